@@ -1,0 +1,70 @@
+// Package tsqlcheck checks the T-SQL that chanq sends, without a server: the
+// golden statements of sqlbatch are held to it.
+//
+// The parser it stands on accepts more than SQL Server does. So a text counts as
+// correct only if what the parser understood, written out again, is the text
+// token by token: what it passed over in silence is missing then, and what it
+// took for something else stands out. The writer knows the T-SQL that chanq
+// uses and one spelling of it (AS before every alias, a semicolon after every
+// statement, TOP in parentheses), and refuses everything else. Beyond the
+// grammar, names are resolved: variables must be declared, columns must be in
+// their table, lists of columns and values must be of one length.
+package tsqlcheck
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/sqlc-dev/teesql/parser"
+)
+
+// Given is what a text may refer to without declaring it.
+type Given struct {
+	Parameters string           // as in the declaration string of sp_executesql
+	Tables     map[string]Table // by name without schema and quotes
+}
+
+// Check says what is wrong with a text, or nil.
+func Check(text string, given Given) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	source, err := tokens(text)
+	if err != nil {
+		return err
+	}
+	script, err := parser.Parse(context.Background(), strings.NewReader(text))
+	if err != nil {
+		return err
+	}
+	if len(script.Batches) != 1 {
+		return fmt.Errorf("%d batches, want one", len(script.Batches))
+	}
+	w := &writer{}
+	for _, s := range script.Batches[0].Statements {
+		w.statement(s)
+	}
+	understood, err := tokens(w.String())
+	if err != nil {
+		return fmt.Errorf("written out: %w", err)
+	}
+	for i := range max(len(source), len(understood)) {
+		var a, b token
+		if i < len(source) {
+			a = source[i]
+		}
+		if i < len(understood) {
+			b = understood[i]
+		}
+		if !strings.EqualFold(a.text, b.text) {
+			return fmt.Errorf("line %d: has %q where the parser understood %q", a.line, a.text, b.text)
+		}
+	}
+	return resolve(script.Batches[0].Statements, given)
+}
+
+// fail ends a check; Check turns it into an error.
+func fail(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }

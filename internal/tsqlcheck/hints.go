@@ -1,0 +1,56 @@
+package tsqlcheck
+
+import (
+	"slices"
+
+	"github.com/sqlc-dev/teesql/ast"
+)
+
+func hintsOf(t *ast.NamedTableReference) []string {
+	var names []string
+	for _, h := range t.TableHints {
+		switch h := h.(type) {
+		case *ast.TableHint:
+			names = append(names, spell(hintNames, h.HintKind))
+		case *ast.ForceSeekTableHint:
+			names = append(names, "FORCESEEK")
+		case *ast.IndexTableHint:
+			names = append(names, "INDEX")
+		}
+	}
+	return names
+}
+
+// tableHints checks which hints of a table in FROM go together.
+func tableHints(t *ast.NamedTableReference) {
+	hints := hintsOf(t)
+	has := func(name string) bool { return slices.Contains(hints, name) }
+	sorted := slices.Sorted(slices.Values(hints))
+	if len(slices.Compact(sorted)) != len(hints) {
+		fail("a hint twice: %v", hints)
+	}
+	if has("ROWLOCK") && has("READCOMMITTEDLOCK") {
+		fail("ROWLOCK with READCOMMITTEDLOCK: the documentation allows one of them")
+	}
+	if has("READPAST") && has("SERIALIZABLE") {
+		fail("READPAST with SERIALIZABLE: error 650")
+	}
+	if has("READPAST") && !has("UPDLOCK") && !has("READCOMMITTEDLOCK") {
+		fail("READPAST alone does nothing where READ_COMMITTED_SNAPSHOT is on")
+	}
+	if has("UPDLOCK") && has("READCOMMITTEDLOCK") {
+		fail("READCOMMITTEDLOCK is ignored beside UPDLOCK")
+	}
+}
+
+// targetHints checks the hints written at the target of a statement.
+func targetHints(t *ast.NamedTableReference) {
+	for _, h := range hintsOf(t) {
+		switch h {
+		case "INDEX", "FORCESEEK":
+			fail("%s at a target: error 1069, the hint belongs into FROM", h)
+		case "READCOMMITTEDLOCK":
+			fail("READCOMMITTEDLOCK at a target: error 4140")
+		}
+	}
+}

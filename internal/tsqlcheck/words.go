@@ -1,0 +1,82 @@
+package tsqlcheck
+
+import "strings"
+
+// spell is how a kind of the parser's tree is written; a kind that is not listed
+// is not of the T-SQL that chanq uses.
+func spell(words map[string]string, kind string) string {
+	word, ok := words[kind]
+	if !ok {
+		fail("unknown word or option %q", kind)
+	}
+	return word
+}
+
+func onOff(on bool) string {
+	if on {
+		return "ON"
+	}
+	return "OFF"
+}
+
+var (
+	predicateSets = map[string]string{
+		"NoCount, XactAbort": "NOCOUNT, XACT_ABORT", "XactAbort": "XACT_ABORT", "QuotedIdentifier": "QUOTED_IDENTIFIER",
+	}
+	levels           = map[string]string{"ReadCommitted": "READ COMMITTED"}
+	assignments      = map[string]string{"Equals": "="}
+	durability       = map[string]string{"": "", "NotSet": "", "On": "WITH (DELAYED_DURABILITY = ON)"}
+	escalations      = map[string]string{"Disable": "DISABLE"}
+	queryHints       = map[string]string{"LoopJoin": "LOOP JOIN", "ForceOrder": "FORCE ORDER", "KeepFixedPlan": "KEEPFIXED PLAN"}
+	setOperators     = map[string]string{"Union": "UNION"}
+	unqualifiedJoins = map[string]string{"CrossJoin": "CROSS JOIN", "CrossApply": "CROSS APPLY"}
+	sortOrders       = map[string]string{"": "", "NotSpecified": "", "Descending": "DESC"}
+	connectives      = map[string]string{"And": "AND", "Or": "OR"}
+	comparisons      = map[string]string{
+		"Equals": "=", "LessThan": "<", "GreaterThan": ">", "LessThanOrEqualTo": "<=", "GreaterThanOrEqualTo": ">=",
+	}
+	signs        = map[string]string{"Negative": "-"}
+	operators    = map[string]string{"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "Modulo": "%"}
+	indexOptions = map[string]string{"StatisticsNoRecompute": "STATISTICS_NORECOMPUTE", "AllowPageLocks": "ALLOW_PAGE_LOCKS"}
+	hintNames    = map[string]string{
+		"Rowlock": "ROWLOCK", "UpdLock": "UPDLOCK", "ReadPast": "READPAST",
+		"ReadCommittedLock": "READCOMMITTEDLOCK", "Serializable": "SERIALIZABLE",
+	}
+)
+
+// limit is the range of a type's length.
+type limit struct {
+	low, high int
+	max       bool
+}
+
+var types = map[string]limit{
+	"bit": {}, "smallint": {}, "int": {}, "bigint": {},
+	"binary": {1, 8000, false}, "varbinary": {1, 8000, true},
+	"varchar": {1, 8000, true}, "nvarchar": {1, 4000, true},
+	"datetime2": {0, 7, false},
+}
+
+// functions, by their count of arguments.
+var functions = map[string]int{
+	"SYSUTCDATETIME": 0, "DATEADD": 3, "DATEDIFF_BIG": 3, "DATALENGTH": 1, "SUBSTRING": 3,
+	"COUNT_BIG": 1, "COUNT": 1, "MIN": 1, "OBJECT_ID": 2, "SCHEMA_ID": 1, "INDEXPROPERTY": 3,
+}
+
+var dateParts = []string{"day", "millisecond"}
+
+// reserved are the words that cannot be names, of Transact-SQL's list those
+// that a slip would turn into one.
+var reserved = words(`ADD ALL ALTER AND ANY AS ASC BEGIN BETWEEN BY CASE CHECK CLUSTERED COLLATE COLUMN COMMIT
+CONSTRAINT CONVERT CREATE CROSS DECLARE DEFAULT DELETE DESC DISTINCT DROP ELSE END EXEC EXECUTE EXISTS FOR FOREIGN
+FROM FULL GROUP HAVING IF IN INDEX INNER INSERT INTO IS JOIN KEY LEFT LIKE MERGE NONCLUSTERED NOT NULL OF OFF ON
+OPTION OR ORDER OUTER OVER PERCENT PRIMARY PROCEDURE RETURN RIGHT ROLLBACK ROWCOUNT SELECT SET TABLE THEN TO TOP
+TRAN TRANSACTION UNION UNIQUE UPDATE VALUES WAITFOR WHEN WHERE WHILE WITH`)
+
+func words(s string) map[string]bool {
+	m := map[string]bool{}
+	for _, w := range strings.Fields(s) {
+		m[w] = true
+	}
+	return m
+}

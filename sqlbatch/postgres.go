@@ -1,0 +1,147 @@
+package sqlbatch
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+)
+
+// Postgres is the dialect of PostgreSQL 12 and later, for any driver of
+// database/sql; github.com/jackc/pgx/v5/stdlib is the one it is tested with.
+//
+// A batch travels as array literals, one for each column, and bodies as one
+// bytea that the statement cuts apart: one text whatever the count of rows, and
+// arguments of types that every driver knows (docs/decisions.md has the
+// figures). No statement relies on the state of a session, so a pool that hands
+// out connections by the transaction may stand in between.
+//
+// Every plan is pinned by the way the statement is written, because the
+// statistics of a table that swings between empty and full are always wrong:
+//
+//   - now is a value that the planner does not know: it never compares it with a
+//     histogram of times that have passed;
+//   - a claim may stop early, at a count that it does not know either, so it
+//     takes the index whose order is the one asked for rather than sort;
+//   - lists are joined by id = ANY (ARRAY[a.id]), which neither a hash nor a
+//     merge join can do: what remains is a nested loop with the list outside, in
+//     the order it was given, and one probe of the primary key inside.
+//
+// The clock is statement_timestamp(). now() is the start of the transaction,
+// which for SendTx is the caller's and may be long past: a delay would be
+// shortened by the age of the transaction and a message would overtake those
+// sent meanwhile. clock_timestamp() moves while a statement runs, so the
+// planner cannot compare an index with it.
+var Postgres Dialect = postgres{}
+
+type postgres struct{}
+
+func (postgres) Name() string { return "postgres" }
+
+// postgresRows bounds a statement: it holds its locks for some milliseconds. The
+// texts of claims and purges have it as their constant LIMIT.
+const postgresRows = 1000
+
+// Traits: statements are not prepared. pgx keeps prepared statements itself,
+// unless it is told that a pool of transactions stands in between, where a
+// prepared statement is not there the next time.
+func (postgres) Traits() Traits {
+	return Traits{
+		EnqueueRows: postgresRows, ClaimRows: postgresRows,
+		AckItems: postgresRows, NackItems: postgresRows, ReleaseItems: postgresRows, BuryItems: postgresRows, FindIDs: postgresRows,
+	}
+}
+
+// postgresQueue is the statements of one queue, every text rendered.
+type postgresQueue struct {
+	enqueue, enqueueNew, find, claim, nextDue string
+	ack, archive, nack, release, bury, extend string
+	version, record, stats, get, cancel       string
+	redrive, redriveIDs, setPaused, trim      string
+	peek, purge                               map[State]string
+}
+
+func (postgres) Queue(n Names) Queue {
+	r := postgresNames(n)
+	q := &postgresQueue{
+		enqueue:    r.Replace(postgresEnqueue),
+		enqueueNew: r.Replace(postgresEnqueueNew),
+		find:       r.Replace(postgresFind),
+		claim:      r.Replace(postgresClaim()),
+		nextDue:    r.Replace(postgresNextDue),
+		ack:        r.Replace(postgresAck),
+		archive:    r.Replace(postgresArchive),
+		nack:       r.Replace(postgresNack),
+		release:    r.Replace(postgresRelease),
+		bury:       r.Replace(postgresBury),
+		extend:     r.Replace(postgresExtend),
+		version:    r.Replace(postgresVersion),
+		record:     r.Replace(postgresRecord),
+		stats:      r.Replace(postgresStats),
+		get:        r.Replace(postgresGet),
+		cancel:     r.Replace(postgresCancel),
+		redrive:    r.Replace(postgresRedrive),
+		redriveIDs: r.Replace(postgresRedriveIDs),
+		setPaused:  r.Replace(postgresSetPaused),
+		trim:       r.Replace(postgresTrim),
+		peek:       map[State]string{},
+		purge:      map[State]string{},
+	}
+	for state, template := range postgresPeeks() {
+		q.peek[state] = r.Replace(template)
+	}
+	for state, template := range postgresPurges() {
+		q.purge[state] = r.Replace(template)
+	}
+	return q
+}
+
+// InTx is the same queue: no text has settings or transaction control of its
+// own.
+func (q *postgresQueue) InTx() Queue { return q }
+
+// postgresNames puts the names of one queue, quoted, where templates have them
+// in braces. Tables begin with chanq_ and indexes do not, since both share the
+// names of a schema.
+func postgresNames(n Names) *strings.Replacer {
+	schema := n.Schema
+	if schema == "" {
+		schema = "public"
+	}
+	quote := func(name string) string { return quoteWith(`"`, name, `"`) }
+	in := quote(schema) + "."
+	stem := "chanq_" + postgresStem(n.Queue)
+	tag := "$chanq$" // quotes a text that has the schema's name in it
+	for strings.Contains(schema, tag) {
+		tag = tag[:len(tag)-1] + "_$"
+	}
+	return strings.NewReplacer(
+		"{queues}", in+quote("chanq_queues"), "{queues pk}", quote("pk_chanq_queues"),
+		"{live}", in+quote(stem), "{'live'}", quoteWith("'", in+quote(stem), "'"), "{live pk}", quote("pk_"+stem),
+		"{ready}", quote("ix_"+stem), "{key}", quote("ux_"+stem),
+		"{dead}", in+quote(stem+"_dead"), "{dead pk}", quote("pk_"+stem+"_dead"),
+		"{dead ended}", quote("ix_"+stem+"_dead"), "{dead key}", quote("kx_"+stem+"_dead"),
+		"{done}", in+quote(stem+"_done"), "{done pk}", quote("pk_"+stem+"_done"),
+		"{done ended}", quote("ix_"+stem+"_done"),
+		"{$}", tag,
+		"{name}", quoteWith("'", n.Queue, "'"),
+		"{now}", "(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)", // SELECT: once, not for each row
+		"{rows}", strconv.Itoa(postgresRows),
+	)
+}
+
+// postgresMaxStem is what a queue's name may have for the longest name made of
+// it, pk_chanq_<queue>_dead, to fit the 63 bytes of an identifier. PostgreSQL
+// cuts longer ones off silently, and the three tables of a queue would be one.
+const postgresMaxStem = 63 - len("pk_chanq_") - len("_dead")
+
+// postgresStem is the queue's name, or the start of a longer one with a part of
+// its hash. No queue has a $ in its name.
+func postgresStem(queue string) string {
+	if len(queue) <= postgresMaxStem {
+		return queue
+	}
+	hash := sha256.Sum256([]byte(queue))
+	end := "$" + hex.EncodeToString(hash[:4])
+	return queue[:postgresMaxStem-len(end)] + end
+}

@@ -1,0 +1,98 @@
+package sqlbatch_test
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// BenchmarkPostgresEnqueue compares the ways in which 500 rows may travel. The
+// figures are in docs/decisions.md.
+//
+// packed: this dialect. hex: bodies as an array of bytea too, so that nothing
+// needs to be cut apart. values: a list of VALUES with a parameter for each
+// value.
+func BenchmarkPostgresEnqueue(b *testing.B) {
+	const n = 500
+	for _, size := range []int{100, 1000, 8000} {
+		rows := make([]sqlbatch.Row, n)
+		body := make([]byte, size)
+		random := rand.NewChaCha8([32]byte{})
+		for i := range rows {
+			_, _ = random.Read(body)
+			rows[i].Body = []byte(hex.EncodeToString(body))[:size]
+		}
+		for _, way := range []struct {
+			name  string
+			build func(sqlbatch.Queue, []sqlbatch.Row) sqlbatch.Statement
+		}{
+			{"packed", func(q sqlbatch.Queue, rows []sqlbatch.Row) sqlbatch.Statement { return q.Enqueue(rows) }},
+			{"hex", hexEnqueue},
+			{"values", valuesEnqueue},
+		} {
+			b.Run(fmt.Sprintf("body=%d/way=%s", size, way.name), func(b *testing.B) {
+				db := pgtest.Open(b)
+				db.SetMaxOpenConns(1)
+				names := sqlbatch.Names{Queue: "orders"}
+				migratePG(b, db, names)
+				q := sqlbatch.Postgres.Queue(names)
+				next := uint64(0)
+				b.ReportAllocs()
+				for b.Loop() {
+					for i := range rows {
+						next++
+						binary.BigEndian.PutUint64(rows[i].ID[:], next)
+					}
+					st := way.build(q, rows)
+					_, err := db.Exec(st.Text, st.Args...)
+					require.NoError(b, err)
+				}
+				b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "rows/s")
+			})
+		}
+	}
+}
+
+func hexEnqueue(_ sqlbatch.Queue, rows []sqlbatch.Row) sqlbatch.Statement {
+	var ids, priorities, delays, bodies strings.Builder
+	separator := "{"
+	for i := range rows {
+		fmt.Fprintf(&ids, "%s%x", separator, rows[i].ID)
+		fmt.Fprintf(&priorities, "%s%d", separator, rows[i].Priority)
+		fmt.Fprintf(&delays, "%s%d", separator, rows[i].Delay.Milliseconds())
+		bodies.WriteString(separator + `"\\x`)
+		bodies.WriteString(hex.EncodeToString(rows[i].Body))
+		bodies.WriteString(`"`)
+		separator = ","
+	}
+	return sqlbatch.Statement{Text: `INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, fence, attempts, body)
+SELECT a.id, a.priority, t.now + a.delay, t.now, 0, 0, a.body
+FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now OFFSET 0) AS t
+CROSS JOIN unnest($1::uuid[], $2::smallint[], $3::bigint[], $4::bytea[]) AS a (id, priority, delay, body)`,
+		Args: []any{ids.String() + "}", priorities.String() + "}", delays.String() + "}", bodies.String() + "}"}}
+}
+
+func valuesEnqueue(_ sqlbatch.Queue, rows []sqlbatch.Row) sqlbatch.Statement {
+	var text strings.Builder
+	text.WriteString(`INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, fence, attempts, body)
+SELECT a.id, a.priority, t.now + a.delay, t.now, 0, 0, a.body
+FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now OFFSET 0) AS t CROSS JOIN (VALUES `)
+	args := make([]any, 0, 4*len(rows))
+	for i := range rows {
+		if i > 0 {
+			text.WriteString(", ")
+		}
+		fmt.Fprintf(&text, "($%d::uuid, $%d::smallint, $%d::bigint, $%d::bytea)", 4*i+1, 4*i+2, 4*i+3, 4*i+4)
+		args = append(args, hex.EncodeToString(rows[i].ID[:]), int64(rows[i].Priority), rows[i].Delay.Milliseconds(), rows[i].Body)
+	}
+	text.WriteString(") AS a (id, priority, delay, body)")
+	return sqlbatch.Statement{Text: text.String(), Args: args}
+}

@@ -1,0 +1,157 @@
+package sqlbatch_test
+
+import (
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// fill puts rows of all three kinds into the table, a third each, in every lane.
+func (q *pgQueue) fill(rows int) {
+	q.Helper()
+	q.exec(`INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, fence, attempts, leased_by, body)
+SELECT gen_random_uuid(), i % 4 - 1, extract(epoch FROM now()) * 1000 + CASE i % 3 WHEN 0 THEN -i ELSE 3600000 + i END, 0, 1, 1,
+       CASE i % 3 WHEN 1 THEN 'me' END, convert_to(repeat('x', 100), 'UTF8')
+FROM generate_series(1, $1) AS i`, rows)
+}
+
+// plan is how a statement runs: with its values known to the planner, or with a
+// plan for any.
+func (q *pgQueue) plan(conn *sql.Conn, st sqlbatch.Statement, mode string) string {
+	q.Helper()
+	run := func(text string) {
+		_, err := conn.ExecContext(q.ctx, text)
+		require.NoError(q, err, text)
+	}
+	run(`SET plan_cache_mode = ` + mode)
+	run(`PREPARE explained AS ` + st.Text)
+	var values []string
+	for _, arg := range st.Args {
+		switch v := arg.(type) {
+		case string:
+			values = append(values, "'"+v+"'")
+		case []byte:
+			values = append(values, `'\x`+hex.EncodeToString(v)+"'")
+		default:
+			values = append(values, fmt.Sprint(v))
+		}
+	}
+	text := `EXPLAIN EXECUTE explained`
+	if len(values) > 0 {
+		text += ` (` + strings.Join(values, ", ") + `)`
+	}
+	rows, err := conn.QueryContext(q.ctx, text)
+	require.NoError(q, err, text)
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var line string
+		require.NoError(q, rows.Scan(&line))
+		plan.WriteString(line + "\n")
+	}
+	require.NoError(q, rows.Err())
+	run(`DEALLOCATE explained`)
+	return plan.String()
+}
+
+// Statistics of a queue's table are never right: these are the worst of them.
+func TestPostgresPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
+	q := newPGQueue(t)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	const n = 1000
+	items := make([]sqlbatch.Item, n)
+	nacks := make([]sqlbatch.NackItem, n)
+	releases := make([]sqlbatch.ReleaseItem, n)
+	buries := make([]sqlbatch.BuryItem, n)
+	ids := make([][16]byte, n)
+	for i := range items {
+		items[i] = sqlbatch.Item{ID: [16]byte{byte(i >> 8), byte(i)}, Fence: 1}
+		nacks[i].Item, releases[i].Item, buries[i].Item, ids[i] = items[i], items[i], items[i], items[i].ID
+	}
+	claim := q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, By: "me"})
+	type use struct {
+		st    sqlbatch.Statement
+		lanes int // index scans of the claim index
+		keys  int // probes of the primary key
+	}
+	uses := map[string]use{
+		"claim":       {claim, 4, 1},
+		"claim one":   {q.Claim(sqlbatch.ClaimParams{Rows: 1}), 4, 1},
+		"next due":    {q.NextDue(), 1, 0},
+		"ack":         {q.Ack(items), 0, 1},
+		"archive":     {q.Archive(items), 0, 1},
+		"nack":        {q.Nack(nacks), 0, 1},
+		"release":     {q.Release(releases), 0, 1},
+		"bury":        {q.Bury(buries), 0, 1},
+		"extend":      {q.Extend(items, time.Minute), 0, 1},
+		"cancel":      {q.Cancel(ids), 0, 1},
+		"find":        {q.Find(ids, []string{"k"}), 0, 1},
+		"get":         {q.Get(ids[0]), 0, 1},
+		"stats":       {q.Stats(10000), 3, 0},
+		"peek ready":  {q.Peek(sqlbatch.Ready, n), 4, 1},
+		"purge ready": {q.Purge(sqlbatch.Ready, n), 4, 1},
+	}
+	lane := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders on`)
+	key := regexp.MustCompile(`Index Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
+	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Heap Scan on chanq_orders q|Hash|Merge Join|Memoize`)
+	check := func(statistics string) {
+		for name, use := range uses {
+			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+				plan := q.plan(conn, use.st, mode)
+				message := fmt.Sprintf("%s, %s, %s:\n%s", name, statistics, mode, plan)
+				require.NotRegexp(t, scan, plan, message)
+				require.Len(t, lane.FindAllString(plan, -1), use.lanes, message)
+				require.Len(t, key.FindAllString(plan, -1), use.keys, message)
+				if !strings.HasPrefix(name, "peek") {
+					require.NotContains(t, plan, "Sort", message)
+				}
+			}
+		}
+	}
+
+	q.exec(`ALTER TABLE chanq_orders SET (autovacuum_enabled = false)`)
+	q.fill(100_000)
+	check("never analyzed")
+	q.exec(`ANALYZE chanq_orders`)
+	check("up to date")
+	q.exec(`UPDATE chanq_orders SET visible_at = visible_at + 7200000 WHERE visible_at < extract(epoch FROM now()) * 1000`)
+	q.exec(`ANALYZE chanq_orders`)
+	q.fill(20_000)
+	check("from when nothing was ready")
+	q.exec(`TRUNCATE chanq_orders`)
+	q.exec(`ANALYZE chanq_orders`)
+	q.fill(100_000)
+	check("from when it was empty")
+	q.exec(`ANALYZE chanq_orders`)
+	_, err = conn.ExecContext(q.ctx, `SET random_page_cost = 20`)
+	require.NoError(t, err)
+	delete(uses, "stats") // an operator's, which may sort there
+	check("up to date, on a slow disk")
+}
+
+// The order of locks is that of the list because of the shape of the plan.
+func TestPostgresSettlesWalkTheirListInOrder(t *testing.T) {
+	q := newPGQueue(t)
+	q.fill(10_000)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	items := []sqlbatch.Item{pgItem(1, 1), pgItem(2, 1)}
+	for name, st := range map[string]sqlbatch.Statement{
+		"ack": q.Ack(items), "extend": q.Extend(items, time.Minute), "nack": q.Nack([]sqlbatch.NackItem{{Item: items[0]}}),
+	} {
+		plan := q.plan(conn, st, "force_generic_plan")
+		loop, list, probe := strings.Index(plan, "Nested Loop"), strings.Index(plan, "Function Scan"), strings.Index(plan, "Index Scan using pk_chanq_orders")
+		require.True(t, 0 <= loop && loop < list && list < probe, "%s:\n%s", name, plan)
+	}
+}

@@ -1,0 +1,131 @@
+package sqlbatch
+
+// Begin takes the advisory lock that every migration of the database takes: the
+// letters chanq as a number. It ends with the transaction. Bodies are bytes, but
+// keys, names and error texts are text, which a database that cannot hold all
+// of Unicode would refuse in the middle of a settle.
+func (postgres) Begin() []string {
+	return []string{
+		`BEGIN ISOLATION LEVEL READ COMMITTED`,
+		`SELECT pg_advisory_xact_lock(426952978033)`,
+		`DO $$
+BEGIN
+  IF current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII') THEN
+    RAISE EXCEPTION 'chanq: this database has the encoding %, and chanq needs UTF8', current_setting('server_encoding')
+      USING ERRCODE = 'feature_not_supported';
+  END IF;
+END
+$$`,
+	}
+}
+
+func (postgres) Commit() string { return `COMMIT` }
+
+// Migrations may be run again. They run as text without parameters, so that a
+// DBA can run them by hand as they are.
+func (postgres) Migrations(n Names) []Migration {
+	r := postgresNames(n)
+	m := Migration{Number: 1, Registry: 1}
+	for _, template := range []string{
+		postgresQueuesTable, postgresLiveTable, postgresReadyIndex, postgresKeyIndex,
+		postgresDeadTable, postgresDeadEndedIndex, postgresDeadKeyIndex, postgresDoneTable, postgresDoneEndedIndex, postgresFirstRecord,
+	} {
+		m.Statements = append(m.Statements, r.Replace(template))
+	}
+	return []Migration{m}
+}
+
+// postgresFirstRecord makes Open find what was made by hand.
+const postgresFirstRecord = `INSERT INTO {queues} (name, version, created_at) VALUES ({name}, 1, {now}) ON CONFLICT (name) DO NOTHING`
+
+const postgresQueuesTable = `CREATE TABLE IF NOT EXISTS {queues} (
+  name       text COLLATE "C" NOT NULL,
+  version    integer NOT NULL,
+  paused     boolean NOT NULL DEFAULT false,
+  created_at bigint  NOT NULL,
+  CONSTRAINT {queues pk} PRIMARY KEY (name)
+)`
+
+// Times are Unix milliseconds, not timestamptz: they compare and add as they
+// are, whatever the session's time zone, and a release puts back exactly the
+// due time that its claim returned. (to_timestamp(visible_at / 1000.0) reads
+// them.) Columns of fixed width come first and in order of alignment.
+//
+// A claim rewrites its row, and every index entry with it, since visible_at is
+// what the claim index is about. fillfactor 50 leaves room for that second
+// version on the same page, which saves a fifth to a third of the log
+// (docs/decisions.md). Dead versions are vacuumed early, because claims walk
+// past those of a lane's start; but vacuum keeps the file's length, as cutting it
+// takes a lock that claims wait for, and the queue needs the space again.
+//
+// Bodies above 2 kB lie outside of the row, not compressed: they are read once
+// and deleted, and pglz takes four times as long as the insert without it. A
+// claim does not copy them. Storage and settings are those of a new table only,
+// so that a DBA's choice outlives the next migration.
+const postgresLiveTable = `DO {$}
+BEGIN
+  IF to_regclass({'live'}) IS NULL THEN
+    CREATE TABLE {live} (
+      id          uuid     NOT NULL,
+      visible_at  bigint   NOT NULL,
+      enqueued_at bigint   NOT NULL,
+      fence       integer  NOT NULL,
+      attempts    integer  NOT NULL,
+      priority    smallint NOT NULL,
+      dedup_key   text COLLATE "C",
+      leased_by   text,
+      last_error  text,
+      headers     bytea,
+      body        bytea    NOT NULL,
+      CONSTRAINT {live pk} PRIMARY KEY (id)
+    ) WITH (fillfactor = 50,
+      autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,
+      toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000, toast.vacuum_truncate = off);
+    ALTER TABLE {live} ALTER COLUMN body SET STORAGE EXTERNAL;
+  END IF;
+END
+{$}`
+
+// postgresReadyIndex is the one index that claims walk; due time, delay, retry
+// and lease end are all visible_at.
+const postgresReadyIndex = `CREATE INDEX IF NOT EXISTS {ready} ON {live} (priority, visible_at, id)`
+
+// postgresKeyIndex holds the messages that have a key, others cost nothing.
+const postgresKeyIndex = `CREATE UNIQUE INDEX IF NOT EXISTS {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL`
+
+const postgresDeadTable = `CREATE TABLE IF NOT EXISTS {dead} (
+  id          uuid     NOT NULL,
+  enqueued_at bigint   NOT NULL,
+  ended_at    bigint   NOT NULL,
+  fence       integer  NOT NULL,
+  attempts    integer  NOT NULL,
+  priority    smallint NOT NULL,
+  dedup_key   text COLLATE "C",
+  last_error  text,
+  headers     bytea,
+  body        bytea    NOT NULL,
+  CONSTRAINT {dead pk} PRIMARY KEY (id)
+)`
+
+// postgresDeadEndedIndex: peeks and redrives go by the time of death.
+const postgresDeadEndedIndex = `CREATE INDEX IF NOT EXISTS {dead ended} ON {dead} (ended_at, id)`
+
+// postgresDeadKeyIndex: a redrive looks for other dead messages with the same
+// key.
+const postgresDeadKeyIndex = `CREATE INDEX IF NOT EXISTS {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL`
+
+const postgresDoneTable = `CREATE TABLE IF NOT EXISTS {done} (
+  id          uuid     NOT NULL,
+  enqueued_at bigint   NOT NULL,
+  ended_at    bigint   NOT NULL,
+  fence       integer  NOT NULL,
+  attempts    integer  NOT NULL,
+  priority    smallint NOT NULL,
+  dedup_key   text COLLATE "C",
+  last_error  text,
+  headers     bytea,
+  body        bytea    NOT NULL,
+  CONSTRAINT {done pk} PRIMARY KEY (id)
+)`
+
+const postgresDoneEndedIndex = `CREATE INDEX IF NOT EXISTS {done ended} ON {done} (ended_at, id)`

@@ -1,0 +1,361 @@
+package sqlbatch_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// pgQueue is a queue of a new database, and what tests say about it.
+type pgQueue struct {
+	*testing.T
+	db  *sql.DB
+	ctx context.Context
+	sqlbatch.Queue
+}
+
+// pgRunner is a *sql.DB, *sql.Conn or *sql.Tx.
+type pgRunner interface {
+	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
+}
+
+func newPGQueue(t *testing.T) *pgQueue {
+	db := pgtest.Open(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	names := sqlbatch.Names{Queue: "orders"}
+	migratePG(t, db, names)
+	return &pgQueue{T: t, db: db, ctx: ctx, Queue: sqlbatch.Postgres.Queue(names)}
+}
+
+func migratePG(t testing.TB, db *sql.DB, names sqlbatch.Names) {
+	conn, err := db.Conn(context.Background())
+	require.NoError(t, err)
+	defer conn.Close()
+	texts := sqlbatch.Postgres.Begin()
+	for _, m := range sqlbatch.Postgres.Migrations(names) {
+		texts = append(texts, m.Statements...)
+	}
+	for _, text := range append(texts, sqlbatch.Postgres.Commit()) {
+		_, err := conn.ExecContext(context.Background(), text)
+		require.NoError(t, err, text)
+	}
+	st := sqlbatch.Postgres.Queue(names).Record(1)
+	_, err = conn.ExecContext(context.Background(), st.Text, st.Args...)
+	require.NoError(t, err)
+}
+
+// rows are the result of a statement, column by column as the driver has them.
+func (q *pgQueue) rows(on pgRunner, st sqlbatch.Statement) [][]any {
+	q.Helper()
+	result, err := q.tryRows(on, st)
+	require.NoError(q, err, st.Text)
+	return result
+}
+
+func (q *pgQueue) tryRows(on pgRunner, st sqlbatch.Statement) (result [][]any, err error) {
+	rows, err := on.QueryContext(q.ctx, st.Text, st.Args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	for rows.Next() {
+		row := make([]any, len(columns))
+		into := make([]any, len(columns))
+		for i := range row {
+			into[i] = &row[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			return nil, err
+		}
+		result = append(result, row)
+	}
+	return result, rows.Err()
+}
+
+// ids are the first bytes of the ids that a statement returns first.
+func (q *pgQueue) ids(on pgRunner, st sqlbatch.Statement) []byte {
+	q.Helper()
+	var ids []byte
+	for _, row := range q.rows(on, st) {
+		id := row[0].([]byte)
+		require.Len(q, id, 16)
+		ids = append(ids, id[0])
+	}
+	return ids
+}
+
+func pgID(n byte) [16]byte { return [16]byte{n} }
+
+func pgItem(n byte, fence int32) sqlbatch.Item { return sqlbatch.Item{ID: pgID(n), Fence: fence} }
+
+func (q *pgQueue) enqueue(rows ...sqlbatch.Row) {
+	q.Helper()
+	require.Empty(q, q.rows(q.db, q.Queue.Enqueue(rows)))
+}
+
+func (q *pgQueue) claim(on pgRunner, n int) []byte {
+	q.Helper()
+	return q.ids(on, q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, By: "me"}))
+}
+
+func (q *pgQueue) exec(text string, args ...any) {
+	q.Helper()
+	_, err := q.db.ExecContext(q.ctx, text, args...)
+	require.NoError(q, err)
+}
+
+func (q *pgQueue) begin() *sql.Tx {
+	q.Helper()
+	tx, err := q.db.BeginTx(q.ctx, nil)
+	require.NoError(q, err)
+	q.Cleanup(func() { _ = tx.Rollback() }) // fails where the test has ended it
+	return tx
+}
+
+// settled are the id, fence pairs that a statement returns.
+func (q *pgQueue) settled(on pgRunner, st sqlbatch.Statement) []sqlbatch.Item {
+	q.Helper()
+	var items []sqlbatch.Item
+	for _, row := range q.rows(on, st) {
+		items = append(items, sqlbatch.Item{ID: [16]byte(row[0].([]byte)), Fence: int32(row[1].(int64))})
+	}
+	return items
+}
+
+func (q *pgQueue) get(n byte) map[string]any {
+	q.Helper()
+	rows := q.rows(q.db, q.Get(pgID(n)))
+	require.Len(q, rows, 1)
+	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "leased_by", "dedup_key", "last_error", "headers", "body"}
+	require.Len(q, rows[0], len(columns))
+	entry := map[string]any{}
+	for i, c := range columns {
+		entry[c] = rows[0][i]
+	}
+	return entry
+}
+
+func TestPostgresRunsEveryStatement(t *testing.T) {
+	q := newPGQueue(t)
+	for name, st := range postgresCalls(q.Queue) {
+		tx := q.begin()
+		q.rows(tx, st)
+		require.NoError(t, tx.Rollback(), name)
+	}
+}
+
+func TestPostgresQuotesEveryName(t *testing.T) {
+	db := pgtest.Open(t)
+	schema := `a "b" 'c' \\ $chanq$ $$ {live}`
+	_, err := db.Exec(`CREATE SCHEMA "a ""b"" 'c' \\ $chanq$ $$ {live}"`)
+	require.NoError(t, err)
+	names := sqlbatch.Names{Schema: schema, Queue: strings.Repeat("select", 10)}
+	migratePG(t, db, names)
+	migratePG(t, db, names)
+	q := &pgQueue{T: t, db: db, ctx: t.Context(), Queue: sqlbatch.Postgres.Queue(names)}
+	for name, st := range postgresCalls(q.Queue) {
+		tx := q.begin()
+		q.rows(tx, st)
+		require.NoError(t, tx.Rollback(), name)
+	}
+}
+
+// A DBA's own choice of storage outlives the next migration.
+func TestPostgresMigratesWithoutChangingWhatIsThere(t *testing.T) {
+	q := newPGQueue(t)
+	q.enqueue(sqlbatch.Row{ID: pgID(1)})
+	q.exec(`ALTER TABLE chanq_orders SET (fillfactor = 90), ALTER COLUMN body SET STORAGE EXTENDED`)
+	migratePG(t, q.db, sqlbatch.Names{Queue: "orders"})
+	var kept bool
+	require.NoError(t, q.db.QueryRow(`SELECT 'fillfactor=90' = ANY (c.reloptions) AND a.attstorage = 'x'
+FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'body' WHERE c.oid = 'chanq_orders'::regclass`).Scan(&kept))
+	require.True(t, kept)
+	require.Equal(t, []byte{1}, q.claim(q.db, 1))
+}
+
+func TestPostgresStoresWhatItIsGiven(t *testing.T) {
+	q := newPGQueue(t)
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	q.enqueue(
+		sqlbatch.Row{ID: pgID(1), Body: []byte{}},
+		sqlbatch.Row{ID: pgID(2), Priority: -1, Headers: all, Body: all},
+		sqlbatch.Row{ID: pgID(3), Priority: 2, Delay: time.Hour, Key: `"\{},é`, Body: []byte("b")},
+		sqlbatch.Row{ID: pgID(4), Key: "k", Headers: []byte("h"), Body: []byte("last")},
+	)
+
+	first := q.get(1)
+	require.Equal(t, "ready", first["state"])
+	require.Nil(t, first["headers"])
+	require.Equal(t, []byte{}, first["body"])
+	require.Equal(t, first["enqueued_at"], first["due_at"])
+	second := q.get(2)
+	require.Equal(t, []any{int64(-1), all, all, nil}, []any{second["priority"], second["headers"], second["body"], second["dedup_key"]})
+	third := q.get(3)
+	require.Equal(t, []any{"scheduled", int64(2), `"\{},é`}, []any{third["state"], third["priority"], third["dedup_key"]})
+	require.Equal(t, third["enqueued_at"].(int64)+time.Hour.Milliseconds(), third["due_at"])
+	fourth := q.get(4)
+	require.Equal(t, []any{"k", []byte("h"), []byte("last")}, []any{fourth["dedup_key"], fourth["headers"], fourth["body"]})
+}
+
+func TestPostgresEnqueueIsAllOrNothing(t *testing.T) {
+	q := newPGQueue(t)
+	q.enqueue(sqlbatch.Row{ID: pgID(2)})
+	_, err := q.tryRows(q.db, q.Queue.Enqueue([]sqlbatch.Row{{ID: pgID(1)}, {ID: pgID(2)}}))
+	require.Equal(t, sqlbatch.Duplicate, sqlbatch.Postgres.Classify(err))
+	require.Equal(t, []byte{2}, q.claim(q.db, 10))
+}
+
+func TestPostgresEnqueueNewLeavesOutWhatIsThere(t *testing.T) {
+	q := newPGQueue(t)
+	q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2), Key: `a"b`})
+
+	rows := []sqlbatch.Row{{ID: pgID(3), Key: "z"}, {ID: pgID(1)}, {ID: pgID(4), Key: `a"b`}, {ID: pgID(5)}}
+	require.ElementsMatch(t, []byte{3, 5}, q.ids(q.db, q.EnqueueNew(rows)))
+
+	var found [][]any
+	for _, row := range q.rows(q.db, q.Find([][16]byte{pgID(1), pgID(9)}, []string{`a"b`, "none"})) {
+		found = append(found, []any{row[0].([]byte)[0], row[1], row[2], row[3]})
+	}
+	require.ElementsMatch(t, [][]any{{byte(1), nil, int64(0), int64(0)}, {byte(2), `a"b`, int64(0), int64(0)}}, found)
+}
+
+func TestPostgresClaimTakesLanesFromTheHighestByDueTime(t *testing.T) {
+	q := newPGQueue(t)
+	q.enqueue(
+		sqlbatch.Row{ID: pgID(1), Priority: -1}, sqlbatch.Row{ID: pgID(2), Priority: 0}, sqlbatch.Row{ID: pgID(3), Priority: 1},
+		sqlbatch.Row{ID: pgID(4), Priority: 2}, sqlbatch.Row{ID: pgID(5), Priority: 2}, sqlbatch.Row{ID: pgID(6), Priority: 2, Delay: time.Hour},
+		sqlbatch.Row{ID: pgID(7), Priority: 0, Key: "k", Headers: []byte("h"), Body: []byte("b")},
+	)
+	q.exec(`UPDATE chanq_orders SET visible_at = visible_at - 1000 WHERE id IN ($1, $2)`, fmt.Sprintf("%x", pgID(5)), fmt.Sprintf("%x", pgID(7)))
+
+	require.Equal(t, []byte{5}, q.claim(q.db, 1))
+	require.ElementsMatch(t, []byte{4, 3}, q.claim(q.db, 2))
+	due := q.get(7)["due_at"]
+	rows := q.rows(q.db, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Minute, By: "me"}))
+	require.Len(t, rows, 1)
+	id := pgID(7)
+	require.Equal(t, []any{id[:], int64(0), int64(1), int64(1), q.get(7)["enqueued_at"], due, "k", []byte("h"), []byte("b")}, rows[0])
+	require.Equal(t, "me", q.get(7)["leased_by"])
+	require.Equal(t, "leased", q.get(7)["state"])
+	require.ElementsMatch(t, []byte{2, 1}, q.claim(q.db, 1000))
+	require.Empty(t, q.claim(q.db, 1000))
+}
+
+func TestPostgresPausedQueueYieldsNothing(t *testing.T) {
+	q := newPGQueue(t)
+	q.enqueue(sqlbatch.Row{ID: pgID(1)})
+	q.rows(q.db, q.Pause())
+	require.Empty(t, q.claim(q.db, 10))
+	require.Equal(t, [][]any{{nil}}, q.rows(q.db, q.NextDue()))
+	require.Equal(t, [][]any{{int64(1), int64(1)}}, q.rows(q.db, q.Version()))
+	q.rows(q.db, q.Resume())
+	require.Equal(t, []byte{1}, q.claim(q.db, 10))
+}
+
+func TestPostgresNextDueIsTheEarliestOfAllLanes(t *testing.T) {
+	q := newPGQueue(t)
+	require.Equal(t, [][]any{{nil}}, q.rows(q.db, q.NextDue()))
+	q.enqueue(sqlbatch.Row{ID: pgID(1), Priority: 2, Delay: 2 * time.Hour}, sqlbatch.Row{ID: pgID(2), Priority: -1, Delay: time.Hour})
+	in := q.rows(q.db, q.NextDue())[0][0].(int64)
+	require.LessOrEqual(t, in, time.Hour.Milliseconds())
+	require.Greater(t, in, time.Hour.Milliseconds()-60_000)
+	q.enqueue(sqlbatch.Row{ID: pgID(3)})
+	require.LessOrEqual(t, q.rows(q.db, q.NextDue())[0][0], int64(0))
+}
+
+func TestPostgresSettlesApplyOnlyToTheirFence(t *testing.T) {
+	q := newPGQueue(t)
+	mine, stale, gone := pgItem(1, 1), pgItem(2, 0), pgItem(9, 1)
+	fresh := func() {
+		q.exec(`TRUNCATE chanq_orders`)
+		q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
+		require.Len(t, q.claim(q.db, 10), 2)
+	}
+	settles := map[string]sqlbatch.Statement{
+		"ack":     q.Ack([]sqlbatch.Item{mine, stale, gone}),
+		"archive": q.Archive([]sqlbatch.Item{mine, stale, gone}),
+		"extend":  q.Extend([]sqlbatch.Item{mine, stale, gone}, time.Hour),
+		"nack":    q.Nack([]sqlbatch.NackItem{{Item: mine, Error: "e"}, {Item: stale}, {Item: gone}}),
+		"release": q.Release([]sqlbatch.ReleaseItem{{Item: mine}, {Item: stale}, {Item: gone}}),
+		"bury":    q.Bury([]sqlbatch.BuryItem{{Item: mine, Error: "e"}, {Item: stale}, {Item: gone}}),
+	}
+	for name, st := range settles {
+		fresh()
+		require.Equal(t, []sqlbatch.Item{mine}, q.settled(q.db, st), name)
+		if name != "extend" {
+			require.Empty(t, q.settled(q.db, st), "%s again", name)
+		}
+		require.Equal(t, "leased", q.get(2)["state"], name)
+	}
+}
+
+func TestPostgresNackSchedulesAndKeepsTheAttempt(t *testing.T) {
+	q := newPGQueue(t)
+	q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
+	q.claim(q.db, 10)
+	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: pgItem(1, 1), Delay: time.Hour, Error: "é \x00 \xff"}, {Item: pgItem(2, 1)}}))
+	got := q.get(1)
+	require.Equal(t, []any{"scheduled", int64(2), int64(1), nil, "é � �"}, []any{got["state"], got["fence"], got["attempts"], got["leased_by"], got["last_error"]})
+	require.Equal(t, []byte{2}, q.claim(q.db, 10))
+	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: pgItem(2, 3), Error: "first"}}))
+	q.claim(q.db, 10)
+	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: pgItem(2, 5)}}))
+	require.Equal(t, "first", q.get(2)["last_error"], "no error keeps the one before")
+}
+
+func TestPostgresReleaseGivesBackPlaceAndAttempt(t *testing.T) {
+	q := newPGQueue(t)
+	q.enqueue(sqlbatch.Row{ID: pgID(1)})
+	due := q.get(1)["due_at"].(int64)
+	q.claim(q.db, 10)
+	q.settled(q.db, q.Release([]sqlbatch.ReleaseItem{{Item: pgItem(1, 1), Due: due}}))
+	got := q.get(1)
+	require.Equal(t, []any{"ready", int64(2), int64(0), due, nil}, []any{got["state"], got["fence"], got["attempts"], got["due_at"], got["leased_by"]})
+}
+
+func TestPostgresArchiveAndBuryMoveTheWholeMessage(t *testing.T) {
+	q := newPGQueue(t)
+	row := sqlbatch.Row{ID: pgID(1), Priority: 1, Key: "k", Headers: []byte("h"), Body: []byte("b")}
+	want := map[string]any{"priority": int64(1), "attempts": int64(1), "dedup_key": "k", "headers": []byte("h"), "body": []byte("b"), "leased_by": nil}
+	moved := func(state string, fence int64, lastError any) {
+		t.Helper()
+		got := q.get(1)
+		require.Equal(t, state, got["state"])
+		require.Equal(t, fence, got["fence"])
+		require.Equal(t, lastError, got["last_error"])
+		require.GreaterOrEqual(t, got["due_at"], got["enqueued_at"])
+		for column, value := range want {
+			require.Equal(t, value, got[column], column)
+		}
+	}
+	for range 2 { // the second time an older copy is there
+		q.enqueue(row)
+		q.claim(q.db, 1)
+		q.settled(q.db, q.Archive([]sqlbatch.Item{pgItem(1, 1)}))
+		moved("done", 1, nil)
+	}
+	q.exec(`TRUNCATE chanq_orders_done`)
+	for _, text := range []string{"first", "second"} {
+		q.enqueue(row)
+		q.claim(q.db, 1)
+		q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: pgItem(1, 1), Error: text}}))
+		moved("dead", 2, text)
+	}
+}

@@ -1,0 +1,33 @@
+package sqlbatch
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+var queueName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
+
+// CheckNames says what is wrong with a queue's or schema's name, or nil.
+func CheckNames(n Names) error {
+	if !queueName.MatchString(n.Queue) {
+		return fmt.Errorf("queue name %q: must match [a-z][a-z0-9_]{0,62}", n.Queue)
+	}
+	for _, suffix := range []string{"_dead", "_done"} {
+		if strings.HasSuffix(n.Queue, suffix) {
+			return fmt.Errorf("queue name %q: the ending %s is taken by the tables of queue %q", n.Queue, suffix, strings.TrimSuffix(n.Queue, suffix))
+		}
+	}
+	if n.Queue == "queues" {
+		return fmt.Errorf("queue name %q: taken by the table of queues", n.Queue)
+	}
+	if len(n.Schema) > 63 || strings.ContainsRune(n.Schema, 0) {
+		return fmt.Errorf("schema name %q: must be at most 63 bytes without NUL", n.Schema)
+	}
+	return nil
+}
+
+// quoteWith puts open and shut around a name and doubles shut inside it.
+func quoteWith(open, name, shut string) string {
+	return open + strings.ReplaceAll(name, shut, shut+shut) + shut
+}

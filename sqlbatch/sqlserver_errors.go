@@ -1,0 +1,108 @@
+package sqlbatch
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"net"
+
+	mssql "github.com/microsoft/go-mssqldb"
+)
+
+// Classify goes by the number of the last error that the server reported, then
+// by earlier ones of the same response (2714 before 1750: the cause comes first).
+//
+// What it does not know is Unknown, as is a context that ended or a connection
+// that broke under a request: the server may have done it all. So is an
+// mssql.Error without a number: the driver makes one when a commit finds its
+// transaction gone, but also when a response fails without a reason.
+func (sqlServer) Classify(err error) Class {
+	var e mssql.Error
+	if errors.As(err, &e) {
+		if c, ok := errorClasses[e.Number]; ok {
+			return c
+		}
+		for i := len(e.All) - 1; i >= 0; i-- {
+			if c, ok := errorClasses[e.All[i].Number]; ok {
+				return c
+			}
+		}
+		return Unknown
+	}
+	var op *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone):
+		// The connection was known to be broken before, or the request could not be
+		// sent whole (mssql.RetryableError): a server runs whole requests only.
+		return Refused
+	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &dns):
+		return Refused
+	case errors.Is(err, sql.ErrTxDone):
+		return Permanent
+	}
+	return Unknown
+}
+
+var errorClasses = classes(map[Class][]int32{
+	RolledBack: {
+		1205,                   // deadlock victim
+		1222,                   // lock timeout
+		1204,                   // no lock resources
+		3960, 3961, 3930, 3998, // snapshot conflict; a transaction that cannot be committed
+		701,        // no memory
+		8645, 8651, // no memory grant
+		41301, 41302, 41305, 41325, 41839, // memory-optimised tables
+	},
+	Refused: {
+		4060, 4064, // cannot open the database: also while it fails over
+		18401, 18451, 18461, 6005, 17142, // the server starts, stops or serves administrators only
+		// A failed login is not permanent: it comes while a secondary takes over
+		// before its logins are there, and while a password is rotated. Nothing was run,
+		// whatever the cause; a wrong password shows when the queue is opened.
+		18456, 18452, 18486, 18487, 18488,
+		922, 924, 926, 927, 942, 945, // the database recovers, restores or is offline
+		976, 978, 979, 983, // availability group: not the primary, or changing roles
+		3906,      // read-only: a former primary, until the next connection finds the new one
+		8628, 802, // no time or memory to compile or run
+		9002, 1101, 1105, 40544, // log or data files full: undone, and an operator has to act
+		40613, 40501, 40143, 40540, 40642, 40648, 40671, 4221, // Azure: unavailable, throttled
+		10928, 10929, 10936, 49918, 49919, 49920,
+		errLockNotGranted,
+	},
+	Unknown: {
+		40197, 40549, 40550, 40551, 40552, 40553, // Azure ended the session under way
+		596, 0,
+	},
+	Duplicate: {2601, 2627},
+	BadRow: {
+		2628, 8152, // too long
+		515,                 // NULL
+		8115, 220, 517, 535, // overflow
+		241, 242, 245, 8114, // conversion
+		511, 1946, // row or index key too long
+		8023, // not a valid value of its type
+	},
+	NoSchema: {
+		208, 207, 2812, // table, column, procedure
+		213, 308, // columns of an INSERT, index of a hint
+	},
+	Permanent: {
+		229, 230, 262, 297, 300, 916, 15151, // permission
+		102, 105, 137, 156, 170, 201, 319, 1069, 4104, 8144, 8145, 8178, // syntax and parameters
+		206, 257, 402, 8003, 8623, 10738, // types, counts
+		334, 650, 1934, 1935, 4140, 8622, // trigger, isolation, SET options, hints
+		3908,                    // emergency mode
+		2714, 2760, errNoSchema, // DDL
+	},
+})
+
+func classes(numbers map[Class][]int32) map[int32]Class {
+	m := map[int32]Class{}
+	for c, list := range numbers {
+		for _, n := range list {
+			m[n] = c
+		}
+	}
+	return m
+}

@@ -1,0 +1,162 @@
+package sqlbatch
+
+// Numbers of the errors that the migrations throw.
+const (
+	errLockNotGranted = 51871
+	errNoSchema       = 51872
+)
+
+// Begin takes the application lock that every migration of the database takes; it
+// ends with the transaction. sp_getapplock reports a refusal as a negative
+// result, hence the THROW.
+func (sqlServer) Begin() []string {
+	return []string{`SET XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+BEGIN TRANSACTION;
+`, `DECLARE @granted int;
+EXEC @granted = sys.sp_getapplock @Resource = N'chanq migration', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 60000;
+IF @granted < 0
+BEGIN
+    THROW 51871, N'chanq: another migration of this database has not ended within a minute', 1;
+END;
+`}
+}
+
+func (sqlServer) Commit() string { return "COMMIT TRANSACTION;\n" }
+
+// Migrations may be run again, each statement looks first for what it makes. They
+// run as text without parameters, so that a DBA can run them by hand as they are.
+func (sqlServer) Migrations(n Names) []Migration {
+	names := sqlServerNames(n)
+	m := Migration{Number: 1, Registry: 2}
+	for _, template := range []string{
+		schemaText + queuesTableText, liveTableText, readyIndexText, keyIndexText,
+		deadTableText, deadEndedIndexText, deadKeyIndexText, doneTableText, doneIDIndexText, firstRecordText,
+	} {
+		m.Statements = append(m.Statements, names.Replace(template))
+	}
+	return []Migration{m}
+}
+
+// schemaText says what is missing in words of our own. Making schemas, and
+// deciding who owns them, is the DBA's.
+const schemaText = `IF SCHEMA_ID({'schema'}) IS NULL
+BEGIN
+    THROW 51872, {'no schema'}, 1;
+END;
+`
+
+// firstRecordText makes Open find what was made by hand. See recordText.
+const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at)
+SELECT {name}, 1, 0, SYSUTCDATETIME()
+WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
+`
+
+const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
+    CREATE TABLE {queues} (
+        name varchar(63) NOT NULL,
+        version int NOT NULL,
+        paused bit NOT NULL,
+        created_at datetime2(3) NOT NULL,
+        CONSTRAINT {queues pk} PRIMARY KEY CLUSTERED (name)
+    );
+`
+
+// liveTableText: ids are UUIDv7, so the clustered key appends. No foreign key,
+// check, trigger, indexed view or further index: OUTPUT to the client and OUTPUT
+// INTO forbid some, and READPAST may block on the others.
+//
+// STATISTICS_NORECOMPUTE: every plan is pinned by hints, and a table that swings
+// between empty and full would only recompile them. ALLOW_PAGE_LOCKS = OFF:
+// READPAST skips row locks only, and neither a redrive (OUTPUT INTO takes no
+// hint) nor anyone's ad-hoc statement can then take a page lock; the price is
+// that ALTER INDEX … REORGANIZE refuses. LOCK_ESCALATION = DISABLE: nor can
+// READPAST skip a table lock.
+const liveTableText = `IF OBJECT_ID({'live'}, N'U') IS NULL
+BEGIN
+    CREATE TABLE {live} (
+        id binary(16) NOT NULL,
+        priority smallint NOT NULL,
+        visible_at datetime2(3) NOT NULL,
+        enqueued_at datetime2(3) NOT NULL CONSTRAINT {enqueued} DEFAULT (SYSUTCDATETIME()),
+        fence int NOT NULL,
+        attempts int NOT NULL,
+        dedup_key varbinary(200) NULL,
+        leased_by nvarchar(200) NULL,
+        headers varbinary(max) NULL,
+        body varbinary(max) NOT NULL,
+        last_error nvarchar(2000) NULL,
+        CONSTRAINT {pk} PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF)
+    );
+    ALTER TABLE {live} SET (LOCK_ESCALATION = DISABLE);
+END;
+`
+
+// readyIndexText is the one index that claims walk; due time, delay, retry and
+// lease end are all visible_at. id is the row's locator anyway and costs nothing.
+const readyIndexText = `IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'ready'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {ready} ON {live} (priority, visible_at, id)
+        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
+`
+
+// keyIndexText holds the messages that have a key, others cost nothing. A filtered
+// index needs QUOTED_IDENTIFIER, which sqlcmd leaves off and the driver has on.
+const keyIndexText = `SET QUOTED_IDENTIFIER ON;
+IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'key'}, 'IndexID') IS NULL
+    CREATE UNIQUE NONCLUSTERED INDEX {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL
+        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
+`
+
+// The dead and the done tables are targets of OUTPUT INTO: plain columns, no
+// defaults, checks or triggers.
+
+const deadTableText = `IF OBJECT_ID({'dead'}, N'U') IS NULL
+    CREATE TABLE {dead} (
+        id binary(16) NOT NULL,
+        priority smallint NOT NULL,
+        fence int NOT NULL,
+        attempts int NOT NULL,
+        enqueued_at datetime2(3) NOT NULL,
+        ended_at datetime2(3) NOT NULL,
+        dedup_key varbinary(200) NULL,
+        headers varbinary(max) NULL,
+        body varbinary(max) NOT NULL,
+        last_error nvarchar(2000) NULL,
+        CONSTRAINT {dead pk} PRIMARY KEY CLUSTERED (id)
+    );
+`
+
+// deadEndedIndexText: peeks and redrives go by the time of death.
+const deadEndedIndexText = `IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead ended'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {dead ended} ON {dead} (ended_at, id);
+`
+
+// deadKeyIndexText: a redrive looks for other dead messages with the same key.
+const deadKeyIndexText = `SET QUOTED_IDENTIFIER ON;
+IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead key'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL;
+`
+
+// doneTableText is clustered by the time of the end, so that archiving appends and
+// trimming deletes a range of neighbours.
+const doneTableText = `IF OBJECT_ID({'done'}, N'U') IS NULL
+    CREATE TABLE {done} (
+        id binary(16) NOT NULL,
+        priority smallint NOT NULL,
+        fence int NOT NULL,
+        attempts int NOT NULL,
+        enqueued_at datetime2(3) NOT NULL,
+        ended_at datetime2(3) NOT NULL,
+        dedup_key varbinary(200) NULL,
+        headers varbinary(max) NULL,
+        body varbinary(max) NOT NULL,
+        last_error nvarchar(2000) NULL,
+        CONSTRAINT {done pk} PRIMARY KEY CLUSTERED (ended_at, id)
+    );
+`
+
+// doneIDIndexText: one message is looked up by its id, without a scan of all that
+// is kept.
+const doneIDIndexText = `IF INDEXPROPERTY(OBJECT_ID({'done'}, N'U'), {'done id'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {done id} ON {done} (id);
+`

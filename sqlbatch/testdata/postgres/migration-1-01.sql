@@ -1,0 +1,7 @@
+CREATE TABLE IF NOT EXISTS "public"."chanq_queues" (
+  name       text COLLATE "C" NOT NULL,
+  version    integer NOT NULL,
+  paused     boolean NOT NULL DEFAULT false,
+  created_at bigint  NOT NULL,
+  CONSTRAINT "pk_chanq_queues" PRIMARY KEY (name)
+);

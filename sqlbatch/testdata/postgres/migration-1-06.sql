@@ -1,0 +1,1 @@
+CREATE INDEX IF NOT EXISTS "ix_chanq_orders_dead" ON "public"."chanq_orders_dead" (ended_at, id);

@@ -1,0 +1,3 @@
+DELETE FROM "public"."chanq_orders_done"
+WHERE id = ANY (ARRAY(SELECT id FROM "public"."chanq_orders_done" ORDER BY ended_at, id LIMIT $1::integer FOR UPDATE SKIP LOCKED))
+RETURNING uuid_send(id);

@@ -1,0 +1,2 @@
+INSERT INTO "public"."chanq_queues" (name, version, created_at) VALUES ('orders', $1::integer, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint))
+ON CONFLICT (name) DO UPDATE SET version = excluded.version;

@@ -1,0 +1,1 @@
+SELECT version, paused::integer FROM "public"."chanq_queues" WHERE name = 'orders';

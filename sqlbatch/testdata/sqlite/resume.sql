@@ -1,0 +1,1 @@
+UPDATE "main"."chanq_queues" SET paused = ?1 WHERE name = 'orders';

@@ -1,0 +1,1 @@
+SELECT version, paused FROM "main"."chanq_queues" WHERE name = 'orders';

@@ -1,0 +1,11 @@
+-- @m0 binary(25), @k0 varbinary(200), @h0 varbinary(max), @b0 varbinary(max)
+SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, fence, attempts, dedup_key, headers, body)
+SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
+       CONVERT(smallint, SUBSTRING(v.m, 17, 1)) - 1,
+       DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 22, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 18, 4)), @now)),
+       @now, 0, 0, v.k, v.h, v.b
+FROM (VALUES (@m0, @k0, @h0, @b0)) AS v (m, k, h, b)
+WHERE v.m IS NOT NULL;

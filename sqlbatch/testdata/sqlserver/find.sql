@@ -1,0 +1,30 @@
+-- @ids varbinary(8000), @places varbinary(8000), @keys varbinary(max)
+SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT q.id, q.dedup_key, q.fence,
+       CASE WHEN q.leased_by IS NOT NULL AND q.visible_at > @now THEN 1 ELSE 0 END AS leased
+FROM (
+    SELECT CONVERT(binary(16), SUBSTRING(@ids, 16 * (x.i + y.i) + 1, 16)) AS id
+    FROM (VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160), (180),
+                 (200), (220), (240), (260), (280), (300), (320), (340), (360), (380)) AS x (i)
+    CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11),
+                       (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
+    WHERE x.i + y.i < DATALENGTH(@ids) / 16
+) AS a
+INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
+UNION
+SELECT q.id, q.dedup_key, q.fence,
+       CASE WHEN q.leased_by IS NOT NULL AND q.visible_at > @now THEN 1 ELSE 0 END AS leased
+FROM (
+    SELECT CONVERT(varbinary(200), SUBSTRING(@keys,
+               CONVERT(int, SUBSTRING(@places, 5 * (x.i + y.i) + 1, 4)) + 1,
+               CONVERT(int, SUBSTRING(@places, 5 * (x.i + y.i) + 5, 1)))) AS dedup_key
+    FROM (VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160), (180),
+                 (200), (220), (240), (260), (280), (300), (320), (340), (360), (380)) AS x (i)
+    CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11),
+                       (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)
+    WHERE x.i + y.i < DATALENGTH(@places) / 5
+) AS a
+INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([UX_chanq_orders_key]), FORCESEEK) ON q.dedup_key = a.dedup_key AND q.dedup_key IS NOT NULL
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

@@ -1,0 +1,25 @@
+-- @id binary(16)
+SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT CASE WHEN q.visible_at <= @now THEN 'ready' WHEN q.leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state,
+       q.id, q.priority, q.fence, q.attempts,
+       DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
+       DATEDIFF_BIG(millisecond, '19700101', q.visible_at) AS due_at,
+       q.leased_by, q.dedup_key, q.last_error, q.headers, q.body
+FROM [dbo].[chanq_orders] AS q WITH (INDEX ([PK_chanq_orders]), FORCESEEK)
+WHERE q.id = @id
+UNION ALL
+SELECT 'dead' AS state, q.id, q.priority, q.fence, q.attempts,
+       DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
+       DATEDIFF_BIG(millisecond, '19700101', q.ended_at) AS due_at,
+       CONVERT(nvarchar(200), NULL) AS leased_by, q.dedup_key, q.last_error, q.headers, q.body
+FROM [dbo].[chanq_orders_dead] AS q WITH (INDEX ([PK_chanq_orders_dead]), FORCESEEK)
+WHERE q.id = @id
+UNION ALL
+SELECT 'done' AS state, q.id, q.priority, q.fence, q.attempts,
+       DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
+       DATEDIFF_BIG(millisecond, '19700101', q.ended_at) AS due_at,
+       CONVERT(nvarchar(200), NULL) AS leased_by, q.dedup_key, q.last_error, q.headers, q.body
+FROM [dbo].[chanq_orders_done] AS q WITH (INDEX ([IX_chanq_orders_done_id]), FORCESEEK)
+WHERE q.id = @id;

@@ -1,0 +1,12 @@
+IF SCHEMA_ID(N'dbo') IS NULL
+BEGIN
+    THROW 51872, N'chanq: the schema [dbo] is missing or hidden from this login: create it first, chanq does not', 1;
+END;
+IF OBJECT_ID(N'[dbo].[chanq_queues]', N'U') IS NULL
+    CREATE TABLE [dbo].[chanq_queues] (
+        name varchar(63) NOT NULL,
+        version int NOT NULL,
+        paused bit NOT NULL,
+        created_at datetime2(3) NOT NULL,
+        CONSTRAINT [PK_chanq_queues] PRIMARY KEY CLUSTERED (name)
+    );

@@ -1,0 +1,14 @@
+IF OBJECT_ID(N'[dbo].[chanq_orders_dead]', N'U') IS NULL
+    CREATE TABLE [dbo].[chanq_orders_dead] (
+        id binary(16) NOT NULL,
+        priority smallint NOT NULL,
+        fence int NOT NULL,
+        attempts int NOT NULL,
+        enqueued_at datetime2(3) NOT NULL,
+        ended_at datetime2(3) NOT NULL,
+        dedup_key varbinary(200) NULL,
+        headers varbinary(max) NULL,
+        body varbinary(max) NOT NULL,
+        last_error nvarchar(2000) NULL,
+        CONSTRAINT [PK_chanq_orders_dead] PRIMARY KEY CLUSTERED (id)
+    );

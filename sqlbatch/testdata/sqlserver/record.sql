@@ -1,0 +1,9 @@
+-- @version int
+SET NOCOUNT, XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+INSERT INTO [dbo].[chanq_queues] WITH (ROWLOCK) (name, version, paused, created_at)
+SELECT 'orders', @version, 0, SYSUTCDATETIME()
+WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = 'orders');
+UPDATE [dbo].[chanq_queues] WITH (ROWLOCK)
+SET version = @version
+WHERE name = 'orders';
