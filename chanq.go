@@ -1,0 +1,173 @@
+// Package chanq turns a table in a SQL database into Go channels.
+//
+// A Producer groups sends into multi-row INSERTs. A Consumer claims batches
+// ahead of the reader and delivers them on a buffered channel of leases; Ack
+// and Nack are grouped into periodic statements. SQL Server is the database it
+// is made for; the same code runs on PostgreSQL, and on SQLite with nothing to
+// install.
+//
+// Delivery is at least once. Each claim of a message has a fence, an integer
+// that rises with every claim, and every later write names it: a consumer that
+// outlived its lease cannot settle a message that another one holds.
+//
+// One message travels so:
+//
+//	Producer.Send → group commit (producer.go) → INSERT (sqlbatch)
+//	→ claim (consumer.go) → Consumer.C → your code
+//	→ Lease.Ack (lease.go) → grouped settle (settle.go) → DELETE
+//
+// while the keeper (keeper.go) extends the leases of what is held.
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Config says how a queue is stored. The zero value is right for most.
+type Config struct {
+	// Dialect is the SQL to speak. Default: found from the *sql.DB's driver.
+	Dialect sqlbatch.Dialect
+	// Schema that holds the tables. Default: dbo on SQL Server, public on
+	// PostgreSQL, main on SQLite.
+	Schema string
+	// Codec of bodies that are neither []byte, string nor json.RawMessage.
+	// Default JSON.
+	Codec Codec
+	// Hooks are told of what happens. Default none.
+	Hooks Hooks
+	// MaxAttempts is how often a message is claimed before it is set aside as
+	// dead. Default 10, at most 1,000,000.
+	MaxAttempts int
+	// MaxBody is the most bytes of an encoded body; a larger one is refused with
+	// ErrTooLarge. Default 1 MiB, at most 256 MiB.
+	MaxBody int
+	// Retain keeps acked messages in the done table for this long. Default 0:
+	// they are deleted.
+	Retain time.Duration
+}
+
+const (
+	defaultMaxAttempts = 10
+	defaultMaxBody     = 1 << 20
+)
+
+func (c Config) withDefaults() (Config, error) {
+	v := validator{}
+	v.limit("Config.MaxAttempts", &c.MaxAttempts, defaultMaxAttempts, 1, 1_000_000)
+	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, 256<<20)
+	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
+	if c.Codec == nil {
+		c.Codec = JSON
+	} else if isNil(c.Codec) {
+		v.fail("Config.Codec: a nil %T; leave it unset for JSON", c.Codec)
+	}
+	return c, v.err()
+}
+
+// Schema lists the statements that Migrate would run for a queue whose tables
+// do not exist, in order, for a database administrator to read and run. Each
+// may be run again without harm. d is sqlbatch.SQLServer, sqlbatch.Postgres or
+// sqlbatch.SQLite.
+func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
+	if isNil(d) {
+		return nil, errors.New("chanq: schema: dialect is nil; give sqlbatch.SQLServer, sqlbatch.Postgres or sqlbatch.SQLite")
+	}
+	names := sqlbatch.Names{Schema: cfg.Schema, Queue: queue}
+	if err := sqlbatch.CheckNames(names); err != nil {
+		return nil, fmt.Errorf("chanq: schema: %w", err)
+	}
+	var texts []string
+	for _, m := range d.Migrations(names) {
+		texts = append(texts, m.Statements...)
+	}
+	return texts, nil
+}
+
+// Open connects to a queue whose tables Migrate has made. It costs one round
+// trip and starts nothing; a Queue need not be closed. It never changes the
+// schema: ErrNoSchema and ErrNewerSchema say what to do.
+func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Queue[T], error) {
+	core, err := newQueue(db, queue, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("chanq: open %s: %w", queue, err)
+	}
+	if err := core.checkConnections(1); err != nil {
+		return nil, fmt.Errorf("chanq: open %s: %w", queue, err)
+	}
+	version, _, err := core.version(ctx)
+	if err != nil {
+		return nil, &OpError{Op: "open", Queue: queue, Err: err}
+	}
+	switch {
+	case version < sqlbatch.Version:
+		return nil, &OpError{Op: "open", Queue: queue, Err: fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
+			ErrNoSchema, sqlbatch.Version, version, queue)}
+	case version > sqlbatch.Version:
+		return nil, &OpError{Op: "open", Queue: queue, Err: fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program",
+			ErrNewerSchema, version, sqlbatch.Version)}
+	}
+	return &Queue[T]{core: core}, nil
+}
+
+// findDialect knows drivers by their package, so that none is imported here.
+func findDialect(db *sql.DB) (sqlbatch.Dialect, error) {
+	t := reflect.TypeOf(db.Driver())
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch path := t.PkgPath(); {
+	case path == "github.com/microsoft/go-mssqldb", strings.HasPrefix(path, "github.com/microsoft/go-mssqldb/"):
+		return sqlbatch.SQLServer, nil
+	case strings.HasPrefix(path, "github.com/jackc/pgx/") && strings.HasSuffix(path, "/stdlib"), path == "github.com/lib/pq":
+		return sqlbatch.Postgres, nil
+	case path == "modernc.org/sqlite":
+		return sqlbatch.SQLite, nil
+	default:
+		return nil, fmt.Errorf("unknown driver %s (%s): set Config.Dialect to sqlbatch.SQLServer, sqlbatch.Postgres or sqlbatch.SQLite", t, path)
+	}
+}
+
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Interface, reflect.Chan:
+		return r.IsNil()
+	}
+	return false
+}
+
+// validator collects what is wrong with a config, so that all is said at once.
+type validator struct{ errs []error }
+
+func (v *validator) fail(format string, args ...any) {
+	v.errs = append(v.errs, fmt.Errorf(format, args...))
+}
+
+func (v *validator) err() error { return errors.Join(v.errs...) }
+
+// limit sets a zero field to its default and checks its bounds.
+func (v *validator) limit(field string, value *int, standard, low, high int) {
+	if *value == 0 {
+		*value = standard
+	} else if *value < low || *value > high {
+		v.fail("%s is %d: must be 0 (the default, %d) or from %d to %d", field, *value, standard, low, high)
+	}
+}
+
+func (v *validator) duration(field string, value *time.Duration, standard, low, high time.Duration) {
+	if *value == 0 {
+		*value = standard
+	} else if *value < low || *value > high {
+		v.fail("%s is %v: must be 0 (the default, %v) or from %v to %v", field, *value, standard, low, high)
+	}
+}

@@ -1,0 +1,101 @@
+package chanq
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Codec turns message bodies into bytes and back. It must be safe for
+// concurrent use. Bodies of type []byte, string and json.RawMessage never meet
+// a codec: they are stored as they are.
+type Codec interface {
+	Encode(body any) ([]byte, error)
+	// Decode reads data into body, a pointer. It must not keep data.
+	Decode(data []byte, body any) error
+}
+
+// JSON is the default Codec: encoding/json.
+var JSON Codec = jsonCodec{}
+
+type jsonCodec struct{}
+
+func (jsonCodec) Encode(body any) ([]byte, error)    { return json.Marshal(body) }
+func (jsonCodec) Decode(data []byte, body any) error { return json.Unmarshal(data, body) }
+
+// encodeBody never returns nil: an empty body is a body.
+func encodeBody[T any](c Codec, body *T) ([]byte, error) {
+	switch b := any(body).(type) {
+	case *[]byte:
+		return append([]byte{}, *b...), nil
+	case *json.RawMessage:
+		return append([]byte{}, *b...), nil
+	case *string:
+		return []byte(*b), nil
+	}
+	data, err := guard(func() ([]byte, error) { return c.Encode(*body) })
+	if err == nil && data == nil {
+		data = []byte{}
+	}
+	return data, err
+}
+
+// decodeBody may keep data, which the caller gives away.
+func decodeBody[T any](c Codec, data []byte, body *T) error {
+	switch b := any(body).(type) {
+	case *[]byte:
+		*b = data
+		return nil
+	case *json.RawMessage:
+		*b = data
+		return nil
+	case *string:
+		*b = string(data)
+		return nil
+	}
+	_, err := guard(func() (struct{}, error) { return struct{}{}, c.Decode(data, body) })
+	return err
+}
+
+// guard makes an error of a panic in the user's codec, so that one message
+// cannot end a loop that serves all.
+func guard[R any](f func() (R, error)) (r R, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("codec panicked: %v", p)
+		}
+	}()
+	return f()
+}
+
+// Limits of headers: few and short, for trace contexts and the like.
+const (
+	maxHeaders     = 64
+	maxHeaderBytes = 16 << 10 // encoded
+)
+
+// encodeHeaders returns nil for no headers. They are stored as JSON, readable
+// in the database.
+func encodeHeaders(h map[string]string) ([]byte, error) {
+	if len(h) == 0 {
+		return nil, nil
+	}
+	if len(h) > maxHeaders {
+		return nil, fmt.Errorf("%w: %d headers, at most %d", ErrTooLarge, len(h), maxHeaders)
+	}
+	data, err := json.Marshal(h)
+	if err == nil && len(data) > maxHeaderBytes {
+		return nil, fmt.Errorf("%w: headers of %d bytes, at most %d", ErrTooLarge, len(data), maxHeaderBytes)
+	}
+	return data, err
+}
+
+func decodeHeaders(data []byte) (map[string]string, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	var h map[string]string
+	if err := json.Unmarshal(data, &h); err != nil {
+		return nil, fmt.Errorf("headers: %w", err)
+	}
+	return h, nil
+}

@@ -1,0 +1,382 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Order is how a consumer's claims choose within a priority.
+type Order = sqlbatch.Order
+
+// The orders.
+const (
+	FIFO     = sqlbatch.FIFO     // by due time, then ID
+	OrderAny = sqlbatch.OrderAny // whatever the database finds first; cheaper on SQL Server
+)
+
+// ConsumerConfig tunes a Consumer. The zero value is right for most.
+type ConsumerConfig struct {
+	// Name of this consumer in the leased_by column, for operators; at most 200
+	// bytes. Default host/pid.
+	Name string
+	// Prefetch is the most leases that wait in the buffer for a reader. What a
+	// replica buffers, others cannot have. Default 1000, at most 100,000.
+	Prefetch int
+	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the
+	// last claim: one claim may overshoot. Default 64 MiB.
+	PrefetchBytes int
+	// LeaseFor is how long a claim or an extension holds a message: the longest
+	// time until the messages of a process that died are delivered again. Default
+	// 30 s, at least 100 ms.
+	LeaseFor time.Duration
+	// MaxExtend ends the automatic extension of a lease that is not settled: a
+	// stuck handler loses its message then. Default 1 h.
+	MaxExtend time.Duration
+	// PollMin and PollMax bound the pause between looks at an empty queue, which
+	// doubles from one to the other. A producer of the same process and the next
+	// due time end it at once. Defaults 10 ms and 1 s. An idle consumer costs one
+	// read a PollMax.
+	PollMin, PollMax time.Duration
+	// SettleEvery is how long a settle waits at most for others to join its
+	// statement. Default 5 ms.
+	SettleEvery time.Duration
+	// Order of claims within a priority. Default FIFO.
+	Order Order
+	// Backoff is the delay of the nack after the given attempt failed in Handle or
+	// Pipe. Default ExponentialBackoff(1 s, 5 min).
+	Backoff func(attempt int) time.Duration
+	// Statement is the deadline of every statement. Default 30 s.
+	Statement time.Duration
+}
+
+const (
+	minLease     = 100 * time.Millisecond
+	minClaim     = 16 // the least that a claim asks for, however slow the readers were
+	settleFactor = 2  // settles that may wait, in units of Prefetch
+	minBacklog   = 4096
+)
+
+func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
+	v := validator{}
+	if c.Name == "" {
+		host, _ := os.Hostname() // an empty host still leaves the pid
+		c.Name = fmt.Sprintf("%s/%d", host, os.Getpid())
+	}
+	if len(c.Name) > 200 {
+		v.fail("ConsumerConfig.Name of %d bytes: at most 200", len(c.Name))
+	}
+	if !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0) {
+		v.fail("ConsumerConfig.Name %q: must be UTF-8 without NUL", c.Name)
+	}
+	v.limit("ConsumerConfig.Prefetch", &c.Prefetch, 1000, 1, 100_000)
+	v.limit("ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, 64<<20, 1, 1<<40)
+	v.duration("ConsumerConfig.LeaseFor", &c.LeaseFor, 30*time.Second, minLease, 24*time.Hour)
+	v.duration("ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
+	v.duration("ConsumerConfig.PollMin", &c.PollMin, 10*time.Millisecond, time.Millisecond, time.Hour)
+	v.duration("ConsumerConfig.PollMax", &c.PollMax, max(time.Second, c.PollMin), time.Millisecond, time.Hour)
+	v.duration("ConsumerConfig.SettleEvery", &c.SettleEvery, 5*time.Millisecond, time.Microsecond, time.Minute)
+	v.duration("ConsumerConfig.Statement", &c.Statement, 30*time.Second, time.Millisecond, time.Hour)
+	if c.PollMax < c.PollMin {
+		v.fail("ConsumerConfig.PollMax is %v: must not be below PollMin, %v", c.PollMax, c.PollMin)
+	}
+	if c.Order != FIFO && c.Order != OrderAny {
+		v.fail("ConsumerConfig.Order is %d: must be FIFO or OrderAny", c.Order)
+	}
+	if c.Backoff == nil {
+		c.Backoff = defaultBackoff
+	}
+	return c, v.err()
+}
+
+var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
+
+// ExponentialBackoff doubles from low to high and takes a random part of it
+// (full jitter), so that messages that failed together do not return together.
+func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration {
+	low = max(low, time.Millisecond)
+	return func(attempt int) time.Duration {
+		d := low
+		for i := 1; i < attempt && d < high; i++ {
+			d *= 2
+		}
+		return rand.N(max(min(d, high), 1)) + time.Millisecond
+	}
+}
+
+// Consumer claims messages ahead of its readers and delivers them on a channel.
+//
+// Its goroutines, all joined by Shutdown: the claimer (this file), the settler,
+// the keeper, the trimmer where Config.Retain is set, and the supervisor, which
+// ends the others in order. It uses at most three connections, apart from those
+// of the application.
+type Consumer[T any] struct {
+	queue    *queue
+	cfg      ConsumerConfig
+	sessions *sessions
+	settler  *settler
+	keeper   *keeper
+	health   health
+	values   context.Context // parent of the leases' contexts: values of Consume's, without its end
+
+	out      chan *Lease[T] // only the claimer sends and closes
+	bell     <-chan struct{}
+	progress chan struct{} // readers or the settler got on: look at the room again
+	stop     context.Context
+	stopNow  context.CancelFunc
+	drained  chan struct{} // stopping, and the last lease ended
+	finished chan struct{} // every goroutine has ended
+	flow     flow          // of the claimer
+
+	held atomic.Int64 // leases that are buffered or delivered and not ended
+	// working counts handlers of Handle and Pipe that have not returned: one whose
+	// AckTx ended the lease may roll back, and its error is to be settled.
+	working atomic.Int64
+	taken   atomic.Int64 // leases that ended: what readers certainly took
+	wakeAt  atomic.Int64 // count of taken at which the claimer wants to know; 0 never
+
+	mu    sync.Mutex
+	err   error
+	stats ConsumerStats
+}
+
+// ConsumerStats are counts since Consume, and what is held now.
+type ConsumerStats struct {
+	// Claims.
+	Claimed     int64 // messages
+	Claims      int64 // statements that found some
+	EmptyClaims int64 // statements that found none
+	Looks       int64 // reads of the next due time while idle
+
+	// Settles that are in the database. Those of AckTx are not counted: only the
+	// caller learns whether his transaction was committed.
+	Acked, Nacked, Released, Dead int64
+	Lost                          int64 // settles that came after the lease had ended
+
+	// Now.
+	Buffered int // leases that wait for a reader
+	Held     int // leases buffered or delivered, not ended
+	Settling int // settles that wait for their statement
+}
+
+// Consume starts a consumer. The end of ctx does what Stop does, and nothing
+// else; call Shutdown to wait for the last settles. It needs up to three
+// connections of the *sql.DB besides those of the application (SQLite: one,
+// shared by all queues).
+func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
+	cfg, err := cfg.withDefaults()
+	if err == nil {
+		err = q.core.checkConnections(consumerSessions)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("chanq: consume %s: %w", q.core.name, err)
+	}
+	c := &Consumer[T]{
+		queue: q.core, cfg: cfg,
+		sessions: openSessions(q.core.db, q.core.dialect, consumerSessions),
+		health:   health{queue: q.core, part: "consumer"},
+		values:   context.WithoutCancel(ctx),
+		out:      make(chan *Lease[T], cfg.Prefetch),
+		progress: make(chan struct{}, 1),
+		drained:  make(chan struct{}, 1),
+		finished: make(chan struct{}),
+	}
+	c.stop, c.stopNow = context.WithCancel(context.Background())
+	c.settler = newSettler(q.core, c.sessions, &c.health, cfg.Statement, cfg.SettleEvery, max(settleFactor*cfg.Prefetch, minBacklog))
+	c.settler.stored, c.settler.broken = c.noteSettled, c.fail
+	keeperStop, stopKeeper := context.WithCancel(context.Background())
+	c.keeper = &keeper{
+		queue: q.core, sessions: c.sessions, health: &c.health, leaseFor: cfg.LeaseFor, timeout: cfg.Statement,
+		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), stop: keeperStop,
+	}
+	var unlisten func()
+	c.bell, unlisten = q.core.key.listen()
+	forget := context.AfterFunc(ctx, c.Stop)
+	go c.supervise(func() { unlisten(); forget() }, stopKeeper)
+	return c, nil
+}
+
+const consumerSessions = 3 // claim, settle, extend
+
+// supervise runs the goroutines and ends them in order: the claimer, which
+// returns the buffer; then, when the last lease ended, the settler and the rest.
+func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
+	defer close(c.finished)
+	var claimer, rest conc.WaitGroup
+	rest.Go(c.settler.run)
+	rest.Go(c.keeper.run)
+	if c.queue.cfg.Retain > 0 {
+		rest.Go(c.trim)
+	}
+	claimer.Go(c.claimAll)
+	claimer.Wait()
+	forget()
+	for c.held.Load()+c.working.Load() > 0 && c.settler.abandoned.Err() == nil {
+		select {
+		case <-c.drained:
+		case <-c.settler.abandoned.Done():
+		}
+	}
+	c.settler.close()
+	stopKeeper()
+	rest.Wait()
+	c.settler.abandon()
+	c.sessions.close()
+}
+
+// C is the channel of leases. The consumer closes it once, after Stop, the end
+// of Consume's context or a permanent error (see Err); what was in it is
+// released uncounted.
+func (c *Consumer[T]) C() <-chan *Lease[T] { return c.out }
+
+// Stop ends claiming and gives back what no reader has taken, uncounted. It
+// returns at once; delivered leases go on and may be settled. It may be called
+// again, by anyone.
+func (c *Consumer[T]) Stop() { c.stopNow() }
+
+// Shutdown stops, waits until every delivered lease is settled or lost, every
+// handler of Handle and Pipe has returned and every settle is in the database,
+// and joins all goroutines. If ctx ends
+// before, it gives up what is not settled yet (those messages are delivered
+// again when their leases end) and returns an error that says how much; the
+// goroutines end as soon as the driver returns.
+func (c *Consumer[T]) Shutdown(ctx context.Context) error {
+	c.Stop()
+	select {
+	case <-c.finished:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-c.finished: // both at once: nothing is given up
+		return nil
+	default:
+	}
+	held, settling := c.held.Load(), c.settler.len()
+	c.settler.abandon()
+	c.settler.close()
+	return fmt.Errorf("chanq: shutdown %s: %d leases not settled, %d settles not confirmed: %w", c.queue.name, held, settling, context.Cause(ctx))
+}
+
+// Err is the permanent error that ended the consumer (the table is missing, a
+// right is missing), or nil. Outages do not end a consumer.
+func (c *Consumer[T]) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Flush waits until every settle that was handed in before is in the database,
+// or refused, or ctx ends.
+func (c *Consumer[T]) Flush(ctx context.Context) error {
+	if err := c.settler.flush(ctx); err != nil {
+		return fmt.Errorf("chanq: flush %s: %w", c.queue.name, err)
+	}
+	return nil
+}
+
+// Stats returns counts.
+func (c *Consumer[T]) Stats() ConsumerStats {
+	c.mu.Lock()
+	s := c.stats
+	c.mu.Unlock()
+	s.Buffered, s.Held, s.Settling = len(c.out), int(c.held.Load()), c.settler.len()
+	return s
+}
+
+func (c *Consumer[T]) fail(err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.err = err
+	}
+	c.mu.Unlock()
+	c.Stop()
+}
+
+func (c *Consumer[T]) noteSettled(e SettledEvent) {
+	c.mu.Lock()
+	c.stats.Acked += int64(e.Acked)
+	c.stats.Nacked += int64(e.Nacked)
+	c.stats.Released += int64(e.Released)
+	c.stats.Dead += int64(e.Dead)
+	c.stats.Lost += int64(e.Lost)
+	c.mu.Unlock()
+	notify(c.progress)
+}
+
+// The consumer as the owner of its leases.
+
+func (c *Consumer[T]) maxAttempts() int        { return c.queue.cfg.MaxAttempts }
+func (c *Consumer[T]) parent() context.Context { return c.values }
+func (c *Consumer[T]) settle(l *lease) error   { return c.settler.add(l) }
+
+// watch does nothing: the keeper watches every lease.
+func (c *Consumer[T]) watch(*lease) {}
+
+func (c *Consumer[T]) ended(*lease) {
+	n := c.taken.Add(1)
+	if at := c.wakeAt.Load(); at != 0 && n >= at {
+		notify(c.progress)
+	}
+	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
+		notify(c.drained)
+	}
+}
+
+// worked is called when what a handler returned has been disposed of.
+func (c *Consumer[T]) worked() {
+	if c.working.Add(-1) == 0 && c.stop.Err() != nil {
+		notify(c.drained)
+	}
+}
+
+func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Statement)
+	defer cancel()
+	select {
+	case c.keeper.turn <- struct{}{}:
+		defer func() { <-c.keeper.turn }()
+	case <-ctx.Done():
+		return false, &OpError{Op: "extend", Queue: c.queue.name, ID: l.item.ID, Err: context.Cause(ctx)}
+	}
+	held, err := c.queue.extendOne(ctx, c.sessions, l, d)
+	if held && c.keeper.due(l, monotonic()) {
+		notify(c.keeper.wake)
+	}
+	return held, err
+}
+
+func (c *Consumer[T]) ackTx(ctx context.Context, l *lease, tx *sql.Tx) (bool, error) {
+	return c.queue.ackOneTx(ctx, l, tx)
+}
+
+// trim deletes what Config.Retain no longer keeps, once a minute.
+func (c *Consumer[T]) trim() {
+	every := max(time.Second, min(time.Minute, c.queue.cfg.Retain))
+	for {
+		sleep(c.stop, every/2+rand.N(every))
+		for {
+			if c.stop.Err() != nil {
+				return
+			}
+			var ids []ID
+			ctx, cancel := context.WithTimeout(c.stop, c.cfg.Statement)
+			err := c.sessions.run(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows), collectIDs(&ids))
+			cancel()
+			if err != nil || len(ids) < operateRows {
+				break // an error is met again, and told, by the claimer
+			}
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package embedded
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+)
+
+// connector opens connections whose writes pass one turnstile.
+type connector struct {
+	name   string
+	driver driver.Driver
+	turn   turnstile
+	keep   driver.Conn // keeps a database in memory alive; nil for a file
+}
+
+// turnstile admits one writer at a time, in the order of asking. SQLite would
+// have the others poll, with pauses of up to 100 ms, and the unlucky starve.
+type turnstile chan struct{}
+
+// enter waits its turn for as long as SQLite would wait for the write lock: a
+// goroutine that writes on one connection while it holds the turn on another
+// gets an error, as it would without the turnstile, instead of waiting forever.
+func (t turnstile) enter(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	default:
+	}
+	timeout := time.NewTimer(busyTimeout)
+	defer timeout.Stop()
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-timeout.C:
+		return busyError{}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// busyError is SQLITE_BUSY, told by the turnstile.
+type busyError struct{}
+
+func (busyError) Error() string {
+	return fmt.Sprintf("database is locked: another connection of this process is writing, and was for %v (SQLITE_BUSY)", busyTimeout)
+}
+
+// Code is SQLite's result code, as of the driver's own errors.
+func (busyError) Code() int { return 5 }
+
+func (t turnstile) leave() { <-t }
+
+func newConnector(name string, inMemory bool) (*connector, error) {
+	c := &connector{name: name, driver: &sqlite.Driver{}, turn: make(turnstile, 1)}
+	if inMemory {
+		keep, err := c.driver.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		c.keep = keep
+	}
+	return c, nil
+}
+
+// Driver is SQLite's own, by which chanq knows the dialect.
+func (c *connector) Driver() driver.Driver { return c.driver }
+
+// Close is called by (*sql.DB).Close.
+func (c *connector) Close() error {
+	if c.keep == nil {
+		return nil
+	}
+	return c.keep.Close()
+}
+
+func (c *connector) Connect(context.Context) (driver.Conn, error) {
+	inner, err := c.driver.Open(c.name)
+	if err != nil {
+		return nil, err
+	}
+	full, ok := inner.(sqliteConn)
+	if !ok {
+		inner.Close()
+		return nil, errors.New("this version of modernc.org/sqlite lacks a method that chanq needs")
+	}
+	return &conn{sqliteConn: full, turn: c.turn}, nil
+}
+
+// sqliteConn is what modernc.org/sqlite's connections can do.
+type sqliteConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+}
+
+// conn holds the turnstile during each writing statement and each transaction.
+type conn struct {
+	sqliteConn
+	turn turnstile
+	inTx bool // a transaction of this connection is inside the turnstile
+}
+
+// The statements that matter to the turnstile, told by their first word. A
+// reader that is taken for a writer waits its turn, and others wait until its
+// rows are closed; a writer that is taken for a reader polls as SQLite does.
+type kind uint8
+
+const (
+	reads kind = iota
+	writes
+	begins
+	commits
+	rollsBack
+)
+
+func kindOf(query string) kind {
+	query = skipComments(query)
+	word := firstWord(query)
+	switch strings.ToUpper(word) {
+	case "SELECT", "VALUES", "PRAGMA", "EXPLAIN", "SAVEPOINT", "RELEASE":
+		return reads
+	case "WITH":
+		if !writingWord.MatchString(query) {
+			return reads
+		}
+	case "BEGIN":
+		return begins
+	case "COMMIT", "END":
+		return commits
+	case "ROLLBACK":
+		if toSavepoint.MatchString(query) {
+			return reads // the transaction goes on
+		}
+		return rollsBack
+	}
+	return writes
+}
+
+var (
+	writingWord = regexp.MustCompile(`(?i)\b(INSERT|UPDATE|DELETE|REPLACE)\b`)
+	toSavepoint = regexp.MustCompile(`(?i)^ROLLBACK\s+(TRANSACTION\s+)?TO\b`)
+)
+
+func firstWord(query string) string {
+	for i := range len(query) {
+		if c := query[i] | 0x20; c < 'a' || c > 'z' {
+			return query[:i]
+		}
+	}
+	return query
+}
+
+// skipComments returns query from its first word on.
+func skipComments(query string) string {
+	for {
+		query = strings.TrimLeft(query, " \t\r\n\f;(")
+		end := ""
+		switch {
+		case strings.HasPrefix(query, "--"):
+			end = "\n"
+		case strings.HasPrefix(query, "/*"):
+			end = "*/"
+		default:
+			return query
+		}
+		_, query, _ = strings.Cut(query[2:], end)
+	}
+}
+
+// enter passes the turnstile for a statement; leave must be called after it.
+func (c *conn) enter(ctx context.Context, k kind) (leave func(error), err error) {
+	nothing := func(error) {}
+	switch {
+	case k == begins && !c.inTx:
+		if err := c.turn.enter(ctx); err != nil {
+			return nil, err
+		}
+		return func(err error) {
+			if c.inTx = err == nil; !c.inTx {
+				c.turn.leave()
+			}
+		}, nil
+	case (k == commits || k == rollsBack) && c.inTx:
+		return func(err error) {
+			// A commit that failed leaves the transaction open; a rollback fails only
+			// where SQLite has rolled back already.
+			if err == nil || k == rollsBack {
+				c.inTx = false
+				c.turn.leave()
+			}
+		}, nil
+	case k == writes && !c.inTx:
+		if err := c.turn.enter(ctx); err != nil {
+			return nil, err
+		}
+		return func(error) { c.turn.leave() }, nil
+	}
+	return nothing, nil
+}
+
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	leave, err := c.enter(ctx, begins)
+	if err != nil {
+		return nil, err
+	}
+	inner, err := c.sqliteConn.BeginTx(ctx, opts)
+	leave(err)
+	if err != nil {
+		return nil, err
+	}
+	return &tx{inner, c}, nil
+}
+
+type tx struct {
+	driver.Tx
+	conn *conn
+}
+
+func (t *tx) Commit() error   { return t.end(t.Tx.Commit) }
+func (t *tx) Rollback() error { return t.end(t.Tx.Rollback) }
+
+// end leaves the turnstile in any case: database/sql does not end a transaction
+// twice, and closes the connection if it is bad.
+func (t *tx) end(f func() error) error {
+	err := f()
+	if t.conn.inTx {
+		t.conn.inTx = false
+		t.conn.turn.leave()
+	}
+	return err
+}
+
+// IsValid has a connection closed, not pooled, that its user gives back inside a
+// transaction (as he may believe, after a script of several statements): the
+// next one to get it would hold the turnstile without knowing.
+func (c *conn) IsValid() bool { return !c.inTx && c.sqliteConn.IsValid() }
+
+// Close leaves the turnstile if the connection goes while in a transaction.
+func (c *conn) Close() error {
+	err := c.sqliteConn.Close()
+	if c.inTx {
+		c.inTx = false
+		c.turn.leave()
+	}
+	return err
+}
+
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	leave, err := c.enter(ctx, kindOf(query))
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.sqliteConn.ExecContext(ctx, query, args)
+	leave(err)
+	return res, err
+}
+
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	leave, err := c.enter(ctx, kindOf(query))
+	if err != nil {
+		return nil, err
+	}
+	inner, err := c.sqliteConn.QueryContext(ctx, query, args)
+	return leaveWithRows(inner, err, leave)
+}
+
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	inner, err := c.sqliteConn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	full, ok := inner.(sqliteStmt)
+	if !ok {
+		inner.Close()
+		return nil, errors.New("this version of modernc.org/sqlite lacks a method that chanq needs")
+	}
+	return &stmt{full, c, kindOf(query)}, nil
+}
+
+type sqliteStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
+type stmt struct {
+	sqliteStmt
+	conn *conn
+	kind kind
+}
+
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	leave, err := s.conn.enter(ctx, s.kind)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.sqliteStmt.ExecContext(ctx, args)
+	leave(err)
+	return res, err
+}
+
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	leave, err := s.conn.enter(ctx, s.kind)
+	if err != nil {
+		return nil, err
+	}
+	inner, err := s.sqliteStmt.QueryContext(ctx, args)
+	return leaveWithRows(inner, err, leave)
+}
+
+// leaveWithRows keeps the turnstile until the rows are closed: SQLite commits a
+// statement with RETURNING when its last row was read.
+func leaveWithRows(inner driver.Rows, err error, leave func(error)) (driver.Rows, error) {
+	if err != nil {
+		leave(err)
+		return nil, err
+	}
+	return &rows{Rows: inner, leave: leave}, nil
+}
+
+type rows struct {
+	driver.Rows
+	leave func(error)
+}
+
+func (r *rows) Close() error {
+	err := r.Rows.Close()
+	if r.leave != nil {
+		r.leave(err)
+		r.leave = nil
+	}
+	return err
+}
+
+// HasNextResultSet and NextResultSet serve queries of several statements.
+func (r *rows) HasNextResultSet() bool {
+	more, ok := r.Rows.(driver.RowsNextResultSet)
+	return ok && more.HasNextResultSet()
+}
+
+func (r *rows) NextResultSet() error {
+	return r.Rows.(driver.RowsNextResultSet).NextResultSet()
+}

@@ -1,0 +1,118 @@
+package embedded
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func openTest(t *testing.T) (*sql.DB, context.Context) {
+	t.Helper()
+	db, err := Open(t.TempDir() + "/t.db")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	t.Cleanup(cancel)
+	_, err = db.Exec("CREATE TABLE t (x INTEGER)")
+	require.NoError(t, err)
+	return db, ctx
+}
+
+func TestAScriptWithItsOwnTransactionLeavesTheTurnstile(t *testing.T) {
+	db, ctx := openTest(t)
+	_, err := db.ExecContext(ctx, "BEGIN; INSERT INTO t VALUES (1); COMMIT;")
+	require.NoError(t, err)
+	conn, err := db.Conn(ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	other, err := db.Conn(ctx)
+	require.NoError(t, err)
+	defer other.Close()
+	_, err = conn.ExecContext(ctx, "INSERT INTO t VALUES (2)")
+	require.NoError(t, err)
+	_, err = other.ExecContext(ctx, "INSERT INTO t VALUES (3)")
+	require.NoError(t, err)
+}
+
+func TestARollbackThatSQLiteDidAlreadyLeavesTheTurnstile(t *testing.T) {
+	db, ctx := openTest(t)
+	conn, err := db.Conn(ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(ctx, "BEGIN; INSERT INTO t VALUES (1); COMMIT")
+	require.NoError(t, err)
+	_, err = conn.ExecContext(ctx, "ROLLBACK")
+	require.Error(t, err)
+	_, err = db.ExecContext(ctx, "INSERT INTO t VALUES (2)")
+	require.NoError(t, err)
+}
+
+func TestARollbackToASavepointKeepsTheTurn(t *testing.T) {
+	db, ctx := openTest(t)
+	tx, err := db.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	for _, text := range []string{"SAVEPOINT s", "INSERT INTO t VALUES (1)", "ROLLBACK TO s"} {
+		_, err = tx.ExecContext(ctx, text)
+		require.NoError(t, err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		_, err := db.ExecContext(ctx, "INSERT INTO t VALUES (2)")
+		written <- err
+	}()
+	select {
+	case <-written:
+		require.Fail(t, "written inside another's transaction")
+	case <-time.After(50 * time.Millisecond):
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO t VALUES (3)")
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+	require.NoError(t, <-written)
+}
+
+func TestARowOfAReaderDoesNotKeepWritersOut(t *testing.T) {
+	db, ctx := openTest(t)
+	_, err := db.Exec("INSERT INTO t VALUES (1), (2)")
+	require.NoError(t, err)
+	for _, query := range []string{
+		"-- name: List :many\nSELECT x FROM t",
+		"/* all */ SELECT x FROM t",
+		"WITH a AS (SELECT x FROM t) SELECT x FROM a",
+	} {
+		rows, err := db.QueryContext(ctx, query)
+		require.NoError(t, err, query)
+		require.True(t, rows.Next())
+		_, err = db.ExecContext(ctx, "UPDATE t SET x = x")
+		require.NoError(t, err, query)
+		require.NoError(t, rows.Close())
+	}
+}
+
+func TestKindsOfStatements(t *testing.T) {
+	for query, want := range map[string]kind{
+		"SELECT 1":                            reads,
+		"\n\t(select 1)":                      reads,
+		"--\n/* */ ; values (1)":              reads,
+		"PRAGMA user_version":                 reads,
+		"INSERT INTO t VALUES (1)":            writes,
+		"WITH a AS (SELECT 1) delete from t":  writes,
+		"BEGIN IMMEDIATE":                     begins,
+		"begin;":                              begins,
+		"COMMIT":                              commits,
+		"END TRANSACTION":                     commits,
+		"ROLLBACK":                            rollsBack,
+		"ROLLBACK TRANSACTION;":               rollsBack,
+		"ROLLBACK TO s":                       reads,
+		"rollback transaction to savepoint s": reads,
+		"":                                    writes,
+		"--":                                  writes,
+		"CREATE TABLE u (x)":                  writes,
+		"UPDATE\tt SET x = 1 RETURNING x":     writes,
+	} {
+		require.Equal(t, want, kindOf(query), query)
+	}
+}

@@ -1,0 +1,144 @@
+package chanq
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Errors that callers branch on, with errors.Is.
+var (
+	// ErrLeaseLost: the lease ended before the settle; the message is, or will be,
+	// delivered to another consumer, or was cancelled.
+	ErrLeaseLost = errors.New("chanq: lease lost")
+	// ErrSettled: the lease was settled before.
+	ErrSettled = errors.New("chanq: lease already settled")
+	// ErrClosed: the producer or consumer is closed.
+	ErrClosed = errors.New("chanq: closed")
+	// ErrNoSchema: the tables of the queue are missing or older than this version
+	// of chanq. Run Migrate, or the command chanq migrate.
+	ErrNoSchema = errors.New("chanq: no schema")
+	// ErrNewerSchema: the tables were made by a newer chanq. Upgrade the program.
+	ErrNewerSchema = errors.New("chanq: newer schema")
+	// ErrTooLarge: a body or its headers exceed their limit.
+	ErrTooLarge = errors.New("chanq: too large")
+	// ErrNotFound: no message has this ID.
+	ErrNotFound = errors.New("chanq: no such message")
+)
+
+// OpError is a failed operation on a queue.
+type OpError struct {
+	Op    string // "send", "ack", "claim" …
+	Queue string
+	ID    ID // of the message, where one is meant
+	// Unknown: the database may or may not have applied the operation. Sending
+	// again with the same Message.ID is safe; so is settling again after
+	// redelivery.
+	Unknown bool
+	Err     error
+}
+
+func (e *OpError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "chanq: %s %s", e.Op, e.Queue)
+	if !e.ID.IsZero() {
+		fmt.Fprintf(&b, " %s", e.ID)
+	}
+	if e.Unknown {
+		b.WriteString(" (outcome unknown)")
+	}
+	fmt.Fprintf(&b, ": %s", strings.TrimPrefix(e.Err.Error(), "chanq: "))
+	return b.String()
+}
+
+func (e *OpError) Unwrap() error { return e.Err }
+
+// BatchError is returned by SendBatch when some of its messages were not
+// stored. Errs has an entry for each message, nil for those that were.
+type BatchError struct{ Errs []error }
+
+func (e *BatchError) Error() string {
+	failed := 0
+	var first error
+	for _, err := range e.Errs {
+		if err != nil {
+			failed++
+			if first == nil {
+				first = err
+			}
+		}
+	}
+	return fmt.Sprintf("chanq: send batch: %d of %d messages not stored; first: %s",
+		failed, len(e.Errs), strings.TrimPrefix(first.Error(), "chanq: "))
+}
+
+// Unwrap returns the errors of the messages that were not stored.
+func (e *BatchError) Unwrap() []error {
+	var errs []error
+	for _, err := range e.Errs {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// Unsent is a message that a Producer was handed through its channel and could
+// not store.
+type Unsent[T any] struct {
+	Message Message[T] // with its ID: sending it again cannot store it twice
+	Err     error
+}
+
+// UnsentError is returned by Producer.Close with the messages that were handed
+// over through its channel and are not known to be stored.
+type UnsentError[T any] struct{ Unsent []Unsent[T] }
+
+func (e *UnsentError[T]) Error() string {
+	return fmt.Sprintf("chanq: close: %d messages not stored; first: %s",
+		len(e.Unsent), strings.TrimPrefix(e.Unsent[0].Err.Error(), "chanq: "))
+}
+
+// Unwrap returns the error of each message.
+func (e *UnsentError[T]) Unwrap() []error {
+	errs := make([]error, len(e.Unsent))
+	for i := range e.Unsent {
+		errs[i] = e.Unsent[i].Err
+	}
+	return errs
+}
+
+// RetryAfter wraps an error of a handler (see Consumer.Handle): the message is
+// nacked and due again after d instead of the configured Backoff.
+func RetryAfter(d time.Duration, err error) error { return &retryAfter{d, err} }
+
+type retryAfter struct {
+	delay time.Duration
+	err   error
+}
+
+func (e *retryAfter) Error() string { return errorText(e.err) }
+func (e *retryAfter) Unwrap() error { return e.err }
+
+// DeadLetter wraps an error of a handler (see Consumer.Handle): the message is
+// set aside at once, with the error's text.
+func DeadLetter(err error) error { return &deadLetter{err} }
+
+type deadLetter struct{ err error }
+
+func (e *deadLetter) Error() string { return errorText(e.err) }
+func (e *deadLetter) Unwrap() error { return e.err }
+
+// errorText survives an Error method that panics, as those of nil pointers do.
+func errorText(err error) (text string) {
+	if err == nil {
+		return ""
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprintf("%T, whose Error method panicked: %v", err, p)
+		}
+	}()
+	return err.Error()
+}

@@ -1,0 +1,124 @@
+package chanq
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// pacer decides when a group of sends or settles is due. A group is due when it
+// is full, when its oldest member waited for linger, or when it has half the
+// size of the group before: where members come one by one nothing waits, and
+// where many come at once a group waits to be worth its statement.
+type pacer struct {
+	full   int
+	linger time.Duration
+	last   int // size of the group before
+}
+
+// due reports whether a group of n whose oldest member came at since is due,
+// and otherwise how long to wait at most.
+func (p *pacer) due(n int, since time.Time) (bool, time.Duration) {
+	if n >= p.full || n >= p.last/2 {
+		return true, 0
+	}
+	wait := p.linger - time.Since(since)
+	return wait <= 0, wait
+}
+
+// backoff is the pause before a repetition: doubling from low to high, the
+// whole of it jittered so that processes that failed together do not return
+// together.
+type backoff struct {
+	low, high, next time.Duration
+}
+
+func (b *backoff) pause() time.Duration {
+	if b.next < b.low {
+		b.next = b.low
+	}
+	d := b.next
+	b.next = min(2*b.next, b.high)
+	return d/2 + rand.N(d/2+1)
+}
+
+// poll is a pause between looks at an idle queue: jittered on the way to high,
+// which spreads the pollers, and then high itself, since each look costs the
+// database something.
+func (b *backoff) poll() time.Duration {
+	if b.next >= b.high {
+		return b.high
+	}
+	return b.pause()
+}
+
+func (b *backoff) reset() { b.next = 0 }
+
+// The pauses between repetitions of a statement that failed.
+const (
+	retryLow   = 5 * time.Millisecond   // after a deadlock or the like
+	refusedLow = 100 * time.Millisecond // after a refusal or a broken connection
+	retryHigh  = 5 * time.Second
+)
+
+// after is the pause after a failure of this class.
+func (b *backoff) after(c sqlbatch.Class) time.Duration {
+	if c != sqlbatch.RolledBack {
+		b.next = max(b.next, refusedLow)
+	}
+	return b.pause()
+}
+
+// health tells the Availability hook of changes, once each. It is shared by
+// the goroutines of one producer or consumer.
+type health struct {
+	queue *queue
+	part  string
+
+	mu      sync.Mutex
+	since   time.Time           // zero while up
+	last    time.Time           // of the latest failure
+	untold  []AvailabilityEvent // changes for the hook, in order
+	telling bool                // a goroutine calls the hook
+}
+
+func (h *health) failed(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = time.Now()
+	if h.since.IsZero() {
+		h.since = h.last
+		h.tell(AvailabilityEvent{Queue: h.queue.name, Part: h.part, Err: err})
+	}
+}
+
+// worked notes a success. One that was under way when another failed is no sign
+// that the database is back.
+func (h *health) worked(began time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.since.IsZero() && !began.Before(h.last) {
+		down := time.Since(h.since)
+		h.since = time.Time{}
+		h.tell(AvailabilityEvent{Queue: h.queue.name, Part: h.part, Up: true, Down: down})
+	}
+}
+
+// tell calls the hook in the order of the changes and without the lock: one
+// goroutine at a time does it, also for those that come meanwhile. mu is held.
+func (h *health) tell(e AvailabilityEvent) {
+	h.untold = append(h.untold, e)
+	if h.telling {
+		return
+	}
+	h.telling = true
+	for len(h.untold) > 0 {
+		e, h.untold = h.untold[0], h.untold[1:]
+		h.mu.Unlock()
+		call(h.queue.cfg.Hooks.Availability, e)
+		h.mu.Lock()
+	}
+	h.telling = false
+}

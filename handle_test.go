@@ -1,0 +1,93 @@
+package chanq_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+)
+
+func TestAnErrorAfterARolledBackAckTxSettlesTheMessage(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	db, err := embedded.Open(":memory:")
+	require.NoError(t, err)
+	defer db.Close()
+	failed := make(chan chanq.FailedEvent, 10)
+	lost := make(chan chanq.LeaseLostEvent, 10)
+	cfg := chanq.Config{MaxAttempts: 2, Hooks: chanq.Hooks{
+		Failed:    func(e chanq.FailedEvent) { failed <- e },
+		LeaseLost: func(e chanq.LeaseLostEvent) { lost <- e },
+	}}
+	require.NoError(t, chanq.Migrate(ctx, db, "orders", cfg))
+	q, err := chanq.Open[string](ctx, db, "orders", cfg)
+	require.NoError(t, err)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	r, err := p.Send(ctx, chanq.Message[string]{Body: "a"})
+	require.NoError(t, err)
+	require.NoError(t, p.Close(ctx))
+
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: time.Hour, Backoff: func(int) time.Duration { return 0 }})
+	require.NoError(t, err)
+	reason := errors.New("the reason that the operator wants")
+	attempts := 0
+	require.NoError(t, c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if err := l.AckTx(ctx, tx); err != nil {
+			return err
+		}
+		if attempts++; attempts == 2 {
+			c.Stop()
+		}
+		return reason
+	}))
+	require.NoError(t, c.Shutdown(ctx))
+	e, err := q.Get(ctx, r.ID)
+	require.NoError(t, err)
+	require.Equal(t, chanq.Dead, e.State)
+	require.Equal(t, reason.Error(), e.LastError)
+	require.Len(t, failed, 2)
+	require.Empty(t, lost)
+}
+
+func TestASettleAfterACommittedAckTxIsNoLoss(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	db, err := embedded.Open(":memory:")
+	require.NoError(t, err)
+	defer db.Close()
+	lost := make(chan chanq.LeaseLostEvent, 10)
+	cfg := chanq.Config{Hooks: chanq.Hooks{LeaseLost: func(e chanq.LeaseLostEvent) { lost <- e }}}
+	require.NoError(t, chanq.Migrate(ctx, db, "orders", cfg))
+	q, err := chanq.Open[string](ctx, db, "orders", cfg)
+	require.NoError(t, err)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	_, err = p.Send(ctx, chanq.Message[string]{Body: "a"})
+	require.NoError(t, err)
+	require.NoError(t, p.Close(ctx))
+	leases, err := q.TryLease(ctx, 1, time.Minute)
+	require.NoError(t, err)
+	tx, err := db.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	require.NoError(t, leases[0].AckTx(ctx, tx))
+	require.NoError(t, tx.Commit())
+	require.ErrorIs(t, leases[0].Ack(), chanq.ErrSettled)
+	require.Empty(t, lost)
+	err = leases[0].AckTx(ctx, tx)
+	require.ErrorIs(t, err, chanq.ErrSettled)
+	_, err = p.SendTx(ctx, tx, chanq.Message[string]{})
+	require.Error(t, err)
+	var op *chanq.OpError
+	require.False(t, errors.As(err, &op) && op.Unknown)
+}

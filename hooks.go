@@ -1,0 +1,163 @@
+package chanq
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Hooks are told of what chanq does: for logs, metrics and traces. Each field
+// may be nil. They are called by chanq's own goroutines, sometimes several at
+// once, with no lock held; they should return soon, and a panic in one is
+// swallowed. Events carry no bodies and no headers.
+type Hooks struct {
+	// Sent: one statement stored messages.
+	Sent func(SentEvent)
+	// Claimed: one statement leased messages.
+	Claimed func(ClaimedEvent)
+	// Settled: one group of settles is in the database.
+	Settled func(SettledEvent)
+	// LeaseLost: a lease ended before its message was settled.
+	LeaseLost func(LeaseLostEvent)
+	// Failed: a handler of Handle or Pipe returned an error or panicked.
+	Failed func(FailedEvent)
+	// Dead: a message was set aside.
+	Dead func(DeadEvent)
+	// Availability: the database stopped answering a producer or consumer, or
+	// answers it again. Once per change.
+	Availability func(AvailabilityEvent)
+}
+
+// SentEvent is one enqueue statement.
+type SentEvent struct {
+	Queue                       string
+	Messages, Duplicates, Bytes int
+	Took                        time.Duration
+}
+
+// ClaimedEvent is one claim that found messages.
+type ClaimedEvent struct {
+	Queue           string
+	Messages, Bytes int
+	Took            time.Duration
+}
+
+// SettledEvent is one group of settles. Lost counts those whose lease had
+// ended.
+type SettledEvent struct {
+	Queue                               string
+	Acked, Nacked, Released, Dead, Lost int
+	Took                                time.Duration
+}
+
+// LeaseLostEvent is the end of a lease that was not settled. Confirmed says
+// that the database reported it; otherwise its time ran out while the database
+// could not be asked, or Config allowed no further extension.
+type LeaseLostEvent struct {
+	Queue     string
+	ID        ID
+	Attempt   int
+	Confirmed bool
+}
+
+// FailedEvent is a handler's error. Err has the stack of a panic.
+type FailedEvent struct {
+	Queue   string
+	ID      ID
+	Attempt int
+	Err     error
+}
+
+// DeadEvent is a message that was set aside.
+type DeadEvent struct {
+	Queue   string
+	ID      ID
+	Attempt int
+	Reason  string
+}
+
+// AvailabilityEvent is a change of the database's availability to one producer
+// or consumer.
+type AvailabilityEvent struct {
+	Queue string
+	Part  string // "producer" or "consumer"
+	Up    bool
+	Err   error         // what failed; nil when Up
+	Down  time.Duration // how long it was down; when Up
+}
+
+// LogHooks logs every event: losses of availability, lost leases, failed handlers
+// and dead messages as warnings, the rest at debug level.
+func LogHooks(log *slog.Logger) Hooks {
+	if log == nil {
+		log = slog.Default()
+	}
+	return Hooks{
+		Sent: func(e SentEvent) {
+			log.Debug("chanq: sent", "queue", e.Queue, "messages", e.Messages, "duplicates", e.Duplicates, "bytes", e.Bytes, "took", e.Took)
+		},
+		Claimed: func(e ClaimedEvent) {
+			log.Debug("chanq: claimed", "queue", e.Queue, "messages", e.Messages, "bytes", e.Bytes, "took", e.Took)
+		},
+		Settled: func(e SettledEvent) {
+			log.Debug("chanq: settled", "queue", e.Queue, "acked", e.Acked, "nacked", e.Nacked, "released", e.Released, "dead", e.Dead, "lost", e.Lost, "took", e.Took)
+		},
+		LeaseLost: func(e LeaseLostEvent) {
+			log.Warn("chanq: lease lost", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "confirmed", e.Confirmed)
+		},
+		Failed: func(e FailedEvent) {
+			log.Warn("chanq: handler failed", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "err", e.Err)
+		},
+		Dead: func(e DeadEvent) {
+			log.Warn("chanq: message is dead", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "reason", e.Reason)
+		},
+		Availability: func(e AvailabilityEvent) {
+			if e.Up {
+				log.Info("chanq: database answers again", "queue", e.Queue, "part", e.Part, "down", e.Down)
+			} else {
+				log.Warn("chanq: database does not answer", "queue", e.Queue, "part", e.Part, "err", e.Err)
+			}
+		},
+	}
+}
+
+// JoinHooks calls the hooks of each set in order.
+func JoinHooks(sets ...Hooks) Hooks {
+	var sent []func(SentEvent)
+	var claimed []func(ClaimedEvent)
+	var settled []func(SettledEvent)
+	var lost []func(LeaseLostEvent)
+	var failed []func(FailedEvent)
+	var dead []func(DeadEvent)
+	var availability []func(AvailabilityEvent)
+	for _, h := range sets {
+		sent = append(sent, h.Sent)
+		claimed = append(claimed, h.Claimed)
+		settled = append(settled, h.Settled)
+		lost = append(lost, h.LeaseLost)
+		failed = append(failed, h.Failed)
+		dead = append(dead, h.Dead)
+		availability = append(availability, h.Availability)
+	}
+	return Hooks{
+		Sent: each(sent), Claimed: each(claimed), Settled: each(settled),
+		LeaseLost: each(lost), Failed: each(failed), Dead: each(dead), Availability: each(availability),
+	}
+}
+
+func each[E any](hooks []func(E)) func(E) {
+	return func(e E) {
+		for _, h := range hooks {
+			call(h, e)
+		}
+	}
+}
+
+// call runs a hook if there is one; a panic in it must not end the loop that
+// called it.
+func call[E any](hook func(E), e E) {
+	if hook == nil {
+		return
+	}
+	defer func() { _ = recover() }()
+	hook(e)
+}

@@ -1,0 +1,302 @@
+package chanq_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/internal/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Wrong input: the error names the field and the rule, nothing is sent to the
+// database, and nothing panics.
+
+// opened is a database whose operations are counted, and a queue on it.
+func opened(t *testing.T, cfg chanq.Config) (*faultdb.Connector, *sql.DB, *chanq.Queue[string]) {
+	t.Helper()
+	c, err := embedded.Connector(":memory:")
+	require.NoError(t, err)
+	faults := faultdb.New(c)
+	db := sql.OpenDB(faults)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	require.NoError(t, chanq.Migrate(t.Context(), db, "orders", cfg))
+	q, err := chanq.Open[string](t.Context(), db, "orders", cfg)
+	require.NoError(t, err)
+	return faults, db, q
+}
+
+// requireWords checks that an error says all that it should.
+func requireWords(t *testing.T, err error, words ...string) {
+	t.Helper()
+	require.Error(t, err)
+	require.True(t, strings.HasPrefix(err.Error(), "chanq: "), err.Error())
+	for _, word := range words {
+		require.ErrorContains(t, err, word)
+	}
+}
+
+type nilCodec struct{ chanq.Codec }
+
+func TestAWrongConfigIsRefusedByItsField(t *testing.T) {
+	faults, db, _ := opened(t, chanq.Config{})
+	before := faults.Ops()
+	for _, c := range []struct {
+		field string
+		cfg   chanq.Config
+	}{
+		{"Config.MaxAttempts is -1", chanq.Config{MaxAttempts: -1}},
+		{"Config.MaxAttempts is 1000001", chanq.Config{MaxAttempts: 1_000_001}},
+		{"Config.MaxBody is -1", chanq.Config{MaxBody: -1}},
+		{"Config.MaxBody is 268435457", chanq.Config{MaxBody: 256<<20 + 1}},
+		{"Config.Retain is -1ns", chanq.Config{Retain: -1}},
+		{"Config.Retain", chanq.Config{Retain: sqlbatch.MaxDelay + 1}},
+		{"Config.Codec", chanq.Config{Codec: (*nilCodec)(nil)}},
+		{"schema name", chanq.Config{Schema: strings.Repeat("x", 64)}},
+		{"schema name", chanq.Config{Schema: "a\x00b"}},
+	} {
+		_, err := chanq.Open[string](t.Context(), db, "orders", c.cfg)
+		requireWords(t, err, "open orders", c.field)
+		requireWords(t, chanq.Migrate(t.Context(), db, "orders", c.cfg), "migrate orders", c.field)
+	}
+	all := chanq.Config{MaxAttempts: -1, MaxBody: -1, Retain: -1}
+	_, err := chanq.Open[string](t.Context(), db, "orders", all)
+	requireWords(t, err, "Config.MaxAttempts", "Config.MaxBody", "Config.Retain")
+	require.Equal(t, before, faults.Ops())
+}
+
+func TestAWrongQueueNameIsRefused(t *testing.T) {
+	faults, db, _ := opened(t, chanq.Config{})
+	before := faults.Ops()
+	for _, name := range []string{"", "Orders", "1orders", "_orders", "or-ders", "or ders", "or\"ders", "or'ders", "órders", "orders\n", "orders;drop", "a.b",
+		strings.Repeat("o", 64), "orders_dead", "orders_done", "queues", "\x00"} {
+		_, err := chanq.Open[string](t.Context(), db, name, chanq.Config{})
+		requireWords(t, err, "queue name")
+		requireWords(t, chanq.Migrate(t.Context(), db, name, chanq.Config{}), "queue name")
+		_, err = chanq.Schema(sqlbatch.SQLite, name, chanq.Config{})
+		requireWords(t, err, "queue name")
+	}
+	require.Equal(t, before, faults.Ops())
+}
+
+func TestAMissingDatabaseOrDialectIsRefused(t *testing.T) {
+	_, err := chanq.Open[string](t.Context(), nil, "orders", chanq.Config{})
+	requireWords(t, err, "db is nil")
+	requireWords(t, chanq.Migrate(t.Context(), nil, "orders", chanq.Config{}), "db is nil")
+	_, err = chanq.Schema(nil, "orders", chanq.Config{})
+	requireWords(t, err, "dialect is nil", "sqlbatch.SQLServer")
+
+	unknown := sql.OpenDB(noConnector{})
+	defer unknown.Close()
+	_, err = chanq.Open[string](t.Context(), unknown, "orders", chanq.Config{})
+	requireWords(t, err, "unknown driver", "noDriver", "Config.Dialect")
+	_, err = chanq.Open[string](t.Context(), unknown, "orders", chanq.Config{Dialect: sqlbatch.SQLite})
+	require.ErrorIs(t, err, io.ErrClosedPipe, "with a dialect it is tried")
+}
+
+type (
+	noConnector struct{}
+	noDriver    struct{}
+)
+
+func (noConnector) Connect(context.Context) (driver.Conn, error) { return nil, io.ErrClosedPipe }
+func (noConnector) Driver() driver.Driver                        { return noDriver{} }
+func (noDriver) Open(string) (driver.Conn, error)                { return nil, io.ErrClosedPipe }
+
+func TestAMissingTableSaysWhichCommandMakesIt(t *testing.T) {
+	_, db, _ := opened(t, chanq.Config{})
+	_, err := chanq.Open[string](t.Context(), db, "invoices", chanq.Config{})
+	require.ErrorIs(t, err, chanq.ErrNoSchema)
+	requireWords(t, err, "chanq.Migrate", "chanq migrate invoices")
+	var op *chanq.OpError
+	require.ErrorAs(t, err, &op)
+	require.Equal(t, "open", op.Op)
+	require.Equal(t, "invoices", op.Queue)
+}
+
+func TestTooFewConnectionsAreSaid(t *testing.T) {
+	_, db, q := opened(t, chanq.Config{})
+	db.SetMaxOpenConns(1)
+	_, err := chanq.Open[string](t.Context(), db, "orders", chanq.Config{})
+	requireWords(t, err, "SetMaxOpenConns(2)")
+	_, err = q.Consume(t.Context(), chanq.ConsumerConfig{})
+	requireWords(t, err, "consume orders", "SetMaxOpenConns")
+	_, err = q.Producer(chanq.ProducerConfig{})
+	requireWords(t, err, "producer orders", "SetMaxOpenConns")
+}
+
+func TestAWrongProducerConfigIsRefusedByItsField(t *testing.T) {
+	faults, _, q := opened(t, chanq.Config{})
+	before := faults.Ops()
+	for field, cfg := range map[string]chanq.ProducerConfig{
+		"ProducerConfig.BatchRows is -1":               {BatchRows: -1},
+		"ProducerConfig.BatchRows is 513":              {BatchRows: 513},
+		"ProducerConfig.BatchBytes is -1":              {BatchBytes: -1},
+		"ProducerConfig.BatchBytes is 268435457":       {BatchBytes: 256<<20 + 1},
+		"ProducerConfig.Linger is -1ns":                {Linger: -1},
+		"ProducerConfig.Linger is 1m0.000000001s":      {Linger: time.Minute + 1},
+		"ProducerConfig.InFlight is -1":                {InFlight: -1},
+		"ProducerConfig.InFlight is 65":                {InFlight: 65},
+		"ProducerConfig.BufferBytes is -1":             {BufferBytes: -1},
+		"ProducerConfig.Statement is -1ns":             {Statement: -1},
+		"ProducerConfig.Statement is 1h0m0.000000001s": {Statement: time.Hour + 1},
+	} {
+		_, err := q.Producer(cfg)
+		requireWords(t, err, "producer orders", field, "must be 0 (the default")
+	}
+	require.Equal(t, before, faults.Ops())
+}
+
+func TestAWrongConsumerConfigIsRefusedByItsField(t *testing.T) {
+	faults, _, q := opened(t, chanq.Config{})
+	before := faults.Ops()
+	for field, cfg := range map[string]chanq.ConsumerConfig{
+		"ConsumerConfig.Name":                              {Name: strings.Repeat("x", 201)},
+		"ConsumerConfig.Name \"a\\x00b\"":                  {Name: "a\x00b"},
+		"ConsumerConfig.Name \"\\xff\"":                    {Name: "\xff"},
+		"ConsumerConfig.Prefetch is -1":                    {Prefetch: -1},
+		"ConsumerConfig.Prefetch is 100001":                {Prefetch: 100_001},
+		"ConsumerConfig.PrefetchBytes is -1":               {PrefetchBytes: -1},
+		"ConsumerConfig.LeaseFor is -1ns":                  {LeaseFor: -1},
+		"ConsumerConfig.LeaseFor is 99ms":                  {LeaseFor: 99 * time.Millisecond},
+		"ConsumerConfig.MaxExtend is 1ns":                  {MaxExtend: 1},
+		"ConsumerConfig.PollMin is -1ns":                   {PollMin: -1},
+		"ConsumerConfig.PollMax is -1ns":                   {PollMax: -1},
+		"ConsumerConfig.PollMax is 1ms: must not be below": {PollMax: time.Millisecond},
+		"ConsumerConfig.SettleEvery is -1ns":               {SettleEvery: -1},
+		"ConsumerConfig.Order is 7":                        {Order: 7},
+		"ConsumerConfig.Statement is 999.999µs":            {Statement: time.Millisecond - 1},
+		"ConsumerConfig.MaxExtend is -1ns":                 {MaxExtend: -1},
+	} {
+		_, err := q.Consume(t.Context(), cfg)
+		requireWords(t, err, "consume orders", field)
+	}
+	_, err := q.Consume(t.Context(), chanq.ConsumerConfig{Prefetch: -1, LeaseFor: -1, Order: 9})
+	requireWords(t, err, "Prefetch", "LeaseFor", "Order")
+	require.Equal(t, before, faults.Ops())
+}
+
+func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
+	faults, _, q := opened(t, chanq.Config{MaxBody: 100})
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	defer p.Close(t.Context())
+	before := faults.Ops()
+	many := map[string]string{}
+	for i := range 65 {
+		many[strings.Repeat("x", i)] = ""
+	}
+	for _, c := range []struct {
+		words    string
+		m        chanq.Message[string]
+		tooLarge bool
+	}{
+		{"Message.Priority is 3: must be from Low (-1) to Urgent (2)", chanq.Message[string]{Priority: 3}, false},
+		{"Message.Priority is -2", chanq.Message[string]{Priority: -2}, false},
+		{"Message.Delay is -1ns: must be from 0", chanq.Message[string]{Delay: -1}, false},
+		{"Message.Delay", chanq.Message[string]{Delay: math.MaxInt64}, false},
+		{"Message.DedupKey of 201 bytes, at most 200", chanq.Message[string]{DedupKey: strings.Repeat("k", 201)}, true},
+		{"Message.DedupKey", chanq.Message[string]{DedupKey: "a\x00"}, false},
+		{"Message.DedupKey", chanq.Message[string]{DedupKey: "\xc3"}, false},
+		{"Message.Headers", chanq.Message[string]{Headers: many}, true},
+		{"Message.Headers", chanq.Message[string]{Headers: map[string]string{"k": strings.Repeat("v", 16<<10)}}, true},
+		{"Message.Body of 101 bytes, Config.MaxBody is 100", chanq.Message[string]{Body: strings.Repeat("b", 101)}, true},
+	} {
+		r, err := p.Send(t.Context(), c.m)
+		requireWords(t, err, "send orders", c.words)
+		require.Equal(t, c.tooLarge, errors.Is(err, chanq.ErrTooLarge), c.words)
+		require.False(t, r.ID.IsZero(), "an ID is there in any case")
+	}
+	require.Equal(t, before, faults.Ops())
+
+	_, err = p.Send(t.Context(), chanq.Message[string]{
+		Body:     strings.Repeat("b", 100),
+		DedupKey: strings.Repeat("k", 200),
+		Headers:  map[string]string{"k": strings.Repeat("v", 16<<10-8)},
+		Priority: chanq.Urgent,
+	})
+	require.NoError(t, err, "the limits themselves are within")
+}
+
+func TestABodyThatCannotBeEncodedIsRefused(t *testing.T) {
+	_, db, _ := opened(t, chanq.Config{})
+	for _, cfg := range []chanq.Config{{}, {Codec: panics{}}} {
+		q, err := chanq.Open[any](t.Context(), db, "orders", cfg)
+		require.NoError(t, err)
+		p, err := q.Producer(chanq.ProducerConfig{})
+		require.NoError(t, err)
+		_, err = p.Send(t.Context(), chanq.Message[any]{Body: make(chan int)})
+		requireWords(t, err, "Message.Body")
+		p.C() <- chanq.Message[any]{Body: make(chan int)}
+		var unsent *chanq.UnsentError[any]
+		require.ErrorAs(t, p.Close(t.Context()), &unsent)
+		require.Len(t, unsent.Unsent, 1)
+	}
+}
+
+type panics struct{}
+
+func (panics) Encode(any) ([]byte, error) { panic("encode") }
+func (panics) Decode([]byte, any) error   { panic("decode") }
+
+func TestWrongArgumentsOfQueueCallsAreRefused(t *testing.T) {
+	faults, _, q := opened(t, chanq.Config{})
+	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	require.NoError(t, err)
+	defer c.Shutdown(context.Background())
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	defer p.Close(context.Background())
+	_, err = p.Send(t.Context(), chanq.Message[string]{})
+	require.NoError(t, err)
+	l := <-c.C()
+	require.Eventually(t, func() bool { return c.Stats().Claims == 1 }, 10*time.Second, time.Millisecond)
+	before := faults.Ops()
+
+	nothing := func(context.Context, *chanq.Lease[string]) error { return nil }
+	for words, call := range map[string]func() error{
+		"try lease orders: n is 0":    func() error { _, err := q.TryLease(t.Context(), 0, time.Minute); return err },
+		"try lease orders: n is 1001": func() error { _, err := q.TryLease(t.Context(), 1001, time.Minute); return err },
+		"try lease orders: d is 0s":   func() error { _, err := q.TryLease(t.Context(), 1, 0); return err },
+		"try lease orders: d is -1ns": func() error { _, err := q.TryLease(t.Context(), 1, -1); return err },
+		"peek orders: n is 0":         func() error { _, err := q.Peek(t.Context(), chanq.Ready, 0); return err },
+		"peek orders: state \"odd\"":  func() error { _, err := q.Peek(t.Context(), "odd", 1); return err },
+		"purge orders: state \"\"":    func() error { _, err := q.Purge(t.Context(), ""); return err },
+		"redrive orders: limit is -1": func() error { _, err := q.Redrive(t.Context(), -1); return err },
+		"workers is 0":                func() error { return c.Handle(0, nothing) },
+		"fn must not be nil":          func() error { return c.Handle(1, nil) },
+		"tx is nil":                   func() error { return l.AckTx(t.Context(), nil) },
+		"nack: delay is -1ns":         func() error { return l.Nack(-1, nil) },
+		"nack: delay is 8":            func() error { return l.Nack(sqlbatch.MaxDelay+time.Hour, nil) },
+		"extend: d is 1ms":            func() error { return l.Extend(t.Context(), time.Millisecond) },
+	} {
+		requireWords(t, call(), words)
+	}
+	_, err = p.SendTx(t.Context(), nil, chanq.Message[string]{})
+	requireWords(t, err, "tx is nil")
+	receipts, err := p.SendBatch(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, receipts)
+	require.Equal(t, before, faults.Ops())
+	require.NoError(t, l.Ack(), "none of it touched the lease")
+	require.NoError(t, l.Wait(t.Context()))
+}
+
+func TestHandlersMayWrapNil(t *testing.T) {
+	require.NotPanics(t, func() {
+		require.Empty(t, chanq.RetryAfter(time.Second, nil).Error())
+		require.Empty(t, chanq.DeadLetter(nil).Error())
+	})
+	require.ErrorIs(t, chanq.RetryAfter(time.Second, io.EOF), io.EOF)
+	require.ErrorIs(t, chanq.DeadLetter(io.EOF), io.EOF)
+}

@@ -1,0 +1,72 @@
+// Package pgtest gives tests a PostgreSQL database of their own.
+package pgtest
+
+import (
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+)
+
+// Variable is the environment variable with the connection string of a server
+// in which tests may create databases. .ci/postgres starts a private one and
+// prints its string.
+const Variable = "CHANQ_TEST_POSTGRES"
+
+var databases atomic.Int64
+
+// DSN is the connection string of a new, empty database, which is dropped when
+// the test ends. Without a server the test is skipped.
+func DSN(t testing.TB) string {
+	t.Helper()
+	dsn := os.Getenv(Variable)
+	if dsn == "" {
+		t.Skipf("NOT TESTED on PostgreSQL: %s is not set; %[1]s=\"$(.ci/postgres start /tmp/chanq-postgres)\" starts a server", Variable)
+	}
+	config, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	name := fmt.Sprintf("chanq_test_%d_%d", os.Getpid(), databases.Add(1))
+	server := stdlib.OpenDB(*config)
+	_, err = server.Exec("CREATE DATABASE " + name)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		defer server.Close()
+		// Ends the sessions that the test has left open; PostgreSQL 12 has no
+		// DROP DATABASE … WITH (FORCE).
+		_, err := server.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
+		require.NoError(t, err)
+		_, err = server.Exec("DROP DATABASE " + name)
+		require.NoError(t, err)
+	})
+	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+		address, err := url.Parse(dsn)
+		require.NoError(t, err)
+		address.Path = "/" + name
+		return address.String()
+	}
+	return dsn + " dbname=" + name // the last one counts
+}
+
+// Config is the connection settings of a database like DSN's.
+func Config(t testing.TB) *pgx.ConnConfig {
+	t.Helper()
+	config, err := pgx.ParseConfig(DSN(t))
+	require.NoError(t, err)
+	return config
+}
+
+// Open opens a new, empty database with pgx.
+func Open(t testing.TB) *sql.DB {
+	t.Helper()
+	config := Config(t)
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { db.Close() })
+	return db
+}

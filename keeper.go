@@ -1,0 +1,200 @@
+package chanq
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// keeper extends the leases that a consumer holds, delivered or still in the
+// buffer, in one statement a tick, and ends those whose time ran out. One
+// goroutine (run) does it; hold may be called by another.
+//
+// A lease is extended when less than two thirds of LeaseFor are left, so that at
+// least a third is left to try again. It is not extended while it is being
+// settled, after AckTx (its row may be locked by the caller's transaction), nor
+// after MaxExtend.
+type keeper struct {
+	queue    *queue
+	sessions *sessions
+	health   *health
+	leaseFor time.Duration
+	timeout  time.Duration
+
+	mu      sync.Mutex
+	holds   [][]*lease // one for each claim, so that registering costs one append
+	count   int        // of leases in holds, ended ones too
+	sweepAt int        // count at which hold drops the ended ones
+
+	// turn is held for the time of an extension: of two for one lease under way at
+	// once nobody could tell which one the database saw last.
+	turn chan struct{}
+	wake chan struct{} // a lease needs an extension before the next tick
+	stop context.Context
+}
+
+// minSweep keeps small numbers of leases from being swept for nothing.
+const minSweep = 2048
+
+// hold takes charge of the leases of one claim. Between ticks a fast reader
+// settles far more than are ever held at once: hold drops those that ended when
+// they may be half of all, so that their messages do not stay in memory.
+func (k *keeper) hold(leases []*lease) {
+	k.mu.Lock()
+	k.holds = append(k.holds, leases)
+	k.count += len(leases)
+	if k.count >= max(k.sweepAt, minSweep) {
+		k.drop((*lease).hasEnded)
+	}
+	k.mu.Unlock()
+	if k.due(leases[0], monotonic()) { // the claim was slow
+		notify(k.wake)
+	}
+}
+
+// drop removes the leases of which gone is true, and counts the rest. mu is held.
+func (k *keeper) drop(gone func(*lease) bool) {
+	k.count = 0
+	for i, hold := range k.holds {
+		k.holds[i] = slices.DeleteFunc(hold, gone)
+		k.count += len(k.holds[i])
+	}
+	k.holds = slices.DeleteFunc(k.holds, func(hold []*lease) bool { return len(hold) == 0 })
+	k.sweepAt = 2 * k.count
+}
+
+// due reports that a lease should be extended now.
+func (k *keeper) due(l *lease, now time.Duration) bool {
+	return l.deadlineAt()-now < k.leaseFor*2/3 && now < time.Duration(l.until.Load())
+}
+
+func (k *keeper) run() {
+	tick := k.leaseFor / 3
+	var pause backoff
+	pause.low, pause.high = min(tick/4, refusedLow), tick
+	wait := tick
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-k.stop.Done():
+			return
+		case <-timer.C:
+		case <-k.wake:
+		}
+		due, nearest := k.look(monotonic())
+		if k.extend(due) {
+			pause.reset()
+			wait = tick
+		} else {
+			wait = pause.pause()
+		}
+		// The end of a lease that could not be extended is told in time.
+		if left := nearest - monotonic(); left < wait {
+			wait = max(left, time.Millisecond)
+		}
+		timer.Reset(wait)
+	}
+}
+
+// look drops what is no longer held, expires what ran out, and returns what
+// must be extended and the nearest deadline of what is left.
+func (k *keeper) look(now time.Duration) (due []*lease, nearest time.Duration) {
+	nearest = now + k.leaseFor
+	var expired []*lease
+	k.mu.Lock()
+	k.drop(func(l *lease) bool {
+		if l.hasEnded() || l.state.Load() != leaseHeld {
+			return l.hasEnded()
+		}
+		deadline := l.deadlineAt()
+		switch {
+		case now >= deadline:
+			expired = append(expired, l)
+		case k.due(l, now):
+			due = append(due, l)
+		}
+		nearest = min(nearest, deadline)
+		return false
+	})
+	k.mu.Unlock()
+	for _, l := range expired {
+		k.tell(l, leaseExpired)
+	}
+	if len(expired) > 0 {
+		nearest = now // look again at once: expired leases no longer count
+	}
+	return due, nearest
+}
+
+func (k *keeper) tell(l *lease, to leaseState) {
+	if l.lose(to) {
+		call(k.queue.cfg.Hooks.LeaseLost, LeaseLostEvent{Queue: k.queue.name, ID: l.item.ID, Attempt: l.attempt, Confirmed: to == leaseLost})
+	}
+}
+
+// extend extends leases and reports whether the database answered.
+func (k *keeper) extend(leases []*lease) bool {
+	if len(leases) == 0 {
+		return true
+	}
+	// Neither a turn that another extension keeps nor a statement that hangs may
+	// hide for long that leases ran out.
+	patience, giveUp := context.WithTimeout(k.stop, k.patience(leases, monotonic()))
+	defer giveUp()
+	select {
+	case k.turn <- struct{}{}:
+		defer func() { <-k.turn }()
+	case <-patience.Done():
+		return false
+	}
+	slices.SortFunc(leases, func(a, b *lease) int { return bytes.Compare(a.item.ID[:], b.item.ID[:]) })
+	var items, changed []sqlbatch.Item
+	for chunk := range slices.Chunk(leases, max(1, k.queue.dialect.Traits().AckItems)) {
+		items, changed = items[:0], changed[:0]
+		start := monotonic()
+		// What is being settled by now, or acked in a transaction that would keep this
+		// statement waiting, is left alone.
+		chunk = slices.DeleteFunc(chunk, func(l *lease) bool { return l.state.Load() != leaseHeld })
+		if len(chunk) == 0 {
+			continue
+		}
+		for _, l := range chunk {
+			items = append(items, l.item)
+		}
+		ctx, cancel := context.WithTimeout(k.stop, min(k.timeout, k.patience(chunk, start)))
+		err := k.sessions.run(ctx, k.queue.sql.Extend(items, k.leaseFor), collectItems(&changed))
+		cancel()
+		if err != nil {
+			if k.stop.Err() == nil && classify(k.queue.dialect, err) != sqlbatch.RolledBack {
+				k.health.failed(err)
+			}
+			return false
+		}
+		k.health.worked(processStart.Add(start))
+		slices.SortFunc(changed, compareItems)
+		for _, l := range chunk {
+			if _, held := slices.BinarySearchFunc(changed, l.item, compareItems); held {
+				l.deadline.Store(int64(deadlineAfter(start, k.leaseFor)))
+			} else {
+				// Not if it was settled meanwhile: then its state is no longer held.
+				k.tell(l, leaseLost)
+			}
+		}
+	}
+	return true
+}
+
+// patience is how long to wait for an extension of leases: until the first of
+// them ends, or a little, should that be past.
+func (k *keeper) patience(leases []*lease, now time.Duration) time.Duration {
+	left := k.leaseFor
+	for _, l := range leases {
+		left = min(left, l.deadlineAt()-now)
+	}
+	return max(left, k.leaseFor/6)
+}

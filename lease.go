@@ -1,0 +1,365 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Lease is a message that this process holds for a while. Settle it once, by
+// Ack, Nack, Release, DeadLetter or AckTx; a consumer extends it until then.
+// Its methods are safe for concurrent use; its fields are the reader's.
+type Lease[T any] struct {
+	Message[T]
+	// Attempt counts the claims of this message, this one included. A released
+	// claim does not count.
+	Attempt int
+	// EnqueuedAt and DueAt are times of the database's clock, in milliseconds.
+	EnqueuedAt, DueAt time.Time
+
+	lease lease
+}
+
+// Context ends, with the cause ErrLeaseLost, when the lease is known to be lost
+// or its time ran out. It does not end with the settle.
+func (l *Lease[T]) Context() context.Context { return l.lease.context() }
+
+// Deadline is when the lease ends by this process's clock unless it is
+// extended. It is early rather than late: it counts from before the claim was
+// sent.
+func (l *Lease[T]) Deadline() time.Time { return processStart.Add(l.lease.deadlineAt()) }
+
+// Ack marks the message as done: it leaves the queue. The settle joins the next
+// group; Ack returns at once unless the backlog of settles is full, and costs
+// no round trip of its own. Wait tells the outcome. Ack returns ErrLeaseLost
+// if the loss is known already, ErrSettled, or ErrClosed.
+func (l *Lease[T]) Ack() error { return l.lease.settle(settleAck, 0, "") }
+
+// Nack gives the message back, due again after delay, with the text of cause
+// for operators. If this was its last attempt (Config.MaxAttempts) it is set
+// aside as dead. A negative delay is an error. It returns as Ack does.
+func (l *Lease[T]) Nack(delay time.Duration, cause error) error {
+	if delay < 0 || delay > sqlbatch.MaxDelay {
+		return fmt.Errorf("chanq: nack: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
+	}
+	op := settleNack
+	if l.lease.attempt >= l.lease.owner.maxAttempts() {
+		op = settleDead
+	}
+	return l.lease.settle(op, delay, errorText(cause))
+}
+
+// Release gives the message back as if it had not been claimed: due at its
+// former time, and the attempt does not count. It returns as Ack does.
+func (l *Lease[T]) Release() error { return l.lease.settle(settleRelease, 0, "") }
+
+// DeadLetter sets the message aside in the dead table, with the text of cause.
+// Queue.Redrive makes it ready again. It returns as Ack does.
+func (l *Lease[T]) DeadLetter(cause error) error {
+	return l.lease.settle(settleDead, 0, errorText(cause))
+}
+
+// Wait returns the outcome of the settle: nil only when it is in the database,
+// ErrLeaseLost when the lease had ended before, or an *OpError, whose Unknown
+// says that the outcome could not be learned. It waits until the lease is
+// settled and the outcome known, or ctx ends.
+func (l *Lease[T]) Wait(ctx context.Context) error { return l.lease.wait(ctx) }
+
+// AckTx acks the message in the caller's transaction: it leaves the queue
+// if and when that commits. One round trip. ErrLeaseLost means that the
+// message is not this holder's any more: roll back. From the call on the lease
+// is no longer extended, because the extension must not wait for a row that the
+// transaction holds; so call it late in the transaction. After a rollback it may
+// still be settled until it expires: in Handle, by returning an error.
+func (l *Lease[T]) AckTx(ctx context.Context, tx *sql.Tx) error {
+	if tx == nil {
+		return errors.New("chanq: ack: tx is nil")
+	}
+	return l.lease.ackTx(ctx, tx)
+}
+
+// Extend makes the lease end d from now, by the database's clock, in one round
+// trip. A consumer extends its leases by itself, for ConsumerConfig.MaxExtend;
+// Extend is for more, and for leases of TryLease. It returns ErrLeaseLost if the
+// lease is lost. A lease that had run out here may be settled again afterwards,
+// but its Context stays ended, and the consumer neither extends it nor waits for
+// it.
+func (l *Lease[T]) Extend(ctx context.Context, d time.Duration) error {
+	if d < minLease || d > sqlbatch.MaxDelay {
+		return fmt.Errorf("chanq: extend: d is %v: must be from %v to %v", d, minLease, sqlbatch.MaxDelay)
+	}
+	return l.lease.extend(ctx, d)
+}
+
+// deadlineAfter is when a lease of d, asked for at start, is over here at the
+// latest. Databases count in milliseconds and may round down: without the one
+// taken off, this process could believe in its lease longer than they do.
+func deadlineAfter(start, d time.Duration) time.Duration { return start + d - time.Millisecond }
+
+// processStart makes monotonic times of durations.
+var processStart = time.Now()
+
+func monotonic() time.Duration { return time.Since(processStart) }
+
+// leaseState:
+//
+//	held ──settle──▶ settling ──▶ settled (outcome in err)
+//	 │ ▲                ▲
+//	 │ └─Extend─ expired┤  its time ran out here; the database may still know it
+//	 │                  │
+//	 ├──AckTx─▶ inTx ───┘  settle after a rollback
+//	 └────────▶ lost       the database says so
+type leaseState = uint32
+
+const (
+	leaseHeld leaseState = iota
+	leaseExpired
+	leaseInTx
+	leaseSettling
+	leaseSettled
+	leaseLost
+)
+
+type settleOp uint8
+
+const (
+	settleAck settleOp = iota
+	settleNack
+	settleRelease
+	settleDead
+)
+
+// leaseOwner settles and extends: the consumer, or TryLease's own.
+type leaseOwner interface {
+	maxAttempts() int
+	// settle takes over a lease in state settling and calls finish on it, now or
+	// later. An error means that it never will.
+	settle(*lease) error
+	// extend asks the database, once, and notes the new deadline.
+	extend(ctx context.Context, l *lease, d time.Duration) (held bool, err error)
+	// ackTx deletes the message in tx.
+	ackTx(ctx context.Context, l *lease, tx *sql.Tx) (held bool, err error)
+	// ended is called once, when the lease is no longer held: it is settled, in a
+	// transaction, expired or lost.
+	ended(l *lease)
+	// parent of contexts of leases.
+	parent() context.Context
+	// watch sees to it that the lease expires when its time runs out, for a lease
+	// whose context is asked for.
+	watch(l *lease)
+}
+
+// lease is the part of a Lease that knows nothing of T.
+type lease struct {
+	owner    leaseOwner
+	item     sqlbatch.Item
+	due      int64        // Unix ms by the database, for release
+	attempt  int          // as Lease.Attempt, which the reader might change
+	deadline atomic.Int64 // of monotonic()
+	until    atomic.Int64 // end of automatic extension
+	state    atomic.Uint32
+	isEnded  atomic.Bool
+
+	// Written by settle before the state is settling, read by the settler.
+	op    settleOp
+	inTx  bool // it was acked in a transaction before: that it is gone is no loss
+	delay time.Duration
+	text  string
+
+	err  error                         // outcome; written before the state is settled
+	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
+	ctx  atomic.Pointer[leaseContext]  // made by the first Context
+}
+
+type leaseContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+}
+
+func (l *lease) deadlineAt() time.Duration { return time.Duration(l.deadline.Load()) }
+
+func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
+	for {
+		switch s := l.state.Load(); s {
+		case leaseHeld, leaseExpired, leaseInTx:
+			if !l.state.CompareAndSwap(s, leaseSettling) {
+				continue
+			}
+			l.op, l.delay, l.text, l.inTx = op, delay, text, s == leaseInTx
+			err := l.owner.settle(l)
+			if err != nil {
+				l.finish(err)
+			}
+			return err
+		case leaseLost:
+			return ErrLeaseLost
+		default:
+			return ErrSettled
+		}
+	}
+}
+
+// finish records the outcome of a settle and wakes those who wait for it.
+func (l *lease) finish(err error) {
+	if l.state.Load() == leaseSettled {
+		return // by an owner that settles within the call
+	}
+	l.err = err
+	l.state.Store(leaseSettled)
+	l.wake()
+	l.end()
+	if errors.Is(err, ErrLeaseLost) {
+		l.cancel()
+	}
+}
+
+// lose moves a lease that is not being settled to lost or expired.
+func (l *lease) lose(to leaseState) bool {
+	if !l.state.CompareAndSwap(leaseHeld, to) && !(to == leaseLost && l.state.CompareAndSwap(leaseExpired, to)) {
+		return false
+	}
+	if to == leaseLost {
+		l.wake()
+	}
+	l.cancel()
+	l.end()
+	return true
+}
+
+// hasEnded reports that the owner was told of the end.
+func (l *lease) hasEnded() bool { return l.isEnded.Load() }
+
+func (l *lease) end() {
+	if l.isEnded.CompareAndSwap(false, true) {
+		l.owner.ended(l)
+	}
+}
+
+func (l *lease) wake() {
+	if done := l.done.Load(); done != nil {
+		close(*done)
+	}
+}
+
+// gone reports that the lease ran out or was lost while it lay in a buffer.
+func (l *lease) gone() bool {
+	switch l.state.Load() {
+	case leaseHeld:
+		return monotonic() >= l.deadlineAt()
+	case leaseExpired, leaseLost:
+		return true
+	}
+	return false
+}
+
+func (l *lease) wait(ctx context.Context) error {
+	if l.done.Load() == nil {
+		done := make(chan struct{})
+		if l.done.CompareAndSwap(nil, &done) {
+			// A settle that finished before it could see done is seen here.
+			if s := l.state.Load(); s == leaseSettled || s == leaseLost {
+				return l.outcome()
+			}
+		}
+	}
+	if s := l.state.Load(); s == leaseSettled || s == leaseLost {
+		return l.outcome()
+	} else if s == leaseInTx {
+		return errors.New("chanq: wait: the message was acked in the caller's transaction; its commit is the outcome")
+	}
+	select {
+	case <-*l.done.Load():
+		return l.outcome()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *lease) outcome() error {
+	if l.state.Load() == leaseLost {
+		return ErrLeaseLost
+	}
+	return l.err
+}
+
+func (l *lease) context() context.Context {
+	if c := l.ctx.Load(); c != nil {
+		return c.Context
+	}
+	ctx, cancel := context.WithCancelCause(l.owner.parent())
+	c := &leaseContext{ctx, cancel}
+	if !l.ctx.CompareAndSwap(nil, c) {
+		cancel(nil)
+		return l.ctx.Load().Context
+	}
+	l.owner.watch(l)
+	// A loss that came before the context could be seen is seen here.
+	if s := l.state.Load(); s == leaseLost || s == leaseExpired || s == leaseSettled && errors.Is(l.err, ErrLeaseLost) {
+		cancel(ErrLeaseLost)
+	}
+	return ctx
+}
+
+func (l *lease) cancel() {
+	if c := l.ctx.Load(); c != nil {
+		c.cancel(ErrLeaseLost)
+	}
+}
+
+func (l *lease) ackTx(ctx context.Context, tx *sql.Tx) error {
+	for moved := false; !moved; {
+		switch s := l.state.Load(); s {
+		case leaseHeld, leaseExpired, leaseInTx:
+			moved = l.state.CompareAndSwap(s, leaseInTx)
+		case leaseLost:
+			return ErrLeaseLost
+		default:
+			return ErrSettled
+		}
+	}
+	l.end()
+	held, err := l.owner.ackTx(ctx, l, tx)
+	if err != nil {
+		return err // the caller's transaction is broken; the lease runs out or is settled after the rollback
+	}
+	if !held {
+		if l.state.CompareAndSwap(leaseInTx, leaseLost) {
+			l.wake()
+			l.cancel()
+		}
+		return ErrLeaseLost
+	}
+	return nil
+}
+
+func (l *lease) extend(ctx context.Context, d time.Duration) error {
+	switch l.state.Load() {
+	case leaseLost:
+		return ErrLeaseLost
+	case leaseSettling, leaseSettled, leaseInTx:
+		return ErrSettled
+	}
+	held, err := l.owner.extend(ctx, l, d)
+	if err != nil {
+		return err
+	}
+	if !held {
+		if l.lose(leaseLost) || l.state.Load() == leaseLost {
+			return ErrLeaseLost
+		}
+		return ErrSettled // meanwhile, by another goroutine
+	}
+	l.state.CompareAndSwap(leaseExpired, leaseHeld)
+	return nil
+}
+
+// extended notes that the database extended the lease until end, or later.
+func (l *lease) extended(end time.Duration) {
+	l.deadline.Store(int64(end))
+	l.until.Store(max(l.until.Load(), int64(end)))
+}

@@ -1,0 +1,85 @@
+package chanq
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Priority is a lane of a queue: a claim takes every ready message of a higher
+// lane before any of a lower one.
+type Priority int8
+
+// The priorities. The zero value is Normal.
+const (
+	Low    Priority = sqlbatch.PriorityLow
+	Normal Priority = 0
+	High   Priority = 1
+	Urgent Priority = sqlbatch.PriorityUrgent
+)
+
+func (p Priority) String() string {
+	if p < Low || p > Urgent {
+		return fmt.Sprintf("Priority(%d)", int8(p))
+	}
+	return [...]string{"low", "normal", "high", "urgent"}[p-Low]
+}
+
+// Message is what a producer sends and a lease carries.
+type Message[T any] struct {
+	// ID is made by the producer when it is zero. Set it to send a message again
+	// whose outcome was unknown: it cannot be stored twice while it is in the
+	// queue.
+	ID   ID
+	Body T
+	// Headers travel beside the body: at most 64, 16 KiB in all when encoded.
+	Headers  map[string]string
+	Priority Priority
+	// Delay is how long after the send the message is due, by the database's
+	// clock; rounded up to milliseconds. It is zero in a lease.
+	Delay time.Duration
+	// DedupKey: while a message with this key is in the queue (ready, scheduled or
+	// leased), another one is not stored and its Receipt says Duplicate. At most
+	// 200 bytes of UTF-8 without NUL. "" is no key.
+	DedupKey string
+}
+
+// Receipt says what became of a message that was sent.
+type Receipt struct {
+	// ID of the message; of the one in the queue if Duplicate.
+	ID ID
+	// Duplicate: a message with this DedupKey was in the queue, and this one was
+	// not stored.
+	Duplicate bool
+}
+
+// row checks and encodes a message. The ID is set in any case.
+func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
+	if given = !m.ID.IsZero(); !given {
+		m.ID = NewID()
+	}
+	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, Key: m.DedupKey}
+	switch {
+	case m.Priority < Low || m.Priority > Urgent:
+		return row, given, fmt.Errorf("Message.Priority is %d: must be from Low (%d) to Urgent (%d)", m.Priority, Low, Urgent)
+	case m.Delay < 0 || m.Delay > sqlbatch.MaxDelay:
+		return row, given, fmt.Errorf("Message.Delay is %v: must be from 0 to %v", m.Delay, sqlbatch.MaxDelay)
+	case len(m.DedupKey) > sqlbatch.MaxKey:
+		return row, given, fmt.Errorf("%w: Message.DedupKey of %d bytes, at most %d", ErrTooLarge, len(m.DedupKey), sqlbatch.MaxKey)
+	case !utf8.ValidString(m.DedupKey) || strings.ContainsRune(m.DedupKey, 0):
+		return row, given, fmt.Errorf("Message.DedupKey %q: must be UTF-8 without NUL", m.DedupKey)
+	}
+	if row.Headers, err = encodeHeaders(m.Headers); err != nil {
+		return row, given, fmt.Errorf("Message.Headers: %w", err)
+	}
+	if row.Body, err = encodeBody(q.cfg.Codec, &m.Body); err != nil {
+		return row, given, fmt.Errorf("Message.Body: %w", err)
+	}
+	if len(row.Body) > q.cfg.MaxBody {
+		return row, given, fmt.Errorf("%w: Message.Body of %d bytes, Config.MaxBody is %d", ErrTooLarge, len(row.Body), q.cfg.MaxBody)
+	}
+	return row, given, nil
+}

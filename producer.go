@@ -1,0 +1,527 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// ProducerConfig tunes a Producer. The zero value is right for most.
+type ProducerConfig struct {
+	// BatchRows and BatchBytes bound one statement. A body above BatchBytes goes
+	// alone. Defaults 500 (at most 512) and 4 MiB.
+	BatchRows, BatchBytes int
+	// Linger is how long a message waits at most for others to share its
+	// statement, while none is under way. A message that comes alone does not
+	// wait. Default 5 ms.
+	Linger time.Duration
+	// InFlight is how many statements may be under way at once. Default 1: what
+	// one goroutine sends is claimed in its order. More trades that for
+	// throughput. At most 64.
+	InFlight int
+	// BufferBytes bounds the messages that are handed over and not stored yet,
+	// and those that cannot be stored and wait for Close; sends block when it is
+	// reached. Default 16 MiB.
+	BufferBytes int
+	// Statement is the deadline of every statement. Default 30 s.
+	Statement time.Duration
+}
+
+func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
+	v := validator{}
+	v.limit("ProducerConfig.BatchRows", &c.BatchRows, 500, 1, min(512, d.Traits().EnqueueRows))
+	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, 4<<20, 1, 256<<20)
+	v.duration("ProducerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
+	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
+	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, 16<<20, 1, 1<<40)
+	v.duration("ProducerConfig.Statement", &c.Statement, 30*time.Second, time.Millisecond, time.Hour)
+	return c, v.err()
+}
+
+// Producer stores messages, many to a statement. It is safe for concurrent use.
+//
+// Its goroutines, all joined by Close: the intake, which reads C; and InFlight
+// storers, each with a connection of its own.
+type Producer[T any] struct {
+	queue    *queue
+	cfg      ProducerConfig
+	sessions *sessions
+	health   health
+	in       chan Message[T] // unbuffered: what was sent is in the intake's hands
+	flushIn  chan struct{}   // received by the intake after all that was sent before
+	buffer   *semaphore.Weighted
+	workers  conc.WaitGroup
+
+	open      context.Context // ends when Close begins
+	shut      context.CancelFunc
+	abandoned context.Context
+	abandon   context.CancelFunc
+	finished  chan struct{} // every goroutine has ended
+	closeOnce sync.Once
+
+	mu      sync.Mutex
+	pending []*pending[T] // handed over, in no statement yet; by seq
+	bytes   int           // of pending
+	pace    pacer
+	since   time.Time // when the oldest of pending came
+	added   uint64    // count of messages ever handed over
+	flying  []uint64  // the first seq of each group that is being stored
+	urgent  uint64    // store without lingering below this seq
+	waiters []flushWaiter
+	drained bool // the intake has ended: nothing more will come
+	unsent  []Unsent[T]
+	work    chan struct{}
+}
+
+// pending is a message on its way into the table.
+type pending[T any] struct {
+	seq    uint64 // how many were handed over before it
+	row    sqlbatch.Row
+	given  bool       // the caller chose the ID, so it may be there already
+	size   int        // bytes accounted in the buffer
+	call   *sendCall  // who waits for it; nil if it came through C
+	index  int        // in call.outcomes
+	origin Message[T] // if it came through C
+}
+
+// sendCall is one Send or SendBatch that waits. The producer's mu guards it once
+// its messages are handed over.
+type sendCall struct {
+	outcomes []outcome
+	open     int // messages without an outcome
+	done     chan struct{}
+}
+
+type outcome struct {
+	receipt Receipt
+	err     error
+	known   bool
+}
+
+// settle notes the outcome of a message, unless the caller has been given one.
+func (c *sendCall) settle(i int, r Receipt, err error) {
+	if o := &c.outcomes[i]; !o.known {
+		*o = outcome{r, err, true}
+		if c.open--; c.open == 0 {
+			close(c.done)
+		}
+	}
+}
+
+// result is what the caller gets.
+func (c *sendCall) result() ([]Receipt, error) {
+	receipts := make([]Receipt, len(c.outcomes))
+	var batch *BatchError
+	for i, o := range c.outcomes {
+		receipts[i] = o.receipt
+		if o.err != nil {
+			if batch == nil {
+				batch = &BatchError{Errs: make([]error, len(c.outcomes))}
+			}
+			batch.Errs[i] = o.err
+		}
+	}
+	if batch == nil {
+		return receipts, nil
+	}
+	return receipts, batch
+}
+
+// Producer starts a producer. It needs InFlight connections of the *sql.DB
+// besides those of the application (SQLite: one, shared by all queues).
+func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
+	cfg, err := cfg.withDefaults(q.core.dialect)
+	if err == nil {
+		err = q.core.checkConnections(cfg.InFlight)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("chanq: producer %s: %w", q.core.name, err)
+	}
+	p := &Producer[T]{
+		queue: q.core, cfg: cfg,
+		sessions: openSessions(q.core.db, q.core.dialect, cfg.InFlight),
+		health:   health{queue: q.core, part: "producer"},
+		in:       make(chan Message[T]),
+		flushIn:  make(chan struct{}),
+		buffer:   semaphore.NewWeighted(int64(cfg.BufferBytes)),
+		finished: make(chan struct{}),
+		pace:     pacer{full: cfg.BatchRows, linger: cfg.Linger},
+		work:     make(chan struct{}, 1),
+	}
+	p.open, p.shut = context.WithCancel(context.Background())
+	p.abandoned, p.abandon = context.WithCancel(context.Background())
+	p.workers.Go(p.intake)
+	for range cfg.InFlight {
+		p.workers.Go(p.storeAll)
+	}
+	return p, nil
+}
+
+// C is a channel to send on, unbuffered: a send that went through has handed the
+// message over, and Close returns it if it could not be stored. From the
+// beginning of Close nobody receives: a sender that may outlive the producer
+// selects on Done, too. C is never closed by chanq; closing it is allowed and
+// ends nothing but C.
+func (p *Producer[T]) C() chan<- Message[T] { return p.in }
+
+// Done is closed when Close begins.
+func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
+
+// Send stores one message and waits for it: a nil error means that it is in the
+// database. Sends of many goroutines share statements. If ctx ends first, Send
+// returns an *OpError whose Unknown says whether the message may be stored yet.
+// The Receipt has the message's ID in every case: sending again with that ID
+// cannot store it twice.
+func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
+	receipts, err := p.send(ctx, []Message[T]{m})
+	var batch *BatchError
+	if errors.As(err, &batch) {
+		err = batch.Errs[0]
+	}
+	return receipts[0], err
+}
+
+// SendBatch stores messages and waits for them, as Send does: a nil error means
+// that all are in the database. They may go in several statements, which other
+// sends share. There is a Receipt for each message; a *BatchError says which
+// were not stored.
+func (p *Producer[T]) SendBatch(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
+	if len(ms) == 0 {
+		return nil, nil
+	}
+	return p.send(ctx, ms)
+}
+
+func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
+	call := &sendCall{outcomes: make([]outcome, len(ms)), open: len(ms), done: make(chan struct{})}
+	items := make([]pending[T], 0, len(ms))
+	for i := range ms {
+		m := ms[i]
+		item, err := p.prepare(&m)
+		call.outcomes[i].receipt.ID = m.ID
+		if err != nil {
+			call.settle(i, Receipt{ID: m.ID}, p.sendError(m.ID, err, false))
+			continue
+		}
+		item.call, item.index = call, i
+		items = append(items, item)
+	}
+	// Handed over in parts that fit the buffer.
+	for len(items) > 0 {
+		n, size := 1, items[0].size
+		for n < len(items) && size+items[n].size <= p.cfg.BufferBytes/2 {
+			size += items[n].size
+			n++
+		}
+		if err := p.add(ctx, items[:n], size); err != nil {
+			p.mu.Lock()
+			for _, item := range items {
+				call.settle(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, err, false))
+			}
+			p.mu.Unlock()
+			break
+		}
+		items = items[n:]
+	}
+	select {
+	case <-call.done:
+	case <-ctx.Done():
+		p.withdraw(call, context.Cause(ctx))
+	}
+	return call.result()
+}
+
+func (p *Producer[T]) sendError(id ID, err error, unknown bool) error {
+	return &OpError{Op: "send", Queue: p.queue.name, ID: id, Unknown: unknown, Err: err}
+}
+
+// rowOverhead is what a message takes in the buffer besides its body.
+const rowOverhead = 256
+
+func (p *Producer[T]) prepare(m *Message[T]) (pending[T], error) {
+	row, given, err := m.row(p.queue)
+	size := min(len(row.Body)+len(row.Headers)+len(row.Key)+rowOverhead, p.cfg.BufferBytes)
+	return pending[T]{row: row, given: given, size: size}, err
+}
+
+// add hands messages of size bytes in all over to the storers, once the buffer
+// has room, unless the producer is closed.
+func (p *Producer[T]) add(ctx context.Context, items []pending[T], size int) error {
+	if p.open.Err() != nil {
+		return ErrClosed
+	}
+	if err := p.reserve(ctx, size); err != nil {
+		return err
+	}
+	if !p.push(items, size) {
+		p.buffer.Release(int64(size))
+		return ErrClosed
+	}
+	return nil
+}
+
+// reserve waits for room in the buffer.
+func (p *Producer[T]) reserve(ctx context.Context, size int) error {
+	if p.buffer.TryAcquire(int64(size)) {
+		return nil
+	}
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.abandoned, cancel)()
+	switch err := p.buffer.Acquire(wait, int64(size)); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	default:
+		return ErrClosed
+	}
+}
+
+// push hands items over for good, and wakes a storer when that makes a group
+// due. It reports false when the storers may have ended.
+func (p *Producer[T]) push(items []pending[T], size int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.drained {
+		return false
+	}
+	before := len(p.pending)
+	if before == 0 {
+		p.since = time.Now()
+	}
+	for i := range items {
+		items[i].seq = p.added
+		p.added++
+		p.pending = append(p.pending, &items[i])
+	}
+	p.bytes += size
+	crossed := func(mark int) bool { return before < mark && len(p.pending) >= mark }
+	if before == 0 || crossed(p.pace.last/2) || crossed(p.pace.full) || p.bytes >= p.cfg.BatchBytes {
+		notify(p.work)
+	}
+	return true
+}
+
+// withdraw gives up a call whose context ended: what no statement has yet is
+// taken back, and is certainly not stored. The outcomes of the rest come too
+// late.
+func (p *Producer[T]) withdraw(call *sendCall, cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pending = slices.DeleteFunc(p.pending, func(item *pending[T]) bool {
+		if item.call != call {
+			return false
+		}
+		p.bytes -= item.size
+		p.buffer.Release(int64(item.size))
+		call.settle(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, false))
+		return true
+	})
+	p.wakeFlushers()
+	for i := range call.outcomes {
+		id := call.outcomes[i].receipt.ID
+		call.settle(i, Receipt{ID: id}, p.sendError(id, cause, true))
+	}
+}
+
+// Flush waits until every message handed over before, also through C, is stored
+// or known to be impossible to store, or ctx ends. What came through C and
+// could not be stored is returned by Close, and makes Flush fail.
+func (p *Producer[T]) Flush(ctx context.Context) error {
+	select {
+	case p.flushIn <- struct{}{}:
+	case <-p.open.Done(): // Close flushes, too
+	case <-ctx.Done():
+		return fmt.Errorf("chanq: flush %s: %w", p.queue.name, context.Cause(ctx))
+	}
+	p.mu.Lock()
+	w := flushWaiter{target: p.added, done: make(chan struct{})}
+	p.waiters = append(p.waiters, w)
+	p.urgent = max(p.urgent, p.added)
+	p.wakeFlushers()
+	p.mu.Unlock()
+	notify(p.work)
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		return fmt.Errorf("chanq: flush %s: %w", p.queue.name, context.Cause(ctx))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.unsent); n > 0 {
+		return fmt.Errorf("chanq: flush %s: %d messages sent on C could not be stored, Close returns them; first: %w", p.queue.name, n, p.unsent[0].Err)
+	}
+	return nil
+}
+
+// wakeFlushers ends the waits of Flush for what has an outcome. mu is held.
+func (p *Producer[T]) wakeFlushers() {
+	oldest := p.added
+	if len(p.pending) > 0 {
+		oldest = p.pending[0].seq
+	}
+	for _, first := range p.flying {
+		oldest = min(oldest, first)
+	}
+	p.waiters = slices.DeleteFunc(p.waiters, func(w flushWaiter) bool {
+		if w.target > oldest {
+			return false
+		}
+		close(w.done)
+		return true
+	})
+}
+
+// Close stores everything that was handed over and ends the producer; sends
+// fail with ErrClosed from its beginning. If ctx ends before all is stored it
+// gives up. An *UnsentError has the messages that came through C and are not
+// known to be stored, each with its error. Calling it again waits for the first
+// call's end.
+func (p *Producer[T]) Close(ctx context.Context) error {
+	p.closeOnce.Do(func() {
+		p.shut()
+		go func() { // ends when the intake and the storers have
+			p.workers.Wait()
+			p.abandon()
+			p.sessions.close()
+			close(p.finished)
+		}()
+	})
+	select {
+	case <-p.finished:
+	case <-ctx.Done():
+		p.abandon()
+		<-p.finished
+	}
+	p.mu.Lock()
+	unsent := p.unsent
+	p.unsent = nil
+	p.mu.Unlock()
+	if len(unsent) == 0 {
+		return nil
+	}
+	return &UnsentError[T]{Unsent: unsent}
+}
+
+// intake receives from C until Close begins.
+func (p *Producer[T]) intake() {
+	defer func() {
+		p.mu.Lock()
+		p.drained = true
+		p.mu.Unlock()
+		notify(p.work)
+	}()
+	in := p.in
+	for {
+		select {
+		case m, ok := <-in:
+			if ok {
+				p.handOver(m)
+			} else {
+				in = nil // closed by its sender
+			}
+		case <-p.flushIn:
+		case <-p.open.Done():
+			return
+		}
+	}
+}
+
+// handOver hands a message of C over, and with it, up to a limit, those whose
+// senders wait behind it.
+func (p *Producer[T]) handOver(m Message[T]) {
+	const most = 64
+	var items []pending[T]
+	size := 0
+	for ok := true; ok; {
+		item, err := p.prepare(&m)
+		item.origin = m
+		switch {
+		case err != nil:
+			p.keepUnsent(item, err)
+		case size+item.size > p.cfg.BufferBytes: // never has room for both
+			p.pushInTurn(items, size)
+			items, size = append([]pending[T](nil), item), item.size
+		default:
+			items, size = append(items, item), size+item.size
+		}
+		if len(items) == most || size >= p.cfg.BufferBytes/4 {
+			break
+		}
+		select {
+		case m, ok = <-p.in:
+		default:
+			ok = false
+		}
+	}
+	if len(items) > 0 {
+		p.pushInTurn(items, size)
+	}
+}
+
+// pushInTurn pushes what came through C once the buffer has room. When Close
+// begins it waits no more: nothing comes after what is in hand, and messages that
+// could not be stored keep their room until Close.
+func (p *Producer[T]) pushInTurn(items []pending[T], size int) {
+	if p.reserve(p.open, size) != nil {
+		for i := range items {
+			items[i].size = 0
+		}
+		size = 0
+	}
+	p.push(items, size)
+}
+
+// keepUnsent keeps a message that cannot be stored until Close; it takes room
+// in the buffer like any other.
+func (p *Producer[T]) keepUnsent(item pending[T], err error) {
+	_ = p.reserve(p.open, item.size) // kept in any case
+	p.mu.Lock()
+	p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, err, false)})
+	p.mu.Unlock()
+}
+
+// SendTx stores messages in the caller's transaction: they are in the queue if
+// and when that commits. Call Queue.Wake after the commit to have consumers of
+// this process look at once. One round trip per 512 messages or BatchBytes;
+// one more where a DedupKey or a caller's ID is met. An error leaves the
+// transaction to be rolled back.
+func (p *Producer[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]Receipt, error) {
+	if tx == nil {
+		return nil, errors.New("chanq: send: tx is nil")
+	}
+	if p.open.Err() != nil {
+		return nil, &OpError{Op: "send", Queue: p.queue.name, Err: ErrClosed}
+	}
+	rows := make([]sqlbatch.Row, len(ms))
+	receipts := make([]Receipt, len(ms))
+	given := false
+	for i := range ms {
+		m := ms[i]
+		row, chosen, err := m.row(p.queue)
+		if err != nil {
+			return nil, p.sendError(m.ID, err, false)
+		}
+		rows[i], receipts[i].ID = row, row.ID
+		given = given || chosen || row.Key != ""
+	}
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return runTx(ctx, tx, st, scan) }
+	for first := 0; first < len(rows); {
+		n := cut(rows[first:], p.cfg.BatchRows, p.cfg.BatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, given })
+		if err := p.queue.enqueue(run, p.queue.sql.InTx(), rows[first:first+n], receipts[first:first+n], given); err != nil {
+			return nil, p.queue.fail("send", err)
+		}
+		first += n
+	}
+	return receipts, nil
+}

@@ -1,0 +1,304 @@
+package chanq
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/puddle/v2"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// session is one pinned connection with its prepared statements. It is used by
+// one goroutine at a time.
+type session struct {
+	conn     *sql.Conn
+	dialect  sqlbatch.Dialect
+	prepared map[string]*sql.Stmt // nil where the dialect gains nothing by it
+	broken   bool                 // its state is unknown: the connection must be closed
+}
+
+// maxPrepared bounds the statements of a session that several queues share.
+const maxPrepared = 256
+
+// sessions is a pool of pinned connections, apart from the application's use of
+// the *sql.DB: a settle never waits for a connection that a handler holds.
+// A session whose statement ended in a known way is used again; one whose
+// outcome is unknown is closed, and so is its connection.
+//
+// A database with one writer has one session per *sql.DB, shared by all its
+// queues: statements then queue up here in order, and its page cache stays
+// warm.
+type sessions struct {
+	pool    *puddle.Pool[*session]
+	dialect sqlbatch.Dialect
+	close   func()
+}
+
+// openSessions makes a pool of at most n sessions, or joins the shared one.
+// It connects when a session is first used. Call close once.
+func openSessions(db *sql.DB, d sqlbatch.Dialect, n int) *sessions {
+	if d.Traits().OneWriter {
+		return joinSharedSessions(db, d)
+	}
+	s := newSessions(db, d, n)
+	s.close = s.pool.Close
+	return s
+}
+
+func newSessions(db *sql.DB, d sqlbatch.Dialect, n int) *sessions {
+	prepare := d.Traits().Prepare
+	pool, err := puddle.NewPool(&puddle.Config[*session]{
+		MaxSize: int32(n),
+		Constructor: func(ctx context.Context) (*session, error) {
+			conn, err := db.Conn(ctx)
+			if err != nil {
+				return nil, err
+			}
+			s := &session{conn: conn, dialect: d}
+			if prepare {
+				s.prepared = map[string]*sql.Stmt{}
+			}
+			return s, nil
+		},
+		Destructor: func(s *session) { s.close() },
+	})
+	if err != nil {
+		panic(err) // only for a size below 1
+	}
+	return &sessions{pool: pool, dialect: d}
+}
+
+// The shared pools of databases with one writer.
+var shared struct {
+	mu    sync.Mutex
+	pools map[*sql.DB]*sharedSessions
+}
+
+type sharedSessions struct {
+	*sessions
+	users int
+}
+
+func joinSharedSessions(db *sql.DB, d sqlbatch.Dialect) *sessions {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.pools == nil {
+		shared.pools = map[*sql.DB]*sharedSessions{}
+	}
+	p := shared.pools[db]
+	if p == nil {
+		p = &sharedSessions{sessions: newSessions(db, d, 1)}
+		shared.pools[db] = p
+	}
+	p.users++
+	return &sessions{pool: p.pool, dialect: d, close: func() {
+		shared.mu.Lock()
+		p.users--
+		last := p.users == 0
+		if last {
+			delete(shared.pools, db)
+		}
+		shared.mu.Unlock()
+		if last {
+			p.pool.Close()
+		}
+	}}
+}
+
+// notRunError marks a failure before anything could have been applied: to get a
+// connection, or to reach the commit of a transaction.
+type notRunError struct{ err error }
+
+func (e *notRunError) Error() string { return e.err.Error() }
+func (e *notRunError) Unwrap() error { return e.err }
+
+// classify is the dialect's classification, with what the session knows: what
+// was not run has no unknown outcome.
+func classify(d sqlbatch.Dialect, err error) sqlbatch.Class {
+	c := d.Classify(err)
+	if _, notRun := err.(*notRunError); notRun && c == sqlbatch.Unknown {
+		return sqlbatch.Refused
+	}
+	return c
+}
+
+// run executes one statement and gives each of its rows to scan, which is nil
+// for a statement without a result. ctx should have a deadline. It returns nil
+// only when every row and result set was read and the database reported
+// success.
+func (p *sessions) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	res, err := p.pool.Acquire(ctx)
+	if err != nil {
+		return &notRunError{fmt.Errorf("connect: %w", err)}
+	}
+	err = res.Value().run(ctx, st, scan)
+	if err == nil {
+		res.Release()
+		return nil
+	}
+	class := p.dialect.Classify(err)
+	if class == sqlbatch.Unknown || class == sqlbatch.Refused {
+		res.Value().broken = true
+	}
+	if res.Value().broken {
+		res.Destroy()
+	} else {
+		res.Release()
+	}
+	return err
+}
+
+// inTx runs f in one transaction on one session. Only an error of the commit
+// itself leaves the outcome unknown.
+func (p *sessions) inTx(ctx context.Context, f func(tx *sql.Tx) error) error {
+	res, err := p.pool.Acquire(ctx)
+	if err != nil {
+		return &notRunError{fmt.Errorf("connect: %w", err)}
+	}
+	err = func() error {
+		tx, err := res.Value().conn.BeginTx(ctx, nil)
+		if err != nil {
+			return &notRunError{err}
+		}
+		if err := f(tx); err != nil {
+			_ = tx.Rollback() // a session that cannot roll back is closed below
+			return &notRunError{err}
+		}
+		err = tx.Commit()
+		if errors.Is(err, sql.ErrTxDone) { // rolled back at the end of ctx
+			return &notRunError{cmp.Or(ctx.Err(), err)}
+		}
+		return err
+	}()
+	if err == nil {
+		res.Release()
+	} else {
+		res.Value().broken = true
+		res.Destroy()
+	}
+	return err
+}
+
+func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	if len(st.Prior) == 0 {
+		return s.one(ctx, st, scan)
+	}
+	begun := false
+	err := func() error {
+		for _, text := range s.dialect.Begin() {
+			if err := s.one(ctx, sqlbatch.Statement{Text: text}, nil); err != nil {
+				return err
+			}
+			begun = true
+		}
+		if err := s.each(ctx, st, scan); err != nil {
+			return err
+		}
+		return s.one(ctx, sqlbatch.Statement{Text: s.dialect.Commit()}, nil)
+	}()
+	if err != nil && begun {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		defer cancel()
+		if _, e := s.conn.ExecContext(undo, "ROLLBACK"); e != nil {
+			s.broken = true
+		}
+	}
+	return err
+}
+
+// rollbackTimeout is short: a connection that cannot roll back is closed, which
+// does the same.
+const rollbackTimeout = 5 * time.Second
+
+// each runs the statements of st in order, in the transaction that is open.
+func (s *session) each(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	for _, prior := range st.Prior {
+		if err := s.one(ctx, prior, nil); err != nil {
+			return err
+		}
+	}
+	return s.one(ctx, st, scan)
+}
+
+func (s *session) one(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	stmt, err := s.prepare(ctx, st.Text)
+	if err != nil {
+		return err
+	}
+	if scan == nil {
+		if stmt != nil {
+			_, err = stmt.ExecContext(ctx, st.Args...)
+		} else {
+			_, err = s.conn.ExecContext(ctx, st.Text, st.Args...)
+		}
+		return err
+	}
+	var rows *sql.Rows
+	if stmt != nil {
+		rows, err = stmt.QueryContext(ctx, st.Args...)
+	} else {
+		rows, err = s.conn.QueryContext(ctx, st.Text, st.Args...)
+	}
+	if err != nil {
+		return err
+	}
+	return drain(rows, scan)
+}
+
+// drain reads every row of every result set. An error may follow any number of
+// rows, so nothing may be believed before it returns nil.
+func drain(rows *sql.Rows, scan func(*sql.Rows) error) error {
+	defer rows.Close()
+	for {
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+		if !rows.NextResultSet() {
+			break
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return rows.Close()
+}
+
+func (s *session) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
+	if s.prepared == nil {
+		return nil, nil
+	}
+	if stmt := s.prepared[text]; stmt != nil {
+		return stmt, nil
+	}
+	if len(s.prepared) >= maxPrepared {
+		for t, stmt := range s.prepared {
+			_ = stmt.Close()
+			delete(s.prepared, t)
+		}
+	}
+	stmt, err := s.conn.PrepareContext(ctx, text)
+	if err == nil {
+		s.prepared[text] = stmt
+	}
+	return stmt, err
+}
+
+// close gives the connection back to the *sql.DB, or closes it if it is broken.
+func (s *session) close() {
+	for _, stmt := range s.prepared {
+		_ = stmt.Close()
+	}
+	if s.broken {
+		_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	_ = s.conn.Close()
+}

@@ -1,0 +1,133 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// TryLease claims up to n messages (at most 1000) for d and starts nothing: for
+// cron jobs and tools. One round trip; no message is no error. These leases are
+// not extended unless Extend is called, their contexts end at their deadlines,
+// and each settle is a round trip of its own whose outcome it returns.
+func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lease[T], error) {
+	if most := q.core.dialect.Traits().ClaimRows; n < 1 || n > most {
+		return nil, fmt.Errorf("chanq: try lease %s: n is %d: must be from 1 to %d", q.core.name, n, most)
+	}
+	if d < minLease || d > sqlbatch.MaxDelay {
+		return nil, fmt.Errorf("chanq: try lease %s: d is %v: must be from %v to %v", q.core.name, d, minLease, sqlbatch.MaxDelay)
+	}
+	config, err := ConsumerConfig{}.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	start := monotonic()
+	var rows claimedRows
+	err = q.core.once(ctx, q.core.sql.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, By: config.Name}), rows.scan)
+	if err != nil {
+		return nil, q.core.fail("try lease", err)
+	}
+	rows.sort()
+	owner := &loneOwner{queue: q.core, timeout: config.Statement, values: context.WithoutCancel(ctx)}
+	var leases []*Lease[T]
+	for _, l := range buildLeases[T](q.core, rows.rows, owner, deadlineAfter(start, d), start) {
+		if l.lease.state.Load() == leaseSettling {
+			_ = owner.settle(&l.lease) // if this fails, the next claim tries again
+			continue
+		}
+		leases = append(leases, l)
+	}
+	return leases, nil
+}
+
+// loneOwner owns leases that no consumer holds: every settle is a statement of
+// its own.
+type loneOwner struct {
+	queue   *queue
+	timeout time.Duration
+	values  context.Context
+}
+
+func (o *loneOwner) maxAttempts() int        { return o.queue.cfg.MaxAttempts }
+func (o *loneOwner) parent() context.Context { return o.values }
+func (o *loneOwner) ended(*lease)            {}
+
+func (o *loneOwner) watch(l *lease) {
+	time.AfterFunc(l.deadlineAt()-monotonic(), func() {
+		switch {
+		case l.isEnded.Load():
+		case monotonic() >= l.deadlineAt():
+			l.lose(leaseExpired)
+		default: // extended
+			o.watch(l)
+		}
+	})
+}
+
+// settle stores one settle, with the settler's own care for unknown outcomes,
+// for as long as one statement may take.
+func (o *loneOwner) settle(l *lease) error {
+	s := openSessions(o.queue.db, o.queue.dialect, 1)
+	defer s.close()
+	st := newSettler(o.queue, s, &health{queue: o.queue, part: "consumer"}, o.timeout, 0, 1)
+	st.stored, st.broken = func(SettledEvent) {}, func(error) {}
+	stop := time.AfterFunc(o.timeout, st.abandon)
+	defer stop.Stop()
+	defer st.abandon()
+	st.store([]*lease{l})
+	return l.outcome()
+}
+
+func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
+	s := openSessions(o.queue.db, o.queue.dialect, 1)
+	defer s.close()
+	return o.queue.extendOne(ctx, s, l, d)
+}
+
+func (o *loneOwner) ackTx(ctx context.Context, l *lease, tx *sql.Tx) (bool, error) {
+	return o.queue.ackOneTx(ctx, l, tx)
+}
+
+func (q *queue) extendOne(ctx context.Context, s *sessions, l *lease, d time.Duration) (bool, error) {
+	var changed []sqlbatch.Item
+	start := monotonic()
+	err := s.run(ctx, q.sql.Extend([]sqlbatch.Item{l.item}, d), collectItems(&changed))
+	if err != nil {
+		return false, q.fail("extend", err)
+	}
+	held := len(changed) == 1 && changed[0] == l.item
+	if held {
+		l.extended(deadlineAfter(start, d))
+	}
+	return held, nil
+}
+
+func (q *queue) ackOneTx(ctx context.Context, l *lease, tx *sql.Tx) (bool, error) {
+	var changed []sqlbatch.Item
+	err := runTx(ctx, tx, q.ackStatement(q.sql.InTx(), []sqlbatch.Item{l.item}), collectItems(&changed))
+	if err != nil {
+		err = q.fail("ack", err)
+	}
+	return len(changed) == 1 && changed[0] == l.item, err
+}
+
+// runTx runs a statement in the caller's transaction.
+func runTx(ctx context.Context, tx *sql.Tx, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	for _, prior := range st.Prior {
+		if _, err := tx.ExecContext(ctx, prior.Text, prior.Args...); err != nil {
+			return err
+		}
+	}
+	if scan == nil {
+		_, err := tx.ExecContext(ctx, st.Text, st.Args...)
+		return err
+	}
+	rows, err := tx.QueryContext(ctx, st.Text, st.Args...)
+	if err != nil {
+		return err
+	}
+	return drain(rows, scan)
+}
