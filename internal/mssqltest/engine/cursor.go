@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/sqlc-dev/teesql/ast"
+)
+
+// openCursor is a cursor that has been declared. Its rows are read, and locked,
+// when it is opened: what the server does for one that has to sort.
+type openCursor struct {
+	node *node
+	open bool
+	cols []outCol
+	rows []Row
+	at   int
+}
+
+func (s *Session) cursor(f *frame, id *ast.CursorId) (*openCursor, error) {
+	name := lower(unquote(id.Name.Value))
+	if c := f.cursors[name]; c != nil && !id.IsGlobal {
+		return c, nil
+	}
+	if c := s.cursors[name]; c != nil {
+		return c, nil
+	}
+	return nil, sqlError(16916, "A cursor with the name '%s' does not exist.", id.Name.Value)
+}
+
+func (s *Session) cursorStatement(f *frame, n *node) error {
+	switch st := n.st.(type) {
+	case *ast.DeclareCursorStatement:
+		name := lower(st.Name.Value)
+		local := false
+		for _, o := range st.CursorDefinition.Options {
+			local = local || o.OptionKind == "Local"
+		}
+		c := &openCursor{node: n}
+		if local {
+			if f.cursors == nil {
+				f.cursors = map[string]*openCursor{}
+			}
+			f.cursors[name] = c
+			return nil
+		}
+		if s.cursors[name] != nil {
+			return sqlError(16915, "A cursor with the name '%s' already exists.", st.Name.Value)
+		}
+		if s.cursors == nil {
+			s.cursors = map[string]*openCursor{}
+		}
+		s.cursors[name] = c
+		return nil
+	case *ast.OpenCursorStatement:
+		c, err := s.cursor(f, st.Cursor)
+		if err != nil {
+			return err
+		}
+		if c.open {
+			return sqlError(16905, "The cursor is already open.")
+		}
+		c.rows, c.at = nil, -1
+		_, err = s.runPlan(f, c.node, func(x *exec, p plan) (int64, error) {
+			q := p.(*selectPlan).query
+			c.cols = q.cols
+			_, err := q.rows(x, func(row Row) (bool, error) {
+				c.rows = append(c.rows, row)
+				return true, nil
+			})
+			return 0, err
+		})
+		c.open = err == nil
+		return err
+	case *ast.FetchCursorStatement:
+		return s.fetch(f, st)
+	case *ast.CloseCursorStatement:
+		c, err := s.cursor(f, st.Cursor)
+		if err != nil {
+			return err
+		}
+		if !c.open {
+			return sqlError(16917, "Cursor is not open.")
+		}
+		c.open, c.rows = false, nil
+		return nil
+	case *ast.DeallocateCursorStatement:
+		if _, err := s.cursor(f, st.Cursor); err != nil {
+			return err
+		}
+		name := lower(unquote(st.Cursor.Name.Value))
+		if f.cursors[name] != nil {
+			delete(f.cursors, name)
+		} else {
+			delete(s.cursors, name)
+		}
+		return nil
+	}
+	return errUnsupported(fmt.Sprintf("%T", n.st))
+}
+
+func (s *Session) fetch(f *frame, st *ast.FetchCursorStatement) error {
+	c, err := s.cursor(f, st.Cursor)
+	if err != nil {
+		return err
+	}
+	if !c.open {
+		return sqlError(16917, "Cursor is not open.")
+	}
+	if st.FetchType != nil && st.FetchType.Orientation != "" && st.FetchType.Orientation != "Next" {
+		return errUnsupported("FETCH " + st.FetchType.Orientation)
+	}
+	if c.at < len(c.rows) {
+		c.at++
+	}
+	s.fetchStatus = 0
+	if c.at >= len(c.rows) {
+		s.fetchStatus = -1
+	}
+	if len(st.IntoVariables) == 0 {
+		if err := s.columns(c.cols); err != nil {
+			return err
+		}
+		if s.fetchStatus == 0 {
+			s.sentResult(s.out.Row(c.rows[c.at]))
+		}
+		s.done(0, false)
+		return nil
+	}
+	if len(st.IntoVariables) != len(c.cols) {
+		return sqlError(16924, "Cursorfetch: The number of variables declared in the INTO list must match that of selected columns.")
+	}
+	if s.fetchStatus != 0 {
+		return nil
+	}
+	for i, e := range st.IntoVariables {
+		ref, ok := e.(*ast.VariableReference)
+		if !ok {
+			return errUnsupported("FETCH INTO")
+		}
+		v := f.batch.variable(ref.Name)
+		if v == nil || v.table != nil {
+			return errUndeclared(ref.Name)
+		}
+		val, err := convert(c.rows[c.at][i], c.cols[i].typ, v.typ, 0)
+		if err != nil {
+			return err
+		}
+		f.vars[v.at] = val
+	}
+	return nil
+}

@@ -1,0 +1,280 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/sqlc-dev/teesql/ast"
+)
+
+// iter runs a part of a plan: it calls yield for each row, with the row's range
+// variables in the slots of x, until yield returns false.
+type iter func(x *exec, yield func() (bool, error)) (bool, error)
+
+// rel is one step of a nested-loop join.
+type rel struct {
+	slots slotSet // what it sets
+	deps  slotSet // what must be set before
+	run   iter    // nil for a table, whose access path depends on what comes before
+	base  *baseUse
+}
+
+// baseUse is one mention of a table in a statement.
+type baseUse struct {
+	at     int // in compiler.uses
+	table  *table
+	slot   int
+	hints  tableHints
+	target bool // the statement changes rows found through it
+	need   map[int]bool
+	param  *int // a table variable: where the frame has it
+}
+
+// from is the FROM clause in parts: what is joined, on which conditions.
+type from struct {
+	rels  []*rel
+	conds []*cond
+}
+
+func (f *from) add(o from) {
+	f.rels = append(f.rels, o.rels...)
+	f.conds = append(f.conds, o.conds...)
+}
+
+func (f *from) slots() (s slotSet) {
+	for _, r := range f.rels {
+		s |= r.slots
+	}
+	return s
+}
+
+func (c *compiler) from(clause *ast.FromClause) (from, error) {
+	var out from
+	if clause == nil {
+		return out, nil
+	}
+	for _, ref := range clause.TableReferences {
+		f, err := c.reference(ref, false)
+		if err != nil {
+			return out, err
+		}
+		out.add(f)
+	}
+	return out, nil
+}
+
+// reference compiles one member of a FROM clause and puts its names in scope.
+// lateral says that it may refer to those before it, as APPLY allows.
+func (c *compiler) reference(ref ast.TableReference, lateral bool) (from, error) {
+	switch r := ref.(type) {
+	case *ast.NamedTableReference:
+		return c.named(r, false)
+	case *ast.VariableTableReference:
+		return c.tableVariable(r, false)
+	case *ast.QueryDerivedTable:
+		src, f, err := c.derived(r.QueryExpression, r.Columns, tableHints{}, lateral)
+		if err == nil {
+			src.alias = aliasOf(r.Alias)
+			c.scope.sources = append(c.scope.sources, src)
+		}
+		return f, err
+	case *ast.InlineDerivedTable:
+		return c.inlineTable(r)
+	case *ast.OpenJsonTableReference:
+		return c.openJSON(r)
+	case *ast.GlobalFunctionTableReference:
+		return c.tableFunction(r.Name.Value, r.Parameters, r.Alias)
+	case *ast.SchemaObjectFunctionTableReference:
+		return c.tableFunction(r.SchemaObject.BaseIdentifier.Value, r.Parameters, r.Alias)
+	case *ast.QualifiedJoin:
+		return c.qualifiedJoin(r)
+	case *ast.UnqualifiedJoin:
+		return c.unqualifiedJoin(r)
+	}
+	return from{}, errUnsupported(fmt.Sprintf("%T", ref))
+}
+
+func aliasOf(id *ast.Identifier) string {
+	if id == nil {
+		return ""
+	}
+	return strings.ToLower(id.Value)
+}
+
+// named compiles a table, a view, a common table expression or a catalog view.
+func (c *compiler) named(r *ast.NamedTableReference, target bool) (from, error) {
+	hints, err := c.tableHints(r.TableHints)
+	if err != nil {
+		return from{}, err
+	}
+	schema, name := nameOf(r.SchemaObject)
+	alias := strings.ToLower(name)
+	if r.Alias != nil {
+		alias = aliasOf(r.Alias)
+	}
+	add := func(src *source, f from, err error) (from, error) {
+		if err == nil {
+			src.alias = alias
+			if r.Alias == nil {
+				src.schema = schema
+			}
+			c.scope.sources = append(c.scope.sources, src)
+		}
+		return f, err
+	}
+	if r.SchemaObject.SchemaIdentifier == nil {
+		for i := len(c.ctes) - 1; i >= 0; i-- {
+			if cte := c.ctes[i]; cte.name == strings.ToLower(name) {
+				was := c.ctes
+				c.ctes = cte.outer
+				defer func() { c.ctes = was }()
+				return add(c.derivedFor(cte.query, cte.columns, hints, false, target))
+			}
+		}
+	}
+	if strings.EqualFold(schema, "sys") {
+		return add(c.systemView(name))
+	}
+	o := c.db.object(schema, name)
+	switch {
+	case o == nil:
+		return from{}, errNoObject(spelled(r.SchemaObject))
+	case o.view != nil:
+		if c.depth++; c.depth > 32 {
+			return from{}, sqlError(217, "Maximum stored procedure, function, trigger, or view nesting level exceeded (limit 32).")
+		}
+		was := c.ctes
+		c.ctes = nil
+		defer func() { c.ctes = was; c.depth-- }()
+		return add(c.derivedFor(o.view.query, o.view.columns, hints, false, target))
+	case o.table == nil:
+		return from{}, errNoObject(spelled(r.SchemaObject))
+	}
+	return add(c.base(o.table, hints, target))
+}
+
+// base makes a source of a table.
+func (c *compiler) base(t *table, hints tableHints, target bool) (*source, from, error) {
+	slot, err := c.newSlot()
+	if err != nil {
+		return nil, from{}, err
+	}
+	u := &baseUse{at: len(c.uses), table: t, slot: slot, hints: hints, target: target, need: map[int]bool{}}
+	c.uses = append(c.uses, u)
+	src := &source{target: u}
+	for i, col := range t.cols {
+		src.cols = append(src.cols, binding{col.name, columnOf(slot, i, col.typ, col.coll, col.nullable, col.name)})
+	}
+	return src, from{rels: []*rel{{slots: 1 << slot, base: u}}}, nil
+}
+
+func (c *compiler) tableVariable(r *ast.VariableTableReference, target bool) (from, error) {
+	v := c.batch.variable(r.Variable.Name)
+	if v == nil || v.table == nil {
+		return from{}, errUndeclaredTable(r.Variable.Name)
+	}
+	def, err := c.variableTable(v)
+	if err != nil {
+		return from{}, err
+	}
+	src, f, err := c.base(def, tableHints{}, target)
+	if err != nil {
+		return f, err
+	}
+	at := v.at
+	src.target.param = &at
+	src.alias = strings.ToLower(r.Variable.Name)
+	if r.Alias != nil {
+		src.alias = aliasOf(r.Alias)
+	}
+	c.scope.sources = append(c.scope.sources, src)
+	return f, nil
+}
+
+func (c *compiler) qualifiedJoin(r *ast.QualifiedJoin) (from, error) {
+	first, second := r.FirstTableReference, r.SecondTableReference
+	left := false
+	switch r.QualifiedJoinType {
+	case "Inner":
+	case "LeftOuter":
+		left = true
+	case "RightOuter":
+		first, second, left = second, first, true
+	default:
+		return from{}, errUnsupported(r.QualifiedJoinType + " JOIN")
+	}
+	f, err := c.reference(first, false)
+	if err != nil {
+		return f, err
+	}
+	g, err := c.reference(second, false)
+	if err != nil {
+		return f, err
+	}
+	on, err := c.conjuncts(r.SearchCondition)
+	if err != nil {
+		return f, err
+	}
+	g.conds = append(g.conds, on...)
+	if left {
+		g, err = c.optional(g)
+		if err != nil {
+			return f, err
+		}
+	}
+	f.add(g)
+	return f, nil
+}
+
+func (c *compiler) unqualifiedJoin(r *ast.UnqualifiedJoin) (from, error) {
+	f, err := c.reference(r.FirstTableReference, false)
+	if err != nil {
+		return f, err
+	}
+	lateral := r.UnqualifiedJoinType != "CrossJoin"
+	g, err := c.reference(r.SecondTableReference, lateral)
+	if err != nil {
+		return f, err
+	}
+	if r.UnqualifiedJoinType == "OuterApply" {
+		if g, err = c.optional(g); err != nil {
+			return f, err
+		}
+	}
+	f.add(g)
+	return f, nil
+}
+
+// optional makes the inner side of an outer join: one row of NULLs where it has
+// none.
+func (c *compiler) optional(g from) (from, error) {
+	own := g.slots()
+	run, _, err := c.join(g, nil, nil)
+	if err != nil {
+		return g, err
+	}
+	out := &rel{slots: own}
+	for _, k := range g.conds {
+		out.deps |= k.refs &^ own
+	}
+	for _, r := range g.rels {
+		out.deps |= r.deps &^ own
+	}
+	out.run = func(x *exec, yield func() (bool, error)) (bool, error) {
+		any := false
+		more, err := run(x, func() (bool, error) {
+			any = true
+			return yield()
+		})
+		if err != nil || any {
+			return more, err
+		}
+		for i := range x.slots {
+			if own.has(i) {
+				x.slots[i] = slot{}
+			}
+		}
+		return yield()
+	}
+	return from{rels: []*rel{out}}, nil
+}

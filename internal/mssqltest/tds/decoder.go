@@ -1,0 +1,74 @@
+package tds
+
+import "encoding/binary"
+
+// decoder reads one message's payload. The first error sticks and every later
+// read returns zero, so that a caller checks once per structure. What it
+// returns never aliases the payload, save bytes.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = malformedf(format, args...)
+		d.b = nil
+	}
+}
+
+func (d *decoder) empty() bool { return len(d.b) == 0 }
+
+// bytes returns the next n bytes, aliasing the payload; nil if there are fewer.
+func (d *decoder) bytes(n int) []byte {
+	if n < 0 || n > len(d.b) {
+		d.fail("%d bytes wanted, %d left", n, len(d.b))
+		return nil
+	}
+	b := d.b[:n:n]
+	d.b = d.b[n:]
+	return b
+}
+
+func (d *decoder) u8() uint8 {
+	if b := d.bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (d *decoder) u16() uint16 {
+	if b := d.bytes(2); b != nil {
+		return binary.LittleEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (d *decoder) u32() uint32 {
+	if b := d.bytes(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (d *decoder) u64() uint64 {
+	if b := d.bytes(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+// bVarChar reads a string with a one-byte length in UTF-16 units.
+func (d *decoder) bVarChar() string { return decodeUTF16(d.bytes(2 * int(d.u8()))) }
+
+// usVarChar reads a string with a two-byte length in UTF-16 units.
+func (d *decoder) usVarChar() string { return decodeUTF16(d.bytes(2 * int(d.u16()))) }
+
+// take returns the part of b at offset, n bytes long; nil and an error if it
+// is not inside b.
+func take(b []byte, offset, n int) ([]byte, error) {
+	if offset < 0 || n < 0 || offset > len(b) || n > len(b)-offset {
+		return nil, malformedf("%d bytes at %d of %d", n, offset, len(b))
+	}
+	return b[offset : offset+n], nil
+}

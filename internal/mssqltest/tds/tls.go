@@ -1,0 +1,76 @@
+package tds
+
+import (
+	"crypto/tls"
+	"net"
+)
+
+// secure runs the TLS handshake, whose records travel inside PRELOGIN messages,
+// and returns the connection on which records then travel bare.
+func secure(conn net.Conn, in *messageReader, out *messageWriter, config *tls.Config) (*tls.Conn, error) {
+	config = config.Clone()
+	// TDS 7 knows TLS up to 1.2. With 1.3 the server may have records to send
+	// (session tickets) when the client has already unwrapped its side.
+	config.MaxVersion = tls.VersionTLS12
+	if config.MinVersion > config.MaxVersion {
+		config.MinVersion = config.MaxVersion
+	}
+	wrapped := &handshakeConn{Conn: conn, in: in, out: out}
+	secured := tls.Server(wrapped, config)
+	if err := secured.Handshake(); err != nil {
+		return nil, err
+	}
+	if err := wrapped.flush(); err != nil {
+		return nil, err
+	}
+	wrapped.bare = true
+	return secured, nil
+}
+
+// handshakeConn carries TLS records in PRELOGIN messages until bare is set.
+// One flight of the server is one message: a client reads each to its end.
+type handshakeConn struct {
+	net.Conn
+	in   *messageReader
+	out  *messageWriter
+	rest []byte // of the client's message
+	bare bool
+}
+
+func (h *handshakeConn) Read(b []byte) (int, error) {
+	if h.bare {
+		// The buffer may hold what came behind the client's last message.
+		return h.in.r.Read(b)
+	}
+	if err := h.flush(); err != nil {
+		return 0, err
+	}
+	for len(h.rest) == 0 {
+		msg, err := h.in.read()
+		if err != nil {
+			return 0, err
+		}
+		if msg.packetType != packetPrelogin || len(msg.payload) == 0 {
+			return 0, malformedf("message of type %d, %d bytes inside a TLS handshake", msg.packetType, len(msg.payload))
+		}
+		h.rest = msg.payload
+	}
+	n := copy(b, h.rest)
+	h.rest = h.rest[n:]
+	return n, nil
+}
+
+func (h *handshakeConn) Write(b []byte) (int, error) {
+	if h.bare {
+		return h.Conn.Write(b)
+	}
+	h.out.buf = append(h.out.buf, b...)
+	return len(b), nil
+}
+
+func (h *handshakeConn) flush() error {
+	if len(h.out.buf) == 0 {
+		return nil
+	}
+	return h.out.finish()
+}
