@@ -1,0 +1,49 @@
+package conform_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/internal/conform"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var sqlite = conform.Engine{
+	Name:    "sqlite",
+	Dialect: sqlbatch.SQLite,
+	Create:  func(t *testing.T) string { return filepath.Join(t.TempDir(), "queue.db") },
+	Connect: embedded.Connector,
+	Shared:  true,
+	Errors: map[sqlbatch.Class]error{
+		sqlbatch.Unknown:    errors.New("disk went away"),
+		sqlbatch.RolledBack: code(5),  // SQLITE_BUSY
+		sqlbatch.Refused:    code(13), // SQLITE_FULL
+		sqlbatch.NoSchema:   code(1),  // SQLITE_ERROR
+		sqlbatch.Permanent:  code(8),  // SQLITE_READONLY
+		sqlbatch.BadRow:     code(19), // SQLITE_CONSTRAINT
+	},
+}
+
+// code is an error of SQLite, as its driver gives them.
+type code int
+
+func (c code) Code() int     { return int(c) }
+func (c code) Error() string { return fmt.Sprintf("sqlite: code %d", int(c)) }
+
+func TestSQLite(t *testing.T) { conform.Run(t, sqlite) }
+
+func TestMain(m *testing.M) {
+	conform.Main(func() int {
+		result := m.Run()
+		if err := goleak.Find(); err != nil && result == 0 {
+			fmt.Println("goroutines are left behind:", err)
+			return 1
+		}
+		return result
+	}, sqlite, postgres, standInLocks, standInVersions, realServer)
+}

@@ -1,0 +1,216 @@
+// Package faultdb wraps a database/sql driver so that a test can fail, cut or
+// hold chosen operations, before the database sees them or after it applied
+// them. The caller chooses by operation: by its number, so that a test may walk
+// every one, or by its text.
+package faultdb
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// Kind is what an operation does.
+type Kind uint8
+
+// The kinds.
+const (
+	Connect Kind = iota
+	Prepare
+	Exec
+	Query
+	Begin
+	Commit
+	Rollback
+)
+
+func (k Kind) String() string {
+	return [...]string{"connect", "prepare", "exec", "query", "begin", "commit", "rollback"}[k]
+}
+
+// Op is one operation on the database.
+type Op struct {
+	N    int // 0, 1, 2 … since New
+	Conn int // which connection, from 1
+	Kind Kind
+	Text string              // of a statement
+	Args []driver.NamedValue // of Exec and Query; only while the choice is made
+}
+
+func (o Op) String() string { return fmt.Sprintf("%d: %s on %d: %s", o.N, o.Kind, o.Conn, o.Text) }
+
+// Fault is what to do to an operation. The zero value lets it pass.
+type Fault struct {
+	verb    verb
+	err     error
+	gate    <-chan struct{}
+	applied bool
+	rows    int
+}
+
+type verb uint8
+
+const (
+	pass verb = iota
+	fail
+	cut
+	hold
+)
+
+// Fail returns err. The connection lives.
+func Fail(err error) Fault { return Fault{verb: fail, err: err} }
+
+// Cut returns err and breaks the connection: whatever follows on it fails with
+// driver.ErrBadConn.
+func Cut(err error) Fault { return Fault{verb: cut, err: err} }
+
+// Hold waits until gate is closed, then lets the operation pass. Should the
+// context end before, it returns the context's error and breaks the connection,
+// as a driver does that gives up a network read.
+func Hold(gate <-chan struct{}) Fault { return Fault{verb: hold, gate: gate} }
+
+// Hang waits until the context ends.
+func Hang() Fault { return Hold(nil) }
+
+// Applied has the database apply the operation first: the caller cannot know.
+// Nothing of a result reaches the caller before the error.
+func (f Fault) Applied() Fault { f.applied = true; return f }
+
+// AfterRows is Applied, with the first n rows of the result before the error.
+func (f Fault) AfterRows(n int) Fault { f.applied, f.rows = true, n; return f }
+
+// Connector is a driver.Connector for sql.OpenDB.
+type Connector struct {
+	inner driver.Connector
+
+	mu     sync.Mutex
+	choose func(Op) Fault
+	ops    int
+	made   int
+	conns  map[*conn]struct{}
+	most   int
+}
+
+// New wraps a connector.
+func New(inner driver.Connector) *Connector {
+	return &Connector{inner: inner, conns: map[*conn]struct{}{}}
+}
+
+// Inject has choose decide about each operation from now on, one at a time; nil
+// lets all pass. choose must not block, nor use the database.
+func (c *Connector) Inject(choose func(Op) Fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.choose = choose
+}
+
+// Ops is how many operations there have been.
+func (c *Connector) Ops() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ops
+}
+
+// Conns is how many connections are open, and the most there ever were.
+func (c *Connector) Conns() (now, most int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.conns), c.most
+}
+
+// CutAll breaks every open connection: the next operation on each fails with
+// err, once, and then with driver.ErrBadConn.
+func (c *Connector) CutAll(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for cn := range c.conns {
+		cn.doom(err)
+	}
+}
+
+// Connect opens a connection.
+func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
+	f := c.next(0, Connect, "", nil)
+	if err := f.before(ctx, nil); err != nil {
+		return nil, err
+	}
+	inner, err := c.inner.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.after(ctx, nil); err != nil {
+		inner.Close()
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made++
+	cn := &conn{inner: inner, owner: c, number: c.made, stmts: map[*stmt]struct{}{}}
+	c.conns[cn] = struct{}{}
+	c.most = max(c.most, len(c.conns))
+	return cn, nil
+}
+
+// Driver is that of the wrapped connector, by which chanq knows the dialect.
+func (c *Connector) Driver() driver.Driver { return c.inner.Driver() }
+
+// Close closes the wrapped connector, if it can be closed.
+func (c *Connector) Close() error {
+	if closer, ok := c.inner.(io.Closer); ok {
+		return closer.Close()
+	}
+	return nil
+}
+
+func (c *Connector) next(conn int, k Kind, text string, args []driver.NamedValue) Fault {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	op := Op{N: c.ops, Conn: conn, Kind: k, Text: text, Args: args}
+	c.ops++
+	if c.choose == nil {
+		return Fault{}
+	}
+	return c.choose(op)
+}
+
+func (c *Connector) forget(cn *conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.conns, cn)
+}
+
+// before does what comes before the operation; an error means not to run it.
+func (f Fault) before(ctx context.Context, cn *conn) error {
+	if f.applied {
+		return nil
+	}
+	return f.strike(ctx, cn)
+}
+
+// after does what comes after the operation was applied.
+func (f Fault) after(ctx context.Context, cn *conn) error {
+	if !f.applied {
+		return nil
+	}
+	return f.strike(ctx, cn)
+}
+
+func (f Fault) strike(ctx context.Context, cn *conn) error {
+	switch f.verb {
+	case fail:
+		return f.err
+	case cut:
+		cn.cut()
+		return f.err
+	case hold:
+		select {
+		case <-f.gate:
+		case <-ctx.Done():
+			cn.cut()
+			return ctx.Err()
+		}
+	}
+	return nil
+}
