@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDemoEndsWithItsResult(t *testing.T) {
+	dir := folderOf(t, 40)
+	r := succeed(t, "", "demo", "--dir", dir)
+	require.Equal(t, "verified 40 files, 0 differences, 0 lost, 0 duplicated", r.lines()[len(r.lines())-1])
+	require.Contains(t, r.err, "hashing through two queues: 40 of 40")
+	temporary := regexp.MustCompile(`--db (\S+)`).FindStringSubmatch(r.err)
+	require.NotNil(t, temporary)
+	require.NoDirExists(t, filepath.Dir(temporary[1]), "the temporary file is removed")
+}
+
+func TestDemoFailsOnADifference(t *testing.T) {
+	dir, db := folderOf(t, 3), filepath.Join(t.TempDir(), "demo.db")
+	succeed(t, "", "demo", "--dir", dir, "--db", db)
+	c, err := (&app{}).open(t.Context(), target{file: db}, mustExist)
+	require.NoError(t, err)
+	_, err = c.ExecContext(t.Context(), "UPDATE chanq_demo_files SET counted = 0 WHERE file_no = 1")
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	r := runIn(t.Context(), "", "demo", "--db", db)
+	require.Equal(t, exitFailed, r.status)
+	require.Contains(t, r.out, "verified 2 files, 0 differences, 1 lost, 0 duplicated\n")
+	require.Contains(t, r.err, "chanq: demo: the queues and the files do not agree")
+}
+
+func TestDemoKeepsTheQueuesOfAFile(t *testing.T) {
+	dir, db := folderOf(t, 10), filepath.Join(t.TempDir(), "demo.db")
+	succeed(t, "", "demo", "--dir", dir, "--db", db)
+	require.Contains(t, succeed(t, "", "demo", "--db", db).out, "verifying again")
+	require.Len(t, succeed(t, "", "stats", "--db", db).lines(), 3, "its queues are queues like others")
+}
+
+func TestDemoIgnoresTheDSNOfTheEnvironment(t *testing.T) {
+	t.Setenv("CHANQ_DSN", "sqlserver://sa:x@127.0.0.1:1")
+	succeed(t, "", "demo", "--dir", folderOf(t, 1))
+}
+
+func TestDemoFindsTheStandardLibrary(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("GOROOT", dir)
+	require.Contains(t, fail(t, exitFailed, "demo"), "name another folder with --dir")
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "src", "fmt"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "src", "fmt", "print.go"), []byte("package fmt"), 0o644))
+	require.Contains(t, succeed(t, "", "demo").out, "verified 1 files")
+}
+
+func TestDemoWithoutGoNamesTheFlag(t *testing.T) {
+	t.Setenv("GOROOT", "")
+	t.Setenv("PATH", t.TempDir())
+	require.Contains(t, fail(t, exitFailed, "demo"), "name another folder with --dir")
+}
+
+func TestCommandLinesAreQuotedForTheShell(t *testing.T) {
+	require.Equal(t, "chanq demo --db 'it'\\''s here.db' --schema x", (&app{schema: "x"}).demoAgain(target{file: "it's here.db"}))
+}
+
+// Ten times in a row the demo is killed without warning, early and late, and
+// started again on the same file.
+func TestDemoSurvivesBeingKilled(t *testing.T) {
+	const files, kills = 5000, 10
+	dir, db := folderOf(t, files), filepath.Join(t.TempDir(), "demo.db")
+	args := []string{"demo", "--dir", dir, "--db", db, "--lease", "1s", "--progress-every", "2ms"}
+	done := 0
+	for i := range kills {
+		child := start(t, args...)
+		if i%2 == 0 { // at any moment, also before the tables are there
+			child.read(t, 1+rand.IntN(30), -1)
+		} else { // in the midst of the work
+			child.read(t, 1+rand.IntN(5), done)
+			require.Less(t, child.last, files, "the demo ended before it was killed")
+		}
+		require.NoError(t, child.cmd.Process.Kill())
+		var exit *exec.ExitError
+		require.ErrorAs(t, child.cmd.Wait(), &exit)
+		require.Equal(t, -1, exit.ExitCode(), "ended by a signal")
+		if child.first >= 0 {
+			require.GreaterOrEqual(t, child.first, done, "what was counted stays counted")
+			done = child.last
+		}
+	}
+	out := finish(t, args...)
+	require.Contains(t, out, "going on: ")
+	require.True(t, strings.HasSuffix(out, fmt.Sprintf("\nverified %d files, 0 differences, 0 lost, 0 duplicated\n", files)), out)
+}
+
+func TestInterruptDrainsTheDemo(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no SIGINT for another process")
+	}
+	const files = 5000
+	dir, db := folderOf(t, files), filepath.Join(t.TempDir(), "demo.db")
+	args := []string{"demo", "--dir", dir, "--db", db, "--progress-every", "2ms"}
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		child := start(t, args...)
+		child.read(t, 1, 0)
+		require.Less(t, child.last, files)
+		require.NoError(t, child.cmd.Process.Signal(signal))
+		rest, err := io.ReadAll(child.lines)
+		require.NoError(t, err)
+		var exit *exec.ExitError
+		require.ErrorAs(t, child.cmd.Wait(), &exit)
+		require.Equal(t, exitInterrupted, exit.ExitCode())
+		require.Contains(t, string(rest), "go on with: chanq demo --db "+db+"\nchanq: interrupted\n")
+		c, err := (&app{}).open(t.Context(), target{file: db}, mustExist)
+		require.NoError(t, err)
+		list, err := (&app{}).allStats(t.Context(), c, nil)
+		require.NoError(t, err)
+		for _, q := range list {
+			require.Zero(t, q.Leased, "nothing stays leased in %s", q.name)
+		}
+		require.NoError(t, c.Close())
+	}
+	require.Contains(t, finish(t, args...), "verified 5000 files, 0 differences, 0 lost, 0 duplicated\n")
+}
+
+// The first interrupt cannot end a command that waits for its reader; the
+// second one does.
+func TestSecondInterruptAborts(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no SIGINT for another process")
+	}
+	db := newQueue(t, "mail")
+	succeed(t, strings.Repeat(strings.Repeat("x", 500<<10)+"\n", 3), "send", "--db", db, "mail")
+	cmd := exec.CommandContext(t.Context(), program(t), "receive", "--follow", "--db", db, "mail")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = io.ReadFull(out, make([]byte, 1)) // it writes, more than the pipe holds
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &exit)
+	require.Equal(t, exitInterrupted, exit.ExitCode())
+	require.Contains(t, said.String(), "chanq: aborted")
+	require.Equal(t, 3, state(t, db).Leased+state(t, db).Ready, "what was not acked stays")
+}
+
+// child is a running program, its standard error, and the first and the last
+// count of files that were read there (-1: none).
+type child struct {
+	cmd         *exec.Cmd
+	lines       *bufio.Reader
+	first, last int
+}
+
+func start(t *testing.T, args ...string) *child {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, program(t), args...)
+	cmd.Stdout = &bytes.Buffer{}
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return &child{cmd, bufio.NewReader(stderr), -1, -1}
+}
+
+// finish runs the program to its end and returns what it wrote. It is faster
+// than the test, which may have the race detector.
+func finish(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), program(t), args...).Output()
+	require.NoError(t, err)
+	return string(out)
+}
+
+var hashed = regexp.MustCompile(`^hashing through two queues: (\d+) of`)
+
+// read returns after n lines: of any kind if beyond is negative, else of
+// counts beyond that.
+func (c *child) read(t *testing.T, n, beyond int) {
+	t.Helper()
+	for n > 0 {
+		line, err := c.lines.ReadString('\n')
+		require.NoError(t, err, "the program ended: %s", line)
+		if found := hashed.FindStringSubmatch(line); found != nil {
+			c.last, err = strconv.Atoi(found[1])
+			require.NoError(t, err)
+			if c.first < 0 {
+				c.first = c.last
+			}
+		}
+		if beyond < 0 || c.last > beyond {
+			n--
+		}
+	}
+}
+
+// folderOf makes a folder of n files in folders of a hundred.
+func folderOf(t *testing.T, n int) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := range n {
+		sub := filepath.Join(dir, fmt.Sprintf("folder-%03d", i/100))
+		if i%100 == 0 {
+			require.NoError(t, os.Mkdir(sub, 0o755))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(sub, fmt.Sprintf("file-%03d", i)), []byte(strings.Repeat(strconv.Itoa(i), 50)), 0o644))
+	}
+	return dir
+}

@@ -1,0 +1,270 @@
+// Package demo sends a folder through two queues and proves that nothing was
+// lost, doubled or changed on the way.
+//
+//	folder → list ──SendTx──▶ queue files ──Pipe(sha256)──▶ queue sums ──AckTx──▶ table
+//
+// A file is listed in the transaction that sends its message, and its digest is
+// recorded in the transaction that acks the result. So the demo may be killed at
+// any moment: started again on the same database it goes on, and every file is
+// still counted exactly once. At the end each digest is compared with one
+// computed from the file without any queue.
+package demo
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The queues of the demo.
+const (
+	filesQueue = "files"
+	sumsQueue  = "sums"
+)
+
+// ErrInterrupted: the context ended before the demo did. Run again on the same
+// database to go on.
+var ErrInterrupted = errors.New("interrupted")
+
+// Options of a demo. Workers, LeaseFor, Out and Progress must be set.
+type Options struct {
+	// Dialect of the database.
+	Dialect sqlbatch.Dialect
+	// Schema that holds the tables. Default: the dialect's.
+	Schema string
+	// Dir is the folder. Default: that of the demo in the database, or else what
+	// DefaultDir returns.
+	Dir        string
+	DefaultDir func() (string, error)
+	// Own are files that are not listed although they may be in Dir: the database
+	// itself, which changes all the time.
+	Own []string
+	// Fresh forgets the demo in the database and starts over.
+	Fresh bool
+	// Workers is how many files are hashed at once.
+	Workers int
+	// LeaseFor is how long the messages of a demo that was killed stay invisible
+	// to the next.
+	LeaseFor time.Duration
+	// Verbose names every skipped file and every finding instead of the first few.
+	Verbose bool
+	// Out is told what the demo does and finds.
+	Out io.Writer
+	// Progress is told how far it is.
+	Progress Progress
+}
+
+// Progress shows how far a demo is. Add may be called by several goroutines.
+type Progress interface {
+	// Start begins a part of total steps, of which done were done before.
+	Start(what string, done, total int)
+	Add(n int)
+	End()
+}
+
+// Run runs the demo on a database, or goes on with the one that is in it. The
+// end of ctx drains it: nothing more is claimed, what is in hand is finished,
+// and Run returns ErrInterrupted. An error says that the demo could not be run;
+// what it found wrong is in the Result.
+func Run(ctx context.Context, db *sql.DB, opt Options) (Result, error) {
+	d := &demo{opt: opt, db: db, ledger: newLedger(db, opt.Dialect, opt.Schema)}
+	err := d.run(ctx)
+	switch {
+	case err == nil || ctx.Err() == nil || errors.Is(err, ErrInterrupted):
+	case errors.Is(err, context.Canceled):
+		err = ErrInterrupted
+	default:
+		err = errors.Join(ErrInterrupted, err)
+	}
+	return d.result, err
+}
+
+type demo struct {
+	opt    Options
+	db     *sql.DB
+	ledger *ledger
+	state  state
+	root   *os.Root
+	result Result
+
+	resumed bool // the database had this demo
+
+	files *chanq.Queue[file]
+	sums  *chanq.Queue[sum]
+}
+
+// file is the body of a message in the queue files.
+type file struct {
+	No    int    `json:"no"`
+	Path  string `json:"path"`
+	Size  int64  `json:"size"`
+	Mtime int64  `json:"mtime"`
+}
+
+// sum is the body of a message in the queue sums: what became of the file whose
+// message is named.
+type sum struct {
+	No      int      `json:"no"`
+	Message chanq.ID `json:"message"`
+	Digest  []byte   `json:"digest"`
+	Problem string   `json:"problem,omitempty"`
+}
+
+func (d *demo) run(ctx context.Context) error {
+	if err := d.begin(ctx); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(d.state.dir)
+	if err != nil {
+		return fmt.Errorf("open the folder: %w", err)
+	}
+	defer root.Close()
+	d.root = root
+	if err := d.openQueues(ctx); err != nil {
+		return err
+	}
+	var todo []entry
+	if !d.state.listed {
+		if todo, err = d.unlisted(ctx); err != nil {
+			return err
+		}
+	}
+	if err := d.process(ctx, todo); err != nil {
+		return err
+	}
+	return d.verify(ctx)
+}
+
+// begin finds or makes the demo's record in the database. Nothing is written
+// before the folder is known to be there and the queues are known to be free.
+func (d *demo) begin(ctx context.Context) error {
+	found, err := d.ledger.state(ctx)
+	if err != nil {
+		return err
+	}
+	if found == nil {
+		if err := d.ledger.refuseForeignQueues(ctx); err != nil {
+			return err
+		}
+	}
+	dir := d.opt.Dir
+	switch {
+	case dir == "" && found != nil:
+		dir = found.dir
+	case dir == "":
+		if dir, err = d.opt.DefaultDir(); err != nil {
+			return err
+		}
+	}
+	if dir, err = Folder(dir); err != nil {
+		return fmt.Errorf("the folder: %w", err)
+	}
+	switch {
+	case found == nil:
+		if err := d.ledger.create(ctx, dir); err != nil {
+			return err
+		}
+		d.say("%s: starting", dir)
+	case d.opt.Fresh:
+		if err := d.startOver(ctx, dir); err != nil {
+			return err
+		}
+		d.say("%s: starting over", dir)
+	default:
+		d.resumed = true
+	}
+	// Read again: another process may have begun, too.
+	if d.state, err = d.ledger.stateIn(ctx, d.db); err != nil {
+		return fmt.Errorf("read the demo's record: %w", err)
+	}
+	if d.state.dir != dir {
+		return fmt.Errorf("the database has a demo of %s: leave --dir away to go on with it, or give --fresh to start over with %s", d.state.dir, dir)
+	}
+	return nil
+}
+
+// Folder is the absolute path of a folder without symbolic links, so that a
+// folder has one name however it is given.
+func Folder(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return "", err
+	}
+	info, err := os.Stat(abs)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%s is not a folder", abs)
+	}
+	return abs, nil
+}
+
+// startOver empties the record, in one transaction, and then the queues. If it
+// is killed in between, the messages that remain are of files that the record
+// does not have: their results are acked and count nowhere.
+func (d *demo) startOver(ctx context.Context, dir string) error {
+	if err := d.ledger.reset(ctx, dir); err != nil {
+		return err
+	}
+	for _, name := range []string{filesQueue, sumsQueue} {
+		q, err := chanq.Open[[]byte](ctx, d.db, name, d.config())
+		if errors.Is(err, chanq.ErrNoSchema) {
+			continue // killed before it was made
+		} else if err != nil {
+			return err
+		}
+		for _, s := range []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done} {
+			if _, err := q.Purge(ctx, s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// config lets a message be claimed very often, because each kill of the demo is
+// an attempt of all that it held.
+func (d *demo) config() chanq.Config {
+	return chanq.Config{Dialect: d.opt.Dialect, Schema: d.opt.Schema, MaxAttempts: 1_000_000}
+}
+
+func (d *demo) openQueues(ctx context.Context) (err error) {
+	for _, name := range []string{filesQueue, sumsQueue} {
+		if err := chanq.Migrate(ctx, d.db, name, d.config()); err != nil {
+			return err
+		}
+	}
+	if d.files, err = chanq.Open[file](ctx, d.db, filesQueue, d.config()); err != nil {
+		return err
+	}
+	d.sums, err = chanq.Open[sum](ctx, d.db, sumsQueue, d.config())
+	return err
+}
+
+// live is how many messages are on their way. The order of looking matters: a
+// file moves from the first queue to the second in one transaction, and so
+// cannot be missed in both.
+func (d *demo) live(ctx context.Context) (int, error) {
+	first, err := d.files.Stats(ctx)
+	if err != nil {
+		return 0, err
+	}
+	second, err := d.sums.Stats(ctx)
+	return first.Ready + first.Scheduled + first.Leased + second.Ready + second.Scheduled + second.Leased, err
+}
+
+func (d *demo) say(format string, args ...any) {
+	fmt.Fprintf(d.opt.Out, format+"\n", args...)
+}

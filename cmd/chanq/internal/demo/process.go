@@ -1,0 +1,218 @@
+package demo
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/chanq/chanq"
+)
+
+const (
+	// prefetch is what one process holds of a queue: what a kill makes the next
+	// demo wait for.
+	prefetch = 500
+	// drainFor is how long the stages may take to end.
+	drainFor = time.Minute
+	// readAttempts is how often a file is tried that cannot be read although it is
+	// as it was listed.
+	readAttempts = 3
+)
+
+// process lists what is left and runs both stages until nothing is on its way,
+// or ctx ends. Its goroutines: the lister, the two stages, the watcher.
+func (d *demo) process(ctx context.Context, todo []entry) error {
+	listed, done, err := d.ledger.counts(ctx)
+	if err != nil {
+		return err
+	}
+	total := listed
+	for _, e := range todo {
+		if e.skipped == "" {
+			total++
+		}
+	}
+	live, err := d.live(ctx)
+	if err != nil {
+		return err
+	}
+	if d.state.listed && live == 0 {
+		d.say("%s: all %d files went through the queues before; verifying again", d.state.dir, listed)
+		return nil
+	}
+	if d.resumed {
+		d.say("%s: going on: %d of %d files are done", d.state.dir, done, total)
+	}
+	start := time.Now()
+	d.opt.Progress.Start("hashing through two queues", done, total)
+	s := &stages{demo: d, total: total}
+	s.done.Store(int64(done))
+	err = s.run(ctx, todo)
+	d.opt.Progress.End()
+	if err != nil {
+		return err
+	}
+	n := int(s.done.Load()) - done
+	took := time.Since(start)
+	d.say("%d files through two queues in %.2fs (%.0f files/s)", n, took.Seconds(), float64(n)/took.Seconds())
+	return nil
+}
+
+type stages struct {
+	*demo
+	total int
+	done  atomic.Int64
+}
+
+func (s *stages) run(parent context.Context, todo []entry) error {
+	ctx, finish := context.WithCancel(parent)
+	defer finish()
+	config := chanq.ConsumerConfig{LeaseFor: s.opt.LeaseFor, Prefetch: prefetch, Backoff: chanq.ExponentialBackoff(50*time.Millisecond, time.Second)}
+	files, err := s.files.Consume(ctx, config)
+	if err != nil {
+		return err
+	}
+	sums, err := s.sums.Consume(ctx, config)
+	if err != nil {
+		return errors.Join(err, files.Shutdown(parent))
+	}
+	toSums, err := s.sums.Producer(chanq.ProducerConfig{})
+	if err != nil {
+		return errors.Join(err, files.Shutdown(parent), sums.Shutdown(parent))
+	}
+
+	// One that fails ends the others as the end of ctx does: the claims stop and
+	// what is in hand is finished.
+	work := pool.New().WithErrors().WithFirstError()
+	stage := func(f func() error) {
+		work.Go(func() error {
+			err := f()
+			if err != nil {
+				finish()
+			}
+			return err
+		})
+	}
+	listed := make(chan struct{})
+	stage(func() error {
+		err := s.list(ctx, todo)
+		if err == nil {
+			close(listed)
+		}
+		return err
+	})
+	stage(func() error { return chanq.Pipe(files, toSums, s.opt.Workers, s.hash) })
+	stage(func() error { return s.collect(ctx, sums) })
+	stage(func() error {
+		defer finish()
+		return s.watch(ctx, listed)
+	})
+	err = work.Wait()
+
+	bound, cancel := context.WithTimeout(context.WithoutCancel(parent), drainFor)
+	defer cancel()
+	ends := errors.Join(files.Shutdown(bound), sums.Shutdown(bound), toSums.Close(bound))
+	switch {
+	case parent.Err() != nil:
+		return errors.Join(ErrInterrupted, ends)
+	case err != nil:
+		return err
+	}
+	return ends
+}
+
+// hash is the first stage. A file that cannot be read any more, or is not as it
+// was listed, yields a result that says so: only a failure that may pass is left
+// to the queue to repeat.
+func (s *stages) hash(_ context.Context, l *chanq.Lease[file]) ([]chanq.Message[sum], error) {
+	result := sum{No: l.Body.No, Message: l.ID}
+	d, err := digest(s.root, l.Body)
+	var changed *errChanged
+	switch {
+	case err == nil:
+		result.Digest = d
+	case errors.As(err, &changed) || l.Attempt >= readAttempts:
+		result.Problem = reason(err)
+	default:
+		return nil, err
+	}
+	return []chanq.Message[sum]{{Body: result}}, nil
+}
+
+// collect is the second stage: it records results and acks them, many in one
+// transaction.
+func (s *stages) collect(ctx context.Context, sums *chanq.Consumer[sum]) error {
+	for batch := range sums.Batches(prefetch, 10*time.Millisecond) {
+		var counted int
+		err := s.ledger.transact(ctx, "record digests", func(ctx context.Context, tx *sql.Tx) (err error) {
+			counted, err = s.record(ctx, tx, batch)
+			return err
+		})
+		if err != nil {
+			for _, l := range batch {
+				_ = l.Release() // or its lease ends; the error is what to tell
+			}
+			return err
+		}
+		s.done.Add(int64(counted))
+		s.opt.Progress.Add(counted)
+	}
+	return sums.Err()
+}
+
+// record acks first: what AckTx calls lost is another process's to record, and
+// writes nothing here. So it is of results whose commit was not confirmed but
+// happened.
+func (s *stages) record(ctx context.Context, tx *sql.Tx, batch []*chanq.Lease[sum]) (counted int, err error) {
+	for _, l := range batch {
+		err := l.AckTx(ctx, tx)
+		if errors.Is(err, chanq.ErrLeaseLost) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		known, err := s.ledger.record(ctx, tx, l.Body)
+		if err != nil {
+			return 0, err
+		}
+		if known {
+			counted++
+		}
+	}
+	return counted, nil
+}
+
+// watch returns when everything is listed and nothing is on its way. While this
+// process still misses results it looks once a second: others may have them.
+func (s *stages) watch(ctx context.Context, listed <-chan struct{}) error {
+	select {
+	case <-listed:
+	case <-ctx.Done():
+		return nil
+	}
+	const look, patience = 20 * time.Millisecond, 50
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for i := 1; ; i++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if s.done.Load() < int64(s.total) && i%patience != 0 {
+			continue
+		}
+		live, err := s.live(ctx)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if err == nil && live == 0 {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package demo_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+
+	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/cmd/chanq/internal/demo"
+	"github.com/chanq/chanq/internal/faultdb"
+	"github.com/chanq/chanq/internal/mssqltest"
+	"github.com/chanq/chanq/internal/mssqltest/engine"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The stand-in runs the demo as SQL Server would.
+func onSQLServer(t *testing.T, files int) (*fixture, *mssqltest.Server) {
+	t.Helper()
+	f := newFixture(t, files)
+	server := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
+	f.db, f.opt.Dialect = server.DB(), sqlbatch.SQLServer
+	return f, server
+}
+
+func TestEveryFileComesThroughOnceOnSQLServer(t *testing.T) {
+	f, _ := onSQLServer(t, 700)
+	require.Equal(t, demo.Result{Verified: 700}, f.run(t))
+	f.write(t, "another", "content")
+	require.Equal(t, demo.Result{Verified: 700}, f.run(t))
+	require.Contains(t, f.said.String(), "verifying again")
+	f.opt.Fresh = true
+	require.Equal(t, demo.Result{Verified: 701}, f.run(t))
+}
+
+func TestInterruptedDemoGoesOnOnSQLServer(t *testing.T) {
+	f, _ := onSQLServer(t, 1500)
+	ctx, interrupt := context.WithCancel(t.Context())
+	f.opt.Progress = &meter{after: 100, then: interrupt}
+	_, err := demo.Run(ctx, f.db, f.opt)
+	require.ErrorIs(t, err, demo.ErrInterrupted)
+	f.opt.Progress = &meter{}
+	require.Equal(t, demo.Result{Verified: 1500}, f.run(t))
+	require.Contains(t, f.said.String(), "going on: ")
+}
+
+// Two of three commits lose their connection: one before it is applied, one
+// after.
+func TestCommitsOfUnknownOutcomeCountOnce(t *testing.T) {
+	f, server := onSQLServer(t, 600)
+	inner, err := mssql.NewConnector(server.DSN())
+	require.NoError(t, err)
+	faulty := faultdb.New(inner)
+	commits := 0
+	faulty.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind != faultdb.Commit {
+			return faultdb.Fault{}
+		}
+		broken := faultdb.Cut(errors.New("the connection broke"))
+		switch commits++; commits % 3 {
+		case 1:
+			return broken.Applied()
+		case 2:
+			return broken
+		}
+		return faultdb.Fault{}
+	})
+	f.db = sql.OpenDB(faulty)
+	defer f.db.Close()
+	require.Equal(t, demo.Result{Verified: 600}, f.run(t))
+	require.Greater(t, commits, 6)
+}

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMigrateMayBeRepeated(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "queue.db")
+	for range 2 {
+		require.Equal(t, []string{"queue mail has version 1", "queue post has version 1"}, succeed(t, "", "migrate", "--db", db, "mail", "post").lines())
+	}
+	require.JSONEq(t, `{"queue":"mail","version":1}`, succeed(t, "", "migrate", "--db", db, "-o", "json", "mail").out)
+}
+
+func TestSchemaIsPrintedForEitherDialect(t *testing.T) {
+	server := succeed(t, "", "schema", "--dialect", "sqlserver", "--schema", "jobs", "mail").out
+	require.Contains(t, server, "CREATE TABLE [jobs].[chanq_mail]")
+	require.Contains(t, server, "\nGO\n")
+	require.Equal(t, server, succeed(t, "", "schema", "--dsn", "sqlserver://nowhere?database=x", "--schema", "jobs", "mail").out, "it connects to nothing")
+	require.Contains(t, succeed(t, "", "schema", "--dialect", "sqlite", "mail").out, `CREATE TABLE IF NOT EXISTS "main"."chanq_mail"`)
+	var parsed struct{ Statements []string }
+	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "schema", "--dialect", "sqlite", "-o", "json", "mail").out), &parsed))
+	require.NotEmpty(t, parsed.Statements)
+}
+
+func TestArgumentsAreSentAndReceivedInOrder(t *testing.T) {
+	db := newQueue(t, "mail")
+	ids := succeed(t, "", "send", "--db", db, "mail", "one", "two", "").lines()
+	require.Len(t, ids, 3)
+	require.Equal(t, "one\n", succeed(t, "", "receive", "--db", db, "mail").out, "one message unless asked for more")
+	require.Equal(t, "two\n\n", succeed(t, "", "receive", "--db", db, "-n", "0", "mail").out, "an empty body is a body")
+	r := succeed(t, "", "receive", "--db", db, "mail")
+	require.Empty(t, r.out)
+	require.Equal(t, "no message of queue mail is ready\n", r.err)
+	require.Equal(t, statsLine{Queue: "mail", Limit: 10_000}, state(t, db))
+}
+
+func TestLinesAreSentAndReceivedInOrder(t *testing.T) {
+	db := newQueue(t, "mail")
+	var lines strings.Builder
+	const n = 5000
+	for i := range n {
+		fmt.Fprintln(&lines, "line", i)
+	}
+	r := succeed(t, lines.String(), "send", "--db", db, "mail")
+	require.Equal(t, "5000 messages sent\n", r.out)
+	require.Contains(t, r.err, "sending: 5000")
+	require.Equal(t, n, state(t, db).Ready)
+	require.Equal(t, lines.String()[:len("line 0\nline 1\n")], succeed(t, "", "receive", "--db", db, "-n", "2", "mail").out)
+	require.Equal(t, n-2, state(t, db).Ready)
+}
+
+func TestLastLineNeedsNoEnd(t *testing.T) {
+	db := newQueue(t, "mail")
+	require.Equal(t, "2 messages sent\n", succeed(t, "a\nb", "send", "--db", db, "mail").out)
+}
+
+func TestLineThatIsTooLongIsRefusedAfterThoseBefore(t *testing.T) {
+	db := newQueue(t, "mail")
+	r := runIn(t.Context(), "short\n"+strings.Repeat("x", 100)+"\n", "send", "--db", db, "--max-body", "10", "mail")
+	require.Equal(t, exitFailed, r.status)
+	require.Contains(t, r.err, "a line is longer than --max-body, 10 bytes; 1 message sent")
+	require.Equal(t, 1, state(t, db).Ready)
+}
+
+func TestReceiptsSayWhatIsDuplicate(t *testing.T) {
+	db := newQueue(t, "mail")
+	first := succeed(t, "", "send", "--db", db, "--dedup-key", "k", "mail", "x").lines()[0]
+	require.Equal(t, first+" (in the queue before)\n", succeed(t, "", "send", "--db", db, "--dedup-key", "k", "mail", "x").out)
+	require.JSONEq(t, `{"id":"`+first+`","duplicate":true}`, succeed(t, "", "send", "--db", db, "-o", "json", "--dedup-key", "k", "mail", "x").out)
+	require.Equal(t, 1, state(t, db).Ready)
+}
+
+func TestJSONHasTheWholeMessage(t *testing.T) {
+	db := newQueue(t, "mail")
+	id := succeed(t, "", "send", "--db", db, "--priority", "high", "--header", "trace=a=b", "--dedup-key", "k", "mail", "<b>\n").lines()[0]
+	want := message{Priority: "high", Attempt: 0, State: "ready", DedupKey: "k", Headers: map[string]string{"trace": "a=b"}}
+	body := "<b>\n"
+	want.Body = &body
+	check := func(line string) {
+		var got message
+		require.NoError(t, json.Unmarshal([]byte(line), &got))
+		require.Equal(t, id, got.ID.String())
+		require.False(t, got.EnqueuedAt.IsZero())
+		got.ID, got.EnqueuedAt, got.At = want.ID, want.EnqueuedAt, want.At
+		require.Equal(t, want, got)
+	}
+	check(succeed(t, "", "peek", "--db", db, "-o", "json", "mail").out)
+	check(succeed(t, "", "peek", "--db", db, "-o", "json", "--id", id, "mail").out)
+	want.State, want.Attempt = "", 1
+	check(succeed(t, "", "receive", "--db", db, "-o", "json", "mail").out)
+}
+
+func TestBodyThatIsNoTextIsBase64(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "\xff\x00\n", "send", "--db", db, "mail")
+	require.Contains(t, succeed(t, "", "peek", "--db", db, "-o", "json", "mail").out, `"body_base64":"/wA="`)
+	require.Equal(t, "\xff\x00\n", succeed(t, "", "receive", "--db", db, "mail").out, "the text output has the bytes")
+}
+
+func TestPeekTakesNothingAndObeysNoEscapes(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "send", "--db", db, "--delay", "1h", "mail", "later")
+	succeed(t, "", "send", "--db", db, "mail", "red \x1b[31malert "+strings.Repeat("long ", 100))
+	for range 2 {
+		lines := succeed(t, "", "peek", "--db", db, "mail").lines()
+		require.Len(t, lines, 2, "a heading and a message")
+		require.Contains(t, lines[1], `red \x1b[31malert long`)
+		require.True(t, strings.HasSuffix(lines[1], "…"))
+	}
+	require.Contains(t, succeed(t, "", "peek", "--db", db, "--state", "scheduled", "mail").out, "later")
+	require.Contains(t, fail(t, exitFailed, "peek", "--db", db, "--id", "0199c0de-0000-7000-8000-000000000000", "mail"), "no such message")
+}
+
+func TestNackGivesBackWithTheCause(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "send", "--db", db, "mail", "x")
+	require.Equal(t, "x\n", succeed(t, "", "receive", "--db", db, "--nack", "--delay", "1h", "--cause", "not today", "mail").out)
+	require.Equal(t, 1, state(t, db).Scheduled)
+	require.Contains(t, succeed(t, "", "peek", "--db", db, "--state", "scheduled", "mail").out, "not today")
+}
+
+func TestDeadMessagesAreListedAndRedriven(t *testing.T) {
+	db := newQueue(t, "mail")
+	ids := succeed(t, "", "send", "--db", db, "mail", "a", "b", "c").lines()
+	succeed(t, "", "receive", "--db", db, "-n", "3", "--nack", "--max-attempts", "1", "--cause", "poison", "mail")
+	require.Equal(t, 3, state(t, db).Dead)
+	list := succeed(t, "", "dead", "list", "--db", db, "mail").out
+	for _, id := range ids {
+		require.Contains(t, list, id)
+	}
+	require.Contains(t, list, "poison")
+
+	require.Equal(t, "1 message redriven\n", succeed(t, "", "dead", "redrive", "--db", db, "mail", ids[1]).out)
+	require.Equal(t, "b\n", succeed(t, "", "receive", "--db", db, "mail").out)
+	r := runIn(t.Context(), "", "dead", "redrive", "--db", db, "mail", ids[1])
+	require.Equal(t, exitFailed, r.status, "it is not dead any more")
+	require.Equal(t, "1 message redriven\n", succeed(t, "", "dead", "redrive", "--db", db, "--limit", "1", "mail").out)
+	require.JSONEq(t, `{"redriven":1}`, succeed(t, "", "dead", "redrive", "--db", db, "-o", "json", "mail").out)
+	require.Equal(t, 2, state(t, db).Ready)
+}
+
+func TestPurgeAsksFirst(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "send", "--db", db, "mail", "a", "b")
+	for _, answer := range []string{"", "\n", "n\n", "yesterday\n"} {
+		r := runIn(t.Context(), answer, "purge", "--db", db, "--state", "ready", "mail")
+		require.Equal(t, exitFailed, r.status, "%q", answer)
+		require.Contains(t, r.err, "Delete all ready messages of queue mail, 2 now? [y/N]")
+		require.Contains(t, r.err, "nothing was deleted")
+	}
+	require.Equal(t, 2, state(t, db).Ready)
+	require.Equal(t, "2 messages purged\n", succeed(t, "Yes\n", "purge", "--db", db, "--state", "ready", "mail").out)
+	require.Equal(t, 0, state(t, db).Ready)
+	succeed(t, "", "send", "--db", db, "mail", "a")
+	r := succeed(t, "", "purge", "--db", db, "--state", "ready", "--yes", "mail")
+	require.Equal(t, "1 message purged\n", r.out)
+	require.Empty(t, r.err)
+}
+
+func TestPauseStopsReceiving(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "send", "--db", db, "mail", "a")
+	require.Equal(t, "queue mail paused\n", succeed(t, "", "pause", "--db", db, "mail").out)
+	require.True(t, state(t, db).Paused)
+	require.Contains(t, succeed(t, "", "stats", "--db", db).out, "paused")
+	require.Empty(t, succeed(t, "", "receive", "--db", db, "mail").out)
+	require.JSONEq(t, `{"queue":"mail","paused":false}`, succeed(t, "", "resume", "--db", db, "-o", "json", "mail").out)
+	require.Equal(t, "a\n", succeed(t, "", "receive", "--db", db, "mail").out)
+}
+
+func TestStatsKnowEveryQueue(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "migrate", "--db", db, "post")
+	succeed(t, "", "send", "--db", db, "post", "a")
+	lines := succeed(t, "", "stats", "--db", db).lines()
+	require.Len(t, lines, 3)
+	require.Regexp(t, `^mail +0 +0 +0 +0 +0 +-`, lines[1])
+	require.Regexp(t, `^post +1 +0 +0 +0 +0 +\d`, lines[2])
+	require.Len(t, succeed(t, "", "stats", "--db", db, "post").lines(), 2)
+}
+
+func TestStatsOfADatabaseWithoutQueuesAreEmpty(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "queue.db")
+	c, err := (&app{}).open(t.Context(), target{file: db}, mayCreate)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	require.Equal(t, "[]\n", succeed(t, "", "stats", "--db", db, "-o", "json").out)
+}
+
+func TestTopShowsTheTableAgainAndAgain(t *testing.T) {
+	db := newQueue(t, "mail")
+	out := succeed(t, "", "top", "--db", db, "--every", "10ms", "-n", "3").out
+	require.Equal(t, 3, strings.Count(out, "QUEUE"))
+	require.NotContains(t, out, "\x1b", "no terminal")
+	require.Equal(t, 2, strings.Count(succeed(t, "", "top", "--db", db, "--every", "10ms", "-n", "2", "-o", "json").out, `"queue":"mail"`))
+}
+
+func TestFollowTakesWhatComesLater(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "send", "--db", db, "mail", "before")
+	read, write := io.Pipe()
+	status := make(chan int, 1)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	go func() {
+		status <- Run(ctx, []string{"receive", "--follow", "--db", db, "mail"}, strings.NewReader(""), write, io.Discard)
+		write.Close()
+	}()
+	line := make([]byte, 100)
+	n, err := read.Read(line)
+	require.NoError(t, err)
+	require.Equal(t, "before\n", string(line[:n]))
+	succeed(t, "", "send", "--db", db, "mail", "after")
+	n, err = read.Read(line)
+	require.NoError(t, err)
+	require.Equal(t, "after\n", string(line[:n]))
+	interrupt()
+	require.Equal(t, exitOK, <-status)
+	require.Equal(t, statsLine{Queue: "mail", Limit: 10_000}, state(t, db), "both were acked")
+}
+
+func TestFollowEndsAfterSoMany(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "send", "--db", db, "mail", "a", "b", "c")
+	require.Equal(t, "a\nb\n", succeed(t, "", "receive", "--db", db, "--follow", "-n", "2", "mail").out)
+	require.Equal(t, 1, state(t, db).Ready, "the third is given back")
+}
+
+// A reader that went away must not cost messages.
+func TestMessageThatCannotBePrintedIsGivenBack(t *testing.T) {
+	for _, mode := range [][]string{{"-n", "0"}, {"--follow"}} {
+		db := newQueue(t, "mail")
+		succeed(t, "", "send", "--db", db, "mail", "a", "b")
+		read, write := io.Pipe()
+		read.Close()
+		args := append([]string{"receive", "--db", db, "mail"}, mode...)
+		require.Equal(t, exitFailed, Run(t.Context(), args, strings.NewReader(""), write, io.Discard))
+		require.Equal(t, 2, state(t, db).Ready)
+		require.Contains(t, succeed(t, "", "peek", "--db", db, "-o", "json", "mail").out, `"attempt":0`)
+	}
+}
+
+// As in: chanq receive -n 0 | head -1
+func TestReaderOfThePipeMayGo(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "send", "--db", db, "mail", "a", "b")
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, read.Close())
+	cmd := exec.CommandContext(t.Context(), program(t), "receive", "--db", db, "-n", "0", "mail")
+	cmd.Stdout = write
+	var exit *exec.ExitError
+	require.ErrorAs(t, cmd.Run(), &exit)
+	require.Equal(t, exitFailed, exit.ExitCode())
+	require.NoError(t, write.Close())
+	require.Equal(t, 2, state(t, db).Ready)
+}
+
+func TestInterruptedCommandHasTheStatusOfAShell(t *testing.T) {
+	db := newQueue(t, "mail")
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	read, write := io.Pipe() // an input that never ends
+	defer write.Close()
+	require.Equal(t, exitInterrupted, Run(ctx, []string{"send", "--db", db, "mail"}, read, io.Discard, io.Discard))
+	require.Equal(t, exitInterrupted, Run(ctx, []string{"receive", "--db", db, "mail"}, read, io.Discard, io.Discard))
+	require.Equal(t, exitInterrupted, Run(ctx, []string{"purge", "--state", "ready", "--db", db, "mail"}, read, io.Discard, io.Discard))
+}

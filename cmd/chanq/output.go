@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/chanq/chanq"
+)
+
+// json writes one value as one line.
+func (a *app) json(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// table writes rows in columns, the first row being the heading.
+func (a *app) table(rows [][]string) error {
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	return w.Flush()
+}
+
+// message is the JSON of one message. A body that is text is in Body, any other
+// in BodyBase64.
+type message struct {
+	ID         chanq.ID          `json:"id"`
+	State      chanq.State       `json:"state,omitempty"`
+	Priority   string            `json:"priority"`
+	Attempt    int               `json:"attempt"`
+	EnqueuedAt time.Time         `json:"enqueued_at"`
+	At         *time.Time        `json:"at,omitempty"`
+	LeasedBy   string            `json:"leased_by,omitempty"`
+	DedupKey   string            `json:"dedup_key,omitempty"`
+	LastError  string            `json:"last_error,omitempty"`
+	Headers    map[string]string `json:"headers,omitempty"`
+	Body       *string           `json:"body,omitempty"`
+	BodyBase64 *string           `json:"body_base64,omitempty"`
+}
+
+func (m *message) setBody(body []byte) {
+	if utf8.Valid(body) {
+		s := string(body)
+		m.Body = &s
+		return
+	}
+	s := base64.StdEncoding.EncodeToString(body)
+	m.BodyBase64 = &s
+}
+
+func entryMessage(e chanq.Entry) message {
+	at := e.At.UTC()
+	m := message{
+		ID: e.ID, State: e.State, Priority: e.Priority.String(), Attempt: e.Attempts,
+		EnqueuedAt: e.EnqueuedAt.UTC(), At: &at, LeasedBy: e.LeasedBy, DedupKey: e.DedupKey,
+		LastError: e.LastError, Headers: e.Headers,
+	}
+	m.setBody(e.Body)
+	return m
+}
+
+func leaseMessage(l *chanq.Lease[[]byte]) message {
+	m := message{
+		ID: l.ID, Priority: l.Priority.String(), Attempt: l.Attempt, EnqueuedAt: l.EnqueuedAt.UTC(),
+		DedupKey: l.DedupKey, Headers: l.Headers,
+	}
+	m.setBody(l.Body)
+	return m
+}
+
+// entries writes stored messages.
+func (a *app) entries(list []chanq.Entry) error {
+	if a.output == "json" {
+		for _, e := range list {
+			if err := a.json(entryMessage(e)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rows := [][]string{{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT", "LAST ERROR", "BODY"}}
+	for _, e := range list {
+		rows = append(rows, []string{
+			e.ID.String(), string(e.State), e.Priority.String(), strconv.Itoa(e.Attempts),
+			e.At.UTC().Format("2006-01-02T15:04:05.000Z"), brief(e.LastError, 40), brief(string(e.Body), 60),
+		})
+	}
+	return a.table(rows)
+}
+
+// brief is at most n characters of a text, on one line and without anything that
+// a terminal would obey.
+func brief(s string, n int) string {
+	if len(s) > 4*n+4 {
+		s = s[:4*n+4]
+	}
+	quoted := strings.ToValidUTF8(s, "�")
+	quoted = strconv.QuoteToGraphic(quoted)
+	quoted = strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+	if r := []rune(quoted); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return quoted
+}
+
+// count says how many, of what.
+func count(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chanq/chanq"
+)
+
+func (a *app) pauseCommand() *cobra.Command {
+	return a.switchCommand("pause", "Stop all claims of queues, in every process",
+		`Stops all claims of the queues, in every process, as soon as each looks again.
+Messages may still be sent, and those that are leased settled.`,
+		"paused", (*chanq.Queue[[]byte]).Pause)
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	return a.switchCommand("resume", "End the pause of queues", "Ends the pause of the queues.",
+		"resumed", (*chanq.Queue[[]byte]).Resume)
+}
+
+func (a *app) switchCommand(name, short, long, done string, do func(*chanq.Queue[[]byte], context.Context) error) *cobra.Command {
+	return &cobra.Command{
+		Use:     name + " QUEUE...",
+		Short:   short,
+		Long:    long,
+		Example: "  chanq " + name + " --db jobs.db mail",
+		Args:    atLeast(1, "one queue or more"),
+		RunE: func(cmd *cobra.Command, queues []string) error {
+			for _, queue := range queues {
+				err := a.withQueue(cmd.Context(), queue, func(q *chanq.Queue[[]byte]) error { return do(q, cmd.Context()) })
+				if err != nil {
+					return err
+				}
+				if a.output == "json" {
+					err = a.json(map[string]any{"queue": queue, "paused": name == "pause"})
+				} else {
+					_, err = fmt.Fprintf(a.out, "queue %s %s\n", queue, done)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// queueNames lists the queues of the schema: the registry, a few rows, read
+// without a lock that others wait for.
+func (a *app) queueNames(ctx context.Context, c *connection) ([]string, error) {
+	rows, err := c.QueryContext(ctx, "SELECT name FROM "+a.registry(c.dialect)+" ORDER BY name")
+	if err != nil {
+		if c.dialect.Classify(err) == sqlbatch.NoSchema {
+			return nil, nil // never migrated
+		}
+		return nil, fmt.Errorf("list the queues: %w", err)
+	}
+	defer rows.Close()
+	var names []string
+	for rows.Next() {
+		var name sql.NullString
+		if err := rows.Scan(&name); err != nil {
+			return nil, fmt.Errorf("list the queues: %w", err)
+		}
+		names = append(names, name.String)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list the queues: %w", err)
+	}
+	return names, nil
+}
+
+func (a *app) registry(d sqlbatch.Dialect) string {
+	schema := a.schema
+	if d == sqlbatch.SQLServer {
+		if schema == "" {
+			schema = "dbo"
+		}
+		return "[" + strings.ReplaceAll(schema, "]", "]]") + "].[chanq_queues]"
+	}
+	if schema == "" {
+		schema = "main"
+	}
+	return `"` + strings.ReplaceAll(schema, `"`, `""`) + `"."chanq_queues"`
+}
+
+// queueStats is a line of stats and top.
+type queueStats struct {
+	name string
+	chanq.Stats
+}
+
+// allStats looks at the named queues, or at all.
+func (a *app) allStats(ctx context.Context, c *connection, names []string) ([]queueStats, error) {
+	if len(names) == 0 {
+		var err error
+		if names, err = a.queueNames(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	var list []queueStats
+	for _, name := range names {
+		q, err := chanq.Open[[]byte](ctx, c.DB, name, a.queueConfig(c))
+		if err != nil {
+			return nil, err
+		}
+		s, err := q.Stats(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, queueStats{name, s})
+	}
+	return list, nil
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chanq/chanq"
+)
+
+type receiveFlags struct {
+	n            int
+	follow, nack bool
+	delay        time.Duration
+	cause        string
+	maxAttempts  int
+	retain       time.Duration
+}
+
+func (a *app) receiveCommand() *cobra.Command {
+	var f receiveFlags
+	cmd := &cobra.Command{
+		Use:   "receive QUEUE",
+		Short: "Take messages, print them and ack them",
+		Long: `Takes messages that are ready, prints each body on a line of its own (with
+-o json, all of the message) and acks it: it leaves the queue. A message is acked
+after it was printed; one that could not be printed is given back.
+
+To look without taking, use chanq peek.`,
+		Example: `  chanq receive --db jobs.db mail
+  chanq receive --db jobs.db -n 0 -o json mail > mail.jsonl
+  chanq receive --db jobs.db --follow mail
+  chanq receive --db jobs.db --nack --delay 1h --cause 'not today' mail`,
+		Args: exactly(1, "one queue"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("number") && f.follow {
+				f.n = 0
+			}
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			return a.receive(cmd.Context(), args[0], f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&f.n, "number", "n", 1, "how many messages; 0 takes all that are ready, or with --follow any number")
+	flags.BoolVarP(&f.follow, "follow", "f", false, "wait for further messages until interrupted")
+	flags.BoolVar(&f.nack, "nack", false, "give each message back as failed instead of acking it")
+	flags.DurationVar(&f.delay, "delay", 0, "with --nack: how long until it is due again")
+	flags.StringVar(&f.cause, "cause", "chanq receive --nack", "with --nack: the `text` kept as its last error")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "set a message aside after this many attempts (default never)")
+	flags.DurationVar(&f.retain, "retain", 0, "keep acked messages as done, as the application's Config.Retain does")
+	return cmd
+}
+
+func (f receiveFlags) check(cmd *cobra.Command) error {
+	switch {
+	case f.n < 0:
+		return usage("-n is %d: must be 0 or more", f.n)
+	case f.delay < 0:
+		return usage("--delay is %v: must be 0 or more", f.delay)
+	case f.maxAttempts < 0 || f.maxAttempts > 1_000_000:
+		return usage("--max-attempts is %d: must be from 1 to 1000000", f.maxAttempts)
+	case f.retain < 0:
+		return usage("--retain is %v: must be 0 or more", f.retain)
+	case f.nack && f.n == 0 && f.delay == 0:
+		return usage("--nack of all messages without a --delay would take the same ones again")
+	}
+	for _, name := range []string{"delay", "cause"} {
+		if cmd.Flags().Changed(name) && !f.nack {
+			return usage("--%s is for --nack", name)
+		}
+	}
+	return nil
+}
+
+func (a *app) receive(ctx context.Context, queue string, f receiveFlags) error {
+	c, err := a.connect(ctx, mustExist)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	config := a.queueConfig(c)
+	config.Retain = f.retain
+	if f.maxAttempts > 0 {
+		config.MaxAttempts = f.maxAttempts
+	}
+	q, err := chanq.Open[[]byte](ctx, c.DB, queue, config)
+	if err != nil {
+		return err
+	}
+	r := &receiver{app: a, flags: f}
+	if f.follow {
+		return r.follow(ctx, q)
+	}
+	return r.take(ctx, q)
+}
+
+type receiver struct {
+	*app
+	flags receiveFlags
+}
+
+// take takes what is ready, up to the number asked for.
+func (r *receiver) take(ctx context.Context, q *chanq.Queue[[]byte]) error {
+	const group, lease = 100, time.Minute
+	taken := 0
+	for r.flags.n == 0 || taken < r.flags.n {
+		n := group
+		if r.flags.n > 0 {
+			n = min(n, r.flags.n-taken)
+		}
+		// Not with ctx: a claim that is cut short would lease messages to nobody.
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		leases, err := q.TryLease(context.WithoutCancel(ctx), n, lease)
+		if err != nil {
+			return err
+		}
+		for i, l := range leases {
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			} else if err = r.print(l); err == nil {
+				err = r.settle(ctx, l)
+			}
+			if err != nil {
+				for _, rest := range leases[i:] {
+					_ = rest.Release() // settled ones refuse; the error at hand is the one to tell
+				}
+				return err
+			}
+		}
+		taken += len(leases)
+		if len(leases) < n {
+			break
+		}
+	}
+	if taken == 0 {
+		fmt.Fprintf(r.err, "no message of queue %s is ready\n", q.Name())
+	}
+	return nil
+}
+
+// follow takes messages as they come. An interrupt ends it as asked: it is no
+// failure.
+func (r *receiver) follow(ctx context.Context, q *chanq.Queue[[]byte]) error {
+	prefetch := 100
+	if r.flags.n > 0 {
+		prefetch = min(prefetch, r.flags.n)
+	}
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{Prefetch: prefetch})
+	if err != nil {
+		return err
+	}
+	taken := 0
+	for l := range c.All() {
+		if err = r.print(l); err != nil {
+			_ = l.Release()
+			break
+		}
+		if err = r.settle(ctx, l); err != nil {
+			break
+		}
+		if taken++; taken == r.flags.n {
+			break
+		}
+	}
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	return errors.Join(err, c.Shutdown(bound), c.Err())
+}
+
+func (r *receiver) print(l *chanq.Lease[[]byte]) error {
+	if r.output == "json" {
+		return r.json(leaseMessage(l))
+	}
+	_, err := fmt.Fprintf(r.out, "%s\n", l.Body)
+	return err
+}
+
+// settle waits for the outcome: what was printed should leave the queue.
+func (r *receiver) settle(ctx context.Context, l *chanq.Lease[[]byte]) error {
+	var err error
+	if r.flags.nack {
+		err = l.Nack(r.flags.delay, errors.New(r.flags.cause))
+	} else {
+		err = l.Ack()
+	}
+	if err == nil {
+		err = l.Wait(context.WithoutCancel(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("message %s was printed, but: %w", l.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/cmd/chanq/internal/demo"
+)
+
+// app is one run of the command: its streams and its global flags.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+
+	db, dsn, schema string
+	output          string // of -o
+	secrets         []string
+}
+
+// usageError is a mistake in the command line: exit status 2.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usage(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// Run runs the command and returns its exit status. The end of ctx is the first
+// interrupt: what is in hand is finished.
+func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	a := &app{in: in, out: out, err: errOut}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	var wrong *usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, demo.ErrInterrupted):
+		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
+		return exitInterrupted
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(errOut, "chanq: interrupted")
+		return exitInterrupted
+	case errors.As(err, &wrong):
+		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
+		return exitUsage
+	default:
+		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
+		return exitFailed
+	}
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "chanq",
+		Short: "Queues in a SQL database",
+		Long: `chanq runs message queues that are tables of a SQL database.
+
+The database is named by --db (a SQLite file), by --dsn (SQL Server), or by the
+environment variable CHANQ_DSN.`,
+		Example: `  chanq demo
+  chanq migrate --db jobs.db mail
+  chanq send --db jobs.db mail 'Dear reader'
+  chanq stats --dsn 'sqlserver://user:password@host?database=shop'`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("unknown command %q; chanq --help lists them", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%s: %w; %s --help lists the flags", cmd.Name(), err, cmd.CommandPath())
+	})
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.db, "db", "", "SQLite `file` that holds the queues")
+	flags.StringVar(&a.dsn, "dsn", "", "`URL` of a SQL Server database: sqlserver://user:password@host?database=name")
+	flags.StringVar(&a.schema, "schema", "", "`schema` of the tables (default dbo on SQL Server, main on SQLite)")
+	flags.StringVarP(&a.output, "output", "o", "text", "`format` of the output: text or json")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if a.output != "text" && a.output != "json" {
+			return usage("-o is %q: must be text or json", a.output)
+		}
+		return nil
+	}
+	for _, add := range []func() *cobra.Command{
+		a.demoCommand, a.migrateCommand, a.schemaCommand, a.sendCommand, a.receiveCommand, a.statsCommand,
+		a.topCommand, a.peekCommand, a.deadCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand,
+	} {
+		root.AddCommand(add())
+	}
+	return root
+}
+
+// clean makes one line of an error, without the prefixes of chanq's own errors
+// and without anything secret.
+func (a *app) clean(err error) string {
+	text := strings.TrimPrefix(err.Error(), "chanq: ")
+	text = strings.ReplaceAll(text, ": chanq: ", ": ")
+	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "\n", "; ")), " ")
+	return a.redact(text)
+}
+
+// exactly, between and atLeast check the count of arguments, as usage errors.
+func exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
+
+func atLeast(n int, what string) cobra.PositionalArgs { return between(n, 1<<30, what) }
+
+func between(low, high int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < low || len(args) > high {
+			return usage("%s: give %s", cmd.Name(), what)
+		}
+		return nil
+	}
+}
+
+// queueConfig is the Config of operator commands. A message is set aside after
+// as many attempts as the application says, which this program does not know:
+// so it never does by itself.
+func (a *app) queueConfig(c *connection) chanq.Config {
+	return chanq.Config{Dialect: c.dialect, Schema: a.schema, MaxAttempts: 1_000_000}
+}

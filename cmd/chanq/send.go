@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chanq/chanq"
+)
+
+type sendFlags struct {
+	priority string
+	delay    time.Duration
+	headers  []string
+	dedupKey string
+	maxBody  int
+}
+
+func (a *app) sendCommand() *cobra.Command {
+	var f sendFlags
+	cmd := &cobra.Command{
+		Use:   "send QUEUE [BODY...]",
+		Short: "Send messages: each argument, or each line of the standard input",
+		Long: `Sends each BODY as a message, or without any, each line of the standard input.
+A message that is reported as sent is in the database. Bodies are stored as they
+are: for a queue whose application uses JSON, give JSON.
+
+With bodies it prints their IDs; with lines how many there were; with -o json a
+receipt for each.`,
+		Example: `  chanq send --db jobs.db mail '{"to":"a@example.com"}'
+  chanq send --db jobs.db --priority high --delay 10m mail hello
+  grep '^{' events.log | chanq send --db jobs.db events`,
+		Args: atLeast(1, "a queue, and bodies or lines on the standard input"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			like, err := f.message()
+			if err != nil {
+				return err
+			}
+			if f.dedupKey != "" && len(args) != 2 {
+				return usage("--dedup-key is for one message: give one BODY")
+			}
+			return a.send(cmd.Context(), args[0], args[1:], like, f.maxBody)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.priority, "priority", "normal", "`lane`: low, normal, high or urgent")
+	flags.DurationVar(&f.delay, "delay", 0, "how long until the messages are due")
+	flags.StringArrayVar(&f.headers, "header", nil, "`name=value` of a header; may be given again")
+	flags.StringVar(&f.dedupKey, "dedup-key", "", "`key` that no other message in the queue may have")
+	flags.IntVar(&f.maxBody, "max-body", 1<<20, "most `bytes` of a body")
+	return cmd
+}
+
+// message is what all messages of a call have in common.
+func (f sendFlags) message() (m chanq.Message[[]byte], err error) {
+	if m.Priority, err = parsePriority(f.priority); err != nil {
+		return m, err
+	}
+	if f.delay < 0 {
+		return m, usage("--delay is %v: must be 0 or more", f.delay)
+	}
+	if f.maxBody < 1 || f.maxBody > 256<<20 {
+		return m, usage("--max-body is %d: must be from 1 to %d", f.maxBody, 256<<20)
+	}
+	m.Delay, m.DedupKey = f.delay, f.dedupKey
+	for _, h := range f.headers {
+		name, value, ok := strings.Cut(h, "=")
+		if !ok || name == "" {
+			return m, usage("--header is %q: must be name=value", h)
+		}
+		if m.Headers == nil {
+			m.Headers = map[string]string{}
+		}
+		m.Headers[name] = value
+	}
+	return m, nil
+}
+
+func parsePriority(s string) (chanq.Priority, error) {
+	for p := chanq.Low; p <= chanq.Urgent; p++ {
+		if p.String() == s {
+			return p, nil
+		}
+	}
+	return 0, usage("--priority is %q: must be low, normal, high or urgent", s)
+}
+
+func (a *app) send(ctx context.Context, queue string, bodies []string, like chanq.Message[[]byte], maxBody int) (err error) {
+	c, err := a.connect(ctx, mustExist)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	config := a.queueConfig(c)
+	config.MaxBody = maxBody
+	q, err := chanq.Open[[]byte](ctx, c.DB, queue, config)
+	if err != nil {
+		return err
+	}
+	p, err := q.Producer(chanq.ProducerConfig{})
+	if err != nil {
+		return err
+	}
+	defer p.Close(context.WithoutCancel(ctx)) // SendBatch left nothing in it
+	s := &sender{app: a, producer: p, like: like}
+	if len(bodies) > 0 {
+		s.each = true
+		for _, b := range bodies {
+			s.add([]byte(b))
+		}
+		return s.flush(ctx)
+	}
+	return s.lines(ctx, maxBody)
+}
+
+// sender sends messages in groups and says what became of them.
+type sender struct {
+	*app
+	producer         *chanq.Producer[[]byte]
+	like             chanq.Message[[]byte]
+	each             bool // print the ID of each message
+	group            []chanq.Message[[]byte]
+	bytes            int
+	sent, duplicates int
+}
+
+func (s *sender) add(body []byte) {
+	m := s.like
+	m.Body = body
+	s.group = append(s.group, m)
+	s.bytes += len(body)
+}
+
+// flush sends the group. A group under way is not cut short by an interrupt.
+func (s *sender) flush(ctx context.Context) error {
+	if len(s.group) == 0 {
+		return nil
+	}
+	receipts, err := s.producer.SendBatch(context.WithoutCancel(ctx), s.group)
+	var failed *chanq.BatchError
+	errors.As(err, &failed)
+	for i, r := range receipts {
+		if failed != nil && failed.Errs[i] != nil {
+			continue
+		}
+		s.sent++
+		if r.Duplicate {
+			s.sent--
+			s.duplicates++
+		}
+		if e := s.receipt(r); e != nil {
+			return e
+		}
+	}
+	s.group, s.bytes = s.group[:0], 0
+	if failed != nil {
+		for _, e := range failed.Errs {
+			if e != nil {
+				return fmt.Errorf("%w; %s sent", e, count(s.sent, "message"))
+			}
+		}
+	}
+	return err
+}
+
+func (s *sender) receipt(r chanq.Receipt) (err error) {
+	switch {
+	case s.output == "json":
+		err = s.json(map[string]any{"id": r.ID, "duplicate": r.Duplicate})
+	case s.each && r.Duplicate:
+		_, err = fmt.Fprintf(s.out, "%s (in the queue before)\n", r.ID)
+	case s.each:
+		_, err = fmt.Fprintln(s.out, r.ID)
+	}
+	return err
+}
+
+// Bounds of a group of lines.
+const (
+	groupLines = 2000
+	groupBytes = 4 << 20
+)
+
+// lines sends the lines of the standard input: as many at once as are there.
+func (s *sender) lines(ctx context.Context, maxBody int) error {
+	lines := make(chan []byte, groupLines)
+	var readErr error
+	// Ends with the input, or with the process: a read cannot be interrupted.
+	go func() {
+		defer close(lines)
+		in := bufio.NewScanner(s.in)
+		most := maxBody + len("\r\n")
+		in.Buffer(make([]byte, min(most, 64<<10)), most)
+		for in.Scan() {
+			select {
+			case lines <- append([]byte{}, in.Bytes()...):
+			case <-ctx.Done():
+				return
+			}
+		}
+		if readErr = in.Err(); errors.Is(readErr, bufio.ErrTooLong) {
+			readErr = fmt.Errorf("a line is longer than --max-body, %d bytes", maxBody)
+		}
+	}()
+	bar := s.progress("messages", time.Second)
+	bar.Start("sending", 0, 0)
+	err := s.sendLines(ctx, lines, bar)
+	bar.End()
+	if err != nil {
+		return err
+	}
+	if readErr != nil {
+		return fmt.Errorf("read the standard input: %w; %s sent", readErr, count(s.sent, "message"))
+	}
+	if s.output == "text" {
+		_, err = fmt.Fprintf(s.out, "%s sent\n", count(s.sent, "message"))
+	}
+	return err
+}
+
+// sendLines returns when lines is closed, and only then has read its error.
+func (s *sender) sendLines(ctx context.Context, lines <-chan []byte, bar *progress) error {
+	for {
+		select {
+		case line, open := <-lines:
+			if !open {
+				return nil
+			}
+			s.add(line)
+		case <-ctx.Done():
+			fmt.Fprintf(s.err, "%s sent\n", count(s.sent, "message"))
+			return ctx.Err()
+		}
+		for more := true; more && len(s.group) < groupLines && s.bytes < groupBytes; {
+			select {
+			case line, open := <-lines:
+				if more = open; open {
+					s.add(line)
+				}
+			default:
+				more = false
+			}
+		}
+		n := len(s.group)
+		if err := s.flush(ctx); err != nil {
+			return err
+		}
+		bar.Add(n)
+	}
+}

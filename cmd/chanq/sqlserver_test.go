@@ -1,0 +1,39 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/mssqltest"
+	"github.com/chanq/chanq/internal/mssqltest/engine"
+)
+
+func TestCommandsSpeakToSQLServer(t *testing.T) {
+	server := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
+	run := func(args ...string) string { return succeed(t, "", append(args, "--dsn", server.DSN())...).out }
+	require.Equal(t, "[]\n", run("stats", "-o", "json"))
+	run("migrate", "mail")
+	ids := succeed(t, "", "send", "mail", "one", "two", "three", "--dsn", server.DSN()).lines()
+	require.Len(t, ids, 3)
+	require.Contains(t, run("peek", "mail"), ids[2])
+	require.Equal(t, "one\n", run("receive", "mail"))
+	require.Equal(t, "two\n", run("receive", "--nack", "--max-attempts", "1", "mail"))
+	require.Contains(t, run("dead", "list", "mail"), ids[1])
+	require.Equal(t, "1 message redriven\n", run("dead", "redrive", "mail"))
+	run("pause", "mail")
+	require.Contains(t, run("stats"), "paused")
+	run("resume", "mail")
+	require.Contains(t, run("top", "-n", "1"), "SQL Server 127.0.0.1, database chanq")
+	require.Equal(t, "2 messages purged\n", run("purge", "--yes", "--state", "ready", "mail"))
+
+	t.Setenv("CHANQ_DSN", server.DSN())
+	require.Regexp(t, `mail +0 +0 +0 +0 +0`, succeed(t, "", "stats").out)
+}
+
+func TestDemoSpeaksToSQLServer(t *testing.T) {
+	server := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
+	r := succeed(t, "", "demo", "--dsn", server.DSN(), "--dir", folderOf(t, 150))
+	require.Contains(t, r.out, "\nverified 150 files, 0 differences, 0 lost, 0 duplicated\n")
+	require.NotContains(t, r.out+r.err, "stand-in", "the password of the DSN")
+}

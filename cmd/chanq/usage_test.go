@@ -1,0 +1,141 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMistakesAreNamedBeforeAnythingIsWritten(t *testing.T) {
+	const password = "p4ss-w0rd"
+	dir := t.TempDir()
+	db := filepath.Join(dir, "queue.db")
+	server := "sqlserver://sa:" + password + "@localhost?database=x"
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"frobnicate"}, `unknown command "frobnicate"`},
+		{[]string{"stats", "--frob"}, "stats: unknown flag: --frob"},
+		{[]string{"stats"}, "which database? Give --db FILE or --dsn URL"},
+		{[]string{"stats", "--db", db, "--dsn", server}, "--db and --dsn name two databases"},
+		{[]string{"stats", "--db", db, "-o", "yaml"}, `-o is "yaml"`},
+		{[]string{"stats", "--dsn", "mysql://sa:" + password + "@localhost"}, "--dsn must be sqlserver://"},
+		{[]string{"stats", "--dsn", "sqlserver://sa:" + password + "/%zz@localhost"}, "--dsn cannot be read"},
+		{[]string{"stats", "--dsn", "sqlserver://sa:" + password + "/x@localhost"}, "--dsn cannot be read"},
+		{[]string{"stats", "--dsn", "server=localhost;password=" + password}, "--dsn must be sqlserver://"},
+		{[]string{"stats", "--dsn", "sqlserver://?password=" + password}, "--dsn cannot be read"},
+		{[]string{"stats", "--dsn", server + "&encrypt=" + password}, "--dsn: "},
+		{[]string{"migrate", "--db", db}, "migrate: give one queue or more"},
+		{[]string{"migrate", "--db", db, "Mail"}, `queue name "Mail"`},
+		{[]string{"migrate", "--db", db, "mail", "mail_dead"}, "the ending _dead is taken"},
+		{[]string{"schema", "mail"}, "give --dialect, --db or --dsn"},
+		{[]string{"schema", "--dialect", "oracle", "mail"}, `--dialect is "oracle"`},
+		{[]string{"send", "--db", db}, "send: give a queue"},
+		{[]string{"send", "--db", db, "--priority", "huge", "mail", "x"}, `--priority is "huge"`},
+		{[]string{"send", "--db", db, "--delay", "-1s", "mail", "x"}, "--delay is -1s"},
+		{[]string{"send", "--db", db, "--delay", "soon", "mail", "x"}, "--delay"},
+		{[]string{"send", "--db", db, "--header", "x", "mail", "x"}, `--header is "x"`},
+		{[]string{"send", "--db", db, "--max-body", "0", "mail", "x"}, "--max-body is 0"},
+		{[]string{"send", "--db", db, "--dedup-key", "k", "mail", "x", "y"}, "--dedup-key is for one message"},
+		{[]string{"receive", "--db", db}, "receive: give one queue"},
+		{[]string{"receive", "--db", db, "-n", "-1", "mail"}, "-n is -1"},
+		{[]string{"receive", "--db", db, "--delay", "1s", "mail"}, "--delay is for --nack"},
+		{[]string{"receive", "--db", db, "--nack", "--follow", "mail"}, "--nack of all messages without a --delay"},
+		{[]string{"receive", "--db", db, "--max-attempts", "-3", "mail"}, "--max-attempts is -3"},
+		{[]string{"top", "--db", db, "--every", "1ms"}, "--every is 1ms"},
+		{[]string{"peek", "--db", db, "--state", "odd", "mail"}, `--state is "odd"`},
+		{[]string{"peek", "--db", db, "-n", "0", "mail"}, "-n is 0"},
+		{[]string{"peek", "--db", db, "--id", "7", "mail"}, `--id is "7"`},
+		{[]string{"dead", "raise"}, `unknown command "raise"`},
+		{[]string{"dead", "redrive", "--db", db, "mail", "7"}, `"7" is not the ID of a message`},
+		{[]string{"dead", "redrive", "--db", db, "--limit", "-1", "mail"}, "--limit is -1"},
+		{[]string{"purge", "--db", db, "mail"}, "purge: give --state"},
+		{[]string{"purge", "--db", db, "--state", "old", "mail"}, `--state is "old"`},
+		{[]string{"pause", "--db", db}, "pause: give one queue or more"},
+		{[]string{"demo", "x"}, "demo: give no arguments"},
+		{[]string{"demo", "--db", db, "--workers", "0"}, "--workers is 0"},
+		{[]string{"demo", "--db", db, "--lease", "1ms"}, "--lease is 1ms"},
+		{[]string{"demo", "--db", db, "--progress-every", "0s"}, "--progress-every is 0s"},
+		{[]string{"demo", "--db", db, "-o", "json"}, "demo: -o json"},
+		{[]string{"demo", "--db", db, "--dir", filepath.Join(dir, "nowhere")}, "--dir: "},
+		{[]string{"demo", "--db", db, "--dir", os.Args[0]}, "--dir: "},
+		{[]string{"demo", "--db", db, "--dsn", server}, "--db and --dsn name two databases"},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			said := fail(t, exitUsage, c.args...)
+			require.Contains(t, strings.ToLower(said), strings.ToLower(c.want))
+			require.NotContains(t, said, password)
+		})
+	}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries, "no database was made")
+}
+
+func TestDSNOfTheEnvironmentIsChecked(t *testing.T) {
+	t.Setenv("CHANQ_DSN", "postgres://me:s3cret@localhost")
+	said := fail(t, exitUsage, "stats")
+	require.Contains(t, said, "CHANQ_DSN must be sqlserver://")
+	require.NotContains(t, said, "s3cret")
+}
+
+// The server cannot be reached, so the driver's error is what is printed.
+func TestPasswordsAreNotPrinted(t *testing.T) {
+	const password = "p@ss w/rd"
+	for _, dsn := range []string{
+		"sqlserver://p%40ss%20w%2Frd:p%40ss%20w%2Frd@127.0.0.1:1?dial+timeout=1",
+		"sqlserver://127.0.0.1:1?dial+timeout=1&user+id=sa&password=p%40ss+w%2Frd",
+	} {
+		said := fail(t, exitFailed, "stats", "--dsn", dsn)
+		require.Contains(t, said, "connect to SQL Server 127.0.0.1")
+		for _, form := range []string{password, "p%40ss%20w%2Frd", "p%40ss+w%2Frd"} {
+			require.NotContains(t, said, form)
+		}
+	}
+}
+
+func TestRedactionCoversEveryForm(t *testing.T) {
+	a := &app{}
+	_, err := a.parseDSN("--dsn", "sqlserver://sa:p%40ss%20w%2Frd@localhost")
+	require.NoError(t, err)
+	require.Equal(t, "login *** or *** or *** failed", a.redact("login p@ss w/rd or p%40ss%20w%2Frd or p%40ss+w%2Frd failed"))
+}
+
+func TestMissingFileIsNotMade(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "typing-error.db")
+	require.Contains(t, fail(t, exitFailed, "stats", "--db", db), "does not exist; chanq migrate makes it")
+	require.NoFileExists(t, db)
+}
+
+func TestFileThatIsNoDatabaseIsLeftAlone(t *testing.T) {
+	const content = "Dear diary, this is more than a hundred bytes of text, so that SQLite reads a header from it and refuses."
+	db := filepath.Join(t.TempDir(), "diary.txt")
+	require.NoError(t, os.WriteFile(db, []byte(content), 0o644))
+	require.Contains(t, fail(t, exitFailed, "migrate", "--db", db, "mail"), "--db: ")
+	kept, err := os.ReadFile(db)
+	require.NoError(t, err)
+	require.Equal(t, content, string(kept))
+}
+
+func TestMissingQueueSaysWhatToRun(t *testing.T) {
+	db := newQueue(t, "mail")
+	require.Contains(t, fail(t, exitFailed, "peek", "--db", db, "post"), "chanq migrate post")
+}
+
+func TestHelpHasExamples(t *testing.T) {
+	for _, command := range (&app{}).root().Commands() {
+		if command.Name() == "help" || command.Name() == "completion" {
+			continue
+		}
+		r := succeed(t, "", command.Name(), "--help")
+		require.Contains(t, r.out, "Usage:")
+		if !command.HasSubCommands() {
+			require.Contains(t, r.out, "Examples:", command.Name())
+		}
+	}
+	require.Contains(t, succeed(t, "").out, "chanq demo")
+}
