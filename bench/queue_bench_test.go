@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Every operation of these benchmarks is one message, so that ns/op and
+// allocs/op are per message; statements/msg and cpu-ns/msg stand beside them. Give a count
+// that fills batches: -benchtime 20000x.
+
+const benchBody = 200
+
+// openStore is an empty SQLite queue in a file.
+func openStore(b *testing.B) *store {
+	s, err := openSQLite(b.Context(), options{engine: "sqlite"})
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, s.remove()) })
+	return s
+}
+
+func openQueue(b *testing.B, s *store) *chanq.Queue[[]byte] {
+	q, err := chanq.Open[[]byte](b.Context(), s.db, s.queue, chanq.Config{})
+	require.NoError(b, err)
+	return q
+}
+
+// fill stores n messages.
+func fill(b *testing.B, s *store, n int) {
+	require.NoError(b, bareLoop{s, 500}.enqueue(b.Context(), makeBodies(n, benchBody)))
+}
+
+// start begins the timed part; the returned function ends it.
+func start(b *testing.B, s *store) (end func()) {
+	b.ReportAllocs()
+	before := s.counter.statements.Load()
+	b.ResetTimer()
+	cpu := cpuTime()
+	return func() {
+		b.StopTimer()
+		b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N), "cpu-ns/msg")
+		b.ReportMetric(float64(s.counter.statements.Load()-before)/float64(b.N), "statements/msg")
+	}
+}
+
+// eachWay runs f for every strategy and way of sending.
+func eachWay(b *testing.B, f func(b *testing.B, s *store, way strategy)) {
+	for _, way := range []struct{ strategy, send string }{
+		{"raw", ""}, {"chanq", sendChannel}, {"chanq", sendBatch}, {"single", ""},
+	} {
+		b.Run(fmt.Sprintf("strategy=%s/send=%s", way.strategy, way.send), func(b *testing.B) {
+			s := openStore(b)
+			for _, known := range strategies {
+				if known.name == way.strategy {
+					made, err := known.make(options{batch: 500, send: way.send}, s)
+					require.NoError(b, err)
+					f(b, s, made)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkEnqueue(b *testing.B) {
+	eachWay(b, func(b *testing.B, s *store, way strategy) {
+		bodies := makeBodies(b.N, benchBody)
+		end := start(b, s)
+		require.NoError(b, way.enqueue(b.Context(), bodies))
+		end()
+	})
+}
+
+func BenchmarkDrain(b *testing.B) {
+	eachWay(b, func(b *testing.B, s *store, way strategy) {
+		fill(b, s, b.N)
+		end := start(b, s)
+		require.NoError(b, way.drain(b.Context(), b.N))
+		end()
+	})
+}
+
+// BenchmarkGroupCommit is Send, which returns when its message is stored, by
+// many goroutines at once.
+func BenchmarkGroupCommit(b *testing.B) {
+	for _, senders := range []int{1, 8, 64, 512} {
+		b.Run(fmt.Sprintf("senders=%d", senders), func(b *testing.B) {
+			s := openStore(b)
+			producer, err := openQueue(b, s).Producer(chanq.ProducerConfig{})
+			require.NoError(b, err)
+			body := makeBodies(1, benchBody)[0]
+			var group sync.WaitGroup
+			failed := make(chan error, senders)
+			end := start(b, s)
+			for i := range senders {
+				group.Go(func() {
+					for range (b.N + i) / senders { // b.N in all
+						if _, err := producer.Send(b.Context(), chanq.Message[[]byte]{Body: body}); err != nil {
+							failed <- err
+							return
+						}
+					}
+				})
+			}
+			group.Wait()
+			end()
+			close(failed)
+			require.NoError(b, <-failed)
+			require.NoError(b, producer.Close(context.Background()))
+		})
+	}
+}
+
+// take reads n leases.
+func take(b *testing.B, c *chanq.Consumer[[]byte], n int) []*chanq.Lease[[]byte] {
+	leases := make([]*chanq.Lease[[]byte], 0, n)
+	for l := range c.C() {
+		if leases = append(leases, l); len(leases) == n {
+			return leases
+		}
+	}
+	require.NoError(b, c.Err())
+	b.Fatal("the channel was closed early")
+	return nil
+}
+
+// BenchmarkDelivery is the way from the table to the reader, without the settle.
+func BenchmarkDelivery(b *testing.B) {
+	s := openStore(b)
+	fill(b, s, b.N)
+	end := start(b, s)
+	c, err := openQueue(b, s).Consume(b.Context(), chanq.ConsumerConfig{})
+	require.NoError(b, err)
+	leases := take(b, c, b.N)
+	end()
+	for _, l := range leases {
+		require.NoError(b, l.Release())
+	}
+	require.NoError(b, c.Shutdown(context.Background()))
+}
+
+// BenchmarkSettle is the way back, from the call to the database.
+func BenchmarkSettle(b *testing.B) {
+	for _, kind := range []struct {
+		name string
+		call func(*chanq.Lease[[]byte]) error
+	}{
+		{"ack", (*chanq.Lease[[]byte]).Ack},
+		{"nack", func(l *chanq.Lease[[]byte]) error { return l.Nack(time.Hour, nil) }},
+		{"release", (*chanq.Lease[[]byte]).Release},
+		{"dead", func(l *chanq.Lease[[]byte]) error { return l.DeadLetter(nil) }},
+	} {
+		b.Run("kind="+kind.name, func(b *testing.B) {
+			s := openStore(b)
+			fill(b, s, b.N)
+			c, err := openQueue(b, s).Consume(b.Context(), chanq.ConsumerConfig{})
+			require.NoError(b, err)
+			leases := take(b, c, b.N)
+			c.Stop()
+			end := start(b, s)
+			for _, l := range leases {
+				require.NoError(b, kind.call(l))
+			}
+			require.NoError(b, c.Flush(b.Context()))
+			end()
+			require.NoError(b, c.Shutdown(context.Background()))
+		})
+	}
+}
+
+// BenchmarkClaimBesides claims and acks 500 messages of a queue in which 100,000
+// others are ready behind them, scheduled or leased: the cost must not grow with
+// those. An operation is one message.
+func BenchmarkClaimBesides(b *testing.B) {
+	const others, batch = 100_000, 500
+	for _, state := range []string{"none", "ready", "scheduled", "leased"} {
+		b.Run("others="+state, func(b *testing.B) {
+			s := openStore(b)
+			store := func(n int, row sqlbatch.Row) {
+				loop := bareLoop{s, batch}
+				require.NoError(b, loop.run(b.Context(), func(session *bareSession) error {
+					for range n / batch {
+						rows := make([]sqlbatch.Row, batch)
+						for i := range rows {
+							rows[i] = row
+							rows[i].ID = chanq.NewID()
+						}
+						if err := session.do(s.sql.Enqueue(rows), nil); err != nil {
+							return err
+						}
+					}
+					return nil
+				}))
+			}
+			row := sqlbatch.Row{Body: makeBodies(1, benchBody)[0]}
+			switch state {
+			case "ready":
+				row.Priority = sqlbatch.PriorityLow
+				store(others, row)
+			case "scheduled":
+				row.Delay = time.Hour
+				store(others, row)
+			case "leased":
+				store(others, row)
+				for range others / batch {
+					claimed, err := openQueue(b, s).TryLease(b.Context(), batch, time.Hour)
+					require.NoError(b, err)
+					require.Len(b, claimed, batch)
+				}
+			}
+			n := (b.N + batch - 1) / batch * batch
+			store(n, sqlbatch.Row{Body: row.Body})
+			end := start(b, s)
+			require.NoError(b, bareLoop{s, batch}.drain(b.Context(), n))
+			end()
+		})
+	}
+}
