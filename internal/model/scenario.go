@@ -21,7 +21,7 @@ func (w *walk) scenario() {
 	w.works()
 	w.pipes()
 	w.count()
-	if w.hit == "" {
+	if !w.wasHit() {
 		w.requireUntouched()
 	}
 	require.NoError(w, w.db.Close(), w.where())
@@ -205,9 +205,9 @@ func (w *walk) works() {
 	p := w.produce(w.work)
 	w.send(p, text("left 1"), text("left 2"))
 	w.close(p, nil)
-	idle := looks(c)
+	idle := watch(c, w.truth)
 	w.eventually("they are buffered, or the consumer has ended", func() bool {
-		w.expire(c, w.truth, &idle)
+		w.expire(idle)
 		return c.Stats().Buffered >= 2 || c.Err() != nil
 	})
 	c.Stop()
@@ -237,7 +237,7 @@ func (w *walk) finish(c *chanq.Consumer[string]) {
 
 // next receives a lease, or replaces a consumer that an error has ended.
 func (w *walk) next(c *chanq.Consumer[string]) (*chanq.Lease[string], *chanq.Consumer[string]) {
-	idle := looks(c)
+	idle := watch(c, w.truth)
 	for {
 		poll := time.NewTimer(10 * time.Millisecond)
 		select {
@@ -249,33 +249,47 @@ func (w *walk) next(c *chanq.Consumer[string]) (*chanq.Lease[string], *chanq.Con
 			w.finish(c)
 			return nil, w.consume(w.work)
 		case <-poll.C:
-			w.expire(c, w.truth, &idle)
+			w.expire(idle)
 			require.NoError(w, w.limit.Err(), "%s: nothing comes, and left are %v", w.where(), w.unsettled())
 		}
 	}
 }
 
-// looks counts how often a consumer looked in vain, or before claiming.
-func looks(c *chanq.Consumer[string]) int64 {
-	s := c.Stats()
-	return s.EmptyClaims + s.Looks
+// vigil watches a consumer of which nothing comes.
+type vigil struct {
+	consumer *chanq.Consumer[string]
+	truth    *chanq.Queue[string]
+	claimed  int64 // when the vigil began
+	looks    int64
+}
+
+func watch(c *chanq.Consumer[string], truth *chanq.Queue[string]) *vigil {
+	v := &vigil{consumer: c, truth: truth}
+	v.begin()
+	return v
+}
+
+func (v *vigil) begin() {
+	s := v.consumer.Stats()
+	v.claimed, v.looks = s.Claimed, s.EmptyClaims+s.Looks
 }
 
 // expire moves the clock on when there are leases that a failed claim has left
-// to nobody: the consumer holds nothing, nothing is ready, and no claim is under
-// way. idle counts its looks when this goroutine last made something ready. One
-// look may have been under way then, a second one may have found something, and
-// before a third the claim that follows has been delivered.
-func (w *walk) expire(c *chanq.Consumer[string], truth *chanq.Queue[string], idle *int64) {
-	if looks(c) < *idle+3 || c.Stats().Held > 0 {
-		return
-	}
-	s, err := truth.Stats(w.soon())
+// to nobody: nothing is ready, the consumer holds nothing, and that stays so for
+// three looks in vain. One look may have been under way when it began, a second
+// one may have found something, and before a third the claim that follows has
+// been delivered.
+func (w *walk) expire(v *vigil) {
+	before := v.consumer.Stats()
+	s, err := v.truth.Stats(w.soon())
 	require.NoError(w, err)
-	if s.Ready == 0 && s.Leased > 0 {
+	switch {
+	case before.Held > 0 || before.Claimed != v.claimed || s.Ready > 0 || s.Leased == 0:
+		v.begin()
+	case before.EmptyClaims+before.Looks >= v.looks+3:
 		require.True(w, w.wasHit(), "%s: messages are leased to nobody", w.where())
 		w.clock.advance(w, leaseFor+time.Minute)
-		*idle = looks(c)
+		v.begin()
 	}
 }
 
@@ -284,7 +298,7 @@ func (w *walk) expire(c *chanq.Consumer[string], truth *chanq.Queue[string], idl
 func (w *walk) handle(l *chanq.Lease[string]) {
 	require.NotContains(w, w.settledAs, l.ID, "%s: %s comes after it was settled for good", w.where(), l.Body)
 	require.Equal(w, w.stored[l.ID], l.Body, w.where())
-	if w.lostFirst {
+	if w.firstClaimWasLost() {
 		require.Greater(w, l.Attempt, 1, "%s: %s comes of a claim that failed", w.where(), l.Body)
 	}
 	w.visits[l.Body]++
@@ -423,9 +437,9 @@ func (w *walk) pipes() {
 				return []chanq.Message[string]{text(l.Body + "1"), {Body: l.Body + "2", DedupKey: l.Body}}, nil
 			})
 		}()
-		idle := looks(from)
+		idle := watch(from, source)
 		w.eventually("the pipe is done, or has ended", func() bool {
-			w.expire(from, source, &idle)
+			w.expire(idle)
 			return isEmpty() || from.Err() != nil
 		})
 		from.Stop()

@@ -67,7 +67,7 @@ func walkThrough(t *testing.T, e Engine, m mishap, first, stride int) {
 	for i := 7 * first % stride; ; i += stride {
 		w := newWalk(t, e, m, i)
 		w.scenario()
-		if w.hit == "" {
+		if !w.wasHit() {
 			break
 		}
 		struck[w.hitText] = true
@@ -201,6 +201,12 @@ func (w *walk) wasHit() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.hit != ""
+}
+
+func (w *walk) firstClaimWasLost() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lostFirst
 }
 
 // soon is a context for what must return by itself.
