@@ -63,11 +63,13 @@ func (c *Consumer[T]) claimAll() {
 	var idle, retry backoff
 	idle.low, idle.high = c.cfg.PollMin, c.cfg.PollMax
 	retry.low, retry.high = retryLow, retryHigh
+	c.connect()
 	for {
 		n := c.waitForRoom()
 		if n == 0 {
 			return
 		}
+		began := time.Now()
 		got, err := c.claim(n)
 		switch {
 		case err != nil:
@@ -76,7 +78,7 @@ func (c *Consumer[T]) claimAll() {
 				c.fail(c.queue.fail("claim", err))
 				return
 			}
-			if class != sqlbatch.RolledBack {
+			if retry.outage(class, began) {
 				c.health.failed(err)
 			}
 			sleep(c.stop, retry.after(class))
@@ -91,6 +93,16 @@ func (c *Consumer[T]) claimAll() {
 			retry.reset()
 			c.waitForMessage(&idle)
 		}
+	}
+}
+
+// connect takes the connections before there is anything to hand to readers,
+// where they are few. What fails is met again by the claim.
+func (c *Consumer[T]) connect() {
+	ctx, cancel := context.WithTimeout(c.stop, c.cfg.Statement)
+	defer cancel()
+	if err := c.sessions.fill(ctx, c.queue.db); err != nil && c.stop.Err() == nil {
+		c.health.failed(err)
 	}
 }
 

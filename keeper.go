@@ -87,7 +87,7 @@ func (k *keeper) run() {
 		case <-k.wake:
 		}
 		due, nearest := k.look(monotonic())
-		if k.extend(due) {
+		if k.extend(due, &pause) {
 			pause.reset()
 			wait = tick
 		} else {
@@ -137,8 +137,9 @@ func (k *keeper) tell(l *lease, to leaseState) {
 	}
 }
 
-// extend extends leases and reports whether the database answered.
-func (k *keeper) extend(leases []*lease) bool {
+// extend extends leases and reports whether the database answered. pause is that
+// of run.
+func (k *keeper) extend(leases []*lease, pause *backoff) bool {
 	if len(leases) == 0 {
 		return true
 	}
@@ -156,7 +157,7 @@ func (k *keeper) extend(leases []*lease) bool {
 	var items, changed []sqlbatch.Item
 	for chunk := range slices.Chunk(leases, max(1, k.queue.dialect.Traits().AckItems)) {
 		items, changed = items[:0], changed[:0]
-		start := monotonic()
+		start, began := monotonic(), time.Now()
 		// What is being settled by now, or acked in a transaction that would keep this
 		// statement waiting, is left alone.
 		chunk = slices.DeleteFunc(chunk, func(l *lease) bool { return l.state.Load() != leaseHeld })
@@ -170,7 +171,7 @@ func (k *keeper) extend(leases []*lease) bool {
 		err := k.sessions.run(ctx, k.queue.sql.Extend(items, k.leaseFor), collectItems(&changed))
 		cancel()
 		if err != nil {
-			if k.stop.Err() == nil && classify(k.queue.dialect, err) != sqlbatch.RolledBack {
+			if k.stop.Err() == nil && pause.outage(classify(k.queue.dialect, err), began) {
 				k.health.failed(err)
 			}
 			return false

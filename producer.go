@@ -49,8 +49,8 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 
 // Producer stores messages, many to a statement. It is safe for concurrent use.
 //
-// Its goroutines, all joined by Close: the intake, which reads C; and InFlight
-// storers, each with a connection of its own.
+// Its goroutines, all joined by Close: the intake, which reads C; InFlight
+// storers, each with a connection of its own; and at first one that connects.
 type Producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
@@ -137,18 +137,20 @@ func (c *sendCall) result() ([]Receipt, error) {
 }
 
 // Producer starts a producer. It needs InFlight connections of the *sql.DB
-// besides those of the application (SQLite: one, shared by all queues).
+// besides those of the application and of what else runs on it (SQLite: one,
+// shared by all queues), and is an error where SetMaxOpenConns leaves fewer.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	cfg, err := cfg.withDefaults(q.core.dialect)
+	var s *sessions
 	if err == nil {
-		err = q.core.checkConnections(cfg.InFlight)
+		s, err = openSessions(q.core.db, q.core.dialect, cfg.InFlight)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chanq: producer %s: %w", q.core.name, err)
 	}
 	p := &Producer[T]{
 		queue: q.core, cfg: cfg,
-		sessions: openSessions(q.core.db, q.core.dialect, cfg.InFlight),
+		sessions: s,
 		health:   health{queue: q.core, part: "producer"},
 		in:       make(chan Message[T]),
 		flushIn:  make(chan struct{}),
@@ -160,10 +162,19 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p.open, p.shut = context.WithCancel(context.Background())
 	p.abandoned, p.abandon = context.WithCancel(context.Background())
 	p.workers.Go(p.intake)
+	p.workers.Go(p.connect)
 	for range cfg.InFlight {
 		p.workers.Go(p.storeAll)
 	}
 	return p, nil
+}
+
+// connect takes the connections before the first message, where they are few. What
+// fails is met again, and told, by the storers.
+func (p *Producer[T]) connect() {
+	ctx, cancel := context.WithTimeout(p.open, p.cfg.Statement)
+	defer cancel()
+	_ = p.sessions.fill(ctx, p.queue.db)
 }
 
 // C is a channel to send on, unbuffered: a send that went through has handed the

@@ -257,7 +257,7 @@ func (s *settler) storeSame(op settleOp, leases []*lease, unknown bool, done, lo
 			s.finishFailed(op, leases, unknown, err, class)
 			return
 		}
-		if class != sqlbatch.RolledBack {
+		if pause.outage(class, began) {
 			s.health.failed(err)
 		}
 		sleep(s.abandoned, pause.after(class))
