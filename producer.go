@@ -494,9 +494,10 @@ func (p *Producer[T]) pushInTurn(items []pending[T], size int) {
 }
 
 // keepUnsent keeps a message that cannot be stored until Close; it takes room
-// in the buffer like any other.
+// in the buffer like any other. One with too large a body takes that of the
+// largest that is allowed, lest it keep all others out.
 func (p *Producer[T]) keepUnsent(item pending[T], err error) {
-	_ = p.reserve(p.open, item.size) // kept in any case
+	_ = p.reserve(p.open, min(item.size, p.queue.cfg.MaxBody+rowOverhead)) // kept in any case
 	p.mu.Lock()
 	p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, err, false)})
 	p.mu.Unlock()
