@@ -234,3 +234,26 @@ func TestNothingIsLostWhateverFailsAndWhenever(t *testing.T) {
 		}
 	}
 }
+
+func TestOfCopiesInTheDoneTableGetReturnsTheLast(t *testing.T) {
+	server := mssqltest.Start(t, mssqltest.Options{})
+	ctx, id := within(t), chanq.NewID()
+	cfg := chanq.Config{Retain: time.Hour}
+	require.NoError(t, chanq.Migrate(ctx, server.DB(), "orders", cfg))
+	q, err := chanq.Open[string](ctx, server.DB(), "orders", cfg)
+	require.NoError(t, err)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	for _, body := range []string{"first", "second", "third"} {
+		_, err = p.Send(ctx, chanq.Message[string]{ID: id, Body: body})
+		require.NoError(t, err)
+		leases, err := q.TryLease(ctx, 1, time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, leases[0].Ack())
+		server.Clock().Advance(time.Second)
+	}
+	require.NoError(t, p.Close(ctx))
+	e, err := q.Get(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, "third", string(e.Body))
+}
