@@ -212,6 +212,8 @@ func TestNothingIsLostWhateverFailsAndWhenever(t *testing.T) {
 		{"lock timeout", mssqltest.Fault{At: mssqltest.Started, Error: 1222, Times: 2}},
 		{"reset before commit", mssqltest.Fault{At: mssqltest.Applied, Reset: true}},
 		{"reset after commit", mssqltest.Fault{At: mssqltest.Answered, Reset: true, Times: 2}},
+		{"session killed before it runs", mssqltest.Fault{At: mssqltest.Received, Error: 596}},
+		{"session killed before commit", mssqltest.Fault{At: mssqltest.Applied, Error: 596}},
 		{"session ended by the provider", mssqltest.Fault{At: mssqltest.Answered, Error: 40197}},
 	}
 	rcsi := false
@@ -226,7 +228,7 @@ func TestNothingIsLostWhateverFailsAndWhenever(t *testing.T) {
 				f.Times = 1 // what follows an unknown outcome is a keyed enqueue
 			}
 			snapshots := rcsi
-			rcsi = !rcsi // in turn: nine faults, so that every fault meets both over the kinds
+			rcsi = !rcsi // in turn: eleven faults, so that every fault meets both over the kinds
 			t.Run(string(kind)+" "+c.name, func(t *testing.T) {
 				t.Parallel()
 				runLife(t, snapshots, f)
