@@ -152,7 +152,7 @@ func newWalk(t *testing.T, e Engine, m mishap, i int) *walk {
 		stored: map[chanq.ID]string{}, doubtful: map[chanq.ID]bool{}, settledAs: map[chanq.ID]chanq.State{},
 		visits: map[string]int{}, effects: map[chanq.ID]bool{},
 	}
-	w.limit = w.soon()
+	w.limit = w.within(3 * patience)
 	cfg := chanq.Config{Dialect: e.Dialect, MaxAttempts: 50}
 	for _, name := range []string{workQueue, pipedQueue, outQueue} {
 		require.NoError(t, chanq.Migrate(w.soon(), w.observer, name, cfg))
