@@ -76,9 +76,28 @@ func (a *app) parseDSN(from, dsn string) (*msdsn.Config, error) {
 		a.hide(password)
 	}
 	if err != nil {
+		a.hideValues(u)
 		return nil, usage("%s: %w", from, err)
 	}
 	return &config, nil
+}
+
+// hideValues hides all that the query of a URL says: the driver repeats a value
+// that it cannot read, and a part of a password with an unescaped character may
+// stand there.
+func (a *app) hideValues(u *url.URL) {
+	const tooShort = 4 // to be a secret: blacking it out would spoil the words of the error
+	for _, pair := range strings.Split(u.RawQuery, "&") {
+		_, raw, _ := strings.Cut(pair, "=")
+		value, err := url.QueryUnescape(raw)
+		if err != nil {
+			value = raw
+		}
+		if len(value) >= tooShort {
+			a.hide(raw)
+			a.hide(value)
+		}
+	}
 }
 
 // hide makes redact know a password, in each form that it may have in a URL.
