@@ -340,8 +340,8 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		l.lease.owner, l.lease.item, l.lease.due, l.lease.attempt = owner, row.item, row.due, row.attempts
 		l.lease.deadline.Store(int64(deadline))
 		l.lease.until.Store(int64(until))
-		if reason := l.fill(q, row); reason != "" {
-			l.lease.op, l.lease.text = settleDead, reason
+		if reason, quiet := l.fill(q, row); reason != "" {
+			l.lease.op, l.lease.text, l.lease.quiet = settleDead, reason, quiet
 			l.lease.state.Store(leaseSettling)
 		}
 	}
@@ -349,16 +349,17 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 }
 
 // fill decodes headers and body, and says why the message must be set aside.
-func (l *Lease[T]) fill(q *queue, row *claimedRow) (reason string) {
+// Decoders repeat what they cannot read, so their words are quiet.
+func (l *Lease[T]) fill(q *queue, row *claimedRow) (reason string, quiet bool) {
 	if row.attempts > q.cfg.MaxAttempts {
-		return fmt.Sprintf("chanq: claimed %d times without being settled: its handlers died or lost their leases", row.attempts-1)
+		return fmt.Sprintf("chanq: claimed %d times without being settled: its handlers died or lost their leases", row.attempts-1), false
 	}
 	var err error
 	if l.Headers, err = decodeHeaders(row.headers); err == nil {
 		err = decodeBody(q.cfg.Codec, row.body, &l.Body)
 	}
 	if err != nil {
-		return fmt.Sprintf("chanq: cannot decode: %v", err)
+		return fmt.Sprintf("chanq: cannot decode: %v", err), true
 	}
-	return ""
+	return "", false
 }

@@ -67,7 +67,8 @@ type FailedEvent struct {
 	Err     error
 }
 
-// DeadEvent is a message that was set aside.
+// DeadEvent is a message that was set aside. Reason is the text that is kept as
+// its last error; not that of a decoder, which may repeat parts of the body.
 type DeadEvent struct {
 	Queue   string
 	ID      ID

@@ -341,7 +341,7 @@ func (s *settler) finishChanged(op settleOp, leases []*lease, done *int) (missin
 
 func (s *settler) finishDone(op settleOp, l *lease) {
 	if op == settleDead {
-		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.name, ID: l.item.ID, Attempt: l.attempt, Reason: l.text})
+		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.name, ID: l.item.ID, Attempt: l.attempt, Reason: l.reason()})
 	}
 	l.finish(nil)
 }
