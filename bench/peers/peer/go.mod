@@ -1,0 +1,3 @@
+module github.com/chanq/chanq/bench/peers/peer
+
+go 1.25.0
