@@ -134,6 +134,7 @@ func (b *bench) measure(ctx context.Context, s system, round int) (result, error
 		if s.engine == sqlite || s.engine == postgres && b.server.counts == nil {
 			r.EnqueueStatements, r.DrainStatements = float64(fill.Statements)/n, float64(drain.Statements)/n
 			r.StatementsPerMessage = r.EnqueueStatements + r.DrainStatements
+			r.EnqueueWAL, r.DrainWAL = float64(fill.WAL)/n, float64(drain.WAL)/n
 		}
 		return nil
 	})
@@ -159,7 +160,7 @@ func (b *bench) measure(ctx context.Context, s system, round int) (result, error
 // afterwards.
 func (b *bench) onStore(ctx context.Context, s system, f func(func(peer.Job) (peer.Outcome, error)) error) (err error) {
 	var common peer.Job
-	prepare, statements := func() error { return nil }, func(o *peer.Outcome) error { return nil }
+	prepare, count := func() error { return nil }, func(*peer.Outcome) error { return nil }
 	if s.engine == postgres {
 		d, err := b.server.create(ctx)
 		if err != nil {
@@ -168,7 +169,7 @@ func (b *bench) onStore(ctx context.Context, s system, f func(func(peer.Job) (pe
 		defer func() { err = errors.Join(err, d.drop(context.WithoutCancel(ctx))) }()
 		common.DSN = d.dsn
 		prepare = func() error { return d.prepare(ctx) }
-		statements = func(o *peer.Outcome) error { return d.statements(ctx, &o.Statements) }
+		count = func(o *peer.Outcome) error { return d.count(ctx, o) }
 	} else {
 		if common.Dir, err = os.MkdirTemp(b.dir, "store-"); err != nil {
 			return err
@@ -192,7 +193,7 @@ func (b *bench) onStore(ctx context.Context, s system, f func(func(peer.Job) (pe
 		}
 		outcome, err := phase(job)
 		if err == nil {
-			err = statements(&outcome)
+			err = count(&outcome)
 		}
 		return outcome, err
 	})

@@ -58,6 +58,10 @@ func TestEverySystemIsMeasured(t *testing.T) {
 			assert.Positive(t, r.EnqueueStatements)
 			assert.Positive(t, r.DrainStatements)
 		}
+		if counted := r.StatementsPerMessage > 0; r.Engine == postgres && counted {
+			assert.Greater(t, r.EnqueueWAL, 200.0, "the body at least is logged: %s", line)
+			assert.Positive(t, r.DrainWAL)
+		}
 		switch {
 		case strings.HasPrefix(r.Strategy, "chanq"), r.Strategy == "backlite", r.Engine == files:
 			assert.Zero(t, r.LeftRows, line)

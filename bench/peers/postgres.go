@@ -92,14 +92,14 @@ func (d *database) prepare(ctx context.Context) error {
 	return err
 }
 
-// statements says how many the server executed since prepare, BEGIN and COMMIT
-// included.
-func (d *database) statements(ctx context.Context, n *int64) error {
+// count says how many statements the server executed since prepare, BEGIN and
+// COMMIT included, and how many bytes they wrote to its log.
+func (d *database) count(ctx context.Context, o *peer.Outcome) error {
 	if d.server.counts != nil {
 		return nil
 	}
-	return d.server.db.QueryRowContext(ctx, `SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements
-		WHERE dbid = $1 AND query NOT LIKE '%`+peer.Probe+`%'`, d.oid).Scan(n)
+	return d.server.db.QueryRowContext(ctx, `SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(wal_bytes), 0)::bigint FROM pg_stat_statements
+		WHERE dbid = $1 AND query NOT LIKE '%`+peer.Probe+`%'`, d.oid).Scan(&o.Statements, &o.WAL)
 }
 
 // withDatabase is the DSN, a URL or words, for another database of its server.

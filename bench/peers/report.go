@@ -20,11 +20,11 @@ func writeTable(w io.Writer, o options, about string, results []result) error {
 	measured := slices.DeleteFunc(slices.Clone(o.systems), func(s system) bool { return len(by[s.name()]) == 0 })
 
 	fmt.Fprintf(w, "%d messages, body %d B, rounds %d; %s\n\n", o.n, o.body, o.rounds, about)
-	t := newTable(w, "system\tversion\tenqueue/s\tdrain/s\tpipeline/s\tstatements/msg, enqueue + drain\tclient CPU µs/msg, enqueue + drain\tleft: rows, bytes/msg")
+	t := newTable(w, "system\tversion\tenqueue/s\tdrain/s\tpipeline/s\tstatements/msg, enqueue + drain\tWAL B/msg\tclient CPU µs/msg, enqueue + drain\tleft: rows, bytes/msg")
 	for _, s := range measured {
 		rs := by[s.name()]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%.1f + %.1f\t%.0f, %.0f\n", s.name(), rs[0].Version,
-			spread(rs, enqueueRate), spread(rs, drainRate), spread(rs, pipelineRate), statements(rs),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1f + %.1f\t%.0f, %.0f\n", s.name(), rs[0].Version,
+			spread(rs, enqueueRate), spread(rs, drainRate), spread(rs, pipelineRate), statements(rs), wal(rs),
 			median(rs, func(r result) float64 { return r.EnqueueCPU }), median(rs, func(r result) float64 { return r.DrainCPU }),
 			median(rs, func(r result) float64 { return float64(r.LeftRows) }),
 			median(rs, func(r result) float64 { return float64(r.LeftBytes) / float64(r.N) }))
@@ -95,6 +95,13 @@ func statements(rs []result) string {
 	}
 	return fmt.Sprintf("%.4f + %.4f", median(rs, func(r result) float64 { return r.EnqueueStatements }),
 		median(rs, func(r result) float64 { return r.DrainStatements }))
+}
+
+func wal(rs []result) string {
+	if rs[0].EnqueueWAL == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f + %.0f", median(rs, func(r result) float64 { return r.EnqueueWAL }), median(rs, func(r result) float64 { return r.DrainWAL }))
 }
 
 // spread is a median with its range.

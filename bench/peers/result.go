@@ -22,6 +22,8 @@ type result struct {
 	StatementsPerMessage float64 `json:"statements_per_message,omitempty"`
 	EnqueueStatements    float64 `json:"enqueue_statements_per_message,omitempty"`
 	DrainStatements      float64 `json:"drain_statements_per_message,omitempty"`
+	EnqueueWAL           float64 `json:"enqueue_wal_bytes_per_message,omitempty"` // of PostgreSQL
+	DrainWAL             float64 `json:"drain_wal_bytes_per_message,omitempty"`
 	EnqueueCPU           float64 `json:"enqueue_cpu_us_per_message"` // of the client process; with an embedded engine that is all
 	DrainCPU             float64 `json:"drain_cpu_us_per_message"`
 	Redelivered          int64   `json:"redelivered"`

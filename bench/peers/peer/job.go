@@ -38,6 +38,7 @@ type Outcome struct {
 	CPU           float64 // seconds of this process; 0 where unknown
 	FirstDelivery float64 // seconds from the beginning of the phase
 	Statements    int64
+	WAL           int64 // bytes that PostgreSQL wrote to its log; the program that gave the job knows
 	Redelivered   int64
 	Left          Left
 	Version       string // of the system's module
