@@ -99,22 +99,26 @@ func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 		w.send(p, make([]string, 20)...)
 		c := w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 		var handled sync.WaitGroup
+		allInUse, soon := make(chan struct{}), w.soon()
 		for _, l := range w.take(c, 20) {
 			handled.Go(func() {
-				conn, err := w.db.Conn(w.soon())
+				conn, err := w.db.Conn(soon)
 				if err != nil {
 					w.Errorf("no connection for a handler: %v", err)
 					return
 				}
 				defer conn.Close()
+				<-allInUse
 				if err := l.Ack(); err != nil {
 					w.Errorf("ack: %v", err)
 				}
-				if err := l.Wait(w.soon()); err != nil {
+				if err := l.Wait(soon); err != nil {
 					w.Errorf("wait: %v", err)
 				}
 			})
 		}
+		w.eventually("every connection is in use", func() bool { return w.db.Stats().InUse == connections })
+		close(allInUse)
 		handled.Wait()
 		require.NoError(w, c.Shutdown(w.soon()))
 		require.NoError(w, p.Close(w.soon()))
