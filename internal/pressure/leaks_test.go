@@ -41,7 +41,7 @@ func TestNothingIsLeftOpen(t *testing.T) {
 }
 
 func TestNothingIsLeftOpenAfterFaults(t *testing.T) {
-	const runs = 4
+	const runs = 2
 	onEach(t, func(w *world) {
 		b := newBustle(w, chanq.Config{Retain: time.Hour})
 		for seed := range uint64(runs) {
