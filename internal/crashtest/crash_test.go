@@ -88,6 +88,7 @@ func setting(t *testing.T, variable string, standard uint64) uint64 {
 // storm kills random processes, one every 50 to 500 ms, and once, if restart is
 // given, the server; then it empties the queue and judges what was written down.
 func storm(t *testing.T, name, address string, restart func() error) {
+	t.Parallel()
 	seed := setting(t, "CHANQ_CRASH_SEED", uint64(time.Now().UnixNano()))
 	kills := int(setting(t, "CHANQ_CRASH_KILLS", 100))
 	t.Logf("CHANQ_CRASH_SEED=%d CHANQ_CRASH_KILLS=%d", seed, kills)
