@@ -50,7 +50,8 @@ type Config struct {
 	// ErrTooLarge. Default 1 MiB, at most 256 MiB.
 	MaxBody int
 	// Retain keeps acked messages in the done table for this long. Default 0:
-	// they are deleted.
+	// they are deleted. Of messages sent again with one ID it keeps the last, on
+	// SQL Server each.
 	Retain time.Duration
 }
 

@@ -3,6 +3,11 @@
 //
 //	go run ./bench -engine sqlite -strategies raw,chanq,single -n 50000 -body 200 -rounds 3
 //
+// And it watches a queue under mixed load while processes are killed and
+// connections break:
+//
+//	go run ./bench soak -engine sqlite -for 10m
+//
 // What the figures mean, and how they were on one machine, is in
 // docs/performance.md.
 package main
@@ -17,11 +22,16 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/pprof"
+
+	"github.com/chanq/chanq/bench/internal/soak"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if len(os.Args) > 1 && os.Args[1] == soak.WorkerCommand {
+		soak.WorkerMain()
+	}
 	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	default:
@@ -32,6 +42,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, out, usage io.Writer) error {
+	if len(args) > 0 && args[0] == "soak" {
+		return soak.Run(ctx, args[1:], out, usage)
+	}
 	o, err := parse(args, usage)
 	if err != nil {
 		return err
