@@ -68,6 +68,7 @@ func (c *Consumer[T]) claimAll() {
 		if n == 0 {
 			return
 		}
+		began := time.Now()
 		got, err := c.claim(n)
 		switch {
 		case err != nil:
@@ -76,8 +77,8 @@ func (c *Consumer[T]) claimAll() {
 				c.fail(c.queue.fail("claim", err))
 				return
 			}
-			if class != sqlbatch.RolledBack {
-				c.health.failed(err)
+			if class != sqlbatch.RolledBack && c.settler.abandoned.Err() == nil {
+				c.health.failed(began, err)
 			}
 			sleep(c.stop, retry.after(class))
 		case got == n:

@@ -7,12 +7,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sourcegraph/conc"
+
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // keeper extends the leases that a consumer holds, delivered or still in the
-// buffer, in one statement a tick, and ends those whose time ran out. One
-// goroutine (run) does it; hold may be called by another.
+// buffer, in one statement a tick, and ends those whose time ran out. Its
+// goroutines are run, which watches the time, and one that run starts and joins
+// for the statements: a driver may take seconds longer than its context to come
+// back from a silent network, and leases must not end unnoticed meanwhile. hold
+// may be called by another.
 //
 // A lease is extended when less than two thirds of LeaseFor are left, so that at
 // least a third is left to try again. It is not extended while it is being
@@ -73,25 +78,48 @@ func (k *keeper) due(l *lease, now time.Duration) bool {
 }
 
 func (k *keeper) run() {
+	var extender conc.WaitGroup
+	defer extender.Wait()
+	batches, answers := make(chan []*lease), make(chan bool, 1)
+	defer close(batches)
+	extender.Go(func() {
+		for batch := range batches {
+			answers <- k.extend(batch)
+		}
+	})
 	tick := k.leaseFor / 3
 	var pause backoff
 	pause.low, pause.high = min(tick/4, refusedLow), tick
 	wait := tick
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	busy, woken := false, false // a batch is under way; and k.wake called meanwhile
 	for {
+		extend := true
 		select {
 		case <-k.stop.Done():
 			return
 		case <-timer.C:
 		case <-k.wake:
+			woken = true
+		case answered := <-answers:
+			busy, extend, wait = false, woken, tick
+			if answered {
+				pause.reset()
+			} else {
+				wait = pause.pause()
+			}
 		}
 		due, nearest := k.look(monotonic())
-		if k.extend(due) {
-			pause.reset()
+		switch {
+		case busy:
 			wait = tick
-		} else {
-			wait = pause.pause()
+		case extend && len(due) > 0:
+			batches <- due
+			busy, woken, wait = true, false, tick
+		case extend:
+			pause.reset()
+			woken, wait = false, tick
 		}
 		// The end of a lease that could not be extended is told in time.
 		if left := nearest - monotonic(); left < wait {
@@ -171,16 +199,20 @@ func (k *keeper) extend(leases []*lease) bool {
 		cancel()
 		if err != nil {
 			if k.stop.Err() == nil && classify(k.queue.dialect, err) != sqlbatch.RolledBack {
-				k.health.failed(err)
+				k.health.failed(processStart.Add(start), err)
 			}
 			return false
 		}
 		k.health.worked(processStart.Add(start))
 		slices.SortFunc(changed, compareItems)
 		for _, l := range chunk {
-			if _, held := slices.BinarySearchFunc(changed, l.item, compareItems); held {
+			_, held := slices.BinarySearchFunc(changed, l.item, compareItems)
+			switch {
+			case held:
 				l.deadline.Store(int64(deadlineAfter(start, k.leaseFor)))
-			} else {
+			case l.state.Load() == leaseExpired: // meanwhile, and told
+				l.lose(leaseLost)
+			default:
 				// Not if it was settled meanwhile: then its state is no longer held.
 				k.tell(l, leaseLost)
 			}

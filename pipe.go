@@ -207,7 +207,7 @@ func (p *pipe[In, Out]) store(group []piped[Out]) {
 			p.from.settler.addAll([]*lease{l})
 			return
 		case class != sqlbatch.RolledBack && class != sqlbatch.Duplicate:
-			p.from.health.failed(err)
+			p.from.health.failed(began, err)
 		}
 		sleep(abandoned, pause.after(class))
 	}
