@@ -57,6 +57,7 @@ const (
 	fail
 	cut
 	hold
+	stick
 )
 
 // Fail returns err. The connection lives.
@@ -73,6 +74,10 @@ func Hold(gate <-chan struct{}) Fault { return Fault{verb: hold, gate: gate} }
 
 // Hang waits until the context ends.
 func Hang() Fault { return Hold(nil) }
+
+// Stick is Hold for a driver that does not look at its context while it waits for
+// the network.
+func Stick(gate <-chan struct{}) Fault { return Fault{verb: stick, gate: gate} }
 
 // Applied has the database apply the operation first: the caller cannot know.
 // Nothing of a result reaches the caller before the error.
@@ -204,6 +209,12 @@ func (f Fault) strike(ctx context.Context, cn *conn) error {
 	case cut:
 		cn.cut()
 		return f.err
+	case stick:
+		<-f.gate
+		if ctx.Err() != nil {
+			cn.cut()
+			return ctx.Err()
+		}
 	case hold:
 		select {
 		case <-f.gate:
