@@ -86,6 +86,9 @@ func TestAWrongQueueNameIsRefused(t *testing.T) {
 		_, err = chanq.Schema(sqlbatch.SQLite, name, chanq.Config{})
 		requireWords(t, err, "queue name")
 	}
+	_, err := chanq.Open[string](t.Context(), db, strings.Repeat("o", 10_000), chanq.Config{})
+	require.EqualError(t, err, `chanq: open: queue name "oooooooooooooooooooo"… of 10000 bytes: at most 63`)
+	require.EqualError(t, chanq.Migrate(t.Context(), db, "Orders", chanq.Config{}), `chanq: migrate: queue name "Orders": must match [a-z][a-z0-9_]{0,62}`)
 	require.Equal(t, before, faults.Ops())
 }
 

@@ -276,7 +276,7 @@ func poison(w *world) {
 	w.eventually("the hook is told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return len(dead) == 1 && dead[0].ID == id && dead[0].Queue == "work"
+		return len(dead) == 1 && dead[0] == chanq.DeadEvent{Queue: "work", ID: id, Attempt: 2, Reason: e.LastError}
 	})
 }
 
