@@ -94,7 +94,7 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	r.send(truth, "after")
 	for want := map[string]bool{"during": true, "after": true}; len(want) > 0; {
 		l := r.take(c)
-		require.True(r, want[l.Body], "%q is delivered", l.Body)
+		require.True(r, want[l.Body] || l.Body == "during", "%q is delivered", l.Body)
 		delete(want, l.Body)
 		r.Logf("%q is delivered %v after the hole", l.Body, time.Since(over).Round(time.Millisecond))
 		require.NoError(r, l.Ack())
@@ -112,5 +112,13 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	require.Equal(r, "down up", health.of("producer"))
 	s, err := truth.Stats(r.soon())
 	require.NoError(r, err)
-	require.Zero(r, s.Ready+s.Scheduled+s.Leased+s.Dead)
+	require.Zero(r, s.Scheduled+s.Leased+s.Dead)
+	// The INSERT was repeated, for its outcome was unknown. The one that was frozen
+	// may have come after the ack of the message, and stored it again.
+	again, err := truth.TryLease(r.soon(), 10, time.Minute)
+	require.NoError(r, err)
+	for _, l := range again {
+		require.Equal(r, "during", l.Body)
+	}
+	r.Logf("%d messages are left, stored again", len(again))
 }

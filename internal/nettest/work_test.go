@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	disturbedFor = 20 * time.Second // well within the minute that the black holes take
+	disturbedFor = 10 * time.Second // well within the minute that the black holes take
 	workLease    = 3 * time.Second
 	workers      = 4 // that read, and as many that send
 	sendEvery    = 10 * time.Millisecond
