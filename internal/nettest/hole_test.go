@@ -28,7 +28,7 @@ func TestABlackHoleThatForgets(t *testing.T) {
 }
 
 func blackHole(r *rig, statement time.Duration, forget bool) {
-	const leaseFor = 10 * time.Second
+	const leaseFor = 15 * time.Second
 	// The answers of extensions take this long to come back: a deadline that counted
 	// from the answer, not from before the request, would be late by as much.
 	const latency = time.Second
