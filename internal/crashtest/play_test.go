@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
@@ -32,6 +33,7 @@ const (
 	senders     = 4 // goroutines of a producer
 	readers     = 8 // goroutines of a consumer
 	sendEvery   = 20 * time.Millisecond
+	mostWork    = 30 * time.Millisecond
 	maxAttempts = 1000 // no message may end by kills alone
 )
 
@@ -171,7 +173,8 @@ func read(c *chanq.Consumer[string], log *Log) error {
 		if err := log.Write(e); err != nil {
 			return err
 		}
-		_ = l.Ack() // Wait tells
+		<-time.After(rand.N(mostWork)) // the work, in which most kills should strike
+		_ = l.Ack()                    // Wait tells
 		outcome, err := outcomeOf(l)
 		if err != nil {
 			return err
