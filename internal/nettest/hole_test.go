@@ -24,7 +24,7 @@ func TestABlackHoleThatThaws(t *testing.T) {
 // ever, as behind a firewall that lost its state. Statements and connection
 // attempts have to end by their own deadlines.
 func TestABlackHoleThatForgets(t *testing.T) {
-	onEach(t, func(r *rig) { blackHole(r, 5*time.Second, true) })
+	onEach(t, func(r *rig) { blackHole(r, 10*time.Second, true) })
 }
 
 func blackHole(r *rig, statement time.Duration, forget bool) {

@@ -106,7 +106,8 @@ func shutdown(r *rig, die func(*rig)) {
 	case <-time.After(patience):
 		require.Fail(r, "the *sql.DB does not close")
 	}
-	// Nothing of chanq nor of its driver is left, though the network is still silent.
+	// Nothing of chanq nor of its driver is left, though the network is still silent
+	// and the deadline of a statement, 30 s, is not over.
 	// What the proxy and the server do for its connections is not ours.
 	others := []goleak.Option{before}
 	for _, f := range []string{"netproxy.(*link).run", "netproxy.(*link).forward", "netproxy.(*link).forward.func1",
@@ -116,7 +117,7 @@ func shutdown(r *rig, die func(*rig)) {
 	// pgx tries for 15 s to cancel a statement that was given up.
 	others = append(others, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
 	var left error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
 		if left = goleak.Find(others...); left == nil {
 			break
 		}

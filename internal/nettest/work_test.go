@@ -22,7 +22,7 @@ const (
 	disturbedFor = 10 * time.Second // well within the minute that the black holes take
 	workLease    = 3 * time.Second
 	workers      = 4 // that read, and as many that send
-	sendEvery    = 10 * time.Millisecond
+	sendEvery    = 30 * time.Millisecond
 	bodyBytes    = 1 << 10
 )
 
