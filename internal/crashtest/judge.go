@@ -76,7 +76,7 @@ type message struct {
 	intents    []Event
 	stored     []Event
 	deliveries []delivery
-	late       int // leases that had run out when they were got
+	late       []delivery // that had run out when they were got, and counted no more
 }
 
 // delivery is a lease that a process wrote down, and the outcome it wrote down,
@@ -120,7 +120,7 @@ type judge struct {
 
 func (j *judge) fault(m *message, format string, args ...any) {
 	var history strings.Builder
-	for _, d := range m.deliveries {
+	for _, d := range slices.Concat(m.deliveries, m.late) {
 		fmt.Fprintf(&history, "\n    %s got it at %s, attempt %d, until %s: %s", d.Life, clock(d.At), d.Attempt, clock(d.Deadline), cmp.Or(string(d.outcome), "no outcome"))
 		if at, dead := j.killed[d.Life]; dead {
 			fmt.Fprintf(&history, "; killed at %s", clock(at))
@@ -169,14 +169,23 @@ func (j *judge) collect() []*message {
 		}
 	}
 	for _, m := range list {
-		n := len(m.deliveries)
-		m.deliveries = slices.DeleteFunc(m.deliveries, j.stale)
-		m.late = n - len(m.deliveries)
+		most := 0
+		for _, d := range m.deliveries {
+			most = max(most, d.Attempt)
+		}
+		m.deliveries = slices.DeleteFunc(m.deliveries, func(d delivery) bool {
+			late := d.Attempt < most && j.stale(d)
+			if late {
+				m.late = append(m.late, d)
+			}
+			return late
+		})
 	}
 	return list
 }
 
-// stale reports a lease that had run out when it was got, and counted no more.
+// stale reports a lease that had run out when it was got. If another claim
+// followed, it counted no more; otherwise its ack may have.
 func (j *judge) stale(d delivery) bool {
 	_, dead := j.killed[d.Life]
 	return !d.Deadline.IsZero() && d.At.After(d.Deadline) && d.outcome != Acked && (d.outcome != "" || dead)
@@ -200,7 +209,7 @@ func (j *judge) judge(m *message) {
 		return
 	}
 	v.Delivered++
-	v.Stale += m.late
+	v.Stale += len(m.late)
 	v.Deliveries += len(m.deliveries)
 	if len(m.stored) == 0 {
 		v.Unsure++
@@ -349,7 +358,7 @@ func (j *judge) judgeAttempt(m *message, i, first int) {
 // delivery. earlier are the deliveries before it.
 func (j *judge) ended(m *message, d delivery, earlier []delivery) int {
 	sent := m.intents[0].At
-	n := m.late
+	n := len(m.late)
 	for life, at := range j.killed {
 		if !j.places[life.Place] || at.Before(sent) {
 			continue

@@ -175,6 +175,17 @@ func TestJudge(t *testing.T) {
 				Event{Kind: Got, At: at(13), Body: "a", ID: id, Attempt: 1, Deadline: at(9.9), Life: one}, outcome(13.1, one, 1, Lost)),
 		},
 		{
+			name: "a lease that had run out, and its ack may have counted all the same",
+			events: append(sent(),
+				Event{Kind: Got, At: at(13), Body: "a", ID: id, Attempt: 1, Deadline: at(9.9), Life: one}, outcome(13.1, one, 1, Unknown)),
+		},
+		{
+			name: "a lease that had run out, and nobody got the message after it",
+			events: append(sent(),
+				Event{Kind: Got, At: at(13), Body: "a", ID: id, Attempt: 1, Deadline: at(9.9), Life: one}, outcome(13.1, one, 1, Lost)),
+			fault: "LOST: consumer-1.1 was told",
+		},
+		{
 			name: "unless its ack counted",
 			events: append(sent(), got(11, two, 2), outcome(12, two, 2, Acked),
 				Event{Kind: Got, At: at(13), Body: "a", ID: id, Attempt: 1, Deadline: at(9.9), Life: one}, outcome(13.1, one, 1, Acked)),

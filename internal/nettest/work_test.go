@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	disturbedFor = 10 * time.Second // well within the minute that the black holes take
+	disturbedFor = 15 * time.Second // well within the minute that the black holes take
 	workLease    = 3 * time.Second
 	workers      = 4 // that read, and as many that send
 	sendEvery    = 30 * time.Millisecond
@@ -68,8 +68,9 @@ func TestANarrowNetwork(t *testing.T) {
 	})
 }
 
-// TestHalfOpenConnections stops one direction for a while, longer than a
-// statement's deadline or shorter, and sometimes for ever for what is connected.
+// TestHalfOpenConnections stops one direction for a while, shorter than a
+// statement's deadline or longer than a lease, and sometimes for ever for what is
+// connected.
 func TestHalfOpenConnections(t *testing.T) {
 	onEach(t, func(r *rig) {
 		chance := r.chance()
@@ -81,7 +82,7 @@ func TestHalfOpenConnections(t *testing.T) {
 				r.proxy.Set(c)
 				select {
 				case <-over.Done():
-				case <-time.After(200*time.Millisecond + time.Duration(chance.Int64N(int64(1500*time.Millisecond)))):
+				case <-time.After(200*time.Millisecond + time.Duration(chance.Int64N(int64(workLease*3/2)))):
 				}
 				if chance.IntN(3) == 0 {
 					r.proxy.Forget()
@@ -209,6 +210,7 @@ func work(r *rig, disturb func(over context.Context, outage func() func())) {
 	r.Logf("%d outages; consumed: %s", len(h.Outages), v)
 	require.Empty(r, v.Faults)
 	require.Zero(r, v.Duplicates.Again, "its send was not disturbed")
+	require.Equal(r, v.Stored, v.Delivered)
 	require.Positive(r, v.Stored)
 	require.NotEmpty(r, h.Outages)
 	s, err := inTruth.Stats(r.soon())
