@@ -1,10 +1,14 @@
-// Command bench measures chanq beside a bare loop over the same statements
-// (raw) and beside one row a statement (single), on one engine:
+// Command bench measures chanq beside bare loops over the same statements and
+// beside the ways that people dequeue without it, on one database:
 //
-//	go run ./bench -engine sqlite -strategies raw,chanq,single -n 50000 -body 200 -rounds 3
+//	go run ./bench            throughput of each strategy: enqueue, drain, pipeline
+//	go run ./bench latency    enqueue to delivery at fixed rates, in one process and across two
+//	go run ./bench growth     what a message costs as backlog, consumers, bodies … grow
+//	go run ./bench report     all of it, as docs/bench/report.md with plots
 //
-// What the figures mean, and how they were on one machine, is in
-// docs/performance.md.
+// Each takes flags (-h lists them), such as -engine postgres -dsn …; -format json
+// writes one object a line for each measurement, which report -in takes. What the
+// figures mean, and how they were on one machine, is in docs/performance.md.
 package main
 
 import (
@@ -15,8 +19,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/pprof"
+	"slices"
+	"strings"
 )
 
 func main() {
@@ -31,8 +35,36 @@ func main() {
 	}
 }
 
+// command is what the first argument names. It gives its results to report as
+// they come.
+type command struct {
+	name    string
+	measure func(ctx context.Context, o options, report func(result)) error
+	table   func(w io.Writer, o options, results []result) error
+}
+
+var commands = []command{
+	{"throughput", measureAll, writeThroughput},
+	{"latency", measureLatency, writeLatency},
+	{"growth", measureGrowth, writeGrowth},
+}
+
 func run(ctx context.Context, args []string, out, usage io.Writer) error {
-	o, err := parse(args, usage)
+	name := "throughput"
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		name, args = args[0], args[1:]
+	}
+	switch name {
+	case workerCommand:
+		return runWorker(ctx, args)
+	case "report":
+		return runReport(ctx, args, usage)
+	}
+	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
+	if i < 0 {
+		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, growth, report", name)
+	}
+	o, err := parse(name, args, usage)
 	if err != nil {
 		return err
 	}
@@ -42,43 +74,14 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	}
 	var results []result
 	var writing error
-	err = measureAll(ctx, o, func(r result) {
+	err = commands[i].measure(ctx, o, func(r result) {
 		results = append(results, r)
 		if o.format == formatJSON {
 			writing = errors.Join(writing, writeJSON(out, r))
 		}
 	})
 	if err == nil && o.format == formatTable {
-		writing = writeTable(out, o, results)
+		writing = commands[i].table(out, o, results)
 	}
 	return errors.Join(err, writing, finish())
-}
-
-// startProfiles starts what was asked for; finish writes it.
-func startProfiles(o options) (finish func() error, err error) {
-	var cpu *os.File
-	if o.cpuProfile != "" {
-		if cpu, err = os.Create(o.cpuProfile); err != nil {
-			return nil, err
-		}
-		if err := pprof.StartCPUProfile(cpu); err != nil {
-			return nil, errors.Join(err, cpu.Close())
-		}
-	}
-	return func() error {
-		var errs []error
-		if cpu != nil {
-			pprof.StopCPUProfile()
-			errs = append(errs, cpu.Close())
-		}
-		if o.memProfile != "" {
-			mem, err := os.Create(o.memProfile)
-			if err != nil {
-				return errors.Join(append(errs, err)...)
-			}
-			runtime.GC()
-			errs = append(errs, pprof.Lookup("allocs").WriteTo(mem, 0), mem.Close())
-		}
-		return errors.Join(errs...)
-	}, nil
 }
