@@ -17,7 +17,7 @@ type channels struct {
 }
 
 func newChannels(ctx context.Context, o options, s *store) (strategy, error) {
-	queue, err := s.open(ctx)
+	queue, err := s.openTimed(ctx)
 	return channels{queue, o.batch, o.send}, err
 }
 

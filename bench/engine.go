@@ -94,6 +94,17 @@ func (s *store) config() chanq.Config {
 	return chanq.Config{Dialect: s.dialect, Schema: s.place.Schema}
 }
 
+// openTimed is open, with hooks that tell spent of the statements.
+func (s *store) openTimed(ctx context.Context) (*chanq.Queue[[]byte], error) {
+	config := s.config()
+	config.Hooks = chanq.Hooks{
+		Sent:    func(e chanq.SentEvent) { s.spent.add(&spent{enqueue: e.Took}) },
+		Claimed: func(e chanq.ClaimedEvent) { s.spent.add(&spent{claim: e.Took}) },
+		Settled: func(e chanq.SettledEvent) { s.spent.add(&spent{ack: e.Took}) },
+	}
+	return chanq.Open[[]byte](ctx, s.db, s.place.Queue, config)
+}
+
 func (s *store) open(ctx context.Context) (*chanq.Queue[[]byte], error) {
 	return chanq.Open[[]byte](ctx, s.db, s.place.Queue, s.config())
 }

@@ -1,6 +1,194 @@
 package main
 
-import "context"
-import "io"
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
 
-func runReport(ctx context.Context, args []string, usage io.Writer) error { return nil }
+// runReport writes report.md and its plots into a folder, from recorded results
+// or from those of a run, which it records there, too.
+func runReport(ctx context.Context, args []string, usage io.Writer) error {
+	o := options{command: commandLine("report", args)}
+	f := flag.NewFlagSet("bench report", flag.ContinueOnError)
+	f.SetOutput(usage)
+	finish := o.declare(f, "report")
+	out := f.String("out", filepath.Join("docs", "bench"), "folder to write report.md and its plots into")
+	in := f.String("in", "", "comma-separated files of JSON lines to report instead of a run")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if err := finish(); err != nil {
+		return err
+	}
+	var results []result
+	if *in != "" {
+		for _, path := range split(*in) {
+			file, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			some, err := readJSON(file)
+			if err = errors.Join(err, file.Close()); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			results = append(results, some...)
+		}
+	} else {
+		if err := o.check(f.Args()); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(*out, 0o755); err != nil {
+			return err
+		}
+		record, err := os.Create(filepath.Join(*out, o.engine+".jsonl"))
+		if err != nil {
+			return err
+		}
+		for _, c := range commands {
+			err = errors.Join(err, c.measure(ctx, o, func(r result) {
+				results = append(results, r)
+				err = errors.Join(err, writeJSON(record, r))
+			}))
+		}
+		if err = errors.Join(err, record.Close()); err != nil {
+			return err
+		}
+	}
+	if len(results) == 0 {
+		return errors.New("nothing to report: no results")
+	}
+	return writeReport(*out, results)
+}
+
+// report is a page and the plots that it shows.
+type report struct {
+	page  bytes.Buffer
+	plots map[string][]byte
+}
+
+func (r *report) title(level int, text string) {
+	fmt.Fprintf(&r.page, "\n%s %s\n\n", strings.Repeat("#", level), text)
+}
+
+func (r *report) plot(name string, content []byte) {
+	r.plots[name+".svg"] = content
+	fmt.Fprintf(&r.page, "![%s](%s.svg)\n\n", strings.ReplaceAll(name, "-", " "), name)
+}
+
+func (r *report) table(t table) { fmt.Fprintf(&r.page, "%s.\n\n%s\n", t.title, t.markdown()) }
+
+func writeReport(folder string, results []result) error {
+	r := &report{plots: map[string][]byte{}}
+	r.write(results)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	old, err := filepath.Glob(filepath.Join(folder, "*.svg"))
+	if err != nil {
+		return err
+	}
+	for _, path := range old { // plots of a former report, which no page shows any more
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	for name, content := range r.plots {
+		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(folder, "report.md"), r.page.Bytes(), 0o644)
+}
+
+func (r *report) write(results []result) {
+	r.page.WriteString("# Benchmarks\n\nMedians of the rounds, ranges in parentheses; [performance](../performance.md) says what was measured and how.\n")
+	r.machine(results)
+	latencies, growth, throughput := partition(results)
+	runs := group(throughput, runOf)
+	if len(runs) > 0 {
+		r.title(2, "Throughput")
+	}
+	for _, g := range runs {
+		name := fmt.Sprintf("%s-%d", g.key.engine, g.key.body)
+		r.title(3, fmt.Sprintf("%s, %d-byte bodies", g.key.engine, g.key.body))
+		r.plot("throughput-"+name, throughputPlot(g).draw())
+		r.table(throughputTable(g))
+		if t := ratioTable(g); len(t.rows) > 0 {
+			r.table(t)
+		}
+		if plot := timePlot(g); len(plot.rows) > 0 {
+			r.plot("time-"+name, plot.draw())
+		}
+	}
+	if len(latencies) > 0 {
+		r.title(2, "Latency")
+		r.plot("latency", latencyPlot(latencies).draw())
+		for _, t := range latencyTables(latencies) {
+			r.table(t)
+		}
+	}
+	if len(growth) > 0 {
+		r.title(2, "Growth")
+		r.page.WriteString("The last column is the first figure beside that of the first size: 1 does not grow.\n")
+	}
+	for _, g := range group(growth, func(r result) string { return r.Axis }) {
+		r.title(3, g.key)
+		r.plot("growth-"+g.key, growthPlot(g.key, g.results).draw())
+		for _, t := range growthTables(g.results) {
+			r.table(t)
+		}
+	}
+}
+
+// machine says where the results come from, each thing once.
+func (r *report) machine(results []result) {
+	lines := func(title string, of func(result) string) {
+		var seen []string
+		for _, one := range results {
+			if text := of(one); text != "" && !slices.Contains(seen, text) {
+				seen = append(seen, text)
+			}
+		}
+		for i, text := range seen {
+			if i == 0 {
+				fmt.Fprintf(&r.page, "\n%s:\n\n", title)
+			}
+			fmt.Fprintf(&r.page, "- %s\n", text)
+		}
+	}
+	lines("Machine", func(r result) string {
+		if r.GOOS == "" {
+			return ""
+		}
+		return strings.TrimPrefix(fmt.Sprintf("%s, %s/%s, GOMAXPROCS %d, %s", r.CPU, r.GOOS, r.GOARCH, r.GOMAXPROCS, r.GoVersion), ", ")
+	})
+	lines("Databases", func(r result) string { return strings.TrimSpace(strings.Split(r.Server, "\n")[0]) })
+	lines("Commands", func(r result) string {
+		if r.Command == "" {
+			return ""
+		}
+		return "`" + r.Command + "`"
+	})
+}
+
+func partition(results []result) (latencies, growth, throughput []result) {
+	for _, r := range results {
+		switch {
+		case r.Axis != "":
+			growth = append(growth, r)
+		case r.RatePerS > 0:
+			latencies = append(latencies, r)
+		default:
+			throughput = append(throughput, r)
+		}
+	}
+	return latencies, growth, throughput
+}

@@ -35,7 +35,8 @@ type result struct {
 	EnqueueCPU           float64 `json:"enqueue_cpu_us_per_message,omitempty"` // of the whole process; 0 where unknown
 	DrainCPU             float64 `json:"drain_cpu_us_per_message,omitempty"`
 
-	// Time in the statements of each kind, by the clock on the wall: bare loops.
+	// Time in the statements of each kind, by the clock on the wall, with waiting
+	// for their connection.
 	EnqueueStatement float64 `json:"enqueue_statement_us_per_message,omitempty"`
 	ClaimStatement   float64 `json:"claim_statement_us_per_message,omitempty"`
 	AckStatement     float64 `json:"ack_statement_us_per_message,omitempty"`

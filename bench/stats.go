@@ -18,6 +18,9 @@ func ranged(rs []result, f func(result) float64) string {
 	if len(values) == 0 || values[len(values)-1] == 0 {
 		return "–"
 	}
+	if len(values) == 1 {
+		return short(values[0])
+	}
 	return fmt.Sprintf("%s (%s-%s)", short(middle(values)), short(values[0]), short(values[len(values)-1]))
 }
 
