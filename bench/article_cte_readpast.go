@@ -9,13 +9,13 @@ var cteReadpast = article{name: "cte-readpast", on: map[string]articleMethod{
 		make: []string{`CREATE TABLE {}_Queue (
   Id int IDENTITY(1,1) NOT NULL,
   Status tinyint NOT NULL,
-  Message varbinary(max))`},
+  [Message] varbinary(max))`},
 		drop:    []string{`DROP TABLE {}_Queue`},
-		enqueue: `INSERT INTO {}_Queue (Status, Message) VALUES (1, @p1)`,
+		enqueue: `INSERT INTO {}_Queue (Status, [Message]) VALUES (1, @p1)`,
 		take: takeAndDelete(`WITH NextMessage AS (
   SELECT TOP 1 * FROM {}_Queue WITH (ROWLOCK READPAST) WHERE Status = 1 ORDER BY Id
 )
-UPDATE NextMessage SET Status = 2 OUTPUT inserted.Id, inserted.Message`,
+UPDATE NextMessage SET Status = 2 OUTPUT inserted.Id, inserted.[Message]`,
 			`DELETE FROM {}_Queue WHERE Status = 2 AND Id = @p1`),
 	},
 	"postgres": {

@@ -12,7 +12,9 @@ import (
 type growthAxis struct {
 	name  string // also of the flag that has its sizes
 	sizes string // the flag's default
-	about string
+	// The sizes that may be asked for.
+	least, most int
+	about       string
 	// begin makes what the sizes are measured on and returns the measurement of
 	// one size, in one round, and what removes it all.
 	begin func(ctx context.Context, o options, axis string, sizes []int) (growthRun, error)
@@ -25,16 +27,16 @@ type growthRun struct {
 }
 
 var growthAxes = []growthAxis{
-	{"backlog", "1000,10000,100000,1000000,5000000", "ready messages in the table", beginTables},
-	{"leased", "0,1000,10000,100000,1000000", "leased messages in the table", beginTables},
-	{"scheduled", "0,1000,10000,100000,1000000", "scheduled messages in the table", beginTables},
-	{"consumers", "1,2,4,8,16", "consumers of one process", beginConsumers},
-	{"processes", "1,2,4", "processes with a consumer each", beginProcesses},
-	{"bodies", "100,1000,10000,100000,1048576", "bytes of a body", beginBodies},
-	{"batches", "1,10,50,100,250,500", "rows of a statement", beginBatches},
-	{"lingers", "1,2,5,10,20", "ProducerConfig.Linger in milliseconds, with 64 goroutines in Send", beginLingers},
-	{"prefetch", "100,1000,10000", "leases that a consumer holds: heap", beginPrefetch},
-	{"buffer", "1048576,4194304,16777216", "ProducerConfig.BufferBytes, full: heap", beginBuffer},
+	{"backlog", "1000,10000,100000,1000000,5000000", 0, 1e8, "ready messages in the table", beginTables},
+	{"leased", "0,1000,10000,100000,1000000", 0, 1e8, "leased messages in the table", beginTables},
+	{"scheduled", "0,1000,10000,100000,1000000", 0, 1e8, "scheduled messages in the table", beginTables},
+	{"consumers", "1,2,4,8,16", 1, 100, "consumers of one process", beginConsumers},
+	{"processes", "1,2,4", 1, 100, "processes with a consumer each", beginProcesses},
+	{"bodies", "100,1000,10000,100000,1048576", 0, maxBody, "bytes of a body", beginBodies},
+	{"batches", "1,10,50,100,250,500", 1, maxBatch, "rows of a statement", beginBatches},
+	{"lingers", "1,2,5,10,20", 1, 60_000, "ProducerConfig.Linger in milliseconds, with 64 goroutines in Send", beginLingers},
+	{"prefetch", "100,1000,10000", 1, 100_000, "leases that a consumer holds: heap", beginPrefetch},
+	{"buffer", "1048576,4194304,16777216", 1, 1 << 30, "ProducerConfig.BufferBytes, full: heap", beginBuffer},
 }
 
 func axisNames() []string {

@@ -26,7 +26,7 @@ type options struct {
 	latencyFor       time.Duration
 
 	axes    []string
-	growth  map[string][]int
+	growth  map[string][]int // sizes of each axis
 	samples int
 
 	command string // as it was given, for reports
@@ -178,6 +178,17 @@ func (o options) check(rest []string) error {
 		within("-n", o.n, 1, 10_000_000)
 		within("-single-n", o.single, 1, 10_000_000)
 		within("-article-batch", o.articleBatch, 1, 1000)
+	}
+	if o.samples != 0 || len(o.axes) > 0 {
+		within("-samples", o.samples, 1, 10_000_000)
+		if o.db != "" {
+			fail("-db holds one queue, and growth compares several: set TMPDIR to choose the disk")
+		}
+	}
+	for _, axis := range growthAxes {
+		for _, size := range o.growth[axis.name] {
+			within("-"+axis.name, size, axis.least, axis.most)
+		}
 	}
 	if o.rate < 0 || o.saturation < 0 || o.latencyFor < 0 {
 		fail("-rate, -saturation and -for must not be negative")

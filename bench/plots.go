@@ -31,7 +31,7 @@ func timePlot(g grouped[runKey]) bars {
 		names: []string{"enqueue statement", "claim statement", "ack statement", "outside of statements"},
 	}
 	for _, s := range byStrategy(g.results) {
-		if s.results[0].Batch <= 1 || s.results[0].ClaimStatement == 0 {
+		if s.results[0].Batch <= 1 || s.results[0].AckStatement == 0 {
 			continue
 		}
 		of := func(f func(result) float64) float64 { return median(s.results, f) }
