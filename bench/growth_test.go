@@ -16,9 +16,9 @@ import (
 
 // quickGrowth is every axis, at sizes that only show that it works.
 var quickGrowth = []string{
-	"growth", "-rounds", "1", "-samples", "400", "-batch", "100",
-	"-backlog", "100,2000", "-leased", "0,500", "-scheduled", "0,500", "-consumers", "1,3", "-processes", "1,2",
-	"-bodies", "10,20000", "-batches", "5,100", "-lingers", "1,5", "-prefetch", "50,500", "-buffer", "262144,1048576",
+	"growth", "-rounds", "1", "-samples", "100", "-batch", "50",
+	"-backlog", "100,500", "-leased", "0,500", "-scheduled", "0,500", "-consumers", "1,3", "-processes", "1,2",
+	"-bodies", "10,5000", "-batches", "20,50", "-lingers", "5", "-prefetch", "20,100", "-buffer", "65536,131072",
 }
 
 func TestEveryAxisIsMeasuredAtEverySize(t *testing.T) {
@@ -31,12 +31,12 @@ func TestEveryAxisIsMeasuredAtEverySize(t *testing.T) {
 			require.Positive(t, figuresOf(r.Axis)[0].of(r), "%+v", r)
 		}
 		require.Len(t, sizes, len(growthAxes))
-		require.ElementsMatch(t, []int{100, 2000}, sizes["backlog"])
+		require.ElementsMatch(t, []int{100, 500}, sizes["backlog"])
 		require.ElementsMatch(t, []int{0, 500}, sizes["leased"])
 		require.ElementsMatch(t, []int{1, 3}, sizes["consumers"])
 		require.ElementsMatch(t, []int{1, 2}, sizes["processes"])
-		require.ElementsMatch(t, []int{10, 20000}, sizes["bodies"])
-		require.ElementsMatch(t, []int{262144, 1048576}, sizes["buffer"])
+		require.ElementsMatch(t, []int{10, 5000}, sizes["bodies"])
+		require.ElementsMatch(t, []int{65536, 131072}, sizes["buffer"])
 	}
 	t.Run("sqlite", func(t *testing.T) { check(t) })
 	t.Run("postgres", func(t *testing.T) { check(t, "-engine", "postgres", "-dsn", pgtest.DSN(t)) })
@@ -87,7 +87,7 @@ func nonZero(counts map[sqlbatch.State]int) map[sqlbatch.State]int {
 
 // The formula of docs/performance.md bounds what is really live.
 func TestMemoryStaysWithinTheFormula(t *testing.T) {
-	for _, r := range runJSON(t, "growth", "-axes", "prefetch,buffer", "-prefetch", "100,5000", "-buffer", "1048576,8388608", "-rounds", "1") {
+	for _, r := range runJSON(t, "growth", "-axes", "prefetch,buffer", "-prefetch", "1500", "-buffer", "2097152", "-rounds", "1") {
 		require.Positive(t, r.HeapBytes)
 		require.LessOrEqual(t, r.HeapBytes, r.FormulaBytes, "%s %d", r.Axis, r.Size)
 	}

@@ -118,7 +118,7 @@ func measureRate(ctx context.Context, o options, rate float64, processes int) (r
 // commitTime is the median, in µs, of enqueues of one message by one statement;
 // they are taken out again.
 func commitTime(ctx context.Context, s *store, body int) (float64, error) {
-	const n = 200
+	const n = 100
 	times := make([]time.Duration, 0, n)
 	bodies := makeBodies(1, body)
 	err := s.session(ctx, func(session *bareSession) error {

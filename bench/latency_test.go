@@ -14,7 +14,7 @@ import (
 
 func TestLatencyIsMeasuredInOneProcessAndAcrossTwo(t *testing.T) {
 	check := func(t *testing.T, engine ...string) {
-		results := runJSON(t, append([]string{"latency", "-saturation", "2000", "-for", "300ms", "-rounds", "1"}, engine...)...)
+		results := runJSON(t, append([]string{"latency", "-saturation", "1000", "-for", "200ms", "-rounds", "1"}, engine...)...)
 		require.Len(t, results, 4)
 		seen := map[string]int{}
 		for _, r := range results {
@@ -23,8 +23,8 @@ func TestLatencyIsMeasuredInOneProcessAndAcrossTwo(t *testing.T) {
 			require.GreaterOrEqual(t, r.P99, r.P50)
 			require.GreaterOrEqual(t, r.P999, r.P99)
 			require.Positive(t, r.CommitP50)
-			require.InDelta(t, 2000*r.Load, r.RatePerS, 1e-9)
-			require.Equal(t, int(r.RatePerS*0.3+0.5), r.N)
+			require.InDelta(t, 1000*r.Load, r.RatePerS, 1e-9)
+			require.Equal(t, int(r.RatePerS*0.2+0.5), r.N)
 		}
 		require.Equal(t, map[string]int{"0.5 1": 1, "0.5 2": 1, "0.1 1": 1, "0.1 2": 1}, seen)
 	}

@@ -79,7 +79,7 @@ func TestAReportRunsWhatItReports(t *testing.T) {
 	stale := filepath.Join(out, "growth-of-nothing.svg")
 	require.NoError(t, os.WriteFile(stale, nil, 0o600))
 	require.NoError(t, run(t.Context(), []string{
-		"report", "-out", out, "-n", "300", "-single-n", "10", "-rounds", "1", "-saturation", "1000", "-for", "50ms",
+		"report", "-out", out, "-n", "100", "-single-n", "5", "-rounds", "1", "-rate", "500", "-for", "50ms",
 		"-axes", "batches", "-batches", "10,50", "-samples", "100",
 	}, io.Discard, io.Discard))
 	require.NoFileExists(t, stale)

@@ -45,7 +45,7 @@ func (s server) requireEmpty(t *testing.T) {
 
 func TestEveryStrategyIsMeasuredOnServersWhichAreLeftAsTheyWere(t *testing.T) {
 	eachServer(t, func(t *testing.T, s server) {
-		results := runJSON(t, "throughput", "-engine", s.engine, "-dsn", s.dsn, "-n", "700", "-single-n", "20", "-rounds", "1")
+		results := runJSON(t, "throughput", "-engine", s.engine, "-dsn", s.dsn, "-n", "120", "-batch", "50", "-single-n", "10", "-rounds", "1")
 		require.Len(t, results, len(strategies))
 		for _, r := range results {
 			require.Equal(t, s.engine, r.Engine)
