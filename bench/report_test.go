@@ -79,8 +79,8 @@ func TestAReportRunsWhatItReports(t *testing.T) {
 	stale := filepath.Join(out, "growth-of-nothing.svg")
 	require.NoError(t, os.WriteFile(stale, nil, 0o600))
 	require.NoError(t, run(t.Context(), []string{
-		"report", "-out", out, "-n", "100", "-single-n", "5", "-rounds", "1", "-rate", "500", "-for", "50ms",
-		"-axes", "batches", "-batches", "10,50", "-samples", "100",
+		"report", "-out", out, "-n", "60", "-strategies", "raw,chanq", "-rounds", "1", "-rate", "500", "-for", "50ms",
+		"-axes", "batches", "-batches", "10,50", "-samples", "60",
 	}, io.Discard, io.Discard))
 	require.NoFileExists(t, stale)
 	for _, made := range []string{"report.md", "sqlite.jsonl", "throughput-sqlite-200.svg", "latency.svg", "growth-batches.svg"} {

@@ -23,14 +23,16 @@ func runJSON(t *testing.T, args ...string) []result {
 
 func TestEachRoundOfEachStrategyIsOneLineOfJSON(t *testing.T) {
 	dir := t.TempDir()
+	sends := map[string]int{"": 0, sendChannel: 0, sendBatch: 0}
 	for _, send := range []string{sendChannel, sendBatch} {
-		results := runJSON(t, "throughput", "-db", filepath.Join(dir, "x.db"), "-n", "700", "-single-n", "20", "-rounds", "2", "-send", send)
+		results := runJSON(t, "throughput", "-db", filepath.Join(dir, "x.db"), "-n", "150", "-batch", "60", "-single-n", "5", "-rounds", "2", "-send", send)
 		require.Len(t, results, 10)
 		seen := map[string]int{}
 		for _, r := range results {
 			seen[r.Strategy]++
+			sends[r.Send]++
 			require.Equal(t, seen[r.Strategy], r.Round)
-			require.Equal(t, map[string]int{"raw": 700, "chanq": 700, "raw-pipe": 700, "chanq-pipe": 700, "single": 20}[r.Strategy], r.N)
+			require.Equal(t, map[string]int{"raw": 150, "chanq": 150, "raw-pipe": 150, "chanq-pipe": 150, "single": 5}[r.Strategy], r.N)
 			require.Contains(t, r.Server, "synchronous=FULL")
 			for _, v := range []float64{r.EnqueuePerS, r.DrainPerS, r.PipelinePerS, r.StatementsPerMessage, r.AllocsPerMessage} {
 				require.Positive(t, v)
@@ -38,6 +40,7 @@ func TestEachRoundOfEachStrategyIsOneLineOfJSON(t *testing.T) {
 		}
 		require.Equal(t, map[string]int{"raw": 2, "chanq": 2, "raw-pipe": 2, "chanq-pipe": 2, "single": 2}, seen)
 	}
+	require.Equal(t, map[string]int{"": 12, sendChannel: 4, sendBatch: 4}, sends)
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, files, "the databases are removed")
@@ -74,7 +77,7 @@ func TestATransactionCountsItsBeginAndItsEnd(t *testing.T) {
 }
 
 func TestAWholeLifeInBatchesOf500TakesAtMostOneStatementForFiftyMessages(t *testing.T) {
-	results := runJSON(t, "throughput", "-strategies", "chanq", "-n", "5000", "-rounds", "1")
+	results := runJSON(t, "throughput", "-strategies", "chanq", "-n", "2500", "-rounds", "1")
 	require.LessOrEqual(t, results[0].StatementsPerMessage, 0.02)
 }
 
