@@ -87,11 +87,12 @@ func TestTheTableShowsMediansRangesAndRatios(t *testing.T) {
 		{Strategy: "chanq", Round: 1, N: 9, EnqueuePerS: 50, DrainPerS: 10, PipelinePerS: 2, DrainAllocs: 9},
 		{Strategy: "raw", Round: 2, N: 9, EnqueuePerS: 200, DrainPerS: 10, PipelinePerS: 1, DrainAllocs: 8},
 		{Strategy: "chanq", Round: 2, N: 9, EnqueuePerS: 180, DrainPerS: 10, PipelinePerS: 2, DrainAllocs: 9},
+		{Strategy: "chanq", Round: 3, N: 9, EnqueuePerS: 1000, DrainPerS: 10, PipelinePerS: 2, DrainAllocs: 9}, // has no partner
 	}
 	var out bytes.Buffer
 	require.NoError(t, writeThroughput(&out, options{}, results))
 	text := strings.Join(strings.Fields(out.String()), " ")
 	require.Contains(t, text, "raw 9 0 150 (100-200) 10.0 (10.0-10.0)")
-	require.Contains(t, text, "chanq 9 0 115 (50.0-180) 10.0 (10.0-10.0)")
+	require.Contains(t, text, "chanq 9 0 180 (50.0-1000) 10.0 (10.0-10.0)")
 	require.Contains(t, text, "chanq / raw 0.70 1.00 2.00 0.0 + 1.0")
 }
