@@ -10,10 +10,19 @@
 // that rises with every claim, and every later write names it: a consumer that
 // outlived its lease cannot settle a message that another one holds.
 //
+// Begin with Migrate, once, and Open. Queue.Producer sends: by a channel
+// (Producer.C) or waiting for the database (Producer.Send). Queue.Consume reads:
+// Consumer.C, Consumer.All and Consumer.Batches yield leases to settle, and
+// Consumer.Handle calls a function in a pool of workers. Pipe makes a stage of a
+// pipeline, and Queue.TryLease serves programs that look once and end.
+//
+// Producer.SendTx, Lease.AckTx and AckTx join the caller's transaction: a message
+// and the rows that it belongs to are stored together or not at all.
+//
 // One message travels so:
 //
-//	Producer.Send → group commit (producer.go) → INSERT (sqlbatch)
-//	→ claim (consumer.go) → Consumer.C → your code
+//	Producer.Send → group commit (send.go, enqueue.go) → INSERT (sqlbatch)
+//	→ claim (claim.go) → Consumer.C → your code
 //	→ Lease.Ack (lease.go) → grouped settle (settle.go) → DELETE
 //
 // while the keeper (keeper.go) extends the leases of what is held.
@@ -31,7 +40,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Config says how a queue is stored. The zero value is right for most.
+// Config says how a queue is stored. The zero value is right for most. Nothing of
+// it is kept in the database: give the same to all programs that use a queue.
 type Config struct {
 	// Dialect is the SQL to speak. Default: found from the *sql.DB's driver.
 	Dialect sqlbatch.Dialect
@@ -43,14 +53,16 @@ type Config struct {
 	Codec Codec
 	// Hooks are told of what happens. Default none.
 	Hooks Hooks
-	// MaxAttempts is how often a message is claimed before it is set aside as
-	// dead. Default 10, at most 1,000,000.
+	// MaxAttempts is how often a message is delivered before it is set aside as
+	// dead: by the Nack of the last attempt, or, when that one's process died, by
+	// the claim that would be the next. Default 10, at most 1,000,000.
 	MaxAttempts int
 	// MaxBody is the most bytes of an encoded body; a larger one is refused with
 	// ErrTooLarge. Default 1 MiB, at most 256 MiB.
 	MaxBody int
 	// Retain keeps acked messages in the done table for this long. Default 0:
-	// they are deleted.
+	// they are deleted. Of messages sent again with one ID it keeps the last, on
+	// SQL Server each.
 	Retain time.Duration
 }
 
@@ -93,11 +105,12 @@ func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 
 // Open connects to a queue whose tables Migrate has made. It costs one round
 // trip and starts nothing; a Queue need not be closed. It never changes the
-// schema: ErrNoSchema and ErrNewerSchema say what to do.
+// schema: ErrNoSchema and ErrNewerSchema say what to do. The caller keeps db, and
+// closes it after the last Producer and Consumer have ended.
 func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Queue[T], error) {
-	core, err := newQueue(db, queue, cfg)
+	core, err := newQueue("open", db, queue, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("chanq: open %s: %w", queue, err)
+		return nil, err
 	}
 	if err := core.checkConnections(1); err != nil {
 		return nil, fmt.Errorf("chanq: open %s: %w", queue, err)

@@ -328,6 +328,9 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		l.lease.owner, l.lease.item, l.lease.due, l.lease.attempt = owner, row.item, row.due, row.attempts
 		l.lease.deadline.Store(int64(deadline))
 		l.lease.until.Store(int64(until))
+		if row.attempts > q.cfg.MaxAttempts {
+			l.lease.attempt-- // this claim is no attempt: nobody gets the message
+		}
 		if reason := l.fill(q, row); reason != "" {
 			l.lease.op, l.lease.text = settleDead, reason
 			l.lease.state.Store(leaseSettling)

@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -45,9 +44,10 @@ type ConsumerConfig struct {
 	// stuck handler loses its message then. Default 1 h.
 	MaxExtend time.Duration
 	// PollMin and PollMax bound the pause between looks at an empty queue, which
-	// doubles from one to the other. A producer of the same process and the next
-	// due time end it at once. Defaults 10 ms and 1 s. An idle consumer costs one
-	// read a PollMax.
+	// doubles from one to the other. What this process sends, nacks or gives back
+	// on Stop, and the next due time, end it at once. Defaults 10 ms and 1 s. An idle
+	// consumer costs one read a PollMax, and finds what other processes send after a
+	// PollMax at the latest.
 	PollMin, PollMax time.Duration
 	// SettleEvery is how long a settle waits at most for others to join its
 	// statement. Default 5 ms.
@@ -57,7 +57,8 @@ type ConsumerConfig struct {
 	// Backoff is the delay of the nack after the given attempt failed in Handle or
 	// Pipe. Default ExponentialBackoff(1 s, 5 min).
 	Backoff func(attempt int) time.Duration
-	// Statement is the deadline of every statement. Default 30 s.
+	// Statement is the deadline of every statement: one that takes longer is
+	// cancelled and repeated. Default 30 s.
 	Statement time.Duration
 }
 
@@ -102,8 +103,9 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 
 var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
 
-// ExponentialBackoff doubles from low to high and takes a random part of it
-// (full jitter), so that messages that failed together do not return together.
+// ExponentialBackoff is a ConsumerConfig.Backoff: it doubles from low, after the
+// first attempt, to high, and takes a random part of it (full jitter), so that
+// messages that failed together do not return together.
 func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration {
 	low = max(low, time.Millisecond)
 	return func(attempt int) time.Duration {
@@ -116,8 +118,11 @@ func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration
 }
 
 // Consumer claims messages ahead of its readers and delivers them on a channel.
+// It is safe for concurrent use: any number of goroutines may read it, by its
+// channel, All, Batches and Handle at once, and each lease goes to one of them.
+// End it by Stop, or the end of Consume's context, and Shutdown.
 //
-// Its goroutines, all joined by Shutdown: the claimer (this file), the settler,
+// Its goroutines, all joined by Shutdown: the claimer (claim.go), the settler,
 // the keeper, the trimmer where Config.Retain is set, and the supervisor, which
 // ends the others in order. It uses at most three connections, apart from those
 // of the application.
@@ -151,7 +156,8 @@ type Consumer[T any] struct {
 	stats ConsumerStats
 }
 
-// ConsumerStats are counts since Consume, and what is held now.
+// ConsumerStats are counts since Consume, and what is held now. Another process's
+// consumers are not in it: see Queue.Stats.
 type ConsumerStats struct {
 	// Claims.
 	Claimed     int64 // messages
@@ -171,7 +177,9 @@ type ConsumerStats struct {
 }
 
 // Consume starts a consumer. The end of ctx does what Stop does, and nothing
-// else; call Shutdown to wait for the last settles. It needs up to three
+// else; call Shutdown to wait for the last settles. The values of ctx are in the
+// contexts of the leases. It asks the database nothing: one that does not answer is
+// an outage (see Hooks.Availability). It needs up to three
 // connections of the *sql.DB besides those of the application (SQLite: one,
 // shared by all queues).
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
@@ -247,10 +255,12 @@ func (c *Consumer[T]) Stop() { c.stopNow() }
 
 // Shutdown stops, waits until every delivered lease is settled or lost, every
 // handler of Handle and Pipe has returned and every settle is in the database,
-// and joins all goroutines. If ctx ends
-// before, it gives up what is not settled yet (those messages are delivered
-// again when their leases end) and returns an error that says how much; the
-// goroutines end as soon as the driver returns.
+// and joins all goroutines. If ctx ends before, it gives up what is not settled
+// yet (those messages are delivered again when their leases end, at most
+// ConsumerConfig.LeaseFor later) and returns an error that says how much; the
+// goroutines end as soon as the driver returns. A lease in the hands of a reader
+// who neither settles nor loses it keeps Shutdown waiting. It may be called again.
+// On SQLite a goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	c.Stop()
 	select {
@@ -278,7 +288,9 @@ func (c *Consumer[T]) Err() error {
 }
 
 // Flush waits until every settle that was handed in before is in the database,
-// or refused, or ctx ends.
+// or refused, or ctx ends, whose error it returns: what became of a settle is told
+// by Lease.Wait. On SQLite a
+// goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
 	if err := c.settler.flush(ctx); err != nil {
 		return fmt.Errorf("chanq: flush %s: %w", c.queue.name, err)
@@ -286,7 +298,7 @@ func (c *Consumer[T]) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Stats returns counts.
+// Stats returns counts, and asks the database nothing.
 func (c *Consumer[T]) Stats() ConsumerStats {
 	c.mu.Lock()
 	s := c.stats
@@ -313,11 +325,17 @@ func (c *Consumer[T]) noteSettled(e SettledEvent) {
 	c.stats.Lost += int64(e.Lost)
 	c.mu.Unlock()
 	notify(c.progress)
+	// What was given back is another consumer's chance, whose pause ends here. Not
+	// after a Release by a reader who goes on reading: one that releases whatever it
+	// gets would claim it again without a pause, for ever.
+	if e.Nacked > 0 || e.Released > 0 && c.stop.Err() != nil {
+		c.queue.key.ring()
+	}
 }
 
 // The consumer as the owner of its leases.
 
-func (c *Consumer[T]) maxAttempts() int        { return c.queue.cfg.MaxAttempts }
+func (c *Consumer[T]) home() *queue            { return c.queue }
 func (c *Consumer[T]) parent() context.Context { return c.values }
 func (c *Consumer[T]) settle(l *lease) error   { return c.settler.add(l) }
 
@@ -355,10 +373,6 @@ func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bo
 		notify(c.keeper.wake)
 	}
 	return held, err
-}
-
-func (c *Consumer[T]) ackTx(ctx context.Context, l *lease, tx *sql.Tx) (bool, error) {
-	return c.queue.ackOneTx(ctx, l, tx)
 }
 
 // trim deletes what Config.Retain no longer keeps, once a minute.

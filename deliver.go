@@ -15,9 +15,9 @@ import (
 
 // The ways to read a consumer besides its channel.
 
-// All yields leases until the channel closes. Leases that ran out in the buffer
-// are skipped. Leaving the loop stops the consumer; the lease at hand is still
-// the reader's to settle.
+// All yields leases until the channel closes (see Err). Leases that ran out in the
+// buffer are skipped, which is what it does better than C. Leaving the loop stops
+// the consumer; the lease at hand is still the reader's to settle.
 func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	return func(yield func(*Lease[T]) bool) {
 		for l := range c.out {
@@ -45,8 +45,9 @@ func (c *Consumer[T]) skip(l *Lease[T]) bool {
 }
 
 // Batches yields slices of 1 to most leases: as many as come within wait after
-// the first. Each slice is the reader's. Leaving the loop stops the consumer.
-// A most below 1 counts as 1.
+// the first. Each slice is the reader's; its leases are settled one by one, or all
+// by AckTx. Leaving the loop stops the consumer. A most below 1 counts as 1, and a
+// wait below 1 takes what is there.
 func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]] {
 	return func(yield func([]*Lease[T]) bool) {
 		most := max(most, 1)
@@ -73,8 +74,10 @@ func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]
 }
 
 // Handle calls fn for each lease, in up to workers goroutines, until the
-// channel closes and every call has returned; it returns Err. The context given
-// to fn is the lease's. What fn returns settles the lease, unless fn did:
+// channel closes and every call has returned; it returns Err. Neither an error of
+// fn nor a panic ends it. The context given to fn is the lease's, which ends when
+// the lease is lost and not when the consumer stops. What fn returns settles the
+// lease, unless fn did:
 //
 //	nil                  ack
 //	RetryAfter(d, err)   nack, due after d

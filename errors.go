@@ -10,18 +10,21 @@ import (
 // Errors that callers branch on, with errors.Is.
 var (
 	// ErrLeaseLost: the lease ended before the settle; the message is, or will be,
-	// delivered to another consumer, or was cancelled.
+	// delivered to another consumer, or was cancelled. Returned by settles, Wait,
+	// AckTx and Extend, and the cause of a Lease.Context.
 	ErrLeaseLost = errors.New("chanq: lease lost")
-	// ErrSettled: the lease was settled before.
+	// ErrSettled: the lease was settled before, by this holder.
 	ErrSettled = errors.New("chanq: lease already settled")
-	// ErrClosed: the producer or consumer is closed.
+	// ErrClosed: of sends, Close of the producer has begun; of settles, Shutdown of
+	// the consumer has given up.
 	ErrClosed = errors.New("chanq: closed")
 	// ErrNoSchema: the tables of the queue are missing or older than this version
 	// of chanq. Run Migrate, or the command chanq migrate.
 	ErrNoSchema = errors.New("chanq: no schema")
 	// ErrNewerSchema: the tables were made by a newer chanq. Upgrade the program.
 	ErrNewerSchema = errors.New("chanq: newer schema")
-	// ErrTooLarge: a body or its headers exceed their limit.
+	// ErrTooLarge: a body (Config.MaxBody), its headers or its dedup key exceed
+	// their limit.
 	ErrTooLarge = errors.New("chanq: too large")
 	// ErrNotFound: no message has this ID.
 	ErrNotFound = errors.New("chanq: no such message")
@@ -54,9 +57,13 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// BatchError is returned by SendBatch when some of its messages were not
-// stored. Errs has an entry for each message, nil for those that were.
-type BatchError struct{ Errs []error }
+// BatchError is returned by SendBatch when some of its messages were not stored,
+// and by AckTx when some of its leases were not held. Errs has an entry for each
+// message, in order, nil for those about which there is nothing to say.
+type BatchError struct {
+	Op   string // "send" or "ack"
+	Errs []error
+}
 
 func (e *BatchError) Error() string {
 	failed := 0
@@ -69,11 +76,11 @@ func (e *BatchError) Error() string {
 			}
 		}
 	}
-	return fmt.Sprintf("chanq: send batch: %d of %d messages not stored; first: %s",
-		failed, len(e.Errs), strings.TrimPrefix(first.Error(), "chanq: "))
+	return fmt.Sprintf("chanq: %s: %d of %d messages failed; first: %s",
+		e.Op, failed, len(e.Errs), strings.TrimPrefix(errorText(first), "chanq: "))
 }
 
-// Unwrap returns the errors of the messages that were not stored.
+// Unwrap returns the errors of the messages that failed.
 func (e *BatchError) Unwrap() []error {
 	var errs []error
 	for _, err := range e.Errs {
@@ -110,7 +117,8 @@ func (e *UnsentError[T]) Unwrap() []error {
 }
 
 // RetryAfter wraps an error of a handler (see Consumer.Handle): the message is
-// nacked and due again after d instead of the configured Backoff.
+// nacked and due again after d instead of the configured Backoff. The attempt
+// counts. It works wrapped, too; err may be nil.
 func RetryAfter(d time.Duration, err error) error { return &retryAfter{d, err} }
 
 type retryAfter struct {

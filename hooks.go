@@ -8,7 +8,8 @@ import (
 // Hooks are told of what chanq does: for logs, metrics and traces. Each field
 // may be nil. They are called by chanq's own goroutines, sometimes several at
 // once, with no lock held; they should return soon, and a panic in one is
-// swallowed. Events carry no bodies and no headers.
+// swallowed. Events carry no bodies and no headers. LogHooks and the module
+// github.com/chanq/chanq/otelchanq (OpenTelemetry) have some ready.
 type Hooks struct {
 	// Sent: one statement stored messages.
 	Sent func(SentEvent)
@@ -27,14 +28,16 @@ type Hooks struct {
 	Availability func(AvailabilityEvent)
 }
 
-// SentEvent is one enqueue statement.
+// SentEvent is one group of messages that is stored. SendTx makes none, since only
+// the caller learns whether his transaction was committed. Bytes are of bodies;
+// Took has the repetitions and their pauses in it.
 type SentEvent struct {
 	Queue                       string
 	Messages, Duplicates, Bytes int
 	Took                        time.Duration
 }
 
-// ClaimedEvent is one claim that found messages.
+// ClaimedEvent is one claim that found messages. Bytes are of bodies.
 type ClaimedEvent struct {
 	Queue           string
 	Messages, Bytes int
@@ -42,7 +45,7 @@ type ClaimedEvent struct {
 }
 
 // SettledEvent is one group of settles. Lost counts those whose lease had
-// ended.
+// ended; Took has the repetitions and their pauses in it.
 type SettledEvent struct {
 	Queue                               string
 	Acked, Nacked, Released, Dead, Lost int
@@ -51,7 +54,7 @@ type SettledEvent struct {
 
 // LeaseLostEvent is the end of a lease that was not settled. Confirmed says
 // that the database reported it; otherwise its time ran out while the database
-// could not be asked, or Config allowed no further extension.
+// could not be asked, or ConsumerConfig.MaxExtend allowed no further extension.
 type LeaseLostEvent struct {
 	Queue     string
 	ID        ID
@@ -67,12 +70,14 @@ type FailedEvent struct {
 	Err     error
 }
 
-// DeadEvent is a message that was set aside.
+// DeadEvent is a message that was set aside: by its last Nack, by DeadLetter,
+// because its body cannot be decoded, or because a claim found its attempts
+// spent.
 type DeadEvent struct {
 	Queue   string
 	ID      ID
-	Attempt int
-	Reason  string
+	Attempt int    // the last one; Config.MaxAttempts where those are spent
+	Reason  string // as Entry.LastError
 }
 
 // AvailabilityEvent is a change of the database's availability to one producer

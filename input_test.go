@@ -86,6 +86,9 @@ func TestAWrongQueueNameIsRefused(t *testing.T) {
 		_, err = chanq.Schema(sqlbatch.SQLite, name, chanq.Config{})
 		requireWords(t, err, "queue name")
 	}
+	_, err := chanq.Open[string](t.Context(), db, strings.Repeat("o", 10_000), chanq.Config{})
+	require.EqualError(t, err, `chanq: open: queue name "oooooooooooooooooooo"… of 10000 bytes: at most 63`)
+	require.EqualError(t, chanq.Migrate(t.Context(), db, "Orders", chanq.Config{}), `chanq: migrate: queue name "Orders": must match [a-z][a-z0-9_]{0,62}`)
 	require.Equal(t, before, faults.Ops())
 }
 
@@ -253,14 +256,18 @@ func TestWrongArgumentsOfQueueCallsAreRefused(t *testing.T) {
 	faults, _, q := opened(t, chanq.Config{})
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
 	require.NoError(t, err)
-	defer c.Shutdown(context.Background())
+	soon, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	defer c.Shutdown(soon)
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
-	defer p.Close(context.Background())
+	defer p.Close(soon)
 	_, err = p.Send(t.Context(), chanq.Message[string]{})
 	require.NoError(t, err)
 	l := <-c.C()
-	require.Eventually(t, func() bool { return c.Stats().Claims == 1 }, 10*time.Second, time.Millisecond)
+	c.Stop()
+	_, open := <-c.C()
+	require.False(t, open, "the consumer claims no more, and does not look")
 	before := faults.Ops()
 
 	nothing := func(context.Context, *chanq.Lease[string]) error { return nil }

@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -26,7 +25,8 @@ type Lease[T any] struct {
 }
 
 // Context ends, with the cause ErrLeaseLost, when the lease is known to be lost
-// or its time ran out. It does not end with the settle.
+// or its time ran out. It does not end with the settle, nor with Stop. Its values
+// are those of the context given to Consume or TryLease.
 func (l *Lease[T]) Context() context.Context { return l.lease.context() }
 
 // Deadline is when the lease ends by this process's clock unless it is
@@ -37,25 +37,30 @@ func (l *Lease[T]) Deadline() time.Time { return processStart.Add(l.lease.deadli
 // Ack marks the message as done: it leaves the queue. The settle joins the next
 // group; Ack returns at once unless the backlog of settles is full, and costs
 // no round trip of its own. Wait tells the outcome. Ack returns ErrLeaseLost
-// if the loss is known already, ErrSettled, or ErrClosed.
+// if the loss is known already, ErrSettled, or ErrClosed after a Shutdown that gave
+// up. For a lease of TryLease it is a round trip, and returns the outcome: on SQLite
+// a goroutine that holds a transaction must not call it (see Queue).
 func (l *Lease[T]) Ack() error { return l.lease.settle(settleAck, 0, "") }
 
 // Nack gives the message back, due again after delay, with the text of cause
-// for operators. If this was its last attempt (Config.MaxAttempts) it is set
-// aside as dead. A negative delay is an error. It returns as Ack does.
+// for operators, of which 2000 bytes are kept; nil keeps the last one. If this was
+// its last attempt (Config.MaxAttempts) it is set aside as dead. A negative delay,
+// or one of more than a hundred years, is an error, and settles nothing. It returns
+// as Ack does.
 func (l *Lease[T]) Nack(delay time.Duration, cause error) error {
 	if delay < 0 || delay > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: nack: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
 	}
 	op := settleNack
-	if l.lease.attempt >= l.lease.owner.maxAttempts() {
+	if l.lease.attempt >= l.lease.owner.home().cfg.MaxAttempts {
 		op = settleDead
 	}
 	return l.lease.settle(op, delay, errorText(cause))
 }
 
 // Release gives the message back as if it had not been claimed: due at its
-// former time, and the attempt does not count. It returns as Ack does.
+// former time, and the attempt does not count. A reader that releases whatever it
+// gets claims it again and again. It returns as Ack does.
 func (l *Lease[T]) Release() error { return l.lease.settle(settleRelease, 0, "") }
 
 // DeadLetter sets the message aside in the dead table, with the text of cause.
@@ -67,25 +72,14 @@ func (l *Lease[T]) DeadLetter(cause error) error {
 // Wait returns the outcome of the settle: nil only when it is in the database,
 // ErrLeaseLost when the lease had ended before, or an *OpError, whose Unknown
 // says that the outcome could not be learned. It waits until the lease is
-// settled and the outcome known, or ctx ends.
+// settled and the outcome known, or ctx ends. On SQLite a goroutine that holds a
+// transaction must not call it: see Queue.
 func (l *Lease[T]) Wait(ctx context.Context) error { return l.lease.wait(ctx) }
 
-// AckTx acks the message in the caller's transaction: it leaves the queue
-// if and when that commits. One round trip. ErrLeaseLost means that the
-// message is not this holder's any more: roll back. From the call on the lease
-// is no longer extended, because the extension must not wait for a row that the
-// transaction holds; so call it late in the transaction. After a rollback it may
-// still be settled until it expires: in Handle, by returning an error.
-func (l *Lease[T]) AckTx(ctx context.Context, tx *sql.Tx) error {
-	if tx == nil {
-		return errors.New("chanq: ack: tx is nil")
-	}
-	return l.lease.ackTx(ctx, tx)
-}
-
 // Extend makes the lease end d from now, by the database's clock, in one round
-// trip. A consumer extends its leases by itself, for ConsumerConfig.MaxExtend;
-// Extend is for more, and for leases of TryLease. It returns ErrLeaseLost if the
+// trip; d is at least 100 ms, and may be less than what is left. A consumer extends
+// its leases by itself, for ConsumerConfig.MaxExtend; Extend is for more, and for
+// leases of TryLease. It returns ErrLeaseLost if the
 // lease is lost. A lease that had run out here may be settled again afterwards,
 // but its Context stays ended, and the consumer neither extends it nor waits for
 // it.
@@ -136,14 +130,13 @@ const (
 
 // leaseOwner settles and extends: the consumer, or TryLease's own.
 type leaseOwner interface {
-	maxAttempts() int
+	// home is the queue of its leases.
+	home() *queue
 	// settle takes over a lease in state settling and calls finish on it, now or
 	// later. An error means that it never will.
 	settle(*lease) error
 	// extend asks the database, once, and notes the new deadline.
 	extend(ctx context.Context, l *lease, d time.Duration) (held bool, err error)
-	// ackTx deletes the message in tx.
-	ackTx(ctx context.Context, l *lease, tx *sql.Tx) (held bool, err error)
 	// ended is called once, when the lease is no longer held: it is settled, in a
 	// transaction, expired or lost.
 	ended(l *lease)
@@ -309,32 +302,6 @@ func (l *lease) cancel() {
 	if c := l.ctx.Load(); c != nil {
 		c.cancel(ErrLeaseLost)
 	}
-}
-
-func (l *lease) ackTx(ctx context.Context, tx *sql.Tx) error {
-	for moved := false; !moved; {
-		switch s := l.state.Load(); s {
-		case leaseHeld, leaseExpired, leaseInTx:
-			moved = l.state.CompareAndSwap(s, leaseInTx)
-		case leaseLost:
-			return ErrLeaseLost
-		default:
-			return ErrSettled
-		}
-	}
-	l.end()
-	held, err := l.owner.ackTx(ctx, l, tx)
-	if err != nil {
-		return err // the caller's transaction is broken; the lease runs out or is settled after the rollback
-	}
-	if !held {
-		if l.state.CompareAndSwap(leaseInTx, leaseLost) {
-			l.wake()
-			l.cancel()
-		}
-		return ErrLeaseLost
-	}
-	return nil
 }
 
 func (l *lease) extend(ctx context.Context, d time.Duration) error {

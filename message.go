@@ -39,7 +39,8 @@ type Message[T any] struct {
 	Headers  map[string]string
 	Priority Priority
 	// Delay is how long after the send the message is due, by the database's
-	// clock; rounded up to milliseconds. It is zero in a lease.
+	// clock; rounded up to milliseconds, at most a hundred years. It is zero in a
+	// lease.
 	Delay time.Duration
 	// DedupKey: while a message with this key is in the queue (ready, scheduled or
 	// leased), another one is not stored and its Receipt says Duplicate. At most

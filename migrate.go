@@ -15,9 +15,9 @@ import (
 // tables in the schema, which must exist. Tables of a newer chanq are left
 // alone: ErrNewerSchema.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
-	q, err := newQueue(db, queue, cfg)
+	q, err := newQueue("migrate", db, queue, cfg)
 	if err != nil {
-		return fmt.Errorf("chanq: migrate %s: %w", queue, err)
+		return err
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {

@@ -22,8 +22,13 @@ import (
 //
 // fn runs outside of any transaction and must not settle its lease. It may
 // return no output. Its error is treated as by Handle. Both queues must be on
-// the same *sql.DB. Pipe returns when from's channel is closed and every group
-// is stored; then it returns from's Err.
+// the same *sql.DB; they may be one. A group costs the round trips of a transaction
+// with two statements, and more for more than ProducerConfig.BatchRows outputs.
+//
+// Pipe returns when from's channel is closed and every group is stored; then it
+// returns from's Err. So to end a stage, stop from (by its context, say), wait for
+// Pipe, then call from.Shutdown and then to.Close. Several stages may be ended in
+// any order: what lies between them is in its table.
 func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn func(context.Context, *Lease[In]) ([]Message[Out], error)) error {
 	switch {
 	case from == nil || to == nil || fn == nil:

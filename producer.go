@@ -2,8 +2,6 @@ package chanq
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -32,7 +30,8 @@ type ProducerConfig struct {
 	// and those that cannot be stored and wait for Close; sends block when it is
 	// reached. Default 16 MiB.
 	BufferBytes int
-	// Statement is the deadline of every statement. Default 30 s.
+	// Statement is the deadline of every statement: one that takes longer is
+	// cancelled and repeated. Default 30 s.
 	Statement time.Duration
 }
 
@@ -47,7 +46,8 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 	return c, v.err()
 }
 
-// Producer stores messages, many to a statement. It is safe for concurrent use.
+// Producer stores messages, many to a statement. It is safe for concurrent use:
+// one for each queue is enough for a program. End it by Close.
 //
 // Its goroutines, all joined by Close: the intake, which reads C; and InFlight
 // storers, each with a connection of its own.
@@ -80,60 +80,6 @@ type Producer[T any] struct {
 	drained bool // the intake has ended: nothing more will come
 	unsent  []Unsent[T]
 	work    chan struct{}
-}
-
-// pending is a message on its way into the table.
-type pending[T any] struct {
-	seq    uint64 // how many were handed over before it
-	row    sqlbatch.Row
-	given  bool       // the caller chose the ID, so it may be there already
-	size   int        // bytes accounted in the buffer
-	call   *sendCall  // who waits for it; nil if it came through C
-	index  int        // in call.outcomes
-	origin Message[T] // if it came through C
-}
-
-// sendCall is one Send or SendBatch that waits. The producer's mu guards it once
-// its messages are handed over.
-type sendCall struct {
-	outcomes []outcome
-	open     int // messages without an outcome
-	done     chan struct{}
-}
-
-type outcome struct {
-	receipt Receipt
-	err     error
-	known   bool
-}
-
-// settle notes the outcome of a message, unless the caller has been given one.
-func (c *sendCall) settle(i int, r Receipt, err error) {
-	if o := &c.outcomes[i]; !o.known {
-		*o = outcome{r, err, true}
-		if c.open--; c.open == 0 {
-			close(c.done)
-		}
-	}
-}
-
-// result is what the caller gets.
-func (c *sendCall) result() ([]Receipt, error) {
-	receipts := make([]Receipt, len(c.outcomes))
-	var batch *BatchError
-	for i, o := range c.outcomes {
-		receipts[i] = o.receipt
-		if o.err != nil {
-			if batch == nil {
-				batch = &BatchError{Errs: make([]error, len(c.outcomes))}
-			}
-			batch.Errs[i] = o.err
-		}
-	}
-	if batch == nil {
-		return receipts, nil
-	}
-	return receipts, batch
 }
 
 // Producer starts a producer. It needs InFlight connections of the *sql.DB
@@ -176,167 +122,10 @@ func (p *Producer[T]) C() chan<- Message[T] { return p.in }
 // Done is closed when Close begins.
 func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 
-// Send stores one message and waits for it: a nil error means that it is in the
-// database. Sends of many goroutines share statements. If ctx ends first, Send
-// returns an *OpError whose Unknown says whether the message may be stored yet.
-// The Receipt has the message's ID in every case: sending again with that ID
-// cannot store it twice.
-func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
-	receipts, err := p.send(ctx, []Message[T]{m})
-	var batch *BatchError
-	if errors.As(err, &batch) {
-		err = batch.Errs[0]
-	}
-	return receipts[0], err
-}
-
-// SendBatch stores messages and waits for them, as Send does: a nil error means
-// that all are in the database. They may go in several statements, which other
-// sends share. There is a Receipt for each message; a *BatchError says which
-// were not stored.
-func (p *Producer[T]) SendBatch(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
-	if len(ms) == 0 {
-		return nil, nil
-	}
-	return p.send(ctx, ms)
-}
-
-func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
-	call := &sendCall{outcomes: make([]outcome, len(ms)), open: len(ms), done: make(chan struct{})}
-	items := make([]pending[T], 0, len(ms))
-	for i := range ms {
-		m := ms[i]
-		item, err := p.prepare(&m)
-		call.outcomes[i].receipt.ID = m.ID
-		if err != nil {
-			call.settle(i, Receipt{ID: m.ID}, p.sendError(m.ID, err, false))
-			continue
-		}
-		item.call, item.index = call, i
-		items = append(items, item)
-	}
-	// Handed over in parts that fit the buffer.
-	for len(items) > 0 {
-		n, size := 1, items[0].size
-		for n < len(items) && size+items[n].size <= p.cfg.BufferBytes/2 {
-			size += items[n].size
-			n++
-		}
-		if err := p.add(ctx, items[:n], size); err != nil {
-			p.mu.Lock()
-			for _, item := range items {
-				call.settle(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, err, false))
-			}
-			p.mu.Unlock()
-			break
-		}
-		items = items[n:]
-	}
-	select {
-	case <-call.done:
-	case <-ctx.Done():
-		p.withdraw(call, context.Cause(ctx))
-	}
-	return call.result()
-}
-
-func (p *Producer[T]) sendError(id ID, err error, unknown bool) error {
-	return &OpError{Op: "send", Queue: p.queue.name, ID: id, Unknown: unknown, Err: err}
-}
-
-// rowOverhead is what a message takes in the buffer besides its body.
-const rowOverhead = 256
-
-func (p *Producer[T]) prepare(m *Message[T]) (pending[T], error) {
-	row, given, err := m.row(p.queue)
-	size := min(len(row.Body)+len(row.Headers)+len(row.Key)+rowOverhead, p.cfg.BufferBytes)
-	return pending[T]{row: row, given: given, size: size}, err
-}
-
-// add hands messages of size bytes in all over to the storers, once the buffer
-// has room, unless the producer is closed.
-func (p *Producer[T]) add(ctx context.Context, items []pending[T], size int) error {
-	if p.open.Err() != nil {
-		return ErrClosed
-	}
-	if err := p.reserve(ctx, size); err != nil {
-		return err
-	}
-	if !p.push(items, size) {
-		p.buffer.Release(int64(size))
-		return ErrClosed
-	}
-	return nil
-}
-
-// reserve waits for room in the buffer.
-func (p *Producer[T]) reserve(ctx context.Context, size int) error {
-	if p.buffer.TryAcquire(int64(size)) {
-		return nil
-	}
-	wait, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(p.abandoned, cancel)()
-	switch err := p.buffer.Acquire(wait, int64(size)); {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	default:
-		return ErrClosed
-	}
-}
-
-// push hands items over for good, and wakes a storer when that makes a group
-// due. It reports false when the storers may have ended.
-func (p *Producer[T]) push(items []pending[T], size int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.drained {
-		return false
-	}
-	before := len(p.pending)
-	if before == 0 {
-		p.since = time.Now()
-	}
-	for i := range items {
-		items[i].seq = p.added
-		p.added++
-		p.pending = append(p.pending, &items[i])
-	}
-	p.bytes += size
-	crossed := func(mark int) bool { return before < mark && len(p.pending) >= mark }
-	if before == 0 || crossed(p.pace.last/2) || crossed(p.pace.full) || p.bytes >= p.cfg.BatchBytes {
-		notify(p.work)
-	}
-	return true
-}
-
-// withdraw gives up a call whose context ended: what no statement has yet is
-// taken back, and is certainly not stored. The outcomes of the rest come too
-// late.
-func (p *Producer[T]) withdraw(call *sendCall, cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pending = slices.DeleteFunc(p.pending, func(item *pending[T]) bool {
-		if item.call != call {
-			return false
-		}
-		p.bytes -= item.size
-		p.buffer.Release(int64(item.size))
-		call.settle(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, false))
-		return true
-	})
-	p.wakeFlushers()
-	for i := range call.outcomes {
-		id := call.outcomes[i].receipt.ID
-		call.settle(i, Receipt{ID: id}, p.sendError(id, cause, true))
-	}
-}
-
 // Flush waits until every message handed over before, also through C, is stored
 // or known to be impossible to store, or ctx ends. What came through C and
-// could not be stored is returned by Close, and makes Flush fail.
+// could not be stored is returned by Close, and makes Flush fail. On SQLite a
+// goroutine that holds a transaction must not call it: see Queue.
 func (p *Producer[T]) Flush(ctx context.Context) error {
 	select {
 	case p.flushIn <- struct{}{}:
@@ -386,7 +175,8 @@ func (p *Producer[T]) wakeFlushers() {
 // fail with ErrClosed from its beginning. If ctx ends before all is stored it
 // gives up. An *UnsentError has the messages that came through C and are not
 // known to be stored, each with its error. Calling it again waits for the first
-// call's end.
+// call's end, and returns nil. On SQLite a goroutine that holds a transaction
+// must not call it: see Queue.
 func (p *Producer[T]) Close(ctx context.Context) error {
 	p.closeOnce.Do(func() {
 		p.shut()
@@ -489,39 +279,4 @@ func (p *Producer[T]) keepUnsent(item pending[T], err error) {
 	p.mu.Lock()
 	p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, err, false)})
 	p.mu.Unlock()
-}
-
-// SendTx stores messages in the caller's transaction: they are in the queue if
-// and when that commits. Call Queue.Wake after the commit to have consumers of
-// this process look at once. One round trip per 512 messages or BatchBytes;
-// one more where a DedupKey or a caller's ID is met. An error leaves the
-// transaction to be rolled back.
-func (p *Producer[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]Receipt, error) {
-	if tx == nil {
-		return nil, errors.New("chanq: send: tx is nil")
-	}
-	if p.open.Err() != nil {
-		return nil, &OpError{Op: "send", Queue: p.queue.name, Err: ErrClosed}
-	}
-	rows := make([]sqlbatch.Row, len(ms))
-	receipts := make([]Receipt, len(ms))
-	given := false
-	for i := range ms {
-		m := ms[i]
-		row, chosen, err := m.row(p.queue)
-		if err != nil {
-			return nil, p.sendError(m.ID, err, false)
-		}
-		rows[i], receipts[i].ID = row, row.ID
-		given = given || chosen || row.Key != ""
-	}
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return runTx(ctx, tx, st, scan) }
-	for first := 0; first < len(rows); {
-		n := cut(rows[first:], p.cfg.BatchRows, p.cfg.BatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, given })
-		if err := p.queue.enqueue(run, p.queue.sql.InTx(), rows[first:first+n], receipts[first:first+n], given); err != nil {
-			return nil, p.queue.fail("send", err)
-		}
-		first += n
-	}
-	return receipts, nil
 }

@@ -13,8 +13,10 @@ import (
 // Queue is one queue of messages whose bodies are of type T. It is safe for
 // concurrent use and holds no connection and no goroutine of its own.
 //
-// SQLite has one writer: a goroutine that holds a transaction there uses SendTx
-// and AckTx, and must not wait for anything else of chanq until it has ended.
+// SQLite has one writer. A goroutine that holds a transaction there calls SendTx
+// and AckTx, and nothing else of chanq that goes to the database (Send, Flush,
+// Wait, Stats …) until it has committed or rolled back: that would wait for the
+// transaction, and the transaction for it, until the call's context ends.
 type Queue[T any] struct{ core *queue }
 
 // queue is what the parts of a Queue share; it knows nothing of T.
@@ -27,23 +29,28 @@ type queue struct {
 	key     bellKey
 }
 
-func newQueue(db *sql.DB, name string, cfg Config) (*queue, error) {
+// newQueue checks what op was given. Its errors are complete.
+func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
+	if err := sqlbatch.CheckNames(sqlbatch.Names{Queue: name}); err != nil {
+		return nil, fmt.Errorf("chanq: %s: %w", op, err) // which has the name
+	}
+	refuse := func(err error) (*queue, error) { return nil, fmt.Errorf("chanq: %s %s: %w", op, name, err) }
 	if db == nil {
-		return nil, errors.New("db is nil")
+		return refuse(errors.New("db is nil"))
 	}
 	cfg, err := cfg.withDefaults()
 	if err != nil {
-		return nil, err
+		return refuse(err)
 	}
 	d := cfg.Dialect
 	if isNil(d) {
 		if d, err = findDialect(db); err != nil {
-			return nil, err
+			return refuse(err)
 		}
 	}
 	names := sqlbatch.Names{Schema: cfg.Schema, Queue: name}
 	if err := sqlbatch.CheckNames(names); err != nil {
-		return nil, err
+		return refuse(err)
 	}
 	return &queue{
 		db: db, name: name, cfg: cfg, dialect: d,
@@ -97,7 +104,8 @@ func (q *Queue[T]) Name() string { return q.core.name }
 
 // Wake makes consumers of this queue in this process look for messages at
 // once: call it after committing a transaction that used SendTx. It costs no
-// round trip; consumers in other processes find the messages when they poll.
+// round trip; consumers in other processes find the messages when they poll, after
+// ConsumerConfig.PollMax (1 s) at the latest.
 func (q *Queue[T]) Wake() { q.core.key.ring() }
 
 // Stats is a picture of a queue.
@@ -143,11 +151,13 @@ const (
 
 // Entry is a stored message as an operator sees it. Its body is not decoded.
 type Entry struct {
-	ID         ID
-	State      State
-	Priority   Priority
+	ID       ID
+	State    State
+	Priority Priority
+	// Attempts counts claims that were not released. For a message whose handlers
+	// died it is one more than were delivered: the claim that found it out.
 	Attempts   int
-	Fence      int
+	Fence      int // counts all claims
 	EnqueuedAt time.Time
 	// At is when the message was or will be due; the end of its lease if leased;
 	// when it ended if dead or done.
@@ -224,7 +234,7 @@ func (q *Queue[T]) Get(ctx context.Context, id ID) (Entry, error) {
 
 // Cancel deletes messages that are ready, scheduled or leased and returns the
 // IDs of those it found. The holder of a leased one learns of it by
-// ErrLeaseLost. One round trip per 400 messages.
+// ErrLeaseLost. One round trip per 400 messages on SQL Server, per 1000 elsewhere.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
 	return q.core.byID(ctx, "cancel", ids, q.core.sql.Cancel)
 }
@@ -322,12 +332,13 @@ func (q *queue) repeat(ctx context.Context, op string, limit int, build func(n i
 }
 
 // Pause stops claims of this queue in all processes, as soon as each polls
-// next. What is leased already may be settled; sends go on.
+// next. What is leased already may be settled, and what consumers have buffered is
+// still delivered; sends go on. One round trip.
 func (q *Queue[T]) Pause(ctx context.Context) error {
 	return q.core.fail("pause", q.core.once(ctx, q.core.sql.Pause(), nil))
 }
 
-// Resume ends a pause.
+// Resume ends a pause. One round trip.
 func (q *Queue[T]) Resume(ctx context.Context) error {
 	err := q.core.once(ctx, q.core.sql.Resume(), nil)
 	if err == nil {

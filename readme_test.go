@@ -2,22 +2,51 @@ package chanq_test
 
 import (
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheReadmeQuotesTheExample(t *testing.T) {
-	source, err := os.ReadFile("example_test.go")
-	require.NoError(t, err)
-	_, body, _ := strings.Cut(string(source), "func Example() {\n")
-	body, _, _ = strings.Cut(body, "\t// Output:")
-	var quoted strings.Builder
-	for line := range strings.Lines(strings.TrimRight(body, "\n") + "\n") {
-		quoted.WriteString(strings.TrimPrefix(line, "\t"))
+// What README has in Go is a part of what the tests compile and run.
+func TestTheReadmeQuotesItsExamples(t *testing.T) {
+	var sources strings.Builder
+	for _, pattern := range []string{"example*_test.go", "examples/*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
+			sources.WriteString(unindented(string(source)))
+		}
 	}
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
-	require.Contains(t, string(readme), "```go\n"+quoted.String()+"```")
+	blocks := regexp.MustCompile("(?s)\n```go\n(.*?)```\n").FindAllStringSubmatch(string(readme), -1)
+	require.NotEmpty(t, blocks)
+	for _, block := range blocks {
+		require.Contains(t, sources.String(), "\n"+unindented(block[1]), "no example has this:\n%s", block[1])
+	}
+}
+
+// unindented is a text whose lines begin with their first letter.
+func unindented(text string) string {
+	return regexp.MustCompile(`(?m)^\t+`).ReplaceAllString(text, "")
+}
+
+func TestTheReadmeLinksToWhatIsThere(t *testing.T) {
+	for _, file := range []string{"README.md", "docs/operations.md", "docs/guarantees.md", "docs/performance.md", "docs/sqlserver.md", "docs/decisions.md"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(string(text), -1) {
+			target, _, _ := strings.Cut(link[1], "#")
+			if target == "" || strings.Contains(target, "://") {
+				continue
+			}
+			_, err := os.Stat(filepath.Join(filepath.Dir(file), target))
+			require.NoError(t, err, "%s links to %s", file, link[1])
+		}
+	}
 }

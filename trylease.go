@@ -2,17 +2,22 @@ package chanq
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// TryLease claims up to n messages (at most 1000) for d and starts nothing: for
-// cron jobs and tools. One round trip; no message is no error. These leases are
-// not extended unless Extend is called, their contexts end at their deadlines,
-// and each settle is a round trip of its own whose outcome it returns.
+// TryLease claims up to n messages (at most 1000) for d (at least 100 ms) and
+// starts nothing: for cron jobs and tools. One round trip, and one more for each
+// message that it sets aside; no message is no error. If ctx ends during the
+// claim, the messages may be leased to nobody until d is over.
+//
+// These leases are not extended unless Extend is called, so d must be enough for
+// all n. Their contexts end at their deadlines. Each settle is a round trip of its
+// own whose outcome it returns, for as long as 30 s if the database does not
+// answer; AckTx settles many in one. On SQLite a goroutine that holds a transaction
+// must call neither: see Queue.
 func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lease[T], error) {
 	if most := q.core.dialect.Traits().ClaimRows; n < 1 || n > most {
 		return nil, fmt.Errorf("chanq: try lease %s: n is %d: must be from 1 to %d", q.core.name, n, most)
@@ -51,7 +56,7 @@ type loneOwner struct {
 	values  context.Context
 }
 
-func (o *loneOwner) maxAttempts() int        { return o.queue.cfg.MaxAttempts }
+func (o *loneOwner) home() *queue            { return o.queue }
 func (o *loneOwner) parent() context.Context { return o.values }
 func (o *loneOwner) ended(*lease)            {}
 
@@ -73,7 +78,11 @@ func (o *loneOwner) settle(l *lease) error {
 	s := openSessions(o.queue.db, o.queue.dialect, 1)
 	defer s.close()
 	st := newSettler(o.queue, s, &health{queue: o.queue, part: "consumer"}, o.timeout, 0, 1)
-	st.stored, st.broken = func(SettledEvent) {}, func(error) {}
+	st.stored, st.broken = func(e SettledEvent) {
+		if e.Nacked+e.Released > 0 {
+			o.queue.key.ring()
+		}
+	}, func(error) {}
 	stop := time.AfterFunc(o.timeout, st.abandon)
 	defer stop.Stop()
 	defer st.abandon()
@@ -85,10 +94,6 @@ func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool
 	s := openSessions(o.queue.db, o.queue.dialect, 1)
 	defer s.close()
 	return o.queue.extendOne(ctx, s, l, d)
-}
-
-func (o *loneOwner) ackTx(ctx context.Context, l *lease, tx *sql.Tx) (bool, error) {
-	return o.queue.ackOneTx(ctx, l, tx)
 }
 
 func (q *queue) extendOne(ctx context.Context, s *sessions, l *lease, d time.Duration) (bool, error) {
@@ -103,31 +108,4 @@ func (q *queue) extendOne(ctx context.Context, s *sessions, l *lease, d time.Dur
 		l.extended(deadlineAfter(start, d))
 	}
 	return held, nil
-}
-
-func (q *queue) ackOneTx(ctx context.Context, l *lease, tx *sql.Tx) (bool, error) {
-	var changed []sqlbatch.Item
-	err := runTx(ctx, tx, q.ackStatement(q.sql.InTx(), []sqlbatch.Item{l.item}), collectItems(&changed))
-	if err != nil {
-		err = q.fail("ack", err)
-	}
-	return len(changed) == 1 && changed[0] == l.item, err
-}
-
-// runTx runs a statement in the caller's transaction.
-func runTx(ctx context.Context, tx *sql.Tx, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	for _, prior := range st.Prior {
-		if _, err := tx.ExecContext(ctx, prior.Text, prior.Args...); err != nil {
-			return err
-		}
-	}
-	if scan == nil {
-		_, err := tx.ExecContext(ctx, st.Text, st.Args...)
-		return err
-	}
-	rows, err := tx.QueryContext(ctx, st.Text, st.Args...)
-	if err != nil {
-		return err
-	}
-	return drain(rows, scan)
 }

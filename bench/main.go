@@ -7,8 +7,14 @@
 //	go run ./bench report     all of it, as docs/bench/report.md with plots
 //
 // Each takes flags (-h lists them), such as -engine postgres -dsn …; -format json
-// writes one object a line for each measurement, which report -in takes. What the
-// figures mean, and how they were on one machine, is in docs/performance.md.
+// writes one object a line for each measurement, which report -in takes. And it
+// watches a queue under mixed load while processes are killed and connections
+// break:
+//
+//	go run ./bench soak -engine sqlite -for 10m
+//
+// What the figures mean, and how they were on one machine, is in
+// docs/performance.md.
 package main
 
 import (
@@ -21,11 +27,16 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+
+	"github.com/chanq/chanq/bench/internal/soak"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if len(os.Args) > 1 && os.Args[1] == soak.WorkerCommand {
+		soak.WorkerMain()
+	}
 	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	default:
@@ -57,12 +68,14 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	switch name {
 	case workerCommand:
 		return runWorker(ctx, args)
+	case "soak":
+		return soak.Run(ctx, args, out, usage)
 	case "report":
 		return runReport(ctx, args, usage)
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
 	if i < 0 {
-		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, growth, report", name)
+		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, growth, report, soak", name)
 	}
 	o, err := parse(name, args, usage)
 	if err != nil {

@@ -181,12 +181,19 @@ func (r *report) machine(results []result) {
 
 func partition(results []result) (latencies, growth, throughput []result) {
 	for _, r := range results {
-		switch {
-		case r.Axis != "":
+		if r.Axis != "" {
 			growth = append(growth, r)
-		case r.RatePerS > 0:
+			continue
+		}
+		// Another program measures our strategies in its own way, and may have rates
+		// and latencies in one line.
+		if r.Batch == 0 && slices.Contains(strategyNames(), r.Strategy) {
+			r.Strategy += ", beside peers"
+		}
+		if r.P50 > 0 {
 			latencies = append(latencies, r)
-		default:
+		}
+		if r.EnqueuePerS+r.DrainPerS+r.PipelinePerS > 0 {
 			throughput = append(throughput, r)
 		}
 	}

@@ -33,12 +33,13 @@ func TestAReportShowsEveryKindOfResult(t *testing.T) {
 			EnqueueStatement: 900, ClaimStatement: 1000, AckStatement: 800, GOOS: "linux", GOARCH: "amd64", CPU: "Abacus", Server: "PostgreSQL 15", Command: "go run ./bench",
 		},
 		result{Engine: "postgres", Strategy: "chanq", N: 100, BodyBytes: 200, Batch: 50, Round: 1, EnqueuePerS: 900, DrainPerS: 600, PipelinePerS: 330},
-		result{Engine: "postgres", Strategy: "chanq", BodyBytes: 200, Round: 1, RatePerS: 77, Load: 0.1, Processes: 2, P50: 1234, P99: 2345, P999: 3456, CommitP50: 456},
+		result{Engine: "postgres", Strategy: "chanq", BodyBytes: 200, Batch: 50, Round: 1, RatePerS: 77, Load: 0.1, Processes: 2, P50: 1234, P99: 2345, P999: 3456, CommitP50: 456},
 		result{Engine: "postgres", Strategy: "raw", BodyBytes: 200, Round: 1, Axis: "backlog", Size: 1000, ClaimStatement: 2},
 		result{Engine: "postgres", Strategy: "raw", BodyBytes: 200, Round: 1, Axis: "backlog", Size: 5_000_000, ClaimStatement: 2.5},
 	)
 	peers := filepath.Join(t.TempDir(), "peers.jsonl") // another program's lines have fewer fields
-	require.NoError(t, os.WriteFile(peers, []byte(`{"engine":"postgres","strategy":"<peer>","n":100,"body_bytes":200,"round":1,"enqueue_per_s":450,"drain_per_s":60,"pipeline_per_s":33}`+"\n"), 0o600))
+	require.NoError(t, os.WriteFile(peers, []byte(`{"engine":"postgres","strategy":"<peer>","n":100,"body_bytes":200,"round":1,"enqueue_per_s":450,"drain_per_s":60,"pipeline_per_s":33}
+{"engine":"postgres","strategy":"chanq","n":100,"body_bytes":200,"round":1,"enqueue_per_s":777,"drain_per_s":60,"rate_per_s":500,"enqueue_to_deliver_p50_us":4321}`+"\n"), 0o600))
 	out := filepath.Join(t.TempDir(), "made")
 	require.NoError(t, run(t.Context(), []string{"report", "-in", ours + "," + peers, "-out", out}, io.Discard, io.Discard))
 
@@ -48,6 +49,7 @@ func TestAReportShowsEveryKindOfResult(t *testing.T) {
 		"Abacus, linux/amd64", "PostgreSQL 15", "`go run ./bench`",
 		"| raw | 100 | 50 | 1000 | 500 | 300 |", "| chanq / raw | 0.90 | 1.20 | 1.10 |", "| chanq / <peer> | 2.00 | 10.00 | 10.00 |",
 		"| chanq | another process | 10 % | 77.0 | 1234 | 2345 | 3456 | 456 |",
+		"| chanq, beside peers | 100 | 0 | 777 | 60.0 | – |", "| chanq, beside peers | – | 500/s | 500 | 4321 |",
 		"| raw | 5000000 | 2.50 | – | – | – | 1.25 |",
 	} {
 		require.Contains(t, string(page), want)

@@ -15,7 +15,8 @@ import (
 // was not measured is left out.
 //
 // Other programs may write the same lines, bench/peers does: report -in takes
-// both. A line with rate_per_s is one of latency, one with axis is one of growth.
+// both. A line with axis is one of growth; another one is of latency where it has
+// latencies and of throughput where it has rates. Batch is 0 in other programs'.
 type result struct {
 	Engine    string `json:"engine"`
 	Strategy  string `json:"strategy"`

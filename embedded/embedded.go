@@ -23,11 +23,16 @@ var memory atomic.Int64
 // *sql.DB is closed.
 //
 // The file is in write-ahead-log mode, so that readers and the writer do not
-// wait for each other; a commit is on disk when it returns (synchronous=FULL);
-// transactions take the write lock when they begin and wait up to 10 s for it;
-// what takes longer fails as SQLITE_BUSY, as does a goroutine that holds a
-// transaction and writes outside of it. Within this process writers take turns in the order of asking, instead of
-// polling for the lock as SQLite does between processes.
+// wait for each other; a commit is on disk when it returns (synchronous=FULL).
+// Transactions take the write lock when they begin, also those that only read, and
+// wait up to 10 s for it; what takes longer fails as SQLITE_BUSY, as does a
+// goroutine that holds a transaction and writes outside of it. Within this process
+// writers take turns in the order of asking, instead of polling for the lock as
+// SQLite does between processes.
+//
+// The tables of the application may be in the same file, which is what SendTx and
+// AckTx of chanq need. Close the *sql.DB after the producers and consumers that
+// use it have ended.
 func Open(path string) (*sql.DB, error) {
 	c, err := Connector(path)
 	if err != nil {

@@ -10,6 +10,9 @@ var queueName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
 
 // CheckNames says what is wrong with a queue's or schema's name, or nil.
 func CheckNames(n Names) error {
+	if most := 63; len(n.Queue) > most {
+		return fmt.Errorf("queue name %.20q… of %d bytes: at most %d", n.Queue, len(n.Queue), most)
+	}
 	if !queueName.MatchString(n.Queue) {
 		return fmt.Errorf("queue name %q: must match [a-z][a-z0-9_]{0,62}", n.Queue)
 	}
@@ -22,7 +25,7 @@ func CheckNames(n Names) error {
 		return fmt.Errorf("queue name %q: taken by the table of queues", n.Queue)
 	}
 	if len(n.Schema) > 63 || strings.ContainsRune(n.Schema, 0) {
-		return fmt.Errorf("schema name %q: must be at most 63 bytes without NUL", n.Schema)
+		return fmt.Errorf("schema name %.63q of %d bytes: must be at most 63 without NUL", n.Schema, len(n.Schema))
 	}
 	return nil
 }

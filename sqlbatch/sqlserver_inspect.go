@@ -141,7 +141,8 @@ func (q *sqlServerQueue) Peek(s State, n int) Statement {
 }
 
 // getText seeks PK, the key of the dead table and the index of done ids, in that
-// order, as a message moves. It waits for a row that is being changed, save where
+// order, as a message moves; of several copies in the done table it takes the
+// last. It waits for a row that is being changed, save where
 // READ_COMMITTED_SNAPSHOT shows its committed version; S locks end with each
 // read.
 const getText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
@@ -152,8 +153,11 @@ UNION ALL
 SELECT 'dead' AS state, ` + peekEndedColumns + `FROM {dead} AS q WITH (INDEX ({dead pk}), FORCESEEK)
 WHERE q.id = @id
 UNION ALL
-SELECT 'done' AS state, ` + peekEndedColumns + `FROM {done} AS q WITH (INDEX ({done id}), FORCESEEK)
-WHERE q.id = @id;
+SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.leased_by, d.dedup_key, d.last_error, d.headers, d.body FROM (
+    SELECT TOP (1) 'done' AS state, ` + peekEndedColumns + `FROM {done} AS q WITH (INDEX ({done id}), FORCESEEK)
+    WHERE q.id = @id
+    ORDER BY q.ended_at DESC
+) AS d;
 `
 
 func (q *sqlServerQueue) Get(id [16]byte) Statement {

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
-	"strings"
 
+	"github.com/jackc/pgx/v5/stdlib"
 	mssql "github.com/microsoft/go-mssqldb"
-	"github.com/microsoft/go-mssqldb/msdsn"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
@@ -33,71 +31,6 @@ const (
 	mayCreate
 )
 
-// target is what the flags name, checked and not connected to.
-type target struct {
-	file   string // SQLite
-	server *msdsn.Config
-}
-
-// target reads --db, --dsn and, without them, CHANQ_DSN. A zero target means
-// that none was given.
-func (a *app) target(environment string) (target, error) {
-	dsn, from := a.dsn, "--dsn"
-	switch {
-	case a.db != "" && a.dsn != "":
-		return target{}, usage("--db and --dsn name two databases: give one")
-	case a.db != "":
-		return target{file: a.db}, nil
-	case dsn == "":
-		dsn, from = environment, "CHANQ_DSN"
-	}
-	if dsn == "" {
-		return target{}, nil
-	}
-	server, err := a.parseDSN(from, dsn)
-	return target{server: server}, err
-}
-
-// parseDSN never repeats the DSN: a password with an unescaped character may be
-// anywhere in it.
-func (a *app) parseDSN(from, dsn string) (*msdsn.Config, error) {
-	const hint = "must be sqlserver://user:password@host:port?database=name, with special characters of the password percent-encoded"
-	if !strings.HasPrefix(dsn, "sqlserver://") {
-		return nil, usage("%s %s", from, hint)
-	}
-	u, err := url.Parse(dsn)
-	if err != nil || u.Host == "" {
-		return nil, usage("%s cannot be read: %s", from, hint)
-	}
-	config, err := msdsn.Parse(dsn)
-	a.hide(config.Password)
-	a.hide(u.Query().Get("password"))
-	if password, given := u.User.Password(); given {
-		a.hide(password)
-	}
-	if err != nil {
-		return nil, usage("%s: %w", from, err)
-	}
-	return &config, nil
-}
-
-// hide makes redact know a password, in each form that it may have in a URL.
-func (a *app) hide(secret string) {
-	if secret == "" {
-		return
-	}
-	query := url.QueryEscape(secret)
-	a.secrets = append(a.secrets, secret, query, strings.ReplaceAll(query, "+", "%20"), url.PathEscape(secret))
-}
-
-// redact blacks out passwords.
-func (a *app) redact(text string) string {
-	for _, secret := range a.secrets {
-		text = strings.ReplaceAll(text, secret, "***")
-	}
-	return text
-}
-
 // connect opens the database that the flags or CHANQ_DSN name.
 func (a *app) connect(ctx context.Context, c creation) (*connection, error) {
 	t, err := a.target(os.Getenv("CHANQ_DSN"))
@@ -109,8 +42,8 @@ func (a *app) connect(ctx context.Context, c creation) (*connection, error) {
 
 func (a *app) open(ctx context.Context, t target, c creation) (*connection, error) {
 	switch {
-	case t.server != nil:
-		config := *t.server
+	case t.sqlServer != nil:
+		config := *t.sqlServer
 		if config.AppName == "" || config.AppName == "go-mssqldb" {
 			config.AppName = "chanq"
 		}
@@ -123,6 +56,17 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 			return nil, errors.Join(fmt.Errorf("connect to %s: %w", name, err), db.Close())
 		}
 		return &connection{db, sqlbatch.SQLServer, name}, nil
+	case t.postgres != nil:
+		config := t.postgres.Copy()
+		if config.RuntimeParams["application_name"] == "" {
+			config.RuntimeParams["application_name"] = "chanq"
+		}
+		name := fmt.Sprintf("PostgreSQL %s, database %s", config.Host, config.Database)
+		db := stdlib.OpenDB(*config)
+		if err := db.PingContext(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("connect to %s: %w", name, err), db.Close())
+		}
+		return &connection{db, sqlbatch.Postgres, name}, nil
 	case t.file != "":
 		if c == mustExist {
 			if _, err := os.Stat(t.file); errors.Is(err, fs.ErrNotExist) {

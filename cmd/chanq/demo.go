@@ -40,7 +40,8 @@ the end. CHANQ_DSN is not used: the demo makes tables, so a server must be named
 by --dsn.`,
 		Example: `  chanq demo
   chanq demo --db demo.db --dir ~/src
-  chanq demo --dsn 'sqlserver://sa:password@localhost?database=demo' --workers 8`,
+  chanq demo --dsn 'sqlserver://sa:password@localhost?database=demo' --workers 8
+  chanq demo --dsn 'postgres://user:password@localhost/demo'`,
 		Args: exactly(0, "no arguments; the folder is named by --dir"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
 	}
@@ -82,7 +83,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 		if f.dir, err = demo.Folder(f.dir); err != nil {
 			return usage("--dir: %w", err)
 		}
-	} else if t.server == nil && !exists(t.file) {
+	} else if (t == target{} || t.file != "") && !exists(t.file) {
 		if f.dir, err = standardLibrary(); err != nil {
 			return err
 		}

@@ -22,12 +22,15 @@ func TestMigrateMayBeRepeated(t *testing.T) {
 	require.JSONEq(t, `{"queue":"mail","version":1}`, succeed(t, "", "migrate", "--db", db, "-o", "json", "mail").out)
 }
 
-func TestSchemaIsPrintedForEitherDialect(t *testing.T) {
+func TestSchemaIsPrintedForEachDialect(t *testing.T) {
 	server := succeed(t, "", "schema", "--dialect", "sqlserver", "--schema", "jobs", "mail").out
 	require.Contains(t, server, "CREATE TABLE [jobs].[chanq_mail]")
 	require.Contains(t, server, "\nGO\n")
 	require.Equal(t, server, succeed(t, "", "schema", "--dsn", "sqlserver://nowhere?database=x", "--schema", "jobs", "mail").out, "it connects to nothing")
 	require.Contains(t, succeed(t, "", "schema", "--dialect", "sqlite", "mail").out, `CREATE TABLE IF NOT EXISTS "main"."chanq_mail"`)
+	postgres := succeed(t, "", "schema", "--dialect", "postgres", "--schema", "jobs", "mail").out
+	require.Contains(t, postgres, `CREATE TABLE "jobs"."chanq_mail"`)
+	require.Equal(t, postgres, succeed(t, "", "schema", "--dsn", "postgres://nowhere/x", "--schema", "jobs", "mail").out, "it connects to nothing")
 	var parsed struct{ Statements []string }
 	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "schema", "--dialect", "sqlite", "-o", "json", "mail").out), &parsed))
 	require.NotEmpty(t, parsed.Statements)

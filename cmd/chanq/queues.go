@@ -37,14 +37,11 @@ func (a *app) queueNames(ctx context.Context, c *connection) ([]string, error) {
 
 func (a *app) registry(d sqlbatch.Dialect) string {
 	schema := a.schema
-	if d == sqlbatch.SQLServer {
-		if schema == "" {
-			schema = "dbo"
-		}
-		return "[" + strings.ReplaceAll(schema, "]", "]]") + "].[chanq_queues]"
-	}
 	if schema == "" {
-		schema = "main"
+		schema = map[sqlbatch.Dialect]string{sqlbatch.SQLServer: "dbo", sqlbatch.Postgres: "public", sqlbatch.SQLite: "main"}[d]
+	}
+	if d == sqlbatch.SQLServer {
+		return "[" + strings.ReplaceAll(schema, "]", "]]") + "].[chanq_queues]"
 	}
 	return `"` + strings.ReplaceAll(schema, `"`, `""`) + `"."chanq_queues"`
 }

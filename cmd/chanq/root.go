@@ -66,12 +66,13 @@ func (a *app) root() *cobra.Command {
 		Short: "Queues in a SQL database",
 		Long: `chanq runs message queues that are tables of a SQL database.
 
-The database is named by --db (a SQLite file), by --dsn (SQL Server), or by the
-environment variable CHANQ_DSN.`,
+The database is named by --db (a SQLite file), by --dsn (SQL Server or
+PostgreSQL), or by the environment variable CHANQ_DSN.`,
 		Example: `  chanq demo
   chanq migrate --db jobs.db mail
   chanq send --db jobs.db mail 'Dear reader'
-  chanq stats --dsn 'sqlserver://user:password@host?database=shop'`,
+  chanq stats --dsn 'sqlserver://user:password@host?database=shop'
+  chanq stats --dsn 'postgres://user:password@host/shop'`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -84,12 +85,12 @@ environment variable CHANQ_DSN.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage("%s: %w; %s --help lists the flags", cmd.Name(), err, cmd.CommandPath())
+		return usage("%s: %w; %s --help lists the flags", path(cmd), err, cmd.CommandPath())
 	})
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.db, "db", "", "SQLite `file` that holds the queues")
-	flags.StringVar(&a.dsn, "dsn", "", "`URL` of a SQL Server database: sqlserver://user:password@host?database=name")
-	flags.StringVar(&a.schema, "schema", "", "`schema` of the tables (default dbo on SQL Server, main on SQLite)")
+	flags.StringVar(&a.dsn, "dsn", "", "`URL` of a server's database: sqlserver://user:password@host?database=name or postgres://user:password@host/name")
+	flags.StringVar(&a.schema, "schema", "", "`schema` of the tables (default dbo on SQL Server, public on PostgreSQL, main on SQLite)")
 	flags.StringVarP(&a.output, "output", "o", "text", "`format` of the output: text or json")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if a.output != "text" && a.output != "json" {
@@ -123,10 +124,15 @@ func atLeast(n int, what string) cobra.PositionalArgs { return between(n, 1<<30,
 func between(low, high int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < low || len(args) > high {
-			return usage("%s: give %s", cmd.Name(), what)
+			return usage("%s: give %s", path(cmd), what)
 		}
 		return nil
 	}
+}
+
+// path is the name of a command below chanq: stats, or dead list.
+func path(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
 // queueConfig is the Config of operator commands. A message is set aside after

@@ -52,7 +52,7 @@ nothing. The dialect is that of --dialect, or else of --db or --dsn.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&name, "dialect", "", "`dialect`: sqlserver or sqlite")
+	cmd.Flags().StringVar(&name, "dialect", "", "`dialect`: sqlserver, postgres or sqlite")
 	return cmd
 }
 
@@ -60,20 +60,20 @@ func (a *app) dialect(name string) (sqlbatch.Dialect, error) {
 	switch name {
 	case "sqlserver":
 		return sqlbatch.SQLServer, nil
+	case "postgres":
+		return sqlbatch.Postgres, nil
 	case "sqlite":
 		return sqlbatch.SQLite, nil
 	case "":
 	default:
-		return nil, usage("--dialect is %q: must be sqlserver or sqlite", name)
+		return nil, usage("--dialect is %q: must be sqlserver, postgres or sqlite", name)
 	}
 	t, err := a.target(os.Getenv("CHANQ_DSN"))
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case t.server != nil:
-		return sqlbatch.SQLServer, nil
-	case t.file != "":
-		return sqlbatch.SQLite, nil
+	}
+	if d := t.dialect(); d != nil {
+		return d, nil
 	}
 	return nil, usage("schema: which dialect? Give --dialect, --db or --dsn")
 }

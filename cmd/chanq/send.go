@@ -27,8 +27,12 @@ func (a *app) sendCommand() *cobra.Command {
 		Use:   "send QUEUE [BODY...]",
 		Short: "Send messages: each argument, or each line of the standard input",
 		Long: `Sends each BODY as a message, or without any, each line of the standard input.
-A message that is reported as sent is in the database. Bodies are stored as they
-are: for a queue whose application uses JSON, give JSON.
+A message that is reported as sent is in the database.
+
+Bodies are stored as they are, and not checked. An application whose queue has a
+struct, a map or a number as its type of body reads JSON, unless it sets a Codec
+of its own: give it JSON, or it will set the message aside as dead. Queues of
+string, []byte or json.RawMessage take any text.
 
 With bodies it prints their IDs; with lines how many there were; with -o json a
 receipt for each.`,

@@ -23,12 +23,22 @@ func TestMistakesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		{[]string{"stats"}, "which database? Give --db FILE or --dsn URL"},
 		{[]string{"stats", "--db", db, "--dsn", server}, "--db and --dsn name two databases"},
 		{[]string{"stats", "--db", db, "-o", "yaml"}, `-o is "yaml"`},
-		{[]string{"stats", "--dsn", "mysql://sa:" + password + "@localhost"}, "--dsn must be sqlserver://"},
+		{[]string{"stats", "--dsn", "mysql://sa:" + password + "@localhost"}, "--dsn must be sqlserver://user:password@host:port?database=name or postgres://"},
 		{[]string{"stats", "--dsn", "sqlserver://sa:" + password + "/%zz@localhost"}, "--dsn cannot be read"},
 		{[]string{"stats", "--dsn", "sqlserver://sa:" + password + "/x@localhost"}, "--dsn cannot be read"},
 		{[]string{"stats", "--dsn", "server=localhost;password=" + password}, "--dsn must be sqlserver://"},
 		{[]string{"stats", "--dsn", "sqlserver://?password=" + password}, "--dsn cannot be read"},
 		{[]string{"stats", "--dsn", server + "&encrypt=" + password}, "--dsn: "},
+		{[]string{"stats", "--dsn", "postgres"}, "--dsn must be"},
+		{[]string{"stats", "--dsn", "host=localhost password=" + password}, "--dsn must be"},
+		{[]string{"stats", "--dsn", "postgres://me:" + password + "/%zz@localhost/x"}, "--dsn cannot be read: must be postgres://user:password@host:port/database"},
+		{[]string{"stats", "--dsn", "postgres://me:" + password + "@localhost:port/x"}, "--dsn cannot be read: must be"},
+		{[]string{"stats", "--dsn", "postgres://me:" + password + "@localhost/x?sslmode=" + password}, "--dsn cannot be read: sslmode is invalid; must be"},
+		{[]string{"stats", "--dsn", "postgresql://me@localhost/x?connect_timeout=" + password + "&pass%77ord=" + password}, "--dsn cannot be read: "},
+		{[]string{"schema", "--dialect", "mysql", "mail"}, "must be sqlserver, postgres or sqlite"},
+		{[]string{"dead", "list", "--db", db}, "chanq: dead list: give one queue"},
+		{[]string{"dead", "redrive", "--db", db}, "chanq: dead redrive: give a queue"},
+		{[]string{"dead", "list", "--frob"}, "dead list: unknown flag: --frob; chanq dead list --help"},
 		{[]string{"migrate", "--db", db}, "migrate: give one queue or more"},
 		{[]string{"migrate", "--db", db, "Mail"}, `queue name "Mail"`},
 		{[]string{"migrate", "--db", db, "mail", "mail_dead"}, "the ending _dead is taken"},
@@ -77,7 +87,7 @@ func TestMistakesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 }
 
 func TestDSNOfTheEnvironmentIsChecked(t *testing.T) {
-	t.Setenv("CHANQ_DSN", "postgres://me:s3cret@localhost")
+	t.Setenv("CHANQ_DSN", "mysql://me:s3cret@localhost")
 	said := fail(t, exitUsage, "stats")
 	require.Contains(t, said, "CHANQ_DSN must be sqlserver://")
 	require.NotContains(t, said, "s3cret")
@@ -89,9 +99,11 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 	for _, dsn := range []string{
 		"sqlserver://p%40ss%20w%2Frd:p%40ss%20w%2Frd@127.0.0.1:1?dial+timeout=1",
 		"sqlserver://127.0.0.1:1?dial+timeout=1&user+id=sa&password=p%40ss+w%2Frd",
+		"postgres://p%40ss%20w%2Frd:p%40ss%20w%2Frd@127.0.0.1:1/p%40ss%20w%2Frd?connect_timeout=1",
+		"postgres://127.0.0.1:1/x?connect_timeout=1&user=p%40ss%20w%2Frd&password=p%40ss+w%2Frd",
 	} {
 		said := fail(t, exitFailed, "stats", "--dsn", dsn)
-		require.Contains(t, said, "connect to SQL Server 127.0.0.1")
+		require.Regexp(t, "connect to (SQL Server|PostgreSQL) 127.0.0.1", said)
 		for _, form := range []string{password, "p%40ss%20w%2Frd", "p%40ss+w%2Frd"} {
 			require.NotContains(t, said, form)
 		}
@@ -100,7 +112,7 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 
 func TestRedactionCoversEveryForm(t *testing.T) {
 	a := &app{}
-	_, err := a.parseDSN("--dsn", "sqlserver://sa:p%40ss%20w%2Frd@localhost")
+	_, err := a.parseSQLServer("--dsn", "sqlserver://sa:p%40ss%20w%2Frd@localhost")
 	require.NoError(t, err)
 	require.Equal(t, "login *** or *** or *** failed", a.redact("login p@ss w/rd or p%40ss%20w%2Frd or p%40ss+w%2Frd failed"))
 }

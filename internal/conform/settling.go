@@ -25,13 +25,7 @@ var settling = []test{
 	{"ALeaseIsSettledOnce", settledOnce},
 	{"WaitTellsTheOutcomeWheneverItIsAsked", waitTells},
 	{"FlushWaitsForEverySettleHandedIn", flushWaits},
-	{"ExtendMovesTheEndOfTheLease", extendMoves},
-	{"ACancelledMessageEndsItsLeaseWithItsCause", cancelledWhileHeld},
-	{"MaxExtendEndsTheLeaseOfAStuckHandler", maxExtend},
 	{"ANackIsDueAfterItsDelayWithItsError", nackDelays},
-	{"AckTxCommitsOrRollsBackWithTheCaller", ackTx},
-	{"ALeaseOfAckTxIsNotExtended", ackTxStopsExtension},
-	{"TryLeaseEndsContextsAtDeadlines", tryLeaseExpires},
 }
 
 // settles are the ways to settle a lease, and the state they leave behind.
@@ -401,66 +395,6 @@ func flushWaits(w *world) {
 	require.Zero(w, c.Stats().Settling)
 }
 
-func extendMoves(w *world) {
-	q := w.queue("work", chanq.Config{})
-	id := send(w, q, texts("a")...)[0]
-	l := lease(w, q, 1, time.Minute)[0]
-	before := get(w, q, id)
-	require.NoError(w, l.Extend(w.soon(), time.Hour))
-	e := get(w, q, id)
-	require.Equal(w, before.Fence, e.Fence)
-	require.WithinRange(w, e.At, before.At.Add(58*time.Minute), before.At.Add(60*time.Minute))
-	require.WithinRange(w, l.Deadline(), e.At.Add(-time.Minute), e.At)
-
-	require.Error(w, l.Extend(w.soon(), 0))
-	require.Error(w, l.Extend(w.soon(), -time.Second))
-	require.NoError(w, l.Extend(w.soon(), 200*time.Millisecond), "it may be shortened")
-	require.Equal(w, 2, lease(w, q, 1, time.Minute)[0].Attempt)
-}
-
-func cancelledWhileHeld(w *world) {
-	var mu sync.Mutex
-	var lost []chanq.LeaseLostEvent
-	q := w.queue("work", chanq.Config{Hooks: chanq.Hooks{LeaseLost: func(e chanq.LeaseLostEvent) {
-		mu.Lock()
-		defer mu.Unlock()
-		lost = append(lost, e)
-	}}})
-	id := send(w, q, texts("a")...)[0]
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
-	l := take(w, c, 1)[0]
-	require.NoError(w, l.Context().Err())
-	found, err := q.Cancel(w.soon(), id, chanq.NewID())
-	require.NoError(w, err)
-	require.Equal(w, []chanq.ID{id}, found)
-	w.ended(l)
-	require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
-	require.ErrorIs(w, l.Wait(w.soon()), chanq.ErrLeaseLost)
-	require.ErrorIs(w, l.Extend(w.soon(), time.Minute), chanq.ErrLeaseLost)
-	w.eventually("the hook is told", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(lost) == 1 && lost[0] == chanq.LeaseLostEvent{Queue: "work", ID: id, Attempt: 1, Confirmed: true}
-	})
-	require.NoError(w, c.Shutdown(w.soon()), "nothing is held any more")
-}
-
-func maxExtend(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a")...)
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: steadyLease})
-	began := time.Now()
-	stuck := take(w, c, 1)[0]
-	w.ended(stuck)
-	require.Greater(w, time.Since(began), steadyLease*11/10, "it was extended before")
-	again := take(w, c, 1)[0]
-	require.Equal(w, 2, again.Attempt)
-	require.NoError(w, again.Ack())
-	require.NoError(w, again.Wait(w.soon()))
-	require.NoError(w, stuck.Ack(), "the consumer does not know of the loss yet")
-	require.ErrorIs(w, stuck.Wait(w.soon()), chanq.ErrLeaseLost)
-}
-
 func nackDelays(w *world) {
 	q := w.queue("work", chanq.Config{})
 	id := send(w, q, texts("a")...)[0]
@@ -475,69 +409,4 @@ func nackDelays(w *world) {
 	none, err := q.TryLease(w.soon(), 1, time.Minute)
 	require.NoError(w, err)
 	require.Empty(w, none)
-}
-
-func ackTx(w *world) {
-	for _, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
-		q := w.queue("work", cfg)
-		ledger := w.queue("ledger", chanq.Config{})
-		id := send(w, q, texts("a")...)[0]
-		c := start(w, q, chanq.ConsumerConfig{})
-		p := produce(w, ledger, chanq.ProducerConfig{})
-		l := take(w, c, 1)[0]
-
-		tx, err := w.db.BeginTx(w.soon(), nil)
-		require.NoError(w, err)
-		require.NoError(w, l.AckTx(w.soon(), tx))
-		_, err = p.SendTx(w.soon(), tx, texts("not booked")...)
-		require.NoError(w, err)
-		require.NoError(w, tx.Rollback())
-		w.requireState(q, id, chanq.Leased)
-		require.Zero(w, stats(w, ledger).Ready)
-
-		tx, err = w.db.BeginTx(w.soon(), nil)
-		require.NoError(w, err)
-		require.NoError(w, l.AckTx(w.soon(), tx), "after a rollback it may be tried again")
-		_, err = p.SendTx(w.soon(), tx, texts("booked")...)
-		require.NoError(w, err)
-		require.NoError(w, tx.Commit())
-		if cfg.Retain > 0 {
-			w.requireState(q, id, chanq.Done)
-		} else {
-			w.requireState(q, id, "")
-		}
-		booked := lease(w, ledger, 1, time.Minute)[0]
-		require.Equal(w, "booked", booked.Body)
-		require.NoError(w, booked.Ack())
-		require.NoError(w, c.Shutdown(w.soon()), "nothing is held any more")
-	}
-}
-
-func ackTxStopsExtension(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a")...)
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
-	l := take(w, c, 1)[0]
-	tx, err := w.db.BeginTx(w.soon(), nil)
-	require.NoError(w, err)
-	require.NoError(w, l.AckTx(w.soon(), tx))
-	require.NoError(w, tx.Rollback())
-	again := take(w, c, 1)[0]
-	require.Equal(w, 2, again.Attempt, "the lease ran out")
-	require.NoError(w, l.Ack(), "after a rollback it may be settled")
-	require.ErrorIs(w, l.Wait(w.soon()), chanq.ErrLeaseLost, "too late")
-	require.NoError(w, again.Ack())
-}
-
-func tryLeaseExpires(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a", "b")...)
-	leases := lease(w, q, 2, shortLease)
-	require.NoError(w, leases[0].Context().Err())
-	require.NoError(w, leases[1].Context().Err())
-	require.NoError(w, leases[1].Extend(w.soon(), time.Minute))
-	w.ended(leases[0])
-	require.NoError(w, leases[1].Context().Err())
-	require.NoError(w, leases[1].Ack())
-	require.NoError(w, leases[0].Ack(), "nobody else has it: the database decides")
 }

@@ -52,7 +52,7 @@ func (s *cancel) run(h *history) {
 	for _, id := range found {
 		h.note("cancelled %s", h.model.live[id].body)
 		delete(h.model.live, id)
-		if h.model.dead[id] == nil && h.model.done[id] == nil {
+		if h.model.dead[id] == nil && !slices.ContainsFunc(h.model.done, func(m *message) bool { return m.id == id }) {
 			_, err := h.queue.Get(h.soon(), id)
 			require.ErrorIs(h, err, chanq.ErrNotFound, h.ran)
 		}
@@ -77,7 +77,7 @@ func (s *redrive) run(h *history) {
 	if limit == 0 {
 		limit = len(h.model.dead)
 	}
-	require.Len(h, h.model.redrive(ended(h.model.dead), limit), n, h.ran)
+	require.Len(h, h.model.redrive(h.model.ended(chanq.Dead), limit), n, h.ran)
 }
 
 // redriveIDs moves chosen dead messages back.

@@ -15,12 +15,14 @@ import (
 // clock. Those that a step sets are known only to be no earlier than the
 // step's beginning, until the database has been read (see settleTime).
 type queueModel struct {
-	live, dead, done map[chanq.ID]*message
-	paused           bool
-	now              int64 // at the beginning of the step
+	live, dead map[chanq.ID]*message
+	done       []*message
+	paused     bool
+	now        int64 // at the beginning of the step
 
 	maxAttempts int
 	retain      bool
+	keepsCopies bool // a message that is done again leaves a second row
 }
 
 type message struct {
@@ -42,22 +44,27 @@ type moment struct {
 	exact bool
 }
 
-func newModel(maxAttempts int, retain bool) *queueModel {
+func newModel(maxAttempts int, retain, keepsCopies bool) *queueModel {
 	return &queueModel{
-		live: map[chanq.ID]*message{}, dead: map[chanq.ID]*message{}, done: map[chanq.ID]*message{},
-		maxAttempts: maxAttempts, retain: retain,
+		live: map[chanq.ID]*message{}, dead: map[chanq.ID]*message{},
+		maxAttempts: maxAttempts, retain: retain, keepsCopies: keepsCopies,
 	}
 }
 
 // clone is for transactions, which may be rolled back.
 func (q *queueModel) clone() *queueModel {
 	c := *q
-	for _, table := range []*map[chanq.ID]*message{&c.live, &c.dead, &c.done} {
+	for _, table := range []*map[chanq.ID]*message{&c.live, &c.dead} {
 		*table = maps.Clone(*table)
 		for id, m := range *table {
 			copied := *m
 			(*table)[id] = &copied
 		}
+	}
+	c.done = slices.Clone(c.done)
+	for i, m := range c.done {
+		copied := *m
+		c.done[i] = &copied
 	}
 	return &c
 }
@@ -151,7 +158,10 @@ func (q *queueModel) ack(m *message) {
 	delete(q.live, m.id)
 	if q.retain {
 		m.at, m.leasedBy = q.after(0), ""
-		q.done[m.id] = m
+		if !q.keepsCopies {
+			q.done = slices.DeleteFunc(q.done, func(o *message) bool { return o.id == m.id })
+		}
+		q.done = append(q.done, m)
 	}
 }
 
@@ -206,30 +216,42 @@ func (q *queueModel) redrive(candidates []*message, n int) (moved []chanq.ID) {
 }
 
 // ended lists the messages of the dead or done table in the order of ending.
-func ended(table map[chanq.ID]*message) []*message {
-	return slices.SortedFunc(maps.Values(table), func(a, b *message) int {
+func (q *queueModel) ended(s chanq.State) []*message {
+	list := slices.Clone(q.done)
+	if s == chanq.Dead {
+		list = slices.Collect(maps.Values(q.dead))
+	}
+	slices.SortFunc(list, func(a, b *message) int {
 		return cmp.Or(cmp.Compare(a.at.ms, b.at.ms), bytes.Compare(a.id[:], b.id[:]))
 	})
+	return list
 }
 
-// table holds the messages of a state; live ones are mixed.
-func (q *queueModel) table(s chanq.State) map[chanq.ID]*message {
-	switch s {
-	case chanq.Dead:
-		return q.dead
-	case chanq.Done:
-		return q.done
-	default:
-		return q.live
+// endedAs is the message that an entry of the dead or done table must be: of
+// copies with one ID, each has its own body.
+func (q *queueModel) endedAs(s chanq.State, e chanq.Entry) *message {
+	var found *message
+	for _, m := range q.ended(s) {
+		if m.id == e.ID && (found == nil || m.body == string(e.Body)) {
+			found = m
+		}
 	}
+	return found
 }
 
 func (q *queueModel) purge(s chanq.State) (n int) {
-	gone := slices.Collect(maps.Keys(q.table(s)))
-	for _, id := range gone {
-		if s == chanq.Dead || s == chanq.Done || q.state(q.live[id]) == s {
-			delete(q.table(s), id)
-			n++
+	switch s {
+	case chanq.Dead:
+		n = len(q.dead)
+		clear(q.dead)
+	case chanq.Done:
+		n = len(q.done)
+		q.done = nil
+	default:
+		gone := q.in(s)
+		n = len(gone)
+		for _, m := range gone {
+			delete(q.live, m.id)
 		}
 	}
 	return n

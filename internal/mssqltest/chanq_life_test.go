@@ -212,6 +212,8 @@ func TestNothingIsLostWhateverFailsAndWhenever(t *testing.T) {
 		{"lock timeout", mssqltest.Fault{At: mssqltest.Started, Error: 1222, Times: 2}},
 		{"reset before commit", mssqltest.Fault{At: mssqltest.Applied, Reset: true}},
 		{"reset after commit", mssqltest.Fault{At: mssqltest.Answered, Reset: true, Times: 2}},
+		{"session killed before it runs", mssqltest.Fault{At: mssqltest.Received, Error: 596}},
+		{"session killed before commit", mssqltest.Fault{At: mssqltest.Applied, Error: 596}},
 		{"session ended by the provider", mssqltest.Fault{At: mssqltest.Answered, Error: 40197}},
 	}
 	rcsi := false
@@ -226,11 +228,34 @@ func TestNothingIsLostWhateverFailsAndWhenever(t *testing.T) {
 				f.Times = 1 // what follows an unknown outcome is a keyed enqueue
 			}
 			snapshots := rcsi
-			rcsi = !rcsi // in turn: nine faults, so that every fault meets both over the kinds
+			rcsi = !rcsi // in turn: eleven faults, so that every fault meets both over the kinds
 			t.Run(string(kind)+" "+c.name, func(t *testing.T) {
 				t.Parallel()
 				runLife(t, snapshots, f)
 			})
 		}
 	}
+}
+
+func TestOfCopiesInTheDoneTableGetReturnsTheLast(t *testing.T) {
+	server := mssqltest.Start(t, mssqltest.Options{})
+	ctx, id := within(t), chanq.NewID()
+	cfg := chanq.Config{Retain: time.Hour}
+	require.NoError(t, chanq.Migrate(ctx, server.DB(), "orders", cfg))
+	q, err := chanq.Open[string](ctx, server.DB(), "orders", cfg)
+	require.NoError(t, err)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	for _, body := range []string{"first", "second", "third"} {
+		_, err = p.Send(ctx, chanq.Message[string]{ID: id, Body: body})
+		require.NoError(t, err)
+		leases, err := q.TryLease(ctx, 1, time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, leases[0].Ack())
+		server.Clock().Advance(time.Second)
+	}
+	require.NoError(t, p.Close(ctx))
+	e, err := q.Get(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, "third", string(e.Body))
 }

@@ -62,6 +62,16 @@ func Config(t testing.TB) *pgx.ConnConfig {
 	return config
 }
 
+// URL is DSN in the form postgres://…, whatever the form of the variable.
+func URL(t testing.TB) string {
+	t.Helper()
+	c := Config(t)
+	u := url.URL{Scheme: "postgres", Path: "/" + c.Database, RawQuery: url.Values{
+		"host": {c.Host}, "port": {fmt.Sprint(c.Port)}, "user": {c.User}, "password": {c.Password},
+	}.Encode()}
+	return u.String()
+}
+
 // Open opens a new, empty database with pgx.
 func Open(t testing.TB) *sql.DB {
 	t.Helper()

@@ -17,9 +17,12 @@ SELECT 'dead' AS state, q.id, q.priority, q.fence, q.attempts,
 FROM [dbo].[chanq_orders_dead] AS q WITH (INDEX ([PK_chanq_orders_dead]), FORCESEEK)
 WHERE q.id = @id
 UNION ALL
-SELECT 'done' AS state, q.id, q.priority, q.fence, q.attempts,
+SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.leased_by, d.dedup_key, d.last_error, d.headers, d.body FROM (
+    SELECT TOP (1) 'done' AS state, q.id, q.priority, q.fence, q.attempts,
        DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
        DATEDIFF_BIG(millisecond, '19700101', q.ended_at) AS due_at,
        CONVERT(nvarchar(200), NULL) AS leased_by, q.dedup_key, q.last_error, q.headers, q.body
 FROM [dbo].[chanq_orders_done] AS q WITH (INDEX ([IX_chanq_orders_done_id]), FORCESEEK)
-WHERE q.id = @id;
+    WHERE q.id = @id
+    ORDER BY q.ended_at DESC
+) AS d;

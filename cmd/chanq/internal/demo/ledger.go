@@ -205,10 +205,11 @@ func (l *ledger) all(ctx context.Context) iter.Seq2[row, error] {
 
 // transact runs f in a transaction and repeats it, with pauses, while the
 // database says that it may work the next time. Once begun it is not ended by
-// ctx: what is in hand is finished. f must find out by itself whether an earlier
-// try whose commit was not confirmed was applied after all.
+// ctx: what is in hand is finished, and what became of a commit is found out. f
+// must see by itself whether an earlier try whose commit was not confirmed was
+// applied after all.
 func (l *ledger) transact(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
-	const tries, timeout = 6, 30 * time.Second
+	const tries, triesAtTheEnd, timeout = 6, 3, 30 * time.Second
 	for i := 0; ; i++ {
 		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		err := l.once(bound, f)
@@ -216,19 +217,17 @@ func (l *ledger) transact(ctx context.Context, what string, f func(context.Conte
 		if err == nil {
 			return nil
 		}
+		again := false
 		switch l.dialect.Classify(err) {
-		case sqlbatch.RolledBack, sqlbatch.Refused, sqlbatch.Unknown:
-			if i < tries && ctx.Err() == nil && !errors.Is(err, errOvertaken) {
-				pause := time.NewTimer(10*time.Millisecond<<i + rand.N(10*time.Millisecond))
-				select {
-				case <-pause.C:
-					continue
-				case <-ctx.Done():
-				}
-				pause.Stop()
-			}
+		case sqlbatch.RolledBack, sqlbatch.Refused:
+			again = i < tries && ctx.Err() == nil
+		case sqlbatch.Unknown:
+			again = i < triesAtTheEnd || i < tries && ctx.Err() == nil
 		}
-		return fmt.Errorf("%s: %w", what, err)
+		if !again || errors.Is(err, errOvertaken) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		time.Sleep(10*time.Millisecond<<i + rand.N(10*time.Millisecond))
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // texts are the ledger's statements. Their parameters are @p1, @p2 … as SQL
-// Server has them; SQLite has ?1, ?2 …
+// Server has them; PostgreSQL has $1, $2 …, SQLite ?1, ?2 …
 type texts struct {
 	create                                                                              []string
 	state, foreign, begin, forget, reset, number, listed, into, record, sent, done, all string
@@ -51,6 +51,25 @@ var sqliteTables = []string{`CREATE TABLE IF NOT EXISTS {run} (
   counted    INTEGER NOT NULL DEFAULT 0
 )`}
 
+// The lock keeps demos that begin at once from making the same table, which
+// PostgreSQL's IF NOT EXISTS does not. It ends with the transaction.
+var postgresTables = []string{`SELECT pg_advisory_xact_lock(426952978034)`, `CREATE TABLE IF NOT EXISTS {run} (
+  id        integer NOT NULL PRIMARY KEY,
+  dir       text    NOT NULL,
+  next_file integer NOT NULL,
+  listed    integer NOT NULL
+)`, `CREATE TABLE IF NOT EXISTS {files} (
+  file_no    integer NOT NULL PRIMARY KEY,
+  path       text    NOT NULL,
+  size       bigint  NOT NULL,
+  mtime      bigint  NOT NULL,
+  message_id bytea   NOT NULL,
+  skipped    text    NOT NULL,
+  digest     bytea,
+  problem    text    NOT NULL DEFAULT '',
+  counted    integer NOT NULL DEFAULT 0
+)`}
+
 var sqlServerTables = []string{`IF OBJECT_ID(N'{run}', N'U') IS NULL
     CREATE TABLE {run} (
         id int NOT NULL,
@@ -74,17 +93,19 @@ var sqlServerTables = []string{`IF OBJECT_ID(N'{run}', N'U') IS NULL
 
 func newTexts(d sqlbatch.Dialect, schema string) texts {
 	t := common
-	open, shut := `"`, `"`
+	open, shut, standard := `"`, `"`, "main"
 	t.create, t.parameter = sqliteTables, "?"
-	if d.Name() == "sqlserver" {
-		open, shut = "[", "]"
+	switch d {
+	case sqlbatch.SQLServer:
+		open, shut, standard = "[", "]", "dbo"
 		t.create, t.parameter = sqlServerTables, "@p"
-		t.forget = `DELETE {files};` // tsqlcheck knows the form without FROM, which SQLite needs
-		if schema == "" {
-			schema = "dbo"
-		}
-	} else if schema == "" {
-		schema = "main"
+		t.forget = `DELETE {files};` // tsqlcheck knows the form without FROM, which the others need
+	case sqlbatch.Postgres:
+		standard = "public"
+		t.create, t.parameter = postgresTables, "$"
+	}
+	if schema == "" {
+		schema = standard
 	}
 	quote := func(name string) string { return open + strings.ReplaceAll(name, shut, shut+shut) + shut }
 	in := quote(schema) + "."

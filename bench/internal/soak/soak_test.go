@@ -1,0 +1,54 @@
+package soak_test
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq/bench/internal/soak"
+	"github.com/chanq/chanq/internal/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("CHANQ_SOAK_WORKER") != "" {
+		soak.WorkerMain()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func TestAShortSoakBreaksNoPromise(t *testing.T) { run(t, "-engine", "sqlite", "-rate", "200") }
+
+func TestAShortSoakOnPostgreSQLBreaksNoPromise(t *testing.T) {
+	run(t, "-engine", "postgres", "-dsn", pgtest.DSN(t), "-rate", "200")
+}
+
+func run(t *testing.T, args ...string) {
+	var out strings.Builder
+	err := soak.Run(t.Context(), append(args, "-for", "8s", "-kill-every", "1s", "-workers", "3", "-faults", "0.01"), &out, io.Discard)
+	require.NoError(t, err, out.String())
+	require.Contains(t, out.String(), "0 lost, 0 delivered after a confirmed end, 0 unexplained")
+	t.Log(out.String())
+}
+
+func TestWrongFlagsAreNamed(t *testing.T) {
+	for want, args := range map[string][]string{
+		"-engine \"oracle\"": {"-engine", "oracle"},
+		"-dsn is for":        {"-engine", "sqlite", "-dsn", "x"},
+		"needs -dsn":         {"-engine", "postgres"},
+		"-for is 0s":         {"-for", "0"},
+		"-rate is 0":         {"-rate", "0"},
+		"-workers is 0":      {"-workers", "0"},
+		"-kill-every is -1s": {"-kill-every", "-1s"},
+		"-faults is 2":       {"-faults", "2"},
+		"-body is -1":        {"-body", "-1"},
+		"-sample is 1ns":     {"-sample", "1ns"},
+		"must not exist":     {"-db", "soak_test.go"},
+		"unknown argument":   {"more"},
+	} {
+		require.ErrorContains(t, soak.Run(t.Context(), args, io.Discard, io.Discard), want)
+	}
+}

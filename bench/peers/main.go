@@ -1,0 +1,63 @@
+// Command peers measures chanq beside other queues on the same machine, with
+// the same messages and the same durability, in one interleaved run:
+//
+//	cd bench/peers && go run . -dsn 'host=… user=…' -n 20000 -body 200 -rounds 5 -format table
+//
+// README.md says what is compared, and what is not.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/chanq/chanq/bench/peers/peer"
+)
+
+// measureArgument makes this program measure one phase of one of the systems
+// that are linked into it.
+const measureArgument = "measure"
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == measureArgument {
+		peer.Main(linked)
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	default:
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, messages io.Writer) (err error) {
+	o, err := parse(args, messages)
+	if err != nil {
+		return err
+	}
+	b, err := newBench(ctx, o, messages)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	var results []result
+	var writing error
+	err = b.measureAll(ctx, func(r result) {
+		results = append(results, r)
+		if o.format == formatJSON {
+			writing = errors.Join(writing, writeJSON(out, r))
+		}
+	})
+	if o.format == formatTable && len(results) > 0 { // also what came before an error
+		writing = writeTable(out, o, b.about, results)
+	}
+	return errors.Join(err, writing)
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	driver "modernc.org/sqlite"
+
+	"github.com/chanq/chanq/bench/peers/peer"
+)
+
+// TestMain lets the test's binary be what it starts for each phase.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == measureArgument {
+		peer.Main(linked)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// Every system does every phase, and chanq leaves nothing behind. PostgreSQL's
+// take part where CHANQ_TEST_POSTGRES is set.
+func TestEverySystemIsMeasured(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"-n", "60", "-rounds", "1", "-rate", "500", "-dir", dir, "-format", "json"}
+	want := systems
+	if dsn := os.Getenv("CHANQ_TEST_POSTGRES"); dsn != "" {
+		args = append(args, "-dsn", dsn)
+	} else {
+		t.Log("SKIPPED on PostgreSQL: CHANQ_TEST_POSTGRES is not set")
+		want = want[6:]
+	}
+	var out, said bytes.Buffer
+	require.NoError(t, run(t.Context(), args, &out, &said), said.String())
+	var names []string
+	for line := range strings.Lines(out.String()) {
+		var r result
+		require.NoError(t, json.Unmarshal([]byte(line), &r))
+		names = append(names, r.Engine+"/"+r.Strategy)
+		for figure, value := range map[string]float64{
+			"enqueue": r.EnqueuePerS, "drain": r.DrainPerS, "pipeline": r.PipelinePerS, "p50": float64(r.P50), "p99.9": float64(r.P999),
+			"first delivery": r.FirstDeliveryMS,
+		} {
+			assert.Positive(t, value, "%s of %s", figure, line)
+		}
+		assert.Equal(t, 1, r.Round)
+		if r.Engine == sqlite {
+			assert.Positive(t, r.EnqueueStatements)
+			assert.Positive(t, r.DrainStatements)
+		}
+		if counted := r.StatementsPerMessage > 0; r.Engine == postgres && counted {
+			assert.Greater(t, r.EnqueueWAL, 200.0, "the body at least is logged: %s", line)
+			assert.Positive(t, r.DrainWAL)
+		}
+		switch {
+		case strings.HasPrefix(r.Strategy, "chanq"), r.Strategy == "backlite", r.Engine == files:
+			assert.Zero(t, r.LeftRows, line)
+		default:
+			assert.EqualValues(t, 60, r.LeftRows, line)
+		}
+	}
+	assert.ElementsMatch(t, systemNames(want), names)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left, "stores and programs are removed")
+}
+
+func TestASystemThatFailsIsNamedAndTheOthersAreMeasured(t *testing.T) {
+	var out, said bytes.Buffer
+	o, err := parse([]string{"-n", "20", "-rounds", "1", "-systems", "sqlite/chanq,sqlite/backlite", "-dir", t.TempDir()}, &said)
+	require.NoError(t, err)
+	o.systems[1].strategy = "nonsense"
+	b, err := newBench(t.Context(), o, &said)
+	require.NoError(t, err)
+	var results []result
+	err = b.measureAll(t.Context(), func(r result) { results = append(results, r) })
+	assert.ErrorContains(t, err, "sqlite/nonsense, round 1: setup: exit status 1: unknown system sqlite/nonsense")
+	require.Len(t, results, 1)
+	require.NoError(t, writeTable(&out, o, b.about, results))
+	assert.Contains(t, out.String(), "sqlite/chanq")
+	require.NoError(t, b.close())
+}
+
+func TestAPhaseEndsWithPatience(t *testing.T) {
+	b := &bench{options: options{patience: time.Nanosecond}, messages: io.Discard, programs: map[string]string{"sqlite/chanq": os.Args[0]}}
+	_, err := b.child(context.Background(), system{engine: sqlite, strategy: "chanq"}, peer.Job{Phase: peer.Setup})
+	assert.ErrorContains(t, err, "longer than -patience 1ns")
+}
+
+func TestFieldsHaveTheNamesOfChanqsOwnBench(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, writeJSON(&out, result{StatementsPerMessage: 1}))
+	var fields map[string]any
+	require.NoError(t, json.Unmarshal(out.Bytes(), &fields))
+	for _, name := range []string{
+		"engine", "strategy", "n", "body_bytes", "round", "enqueue_per_s", "drain_per_s", "pipeline_per_s", "statements_per_message",
+		"enqueue_to_deliver_p50_us", "enqueue_to_deliver_p99_us", "enqueue_to_deliver_p999_us", "rate_per_s",
+		"goos", "goarch", "go_version", "gomaxprocs",
+	} {
+		assert.Contains(t, fields, name)
+	}
+}
+
+func TestTheTableHasMediansRangesAndTheRatiosOfRounds(t *testing.T) {
+	o := options{n: 100, body: 200, rounds: 3, rate: 50, latencyN: 10, systems: []system{
+		{engine: sqlite, strategy: "chanq", note: "ours"}, {engine: sqlite, strategy: "backlite", note: "theirs"}, {engine: files, strategy: "other", note: "elsewhere"},
+	}}
+	var results []result
+	for round, rate := range []float64{100, 900, 200} { // a noisy machine: both are fast in round 2
+		results = append(results,
+			result{Engine: sqlite, Strategy: "chanq", N: 100, Round: round + 1, DrainPerS: rate * 3, P50: 1500},
+			result{Engine: files, Strategy: "other", N: 100, Round: round + 1, DrainPerS: 5, Saturated: round == 1})
+		if round != 0 {
+			results = append(results, result{Engine: sqlite, Strategy: "backlite", N: 100, Round: round + 1, DrainPerS: rate, P50: 3000, LeftRows: 100})
+		}
+	}
+	var out bytes.Buffer
+	require.NoError(t, writeTable(&out, o, "a machine", results))
+	text := out.String()
+	assert.Regexp(t, `sqlite/chanq +0 \(0-0\) +600 \(300-2700\)`, text)
+	assert.Regexp(t, `sqlite/chanq / backlite +NaN +3\.00 +NaN +0\.50`, text)
+	assert.Regexp(t, `files/other +0\.00 .*SATURATED`, text)
+	assert.Contains(t, text, "sqlite/backlite: FAILED in 1 of 3 rounds")
+	assert.NotContains(t, text, "/ other", "no ratio between engines")
+}
+
+func TestOptionsAreCheckedAllAtOnce(t *testing.T) {
+	_, err := parse([]string{"-n", "0", "-body", "3", "-rounds", "0", "-format", "xml", "-systems", "postgres/chanq,x,sqlite/chanq,sqlite/chanq", "more"}, io.Discard)
+	for _, problem := range []string{
+		"-n is 0", "-body is 3", "-rounds is 0", `-format "xml"`, "-systems postgres/chanq needs -dsn", `-systems "x" is unknown`,
+		"-systems names sqlite/chanq twice", `unexpected argument "more"`,
+	} {
+		assert.ErrorContains(t, err, problem)
+	}
+	var said bytes.Buffer
+	o, err := parse(nil, &said)
+	require.NoError(t, err)
+	assert.Contains(t, said.String(), "no -dsn, so postgres/river-pgx-tuned is left out")
+	assert.Equal(t, 2000, o.latencyN)
+	for _, s := range o.systems {
+		assert.NotEqual(t, postgres, s.engine)
+	}
+}
+
+func TestAnotherDatabaseOfTheSameServer(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"host=/tmp user=u dbname=a":            "host=/tmp user=u dbname=a dbname=b",
+		"postgres://u:p@h:1/a?sslmode=disable": "postgres://u:p@h:1/b?sslmode=disable",
+		"postgresql://u@h/a?pool_max_conns=3":  "postgresql://u@h/b?pool_max_conns=3",
+	} {
+		got, err := withDatabase(dsn, "b")
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+	_, err := withDatabase("postgres://u:secret@h:port/a", "b")
+	require.Error(t, err)
+	assert.NotContains(t, err.Error(), "secret")
+}
+
+func TestStatementsAreCountedHoweverTheyAreRun(t *testing.T) {
+	ctx := t.Context()
+	counter := &peer.Counter{}
+	db := sql.OpenDB(counter.DSN(&driver.Driver{}, peer.SQLiteDSN(t.TempDir())))
+	defer db.Close()
+	require.NoError(t, peer.CheckSQLite(ctx, db))
+	counts := func(want int64, f func() error) {
+		t.Helper()
+		before := counter.Statements()
+		require.NoError(t, f())
+		assert.Equal(t, want, counter.Statements()-before)
+	}
+	exec := func() error { _, err := db.ExecContext(ctx, "CREATE TABLE t (a)"); return err }
+	counts(1, exec)
+	var n int
+	counts(1, func() error { return db.QueryRowContext(ctx, "SELECT count(*) FROM t").Scan(&n) })
+	stmt, err := db.PrepareContext(ctx, "INSERT INTO t VALUES (?)")
+	require.NoError(t, err)
+	defer stmt.Close()
+	counts(1, func() error { _, err := stmt.ExecContext(ctx, 1); return err })
+	counts(3, func() error {
+		tx, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		_, err = tx.ExecContext(ctx, "INSERT INTO t VALUES (2)")
+		require.NoError(t, err)
+		return tx.Commit()
+	})
+	left, err := peer.LeftSQLite(ctx, db, "t")
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, left.Rows)
+	assert.Positive(t, left.Bytes)
+}
+
+func TestSQLiteThatDoesNotWriteThroughIsRefused(t *testing.T) {
+	db := sql.OpenDB((&peer.Counter{}).DSN(&driver.Driver{}, "file:"+t.TempDir()+"/x.db?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"))
+	defer db.Close()
+	assert.ErrorContains(t, peer.CheckSQLite(t.Context(), db), "synchronous=1")
+}

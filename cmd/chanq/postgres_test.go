@@ -1,0 +1,43 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/pgtest"
+)
+
+func TestCommandsSpeakToPostgreSQL(t *testing.T) {
+	dsn := pgtest.URL(t)
+	run := func(args ...string) string { return succeed(t, "", append(args, "--dsn", dsn)...).out }
+	require.Equal(t, "[]\n", run("stats", "-o", "json"))
+	run("migrate", "mail")
+	ids := succeed(t, "", "send", "mail", "one", "two", "three", "--dsn", dsn).lines()
+	require.Len(t, ids, 3)
+	require.Equal(t, "2 messages sent\n", succeed(t, "four\nfive\n", "send", "mail", "--dsn", dsn).out)
+	require.Contains(t, run("peek", "mail"), ids[2])
+	require.Equal(t, "one\n", run("receive", "mail"))
+	require.Equal(t, "two\n", run("receive", "--nack", "--max-attempts", "1", "mail"))
+	require.Equal(t, "three\n", run("receive", "--follow", "-n", "1", "mail"))
+	require.Contains(t, run("dead", "list", "mail"), ids[1])
+	require.Equal(t, "1 message redriven\n", run("dead", "redrive", "mail"))
+	run("pause", "mail")
+	require.Contains(t, run("stats"), "paused")
+	run("resume", "mail")
+	require.Contains(t, run("top", "-n", "1"), "PostgreSQL ")
+	require.Equal(t, "3 messages purged\n", run("purge", "--yes", "--state", "ready", "mail"))
+
+	t.Setenv("CHANQ_DSN", dsn)
+	require.Regexp(t, `mail +0 +0 +0 +0 +0`, succeed(t, "", "stats").out)
+}
+
+func TestDemoSpeaksToPostgreSQL(t *testing.T) {
+	dsn, dir := pgtest.URL(t), folderOf(t, 150)
+	for range 2 {
+		r := succeed(t, "", "demo", "--dsn", dsn, "--dir", dir)
+		require.Contains(t, r.out, "\nverified 150 files, 0 differences, 0 lost, 0 duplicated\n")
+	}
+	r := succeed(t, "", "demo", "--dsn", dsn, "--fresh", "--schema", "public")
+	require.Contains(t, r.out, "\nverified 150 files, 0 differences, 0 lost, 0 duplicated\n", "the folder is that of the demo in the database")
+}

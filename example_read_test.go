@@ -1,0 +1,128 @@
+package chanq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+)
+
+// What the handler returns decides what becomes of the message.
+func ExampleConsumer_Handle() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
+	check(err)
+	defer db.Close()
+	pages := openQueue[string](ctx, db, "pages")
+	producer, err := pages.Producer(chanq.ProducerConfig{})
+	check(err)
+	for _, url := range []string{"/fine", "/busy", "/gone"} {
+		producer.C() <- chanq.Message[string]{Body: url}
+	}
+	check(producer.Close(ctx))
+
+	consumer, err := pages.Consume(ctx, chanq.ConsumerConfig{})
+	check(err)
+	fetch := func(ctx context.Context, lease *chanq.Lease[string]) error {
+		fmt.Println("fetch", lease.Body, "attempt", lease.Attempt)
+		switch {
+		case lease.Body == "/gone":
+			return chanq.DeadLetter(errors.New("404")) // set aside: trying again is of no use
+		case lease.Body == "/busy" && lease.Attempt == 1:
+			return chanq.RetryAfter(10*time.Millisecond, errors.New("429")) // as the server asked
+		case lease.Body == "/busy":
+			consumer.Stop()
+		}
+		return nil // acked; any other error: ConsumerConfig.Backoff says when again
+	}
+	check(consumer.Handle(1, fetch)) // 1 worker, for the order of the output
+	check(consumer.Shutdown(ctx))    // every settle is in the database
+	stats, err := pages.Stats(ctx)
+	check(err)
+	fmt.Println("dead:", stats.Dead)
+	// Output:
+	// fetch /fine attempt 1
+	// fetch /busy attempt 1
+	// fetch /gone attempt 1
+	// fetch /busy attempt 2
+	// dead: 1
+}
+
+// A stage of a pipeline: each order is replaced by its invoices, in one
+// transaction.
+func ExamplePipe() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
+	check(err)
+	defer db.Close()
+	orders := openQueue[Order](ctx, db, "orders")
+	invoices := openQueue[string](ctx, db, "invoices") // on the same *sql.DB
+	producer, err := orders.Producer(chanq.ProducerConfig{})
+	check(err)
+	_, err = producer.SendBatch(ctx, []chanq.Message[Order]{{Body: Order{1}}, {Body: Order{2}}})
+	check(err)
+	check(producer.Close(ctx))
+
+	from, err := orders.Consume(ctx, chanq.ConsumerConfig{})
+	check(err)
+	to, err := invoices.Producer(chanq.ProducerConfig{})
+	check(err)
+	check(chanq.Pipe(from, to, 1, func(ctx context.Context, lease *chanq.Lease[Order]) ([]chanq.Message[string], error) {
+		n := lease.Body.Number
+		if n == 2 {
+			from.Stop() // Pipe returns when what is in hand is stored
+		}
+		return []chanq.Message[string]{{Body: fmt.Sprint("invoice ", n)}, {Body: fmt.Sprint("copy of invoice ", n)}}, nil
+	}))
+	check(from.Shutdown(ctx)) // first the consumer,
+	check(to.Close(ctx))      // then the producer that it feeds
+
+	leases, err := invoices.TryLease(ctx, 10, time.Minute)
+	check(err)
+	for _, lease := range leases {
+		fmt.Println(lease.Body)
+		check(lease.Ack())
+	}
+	// Output:
+	// invoice 1
+	// copy of invoice 1
+	// invoice 2
+	// copy of invoice 2
+}
+
+// A job that cron starts: it takes what is due and ends.
+func ExampleQueue_TryLease() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
+	check(err)
+	defer db.Close()
+	reminders := openQueue[string](ctx, db, "reminders")
+	producer, err := reminders.Producer(chanq.ProducerConfig{})
+	check(err)
+	_, err = producer.SendBatch(ctx, []chanq.Message[string]{
+		{Body: "water the plants"},
+		{Body: "feed the cat"},
+		{Body: "next year", Delay: 365 * 24 * time.Hour},
+	})
+	check(err)
+	check(producer.Close(ctx))
+
+	for {
+		// All of them must be settled within the minute: nothing extends them.
+		leases, err := reminders.TryLease(ctx, 100, time.Minute)
+		check(err)
+		if len(leases) == 0 {
+			break
+		}
+		for _, lease := range leases {
+			fmt.Println(lease.Body)
+			check(lease.Ack()) // a round trip; its error is the outcome
+		}
+	}
+	// Output:
+	// water the plants
+	// feed the cat
+}

@@ -1,0 +1,180 @@
+package chanq_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+)
+
+// openQueue makes the tables of a queue and opens it.
+func openQueue[T any](ctx context.Context, db *sql.DB, name string) *chanq.Queue[T] {
+	check(chanq.Migrate(ctx, db, name, chanq.Config{}))
+	q, err := chanq.Open[T](ctx, db, name, chanq.Config{})
+	check(err)
+	return q
+}
+
+// A message that is sent with the rows that caused it: both are committed, or
+// neither.
+func ExampleProducer_SendTx() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
+	check(err)
+	defer db.Close()
+	_, err = db.ExecContext(ctx, "CREATE TABLE customers (name TEXT PRIMARY KEY)")
+	check(err)
+	mails := openQueue[string](ctx, db, "mails") // chanq.Migrate and chanq.Open
+	producer, err := mails.Producer(chanq.ProducerConfig{})
+	check(err)
+	defer producer.Close(ctx)
+
+	register := func(name string) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() // does nothing after Commit
+		if _, err := producer.SendTx(ctx, tx, chanq.Message[string]{Body: "Welcome, " + name}); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO customers (name) VALUES (?)", name); err != nil {
+			return err // and no mail is sent
+		}
+		if err := tx.Commit(); err != nil {
+			return err
+		}
+		mails.Wake() // consumers of this process look at once
+		return nil
+	}
+	for _, name := range []string{"Ada", "Grace", "Ada"} {
+		fmt.Println(name, "registered:", register(name) == nil)
+	}
+	stats, err := mails.Stats(ctx)
+	check(err)
+	fmt.Println(stats.Ready, "mails")
+	// Output:
+	// Ada registered: true
+	// Grace registered: true
+	// Ada registered: false
+	// 2 mails
+}
+
+// A message that is acked with the rows that it causes: this effect happens
+// exactly once, whatever is killed.
+func ExampleLease_AckTx() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
+	check(err)
+	defer db.Close()
+	_, err = db.ExecContext(ctx, "CREATE TABLE accounts (name TEXT PRIMARY KEY, cents INTEGER); INSERT INTO accounts VALUES ('ada', 0)")
+	check(err)
+	type payment struct {
+		Account string
+		Cents   int
+	}
+	payments := openQueue[payment](ctx, db, "payments")
+	producer, err := payments.Producer(chanq.ProducerConfig{})
+	check(err)
+	for _, p := range []payment{{"ada", 100}, {"nobody", 5}, {"ada", 20}} {
+		_, err := producer.Send(ctx, chanq.Message[payment]{Body: p})
+		check(err)
+	}
+	check(producer.Close(ctx))
+
+	consumer, err := payments.Consume(ctx, chanq.ConsumerConfig{})
+	check(err)
+	book := func(ctx context.Context, lease *chanq.Lease[payment]) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() // before Handle settles the message as the error says
+		row := tx.QueryRowContext(ctx, "UPDATE accounts SET cents = cents + ? WHERE name = ? RETURNING cents", lease.Body.Cents, lease.Body.Account)
+		var cents int
+		if err := row.Scan(&cents); errors.Is(err, sql.ErrNoRows) {
+			return chanq.DeadLetter(fmt.Errorf("no account %q", lease.Body.Account))
+		} else if err != nil {
+			return err // nacked, and tried again after a pause
+		}
+		if err := lease.AckTx(ctx, tx); err != nil {
+			return err // chanq.ErrLeaseLost: another consumer books it
+		}
+		if lease.Body.Cents == 20 { // the last one of this example
+			consumer.Stop()
+		}
+		return tx.Commit()
+	}
+	check(consumer.Handle(1, book))
+	check(consumer.Shutdown(ctx))
+
+	var cents int
+	check(db.QueryRowContext(ctx, "SELECT cents FROM accounts").Scan(&cents))
+	fmt.Println("ada has", cents)
+	dead, err := payments.Peek(ctx, chanq.Dead, 10)
+	check(err)
+	fmt.Println(len(dead), "dead:", dead[0].LastError)
+	// Output:
+	// ada has 120
+	// 1 dead: no account "nobody"
+}
+
+// Many messages and the row that they cause, in one transaction and with one
+// statement for all acks.
+func ExampleAckTx() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
+	check(err)
+	defer db.Close()
+	_, err = db.ExecContext(ctx, "CREATE TABLE totals (sum INTEGER)")
+	check(err)
+	numbers := openQueue[int](ctx, db, "numbers")
+	producer, err := numbers.Producer(chanq.ProducerConfig{})
+	check(err)
+	for n := range 100 {
+		producer.C() <- chanq.Message[int]{Body: n}
+	}
+	check(producer.Close(ctx))
+
+	consumer, err := numbers.Consume(ctx, chanq.ConsumerConfig{})
+	check(err)
+	total := func(batch []*chanq.Lease[int]) error {
+		sum := 0
+		for _, lease := range batch {
+			sum += lease.Body
+		}
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if _, err := tx.ExecContext(ctx, "INSERT INTO totals (sum) VALUES (?)", sum); err != nil {
+			return err
+		}
+		if err := chanq.AckTx(ctx, tx, batch...); err != nil {
+			return err // a *chanq.BatchError says which lease was lost
+		}
+		return tx.Commit()
+	}
+	seen := 0
+	for batch := range consumer.Batches(1000, 10*time.Millisecond) {
+		if err := total(batch); err != nil {
+			for _, lease := range batch {
+				_ = lease.Nack(time.Second, err) // its outcome does not matter: it comes again
+			}
+			continue
+		}
+		if seen += len(batch); seen == 100 {
+			break // which stops the consumer
+		}
+	}
+	check(consumer.Shutdown(ctx))
+	var sum int
+	check(db.QueryRowContext(ctx, "SELECT SUM(sum) FROM totals").Scan(&sum))
+	fmt.Println(sum)
+	// Output: 4950
+}

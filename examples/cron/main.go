@@ -1,0 +1,83 @@
+// Command cron keeps reminders. It is no service: add stores one, and run, which
+// cron starts every few minutes, prints those that are due and ends. Two that run
+// at once do not print the same.
+//
+//	go run ./examples/cron add 10m 'water the plants'
+//	go run ./examples/cron run
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+)
+
+func main() {
+	db, err := embedded.Open("reminders.db")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	if err := command(context.Background(), db, os.Stdout, os.Args[1:]); err != nil {
+		log.Print(err)
+	}
+}
+
+func command(ctx context.Context, db *sql.DB, out io.Writer, args []string) error {
+	if err := chanq.Migrate(ctx, db, "reminders", chanq.Config{}); err != nil {
+		return err
+	}
+	reminders, err := chanq.Open[string](ctx, db, "reminders", chanq.Config{})
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(args) == 3 && args[0] == "add":
+		delay, err := time.ParseDuration(args[1])
+		if err != nil {
+			return err
+		}
+		return add(ctx, reminders, delay, args[2])
+	case len(args) == 1 && args[0] == "run":
+		return remind(ctx, reminders, out)
+	}
+	return fmt.Errorf("usage: cron add DELAY TEXT, or cron run")
+}
+
+func add(ctx context.Context, reminders *chanq.Queue[string], delay time.Duration, text string) error {
+	producer, err := reminders.Producer(chanq.ProducerConfig{})
+	if err != nil {
+		return err
+	}
+	defer producer.Close(ctx) // Send has stored all that there was
+	_, err = producer.Send(ctx, chanq.Message[string]{Body: text, Delay: delay})
+	return err
+}
+
+// remind prints what is due. A reminder that cannot be printed is due again in
+// five minutes, and dead after Config.MaxAttempts, which is 10.
+func remind(ctx context.Context, reminders *chanq.Queue[string], out io.Writer) error {
+	for {
+		// The minute is for all 20: nothing extends leases of TryLease.
+		leases, err := reminders.TryLease(ctx, 20, time.Minute)
+		if err != nil || len(leases) == 0 {
+			return err
+		}
+		for _, l := range leases {
+			settle := l.Ack
+			if _, err := fmt.Fprintf(out, "%s (since %s)\n", l.Body, l.DueAt.Format(time.Kitchen)); err != nil {
+				settle = func() error { return l.Nack(5*time.Minute, err) }
+			}
+			if err := settle(); err != nil {
+				return fmt.Errorf("%q may be printed again: %w", l.Body, err)
+			}
+		}
+	}
+}

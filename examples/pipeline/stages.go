@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// counts are the words of one file.
+type counts struct {
+	File  string
+	Words map[string]int
+}
+
+func open[T any](ctx context.Context, db *sql.DB, name string) (*chanq.Queue[T], error) {
+	if err := chanq.Migrate(ctx, db, name, chanq.Config{}); err != nil {
+		return nil, err
+	}
+	return chanq.Open[T](ctx, db, name, chanq.Config{})
+}
+
+// count is the first stage. It runs in no transaction; Pipe then replaces its
+// input by its output in one.
+func count(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[counts], error) {
+	text, err := os.ReadFile(l.Body)
+	if err != nil {
+		return nil, chanq.DeadLetter(err)
+	}
+	result := counts{File: l.Body, Words: map[string]int{}}
+	for word := range strings.FieldsSeq(string(text)) {
+		result.Words[word]++
+	}
+	return []chanq.Message[counts]{{Body: result}}, nil
+}
+
+// add is the second stage: it adds a batch to the table and acks it, together.
+func add(db *sql.DB, batch []*chanq.Lease[counts]) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // an interrupt lets it finish
+	defer cancel()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // does nothing after Commit
+	for _, l := range batch {
+		for word, n := range l.Body.Words {
+			_, err := tx.ExecContext(ctx, "INSERT INTO words (word, n) VALUES (?, ?) ON CONFLICT (word) DO UPDATE SET n = n + excluded.n", word, n)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if err := chanq.AckTx(ctx, tx, batch...); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// empty reports that no message of a queue is waiting or in work.
+func empty(ctx context.Context, stats func(context.Context) (chanq.Stats, error)) bool {
+	s, err := stats(ctx)
+	return err == nil && s.Ready+s.Scheduled+s.Leased == 0
+}

@@ -1,0 +1,240 @@
+package otelchanq_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/otelchanq"
+)
+
+// backend is OpenTelemetry in memory.
+type backend struct {
+	*testing.T
+	reader    *sdkmetric.ManualReader
+	spans     *tracetest.SpanRecorder
+	tracers   *sdktrace.TracerProvider
+	telemetry *otelchanq.Telemetry
+}
+
+func newBackend(t *testing.T) *backend {
+	t.Helper()
+	b := &backend{T: t, reader: sdkmetric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	b.tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(b.spans))
+	var err error
+	b.telemetry, err = otelchanq.New(otelchanq.Config{
+		MeterProvider:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader)),
+		TracerProvider: b.tracers,
+		Propagator:     propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}),
+	})
+	require.NoError(t, err)
+	return b
+}
+
+// metrics are the sums and gauges, and the counts of histograms, by name and
+// attributes.
+func (b *backend) metrics() map[string]float64 {
+	b.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(b, b.reader.Collect(b.Context(), &all))
+	got := map[string]float64{}
+	for _, scope := range all.ScopeMetrics {
+		require.Equal(b, "github.com/chanq/chanq/otelchanq", scope.Scope.Name)
+		for _, m := range scope.Metrics {
+			require.NotEmpty(b, m.Unit, m.Name)
+			require.NotEmpty(b, m.Description, m.Name)
+			note := func(set attribute.Set, value float64) {
+				system, _ := set.Value("messaging.system")
+				require.Equal(b, "chanq", system.AsString(), m.Name)
+				queue, _ := set.Value("messaging.destination.name")
+				require.Equal(b, "orders", queue.AsString(), m.Name)
+				var parts []string
+				for _, kv := range set.ToSlice() {
+					if key := string(kv.Key); strings.HasPrefix(key, "chanq.") || key == "messaging.operation.name" || key == "error.type" {
+						parts = append(parts, kv.Value.String())
+					}
+				}
+				slices.Sort(parts)
+				got[strings.TrimSpace(m.Name+" "+strings.Join(parts, " "))] = value
+			}
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					note(p.Attributes, float64(p.Value))
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					note(p.Attributes, float64(p.Value))
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					note(p.Attributes, p.Value)
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					note(p.Attributes, float64(p.Count))
+				}
+			default:
+				require.Fail(b, "unexpected kind of metric", "%s: %T", m.Name, data)
+			}
+		}
+	}
+	return got
+}
+
+func (b *backend) queue() *chanq.Queue[string] {
+	b.Helper()
+	db, err := embedded.Open(":memory:")
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, db.Close()) })
+	cfg := chanq.Config{Hooks: b.telemetry.Hooks(), MaxAttempts: 2}
+	require.NoError(b, chanq.Migrate(b.Context(), db, "orders", cfg))
+	q, err := chanq.Open[string](b.Context(), db, "orders", cfg)
+	require.NoError(b, err)
+	return q
+}
+
+func TestAQueueIsMeasured(t *testing.T) {
+	b := newBackend(t)
+	q := b.queue()
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	_, err = p.SendBatch(t.Context(), []chanq.Message[string]{{Body: "fine"}, {Body: "fails", DedupKey: "k"}, {Body: "again", DedupKey: "k"}, {Body: "later", Delay: time.Hour}})
+	require.NoError(t, err)
+	require.NoError(t, p.Close(t.Context()))
+	watch, err := b.telemetry.Watch(q.Name(), q.Stats)
+	require.NoError(t, err)
+
+	got := b.metrics()
+	require.Equal(t, 3.0, got["messaging.client.sent.messages send"])
+	require.Equal(t, 1.0, got["chanq.sent.duplicates"])
+	require.NotZero(t, got["messaging.client.operation.duration send"])
+	require.Equal(t, 2.0, got["chanq.queue.messages ready"])
+	require.Equal(t, 1.0, got["chanq.queue.messages scheduled"])
+	require.Zero(t, got["chanq.queue.messages dead"])
+	require.Contains(t, got, "chanq.queue.oldest_ready")
+
+	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{Backoff: func(int) time.Duration { return 0 }})
+	require.NoError(t, err)
+	handler := otelchanq.Handler(b.telemetry, q.Name(), func(_ context.Context, l *chanq.Lease[string]) error {
+		if l.Body == "fine" {
+			return nil
+		}
+		if l.Attempt == 2 {
+			c.Stop()
+			panic("out of ideas")
+		}
+		return errors.New("no")
+	})
+	require.NoError(t, c.Handle(1, handler))
+	require.NoError(t, c.Shutdown(t.Context()))
+	got = b.metrics()
+	require.Equal(t, 3.0, got["messaging.client.consumed.messages claim"])
+	require.Equal(t, 1.0, got["chanq.settled.messages acked"])
+	require.Equal(t, 1.0, got["chanq.settled.messages nacked"])
+	require.Equal(t, 1.0, got["chanq.settled.messages dead"])
+	require.NotContains(t, got, "chanq.settled.messages released")
+	require.Equal(t, 2.0, got["chanq.handler.errors"])
+	require.Equal(t, 1.0, got["messaging.process.duration process"])
+	require.Equal(t, 2.0, got["messaging.process.duration *errors.errorString process"])
+	require.NotZero(t, got["messaging.client.operation.duration claim"])
+	require.NotZero(t, got["messaging.client.operation.duration settle"])
+	require.Equal(t, 1.0, got["chanq.queue.messages dead"])
+
+	require.NoError(t, watch.Unregister())
+	require.NotContains(t, b.metrics(), "chanq.queue.messages dead")
+}
+
+func TestLossesAndOutagesAreMeasured(t *testing.T) {
+	b := newBackend(t)
+	h := b.telemetry.Hooks()
+	h.LeaseLost(chanq.LeaseLostEvent{Queue: "orders", Confirmed: true})
+	h.LeaseLost(chanq.LeaseLostEvent{Queue: "orders"})
+	h.Settled(chanq.SettledEvent{Queue: "orders", Released: 3})
+	h.Availability(chanq.AvailabilityEvent{Queue: "orders", Part: "consumer", Err: errors.New("gone")})
+	h.Availability(chanq.AvailabilityEvent{Queue: "orders", Part: "consumer", Up: true, Down: time.Minute})
+	h.Availability(chanq.AvailabilityEvent{Queue: "orders", Part: "producer", Err: errors.New("gone")})
+	got := b.metrics()
+	require.Equal(t, 1.0, got["chanq.leases.lost true"])
+	require.Equal(t, 1.0, got["chanq.leases.lost false"])
+	require.Equal(t, 3.0, got["chanq.settled.messages released"])
+	require.Equal(t, 1.0, got["chanq.outages consumer"])
+	require.Equal(t, 1.0, got["chanq.outages producer"])
+	require.Equal(t, 1.0, got["chanq.outage.duration consumer"])
+	require.NotContains(t, got, "chanq.outage.duration producer")
+}
+
+func TestATraceFollowsAMessageThroughTheStages(t *testing.T) {
+	b := newBackend(t)
+	q := b.queue()
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	member, err := baggage.NewMember("tenant", "7")
+	require.NoError(t, err)
+	bag, err := baggage.New(member)
+	require.NoError(t, err)
+	ctx, request := b.tracers.Tracer("test").Start(baggage.ContextWithBaggage(t.Context(), bag), "request")
+	own := map[string]string{"own": "header"}
+	_, err = p.Send(ctx, chanq.Message[string]{Body: "x", Headers: b.telemetry.Headers(ctx, own)})
+	require.NoError(t, err)
+	require.Len(t, own, 1, "it is copied")
+	request.End()
+
+	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{})
+	require.NoError(t, err)
+	stage := otelchanq.Stage(b.telemetry, "orders", func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		require.Equal(t, "7", baggage.FromContext(ctx).Member("tenant").Value())
+		if l.Body == "done" {
+			require.Equal(t, "kept", l.Headers["stage"])
+			c.Stop()
+			return nil, chanq.DeadLetter(errors.New("enough"))
+		}
+		require.Equal(t, "header", l.Headers["own"])
+		return []chanq.Message[string]{{Body: "done", Headers: map[string]string{"stage": "kept"}}}, nil
+	})
+	require.NoError(t, chanq.Pipe(c, p, 1, stage)) // into the same queue
+	require.NoError(t, c.Shutdown(t.Context()))
+	require.NoError(t, p.Close(t.Context()))
+
+	ended := b.spans.Ended()
+	require.Len(t, ended, 3)
+	parent := request.SpanContext()
+	for i, span := range ended[1:] {
+		require.Equal(t, "process orders", span.Name())
+		require.Equal(t, trace.SpanKindConsumer, span.SpanKind())
+		require.Equal(t, request.SpanContext().TraceID(), span.SpanContext().TraceID())
+		require.Equal(t, parent.SpanID(), span.Parent().SpanID())
+		require.True(t, span.Parent().IsRemote())
+		require.Contains(t, span.Attributes(), attribute.Int("chanq.attempt", 1))
+		require.Contains(t, span.Attributes(), attribute.String("messaging.operation.name", "process"))
+		require.Equal(t, []codes.Code{codes.Unset, codes.Error}[i], span.Status().Code)
+		parent = span.SpanContext()
+	}
+	require.Equal(t, "enough", ended[2].Status().Description)
+	require.Len(t, ended[2].Events(), 1)
+}
+
+func TestWithoutAPropagatorThereAreNoHeaders(t *testing.T) {
+	telemetry, err := otelchanq.New(otelchanq.Config{}) // the global ones, which do nothing
+	require.NoError(t, err)
+	require.Nil(t, telemetry.Headers(t.Context(), nil))
+	require.Equal(t, map[string]string{"a": "b"}, telemetry.Headers(t.Context(), map[string]string{"a": "b"}))
+	handler := otelchanq.Handler(telemetry, "orders", func(context.Context, *chanq.Lease[string]) error { return nil })
+	require.NoError(t, handler(t.Context(), &chanq.Lease[string]{}))
+}

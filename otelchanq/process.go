@@ -1,0 +1,76 @@
+package otelchanq
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/chanq/chanq"
+)
+
+// Handler wraps a handler for Consumer.Handle: each call is a span, "process" and
+// the queue's name, that continues the trace of the message's headers (Headers)
+// or begins one. Its error is recorded and returned; a panic is recorded and goes
+// on.
+func Handler[T any](t *Telemetry, queue string, fn func(context.Context, *chanq.Lease[T]) error) func(context.Context, *chanq.Lease[T]) error {
+	return func(ctx context.Context, l *chanq.Lease[T]) error {
+		return t.processed(ctx, queue, l.ID, l.Attempt, l.Headers, func(ctx context.Context) error { return fn(ctx, l) })
+	}
+}
+
+// Stage wraps a function for chanq.Pipe, as Handler does. Its outputs get headers
+// that continue the trace, besides those that it gave them.
+func Stage[In, Out any](t *Telemetry, queue string, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error) {
+	return func(ctx context.Context, l *chanq.Lease[In]) (out []chanq.Message[Out], err error) {
+		err = t.processed(ctx, queue, l.ID, l.Attempt, l.Headers, func(ctx context.Context) (err error) {
+			out, err = fn(ctx, l)
+			for i := range out {
+				out[i].Headers = t.Headers(ctx, out[i].Headers)
+			}
+			return err
+		})
+		return out, err
+	}
+}
+
+// processed calls f in a span.
+func (t *Telemetry) processed(ctx context.Context, queue string, id chanq.ID, attempt int, headers map[string]string, f func(context.Context) error) (err error) {
+	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(headers))
+	ctx, span := t.tracer.Start(ctx, "process "+queue, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		semconv.MessagingSystemKey.String(system),
+		semconv.MessagingDestinationName(queue),
+		semconv.MessagingOperationName("process"),
+		semconv.MessagingOperationTypeProcess,
+		semconv.MessagingMessageID(id.String()),
+		attemptKey.Int(attempt),
+	))
+	start := time.Now()
+	returned := false
+	defer func() {
+		attributes := []attribute.KeyValue{t.process.AttrDestinationName(queue)}
+		failure := err
+		if !returned { // a panic, which is Handle's to recover
+			failure = errPanic
+		}
+		if failure != nil {
+			span.RecordError(failure)
+			span.SetStatus(codes.Error, failure.Error())
+			kind := semconv.ErrorType(failure)
+			span.SetAttributes(kind)
+			attributes = append(attributes, kind)
+		}
+		span.End()
+		t.process.Record(ctx, time.Since(start).Seconds(), "process", system, attributes...)
+	}()
+	err = f(ctx)
+	returned = true
+	return err
+}
+
+var errPanic = errors.New("the handler panicked")
