@@ -112,7 +112,7 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 	if err != nil {
 		return nil, err
 	}
-	if err := core.checkConnections(1); err != nil {
+	if err := enough(db, 0, 1); err != nil {
 		return nil, fmt.Errorf("chanq: open %s: %w", queue, err)
 	}
 	version, _, err := core.version(ctx)

@@ -63,6 +63,7 @@ func (c *Consumer[T]) claimAll() {
 	var idle, retry backoff
 	idle.low, idle.high = c.cfg.PollMin, c.cfg.PollMax
 	retry.low, retry.high = retryLow, retryHigh
+	c.connect()
 	for {
 		n := c.waitForRoom()
 		if n == 0 {
@@ -77,7 +78,7 @@ func (c *Consumer[T]) claimAll() {
 				c.fail(c.queue.fail("claim", err))
 				return
 			}
-			if class != sqlbatch.RolledBack && c.settler.abandoned.Err() == nil {
+			if retry.outage(class, began) && c.settler.abandoned.Err() == nil {
 				c.health.failed(began, err)
 			}
 			sleep(c.stop, retry.after(class))
@@ -92,6 +93,17 @@ func (c *Consumer[T]) claimAll() {
 			retry.reset()
 			c.waitForMessage(&idle)
 		}
+	}
+}
+
+// connect takes the connections before there is anything to hand to readers,
+// where they are few. What fails is met again by the claim.
+func (c *Consumer[T]) connect() {
+	ctx, cancel := context.WithTimeout(c.stop, c.cfg.Statement)
+	defer cancel()
+	began := time.Now()
+	if err := c.sessions.fill(ctx, c.queue.db); err != nil && c.stop.Err() == nil {
+		c.health.failed(began, err)
 	}
 }
 
@@ -332,8 +344,8 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		if row.attempts > q.cfg.MaxAttempts {
 			l.lease.attempt-- // this claim is no attempt: nobody gets the message
 		}
-		if reason := l.fill(q, row); reason != "" {
-			l.lease.op, l.lease.text = settleDead, reason
+		if reason, quiet := l.fill(q, row); reason != "" {
+			l.lease.op, l.lease.text, l.lease.quiet = settleDead, reason, quiet
 			l.lease.state.Store(leaseSettling)
 		}
 	}
@@ -341,16 +353,17 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 }
 
 // fill decodes headers and body, and says why the message must be set aside.
-func (l *Lease[T]) fill(q *queue, row *claimedRow) (reason string) {
+// Decoders repeat what they cannot read, so their words are quiet.
+func (l *Lease[T]) fill(q *queue, row *claimedRow) (reason string, quiet bool) {
 	if row.attempts > q.cfg.MaxAttempts {
-		return fmt.Sprintf("chanq: claimed %d times without being settled: its handlers died or lost their leases", row.attempts-1)
+		return fmt.Sprintf("chanq: claimed %d times without being settled: its handlers died or lost their leases", row.attempts-1), false
 	}
 	var err error
 	if l.Headers, err = decodeHeaders(row.headers); err == nil {
 		err = decodeBody(q.cfg.Codec, row.body, &l.Body)
 	}
 	if err != nil {
-		return fmt.Sprintf("chanq: cannot decode: %v", err)
+		return fmt.Sprintf("chanq: cannot decode: %v", err), true
 	}
-	return ""
+	return "", false
 }

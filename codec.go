@@ -3,6 +3,7 @@ package chanq
 import (
 	"encoding/json"
 	"fmt"
+	"unicode/utf8"
 )
 
 // Codec turns message bodies into bytes and back. It must be safe for
@@ -81,6 +82,11 @@ func encodeHeaders(h map[string]string) ([]byte, error) {
 	}
 	if len(h) > maxHeaders {
 		return nil, fmt.Errorf("%w: %d headers, at most %d", ErrTooLarge, len(h), maxHeaders)
+	}
+	for k, v := range h {
+		if !utf8.ValidString(k) || !utf8.ValidString(v) { // JSON would change it
+			return nil, fmt.Errorf("header %q must be UTF-8", k)
+		}
 	}
 	data, err := json.Marshal(h)
 	if err == nil && len(data) > maxHeaderBytes {

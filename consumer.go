@@ -179,20 +179,21 @@ type ConsumerStats struct {
 // Consume starts a consumer. The end of ctx does what Stop does, and nothing
 // else; call Shutdown to wait for the last settles. The values of ctx are in the
 // contexts of the leases. It asks the database nothing: one that does not answer is
-// an outage (see Hooks.Availability). It needs up to three
-// connections of the *sql.DB besides those of the application (SQLite: one,
-// shared by all queues).
+// an outage (see Hooks.Availability). It needs up to three connections of the
+// *sql.DB besides those of the application and of what else runs on it (SQLite:
+// one, shared by all queues), and is an error where SetMaxOpenConns leaves fewer.
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
 	cfg, err := cfg.withDefaults()
+	var s *sessions
 	if err == nil {
-		err = q.core.checkConnections(consumerSessions)
+		s, err = openSessions(q.core.db, q.core.dialect, consumerSessions)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chanq: consume %s: %w", q.core.name, err)
 	}
 	c := &Consumer[T]{
 		queue: q.core, cfg: cfg,
-		sessions: openSessions(q.core.db, q.core.dialect, consumerSessions),
+		sessions: s,
 		health:   health{queue: q.core, part: "consumer"},
 		values:   context.WithoutCancel(ctx),
 		out:      make(chan *Lease[T], cfg.Prefetch),

@@ -150,12 +150,10 @@ func (p *Producer[T]) store(group []*pending[T]) {
 		case class == sqlbatch.BadRow, class == sqlbatch.NoSchema, class == sqlbatch.Permanent:
 			p.finish(group, receipts, err, unknown)
 			return
-		case class == sqlbatch.RolledBack:
 		case class == sqlbatch.Duplicate && !keyed:
 			keyed = true // an earlier try was applied after all
 			continue
-		case class == sqlbatch.Duplicate: // two producers met on one key
-		default:
+		case pause.outage(class, began): // not when two producers met on one key
 			p.health.failed(began, err)
 		}
 		keyed = keyed || unknown

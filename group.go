@@ -33,6 +33,7 @@ func (p *pacer) due(n int, since time.Time) (bool, time.Duration) {
 // together.
 type backoff struct {
 	low, high, next time.Duration
+	since           time.Time // when the first try that failed began
 }
 
 func (b *backoff) pause() time.Duration {
@@ -54,7 +55,7 @@ func (b *backoff) poll() time.Duration {
 	return b.pause()
 }
 
-func (b *backoff) reset() { b.next = 0 }
+func (b *backoff) reset() { b.next, b.since = 0, time.Time{} }
 
 // The pauses between repetitions of a statement that failed.
 const (
@@ -62,6 +63,24 @@ const (
 	refusedLow = 100 * time.Millisecond // after a refusal or a broken connection
 	retryHigh  = 5 * time.Second
 )
+
+// stuckFor is for how long a statement may be undone by the database, again and
+// again, before that is an outage like another: a lock that its holder never
+// gives up looks like one that passes.
+const stuckFor = 5 * time.Second
+
+// outage notes that a try begun at began has failed, and reports whether the
+// Availability hook is to hear of it.
+func (b *backoff) outage(c sqlbatch.Class, began time.Time) bool {
+	if b.since.IsZero() {
+		b.since = began
+	}
+	switch c {
+	case sqlbatch.RolledBack, sqlbatch.Duplicate:
+		return time.Since(b.since) >= stuckFor
+	}
+	return true
+}
 
 // after is the pause after a failure of this class.
 func (b *backoff) after(c sqlbatch.Class) time.Duration {

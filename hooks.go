@@ -72,7 +72,8 @@ type FailedEvent struct {
 
 // DeadEvent is a message that was set aside: by its last Nack, by DeadLetter,
 // because its body cannot be decoded, or because a claim found its attempts
-// spent.
+// spent. Reason is the text that is kept as its last error; not that of a
+// decoder, which may repeat parts of the body.
 type DeadEvent struct {
 	Queue   string
 	ID      ID

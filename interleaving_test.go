@@ -222,7 +222,7 @@ func TestAGroupThatIsHalfDoneHasAnUnknownOutcome(t *testing.T) {
 
 func TestATransactionThatDidNotReachItsCommitHasNoUnknownOutcome(t *testing.T) {
 	q := openTestQueue[string](t, Config{}).core
-	s := openSessions(q.db, q.dialect, 1)
+	s := openOnce(q.db, q.dialect)
 	defer s.close()
 	ctx, cancel := context.WithCancel(soon(t))
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
@@ -254,7 +254,7 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			if test.late {
 				l.deadline.Store(int64(monotonic()))
 			}
-			s := openSessions(q.core.db, q.core.dialect, 1)
+			s := openOnce(q.core.db, q.core.dialect)
 			defer s.close()
 			st := newSettler(q.core, s, &health{queue: q.core}, time.Minute, 0, 1)
 			defer st.abandon()

@@ -83,8 +83,13 @@ func (k *keeper) run() {
 	batches, answers := make(chan []*lease), make(chan bool, 1)
 	defer close(batches)
 	extender.Go(func() {
+		var tries backoff // of failures in a row
 		for batch := range batches {
-			answers <- k.extend(batch)
+			answered := k.extend(batch, &tries)
+			if answered {
+				tries.reset()
+			}
+			answers <- answered
 		}
 	})
 	tick := k.leaseFor / 3
@@ -166,7 +171,7 @@ func (k *keeper) tell(l *lease, to leaseState) {
 }
 
 // extend extends leases and reports whether the database answered.
-func (k *keeper) extend(leases []*lease) bool {
+func (k *keeper) extend(leases []*lease, tries *backoff) bool {
 	if len(leases) == 0 {
 		return true
 	}
@@ -198,7 +203,7 @@ func (k *keeper) extend(leases []*lease) bool {
 		err := k.sessions.run(ctx, k.queue.sql.Extend(items, k.leaseFor), collectItems(&changed))
 		cancel()
 		if err != nil {
-			if k.stop.Err() == nil && classify(k.queue.dialect, err) != sqlbatch.RolledBack {
+			if k.stop.Err() == nil && tries.outage(classify(k.queue.dialect, err), processStart.Add(start)) {
 				k.health.failed(processStart.Add(start), err)
 			}
 			return false

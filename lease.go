@@ -161,6 +161,7 @@ type lease struct {
 	// Written by settle before the state is settling, read by the settler.
 	op    settleOp
 	inTx  bool // it was acked in a transaction before: that it is gone is no loss
+	quiet bool // text may have parts of the body: it is for the table only
 	delay time.Duration
 	text  string
 
@@ -195,6 +196,14 @@ func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
 			return ErrSettled
 		}
 	}
+}
+
+// reason is why the message is set aside, as hooks may hear it.
+func (l *lease) reason() string {
+	if l.quiet {
+		return "chanq: cannot decode: last_error of the message says why"
+	}
+	return l.text
 }
 
 // finish records the outcome of a settle and wakes those who wait for it.

@@ -35,7 +35,8 @@ type Message[T any] struct {
 	// queue.
 	ID   ID
 	Body T
-	// Headers travel beside the body: at most 64, 16 KiB in all when encoded.
+	// Headers travel beside the body: at most 64, 16 KiB in all when encoded, of
+	// UTF-8.
 	Headers  map[string]string
 	Priority Priority
 	// Delay is how long after the send the message is due, by the database's

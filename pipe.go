@@ -211,7 +211,7 @@ func (p *pipe[In, Out]) store(group []piped[Out]) {
 			l.op, l.text = settleDead, err.Error()
 			p.from.settler.addAll([]*lease{l})
 			return
-		case class != sqlbatch.RolledBack && class != sqlbatch.Duplicate:
+		case pause.outage(class, began):
 			p.from.health.failed(began, err)
 		}
 		sleep(abandoned, pause.after(class))

@@ -49,8 +49,8 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 // Producer stores messages, many to a statement. It is safe for concurrent use:
 // one for each queue is enough for a program. End it by Close.
 //
-// Its goroutines, all joined by Close: the intake, which reads C; and InFlight
-// storers, each with a connection of its own.
+// Its goroutines, all joined by Close: the intake, which reads C; InFlight
+// storers, each with a connection of its own; and at first one that connects.
 type Producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
@@ -84,18 +84,20 @@ type Producer[T any] struct {
 }
 
 // Producer starts a producer. It needs InFlight connections of the *sql.DB
-// besides those of the application (SQLite: one, shared by all queues).
+// besides those of the application and of what else runs on it (SQLite: one,
+// shared by all queues), and is an error where SetMaxOpenConns leaves fewer.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	cfg, err := cfg.withDefaults(q.core.dialect)
+	var s *sessions
 	if err == nil {
-		err = q.core.checkConnections(cfg.InFlight)
+		s, err = openSessions(q.core.db, q.core.dialect, cfg.InFlight)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chanq: producer %s: %w", q.core.name, err)
 	}
 	p := &Producer[T]{
 		queue: q.core, cfg: cfg,
-		sessions: openSessions(q.core.db, q.core.dialect, cfg.InFlight),
+		sessions: s,
 		health:   health{queue: q.core, part: "producer"},
 		in:       make(chan Message[T]),
 		flushIn:  make(chan struct{}),
@@ -108,10 +110,19 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p.open, p.shut = context.WithCancel(context.Background())
 	p.abandoned, p.abandon = context.WithCancel(context.Background())
 	p.workers.Go(p.intake)
+	p.workers.Go(p.connect)
 	for range cfg.InFlight {
 		p.workers.Go(p.storeAll)
 	}
 	return p, nil
+}
+
+// connect takes the connections before the first message, where they are few. What
+// fails is met again, and told, by the storers.
+func (p *Producer[T]) connect() {
+	ctx, cancel := context.WithTimeout(p.open, p.cfg.Statement)
+	defer cancel()
+	_ = p.sessions.fill(ctx, p.queue.db)
 }
 
 // C is a channel to send on, unbuffered: a send that went through has handed the
@@ -277,9 +288,10 @@ func (p *Producer[T]) pushInTurn(items []pending[T], size int) {
 }
 
 // keepUnsent keeps a message that cannot be stored until Close; it takes room
-// in the buffer like any other.
+// in the buffer like any other. One with too large a body takes that of the
+// largest that is allowed, lest it keep all others out.
 func (p *Producer[T]) keepUnsent(item pending[T], err error) {
-	_ = p.reserve(p.open, item.size) // kept in any case
+	_ = p.reserve(p.open, min(item.size, p.queue.cfg.MaxBody+rowOverhead)) // kept in any case
 	p.mu.Lock()
 	p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, err, false)})
 	p.mu.Unlock()

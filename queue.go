@@ -58,19 +58,6 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	}, nil
 }
 
-// checkConnections reports a *sql.DB that cannot hold n sessions of chanq and
-// leave one connection to the application.
-func (q *queue) checkConnections(n int) error {
-	if q.dialect.Traits().OneWriter {
-		n = 1
-	}
-	if most := q.db.Stats().MaxOpenConnections; most > 0 && most < n+1 {
-		return fmt.Errorf("the *sql.DB allows %d open connections: chanq keeps up to %d for itself, and the application needs one; call SetMaxOpenConns(%d) or more",
-			most, n, n+1)
-	}
-	return nil
-}
-
 func (q *queue) fail(op string, err error) error {
 	if err == nil {
 		return nil
@@ -85,7 +72,7 @@ func (q *queue) fail(op string, err error) error {
 // once runs one statement on a session of its own: for calls outside of a
 // producer or consumer.
 func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	s := openSessions(q.db, q.dialect, 1)
+	s := openOnce(q.db, q.dialect)
 	defer s.close()
 	return s.run(ctx, st, scan)
 }

@@ -7,7 +7,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/puddle/v2"
@@ -41,13 +40,35 @@ type sessions struct {
 	close   func()
 }
 
-// openSessions makes a pool of at most n sessions, or joins the shared one.
-// It connects when a session is first used. Call close once.
-func openSessions(db *sql.DB, d sqlbatch.Dialect, n int) *sessions {
+// openSessions makes a pool of at most n sessions, or joins the shared one, and
+// takes its connections from what the *sql.DB allows: an error says that there
+// are too few. It connects when a session is first used. Call close once.
+func openSessions(db *sql.DB, d sqlbatch.Dialect, n int) (*sessions, error) {
+	if d.Traits().OneWriter {
+		if err := enough(db, 0, 1); err != nil {
+			return nil, err
+		}
+		return joinSharedSessions(db, d), nil
+	}
+	release, err := reserve(db, n)
+	if err != nil {
+		return nil, err
+	}
+	s := newSessions(db, d, n)
+	s.close = func() {
+		s.pool.Close()
+		release()
+	}
+	return s, nil
+}
+
+// openOnce makes a session for one call, which takes its connection as the
+// application's own calls do.
+func openOnce(db *sql.DB, d sqlbatch.Dialect) *sessions {
 	if d.Traits().OneWriter {
 		return joinSharedSessions(db, d)
 	}
-	s := newSessions(db, d, n)
+	s := newSessions(db, d, 1)
 	s.close = s.pool.Close
 	return s
 }
@@ -107,43 +128,6 @@ func connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-}
-
-// The shared pools of databases with one writer.
-var shared struct {
-	mu    sync.Mutex
-	pools map[*sql.DB]*sharedSessions
-}
-
-type sharedSessions struct {
-	*sessions
-	users int
-}
-
-func joinSharedSessions(db *sql.DB, d sqlbatch.Dialect) *sessions {
-	shared.mu.Lock()
-	defer shared.mu.Unlock()
-	if shared.pools == nil {
-		shared.pools = map[*sql.DB]*sharedSessions{}
-	}
-	p := shared.pools[db]
-	if p == nil {
-		p = &sharedSessions{sessions: newSessions(db, d, 1)}
-		shared.pools[db] = p
-	}
-	p.users++
-	return &sessions{pool: p.pool, dialect: d, close: func() {
-		shared.mu.Lock()
-		p.users--
-		last := p.users == 0
-		if last {
-			delete(shared.pools, db)
-		}
-		shared.mu.Unlock()
-		if last {
-			p.pool.Close()
-		}
-	}}
 }
 
 // notRunError marks a failure before anything could have been applied: to get a

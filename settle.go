@@ -265,7 +265,7 @@ func (s *settler) storeSame(op settleOp, leases []*lease, unknown bool, done, lo
 			s.finishFailed(op, leases, unknown, err, class)
 			return
 		}
-		if class != sqlbatch.RolledBack {
+		if pause.outage(class, began) {
 			s.health.failed(began, err)
 		}
 		sleep(s.abandoned, pause.after(class))
@@ -349,7 +349,7 @@ func (s *settler) finishChanged(op settleOp, leases []*lease, done *int) (missin
 
 func (s *settler) finishDone(op settleOp, l *lease) {
 	if op == settleDead {
-		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.name, ID: l.item.ID, Attempt: l.attempt, Reason: l.text})
+		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.name, ID: l.item.ID, Attempt: l.attempt, Reason: l.reason()})
 	}
 	l.finish(nil)
 }

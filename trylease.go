@@ -75,7 +75,7 @@ func (o *loneOwner) watch(l *lease) {
 // settle stores one settle, with the settler's own care for unknown outcomes,
 // for as long as one statement may take.
 func (o *loneOwner) settle(l *lease) error {
-	s := openSessions(o.queue.db, o.queue.dialect, 1)
+	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
 	st := newSettler(o.queue, s, &health{queue: o.queue, part: "consumer"}, o.timeout, 0, 1)
 	st.stored, st.broken = func(e SettledEvent) {
@@ -91,7 +91,7 @@ func (o *loneOwner) settle(l *lease) error {
 }
 
 func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
-	s := openSessions(o.queue.db, o.queue.dialect, 1)
+	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
 	return o.queue.extendOne(ctx, s, l, d)
 }

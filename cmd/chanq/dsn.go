@@ -68,6 +68,7 @@ func (a *app) parseSQLServer(from, dsn string) (target, error) {
 	a.hide(config.Password)
 	a.hideIn(u)
 	if err != nil {
+		a.hideValues(u)
 		return target{}, usage("%s: %w", from, err)
 	}
 	return target{sqlServer: &config}, nil
@@ -81,6 +82,9 @@ func (a *app) parsePostgres(from, dsn string) (target, error) {
 	}
 	a.hideIn(u)
 	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		a.hideValues(u)
+	}
 	switch cause := errors.Unwrap(err); { // without its cause, pgx's error has the DSN
 	case cause != nil:
 		return target{}, usage("%s cannot be read: %w; %s", from, cause, form)
@@ -103,6 +107,24 @@ func (a *app) hideIn(u *url.URL) {
 		}
 		a.hide(raw)
 		if value, err := url.QueryUnescape(raw); err == nil {
+			a.hide(value)
+		}
+	}
+}
+
+// hideValues hides all that the query of a URL says: the driver repeats a value
+// that it cannot read, and a part of a password with an unescaped character may
+// stand there.
+func (a *app) hideValues(u *url.URL) {
+	const tooShort = 4 // to be a secret: blacking it out would spoil the words of the error
+	for _, pair := range strings.Split(u.RawQuery, "&") {
+		_, raw, _ := strings.Cut(pair, "=")
+		value, err := url.QueryUnescape(raw)
+		if err != nil {
+			value = raw
+		}
+		if len(value) >= tooShort {
+			a.hide(raw)
 			a.hide(value)
 		}
 	}

@@ -13,11 +13,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
 	os.Unsetenv("CHANQ_DSN") // of the person who runs the tests
 	status := m.Run()
+	if err := goleak.Find(); err != nil && status == 0 {
+		fmt.Fprintln(os.Stderr, "goroutines are left behind:", err)
+		status = 1
+	}
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
 	}

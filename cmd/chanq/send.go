@@ -72,10 +72,10 @@ func (f sendFlags) message() (m chanq.Message[[]byte], err error) {
 		return m, usage("--max-body is %d: must be from 1 to %d", f.maxBody, 256<<20)
 	}
 	m.Delay, m.DedupKey = f.delay, f.dedupKey
-	for _, h := range f.headers {
+	for i, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok || name == "" {
-			return m, usage("--header is %q: must be name=value", h)
+			return m, usage("--header number %d: must be name=value", i+1)
 		}
 		if m.Headers == nil {
 			m.Headers = map[string]string{}

@@ -32,6 +32,15 @@ func (c *conn) cut() {
 	}
 }
 
+// lead runs a statement without a result, and without the choice.
+func (c *conn) lead(ctx context.Context, text string) error {
+	if c == nil {
+		return nil // a Connect
+	}
+	_, err := c.inner.(driver.ExecerContext).ExecContext(ctx, text, nil) // every driver that chanq is for
+	return err
+}
+
 // broken is the error of an operation on a broken connection. sent says that it
 // would have been sent to the database: then the first one learns how the
 // connection broke.
@@ -78,7 +87,8 @@ func (c *conn) query(ctx context.Context, text string, args []driver.NamedValue,
 		return nil, err
 	}
 	if !f.applied {
-		return rows{inner}, nil
+		c.owner.note(Open{Rows: 1})
+		return &rows{inner, c.owner, false}, nil
 	}
 	read, err := readAll(inner)
 	if err != nil {
@@ -101,9 +111,9 @@ func (c *conn) PrepareContext(ctx context.Context, text string) (driver.Stmt, er
 	var inner driver.Stmt
 	err := c.run(ctx, Prepare, text, nil, func() (err error) {
 		if p, ok := c.inner.(driver.ConnPrepareContext); ok {
-			inner, err = p.PrepareContext(ctx, text)
+			inner, err = p.PrepareContext(ctx, c.owner.textFor(text))
 		} else {
-			inner, err = c.inner.Prepare(text)
+			inner, err = c.inner.Prepare(c.owner.textFor(text))
 		}
 		return err
 	})
@@ -114,6 +124,7 @@ func (c *conn) PrepareContext(ctx context.Context, text string) (driver.Stmt, er
 		return nil, err
 	}
 	s := &stmt{inner: inner, conn: c, text: text}
+	c.owner.note(Open{Stmts: 1})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stmts[s] = struct{}{}
@@ -126,7 +137,7 @@ func (c *conn) ExecContext(ctx context.Context, text string, args []driver.Named
 		return nil, driver.ErrSkip
 	}
 	err = c.run(ctx, Exec, text, args, func() (err error) {
-		res, err = x.ExecContext(ctx, text, args)
+		res, err = x.ExecContext(ctx, c.owner.textFor(text), args)
 		return err
 	})
 	return res, err
@@ -137,7 +148,7 @@ func (c *conn) QueryContext(ctx context.Context, text string, args []driver.Name
 	if !ok {
 		return nil, driver.ErrSkip
 	}
-	return c.query(ctx, text, args, func() (driver.Rows, error) { return x.QueryContext(ctx, text, args) })
+	return c.query(ctx, text, args, func() (driver.Rows, error) { return x.QueryContext(ctx, c.owner.textFor(text), args) })
 }
 
 func (c *conn) Begin() (driver.Tx, error) {
@@ -153,6 +164,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if err != nil {
 		return nil, err
 	}
+	c.owner.note(Open{Txs: 1})
 	return &tx{inner: inner, conn: c, ctx: ctx}, nil
 }
 
@@ -210,11 +222,13 @@ type stmt struct {
 	inner driver.Stmt
 	conn  *conn
 	text  string
+	ended sync.Once
 }
 
 func (s *stmt) NumInput() int { return s.inner.NumInput() }
 
 func (s *stmt) Close() error {
+	s.ended.Do(func() { s.conn.owner.note(Open{Stmts: -1}) })
 	s.conn.mu.Lock()
 	_, open := s.conn.stmts[s]
 	delete(s.conn.stmts, s)
@@ -257,5 +271,11 @@ type tx struct {
 	ctx   context.Context
 }
 
-func (t *tx) Commit() error   { return t.conn.run(t.ctx, Commit, "", nil, t.inner.Commit) }
-func (t *tx) Rollback() error { return t.conn.run(t.ctx, Rollback, "", nil, t.inner.Rollback) }
+func (t *tx) Commit() error   { return t.end(Commit, t.inner.Commit) }
+func (t *tx) Rollback() error { return t.end(Rollback, t.inner.Rollback) }
+
+// end is called once: database/sql does not end a transaction again.
+func (t *tx) end(k Kind, do func() error) error {
+	t.conn.owner.note(Open{Txs: -1})
+	return t.conn.run(t.ctx, k, "", nil, do)
+}

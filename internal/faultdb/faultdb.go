@@ -1,7 +1,7 @@
 // Package faultdb wraps a database/sql driver so that a test can fail, cut or
 // hold chosen operations, before the database sees them or after it applied
-// them. The caller chooses by operation: by its number, so that a test may walk
-// every one, or by its text.
+// them, and can see what is left open. The caller chooses by operation: by its
+// number, so that a test may walk every one, or by its text.
 package faultdb
 
 import (
@@ -48,6 +48,7 @@ type Fault struct {
 	gate    <-chan struct{}
 	applied bool
 	rows    int
+	first   string
 }
 
 type verb uint8
@@ -58,6 +59,7 @@ const (
 	cut
 	hold
 	stick
+	lead
 )
 
 // Fail returns err. The connection lives.
@@ -79,6 +81,10 @@ func Hang() Fault { return Hold(nil) }
 // the network.
 func Stick(gate <-chan struct{}) Fault { return Fault{verb: stick, gate: gate} }
 
+// After runs another statement on the operation's connection before it, to change
+// what holds for its session. An error of that is the operation's.
+func After(text string) Fault { return Fault{verb: lead, first: text} }
+
 // Applied has the database apply the operation first: the caller cannot know.
 // Nothing of a result reaches the caller before the error.
 func (f Fault) Applied() Fault { f.applied = true; return f }
@@ -90,13 +96,18 @@ func (f Fault) AfterRows(n int) Fault { f.applied, f.rows = true, n; return f }
 type Connector struct {
 	inner driver.Connector
 
-	mu     sync.Mutex
-	choose func(Op) Fault
-	ops    int
-	made   int
-	conns  map[*conn]struct{}
-	most   int
+	mu      sync.Mutex
+	choose  func(Op) Fault
+	rewrite func(string) string
+	ops     int
+	made    int
+	conns   map[*conn]struct{}
+	most    int
+	open    Open
 }
+
+// Open is what of a database is in use.
+type Open struct{ Conns, Stmts, Rows, Txs int }
 
 // New wraps a connector.
 func New(inner driver.Connector) *Connector {
@@ -109,6 +120,38 @@ func (c *Connector) Inject(choose func(Op) Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.choose = choose
+}
+
+// Rewrite has f change the text of every statement before the database gets it.
+// Choices see the text as it was. Call it before the first connection.
+func (c *Connector) Rewrite(f func(string) string) { c.rewrite = f }
+
+// Open is what is open now: connections, and the statements, results and
+// transactions that nobody has closed or ended, also those of connections that
+// were closed under them.
+func (c *Connector) Open() Open {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.open
+	o.Conns = len(c.conns)
+	return o
+}
+
+// note adds to what is open.
+func (c *Connector) note(o Open) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open.Stmts += o.Stmts
+	c.open.Rows += o.Rows
+	c.open.Txs += o.Txs
+}
+
+// textFor is what the database gets for a text.
+func (c *Connector) textFor(text string) string {
+	if c.rewrite == nil {
+		return text
+	}
+	return c.rewrite(text)
 }
 
 // Ops is how many operations there have been.
@@ -222,6 +265,8 @@ func (f Fault) strike(ctx context.Context, cn *conn) error {
 			cn.cut()
 			return ctx.Err()
 		}
+	case lead:
+		return cn.lead(ctx, f.first)
 	}
 	return nil
 }

@@ -6,14 +6,26 @@ import (
 )
 
 // rows passes a result through, with those result sets that the driver has.
-type rows struct{ driver.Rows }
+type rows struct {
+	driver.Rows
+	owner  *Connector
+	closed bool
+}
 
-func (r rows) HasNextResultSet() bool {
+func (r *rows) Close() error {
+	if !r.closed {
+		r.closed = true
+		r.owner.note(Open{Rows: -1})
+	}
+	return r.Rows.Close()
+}
+
+func (r *rows) HasNextResultSet() bool {
 	more, ok := r.Rows.(driver.RowsNextResultSet)
 	return ok && more.HasNextResultSet()
 }
 
-func (r rows) NextResultSet() error {
+func (r *rows) NextResultSet() error {
 	if more, ok := r.Rows.(driver.RowsNextResultSet); ok {
 		return more.NextResultSet()
 	}
@@ -35,7 +47,7 @@ type resultSet struct {
 func readAll(inner driver.Rows) (*readRows, error) {
 	defer inner.Close()
 	r := &readRows{left: -1}
-	for all := (rows{inner}); ; {
+	for all := (&rows{Rows: inner}); ; {
 		set := resultSet{columns: inner.Columns()}
 		for {
 			values := make([]driver.Value, len(set.columns))

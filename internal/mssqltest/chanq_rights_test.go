@@ -18,48 +18,41 @@ import (
 	"github.com/chanq/chanq/internal/mssqltest/engine"
 )
 
-// documentedRights reads the GRANT statements of docs/operations.md, by the
-// comment above them; those above the first comment are for all.
-func documentedRights(t *testing.T) map[string][]string {
+// rightsScript is the two parts of docs/rights/sqlserver.sql: before the first
+// migration and after it.
+func rightsScript(t *testing.T) (before, after string) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/rights/sqlserver.sql")
 	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(text), "## Rights")
+	before, after, ok := strings.Cut(string(text), "-- Part 2")
 	require.True(t, ok)
-	_, block, ok := strings.Cut(rest, "```sql\n")
-	require.True(t, ok)
-	block, _, _ = strings.Cut(block, "```")
-	rights, role := map[string][]string{}, ""
-	for line := range strings.Lines(block) {
-		line = strings.TrimSpace(line)
-		if comment, ok := strings.CutPrefix(line, "-- "); ok {
-			role = comment
-			continue
-		}
-		grant, _, _ := strings.Cut(line, ";")
-		rights[role] = append(rights[role], grant)
-	}
-	return rights
+	return before, "-- Part 2" + after
 }
 
-// login makes a login that has the rights of a role, and a pool of it.
-func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
+// member makes a login that has a role, and a pool of it. The roles are there.
+func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string) *sql.DB {
 	t.Helper()
-	rights := documentedRights(t)
-	require.NotEmpty(t, rights[role])
-	_, err := q.DB().ExecContext(ctx, "CREATE LOGIN app WITH PASSWORD = 'pw'; CREATE USER app FOR LOGIN app;")
+	_, err := s.DB().ExecContext(ctx, "CREATE LOGIN "+role+"_app WITH PASSWORD = 'pw'; CREATE USER "+role+"_app FOR LOGIN "+role+"_app; ALTER ROLE "+role+" ADD MEMBER "+role+"_app;")
 	require.NoError(t, err)
-	for _, grant := range append(rights[""], rights[role]...) {
-		_, err := q.DB().ExecContext(ctx, grant)
-		require.NoError(t, err, grant)
-	}
-	dsn, err := url.Parse(q.DSN())
+	dsn, err := url.Parse(s.DSN())
 	require.NoError(t, err)
-	dsn.User = url.UserPassword("app", "pw")
+	dsn.User = url.UserPassword(role+"_app", "pw")
 	db, err := sql.Open("sqlserver", dsn.String())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
+}
+
+// login makes a pool of a member of a role, with the rights that the script gives
+// once the queue is there.
+func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
+	t.Helper()
+	before, after := rightsScript(t)
+	for _, part := range []string{before, after} {
+		_, err := q.DB().ExecContext(ctx, part)
+		require.NoError(t, err)
+	}
+	return member(t, ctx, q.Server, role)
 }
 
 // requireRefused: the error is one of missing rights, 229 for rows and 262 for
@@ -75,7 +68,7 @@ func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	q := newQueue(t, mssqltest.Options{})
-	db := login(t, ctx, q, "a producer")
+	db := login(t, ctx, q, "chanq_producer")
 	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
 	p, err := orders.Producer(chanq.ProducerConfig{})
@@ -94,6 +87,16 @@ func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 
 	_, err = orders.TryLease(ctx, 1, time.Minute)
 	requireRefused(t, 229, err)
+	require.ErrorContains(t, err, "permission was denied")
+	for _, column := range []string{"body", "headers", "last_error"} {
+		_, err = db.ExecContext(ctx, "SELECT "+column+" FROM dbo.chanq_orders")
+		requireRefused(t, 230, err)
+	}
+	_, err = db.ExecContext(ctx, "SELECT body FROM dbo.chanq_orders_dead")
+	requireRefused(t, 229, err)
+	_, err = db.ExecContext(ctx, "DELETE dbo.chanq_orders")
+	requireRefused(t, 229, err)
+	requireRefused(t, 262, chanq.Migrate(ctx, db, "invoices", chanq.Config{}))
 	_, err = db.ExecContext(ctx, "DROP TABLE dbo.chanq_orders")
 	requireRefused(t, 262, err)
 }
@@ -102,7 +105,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}})
-	db := login(t, ctx, q, "a consumer")
+	db := login(t, ctx, q, "chanq_consumer")
 	cfg := chanq.Config{Retain: time.Hour}
 	orders, err := chanq.Open[string](ctx, db, "orders", cfg)
 	require.NoError(t, err)
@@ -122,8 +125,61 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	_, err = rowsOf(ctx, db, q.Trim(0, 10))
 	require.NoError(t, err)
 
-	require.Error(t, orders.Pause(ctx))
+	p, err = orders.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	_, err = p.Send(ctx, chanq.Message[string]{})
+	requireRefused(t, 229, err)
+	require.NoError(t, p.Close(ctx))
 	requireRefused(t, 229, errors.Unwrap(orders.Pause(ctx)))
 	_, err = db.ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")
+	requireRefused(t, 262, err)
+}
+
+func TestTheDocumentedRightsOfAMigratorSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	s := mssqltest.Start(t, mssqltest.Options{})
+	before, after := rightsScript(t)
+	_, err := s.DB().ExecContext(ctx, before)
+	require.NoError(t, err)
+	db := member(t, ctx, s, "chanq_migrator")
+	require.NoError(t, chanq.Migrate(ctx, db, "orders", chanq.Config{}))
+	require.NoError(t, chanq.Migrate(ctx, db, "orders", chanq.Config{}), "again")
+	_, err = s.DB().ExecContext(ctx, after)
+	require.NoError(t, err)
+	_, err = db.ExecContext(ctx, "DELETE dbo.chanq_orders")
+	requireRefused(t, 229, err)
+}
+
+func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	q := newQueue(t, mssqltest.Options{})
+	q.exec(q.Enqueue(makeRows(3, 0)))
+	db := login(t, ctx, q, "chanq_operator")
+	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
+	require.NoError(t, err)
+	require.NoError(t, orders.Pause(ctx))
+	require.NoError(t, orders.Resume(ctx))
+	ready, err := orders.Peek(ctx, chanq.Ready, 10)
+	require.NoError(t, err)
+	require.Len(t, ready, 3)
+	_, err = orders.Get(ctx, ready[0].ID)
+	require.NoError(t, err)
+	_, err = orders.Cancel(ctx, ready[0].ID)
+	require.NoError(t, err)
+	leases, err := orders.TryLease(ctx, 1, time.Minute)
+	require.NoError(t, err)
+	requireRefused(t, 229, leases[0].DeadLetter(nil))
+	_, err = orders.Redrive(ctx, 0)
+	require.NoError(t, err)
+	for _, state := range []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done} {
+		_, err = orders.Purge(ctx, state)
+		require.NoError(t, err, state)
+	}
+	stats, err := orders.Stats(ctx)
+	require.NoError(t, err)
+	require.Zero(t, stats.Ready+stats.Leased)
+	_, err = db.ExecContext(ctx, "DROP TABLE dbo.chanq_orders")
 	requireRefused(t, 262, err)
 }

@@ -76,9 +76,11 @@ type tableType struct {
 	def          *ast.TableDefinition
 }
 
+// user is a user or a role.
 type user struct {
 	name  string
-	rules map[string]bool // permission and object, true for GRANT and false for DENY
+	rules map[string]bool // permission, object and perhaps column, true for GRANT and false for DENY
+	roles []*user         // of which it is a member
 }
 
 // column is one column of a table.

@@ -14,7 +14,7 @@ func (s *Session) define(f *frame, n *node) error {
 	if s.tx != nil && s.tx.doomed {
 		return errDoomed()
 	}
-	if s.user != "dbo" {
+	if !s.granted("CREATE TABLE", wholeDatabase) || !s.has("ALTER", "dbo", "") {
 		return severity(14, 262, "CREATE, ALTER or DROP permission denied in database '%s'.", s.e.db.name)
 	}
 	own := s.tx == nil

@@ -6,8 +6,9 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 )
 
-// security runs CREATE LOGIN, CREATE USER, GRANT, DENY and REVOKE, as much of
-// them as tests of error 229 need: permissions on objects, given to users.
+// security runs CREATE LOGIN, CREATE USER, CREATE ROLE, ALTER ROLE, GRANT and
+// DENY, as much of them as tests of errors 229, 230 and 262 need: permissions on
+// objects, columns, schemas and the database, given to users and roles.
 func (x *exec) security(st ast.Statement) (done bool, _ error) {
 	e, db := x.s.e, x.s.e.db
 	switch st := st.(type) {
@@ -35,6 +36,27 @@ func (x *exec) security(st ast.Statement) (done bool, _ error) {
 		}
 		db.users[lower(st.Name.Value)] = &user{name: st.Name.Value, rules: map[string]bool{}}
 		return true, nil
+	case *ast.CreateRoleStatement:
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		if db.users[lower(st.Name.Value)] != nil {
+			return true, sqlError(15023, "User, group, or role '%s' already exists in the current database.", st.Name.Value)
+		}
+		db.users[lower(st.Name.Value)] = &user{name: st.Name.Value, rules: map[string]bool{}}
+		return true, nil
+	case *ast.AlterRoleStatement:
+		add, ok := st.Action.(*ast.AddMemberAlterRoleAction)
+		if !ok {
+			return true, errUnsupported("ALTER ROLE but ADD MEMBER")
+		}
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		role, member := db.users[lower(st.Name.Value)], db.users[lower(add.Member.Value)]
+		if role == nil || member == nil {
+			return true, sqlError(15151, "Cannot alter the role '%s', because it does not exist or you do not have permission.", st.Name.Value)
+		}
+		member.roles = append(member.roles, role)
+		return true, nil
 	case *ast.GrantStatement:
 		return true, x.permit(st.Permissions, st.Principals, st.SecurityTargetObject, true)
 	case *ast.DenyStatement:
@@ -45,19 +67,19 @@ func (x *exec) security(st ast.Statement) (done bool, _ error) {
 
 func (x *exec) permit(perms []*ast.Permission, to []*ast.SecurityPrincipal, on *ast.SecurityTargetObject, allow bool) error {
 	db := x.s.e.db
-	if on == nil || on.ObjectName == nil {
-		return errUnsupported("permission on the database")
-	}
-	parts := on.ObjectName.MultiPartIdentifier.Identifiers
-	schema, name := "dbo", parts[len(parts)-1].Value
-	if len(parts) > 1 {
-		schema = parts[len(parts)-2].Value
-	}
-	target := objectKey(schema, name)
-	if on.ObjectKind == "Schema" {
-		target = lower(name) + ".*"
-	} else if db.object(schema, name) == nil {
-		return sqlError(15151, "Cannot find the object '%s', because it does not exist or you do not have permission.", name)
+	target := wholeDatabase
+	if on != nil && on.ObjectName != nil {
+		parts := on.ObjectName.MultiPartIdentifier.Identifiers
+		schema, name := "dbo", parts[len(parts)-1].Value
+		if len(parts) > 1 {
+			schema = parts[len(parts)-2].Value
+		}
+		target = objectKey(schema, name)
+		if on.ObjectKind == "Schema" {
+			target = lower(name) + ".*"
+		} else if db.object(schema, name) == nil {
+			return sqlError(15151, "Cannot find the object '%s', because it does not exist or you do not have permission.", name)
+		}
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -74,14 +96,38 @@ func (x *exec) permit(perms []*ast.Permission, to []*ast.SecurityPrincipal, on *
 			for i, w := range perm.Identifiers {
 				words[i] = strings.ToUpper(w.Value)
 			}
-			u.rules[strings.Join(words, " ")+" "+target] = allow
+			rule := strings.Join(words, " ") + " " + target
+			columns := perm.Columns
+			if on != nil {
+				columns = append(columns[:len(columns):len(columns)], on.Columns...)
+			}
+			if len(columns) == 0 {
+				u.rules[rule] = allow
+			}
+			for _, c := range columns {
+				u.rules[rule+" "+lower(c.Value)] = allow
+			}
 		}
 	}
 	return nil
 }
 
-// has decides one permission: DENY is stronger than GRANT.
+// wholeDatabase is the target of a permission without one.
+const wholeDatabase = "*"
+
+// has decides one permission: DENY is stronger than GRANT, a user's or a role's.
 func (s *Session) has(permission, schema, name string) bool {
+	return s.granted(permission, objectKey(schema, name), lower(schema)+".*", wholeDatabase)
+}
+
+// hasColumn decides it for one column of a table that the user may not read
+// whole.
+func (s *Session) hasColumn(permission string, t *table, column int) bool {
+	return s.granted(permission, objectKey(t.schema, t.name)+" "+lower(t.cols[column].name))
+}
+
+// granted says that one of the targets is granted, and none denied.
+func (s *Session) granted(permission string, targets ...string) bool {
 	if s.user == "dbo" {
 		return true
 	}
@@ -93,12 +139,14 @@ func (s *Session) has(permission, schema, name string) bool {
 		return false
 	}
 	granted := false
-	for _, target := range []string{objectKey(schema, name), lower(schema) + ".*"} {
-		if allow, known := u.rules[permission+" "+target]; known {
-			if !allow {
-				return false
+	for _, who := range append([]*user{u}, u.roles...) {
+		for _, target := range targets {
+			if allow, known := who.rules[permission+" "+target]; known {
+				if !allow {
+					return false
+				}
+				granted = true
 			}
-			granted = true
 		}
 	}
 	return granted
@@ -116,6 +164,26 @@ func (s *Session) allowed(n *node, uses []*baseUse, writes []*table) error {
 		}
 		return errDenied(action, t.name, s.e.db.name, t.schema)
 	}
+	read := func(u *baseUse) error {
+		err := check("SELECT", u.table)
+		if err == nil {
+			return nil
+		}
+		some := false
+		for c := range u.table.cols {
+			some = some || s.hasColumn("SELECT", u.table, c)
+		}
+		if !some {
+			return err
+		}
+		for c := range u.need {
+			if !s.hasColumn("SELECT", u.table, c) {
+				return sqlError(230, "The SELECT permission was denied on the column '%s' of the object '%s', database '%s', schema '%s'.",
+					u.table.cols[c].name, u.table.name, s.e.db.name, u.table.schema)
+			}
+		}
+		return nil
+	}
 	for _, u := range uses {
 		if u.target {
 			action := "UPDATE"
@@ -127,7 +195,7 @@ func (s *Session) allowed(n *node, uses []*baseUse, writes []*table) error {
 			}
 		}
 		if !u.target || len(u.need) > 0 {
-			if err := check("SELECT", u.table); err != nil {
+			if err := read(u); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzDSN: no DSN panics, and what is said of one never has its password in it,
+// also where characters of the password should have been escaped.
+func FuzzDSN(f *testing.F) {
+	for _, c := range [][3]string{
+		{"", "", "localhost?database=x"},
+		{"p@ss w/rd%", "", "localhost:1433/instance?encrypt=disable"},
+		{"", "%zz", "localhost"},
+		{"", "x", "[::1"},
+		{"", "", "localhost:notaport?dial+timeout=a"},
+		{"1?encrypt=", "", "localhost"},
+		{"1?port=", "#", "localhost"},
+		{"12/?log=", "&", "localhost"},
+		{"", "", "localhost?encrypt=a"},
+	} {
+		f.Add(c[0], c[1], c[2])
+	}
+	const secret = "S3CRET-7f3a"
+	f.Fuzz(func(t *testing.T, before, after, rest string) {
+		if strings.Contains(before+after+rest, secret) {
+			t.Skip()
+		}
+		password := before + secret + after
+		for _, scheme := range []string{"sqlserver", "postgres", ""} {
+			for _, written := range []string{password, url.QueryEscape(password), url.PathEscape(password)} {
+				for _, dsn := range []string{
+					scheme + "://me:" + written + "@" + rest,
+					scheme + "://" + rest + "?user+id=me&password=" + written,
+				} {
+					a := &app{dsn: dsn}
+					if _, err := a.target(""); err != nil {
+						require.NotContains(t, a.clean(err), secret, dsn)
+					}
+				}
+			}
+		}
+		// What is written as it should be is known, and blacked out in what a driver says.
+		right := url.URL{Scheme: "sqlserver", User: url.UserPassword("me", password), Host: "localhost"}
+		a := &app{dsn: right.String()}
+		_, err := a.target("")
+		require.NoError(t, err)
+		require.NotContains(t, a.redact("login failed: "+password+", "+url.QueryEscape(password)+", "+url.PathEscape(password)), secret)
+	})
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What is not asked for bodies says nothing of them, whether it goes well or not.
+func TestBodiesAreNotSaid(t *testing.T) {
+	const secret = "S3CRET-body"
+	db := newQueue(t, "mail")
+	said := func(args ...string) {
+		r := runIn(t.Context(), secret+"\n", append(args, "--db", db)...)
+		require.NotContains(t, r.out+r.err, secret, args)
+		require.NotEmpty(t, r.out+r.err, args)
+	}
+	said("send", "mail", secret)
+	said("send", "mail", secret, "--header", "token="+secret)
+	said("send", "mail", secret, "--header", secret)
+	said("send", "mail", secret, "--delay", "1h")
+	said("send", "mail", secret, "--dedup-key", "k")
+	said("send", "mail", secret, "--dedup-key", "k")
+	said("send", "mail", secret, "--priority", "nonsense")
+	said("send", "mail", secret, "--delay", "-1s")
+	said("send", "missing", secret)
+	said("stats")
+	said("stats", "missing")
+	said("top", "-n", "1")
+	said("pause", "mail")
+	said("resume", "mail")
+	said("dead", "list", "mail")
+	said("dead", "redrive", "mail")
+	said("purge", "--yes", "--state", "dead", "mail")
+	r := runIn(t.Context(), "", "send", "mail", secret, "--db", filepath.Join(t.TempDir(), "missing.db"))
+	require.NotContains(t, r.out+r.err, secret)
+	require.Contains(t, succeed(t, "", "receive", "mail", "--db", db).out, secret, "which is asked for bodies")
+}

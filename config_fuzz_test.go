@@ -1,0 +1,112 @@
+package chanq
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// field is one field of a config and the bounds that its comment says; 0 is
+// always its default.
+type field struct {
+	name             string
+	given, low, high int64
+	become           func() int64
+}
+
+func (f field) wrong() bool { return f.given != 0 && (f.given < f.low || f.given > f.high) }
+
+// requireFields: the error names every wrong field and no other, and without one
+// each field is what was given or a default within its bounds.
+func requireFields(t *testing.T, err error, fields ...field) {
+	t.Helper()
+	for _, f := range fields {
+		if err != nil {
+			require.Equal(t, f.wrong(), strings.Contains(err.Error(), f.name+" is "), "%s: %v", f.name, err)
+			continue
+		}
+		require.False(t, f.wrong(), "%s is %d and was accepted", f.name, f.given)
+		switch got := f.become(); {
+		case f.given != 0:
+			require.Equal(t, f.given, got, f.name)
+		default:
+			require.True(t, got >= f.low && got <= f.high || got == 0, "%s becomes %d", f.name, got)
+		}
+	}
+}
+
+// FuzzConfig: no config panics, and an error says which fields are wrong.
+func FuzzConfig(f *testing.F) {
+	f.Add(int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), "", byte(0))
+	f.Add(int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), "\xff", byte(2))
+	f.Add(int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), "host/1", byte(1))
+	f.Add(int64(1<<40), int64(time.Hour), int64(time.Second), int64(time.Millisecond), int64(512), int64(1000), strings.Repeat("n", 201), byte(0))
+	f.Fuzz(func(t *testing.T, a, b, c, d, e, g int64, name string, order byte) {
+		hour, ms := int64(time.Hour), int64(time.Millisecond)
+		queue, err := Config{MaxAttempts: int(a), MaxBody: int(b), Retain: time.Duration(c)}.withDefaults()
+		requireFields(t, err,
+			field{"Config.MaxAttempts", a, 1, 1_000_000, func() int64 { return int64(queue.MaxAttempts) }},
+			field{"Config.MaxBody", b, 1, 256 << 20, func() int64 { return int64(queue.MaxBody) }},
+			field{"Config.Retain", c, 0, int64(sqlbatch.MaxDelay), func() int64 { return int64(queue.Retain) }})
+
+		for _, dialect := range []sqlbatch.Dialect{sqlbatch.SQLServer, sqlbatch.Postgres, sqlbatch.SQLite} {
+			p, err := ProducerConfig{BatchRows: int(a), BatchBytes: int(b), Linger: time.Duration(c), InFlight: int(d), BufferBytes: int(e), Statement: time.Duration(g)}.withDefaults(dialect)
+			requireFields(t, err,
+				field{"ProducerConfig.BatchRows", a, 1, 512, func() int64 { return int64(p.BatchRows) }},
+				field{"ProducerConfig.BatchBytes", b, 1, 256 << 20, func() int64 { return int64(p.BatchBytes) }},
+				field{"ProducerConfig.Linger", c, int64(time.Microsecond), int64(time.Minute), func() int64 { return int64(p.Linger) }},
+				field{"ProducerConfig.InFlight", d, 1, 64, func() int64 { return int64(p.InFlight) }},
+				field{"ProducerConfig.BufferBytes", e, 1, 1 << 40, func() int64 { return int64(p.BufferBytes) }},
+				field{"ProducerConfig.Statement", g, ms, hour, func() int64 { return int64(p.Statement) }})
+		}
+
+		given := ConsumerConfig{
+			Name: name, Order: Order(order), Prefetch: int(a), PrefetchBytes: int(b), LeaseFor: time.Duration(c), MaxExtend: time.Duration(d),
+			PollMin: time.Duration(e), PollMax: time.Duration(g), SettleEvery: time.Duration(b), Statement: time.Duration(a),
+		}
+		consumer, err := given.withDefaults()
+		requireFields(t, withoutLines(err, "PollMax", "Name", "Order"),
+			field{"ConsumerConfig.Prefetch", a, 1, 100_000, func() int64 { return int64(consumer.Prefetch) }},
+			field{"ConsumerConfig.PrefetchBytes", b, 1, 1 << 40, func() int64 { return int64(consumer.PrefetchBytes) }},
+			field{"ConsumerConfig.LeaseFor", c, 100 * ms, 24 * hour, func() int64 { return int64(consumer.LeaseFor) }},
+			field{"ConsumerConfig.MaxExtend", d, 100 * ms, int64(sqlbatch.MaxDelay), func() int64 { return int64(consumer.MaxExtend) }},
+			field{"ConsumerConfig.PollMin", e, ms, hour, func() int64 { return int64(consumer.PollMin) }},
+			field{"ConsumerConfig.SettleEvery", b, int64(time.Microsecond), int64(time.Minute), func() int64 { return int64(consumer.SettleEvery) }},
+			field{"ConsumerConfig.Statement", a, ms, hour, func() int64 { return int64(consumer.Statement) }})
+		says := func(name string) bool { return err != nil && strings.Contains(err.Error(), "ConsumerConfig."+name+" ") }
+		require.Equal(t, len(name) > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0), says("Name"), fmt.Sprint(err))
+		require.Equal(t, order > 1, says("Order"))
+		if !says("PollMax") && !says("PollMin") {
+			require.GreaterOrEqual(t, consumer.PollMax, consumer.PollMin)
+		}
+		require.NotNil(t, consumer.Backoff)
+	})
+}
+
+// withoutLines is an error without the lines about these fields, which are
+// checked by themselves; nil if none is left.
+func withoutLines(err error, fields ...string) error {
+	if err == nil {
+		return nil
+	}
+	var left []string
+	for line := range strings.Lines(err.Error()) {
+		keep := true
+		for _, f := range fields {
+			keep = keep && !strings.HasPrefix(line, "ConsumerConfig."+f+" ")
+		}
+		if keep {
+			left = append(left, line)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s", strings.Join(left, ""))
+}

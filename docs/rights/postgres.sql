@@ -1,0 +1,36 @@
+-- The least rights for one queue, orders, in the schema public of PostgreSQL.
+-- Write your names in their place. Tests run this file as it is, and check that
+-- each role suffices and what it is refused.
+
+-- Part 1, before the first migration, by the owner of the schema. Roles are for
+-- all queues of the server; grant them to the roles that your programs log in as.
+CREATE ROLE chanq_migrator NOLOGIN;
+CREATE ROLE chanq_producer NOLOGIN;
+CREATE ROLE chanq_consumer NOLOGIN;
+CREATE ROLE chanq_operator NOLOGIN;
+
+-- The migrator makes the tables, and owns them: chanq migrate orders.
+GRANT USAGE, CREATE ON SCHEMA public TO chanq_migrator;
+GRANT USAGE ON SCHEMA public TO chanq_producer, chanq_consumer, chanq_operator;
+
+-- Part 2, after the migration, by the migrator.
+
+-- A producer inserts. It sees no body and no header: the columns that it reads
+-- tell whether a message is there whose INSERT had an unknown outcome, and which
+-- message has a dedup key. It cannot do without them.
+GRANT SELECT ON chanq_queues TO chanq_producer;
+GRANT INSERT, SELECT (id, dedup_key, fence, leased_by, visible_at) ON chanq_orders TO chanq_producer;
+
+-- A consumer claims and settles. It cannot add messages nor change bodies: a
+-- stage of a pipeline is a consumer of one queue and a producer of the next.
+GRANT SELECT ON chanq_queues TO chanq_consumer;
+GRANT SELECT, DELETE, UPDATE (visible_at, fence, attempts, leased_by, last_error) ON chanq_orders TO chanq_consumer;
+GRANT SELECT, INSERT, UPDATE ON chanq_orders_dead TO chanq_consumer; -- UPDATE: a message that ends again replaces its older copy
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders_done TO chanq_consumer; -- with Config.Retain
+
+-- An operator looks, pauses, cancels, purges and redrives. UPDATE serves the
+-- locks of rows.
+GRANT SELECT, UPDATE ON chanq_queues TO chanq_operator;
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders TO chanq_operator;
+GRANT SELECT, UPDATE, DELETE ON chanq_orders_dead TO chanq_operator;
+GRANT SELECT, UPDATE, DELETE ON chanq_orders_done TO chanq_operator;

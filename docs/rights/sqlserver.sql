@@ -1,0 +1,36 @@
+-- The least rights for one queue, orders, in the schema dbo of SQL Server. Write
+-- your names in their place. Tests run this file as it is, and check that each
+-- role suffices and what it is refused.
+
+-- Part 1, before the first migration, by a member of db_owner. Roles are for all
+-- queues of the database.
+CREATE ROLE chanq_migrator;
+CREATE ROLE chanq_producer;
+CREATE ROLE chanq_consumer;
+CREATE ROLE chanq_operator;
+
+-- The migrator makes the tables: chanq migrate orders.
+GRANT CREATE TABLE TO chanq_migrator;
+GRANT ALTER, SELECT, INSERT, UPDATE ON SCHEMA::dbo TO chanq_migrator;
+
+-- Part 2, after the migration.
+
+-- A producer inserts. It sees no body and no header: the columns that it reads
+-- tell whether a message is there whose INSERT had an unknown outcome, and which
+-- message has a dedup key. It cannot do without them.
+GRANT SELECT ON dbo.chanq_queues TO chanq_producer;
+GRANT INSERT ON dbo.chanq_orders TO chanq_producer;
+GRANT SELECT ON dbo.chanq_orders (id, dedup_key, fence, leased_by, visible_at) TO chanq_producer;
+
+-- A consumer claims and settles. It cannot add messages: a stage of a pipeline is
+-- a consumer of one queue and a producer of the next.
+GRANT SELECT ON dbo.chanq_queues TO chanq_consumer;
+GRANT SELECT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_consumer;
+GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders_dead TO chanq_consumer;
+GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders_done TO chanq_consumer; -- with Config.Retain
+
+-- An operator looks, pauses, cancels, purges and redrives.
+GRANT SELECT, UPDATE ON dbo.chanq_queues TO chanq_operator;
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_operator;
+GRANT SELECT, DELETE ON dbo.chanq_orders_dead TO chanq_operator;
+GRANT SELECT, DELETE ON dbo.chanq_orders_done TO chanq_operator;

@@ -1,0 +1,240 @@
+package chanq_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/pgtest"
+)
+
+var postgresRoles = []string{"migrator", "producer", "consumer", "operator"}
+
+// postgresRights is a database with the roles of docs/rights/postgres.sql, which
+// are the server's and so have names of this test's own, and their part 2.
+type postgresRights struct {
+	*testing.T
+	ctx    context.Context
+	config *pgx.ConnConfig
+	rename *strings.Replacer
+	part2  string
+}
+
+func newPostgresRights(t *testing.T) *postgresRights {
+	text, err := os.ReadFile("docs/rights/postgres.sql")
+	require.NoError(t, err)
+	part1, part2, ok := strings.Cut(string(text), "-- Part 2")
+	require.True(t, ok)
+	var names, roles []string
+	for _, role := range postgresRoles {
+		own := fmt.Sprintf("chanq_%s_%x", role, chanq.NewID())
+		roles = append(roles, own)
+		names = append(names, "chanq_"+role, own)
+	}
+	dsn := os.Getenv(pgtest.Variable)
+	t.Cleanup(func() { // after the database is gone
+		if dsn == "" {
+			return
+		}
+		config, err := pgx.ParseConfig(dsn)
+		require.NoError(t, err)
+		server := stdlib.OpenDB(*config)
+		defer server.Close()
+		_, err = server.Exec("DROP ROLE " + strings.Join(roles, ", "))
+		require.NoError(t, err)
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	r := &postgresRights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2}
+	owner := stdlib.OpenDB(*r.config)
+	defer owner.Close()
+	_, err = owner.Exec(r.rename.Replace(part1))
+	require.NoError(t, err)
+	return r
+}
+
+// as is a pool of connections in a role.
+func (r *postgresRights) as(role string) *sql.DB {
+	db := stdlib.OpenDB(*r.config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, r.rename.Replace("SET ROLE chanq_"+role))
+		return err
+	}))
+	r.Cleanup(func() { require.NoError(r, db.Close()) })
+	return db
+}
+
+// migrated has the migrator make the queue and give the rights to it.
+func (r *postgresRights) migrated() *postgresRights {
+	migrator := r.as("migrator")
+	require.NoError(r, chanq.Migrate(r.ctx, migrator, "orders", chanq.Config{}))
+	require.NoError(r, chanq.Migrate(r.ctx, migrator, "orders", chanq.Config{}), "again")
+	_, err := migrator.ExecContext(r.ctx, r.rename.Replace("-- "+r.part2))
+	require.NoError(r, err)
+	return r
+}
+
+func (r *postgresRights) open(db *sql.DB, cfg chanq.Config) (*chanq.Queue[string], *chanq.Producer[string]) {
+	q, err := chanq.Open[string](r.ctx, db, "orders", cfg)
+	require.NoError(r, err)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(r, err)
+	r.Cleanup(func() { require.NoError(r, p.Close(r.ctx)) })
+	return q, p
+}
+
+// requireRefused: insufficient_privilege.
+func (r *postgresRights) requireRefused(err error) {
+	r.Helper()
+	var state interface{ SQLState() string }
+	require.ErrorAs(r, err, &state)
+	require.Equal(r, "42501", state.SQLState(), err)
+	require.ErrorContains(r, err, "permission denied")
+}
+
+func (r *postgresRights) refuses(db *sql.DB, texts ...string) {
+	r.Helper()
+	for _, text := range texts {
+		_, err := db.ExecContext(r.ctx, text)
+		var state interface{ SQLState() string }
+		require.ErrorAs(r, err, &state, text)
+		require.Equal(r, "42501", state.SQLState(), text)
+	}
+}
+
+func TestOnPostgreSQLAProducerReadsNoBody(t *testing.T) {
+	r := newPostgresRights(t).migrated()
+	db := r.as("producer")
+	q, p := r.open(db, chanq.Config{})
+	_, err := p.Send(r.ctx, chanq.Message[string]{Body: "plain", Headers: map[string]string{"a": "b"}})
+	require.NoError(t, err)
+	for _, duplicate := range []bool{false, true} {
+		receipt, err := p.Send(r.ctx, chanq.Message[string]{Body: "keyed", DedupKey: "k"})
+		require.NoError(t, err)
+		require.Equal(t, duplicate, receipt.Duplicate)
+	}
+	id := chanq.NewID()
+	for range 2 { // as after an unknown outcome
+		_, err = p.Send(r.ctx, chanq.Message[string]{ID: id, Body: "repeated"})
+		require.NoError(t, err)
+	}
+	tx, err := db.BeginTx(r.ctx, nil)
+	require.NoError(t, err)
+	_, err = p.SendTx(r.ctx, tx, chanq.Message[string]{Body: "in tx", DedupKey: "k"})
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+
+	_, err = q.TryLease(r.ctx, 1, time.Minute)
+	r.requireRefused(err)
+	c, err := q.Consume(r.ctx, chanq.ConsumerConfig{})
+	require.NoError(t, err)
+	for range c.C() { // it ends
+	}
+	r.requireRefused(c.Err())
+	require.NoError(t, c.Shutdown(r.ctx))
+	_, err = q.Peek(r.ctx, chanq.Ready, 1)
+	r.requireRefused(err)
+	r.requireRefused(errors.Unwrap(q.Pause(r.ctx)))
+	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
+	r.refuses(db, "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
+		"SELECT body FROM chanq_orders_dead", "DELETE FROM chanq_orders", "UPDATE chanq_orders SET fence = 0", "ALTER TABLE chanq_orders ADD x int")
+}
+
+func TestOnPostgreSQLAConsumerAltersNothing(t *testing.T) {
+	r := newPostgresRights(t).migrated()
+	cfg := chanq.Config{Retain: time.Hour}
+	_, p := r.open(r.as("producer"), cfg)
+	for range 5 {
+		_, err := p.Send(r.ctx, chanq.Message[string]{Body: "a"})
+		require.NoError(t, err)
+	}
+	db := r.as("consumer")
+	q, own := r.open(db, cfg)
+	c, err := q.Consume(r.ctx, chanq.ConsumerConfig{})
+	require.NoError(t, err)
+	settle := []func(*chanq.Lease[string]) error{
+		(*chanq.Lease[string]).Ack,
+		func(l *chanq.Lease[string]) error { return l.Nack(time.Hour, errors.New("later")) },
+		func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("no")) },
+		func(l *chanq.Lease[string]) error {
+			if err := l.Extend(r.ctx, time.Minute); err != nil {
+				return err
+			}
+			tx, err := db.BeginTx(r.ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			return errors.Join(l.AckTx(r.ctx, tx), tx.Commit())
+		},
+	}
+	var last *chanq.Lease[string]
+	for i := range 5 {
+		l := <-c.C()
+		if i == len(settle) {
+			last = l
+			break
+		}
+		require.NoError(t, settle[i](l))
+	}
+	require.NoError(t, c.Flush(r.ctx))
+	require.NoError(t, last.Release())
+	require.NoError(t, last.Wait(r.ctx))
+	require.NoError(t, c.Shutdown(r.ctx))
+	require.NoError(t, c.Err())
+	stats, err := q.Stats(r.ctx)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1, 1, 2}, []int{stats.Ready, stats.Scheduled, stats.Dead, stats.Done})
+
+	_, err = own.Send(r.ctx, chanq.Message[string]{})
+	r.requireRefused(err)
+	r.requireRefused(errors.Unwrap(q.Pause(r.ctx)))
+	_, err = q.Redrive(r.ctx, 0)
+	r.requireRefused(err)
+	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
+	r.refuses(db, "ALTER TABLE chanq_orders ADD x int", "UPDATE chanq_orders SET body = ''", "DROP TABLE chanq_orders", "TRUNCATE chanq_orders")
+}
+
+func TestOnPostgreSQLAnOperatorDoesTheRest(t *testing.T) {
+	r := newPostgresRights(t).migrated()
+	_, p := r.open(r.as("producer"), chanq.Config{})
+	for range 3 {
+		_, err := p.Send(r.ctx, chanq.Message[string]{Body: "a"})
+		require.NoError(t, err)
+	}
+	consumer, _ := r.open(r.as("consumer"), chanq.Config{})
+	leases, err := consumer.TryLease(r.ctx, 2, time.Minute)
+	require.NoError(t, err)
+	for _, l := range leases {
+		require.NoError(t, l.DeadLetter(errors.New("no")))
+	}
+	db := r.as("operator")
+	q, err := chanq.Open[string](r.ctx, db, "orders", chanq.Config{})
+	require.NoError(t, err)
+	require.NoError(t, q.Pause(r.ctx))
+	require.NoError(t, q.Resume(r.ctx))
+	dead, err := q.Peek(r.ctx, chanq.Dead, 10)
+	require.NoError(t, err)
+	require.Len(t, dead, 2)
+	_, err = q.RedriveIDs(r.ctx, dead[0].ID)
+	require.NoError(t, err)
+	n, err := q.Redrive(r.ctx, 0)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	_, err = q.Cancel(r.ctx, dead[0].ID)
+	require.NoError(t, err)
+	for _, state := range []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done} {
+		_, err = q.Purge(r.ctx, state)
+		require.NoError(t, err, state)
+	}
+	r.refuses(db, "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq_queues VALUES ('x', 1, false, 0)")
+}

@@ -1,0 +1,326 @@
+package sqlbatch
+
+import (
+	"database/sql"
+	"encoding/binary"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// These targets pack what they are given for each dialect and read it back as
+// the statements do, with readers that share nothing with the packers.
+
+// source makes values of the bytes of a fuzz input.
+type source struct{ data []byte }
+
+func (s *source) next(n int) []byte {
+	out := make([]byte, n)
+	s.data = s.data[copy(out, s.data):]
+	return out
+}
+
+func (s *source) byte() int               { return int(s.next(1)[0]) }
+func (s *source) number() int64           { return int64(binary.BigEndian.Uint64(s.next(8)) >> 1) }
+func (s *source) id() [16]byte            { return [16]byte(s.next(16)) }
+func (s *source) span() (d time.Duration) { return time.Duration(s.number() % int64(MaxDelay+1)) }
+
+func (s *source) item() Item {
+	return Item{ID: s.id(), Fence: int32(binary.BigEndian.Uint32(s.next(4)) >> 1)}
+}
+
+// text is any bytes, seldom longer than an error may be.
+func (s *source) text() string {
+	n := s.byte()
+	if n == 255 {
+		return strings.Repeat(string(s.next(3)), MaxError)
+	}
+	return string(s.next(min(n, len(s.data))))
+}
+
+func (s *source) row() Row {
+	r := Row{ID: s.id(), Priority: int8(s.byte()%4 - 1), Delay: s.span()}
+	if n := s.byte() % (MaxKey + 1); n > 0 {
+		r.Key = strings.ToValidUTF8(strings.ReplaceAll(string(s.next(min(n, len(s.data)))), "\x00", ""), "")
+	}
+	if n := s.byte(); n > 0 {
+		r.Headers = s.next(n)
+	}
+	r.Body = s.next(s.byte() * (1 + s.byte()%3))
+	return r
+}
+
+// rounded is a row as a database has it.
+func rounded(r Row) Row {
+	r.Delay = time.Duration(milliseconds(r.Delay)) * time.Millisecond
+	if len(r.Headers) == 0 {
+		r.Headers = nil
+	}
+	return r
+}
+
+func seeds(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte(strings.Repeat("\xff", 500)))
+	f.Add([]byte(strings.Repeat("ab'\"\\{},$\x00é😀", 60)))
+	long := make([]byte, 3000)
+	for i := range long {
+		long[i] = byte(i * 7)
+	}
+	f.Add(long)
+}
+
+func FuzzRowsArePacked(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := source{data}
+		var rows, want []Row
+		for n := 1 + s.byte()%8; n > 0; n-- {
+			rows = append(rows, s.row())
+			want = append(want, rounded(rows[len(rows)-1]))
+		}
+		names := Names{Queue: "orders"}
+		for _, d := range []struct {
+			dialect Dialect
+			read    func(*testing.T, Statement) []Row
+		}{{SQLServer, sqlServerRows}, {Postgres, postgresRowsOf}, {SQLite, sqliteRowsOf}} {
+			q := d.dialect.Queue(names)
+			for _, st := range []Statement{q.Enqueue(rows), q.EnqueueNew(rows)} {
+				require.ElementsMatch(t, want, d.read(t, st), d.dialect.Name())
+			}
+		}
+	})
+}
+
+// sqlServerRows reads @m0, @k0, @h0, @b0, @m1 … of a rung.
+func sqlServerRows(t *testing.T, st Statement) (rows []Row) {
+	values := map[string][]byte{}
+	for _, a := range st.Args[2:] {
+		named := a.(sql.NamedArg)
+		_, twice := values[named.Name]
+		require.False(t, twice, named.Name)
+		values[named.Name] = named.Value.([]byte)
+	}
+	for i := 0; ; i++ {
+		n := strconv.Itoa(i)
+		m := values["m"+n]
+		if m == nil {
+			require.Less(t, i, len(values))
+			break
+		}
+		require.Len(t, m, 25)
+		days, ms := integer(m, 18, 4), integer(m, 22, 4)
+		require.Less(t, ms, int64(dayMillis))
+		rows = append(rows, Row{
+			ID: identity(m), Priority: int8(m[16]) - 1, Delay: time.Duration(days*dayMillis+ms) * time.Millisecond,
+			Key: string(values["k"+n]), Headers: values["h"+n], Body: values["b"+n],
+		})
+		require.NotNil(t, values["b"+n], "a body is never NULL")
+	}
+	for name, v := range values {
+		i, err := strconv.Atoi(name[1:])
+		require.NoError(t, err)
+		require.True(t, v == nil || i < len(rows), "@%s is of no row", name)
+	}
+	return rows
+}
+
+// pgArray reads an array literal of numbers or hexadecimal digits, {} being so
+// many of standard.
+func pgArray(t *testing.T, literal any, n int, standard string) []string {
+	text := literal.(string)
+	require.Regexp(t, `^\{([0-9a-f-]+(,[0-9a-f-]+)*)?\}$`, text)
+	if text == "{}" {
+		return strings.Split(strings.Repeat(","+standard, n), ",")[1:]
+	}
+	list := strings.Split(text[1:len(text)-1], ",")
+	require.Len(t, list, n)
+	return list
+}
+
+func pgNumbers(t *testing.T, literal any, n int) []int64 {
+	var out []int64
+	for _, text := range pgArray(t, literal, n, "0") {
+		v, err := strconv.ParseInt(text, 10, 64)
+		require.NoError(t, err)
+		out = append(out, v)
+	}
+	return out
+}
+
+func pgIDs(t *testing.T, literal any) (ids [][16]byte) {
+	for _, text := range strings.Split(strings.Trim(literal.(string), "{}"), ",") {
+		b, err := hex.DecodeString(text)
+		require.NoError(t, err)
+		ids = append(ids, [16]byte(b))
+	}
+	return ids
+}
+
+// part is substring(b FROM at FOR length).
+func part(b []byte, at, length int64) []byte {
+	if length == 0 {
+		return []byte{}
+	}
+	return b[at-1 : at-1+length]
+}
+
+func postgresRowsOf(t *testing.T, st Statement) (rows []Row) {
+	a := st.Args
+	ids := pgIDs(t, a[0])
+	n := len(ids)
+	priorities, delays, keys := pgNumbers(t, a[1], n), pgNumbers(t, a[2], n), pgNumbers(t, a[3], n)
+	namesAt, names := pgNumbers(t, a[4], n), pgNumbers(t, a[5], n)
+	bodyAt, body := pgNumbers(t, a[6], n), pgNumbers(t, a[7], n)
+	for i, id := range ids {
+		both := part(a[8].([]byte), namesAt[i], names[i])
+		r := Row{ID: id, Priority: int8(priorities[i]), Delay: time.Duration(delays[i]) * time.Millisecond, Key: string(both[:keys[i]])}
+		if headers := both[keys[i]:]; len(headers) > 0 {
+			r.Headers = headers
+		}
+		r.Body = part(a[9].([]byte), bodyAt[i], body[i])
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// digits reads a fixed-width decimal number of a record, from 1 as SUBSTR does.
+func digits(t *testing.T, record []byte, from, width int) int64 {
+	v, err := strconv.ParseInt(string(record[from-1:from-1+width]), 10, 64)
+	require.NoError(t, err)
+	return v
+}
+
+func sqliteRowsOf(t *testing.T, st Statement) (rows []Row) {
+	list, data := st.Args[0].([]byte), st.Args[1].([]byte)
+	require.Zero(t, len(list)%75)
+	for ; len(list) > 0; list = list[75:] {
+		d := func(from, width int) int64 { return digits(t, list, from, width) }
+		r := Row{ID: identity(list), Priority: int8(d(17, 1)) - 1, Delay: time.Duration(d(18, 13)) * time.Millisecond}
+		r.Key = string(part(data, d(31, 9), d(40, 3)))
+		if headers := part(data, d(43, 9), d(52, 6)); len(headers) > 0 {
+			r.Headers = headers
+		}
+		r.Body = part(data, d(58, 9), d(67, 9))
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// end is any settle.
+type end struct {
+	Item
+	delay, due int64
+	text       string
+}
+
+func FuzzSettlesArePacked(f *testing.F) {
+	seeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := source{data}
+		var items []Item
+		var nacks []NackItem
+		var releases []ReleaseItem
+		var buries []BuryItem
+		for n := 1 + s.byte()%12; n > 0; n-- {
+			item, delay, due, text := s.item(), s.span(), s.number()%9_999_999_999_999, s.text()
+			items = append(items, item)
+			nacks = append(nacks, NackItem{item, delay, text})
+			releases = append(releases, ReleaseItem{item, due})
+			buries = append(buries, BuryItem{item, text})
+		}
+		for _, d := range []struct {
+			dialect Dialect
+			read    func(*testing.T, string, Statement) []end
+			text    func(string) string // as the database keeps it
+		}{
+			{SQLServer, sqlServerEnds, func(s string) string { return cut(strings.ToValidUTF8(s, "\uFFFD")) }},
+			{Postgres, postgresEndsOf, func(s string) string { return cut(postgresText(s)) }},
+			{SQLite, sqliteEnds, cut},
+		} {
+			q := d.dialect.Queue(Names{Queue: "orders"})
+			var plain, nacked, released, buried []end
+			for i, item := range items {
+				text := d.text(nacks[i].Error)
+				require.LessOrEqual(t, len(text), MaxError)
+				plain = append(plain, end{Item: item})
+				nacked = append(nacked, end{Item: item, delay: milliseconds(nacks[i].Delay), text: text})
+				released = append(released, end{Item: item, due: releases[i].Due})
+				buried = append(buried, end{Item: item, text: text})
+			}
+			for _, st := range []Statement{q.Ack(items), q.Archive(items), q.Extend(items, time.Minute)} {
+				require.ElementsMatch(t, plain, d.read(t, "items", st), d.dialect.Name())
+			}
+			require.ElementsMatch(t, nacked, d.read(t, "nacks", q.Nack(nacks)), d.dialect.Name())
+			require.ElementsMatch(t, released, d.read(t, "releases", q.Release(releases)), d.dialect.Name())
+			require.ElementsMatch(t, buried, d.read(t, "buries", q.Bury(buries)), d.dialect.Name())
+		}
+	})
+}
+
+func sqlServerEnds(t *testing.T, what string, st Statement) (ends []end) {
+	size := map[string]int{"items": 20, "nacks": 34, "releases": 28, "buries": 26}[what]
+	for _, r := range records(t, argument[[]byte](t, st, "a"), size) {
+		e := end{Item: Item{identity(r), int32(integer(r, 17, 4))}}
+		at := 0
+		switch what {
+		case "nacks":
+			e.delay, at = integer(r, 21, 4)*dayMillis+integer(r, 25, 4), 29
+		case "releases":
+			e.due = integer(r, 21, 4)*dayMillis + integer(r, 25, 4)
+		case "buries":
+			at = 21
+		}
+		if at > 0 {
+			e.text = place(argument[[]byte](t, st, "e"), integer(r, at, 4), integer(r, at+4, 2))
+		}
+		ends = append(ends, e)
+	}
+	return ends
+}
+
+func postgresEndsOf(t *testing.T, what string, st Statement) (ends []end) {
+	ids := pgIDs(t, st.Args[0])
+	n := len(ids)
+	fences := pgNumbers(t, st.Args[1], n)
+	for i, id := range ids {
+		e := end{Item: Item{id, int32(fences[i])}}
+		texts := 0
+		switch what {
+		case "nacks":
+			e.delay, texts = pgNumbers(t, st.Args[2], n)[i], 3
+		case "releases":
+			e.due = pgNumbers(t, st.Args[2], n)[i]
+		case "buries":
+			texts = 2
+		}
+		if texts > 0 {
+			e.text = string(part(st.Args[texts+2].([]byte), pgNumbers(t, st.Args[texts], n)[i], pgNumbers(t, st.Args[texts+1], n)[i]))
+		}
+		ends = append(ends, e)
+	}
+	return ends
+}
+
+func sqliteEnds(t *testing.T, what string, st Statement) (ends []end) {
+	size := map[string]int{"items": 26, "nacks": 52, "releases": 39, "buries": 52}[what]
+	list := st.Args[0].([]byte)
+	require.Zero(t, len(list)%size)
+	for ; len(list) > 0; list = list[size:] {
+		e := end{Item: Item{identity(list), int32(digits(t, list, 17, 10))}}
+		switch what {
+		case "releases":
+			e.due = digits(t, list, 27, 13)
+		case "nacks", "buries":
+			errs, _ := st.Args[1].([]byte)
+			e.delay = digits(t, list, 27, 13)
+			e.text = string(part(errs, digits(t, list, 40, 9), digits(t, list, 49, 4)))
+		}
+		ends = append(ends, e)
+	}
+	return ends
+}
