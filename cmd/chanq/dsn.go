@@ -112,13 +112,16 @@ func (a *app) hideIn(u *url.URL) {
 	}
 }
 
-// hideValues hides all that the query of a URL says: the driver repeats a value
-// that it cannot read, and a part of a password with an unescaped character may
+// hideValues hides all values of a URL's query, and what has none: drivers repeat
+// what they cannot read, and a part of a password with an unescaped character may
 // stand there.
 func (a *app) hideValues(u *url.URL) {
 	const tooShort = 4 // to be a secret: blacking it out would spoil the words of the error
 	for _, pair := range strings.Split(u.RawQuery, "&") {
-		_, raw, _ := strings.Cut(pair, "=")
+		name, raw, given := strings.Cut(pair, "=")
+		if !given {
+			raw = name
+		}
 		value, err := url.QueryUnescape(raw)
 		if err != nil {
 			value = raw
