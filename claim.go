@@ -78,8 +78,8 @@ func (c *Consumer[T]) claimAll() {
 				c.fail(c.queue.fail("claim", err))
 				return
 			}
-			if retry.outage(class, began) {
-				c.health.failed(err)
+			if retry.outage(class, began) && c.settler.abandoned.Err() == nil {
+				c.health.failed(began, err)
 			}
 			sleep(c.stop, retry.after(class))
 		case got == n:
@@ -101,8 +101,9 @@ func (c *Consumer[T]) claimAll() {
 func (c *Consumer[T]) connect() {
 	ctx, cancel := context.WithTimeout(c.stop, c.cfg.Statement)
 	defer cancel()
+	began := time.Now()
 	if err := c.sessions.fill(ctx, c.queue.db); err != nil && c.stop.Err() == nil {
-		c.health.failed(err)
+		c.health.failed(began, err)
 	}
 }
 
@@ -182,7 +183,7 @@ func (c *Consumer[T]) waitForMessage(idle *backoff) {
 
 func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
-	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Statement)
+	ctx, cancel := context.WithTimeout(c.settler.abandoned, c.cfg.Statement)
 	defer cancel()
 	err = c.sessions.run(ctx, c.queue.sql.NextDue(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err == nil {
@@ -198,10 +199,10 @@ func (c *Consumer[T]) count(f func(*ConsumerStats)) {
 }
 
 // claim leases up to n messages and delivers them. It is not cancelled by Stop:
-// its rows would be leased to nobody.
+// its rows would be leased to nobody. They are anyway when Shutdown has given up.
 func (c *Consumer[T]) claim(n int) (int, error) {
 	start := monotonic()
-	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Statement)
+	ctx, cancel := context.WithTimeout(c.settler.abandoned, c.cfg.Statement)
 	defer cancel()
 	rows := claimedRows{rows: make([]claimedRow, 0, min(n, max(minClaim, c.flow.lastClaim)))}
 	err := c.sessions.run(ctx, c.queue.sql.Claim(sqlbatch.ClaimParams{

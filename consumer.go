@@ -274,7 +274,8 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 		return nil
 	default:
 	}
-	held, settling := c.held.Load(), c.settler.len()
+	settling := c.settler.open()
+	held := max(0, int(c.held.Load())-settling) // which are held until they have an outcome
 	c.settler.abandon()
 	c.settler.close()
 	return fmt.Errorf("chanq: shutdown %s: %d leases not settled, %d settles not confirmed: %w", c.queue.name, held, settling, context.Cause(ctx))

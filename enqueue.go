@@ -20,12 +20,11 @@ func (p *Producer[T]) storeAll() {
 		if !open {
 			return
 		}
-		first := group[0].seq
 		p.store(group)
-		clear(group) // its array may live on under pending
 		p.mu.Lock()
-		p.flying = slices.DeleteFunc(p.flying, func(o uint64) bool { return o == first })
+		p.flying = slices.DeleteFunc(p.flying, func(o []*pending[T]) bool { return o[0] == group[0] })
 		p.wakeFlushers()
+		clear(group) // its array may live on under pending
 		p.mu.Unlock()
 	}
 }
@@ -74,7 +73,7 @@ func (p *Producer[T]) take() []*pending[T] {
 	}
 	p.since = time.Now()
 	p.pace.last = n
-	p.flying = append(p.flying, group[0].seq)
+	p.flying = append(p.flying, group)
 	return group
 }
 
@@ -155,7 +154,7 @@ func (p *Producer[T]) store(group []*pending[T]) {
 			keyed = true // an earlier try was applied after all
 			continue
 		case pause.outage(class, began): // not when two producers met on one key
-			p.health.failed(err)
+			p.health.failed(began, err)
 		}
 		keyed = keyed || unknown
 		sleep(p.abandoned, pause.after(class))
@@ -182,20 +181,47 @@ func (p *Producer[T]) finish(group []*pending[T], receipts []Receipt, err error,
 		if err != nil {
 			failure = p.sendError(item.row.ID, p.explain(err), unknown)
 		}
-		switch {
-		case item.call != nil:
-			item.call.settle(item.index, receipts[i], failure)
-			freed += item.size
-		case failure != nil:
-			item.origin.ID = item.row.ID
-			p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: failure})
-		default:
+		if p.tell(item, receipts[i], failure) {
 			freed += item.size
 		}
 	}
 	if freed > 0 {
 		p.buffer.Release(int64(freed))
 	}
+}
+
+// giveUp tells all that have no outcome yet what is known of them: a driver may
+// take long to notice that its statement was given up. What is in a statement
+// may be stored.
+func (p *Producer[T]) giveUp(cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, group := range p.flying {
+		for _, item := range group {
+			p.tell(item, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, true))
+		}
+	}
+	for _, item := range p.pending {
+		p.tell(item, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, ErrClosed, false))
+	}
+}
+
+// tell tells an outcome to whom it concerns, once. It reports whether the message
+// gives its room in the buffer back. mu is held.
+func (p *Producer[T]) tell(item *pending[T], r Receipt, err error) (freed bool) {
+	if item.told {
+		return false
+	}
+	item.told = true
+	switch {
+	case item.call != nil:
+		item.call.settle(item.index, r, err)
+	case err != nil:
+		item.origin.ID = item.row.ID
+		p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: err})
+		return false
+	}
+	return true
 }
 
 // explain adds the remedy to an error of the database.

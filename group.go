@@ -99,13 +99,20 @@ type health struct {
 	mu      sync.Mutex
 	since   time.Time           // zero while up
 	last    time.Time           // of the latest failure
+	well    time.Time           // of the latest success
 	untold  []AvailabilityEvent // changes for the hook, in order
 	telling bool                // a goroutine calls the hook
 }
 
-func (h *health) failed(err error) {
+// failed notes a failure. One of an operation that began before another succeeded
+// is no sign that the database is away: its connection broke in an outage that
+// is over.
+func (h *health) failed(began time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if began.Before(h.well) {
+		return
+	}
 	h.last = time.Now()
 	if h.since.IsZero() {
 		h.since = h.last
@@ -118,7 +125,11 @@ func (h *health) failed(err error) {
 func (h *health) worked(began time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.since.IsZero() && !began.Before(h.last) {
+	if began.Before(h.last) {
+		return
+	}
+	h.well = time.Now()
+	if !h.since.IsZero() {
 		down := time.Since(h.since)
 		h.since = time.Time{}
 		h.tell(AvailabilityEvent{Queue: h.queue.name, Part: h.part, Up: true, Down: down})

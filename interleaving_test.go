@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -198,7 +197,11 @@ type producerSnapshot struct {
 func (p *Producer[T]) snapshot() producerSnapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return producerSnapshot{added: p.added, flying: slices.Clone(p.flying), waiters: len(p.waiters)}
+	s := producerSnapshot{added: p.added, waiters: len(p.waiters)}
+	for _, group := range p.flying {
+		s.flying = append(s.flying, group[0].seq)
+	}
+	return s
 }
 
 func TestAGroupThatIsHalfDoneHasAnUnknownOutcome(t *testing.T) {

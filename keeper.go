@@ -7,12 +7,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sourcegraph/conc"
+
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // keeper extends the leases that a consumer holds, delivered or still in the
-// buffer, in one statement a tick, and ends those whose time ran out. One
-// goroutine (run) does it; hold may be called by another.
+// buffer, in one statement a tick, and ends those whose time ran out. Its
+// goroutines are run, which watches the time, and one that run starts and joins
+// for the statements: a driver may take seconds longer than its context to come
+// back from a silent network, and leases must not end unnoticed meanwhile. hold
+// may be called by another.
 //
 // A lease is extended when less than two thirds of LeaseFor are left, so that at
 // least a third is left to try again. It is not extended while it is being
@@ -73,25 +78,53 @@ func (k *keeper) due(l *lease, now time.Duration) bool {
 }
 
 func (k *keeper) run() {
+	var extender conc.WaitGroup
+	defer extender.Wait()
+	batches, answers := make(chan []*lease), make(chan bool, 1)
+	defer close(batches)
+	extender.Go(func() {
+		var tries backoff // of failures in a row
+		for batch := range batches {
+			answered := k.extend(batch, &tries)
+			if answered {
+				tries.reset()
+			}
+			answers <- answered
+		}
+	})
 	tick := k.leaseFor / 3
 	var pause backoff
 	pause.low, pause.high = min(tick/4, refusedLow), tick
 	wait := tick
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	busy, woken := false, false // a batch is under way; and k.wake called meanwhile
 	for {
+		extend := true
 		select {
 		case <-k.stop.Done():
 			return
 		case <-timer.C:
 		case <-k.wake:
+			woken = true
+		case answered := <-answers:
+			busy, extend, wait = false, woken, tick
+			if answered {
+				pause.reset()
+			} else {
+				wait = pause.pause()
+			}
 		}
 		due, nearest := k.look(monotonic())
-		if k.extend(due, &pause) {
-			pause.reset()
+		switch {
+		case busy:
 			wait = tick
-		} else {
-			wait = pause.pause()
+		case extend && len(due) > 0:
+			batches <- due
+			busy, woken, wait = true, false, tick
+		case extend:
+			pause.reset()
+			woken, wait = false, tick
 		}
 		// The end of a lease that could not be extended is told in time.
 		if left := nearest - monotonic(); left < wait {
@@ -137,9 +170,8 @@ func (k *keeper) tell(l *lease, to leaseState) {
 	}
 }
 
-// extend extends leases and reports whether the database answered. pause is that
-// of run.
-func (k *keeper) extend(leases []*lease, pause *backoff) bool {
+// extend extends leases and reports whether the database answered.
+func (k *keeper) extend(leases []*lease, tries *backoff) bool {
 	if len(leases) == 0 {
 		return true
 	}
@@ -157,7 +189,7 @@ func (k *keeper) extend(leases []*lease, pause *backoff) bool {
 	var items, changed []sqlbatch.Item
 	for chunk := range slices.Chunk(leases, max(1, k.queue.dialect.Traits().AckItems)) {
 		items, changed = items[:0], changed[:0]
-		start, began := monotonic(), time.Now()
+		start := monotonic()
 		// What is being settled by now, or acked in a transaction that would keep this
 		// statement waiting, is left alone.
 		chunk = slices.DeleteFunc(chunk, func(l *lease) bool { return l.state.Load() != leaseHeld })
@@ -171,17 +203,21 @@ func (k *keeper) extend(leases []*lease, pause *backoff) bool {
 		err := k.sessions.run(ctx, k.queue.sql.Extend(items, k.leaseFor), collectItems(&changed))
 		cancel()
 		if err != nil {
-			if k.stop.Err() == nil && pause.outage(classify(k.queue.dialect, err), began) {
-				k.health.failed(err)
+			if k.stop.Err() == nil && tries.outage(classify(k.queue.dialect, err), processStart.Add(start)) {
+				k.health.failed(processStart.Add(start), err)
 			}
 			return false
 		}
 		k.health.worked(processStart.Add(start))
 		slices.SortFunc(changed, compareItems)
 		for _, l := range chunk {
-			if _, held := slices.BinarySearchFunc(changed, l.item, compareItems); held {
+			_, held := slices.BinarySearchFunc(changed, l.item, compareItems)
+			switch {
+			case held:
 				l.deadline.Store(int64(deadlineAfter(start, k.leaseFor)))
-			} else {
+			case l.state.Load() == leaseExpired: // meanwhile, and told
+				l.lose(leaseLost)
+			default:
 				// Not if it was settled meanwhile: then its state is no longer held.
 				k.tell(l, leaseLost)
 			}

@@ -212,7 +212,7 @@ func (p *pipe[In, Out]) store(group []piped[Out]) {
 			p.from.settler.addAll([]*lease{l})
 			return
 		case pause.outage(class, began):
-			p.from.health.failed(err)
+			p.from.health.failed(began, err)
 		}
 		sleep(abandoned, pause.after(class))
 	}

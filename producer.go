@@ -65,6 +65,7 @@ type Producer[T any] struct {
 	shut      context.CancelFunc
 	abandoned context.Context
 	abandon   context.CancelFunc
+	received  chan struct{} // the intake has ended
 	finished  chan struct{} // every goroutine has ended
 	closeOnce sync.Once
 
@@ -72,10 +73,10 @@ type Producer[T any] struct {
 	pending []*pending[T] // handed over, in no statement yet; by seq
 	bytes   int           // of pending
 	pace    pacer
-	since   time.Time // when the oldest of pending came
-	added   uint64    // count of messages ever handed over
-	flying  []uint64  // the first seq of each group that is being stored
-	urgent  uint64    // store without lingering below this seq
+	since   time.Time       // when the oldest of pending came
+	added   uint64          // count of messages ever handed over
+	flying  [][]*pending[T] // the groups that are being stored
+	urgent  uint64          // store without lingering below this seq
 	waiters []flushWaiter
 	drained bool // the intake has ended: nothing more will come
 	unsent  []Unsent[T]
@@ -101,6 +102,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		in:       make(chan Message[T]),
 		flushIn:  make(chan struct{}),
 		buffer:   semaphore.NewWeighted(int64(cfg.BufferBytes)),
+		received: make(chan struct{}),
 		finished: make(chan struct{}),
 		pace:     pacer{full: cfg.BatchRows, linger: cfg.Linger},
 		work:     make(chan struct{}, 1),
@@ -170,8 +172,8 @@ func (p *Producer[T]) wakeFlushers() {
 	if len(p.pending) > 0 {
 		oldest = p.pending[0].seq
 	}
-	for _, first := range p.flying {
-		oldest = min(oldest, first)
+	for _, group := range p.flying {
+		oldest = min(oldest, group[0].seq)
 	}
 	p.waiters = slices.DeleteFunc(p.waiters, func(w flushWaiter) bool {
 		if w.target > oldest {
@@ -184,10 +186,10 @@ func (p *Producer[T]) wakeFlushers() {
 
 // Close stores everything that was handed over and ends the producer; sends
 // fail with ErrClosed from its beginning. If ctx ends before all is stored it
-// gives up. An *UnsentError has the messages that came through C and are not
-// known to be stored, each with its error. Calling it again waits for the first
-// call's end, and returns nil. On SQLite a goroutine that holds a transaction
-// must not call it: see Queue.
+// gives up; the goroutines end as soon as the driver returns. An *UnsentError has
+// the messages that came through C and are not known to be stored, each with its
+// error. Calling it again waits for the first call's end, and returns nil. On
+// SQLite a goroutine that holds a transaction must not call it: see Queue.
 func (p *Producer[T]) Close(ctx context.Context) error {
 	p.closeOnce.Do(func() {
 		p.shut()
@@ -202,7 +204,8 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	case <-p.finished:
 	case <-ctx.Done():
 		p.abandon()
-		<-p.finished
+		<-p.received // soon: nothing is received any more, and nothing waited for
+		p.giveUp(context.Cause(ctx))
 	}
 	p.mu.Lock()
 	unsent := p.unsent
@@ -216,6 +219,7 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 
 // intake receives from C until Close begins.
 func (p *Producer[T]) intake() {
+	defer close(p.received)
 	defer func() {
 		p.mu.Lock()
 		p.drained = true

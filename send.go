@@ -20,6 +20,7 @@ type pending[T any] struct {
 	call   *sendCall  // who waits for it; nil if it came through C
 	index  int        // in call.outcomes
 	origin Message[T] // if it came through C
+	told   bool       // its outcome was told, or what is known of it at the end of Close
 }
 
 // sendCall is one Send or SendBatch that waits. The producer's mu guards it once

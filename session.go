@@ -78,7 +78,7 @@ func newSessions(db *sql.DB, d sqlbatch.Dialect, n int) *sessions {
 	pool, err := puddle.NewPool(&puddle.Config[*session]{
 		MaxSize: int32(n),
 		Constructor: func(ctx context.Context) (*session, error) {
-			conn, err := db.Conn(ctx)
+			conn, err := connect(ctx, db)
 			if err != nil {
 				return nil, err
 			}
@@ -94,6 +94,40 @@ func newSessions(db *sql.DB, d sqlbatch.Dialect, n int) *sessions {
 		panic(err) // only for a size below 1
 	}
 	return &sessions{pool: pool, dialect: d}
+}
+
+// connectTimeout bounds an attempt to connect. The pool does not: a caller whose
+// context ends leaves the attempt, which keeps its place, to the next one.
+const connectTimeout = 15 * time.Second
+
+// connect gives up when ctx ends or connectTimeout is over, whatever the driver
+// does: go-mssqldb waits for a server's greeting without looking at the context,
+// and one that accepts connections and says nothing would keep every session of
+// a consumer for ever. The attempt is then left alone until the driver returns.
+func connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	type attempt struct {
+		conn *sql.Conn
+		err  error
+	}
+	done := make(chan attempt)
+	go func() {
+		defer cancel()
+		conn, err := db.Conn(ctx)
+		select {
+		case done <- attempt{conn, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = conn.Close() // nobody waits for it: it goes back to the *sql.DB
+			}
+		}
+	}()
+	select {
+	case a := <-done:
+		return a.conn, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // notRunError marks a failure before anything could have been applied: to get a

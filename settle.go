@@ -112,6 +112,14 @@ func (s *settler) len() int {
 	return len(s.backlog)
 }
 
+// open is the count of settles without an outcome: those that wait, and those of
+// the statement that is under way.
+func (s *settler) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int(s.added - s.settled)
+}
+
 // flush waits until every settle handed over before is finished.
 func (s *settler) flush(ctx context.Context) error {
 	s.mu.Lock()
@@ -258,7 +266,7 @@ func (s *settler) storeSame(op settleOp, leases []*lease, unknown bool, done, lo
 			return
 		}
 		if pause.outage(class, began) {
-			s.health.failed(err)
+			s.health.failed(began, err)
 		}
 		sleep(s.abandoned, pause.after(class))
 	}

@@ -16,8 +16,8 @@ type channels struct {
 	send  string
 }
 
-func newChannels(o options, s *store) (strategy, error) {
-	queue, err := chanq.Open[[]byte](context.Background(), s.db, s.queue, chanq.Config{Dialect: s.dialect})
+func newChannels(ctx context.Context, o options, s *store) (strategy, error) {
+	queue, err := s.openTimed(ctx)
 	return channels{queue, o.batch, o.send}, err
 }
 

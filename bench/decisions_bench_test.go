@@ -47,10 +47,10 @@ func (r *rewritten) Ack(items []sqlbatch.Item) sqlbatch.Statement {
 // remake replaces the tables of a store by rewritten ones.
 func remake(b *testing.B, s *store, rewrite func(string) string) {
 	for _, table := range []string{"", "_dead", "_done"} {
-		_, err := s.db.Exec(`DROP TABLE "chanq_` + s.queue + table + `"`)
+		_, err := s.db.Exec(`DROP TABLE "chanq_` + s.place.Queue + table + `"`)
 		require.NoError(b, err)
 	}
-	for _, m := range s.dialect.Migrations(sqlbatch.Names{Queue: s.queue}) {
+	for _, m := range s.dialect.Migrations(sqlbatch.Names{Queue: s.place.Queue}) {
 		for _, text := range m.Statements {
 			_, err := s.db.Exec(rewrite(text))
 			require.NoError(b, err)
@@ -188,7 +188,7 @@ func BenchmarkDecidePacking(b *testing.B) {
 				fill(b, s, b.N)
 				items := claimAll(b, s)
 				end := start(b, s)
-				require.NoError(b, bareLoop{s, batch}.run(context.Background(), func(session *bareSession) error {
+				require.NoError(b, s.session(context.Background(), func(session *bareSession) error {
 					for len(items) > 0 {
 						n := min(batch, len(items))
 						if err := session.ack(items[:n]); err != nil {
@@ -206,7 +206,7 @@ func BenchmarkDecidePacking(b *testing.B) {
 
 // claimAll claims everything and returns what an ack needs.
 func claimAll(b *testing.B, s *store) (items []sqlbatch.Item) {
-	require.NoError(b, bareLoop{s, 500}.run(b.Context(), func(session *bareSession) error {
+	require.NoError(b, s.session(b.Context(), func(session *bareSession) error {
 		for {
 			if err := session.claim(500); err != nil {
 				return err

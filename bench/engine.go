@@ -3,122 +3,128 @@ package main
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-
-	"github.com/microsoft/go-mssqldb"
+	"slices"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // engine is a database that strategies are measured on.
 type engine struct {
-	name string
+	name    string
+	dialect sqlbatch.Dialect
 	// check says what is wrong with the options before anything is written.
 	check func(options) error
-	// open makes an empty queue, with a database of its own where that is cheap.
-	open func(context.Context, options) (*store, error)
+	// open makes an empty queue that nobody else uses.
+	open func(context.Context, engine, options) (*store, error)
+	// connector connects to where a queue is.
+	connector func(place) (driver.Connector, error)
+	// about is a query for version and durability, one row of one text.
+	about string
 }
 
-var engines = []engine{
-	{name: "sqlite", check: checkSQLite, open: openSQLite},
-	{name: "sqlserver", check: checkSQLServer, open: openSQLServer},
+var engines = []engine{sqliteEngine, postgresEngine, sqlserverEngine}
+
+func engineNames() []string {
+	names := make([]string, len(engines))
+	for i, e := range engines {
+		names[i] = e.name
+	}
+	return names
 }
 
-// store is an empty queue on an engine, and the count of what was asked of its
-// driver.
+// openQueue makes an empty queue on the engine of the options.
+func openQueue(ctx context.Context, o options) (*store, error) {
+	e := findEngine(o.engine)
+	return e.open(ctx, e, o)
+}
+
+func findEngine(name string) engine {
+	return engines[slices.Index(engineNames(), name)]
+}
+
+// place is where a queue is: what another process needs in order to use it.
+type place struct {
+	Engine, DSN, File, Schema, Queue string
+}
+
+// connect opens a queue that is there.
+func (e engine) connect(p place) (*store, error) {
+	inner, err := e.connector(p)
+	if err != nil {
+		return nil, err
+	}
+	s := &store{
+		engine: e, place: p, dialect: e.dialect, counter: &counter{}, spent: &spent{},
+		sql: e.dialect.Queue(sqlbatch.Names{Schema: p.Schema, Queue: p.Queue}),
+	}
+	s.db = sql.OpenDB(s.counter.connector(inner))
+	s.remove = s.db.Close
+	return s, nil
+}
+
+// newQueueName is a name that no other run has.
+func newQueueName() string { return fmt.Sprintf("bench_%08x", rand.Uint32()) }
+
+// store is a queue on an engine, and the count of what was asked of its driver.
 type store struct {
+	engine  engine
+	place   place
 	db      *sql.DB
 	dialect sqlbatch.Dialect
-	queue   string
 	sql     sqlbatch.Queue
 	counter *counter
+	spent   *spent
 	remove  func() error // leaves nothing behind; closes db
 }
 
 // migrate makes the queue's tables, and removes everything if it cannot.
 func (s *store) migrate(ctx context.Context) (*store, error) {
-	s.sql = s.dialect.Queue(sqlbatch.Names{Queue: s.queue})
-	if err := chanq.Migrate(ctx, s.db, s.queue, chanq.Config{Dialect: s.dialect}); err != nil {
+	if err := chanq.Migrate(ctx, s.db, s.place.Queue, s.config()); err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil
 }
 
-func checkSQLite(o options) error {
-	if o.dsn != "" {
-		return errors.New("-dsn is for -engine sqlserver; SQLite takes a file by -db")
-	}
-	if o.db == "" {
-		return nil
-	}
-	if _, err := os.Lstat(o.db); !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("-db %s: must not exist: it is made and removed for each measurement", o.db)
-	}
-	return nil
+func (s *store) config() chanq.Config {
+	return chanq.Config{Dialect: s.dialect, Schema: s.place.Schema}
 }
 
-func openSQLite(ctx context.Context, o options) (*store, error) {
-	path, remove := o.db, func() error {
-		return errors.Join(removeIfThere(o.db), removeIfThere(o.db+"-wal"), removeIfThere(o.db+"-shm"))
+// openTimed is open, with hooks that tell spent of the statements.
+func (s *store) openTimed(ctx context.Context) (*chanq.Queue[[]byte], error) {
+	config := s.config()
+	config.Hooks = chanq.Hooks{
+		Sent:    func(e chanq.SentEvent) { s.spent.add(&spent{enqueue: e.Took}) },
+		Claimed: func(e chanq.ClaimedEvent) { s.spent.add(&spent{claim: e.Took}) },
+		Settled: func(e chanq.SettledEvent) { s.spent.add(&spent{ack: e.Took}) },
 	}
-	if path == "" {
-		dir, err := os.MkdirTemp("", "chanq-bench-")
-		if err != nil {
-			return nil, err
-		}
-		path, remove = filepath.Join(dir, "bench.db"), func() error { return os.RemoveAll(dir) }
-	}
-	inner, err := embedded.Connector(path)
-	if err != nil {
-		return nil, errors.Join(err, remove())
-	}
-	s := &store{dialect: sqlbatch.SQLite, queue: "bench", counter: &counter{}}
-	s.db = sql.OpenDB(s.counter.connector(inner))
-	s.remove = func() error { return errors.Join(s.db.Close(), remove()) }
-	return s.migrate(ctx)
+	return chanq.Open[[]byte](ctx, s.db, s.place.Queue, config)
 }
 
-func removeIfThere(path string) error {
-	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
+func (s *store) open(ctx context.Context) (*chanq.Queue[[]byte], error) {
+	return chanq.Open[[]byte](ctx, s.db, s.place.Queue, s.config())
 }
 
-func checkSQLServer(o options) error {
-	if o.db != "" {
-		return errors.New("-db is for -engine sqlite; SQL Server takes -dsn")
-	}
-	if o.dsn == "" {
-		return errors.New("-engine sqlserver needs -dsn, such as sqlserver://user:password@host?database=name")
-	}
-	_, err := mssql.NewConnector(o.dsn)
-	return err
+// next makes a second queue beside this one, for what moves messages between
+// two. It goes when this one is removed.
+func (s *store) next(ctx context.Context) (*store, error) {
+	next := *s
+	next.place.Queue += "_next"
+	next.sql = s.dialect.Queue(sqlbatch.Names{Schema: next.place.Schema, Queue: next.place.Queue})
+	next.remove = nil
+	return &next, chanq.Migrate(ctx, s.db, next.place.Queue, s.config())
 }
 
-// openSQLServer makes a queue of its own in the schema dbo of the given
-// database, and drops its tables afterwards.
-func openSQLServer(ctx context.Context, o options) (*store, error) {
-	inner, err := mssql.NewConnector(o.dsn)
-	if err != nil {
-		return nil, err
+// about is the server's version and its settings of durability, "" if it does
+// not tell.
+func (s *store) about(ctx context.Context) string {
+	var text string
+	if s.db.QueryRowContext(ctx, s.engine.about).Scan(&text) != nil {
+		return ""
 	}
-	s := &store{dialect: sqlbatch.SQLServer, queue: fmt.Sprintf("bench_%08x", rand.Uint32()), counter: &counter{}}
-	s.db = sql.OpenDB(s.counter.connector(inner))
-	s.remove = func() error {
-		var errs []error
-		for _, table := range []string{"chanq_" + s.queue, "chanq_" + s.queue + "_dead", "chanq_" + s.queue + "_done"} {
-			_, err := s.db.ExecContext(context.WithoutCancel(ctx), "DROP TABLE IF EXISTS [dbo].["+table+"]")
-			errs = append(errs, err)
-		}
-		_, err := s.db.ExecContext(context.WithoutCancel(ctx), "DELETE FROM [dbo].[chanq_queues] WHERE name = @p1", s.queue)
-		return errors.Join(append(errs, err, s.db.Close())...)
-	}
-	return s.migrate(ctx)
+	return text
 }

@@ -1,10 +1,15 @@
-// Command bench measures chanq beside a bare loop over the same statements
-// (raw) and beside one row a statement (single), on one engine:
+// Command bench measures chanq beside bare loops over the same statements and
+// beside the ways that people dequeue without it, on one database:
 //
-//	go run ./bench -engine sqlite -strategies raw,chanq,single -n 50000 -body 200 -rounds 3
+//	go run ./bench            throughput of each strategy: enqueue, drain, pipeline
+//	go run ./bench latency    enqueue to delivery at fixed rates, in one process and across two
+//	go run ./bench growth     what a message costs as backlog, consumers, bodies … grow
+//	go run ./bench report     all of it, as docs/bench/report.md with plots
 //
-// And it watches a queue under mixed load while processes are killed and
-// connections break:
+// Each takes flags (-h lists them), such as -engine postgres -dsn …; -format json
+// writes one object a line for each measurement, which report -in takes. And it
+// watches a queue under mixed load while processes are killed and connections
+// break:
 //
 //	go run ./bench soak -engine sqlite -for 10m
 //
@@ -20,8 +25,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/pprof"
+	"slices"
+	"strings"
 
 	"github.com/chanq/chanq/bench/internal/soak"
 )
@@ -41,11 +46,38 @@ func main() {
 	}
 }
 
+// command is what the first argument names. It gives its results to report as
+// they come.
+type command struct {
+	name    string
+	measure func(ctx context.Context, o options, report func(result)) error
+	table   func(w io.Writer, o options, results []result) error
+}
+
+var commands = []command{
+	{"throughput", measureAll, writeThroughput},
+	{"latency", measureLatency, writeLatency},
+	{"growth", measureGrowth, writeGrowth},
+}
+
 func run(ctx context.Context, args []string, out, usage io.Writer) error {
-	if len(args) > 0 && args[0] == "soak" {
-		return soak.Run(ctx, args[1:], out, usage)
+	name := "throughput"
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		name, args = args[0], args[1:]
 	}
-	o, err := parse(args, usage)
+	switch name {
+	case workerCommand:
+		return runWorker(ctx, args)
+	case "soak":
+		return soak.Run(ctx, args, out, usage)
+	case "report":
+		return runReport(ctx, args, usage)
+	}
+	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
+	if i < 0 {
+		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, growth, report, soak", name)
+	}
+	o, err := parse(name, args, usage)
 	if err != nil {
 		return err
 	}
@@ -55,43 +87,14 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	}
 	var results []result
 	var writing error
-	err = measureAll(ctx, o, func(r result) {
+	err = commands[i].measure(ctx, o, func(r result) {
 		results = append(results, r)
 		if o.format == formatJSON {
 			writing = errors.Join(writing, writeJSON(out, r))
 		}
 	})
 	if err == nil && o.format == formatTable {
-		writing = writeTable(out, o, results)
+		writing = commands[i].table(out, o, results)
 	}
 	return errors.Join(err, writing, finish())
-}
-
-// startProfiles starts what was asked for; finish writes it.
-func startProfiles(o options) (finish func() error, err error) {
-	var cpu *os.File
-	if o.cpuProfile != "" {
-		if cpu, err = os.Create(o.cpuProfile); err != nil {
-			return nil, err
-		}
-		if err := pprof.StartCPUProfile(cpu); err != nil {
-			return nil, errors.Join(err, cpu.Close())
-		}
-	}
-	return func() error {
-		var errs []error
-		if cpu != nil {
-			pprof.StopCPUProfile()
-			errs = append(errs, cpu.Close())
-		}
-		if o.memProfile != "" {
-			mem, err := os.Create(o.memProfile)
-			if err != nil {
-				return errors.Join(append(errs, err)...)
-			}
-			runtime.GC()
-			errs = append(errs, pprof.Lookup("allocs").WriteTo(mem, 0), mem.Close())
-		}
-		return errors.Join(errs...)
-	}, nil
 }

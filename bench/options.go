@@ -6,17 +6,32 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// options are the flags of the command.
+// options are the flags of the commands.
 type options struct {
-	engine, dsn, db        string
-	strategies             []string
-	n, single, body, batch int
-	rounds                 int
-	send, format           string
-	cpuProfile, memProfile string
+	engine, dsn, db string
+	format          string
+	rounds          int
+	body, batch     int
+	send            string
+
+	strategies              []string
+	n, single, articleBatch int
+
+	rate, saturation float64
+	latencyFor       time.Duration
+
+	axes    []string
+	growth  map[string][]int // sizes of each axis
+	samples int
+
+	command string // as it was given, for reports
+
+	cpuProfile, memProfile, mutexProfile, blockProfile string
 }
 
 // The values of -send and -format.
@@ -30,38 +45,97 @@ const (
 	maxBody  = 1 << 20 // Config.MaxBody's default
 )
 
-// parse reads the flags and checks all of them, so that nothing is written for
-// a run that cannot end well.
-func parse(args []string, usage io.Writer) (options, error) {
-	var o options
-	var chosen string
-	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+// parse reads the flags of a command and checks all of them, so that nothing is
+// written for a run that cannot end well.
+func parse(command string, args []string, usage io.Writer) (options, error) {
+	o := options{command: commandLine(command, args)}
+	f := flag.NewFlagSet("bench "+command, flag.ContinueOnError)
 	f.SetOutput(usage)
-	f.StringVar(&o.engine, "engine", "sqlite", "database: "+strings.Join(engineNames(), ", "))
-	f.StringVar(&o.dsn, "dsn", "", "SQL Server to use; a queue is made in it and dropped")
-	f.StringVar(&o.db, "db", "", "SQLite file to make and remove for each measurement (default a temporary one)")
-	f.StringVar(&chosen, "strategies", strings.Join(strategyNames(), ","), "comma-separated: "+strings.Join(strategyNames(), ", "))
-	f.IntVar(&o.n, "n", 50_000, "messages")
-	f.IntVar(&o.single, "single-n", 5_000, "at most this many messages for the strategy single, which is slow")
-	f.IntVar(&o.body, "body", 200, "bytes of a body")
-	f.IntVar(&o.batch, "batch", 500, fmt.Sprintf("rows of a statement, 1 to %d", maxBatch))
-	f.IntVar(&o.rounds, "rounds", 3, "measured rounds; one more comes before and is discarded")
-	f.StringVar(&o.send, "send", sendChannel, "how chanq is given messages: channel (Producer.C) or batch (SendBatch)")
-	f.StringVar(&o.format, "format", formatTable, "table, or json: one object a line for each measurement")
-	f.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile here; samples have the label phase, such as \"chanq drain\"")
-	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of all allocations here")
+	finish := o.declare(f, command)
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	o.strategies = strings.Split(chosen, ",")
-	return o, o.check(f.Args())
+	return o, errors.Join(finish(), o.check(f.Args()))
+}
+
+// commandLine is what a report says of a run: addresses may have passwords.
+func commandLine(command string, args []string) string {
+	line := "go run ./bench " + command
+	for i, arg := range args {
+		if i > 0 && strings.TrimLeft(args[i-1], "-") == "dsn" {
+			arg = `"$DSN"`
+		} else if name, _, ok := strings.Cut(arg, "="); ok && strings.TrimLeft(name, "-") == "dsn" {
+			arg = name + `="$DSN"`
+		}
+		line += " " + arg
+	}
+	return line
+}
+
+// declare declares the flags of a command; finish, after they were parsed, reads
+// those that are lists.
+func (o *options) declare(f *flag.FlagSet, command string) (finish func() error) {
+	f.StringVar(&o.engine, "engine", "sqlite", "database: "+strings.Join(engineNames(), ", "))
+	f.StringVar(&o.dsn, "dsn", "", "PostgreSQL or SQL Server to use; queues are made in it and dropped")
+	f.StringVar(&o.db, "db", "", "SQLite file to make and remove for each measurement (default a temporary one)")
+	f.StringVar(&o.format, "format", formatTable, "table, or json: one object a line for each measurement")
+	f.IntVar(&o.rounds, "rounds", 3, "measured rounds; throughput and growth discard one more that comes before")
+	f.IntVar(&o.body, "body", 200, "bytes of a body")
+	f.IntVar(&o.batch, "batch", 500, fmt.Sprintf("rows of a statement, 1 to %d", maxBatch))
+	f.StringVar(&o.send, "send", sendChannel, "how chanq is given messages: channel (Producer.C) or batch (SendBatch)")
+	f.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile here; samples have the label phase, such as \"chanq drain\"")
+	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of all allocations here")
+	f.StringVar(&o.mutexProfile, "mutexprofile", "", "write a profile of contended mutexes here")
+	f.StringVar(&o.blockProfile, "blockprofile", "", "write a profile of waiting goroutines here")
+	chosen, axes, lists := "", "", map[string]*string{}
+	if command == "throughput" || command == "report" {
+		f.StringVar(&chosen, "strategies", "", "comma-separated: "+strings.Join(strategyNames(), ", ")+" (default those that the engine has)")
+		f.IntVar(&o.n, "n", 50_000, "messages")
+		f.IntVar(&o.single, "single-n", 5_000, "at most this many messages for single and the articles' methods, which are slow")
+		f.IntVar(&o.articleBatch, "article-batch", 1, "messages of one take, for those of the articles' methods that can take more than one")
+	}
+	if command == "latency" || command == "report" {
+		f.Float64Var(&o.rate, "rate", 0, "messages a second (default a half and a tenth of saturation)")
+		f.Float64Var(&o.saturation, "saturation", 0, "messages a second that are saturation (default measured)")
+		f.DurationVar(&o.latencyFor, "for", 10*time.Second, "how long messages are sent at each rate, after a warm-up of a tenth of it")
+	}
+	if command == "growth" || command == "report" {
+		f.StringVar(&axes, "axes", strings.Join(axisNames(), ","), "comma-separated: "+strings.Join(axisNames(), ", "))
+		for _, a := range growthAxes {
+			lists[a.name] = f.String(a.name, a.sizes, a.about)
+		}
+		f.IntVar(&o.samples, "samples", 20_000, "messages of one measurement of growth")
+	}
+	return func() error {
+		o.strategies = split(chosen)
+		if chosen == "" {
+			o.strategies = strategiesOf(o.engine)
+		}
+		o.axes = split(axes)
+		o.growth = map[string][]int{}
+		var errs []error
+		for name, list := range lists {
+			for _, text := range split(*list) {
+				size, err := strconv.Atoi(text)
+				if err != nil || size < 0 {
+					errs = append(errs, fmt.Errorf("-%s: %q is not a number of 0 or more", name, text))
+				}
+				o.growth[name] = append(o.growth[name], size)
+			}
+		}
+		return errors.Join(errs...)
+	}
+}
+
+func split(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }
 
 func (o options) check(rest []string) error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(rest) > 0 {
-		fail("unexpected argument %q: everything is a flag", rest[0])
+		fail("unexpected argument %q: everything but the command is a flag", rest[0])
 	}
 	among := func(name, value string, known []string) bool {
 		if slices.Contains(known, value) {
@@ -75,50 +149,57 @@ func (o options) check(rest []string) error {
 			fail("%s is %d: must be from %d to %d", name, value, low, high)
 		}
 	}
-	if among("-engine", o.engine, engineNames()) {
+	known := among("-engine", o.engine, engineNames())
+	if known {
 		if err := findEngine(o.engine).check(o); err != nil {
 			fail("%w", err)
 		}
 	}
 	for i, s := range o.strategies {
-		if among("-strategies", s, strategyNames()) && slices.Contains(o.strategies[:i], s) {
+		if !among("-strategies", s, strategyNames()) {
+			continue
+		}
+		if slices.Contains(o.strategies[:i], s) {
 			fail("-strategies names %s twice", s)
 		}
+		if known && !slices.Contains(strategiesOf(o.engine), s) {
+			fail("-strategies: %s is not for %s, which has %s", s, o.engine, strings.Join(strategiesOf(o.engine), ", "))
+		}
+	}
+	for _, axis := range o.axes {
+		among("-axes", axis, axisNames())
 	}
 	among("-send", o.send, []string{sendChannel, sendBatch})
 	among("-format", o.format, []string{formatTable, formatJSON})
-	within("-n", o.n, 1, 10_000_000)
-	within("-single-n", o.single, 1, 10_000_000)
 	within("-body", o.body, 0, maxBody)
 	within("-batch", o.batch, 1, maxBatch)
 	within("-rounds", o.rounds, 1, 1000)
+	if o.n != 0 || o.single != 0 || o.articleBatch != 0 {
+		within("-n", o.n, 1, 10_000_000)
+		within("-single-n", o.single, 1, 10_000_000)
+		within("-article-batch", o.articleBatch, 1, 1000)
+	}
+	if o.samples != 0 || len(o.axes) > 0 {
+		within("-samples", o.samples, 1, 10_000_000)
+		if o.db != "" {
+			fail("-db holds one queue, and growth compares several: set TMPDIR to choose the disk")
+		}
+	}
+	for _, axis := range growthAxes {
+		for _, size := range o.growth[axis.name] {
+			within("-"+axis.name, size, axis.least, axis.most)
+		}
+	}
+	if o.rate < 0 || o.saturation < 0 || o.latencyFor < 0 {
+		fail("-rate, -saturation and -for must not be negative")
+	}
 	return errors.Join(errs...)
 }
 
 // messages is how many a strategy is measured with.
 func (o options) messages(strategy string) int {
-	if strategy == "single" {
+	if findStrategy(strategy).slow {
 		return min(o.n, o.single)
 	}
 	return o.n
-}
-
-func engineNames() []string {
-	names := make([]string, len(engines))
-	for i, e := range engines {
-		names[i] = e.name
-	}
-	return names
-}
-
-func strategyNames() []string {
-	names := make([]string, len(strategies))
-	for i, s := range strategies {
-		names[i] = s.name
-	}
-	return names
-}
-
-func findEngine(name string) engine {
-	return engines[slices.Index(engineNames(), name)]
 }

@@ -21,14 +21,14 @@ const benchBody = 200
 
 // openStore is an empty SQLite queue in a file.
 func openStore(b *testing.B) *store {
-	s, err := openSQLite(b.Context(), options{engine: "sqlite"})
+	s, err := openQueue(b.Context(), options{engine: "sqlite"})
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, s.remove()) })
 	return s
 }
 
-func openQueue(b *testing.B, s *store) *chanq.Queue[[]byte] {
-	q, err := chanq.Open[[]byte](b.Context(), s.db, s.queue, chanq.Config{})
+func chanqQueue(b *testing.B, s *store) *chanq.Queue[[]byte] {
+	q, err := s.open(b.Context())
 	require.NoError(b, err)
 	return q
 }
@@ -60,7 +60,7 @@ func eachWay(b *testing.B, f func(b *testing.B, s *store, way strategy)) {
 			s := openStore(b)
 			for _, known := range strategies {
 				if known.name == way.strategy {
-					made, err := known.make(options{batch: 500, send: way.send}, s)
+					made, err := known.make(b.Context(), options{batch: 500, send: way.send}, s)
 					require.NoError(b, err)
 					f(b, s, made)
 				}
@@ -93,7 +93,7 @@ func BenchmarkGroupCommit(b *testing.B) {
 	for _, senders := range []int{1, 8, 64, 512} {
 		b.Run(fmt.Sprintf("senders=%d", senders), func(b *testing.B) {
 			s := openStore(b)
-			producer, err := openQueue(b, s).Producer(chanq.ProducerConfig{})
+			producer, err := chanqQueue(b, s).Producer(chanq.ProducerConfig{})
 			require.NoError(b, err)
 			body := makeBodies(1, benchBody)[0]
 			var group sync.WaitGroup
@@ -136,7 +136,7 @@ func BenchmarkDelivery(b *testing.B) {
 	s := openStore(b)
 	fill(b, s, b.N)
 	end := start(b, s)
-	c, err := openQueue(b, s).Consume(b.Context(), chanq.ConsumerConfig{})
+	c, err := chanqQueue(b, s).Consume(b.Context(), chanq.ConsumerConfig{})
 	require.NoError(b, err)
 	leases := take(b, c, b.N)
 	end()
@@ -160,7 +160,7 @@ func BenchmarkSettle(b *testing.B) {
 		b.Run("kind="+kind.name, func(b *testing.B) {
 			s := openStore(b)
 			fill(b, s, b.N)
-			c, err := openQueue(b, s).Consume(b.Context(), chanq.ConsumerConfig{})
+			c, err := chanqQueue(b, s).Consume(b.Context(), chanq.ConsumerConfig{})
 			require.NoError(b, err)
 			leases := take(b, c, b.N)
 			c.Stop()
@@ -184,8 +184,7 @@ func BenchmarkClaimBesides(b *testing.B) {
 		b.Run("others="+state, func(b *testing.B) {
 			s := openStore(b)
 			store := func(n int, row sqlbatch.Row) {
-				loop := bareLoop{s, batch}
-				require.NoError(b, loop.run(b.Context(), func(session *bareSession) error {
+				require.NoError(b, s.session(b.Context(), func(session *bareSession) error {
 					for range n / batch {
 						rows := make([]sqlbatch.Row, batch)
 						for i := range rows {
@@ -210,7 +209,7 @@ func BenchmarkClaimBesides(b *testing.B) {
 			case "leased":
 				store(others, row)
 				for range others / batch {
-					claimed, err := openQueue(b, s).TryLease(b.Context(), batch, time.Hour)
+					claimed, err := chanqQueue(b, s).TryLease(b.Context(), batch, time.Hour)
 					require.NoError(b, err)
 					require.Len(b, claimed, batch)
 				}

@@ -1,96 +1,201 @@
 package main
 
 import (
-	"encoding/json"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
-	"text/tabwriter"
+	"strings"
 )
 
-// writeJSON writes one result as a line.
-func writeJSON(w io.Writer, r result) error { return json.NewEncoder(w).Encode(r) }
-
-// writeTable writes the median of each figure over the rounds, its range in
-// parentheses, and the ratios of chanq to its neighbours: the median of those of
-// the single rounds, in which all ran close together.
-func writeTable(w io.Writer, o options, results []result) error {
-	first := results[0]
-	fmt.Fprintf(w, "%s, body %d B, batch %d, rounds %d; %s/%s, GOMAXPROCS %d, %s\n\n",
-		o.engine, o.body, o.batch, o.rounds, first.GOOS, first.GOARCH, first.GOMAXPROCS, first.GoVersion)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "strategy\tmessages\tenqueue/s\tdrain/s\tpipeline/s\tstatements/msg\tallocs/msg, enqueue + drain\tCPU µs/msg, enqueue + drain")
-	by := map[string][]result{}
-	for _, r := range results {
-		by[r.Strategy] = append(by[r.Strategy], r)
-	}
-	for _, name := range o.strategies {
-		rs := by[name]
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%.4f\t%.1f + %.1f\t%.1f + %.1f\n", name, rs[0].N,
-			rate(rs, enqueueRate), rate(rs, drainRate), rate(rs, pipelineRate),
-			median(rs, func(r result) float64 { return r.StatementsPerMessage }),
-			median(rs, func(r result) float64 { return r.EnqueueAllocs }),
-			median(rs, func(r result) float64 { return r.DrainAllocs }),
-			median(rs, func(r result) float64 { return r.EnqueueCPU }),
-			median(rs, func(r result) float64 { return r.DrainCPU }))
-	}
-	if err := t.Flush(); err != nil {
+// runReport writes report.md and its plots into a folder, from recorded results
+// or from those of a run, which it records there, too.
+func runReport(ctx context.Context, args []string, usage io.Writer) error {
+	o := options{command: commandLine("report", args)}
+	f := flag.NewFlagSet("bench report", flag.ContinueOnError)
+	f.SetOutput(usage)
+	finish := o.declare(f, "report")
+	out := f.String("out", filepath.Join("docs", "bench"), "folder to write report.md and its plots into")
+	in := f.String("in", "", "comma-separated files of JSON lines to report instead of a run")
+	if err := f.Parse(args); err != nil {
 		return err
 	}
-	ours := by["chanq"]
-	if len(ours) == 0 || len(by) == 1 {
-		return nil
+	if err := finish(); err != nil {
+		return err
 	}
-	fmt.Fprintln(w)
-	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "ratio\tenqueue\tdrain\tpipeline\tallocs/msg of chanq's own")
-	for _, name := range o.strategies {
-		if name == "chanq" {
+	var results []result
+	if *in != "" {
+		for _, path := range split(*in) {
+			file, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			some, err := readJSON(file)
+			if err = errors.Join(err, file.Close()); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			results = append(results, some...)
+		}
+	} else {
+		if err := o.check(f.Args()); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(*out, 0o755); err != nil {
+			return err
+		}
+		record, err := os.Create(filepath.Join(*out, o.engine+".jsonl"))
+		if err != nil {
+			return err
+		}
+		for _, c := range commands {
+			err = errors.Join(err, c.measure(ctx, o, func(r result) {
+				results = append(results, r)
+				err = errors.Join(err, writeJSON(record, r))
+			}))
+		}
+		if err = errors.Join(err, record.Close()); err != nil {
+			return err
+		}
+	}
+	if len(results) == 0 {
+		return errors.New("nothing to report: no results")
+	}
+	return writeReport(*out, results)
+}
+
+// report is a page and the plots that it shows.
+type report struct {
+	page  bytes.Buffer
+	plots map[string][]byte
+}
+
+func (r *report) title(level int, text string) {
+	fmt.Fprintf(&r.page, "\n%s %s\n\n", strings.Repeat("#", level), text)
+}
+
+func (r *report) plot(name string, content []byte) {
+	r.plots[name+".svg"] = content
+	fmt.Fprintf(&r.page, "![%s](%s.svg)\n\n", strings.ReplaceAll(name, "-", " "), name)
+}
+
+func (r *report) table(t table) { fmt.Fprintf(&r.page, "%s.\n\n%s\n", t.title, t.markdown()) }
+
+func writeReport(folder string, results []result) error {
+	r := &report{plots: map[string][]byte{}}
+	r.write(results)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	old, err := filepath.Glob(filepath.Join(folder, "*.svg"))
+	if err != nil {
+		return err
+	}
+	for _, path := range old { // plots of a former report, which no page shows any more
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	for name, content := range r.plots {
+		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(folder, "report.md"), r.page.Bytes(), 0o644)
+}
+
+func (r *report) write(results []result) {
+	r.page.WriteString("# Benchmarks\n\nMedians of the rounds, ranges in parentheses; [performance](../performance.md) says what was measured and how.\n")
+	r.machine(results)
+	latencies, growth, throughput := partition(results)
+	runs := group(throughput, runOf)
+	if len(runs) > 0 {
+		r.title(2, "Throughput")
+	}
+	for _, g := range runs {
+		name := fmt.Sprintf("%s-%d", g.key.engine, g.key.body)
+		r.title(3, fmt.Sprintf("%s, %d-byte bodies", g.key.engine, g.key.body))
+		r.plot("throughput-"+name, throughputPlot(g).draw())
+		r.table(throughputTable(g))
+		if t := ratioTable(g); len(t.rows) > 0 {
+			r.table(t)
+		}
+		if plot := timePlot(g); len(plot.rows) > 0 {
+			r.plot("time-"+name, plot.draw())
+		}
+	}
+	if len(latencies) > 0 {
+		r.title(2, "Latency")
+		r.plot("latency", latencyPlot(latencies).draw())
+		for _, t := range latencyTables(latencies) {
+			r.table(t)
+		}
+	}
+	if len(growth) > 0 {
+		r.title(2, "Growth")
+		r.page.WriteString("The last column is the first figure beside that of the first size: 1 does not grow.\n")
+	}
+	for _, g := range group(growth, func(r result) string { return r.Axis }) {
+		r.title(3, g.key)
+		r.plot("growth-"+g.key, growthPlot(g.key, g.results).draw())
+		for _, t := range growthTables(g.results) {
+			r.table(t)
+		}
+	}
+}
+
+// machine says where the results come from, each thing once.
+func (r *report) machine(results []result) {
+	lines := func(title string, of func(result) string) {
+		var seen []string
+		for _, one := range results {
+			if text := of(one); text != "" && !slices.Contains(seen, text) {
+				seen = append(seen, text)
+			}
+		}
+		for i, text := range seen {
+			if i == 0 {
+				fmt.Fprintf(&r.page, "\n%s:\n\n", title)
+			}
+			fmt.Fprintf(&r.page, "- %s\n", text)
+		}
+	}
+	lines("Machine", func(r result) string {
+		if r.GOOS == "" {
+			return ""
+		}
+		return strings.TrimPrefix(fmt.Sprintf("%s, %s/%s, GOMAXPROCS %d, %s", r.CPU, r.GOOS, r.GOARCH, r.GOMAXPROCS, r.GoVersion), ", ")
+	})
+	lines("Databases", func(r result) string { return strings.TrimSpace(strings.Split(r.Server, "\n")[0]) })
+	lines("Commands", func(r result) string {
+		if r.Command == "" {
+			return ""
+		}
+		return "`" + r.Command + "`"
+	})
+}
+
+func partition(results []result) (latencies, growth, throughput []result) {
+	for _, r := range results {
+		if r.Axis != "" {
+			growth = append(growth, r)
 			continue
 		}
-		fmt.Fprintf(t, "chanq / %s\t%.2f\t%.2f\t%.2f\t", name,
-			ratio(ours, by[name], enqueueRate), ratio(ours, by[name], drainRate), ratio(ours, by[name], pipelineRate))
-		if name == "raw" {
-			own := func(f func(result) float64) float64 { return median(ours, f) - median(by[name], f) }
-			fmt.Fprintf(t, "%.1f enqueue, %.1f drain", own(func(r result) float64 { return r.EnqueueAllocs }), own(func(r result) float64 { return r.DrainAllocs }))
+		// Another program measures our strategies in its own way, and may have rates
+		// and latencies in one line.
+		if r.Batch == 0 && slices.Contains(strategyNames(), r.Strategy) {
+			r.Strategy += ", beside peers"
 		}
-		fmt.Fprintln(t)
+		if r.P50 > 0 {
+			latencies = append(latencies, r)
+		}
+		if r.EnqueuePerS+r.DrainPerS+r.PipelinePerS > 0 {
+			throughput = append(throughput, r)
+		}
 	}
-	return t.Flush()
-}
-
-func enqueueRate(r result) float64  { return r.EnqueuePerS }
-func drainRate(r result) float64    { return r.DrainPerS }
-func pipelineRate(r result) float64 { return r.PipelinePerS }
-
-// rate is a median with its range.
-func rate(rs []result, f func(result) float64) string {
-	values := sorted(rs, f)
-	return fmt.Sprintf("%.0f (%.0f-%.0f)", middle(values), values[0], values[len(values)-1])
-}
-
-func median(rs []result, f func(result) float64) float64 { return middle(sorted(rs, f)) }
-
-// ratio is the median of the rounds' ratios.
-func ratio(a, b []result, f func(result) float64) float64 {
-	ratios := make([]float64, len(a))
-	for i := range a {
-		ratios[i] = f(a[i]) / f(b[i])
-	}
-	slices.Sort(ratios)
-	return middle(ratios)
-}
-
-func sorted(rs []result, f func(result) float64) []float64 {
-	values := make([]float64, len(rs))
-	for i, r := range rs {
-		values[i] = f(r)
-	}
-	slices.Sort(values)
-	return values
-}
-
-func middle(sorted []float64) float64 {
-	n := len(sorted)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+	return latencies, growth, throughput
 }

@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 )
 
-// strategy is one way to move messages through a queue's table. Each of its
-// methods begins with no connection and ends with nothing under way, so that
-// its time is all that the way costs.
+// strategy is one way to move messages through a table. Each of its methods
+// begins with no connection and ends with nothing under way, so that its time is
+// all that the way costs.
 type strategy interface {
 	// enqueue stores the bodies and returns when all are in the database.
 	enqueue(ctx context.Context, bodies [][]byte) error
@@ -18,14 +19,52 @@ type strategy interface {
 	pipeline(ctx context.Context, bodies [][]byte) error
 }
 
-// strategies by name, in the order of reports.
-var strategies = []struct {
-	name string
-	make func(options, *store) (strategy, error)
-}{
-	{"raw", func(o options, s *store) (strategy, error) { return bareLoop{s, o.batch}, nil }},
-	{"chanq", newChannels},
-	{"single", func(o options, s *store) (strategy, error) { return bareLoop{s, 1}, nil }},
+// strategyKind is a strategy by its name.
+type strategyKind struct {
+	name    string
+	engines []string // that have it
+	slow    bool     // a statement or more for each message: measured with fewer
+	batch   func(options) int
+	make    func(context.Context, options, *store) (strategy, error)
+}
+
+var (
+	allEngines = []string{"sqlite", "postgres", "sqlserver"}
+	servers    = []string{"postgres", "sqlserver"}
+)
+
+// strategies in the order of reports.
+var strategies = append([]strategyKind{
+	{"raw", allEngines, false, options.rows, newBareLoop},
+	{"raw-3conn", servers, false, options.rows, newBareCrew},
+	{"chanq", allEngines, false, options.rows, newChannels},
+	{"raw-pipe", allEngines, false, options.rows, newBarePipe},
+	{"chanq-pipe", allEngines, false, options.rows, newPipe},
+	{"single", allEngines, true, one, newSingle},
+}, articleStrategies()...)
+
+func (o options) rows() int { return o.batch }
+func one(options) int       { return 1 }
+
+func strategyNames() []string {
+	names := make([]string, len(strategies))
+	for i, s := range strategies {
+		names[i] = s.name
+	}
+	return names
+}
+
+func strategiesOf(engine string) (names []string) {
+	for _, s := range strategies {
+		if slices.Contains(s.engines, engine) {
+			names = append(names, s.name)
+		}
+	}
+	return names
+}
+
+func findStrategy(name string) strategyKind {
+	return strategies[slices.Index(strategyNames(), name)]
 }
 
 // makeBodies makes n bodies that do not compress, the same in every run.

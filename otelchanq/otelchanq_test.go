@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/baggage"
@@ -199,13 +200,13 @@ func TestATraceFollowsAMessageThroughTheStages(t *testing.T) {
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{})
 	require.NoError(t, err)
 	stage := otelchanq.Stage(b.telemetry, "orders", func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
-		require.Equal(t, "7", baggage.FromContext(ctx).Member("tenant").Value())
+		assert.Equal(t, "7", baggage.FromContext(ctx).Member("tenant").Value())
 		if l.Body == "done" {
-			require.Equal(t, "kept", l.Headers["stage"])
+			assert.Equal(t, "kept", l.Headers["stage"])
 			c.Stop()
 			return nil, chanq.DeadLetter(errors.New("enough"))
 		}
-		require.Equal(t, "header", l.Headers["own"])
+		assert.Equal(t, "header", l.Headers["own"])
 		return []chanq.Message[string]{{Body: "done", Headers: map[string]string{"stage": "kept"}}}, nil
 	})
 	require.NoError(t, chanq.Pipe(c, p, 1, stage)) // into the same queue

@@ -35,6 +35,7 @@ func TestMistakesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		{[]string{"stats", "--dsn", "postgres://me:" + password + "@localhost:port/x"}, "--dsn cannot be read: must be"},
 		{[]string{"stats", "--dsn", "postgres://me:" + password + "@localhost/x?sslmode=" + password}, "--dsn cannot be read: sslmode is invalid; must be"},
 		{[]string{"stats", "--dsn", "postgresql://me@localhost/x?connect_timeout=" + password + "&pass%77ord=" + password}, "--dsn cannot be read: "},
+		{[]string{"stats", "--dsn", "postgres://me:" + password + "@localhost/x?connect_timeout=" + password}, "--dsn cannot be read: "},
 		{[]string{"schema", "--dialect", "mysql", "mail"}, "must be sqlserver, postgres or sqlite"},
 		{[]string{"dead", "list", "--db", db}, "chanq: dead list: give one queue"},
 		{[]string{"dead", "redrive", "--db", db}, "chanq: dead redrive: give a queue"},

@@ -60,7 +60,13 @@ func start[T any](w *world, q *chanq.Queue[T], cfg chanq.ConsumerConfig) *chanq.
 		if c.Stats().Held > 0 {
 			cancel() // leases that the test keeps
 		}
-		_ = c.Shutdown(ctx)
+		if c.Shutdown(ctx) != nil {
+			// What was given up ends nevertheless, and with it its connections: a SQLite
+			// file can be removed when nobody opens it any more.
+			end, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			_ = c.Shutdown(end)
+		}
 	})
 	return c
 }

@@ -58,6 +58,7 @@ const (
 	fail
 	cut
 	hold
+	stick
 	lead
 )
 
@@ -75,6 +76,10 @@ func Hold(gate <-chan struct{}) Fault { return Fault{verb: hold, gate: gate} }
 
 // Hang waits until the context ends.
 func Hang() Fault { return Hold(nil) }
+
+// Stick is Hold for a driver that does not look at its context while it waits for
+// the network.
+func Stick(gate <-chan struct{}) Fault { return Fault{verb: stick, gate: gate} }
 
 // After runs another statement on the operation's connection before it, to change
 // what holds for its session. An error of that is the operation's.
@@ -247,6 +252,12 @@ func (f Fault) strike(ctx context.Context, cn *conn) error {
 	case cut:
 		cn.cut()
 		return f.err
+	case stick:
+		<-f.gate
+		if ctx.Err() != nil {
+			cn.cut()
+			return ctx.Err()
+		}
 	case hold:
 		select {
 		case <-f.gate:

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// barePipe hands messages over from one queue to the next by a bare loop on one
+// connection: claim a batch; then, in one transaction, ack it and enqueue as many
+// messages in the second queue. Its drain moves what is in the first queue, its
+// pipeline fills that, too.
+type barePipe struct {
+	bareLoop
+	next *store
+}
+
+func newBarePipe(ctx context.Context, o options, s *store) (strategy, error) {
+	next, err := s.next(ctx)
+	return barePipe{bareLoop{s, o.batch}, next}, err
+}
+
+func (p barePipe) drain(ctx context.Context, n int) error {
+	return p.store.session(ctx, func(s *bareSession) error {
+		for n > 0 {
+			moved, err := p.move(s, p.batch)
+			if err != nil {
+				return err
+			}
+			if moved == 0 {
+				return fmt.Errorf("the queue is empty with %d messages to come", n)
+			}
+			n -= moved
+		}
+		return nil
+	})
+}
+
+func (p barePipe) pipeline(ctx context.Context, bodies [][]byte) error {
+	return p.store.session(ctx, func(s *bareSession) error {
+		for batch := range slices.Chunk(bodies, p.batch) {
+			if err := s.enqueue(batch); err != nil {
+				return err
+			}
+			moved, err := p.move(s, len(batch))
+			if err != nil {
+				return err
+			}
+			if moved != len(batch) {
+				return fmt.Errorf("moved %d of %d messages", moved, len(batch))
+			}
+		}
+		return nil
+	})
+}
+
+// move claims up to n messages and replaces them by as many in the next queue.
+func (p barePipe) move(s *bareSession, n int) (int, error) {
+	if err := s.claim(n); err != nil || len(s.items) == 0 {
+		return 0, err
+	}
+	tx, err := s.on.BeginTx(s.ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing after a commit
+	acked := 0
+	for items := range slices.Chunk(s.items, s.ackItems) {
+		st := p.store.sql.InTx().Ack(items)
+		rows, err := tx.QueryContext(s.ctx, st.Text, st.Args...)
+		if err != nil {
+			return 0, err
+		}
+		if err := eachRow(rows, func(*sql.Rows) error { acked++; return nil }); err != nil {
+			return 0, err
+		}
+	}
+	if acked != len(s.items) {
+		return 0, fmt.Errorf("acked %d of %d messages", acked, len(s.items))
+	}
+	s.rows = s.rows[:0]
+	for i := range s.messages {
+		s.rows = append(s.rows, sqlbatch.Row{ID: chanq.NewID(), Body: s.messages[i].body})
+	}
+	st := p.next.sql.InTx().Enqueue(s.rows)
+	if _, err := tx.ExecContext(s.ctx, st.Text, st.Args...); err != nil {
+		return 0, err
+	}
+	return len(s.items), tx.Commit()
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// bareSession is one connection and what its loop uses again and again.
+type bareSession struct {
+	on       *sql.Conn
+	queue    sqlbatch.Queue
+	ctx      context.Context // without an end: drivers start a goroutine for one that has
+	prepare  bool
+	ackItems int // the most of one ack, which may be less than a batch
+	prepared map[string]*sql.Stmt
+
+	spent spent
+
+	rows     []sqlbatch.Row
+	messages []bareMessage
+	items    []sqlbatch.Item
+	arena    []byte // of keys, headers and bodies, which messages refer to
+}
+
+// session gives f a connection of its own.
+func (s *store) session(ctx context.Context, f func(*bareSession) error) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	traits := s.dialect.Traits()
+	session := &bareSession{
+		on: conn, queue: s.sql, ctx: context.WithoutCancel(ctx),
+		prepare: traits.Prepare, ackItems: traits.AckItems, prepared: map[string]*sql.Stmt{},
+	}
+	defer func() {
+		for _, stmt := range session.prepared {
+			_ = stmt.Close()
+		}
+		s.spent.add(&session.spent)
+	}()
+	return f(session)
+}
+
+// bareMessage is what a handler would be given.
+type bareMessage struct {
+	item               sqlbatch.Item
+	priority, attempts int64
+	enqueued, due      int64
+	key, headers, body []byte
+}
+
+func (s *bareSession) enqueue(bodies [][]byte) error {
+	s.rows = s.rows[:0]
+	for _, body := range bodies {
+		s.rows = append(s.rows, sqlbatch.Row{ID: chanq.NewID(), Body: body})
+	}
+	defer since(time.Now(), &s.spent.enqueue)
+	return s.do(s.queue.Enqueue(s.rows), nil)
+}
+
+// claimAndAck claims up to n messages and deletes them.
+func (s *bareSession) claimAndAck(n int) (int, error) {
+	if err := s.claim(n); err != nil || len(s.items) == 0 {
+		return 0, err
+	}
+	for items := range slices.Chunk(s.items, s.ackItems) {
+		if err := s.ack(items); err != nil {
+			return 0, err
+		}
+	}
+	return len(s.items), nil
+}
+
+// claim fills messages and items. Each body is copied once.
+func (s *bareSession) claim(n int) error {
+	defer since(time.Now(), &s.spent.claim)
+	s.messages, s.items = s.messages[:0], s.items[:0]
+	var id, key, headers, body sql.RawBytes
+	var m bareMessage
+	var fence int64
+	columns := []any{&id, &m.priority, &fence, &m.attempts, &m.enqueued, &m.due, &key, &headers, &body}
+	return s.do(s.queue.Claim(sqlbatch.ClaimParams{Rows: n, Lease: leaseFor, By: "bench"}), func(rows *sql.Rows) error {
+		if err := rows.Scan(columns...); err != nil {
+			return err
+		}
+		copy(m.item.ID[:], id)
+		m.item.Fence = int32(fence)
+		m.key, m.headers, m.body = s.keep(key), s.keep(headers), s.keep(body)
+		s.messages = append(s.messages, m)
+		s.items = append(s.items, m.item)
+		return nil
+	})
+}
+
+func (s *bareSession) ack(items []sqlbatch.Item) error {
+	defer since(time.Now(), &s.spent.ack)
+	acked := 0
+	var id sql.RawBytes
+	var fence int64
+	columns := []any{&id, &fence}
+	err := s.do(s.queue.Ack(items), func(rows *sql.Rows) error {
+		acked++
+		return rows.Scan(columns...)
+	})
+	if err == nil && acked != len(items) {
+		err = fmt.Errorf("acked %d of %d messages", acked, len(items))
+	}
+	return err
+}
+
+// spent is the time of the statements of each kind, with reading their rows.
+type spent struct {
+	mu                  sync.Mutex // of a store's, which several sessions add to
+	enqueue, claim, ack time.Duration
+}
+
+func (s *spent) add(more *spent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.enqueue += more.enqueue
+	s.claim += more.claim
+	s.ack += more.ack
+}
+
+func since(start time.Time, sum *time.Duration) { *sum += time.Since(start) }
+
+// keep copies what the driver will overwrite.
+func (s *bareSession) keep(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	if len(b) > cap(s.arena)-len(s.arena) {
+		s.arena = make([]byte, 0, max(64<<10, len(b)))
+	}
+	from := len(s.arena)
+	s.arena = append(s.arena, b...)
+	return s.arena[from:len(s.arena):len(s.arena)]
+}
+
+// do runs one statement, prepared where the dialect gains by it.
+func (s *bareSession) do(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	var stmt *sql.Stmt
+	if s.prepare {
+		if stmt = s.prepared[st.Text]; stmt == nil {
+			var err error
+			if stmt, err = s.on.PrepareContext(s.ctx, st.Text); err != nil {
+				return err
+			}
+			s.prepared[st.Text] = stmt
+		}
+	}
+	if scan == nil {
+		var err error
+		if stmt != nil {
+			_, err = stmt.ExecContext(s.ctx, st.Args...)
+		} else {
+			_, err = s.on.ExecContext(s.ctx, st.Text, st.Args...)
+		}
+		return err
+	}
+	var rows *sql.Rows
+	var err error
+	if stmt != nil {
+		rows, err = stmt.QueryContext(s.ctx, st.Args...)
+	} else {
+		rows, err = s.on.QueryContext(s.ctx, st.Text, st.Args...)
+	}
+	if err != nil {
+		return err
+	}
+	return eachRow(rows, scan)
+}
+
+// eachRow gives every row of every result set to scan.
+func eachRow(rows *sql.Rows, scan func(*sql.Rows) error) error {
+	defer rows.Close()
+	for more := true; more; more = rows.NextResultSet() {
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return rows.Close()
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/chanq/chanq"
+)
+
+// piped hands messages over from one queue to the next by chanq.Pipe, one worker,
+// one output for each input. Its drain moves what is in the first queue, its
+// pipeline fills that meanwhile.
+type piped struct {
+	channels
+	next *chanq.Queue[[]byte]
+}
+
+func newPipe(ctx context.Context, o options, s *store) (strategy, error) {
+	queue, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	second, err := s.next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	next, err := second.open(ctx)
+	return piped{channels{queue, o.batch, o.send}, next}, err
+}
+
+func (p piped) drain(ctx context.Context, n int) error {
+	consumer, err := p.queue.Consume(ctx, chanq.ConsumerConfig{Prefetch: 2 * p.batch, LeaseFor: leaseFor})
+	if err != nil {
+		return err
+	}
+	producer, err := p.next.Producer(chanq.ProducerConfig{BatchRows: p.batch})
+	if err != nil {
+		return errors.Join(err, consumer.Shutdown(ctx))
+	}
+	var handled atomic.Int64
+	err = chanq.Pipe(consumer, producer, 1, func(_ context.Context, l *chanq.Lease[[]byte]) ([]chanq.Message[[]byte], error) {
+		if handled.Add(1) == int64(n) {
+			consumer.Stop()
+		}
+		return []chanq.Message[[]byte]{{Body: l.Body}}, nil
+	})
+	ctx = context.WithoutCancel(ctx)
+	err = errors.Join(err, consumer.Shutdown(ctx), producer.Close(ctx))
+	if acked := consumer.Stats().Acked; err == nil && acked != int64(n) {
+		err = fmt.Errorf("moved %d of %d messages", acked, n)
+	}
+	return err
+}
+
+func (p piped) pipeline(ctx context.Context, bodies [][]byte) error {
+	sent := make(chan error, 1)
+	go func() { sent <- p.enqueue(ctx, bodies) }()
+	err := p.drain(ctx, len(bodies))
+	return errors.Join(<-sent, err)
+}

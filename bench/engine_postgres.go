@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var postgresEngine = engine{
+	name: "postgres", dialect: sqlbatch.Postgres, check: checkPostgres, open: openPostgres,
+	connector: func(p place) (driver.Connector, error) {
+		config, err := pgx.ParseConfig(p.DSN)
+		if err != nil {
+			return nil, err
+		}
+		return stdlib.GetConnector(*config), nil
+	},
+	about: `SELECT 'PostgreSQL ' || current_setting('server_version') || ', fsync=' || current_setting('fsync') ||
+', synchronous_commit=' || current_setting('synchronous_commit') || ', full_page_writes=' || current_setting('full_page_writes')`,
+}
+
+func checkPostgres(o options) error {
+	if o.db != "" {
+		return errors.New("-db is for -engine sqlite; PostgreSQL takes -dsn")
+	}
+	if o.dsn == "" {
+		return errors.New(`-engine postgres needs -dsn, such as "$(.ci/postgres start /tmp/chanq-bench fsync=on full_page_writes=on synchronous_commit=on)"`)
+	}
+	_, err := pgx.ParseConfig(o.dsn)
+	return err
+}
+
+// openPostgres makes a queue in a schema of its own, and drops the schema
+// afterwards. A table that is new has statistics of none, which is what most
+// queues have after they were empty; chanq's plans do not depend on them.
+func openPostgres(ctx context.Context, e engine, o options) (*store, error) {
+	name := newQueueName()
+	s, err := e.connect(place{Engine: e.name, DSN: o.dsn, Schema: name, Queue: "bench"})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.db.ExecContext(ctx, `CREATE SCHEMA "`+name+`"`); err != nil {
+		return nil, errors.Join(err, s.db.Close())
+	}
+	s.remove = func() error {
+		_, err := s.db.ExecContext(context.WithoutCancel(ctx), `DROP SCHEMA "`+name+`" CASCADE`)
+		return errors.Join(err, s.db.Close())
+	}
+	return s.migrate(ctx)
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var sqliteEngine = engine{
+	name: "sqlite", dialect: sqlbatch.SQLite, check: checkSQLite, open: openSQLite,
+	connector: func(p place) (driver.Connector, error) { return embedded.Connector(p.File) },
+	about: `SELECT 'SQLite ' || sqlite_version() || ', journal_mode=' || journal_mode || ', synchronous=' ||
+CASE synchronous WHEN 0 THEN 'OFF' WHEN 1 THEN 'NORMAL' WHEN 2 THEN 'FULL' ELSE 'EXTRA' END
+FROM pragma_journal_mode, pragma_synchronous`,
+}
+
+func checkSQLite(o options) error {
+	if o.dsn != "" {
+		return errors.New("-dsn is for -engine postgres and sqlserver; SQLite takes a file by -db")
+	}
+	if o.db == "" {
+		return nil
+	}
+	if _, err := os.Lstat(o.db); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("-db %s: must not exist: it is made and removed for each measurement", o.db)
+	}
+	return nil
+}
+
+// openSQLite makes a database of its own in a file.
+func openSQLite(ctx context.Context, e engine, o options) (*store, error) {
+	path, remove := o.db, func() error {
+		return errors.Join(removeIfThere(o.db), removeIfThere(o.db+"-wal"), removeIfThere(o.db+"-shm"))
+	}
+	if path == "" {
+		dir, err := os.MkdirTemp("", "chanq-bench-")
+		if err != nil {
+			return nil, err
+		}
+		path, remove = filepath.Join(dir, "bench.db"), func() error { return os.RemoveAll(dir) }
+	}
+	s, err := e.connect(place{Engine: e.name, File: path, Queue: "bench"})
+	if err != nil {
+		return nil, errors.Join(err, remove())
+	}
+	s.remove = func() error { return errors.Join(s.db.Close(), remove()) }
+	return s.migrate(ctx)
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}

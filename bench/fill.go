@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// fill puts n messages of a state into the table by plain SQL, so that millions
+// take seconds: ready ones became due one a millisecond, scheduled ones are due
+// in an hour and leased ones held for an hour. Then it does what a database would
+// have done to such a table long before: vacuum, statistics, checkpoint.
+func (s *store) fill(ctx context.Context, state sqlbatch.State, n, body int) error {
+	var texts []string
+	switch s.place.Engine {
+	case "sqlite":
+		texts = []string{fillSQLite, `PRAGMA wal_checkpoint(TRUNCATE)`}
+	case "postgres":
+		texts = []string{fillPostgres, `VACUUM ANALYZE {live}`}
+	default:
+		return s.fillByStatements(ctx, state, n, body)
+	}
+	values := strings.NewReplacer(
+		"{live}", s.liveTable(), "{n}", fmt.Sprint(n), "{body}", fmt.Sprint(body),
+		"{fence}", map[bool]string{true: "1", false: "0"}[state == sqlbatch.Leased],
+		"{by}", map[bool]string{true: "'another'", false: "NULL"}[state == sqlbatch.Leased],
+		"{due}", map[bool]string{true: "now - {n} + i", false: "now + 3600000 + i"}[state == sqlbatch.Ready],
+	)
+	for _, text := range texts {
+		if n == 0 {
+			break
+		}
+		if _, err := s.db.ExecContext(ctx, values.Replace(values.Replace(text))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// liveTable is the name of the table of live messages, quoted.
+func (s *store) liveTable() string {
+	name := "chanq_" + s.place.Queue
+	switch s.place.Engine {
+	case "sqlserver":
+		return "[dbo].[" + name + "]"
+	case "postgres":
+		return `"` + s.place.Schema + `"."` + name + `"`
+	}
+	return `"` + name + `"`
+}
+
+// Ids are UUIDv7 in the order of their messages, as NewID's.
+const fillPostgres = `INSERT INTO {live} (id, visible_at, enqueued_at, fence, attempts, priority, leased_by, body)
+SELECT (lpad(to_hex(now - {n} + i), 12, '0') || '7' || lpad(to_hex(i % 4096), 3, '0') || '8' || lpad(to_hex(i), 15, '0'))::uuid,
+       {due}, now - {n} + i, {fence}, {fence}, 0, {by}, decode(repeat('5a', {body}), 'hex')
+FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now) AS t, generate_series(1::bigint, {n}) AS g (i)`
+
+const fillSQLite = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, due_at, fence, attempts, leased_by, body)
+SELECT unhex(printf('%012x7%03x8%015x', now - {n} + i, i % 4096, i)), 0, {due}, now - {n} + i, now - {n} + i, {fence}, {fence}, {by}, zeroblob({body})
+FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS now) AS t CROSS JOIN (
+  WITH RECURSIVE g(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM g WHERE i < {n}) SELECT i FROM g)`
+
+// fillByStatements uses chanq's own, for an engine without a fill of its own.
+func (s *store) fillByStatements(ctx context.Context, state sqlbatch.State, n, body int) error {
+	row := sqlbatch.Row{Body: make([]byte, body)}
+	if state == sqlbatch.Scheduled {
+		row.Delay = time.Hour
+	}
+	err := s.session(ctx, func(session *bareSession) error {
+		for chunk := range slices.Chunk(slices.Repeat([]sqlbatch.Row{row}, n), 500) {
+			for i := range chunk {
+				chunk[i].ID = chanq.NewID()
+			}
+			if err := session.do(s.sql.Enqueue(chunk), nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || state != sqlbatch.Leased {
+		return err
+	}
+	queue, err := s.open(ctx)
+	for got := 0; err == nil && got < n; {
+		var claimed []*chanq.Lease[[]byte]
+		claimed, err = queue.TryLease(ctx, min(n-got, 500), time.Hour)
+		got += len(claimed)
+	}
+	return err
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// The loads at which latency is measured, as parts of saturation, which is the
+// rate of the same queue's pipeline.
+var loads = []float64{0.5, 0.1}
+
+// measureLatency sends at a fixed rate and measures how long each message takes
+// to its reader, first with the sender in the reader's process, whose producer
+// wakes the consumer, and then with one in a process of its own, where only the
+// consumer's looks find what is there.
+func measureLatency(ctx context.Context, o options, report func(result)) error {
+	rates := make([]float64, 0, len(loads))
+	saturation := o.saturation
+	switch {
+	case o.rate > 0:
+		rates = append(rates, o.rate)
+	case saturation == 0:
+		var err error
+		if saturation, err = measureSaturation(ctx, o); err != nil {
+			return err
+		}
+		fallthrough
+	default:
+		for _, load := range loads {
+			rates = append(rates, load*saturation)
+		}
+	}
+	for round := range o.rounds {
+		for _, rate := range rates {
+			for processes := 1; processes <= 2; processes++ {
+				r, err := measureRate(ctx, o, rate, processes)
+				if err != nil {
+					return fmt.Errorf("latency at %.0f/s, %d processes: %w", rate, processes, err)
+				}
+				r.Round = round + 1
+				if o.rate == 0 {
+					r.Load = rate / saturation
+				}
+				report(r)
+			}
+		}
+	}
+	return nil
+}
+
+// measureSaturation is the least pipeline rate of three: a rate that the machine
+// cannot keep up for long has no latency but its backlog's.
+func measureSaturation(ctx context.Context, o options) (float64, error) {
+	least := math.Inf(1)
+	bodies := makeBodies(20_000, o.latencyBody())
+	for range 3 {
+		err := onStore(ctx, o, "chanq", func(s *store, way strategy) error {
+			c, err := timed(ctx, s, "saturation", func(ctx context.Context) error { return way.pipeline(ctx, bodies) })
+			least = min(least, float64(len(bodies))/c.seconds)
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return least, nil
+}
+
+// latencyBody is large enough for the time of sending.
+func (o options) latencyBody() int { return max(o.body, stampBytes) }
+
+func measureRate(ctx context.Context, o options, rate float64, processes int) (result, error) {
+	warm := int(math.Ceil(rate * o.latencyFor.Seconds() / 10))
+	n := int(math.Ceil(rate * o.latencyFor.Seconds()))
+	r := newResult(o, "chanq")
+	r.N, r.BodyBytes, r.Batch, r.RatePerS, r.Processes = n, o.latencyBody(), o.batch, rate, processes
+	err := onStore(ctx, o, "chanq", func(s *store, _ strategy) error {
+		r.on(ctx, s)
+		var err error
+		if r.CommitP50, err = commitTime(ctx, s, o.latencyBody()); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(ctx) // ends the reader if the sender fails
+		defer cancel()
+		send := senderTask{Place: s.place, Rate: rate, N: warm + n, Body: o.latencyBody(), Batch: o.batch}
+		sent := make(chan error, 1)
+		go func() {
+			var err error
+			if processes == 1 {
+				err = send.run(ctx, s)
+			} else {
+				err = runProcess(ctx, "send", send)
+			}
+			if err != nil {
+				cancel()
+			}
+			sent <- err
+		}()
+		latencies, err := readStamped(ctx, s, o, warm+n)
+		if err = errors.Join(<-sent, err); err != nil {
+			return err
+		}
+		latencies = latencies[warm:]
+		slices.Sort(latencies)
+		r.P50, r.P99, r.P999 = quantile(latencies, 0.5), quantile(latencies, 0.99), quantile(latencies, 0.999)
+		return nil
+	})
+	return r, err
+}
+
+// commitTime is the median, in µs, of enqueues of one message by one statement;
+// they are taken out again.
+func commitTime(ctx context.Context, s *store, body int) (float64, error) {
+	const n = 100
+	times := make([]time.Duration, 0, n)
+	bodies := makeBodies(1, body)
+	err := s.session(ctx, func(session *bareSession) error {
+		for range n {
+			start := time.Now()
+			if err := session.enqueue(bodies); err != nil {
+				return err
+			}
+			times = append(times, time.Since(start))
+		}
+		_, err := session.claimAndAck(n)
+		return err
+	})
+	slices.Sort(times)
+	return quantile(times, 0.5), err
+}
+
+// quantile is the smallest value that the part p of all does not exceed, in µs.
+func quantile(sorted []time.Duration, p float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	i := int(math.Ceil(p*float64(len(sorted)))) - 1
+	return float64(sorted[max(i, 0)].Nanoseconds()) / 1e3
+}
+
+// stampBytes of a body say when it was to be sent, in Unix nanoseconds. Both
+// processes run on one machine and read one clock.
+const stampBytes = 8
+
+func stamp(body []byte, due time.Time) {
+	binary.BigEndian.PutUint64(body, uint64(due.UnixNano()))
+}
+
+// readStamped reads n messages as chanq's users do and returns how old each was,
+// in the order of reading.
+func readStamped(ctx context.Context, s *store, o options, n int) ([]time.Duration, error) {
+	queue, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := queue.Consume(ctx, chanq.ConsumerConfig{Prefetch: 2 * o.batch, LeaseFor: leaseFor})
+	if err != nil {
+		return nil, err
+	}
+	latencies := make([]time.Duration, 0, n)
+	for lease := range consumer.C() {
+		due := time.Unix(0, int64(binary.BigEndian.Uint64(lease.Body)))
+		latencies = append(latencies, time.Since(due))
+		if err = lease.Ack(); err != nil || len(latencies) == n {
+			break
+		}
+	}
+	err = errors.Join(err, consumer.Shutdown(context.WithoutCancel(ctx)), consumer.Err(), ctx.Err())
+	if err == nil && len(latencies) < n {
+		err = fmt.Errorf("read %d of %d messages", len(latencies), n)
+	}
+	return latencies, err
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"runtime/pprof"
+)
+
+// The rates of the profiles of waiting: one event of five of contended mutexes,
+// and each block of 10 µs or one for each 10 µs of shorter ones. They cost little
+// enough to leave the shape of a run as it is.
+const (
+	mutexFraction = 5
+	blockRate     = 10_000 // ns
+)
+
+// startProfiles starts what was asked for; finish writes it.
+func startProfiles(o options) (finish func() error, err error) {
+	var cpu *os.File
+	if o.cpuProfile != "" {
+		if cpu, err = os.Create(o.cpuProfile); err != nil {
+			return nil, err
+		}
+		if err := pprof.StartCPUProfile(cpu); err != nil {
+			return nil, errors.Join(err, cpu.Close())
+		}
+	}
+	if o.mutexProfile != "" {
+		runtime.SetMutexProfileFraction(mutexFraction)
+	}
+	if o.blockProfile != "" {
+		runtime.SetBlockProfileRate(blockRate)
+	}
+	return func() error {
+		var errs []error
+		if cpu != nil {
+			pprof.StopCPUProfile()
+			errs = append(errs, cpu.Close())
+		}
+		runtime.SetMutexProfileFraction(0)
+		runtime.SetBlockProfileRate(0)
+		if o.memProfile != "" {
+			runtime.GC() // the profile is complete up to the last one
+		}
+		for _, p := range []struct{ kind, path string }{
+			{"allocs", o.memProfile}, {"mutex", o.mutexProfile}, {"block", o.blockProfile},
+		} {
+			if p.path != "" {
+				errs = append(errs, writeProfile(p.kind, p.path))
+			}
+		}
+		return errors.Join(errs...)
+	}, nil
+}
+
+func writeProfile(kind, path string) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pprof.Lookup(kind).WriteTo(file, 0), file.Close())
+}

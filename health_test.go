@@ -1,0 +1,44 @@
+package chanq
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestAvailabilityGoesByWhatBeganAfterTheLastNews: operations of one producer or
+// consumer run side by side, and some bring news that is old.
+func TestAvailabilityGoesByWhatBeganAfterTheLastNews(t *testing.T) {
+	var told []string
+	h := &health{queue: &queue{cfg: Config{Hooks: Hooks{Availability: func(e AvailabilityEvent) {
+		if e.Up {
+			told = append(told, "up")
+		} else {
+			told = append(told, "down")
+		}
+	}}}}}
+	// The pauses make the times of begin and end differ.
+	begin := func() time.Time {
+		at := time.Now()
+		for !time.Now().After(at) {
+		}
+		return at
+	}
+	away := errors.New("away")
+	old, alsoOld := begin(), begin()
+	h.failed(begin(), away)
+	h.failed(begin(), away)
+	require.Equal(t, "down", strings.Join(told, " "), "once")
+	h.worked(old)
+	require.Equal(t, "down", strings.Join(told, " "), "what began before the failure succeeded in spite of it")
+	h.worked(begin())
+	require.Equal(t, "down up", strings.Join(told, " "))
+	h.failed(alsoOld, away)
+	require.Equal(t, "down up", strings.Join(told, " "), "what began before the success failed in an outage that is over")
+	h.worked(begin())
+	h.failed(begin(), away)
+	require.Equal(t, "down up down", strings.Join(told, " "))
+}

@@ -1,0 +1,198 @@
+package netproxy
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// link is one connection through the proxy. Each direction has a reader, which
+// stamps what comes with its time, and a writer, which sends it on when the
+// conditions let it: what is under way is bounded by their queue.
+type link struct {
+	proxy  *Proxy
+	number int
+	client net.Conn
+
+	gone      context.Context // cut: both ends are closed
+	end       context.CancelFunc
+	forgot    chan struct{} // closed: silent for ever
+	forgotten sync.Once
+
+	mu     sync.Mutex
+	server net.Conn // nil until dialled
+}
+
+func newLink(p *Proxy, client net.Conn) *link {
+	l := &link{proxy: p, client: client, forgot: make(chan struct{})}
+	l.gone, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+// stamped is data with the time of its coming.
+type stamped struct {
+	data []byte
+	at   time.Time
+}
+
+const (
+	pieceBytes = 16 << 10
+	underWay   = 16 // pieces of one direction between its reader and its writer
+	sliceRate  = 50 // slices of throttled data in a second
+)
+
+// run dials the server and forwards until both directions have ended.
+func (l *link) run() {
+	defer l.proxy.drop(l)
+	defer l.cut()
+	// In a black hole the server does not hear of the connection either.
+	if !l.wait(ToServer, time.Now()) {
+		return
+	}
+	server, err := (&net.Dialer{}).DialContext(l.gone, l.proxy.network, l.proxy.upstream)
+	if err != nil {
+		return // no server: the client sees a reset
+	}
+	l.mu.Lock()
+	l.server = server
+	cut := l.gone.Err() != nil
+	l.mu.Unlock()
+	if cut {
+		_ = server.Close()
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { l.forward(ToServer, l.client, server) })
+	both.Go(func() { l.forward(ToClient, server, l.client) })
+	both.Wait()
+	l.close() // in peace: cut would take back what is still on its way
+}
+
+// forward moves data one way until its source ends, then passes the end on.
+func (l *link) forward(d Direction, from, to net.Conn) {
+	queue := make(chan stamped, underWay)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		defer close(queue)
+		for {
+			data := make([]byte, pieceBytes)
+			n, err := from.Read(data)
+			if n > 0 {
+				select {
+				case queue <- stamped{data[:n], time.Now()}:
+				case <-l.gone.Done():
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	defer reader.Wait()
+	for piece := range queue {
+		if !l.deliver(d, piece, to) {
+			l.cut()
+			return
+		}
+	}
+	// The end of a stream travels as data does.
+	if half, ok := to.(interface{ CloseWrite() error }); ok && l.wait(d, time.Now()) {
+		_ = half.CloseWrite() // the other end may be gone
+	}
+}
+
+// deliver writes a piece when the conditions let it, and reports whether the
+// link goes on.
+func (l *link) deliver(d Direction, piece stamped, to net.Conn) bool {
+	if !l.wait(d, piece.at) {
+		return false
+	}
+	if l.proxy.picked(Piece{Conn: l.number, Direction: d, Bytes: len(piece.data)}) {
+		return false
+	}
+	for rest := piece.data; len(rest) > 0; {
+		if !l.wait(d, piece.at) {
+			return false
+		}
+		n := len(rest)
+		if c, _ := l.proxy.now(); c.BytesPerSecond > 0 {
+			n = min(n, max(1, c.BytesPerSecond/sliceRate))
+			if !l.pause(time.Duration(n) * time.Second / time.Duration(c.BytesPerSecond)) {
+				return false
+			}
+		}
+		if _, err := to.Write(rest[:n]); err != nil {
+			return false
+		}
+		rest = rest[n:]
+	}
+	return true
+}
+
+// wait waits until data that came at a time may arrive. It reports false when
+// the link is cut first.
+func (l *link) wait(d Direction, came time.Time) bool {
+	for {
+		c, changed := l.proxy.now()
+		select {
+		case <-l.forgot:
+			<-l.gone.Done()
+			return false
+		default:
+		}
+		var timer <-chan time.Time
+		if !c.Hold[d] {
+			left := time.Until(came.Add(c.Latency))
+			if left <= 0 {
+				return l.gone.Err() == nil
+			}
+			timer = time.After(left)
+		}
+		select {
+		case <-timer:
+		case <-changed:
+		case <-l.forgot:
+		case <-l.gone.Done():
+			return false
+		}
+	}
+}
+
+func (l *link) pause(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-l.gone.Done():
+		return false
+	}
+}
+
+// cut closes both ends at once. What TCP has not delivered is lost, and either
+// end gets a reset.
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gone.Err() != nil {
+		return
+	}
+	l.end()
+	for _, c := range []net.Conn{l.client, l.server} {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+}
+
+// close ends a link whose both directions have ended.
+func (l *link) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end()
+	_ = l.client.Close()
+	_ = l.server.Close()
+}

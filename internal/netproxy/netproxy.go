@@ -1,0 +1,185 @@
+// Package netproxy stands between a client and a server in tests and does what
+// networks do to them: it delays, throttles, resets, goes silent in one
+// direction or both, and recovers.
+//
+// It is a proxy of streams, not of packets: what is held back is delivered later
+// and in order, as TCP does once it may retransmit, unless the connection is
+// forgotten or reset.
+package netproxy
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Direction is the way of a piece of data.
+type Direction uint8
+
+// The directions.
+const (
+	ToServer Direction = iota
+	ToClient
+)
+
+func (d Direction) String() string { return [...]string{"to server", "to client"}[d] }
+
+// Conditions of the network, for all connections. The zero value is a network
+// without faults.
+type Conditions struct {
+	// Latency is added to every piece of data, each way.
+	Latency time.Duration
+	// BytesPerSecond bounds each direction of each connection. Default 0: no bound.
+	BytesPerSecond int
+	// Hold stops a direction: nothing arrives that way, and nobody is told.
+	Hold [2]bool
+}
+
+// Silence holds both directions: a black hole. Connections are accepted and
+// stay silent.
+var Silence = Conditions{Hold: [2]bool{true, true}}
+
+// Piece is some data that is about to be forwarded.
+type Piece struct {
+	Conn      int // connections are counted from 1 in the order of their coming
+	Direction Direction
+	Bytes     int
+}
+
+// Proxy forwards connections. Its methods are safe for concurrent use.
+//
+// Its goroutines, all joined by Close: one that accepts; and for each connection
+// one that dials, two that read and two that write, which end with it.
+type Proxy struct {
+	listener          net.Listener
+	network, upstream string
+	work              sync.WaitGroup
+
+	mu         sync.Mutex
+	conditions Conditions
+	changed    chan struct{} // closed and replaced when conditions change
+	resetAt    func(Piece) bool
+	links      map[*link]bool
+	accepted   int
+	closed     bool
+}
+
+// Start listens on the loopback interface until the test ends and forwards to
+// the server at address of network "tcp" or "unix".
+func Start(t testing.TB, network, address string) *Proxy {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &Proxy{listener: ln, network: network, upstream: address, changed: make(chan struct{}), links: map[*link]bool{}}
+	p.work.Go(p.accept)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Addr is where clients connect.
+func (p *Proxy) Addr() *net.TCPAddr { return p.listener.Addr().(*net.TCPAddr) }
+
+// Set changes the conditions at once, also for what is under way.
+func (p *Proxy) Set(c Conditions) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conditions = c
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Reset cuts every connection so that both ends get a reset (a Unix socket: an
+// end of file), and returns their number.
+func (p *Proxy) Reset() int {
+	links := p.all()
+	for _, l := range links {
+		l.cut()
+	}
+	return len(links)
+}
+
+// ResetAt has pick choose pieces before which their connection is reset. It is
+// called by several goroutines at once. Nil ends it.
+func (p *Proxy) ResetAt(pick func(Piece) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.resetAt = pick
+}
+
+// Forget has every connection of now stay silent for ever, whatever the
+// conditions become, like a firewall that lost its state: neither end is told.
+// It returns their number.
+func (p *Proxy) Forget() int {
+	links := p.all()
+	for _, l := range links {
+		l.forgotten.Do(func() { close(l.forgot) })
+	}
+	return len(links)
+}
+
+// Open is the number of connections.
+func (p *Proxy) Open() int { return len(p.all()) }
+
+// Close cuts everything and waits for the proxy's goroutines. It may be called
+// again.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	_ = p.listener.Close() // again, perhaps
+	p.Reset()
+	p.work.Wait()
+}
+
+func (p *Proxy) all() []*link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	links := make([]*link, 0, len(p.links))
+	for l := range p.links {
+		links = append(links, l)
+	}
+	return links
+}
+
+func (p *Proxy) now() (c Conditions, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.conditions, p.changed
+}
+
+func (p *Proxy) picked(piece Piece) bool {
+	p.mu.Lock()
+	pick := p.resetAt
+	p.mu.Unlock()
+	return pick != nil && pick(piece)
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return // closed
+		}
+		l := newLink(p, client)
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			l.cut()
+			return
+		}
+		p.accepted++
+		l.number = p.accepted
+		p.links[l] = true
+		p.work.Go(l.run)
+		p.mu.Unlock()
+	}
+}
+
+func (p *Proxy) drop(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.links, l)
+}

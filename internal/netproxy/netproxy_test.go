@@ -1,0 +1,243 @@
+package netproxy
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 30 * time.Second
+
+// echo is a server that sends back what it gets, and the address it serves.
+func echo(t *testing.T, network, address string) string {
+	ln, err := net.Listen(network, address)
+	require.NoError(t, err)
+	var work sync.WaitGroup
+	stop, cancel := context.WithCancel(context.Background())
+	work.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				defer context.AfterFunc(stop, func() { c.Close() })()
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		ln.Close()
+		work.Wait()
+	})
+	return ln.Addr().String()
+}
+
+func dial(t *testing.T, p *Proxy) net.Conn {
+	c, err := net.Dial("tcp", p.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	return c
+}
+
+func ask(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	_, err := c.Write([]byte(text))
+	require.NoError(t, err)
+	answer(t, c, text)
+}
+
+func answer(t *testing.T, c net.Conn, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	_, err := io.ReadFull(c, got)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got))
+}
+
+// silent checks that nothing arrives: a read whose deadline is far beyond what
+// the loopback takes.
+func silent(t *testing.T, c net.Conn) {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
+	_, err := c.Read(make([]byte, 1))
+	var timeout net.Error
+	require.ErrorAs(t, err, &timeout)
+	require.True(t, timeout.Timeout(), err)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+}
+
+func TestForwardsOverTCPAndUnix(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		address := "127.0.0.1:0"
+		if network == "unix" {
+			address = filepath.Join(t.TempDir(), "socket")
+		}
+		p := Start(t, network, echo(t, network, address))
+		c := dial(t, p)
+		ask(t, c, "hello")
+		large := bytes.Repeat([]byte("0123456789"), 100_000)
+		var work sync.WaitGroup
+		work.Go(func() {
+			_, err := c.Write(large)
+			require.NoError(t, err)
+			require.NoError(t, c.(*net.TCPConn).CloseWrite())
+		})
+		got, err := io.ReadAll(c)
+		require.NoError(t, err)
+		work.Wait()
+		require.True(t, bytes.Equal(large, got), "in order, and to the end")
+		require.Eventually(t, func() bool { return p.Open() == 0 }, patience, time.Millisecond, "an ended connection is forgotten")
+	}
+}
+
+func TestLatencyIsAddedBothWays(t *testing.T) {
+	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
+	c := dial(t, p)
+	ask(t, c, "first")
+	p.Set(Conditions{Latency: 150 * time.Millisecond})
+	began := time.Now()
+	ask(t, c, "slow")
+	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
+	// Data under way shares the wait: twenty pieces do not take twenty times as long.
+	began = time.Now()
+	var work sync.WaitGroup
+	work.Go(func() {
+		for range 20 {
+			_, err := c.Write([]byte("x"))
+			require.NoError(t, err)
+		}
+	})
+	answer(t, c, string(bytes.Repeat([]byte("x"), 20)))
+	work.Wait()
+	require.Less(t, time.Since(began), 20*300*time.Millisecond)
+}
+
+func TestBandwidthIsBounded(t *testing.T) {
+	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
+	c := dial(t, p)
+	ask(t, c, "first")
+	p.Set(Conditions{BytesPerSecond: 64 << 10})
+	began := time.Now()
+	ask(t, c, string(make([]byte, 32<<10)))
+	require.GreaterOrEqual(t, time.Since(began), 450*time.Millisecond)
+}
+
+func TestResetReachesTheClient(t *testing.T) {
+	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
+	c := dial(t, p)
+	ask(t, c, "hello")
+	require.Equal(t, 1, p.Reset())
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	ask(t, dial(t, p), "a new one works")
+}
+
+func TestResetAtAPieceLosesIt(t *testing.T) {
+	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
+	first, second := dial(t, p), dial(t, p)
+	ask(t, first, "hello")
+	ask(t, second, "hello")
+	p.ResetAt(func(piece Piece) bool { return piece.Direction == ToClient && piece.Bytes == 5 })
+	_, err := first.Write([]byte("12345"))
+	require.NoError(t, err)
+	_, err = first.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET, "before its answer")
+	ask(t, second, "spared")
+	p.ResetAt(nil)
+	ask(t, second, "12345")
+}
+
+func TestHalfOpenHoldsOneDirection(t *testing.T) {
+	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
+	c := dial(t, p)
+	ask(t, c, "hello")
+	var held Conditions
+	held.Hold[ToClient] = true
+	p.Set(held)
+	arrived := make(chan struct{})
+	var once sync.Once
+	p.ResetAt(func(piece Piece) bool {
+		if piece.Direction == ToServer {
+			once.Do(func() { close(arrived) })
+		}
+		return false
+	})
+	_, err := c.Write([]byte("held"))
+	require.NoError(t, err)
+	select {
+	case <-arrived: // the server's side of it works
+	case <-time.After(patience):
+		require.Fail(t, "nothing goes to the server")
+	}
+	silent(t, c)
+	p.Set(Conditions{})
+	answer(t, c, "held")
+}
+
+func TestABlackHoleAcceptsAndSaysNothingUntilItEnds(t *testing.T) {
+	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
+	old := dial(t, p)
+	ask(t, old, "hello")
+	p.Set(Silence)
+	young := dial(t, p)
+	for _, c := range []net.Conn{old, young} {
+		_, err := c.Write([]byte("anyone?"))
+		require.NoError(t, err)
+	}
+	silent(t, old)
+	silent(t, young)
+	p.Set(Conditions{})
+	answer(t, old, "anyone?")
+	answer(t, young, "anyone?")
+}
+
+func TestForgottenConnectionsStaySilentAndNewOnesWork(t *testing.T) {
+	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
+	old := dial(t, p)
+	ask(t, old, "hello")
+	p.Set(Silence)
+	_, err := old.Write([]byte("anyone?"))
+	require.NoError(t, err)
+	require.Equal(t, 1, p.Forget())
+	p.Set(Conditions{})
+	silent(t, old)
+	ask(t, dial(t, p), "new")
+	require.Equal(t, 2, p.Reset())
+	_, err = old.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+func TestTheEndOfAConnectionIsHeldToo(t *testing.T) {
+	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
+	c := dial(t, p)
+	ask(t, c, "hello")
+	p.Set(Silence)
+	require.NoError(t, c.Close())
+	require.Never(t, func() bool { return p.Open() != 1 }, 200*time.Millisecond, 10*time.Millisecond, "the server does not know")
+	p.Set(Conditions{})
+	require.Eventually(t, func() bool { return p.Open() == 0 }, patience, time.Millisecond)
+}
+
+func TestWithoutAServerTheClientIsCut(t *testing.T) {
+	p := Start(t, "unix", filepath.Join(t.TempDir(), "nothing"))
+	p.Set(Silence) // so that the client has connected before
+	c := dial(t, p)
+	p.Set(Conditions{})
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}

@@ -1,0 +1,78 @@
+package pgtest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Cluster is a PostgreSQL server of one test's own, which the test may crash.
+type Cluster struct{ script, dir, dsn string }
+
+// StartCluster starts a server with .ci/postgres and these settings
+// ("fsync=on"). It ends with the test. Where tests have no PostgreSQL, or its
+// tools are not on this machine, the test is skipped.
+func StartCluster(t testing.TB, settings ...string) *Cluster {
+	t.Helper()
+	if os.Getenv(Variable) == "" {
+		t.Skipf("NOT TESTED on PostgreSQL: %s is not set", Variable)
+	}
+	c := &Cluster{script: script(t)}
+	if err := exec.Command(c.script, "find").Run(); err != nil {
+		t.Skipf("NOT TESTED on PostgreSQL: initdb and pg_ctl are not on this machine, and this test has to crash a server of its own: %v", err)
+	}
+	var err error
+	c.dir, err = os.MkdirTemp("", "chanq-postgres-") // of another user: t.TempDir is in a private one
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := c.run("stop")
+		require.NoError(t, err)
+	})
+	dsn, err := c.run("start", settings...)
+	require.NoError(t, err)
+	c.dsn = strings.TrimSpace(dsn)
+	return c
+}
+
+// script finds .ci/postgres from a package of this module.
+func script(t testing.TB) string {
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, ".ci", "postgres")
+		}
+		require.NotEqual(t, filepath.Dir(dir), dir, "no go.mod above the working directory")
+	}
+}
+
+// DSN is the connection string of the server.
+func (c *Cluster) DSN() string { return c.dsn }
+
+// Crash stops the server at once: nothing is flushed, and what was under way is
+// lost or committed.
+func (c *Cluster) Crash() error {
+	_, err := c.run("crash")
+	return err
+}
+
+// Resume starts the server again and waits until it answers.
+func (c *Cluster) Resume() error {
+	_, err := c.run("resume")
+	return err
+}
+
+func (c *Cluster) run(action string, settings ...string) (string, error) {
+	out, err := exec.Command(c.script, append([]string{action, c.dir}, settings...)...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("%s %s: %w\n%s", c.script, action, err, exit.Stderr)
+	}
+	return string(out), err
+}
