@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/microsoft/go-mssqldb/msdsn"
@@ -68,7 +71,7 @@ func (a *app) parseSQLServer(from, dsn string) (target, error) {
 	a.hide(config.Password)
 	a.hideIn(u)
 	if err != nil {
-		a.hideValues(u)
+		a.hideAll(dsn)
 		return target{}, usage("%s: %w", from, err)
 	}
 	return target{sqlServer: &config}, nil
@@ -83,7 +86,7 @@ func (a *app) parsePostgres(from, dsn string) (target, error) {
 	a.hideIn(u)
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		a.hideValues(u)
+		a.hideAll(dsn)
 	}
 	switch cause := errors.Unwrap(err); { // without its cause, pgx's error has the DSN
 	case cause != nil:
@@ -112,26 +115,35 @@ func (a *app) hideIn(u *url.URL) {
 	}
 }
 
-// hideValues hides all values of a URL's query, and what has none: drivers repeat
-// what they cannot read, and a part of a password with an unescaped character may
-// stand there.
-func (a *app) hideValues(u *url.URL) {
+// hideAll hides every word of a DSN that could not be read, save those of the
+// drivers' options: drivers repeat what they cannot read, and a part of a password
+// with an unescaped character may stand anywhere.
+func (a *app) hideAll(dsn string) {
 	const tooShort = 4 // to be a secret: blacking it out would spoil the words of the error
-	for _, pair := range strings.Split(u.RawQuery, "&") {
-		name, raw, given := strings.Cut(pair, "=")
-		if !given {
-			raw = name
+	texts := strings.Split(dsn, "&")
+	for _, text := range append(texts, dsn) {
+		if plain, err := url.QueryUnescape(text); err == nil {
+			texts = append(texts, plain)
 		}
-		value, err := url.QueryUnescape(raw)
-		if err != nil {
-			value = raw
-		}
-		if len(value) >= tooShort {
-			a.hide(raw)
-			a.hide(value)
+		if plain, err := url.PathUnescape(text); err == nil {
+			texts = append(texts, plain)
 		}
 	}
+	for _, text := range texts {
+		for _, word := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+			if len(word) >= tooShort && !strings.Contains(optionWords, " "+strings.ToLower(word)+" ") {
+				a.secrets = append(a.secrets, word)
+			}
+		}
+	}
+	slices.SortFunc(a.secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // whole words before parts of them
 }
+
+// optionWords are the words of options that drivers name in errors.
+const optionWords = " sqlserver postgres postgresql user username password database host port server instance encrypt certificate " +
+	"timeout dial connection keepalive packet size application intent readonly failover partner trust tlsmin protocol multisubnetfailover " +
+	"columnencryption guid conversion timezone fedauth sslmode sslcert sslkey sslrootcert disable allow prefer require verify " +
+	"connect_timeout target session attrs localhost true false strict "
 
 // hide makes redact know a password, in each form that it may have in a URL.
 func (a *app) hide(secret string) {

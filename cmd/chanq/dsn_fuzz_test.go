@@ -22,6 +22,7 @@ func FuzzDSN(f *testing.F) {
 		{"12/?log=", "&", "localhost"},
 		{"", "", "localhost?encrypt=a"},
 		{"&", "0", "localhost"},
+		{"@0 ", "", "0"},
 	} {
 		f.Add(c[0], c[1], c[2])
 	}
