@@ -16,6 +16,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 var postgresRoles = []string{"migrator", "producer", "consumer", "operator"}
@@ -194,6 +195,10 @@ func TestOnPostgreSQLAConsumerAltersNothing(t *testing.T) {
 	stats, err := q.Stats(r.ctx)
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 1, 1, 2}, []int{stats.Ready, stats.Scheduled, stats.Dead, stats.Done})
+
+	trim := sqlbatch.Postgres.Queue(sqlbatch.Names{Queue: "orders"}).Trim(0, 10)
+	_, err = db.ExecContext(r.ctx, trim.Text, trim.Args...) // once a minute, with Config.Retain
+	require.NoError(t, err)
 
 	_, err = own.Send(r.ctx, chanq.Message[string]{})
 	r.requireRefused(err)

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
@@ -175,65 +173,6 @@ func TestPostgresDelayCountsFromTheSendNotFromTheTransaction(t *testing.T) {
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, e.At.UnixMilli(), before+250)
 	require.NoError(t, p.Close(ctx))
-}
-
-// The rights that docs/operations.md tells to grant are enough.
-func TestPostgresRightsOfTheDocumentSuffice(t *testing.T) {
-	ctx := within(t, time.Minute)
-	config := pgtest.Config(t)
-	owner := stdlib.OpenDB(*config)
-	defer owner.Close()
-	cfg := chanq.Config{Retain: time.Millisecond}
-	require.NoError(t, chanq.Migrate(ctx, owner, "orders", cfg))
-	document, err := os.ReadFile("docs/operations.md")
-	require.NoError(t, err)
-	_, grants, found := strings.Cut(string(document), "PostgreSQL, in `public`:\n\n```sql\n")
-	require.True(t, found)
-	grants, _, _ = strings.Cut(grants, "```")
-	role := config.Database + "_app"
-	_, err = owner.Exec("CREATE ROLE " + role + " LOGIN")
-	require.NoError(t, err)
-	defer owner.Exec("DROP OWNED BY " + role + "; DROP ROLE " + role)
-	for line := range strings.Lines(grants) {
-		_, err := owner.Exec(strings.ReplaceAll(line, " app;", " "+role+";"))
-		require.NoError(t, err, line)
-	}
-
-	config.User = role
-	db := stdlib.OpenDB(*config)
-	defer db.Close()
-	q, err := chanq.Open[string](ctx, db, "orders", cfg)
-	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
-	require.NoError(t, err)
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{})
-	require.NoError(t, err)
-	for _, end := range []func(l *chanq.Lease[string]) error{
-		func(l *chanq.Lease[string]) error { return l.Ack() },
-		func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("enough")) },
-		func(l *chanq.Lease[string]) error { return l.Nack(time.Hour, errors.New("later")) },
-		func(l *chanq.Lease[string]) error { return errors.Join(l.Extend(ctx, time.Hour), l.Ack()) },
-	} {
-		_, err = p.Send(ctx, chanq.Message[string]{DedupKey: "k"})
-		require.NoError(t, err)
-		l := <-c.C()
-		require.NoError(t, end(l))
-		require.NoError(t, l.Wait(ctx))
-		_, err = q.Cancel(ctx, l.ID)
-		require.NoError(t, err)
-	}
-	require.NoError(t, c.Shutdown(ctx))
-	require.NoError(t, p.Close(ctx))
-	_, err = q.Stats(ctx)
-	require.NoError(t, err)
-	_, err = q.Redrive(ctx, 0)
-	require.NoError(t, err)
-	for _, s := range []chanq.State{chanq.Ready, chanq.Dead, chanq.Done} {
-		_, err = q.Purge(ctx, s)
-		require.NoError(t, err)
-	}
-	require.NoError(t, q.Pause(ctx))
-	require.Error(t, chanq.Migrate(ctx, db, "more", cfg), "making tables is the owner's")
 }
 
 func TestPostgresPipeReplacesInputsByOutputs(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"net/url"
 	"strings"
 
@@ -55,21 +54,22 @@ func (a *app) target(environment string) (target, error) {
 	}
 }
 
-// Errors about a DSN never repeat it: a password with an unescaped character
-// may be anywhere in it.
+// Errors about a DSN never repeat it, nor what a driver says of it, which has
+// parts of it: a password with an unescaped character may be anywhere in it. A #
+// is such a character: what follows it would be no part of the URL.
 const escaping = "with special characters of the password percent-encoded"
 
 func (a *app) parseSQLServer(from, dsn string) (target, error) {
+	const form = "must be sqlserver://user:password@host:port?database=name, " + escaping
 	u, err := url.Parse(dsn)
-	if err != nil || u.Host == "" {
-		return target{}, usage("%s cannot be read: must be sqlserver://user:password@host:port?database=name, %s", from, escaping)
+	if err != nil || u.Host == "" || strings.Contains(dsn, "#") {
+		return target{}, usage("%s cannot be read: %s", from, form)
 	}
 	config, err := msdsn.Parse(dsn)
 	a.hide(config.Password)
 	a.hideIn(u)
 	if err != nil {
-		a.hideValues(u)
-		return target{}, usage("%s: %w", from, err)
+		return target{}, usage("%s cannot be read by SQL Server's driver, go-mssqldb: %s; check the port and parameters such as encrypt", from, form)
 	}
 	return target{sqlServer: &config}, nil
 }
@@ -77,19 +77,13 @@ func (a *app) parseSQLServer(from, dsn string) (target, error) {
 func (a *app) parsePostgres(from, dsn string) (target, error) {
 	const form = "must be postgres://user:password@host:port/database, or postgres:///database?host=/directory for a Unix socket, " + escaping
 	u, err := url.Parse(dsn)
-	if err != nil {
+	if err != nil || strings.Contains(dsn, "#") {
 		return target{}, usage("%s cannot be read: %s", from, form)
 	}
 	a.hideIn(u)
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		a.hideValues(u)
-	}
-	switch cause := errors.Unwrap(err); { // without its cause, pgx's error has the DSN
-	case cause != nil:
-		return target{}, usage("%s cannot be read: %w; %s", from, cause, form)
-	case err != nil:
-		return target{}, usage("%s cannot be read: %s", from, form)
+		return target{}, usage("%s cannot be read by PostgreSQL's driver, pgx: %s; check the port and parameters such as sslmode", from, form)
 	}
 	a.hide(config.Password) // which the environment or a file may have given
 	return target{postgres: config}, nil
@@ -107,24 +101,6 @@ func (a *app) hideIn(u *url.URL) {
 		}
 		a.hide(raw)
 		if value, err := url.QueryUnescape(raw); err == nil {
-			a.hide(value)
-		}
-	}
-}
-
-// hideValues hides all that the query of a URL says: the driver repeats a value
-// that it cannot read, and a part of a password with an unescaped character may
-// stand there.
-func (a *app) hideValues(u *url.URL) {
-	const tooShort = 4 // to be a secret: blacking it out would spoil the words of the error
-	for _, pair := range strings.Split(u.RawQuery, "&") {
-		_, raw, _ := strings.Cut(pair, "=")
-		value, err := url.QueryUnescape(raw)
-		if err != nil {
-			value = raw
-		}
-		if len(value) >= tooShort {
-			a.hide(raw)
 			a.hide(value)
 		}
 	}

@@ -21,6 +21,7 @@ func FuzzDSN(f *testing.F) {
 		{"1?port=", "#", "localhost"},
 		{"12/?log=", "&", "localhost"},
 		{"", "", "localhost?encrypt=a"},
+		{"&", "0", "localhost"},
 	} {
 		f.Add(c[0], c[1], c[2])
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// backlog is the bound of a consumer's settles with the default Prefetch, and
+// backlog is the bound of a consumer's settles, unless Prefetch is large, and
 // underWay the most that its settler has taken out of it.
 const (
 	backlog  = 4096
@@ -35,7 +35,7 @@ func hanging(w *world, cfg chanq.Config) (q *chanq.Queue[string], c *chanq.Consu
 		w.send(p, make([]string, each)...)
 	}
 	require.NoError(w, p.Close(w.soon()))
-	c = w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour, Statement: 2 * time.Second})
+	c = w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 250, Statement: slowness * 2 * time.Second})
 	leases := w.take(c, total)
 	w.strike(faultdb.Hang(), w.statements("work").Ack(nil))
 	acked, result = new(atomic.Int64), make(chan error, 1)
@@ -69,7 +69,7 @@ func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 			}
 			return faultdb.Fault{}
 		})
-		w.eventually("it is tried again", func() bool { return tries.Load() >= 2 })
+		w.eventually("it is told, and tried again", func() bool { return len(told.list()) > 0 && tries.Load() > 0 })
 		require.Empty(w, result, "Ack waits for room")
 		require.LessOrEqual(w, acked.Load(), int64(backlog+underWay))
 		require.Zero(w, claims.Load(), "claims pause")

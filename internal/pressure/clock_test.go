@@ -1,6 +1,7 @@
 package pressure_test
 
 import (
+	"encoding/binary"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,15 @@ func TestAClientsClockDecidesNothing(t *testing.T) {
 	}
 }
 
+// madeAt is an id of a process whose clock shows t.
+func madeAt(t time.Time) chanq.ID {
+	id := chanq.NewID()
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(t.UnixMilli()))
+	copy(id[:6], ms[2:])
+	return id
+}
+
 func liveWith(w *world, off time.Duration) {
 	const near, lease = time.Hour, 3 * time.Second
 	theirs := func() time.Time { return time.Now().Add(off) }
@@ -57,9 +67,7 @@ func liveWith(w *world, off time.Duration) {
 	p := w.produce(q, chanq.ProducerConfig{})
 
 	// The id of a process that lives tomorrow does not come last.
-	tomorrow, yesterday := chanq.NewID(), chanq.NewID()
-	tomorrow[2]++ // of its milliseconds, 2^24: some five hours
-	yesterday[2]--
+	tomorrow, yesterday := madeAt(time.Now().Add(24*time.Hour)), madeAt(time.Now().Add(-24*time.Hour))
 	_, err := p.Send(w.soon(), chanq.Message[string]{ID: tomorrow, Body: "first"})
 	require.NoError(w, err)
 	first, err := q.Get(w.soon(), tomorrow)

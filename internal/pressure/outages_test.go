@@ -204,7 +204,8 @@ func TestAReadOnlyDatabase(t *testing.T) {
 			_, err := p.Send(w.soon(), chanq.Message[string]{Body: "not sent"})
 			requireReadOnly(w, err)
 			requireReadOnly(w, held.Wait(w.soon()))
-			for range c.C() { // closed
+			for l := range c.C() { // until it is closed
+				_ = l.Release() // fails like the other
 			}
 			requireReadOnly(w, c.Err())
 			require.NoError(w, c.Shutdown(w.soon()))

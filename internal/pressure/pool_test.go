@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // connections is the least that a consumer, a producer and an application need.
@@ -87,7 +89,8 @@ func TestManyHandlersShareFewConnections(t *testing.T) {
 }
 
 // Handlers that hold every connection which is left, and wait for their settles
-// before they give one back, have not taken those of the settles.
+// before they give one back, have not taken those of the settles, even while the
+// claimer's own is in use by a statement that hangs.
 func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 	onEach(t, func(w *world) {
 		if w.dialect.Traits().OneWriter {
@@ -97,10 +100,21 @@ func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 		w.db.SetMaxOpenConns(connections)
 		p := w.produce(q, chanq.ProducerConfig{})
 		w.send(p, make([]string, 20)...)
-		c := w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+		c := w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour, Statement: 10 * time.Minute})
+		leases := w.take(c, 20)
+		hung, goOn := new(atomic.Bool), make(chan struct{})
+		st := w.statements("work")
+		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if runs(op, st.NextDue()) || runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1})) {
+				hung.Store(true)
+				return faultdb.Hold(goOn)
+			}
+			return faultdb.Fault{}
+		})
+		w.eventually("the claimer hangs", hung.Load)
 		var handled sync.WaitGroup
 		allInUse, soon := make(chan struct{}), w.soon()
-		for _, l := range w.take(c, 20) {
+		for _, l := range leases {
 			handled.Go(func() {
 				conn, err := w.db.Conn(soon)
 				if err != nil {
@@ -120,6 +134,8 @@ func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 		w.eventually("every connection is in use", func() bool { return w.db.Stats().InUse == connections })
 		close(allInUse)
 		handled.Wait()
+		require.False(w, w.Failed())
+		close(goOn)
 		require.NoError(w, c.Shutdown(w.soon()))
 		require.NoError(w, p.Close(w.soon()))
 		require.Zero(w, w.counted(q))
