@@ -1,12 +1,8 @@
 package main
 
 import (
-	"cmp"
-	"errors"
 	"net/url"
-	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/microsoft/go-mssqldb/msdsn"
@@ -58,21 +54,22 @@ func (a *app) target(environment string) (target, error) {
 	}
 }
 
-// Errors about a DSN never repeat it: a password with an unescaped character
-// may be anywhere in it.
+// Errors about a DSN never repeat it, nor what a driver says of it, which has
+// parts of it: a password with an unescaped character may be anywhere in it. A #
+// is such a character: what follows it would be no part of the URL.
 const escaping = "with special characters of the password percent-encoded"
 
 func (a *app) parseSQLServer(from, dsn string) (target, error) {
+	const form = "must be sqlserver://user:password@host:port?database=name, " + escaping
 	u, err := url.Parse(dsn)
-	if err != nil || u.Host == "" {
-		return target{}, usage("%s cannot be read: must be sqlserver://user:password@host:port?database=name, %s", from, escaping)
+	if err != nil || u.Host == "" || strings.Contains(dsn, "#") {
+		return target{}, usage("%s cannot be read: %s", from, form)
 	}
 	config, err := msdsn.Parse(dsn)
 	a.hide(config.Password)
 	a.hideIn(u)
 	if err != nil {
-		a.hideAll(dsn)
-		return target{}, usage("%s: %w", from, err)
+		return target{}, usage("%s cannot be read by SQL Server's driver, go-mssqldb: %s; check the port and parameters such as encrypt", from, form)
 	}
 	return target{sqlServer: &config}, nil
 }
@@ -80,19 +77,13 @@ func (a *app) parseSQLServer(from, dsn string) (target, error) {
 func (a *app) parsePostgres(from, dsn string) (target, error) {
 	const form = "must be postgres://user:password@host:port/database, or postgres:///database?host=/directory for a Unix socket, " + escaping
 	u, err := url.Parse(dsn)
-	if err != nil {
+	if err != nil || strings.Contains(dsn, "#") {
 		return target{}, usage("%s cannot be read: %s", from, form)
 	}
 	a.hideIn(u)
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		a.hideAll(dsn)
-	}
-	switch cause := errors.Unwrap(err); { // without its cause, pgx's error has the DSN
-	case cause != nil:
-		return target{}, usage("%s cannot be read: %w; %s", from, cause, form)
-	case err != nil:
-		return target{}, usage("%s cannot be read: %s", from, form)
+		return target{}, usage("%s cannot be read by PostgreSQL's driver, pgx: %s; check the port and parameters such as sslmode", from, form)
 	}
 	a.hide(config.Password) // which the environment or a file may have given
 	return target{postgres: config}, nil
@@ -114,36 +105,6 @@ func (a *app) hideIn(u *url.URL) {
 		}
 	}
 }
-
-// hideAll hides every word of a DSN that could not be read, save those of the
-// drivers' options: drivers repeat what they cannot read, and a part of a password
-// with an unescaped character may stand anywhere.
-func (a *app) hideAll(dsn string) {
-	const tooShort = 4 // to be a secret: blacking it out would spoil the words of the error
-	texts := strings.Split(dsn, "&")
-	for _, text := range append(texts, dsn) {
-		if plain, err := url.QueryUnescape(text); err == nil {
-			texts = append(texts, plain)
-		}
-		if plain, err := url.PathUnescape(text); err == nil {
-			texts = append(texts, plain)
-		}
-	}
-	for _, text := range texts {
-		for _, word := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
-			if len(word) >= tooShort && !strings.Contains(optionWords, " "+strings.ToLower(word)+" ") {
-				a.secrets = append(a.secrets, word)
-			}
-		}
-	}
-	slices.SortFunc(a.secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // whole words before parts of them
-}
-
-// optionWords are the words of options that drivers name in errors.
-const optionWords = " sqlserver postgres postgresql user username password database host port server instance encrypt certificate " +
-	"timeout dial connection keepalive packet size application intent readonly failover partner trust tlsmin protocol multisubnetfailover " +
-	"columnencryption guid conversion timezone fedauth sslmode sslcert sslkey sslrootcert disable allow prefer require verify " +
-	"connect_timeout target session attrs localhost true false strict "
 
 // hide makes redact know a password, in each form that it may have in a URL.
 func (a *app) hide(secret string) {

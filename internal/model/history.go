@@ -110,7 +110,8 @@ func (h *history) end() {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, c := range h.consumers {
-		_ = c.Shutdown(gone) // of leases that the history never settled
+		_ = c.Shutdown(gone)     // of leases that the history never settled
+		_ = c.Shutdown(h.soon()) // waits for what the driver has under way
 	}
 	for _, p := range h.producers {
 		_ = p.Close(h.soon()) // has nothing left unless the history failed

@@ -199,6 +199,7 @@ func (s *crash) run(h *history) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = l.consumer.Shutdown(gone) // its error counts what it held
+	require.NoError(h, l.consumer.Shutdown(h.soon()), h.ran)
 	h.forget(l.consumer)
 }
 

@@ -111,6 +111,7 @@ func (g *giveUp) run(h *history) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	err := p.Close(gone)
+	require.NoError(h, p.Close(h.soon()), h.ran) // waits for what the driver has under way
 	h.clock.settle(h)
 	h.producers[g.Producer] = h.produce()
 

@@ -31,7 +31,7 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	const leaseFor = 15 * time.Second
 	// The answers of extensions take this long to come back: a deadline that counted
 	// from the answer, not from before the request, would be late by as much.
-	const latency = time.Second
+	const latency = 500 * time.Millisecond
 	var health changes
 	near, truth := r.queues("work", chanq.Hooks{Availability: health.add})
 	c, err := near.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: leaseFor, Statement: statement, Prefetch: 4})

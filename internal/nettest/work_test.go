@@ -22,7 +22,8 @@ const (
 	disturbedFor = 15 * time.Second // well within the minute that the black holes take
 	workLease    = 3 * time.Second
 	workers      = 4 // that read, and as many that send
-	sendEvery    = 30 * time.Millisecond
+	sendEvery    = 100 * time.Millisecond
+	emptied      = 4 * time.Minute // for a queue to become empty, on a loaded machine
 	bodyBytes    = 1 << 10
 )
 
@@ -30,7 +31,7 @@ const (
 // are chosen by chance: requests that did not arrive, answers that did not.
 func TestResetsInTheMiddleOfStatements(t *testing.T) {
 	onEach(t, func(r *rig) {
-		work(r, func(over context.Context, outage func() func()) {
+		work(r, time.Second, func(over context.Context, outage func() func()) {
 			var mu sync.Mutex
 			chance := r.chance()
 			r.proxy.ResetAt(func(p netproxy.Piece) bool {
@@ -50,7 +51,7 @@ func TestResetsInTheMiddleOfStatements(t *testing.T) {
 
 func TestASlowNetwork(t *testing.T) {
 	onEach(t, func(r *rig) {
-		work(r, func(over context.Context, outage func() func()) {
+		work(r, 30*time.Second, func(over context.Context, outage func() func()) {
 			defer outage()()
 			r.proxy.Set(netproxy.Conditions{Latency: 50 * time.Millisecond})
 			<-over.Done()
@@ -60,7 +61,7 @@ func TestASlowNetwork(t *testing.T) {
 
 func TestANarrowNetwork(t *testing.T) {
 	onEach(t, func(r *rig) {
-		work(r, func(over context.Context, outage func() func()) {
+		work(r, 30*time.Second, func(over context.Context, outage func() func()) {
 			defer outage()()
 			r.proxy.Set(netproxy.Conditions{BytesPerSecond: 64 << 10})
 			<-over.Done()
@@ -74,7 +75,7 @@ func TestANarrowNetwork(t *testing.T) {
 func TestHalfOpenConnections(t *testing.T) {
 	onEach(t, func(r *rig) {
 		chance := r.chance()
-		work(r, func(over context.Context, outage func() func()) {
+		work(r, time.Second, func(over context.Context, outage func() func()) {
 			for n := 0; over.Err() == nil; n++ {
 				var c netproxy.Conditions
 				c.Hold[n%2] = true
@@ -134,15 +135,16 @@ func (h *history) outage() (ended func()) {
 // work consumes one queue and fills another over a disturbed network, then looks
 // at both over the direct one. What is consumed was sent over the direct network
 // and what is sent is consumed over it, so that neither explains the other's
-// faults: a message must come out of the second queue exactly once.
-func work(r *rig, disturb func(over context.Context, outage func() func())) {
+// faults: a message must come out of the second queue exactly once. statement is
+// the deadline of statements: short where they are lost, long where they are slow.
+func work(r *rig, statement time.Duration, disturb func(over context.Context, outage func() func())) {
 	inNear, inTruth := r.queues("inbox", chanq.Hooks{})
 	outNear, outTruth := r.queues("outbox", chanq.Hooks{})
 	feeder, err := inTruth.Producer(chanq.ProducerConfig{})
 	require.NoError(r, err)
-	sender, err := outNear.Producer(chanq.ProducerConfig{Statement: time.Second})
+	sender, err := outNear.Producer(chanq.ProducerConfig{Statement: statement})
 	require.NoError(r, err)
-	c, err := inNear.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: workLease, PollMax: 50 * time.Millisecond, Statement: time.Second})
+	c, err := inNear.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: workLease, PollMax: 50 * time.Millisecond, Statement: statement})
 	require.NoError(r, err)
 
 	h := &history{History: crashtest.History{LeaseFor: workLease}}
@@ -186,8 +188,9 @@ func work(r *rig, disturb func(over context.Context, outage func() func())) {
 	work.Go(func() error {
 		<-over.Done()
 		// The consumer empties its queue over a network that is whole again.
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), emptied)
 		defer cancel()
+		defer c.Stop() // so that the readers end, should this fail
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
