@@ -33,7 +33,11 @@ func throughputTable(g grouped[runKey]) table {
 	for _, s := range byStrategy(g.results) {
 		rs := s.results
 		pair := func(a, b func(result) float64) string {
-			return fmt.Sprintf("%.1f + %.1f", median(rs, a), median(rs, b))
+			x, y := median(rs, a), median(rs, b)
+			if x == 0 && y == 0 {
+				return "–" // other programs do not measure it
+			}
+			return fmt.Sprintf("%.1f + %.1f", x, y)
 		}
 		t.rows = append(t.rows, []string{
 			s.key, fmt.Sprint(rs[0].N), fmt.Sprint(rs[0].Batch),
@@ -48,21 +52,25 @@ func throughputTable(g grouped[runKey]) table {
 
 // ratioTable compares chanq with every other strategy, and the strategies that
 // hand over from queue to queue with each other. CPU time and allocations are
-// differences: what chanq adds to the same statements.
+// differences: what chanq adds to the same statements. Strategies of other programs
+// are compared with chanq in the same run of that program.
 func ratioTable(g grouped[runKey]) table {
 	by := map[string][]result{}
 	t := table{title: "ratios", head: []string{"ratio", "enqueue", "drain", "pipeline", "allocs/msg more", "CPU µs/msg more"}}
 	var others []string
 	for _, s := range byStrategy(g.results) {
 		by[s.key] = s.results
-		if s.key != "chanq" && s.key != "chanq-pipe" {
+		if s.key != "chanq" && s.key != "chanq-pipe" && s.key != besidePeers {
 			others = append(others, s.key)
 		}
 	}
 	for _, other := range others {
 		name := "chanq"
-		if other == "raw-pipe" {
+		switch {
+		case other == "raw-pipe":
 			name = "chanq-pipe"
+		case !slices.Contains(strategyNames(), other):
+			name = besidePeers
 		}
 		ours, theirs := by[name], by[other]
 		if len(ours) == 0 {
@@ -84,6 +92,9 @@ func ratioTable(g grouped[runKey]) table {
 	}
 	return t
 }
+
+// besidePeers is chanq as bench/peers measured it.
+const besidePeers = "chanq, beside peers"
 
 // byStrategy is in the order of strategies; those of other programs come last.
 func byStrategy(results []result) []grouped[string] {
