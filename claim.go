@@ -60,9 +60,7 @@ func (f *flow) takenLately(now time.Duration, buffered int) int {
 func (c *Consumer[T]) claimAll() {
 	defer close(c.out)
 	defer c.releaseBuffer()
-	var idle, retry backoff
-	idle.low, idle.high = c.cfg.PollMin, c.cfg.PollMax
-	retry.low, retry.high = retryLow, retryHigh
+	idle, retry := backoff{low: c.cfg.PollMin, high: c.cfg.PollMax}, retries()
 	c.connect()
 	for {
 		n := c.waitForRoom()

@@ -120,8 +120,7 @@ func (p *Producer[T]) store(group []*pending[T]) {
 		return
 	}
 	start := time.Now()
-	var pause backoff
-	pause.low, pause.high = retryLow, retryHigh
+	pause := retries()
 	unknown := false
 	for {
 		began := time.Now()

@@ -64,6 +64,9 @@ const (
 	retryHigh  = 5 * time.Second
 )
 
+// retries are the pauses of one statement.
+func retries() backoff { return backoff{low: retryLow, high: retryHigh} }
+
 // stuckFor is for how long a statement may be undone by the database, again and
 // again, before that is an outage like another: a lock that its holder never
 // gives up looks like one that passes.

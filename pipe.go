@@ -174,8 +174,7 @@ func (p *pipe[In, Out]) store(group []piped[Out]) {
 	start := time.Now()
 	slices.SortFunc(group, func(a, b piped[Out]) int { return compareItems(a.in.item, b.in.item) })
 	abandoned := p.from.settler.abandoned
-	var pause backoff
-	pause.low, pause.high = retryLow, retryHigh
+	pause := retries()
 	unknown := false
 	for {
 		var held []sqlbatch.Item

@@ -239,8 +239,7 @@ func (s *settler) store(group []*lease) {
 // may have been applied.
 func (s *settler) storeSame(op settleOp, leases []*lease, unknown bool, done, lost *int) {
 	st := s.statement(op, leases)
-	var pause backoff
-	pause.low, pause.high = retryLow, retryHigh
+	pause := retries()
 	for {
 		s.scratch.changed = s.scratch.changed[:0]
 		began := time.Now()
