@@ -49,8 +49,9 @@ type ConsumerConfig struct {
 	// consumer costs one read a PollMax, and finds what other processes send after a
 	// PollMax at the latest.
 	PollMin, PollMax time.Duration
-	// SettleEvery is how long a settle waits at most for others to join its
-	// statement. Default 5 ms.
+	// SettleEvery is how long a settle that nobody waits for lingers for others to
+	// join its statement, at most a tenth of LeaseFor. Wait, Flush and Stop end the
+	// lingering. Default 5 ms.
 	SettleEvery time.Duration
 	// Order of claims within a priority. Default FIFO.
 	Order Order
@@ -148,7 +149,7 @@ type Consumer[T any] struct {
 	// working counts handlers of Handle and Pipe that have not returned: one whose
 	// AckTx ended the lease may roll back, and its error is to be settled.
 	working atomic.Int64
-	taken   atomic.Int64 // leases that ended: what readers certainly took
+	taken   atomic.Int64 // leases that were settled or ended: what readers certainly took
 	wakeAt  atomic.Int64 // count of taken at which the claimer wants to know; 0 never
 
 	mu    sync.Mutex
@@ -202,7 +203,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		finished: make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
-	c.settler = newSettler(q.core, c.sessions, &c.health, cfg.Statement, cfg.SettleEvery, max(settleFactor*cfg.Prefetch, minBacklog))
+	c.settler = newSettler(q.core, c.sessions, &c.health, cfg.Statement, min(cfg.SettleEvery, cfg.LeaseFor/10), max(settleFactor*cfg.Prefetch, minBacklog))
 	c.settler.stored, c.settler.broken = c.noteSettled, c.fail
 	keeperStop, stopKeeper := context.WithCancel(context.Background())
 	c.keeper = &keeper{
@@ -231,6 +232,7 @@ func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 	claimer.Go(c.claimAll)
 	claimer.Wait()
 	forget()
+	c.settler.drain()
 	for c.held.Load()+c.working.Load() > 0 && c.settler.abandoned.Err() == nil {
 		select {
 		case <-c.drained:
@@ -339,18 +341,30 @@ func (c *Consumer[T]) noteSettled(e SettledEvent) {
 
 func (c *Consumer[T]) home() *queue            { return c.queue }
 func (c *Consumer[T]) parent() context.Context { return c.values }
-func (c *Consumer[T]) settle(l *lease) error   { return c.settler.add(l) }
+func (c *Consumer[T]) hurry()                  { c.settler.hurry() }
+
+func (c *Consumer[T]) settle(l *lease) error {
+	c.noteTaken()
+	return c.settler.add(l)
+}
 
 // watch does nothing: the keeper watches every lease.
 func (c *Consumer[T]) watch(*lease) {}
 
-func (c *Consumer[T]) ended(*lease) {
-	n := c.taken.Add(1)
-	if at := c.wakeAt.Load(); at != 0 && n >= at {
-		notify(c.progress)
+func (c *Consumer[T]) ended(l *lease) {
+	if l.state.Load() != leaseSettled {
+		c.noteTaken()
 	}
 	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
 		notify(c.drained)
+	}
+}
+
+// noteTaken notes that a lease was settled or has ended: a reader has taken it.
+func (c *Consumer[T]) noteTaken() {
+	n := c.taken.Add(1)
+	if at := c.wakeAt.Load(); at != 0 && n >= at {
+		notify(c.progress)
 	}
 }
 

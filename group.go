@@ -8,10 +8,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// pacer decides when a group of sends or settles is due. A group is due when it
-// is full, when its oldest member waited for linger, or when it has half the
-// size of the group before: where members come one by one nothing waits, and
-// where many come at once a group waits to be worth its statement.
+// pacer decides when a group of sends or settles is due.
 type pacer struct {
 	full   int
 	linger time.Duration
@@ -20,12 +17,22 @@ type pacer struct {
 
 // due reports whether a group of n whose oldest member came at since is due,
 // and otherwise how long to wait at most.
+//
+// A group for which somebody waits is due when it is full, when its oldest member
+// waited for linger, or when it has half the size of the group before: where
+// members come one by one nothing waits, and where many come at once a group
+// waits to be worth its statement.
 func (p *pacer) due(n int, since time.Time) (bool, time.Duration) {
-	if n >= p.full || n >= p.last/2 {
+	if n >= p.last/2 {
 		return true, 0
 	}
+	return p.ripe(n, since)
+}
+
+// ripe is due for a group that nobody waits for: it lingers to the end.
+func (p *pacer) ripe(n int, since time.Time) (bool, time.Duration) {
 	wait := p.linger - time.Since(since)
-	return wait <= 0, wait
+	return n >= p.full || wait <= 0, wait
 }
 
 // backoff is the pause before a repetition: doubling from low to high, the

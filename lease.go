@@ -137,6 +137,8 @@ type leaseOwner interface {
 	settle(*lease) error
 	// extend asks the database, once, and notes the new deadline.
 	extend(ctx context.Context, l *lease, d time.Duration) (held bool, err error)
+	// hurry is told that somebody waits for the settle that was handed over.
+	hurry()
 	// ended is called once, when the lease is no longer held: it is settled, in a
 	// transaction, expired or lost.
 	ended(l *lease)
@@ -274,6 +276,7 @@ func (l *lease) wait(ctx context.Context) error {
 	} else if s == leaseInTx {
 		return errors.New("chanq: wait: the message was acked in the caller's transaction; its commit is the outcome")
 	}
+	l.owner.hurry()
 	select {
 	case <-*l.done.Load():
 		return l.outcome()

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -35,7 +36,8 @@ type settler struct {
 	since   time.Time // when the oldest of backlog came
 	added   uint64    // count of leases ever handed over
 	settled uint64    // count of leases finished
-	urgent  uint64    // store without lingering up to this count
+	urgent  uint64    // store at once up to this count
+	awaited uint64    // somebody waits for settles up to this count
 	waiters []flushWaiter
 	closed  bool
 	work    chan struct{} // backlog, urgent or closed changed
@@ -100,9 +102,40 @@ func (s *settler) push(l *lease) {
 	}
 	s.backlog = append(s.backlog, l)
 	s.added++
-	if n := len(s.backlog); n == 1 || n == s.pace.last/2 || n == s.pace.full {
+	if l.done.Load() != nil {
+		s.awaited = max(s.awaited, s.added)
+	}
+	if n := len(s.backlog); n == 1 || n == s.pace.full || s.awaited > s.settled && n >= s.pace.last/2 {
 		notify(s.work)
 	}
+}
+
+// hurry ends the lingering of what was handed over before.
+func (s *settler) hurry() {
+	s.mu.Lock()
+	s.awaited = max(s.awaited, s.added)
+	s.mu.Unlock()
+	notify(s.work)
+}
+
+// drain ends lingering for good: the consumer waits for every settle.
+func (s *settler) drain() {
+	s.mu.Lock()
+	s.awaited = math.MaxUint64
+	s.mu.Unlock()
+	notify(s.work)
+}
+
+// due reports whether a group of n is due, and otherwise how long to wait at
+// most. mu is held, and no statement is under way.
+func (s *settler) due(n int) (bool, time.Duration) {
+	switch {
+	case s.settled < s.urgent:
+		return true, 0
+	case s.settled < s.awaited:
+		return s.pace.due(n, s.since)
+	}
+	return s.pace.ripe(n, s.since)
 }
 
 // len is the count of settles that wait.
@@ -182,8 +215,8 @@ func (s *settler) next(group []*lease) (_ []*lease, open bool) {
 		n := len(s.backlog)
 		wait := time.Hour
 		if n > 0 {
-			due, left := s.pace.due(n, s.since)
-			if due || s.settled < s.urgent {
+			due, left := s.due(n)
+			if due {
 				n = min(n, s.pace.full)
 				group = append(group, s.backlog[:n]...)
 				rest := copy(s.backlog, s.backlog[n:])

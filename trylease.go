@@ -58,6 +58,7 @@ type loneOwner struct {
 
 func (o *loneOwner) home() *queue            { return o.queue }
 func (o *loneOwner) parent() context.Context { return o.values }
+func (o *loneOwner) hurry()                  {}
 func (o *loneOwner) ended(*lease)            {}
 
 func (o *loneOwner) watch(l *lease) {

@@ -25,6 +25,7 @@ var settling = []test{
 	{"ALeaseIsSettledOnce", settledOnce},
 	{"WaitTellsTheOutcomeWheneverItIsAsked", waitTells},
 	{"FlushWaitsForEverySettleHandedIn", flushWaits},
+	{"ASettleLingersUntilSomebodyWaits", settlesLinger},
 	{"ANackIsDueAfterItsDelayWithItsError", nackDelays},
 }
 
@@ -384,15 +385,54 @@ func flushWaits(w *world) {
 	for _, l := range leases {
 		require.NoError(w, l.Ack())
 	}
-	w.eventually("the ack is held", func() bool { return hit.struck() != "" })
 	ended, end := context.WithCancel(context.Background())
 	end()
 	require.ErrorIs(w, c.Flush(ended), context.Canceled)
+	w.eventually("the ack is held", func() bool { return hit.struck() != "" })
+	require.ErrorIs(w, c.Flush(ended), context.Canceled, "while its statement is under way")
 	close(gate)
 	require.NoError(w, c.Flush(w.soon()))
 	require.Zero(w, counted(w, q))
 	require.EqualValues(w, 3, c.Stats().Acked)
 	require.Zero(w, c.Stats().Settling)
+}
+
+// settlesLinger: the statement of a settle that nobody waits for is put off, so
+// that others may share it, and Wait and Stop put an end to that.
+func settlesLinger(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts(numbers(6)...)...)
+	var statements atomic.Int64
+	st := w.statements("work")
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if acks(op, st) {
+			statements.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	c := start(w, q, chanq.ConsumerConfig{SettleEvery: time.Minute, LeaseFor: time.Hour})
+	leases := take(w, c, 6)
+	for _, l := range leases[:3] {
+		require.NoError(w, l.Ack())
+		for range 10 { // round trips, in which the settle would be stored
+			require.Equal(w, chanq.Stats{Leased: 6}, counted(w, q))
+		}
+	}
+	require.NoError(w, leases[2].Wait(w.soon()), "after the settle")
+	require.EqualValues(w, 1, statements.Load(), "all share one statement")
+	require.EqualValues(w, 3, c.Stats().Acked)
+
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.ErrorIs(w, leases[3].Wait(ended), context.Canceled, "before the settle")
+	require.NoError(w, leases[3].Ack())
+	w.eventually("somebody waits", func() bool { return c.Stats().Acked == 4 })
+
+	require.NoError(w, leases[4].Ack())
+	require.NoError(w, leases[5].Ack())
+	require.NoError(w, c.Shutdown(w.soon()))
+	require.EqualValues(w, 3, statements.Load())
+	require.Zero(w, counted(w, q))
 }
 
 func nackDelays(w *world) {
