@@ -36,7 +36,11 @@ func checkSQLite(o options) error {
 // openSQLite makes a database of its own in a file.
 func openSQLite(ctx context.Context, e engine, o options) (*store, error) {
 	path, remove := o.db, func() error {
-		return errors.Join(removeIfThere(o.db), removeIfThere(o.db+"-wal"), removeIfThere(o.db+"-shm"))
+		var errs []error
+		for _, file := range embedded.Files(o.db) {
+			errs = append(errs, removeIfThere(file))
+		}
+		return errors.Join(errs...)
 	}
 	if path == "" {
 		dir, err := os.MkdirTemp("", "chanq-bench-")

@@ -4,10 +4,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	"modernc.org/sqlite"
 )
@@ -16,50 +14,13 @@ import (
 type connector struct {
 	name   string
 	driver driver.Driver
-	turn   turnstile
+	turn   *turnstile
 	keep   driver.Conn // keeps a database in memory alive; nil for a file
 }
 
-// turnstile admits one writer at a time, in the order of asking. SQLite would
-// have the others poll, with pauses of up to 100 ms, and the unlucky starve.
-type turnstile chan struct{}
-
-// enter waits its turn for as long as SQLite would wait for the write lock: a
-// goroutine that writes on one connection while it holds the turn on another
-// gets an error, as it would without the turnstile, instead of waiting forever.
-func (t turnstile) enter(ctx context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	default:
-	}
-	timeout := time.NewTimer(busyTimeout)
-	defer timeout.Stop()
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-timeout.C:
-		return busyError{}
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// busyError is SQLITE_BUSY, told by the turnstile.
-type busyError struct{}
-
-func (busyError) Error() string {
-	return fmt.Sprintf("database is locked: another connection of this process is writing, and was for %v (SQLITE_BUSY)", busyTimeout)
-}
-
-// Code is SQLite's result code, as of the driver's own errors.
-func (busyError) Code() int { return 5 }
-
-func (t turnstile) leave() { <-t }
-
-func newConnector(name string, inMemory bool) (*connector, error) {
-	c := &connector{name: name, driver: &sqlite.Driver{}, turn: make(turnstile, 1)}
-	if inMemory {
+func newConnector(name, path string) (*connector, error) {
+	c := &connector{name: name, driver: &sqlite.Driver{}, turn: newTurnstile(path)}
+	if path == inMemory {
 		keep, err := c.driver.Open(name)
 		if err != nil {
 			return nil, err
@@ -74,6 +35,7 @@ func (c *connector) Driver() driver.Driver { return c.driver }
 
 // Close is called by (*sql.DB).Close.
 func (c *connector) Close() error {
+	c.turn.close()
 	if c.keep == nil {
 		return nil
 	}
@@ -108,7 +70,7 @@ type sqliteConn interface {
 // conn holds the turnstile during each writing statement and each transaction.
 type conn struct {
 	sqliteConn
-	turn turnstile
+	turn *turnstile
 	inTx bool // a transaction of this connection is inside the turnstile
 }
 

@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// inMemory is the path of a database without a file.
+const inMemory = ":memory:"
+
 // busyTimeout is how long a writer waits for another one.
 const busyTimeout = 10 * time.Second
 
@@ -26,9 +29,11 @@ var memory atomic.Int64
 // wait for each other; a commit is on disk when it returns (synchronous=FULL).
 // Transactions take the write lock when they begin, also those that only read, and
 // wait up to 10 s for it; what takes longer fails as SQLITE_BUSY, as does a
-// goroutine that holds a transaction and writes outside of it. Within this process
-// writers take turns in the order of asking, instead of polling for the lock as
-// SQLite does between processes.
+// goroutine that holds a transaction and writes outside of it. Writers take turns,
+// instead of polling for the lock as SQLite has them do: within this process in the
+// order of asking, and between processes by locks on two empty files, path-turn
+// and path-next, which are left behind. Where those cannot be had (on Windows, or without the
+// right to make the files), and with programs that do not know them, processes poll.
 //
 // The tables of the application may be in the same file, which is what SendTx and
 // AckTx of chanq need. Close the *sql.DB after the producers and consumers that
@@ -47,6 +52,17 @@ func Open(path string) (*sql.DB, error) {
 	return db, nil
 }
 
+// Files are the names that the files of a database at path may have: the database,
+// its write-ahead log, the index of that, and the locks of the turn among
+// processes. They may be removed together while no process uses the database.
+func Files(path string) []string {
+	files := []string{path}
+	for _, suffix := range []string{"-wal", "-shm", "-journal", turnSuffix, nextSuffix} {
+		files = append(files, path+suffix)
+	}
+	return files
+}
+
 // Connector is Open for programs that wrap drivers, for tracing say: give the
 // wrapped connector to sql.OpenDB. A wrapper must pass Close and Driver on.
 func Connector(path string) (driver.Connector, error) {
@@ -58,12 +74,12 @@ func Connector(path string) (driver.Connector, error) {
 		busy, "journal_mode(WAL)", "synchronous(FULL)", "cache_size(-65536)", "temp_store(MEMORY)",
 	}}
 	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: pragmas.Encode()}).String()
-	if path == ":memory:" {
+	if path == inMemory {
 		pragmas["_pragma"] = []string{busy, "cache_size(-65536)", "temp_store(MEMORY)"}
 		pragmas["vfs"] = []string{"memdb"}
 		name = fmt.Sprintf("file:/chanq-%d?%s", memory.Add(1), pragmas.Encode())
 	}
-	c, err := newConnector(name, path == ":memory:")
+	c, err := newConnector(name, path)
 	if err != nil {
 		return nil, fmt.Errorf("chanq: embedded: open %s: %w", path, err)
 	}

@@ -115,3 +115,17 @@ func inTx(db *sql.DB, text string) error {
 	}
 	return tx.Commit()
 }
+
+func TestFilesAreAllThatADatabaseMakes(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "queue.db")
+	db, err := embedded.Open(path)
+	require.NoError(t, err)
+	_, err = db.Exec("CREATE TABLE t (n INTEGER)")
+	require.NoError(t, err)
+	there, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.Greater(t, len(there), 1)
+	require.Subset(t, embedded.Files(path), there)
+	require.NoError(t, db.Close())
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq/cmd/chanq/internal/demo"
+	"github.com/chanq/chanq/embedded"
 )
 
 // demoFlags are the flags of chanq demo.
@@ -149,12 +150,12 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// ownFiles are those that SQLite keeps beside a database.
+// ownFiles are those of a database of ours in the directory.
 func ownFiles(db string) []string {
 	if db == "" {
 		return nil
 	}
-	return []string{db, db + "-wal", db + "-shm", db + "-journal"}
+	return embedded.Files(db)
 }
 
 func exists(file string) bool {

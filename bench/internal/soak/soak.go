@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
 )
 
 // WorkerCommand is the first argument of a process that is a worker.
@@ -132,8 +133,8 @@ func Run(ctx context.Context, args []string, out, usage io.Writer) error {
 			address = filepath.Join(dir, "soak.db")
 		} else {
 			defer func() {
-				for _, suffix := range []string{"", "-wal", "-shm"} {
-					_ = os.Remove(o.db + suffix) // may not be there
+				for _, file := range embedded.Files(o.db) {
+					_ = os.Remove(file) // may not be there
 				}
 			}()
 		}

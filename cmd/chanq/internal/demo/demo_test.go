@@ -98,7 +98,7 @@ func TestDatabaseInTheFolderIsSkipped(t *testing.T) {
 	db := filepath.Join(f.dir, "queue.db")
 	require.NoError(t, f.db.Close())
 	f.db = open(t, db)
-	f.opt.Own = []string{db, db + "-wal", db + "-shm"}
+	f.opt.Own = embedded.Files(db)
 	result := f.run(t)
 	require.Equal(t, 3, result.Verified)
 	require.Contains(t, f.said.String(), `skipped: "queue.db": it is the queue's own file`)

@@ -1,0 +1,150 @@
+package embedded_test
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq/embedded"
+)
+
+// writerVariable makes the test binary a process that writes to the file it names.
+const writerVariable = "CHANQ_TEST_EMBEDDED_WRITER"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(writerVariable); path != "" {
+		if err := writeWithoutEnd(path); err != nil {
+			panic(err)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// writeWithoutEnd writes as fast as it can until its input ends, which is when
+// its parent does, and says when it has begun.
+func writeWithoutEnd(path string) error {
+	go func() {
+		_, _ = bufio.NewReader(os.Stdin).ReadByte()
+		os.Exit(0)
+	}()
+	db, err := embedded.Open(path)
+	if err != nil {
+		return err
+	}
+	for first := true; ; first = false {
+		if _, err := db.Exec("UPDATE other SET n = n + 1"); err != nil {
+			return err
+		}
+		if first {
+			os.Stdout.WriteString("begun\n")
+		}
+	}
+}
+
+// startWriter starts a process that writes to path until stop is called.
+func startWriter(t *testing.T, path string) (stop func()) {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	other := exec.CommandContext(ctx, self)
+	other.Env = append(os.Environ(), writerVariable+"="+path)
+	other.Stderr = os.Stderr
+	in, err := other.StdinPipe()
+	require.NoError(t, err)
+	out, err := other.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, other.Start())
+	t.Cleanup(func() {
+		cancel()
+		_ = other.Wait()
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "begun\n", line)
+	return func() {
+		require.NoError(t, in.Close())
+		require.NoError(t, other.Wait())
+	}
+}
+
+func openShared(t *testing.T) (string, *sql.DB) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "queue.db")
+	db, err := embedded.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	_, err = db.Exec("CREATE TABLE other (n INTEGER); INSERT INTO other VALUES (0); CREATE TABLE mine (n INTEGER)")
+	require.NoError(t, err)
+	return path, db
+}
+
+// TestAProcessThatWritesWithoutEndLetsOthersIn counts, since time proves nothing:
+// how often the other process writes while this one waits to.
+func TestAProcessThatWritesWithoutEndLetsOthersIn(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("processes poll there")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	path, db := openShared(t)
+	stop := startWriter(t, path)
+	count := func() (n int) {
+		require.NoError(t, db.QueryRowContext(ctx, "SELECT n FROM other").Scan(&n))
+		return n
+	}
+	const writes = 100
+	passed := 0
+	for range writes {
+		was := count()
+		asked := count()
+		for ; asked == was; asked = count() { // the other one is at it
+		}
+		var written int
+		require.NoError(t, db.QueryRowContext(ctx, "INSERT INTO mine SELECT n FROM other RETURNING n").Scan(&written))
+		passed += written - asked
+	}
+	stop()
+	t.Logf("%d writes of the other process while this one waited for %d", passed, writes)
+	require.Less(t, passed, 10*writes)
+}
+
+func TestTheTurnAmongProcessesIsACourtesy(t *testing.T) {
+	path, db := openShared(t)
+	insert := func(ctx context.Context) error {
+		_, err := db.ExecContext(ctx, "INSERT INTO mine VALUES (1)")
+		return err
+	}
+	give := embedded.TakeTurn(path)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, insert(ctx), context.DeadlineExceeded, "it is waited for")
+	require.NoError(t, insert(t.Context()), "but not for ever")
+	give()
+	require.NoError(t, insert(t.Context()))
+	give = embedded.TakeTurn(path)
+	give()
+	require.NoError(t, insert(t.Context()))
+}
+
+func TestWithoutTheFilesOfTheTurnSQLiteDecides(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "queue.db")
+	require.NoError(t, os.Mkdir(path+"-next", 0o700))
+	db, err := embedded.Open(path)
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Exec("CREATE TABLE t (n INTEGER)")
+	require.NoError(t, err)
+	_, err = db.Exec("INSERT INTO t VALUES (1)")
+	require.NoError(t, err)
+}
