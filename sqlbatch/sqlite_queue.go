@@ -49,7 +49,9 @@ WHERE rowid IN (SELECT rowid FROM (
   ) LIMIT (SELECT iif(paused, 0, ?1) FROM {queues} WHERE name = {name}))
 RETURNING id, priority, fence, attempts, enqueued_at, due_at, dedup_key, headers, body`
 
-const sqliteReadyLane = `    SELECT * FROM (SELECT rowid FROM {live} WHERE priority = %d AND visible_at <= {now} ORDER BY visible_at, id LIMIT ?1)`
+// + 0: SQLite parses and plans a statement anew each time that a value is bound
+// to a bare parameter of a LIMIT.
+const sqliteReadyLane = `    SELECT * FROM (SELECT rowid FROM {live} WHERE priority = %d AND visible_at <= {now} ORDER BY visible_at, id LIMIT ?1 + 0)`
 
 const sqliteNextDue = `SELECT min(due) FROM (
 {lanes}
