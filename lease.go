@@ -27,7 +27,7 @@ type Lease[T any] struct {
 // Context ends, with the cause ErrLeaseLost, when the lease is known to be lost
 // or its time ran out. It does not end with the settle, nor with Stop. Its values
 // are those of the context given to Consume or TryLease.
-func (l *Lease[T]) Context() context.Context { return l.lease.context() }
+func (l *Lease[T]) Context() context.Context { return (*leaseContext)(&l.lease) }
 
 // Deadline is when the lease ends by this process's clock unless it is
 // extended. It is early rather than late: it counts from before the claim was
@@ -169,12 +169,7 @@ type lease struct {
 
 	err  error                         // outcome; written before the state is settled
 	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
-	ctx  atomic.Pointer[leaseContext]  // made by the first Context
-}
-
-type leaseContext struct {
-	context.Context
-	cancel context.CancelCauseFunc
+	ctx  atomic.Pointer[cancellable]   // made by the first use of its context
 }
 
 func (l *lease) deadlineAt() time.Duration { return time.Duration(l.deadline.Load()) }
@@ -290,24 +285,6 @@ func (l *lease) outcome() error {
 		return ErrLeaseLost
 	}
 	return l.err
-}
-
-func (l *lease) context() context.Context {
-	if c := l.ctx.Load(); c != nil {
-		return c.Context
-	}
-	ctx, cancel := context.WithCancelCause(l.owner.parent())
-	c := &leaseContext{ctx, cancel}
-	if !l.ctx.CompareAndSwap(nil, c) {
-		cancel(nil)
-		return l.ctx.Load().Context
-	}
-	l.owner.watch(l)
-	// A loss that came before the context could be seen is seen here.
-	if s := l.state.Load(); s == leaseLost || s == leaseExpired || s == leaseSettled && errors.Is(l.err, ErrLeaseLost) {
-		cancel(ErrLeaseLost)
-	}
-	return ctx
 }
 
 func (l *lease) cancel() {

@@ -1,0 +1,39 @@
+package chanq
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// leaseContext is a lease as the context of its handler. Most handlers ask nothing
+// of it: what can be cancelled is made when it is first used.
+type leaseContext lease
+
+type cancellable struct {
+	context.Context
+	cancel context.CancelCauseFunc
+}
+
+func (c *leaseContext) Deadline() (time.Time, bool) { return c.made().Deadline() }
+func (c *leaseContext) Done() <-chan struct{}       { return c.made().Done() }
+func (c *leaseContext) Err() error                  { return c.made().Err() }
+func (c *leaseContext) Value(key any) any           { return c.made().Value(key) }
+
+func (c *leaseContext) made() context.Context {
+	l := (*lease)(c)
+	if c := l.ctx.Load(); c != nil {
+		return c
+	}
+	ctx, cancel := context.WithCancelCause(l.owner.parent())
+	if !l.ctx.CompareAndSwap(nil, &cancellable{ctx, cancel}) {
+		cancel(nil)
+		return l.ctx.Load()
+	}
+	l.owner.watch(l)
+	// A loss that came before the context could be seen is seen here.
+	if s := l.state.Load(); s == leaseLost || s == leaseExpired || s == leaseSettled && errors.Is(l.err, ErrLeaseLost) {
+		cancel(ErrLeaseLost)
+	}
+	return ctx
+}
