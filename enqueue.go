@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"runtime"
 	"slices"
 	"time"
 
@@ -158,6 +159,8 @@ func (p *Producer[T]) store(group []*pending[T]) {
 		keyed = keyed || unknown
 		sleep(p.abandoned, pause.after(class))
 	}
+	p.queue.key.ring()
+	runtime.Gosched() // claims go before the next group: the messages wait for them
 	p.finish(group, receipts, nil, false)
 	duplicates := 0
 	for i := range receipts {
@@ -166,7 +169,6 @@ func (p *Producer[T]) store(group []*pending[T]) {
 		}
 	}
 	call(p.queue.cfg.Hooks.Sent, SentEvent{Queue: p.queue.name, Messages: len(group) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(start)})
-	p.queue.key.ring()
 }
 
 // finish tells the outcome of a group. Messages of C that failed keep their
