@@ -49,9 +49,9 @@ type ConsumerConfig struct {
 	// consumer costs one read a PollMax, and finds what other processes send after a
 	// PollMax at the latest.
 	PollMin, PollMax time.Duration
-	// SettleEvery is how long a settle that nobody waits for lingers for others to
-	// join its statement, at most a tenth of LeaseFor. Wait, Flush and Stop end the
-	// lingering. Default 5 ms.
+	// SettleEvery is how long a settle lingers for others to join its statement, at
+	// most a tenth of LeaseFor. One that Wait waits for does so for 5 ms at most,
+	// Flush and Stop end it. Default 5 ms.
 	SettleEvery time.Duration
 	// Order of claims within a priority. Default FIFO.
 	Order Order
@@ -102,6 +102,9 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	return c, v.err()
 }
 
+// linger of settles: the keeper extends no lease that is being settled.
+func (c ConsumerConfig) linger() time.Duration { return min(c.SettleEvery, c.LeaseFor/10) }
+
 var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
 
 // ExponentialBackoff is a ConsumerConfig.Backoff: it doubles from low, after the
@@ -149,7 +152,7 @@ type Consumer[T any] struct {
 	// working counts handlers of Handle and Pipe that have not returned: one whose
 	// AckTx ended the lease may roll back, and its error is to be settled.
 	working atomic.Int64
-	taken   atomic.Int64 // leases that were settled or ended: what readers certainly took
+	taken   atomic.Int64 // about how many leases were settled or ended: what readers took
 	wakeAt  atomic.Int64 // count of taken at which the claimer wants to know; 0 never
 
 	mu    sync.Mutex
@@ -203,7 +206,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		finished: make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
-	c.settler = newSettler(q.core, c.sessions, &c.health, cfg.Statement, min(cfg.SettleEvery, cfg.LeaseFor/10), max(settleFactor*cfg.Prefetch, minBacklog))
+	c.settler = newSettler(q.core, c.sessions, &c.health, cfg.Statement, cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
 	c.settler.stored, c.settler.broken = c.noteSettled, c.fail
 	keeperStop, stopKeeper := context.WithCancel(context.Background())
 	c.keeper = &keeper{

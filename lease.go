@@ -287,10 +287,11 @@ func (l *lease) outcome() error {
 	return l.err
 }
 
+// cancel ends the context of the lease, for good: also if it was not used yet, and
+// the lease is extended afterwards.
 func (l *lease) cancel() {
-	if c := l.ctx.Load(); c != nil {
-		c.cancel(ErrLeaseLost)
-	}
+	(*leaseContext)(l).made()
+	l.ctx.Load().cancel(ErrLeaseLost)
 }
 
 func (l *lease) extend(ctx context.Context, d time.Duration) error {

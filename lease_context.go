@@ -20,6 +20,9 @@ func (c *leaseContext) Done() <-chan struct{}       { return c.made().Done() }
 func (c *leaseContext) Err() error                  { return c.made().Err() }
 func (c *leaseContext) Value(key any) any           { return c.made().Value(key) }
 
+// String keeps those who print a context from reading the lease.
+func (c *leaseContext) String() string { return "chanq.Lease.Context" }
+
 func (c *leaseContext) made() context.Context {
 	l := (*lease)(c)
 	if c := l.ctx.Load(); c != nil {

@@ -109,13 +109,14 @@ func (p *pipe[In, Out]) work(l *Lease[In], fn func(context.Context, *Lease[In]) 
 	if !item.in.state.CompareAndSwap(leaseHeld, leaseSettling) && !item.in.state.CompareAndSwap(leaseExpired, leaseSettling) {
 		return // settled by fn, or lost
 	}
+	p.from.noteTaken()
 	p.groups <- item
 }
 
 // storeAll stores groups of what the workers have done: as many as are there.
 func (p *pipe[In, Out]) storeAll() {
 	limit := p.from.queue.dialect.Traits().AckItems
-	pace := pacer{full: limit, linger: p.from.cfg.SettleEvery}
+	pace := pacer{full: limit, linger: p.from.cfg.linger()}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var carry []piped[Out]

@@ -40,7 +40,7 @@ type settler struct {
 	awaited uint64    // somebody waits for settles up to this count
 	waiters []flushWaiter
 	closed  bool
-	work    chan struct{} // backlog, urgent or closed changed
+	work    chan struct{} // what is due changed
 
 	abandoned context.Context // ends when the backlog is given up
 	abandon   context.CancelFunc
@@ -102,6 +102,10 @@ func (s *settler) push(l *lease) {
 	}
 	s.backlog = append(s.backlog, l)
 	s.added++
+	if l.deadlineAt()-monotonic() < 2*s.pace.linger {
+		s.urgent = max(s.urgent, s.added) // nobody extends a lease that is being settled
+		notify(s.work)
+	}
 	if l.done.Load() != nil {
 		s.awaited = max(s.awaited, s.added)
 	}
@@ -110,7 +114,7 @@ func (s *settler) push(l *lease) {
 	}
 }
 
-// hurry ends the lingering of what was handed over before.
+// hurry has nothing that was handed over before linger for long.
 func (s *settler) hurry() {
 	s.mu.Lock()
 	s.awaited = max(s.awaited, s.added)
@@ -121,10 +125,14 @@ func (s *settler) hurry() {
 // drain ends lingering for good: the consumer waits for every settle.
 func (s *settler) drain() {
 	s.mu.Lock()
-	s.awaited = math.MaxUint64
+	s.urgent = math.MaxUint64
 	s.mu.Unlock()
 	notify(s.work)
 }
+
+// awaitedLinger is how long a settle that somebody waits for may linger, where
+// many come at once.
+const awaitedLinger = 5 * time.Millisecond
 
 // due reports whether a group of n is due, and otherwise how long to wait at
 // most. mu is held, and no statement is under way.
@@ -133,7 +141,9 @@ func (s *settler) due(n int) (bool, time.Duration) {
 	case s.settled < s.urgent:
 		return true, 0
 	case s.settled < s.awaited:
-		return s.pace.due(n, s.since)
+		pace := s.pace
+		pace.linger = min(pace.linger, awaitedLinger)
+		return pace.due(n, s.since)
 	}
 	return s.pace.ripe(n, s.since)
 }
@@ -162,7 +172,7 @@ func (s *settler) flush(ctx context.Context) error {
 	}
 	w := flushWaiter{target: s.added, done: make(chan struct{})}
 	s.waiters = append(s.waiters, w)
-	s.urgent = s.added
+	s.urgent = max(s.urgent, s.added)
 	s.mu.Unlock()
 	notify(s.work)
 	select {
@@ -177,7 +187,7 @@ func (s *settler) flush(ctx context.Context) error {
 func (s *settler) close() {
 	s.mu.Lock()
 	s.closed = true
-	s.urgent = s.added
+	s.urgent = max(s.urgent, s.added)
 	s.space.Broadcast()
 	s.mu.Unlock()
 	notify(s.work)

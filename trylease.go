@@ -62,15 +62,14 @@ func (o *loneOwner) hurry()                  {}
 func (o *loneOwner) ended(*lease)            {}
 
 func (o *loneOwner) watch(l *lease) {
-	time.AfterFunc(l.deadlineAt()-monotonic(), func() {
-		switch {
-		case l.isEnded.Load():
-		case monotonic() >= l.deadlineAt():
-			l.lose(leaseExpired)
-		default: // extended
-			o.watch(l)
-		}
-	})
+	left := l.deadlineAt() - monotonic()
+	switch {
+	case l.isEnded.Load():
+	case left <= 0:
+		l.lose(leaseExpired)
+	default: // it may be extended meanwhile
+		time.AfterFunc(left, func() { o.watch(l) })
+	}
 }
 
 // settle stores one settle, with the settler's own care for unknown outcomes,

@@ -28,7 +28,7 @@ var memory atomic.Int64
 // The file is in write-ahead-log mode, so that readers and the writer do not
 // wait for each other; a commit is on disk when it returns (synchronous=FULL).
 // Transactions take the write lock when they begin, also those that only read, and
-// wait up to 10 s for it; what takes longer fails as SQLITE_BUSY, as does a
+// wait up to 11 s for it; what takes longer fails as SQLITE_BUSY, as does a
 // goroutine that holds a transaction and writes outside of it. Writers take turns,
 // instead of polling for the lock as SQLite has them do: within this process in the
 // order of asking, and between processes by locks on two empty files, path-turn

@@ -5,14 +5,16 @@ import (
 	"time"
 )
 
-// TakeTurn takes the turn among processes as another process would.
-func TakeTurn(path string) (give func()) {
+// TakeTurn takes the turn among processes as another process would. ok is false
+// where there are no such locks.
+func TakeTurn(path string) (give func(), ok bool) {
 	l := &fileLock{path: path}
-	if !l.lock(context.Background(), time.Minute) {
-		panic("no turn")
-	}
+	ok = l.lock(context.Background(), time.Minute)
 	return func() {
 		l.unlock()
 		l.close()
-	}
+	}, ok
 }
+
+// Patience of a writer for the turn.
+const Patience = patience

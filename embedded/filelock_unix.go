@@ -22,7 +22,9 @@ type fileLock struct {
 
 	mu         sync.Mutex
 	turn, next *os.File
+	closed     bool
 	asking     bool          // a goroutine waits in the kernel, which cannot be called off
+	stuck      bool          // it does so for longer than the patience of one: nobody else waits
 	waiter     chan struct{} // closed when that goroutine has the turn; nil when nobody waits any more
 }
 
@@ -38,14 +40,21 @@ func (l *fileLock) lock(ctx context.Context, patience time.Duration) bool {
 	case <-granted:
 		return true
 	case <-timeout.C:
+		return l.giveUp(true)
 	case <-ctx.Done():
+		return l.giveUp(false)
 	}
+}
+
+// giveUp waits no more, and reports whether the turn was granted meanwhile.
+func (l *fileLock) giveUp(stuck bool) (granted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiter == nil { // granted meanwhile
+	if l.waiter == nil {
 		return true
 	}
 	l.waiter = nil
+	l.stuck = stuck
 	return false
 }
 
@@ -54,7 +63,7 @@ func (l *fileLock) lock(ctx context.Context, patience time.Duration) bool {
 func (l *fileLock) try() (granted chan struct{}, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.open(); err != nil {
+	if l.stuck || l.closed || l.open() != nil {
 		return nil, false
 	}
 	if !l.asking {
@@ -73,22 +82,34 @@ func (l *fileLock) try() (granted chan struct{}, ok bool) {
 	return l.waiter, false
 }
 
-// open makes the files. mu is held.
+// open makes the files, for those who may use the database. mu is held.
 func (l *fileLock) open() error {
 	if l.turn != nil {
 		return nil
 	}
-	turn, err := os.OpenFile(l.path+turnSuffix, os.O_RDWR|os.O_CREATE, 0o666)
+	database, err := os.Stat(l.path)
 	if err != nil {
 		return err
 	}
-	next, err := os.OpenFile(l.path+nextSuffix, os.O_RDWR|os.O_CREATE, 0o666)
+	turn, err := openLock(l.path+turnSuffix, database.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	next, err := openLock(l.path+nextSuffix, database.Mode().Perm())
 	if err != nil {
 		_ = turn.Close()
 		return err
 	}
 	l.turn, l.next = turn, next
 	return nil
+}
+
+func openLock(name string, mode os.FileMode) (*os.File, error) {
+	file, err := os.OpenFile(name, os.O_RDONLY|os.O_CREATE, mode)
+	if err == nil {
+		_ = file.Chmod(mode) // against the umask; it is done already where another user made the file
+	}
+	return file, err
 }
 
 // ask waits in the kernel, and gives the turn to who waits for it, if anybody.
@@ -100,9 +121,9 @@ func (l *fileLock) ask(next, turn *os.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_ = flock(next, syscall.LOCK_UN)
-	l.asking = false
+	l.asking, l.stuck = false, false
 	switch {
-	case err != nil: // closed: the waiter's patience ends
+	case err != nil: // closed, or no such locks: the waiter's patience ends
 	case l.waiter == nil:
 		_ = flock(turn, syscall.LOCK_UN)
 	default:
@@ -123,6 +144,7 @@ func (l *fileLock) unlock() {
 func (l *fileLock) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.closed = true // connections may outlive the *sql.DB
 	if l.turn != nil {
 		_ = l.turn.Close() // nothing was written to them
 		_ = l.next.Close()

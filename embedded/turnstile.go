@@ -51,7 +51,8 @@ func (t *turnstile) enter(ctx context.Context) error {
 const turnSuffix, nextSuffix = "-turn", "-next"
 
 // patience is how long to wait for the turn among processes. One that has it for
-// longer is in a long transaction, or was stopped by a signal.
+// longer is in a long transaction, or was stopped by a signal: until it goes on,
+// nobody of this process waits for the turn any more.
 const patience = time.Second
 
 func (t *turnstile) leave() {

@@ -400,8 +400,9 @@ func flushWaits(w *world) {
 // settlesLinger: the statement of a settle that nobody waits for is put off, so
 // that others may share it, and Wait and Stop put an end to that.
 func settlesLinger(w *world) {
+	const all = 20
 	q := w.queue("work", chanq.Config{})
-	send(w, q, texts(numbers(6)...)...)
+	send(w, q, texts(numbers(all)...)...)
 	var statements atomic.Int64
 	st := w.statements("work")
 	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -411,27 +412,34 @@ func settlesLinger(w *world) {
 		return faultdb.Fault{}
 	})
 	c := start(w, q, chanq.ConsumerConfig{SettleEvery: time.Minute, LeaseFor: time.Hour})
-	leases := take(w, c, 6)
-	for _, l := range leases[:3] {
-		require.NoError(w, l.Ack())
-		for range 10 { // round trips, in which the settle would be stored
-			require.Equal(w, chanq.Stats{Leased: 6}, counted(w, q))
+	leases := take(w, c, all)
+	ack := func(n int) (last *chanq.Lease[string]) {
+		for range n {
+			last, leases = leases[0], leases[1:]
+			require.NoError(w, last.Ack())
+		}
+		return last
+	}
+	for range 10 {
+		ack(1)
+		for range 5 { // round trips, in which the settle would be stored
+			require.Equal(w, chanq.Stats{Leased: all}, counted(w, q))
 		}
 	}
-	require.NoError(w, leases[2].Wait(w.soon()), "after the settle")
+	require.NoError(w, ack(1).Wait(w.soon()), "after the settle")
 	require.EqualValues(w, 1, statements.Load(), "all share one statement")
-	w.eventually("the statistics say so", func() bool { return c.Stats().Acked == 3 })
+	require.Equal(w, chanq.Stats{Leased: all - 11}, counted(w, q))
 
 	ended, end := context.WithCancel(context.Background())
 	end()
-	require.ErrorIs(w, leases[3].Wait(ended), context.Canceled, "before the settle")
-	require.NoError(w, leases[3].Ack())
-	w.eventually("somebody waits", func() bool { return c.Stats().Acked == 4 })
+	require.ErrorIs(w, leases[0].Wait(ended), context.Canceled, "before the settle")
+	l := ack(1)
+	w.eventually("it does not wait for a group like the one before", func() bool { return c.Stats().Acked == 12 })
+	require.NoError(w, l.Wait(w.soon()))
 
-	require.NoError(w, leases[4].Ack())
-	require.NoError(w, leases[5].Ack())
-	require.NoError(w, c.Shutdown(w.soon()))
-	require.EqualValues(w, 3, statements.Load())
+	require.NoError(w, ack(7).Wait(w.soon()))
+	ack(1)
+	require.NoError(w, c.Shutdown(w.soon()), "nor does the last one")
 	require.Zero(w, counted(w, q))
 }
 

@@ -1,0 +1,82 @@
+package chanq
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// still is an owner to whom nothing happens.
+type still struct{}
+
+func (still) home() *queue            { return &queue{dialect: sqlbatch.SQLite} }
+func (still) settle(*lease) error     { return nil }
+func (still) hurry()                  {}
+func (still) ended(*lease)            {}
+func (still) parent() context.Context { return context.Background() }
+func (still) watch(*lease)            {}
+func (still) extend(context.Context, *lease, time.Duration) (bool, error) {
+	return true, nil
+}
+
+func stillLease(left time.Duration) *lease {
+	l := &lease{owner: still{}}
+	l.deadline.Store(int64(monotonic() + left))
+	return l
+}
+
+func TestASettleDoesNotLingerBeyondItsLease(t *testing.T) {
+	for left, due := range map[time.Duration]bool{time.Hour: false, time.Minute: true, 0: true} {
+		s := newSettler(still{}.home(), nil, nil, 0, time.Minute, 10)
+		s.addAll([]*lease{stillLease(left)})
+		got, _ := s.due(1)
+		require.Equal(t, due, got, left)
+	}
+}
+
+func TestAContextThatWasNotUsedEndsWithItsLeaseForGood(t *testing.T) {
+	l := &Lease[string]{lease: lease{owner: still{}}}
+	ctx := l.Context()
+	require.True(t, l.lease.lose(leaseExpired))
+	require.NoError(t, l.Extend(t.Context(), time.Minute))
+	require.ErrorIs(t, ctx.Err(), context.Canceled)
+	require.ErrorIs(t, context.Cause(ctx), ErrLeaseLost)
+	<-ctx.Done()
+
+	held := &Lease[string]{lease: lease{owner: still{}}}
+	require.Equal(t, held.Context(), held.Context())
+	child, cancel := context.WithCancel(held.Context())
+	defer cancel()
+	require.NoError(t, child.Err())
+	require.True(t, held.lease.lose(leaseLost))
+	<-child.Done()
+	require.ErrorIs(t, context.Cause(child), ErrLeaseLost)
+}
+
+func TestPrintingAContextTellsNothingOfTheLease(t *testing.T) {
+	l := &Lease[string]{lease: lease{owner: still{}, text: "secret"}}
+	ctx, cancel := context.WithCancel(l.Context())
+	defer cancel()
+	require.NotContains(t, fmt.Sprintf("%v %+v %s", ctx, ctx, ctx), "secret")
+	require.NotContains(t, fmt.Sprintf("%v %+v %s", l.Context(), l.Context(), l.Context()), "secret")
+}
+
+func TestAContextOfTryLeaseThatIsUsedLateHasEnded(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	p, err := q.Producer(ProducerConfig{})
+	require.NoError(t, err)
+	_, err = p.Send(soon(t), Message[string]{Body: "a"})
+	require.NoError(t, err)
+	require.NoError(t, p.Close(soon(t)))
+	leases, err := q.TryLease(soon(t), 1, minLease)
+	require.NoError(t, err)
+	require.Len(t, leases, 1)
+	ctx := leases[0].Context()
+	require.Eventually(t, func() bool { return time.Now().After(leases[0].Deadline()) }, 5*time.Second, time.Millisecond)
+	require.ErrorIs(t, ctx.Err(), context.Canceled)
+}
