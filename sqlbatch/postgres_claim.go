@@ -40,7 +40,7 @@ const postgresAllChosen = `(
   SELECT * FROM urgent UNION ALL SELECT * FROM high UNION ALL SELECT * FROM normal UNION ALL SELECT * FROM low
 )`
 
-// postgresClaim walks the index (priority, visible_at, id) lane by lane. SKIP
+// postgresClaim walks the index of ready messages lane by lane. SKIP
 // LOCKED passes over the rows that other claims, settles and transactions of
 // users hold. A row that was claimed since this statement began is looked at
 // once more when its lock is taken, and is no longer due.
@@ -57,7 +57,7 @@ func postgresClaim() string {
 )` + postgresChosen(`
     SELECT id, visible_at FROM {live}
     WHERE priority = {priority} AND visible_at <= (SELECT now FROM t)
-    ORDER BY visible_at, id LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
+    ORDER BY visible_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
 UPDATE {live} AS q
 SET visible_at = (SELECT now FROM t) + $2::bigint, fence = q.fence + 1, attempts = q.attempts + 1, leased_by = $3::text
 FROM ` + postgresAllChosen + ` AS c
@@ -79,7 +79,7 @@ FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS JOIN LATERAL (
   SELECT q.visible_at FROM {live} AS q
   WHERE q.priority = p.priority
-  ORDER BY q.visible_at, q.id LIMIT 1
+  ORDER BY q.visible_at LIMIT 1
 ) AS f
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 

@@ -34,11 +34,11 @@ RETURNING uuid_send(id)`
 // each key. It waits for nobody: the insert or settle whose outcome is asked for
 // was repeated before, and the repetition waited for it.
 const postgresFind = `SELECT uuid_send(q.id), q.dedup_key, q.fence, (q.leased_by IS NOT NULL AND q.visible_at > {now})::integer AS leased
-FROM unnest($1::uuid[]) AS a (id)
+FROM unnest((SELECT $1::uuid[])) AS a (id)
 JOIN {live} AS q ON q.id = ANY (ARRAY[a.id])
 UNION ALL
 SELECT uuid_send(q.id), q.dedup_key, q.fence, (q.leased_by IS NOT NULL AND q.visible_at > {now})::integer AS leased
-FROM unnest($2::text[]) AS a (dedup_key)
+FROM unnest((SELECT $2::text[])) AS a (dedup_key)
 JOIN {live} AS q ON q.dedup_key = ANY (ARRAY[a.dedup_key]) AND q.dedup_key IS NOT NULL`
 
 func (q *postgresQueue) Enqueue(rows []Row) Statement { return postgresRowList(q.enqueue, rows) }

@@ -16,7 +16,7 @@ later AS MATERIALIZED (
   CROSS JOIN LATERAL (
     SELECT q.leased_by IS NULL AS scheduled FROM {live} AS q
     WHERE q.priority = p.priority AND q.visible_at > (SELECT now FROM t)
-    ORDER BY q.visible_at, q.id LIMIT (SELECT n FROM t)
+    ORDER BY q.visible_at LIMIT (SELECT n FROM t)
   ) AS f
 )
 SELECT
@@ -25,7 +25,7 @@ SELECT
     CROSS JOIN LATERAL (
       SELECT 1 FROM {live} AS q
       WHERE q.priority = p.priority AND q.visible_at <= (SELECT now FROM t)
-      ORDER BY q.visible_at, q.id LIMIT (SELECT n FROM t)
+      ORDER BY q.visible_at LIMIT (SELECT n FROM t)
     ) AS f
     LIMIT (SELECT n FROM t)) AS r) AS ready,
   (SELECT least(later.scheduled, t.n) FROM later, t) AS scheduled,
@@ -37,7 +37,7 @@ SELECT
    CROSS JOIN LATERAL (
      SELECT q.visible_at FROM {live} AS q
      WHERE q.priority = p.priority AND q.visible_at <= (SELECT now FROM t)
-     ORDER BY q.visible_at, q.id LIMIT 1
+     ORDER BY q.visible_at LIMIT 1
    ) AS f) AS oldest,
   (SELECT paused::integer FROM {queues} WHERE name = {name}) AS paused`
 
@@ -64,7 +64,7 @@ func postgresPeeks() map[State]string {
 )` + postgresChosen(`
     SELECT id FROM {live}
     WHERE priority = {priority} AND `+condition+`
-    ORDER BY visible_at, id LIMIT {rows}`) + `
+    ORDER BY visible_at, uuid_send(id) LIMIT {rows}`) + `
 SELECT ` + postgresLiveColumns + `
 FROM ` + postgresAllChosen + ` AS c
 JOIN {live} AS q ON q.id = ANY (ARRAY[c.id])

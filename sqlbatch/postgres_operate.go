@@ -14,7 +14,7 @@ const postgresSetPaused = `UPDATE {queues} SET paused = $1::integer = 1 WHERE na
 // postgresCancel deletes by the primary key, whatever the fence; path and locks
 // are those of postgresAck.
 const postgresCancel = `DELETE FROM {live} AS q
-USING unnest($1::uuid[]) AS a (id)
+USING unnest((SELECT $1::uuid[])) AS a (id)
 WHERE q.id = ANY (ARRAY[a.id])
 RETURNING uuid_send(q.id)`
 
@@ -31,7 +31,7 @@ func postgresPurges() map[State]string {
 )` + postgresChosen(`
     SELECT id FROM {live}
     WHERE priority = {priority} AND `+condition+`
-    ORDER BY visible_at, id LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
+    ORDER BY visible_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
 DELETE FROM {live}
 WHERE id = ANY (ARRAY(SELECT c.id FROM ` + postgresAllChosen + ` AS c))
 RETURNING uuid_send(id)`

@@ -11,9 +11,13 @@ import "time"
 // There is no SKIP LOCKED: a settle waits for its row. Fence and id are looked
 // at once more when the row is free, in its latest version, so an ack that waited
 // for an extension applies, and one that waited for another claim does not.
+//
+// The planner does not see how long a list is, since that is behind a SELECT. For a
+// thousand items in a table that its statistics call empty it would rather read all
+// of the table, and hold each row against all of the list.
 const postgresMatch = `q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[a.fence])`
 
-const postgresItemList = `unnest($1::uuid[], $2::integer[]) AS a (id, fence)`
+const postgresItemList = `unnest((SELECT $1::uuid[]), (SELECT $2::integer[])) AS a (id, fence)`
 
 const postgresFromItems = `FROM ` + postgresItemList + `
 WHERE ` + postgresMatch
@@ -61,7 +65,7 @@ func (q *postgresQueue) Archive(items []Item) Statement {
 const postgresNack = `UPDATE {live} AS q
 SET visible_at = {now} + coalesce(a.delay, 0), fence = q.fence + 1, leased_by = NULL,
     last_error = CASE WHEN a.error > 0 THEN convert_from(substring($6::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END
-FROM unnest($1::uuid[], $2::integer[], $3::bigint[], $4::integer[], $5::integer[]) AS a (id, fence, delay, error_at, error)
+FROM unnest((SELECT $1::uuid[]), (SELECT $2::integer[]), (SELECT $3::bigint[]), (SELECT $4::integer[]), (SELECT $5::integer[])) AS a (id, fence, delay, error_at, error)
 WHERE ` + postgresMatch + `
 RETURNING uuid_send(q.id), q.fence - 1`
 
@@ -80,7 +84,7 @@ func (q *postgresQueue) Nack(items []NackItem) Statement {
 // The fence still rises, since it never goes back.
 const postgresRelease = `UPDATE {live} AS q
 SET visible_at = a.due, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
-FROM unnest($1::uuid[], $2::integer[], $3::bigint[]) AS a (id, fence, due)
+FROM unnest((SELECT $1::uuid[]), (SELECT $2::integer[]), (SELECT $3::bigint[])) AS a (id, fence, due)
 WHERE ` + postgresMatch + `
 RETURNING uuid_send(q.id), q.fence - 1`
 
@@ -97,7 +101,7 @@ func (q *postgresQueue) Release(items []ReleaseItem) Statement {
 // postgresBury moves leases to the dead table, as postgresArchive does.
 const postgresBury = `WITH gone AS (
   DELETE FROM {live} AS q
-  USING unnest($1::uuid[], $2::integer[], $3::integer[], $4::integer[]) AS a (id, fence, error_at, error)
+  USING unnest((SELECT $1::uuid[]), (SELECT $2::integer[]), (SELECT $3::integer[]), (SELECT $4::integer[])) AS a (id, fence, error_at, error)
   WHERE ` + postgresMatch + `
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.headers, q.body,
             CASE WHEN a.error > 0 THEN convert_from(substring($5::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END AS last_error

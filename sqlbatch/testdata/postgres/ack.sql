@@ -1,4 +1,4 @@
 DELETE FROM "public"."chanq_orders" AS q
-USING unnest($1::uuid[], $2::integer[]) AS a (id, fence)
+USING unnest((SELECT $1::uuid[]), (SELECT $2::integer[])) AS a (id, fence)
 WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[a.fence])
 RETURNING uuid_send(q.id), q.fence;

@@ -1,6 +1,6 @@
 WITH gone AS (
   DELETE FROM "public"."chanq_orders" AS q
-  USING unnest($1::uuid[], $2::integer[]) AS a (id, fence)
+  USING unnest((SELECT $1::uuid[]), (SELECT $2::integer[])) AS a (id, fence)
   WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[a.fence])
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.last_error, q.headers, q.body
 )

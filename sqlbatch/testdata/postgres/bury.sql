@@ -1,6 +1,6 @@
 WITH gone AS (
   DELETE FROM "public"."chanq_orders" AS q
-  USING unnest($1::uuid[], $2::integer[], $3::integer[], $4::integer[]) AS a (id, fence, error_at, error)
+  USING unnest((SELECT $1::uuid[]), (SELECT $2::integer[]), (SELECT $3::integer[]), (SELECT $4::integer[])) AS a (id, fence, error_at, error)
   WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[a.fence])
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.headers, q.body,
             CASE WHEN a.error > 0 THEN convert_from(substring($5::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END AS last_error

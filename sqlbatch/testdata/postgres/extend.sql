@@ -1,5 +1,5 @@
 UPDATE "public"."chanq_orders" AS q
 SET visible_at = (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) + $3::bigint
-FROM unnest($1::uuid[], $2::integer[]) AS a (id, fence)
+FROM unnest((SELECT $1::uuid[]), (SELECT $2::integer[])) AS a (id, fence)
 WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[a.fence])
 RETURNING uuid_send(q.id), q.fence;

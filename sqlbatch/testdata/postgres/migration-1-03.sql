@@ -1,1 +1,1 @@
-CREATE INDEX IF NOT EXISTS "ix_chanq_orders" ON "public"."chanq_orders" (priority, visible_at, id);
+CREATE INDEX IF NOT EXISTS "ix_chanq_orders" ON "public"."chanq_orders" (priority, visible_at, uuid_send(id));

@@ -3,6 +3,6 @@ FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS JOIN LATERAL (
   SELECT q.visible_at FROM "public"."chanq_orders" AS q
   WHERE q.priority = p.priority
-  ORDER BY q.visible_at, q.id LIMIT 1
+  ORDER BY q.visible_at LIMIT 1
 ) AS f
 WHERE NOT EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused);

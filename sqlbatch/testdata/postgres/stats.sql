@@ -7,7 +7,7 @@ later AS MATERIALIZED (
   CROSS JOIN LATERAL (
     SELECT q.leased_by IS NULL AS scheduled FROM "public"."chanq_orders" AS q
     WHERE q.priority = p.priority AND q.visible_at > (SELECT now FROM t)
-    ORDER BY q.visible_at, q.id LIMIT (SELECT n FROM t)
+    ORDER BY q.visible_at LIMIT (SELECT n FROM t)
   ) AS f
 )
 SELECT
@@ -16,7 +16,7 @@ SELECT
     CROSS JOIN LATERAL (
       SELECT 1 FROM "public"."chanq_orders" AS q
       WHERE q.priority = p.priority AND q.visible_at <= (SELECT now FROM t)
-      ORDER BY q.visible_at, q.id LIMIT (SELECT n FROM t)
+      ORDER BY q.visible_at LIMIT (SELECT n FROM t)
     ) AS f
     LIMIT (SELECT n FROM t)) AS r) AS ready,
   (SELECT least(later.scheduled, t.n) FROM later, t) AS scheduled,
@@ -28,6 +28,6 @@ SELECT
    CROSS JOIN LATERAL (
      SELECT q.visible_at FROM "public"."chanq_orders" AS q
      WHERE q.priority = p.priority AND q.visible_at <= (SELECT now FROM t)
-     ORDER BY q.visible_at, q.id LIMIT 1
+     ORDER BY q.visible_at LIMIT 1
    ) AS f) AS oldest,
   (SELECT paused::integer FROM "public"."chanq_queues" WHERE name = 'orders') AS paused;
