@@ -290,8 +290,7 @@ func (l *lease) outcome() error {
 // cancel ends the context of the lease, for good: also if it was not used yet, and
 // the lease is extended afterwards.
 func (l *lease) cancel() {
-	(*leaseContext)(l).made()
-	l.ctx.Load().cancel(ErrLeaseLost)
+	(*leaseContext)(l).made().cancel(ErrLeaseLost)
 }
 
 func (l *lease) extend(ctx context.Context, d time.Duration) error {

@@ -23,13 +23,14 @@ func (c *leaseContext) Value(key any) any           { return c.made().Value(key)
 // String keeps those who print a context from reading the lease.
 func (c *leaseContext) String() string { return "chanq.Lease.Context" }
 
-func (c *leaseContext) made() context.Context {
+func (c *leaseContext) made() *cancellable {
 	l := (*lease)(c)
-	if c := l.ctx.Load(); c != nil {
-		return c
+	if made := l.ctx.Load(); made != nil {
+		return made
 	}
 	ctx, cancel := context.WithCancelCause(l.owner.parent())
-	if !l.ctx.CompareAndSwap(nil, &cancellable{ctx, cancel}) {
+	made := &cancellable{ctx, cancel}
+	if !l.ctx.CompareAndSwap(nil, made) {
 		cancel(nil)
 		return l.ctx.Load()
 	}
@@ -38,5 +39,5 @@ func (c *leaseContext) made() context.Context {
 	if s := l.state.Load(); s == leaseLost || s == leaseExpired || s == leaseSettled && errors.Is(l.err, ErrLeaseLost) {
 		cancel(ErrLeaseLost)
 	}
-	return ctx
+	return made
 }
