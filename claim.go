@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -213,7 +214,7 @@ func (c *Consumer[T]) claim(n int) (int, error) {
 	defer cancel()
 	rows := claimedRows{rows: make([]claimedRow, 0, min(n, max(minClaim, c.flow.lastClaim)))}
 	err := c.sessions.run(ctx, c.queue.sql.Claim(sqlbatch.ClaimParams{
-		Rows: n, Lease: c.cfg.LeaseFor, By: c.cfg.Name, Order: c.cfg.Order,
+		Rows: n, Lease: c.cfg.LeaseFor, Member: c.member, Salt: newSalt(), Order: c.cfg.Order, Suspects: true,
 	}), rows.scan)
 	if err != nil {
 		return 0, err
@@ -276,7 +277,8 @@ func (c *Consumer[T]) releaseBuffer() {
 type claimedRow struct {
 	item               sqlbatch.Item
 	priority           Priority
-	attempts           int
+	attempts, lapses   int
+	expired            bool
 	enqueued, due      int64
 	key, headers, body []byte
 }
@@ -288,22 +290,26 @@ type claimedRows struct {
 	bytes int // of bodies
 	arena []byte
 
-	id, key, headers, body                   sql.RawBytes
-	priority, fence, attempts, enqueued, due int64
+	id, key, headers, body            sql.RawBytes
+	priority, fence, attempts, lapses int64
+	expired, enqueued, due            int64
 }
 
 const arenaChunk = 64 << 10
 
+// newSalt is what keeps the fences of two claims apart: see sqlbatch.FenceBits.
+func newSalt() int64 { return 1 + rand.Int64N(1<<sqlbatch.FenceBits) }
+
 func (r *claimedRows) scan(rows *sql.Rows) error {
-	if err := rows.Scan(&r.id, &r.priority, &r.fence, &r.attempts, &r.enqueued, &r.due, &r.key, &r.headers, &r.body); err != nil {
+	if err := rows.Scan(&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.key, &r.headers, &r.body); err != nil {
 		return err
 	}
 	row := claimedRow{
-		priority: Priority(r.priority), attempts: int(r.attempts), enqueued: r.enqueued, due: r.due,
+		priority: Priority(r.priority), attempts: int(r.attempts), lapses: int(r.lapses), expired: r.expired != 0, enqueued: r.enqueued, due: r.due,
 		key: r.keep(r.key), headers: r.keep(r.headers), body: r.keep(r.body),
 	}
 	copy(row.item.ID[:], r.id)
-	row.item.Fence = int32(r.fence)
+	row.item.Fence = r.fence
 	r.bytes += len(row.body)
 	r.rows = append(r.rows, row)
 	return nil

@@ -134,6 +134,7 @@ type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
 	sessions *sessions
+	member   ID // as whom the database knows it
 	settler  *settler
 	keeper   *keeper
 	health   health
@@ -198,6 +199,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	c := &Consumer[T]{
 		queue: q.core, cfg: cfg,
 		sessions: s,
+		member:   NewID(),
 		health:   health{queue: q.core, part: "consumer"},
 		values:   context.WithoutCancel(ctx),
 		out:      make(chan *Lease[T], cfg.Prefetch),
@@ -405,7 +407,7 @@ func (c *Consumer[T]) trim() {
 			}
 			var ids []ID
 			ctx, cancel := context.WithTimeout(c.stop, c.cfg.Statement)
-			err := c.sessions.run(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows), collectIDs(&ids))
+			err := c.sessions.run(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows, 0), collectIDs(&ids))
 			cancel()
 			if err != nil || len(ids) < operateRows {
 				break // an error is met again, and told, by the claimer

@@ -12,7 +12,7 @@ import (
 type liveRow struct {
 	id    ID
 	key   string
-	fence int32
+	fence int64
 }
 
 // errOutcomeHidden: a first try may have been applied, and what happened since
@@ -36,8 +36,7 @@ func collectLive(found map[ID]liveRow) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var id, key []byte
 		var r liveRow
-		var leased bool
-		if err := rows.Scan(&id, &key, &r.fence, &leased); err != nil {
+		if err := rows.Scan(&id, &key, &r.fence); err != nil {
 			return err
 		}
 		copy(r.id[:], id)

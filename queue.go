@@ -144,11 +144,15 @@ type Entry struct {
 	// Attempts counts claims that were not released. For a message whose handlers
 	// died it is one more than were delivered: the claim that found it out.
 	Attempts   int
-	Fence      int // counts all claims
+	Fence      int64 // of the last claim, or greater
 	EnqueuedAt time.Time
 	// At is when the message was or will be due; the end of its lease if leased;
 	// when it ended if dead or done.
 	At        time.Time
+	ExpiresAt time.Time // zero if it never does
+	// Member that holds the lease, and its name, as long as it is known. See
+	// Queue.Members.
+	Member    ID
 	LeasedBy  string
 	DedupKey  string
 	LastError string
@@ -162,14 +166,20 @@ func (q *queue) entries(ctx context.Context, op string, st sqlbatch.Statement) (
 		var e Entry
 		var id, headers, key []byte
 		var enqueued, at int64
-		var by, lastError sql.NullString
-		err := rows.Scan(&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &at, &by, &key, &lastError, &headers, &e.Body)
+		var member []byte
+		var expires sql.NullInt64
+		var holder, lastError sql.NullString
+		err := rows.Scan(&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &at, &expires, &member, &holder, &key, &lastError, &headers, &e.Body)
 		if err != nil {
 			return err
 		}
 		copy(e.ID[:], id)
 		e.EnqueuedAt, e.At = time.UnixMilli(enqueued), time.UnixMilli(at)
-		e.LeasedBy, e.DedupKey, e.LastError = by.String, string(key), lastError.String
+		if expires.Valid {
+			e.ExpiresAt = time.UnixMilli(expires.Int64)
+		}
+		copy(e.Member[:], member)
+		e.LeasedBy, e.DedupKey, e.LastError = holder.String, string(key), lastError.String
 		e.Headers, _ = decodeHeaders(headers) // unreadable ones are why a message may be dead
 		list = append(list, e)
 		return nil
@@ -266,7 +276,7 @@ func (q *Queue[T]) Purge(ctx context.Context, s State) (int, error) {
 	if err := checkState(s); err != nil {
 		return 0, fmt.Errorf("chanq: purge %s: %w", q.core.name, err)
 	}
-	return q.core.repeat(ctx, "purge", -1, func(n int) sqlbatch.Statement { return q.core.sql.Purge(s, n) })
+	return q.core.repeat(ctx, "purge", -1, func(n int) sqlbatch.Statement { return q.core.sql.Purge(s, n, sqlbatch.Window{}) })
 }
 
 // Redrive makes up to limit dead messages ready again (all, if limit is 0),
@@ -279,7 +289,7 @@ func (q *Queue[T]) Redrive(ctx context.Context, limit int) (int, error) {
 	if limit == 0 {
 		limit = -1
 	}
-	n, err := q.core.repeat(ctx, "redrive", limit, func(n int) sqlbatch.Statement { return q.core.sql.Redrive(n, nil) })
+	n, err := q.core.repeat(ctx, "redrive", limit, func(n int) sqlbatch.Statement { return q.core.sql.Redrive(n, nil, sqlbatch.Window{}) })
 	if n > 0 {
 		q.Wake()
 	}
@@ -289,7 +299,7 @@ func (q *Queue[T]) Redrive(ctx context.Context, limit int) (int, error) {
 // RedriveIDs makes the dead messages with these IDs ready again, as Redrive
 // does, and returns the IDs of those it moved.
 func (q *Queue[T]) RedriveIDs(ctx context.Context, ids ...ID) ([]ID, error) {
-	moved, err := q.core.byID(ctx, "redrive", ids, func(ids [][16]byte) sqlbatch.Statement { return q.core.sql.Redrive(0, ids) })
+	moved, err := q.core.byID(ctx, "redrive", ids, func(ids [][16]byte) sqlbatch.Statement { return q.core.sql.Redrive(0, ids, sqlbatch.Window{}) })
 	if len(moved) > 0 {
 		q.Wake()
 	}

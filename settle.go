@@ -463,15 +463,14 @@ func compareItems(a, b sqlbatch.Item) int {
 // collectItems scans the id, fence of settle statements.
 func collectItems(items *[]sqlbatch.Item) func(*sql.Rows) error {
 	var raw sql.RawBytes
-	var fence any
+	var fence sql.NullInt64
 	return func(rows *sql.Rows) error {
 		if err := rows.Scan(&raw, &fence); err != nil {
 			return err
 		}
 		var it sqlbatch.Item
 		copy(it.ID[:], raw)
-		f, _ := fence.(int64)
-		it.Fence = int32(f)
+		it.Fence = fence.Int64
 		*items = append(*items, it)
 		return nil
 	}

@@ -31,7 +31,7 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 	}
 	start := monotonic()
 	var rows claimedRows
-	err = q.core.once(ctx, q.core.sql.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, By: config.Name}), rows.scan)
+	err = q.core.once(ctx, q.core.sql.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: NewID(), Salt: newSalt(), Suspects: true}), rows.scan)
 	if err != nil {
 		return nil, q.core.fail("try lease", err)
 	}

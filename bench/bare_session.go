@@ -86,14 +86,13 @@ func (s *bareSession) claim(n int) error {
 	s.messages, s.items = s.messages[:0], s.items[:0]
 	var id, key, headers, body sql.RawBytes
 	var m bareMessage
-	var fence int64
-	columns := []any{&id, &m.priority, &fence, &m.attempts, &m.enqueued, &m.due, &key, &headers, &body}
-	return s.do(s.queue.Claim(sqlbatch.ClaimParams{Rows: n, Lease: leaseFor, By: "bench"}), func(rows *sql.Rows) error {
+	var lapses, expired int64
+	columns := []any{&id, &m.priority, &m.item.Fence, &m.attempts, &lapses, &expired, &m.enqueued, &m.due, &key, &headers, &body}
+	return s.do(s.queue.Claim(sqlbatch.ClaimParams{Rows: n, Lease: leaseFor, Salt: 1, Suspects: true}), func(rows *sql.Rows) error {
 		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
 		copy(m.item.ID[:], id)
-		m.item.Fence = int32(fence)
 		m.key, m.headers, m.body = s.keep(key), s.keep(headers), s.keep(body)
 		s.messages = append(s.messages, m)
 		s.items = append(s.items, m.item)

@@ -121,11 +121,25 @@ const (
 // to a time.
 const MaxDelay = 100 * 365 * 24 * time.Hour
 
+// Fences
+//
+// A fence is a 64-bit integer that only grows, and is never given twice for one
+// id: not to an id that is sent again, nor by a database that forgot a claim
+// (a restore, a failover to a standby that lagged). A claim sets it to
+//
+//	greatest(fence, milliseconds since 1970 << FenceBits) + salt
+//
+// where salt is a random number that the claimer chose: two claims with one
+// fence would have to meet in one millisecond of the database's clock, and then
+// still one in a million. 43 bits of milliseconds last until the year 2248.
+const FenceBits = 20
+
 // Row is one message to enqueue.
 type Row struct {
 	ID       [16]byte
 	Priority int8
 	Delay    time.Duration // until it is due; rounded up to milliseconds
+	TTL      time.Duration // until it expires, from now; 0 is never
 	Key      string        // dedup key; "" is none
 	Headers  []byte        // nil is none
 	Body     []byte
@@ -134,7 +148,7 @@ type Row struct {
 // Item names one lease: its message's id and its fence.
 type Item struct {
 	ID    [16]byte
-	Fence int32
+	Fence int64
 }
 
 // NackItem gives a message back, due after Delay, with the error that caused it.
@@ -155,6 +169,9 @@ type ReleaseItem struct {
 type BuryItem struct {
 	Item
 	Error string
+	// Uncounted: nobody was given the message by this claim, so its attempt is
+	// refunded.
+	Uncounted bool
 }
 
 // Order is how a claim chooses within a priority.
@@ -168,11 +185,46 @@ const (
 
 // ClaimParams are the values of a claim.
 type ClaimParams struct {
-	Rows  int // at most Traits.ClaimRows
-	Lease time.Duration
-	By    string // the consumer's name, for operators
-	Order Order
+	Rows   int // at most Traits.ClaimRows
+	Lease  time.Duration
+	Member [16]byte // who claims: see Member
+	Salt   int64    // random, from 1 to 1 << FenceBits: see FenceBits
+	Order  Order
+	// Suspects: take messages with this many lapses or more, too. A lapse is a
+	// lease that ran out, was never settled and never given back; a message counts
+	// those in a row. Without Suspects those whose count is at least Lapses by now
+	// are left where they are.
+	Suspects bool
+	Lapses   int
+	// Blind leaves key, headers and body out of the result, NULL each: for a
+	// message that cannot be read.
+	Blind bool
 }
+
+// Window bounds a statement that works through a table in steps: what came to
+// its place at Before or later is not touched (0: no bound), and what is before
+// After was seen by an earlier step. Both are Unix milliseconds of the database's
+// clock.
+type Window struct{ After, Before int64 }
+
+// Member is a consumer as the database knows it: who holds leases, for operators.
+type Member struct {
+	ID      [16]byte
+	Name    string
+	Host    string
+	Process int
+	For     time.Duration // until it counts as gone, unless it joins again
+}
+
+// MaxMemberText is the most bytes of a member's name or host.
+const MaxMemberText = 200
+
+// The kinds of Problems.
+const (
+	ProblemForm       = "form"       // tables of before the first release
+	ProblemEncoding   = "encoding"   // the database, or this session, cannot hold all of Unicode
+	ProblemDurability = "durability" // a commit may be lost after it was confirmed
+)
 
 // State is where a message is in its life.
 type State string
@@ -191,8 +243,15 @@ const (
 // Times in results are Unix milliseconds of the database's clock.
 type Queue interface {
 	// InTx builds the same statements for a transaction of the caller: without
-	// session settings or transaction control of their own.
+	// session settings or transaction control of their own. Settles wait there for
+	// rows that others have locked, as long as the caller's context lets them.
 	InTx() Queue
+	// SkipLocked builds settles and extensions that leave out the rows that others
+	// have locked. Without it, and outside of a caller's transaction, they may do so, too,
+	// or wait for up to LockWait and fail with class RolledBack, whichever costs
+	// the database less where nothing is locked. So a row that a settle does not
+	// return is gone, or another's, or locked: Look tells.
+	SkipLocked() Queue
 
 	// Enqueue stores all rows, or none and fails with class Duplicate when an id
 	// or key is there already. No result.
@@ -200,13 +259,21 @@ type Queue interface {
 	// EnqueueNew stores the rows whose id and key are not there and returns their
 	// ids. No two rows may have the same key.
 	EnqueueNew([]Row) Statement
-	// Find returns the live rows that have one of the ids or keys:
-	// id, dedup_key, fence, leased (1 or 0).
+	// Find returns the live rows that have one of the ids: id, dedup_key, fence;
+	// and of those that have one of the keys: id, dedup_key, 0. It may wait for
+	// an insert of one of them that is under way.
 	Find(ids [][16]byte, keys []string) Statement
+	// Look returns id, fence of the live rows that have one of the ids, and waits
+	// for nobody. Of a row that somebody has locked it returns what was committed
+	// last, or else it fails, whole, with class RolledBack.
+	Look(ids [][16]byte) Statement
 
-	// Claim leases up to Rows ready messages, highest priority first, and returns
-	// id, priority, fence, attempts, enqueued_at, due_at, dedup_key, headers, body,
-	// in any order and in one or more result sets. A paused queue yields none.
+	// Claim leases up to Rows ready messages, highest priority first, within a
+	// priority those whose lease ran out before the others, and returns
+	// id, priority, fence, attempts, lapses, expired (1 or 0), enqueued_at, due_at,
+	// dedup_key (bytes), headers, body,
+	// in any order and in one or more result sets. A paused queue yields none. An expired message is for
+	// the dead table, not for a reader.
 	Claim(ClaimParams) Statement
 	// NextDue returns one row: milliseconds until a message may be claimed
 	// (zero or less: now), NULL when there is none or the queue is paused. It
@@ -215,16 +282,23 @@ type Queue interface {
 
 	// These apply to the items whose id and fence match and return id, fence of
 	// each such item.
-	Ack([]Item) Statement                   // deletes
-	Archive([]Item) Statement               // moves to the done table
-	Nack([]NackItem) Statement              // ends the lease; attempts stay counted
-	Release([]ReleaseItem) Statement        // ends the lease; the attempt is refunded
-	Bury([]BuryItem) Statement              // moves to the dead table
-	Extend([]Item, time.Duration) Statement // the lease ends that long from now
+	Ack([]Item) Statement                     // deletes
+	Archive([]Item) Statement                 // moves to the done table
+	Nack([]NackItem) Statement                // ends the lease; attempts stay counted, lapses are forgotten
+	Release([]ReleaseItem) Statement          // ends the lease; the attempt is refunded
+	Bury([]BuryItem) Statement                // moves to the dead table
+	Extend([]Item, time.Duration) Statement   // the lease ends that long from now, or when it did, if that is later
+	EndAfter([]Item, time.Duration) Statement // the lease ends that long from now, be it sooner than it did
 
 	// Version returns one row: the schema's version and whether the queue is
 	// paused (1 or 0). No row: the queue was never migrated.
 	Version() Statement
+	// Problems returns a row for each reason not to trust this database with the
+	// queue: one of the kinds above, and what was found. It works without the
+	// queue's tables.
+	Problems() Statement
+	// Clock returns one row: the database's time.
+	Clock() Statement
 	// Record notes the queue and its version after a migration.
 	Record(version int) Statement
 	// Stats returns one row: ready, scheduled, leased, dead, done, ms since the
@@ -233,24 +307,42 @@ type Queue interface {
 	Stats(limit int) Statement
 	// Peek returns up to n messages of a state, first due (or last ended) first:
 	// state, id, priority, fence, attempts, enqueued_at, due_at (lease end of a leased one,
-	// end of a dead or done one), leased_by, dedup_key, last_error, headers, body.
+	// end of a dead or done one), expires_at, leased_by (16 bytes), holder (the name of that
+	// member), dedup_key, last_error, headers, body.
 	Peek(State, int) Statement
 	// Get returns the columns of Peek for one message, wherever it is.
 	Get([16]byte) Statement
 	// Cancel deletes live messages, leased ones too, and returns their ids.
 	Cancel([][16]byte) Statement
-	// Purge deletes up to n messages of a state and returns the id of each.
-	Purge(s State, n int) Statement
+	// Purge deletes up to n messages of a state and returns id and place of each:
+	// when a dead or done one ended, 0 of others. Of live messages Before bounds
+	// when they became what they are: due, sent, or claimed.
+	Purge(s State, n int, w Window) Statement
 	// Redrive moves up to n dead messages back, oldest first, or those with the ids if any are
-	// given, due now and with no attempts counted, and returns the id of each.
-	Redrive(n int, ids [][16]byte) Statement
+	// given, due now, with no attempts counted and no expiry, and returns id and place (when it
+	// ended) of each.
+	Redrive(n int, ids [][16]byte, w Window) Statement
 	// Pause and Resume set whether claims yield messages. No result.
 	Pause() Statement
 	Resume() Statement
-	// Trim deletes up to n done messages that ended longer than age ago and
-	// returns the id of each.
-	Trim(age time.Duration, n int) Statement
+	// Trim deletes up to n done messages that ended longer than age ago, and not
+	// before after, and returns id and place (when it ended) of each.
+	Trim(age time.Duration, n int, after int64) Statement
+
+	// Join notes a member of this queue, or that it is still there, and forgets
+	// members of any queue that have been gone for a day. Leave forgets one. No
+	// result.
+	Join(Member) Statement
+	Leave(id [16]byte) Statement
+	// Members returns those of this queue that are not gone, first come first:
+	// id, name, host, process, since, until.
+	Members() Statement
 }
+
+// LockWait is how long a settle waits for a row that somebody has locked, where
+// it waits at all: longer than any statement of chanq holds a row, and short beside
+// a lease.
+const LockWait = 100 * time.Millisecond
 
 // Milliseconds rounds up, so that a delay is never shortened.
 func milliseconds(d time.Duration) int64 {

@@ -69,7 +69,7 @@ RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.enqueued_at, c.vis
 // other.
 func (q *postgresQueue) Claim(p ClaimParams) Statement {
 	rows := min(p.Rows, postgresRows)
-	return Statement{Text: q.claim, Args: []any{int64(rows), milliseconds(p.Lease), postgresText(p.By)}}
+	return Statement{Text: q.claim, Args: []any{int64(rows), milliseconds(p.Lease), postgresID(p.Member)}}
 }
 
 // postgresNextDue reads the first entry of each lane. A row that a claim under

@@ -50,7 +50,7 @@ RETURNING uuid_send(id)`
 	}
 }
 
-func (q *postgresQueue) Purge(s State, n int) Statement {
+func (q *postgresQueue) Purge(s State, n int, w Window) Statement {
 	return Statement{Text: q.purge[s], Args: []any{int64(min(n, postgresRows))}}
 }
 
@@ -61,7 +61,7 @@ WHERE id = ANY (ARRAY(
   ORDER BY ended_at, id LIMIT $2::integer FOR UPDATE SKIP LOCKED))
 RETURNING uuid_send(id)`
 
-func (q *postgresQueue) Trim(age time.Duration, n int) Statement {
+func (q *postgresQueue) Trim(age time.Duration, n int, after int64) Statement {
 	return Statement{Text: q.trim, Args: []any{milliseconds(age), int64(n)}}
 }
 
@@ -107,7 +107,7 @@ RETURNING uuid_send(id)`
 ` + postgresRedriveMove
 )
 
-func (q *postgresQueue) Redrive(n int, ids [][16]byte) Statement {
+func (q *postgresQueue) Redrive(n int, ids [][16]byte, w Window) Statement {
 	if len(ids) > 0 {
 		return Statement{Text: q.redriveIDs, Args: []any{postgresIDs(ids)}}
 	}

@@ -131,11 +131,11 @@ func (q *sqliteQueue) Cancel(ids [][16]byte) Statement {
 	return Statement{Text: q.cancel, Args: []any{packSQLiteIDs(ids)}}
 }
 
-func (q *sqliteQueue) Purge(s State, n int) Statement {
+func (q *sqliteQueue) Purge(s State, n int, w Window) Statement {
 	return Statement{Text: q.purge[s], Args: []any{int64(n)}}
 }
 
-func (q *sqliteQueue) Redrive(n int, ids [][16]byte) Statement {
+func (q *sqliteQueue) Redrive(n int, ids [][16]byte, w Window) Statement {
 	mark := Statement{Text: q.redriveOldest, Args: []any{int64(n)}}
 	if len(ids) > 0 {
 		mark = Statement{Text: q.redriveListed, Args: []any{packSQLiteIDs(ids)}}
@@ -151,7 +151,7 @@ func (q *sqliteQueue) Resume() Statement {
 	return Statement{Text: q.setPaused, Args: []any{int64(0)}}
 }
 
-func (q *sqliteQueue) Trim(age time.Duration, n int) Statement {
+func (q *sqliteQueue) Trim(age time.Duration, n int, after int64) Statement {
 	return Statement{Text: q.trim, Args: []any{milliseconds(age), int64(n)}}
 }
 

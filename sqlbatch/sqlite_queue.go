@@ -212,7 +212,7 @@ func (q *sqliteQueue) Find(ids [][16]byte, keys []string) Statement {
 }
 
 func (q *sqliteQueue) Claim(p ClaimParams) Statement {
-	return Statement{Text: q.claim, Args: []any{int64(p.Rows), milliseconds(p.Lease), p.By}}
+	return Statement{Text: q.claim, Args: []any{int64(p.Rows), milliseconds(p.Lease), p.Member[:]}}
 }
 
 func (q *sqliteQueue) NextDue() Statement { return Statement{Text: q.nextDue} }

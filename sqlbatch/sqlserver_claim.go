@@ -106,7 +106,7 @@ func (q *sqlServerQueue) Claim(p ClaimParams) Statement {
 		sql.Named("n", int32(rows)),
 		sql.Named("lease_days", days),
 		sql.Named("lease_ms", ms),
-		sql.Named("by", cutUnits(p.By, nameUnits)))
+		sql.Named("by", p.Member[:]))
 }
 
 // nextDueText reads the first entry of each lane of IX: four seeks.

@@ -81,7 +81,7 @@ OUTPUT deleted.id
 FROM {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({ready}), FORCESEEK)
 `
 
-func (q *sqlServerQueue) Purge(s State, n int) Statement {
+func (q *sqlServerQueue) Purge(s State, n int, w Window) Statement {
 	return call(q.purge[s], "@n bigint", sql.Named("n", int64(n)))
 }
 
@@ -142,7 +142,7 @@ INTO {live} (id, priority, visible_at, enqueued_at, fence, attempts, dedup_key, 
 OUTPUT deleted.id`
 )
 
-func (q *sqlServerQueue) Redrive(n int, ids [][16]byte) Statement {
+func (q *sqlServerQueue) Redrive(n int, ids [][16]byte, w Window) Statement {
 	if len(ids) > 0 {
 		return call(q.redriveIDs, "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
 	}
@@ -162,7 +162,7 @@ DELETE c
 OUTPUT deleted.id;
 `
 
-func (q *sqlServerQueue) Trim(age time.Duration, n int) Statement {
+func (q *sqlServerQueue) Trim(age time.Duration, n int, after int64) Statement {
 	days, ms := span(milliseconds(age))
 	return call(q.trim, "@n bigint, @age_days int, @age_ms int",
 		sql.Named("n", int64(n)), sql.Named("age_days", days), sql.Named("age_ms", ms))

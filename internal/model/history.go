@@ -237,7 +237,7 @@ func (h *history) compareEntry(e chanq.Entry, m *message, elapsed int64) {
 	learn("time of sending", &m.enqueued, e.EnqueuedAt)
 	learn("time", &m.at, e.At)
 	want := chanq.Entry{
-		ID: m.id, State: e.State, Priority: m.priority, Attempts: m.attempts, Fence: m.fence,
+		ID: m.id, State: e.State, Priority: m.priority, Attempts: m.attempts, Fence: e.Fence,
 		EnqueuedAt: time.UnixMilli(m.enqueued.ms), At: time.UnixMilli(m.at.ms), DedupKey: m.key,
 		LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body),
 	}
