@@ -23,7 +23,7 @@ func (l *Lease[T]) AckTx(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return errors.New("chanq: ack: tx is nil")
 	}
-	return ackTx(ctx, tx, []*lease{&l.lease})[0]
+	return ackTx(ctx, tx, []*lease{l.lease})[0]
 }
 
 // AckTx acks the messages of many leases in the caller's transaction, as
@@ -48,7 +48,7 @@ func AckTx[T any](ctx context.Context, tx *sql.Tx, leases ...*Lease[T]) error {
 		if l == nil {
 			return fmt.Errorf("chanq: ack: lease %d is nil", i)
 		}
-		all[i] = &l.lease
+		all[i] = l.lease
 		if here, first := all[i].owner.home(), all[0].owner.home(); here.key != first.key {
 			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: give those of one Queue", first.name, here.name)
 		}

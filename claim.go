@@ -239,13 +239,13 @@ func (c *Consumer[T]) deliver(leases []*Lease[T]) {
 	c.held.Add(int64(len(leases)))
 	holds := make([]*lease, len(leases))
 	for i, l := range leases {
-		holds[i] = &l.lease
+		holds[i] = l.lease
 	}
 	c.keeper.hold(holds)
 	var unfit []*lease
 	for _, l := range leases {
 		if l.lease.state.Load() == leaseSettling {
-			unfit = append(unfit, &l.lease)
+			unfit = append(unfit, l.lease)
 			continue
 		}
 		c.flow.delivered++
@@ -264,7 +264,7 @@ func (c *Consumer[T]) releaseBuffer() {
 		case l := <-c.out:
 			if s := l.lease.state.Load(); (s == leaseHeld || s == leaseExpired) && l.lease.state.CompareAndSwap(s, leaseSettling) {
 				l.lease.op = settleRelease
-				back = append(back, &l.lease)
+				back = append(back, l.lease)
 			}
 		default:
 			c.settler.addAll(back)
@@ -343,11 +343,11 @@ func (r *claimedRows) sort() {
 // see, because their attempts are spent or their body cannot be decoded, come
 // back in state settling, to be set aside.
 func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline, until time.Duration) []*Lease[T] {
-	slab := make([]Lease[T], len(rows))
+	slab, inner := make([]Lease[T], len(rows)), make([]lease, len(rows))
 	leases := make([]*Lease[T], len(rows))
 	for i := range rows {
 		row, l := &rows[i], &slab[i]
-		leases[i] = l
+		leases[i], l.lease = l, &inner[i]
 		l.ID, l.Priority, l.DedupKey = row.item.ID, row.priority, string(row.key)
 		l.Attempt = row.attempts
 		l.EnqueuedAt, l.DueAt = time.UnixMilli(row.enqueued), time.UnixMilli(row.due)

@@ -21,13 +21,13 @@ type Lease[T any] struct {
 	// EnqueuedAt and DueAt are times of the database's clock, in milliseconds.
 	EnqueuedAt, DueAt time.Time
 
-	lease lease
+	lease *lease
 }
 
 // Context ends, with the cause ErrLeaseLost, when the lease is known to be lost
 // or its time ran out. It does not end with the settle, nor with Stop. Its values
 // are those of the context given to Consume or TryLease.
-func (l *Lease[T]) Context() context.Context { return (*leaseContext)(&l.lease) }
+func (l *Lease[T]) Context() context.Context { return (*leaseContext)(l.lease) }
 
 // Deadline is when the lease ends by this process's clock unless it is
 // extended. It is early rather than late: it counts from before the claim was

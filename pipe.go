@@ -86,7 +86,7 @@ func (p *pipe[In, Out]) work(l *Lease[In], fn func(context.Context, *Lease[In]) 
 		}()
 		return fn(l.Context(), l)
 	}()
-	item := piped[Out]{in: &l.lease}
+	item := piped[Out]{in: l.lease}
 	for i := range out {
 		if err != nil {
 			break

@@ -40,7 +40,7 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 	var leases []*Lease[T]
 	for _, l := range buildLeases[T](q.core, rows.rows, owner, deadlineAfter(start, d), start) {
 		if l.lease.state.Load() == leaseSettling {
-			_ = owner.settle(&l.lease) // if this fails, the next claim tries again
+			_ = owner.settle(l.lease) // if this fails, the next claim tries again
 			continue
 		}
 		leases = append(leases, l)
