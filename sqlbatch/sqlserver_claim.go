@@ -106,6 +106,7 @@ const (
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            `
 
 	claimContents   = `inserted.dedup_key, inserted.headers, inserted.body`
