@@ -61,6 +61,10 @@ type Traits struct {
 	OneWriter bool
 	// Prepare: parsing a text costs enough to prepare it on the connection.
 	Prepare bool
+	// PrepareTells: the database has one error for a missing table and for much
+	// else, so class NoSchema of a statement that was run means what it says only if
+	// its text cannot be prepared either. If it can, wrap the error in a RunError.
+	PrepareTells bool
 	// The most items that one statement of each kind takes.
 	EnqueueRows, ClaimRows                                int
 	AckItems, NackItems, ReleaseItems, BuryItems, FindIDs int
@@ -271,7 +275,7 @@ type Queue interface {
 	// Claim leases up to Rows ready messages, highest priority first, within a
 	// priority those whose lease ran out before the others, and returns
 	// id, priority, fence, attempts, lapses, expired (1 or 0), enqueued_at, due_at,
-	// dedup_key (bytes), headers, body,
+	// expires_at (or NULL), dedup_key (bytes), headers, body,
 	// in any order and in one or more result sets. A paused queue yields none. An expired message is for
 	// the dead table, not for a reader.
 	Claim(ClaimParams) Statement
