@@ -219,7 +219,7 @@ func (c *Consumer[T]) claim(n int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	c.health.worked(processStart.Add(start))
+	c.health.worked(wallTime(start))
 	got := len(rows.rows)
 	if got == 0 {
 		return 0, nil

@@ -203,12 +203,12 @@ func (k *keeper) extend(leases []*lease, tries *backoff) bool {
 		err := k.sessions.run(ctx, k.queue.sql.Extend(items, k.leaseFor), collectItems(&changed))
 		cancel()
 		if err != nil {
-			if k.stop.Err() == nil && tries.outage(classify(k.queue.dialect, err), processStart.Add(start)) {
-				k.health.failed(processStart.Add(start), err)
+			if k.stop.Err() == nil && tries.outage(classify(k.queue.dialect, err), wallTime(start)) {
+				k.health.failed(wallTime(start), err)
 			}
 			return false
 		}
-		k.health.worked(processStart.Add(start))
+		k.health.worked(wallTime(start))
 		slices.SortFunc(changed, compareItems)
 		for _, l := range chunk {
 			_, held := slices.BinarySearchFunc(changed, l.item, compareItems)

@@ -32,7 +32,7 @@ func (l *Lease[T]) Context() context.Context { return (*leaseContext)(l.lease) }
 // Deadline is when the lease ends by this process's clock unless it is
 // extended. It is early rather than late: it counts from before the claim was
 // sent.
-func (l *Lease[T]) Deadline() time.Time { return processStart.Add(l.lease.deadlineAt()) }
+func (l *Lease[T]) Deadline() time.Time { return wallTime(l.lease.deadlineAt()) }
 
 // Ack marks the message as done: it leaves the queue. The settle joins the next
 // group; Ack returns at once unless the backlog of settles is full, and costs
@@ -94,11 +94,6 @@ func (l *Lease[T]) Extend(ctx context.Context, d time.Duration) error {
 // latest. Databases count in milliseconds and may round down: without the one
 // taken off, this process could believe in its lease longer than they do.
 func deadlineAfter(start, d time.Duration) time.Duration { return start + d - time.Millisecond }
-
-// processStart makes monotonic times of durations.
-var processStart = time.Now()
-
-func monotonic() time.Duration { return time.Since(processStart) }
 
 // leaseState:
 //
