@@ -110,8 +110,13 @@ func (c *Consumer[T]) connect() {
 	ctx, cancel := context.WithTimeout(c.stop, c.cfg.Statement)
 	defer cancel()
 	began := time.Now()
-	if err := c.sessions.fill(ctx, c.queue.db); err != nil && c.stop.Err() == nil {
-		c.health.failed(began, err)
+	for _, s := range c.pools() {
+		if err := s.fill(ctx, c.queue.db); err != nil {
+			if c.stop.Err() == nil {
+				c.health.failed(began, err)
+			}
+			return
+		}
 	}
 }
 

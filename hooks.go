@@ -26,6 +26,9 @@ type Hooks struct {
 	// Availability: the database stopped answering a producer or consumer, or
 	// answers it again. Once per change.
 	Availability func(AvailabilityEvent)
+	// Housekeeping: the database refuses a task that nobody waits for (a right is
+	// missing, say), or no longer does. Once per change.
+	Housekeeping func(HousekeepingEvent)
 }
 
 // SentEvent is one group of messages that is stored. SendTx makes none, since only
@@ -91,8 +94,16 @@ type AvailabilityEvent struct {
 	Down  time.Duration // how long it was down; when Up
 }
 
-// LogHooks logs every event: losses of availability, lost leases, failed handlers
-// and dead messages as warnings, the rest at debug level.
+// HousekeepingEvent is a change in how a task of a consumer's goes that messages do
+// not wait for.
+type HousekeepingEvent struct {
+	Queue string
+	Task  string // "trim": to delete what Config.Retain no longer keeps
+	Err   error  // what the database refused; nil when it no longer does
+}
+
+// LogHooks logs every event: losses of availability, lost leases, failed handlers,
+// dead messages and refused housekeeping as warnings, the rest at debug level.
 func LogHooks(log *slog.Logger) Hooks {
 	if log == nil {
 		log = slog.Default()
@@ -123,6 +134,13 @@ func LogHooks(log *slog.Logger) Hooks {
 				log.Warn("chanq: database does not answer", "queue", e.Queue, "part", e.Part, "err", e.Err)
 			}
 		},
+		Housekeeping: func(e HousekeepingEvent) {
+			if e.Err == nil {
+				log.Info("chanq: housekeeping goes on", "queue", e.Queue, "task", e.Task)
+			} else {
+				log.Warn("chanq: housekeeping is refused", "queue", e.Queue, "task", e.Task, "err", e.Err)
+			}
+		},
 	}
 }
 
@@ -135,6 +153,7 @@ func JoinHooks(sets ...Hooks) Hooks {
 	var failed []func(FailedEvent)
 	var dead []func(DeadEvent)
 	var availability []func(AvailabilityEvent)
+	var housekeeping []func(HousekeepingEvent)
 	for _, h := range sets {
 		sent = append(sent, h.Sent)
 		claimed = append(claimed, h.Claimed)
@@ -143,10 +162,12 @@ func JoinHooks(sets ...Hooks) Hooks {
 		failed = append(failed, h.Failed)
 		dead = append(dead, h.Dead)
 		availability = append(availability, h.Availability)
+		housekeeping = append(housekeeping, h.Housekeeping)
 	}
 	return Hooks{
 		Sent: each(sent), Claimed: each(claimed), Settled: each(settled),
 		LeaseLost: each(lost), Failed: each(failed), Dead: each(dead), Availability: each(availability),
+		Housekeeping: each(housekeeping),
 	}
 }
 

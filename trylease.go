@@ -86,26 +86,12 @@ func (o *loneOwner) settle(l *lease) error {
 	stop := time.AfterFunc(o.timeout, st.abandon)
 	defer stop.Stop()
 	defer st.abandon()
-	st.store([]*lease{l})
+	st.storeAlone(l)
 	return l.outcome()
 }
 
 func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
-	return o.queue.extendOne(ctx, s, l, d)
-}
-
-func (q *queue) extendOne(ctx context.Context, s *sessions, l *lease, d time.Duration) (bool, error) {
-	var changed []sqlbatch.Item
-	start := monotonic()
-	err := s.run(ctx, q.sql.Extend([]sqlbatch.Item{l.item}, d), collectItems(&changed))
-	if err != nil {
-		return false, q.fail("extend", err)
-	}
-	held := len(changed) == 1 && changed[0] == l.item
-	if held {
-		l.extended(deadlineAfter(start, d))
-	}
-	return held, nil
+	return o.queue.extendOne(ctx, s, l, d, o.timeout)
 }
