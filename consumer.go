@@ -28,8 +28,8 @@ const (
 
 // ConsumerConfig tunes a Consumer. The zero value is right for most.
 type ConsumerConfig struct {
-	// Name of this consumer in the leased_by column, for operators; at most 200
-	// bytes. Default host/pid.
+	// Name of this consumer for operators, in Queue.Members and Entry.LeasedBy; at most
+	// 200 bytes. Default host/pid.
 	Name string
 	// Prefetch is the most leases that wait in the buffer for a reader. What a
 	// replica buffers, others cannot have. Default 1000, at most 100,000.
@@ -75,11 +75,10 @@ const (
 func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v := validator{}
 	if c.Name == "" {
-		host, _ := os.Hostname() // an empty host still leaves the pid
-		c.Name = fmt.Sprintf("%s/%d", host, os.Getpid())
+		c.Name = fmt.Sprintf("%s/%d", hostName(), os.Getpid())
 	}
-	if len(c.Name) > 200 {
-		v.fail("ConsumerConfig.Name of %d bytes: at most 200", len(c.Name))
+	if len(c.Name) > sqlbatch.MaxMemberText {
+		v.fail("ConsumerConfig.Name of %d bytes: at most %d", len(c.Name), sqlbatch.MaxMemberText)
 	}
 	if !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0) {
 		v.fail("ConsumerConfig.Name %q: must be UTF-8 without NUL", c.Name)
@@ -135,16 +134,17 @@ func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration
 // End it by Stop, or the end of Consume's context, and Shutdown.
 //
 // Its goroutines, all joined by Shutdown: the claimer (claim.go), the storers of the
-// settler, the keeper and its extender, the trimmer where Config.Retain is set, and
-// the supervisor, which ends the others in order; and those of statements that were
-// left behind (session.go). It keeps up to five connections, apart from those of the
-// application: one claims, two settle and two extend leases. In health it opens
-// three. Each Pipe that reads it keeps one more.
+// settler, the keeper and its extender, the trimmer where Config.Retain is set, one
+// that notes this consumer among the members (member.go), and the supervisor, which
+// ends the others in order; and those of statements that were left behind
+// (session.go). It keeps up to five connections, apart from those of the application:
+// one claims, two settle and two extend leases. In health it opens three. Each Pipe
+// that reads it keeps one more.
 type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
 	sessions *sessions
-	member   ID // as whom the database knows it
+	member   sqlbatch.Member // as whom the database knows it
 	settler  *settler
 	keeper   *keeper
 	health   health
@@ -157,7 +157,11 @@ type Consumer[T any] struct {
 	stopNow  context.CancelFunc
 	drained  chan struct{} // stopping, and the last lease ended
 	finished chan struct{} // every goroutine has ended
-	flow     flow          // of the claimer
+	// Of the claimer.
+	flow      flow
+	allowance allowance
+	caution   caution
+	cleared   chan struct{} // a suspect has ended: the next may be claimed
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
@@ -211,12 +215,13 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	c := &Consumer[T]{
 		queue: q.core, cfg: cfg,
 		sessions: pools[0],
-		member:   NewID(),
+		member:   newMember(cfg.Name, cfg.LeaseFor),
 		health:   health{queue: q.core, part: "consumer"},
 		values:   context.WithoutCancel(ctx),
 		out:      make(chan *Lease[T], cfg.Prefetch),
 		progress: make(chan struct{}, 1),
 		drained:  make(chan struct{}, 1),
+		cleared:  make(chan struct{}, 1),
 		finished: make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
@@ -248,11 +253,14 @@ const (
 // returns the buffer; then, when the last lease ended, the settler and the rest.
 func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 	defer close(c.finished)
+	attending, leave := context.WithCancel(context.Background())
+	defer leave()
 	var claimer, rest conc.WaitGroup
 	for range c.settler.storers() {
 		rest.Go(c.settler.run)
 	}
 	rest.Go(c.keeper.run)
+	rest.Go(func() { c.attend(attending) })
 	if c.queue.cfg.Retain > 0 {
 		rest.Go(c.trim)
 	}
@@ -268,6 +276,7 @@ func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 	}
 	c.settler.close()
 	stopKeeper()
+	leave()
 	rest.Wait()
 	c.settler.abandon()
 	for _, s := range c.pools() {
@@ -397,6 +406,9 @@ func (c *Consumer[T]) ended(l *lease) {
 	if l.state.Load() != leaseSettled {
 		c.noteTaken()
 	}
+	if l.suspect {
+		notify(c.cleared)
+	}
 	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
 		notify(c.drained)
 	}
@@ -437,7 +449,7 @@ func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bo
 // application would: no session of the consumer's is kept by it.
 func (c *Consumer[T]) trim() {
 	every := max(time.Second, min(time.Minute, c.queue.cfg.Retain))
-	chore := housework{queue: c.queue, task: "trim"}
+	chore := housework{queue: c.queue, task: "trim", op: "trim"}
 	for c.stop.Err() == nil {
 		sleep(c.stop, every/2+rand.N(every))
 		chore.done(c.queue.trim(c.stop, c.cfg.Statement))

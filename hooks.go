@@ -26,8 +26,8 @@ type Hooks struct {
 	// Availability: the database stopped answering a producer or consumer, or
 	// answers it again. Once per change.
 	Availability func(AvailabilityEvent)
-	// Housekeeping: the database refuses a task that nobody waits for (a right is
-	// missing, say), or no longer does. Once per change.
+	// Housekeeping: the database refuses a task that keeps the tables in order, and
+	// that no delivery waits for, or no longer refuses it. Once per change.
 	Housekeeping func(HousekeepingEvent)
 }
 
@@ -94,16 +94,18 @@ type AvailabilityEvent struct {
 	Down  time.Duration // how long it was down; when Up
 }
 
-// HousekeepingEvent is a change in how a task of a consumer's goes that messages do
-// not wait for.
+// HousekeepingEvent is a change in how a task goes that no delivery waits for. The
+// database refuses it because a right is missing, say.
 type HousekeepingEvent struct {
 	Queue string
-	Task  string // "trim": to delete what Config.Retain no longer keeps
-	Err   error  // what the database refused; nil when it no longer does
+	// Task is "members" (this consumer is not seen in Queue.Members) or "trim" (what
+	// Config.Retain no longer keeps stays).
+	Task string
+	Err  error // what the database refused; nil when it no longer does
 }
 
-// LogHooks logs every event: losses of availability, lost leases, failed handlers,
-// dead messages and refused housekeeping as warnings, the rest at debug level.
+// LogHooks logs every event: losses of availability, refused housekeeping, lost
+// leases, failed handlers and dead messages as warnings, the rest at debug level.
 func LogHooks(log *slog.Logger) Hooks {
 	if log == nil {
 		log = slog.Default()

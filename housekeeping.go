@@ -5,9 +5,9 @@ import "github.com/chanq/chanq/sqlbatch"
 // housework tells the Housekeeping hook of changes of one task, once each. It is used
 // by one goroutine.
 type housework struct {
-	queue   *queue
-	task    string
-	refused bool
+	queue    *queue
+	task, op string // op: as in OpError
+	refused  bool
 }
 
 // done notes how the task went. That the database is away is told by others.
@@ -20,6 +20,6 @@ func (h *housework) done(err error) {
 	}
 	if refused := err != nil; refused != h.refused {
 		h.refused = refused
-		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.name, Task: h.task, Err: err})
+		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.name, Task: h.task, Err: h.queue.fail(h.op, err)})
 	}
 }

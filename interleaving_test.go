@@ -260,7 +260,7 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			defer st.abandon()
 			st.stored = func(SettledEvent) {}
 			l.unknown = true
-			st.storeAlone(l)
+			st.storeAlone([]*lease{l})
 			if !test.late {
 				require.NoError(t, l.outcome())
 				return

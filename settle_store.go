@@ -184,13 +184,20 @@ func (s *settler) addLate(leases []*lease) {
 	notify(s.work)
 }
 
-// storeAlone stores one settle that nobody else's joins, until its outcome is known
-// or the settler is abandoned.
-func (s *settler) storeAlone(l *lease) {
+// storeAlone stores settles that nobody else's join, without the goroutines of a
+// consumer, until the outcome of each is known or the settler is abandoned.
+func (s *settler) storeAlone(leases []*lease) {
 	w := storer{settler: s}
-	for w.store([]*lease{l}) == 0 {
+	for len(leases) > 0 {
+		w.store(leases)
+		leases = leases[:0:0]
+		for _, l := range s.late {
+			leases = append(leases, l.lease)
+		}
 		s.late = nil
-		sleep(s.abandoned, lockPause<<l.locked)
+		if len(leases) > 0 {
+			sleep(s.abandoned, lockPause<<leases[0].locked)
+		}
 	}
 }
 
@@ -363,7 +370,7 @@ func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, lea
 	case settleDead:
 		x.buries = x.buries[:0]
 		for _, l := range leases {
-			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.item, Error: l.text})
+			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.item, Error: l.text, Uncounted: l.uncounted})
 		}
 		return sql.Bury(x.buries)
 	default:
