@@ -60,24 +60,15 @@ func (o *loneOwner) home() *queue            { return o.queue }
 func (o *loneOwner) parent() context.Context { return o.values }
 func (o *loneOwner) hurry()                  {}
 func (o *loneOwner) ended(*lease)            {}
-
-func (o *loneOwner) watch(l *lease) {
-	left := l.deadlineAt() - monotonic()
-	switch {
-	case l.isEnded.Load():
-	case left <= 0:
-		l.lose(leaseExpired)
-	default: // it may be extended meanwhile
-		time.AfterFunc(left, func() { o.watch(l) })
-	}
-}
+func (o *loneOwner) expire(l *lease)         { l.lose(leaseExpired) }
 
 // settle stores one settle, with the settler's own care for unknown outcomes,
 // for as long as one statement may take.
 func (o *loneOwner) settle(l *lease) error {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
-	st := newSettler(o.queue, s, &health{queue: o.queue, part: "consumer"}, o.timeout, 0, 1)
+	defer o.queue.lone.changes.wait()
+	st := newSettler(o.queue, s, o.queue.lone, o.timeout, 0, 1)
 	st.stored, st.broken = func(e SettledEvent) {
 		if e.Nacked+e.Released > 0 {
 			o.queue.key.ring()
@@ -101,6 +92,10 @@ func (q *queue) extendOne(ctx context.Context, s *sessions, l *lease, d time.Dur
 	start := monotonic()
 	err := s.run(ctx, q.sql.Extend([]sqlbatch.Item{l.item}, d), collectItems(&changed))
 	if err != nil {
+		if end := deadlineAfter(start, d); classify(q.dialect, err) == sqlbatch.Unknown && end < l.deadlineAt() {
+			l.deadline.Store(int64(end)) // it may have been applied
+			l.rewatch()
+		}
 		return false, q.fail("extend", err)
 	}
 	held := len(changed) == 1 && changed[0] == l.item

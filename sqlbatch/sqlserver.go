@@ -19,6 +19,7 @@ func (sqlServer) Name() string { return "sqlserver" }
 
 func (sqlServer) Traits() Traits {
 	return Traits{
+		Schema:       "dbo",
 		EnqueueRows:  maxRung,
 		ClaimRows:    1000, // at most three locks a row and index, under where escalation is tried
 		AckItems:     listBytes / itemBytes,
