@@ -227,9 +227,10 @@ func (c *Consumer[T]) claim(n int) (int, error) {
 	rows.sort()
 	c.flow.lastClaim, c.flow.meanBytes = got, max(1, rows.bytes/got)
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(got) })
-	call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.name, Messages: got, Bytes: rows.bytes, Took: monotonic() - start})
+	event := ClaimedEvent{Queue: c.queue.name, Messages: got, Bytes: rows.bytes, Took: monotonic() - start}
 	leases := buildLeases[T](c.queue, rows.rows, c, deadlineAfter(start, c.cfg.LeaseFor), start+c.cfg.MaxExtend)
 	c.deliver(leases)
+	call(c.queue.cfg.Hooks.Claimed, event) // they are extended by now, however long it takes
 	return got, nil
 }
 
@@ -357,12 +358,28 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		if row.attempts > q.cfg.MaxAttempts {
 			l.lease.attempt-- // this claim is no attempt: nobody gets the message
 		}
-		if reason, quiet := l.fill(q, row); reason != "" {
-			l.lease.op, l.lease.text, l.lease.quiet = settleDead, reason, quiet
-			l.lease.state.Store(leaseSettling)
+	}
+	fill := func(i int) {
+		if reason, quiet := leases[i].fill(q, &rows[i]); reason != "" {
+			leases[i].lease.setAside(reason, quiet)
 		}
 	}
+	if meetsCodec[T]() {
+		inTurn(len(rows), fill, func(i int) {
+			leases[i].lease.setAside(fmt.Sprintf("chanq: cannot decode: codec %v", errLeft), true)
+		})
+		return leases
+	}
+	for i := range rows {
+		fill(i)
+	}
 	return leases
+}
+
+// setAside has a lease that nobody has seen buried.
+func (l *lease) setAside(reason string, quiet bool) {
+	l.op, l.text, l.quiet = settleDead, reason, quiet
+	l.state.Store(leaseSettling)
 }
 
 // fill decodes headers and body, and says why the message must be set aside.

@@ -247,7 +247,7 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			leases, err := q.TryLease(t.Context(), 1, time.Minute)
 			require.NoError(t, err)
 			require.Len(t, leases, 1)
-			l := &leases[0].lease
+			l := leases[0].lease
 			_, err = q.Cancel(t.Context(), leases[0].ID) // whoever did it, the row is gone
 			require.NoError(t, err)
 			l.state.Store(leaseSettling)

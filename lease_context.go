@@ -33,6 +33,10 @@ func (c *leaseContext) made() *cancellable {
 		l.cancel()
 	case leaseSettled:
 		l.endContext()
+	default:
+		if l.deadlineAt() <= monotonic() {
+			made.look() // the timer does it soon, and this caller asks now
+		}
 	}
 	return made
 }
