@@ -48,7 +48,7 @@ func TestAContextThatWasNotUsedEndsWithItsLeaseForGood(t *testing.T) {
 	require.ErrorIs(t, context.Cause(ctx), ErrLeaseLost)
 	<-ctx.Done()
 
-	held := &Lease[string]{lease: &lease{owner: still{}}}
+	held := &Lease[string]{lease: stillLease(time.Hour)}
 	require.Equal(t, held.Context(), held.Context())
 	child, cancel := context.WithCancel(held.Context())
 	defer cancel()
