@@ -89,10 +89,16 @@ func guard[R any](f func() (R, error)) (r R, err error) {
 	return f()
 }
 
-// inTurn calls decode for 0 to n-1, on a goroutine of its own. A codec that leaves by
-// runtime.Goexit takes that along: left is called for the one it was at, and the rest
-// goes on in another.
-func inTurn(n int, decode func(i int), left func(i int)) {
+// inTurn calls decode for 0 to n-1: on a goroutine of its own if bodies of this type
+// meet a codec. One that leaves by runtime.Goexit takes that along: left is called for
+// the body it was at, and the rest goes on in another.
+func inTurn[T any](n int, decode func(i int), left func(i int)) {
+	if !meetsCodec[T]() {
+		for i := range n {
+			decode(i)
+		}
+		return
+	}
 	for i := 0; i < n; i++ {
 		if apart(func() {
 			for ; i < n; i++ {

@@ -106,7 +106,7 @@ func (c *Consumer[T]) employ(workers int, do func(*Lease[T]) error, then func(*L
 	crew(workers, func() {
 		for l := range c.out {
 			if c.begin(l) {
-				c.attend(l, do, then)
+				c.serve(l, do, then)
 			}
 		}
 	})
@@ -124,9 +124,9 @@ func (c *Consumer[T]) begin(l *Lease[T]) bool {
 	return true
 }
 
-// attend calls do and deals with its outcome in deferred functions: where do leaves by
+// serve calls do and deals with its outcome in deferred functions: where do leaves by
 // runtime.Goexit nothing else is run any more.
-func (c *Consumer[T]) attend(l *Lease[T], do func(*Lease[T]) error, then func(*Lease[T], error)) {
+func (c *Consumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Lease[T], error)) {
 	defer c.worked()
 	err := errLeft
 	defer func() { then(l, err) }()

@@ -71,7 +71,7 @@ type piped[Out any] struct {
 func (p *pipe[In, Out]) work(l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) {
 	item := piped[Out]{in: l.lease}
 	encoding := -1 // the output that is
-	p.from.attend(l, func(l *Lease[In]) error {
+	p.from.serve(l, func(l *Lease[In]) error {
 		out, err := fn(l.Context(), l)
 		if err != nil {
 			return err

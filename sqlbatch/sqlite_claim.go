@@ -38,7 +38,7 @@ const sqliteClaim = `UPDATE {live} SET due_at = visible_at, visible_at = {now} +
 WHERE rowid IN (SELECT rowid FROM (
 {lanes}
   ) LIMIT coalesce((SELECT iif(paused, 0, ?1) FROM {queues} WHERE name = {name}), 0))
-RETURNING id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, `
+RETURNING id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, expires_at, `
 
 const (
 	sqliteWithBody = `dedup_key, headers, body`
