@@ -239,9 +239,11 @@ func (c *Consumer[T]) claim(n int) (asked, got int, err error) {
 	c.allowance.worked(took, c.claimPatience())
 	c.flow.lastClaim, c.flow.meanBytes = claimed, max(1, rows.bytes/claimed)
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
-	call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.name, Messages: claimed, Bytes: rows.bytes, Took: took})
+	event := ClaimedEvent{Queue: c.queue.name, Messages: claimed, Bytes: rows.bytes, Took: took}
 	leases := buildLeases[T](c.queue, rows.rows, c, deadlineAfter(start, c.cfg.LeaseFor), start+c.cfg.MaxExtend)
-	return p.Rows, c.deliver(leases, p.Suspects), nil
+	got = c.deliver(leases, p.Suspects)
+	call(c.queue.cfg.Hooks.Claimed, event) // they are extended by now, however long it takes
+	return p.Rows, got, nil
 }
 
 // claimParams are those of a claim where there is room for n messages.

@@ -57,7 +57,8 @@ type ConsumerConfig struct {
 	// Order of claims within a priority. Default FIFO.
 	Order Order
 	// Backoff is the delay of the nack after the given attempt failed in Handle or
-	// Pipe. Default ExponentialBackoff(1 s, 5 min).
+	// Pipe. Default ExponentialBackoff(1 s, 5 min), also for a Backoff that panics,
+	// or returns a negative delay or one of more than a hundred years.
 	Backoff func(attempt int) time.Duration
 	// Statement is the deadline of every statement: one that takes longer is
 	// cancelled and repeated. Settles and extensions are repeated sooner, when a third
@@ -118,11 +119,11 @@ var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
 // first attempt, to high, and takes a random part of it (full jitter), so that
 // messages that failed together do not return together.
 func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration {
-	low = max(low, time.Millisecond)
+	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
 	return func(attempt int) time.Duration {
 		d := low
 		for i := 1; i < attempt && d < high; i++ {
-			d *= 2
+			d *= 2 // of less than a century: no overflow
 		}
 		return rand.N(max(min(d, high), 1)) + time.Millisecond
 	}
@@ -279,6 +280,8 @@ func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 	leave()
 	rest.Wait()
 	c.settler.abandon()
+	c.keeper.losses.close()
+	c.health.changes.close()
 	for _, s := range c.pools() {
 		s.close()
 	}
@@ -399,8 +402,9 @@ func (c *Consumer[T]) settle(l *lease) error {
 	return err
 }
 
-// watch does nothing: the keeper watches every lease.
-func (c *Consumer[T]) watch(*lease) {}
+// expire does what the keeper does when it looks, which it need not have done yet,
+// or never will: after a Shutdown that gave up.
+func (c *Consumer[T]) expire(l *lease) { c.keeper.tell(l, leaseExpired) }
 
 func (c *Consumer[T]) ended(l *lease) {
 	if l.state.Load() != leaseSettled {

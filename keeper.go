@@ -43,6 +43,8 @@ type keeper struct {
 	wake chan struct{} // a lease needs an extension before the next tick
 	stop context.Context
 	most int // leases of a statement; only the extender uses it
+
+	losses teller
 }
 
 // minSweep keeps small numbers of leases from being swept for nothing.
@@ -172,8 +174,9 @@ func (k *keeper) look(now time.Duration) (due []*lease, nearest time.Duration) {
 }
 
 func (k *keeper) tell(l *lease, to leaseState) {
-	if l.lose(to) {
-		call(k.queue.cfg.Hooks.LeaseLost, LeaseLostEvent{Queue: k.queue.name, ID: l.item.ID, Attempt: l.attempt, Confirmed: to == leaseLost})
+	if hook := k.queue.cfg.Hooks.LeaseLost; l.lose(to) && hook != nil {
+		e := LeaseLostEvent{Queue: k.queue.name, ID: l.item.ID, Attempt: l.attempt, Confirmed: to == leaseLost}
+		k.losses.tell(func() { call(hook, e) })
 	}
 }
 

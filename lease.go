@@ -34,9 +34,11 @@ type Lease[T any] struct {
 	lease *lease
 }
 
-// Context ends, with the cause ErrLeaseLost, when the lease is known to be lost
-// or its time ran out. It does not end with the settle, nor with Stop. Its values
-// are those of the context given to Consume or TryLease.
+// Context ends, with the cause ErrLeaseLost, when the lease is known to be lost,
+// and at its Deadline at the latest, whatever has become of the consumer or of the
+// transaction of AckTx. It does not end with a settle that succeeds, nor with Stop.
+// Its values are those of the context given to Consume or TryLease. Its first use
+// costs a timer.
 func (l *Lease[T]) Context() context.Context { return (*leaseContext)(l.lease) }
 
 // Deadline is when the lease ends by this process's clock unless it is
@@ -61,11 +63,7 @@ func (l *Lease[T]) Nack(delay time.Duration, cause error) error {
 	if delay < 0 || delay > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: nack: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
 	}
-	op := settleNack
-	if l.lease.attempt >= l.lease.owner.home().cfg.MaxAttempts {
-		op = settleDead
-	}
-	return l.lease.settle(op, delay, errorText(cause))
+	return l.lease.nack(delay, errorText(cause))
 }
 
 // Release gives the message back as if it had not been claimed: due at its
@@ -149,9 +147,9 @@ type leaseOwner interface {
 	ended(l *lease)
 	// parent of contexts of leases.
 	parent() context.Context
-	// watch sees to it that the lease expires when its time runs out, for a lease
-	// whose context is asked for.
-	watch(l *lease)
+	// expire is called when the time of a lease whose context is in use ran out. A
+	// lease that is held has expired then.
+	expire(l *lease)
 }
 
 // lease is the part of a Lease that knows nothing of T.
@@ -212,6 +210,15 @@ func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
 	}
 }
 
+// nack sets aside after the last attempt.
+func (l *lease) nack(delay time.Duration, text string) error {
+	op := settleNack
+	if l.attempt >= l.owner.home().cfg.MaxAttempts {
+		op = settleDead
+	}
+	return l.settle(op, delay, text)
+}
+
 // reason is why the message is set aside, as hooks may hear it.
 func (l *lease) reason() string {
 	if l.quiet {
@@ -229,9 +236,7 @@ func (l *lease) finish(err error) {
 	l.state.Store(leaseSettled)
 	l.wake()
 	l.end()
-	if errors.Is(err, ErrLeaseLost) {
-		l.cancel()
-	}
+	l.endContext()
 }
 
 // lose moves a lease that is not being settled to lost or expired.
@@ -304,12 +309,6 @@ func (l *lease) outcome() error {
 	return l.err
 }
 
-// cancel ends the context of the lease, for good: also if it was not used yet, and
-// the lease is extended afterwards.
-func (l *lease) cancel() {
-	(*leaseContext)(l).made().cancel(ErrLeaseLost)
-}
-
 func (l *lease) extend(ctx context.Context, d time.Duration) error {
 	switch l.state.Load() {
 	case leaseLost:
@@ -351,6 +350,7 @@ func (l *lease) extended(end time.Duration) {
 		l.until.Store(max(l.until.Load(), int64(end)))
 	}
 	l.cuts.Add(1)
+	l.rewatch()
 }
 
 // prolong notes an extension of the keeper's, which was sent when cuts was as given. It

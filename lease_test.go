@@ -19,7 +19,7 @@ func (still) settle(*lease) error     { return nil }
 func (still) hurry()                  {}
 func (still) ended(*lease)            {}
 func (still) parent() context.Context { return context.Background() }
-func (still) watch(*lease)            {}
+func (still) expire(*lease)           {}
 func (still) extend(context.Context, *lease, time.Duration) (bool, error) {
 	return true, nil
 }
@@ -48,7 +48,7 @@ func TestAContextThatWasNotUsedEndsWithItsLeaseForGood(t *testing.T) {
 	require.ErrorIs(t, context.Cause(ctx), ErrLeaseLost)
 	<-ctx.Done()
 
-	held := &Lease[string]{lease: &lease{owner: still{}}}
+	held := &Lease[string]{lease: stillLease(time.Hour)}
 	require.Equal(t, held.Context(), held.Context())
 	child, cancel := context.WithCancel(held.Context())
 	defer cancel()

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
-
-	"github.com/sourcegraph/conc/pool"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -18,7 +15,7 @@ import (
 // point repeats fn at most.
 //
 // fn runs outside of any transaction and must not settle its lease. It may
-// return no output. Its error is treated as by Handle. Both queues must be on
+// return no output. Whatever else it does is treated as by Handle. Both queues must be on
 // the same *sql.DB; they may be one. A group costs the round trips of a transaction
 // with two statements, and more for more than ProducerConfig.BatchRows outputs. Pipe
 // needs one connection of the *sql.DB besides those of consumer and producer
@@ -52,19 +49,13 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 		defer p.sessions.close()
 		p.storeAll()
 	}()
-	crew := pool.New().WithMaxGoroutines(workers)
-	for range workers {
-		crew.Go(func() {
-			for l := range from.out {
-				if !from.skip(l) {
-					from.working.Add(1)
-					p.work(l, fn)
-					from.worked()
-				}
+	crew(workers, func() {
+		for l := range from.out {
+			if from.begin(l) {
+				p.work(l, fn)
 			}
-		})
-	}
-	crew.Wait()
+		}
+	})
 	close(p.groups)
 	<-stored
 	return from.Err()
@@ -88,33 +79,43 @@ type piped[Out any] struct {
 
 // work calls fn and hands its result to the storer.
 func (p *pipe[In, Out]) work(l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) {
-	out, err := func() (out []Message[Out], err error) {
-		defer func() {
-			if r := recover(); r != nil {
-				err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
-			}
-		}()
-		return fn(l.Context(), l)
-	}()
 	item := piped[Out]{in: l.lease}
-	for i := range out {
+	encoding := -1 // the output that is
+	p.from.serve(l, func(l *Lease[In]) error {
+		out, err := fn(l.Context(), l)
 		if err != nil {
-			break
+			return err
 		}
-		var row sqlbatch.Row
-		var given bool
-		if row, given, err = out[i].row(p.to.queue); err != nil {
-			err = DeadLetter(fmt.Errorf("output %d: %w", i, err))
+		for encoding = range out {
+			row, given, err := out[encoding].row(p.to.queue)
+			if err != nil {
+				return unfit(encoding, err)
+			}
+			item.rows = append(item.rows, row)
+			item.size += len(row.Body) + len(row.Headers)
+			item.keys = item.keys || given || row.Key != ""
 		}
-		item.rows = append(item.rows, row)
-		item.size += len(row.Body) + len(row.Headers)
-		item.keys = item.keys || given || row.Key != ""
-	}
-	if err != nil {
-		p.from.dispose(l, err)
-		return
-	}
-	// From here on the settle is under way: no one else may settle it.
+		return nil
+	}, func(l *Lease[In], err error) {
+		if err == errLeft && encoding >= 0 {
+			err = unfit(encoding, fmt.Errorf("Message.Body: codec %w", err))
+		}
+		if err != nil {
+			p.from.dispose(l, err)
+			return
+		}
+		p.handOver(item)
+	})
+}
+
+// unfit sets an input aside: its output would be refused every time.
+func unfit(output int, err error) error {
+	return DeadLetter(fmt.Errorf("output %d: %w", output, err))
+}
+
+// handOver hands an input that was handled to the storer. From here on the settle is
+// under way: no one else may settle it.
+func (p *pipe[In, Out]) handOver(item piped[Out]) {
 	if !item.in.state.CompareAndSwap(leaseHeld, leaseSettling) && !item.in.state.CompareAndSwap(leaseExpired, leaseSettling) {
 		return // settled by fn, or lost
 	}

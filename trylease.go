@@ -77,29 +77,21 @@ func (o *loneOwner) home() *queue            { return o.queue }
 func (o *loneOwner) parent() context.Context { return o.values }
 func (o *loneOwner) hurry()                  {}
 func (o *loneOwner) ended(*lease)            {}
+func (o *loneOwner) expire(l *lease)         { l.lose(leaseExpired) }
 
-func (o *loneOwner) watch(l *lease) {
-	left := l.deadlineAt() - monotonic()
-	switch {
-	case l.isEnded.Load():
-	case left <= 0:
-		l.lose(leaseExpired)
-	default: // it may be extended meanwhile
-		time.AfterFunc(left, func() { o.watch(l) })
-	}
-}
-
-// settle stores one settle, and store those of several leases, with the settler's own care for unknown outcomes,
-// for as long as one statement may take.
 func (o *loneOwner) settle(l *lease) error {
 	o.store([]*lease{l})
 	return l.outcome()
 }
 
+// store stores settles with the settler's own care for unknown outcomes, for as long
+// as one statement may take. What it sees of the database is told by one health of
+// the queue: its next call may be what finds it back.
 func (o *loneOwner) store(leases []*lease) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
-	st := newSettler(o.queue, s, &health{queue: o.queue, part: "consumer"}, o.timeout, 0, 1)
+	defer o.queue.lone.changes.wait()
+	st := newSettler(o.queue, s, o.queue.lone, o.timeout, 0, 1)
 	st.stored, st.broken = func(e SettledEvent) {
 		if e.Nacked+e.Released > 0 {
 			o.queue.key.ring()
