@@ -208,7 +208,7 @@ func TestAGroupThatIsHalfDoneHasAnUnknownOutcome(t *testing.T) {
 	q := openTestQueue[string](t, Config{}).core
 	rows := []sqlbatch.Row{{ID: NewID(), Body: []byte("x")}}
 	calls := 0
-	err := q.enqueue(func(sqlbatch.Statement, func(*sql.Rows) error) error {
+	err := q.enqueue(t.Context(), func(sqlbatch.Statement, func(*sql.Rows) error) error {
 		if calls++; calls == 1 {
 			return nil // the insert: committed
 		}

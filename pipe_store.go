@@ -229,7 +229,7 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, group []piped[O
 		chunk := rows[sent:]
 		chunk = chunk[:cut(chunk, p.to.cfg.BatchRows, p.to.cfg.BatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })]
 		receipts := make([]Receipt, len(chunk))
-		if err := p.to.queue.enqueue(run, p.to.queue.sql.InTx(), chunk, receipts, keyed); err != nil {
+		if err := p.to.queue.enqueue(ctx, run, p.to.queue.sql.InTx(), chunk, receipts, keyed); err != nil {
 			return nil, 0, err
 		}
 		sent += len(chunk)

@@ -173,6 +173,9 @@ func (e *notRunError) Unwrap() error { return e.err }
 // classify is the dialect's classification, with what the session knows: what
 // was not run has no unknown outcome.
 func classify(d sqlbatch.Dialect, err error) sqlbatch.Class {
+	if undecided := (*undecidedError)(nil); errors.As(err, &undecided) {
+		return sqlbatch.BadRow // the others of its batch may be stored
+	}
 	c := d.Classify(err)
 	if _, notRun := err.(*notRunError); notRun && c == sqlbatch.Unknown {
 		return sqlbatch.Refused
