@@ -196,7 +196,7 @@ func TestOnPostgreSQLAConsumerAltersNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 1, 1, 2}, []int{stats.Ready, stats.Scheduled, stats.Dead, stats.Done})
 
-	trim := sqlbatch.Postgres.Queue(sqlbatch.Names{Queue: "orders"}).Trim(0, 10)
+	trim := sqlbatch.Postgres.Queue(sqlbatch.Names{Queue: "orders"}).Trim(0, 10, 0)
 	_, err = db.ExecContext(r.ctx, trim.Text, trim.Args...) // once a minute, with Config.Retain
 	require.NoError(t, err)
 
