@@ -19,7 +19,7 @@ func (q *pgQueue) fill(rows int) {
 	q.Helper()
 	q.exec(`INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, fence, attempts, leased_by, body)
 SELECT gen_random_uuid(), i % 4 - 1, extract(epoch FROM now()) * 1000 + CASE i % 3 WHEN 0 THEN -i ELSE 3600000 + i END, 0, 1, 1,
-       CASE i % 3 WHEN 1 THEN 'me' END, convert_to(repeat('x', 100), 'UTF8')
+       CASE i % 3 WHEN 1 THEN gen_random_uuid() END, convert_to(repeat('x', 100), 'UTF8')
 FROM generate_series(1, $1) AS i`, rows)
 }
 
@@ -78,30 +78,41 @@ func TestPostgresPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		items[i] = sqlbatch.Item{ID: [16]byte{byte(i >> 8), byte(i)}, Fence: 1}
 		nacks[i].Item, releases[i].Item, buries[i].Item, ids[i] = items[i], items[i], items[i], items[i].ID
 	}
-	claim := q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, By: "me"})
+	claim := q.Claim(pgClaim(n))
 	type use struct {
 		st    sqlbatch.Statement
-		lanes int // index scans of the claim index
+		lanes int // scans of a lane of the claim indexes
 		keys  int // probes of the primary key
 	}
 	uses := map[string]use{
-		"claim":       {claim, 4, 1},
-		"claim one":   {q.Claim(sqlbatch.ClaimParams{Rows: 1}), 4, 1},
-		"next due":    {q.NextDue(), 1, 0},
-		"ack":         {q.Ack(items), 0, 1},
-		"archive":     {q.Archive(items), 0, 1},
-		"nack":        {q.Nack(nacks), 0, 1},
-		"release":     {q.Release(releases), 0, 1},
-		"bury":        {q.Bury(buries), 0, 1},
-		"extend":      {q.Extend(items, time.Minute), 0, 1},
-		"cancel":      {q.Cancel(ids), 0, 1},
-		"find":        {q.Find(ids, []string{"k"}), 0, 1},
-		"get":         {q.Get(ids[0]), 0, 1},
-		"stats":       {q.Stats(10000), 3, 0},
-		"peek ready":  {q.Peek(sqlbatch.Ready, n), 4, 1},
-		"purge ready": {q.Purge(sqlbatch.Ready, n), 4, 1},
+		"claim":           {claim, 8, 1},
+		"claim one":       {q.Claim(sqlbatch.ClaimParams{Rows: 1}), 8, 1},
+		"next due":        {q.NextDue(), 2, 0},
+		"cancel":          {q.Cancel(ids), 0, 1},
+		"find":            {q.Find(ids, []string{"k"}), 0, 1},
+		"look":            {q.Look(ids), 0, 1},
+		"get":             {q.Get(ids[0]), 0, 1},
+		"stats":           {q.Stats(10000), 6, 0},
+		"peek ready":      {q.Peek(sqlbatch.Ready, n), 8, 1},
+		"peek scheduled":  {q.Peek(sqlbatch.Scheduled, n), 4, 1},
+		"peek leased":     {q.Peek(sqlbatch.Leased, n), 4, 1},
+		"purge ready":     {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 8, 1},
+		"purge scheduled": {q.Purge(sqlbatch.Scheduled, n, sqlbatch.Window{}), 4, 1},
+		"purge leased":    {q.Purge(sqlbatch.Leased, n, sqlbatch.Window{}), 4, 1},
 	}
-	lane := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders on`)
+	for form, q := range map[string]struct {
+		sqlbatch.Queue
+		keys int
+	}{"": {q, 1}, " in a transaction": {q.InTx(), 1}, " skipping": {q.SkipLocked(), 2}} {
+		uses["ack"+form] = use{q.Ack(items), 0, q.keys}
+		uses["archive"+form] = use{q.Archive(items), 0, q.keys}
+		uses["nack"+form] = use{q.Nack(nacks), 0, q.keys}
+		uses["release"+form] = use{q.Release(releases), 0, q.keys}
+		uses["bury"+form] = use{q.Bury(buries), 0, q.keys}
+		uses["extend"+form] = use{q.Extend(items, time.Minute), 0, q.keys}
+		uses["end after"+form] = use{q.EndAfter(items, time.Minute), 0, q.keys}
+	}
+	lane := regexp.MustCompile(`Index (Only )?Scan using [il]x_chanq_orders on`)
 	key := regexp.MustCompile(`Index Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
 	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Heap Scan on chanq_orders q|Hash|Merge Join|Memoize`)
 	check := func(statistics string) {
@@ -164,7 +175,7 @@ func TestPostgresSettlesWalkTheirListInOrder(t *testing.T) {
 	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)
 	defer conn.Close()
-	items := []sqlbatch.Item{pgItem(1, 1), pgItem(2, 1)}
+	items := []sqlbatch.Item{{ID: pgID(1), Fence: 1}, {ID: pgID(2), Fence: 1}}
 	for name, st := range map[string]sqlbatch.Statement{
 		"ack": q.Ack(items), "extend": q.Extend(items, time.Minute), "nack": q.Nack([]sqlbatch.NackItem{{Item: items[0]}}),
 	} {

@@ -100,7 +100,29 @@ func (q *pgQueue) ids(on pgRunner, st sqlbatch.Statement) []byte {
 
 func pgID(n byte) [16]byte { return [16]byte{n} }
 
-func pgItem(n byte, fence int32) sqlbatch.Item { return sqlbatch.Item{ID: pgID(n), Fence: fence} }
+// pgMember is who claims.
+var pgMember = [16]byte{0xA0, 15: 0x0A}
+
+func pgClaim(n int) sqlbatch.ClaimParams {
+	return sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Member: pgMember, Salt: 1, Suspects: true}
+}
+
+// item names the lease of a live message as it is now.
+func (q *pgQueue) item(n byte) sqlbatch.Item {
+	q.Helper()
+	item := sqlbatch.Item{ID: pgID(n)}
+	require.NoError(q, q.db.QueryRow(`SELECT fence FROM chanq_orders WHERE id = $1`, fmt.Sprintf("%x", item.ID)).Scan(&item.Fence))
+	return item
+}
+
+func (q *pgQueue) items(ns ...byte) []sqlbatch.Item {
+	q.Helper()
+	var items []sqlbatch.Item
+	for _, n := range ns {
+		items = append(items, q.item(n))
+	}
+	return items
+}
 
 func (q *pgQueue) enqueue(rows ...sqlbatch.Row) {
 	q.Helper()
@@ -109,7 +131,7 @@ func (q *pgQueue) enqueue(rows ...sqlbatch.Row) {
 
 func (q *pgQueue) claim(on pgRunner, n int) []byte {
 	q.Helper()
-	return q.ids(on, q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, By: "me"}))
+	return q.ids(on, q.Claim(pgClaim(n)))
 }
 
 func (q *pgQueue) exec(text string, args ...any) {
@@ -131,7 +153,7 @@ func (q *pgQueue) settled(on pgRunner, st sqlbatch.Statement) []sqlbatch.Item {
 	q.Helper()
 	var items []sqlbatch.Item
 	for _, row := range q.rows(on, st) {
-		items = append(items, sqlbatch.Item{ID: [16]byte(row[0].([]byte)), Fence: int32(row[1].(int64))})
+		items = append(items, sqlbatch.Item{ID: [16]byte(row[0].([]byte)), Fence: row[1].(int64)})
 	}
 	return items
 }
@@ -140,11 +162,16 @@ func (q *pgQueue) get(n byte) map[string]any {
 	q.Helper()
 	rows := q.rows(q.db, q.Get(pgID(n)))
 	require.Len(q, rows, 1)
-	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "leased_by", "dedup_key", "last_error", "headers", "body"}
+	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "expires_at", "leased_by", "holder", "dedup_key", "last_error", "headers", "body"}
 	require.Len(q, rows[0], len(columns))
 	entry := map[string]any{}
 	for i, c := range columns {
 		entry[c] = rows[0][i]
+	}
+	for _, text := range []string{"holder", "dedup_key", "last_error"} {
+		if entry[text] != nil {
+			entry[text] = string(entry[text].([]byte))
+		}
 	}
 	return entry
 }
@@ -229,11 +256,12 @@ func TestPostgresEnqueueNewLeavesOutWhatIsThere(t *testing.T) {
 	rows := []sqlbatch.Row{{ID: pgID(3), Key: "z"}, {ID: pgID(1)}, {ID: pgID(4), Key: `a"b`}, {ID: pgID(5)}}
 	require.ElementsMatch(t, []byte{3, 5}, q.ids(q.db, q.EnqueueNew(rows)))
 
+	q.exec(`UPDATE chanq_orders SET fence = 5`)
 	var found [][]any
 	for _, row := range q.rows(q.db, q.Find([][16]byte{pgID(1), pgID(9)}, []string{`a"b`, "none"})) {
-		found = append(found, []any{row[0].([]byte)[0], row[1], row[2], row[3]})
+		found = append(found, []any{row[0].([]byte)[0], row[1], row[2]})
 	}
-	require.ElementsMatch(t, [][]any{{byte(1), nil, int64(0), int64(0)}, {byte(2), `a"b`, int64(0), int64(0)}}, found)
+	require.ElementsMatch(t, [][]any{{byte(1), nil, int64(5)}, {byte(2), []byte(`a"b`), int64(0)}}, found)
 }
 
 func TestPostgresClaimTakesLanesFromTheHighestByDueTime(t *testing.T) {
@@ -248,11 +276,11 @@ func TestPostgresClaimTakesLanesFromTheHighestByDueTime(t *testing.T) {
 	require.Equal(t, []byte{5}, q.claim(q.db, 1))
 	require.ElementsMatch(t, []byte{4, 3}, q.claim(q.db, 2))
 	due := q.get(7)["due_at"]
-	rows := q.rows(q.db, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Minute, By: "me"}))
+	rows := q.rows(q.db, q.Claim(pgClaim(1)))
 	require.Len(t, rows, 1)
 	id := pgID(7)
-	require.Equal(t, []any{id[:], int64(0), int64(1), int64(1), q.get(7)["enqueued_at"], due, "k", []byte("h"), []byte("b")}, rows[0])
-	require.Equal(t, "me", q.get(7)["leased_by"])
+	require.Equal(t, []any{id[:], int64(0), q.item(7).Fence, int64(1), int64(0), int64(0), q.get(7)["enqueued_at"], due, []byte("k"), []byte("h"), []byte("b")}, rows[0])
+	require.Equal(t, pgMember[:], q.get(7)["leased_by"])
 	require.Equal(t, "leased", q.get(7)["state"])
 	require.ElementsMatch(t, []byte{2, 1}, q.claim(q.db, 1000))
 	require.Empty(t, q.claim(q.db, 1000))
@@ -282,27 +310,29 @@ func TestPostgresNextDueIsTheEarliestOfAllLanes(t *testing.T) {
 
 func TestPostgresSettlesApplyOnlyToTheirFence(t *testing.T) {
 	q := newPGQueue(t)
-	mine, stale, gone := pgItem(1, 1), pgItem(2, 0), pgItem(9, 1)
-	fresh := func() {
-		q.exec(`TRUNCATE chanq_orders`)
-		q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
-		require.Len(t, q.claim(q.db, 10), 2)
-	}
-	settles := map[string]sqlbatch.Statement{
-		"ack":     q.Ack([]sqlbatch.Item{mine, stale, gone}),
-		"archive": q.Archive([]sqlbatch.Item{mine, stale, gone}),
-		"extend":  q.Extend([]sqlbatch.Item{mine, stale, gone}, time.Hour),
-		"nack":    q.Nack([]sqlbatch.NackItem{{Item: mine, Error: "e"}, {Item: stale}, {Item: gone}}),
-		"release": q.Release([]sqlbatch.ReleaseItem{{Item: mine}, {Item: stale}, {Item: gone}}),
-		"bury":    q.Bury([]sqlbatch.BuryItem{{Item: mine, Error: "e"}, {Item: stale}, {Item: gone}}),
-	}
-	for name, st := range settles {
-		fresh()
-		require.Equal(t, []sqlbatch.Item{mine}, q.settled(q.db, st), name)
-		if name != "extend" {
-			require.Empty(t, q.settled(q.db, st), "%s again", name)
+	for form, q2 := range map[string]sqlbatch.Queue{"": q, "in a transaction": q.InTx(), "skipping": q.SkipLocked()} {
+		for name := range settles(q) {
+			items := q.leased(1, 2, 3)
+			mine, stale, gone := items[0], items[1], sqlbatch.Item{ID: pgID(9), Fence: items[0].Fence}
+			stale.Fence--
+			st := settles(q2, mine, stale, gone)[name]
+			require.Equal(t, []sqlbatch.Item{mine}, q.settled(q.db, st), "%s %s", name, form)
+			if name != "extend" && name != "end after" {
+				require.Empty(t, q.settled(q.db, st), "%s %s again", name, form)
+			}
+			require.Equal(t, items[1:], q.items(2, 3), "%s %s", name, form)
 		}
-		require.Equal(t, "leased", q.get(2)["state"], name)
+	}
+}
+
+// The leases of one claim have one fence; those of several are far apart.
+func TestPostgresSettlesLeasesOfManyClaimsAtOnce(t *testing.T) {
+	q := newPGQueue(t)
+	for name := range settles(q) {
+		q.leased(1, 2, 3)
+		q.exec(`UPDATE chanq_orders SET fence = CASE get_byte(uuid_send(id), 0) WHEN 1 THEN 7 WHEN 2 THEN 9223372036854775806 ELSE 2199023255552 END`)
+		items := q.items(1, 2, 3)
+		require.Equal(t, items, q.settled(q.db, settles(q, items...)[name]), name)
 	}
 }
 
@@ -310,13 +340,14 @@ func TestPostgresNackSchedulesAndKeepsTheAttempt(t *testing.T) {
 	q := newPGQueue(t)
 	q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
 	q.claim(q.db, 10)
-	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: pgItem(1, 1), Delay: time.Hour, Error: "é \x00 \xff"}, {Item: pgItem(2, 1)}}))
+	fence := q.item(1).Fence
+	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: q.item(1), Delay: time.Hour, Error: "é \x00 \xff"}, {Item: q.item(2)}}))
 	got := q.get(1)
-	require.Equal(t, []any{"scheduled", int64(2), int64(1), nil, "é � �"}, []any{got["state"], got["fence"], got["attempts"], got["leased_by"], got["last_error"]})
+	require.Equal(t, []any{"scheduled", fence + 1, int64(1), nil, "é � �"}, []any{got["state"], got["fence"], got["attempts"], got["leased_by"], got["last_error"]})
 	require.Equal(t, []byte{2}, q.claim(q.db, 10))
-	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: pgItem(2, 3), Error: "first"}}))
+	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: q.item(2), Error: "first"}}))
 	q.claim(q.db, 10)
-	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: pgItem(2, 5)}}))
+	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: q.item(2)}}))
 	require.Equal(t, "first", q.get(2)["last_error"], "no error keeps the one before")
 }
 
@@ -325,9 +356,10 @@ func TestPostgresReleaseGivesBackPlaceAndAttempt(t *testing.T) {
 	q.enqueue(sqlbatch.Row{ID: pgID(1)})
 	due := q.get(1)["due_at"].(int64)
 	q.claim(q.db, 10)
-	q.settled(q.db, q.Release([]sqlbatch.ReleaseItem{{Item: pgItem(1, 1), Due: due}}))
+	fence := q.item(1).Fence
+	q.settled(q.db, q.Release([]sqlbatch.ReleaseItem{{Item: q.item(1), Due: due}}))
 	got := q.get(1)
-	require.Equal(t, []any{"ready", int64(2), int64(0), due, nil}, []any{got["state"], got["fence"], got["attempts"], got["due_at"], got["leased_by"]})
+	require.Equal(t, []any{"ready", fence + 1, int64(0), due, nil}, []any{got["state"], got["fence"], got["attempts"], got["due_at"], got["leased_by"]})
 }
 
 func TestPostgresArchiveAndBuryMoveTheWholeMessage(t *testing.T) {
@@ -348,14 +380,16 @@ func TestPostgresArchiveAndBuryMoveTheWholeMessage(t *testing.T) {
 	for range 2 { // the second time an older copy is there
 		q.enqueue(row)
 		q.claim(q.db, 1)
-		q.settled(q.db, q.Archive([]sqlbatch.Item{pgItem(1, 1)}))
-		moved("done", 1, nil)
+		lease := q.item(1)
+		q.settled(q.db, q.Archive([]sqlbatch.Item{lease}))
+		moved("done", lease.Fence, nil)
 	}
 	q.exec(`TRUNCATE chanq_orders_done`)
 	for _, text := range []string{"first", "second"} {
 		q.enqueue(row)
 		q.claim(q.db, 1)
-		q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: pgItem(1, 1), Error: text}}))
-		moved("dead", 2, text)
+		lease := q.item(1)
+		q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: lease, Error: text}}))
+		moved("dead", lease.Fence+1, text)
 	}
 }

@@ -99,7 +99,7 @@ func TestAConsumerTakesTheNextRowsWhileAnotherHoldsAClaimOpen(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		send(t, ctx, orders, 1, 10)
 		tx := begin(t, ctx, q)
-		claimed, err := rowsOf(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 3, Lease: time.Minute}))
+		claimed, err := rowsOf(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 3, Lease: time.Minute, Suspects: true}))
 		require.NoError(t, err)
 		require.Len(t, claimed, 3)
 
@@ -180,7 +180,7 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	}
 	claim := func() {
 		tx := begin(t, ctx, q)
-		claimed, err := rowsOf(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute}))
+		claimed, err := rowsOf(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Suspects: true}))
 		require.NoError(t, err)
 		require.Len(t, claimed, 1000)
 		for _, l := range q.Engine().Locks() {
