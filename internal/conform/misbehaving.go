@@ -460,7 +460,9 @@ func decodersMisbehave(w *world) {
 		if way == "consumer" {
 			good = take(w, start(w, q, chanq.ConsumerConfig{}), 3)
 		} else {
-			good = lease(w, q, 3, time.Minute)
+			var err error
+			good, err = q.TryLease(w.soon(), len(mixed), time.Minute)
+			require.NoError(w, err)
 		}
 		require.Equal(w, []note{{"first"}, {"middle"}, {"last"}}, bodies(good), way)
 		w.eventually("the others are dead", func() bool { return stats(w, q).Dead == len(mixed)-3 })
