@@ -153,6 +153,8 @@ func stamp(body []byte, due time.Time) {
 	binary.BigEndian.PutUint64(body, uint64(due.UnixNano()))
 }
 
+func stampOf(body []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(body))) }
+
 // readStamped reads n messages as chanq's users do and returns how old each was,
 // in the order of reading.
 func readStamped(ctx context.Context, s *store, o options, n int) ([]time.Duration, error) {
@@ -166,8 +168,7 @@ func readStamped(ctx context.Context, s *store, o options, n int) ([]time.Durati
 	}
 	latencies := make([]time.Duration, 0, n)
 	for lease := range consumer.C() {
-		due := time.Unix(0, int64(binary.BigEndian.Uint64(lease.Body)))
-		latencies = append(latencies, time.Since(due))
+		latencies = append(latencies, time.Since(stampOf(lease.Body)))
 		if err = lease.Ack(); err != nil || len(latencies) == n {
 			break
 		}

@@ -4,6 +4,7 @@
 //	go run ./bench            throughput of each strategy: enqueue, drain, pipeline
 //	go run ./bench latency    enqueue to delivery at fixed rates, in one process and across two
 //	go run ./bench growth     what a message costs as backlog, consumers, bodies … grow
+//	go run ./bench sustained  throughput, latency and size of the tables over minutes
 //	go run ./bench report     all of it, as docs/bench/report.md with plots
 //
 // Each takes flags (-h lists them), such as -engine postgres -dsn …; -format json
@@ -52,12 +53,17 @@ type command struct {
 	name    string
 	measure func(ctx context.Context, o options, report func(result)) error
 	table   func(w io.Writer, o options, results []result) error
+	// A command that takes long tells its results as they come, in place of a table
+	// before its end.
+	head func(w io.Writer, o options) error
+	line func(w io.Writer, r result) error
 }
 
 var commands = []command{
-	{"throughput", measureAll, writeThroughput},
-	{"latency", measureLatency, writeLatency},
-	{"growth", measureGrowth, writeGrowth},
+	{name: "throughput", measure: measureAll, table: writeThroughput},
+	{name: "latency", measure: measureLatency, table: writeLatency},
+	{name: "growth", measure: measureGrowth, table: writeGrowth},
+	{name: "sustained", measure: measureSustained, table: writeSustainedEnd, head: writeSustainedHead, line: writeSustainedLine},
 }
 
 func run(ctx context.Context, args []string, out, usage io.Writer) error {
@@ -75,7 +81,7 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
 	if i < 0 {
-		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, growth, report, soak", name)
+		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, growth, sustained, report, soak", name)
 	}
 	o, err := parse(name, args, usage)
 	if err != nil {
@@ -87,14 +93,19 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	}
 	var results []result
 	var writing error
+	if commands[i].head != nil && o.format == formatTable {
+		writing = commands[i].head(out, o)
+	}
 	err = commands[i].measure(ctx, o, func(r result) {
 		results = append(results, r)
 		if o.format == formatJSON {
 			writing = errors.Join(writing, writeJSON(out, r))
+		} else if commands[i].line != nil {
+			writing = errors.Join(writing, commands[i].line(out, r))
 		}
 	})
 	if err == nil && o.format == formatTable {
-		writing = commands[i].table(out, o, results)
+		writing = errors.Join(writing, commands[i].table(out, o, results))
 	}
 	return errors.Join(err, writing, finish())
 }

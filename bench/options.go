@@ -25,6 +25,11 @@ type options struct {
 	rate, saturation float64
 	latencyFor       time.Duration
 
+	backlog, consumers, processes int
+	hold                          bool
+	sustainedFor, every           time.Duration
+	plot                          string
+
 	axes    []string
 	growth  map[string][]int // sizes of each axis
 	samples int
@@ -98,6 +103,16 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		f.Float64Var(&o.rate, "rate", 0, "messages a second (default a half and a tenth of saturation)")
 		f.Float64Var(&o.saturation, "saturation", 0, "messages a second that are saturation (default measured)")
 		f.DurationVar(&o.latencyFor, "for", 10*time.Second, "how long messages are sent at each rate, after a warm-up of a tenth of it")
+	}
+	if command == "sustained" {
+		f.DurationVar(&o.sustainedFor, "for", 5*time.Minute, "how long")
+		f.DurationVar(&o.every, "every", 5*time.Second, "time between two lines")
+		f.Float64Var(&o.rate, "rate", 0, "messages a second (default as fast as it goes, with the backlog kept)")
+		f.IntVar(&o.backlog, "backlog", 20_000, "messages that are sent and not yet read, without -rate")
+		f.IntVar(&o.consumers, "consumers", 1, "consumers of a process")
+		f.IntVar(&o.processes, "processes", 1, "processes that consume; 1 is that of the producer, more are others")
+		f.BoolVar(&o.hold, "hold", false, fmt.Sprintf("open a snapshot in another session after %v, and keep it", holdAfter))
+		f.StringVar(&o.plot, "plot", "", "write throughput and size over time here, as SVG")
 	}
 	if command == "growth" || command == "report" {
 		f.StringVar(&axes, "axes", strings.Join(axisNames(), ","), "comma-separated: "+strings.Join(axisNames(), ", "))
@@ -188,6 +203,14 @@ func (o options) check(rest []string) error {
 	for _, axis := range growthAxes {
 		for _, size := range o.growth[axis.name] {
 			within("-"+axis.name, size, axis.least, axis.most)
+		}
+	}
+	if o.sustainedFor != 0 || o.every != 0 {
+		within("-backlog", o.backlog, 1, 100_000_000)
+		within("-consumers", o.consumers, 1, 100)
+		within("-processes", o.processes, 1, 100)
+		if o.every < 100*time.Millisecond || o.sustainedFor < o.every {
+			fail("-every is %v and -for is %v: at least 100ms, and -for no less than -every", o.every, o.sustainedFor)
 		}
 	}
 	if o.rate < 0 || o.saturation < 0 || o.latencyFor < 0 {

@@ -15,7 +15,7 @@ import (
 // was not measured is left out.
 //
 // Other programs may write the same lines, bench/peers does: report -in takes
-// both. A line with axis is one of growth; another one is of latency where it has
+// both. A line with axis is one of growth, one with at_s of a sustained run; another one is of latency where it has
 // latencies and of throughput where it has rates. Batch is 0 in other programs'.
 type result struct {
 	Engine    string `json:"engine"`
@@ -51,6 +51,13 @@ type result struct {
 	P99       float64 `json:"enqueue_to_deliver_p99_us,omitempty"`
 	P999      float64 `json:"enqueue_to_deliver_p999_us,omitempty"`
 	CommitP50 float64 `json:"commit_p50_us,omitempty"`
+
+	// A sustained run: one result for each interval, at its end, with what the live
+	// table took then.
+	AtS     float64 `json:"at_s,omitempty"`
+	Held    bool    `json:"held,omitempty"` // somebody's snapshot was open
+	Backlog int     `json:"backlog,omitempty"`
+	footprint
 
 	// Growth: what a message costs at one size of one axis.
 	Axis         string  `json:"axis,omitempty"`

@@ -50,6 +50,8 @@ func runWorker(ctx context.Context, args []string) error {
 		task = &senderTask{}
 	case "drain":
 		task = &drainTask{}
+	case "sustain":
+		task = &sustainTask{}
 	default:
 		return fmt.Errorf("unknown task %q", args[0])
 	}
