@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// Postgres is the dialect of PostgreSQL 12 and later, for any driver of
+// Postgres is the dialect of PostgreSQL 13 and later, for any driver of
 // database/sql; github.com/jackc/pgx/v5/stdlib is the one it is tested with.
 //
 // A batch travels as array literals, one for each column, and bodies as one
 // bytea that the statement cuts apart: one text whatever the count of rows, and
 // arguments of types that every driver knows (docs/decisions.md has the
 // figures). No statement relies on the state of a session, so a pool that hands
-// out connections by the transaction may stand in between.
+// out connections by the transaction may stand in between. Texts travel as bytes in
+// both directions, and the server turns them into its own encoding: a session
+// whose client_encoding is another than UTF8 sends and receives the same.
 //
 // Every plan is pinned by the way the statement is written, because the
 // statistics of a table that swings between empty and full are always wrong:
@@ -54,51 +56,63 @@ func (postgres) Traits() Traits {
 
 // postgresQueue is the statements of one queue, every text rendered.
 type postgresQueue struct {
-	enqueue, enqueueNew, find, claim, nextDue string
-	ack, archive, nack, release, bury, extend string
-	version, record, stats, get, cancel       string
-	redrive, redriveIDs, setPaused, trim      string
-	peek, purge                               map[State]string
+	*postgresTexts
+	settle      *postgresSettles
+	inTx, skips *postgresQueue
+}
+
+// postgresTexts are those that are the same everywhere.
+type postgresTexts struct {
+	enqueue, enqueueNew, find, look, claim, claimBlind, nextDue string
+	version, problems, clock, record, stats, get, cancel        string
+	redrive, redriveIDs, setPaused, trim, join, leave, members  string
+	peek, purge                                                 map[State]string
 }
 
 func (postgres) Queue(n Names) Queue {
 	r := postgresNames(n)
-	q := &postgresQueue{
+	texts := &postgresTexts{
 		enqueue:    r.Replace(postgresEnqueue),
 		enqueueNew: r.Replace(postgresEnqueueNew),
 		find:       r.Replace(postgresFind),
-		claim:      r.Replace(postgresClaim()),
+		look:       r.Replace(postgresLook),
+		claim:      r.Replace(postgresClaim(postgresContent)),
+		claimBlind: r.Replace(postgresClaim(postgresNoContent)),
 		nextDue:    r.Replace(postgresNextDue),
-		ack:        r.Replace(postgresAck),
-		archive:    r.Replace(postgresArchive),
-		nack:       r.Replace(postgresNack),
-		release:    r.Replace(postgresRelease),
-		bury:       r.Replace(postgresBury),
-		extend:     r.Replace(postgresExtend),
 		version:    r.Replace(postgresVersion),
+		problems:   r.Replace(postgresProblems),
+		clock:      r.Replace(postgresClock),
 		record:     r.Replace(postgresRecord),
-		stats:      r.Replace(postgresStats),
+		stats:      r.Replace(postgresStats()),
 		get:        r.Replace(postgresGet),
 		cancel:     r.Replace(postgresCancel),
 		redrive:    r.Replace(postgresRedrive),
 		redriveIDs: r.Replace(postgresRedriveIDs),
 		setPaused:  r.Replace(postgresSetPaused),
 		trim:       r.Replace(postgresTrim),
+		join:       r.Replace(postgresJoin),
+		leave:      r.Replace(postgresLeave),
+		members:    r.Replace(postgresMembers),
 		peek:       map[State]string{},
 		purge:      map[State]string{},
 	}
 	for state, template := range postgresPeeks() {
-		q.peek[state] = r.Replace(template)
+		texts.peek[state] = r.Replace(template)
 	}
 	for state, template := range postgresPurges() {
-		q.purge[state] = r.Replace(template)
+		texts.purge[state] = r.Replace(template)
 	}
-	return q
+	skips := &postgresQueue{postgresTexts: texts, settle: newPostgresSettles(r, postgresSkips)}
+	skips.inTx, skips.skips = skips, skips
+	inTx := &postgresQueue{postgresTexts: texts, settle: newPostgresSettles(r, postgresWaits), skips: skips}
+	inTx.inTx = inTx
+	return &postgresQueue{postgresTexts: texts, settle: newPostgresSettles(r, postgresWaitsShortly), inTx: inTx, skips: skips}
 }
 
-// InTx is the same queue: no text has settings or transaction control of its
-// own.
-func (q *postgresQueue) InTx() Queue { return q }
+func (q *postgresQueue) InTx() Queue { return q.inTx }
+
+// SkipLocked is the same inside of a transaction and outside.
+func (q *postgresQueue) SkipLocked() Queue { return q.skips }
 
 // postgresNames puts the names of one queue, quoted, where templates have them
 // in braces. Tables begin with chanq_ and indexes do not, since both share the
@@ -117,8 +131,9 @@ func postgresNames(n Names) *strings.Replacer {
 	}
 	return strings.NewReplacer(
 		"{queues}", in+quote("chanq_queues"), "{queues pk}", quote("pk_chanq_queues"),
+		"{members}", in+quote("chanq_members"), "{members pk}", quote("pk_chanq_members"),
 		"{live}", in+quote(stem), "{'live'}", quoteWith("'", in+quote(stem), "'"), "{live pk}", quote("pk_"+stem),
-		"{ready}", quote("ix_"+stem), "{key}", quote("ux_"+stem),
+		"{live priority}", quote("ck_"+stem), "{ready}", quote("ix_"+stem), "{leased}", quote("lx_"+stem), "{key}", quote("ux_"+stem),
 		"{dead}", in+quote(stem+"_dead"), "{dead pk}", quote("pk_"+stem+"_dead"),
 		"{dead ended}", quote("ix_"+stem+"_dead"), "{dead key}", quote("kx_"+stem+"_dead"),
 		"{done}", in+quote(stem+"_done"), "{done pk}", quote("pk_"+stem+"_done"),
@@ -126,7 +141,7 @@ func postgresNames(n Names) *strings.Replacer {
 		"{$}", tag,
 		"{name}", quoteWith("'", n.Queue, "'"),
 		"{now}", "(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)", // SELECT: once, not for each row
-		"{rows}", strconv.Itoa(postgresRows),
+		"{rows}", strconv.Itoa(postgresRows), "{fence bits}", strconv.Itoa(FenceBits),
 	)
 }
 

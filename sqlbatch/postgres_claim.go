@@ -2,97 +2,125 @@ package sqlbatch
 
 import (
 	"fmt"
+	"math"
 	"strings"
-	"time"
 )
 
-// postgresLanes are the names that the priorities have in the statements, in
-// the order of claims.
-var postgresLanes = []struct {
-	name     string
+// postgresLane is a range of one of the two claim indexes.
+type postgresLane struct {
 	priority int
-}{{"urgent", 2}, {"high", 1}, {"normal", 0}, {"low", -1}}
-
-// postgresChosen is one CTE for each lane, named for it, that takes what the
-// lanes before it have left of t.n; t has now and n. pick selects the rows of a
-// lane.
-//
-// Each lane has two limits. The outer one decides: it counts the lanes before,
-// which runs them to their end, and it stands above the locks, so no row is
-// locked beyond those that are taken, and a lane with nothing left to take does
-// not run. The planner takes it for a tenth of the rows, which in a large table
-// it might rather sort; the inner one is a number that it knows.
-func postgresChosen(pick string) string {
-	var b strings.Builder
-	taken := ""
-	for _, lane := range postgresLanes {
-		fmt.Fprintf(&b, `,
-%s AS MATERIALIZED (
-  SELECT * FROM (%s) AS l
-  LIMIT (SELECT t.n%s FROM t)
-)`, lane.name, strings.ReplaceAll(pick, "{priority}", fmt.Sprint(lane.priority)), taken)
-		taken += fmt.Sprintf(" - (SELECT count(*) FROM %s)", lane.name)
-	}
-	return b.String()
+	leased   bool
 }
 
-const postgresAllChosen = `(
-  SELECT * FROM urgent UNION ALL SELECT * FROM high UNION ALL SELECT * FROM normal UNION ALL SELECT * FROM low
-)`
+// postgresLanes are those of these rows (leased, others, or both) in the order
+// of claims.
+func postgresLanes(leased ...bool) []postgresLane {
+	var lanes []postgresLane
+	for priority := PriorityUrgent; priority >= PriorityLow; priority-- {
+		for _, leased := range leased {
+			lanes = append(lanes, postgresLane{priority, leased})
+		}
+	}
+	return lanes
+}
 
-// postgresClaim walks the index of ready messages lane by lane. SKIP
-// LOCKED passes over the rows that other claims, settles and transactions of
-// users hold. A row that was claimed since this statement began is looked at
-// once more when its lock is taken, and is no longer due.
+// postgresReadyLanes: within a priority, what ran out before what waits.
+var postgresReadyLanes = postgresLanes(true, false)
+
+// postgresChosen is a query of up to t.n rows of the lanes, those of a lane before
+// those of the next. pick selects the rows of a lane, which {lane} in it stands for;
+// {lapses} is how many they would have if they were claimed.
 //
-// The lane returns visible_at as it was, which RETURNING no longer sees. Index
-// entries of messages that are gone lie at the start of each lane until they are
+// An Append runs its parts one after the other, and asks none of them for more
+// than it has to give: a lane is not entered once there are n rows. The limit stands
+// above the locks, so no row is locked beyond those that are taken. The planner
+// takes it for a tenth of the rows, which in a large table it might rather sort; so
+// pick has one of its own, of a number that it knows.
+func postgresChosen(pick string, lanes []postgresLane) string {
+	parts := make([]string, len(lanes))
+	for i, lane := range lanes {
+		condition, lapses := "leased_by IS NULL", "lapses"
+		if lane.leased {
+			condition, lapses = "leased_by IS NOT NULL", "lapses + 1"
+		}
+		condition = fmt.Sprintf("priority = %d AND %s", lane.priority, condition)
+		part := strings.NewReplacer("{lane}", condition, "{lapses}", lapses).Replace(pick)
+		parts[i] = fmt.Sprintf("    SELECT * FROM (%s) AS l%d", part, i+1)
+	}
+	return "SELECT * FROM (\n" + strings.Join(parts, "\n    UNION ALL\n") + "\n  ) AS l\n  LIMIT (SELECT n FROM t)"
+}
+
+// What a claim returns of a message, or what it returns instead.
+const (
+	postgresContent   = `convert_to(q.dedup_key, 'UTF8'), q.headers, q.body`
+	postgresNoContent = `NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body`
+)
+
+// postgresClaim walks the claim indexes lane by lane. SKIP LOCKED passes over the
+// rows that other claims, settles and transactions of users hold. A row that was
+// claimed since this statement began is looked at once more when its lock is
+// taken, and is no longer due.
+//
+// chosen has visible_at as it was, which RETURNING no longer sees. Index entries
+// of messages that are gone lie at the start of each lane until they are
 // vacuumed; the first claim to meet one marks it, and later ones pass over it
 // without visiting the row, unless a transaction is open that might still see
 // it.
-func postgresClaim() string {
+//
+// A row that still has a holder was never settled: its lease lapsed. The count
+// stops where a smallint does.
+func postgresClaim(content string) string {
 	return `WITH t AS MATERIALIZED (
   SELECT {now} AS now,
          CASE WHEN EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused) THEN 0 ELSE $1::integer END AS n
-)` + postgresChosen(`
-    SELECT id, visible_at FROM {live}
-    WHERE priority = {priority} AND visible_at <= (SELECT now FROM t)
-    ORDER BY visible_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
+),
+chosen AS MATERIALIZED (
+  ` + postgresChosen(`
+      SELECT id, visible_at FROM {live}
+      WHERE {lane} AND visible_at <= (SELECT now FROM t) AND {lapses} < (SELECT $5::integer)
+      ORDER BY visible_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`, postgresReadyLanes) + `
+)
 UPDATE {live} AS q
-SET visible_at = (SELECT now FROM t) + $2::bigint, fence = q.fence + 1, attempts = q.attempts + 1, leased_by = $3::text
-FROM ` + postgresAllChosen + ` AS c
+SET visible_at = (SELECT now FROM t) + $2::bigint, fence = greatest(q.fence, (SELECT now << {fence bits} FROM t)) + $4::bigint,
+    attempts = q.attempts + 1, lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
+FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
-RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.enqueued_at, c.visible_at AS due_at, q.dedup_key, q.headers, q.body`
+RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
+          q.enqueued_at, c.visible_at AS due_at, ` + content
 }
 
-// Claim has one form: in the order of the index it reads no more than in any
-// other.
+// Claim has one form for all orders: in the order of the index it reads no more
+// than in any other.
 func (q *postgresQueue) Claim(p ClaimParams) Statement {
-	rows := min(p.Rows, postgresRows)
-	return Statement{Text: q.claim, Args: []any{int64(rows), milliseconds(p.Lease), postgresID(p.Member)}}
+	text, lapses := q.claim, p.Lapses
+	if p.Blind {
+		text = q.claimBlind
+	}
+	if p.Suspects {
+		lapses = math.MaxInt32
+	}
+	return Statement{Text: text, Args: []any{int64(min(p.Rows, postgresRows)), milliseconds(p.Lease), postgresID(p.Member), p.Salt, int64(lapses)}}
+}
+
+const postgresPriorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
+
+// postgresFirst is the due time of the first row of each lane that meets a
+// condition.
+func postgresFirst(condition string) string {
+	part := func(holder string) string {
+		return `(
+    SELECT q.visible_at FROM {live} AS q
+    WHERE q.priority = p.priority AND q.leased_by IS ` + holder + condition + `
+    ORDER BY q.visible_at LIMIT 1)`
+	}
+	return `FROM ` + postgresPriorities + `
+  CROSS JOIN LATERAL (` + part("NOT NULL") + ` UNION ALL ` + part("NULL") + `) AS f`
 }
 
 // postgresNextDue reads the first entry of each lane. A row that a claim under
 // way holds counts as due still.
-const postgresNextDue = `SELECT min(f.visible_at) - {now} AS due_in
-FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
-CROSS JOIN LATERAL (
-  SELECT q.visible_at FROM {live} AS q
-  WHERE q.priority = p.priority
-  ORDER BY q.visible_at LIMIT 1
-) AS f
+var postgresNextDue = `SELECT min(f.visible_at) - {now} AS due_in
+` + postgresFirst("") + `
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 
 func (q *postgresQueue) NextDue() Statement { return Statement{Text: q.nextDue} }
-
-// postgresExtend moves the end of the leases; fences stay. Path and locks are
-// those of postgresAck.
-const postgresExtend = `UPDATE {live} AS q
-SET visible_at = {now} + $3::bigint
-` + postgresFromItems + `
-RETURNING uuid_send(q.id), q.fence`
-
-func (q *postgresQueue) Extend(items []Item, lease time.Duration) Statement {
-	ids, fences := postgresItems(items)
-	return Statement{Text: q.extend, Args: []any{ids, fences, milliseconds(lease)}}
-}

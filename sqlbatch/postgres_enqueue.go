@@ -3,23 +3,23 @@ package sqlbatch
 import "strings"
 
 // postgresEnqueue inserts one row for each element of its lists, in their
-// order. $9 has keys and headers, $10 bodies; each parameter of any size is
+// order. $10 has keys and headers, $11 bodies; each parameter of any size is
 // written once, since a plan made for its values copies it where it stands.
 //
 // It takes no lock that others wait for, except for another insert of the same
 // id or key, which waits until this transaction ends.
-const postgresEnqueue = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, fence, attempts, dedup_key, headers, body)
-SELECT r.id, r.priority, t.now + r.delay, t.now, 0, 0,
+const postgresEnqueue = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
+SELECT r.id, r.priority, t.now + r.delay, t.now, t.now + r.ttl,
        CASE WHEN r.key > 0 THEN convert_from(substring(r.names FOR r.key), 'UTF8') END,
        CASE WHEN length(r.names) > r.key THEN substring(r.names FROM r.key + 1) END,
        r.body
 FROM (SELECT {now} AS now) AS t
 CROSS JOIN (
-  SELECT a.id, coalesce(a.priority, 0) AS priority, coalesce(a.delay, 0) AS delay, coalesce(a.key, 0) AS key,
-         CASE WHEN a.names > 0 THEN substring($9::bytea FROM a.names_at FOR a.names) END AS names,
-         substring($10::bytea FROM coalesce(a.body_at, 1) FOR coalesce(a.body, 0)) AS body
-  FROM unnest($1::uuid[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::integer[])
-    AS a (id, priority, delay, key, names_at, names, body_at, body)
+  SELECT a.id, coalesce(a.priority, 0) AS priority, coalesce(a.delay, 0) AS delay, nullif(a.ttl, 0) AS ttl, coalesce(a.key, 0) AS key,
+         CASE WHEN a.names > 0 THEN substring($10::bytea FROM a.names_at FOR a.names) END AS names,
+         substring($11::bytea FROM coalesce(a.body_at, 1) FOR coalesce(a.body, 0)) AS body
+  FROM unnest($1::uuid[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::integer[], $8::integer[], $9::integer[])
+    AS a (id, priority, delay, ttl, key, names_at, names, body_at, body)
   OFFSET 0
 ) AS r`
 
@@ -31,15 +31,16 @@ ON CONFLICT DO NOTHING
 RETURNING uuid_send(id)`
 
 // postgresFind probes the primary key for each id and the index of keys for
-// each key. It waits for nobody: the insert or settle whose outcome is asked for
-// was repeated before, and the repetition waited for it.
-const postgresFind = `SELECT uuid_send(q.id), q.dedup_key, q.fence, (q.leased_by IS NOT NULL AND q.visible_at > {now})::integer AS leased
+// each key, and reads no other column than a producer may. It waits for nobody:
+// the insert or settle whose outcome is asked for was repeated before, and the
+// repetition waited for it.
+const postgresFind = `SELECT uuid_send(q.id), convert_to(q.dedup_key, 'UTF8'), q.fence
 FROM unnest((SELECT $1::uuid[])) AS a (id)
 JOIN {live} AS q ON q.id = ANY (ARRAY[a.id])
 UNION ALL
-SELECT uuid_send(q.id), q.dedup_key, q.fence, (q.leased_by IS NOT NULL AND q.visible_at > {now})::integer AS leased
-FROM unnest((SELECT $2::text[])) AS a (dedup_key)
-JOIN {live} AS q ON q.dedup_key = ANY (ARRAY[a.dedup_key]) AND q.dedup_key IS NOT NULL`
+SELECT uuid_send(q.id), convert_to(q.dedup_key, 'UTF8'), 0
+FROM unnest((SELECT $2::bytea[])) AS a (dedup_key)
+JOIN {live} AS q ON q.dedup_key = ANY (ARRAY[convert_from(a.dedup_key, 'UTF8')]) AND q.dedup_key IS NOT NULL`
 
 func (q *postgresQueue) Enqueue(rows []Row) Statement { return postgresRowList(q.enqueue, rows) }
 
@@ -54,13 +55,15 @@ func postgresRowList(text string, rows []Row) Statement {
 		body += len(rows[i].Body)
 	}
 	n := len(rows)
-	ids, priorities, delays, keys := newPostgresArray(n, 32), newPostgresArray(n, 2), newPostgresArray(n, 8), newPostgresArray(n, 3)
+	ids, priorities, keys := newPostgresArray(n, 32), newPostgresArray(n, 2), newPostgresArray(n, 3)
+	delays, ttls := newPostgresArray(n, 8), newPostgresArray(n, 8)
 	names, bodies := newPostgresBlob(n, named), newPostgresBlob(n, body)
 	for i := range rows {
 		row := &rows[i]
 		ids.id(row.ID)
 		priorities.number(int64(row.Priority))
 		delays.number(milliseconds(row.Delay))
+		ttls.number(milliseconds(row.TTL))
 		keys.number(int64(len(row.Key)))
 		names.next(len(row.Key) + len(row.Headers))
 		names.data = append(append(names.data, row.Key...), row.Headers...)
@@ -70,11 +73,11 @@ func postgresRowList(text string, rows []Row) Statement {
 	namesAt, namesBytes := names.place()
 	bodyAt, bodyBytes := bodies.place()
 	return Statement{Text: text, Args: []any{
-		ids.literal(), priorities.orEmpty(), delays.orEmpty(), keys.orEmpty(),
+		ids.literal(), priorities.orEmpty(), delays.orEmpty(), ttls.orEmpty(), keys.orEmpty(),
 		namesAt, namesBytes, bodyAt, bodyBytes, names.data, bodies.data,
 	}}
 }
 
 func (q *postgresQueue) Find(ids [][16]byte, keys []string) Statement {
-	return Statement{Text: q.find, Args: []any{postgresIDs(ids), postgresTexts(keys)}}
+	return Statement{Text: q.find, Args: []any{postgresIDs(ids), postgresKeys(keys)}}
 }

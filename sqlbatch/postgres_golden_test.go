@@ -34,28 +34,38 @@ func postgresCalls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 		"enqueue":     q.Enqueue([]sqlbatch.Row{row}),
 		"enqueue-new": q.EnqueueNew([]sqlbatch.Row{row}),
 		"find":        q.Find([][16]byte{id}, []string{"k"}),
-		"claim":       q.Claim(sqlbatch.ClaimParams{Rows: 10, Lease: time.Minute, By: "me"}),
+		"claim":       q.Claim(pgClaim(10)),
+		"claim-blind": q.Claim(sqlbatch.ClaimParams{Rows: 10, Lease: time.Minute, Salt: 1, Blind: true}),
 		"next-due":    q.NextDue(),
-		"ack":         q.Ack([]sqlbatch.Item{item}),
-		"archive":     q.Archive([]sqlbatch.Item{item}),
-		"nack":        q.Nack([]sqlbatch.NackItem{{Item: item, Delay: time.Second, Error: "no"}}),
-		"release":     q.Release([]sqlbatch.ReleaseItem{{Item: item}}),
-		"bury":        q.Bury([]sqlbatch.BuryItem{{Item: item}}),
-		"extend":      q.Extend([]sqlbatch.Item{item}, time.Minute),
+		"look":        q.Look([][16]byte{id}),
+		"problems":    q.Problems(),
+		"clock":       q.Clock(),
+		"join":        q.Join(sqlbatch.Member{ID: id, Name: "n", Host: "h", Process: 1, For: time.Minute}),
+		"leave":       q.Leave(id),
+		"members":     q.Members(),
 		"version":     q.Version(),
 		"record":      q.Record(1),
 		"stats":       q.Stats(100),
 		"get":         q.Get(id),
 		"cancel":      q.Cancel([][16]byte{id}),
-		"redrive":     q.Redrive(10, nil),
-		"redrive-ids": q.Redrive(0, [][16]byte{id}),
+		"redrive":     q.Redrive(10, nil, sqlbatch.Window{}),
+		"redrive-ids": q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
 		"pause":       q.Pause(),
 		"resume":      q.Resume(),
-		"trim":        q.Trim(time.Hour, 10),
+		"trim":        q.Trim(time.Hour, 10, 0),
+	}
+	for suffix, q := range map[string]sqlbatch.Queue{"": q, "-in-tx": q.InTx(), "-skip-locked": q.SkipLocked()} {
+		calls["ack"+suffix] = q.Ack([]sqlbatch.Item{item})
+		calls["archive"+suffix] = q.Archive([]sqlbatch.Item{item})
+		calls["nack"+suffix] = q.Nack([]sqlbatch.NackItem{{Item: item, Delay: time.Second, Error: "no"}})
+		calls["release"+suffix] = q.Release([]sqlbatch.ReleaseItem{{Item: item}})
+		calls["bury"+suffix] = q.Bury([]sqlbatch.BuryItem{{Item: item}})
+		calls["extend"+suffix] = q.Extend([]sqlbatch.Item{item}, time.Minute)
+		calls["end-after"+suffix] = q.EndAfter([]sqlbatch.Item{item}, time.Minute)
 	}
 	for _, s := range postgresStates {
 		calls["peek-"+string(s)] = q.Peek(s, 10)
-		calls["purge-"+string(s)] = q.Purge(s, 10)
+		calls["purge-"+string(s)] = q.Purge(s, 10, sqlbatch.Window{})
 	}
 	return calls
 }
@@ -131,8 +141,8 @@ func TestPostgresNamesOfLongQueuesFitAndDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for _, queue := range []string{"q", long[:49], long[:50], long + "abc", long + "abd"} {
 		for _, m := range sqlbatch.Postgres.Migrations(sqlbatch.Names{Queue: queue}) {
-			for _, text := range m.Statements[1 : len(m.Statements)-1] { // first and last are about the table of queues
-				name, _, _ := strings.Cut(text[strings.Index(text, "CREATE"):], "(")
+			for _, text := range m.Statements[2 : len(m.Statements)-1] { // the others are about the tables of all queues
+				name, _, _ := strings.Cut(text[strings.Index(text, "CREATE"):], " (")
 				require.False(t, seen[name], name)
 				seen[name] = true
 				for i, part := range strings.Split(text, `"`) {
@@ -143,5 +153,5 @@ func TestPostgresNamesOfLongQueuesFitAndDiffer(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, seen, 5*8)
+	require.Len(t, seen, 5*9)
 }

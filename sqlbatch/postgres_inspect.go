@@ -1,45 +1,40 @@
 package sqlbatch
 
 // What operators look at. These are plain reads: PostgreSQL shows the last
-// committed version of a row and waits for nobody.
+// committed version of a row and waits for nobody. Texts are returned as bytes in
+// UTF-8.
 
-const postgresPriorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
-
-// postgresStats reads at most $1 index entries for each lane and state, so that
-// a backlog of millions costs no more.
-const postgresStats = `WITH t AS MATERIALIZED (
-  SELECT {now} AS now, $1::bigint AS n
-),
-later AS MATERIALIZED (
-  SELECT count(*) FILTER (WHERE f.scheduled) AS scheduled, count(*) FILTER (WHERE NOT f.scheduled) AS leased
-  FROM ` + postgresPriorities + `
-  CROSS JOIN LATERAL (
-    SELECT q.leased_by IS NULL AS scheduled FROM {live} AS q
-    WHERE q.priority = p.priority AND q.visible_at > (SELECT now FROM t)
-    ORDER BY q.visible_at LIMIT (SELECT n FROM t)
-  ) AS f
-)
-SELECT
-  (SELECT count(*) FROM (
+// postgresCount counts up to t.n rows of the live table: those of four lanes, and
+// it reads no entry of another state.
+func postgresCount(condition string) string {
+	return `(SELECT count(*) FROM (
     SELECT 1 FROM ` + postgresPriorities + `
     CROSS JOIN LATERAL (
       SELECT 1 FROM {live} AS q
-      WHERE q.priority = p.priority AND q.visible_at <= (SELECT now FROM t)
+      WHERE q.priority = p.priority AND ` + condition + `
       ORDER BY q.visible_at LIMIT (SELECT n FROM t)
     ) AS f
-    LIMIT (SELECT n FROM t)) AS r) AS ready,
-  (SELECT least(later.scheduled, t.n) FROM later, t) AS scheduled,
-  (SELECT least(later.leased, t.n) FROM later, t) AS leased,
+    LIMIT (SELECT n FROM t)) AS r)`
+}
+
+// postgresStats reads at most $1 index entries for each count, two counts for ready
+// ones, so that a backlog of millions costs no more.
+func postgresStats() string {
+	const leased, unleased = `q.leased_by IS NOT NULL`, `q.leased_by IS NULL`
+	const due, later = ` AND q.visible_at <= (SELECT now FROM t)`, ` AND q.visible_at > (SELECT now FROM t)`
+	return `WITH t AS MATERIALIZED (
+  SELECT {now} AS now, $1::bigint AS n
+)
+SELECT
+  least(` + postgresCount(leased+due) + ` + ` + postgresCount(unleased+due) + `, (SELECT n FROM t)) AS ready,
+  ` + postgresCount(unleased+later) + ` AS scheduled,
+  ` + postgresCount(leased+later) + ` AS leased,
   (SELECT count(*) FROM (SELECT 1 FROM {dead} LIMIT (SELECT n FROM t)) AS d) AS dead,
   (SELECT count(*) FROM (SELECT 1 FROM {done} LIMIT (SELECT n FROM t)) AS d) AS done,
   (SELECT (SELECT now FROM t) - min(f.visible_at)
-   FROM ` + postgresPriorities + `
-   CROSS JOIN LATERAL (
-     SELECT q.visible_at FROM {live} AS q
-     WHERE q.priority = p.priority AND q.visible_at <= (SELECT now FROM t)
-     ORDER BY q.visible_at LIMIT 1
-   ) AS f) AS oldest,
+  ` + postgresFirst(due) + `) AS oldest,
   (SELECT paused::integer FROM {queues} WHERE name = {name}) AS paused`
+}
 
 func (q *postgresQueue) Stats(limit int) Statement {
 	return Statement{Text: q.stats, Args: []any{int64(limit)}}
@@ -48,32 +43,45 @@ func (q *postgresQueue) Stats(limit int) Statement {
 // The columns of Peek and Get; t has now.
 const (
 	postgresLiveColumns = `CASE WHEN q.visible_at <= (SELECT now FROM t) THEN 'ready' WHEN q.leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state,
-  uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.visible_at AS due_at, q.leased_by, q.dedup_key, q.last_error, q.headers, q.body`
+  uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.visible_at AS due_at, q.expires_at, uuid_send(q.leased_by) AS leased_by,
+  (SELECT convert_to(m.name, 'UTF8') FROM {members} AS m WHERE m.id = q.leased_by) AS holder,
+  ` + postgresTextColumns
 	postgresDeadColumns = `'dead' AS state,
-  uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.ended_at AS due_at, NULL::text AS leased_by, q.dedup_key, q.last_error, q.headers, q.body`
+  ` + postgresEndedShown
 	postgresDoneColumns = `'done' AS state,
-  uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.ended_at AS due_at, NULL::text AS leased_by, q.dedup_key, q.last_error, q.headers, q.body`
+  ` + postgresEndedShown
+	postgresEndedShown = `uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.ended_at AS due_at, NULL::bigint AS expires_at,
+  NULL::bytea AS leased_by, NULL::bytea AS holder, ` + postgresTextColumns
+	postgresTextColumns = `convert_to(q.dedup_key, 'UTF8') AS dedup_key, convert_to(q.last_error, 'UTF8') AS last_error, q.headers, q.body`
+)
+
+// Conditions on the rows of the lanes that hold a state.
+const (
+	postgresDue   = `{lane} AND visible_at <= (SELECT now FROM t)`
+	postgresLater = `{lane} AND visible_at > (SELECT now FROM t)`
 )
 
 // Peeks of live messages choose by the index and fetch the rows afterwards, so
-// that no body is sorted.
+// that no body is sorted. Ready ones come in the order of claims.
 func postgresPeeks() map[State]string {
-	live := func(condition string) string {
+	live := func(condition string, lanes []postgresLane) string {
 		return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
-)` + postgresChosen(`
-    SELECT id FROM {live}
-    WHERE priority = {priority} AND `+condition+`
-    ORDER BY visible_at, uuid_send(id) LIMIT {rows}`) + `
+),
+chosen AS MATERIALIZED (
+  ` + postgresChosen(`
+      SELECT id FROM {live} WHERE `+condition+`
+      ORDER BY visible_at, uuid_send(id) LIMIT {rows}`, lanes) + `
+)
 SELECT ` + postgresLiveColumns + `
-FROM ` + postgresAllChosen + ` AS c
+FROM chosen AS c
 JOIN {live} AS q ON q.id = ANY (ARRAY[c.id])
-ORDER BY q.priority DESC, q.visible_at, q.id`
+ORDER BY q.priority DESC, q.leased_by IS NULL, q.visible_at, q.id`
 	}
 	return map[State]string{
-		Ready:     live(`visible_at <= (SELECT now FROM t)`),
-		Scheduled: live(`visible_at > (SELECT now FROM t) AND leased_by IS NULL`),
-		Leased:    live(`visible_at > (SELECT now FROM t) AND leased_by IS NOT NULL`),
+		Ready:     live(postgresDue, postgresReadyLanes),
+		Scheduled: live(postgresLater, postgresLanes(false)),
+		Leased:    live(postgresLater, postgresLanes(true)),
 		Dead: `SELECT ` + postgresDeadColumns + `
 FROM {dead} AS q
 ORDER BY q.ended_at DESC, q.id DESC LIMIT $1::integer`,
@@ -101,3 +109,25 @@ FROM {done} AS q WHERE q.id = $1::uuid`
 func (q *postgresQueue) Get(id [16]byte) Statement {
 	return Statement{Text: q.get, Args: []any{postgresID(id)}}
 }
+
+// postgresProblems reads settings and the catalog. The encoding of the session is
+// none: see Postgres.
+const postgresProblems = `SELECT '` + ProblemForm + `' AS kind, 'the table ' || {'live'} || ' has no column ' || c.name AS found
+FROM (VALUES ('expires_at'), ('lapses')) AS c (name)
+WHERE to_regclass({'live'}) IS NOT NULL AND NOT EXISTS (
+  SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'live'}) AND a.attname = c.name AND NOT a.attisdropped)
+UNION ALL
+SELECT '` + ProblemEncoding + `', 'the database''s encoding is ' || current_setting('server_encoding') || ', and chanq needs UTF8'
+WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')
+UNION ALL
+SELECT '` + ProblemDurability + `', 'synchronous_commit is off'
+WHERE current_setting('synchronous_commit') = 'off'
+UNION ALL
+SELECT '` + ProblemDurability + `', 'the table ' || {'live'} || ' is not logged'
+FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass({'live'}) AND c.relpersistence <> 'p'`
+
+func (q *postgresQueue) Problems() Statement { return Statement{Text: q.problems} }
+
+const postgresClock = `SELECT {now} AS now`
+
+func (q *postgresQueue) Clock() Statement { return Statement{Text: q.clock} }

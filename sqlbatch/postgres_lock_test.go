@@ -57,7 +57,7 @@ func TestPostgresClaimPassesOverRowsOfOtherTransactions(t *testing.T) {
 	q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
 	require.Equal(t, []byte{1}, q.claim(q.db, 1))
 	tx := q.begin()
-	require.Len(t, q.settled(tx, q.Release([]sqlbatch.ReleaseItem{{Item: pgItem(1, 1)}})), 1)
+	require.Len(t, q.settled(tx, q.Release([]sqlbatch.ReleaseItem{{Item: q.item(1)}})), 1)
 	require.Empty(t, q.rows(tx, q.Queue.Enqueue([]sqlbatch.Row{{ID: pgID(3)}})))
 
 	require.Equal(t, []byte{2}, q.claim(q.db, 10))
@@ -71,18 +71,18 @@ func TestPostgresAckAppliesAfterTheExtensionItWaitedFor(t *testing.T) {
 	q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
 	q.claim(q.db, 2)
 	for name, st := range map[string]sqlbatch.Statement{
-		"ack":     q.Ack([]sqlbatch.Item{pgItem(1, 1), pgItem(2, 1)}),
-		"archive": q.Archive([]sqlbatch.Item{pgItem(1, 1), pgItem(2, 1)}),
-		"nack":    q.Nack([]sqlbatch.NackItem{{Item: pgItem(1, 1)}, {Item: pgItem(2, 1)}}),
-		"release": q.Release([]sqlbatch.ReleaseItem{{Item: pgItem(1, 1)}, {Item: pgItem(2, 1)}}),
-		"bury":    q.Bury([]sqlbatch.BuryItem{{Item: pgItem(1, 1)}, {Item: pgItem(2, 1)}}),
-		"extend":  q.Extend([]sqlbatch.Item{pgItem(1, 1), pgItem(2, 1)}, time.Hour),
+		"ack":     q.Ack(q.items(1, 2)),
+		"archive": q.Archive(q.items(1, 2)),
+		"nack":    q.Nack([]sqlbatch.NackItem{{Item: q.item(1)}, {Item: q.item(2)}}),
+		"release": q.Release([]sqlbatch.ReleaseItem{{Item: q.item(1)}, {Item: q.item(2)}}),
+		"bury":    q.Bury([]sqlbatch.BuryItem{{Item: q.item(1)}, {Item: q.item(2)}}),
+		"extend":  q.Extend(q.items(1, 2), time.Hour),
 	} {
 		q.exec(`TRUNCATE chanq_orders`)
 		q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
 		q.claim(q.db, 2)
 		tx := q.begin()
-		require.Len(t, q.settled(tx, q.Extend([]sqlbatch.Item{pgItem(2, 1)}, time.Hour)), 1)
+		require.Len(t, q.settled(tx, q.Extend(q.items(2), time.Hour)), 1)
 
 		rows, err := q.behind(st, tx.Commit)
 		require.NoError(t, err, name)
@@ -93,11 +93,11 @@ func TestPostgresAckAppliesAfterTheExtensionItWaitedFor(t *testing.T) {
 func TestPostgresAckIsLostAfterTheClaimItWaitedFor(t *testing.T) {
 	q := newPGQueue(t)
 	q.enqueue(sqlbatch.Row{ID: pgID(1)})
-	q.ids(q.db, q.Claim(sqlbatch.ClaimParams{Rows: 1, By: "me"})) // a lease that is over at once
+	q.ids(q.db, q.Claim(sqlbatch.ClaimParams{Rows: 1, Salt: 1, Suspects: true})) // a lease that is over at once
 	tx := q.begin()
 	require.Equal(t, []byte{1}, q.claim(tx, 1))
 
-	rows, err := q.behind(q.Ack([]sqlbatch.Item{pgItem(1, 1)}), tx.Commit)
+	rows, err := q.behind(q.Ack(q.items(1)), tx.Commit)
 	require.NoError(t, err)
 	require.Empty(t, rows)
 	require.Equal(t, "leased", q.get(1)["state"])
@@ -129,9 +129,9 @@ func TestPostgresMaintenanceWaitsForNobody(t *testing.T) {
 		require.Len(t, q.claim(q.db, 10), len(ids))
 	}
 	fill(1, 2)
-	q.settled(q.db, q.Archive([]sqlbatch.Item{pgItem(1, 1), pgItem(2, 1)}))
+	q.settled(q.db, q.Archive(q.items(1, 2)))
 	fill(3, 4)
-	q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: pgItem(3, 1)}, {Item: pgItem(4, 1)}}))
+	q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: q.item(3)}, {Item: q.item(4)}}))
 	q.enqueue(sqlbatch.Row{ID: pgID(5)}, sqlbatch.Row{ID: pgID(6)})
 	q.exec(`UPDATE chanq_orders_done SET ended_at = ended_at - 10`)
 	tx := q.begin()
@@ -140,10 +140,10 @@ func TestPostgresMaintenanceWaitsForNobody(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	require.Equal(t, []byte{2}, q.ids(q.db, q.Trim(time.Millisecond, 10)))
-	require.Equal(t, []byte{4}, q.ids(q.db, q.Redrive(10, nil)))
-	require.ElementsMatch(t, []byte{4, 6}, q.ids(q.db, q.Purge(sqlbatch.Ready, 10)))
+	require.Equal(t, []byte{2}, q.ids(q.db, q.Trim(time.Millisecond, 10, 0)))
+	require.Equal(t, []byte{4}, q.ids(q.db, q.Redrive(10, nil, sqlbatch.Window{})))
+	require.ElementsMatch(t, []byte{4, 6}, q.ids(q.db, q.Purge(sqlbatch.Ready, 10, sqlbatch.Window{})))
 	require.NoError(t, tx.Rollback())
-	require.Equal(t, []byte{1}, q.ids(q.db, q.Purge(sqlbatch.Done, 10)))
-	require.Equal(t, []byte{3}, q.ids(q.db, q.Purge(sqlbatch.Dead, 10)))
+	require.Equal(t, []byte{1}, q.ids(q.db, q.Purge(sqlbatch.Done, 10, sqlbatch.Window{})))
+	require.Equal(t, []byte{3}, q.ids(q.db, q.Purge(sqlbatch.Dead, 10, sqlbatch.Window{})))
 }

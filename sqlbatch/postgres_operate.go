@@ -1,6 +1,9 @@
 package sqlbatch
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // The statements of operators and of housekeeping on PostgreSQL.
 
@@ -22,76 +25,92 @@ RETURNING uuid_send(q.id)`
 // through an array, whose length the planner does not know and takes for ten, so
 // it probes the primary key.
 //
-// Scheduled and leased messages lie mixed in the index; telling them apart
-// visits each row.
+// $2 and $3 are a Window. When a message was claimed is in its fence: see FenceBits.
 func postgresPurges() map[State]string {
-	live := func(condition string) string {
+	live := func(condition string, lanes []postgresLane) string {
 		return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
-)` + postgresChosen(`
-    SELECT id FROM {live}
-    WHERE priority = {priority} AND `+condition+`
-    ORDER BY visible_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
+)
 DELETE FROM {live}
-WHERE id = ANY (ARRAY(SELECT c.id FROM ` + postgresAllChosen + ` AS c))
-RETURNING uuid_send(id)`
+WHERE id = ANY (ARRAY(
+  ` + postgresChosen(`
+      SELECT id FROM {live} WHERE `+condition+`
+      ORDER BY visible_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`, lanes) + `))
+RETURNING uuid_send(id), 0`
 	}
 	ended := func(table string) string {
 		return `DELETE FROM ` + table + `
-WHERE id = ANY (ARRAY(SELECT id FROM ` + table + ` ORDER BY ended_at, id LIMIT $1::integer FOR UPDATE SKIP LOCKED))
-RETURNING uuid_send(id)`
+WHERE id = ANY (ARRAY(
+  SELECT id FROM ` + table + ` WHERE ended_at >= (SELECT $2::bigint) AND ended_at < (SELECT $3::bigint)
+  ORDER BY ended_at, id LIMIT $1::integer FOR UPDATE SKIP LOCKED))
+RETURNING uuid_send(id), ended_at`
 	}
 	return map[State]string{
-		Ready:     live(`visible_at <= (SELECT now FROM t)`),
-		Scheduled: live(`visible_at > (SELECT now FROM t) AND leased_by IS NULL`),
-		Leased:    live(`visible_at > (SELECT now FROM t) AND leased_by IS NOT NULL`),
+		Ready:     live(postgresDue+` AND visible_at < (SELECT $2::bigint)`, postgresReadyLanes),
+		Scheduled: live(postgresLater+` AND enqueued_at < (SELECT $2::bigint)`, postgresLanes(false)),
+		Leased:    live(postgresLater+` AND fence >> {fence bits} < (SELECT $2::bigint)`, postgresLanes(true)),
 		Dead:      ended(`{dead}`),
 		Done:      ended(`{done}`),
 	}
 }
 
 func (q *postgresQueue) Purge(s State, n int, w Window) Statement {
-	return Statement{Text: q.purge[s], Args: []any{int64(min(n, postgresRows))}}
+	args := []any{int64(min(n, postgresRows))}
+	if s == Dead || s == Done {
+		args = append(args, w.After)
+	}
+	return Statement{Text: q.purge[s], Args: append(args, postgresBefore(w))}
+}
+
+// postgresBefore is the end of a window, or of time.
+func postgresBefore(w Window) int64 {
+	if w.Before == 0 {
+		return math.MaxInt64
+	}
+	return w.Before
 }
 
 // postgresTrim deletes the old end of the done table.
 const postgresTrim = `DELETE FROM {done}
 WHERE id = ANY (ARRAY(
-  SELECT id FROM {done} WHERE ended_at < {now} - $1::bigint
+  SELECT id FROM {done} WHERE ended_at >= (SELECT $3::bigint) AND ended_at < {now} - $1::bigint
   ORDER BY ended_at, id LIMIT $2::integer FOR UPDATE SKIP LOCKED))
-RETURNING uuid_send(id)`
+RETURNING uuid_send(id), ended_at`
 
 func (q *postgresQueue) Trim(age time.Duration, n int, after int64) Statement {
-	return Statement{Text: q.trim, Args: []any{milliseconds(age), int64(n)}}
+	return Statement{Text: q.trim, Args: []any{milliseconds(age), int64(n), after}}
 }
 
 // A redrive moves rows in one statement. A message stays dead while it cannot
 // live again: a live one has its id (an INSERT repeated after an unknown
 // outcome) or its key, or a dead one with the same key and a smaller id goes
-// first. ON CONFLICT decides where another session was quicker. A moved row is
-// due now, with no attempts and a higher fence than any lease of its former life.
+// first, unless it died after the window. ON CONFLICT decides where another session
+// was quicker. A moved row is due now, with no attempts, no expiry and a higher
+// fence than any lease of its former life.
 const (
 	postgresRedriveRoom = `NOT EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = d.id)
     AND (d.dedup_key IS NULL OR NOT EXISTS (
       SELECT 1 FROM {live} AS q WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL))`
 
 	postgresRedriveMove = `moved AS (
-  INSERT INTO {live} (id, priority, visible_at, enqueued_at, fence, attempts, dedup_key, last_error, headers, body)
-  SELECT id, priority, {now}, enqueued_at, fence + 1, 0, dedup_key, last_error, headers, body
+  INSERT INTO {live} (id, priority, visible_at, enqueued_at, fence, dedup_key, last_error, headers, body)
+  SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, headers, body
   FROM chosen
   ON CONFLICT DO NOTHING
   RETURNING id
 )
 DELETE FROM {dead}
 WHERE id = ANY (ARRAY(SELECT id FROM moved))
-RETURNING uuid_send(id)`
+RETURNING uuid_send(id), ended_at`
 
 	// By the time of death, skipping what is locked.
 	postgresRedrive = `WITH chosen AS MATERIALIZED (
   SELECT d.* FROM {dead} AS d
-  WHERE ` + postgresRedriveRoom + `
+  WHERE d.ended_at >= (SELECT $2::bigint) AND d.ended_at < (SELECT $3::bigint)
+    AND ` + postgresRedriveRoom + `
     AND (d.dedup_key IS NULL OR NOT EXISTS (
-      SELECT 1 FROM {dead} AS e WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id))
+      SELECT 1 FROM {dead} AS e
+      WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < (SELECT $3::bigint)))
   ORDER BY d.ended_at, d.id LIMIT $1::integer FOR UPDATE OF d SKIP LOCKED
 ),
 ` + postgresRedriveMove
@@ -111,7 +130,7 @@ func (q *postgresQueue) Redrive(n int, ids [][16]byte, w Window) Statement {
 	if len(ids) > 0 {
 		return Statement{Text: q.redriveIDs, Args: []any{postgresIDs(ids)}}
 	}
-	return Statement{Text: q.redrive, Args: []any{int64(n)}}
+	return Statement{Text: q.redrive, Args: []any{int64(n), w.After, postgresBefore(w)}}
 }
 
 func (q *postgresQueue) Version() Statement { return Statement{Text: q.version} }

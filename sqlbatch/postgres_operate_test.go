@@ -17,8 +17,8 @@ func (q *pgQueue) oneOfEach() {
 	q.Helper()
 	q.enqueue(sqlbatch.Row{ID: pgID(3)}, sqlbatch.Row{ID: pgID(4)}, sqlbatch.Row{ID: pgID(5)})
 	require.Len(q, q.claim(q.db, 3), 3)
-	require.Len(q, q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: pgItem(4, 1)}})), 1)
-	require.Len(q, q.settled(q.db, q.Archive([]sqlbatch.Item{pgItem(5, 1)})), 1)
+	require.Len(q, q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: q.item(4)}})), 1)
+	require.Len(q, q.settled(q.db, q.Archive(q.items(5))), 1)
 	q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2), Priority: 2, Delay: time.Hour})
 }
 
@@ -66,8 +66,8 @@ func TestPostgresPurgesOneStateOnly(t *testing.T) {
 	for i, state := range postgresStates {
 		q := newPGQueue(t)
 		q.oneOfEach()
-		require.Equal(t, []byte{byte(i + 1)}, q.ids(q.db, q.Purge(state, 10)), state)
-		require.Empty(t, q.ids(q.db, q.Purge(state, 10)))
+		require.Equal(t, []byte{byte(i + 1)}, q.ids(q.db, q.Purge(state, 10, sqlbatch.Window{})), state)
+		require.Empty(t, q.ids(q.db, q.Purge(state, 10, sqlbatch.Window{})))
 		for j := range postgresStates {
 			want := 1
 			if j == i {
@@ -81,7 +81,7 @@ func TestPostgresPurgesOneStateOnly(t *testing.T) {
 func TestPostgresPurgeDeletesNoMoreThanAsked(t *testing.T) {
 	q := newPGQueue(t)
 	q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2), Priority: 1}, sqlbatch.Row{ID: pgID(3), Priority: -1})
-	require.Len(t, q.ids(q.db, q.Purge(sqlbatch.Ready, 2)), 2)
+	require.Len(t, q.ids(q.db, q.Purge(sqlbatch.Ready, 2, sqlbatch.Window{})), 2)
 	require.Equal(t, []byte{3}, q.claim(q.db, 10))
 }
 
@@ -89,33 +89,33 @@ func TestPostgresCancelDeletesWhatIsLive(t *testing.T) {
 	q := newPGQueue(t)
 	q.oneOfEach()
 	require.ElementsMatch(t, []byte{1, 2, 3}, q.ids(q.db, q.Cancel([][16]byte{pgID(5), pgID(3), pgID(4), pgID(2), pgID(1)})))
-	require.Empty(t, q.settled(q.db, q.Ack([]sqlbatch.Item{pgItem(3, 1)})))
+	require.Empty(t, q.settled(q.db, q.Ack(q.items(3))))
 }
 
 func TestPostgresTrimDeletesWhatEndedLongAgo(t *testing.T) {
 	q := newPGQueue(t)
 	q.oneOfEach()
-	require.Empty(t, q.ids(q.db, q.Trim(time.Hour, 10)))
+	require.Empty(t, q.ids(q.db, q.Trim(time.Hour, 10, 0)))
 	q.exec(`UPDATE chanq_orders_done SET ended_at = ended_at - 3600001`)
-	require.Equal(t, []byte{5}, q.ids(q.db, q.Trim(time.Hour, 10)))
+	require.Equal(t, []byte{5}, q.ids(q.db, q.Trim(time.Hour, 10, 0)))
 }
 
 func TestPostgresRedriveMakesADeadMessageNew(t *testing.T) {
 	q := newPGQueue(t)
 	q.oneOfEach()
-	require.Equal(t, []byte{4}, q.ids(q.db, q.Redrive(10, nil)))
+	require.Equal(t, []byte{4}, q.ids(q.db, q.Redrive(10, nil, sqlbatch.Window{})))
 	got := q.get(4)
 	require.Equal(t, []any{"ready", int64(3), int64(0)}, []any{got["state"], got["fence"], got["attempts"]})
-	require.Empty(t, q.ids(q.db, q.Redrive(10, nil)))
+	require.Empty(t, q.ids(q.db, q.Redrive(10, nil, sqlbatch.Window{})))
 }
 
 func TestPostgresRedriveTakesTheOldestFirst(t *testing.T) {
 	q := newPGQueue(t)
 	q.bury(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)}, sqlbatch.Row{ID: pgID(3)})
 	q.exec(`UPDATE chanq_orders_dead SET ended_at = 100 - get_byte(uuid_send(id), 0)`)
-	require.Equal(t, []byte{3}, q.ids(q.db, q.Redrive(1, nil)))
-	require.Equal(t, []byte{1}, q.ids(q.db, q.Redrive(0, [][16]byte{pgID(3), pgID(1)})))
-	require.Equal(t, []byte{2}, q.ids(q.db, q.Redrive(1, nil)))
+	require.Equal(t, []byte{3}, q.ids(q.db, q.Redrive(1, nil, sqlbatch.Window{})))
+	require.Equal(t, []byte{1}, q.ids(q.db, q.Redrive(0, [][16]byte{pgID(3), pgID(1)}, sqlbatch.Window{})))
+	require.Equal(t, []byte{2}, q.ids(q.db, q.Redrive(1, nil, sqlbatch.Window{})))
 }
 
 // bury sets messages aside one after the other, so that keys may repeat.
@@ -124,15 +124,15 @@ func (q *pgQueue) bury(rows ...sqlbatch.Row) {
 	for _, row := range rows {
 		q.enqueue(row)
 		require.Len(q, q.claim(q.db, 1), 1)
-		require.Len(q, q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: sqlbatch.Item{ID: row.ID, Fence: 1}}})), 1)
+		require.Len(q, q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: q.item(row.ID[0])}})), 1)
 	}
 }
 
 func TestPostgresRedriveLeavesWhatCannotLive(t *testing.T) {
 	all := [][16]byte{pgID(1), pgID(2), pgID(3), pgID(4), pgID(5)}
 	for name, redrive := range map[string]func(q *pgQueue) sqlbatch.Statement{
-		"oldest": func(q *pgQueue) sqlbatch.Statement { return q.Redrive(10, nil) },
-		"listed": func(q *pgQueue) sqlbatch.Statement { return q.Redrive(0, all) },
+		"oldest": func(q *pgQueue) sqlbatch.Statement { return q.Redrive(10, nil, sqlbatch.Window{}) },
+		"listed": func(q *pgQueue) sqlbatch.Statement { return q.Redrive(0, all, sqlbatch.Window{}) },
 	} {
 		q := newPGQueue(t)
 		q.bury(sqlbatch.Row{ID: pgID(1), Key: "live"}, sqlbatch.Row{ID: pgID(3), Key: "twice"}, sqlbatch.Row{ID: pgID(2), Key: "twice"},
@@ -163,9 +163,9 @@ func TestPostgresRunsInEveryModeOfPgx(t *testing.T) {
 			require.Len(t, q.rows(db, q.Find([][16]byte{pgID(2)}, []string{`a'b"`})), 2)
 			require.Len(t, q.claim(db, 10), 2)
 			require.Equal(t, []byte{0, 1, 255, '\''}, q.get(1)["body"])
-			require.Len(t, q.settled(db, q.Nack([]sqlbatch.NackItem{{Item: pgItem(1, 1), Error: "it's"}})), 1)
+			require.Len(t, q.settled(db, q.Nack([]sqlbatch.NackItem{{Item: q.item(1), Error: "it's"}})), 1)
 			require.Equal(t, "it's", q.get(1)["last_error"])
-			require.Len(t, q.settled(db, q.Ack([]sqlbatch.Item{pgItem(2, 1)})), 1)
+			require.Len(t, q.settled(db, q.Ack(q.items(2))), 1)
 			require.Equal(t, []byte{1}, q.ids(db, q.Cancel([][16]byte{pgID(1)})))
 			for name, st := range postgresCalls(q.Queue) {
 				tx := q.begin()

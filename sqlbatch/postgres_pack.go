@@ -40,15 +40,10 @@ func (a *postgresArray) number(n int64) {
 	a.nonzero = a.nonzero || n != 0
 }
 
-func (a *postgresArray) text(s string) {
+func (a *postgresArray) bytes(s string) {
 	a.comma()
-	a.b = append(a.b, '"')
-	for i := range len(s) {
-		if s[i] == '"' || s[i] == '\\' {
-			a.b = append(a.b, '\\')
-		}
-		a.b = append(a.b, s[i])
-	}
+	a.b = append(a.b, `"\\x`...)
+	a.b = hex.AppendEncode(a.b, []byte(s))
 	a.b = append(a.b, '"')
 	a.nonzero = true
 }
@@ -101,10 +96,10 @@ func postgresIDs(ids [][16]byte) string {
 	return a.literal()
 }
 
-func postgresTexts(texts []string) string {
-	a := newPostgresArray(len(texts), 16)
-	for _, s := range texts {
-		a.text(s)
+func postgresKeys(keys []string) string {
+	a := newPostgresArray(len(keys), 32)
+	for _, s := range keys {
+		a.bytes(s)
 	}
 	return a.literal()
 }
@@ -113,6 +108,15 @@ func postgresTexts(texts []string) string {
 // text may be any bytes, and must not keep a message from being given back.
 func postgresText(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "�"), "�")
+}
+
+// postgresMemberText is a member's name or host as the database takes it.
+func postgresMemberText(s string) string {
+	s = postgresText(s)
+	if len(s) > MaxMemberText {
+		s = strings.ToValidUTF8(s[:MaxMemberText], "")
+	}
+	return s
 }
 
 func compareLeases(a, b Item) int {

@@ -19,7 +19,7 @@ func (q *pgQueue) fill(rows int) {
 	q.Helper()
 	q.exec(`INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, fence, attempts, leased_by, body)
 SELECT gen_random_uuid(), i % 4 - 1, extract(epoch FROM now()) * 1000 + CASE i % 3 WHEN 0 THEN -i ELSE 3600000 + i END, 0, 1, 1,
-       CASE i % 3 WHEN 1 THEN 'me' END, convert_to(repeat('x', 100), 'UTF8')
+       CASE i % 3 WHEN 1 THEN gen_random_uuid() END, convert_to(repeat('x', 100), 'UTF8')
 FROM generate_series(1, $1) AS i`, rows)
 }
 
@@ -78,7 +78,7 @@ func TestPostgresPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		items[i] = sqlbatch.Item{ID: [16]byte{byte(i >> 8), byte(i)}, Fence: 1}
 		nacks[i].Item, releases[i].Item, buries[i].Item, ids[i] = items[i], items[i], items[i], items[i].ID
 	}
-	claim := q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, By: "me"})
+	claim := q.Claim(pgClaim(n))
 	type use struct {
 		st    sqlbatch.Statement
 		lanes int // index scans of the claim index
@@ -99,7 +99,7 @@ func TestPostgresPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		"get":         {q.Get(ids[0]), 0, 1},
 		"stats":       {q.Stats(10000), 3, 0},
 		"peek ready":  {q.Peek(sqlbatch.Ready, n), 4, 1},
-		"purge ready": {q.Purge(sqlbatch.Ready, n), 4, 1},
+		"purge ready": {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 4, 1},
 	}
 	lane := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders on`)
 	key := regexp.MustCompile(`Index Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
@@ -164,7 +164,7 @@ func TestPostgresSettlesWalkTheirListInOrder(t *testing.T) {
 	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)
 	defer conn.Close()
-	items := []sqlbatch.Item{pgItem(1, 1), pgItem(2, 1)}
+	items := []sqlbatch.Item{{ID: pgID(1), Fence: 1}, {ID: pgID(2), Fence: 1}}
 	for name, st := range map[string]sqlbatch.Statement{
 		"ack": q.Ack(items), "extend": q.Extend(items, time.Minute), "nack": q.Nack([]sqlbatch.NackItem{{Item: items[0]}}),
 	} {

@@ -27,7 +27,7 @@ func (postgres) Migrations(n Names) []Migration {
 	r := postgresNames(n)
 	m := Migration{Number: 1, Registry: 1}
 	for _, template := range []string{
-		postgresQueuesTable, postgresLiveTable, postgresReadyIndex, postgresKeyIndex,
+		postgresQueuesTable, postgresMembersTable, postgresLiveTable, postgresReadyIndex, postgresLeasedIndex, postgresKeyIndex,
 		postgresDeadTable, postgresDeadEndedIndex, postgresDeadKeyIndex, postgresDoneTable, postgresDoneEndedIndex, postgresFirstRecord,
 	} {
 		m.Statements = append(m.Statements, r.Replace(template))
@@ -46,13 +46,33 @@ const postgresQueuesTable = `CREATE TABLE IF NOT EXISTS {queues} (
   CONSTRAINT {queues pk} PRIMARY KEY (name)
 )`
 
+// postgresMembersTable has a row for each consumer of each queue, which writes it
+// anew several times a minute. No index but that of the key, and room on the page:
+// such a write touches no index.
+const postgresMembersTable = `CREATE TABLE IF NOT EXISTS {members} (
+  id      uuid   NOT NULL,
+  since   bigint NOT NULL,
+  until   bigint NOT NULL,
+  process bigint NOT NULL,
+  queue   text COLLATE "C" NOT NULL,
+  name    text   NOT NULL,
+  host    text   NOT NULL,
+  CONSTRAINT {members pk} PRIMARY KEY (id)
+) WITH (fillfactor = 50)`
+
 // Times are Unix milliseconds, not timestamptz: they compare and add as they
 // are, whatever the session's time zone, and a release puts back exactly the
 // due time that its claim returned. (to_timestamp(visible_at / 1000.0) reads
-// them.) Columns of fixed width come first and in order of alignment.
+// them.) Columns of fixed width come first, in order of alignment, and of these
+// the ones that are never NULL before the others: their places in the row are
+// known.
+//
+// Every column but body has a default, so that INSERT INTO chanq_orders (body)
+// of any program is a message. Its id is a UUIDv7, whose first 48 bits are the time;
+// the others are those of a random UUID.
 //
 // A claim rewrites its row, and every index entry with it, since visible_at is
-// what the claim index is about. fillfactor 50 leaves room for that second
+// what the claim indexes are about. fillfactor 50 leaves room for that second
 // version on the same page, which saves a fifth to a third of the log
 // (docs/decisions.md). Dead versions are vacuumed early, because claims walk
 // past those of a lane's start; but vacuum keeps the file's length, as cutting it
@@ -66,18 +86,21 @@ const postgresLiveTable = `DO {$}
 BEGIN
   IF to_regclass({'live'}) IS NULL THEN
     CREATE TABLE {live} (
-      id          uuid     NOT NULL,
-      visible_at  bigint   NOT NULL,
-      enqueued_at bigint   NOT NULL,
-      fence       integer  NOT NULL,
-      attempts    integer  NOT NULL,
-      priority    smallint NOT NULL,
+      id          uuid     NOT NULL DEFAULT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid,
+      visible_at  bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+      enqueued_at bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+      fence       bigint   NOT NULL DEFAULT 0,
+      attempts    integer  NOT NULL DEFAULT 0,
+      priority    smallint NOT NULL DEFAULT 0,
+      lapses      smallint NOT NULL DEFAULT 0,
+      leased_by   uuid,
+      expires_at  bigint,
       dedup_key   text COLLATE "C",
-      leased_by   text,
       last_error  text,
       headers     bytea,
       body        bytea    NOT NULL,
-      CONSTRAINT {live pk} PRIMARY KEY (id)
+      CONSTRAINT {live pk} PRIMARY KEY (id),
+      CONSTRAINT {live priority} CHECK (priority BETWEEN -1 AND 2)
     ) WITH (fillfactor = 50,
       autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,
       toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000, toast.vacuum_truncate = off);
@@ -86,27 +109,37 @@ BEGIN
 END
 {$}`
 
-// postgresReadyIndex is the one index that claims walk; due time, delay, retry
-// and lease end are all visible_at. Its last part is the id by another name: with
-// the column itself it could serve to find a row by id, at the price of reading all
-// of the index, and where statistics say that the table is empty, as they do after
-// a vacuum in a quiet moment, that looks as cheap as the primary key.
-const postgresReadyIndex = `CREATE INDEX IF NOT EXISTS {ready} ON {live} (priority, visible_at, uuid_send(id))`
+// The two indexes that claims walk; due time, delay, retry and lease end are all
+// visible_at. Each row is in one of them, and a claim moves it from the first to the
+// second, which costs what moving it within one would. So messages that are
+// leased and others can be counted and looked at without reading each other's entries.
+//
+// The last part is the id by another name: with the column itself they could
+// serve to find a row by id, at the price of reading all of the index, and where
+// statistics say that the table is empty, as they do after a vacuum in a quiet
+// moment, that looks as cheap as the primary key.
+const (
+	postgresReadyIndex  = `CREATE INDEX IF NOT EXISTS {ready} ON {live} (priority, visible_at, uuid_send(id)) WHERE leased_by IS NULL`
+	postgresLeasedIndex = `CREATE INDEX IF NOT EXISTS {leased} ON {live} (priority, visible_at, uuid_send(id)) WHERE leased_by IS NOT NULL`
+)
 
 // postgresKeyIndex holds the messages that have a key, others cost nothing.
 const postgresKeyIndex = `CREATE UNIQUE INDEX IF NOT EXISTS {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL`
 
-const postgresDeadTable = `CREATE TABLE IF NOT EXISTS {dead} (
+// postgresEndedColumns are those of the dead and of the done.
+const postgresEndedColumns = `
   id          uuid     NOT NULL,
   enqueued_at bigint   NOT NULL,
   ended_at    bigint   NOT NULL,
-  fence       integer  NOT NULL,
+  fence       bigint   NOT NULL,
   attempts    integer  NOT NULL,
   priority    smallint NOT NULL,
   dedup_key   text COLLATE "C",
   last_error  text,
   headers     bytea,
-  body        bytea    NOT NULL,
+  body        bytea    NOT NULL,`
+
+const postgresDeadTable = `CREATE TABLE IF NOT EXISTS {dead} (` + postgresEndedColumns + `
   CONSTRAINT {dead pk} PRIMARY KEY (id)
 )`
 
@@ -117,17 +150,7 @@ const postgresDeadEndedIndex = `CREATE INDEX IF NOT EXISTS {dead ended} ON {dead
 // key.
 const postgresDeadKeyIndex = `CREATE INDEX IF NOT EXISTS {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL`
 
-const postgresDoneTable = `CREATE TABLE IF NOT EXISTS {done} (
-  id          uuid     NOT NULL,
-  enqueued_at bigint   NOT NULL,
-  ended_at    bigint   NOT NULL,
-  fence       integer  NOT NULL,
-  attempts    integer  NOT NULL,
-  priority    smallint NOT NULL,
-  dedup_key   text COLLATE "C",
-  last_error  text,
-  headers     bytea,
-  body        bytea    NOT NULL,
+const postgresDoneTable = `CREATE TABLE IF NOT EXISTS {done} (` + postgresEndedColumns + `
   CONSTRAINT {done pk} PRIMARY KEY (id)
 )`
 

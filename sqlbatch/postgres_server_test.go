@@ -100,7 +100,29 @@ func (q *pgQueue) ids(on pgRunner, st sqlbatch.Statement) []byte {
 
 func pgID(n byte) [16]byte { return [16]byte{n} }
 
-func pgItem(n byte, fence int32) sqlbatch.Item { return sqlbatch.Item{ID: pgID(n), Fence: fence} }
+// pgMember is who claims.
+var pgMember = [16]byte{0xA0, 15: 0x0A}
+
+func pgClaim(n int) sqlbatch.ClaimParams {
+	return sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Member: pgMember, Salt: 1, Suspects: true}
+}
+
+// item names the lease of a live message as it is now.
+func (q *pgQueue) item(n byte) sqlbatch.Item {
+	q.Helper()
+	item := sqlbatch.Item{ID: pgID(n)}
+	require.NoError(q, q.db.QueryRow(`SELECT fence FROM chanq_orders WHERE id = $1`, fmt.Sprintf("%x", item.ID)).Scan(&item.Fence))
+	return item
+}
+
+func (q *pgQueue) items(ns ...byte) []sqlbatch.Item {
+	q.Helper()
+	var items []sqlbatch.Item
+	for _, n := range ns {
+		items = append(items, q.item(n))
+	}
+	return items
+}
 
 func (q *pgQueue) enqueue(rows ...sqlbatch.Row) {
 	q.Helper()
@@ -109,7 +131,7 @@ func (q *pgQueue) enqueue(rows ...sqlbatch.Row) {
 
 func (q *pgQueue) claim(on pgRunner, n int) []byte {
 	q.Helper()
-	return q.ids(on, q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, By: "me"}))
+	return q.ids(on, q.Claim(pgClaim(n)))
 }
 
 func (q *pgQueue) exec(text string, args ...any) {
@@ -131,7 +153,7 @@ func (q *pgQueue) settled(on pgRunner, st sqlbatch.Statement) []sqlbatch.Item {
 	q.Helper()
 	var items []sqlbatch.Item
 	for _, row := range q.rows(on, st) {
-		items = append(items, sqlbatch.Item{ID: [16]byte(row[0].([]byte)), Fence: int32(row[1].(int64))})
+		items = append(items, sqlbatch.Item{ID: [16]byte(row[0].([]byte)), Fence: row[1].(int64)})
 	}
 	return items
 }
@@ -140,7 +162,7 @@ func (q *pgQueue) get(n byte) map[string]any {
 	q.Helper()
 	rows := q.rows(q.db, q.Get(pgID(n)))
 	require.Len(q, rows, 1)
-	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "leased_by", "dedup_key", "last_error", "headers", "body"}
+	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "expires_at", "leased_by", "holder", "dedup_key", "last_error", "headers", "body"}
 	require.Len(q, rows[0], len(columns))
 	entry := map[string]any{}
 	for i, c := range columns {
@@ -248,7 +270,7 @@ func TestPostgresClaimTakesLanesFromTheHighestByDueTime(t *testing.T) {
 	require.Equal(t, []byte{5}, q.claim(q.db, 1))
 	require.ElementsMatch(t, []byte{4, 3}, q.claim(q.db, 2))
 	due := q.get(7)["due_at"]
-	rows := q.rows(q.db, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Minute, By: "me"}))
+	rows := q.rows(q.db, q.Claim(pgClaim(1)))
 	require.Len(t, rows, 1)
 	id := pgID(7)
 	require.Equal(t, []any{id[:], int64(0), int64(1), int64(1), q.get(7)["enqueued_at"], due, "k", []byte("h"), []byte("b")}, rows[0])
@@ -282,7 +304,7 @@ func TestPostgresNextDueIsTheEarliestOfAllLanes(t *testing.T) {
 
 func TestPostgresSettlesApplyOnlyToTheirFence(t *testing.T) {
 	q := newPGQueue(t)
-	mine, stale, gone := pgItem(1, 1), pgItem(2, 0), pgItem(9, 1)
+	mine, stale, gone := q.item(1), q.item(2), q.item(9)
 	fresh := func() {
 		q.exec(`TRUNCATE chanq_orders`)
 		q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
@@ -310,13 +332,13 @@ func TestPostgresNackSchedulesAndKeepsTheAttempt(t *testing.T) {
 	q := newPGQueue(t)
 	q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
 	q.claim(q.db, 10)
-	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: pgItem(1, 1), Delay: time.Hour, Error: "é \x00 \xff"}, {Item: pgItem(2, 1)}}))
+	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: q.item(1), Delay: time.Hour, Error: "é \x00 \xff"}, {Item: q.item(2)}}))
 	got := q.get(1)
 	require.Equal(t, []any{"scheduled", int64(2), int64(1), nil, "é � �"}, []any{got["state"], got["fence"], got["attempts"], got["leased_by"], got["last_error"]})
 	require.Equal(t, []byte{2}, q.claim(q.db, 10))
-	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: pgItem(2, 3), Error: "first"}}))
+	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: q.item(2), Error: "first"}}))
 	q.claim(q.db, 10)
-	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: pgItem(2, 5)}}))
+	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: q.item(2)}}))
 	require.Equal(t, "first", q.get(2)["last_error"], "no error keeps the one before")
 }
 
@@ -325,7 +347,7 @@ func TestPostgresReleaseGivesBackPlaceAndAttempt(t *testing.T) {
 	q.enqueue(sqlbatch.Row{ID: pgID(1)})
 	due := q.get(1)["due_at"].(int64)
 	q.claim(q.db, 10)
-	q.settled(q.db, q.Release([]sqlbatch.ReleaseItem{{Item: pgItem(1, 1), Due: due}}))
+	q.settled(q.db, q.Release([]sqlbatch.ReleaseItem{{Item: q.item(1), Due: due}}))
 	got := q.get(1)
 	require.Equal(t, []any{"ready", int64(2), int64(0), due, nil}, []any{got["state"], got["fence"], got["attempts"], got["due_at"], got["leased_by"]})
 }
@@ -348,14 +370,14 @@ func TestPostgresArchiveAndBuryMoveTheWholeMessage(t *testing.T) {
 	for range 2 { // the second time an older copy is there
 		q.enqueue(row)
 		q.claim(q.db, 1)
-		q.settled(q.db, q.Archive([]sqlbatch.Item{pgItem(1, 1)}))
+		q.settled(q.db, q.Archive(q.items(1)))
 		moved("done", 1, nil)
 	}
 	q.exec(`TRUNCATE chanq_orders_done`)
 	for _, text := range []string{"first", "second"} {
 		q.enqueue(row)
 		q.claim(q.db, 1)
-		q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: pgItem(1, 1), Error: text}}))
+		q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: q.item(1), Error: text}}))
 		moved("dead", 2, text)
 	}
 }

@@ -1,13 +1,1 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq_orders_dead" (
-  id          uuid     NOT NULL,
-  enqueued_at bigint   NOT NULL,
-  ended_at    bigint   NOT NULL,
-  fence       integer  NOT NULL,
-  attempts    integer  NOT NULL,
-  priority    smallint NOT NULL,
-  dedup_key   text COLLATE "C",
-  last_error  text,
-  headers     bytea,
-  body        bytea    NOT NULL,
-  CONSTRAINT "pk_chanq_orders_dead" PRIMARY KEY (id)
-);
+CREATE INDEX IF NOT EXISTS "lx_chanq_orders" ON "public"."chanq_orders" (priority, visible_at, uuid_send(id)) WHERE leased_by IS NOT NULL;

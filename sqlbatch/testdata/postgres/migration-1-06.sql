@@ -1,1 +1,1 @@
-CREATE INDEX IF NOT EXISTS "ix_chanq_orders_dead" ON "public"."chanq_orders_dead" (ended_at, id);
+CREATE UNIQUE INDEX IF NOT EXISTS "ux_chanq_orders" ON "public"."chanq_orders" (dedup_key) WHERE dedup_key IS NOT NULL;

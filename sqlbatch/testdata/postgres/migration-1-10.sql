@@ -1,1 +1,13 @@
-INSERT INTO "public"."chanq_queues" (name, version, created_at) VALUES ('orders', 1, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)) ON CONFLICT (name) DO NOTHING;
+CREATE TABLE IF NOT EXISTS "public"."chanq_orders_done" (
+  id          uuid     NOT NULL,
+  enqueued_at bigint   NOT NULL,
+  ended_at    bigint   NOT NULL,
+  fence       bigint   NOT NULL,
+  attempts    integer  NOT NULL,
+  priority    smallint NOT NULL,
+  dedup_key   text COLLATE "C",
+  last_error  text,
+  headers     bytea,
+  body        bytea    NOT NULL,
+  CONSTRAINT "pk_chanq_orders_done" PRIMARY KEY (id)
+);

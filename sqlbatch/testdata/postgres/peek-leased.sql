@@ -1,38 +1,30 @@
 WITH t AS MATERIALIZED (
   SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, $1::integer AS n
 ),
-urgent AS MATERIALIZED (
+chosen AS MATERIALIZED (
   SELECT * FROM (
-    SELECT id FROM "public"."chanq_orders"
-    WHERE priority = 2 AND visible_at > (SELECT now FROM t) AND leased_by IS NOT NULL
-    ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l
-  LIMIT (SELECT t.n FROM t)
-),
-high AS MATERIALIZED (
-  SELECT * FROM (
-    SELECT id FROM "public"."chanq_orders"
-    WHERE priority = 1 AND visible_at > (SELECT now FROM t) AND leased_by IS NOT NULL
-    ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l
-  LIMIT (SELECT t.n - (SELECT count(*) FROM urgent) FROM t)
-),
-normal AS MATERIALIZED (
-  SELECT * FROM (
-    SELECT id FROM "public"."chanq_orders"
-    WHERE priority = 0 AND visible_at > (SELECT now FROM t) AND leased_by IS NOT NULL
-    ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l
-  LIMIT (SELECT t.n - (SELECT count(*) FROM urgent) - (SELECT count(*) FROM high) FROM t)
-),
-low AS MATERIALIZED (
-  SELECT * FROM (
-    SELECT id FROM "public"."chanq_orders"
-    WHERE priority = -1 AND visible_at > (SELECT now FROM t) AND leased_by IS NOT NULL
-    ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l
-  LIMIT (SELECT t.n - (SELECT count(*) FROM urgent) - (SELECT count(*) FROM high) - (SELECT count(*) FROM normal) FROM t)
+    SELECT * FROM (
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND leased_by IS NOT NULL AND visible_at > (SELECT now FROM t)
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l1
+    UNION ALL
+    SELECT * FROM (
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND leased_by IS NOT NULL AND visible_at > (SELECT now FROM t)
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l2
+    UNION ALL
+    SELECT * FROM (
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND leased_by IS NOT NULL AND visible_at > (SELECT now FROM t)
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l3
+    UNION ALL
+    SELECT * FROM (
+      SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND leased_by IS NOT NULL AND visible_at > (SELECT now FROM t)
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l4
+  ) AS l
+  LIMIT (SELECT n FROM t)
 )
 SELECT CASE WHEN q.visible_at <= (SELECT now FROM t) THEN 'ready' WHEN q.leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state,
-  uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.visible_at AS due_at, q.leased_by, q.dedup_key, q.last_error, q.headers, q.body
-FROM (
-  SELECT * FROM urgent UNION ALL SELECT * FROM high UNION ALL SELECT * FROM normal UNION ALL SELECT * FROM low
-) AS c
+  uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.visible_at AS due_at, q.expires_at, uuid_send(q.leased_by) AS leased_by,
+  (SELECT convert_to(m.name, 'UTF8') FROM "public"."chanq_members" AS m WHERE m.id = q.leased_by) AS holder,
+  convert_to(q.dedup_key, 'UTF8') AS dedup_key, convert_to(q.last_error, 'UTF8') AS last_error, q.headers, q.body
+FROM chosen AS c
 JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[c.id])
-ORDER BY q.priority DESC, q.visible_at, q.id;
+ORDER BY q.priority DESC, q.leased_by IS NULL, q.visible_at, q.id;

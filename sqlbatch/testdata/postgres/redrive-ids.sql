@@ -7,12 +7,12 @@ WITH chosen AS MATERIALIZED (
   FOR UPDATE OF d
 ),
 moved AS (
-  INSERT INTO "public"."chanq_orders" (id, priority, visible_at, enqueued_at, fence, attempts, dedup_key, last_error, headers, body)
-  SELECT id, priority, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), enqueued_at, fence + 1, 0, dedup_key, last_error, headers, body
+  INSERT INTO "public"."chanq_orders" (id, priority, visible_at, enqueued_at, fence, dedup_key, last_error, headers, body)
+  SELECT id, priority, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), enqueued_at, fence + 1, dedup_key, last_error, headers, body
   FROM chosen
   ON CONFLICT DO NOTHING
   RETURNING id
 )
 DELETE FROM "public"."chanq_orders_dead"
 WHERE id = ANY (ARRAY(SELECT id FROM moved))
-RETURNING uuid_send(id);
+RETURNING uuid_send(id), ended_at;

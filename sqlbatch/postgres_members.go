@@ -1,0 +1,37 @@
+package sqlbatch
+
+// postgresJoin writes the member's own row first, and only then forgets others, whose
+// locks it does not wait for: two joins never wait for each other in a circle.
+// chanq_members is short, and is read from end to end.
+const postgresJoin = `WITH here AS (
+  INSERT INTO {members} AS m (id, since, until, process, queue, name, host)
+  SELECT $1::uuid, t.now, t.now + $2::bigint, $3::bigint, {name}, convert_from($4::bytea, 'UTF8'), convert_from($5::bytea, 'UTF8')
+  FROM (SELECT {now} AS now) AS t
+  ON CONFLICT (id) DO UPDATE SET
+    until = excluded.until, process = excluded.process, queue = excluded.queue, name = excluded.name, host = excluded.host
+  RETURNING m.id
+)
+DELETE FROM {members}
+WHERE id = ANY (ARRAY(
+  SELECT m.id FROM {members} AS m
+  WHERE m.until < {now} - 86400000 AND m.id <> ALL (ARRAY(SELECT id FROM here))
+  LIMIT {rows} FOR UPDATE SKIP LOCKED))`
+
+func (q *postgresQueue) Join(m Member) Statement {
+	return Statement{Text: q.join, Args: []any{
+		postgresID(m.ID), milliseconds(m.For), int64(m.Process), []byte(postgresMemberText(m.Name)), []byte(postgresMemberText(m.Host)),
+	}}
+}
+
+const postgresLeave = `DELETE FROM {members} WHERE id = $1::uuid`
+
+func (q *postgresQueue) Leave(id [16]byte) Statement {
+	return Statement{Text: q.leave, Args: []any{postgresID(id)}}
+}
+
+const postgresMembers = `SELECT uuid_send(m.id) AS id, convert_to(m.name, 'UTF8') AS name, convert_to(m.host, 'UTF8') AS host, m.process, m.since, m.until
+FROM {members} AS m
+WHERE m.queue = {name} AND m.until > {now}
+ORDER BY m.since, m.id`
+
+func (q *postgresQueue) Members() Statement { return Statement{Text: q.members} }

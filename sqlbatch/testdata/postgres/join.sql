@@ -1,0 +1,13 @@
+WITH here AS (
+  INSERT INTO "public"."chanq_members" AS m (id, since, until, process, queue, name, host)
+  SELECT $1::uuid, t.now, t.now + $2::bigint, $3::bigint, 'orders', convert_from($4::bytea, 'UTF8'), convert_from($5::bytea, 'UTF8')
+  FROM (SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now) AS t
+  ON CONFLICT (id) DO UPDATE SET
+    until = excluded.until, process = excluded.process, queue = excluded.queue, name = excluded.name, host = excluded.host
+  RETURNING m.id
+)
+DELETE FROM "public"."chanq_members"
+WHERE id = ANY (ARRAY(
+  SELECT m.id FROM "public"."chanq_members" AS m
+  WHERE m.until < (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) - 86400000 AND m.id <> ALL (ARRAY(SELECT id FROM here))
+  LIMIT 1000 FOR UPDATE SKIP LOCKED));

@@ -1,0 +1,1 @@
+DELETE FROM "public"."chanq_members" WHERE id = $1::uuid;
