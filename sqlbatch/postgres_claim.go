@@ -45,7 +45,7 @@ func postgresChosen(pick string, lanes []postgresLane) string {
 		}
 		condition = fmt.Sprintf("priority = %d AND %s", lane.priority, condition)
 		part := strings.NewReplacer("{lane}", condition, "{lapses}", lapses).Replace(pick)
-		parts[i] = fmt.Sprintf("    SELECT * FROM (%s) AS l%d", part, i+1)
+		parts[i] = fmt.Sprintf("    (SELECT * FROM (%s) AS l%d LIMIT (SELECT n FROM t))", part, i+1)
 	}
 	return "SELECT * FROM (\n" + strings.Join(parts, "\n    UNION ALL\n") + "\n  ) AS l\n  LIMIT (SELECT n FROM t)"
 }

@@ -81,27 +81,38 @@ func TestPostgresPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 	claim := q.Claim(pgClaim(n))
 	type use struct {
 		st    sqlbatch.Statement
-		lanes int // index scans of the claim index
+		lanes int // scans of a lane of the claim indexes
 		keys  int // probes of the primary key
 	}
 	uses := map[string]use{
-		"claim":       {claim, 4, 1},
-		"claim one":   {q.Claim(sqlbatch.ClaimParams{Rows: 1}), 4, 1},
-		"next due":    {q.NextDue(), 1, 0},
-		"ack":         {q.Ack(items), 0, 1},
-		"archive":     {q.Archive(items), 0, 1},
-		"nack":        {q.Nack(nacks), 0, 1},
-		"release":     {q.Release(releases), 0, 1},
-		"bury":        {q.Bury(buries), 0, 1},
-		"extend":      {q.Extend(items, time.Minute), 0, 1},
-		"cancel":      {q.Cancel(ids), 0, 1},
-		"find":        {q.Find(ids, []string{"k"}), 0, 1},
-		"get":         {q.Get(ids[0]), 0, 1},
-		"stats":       {q.Stats(10000), 3, 0},
-		"peek ready":  {q.Peek(sqlbatch.Ready, n), 4, 1},
-		"purge ready": {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 4, 1},
+		"claim":           {claim, 8, 1},
+		"claim one":       {q.Claim(sqlbatch.ClaimParams{Rows: 1}), 8, 1},
+		"next due":        {q.NextDue(), 2, 0},
+		"cancel":          {q.Cancel(ids), 0, 1},
+		"find":            {q.Find(ids, []string{"k"}), 0, 1},
+		"look":            {q.Look(ids), 0, 1},
+		"get":             {q.Get(ids[0]), 0, 1},
+		"stats":           {q.Stats(10000), 6, 0},
+		"peek ready":      {q.Peek(sqlbatch.Ready, n), 8, 1},
+		"peek scheduled":  {q.Peek(sqlbatch.Scheduled, n), 4, 1},
+		"peek leased":     {q.Peek(sqlbatch.Leased, n), 4, 1},
+		"purge ready":     {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 8, 1},
+		"purge scheduled": {q.Purge(sqlbatch.Scheduled, n, sqlbatch.Window{}), 4, 1},
+		"purge leased":    {q.Purge(sqlbatch.Leased, n, sqlbatch.Window{}), 4, 1},
 	}
-	lane := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders on`)
+	for form, q := range map[string]struct {
+		sqlbatch.Queue
+		keys int
+	}{"": {q, 1}, " in a transaction": {q.InTx(), 1}, " skipping": {q.SkipLocked(), 2}} {
+		uses["ack"+form] = use{q.Ack(items), 0, q.keys}
+		uses["archive"+form] = use{q.Archive(items), 0, q.keys}
+		uses["nack"+form] = use{q.Nack(nacks), 0, q.keys}
+		uses["release"+form] = use{q.Release(releases), 0, q.keys}
+		uses["bury"+form] = use{q.Bury(buries), 0, q.keys}
+		uses["extend"+form] = use{q.Extend(items, time.Minute), 0, q.keys}
+		uses["end after"+form] = use{q.EndAfter(items, time.Minute), 0, q.keys}
+	}
+	lane := regexp.MustCompile(`Index (Only )?Scan using [il]x_chanq_orders on`)
 	key := regexp.MustCompile(`Index Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
 	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Heap Scan on chanq_orders q|Hash|Merge Join|Memoize`)
 	check := func(statistics string) {

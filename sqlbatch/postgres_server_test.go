@@ -168,6 +168,11 @@ func (q *pgQueue) get(n byte) map[string]any {
 	for i, c := range columns {
 		entry[c] = rows[0][i]
 	}
+	for _, text := range []string{"holder", "dedup_key", "last_error"} {
+		if entry[text] != nil {
+			entry[text] = string(entry[text].([]byte))
+		}
+	}
 	return entry
 }
 

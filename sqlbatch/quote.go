@@ -21,8 +21,8 @@ func CheckNames(n Names) error {
 			return fmt.Errorf("queue name %q: the ending %s is taken by the tables of queue %q", n.Queue, suffix, strings.TrimSuffix(n.Queue, suffix))
 		}
 	}
-	if n.Queue == "queues" {
-		return fmt.Errorf("queue name %q: taken by the table of queues", n.Queue)
+	if n.Queue == "queues" || n.Queue == "members" {
+		return fmt.Errorf("queue name %q: taken by the table of %s", n.Queue, n.Queue)
 	}
 	if len(n.Schema) > 63 || strings.ContainsRune(n.Schema, 0) {
 		return fmt.Errorf("schema name %.63q of %d bytes: must be at most 63 without NUL", n.Schema, len(n.Schema))

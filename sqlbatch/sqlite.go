@@ -1,9 +1,6 @@
 package sqlbatch
 
-import (
-	"errors"
-	"strings"
-)
+import "errors"
 
 // SQLite is the dialect of SQLite 3.35 and later.
 //
@@ -73,98 +70,3 @@ func (sqlite) Classify(err error) Class {
 func (sqlite) Begin() []string { return []string{"BEGIN IMMEDIATE"} }
 
 func (sqlite) Commit() string { return "COMMIT" }
-
-func (sqlite) Migrations(n Names) []Migration {
-	return []Migration{{Number: 1, Registry: 1, Statements: sqliteNames(n).all(sqliteMigration1)}}
-}
-
-// The schema. due_at holds the due time that the last claim replaced by its
-// lease, because RETURNING in SQLite sees new values only. Times are Unix
-// milliseconds. Ordinary rowid tables: the claim index leads straight to the
-// row, which costs less than a clustered id here.
-var sqliteMigration1 = []string{
-	`CREATE TABLE IF NOT EXISTS {queues} (
-  name       TEXT    NOT NULL PRIMARY KEY,
-  version    INTEGER NOT NULL,
-  paused     INTEGER NOT NULL DEFAULT 0,
-  created_at INTEGER NOT NULL
-)`,
-	`CREATE TABLE IF NOT EXISTS {live} (
-  id          BLOB    NOT NULL PRIMARY KEY,
-  priority    INTEGER NOT NULL,
-  visible_at  INTEGER NOT NULL,
-  enqueued_at INTEGER NOT NULL,
-  due_at      INTEGER NOT NULL,
-  fence       INTEGER NOT NULL,
-  attempts    INTEGER NOT NULL,
-  dedup_key   TEXT,
-  leased_by   TEXT,
-  last_error  TEXT,
-  headers     BLOB,
-  body        BLOB    NOT NULL
-)`,
-	`CREATE INDEX IF NOT EXISTS {ready_ix} ON {live_unqualified} (priority, visible_at, id)`,
-	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
-	`CREATE TABLE IF NOT EXISTS {dead} (
-  id          BLOB    NOT NULL PRIMARY KEY,
-  priority    INTEGER NOT NULL,
-  enqueued_at INTEGER NOT NULL,
-  ended_at    INTEGER NOT NULL,
-  fence       INTEGER NOT NULL,
-  attempts    INTEGER NOT NULL,
-  dedup_key   TEXT,
-  last_error  TEXT,
-  headers     BLOB,
-  body        BLOB    NOT NULL
-)`,
-	`CREATE INDEX IF NOT EXISTS {dead_ix} ON {dead_unqualified} (ended_at, id)`,
-	`CREATE INDEX IF NOT EXISTS {dead_key_ix} ON {dead_unqualified} (dedup_key, id) WHERE dedup_key IS NOT NULL`,
-	`CREATE TABLE IF NOT EXISTS {done} (
-  id          BLOB    NOT NULL PRIMARY KEY,
-  priority    INTEGER NOT NULL,
-  enqueued_at INTEGER NOT NULL,
-  ended_at    INTEGER NOT NULL,
-  fence       INTEGER NOT NULL,
-  attempts    INTEGER NOT NULL,
-  dedup_key   TEXT,
-  last_error  TEXT,
-  headers     BLOB,
-  body        BLOB    NOT NULL
-)`,
-	`CREATE INDEX IF NOT EXISTS {done_ix} ON {done_unqualified} (ended_at, id)`,
-	`INSERT INTO {queues} (name, version, created_at) VALUES ({name}, 1, {now}) ON CONFLICT (name) DO NOTHING`,
-}
-
-// sqliteNames replaces the names in braces of the texts below.
-type sqliteReplacer struct{ *strings.Replacer }
-
-func sqliteNames(n Names) sqliteReplacer {
-	schema := n.Schema
-	if schema == "" {
-		schema = "main"
-	}
-	q := func(name string) string { return quoteWith(`"`, name, `"`) }
-	live := "chanq_" + n.Queue
-	in := q(schema) + "."
-	return sqliteReplacer{strings.NewReplacer(
-		"{queues}", in+q("chanq_queues"),
-		"{live}", in+q(live), "{live_unqualified}", q(live),
-		"{dead}", in+q(live+"_dead"), "{dead_unqualified}", q(live+"_dead"),
-		"{done}", in+q(live+"_done"), "{done_unqualified}", q(live+"_done"),
-		"{ready_ix}", in+q("ix_"+live+"_ready"),
-		"{dedup_ix}", in+q("ux_"+live+"_dedup"),
-		"{dead_ix}", in+q("ix_"+live+"_dead_ended"),
-		"{dead_key_ix}", in+q("ix_"+live+"_dead_dedup"),
-		"{done_ix}", in+q("ix_"+live+"_done_ended"),
-		"{name}", "'"+n.Queue+"'",
-		"{now}", `CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)`,
-	)}
-}
-
-func (r sqliteReplacer) all(texts []string) []string {
-	out := make([]string, len(texts))
-	for i, t := range texts {
-		out[i] = r.Replace(t)
-	}
-	return out
-}

@@ -21,7 +21,7 @@ func BenchmarkBuild(b *testing.B) {
 	body := make([]byte, 200)
 	for i := range n {
 		_, _ = rand.Read(items[i].ID[:]) // never fails
-		items[i].Fence = int32(i)
+		items[i].Fence = int64(i)
 		rows[i] = sqlbatch.Row{ID: items[i].ID, Body: body}
 		nacks[i] = sqlbatch.NackItem{Item: items[i], Delay: time.Second, Error: "timeout"}
 		releases[i] = sqlbatch.ReleaseItem{Item: items[i], Due: 1_700_000_000_000}
@@ -35,7 +35,7 @@ func BenchmarkBuild(b *testing.B) {
 		}{
 			{"enqueue", func() sqlbatch.Statement { return q.Enqueue(rows) }},
 			{"claim", func() sqlbatch.Statement {
-				return q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, By: "worker"})
+				return q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Salt: 1})
 			}},
 			{"ack", func() sqlbatch.Statement { return q.Ack(items) }},
 			{"nack", func() sqlbatch.Statement { return q.Nack(nacks) }},

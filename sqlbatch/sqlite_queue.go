@@ -1,31 +1,29 @@
 package sqlbatch
 
-import (
-	"fmt"
-	"strings"
-	"time"
-)
+import "time"
 
-// The statements of one SQLite queue. {live} and its kin are names; every
-// packed list ?1 is walked by the same counter, o being the offset of a record.
+// The statements of producers, and those that settle. {live} and its kin are
+// names; every packed list ?1 is walked by the same counter, o being the offset of a record.
 // The counter stands to the left of a CROSS JOIN, which SQLite never reorders:
 // the list outside, the unique index on id inside.
 
-// Enqueue: record = id 16, priority+1 1, delay 13, key offset 9 and length 3,
-// headers offset 9 and length 6, body offset 9 and length 9; numbers are
-// decimal digits, because SQLite casts digits, not bytes, to integers.
-const sqliteRowSize = 16 + 1 + 13 + 9 + 3 + 9 + 6 + 9 + 9
+// Enqueue: record = id 16, priority+1 1, delay 13, time to live 13 (0: for ever),
+// key offset 9 and length 3, headers offset 9 and length 6, body offset 9 and
+// length 9; numbers are decimal digits, because SQLite casts digits, not bytes,
+// to integers.
+const sqliteRowSize = 16 + 1 + 13 + 13 + 9 + 3 + 9 + 6 + 9 + 9
 
-const sqliteEnqueue = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, due_at, fence, attempts, dedup_key, headers, body)
-SELECT id, priority, t.now + delay, t.now, t.now + delay, 0, 0, dedup_key, headers, body
+const sqliteEnqueue = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, due_at, expires_at, dedup_key, headers, body)
+SELECT id, priority, t.now + delay, t.now, t.now + delay, t.now + nullif(ttl, 0), dedup_key, headers, body
 FROM (SELECT {now} AS now) AS t CROSS JOIN (
-  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 75 FROM n WHERE o + 75 < length(?1))
+  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 88 FROM n WHERE o + 88 < length(?1))
   SELECT substr(?1, o, 16) AS id,
          CAST(substr(?1, o + 16, 1) AS INTEGER) - 1 AS priority,
          CAST(substr(?1, o + 17, 13) AS INTEGER) AS delay,
-         nullif(CAST(substr(?2, CAST(substr(?1, o + 30, 9) AS INTEGER), CAST(substr(?1, o + 39, 3) AS INTEGER)) AS TEXT), '') AS dedup_key,
-         nullif(substr(?2, CAST(substr(?1, o + 42, 9) AS INTEGER), CAST(substr(?1, o + 51, 6) AS INTEGER)), x'') AS headers,
-         substr(?2, CAST(substr(?1, o + 57, 9) AS INTEGER), CAST(substr(?1, o + 66, 9) AS INTEGER)) AS body
+         CAST(substr(?1, o + 30, 13) AS INTEGER) AS ttl,
+         nullif(CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT), '') AS dedup_key,
+         nullif(substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER), CAST(substr(?1, o + 64, 6) AS INTEGER)), x'') AS headers,
+         substr(?2, CAST(substr(?1, o + 70, 9) AS INTEGER), CAST(substr(?1, o + 79, 9) AS INTEGER)) AS body
   FROM n) AS r`
 
 // WHERE true keeps ON CONFLICT from being read as a join condition.
@@ -34,38 +32,21 @@ WHERE true
 ON CONFLICT DO NOTHING
 RETURNING id`
 
-const sqliteFind = `SELECT id, dedup_key, fence, (leased_by IS NOT NULL AND visible_at > {now}) AS leased
-FROM {live}
-WHERE id IN (WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 16 FROM n WHERE o + 16 < length(?1))
-             SELECT substr(?1, o, 16) FROM n)
-   OR dedup_key IN (SELECT value FROM json_each(?2))`
+const sqliteFind = `SELECT id, dedup_key, fence FROM {live} WHERE id IN ` + sqliteListed + `
+UNION ALL
+SELECT id, dedup_key, 0 FROM {live} WHERE dedup_key IN (SELECT value FROM json_each(?2))`
 
-// Claim: four seeks into (priority, visible_at, id), highest lane first. The
-// outer LIMIT ends the walk as soon as enough rows were found, and is 0 when
-// the queue is paused. One writer: no row can be locked by another.
-const sqliteClaim = `UPDATE {live} SET due_at = visible_at, visible_at = {now} + ?2, fence = fence + 1, attempts = attempts + 1, leased_by = ?3
-WHERE rowid IN (SELECT rowid FROM (
-{lanes}
-  ) LIMIT (SELECT iif(paused, 0, ?1) FROM {queues} WHERE name = {name}))
-RETURNING id, priority, fence, attempts, enqueued_at, due_at, dedup_key, headers, body`
+const sqliteLook = `SELECT id, fence FROM {live} WHERE id IN ` + sqliteListed
 
-// + 0: SQLite parses and plans a statement anew each time that a value is bound
-// to a bare parameter of a LIMIT.
-const sqliteReadyLane = `    SELECT * FROM (SELECT rowid FROM {live} WHERE priority = %d AND visible_at <= {now} ORDER BY visible_at, id LIMIT ?1 + 0)`
+const sqliteListed = `(WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 16 FROM n WHERE o + 16 < length(?1)) SELECT substr(?1, o, 16) FROM n)`
 
-const sqliteNextDue = `SELECT min(due) FROM (
-{lanes}
-) WHERE (SELECT NOT paused FROM {queues} WHERE name = {name})`
-
-const sqliteNextDueLane = `  SELECT * FROM (SELECT visible_at - {now} AS due FROM {live} WHERE priority = %d ORDER BY visible_at, id LIMIT 1)`
-
-// The rows that a list of id 16, fence 10 names.
+// The rows that a list of id 16, fence 19 names.
 const sqliteMatched = `SELECT q.rowid FROM (
-    WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 26 FROM n WHERE o + 26 < length(?1))
+    WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 35 FROM n WHERE o + 35 < length(?1))
     SELECT o FROM n) AS n
-  CROSS JOIN {live} AS q ON q.id = substr(?1, o, 16) AND q.fence = CAST(substr(?1, o + 16, 10) AS INTEGER)`
+  CROSS JOIN {live} AS q ON q.id = substr(?1, o, 16) AND q.fence = CAST(substr(?1, o + 16, 19) AS INTEGER)`
 
-const sqliteItemSize = 26
+const sqliteItemSize = 16 + 19
 
 const sqliteAck = `DELETE FROM {live} WHERE rowid IN (` + sqliteMatched + `)
 RETURNING id, fence`
@@ -74,107 +55,106 @@ const sqliteArchiveInsert = `INSERT OR REPLACE INTO {done} (id, priority, enqueu
 SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, last_error, headers, body
 FROM {live} WHERE rowid IN (` + sqliteMatched + `)`
 
-const sqliteExtend = `UPDATE {live} SET visible_at = {now} + ?2 WHERE rowid IN (` + sqliteMatched + `)
+// An extension that comes late, after a later one, must not take back what that
+// one has given: EndAfter alone makes a lease shorter.
+const (
+	sqliteExtend = `UPDATE {live} SET visible_at = max(visible_at, {now} + ?2) WHERE rowid IN (` + sqliteMatched + `)
 RETURNING id, fence`
+	sqliteEndAfter = `UPDATE {live} SET visible_at = {now} + ?2 WHERE rowid IN (` + sqliteMatched + `)
+RETURNING id, fence`
+)
 
-// Nack and Bury: record = id 16, fence 10, delay 13, error offset 9 and length 4.
-const sqliteNackSize = 16 + 10 + 13 + 9 + 4
+// Nack and Bury: record = id 16, fence 19, amount 13 (the delay of a nack, the
+// attempts that a bury gives back), error offset 9 and length 4.
+const sqliteEndSize = 16 + 19 + 13 + 9 + 4
 
-const sqliteNackList = `(
-  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 52 FROM n WHERE o + 52 < length(?1))
+const sqliteEndList = `(
+  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 61 FROM n WHERE o + 61 < length(?1))
   SELECT substr(?1, o, 16) AS id,
-         CAST(substr(?1, o + 16, 10) AS INTEGER) AS fence,
-         CAST(substr(?1, o + 26, 13) AS INTEGER) AS delay,
-         nullif(CAST(substr(?2, CAST(substr(?1, o + 39, 9) AS INTEGER), CAST(substr(?1, o + 48, 4) AS INTEGER)) AS TEXT), '') AS error
+         CAST(substr(?1, o + 16, 19) AS INTEGER) AS fence,
+         CAST(substr(?1, o + 35, 13) AS INTEGER) AS amount,
+         nullif(CAST(substr(?2, CAST(substr(?1, o + 48, 9) AS INTEGER), CAST(substr(?1, o + 57, 4) AS INTEGER)) AS TEXT), '') AS error
   FROM n) AS p`
 
 const sqliteNack = `UPDATE {live} AS q
-SET visible_at = {now} + p.delay, fence = q.fence + 1, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
-FROM ` + sqliteNackList + `
+SET visible_at = {now} + p.amount, fence = q.fence + 1, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
+FROM ` + sqliteEndList + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence - 1`
 
 const sqliteBuryInsert = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
-SELECT q.id, q.priority, q.enqueued_at, {now}, q.fence + 1, q.attempts, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body
-FROM ` + sqliteNackList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
+SELECT q.id, q.priority, q.enqueued_at, {now}, q.fence + 1, q.attempts - p.amount, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body
+FROM ` + sqliteEndList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
 
 const sqliteBuryDelete = `DELETE FROM {live} WHERE rowid IN (
-  SELECT q.rowid FROM ` + sqliteNackList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence)
+  SELECT q.rowid FROM ` + sqliteEndList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence)
 RETURNING id, fence`
 
-// Release: record = id 16, fence 10, due 13.
-const sqliteReleaseSize = 16 + 10 + 13
+// Release: record = id 16, fence 19, due 13.
+const sqliteReleaseSize = 16 + 19 + 13
 
 const sqliteRelease = `UPDATE {live} AS q
 SET visible_at = p.due, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
 FROM (
-  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 39 FROM n WHERE o + 39 < length(?1))
+  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 48 FROM n WHERE o + 48 < length(?1))
   SELECT substr(?1, o, 16) AS id,
-         CAST(substr(?1, o + 16, 10) AS INTEGER) AS fence,
-         CAST(substr(?1, o + 26, 13) AS INTEGER) AS due
+         CAST(substr(?1, o + 16, 19) AS INTEGER) AS fence,
+         CAST(substr(?1, o + 35, 13) AS INTEGER) AS due
   FROM n) AS p
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence - 1`
 
 type sqliteQueue struct {
-	enqueue, enqueueNew, find, claim, nextDue string
-	ack, archiveInsert, extend                string
-	nack, buryInsert, buryDelete, release     string
-	version, record, stats, get               string
-	cancel, redriveOldest, redriveListed      string
-	redriveInsert, redriveDelete              string
-	setPaused, trim                           string
-	peek, purge                               map[State]string
+	enqueue, enqueueNew, find, look, nextDue string
+	claim                                    [2][2]string // by Suspects and Blind
+	ack, archiveInsert, extend, endAfter     string
+	nack, buryInsert, buryDelete, release    string
+	version, record, problems, clock         string
+	stats, get, cancel                       string
+	redriveOldest, redriveListed             string
+	redriveInsert, redriveDelete             string
+	setPaused, trim                          string
+	joinSweep, join, leave, members          string
+	peek, purge                              map[State]string
 }
 
 func (sqlite) Queue(n Names) Queue {
-	r := sqliteNames(n)
-	text := func(template string, lane ...string) string {
-		if len(lane) > 0 {
-			template = strings.Replace(template, "{lanes}", sqliteLanes(lane[0]), 1)
-		}
-		return r.Replace(template)
-	}
-	q := &sqliteQueue{
-		enqueue: text(sqliteEnqueue), enqueueNew: text(sqliteEnqueueNew), find: text(sqliteFind),
-		claim: text(sqliteClaim, sqliteReadyLane), nextDue: text(sqliteNextDue, sqliteNextDueLane),
-		ack: text(sqliteAck), archiveInsert: text(sqliteArchiveInsert), extend: text(sqliteExtend),
+	text := sqliteNames(n).Replace
+	return &sqliteQueue{
+		enqueue: text(sqliteEnqueue), enqueueNew: text(sqliteEnqueueNew), find: text(sqliteFind), look: text(sqliteLook),
+		claim: sqliteClaims(text), nextDue: text(sqliteLanes(sqliteNextDue, sqliteNextDueLane, sqliteClaimed, sqliteUnleased)),
+		ack: text(sqliteAck), archiveInsert: text(sqliteArchiveInsert), extend: text(sqliteExtend), endAfter: text(sqliteEndAfter),
 		nack: text(sqliteNack), buryInsert: text(sqliteBuryInsert), buryDelete: text(sqliteBuryDelete),
 		release: text(sqliteRelease),
-		version: text(sqliteVersion), record: text(sqliteRecord), stats: text(sqliteStats), get: text(sqliteGet),
+		version: text(sqliteVersion), record: text(sqliteRecord), problems: text(sqliteProblems), clock: text(sqliteClock),
+		stats: text(sqliteStats), get: text(sqliteGet),
 		cancel:        text(sqliteCancel),
 		redriveOldest: text(sqliteRedriveMark + sqliteOldestDead), redriveListed: text(sqliteRedriveMark + sqliteListedDead),
 		redriveInsert: text(sqliteRedriveInsert), redriveDelete: text(sqliteRedriveDelete),
 		setPaused: text(sqliteSetPaused), trim: text(sqliteTrim),
+		joinSweep: text(sqliteJoinSweep), join: text(sqliteJoin), leave: text(sqliteLeave), members: text(sqliteMembers),
 		peek: map[State]string{
-			Ready:     text(sqlitePeekLive, sqliteReadyLane),
-			Scheduled: text(sqlitePeekLive, sqliteScheduledLane),
-			Leased:    text(sqlitePeekLive, sqliteLeasedLane),
+			Ready:     text(sqliteLanes(sqlitePeekLive, sqlitePeekLane, sqliteRanOut, sqliteDue)),
+			Scheduled: text(sqliteLanes(sqlitePeekLive, sqlitePeekLane, sqliteScheduled)),
+			Leased:    text(sqliteLanes(sqlitePeekLive, sqlitePeekLane, sqliteLeased)),
 			Dead:      text(sqlitePeekDead),
 			Done:      text(sqlitePeekDone),
 		},
 		purge: map[State]string{
-			Ready:     text(sqlitePurgeLive, sqliteReadyLane),
-			Scheduled: text(sqlitePurgeLive, sqliteScheduledPurgeLane),
-			Leased:    text(sqlitePurgeLive, sqliteLeasedPurgeLane),
+			Ready:     text(sqlitePurge(sqliteBecameDue, sqliteRanOut, sqliteDue)),
+			Scheduled: text(sqlitePurge(sqliteWasSent, sqliteScheduled)),
+			Leased:    text(sqlitePurge(sqliteWasLeased, sqliteLeased)),
 			Dead:      text(sqlitePurgeDead),
 			Done:      text(sqlitePurgeDone),
 		},
 	}
-	return q
-}
-
-// sqliteLanes is one SELECT per priority, highest first.
-func sqliteLanes(template string) string {
-	var lanes []string
-	for p := PriorityUrgent; p >= PriorityLow; p-- {
-		lanes = append(lanes, strings.ReplaceAll(template, "%d", fmt.Sprint(p)))
-	}
-	return strings.Join(lanes, "\n    UNION ALL\n")
 }
 
 // InTx is the same queue: no text has transaction control of its own.
 func (q *sqliteQueue) InTx() Queue { return q }
+
+// SkipLocked is the same queue: with one writer there are no locks on rows.
+func (q *sqliteQueue) SkipLocked() Queue { return q }
 
 func (q *sqliteQueue) Enqueue(rows []Row) Statement    { return packSQLiteRows(q.enqueue, rows) }
 func (q *sqliteQueue) EnqueueNew(rows []Row) Statement { return packSQLiteRows(q.enqueueNew, rows) }
@@ -191,6 +171,7 @@ func packSQLiteRows(text string, rows []Row) Statement {
 		list = append(list, row.ID[:]...)
 		list = append(list, '0'+byte(row.Priority-PriorityLow))
 		list = appendDigits(list, milliseconds(row.Delay), 13)
+		list = appendDigits(list, milliseconds(row.TTL), 13)
 		list = appendDigits(list, int64(len(data)+1), 9)
 		list = appendDigits(list, int64(len(row.Key)), 3)
 		data = append(data, row.Key...)
@@ -211,11 +192,9 @@ func (q *sqliteQueue) Find(ids [][16]byte, keys []string) Statement {
 	return Statement{Text: q.find, Args: []any{packSQLiteIDs(ids), jsonStrings(keys)}}
 }
 
-func (q *sqliteQueue) Claim(p ClaimParams) Statement {
-	return Statement{Text: q.claim, Args: []any{int64(p.Rows), milliseconds(p.Lease), p.Member[:]}}
+func (q *sqliteQueue) Look(ids [][16]byte) Statement {
+	return Statement{Text: q.look, Args: []any{packSQLiteIDs(ids)}}
 }
-
-func (q *sqliteQueue) NextDue() Statement { return Statement{Text: q.nextDue} }
 
 func (q *sqliteQueue) Ack(items []Item) Statement {
 	return Statement{Text: q.ack, Args: []any{packSQLiteItems(items)}}
@@ -230,20 +209,28 @@ func (q *sqliteQueue) Extend(items []Item, lease time.Duration) Statement {
 	return Statement{Text: q.extend, Args: []any{packSQLiteItems(items), milliseconds(lease)}}
 }
 
+func (q *sqliteQueue) EndAfter(items []Item, lease time.Duration) Statement {
+	return Statement{Text: q.endAfter, Args: []any{packSQLiteItems(items), milliseconds(lease)}}
+}
+
 func (q *sqliteQueue) Nack(items []NackItem) Statement {
-	list := make([]byte, 0, len(items)*sqliteNackSize)
+	list := make([]byte, 0, len(items)*sqliteEndSize)
 	var errs []byte
 	for i := range items {
-		list, errs = appendNack(list, errs, items[i].Item, items[i].Delay, items[i].Error)
+		list, errs = appendEnd(list, errs, items[i].Item, milliseconds(items[i].Delay), items[i].Error)
 	}
 	return Statement{Text: q.nack, Args: []any{list, errs}}
 }
 
 func (q *sqliteQueue) Bury(items []BuryItem) Statement {
-	list := make([]byte, 0, len(items)*sqliteNackSize)
+	list := make([]byte, 0, len(items)*sqliteEndSize)
 	var errs []byte
 	for i := range items {
-		list, errs = appendNack(list, errs, items[i].Item, 0, items[i].Error)
+		refund := int64(0)
+		if items[i].Uncounted {
+			refund = 1
+		}
+		list, errs = appendEnd(list, errs, items[i].Item, refund, items[i].Error)
 	}
 	insert := Statement{Text: q.buryInsert, Args: []any{list, errs}}
 	return Statement{Text: q.buryDelete, Args: []any{list, errs}, Prior: []Statement{insert}}
@@ -258,10 +245,10 @@ func (q *sqliteQueue) Release(items []ReleaseItem) Statement {
 	return Statement{Text: q.release, Args: []any{list}}
 }
 
-func appendNack(list, errs []byte, item Item, delay time.Duration, text string) (newList, newErrs []byte) {
+func appendEnd(list, errs []byte, item Item, amount int64, text string) (newList, newErrs []byte) {
 	text = cut(text)
 	list = appendItem(list, item)
-	list = appendDigits(list, milliseconds(delay), 13)
+	list = appendDigits(list, amount, 13)
 	list = appendDigits(list, int64(len(errs)+1), 9)
 	list = appendDigits(list, int64(len(text)), 4)
 	return list, append(errs, text...)
@@ -276,7 +263,7 @@ func packSQLiteItems(items []Item) []byte {
 }
 
 func appendItem(list []byte, item Item) []byte {
-	return appendDigits(append(list, item.ID[:]...), int64(item.Fence), 10)
+	return appendDigits(append(list, item.ID[:]...), item.Fence, 19)
 }
 
 func packSQLiteIDs(ids [][16]byte) []byte {

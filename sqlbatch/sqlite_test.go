@@ -33,33 +33,47 @@ func sqliteStatements(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 	id := [16]byte{15: 1}
 	item := sqlbatch.Item{ID: id, Fence: 1}
 	m := map[string]sqlbatch.Statement{
-		"enqueue":     q.Enqueue([]sqlbatch.Row{{ID: id}}),
-		"enqueue-new": q.EnqueueNew([]sqlbatch.Row{{ID: id}}),
-		"find":        q.Find([][16]byte{id}, []string{"k"}),
-		"claim":       q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Second, By: "me"}),
-		"next-due":    q.NextDue(),
-		"ack":         q.Ack([]sqlbatch.Item{item}),
-		"archive":     q.Archive([]sqlbatch.Item{item}),
-		"extend":      q.Extend([]sqlbatch.Item{item}, time.Second),
-		"nack":        q.Nack([]sqlbatch.NackItem{{Item: item}}),
-		"release":     q.Release([]sqlbatch.ReleaseItem{{Item: item}}),
-		"bury":        q.Bury([]sqlbatch.BuryItem{{Item: item}}),
-		"version":     q.Version(),
-		"record":      q.Record(1),
-		"stats":       q.Stats(100),
-		"get":         q.Get(id),
-		"cancel":      q.Cancel([][16]byte{id}),
-		"redrive":     q.Redrive(10, nil),
-		"redrive-ids": q.Redrive(0, [][16]byte{id}),
-		"pause":       q.Pause(),
-		"resume":      q.Resume(),
-		"trim":        q.Trim(time.Hour, 10),
+		"enqueue":           q.Enqueue([]sqlbatch.Row{{ID: id}}),
+		"enqueue-new":       q.EnqueueNew([]sqlbatch.Row{{ID: id}}),
+		"find":              q.Find([][16]byte{id}, []string{"k"}),
+		"look":              q.Look([][16]byte{id}),
+		"claim":             q.Claim(claimOf(1, time.Second)),
+		"claim-unsuspected": q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Second, Salt: 1, Lapses: 2}),
+		"claim-blind":       q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Second, Salt: 1, Suspects: true, Blind: true}),
+		"next-due":          q.NextDue(),
+		"ack":               q.Ack([]sqlbatch.Item{item}),
+		"archive":           q.Archive([]sqlbatch.Item{item}),
+		"extend":            q.Extend([]sqlbatch.Item{item}, time.Second),
+		"end-after":         q.EndAfter([]sqlbatch.Item{item}, time.Second),
+		"nack":              q.Nack([]sqlbatch.NackItem{{Item: item}}),
+		"release":           q.Release([]sqlbatch.ReleaseItem{{Item: item}}),
+		"bury":              q.Bury([]sqlbatch.BuryItem{{Item: item}}),
+		"version":           q.Version(),
+		"record":            q.Record(1),
+		"problems":          q.Problems(),
+		"clock":             q.Clock(),
+		"join":              q.Join(sqlbatch.Member{ID: id, Name: "me", Host: "here", Process: 1, For: time.Minute}),
+		"leave":             q.Leave(id),
+		"members":           q.Members(),
+		"stats":             q.Stats(100),
+		"get":               q.Get(id),
+		"cancel":            q.Cancel([][16]byte{id}),
+		"redrive":           q.Redrive(10, nil, sqlbatch.Window{}),
+		"redrive-ids":       q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
+		"pause":             q.Pause(),
+		"resume":            q.Resume(),
+		"trim":              q.Trim(time.Hour, 10, 0),
 	}
 	for _, s := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
 		m["peek-"+string(s)] = q.Peek(s, 10)
-		m["purge-"+string(s)] = q.Purge(s, 10)
+		m["purge-"+string(s)] = q.Purge(s, 10, sqlbatch.Window{})
 	}
 	return m
+}
+
+// claimOf claims n messages, suspects too.
+func claimOf(n int, lease time.Duration) sqlbatch.ClaimParams {
+	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Member: [16]byte{15: 9}, Salt: 1, Suspects: true}
 }
 
 // scriptOf is a statement with those that run before it.
@@ -183,7 +197,8 @@ func TestSQLitePlans(t *testing.T) {
 		for name, st := range statements {
 			plans[name] = table.plan(st)
 		}
-		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "get", "cancel", "find", "trim", "purge-ready", "peek-ready"} {
+		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "end-after", "get", "cancel", "find", "look", "claim-unsuspected", "claim-blind",
+			"trim", "purge-ready", "purge-scheduled", "purge-leased", "peek-ready", "peek-scheduled", "peek-leased"} {
 			for line := range strings.Lines(plans[name]) {
 				// A full walk of a table or of one of its indexes. The list of a batch and
 				// the rows of a subquery are walked, of course.
@@ -192,16 +207,35 @@ func TestSQLitePlans(t *testing.T) {
 				}
 			}
 		}
-		const lane = "SEARCH " + live + " USING COVERING INDEX ix_chanq_orders_ready (priority=? AND visible_at<?)"
-		require.Equal(t, 4, strings.Count(plans["claim"], lane), "one seek a lane:\n%s", plans["claim"])
-		require.NotContains(t, plans["claim"], "TEMP B-TREE", "the index has the order")
-		require.Equal(t, 4, strings.Count(plans["next-due"], "SEARCH "+live+" USING COVERING INDEX ix_chanq_orders_ready (priority=?)"), plans["next-due"])
-		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "bury"} {
+		const unleased, leased = "SEARCH " + live + " USING INDEX ix_chanq_orders_ready ", "SEARCH " + live + " USING INDEX lx_chanq_orders_leased "
+		seeks := func(statement, seek string) int {
+			return strings.Count(plans[statement], seek)
+		}
+		for _, claim := range []string{"claim", "claim-unsuspected", "claim-blind"} {
+			require.Equal(t, 4, seeks(claim, unleased+"(priority=? AND visible_at<?)"), "one seek a lane:\n%s", plans[claim])
+			require.Equal(t, 4, seeks(claim, leased+"(priority=? AND visible_at<?)"), "and one into what ran out:\n%s", plans[claim])
+			require.NotContains(t, plans[claim], "TEMP B-TREE", "the index has the order")
+		}
+		require.Equal(t, 4, seeks("next-due", unleased+"(priority=?)"), plans["next-due"])
+		require.Equal(t, 4, seeks("next-due", leased+"(priority=?)"), plans["next-due"])
+		for _, look := range []string{"stats", "peek", "purge"} {
+			for state, seek := range map[string]string{
+				"ready": unleased + "(priority=? AND visible_at<?)", "scheduled": unleased + "(priority=? AND visible_at>?)", "leased": leased + "(priority=? AND visible_at>?)",
+			} {
+				name := look
+				if look != "stats" {
+					name += "-" + state
+				}
+				require.LessOrEqual(t, 4, seeks(name, seek), "%s: %s\n%s", name, seek, plans[name])
+			}
+		}
+		for _, name := range []string{"ack", "archive", "extend", "end-after", "nack", "release", "bury"} {
 			require.Contains(t, plans[name], "SEARCH q "+unique, "the list outside, the unique index inside: %s\n%s", name, plans[name])
 		}
 		require.Contains(t, plans["get"], "SEARCH "+live+" "+unique, plans["get"])
 		require.Contains(t, plans["cancel"], "SEARCH "+live+" USING COVERING INDEX sqlite_autoindex_chanq_orders_1 (id=?)", plans["cancel"])
-		require.Contains(t, plans["find"], "MULTI-INDEX OR", plans["find"])
+		require.Contains(t, plans["find"], "sqlite_autoindex_chanq_orders_1 (id=?)", plans["find"])
+		require.Contains(t, plans["find"], "ux_chanq_orders_dedup (dedup_key=?)", plans["find"])
 		require.Contains(t, plans["trim"], "ix_chanq_orders_done_ended", plans["trim"])
 	}
 	t.Run("rows=0", check)
@@ -230,9 +264,9 @@ func TestSQLiteTakesTheMostThatItsTraitsSay(t *testing.T) {
 	table.run(table.q.Enqueue(rows))
 	require.Empty(t, table.run(table.q.EnqueueNew(rows)), "all are there")
 	table.run(sqlbatch.Statement{Text: "UPDATE chanq_orders SET visible_at = 0"})
-	claimed := table.run(table.q.Claim(sqlbatch.ClaimParams{Rows: traits.ClaimRows, Lease: sqlbatch.MaxDelay, By: strings.Repeat("x", 200)}))
+	claimed := table.run(table.q.Claim(sqlbatch.ClaimParams{Rows: traits.ClaimRows, Lease: sqlbatch.MaxDelay, Member: [16]byte{1}, Salt: 1 << sqlbatch.FenceBits, Suspects: true}))
 	require.Len(t, claimed, 1000)
-	table.run(sqlbatch.Statement{Text: "UPDATE chanq_orders SET fence = 2147483646"})
+	table.run(sqlbatch.Statement{Text: "UPDATE chanq_orders SET fence = 9223372036854775806"})
 
 	var items []sqlbatch.Item
 	var nacks []sqlbatch.NackItem
@@ -240,7 +274,7 @@ func TestSQLiteTakesTheMostThatItsTraitsSay(t *testing.T) {
 	var buries []sqlbatch.BuryItem
 	var ids [][16]byte
 	for _, row := range rows {
-		item := sqlbatch.Item{ID: row.ID, Fence: 1<<31 - 2}
+		item := sqlbatch.Item{ID: row.ID, Fence: 1<<63 - 2}
 		items = append(items, item)
 		nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: sqlbatch.MaxDelay, Error: longest})
 		ids = append(ids, row.ID)
@@ -249,7 +283,7 @@ func TestSQLiteTakesTheMostThatItsTraitsSay(t *testing.T) {
 	require.Len(t, table.run(table.q.Find(ids, nil)), 1000)
 	nacked := table.run(table.q.Nack(nacks))
 	require.Len(t, nacked, 1000)
-	require.EqualValues(t, 1<<31-2, nacked[0][1], "the fence of the item comes back")
+	require.EqualValues(t, int64(1<<63-2), nacked[0][1], "the fence of the item comes back")
 	kept := table.run(sqlbatch.Statement{Text: "SELECT DISTINCT last_error FROM chanq_orders"})
 	require.Equal(t, [][]any{{longest[:sqlbatch.MaxError]}}, kept)
 	for i := range items {
@@ -264,7 +298,7 @@ func TestSQLiteTakesTheMostThatItsTraitsSay(t *testing.T) {
 		buries = append(buries, sqlbatch.BuryItem{Item: items[i], Error: longest})
 	}
 	require.Len(t, table.run(table.q.Bury(buries)), 1000)
-	require.Len(t, table.run(table.q.Redrive(1000, nil)), 1000)
+	require.Len(t, table.run(table.q.Redrive(1000, nil, sqlbatch.Window{})), 1000)
 	require.Len(t, table.run(table.q.Cancel(ids)), 1000)
 }
 
@@ -278,7 +312,7 @@ func TestSQLiteTextsDoNotDependOnTheBatch(t *testing.T) {
 			q.Enqueue(make([]sqlbatch.Row, n)), q.Enqueue([]sqlbatch.Row{{Body: body, Headers: body}}), q.EnqueueNew(make([]sqlbatch.Row, n)),
 			q.Ack(items), q.Extend(items, time.Duration(n)), q.Nack(make([]sqlbatch.NackItem, n)), q.Bury(make([]sqlbatch.BuryItem, n)),
 			q.Release(make([]sqlbatch.ReleaseItem, n)), q.Find(make([][16]byte, n), make([]string, n)),
-			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Duration(n), By: string(body)}),
+			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Duration(n), Salt: int64(n), Suspects: true}),
 		} {
 			texts[st.Text] = true
 		}
@@ -296,8 +330,8 @@ func TestSQLiteQuotesTheSchema(t *testing.T) {
 	}
 	q := sqlbatch.SQLite.Queue(n)
 	table.run(q.Enqueue([]sqlbatch.Row{{ID: [16]byte{1}, Body: []byte("b")}}))
-	require.Len(t, table.run(q.Claim(sqlbatch.ClaimParams{Rows: 1})), 1)
-	require.Empty(t, table.run(table.q.Claim(sqlbatch.ClaimParams{Rows: 1})), "the other schema has none")
+	require.Len(t, table.run(q.Claim(claimOf(1, 0))), 1)
+	require.Empty(t, table.run(table.q.Claim(claimOf(1, 0))), "the other schema has none")
 	statements := sqliteStatements(q)
 	for _, name := range slices.Sorted(maps.Keys(statements)) {
 		table.run(statements[name])
@@ -365,9 +399,9 @@ func FuzzSQLitePacking(f *testing.F) {
 			require.Equal(t, want.ID[:], got[0][1])
 			require.EqualValues(t, want.Priority, got[0][2])
 			require.Equal(t, (int64(want.Delay)+999_999)/1_000_000, got[0][6].(int64)-got[0][5].(int64))
-			require.Equal(t, want.Key, textOrNone(got[0][8]))
-			require.Equal(t, string(want.Headers), bytesOrNone(got[0][10]))
-			require.Equal(t, string(want.Body), bytesOrNone(got[0][11]))
+			require.Equal(t, want.Key, textOrNone(got[0][10]))
+			require.Equal(t, string(want.Headers), bytesOrNone(got[0][12]))
+			require.Equal(t, string(want.Body), bytesOrNone(got[0][13]))
 		}
 	})
 }

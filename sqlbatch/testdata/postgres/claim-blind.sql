@@ -4,45 +4,45 @@ WITH t AS MATERIALIZED (
 ),
 chosen AS MATERIALIZED (
   SELECT * FROM (
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id, visible_at FROM "public"."chanq_orders"
       WHERE priority = 2 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND lapses + 1 < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l1
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l1 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id, visible_at FROM "public"."chanq_orders"
       WHERE priority = 2 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND lapses < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l2
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l2 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id, visible_at FROM "public"."chanq_orders"
       WHERE priority = 1 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND lapses + 1 < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l3
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l3 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id, visible_at FROM "public"."chanq_orders"
       WHERE priority = 1 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND lapses < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l4
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l4 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id, visible_at FROM "public"."chanq_orders"
       WHERE priority = 0 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND lapses + 1 < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l5
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l5 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id, visible_at FROM "public"."chanq_orders"
       WHERE priority = 0 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND lapses < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l6
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l6 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id, visible_at FROM "public"."chanq_orders"
       WHERE priority = -1 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND lapses + 1 < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l7
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l7 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id, visible_at FROM "public"."chanq_orders"
       WHERE priority = -1 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND lapses < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l8
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l8 LIMIT (SELECT n FROM t))
   ) AS l
   LIMIT (SELECT n FROM t)
 )

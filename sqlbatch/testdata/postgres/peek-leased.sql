@@ -3,21 +3,21 @@ WITH t AS MATERIALIZED (
 ),
 chosen AS MATERIALIZED (
   SELECT * FROM (
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND leased_by IS NOT NULL AND visible_at > (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l1
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l1 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND leased_by IS NOT NULL AND visible_at > (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l2
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l2 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND leased_by IS NOT NULL AND visible_at > (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l3
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l3 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND leased_by IS NOT NULL AND visible_at > (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l4
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l4 LIMIT (SELECT n FROM t))
   ) AS l
   LIMIT (SELECT n FROM t)
 )

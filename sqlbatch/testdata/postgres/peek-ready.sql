@@ -3,37 +3,37 @@ WITH t AS MATERIALIZED (
 ),
 chosen AS MATERIALIZED (
   SELECT * FROM (
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l1
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l1 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l2
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l2 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l3
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l3 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l4
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l4 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l5
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l5 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l6
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l6 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l7
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l7 LIMIT (SELECT n FROM t))
     UNION ALL
-    SELECT * FROM (
+    (SELECT * FROM (
       SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l8
+      ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l8 LIMIT (SELECT n FROM t))
   ) AS l
   LIMIT (SELECT n FROM t)
 )

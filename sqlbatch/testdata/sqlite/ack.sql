@@ -1,5 +1,5 @@
 DELETE FROM "main"."chanq_orders" WHERE rowid IN (SELECT q.rowid FROM (
-    WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 26 FROM n WHERE o + 26 < length(?1))
+    WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 35 FROM n WHERE o + 35 < length(?1))
     SELECT o FROM n) AS n
-  CROSS JOIN "main"."chanq_orders" AS q ON q.id = substr(?1, o, 16) AND q.fence = CAST(substr(?1, o + 16, 10) AS INTEGER))
+  CROSS JOIN "main"."chanq_orders" AS q ON q.id = substr(?1, o, 16) AND q.fence = CAST(substr(?1, o + 16, 19) AS INTEGER))
 RETURNING id, fence;

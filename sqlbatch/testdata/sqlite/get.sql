@@ -1,3 +1,9 @@
-SELECT CASE WHEN visible_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) THEN 'ready' WHEN leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state, id, priority, fence, attempts, enqueued_at, visible_at AS due_at, leased_by, dedup_key, last_error, headers, body FROM "main"."chanq_orders" WHERE id = ?1
-UNION ALL SELECT 'dead' AS state, id, priority, fence, attempts, enqueued_at, ended_at AS due_at, NULL AS leased_by, dedup_key, last_error, headers, body FROM "main"."chanq_orders_dead" WHERE id = ?1
-UNION ALL SELECT 'done' AS state, id, priority, fence, attempts, enqueued_at, ended_at AS due_at, NULL AS leased_by, dedup_key, last_error, headers, body FROM "main"."chanq_orders_done" WHERE id = ?1;
+SELECT CASE WHEN visible_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) THEN 'ready' WHEN leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state,
+  id, priority, fence, attempts, enqueued_at, visible_at AS due_at, expires_at, leased_by, (SELECT m.name FROM "main"."chanq_members" AS m WHERE m.id = leased_by) AS holder,
+  dedup_key, last_error, headers, body FROM "main"."chanq_orders" WHERE id = ?1
+UNION ALL SELECT 'dead' AS state,
+  id, priority, fence, attempts, enqueued_at, ended_at AS due_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
+  dedup_key, last_error, headers, body FROM "main"."chanq_orders_dead" WHERE id = ?1
+UNION ALL SELECT 'done' AS state,
+  id, priority, fence, attempts, enqueued_at, ended_at AS due_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
+  dedup_key, last_error, headers, body FROM "main"."chanq_orders_done" WHERE id = ?1;

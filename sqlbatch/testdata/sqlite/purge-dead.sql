@@ -1,1 +1,2 @@
-DELETE FROM "main"."chanq_orders_dead" WHERE rowid IN (SELECT rowid FROM "main"."chanq_orders_dead" ORDER BY ended_at LIMIT ?1) RETURNING id;
+DELETE FROM "main"."chanq_orders_dead" WHERE rowid IN (SELECT rowid FROM "main"."chanq_orders_dead" WHERE ended_at >= ?2 AND ended_at < ?3 ORDER BY ended_at, id LIMIT ?1 + 0)
+RETURNING id, ended_at;

@@ -1,0 +1,90 @@
+package sqlbatch
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The ranges of the two indexes that hold the messages of each state, per
+// priority {p}. INDEXED BY pins them: a walk that lost its index to statistics of
+// an emptier table would read all of it.
+const (
+	sqliteUnleased  = `{live} INDEXED BY {ready_ix_unqualified} WHERE leased_by IS NULL AND priority = {p}`
+	sqliteClaimed   = `{live} INDEXED BY {leased_ix_unqualified} WHERE leased_by IS NOT NULL AND priority = {p}`
+	sqliteDue       = sqliteUnleased + ` AND visible_at <= {now}`
+	sqliteScheduled = sqliteUnleased + ` AND visible_at > {now}`
+	sqliteRanOut    = sqliteClaimed + ` AND visible_at <= {now}`
+	sqliteLeased    = sqliteClaimed + ` AND visible_at > {now}`
+)
+
+// sqliteLanes puts one SELECT per priority, highest first, and range in the place
+// of {lanes}: the lane, with the range in the place of {range}.
+func sqliteLanes(template, lane string, ranges ...string) string {
+	var lanes []string
+	for p := PriorityUrgent; p >= PriorityLow; p-- {
+		for _, r := range ranges {
+			text := strings.Replace(lane, "{range}", r, 1)
+			lanes = append(lanes, strings.ReplaceAll(text, "{p}", fmt.Sprint(p)))
+		}
+	}
+	return strings.ReplaceAll(template, "{lanes}", strings.Join(lanes, "\n    UNION ALL\n"))
+}
+
+// Claim: two seeks a priority, highest first, and what ran out before what was
+// never claimed. The outer LIMIT ends the walk as soon as enough rows were found,
+// and is 0 when the queue is paused. One writer: no row can be locked by another.
+const sqliteClaim = `UPDATE {live} SET due_at = visible_at, visible_at = {now} + ?2, fence = max(fence, {now} << 20) + ?4,
+  attempts = attempts + 1, lapses = lapses + (leased_by IS NOT NULL), leased_by = ?3
+WHERE rowid IN (SELECT rowid FROM (
+{lanes}
+  ) LIMIT coalesce((SELECT iif(paused, 0, ?1) FROM {queues} WHERE name = {name}), 0))
+RETURNING id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, `
+
+const (
+	sqliteWithBody = `dedup_key, headers, body`
+	sqliteBlind    = `NULL, NULL, NULL`
+)
+
+// + 0: SQLite parses and plans a statement anew each time that a value is bound
+// to a bare parameter of a LIMIT.
+const sqliteClaimLane = `    SELECT * FROM (SELECT rowid FROM {range} ORDER BY visible_at, id LIMIT ?1 + 0)`
+
+// The index does not know of lapses, so a claim that leaves suspects out looks at
+// each row that it passes.
+const (
+	sqliteUnsuspectedRanOut = sqliteRanOut + ` AND lapses + 1 < ?5`
+	sqliteUnsuspectedDue    = sqliteDue + ` AND lapses < ?5`
+)
+
+const sqliteNextDue = `SELECT min(due) FROM (
+{lanes}
+) WHERE (SELECT NOT paused FROM {queues} WHERE name = {name})`
+
+const sqliteNextDueLane = `    SELECT * FROM (SELECT visible_at - {now} AS due FROM {range} ORDER BY visible_at, id LIMIT 1)`
+
+// sqliteClaims are the texts of a claim: without suspects or with them, with the
+// body or blind.
+func sqliteClaims(text func(string) string) (all [2][2]string) {
+	for suspects, ranges := range [][]string{{sqliteUnsuspectedRanOut, sqliteUnsuspectedDue}, {sqliteRanOut, sqliteDue}} {
+		for blind, columns := range []string{sqliteWithBody, sqliteBlind} {
+			all[suspects][blind] = text(sqliteLanes(sqliteClaim+columns, sqliteClaimLane, ranges...))
+		}
+	}
+	return all
+}
+
+func (q *sqliteQueue) Claim(p ClaimParams) Statement {
+	suspects, blind := 0, 0
+	if p.Blind {
+		blind = 1
+	}
+	args := []any{int64(p.Rows), milliseconds(p.Lease), p.Member[:], p.Salt}
+	if p.Suspects {
+		suspects = 1
+	} else {
+		args = append(args, int64(p.Lapses))
+	}
+	return Statement{Text: q.claim[suspects][blind], Args: args}
+}
+
+func (q *sqliteQueue) NextDue() Statement { return Statement{Text: q.nextDue} }

@@ -1,0 +1,152 @@
+package sqlbatch
+
+import "strings"
+
+func (sqlite) Migrations(n Names) []Migration {
+	return []Migration{{Number: 1, Registry: 1, Statements: sqliteNames(n).all(sqliteMigration1)}}
+}
+
+// The schema. Times are Unix milliseconds. Ordinary rowid tables: an index leads
+// straight to the row, which costs less than a clustered id here.
+//
+// A row is either in the index of what nobody holds or in that of leases, the
+// ones that ran out included: a claim moves its entry from one to the other, and
+// each state of a message is one range of one of them. due_at holds the due time
+// that the last claim replaced by its lease, because RETURNING in SQLite sees
+// new values only.
+//
+// Every column but body has a default, so that the INSERT of any program is a
+// message; and as a column of SQLite takes values of any type, the checks refuse
+// what no statement of chanq could find or read.
+var sqliteMigration1 = []string{
+	`CREATE TABLE IF NOT EXISTS {queues} (
+  name       TEXT    NOT NULL PRIMARY KEY,
+  version    INTEGER NOT NULL,
+  paused     INTEGER NOT NULL DEFAULT 0,
+  created_at INTEGER NOT NULL
+)`,
+	`CREATE TABLE IF NOT EXISTS {members} (
+  id      BLOB    NOT NULL PRIMARY KEY,
+  queue   TEXT    NOT NULL,
+  name    TEXT    NOT NULL,
+  host    TEXT    NOT NULL,
+  process INTEGER NOT NULL,
+  since   INTEGER NOT NULL,
+  until   INTEGER NOT NULL
+)`,
+	`CREATE TABLE IF NOT EXISTS {live} (
+  id          BLOB    NOT NULL PRIMARY KEY DEFAULT (` + sqliteNewID + `),
+  priority    INTEGER NOT NULL DEFAULT 0,
+  visible_at  INTEGER NOT NULL DEFAULT ({now}),
+  enqueued_at INTEGER NOT NULL DEFAULT ({now}),
+  due_at      INTEGER NOT NULL DEFAULT ({now}),
+  expires_at  INTEGER,
+  fence       INTEGER NOT NULL DEFAULT 0,
+  attempts    INTEGER NOT NULL DEFAULT 0,
+  lapses      INTEGER NOT NULL DEFAULT 0,
+  dedup_key   TEXT,
+  leased_by   BLOB,
+  last_error  TEXT,
+  headers     BLOB,
+  body        BLOB    NOT NULL,
+  CHECK (typeof(id) = 'blob' AND length(id) = 16),
+  CHECK (priority IN (-1, 0, 1, 2)),
+  CHECK (typeof(visible_at) = 'integer'),
+  CHECK (typeof(enqueued_at) = 'integer'),
+  CHECK (typeof(expires_at) IN ('integer', 'null'))
+)`,
+	`CREATE INDEX IF NOT EXISTS {ready_ix} ON {live_unqualified} (priority, visible_at, id) WHERE leased_by IS NULL`,
+	`CREATE INDEX IF NOT EXISTS {leased_ix} ON {live_unqualified} (priority, visible_at, id) WHERE leased_by IS NOT NULL`,
+	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
+	`CREATE TABLE IF NOT EXISTS {dead} (
+  id          BLOB    NOT NULL PRIMARY KEY,
+  priority    INTEGER NOT NULL,
+  enqueued_at INTEGER NOT NULL,
+  ended_at    INTEGER NOT NULL,
+  fence       INTEGER NOT NULL,
+  attempts    INTEGER NOT NULL,
+  dedup_key   TEXT,
+  last_error  TEXT,
+  headers     BLOB,
+  body        BLOB    NOT NULL
+)`,
+	`CREATE INDEX IF NOT EXISTS {dead_ix} ON {dead_unqualified} (ended_at, id)`,
+	`CREATE INDEX IF NOT EXISTS {dead_key_ix} ON {dead_unqualified} (dedup_key, id) WHERE dedup_key IS NOT NULL`,
+	`CREATE TABLE IF NOT EXISTS {done} (
+  id          BLOB    NOT NULL PRIMARY KEY,
+  priority    INTEGER NOT NULL,
+  enqueued_at INTEGER NOT NULL,
+  ended_at    INTEGER NOT NULL,
+  fence       INTEGER NOT NULL,
+  attempts    INTEGER NOT NULL,
+  dedup_key   TEXT,
+  last_error  TEXT,
+  headers     BLOB,
+  body        BLOB    NOT NULL
+)`,
+	`CREATE INDEX IF NOT EXISTS {done_ix} ON {done_unqualified} (ended_at, id)`,
+	`INSERT INTO {queues} (name, version, created_at) VALUES ({name}, 1, {now}) ON CONFLICT (name) DO NOTHING`,
+}
+
+// sqliteNewID makes a UUIDv7: 48 bits of milliseconds, the version, the variant,
+// and random bits between and after them. SQLite before 3.41 makes no byte of a
+// number, so each byte is cut out of a list of all; the first, which is 1 until
+// 2039, out of a short one that lasts as long as fences do.
+const sqliteNewID = `CAST(substr(x'0001020304050607', 1 + ({now} >> 40), 1)
+    || {byte 32} || {byte 24} || {byte 16} || {byte 8} || {byte 0}
+    || substr(x'707172737475767778797a7b7c7d7e7f', 1 + (random() & 15), 1) || randomblob(1)
+    || substr(x'808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9fa0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf', 1 + (random() & 63), 1) || randomblob(7) AS BLOB)`
+
+// sqliteBytes is what {byte n} stands for: eight bits of the time, from the nth on.
+func sqliteBytes() []string {
+	const digits = "0123456789abcdef"
+	var all strings.Builder
+	for i := range 256 {
+		all.WriteByte(digits[i>>4])
+		all.WriteByte(digits[i&15])
+	}
+	var pairs []string
+	for _, shift := range []string{"32", "24", "16", "8", "0"} {
+		pairs = append(pairs, "{byte "+shift+"}", "substr(x'"+all.String()+"', 1 + ("+sqliteNow+" >> "+shift+" & 255), 1)")
+	}
+	return pairs
+}
+
+const sqliteNow = `CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)`
+
+// sqliteReplacer writes the names in braces of all texts.
+type sqliteReplacer struct{ *strings.Replacer }
+
+func sqliteNames(n Names) sqliteReplacer {
+	schema := n.Schema
+	if schema == "" {
+		schema = "main"
+	}
+	q := func(name string) string { return quoteWith(`"`, name, `"`) }
+	live := "chanq_" + n.Queue
+	in := q(schema) + "."
+	return sqliteReplacer{strings.NewReplacer(append(sqliteBytes(),
+		"{queues}", in+q("chanq_queues"),
+		"{members}", in+q("chanq_members"),
+		"{live}", in+q(live), "{live_unqualified}", q(live), "{live_text}", quoteWith("'", live, "'"),
+		"{dead}", in+q(live+"_dead"), "{dead_unqualified}", q(live+"_dead"),
+		"{done}", in+q(live+"_done"), "{done_unqualified}", q(live+"_done"),
+		"{ready_ix}", in+q("ix_"+live+"_ready"), "{ready_ix_unqualified}", q("ix_"+live+"_ready"),
+		"{leased_ix}", in+q("lx_"+live+"_leased"), "{leased_ix_unqualified}", q("lx_"+live+"_leased"),
+		"{dedup_ix}", in+q("ux_"+live+"_dedup"),
+		"{dead_ix}", in+q("ix_"+live+"_dead_ended"),
+		"{dead_key_ix}", in+q("ix_"+live+"_dead_dedup"),
+		"{done_ix}", in+q("ix_"+live+"_done_ended"),
+		"{schema_text}", quoteWith("'", schema, "'"),
+		"{name}", "'"+n.Queue+"'",
+		"{now}", sqliteNow,
+	)...)}
+}
+
+func (r sqliteReplacer) all(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		out[i] = r.Replace(t)
+	}
+	return out
+}

@@ -1,0 +1,1 @@
+DELETE FROM "main"."chanq_members" WHERE id = ?1;

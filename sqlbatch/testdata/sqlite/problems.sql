@@ -1,0 +1,8 @@
+SELECT 'form', 'table ' || 'chanq_orders' || ' has no column expires_at or lapses'
+WHERE EXISTS (SELECT 1 FROM pragma_table_info('chanq_orders', 'main'))
+  AND (SELECT count(*) FROM pragma_table_info('chanq_orders', 'main') WHERE name IN ('expires_at', 'lapses')) < 2
+UNION ALL
+SELECT 'encoding', 'PRAGMA encoding is ' || encoding || ', not UTF-8' FROM pragma_encoding WHERE encoding <> 'UTF-8'
+UNION ALL
+SELECT 'durability', 'PRAGMA synchronous is ' || synchronous || ', below FULL (2)' FROM pragma_synchronous WHERE schema = 'main' AND synchronous < 2
+  AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = 'main' AND file <> '');
