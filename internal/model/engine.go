@@ -36,6 +36,7 @@ type clock struct {
 	dialect sqlbatch.Dialect
 	read    string
 	jump    string // moves every time of the live table back by ? milliseconds
+	lock    string // locks the row of an id in a transaction; "" where a row cannot be locked alone
 	count   string // of the server's sessions; "" where no statement outlives its caller's context
 }
 
@@ -46,20 +47,22 @@ func newClock(db *sql.DB, d sqlbatch.Dialect, queue string) (clock, error) {
 		return clock{
 			db: db, dialect: d,
 			read: `SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)`,
-			jump: fmt.Sprintf(`UPDATE "%s" SET visible_at = visible_at - ?1`, live),
+			jump: fmt.Sprintf(`UPDATE "%s" SET visible_at = visible_at - ?1, expires_at = expires_at - ?1`, live),
 		}, nil
 	case "postgres":
 		return clock{
 			db: db, dialect: d,
 			read:  `SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint`,
-			jump:  fmt.Sprintf(`UPDATE "public"."%s" SET visible_at = visible_at - $1::bigint`, live),
+			jump:  fmt.Sprintf(`UPDATE "public"."%s" SET visible_at = visible_at - $1::bigint, expires_at = expires_at - $1::bigint`, live),
+			lock:  fmt.Sprintf(`SELECT 1 FROM "public"."%s" WHERE uuid_send(id) = $1 FOR UPDATE`, live),
 			count: `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`,
 		}, nil
 	case "sqlserver":
 		return clock{
 			db: db, dialect: d,
 			read: `SELECT DATEDIFF_BIG(millisecond, '19700101', CONVERT(datetime2(3), SYSUTCDATETIME()))`,
-			jump: fmt.Sprintf(`UPDATE [dbo].[%s] SET visible_at = DATEADD(millisecond, -@p1, visible_at)`, live),
+			jump: fmt.Sprintf(`UPDATE [dbo].[%s] SET visible_at = DATEADD(millisecond, -@p1, visible_at), expires_at = DATEADD(millisecond, -@p1, expires_at)`, live),
+			lock: fmt.Sprintf(`UPDATE [dbo].[%s] SET priority = priority WHERE id = @p1`, live),
 		}, nil
 	default:
 		return clock{}, fmt.Errorf("the clock of %s is not known", d.Name())
