@@ -1,12 +1,8 @@
 package chanq
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -25,11 +21,15 @@ import (
 // one by doubling pauses up to PollMax, in which the due time of the next message
 // is read (no lock, no write) instead of claiming. A producer of the same process
 // ends a pause.
+//
+// A claim that does not arrive in time is followed by a smaller one: see allowance.
+// Of the messages that may kill their process it takes one at a time: see
+// suspects.go.
 
 // flow is what the claimer knows of its readers' pace. Only the claimer uses it,
 // save skipped.
 type flow struct {
-	delivered int64        // leases sent on the channel
+	delivered int64        // leases sent on the channel, or set aside
 	skipped   atomic.Int64 // of those, the ones that readers dropped
 	samples   []flowSample
 	meanBytes int // of a body, by the last claim
@@ -74,7 +74,7 @@ func (c *Consumer[T]) claimAll() {
 			return
 		}
 		began := time.Now()
-		got, err := c.claim(n)
+		asked, got, err := c.claim(n)
 		switch {
 		case err != nil:
 			class := classify(c.queue.dialect, err)
@@ -82,11 +82,13 @@ func (c *Consumer[T]) claimAll() {
 				c.fail(c.queue.fail("claim", err))
 				return
 			}
-			if retry.outage(class, began) && c.settler.abandoned.Err() == nil {
+			away := class != sqlbatch.BadRow && retry.outage(class, began)
+			if away && c.settler.abandoned.Err() == nil {
 				c.health.failed(began, err)
 			}
+			c.shrink(asked, class, err)
 			sleep(c.stop, retry.after(class))
-		case got == n:
+		case got == asked:
 			retry.reset()
 			idle.reset()
 		case got > 0:
@@ -123,8 +125,10 @@ func (c *Consumer[T]) waitForRoom() int {
 	for c.stop.Err() == nil {
 		buffered := len(c.out)
 		most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
-		room := min(most-buffered, c.queue.dialect.Traits().ClaimRows)
-		if c.flow.meanBytes > 0 {
+		room := min(most-buffered, c.queue.dialect.Traits().ClaimRows, c.allowance.limit())
+		if c.flow.meanBytes == 0 { // nothing is known of sizes, but that of the largest
+			room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
+		} else {
 			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered
 			if buffered == 0 {
 				fit = max(fit, 1) // a body larger than all of the room comes alone
@@ -151,13 +155,16 @@ func (c *Consumer[T]) waitForRoom() int {
 	return 0
 }
 
-// pause waits for d, a ring of the bell, or Stop. It reports a ring.
+// pause waits for d, a ring of the bell, the end of a suspect, or Stop. It reports
+// one of the former two.
 func (c *Consumer[T]) pause(d time.Duration) (rung bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-c.stop.Done():
 	case <-c.bell:
+		return true
+	case <-c.cleared:
 		return true
 	case <-timer.C:
 	}
@@ -206,54 +213,100 @@ func (c *Consumer[T]) count(f func(*ConsumerStats)) {
 	c.mu.Unlock()
 }
 
-// claim leases up to n messages and delivers them. It is not cancelled by Stop:
-// its rows would be leased to nobody. They are anyway when Shutdown has given up.
-func (c *Consumer[T]) claim(n int) (int, error) {
+// claim leases up to n messages, or fewer if it is wary of suspects, and delivers
+// them. It returns for how many it asked and how many it got: those that it had to
+// give back are none. It is not cancelled by Stop: its rows would be leased to
+// nobody. They are anyway when Shutdown has given up.
+func (c *Consumer[T]) claim(n int) (asked, got int, err error) {
 	start := monotonic()
-	ctx, cancel := context.WithTimeout(c.settler.abandoned, c.cfg.Statement)
-	defer cancel()
-	rows := claimedRows{rows: make([]claimedRow, 0, min(n, max(minClaim, c.flow.lastClaim)))}
-	err := c.sessions.run(ctx, c.queue.sql.Claim(sqlbatch.ClaimParams{
-		Rows: n, Lease: c.cfg.LeaseFor, Member: c.member, Salt: newSalt(), Order: c.cfg.Order, Suspects: true,
-	}), rows.scan)
-	if err != nil {
-		return 0, err
+	p := c.claimParams(n)
+	rows := claimedRows{rows: make([]claimedRow, 0, min(p.Rows, max(minClaim, c.flow.lastClaim)))}
+	if err := c.runClaim(p, rows.scan); err != nil {
+		return p.Rows, 0, err
 	}
 	c.health.worked(processStart.Add(start))
-	got := len(rows.rows)
-	if got == 0 {
-		return 0, nil
+	claimed := len(rows.rows)
+	if claimed == 0 {
+		c.caution.found(nil, p.Suspects)
+		return p.Rows, 0, nil
 	}
-	rows.sort()
-	c.flow.lastClaim, c.flow.meanBytes = got, max(1, rows.bytes/got)
-	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(got) })
-	call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.name, Messages: got, Bytes: rows.bytes, Took: monotonic() - start})
+	took := monotonic() - start
+	c.allowance.worked(took, c.claimPatience())
+	c.flow.lastClaim, c.flow.meanBytes = claimed, max(1, rows.bytes/claimed)
+	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
+	call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.name, Messages: claimed, Bytes: rows.bytes, Took: took})
 	leases := buildLeases[T](c.queue, rows.rows, c, deadlineAfter(start, c.cfg.LeaseFor), start+c.cfg.MaxExtend)
-	c.deliver(leases)
-	return got, nil
+	return p.Rows, c.deliver(leases, p.Suspects), nil
 }
 
-// deliver hands new leases to the keeper and to the readers. There is room for
-// them in the channel.
-func (c *Consumer[T]) deliver(leases []*Lease[T]) {
+// claimParams are those of a claim where there is room for n messages.
+func (c *Consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
+	rows, suspects, lapses := c.caution.claim(n)
+	return sqlbatch.ClaimParams{
+		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Order: c.cfg.Order,
+		Suspects: suspects, Lapses: lapses,
+	}
+}
+
+// claimPatience is for how long a claim may take: what comes later than the end of
+// its leases is of no use.
+func (c *Consumer[T]) claimPatience() time.Duration { return min(c.cfg.Statement, c.cfg.LeaseFor) }
+
+// runClaim runs the statement of a claim. Its error is a *lateError if the answer
+// did not arrive in time.
+func (c *Consumer[T]) runClaim(p sqlbatch.ClaimParams, scan func(*sql.Rows) error) error {
+	ctx, cancel := context.WithTimeout(c.settler.abandoned, c.claimPatience())
+	defer cancel()
+	err := c.sessions.run(ctx, c.queue.sql.Claim(p), scan)
+	if _, notRun := err.(*notRunError); err != nil && !notRun && ctx.Err() != nil && c.settler.abandoned.Err() == nil {
+		return &lateError{err}
+	}
+	return err
+}
+
+// deliver hands new leases to the keeper and to the readers, and returns how many
+// are not given back. There is room for them in the channel.
+func (c *Consumer[T]) deliver(leases []*Lease[T], askedForSuspects bool) (kept int) {
 	c.held.Add(int64(len(leases)))
 	holds := make([]*lease, len(leases))
 	for i, l := range leases {
 		holds[i] = l.lease
 	}
-	c.keeper.hold(holds)
-	var unfit []*lease
-	for _, l := range leases {
-		if l.lease.state.Load() == leaseSettling {
-			unfit = append(unfit, l.lease)
-			continue
+	back := c.caution.found(holds, askedForSuspects)
+	var aside []*lease
+	for _, l := range holds {
+		if l.state.Load() == leaseSettling {
+			aside = append(aside, l)
 		}
+	}
+	for _, l := range back {
+		l.takeBack()
+	}
+	if len(aside)+len(back) > 0 {
+		leases = slices.DeleteFunc(leases, func(l *Lease[T]) bool { return l.lease.state.Load() == leaseSettling })
+	}
+	c.keeper.hold(holds)
+	if len(aside) > 0 {
+		// They count as taken: that many expired must not make claims small.
+		c.flow.delivered += int64(len(aside))
+		c.settler.addAll(aside)
+	}
+	kept = len(aside) + len(leases)
+	if len(back) > 0 && !c.setBack(back) {
+		// It cannot be told from the others while those may still be ours.
+		leases = slices.DeleteFunc(leases, func(l *Lease[T]) bool {
+			if !l.lease.suspect || !l.lease.takeBack() {
+				return false
+			}
+			c.settler.addAll([]*lease{l.lease})
+			return true
+		})
+	}
+	for _, l := range leases {
 		c.flow.delivered++
 		c.out <- l
 	}
-	if len(unfit) > 0 {
-		c.settler.addAll(unfit)
-	}
+	return kept
 }
 
 // releaseBuffer takes back what no reader has taken.
@@ -262,8 +315,7 @@ func (c *Consumer[T]) releaseBuffer() {
 	for {
 		select {
 		case l := <-c.out:
-			if s := l.lease.state.Load(); (s == leaseHeld || s == leaseExpired) && l.lease.state.CompareAndSwap(s, leaseSettling) {
-				l.lease.op = settleRelease
+			if l.lease.takeBack() {
 				back = append(back, l.lease)
 			}
 		default:
@@ -271,112 +323,4 @@ func (c *Consumer[T]) releaseBuffer() {
 			return
 		}
 	}
-}
-
-// claimedRow is a row of a claim, its bytes copied into the arena.
-type claimedRow struct {
-	item               sqlbatch.Item
-	priority           Priority
-	attempts, lapses   int
-	expired            bool
-	enqueued, due      int64
-	key, headers, body []byte
-}
-
-// claimedRows collects a claim: nothing of it may be used before the statement
-// is known to have succeeded.
-type claimedRows struct {
-	rows  []claimedRow
-	bytes int // of bodies
-	arena []byte
-
-	id, key, headers, body            sql.RawBytes
-	priority, fence, attempts, lapses int64
-	expired, enqueued, due            int64
-}
-
-const arenaChunk = 64 << 10
-
-// newSalt is what keeps the fences of two claims apart: see sqlbatch.FenceBits.
-func newSalt() int64 { return 1 + rand.Int64N(1<<sqlbatch.FenceBits) }
-
-func (r *claimedRows) scan(rows *sql.Rows) error {
-	if err := rows.Scan(&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.key, &r.headers, &r.body); err != nil {
-		return err
-	}
-	row := claimedRow{
-		priority: Priority(r.priority), attempts: int(r.attempts), lapses: int(r.lapses), expired: r.expired != 0, enqueued: r.enqueued, due: r.due,
-		key: r.keep(r.key), headers: r.keep(r.headers), body: r.keep(r.body),
-	}
-	copy(row.item.ID[:], r.id)
-	row.item.Fence = r.fence
-	r.bytes += len(row.body)
-	r.rows = append(r.rows, row)
-	return nil
-}
-
-// keep copies bytes that the driver will overwrite. The copies share chunks.
-func (r *claimedRows) keep(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	if len(b) > cap(r.arena)-len(r.arena) {
-		r.arena = make([]byte, 0, max(arenaChunk, len(b)))
-	}
-	n := len(r.arena)
-	r.arena = append(r.arena, b...)
-	return r.arena[n:len(r.arena):len(r.arena)]
-}
-
-// sort puts the rows in the order of delivery, which no database promises for
-// the rows that an UPDATE returns.
-func (r *claimedRows) sort() {
-	order := func(a, b claimedRow) int {
-		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.due, b.due), bytes.Compare(a.item.ID[:], b.item.ID[:]))
-	}
-	if !slices.IsSortedFunc(r.rows, order) {
-		slices.SortFunc(r.rows, order)
-	}
-}
-
-// buildLeases makes leases of the rows of one claim. Those that no handler may
-// see, because their attempts are spent or their body cannot be decoded, come
-// back in state settling, to be set aside.
-func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline, until time.Duration) []*Lease[T] {
-	slab, inner := make([]Lease[T], len(rows)), make([]lease, len(rows))
-	leases := make([]*Lease[T], len(rows))
-	for i := range rows {
-		row, l := &rows[i], &slab[i]
-		leases[i], l.lease = l, &inner[i]
-		l.ID, l.Priority, l.DedupKey = row.item.ID, row.priority, string(row.key)
-		l.Attempt = row.attempts
-		l.EnqueuedAt, l.DueAt = time.UnixMilli(row.enqueued), time.UnixMilli(row.due)
-		l.lease.owner, l.lease.item, l.lease.due, l.lease.attempt = owner, row.item, row.due, row.attempts
-		l.lease.deadline.Store(int64(deadline))
-		l.lease.until.Store(int64(until))
-		if row.attempts > q.cfg.MaxAttempts {
-			l.lease.attempt-- // this claim is no attempt: nobody gets the message
-		}
-		if reason, quiet := l.fill(q, row); reason != "" {
-			l.lease.op, l.lease.text, l.lease.quiet = settleDead, reason, quiet
-			l.lease.state.Store(leaseSettling)
-		}
-	}
-	return leases
-}
-
-// fill decodes headers and body, and says why the message must be set aside.
-// Decoders repeat what they cannot read, so their words are quiet.
-func (l *Lease[T]) fill(q *queue, row *claimedRow) (reason string, quiet bool) {
-	if row.attempts > q.cfg.MaxAttempts {
-		return fmt.Sprintf("chanq: claimed %d times without being settled: its handlers died or lost their leases", row.attempts-1), false
-	}
-	var err error
-	if l.Headers, err = decodeHeaders(row.headers); err == nil {
-		err = decodeBody(q.cfg.Codec, row.body, &l.Body)
-	}
-	if err != nil {
-		return fmt.Sprintf("chanq: cannot decode: %v", err), true
-	}
-	return "", false
 }

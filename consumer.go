@@ -27,8 +27,8 @@ const (
 
 // ConsumerConfig tunes a Consumer. The zero value is right for most.
 type ConsumerConfig struct {
-	// Name of this consumer in the leased_by column, for operators; at most 200
-	// bytes. Default host/pid.
+	// Name of this consumer for operators, in Queue.Members and Entry.LeasedBy; at most
+	// 200 bytes. Default host/pid.
 	Name string
 	// Prefetch is the most leases that wait in the buffer for a reader. What a
 	// replica buffers, others cannot have. Default 1000, at most 100,000.
@@ -73,11 +73,10 @@ const (
 func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v := validator{}
 	if c.Name == "" {
-		host, _ := os.Hostname() // an empty host still leaves the pid
-		c.Name = fmt.Sprintf("%s/%d", host, os.Getpid())
+		c.Name = fmt.Sprintf("%s/%d", hostName(), os.Getpid())
 	}
-	if len(c.Name) > 200 {
-		v.fail("ConsumerConfig.Name of %d bytes: at most 200", len(c.Name))
+	if len(c.Name) > sqlbatch.MaxMemberText {
+		v.fail("ConsumerConfig.Name of %d bytes: at most %d", len(c.Name), sqlbatch.MaxMemberText)
 	}
 	if !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0) {
 		v.fail("ConsumerConfig.Name %q: must be UTF-8 without NUL", c.Name)
@@ -127,14 +126,14 @@ func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration
 // End it by Stop, or the end of Consume's context, and Shutdown.
 //
 // Its goroutines, all joined by Shutdown: the claimer (claim.go), the settler,
-// the keeper, the trimmer where Config.Retain is set, and the supervisor, which
-// ends the others in order. It uses at most three connections, apart from those
+// the keeper, the trimmer where Config.Retain is set, one that notes this consumer
+// among the members (member.go), and the supervisor, which ends the others in order. It uses at most three connections, apart from those
 // of the application.
 type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
 	sessions *sessions
-	member   ID // as whom the database knows it
+	member   sqlbatch.Member // as whom the database knows it
 	settler  *settler
 	keeper   *keeper
 	health   health
@@ -147,7 +146,11 @@ type Consumer[T any] struct {
 	stopNow  context.CancelFunc
 	drained  chan struct{} // stopping, and the last lease ended
 	finished chan struct{} // every goroutine has ended
-	flow     flow          // of the claimer
+	// Of the claimer.
+	flow      flow
+	allowance allowance
+	caution   caution
+	cleared   chan struct{} // a suspect has ended: the next may be claimed
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
@@ -199,12 +202,13 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	c := &Consumer[T]{
 		queue: q.core, cfg: cfg,
 		sessions: s,
-		member:   NewID(),
+		member:   newMember(cfg.Name, cfg.LeaseFor),
 		health:   health{queue: q.core, part: "consumer"},
 		values:   context.WithoutCancel(ctx),
 		out:      make(chan *Lease[T], cfg.Prefetch),
 		progress: make(chan struct{}, 1),
 		drained:  make(chan struct{}, 1),
+		cleared:  make(chan struct{}, 1),
 		finished: make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
@@ -228,9 +232,12 @@ const consumerSessions = 3 // claim, settle, extend
 // returns the buffer; then, when the last lease ended, the settler and the rest.
 func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 	defer close(c.finished)
+	attending, leave := context.WithCancel(context.Background())
+	defer leave()
 	var claimer, rest conc.WaitGroup
 	rest.Go(c.settler.run)
 	rest.Go(c.keeper.run)
+	rest.Go(func() { c.attend(attending) })
 	if c.queue.cfg.Retain > 0 {
 		rest.Go(c.trim)
 	}
@@ -246,6 +253,7 @@ func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 	}
 	c.settler.close()
 	stopKeeper()
+	leave()
 	rest.Wait()
 	c.settler.abandon()
 	c.sessions.close()
@@ -359,6 +367,9 @@ func (c *Consumer[T]) watch(*lease) {}
 func (c *Consumer[T]) ended(l *lease) {
 	if l.state.Load() != leaseSettled {
 		c.noteTaken()
+	}
+	if l.suspect {
+		notify(c.cleared)
 	}
 	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
 		notify(c.drained)

@@ -26,6 +26,9 @@ type Hooks struct {
 	// Availability: the database stopped answering a producer or consumer, or
 	// answers it again. Once per change.
 	Availability func(AvailabilityEvent)
+	// Housekeeping: work that keeps the tables in order was refused; deliveries go on
+	// without it. Once for each task, until it succeeds again.
+	Housekeeping func(HousekeepingEvent)
 }
 
 // SentEvent is one group of messages that is stored. SendTx makes none, since only
@@ -91,7 +94,14 @@ type AvailabilityEvent struct {
 	Down  time.Duration // how long it was down; when Up
 }
 
-// LogHooks logs every event: losses of availability, lost leases, failed handlers
+// HousekeepingEvent is a task that the database refused: a right is missing, say.
+type HousekeepingEvent struct {
+	Queue string
+	Task  string // "members": this consumer is not seen in Queue.Members
+	Err   error
+}
+
+// LogHooks logs every event: losses of availability, refused housekeeping, lost leases, failed handlers
 // and dead messages as warnings, the rest at debug level.
 func LogHooks(log *slog.Logger) Hooks {
 	if log == nil {
@@ -123,6 +133,9 @@ func LogHooks(log *slog.Logger) Hooks {
 				log.Warn("chanq: database does not answer", "queue", e.Queue, "part", e.Part, "err", e.Err)
 			}
 		},
+		Housekeeping: func(e HousekeepingEvent) {
+			log.Warn("chanq: housekeeping refused", "queue", e.Queue, "task", e.Task, "err", e.Err)
+		},
 	}
 }
 
@@ -135,6 +148,7 @@ func JoinHooks(sets ...Hooks) Hooks {
 	var failed []func(FailedEvent)
 	var dead []func(DeadEvent)
 	var availability []func(AvailabilityEvent)
+	var housekeeping []func(HousekeepingEvent)
 	for _, h := range sets {
 		sent = append(sent, h.Sent)
 		claimed = append(claimed, h.Claimed)
@@ -143,10 +157,12 @@ func JoinHooks(sets ...Hooks) Hooks {
 		failed = append(failed, h.Failed)
 		dead = append(dead, h.Dead)
 		availability = append(availability, h.Availability)
+		housekeeping = append(housekeeping, h.Housekeeping)
 	}
 	return Hooks{
 		Sent: each(sent), Claimed: each(claimed), Settled: each(settled),
 		LeaseLost: each(lost), Failed: each(failed), Dead: each(dead), Availability: each(availability),
+		Housekeeping: each(housekeeping),
 	}
 }
 

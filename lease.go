@@ -15,11 +15,21 @@ import (
 // Its methods are safe for concurrent use; its fields are the reader's.
 type Lease[T any] struct {
 	Message[T]
-	// Attempt counts the claims of this message, this one included. A released
-	// claim does not count.
+	// Attempt counts the claims of this message, this one included, that were
+	// deliveries or may have been: one that was given back undelivered (Release, Stop)
+	// does not count, one whose process died with the message in its buffer does. It
+	// may exceed Config.MaxAttempts by one: see there.
 	Attempt int
-	// EnqueuedAt and DueAt are times of the database's clock, in milliseconds.
-	EnqueuedAt, DueAt time.Time
+	// Fence grows with every claim of this message, and no two claims of it have the
+	// same, even if the message is sent again, or the database is restored. Hand it to
+	// another system with what you write there, and have that refuse a fence lower than
+	// one it has seen: then a holder whose lease ended cannot overwrite the work of the
+	// next.
+	Fence int64
+	// EnqueuedAt and DueAt are times of the database's clock, in milliseconds, and so
+	// is ExpiresAt, when the message's TTL is over; zero if it has none. A lease that
+	// began before goes on.
+	EnqueuedAt, DueAt, ExpiresAt time.Time
 
 	lease *lease
 }
@@ -155,6 +165,8 @@ type lease struct {
 	item     sqlbatch.Item
 	due      int64        // Unix ms by the database, for release
 	attempt  int          // as Lease.Attempt, which the reader might change
+	lapses   int          // of a suspect
+	suspect  bool         // see suspects.go
 	deadline atomic.Int64 // of monotonic()
 	until    atomic.Int64 // end of automatic extension
 	state    atomic.Uint32
@@ -164,8 +176,10 @@ type lease struct {
 	op    settleOp
 	inTx  bool // it was acked in a transaction before: that it is gone is no loss
 	quiet bool // text may have parts of the body: it is for the table only
-	delay time.Duration
-	text  string
+	// uncounted: it is set aside by the claim that found it, which was no attempt.
+	uncounted bool
+	delay     time.Duration
+	text      string
 
 	err  error                         // outcome; written before the state is settled
 	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
@@ -208,7 +222,7 @@ func (l *lease) finish(err error) {
 	if l.state.Load() == leaseSettled {
 		return // by an owner that settles within the call
 	}
-	l.err = err
+	l.err, l.text = err, "" // somebody may keep the lease, and its slab, for long
 	l.state.Store(leaseSettled)
 	l.wake()
 	l.end()

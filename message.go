@@ -43,6 +43,13 @@ type Message[T any] struct {
 	// clock; rounded up to milliseconds, at most a hundred years. It is zero in a
 	// lease.
 	Delay time.Duration
+	// TTL is how long after the send the message may still be claimed, by the
+	// database's clock: once that is over it goes to the dead table, with the last error
+	// ReasonExpired, instead of to a reader, also when it was nacked before; a lease that
+	// began in time goes on. It must be longer than Delay, and at most a hundred years.
+	// 0 is no end. It is zero in a lease, which has ExpiresAt. A message that is redriven
+	// does not expire any more.
+	TTL time.Duration
 	// DedupKey: while a message with this key is in the queue (ready, scheduled or
 	// leased), another one is not stored and its Receipt says Duplicate. At most
 	// 200 bytes of UTF-8 without NUL. "" is no key.
@@ -63,12 +70,16 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	if given = !m.ID.IsZero(); !given {
 		m.ID = NewID()
 	}
-	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, Key: m.DedupKey}
+	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, TTL: m.TTL, Key: m.DedupKey}
 	switch {
 	case m.Priority < Low || m.Priority > Urgent:
 		return row, given, fmt.Errorf("Message.Priority is %d: must be from Low (%d) to Urgent (%d)", m.Priority, Low, Urgent)
 	case m.Delay < 0 || m.Delay > sqlbatch.MaxDelay:
 		return row, given, fmt.Errorf("Message.Delay is %v: must be from 0 to %v", m.Delay, sqlbatch.MaxDelay)
+	case m.TTL < 0 || m.TTL > sqlbatch.MaxDelay:
+		return row, given, fmt.Errorf("Message.TTL is %v: must be from 0 (none) to %v", m.TTL, sqlbatch.MaxDelay)
+	case m.TTL > 0 && m.TTL <= m.Delay:
+		return row, given, fmt.Errorf("Message.TTL is %v and Message.Delay %v: the message would expire before it is due", m.TTL, m.Delay)
 	case len(m.DedupKey) > sqlbatch.MaxKey:
 		return row, given, fmt.Errorf("%w: Message.DedupKey of %d bytes, at most %d", ErrTooLarge, len(m.DedupKey), sqlbatch.MaxKey)
 	case !utf8.ValidString(m.DedupKey) || strings.ContainsRune(m.DedupKey, 0):

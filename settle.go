@@ -348,7 +348,7 @@ func (s *settler) statement(op settleOp, leases []*lease) sqlbatch.Statement {
 	case settleDead:
 		x.buries = x.buries[:0]
 		for _, l := range leases {
-			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.item, Error: l.text})
+			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.item, Error: l.text, Uncounted: l.uncounted})
 		}
 		return s.queue.sql.Bury(x.buries)
 	default:

@@ -9,9 +9,12 @@ import (
 )
 
 // TryLease claims up to n messages (at most 1000) for d (at least 100 ms) and
-// starts nothing: for cron jobs and tools. One round trip, and one more for each
-// message that it sets aside; no message is no error. If ctx ends during the
-// claim, the messages may be leased to nobody until d is over.
+// starts nothing: for cron jobs and tools. One round trip; if it found something, one
+// more notes this process among the Members for d, whose failure is no matter; and
+// there is one more for messages that it sets aside, and for those that it gives back:
+// of the messages whose process died again and again it returns one, since they may
+// have died of another. No message is no error. If ctx ends during the claim, the
+// messages may be leased to nobody until d is over.
 //
 // These leases are not extended unless Extend is called, so d must be enough for
 // all n. Their contexts end at their deadlines. Each settle is a round trip of its
@@ -30,20 +33,34 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 		return nil, err
 	}
 	start := monotonic()
+	member := newMember(config.Name, d)
 	var rows claimedRows
-	err = q.core.once(ctx, q.core.sql.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: NewID(), Salt: newSalt(), Suspects: true}), rows.scan)
+	err = q.core.once(ctx, q.core.sql.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: member.ID, Salt: newSalt(), Suspects: true}), rows.scan)
 	if err != nil {
 		return nil, q.core.fail("try lease", err)
 	}
-	rows.sort()
+	if len(rows.rows) == 0 {
+		return nil, nil
+	}
+	_ = q.core.once(ctx, q.core.sql.Join(member), nil) // it is for operators
 	owner := &loneOwner{queue: q.core, timeout: config.Statement, values: context.WithoutCancel(ctx)}
 	var leases []*Lease[T]
+	var back []*lease
+	suspect := false
 	for _, l := range buildLeases[T](q.core, rows.rows, owner, deadlineAfter(start, d), start) {
-		if l.lease.state.Load() == leaseSettling {
-			_ = owner.settle(l.lease) // if this fails, the next claim tries again
-			continue
+		switch {
+		case l.lease.state.Load() == leaseSettling:
+			back = append(back, l.lease)
+		case l.lease.suspect && suspect:
+			l.lease.takeBack()
+			back = append(back, l.lease)
+		default:
+			suspect = suspect || l.lease.suspect
+			leases = append(leases, l)
 		}
-		leases = append(leases, l)
+	}
+	if len(back) > 0 {
+		owner.store(back) // if this fails, the next claim tries again
 	}
 	return leases, nil
 }
@@ -72,9 +89,14 @@ func (o *loneOwner) watch(l *lease) {
 	}
 }
 
-// settle stores one settle, with the settler's own care for unknown outcomes,
+// settle stores one settle, and store those of several leases, with the settler's own care for unknown outcomes,
 // for as long as one statement may take.
 func (o *loneOwner) settle(l *lease) error {
+	o.store([]*lease{l})
+	return l.outcome()
+}
+
+func (o *loneOwner) store(leases []*lease) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
 	st := newSettler(o.queue, s, &health{queue: o.queue, part: "consumer"}, o.timeout, 0, 1)
@@ -86,8 +108,7 @@ func (o *loneOwner) settle(l *lease) error {
 	stop := time.AfterFunc(o.timeout, st.abandon)
 	defer stop.Stop()
 	defer st.abandon()
-	st.store([]*lease{l})
-	return l.outcome()
+	st.store(leases)
 }
 
 func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {

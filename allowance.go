@@ -1,0 +1,113 @@
+package chanq
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// allowance bounds claims after one that failed because of what it asked for: its
+// answer did not arrive in time, or a value in it cannot be read. The next one asks
+// for half as much, down to one message, and claims that arrive in half of the time
+// let the bound grow again. A single message that cannot be read costs an attempt,
+// like one that fails. Only the claimer uses it.
+type allowance struct {
+	most   int // messages of the next claim; 0 is no bound
+	looked bool
+	// blind: a message could not be read. Whoever meets it again goes straight down to
+	// one.
+	blind bool
+}
+
+func (a *allowance) limit() int {
+	if a.most == 0 {
+		return math.MaxInt
+	}
+	return a.most
+}
+
+// worked notes a claim that found something.
+func (a *allowance) worked(took, patience time.Duration) {
+	a.looked = false
+	if a.most > 0 && took < patience/2 {
+		if a.most *= 2; a.most >= noAllowance {
+			a.most, a.blind = 0, false
+		}
+	}
+}
+
+// noAllowance is the bound that counts as none.
+const noAllowance = 1 << 12
+
+// halve notes a claim of n messages, more than one, that failed.
+func (a *allowance) halve(n int) {
+	if a.most = n / 2; a.blind {
+		a.most = 1
+	}
+}
+
+// lateError is the failure of a claim whose answer did not arrive in time.
+type lateError struct{ err error }
+
+func (e *lateError) Error() string { return e.err.Error() }
+func (e *lateError) Unwrap() error { return e.err }
+
+// shrink makes the next claim smaller, if the size of this one, of n messages, may be
+// why it failed. A claim of one that fails twice, while the database answers a look
+// in between, has met a message that cannot be read.
+func (c *Consumer[T]) shrink(n int, class sqlbatch.Class, err error) {
+	_, late := err.(*lateError)
+	a := &c.allowance
+	switch {
+	case !late && class != sqlbatch.BadRow:
+		a.looked = false
+	case n > 1:
+		a.halve(n)
+	case !a.looked:
+		a.most = 1
+		_, _, err := c.nextDue()
+		a.looked = err == nil
+	default:
+		a.looked = false
+		c.claimBlind(late, err)
+	}
+}
+
+// claimBlind claims one message without its contents, and counts that as a failed
+// attempt: due again after the Backoff, or dead. What fails here is tried again.
+func (c *Consumer[T]) claimBlind(late bool, cause error) {
+	start := monotonic()
+	p := c.claimParams(1)
+	p.Blind = true
+	var rows claimedRows
+	if err := c.runClaim(p, rows.scan); err != nil || len(rows.rows) == 0 {
+		return
+	}
+	c.allowance.blind = true
+	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed++ })
+	row := &rows.rows[0]
+	l := &lease{owner: c, item: row.item, due: row.due, attempt: row.attempts}
+	l.deadline.Store(int64(deadlineAfter(start, c.cfg.LeaseFor)))
+	l.until.Store(int64(start + c.cfg.MaxExtend))
+	switch {
+	case row.expired:
+		l.setAside(ReasonExpired)
+	case late:
+		l.text = fmt.Sprintf("chanq: could not be read within %v", c.claimPatience())
+	default:
+		l.text, l.quiet = fmt.Sprintf("chanq: could not be read: %v", cause), true
+	}
+	switch {
+	case l.op == settleDead:
+	case row.attempts >= c.queue.cfg.MaxAttempts:
+		l.op = settleDead
+	default:
+		l.op, l.delay = settleNack, nackDelay(c.backoff(row.attempts))
+	}
+	l.state.Store(leaseSettling)
+	c.held.Add(1)
+	c.keeper.hold([]*lease{l})
+	c.settler.addAll([]*lease{l})
+}

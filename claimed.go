@@ -1,0 +1,196 @@
+package chanq
+
+import (
+	"bytes"
+	"cmp"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// From the rows of a claim to leases.
+//
+// A lease that somebody keeps, for long after its ack perhaps, must not keep its
+// neighbours in memory. So what several leases share is small: a slab of leases
+// holds few of them, with few bytes of bodies in all, the bytes lie in small
+// chunks, and a large body lies alone. What a codec makes of a body may be of any
+// size, however few bytes it came from: those leases share nothing but the slab of
+// their inner parts, which refer to no message. Together that is less than 48 KiB.
+const (
+	slabLeases = 32
+	slabBytes  = 8 << 10 // of keys, headers and bodies whose leases share a slab
+	arenaChunk = 8 << 10
+	aloneBytes = arenaChunk / 4 // what is larger has memory of its own
+	// headersGrow is how many times their encoded size decoded headers take, at
+	// most about: a map, and a string for each name and value.
+	headersGrow = 8
+)
+
+// ReasonExpired is the last error of a message that was set aside because its TTL
+// was over.
+const ReasonExpired = "expired"
+
+// claimedRow is a row of a claim, its bytes copied.
+type claimedRow struct {
+	item               sqlbatch.Item
+	priority           Priority
+	attempts, lapses   int
+	expired            bool
+	enqueued, due      int64
+	expires            sql.NullInt64
+	key, headers, body []byte
+}
+
+// claimedRows collects a claim: nothing of it may be used before the statement
+// is known to have succeeded.
+type claimedRows struct {
+	rows  []claimedRow
+	bytes int // of bodies
+	arena []byte
+
+	id, key, headers, body            sql.RawBytes
+	priority, fence, attempts, lapses int64
+	expired, enqueued, due            int64
+	expires                           sql.NullInt64
+}
+
+// newSalt is what keeps the fences of two claims apart: see sqlbatch.FenceBits.
+func newSalt() int64 { return 1 + rand.Int64N(1<<sqlbatch.FenceBits) }
+
+func (r *claimedRows) scan(rows *sql.Rows) error {
+	if err := rows.Scan(&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.headers, &r.body); err != nil {
+		return err
+	}
+	row := claimedRow{
+		priority: Priority(r.priority), attempts: int(r.attempts), lapses: int(r.lapses), expired: r.expired != 0,
+		enqueued: r.enqueued, due: r.due, expires: r.expires,
+		key: r.keep(r.key), headers: r.keep(r.headers), body: r.keep(r.body),
+	}
+	copy(row.item.ID[:], r.id)
+	row.item.Fence = r.fence
+	r.bytes += len(row.body)
+	r.rows = append(r.rows, row)
+	return nil
+}
+
+// keep copies bytes that the driver will overwrite. Short copies share chunks.
+func (r *claimedRows) keep(b []byte) []byte {
+	switch {
+	case b == nil:
+		return nil
+	case len(b) > aloneBytes:
+		return append(make([]byte, 0, len(b)), b...)
+	case len(b) > cap(r.arena)-len(r.arena), r.arena == nil:
+		r.arena = make([]byte, 0, arenaChunk)
+	}
+	n := len(r.arena)
+	r.arena = append(r.arena, b...)
+	return r.arena[n:len(r.arena):len(r.arena)]
+}
+
+// weight is about how many bytes of memory the row's part of a lease takes.
+func (r *claimedRow) weight() int { return len(r.key) + headersGrow*len(r.headers) + len(r.body) }
+
+// spent reports that nobody may see the message any more: its attempts are used
+// up, and the last lease that ran out was one for which it was a suspect already,
+// alone among those of its holder. So what only lay beside a message that killed
+// its process gets an attempt of its own.
+func (r *claimedRow) spent(maxAttempts int) bool {
+	return r.attempts > maxAttempts && isSuspect(r.attempts-1, r.lapses-1, maxAttempts)
+}
+
+// buildLeases makes leases of the rows of one claim, in the order of delivery.
+// Those that no handler may see, because they expired, their attempts are spent or
+// their body cannot be decoded, come back in state settling, to be set aside.
+func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline, until time.Duration) []*Lease[T] {
+	leases := make([]*Lease[T], len(rows))
+	var inner []lease
+	var slab []Lease[T]
+	for i := range rows {
+		// In the order of the rows, as their bytes lie in the chunks.
+		if len(inner) == 0 {
+			inner = make([]lease, min(slabLeases, len(rows)-i))
+		}
+		if len(slab) == 0 {
+			slab = make([]Lease[T], sharing[T](rows[i:]))
+		}
+		row, l := &rows[i], &slab[0]
+		leases[i], l.lease = l, &inner[0]
+		slab, inner = slab[1:], inner[1:]
+		l.ID, l.Priority, l.DedupKey = row.item.ID, row.priority, string(row.key)
+		l.Attempt, l.Fence = row.attempts, row.item.Fence
+		l.EnqueuedAt, l.DueAt = time.UnixMilli(row.enqueued), time.UnixMilli(row.due)
+		if row.expires.Valid {
+			l.ExpiresAt = time.UnixMilli(row.expires.Int64)
+		}
+		l.lease.owner, l.lease.item, l.lease.due, l.lease.attempt = owner, row.item, row.due, row.attempts
+		l.lease.deadline.Store(int64(deadline))
+		l.lease.until.Store(int64(until))
+		l.fill(q, row)
+	}
+	order := func(a, b *Lease[T]) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.lease.due, b.lease.due), bytes.Compare(a.ID[:], b.ID[:]))
+	}
+	// No database promises an order of the rows that an UPDATE returns.
+	if !slices.IsSortedFunc(leases, order) {
+		slices.SortFunc(leases, order)
+	}
+	return leases
+}
+
+// sharing is how many leases of the first rows may share a slab: see slabLeases.
+func sharing[T any](rows []claimedRow) int {
+	switch any((*T)(nil)).(type) {
+	case *[]byte, *json.RawMessage, *string:
+	default:
+		return 1
+	}
+	n, size := 1, rows[0].weight()
+	for n < len(rows) && n < slabLeases {
+		if size += rows[n].weight(); size > slabBytes {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// fill decodes headers and body, or has the message set aside. Decoders repeat what
+// they cannot read, so their words are quiet.
+func (l *Lease[T]) fill(q *queue, row *claimedRow) {
+	switch {
+	case row.expired:
+		l.lease.setAside(ReasonExpired)
+		return
+	case row.spent(q.cfg.MaxAttempts):
+		l.lease.setAside(fmt.Sprintf("chanq: %d attempts, and %d leases that ran out without a settle, the last of them with no other suspect beside it: its handlers die, hang, or lose their leases",
+			row.attempts-1, row.lapses))
+		return
+	}
+	var err error
+	if l.Headers, err = decodeHeaders(row.headers); err == nil {
+		err = decodeBody(q.cfg.Codec, row.body, &l.Body)
+	}
+	if err != nil {
+		l.lease.quiet = true
+		l.lease.setAside(fmt.Sprintf("chanq: cannot decode: %v", err))
+		return
+	}
+	if isSuspect(row.attempts, row.lapses, q.cfg.MaxAttempts) {
+		l.lease.lapses = row.lapses
+		l.lease.suspect = true
+	}
+}
+
+// setAside has a lease that nobody has seen buried by its owner. Its claim was no
+// attempt.
+func (l *lease) setAside(reason string) {
+	l.op, l.text, l.uncounted = settleDead, reason, true
+	l.attempt--
+	l.state.Store(leaseSettling)
+}

@@ -1,0 +1,100 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Member is a consumer of a queue, of any process, as the database knows it.
+type Member struct {
+	ID   ID     // as in Entry.Member
+	Name string // ConsumerConfig.Name
+	// Host and Process are where it runs.
+	Host    string
+	Process int
+	// Since is when it came, and Until when it counts as gone unless it says before
+	// that it is still there, both by the database's clock.
+	Since, Until time.Time
+}
+
+// Members returns who consumes this queue now, first come first, in one round trip:
+// for operators. A consumer is a member from its start, or a moment later, until it
+// has ended; one whose process died for ConsumerConfig.LeaseFor more at most; and who
+// took messages by TryLease as long as it took them for.
+func (q *Queue[T]) Members(ctx context.Context) ([]Member, error) {
+	var list []Member
+	err := q.core.once(ctx, q.core.sql.Members(), func(rows *sql.Rows) error {
+		var m Member
+		var id []byte
+		var since, until int64
+		if err := rows.Scan(&id, &m.Name, &m.Host, &m.Process, &since, &until); err != nil {
+			return err
+		}
+		copy(m.ID[:], id)
+		m.Since, m.Until = time.UnixMilli(since), time.UnixMilli(until)
+		list = append(list, m)
+		return nil
+	})
+	return list, q.core.fail("members", err)
+}
+
+// newMember is this process as a member, for a time.
+func newMember(name string, d time.Duration) sqlbatch.Member {
+	return sqlbatch.Member{ID: NewID(), Name: name, Host: hostName(), Process: os.Getpid(), For: d}
+}
+
+// hostName is "" where the system does not tell.
+func hostName() string {
+	host, _ := os.Hostname()
+	host = strings.ToValidUTF8(strings.ReplaceAll(host, "\x00", ""), "")
+	for len(host) > maxHost {
+		host = strings.ToValidUTF8(host[:maxHost], "")
+	}
+	return host
+}
+
+// maxHost leaves room for a slash and the process in a name.
+const maxHost = sqlbatch.MaxMemberText - 21
+
+// leaveTimeout is for how long a consumer that ends tries to say so.
+const leaveTimeout = 5 * time.Second
+
+// attend notes the consumer among the members until ctx ends, and then that it left,
+// unless Shutdown has given up: it may hold messages still. Nothing waits for it,
+// but the end of the consumer for that last statement. It works on connections of
+// the application's, so that no claim waits for one.
+func (c *Consumer[T]) attend(ctx context.Context) {
+	refused := false
+	for ctx.Err() == nil {
+		err := c.asMember(ctx, c.cfg.Statement, c.queue.sql.Join(c.member))
+		switch {
+		case err == nil:
+			refused = false
+		case ctx.Err() == nil && !refused && c.isRefusal(err):
+			refused = true
+			call(c.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: c.queue.name, Task: "members", Err: c.queue.fail("join", err)})
+		}
+		sleep(ctx, c.cfg.LeaseFor/3)
+	}
+	if c.settler.abandoned.Err() == nil {
+		// What fails is of no matter: it counts as gone before long.
+		_ = c.asMember(c.settler.abandoned, min(c.cfg.Statement, leaveTimeout), c.queue.sql.Leave(c.member.ID))
+	}
+}
+
+// isRefusal tells what will not pass from an outage, which others tell of.
+func (c *Consumer[T]) isRefusal(err error) bool {
+	class := classify(c.queue.dialect, err)
+	return class == sqlbatch.NoSchema || class == sqlbatch.Permanent
+}
+
+func (c *Consumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return c.queue.once(ctx, st, nil)
+}
