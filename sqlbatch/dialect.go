@@ -271,7 +271,7 @@ type Queue interface {
 	// Claim leases up to Rows ready messages, highest priority first, within a
 	// priority those whose lease ran out before the others, and returns
 	// id, priority, fence, attempts, lapses, expired (1 or 0), enqueued_at, due_at,
-	// dedup_key (bytes), headers, body,
+	// expires_at (or NULL), dedup_key (bytes), headers, body,
 	// in any order and in one or more result sets. A paused queue yields none. An expired message is for
 	// the dead table, not for a reader.
 	Claim(ClaimParams) Statement

@@ -14,17 +14,17 @@ import (
 // for every count, no table function whose row count the optimizer guesses,
 // and the cost of an empty call on the client.
 const (
-	itemBytes    = 16 + 4         // id, fence
-	nackBytes    = 16 + 4 + 8 + 6 // id, fence, delay, place of the error text
-	releaseBytes = 16 + 4 + 8     // id, fence, due time
-	buryBytes    = 16 + 4 + 6     // id, fence, place of the error text
+	itemBytes    = 16 + 8         // id, fence
+	nackBytes    = 16 + 8 + 8 + 6 // id, fence, delay, place of the error text
+	releaseBytes = 16 + 8 + 8     // id, fence, due time
+	buryBytes    = 16 + 8 + 6 + 1 // id, fence, place of the error text, attempts to refund
 	idBytes      = 16
-	keyBytes     = 4 + 1      // place of a key among the keys
-	markBytes    = 16 + 1 + 8 // id, priority + 1, delay: the fixed part of a row to enqueue
-	listBytes    = 7999       // the longest list, below where varbinary(8000) ends
-	listRecords  = 20 * 20    // as many as the statements count up to
+	keyBytes     = 4 + 1          // place of a key among the keys
+	markBytes    = 16 + 1 + 8 + 8 // id, priority + 1, delay, time to live: the fixed part of a row to enqueue
+	listBytes    = 7999           // the longest list, below where varbinary(8000) ends
+	listRecords  = 20 * 20        // as many as the statements count up to
 	dayMillis    = 24 * 60 * 60 * 1000
-	nameUnits    = 200 // of nvarchar(200), for a consumer's name
+	nameUnits    = 200 // of nvarchar(200), for a member's name or host
 )
 
 // inOrder is the rows in ascending order, so that every statement locks in the
@@ -42,7 +42,7 @@ func compareIDs(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) }
 
 func packItem(b []byte, i Item) []byte {
 	b = append(b, i.ID[:]...)
-	return binary.BigEndian.AppendUint32(b, uint32(i.Fence))
+	return binary.BigEndian.AppendUint64(b, uint64(i.Fence))
 }
 
 // packSpan writes milliseconds as whole days and the rest: DATEADD takes an
@@ -92,6 +92,11 @@ func packBuries(items []BuryItem) (list, errors []byte) {
 	for _, i := range inOrder(items, func(a, b BuryItem) int { return compareIDs(a.ID, b.ID) }) {
 		list = packItem(list, i.Item)
 		list = t.add(list, i.Error)
+		var refund byte
+		if i.Uncounted {
+			refund = 1
+		}
+		list = append(list, refund)
 	}
 	return list, t
 }
@@ -117,11 +122,13 @@ func packKeys(keys []string) (list, all []byte) {
 	return list, all
 }
 
-// packMark writes the fixed part of a row to enqueue.
+// packMark writes the fixed part of a row to enqueue. A time to live of 0 is
+// none.
 func packMark(b []byte, r *Row) []byte {
 	b = append(b, r.ID[:]...)
 	b = append(b, byte(r.Priority-PriorityLow))
-	return packSpan(b, milliseconds(r.Delay))
+	b = packSpan(b, milliseconds(r.Delay))
+	return packSpan(b, milliseconds(r.TTL))
 }
 
 // texts joins error texts, as UTF-16LE, which is what an nvarchar is. They

@@ -19,7 +19,10 @@ import (
 // The planner does not see how long a list is, since that is behind a SELECT. For a
 // thousand items in a table that its statistics call empty it would rather read all
 // of the table, and hold each row against all of the list.
-const postgresMatch = `q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[a.fence])`
+//
+// A list has fences relative to $2: those of one claim are the same number of
+// nineteen digits.
+const postgresMatch = `q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])`
 
 // postgresLocked is what a settle does about a row that somebody has locked.
 type postgresLocked uint8
@@ -36,19 +39,19 @@ const (
 	postgresSkips
 )
 
-// list is FROM and WHERE, or USING and WHERE, of a settle: the columns of its list,
-// which are the first parameters, as a, and their rows as q. Columns have a name
-// and a type each.
+// list is what follows FROM or USING in a settle: its leases as a, and their rows
+// as q. Parameters are the ids, a fence, how far each lease's fence is above it, and then
+// the other columns of the list, which have a name and a type each.
 func (l postgresLocked) list(columns ...string) string {
-	var names, arrays []string
+	ids := "$1::uuid[]"
+	if l == postgresWaitsShortly {
+		ids = fmt.Sprintf("CASE WHEN set_config('lock_timeout', '%d', true) IS NOT NULL THEN %s END", LockWait.Milliseconds(), ids)
+	}
+	names, arrays := []string{"id", "above"}, []string{"(SELECT " + ids + ")", "(SELECT $3::bigint[])"}
 	for i, column := range columns {
 		name, kind, _ := strings.Cut(column, " ")
 		names = append(names, name)
-		value := fmt.Sprintf("$%d::%s[]", i+1, kind)
-		if l == postgresWaitsShortly && i == 0 {
-			value = fmt.Sprintf("CASE WHEN set_config('lock_timeout', '%d', true) IS NOT NULL THEN %s END", LockWait.Milliseconds(), value)
-		}
-		arrays = append(arrays, "(SELECT "+value+")")
+		arrays = append(arrays, fmt.Sprintf("(SELECT $%d::%s[])", i+4, kind))
 	}
 	unnested := "unnest(" + strings.Join(arrays, ", ") + ") AS a (" + strings.Join(names, ", ") + ")"
 	if l == postgresSkips {
@@ -71,8 +74,8 @@ func newPostgresSettles(r *strings.Replacer, locked postgresLocked) *postgresSet
 		nack:     r.Replace(postgresNack(locked)),
 		release:  r.Replace(postgresRelease(locked)),
 		bury:     r.Replace(postgresBury(locked)),
-		extend:   r.Replace(postgresExtend(locked, `greatest(q.visible_at, {now} + $3::bigint)`)),
-		endAfter: r.Replace(postgresExtend(locked, `{now} + $3::bigint`)),
+		extend:   r.Replace(postgresExtend(locked, `greatest(q.visible_at, {now} + $4::bigint)`)),
+		endAfter: r.Replace(postgresExtend(locked, `{now} + $4::bigint`)),
 	}
 }
 
@@ -80,13 +83,13 @@ func newPostgresSettles(r *strings.Replacer, locked postgresLocked) *postgresSet
 // may be repeated.
 func postgresAck(locked postgresLocked) string {
 	return `DELETE FROM {live} AS q
-USING ` + locked.list("id uuid", "fence bigint") + `
+USING ` + locked.list() + `
 RETURNING uuid_send(q.id), q.fence`
 }
 
 func (q *postgresQueue) Ack(items []Item) Statement {
-	ids, fences := postgresItems(items)
-	return Statement{Text: q.settle.ack, Args: []any{ids, fences}}
+	l := postgresItems(items)
+	return Statement{Text: q.settle.ack, Args: l.args()}
 }
 
 // postgresArchive is postgresAck that keeps the rows, in one statement. An id may
@@ -96,7 +99,7 @@ func (q *postgresQueue) Ack(items []Item) Statement {
 func postgresArchive(locked postgresLocked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
-  USING ` + locked.list("id uuid", "fence bigint") + `
+  USING ` + locked.list() + `
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.last_error, q.headers, q.body
 )
 INSERT INTO {done} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
@@ -112,8 +115,8 @@ const postgresReplace = `ON CONFLICT (id) DO UPDATE SET
   headers = excluded.headers, body = excluded.body`
 
 func (q *postgresQueue) Archive(items []Item) Statement {
-	ids, fences := postgresItems(items)
-	return Statement{Text: q.settle.archive, Args: []any{ids, fences}}
+	l := postgresItems(items)
+	return Statement{Text: q.settle.archive, Args: l.args()}
 }
 
 // postgresNack ends leases by raising the fence: a late ack or a repeat of this
@@ -121,8 +124,8 @@ func (q *postgresQueue) Archive(items []Item) Statement {
 func postgresNack(locked postgresLocked) string {
 	return `UPDATE {live} AS q
 SET visible_at = {now} + coalesce(a.delay, 0), fence = q.fence + 1, lapses = 0, leased_by = NULL,
-    last_error = CASE WHEN a.error > 0 THEN convert_from(substring($6::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END
-FROM ` + locked.list("id uuid", "fence bigint", "delay bigint", "error_at integer", "error integer") + `
+    last_error = CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END
+FROM ` + locked.list("delay bigint", "error_at integer", "error integer") + `
 RETURNING uuid_send(q.id), q.fence - 1`
 }
 
@@ -130,11 +133,12 @@ func (q *postgresQueue) Nack(items []NackItem) Statement {
 	items = sortedBy(items, func(a, b NackItem) int { return compareLeases(a.Item, b.Item) })
 	l := newPostgresEnds(len(items))
 	for i := range items {
-		l.add(items[i].Item, items[i].Error)
+		l.add(items[i].Item)
+		l.note(items[i].Error)
 		l.numbers.number(milliseconds(items[i].Delay))
 	}
 	at, length := l.errors.place()
-	return Statement{Text: q.settle.nack, Args: []any{l.ids.literal(), l.fences.literal(), l.numbers.orEmpty(), at, length, l.errors.data}}
+	return Statement{Text: q.settle.nack, Args: l.args(l.numbers.orEmpty(), at, length, l.errors.data)}
 }
 
 // postgresRelease gives messages back as they were claimed: due at their former
@@ -143,7 +147,7 @@ func (q *postgresQueue) Nack(items []NackItem) Statement {
 func postgresRelease(locked postgresLocked) string {
 	return `UPDATE {live} AS q
 SET visible_at = a.due, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
-FROM ` + locked.list("id uuid", "fence bigint", "due bigint") + `
+FROM ` + locked.list("due bigint") + `
 RETURNING uuid_send(q.id), q.fence - 1`
 }
 
@@ -151,19 +155,19 @@ func (q *postgresQueue) Release(items []ReleaseItem) Statement {
 	items = sortedBy(items, func(a, b ReleaseItem) int { return compareLeases(a.Item, b.Item) })
 	l := newPostgresEnds(len(items))
 	for i := range items {
-		l.add(items[i].Item, "")
+		l.add(items[i].Item)
 		l.numbers.number(items[i].Due)
 	}
-	return Statement{Text: q.settle.release, Args: []any{l.ids.literal(), l.fences.literal(), l.numbers.literal()}}
+	return Statement{Text: q.settle.release, Args: l.args(l.numbers.literal())}
 }
 
 // postgresBury moves leases to the dead table, as postgresArchive does.
 func postgresBury(locked postgresLocked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
-  USING ` + locked.list("id uuid", "fence bigint", "uncounted integer", "error_at integer", "error integer") + `
+  USING ` + locked.list("uncounted integer", "error_at integer", "error integer") + `
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.headers, q.body,
-            CASE WHEN a.error > 0 THEN convert_from(substring($6::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END AS last_error
+            CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END AS last_error
 )
 INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
 SELECT id, priority, enqueued_at, {now}, fence + 1, attempts, dedup_key, last_error, headers, body
@@ -176,7 +180,8 @@ func (q *postgresQueue) Bury(items []BuryItem) Statement {
 	items = sortedBy(items, func(a, b BuryItem) int { return compareLeases(a.Item, b.Item) })
 	l := newPostgresEnds(len(items))
 	for i := range items {
-		l.add(items[i].Item, items[i].Error)
+		l.add(items[i].Item)
+		l.note(items[i].Error)
 		uncounted := int64(0)
 		if items[i].Uncounted {
 			uncounted = 1
@@ -184,25 +189,25 @@ func (q *postgresQueue) Bury(items []BuryItem) Statement {
 		l.numbers.number(uncounted)
 	}
 	at, length := l.errors.place()
-	return Statement{Text: q.settle.bury, Args: []any{l.ids.literal(), l.fences.literal(), l.numbers.orEmpty(), at, length, l.errors.data}}
+	return Statement{Text: q.settle.bury, Args: l.args(l.numbers.orEmpty(), at, length, l.errors.data)}
 }
 
 // postgresExtend moves the end of the leases; fences stay.
 func postgresExtend(locked postgresLocked, end string) string {
 	return `UPDATE {live} AS q
 SET visible_at = ` + end + `
-FROM ` + locked.list("id uuid", "fence bigint") + `
+FROM ` + locked.list() + `
 RETURNING uuid_send(q.id), q.fence`
 }
 
 func (q *postgresQueue) Extend(items []Item, lease time.Duration) Statement {
-	ids, fences := postgresItems(items)
-	return Statement{Text: q.settle.extend, Args: []any{ids, fences, milliseconds(lease)}}
+	l := postgresItems(items)
+	return Statement{Text: q.settle.extend, Args: l.args(milliseconds(lease))}
 }
 
 func (q *postgresQueue) EndAfter(items []Item, lease time.Duration) Statement {
-	ids, fences := postgresItems(items)
-	return Statement{Text: q.settle.endAfter, Args: []any{ids, fences, milliseconds(lease)}}
+	l := postgresItems(items)
+	return Statement{Text: q.settle.endAfter, Args: l.args(milliseconds(lease))}
 }
 
 // postgresLook probes the primary key. Plain reads wait for nobody.
@@ -217,30 +222,42 @@ func (q *postgresQueue) Look(ids [][16]byte) Statement {
 // postgresEnds is the lists of a settle: the leases, a number for each, and the
 // errors.
 type postgresEnds struct {
-	ids, fences, numbers postgresArray
-	errors               postgresBlob
+	ids, above, numbers postgresArray
+	fence               int64 // the first one's
+	errors              postgresBlob
 }
 
 func newPostgresEnds(n int) postgresEnds {
 	return postgresEnds{
-		ids: newPostgresArray(n, 32), fences: newPostgresArray(n, 19), numbers: newPostgresArray(n, 6),
+		ids: newPostgresArray(n, 32), above: newPostgresArray(n, 2), numbers: newPostgresArray(n, 6),
 		errors: newPostgresBlob(n, 0),
 	}
 }
 
-func (l *postgresEnds) add(item Item, text string) {
+func (l *postgresEnds) add(item Item) {
+	if len(l.ids.b) == 1 {
+		l.fence = item.Fence
+	}
 	l.ids.id(item.ID)
-	l.fences.number(item.Fence)
+	l.above.number(item.Fence - l.fence)
+}
+
+// note adds the error of the item added last.
+func (l *postgresEnds) note(text string) {
 	text = cut(postgresText(text))
 	l.errors.next(len(text))
 	l.errors.data = append(l.errors.data, text...)
 }
 
-func postgresItems(items []Item) (ids, fences string) {
+// args are the parameters of a settle, which begin with the leases.
+func (l *postgresEnds) args(others ...any) []any {
+	return append([]any{l.ids.literal(), l.fence, l.above.orEmpty()}, others...)
+}
+
+func postgresItems(items []Item) postgresEnds {
 	l := newPostgresEnds(len(items))
 	for _, item := range sortedBy(items, compareLeases) {
-		l.ids.id(item.ID)
-		l.fences.number(item.Fence)
+		l.add(item)
 	}
-	return l.ids.literal(), l.fences.literal()
+	return l
 }

@@ -38,7 +38,7 @@ const sqliteClaim = `UPDATE {live} SET due_at = visible_at, visible_at = {now} +
 WHERE rowid IN (SELECT rowid FROM (
 {lanes}
   ) LIMIT coalesce((SELECT iif(paused, 0, ?1) FROM {queues} WHERE name = {name}), 0))
-RETURNING id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, `
+RETURNING id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, expires_at, `
 
 const (
 	sqliteWithBody = `dedup_key, headers, body`
@@ -49,11 +49,11 @@ const (
 // to a bare parameter of a LIMIT.
 const sqliteClaimLane = `    SELECT * FROM (SELECT rowid FROM {range} ORDER BY visible_at, id LIMIT ?1 + 0)`
 
-// The index does not know of lapses, so a claim that leaves suspects out looks at
-// each row that it passes.
+// The index does not know of lapses, so a claim that leaves suspects out, and
+// only that, looks at each row that it passes.
 const (
-	sqliteUnsuspectedRanOut = sqliteRanOut + ` AND lapses + 1 < ?5`
-	sqliteUnsuspectedDue    = sqliteDue + ` AND lapses < ?5`
+	sqliteClaimRanOut = sqliteRanOut + ` AND (?5 IS NULL OR lapses + 1 < ?5)`
+	sqliteClaimDue    = sqliteDue + ` AND (?5 IS NULL OR lapses < ?5)`
 )
 
 const sqliteNextDue = `SELECT min(due) FROM (
@@ -62,29 +62,20 @@ const sqliteNextDue = `SELECT min(due) FROM (
 
 const sqliteNextDueLane = `    SELECT * FROM (SELECT visible_at - {now} AS due FROM {range} ORDER BY visible_at, id LIMIT 1)`
 
-// sqliteClaims are the texts of a claim: without suspects or with them, with the
-// body or blind.
-func sqliteClaims(text func(string) string) (all [2][2]string) {
-	for suspects, ranges := range [][]string{{sqliteUnsuspectedRanOut, sqliteUnsuspectedDue}, {sqliteRanOut, sqliteDue}} {
-		for blind, columns := range []string{sqliteWithBody, sqliteBlind} {
-			all[suspects][blind] = text(sqliteLanes(sqliteClaim+columns, sqliteClaimLane, ranges...))
-		}
-	}
-	return all
+func sqliteClaimOf(columns string) string {
+	return sqliteLanes(sqliteClaim+columns, sqliteClaimLane, sqliteClaimRanOut, sqliteClaimDue)
 }
 
 func (q *sqliteQueue) Claim(p ClaimParams) Statement {
-	suspects, blind := 0, 0
+	text := q.claim
 	if p.Blind {
-		blind = 1
+		text = q.claimBlind
 	}
-	args := []any{int64(p.Rows), milliseconds(p.Lease), p.Member[:], p.Salt}
-	if p.Suspects {
-		suspects = 1
-	} else {
-		args = append(args, int64(p.Lapses))
+	var below any // of lapses; NULL is no bound
+	if !p.Suspects {
+		below = int64(p.Lapses)
 	}
-	return Statement{Text: q.claim[suspects][blind], Args: args}
+	return Statement{Text: text, Args: []any{int64(p.Rows), milliseconds(p.Lease), p.Member[:], p.Salt, below}}
 }
 
 func (q *sqliteQueue) NextDue() Statement { return Statement{Text: q.nextDue} }

@@ -106,7 +106,7 @@ RETURNING id, fence - 1`
 
 type sqliteQueue struct {
 	enqueue, enqueueNew, find, look, nextDue string
-	claim                                    [2][2]string // by Suspects and Blind
+	claim, claimBlind                        string
 	ack, archiveInsert, extend, endAfter     string
 	nack, buryInsert, buryDelete, release    string
 	version, record, problems, clock         string
@@ -122,8 +122,9 @@ func (sqlite) Queue(n Names) Queue {
 	text := sqliteNames(n).Replace
 	return &sqliteQueue{
 		enqueue: text(sqliteEnqueue), enqueueNew: text(sqliteEnqueueNew), find: text(sqliteFind), look: text(sqliteLook),
-		claim: sqliteClaims(text), nextDue: text(sqliteLanes(sqliteNextDue, sqliteNextDueLane, sqliteClaimed, sqliteUnleased)),
-		ack: text(sqliteAck), archiveInsert: text(sqliteArchiveInsert), extend: text(sqliteExtend), endAfter: text(sqliteEndAfter),
+		claim: text(sqliteClaimOf(sqliteWithBody)), claimBlind: text(sqliteClaimOf(sqliteBlind)),
+		nextDue: text(sqliteLanes(sqliteNextDue, sqliteNextDueLane, sqliteClaimed, sqliteUnleased)),
+		ack:     text(sqliteAck), archiveInsert: text(sqliteArchiveInsert), extend: text(sqliteExtend), endAfter: text(sqliteEndAfter),
 		nack: text(sqliteNack), buryInsert: text(sqliteBuryInsert), buryDelete: text(sqliteBuryDelete),
 		release: text(sqliteRelease),
 		version: text(sqliteVersion), record: text(sqliteRecord), problems: text(sqliteProblems), clock: text(sqliteClock),

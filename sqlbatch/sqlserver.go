@@ -1,6 +1,7 @@
 package sqlbatch
 
 import (
+	"strconv"
 	"strings"
 )
 
@@ -20,7 +21,7 @@ func (sqlServer) Name() string { return "sqlserver" }
 func (sqlServer) Traits() Traits {
 	return Traits{
 		EnqueueRows:  maxRung,
-		ClaimRows:    1000, // at most three locks a row and index, under where escalation is tried
+		ClaimRows:    1000, // at most two locks a row on each index, under where escalation is tried
 		AckItems:     listBytes / itemBytes,
 		NackItems:    listBytes / nackBytes,
 		ReleaseItems: listBytes / releaseBytes,
@@ -32,38 +33,53 @@ func (sqlServer) Traits() Traits {
 // sqlServerQueue is the statements of one queue, every text rendered.
 type sqlServerQueue struct {
 	enqueue, enqueueNew []string // by rung
-	find                string
-	claim               [2]string // by Order
+	find, look          string
+	claim               [2][2]string // by Order, and blind ones
 	nextDue             string
 
-	ack, archive, nack, release, bury, extend string
+	ack, archive, nack, release, bury, extend, endAfter string
 
 	version, record, stats, get, cancel string
 	peek, purge                         map[State]string
 	redrive, redriveIDs                 string
 	pause, resume, trim                 string
+	problems, clock                     string
+	join, leave, members                string
 
-	tx *sqlServerQueue // the same for a transaction of the caller; itself there
+	tx   *sqlServerQueue // the same for a transaction of the caller; itself there
+	skip *sqlServerQueue // the same with settles that skip locked rows; itself where they do
 }
 
 func (sqlServer) Queue(n Names) Queue {
 	names := sqlServerNames(n)
-	q := renderSQLServer(func(template string) string { return names.Replace(alone(template)) })
-	q.tx = renderSQLServer(func(template string) string { return names.Replace(within(template)) })
-	q.tx.tx = q.tx
+	q := renderSQLServer(func(template string) string { return names.Replace(skipping(alone(template))) })
+	q.tx = renderSQLServer(func(template string) string { return names.Replace(waiting(within(template))) })
+	skip := *q.tx
+	skip.settles(func(template string) string { return names.Replace(skipping(within(template))) })
+	skip.tx, skip.skip = &skip, &skip
+	q.tx.tx, q.tx.skip = q.tx, &skip
+	same := *q // settles skip already
+	same.tx, same.skip = &skip, &same
+	q.skip = &same
 	return q
+}
+
+// settles renders the statements that may meet a row that somebody has locked.
+func (q *sqlServerQueue) settles(render func(template string) string) {
+	q.ack = render(ackText)
+	q.archive = render(archiveText)
+	q.nack = render(nackText)
+	q.release = render(releaseText)
+	q.bury = render(buryText)
+	q.extend = render(extendText)
+	q.endAfter = render(endAfterText)
 }
 
 func renderSQLServer(render func(template string) string) *sqlServerQueue {
 	q := &sqlServerQueue{
 		find:       render(findText),
+		look:       render(lookText),
 		nextDue:    render(nextDueText),
-		ack:        render(ackText),
-		archive:    render(archiveText),
-		nack:       render(nackText),
-		release:    render(releaseText),
-		bury:       render(buryText),
-		extend:     render(extendText),
 		version:    render(versionText),
 		record:     render(recordText),
 		stats:      render(statsText),
@@ -74,11 +90,19 @@ func renderSQLServer(render func(template string) string) *sqlServerQueue {
 		pause:      render(pauseText),
 		resume:     render(resumeText),
 		trim:       render(trimText),
+		problems:   render(problemsText),
+		clock:      render(clockText),
+		join:       render(joinText),
+		leave:      render(leaveText),
+		members:    render(membersText),
 		peek:       map[State]string{},
 		purge:      map[State]string{},
 	}
-	q.claim[FIFO] = render(claimText(claimFIFOLane))
-	q.claim[OrderAny] = render(claimText(claimAnyLane))
+	q.settles(render)
+	for i, contents := range []string{claimContents, claimNoContents} {
+		q.claim[FIFO][i] = render(claimText(claimFIFOLane, contents))
+		q.claim[OrderAny][i] = render(claimText(claimAnyLane, contents))
+	}
 	for state, template := range peekTexts {
 		q.peek[state] = render(template)
 	}
@@ -94,6 +118,8 @@ func renderSQLServer(render func(template string) string) *sqlServerQueue {
 
 func (q *sqlServerQueue) InTx() Queue { return q.tx }
 
+func (q *sqlServerQueue) SkipLocked() Queue { return q.skip }
+
 // call is one round trip: an RPC of sp_executesql. A text without parameters
 // has no declaration either.
 func call(text, declaration string, args ...any) Statement {
@@ -108,16 +134,39 @@ func call(text, declaration string, args ...any) Statement {
 // A line of a template that begins with a tilde belongs to a statement that
 // stands alone; in a transaction of the caller it is left out, because
 // XACT_ABORT, the isolation level and the commit are his there. Names stand in
-// braces.
+// braces, and so do the hints that a settle has if it skips locked rows.
 
 // session begins every template. XACT_ABORT: an attention (a context that
 // ended) or an error leaves no transaction open. READ COMMITTED: the level
 // leaks through connection pools, since sp_reset_connection does not set it
-// back, and READPAST under a leaked SNAPSHOT or SERIALIZABLE is error 650. Both
-// are undone by the server when sp_executesql ends.
+// back, and READPAST under a leaked SNAPSHOT or SERIALIZABLE is error 650.
+// IMPLICIT_TRANSACTIONS: a connector that sets it ON would have us report as done
+// what nobody commits. ROWCOUNT: a limit of his would cut our lists, also in a
+// transaction of the caller. All are undone by the server when sp_executesql
+// ends.
 const session = `~SET NOCOUNT, XACT_ABORT ON;
+~SET IMPLICIT_TRANSACTIONS OFF;
 ~SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
 `
+
+// settling is session for what changes leases. READPAST leaves out the rows that
+// others have locked; what may still be waited for is an entry of an index,
+// which a reader locks for a moment. LOCK_TIMEOUT bounds that by LockWait: error
+// 1222, of class RolledBack.
+const settling = session + `~SET LOCK_TIMEOUT {wait};
+`
+
+// skipping has settles pass over the rows that others have locked. UPDLOCK makes
+// READPAST work where READ_COMMITTED_SNAPSHOT is on.
+func skipping(template string) string {
+	return strings.NewReplacer("{past}", "UPDLOCK, READPAST, ", "{hold}", "UPDLOCK, READPAST, ").Replace(template)
+}
+
+// waiting has them wait, as long as the caller lets them.
+func waiting(template string) string {
+	return strings.NewReplacer("{past}", "", "{hold}", "UPDLOCK, ").Replace(template)
+}
 
 // alone is a template as a statement of its own.
 func alone(template string) string {
@@ -148,23 +197,29 @@ func sqlServerNames(n Names) *strings.Replacer {
 	}
 	bracket := func(name string) string { return quoteWith("[", name, "]") }
 	object := func(name string) string { return bracket(schema) + "." + bracket(name) }
-	live, queues := "chanq_"+n.Queue, "chanq_queues"
+	live, queues, members := "chanq_"+n.Queue, "chanq_queues", "chanq_members"
 	dead, done := live+"_dead", live+"_done"
 	return strings.NewReplacer(
 		"{live}", object(live), "{'live'}", unicodeString(object(live)),
 		"{dead}", object(dead), "{'dead'}", unicodeString(object(dead)),
 		"{done}", object(done), "{'done'}", unicodeString(object(done)),
 		"{queues}", object(queues), "{'queues'}", unicodeString(object(queues)),
+		"{members}", object(members), "{'members'}", unicodeString(object(members)),
 		"{name}", quoteWith("'", n.Queue, "'"),
 		"{'schema'}", unicodeString(schema),
 		"{'no schema'}", unicodeString("chanq: the schema "+bracket(schema)+" is missing or hidden from this login: create it first, chanq does not"),
-		"{pk}", bracket("PK_"+live), "{ready}", bracket("IX_"+live+"_ready"), "{key}", bracket("UX_"+live+"_key"),
-		"{'ready'}", unicodeString("IX_"+live+"_ready"), "{'key'}", unicodeString("UX_"+live+"_key"),
-		"{enqueued}", bracket("DF_"+live+"_enqueued_at"),
+		"{pk}", bracket("PK_"+live), "{key}", bracket("UX_"+live+"_key"), "{'key'}", unicodeString("UX_"+live+"_key"),
+		"{ready}", bracket("IX_"+live+"_ready"), "{'ready'}", unicodeString("IX_"+live+"_ready"),
+		"{leased}", bracket("IX_"+live+"_leased"), "{'leased'}", unicodeString("IX_"+live+"_leased"),
+		"{df id}", bracket("DF_"+live+"_id"), "{df priority}", bracket("DF_"+live+"_priority"),
+		"{df visible_at}", bracket("DF_"+live+"_visible_at"), "{df enqueued_at}", bracket("DF_"+live+"_enqueued_at"),
+		"{df fence}", bracket("DF_"+live+"_fence"), "{df attempts}", bracket("DF_"+live+"_attempts"),
+		"{df lapses}", bracket("DF_"+live+"_lapses"), "{ck priority}", bracket("CK_"+live+"_priority"),
 		"{dead pk}", bracket("PK_"+dead), "{dead ended}", bracket("IX_"+dead+"_ended"), "{dead key}", bracket("IX_"+dead+"_key"),
 		"{'dead ended'}", unicodeString("IX_"+dead+"_ended"), "{'dead key'}", unicodeString("IX_"+dead+"_key"),
 		"{done pk}", bracket("PK_"+done), "{done id}", bracket("IX_"+done+"_id"), "{'done id'}", unicodeString("IX_"+done+"_id"),
-		"{queues pk}", bracket("PK_"+queues),
+		"{queues pk}", bracket("PK_"+queues), "{members pk}", bracket("PK_"+members),
+		"{wait}", strconv.FormatInt(LockWait.Milliseconds(), 10),
 	)
 }
 

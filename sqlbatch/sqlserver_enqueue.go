@@ -12,19 +12,21 @@ import (
 // maxRung rows are 2,048 parameters, and sp_executesql takes 2,098.
 const maxRung = 512
 
-// enqueueText inserts into the clustered key (PK), the claim index (IX) and,
-// for rows with a key, the filtered index of keys (UX). It takes an X lock on
-// each new key and nothing else.
+// enqueueText inserts into the clustered key (PK), the index of what nobody
+// leases (IX) and, for rows with a key, the filtered index of keys (UX). It takes
+// an X lock on each new key and nothing else. Fence, attempts and lapses begin
+// with their defaults.
 //
 // ROWLOCK: a page lock would stop claimers, whose READPAST skips row locks only.
 // Unused slots of the rung are NULL and filtered out. The rows come in id
 // order from the client; an ORDER BY would sort the bodies on the server and
 // reserve memory for that.
 //
-// The commit is durable whatever the database allows: a lost row would be a
-// lost message.
+// The commit does not ask for delayed durability: a lost row would be a lost
+// message. Where the database forces it on every commit, no statement can do
+// anything about it, and Problems says so.
 const enqueueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-INSERT INTO {live} WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, fence, attempts, dedup_key, headers, body)
+INSERT INTO {live} WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
 ` + enqueueSelect + `;
 `
 
@@ -32,7 +34,10 @@ INSERT INTO {live} WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, fence,
 const enqueueSelect = `SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        CONVERT(smallint, SUBSTRING(v.m, 17, 1)) - 1,
        DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 22, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 18, 4)), @now)),
-       @now, 0, 0, v.k, v.h, v.b
+       @now,
+       CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
+       v.k, v.h, v.b
 FROM (VALUES {rows}) AS v (m, k, h, b)
 WHERE v.m IS NOT NULL`
 
@@ -45,16 +50,19 @@ WHERE v.m IS NOT NULL`
 // attempt that starts between probe and insert is met as a duplicate (2627).
 //
 // The probe for the key seeks UX; `e.dedup_key IS NOT NULL` is what lets the
-// optimizer use that filtered index. UPDLOCK and SERIALIZABLE lock the range in
-// which the key would stand until the end of the transaction, so that two producers
-// with one key wait for each other instead of failing with 2601. The rows
-// come in key order from the client, so that ranges are locked in one order.
+// optimizer use that filtered index. It waits for the same key alone: for an
+// insert or a delete of it that is under way. It locks no range: what is inserted
+// and acked beside an open transaction has other keys, and none of it may wait for
+// that transaction's end. So two producers with one key may both find it free;
+// then UX decides, and the second is met as a duplicate (2601) for the caller to
+// repeat. The rows come in key order from the client, so that two with several
+// keys in common meet them in one order.
 //
 // FORCESEEK with INDEX: error 8622 when an index is missing, never a silent
 // scan that would lock the table. LOOP JOIN and FORCE ORDER: from the rows to
 // the probes, whatever the statistics say.
 const enqueueNewText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-INSERT INTO {live} WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, fence, attempts, dedup_key, headers, body)
+INSERT INTO {live} WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
 OUTPUT inserted.id
 ` + enqueueSelect + `
   AND NOT EXISTS (
@@ -63,7 +71,7 @@ OUTPUT inserted.id
     WHERE e.id = CONVERT(binary(16), SUBSTRING(v.m, 1, 16)))
   AND NOT EXISTS (
     SELECT 1
-    FROM {live} AS e WITH (UPDLOCK, SERIALIZABLE, ROWLOCK, INDEX ({key}), FORCESEEK)
+    FROM {live} AS e WITH (READCOMMITTEDLOCK, INDEX ({key}), FORCESEEK)
     WHERE e.dedup_key = v.k AND e.dedup_key IS NOT NULL)
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 `
@@ -110,7 +118,7 @@ func enqueue(texts []string, rows []Row) Statement {
 
 // rung is one size of enqueue: ten texts serve every batch, where a text per
 // count of rows would fill the plan cache. A row is four parameters: m (id,
-// priority and delay), k (key), h (headers) and b (body).
+// priority, delay and time to live), k (key), h (headers) and b (body).
 type rung struct {
 	rows        int
 	values      string
@@ -132,7 +140,7 @@ var ladder = sync.OnceValue(func() []rung {
 			}
 			k := strconv.Itoa(i)
 			values.WriteString("(@m" + k + ", @k" + k + ", @h" + k + ", @b" + k + ")")
-			declaration.WriteString("@m" + k + " binary(25), @k" + k + " varbinary(200), @h" + k + " varbinary(max), @b" + k + " varbinary(max)")
+			declaration.WriteString("@m" + k + " binary(33), @k" + k + " varbinary(200), @h" + k + " varbinary(max), @b" + k + " varbinary(max)")
 			for _, letter := range []string{"m", "k", "h", "b"} {
 				r.names = append(r.names, letter+k)
 				r.unused = append(r.unused, sql.Named(letter+k, []byte(nil)))

@@ -61,6 +61,7 @@ var errorClasses = classes(map[Class][]int32{
 		// before its logins are there, and while a password is rotated. Nothing was run,
 		// whatever the cause; a wrong password shows when the queue is opened.
 		18456, 18452, 18486, 18487, 18488,
+		916,                          // no user in the database: after a failover, until its logins are there
 		922, 924, 926, 927, 942, 945, // the database recovers, restores or is offline
 		976, 978, 979, 983, // availability group: not the primary, or changing roles
 		3906,      // read-only: a former primary, until the next connection finds the new one
@@ -78,6 +79,7 @@ var errorClasses = classes(map[Class][]int32{
 	BadRow: {
 		2628, 8152, // too long
 		515,                 // NULL
+		547,                 // a CHECK or a foreign key of the user's
 		8115, 220, 517, 535, // overflow
 		241, 242, 245, 8114, // conversion
 		511, 1946, // row or index key too long
@@ -88,10 +90,12 @@ var errorClasses = classes(map[Class][]int32{
 		213, 308, // columns of an INSERT, index of a hint
 	},
 	Permanent: {
-		229, 230, 262, 297, 300, 916, 15151, // permission
+		229, 230, 262, 297, 300, 15151, // permission
 		102, 105, 137, 156, 170, 201, 319, 1069, 4104, 8144, 8145, 8178, // syntax and parameters
 		206, 257, 402, 8003, 8623, 10738, // types, counts
-		334, 650, 1934, 1935, 4140, 8622, // trigger, isolation, SET options, hints
+		331, 332, 333, 334, // trigger, foreign key or CHECK in the way of OUTPUT
+		650, 1934, 1935, 4140, 8622, // isolation, SET options, hints
+		8624, 8630, 8632, // no plan: errors inside of the optimizer
 		3908,                    // emergency mode
 		2714, 2760, errNoSchema, // DDL
 	},

@@ -20,17 +20,17 @@ const (
 `
 )
 
-// findText seeks PK for each id and UX for each key, and names a row once that
-// has both. READCOMMITTEDLOCK: a row whose insert or delete is under way is
-// waited for, also where the database would show its former version: this is
-// asked to learn the outcome of an insert. S locks end with each read.
-const findText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT q.id, q.dedup_key, q.fence,
-       CASE WHEN q.leased_by IS NOT NULL AND q.visible_at > @now THEN 1 ELSE 0 END AS leased
+// findText seeks PK for each id and UX for each key. READCOMMITTEDLOCK: a row
+// whose insert or delete is under way is waited for, also where the database would
+// show its former version: this is asked to learn the outcome of an insert. S locks
+// end with each read.
+//
+// What is wanted of a key is in UX, so the row is not looked up: that would take
+// the locks of entry and row in the opposite order to an ack's.
+const findText = session + `SELECT q.id, q.dedup_key, q.fence
 ` + fromIDs + `INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
-UNION
-SELECT q.id, q.dedup_key, q.fence,
-       CASE WHEN q.leased_by IS NOT NULL AND q.visible_at > @now THEN 1 ELSE 0 END AS leased
+UNION ALL
+SELECT q.id, q.dedup_key, CONVERT(bigint, 0) AS fence
 ` + fromKeys + `INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({key}), FORCESEEK) ON q.dedup_key = a.dedup_key AND q.dedup_key IS NOT NULL
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 `
@@ -39,6 +39,19 @@ func (q *sqlServerQueue) Find(ids [][16]byte, keys []string) Statement {
 	places, all := packKeys(keys)
 	return call(q.find, "@ids varbinary(8000), @places varbinary(8000), @keys varbinary(max)",
 		sql.Named("ids", packIDs(ids)), sql.Named("places", places), sql.Named("keys", all))
+}
+
+// lookText seeks PK for each id, and fails with 1222 at the first that is locked:
+// READCOMMITTEDLOCK, because a version would not say that somebody is about to
+// change the row; LOCK_TIMEOUT 0, because this is asked by those who must not wait.
+const lookText = session + `SET LOCK_TIMEOUT 0;
+SELECT q.id, q.fence
+` + fromIDs + `INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+
+func (q *sqlServerQueue) Look(ids [][16]byte) Statement {
+	return call(q.look, "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
 }
 
 // versionText seeks the key of the table of queues. A missing table is error
@@ -50,25 +63,51 @@ WHERE name = {name};
 
 func (q *sqlServerQueue) Version() Statement { return call(q.version, "") }
 
-// statsText counts over IX and over the keys of the other two tables, each count
-// behind a TOP so that a backlog of millions costs no more than @limit entries.
-// Scheduled and leased messages are both due in the future; telling them apart
-// looks up each row until the limit is met.
+// problemsText looks at the catalog alone, which every login may do for the
+// tables it may read and for the database it is in. Tables of before the first
+// release had fences of four bytes; a table that is not there has none.
+const problemsText = session + `SELECT 'form' AS problem, f.name AS found
+FROM (VALUES ({'live'}), ({'dead'}), ({'done'})) AS f (name)
+WHERE COL_LENGTH(f.name, N'fence') <> 8
+UNION ALL
+SELECT 'durability' AS problem, N'DELAYED_DURABILITY = FORCED' AS found
+FROM sys.databases AS d
+WHERE d.database_id = DB_ID() AND d.delayed_durability = 2;
+`
+
+func (q *sqlServerQueue) Problems() Statement { return call(q.problems, "") }
+
+// clockText rounds as the columns do, so that what is written next is no earlier.
+const clockText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT DATEDIFF_BIG(millisecond, '19700101', @now) AS now;
+`
+
+func (q *sqlServerQueue) Clock() Statement { return call(q.clock, "") }
+
+// statsText counts over IX, LX and over the keys of the other two tables, each
+// count behind a TOP so that a backlog of millions costs no more than @limit
+// entries. What is leased is in an index of its own, so no count reads entries of
+// another state.
 //
 // READPAST with READCOMMITTEDLOCK, as in nextDueText: it never waits, and rows
 // of claims and settles under way are not counted.
 const statsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 SELECT (SELECT COUNT_BIG(*) FROM (
-            SELECT TOP (@limit) q.id
-            FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
-            WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at <= @now) AS r) AS ready,
+            SELECT TOP (@limit) e.id FROM (
+                SELECT q.id
+                FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
+                WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at <= @now AND q.leased_by IS NULL
+                UNION ALL
+                SELECT q.id
+                FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
+                WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at <= @now AND q.leased_by IS NOT NULL) AS e) AS r) AS ready,
        (SELECT COUNT_BIG(*) FROM (
             SELECT TOP (@limit) q.id
             FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
             WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NULL) AS s) AS scheduled,
        (SELECT COUNT_BIG(*) FROM (
             SELECT TOP (@limit) q.id
-            FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
+            FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
             WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NOT NULL) AS l) AS leased,
        (SELECT COUNT_BIG(*) FROM (
             SELECT TOP (@limit) d.id
@@ -79,11 +118,8 @@ SELECT (SELECT COUNT_BIG(*) FROM (
        (SELECT DATEDIFF_BIG(millisecond, MIN(f.visible_at), @now)
         FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
         CROSS APPLY (
-            SELECT TOP (1) q.visible_at
-            FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
-            WHERE q.priority = p.priority AND q.visible_at <= @now
-            ORDER BY q.visible_at, q.id
-        ) AS f) AS oldest_ms,
+` + firstOfLanes + `        ) AS f
+        WHERE f.visible_at <= @now) AS oldest_ms,
        (SELECT COUNT(*) FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK)
         WHERE s.name = {name} AND s.paused = 1) AS paused
 OPTION (KEEPFIXED PLAN);
@@ -93,41 +129,59 @@ func (q *sqlServerQueue) Stats(limit int) Statement {
 	return call(q.stats, "@limit bigint", sql.Named("limit", int64(limit)))
 }
 
-// Peeks take up to @n of each lane by IX and then the first @n of those, so that
-// no backlog is sorted. Hints are those of statsText.
+// Peeks take up to @n of each lane by IX or LX and then the first @n of those, so
+// that no backlog is sorted. Hints are those of statsText. The holder's name is
+// left out while its row is being written.
 const (
 	peekColumns = `q.id, q.priority, q.fence, q.attempts,
        DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
        DATEDIFF_BIG(millisecond, '19700101', q.visible_at) AS due_at,
-       q.leased_by, q.dedup_key, q.last_error, q.headers, q.body
+       DATEDIFF_BIG(millisecond, '19700101', q.expires_at) AS expires_at,
+       q.leased_by,
+       (SELECT m.name FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
+       q.dedup_key, q.last_error, q.headers, q.body
 `
 	peekLanes = `FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
-    SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.visible_at,
-           l.leased_by, l.dedup_key, l.last_error, l.headers, l.body
-    FROM {live} AS l WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
 `
-	peekOrder = `    ORDER BY l.visible_at, l.id
-) AS q
+	peekLane = `    SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.visible_at, l.expires_at,
+           l.leased_by, l.dedup_key, l.last_error, l.headers, l.body
+    FROM {live} AS l `
+	peekUnleased = peekLane + `WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
+    WHERE l.priority = p.priority AND l.leased_by IS NULL AND l.visible_at `
+	peekHeld = peekLane + `WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
+    WHERE l.priority = p.priority AND l.leased_by IS NOT NULL AND l.visible_at `
+	peekInOrder = ` @now
+    ORDER BY l.visible_at, l.id
+`
+	peekColumnsOf = `u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.visible_at, u.expires_at,
+           u.leased_by, u.dedup_key, u.last_error, u.headers, u.body`
+	peekOrder = `) AS q
 ORDER BY q.priority DESC, q.visible_at, q.id;
 `
 	peekEndedColumns = `q.id, q.priority, q.fence, q.attempts,
        DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
        DATEDIFF_BIG(millisecond, '19700101', q.ended_at) AS due_at,
-       CONVERT(nvarchar(200), NULL) AS leased_by, q.dedup_key, q.last_error, q.headers, q.body
+       CONVERT(bigint, NULL) AS expires_at,
+       CONVERT(binary(16), NULL) AS leased_by,
+       CONVERT(nvarchar(200), NULL) AS holder,
+       q.dedup_key, q.last_error, q.headers, q.body
 `
 )
 
 var peekTexts = map[State]string{
 	Ready: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT TOP (@n) 'ready' AS state, ` + peekColumns + peekLanes + `    WHERE l.priority = p.priority AND l.visible_at <= @now
+SELECT TOP (@n) 'ready' AS state, ` + peekColumns + peekLanes +
+		`    SELECT ` + peekColumnsOf + ` FROM (
+` + peekUnleased + `<=` + peekInOrder + `    ) AS u
+    UNION ALL
+    SELECT ` + peekColumnsOf + ` FROM (
+` + peekHeld + `<=` + peekInOrder + `    ) AS u
 ` + peekOrder,
 	Scheduled: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT TOP (@n) 'scheduled' AS state, ` + peekColumns + peekLanes + `    WHERE l.priority = p.priority AND l.visible_at > @now AND l.leased_by IS NULL
-` + peekOrder,
+SELECT TOP (@n) 'scheduled' AS state, ` + peekColumns + peekLanes + peekUnleased + `>` + peekInOrder + peekOrder,
 	Leased: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT TOP (@n) 'leased' AS state, ` + peekColumns + peekLanes + `    WHERE l.priority = p.priority AND l.visible_at > @now AND l.leased_by IS NOT NULL
-` + peekOrder,
+SELECT TOP (@n) 'leased' AS state, ` + peekColumns + peekLanes + peekHeld + `>` + peekInOrder + peekOrder,
 	Dead: session + `SELECT TOP (@n) 'dead' AS state, ` + peekEndedColumns + `FROM {dead} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}))
 ORDER BY q.ended_at DESC, q.id DESC;
 `,
@@ -153,7 +207,8 @@ UNION ALL
 SELECT 'dead' AS state, ` + peekEndedColumns + `FROM {dead} AS q WITH (INDEX ({dead pk}), FORCESEEK)
 WHERE q.id = @id
 UNION ALL
-SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.leased_by, d.dedup_key, d.last_error, d.headers, d.body FROM (
+SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.expires_at, d.leased_by, d.holder,
+       d.dedup_key, d.last_error, d.headers, d.body FROM (
     SELECT TOP (1) 'done' AS state, ` + peekEndedColumns + `FROM {done} AS q WITH (INDEX ({done id}), FORCESEEK)
     WHERE q.id = @id
     ORDER BY q.ended_at DESC

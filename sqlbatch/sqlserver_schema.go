@@ -11,6 +11,8 @@ const (
 // result, hence the THROW.
 func (sqlServer) Begin() []string {
 	return []string{`SET XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET ROWCOUNT 0;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 BEGIN TRANSACTION;
 `, `DECLARE @granted int;
@@ -28,9 +30,9 @@ func (sqlServer) Commit() string { return "COMMIT TRANSACTION;\n" }
 // run as text without parameters, so that a DBA can run them by hand as they are.
 func (sqlServer) Migrations(n Names) []Migration {
 	names := sqlServerNames(n)
-	m := Migration{Number: 1, Registry: 2}
+	m := Migration{Number: 1, Registry: 1}
 	for _, template := range []string{
-		schemaText + queuesTableText, liveTableText, readyIndexText, keyIndexText,
+		schemaText + queuesTableText, membersTableText, liveTableText, readyIndexText, leasedIndexText, keyIndexText,
 		deadTableText, deadEndedIndexText, deadKeyIndexText, doneTableText, doneIDIndexText, firstRecordText,
 	} {
 		m.Statements = append(m.Statements, names.Replace(template))
@@ -58,13 +60,33 @@ const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
         version int NOT NULL,
         paused bit NOT NULL,
         created_at datetime2(3) NOT NULL,
-        CONSTRAINT {queues pk} PRIMARY KEY CLUSTERED (name)
+        CONSTRAINT {queues pk} PRIMARY KEY CLUSTERED (name) WITH (ALLOW_PAGE_LOCKS = OFF)
+    );
+`
+
+// membersTableText: who consumes, from all queues of the schema.
+const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
+    CREATE TABLE {members} (
+        id binary(16) NOT NULL,
+        queue varchar(63) NOT NULL,
+        name nvarchar(200) NOT NULL,
+        host nvarchar(200) NOT NULL,
+        process int NOT NULL,
+        since datetime2(3) NOT NULL,
+        until datetime2(3) NOT NULL,
+        CONSTRAINT {members pk} PRIMARY KEY CLUSTERED (id) WITH (ALLOW_PAGE_LOCKS = OFF)
     );
 `
 
 // liveTableText: ids are UUIDv7, so the clustered key appends. No foreign key,
-// check, trigger, indexed view or further index: OUTPUT to the client and OUTPUT
-// INTO forbid some, and READPAST may block on the others.
+// trigger, indexed view or further index: OUTPUT to the client forbids some, and
+// READPAST may block on the others. The CHECK keeps out what no claim would ever
+// see.
+//
+// Every column but the body has a default, so that any program's INSERT of a body
+// is a message. The id's is a UUIDv7: 48 bits of milliseconds, the version with
+// 12 random bits, and the last 64 bits of a random UUID, whose variant is the
+// same. leased_by has a fixed width, so that a claim changes no row's length.
 //
 // STATISTICS_NORECOMPUTE: every plan is pinned by hints, and a table that swings
 // between empty and full would only recompile them. ALLOW_PAGE_LOCKS = OFF:
@@ -75,14 +97,18 @@ const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
 const liveTableText = `IF OBJECT_ID({'live'}, N'U') IS NULL
 BEGIN
     CREATE TABLE {live} (
-        id binary(16) NOT NULL,
-        priority smallint NOT NULL,
-        visible_at datetime2(3) NOT NULL,
-        enqueued_at datetime2(3) NOT NULL CONSTRAINT {enqueued} DEFAULT (SYSUTCDATETIME()),
-        fence int NOT NULL,
-        attempts int NOT NULL,
+        id binary(16) NOT NULL CONSTRAINT {df id} DEFAULT (CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME()))
+            + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)
+            + SUBSTRING(CONVERT(binary(16), NEWID()), 9, 8)),
+        priority smallint NOT NULL CONSTRAINT {df priority} DEFAULT (0) CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2),
+        visible_at datetime2(3) NOT NULL CONSTRAINT {df visible_at} DEFAULT (SYSUTCDATETIME()),
+        enqueued_at datetime2(3) NOT NULL CONSTRAINT {df enqueued_at} DEFAULT (SYSUTCDATETIME()),
+        expires_at datetime2(3) NULL,
+        fence bigint NOT NULL CONSTRAINT {df fence} DEFAULT (0),
+        attempts int NOT NULL CONSTRAINT {df attempts} DEFAULT (0),
+        lapses smallint NOT NULL CONSTRAINT {df lapses} DEFAULT (0),
         dedup_key varbinary(200) NULL,
-        leased_by nvarchar(200) NULL,
+        leased_by binary(16) NULL,
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
@@ -92,15 +118,29 @@ BEGIN
 END;
 `
 
-// readyIndexText is the one index that claims walk; due time, delay, retry and
-// lease end are all visible_at. id is the row's locator anyway and costs nothing.
-const readyIndexText = `IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'ready'}, 'IndexID') IS NULL
-    CREATE NONCLUSTERED INDEX {ready} ON {live} (priority, visible_at, id)
+// Claims walk two indexes: IX of what nobody leases, and LX of what somebody
+// does; due time, delay, retry and lease end are all visible_at. A claim moves an
+// entry from one to the other, which costs what moving it within one would. So each
+// state is a range of one index (ready is one of each), and is counted and shown
+// without a look at the others. id is the row's locator anyway and costs nothing;
+// lapses lets a claim pass over suspects without a look at the row.
+//
+// A filtered index needs QUOTED_IDENTIFIER, which sqlcmd leaves off and the driver
+// has on.
+const (
+	readyIndexText = `SET QUOTED_IDENTIFIER ON;
+IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'ready'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {ready} ON {live} (priority, visible_at, id) INCLUDE (lapses) WHERE leased_by IS NULL
         WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
 `
+	leasedIndexText = `SET QUOTED_IDENTIFIER ON;
+IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'leased'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {leased} ON {live} (priority, visible_at, id) INCLUDE (lapses) WHERE leased_by IS NOT NULL
+        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
+`
+)
 
-// keyIndexText holds the messages that have a key, others cost nothing. A filtered
-// index needs QUOTED_IDENTIFIER, which sqlcmd leaves off and the driver has on.
+// keyIndexText holds the messages that have a key, others cost nothing.
 const keyIndexText = `SET QUOTED_IDENTIFIER ON;
 IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'key'}, 'IndexID') IS NULL
     CREATE UNIQUE NONCLUSTERED INDEX {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL
@@ -108,13 +148,15 @@ IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'key'}, 'IndexID') IS NULL
 `
 
 // The dead and the done tables are targets of OUTPUT INTO: plain columns, no
-// defaults, checks or triggers.
+// checks (error 333) and no triggers (331). A table lock, to which many row locks
+// might escalate, would stop those who bury and archive.
 
 const deadTableText = `IF OBJECT_ID({'dead'}, N'U') IS NULL
+BEGIN
     CREATE TABLE {dead} (
         id binary(16) NOT NULL,
         priority smallint NOT NULL,
-        fence int NOT NULL,
+        fence bigint NOT NULL,
         attempts int NOT NULL,
         enqueued_at datetime2(3) NOT NULL,
         ended_at datetime2(3) NOT NULL,
@@ -124,6 +166,8 @@ const deadTableText = `IF OBJECT_ID({'dead'}, N'U') IS NULL
         last_error nvarchar(2000) NULL,
         CONSTRAINT {dead pk} PRIMARY KEY CLUSTERED (id)
     );
+    ALTER TABLE {dead} SET (LOCK_ESCALATION = DISABLE);
+END;
 `
 
 // deadEndedIndexText: peeks and redrives go by the time of death.
@@ -140,10 +184,11 @@ IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead key'}, 'IndexID') IS NULL
 // doneTableText is clustered by the time of the end, so that archiving appends and
 // trimming deletes a range of neighbours.
 const doneTableText = `IF OBJECT_ID({'done'}, N'U') IS NULL
+BEGIN
     CREATE TABLE {done} (
         id binary(16) NOT NULL,
         priority smallint NOT NULL,
-        fence int NOT NULL,
+        fence bigint NOT NULL,
         attempts int NOT NULL,
         enqueued_at datetime2(3) NOT NULL,
         ended_at datetime2(3) NOT NULL,
@@ -153,6 +198,8 @@ const doneTableText = `IF OBJECT_ID({'done'}, N'U') IS NULL
         last_error nvarchar(2000) NULL,
         CONSTRAINT {done pk} PRIMARY KEY CLUSTERED (ended_at, id)
     );
+    ALTER TABLE {done} SET (LOCK_ESCALATION = DISABLE);
+END;
 `
 
 // doneIDIndexText: one message is looked up by its id, without a scan of all that

@@ -15,31 +15,35 @@ const numbers = `(VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160)
 // FORCE ORDER and LOOP JOIN: the list outside, one seek of PK for each item
 // inside, ids ascending: settles lock in one order and cannot deadlock with
 // each other. INDEX with FORCESEEK: never a scan. A row gets a U lock, then X
-// when id and fence match; the entry in IX gets its X lock after the row. No
-// READPAST: a settle has to wait for its row, not skip it. ROWLOCK: a page lock
-// would stop claimers. No UPDLOCK: DELETE and UPDATE take U themselves.
+// when id and fence match; its entry in LX gets an X lock after the row. ROWLOCK:
+// a page lock would stop claimers.
+//
+// A statement that stands alone skips the rows that others have locked
+// (READPAST): one row in somebody's open transaction would otherwise hold up a
+// whole group of settles, until their leases end. Look tells later what became of
+// it. In a transaction of the caller it waits: there is no later.
 const (
-	joinLease = `INNER JOIN {live} AS q WITH (ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+	joinLease = `INNER JOIN {live} AS q WITH ({past}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 `
 	fromListOptions = `OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
 )
 
 // fromItems is the leases named by @a, of itemBytes each.
 const fromItems = `FROM (
-    SELECT CONVERT(binary(16), SUBSTRING(@a, 20 * (x.i + y.i) + 1, 16)) AS id,
-           CONVERT(int, SUBSTRING(@a, 20 * (x.i + y.i) + 17, 4)) AS fence
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 24 * (x.i + y.i) + 17, 8)) AS fence
     FROM ` + numbers + `
-    WHERE x.i + y.i < DATALENGTH(@a) / 20
+    WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
 ` + joinLease + fromListOptions
 
-// ackText deletes leases: U then X on the row by PK, then X on its entries in IX
+// ackText deletes leases: U then X on the row by PK, then X on its entries in LX
 // and UX. A repeat deletes nothing, so an unknown outcome may be repeated.
 //
 // DELAYED_DURABILITY spares the wait for the log where the database allows it,
 // and is ignored where it does not (the default): an ack that a crash undid is
 // a message delivered again, which at-least-once permits.
-const ackText = session + `~BEGIN TRANSACTION;
+const ackText = settling + `~BEGIN TRANSACTION;
 DELETE q
 OUTPUT deleted.id, deleted.fence
 ` + fromItems + `;
@@ -48,7 +52,7 @@ OUTPUT deleted.id, deleted.fence
 
 // archiveText is ackText that keeps the row in the done table: OUTPUT INTO and
 // OUTPUT in one statement, so that moving and confirming are one.
-const archiveText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+const archiveText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;
 DELETE q
 OUTPUT deleted.id, deleted.priority, deleted.fence, deleted.attempts, deleted.enqueued_at, @now,
@@ -74,23 +78,24 @@ func (q *sqlServerQueue) Archive(items []Item) Statement {
 //
 // All error texts are one parameter, cut up here: bytes of UTF-16LE, which
 // CONVERT takes for what they are.
-const nackText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+const nackText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 UPDATE q
 SET visible_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
     fence = q.fence + 1,
+    lapses = 0,
     leased_by = NULL,
     last_error = CASE WHEN a.bytes = 0 THEN q.last_error
                       ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END
 OUTPUT deleted.id, deleted.fence
 FROM (
-    SELECT CONVERT(binary(16), SUBSTRING(@a, 34 * (x.i + y.i) + 1, 16)) AS id,
-           CONVERT(int, SUBSTRING(@a, 34 * (x.i + y.i) + 17, 4)) AS fence,
-           CONVERT(int, SUBSTRING(@a, 34 * (x.i + y.i) + 21, 4)) AS delay_days,
-           CONVERT(int, SUBSTRING(@a, 34 * (x.i + y.i) + 25, 4)) AS delay_ms,
-           CONVERT(int, SUBSTRING(@a, 34 * (x.i + y.i) + 29, 4)) AS place,
-           CONVERT(int, SUBSTRING(@a, 34 * (x.i + y.i) + 33, 2)) AS bytes
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 38 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 38 * (x.i + y.i) + 17, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 25, 4)) AS delay_days,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 29, 4)) AS delay_ms,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 33, 4)) AS place,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 37, 2)) AS bytes
     FROM ` + numbers + `
-    WHERE x.i + y.i < DATALENGTH(@a) / 34
+    WHERE x.i + y.i < DATALENGTH(@a) / 38
 ) AS a
 ` + joinLease + fromListOptions + `;
 `
@@ -103,7 +108,7 @@ func (q *sqlServerQueue) Nack(items []NackItem) Statement {
 // releaseText gives messages back as they were claimed: due at their former time,
 // so that they keep their place in the order, and the attempt not counted. The
 // fence still rises, since it never goes back.
-const releaseText = session + `DECLARE @epoch datetime2(3) = '19700101';
+const releaseText = settling + `DECLARE @epoch datetime2(3) = '19700101';
 UPDATE q
 SET visible_at = DATEADD(millisecond, a.due_ms, DATEADD(day, a.due_days, @epoch)),
     fence = q.fence + 1,
@@ -111,12 +116,12 @@ SET visible_at = DATEADD(millisecond, a.due_ms, DATEADD(day, a.due_days, @epoch)
     leased_by = NULL
 OUTPUT deleted.id, deleted.fence
 FROM (
-    SELECT CONVERT(binary(16), SUBSTRING(@a, 28 * (x.i + y.i) + 1, 16)) AS id,
-           CONVERT(int, SUBSTRING(@a, 28 * (x.i + y.i) + 17, 4)) AS fence,
-           CONVERT(int, SUBSTRING(@a, 28 * (x.i + y.i) + 21, 4)) AS due_days,
-           CONVERT(int, SUBSTRING(@a, 28 * (x.i + y.i) + 25, 4)) AS due_ms
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 32 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 32 * (x.i + y.i) + 17, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@a, 32 * (x.i + y.i) + 25, 4)) AS due_days,
+           CONVERT(int, SUBSTRING(@a, 32 * (x.i + y.i) + 29, 4)) AS due_ms
     FROM ` + numbers + `
-    WHERE x.i + y.i < DATALENGTH(@a) / 28
+    WHERE x.i + y.i < DATALENGTH(@a) / 32
 ) AS a
 ` + joinLease + fromListOptions + `;
 `
@@ -125,21 +130,22 @@ func (q *sqlServerQueue) Release(items []ReleaseItem) Statement {
 	return call(q.release, itemsDeclaration, sql.Named("a", packReleases(items)))
 }
 
-// buryText moves leases to the dead table, as archiveText does, durably: what is
-// set aside with its error must not come back as if nothing had happened.
+// buryText moves leases to the dead table, as archiveText does. It does not ask
+// for delayed durability: what is set aside with its error should not come back
+// as if nothing had happened.
 //
 // An id may be among the dead already: an INSERT that was repeated after an
 // unknown outcome may bring back a message that had died meanwhile. The older
 // copy gives way, or 2627 would keep the new one alive for ever. UPDLOCK in that
 // first statement holds the lease until the second moves it.
-const buryText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+const buryText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;
 DELETE d
-` + fromBuries + `INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+` + fromBuries + `INNER JOIN {live} AS q WITH ({hold}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 INNER JOIN {dead} AS d WITH (ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = q.id
 ` + fromListOptions + `;
 DELETE q
-OUTPUT deleted.id, deleted.priority, deleted.fence + 1, deleted.attempts, deleted.enqueued_at, @now,
+OUTPUT deleted.id, deleted.priority, deleted.fence + 1, deleted.attempts - a.refund, deleted.enqueued_at, @now,
        deleted.dedup_key, deleted.headers, deleted.body,
        CASE WHEN a.bytes = 0 THEN deleted.last_error
             ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END
@@ -151,12 +157,13 @@ OUTPUT deleted.id, deleted.fence
 
 // fromBuries is the records of @a, of buryBytes each.
 const fromBuries = `FROM (
-    SELECT CONVERT(binary(16), SUBSTRING(@a, 26 * (x.i + y.i) + 1, 16)) AS id,
-           CONVERT(int, SUBSTRING(@a, 26 * (x.i + y.i) + 17, 4)) AS fence,
-           CONVERT(int, SUBSTRING(@a, 26 * (x.i + y.i) + 21, 4)) AS place,
-           CONVERT(int, SUBSTRING(@a, 26 * (x.i + y.i) + 25, 2)) AS bytes
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 31 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 31 * (x.i + y.i) + 17, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@a, 31 * (x.i + y.i) + 25, 4)) AS place,
+           CONVERT(int, SUBSTRING(@a, 31 * (x.i + y.i) + 29, 2)) AS bytes,
+           CONVERT(int, SUBSTRING(@a, 31 * (x.i + y.i) + 31, 1)) AS refund
     FROM ` + numbers + `
-    WHERE x.i + y.i < DATALENGTH(@a) / 26
+    WHERE x.i + y.i < DATALENGTH(@a) / 31
 ) AS a
 `
 

@@ -1,7 +1,7 @@
 WITH gone AS (
   DELETE FROM "public"."chanq_orders" AS q
-  USING unnest((SELECT $1::uuid[]), (SELECT $2::bigint[])) AS a (id, fence)
-WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[a.fence])
+  USING unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
+WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.last_error, q.headers, q.body
 )
 INSERT INTO "public"."chanq_orders_done" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)

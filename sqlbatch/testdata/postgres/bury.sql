@@ -1,9 +1,9 @@
 WITH gone AS (
   DELETE FROM "public"."chanq_orders" AS q
-  USING unnest((SELECT CASE WHEN set_config('lock_timeout', '100', true) IS NOT NULL THEN $1::uuid[] END), (SELECT $2::bigint[]), (SELECT $3::integer[]), (SELECT $4::integer[]), (SELECT $5::integer[])) AS a (id, fence, uncounted, error_at, error)
-WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[a.fence])
+  USING unnest((SELECT CASE WHEN set_config('lock_timeout', '100', true) IS NOT NULL THEN $1::uuid[] END), (SELECT $3::bigint[]), (SELECT $4::integer[]), (SELECT $5::integer[]), (SELECT $6::integer[])) AS a (id, above, uncounted, error_at, error)
+WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.headers, q.body,
-            CASE WHEN a.error > 0 THEN convert_from(substring($6::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END AS last_error
+            CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END AS last_error
 )
 INSERT INTO "public"."chanq_orders_dead" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
 SELECT id, priority, enqueued_at, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), fence + 1, attempts, dedup_key, last_error, headers, body

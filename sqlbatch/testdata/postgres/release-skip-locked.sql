@@ -1,9 +1,9 @@
 UPDATE "public"."chanq_orders" AS q
 SET visible_at = a.due, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
 FROM (
-  SELECT a.* FROM unnest((SELECT $1::uuid[]), (SELECT $2::bigint[]), (SELECT $3::bigint[])) AS a (id, fence, due)
-  JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[a.fence])
+  SELECT a.* FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[]), (SELECT $4::bigint[])) AS a (id, above, due)
+  JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
   FOR UPDATE OF q SKIP LOCKED
 ) AS a
-WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[a.fence])
+WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
 RETURNING uuid_send(q.id), q.fence - 1;
