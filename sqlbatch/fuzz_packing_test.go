@@ -30,7 +30,7 @@ func (s *source) id() [16]byte            { return [16]byte(s.next(16)) }
 func (s *source) span() (d time.Duration) { return time.Duration(s.number() % int64(MaxDelay+1)) }
 
 func (s *source) item() Item {
-	return Item{ID: s.id(), Fence: int32(binary.BigEndian.Uint32(s.next(4)) >> 1)}
+	return Item{ID: s.id(), Fence: s.number()}
 }
 
 // text is any bytes, seldom longer than an error may be.
@@ -43,7 +43,7 @@ func (s *source) text() string {
 }
 
 func (s *source) row() Row {
-	r := Row{ID: s.id(), Priority: int8(s.byte()%4 - 1), Delay: s.span()}
+	r := Row{ID: s.id(), Priority: int8(s.byte()%4 - 1), Delay: s.span(), TTL: s.span()}
 	if n := s.byte() % (MaxKey + 1); n > 0 {
 		r.Key = strings.ToValidUTF8(strings.ReplaceAll(string(s.next(min(n, len(s.data)))), "\x00", ""), "")
 	}
@@ -57,6 +57,7 @@ func (s *source) row() Row {
 // rounded is a row as a database has it.
 func rounded(r Row) Row {
 	r.Delay = time.Duration(milliseconds(r.Delay)) * time.Millisecond
+	r.TTL = time.Duration(milliseconds(r.TTL)) * time.Millisecond
 	if len(r.Headers) == 0 {
 		r.Headers = nil
 	}
@@ -112,11 +113,14 @@ func sqlServerRows(t *testing.T, st Statement) (rows []Row) {
 			require.Less(t, i, len(values))
 			break
 		}
-		require.Len(t, m, 25)
-		days, ms := integer(m, 18, 4), integer(m, 22, 4)
-		require.Less(t, ms, int64(dayMillis))
+		require.Len(t, m, 33)
+		span := func(at int) time.Duration {
+			days, ms := integer(m, at, 4), integer(m, at+4, 4)
+			require.Less(t, ms, int64(dayMillis))
+			return time.Duration(days*dayMillis+ms) * time.Millisecond
+		}
 		rows = append(rows, Row{
-			ID: identity(m), Priority: int8(m[16]) - 1, Delay: time.Duration(days*dayMillis+ms) * time.Millisecond,
+			ID: identity(m), Priority: int8(m[16]) - 1, Delay: span(18), TTL: span(26),
 			Key: string(values["k"+n]), Headers: values["h"+n], Body: values["b"+n],
 		})
 		require.NotNil(t, values["b"+n], "a body is never NULL")
@@ -173,16 +177,19 @@ func postgresRowsOf(t *testing.T, st Statement) (rows []Row) {
 	a := st.Args
 	ids := pgIDs(t, a[0])
 	n := len(ids)
-	priorities, delays, keys := pgNumbers(t, a[1], n), pgNumbers(t, a[2], n), pgNumbers(t, a[3], n)
-	namesAt, names := pgNumbers(t, a[4], n), pgNumbers(t, a[5], n)
-	bodyAt, body := pgNumbers(t, a[6], n), pgNumbers(t, a[7], n)
+	priorities, delays, ttls, keys := pgNumbers(t, a[1], n), pgNumbers(t, a[2], n), pgNumbers(t, a[3], n), pgNumbers(t, a[4], n)
+	namesAt, names := pgNumbers(t, a[5], n), pgNumbers(t, a[6], n)
+	bodyAt, body := pgNumbers(t, a[7], n), pgNumbers(t, a[8], n)
 	for i, id := range ids {
-		both := part(a[8].([]byte), namesAt[i], names[i])
-		r := Row{ID: id, Priority: int8(priorities[i]), Delay: time.Duration(delays[i]) * time.Millisecond, Key: string(both[:keys[i]])}
+		both := part(a[9].([]byte), namesAt[i], names[i])
+		r := Row{
+			ID: id, Priority: int8(priorities[i]), Key: string(both[:keys[i]]),
+			Delay: time.Duration(delays[i]) * time.Millisecond, TTL: time.Duration(ttls[i]) * time.Millisecond,
+		}
 		if headers := both[keys[i]:]; len(headers) > 0 {
 			r.Headers = headers
 		}
-		r.Body = part(a[9].([]byte), bodyAt[i], body[i])
+		r.Body = part(a[10].([]byte), bodyAt[i], body[i])
 		rows = append(rows, r)
 	}
 	return rows
@@ -197,15 +204,15 @@ func digits(t *testing.T, record []byte, from, width int) int64 {
 
 func sqliteRowsOf(t *testing.T, st Statement) (rows []Row) {
 	list, data := st.Args[0].([]byte), st.Args[1].([]byte)
-	require.Zero(t, len(list)%75)
-	for ; len(list) > 0; list = list[75:] {
+	require.Zero(t, len(list)%sqliteRowSize)
+	for ; len(list) > 0; list = list[sqliteRowSize:] {
 		d := func(from, width int) int64 { return digits(t, list, from, width) }
-		r := Row{ID: identity(list), Priority: int8(d(17, 1)) - 1, Delay: time.Duration(d(18, 13)) * time.Millisecond}
-		r.Key = string(part(data, d(31, 9), d(40, 3)))
-		if headers := part(data, d(43, 9), d(52, 6)); len(headers) > 0 {
+		r := Row{ID: identity(list), Priority: int8(d(17, 1)) - 1, Delay: time.Duration(d(18, 13)) * time.Millisecond, TTL: time.Duration(d(31, 13)) * time.Millisecond}
+		r.Key = string(part(data, d(44, 9), d(53, 3)))
+		if headers := part(data, d(56, 9), d(65, 6)); len(headers) > 0 {
 			r.Headers = headers
 		}
-		r.Body = part(data, d(58, 9), d(67, 9))
+		r.Body = part(data, d(71, 9), d(80, 9))
 		rows = append(rows, r)
 	}
 	return rows
@@ -216,6 +223,7 @@ type end struct {
 	Item
 	delay, due int64
 	text       string
+	uncounted  bool
 }
 
 func FuzzSettlesArePacked(f *testing.F) {
@@ -231,7 +239,7 @@ func FuzzSettlesArePacked(f *testing.F) {
 			items = append(items, item)
 			nacks = append(nacks, NackItem{item, delay, text})
 			releases = append(releases, ReleaseItem{item, due})
-			buries = append(buries, BuryItem{item, text})
+			buries = append(buries, BuryItem{item, text, due%2 == 0})
 		}
 		for _, d := range []struct {
 			dialect Dialect
@@ -250,7 +258,7 @@ func FuzzSettlesArePacked(f *testing.F) {
 				plain = append(plain, end{Item: item})
 				nacked = append(nacked, end{Item: item, delay: milliseconds(nacks[i].Delay), text: text})
 				released = append(released, end{Item: item, due: releases[i].Due})
-				buried = append(buried, end{Item: item, text: text})
+				buried = append(buried, end{Item: item, text: text, uncounted: buries[i].Uncounted})
 			}
 			for _, st := range []Statement{q.Ack(items), q.Archive(items), q.Extend(items, time.Minute)} {
 				require.ElementsMatch(t, plain, d.read(t, "items", st), d.dialect.Name())
@@ -263,17 +271,17 @@ func FuzzSettlesArePacked(f *testing.F) {
 }
 
 func sqlServerEnds(t *testing.T, what string, st Statement) (ends []end) {
-	size := map[string]int{"items": 20, "nacks": 34, "releases": 28, "buries": 26}[what]
+	size := map[string]int{"items": 24, "nacks": 38, "releases": 32, "buries": 31}[what]
 	for _, r := range records(t, argument[[]byte](t, st, "a"), size) {
-		e := end{Item: Item{identity(r), int32(integer(r, 17, 4))}}
+		e := end{Item: Item{identity(r), integer(r, 17, 8)}}
 		at := 0
 		switch what {
 		case "nacks":
-			e.delay, at = integer(r, 21, 4)*dayMillis+integer(r, 25, 4), 29
+			e.delay, at = integer(r, 25, 4)*dayMillis+integer(r, 29, 4), 33
 		case "releases":
-			e.due = integer(r, 21, 4)*dayMillis + integer(r, 25, 4)
+			e.due = integer(r, 25, 4)*dayMillis + integer(r, 29, 4)
 		case "buries":
-			at = 21
+			at, e.uncounted = 25, r[30] == 1
 		}
 		if at > 0 {
 			e.text = place(argument[[]byte](t, st, "e"), integer(r, at, 4), integer(r, at+4, 2))
@@ -288,7 +296,7 @@ func postgresEndsOf(t *testing.T, what string, st Statement) (ends []end) {
 	n := len(ids)
 	fences := pgNumbers(t, st.Args[1], n)
 	for i, id := range ids {
-		e := end{Item: Item{id, int32(fences[i])}}
+		e := end{Item: Item{id, fences[i]}}
 		texts := 0
 		switch what {
 		case "nacks":
@@ -296,7 +304,7 @@ func postgresEndsOf(t *testing.T, what string, st Statement) (ends []end) {
 		case "releases":
 			e.due = pgNumbers(t, st.Args[2], n)[i]
 		case "buries":
-			texts = 2
+			texts, e.uncounted = 3, pgNumbers(t, st.Args[2], n)[i] == 1
 		}
 		if texts > 0 {
 			e.text = string(part(st.Args[texts+2].([]byte), pgNumbers(t, st.Args[texts], n)[i], pgNumbers(t, st.Args[texts+1], n)[i]))
@@ -307,18 +315,21 @@ func postgresEndsOf(t *testing.T, what string, st Statement) (ends []end) {
 }
 
 func sqliteEnds(t *testing.T, what string, st Statement) (ends []end) {
-	size := map[string]int{"items": 26, "nacks": 52, "releases": 39, "buries": 52}[what]
+	size := map[string]int{"items": 35, "nacks": 61, "releases": 48, "buries": 61}[what]
 	list := st.Args[0].([]byte)
 	require.Zero(t, len(list)%size)
 	for ; len(list) > 0; list = list[size:] {
-		e := end{Item: Item{identity(list), int32(digits(t, list, 17, 10))}}
+		e := end{Item: Item{identity(list), digits(t, list, 17, 19)}}
 		switch what {
 		case "releases":
-			e.due = digits(t, list, 27, 13)
+			e.due = digits(t, list, 36, 13)
 		case "nacks", "buries":
 			errs, _ := st.Args[1].([]byte)
-			e.delay = digits(t, list, 27, 13)
-			e.text = string(part(errs, digits(t, list, 40, 9), digits(t, list, 49, 4)))
+			e.delay = digits(t, list, 36, 13)
+			if what == "buries" {
+				e.delay, e.uncounted = 0, e.delay == 1
+			}
+			e.text = string(part(errs, digits(t, list, 49, 9), digits(t, list, 58, 4)))
 		}
 		ends = append(ends, e)
 	}

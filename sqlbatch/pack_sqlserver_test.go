@@ -62,7 +62,7 @@ func itemGen() *rapid.Generator[Item] {
 	return rapid.Custom(func(t *rapid.T) Item {
 		return Item{
 			ID:    [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")),
-			Fence: rapid.Int32Min(0).Draw(t, "fence"),
+			Fence: rapid.Int64Min(0).Draw(t, "fence"),
 		}
 	})
 }
@@ -77,12 +77,12 @@ func TestSQLServerItemsArriveAsPacked(t *testing.T) {
 	q := SQLServer.Queue(Names{Queue: "orders"})
 	rapid.Check(t, func(t *rapid.T) {
 		items := rapid.SliceOfN(itemGen(), 0, SQLServer.Traits().AckItems).Draw(t, "items")
-		for _, s := range []Statement{q.Ack(items), q.Archive(items), q.Extend(items, time.Minute)} {
-			list := records(t, argument[[]byte](t, s, "a"), 20)
+		for _, s := range []Statement{q.Ack(items), q.Archive(items), q.Extend(items, time.Minute), q.EndAfter(items, time.Minute)} {
+			list := records(t, argument[[]byte](t, s, "a"), 24)
 			requireAscending(t, list)
 			var got []Item
 			for _, r := range list {
-				got = append(got, Item{ID: identity(r), Fence: int32(integer(r, 17, 4))})
+				got = append(got, Item{ID: identity(r), Fence: integer(r, 17, 8)})
 			}
 			require.ElementsMatch(t, items, got)
 		}
@@ -100,16 +100,16 @@ func TestSQLServerNacksArriveAsPacked(t *testing.T) {
 			}
 		}), 0, SQLServer.Traits().NackItems).Draw(t, "items")
 		s := q.Nack(items)
-		list, texts := records(t, argument[[]byte](t, s, "a"), 34), argument[[]byte](t, s, "e")
+		list, texts := records(t, argument[[]byte](t, s, "a"), 38), argument[[]byte](t, s, "e")
 		requireAscending(t, list)
 		var got []NackItem
 		for _, r := range list {
-			ms := integer(r, 21, 4)*dayMillis + integer(r, 25, 4)
-			require.Less(t, integer(r, 25, 4), int64(dayMillis))
+			ms := integer(r, 25, 4)*dayMillis + integer(r, 29, 4)
+			require.Less(t, integer(r, 29, 4), int64(dayMillis))
 			got = append(got, NackItem{
-				Item:  Item{ID: identity(r), Fence: int32(integer(r, 17, 4))},
+				Item:  Item{ID: identity(r), Fence: integer(r, 17, 8)},
 				Delay: time.Duration(ms) * time.Millisecond,
-				Error: place(texts, integer(r, 29, 4), integer(r, 33, 2)),
+				Error: place(texts, integer(r, 33, 4), integer(r, 37, 2)),
 			})
 		}
 		want := make([]NackItem, 0, len(items))
@@ -127,13 +127,13 @@ func TestSQLServerReleasesArriveAsPacked(t *testing.T) {
 		items := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) ReleaseItem {
 			return ReleaseItem{Item: itemGen().Draw(t, "item"), Due: rapid.Int64Range(0, 1<<45).Draw(t, "due")}
 		}), 0, SQLServer.Traits().ReleaseItems).Draw(t, "items")
-		list := records(t, argument[[]byte](t, q.Release(items), "a"), 28)
+		list := records(t, argument[[]byte](t, q.Release(items), "a"), 32)
 		requireAscending(t, list)
 		var got []ReleaseItem
 		for _, r := range list {
 			got = append(got, ReleaseItem{
-				Item: Item{ID: identity(r), Fence: int32(integer(r, 17, 4))},
-				Due:  integer(r, 21, 4)*dayMillis + integer(r, 25, 4),
+				Item: Item{ID: identity(r), Fence: integer(r, 17, 8)},
+				Due:  integer(r, 25, 4)*dayMillis + integer(r, 29, 4),
 			})
 		}
 		require.ElementsMatch(t, items, got)
@@ -148,6 +148,7 @@ func TestSQLServerRowsArriveAsPacked(t *testing.T) {
 				ID:       itemGen().Draw(t, "item").ID,
 				Priority: int8(rapid.IntRange(PriorityLow, PriorityUrgent).Draw(t, "priority")),
 				Delay:    time.Duration(rapid.Int64Range(0, 1e6).Draw(t, "ms")) * time.Millisecond,
+				TTL:      time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "ttl")) * time.Millisecond,
 				Key:      rapid.StringN(0, 50, MaxKey).Draw(t, "key"),
 				Headers:  rapid.SliceOfN(rapid.Byte(), 1, 10).Draw(t, "headers"),
 				Body:     rapid.SliceOfN(rapid.Byte(), 0, 10).Draw(t, "body"),
@@ -162,12 +163,13 @@ func TestSQLServerRowsArriveAsPacked(t *testing.T) {
 					require.Nil(t, value(3), "an unused slot")
 					continue
 				}
-				require.Len(t, m, 25)
+				require.Len(t, m, 33)
 				require.NotNil(t, value(3), "a body is never NULL")
 				got = append(got, Row{
 					ID:       identity(m),
 					Priority: int8(integer(m, 17, 1) - 1),
 					Delay:    time.Duration(integer(m, 18, 4)*dayMillis+integer(m, 22, 4)) * time.Millisecond,
+					TTL:      time.Duration(integer(m, 26, 4)*dayMillis+integer(m, 30, 4)) * time.Millisecond,
 					Key:      string(value(1)),
 					Headers:  value(2),
 					Body:     value(3),
@@ -231,8 +233,8 @@ func TestSQLServerErrorTextsStayApartWhateverTheirBytes(t *testing.T) {
 	}
 	s := SQLServer.Queue(Names{Queue: "orders"}).Bury(items)
 	var got []string
-	for _, r := range records(t, argument[[]byte](t, s, "a"), 26) {
-		got = append(got, place(argument[[]byte](t, s, "e"), integer(r, 21, 4), integer(r, 25, 2)))
+	for _, r := range records(t, argument[[]byte](t, s, "a"), 31) {
+		got = append(got, place(argument[[]byte](t, s, "e"), integer(r, 25, 4), integer(r, 29, 2)))
 	}
 	require.Equal(t, []string{"cut \uFFFD", "\uFFFD off", "😀", "", long[:MaxError], "\uFFFD"}, got)
 }
@@ -244,10 +246,10 @@ func FuzzSQLServerErrorTexts(f *testing.F) {
 			{Item: Item{ID: [16]byte{1}}, Error: a}, {Item: Item{ID: [16]byte{2}}, Error: b}, {Item: Item{ID: [16]byte{3}}, Error: c},
 		})
 		texts := argument[[]byte](t, s, "e")
-		for i, r := range records(t, argument[[]byte](t, s, "a"), 34) {
-			length := integer(r, 33, 2)
+		for i, r := range records(t, argument[[]byte](t, s, "a"), 38) {
+			length := integer(r, 37, 2)
 			require.LessOrEqual(t, length, int64(2*MaxError), "nvarchar(2000)")
-			require.Equal(t, cut(strings.ToValidUTF8([]string{a, b, c}[i], "\uFFFD")), place(texts, integer(r, 29, 4), length))
+			require.Equal(t, cut(strings.ToValidUTF8([]string{a, b, c}[i], "\uFFFD")), place(texts, integer(r, 33, 4), length))
 		}
 	})
 }

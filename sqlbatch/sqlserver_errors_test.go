@@ -19,12 +19,12 @@ func TestSQLServerClassifiesByNumber(t *testing.T) {
 	for class, numbers := range map[sqlbatch.Class][]int32{
 		sqlbatch.RolledBack: {1205, 1222, 1204, 3960, 3961, 8645, 8651, 701, 41301, 41302, 41305, 41325, 41839},
 		sqlbatch.Refused: {3906, 4060, 40613, 40501, 10928, 10929, 49918, 49919, 49920, 40143, 40540, 4221, 18456, 18401,
-			983, 51871},
+			983, 916, 51871},
 		sqlbatch.Unknown:   {40197, 40549, 40550, 40551, 40552, 40553, 596, 0, 12345},
 		sqlbatch.Duplicate: {2601, 2627},
-		sqlbatch.BadRow:    {2628, 8152, 515, 8115, 517},
+		sqlbatch.BadRow:    {2628, 8152, 515, 547, 8115, 517},
 		sqlbatch.NoSchema:  {208, 207, 2812, 308},
-		sqlbatch.Permanent: {229, 230, 262, 297, 102, 156, 334, 650, 1934, 8622, 2760, 51872},
+		sqlbatch.Permanent: {229, 230, 262, 297, 102, 156, 331, 332, 333, 334, 650, 1934, 8622, 8624, 8630, 8632, 2760, 51872},
 	} {
 		for _, n := range numbers {
 			err := error(mssql.Error{Number: n, Message: "deadlock permission duplicate"})

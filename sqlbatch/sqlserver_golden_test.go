@@ -48,8 +48,10 @@ func sqlServerCalls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 	item := sqlbatch.Item{ID: id, Fence: 7}
 	calls := map[string]sqlbatch.Statement{
 		"find":        q.Find([][16]byte{id}, []string{"k"}),
-		"claim-fifo":  q.Claim(sqlbatch.ClaimParams{Rows: 10, Lease: time.Minute, By: "me"}),
-		"claim-any":   q.Claim(sqlbatch.ClaimParams{Rows: 10, Lease: time.Minute, By: "me", Order: sqlbatch.OrderAny}),
+		"look":        q.Look([][16]byte{id}),
+		"claim-fifo":  q.Claim(sqlbatch.ClaimParams{Rows: 10, Lease: time.Minute}),
+		"claim-any":   q.Claim(sqlbatch.ClaimParams{Rows: 10, Lease: time.Minute, Order: sqlbatch.OrderAny}),
+		"claim-blind": q.Claim(sqlbatch.ClaimParams{Rows: 10, Lease: time.Minute, Blind: true}),
 		"next-due":    q.NextDue(),
 		"ack":         q.Ack([]sqlbatch.Item{item}),
 		"archive":     q.Archive([]sqlbatch.Item{item}),
@@ -57,16 +59,22 @@ func sqlServerCalls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 		"release":     q.Release([]sqlbatch.ReleaseItem{{Item: item}}),
 		"bury":        q.Bury([]sqlbatch.BuryItem{{Item: item}}),
 		"extend":      q.Extend([]sqlbatch.Item{item}, time.Minute),
+		"end-after":   q.EndAfter([]sqlbatch.Item{item}, time.Minute),
+		"problems":    q.Problems(),
+		"clock":       q.Clock(),
+		"join":        q.Join(sqlbatch.Member{ID: id, Name: "me"}),
+		"leave":       q.Leave(id),
+		"members":     q.Members(),
 		"version":     q.Version(),
 		"record":      q.Record(1),
 		"stats":       q.Stats(100),
 		"get":         q.Get(id),
 		"cancel":      q.Cancel([][16]byte{id}),
-		"redrive":     q.Redrive(10, nil),
-		"redrive-ids": q.Redrive(0, [][16]byte{id}),
+		"redrive":     q.Redrive(10, nil, sqlbatch.Window{}),
+		"redrive-ids": q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
 		"pause":       q.Pause(),
 		"resume":      q.Resume(),
-		"trim":        q.Trim(time.Hour, 10),
+		"trim":        q.Trim(time.Hour, 10, 0),
 	}
 	for _, n := range []int{1, 4, 512} {
 		calls[fmt.Sprintf("enqueue-%d", n)] = q.Enqueue(make([]sqlbatch.Row, n))
@@ -74,7 +82,7 @@ func sqlServerCalls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 	}
 	for _, s := range allStates {
 		calls["peek-"+string(s)] = q.Peek(s, 10)
-		calls["purge-"+string(s)] = q.Purge(s, 10)
+		calls["purge-"+string(s)] = q.Purge(s, 10, sqlbatch.Window{})
 	}
 	return calls
 }
@@ -84,9 +92,15 @@ var allStates = []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Le
 // sqlServerGolden is every text of the dialect, by the name of its golden file.
 func sqlServerGolden(t *testing.T) map[string]sqlServerText {
 	golden := map[string]sqlServerText{}
-	for name, s := range sqlServerCalls(sqlbatch.SQLServer.Queue(orders)) {
+	q := sqlbatch.SQLServer.Queue(orders)
+	for name, s := range sqlServerCalls(q) {
 		golden[name] = textOf(t, s)
 	}
+	// How a settle meets rows that are locked is of one pattern: one of each will do.
+	items := []sqlbatch.Item{{Fence: 7}}
+	golden["ack-in-tx"] = textOf(t, q.InTx().Ack(items))
+	golden["ack-in-tx-skip-locked"] = textOf(t, q.InTx().SkipLocked().Ack(items))
+	golden["bury-in-tx"] = textOf(t, q.InTx().Bury([]sqlbatch.BuryItem{{Item: items[0]}}))
 	for i, text := range sqlbatch.SQLServer.Begin() {
 		golden[fmt.Sprintf("migration-begin-%d", i+1)] = sqlServerText{text: text}
 	}
@@ -144,29 +158,50 @@ func TestSQLServerStatementsPassTheCheck(t *testing.T) {
 		given := tsqlcheck.Given{Parameters: s.declaration, Tables: tables}
 		require.NoError(t, tsqlcheck.Check(s.text, given), "%s:\n%s", name, s.text)
 	}
-	for name, call := range sqlServerCalls(sqlbatch.SQLServer.Queue(orders).InTx()) {
-		s := textOf(t, call)
-		given := tsqlcheck.Given{Parameters: s.declaration, Tables: tables}
-		require.NoError(t, tsqlcheck.Check(s.text, given), "%s in a transaction:\n%s", name, s.text)
+	inTx := sqlbatch.SQLServer.Queue(orders).InTx()
+	for _, q := range []sqlbatch.Queue{inTx, inTx.SkipLocked()} {
+		for name, call := range sqlServerCalls(q) {
+			s := textOf(t, call)
+			given := tsqlcheck.Given{Parameters: s.declaration, Tables: tables}
+			require.NoError(t, tsqlcheck.Check(s.text, given), "%s in a transaction:\n%s", name, s.text)
+		}
 	}
 }
 
 func TestSQLServerStatementsInTxLeaveSettingsAndTransactionToTheCaller(t *testing.T) {
+	const pins = "SET NOCOUNT, XACT_ABORT ON;\nSET IMPLICIT_TRANSACTIONS OFF;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\nSET ROWCOUNT 0;\n"
 	q := sqlbatch.SQLServer.Queue(orders)
-	within := sqlServerCalls(q.InTx())
+	within := sqlServerCalls(q.InTx().SkipLocked())
 	for name, call := range sqlServerCalls(q) {
+		alone := textOf(t, call).text
+		require.True(t, strings.HasPrefix(alone, pins), "%s:\n%s", name, alone)
 		var kept []string
-		for line := range strings.Lines(textOf(t, call).text) {
-			setting := strings.HasPrefix(line, "SET NOCOUNT") || strings.HasPrefix(line, "SET TRANSACTION") || strings.HasPrefix(line, "SET DEADLOCK")
+		for line := range strings.Lines(alone) {
+			setting := strings.HasPrefix(line, "SET ") && line != "SET ROWCOUNT 0;\n" && line != "SET LOCK_TIMEOUT 0;\n" &&
+				strings.HasSuffix(line, ";\n")
 			if !setting && !strings.HasPrefix(line, "BEGIN TRANSACTION") && !strings.HasPrefix(line, "COMMIT") {
 				kept = append(kept, line)
 			}
 		}
 		require.Equal(t, strings.Join(kept, ""), textOf(t, within[name]).text, name)
 		require.Equal(t, call.Args[1:], within[name].Args[1:], name)
-		require.True(t, strings.HasPrefix(textOf(t, call).text, "SET NOCOUNT, XACT_ABORT ON;\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"), name)
 	}
 	require.Equal(t, q.InTx().Ack(nil), q.InTx().InTx().Ack(nil))
+	require.Equal(t, q.Ack(nil), q.SkipLocked().Ack(nil), "outside of a transaction all skip")
+	require.Equal(t, q.InTx().SkipLocked().Ack(nil), q.SkipLocked().InTx().Ack(nil))
+}
+
+func TestSQLServerSettlesWaitForLockedRowsInATransactionOfTheCallerAlone(t *testing.T) {
+	q := sqlbatch.SQLServer.Queue(orders)
+	skip, wait := sqlServerCalls(q), sqlServerCalls(q.InTx())
+	for _, name := range []string{"ack", "archive", "nack", "release", "bury", "extend", "end-after"} {
+		alone, within := textOf(t, skip[name]).text, textOf(t, wait[name]).text
+		require.Contains(t, alone, "READPAST", name)
+		require.Contains(t, alone, "SET LOCK_TIMEOUT 100;\n", name)
+		require.NotContains(t, within, "READPAST", name)
+		require.NotContains(t, within, "LOCK_TIMEOUT", name)
+	}
+	require.Contains(t, textOf(t, skip["look"]).text, "SET LOCK_TIMEOUT 0;\n")
 }
 
 // A text that says RETURNING where SQL Server wants OUTPUT has to be noticed

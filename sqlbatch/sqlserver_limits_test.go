@@ -3,6 +3,7 @@ package sqlbatch_test
 import (
 	"database/sql"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +46,8 @@ func TestSQLServerListsEndBelow8000Bytes(t *testing.T) {
 		"bury":    q.Bury(make([]sqlbatch.BuryItem, traits.BuryItems)),
 		"find":    q.Find(make([][16]byte, traits.FindIDs), make([]string, traits.FindIDs)),
 		"cancel":  q.Cancel(make([][16]byte, traits.FindIDs)),
-		"redrive": q.Redrive(0, make([][16]byte, traits.FindIDs)),
+		"look":    q.Look(make([][16]byte, traits.FindIDs)),
+		"redrive": q.Redrive(0, make([][16]byte, traits.FindIDs), sqlbatch.Window{}),
 	} {
 		for i, d := range strings.Split(s.Args[1].(string), ", ") {
 			if strings.HasSuffix(d, "varbinary(8000)") {
@@ -63,9 +65,36 @@ func TestSQLServerListsEndBelow8000Bytes(t *testing.T) {
 func TestSQLServerClaimIsBounded(t *testing.T) {
 	q := sqlbatch.SQLServer.Queue(orders)
 	require.LessOrEqual(t, sqlbatch.SQLServer.Traits().ClaimRows, 1000)
-	s := q.Claim(sqlbatch.ClaimParams{Rows: 5000, Lease: time.Second, By: strings.Repeat("😀", 150)})
+	s := q.Claim(sqlbatch.ClaimParams{Rows: 5000, Lease: time.Second})
 	require.Equal(t, int32(1000), s.Args[2].(sql.NamedArg).Value)
-	require.Len(t, utf16.Encode([]rune(s.Args[5].(sql.NamedArg).Value.(string))), 200)
+}
+
+func TestSQLServerMembersNamesFitTheirColumns(t *testing.T) {
+	s := sqlbatch.SQLServer.Queue(orders).Join(sqlbatch.Member{Name: strings.Repeat("😀", 150), Host: "h\xff"})
+	require.Len(t, utf16.Encode([]rune(s.Args[3].(sql.NamedArg).Value.(string))), 200)
+	require.Equal(t, "h\uFFFD", s.Args[4].(sql.NamedArg).Value)
+}
+
+func TestSQLServerTakesSuspectsUnlessTheyAreLeftOut(t *testing.T) {
+	q := sqlbatch.SQLServer.Queue(orders)
+	limit := func(p sqlbatch.ClaimParams) any { return q.Claim(p).Args[7] }
+	require.Equal(t, sql.Named("lapses", int32(math.MaxInt32)), limit(sqlbatch.ClaimParams{Suspects: true, Lapses: 2}))
+	require.Equal(t, sql.Named("lapses", int32(2)), limit(sqlbatch.ClaimParams{Lapses: 2}))
+}
+
+func TestSQLServerWindowsReachAsFarAsTheCalendar(t *testing.T) {
+	q := sqlbatch.SQLServer.Queue(orders)
+	day := int64(24 * time.Hour / time.Millisecond)
+	require.Equal(t, []any{
+		sql.Named("after_days", int32(0)), sql.Named("after_ms", int32(0)),
+		sql.Named("before_days", int32(2932896)), sql.Named("before_ms", int32(day-1)),
+	}, q.Purge(sqlbatch.Dead, 1, sqlbatch.Window{}).Args[3:], "9999-12-31T23:59:59.999")
+	require.Equal(t, []any{
+		sql.Named("after_days", int32(20000)), sql.Named("after_ms", int32(7)),
+		sql.Named("before_days", int32(20001)), sql.Named("before_ms", int32(8)),
+	}, q.Redrive(1, nil, sqlbatch.Window{After: 20000*day + 7, Before: 20001*day + 8}).Args[3:])
+	require.Equal(t, sql.Named("mark", int64(5)<<sqlbatch.FenceBits), q.Purge(sqlbatch.Leased, 1, sqlbatch.Window{Before: 5}).Args[3])
+	require.Equal(t, sql.Named("mark", int64(math.MaxInt64)), q.Purge(sqlbatch.Leased, 1, sqlbatch.Window{}).Args[3])
 }
 
 func TestSQLServerLeasesOfMonthsFitAnInt(t *testing.T) {
@@ -74,7 +103,7 @@ func TestSQLServerLeasesOfMonthsFitAnInt(t *testing.T) {
 	require.Equal(t, sql.Named("lease_ms", int32(2)), s.Args[4], "rounded up")
 }
 
-// One plan per statement: whatever the values, a queue sends fifty pairs of text
+// One plan per statement: whatever the values, a queue sends fifty-eight pairs of text
 // and declaration, of which twenty are the rungs of the two enqueues.
 func TestSQLServerTextsDoNotDependOnValues(t *testing.T) {
 	q := sqlbatch.SQLServer.Queue(orders)
@@ -101,7 +130,7 @@ func TestSQLServerTextsDoNotDependOnValues(t *testing.T) {
 		note(t, q.Enqueue(make([]sqlbatch.Row, n)))
 		note(t, q.EnqueueNew(make([]sqlbatch.Row, n)))
 	}
-	require.Len(t, known, 50)
+	require.Equal(t, 58, len(known))
 
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 235).Draw(t, "n")
@@ -123,15 +152,16 @@ func TestSQLServerTextsDoNotDependOnValues(t *testing.T) {
 		}
 		for _, s := range []sqlbatch.Statement{
 			q.Enqueue(rows), q.EnqueueNew(rows), q.Find(ids, keys), q.Find(nil, nil),
-			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, By: text}),
-			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, By: text, Order: sqlbatch.OrderAny}),
+			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Salt: int64(n), Lapses: n}),
+			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Suspects: true, Order: sqlbatch.OrderAny}),
 			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(releases), q.Bury(buries), q.Extend(items, ms),
 			q.Ack(nil), q.Nack(nil), q.Bury(nil),
-			q.Record(n), q.Stats(n), q.Cancel(ids), q.Redrive(n, nil), q.Redrive(n, ids), q.Trim(ms, n), q.Get(ids[0]),
+			q.Record(n), q.Stats(n), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(ms, n, int64(n)), q.Get(ids[0]),
+			q.Look(ids), q.EndAfter(items, ms), q.Join(sqlbatch.Member{Name: text, Process: n, For: ms}), q.Purge(sqlbatch.Dead, n, sqlbatch.Window{After: int64(n)}),
 		} {
 			note(t, s)
 		}
-		require.Len(t, known, 50)
+		require.Equal(t, 58, len(known))
 	})
 }
 
@@ -159,7 +189,7 @@ func TestSQLServerObjectsOfTwoQueuesDiffer(t *testing.T) {
 		names := map[string]bool{}
 		for _, text := range sqlbatch.SQLServer.Migrations(sqlbatch.Names{Queue: queue})[0].Statements {
 			for start, end := range tsqlcheck.TokensOf(text) {
-				if token := text[start:end]; strings.HasPrefix(token, "[") && token != "[dbo]" && !strings.Contains(token, "chanq_queues]") {
+				if token := text[start:end]; strings.HasPrefix(token, "[") && token != "[dbo]" && !strings.Contains(token, "chanq_queues]") && !strings.Contains(token, "chanq_members]") {
 					names[token] = true
 				}
 			}
@@ -167,7 +197,7 @@ func TestSQLServerObjectsOfTwoQueuesDiffer(t *testing.T) {
 		return names
 	}
 	a := created("a")
-	for _, queue := range []string{"b", "a_key", "a_ready", "a_id", "a_ended", "a_enqueued_at", "a_dead_key"} {
+	for _, queue := range []string{"b", "a_key", "a_ready", "a_id", "a_ended", "a_enqueued_at", "a_dead_key", "a_leased", "a_priority", "a_at"} {
 		for name := range created(queue) {
 			require.NotContains(t, a, name, "of queue %s", queue)
 		}

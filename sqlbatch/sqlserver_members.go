@@ -41,8 +41,9 @@ func (q *sqlServerQueue) Join(m Member) Statement {
 // memberText is s as an nvarchar(200) has room for it.
 func memberText(s string) string { return cutUnits(strings.ToValidUTF8(s, "\uFFFD"), nameUnits) }
 
-const leaveText = settling + `DELETE FROM {members} WITH (ROWLOCK)
-WHERE id = @id;
+const leaveText = settling + `DELETE m
+FROM {members} AS m WITH (ROWLOCK)
+WHERE m.id = @id;
 `
 
 func (q *sqlServerQueue) Leave(id [16]byte) Statement {

@@ -100,7 +100,7 @@ BEGIN
         id binary(16) NOT NULL CONSTRAINT {df id} DEFAULT (CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME()))
             + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)
             + SUBSTRING(CONVERT(binary(16), NEWID()), 9, 8)),
-        priority smallint NOT NULL CONSTRAINT {df priority} DEFAULT (0) CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2),
+        priority smallint NOT NULL CONSTRAINT {df priority} DEFAULT (0),
         visible_at datetime2(3) NOT NULL CONSTRAINT {df visible_at} DEFAULT (SYSUTCDATETIME()),
         enqueued_at datetime2(3) NOT NULL CONSTRAINT {df enqueued_at} DEFAULT (SYSUTCDATETIME()),
         expires_at datetime2(3) NULL,
@@ -112,7 +112,8 @@ BEGIN
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
-        CONSTRAINT {pk} PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF)
+        CONSTRAINT {pk} PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF),
+        CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2)
     );
     ALTER TABLE {live} SET (LOCK_ESCALATION = DISABLE);
 END;

@@ -17,6 +17,7 @@ type resolver struct {
 	variables map[string]bool
 	used      map[string]bool
 	ctes      map[string][]string
+	rows      map[string][]string // columns of the table variables
 }
 
 type source struct {
@@ -34,7 +35,7 @@ func resolve(statements []ast.Statement, given Given) error {
 	if tables == nil {
 		tables = map[string]Table{}
 	}
-	r := &resolver{tables: tables, variables: map[string]bool{}, used: map[string]bool{}}
+	r := &resolver{tables: tables, variables: map[string]bool{}, used: map[string]bool{}, rows: map[string][]string{}}
 	parameters := r.parameters(given.Parameters)
 	for _, s := range statements {
 		r.statement(s)
@@ -77,7 +78,13 @@ func (r *resolver) statement(s ast.Statement) {
 			}
 			r.variables[d.VariableName.Value] = true
 		}
-	case *ast.SetVariableStatement:
+	case *ast.DeclareTableVariableStatement:
+		var columns []string
+		for _, c := range s.Body.Definition.ColumnDefinitions {
+			columns = append(columns, c.ColumnIdentifier.Value)
+		}
+		r.rows[s.Body.VariableName.Value] = columns
+	case *ast.SetVariableStatement, *ast.SetRowCountStatement, *ast.SetCommandStatement:
 		r.expression(s, none)
 	case *ast.IfStatement:
 		r.expression(s.Predicate, none)
@@ -125,8 +132,13 @@ func (r *resolver) statement(s ast.Statement) {
 		}
 		in := &scope{sources: []source{{columns: columns}}}
 		for _, c := range s.Definition.TableConstraints {
-			for _, k := range c.(*ast.UniqueConstraintDefinition).Columns {
-				r.expression(k.Column, in)
+			switch c := c.(type) {
+			case *ast.UniqueConstraintDefinition:
+				for _, k := range c.Columns {
+					r.expression(k.Column, in)
+				}
+			case *ast.CheckConstraintDefinition:
+				r.expression(c.CheckCondition, in)
 			}
 		}
 		r.define(s)
@@ -134,6 +146,9 @@ func (r *resolver) statement(s ast.Statement) {
 		in := &scope{sources: []source{{columns: r.columns(s.OnName)}}}
 		for _, k := range s.Columns {
 			r.expression(k.Column, in)
+		}
+		for _, c := range s.IncludeColumns {
+			r.expression(c, in)
 		}
 		r.expression(s.FilterPredicate, in)
 		r.define(s)
@@ -150,7 +165,7 @@ func (r *resolver) with(c *ast.WithCtesAndXmlNamespaces) {
 }
 
 func (r *resolver) insert(s *ast.InsertSpecification) {
-	columns := r.columns(s.Target.(*ast.NamedTableReference).SchemaObject)
+	columns := r.target(s.Target)
 	r.sameLength(s.Columns, columns, len(s.Columns))
 	r.outputs(&scope{sources: []source{{"inserted", columns}}}, s.OutputClause, s.OutputIntoClause)
 	switch source := s.InsertSource.(type) {
@@ -198,7 +213,11 @@ func (r *resolver) outputs(in *scope, o *ast.OutputClause, into *ast.OutputIntoC
 	}
 	if into != nil {
 		r.expression(into.SelectColumns, in)
-		columns := r.columns(into.IntoTable.(*ast.NamedTableReference).SchemaObject)
+		name := into.IntoTable.(*ast.NamedTableReference).SchemaObject
+		columns := r.columns(name)
+		if r.tables[name.BaseIdentifier.Value].Checked {
+			fail("OUTPUT INTO %s, which has a CHECK: error 333", name.BaseIdentifier.Value)
+		}
 		r.sameLength(into.IntoTableColumns, columns, len(into.SelectColumns))
 	}
 }
@@ -265,6 +284,8 @@ func (r *resolver) from(t ast.TableReference, in *scope) {
 	switch t := t.(type) {
 	case *ast.NamedTableReference:
 		add(r.named(t))
+	case *ast.VariableTableReference:
+		add(source{t.Alias.Value, r.rowsOf(t)})
 	case *ast.QueryDerivedTable:
 		columns := r.query(t.QueryExpression, in.outer)
 		if slices.Contains(columns, "") {
@@ -317,8 +338,27 @@ func (r *resolver) named(t *ast.NamedTableReference) source {
 	return source{name, columns}
 }
 
+// target is the columns of a table or table variable that rows are inserted into.
+func (r *resolver) target(t ast.TableReference) []string {
+	if v, ok := t.(*ast.VariableTableReference); ok {
+		return r.rowsOf(v)
+	}
+	return r.columns(t.(*ast.NamedTableReference).SchemaObject)
+}
+
+func (r *resolver) rowsOf(t *ast.VariableTableReference) []string {
+	columns, ok := r.rows[t.Variable.Name]
+	if !ok {
+		fail("table %s is not declared", t.Variable.Name)
+	}
+	return columns
+}
+
 func (r *resolver) columns(n *ast.SchemaObjectName) []string {
 	t, ok := r.tables[n.BaseIdentifier.Value]
+	if schema := n.SchemaIdentifier; schema != nil && schema.Value == "sys" {
+		t, ok = systemTables[n.BaseIdentifier.Value]
+	}
 	if !ok {
 		fail("unknown table %s", n.BaseIdentifier.Value)
 	}

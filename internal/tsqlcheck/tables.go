@@ -12,6 +12,12 @@ import (
 type Table struct {
 	Columns []string
 	Indexes []string
+	Checked bool // by a CHECK, so that it cannot be the target of OUTPUT INTO
+}
+
+// systemTables are the views of the schema sys that chanq asks.
+var systemTables = map[string]Table{
+	"databases": {Columns: []string{"name", "database_id", "delayed_durability"}},
 }
 
 // Tables reads CREATE TABLE and CREATE INDEX statements; names are without
@@ -47,7 +53,11 @@ func (r *resolver) define(s ast.Statement) {
 			t.Columns = append(t.Columns, c.ColumnIdentifier.Value)
 		}
 		for _, c := range s.Definition.TableConstraints {
-			t.Indexes = append(t.Indexes, c.(*ast.UniqueConstraintDefinition).ConstraintIdentifier.Value)
+			if key, ok := c.(*ast.UniqueConstraintDefinition); ok {
+				t.Indexes = append(t.Indexes, key.ConstraintIdentifier.Value)
+			} else {
+				t.Checked = true
+			}
 		}
 		r.tables[s.SchemaObjectName.BaseIdentifier.Value] = t
 	case *ast.CreateIndexStatement:

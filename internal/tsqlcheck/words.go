@@ -22,6 +22,7 @@ func onOff(on bool) string {
 var (
 	predicateSets = map[string]string{
 		"NoCount, XactAbort": "NOCOUNT, XACT_ABORT", "XactAbort": "XACT_ABORT", "QuotedIdentifier": "QUOTED_IDENTIFIER",
+		"ImplicitTransactions": "IMPLICIT_TRANSACTIONS",
 	}
 	levels           = map[string]string{"ReadCommitted": "READ COMMITTED"}
 	assignments      = map[string]string{"Equals": "="}
@@ -34,6 +35,7 @@ var (
 	connectives      = map[string]string{"And": "AND", "Or": "OR"}
 	comparisons      = map[string]string{
 		"Equals": "=", "LessThan": "<", "GreaterThan": ">", "LessThanOrEqualTo": "<=", "GreaterThanOrEqualTo": ">=",
+		"NotEqualToBrackets": "<>",
 	}
 	signs        = map[string]string{"Negative": "-"}
 	operators    = map[string]string{"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "Modulo": "%"}
@@ -61,6 +63,7 @@ var types = map[string]limit{
 var functions = map[string]int{
 	"SYSUTCDATETIME": 0, "DATEADD": 3, "DATEDIFF_BIG": 3, "DATALENGTH": 1, "SUBSTRING": 3,
 	"COUNT_BIG": 1, "COUNT": 1, "MIN": 1, "OBJECT_ID": 2, "SCHEMA_ID": 1, "INDEXPROPERTY": 3,
+	"NEWID": 0, "DB_ID": 0, "COL_LENGTH": 2,
 }
 
 var dateParts = []string{"day", "millisecond"}

@@ -35,6 +35,11 @@ func (w *writer) statement(s ast.Statement) {
 		w.put("SET")
 		list(w, s.Commands, func(c ast.SetCommand) {
 			g, ok := c.(*ast.GeneralSetCommand)
+			if ok && g.CommandType == "LockTimeout" {
+				w.put("LOCK_TIMEOUT")
+				w.scalar(g.Parameter)
+				return
+			}
 			if !ok || g.CommandType != "DeadlockPriority" {
 				fail("SET command %T", c)
 			}
@@ -44,6 +49,9 @@ func (w *writer) statement(s ast.Statement) {
 			}
 			w.put("DEADLOCK_PRIORITY LOW")
 		})
+	case *ast.SetRowCountStatement:
+		w.put("SET ROWCOUNT")
+		w.scalar(s.NumberRows)
 	case *ast.SetVariableStatement:
 		w.put("SET", s.Variable.Name, spell(assignments, s.AssignmentKind))
 		w.scalar(s.Expression)
@@ -57,6 +65,10 @@ func (w *writer) statement(s ast.Statement) {
 				w.scalar(d.Value)
 			}
 		})
+	case *ast.DeclareTableVariableStatement:
+		w.put("DECLARE", s.Body.VariableName.Value, "TABLE (")
+		list(w, s.Body.Definition.ColumnDefinitions, w.column)
+		w.put(")")
 	case *ast.BeginTransactionStatement:
 		w.put("BEGIN TRANSACTION")
 	case *ast.CommitTransactionStatement:
@@ -156,15 +168,18 @@ func (w *writer) execute(s *ast.ExecuteSpecification) {
 
 func (w *writer) insert(s *ast.InsertSpecification) {
 	w.put("INSERT INTO")
-	target, ok := s.Target.(*ast.NamedTableReference)
-	if !ok {
+	switch target := s.Target.(type) {
+	case *ast.NamedTableReference:
+		if target.Alias != nil {
+			fail("INSERT target with an alias")
+		}
+		w.table(target)
+		targetHints(target)
+	case *ast.VariableTableReference:
+		w.put(target.Variable.Name)
+	default:
 		fail("INSERT into %T", s.Target)
 	}
-	if target.Alias != nil {
-		fail("INSERT target with an alias")
-	}
-	w.table(target)
-	targetHints(target)
 	w.put("(")
 	list(w, s.Columns, w.columnRef)
 	w.put(")")

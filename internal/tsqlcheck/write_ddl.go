@@ -7,12 +7,18 @@ func (w *writer) column(c *ast.ColumnDefinition) {
 	w.dataType(c.DataType)
 	nullable := 0
 	for _, constraint := range c.Constraints {
-		n, ok := constraint.(*ast.NullableConstraintDefinition)
-		if !ok {
+		switch n := constraint.(type) {
+		case *ast.NullableConstraintDefinition:
+			nullable++
+			w.nullable(n)
+		case *ast.UniqueConstraintDefinition:
+			if !clusteredKey(n) || n.ConstraintIdentifier != nil {
+				fail("key of column %s is no clustered primary key without a name", c.ColumnIdentifier.Value)
+			}
+			w.put("PRIMARY KEY CLUSTERED")
+		default:
 			fail("column constraint %T", constraint)
 		}
-		nullable++
-		w.nullable(n)
 	}
 	if n := c.Nullable; n != nil {
 		nullable++
@@ -38,9 +44,17 @@ func (w *writer) nullable(n *ast.NullableConstraintDefinition) {
 }
 
 func (w *writer) constraint(c ast.TableConstraint) {
+	if check, ok := c.(*ast.CheckConstraintDefinition); ok {
+		w.put("CONSTRAINT")
+		w.identifier(check.ConstraintIdentifier)
+		w.put("CHECK (")
+		w.boolean(check.CheckCondition)
+		w.put(")")
+		return
+	}
 	u, ok := c.(*ast.UniqueConstraintDefinition)
-	if !ok || !u.IsPrimaryKey || u.IndexType == nil || u.IndexType.IndexTypeKind != "Clustered" {
-		fail("table constraint %T other than a clustered primary key", c)
+	if !ok || !clusteredKey(u) {
+		fail("table constraint %T other than a clustered primary key or a CHECK", c)
 	}
 	w.put("CONSTRAINT")
 	w.identifier(u.ConstraintIdentifier)
@@ -48,6 +62,10 @@ func (w *writer) constraint(c ast.TableConstraint) {
 	w.keyColumns(u.Columns)
 	w.put(")")
 	w.indexOptions(u.IndexOptions)
+}
+
+func clusteredKey(u *ast.UniqueConstraintDefinition) bool {
+	return u.IsPrimaryKey && u.IndexType != nil && u.IndexType.IndexTypeKind == "Clustered"
 }
 
 func (w *writer) keyColumns(columns []*ast.ColumnWithSortOrder) {
@@ -72,6 +90,11 @@ func (w *writer) index(s *ast.CreateIndexStatement) {
 	w.put("(")
 	w.keyColumns(s.Columns)
 	w.put(")")
+	if len(s.IncludeColumns) > 0 {
+		w.put("INCLUDE (")
+		list(w, s.IncludeColumns, w.columnRef)
+		w.put(")")
+	}
 	if s.FilterPredicate != nil {
 		w.put("WHERE")
 		w.boolean(s.FilterPredicate)

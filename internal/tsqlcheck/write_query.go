@@ -77,6 +77,9 @@ func (w *writer) tableReference(t ast.TableReference) {
 	case *ast.NamedTableReference:
 		w.table(t)
 		tableHints(t)
+	case *ast.VariableTableReference:
+		w.put(t.Variable.Name)
+		w.alias(t.Alias, nil)
 	case *ast.QueryDerivedTable:
 		w.put("(")
 		w.query(t.QueryExpression)
@@ -234,6 +237,8 @@ func (w *writer) scalar(e ast.ScalarExpression) {
 		w.put(e.Name)
 	case *ast.IntegerLiteral:
 		integer(e)
+		w.put(e.Value)
+	case *ast.BinaryLiteral:
 		w.put(e.Value)
 	case *ast.StringLiteral:
 		if e.IsNational {

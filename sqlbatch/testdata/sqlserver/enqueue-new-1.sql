@@ -1,13 +1,18 @@
--- @m0 binary(25), @k0 varbinary(200), @h0 varbinary(max), @b0 varbinary(max)
+-- @m0 binary(33), @k0 varbinary(200), @h0 varbinary(max), @b0 varbinary(max)
 SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
-INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, fence, attempts, dedup_key, headers, body)
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
 OUTPUT inserted.id
 SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        CONVERT(smallint, SUBSTRING(v.m, 17, 1)) - 1,
        DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 22, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 18, 4)), @now)),
-       @now, 0, 0, v.k, v.h, v.b
+       @now,
+       CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
+       v.k, v.h, v.b
 FROM (VALUES (@m0, @k0, @h0, @b0)) AS v (m, k, h, b)
 WHERE v.m IS NOT NULL
   AND NOT EXISTS (
@@ -16,6 +21,6 @@ WHERE v.m IS NOT NULL
     WHERE e.id = CONVERT(binary(16), SUBSTRING(v.m, 1, 16)))
   AND NOT EXISTS (
     SELECT 1
-    FROM [dbo].[chanq_orders] AS e WITH (UPDLOCK, SERIALIZABLE, ROWLOCK, INDEX ([UX_chanq_orders_key]), FORCESEEK)
+    FROM [dbo].[chanq_orders] AS e WITH (READCOMMITTEDLOCK, INDEX ([UX_chanq_orders_key]), FORCESEEK)
     WHERE e.dedup_key = v.k AND e.dedup_key IS NOT NULL)
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

@@ -1,9 +1,9 @@
 -- @ids varbinary(8000), @places varbinary(8000), @keys varbinary(max)
 SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT q.id, q.dedup_key, q.fence,
-       CASE WHEN q.leased_by IS NOT NULL AND q.visible_at > @now THEN 1 ELSE 0 END AS leased
+SET ROWCOUNT 0;
+SELECT q.id, q.dedup_key, q.fence
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@ids, 16 * (x.i + y.i) + 1, 16)) AS id
     FROM (VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160), (180),
@@ -13,9 +13,8 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@ids) / 16
 ) AS a
 INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
-UNION
-SELECT q.id, q.dedup_key, q.fence,
-       CASE WHEN q.leased_by IS NOT NULL AND q.visible_at > @now THEN 1 ELSE 0 END AS leased
+UNION ALL
+SELECT q.id, q.dedup_key, CONVERT(bigint, 0) AS fence
 FROM (
     SELECT CONVERT(varbinary(200), SUBSTRING(@keys,
                CONVERT(int, SUBSTRING(@places, 5 * (x.i + y.i) + 1, 4)) + 1,

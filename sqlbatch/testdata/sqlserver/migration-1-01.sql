@@ -8,5 +8,5 @@ IF OBJECT_ID(N'[dbo].[chanq_queues]', N'U') IS NULL
         version int NOT NULL,
         paused bit NOT NULL,
         created_at datetime2(3) NOT NULL,
-        CONSTRAINT [PK_chanq_queues] PRIMARY KEY CLUSTERED (name)
+        CONSTRAINT [PK_chanq_queues] PRIMARY KEY CLUSTERED (name) WITH (ALLOW_PAGE_LOCKS = OFF)
     );

@@ -1,14 +1,4 @@
-IF OBJECT_ID(N'[dbo].[chanq_orders_dead]', N'U') IS NULL
-    CREATE TABLE [dbo].[chanq_orders_dead] (
-        id binary(16) NOT NULL,
-        priority smallint NOT NULL,
-        fence int NOT NULL,
-        attempts int NOT NULL,
-        enqueued_at datetime2(3) NOT NULL,
-        ended_at datetime2(3) NOT NULL,
-        dedup_key varbinary(200) NULL,
-        headers varbinary(max) NULL,
-        body varbinary(max) NOT NULL,
-        last_error nvarchar(2000) NULL,
-        CONSTRAINT [PK_chanq_orders_dead] PRIMARY KEY CLUSTERED (id)
-    );
+SET QUOTED_IDENTIFIER ON;
+IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders]', N'U'), N'IX_chanq_orders_leased', 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX [IX_chanq_orders_leased] ON [dbo].[chanq_orders] (priority, visible_at, id) INCLUDE (lapses) WHERE leased_by IS NOT NULL
+        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);

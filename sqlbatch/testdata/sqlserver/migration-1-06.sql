@@ -1,2 +1,4 @@
-IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders_dead]', N'U'), N'IX_chanq_orders_dead_ended', 'IndexID') IS NULL
-    CREATE NONCLUSTERED INDEX [IX_chanq_orders_dead_ended] ON [dbo].[chanq_orders_dead] (ended_at, id);
+SET QUOTED_IDENTIFIER ON;
+IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders]', N'U'), N'UX_chanq_orders_key', 'IndexID') IS NULL
+    CREATE UNIQUE NONCLUSTERED INDEX [UX_chanq_orders_key] ON [dbo].[chanq_orders] (dedup_key) WHERE dedup_key IS NOT NULL
+        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);

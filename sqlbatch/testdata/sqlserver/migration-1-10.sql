@@ -1,3 +1,17 @@
-INSERT INTO [dbo].[chanq_queues] WITH (ROWLOCK) (name, version, paused, created_at)
-SELECT 'orders', 1, 0, SYSUTCDATETIME()
-WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = 'orders');
+IF OBJECT_ID(N'[dbo].[chanq_orders_done]', N'U') IS NULL
+BEGIN
+    CREATE TABLE [dbo].[chanq_orders_done] (
+        id binary(16) NOT NULL,
+        priority smallint NOT NULL,
+        fence bigint NOT NULL,
+        attempts int NOT NULL,
+        enqueued_at datetime2(3) NOT NULL,
+        ended_at datetime2(3) NOT NULL,
+        dedup_key varbinary(200) NULL,
+        headers varbinary(max) NULL,
+        body varbinary(max) NOT NULL,
+        last_error nvarchar(2000) NULL,
+        CONSTRAINT [PK_chanq_orders_done] PRIMARY KEY CLUSTERED (ended_at, id)
+    );
+    ALTER TABLE [dbo].[chanq_orders_done] SET (LOCK_ESCALATION = DISABLE);
+END;

@@ -1,10 +1,16 @@
--- @n bigint
+-- @n bigint, @after_days int, @after_ms int, @before_days int, @before_ms int
 SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
+DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, @epoch));
 WITH c AS (
-    SELECT TOP (@n) id
-    FROM [dbo].[chanq_orders_done] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders_done]))
+    SELECT TOP (@n) id, ended_at
+    FROM [dbo].[chanq_orders_done] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders_done]), FORCESEEK)
+    WHERE ended_at >= @after AND ended_at < @before
     ORDER BY ended_at, id
 )
 DELETE c
-OUTPUT deleted.id;
+OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS place;

@@ -1,8 +1,10 @@
--- @n bigint
+-- @n bigint, @mark bigint
 SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DELETE TOP (@n) q
-OUTPUT deleted.id
-FROM [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_ready]), FORCESEEK)
-WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NOT NULL;
+OUTPUT deleted.id, CONVERT(bigint, 0) AS place
+FROM [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_leased]), FORCESEEK)
+WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NOT NULL AND q.fence <= @mark;

@@ -1,12 +1,16 @@
--- @ids varbinary(8000)
+-- @ids varbinary(8000), @after_days int, @after_ms int, @before_days int, @before_ms int
 SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
-DELETE d
-OUTPUT deleted.id, deleted.priority, @now, deleted.enqueued_at, deleted.fence + 1, 0,
-       deleted.dedup_key, deleted.headers, deleted.body, deleted.last_error
-INTO [dbo].[chanq_orders] (id, priority, visible_at, enqueued_at, fence, attempts, dedup_key, headers, body, last_error)
-OUTPUT deleted.id
+DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
+DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, @epoch));
+DECLARE @chosen TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
+BEGIN TRANSACTION;
+INSERT INTO @chosen (id)
+SELECT d.id
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@ids, 16 * (x.i + y.i) + 1, 16)) AS id
     FROM (VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160), (180),
@@ -16,14 +20,15 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@ids) / 16
 ) AS a
 INNER JOIN [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON d.id = a.id
-WHERE NOT EXISTS (
-        SELECT 1
-        FROM [dbo].[chanq_orders] AS q WITH (INDEX ([PK_chanq_orders]), FORCESEEK)
-        WHERE q.id = d.id)
-      AND NOT EXISTS (
-        SELECT 1
-        FROM [dbo].[chanq_orders] AS q WITH (INDEX ([UX_chanq_orders_key]), FORCESEEK)
-        WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL)
+WHERE d.ended_at >= @after AND d.ended_at < @before
+  AND NOT EXISTS (
+    SELECT 1
+    FROM [dbo].[chanq_orders] AS q WITH (INDEX ([PK_chanq_orders]), FORCESEEK)
+    WHERE q.id = d.id)
+  AND NOT EXISTS (
+    SELECT 1
+    FROM [dbo].[chanq_orders] AS q WITH (INDEX ([UX_chanq_orders_key]), FORCESEEK)
+    WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL)
   AND (d.dedup_key IS NULL OR NOT EXISTS (
     SELECT 1
     FROM (
@@ -37,3 +42,14 @@ WHERE NOT EXISTS (
 INNER JOIN [dbo].[chanq_orders_dead] AS e WITH (INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON e.id = a.id
     WHERE e.dedup_key = d.dedup_key AND e.id < d.id))
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, fence, dedup_key, headers, body, last_error)
+SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.headers, d.body, d.last_error
+FROM @chosen AS a
+INNER JOIN [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON d.id = a.id
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+DELETE d
+OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS place
+FROM @chosen AS a
+INNER JOIN [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON d.id = a.id
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+COMMIT TRANSACTION;

@@ -1,0 +1,19 @@
+-- @id binary(16), @name nvarchar(200), @host nvarchar(200), @process int, @for_days int, @for_ms int
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+SET LOCK_TIMEOUT 100;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @until datetime2(3) = DATEADD(millisecond, @for_ms, DATEADD(day, @for_days, @now));
+UPDATE [dbo].[chanq_members] WITH (ROWLOCK)
+SET queue = 'orders', name = @name, host = @host, process = @process, until = @until
+WHERE id = @id;
+IF @@ROWCOUNT = 0
+BEGIN
+    INSERT INTO [dbo].[chanq_members] WITH (ROWLOCK) (id, queue, name, host, process, since, until)
+    VALUES (@id, 'orders', @name, @host, @process, @now, @until);
+    DELETE m
+    FROM [dbo].[chanq_members] AS m WITH (UPDLOCK, READPAST, ROWLOCK)
+    WHERE m.until < DATEADD(day, -1, @now);
+END;
