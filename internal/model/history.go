@@ -182,8 +182,10 @@ func (h *history) compare() {
 		*counts[s] = len(list)
 		require.Equal(h, listed(list), entryBodies(entries), "%s: the %s messages and their order", h.ran, s)
 	}
+	lapsed := h.clock.lapsed(h)
 	for id, m := range h.model.live {
 		require.True(h, seen[id], "%s: message %s is gone", h.ran, m.body)
+		require.Equal(h, m.lapses, lapsed[id], "%s: leases of %s that ran out in a row", h.ran, m.body)
 	}
 	for _, s := range []chanq.State{chanq.Dead, chanq.Done} {
 		entries := h.peek(s)
