@@ -111,14 +111,15 @@ func (q *postgresQueue) Get(id [16]byte) Statement {
 }
 
 // postgresProblems reads settings and the catalog. The encoding of the session is
-// none: see Postgres.
+// none: see Postgres. $1 is the one that the database should have, and is there
+// because a driver that cannot send a parameter in this session shall say so now.
 const postgresProblems = `SELECT '` + ProblemForm + `' AS kind, 'the table ' || {'live'} || ' has no column ' || c.name AS found
 FROM (VALUES ('expires_at'), ('lapses')) AS c (name)
 WHERE to_regclass({'live'}) IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'live'}) AND a.attname = c.name AND NOT a.attisdropped)
 UNION ALL
-SELECT '` + ProblemEncoding + `', 'the database''s encoding is ' || current_setting('server_encoding') || ', and chanq needs UTF8'
-WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')
+SELECT '` + ProblemEncoding + `', 'the database''s encoding is ' || current_setting('server_encoding') || ', and chanq needs ' || $1::text
+WHERE current_setting('server_encoding') NOT IN ($1::text, 'SQL_ASCII')
 UNION ALL
 SELECT '` + ProblemDurability + `', 'synchronous_commit is off'
 WHERE current_setting('synchronous_commit') = 'off'
@@ -126,7 +127,9 @@ UNION ALL
 SELECT '` + ProblemDurability + `', 'the table ' || {'live'} || ' is not logged'
 FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass({'live'}) AND c.relpersistence <> 'p'`
 
-func (q *postgresQueue) Problems() Statement { return Statement{Text: q.problems} }
+func (q *postgresQueue) Problems() Statement {
+	return Statement{Text: q.problems, Args: []any{"UTF8"}}
+}
 
 const postgresClock = `SELECT {now} AS now`
 

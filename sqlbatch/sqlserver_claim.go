@@ -100,13 +100,13 @@ const (
 	claimSet = `SET visible_at = @until,
         fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
         attempts = c.attempts + 1,
-        lapses = {counted},
-        leased_by = @by`
+        {lapse}leased_by = @by`
 
 	claimOutput = `OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            `
 
 	claimContents   = `inserted.dedup_key, inserted.headers, inserted.body`
@@ -121,9 +121,9 @@ const claimDeclaration = "@n int, @lease_days int, @lease_ms int, @by binary(16)
 func claimText(lane, contents string) string {
 	lane = strings.NewReplacer("{set}", claimSet, "{output}", claimOutput+contents).Replace(lane)
 	ranOut := strings.NewReplacer("{lane}", "{leased}", "{is}", "IS NOT NULL", "{lapses}", "lapses + 1",
-		"{counted}", "CASE WHEN c.lapses < 32767 THEN c.lapses + 1 ELSE c.lapses END").Replace(lane)
+		"{lapse}", "lapses = CASE WHEN c.lapses < 32767 THEN c.lapses + 1 ELSE c.lapses END,\n        ").Replace(lane)
 	unleased := strings.NewReplacer("{lane}", "{ready}", "{is}", "IS NULL", "{lapses}", "lapses",
-		"{counted}", "c.lapses").Replace(lane)
+		"{lapse}", "").Replace(lane)
 	var b strings.Builder
 	b.WriteString(claimOpen)
 	for p := PriorityUrgent; p >= PriorityLow; p-- {

@@ -38,7 +38,7 @@ type Engine struct {
 
 // Run runs the suite.
 func Run(t *testing.T, e Engine) {
-	for _, suite := range [][]test{delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, bounds, reading, piping, operating, outages, stuck, processes} {
+	for _, suite := range [][]test{delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, bounds, reading, piping, operating, outages, stuck, processes, claiming, lapsing, expiring, joining, sparing} {
 		for _, c := range suite {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
@@ -129,7 +129,13 @@ func runs(op faultdb.Op, st sqlbatch.Statement) bool {
 }
 
 func claims(op faultdb.Op, q sqlbatch.Queue) bool {
-	return runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1}))
+	return runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})) ||
+		runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1})) || blindClaims(op, q)
+}
+
+func blindClaims(op faultdb.Op, q sqlbatch.Queue) bool {
+	return runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true, Blind: true})) ||
+		runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1, Blind: true}))
 }
 
 func acks(op faultdb.Op, q sqlbatch.Queue) bool { return runs(op, q.Ack(nil)) }

@@ -84,13 +84,13 @@ func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
 			}
 			fill(backlog.leased, 0)
 			for left := backlog.leased; left > 0; {
-				left -= len(q.rows(q.Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute})))
+				left -= len(q.rows(q.Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Suspects: true})))
 			}
 			fill(backlog.scheduled, time.Hour)
 			fill(backlog.ready, 0)
 			for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
 				q.Engine().ResetPlans()
-				require.Len(t, q.rows(q.Claim(sqlbatch.ClaimParams{Rows: 100, Lease: time.Minute, Order: order})), 100)
+				require.Len(t, q.rows(q.Claim(sqlbatch.ClaimParams{Rows: 100, Lease: time.Minute, Suspects: true, Order: order})), 100)
 				require.Equal(t, int64(keysOfClaim), cost(q, "leased_by = @by").KeysRead)
 			}
 			q.Engine().ResetPlans()
@@ -148,7 +148,7 @@ func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 		note(
 			q.Enqueue(rows), q.EnqueueNew(rows[:1+r.IntN(len(rows))]),
 			q.Find(make([][16]byte, n), make([]string, r.IntN(n))),
-			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), By: strings.Repeat("x", r.IntN(200)), Order: sqlbatch.Order(r.IntN(2))}),
+			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), Member: newID(), Salt: r.Int64N(1000), Suspects: r.IntN(2) == 0, Lapses: 2, Order: sqlbatch.Order(r.IntN(2))}),
 			q.NextDue(), q.Ack(items), q.Archive(items), q.Nack(nacks),
 			q.Release(make([]sqlbatch.ReleaseItem, min(n, sqlbatch.SQLServer.Traits().ReleaseItems))),
 			q.Bury([]sqlbatch.BuryItem{{Error: strings.Repeat("y", r.IntN(3000))}}),
@@ -241,6 +241,7 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 	require.Equal(t, map[mssqltest.Kind]int64{
 		mssqltest.Enqueue: sent, mssqltest.Claim: stats.Claims + stats.EmptyClaims,
 		mssqltest.NextDue: stats.Looks, mssqltest.Ack: settled,
+		mssqltest.Join: 1, mssqltest.Leave: 1,
 	}, withZero(got, mssqltest.NextDue), "one request a statement: no BEGIN, no COMMIT, no reset")
 	require.Equal(t, int64(n/500), sent)
 	require.Less(t, stats.Claims+settled, int64(n/10), "and statements of many messages")

@@ -122,7 +122,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	require.NoError(t, err)
 	l.live(c)
 	l.requireEnded(orders)
-	_, err = rowsOf(ctx, db, q.Trim(0, 10))
+	_, err = rowsOf(ctx, db, q.Trim(0, 10, 0))
 	require.NoError(t, err)
 
 	p, err = orders.Producer(chanq.ProducerConfig{})

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/internal/mssqltest"
+	"github.com/chanq/chanq/internal/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -27,6 +28,9 @@ func newQueue(t testing.TB, o mssqltest.Options) *queue {
 	q.migrate()
 	return q
 }
+
+// Clock is the server's, not the statement that asks for it.
+func (q *queue) Clock() *engine.ManualClock { return q.Server.Clock() }
 
 func (q *queue) migrate() {
 	q.t.Helper()
@@ -107,12 +111,12 @@ func itemsOf(claimed [][]any) []sqlbatch.Item {
 	items := make([]sqlbatch.Item, len(claimed))
 	for i, row := range claimed {
 		copy(items[i].ID[:], row[0].([]byte))
-		items[i].Fence = int32(row[2].(int64))
+		items[i].Fence = row[2].(int64)
 	}
 	return items
 }
 
-var claimTen = sqlbatch.ClaimParams{Rows: 10, Lease: 30 * time.Second, By: "test"}
+var claimTen = sqlbatch.ClaimParams{Rows: 10, Lease: 30 * time.Second, Member: [16]byte{1}, Salt: 1, Suspects: true}
 
 func TestMigrationsMayRunAgain(t *testing.T) {
 	t.Parallel()
@@ -134,7 +138,7 @@ func TestClaimTakesTheHighestPriorityFirstAndSkipsWhatIsLeased(t *testing.T) {
 		require.Equal(t, urgent[0].ID[:], got[0][0])
 		require.Equal(t, urgent[1].ID[:], got[1][0])
 		require.Equal(t, low[0].ID[:], got[2][0])
-		require.Equal(t, int64(1), got[0][2], "fence")
+		require.Equal(t, q.Clock().Now().UnixMilli()<<sqlbatch.FenceBits+1, got[0][2], "fence")
 		require.Equal(t, int64(1), got[0][3], "attempts")
 		require.Len(t, q.rows(q.Claim(p)), 2)
 		require.Empty(t, q.rows(q.Claim(p)))
@@ -162,7 +166,7 @@ func TestEverySettleAppliesToItsLease(t *testing.T) {
 	q.exec(q.Enqueue(sent))
 	claimed := q.rows(q.Claim(claimTen))
 	items := itemsOf(claimed)
-	due := claimed[2][5].(int64)
+	due := claimed[2][7].(int64)
 	require.Len(t, q.rows(q.Archive(items[:1])), 1)
 	require.Len(t, q.rows(q.Nack([]sqlbatch.NackItem{{Item: items[1], Delay: time.Minute, Error: "naïve 😀"}})), 1)
 	require.Len(t, q.rows(q.Release([]sqlbatch.ReleaseItem{{Item: items[2], Due: due}})), 1)
@@ -172,12 +176,12 @@ func TestEverySettleAppliesToItsLease(t *testing.T) {
 	get := func(i int) []any { return q.rows(q.Get(items[i].ID))[0] }
 	require.Equal(t, "done", get(0)[0])
 	require.Equal(t, "scheduled", get(1)[0])
-	require.Equal(t, "naïve 😀", get(1)[9])
+	require.Equal(t, "naïve 😀", get(1)[11])
 	require.Equal(t, "ready", get(2)[0])
 	require.Equal(t, due, get(2)[6])
 	require.Equal(t, int64(0), get(2)[4], "the attempt is refunded")
 	require.Equal(t, "dead", get(3)[0])
-	require.Equal(t, "poison", get(3)[9])
+	require.Equal(t, "poison", get(3)[11])
 	require.Equal(t, "leased", get(4)[0])
 
 	stats := q.rows(q.Stats(1000))[0]
@@ -185,12 +189,12 @@ func TestEverySettleAppliesToItsLease(t *testing.T) {
 	for state, n := range map[sqlbatch.State]int{sqlbatch.Ready: 1, sqlbatch.Scheduled: 1, sqlbatch.Leased: 2, sqlbatch.Dead: 1, sqlbatch.Done: 1} {
 		require.Len(t, q.rows(q.Peek(state, 10)), n, state)
 	}
-	require.Len(t, q.rows(q.Redrive(10, nil)), 1)
+	require.Len(t, q.rows(q.Redrive(10, nil, sqlbatch.Window{})), 1)
 	require.Equal(t, "ready", get(3)[0])
 	require.Len(t, q.rows(q.Cancel([][16]byte{items[4].ID})), 1)
-	require.Len(t, q.rows(q.Purge(sqlbatch.Ready, 10)), 2)
+	require.Len(t, q.rows(q.Purge(sqlbatch.Ready, 10, sqlbatch.Window{})), 2)
 	q.Clock().Advance(time.Hour)
-	require.Len(t, q.rows(q.Trim(time.Minute, 10)), 1)
+	require.Len(t, q.rows(q.Trim(time.Minute, 10, 0)), 1)
 }
 
 func TestRedriveByIDMovesOnlyThose(t *testing.T) {
@@ -202,7 +206,7 @@ func TestRedriveByIDMovesOnlyThose(t *testing.T) {
 		buries = append(buries, sqlbatch.BuryItem{Item: it})
 	}
 	require.Len(t, q.rows(q.Bury(buries)), 3)
-	require.Len(t, q.rows(q.Redrive(10, [][16]byte{buries[1].ID})), 1)
+	require.Len(t, q.rows(q.Redrive(10, [][16]byte{buries[1].ID}, sqlbatch.Window{})), 1)
 	require.Equal(t, "ready", q.rows(q.Get(buries[1].ID))[0][0])
 	require.Equal(t, "dead", q.rows(q.Get(buries[0].ID))[0][0])
 }

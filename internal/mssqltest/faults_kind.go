@@ -15,6 +15,7 @@ const (
 	Enqueue    Kind = "enqueue"
 	EnqueueNew Kind = "keyed enqueue"
 	Find       Kind = "find"
+	Look       Kind = "look"
 	Claim      Kind = "claim"
 	NextDue    Kind = "next due"
 	Ack        Kind = "ack"
@@ -23,6 +24,8 @@ const (
 	Release    Kind = "release"
 	Bury       Kind = "bury"
 	Extend     Kind = "extend"
+	Join       Kind = "join"
+	Leave      Kind = "leave"
 	Begin      Kind = "begin"
 	Commit     Kind = "commit"
 	Rollback   Kind = "rollback"
@@ -79,13 +82,16 @@ var marks = []struct {
 	{"leased_by = @by", Claim},
 	{"AS due_in_ms", NextDue},
 	{"FROM (VALUES (@m0, @k0, @h0, @b0)", Enqueue},
-	{"28 * (x.i + y.i)", Release},
-	{"34 * (x.i + y.i)", Nack},
-	{"26 * (x.i + y.i)", Bury},
-	{"SET visible_at = @until", Extend},
+	{"32 * (x.i + y.i)", Release},
+	{"38 * (x.i + y.i)", Nack},
+	{"31 * (x.i + y.i)", Bury},
+	{"@host", Join},
+	{"[chanq_members] AS m WITH (ROWLOCK)", Leave},
+	{"@until", Extend},
 	{"_done] (id", Archive},
 	{"OUTPUT deleted.id, deleted.fence", Ack},
-	{"ELSE 0 END AS leased\n", Find},
+	{"DATALENGTH(@places)", Find},
+	{"SELECT q.id, q.fence\n", Look},
 }
 
 func kindOf(text string) Kind {

@@ -17,8 +17,9 @@ type database struct {
 	name    string
 	created time.Time
 
-	rcsi          atomic.Bool // READ_COMMITTED_SNAPSHOT
-	allowSnapshot atomic.Bool // ALLOW_SNAPSHOT_ISOLATION
+	rcsi          atomic.Bool  // READ_COMMITTED_SNAPSHOT
+	allowSnapshot atomic.Bool  // ALLOW_SNAPSHOT_ISOLATION
+	delayed       atomic.Int64 // DELAYED_DURABILITY, as sys.databases numbers it
 
 	version atomic.Uint64 // grows with each change of the catalog: plans are made for one
 
@@ -105,6 +106,7 @@ type table struct {
 	byName       map[string]int
 	escalate     bool
 	triggers     []*trigger
+	checks       []*checkConstraint
 	version      uint64 // of the catalog when the definition last changed
 
 	seed, increment int64

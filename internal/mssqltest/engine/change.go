@@ -296,6 +296,9 @@ func (p *changePlan) run(x *exec) (int64, error) {
 		}
 		limit = n
 	}
+	if n := x.rowLimit(); n >= 0 && (limit < 0 || n < limit) {
+		limit = n
+	}
 	rows, err := p.collect(x, limit)
 	if err != nil {
 		return 0, err
@@ -372,6 +375,9 @@ func (p *changePlan) change(x *exec, t *table) error {
 		if col.rowVer {
 			row[at], _ = convert(int64(x.s.e.rowVersion.Add(1)), typeBigInt, col.typ, 0)
 		}
+	}
+	if err := x.check(t, row, "UPDATE"); err != nil {
+		return err
 	}
 	if err := x.updateRow(t, sl.rec, old, row); err != nil {
 		return err

@@ -132,6 +132,7 @@ func (s *Session) runSimple(f *frame, n *node) error {
 	case *ast.WaitForStatement:
 		return s.waitFor(f, n, st)
 	case *ast.BeginTransactionStatement:
+		s.beginUnseen()
 		s.begin()
 		return nil
 	case *ast.CommitTransactionStatement:
@@ -353,6 +354,17 @@ func (s *Session) setStatement(f *frame, n *node) (done bool, _ error) {
 			s.insertID = o.table
 		}
 		return true, nil
+	case *ast.SetRowCountStatement:
+		v, _, err := s.evaluate(f, n)
+		if err != nil {
+			return true, err
+		}
+		limit, ok := v[0].(int64)
+		if !ok || limit < 0 {
+			return true, severity(15, 1015, "An integer of 0 or more is needed after SET ROWCOUNT.")
+		}
+		s.set.rowCount = limit
+		return true, nil
 	case *ast.SetCommandStatement:
 		v, t, err := s.evaluate(f, n)
 		if err != nil {
@@ -388,9 +400,7 @@ func (s *Session) setOption(name string, on bool) error {
 		s.set.ansi = on
 	case "NumericRoundAbort", "AnsiNullDfltOn", "AnsiNullDfltOff", "ArithIgnore", "CursorCloseOnCommit", "ForcePlan", "IO", "Time":
 	case "ImplicitTransactions":
-		if on {
-			return errUnsupported("SET IMPLICIT_TRANSACTIONS ON")
-		}
+		s.set.implicit = on
 	default:
 		return errUnsupported("SET " + name)
 	}

@@ -17,6 +17,7 @@ func (s *Session) define(f *frame, n *node) error {
 	if !s.granted("CREATE TABLE", wholeDatabase) || !s.has("ALTER", "dbo", "") {
 		return severity(14, 262, "CREATE, ALTER or DROP permission denied in database '%s'.", s.e.db.name)
 	}
+	s.beginUnseen()
 	own := s.tx == nil
 	if own {
 		s.tx = s.newTxn()
@@ -325,6 +326,8 @@ func (x *exec) alterTableSet(st *ast.AlterTableSetStatement) error {
 	return nil
 }
 
+var delayedDurability = map[string]int64{"DISABLED": 0, "ALLOWED": 1, "FORCED": 2}
+
 func (x *exec) alterDatabase(st *ast.AlterDatabaseSetStatement) error {
 	db := x.s.e.db
 	if !st.UseCurrent && st.DatabaseName != nil && !equalFold(st.DatabaseName.Value, db.name) && !equalFold(st.DatabaseName.Value, "CURRENT") {
@@ -333,7 +336,12 @@ func (x *exec) alterDatabase(st *ast.AlterDatabaseSetStatement) error {
 	for _, o := range st.Options {
 		on, ok := o.(*ast.OnOffDatabaseOption)
 		if !ok {
-			if _, ok := o.(*ast.DelayedDurabilityDatabaseOption); ok {
+			if d, ok := o.(*ast.DelayedDurabilityDatabaseOption); ok {
+				value, known := delayedDurability[strings.ToUpper(d.Value)]
+				if !known {
+					return errSyntaxNear(d.Value)
+				}
+				db.delayed.Store(value)
 				continue
 			}
 			return errUnsupported(fmt.Sprintf("%T", o))

@@ -71,6 +71,15 @@ func errNullColumn(t *table, column, verb string) error {
 		column, t.fullName(), verb)
 }
 
+func errCheck(t *table, k *checkConstraint, verb string) error {
+	where := fmt.Sprintf("table \"%s.%s\"", t.schema, t.name)
+	if k.column != "" {
+		where += ", column '" + k.column + "'"
+	}
+	return sqlError(547, "The %s statement conflicted with the CHECK constraint \"%s\". The conflict occurred in database \"%s\", %s.",
+		verb, k.name, t.db.name, where)
+}
+
 func errTruncated(t *table, column, value string) error {
 	if len(value) > 100 {
 		value = value[:100]
@@ -171,7 +180,7 @@ func rollsBack(e *sqltype.Error) bool {
 // procedure or batch that holds it and no more.
 func endsScope(e *sqltype.Error) bool {
 	switch e.Number {
-	case 102, 156, 207, 208, 209, 137, 1087, 4104, 650, 8622, 40517, 201, 10738, 334, 4140, 1065, 8156, 306, 308:
+	case 102, 156, 207, 208, 209, 137, 1087, 4104, 650, 8622, 40517, 201, 10738, 331, 333, 334, 4140, 1065, 8156, 306, 308:
 		return true
 	}
 	return false

@@ -60,6 +60,15 @@ func (x *exec) statementSnapshot() uint64 {
 	return x.snap
 }
 
+// rowLimit is SET ROWCOUNT: where a SELECT, INSERT, UPDATE or DELETE stops,
+// unless its TOP is less; -1 is nowhere.
+func (x *exec) rowLimit() int64 {
+	if x.s.set.rowCount > 0 {
+		return x.s.set.rowCount
+	}
+	return -1
+}
+
 func (x *exec) unlock(locks []rowLock) {
 	for _, l := range locks {
 		x.unlockRow(l.index, l.key, l.mode)

@@ -163,6 +163,9 @@ func (d *destination) insert(x *exec, vals []sqltype.Value) (Row, error) {
 			return nil, errNullColumn(t, col.name, d.verb)
 		}
 	}
+	if err := x.check(t, row, d.verb); err != nil {
+		return nil, err
+	}
 	_, err := x.insertRow(t, row)
 	return row, err
 }
@@ -304,9 +307,10 @@ func (p *insertPlan) run(x *exec) (int64, error) {
 	// its own work.
 	var rows []Row
 	if p.query != nil {
+		limit := x.rowLimit()
 		if _, err := p.query.rows(x, func(row Row) (bool, error) {
 			rows = append(rows, row)
-			return true, nil
+			return int64(len(rows)) != limit, nil
 		}); err != nil {
 			return 0, err
 		}
@@ -323,6 +327,9 @@ func (p *insertPlan) run(x *exec) (int64, error) {
 			}
 		}
 		rows = append(rows, row)
+	}
+	if limit := x.rowLimit(); limit >= 0 && int64(len(rows)) > limit {
+		rows = rows[:limit]
 	}
 	for i, vals := range rows {
 		if err := x.ctx.Err(); err != nil {

@@ -65,6 +65,9 @@ func (c *compiler) output(out *ast.OutputClause, into *ast.OutputIntoClause, src
 		if len(p.into.table.triggers) > 0 {
 			return nil, sqlError(331, "The target table '%s' of the OUTPUT INTO clause cannot have any enabled triggers.", p.into.table.name)
 		}
+		if checks := p.into.table.checks; len(checks) > 0 && !p.into.table.private {
+			return nil, sqlError(333, "The target table '%s' of the OUTPUT INTO clause cannot have any enabled check constraints or any enabled rules. Found check constraint or rule '%s'.", p.into.table.name, checks[0].name)
+		}
 		vals := make([]*scalar, len(p.vals))
 		for i, v := range p.vals {
 			vals[i] = v.sc

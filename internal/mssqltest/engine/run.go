@@ -250,6 +250,8 @@ func expressionsOf(st ast.Statement) []ast.ScalarExpression {
 			}
 			return list
 		}
+	case *ast.SetRowCountStatement:
+		return []ast.ScalarExpression{st.NumberRows}
 	case *ast.SetCommandStatement:
 		var list []ast.ScalarExpression
 		for _, c := range st.Commands {
@@ -298,6 +300,9 @@ func (s *Session) runPlan(f *frame, n *node, then func(x *exec, p plan) (int64, 
 		uses, writes := p.plan.tables()
 		if err := s.allowed(n, uses, writes); err != nil {
 			return 0, finish(err)
+		}
+		if len(uses)+len(writes) > 0 {
+			s.beginUnseen()
 		}
 		if tx == nil && (s.tx != nil || len(uses)+len(writes) > 0) {
 			if own = s.tx == nil; own {

@@ -29,6 +29,7 @@ func (p *selectPlan) assigns() bool { return p.query.block != nil && len(p.query
 
 func (p *selectPlan) run(x *exec) (int64, error) {
 	var n int64
+	limit := x.rowLimit()
 	if p.assigns() {
 		b := p.query.block
 		_, err := b.iterate(x, func() (bool, error) {
@@ -40,7 +41,7 @@ func (p *selectPlan) run(x *exec) (int64, error) {
 				}
 				x.f.vars[a.at] = v
 			}
-			return true, nil
+			return n != limit, nil
 		})
 		return n, err
 	}
@@ -49,7 +50,7 @@ func (p *selectPlan) run(x *exec) (int64, error) {
 	}
 	_, err := p.query.rows(x, func(row Row) (bool, error) {
 		n++
-		return true, x.row(row)
+		return n != limit, x.row(row)
 	})
 	return n, err
 }

@@ -49,6 +49,8 @@ type settings struct {
 	noCount, xactAbort bool
 	quotedIdentifier   bool
 	ansi               bool // the other options that filtered indexes ask for
+	implicit           bool // IMPLICIT_TRANSACTIONS
+	rowCount           int64
 	level              isolation
 	lockTimeout        time.Duration
 	deadlockPriority   int
@@ -208,6 +210,15 @@ func (s *Session) done(n int64, counted bool) {
 		return
 	}
 	s.sentResult(s.out.Done(uint64(n), counted && !s.set.noCount, s.frame != nil && s.frame.inProc))
+}
+
+// beginUnseen opens the transaction that IMPLICIT_TRANSACTIONS puts before the
+// first statement that touches a table, and before BEGIN TRANSACTION, which then
+// is the second level.
+func (s *Session) beginUnseen() {
+	if s.set.implicit && s.trancount == 0 && s.tx == nil {
+		s.begin()
+	}
 }
 
 // begin, commit and rollbackAll are BEGIN TRANSACTION and its ends.

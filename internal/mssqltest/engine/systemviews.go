@@ -172,7 +172,7 @@ func init() {
 			"compatibility_level", typeTinyInt, "delayed_durability", typeInt, "is_read_only", typeBit),
 			func(x *exec) []Row {
 				db := x.s.e.db
-				return []Row{{db.name, int64(5), db.rcsi.Load(), int64(boolInt(db.allowSnapshot.Load())), int64(160), int64(0), false}}
+				return []Row{{db.name, int64(5), db.rcsi.Load(), int64(boolInt(db.allowSnapshot.Load())), int64(160), db.delayed.Load(), false}}
 			}},
 		"default_constraints": {cols("name", typeSysname, "parent_object_id", typeInt, "parent_column_id", typeInt),
 			objects(isTable, func(_ *exec, o *object) []Row {

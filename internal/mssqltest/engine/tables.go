@@ -36,7 +36,7 @@ func (c *compiler) variableTable(v *variable) (*table, error) { return c.db.shap
 func (t *table) instance() *table {
 	out := &table{
 		db: t.db, schema: t.schema, name: t.name, private: t.private, cols: t.cols, byName: t.byName,
-		seed: t.seed, increment: t.increment, nextIdentity: t.seed,
+		seed: t.seed, increment: t.increment, nextIdentity: t.seed, checks: t.checks,
 	}
 	for _, ix := range t.indexes {
 		if ix == nil {
@@ -53,7 +53,9 @@ func (t *table) instance() *table {
 // define gives t the columns and constraints of a definition.
 func (c *compiler) define(t *table, def *ast.TableDefinition) error {
 	var constraints []*ast.UniqueConstraintDefinition
+	var checks []unmade
 	for _, d := range def.ColumnDefinitions {
+		checks = append(checks, checksOf(d)...)
 		own, err := c.defineColumn(t, d)
 		if err != nil {
 			return err
@@ -61,11 +63,19 @@ func (c *compiler) define(t *table, def *ast.TableDefinition) error {
 		constraints = append(constraints, own...)
 	}
 	for _, tc := range def.TableConstraints {
-		u, ok := tc.(*ast.UniqueConstraintDefinition)
-		if !ok {
+		switch k := tc.(type) {
+		case *ast.UniqueConstraintDefinition:
+			constraints = append(constraints, k)
+		case *ast.CheckConstraintDefinition:
+			checks = append(checks, unmade{k, ""})
+		default:
 			return errUnsupported(fmt.Sprintf("%T", tc))
 		}
-		constraints = append(constraints, u)
+	}
+	for _, k := range checks {
+		if err := c.defineCheck(t, k); err != nil {
+			return err
+		}
 	}
 	if len(def.Indexes) > 0 || def.SystemTimePeriod != nil {
 		return errUnsupported("INDEX in CREATE TABLE")
@@ -152,6 +162,7 @@ func (c *compiler) defineColumn(t *table, d *ast.ColumnDefinition) ([]*ast.Uniqu
 				k = &own
 			}
 			keys = append(keys, k)
+		case *ast.CheckConstraintDefinition: // see checksOf
 		default:
 			return nil, errUnsupported(fmt.Sprintf("%T", k))
 		}
@@ -275,7 +286,10 @@ func (x *exec) alterTableAdd(n *node, st *ast.AlterTableAddTableElementStatement
 	c := &compiler{db: t.db, batch: n.batch, source: n.batch.text}
 	wasCols := slices.Clone(t.cols)
 	var keys []*ast.UniqueConstraintDefinition
+	var checks []unmade
+	wasChecks := t.checks
 	restore := func() {
+		t.checks = wasChecks
 		t.cols = wasCols
 		t.byName = map[string]int{}
 		for i, col := range wasCols {
@@ -289,6 +303,7 @@ func (x *exec) alterTableAdd(n *node, st *ast.AlterTableAddTableElementStatement
 			return err
 		}
 		keys = append(keys, own...)
+		checks = append(checks, checksOf(d)...)
 		col := t.cols[len(t.cols)-1]
 		if !col.nullable && col.byDefault == nil && !col.identity && t.live > 0 {
 			restore()
@@ -309,8 +324,16 @@ func (x *exec) alterTableAdd(n *node, st *ast.AlterTableAddTableElementStatement
 				return err
 			}
 			x.undo(func() { *col = was })
+		case *ast.CheckConstraintDefinition:
+			checks = append(checks, unmade{k, ""})
 		default:
 			return errUnsupported(fmt.Sprintf("%T", tc))
+		}
+	}
+	for _, k := range checks {
+		if err := c.defineCheck(t, k); err != nil {
+			restore()
+			return err
 		}
 	}
 	t.latch.Lock()
@@ -338,6 +361,11 @@ func (x *exec) alterTableAdd(n *node, st *ast.AlterTableAddTableElementStatement
 					return err
 				}
 				row = append(row, val)
+			}
+			if err := x.check(t, row, "ALTER TABLE"); v == rec.head && err != nil {
+				t.latch.Unlock()
+				restore()
+				return err
 			}
 			v.row = row
 		}

@@ -52,4 +52,4 @@ SET visible_at = (SELECT now FROM t) + $2::bigint, fence = greatest(q.fence, (SE
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
-          q.enqueued_at, c.visible_at AS due_at, NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body;
+          q.enqueued_at, c.visible_at AS due_at, q.expires_at, NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body;

@@ -17,4 +17,4 @@ WHERE rowid IN (SELECT rowid FROM (
     UNION ALL
     SELECT * FROM (SELECT rowid FROM "main"."chanq_orders" INDEXED BY "ix_chanq_orders_ready" WHERE leased_by IS NULL AND priority = -1 AND visible_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND (?5 IS NULL OR lapses < ?5) ORDER BY visible_at, id LIMIT ?1 + 0)
   ) LIMIT coalesce((SELECT iif(paused, 0, ?1) FROM "main"."chanq_queues" WHERE name = 'orders'), 0))
-RETURNING id, priority, fence, attempts, lapses, coalesce(expires_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), 0), enqueued_at, due_at, dedup_key, headers, body;
+RETURNING id, priority, fence, attempts, lapses, coalesce(expires_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), 0), enqueued_at, due_at, expires_at, dedup_key, headers, body;
