@@ -63,6 +63,10 @@ type Traits struct {
 	Prepare bool
 	// Schema is the one that Names.Schema "" stands for.
 	Schema string
+	// PrepareTells: the database has one error for a missing table and for much
+	// else, so class NoSchema of a statement that was run means what it says only if
+	// its text cannot be prepared either. If it can, wrap the error in a RunError.
+	PrepareTells bool
 	// The most items that one statement of each kind takes.
 	EnqueueRows, ClaimRows                                int
 	AckItems, NackItems, ReleaseItems, BuryItems, FindIDs int
