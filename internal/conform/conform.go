@@ -28,6 +28,9 @@ type Engine struct {
 	Connect func(address string) (driver.Connector, error)
 	// Shared: processes can share a database by its address.
 	Shared bool
+	// Copy copies the database of an address, to which nobody is connected, and
+	// returns the address of the copy. Nil: it cannot be copied.
+	Copy func(t *testing.T, address string) string
 	// Errors of this engine's driver, one for each class that the suite injects:
 	// Unknown is that of a broken connection.
 	Errors map[sqlbatch.Class]error

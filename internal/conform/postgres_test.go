@@ -19,6 +19,7 @@ var postgres = conform.Engine{
 		return stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(address)
 	},
 	Shared: true,
+	Copy:   func(t *testing.T, dsn string) string { return pgtest.Copy(t, dsn) },
 	Errors: map[sqlbatch.Class]error{
 		sqlbatch.Unknown:    state("08006"), // connection_failure
 		sqlbatch.RolledBack: state("40P01"), // deadlock_detected

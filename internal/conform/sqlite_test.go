@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/embedded"
@@ -19,6 +20,15 @@ var sqlite = conform.Engine{
 	Create:  func(t *testing.T) string { return filepath.Join(t.TempDir(), "queue.db") },
 	Connect: embedded.Connector,
 	Shared:  true,
+	Copy: func(t *testing.T, path string) string {
+		db, err := embedded.Open(path)
+		require.NoError(t, err)
+		defer db.Close()
+		copied := filepath.Join(t.TempDir(), "copy.db")
+		_, err = db.ExecContext(t.Context(), `VACUUM INTO ?1`, copied)
+		require.NoError(t, err)
+		return copied
+	},
 	Errors: map[sqlbatch.Class]error{
 		sqlbatch.Unknown:    errors.New("disk went away"),
 		sqlbatch.RolledBack: code(5),  // SQLITE_BUSY
