@@ -61,6 +61,8 @@ type Traits struct {
 	OneWriter bool
 	// Prepare: parsing a text costs enough to prepare it on the connection.
 	Prepare bool
+	// Schema is the one that Names.Schema "" stands for.
+	Schema string
 	// The most items that one statement of each kind takes.
 	EnqueueRows, ClaimRows                                int
 	AckItems, NackItems, ReleaseItems, BuryItems, FindIDs int

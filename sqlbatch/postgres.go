@@ -49,6 +49,7 @@ const postgresRows = 1000
 // prepared statement is not there the next time.
 func (postgres) Traits() Traits {
 	return Traits{
+		Schema:      "public",
 		EnqueueRows: postgresRows, ClaimRows: postgresRows,
 		AckItems: postgresRows, NackItems: postgresRows, ReleaseItems: postgresRows, BuryItems: postgresRows, FindIDs: postgresRows,
 	}
