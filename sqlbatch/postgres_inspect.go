@@ -116,7 +116,7 @@ func (q *postgresQueue) Get(id [16]byte) Statement {
 const postgresProblems = `SELECT '` + ProblemForm + `' AS kind, 'the table ' || {'live'} || ' has no column ' || c.name AS found
 FROM (VALUES ('expires_at'), ('lapses')) AS c (name)
 WHERE to_regclass({'live'}) IS NOT NULL AND NOT EXISTS (
-  SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'live'}) AND a.attname = c.name AND NOT a.attisdropped)
+  SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'live'}) AND a.attname = c.name)
 UNION ALL
 SELECT '` + ProblemEncoding + `', 'the database''s encoding is ' || current_setting('server_encoding') || ', and chanq needs ' || $1::text
 WHERE current_setting('server_encoding') NOT IN ($1::text, 'SQL_ASCII')
