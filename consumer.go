@@ -129,7 +129,8 @@ func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration
 // Its goroutines, all joined by Shutdown: the claimer (claim.go), the settler,
 // the keeper, the trimmer where Config.Retain is set, one that notes this consumer
 // among the members (member.go), and the supervisor, which ends the others in order. It uses at most three connections, apart from those
-// of the application.
+// of the application. Where hooks are told apart from what calls them (Hooks), there is
+// one for each of LeaseLost and Availability, while there is something to tell.
 type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
