@@ -397,8 +397,7 @@ func (c *Consumer[T]) settle(l *lease) error {
 	if err != nil && !c.gaveUp.Load() {
 		// The consumer has ended in order, and did not wait for this lease: it was in a
 		// transaction, which was rolled back, or had run out. It is settled as TryLease's are.
-		alone := &loneOwner{queue: c.queue, timeout: c.cfg.Statement, values: c.values}
-		return alone.settle(l)
+		return c.alone().settle(l)
 	}
 	return err
 }
@@ -435,19 +434,23 @@ func (c *Consumer[T]) worked() {
 }
 
 func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
+	select {
+	case <-c.finished: // a lease that had run out is not waited for
+		return c.alone().extend(ctx, l, d)
+	default:
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Statement)
 	defer cancel()
-	select {
-	case c.keeper.turn <- struct{}{}:
-		defer func() { <-c.keeper.turn }()
-	case <-ctx.Done():
-		return false, &OpError{Op: "extend", Queue: c.queue.name, ID: l.item.ID, Err: context.Cause(ctx)}
-	}
-	held, err := c.queue.extendOne(ctx, c.keeper.sessions, l, d, c.cfg.try())
-	if held && c.keeper.due(l, monotonic()) {
+	held, err := c.queue.extendOne(ctx, c.keeper.sessions, c.keeper.turn, l, d, c.cfg.try())
+	if c.keeper.due(l, monotonic()) {
 		notify(c.keeper.wake)
 	}
 	return held, err
+}
+
+// alone owns leases that have outlived the consumer.
+func (c *Consumer[T]) alone() *loneOwner {
+	return &loneOwner{queue: c.queue, timeout: c.cfg.Statement, values: c.values}
 }
 
 // trim deletes what Config.Retain no longer keeps, once a minute, as the
