@@ -69,6 +69,13 @@ type Config struct {
 	// they are deleted. Of messages sent again with one ID it keeps the last, on
 	// SQL Server each.
 	Retain time.Duration
+	// SessionMaxAge is how old a connection of a producer or consumer may become
+	// before it is replaced, in the manner of SetConnMaxLifetime, which does not see
+	// connections that are in use for so long: after a switch to another server by
+	// DNS they would stay with the old one. It is renewed, too, when it was idle for a
+	// minute. A statement or transaction that is under way is never cut. Default
+	// 30 min, at least 100 ms. Connections to SQLite are not renewed.
+	SessionMaxAge time.Duration
 }
 
 const (
@@ -81,6 +88,7 @@ func (c Config) withDefaults() (Config, error) {
 	v.limit("Config.MaxAttempts", &c.MaxAttempts, defaultMaxAttempts, 1, 1_000_000)
 	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, 256<<20)
 	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
+	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
 		v.fail("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
 	}

@@ -26,6 +26,7 @@ type queue struct {
 	dialect sqlbatch.Dialect
 	sql     sqlbatch.Queue
 	key     bellKey
+	lone    *health // what settles of TryLease's leases see of the database
 }
 
 // newQueue checks what op was given. Its errors are complete.
@@ -51,10 +52,12 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return refuse(err)
 	}
-	return &queue{
+	q := &queue{
 		db: db, name: name, cfg: cfg, dialect: d,
-		sql: d.Queue(names), key: bellKey{db, cfg.Schema, name},
-	}, nil
+		sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name},
+	}
+	q.lone = &health{queue: q, part: "consumer"}
+	return q, nil
 }
 
 func (q *queue) fail(op string, err error) error {

@@ -7,16 +7,21 @@ const sqliteVersion = `SELECT version, paused FROM {queues} WHERE name = {name}`
 const sqliteClock = `SELECT {now}`
 
 // Problems. A packed list is digits in a blob, which SQLite reads as a number in
-// the database's encoding: in UTF-16 each would be 0. All databases of a
-// connection have the encoding of main.
-const sqliteProblems = `SELECT 'form', 'table ' || {live_text} || ' has no column expires_at or lapses'
+// the database's encoding: in UTF-16 each would be 0. (All databases of a
+// connection have the encoding of main.) A file keeps its commits if each is
+// synced, and if the journal of what it undoes is in a file, too; a database in
+// memory keeps none, and nobody expects it to.
+const sqliteProblems = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column expires_at or lapses' AS found
 WHERE EXISTS (SELECT 1 FROM pragma_table_info({live_text}, {schema_text}))
   AND (SELECT count(*) FROM pragma_table_info({live_text}, {schema_text}) WHERE name IN ('expires_at', 'lapses')) < 2
 UNION ALL
 SELECT 'encoding', 'PRAGMA encoding is ' || encoding || ', not UTF-8' FROM pragma_encoding WHERE encoding <> 'UTF-8'
 UNION ALL
-SELECT 'durability', 'PRAGMA synchronous is ' || synchronous || ', below FULL (2)' FROM pragma_synchronous WHERE schema = {schema_text} AND synchronous < 2
-  AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = {schema_text} AND file <> '')`
+SELECT 'durability', 'PRAGMA synchronous is ' || synchronous || ', below FULL (2)' FROM pragma_synchronous({schema_text})
+WHERE synchronous < 2 AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE AND file <> '')
+UNION ALL
+SELECT 'durability', 'PRAGMA journal_mode is ' || journal_mode FROM pragma_journal_mode({schema_text})
+WHERE journal_mode IN ('memory', 'off') AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE AND file <> '')`
 
 // Stats: each count ends at ?1 entries of its own state.
 var sqliteStats = `SELECT

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,7 +73,7 @@ func sqliteStatements(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 
 // claimOf claims n messages, suspects too.
 func claimOf(n int, lease time.Duration) sqlbatch.ClaimParams {
-	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Member: [16]byte{15: 9}, Salt: 1, Suspects: true}
+	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Member: [16]byte{15: 9}, Salt: 1 + rand.Int64N(1<<sqlbatch.FenceBits), Suspects: true}
 }
 
 // scriptOf is a statement with those that run before it.
@@ -348,6 +349,8 @@ func TestSQLiteClassifiesByCode(t *testing.T) {
 	} {
 		require.Equal(t, want, sqlbatch.SQLite.Classify(fmt.Errorf("wrapped: %w", sqliteCode(code))), "code %d", code)
 	}
+	require.Equal(t, sqlbatch.Refused, sqlbatch.SQLite.Classify(&sqlbatch.RunError{Err: sqliteCode(1)}), "its text compiles")
+	require.Equal(t, sqlbatch.BadRow, sqlbatch.SQLite.Classify(&sqlbatch.RunError{Err: sqliteCode(1811)}), "what a trigger raises")
 	require.Equal(t, sqlbatch.Unknown, sqlbatch.SQLite.Classify(context.DeadlineExceeded))
 	require.Equal(t, sqlbatch.Unknown, sqlbatch.SQLite.Classify(fmt.Errorf("locked")), "never by text")
 

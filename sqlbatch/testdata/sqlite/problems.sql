@@ -1,8 +1,11 @@
-SELECT 'form', 'table ' || 'chanq_orders' || ' has no column expires_at or lapses'
+SELECT 'form' AS kind, 'table ' || 'chanq_orders' || ' has no column expires_at or lapses' AS found
 WHERE EXISTS (SELECT 1 FROM pragma_table_info('chanq_orders', 'main'))
   AND (SELECT count(*) FROM pragma_table_info('chanq_orders', 'main') WHERE name IN ('expires_at', 'lapses')) < 2
 UNION ALL
 SELECT 'encoding', 'PRAGMA encoding is ' || encoding || ', not UTF-8' FROM pragma_encoding WHERE encoding <> 'UTF-8'
 UNION ALL
-SELECT 'durability', 'PRAGMA synchronous is ' || synchronous || ', below FULL (2)' FROM pragma_synchronous WHERE schema = 'main' AND synchronous < 2
-  AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = 'main' AND file <> '');
+SELECT 'durability', 'PRAGMA synchronous is ' || synchronous || ', below FULL (2)' FROM pragma_synchronous('main')
+WHERE synchronous < 2 AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = 'main' COLLATE NOCASE AND file <> '')
+UNION ALL
+SELECT 'durability', 'PRAGMA journal_mode is ' || journal_mode FROM pragma_journal_mode('main')
+WHERE journal_mode IN ('memory', 'off') AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = 'main' COLLATE NOCASE AND file <> '');
