@@ -30,6 +30,7 @@ var misbehaving = []test{
 	{"UsersFunctionsMayCallBack", callBack},
 	{"ADecoderThatPanicsOrLeavesSetsItsMessageAsideAlone", decodersMisbehave},
 	{"ADecoderMayKeepWhatItReads", decodersKeep},
+	{"ADecoderThatBlocksEndsNoShutdown", decodersBlock},
 	{"AnEncoderThatPanicsOrLeavesCostsItsMessageAlone", encodersMisbehave},
 	{"AnEncoderThatBlocksEndsNoClose", encodersBlock},
 	{"SendsWhoseEncodersLeaveTakeNoRoom", sendersLeave},
@@ -496,6 +497,26 @@ func decodersKeep(w *world) {
 		got[i] = string(data)
 	}
 	require.Equal(w, numbers(100), got, "nobody writes over it")
+}
+
+func decodersBlock(w *world) {
+	codec := &moody{gate: make(chan struct{})}
+	open := sync.OnceFunc(func() { close(codec.gate) })
+	w.Cleanup(open)
+	q := queueOf[note](w, "work", chanq.Config{Codec: codec})
+	send(w, q, notes("held")...)
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	held := take(w, c, 1)[0]
+	send(w, q, notes("decode blocks")...)
+	at := held.Deadline()
+	w.eventually("what was delivered before is extended", func() bool { return held.Deadline().Sub(at) > 2*steadyLease })
+	require.NoError(w, held.Ack())
+	require.NoError(w, held.Wait(w.soon()), "and settled")
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(w, c.Shutdown(ctx), context.DeadlineExceeded)
+	open()
+	require.NoError(w, c.Shutdown(w.soon()), "its goroutines end")
 }
 
 func encodersMisbehave(w *world) {
