@@ -331,6 +331,26 @@ func (s *session) one(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 	if err != nil {
 		return err
 	}
+	err = s.execute(ctx, stmt, st, scan)
+	if err != nil && s.dialect.Traits().PrepareTells && s.dialect.Classify(err) == sqlbatch.NoSchema && s.compiles(ctx, st.Text) {
+		return &sqlbatch.RunError{Err: err}
+	}
+	return err
+}
+
+// compiles reports whether what a text names is there.
+func (s *session) compiles(ctx context.Context, text string) bool {
+	stmt, err := s.conn.PrepareContext(ctx, text)
+	if err != nil {
+		return s.dialect.Classify(err) != sqlbatch.NoSchema
+	}
+	_ = stmt.Close()
+	return true
+}
+
+// execute runs a statement, by stmt where it is prepared.
+func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	var err error
 	if scan == nil {
 		if stmt != nil {
 			_, err = stmt.ExecContext(ctx, st.Args...)
