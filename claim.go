@@ -112,8 +112,13 @@ func (c *Consumer[T]) connect() {
 	ctx, cancel := context.WithTimeout(c.stop, c.cfg.Statement)
 	defer cancel()
 	began := time.Now()
-	if err := c.sessions.fill(ctx, c.queue.db); err != nil && c.stop.Err() == nil {
-		c.health.failed(began, err)
+	for _, s := range c.pools() {
+		if err := s.fill(ctx, c.queue.db); err != nil {
+			if c.stop.Err() == nil {
+				c.health.failed(began, err)
+			}
+			return
+		}
 	}
 }
 
@@ -224,7 +229,7 @@ func (c *Consumer[T]) claim(n int) (asked, got int, err error) {
 	if err := c.runClaim(p, rows.scan); err != nil {
 		return p.Rows, 0, err
 	}
-	c.health.worked(processStart.Add(start))
+	c.health.worked(wallTime(start))
 	claimed := len(rows.rows)
 	if claimed == 0 {
 		c.caution.found(nil, p.Suspects)

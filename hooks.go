@@ -44,8 +44,8 @@ type Hooks struct {
 	// Availability: the database stopped answering a producer or consumer, or
 	// answers it again. Once per change.
 	Availability func(AvailabilityEvent)
-	// Housekeeping: work that keeps the tables in order was refused; deliveries go on
-	// without it. Once for each task, until it succeeds again.
+	// Housekeeping: the database refuses a task that keeps the tables in order, and
+	// that no delivery waits for, or no longer refuses it. Once per change.
 	Housekeeping func(HousekeepingEvent)
 }
 
@@ -112,15 +112,18 @@ type AvailabilityEvent struct {
 	Down  time.Duration // how long it was down; when Up
 }
 
-// HousekeepingEvent is a task that the database refused: a right is missing, say.
+// HousekeepingEvent is a change in how a task goes that no delivery waits for. The
+// database refuses it because a right is missing, say.
 type HousekeepingEvent struct {
 	Queue string
-	Task  string // "members": this consumer is not seen in Queue.Members
-	Err   error
+	// Task is "members" (this consumer is not seen in Queue.Members) or "trim" (what
+	// Config.Retain no longer keeps stays).
+	Task string
+	Err  error // what the database refused; nil when it no longer does
 }
 
-// LogHooks logs every event: losses of availability, refused housekeeping, lost leases, failed handlers
-// and dead messages as warnings, the rest at debug level.
+// LogHooks logs every event: losses of availability, refused housekeeping, lost
+// leases, failed handlers and dead messages as warnings, the rest at debug level.
 func LogHooks(log *slog.Logger) Hooks {
 	if log == nil {
 		log = slog.Default()
@@ -152,7 +155,11 @@ func LogHooks(log *slog.Logger) Hooks {
 			}
 		},
 		Housekeeping: func(e HousekeepingEvent) {
-			log.Warn("chanq: housekeeping refused", "queue", e.Queue, "task", e.Task, "err", e.Err)
+			if e.Err == nil {
+				log.Info("chanq: housekeeping goes on", "queue", e.Queue, "task", e.Task)
+			} else {
+				log.Warn("chanq: housekeeping is refused", "queue", e.Queue, "task", e.Task, "err", e.Err)
+			}
 		},
 	}
 }

@@ -44,7 +44,7 @@ func (l *Lease[T]) Context() context.Context { return (*leaseContext)(l.lease) }
 // Deadline is when the lease ends by this process's clock unless it is
 // extended. It is early rather than late: it counts from before the claim was
 // sent.
-func (l *Lease[T]) Deadline() time.Time { return processStart.Add(l.lease.deadlineAt()) }
+func (l *Lease[T]) Deadline() time.Time { return wallTime(l.lease.deadlineAt()) }
 
 // Ack marks the message as done: it leaves the queue. The settle joins the next
 // group; Ack returns at once unless the backlog of settles is full, and costs
@@ -103,11 +103,6 @@ func (l *Lease[T]) Extend(ctx context.Context, d time.Duration) error {
 // taken off, this process could believe in its lease longer than they do.
 func deadlineAfter(start, d time.Duration) time.Duration { return start + d - time.Millisecond }
 
-// processStart makes monotonic times of durations.
-var processStart = time.Now()
-
-func monotonic() time.Duration { return time.Since(processStart) }
-
 // leaseState:
 //
 //	held ──settle──▶ settling ──▶ settled (outcome in err)
@@ -161,12 +156,15 @@ type leaseOwner interface {
 type lease struct {
 	owner    leaseOwner
 	item     sqlbatch.Item
-	due      int64        // Unix ms by the database, for release
-	attempt  int          // as Lease.Attempt, which the reader might change
-	lapses   int          // of a suspect
-	suspect  bool         // see suspects.go
-	deadline atomic.Int64 // of monotonic()
-	until    atomic.Int64 // end of automatic extension
+	due      int64         // Unix ms by the database, for release
+	attempt  int           // as Lease.Attempt, which the reader might change
+	lapses   int           // of a suspect
+	suspect  bool          // see suspects.go
+	stuck    bool          // its row was locked when it was last to be extended; of the keeper's extender
+	deadline atomic.Int64  // of monotonic()
+	unsure   atomic.Int64  // the shortest Extend that may yet take effect; 0 is none: see doubt
+	until    atomic.Int64  // end of automatic extension
+	cuts     atomic.Uint32 // Extends begun and ended: odd while one is under way
 	state    atomic.Uint32
 	isEnded  atomic.Bool
 
@@ -178,6 +176,11 @@ type lease struct {
 	uncounted bool
 	delay     time.Duration
 	text      string
+
+	// Of who stores the settle.
+	seq     uint64 // its place among all settles of the settler
+	unknown bool   // a try may have been applied
+	locked  uint8  // how often its row was found locked, up to lockPauses
 
 	err  error                         // outcome; written before the state is settled
 	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
@@ -327,9 +330,55 @@ func (l *lease) extend(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// extended notes that the database extended the lease until end, or later.
+// Ends of a lease, as this process believes in them. The keeper's extensions never
+// move the database's end back; Extend may, and it may take effect after others that
+// were sent later. So of two that are under way at once the one that may have made the
+// end earlier decides.
+
+// extending begins an Extend. There is one at a time: false says that another is
+// under way. Call extended at its end.
+func (l *lease) extending() bool {
+	n := l.cuts.Load()
+	return n%2 == 0 && l.cuts.CompareAndSwap(n, n+1)
+}
+
+// extended ends an Extend: the database moved the lease's end to end, or, with a zero
+// end, left it as it is.
 func (l *lease) extended(end time.Duration) {
-	l.deadline.Store(int64(end))
-	l.until.Store(max(l.until.Load(), int64(end)))
+	if end != 0 {
+		l.deadline.Store(int64(end))
+		l.until.Store(max(l.until.Load(), int64(end)))
+	}
+	l.cuts.Add(1)
 	l.rewatch()
+}
+
+// prolong notes an extension of the keeper's, which was sent when cuts was as given. It
+// counts for nothing beside an Extend.
+func (l *lease) prolong(end time.Duration, cuts uint32) {
+	for cuts%2 == 0 && l.cuts.Load() == cuts {
+		was := l.deadline.Load()
+		if l.deadline.CompareAndSwap(was, max(was, int64(end))) {
+			return
+		}
+	}
+}
+
+// doubt notes an Extend to d, sent at start, whose outcome is unknown: it may yet take
+// effect, at any time, and end the lease d after that. Until the Extend ends, this
+// process's view changes by nothing else.
+func (l *lease) doubt(start, d time.Duration) {
+	if u := l.unsure.Load(); u == 0 || int64(d) < u {
+		l.unsure.Store(int64(d))
+	}
+	l.deadline.Store(min(l.deadline.Load(), int64(deadlineAfter(start, d))))
+}
+
+// reach is the end of a lease that was extended by d at start: or sooner, should an
+// Extend that is in doubt take effect after it.
+func (l *lease) reach(start, d time.Duration) time.Duration {
+	if u := l.unsure.Load(); u != 0 {
+		d = min(d, time.Duration(u))
+	}
+	return deadlineAfter(start, d)
 }

@@ -69,28 +69,15 @@ const leaveTimeout = 5 * time.Second
 // but the end of the consumer for that last statement. It works on connections of
 // the application's, so that no claim waits for one.
 func (c *Consumer[T]) attend(ctx context.Context) {
-	refused := false
+	chore := housework{queue: c.queue, task: "members", op: "join"}
 	for ctx.Err() == nil {
-		err := c.asMember(ctx, c.cfg.Statement, c.queue.sql.Join(c.member))
-		switch {
-		case err == nil:
-			refused = false
-		case ctx.Err() == nil && !refused && c.isRefusal(err):
-			refused = true
-			call(c.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: c.queue.name, Task: "members", Err: c.queue.fail("join", err)})
-		}
+		chore.done(c.asMember(ctx, c.cfg.Statement, c.queue.sql.Join(c.member)))
 		sleep(ctx, c.cfg.LeaseFor/3)
 	}
 	if c.settler.abandoned.Err() == nil {
 		// What fails is of no matter: it counts as gone before long.
 		_ = c.asMember(c.settler.abandoned, min(c.cfg.Statement, leaveTimeout), c.queue.sql.Leave(c.member.ID))
 	}
-}
-
-// isRefusal tells what will not pass from an outage, which others tell of.
-func (c *Consumer[T]) isRefusal(err error) bool {
-	class := classify(c.queue.dialect, err)
-	return class == sqlbatch.NoSchema || class == sqlbatch.Permanent
 }
 
 func (c *Consumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {

@@ -97,16 +97,16 @@ type hand[T any] struct {
 // shared by all queues), and is an error where SetMaxOpenConns leaves fewer.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	cfg, err := cfg.withDefaults(q.core.dialect)
-	var s *sessions
+	var pools []*sessions
 	if err == nil {
-		s, err = openSessions(q.core.db, q.core.dialect, cfg.InFlight)
+		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge, cfg.InFlight)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chanq: producer %s: %w", q.core.name, err)
 	}
 	p := &Producer[T]{
 		queue: q.core, cfg: cfg,
-		sessions: s,
+		sessions: pools[0],
 		health:   health{queue: q.core, part: "producer"},
 		in:       make(chan Message[T]),
 		flushIn:  make(chan struct{}),

@@ -100,29 +100,11 @@ func (o *loneOwner) store(leases []*lease) {
 	stop := time.AfterFunc(o.timeout, st.abandon)
 	defer stop.Stop()
 	defer st.abandon()
-	st.store(leases)
+	st.storeAlone(leases)
 }
 
 func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
-	return o.queue.extendOne(ctx, s, l, d)
-}
-
-func (q *queue) extendOne(ctx context.Context, s *sessions, l *lease, d time.Duration) (bool, error) {
-	var changed []sqlbatch.Item
-	start := monotonic()
-	err := s.run(ctx, q.sql.EndAfter([]sqlbatch.Item{l.item}, d), collectItems(&changed))
-	if err != nil {
-		if end := deadlineAfter(start, d); classify(q.dialect, err) == sqlbatch.Unknown && end < l.deadlineAt() {
-			l.deadline.Store(int64(end)) // it may have been applied
-			l.rewatch()
-		}
-		return false, q.fail("extend", err)
-	}
-	held := len(changed) == 1 && changed[0] == l.item
-	if held {
-		l.extended(deadlineAfter(start, d))
-	}
-	return held, nil
+	return o.queue.extendOne(ctx, s, l, d, o.timeout)
 }

@@ -15,16 +15,16 @@ type claimed struct {
 	ID                              byte
 	Priority, Fence, Attempts       int64
 	Lapses, Expired, EnqueuedAt, At int64
-	Key, Headers, Body              any
+	ExpiresAt, Key, Headers, Body   any
 }
 
 func (q *pgQueue) claimed(p sqlbatch.ClaimParams) map[byte]claimed {
 	q.Helper()
 	all := map[byte]claimed{}
 	for _, r := range q.rows(q.db, q.Claim(p)) {
-		require.Len(q, r, 11)
+		require.Len(q, r, 12)
 		id := r[0].([]byte)[0]
-		all[id] = claimed{id, r[1].(int64), r[2].(int64), r[3].(int64), r[4].(int64), r[5].(int64), r[6].(int64), r[7].(int64), r[8], r[9], r[10]}
+		all[id] = claimed{id, r[1].(int64), r[2].(int64), r[3].(int64), r[4].(int64), r[5].(int64), r[6].(int64), r[7].(int64), r[8], r[9], r[10], r[11]}
 	}
 	return all
 }
@@ -66,7 +66,7 @@ func TestPostgresABodyAloneIsAMessage(t *testing.T) {
 		require.EqualValues(t, 2, id[8]>>6, "the variant: %x", id)
 		require.False(t, seen[id])
 		seen[id] = true
-		require.Equal(t, []any{int64(0), int64(1), int64(0), int64(0), nil, nil, []byte("b")}, []any{r[1], r[3], r[4], r[5], r[8], r[9], r[10]})
+		require.Equal(t, []any{int64(0), int64(1), int64(0), int64(0), nil, nil, nil, []byte("b")}, []any{r[1], r[3], r[4], r[5], r[8], r[9], r[10], r[11]})
 		require.GreaterOrEqual(t, r[6], before)
 		require.LessOrEqual(t, r[6], after)
 		require.Equal(t, r[6], r[7], "due when it was sent")
@@ -177,11 +177,11 @@ func TestPostgresSaysWhatHasExpired(t *testing.T) {
 	require.Nil(t, q.get(2)["expires_at"])
 	require.Equal(t, q.get(3)["enqueued_at"].(int64)+1, q.get(3)["expires_at"])
 	q.exec(`UPDATE chanq_orders SET visible_at = 0, expires_at = least(expires_at, $1) WHERE id = $2`, q.now(), fmt.Sprintf("%x", pgID(3)))
-	expired := map[byte]int64{}
-	for id, row := range q.claimed(pgClaim(10)) {
-		expired[id] = row.Expired
+	rows := q.claimed(pgClaim(10))
+	require.Equal(t, []int64{0, 0, 1}, []int64{rows[1].Expired, rows[2].Expired, rows[3].Expired})
+	for n := range byte(3) {
+		require.Equal(t, q.get(n + 1)["expires_at"], rows[n+1].ExpiresAt)
 	}
-	require.Equal(t, map[byte]int64{1: 0, 2: 0, 3: 1}, expired)
 
 	lease := q.item(3)
 	q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: lease, Error: "expired", Uncounted: true}, {Item: q.item(2)}}))

@@ -279,7 +279,7 @@ func TestPostgresClaimTakesLanesFromTheHighestByDueTime(t *testing.T) {
 	rows := q.rows(q.db, q.Claim(pgClaim(1)))
 	require.Len(t, rows, 1)
 	id := pgID(7)
-	require.Equal(t, []any{id[:], int64(0), q.item(7).Fence, int64(1), int64(0), int64(0), q.get(7)["enqueued_at"], due, []byte("k"), []byte("h"), []byte("b")}, rows[0])
+	require.Equal(t, []any{id[:], int64(0), q.item(7).Fence, int64(1), int64(0), int64(0), q.get(7)["enqueued_at"], due, nil, []byte("k"), []byte("h"), []byte("b")}, rows[0])
 	require.Equal(t, pgMember[:], q.get(7)["leased_by"])
 	require.Equal(t, "leased", q.get(7)["state"])
 	require.ElementsMatch(t, []byte{2, 1}, q.claim(q.db, 1000))
