@@ -93,7 +93,7 @@ func isValue(before []string) bool {
 	if len(before) > 0 {
 		last = before[len(before)-1]
 	}
-	return strings.HasSuffix(last, ", ") || strings.HasSuffix(last, "= ")
+	return strings.HasSuffix(last, ", ") || strings.HasSuffix(last, "= ") || strings.HasSuffix(last, "(")
 }
 
 // inner is the tokens of a string that holds a name, as for regclass.
