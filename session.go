@@ -45,6 +45,7 @@ type sessions struct {
 	db      *sql.DB
 	dialect sqlbatch.Dialect
 	maxAge  time.Duration // of a session; 0 is no limit
+	maxIdle time.Duration
 	strays  sync.WaitGroup
 	close   func()
 }
@@ -121,7 +122,7 @@ func newSessions(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, n int) *s
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &sessions{pool: pool, db: db, dialect: d, maxAge: maxAge}
+	return &sessions{pool: pool, db: db, dialect: d, maxAge: maxAge, maxIdle: maxIdle}
 }
 
 // end closes the pool once every session is back, those of statements that were
@@ -143,14 +144,14 @@ const maxIdle = time.Minute
 // the place of its connection would go to whoever waits for one, who may hold it
 // until this session has done its work.
 func (p *sessions) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
-	for {
+	for began := time.Now(); ; {
 		res, err := p.pool.Acquire(ctx)
 		if err != nil {
 			return nil, &notRunError{err: fmt.Errorf("connect: %w", err), unconnected: true}
 		}
-		idle := res.IdleDuration() >= maxIdle
+		idle := res.IdleDuration() >= p.maxIdle
 		switch {
-		case p.maxAge == 0, !idle && time.Now().Before(res.Value().old):
+		case p.maxAge == 0, !idle && time.Now().Before(res.Value().old), res.CreationTime().After(began):
 			return res, nil
 		case !spare(p.db) && (!idle || answers(ctx, res.Value().conn) == nil):
 			return res, nil
