@@ -46,8 +46,11 @@ type sessions struct {
 	dialect sqlbatch.Dialect
 	maxAge  time.Duration // of a session; 0 is no limit
 	maxIdle time.Duration
-	strays  sync.WaitGroup
 	close   func()
+
+	mu     sync.Mutex
+	ended  bool           // no statement of items begins any more
+	strays sync.WaitGroup // statements of items
 }
 
 // openSessions makes a pool of each size, or joins the shared one with each, and
@@ -128,7 +131,15 @@ func newSessions(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, n int) *s
 // end closes the pool once every session is back, those of statements that were
 // left behind, too.
 func (p *sessions) end() {
+	p.endStrays()
 	p.pool.Close()
+}
+
+// endStrays waits for the statements that were left behind.
+func (p *sessions) endStrays() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
 	p.strays.Wait()
 }
 
@@ -227,11 +238,17 @@ func (p *sessions) items(ctx context.Context, st sqlbatch.Statement, into []sqlb
 		err   error
 	}
 	done := make(chan result, 1)
+	p.mu.Lock()
+	if p.ended {
+		p.mu.Unlock()
+		return into, false, &notRunError{err: ErrClosed, unconnected: true}
+	}
 	p.strays.Go(func() {
 		r := result{items: into}
 		r.err = p.run(ctx, st, collectItems(&r.items))
 		done <- r
 	})
+	p.mu.Unlock()
 	select {
 	case r := <-done:
 		return r.items, false, r.err
