@@ -175,6 +175,7 @@ func hungAck(w *world) {
 		require.Less(w, time.Since(began), atOnce)
 	}
 	require.NoError(w, leases[0].Wait(w.soon()), "it is repeated on another connection")
+	require.Less(w, time.Since(began), troubleLease, "soon enough for a lease that is not extended any more")
 	require.Zero(w, counted(w, q))
 	require.Empty(w, delivered())
 	require.Empty(w, lost.but(chanq.ID{}))
