@@ -42,7 +42,7 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 	if len(rows.rows) == 0 {
 		return nil, nil
 	}
-	_ = q.core.once(ctx, q.core.sql.Join(member), nil) // it is for operators
+	q.core.join(ctx, member)
 	owner := &loneOwner{queue: q.core, timeout: config.Statement, values: context.WithoutCancel(ctx)}
 	var leases []*Lease[T]
 	var back []*lease
