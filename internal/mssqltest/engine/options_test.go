@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -164,4 +165,18 @@ func TestTheDatabaseSaysHowDurableItsCommitsAre(t *testing.T) {
 		c.exec("ALTER DATABASE CURRENT SET DELAYED_DURABILITY = " + value)
 		require.Equal(t, int64(i), c.scalar("SELECT delayed_durability FROM sys.databases WHERE database_id = DB_ID()"))
 	}
+}
+
+func TestAListAndARangeBehindItAreOneSeekForEachOfTheList(t *testing.T) {
+	s := newServer(t)
+	c := s.client()
+	c.exec("CREATE TABLE dbo.lanes (id int NOT NULL PRIMARY KEY CLUSTERED, lane int NOT NULL, due int NOT NULL); CREATE INDEX IX_lanes ON dbo.lanes (lane, due)")
+	for i := range 40 {
+		c.exec(fmt.Sprintf("INSERT dbo.lanes VALUES (%d, %d, %d)", i, i%4, i))
+	}
+	s.ResetPlans()
+	require.ElementsMatch(t, []any{int64(1), int64(2), int64(5), int64(6)}, c.exec("SELECT id FROM dbo.lanes WITH (INDEX (IX_lanes), FORCESEEK) WHERE lane IN (2, 1) AND due < 7").values())
+	plans := s.Plans()
+	require.Len(t, plans, 1)
+	require.Equal(t, int64(4), plans[0].KeysRead)
 }
