@@ -34,16 +34,17 @@ func TestTheJudgeExplainsWhatIsPromised(t *testing.T) {
 		killed []int64
 		want   verdict
 	}{
-		"sent, delivered, acked":              {"0s 0a 1d1a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, acked: 1}},
-		"never stored":                        {"0s 0f", nil, verdict{messages: 1}},
-		"the sender was killed":               {"0s 1d1a 1c1", []int64{9, 0}, verdict{messages: 1, first: 1, acked: 1}},
-		"the receiver is read before":         {"1d1a 0s 0a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, acked: 1}},
-		"nacked, then acked":                  {"0s 0a 1d1n 1c1 0d2a 0c2", nil, verdict{messages: 1, stored: 1, first: 1, asked: 1, acked: 1}},
-		"released, then acked":                {"0s 0a 1d1r 1c1 0d1a 0c1", nil, verdict{messages: 1, stored: 1, first: 1, asked: 1, acked: 1}},
-		"the holder was killed":               {"0s 0a 1d1a 0d2b 0c2", []int64{0, 4}, verdict{messages: 1, stored: 1, first: 1, killed: 1, buried: 1}},
-		"the settle failed":                   {"0s 0a 1d1a 1x1 0d2a 0c2", nil, verdict{messages: 1, stored: 1, first: 1, failed: 1, acked: 1}},
-		"killed after an ack that it not saw": {"0s 0a 1d1a", []int64{0, 9}, verdict{messages: 1, stored: 1, first: 1}},
-		"the INSERT was repeated":             {"0s 1d1a 1c1 0a 1d1a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, repeated: 1, acked: 1}},
+		"sent, delivered, acked":                  {"0s 0a 1d1a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, acked: 1}},
+		"never stored":                            {"0s 0f", nil, verdict{messages: 1}},
+		"the sender was killed":                   {"0s 1d1a 1c1", []int64{9, 0}, verdict{messages: 1, first: 1, acked: 1}},
+		"the receiver is read before":             {"1d1a 0s 0a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, acked: 1}},
+		"nacked, then acked":                      {"0s 0a 1d1n 1c1 0d2a 0c2", nil, verdict{messages: 1, stored: 1, first: 1, asked: 1, acked: 1}},
+		"released, then acked":                    {"0s 0a 1d1r 1c1 0d1a 0c1", nil, verdict{messages: 1, stored: 1, first: 1, asked: 1, acked: 1}},
+		"the holder was killed":                   {"0s 0a 1d1a 0d2b 0c2", []int64{0, 4}, verdict{messages: 1, stored: 1, first: 1, killed: 1, buried: 1}},
+		"the settle failed":                       {"0s 0a 1d1a 1x1 0d2a 0c2", nil, verdict{messages: 1, stored: 1, first: 1, failed: 1, acked: 1}},
+		"killed after a nack that it did not see": {"0s 0a 1d1n 0d2a 0c2", []int64{0, 9}, verdict{messages: 1, stored: 1, first: 1, asked: 1, acked: 1}},
+		"killed after an ack that it did not see": {"0s 0a 1d1a", []int64{0, 9}, verdict{messages: 1, stored: 1, first: 1}},
+		"the INSERT was repeated":                 {"0s 1d1a 1c1 0a 1d1a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, repeated: 1, acked: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.killed == nil {
