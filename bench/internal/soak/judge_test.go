@@ -139,14 +139,14 @@ func TestEventsAreReadAsTheyWereWritten(t *testing.T) {
 		{kind: delivered, id: id, at: 4, attempt: 7, intent: ack, latency: -1},
 		{kind: confirmed, id: id, at: 5, attempt: 2, latency: -1}, {kind: refused, id: id, at: 6, attempt: 3, latency: -1},
 		{kind: lost, id: id, at: 6, attempt: 3, latency: -1}, {kind: late, at: 6, took: 1 << 40, latency: -1},
-		{kind: weighed, at: 7, latency: -1, sample: usage{heap: 1 << 40, goroutines: 3, faults: 9}}, {kind: loaded, at: 8, latency: -1},
+		{kind: weighed, at: 7, latency: -1, sample: usage{heap: 1 << 40, goroutines: 3, faults: 9, freezes: 4}}, {kind: loaded, at: 8, latency: -1},
 	} {
 		line := string(e.append(nil))
 		got, err := parseEvent(strings.TrimSuffix(line, "\n"))
 		require.NoError(t, err, line)
 		require.Equal(t, e, got)
 	}
-	for _, line := range []string{"", "s", "s 1", "z 1 2 3", "d 1 x 1 a 5", "m 1 2 3 x", "dd 1 2 3 4 5"} {
+	for _, line := range []string{"", "s", "s 1", "z 1 2 3", "d 1 x 1 a 5", "m 1 2 3 x 5", "dd 1 2 3 4 5"} {
 		_, err := parseEvent(line)
 		require.Error(t, err, line)
 	}

@@ -45,6 +45,7 @@ type worker struct {
 	out    io.Writer
 	random *rand.Rand // guarded by mu
 	faults int64      // guarded by mu
+	frozen int64      // guarded by mu
 	freeze time.Time  // when the next one is due; guarded by mu
 
 	mu sync.Mutex
@@ -128,6 +129,7 @@ func (w *worker) choose(faultdb.Op) faultdb.Fault {
 	defer w.mu.Unlock()
 	if time.Now().After(w.freeze) {
 		w.freeze = time.Now().Add(next(w.random, w.Freeze))
+		w.frozen++
 		thawed := make(chan struct{})
 		time.AfterFunc(time.Duration(w.random.Int64N(int64(engines[w.Engine].freezeFor))), func() { close(thawed) })
 		return faultdb.Hold(thawed)
@@ -301,9 +303,9 @@ func (w *worker) weigh(until context.Context) error {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		w.mu.Lock()
-		faults := w.faults
+		faults, frozen := w.faults, w.frozen
 		w.mu.Unlock()
-		w.tell(event{kind: weighed, sample: usage{heap: m.HeapAlloc, goroutines: runtime.NumGoroutine(), faults: faults}})
+		w.tell(event{kind: weighed, sample: usage{heap: m.HeapAlloc, goroutines: runtime.NumGoroutine(), faults: faults, freezes: frozen}})
 	}
 }
 
