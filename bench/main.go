@@ -9,8 +9,8 @@
 //
 // Each takes flags (-h lists them), such as -engine postgres -dsn …; -format json
 // writes one object a line for each measurement, which report -in takes. And it
-// watches a queue under mixed load while processes are killed and connections
-// break:
+// watches a queue under mixed load while processes are killed, connections break
+// and freeze, and rows are locked:
 //
 //	go run ./bench soak -engine sqlite -for 10m
 //

@@ -132,7 +132,7 @@ func (q *queueModel) state(m *message) chanq.State {
 	}
 }
 
-// in lists the live messages of a state in the order of Peek.
+// in lists the live messages of a state in the order of delivery.
 func (q *queueModel) in(s chanq.State) []*message {
 	var list []*message
 	for _, m := range q.live {

@@ -88,7 +88,7 @@ func requireStruck(t *testing.T, e Engine, struck map[string]bool) {
 		"ack":   func([]sqlbatch.Row) sqlbatch.Statement { return q.Ack(nil) }, "nack": func([]sqlbatch.Row) sqlbatch.Statement { return q.Nack(nil) },
 		"release":     func([]sqlbatch.Row) sqlbatch.Statement { return q.Release(nil) },
 		"dead-letter": func([]sqlbatch.Row) sqlbatch.Statement { return q.Bury(nil) },
-		"extend":      func([]sqlbatch.Row) sqlbatch.Statement { return q.Extend(nil, time.Second) },
+		"extend":      func([]sqlbatch.Row) sqlbatch.Statement { return q.EndAfter(nil, time.Second) },
 	} {
 		met := false
 		for rows := 1; rows <= 16; rows *= 2 {

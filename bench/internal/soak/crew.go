@@ -254,6 +254,17 @@ func (c *crew) abandon() error {
 	return nil
 }
 
+// frozen is how many connections were, by the crew or by the workers.
+func (c *crew) frozen() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.freezes
+	for _, p := range c.all {
+		n += int(p.last.freezes)
+	}
+	return n
+}
+
 func (c *crew) close() {
 	for _, p := range c.proxies {
 		p.Close()

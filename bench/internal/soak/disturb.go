@@ -42,7 +42,7 @@ func (d *disturber) end() {
 	_ = d.db.Close() // nothing is open on it
 }
 
-// rest waits for up to most, or until end.
+// rest waits, but not beyond end.
 func (d *disturber) rest(length time.Duration) {
 	t := time.NewTimer(length)
 	defer t.Stop()

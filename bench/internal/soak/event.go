@@ -29,6 +29,7 @@ type usage struct {
 	heap       uint64 // bytes, garbage included
 	goroutines int
 	faults     int64 // injected so far
+	freezes    int64 // of its own connection, so far
 }
 
 type eventKind byte
@@ -71,7 +72,7 @@ func (e event) append(line []byte) []byte {
 	case late:
 		line = strconv.AppendInt(append(line, ' '), e.took, 10)
 	case weighed:
-		line = fmt.Appendf(line, " %d %d %d", e.sample.heap, e.sample.goroutines, e.sample.faults)
+		line = fmt.Appendf(line, " %d %d %d %d", e.sample.heap, e.sample.goroutines, e.sample.faults, e.sample.freezes)
 	}
 	return append(line, '\n')
 }
@@ -89,7 +90,7 @@ func parseEvent(line string) (e event, err error) {
 		return n
 	}
 	want := map[eventKind]int{
-		sending: 4, stored: 4, unsent: 4, refused: 4, confirmed: 4, lost: 4, delivered: 6, late: 3, weighed: 5, loaded: 2,
+		sending: 4, stored: 4, unsent: 4, refused: 4, confirmed: 4, lost: 4, delivered: 6, late: 3, weighed: 6, loaded: 2,
 	}[e.kind]
 	if len(words) != want {
 		return e, fmt.Errorf("unknown line %q", line)
@@ -97,7 +98,7 @@ func parseEvent(line string) (e event, err error) {
 	e.at = number(1)
 	switch e.kind {
 	case weighed:
-		e.sample = usage{heap: uint64(number(2)), goroutines: int(number(3)), faults: number(4)}
+		e.sample = usage{heap: uint64(number(2)), goroutines: int(number(3)), faults: number(4), freezes: number(5)}
 	case late:
 		e.took = number(2)
 	case loaded:

@@ -183,8 +183,8 @@ func (v *verdict) message(id chanq.ID, m *message, killed []int64) {
 			continue
 		case before.final():
 			wrong("delivered to process %d after its end by process %d was confirmed", d.process, before.process)
-		case before.done:
-			v.asked++
+		case before.done, before.ended == 0 && killed[before.process] > d.at && (before.intent == nack || before.intent == release):
+			v.asked++ // the answer of one that was killed may have died with it
 		case killed[before.process] > before.at && killed[before.process] <= d.at:
 			v.killed++
 		case before.ended > 0:

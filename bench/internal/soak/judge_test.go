@@ -34,16 +34,17 @@ func TestTheJudgeExplainsWhatIsPromised(t *testing.T) {
 		killed []int64
 		want   verdict
 	}{
-		"sent, delivered, acked":              {"0s 0a 1d1a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, acked: 1}},
-		"never stored":                        {"0s 0f", nil, verdict{messages: 1}},
-		"the sender was killed":               {"0s 1d1a 1c1", []int64{9, 0}, verdict{messages: 1, first: 1, acked: 1}},
-		"the receiver is read before":         {"1d1a 0s 0a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, acked: 1}},
-		"nacked, then acked":                  {"0s 0a 1d1n 1c1 0d2a 0c2", nil, verdict{messages: 1, stored: 1, first: 1, asked: 1, acked: 1}},
-		"released, then acked":                {"0s 0a 1d1r 1c1 0d1a 0c1", nil, verdict{messages: 1, stored: 1, first: 1, asked: 1, acked: 1}},
-		"the holder was killed":               {"0s 0a 1d1a 0d2b 0c2", []int64{0, 4}, verdict{messages: 1, stored: 1, first: 1, killed: 1, buried: 1}},
-		"the settle failed":                   {"0s 0a 1d1a 1x1 0d2a 0c2", nil, verdict{messages: 1, stored: 1, first: 1, failed: 1, acked: 1}},
-		"killed after an ack that it not saw": {"0s 0a 1d1a", []int64{0, 9}, verdict{messages: 1, stored: 1, first: 1}},
-		"the INSERT was repeated":             {"0s 1d1a 1c1 0a 1d1a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, repeated: 1, acked: 1}},
+		"sent, delivered, acked":                  {"0s 0a 1d1a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, acked: 1}},
+		"never stored":                            {"0s 0f", nil, verdict{messages: 1}},
+		"the sender was killed":                   {"0s 1d1a 1c1", []int64{9, 0}, verdict{messages: 1, first: 1, acked: 1}},
+		"the receiver is read before":             {"1d1a 0s 0a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, acked: 1}},
+		"nacked, then acked":                      {"0s 0a 1d1n 1c1 0d2a 0c2", nil, verdict{messages: 1, stored: 1, first: 1, asked: 1, acked: 1}},
+		"released, then acked":                    {"0s 0a 1d1r 1c1 0d1a 0c1", nil, verdict{messages: 1, stored: 1, first: 1, asked: 1, acked: 1}},
+		"the holder was killed":                   {"0s 0a 1d1a 0d2b 0c2", []int64{0, 4}, verdict{messages: 1, stored: 1, first: 1, killed: 1, buried: 1}},
+		"the settle failed":                       {"0s 0a 1d1a 1x1 0d2a 0c2", nil, verdict{messages: 1, stored: 1, first: 1, failed: 1, acked: 1}},
+		"killed after a nack that it did not see": {"0s 0a 1d1n 0d2a 0c2", []int64{0, 9}, verdict{messages: 1, stored: 1, first: 1, asked: 1, acked: 1}},
+		"killed after an ack that it did not see": {"0s 0a 1d1a", []int64{0, 9}, verdict{messages: 1, stored: 1, first: 1}},
+		"the INSERT was repeated":                 {"0s 1d1a 1c1 0a 1d1a 1c1", nil, verdict{messages: 1, stored: 1, first: 1, repeated: 1, acked: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.killed == nil {
@@ -138,14 +139,14 @@ func TestEventsAreReadAsTheyWereWritten(t *testing.T) {
 		{kind: delivered, id: id, at: 4, attempt: 7, intent: ack, latency: -1},
 		{kind: confirmed, id: id, at: 5, attempt: 2, latency: -1}, {kind: refused, id: id, at: 6, attempt: 3, latency: -1},
 		{kind: lost, id: id, at: 6, attempt: 3, latency: -1}, {kind: late, at: 6, took: 1 << 40, latency: -1},
-		{kind: weighed, at: 7, latency: -1, sample: usage{heap: 1 << 40, goroutines: 3, faults: 9}}, {kind: loaded, at: 8, latency: -1},
+		{kind: weighed, at: 7, latency: -1, sample: usage{heap: 1 << 40, goroutines: 3, faults: 9, freezes: 4}}, {kind: loaded, at: 8, latency: -1},
 	} {
 		line := string(e.append(nil))
 		got, err := parseEvent(strings.TrimSuffix(line, "\n"))
 		require.NoError(t, err, line)
 		require.Equal(t, e, got)
 	}
-	for _, line := range []string{"", "s", "s 1", "z 1 2 3", "d 1 x 1 a 5", "m 1 2 3 x", "dd 1 2 3 4 5"} {
+	for _, line := range []string{"", "s", "s 1", "z 1 2 3", "d 1 x 1 a 5", "m 1 2 3 x 5", "dd 1 2 3 4 5"} {
 		_, err := parseEvent(line)
 		require.Error(t, err, line)
 	}

@@ -37,7 +37,7 @@ confirmed ends: %d acked, %d dead-lettered; %d in the dead table
 due to delivered: p50 %v, p99 %v, p99.9 %v, most %v
 heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last (most of each); goroutines %d and %d
 `,
-		v.messages, v.stored, kills, faults, c.freezes, c.ledger.locked(),
+		v.messages, v.stored, kills, faults, c.frozen(), c.ledger.locked(),
 		v.first, v.asked+v.killed+v.failed+v.repeated, v.asked, v.killed, v.failed, v.repeated,
 		v.lostLocked, v.lostLate,
 		v.acked, v.buried, buried,

@@ -38,14 +38,14 @@ type order struct {
 const leaseFor = 5 * time.Second
 
 // worker sends and receives. Its goroutines: the sender and the batches it has
-// under way, the reader and the leases it holds for a while, one that waits for
-// outcomes in the order of settling, one that weighs the process, one that reads
-// what the crew says.
+// under way, the reader and the leases it holds for a while, one that waits for each
+// outcome, one that weighs the process, one that reads what the crew says.
 type worker struct {
 	order
 	out    io.Writer
 	random *rand.Rand // guarded by mu
 	faults int64      // guarded by mu
+	frozen int64      // guarded by mu
 	freeze time.Time  // when the next one is due; guarded by mu
 
 	mu sync.Mutex
@@ -129,6 +129,7 @@ func (w *worker) choose(faultdb.Op) faultdb.Fault {
 	defer w.mu.Unlock()
 	if time.Now().After(w.freeze) {
 		w.freeze = time.Now().Add(next(w.random, w.Freeze))
+		w.frozen++
 		thawed := make(chan struct{})
 		time.AfterFunc(time.Duration(w.random.Int64N(int64(engines[w.Engine].freezeFor))), func() { close(thawed) })
 		return faultdb.Hold(thawed)
@@ -225,14 +226,7 @@ func (w *worker) message() chanq.Message[[]byte] {
 // receive settles every lease in one of the ways there are, and learns each
 // outcome.
 func (w *worker) receive(c *chanq.Consumer[[]byte]) error {
-	outcomes := make(chan *chanq.Lease[[]byte], 10_000)
-	done := make(chan struct{})
-	go func() { // ends with outcomes
-		defer close(done)
-		for l := range outcomes {
-			w.outcome(l)
-		}
-	}()
+	outcomes := pool.New() // one that is stuck keeps no other from being told
 	held := pool.New().WithMaxGoroutines(32)
 	for l := range c.All() {
 		e := event{kind: delivered, id: l.ID, attempt: l.Attempt, intent: w.intent(), latency: -1}
@@ -242,7 +236,7 @@ func (w *worker) receive(c *chanq.Consumer[[]byte]) error {
 		w.tell(e)
 		if w.roll(100) > 0 {
 			w.settle(l, e.intent)
-			outcomes <- l
+			outcomes.Go(func() { w.outcome(l) })
 			continue
 		}
 		held.Go(func() { // holds it for a while, extending it
@@ -254,12 +248,11 @@ func (w *worker) receive(c *chanq.Consumer[[]byte]) error {
 			case <-l.Context().Done():
 			}
 			w.settle(l, e.intent)
-			outcomes <- l
+			w.outcome(l)
 		})
 	}
 	held.Wait()
-	close(outcomes)
-	<-done
+	outcomes.Wait()
 	return errors.Join(c.Shutdown(context.Background()), c.Err())
 }
 
@@ -310,9 +303,9 @@ func (w *worker) weigh(until context.Context) error {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		w.mu.Lock()
-		faults := w.faults
+		faults, frozen := w.faults, w.frozen
 		w.mu.Unlock()
-		w.tell(event{kind: weighed, sample: usage{heap: m.HeapAlloc, goroutines: runtime.NumGoroutine(), faults: faults}})
+		w.tell(event{kind: weighed, sample: usage{heap: m.HeapAlloc, goroutines: runtime.NumGoroutine(), faults: faults, freezes: frozen}})
 	}
 }
 
