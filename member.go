@@ -61,7 +61,8 @@ func hostName() string {
 // maxHost leaves room for a slash and the process in a name.
 const maxHost = sqlbatch.MaxMemberText - 21
 
-// leaveTimeout is for how long a consumer that ends tries to say so.
+// leaveTimeout is for how long a consumer that ends tries to say so, and the most that
+// TryLease takes to say that it is there.
 const leaveTimeout = 5 * time.Second
 
 // attend notes the consumer among the members until ctx ends, and then that it left,
@@ -78,6 +79,14 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 		// What fails is of no matter: it counts as gone before long.
 		_ = c.asMember(c.settler.abandoned, min(c.cfg.Statement, leaveTimeout), c.queue.sql.Leave(c.member.ID))
 	}
+}
+
+// join notes a member for as long as its leases last, which a database that does not
+// answer must not cost: what fails is of no matter.
+func (q *queue) join(ctx context.Context, m sqlbatch.Member) {
+	ctx, cancel := context.WithTimeout(ctx, min(m.For/10, leaveTimeout))
+	defer cancel()
+	_ = q.once(ctx, q.sql.Join(m), nil)
 }
 
 func (c *Consumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {

@@ -45,6 +45,7 @@ type sessions struct {
 	db      *sql.DB
 	dialect sqlbatch.Dialect
 	maxAge  time.Duration // of a session; 0 is no limit
+	maxIdle time.Duration
 	strays  sync.WaitGroup
 	close   func()
 }
@@ -121,7 +122,7 @@ func newSessions(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, n int) *s
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &sessions{pool: pool, db: db, dialect: d, maxAge: maxAge}
+	return &sessions{pool: pool, db: db, dialect: d, maxAge: maxAge, maxIdle: maxIdle}
 }
 
 // end closes the pool once every session is back, those of statements that were
@@ -143,14 +144,14 @@ const maxIdle = time.Minute
 // the place of its connection would go to whoever waits for one, who may hold it
 // until this session has done its work.
 func (p *sessions) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
-	for {
+	for began := time.Now(); ; {
 		res, err := p.pool.Acquire(ctx)
 		if err != nil {
 			return nil, &notRunError{err: fmt.Errorf("connect: %w", err), unconnected: true}
 		}
-		idle := res.IdleDuration() >= maxIdle
+		idle := res.IdleDuration() >= p.maxIdle
 		switch {
-		case p.maxAge == 0, !idle && time.Now().Before(res.Value().old):
+		case p.maxAge == 0, !idle && time.Now().Before(res.Value().old), res.CreationTime().After(began):
 			return res, nil
 		case !spare(p.db) && (!idle || answers(ctx, res.Value().conn) == nil):
 			return res, nil
@@ -331,6 +332,26 @@ func (s *session) one(ctx context.Context, st sqlbatch.Statement, scan func(*sql
 	if err != nil {
 		return err
 	}
+	err = s.execute(ctx, stmt, st, scan)
+	if err != nil && s.dialect.Traits().PrepareTells && s.dialect.Classify(err) == sqlbatch.NoSchema && s.compiles(ctx, st.Text) {
+		return &sqlbatch.RunError{Err: err}
+	}
+	return err
+}
+
+// compiles reports whether what a text names is there.
+func (s *session) compiles(ctx context.Context, text string) bool {
+	stmt, err := s.conn.PrepareContext(ctx, text)
+	if err != nil {
+		return s.dialect.Classify(err) != sqlbatch.NoSchema
+	}
+	_ = stmt.Close()
+	return true
+}
+
+// execute runs a statement, by stmt where it is prepared.
+func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	var err error
 	if scan == nil {
 		if stmt != nil {
 			_, err = stmt.ExecContext(ctx, st.Args...)

@@ -42,7 +42,7 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 	if len(rows.rows) == 0 {
 		return nil, nil
 	}
-	_ = q.core.once(ctx, q.core.sql.Join(member), nil) // it is for operators
+	q.core.join(ctx, member)
 	owner := &loneOwner{queue: q.core, timeout: config.Statement, values: context.WithoutCancel(ctx)}
 	var leases []*Lease[T]
 	var back []*lease
@@ -106,5 +106,5 @@ func (o *loneOwner) store(leases []*lease) {
 func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
-	return o.queue.extendOne(ctx, s, l, d, o.timeout)
+	return o.queue.extendOne(ctx, s, make(chan struct{}, 1), l, d, o.timeout)
 }

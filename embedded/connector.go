@@ -85,10 +85,14 @@ const (
 	begins
 	commits
 	rollsBack
+	scripts // several statements, which may begin and end transactions
 )
 
 func kindOf(query string) kind {
 	query = skipComments(query)
+	if _, rest, found := strings.Cut(query, ";"); found && skipComments(rest) != "" {
+		return scripts // or one statement with a semicolon in a literal, which does no harm
+	}
 	word := firstWord(query)
 	switch strings.ToUpper(word) {
 	case "SELECT", "VALUES", "PRAGMA", "EXPLAIN", "SAVEPOINT", "RELEASE":
@@ -145,6 +149,17 @@ func skipComments(query string) string {
 func (c *conn) enter(ctx context.Context, k kind) (leave func(error), err error) {
 	nothing := func(error) {}
 	switch {
+	case k == scripts:
+		if !c.inTx {
+			if err := c.turn.enter(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return func(error) {
+			if c.inTx = c.inTransaction(); !c.inTx {
+				c.turn.leave()
+			}
+		}, nil
 	case k == begins && !c.inTx:
 		if err := c.turn.enter(ctx); err != nil {
 			return nil, err
@@ -170,6 +185,16 @@ func (c *conn) enter(ctx context.Context, k kind) (leave func(error), err error)
 		return func(error) { c.turn.leave() }, nil
 	}
 	return nothing, nil
+}
+
+// inTransaction asks SQLite, which has no other way to tell through its driver: a
+// transaction cannot be begun within one. It takes no lock.
+func (c *conn) inTransaction() bool {
+	if _, err := c.sqliteConn.ExecContext(context.Background(), "BEGIN", nil); err != nil {
+		return true
+	}
+	_, err := c.sqliteConn.ExecContext(context.Background(), "COMMIT", nil)
+	return err != nil
 }
 
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {

@@ -15,6 +15,10 @@ import (
 // inMemory is the path of a database without a file.
 const inMemory = ":memory:"
 
+// journalLimit is the length in bytes that the write-ahead log is cut to when it
+// is begun anew. It stays below it by itself, unless somebody reads for long.
+const journalLimit = 32 << 20
+
 // busyTimeout is how long a writer waits for another one.
 const busyTimeout = 10 * time.Second
 
@@ -26,7 +30,11 @@ var memory atomic.Int64
 // *sql.DB is closed.
 //
 // The file is in write-ahead-log mode, so that readers and the writer do not
-// wait for each other; a commit is on disk when it returns (synchronous=FULL).
+// wait for each other; a commit is on disk when it returns (synchronous=FULL, and
+// fullfsync, without which macOS leaves it in the cache of the disk). The file must
+// be on a disk of this machine: on a network file system (NFS, SMB) a write-ahead
+// log is unsafe, as its index is shared memory and locks there are not to be relied
+// on.
 // Transactions take the write lock when they begin, also those that only read, and
 // wait up to 11 s for it; what takes longer fails as SQLITE_BUSY, as does a
 // goroutine that holds a transaction and writes outside of it. Writers take turns,
@@ -71,7 +79,8 @@ func Connector(path string) (driver.Connector, error) {
 	}
 	busy := fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds())
 	pragmas := url.Values{"_txlock": {"immediate"}, "_pragma": {
-		busy, "journal_mode(WAL)", "synchronous(FULL)", "cache_size(-65536)", "temp_store(MEMORY)",
+		busy, "journal_mode(WAL)", "synchronous(FULL)", "fullfsync(1)", "checkpoint_fullfsync(1)",
+		fmt.Sprintf("journal_size_limit(%d)", journalLimit), "cache_size(-65536)", "temp_store(MEMORY)",
 	}}
 	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: pragmas.Encode()}).String()
 	if path == inMemory {

@@ -5,6 +5,8 @@ package embedded
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"syscall"
@@ -104,12 +106,27 @@ func (l *fileLock) open() error {
 	return nil
 }
 
+// openLock makes a lock file, or opens one that is there. In a directory where
+// others may write, anything may be there: a link is not followed, what is not an
+// ordinary file is left alone, and the mode is set of a file made here only.
 func openLock(name string, mode os.FileMode) (*os.File, error) {
-	file, err := os.OpenFile(name, os.O_RDONLY|os.O_CREATE, mode)
+	file, err := os.OpenFile(name, os.O_RDONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err == nil {
-		_ = file.Chmod(mode) // against the umask; it is done already where another user made the file
+		_ = file.Chmod(mode) // against the umask
+		return file, nil
 	}
-	return file, err
+	if !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	file, err = os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = file.Close()
+		return nil, fmt.Errorf("%s is not an ordinary file (%w)", name, fs.ErrInvalid)
+	}
+	return file, nil
 }
 
 // ask waits in the kernel, and gives the turn to who waits for it, if anybody.

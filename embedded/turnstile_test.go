@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"testing"
 	"time"
 
@@ -35,6 +36,66 @@ func TestAScriptWithItsOwnTransactionLeavesTheTurnstile(t *testing.T) {
 	require.NoError(t, err)
 	_, err = other.ExecContext(ctx, "INSERT INTO t VALUES (3)")
 	require.NoError(t, err)
+}
+
+func TestAConnectionThatIsKeptHasTheTurnForAsLongAsItsTransactionIsOpen(t *testing.T) {
+	for _, c := range []struct {
+		script, end string // end is what ends its transaction, if it leaves one open
+	}{
+		{"BEGIN; INSERT INTO t VALUES (1); COMMIT", ""},
+		{"-- two\nBEGIN IMMEDIATE;\nINSERT INTO t VALUES (1);\nROLLBACK;", ""},
+		{"INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)", ""},
+		{"SELECT x FROM t; INSERT INTO t VALUES (1)", ""},
+		{"INSERT INTO t VALUES (1); BEGIN; INSERT INTO t VALUES (2)", "COMMIT"},
+		{"INSERT INTO t VALUES (1); BEGIN IMMEDIATE; INSERT INTO t VALUES (2)", "INSERT INTO t VALUES (3); COMMIT"},
+		{"BEGIN; INSERT INTO t VALUES (1); INSERT INTO nowhere VALUES (1)", "ROLLBACK"},
+		{"BEGIN; COMMIT; BEGIN IMMEDIATE", "COMMIT; SELECT 1"},
+	} {
+		for name, run := range map[string]func(context.Context, *sql.Conn, string) error{
+			"exec": func(ctx context.Context, conn *sql.Conn, text string) error {
+				_, err := conn.ExecContext(ctx, text)
+				return err
+			},
+			"query": func(ctx context.Context, conn *sql.Conn, text string) error {
+				rows, err := conn.QueryContext(ctx, text)
+				if err != nil {
+					return err
+				}
+				return rows.Close()
+			},
+			"prepared": func(ctx context.Context, conn *sql.Conn, text string) error {
+				stmt, err := conn.PrepareContext(ctx, text)
+				if err != nil {
+					return err
+				}
+				_, err = stmt.ExecContext(ctx)
+				return errors.Join(err, stmt.Close())
+			},
+		} {
+			t.Run(name+" "+c.script, func(t *testing.T) {
+				db, ctx := openTest(t)
+				conn, err := db.Conn(ctx)
+				require.NoError(t, err)
+				defer conn.Close()
+				err = run(ctx, conn, c.script)
+				require.Equal(t, c.end == "ROLLBACK", err != nil, "%v", err)
+				inside := make(chan error, 1)
+				go func() {
+					_, err := db.ExecContext(ctx, "INSERT INTO t VALUES (9)")
+					inside <- err
+				}()
+				if c.end != "" {
+					select {
+					case <-inside:
+						require.Fail(t, "written inside another's transaction")
+					case <-time.After(50 * time.Millisecond):
+					}
+					require.NoError(t, run(ctx, conn, c.end))
+				}
+				require.NoError(t, <-inside)
+			})
+		}
+	}
 }
 
 func TestARollbackThatSQLiteDidAlreadyLeavesTheTurnstile(t *testing.T) {
@@ -112,6 +173,10 @@ func TestKindsOfStatements(t *testing.T) {
 		"--":                                  writes,
 		"CREATE TABLE u (x)":                  writes,
 		"UPDATE\tt SET x = 1 RETURNING x":     writes,
+		"SELECT 1; -- and no more\n;":         reads,
+		"SELECT 1; SELECT 2":                  scripts,
+		"BEGIN; INSERT INTO t VALUES (1)":     scripts,
+		"; /**/ COMMIT; BEGIN":                scripts,
 	} {
 		require.Equal(t, want, kindOf(query), query)
 	}

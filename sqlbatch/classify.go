@@ -7,6 +7,13 @@ import (
 	"errors"
 )
 
+// RunError is an error of a statement that the database has compiled since, so
+// that all it names is there: see Traits.PrepareTells.
+type RunError struct{ Err error }
+
+func (e *RunError) Error() string { return e.Err.Error() }
+func (e *RunError) Unwrap() error { return e.Err }
+
 // classifyCommon knows the errors that every driver may return through
 // database/sql. ok is false for those of a database.
 func classifyCommon(err error) (c Class, ok bool) {

@@ -61,6 +61,10 @@ type Traits struct {
 	OneWriter bool
 	// Prepare: parsing a text costs enough to prepare it on the connection.
 	Prepare bool
+	// PrepareTells: the database has one error for a missing table and for much
+	// else, so class NoSchema of a statement that was run means what it says only if
+	// its text cannot be prepared either. If it can, wrap the error in a RunError.
+	PrepareTells bool
 	// Schema is the one that Names.Schema "" stands for.
 	Schema string
 	// The most items that one statement of each kind takes.

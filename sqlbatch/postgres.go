@@ -142,6 +142,7 @@ func postgresNames(n Names) *strings.Replacer {
 		"{$}", tag,
 		"{name}", quoteWith("'", n.Queue, "'"),
 		"{now}", "(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)", // SELECT: once, not for each row
+		"{encoding}", "getdatabaseencoding()", // as it is: in one that is SQL_ASCII, others may have stored any bytes
 		"{rows}", strconv.Itoa(postgresRows), "{fence bits}", strconv.Itoa(FenceBits),
 	)
 }

@@ -1,6 +1,7 @@
 package sqlbatch_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -63,4 +64,28 @@ func TestPostgresTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 			})
 		}
 	}
+}
+
+// SQL_ASCII is no encoding: PostgreSQL holds what it is given.
+func TestPostgresAClaimReturnsAKeyThatIsNoText(t *testing.T) {
+	config := pgtest.Config(t)
+	server := stdlib.OpenDB(*config)
+	defer server.Close()
+	name := config.Database + "_ascii"
+	_, err := server.Exec(`CREATE DATABASE ` + name + ` ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0`)
+	require.NoError(t, err)
+	defer server.Exec(`DROP DATABASE ` + name)
+	config.Database = name
+	db := stdlib.OpenDB(*config)
+	defer db.Close()
+	names := sqlbatch.Names{Queue: "orders"}
+	migratePG(t, db, names)
+	q := &pgQueue{T: t, db: db, ctx: t.Context(), Queue: sqlbatch.Postgres.Queue(names)}
+	require.Empty(t, q.rows(db, q.Problems()))
+	q.enqueue(sqlbatch.Row{ID: pgID(1), Key: "é€"})
+	q.exec(`INSERT INTO chanq_orders (id, dedup_key, last_error, body) VALUES ($1, convert_from('\xff'::bytea, 'SQL_ASCII'), convert_from('\xfe'::bytea, 'SQL_ASCII'), '')`, fmt.Sprintf("%x", pgID(2)))
+	require.Equal(t, "\xfe", q.get(2)["last_error"])
+	rows := q.claimed(pgClaim(10))
+	require.Equal(t, []any{[]byte("é€"), []byte{0xff}}, []any{rows[1].Key, rows[2].Key})
+	require.Len(t, q.rows(db, q.Find([][16]byte{pgID(2)}, []string{"é€"})), 2)
 }

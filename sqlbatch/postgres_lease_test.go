@@ -164,6 +164,8 @@ func TestPostgresWithinALaneWhatRanOutComesFirst(t *testing.T) {
 		peeked = append(peeked, row[1].([]byte)[0])
 	}
 	require.Equal(t, []byte{2, 3, 1}, peeked)
+	require.Equal(t, []any{int64(3), int64(0), int64(1)}, q.rows(q.db, q.Stats(10))[0][:3])
+	require.Equal(t, []any{int64(2), int64(0), int64(1)}, q.rows(q.db, q.Stats(2))[0][:3])
 	for _, id := range peeked {
 		require.Equal(t, []byte{id}, q.claim(q.db, 1))
 	}

@@ -16,7 +16,7 @@ func (sqlite) Name() string { return "sqlite" }
 
 func (sqlite) Traits() Traits {
 	return Traits{
-		OneWriter: true, Prepare: true, Schema: "main",
+		OneWriter: true, Prepare: true, PrepareTells: true, Schema: "main",
 		EnqueueRows: 1000, ClaimRows: 1000,
 		AckItems: 1000, NackItems: 1000, ReleaseItems: 1000, BuryItems: 1000, FindIDs: 1000,
 	}
@@ -53,8 +53,12 @@ func (sqlite) Classify(err error) Class {
 		case sqliteConstraint, sqliteTooBig, sqliteMismatch:
 			return BadRow
 		case sqliteError:
-			// SQLite has no code of its own for a missing table; chanq's texts are
-			// fixed and tested, so nothing else in them is a logic error.
+			// SQLite has no code of its own for a missing table, nor for a connection
+			// that is in a transaction already, nor for a function that fails in
+			// somebody's trigger. What fails in the run is undone.
+			if ran := (*RunError)(nil); errors.As(err, &ran) {
+				return Refused
+			}
 			return NoSchema
 		case sqlitePerm, sqliteReadOnly, sqliteAuth, sqliteCorrupt, sqliteNotADB:
 			return Permanent

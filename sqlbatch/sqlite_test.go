@@ -349,6 +349,8 @@ func TestSQLiteClassifiesByCode(t *testing.T) {
 	} {
 		require.Equal(t, want, sqlbatch.SQLite.Classify(fmt.Errorf("wrapped: %w", sqliteCode(code))), "code %d", code)
 	}
+	require.Equal(t, sqlbatch.Refused, sqlbatch.SQLite.Classify(&sqlbatch.RunError{Err: sqliteCode(1)}), "its text compiles")
+	require.Equal(t, sqlbatch.BadRow, sqlbatch.SQLite.Classify(&sqlbatch.RunError{Err: sqliteCode(1811)}), "what a trigger raises")
 	require.Equal(t, sqlbatch.Unknown, sqlbatch.SQLite.Classify(context.DeadlineExceeded))
 	require.Equal(t, sqlbatch.Unknown, sqlbatch.SQLite.Classify(fmt.Errorf("locked")), "never by text")
 

@@ -31,7 +31,10 @@ var claiming = []test{
 // asked is for how many messages a claim asks.
 func asked(op faultdb.Op) int {
 	for _, arg := range op.Args {
-		if n, ok := arg.Value.(int64); ok && (arg.Name == "n" || arg.Name == "" && arg.Ordinal == 1) {
+		switch n := arg.Value.(type) {
+		case int64:
+			return int(n) // the first
+		case int32:
 			return int(n)
 		}
 	}
@@ -76,7 +79,7 @@ func shrinkingClaims(w *world) {
 			require.Equal(w, 1, l.Attempt)
 			require.NoError(w, l.Ack())
 		}
-		require.Equal(w, []int{16, 8, 4, 2, 1}, sizes.all()[:5])
+		require.Contains(w, fmt.Sprint(sizes.all()), "[16 8 4 2 1 ")
 		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if claims(op, st) {
 				sizes.note(op)

@@ -83,8 +83,8 @@ func tryLeaseExpired(w *world) {
 
 func leaseOutlivesTTL(w *world) {
 	q := w.queue("work", chanq.Config{})
-	id := send(w, q, chanq.Message[string]{TTL: 20 * shortLease})[0]
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	id := send(w, q, chanq.Message[string]{TTL: 2 * steadyLease})[0]
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 	l := take(w, c, 1)[0]
 	isOver(w, q, id)
 	require.NoError(w, l.Context().Err())

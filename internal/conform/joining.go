@@ -116,6 +116,11 @@ func tryLeaseMember(w *world) {
 	hit := w.strike(faultdb.Fail(refused), func(op faultdb.Op) bool { return runs(op, st.Join(sqlbatch.Member{})) })
 	lease(w, q, 1, time.Minute)
 	require.NotEmpty(w, hit.struck(), "a failure is no matter")
+
+	send(w, q, texts("b")...)
+	w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return runs(op, st.Join(sqlbatch.Member{})) })
+	l := lease(w, q, 1, 10*shortLease)[0]
+	require.True(w, time.Now().Before(l.Deadline()), "nor does a database that hangs cost the lease")
 }
 
 func memberHangs(w *world) {

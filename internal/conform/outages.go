@@ -119,7 +119,12 @@ func permanent(w *world) {
 		cause := w.failure(class)
 		st := w.statements(name)
 		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if claims(op, st) || runs(op, st.NextDue()) {
+			// Where a session asks whether the statement compiles, it hears the same.
+			asked := op
+			if op.Kind == faultdb.Prepare {
+				asked.Kind = faultdb.Query
+			}
+			if claims(asked, st) || runs(asked, st.NextDue()) {
 				return faultdb.Fail(cause)
 			}
 			return faultdb.Fault{}

@@ -26,6 +26,7 @@ var postgres = conform.Engine{
 		sqlbatch.NoSchema:   state("42P01"), // undefined_table
 		sqlbatch.Permanent:  state("42501"), // insufficient_privilege
 		sqlbatch.BadRow:     state("22021"), // character_not_in_repertoire
+		sqlbatch.Duplicate:  state("23505"), // unique_violation
 	},
 }
 

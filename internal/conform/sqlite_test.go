@@ -21,11 +21,12 @@ var sqlite = conform.Engine{
 	Shared:  true,
 	Errors: map[sqlbatch.Class]error{
 		sqlbatch.Unknown:    errors.New("disk went away"),
-		sqlbatch.RolledBack: code(5),  // SQLITE_BUSY
-		sqlbatch.Refused:    code(13), // SQLITE_FULL
-		sqlbatch.NoSchema:   code(1),  // SQLITE_ERROR
-		sqlbatch.Permanent:  code(8),  // SQLITE_READONLY
-		sqlbatch.BadRow:     code(19), // SQLITE_CONSTRAINT
+		sqlbatch.RolledBack: code(5),    // SQLITE_BUSY
+		sqlbatch.Refused:    code(13),   // SQLITE_FULL
+		sqlbatch.NoSchema:   code(1),    // SQLITE_ERROR
+		sqlbatch.Permanent:  code(8),    // SQLITE_READONLY
+		sqlbatch.BadRow:     code(19),   // SQLITE_CONSTRAINT
+		sqlbatch.Duplicate:  code(2067), // SQLITE_CONSTRAINT_UNIQUE
 	},
 }
 

@@ -175,6 +175,7 @@ func hungAck(w *world) {
 		require.Less(w, time.Since(began), atOnce)
 	}
 	require.NoError(w, leases[0].Wait(w.soon()), "it is repeated on another connection")
+	require.Less(w, time.Since(began), troubleLease, "soon enough for a lease that is not extended any more")
 	require.Zero(w, counted(w, q))
 	require.Empty(w, delivered())
 	require.Empty(w, lost.but(chanq.ID{}))
@@ -225,6 +226,16 @@ func lockedRow(w *world) {
 	delivered := w.again(q)
 	unlock := w.lock("work", stuck.ID)
 	began := time.Now()
+	extended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), atOnce)
+		defer cancel()
+		extended <- stuck.Extend(ctx, time.Hour)
+	}()
+	require.NoError(w, others[238].Extend(w.soon(), time.Hour))
+	require.Less(w, time.Since(began), atOnce)
+	require.ErrorContains(w, <-extended, "locked")
+	began = time.Now()
 
 	// Settled at once, of each kind; the stuck one among the acks.
 	for i, l := range others[:200] {

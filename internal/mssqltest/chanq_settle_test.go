@@ -126,7 +126,7 @@ func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 				_, err := rowsOf(ctx, q.DB(), settles(q.Queue, items)[name])
 				outcome <- err
 			}()
-			require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return q.Clock().Waiting() == 1 }, 5*time.Second, time.Millisecond)
 			q.Clock().Advance(sqlbatch.LockWait)
 			err = <-outcome
 			require.Equal(t, int32(1222), number(err), "%v", err)

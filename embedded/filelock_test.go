@@ -1,0 +1,66 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package embedded_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/embedded"
+)
+
+// In a directory that others may write to, the names of the lock files may be taken.
+func TestALockFileThatIsNotOursIsLeftAsItIs(t *testing.T) {
+	for name, plant := range map[string]func(victim, name string) error{
+		"symbolic link": os.Symlink,
+		"hard link":     os.Link,
+		"dangling link": func(victim, name string) error { return os.Symlink(victim+"-missing", name) },
+		"directory":     func(_, name string) error { return os.Mkdir(name, 0o700) },
+		"pipe":          func(_, name string) error { return syscall.Mkfifo(name, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "queue.db")
+			require.NoError(t, os.WriteFile(victim, []byte("secret"), 0o600))
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			require.NoError(t, os.Chmod(path, 0o666))
+			for _, suffix := range []string{"-turn", "-next"} {
+				require.NoError(t, plant(victim, path+suffix))
+			}
+			db, err := embedded.Open(path)
+			require.NoError(t, err)
+			defer db.Close()
+			_, err = db.Exec("CREATE TABLE t (n INTEGER)")
+			require.NoError(t, err, "without the turn, processes poll")
+			for _, file := range []string{victim, path + "-turn"} {
+				info, err := os.Stat(file)
+				if name == "dangling link" && file != victim {
+					require.ErrorIs(t, err, os.ErrNotExist, "nothing is made where a link leads")
+					continue
+				}
+				require.NoError(t, err)
+				require.Zero(t, info.Mode().Perm()&0o077, "%s: its mode is not chanq's to change", file)
+			}
+		})
+	}
+}
+
+func TestLockFilesAreForThoseWhoMayUseTheDatabase(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "queue.db")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.Chmod(path, 0o666))
+	db, err := embedded.Open(path)
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Exec("CREATE TABLE t (n INTEGER)")
+	require.NoError(t, err)
+	for _, suffix := range []string{"-turn", "-next"} {
+		info, err := os.Stat(path + suffix)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o666), info.Mode().Perm(), "whatever the umask")
+	}
+}
