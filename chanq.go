@@ -60,7 +60,10 @@ type Config struct {
 	Hooks Hooks
 	// MaxAttempts is how often a message is delivered before it is set aside as
 	// dead: by the Nack of the last attempt, or, when that one's process died, by
-	// the claim that would be the next. Default 10, at most 1,000,000.
+	// the claim that would be the next. A message whose last lease ran out while others
+	// may have been to blame is delivered once more, without them; so with 1 or 2, or
+	// after attempts that failed otherwise, there may be one attempt more. Default 10,
+	// at most 1,000,000.
 	MaxAttempts int
 	// MaxBody is the most bytes of an encoded body; a larger one is refused with
 	// ErrTooLarge. Default 1 MiB, at most 256 MiB.

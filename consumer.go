@@ -35,7 +35,8 @@ type ConsumerConfig struct {
 	// replica buffers, others cannot have. Default 1000, at most 100,000.
 	Prefetch int
 	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the
-	// last claim: one claim may overshoot. Default 64 MiB.
+	// last claim: one claim may overshoot. The first, which knows no size, counts on
+	// Config.MaxBody for each. Default 64 MiB.
 	PrefetchBytes int
 	// LeaseFor is how long a claim or an extension holds a message: the longest
 	// time until the messages of a process that died are delivered again. Default
@@ -62,7 +63,9 @@ type ConsumerConfig struct {
 	Backoff func(attempt int) time.Duration
 	// Statement is the deadline of every statement: one that takes longer is
 	// cancelled and repeated. Settles and extensions are repeated sooner, when a third
-	// or a sixth of LeaseFor is over (but for short leases). Default 30 s.
+	// or a sixth of LeaseFor is over (but for short leases). A claim has LeaseFor at most,
+	// and is repeated for half as many messages, down to one; a single one that does not
+	// arrive in time, twice, has failed an attempt. Default 30 s.
 	Statement time.Duration
 }
 

@@ -91,13 +91,13 @@ type FailedEvent struct {
 }
 
 // DeadEvent is a message that was set aside: by its last Nack, by DeadLetter,
-// because its body cannot be decoded, or because a claim found its attempts
-// spent. Reason is the text that is kept as its last error; not that of a
+// because its body cannot be decoded, because it expired, or because a claim found its
+// attempts spent. Reason is the text that is kept as its last error; not that of a
 // decoder, which may repeat parts of the body.
 type DeadEvent struct {
 	Queue   string
 	ID      ID
-	Attempt int    // the last one; Config.MaxAttempts where those are spent
+	Attempt int    // as Entry.Attempts; 0 if nobody was ever given it
 	Reason  string // as Entry.LastError
 }
 

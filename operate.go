@@ -60,8 +60,8 @@ type Entry struct {
 	ID       ID
 	State    State
 	Priority Priority
-	// Attempts counts claims that were not released. For a message whose handlers
-	// died it is one more than were delivered: the claim that found it out.
+	// Attempts counts the claims that were deliveries, or may have been: see
+	// Lease.Attempt. One that found a message expired, undecodable or spent does not count.
 	Attempts   int
 	Fence      int64 // of the last claim, or greater
 	EnqueuedAt time.Time

@@ -22,6 +22,7 @@ var lapsing = append([]test{
 	{"G07_ASuspectIsDeliveredOnlyWhenTheOthersAreGivenBack", suspectsGoBackFirst},
 	{"G07_WhatLapsedBesideAnotherGetsAnAttemptOfItsOwn", attemptOfItsOwn},
 	{"G07_ASettleClearsASuspect", settleClears},
+	{"G07_SuspectsThatWaitAreClaimedOnce", waitingSuspects},
 	{"G07_ADeadMessageSaysHowOftenItWasTried", deadSaysWhy},
 }, killers()...)
 
@@ -142,6 +143,25 @@ func attemptOfItsOwn(w *world) {
 		require.NoError(w, l.Nack(0, nil))
 		require.Equal(w, chanq.Stats{Dead: 1}, counted(w, q), "this attempt was the last")
 	}
+}
+
+// waitingSuspects: with one attempt a single lapse makes a suspect. Those that wait for
+// their turn must not be claimed and given back again and again.
+func waitingSuspects(w *world) {
+	q := w.queue("work", chanq.Config{MaxAttempts: 1})
+	send(w, q, texts("s0", "s1", "s2")...)
+	lapse(w, q, 3, 1)
+	w.eventually("the leases ran out", func() bool { return counted(w, q) == chanq.Stats{Ready: 3} })
+	c := start(w, q, chanq.ConsumerConfig{PollMin: time.Millisecond, PollMax: time.Millisecond})
+	first := take(w, c, 1)[0]
+	require.Equal(w, "s0", first.Body)
+	before := c.Stats()
+	require.EqualValues(w, 3, before.Claimed)
+	w.eventually("it has claimed many times", func() bool { return c.Stats().EmptyClaims > before.EmptyClaims+10 })
+	require.EqualValues(w, 3, c.Stats().Claimed)
+	require.EqualValues(w, 2, c.Stats().Released)
+	require.NoError(w, first.Ack())
+	require.Equal(w, "s1", take(w, c, 1)[0].Body)
 }
 
 func settleClears(w *world) {
