@@ -109,13 +109,19 @@ func purgeBesideTheDying(w *world) {
 func redriveBesideTheDying(w *world) {
 	q := w.queue("work", chanq.Config{})
 	const dead = 2200
-	kill(w, q, texts(make([]string, dead)...)...)
+	ids := kill(w, q, texts(make([]string, dead)...)...)
 	killed := killer(w, q)
 	n, err := q.Redrive(w.soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, dead, n)
 	w.eventually("all are set aside again", func() bool { return counted(w, q) == chanq.Stats{Dead: dead} })
 	require.EqualValues(w, dead, killed.Load(), "none was redriven twice")
+
+	moved, err := q.RedriveIDs(w.soon(), append(ids, ids...)...)
+	require.NoError(w, err)
+	require.ElementsMatch(w, ids, moved)
+	w.eventually("all are set aside once more", func() bool { return counted(w, q) == chanq.Stats{Dead: dead} })
+	require.EqualValues(w, 2*dead, killed.Load(), "none was redriven twice")
 }
 
 func redriveInParts(w *world) {
