@@ -96,20 +96,14 @@ func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) er
 	case fn == nil:
 		return fmt.Errorf("chanq: handle %s: fn must not be nil", c.queue.name)
 	}
-	c.employ(workers, func(l *Lease[T]) error { return fn(l.Context(), l) }, c.dispose)
-	return c.Err()
-}
-
-// employ has workers take leases until the channel closes: do is the user's part,
-// and then deals with what it returned, however it ended.
-func (c *Consumer[T]) employ(workers int, do func(*Lease[T]) error, then func(*Lease[T], error)) {
 	crew(workers, func() {
 		for l := range c.out {
 			if c.begin(l) {
-				c.serve(l, do, then)
+				c.serve(l, func(l *Lease[T]) error { return fn(l.Context(), l) }, c.dispose)
 			}
 		}
 	})
+	return c.Err()
 }
 
 // begin counts a worker in, unless the lease has ended. In this order: a lease that

@@ -116,7 +116,7 @@ func contextAfterShorterExtend(w *world) {
 	leases := lease(w, q, 2, time.Hour)
 	for _, l := range leases {
 		require.NoError(w, l.Context().Err())
-		require.NoError(w, l.Extend(w.soon(), shortLease))
+		require.NoError(w, l.Extend(w.soon(), steadyLease))
 	}
 	require.NoError(w, leases[1].Extend(w.soon(), time.Hour))
 	w.ended(leases[0])
@@ -143,7 +143,7 @@ func contextWhileSettling(w *world) {
 func contextAfterSettle(w *world) {
 	q := w.queue("work", chanq.Config{})
 	send(w, q, texts("a")...)
-	l := lease(w, q, 1, shortLease)[0]
+	l := lease(w, q, 1, steadyLease)[0]
 	ctx := l.Context()
 	require.NoError(w, ctx.Err())
 	require.NoError(w, l.Ack())

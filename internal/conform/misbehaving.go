@@ -303,7 +303,7 @@ func hooksBlock(w *world) {
 		}
 		w.within("the hook blocks: "+blocked, inside)
 		at := held.Deadline()
-		w.eventually(blocked+": the other lease is extended", func() bool { return held.Deadline().Sub(at) > 2*steadyLease })
+		w.eventually(blocked+": the other lease is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
 		require.NoError(w, held.Context().Err(), blocked)
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		require.ErrorIs(w, c.Shutdown(ctx), context.DeadlineExceeded, blocked)
@@ -509,7 +509,7 @@ func decodersBlock(w *world) {
 	held := take(w, c, 1)[0]
 	send(w, q, notes("decode blocks")...)
 	at := held.Deadline()
-	w.eventually("what was delivered before is extended", func() bool { return held.Deadline().Sub(at) > 2*steadyLease })
+	w.eventually("what was delivered before is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
 	require.NoError(w, held.Ack())
 	require.NoError(w, held.Wait(w.soon()), "and settled")
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
