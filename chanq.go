@@ -51,6 +51,11 @@ type Config struct {
 	// Codec of bodies that are neither []byte, string nor json.RawMessage.
 	// Default JSON.
 	Codec Codec
+	// Durability: what to do about a database that may lose a commit after it has
+	// confirmed it (delayed durability of SQL Server, synchronous_commit = off of
+	// PostgreSQL, synchronous below FULL of SQLite). Default DurabilityRequired: Open
+	// and Migrate refuse it with ErrNotDurable, as they find it for their connection.
+	Durability Durability
 	// Hooks are told of what happens. Default none.
 	Hooks Hooks
 	// MaxAttempts is how often a message is delivered before it is set aside as
@@ -64,6 +69,13 @@ type Config struct {
 	// they are deleted. Of messages sent again with one ID it keeps the last, on
 	// SQL Server each.
 	Retain time.Duration
+	// SessionMaxAge is how old a connection of a producer or consumer may become
+	// before it is replaced, in the manner of SetConnMaxLifetime, which does not see
+	// connections that are in use for so long: after a switch to another server by
+	// DNS they would stay with the old one. It is renewed, too, when it was idle for a
+	// minute. A statement or transaction that is under way is never cut. Default
+	// 30 min, at least 100 ms. Connections to SQLite are not renewed.
+	SessionMaxAge time.Duration
 }
 
 const (
@@ -76,6 +88,10 @@ func (c Config) withDefaults() (Config, error) {
 	v.limit("Config.MaxAttempts", &c.MaxAttempts, defaultMaxAttempts, 1, 1_000_000)
 	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, 256<<20)
 	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
+	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
+	if c.Durability > DurabilityAsIs {
+		v.fail("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
+	}
 	if c.Codec == nil {
 		c.Codec = JSON
 	} else if isNil(c.Codec) {
@@ -86,7 +102,8 @@ func (c Config) withDefaults() (Config, error) {
 
 // Schema lists the statements that Migrate would run for a queue whose tables
 // do not exist, in order, for a database administrator to read and run. Each
-// may be run again without harm. d is sqlbatch.SQLServer, sqlbatch.Postgres or
+// may be run again without harm. For SQL Server the schema's name must not have $(
+// in it, which sqlcmd would replace. d is sqlbatch.SQLServer, sqlbatch.Postgres or
 // sqlbatch.SQLite.
 func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 	if isNil(d) {
@@ -96,6 +113,9 @@ func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return nil, fmt.Errorf("chanq: schema: %w", err)
 	}
+	if d.Name() == sqlbatch.SQLServer.Name() && strings.Contains(cfg.Schema, "$(") {
+		return nil, fmt.Errorf("chanq: schema: schema name %q: sqlcmd would put the value of a variable in the place of $(…); use Migrate", cfg.Schema)
+	}
 	var texts []string
 	for _, m := range d.Migrations(names) {
 		texts = append(texts, m.Statements...)
@@ -103,10 +123,13 @@ func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 	return texts, nil
 }
 
-// Open connects to a queue whose tables Migrate has made. It costs one round
-// trip and starts nothing; a Queue need not be closed. It never changes the
-// schema: ErrNoSchema and ErrNewerSchema say what to do. The caller keeps db, and
-// closes it after the last Producer and Consumer have ended.
+// Open connects to a queue whose tables Migrate has made. It costs two round
+// trips and starts nothing; a Queue need not be closed. It never changes the
+// schema: ErrNoSchema and ErrNewerSchema say what to do. It refuses a database that
+// would break chanq's promises, and says what would mend it: tables of before the
+// first release, an encoding that cannot hold all messages, and commits that may be
+// lost (ErrNotDurable; see Config.Durability). The caller keeps db, and closes it
+// after the last Producer and Consumer have ended.
 func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Queue[T], error) {
 	core, err := newQueue("open", db, queue, cfg)
 	if err != nil {
@@ -115,7 +138,10 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 	if err := enough(db, 0, 1); err != nil {
 		return nil, fmt.Errorf("chanq: open %s: %w", queue, err)
 	}
-	version, _, err := core.version(ctx)
+	s := openOnce(db, core.dialect)
+	defer s.close()
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.run(ctx, st, scan) }
+	version, err := core.version(run)
 	if err != nil {
 		return nil, &OpError{Op: "open", Queue: queue, Err: err}
 	}
@@ -126,6 +152,9 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 	case version > sqlbatch.Version:
 		return nil, &OpError{Op: "open", Queue: queue, Err: fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program",
 			ErrNewerSchema, version, sqlbatch.Version)}
+	}
+	if err := core.trust(run); err != nil {
+		return nil, &OpError{Op: "open", Queue: queue, Err: err}
 	}
 	return &Queue[T]{core: core}, nil
 }

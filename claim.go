@@ -112,8 +112,13 @@ func (c *Consumer[T]) connect() {
 	ctx, cancel := context.WithTimeout(c.stop, c.cfg.Statement)
 	defer cancel()
 	began := time.Now()
-	if err := c.sessions.fill(ctx, c.queue.db); err != nil && c.stop.Err() == nil {
-		c.health.failed(began, err)
+	for _, s := range c.pools() {
+		if err := s.fill(ctx, c.queue.db); err != nil {
+			if c.stop.Err() == nil {
+				c.health.failed(began, err)
+			}
+			return
+		}
 	}
 }
 
@@ -224,7 +229,7 @@ func (c *Consumer[T]) claim(n int) (asked, got int, err error) {
 	if err := c.runClaim(p, rows.scan); err != nil {
 		return p.Rows, 0, err
 	}
-	c.health.worked(processStart.Add(start))
+	c.health.worked(wallTime(start))
 	claimed := len(rows.rows)
 	if claimed == 0 {
 		c.caution.found(nil, p.Suspects)
@@ -234,9 +239,11 @@ func (c *Consumer[T]) claim(n int) (asked, got int, err error) {
 	c.allowance.worked(took, c.claimPatience())
 	c.flow.lastClaim, c.flow.meanBytes = claimed, max(1, rows.bytes/claimed)
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
-	call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.name, Messages: claimed, Bytes: rows.bytes, Took: took})
+	event := ClaimedEvent{Queue: c.queue.name, Messages: claimed, Bytes: rows.bytes, Took: took}
 	leases := buildLeases[T](c.queue, rows.rows, c, deadlineAfter(start, c.cfg.LeaseFor), start+c.cfg.MaxExtend)
-	return p.Rows, c.deliver(leases, p.Suspects), nil
+	got = c.deliver(leases, p.Suspects)
+	call(c.queue.cfg.Hooks.Claimed, event) // they are extended by now, however long it takes
+	return p.Rows, got, nil
 }
 
 // claimParams are those of a claim where there is room for n messages.

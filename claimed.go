@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -131,8 +130,11 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		l.lease.owner, l.lease.item, l.lease.due, l.lease.attempt = owner, row.item, row.due, row.attempts
 		l.lease.deadline.Store(int64(deadline))
 		l.lease.until.Store(int64(until))
-		l.fill(q, row)
 	}
+	inTurn[T](len(rows), func(i int) { leases[i].fill(q, &rows[i]) }, func(i int) {
+		leases[i].lease.quiet = true
+		leases[i].lease.setAside(fmt.Sprintf("chanq: cannot decode: codec %v", errLeft))
+	})
 	order := func(a, b *Lease[T]) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.lease.due, b.lease.due), bytes.Compare(a.ID[:], b.ID[:]))
 	}
@@ -145,9 +147,7 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 
 // sharing is how many leases of the first rows may share a slab: see slabLeases.
 func sharing[T any](rows []claimedRow) int {
-	switch any((*T)(nil)).(type) {
-	case *[]byte, *json.RawMessage, *string:
-	default:
+	if meetsCodec[T]() {
 		return 1
 	}
 	n, size := 1, rows[0].weight()

@@ -9,9 +9,21 @@ import (
 // Codec turns message bodies into bytes and back. It must be safe for
 // concurrent use. Bodies of type []byte, string and json.RawMessage never meet
 // a codec: they are stored as they are.
+//
+// Encode runs where the message is handed over: within Send and SendTx, in a worker of
+// Pipe, and, for what comes through Producer.C, in the producer's intake. Decode runs
+// in the consumer's claimer, for a claim at a time, and within TryLease. A panic in
+// them, or runtime.Goexit, is an error of that message (within Send, Goexit ends the
+// caller). One that does not return holds up what it runs in, and nothing else; Close
+// and Shutdown return at the end of their contexts. It must not wait for that: not
+// for Flush or Close of that producer in Encode, nor for Shutdown of that consumer in
+// Decode.
 type Codec interface {
+	// Encode returns the bytes of body, which are chanq's then: they must not change
+	// any more.
 	Encode(body any) ([]byte, error)
-	// Decode reads data into body, a pointer. It must not keep data.
+	// Decode reads data into body, a pointer. What keeps data keeps that of its
+	// neighbours in memory, too.
 	Decode(data []byte, body any) error
 }
 
@@ -22,6 +34,15 @@ type jsonCodec struct{}
 
 func (jsonCodec) Encode(body any) ([]byte, error)    { return json.Marshal(body) }
 func (jsonCodec) Decode(data []byte, body any) error { return json.Unmarshal(data, body) }
+
+// meetsCodec reports that bodies of this type are encoded by the user's code.
+func meetsCodec[T any]() bool {
+	switch any((*T)(nil)).(type) {
+	case *[]byte, *json.RawMessage, *string:
+		return false
+	}
+	return true
+}
 
 // encodeBody never returns nil: an empty body is a body.
 func encodeBody[T any](c Codec, body *T) ([]byte, error) {
@@ -66,6 +87,27 @@ func guard[R any](f func() (R, error)) (r R, err error) {
 		}
 	}()
 	return f()
+}
+
+// inTurn calls decode for 0 to n-1: on a goroutine of its own if bodies of this type
+// meet a codec. One that leaves by runtime.Goexit takes that along: left is called for
+// the body it was at, and the rest goes on in another.
+func inTurn[T any](n int, decode func(i int), left func(i int)) {
+	if !meetsCodec[T]() {
+		for i := range n {
+			decode(i)
+		}
+		return
+	}
+	for i := 0; i < n; i++ {
+		if apart(func() {
+			for ; i < n; i++ {
+				decode(i)
+			}
+		}) != nil && i < n {
+			left(i)
+		}
+	}
 }
 
 // Limits of headers: few and short, for trace contexts and the like.

@@ -70,9 +70,15 @@ func (p *sessions) fill(ctx context.Context, db *sql.DB) error {
 		case errors.Is(err, puddle.ErrNotAvailable), errors.Is(err, puddle.ErrClosedPool): // full, or at its end
 			return nil
 		case err != nil:
-			return &notRunError{fmt.Errorf("connect: %w", err)}
+			return &notRunError{err: fmt.Errorf("connect: %w", err), unconnected: true}
 		}
 	}
+}
+
+// spare reports that a *sql.DB has a connection for whoever asks next.
+func spare(db *sql.DB) bool {
+	s := db.Stats()
+	return s.MaxOpenConnections == 0 || s.InUse < s.MaxOpenConnections
 }
 
 // The shared pools of databases with one writer.
@@ -94,11 +100,13 @@ func joinSharedSessions(db *sql.DB, d sqlbatch.Dialect) *sessions {
 	}
 	p := shared.pools[db]
 	if p == nil {
-		p = &sharedSessions{sessions: newSessions(db, d, 1)}
+		p = &sharedSessions{sessions: newSessions(db, d, 0, 1)}
 		shared.pools[db] = p
 	}
 	p.users++
-	return &sessions{pool: p.pool, dialect: d, close: func() {
+	s := &sessions{pool: p.pool, db: db, dialect: d}
+	s.close = func() {
+		s.strays.Wait()
 		shared.mu.Lock()
 		p.users--
 		last := p.users == 0
@@ -109,5 +117,6 @@ func joinSharedSessions(db *sql.DB, d sqlbatch.Dialect) *sessions {
 		if last {
 			p.pool.Close()
 		}
-	}}
+	}
+	return s
 }

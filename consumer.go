@@ -2,6 +2,7 @@ package chanq
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -56,10 +57,12 @@ type ConsumerConfig struct {
 	// Order of claims within a priority. Default FIFO.
 	Order Order
 	// Backoff is the delay of the nack after the given attempt failed in Handle or
-	// Pipe. Default ExponentialBackoff(1 s, 5 min).
+	// Pipe. Default ExponentialBackoff(1 s, 5 min), also for a Backoff that panics,
+	// or returns a negative delay or one of more than a hundred years.
 	Backoff func(attempt int) time.Duration
 	// Statement is the deadline of every statement: one that takes longer is
-	// cancelled and repeated. Default 30 s.
+	// cancelled and repeated. Settles and extensions are repeated sooner, when a third
+	// or a sixth of LeaseFor is over (but for short leases). Default 30 s.
 	Statement time.Duration
 }
 
@@ -101,8 +104,14 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	return c, v.err()
 }
 
-// linger of settles: the keeper extends no lease that is being settled.
+// linger of settles: no reader counts on a settle that takes much of a lease.
 func (c ConsumerConfig) linger() time.Duration { return min(c.SettleEvery, c.LeaseFor/10) }
+
+// try is the deadline of one try of a settle: so short that what hangs is repeated
+// within the lease, where it is not shorter than what a healthy database may need.
+func (c ConsumerConfig) try() time.Duration {
+	return min(c.Statement, max(c.LeaseFor/3, time.Second))
+}
 
 var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
 
@@ -110,11 +119,11 @@ var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
 // first attempt, to high, and takes a random part of it (full jitter), so that
 // messages that failed together do not return together.
 func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration {
-	low = max(low, time.Millisecond)
+	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
 	return func(attempt int) time.Duration {
 		d := low
 		for i := 1; i < attempt && d < high; i++ {
-			d *= 2
+			d *= 2 // of less than a century: no overflow
 		}
 		return rand.N(max(min(d, high), 1)) + time.Millisecond
 	}
@@ -125,10 +134,13 @@ func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration
 // channel, All, Batches and Handle at once, and each lease goes to one of them.
 // End it by Stop, or the end of Consume's context, and Shutdown.
 //
-// Its goroutines, all joined by Shutdown: the claimer (claim.go), the settler,
-// the keeper, the trimmer where Config.Retain is set, one that notes this consumer
-// among the members (member.go), and the supervisor, which ends the others in order. It uses at most three connections, apart from those
-// of the application.
+// Its goroutines, all joined by Shutdown: the claimer (claim.go), the storers of the
+// settler, the keeper and its extender, the trimmer where Config.Retain is set, one
+// that notes this consumer among the members (member.go), and the supervisor, which
+// ends the others in order; and those of statements that were left behind
+// (session.go). It keeps up to five connections, apart from those of the application:
+// one claims, two settle and two extend leases. In health it opens three. Each Pipe
+// that reads it keeps one more.
 type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
@@ -159,6 +171,8 @@ type Consumer[T any] struct {
 	taken   atomic.Int64 // about how many leases were settled or ended: what readers took
 	wakeAt  atomic.Int64 // count of taken at which the claimer wants to know; 0 never
 
+	gaveUp atomic.Bool // by Shutdown
+
 	mu    sync.Mutex
 	err   error
 	stats ConsumerStats
@@ -187,21 +201,21 @@ type ConsumerStats struct {
 // Consume starts a consumer. The end of ctx does what Stop does, and nothing
 // else; call Shutdown to wait for the last settles. The values of ctx are in the
 // contexts of the leases. It asks the database nothing: one that does not answer is
-// an outage (see Hooks.Availability). It needs up to three connections of the
+// an outage (see Hooks.Availability). It needs up to five connections of the
 // *sql.DB besides those of the application and of what else runs on it (SQLite:
 // one, shared by all queues), and is an error where SetMaxOpenConns leaves fewer.
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
 	cfg, err := cfg.withDefaults()
-	var s *sessions
+	var pools []*sessions
 	if err == nil {
-		s, err = openSessions(q.core.db, q.core.dialect, consumerSessions)
+		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge, claimSessions, settleSessions, extendSessions)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chanq: consume %s: %w", q.core.name, err)
 	}
 	c := &Consumer[T]{
 		queue: q.core, cfg: cfg,
-		sessions: s,
+		sessions: pools[0],
 		member:   newMember(cfg.Name, cfg.LeaseFor),
 		health:   health{queue: q.core, part: "consumer"},
 		values:   context.WithoutCancel(ctx),
@@ -212,11 +226,11 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		finished: make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
-	c.settler = newSettler(q.core, c.sessions, &c.health, cfg.Statement, cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
+	c.settler = newSettler(q.core, pools[1], &c.health, cfg.try(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
 	c.settler.stored, c.settler.broken = c.noteSettled, c.fail
 	keeperStop, stopKeeper := context.WithCancel(context.Background())
 	c.keeper = &keeper{
-		queue: q.core, sessions: c.sessions, health: &c.health, leaseFor: cfg.LeaseFor, timeout: cfg.Statement,
+		queue: q.core, sessions: pools[2], health: &c.health, leaseFor: cfg.LeaseFor, timeout: cfg.Statement,
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), stop: keeperStop,
 	}
 	var unlisten func()
@@ -226,7 +240,15 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	return c, nil
 }
 
-const consumerSessions = 3 // claim, settle, extend
+// The connections of a consumer: claims, settles and extensions never wait for each
+// other's. Of settles and extensions the second is for when the first one's statement
+// hangs.
+const (
+	claimSessions  = 1
+	settleSessions = storers
+	extendSessions = 2
+	pipeSessions   = 1 // of each Pipe that reads the consumer
+)
 
 // supervise runs the goroutines and ends them in order: the claimer, which
 // returns the buffer; then, when the last lease ended, the settler and the rest.
@@ -235,7 +257,9 @@ func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
 	var claimer, rest conc.WaitGroup
-	rest.Go(c.settler.run)
+	for range c.settler.storers() {
+		rest.Go(c.settler.run)
+	}
 	rest.Go(c.keeper.run)
 	rest.Go(func() { c.attend(attending) })
 	if c.queue.cfg.Retain > 0 {
@@ -256,7 +280,16 @@ func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 	leave()
 	rest.Wait()
 	c.settler.abandon()
-	c.sessions.close()
+	c.keeper.losses.close()
+	c.health.changes.close()
+	for _, s := range c.pools() {
+		s.close()
+	}
+}
+
+// pools are the sessions of the consumer.
+func (c *Consumer[T]) pools() []*sessions {
+	return []*sessions{c.settler.sessions, c.keeper.sessions, c.sessions}
 }
 
 // C is the channel of leases. The consumer closes it once, after Stop, the end
@@ -291,6 +324,7 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	}
 	settling := c.settler.open()
 	held := max(0, int(c.held.Load())-settling) // which are held until they have an outcome
+	c.gaveUp.Store(true)
 	c.settler.abandon()
 	c.settler.close()
 	return fmt.Errorf("chanq: shutdown %s: %d leases not settled, %d settles not confirmed: %w", c.queue.name, held, settling, context.Cause(ctx))
@@ -358,11 +392,19 @@ func (c *Consumer[T]) hurry()                  { c.settler.hurry() }
 
 func (c *Consumer[T]) settle(l *lease) error {
 	c.noteTaken()
-	return c.settler.add(l)
+	err := c.settler.add(l)
+	if err != nil && !c.gaveUp.Load() {
+		// The consumer has ended in order, and did not wait for this lease: it was in a
+		// transaction, which was rolled back, or had run out. It is settled as TryLease's are.
+		alone := &loneOwner{queue: c.queue, timeout: c.cfg.Statement, values: c.values}
+		return alone.settle(l)
+	}
+	return err
 }
 
-// watch does nothing: the keeper watches every lease.
-func (c *Consumer[T]) watch(*lease) {}
+// expire does what the keeper does when it looks, which it need not have done yet,
+// or never will: after a Shutdown that gave up.
+func (c *Consumer[T]) expire(l *lease) { c.keeper.tell(l, leaseExpired) }
 
 func (c *Consumer[T]) ended(l *lease) {
 	if l.state.Load() != leaseSettled {
@@ -400,29 +442,43 @@ func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bo
 	case <-ctx.Done():
 		return false, &OpError{Op: "extend", Queue: c.queue.name, ID: l.item.ID, Err: context.Cause(ctx)}
 	}
-	held, err := c.queue.extendOne(ctx, c.sessions, l, d)
+	held, err := c.queue.extendOne(ctx, c.keeper.sessions, l, d, c.cfg.try())
 	if held && c.keeper.due(l, monotonic()) {
 		notify(c.keeper.wake)
 	}
 	return held, err
 }
 
-// trim deletes what Config.Retain no longer keeps, once a minute.
+// trim deletes what Config.Retain no longer keeps, once a minute, as the
+// application would: no session of the consumer's is kept by it.
 func (c *Consumer[T]) trim() {
 	every := max(time.Second, min(time.Minute, c.queue.cfg.Retain))
-	for {
+	chore := housework{queue: c.queue, task: "trim", op: "trim"}
+	for c.stop.Err() == nil {
 		sleep(c.stop, every/2+rand.N(every))
-		for {
-			if c.stop.Err() != nil {
-				return
-			}
-			var ids []ID
-			ctx, cancel := context.WithTimeout(c.stop, c.cfg.Statement)
-			err := c.sessions.run(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows, 0), collectIDs(&ids))
-			cancel()
-			if err != nil || len(ids) < operateRows {
-				break // an error is met again, and told, by the claimer
-			}
+		chore.done(c.queue.trim(c.stop, c.cfg.Statement))
+	}
+}
+
+// trim deletes in steps, each from where the one before ended. Between them others
+// have their turn.
+func (q *queue) trim(stop context.Context, timeout time.Duration) error {
+	after := int64(0)
+	for stop.Err() == nil {
+		deleted := 0
+		ctx, cancel := context.WithTimeout(stop, timeout)
+		err := q.once(ctx, q.sql.Trim(q.cfg.Retain, operateRows, after), func(rows *sql.Rows) error {
+			var id sql.RawBytes
+			var place int64
+			err := rows.Scan(&id, &place)
+			after = max(after, place)
+			deleted++
+			return err
+		})
+		cancel()
+		if err != nil || deleted < operateRows {
+			return err
 		}
 	}
+	return nil
 }

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"runtime/debug"
 	"time"
-
-	"github.com/sourcegraph/conc/pool"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -16,16 +13,13 @@ import (
 // The ways to read a consumer besides its channel.
 
 // All yields leases until the channel closes (see Err). Leases that ran out in the
-// buffer are skipped, which is what it does better than C. Leaving the loop stops
-// the consumer; the lease at hand is still the reader's to settle.
+// buffer are skipped, which is what it does better than C. Leaving the loop, by a
+// panic, too, stops the consumer; the lease at hand is still the reader's to settle.
 func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	return func(yield func(*Lease[T]) bool) {
+		defer c.Stop() // however the loop is left; a channel that closed has stopped before
 		for l := range c.out {
-			if c.skip(l) {
-				continue
-			}
-			if !yield(l) {
-				c.Stop()
+			if !c.skip(l) && !yield(l) {
 				return
 			}
 		}
@@ -46,8 +40,8 @@ func (c *Consumer[T]) skip(l *Lease[T]) bool {
 
 // Batches yields slices of 1 to most leases: as many as come within wait after
 // the first. Each slice is the reader's; its leases are settled one by one, or all
-// by AckTx. Leaving the loop stops the consumer. A most below 1 counts as 1, and a
-// wait below 1 takes what is there.
+// by AckTx. Leaving the loop, by a panic, too, stops the consumer. A most below 1
+// counts as 1, and a wait below 1 takes what is there.
 func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]] {
 	return func(yield func([]*Lease[T]) bool) {
 		most := max(most, 1)
@@ -74,19 +68,25 @@ func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]
 }
 
 // Handle calls fn for each lease, in up to workers goroutines, until the
-// channel closes and every call has returned; it returns Err. Neither an error of
-// fn nor a panic ends it. The context given to fn is the lease's, which ends when
-// the lease is lost and not when the consumer stops. What fn returns settles the
-// lease, unless fn did:
+// channel closes and every call has returned; it returns Err. Nothing that fn does
+// ends it. The context given to fn is the lease's, which ends when the lease is lost
+// and not when the consumer stops. What fn returns settles the lease, unless fn did:
 //
 //	nil                  ack
 //	RetryAfter(d, err)   nack, due after d
 //	DeadLetter(err)      set aside
 //	another error        nack, due after ConsumerConfig.Backoff
 //	a panic              nack likewise, with the stack as its error
+//	runtime.Goexit       nack likewise: t.FailNow does that
 //
 // An error after AckTx says that its transaction was not committed: roll it back
-// before returning. The Failed hook is told of every error.
+// before returning. The Failed hook is told of every error. An error whose methods
+// panic counts as another error.
+//
+// A call that does not return keeps its worker, and Handle and Shutdown, waiting; its
+// lease is extended for ConsumerConfig.MaxExtend, and its context ends with the lease.
+// After a Shutdown that gave up that is within ConsumerConfig.LeaseFor, and Handle
+// returns when fn heeds it.
 //
 // Call Shutdown afterwards to wait for the last settles.
 func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) error) error {
@@ -96,36 +96,50 @@ func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) er
 	case fn == nil:
 		return fmt.Errorf("chanq: handle %s: fn must not be nil", c.queue.name)
 	}
-	p := pool.New().WithMaxGoroutines(workers)
-	for range workers {
-		p.Go(func() {
-			for l := range c.out {
-				if !c.skip(l) {
-					c.working.Add(1)
-					c.dispose(l, safely(l, fn))
-					c.worked()
-				}
-			}
-		})
-	}
-	p.Wait()
+	c.employ(workers, func(l *Lease[T]) error { return fn(l.Context(), l) }, c.dispose)
 	return c.Err()
 }
 
-// safely calls a handler and makes an error of a panic.
-func safely[T any](l *Lease[T], fn func(context.Context, *Lease[T]) error) (err error) {
+// employ has workers take leases until the channel closes: do is the user's part,
+// and then deals with what it returned, however it ended.
+func (c *Consumer[T]) employ(workers int, do func(*Lease[T]) error, then func(*Lease[T], error)) {
+	crew(workers, func() {
+		for l := range c.out {
+			if c.begin(l) {
+				c.serve(l, do, then)
+			}
+		}
+	})
+}
+
+// begin counts a worker in, unless the lease has ended. In this order: a lease that
+// ends after the look, while the consumer stops, finds the worker counted, and
+// Shutdown waits for it.
+func (c *Consumer[T]) begin(l *Lease[T]) bool {
+	c.working.Add(1)
+	if c.skip(l) {
+		c.worked()
+		return false
+	}
+	return true
+}
+
+// serve calls do and deals with its outcome in deferred functions: where do leaves by
+// runtime.Goexit nothing else is run any more.
+func (c *Consumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Lease[T], error)) {
+	defer c.worked()
+	err := errLeft
+	defer func() { then(l, err) }()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = panicked(p)
 		}
 	}()
-	return fn(l.Context(), l)
+	err = do(l)
 }
 
 // dispose settles a lease as its handler's error says.
 func (c *Consumer[T]) dispose(l *Lease[T], err error) {
-	var after *retryAfter
-	var dead *deadLetter
 	if err != nil {
 		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.name, ID: l.lease.item.ID, Attempt: l.lease.attempt, Err: err})
 	}
@@ -133,29 +147,60 @@ func (c *Consumer[T]) dispose(l *Lease[T], err error) {
 	case state >= leaseSettling:
 		// settled by the handler, or lost
 	case state == leaseInTx && err == nil:
-		// the caller's commit acks it
+		l.lease.unwatch() // the caller's commit acks it, and its context is not needed any more
 	case err == nil:
 		err = l.Ack()
-	case errors.As(err, &dead):
-		err = l.DeadLetter(err)
-	case errors.As(err, &after):
-		err = l.Nack(nackDelay(after.delay), err)
 	default:
-		err = l.Nack(nackDelay(c.backoff(l.lease.attempt)), err)
+		switch v := judge(err); {
+		case v.dead:
+			err = l.lease.settle(settleDead, 0, v.text)
+		case v.after:
+			err = l.lease.nack(nackDelay(v.delay), v.text)
+		default:
+			err = l.lease.nack(c.backoff(l.lease.attempt), v.text)
+		}
 	}
 	_ = err // of a settle: ErrLeaseLost, ErrSettled or ErrClosed, which Wait and the hooks tell
+}
+
+// verdict is what a handler's error says about its message.
+type verdict struct {
+	dead, after bool
+	delay       time.Duration // if after
+	text        string
+}
+
+// judge looks into an error of the user's, whose methods may do anything. Those
+// that fail make it an error like another.
+func judge(err error) verdict {
+	v := verdict{text: fmt.Sprintf("%T, whose methods cannot be called", err)}
+	_ = apart(func() {
+		v.text = errorText(err)
+	})
+	_ = apart(func() {
+		var after *retryAfter
+		var dead *deadLetter
+		// An As method may say yes to anything.
+		if errors.As(err, &dead) && dead != nil {
+			v.dead = true
+		} else if errors.As(err, &after) && after != nil {
+			v.after, v.delay = true, after.delay
+		}
+	})
+	return v
 }
 
 // nackDelay brings a delay of the user's into the bounds of Nack: a message that
 // was handled must be settled.
 func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.MaxDelay) }
 
-// backoff asks ConsumerConfig.Backoff, whose panic must not end a worker.
-func (c *Consumer[T]) backoff(attempt int) (d time.Duration) {
-	defer func() {
-		if recover() != nil {
-			d = defaultBackoff(attempt)
-		}
-	}()
-	return c.cfg.Backoff(attempt)
+// backoff asks ConsumerConfig.Backoff. The default stands in for one that fails, or
+// returns what is no delay.
+func (c *Consumer[T]) backoff(attempt int) time.Duration {
+	d := time.Duration(-1)
+	_ = apart(func() { d = c.cfg.Backoff(attempt) })
+	if d < 0 || d > sqlbatch.MaxDelay {
+		return defaultBackoff(attempt)
+	}
+	return d
 }

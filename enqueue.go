@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"time"
@@ -126,7 +127,7 @@ func (p *Producer[T]) store(group []*pending[T]) {
 	for {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(p.abandoned, p.cfg.Statement)
-		err := p.queue.enqueue(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+		err := p.queue.enqueue(ctx, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 			return p.sessions.run(ctx, st, scan)
 		}, p.queue.sql, rows, receipts, keyed)
 		cancel()
@@ -153,7 +154,7 @@ func (p *Producer[T]) store(group []*pending[T]) {
 		case class == sqlbatch.Duplicate && !keyed:
 			keyed = true // an earlier try was applied after all
 			continue
-		case pause.outage(class, began): // not when two producers met on one key
+		case pause.outage(class, began):
 			p.health.failed(began, err)
 		}
 		keyed = keyed || unknown
@@ -239,9 +240,43 @@ type halfDoneError struct{ err error }
 func (e *halfDoneError) Error() string { return e.err.Error() }
 func (e *halfDoneError) Unwrap() error { return e.err }
 
+// undecidedError: again and again the database took a row for a duplicate, and
+// showed nothing that it is a duplicate of.
+type undecidedError struct {
+	row sqlbatch.Row
+	err error // of the last INSERT; nil if that left the row out
+}
+
+func (e *undecidedError) Error() string {
+	what := "ID " + ID(e.row.ID).String()
+	if e.row.Key != "" {
+		what = fmt.Sprintf("dedup key %q", e.row.Key)
+	}
+	text := fmt.Sprintf("the database refuses %s as a duplicate, and has none in the queue, in %d tries", what, keyTries)
+	if e.err != nil {
+		text += ": " + e.err.Error()
+	}
+	return text
+}
+
+func (e *undecidedError) Unwrap() error { return e.err }
+
+// keyTries is how often a row is sent of which the database says that it is there,
+// and that it is not: its holder came or left between two statements, each time. The
+// pauses between the tries are two seconds in all.
+const (
+	keyTries     = 10
+	keyPauseLow  = 5 * time.Millisecond
+	keyPauseHigh = 500 * time.Millisecond
+)
+
 // enqueue stores rows by run and fills their receipts. keyed says that an id or
-// key may be in the queue already.
-func (q *queue) enqueue(run func(sqlbatch.Statement, func(*sql.Rows) error) error, build sqlbatch.Queue, rows []sqlbatch.Row, receipts []Receipt, keyed bool) error {
+// key may be in the queue already: an INSERT then leaves out what is there, and a
+// look tells what that was. Where both say different things, or the INSERT meets a
+// row that another has just stored (Duplicate), the rest is sent again: in a
+// producer, and in a caller's transaction, which such an error leaves as it was. If
+// it does not, the next statement says so.
+func (q *queue) enqueue(ctx context.Context, run func(sqlbatch.Statement, func(*sql.Rows) error) error, build sqlbatch.Queue, rows []sqlbatch.Row, receipts []Receipt, keyed bool) error {
 	if !keyed {
 		return run(build.Enqueue(rows), nil)
 	}
@@ -250,14 +285,29 @@ func (q *queue) enqueue(run func(sqlbatch.Statement, func(*sql.Rows) error) erro
 		index[rows[i].ID] = i
 		receipts[i] = Receipt{ID: rows[i].ID} // not what a try that failed has found
 	}
+	pause := backoff{low: keyPauseLow, high: keyPauseHigh}
+	tries, before := 0, len(rows)
+	var refused error
 	for todo := rows; len(todo) > 0; {
-		var stored []ID
-		if err := run(build.EnqueueNew(todo), collectIDs(&stored)); err != nil {
-			if len(todo) < len(rows) {
-				return &halfDoneError{err}
-			}
-			return err
+		if len(todo) < before {
+			tries, before, pause = 0, len(todo), backoff{low: keyPauseLow, high: keyPauseHigh}
 		}
+		if tries == keyTries {
+			return halfDone(len(todo) < len(rows), &undecidedError{todo[0], refused})
+		}
+		if tries > 0 {
+			sleep(ctx, pause.pause())
+		}
+		tries++
+		var stored []ID
+		switch err := run(build.EnqueueNew(todo), collectIDs(&stored)); {
+		case err != nil && classify(q.dialect, err) == sqlbatch.Duplicate && ctx.Err() == nil:
+			refused = err
+			continue
+		case err != nil:
+			return halfDone(len(todo) < len(rows), err)
+		}
+		refused = nil
 		isStored := make(map[ID]bool, len(stored))
 		for _, id := range stored {
 			isStored[id] = true
@@ -274,6 +324,13 @@ func (q *queue) enqueue(run func(sqlbatch.Statement, func(*sql.Rows) error) erro
 		}
 	}
 	return nil
+}
+
+func halfDone(some bool, err error) error {
+	if some {
+		return &halfDoneError{err}
+	}
+	return err
 }
 
 // explainMissing looks for what kept rows from being stored: their own id (they

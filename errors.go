@@ -23,6 +23,9 @@ var (
 	ErrNoSchema = errors.New("chanq: no schema")
 	// ErrNewerSchema: the tables were made by a newer chanq. Upgrade the program.
 	ErrNewerSchema = errors.New("chanq: newer schema")
+	// ErrNotDurable: the database may lose what it has confirmed. The error says which
+	// setting it is; Config.Durability takes the database as it is.
+	ErrNotDurable = errors.New("chanq: commits are not durable")
 	// ErrTooLarge: a body (Config.MaxBody), its headers or its dedup key exceed
 	// their limit.
 	ErrTooLarge = errors.New("chanq: too large")

@@ -1,12 +1,6 @@
 package chanq
 
-import (
-	"context"
-	"database/sql"
-	"errors"
-	"slices"
-	"time"
-)
+import "database/sql"
 
 // liveRow is what Find tells of a message in the queue.
 type liveRow struct {
@@ -15,23 +9,7 @@ type liveRow struct {
 	fence int64
 }
 
-// errOutcomeHidden: a first try may have been applied, and what happened since
-// hides whether it was.
-var errOutcomeHidden = errors.New("the connection broke during the first try, and the message has moved on since")
-
-// find looks for live messages by id.
-func (q *queue) find(ctx context.Context, s *sessions, timeout time.Duration, ids [][16]byte) (map[ID]liveRow, error) {
-	found := map[ID]liveRow{}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	for chunk := range slices.Chunk(ids, q.dialect.Traits().FindIDs) {
-		if err := s.run(ctx, q.sql.Find(chunk, nil), collectLive(found)); err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
-}
-
+// collectLive scans the rows of Find.
 func collectLive(found map[ID]liveRow) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var id, key []byte

@@ -107,11 +107,10 @@ type health struct {
 	part  string
 
 	mu      sync.Mutex
-	since   time.Time           // zero while up
-	last    time.Time           // of the latest failure
-	well    time.Time           // of the latest success
-	untold  []AvailabilityEvent // changes for the hook, in order
-	telling bool                // a goroutine calls the hook
+	since   time.Time // zero while up
+	last    time.Time // of the latest failure
+	well    time.Time // of the latest success
+	changes teller
 }
 
 // failed notes a failure. One of an operation that began before another succeeded
@@ -146,19 +145,10 @@ func (h *health) worked(began time.Time) {
 	}
 }
 
-// tell calls the hook in the order of the changes and without the lock: one
-// goroutine at a time does it, also for those that come meanwhile. mu is held.
+// tell has the hook called, in the order of the changes and without the lock: not by
+// those that find them, since the keeper is one. mu is held.
 func (h *health) tell(e AvailabilityEvent) {
-	h.untold = append(h.untold, e)
-	if h.telling {
-		return
+	if hook := h.queue.cfg.Hooks.Availability; hook != nil {
+		h.changes.tell(func() { call(hook, e) })
 	}
-	h.telling = true
-	for len(h.untold) > 0 {
-		e, h.untold = h.untold[0], h.untold[1:]
-		h.mu.Unlock()
-		call(h.queue.cfg.Hooks.Availability, e)
-		h.mu.Lock()
-	}
-	h.telling = false
 }

@@ -28,17 +28,21 @@ func TestAvailabilityGoesByWhatBeganAfterTheLastNews(t *testing.T) {
 		return at
 	}
 	away := errors.New("away")
+	heard := func() string {
+		h.changes.wait()
+		return strings.Join(told, " ")
+	}
 	old, alsoOld := begin(), begin()
 	h.failed(begin(), away)
 	h.failed(begin(), away)
-	require.Equal(t, "down", strings.Join(told, " "), "once")
+	require.Equal(t, "down", heard(), "once")
 	h.worked(old)
-	require.Equal(t, "down", strings.Join(told, " "), "what began before the failure succeeded in spite of it")
+	require.Equal(t, "down", heard(), "what began before the failure succeeded in spite of it")
 	h.worked(begin())
-	require.Equal(t, "down up", strings.Join(told, " "))
+	require.Equal(t, "down up", heard())
 	h.failed(alsoOld, away)
-	require.Equal(t, "down up", strings.Join(told, " "), "what began before the success failed in an outage that is over")
+	require.Equal(t, "down up", heard(), "what began before the success failed in an outage that is over")
 	h.worked(begin())
 	h.failed(begin(), away)
-	require.Equal(t, "down up down", strings.Join(told, " "))
+	require.Equal(t, "down up down", heard())
 }

@@ -6,10 +6,27 @@ import (
 )
 
 // Hooks are told of what chanq does: for logs, metrics and traces. Each field
-// may be nil. They are called by chanq's own goroutines, sometimes several at
-// once, with no lock held; they should return soon, and a panic in one is
-// swallowed. Events carry no bodies and no headers. LogHooks and the module
+// may be nil. They are called on goroutines made for it, sometimes several at
+// once, with no lock held: about a microsecond each, where a statement was run or
+// something failed. A panic in one, or runtime.Goexit (t.FailNow), ends that call and
+// nothing else. Events carry no bodies and no headers. LogHooks and the module
 // github.com/chanq/chanq/otelchanq (OpenTelemetry) have some ready.
+//
+// A hook should return soon. What calls it waits for it: Sent a storer, and with
+// InFlight 1 all sends of its producer; Claimed the claims; Settled and Dead the
+// settles, LeaseLost too where a settle finds the loss; Failed its worker. Nobody
+// waits for Availability, nor for LeaseLost where time ran out, so leases are extended
+// in any case; up to 4096 of their events wait for a hook that does not return, and
+// later ones are not told. Shutdown and Close wait for hooks, too, until their
+// contexts end.
+//
+// So a hook must not wait for what waits for it, or both wait until the context of
+// its call ends: not for Send, SendBatch, Flush or Close of that producer in Sent; not
+// for Lease.Wait, Flush, ReleaseAll or Shutdown of that consumer in Claimed, Settled,
+// Dead, LeaseLost and Failed; not for Shutdown or Close in Availability. Calls of other
+// producers, Queue's calls and what returns at once (Stop, Ack, Stats) may be made,
+// except Ack, Nack and the like in Settled, Dead and LeaseLost, which wait while the
+// backlog of settles is full.
 type Hooks struct {
 	// Sent: one statement stored messages.
 	Sent func(SentEvent)
@@ -26,8 +43,8 @@ type Hooks struct {
 	// Availability: the database stopped answering a producer or consumer, or
 	// answers it again. Once per change.
 	Availability func(AvailabilityEvent)
-	// Housekeeping: work that keeps the tables in order was refused; deliveries go on
-	// without it. Once for each task, until it succeeds again.
+	// Housekeeping: the database refuses a task that keeps the tables in order, and
+	// that no delivery waits for, or no longer refuses it. Once per change.
 	Housekeeping func(HousekeepingEvent)
 }
 
@@ -94,15 +111,18 @@ type AvailabilityEvent struct {
 	Down  time.Duration // how long it was down; when Up
 }
 
-// HousekeepingEvent is a task that the database refused: a right is missing, say.
+// HousekeepingEvent is a change in how a task goes that no delivery waits for. The
+// database refuses it because a right is missing, say.
 type HousekeepingEvent struct {
 	Queue string
-	Task  string // "members": this consumer is not seen in Queue.Members
-	Err   error
+	// Task is "members" (this consumer is not seen in Queue.Members) or "trim" (what
+	// Config.Retain no longer keeps stays).
+	Task string
+	Err  error // what the database refused; nil when it no longer does
 }
 
-// LogHooks logs every event: losses of availability, refused housekeeping, lost leases, failed handlers
-// and dead messages as warnings, the rest at debug level.
+// LogHooks logs every event: losses of availability, refused housekeeping, lost
+// leases, failed handlers and dead messages as warnings, the rest at debug level.
 func LogHooks(log *slog.Logger) Hooks {
 	if log == nil {
 		log = slog.Default()
@@ -134,7 +154,11 @@ func LogHooks(log *slog.Logger) Hooks {
 			}
 		},
 		Housekeeping: func(e HousekeepingEvent) {
-			log.Warn("chanq: housekeeping refused", "queue", e.Queue, "task", e.Task, "err", e.Err)
+			if e.Err == nil {
+				log.Info("chanq: housekeeping goes on", "queue", e.Queue, "task", e.Task)
+			} else {
+				log.Warn("chanq: housekeeping is refused", "queue", e.Queue, "task", e.Task, "err", e.Err)
+			}
 		},
 	}
 }
@@ -174,12 +198,10 @@ func each[E any](hooks []func(E)) func(E) {
 	}
 }
 
-// call runs a hook if there is one; a panic in it must not end the loop that
-// called it.
+// call runs a hook if there is one, and waits for it. What it does must not end the
+// loop that called it.
 func call[E any](hook func(E), e E) {
-	if hook == nil {
-		return
+	if hook != nil {
+		_ = apart(func() { hook(e) })
 	}
-	defer func() { _ = recover() }()
-	hook(e)
 }

@@ -208,11 +208,11 @@ func TestAGroupThatIsHalfDoneHasAnUnknownOutcome(t *testing.T) {
 	q := openTestQueue[string](t, Config{}).core
 	rows := []sqlbatch.Row{{ID: NewID(), Body: []byte("x")}}
 	calls := 0
-	err := q.enqueue(func(sqlbatch.Statement, func(*sql.Rows) error) error {
+	err := q.enqueue(t.Context(), func(sqlbatch.Statement, func(*sql.Rows) error) error {
 		if calls++; calls == 1 {
 			return nil // the insert: committed
 		}
-		return &notRunError{context.Canceled} // the look at what it left out
+		return &notRunError{err: context.Canceled} // the look at what it left out
 	}, q.sql, rows, make([]Receipt, 1), true)
 	require.Equal(t, 2, calls)
 	var half *halfDoneError
@@ -247,7 +247,7 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			leases, err := q.TryLease(t.Context(), 1, time.Minute)
 			require.NoError(t, err)
 			require.Len(t, leases, 1)
-			l := &leases[0].lease
+			l := leases[0].lease
 			_, err = q.Cancel(t.Context(), leases[0].ID) // whoever did it, the row is gone
 			require.NoError(t, err)
 			l.state.Store(leaseSettling)
@@ -258,8 +258,9 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			defer s.close()
 			st := newSettler(q.core, s, &health{queue: q.core}, time.Minute, 0, 1)
 			defer st.abandon()
-			done := 0
-			require.Empty(t, st.finishUnknown(settleAck, []*lease{l}, &done))
+			st.stored = func(SettledEvent) {}
+			l.unknown = true
+			st.storeAlone([]*lease{l})
 			if !test.late {
 				require.NoError(t, l.outcome())
 				return

@@ -1,7 +1,7 @@
 package chanq
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -13,16 +13,20 @@ import (
 )
 
 // keeper extends the leases that a consumer holds, delivered or still in the
-// buffer, in one statement a tick, and ends those whose time ran out. Its
-// goroutines are run, which watches the time, and one that run starts and joins
-// for the statements: a driver may take seconds longer than its context to come
-// back from a silent network, and leases must not end unnoticed meanwhile. hold
-// may be called by another.
+// buffer, and those whose settle is not stored yet, in one statement a tick, and
+// ends those whose time ran out. Its goroutines are run, which watches the time,
+// and one that run starts and joins for the statements, so that leases do not end
+// unnoticed meanwhile. hold may be called by another.
 //
-// A lease is extended when less than two thirds of LeaseFor are left, so that at
-// least a third is left to try again. It is not extended while it is being
-// settled, after AckTx (its row may be locked by the caller's transaction), nor
-// after MaxExtend.
+// A lease is extended when less than two thirds of LeaseFor are left. A try takes a
+// sixth at most, whatever the driver does, and the next one another session: a
+// connection that hangs costs time and no lease. Rows that somebody has locked are
+// left out and tried by themselves. A lease is not extended after AckTx (its row is
+// locked by the caller's transaction), nor after MaxExtend.
+//
+// The database keeps the later of two ends, so extensions may overlap, and one that
+// was left behind does no harm when it is carried out after all. Lease.Extend alone
+// may set an earlier end: see lease.extending.
 type keeper struct {
 	queue    *queue
 	sessions *sessions
@@ -35,11 +39,12 @@ type keeper struct {
 	count   int        // of leases in holds, ended ones too
 	sweepAt int        // count at which hold drops the ended ones
 
-	// turn is held for the time of an extension: of two for one lease under way at
-	// once nobody could tell which one the database saw last.
-	turn chan struct{}
+	turn chan struct{} // of Lease.Extend: it leaves one session to the keeper
 	wake chan struct{} // a lease needs an extension before the next tick
 	stop context.Context
+	most int // leases of a statement; only the extender uses it
+
+	losses teller
 }
 
 // minSweep keeps small numbers of leases from being swept for nothing.
@@ -84,6 +89,7 @@ func (k *keeper) run() {
 	defer close(batches)
 	extender.Go(func() {
 		var tries backoff // of failures in a row
+		k.most = k.full()
 		for batch := range batches {
 			answered := k.extend(batch, &tries)
 			if answered {
@@ -141,17 +147,20 @@ func (k *keeper) look(now time.Duration) (due []*lease, nearest time.Duration) {
 	var expired []*lease
 	k.mu.Lock()
 	k.drop(func(l *lease) bool {
-		if l.hasEnded() || l.state.Load() != leaseHeld {
+		state := l.state.Load()
+		if l.hasEnded() || state != leaseHeld && state != leaseSettling {
 			return l.hasEnded()
 		}
 		deadline := l.deadlineAt()
 		switch {
-		case now >= deadline:
+		case state == leaseHeld && now >= deadline:
 			expired = append(expired, l)
 		case k.due(l, now):
 			due = append(due, l)
 		}
-		nearest = min(nearest, deadline)
+		if state == leaseHeld {
+			nearest = min(nearest, deadline)
+		}
 		return false
 	})
 	k.mu.Unlock()
@@ -165,73 +174,136 @@ func (k *keeper) look(now time.Duration) (due []*lease, nearest time.Duration) {
 }
 
 func (k *keeper) tell(l *lease, to leaseState) {
-	if l.lose(to) {
-		call(k.queue.cfg.Hooks.LeaseLost, LeaseLostEvent{Queue: k.queue.name, ID: l.item.ID, Attempt: l.attempt, Confirmed: to == leaseLost})
+	if hook := k.queue.cfg.Hooks.LeaseLost; l.lose(to) && hook != nil {
+		e := LeaseLostEvent{Queue: k.queue.name, ID: l.item.ID, Attempt: l.attempt, Confirmed: to == leaseLost}
+		k.losses.tell(func() { call(hook, e) })
 	}
 }
 
-// extend extends leases and reports whether the database answered.
+// full is the most leases of a statement.
+func (k *keeper) full() int { return max(1, k.queue.dialect.Traits().AckItems) }
+
+// extend extends leases and reports whether the database answered for all. Those
+// that end first go first, and those that were found locked go by themselves.
 func (k *keeper) extend(leases []*lease, tries *backoff) bool {
-	if len(leases) == 0 {
-		return true
-	}
-	// Neither a turn that another extension keeps nor a statement that hangs may
-	// hide for long that leases ran out.
-	patience, giveUp := context.WithTimeout(k.stop, k.patience(leases, monotonic()))
-	defer giveUp()
-	select {
-	case k.turn <- struct{}{}:
-		defer func() { <-k.turn }()
-	case <-patience.Done():
-		return false
-	}
-	slices.SortFunc(leases, func(a, b *lease) int { return bytes.Compare(a.item.ID[:], b.item.ID[:]) })
-	var items, changed []sqlbatch.Item
-	for chunk := range slices.Chunk(leases, max(1, k.queue.dialect.Traits().AckItems)) {
-		items, changed = items[:0], changed[:0]
-		start := monotonic()
-		// What is being settled by now, or acked in a transaction that would keep this
-		// statement waiting, is left alone.
-		chunk = slices.DeleteFunc(chunk, func(l *lease) bool { return l.state.Load() != leaseHeld })
-		if len(chunk) == 0 {
-			continue
+	slices.SortStableFunc(leases, func(a, b *lease) int { return cmp.Compare(a.deadlineAt(), b.deadlineAt()) })
+	var free, locked []*lease
+	for _, l := range leases {
+		if l.stuck {
+			locked = append(locked, l)
+		} else {
+			free = append(free, l)
 		}
-		for _, l := range chunk {
-			items = append(items, l.item)
-		}
-		ctx, cancel := context.WithTimeout(k.stop, min(k.timeout, k.patience(chunk, start)))
-		err := k.sessions.run(ctx, k.queue.sql.Extend(items, k.leaseFor), collectItems(&changed))
-		cancel()
-		if err != nil {
-			if k.stop.Err() == nil && tries.outage(classify(k.queue.dialect, err), processStart.Add(start)) {
-				k.health.failed(processStart.Add(start), err)
+	}
+	failed := 0
+	each := func(leases []*lease, skip bool) {
+		for len(leases) > 0 && failed < keeperTries && k.stop.Err() == nil {
+			n := min(len(leases), k.most)
+			start := time.Now()
+			if err := k.extendSome(leases[:n], skip); err == nil {
+				k.health.worked(start)
+			} else if k.stop.Err() == nil {
+				failed++
+				k.most = max(1, k.most/2) // should one of them be the cause, it will be alone
+				if tries.outage(classify(k.queue.dialect, err), start) {
+					k.health.failed(start, err)
+				}
 			}
-			return false
-		}
-		k.health.worked(processStart.Add(start))
-		slices.SortFunc(changed, compareItems)
-		for _, l := range chunk {
-			_, held := slices.BinarySearchFunc(changed, l.item, compareItems)
-			switch {
-			case held:
-				l.deadline.Store(int64(deadlineAfter(start, k.leaseFor)))
-			case l.state.Load() == leaseExpired: // meanwhile, and told
-				l.lose(leaseLost)
-			default:
-				// Not if it was settled meanwhile: then its state is no longer held.
-				k.tell(l, leaseLost)
-			}
+			leases = leases[n:]
 		}
 	}
-	return true
+	each(free, false)
+	each(locked, true)
+	if failed == 0 {
+		k.most = k.full()
+	}
+	return failed == 0 && k.stop.Err() == nil
 }
 
-// patience is how long to wait for an extension of leases: until the first of
-// them ends, or a little, should that be past.
-func (k *keeper) patience(leases []*lease, now time.Duration) time.Duration {
-	left := k.leaseFor
-	for _, l := range leases {
-		left = min(left, l.deadlineAt()-now)
+// keeperTries is how many statements of one round may fail before it is the database
+// that does not answer.
+const keeperTries = 2
+
+// patience is how long a try may take: so short that several fit what is left of a
+// lease, where it is not shorter than what a healthy database may need.
+func (k *keeper) patience() time.Duration {
+	return min(k.timeout, max(k.leaseFor/6, min(k.leaseFor/2, settleMoment)))
+}
+
+// extendSome extends the leases of one statement. With skip, those that are locked
+// are left out in any case.
+func (k *keeper) extendSome(leases []*lease, skip bool) error {
+	leases = slices.Clone(leases)
+	slices.SortFunc(leases, func(a, b *lease) int { return compareItems(a.item, b.item) })
+	for {
+		// What was acked by now in a transaction, which keeps its row, is left alone.
+		leases = slices.DeleteFunc(leases, func(l *lease) bool {
+			s := l.state.Load()
+			return s != leaseHeld && s != leaseSettling
+		})
+		if len(leases) == 0 {
+			return nil
+		}
+		missing, err := k.extendOnce(leases, skip)
+		switch {
+		case err == nil && len(missing) == 0:
+			return nil
+		case err == nil:
+			return k.lookAfter(missing)
+		case skip || classify(k.queue.dialect, err) != sqlbatch.RolledBack:
+			return err
+		}
+		skip = true // somebody has locked one of them
 	}
-	return max(left, k.leaseFor/6)
+}
+
+// extendOnce runs one statement and returns the leases that it did not extend.
+func (k *keeper) extendOnce(leases []*lease, skip bool) (missing []*lease, err error) {
+	sql := k.queue.sql
+	if skip {
+		sql = sql.SkipLocked()
+	}
+	items := make([]sqlbatch.Item, len(leases))
+	cuts := make([]uint32, len(leases))
+	for i, l := range leases {
+		items[i], cuts[i] = l.item, l.cuts.Load()
+	}
+	start := monotonic()
+	ctx, cancel := context.WithTimeout(k.stop, k.patience())
+	defer cancel()
+	changed, _, err := k.sessions.items(ctx, sql.Extend(items, k.leaseFor), make([]sqlbatch.Item, 0, len(items)))
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(changed, compareItems)
+	for i, l := range leases {
+		if _, held := slices.BinarySearchFunc(changed, l.item, compareItems); held {
+			l.stuck = false
+			l.prolong(l.reach(start, k.leaseFor), cuts[i])
+		} else {
+			missing = append(missing, l)
+		}
+	}
+	return missing, nil
+}
+
+// lookAfter finds out what became of leases that an extension did not return. Those
+// that are locked go by themselves from now on.
+func (k *keeper) lookAfter(missing []*lease) error {
+	seen, err := k.queue.look(k.stop, k.sessions, k.patience(), missing)
+	if err != nil {
+		return err
+	}
+	for _, l := range missing {
+		switch state := l.state.Load(); {
+		case seen.of(l.item) == standsOurs:
+			l.stuck = true
+		case state == leaseExpired: // meanwhile, and told
+			l.lose(leaseLost)
+		default:
+			// Not if it is being settled, by which it may have gone: then that tells.
+			k.tell(l, leaseLost)
+		}
+	}
+	return nil
 }

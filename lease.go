@@ -34,15 +34,17 @@ type Lease[T any] struct {
 	lease *lease
 }
 
-// Context ends, with the cause ErrLeaseLost, when the lease is known to be lost
-// or its time ran out. It does not end with the settle, nor with Stop. Its values
-// are those of the context given to Consume or TryLease.
+// Context ends, with the cause ErrLeaseLost, when the lease is known to be lost,
+// and at its Deadline at the latest, whatever has become of the consumer or of the
+// transaction of AckTx. It does not end with a settle that succeeds, nor with Stop.
+// Its values are those of the context given to Consume or TryLease. Its first use
+// costs a timer.
 func (l *Lease[T]) Context() context.Context { return (*leaseContext)(l.lease) }
 
 // Deadline is when the lease ends by this process's clock unless it is
 // extended. It is early rather than late: it counts from before the claim was
 // sent.
-func (l *Lease[T]) Deadline() time.Time { return processStart.Add(l.lease.deadlineAt()) }
+func (l *Lease[T]) Deadline() time.Time { return wallTime(l.lease.deadlineAt()) }
 
 // Ack marks the message as done: it leaves the queue. The settle joins the next
 // group; Ack returns at once unless the backlog of settles is full, and costs
@@ -61,11 +63,7 @@ func (l *Lease[T]) Nack(delay time.Duration, cause error) error {
 	if delay < 0 || delay > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: nack: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
 	}
-	op := settleNack
-	if l.lease.attempt >= l.lease.owner.home().cfg.MaxAttempts {
-		op = settleDead
-	}
-	return l.lease.settle(op, delay, errorText(cause))
+	return l.lease.nack(delay, errorText(cause))
 }
 
 // Release gives the message back as if it had not been claimed: due at its
@@ -104,11 +102,6 @@ func (l *Lease[T]) Extend(ctx context.Context, d time.Duration) error {
 // latest. Databases count in milliseconds and may round down: without the one
 // taken off, this process could believe in its lease longer than they do.
 func deadlineAfter(start, d time.Duration) time.Duration { return start + d - time.Millisecond }
-
-// processStart makes monotonic times of durations.
-var processStart = time.Now()
-
-func monotonic() time.Duration { return time.Since(processStart) }
 
 // leaseState:
 //
@@ -154,21 +147,24 @@ type leaseOwner interface {
 	ended(l *lease)
 	// parent of contexts of leases.
 	parent() context.Context
-	// watch sees to it that the lease expires when its time runs out, for a lease
-	// whose context is asked for.
-	watch(l *lease)
+	// expire is called when the time of a lease whose context is in use ran out. A
+	// lease that is held has expired then.
+	expire(l *lease)
 }
 
 // lease is the part of a Lease that knows nothing of T.
 type lease struct {
 	owner    leaseOwner
 	item     sqlbatch.Item
-	due      int64        // Unix ms by the database, for release
-	attempt  int          // as Lease.Attempt, which the reader might change
-	lapses   int          // of a suspect
-	suspect  bool         // see suspects.go
-	deadline atomic.Int64 // of monotonic()
-	until    atomic.Int64 // end of automatic extension
+	due      int64         // Unix ms by the database, for release
+	attempt  int           // as Lease.Attempt, which the reader might change
+	lapses   int           // of a suspect
+	suspect  bool          // see suspects.go
+	stuck    bool          // its row was locked when it was last to be extended; of the keeper's extender
+	deadline atomic.Int64  // of monotonic()
+	unsure   atomic.Int64  // the shortest Extend that may yet take effect; 0 is none: see doubt
+	until    atomic.Int64  // end of automatic extension
+	cuts     atomic.Uint32 // Extends begun and ended: odd while one is under way
 	state    atomic.Uint32
 	isEnded  atomic.Bool
 
@@ -180,6 +176,11 @@ type lease struct {
 	uncounted bool
 	delay     time.Duration
 	text      string
+
+	// Of who stores the settle.
+	seq     uint64 // its place among all settles of the settler
+	unknown bool   // a try may have been applied
+	locked  uint8  // how often its row was found locked, up to lockPauses
 
 	err  error                         // outcome; written before the state is settled
 	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
@@ -209,6 +210,15 @@ func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
 	}
 }
 
+// nack sets aside after the last attempt.
+func (l *lease) nack(delay time.Duration, text string) error {
+	op := settleNack
+	if l.attempt >= l.owner.home().cfg.MaxAttempts {
+		op = settleDead
+	}
+	return l.settle(op, delay, text)
+}
+
 // reason is why the message is set aside, as hooks may hear it.
 func (l *lease) reason() string {
 	if l.quiet {
@@ -226,9 +236,7 @@ func (l *lease) finish(err error) {
 	l.state.Store(leaseSettled)
 	l.wake()
 	l.end()
-	if errors.Is(err, ErrLeaseLost) {
-		l.cancel()
-	}
+	l.endContext()
 }
 
 // lose moves a lease that is not being settled to lost or expired.
@@ -301,12 +309,6 @@ func (l *lease) outcome() error {
 	return l.err
 }
 
-// cancel ends the context of the lease, for good: also if it was not used yet, and
-// the lease is extended afterwards.
-func (l *lease) cancel() {
-	(*leaseContext)(l).made().cancel(ErrLeaseLost)
-}
-
 func (l *lease) extend(ctx context.Context, d time.Duration) error {
 	switch l.state.Load() {
 	case leaseLost:
@@ -328,8 +330,55 @@ func (l *lease) extend(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// extended notes that the database extended the lease until end, or later.
+// Ends of a lease, as this process believes in them. The keeper's extensions never
+// move the database's end back; Extend may, and it may take effect after others that
+// were sent later. So of two that are under way at once the one that may have made the
+// end earlier decides.
+
+// extending begins an Extend. There is one at a time: false says that another is
+// under way. Call extended at its end.
+func (l *lease) extending() bool {
+	n := l.cuts.Load()
+	return n%2 == 0 && l.cuts.CompareAndSwap(n, n+1)
+}
+
+// extended ends an Extend: the database moved the lease's end to end, or, with a zero
+// end, left it as it is.
 func (l *lease) extended(end time.Duration) {
-	l.deadline.Store(int64(end))
-	l.until.Store(max(l.until.Load(), int64(end)))
+	if end != 0 {
+		l.deadline.Store(int64(end))
+		l.until.Store(max(l.until.Load(), int64(end)))
+	}
+	l.cuts.Add(1)
+	l.rewatch()
+}
+
+// prolong notes an extension of the keeper's, which was sent when cuts was as given. It
+// counts for nothing beside an Extend.
+func (l *lease) prolong(end time.Duration, cuts uint32) {
+	for cuts%2 == 0 && l.cuts.Load() == cuts {
+		was := l.deadline.Load()
+		if l.deadline.CompareAndSwap(was, max(was, int64(end))) {
+			return
+		}
+	}
+}
+
+// doubt notes an Extend to d, sent at start, whose outcome is unknown: it may yet take
+// effect, at any time, and end the lease d after that. Until the Extend ends, this
+// process's view changes by nothing else.
+func (l *lease) doubt(start, d time.Duration) {
+	if u := l.unsure.Load(); u == 0 || int64(d) < u {
+		l.unsure.Store(int64(d))
+	}
+	l.deadline.Store(min(l.deadline.Load(), int64(deadlineAfter(start, d))))
+}
+
+// reach is the end of a lease that was extended by d at start: or sooner, should an
+// Extend that is in doubt take effect after it.
+func (l *lease) reach(start, d time.Duration) time.Duration {
+	if u := l.unsure.Load(); u != 0 {
+		d = min(d, time.Duration(u))
+	}
+	return deadlineAfter(start, d)
 }

@@ -3,17 +3,13 @@ package chanq
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 )
 
 // leaseContext is a lease as the context of its handler. Most handlers ask nothing
 // of it: what can be cancelled is made when it is first used.
 type leaseContext lease
-
-type cancellable struct {
-	context.Context
-	cancel context.CancelCauseFunc
-}
 
 func (c *leaseContext) Deadline() (time.Time, bool) { return c.made().Deadline() }
 func (c *leaseContext) Done() <-chan struct{}       { return c.made().Done() }
@@ -23,21 +19,128 @@ func (c *leaseContext) Value(key any) any           { return c.made().Value(key)
 // String keeps those who print a context from reading the lease.
 func (c *leaseContext) String() string { return "chanq.Lease.Context" }
 
+// made is for those who use the context: from now on it is watched.
 func (c *leaseContext) made() *cancellable {
 	l := (*lease)(c)
 	if made := l.ctx.Load(); made != nil {
 		return made
 	}
-	ctx, cancel := context.WithCancelCause(l.owner.parent())
-	made := &cancellable{ctx, cancel}
-	if !l.ctx.CompareAndSwap(nil, made) {
-		cancel(nil)
-		return l.ctx.Load()
-	}
-	l.owner.watch(l)
-	// A loss that came before the context could be seen is seen here.
-	if s := l.state.Load(); s == leaseLost || s == leaseExpired || s == leaseSettled && errors.Is(l.err, ErrLeaseLost) {
-		cancel(ErrLeaseLost)
+	made := l.makeContext()
+	made.watch(l)
+	// What ended before the context could be seen is seen here.
+	switch l.state.Load() {
+	case leaseLost, leaseExpired:
+		l.cancel()
+	case leaseSettled:
+		l.endContext()
+	default:
+		if l.deadlineAt() <= monotonic() {
+			made.look() // the timer does it soon, and this caller asks now
+		}
 	}
 	return made
+}
+
+func (l *lease) makeContext() *cancellable {
+	ctx, cancel := context.WithCancelCause(l.owner.parent())
+	made := &cancellable{Context: ctx, cancel: cancel}
+	if !l.ctx.CompareAndSwap(nil, made) {
+		cancel(nil)
+	}
+	return l.ctx.Load()
+}
+
+// cancel ends the context of the lease, for good: also if it was not used yet, and
+// the lease is extended afterwards.
+func (l *lease) cancel() {
+	made := l.ctx.Load()
+	if made == nil {
+		made = l.makeContext()
+	}
+	made.unwatch()
+	made.cancel(ErrLeaseLost)
+}
+
+// unwatch leaves the context as it is: what it belongs to is over.
+func (l *lease) unwatch() {
+	if made := l.ctx.Load(); made != nil {
+		made.unwatch()
+	}
+}
+
+// rewatch is called where the deadline has come nearer. A later one is found when
+// the former has come.
+func (l *lease) rewatch() {
+	if made := l.ctx.Load(); made != nil {
+		made.watch(l)
+	}
+}
+
+// endContext is called after the settle. One that did not reach the database leaves
+// a lease that runs out.
+func (l *lease) endContext() {
+	switch {
+	case errors.Is(l.err, ErrLeaseLost):
+		l.cancel()
+	case l.err == nil, errors.Is(l.err, ErrSettled):
+		l.unwatch()
+	}
+}
+
+// cancellable is a context that is in use. A timer of its own ends it at the lease's
+// deadline, since nobody else looks at a lease that is in a transaction, being
+// settled, of TryLease, or of a consumer whose Shutdown gave up. The timer is stopped
+// at the end: until then it keeps the lease in memory.
+type cancellable struct {
+	context.Context
+	cancel context.CancelCauseFunc
+
+	mu    sync.Mutex
+	lease *lease      // nil before watch, and at the end
+	timer *time.Timer // nil before watch
+	over  bool
+}
+
+// watch has the context end at the deadline as it is now.
+func (c *cancellable) watch(l *lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return
+	}
+	c.lease = l
+	left := l.deadlineAt() - monotonic()
+	if c.timer == nil {
+		c.timer = time.AfterFunc(left, c.look)
+	} else {
+		c.timer.Reset(left)
+	}
+}
+
+// unwatch stops the timer for good. The runtime may keep a stopped timer for a
+// while, but not the lease.
+func (c *cancellable) unwatch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over, c.lease = true, nil
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// look is called by the timer.
+func (c *cancellable) look() {
+	c.mu.Lock()
+	l := c.lease
+	if l != nil {
+		if left := l.deadlineAt() - monotonic(); left > 0 { // it was extended meanwhile
+			c.timer.Reset(left)
+			l = nil
+		}
+	}
+	c.mu.Unlock()
+	if l != nil {
+		l.owner.expire(l)
+		l.cancel() // also where the lease is in a transaction, or being settled
+	}
 }

@@ -19,7 +19,7 @@ func (still) settle(*lease) error     { return nil }
 func (still) hurry()                  {}
 func (still) ended(*lease)            {}
 func (still) parent() context.Context { return context.Background() }
-func (still) watch(*lease)            {}
+func (still) expire(*lease)           {}
 func (still) extend(context.Context, *lease, time.Duration) (bool, error) {
 	return true, nil
 }
@@ -40,7 +40,7 @@ func TestASettleDoesNotLingerBeyondItsLease(t *testing.T) {
 }
 
 func TestAContextThatWasNotUsedEndsWithItsLeaseForGood(t *testing.T) {
-	l := &Lease[string]{lease: lease{owner: still{}}}
+	l := &Lease[string]{lease: &lease{owner: still{}}}
 	ctx := l.Context()
 	require.True(t, l.lease.lose(leaseExpired))
 	require.NoError(t, l.Extend(t.Context(), time.Minute))
@@ -48,7 +48,7 @@ func TestAContextThatWasNotUsedEndsWithItsLeaseForGood(t *testing.T) {
 	require.ErrorIs(t, context.Cause(ctx), ErrLeaseLost)
 	<-ctx.Done()
 
-	held := &Lease[string]{lease: lease{owner: still{}}}
+	held := &Lease[string]{lease: stillLease(time.Hour)}
 	require.Equal(t, held.Context(), held.Context())
 	child, cancel := context.WithCancel(held.Context())
 	defer cancel()
@@ -59,7 +59,7 @@ func TestAContextThatWasNotUsedEndsWithItsLeaseForGood(t *testing.T) {
 }
 
 func TestPrintingAContextTellsNothingOfTheLease(t *testing.T) {
-	l := &Lease[string]{lease: lease{owner: still{}, text: "secret"}}
+	l := &Lease[string]{lease: &lease{owner: still{}, text: "secret"}}
 	ctx, cancel := context.WithCancel(l.Context())
 	defer cancel()
 	require.NotContains(t, fmt.Sprintf("%v %+v %s", ctx, ctx, ctx), "secret")

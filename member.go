@@ -61,7 +61,8 @@ func hostName() string {
 // maxHost leaves room for a slash and the process in a name.
 const maxHost = sqlbatch.MaxMemberText - 21
 
-// leaveTimeout is for how long a consumer that ends tries to say so.
+// leaveTimeout is for how long a consumer that ends tries to say so, and the most that
+// TryLease takes to say that it is there.
 const leaveTimeout = 5 * time.Second
 
 // attend notes the consumer among the members until ctx ends, and then that it left,
@@ -69,16 +70,9 @@ const leaveTimeout = 5 * time.Second
 // but the end of the consumer for that last statement. It works on connections of
 // the application's, so that no claim waits for one.
 func (c *Consumer[T]) attend(ctx context.Context) {
-	refused := false
+	chore := housework{queue: c.queue, task: "members", op: "join"}
 	for ctx.Err() == nil {
-		err := c.asMember(ctx, c.cfg.Statement, c.queue.sql.Join(c.member))
-		switch {
-		case err == nil:
-			refused = false
-		case ctx.Err() == nil && !refused && c.isRefusal(err):
-			refused = true
-			call(c.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: c.queue.name, Task: "members", Err: c.queue.fail("join", err)})
-		}
+		chore.done(c.asMember(ctx, c.cfg.Statement, c.queue.sql.Join(c.member)))
 		sleep(ctx, c.cfg.LeaseFor/3)
 	}
 	if c.settler.abandoned.Err() == nil {
@@ -87,10 +81,12 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 	}
 }
 
-// isRefusal tells what will not pass from an outage, which others tell of.
-func (c *Consumer[T]) isRefusal(err error) bool {
-	class := classify(c.queue.dialect, err)
-	return class == sqlbatch.NoSchema || class == sqlbatch.Permanent
+// join notes a member for as long as its leases last, which a database that does not
+// answer must not cost: what fails is of no matter.
+func (q *queue) join(ctx context.Context, m sqlbatch.Member) {
+	ctx, cancel := context.WithTimeout(ctx, min(m.For/10, leaveTimeout))
+	defer cancel()
+	_ = q.once(ctx, q.sql.Join(m), nil)
 }
 
 func (c *Consumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {

@@ -13,7 +13,8 @@ import (
 // transaction under a lock of the database: any number of processes may call
 // it at once, and again. On SQL Server the user needs the right to create
 // tables in the schema, which must exist. Tables of a newer chanq are left
-// alone: ErrNewerSchema.
+// alone: ErrNewerSchema. Like Open it refuses a database that would break chanq's
+// promises, before it changes anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	q, err := newQueue("migrate", db, queue, cfg)
 	if err != nil {
@@ -35,6 +36,9 @@ func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 func (q *queue) migrate(ctx context.Context, conn *sql.Conn) error {
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 		return (&session{conn: conn}).one(ctx, st, scan)
+	}
+	if err := q.trust(run); err != nil {
+		return err
 	}
 	for _, text := range q.dialect.Begin() {
 		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {

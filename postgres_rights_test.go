@@ -19,6 +19,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
+// orders is the statements of the queue, for those that no method of a test runs.
+var orders = sqlbatch.Postgres.Queue(sqlbatch.Names{Queue: "orders"})
+
 var postgresRoles = []string{"migrator", "producer", "consumer", "operator"}
 
 // postgresRights is a database with the roles of docs/rights/postgres.sql, which
@@ -93,6 +96,15 @@ func (r *postgresRights) open(db *sql.DB, cfg chanq.Config) (*chanq.Queue[string
 	return q, p
 }
 
+// runs expects statements of chanq to be allowed.
+func (r *postgresRights) runs(db *sql.DB, statements ...sqlbatch.Statement) {
+	r.Helper()
+	for _, st := range statements {
+		_, err := db.ExecContext(r.ctx, st.Text, st.Args...)
+		require.NoError(r, err, st.Text)
+	}
+}
+
 // requireRefused: insufficient_privilege.
 func (r *postgresRights) requireRefused(err error) {
 	r.Helper()
@@ -146,7 +158,8 @@ func TestOnPostgreSQLAProducerReadsNoBody(t *testing.T) {
 	r.requireRefused(err)
 	r.requireRefused(errors.Unwrap(q.Pause(r.ctx)))
 	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
-	r.refuses(db, "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
+	r.runs(db, orders.Problems(), orders.Clock())
+	r.refuses(db, orders.Members().Text, "DELETE FROM chanq_members", "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
 		"SELECT body FROM chanq_orders_dead", "DELETE FROM chanq_orders", "UPDATE chanq_orders SET fence = 0", "ALTER TABLE chanq_orders ADD x int")
 }
 
@@ -196,9 +209,12 @@ func TestOnPostgreSQLAConsumerAltersNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 1, 1, 2}, []int{stats.Ready, stats.Scheduled, stats.Dead, stats.Done})
 
-	trim := sqlbatch.Postgres.Queue(sqlbatch.Names{Queue: "orders"}).Trim(0, 10)
-	_, err = db.ExecContext(r.ctx, trim.Text, trim.Args...) // once a minute, with Config.Retain
-	require.NoError(t, err)
+	item := sqlbatch.Item{Fence: 1}
+	r.runs(db, orders.Trim(0, 10, 0), // with Config.Retain
+		orders.Problems(), orders.Clock(), orders.Look([][16]byte{{}}), orders.Join(sqlbatch.Member{For: time.Hour}), orders.Members(), orders.Leave([16]byte{}),
+		orders.SkipLocked().Ack([]sqlbatch.Item{item}), orders.SkipLocked().Archive([]sqlbatch.Item{item}), orders.SkipLocked().Bury([]sqlbatch.BuryItem{{Item: item}}),
+		orders.SkipLocked().Nack([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Release([]sqlbatch.ReleaseItem{{Item: item}}),
+		orders.SkipLocked().Extend([]sqlbatch.Item{item}, time.Hour), orders.EndAfter([]sqlbatch.Item{item}, time.Hour))
 
 	_, err = own.Send(r.ctx, chanq.Message[string]{})
 	r.requireRefused(err)
@@ -206,7 +222,7 @@ func TestOnPostgreSQLAConsumerAltersNothing(t *testing.T) {
 	_, err = q.Redrive(r.ctx, 0)
 	r.requireRefused(err)
 	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
-	r.refuses(db, "ALTER TABLE chanq_orders ADD x int", "UPDATE chanq_orders SET body = ''", "DROP TABLE chanq_orders", "TRUNCATE chanq_orders")
+	r.refuses(db, "ALTER TABLE chanq_orders ADD x int", "UPDATE chanq_orders SET expires_at = NULL", "UPDATE chanq_orders SET body = ''", "DROP TABLE chanq_orders", "TRUNCATE chanq_orders")
 }
 
 func TestOnPostgreSQLAnOperatorDoesTheRest(t *testing.T) {
@@ -241,5 +257,6 @@ func TestOnPostgreSQLAnOperatorDoesTheRest(t *testing.T) {
 		_, err = q.Purge(r.ctx, state)
 		require.NoError(t, err, state)
 	}
-	r.refuses(db, "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq_queues VALUES ('x', 1, false, 0)")
+	r.runs(db, orders.Members(), orders.Problems(), orders.Clock(), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
+	r.refuses(db, "DELETE FROM chanq_members", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq_queues VALUES ('x', 1, false, 0)")
 }

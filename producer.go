@@ -2,6 +2,7 @@ package chanq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -81,6 +82,14 @@ type Producer[T any] struct {
 	drained bool // the intake has ended: nothing more will come
 	unsent  []Unsent[T]
 	work    chan struct{}
+	hand    *hand[T] // of the intake, while a codec has what it took from C
+}
+
+// hand is what the intake has received and not handed over.
+type hand[T any] struct {
+	ready []pending[T] // encoded
+	now   pending[T]   // at the codec; its origin is the message
+	given bool         // Close gave it up
 }
 
 // Producer starts a producer. It needs InFlight connections of the *sql.DB
@@ -88,16 +97,16 @@ type Producer[T any] struct {
 // shared by all queues), and is an error where SetMaxOpenConns leaves fewer.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	cfg, err := cfg.withDefaults(q.core.dialect)
-	var s *sessions
+	var pools []*sessions
 	if err == nil {
-		s, err = openSessions(q.core.db, q.core.dialect, cfg.InFlight)
+		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge, cfg.InFlight)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chanq: producer %s: %w", q.core.name, err)
 	}
 	p := &Producer[T]{
 		queue: q.core, cfg: cfg,
-		sessions: s,
+		sessions: pools[0],
 		health:   health{queue: q.core, part: "producer"},
 		in:       make(chan Message[T]),
 		flushIn:  make(chan struct{}),
@@ -188,24 +197,37 @@ func (p *Producer[T]) wakeFlushers() {
 // fail with ErrClosed from its beginning. If ctx ends before all is stored it
 // gives up; the goroutines end as soon as the driver returns. An *UnsentError has
 // the messages that came through C and are not known to be stored, each with its
-// error. Calling it again waits for the first call's end, and returns nil. On
-// SQLite a goroutine that holds a transaction must not call it: see Queue.
+// error. Calling it again, at the same time or later, waits until the goroutines have
+// ended, and returns nil, or the error of its own ctx: what is unsent is the first
+// call's. On SQLite a goroutine that holds a transaction must not call it: see Queue.
 func (p *Producer[T]) Close(ctx context.Context) error {
+	first := false
 	p.closeOnce.Do(func() {
+		first = true
 		p.shut()
 		go func() { // ends when the intake and the storers have
 			p.workers.Wait()
 			p.abandon()
+			p.health.changes.close()
 			p.sessions.close()
 			close(p.finished)
 		}()
 	})
+	if !first {
+		return p.closed(ctx)
+	}
 	select {
 	case <-p.finished:
 	case <-ctx.Done():
 		p.abandon()
-		<-p.received // soon: nothing is received any more, and nothing waited for
+		hand := p.giveUpHand()
+		if hand == nil {
+			<-p.received // soon: nothing is encoded any more, and nothing waited for
+		}
 		p.giveUp(context.Cause(ctx))
+		p.mu.Lock()
+		p.unsent = append(p.unsent, hand...)
+		p.mu.Unlock()
 	}
 	p.mu.Lock()
 	unsent := p.unsent
@@ -217,17 +239,38 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	return &UnsentError[T]{Unsent: unsent}
 }
 
-// intake receives from C until Close begins.
+// closed waits for a Close that has begun.
+func (p *Producer[T]) closed(ctx context.Context) error {
+	select {
+	case <-p.finished:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-p.finished: // both at once
+		return nil
+	default:
+		return fmt.Errorf("chanq: close %s: %w", p.queue.name, context.Cause(ctx))
+	}
+}
+
+// intake receives from C until Close begins. A codec that leaves by runtime.Goexit
+// takes its goroutine along; another one goes on.
 func (p *Producer[T]) intake() {
-	defer close(p.received)
+	through := false
 	defer func() {
+		if !through {
+			p.workers.Go(p.intake)
+			return
+		}
 		p.mu.Lock()
 		p.drained = true
 		p.mu.Unlock()
 		notify(p.work)
+		close(p.received)
 	}()
 	in := p.in
-	for {
+	for p.open.Err() == nil {
 		select {
 		case m, ok := <-in:
 			if ok {
@@ -237,9 +280,9 @@ func (p *Producer[T]) intake() {
 			}
 		case <-p.flushIn:
 		case <-p.open.Done():
-			return
 		}
 	}
+	through = true
 }
 
 // handOver hands a message of C over, and with it, up to a limit, those whose
@@ -248,10 +291,17 @@ func (p *Producer[T]) handOver(m Message[T]) {
 	const most = 64
 	var items []pending[T]
 	size := 0
+	defer func() { // a codec may leave by runtime.Goexit
+		if len(items) > 0 {
+			p.pushInTurn(items, size)
+		}
+	}()
 	for ok := true; ok; {
-		item, err := p.prepare(&m)
-		item.origin = m
+		item, err := p.encode(m, items)
 		switch {
+		case err == errGivenUp:
+			items = nil
+			return
 		case err != nil:
 			p.keepUnsent(item, err)
 		case size+item.size > p.cfg.BufferBytes: // never has room for both
@@ -269,9 +319,67 @@ func (p *Producer[T]) handOver(m Message[T]) {
 			ok = false
 		}
 	}
-	if len(items) > 0 {
-		p.pushInTurn(items, size)
+}
+
+// errGivenUp: Close has answered for what is in the intake's hand.
+var errGivenUp = errors.New("given up")
+
+// encode prepares a message of C. Close must not wait for the user's codec: while
+// that has the message, it and what was received before it are in p.hand.
+func (p *Producer[T]) encode(m Message[T], ready []pending[T]) (item pending[T], err error) {
+	if !meetsCodec[T]() {
+		item, err = p.prepare(&m)
+		item.origin = m
+		return item, err
 	}
+	if m.ID.IsZero() {
+		m.ID = NewID() // as it may have to be returned with one
+	} else {
+		item.given = true
+	}
+	item.origin, item.size = m, rowOverhead
+	h := &hand[T]{ready: ready, now: item}
+	p.mu.Lock()
+	if p.abandoned.Err() != nil {
+		p.mu.Unlock()
+		return item, ErrClosed
+	}
+	p.hand = h
+	p.mu.Unlock()
+	left := true
+	defer func() {
+		p.mu.Lock()
+		p.hand = nil
+		gone := h.given
+		p.mu.Unlock()
+		switch {
+		case gone:
+			err = errGivenUp
+		case left:
+			p.keepUnsent(item, fmt.Errorf("Message.Body: codec %w", errLeft))
+		}
+	}()
+	given := item.given
+	item, err = p.prepare(&m)
+	item.origin, item.given = m, given
+	left = false
+	return item, err
+}
+
+// giveUpHand answers for what is at the codec, and before it in the intake's hand, if
+// there is such. Close has abandoned the producer, so nothing comes to a codec any more.
+func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.hand
+	if h == nil {
+		return nil
+	}
+	h.given = true
+	for _, item := range append(h.ready[:len(h.ready):len(h.ready)], h.now) {
+		unsent = append(unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, ErrClosed, false)})
+	}
+	return unsent
 }
 
 // pushInTurn pushes what came through C once the buffer has room. When Close

@@ -40,7 +40,7 @@ func (p *Producer[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) 
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return runTx(ctx, tx, st, scan) }
 	for first := 0; first < len(rows); {
 		n := cut(rows[first:], p.cfg.BatchRows, p.cfg.BatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, given })
-		if err := p.queue.enqueue(run, p.queue.sql.InTx(), rows[first:first+n], receipts[first:first+n], given); err != nil {
+		if err := p.queue.enqueue(ctx, run, p.queue.sql.InTx(), rows[first:first+n], receipts[first:first+n], given); err != nil {
 			return nil, p.queue.failTx("send", err)
 		}
 		first += n

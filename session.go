@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/puddle/v2"
@@ -20,46 +22,68 @@ type session struct {
 	conn     *sql.Conn
 	dialect  sqlbatch.Dialect
 	prepared map[string]*sql.Stmt // nil where the dialect gains nothing by it
-	broken   bool                 // its state is unknown: the connection must be closed
+	old      time.Time            // when it is to be renewed
+	broken   bool                 // the connection must be closed: its state is unknown, or it is too old
 }
 
 // maxPrepared bounds the statements of a session that several queues share.
 const maxPrepared = 256
 
 // sessions is a pool of pinned connections, apart from the application's use of
-// the *sql.DB: a settle never waits for a connection that a handler holds.
-// A session whose statement ended in a known way is used again; one whose
-// outcome is unknown is closed, and so is its connection.
+// the *sql.DB: a settle never waits for a connection that a handler holds. Each
+// kind of work has a pool of its own (see Consumer), so that none waits for
+// another's statement.
+//
+// A session whose statement ended in a known way is used again, until it is old or
+// was idle for long; any other is closed, and so is its connection.
 //
 // A database with one writer has one session per *sql.DB, shared by all its
 // queues: statements then queue up here in order, and its page cache stays
 // warm.
 type sessions struct {
 	pool    *puddle.Pool[*session]
+	db      *sql.DB
 	dialect sqlbatch.Dialect
+	maxAge  time.Duration // of a session; 0 is no limit
+	strays  sync.WaitGroup
 	close   func()
 }
 
-// openSessions makes a pool of at most n sessions, or joins the shared one, and
-// takes its connections from what the *sql.DB allows: an error says that there
-// are too few. It connects when a session is first used. Call close once.
-func openSessions(db *sql.DB, d sqlbatch.Dialect, n int) (*sessions, error) {
+// openSessions makes a pool of each size, or joins the shared one with each, and
+// takes the connections of all from what the *sql.DB allows: an error says that
+// there are too few. It connects when a session is first used. Close each once.
+func openSessions(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, sizes ...int) ([]*sessions, error) {
+	pools := make([]*sessions, len(sizes))
 	if d.Traits().OneWriter {
 		if err := enough(db, 0, 1); err != nil {
 			return nil, err
 		}
-		return joinSharedSessions(db, d), nil
+		for i := range pools {
+			pools[i] = joinSharedSessions(db, d)
+		}
+		return pools, nil
 	}
-	release, err := reserve(db, n)
+	total := 0
+	for _, n := range sizes {
+		total += n
+	}
+	release, err := reserve(db, total)
 	if err != nil {
 		return nil, err
 	}
-	s := newSessions(db, d, n)
-	s.close = func() {
-		s.pool.Close()
-		release()
+	open := atomic.Int64{}
+	open.Store(int64(len(sizes)))
+	for i, n := range sizes {
+		p := newSessions(db, d, maxAge, n)
+		p.close = func() {
+			p.end()
+			if open.Add(-1) == 0 {
+				release()
+			}
+		}
+		pools[i] = p
 	}
-	return s, nil
+	return pools, nil
 }
 
 // openOnce makes a session for one call, which takes its connection as the
@@ -68,21 +92,25 @@ func openOnce(db *sql.DB, d sqlbatch.Dialect) *sessions {
 	if d.Traits().OneWriter {
 		return joinSharedSessions(db, d)
 	}
-	s := newSessions(db, d, 1)
-	s.close = s.pool.Close
+	s := newSessions(db, d, 0, 1)
+	s.close = s.end
 	return s
 }
 
-func newSessions(db *sql.DB, d sqlbatch.Dialect, n int) *sessions {
+func newSessions(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, n int) *sessions {
 	prepare := d.Traits().Prepare
 	pool, err := puddle.NewPool(&puddle.Config[*session]{
 		MaxSize: int32(n),
 		Constructor: func(ctx context.Context) (*session, error) {
-			conn, err := connect(ctx, db)
+			conn, err := connect(ctx, db, maxAge > 0)
 			if err != nil {
 				return nil, err
 			}
 			s := &session{conn: conn, dialect: d}
+			if maxAge > 0 {
+				// Those that were made together are not renewed together.
+				s.old = time.Now().Add(maxAge - rand.N(maxAge/8+1))
+			}
 			if prepare {
 				s.prepared = map[string]*sql.Stmt{}
 			}
@@ -93,46 +121,51 @@ func newSessions(db *sql.DB, d sqlbatch.Dialect, n int) *sessions {
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &sessions{pool: pool, dialect: d}
+	return &sessions{pool: pool, db: db, dialect: d, maxAge: maxAge}
 }
 
-// connectTimeout bounds an attempt to connect. The pool does not: a caller whose
-// context ends leaves the attempt, which keeps its place, to the next one.
-const connectTimeout = 15 * time.Second
+// end closes the pool once every session is back, those of statements that were
+// left behind, too.
+func (p *sessions) end() {
+	p.pool.Close()
+	p.strays.Wait()
+}
 
-// connect gives up when ctx ends or connectTimeout is over, whatever the driver
-// does: go-mssqldb waits for a server's greeting without looking at the context,
-// and one that accepts connections and says nothing would keep every session of
-// a consumer for ever. The attempt is then left alone until the driver returns.
-func connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	type attempt struct {
-		conn *sql.Conn
-		err  error
-	}
-	done := make(chan attempt)
-	go func() {
-		defer cancel()
-		conn, err := db.Conn(ctx)
-		select {
-		case done <- attempt{conn, err}:
-		case <-ctx.Done():
-			if err == nil {
-				_ = conn.Close() // nobody waits for it: it goes back to the *sql.DB
-			}
+// maxIdle is for how long a session may be idle before its connection is looked
+// at with suspicion: less than the four minutes after which firewalls begin to
+// forget one, silently.
+const maxIdle = time.Minute
+
+// acquire waits for a session and renews it if it is old or was idle for long: its
+// connection is closed, and another one taken.
+//
+// Where the application uses all that a *sql.DB allows, a session that answers stays:
+// the place of its connection would go to whoever waits for one, who may hold it
+// until this session has done its work.
+func (p *sessions) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
+	for {
+		res, err := p.pool.Acquire(ctx)
+		if err != nil {
+			return nil, &notRunError{err: fmt.Errorf("connect: %w", err), unconnected: true}
 		}
-	}()
-	select {
-	case a := <-done:
-		return a.conn, a.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		idle := res.IdleDuration() >= maxIdle
+		switch {
+		case p.maxAge == 0, !idle && time.Now().Before(res.Value().old):
+			return res, nil
+		case !spare(p.db) && (!idle || answers(ctx, res.Value().conn) == nil):
+			return res, nil
+		}
+		res.Value().broken = true
+		res.Destroy()
 	}
 }
 
 // notRunError marks a failure before anything could have been applied: to get a
 // connection, or to reach the commit of a transaction.
-type notRunError struct{ err error }
+type notRunError struct {
+	err         error
+	unconnected bool // there was no connection
+}
 
 func (e *notRunError) Error() string { return e.err.Error() }
 func (e *notRunError) Unwrap() error { return e.err }
@@ -140,6 +173,9 @@ func (e *notRunError) Unwrap() error { return e.err }
 // classify is the dialect's classification, with what the session knows: what
 // was not run has no unknown outcome.
 func classify(d sqlbatch.Dialect, err error) sqlbatch.Class {
+	if undecided := (*undecidedError)(nil); errors.As(err, &undecided) {
+		return sqlbatch.BadRow // the others of its batch may be stored
+	}
 	c := d.Classify(err)
 	if _, notRun := err.(*notRunError); notRun && c == sqlbatch.Unknown {
 		return sqlbatch.Refused
@@ -152,17 +188,11 @@ func classify(d sqlbatch.Dialect, err error) sqlbatch.Class {
 // only when every row and result set was read and the database reported
 // success.
 func (p *sessions) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	res, err := p.pool.Acquire(ctx)
+	res, err := p.acquire(ctx)
 	if err != nil {
-		return &notRunError{fmt.Errorf("connect: %w", err)}
+		return err
 	}
-	err = res.Value().run(ctx, st, scan)
-	if err == nil {
-		res.Release()
-		return nil
-	}
-	class := p.dialect.Classify(err)
-	if class == sqlbatch.Unknown || class == sqlbatch.Refused {
+	if err = res.Value().run(ctx, st, scan); err != nil && !p.clean(err) {
 		res.Value().broken = true
 	}
 	if res.Value().broken {
@@ -173,25 +203,76 @@ func (p *sessions) run(ctx context.Context, st sqlbatch.Statement, scan func(*sq
 	return err
 }
 
+// clean reports an error after which nothing of the statement is left on its
+// connection: no transaction, no lock. Of the others that is not certain. (A SQL
+// Server, for one, may leave the transaction of a batch open whose second statement
+// did not compile.)
+func (p *sessions) clean(err error) bool {
+	switch p.dialect.Classify(err) {
+	case sqlbatch.RolledBack, sqlbatch.Duplicate, sqlbatch.BadRow:
+		return true
+	}
+	return false
+}
+
+// items runs a statement whose rows are id, fence, and appends them to into. Unlike
+// run it returns soon after the end of ctx, whatever the driver does, which may need
+// seconds to notice that its network is gone: the statement is left behind then, on
+// its session, which is closed when the driver returns. Its outcome is unknown, and
+// whatever the statement was given stays with it (left is true).
+func (p *sessions) items(ctx context.Context, st sqlbatch.Statement, into []sqlbatch.Item) (items []sqlbatch.Item, left bool, err error) {
+	type result struct {
+		items []sqlbatch.Item
+		err   error
+	}
+	done := make(chan result, 1)
+	p.strays.Go(func() {
+		r := result{items: into}
+		r.err = p.run(ctx, st, collectItems(&r.items))
+		done <- r
+	})
+	select {
+	case r := <-done:
+		return r.items, false, r.err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(driverGrace)
+	defer timer.Stop()
+	select {
+	case r := <-done:
+		return r.items, false, r.err
+	case <-timer.C:
+		return nil, true, fmt.Errorf("the driver does not return: %w", context.Cause(ctx))
+	}
+}
+
+// driverGrace is for how long a driver may take to notice the end of its context
+// before its statement is left behind.
+const driverGrace = 20 * time.Millisecond
+
 // inTx runs f in one transaction on one session. Only an error of the commit
 // itself leaves the outcome unknown.
 func (p *sessions) inTx(ctx context.Context, f func(tx *sql.Tx) error) error {
-	res, err := p.pool.Acquire(ctx)
+	res, err := p.acquire(ctx)
 	if err != nil {
-		return &notRunError{fmt.Errorf("connect: %w", err)}
+		return err
+	}
+	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted} // statements that skip locked rows need it
+	if p.dialect.Traits().OneWriter {
+		opts = nil
 	}
 	err = func() error {
-		tx, err := res.Value().conn.BeginTx(ctx, nil)
+		tx, err := res.Value().conn.BeginTx(ctx, opts)
 		if err != nil {
-			return &notRunError{err}
+			return &notRunError{err: err}
 		}
 		if err := f(tx); err != nil {
 			_ = tx.Rollback() // a session that cannot roll back is closed below
-			return &notRunError{err}
+			return &notRunError{err: err}
 		}
 		err = tx.Commit()
 		if errors.Is(err, sql.ErrTxDone) { // rolled back at the end of ctx
-			return &notRunError{cmp.Or(ctx.Err(), err)}
+			return &notRunError{err: cmp.Or(ctx.Err(), err)}
 		}
 		return err
 	}()
@@ -336,7 +417,8 @@ func (s *session) close() {
 		_ = stmt.Close()
 	}
 	if s.broken {
-		_ = s.conn.Raw(func(any) error { return driver.ErrBadConn })
+		discard(s.conn)
+	} else {
+		_ = s.conn.Close()
 	}
-	_ = s.conn.Close()
 }

@@ -42,7 +42,7 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 	if len(rows.rows) == 0 {
 		return nil, nil
 	}
-	_ = q.core.once(ctx, q.core.sql.Join(member), nil) // it is for operators
+	q.core.join(ctx, member)
 	owner := &loneOwner{queue: q.core, timeout: config.Statement, values: context.WithoutCancel(ctx)}
 	var leases []*Lease[T]
 	var back []*lease
@@ -77,29 +77,21 @@ func (o *loneOwner) home() *queue            { return o.queue }
 func (o *loneOwner) parent() context.Context { return o.values }
 func (o *loneOwner) hurry()                  {}
 func (o *loneOwner) ended(*lease)            {}
+func (o *loneOwner) expire(l *lease)         { l.lose(leaseExpired) }
 
-func (o *loneOwner) watch(l *lease) {
-	left := l.deadlineAt() - monotonic()
-	switch {
-	case l.isEnded.Load():
-	case left <= 0:
-		l.lose(leaseExpired)
-	default: // it may be extended meanwhile
-		time.AfterFunc(left, func() { o.watch(l) })
-	}
-}
-
-// settle stores one settle, and store those of several leases, with the settler's own care for unknown outcomes,
-// for as long as one statement may take.
 func (o *loneOwner) settle(l *lease) error {
 	o.store([]*lease{l})
 	return l.outcome()
 }
 
+// store stores settles with the settler's own care for unknown outcomes, for as long
+// as one statement may take. What it sees of the database is told by one health of
+// the queue: its next call may be what finds it back.
 func (o *loneOwner) store(leases []*lease) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
-	st := newSettler(o.queue, s, &health{queue: o.queue, part: "consumer"}, o.timeout, 0, 1)
+	defer o.queue.lone.changes.wait()
+	st := newSettler(o.queue, s, o.queue.lone, o.timeout, 0, 1)
 	st.stored, st.broken = func(e SettledEvent) {
 		if e.Nacked+e.Released > 0 {
 			o.queue.key.ring()
@@ -108,25 +100,11 @@ func (o *loneOwner) store(leases []*lease) {
 	stop := time.AfterFunc(o.timeout, st.abandon)
 	defer stop.Stop()
 	defer st.abandon()
-	st.store(leases)
+	st.storeAlone(leases)
 }
 
 func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
-	return o.queue.extendOne(ctx, s, l, d)
-}
-
-func (q *queue) extendOne(ctx context.Context, s *sessions, l *lease, d time.Duration) (bool, error) {
-	var changed []sqlbatch.Item
-	start := monotonic()
-	err := s.run(ctx, q.sql.Extend([]sqlbatch.Item{l.item}, d), collectItems(&changed))
-	if err != nil {
-		return false, q.fail("extend", err)
-	}
-	held := len(changed) == 1 && changed[0] == l.item
-	if held {
-		l.extended(deadlineAfter(start, d))
-	}
-	return held, nil
+	return o.queue.extendOne(ctx, s, l, d, o.timeout)
 }

@@ -3,6 +3,8 @@ package chanq
 import (
 	"database/sql"
 	"sync"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // bellKey names a queue within this process. Producers ring it after a commit;
@@ -15,6 +17,15 @@ type bellKey struct {
 var bells struct {
 	mu        sync.Mutex
 	listeners map[bellKey][]chan struct{}
+}
+
+// schemaOf is the schema that a Config means: the default one has two names, "" and
+// its own.
+func schemaOf(d sqlbatch.Dialect, schema string) string {
+	if schema == "" {
+		return d.Traits().Schema
+	}
+	return schema
 }
 
 // listen returns a channel that gets a value after each ring since the last

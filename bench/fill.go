@@ -57,7 +57,7 @@ func (s *store) liveTable() string {
 // Ids are UUIDv7 in the order of their messages, as NewID's.
 const fillPostgres = `INSERT INTO {live} (id, visible_at, enqueued_at, fence, attempts, priority, leased_by, body)
 SELECT (lpad(to_hex(now - {n} + i), 12, '0') || '7' || lpad(to_hex(i % 4096), 3, '0') || '8' || lpad(to_hex(i), 15, '0'))::uuid,
-       {due}, now - {n} + i, {fence}, {fence}, 0, {by}, decode(repeat('5a', {body}), 'hex')
+       {due}, now - {n} + i, {fence}, {fence}, 0, CASE {fence} WHEN 1 THEN gen_random_uuid() END, decode(repeat('5a', {body}), 'hex')
 FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now) AS t, generate_series(1::bigint, {n}) AS g (i)`
 
 const fillSQLite = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, due_at, fence, attempts, leased_by, body)

@@ -65,6 +65,8 @@ type Traits struct {
 	// else, so class NoSchema of a statement that was run means what it says only if
 	// its text cannot be prepared either. If it can, wrap the error in a RunError.
 	PrepareTells bool
+	// Schema is the one that Names.Schema "" stands for.
+	Schema string
 	// The most items that one statement of each kind takes.
 	EnqueueRows, ClaimRows                                int
 	AckItems, NackItems, ReleaseItems, BuryItems, FindIDs int

@@ -49,6 +49,7 @@ const postgresRows = 1000
 // prepared statement is not there the next time.
 func (postgres) Traits() Traits {
 	return Traits{
+		Schema:      "public",
 		EnqueueRows: postgresRows, ClaimRows: postgresRows,
 		AckItems: postgresRows, NackItems: postgresRows, ReleaseItems: postgresRows, BuryItems: postgresRows, FindIDs: postgresRows,
 	}
@@ -141,6 +142,7 @@ func postgresNames(n Names) *strings.Replacer {
 		"{$}", tag,
 		"{name}", quoteWith("'", n.Queue, "'"),
 		"{now}", "(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)", // SELECT: once, not for each row
+		"{encoding}", "getdatabaseencoding()", // as it is: in one that is SQL_ASCII, others may have stored any bytes
 		"{rows}", strconv.Itoa(postgresRows), "{fence bits}", strconv.Itoa(FenceBits),
 	)
 }

@@ -1,12 +1,15 @@
 package sqlbatch_test
 
 import (
+	"database/sql"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -95,4 +98,85 @@ FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now O
 	}
 	text.WriteString(") AS a (id, priority, delay, body)")
 	return sqlbatch.Statement{Text: text.String(), Args: args}
+}
+
+// BenchmarkPostgresLease is one round of leases, beside a backlog: what enqueues, claims
+// and settles take, settles in both their forms. The rows of a round are enqueued before
+// it and gone after it.
+func BenchmarkPostgresLease(b *testing.B) {
+	for _, backlog := range []int{0, 20_000} {
+		for _, form := range []string{"waits", "skips"} {
+			b.Run(fmt.Sprintf("backlog=%d/locked=%s", backlog, form), func(b *testing.B) {
+				db := pgtest.Open(b)
+				db.SetMaxOpenConns(1)
+				names := sqlbatch.Names{Queue: "orders"}
+				migratePG(b, db, names)
+				q := sqlbatch.Postgres.Queue(names)
+				settle := q
+				if form == "skips" {
+					settle = q.SkipLocked()
+				}
+				rows := make([]sqlbatch.Row, 500)
+				next := uint64(0)
+				spent := map[string]time.Duration{}
+				run := func(op string, st sqlbatch.Statement) []sqlbatch.Item {
+					start := time.Now()
+					items := pgItems(b, db, st)
+					spent[op] += time.Since(start)
+					return items
+				}
+				enqueue := func() {
+					for i := range rows {
+						next++
+						binary.BigEndian.PutUint64(rows[i].ID[:], next)
+						rows[i].Body = make([]byte, 200)
+					}
+					run("enqueue500", q.Enqueue(rows))
+				}
+				for range backlog / len(rows) {
+					enqueue()
+				}
+				clear(spent)
+				for b.Loop() {
+					enqueue()
+					enqueue()
+					items := run("claim1000", q.Claim(pgClaim(1000)))
+					require.Len(b, items, 1000)
+					require.Len(b, run("extend1000", settle.Extend(items, time.Hour)), 1000)
+					require.Len(b, run("ack1000", settle.Ack(items)), 1000)
+				}
+				for op, d := range spent {
+					if op == "enqueue500" {
+						d /= 2
+					}
+					b.ReportMetric(float64(d.Microseconds())/float64(b.N), "µs/"+op)
+				}
+			})
+		}
+	}
+}
+
+// pgItems are the leases that a claim or settle returns.
+func pgItems(b *testing.B, db *sql.DB, st sqlbatch.Statement) (items []sqlbatch.Item) {
+	rows, err := db.Query(st.Text, st.Args...)
+	require.NoError(b, err)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	require.NoError(b, err)
+	values, into := make([]sql.RawBytes, len(columns)), make([]any, len(columns))
+	for i := range into {
+		into[i] = &values[i]
+	}
+	fence := slices.Index(columns, "fence")
+	var item sqlbatch.Item
+	if fence >= 0 {
+		into[fence] = &item.Fence
+	}
+	for rows.Next() {
+		require.NoError(b, rows.Scan(into...))
+		copy(item.ID[:], values[0])
+		items = append(items, item)
+	}
+	require.NoError(b, rows.Err())
+	return items
 }

@@ -12,8 +12,8 @@ type postgresLane struct {
 	leased   bool
 }
 
-// postgresLanes are those of these rows (leased, others, or both) in the order
-// of claims.
+// postgresLanes are those of leased rows (true), of others (false) or of both, in
+// the order of claims: by priority, and within one as they are named here.
 func postgresLanes(leased ...bool) []postgresLane {
 	var lanes []postgresLane
 	for priority := PriorityUrgent; priority >= PriorityLow; priority-- {
@@ -32,10 +32,11 @@ var postgresReadyLanes = postgresLanes(true, false)
 // {lapses} is how many they would have if they were claimed.
 //
 // An Append runs its parts one after the other, and asks none of them for more
-// than it has to give: a lane is not entered once there are n rows. The limit stands
-// above the locks, so no row is locked beyond those that are taken. The planner
-// takes it for a tenth of the rows, which in a large table it might rather sort; so
-// pick has one of its own, of a number that it knows.
+// than it has to give: a lane is not entered once there are n rows. The last limit
+// stands above the locks, so no row is locked beyond those that are taken. The two
+// of a lane are for the planner. It takes n for a tenth of the lane, which is not worth a
+// sort of all of it, unless the table is large; so pick has one of its own, of a
+// number that it knows.
 func postgresChosen(pick string, lanes []postgresLane) string {
 	parts := make([]string, len(lanes))
 	for i, lane := range lanes {
@@ -52,7 +53,7 @@ func postgresChosen(pick string, lanes []postgresLane) string {
 
 // What a claim returns of a message, or what it returns instead.
 const (
-	postgresContent   = `convert_to(q.dedup_key, 'UTF8'), q.headers, q.body`
+	postgresContent   = `convert_to(q.dedup_key, {encoding}), q.headers, q.body`
 	postgresNoContent = `NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body`
 )
 

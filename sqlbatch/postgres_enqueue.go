@@ -34,11 +34,11 @@ RETURNING uuid_send(id)`
 // each key, and reads no other column than a producer may. It waits for nobody:
 // the insert or settle whose outcome is asked for was repeated before, and the
 // repetition waited for it.
-const postgresFind = `SELECT uuid_send(q.id), convert_to(q.dedup_key, 'UTF8'), q.fence
+const postgresFind = `SELECT uuid_send(q.id), convert_to(q.dedup_key, {encoding}), q.fence
 FROM unnest((SELECT $1::uuid[])) AS a (id)
 JOIN {live} AS q ON q.id = ANY (ARRAY[a.id])
 UNION ALL
-SELECT uuid_send(q.id), convert_to(q.dedup_key, 'UTF8'), 0
+SELECT uuid_send(q.id), convert_to(q.dedup_key, {encoding}), 0
 FROM unnest((SELECT $2::bytea[])) AS a (dedup_key)
 JOIN {live} AS q ON q.dedup_key = ANY (ARRAY[convert_from(a.dedup_key, 'UTF8')]) AND q.dedup_key IS NOT NULL`
 

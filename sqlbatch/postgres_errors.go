@@ -8,8 +8,8 @@ import (
 )
 
 // Classify goes by SQLSTATE, by the method that pgx and lib/pq both give their
-// errors. An error that the server reports undid the statement, whatever it is;
-// unknown are broken connections, and errors that come with the end of one.
+// errors. An error that the server reports undid the statement; unknown are broken
+// connections, and errors that come with the end of one.
 func (postgres) Classify(err error) Class {
 	var server interface{ SQLState() string }
 	if errors.As(err, &server) && len(server.SQLState()) == 5 {
@@ -40,7 +40,7 @@ var postgresStates = map[string]Class{
 	"25006": Refused,    // read-only: a standby, the first sign of a failover
 	"25P02": RolledBack, // the transaction failed before
 	"25P03": RolledBack, // idle in transaction for too long: what was open is undone
-	"3D000": Permanent,  // no such database
+	"3D000": Refused,    // no such database: it is being restored
 	"3F000": NoSchema,
 	"40003": Unknown,    // statement completion unknown
 	"42P01": NoSchema,   // table
@@ -63,13 +63,13 @@ var postgresStateClasses = map[string]Class{
 	"42": Permanent, // permission, syntax, types
 	"53": Refused,   // no memory, disk, connections: undone, and an operator has to act
 	"54": BadRow,    // too long for the program's limits
-	"58": Refused,   // I/O
 	"P0": BadRow,    // a trigger of a DBA's refuses
-	"XX": Refused,   // internal, corrupted
 }
 
 // The end of a session (57P01, 57P02: shutdown, crash of another session) may
-// follow a commit whose answer was lost; so do errors of class 08.
+// follow a commit whose answer was lost; so do errors of class 08, and those of
+// classes 58 and XX (system, internal): with XX000 and others a pooler in between
+// says that it lost the server's connection under a statement.
 func classifySQLState(state string) Class {
 	if c, ok := postgresStates[state]; ok {
 		return c

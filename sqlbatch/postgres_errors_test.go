@@ -23,12 +23,12 @@ import (
 func TestPostgresClassifiesBySQLState(t *testing.T) {
 	classes := map[sqlbatch.Class][]string{
 		sqlbatch.RolledBack: {"40001", "40P01", "40000", "55P03", "55006", "57014", "25P02", "25P03"},
-		sqlbatch.Refused:    {"08001", "08004", "53000", "53100", "53200", "53300", "53400", "57P03", "57P05", "28000", "28P01", "25006", "58030", "XX000", "26000", "42P05"},
-		sqlbatch.Unknown:    {"08000", "08003", "08006", "08007", "08P01", "57P01", "57P02", "40003", "01000", "?????"},
+		sqlbatch.Refused:    {"08001", "08004", "53000", "53100", "53200", "53300", "53400", "57P03", "57P05", "28000", "28P01", "25006", "3D000", "26000", "42P05"},
+		sqlbatch.Unknown:    {"08000", "08003", "08006", "08007", "08P01", "57P01", "57P02", "40003", "01000", "?????", "58000", "58030", "58P01", "XX000", "XX001", "XX002"},
 		sqlbatch.Duplicate:  {"23505"},
 		sqlbatch.BadRow:     {"22001", "22021", "22P05", "23502", "23503", "23514", "54000", "P0001"},
 		sqlbatch.NoSchema:   {"42P01", "42703", "3F000"},
-		sqlbatch.Permanent:  {"42501", "42601", "42804", "42883", "3D000", "0A000"},
+		sqlbatch.Permanent:  {"42501", "42601", "42804", "42883", "0A000"},
 	}
 	for class, states := range classes {
 		for _, state := range states {
@@ -62,7 +62,7 @@ func TestPostgresClassifiesTheErrorsOfAServer(t *testing.T) {
 		return class(err)
 	}
 	one := q.Queue.Enqueue([]sqlbatch.Row{{ID: pgID(1)}})
-	claim := q.Claim(sqlbatch.ClaimParams{Rows: 1})
+	claim := q.Claim(pgClaim(1))
 
 	_, err := q.tryRows(q.db, one)
 	require.Equal(t, "duplicate", class(err))
@@ -132,6 +132,7 @@ func TestPostgresAnEndedSessionIsUnknownAndAClosedDoorIsRefused(t *testing.T) {
 	refusals := map[string]func(*pgx.ConnConfig){
 		"no server":   func(c *pgx.ConnConfig) { c.Host, c.Port = "127.0.0.1", closedPort(t) },
 		"no such dir": func(c *pgx.ConnConfig) { c.Host = t.TempDir() },
+		"no database": func(c *pgx.ConnConfig) { c.Database += "_gone" },
 		"no user":     func(c *pgx.ConnConfig) { c.User = "nobody_of_this_name" },
 	}
 	for name, spoil := range refusals {

@@ -44,7 +44,7 @@ func (q *postgresQueue) Stats(limit int) Statement {
 const (
 	postgresLiveColumns = `CASE WHEN q.visible_at <= (SELECT now FROM t) THEN 'ready' WHEN q.leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state,
   uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.visible_at AS due_at, q.expires_at, uuid_send(q.leased_by) AS leased_by,
-  (SELECT convert_to(m.name, 'UTF8') FROM {members} AS m WHERE m.id = q.leased_by) AS holder,
+  (SELECT convert_to(m.name, {encoding}) FROM {members} AS m WHERE m.id = q.leased_by) AS holder,
   ` + postgresTextColumns
 	postgresDeadColumns = `'dead' AS state,
   ` + postgresEndedShown
@@ -52,7 +52,7 @@ const (
   ` + postgresEndedShown
 	postgresEndedShown = `uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.ended_at AS due_at, NULL::bigint AS expires_at,
   NULL::bytea AS leased_by, NULL::bytea AS holder, ` + postgresTextColumns
-	postgresTextColumns = `convert_to(q.dedup_key, 'UTF8') AS dedup_key, convert_to(q.last_error, 'UTF8') AS last_error, q.headers, q.body`
+	postgresTextColumns = `convert_to(q.dedup_key, {encoding}) AS dedup_key, convert_to(q.last_error, {encoding}) AS last_error, q.headers, q.body`
 )
 
 // Conditions on the rows of the lanes that hold a state.
@@ -111,14 +111,15 @@ func (q *postgresQueue) Get(id [16]byte) Statement {
 }
 
 // postgresProblems reads settings and the catalog. The encoding of the session is
-// none: see Postgres.
+// none: see Postgres. $1 is the one that the database should have, and is there
+// because a driver that cannot send a parameter in this session shall say so now.
 const postgresProblems = `SELECT '` + ProblemForm + `' AS kind, 'the table ' || {'live'} || ' has no column ' || c.name AS found
 FROM (VALUES ('expires_at'), ('lapses')) AS c (name)
 WHERE to_regclass({'live'}) IS NOT NULL AND NOT EXISTS (
-  SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'live'}) AND a.attname = c.name AND NOT a.attisdropped)
+  SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'live'}) AND a.attname = c.name)
 UNION ALL
-SELECT '` + ProblemEncoding + `', 'the database''s encoding is ' || current_setting('server_encoding') || ', and chanq needs UTF8'
-WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')
+SELECT '` + ProblemEncoding + `', 'the database''s encoding is ' || current_setting('server_encoding') || ', and chanq needs ' || $1::text
+WHERE current_setting('server_encoding') NOT IN ($1::text, 'SQL_ASCII')
 UNION ALL
 SELECT '` + ProblemDurability + `', 'synchronous_commit is off'
 WHERE current_setting('synchronous_commit') = 'off'
@@ -126,7 +127,9 @@ UNION ALL
 SELECT '` + ProblemDurability + `', 'the table ' || {'live'} || ' is not logged'
 FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass({'live'}) AND c.relpersistence <> 'p'`
 
-func (q *postgresQueue) Problems() Statement { return Statement{Text: q.problems} }
+func (q *postgresQueue) Problems() Statement {
+	return Statement{Text: q.problems, Args: []any{"UTF8"}}
+}
 
 const postgresClock = `SELECT {now} AS now`
 

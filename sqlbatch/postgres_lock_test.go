@@ -1,6 +1,7 @@
 package sqlbatch_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -65,42 +66,139 @@ func TestPostgresClaimPassesOverRowsOfOtherTransactions(t *testing.T) {
 	require.ElementsMatch(t, []byte{1, 3}, q.claim(q.db, 10))
 }
 
-// The keeper extends leases while handlers settle them.
-func TestPostgresAckAppliesAfterTheExtensionItWaitedFor(t *testing.T) {
-	q := newPGQueue(t)
-	q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
-	q.claim(q.db, 2)
-	for name, st := range map[string]sqlbatch.Statement{
-		"ack":     q.Ack(q.items(1, 2)),
-		"archive": q.Archive(q.items(1, 2)),
-		"nack":    q.Nack([]sqlbatch.NackItem{{Item: q.item(1)}, {Item: q.item(2)}}),
-		"release": q.Release([]sqlbatch.ReleaseItem{{Item: q.item(1)}, {Item: q.item(2)}}),
-		"bury":    q.Bury([]sqlbatch.BuryItem{{Item: q.item(1)}, {Item: q.item(2)}}),
-		"extend":  q.Extend(q.items(1, 2), time.Hour),
-	} {
-		q.exec(`TRUNCATE chanq_orders`)
-		q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
-		q.claim(q.db, 2)
-		tx := q.begin()
-		require.Len(t, q.settled(tx, q.Extend(q.items(2), time.Hour)), 1)
+// settles are the statements that apply to leases, by name.
+func settles(q sqlbatch.Queue, items ...sqlbatch.Item) map[string]sqlbatch.Statement {
+	var nacks []sqlbatch.NackItem
+	var releases []sqlbatch.ReleaseItem
+	var buries []sqlbatch.BuryItem
+	for _, item := range items {
+		nacks = append(nacks, sqlbatch.NackItem{Item: item, Error: "e"})
+		releases = append(releases, sqlbatch.ReleaseItem{Item: item})
+		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: "e"})
+	}
+	return map[string]sqlbatch.Statement{
+		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "release": q.Release(releases), "bury": q.Bury(buries),
+		"extend": q.Extend(items, time.Hour), "end after": q.EndAfter(items, time.Hour),
+	}
+}
 
-		rows, err := q.behind(st, tx.Commit)
+// leased makes the messages, which no other is there beside, leased, and returns
+// their leases.
+func (q *pgQueue) leased(ns ...byte) []sqlbatch.Item {
+	q.Helper()
+	q.exec(`TRUNCATE chanq_orders`)
+	for _, n := range ns {
+		q.enqueue(sqlbatch.Row{ID: pgID(n)})
+	}
+	require.Len(q, q.claim(q.db, 1000), len(ns))
+	return q.items(ns...)
+}
+
+// The keeper extends leases while handlers settle them.
+func TestPostgresInATransactionASettleAppliesAfterTheExtensionItWaitedFor(t *testing.T) {
+	q := newPGQueue(t)
+	for name := range settles(q) {
+		items := q.leased(1, 2)
+		tx := q.begin()
+		require.Len(t, q.settled(tx, q.Extend(items[1:], time.Hour)), 1)
+
+		rows, err := q.behind(settles(q.InTx(), items...)[name], tx.Commit)
 		require.NoError(t, err, name)
 		require.Len(t, rows, 2, name)
 	}
 }
 
-func TestPostgresAckIsLostAfterTheClaimItWaitedFor(t *testing.T) {
+func TestPostgresASettleIsLostAfterTheClaimItWaitedFor(t *testing.T) {
 	q := newPGQueue(t)
-	q.enqueue(sqlbatch.Row{ID: pgID(1)})
-	q.ids(q.db, q.Claim(sqlbatch.ClaimParams{Rows: 1, Salt: 1, Suspects: true})) // a lease that is over at once
-	tx := q.begin()
-	require.Equal(t, []byte{1}, q.claim(tx, 1))
+	for name := range settles(q) {
+		items := q.leased(1)
+		q.settled(q.db, q.EndAfter(items, 0))
+		tx := q.begin()
+		require.Equal(t, []byte{1}, q.claim(tx, 1), name)
 
-	rows, err := q.behind(q.Ack(q.items(1)), tx.Commit)
+		rows, err := q.behind(settles(q.InTx(), items...)[name], tx.Commit)
+		require.NoError(t, err, name)
+		require.Empty(t, rows, name)
+		require.Equal(t, "leased", q.get(1)["state"], name)
+	}
+}
+
+func TestPostgresASettleWaitsForALockedRowForLockWaitAndThenChangesNothing(t *testing.T) {
+	q := newPGQueue(t)
+	conn, err := q.db.Conn(q.ctx)
 	require.NoError(t, err)
-	require.Empty(t, rows)
-	require.Equal(t, "leased", q.get(1)["state"])
+	defer conn.Close()
+	_, err = conn.ExecContext(q.ctx, `SET lock_timeout = 7777`)
+	require.NoError(t, err)
+	ordinary := func() (timeout string) {
+		require.NoError(t, conn.QueryRowContext(q.ctx, `SHOW lock_timeout`).Scan(&timeout))
+		return timeout
+	}
+	everything := func() (text string) {
+		require.NoError(t, q.db.QueryRow(`SELECT string_agg(q::text, ' ' ORDER BY id) FROM chanq_orders AS q`).Scan(&text))
+		return text
+	}
+	for name := range settles(q) {
+		items := q.leased(1, 2, 3)
+		tx := q.begin()
+		_, err := tx.Exec(`SELECT FROM chanq_orders WHERE id = $1 FOR UPDATE`, fmt.Sprintf("%x", pgID(2)))
+		require.NoError(t, err)
+		before, start := everything(), time.Now()
+
+		st := settles(q, items...)[name]
+		_, err = q.tryRows(conn, st)
+		require.Equal(t, sqlbatch.RolledBack, sqlbatch.Postgres.Classify(err), "%s: %v", name, err)
+		require.GreaterOrEqual(t, time.Since(start), sqlbatch.LockWait, name)
+		require.Less(t, time.Since(start), 5*time.Second, name)
+		require.Equal(t, before, everything(), name)
+		require.Equal(t, "7777ms", ordinary(), name)
+
+		require.NoError(t, tx.Rollback())
+		require.Equal(t, items, q.settled(conn, st), name)
+		require.Equal(t, "7777ms", ordinary(), name)
+	}
+}
+
+func TestPostgresASkippingSettleLeavesOutWhatIsLocked(t *testing.T) {
+	q := newPGQueue(t)
+	for form, skipping := range map[string]sqlbatch.Queue{"alone": q.SkipLocked(), "in a transaction": q.InTx().SkipLocked()} {
+		for name := range settles(q) {
+			items := q.leased(1, 2, 3)
+			stale := items[2]
+			stale.Fence--
+			tx := q.begin()
+			_, err := tx.Exec(`SELECT FROM chanq_orders WHERE id = $1 FOR UPDATE`, fmt.Sprintf("%x", pgID(2)))
+			require.NoError(t, err)
+
+			st := settles(skipping, items[0], items[1], stale)[name]
+			require.Equal(t, items[:1], q.settled(q.db, st), "%s %s", name, form)
+			require.NotContains(t, st.Text, "set_config")
+			require.NoError(t, tx.Rollback())
+			require.Equal(t, items[1:], q.settled(q.db, settles(skipping, items[1:]...)[name]), "%s %s", name, form)
+		}
+	}
+}
+
+// Settings and waits of the caller's transaction are the caller's.
+func TestPostgresInATransactionASettleHasNoSettings(t *testing.T) {
+	q := sqlbatch.Postgres.Queue(sqlbatch.Names{Queue: "orders"})
+	for name, st := range settles(q.InTx(), sqlbatch.Item{}) {
+		require.NotContains(t, st.Text, "set_config", name)
+		require.NotContains(t, st.Text, "SKIP LOCKED", name)
+		require.Equal(t, st, settles(q.InTx().InTx(), sqlbatch.Item{})[name])
+	}
+}
+
+func TestPostgresLookWaitsForNobody(t *testing.T) {
+	q := newPGQueue(t)
+	items := q.leased(1, 2, 3)
+	tx := q.begin()
+	require.Len(t, q.settled(tx, q.InTx().Ack(items[:1])), 1)
+	require.Len(t, q.settled(tx, q.InTx().Nack([]sqlbatch.NackItem{{Item: items[1]}})), 1)
+	require.Equal(t, items, q.settled(q.db, q.Look([][16]byte{pgID(3), pgID(9), pgID(1), pgID(2)})), "what was committed last")
+	require.NoError(t, tx.Commit())
+	items[1].Fence++
+	require.Equal(t, items[1:], q.settled(q.db, q.Look([][16]byte{pgID(1), pgID(2), pgID(3)})))
 }
 
 func TestPostgresEnqueueNewWaitsForTheSameKeyUnderWay(t *testing.T) {
@@ -122,15 +220,8 @@ func TestPostgresEnqueueNewWaitsForTheSameKeyUnderWay(t *testing.T) {
 
 func TestPostgresMaintenanceWaitsForNobody(t *testing.T) {
 	q := newPGQueue(t)
-	fill := func(ids ...byte) {
-		for _, id := range ids {
-			q.enqueue(sqlbatch.Row{ID: pgID(id)})
-		}
-		require.Len(t, q.claim(q.db, 10), len(ids))
-	}
-	fill(1, 2)
-	q.settled(q.db, q.Archive(q.items(1, 2)))
-	fill(3, 4)
+	q.settled(q.db, q.Archive(q.leased(1, 2)))
+	q.leased(3, 4)
 	q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: q.item(3)}, {Item: q.item(4)}}))
 	q.enqueue(sqlbatch.Row{ID: pgID(5)}, sqlbatch.Row{ID: pgID(6)})
 	q.exec(`UPDATE chanq_orders_done SET ended_at = ended_at - 10`)

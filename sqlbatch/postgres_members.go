@@ -29,7 +29,7 @@ func (q *postgresQueue) Leave(id [16]byte) Statement {
 	return Statement{Text: q.leave, Args: []any{postgresID(id)}}
 }
 
-const postgresMembers = `SELECT uuid_send(m.id) AS id, convert_to(m.name, 'UTF8') AS name, convert_to(m.host, 'UTF8') AS host, m.process, m.since, m.until
+const postgresMembers = `SELECT uuid_send(m.id) AS id, convert_to(m.name, {encoding}) AS name, convert_to(m.host, {encoding}) AS host, m.process, m.since, m.until
 FROM {members} AS m
 WHERE m.queue = {name} AND m.until > {now}
 ORDER BY m.since, m.id`

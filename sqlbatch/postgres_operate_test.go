@@ -62,6 +62,59 @@ func TestPostgresStatsStopAtTheLimit(t *testing.T) {
 	require.Equal(t, []any{int64(7), int64(7), int64(1), int64(1), int64(1)}, counts(7)[:5])
 }
 
+// many puts live messages of a state in, in all lanes, the first due in so many ms.
+func (q *pgQueue) many(n int, state sqlbatch.State, in int) {
+	q.Helper()
+	holder := map[bool]string{true: "gen_random_uuid()", false: "NULL"}[state == sqlbatch.Leased]
+	q.exec(`INSERT INTO chanq_orders (priority, visible_at, leased_by, body) SELECT i % 4 - 1, $2::bigint + i, `+holder+`, '' FROM generate_series(1, $1::int) AS i`, n, q.now()+int64(in))
+}
+
+// read is how many entries of the claim indexes and the primary key a statement
+// reads.
+func (q *pgQueue) read(st sqlbatch.Statement) (n int64) {
+	q.Helper()
+	tx := q.begin()
+	defer tx.Rollback()
+	count := func() (n int64) {
+		require.NoError(q, tx.QueryRow(`SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) FROM pg_index WHERE indrelid = 'chanq_orders'::regclass`).Scan(&n))
+		return n
+	}
+	before := count()
+	q.rows(tx, st)
+	return count() - before
+}
+
+func TestPostgresCountsEachStateUpToTheLimitWhateverTheOthersHold(t *testing.T) {
+	const limit, hour = 100, 3_600_000
+	states := []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased}
+	place := map[sqlbatch.State]int{sqlbatch.Ready: -hour, sqlbatch.Scheduled: 2 * hour, sqlbatch.Leased: 2 * hour}
+	for i, few := range states {
+		q := newPGQueue(t)
+		q.many(10, few, place[few])
+		var first int64
+		for round := range 2 {
+			for j, state := range states {
+				if j != i {
+					q.many(2000+4000*round, state, place[state]/2)
+				}
+			}
+			want := []any{int64(limit), int64(limit), int64(limit)}
+			want[i] = int64(10)
+			require.Equal(t, want, q.rows(q.db, q.Stats(limit))[0][:3], few)
+			require.Len(t, q.rows(q.db, q.Peek(few, limit)), 10)
+
+			// A lane of the few may be read to where the many begin, and a count of ready ones
+			// reads those that are and that were leased.
+			read := q.read(q.Stats(limit)) + q.read(q.Peek(few, 10))
+			require.LessOrEqual(t, read, int64(4*limit+8+40), few)
+			if round == 0 {
+				first = read
+			}
+			require.Equal(t, first, read, "%s: what others hold is not read", few)
+		}
+	}
+}
+
 func TestPostgresPurgesOneStateOnly(t *testing.T) {
 	for i, state := range postgresStates {
 		q := newPGQueue(t)
@@ -85,11 +138,71 @@ func TestPostgresPurgeDeletesNoMoreThanAsked(t *testing.T) {
 	require.Equal(t, []byte{3}, q.claim(q.db, 10))
 }
 
+// What comes to its place after a purge began stays.
+func TestPostgresPurgesWhatWasThereBefore(t *testing.T) {
+	for _, state := range postgresStates {
+		q := newPGQueue(t)
+		q.oneOfEach()
+		before := q.now() + 1
+		age := `UPDATE chanq_orders SET visible_at = visible_at - 5000, enqueued_at = enqueued_at - 5000, fence = greatest(fence - (5000::bigint << 20), 0)`
+		q.exec(age)
+		q.exec(`UPDATE chanq_orders_dead SET ended_at = ended_at - 5000`)
+		q.exec(`UPDATE chanq_orders_done SET ended_at = ended_at - 5000`)
+		require.Empty(t, q.ids(q.db, q.Purge(state, 10, sqlbatch.Window{Before: before - 15_000})), state)
+		rows := q.rows(q.db, q.Purge(state, 10, sqlbatch.Window{Before: before - 4000}))
+		require.Len(t, rows, 1, state)
+		if state == sqlbatch.Dead || state == sqlbatch.Done {
+			require.InDelta(t, before-5000, rows[0][1], 4000, "when it ended")
+		} else {
+			require.EqualValues(t, 0, rows[0][1], state)
+		}
+	}
+}
+
+// A step begins where the one before it ended, and not at the entries of what that one
+// has deleted.
+func TestPostgresStepsBeginWhereTheLastOneEnded(t *testing.T) {
+	q := newPGQueue(t)
+	steps := map[string]func(n int, w sqlbatch.Window) sqlbatch.Statement{
+		"purge":   func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.Purge(sqlbatch.Dead, n, w) },
+		"redrive": func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.Redrive(n, nil, w) },
+		"trim": func(n int, w sqlbatch.Window) sqlbatch.Statement {
+			return q.Trim(time.Duration(q.now()-w.Before)*time.Millisecond, n, w.After)
+		},
+	}
+	for name, step := range steps {
+		q.exec(`TRUNCATE chanq_orders, chanq_orders_dead, chanq_orders_done`)
+		q.bury(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)}, sqlbatch.Row{ID: pgID(3)}, sqlbatch.Row{ID: pgID(4)})
+		q.exec(`UPDATE chanq_orders_dead SET ended_at = 1000 * get_byte(uuid_send(id), 0)`)
+		if name == "trim" {
+			q.exec(`INSERT INTO chanq_orders_done SELECT * FROM chanq_orders_dead`)
+		}
+		w := sqlbatch.Window{After: 2000, Before: 4000}
+		if name == "trim" {
+			w.Before = 3500 // of a clock that goes on
+		}
+		rows := q.rows(q.db, step(1, w))
+		require.Len(t, rows, 1, name)
+		require.Equal(t, []any{byte(2), int64(2000)}, []any{rows[0][0].([]byte)[0], rows[0][1]}, name)
+		require.Equal(t, []byte{3}, q.ids(q.db, step(10, w)), name)
+		require.Empty(t, q.ids(q.db, step(10, w)), name)
+	}
+}
+
+// Of two with one key the smaller id goes first, but not one that this redrive leaves.
+func TestPostgresARedriveIsNotHeldUpByAKeyThatDiedAfterItBegan(t *testing.T) {
+	q := newPGQueue(t)
+	q.bury(sqlbatch.Row{ID: pgID(2), Key: "k"}, sqlbatch.Row{ID: pgID(1), Key: "k"})
+	q.exec(`UPDATE chanq_orders_dead SET ended_at = 1000 * (3 - get_byte(uuid_send(id), 0))`)
+	require.Equal(t, []byte{2}, q.ids(q.db, q.Redrive(10, nil, sqlbatch.Window{Before: 2000})))
+}
+
 func TestPostgresCancelDeletesWhatIsLive(t *testing.T) {
 	q := newPGQueue(t)
 	q.oneOfEach()
+	lease := q.items(3)
 	require.ElementsMatch(t, []byte{1, 2, 3}, q.ids(q.db, q.Cancel([][16]byte{pgID(5), pgID(3), pgID(4), pgID(2), pgID(1)})))
-	require.Empty(t, q.settled(q.db, q.Ack(q.items(3))))
+	require.Empty(t, q.settled(q.db, q.Ack(lease)))
 }
 
 func TestPostgresTrimDeletesWhatEndedLongAgo(t *testing.T) {
@@ -103,9 +216,10 @@ func TestPostgresTrimDeletesWhatEndedLongAgo(t *testing.T) {
 func TestPostgresRedriveMakesADeadMessageNew(t *testing.T) {
 	q := newPGQueue(t)
 	q.oneOfEach()
+	fence := q.get(4)["fence"].(int64)
 	require.Equal(t, []byte{4}, q.ids(q.db, q.Redrive(10, nil, sqlbatch.Window{})))
 	got := q.get(4)
-	require.Equal(t, []any{"ready", int64(3), int64(0)}, []any{got["state"], got["fence"], got["attempts"]})
+	require.Equal(t, []any{"ready", fence + 1, int64(0)}, []any{got["state"], got["fence"], got["attempts"]})
 	require.Empty(t, q.ids(q.db, q.Redrive(10, nil, sqlbatch.Window{})))
 }
 

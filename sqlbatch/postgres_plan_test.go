@@ -168,6 +168,41 @@ func TestPostgresPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 	check("up to date, on a slow disk")
 }
 
+// Priorities rest on an Append that runs its parts in the order of the text, one
+// after the other: no part of it may run beside another.
+func TestPostgresLanesAreEnteredInTheirOrder(t *testing.T) {
+	q := newPGQueue(t)
+	q.fill(10_000)
+	q.exec(`ANALYZE chanq_orders`)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(q.ctx, `SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET min_parallel_index_scan_size = 0`)
+	require.NoError(t, err)
+	lane := regexp.MustCompile(`using ([il]x)_chanq_orders on .*\n +Index Cond: \(\(priority = '?(-?\d)`)
+	ready := []string{"lx 2", "ix 2", "lx 1", "ix 1", "lx 0", "ix 0", "lx -1", "ix -1"}
+	for name, use := range map[string]struct {
+		st    sqlbatch.Statement
+		lanes []string
+	}{
+		"claim":          {q.Claim(pgClaim(100)), ready},
+		"peek ready":     {q.Peek(sqlbatch.Ready, 100), ready},
+		"purge ready":    {q.Purge(sqlbatch.Ready, 100, sqlbatch.Window{}), ready},
+		"peek leased":    {q.Peek(sqlbatch.Leased, 100), []string{"lx 2", "lx 1", "lx 0", "lx -1"}},
+		"peek scheduled": {q.Peek(sqlbatch.Scheduled, 100), []string{"ix 2", "ix 1", "ix 0", "ix -1"}},
+	} {
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			plan := q.plan(conn, use.st, mode)
+			var lanes []string
+			for _, found := range lane.FindAllStringSubmatch(plan, -1) {
+				lanes = append(lanes, found[1]+" "+found[2])
+			}
+			require.Equal(t, use.lanes, lanes, "%s:\n%s", name, plan)
+			require.NotContains(t, plan, "Parallel", name)
+		}
+	}
+}
+
 // The order of locks is that of the list because of the shape of the plan.
 func TestPostgresSettlesWalkTheirListInOrder(t *testing.T) {
 	q := newPGQueue(t)

@@ -256,11 +256,12 @@ func TestPostgresEnqueueNewLeavesOutWhatIsThere(t *testing.T) {
 	rows := []sqlbatch.Row{{ID: pgID(3), Key: "z"}, {ID: pgID(1)}, {ID: pgID(4), Key: `a"b`}, {ID: pgID(5)}}
 	require.ElementsMatch(t, []byte{3, 5}, q.ids(q.db, q.EnqueueNew(rows)))
 
+	q.exec(`UPDATE chanq_orders SET fence = 5`)
 	var found [][]any
 	for _, row := range q.rows(q.db, q.Find([][16]byte{pgID(1), pgID(9)}, []string{`a"b`, "none"})) {
-		found = append(found, []any{row[0].([]byte)[0], row[1], row[2], row[3]})
+		found = append(found, []any{row[0].([]byte)[0], row[1], row[2]})
 	}
-	require.ElementsMatch(t, [][]any{{byte(1), nil, int64(0), int64(0)}, {byte(2), `a"b`, int64(0), int64(0)}}, found)
+	require.ElementsMatch(t, [][]any{{byte(1), nil, int64(5)}, {byte(2), []byte(`a"b`), int64(0)}}, found)
 }
 
 func TestPostgresClaimTakesLanesFromTheHighestByDueTime(t *testing.T) {
@@ -278,8 +279,8 @@ func TestPostgresClaimTakesLanesFromTheHighestByDueTime(t *testing.T) {
 	rows := q.rows(q.db, q.Claim(pgClaim(1)))
 	require.Len(t, rows, 1)
 	id := pgID(7)
-	require.Equal(t, []any{id[:], int64(0), int64(1), int64(1), q.get(7)["enqueued_at"], due, "k", []byte("h"), []byte("b")}, rows[0])
-	require.Equal(t, "me", q.get(7)["leased_by"])
+	require.Equal(t, []any{id[:], int64(0), q.item(7).Fence, int64(1), int64(0), int64(0), q.get(7)["enqueued_at"], due, nil, []byte("k"), []byte("h"), []byte("b")}, rows[0])
+	require.Equal(t, pgMember[:], q.get(7)["leased_by"])
 	require.Equal(t, "leased", q.get(7)["state"])
 	require.ElementsMatch(t, []byte{2, 1}, q.claim(q.db, 1000))
 	require.Empty(t, q.claim(q.db, 1000))
@@ -309,27 +310,29 @@ func TestPostgresNextDueIsTheEarliestOfAllLanes(t *testing.T) {
 
 func TestPostgresSettlesApplyOnlyToTheirFence(t *testing.T) {
 	q := newPGQueue(t)
-	mine, stale, gone := q.item(1), q.item(2), q.item(9)
-	fresh := func() {
-		q.exec(`TRUNCATE chanq_orders`)
-		q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
-		require.Len(t, q.claim(q.db, 10), 2)
-	}
-	settles := map[string]sqlbatch.Statement{
-		"ack":     q.Ack([]sqlbatch.Item{mine, stale, gone}),
-		"archive": q.Archive([]sqlbatch.Item{mine, stale, gone}),
-		"extend":  q.Extend([]sqlbatch.Item{mine, stale, gone}, time.Hour),
-		"nack":    q.Nack([]sqlbatch.NackItem{{Item: mine, Error: "e"}, {Item: stale}, {Item: gone}}),
-		"release": q.Release([]sqlbatch.ReleaseItem{{Item: mine}, {Item: stale}, {Item: gone}}),
-		"bury":    q.Bury([]sqlbatch.BuryItem{{Item: mine, Error: "e"}, {Item: stale}, {Item: gone}}),
-	}
-	for name, st := range settles {
-		fresh()
-		require.Equal(t, []sqlbatch.Item{mine}, q.settled(q.db, st), name)
-		if name != "extend" {
-			require.Empty(t, q.settled(q.db, st), "%s again", name)
+	for form, q2 := range map[string]sqlbatch.Queue{"": q, "in a transaction": q.InTx(), "skipping": q.SkipLocked()} {
+		for name := range settles(q) {
+			items := q.leased(1, 2, 3)
+			mine, stale, gone := items[0], items[1], sqlbatch.Item{ID: pgID(9), Fence: items[0].Fence}
+			stale.Fence--
+			st := settles(q2, mine, stale, gone)[name]
+			require.Equal(t, []sqlbatch.Item{mine}, q.settled(q.db, st), "%s %s", name, form)
+			if name != "extend" && name != "end after" {
+				require.Empty(t, q.settled(q.db, st), "%s %s again", name, form)
+			}
+			require.Equal(t, items[1:], q.items(2, 3), "%s %s", name, form)
 		}
-		require.Equal(t, "leased", q.get(2)["state"], name)
+	}
+}
+
+// The leases of one claim have one fence; those of several are far apart.
+func TestPostgresSettlesLeasesOfManyClaimsAtOnce(t *testing.T) {
+	q := newPGQueue(t)
+	for name := range settles(q) {
+		q.leased(1, 2, 3)
+		q.exec(`UPDATE chanq_orders SET fence = CASE get_byte(uuid_send(id), 0) WHEN 1 THEN 7 WHEN 2 THEN 9223372036854775806 ELSE 2199023255552 END`)
+		items := q.items(1, 2, 3)
+		require.Equal(t, items, q.settled(q.db, settles(q, items...)[name]), name)
 	}
 }
 
@@ -337,9 +340,10 @@ func TestPostgresNackSchedulesAndKeepsTheAttempt(t *testing.T) {
 	q := newPGQueue(t)
 	q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
 	q.claim(q.db, 10)
+	fence := q.item(1).Fence
 	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: q.item(1), Delay: time.Hour, Error: "é \x00 \xff"}, {Item: q.item(2)}}))
 	got := q.get(1)
-	require.Equal(t, []any{"scheduled", int64(2), int64(1), nil, "é � �"}, []any{got["state"], got["fence"], got["attempts"], got["leased_by"], got["last_error"]})
+	require.Equal(t, []any{"scheduled", fence + 1, int64(1), nil, "é � �"}, []any{got["state"], got["fence"], got["attempts"], got["leased_by"], got["last_error"]})
 	require.Equal(t, []byte{2}, q.claim(q.db, 10))
 	q.settled(q.db, q.Nack([]sqlbatch.NackItem{{Item: q.item(2), Error: "first"}}))
 	q.claim(q.db, 10)
@@ -352,9 +356,10 @@ func TestPostgresReleaseGivesBackPlaceAndAttempt(t *testing.T) {
 	q.enqueue(sqlbatch.Row{ID: pgID(1)})
 	due := q.get(1)["due_at"].(int64)
 	q.claim(q.db, 10)
+	fence := q.item(1).Fence
 	q.settled(q.db, q.Release([]sqlbatch.ReleaseItem{{Item: q.item(1), Due: due}}))
 	got := q.get(1)
-	require.Equal(t, []any{"ready", int64(2), int64(0), due, nil}, []any{got["state"], got["fence"], got["attempts"], got["due_at"], got["leased_by"]})
+	require.Equal(t, []any{"ready", fence + 1, int64(0), due, nil}, []any{got["state"], got["fence"], got["attempts"], got["due_at"], got["leased_by"]})
 }
 
 func TestPostgresArchiveAndBuryMoveTheWholeMessage(t *testing.T) {
@@ -375,14 +380,16 @@ func TestPostgresArchiveAndBuryMoveTheWholeMessage(t *testing.T) {
 	for range 2 { // the second time an older copy is there
 		q.enqueue(row)
 		q.claim(q.db, 1)
-		q.settled(q.db, q.Archive(q.items(1)))
-		moved("done", 1, nil)
+		lease := q.item(1)
+		q.settled(q.db, q.Archive([]sqlbatch.Item{lease}))
+		moved("done", lease.Fence, nil)
 	}
 	q.exec(`TRUNCATE chanq_orders_done`)
 	for _, text := range []string{"first", "second"} {
 		q.enqueue(row)
 		q.claim(q.db, 1)
-		q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: q.item(1), Error: text}}))
-		moved("dead", 2, text)
+		lease := q.item(1)
+		q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: lease, Error: text}}))
+		moved("dead", lease.Fence+1, text)
 	}
 }

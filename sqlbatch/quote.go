@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 var queueName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
@@ -24,10 +26,17 @@ func CheckNames(n Names) error {
 	if n.Queue == "queues" || n.Queue == "members" {
 		return fmt.Errorf("queue name %q: taken by the table of %s", n.Queue, n.Queue)
 	}
-	if len(n.Schema) > 63 || strings.ContainsRune(n.Schema, 0) {
-		return fmt.Errorf("schema name %.63q of %d bytes: must be at most 63 without NUL", n.Schema, len(n.Schema))
+	if len(n.Schema) > 63 || !utf8.ValidString(n.Schema) || strings.ContainsFunc(n.Schema, breaksLines) {
+		return fmt.Errorf("schema name %.63q of %d bytes: must be at most 63, of UTF-8 without control characters and line breaks", n.Schema, len(n.Schema))
 	}
 	return nil
+}
+
+// breaksLines tells what must not be in a name that is printed as a part of a
+// script: a line break would let the rest of the name be a line of its own, which
+// sqlcmd may take for the end of a batch, inside of quotes, too.
+func breaksLines(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp)
 }
 
 // quoteWith puts open and shut around a name and doubles shut inside it.

@@ -23,8 +23,10 @@ func TestCheckNamesBoundsTheSchema(t *testing.T) {
 	for _, schema := range []string{"", "dbo", "we]ird 'name'; --", strings.Repeat("s", 63)} {
 		require.NoError(t, sqlbatch.CheckNames(sqlbatch.Names{Schema: schema, Queue: "a"}), schema)
 	}
-	for _, schema := range []string{"a\x00b", strings.Repeat("s", 64)} {
-		require.Error(t, sqlbatch.CheckNames(sqlbatch.Names{Schema: schema, Queue: "a"}), schema)
+	for _, schema := range []string{"a\x00b", strings.Repeat("s", 64), "a\nGO\nb", "a\rb", "a\tb", "\x1b[2J", "a\x7f", "a\u0085b", "a\u2028b", "a\u2029b", "\xff"} {
+		err := sqlbatch.CheckNames(sqlbatch.Names{Schema: schema, Queue: "a"})
+		require.ErrorContains(t, err, "without control characters and line breaks", "%q", schema)
+		require.NotContains(t, err.Error(), "\n")
 	}
 }
 

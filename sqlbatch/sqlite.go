@@ -16,7 +16,7 @@ func (sqlite) Name() string { return "sqlite" }
 
 func (sqlite) Traits() Traits {
 	return Traits{
-		OneWriter: true, Prepare: true, PrepareTells: true,
+		OneWriter: true, Prepare: true, PrepareTells: true, Schema: "main",
 		EnqueueRows: 1000, ClaimRows: 1000,
 		AckItems: 1000, NackItems: 1000, ReleaseItems: 1000, BuryItems: 1000, FindIDs: 1000,
 	}

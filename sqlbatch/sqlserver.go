@@ -20,6 +20,7 @@ func (sqlServer) Name() string { return "sqlserver" }
 
 func (sqlServer) Traits() Traits {
 	return Traits{
+		Schema:       "dbo",
 		EnqueueRows:  maxRung,
 		ClaimRows:    1000, // at most two locks a row on each index, under where escalation is tried
 		AckItems:     listBytes / itemBytes,

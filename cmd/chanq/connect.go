@@ -33,7 +33,7 @@ const (
 
 // connect opens the database that the flags or CHANQ_DSN name.
 func (a *app) connect(ctx context.Context, c creation) (*connection, error) {
-	t, err := a.target(os.Getenv("CHANQ_DSN"))
+	t, err := a.target()
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 		}
 		return &connection{db, sqlbatch.SQLite, t.file}, nil
 	default:
-		return nil, usage("which database? Give --db FILE or --dsn URL, or set CHANQ_DSN")
+		return nil, usage("which database? Give --db FILE or --dsn URL (or @FILE, env:NAME), or set CHANQ_DSN")
 	}
 }
 

@@ -37,12 +37,13 @@ from the file itself.
 Kill it at any moment, also with kill -9, and run it again with the same --db: it
 goes on, and every file is still counted once. Ctrl-C finishes what is in hand;
 a second Ctrl-C aborts. Without --db the queue is in a temporary file, removed at
-the end. CHANQ_DSN is not used: the demo makes tables, so a server must be named
-by --dsn.`,
+the end. With --dsn or CHANQ_DSN it is in the database of a server. The demo makes
+the queues files and sums there, and two tables of its own; a database that has
+queues of these names already is left alone.`,
 		Example: `  chanq demo
   chanq demo --db demo.db --dir ~/src
-  chanq demo --dsn 'sqlserver://sa:password@localhost?database=demo' --workers 8
-  chanq demo --dsn 'postgres://user:password@localhost/demo'`,
+  chanq demo --dsn @demo.dsn --workers 8
+  CHANQ_DSN='postgres://user:password@localhost/demo' chanq demo`,
 		Args: exactly(0, "no arguments; the folder is named by --dir"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
 	}
@@ -75,7 +76,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if a.output != "text" {
 		return usage("demo: -o %s is not for the demo, whose last line is its result", a.output)
 	}
-	t, err := a.target("")
+	t, err := a.target()
 	if err != nil {
 		return err
 	}
@@ -101,6 +102,9 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 		return err
 	}
 	again := a.demoAgain(t)
+	if t.file == "" {
+		fmt.Fprintf(a.err, "the queues are in %s\n", visible(c.name))
+	}
 	fmt.Fprintf(a.err, "if this is killed, go on with: %s\n", again)
 	result, err := demo.Run(ctx, c.DB, demo.Options{
 		Dialect: c.dialect, Schema: a.schema,
@@ -126,12 +130,14 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 }
 
 // demoAgain is the command line that goes on with a demo. A DSN is not
-// repeated, since it has a password.
+// repeated, since it has a password; where it was found, is.
 func (a *app) demoAgain(t target) string {
 	words := []string{"chanq", "demo"}
 	if t.file != "" {
 		words = append(words, "--db", shellQuote(t.file))
-	} else {
+	} else if strings.HasPrefix(a.dsn, inFile) || strings.HasPrefix(a.dsn, inEnvironment) {
+		words = append(words, "--dsn", shellQuote(a.dsn))
+	} else if a.dsn != "" {
 		words = append(words, "--dsn", "…")
 	}
 	if a.schema != "" {
@@ -146,6 +152,9 @@ func shellQuote(s string) string {
 	}
 	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
 		return s
+	}
+	if visible(s) != s {
+		return "$'" + visible(strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s)) + "'"
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

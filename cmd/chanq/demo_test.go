@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/microsoft/go-mssqldb/msdsn"
 	"github.com/stretchr/testify/require"
 )
 
@@ -52,9 +53,31 @@ func TestDemoKeepsTheQueuesOfAFile(t *testing.T) {
 	require.Len(t, succeed(t, "", "stats", "--db", db).lines(), 3, "its queues are queues like others")
 }
 
-func TestDemoIgnoresTheDSNOfTheEnvironment(t *testing.T) {
-	t.Setenv("CHANQ_DSN", "sqlserver://sa:x@127.0.0.1:1")
-	succeed(t, "", "demo", "--dir", folderOf(t, 1))
+// The server cannot be reached, but it is the one that was named. Its password
+// stands in none of the command lines but the first.
+func TestDemoTakesAServerAsEveryCommandDoes(t *testing.T) {
+	const dsn = "sqlserver://sa:S3CRET-pw@127.0.0.1:1?dial+timeout=1"
+	file := filepath.Join(t.TempDir(), "demo.dsn")
+	require.NoError(t, os.WriteFile(file, []byte(dsn+"\n"), 0o600))
+	t.Setenv("DEMO_DSN", dsn)
+	dir := folderOf(t, 1)
+	for _, way := range [][]string{{"--dsn", dsn}, {"--dsn", "@" + file}, {"--dsn", "env:DEMO_DSN"}, nil} {
+		if way == nil {
+			t.Setenv("CHANQ_DSN", dsn)
+		}
+		said := fail(t, exitFailed, append([]string{"demo", "--dir", dir}, way...)...)
+		require.Contains(t, said, "connect to SQL Server 127.0.0.1", way)
+		require.NotContains(t, said, "S3CRET", way)
+	}
+	succeed(t, "", "demo", "--dir", dir, "--db", filepath.Join(t.TempDir(), "demo.db"))
+}
+
+func TestDemoSaysHowToGoOnWithoutSayingADSN(t *testing.T) {
+	server := target{sqlServer: &msdsn.Config{}}
+	require.Equal(t, "chanq demo --dsn …", (&app{dsn: "sqlserver://sa:x@localhost"}).demoAgain(server))
+	require.Equal(t, "chanq demo --dsn '@my demo.dsn'", (&app{dsn: "@my demo.dsn"}).demoAgain(server))
+	require.Equal(t, "chanq demo --dsn env:DEMO_DSN", (&app{dsn: "env:DEMO_DSN"}).demoAgain(server))
+	require.Equal(t, "chanq demo", (&app{}).demoAgain(server), "CHANQ_DSN")
 }
 
 func TestDemoFindsTheStandardLibrary(t *testing.T) {
@@ -74,6 +97,7 @@ func TestDemoWithoutGoNamesTheFlag(t *testing.T) {
 
 func TestCommandLinesAreQuotedForTheShell(t *testing.T) {
 	require.Equal(t, "chanq demo --db 'it'\\''s here.db' --schema x", (&app{schema: "x"}).demoAgain(target{file: "it's here.db"}))
+	require.Equal(t, `chanq demo --db $'it\'s\\red\x1b.db'`, (&app{}).demoAgain(target{file: "it's\\red\x1b.db"}), "and for the terminal")
 }
 
 // Ten times in a row the demo is killed without warning, early and late, and

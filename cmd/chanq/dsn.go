@@ -1,7 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -32,7 +37,7 @@ func (t target) dialect() sqlbatch.Dialect {
 }
 
 // target reads --db, --dsn and, without them, CHANQ_DSN.
-func (a *app) target(environment string) (target, error) {
+func (a *app) target() (target, error) {
 	dsn, from := a.dsn, "--dsn"
 	switch {
 	case a.db != "" && a.dsn != "":
@@ -40,18 +45,75 @@ func (a *app) target(environment string) (target, error) {
 	case a.db != "":
 		return target{file: a.db}, nil
 	case dsn == "":
-		dsn, from = environment, "CHANQ_DSN"
+		dsn, from = os.Getenv("CHANQ_DSN"), "CHANQ_DSN"
+	}
+	if dsn == "" {
+		return target{}, nil
+	}
+	dsn, err := elsewhere(from, dsn)
+	if err != nil {
+		return target{}, err
 	}
 	switch scheme, _, _ := strings.Cut(dsn, "://"); {
-	case dsn == "":
-		return target{}, nil
 	case scheme == "sqlserver" && scheme != dsn:
 		return a.parseSQLServer(from, dsn)
 	case (scheme == "postgres" || scheme == "postgresql") && scheme != dsn:
 		return a.parsePostgres(from, dsn)
 	default:
-		return target{}, usage("%s must be sqlserver://user:password@host:port?database=name or postgres://user:password@host:port/database, %s", from, escaping)
+		return target{}, usage("%s must be sqlserver://user:password@host:port?database=name or postgres://user:password@host:port/database, %s; or @FILE or env:NAME, which hold one", from, escaping)
 	}
+}
+
+const (
+	inFile        = "@"
+	inEnvironment = "env:"
+	maxDSN        = 64 << 10 // bytes of a file: it may be the wrong one
+)
+
+// elsewhere is the DSN that a value means: of @FILE what the file holds, of
+// env:NAME the environment variable, of any other itself. So no password needs to
+// be on the command line, which all processes of the machine can read. The value is
+// not repeated in errors: it may be a DSN that was put in the wrong place.
+func elsewhere(from, value string) (string, error) {
+	if file, ok := strings.CutPrefix(value, inFile); ok {
+		text, err := readStart(file)
+		text = bytes.TrimSpace(text)
+		switch {
+		case err != nil:
+			return "", usage("%s: the file after @ cannot be read: %w", from, err)
+		case len(text) == 0:
+			return "", usage("%s: the file after @ is empty; it must hold a DSN and nothing else", from)
+		case len(text) > maxDSN || bytes.ContainsAny(text, "\r\n"):
+			return "", usage("%s: the file after @ has more than one line; it must hold a DSN and nothing else", from)
+		}
+		return string(text), nil
+	}
+	if name, ok := strings.CutPrefix(value, inEnvironment); ok {
+		text := strings.TrimSpace(os.Getenv(name))
+		if text == "" {
+			return "", usage("%s: the environment variable named after env: is not set", from)
+		}
+		return text, nil
+	}
+	return value, nil
+}
+
+// readStart reads a file, but not much more than a DSN may have. Its errors do not
+// name it.
+func readStart(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err == nil {
+		defer f.Close()
+		var text []byte
+		if text, err = io.ReadAll(io.LimitReader(f, 2*maxDSN)); err == nil {
+			return text, nil
+		}
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return nil, err
 }
 
 // Errors about a DSN never repeat it, nor what a driver says of it, which has

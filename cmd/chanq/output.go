@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -15,9 +16,18 @@ import (
 
 // json writes one value as one line.
 func (a *app) json(v any) error {
-	e := json.NewEncoder(a.out)
+	var line bytes.Buffer
+	e := json.NewEncoder(&line)
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	text := line.Bytes()
+	if a.terminal != nil {
+		text = visibleJSON(text)
+	}
+	_, err := a.out.Write(text)
+	return err
 }
 
 // table writes rows in columns, the first row being the heading.
@@ -102,13 +112,11 @@ func brief(s string, n int) string {
 	if len(s) > 4*n+4 {
 		s = s[:4*n+4]
 	}
-	quoted := strings.ToValidUTF8(s, "�")
-	quoted = strconv.QuoteToGraphic(quoted)
-	quoted = strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-	if r := []rune(quoted); len(r) > n {
+	shown := visible(strings.ToValidUTF8(s, "�"))
+	if r := []rune(shown); len(r) > n {
 		return string(r[:n-1]) + "…"
 	}
-	return quoted
+	return shown
 }
 
 // count says how many, of what.

@@ -27,7 +27,9 @@ func (a *app) receiveCommand() *cobra.Command {
 		Short: "Take messages, print them and ack them",
 		Long: `Takes messages that are ready, prints each body on a line of its own (with
 -o json, all of the message) and acks it: it leaves the queue. A message is acked
-after it was printed; one that could not be printed is given back.
+after it was printed; one that could not be printed is given back. On a terminal
+control characters are shown as \x1b or the like; a pipe or a file gets each body as
+it is.
 
 To look without taking, use chanq peek.`,
 		Example: `  chanq receive --db jobs.db mail
@@ -178,7 +180,11 @@ func (r *receiver) print(l *chanq.Lease[[]byte]) error {
 	if r.output == "json" {
 		return r.json(leaseMessage(l))
 	}
-	_, err := fmt.Fprintf(r.out, "%s\n", l.Body)
+	body := l.Body
+	if r.terminal != nil {
+		body = []byte(visible(string(body)))
+	}
+	_, err := fmt.Fprintf(r.out, "%s\n", body)
 	return err
 }
 

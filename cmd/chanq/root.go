@@ -17,6 +17,7 @@ import (
 type app struct {
 	in       io.Reader
 	out, err io.Writer
+	terminal io.Writer // what out writes to, if that is a terminal; else nil
 
 	db, dsn, schema string
 	output          string // of -o
@@ -35,6 +36,9 @@ func usage(format string, args ...any) error { return &usageError{fmt.Errorf(for
 // interrupt: what is in hand is finished.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	a := &app{in: in, out: out, err: errOut}
+	if isTerminal(out) {
+		a.out, a.terminal = screen{out}, out
+	}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(in)
@@ -67,12 +71,16 @@ func (a *app) root() *cobra.Command {
 		Long: `chanq runs message queues that are tables of a SQL database.
 
 The database is named by --db (a SQLite file), by --dsn (SQL Server or
-PostgreSQL), or by the environment variable CHANQ_DSN.`,
+PostgreSQL), or by the environment variable CHANQ_DSN. A DSN has a password, and
+all processes of a machine can read its command lines: so --dsn @FILE reads it from
+a file, and --dsn env:NAME from an environment variable; CHANQ_DSN takes both
+forms, too.`,
 		Example: `  chanq demo
   chanq migrate --db jobs.db mail
   chanq send --db jobs.db mail 'Dear reader'
-  chanq stats --dsn 'sqlserver://user:password@host?database=shop'
-  chanq stats --dsn 'postgres://user:password@host/shop'`,
+  chanq stats --dsn 'postgres://user@host/shop'
+  chanq stats --dsn @/run/secrets/shop-dsn
+  CHANQ_DSN='sqlserver://user:password@host?database=shop' chanq stats`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -89,7 +97,7 @@ PostgreSQL), or by the environment variable CHANQ_DSN.`,
 	})
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.db, "db", "", "SQLite `file` that holds the queues")
-	flags.StringVar(&a.dsn, "dsn", "", "`URL` of a server's database: sqlserver://user:password@host?database=name or postgres://user:password@host/name")
+	flags.StringVar(&a.dsn, "dsn", "", "`URL` of a server's database: sqlserver://user:password@host?database=name or postgres://user:password@host/name; or @FILE or env:NAME, which hold it")
 	flags.StringVar(&a.schema, "schema", "", "`schema` of the tables (default dbo on SQL Server, public on PostgreSQL, main on SQLite)")
 	flags.StringVarP(&a.output, "output", "o", "text", "`format` of the output: text or json")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -107,13 +115,13 @@ PostgreSQL), or by the environment variable CHANQ_DSN.`,
 	return root
 }
 
-// clean makes one line of an error, without the prefixes of chanq's own errors
-// and without anything secret.
+// clean makes one line of visible text of an error, without the prefixes of
+// chanq's own errors and without anything secret.
 func (a *app) clean(err error) string {
 	text := strings.TrimPrefix(err.Error(), "chanq: ")
 	text = strings.ReplaceAll(text, ": chanq: ", ": ")
 	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "\n", "; ")), " ")
-	return a.redact(text)
+	return visible(a.redact(text))
 }
 
 // exactly, between and atLeast check the count of arguments, as usage errors.

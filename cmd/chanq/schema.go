@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -68,7 +67,7 @@ func (a *app) dialect(name string) (sqlbatch.Dialect, error) {
 	default:
 		return nil, usage("--dialect is %q: must be sqlserver, postgres or sqlite", name)
 	}
-	t, err := a.target(os.Getenv("CHANQ_DSN"))
+	t, err := a.target()
 	if err != nil {
 		return nil, err
 	}

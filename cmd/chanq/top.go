@@ -73,10 +73,10 @@ func (a *app) showTop(c *connection, list []queueStats, failure error) error {
 		fmt.Fprintf(a.err, "chanq: %s\n", a.clean(failure))
 		return nil
 	}
-	if isTerminal(a.out) {
-		fmt.Fprint(a.out, "\x1b[H\x1b[2J") // to the corner, and clear
+	if a.terminal != nil {
+		fmt.Fprint(a.terminal, "\x1b[H\x1b[2J") // to the corner, and clear
 	}
-	fmt.Fprintf(a.out, "%s  %s\n", time.Now().Format(time.TimeOnly), c.name)
+	fmt.Fprintf(a.out, "%s  %s\n", time.Now().Format(time.TimeOnly), visible(c.name))
 	if failure != nil {
 		_, err := fmt.Fprintf(a.out, "%s\n", a.clean(failure))
 		return err

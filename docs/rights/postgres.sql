@@ -19,18 +19,20 @@ GRANT USAGE ON SCHEMA public TO chanq_producer, chanq_consumer, chanq_operator;
 -- tell whether a message is there whose INSERT had an unknown outcome, and which
 -- message has a dedup key. It cannot do without them.
 GRANT SELECT ON chanq_queues TO chanq_producer;
-GRANT INSERT, SELECT (id, dedup_key, fence, leased_by, visible_at) ON chanq_orders TO chanq_producer;
+GRANT INSERT, SELECT (id, dedup_key, fence) ON chanq_orders TO chanq_producer;
 
 -- A consumer claims and settles. It cannot add messages nor change bodies: a
 -- stage of a pipeline is a consumer of one queue and a producer of the next.
 GRANT SELECT ON chanq_queues TO chanq_consumer;
-GRANT SELECT, DELETE, UPDATE (visible_at, fence, attempts, leased_by, last_error) ON chanq_orders TO chanq_consumer;
+GRANT SELECT, DELETE, UPDATE (visible_at, fence, attempts, lapses, leased_by, last_error) ON chanq_orders TO chanq_consumer;
 GRANT SELECT, INSERT, UPDATE ON chanq_orders_dead TO chanq_consumer; -- UPDATE: a message that ends again replaces its older copy
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders_done TO chanq_consumer; -- with Config.Retain
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_members TO chanq_consumer; -- its own row, and those of consumers that are long gone
 
 -- An operator looks, pauses, cancels, purges and redrives. UPDATE serves the
 -- locks of rows.
 GRANT SELECT, UPDATE ON chanq_queues TO chanq_operator;
+GRANT SELECT ON chanq_members TO chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders TO chanq_operator;
 GRANT SELECT, UPDATE, DELETE ON chanq_orders_dead TO chanq_operator;
 GRANT SELECT, UPDATE, DELETE ON chanq_orders_done TO chanq_operator;

@@ -15,22 +15,24 @@ GRANT ALTER, SELECT, INSERT, UPDATE ON SCHEMA::dbo TO chanq_migrator;
 
 -- Part 2, after the migration.
 
--- A producer inserts. It sees no body and no header: the columns that it reads
--- tell whether a message is there whose INSERT had an unknown outcome, and which
--- message has a dedup key. It cannot do without them.
+-- A producer inserts. It sees no body and no header, and not who has a message:
+-- the columns that it reads tell whether a message is there whose INSERT had an
+-- unknown outcome, and which message has a dedup key. It cannot do without them.
 GRANT SELECT ON dbo.chanq_queues TO chanq_producer;
 GRANT INSERT ON dbo.chanq_orders TO chanq_producer;
-GRANT SELECT ON dbo.chanq_orders (id, dedup_key, fence, leased_by, visible_at) TO chanq_producer;
+GRANT SELECT ON dbo.chanq_orders (id, dedup_key, fence) TO chanq_producer;
 
--- A consumer claims and settles. It cannot add messages: a stage of a pipeline is
+-- A consumer claims and settles, and says that it is there. It cannot add messages: a stage of a pipeline is
 -- a consumer of one queue and a producer of the next.
 GRANT SELECT ON dbo.chanq_queues TO chanq_consumer;
 GRANT SELECT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_consumer;
 GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders_dead TO chanq_consumer;
 GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders_done TO chanq_consumer; -- with Config.Retain
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_members TO chanq_consumer;
 
 -- An operator looks, pauses, cancels, purges and redrives.
 GRANT SELECT, UPDATE ON dbo.chanq_queues TO chanq_operator;
+GRANT SELECT ON dbo.chanq_members TO chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_operator;
 GRANT SELECT, DELETE ON dbo.chanq_orders_dead TO chanq_operator;
 GRANT SELECT, DELETE ON dbo.chanq_orders_done TO chanq_operator;

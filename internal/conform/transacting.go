@@ -150,8 +150,12 @@ func ackTxOfMany(w *world) {
 		// Rows are written in the order of their ids, as by everyone else: two that
 		// take them in different orders could wait for each other.
 		var inOrder []sqlbatch.Item
+		fences := map[chanq.ID]int64{}
+		for _, l := range leases {
+			fences[l.ID] = l.Fence
+		}
 		for _, id := range ids(leases) {
-			inOrder = append(inOrder, sqlbatch.Item{ID: id, Fence: 1})
+			inOrder = append(inOrder, sqlbatch.Item{ID: id, Fence: fences[id]})
 		}
 		st := w.statements(name).InTx().Ack(inOrder)
 		if cfg.Retain > 0 {

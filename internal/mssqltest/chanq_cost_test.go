@@ -241,6 +241,7 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 	require.Equal(t, map[mssqltest.Kind]int64{
 		mssqltest.Enqueue: sent, mssqltest.Claim: stats.Claims + stats.EmptyClaims,
 		mssqltest.NextDue: stats.Looks, mssqltest.Ack: settled,
+		mssqltest.Join: 1, mssqltest.Leave: 1,
 	}, withZero(got, mssqltest.NextDue), "one request a statement: no BEGIN, no COMMIT, no reset")
 	require.Equal(t, int64(n/500), sent)
 	require.Less(t, stats.Claims+settled, int64(n/10), "and statements of many messages")

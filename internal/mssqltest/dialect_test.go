@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/internal/mssqltest"
+	"github.com/chanq/chanq/internal/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -27,6 +28,9 @@ func newQueue(t testing.TB, o mssqltest.Options) *queue {
 	q.migrate()
 	return q
 }
+
+// Clock is the server's, not the statement that asks for it.
+func (q *queue) Clock() *engine.ManualClock { return q.Server.Clock() }
 
 func (q *queue) migrate() {
 	q.t.Helper()

@@ -25,6 +25,7 @@ const (
 	Bury       Kind = "bury"
 	Extend     Kind = "extend"
 	Join       Kind = "join"
+	Leave      Kind = "leave"
 	Begin      Kind = "begin"
 	Commit     Kind = "commit"
 	Rollback   Kind = "rollback"
@@ -85,6 +86,7 @@ var marks = []struct {
 	{"38 * (x.i + y.i)", Nack},
 	{"31 * (x.i + y.i)", Bury},
 	{"@host", Join},
+	{"[chanq_members] AS m WITH (ROWLOCK)", Leave},
 	{"@until", Extend},
 	{"_done] (id", Archive},
 	{"OUTPUT deleted.id, deleted.fence", Ack},

@@ -38,11 +38,7 @@ func DSN(t testing.TB) string {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		defer server.Close()
-		// Ends the sessions that the test has left open; PostgreSQL 12 has no
-		// DROP DATABASE … WITH (FORCE).
-		_, err := server.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
-		require.NoError(t, err)
-		_, err = server.Exec("DROP DATABASE " + name)
+		_, err := server.Exec("DROP DATABASE " + name + " WITH (FORCE)") // ends the sessions that the test has left open
 		require.NoError(t, err)
 	})
 	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {

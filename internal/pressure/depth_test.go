@@ -122,19 +122,19 @@ func TestOnPostgreSQLAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 		}
 	}
 	q := sqlbatch.Postgres.Queue(names)
-	fill := func(n int, visible, by string) {
+	fill := func(n int, visible string, held bool) {
 		_, err := db.Exec(`INSERT INTO chanq_work (id, priority, visible_at, enqueued_at, fence, attempts, leased_by, body)
-SELECT (lpad(to_hex($3::bigint), 16, '0') || lpad(to_hex(i), 16, '0'))::uuid, i % 4 - 1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint + `+visible+`, 0, 1, 1, $2, convert_to(repeat('x', 100), 'UTF8')
-FROM generate_series(1, $1) AS i`, n, sql.NullString{String: by, Valid: by != ""}, firsts.Add(1))
+SELECT (lpad(to_hex($3::bigint), 16, '0') || lpad(to_hex(i), 16, '0'))::uuid, i % 4 - 1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint + `+visible+`, 0, 1, 1, CASE WHEN $2 THEN gen_random_uuid() END, convert_to(repeat('x', 100), 'UTF8')
+FROM generate_series(1, $1) AS i`, n, held, firsts.Add(1))
 		require.NoError(t, err)
 	}
-	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, By: "me"})
-	fill(1000, "-i", "")
+	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Salt: 1, Suspects: true})
+	fill(1000, "-i", false)
 	buffersRead(t, db, claim) // the catalog is read
 	alone, look := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue())
-	fill(scheduled, "3600000 + i", "")
-	fill(leased, "60000 + i % 1000", "another")
-	fill(1000, "-i", "")
+	fill(scheduled, "3600000 + i", false)
+	fill(leased, "60000 + i % 1000", true)
+	fill(1000, "-i", false)
 	for _, statistics := range []string{"as autovacuum left them", "up to date"} {
 		buffersRead(t, db, claim)
 		among, lookAmong := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue())

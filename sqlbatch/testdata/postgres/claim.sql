@@ -52,4 +52,4 @@ SET visible_at = (SELECT now FROM t) + $2::bigint, fence = greatest(q.fence, (SE
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
-          q.enqueued_at, c.visible_at AS due_at, q.expires_at, convert_to(q.dedup_key, 'UTF8'), q.headers, q.body;
+          q.enqueued_at, c.visible_at AS due_at, q.expires_at, convert_to(q.dedup_key, getdatabaseencoding()), q.headers, q.body;

@@ -1,7 +1,7 @@
-SELECT uuid_send(q.id), convert_to(q.dedup_key, 'UTF8'), q.fence
+SELECT uuid_send(q.id), convert_to(q.dedup_key, getdatabaseencoding()), q.fence
 FROM unnest((SELECT $1::uuid[])) AS a (id)
 JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id])
 UNION ALL
-SELECT uuid_send(q.id), convert_to(q.dedup_key, 'UTF8'), 0
+SELECT uuid_send(q.id), convert_to(q.dedup_key, getdatabaseencoding()), 0
 FROM unnest((SELECT $2::bytea[])) AS a (dedup_key)
 JOIN "public"."chanq_orders" AS q ON q.dedup_key = ANY (ARRAY[convert_from(a.dedup_key, 'UTF8')]) AND q.dedup_key IS NOT NULL;

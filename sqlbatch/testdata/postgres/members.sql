@@ -1,4 +1,4 @@
-SELECT uuid_send(m.id) AS id, convert_to(m.name, 'UTF8') AS name, convert_to(m.host, 'UTF8') AS host, m.process, m.since, m.until
+SELECT uuid_send(m.id) AS id, convert_to(m.name, getdatabaseencoding()) AS name, convert_to(m.host, getdatabaseencoding()) AS host, m.process, m.since, m.until
 FROM "public"."chanq_members" AS m
 WHERE m.queue = 'orders' AND m.until > (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)
 ORDER BY m.since, m.id;

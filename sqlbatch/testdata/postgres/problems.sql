@@ -1,10 +1,10 @@
 SELECT 'form' AS kind, 'the table ' || '"public"."chanq_orders"' || ' has no column ' || c.name AS found
 FROM (VALUES ('expires_at'), ('lapses')) AS c (name)
 WHERE to_regclass('"public"."chanq_orders"') IS NOT NULL AND NOT EXISTS (
-  SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass('"public"."chanq_orders"') AND a.attname = c.name AND NOT a.attisdropped)
+  SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass('"public"."chanq_orders"') AND a.attname = c.name)
 UNION ALL
-SELECT 'encoding', 'the database''s encoding is ' || current_setting('server_encoding') || ', and chanq needs UTF8'
-WHERE current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII')
+SELECT 'encoding', 'the database''s encoding is ' || current_setting('server_encoding') || ', and chanq needs ' || $1::text
+WHERE current_setting('server_encoding') NOT IN ($1::text, 'SQL_ASCII')
 UNION ALL
 SELECT 'durability', 'synchronous_commit is off'
 WHERE current_setting('synchronous_commit') = 'off'

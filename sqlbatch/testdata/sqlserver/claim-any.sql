@@ -23,6 +23,7 @@ BEGIN
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
     FROM [dbo].[chanq_orders] AS c WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_leased]), FORCESEEK)
     WHERE priority = 2 AND visible_at <= @now AND leased_by IS NOT NULL AND lapses + 1 < @lapses
@@ -35,12 +36,12 @@ BEGIN
     SET visible_at = @until,
         fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
         attempts = c.attempts + 1,
-        lapses = c.lapses,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
     FROM [dbo].[chanq_orders] AS c WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_ready]), FORCESEEK)
     WHERE priority = 2 AND visible_at <= @now AND leased_by IS NULL AND lapses < @lapses
@@ -59,6 +60,7 @@ BEGIN
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
     FROM [dbo].[chanq_orders] AS c WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_leased]), FORCESEEK)
     WHERE priority = 1 AND visible_at <= @now AND leased_by IS NOT NULL AND lapses + 1 < @lapses
@@ -71,12 +73,12 @@ BEGIN
     SET visible_at = @until,
         fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
         attempts = c.attempts + 1,
-        lapses = c.lapses,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
     FROM [dbo].[chanq_orders] AS c WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_ready]), FORCESEEK)
     WHERE priority = 1 AND visible_at <= @now AND leased_by IS NULL AND lapses < @lapses
@@ -95,6 +97,7 @@ BEGIN
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
     FROM [dbo].[chanq_orders] AS c WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_leased]), FORCESEEK)
     WHERE priority = 0 AND visible_at <= @now AND leased_by IS NOT NULL AND lapses + 1 < @lapses
@@ -107,12 +110,12 @@ BEGIN
     SET visible_at = @until,
         fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
         attempts = c.attempts + 1,
-        lapses = c.lapses,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
     FROM [dbo].[chanq_orders] AS c WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_ready]), FORCESEEK)
     WHERE priority = 0 AND visible_at <= @now AND leased_by IS NULL AND lapses < @lapses
@@ -131,6 +134,7 @@ BEGIN
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
     FROM [dbo].[chanq_orders] AS c WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_leased]), FORCESEEK)
     WHERE priority = -1 AND visible_at <= @now AND leased_by IS NOT NULL AND lapses + 1 < @lapses
@@ -143,12 +147,12 @@ BEGIN
     SET visible_at = @until,
         fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
         attempts = c.attempts + 1,
-        lapses = c.lapses,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
     FROM [dbo].[chanq_orders] AS c WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_ready]), FORCESEEK)
     WHERE priority = -1 AND visible_at <= @now AND leased_by IS NULL AND lapses < @lapses

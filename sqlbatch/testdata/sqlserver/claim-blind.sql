@@ -29,6 +29,7 @@ BEGIN
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body
     OPTION (KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
@@ -45,12 +46,12 @@ BEGIN
     SET visible_at = @until,
         fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
         attempts = c.attempts + 1,
-        lapses = c.lapses,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body
     OPTION (KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
@@ -73,6 +74,7 @@ BEGIN
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body
     OPTION (KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
@@ -89,12 +91,12 @@ BEGIN
     SET visible_at = @until,
         fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
         attempts = c.attempts + 1,
-        lapses = c.lapses,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body
     OPTION (KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
@@ -117,6 +119,7 @@ BEGIN
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body
     OPTION (KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
@@ -133,12 +136,12 @@ BEGIN
     SET visible_at = @until,
         fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
         attempts = c.attempts + 1,
-        lapses = c.lapses,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body
     OPTION (KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
@@ -161,6 +164,7 @@ BEGIN
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body
     OPTION (KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
@@ -177,12 +181,12 @@ BEGIN
     SET visible_at = @until,
         fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
         attempts = c.attempts + 1,
-        lapses = c.lapses,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body
     OPTION (KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;

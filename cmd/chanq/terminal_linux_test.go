@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// pseudoTerminal returns both ends of a terminal: what is written to the second
+// can be read from the first.
+func pseudoTerminal(t *testing.T) (screen, end *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("NOT TESTED: no pseudo-terminal: %v", err)
+	}
+	t.Cleanup(func() { screen.Close() })
+	var number, unlocked uint32
+	for request, value := range map[uintptr]*uint32{syscall.TIOCGPTN: &number, syscall.TIOCSPTLCK: &unlocked} {
+		_, _, code := syscall.Syscall(syscall.SYS_IOCTL, screen.Fd(), request, uintptr(unsafe.Pointer(value)))
+		require.Zero(t, code)
+	}
+	end, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { end.Close() })
+	return screen, end
+}
+
+// seen is what a terminal gets from a run of the command.
+func seen(t *testing.T, args ...string) string {
+	t.Helper()
+	screen, end := pseudoTerminal(t)
+	got := make(chan []byte)
+	go func() { // ends when the terminal is closed
+		var all bytes.Buffer
+		if _, err := io.Copy(&all, screen); err != nil && !errors.Is(err, syscall.EIO) {
+			fmt.Fprintf(&all, "read: %v", err)
+		}
+		got <- all.Bytes()
+	}()
+	var said bytes.Buffer
+	status := Run(t.Context(), args, strings.NewReader(""), end, &said)
+	require.NoError(t, end.Close())
+	shown := string(<-got)
+	require.Equal(t, exitOK, status, "%v: %s", args, said.String())
+	return strings.ReplaceAll(shown, "\r\n", "\n") // a terminal adds the \r
+}
+
+// hostile is text in which a terminal would find commands.
+const hostile = "red \x1b[31malert\nforged line\r\u009b2J\x7f\u202e\x9b"
+
+func TestATerminalGetsNoCommandsFromMessages(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "send", "--db", db, "--header", "trace="+strings.ToValidUTF8(hostile, ""), "mail", hostile, hostile, hostile, hostile)
+	succeed(t, "", "receive", "--db", db, "--nack", "--max-attempts", "1", "--cause", strings.ToValidUTF8(hostile, ""), "mail")
+
+	raw := succeed(t, "", "receive", "--db", db, "mail").out
+	require.Equal(t, hostile+"\n", raw, "a pipe gets the bytes")
+	const shown = `red \x1b[31malert\nforged line\r\u009b2J\x7f\u202e\x9b`
+	require.Equal(t, shown+"\n", seen(t, "receive", "--db", db, "mail"))
+	for _, args := range [][]string{
+		{"peek"}, {"peek", "-o", "json"}, {"peek", "--state", "dead"}, {"dead", "list"}, {"dead", "list", "-o", "json"},
+		{"receive", "-o", "json"},
+	} {
+		text := seen(t, append(args, "--db", db, "mail")...)
+		require.Contains(t, text, `[31malert`, args)
+		for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+			require.Equal(t, visible(line), line, args)
+			require.False(t, strings.HasPrefix(line, "forged"), args)
+		}
+	}
+}
+
+func TestTopClearsATerminal(t *testing.T) {
+	db := newQueue(t, "mail")
+	text := seen(t, "top", "--db", db, "-n", "1")
+	require.True(t, strings.HasPrefix(text, "\x1b[H\x1b[2J"), "%q", text)
+	require.Contains(t, text, "mail")
+}

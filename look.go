@@ -1,0 +1,116 @@
+package chanq
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// A settle or an extension does not return the rows that are gone, that another
+// holder has, or that somebody has locked at the moment. A look at them, which waits
+// for nobody, tells these apart: no lease is called lost before.
+
+// standing is how a row stands to a lease.
+type standing uint8
+
+const (
+	standsOurs  standing = iota // the lease's fence: the row is locked, or was a moment ago
+	standsMoved                 // another fence
+	standsGone                  // there is no such row
+)
+
+// sight is what a look found.
+type sight struct {
+	fences map[[16]byte]int64
+	locked map[[16]byte]bool // could not be seen, which is to say: exist
+}
+
+func (s sight) of(it sqlbatch.Item) standing {
+	fence, live := s.fences[it.ID]
+	switch {
+	case s.locked[it.ID], live && fence == it.Fence:
+		return standsOurs
+	case live:
+		return standsMoved
+	}
+	return standsGone
+}
+
+// lookStatements bounds the statements of a look that is cut into halves for the
+// sake of rows that cannot be seen: those that are left are called locked, and
+// looked at again later.
+const lookStatements = 32
+
+// look sees how the rows of leases stand to them. A statement takes up to timeout.
+func (q *queue) look(ctx context.Context, s *sessions, timeout time.Duration, leases []*lease) (sight, error) {
+	seen := sight{fences: map[[16]byte]int64{}, locked: map[[16]byte]bool{}}
+	ids := make([][16]byte, len(leases))
+	for i, l := range leases {
+		ids[i] = l.item.ID
+	}
+	parts := slices.Collect(slices.Chunk(ids, q.dialect.Traits().FindIDs))
+	for statements := 1; len(parts) > 0; statements++ {
+		part := parts[0]
+		parts = parts[1:]
+		within, cancel := context.WithTimeout(ctx, timeout)
+		rows, _, err := s.items(within, q.sql.Look(part), nil)
+		cancel()
+		switch {
+		case err == nil:
+			for _, row := range rows {
+				seen.fences[row.ID] = row.Fence
+			}
+		case classify(q.dialect, err) != sqlbatch.RolledBack:
+			return sight{}, err
+		case len(part) > 1 && statements < lookStatements:
+			parts = append(parts, part[:len(part)/2], part[len(part)/2:])
+		default:
+			for _, id := range part {
+				seen.locked[id] = true
+			}
+		}
+	}
+	return seen, nil
+}
+
+// errOutcomeHidden: a first try may have been applied, and what happened since
+// hides whether it was.
+var errOutcomeHidden = errors.New("the connection broke during the first try, and the message has moved on since")
+
+// errLocked: the row was locked for as long as the operation might wait.
+var errLocked = errors.New("another transaction has locked the message's row")
+
+// fate is what became of a settle that its statement did not return.
+type fate uint8
+
+const (
+	fateLocked  fate = iota // it can be stored later
+	fateApplied             // by an earlier try
+	fateInTx                // the caller's commit acked the message
+	fateLost
+	fateHidden // see errOutcomeHidden
+)
+
+// fate decides about a settle by how its row stands.
+//
+// While the lease runs no one else can claim the message: that it moved on was our
+// doing, if a try may have been applied (or an operator's, who cancelled it). Later
+// it may have been another holder's.
+func (l *lease) fate(s standing) fate {
+	ours := monotonic() < l.deadlineAt()
+	removes := l.op == settleAck || l.op == settleDead
+	switch {
+	case s == standsOurs:
+		return fateLocked
+	case l.unknown && ours && removes == (s == standsGone):
+		return fateApplied
+	case l.inTx && s == standsGone:
+		return fateInTx
+	case !l.unknown, l.op == settleAck && s == standsMoved:
+		return fateLost
+	}
+	return fateHidden
+}

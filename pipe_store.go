@@ -1,0 +1,323 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The storing side of a Pipe: one goroutine, one transaction at a time.
+
+// latePiped is an input whose row was locked.
+type latePiped[Out any] struct {
+	piped[Out]
+	at time.Time // not before
+}
+
+// storeAll stores groups of what the workers have done: as many as are there. It
+// returns when they have ended, and nothing is late.
+func (p *pipe[In, Out]) storeAll() {
+	p.connect()
+	pace := pacer{full: p.from.queue.dialect.Traits().AckItems, linger: p.from.cfg.linger()}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var carry []piped[Out]
+	items := p.groups // nil when they have ended
+	for items != nil || len(p.late)+len(carry) > 0 {
+		late, wait := p.takeLate()
+		if len(late) > 0 {
+			p.store(late)
+			continue
+		}
+		group := carry
+		carry = nil
+		if len(group) == 0 {
+			var abandoned <-chan struct{}
+			if len(p.late) > 0 {
+				abandoned = p.from.settler.abandoned.Done()
+			}
+			timer.Reset(wait)
+			select {
+			case item, open := <-items:
+				if !open {
+					items = nil
+					continue
+				}
+				group = append(group, item)
+			case <-timer.C:
+				continue
+			case <-abandoned:
+				continue
+			}
+		}
+		group, carry = p.fit(p.gather(group, &pace, timer))
+		pace.last = len(group)
+		p.store(group)
+	}
+}
+
+// connect takes the connection before it is needed, where there are few. What fails is
+// met again by the first group.
+func (p *pipe[In, Out]) connect() {
+	ctx, cancel := context.WithTimeout(p.from.settler.abandoned, p.from.cfg.Statement)
+	defer cancel()
+	_ = p.sessions.fill(ctx, p.from.queue.db)
+}
+
+// gather adds to a group what comes until it is due.
+func (p *pipe[In, Out]) gather(group []piped[Out], pace *pacer, timer *time.Timer) []piped[Out] {
+	since := time.Now()
+	for len(group) < pace.full {
+		select {
+		case item, open := <-p.groups:
+			if !open {
+				return group
+			}
+			group = append(group, item)
+			continue
+		default:
+		}
+		due, wait := pace.due(len(group), since)
+		if due {
+			break
+		}
+		timer.Reset(wait)
+		select {
+		case item, open := <-p.groups:
+			if !open {
+				return group
+			}
+			group = append(group, item)
+		case <-timer.C:
+		}
+	}
+	return group
+}
+
+// fit splits off what does not fit one transaction: 4 MiB or so of outputs.
+func (p *pipe[In, Out]) fit(group []piped[Out]) (now, later []piped[Out]) {
+	size := 0
+	for i := range group {
+		if size += group[i].size; i > 0 && size > p.to.cfg.BatchBytes {
+			return group[:i:i], group[i:]
+		}
+	}
+	return group, nil
+}
+
+// takeLate removes those of late whose time has come, or says how long that takes.
+func (p *pipe[In, Out]) takeLate() (group []piped[Out], wait time.Duration) {
+	now, wait := time.Now(), time.Hour
+	abandoned := p.from.settler.abandoned.Err() != nil
+	p.late = slices.DeleteFunc(p.late, func(l latePiped[Out]) bool {
+		if left := l.at.Sub(now); left > 0 && !abandoned {
+			wait = min(wait, left)
+			return false
+		}
+		group = append(group, l.piped)
+		return true
+	})
+	return group, wait
+}
+
+// store replaces inputs by outputs, repeated until the outcome is known.
+func (p *pipe[In, Out]) store(group []piped[Out]) {
+	start := time.Now()
+	slices.SortFunc(group, func(a, b piped[Out]) int { return compareItems(a.in.item, b.in.item) })
+	abandoned := p.from.settler.abandoned
+	pause := retries()
+	for failed := 0; ; {
+		var held []sqlbatch.Item
+		sent := 0
+		began, timeout := time.Now(), p.timeout(group)
+		ctx, cancel := context.WithTimeout(abandoned, timeout)
+		err := p.sessions.inTx(ctx, func(tx *sql.Tx) (err error) {
+			held, sent, err = p.replace(ctx, tx, group)
+			return err
+		})
+		cancel()
+		if err == nil {
+			p.from.health.worked(began)
+			p.finish(group, held, sent, start)
+			return
+		}
+		class := classify(p.from.queue.dialect, err)
+		if class == sqlbatch.Unknown {
+			for i := range group {
+				group[i].in.unknown = true
+			}
+		}
+		late := ranOut(err, began, timeout)
+		if late {
+			failed++
+		}
+		switch {
+		case abandoned.Err() != nil:
+			p.giveUp(group, err)
+			return
+		case class == sqlbatch.NoSchema, class == sqlbatch.Permanent:
+			p.giveUp(group, err)
+			p.from.fail(p.from.queue.fail("pipe", err))
+			return
+		case len(group) > 1 && (late || class == sqlbatch.BadRow):
+			p.store(group[:len(group)/2])
+			p.store(group[len(group)/2:])
+			return
+		case class == sqlbatch.BadRow:
+			p.settle(group[0].in, settleDead, err)
+			return
+		case failed > 1:
+			p.nack(group[0].in, err)
+			return
+		case pause.outage(class, began):
+			p.from.health.failed(began, err)
+		}
+		sleep(abandoned, pause.after(class))
+	}
+}
+
+// timeout of a transaction. One that holds several inputs is cut into halves then, and
+// what is alone has all the time there is.
+func (p *pipe[In, Out]) timeout(group []piped[Out]) time.Duration {
+	if len(group) == 1 {
+		return p.from.cfg.Statement
+	}
+	return p.from.cfg.try()
+}
+
+// nack gives an input back that cannot be replaced in time.
+func (p *pipe[In, Out]) nack(l *lease, err error) {
+	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.name, ID: l.item.ID, Attempt: l.attempt, Err: err})
+	op := settleNack
+	if l.attempt >= p.from.queue.cfg.MaxAttempts {
+		op = settleDead
+	}
+	l.delay = nackDelay(p.from.backoff(l.attempt))
+	p.settle(l, op, err)
+}
+
+// settle hands an input to the settler.
+func (p *pipe[In, Out]) settle(l *lease, op settleOp, err error) {
+	l.op, l.text = op, err.Error()
+	p.from.settler.addAll([]*lease{l})
+}
+
+// replace acks the inputs in tx, but for those that somebody has locked, and stores
+// the outputs of those that it acked.
+func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, group []piped[Out]) (held []sqlbatch.Item, sent int, err error) {
+	items := make([]sqlbatch.Item, len(group))
+	for i := range group {
+		items[i] = group[i].in.item
+	}
+	if err := runTx(ctx, tx, p.from.queue.ackStatement(p.from.queue.sql.InTx().SkipLocked(), items), collectItems(&held)); err != nil {
+		return nil, 0, err
+	}
+	slices.SortFunc(held, compareItems)
+	var rows []sqlbatch.Row
+	keyed := false
+	for i := range group {
+		if _, ok := slices.BinarySearchFunc(held, group[i].in.item, compareItems); ok {
+			rows = append(rows, group[i].rows...)
+			keyed = keyed || group[i].keys
+		}
+	}
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return runTx(ctx, tx, st, scan) }
+	for sent < len(rows) {
+		chunk := rows[sent:]
+		chunk = chunk[:cut(chunk, p.to.cfg.BatchRows, p.to.cfg.BatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })]
+		receipts := make([]Receipt, len(chunk))
+		if err := p.to.queue.enqueue(ctx, run, p.to.queue.sql.InTx(), chunk, receipts, keyed); err != nil {
+			return nil, 0, err
+		}
+		sent += len(chunk)
+	}
+	return held, sent, nil
+}
+
+// finish tells each input its outcome: those that were not acked are looked at. What
+// is locked is stored later, apart from what comes meanwhile.
+func (p *pipe[In, Out]) finish(group []piped[Out], held []sqlbatch.Item, sent int, start time.Time) {
+	tally := settleTally{event: SettledEvent{Queue: p.from.queue.name}}
+	var missing []*lease
+	unknown := false
+	for i := range group {
+		l := group[i].in
+		if _, ok := slices.BinarySearchFunc(held, l.item, compareItems); ok {
+			tally.done(settleAck)
+			l.finish(nil)
+		} else {
+			missing = append(missing, l)
+			unknown = unknown || l.unknown
+		}
+	}
+	if sent > 0 || unknown {
+		p.to.queue.key.ring()
+	}
+	if sent > 0 {
+		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.name, Messages: sent, Took: time.Since(start)})
+	}
+	if len(missing) > 0 {
+		locked := p.finishMissing(missing, &tally)
+		for i := range group {
+			if l := group[i].in; locked[l] {
+				p.late = append(p.late, latePiped[Out]{group[i], time.Now().Add(lockPause << l.locked)})
+				l.locked = min(l.locked+1, lockPauses)
+			}
+		}
+	}
+	if tally.event.Acked+tally.event.Lost > 0 {
+		tally.event.Took = time.Since(start)
+		call(p.from.queue.cfg.Hooks.Settled, tally.event)
+		p.from.noteSettled(tally.event)
+	}
+}
+
+// finishMissing finishes those of the inputs whose rows are not locked, and returns the
+// others.
+func (p *pipe[In, Out]) finishMissing(missing []*lease, tally *settleTally) (locked map[*lease]bool) {
+	s := p.from.settler
+	pause := retries()
+	for {
+		began := time.Now()
+		seen, err := p.from.queue.look(s.abandoned, p.sessions, s.timeout, missing)
+		if err == nil {
+			locked = map[*lease]bool{}
+			for _, l := range missing {
+				if f := l.fate(seen.of(l.item)); f == fateLocked {
+					locked[l] = true
+				} else {
+					s.finishMissing(l, f, tally)
+				}
+			}
+			return locked
+		}
+		class := classify(p.from.queue.dialect, err)
+		broken := class == sqlbatch.NoSchema || class == sqlbatch.Permanent
+		if broken || s.abandoned.Err() != nil {
+			for _, l := range missing {
+				p.giveUpLease(l, err)
+			}
+			if broken {
+				p.from.fail(p.from.queue.fail("pipe", err))
+			}
+			return nil
+		}
+		if pause.outage(class, began) {
+			p.from.health.failed(began, err)
+		}
+		sleep(s.abandoned, pause.after(class))
+	}
+}
+
+func (p *pipe[In, Out]) giveUp(group []piped[Out], err error) {
+	for i := range group {
+		p.giveUpLease(group[i].in, err)
+	}
+}
+
+func (p *pipe[In, Out]) giveUpLease(l *lease, err error) {
+	l.finish(&OpError{Op: "pipe", Queue: p.from.queue.name, ID: l.item.ID, Unknown: l.unknown, Err: err})
+}
