@@ -100,6 +100,85 @@ func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
 	}
 }
 
+// What is asked of one state reads none of the others' entries, and counts right
+// up to the limit whatever they are.
+func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
+	t.Parallel()
+	const limit, few = 10_000, 10
+	fill := func(q *queue, n int, delay time.Duration) {
+		for ; n > 0; n -= 500 {
+			rows := makeRows(min(n, 500), 0)
+			for i := range rows {
+				rows[i].Delay = delay
+			}
+			q.exec(q.Enqueue(rows))
+		}
+	}
+	claim := func(q *queue, n int, lease time.Duration) {
+		for ; n > 0; n -= 1000 {
+			got := q.rows(q.Claim(sqlbatch.ClaimParams{Rows: min(n, 1000), Lease: lease, Suspects: true}))
+			require.Len(q.t, got, min(n, 1000))
+		}
+	}
+	for _, c := range []struct {
+		name       string
+		few, other sqlbatch.State
+		first      func(q *queue)        // the few
+		more       func(q *queue, n int) // of the other state
+	}{
+		{
+			"a few leased, many scheduled", sqlbatch.Leased, sqlbatch.Scheduled,
+			func(q *queue) { fill(q, few, 0); claim(q, few, 100*time.Hour) },
+			func(q *queue, n int) { fill(q, n, time.Hour) },
+		},
+		{
+			"a few scheduled, many leased", sqlbatch.Scheduled, sqlbatch.Leased,
+			func(q *queue) { fill(q, few, 100*time.Hour) },
+			func(q *queue, n int) { fill(q, n, 0); claim(q, n, time.Hour) },
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
+			c.first(q)
+			look := func() map[string]int64 {
+				t.Helper()
+				column := map[sqlbatch.State]int{sqlbatch.Ready: 0, sqlbatch.Scheduled: 1, sqlbatch.Leased: 2}
+				keys := map[string]int64{}
+				for name, ask := range map[string]struct {
+					st   sqlbatch.Statement
+					part string
+				}{
+					"stats":      {q.Stats(limit), "AS oldest_ms"},
+					"peek few":   {q.Peek(c.few, few), "AS holder"},
+					"peek other": {q.Peek(c.other, few), "AS holder"},
+					"peek ready": {q.Peek(sqlbatch.Ready, few), "AS holder"},
+					"next due":   {q.NextDue(), "AS due_in_ms"},
+				} {
+					q.Engine().ResetPlans()
+					got := q.rows(ask.st)
+					keys[name] = cost(q, ask.part).KeysRead
+					switch name {
+					case "stats":
+						require.Equal(t, int64(few), got[0][column[c.few]])
+						require.Equal(t, int64(limit), got[0][column[c.other]])
+						require.Equal(t, int64(0), got[0][column[sqlbatch.Ready]])
+					case "peek few", "peek other":
+						require.Len(t, got, few)
+					}
+				}
+				return keys
+			}
+			c.more(q, 12_000)
+			before := look()
+			require.LessOrEqual(t, before["stats"], int64(limit+few+20))
+			require.LessOrEqual(t, before["peek few"], int64(5*few))
+			c.more(q, 24_000)
+			require.Equal(t, before, look())
+		})
+	}
+}
+
 // randomRows makes messages whose sizes, priorities, delays and keys vary.
 func randomRows(r *rand.Rand, n int) []sqlbatch.Row {
 	rows := makeRows(n, 0)

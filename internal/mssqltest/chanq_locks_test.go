@@ -217,14 +217,18 @@ func TestSettlesOfTheSameRowsInAnyOrderDoNotDeadlock(t *testing.T) {
 		for i, it := range items {
 			backwards[len(items)-1-i] = it
 		}
-		// Somebody holds the row in the middle, so that each settle stops there with
-		// what it has locked so far.
+		// Somebody holds the row in the middle, so that each settle, in a transaction of
+		// the caller where it waits, stops there with what it has locked so far.
 		middle := begin(t, ctx, q)
 		_, err := middle.ExecContext(ctx, "UPDATE dbo.chanq_orders SET last_error = NULL WHERE id = @p1", items[4].ID[:])
 		require.NoError(t, err)
 		outcome := make(chan error, 2)
 		settle := func(list []sqlbatch.Item) {
-			_, err := rowsOf(ctx, q.DB(), q.Ack(list))
+			tx, err := q.DB().BeginTx(ctx, nil)
+			if err == nil {
+				_, err = rowsOf(ctx, tx, q.InTx().Ack(list))
+				err = errors.Join(err, tx.Commit())
+			}
 			outcome <- err
 		}
 		for n, list := range [][]sqlbatch.Item{items, backwards} {
@@ -243,17 +247,17 @@ func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 		c := consume(t, ctx, orders, chanq.ConsumerConfig{SettleEvery: time.Minute})
 		first, second := <-c.C(), <-c.C()
 		tx := begin(t, ctx, q)
-		touch := func(id chanq.ID) error {
-			_, err := tx.ExecContext(ctx, "SET DEADLOCK_PRIORITY HIGH; UPDATE dbo.chanq_orders SET last_error = NULL WHERE id = @p1", id[:])
-			return err
-		}
-		require.NoError(t, touch(second.ID))
+		// A row that was read is not skipped: the settle has U on it and waits for X,
+		// and the reader then wants to write it.
+		_, err := tx.ExecContext(ctx, "SELECT fence FROM dbo.chanq_orders WITH (REPEATABLEREAD) WHERE id = @p1", first.ID[:])
+		require.NoError(t, err)
 		require.NoError(t, first.Ack())
 		require.NoError(t, second.Ack())
 		flushed := make(chan error, 1)
 		go func() { flushed <- c.Flush(ctx) }()
 		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, 5*time.Second, time.Millisecond)
-		require.NoError(t, touch(first.ID), "the settle is the victim")
+		_, err = tx.ExecContext(ctx, "SET DEADLOCK_PRIORITY HIGH; UPDATE dbo.chanq_orders SET last_error = NULL WHERE id = @p1", first.ID[:])
+		require.NoError(t, err, "the settle is the victim")
 		require.NoError(t, tx.Commit())
 		require.NoError(t, <-flushed)
 		require.NoError(t, errors.Join(first.Wait(ctx), second.Wait(ctx)))

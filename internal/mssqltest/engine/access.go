@@ -15,8 +15,8 @@ type access struct {
 
 	eq     []*scalar // the leading key columns are equal to these
 	isNull []bool    // where eq means IS NULL
-	list   []*scalar // or the column after eq is one of these
-	lo, hi *limit    // or between these
+	list   []*scalar // the column after eq is one of these
+	lo, hi *limit    // the column after eq, or after list, is between these
 	unique bool      // at most one row
 
 	backward bool
@@ -136,6 +136,9 @@ func (ix *index) search(u *baseUse, conds []*cond, bound slotSet) (*access, int)
 	for i, col := range keys {
 		typ := ix.table.cols[col].typ
 		eq, lo, hi, list := find(u, col, typ, conds, bound)
+		if a.list != nil {
+			eq, list = nil, nil
+		}
 		if eq != nil {
 			a.eq = append(a.eq, eq.val)
 			a.isNull = append(a.isNull, eq.op == "null")
@@ -152,7 +155,7 @@ func (ix *index) search(u *baseUse, conds []*cond, bound slotSet) (*access, int)
 				a.list = append(a.list, seekable(v, typ))
 			}
 			score += 60
-			break
+			continue // each of the list has a range of its own in the next column
 		}
 		if lo != nil {
 			a.lo = &limit{lo.val, lo.op == ">="}

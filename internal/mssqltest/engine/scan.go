@@ -86,6 +86,9 @@ func (a *access) iterateRange(x *exec, t *table, ix *index, prefix []byte, yield
 	}
 	if a.lo != nil || a.hi != nil {
 		at := len(a.eq)
+		if a.list != nil {
+			at++
+		}
 		col := ix.table.cols[a.index.keyCols()[at]]
 		desc := ix.descending(at)
 		low, high := a.lo, a.hi
