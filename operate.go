@@ -1,9 +1,11 @@
 package chanq
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -221,18 +223,14 @@ func (q *Queue[T]) Redrive(ctx context.Context, limit int) (int, error) {
 }
 
 // RedriveIDs makes the dead messages with these IDs ready again, as Redrive
-// does, and returns the IDs of those it moved. One round trip for the database's
-// time, and one per 400 messages on SQL Server, per 1000 elsewhere.
+// does, and returns the IDs of those it moved. One round trip per 400 messages on
+// SQL Server, per 1000 elsewhere.
 func (q *Queue[T]) RedriveIDs(ctx context.Context, ids ...ID) ([]ID, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	before, err := q.core.start(ctx)
-	if err != nil {
-		return nil, q.core.fail("redrive", err)
-	}
+	ids = slices.Clone(ids)
+	slices.SortFunc(ids, func(a, b ID) int { return bytes.Compare(a[:], b[:]) })
+	ids = slices.Compact(ids) // one that dies again meanwhile is not moved again
 	moved, err := q.core.byID(ctx, "redrive", ids, func(ids [][16]byte) sqlbatch.Statement {
-		return q.core.sql.Redrive(len(ids), ids, sqlbatch.Window{Before: before})
+		return q.core.sql.Redrive(len(ids), ids, sqlbatch.Window{})
 	}, collectPlaced)
 	if len(moved) > 0 {
 		q.Wake()

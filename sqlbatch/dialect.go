@@ -311,7 +311,7 @@ type Queue interface {
 	// oldest ready message was due (NULL: none), paused (1 or 0). Each count
 	// stops at limit.
 	Stats(limit int) Statement
-	// Peek returns up to n messages of a state, first due (or last ended) first:
+	// Peek returns up to n messages of a state, in the order of claims (or last ended first):
 	// state, id, priority, fence, attempts, enqueued_at, due_at (lease end of a leased one,
 	// end of a dead or done one), expires_at, leased_by (16 bytes), holder (the name of that
 	// member), dedup_key, last_error, headers, body.

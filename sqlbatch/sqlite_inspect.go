@@ -53,9 +53,9 @@ const (
 const (
 	sqlitePeekLive = `SELECT ` + sqliteLiveColumns + ` WHERE rowid IN (SELECT rowid FROM (
 {lanes}
-  ) ORDER BY priority DESC, visible_at, id LIMIT ?1 + 0)
-ORDER BY priority DESC, visible_at, id`
-	sqlitePeekLane = `    SELECT * FROM (SELECT rowid, priority, visible_at, id FROM {range} ORDER BY visible_at, id LIMIT ?1 + 0)`
+  ) ORDER BY priority DESC, unleased, visible_at, id LIMIT ?1 + 0)
+ORDER BY priority DESC, leased_by IS NULL, visible_at, id`
+	sqlitePeekLane = `    SELECT * FROM (SELECT rowid, priority, leased_by IS NULL AS unleased, visible_at, id FROM {range} ORDER BY visible_at, id LIMIT ?1 + 0)`
 	sqlitePeekDead = `SELECT ` + sqliteDeadColumns + ` ORDER BY ended_at DESC, id DESC LIMIT ?1`
 	sqlitePeekDone = `SELECT ` + sqliteDoneColumns + ` ORDER BY ended_at DESC, id DESC LIMIT ?1`
 )

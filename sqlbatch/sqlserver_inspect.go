@@ -157,7 +157,7 @@ CROSS APPLY (
 	peekColumnsOf = `u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.visible_at, u.expires_at,
            u.leased_by, u.dedup_key, u.last_error, u.headers, u.body`
 	peekOrder = `) AS q
-ORDER BY q.priority DESC, q.visible_at, q.id;
+ORDER BY q.priority DESC, CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END, q.visible_at, q.id;
 `
 	peekEndedColumns = `q.id, q.priority, q.fence, q.attempts,
        DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,

@@ -54,7 +54,7 @@ queues of these names already is left alone.`,
 	flags.DurationVar(&f.lease, "lease", 3*time.Second, "how long messages of a killed demo stay with it")
 	flags.DurationVar(&f.every, "progress-every", time.Second, "time between lines of progress, without a terminal")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "name every skipped file and every finding")
-	return cmd
+	return a.durabilityFlag(cmd)
 }
 
 func (f demoFlags) check() error {
@@ -107,7 +107,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	}
 	fmt.Fprintf(a.err, "if this is killed, go on with: %s\n", again)
 	result, err := demo.Run(ctx, c.DB, demo.Options{
-		Dialect: c.dialect, Schema: a.schema,
+		Dialect: c.dialect, Schema: a.schema, Durability: a.durability(),
 		Dir: f.dir, DefaultDir: standardLibrary, Own: ownFiles(t.file),
 		Fresh: f.fresh, Workers: f.workers, LeaseFor: f.lease, Verbose: f.verbose,
 		Out: a.out, Progress: a.progress("files", f.every),

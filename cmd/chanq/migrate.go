@@ -10,7 +10,7 @@ import (
 )
 
 func (a *app) migrateCommand() *cobra.Command {
-	return &cobra.Command{
+	return a.durabilityFlag(&cobra.Command{
 		Use:   "migrate QUEUE...",
 		Short: "Make the tables of queues, or bring them up to date",
 		Long: `Makes the tables of queues, or brings them up to date, each queue in one
@@ -30,7 +30,7 @@ transaction. It may be run again at any time, also while the queue is in use.`,
 			}
 			defer c.Close()
 			for _, queue := range queues {
-				if err := chanq.Migrate(cmd.Context(), c.DB, queue, a.queueConfig(c)); err != nil {
+				if err := chanq.Migrate(cmd.Context(), c.DB, queue, a.storingConfig(c)); err != nil {
 					return err
 				}
 				if a.output == "json" {
@@ -44,7 +44,7 @@ transaction. It may be run again at any time, also while the queue is in use.`,
 			}
 			return nil
 		},
-	}
+	})
 }
 
 // checkName finds a wrong queue or schema before a file is made for it.

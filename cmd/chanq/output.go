@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -48,7 +49,9 @@ type message struct {
 	Attempt    int               `json:"attempt"`
 	EnqueuedAt time.Time         `json:"enqueued_at"`
 	At         *time.Time        `json:"at,omitempty"`
-	LeasedBy   string            `json:"leased_by,omitempty"`
+	ExpiresAt  *time.Time        `json:"expires_at,omitempty"`
+	LeasedBy   string            `json:"leased_by,omitempty"` // the member's name, as long as it is known
+	Member     *chanq.ID         `json:"member,omitempty"`
 	DedupKey   string            `json:"dedup_key,omitempty"`
 	LastError  string            `json:"last_error,omitempty"`
 	Headers    map[string]string `json:"headers,omitempty"`
@@ -73,6 +76,13 @@ func entryMessage(e chanq.Entry) message {
 		EnqueuedAt: e.EnqueuedAt.UTC(), At: &at, LeasedBy: e.LeasedBy, DedupKey: e.DedupKey,
 		LastError: e.LastError, Headers: e.Headers,
 	}
+	if !e.ExpiresAt.IsZero() {
+		expires := e.ExpiresAt.UTC()
+		m.ExpiresAt = &expires
+	}
+	if !e.Member.IsZero() {
+		m.Member = &e.Member
+	}
 	m.setBody(e.Body)
 	return m
 }
@@ -96,14 +106,43 @@ func (a *app) entries(list []chanq.Entry) error {
 		}
 		return nil
 	}
-	rows := [][]string{{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT", "LAST ERROR", "BODY"}}
+	// Columns that few messages have stand there if one has.
+	expiry := slices.ContainsFunc(list, func(e chanq.Entry) bool { return !e.ExpiresAt.IsZero() })
+	holder := slices.ContainsFunc(list, func(e chanq.Entry) bool { return !e.Member.IsZero() })
+	row := func(first []string, expires, by string, last ...string) []string {
+		if expiry {
+			first = append(first, expires)
+		}
+		if holder {
+			first = append(first, by)
+		}
+		return append(first, last...)
+	}
+	rows := [][]string{row([]string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT"}, "EXPIRES", "LEASED BY", "LAST ERROR", "BODY")}
 	for _, e := range list {
-		rows = append(rows, []string{
-			e.ID.String(), string(e.State), e.Priority.String(), strconv.Itoa(e.Attempts),
-			e.At.UTC().Format("2006-01-02T15:04:05.000Z"), brief(e.LastError, 40), brief(string(e.Body), 60),
-		})
+		first := []string{e.ID.String(), string(e.State), e.Priority.String(), strconv.Itoa(e.Attempts), clock(e.At)}
+		rows = append(rows, row(first, clock(e.ExpiresAt), whose(e), brief(e.LastError, 40), brief(string(e.Body), 60)))
 	}
 	return a.table(rows)
+}
+
+// whose is the holder's name, or else its ID: a member is forgotten after a day.
+func whose(e chanq.Entry) string {
+	switch {
+	case e.LeasedBy != "":
+		return brief(e.LeasedBy, 40)
+	case !e.Member.IsZero():
+		return e.Member.String()
+	}
+	return "-"
+}
+
+// clock is a time as tables show it.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
 // brief is at most n characters of a text, on one line and without anything that

@@ -54,23 +54,34 @@ type queueStats struct {
 
 // allStats looks at the named queues, or at all.
 func (a *app) allStats(ctx context.Context, c *connection, names []string) ([]queueStats, error) {
+	var list []queueStats
+	err := a.eachQueue(ctx, c, names, func(q *chanq.Queue[[]byte]) error {
+		s, err := q.Stats(ctx)
+		list = append(list, queueStats{q.Name(), s})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// eachQueue calls f for the named queues, or for all.
+func (a *app) eachQueue(ctx context.Context, c *connection, names []string, f func(*chanq.Queue[[]byte]) error) error {
 	if len(names) == 0 {
 		var err error
 		if names, err = a.queueNames(ctx, c); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	var list []queueStats
 	for _, name := range names {
 		q, err := chanq.Open[[]byte](ctx, c.DB, name, a.queueConfig(c))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		s, err := q.Stats(ctx)
-		if err != nil {
-			return nil, err
+		if err := f(q); err != nil {
+			return err
 		}
-		list = append(list, queueStats{name, s})
 	}
-	return list, nil
+	return nil
 }

@@ -21,6 +21,7 @@ type app struct {
 
 	db, dsn, schema string
 	output          string // of -o
+	asIs            bool   // --not-durable
 	secrets         []string
 }
 
@@ -58,6 +59,9 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	case errors.As(err, &wrong):
 		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
 		return exitUsage
+	case errors.Is(err, chanq.ErrNotDurable):
+		fmt.Fprintf(errOut, "chanq: %s; on this command line, give --not-durable\n", a.clean(err))
+		return exitFailed
 	default:
 		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
 		return exitFailed
@@ -108,7 +112,7 @@ forms, too.`,
 	}
 	for _, add := range []func() *cobra.Command{
 		a.demoCommand, a.migrateCommand, a.schemaCommand, a.sendCommand, a.receiveCommand, a.statsCommand,
-		a.topCommand, a.peekCommand, a.deadCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand,
+		a.topCommand, a.membersCommand, a.peekCommand, a.deadCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand,
 	} {
 		root.AddCommand(add())
 	}
@@ -145,7 +149,27 @@ func path(cmd *cobra.Command) string {
 
 // queueConfig is the Config of operator commands. A message is set aside after
 // as many attempts as the application says, which this program does not know:
-// so it never does by itself.
+// so it never does by itself. Whoever looks at a queue takes its database as it is.
 func (a *app) queueConfig(c *connection) chanq.Config {
-	return chanq.Config{Dialect: c.dialect, Schema: a.schema, MaxAttempts: 1_000_000}
+	return chanq.Config{Dialect: c.dialect, Schema: a.schema, MaxAttempts: 1_000_000, Durability: chanq.DurabilityAsIs}
+}
+
+// durabilityFlag is of commands that promise to have stored something.
+func (a *app) durabilityFlag(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().BoolVar(&a.asIs, "not-durable", false, "take a database that may lose what it has confirmed, as Config.Durability does")
+	return cmd
+}
+
+// storingConfig is their Config.
+func (a *app) storingConfig(c *connection) chanq.Config {
+	config := a.queueConfig(c)
+	config.Durability = a.durability()
+	return config
+}
+
+func (a *app) durability() chanq.Durability {
+	if a.asIs {
+		return chanq.DurabilityAsIs
+	}
+	return chanq.DurabilityRequired
 }

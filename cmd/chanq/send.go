@@ -57,7 +57,7 @@ receipt for each.`,
 	flags.StringArrayVar(&f.headers, "header", nil, "`name=value` of a header; may be given again")
 	flags.StringVar(&f.dedupKey, "dedup-key", "", "`key` that no other message in the queue may have")
 	flags.IntVar(&f.maxBody, "max-body", 1<<20, "most `bytes` of a body")
-	return cmd
+	return a.durabilityFlag(cmd)
 }
 
 // message is what all messages of a call have in common.
@@ -100,7 +100,7 @@ func (a *app) send(ctx context.Context, queue string, bodies []string, like chan
 		return err
 	}
 	defer c.Close()
-	config := a.queueConfig(c)
+	config := a.storingConfig(c)
 	config.MaxBody = maxBody
 	q, err := chanq.Open[[]byte](ctx, c.DB, queue, config)
 	if err != nil {

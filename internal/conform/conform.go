@@ -28,6 +28,9 @@ type Engine struct {
 	Connect func(address string) (driver.Connector, error)
 	// Shared: processes can share a database by its address.
 	Shared bool
+	// Copy copies the database of an address, to which nobody is connected, and
+	// returns the address of the copy. Nil: it cannot be copied.
+	Copy func(t *testing.T, address string) string
 	// Errors of this engine's driver, one for each class that the suite injects:
 	// Unknown is that of a broken connection.
 	Errors map[sqlbatch.Class]error
@@ -35,7 +38,7 @@ type Engine struct {
 
 // Run runs the suite.
 func Run(t *testing.T, e Engine) {
-	for _, suite := range [][]test{delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, bounds, reading, piping, operating, outages, stuck, processes, claiming, lapsing, expiring, joining, sparing} {
+	for _, suite := range [][]test{delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, bounds, reading, piping, operating, sweeping, trusting, outages, stuck, trouble, processes, claiming, lapsing, expiring, joining, sparing} {
 		for _, c := range suite {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
@@ -135,7 +138,18 @@ func blindClaims(op faultdb.Op, q sqlbatch.Queue) bool {
 		runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1, Blind: true}))
 }
 
-func acks(op faultdb.Op, q sqlbatch.Queue) bool { return runs(op, q.Ack(nil)) }
+func acks(op faultdb.Op, q sqlbatch.Queue) bool {
+	return runs(op, q.Ack(nil)) || runs(op, q.SkipLocked().Ack(nil))
+}
+
+// extends are the keeper's, ends Lease.Extend's.
+func extends(op faultdb.Op, q sqlbatch.Queue) bool {
+	return runs(op, q.Extend(nil, 0)) || runs(op, q.SkipLocked().Extend(nil, 0))
+}
+
+func ends(op faultdb.Op, q sqlbatch.Queue) bool {
+	return runs(op, q.EndAfter(nil, 0)) || runs(op, q.SkipLocked().EndAfter(nil, 0))
+}
 
 func enqueues(op faultdb.Op, q sqlbatch.Queue) bool {
 	return op.Kind == faultdb.Exec && runs(op, q.Enqueue(make([]sqlbatch.Row, 1)))

@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"database/sql"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,9 @@ var deduplicating = []test{
 	{"ADedupKeyIsHeldFromTheSendToTheAck", dedupKey},
 	{"ADedupKeyIsHeldWithinABatchAndAcrossProducers", dedupTogether},
 	{"ADedupKeyWhoseHolderLeavesDuringTheSendIsToldTruly", dedupRace},
+	{"ADuplicateThatPassesIsSentAgain", duplicateThatPasses},
+	{"AKeyThatIsNeitherTakenNorThereEndsItsSendOnly", undecidedKey},
+	{"TwoTransactionsOfOneKeyWaitForEachOtherOnly", dedupInTransactions},
 }
 
 func dedupKey(w *world) {
@@ -144,4 +148,123 @@ func dedupRace(w *world) {
 	require.Equal(w, chanq.Ready, get(w, q, receipts[0].ID).State)
 	require.Equal(w, chanq.Ready, get(w, q, receipts[1].ID).State)
 	require.Equal(w, 2, stats(w, q).Ready)
+}
+
+// newRows tells the INSERT of one or two rows that leaves out what is there.
+func newRows(op faultdb.Op, q sqlbatch.Queue) bool {
+	return op.Kind == faultdb.Query && (runs(op, q.EnqueueNew(make([]sqlbatch.Row, 1))) || runs(op, q.EnqueueNew(make([]sqlbatch.Row, 2))))
+}
+
+// duplicateThatPasses fails an INSERT as one does that meets a key which another
+// has stored since it looked: by an error that leaves the transaction usable.
+func duplicateThatPasses(w *world) {
+	q := w.queue("work", chanq.Config{})
+	duplicate := w.failure(sqlbatch.Duplicate)
+	twice := func() {
+		n := 0
+		alone, within := w.statements("work"), w.statements("work").InTx()
+		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if newRows(op, alone) || newRows(op, within) {
+				if n++; n <= 2 {
+					return faultdb.Fail(duplicate)
+				}
+			}
+			return faultdb.Fault{}
+		})
+	}
+	p := produce(w, q, chanq.ProducerConfig{})
+	twice()
+	r, err := p.Send(w.soon(), chanq.Message[string]{DedupKey: "a"})
+	require.NoError(w, err)
+	require.False(w, r.Duplicate)
+	w.requireState(q, r.ID, chanq.Ready)
+
+	tx, err := w.db.BeginTx(w.soon(), nil)
+	require.NoError(w, err)
+	twice()
+	receipts, err := p.SendTx(w.soon(), tx, chanq.Message[string]{DedupKey: "a"}, chanq.Message[string]{DedupKey: "b"})
+	require.NoError(w, err)
+	require.NoError(w, tx.Commit())
+	require.Equal(w, chanq.Receipt{ID: r.ID, Duplicate: true}, receipts[0])
+	require.False(w, receipts[1].Duplicate)
+	w.requireState(q, receipts[1].ID, chanq.Ready)
+	require.Equal(w, 2, stats(w, q).Ready)
+}
+
+// undecidedKey has the database refuse a key as a duplicate for ever, and show no
+// message that has it.
+func undecidedKey(w *world) {
+	q := w.queue("work", chanq.Config{})
+	duplicate := w.failure(sqlbatch.Duplicate)
+	var tries atomic.Int32
+	alone, within := w.statements("work"), w.statements("work").InTx()
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if newRows(op, alone) || newRows(op, within) {
+			tries.Add(1)
+			return faultdb.Fail(duplicate)
+		}
+		return faultdb.Fault{}
+	})
+	p := produce(w, q, chanq.ProducerConfig{})
+	receipts, err := p.SendBatch(w.soon(), []chanq.Message[string]{{Body: "stuck", DedupKey: "odd"}, {Body: "fine"}})
+	var batch *chanq.BatchError
+	require.ErrorAs(w, err, &batch)
+	require.ErrorContains(w, batch.Errs[0], `dedup key "odd"`)
+	var op *chanq.OpError
+	require.ErrorAs(w, batch.Errs[0], &op)
+	require.False(w, op.Unknown, "it is not stored")
+	require.NoError(w, batch.Errs[1], "its neighbour is stored")
+	w.requireState(q, receipts[1].ID, chanq.Ready)
+	require.LessOrEqual(w, tries.Load(), int32(30))
+	_, err = p.Send(w.soon(), chanq.Message[string]{Body: "later"})
+	require.NoError(w, err, "later sends go on")
+
+	tx, err := w.db.BeginTx(w.soon(), nil)
+	require.NoError(w, err)
+	_, err = p.SendTx(w.soon(), tx, chanq.Message[string]{DedupKey: "odd"})
+	require.ErrorContains(w, err, `dedup key "odd"`)
+	require.NoError(w, tx.Rollback())
+}
+
+// dedupInTransactions sends one key in two transactions at once: the second waits
+// for the first alone, goes on in its own transaction, and is told who has the key.
+func dedupInTransactions(w *world) {
+	if w.engine.Dialect.Traits().OneWriter {
+		w.Skip("one writer: there are no two transactions at once")
+	}
+	q := w.queue("work", chanq.Config{})
+	p := produce(w, q, chanq.ProducerConfig{})
+	begin := func() *sql.Tx {
+		tx, err := w.db.BeginTx(w.soon(), nil)
+		require.NoError(w, err)
+		return tx
+	}
+	first, second := begin(), begin()
+	held, err := p.SendTx(w.soon(), first, chanq.Message[string]{DedupKey: "k"})
+	require.NoError(w, err)
+	other, err := p.Send(w.soon(), chanq.Message[string]{DedupKey: "j"})
+	require.NoError(w, err, "another key waits for nobody")
+	require.False(w, other.Duplicate)
+
+	type result struct {
+		receipts []chanq.Receipt
+		err      error
+	}
+	done := make(chan result, 1)
+	go func() {
+		receipts, err := p.SendTx(w.soon(), second, chanq.Message[string]{DedupKey: "i"}, chanq.Message[string]{DedupKey: "k"})
+		done <- result{receipts, err}
+	}()
+	select {
+	case r := <-done:
+		require.Fail(w, "the same key did not wait", "%v", r)
+	case <-time.After(100 * time.Millisecond):
+	}
+	require.NoError(w, first.Commit())
+	r := <-done
+	require.NoError(w, r.err)
+	require.Equal(w, chanq.Receipt{ID: held[0].ID, Duplicate: true}, r.receipts[1])
+	require.NoError(w, second.Commit())
+	w.requireState(q, r.receipts[0].ID, chanq.Ready)
+	require.Equal(w, 3, stats(w, q).Ready)
 }

@@ -362,7 +362,7 @@ func earlyExtension(w *world) {
 	l := lease(w, q, 1, time.Minute)[0]
 	const late = 200 * time.Millisecond
 	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !runs(op, w.statements("work").Extend(nil, 0)) {
+		if !ends(op, w.statements("work")) {
 			return faultdb.Fault{}
 		}
 		return faultdb.Hold(after(late))
@@ -382,7 +382,7 @@ func hangingExtension(w *world) {
 	q := w.queue("work", chanq.Config{})
 	send(w, q, texts("a")...)
 	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if runs(op, w.statements("work").Extend(nil, 0)) {
+		if extends(op, w.statements("work")) {
 			return faultdb.Hang()
 		}
 		return faultdb.Fault{}
@@ -405,7 +405,7 @@ func hangingExtend(w *world) {
 	leases := take(w, c, 2)
 	st := w.statements("work")
 	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if runs(op, st.Extend(nil, 0)) {
+		if extends(op, st) || ends(op, st) {
 			return faultdb.Hang()
 		}
 		return faultdb.Fault{}

@@ -16,6 +16,9 @@ var leasing = []test{
 	{"TryLeaseEndsContextsAtDeadlines", tryLeaseExpires},
 	{"WhatIsGivenBackEndsThePauseOfAnotherConsumer", givenBackWakes},
 	{"WhatTryLeaseGivesBackEndsThePauseOfAConsumer", tryLeaseWakes},
+	{"G03_AHolderOfAFormerLifeOfAnIDHasNoLeaseOnTheNext", formerLife},
+	{"G03_AFenceIsNeverGivenTwiceToOneID", fencesOfOneID},
+	{"G03_AHolderWhoseClaimTheDatabaseForgotHasNoLease", forgottenClaim},
 }
 
 func extendMoves(w *world) {

@@ -199,7 +199,7 @@ func redrive(w *world) {
 	require.Equal(w, chanq.Ready, e.State, "oldest first")
 	require.Zero(w, e.Attempts)
 	require.Equal(w, "killed", e.LastError, "what happened is kept")
-	require.Greater(w, e.Fence, 1, "no former holder can settle it")
+	require.Greater(w, e.Fence, before.Fence, "no former holder can settle it")
 	require.Equal(w, before.EnqueuedAt, e.EnqueuedAt)
 	n, err = q.Redrive(w.soon(), 0)
 	require.NoError(w, err)

@@ -124,7 +124,7 @@ func pipeCuts(w *world) {
 		// As many as the transaction has operations, and a few of what follows it.
 		for i := range 12 {
 			send(w, in, texts("a", "b")...)
-			c := start(w, in, chanq.ConsumerConfig{LeaseFor: shortLease})
+			c := start(w, in, chanq.ConsumerConfig{LeaseFor: steadyLease})
 			p := produce(w, out, chanq.ProducerConfig{})
 			w.eventually("both are buffered", func() bool { return c.Stats().Buffered == 2 })
 			// Counted from the first function on, when the claims are over.

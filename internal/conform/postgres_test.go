@@ -19,6 +19,7 @@ var postgres = conform.Engine{
 		return stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(address)
 	},
 	Shared: true,
+	Copy:   func(t *testing.T, dsn string) string { return pgtest.Copy(t, dsn) },
 	Errors: map[sqlbatch.Class]error{
 		sqlbatch.Unknown:    state("08006"), // connection_failure
 		sqlbatch.RolledBack: state("40P01"), // deadlock_detected
@@ -26,6 +27,7 @@ var postgres = conform.Engine{
 		sqlbatch.NoSchema:   state("42P01"), // undefined_table
 		sqlbatch.Permanent:  state("42501"), // insufficient_privilege
 		sqlbatch.BadRow:     state("22021"), // character_not_in_repertoire
+		sqlbatch.Duplicate:  state("23505"), // unique_violation
 	},
 }
 

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/embedded"
@@ -19,13 +20,23 @@ var sqlite = conform.Engine{
 	Create:  func(t *testing.T) string { return filepath.Join(t.TempDir(), "queue.db") },
 	Connect: embedded.Connector,
 	Shared:  true,
+	Copy: func(t *testing.T, path string) string {
+		db, err := embedded.Open(path)
+		require.NoError(t, err)
+		defer db.Close()
+		copied := filepath.Join(t.TempDir(), "copy.db")
+		_, err = db.ExecContext(t.Context(), `VACUUM INTO ?1`, copied)
+		require.NoError(t, err)
+		return copied
+	},
 	Errors: map[sqlbatch.Class]error{
 		sqlbatch.Unknown:    errors.New("disk went away"),
-		sqlbatch.RolledBack: code(5),  // SQLITE_BUSY
-		sqlbatch.Refused:    code(13), // SQLITE_FULL
-		sqlbatch.NoSchema:   code(1),  // SQLITE_ERROR
-		sqlbatch.Permanent:  code(8),  // SQLITE_READONLY
-		sqlbatch.BadRow:     code(19), // SQLITE_CONSTRAINT
+		sqlbatch.RolledBack: code(5),    // SQLITE_BUSY
+		sqlbatch.Refused:    code(13),   // SQLITE_FULL
+		sqlbatch.NoSchema:   code(1),    // SQLITE_ERROR
+		sqlbatch.Permanent:  code(8),    // SQLITE_READONLY
+		sqlbatch.BadRow:     code(19),   // SQLITE_CONSTRAINT
+		sqlbatch.Duplicate:  code(2067), // SQLITE_CONSTRAINT_UNIQUE
 	},
 }
 

@@ -36,6 +36,7 @@ func sqlServer(name string, create func(*testing.T) string) conform.Engine {
 			sqlbatch.NoSchema:   number(208),
 			sqlbatch.Permanent:  number(229),
 			sqlbatch.BadRow:     number(2628),
+			sqlbatch.Duplicate:  number(2601),
 		},
 	}
 }

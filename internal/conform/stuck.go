@@ -59,10 +59,10 @@ func stuckExtension(w *world) {
 		lost = append(lost, e)
 	}}})
 	id := send(w, q, texts("a")...)[0]
-	extend := w.statements("work").Extend(nil, time.Second)
+	st := w.statements("work")
 	c := start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * shortLease, PollMax: time.Minute})
 	l := take(w, c, 1)[0]
-	struck, free := w.stick(func(op faultdb.Op) bool { return runs(op, extend) })
+	struck, free := w.stick(func(op faultdb.Op) bool { return extends(op, st) })
 	w.within("an extension hangs", struck)
 	w.ended(l)
 	require.False(w, time.Now().Before(l.Deadline()), "not before its time")

@@ -7,6 +7,7 @@ package faultdb
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -94,9 +95,9 @@ func (f Fault) AfterRows(n int) Fault { f.applied, f.rows = true, n; return f }
 
 // Connector is a driver.Connector for sql.OpenDB.
 type Connector struct {
-	inner driver.Connector
-
 	mu      sync.Mutex
+	inner   driver.Connector   // of the connections to come
+	former  []driver.Connector // to be closed with it
 	choose  func(Op) Fault
 	rewrite func(string) string
 	ops     int
@@ -184,7 +185,7 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err := f.before(ctx, nil); err != nil {
 		return nil, err
 	}
-	inner, err := c.inner.Connect(ctx)
+	inner, err := c.target().Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -202,14 +203,33 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // Driver is that of the wrapped connector, by which chanq knows the dialect.
-func (c *Connector) Driver() driver.Driver { return c.inner.Driver() }
+func (c *Connector) Driver() driver.Driver { return c.target().Driver() }
 
-// Close closes the wrapped connector, if it can be closed.
+// Redirect has every connection from now on be one of another database, and
+// breaks those that are open, as CutAll does: a failover.
+func (c *Connector) Redirect(to driver.Connector, err error) {
+	c.mu.Lock()
+	c.former = append(c.former, c.inner)
+	c.inner = to
+	c.mu.Unlock()
+	c.CutAll(err)
+}
+
+func (c *Connector) target() driver.Connector {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inner
+}
+
+// Close closes the wrapped connectors, if they can be closed.
 func (c *Connector) Close() error {
-	if closer, ok := c.inner.(io.Closer); ok {
-		return closer.Close()
+	var errs []error
+	for _, inner := range append(c.former, c.target()) {
+		if closer, ok := inner.(io.Closer); ok {
+			errs = append(errs, closer.Close())
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (c *Connector) next(conn int, k Kind, text string, args []driver.NamedValue) Fault {

@@ -111,6 +111,23 @@ func TestRowsComeBeforeTheErrorOfAfterRows(t *testing.T) {
 	}
 }
 
+func TestAFailoverBreaksConnectionsAndLeadsNewOnesElsewhere(t *testing.T) {
+	c, db := open(t)
+	_, err := db.Exec("INSERT INTO t VALUES (1)")
+	require.NoError(t, err)
+	other, err := embedded.Connector(":memory:")
+	require.NoError(t, err)
+	kept, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	c.Redirect(other, errInjected)
+	_, err = kept.ExecContext(t.Context(), "INSERT INTO t VALUES (1)")
+	require.ErrorIs(t, err, errInjected)
+	require.NoError(t, kept.Close())
+	_, err = db.Exec("CREATE TABLE t (n INTEGER)")
+	require.NoError(t, err, "it is not there yet")
+	require.Zero(t, count(t, db))
+}
+
 func TestACutConnectionIsReplaced(t *testing.T) {
 	c, db := open(t)
 	conn, err := db.Conn(t.Context())

@@ -74,8 +74,9 @@ type history struct {
 	consumers []*consumer
 	leases    []*lease
 	ids       [chosenIDs]chanq.ID
-	messages  int // made so far; numbers their bodies
-	count     int // of steps
+	fences    map[chanq.ID]map[int64]int // the turn that each fence was given in
+	messages  int                        // made so far; numbers their bodies
+	count     int                        // of steps
 	ran       string
 }
 
@@ -86,7 +87,7 @@ type consumer struct {
 }
 
 func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock) *history {
-	h := &history{T: t, db: db, clock: c, model: newModel(cfg.MaxAttempts, cfg.Retain > 0, cfg.Dialect.Name() == "sqlserver")}
+	h := &history{T: t, db: db, clock: c, fences: map[chanq.ID]map[int64]int{}, model: newModel(cfg.MaxAttempts, cfg.Retain > 0, cfg.Dialect.Name() == "sqlserver")}
 	h.model.now = c.now(t)
 	var err error
 	h.queue, err = chanq.Open[string](context.Background(), db, "model", cfg)
@@ -178,11 +179,16 @@ func (h *history) compare() {
 		}
 		// The time is known now, and with it the state and the order.
 		list := h.model.in(s)
+		if s == chanq.Ready {
+			list = h.model.claimable()
+		}
 		*counts[s] = len(list)
 		require.Equal(h, listed(list), entryBodies(entries), "%s: the %s messages and their order", h.ran, s)
 	}
+	lapsed := h.clock.lapsed(h)
 	for id, m := range h.model.live {
 		require.True(h, seen[id], "%s: message %s is gone", h.ran, m.body)
+		require.Equal(h, m.lapses, lapsed[id], "%s: leases of %s that ran out in a row", h.ran, m.body)
 	}
 	for _, s := range []chanq.State{chanq.Dead, chanq.Done} {
 		entries := h.peek(s)
@@ -236,18 +242,42 @@ func (h *history) compareEntry(e chanq.Entry, m *message, elapsed int64) {
 	}
 	learn("time of sending", &m.enqueued, e.EnqueuedAt)
 	learn("time", &m.at, e.At)
+	if m.expires.ms > 0 {
+		learn("end", &m.expires, e.ExpiresAt)
+	}
+	h.learnFence(m, e.Fence)
 	want := chanq.Entry{
 		ID: m.id, State: e.State, Priority: m.priority, Attempts: m.attempts, Fence: e.Fence,
 		EnqueuedAt: time.UnixMilli(m.enqueued.ms), At: time.UnixMilli(m.at.ms), DedupKey: m.key,
-		LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body),
+		Member: e.Member, LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body),
 	}
-	if e.State == chanq.Leased {
-		want.LeasedBy = m.leasedBy
+	if m.expires.ms > 0 {
+		want.ExpiresAt = time.UnixMilli(m.expires.ms)
 	}
+	require.Equal(h, m.leasedBy != "", e.Member != chanq.ID{}, "%s: message %s has a holder", h.ran, m.body)
 	if start, open := strings.CutSuffix(m.err, "…"); open && strings.HasPrefix(e.LastError, start) {
 		want.LastError = e.LastError
 	}
 	require.Equal(h, want, e, "%s: message %s", h.ran, m.body)
+}
+
+// learnFence holds that the fence of a row stays as long as its turn, then grows,
+// and that the ID never had it before, in this life or a former one.
+func (h *history) learnFence(m *message, fence int64) {
+	if m.fenced == m.turn {
+		require.Equal(h, m.fence, fence, "%s: fence of %s", h.ran, m.body)
+		return
+	}
+	require.Greater(h, fence, m.fence, "%s: fence of %s", h.ran, m.body)
+	given := h.fences[m.id]
+	if given == nil {
+		given = map[int64]int{}
+		h.fences[m.id] = given
+	}
+	if turn, known := given[fence]; known {
+		require.Equal(h, turn, m.turn, "%s: the ID of %s had fence %d before", h.ran, m.body, fence)
+	}
+	given[fence], m.fence, m.fenced = m.turn, fence, m.turn
 }
 
 func listed(list []*message) []string {

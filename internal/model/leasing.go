@@ -14,7 +14,7 @@ import (
 type lease struct {
 	*chanq.Lease[string]
 	name     string
-	fence    int
+	turn     int
 	due      moment // before the claim
 	consumer *consumer
 	state    leaseState
@@ -48,11 +48,17 @@ func (h *history) claimed(want []message, got []*chanq.Lease[string], by *consum
 			"%s: message %d of the claim", h.ran, i)
 		require.Equal(h, m.attempts, l.Attempt, "%s: attempt of %s", h.ran, m.body)
 		require.Equal(h, m.at.ms, l.DueAt.UnixMilli(), "%s: due time of %s", h.ran, m.body)
+		if m.expires.ms > 0 {
+			require.Equal(h, m.expires.ms, l.ExpiresAt.UnixMilli(), "%s: end of %s", h.ran, m.body)
+		}
+		e, err := h.queue.Get(h.soon(), m.id)
+		require.NoError(h, err)
+		require.Equal(h, e.Fence, l.Fence, "%s: fence of the lease of %s", h.ran, m.body)
 		require.Equal(h, m.enqueued.ms, l.EnqueuedAt.UnixMilli(), "%s: time of sending of %s", h.ran, m.body)
 		h.leases = append(h.leases, &lease{
-			Lease: l, name: fmt.Sprintf("%s/%d", m.body, m.fence), fence: m.fence, due: m.at, consumer: by,
+			Lease: l, name: fmt.Sprintf("%s/%d", m.body, m.turn), turn: m.turn, due: m.at, consumer: by,
 		})
-		h.note("leased %s, fence %d, attempt %d", m.body, m.fence, m.attempts)
+		h.note("leased %s, turn %d, attempt %d, lapses %d", m.body, m.turn, m.attempts, m.lapses)
 	}
 }
 
@@ -67,15 +73,7 @@ func (s *tryLease) String() string { return fmt.Sprintf("TryLease %d for %v", s.
 func (s *tryLease) run(h *history) {
 	leases, err := h.queue.TryLease(h.soon(), s.N, s.For)
 	require.NoError(h, err, h.ran)
-	if len(leases) > 0 {
-		// A claim without a consumer names the process.
-		e, err := h.queue.Get(h.soon(), leases[0].ID)
-		require.NoError(h, err)
-		require.NotEmpty(h, e.LeasedBy)
-		h.claimed(h.model.claim(s.N, s.For, e.LeasedBy), leases, nil)
-		return
-	}
-	h.claimed(h.model.claim(s.N, s.For, "nobody"), nil, nil)
+	h.claimed(h.model.claim(s.N, s.For, "TryLease"), leases, nil)
 }
 
 // consume starts a consumer, takes some of what it delivers, and stops it: what
@@ -112,7 +110,7 @@ func (s *consume) run(h *history) {
 	h.stop(c)
 	h.claimed(want[:take], got, c)
 	for _, m := range want[take:] {
-		h.model.release(h.model.held(m.id, m.fence), m.at)
+		h.model.release(h.model.held(m.id, m.turn), m.at)
 	}
 	if take == 0 {
 		h.finish(c)
@@ -234,7 +232,7 @@ func (s *extend) run(h *history) {
 	}
 	h.note("it is %s", l.name)
 	err := l.Extend(h.soon(), s.For)
-	switch m := h.model.held(l.ID, l.fence); {
+	switch m := h.model.held(l.ID, l.turn); {
 	case l.state == settled || l.state == inTx:
 		require.ErrorIs(h, err, chanq.ErrSettled, h.ran)
 	case l.state == lost || m == nil:

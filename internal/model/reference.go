@@ -20,6 +20,7 @@ type queueModel struct {
 	paused     bool
 	now        int64 // at the beginning of the step
 
+	turns       *int // that there were so far; those of a transaction that is rolled back, too
 	maxAttempts int
 	retain      bool
 	keepsCopies bool // a message that is done again leaves a second row
@@ -30,12 +31,23 @@ type message struct {
 	body     string
 	priority chanq.Priority
 	key      string
-	fence    int
+	turn     int // begins with the send, a claim, or the end of a claim; no two are alike
 	attempts int
+	lapses   int // leases in a row that ran out without a settle
 	enqueued moment
 	at       moment // due, end of the lease, or end of its life
-	leasedBy string
+	expires  moment // zero: never
+	leasedBy string // also after the lease ran out
 	err      string // a trailing … stands for anything
+
+	fence  int64 // of the row, in turn fenced: the database chooses it
+	fenced int
+}
+
+// isSuspect reports a message that may have killed its holders: it lapsed twice in
+// a row, or once and has no attempt left.
+func (q *queueModel) isSuspect(attempts, lapses int) bool {
+	return lapses >= 2 || lapses >= 1 && attempts > q.maxAttempts
 }
 
 // moment is a time that is exact once the database has been read.
@@ -46,7 +58,7 @@ type moment struct {
 
 func newModel(maxAttempts int, retain, keepsCopies bool) *queueModel {
 	return &queueModel{
-		live: map[chanq.ID]*message{}, dead: map[chanq.ID]*message{},
+		live: map[chanq.ID]*message{}, dead: map[chanq.ID]*message{}, turns: new(int),
 		maxAttempts: maxAttempts, retain: retain, keepsCopies: keepsCopies,
 	}
 }
@@ -69,6 +81,12 @@ func (q *queueModel) clone() *queueModel {
 	return &c
 }
 
+// next begins a turn.
+func (q *queueModel) next() int {
+	*q.turns++
+	return *q.turns
+}
+
 // after is the time d from now, rounded up to milliseconds.
 func (q *queueModel) after(d time.Duration) moment {
 	return moment{ms: q.now + int64((d+time.Millisecond-1)/time.Millisecond)}
@@ -81,10 +99,15 @@ func (q *queueModel) send(m chanq.Message[string]) chanq.Receipt {
 	if holder := q.holder(m.DedupKey); holder != nil {
 		return chanq.Receipt{ID: holder.id, Duplicate: true}
 	}
-	q.live[m.ID] = &message{
-		id: m.ID, body: m.Body, priority: m.Priority, key: m.DedupKey,
+	turn := q.next()
+	sent := &message{
+		id: m.ID, body: m.Body, priority: m.Priority, key: m.DedupKey, turn: turn, fenced: turn,
 		enqueued: q.after(0), at: q.after(m.Delay),
 	}
+	if m.TTL > 0 {
+		sent.expires = q.after(m.TTL)
+	}
+	q.live[m.ID] = sent
 	return chanq.Receipt{ID: m.ID}
 }
 
@@ -109,7 +132,7 @@ func (q *queueModel) state(m *message) chanq.State {
 	}
 }
 
-// in lists the live messages of a state in the order of claims.
+// in lists the live messages of a state in the order of delivery.
 func (q *queueModel) in(s chanq.State) []*message {
 	var list []*message
 	for _, m := range q.live {
@@ -117,28 +140,69 @@ func (q *queueModel) in(s chanq.State) []*message {
 			list = append(list, m)
 		}
 	}
-	slices.SortFunc(list, func(a, b *message) int {
-		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.at.ms, b.at.ms), bytes.Compare(a.id[:], b.id[:]))
+	slices.SortFunc(list, inOrder)
+	return list
+}
+
+// inOrder is the order of delivery: by priority, then by due time, that of a lease
+// that ran out being its end.
+func inOrder(a, b *message) int {
+	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.at.ms, b.at.ms), bytes.Compare(a.id[:], b.id[:]))
+}
+
+// claimable lists what is ready in the order in which claims choose: within a
+// priority, what ran out comes first.
+func (q *queueModel) claimable() []*message {
+	list := q.in(chanq.Ready)
+	slices.SortStableFunc(list, func(a, b *message) int {
+		switch {
+		case a.priority != b.priority || (a.leasedBy == "") == (b.leasedBy == ""):
+			return cmp.Compare(b.priority, a.priority)
+		case a.leasedBy != "":
+			return -1
+		default:
+			return 1
+		}
 	})
 	return list
 }
 
-// claim leases up to n messages and returns them as they are then, with the
-// time they were due at. Those whose attempts are spent are set aside.
+// claim leases up to n messages and returns those that are delivered as they are
+// then, with the time they were due at. What has expired is set aside, and so is
+// that whose attempts are spent, once it has lapsed as a suspect: nobody gets it,
+// and its claim does not count. Of the suspects one is delivered and the others go
+// back, for one of them may have killed the holder of all.
 func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message) {
 	if q.paused {
 		return nil
 	}
-	ready := q.in(chanq.Ready)
-	for _, m := range ready[:min(n, len(ready))] {
+	chosen := q.claimable()
+	chosen = chosen[:min(n, len(chosen))]
+	slices.SortFunc(chosen, inOrder)
+	anySuspect := false
+	for _, m := range chosen {
 		due := m.at
-		m.fence++
+		if m.leasedBy != "" {
+			m.lapses++
+		}
+		m.turn = q.next()
 		m.attempts++
 		m.at, m.leasedBy = q.after(d), by
-		if m.attempts > q.maxAttempts {
-			q.bury(m, "chanq: claimed …")
+		suspect := q.isSuspect(m.attempts, m.lapses)
+		switch {
+		case m.expires.ms > 0 && m.expires.ms <= q.now:
+			m.attempts--
+			q.bury(m, "expired")
+			continue
+		case m.attempts > q.maxAttempts && q.isSuspect(m.attempts-1, m.lapses-1):
+			m.attempts--
+			q.bury(m, "chanq: …")
+			continue
+		case suspect && anySuspect:
+			q.release(m, due)
 			continue
 		}
+		anySuspect = anySuspect || suspect
 		leased := *m
 		leased.at = due
 		claimed = append(claimed, leased)
@@ -146,9 +210,9 @@ func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message
 	return claimed
 }
 
-// held is the message that a lease holds, or nil if the lease is lost.
-func (q *queueModel) held(id chanq.ID, fence int) *message {
-	if m := q.live[id]; m != nil && m.fence == fence {
+// held is the message that a lease holds since a turn, or nil if the lease is lost.
+func (q *queueModel) held(id chanq.ID, turn int) *message {
+	if m := q.live[id]; m != nil && m.turn == turn {
 		return m
 	}
 	return nil
@@ -157,7 +221,7 @@ func (q *queueModel) held(id chanq.ID, fence int) *message {
 func (q *queueModel) ack(m *message) {
 	delete(q.live, m.id)
 	if q.retain {
-		m.at, m.leasedBy = q.after(0), ""
+		m.at, m.leasedBy, m.expires = q.after(0), "", moment{}
 		if !q.keepsCopies {
 			q.done = slices.DeleteFunc(q.done, func(o *message) bool { return o.id == m.id })
 		}
@@ -165,27 +229,24 @@ func (q *queueModel) ack(m *message) {
 	}
 }
 
-// nack takes the lease's own count of attempts. It differs from the message's
-// only when that was sent again, under the ID of one that had ended: its fence
-// begins anew, and may be that of a lease of the former life.
-func (q *queueModel) nack(m *message, attempt int, delay time.Duration, err string) {
-	if attempt >= q.maxAttempts {
+func (q *queueModel) nack(m *message, delay time.Duration, err string) {
+	if m.attempts >= q.maxAttempts {
 		q.bury(m, err)
 		return
 	}
-	m.fence++
+	m.turn, m.lapses = q.next(), 0
 	m.at, m.leasedBy, m.err = q.after(delay), "", cmp.Or(err, m.err)
 }
 
 func (q *queueModel) release(m *message, due moment) {
-	m.fence++
+	m.turn = q.next()
 	m.attempts--
 	m.at, m.leasedBy = due, ""
 }
 
 func (q *queueModel) bury(m *message, err string) {
 	delete(q.live, m.id)
-	m.fence++
+	m.turn, m.lapses, m.expires = q.next(), 0, moment{}
 	m.at, m.leasedBy, m.err = q.after(0), "", cmp.Or(err, m.err)
 	q.dead[m.id] = m
 }
@@ -207,7 +268,7 @@ func (q *queueModel) redrive(candidates []*message, n int) (moved []chanq.ID) {
 	}
 	for _, m := range move {
 		delete(q.dead, m.id)
-		m.fence++
+		m.turn = q.next()
 		m.attempts, m.at = 0, q.after(0)
 		q.live[m.id] = m
 		moved = append(moved, m.id)
@@ -261,5 +322,8 @@ func (q *queueModel) purge(s chanq.State) (n int) {
 func (q *queueModel) jump(d time.Duration) {
 	for _, m := range q.live {
 		m.at.ms -= d.Milliseconds()
+		if m.expires.ms > 0 {
+			m.expires.ms -= d.Milliseconds()
+		}
 	}
 }

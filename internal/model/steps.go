@@ -38,6 +38,9 @@ var steps = rapid.OneOf(
 		return &handle{1 + number(3).Draw(t, "workers"), rapid.SliceOfN(rapid.SampledFrom(endings), 1, 4).Draw(t, "endings")}
 	}),
 	settles, settles, settles,
+	rapid.Custom(func(t *rapid.T) step {
+		return &lockRow{settlings.Draw(t, "settle"), rapid.SliceOfN(settlings, 0, 3).Draw(t, "others")}
+	}),
 	rapid.Custom(func(t *rapid.T) step { return &extend{number(8).Draw(t, "lease"), hours(t, 1)} }),
 	rapid.Custom(func(t *rapid.T) step { return &crash{number(8).Draw(t, "lease")} }),
 	rapid.Custom(func(t *rapid.T) step { return &perish{1 + number(4).Draw(t, "times")} }),
@@ -52,14 +55,16 @@ var steps = rapid.OneOf(
 )
 
 var settles = rapid.Custom(func(t *rapid.T) step {
-	return &settle{rapid.SliceOfN(rapid.Custom(func(t *rapid.T) settling {
-		return settling{
-			Lease: number(8).Draw(t, "lease"),
-			Op:    rapid.SampledFrom([]settleOp{ack, nack, release, deadLetter}).Draw(t, "op"),
-			Delay: hours(t, 0),
-			Cause: rapid.SampledFrom([]string{"", "e1", "e2"}).Draw(t, "cause"),
-		}
-	}), 1, 4).Draw(t, "settles")}
+	return &settle{rapid.SliceOfN(settlings, 1, 4).Draw(t, "settles")}
+})
+
+var settlings = rapid.Custom(func(t *rapid.T) settling {
+	return settling{
+		Lease: number(8).Draw(t, "lease"),
+		Op:    rapid.SampledFrom([]settleOp{ack, nack, release, deadLetter}).Draw(t, "op"),
+		Delay: hours(t, 0),
+		Cause: rapid.SampledFrom([]string{"", "e1", "e2"}).Draw(t, "cause"),
+	}
 })
 
 func number(n int) *rapid.Generator[int] { return rapid.IntRange(0, n-1) }
@@ -74,6 +79,7 @@ type draft struct {
 	Key      int // 0: none
 	Priority chanq.Priority
 	Delay    time.Duration
+	TTL      time.Duration // beyond the delay; 0: none
 }
 
 var drafts = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) draft {
@@ -82,6 +88,7 @@ var drafts = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) draft {
 		Key:      max(0, rapid.IntRange(-3, 2).Draw(t, "key")),
 		Priority: chanq.Priority(rapid.IntRange(int(chanq.Low), int(chanq.Urgent)).Draw(t, "priority")),
 		Delay:    max(0, time.Duration(rapid.IntRange(-3, 2).Draw(t, "delay"))*time.Hour),
+		TTL:      max(0, time.Duration(rapid.IntRange(-5, 2).Draw(t, "TTL"))*time.Hour),
 	}
 }), 1, 4)
 
@@ -97,6 +104,9 @@ func (d draft) String() string {
 	if d.Delay > 0 {
 		fmt.Fprintf(&b, " in %v", d.Delay)
 	}
+	if d.TTL > 0 {
+		fmt.Fprintf(&b, " for %v", d.TTL)
+	}
 	return b.String()
 }
 
@@ -104,6 +114,9 @@ func (d draft) String() string {
 func (h *history) message(d draft) chanq.Message[string] {
 	h.messages++
 	m := chanq.Message[string]{Body: fmt.Sprintf("m%d", h.messages), Priority: d.Priority, Delay: d.Delay}
+	if d.TTL > 0 {
+		m.TTL = d.Delay + d.TTL
+	}
 	if d.ID > 0 {
 		m.ID = h.ids[d.ID-1]
 	}

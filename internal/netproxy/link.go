@@ -20,8 +20,10 @@ type link struct {
 	forgot    chan struct{} // closed: silent for ever
 	forgotten sync.Once
 
-	mu     sync.Mutex
-	server net.Conn // nil until dialled
+	mu      sync.Mutex
+	server  net.Conn // nil until dialled
+	freezes int      // that are not thawed
+	thawed  chan struct{}
 }
 
 func newLink(p *Proxy, client net.Conn) *link {
@@ -131,10 +133,43 @@ func (l *link) deliver(d Direction, piece stamped, to net.Conn) bool {
 	return true
 }
 
+// freeze holds the link until as many thaws as there were freezes.
+func (l *link) freeze() (thaw func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.freezes++; l.freezes == 1 {
+		l.thawed = make(chan struct{})
+	}
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.freezes--; l.freezes == 0 {
+			close(l.thawed)
+			l.thawed = nil
+		}
+	})
+}
+
+// frozen is closed when the link is frozen no more; nil if it is not.
+func (l *link) frozen() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.thawed
+}
+
 // wait waits until data that came at a time may arrive. It reports false when
 // the link is cut first.
 func (l *link) wait(d Direction, came time.Time) bool {
 	for {
+		if thawed := l.frozen(); thawed != nil {
+			select {
+			case <-thawed:
+				continue
+			case <-l.forgot:
+			case <-l.gone.Done():
+				return false
+			}
+		}
 		c, changed := l.proxy.now()
 		select {
 		case <-l.forgot:

@@ -9,6 +9,7 @@ package netproxy
 
 import (
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -67,16 +68,25 @@ type Proxy struct {
 	closed     bool
 }
 
-// Start listens on the loopback interface until the test ends and forwards to
-// the server at address of network "tcp" or "unix".
+// Start is Listen until the test ends.
 func Start(t testing.TB, network, address string) *Proxy {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := Listen(network, address)
 	require.NoError(t, err)
-	p := &Proxy{listener: ln, network: network, upstream: address, changed: make(chan struct{}), links: map[*link]bool{}}
-	p.work.Go(p.accept)
 	t.Cleanup(p.Close)
 	return p
+}
+
+// Listen listens on the loopback interface until Close and forwards to the server
+// at address of network "tcp" or "unix".
+func Listen(network, address string) (*Proxy, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{listener: ln, network: network, upstream: address, changed: make(chan struct{}), links: map[*link]bool{}}
+	p.work.Go(p.accept)
+	return p, nil
 }
 
 // Addr is where clients connect.
@@ -118,6 +128,19 @@ func (p *Proxy) Forget() int {
 		l.forgotten.Do(func() { close(l.forgot) })
 	}
 	return len(links)
+}
+
+// Freeze holds both directions of one connection until thaw, which may be called
+// again. What was under way is delivered then, also from an end that has closed it
+// meanwhile. n counts around the connections in the order of their coming. Without
+// any, ok is false.
+func (p *Proxy) Freeze(n int) (thaw func(), ok bool) {
+	links := p.all()
+	if len(links) == 0 {
+		return nil, false
+	}
+	slices.SortFunc(links, func(a, b *link) int { return a.number - b.number })
+	return links[n%len(links)].freeze(), true
 }
 
 // Open is the number of connections.

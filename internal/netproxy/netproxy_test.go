@@ -222,6 +222,53 @@ func TestForgottenConnectionsStaySilentAndNewOnesWork(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
+func TestOneConnectionIsFrozenAndTheOthersAreNot(t *testing.T) {
+	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
+	_, ok := p.Freeze(0)
+	require.False(t, ok, "there is no connection")
+	frozen, other := dial(t, p), net.Conn(nil)
+	ask(t, frozen, "first")
+	other = dial(t, p)
+	ask(t, other, "second")
+	thaw, ok := p.Freeze(2) // counted around
+	require.True(t, ok)
+	again, _ := p.Freeze(0)
+	_, err := frozen.Write([]byte("held"))
+	require.NoError(t, err)
+	silent(t, frozen)
+	ask(t, other, "not held")
+	thaw()
+	thaw()
+	silent(t, frozen) // it was frozen twice
+	again()
+	require.NoError(t, frozen.SetDeadline(time.Now().Add(patience)))
+	answer(t, frozen, "held")
+}
+
+// TestWhatAFrozenConnectionHeldArrivesAfterItsEnd: a client that gives up does not
+// call back what it has sent.
+func TestWhatAFrozenConnectionHeldArrivesAfterItsEnd(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	p := Start(t, "tcp", ln.Addr().String())
+	client := dial(t, p)
+	server, err := ln.Accept()
+	require.NoError(t, err)
+	defer server.Close()
+	require.NoError(t, server.SetDeadline(time.Now().Add(patience)))
+	thaw, _ := p.Freeze(0)
+	_, err = client.Write([]byte("late"))
+	require.NoError(t, err)
+	require.NoError(t, client.Close())
+	silent(t, server)
+	thaw()
+	require.NoError(t, server.SetDeadline(time.Now().Add(patience)))
+	got, err := io.ReadAll(server)
+	require.NoError(t, err)
+	require.Equal(t, "late", string(got))
+}
+
 func TestTheEndOfAConnectionIsHeldToo(t *testing.T) {
 	p := Start(t, "tcp", echo(t, "tcp", "127.0.0.1:0"))
 	c := dial(t, p)

@@ -30,11 +30,26 @@ func DSN(t testing.TB) string {
 	if dsn == "" {
 		t.Skipf("NOT TESTED on PostgreSQL: %s is not set; %[1]s=\"$(.ci/postgres start /tmp/chanq-postgres)\" starts a server", Variable)
 	}
+	return create(t, dsn, "")
+}
+
+// Copy is the connection string of a new database that is a copy of another, to
+// which nobody may be connected. It is dropped when the test ends.
+func Copy(t testing.TB, dsn string) string {
+	t.Helper()
 	config, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	return create(t, dsn, " TEMPLATE "+config.Database)
+}
+
+// create makes a database on the server of a connection string.
+func create(t testing.TB, dsn, how string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(os.Getenv(Variable))
 	require.NoError(t, err)
 	name := fmt.Sprintf("chanq_test_%d_%d", os.Getpid(), databases.Add(1))
 	server := stdlib.OpenDB(*config)
-	_, err = server.Exec("CREATE DATABASE " + name)
+	_, err = server.Exec("CREATE DATABASE " + name + how)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		defer server.Close()

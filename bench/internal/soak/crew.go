@@ -12,6 +12,10 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/netproxy"
 )
 
 // crew is the workers of a run, living and dead, and what they told. Each
@@ -23,7 +27,9 @@ type crew struct {
 	died    chan error // of the first worker that ended by itself
 
 	mu      sync.Mutex
-	places  []*process // the living ones
+	places  []*process        // the living ones
+	proxies []*netproxy.Proxy // by place, to the server; none to a file
+	freezes int
 	all     []*process
 	ledger  *ledger
 	ended   bool // workers may end now
@@ -45,6 +51,20 @@ type process struct {
 
 func startCrew(o options, address string) (*crew, error) {
 	c := &crew{options: o, address: address, died: make(chan error, 1), places: make([]*process, o.workers), ledger: newLedger()}
+	if server := engines[o.engine].server; server != nil && o.freezeEvery > 0 {
+		network, upstream, err := server(address)
+		if err != nil {
+			return nil, err
+		}
+		for range c.places {
+			p, err := netproxy.Listen(network, upstream)
+			if err != nil {
+				_ = c.abandon() // see below
+				return nil, err
+			}
+			c.proxies = append(c.proxies, p)
+		}
+	}
 	for i := range c.places {
 		if err := c.start(i); err != nil {
 			_ = c.abandon() // the first error is what to tell
@@ -59,6 +79,13 @@ func (c *crew) start(place int) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
+	}
+	address, freeze := c.address, c.options.freezeEvery
+	if c.proxies != nil {
+		if address, err = engines[c.options.engine].through(address, c.proxies[place].Addr()); err != nil {
+			return err
+		}
+		freeze = 0
 	}
 	p := &process{number: len(c.all), cmd: exec.Command(self, WorkerCommand)}
 	p.cmd.Env = append(os.Environ(), workerVariable+"=1")
@@ -79,9 +106,9 @@ func (c *crew) start(place int) error {
 	c.mu.Unlock()
 	c.readers.Go(func() { c.read(p, out) })
 	return json.NewEncoder(p.in).Encode(order{
-		Engine: c.options.engine, Address: c.address, Name: fmt.Sprintf("worker %d", p.number),
+		Engine: c.options.engine, Address: address, Name: fmt.Sprintf("worker %d", p.number),
 		Rate: max(1, c.options.rate/c.options.workers), Faults: c.options.faults, Body: c.options.body,
-		Seed: c.options.seed + uint64(p.number),
+		Seed: c.options.seed + uint64(p.number), Freeze: freeze * time.Duration(c.options.workers),
 	})
 }
 
@@ -146,6 +173,38 @@ func (c *crew) killOne(random *rand.Rand) error {
 	return c.start(place)
 }
 
+// freeze freezes a connection of any worker, and returns what thaws it, nil if
+// there is none, and the worker's process.
+func (c *crew) freeze(random *rand.Rand) (thaw func(), process int) {
+	place, n := random.IntN(len(c.proxies)), random.IntN(1000)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	thaw, ok := c.proxies[place].Freeze(n)
+	if ok {
+		c.freezes++
+	}
+	return thaw, c.places[place].number
+}
+
+// froze, locked and lockedAll take down what is over.
+func (c *crew) froze(process int, s span) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ledger.freezes[process] = append(c.ledger.freezes[process], s)
+}
+
+func (c *crew) locked(id chanq.ID, s span) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ledger.locks[id] = append(c.ledger.locks[id], s)
+}
+
+func (c *crew) lockedAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ledger.waits++
+}
+
 // drain stops the sending.
 func (c *crew) drain() {
 	for _, p := range c.places {
@@ -171,6 +230,7 @@ func (c *crew) end(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("the workers did not end: %w", ctx.Err())
 	}
+	c.close()
 	select {
 	case err := <-c.died:
 		return err
@@ -190,7 +250,14 @@ func (c *crew) abandon() error {
 	}
 	c.mu.Unlock()
 	c.readers.Wait()
+	c.close()
 	return nil
+}
+
+func (c *crew) close() {
+	for _, p := range c.proxies {
+		p.Close()
+	}
 }
 
 // steady is what the worker that is never killed weighs.

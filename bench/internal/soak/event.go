@@ -19,6 +19,7 @@ type event struct {
 	attempt int    // of deliveries and settles
 	intent  intent // of a delivery: what the worker is going to do
 	latency int64  // of a delivery: nanoseconds since the message was due; -1 unless it is the first
+	took    int64  // of a claim: nanoseconds
 
 	sample usage
 }
@@ -39,6 +40,8 @@ const (
 	delivered eventKind = 'd' // before anything is done with it
 	confirmed eventKind = 'c' // Wait returned nil
 	refused   eventKind = 'x' // Wait returned an error, or the lease was lost
+	lost      eventKind = 'l' // a lease, also one that nobody had taken from the buffer
+	late      eventKind = 'w' // a claim took long
 	weighed   eventKind = 'm'
 	loaded    eventKind = 'r' // the worker runs
 )
@@ -57,7 +60,7 @@ func (e event) append(line []byte) []byte {
 	line = append(line, byte(e.kind), ' ')
 	line = strconv.AppendInt(line, e.at, 10)
 	switch e.kind {
-	case sending, stored, unsent, refused, confirmed:
+	case sending, stored, unsent, refused, confirmed, lost:
 		line = append(append(line, ' '), e.id.String()...)
 		line = strconv.AppendInt(append(line, ' '), int64(e.attempt), 10)
 	case delivered:
@@ -65,6 +68,8 @@ func (e event) append(line []byte) []byte {
 		line = strconv.AppendInt(append(line, ' '), int64(e.attempt), 10)
 		line = append(line, ' ', byte(e.intent), ' ')
 		line = strconv.AppendInt(line, e.latency, 10)
+	case late:
+		line = strconv.AppendInt(append(line, ' '), e.took, 10)
 	case weighed:
 		line = fmt.Appendf(line, " %d %d %d", e.sample.heap, e.sample.goroutines, e.sample.faults)
 	}
@@ -84,7 +89,7 @@ func parseEvent(line string) (e event, err error) {
 		return n
 	}
 	want := map[eventKind]int{
-		sending: 4, stored: 4, unsent: 4, refused: 4, confirmed: 4, delivered: 6, weighed: 5, loaded: 2,
+		sending: 4, stored: 4, unsent: 4, refused: 4, confirmed: 4, lost: 4, delivered: 6, late: 3, weighed: 5, loaded: 2,
 	}[e.kind]
 	if len(words) != want {
 		return e, fmt.Errorf("unknown line %q", line)
@@ -93,6 +98,8 @@ func parseEvent(line string) (e event, err error) {
 	switch e.kind {
 	case weighed:
 		e.sample = usage{heap: uint64(number(2)), goroutines: int(number(3)), faults: number(4)}
+	case late:
+		e.took = number(2)
 	case loaded:
 	default:
 		e.attempt = int(number(3))

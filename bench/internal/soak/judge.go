@@ -14,7 +14,17 @@ type ledger struct {
 	latencies []int64 // nanoseconds from due to delivered, of first deliveries
 	totals    totals
 	strays    []string // what contradicts itself at first sight
+
+	locks   map[chanq.ID][]span
+	freezes map[int][]span // by process
+	late    map[int][]span // claims that took long, by process
+	waits   int            // times that every writer was kept waiting
 }
+
+// span is a stretch of time, in Unix nanoseconds.
+type span struct{ from, to int64 }
+
+func (s span) meets(o span) bool { return s.from <= o.to && o.from <= s.to }
 
 type totals struct{ sent, stored, delivered, settled int }
 
@@ -22,6 +32,13 @@ type message struct {
 	sent       bool  // or about to be
 	stored     int64 // when Send returned nil; 0 if it has not
 	deliveries []delivery
+	losses     []loss
+}
+
+// loss is the end of a lease that its process held, in the buffer or a handler.
+type loss struct {
+	process, attempt int
+	at               int64
 }
 
 type delivery struct {
@@ -33,9 +50,15 @@ type delivery struct {
 	done    bool  // it was nil
 }
 
-func newLedger() *ledger { return &ledger{messages: map[chanq.ID]*message{}} }
+func newLedger() *ledger {
+	return &ledger{messages: map[chanq.ID]*message{}, locks: map[chanq.ID][]span{}, freezes: map[int][]span{}, late: map[int][]span{}}
+}
 
 func (l *ledger) add(process int, e event) {
+	if e.kind == late {
+		l.late[process] = append(l.late[process], span{e.at - e.took, e.at})
+		return
+	}
 	m := l.messages[e.id]
 	if m == nil { // the first word may be the receiver's: each process has a reader of its own
 		m = &message{}
@@ -54,6 +77,8 @@ func (l *ledger) add(process int, e event) {
 		if e.latency >= 0 {
 			l.latencies = append(l.latencies, e.latency)
 		}
+	case lost:
+		m.losses = append(m.losses, loss{process, e.attempt, e.at})
 	case confirmed, refused:
 		for i := range m.deliveries {
 			d := &m.deliveries[i]
@@ -67,6 +92,15 @@ func (l *ledger) add(process int, e event) {
 	}
 }
 
+// locked is how often something was locked.
+func (l *ledger) locked() int {
+	n := l.waits
+	for _, spans := range l.locks {
+		n += len(spans)
+	}
+	return n
+}
+
 // verdict counts deliveries by what led to them, and lists what nothing explains.
 type verdict struct {
 	messages, stored int
@@ -76,6 +110,8 @@ type verdict struct {
 	failed           int // the holder before was told that its settle did not count, or is not known to
 	repeated         int // the INSERT was repeated after the message was consumed
 	acked, buried    int // confirmed
+	lostLocked       int // leases lost whose row somebody had locked
+	lostLate         int // and whose claim's answer a frozen connection held back
 	broken           []string
 }
 
@@ -89,8 +125,31 @@ func (l *ledger) judge(killed []int64) verdict {
 	slices.SortFunc(ids, func(a, b chanq.ID) int { return slices.Compare(a[:], b[:]) })
 	for _, id := range ids {
 		v.message(id, l.messages[id], killed)
+		v.losses(id, l.messages[id], l)
 	}
 	return v
+}
+
+// losses holds that every lease that was lost was stuck itself: somebody had
+// locked its row when it ended, or it came so late, over a connection that was
+// frozen, that less than half of it was left. Neither a connection that froze with
+// a settle or an extension on it explains a loss, nor one that broke, nor a lock
+// on another row.
+func (v *verdict) losses(id chanq.ID, m *message, l *ledger) {
+	for _, x := range m.losses {
+		// It is told when the end is noticed: by the settle, or by the next extension.
+		noticed := span{x.at - int64(leaseFor), x.at}
+		switch {
+		case slices.ContainsFunc(l.locks[id], noticed.meets):
+			v.lostLocked++
+		case slices.ContainsFunc(l.late[x.process], func(claim span) bool {
+			return noticed.meets(span{claim.to, claim.to}) && slices.ContainsFunc(l.freezes[x.process], claim.meets)
+		}):
+			v.lostLate++
+		default:
+			v.broken = append(v.broken, fmt.Sprintf("%s: process %d lost the lease of attempt %d, and nothing explains it", id, x.process, x.attempt))
+		}
+	}
 }
 
 func (v *verdict) message(id chanq.ID, m *message, killed []int64) {

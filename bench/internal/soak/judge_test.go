@@ -3,6 +3,7 @@ package soak
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -81,6 +82,54 @@ func TestTheJudgeFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
+// TestTheJudgeKnowsWhichLeasesMayBeLost: process 1 lost its lease at the 100th
+// second, and told so.
+func TestTheJudgeKnowsWhichLeasesMayBeLost(t *testing.T) {
+	second := func(n int64) int64 { return n * int64(time.Second) }
+	seconds := func(from, to int64) span { return span{second(from), second(to)} }
+	for name, c := range map[string]struct {
+		lock, otherLock, freeze, otherFreeze span
+		claimTook                            int64 // up to the 98th second; 0: it was not late
+		want                                 verdict
+	}{
+		"its row was locked":                        {lock: seconds(92, 99), want: verdict{lostLocked: 1}},
+		"its row is locked still":                   {lock: seconds(99, 109), want: verdict{lostLocked: 1}},
+		"its row was locked long before":            {lock: seconds(80, 90)},
+		"its row was locked afterwards":             {lock: seconds(101, 109)},
+		"another row was locked":                    {otherLock: seconds(92, 109)},
+		"it came late over a frozen connection":     {freeze: seconds(94, 98), claimTook: 4, want: verdict{lostLate: 1}},
+		"it came late over none":                    {claimTook: 4},
+		"it came late, and another's was frozen":    {otherFreeze: seconds(94, 98), claimTook: 4},
+		"it came late, after the freeze":            {freeze: seconds(80, 93), claimTook: 4},
+		"a connection was frozen with other things": {freeze: seconds(92, 99)},
+		"nothing happened":                          {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, id, killed := newLedger(), chanq.NewID(), []int64{0, 0}
+			l.locks[id], l.locks[chanq.NewID()] = []span{c.lock}, []span{c.otherLock}
+			l.freezes[1], l.freezes[0] = []span{c.freeze}, []span{c.otherFreeze}
+			if c.claimTook > 0 {
+				l.add(1, event{kind: late, at: second(98), took: second(c.claimTook)})
+			}
+			for i, e := range []event{
+				{kind: sending}, {kind: stored}, {kind: delivered, attempt: 1, intent: ack}, {kind: lost, attempt: 1}, {kind: refused, attempt: 1},
+				{kind: delivered, attempt: 2, intent: ack}, {kind: confirmed, attempt: 2},
+			} {
+				e.id, e.latency, e.at = id, -1, second(97+int64(i))
+				l.add(1, e)
+			}
+			v := l.judge(killed)
+			if c.want.lostLocked+c.want.lostLate == 0 {
+				require.Len(t, v.broken, 1)
+				require.Contains(t, v.broken[0], "lost the lease of attempt 1")
+				return
+			}
+			require.Empty(t, v.broken)
+			require.Equal(t, c.want, verdict{lostLocked: v.lostLocked, lostLate: v.lostLate})
+		})
+	}
+}
+
 func TestEventsAreReadAsTheyWereWritten(t *testing.T) {
 	id := chanq.NewID()
 	for _, e := range []event{
@@ -88,6 +137,7 @@ func TestEventsAreReadAsTheyWereWritten(t *testing.T) {
 		{kind: delivered, id: id, at: 4, attempt: 7, intent: release, latency: 12},
 		{kind: delivered, id: id, at: 4, attempt: 7, intent: ack, latency: -1},
 		{kind: confirmed, id: id, at: 5, attempt: 2, latency: -1}, {kind: refused, id: id, at: 6, attempt: 3, latency: -1},
+		{kind: lost, id: id, at: 6, attempt: 3, latency: -1}, {kind: late, at: 6, took: 1 << 40, latency: -1},
 		{kind: weighed, at: 7, latency: -1, sample: usage{heap: 1 << 40, goroutines: 3, faults: 9}}, {kind: loaded, at: 8, latency: -1},
 	} {
 		line := string(e.append(nil))

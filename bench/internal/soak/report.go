@@ -29,15 +29,17 @@ func report(out io.Writer, c *crew, w *watch) error {
 		return time.Duration(latencies[int(share*float64(len(latencies)-1))]).Round(10 * time.Microsecond)
 	}
 	fmt.Fprintf(out, `
-%d messages, %d of them confirmed to their senders; %d kills, %d connections broken
+%d messages, %d of them confirmed to their senders; %d kills, %d connections broken, %d frozen, %d rows locked
 delivered once %d, again %d: asked for by nack or release %d, holder killed %d,
   settle failed or not known %d, INSERT repeated after a broken answer %d
+leases lost: %d of locked rows, %d that came late over a frozen connection
 confirmed ends: %d acked, %d dead-lettered; %d in the dead table
 due to delivered: p50 %v, p99 %v, p99.9 %v, most %v
 heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last (most of each); goroutines %d and %d
 `,
-		v.messages, v.stored, kills, faults,
+		v.messages, v.stored, kills, faults, c.freezes, c.ledger.locked(),
 		v.first, v.asked+v.killed+v.failed+v.repeated, v.asked, v.killed, v.failed, v.repeated,
+		v.lostLocked, v.lostLate,
 		v.acked, v.buried, buried,
 		at(0.5), at(0.99), at(0.999), at(1),
 		mib(int64(most(firstThird(w.samples), heapOf))), mib(int64(most(lastThird(w.samples), heapOf))),

@@ -1,6 +1,8 @@
-// Package soak runs a queue under mixed load for a long time, kills processes
-// and breaks connections meanwhile, and holds what every process saw against
-// what chanq promises.
+// Package soak runs a queue under mixed load for a long time, kills processes,
+// breaks and freezes connections and locks rows meanwhile, and holds what every
+// process saw against what chanq promises: no message is lost, none is delivered
+// after its end was confirmed, and no lease is lost but those that were stuck
+// themselves (see verdict.losses).
 //
 // The process that the user starts is the judge: it starts workers (one that
 // lives as long as the run, and others that are killed and replaced), reads what
@@ -33,17 +35,19 @@ const queueName = "soak"
 
 // options are the flags of the command.
 type options struct {
-	engine    string
-	dsn       string
-	db        string
-	length    time.Duration
-	rate      int
-	workers   int
-	killEvery time.Duration
-	faults    float64
-	body      int
-	every     time.Duration
-	seed      uint64
+	engine      string
+	dsn         string
+	db          string
+	length      time.Duration
+	rate        int
+	workers     int
+	killEvery   time.Duration
+	lockEvery   time.Duration
+	freezeEvery time.Duration
+	faults      float64
+	body        int
+	every       time.Duration
+	seed        uint64
 }
 
 func parse(args []string, usage io.Writer) (options, error) {
@@ -57,6 +61,8 @@ func parse(args []string, usage io.Writer) (options, error) {
 	flags.IntVar(&o.rate, "rate", 1000, "messages a second, of all workers together")
 	flags.IntVar(&o.workers, "workers", 4, "processes; the first is never killed")
 	flags.DurationVar(&o.killEvery, "kill-every", 5*time.Second, "mean time between two kills; 0 for none")
+	flags.DurationVar(&o.lockEvery, "lock-every", 2*time.Second, "mean time between two locks that another session takes: of a leased row, for up to 10s (SQLite: of the database, for up to 500ms); 0 for none")
+	flags.DurationVar(&o.freezeEvery, "freeze-every", 5*time.Second, "mean time between two connections that are frozen, for up to 10s (SQLite: 500ms); 0 for none. A server is reached through a proxy then")
 	flags.Float64Var(&o.faults, "faults", 0.001, "share of the operations on the database that break their connection")
 	flags.IntVar(&o.body, "body", 1024, "most bytes of a body")
 	flags.DurationVar(&o.every, "sample", 0, "time between two samples (default: a twentieth of -for)")
@@ -97,6 +103,12 @@ func (o options) check() error {
 	}
 	if o.killEvery < 0 {
 		wrong("-kill-every is %v: not negative", o.killEvery)
+	}
+	if o.lockEvery < 0 {
+		wrong("-lock-every is %v: not negative", o.lockEvery)
+	}
+	if o.freezeEvery < 0 {
+		wrong("-freeze-every is %v: not negative", o.freezeEvery)
 	}
 	if o.faults < 0 || o.faults > 0.1 {
 		wrong("-faults is %v: from 0 to 0.1", o.faults)
@@ -147,13 +159,13 @@ func Run(ctx context.Context, args []string, out, usage io.Writer) error {
 	if err := watch.create(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "soak: engine %s, %v, %d messages/s, %d workers, kills every %v, faults %g, bodies up to %d B, seed %d; %s/%s, %d CPUs, %s\n",
-		o.engine, o.length, o.rate, o.workers, o.killEvery, o.faults, o.body, o.seed, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	fmt.Fprintf(out, "soak: engine %s, %v, %d messages/s, %d workers, kills every %v, locks every %v, freezes every %v, faults %g, bodies up to %d B, seed %d; %s/%s, %d CPUs, %s\n",
+		o.engine, o.length, o.rate, o.workers, o.killEvery, o.lockEvery, o.freezeEvery, o.faults, o.body, o.seed, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 	crew, err := startCrew(o, address)
 	if err != nil {
 		return err
 	}
-	err = o.run(ctx, crew, watch, out)
+	err = o.run(ctx, crew, watch, address, out)
 	if err != nil {
 		return errors.Join(err, crew.abandon())
 	}
@@ -161,15 +173,24 @@ func Run(ctx context.Context, args []string, out, usage io.Writer) error {
 }
 
 // run lets the crew work, drains the queue and lets the crew end.
-func (o options) run(ctx context.Context, crew *crew, watch *watch, out io.Writer) error {
+func (o options) run(ctx context.Context, crew *crew, watch *watch, address string, out io.Writer) error {
 	const patience = 5 * time.Minute // for the rest of the queue, nacks of killed workers included
 	random := rand.New(rand.NewPCG(o.seed, 1))
 	end := time.NewTimer(o.length)
 	defer end.Stop()
 	sample := time.NewTicker(o.every)
 	defer sample.Stop()
-	killing := time.NewTimer(nextKill(random, o.killEvery))
+	killing := time.NewTimer(next(random, o.killEvery))
 	defer killing.Stop()
+	locking := time.NewTimer(next(random, o.lockEvery))
+	defer locking.Stop()
+	freezing := time.NewTimer(next(random, o.freezeEvery))
+	defer freezing.Stop()
+	disturber, err := newDisturber(watch.engine, address, crew, random)
+	if err != nil {
+		return err
+	}
+	defer disturber.end()
 	fmt.Fprintln(out, sampleHeader)
 	for sending := true; sending; {
 		select {
@@ -187,9 +208,20 @@ func (o options) run(ctx context.Context, crew *crew, watch *watch, out io.Write
 			if err := crew.killOne(random); err != nil {
 				return err
 			}
-			killing.Reset(nextKill(random, o.killEvery))
+			killing.Reset(next(random, o.killEvery))
+		case <-locking.C:
+			disturber.lock()
+			locking.Reset(next(random, o.lockEvery))
+		case <-freezing.C:
+			if crew.proxies != nil { // else each worker does it
+				disturber.freeze()
+			}
+			freezing.Reset(next(random, o.freezeEvery))
+		case err := <-disturber.failed:
+			return err
 		}
 	}
+	disturber.end()
 	crew.drain()
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -215,9 +247,9 @@ func (o options) run(ctx context.Context, crew *crew, watch *watch, out io.Write
 	return crew.end(bound)
 }
 
-// nextKill is when the next kill is due: every half to one and a half times the
+// next is when the next disturbance is due: after half to one and a half times the
 // mean, or never.
-func nextKill(random *rand.Rand, mean time.Duration) time.Duration {
+func next(random *rand.Rand, mean time.Duration) time.Duration {
 	if mean == 0 {
 		return 1000 * time.Hour
 	}

@@ -29,6 +29,9 @@ type order struct {
 	Faults  float64
 	Body    int
 	Seed    uint64
+	// Freeze is the mean time between two freezes that the worker makes itself; 0
+	// where the crew sees to it.
+	Freeze time.Duration
 }
 
 // leaseFor is short, so that what a killed worker held comes back within the run.
@@ -43,6 +46,7 @@ type worker struct {
 	out    io.Writer
 	random *rand.Rand // guarded by mu
 	faults int64      // guarded by mu
+	freeze time.Time  // when the next one is due; guarded by mu
 
 	mu sync.Mutex
 }
@@ -60,6 +64,7 @@ func Work(in io.Reader, out io.Writer) error {
 		return err
 	}
 	w.random = rand.New(rand.NewPCG(w.Seed, 2))
+	w.freeze = time.Now().Add(next(w.random, w.Freeze))
 	sendUntil, stopSending := context.WithCancel(context.Background())
 	receiveUntil, stopReceiving := context.WithCancel(context.Background())
 	defer stopSending()
@@ -81,6 +86,12 @@ func (w *worker) run(sendUntil, receiveUntil context.Context) error {
 	}
 	defer db.Close()
 	cfg := config(e)
+	cfg.Hooks.LeaseLost = func(e chanq.LeaseLostEvent) { w.tell(event{kind: lost, id: e.ID, attempt: e.Attempt}) }
+	cfg.Hooks.Claimed = func(e chanq.ClaimedEvent) {
+		if e.Took > leaseFor/2 {
+			w.tell(event{kind: late, took: int64(e.Took)})
+		}
+	}
 	q, err := retried(func() (*chanq.Queue[[]byte], error) { return chanq.Open[[]byte](receiveUntil, db, queueName, cfg) })
 	if err != nil {
 		return err
@@ -111,10 +122,17 @@ func retried[T any](f func() (T, error)) (v T, err error) {
 	return v, err
 }
 
-// choose breaks one of many operations, before or after it is applied.
+// choose breaks one of many operations, before or after it is applied, and freezes
+// one now and then.
 func (w *worker) choose(faultdb.Op) faultdb.Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if time.Now().After(w.freeze) {
+		w.freeze = time.Now().Add(next(w.random, w.Freeze))
+		thawed := make(chan struct{})
+		time.AfterFunc(time.Duration(w.random.Int64N(int64(engines[w.Engine].freezeFor))), func() { close(thawed) })
+		return faultdb.Hold(thawed)
+	}
 	if w.random.Float64() >= w.Faults {
 		return faultdb.Fault{}
 	}

@@ -19,4 +19,4 @@ CROSS APPLY (
     WHERE l.priority = p.priority AND l.leased_by IS NOT NULL AND l.visible_at > @now
     ORDER BY l.visible_at, l.id
 ) AS q
-ORDER BY q.priority DESC, q.visible_at, q.id;
+ORDER BY q.priority DESC, CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END, q.visible_at, q.id;

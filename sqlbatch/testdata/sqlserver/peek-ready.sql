@@ -31,4 +31,4 @@ CROSS APPLY (
     ORDER BY l.visible_at, l.id
     ) AS u
 ) AS q
-ORDER BY q.priority DESC, q.visible_at, q.id;
+ORDER BY q.priority DESC, CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END, q.visible_at, q.id;

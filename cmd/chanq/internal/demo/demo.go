@@ -40,6 +40,8 @@ type Options struct {
 	Dialect sqlbatch.Dialect
 	// Schema that holds the tables. Default: the dialect's.
 	Schema string
+	// Durability is what is done about a database that may lose what it has confirmed.
+	Durability chanq.Durability
 	// Dir is the folder. Default: that of the demo in the database, or else what
 	// DefaultDir returns.
 	Dir        string
@@ -237,7 +239,7 @@ func (d *demo) startOver(ctx context.Context, dir string) error {
 // config lets a message be claimed very often, because each kill of the demo is
 // an attempt of all that it held.
 func (d *demo) config() chanq.Config {
-	return chanq.Config{Dialect: d.opt.Dialect, Schema: d.opt.Schema, MaxAttempts: 1_000_000}
+	return chanq.Config{Dialect: d.opt.Dialect, Schema: d.opt.Schema, MaxAttempts: 1_000_000, Durability: d.opt.Durability}
 }
 
 func (d *demo) openQueues(ctx context.Context) (err error) {

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+)
+
+func TestMembersAreListedWhileTheyConsume(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "migrate", "--db", db, "post")
+	require.Equal(t, "[]\n", succeed(t, "", "members", "--db", db, "-o", "json").out)
+	require.Len(t, succeed(t, "", "members", "--db", db).lines(), 1, "a heading")
+
+	c, err := (&app{}).open(t.Context(), target{file: db}, mustExist)
+	require.NoError(t, err)
+	defer c.Close()
+	q, err := chanq.Open[string](t.Context(), c.DB, "mail", chanq.Config{})
+	require.NoError(t, err)
+	consumer, err := q.Consume(t.Context(), chanq.ConsumerConfig{Name: "red \x1b[31m", LeaseFor: time.Minute})
+	require.NoError(t, err)
+	var list []memberLine
+	require.Eventually(t, func() bool {
+		require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "members", "--db", db, "-o", "json").out), &list))
+		return len(list) == 1
+	}, 10*time.Second, 10*time.Millisecond)
+	m := list[0]
+	require.Equal(t, "mail", m.Queue)
+	require.Equal(t, "red \x1b[31m", m.Name)
+	require.Equal(t, os.Getpid(), m.Process)
+	require.WithinDuration(t, time.Now(), m.Since, 30*time.Second)
+	require.WithinDuration(t, m.Since.Add(time.Minute), m.Until, 30*time.Second)
+	lines := succeed(t, "", "members", "--db", db, "mail").lines()
+	require.Len(t, lines, 2)
+	require.Contains(t, lines[1], `red \x1b[31m`)
+	require.Contains(t, lines[1], m.ID.String())
+	require.Len(t, succeed(t, "", "members", "--db", db, "post").lines(), 1)
+	require.Contains(t, fail(t, exitFailed, "members", "--db", db, "nothing"), "chanq migrate nothing")
+
+	// The holder of a message is told where it lies.
+	succeed(t, "", "send", "--db", db, "mail", "held")
+	l := <-consumer.C()
+	require.Contains(t, succeed(t, "", "peek", "--db", db, "--state", "leased", "mail").out, `red \x1b[31m`)
+	var held message
+	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "peek", "--db", db, "--state", "leased", "-o", "json", "mail").out), &held))
+	require.Equal(t, "red \x1b[31m", held.LeasedBy)
+	require.Equal(t, m.ID, *held.Member)
+	require.NoError(t, l.Ack())
+	require.NoError(t, consumer.Shutdown(t.Context()))
+	require.Equal(t, "[]\n", succeed(t, "", "members", "--db", db, "-o", "json").out, "who stopped has left")
+}
+
+func TestExpiryIsShownWhereThereIsOne(t *testing.T) {
+	db := newQueue(t, "mail")
+	c, err := (&app{}).open(t.Context(), target{file: db}, mustExist)
+	require.NoError(t, err)
+	defer c.Close()
+	q, err := chanq.Open[string](t.Context(), c.DB, "mail", chanq.Config{})
+	require.NoError(t, err)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	_, err = p.Send(t.Context(), chanq.Message[string]{Body: "for ever"})
+	require.NoError(t, err)
+	require.NotContains(t, succeed(t, "", "peek", "--db", db, "mail").out, "EXPIRES")
+	_, err = p.Send(t.Context(), chanq.Message[string]{Body: "fleeting", TTL: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, p.Close(t.Context()))
+	lines := succeed(t, "", "peek", "--db", db, "mail").lines()
+	require.Contains(t, lines[0], "EXPIRES")
+	require.Contains(t, lines[1], " -  ")
+	require.Contains(t, lines[2], time.Now().UTC().Format("2006-"))
+	list, err := q.Peek(t.Context(), chanq.Ready, 2)
+	require.NoError(t, err)
+	require.Contains(t, lines[2], clock(list[1].ExpiresAt))
+}
+
+func TestWhatIsNotDurableIsSaid(t *testing.T) {
+	var said strings.Builder
+	a := &app{err: &said, out: io.Discard}
+	require.Equal(t, chanq.DurabilityRequired, a.storingConfig(&connection{}).Durability)
+	require.Equal(t, chanq.DurabilityAsIs, a.queueConfig(&connection{}).Durability, "whoever looks takes it as it is")
+	db := newQueue(t, "mail")
+	for _, args := range [][]string{{"migrate", "mail"}, {"send", "mail", "x"}, {"demo", "--dir", folderOf(t, 1)}} {
+		succeed(t, "", append(args, "--not-durable", "--db", db)...)
+	}
+	require.Contains(t, fail(t, exitUsage, "peek", "--not-durable", "--db", db, "mail"), "unknown flag")
+}
