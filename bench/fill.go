@@ -28,7 +28,6 @@ func (s *store) fill(ctx context.Context, state sqlbatch.State, n, body int) err
 	values := strings.NewReplacer(
 		"{live}", s.liveTable(), "{n}", fmt.Sprint(n), "{body}", fmt.Sprint(body),
 		"{fence}", map[bool]string{true: "1", false: "0"}[state == sqlbatch.Leased],
-		"{by}", map[bool]string{true: "'another'", false: "NULL"}[state == sqlbatch.Leased],
 		"{due}", map[bool]string{true: "now - {n} + i", false: "now + 3600000 + i"}[state == sqlbatch.Ready],
 	)
 	for _, text := range texts {
@@ -61,7 +60,7 @@ SELECT (lpad(to_hex(now - {n} + i), 12, '0') || '7' || lpad(to_hex(i % 4096), 3,
 FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now) AS t, generate_series(1::bigint, {n}) AS g (i)`
 
 const fillSQLite = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, due_at, fence, attempts, leased_by, body)
-SELECT unhex(printf('%012x7%03x8%015x', now - {n} + i, i % 4096, i)), 0, {due}, now - {n} + i, now - {n} + i, {fence}, {fence}, {by}, zeroblob({body})
+SELECT unhex(printf('%012x7%03x8%015x', now - {n} + i, i % 4096, i)), 0, {due}, now - {n} + i, now - {n} + i, {fence}, {fence}, CASE {fence} WHEN 1 THEN randomblob(16) END, zeroblob({body})
 FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS now) AS t CROSS JOIN (
   WITH RECURSIVE g(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM g WHERE i < {n}) SELECT i FROM g)`
 

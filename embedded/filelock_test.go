@@ -24,18 +24,23 @@ func TestALockFileThatIsNotOursIsLeftAsItIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "queue.db")
-			require.NoError(t, os.WriteFile(victim, []byte("secret"), 0o600))
+			path := filepath.Join(dir, "queue.db")
 			require.NoError(t, os.WriteFile(path, nil, 0o600))
 			require.NoError(t, os.Chmod(path, 0o666))
 			for _, suffix := range []string{"-turn", "-next"} {
+				victim := filepath.Join(dir, "victim"+suffix)
+				require.NoError(t, os.WriteFile(victim, []byte("secret"), 0o600))
 				require.NoError(t, plant(victim, path+suffix))
 			}
+			victim := filepath.Join(dir, "victim-turn")
 			db, err := embedded.Open(path)
 			require.NoError(t, err)
 			defer db.Close()
 			_, err = db.Exec("CREATE TABLE t (n INTEGER)")
 			require.NoError(t, err, "without the turn, processes poll")
+			give, ok := embedded.TakeTurn(path)
+			give()
+			require.Equal(t, name == "hard link", ok, "only an ordinary file is a lock")
 			for _, file := range []string{victim, path + "-turn"} {
 				info, err := os.Stat(file)
 				if name == "dangling link" && file != victim {
