@@ -137,11 +137,11 @@ func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration
 // Its goroutines, all joined by Shutdown: the claimer (claim.go), the storers of the
 // settler, the keeper and its extender, the trimmer where Config.Retain is set, one
 // that notes this consumer among the members (member.go), and the supervisor, which
-// ends the others in order; those of statements that were left behind (session.go);
-// and, where hooks are told apart from what calls them (Hooks), one for each of
-// LeaseLost and Availability, while there is something to tell. It keeps up to five
-// connections, apart from those of the application: one claims, two settle and two
-// extend leases. In health it opens three. Each Pipe that reads it keeps one more.
+// ends the others in order; and those of statements that were left behind
+// (session.go). It keeps up to five connections, apart from those of the application:
+// one claims, two settle and two extend leases. In health it opens three. Each Pipe
+// that reads it keeps one more. Where hooks are told apart from what calls them (Hooks),
+// there is one for each of LeaseLost and Availability, while there is something to tell.
 type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
