@@ -341,7 +341,8 @@ func (c *Consumer[T]) Err() error {
 
 // Flush waits until every settle that was handed in before is in the database,
 // or refused, or ctx ends, whose error it returns: what became of a settle is told
-// by Lease.Wait. On SQLite a
+// by Lease.Wait. It waits for settles whose rows somebody has locked, too, which no other
+// settle does. On SQLite a
 // goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
 	if err := c.settler.flush(ctx); err != nil {

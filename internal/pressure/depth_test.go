@@ -39,8 +39,8 @@ var firsts atomic.Int64
 func fillSQLite(t *testing.T, db *sql.DB, n int, visible, by string) {
 	_, err := db.Exec(`INSERT INTO chanq_work (id, priority, visible_at, enqueued_at, due_at, fence, attempts, leased_by, body)
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-SELECT CAST(printf('%06d%010d', ?3, i) AS BLOB), i % 4 - 1, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) + `+visible+`, 0, 0, 1, 1, ?2, zeroblob(100) FROM n`,
-		n, sql.NullString{String: by, Valid: by != ""}, firsts.Add(1))
+SELECT CAST(printf('%06d%010d', ?3, i) AS BLOB), i % 4 - 1, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) + `+visible+`, 0, 0, 1, 1, CASE ?2 WHEN '' THEN NULL ELSE zeroblob(16) END, zeroblob(100) FROM n`,
+		n, by, firsts.Add(1))
 	require.NoError(t, err)
 }
 
@@ -64,7 +64,7 @@ func TestOnSQLiteAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 		require.Equal(t, rows, runIt(t, db, st))
 		return pagesRead(t, db) - before
 	}
-	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, By: "me"})
+	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Member: [16]byte{1}, Suspects: true})
 	ready()
 	measure(claim, claimed) // the schema is read
 	alone, look := measure(claim, claimed), measure(q.NextDue(), 1)
@@ -207,12 +207,12 @@ func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	}
 	fill(held, 0)
 	for left := held; left > 0; left -= 500 {
-		require.Equal(t, 500, runIt(t, db, q.Claim(sqlbatch.ClaimParams{Rows: 500, Lease: time.Minute, By: "another"})))
+		require.Equal(t, 500, runIt(t, db, q.Claim(sqlbatch.ClaimParams{Rows: 500, Lease: time.Minute, Member: [16]byte{1}, Suspects: true})))
 	}
 	fill(others, time.Hour)
 	fill(1000, 0)
 	for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
-		require.EqualValues(t, claimed+1, keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Order: order}), claimed),
+		require.EqualValues(t, claimed+1, keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Order: order, Suspects: true}), claimed),
 			"the entries of the messages, and the row that says whether the queue is paused")
 	}
 	look := keys(q.NextDue(), 1)
