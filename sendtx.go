@@ -14,10 +14,11 @@ import (
 // no messages it does nothing, and returns none.
 //
 // One round trip per ProducerConfig.BatchRows (500) messages or BatchBytes (4
-// MiB); one more where a DedupKey or a caller's ID is met. It waits for no other
-// send and needs no connection of the producer's. All messages are checked before
-// the first is sent: a wrong one leaves the transaction as it was. After another
-// error roll back.
+// MiB); one more where a DedupKey or a caller's ID is met. Until the transaction
+// ends it keeps a send of the same DedupKey or ID waiting, and nobody else, and it
+// waits for such a one itself. It needs no connection of the producer's. All
+// messages are checked before the first is sent: a wrong one leaves the
+// transaction as it was. After another error roll back.
 func (p *Producer[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]Receipt, error) {
 	if tx == nil {
 		return nil, errors.New("chanq: send: tx is nil")

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,8 +78,19 @@ func TestATerminalGetsNoCommandsFromMessages(t *testing.T) {
 		for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
 			require.Equal(t, visible(line), line, args)
 			require.False(t, strings.HasPrefix(line, "forged"), args)
+			if slices.Contains(args, "json") {
+				require.True(t, json.Valid([]byte(line)), "%s", line)
+			}
 		}
 	}
+}
+
+func TestATerminalGetsNoCommandsFromNames(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "red \x1b[31m\u009b")
+	require.NoError(t, os.Rename(folderOf(t, 1), dir))
+	text := seen(t, "demo", "--dir", dir, "--db", filepath.Join(t.TempDir(), "demo.db"))
+	require.Contains(t, text, `red \x1b[31m\u009b: starting`)
+	require.NotContains(t, text, "\x1b")
 }
 
 func TestTopClearsATerminal(t *testing.T) {
