@@ -305,6 +305,9 @@ func hooksBlock(w *world) {
 		at := held.Deadline()
 		w.eventually(blocked+": the other lease is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
 		require.NoError(w, held.Context().Err(), blocked)
+		if blocked == "Claimed" {
+			w.eventually("what was claimed is handled", func() bool { return c.Stats().Acked == 1 })
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		require.ErrorIs(w, c.Shutdown(ctx), context.DeadlineExceeded, blocked)
 		cancel()
