@@ -267,7 +267,6 @@ func hooksBlock(w *world) {
 		var armed atomic.Bool
 		var first sync.Once
 		open := sync.OnceFunc(func() { close(gate) })
-		w.Cleanup(open)
 		q := w.queue(strings.ToLower(blocked), chanq.Config{Hooks: allHooks(func(hook string) {
 			if hook == blocked && armed.Load() {
 				first.Do(func() { close(inside) })
@@ -276,6 +275,7 @@ func hooksBlock(w *world) {
 		})})
 		send(w, q, texts("held")...)
 		c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: later})
+		w.Cleanup(open) // before the consumer's
 		held := take(w, c, 1)[0]
 		w.eventually("the claim is told", func() bool { return c.Stats().Claimed == 1 })
 		armed.Store(true)
@@ -305,6 +305,9 @@ func hooksBlock(w *world) {
 		at := held.Deadline()
 		w.eventually(blocked+": the other lease is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
 		require.NoError(w, held.Context().Err(), blocked)
+		if blocked == "Claimed" {
+			w.eventually("what was claimed is handled", func() bool { return c.Stats().Acked == 1 })
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		require.ErrorIs(w, c.Shutdown(ctx), context.DeadlineExceeded, blocked)
 		cancel()
@@ -502,10 +505,10 @@ func decodersKeep(w *world) {
 func decodersBlock(w *world) {
 	codec := &moody{gate: make(chan struct{})}
 	open := sync.OnceFunc(func() { close(codec.gate) })
-	w.Cleanup(open)
 	q := queueOf[note](w, "work", chanq.Config{Codec: codec})
 	send(w, q, notes("held")...)
 	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	w.Cleanup(open) // before the consumer's
 	held := take(w, c, 1)[0]
 	send(w, q, notes("decode blocks")...)
 	at := held.Deadline()
