@@ -87,7 +87,8 @@ func (s *bareSession) claim(n int) error {
 	var id, key, headers, body sql.RawBytes
 	var m bareMessage
 	var lapses, expired int64
-	columns := []any{&id, &m.priority, &m.item.Fence, &m.attempts, &lapses, &expired, &m.enqueued, &m.due, &key, &headers, &body}
+	var expires sql.NullInt64
+	columns := []any{&id, &m.priority, &m.item.Fence, &m.attempts, &lapses, &expired, &m.enqueued, &m.due, &expires, &key, &headers, &body}
 	return s.do(s.queue.Claim(sqlbatch.ClaimParams{Rows: n, Lease: leaseFor, Salt: 1, Suspects: true}), func(rows *sql.Rows) error {
 		if err := rows.Scan(columns...); err != nil {
 			return err

@@ -53,6 +53,9 @@ func runReport(ctx context.Context, args []string, usage io.Writer) error {
 			return err
 		}
 		for _, c := range commands {
+			if c.line != nil { // takes long, and has a plot of its own
+				continue
+			}
 			err = errors.Join(err, c.measure(ctx, o, func(r result) {
 				results = append(results, r)
 				err = errors.Join(err, writeJSON(record, r))
