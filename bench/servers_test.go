@@ -22,7 +22,7 @@ type server struct {
 func eachServer(t *testing.T, f func(t *testing.T, s server)) {
 	t.Run("sqlserver", func(t *testing.T) {
 		standIn := mssqltest.Start(t, mssqltest.Options{Clock: mssqlengine.RealClock{}})
-		f(t, server{"sqlserver", standIn.DSN(), `SELECT (SELECT COUNT(*) FROM sys.tables WHERE name <> 'chanq_queues') +
+		f(t, server{"sqlserver", standIn.DSN(), `SELECT (SELECT COUNT(*) FROM sys.tables WHERE name NOT IN ('chanq_queues', 'chanq_members')) +
 (SELECT COUNT(*) FROM dbo.chanq_queues) + (SELECT COUNT(*) FROM sys.objects WHERE [type] IN ('V', 'P'))`, standIn.DB()})
 	})
 	t.Run("postgres", func(t *testing.T) {
