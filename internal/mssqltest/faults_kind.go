@@ -26,6 +26,7 @@ const (
 	Extend     Kind = "extend"
 	Join       Kind = "join"
 	Leave      Kind = "leave"
+	Ping       Kind = "ping" // of the driver
 	Begin      Kind = "begin"
 	Commit     Kind = "commit"
 	Rollback   Kind = "rollback"
@@ -79,6 +80,7 @@ var marks = []struct {
 	mark string
 	kind Kind
 }{
+	{"select 1;", Ping},
 	{"leased_by = @by", Claim},
 	{"AS due_in_ms", NextDue},
 	{"FROM (VALUES (@m0, @k0, @h0, @b0)", Enqueue},
