@@ -294,17 +294,17 @@ func sqlServerEnds(t *testing.T, what string, st Statement) (ends []end) {
 func postgresEndsOf(t *testing.T, what string, st Statement) (ends []end) {
 	ids := pgIDs(t, st.Args[0])
 	n := len(ids)
-	fences := pgNumbers(t, st.Args[1], n)
+	first, above := st.Args[1].(int64), pgNumbers(t, st.Args[2], n)
 	for i, id := range ids {
-		e := end{Item: Item{id, fences[i]}}
+		e := end{Item: Item{id, first + above[i]}}
 		texts := 0
 		switch what {
 		case "nacks":
-			e.delay, texts = pgNumbers(t, st.Args[2], n)[i], 3
+			e.delay, texts = pgNumbers(t, st.Args[3], n)[i], 4
 		case "releases":
-			e.due = pgNumbers(t, st.Args[2], n)[i]
+			e.due = pgNumbers(t, st.Args[3], n)[i]
 		case "buries":
-			texts, e.uncounted = 3, pgNumbers(t, st.Args[2], n)[i] == 1
+			texts, e.uncounted = 4, pgNumbers(t, st.Args[3], n)[i] == 1
 		}
 		if texts > 0 {
 			e.text = string(part(st.Args[texts+2].([]byte), pgNumbers(t, st.Args[texts], n)[i], pgNumbers(t, st.Args[texts+1], n)[i]))
