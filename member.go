@@ -24,8 +24,8 @@ type Member struct {
 
 // Members returns who consumes this queue now, first come first, in one round trip:
 // for operators. A consumer is a member from its start, or a moment later, until it
-// has ended; one whose process died for ConsumerConfig.LeaseFor more at most; and who
-// took messages by TryLease as long as it took them for.
+// has ended; one whose process died for ConsumerConfig.LeaseFor more at most; and a
+// Queue whose TryLease took messages as long as it took them for.
 func (q *Queue[T]) Members(ctx context.Context) ([]Member, error) {
 	var list []Member
 	err := q.core.once(ctx, q.core.sql.Members(), func(rows *sql.Rows) error {
@@ -86,7 +86,10 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 func (q *queue) join(ctx context.Context, m sqlbatch.Member) {
 	ctx, cancel := context.WithTimeout(ctx, min(m.For/10, leaveTimeout))
 	defer cancel()
-	_ = q.once(ctx, q.sql.Join(m), nil)
+	err := q.once(ctx, q.sql.Join(m), nil)
+	if err != nil && classify(q.dialect, err) == sqlbatch.Duplicate {
+		_ = q.once(ctx, q.sql.Join(m), nil) // another goroutine has just done so
+	}
 }
 
 func (c *Consumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {

@@ -27,6 +27,7 @@ type queue struct {
 	sql     sqlbatch.Queue
 	key     bellKey
 	lone    *health // what settles of TryLease's leases see of the database
+	visitor ID      // as whom TryLease takes messages
 }
 
 // newQueue checks what op was given. Its errors are complete.
@@ -56,7 +57,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		db: db, name: name, cfg: cfg, dialect: d,
 		sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name},
 	}
-	q.lone = &health{queue: q, part: "consumer"}
+	q.lone, q.visitor = &health{queue: q, part: "consumer"}, NewID()
 	return q, nil
 }
 

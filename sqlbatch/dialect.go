@@ -219,7 +219,7 @@ type Member struct {
 	Name    string
 	Host    string
 	Process int
-	For     time.Duration // until it counts as gone, unless it joins again
+	For     time.Duration // until it counts as gone, unless it joined for longer, or joins again
 }
 
 // MaxMemberText is the most bytes of a member's name or host.

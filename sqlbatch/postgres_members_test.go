@@ -44,6 +44,8 @@ func TestPostgresMembersComeAndGo(t *testing.T) {
 	require.Empty(t, q.rows(q.db, other.Members()), "of another queue")
 
 	join(1, "second", 0)
+	require.Equal(t, []string{"renamed", "second"}, q.members(), "it said that it stays for longer")
+	q.exec(`UPDATE chanq_members SET until = since - 1 WHERE name = 'second'`)
 	require.Equal(t, []string{"renamed"}, q.members(), "its time is over")
 	q.rows(q.db, q.Leave(pgID(2)))
 	require.Empty(t, q.members())

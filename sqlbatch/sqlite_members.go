@@ -5,7 +5,7 @@ package sqlbatch
 const (
 	sqliteJoinSweep = `DELETE FROM {members} WHERE until < {now} - 86400000`
 	sqliteJoin      = `INSERT INTO {members} (id, queue, name, host, process, since, until) VALUES (?1, {name}, ?2, ?3, ?4, {now}, {now} + ?5)
-ON CONFLICT (id) DO UPDATE SET until = excluded.until`
+ON CONFLICT (id) DO UPDATE SET until = max(until, excluded.until)`
 	sqliteLeave   = `DELETE FROM {members} WHERE id = ?1`
 	sqliteMembers = `SELECT id, name, host, process, since, until FROM {members} WHERE queue = {name} AND until > {now} ORDER BY since, id`
 )

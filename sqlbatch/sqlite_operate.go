@@ -43,7 +43,7 @@ func sqlitePurge(before string, ranges ...string) string {
 //
 // A message stays dead while it cannot live again: a live one has its id (an
 // INSERT repeated after an unknown outcome) or its key, or a dead one with the
-// same key and a smaller id goes first.
+// same key and a smaller id goes first, unless it died after the window.
 const (
 	sqliteRedriveMark   = `UPDATE {dead} SET ended_at = -1 - ended_at WHERE rowid IN (SELECT rowid FROM {dead} AS d WHERE `
 	sqliteRedriveInsert = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, due_at, fence, dedup_key, last_error, headers, body)
@@ -55,7 +55,7 @@ SELECT id, priority, {now}, enqueued_at, {now}, fence + 1, dedup_key, last_error
   AND NOT EXISTS (SELECT 1 FROM {dead} AS e WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id`
 
 	sqliteOldestDead = `ended_at >= ?2 AND ended_at < ?3
-  AND ` + sqliteRedriveRoom + `)
+  AND ` + sqliteRedriveRoom + ` AND e.ended_at < ?3)
 ORDER BY ended_at, id LIMIT ?1 + 0)`
 	// Among the ids of the list only, the smallest with a key goes first.
 	sqliteListedDead = `id IN ` + sqliteListed + ` AND ` + sqliteRedriveRoom + ` AND e.id IN ` + sqliteListed + `))`

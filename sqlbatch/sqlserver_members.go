@@ -15,7 +15,7 @@ import (
 const joinText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @for_ms, DATEADD(day, @for_days, @now));
 UPDATE {members} WITH (ROWLOCK)
-SET queue = {name}, name = @name, host = @host, process = @process, until = @until
+SET queue = {name}, name = @name, host = @host, process = @process, until = CASE WHEN until > @until THEN until ELSE @until END
 WHERE id = @id;
 IF @@ROWCOUNT = 0
 BEGIN

@@ -158,9 +158,9 @@ func (q *sqlServerQueue) Purge(s State, n int, w Window) Statement {
 //
 // A message stays dead while it cannot live again: a live one has its id (an
 // INSERT repeated after an unknown outcome) or its key, or a dead one with the
-// same key and a smaller id goes first. One duplicate would otherwise undo
-// the whole batch with 2601 or 2627. The probes seek PK, UX and the dead table's
-// index of keys.
+// same key and a smaller id goes first, unless it died after the window. One
+// duplicate would otherwise undo the whole batch with 2601 or 2627. The probes seek
+// PK, UX and the dead table's index of keys, from which few rows are looked up.
 //
 // The chosen are inserted and deleted by two statements, because a table with a
 // CHECK cannot be the target of OUTPUT INTO (error 333). UPDLOCK holds them
@@ -173,7 +173,7 @@ WHERE d.ended_at >= @after AND d.ended_at < @before
   AND NOT EXISTS (
     SELECT 1
     FROM {dead} AS e WITH (INDEX ({dead key}), FORCESEEK)
-    WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id)
+    WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < @before)
 ORDER BY d.ended_at, d.id
 OPTION (KEEPFIXED PLAN);
 ` + redriveClose

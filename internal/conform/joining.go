@@ -19,6 +19,7 @@ var joining = []test{
 	{"AMemberWhoseProcessWasKilledIsGoneAfterItsLease", killedMember},
 	{"AConsumerThatGaveUpIsAMemberUntilItsLeasesEnd", gaveUpMember},
 	{"WhoeverTakesMessagesByTryLeaseIsAMemberMeanwhile", tryLeaseMember},
+	{"WhoeverCallsTryLeaseAgainIsTheSameMember", tryLeaseAgain},
 	{"NothingWaitsForTheMembership", memberHangs},
 	{"ARefusedMembershipIsToldOnce", memberRefused},
 }
@@ -121,6 +122,28 @@ func tryLeaseMember(w *world) {
 	w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return runs(op, st.Join(sqlbatch.Member{})) })
 	l := lease(w, q, 1, 10*shortLease)[0]
 	require.True(w, time.Now().Before(l.Deadline()), "nor does a database that hangs cost the lease")
+}
+
+// tryLeaseAgain: a program that calls TryLease all day must not leave a row a call.
+func tryLeaseAgain(w *world) {
+	q := w.queue("work", chanq.Config{})
+	ids := send(w, q, texts("a", "b", "c")...)
+	lease(w, q, 1, time.Minute)
+	first := members(w, q)
+	require.Len(w, first, 1)
+	lease(w, q, 1, 2*time.Minute)
+	longer := members(w, q)
+	require.Len(w, longer, 1, "the same")
+	require.Equal(w, first[0].ID, longer[0].ID)
+	require.Equal(w, first[0].Since, longer[0].Since)
+	require.True(w, longer[0].Until.After(first[0].Until))
+	lease(w, q, 1, shortLease)
+	shorter := members(w, q)
+	require.Len(w, shorter, 1)
+	require.Equal(w, longer[0].Until, shorter[0].Until, "as long as it took any of them for")
+	for _, id := range ids {
+		require.Equal(w, first[0].ID, get(w, q, id).Member)
+	}
 }
 
 func memberHangs(w *world) {

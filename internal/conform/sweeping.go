@@ -17,6 +17,7 @@ var sweeping = []test{
 	{"PurgeDeletesWhatWasThereBesideProducers", purgeBesideProducers},
 	{"PurgeOfTheDeadLeavesWhoDiesMeanwhile", purgeBesideTheDying},
 	{"RedriveMovesEachOnceBesideAConsumerThatSetsAsideAgain", redriveBesideTheDying},
+	{"RedriveMovesOneWhoseKeyDiesAgainMeanwhile", redriveBesideItsKey},
 	{"RedriveWithALimitGoesOnWithTheOldest", redriveInParts},
 	{"StatsAreExactWhateverTheOtherStatesHold", statsBesideMany},
 }
@@ -112,6 +113,24 @@ func redriveBesideTheDying(w *world) {
 	moved, err := q.RedriveIDs(w.soon(), append(ids, ids...)...)
 	require.NoError(w, err)
 	require.ElementsMatch(w, ids, moved, "each is moved once")
+}
+
+// redriveBesideItsKey: of two dead with one key the smaller ID goes first. Set aside
+// again meanwhile, it is none of those that the redrive is about, nor in the queue.
+func redriveBesideItsKey(w *world) {
+	q := w.queue("work", chanq.Config{})
+	_, db := w.connect()
+	other := openOn[string](w, db, "work", chanq.Config{})
+	first := kill(w, q, chanq.Message[string]{DedupKey: "k"})[0]
+	second := kill(w, q, chanq.Message[string]{DedupKey: "k"})[0]
+	between(w, 2, w.statements("work").Redrive(1, nil, sqlbatch.Window{}), func() {
+		require.NoError(w, lease(w, other, 1, time.Minute)[0].DeadLetter(errors.New("again")))
+	})
+	n, err := q.Redrive(w.soon(), 0)
+	require.NoError(w, err)
+	require.Equal(w, 2, n)
+	w.requireState(q, first, chanq.Dead)
+	w.requireState(q, second, chanq.Ready)
 }
 
 func redriveInParts(w *world) {

@@ -3,7 +3,7 @@ WITH here AS (
   SELECT $1::uuid, t.now, t.now + $2::bigint, $3::bigint, 'orders', convert_from($4::bytea, 'UTF8'), convert_from($5::bytea, 'UTF8')
   FROM (SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now) AS t
   ON CONFLICT (id) DO UPDATE SET
-    until = excluded.until, process = excluded.process, queue = excluded.queue, name = excluded.name, host = excluded.host
+    until = greatest(m.until, excluded.until), process = excluded.process, queue = excluded.queue, name = excluded.name, host = excluded.host
   RETURNING m.id
 )
 DELETE FROM "public"."chanq_members"

@@ -7,7 +7,7 @@ SET LOCK_TIMEOUT 100;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @until datetime2(3) = DATEADD(millisecond, @for_ms, DATEADD(day, @for_days, @now));
 UPDATE [dbo].[chanq_members] WITH (ROWLOCK)
-SET queue = 'orders', name = @name, host = @host, process = @process, until = @until
+SET queue = 'orders', name = @name, host = @host, process = @process, until = CASE WHEN until > @until THEN until ELSE @until END
 WHERE id = @id;
 IF @@ROWCOUNT = 0
 BEGIN

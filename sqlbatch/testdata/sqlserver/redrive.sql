@@ -24,7 +24,7 @@ WHERE d.ended_at >= @after AND d.ended_at < @before
   AND NOT EXISTS (
     SELECT 1
     FROM [dbo].[chanq_orders_dead] AS e WITH (INDEX ([IX_chanq_orders_dead_key]), FORCESEEK)
-    WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id)
+    WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < @before)
 ORDER BY d.ended_at, d.id
 OPTION (KEEPFIXED PLAN);
 INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, fence, dedup_key, headers, body, last_error)
