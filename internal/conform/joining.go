@@ -19,6 +19,7 @@ var joining = []test{
 	{"AMemberWhoseProcessWasKilledIsGoneAfterItsLease", killedMember},
 	{"AConsumerThatGaveUpIsAMemberUntilItsLeasesEnd", gaveUpMember},
 	{"WhoeverTakesMessagesByTryLeaseIsAMemberMeanwhile", tryLeaseMember},
+	{"WhoTakesMessagesByTryLeaseOftenIsOneMemberUntilTheLastOfThem", oftenMember},
 	{"NothingWaitsForTheMembership", memberHangs},
 	{"ARefusedMembershipIsToldOnce", memberRefused},
 }
@@ -121,6 +122,27 @@ func tryLeaseMember(w *world) {
 	w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return runs(op, st.Join(sqlbatch.Member{})) })
 	l := lease(w, q, 1, 10*shortLease)[0]
 	require.True(w, time.Now().Before(l.Deadline()), "nor does a database that hangs cost the lease")
+}
+
+func oftenMember(w *world) {
+	q := w.queue("work", chanq.Config{})
+	ids := send(w, q, texts(numbers(5)...)...)
+	lease(w, q, 1, time.Hour)
+	until := members(w, q)[0].Until
+	st := w.statements("work").Join(sqlbatch.Member{})
+	again := w.strike(faultdb.Fault{}, func(op faultdb.Op) bool { return runs(op, st) })
+	for range 4 {
+		require.NoError(w, lease(w, q, 1, time.Minute)[0].Ack())
+	}
+	list := members(w, q)
+	require.Len(w, list, 1)
+	require.Empty(w, again.struck(), "that is known")
+	require.WithinDuration(w, until, list[0].Until, 10*time.Second, "it has the first one still")
+	require.Equal(w, list[0].Name, get(w, q, ids[0]).LeasedBy)
+	other := openOn[string](w, w.db, "work", chanq.Config{})
+	send(w, q, texts("other")...)
+	lease(w, other, 1, time.Minute)
+	require.Len(w, members(w, q), 2)
 }
 
 func memberHangs(w *world) {
