@@ -64,7 +64,7 @@ func (q *queue) look(ctx context.Context, s *sessions, timeout time.Duration, le
 				seen.fences[row.ID] = row.Fence
 			}
 		case classify(q.dialect, err) != sqlbatch.RolledBack:
-			return sight{}, err
+			return sight{}, unread(err)
 		case len(part) > 1 && statements < lookStatements:
 			parts = append(parts, part[:len(part)/2], part[len(part)/2:])
 		default:
@@ -74,6 +74,15 @@ func (q *queue) look(ctx context.Context, s *sessions, timeout time.Duration, le
 		}
 	}
 	return seen, nil
+}
+
+// unread is the error of a statement that changes nothing, and so has no unknown
+// outcome: the settle or extension before it was not applied to what it looks for.
+func unread(err error) error {
+	if _, notRun := err.(*notRunError); notRun {
+		return err
+	}
+	return &notRunError{err: err}
 }
 
 // errOutcomeHidden: a first try may have been applied, and what happened since

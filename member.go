@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -25,7 +26,8 @@ type Member struct {
 // Members returns who consumes this queue now, first come first, in one round trip:
 // for operators. A consumer is a member from its start, or a moment later, until it
 // has ended; one whose process died for ConsumerConfig.LeaseFor more at most; and a
-// Queue whose TryLease took messages as long as it took them for.
+// Queue that took messages by TryLease, which is one member however often it does, as
+// long as it took them for, or a quarter longer.
 func (q *Queue[T]) Members(ctx context.Context) ([]Member, error) {
 	var list []Member
 	err := q.core.once(ctx, q.core.sql.Members(), func(rows *sql.Rows) error {
@@ -81,14 +83,43 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 	}
 }
 
-// join notes a member for as long as its leases last, which a database that does not
-// answer must not cost: what fails is of no matter.
-func (q *queue) join(ctx context.Context, m sqlbatch.Member) {
-	ctx, cancel := context.WithTimeout(ctx, min(m.For/10, leaveTimeout))
+// guest is a Queue as the member that takes messages by TryLease. There is one, since
+// the table of members is read from end to end, and keeps those that are gone for a
+// day; and it is noted for a quarter longer than its leases last, so that one who takes
+// messages often does not write that row each time, nor many at once wait for it.
+type guest struct {
+	id ID
+
+	mu    sync.Mutex
+	until time.Duration // to be noted, of monotonic
+	noted time.Duration // in the database
+}
+
+// stay begins a lease of d, and returns for how long the guest is to be noted; known
+// says that it is, for as long as this lease.
+func (g *guest) stay(now, d time.Duration) (long time.Duration, known bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.until = max(g.until, now+d+d/4)
+	return g.until - now, g.noted >= now+d
+}
+
+// visit notes the guest among the members for as long as its leases last. A database
+// that does not answer must not cost those of d: what fails is of no matter.
+func (q *queue) visit(ctx context.Context, name string, d time.Duration) {
+	now := monotonic()
+	long, known := q.guest.stay(now, d)
+	if known {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(d/10, leaveTimeout))
 	defer cancel()
-	err := q.once(ctx, q.sql.Join(m), nil)
-	if err != nil && classify(q.dialect, err) == sqlbatch.Duplicate {
-		_ = q.once(ctx, q.sql.Join(m), nil) // another goroutine has just done so
+	m := newMember(name, long)
+	m.ID = q.guest.id
+	if q.once(ctx, q.sql.Join(m), nil) == nil {
+		q.guest.mu.Lock()
+		q.guest.noted = max(q.guest.noted, now+long)
+		q.guest.mu.Unlock()
 	}
 }
 

@@ -27,7 +27,7 @@ type queue struct {
 	sql     sqlbatch.Queue
 	key     bellKey
 	lone    *health // what settles of TryLease's leases see of the database
-	visitor ID      // as whom TryLease takes messages
+	guest   guest   // as whom TryLease takes messages
 }
 
 // newQueue checks what op was given. Its errors are complete.
@@ -54,10 +54,10 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		return refuse(err)
 	}
 	q := &queue{
-		db: db, name: name, cfg: cfg, dialect: d,
+		db: db, name: name, cfg: cfg, dialect: d, guest: guest{id: NewID()},
 		sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name},
 	}
-	q.lone, q.visitor = &health{queue: q, part: "consumer"}, NewID()
+	q.lone = &health{queue: q, part: "consumer"}
 	return q, nil
 }
 

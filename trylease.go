@@ -10,7 +10,7 @@ import (
 
 // TryLease claims up to n messages (at most 1000) for d (at least 100 ms) and
 // starts nothing: for cron jobs and tools. One round trip; if it found something, one
-// more notes this Queue among the Members for d, whose failure is no matter; and
+// more may note this Queue among the Members, whose failure is no matter; and
 // there is one more for messages that it sets aside, and for those that it gives back:
 // of the messages whose process died again and again it returns one, since they may
 // have died of another. No message is no error. If ctx ends during the claim, the
@@ -33,17 +33,15 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 		return nil, err
 	}
 	start := monotonic()
-	member := newMember(config.Name, d)
-	member.ID = q.core.visitor // each call the same, or a program that looks all day would be as many members
 	var rows claimedRows
-	err = q.core.once(ctx, q.core.sql.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: member.ID, Salt: newSalt(), Suspects: true}), rows.scan)
+	err = q.core.once(ctx, q.core.sql.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: q.core.guest.id, Salt: newSalt(), Suspects: true}), rows.scan)
 	if err != nil {
 		return nil, q.core.fail("try lease", err)
 	}
 	if len(rows.rows) == 0 {
 		return nil, nil
 	}
-	q.core.join(ctx, member)
+	q.core.visit(ctx, config.Name, d)
 	owner := &loneOwner{queue: q.core, timeout: config.Statement, values: context.WithoutCancel(ctx)}
 	var leases []*Lease[T]
 	var back []*lease

@@ -19,7 +19,7 @@ var joining = []test{
 	{"AMemberWhoseProcessWasKilledIsGoneAfterItsLease", killedMember},
 	{"AConsumerThatGaveUpIsAMemberUntilItsLeasesEnd", gaveUpMember},
 	{"WhoeverTakesMessagesByTryLeaseIsAMemberMeanwhile", tryLeaseMember},
-	{"WhoeverCallsTryLeaseAgainIsTheSameMember", tryLeaseAgain},
+	{"WhoTakesMessagesByTryLeaseOftenIsOneMemberUntilTheLastOfThem", oftenMember},
 	{"NothingWaitsForTheMembership", memberHangs},
 	{"ARefusedMembershipIsToldOnce", memberRefused},
 }
@@ -124,26 +124,25 @@ func tryLeaseMember(w *world) {
 	require.True(w, time.Now().Before(l.Deadline()), "nor does a database that hangs cost the lease")
 }
 
-// tryLeaseAgain: a program that calls TryLease all day must not leave a row a call.
-func tryLeaseAgain(w *world) {
+func oftenMember(w *world) {
 	q := w.queue("work", chanq.Config{})
-	ids := send(w, q, texts("a", "b", "c")...)
-	lease(w, q, 1, time.Minute)
-	first := members(w, q)
-	require.Len(w, first, 1)
-	lease(w, q, 1, 2*time.Minute)
-	longer := members(w, q)
-	require.Len(w, longer, 1, "the same")
-	require.Equal(w, first[0].ID, longer[0].ID)
-	require.Equal(w, first[0].Since, longer[0].Since)
-	require.True(w, longer[0].Until.After(first[0].Until))
-	lease(w, q, 1, shortLease)
-	shorter := members(w, q)
-	require.Len(w, shorter, 1)
-	require.Equal(w, longer[0].Until, shorter[0].Until, "as long as it took any of them for")
-	for _, id := range ids {
-		require.Equal(w, first[0].ID, get(w, q, id).Member)
+	ids := send(w, q, texts(numbers(5)...)...)
+	lease(w, q, 1, time.Hour)
+	until := members(w, q)[0].Until
+	st := w.statements("work").Join(sqlbatch.Member{})
+	again := w.strike(faultdb.Fault{}, func(op faultdb.Op) bool { return runs(op, st) })
+	for range 4 {
+		require.NoError(w, lease(w, q, 1, time.Minute)[0].Ack())
 	}
+	list := members(w, q)
+	require.Len(w, list, 1)
+	require.Empty(w, again.struck(), "that is known")
+	require.WithinDuration(w, until, list[0].Until, 10*time.Second, "it has the first one still")
+	require.Equal(w, list[0].Name, get(w, q, ids[0]).LeasedBy)
+	other := openOn[string](w, w.db, "work", chanq.Config{})
+	send(w, q, texts("other")...)
+	lease(w, other, 1, time.Minute)
+	require.Len(w, members(w, q), 2)
 }
 
 func memberHangs(w *world) {

@@ -22,6 +22,7 @@ var settling = []test{
 	{"G03_ASettleOfUnknownOutcomeIsRepeatedUntilItIsKnown", unknownSettle},
 	{"G03_ASettleOfSeveralStatementsWhoseCommitIsCutIsNotToldAsLost", unknownCommit},
 	{"G03_AStaleSettleOfUnknownOutcomeIsStillLost", unknownAndLost},
+	{"ALookThatFailsLeavesNoOutcomeUnknown", lookFails},
 	{"ALeaseIsSettledOnce", settledOnce},
 	{"WaitTellsTheOutcomeWheneverItIsAsked", waitTells},
 	{"FlushWaitsForEverySettleHandedIn", flushWaits},
@@ -320,6 +321,30 @@ func unknownAndLost(w *world) {
 	require.NotEmpty(w, hit.struck())
 	w.requireState(q, id, chanq.Leased)
 	require.NoError(w, holder.Ack())
+}
+
+// lookFails cuts the look at what a settle or an extension did not return: these have
+// said by then that they changed nothing.
+func lookFails(w *world) {
+	q := w.queue("work", chanq.Config{})
+	st := w.statements("work").Look(nil)
+	looks := func(op faultdb.Op) bool { return runs(op, st) }
+	for _, s := range settles {
+		send(w, q, texts("a")...)
+		stale := lease(w, q, 1, 100*time.Millisecond)[0]
+		require.NoError(w, lease(w, q, 1, time.Minute)[0].Ack())
+		hit := w.strike(w.broken(false), looks)
+		require.ErrorIs(w, s.do(stale), chanq.ErrLeaseLost, s.name)
+		require.NotEmpty(w, hit.struck(), s.name)
+	}
+	send(w, q, texts("a")...)
+	stale := lease(w, q, 1, 100*time.Millisecond)[0]
+	require.NoError(w, lease(w, q, 1, time.Minute)[0].Ack())
+	w.strike(w.broken(false), looks)
+	var op *chanq.OpError
+	require.ErrorAs(w, stale.Extend(w.soon(), time.Minute), &op)
+	require.False(w, op.Unknown, "nothing was extended")
+	require.ErrorIs(w, stale.Extend(w.soon(), time.Minute), chanq.ErrLeaseLost)
 }
 
 func settledOnce(w *world) {
