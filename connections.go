@@ -106,7 +106,7 @@ func joinSharedSessions(db *sql.DB, d sqlbatch.Dialect) *sessions {
 	p.users++
 	s := &sessions{pool: p.pool, db: db, dialect: d}
 	s.close = func() {
-		s.strays.Wait()
+		s.endStrays()
 		shared.mu.Lock()
 		p.users--
 		last := p.users == 0

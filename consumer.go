@@ -140,7 +140,8 @@ func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration
 // ends the others in order; and those of statements that were left behind
 // (session.go). It keeps up to five connections, apart from those of the application:
 // one claims, two settle and two extend leases. In health it opens three. Each Pipe
-// that reads it keeps one more.
+// that reads it keeps one more. Where hooks are told apart from what calls them (Hooks),
+// there is one for each of LeaseLost and Availability, while there is something to tell.
 type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
@@ -340,7 +341,8 @@ func (c *Consumer[T]) Err() error {
 
 // Flush waits until every settle that was handed in before is in the database,
 // or refused, or ctx ends, whose error it returns: what became of a settle is told
-// by Lease.Wait. On SQLite a
+// by Lease.Wait. It waits for settles whose rows somebody has locked, too, which no other
+// settle does. On SQLite a
 // goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
 	if err := c.settler.flush(ctx); err != nil {
@@ -396,8 +398,7 @@ func (c *Consumer[T]) settle(l *lease) error {
 	if err != nil && !c.gaveUp.Load() {
 		// The consumer has ended in order, and did not wait for this lease: it was in a
 		// transaction, which was rolled back, or had run out. It is settled as TryLease's are.
-		alone := &loneOwner{queue: c.queue, timeout: c.cfg.Statement, values: c.values}
-		return alone.settle(l)
+		return c.alone().settle(l)
 	}
 	return err
 }
@@ -434,19 +435,23 @@ func (c *Consumer[T]) worked() {
 }
 
 func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
+	select {
+	case <-c.finished: // a lease that had run out is not waited for
+		return c.alone().extend(ctx, l, d)
+	default:
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Statement)
 	defer cancel()
-	select {
-	case c.keeper.turn <- struct{}{}:
-		defer func() { <-c.keeper.turn }()
-	case <-ctx.Done():
-		return false, &OpError{Op: "extend", Queue: c.queue.name, ID: l.item.ID, Err: context.Cause(ctx)}
-	}
-	held, err := c.queue.extendOne(ctx, c.keeper.sessions, l, d, c.cfg.try())
-	if held && c.keeper.due(l, monotonic()) {
+	held, err := c.queue.extendOne(ctx, c.keeper.sessions, c.keeper.turn, l, d, c.cfg.try())
+	if c.keeper.due(l, monotonic()) {
 		notify(c.keeper.wake)
 	}
 	return held, err
+}
+
+// alone owns leases that have outlived the consumer.
+func (c *Consumer[T]) alone() *loneOwner {
+	return &loneOwner{queue: c.queue, timeout: c.cfg.Statement, values: c.values}
 }
 
 // trim deletes what Config.Retain no longer keeps, once a minute, as the

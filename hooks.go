@@ -14,7 +14,8 @@ import (
 //
 // A hook should return soon. What calls it waits for it: Sent a storer, and with
 // InFlight 1 all sends of its producer; Claimed the claims; Settled and Dead the
-// settles, LeaseLost too where a settle finds the loss; Failed its worker. Nobody
+// settles, LeaseLost too where a settle finds the loss; Failed its worker; Housekeeping
+// the task that it tells of. Nobody
 // waits for Availability, nor for LeaseLost where time ran out, so leases are extended
 // in any case; up to 4096 of their events wait for a hook that does not return, and
 // later ones are not told. Shutdown and Close wait for hooks, too, until their

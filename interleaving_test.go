@@ -220,6 +220,33 @@ func TestAGroupThatIsHalfDoneHasAnUnknownOutcome(t *testing.T) {
 	require.Equal(t, sqlbatch.Unknown, classify(q.dialect, err))
 }
 
+// As where INSERT and look compare keys in two ways.
+func TestAKeyThatTheInsertLeavesOutAndTheLookDoesNotFindIsGivenUp(t *testing.T) {
+	q := openTestQueue[string](t, Config{}).core
+	rows := []sqlbatch.Row{{ID: NewID(), Key: "é", Body: []byte("x")}}
+	calls := 0
+	began := time.Now()
+	err := q.enqueue(t.Context(), func(sqlbatch.Statement, func(*sql.Rows) error) error {
+		calls++
+		return nil
+	}, q.sql, rows, make([]Receipt, 1), true)
+	require.ErrorContains(t, err, `dedup key "é"`)
+	require.Equal(t, 2*keyTries, calls)
+	require.Greater(t, time.Since(began), 500*time.Millisecond, "there are pauses")
+	require.Equal(t, sqlbatch.BadRow, classify(q.dialect, err), "others of its group are stored")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	calls = 0
+	err = q.enqueue(ctx, func(sqlbatch.Statement, func(*sql.Rows) error) error {
+		if calls++; calls == 3 {
+			cancel()
+		}
+		return ctx.Err()
+	}, q.sql, rows, make([]Receipt, 1), true)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 3, calls, "the end of the context ends it")
+}
+
 func TestATransactionThatDidNotReachItsCommitHasNoUnknownOutcome(t *testing.T) {
 	q := openTestQueue[string](t, Config{}).core
 	s := openOnce(q.db, q.dialect)

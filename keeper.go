@@ -39,7 +39,7 @@ type keeper struct {
 	count   int        // of leases in holds, ended ones too
 	sweepAt int        // count at which hold drops the ended ones
 
-	turn chan struct{} // of Lease.Extend: it leaves one session to the keeper
+	turn chan struct{} // of a try of Lease.Extend: it leaves one session to the keeper
 	wake chan struct{} // a lease needs an extension before the next tick
 	stop context.Context
 	most int // leases of a statement; only the extender uses it

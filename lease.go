@@ -87,8 +87,9 @@ func (l *Lease[T]) Wait(ctx context.Context) error { return l.lease.wait(ctx) }
 // Extend makes the lease end d from now, by the database's clock, in one round
 // trip; d is at least 100 ms, and may be less than what is left. A consumer extends
 // its leases by itself, for ConsumerConfig.MaxExtend; Extend is for more, and for
-// leases of TryLease. It returns ErrLeaseLost if the
-// lease is lost. A lease that had run out here may be settled again afterwards,
+// leases of TryLease. While somebody has the message's row locked it is repeated, until
+// ctx ends. It returns ErrLeaseLost if the lease is lost. After an *OpError that is
+// Unknown, Deadline is the sooner of what was and what may be. A lease that had run out here may be settled again afterwards,
 // but its Context stays ended, and the consumer neither extends it nor waits for
 // it.
 func (l *Lease[T]) Extend(ctx context.Context, d time.Duration) error {

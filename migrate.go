@@ -35,7 +35,7 @@ func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 
 func (q *queue) migrate(ctx context.Context, conn *sql.Conn) error {
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		return (&session{conn: conn}).one(ctx, st, scan)
+		return (&session{conn: conn, dialect: q.dialect}).one(ctx, st, scan)
 	}
 	if err := q.trust(run); err != nil {
 		return err

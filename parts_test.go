@@ -118,6 +118,7 @@ func TestJoinHooksCallsEachInOrderAndSurvivesPanics(t *testing.T) {
 			LeaseLost:    func(e chanq.LeaseLostEvent) { got = append(got, name+" lost "+e.Queue) },
 			Dead:         func(e chanq.DeadEvent) { got = append(got, name+" dead "+e.Queue) },
 			Availability: func(e chanq.AvailabilityEvent) { got = append(got, name+" availability "+e.Queue) },
+			Housekeeping: func(e chanq.HousekeepingEvent) { got = append(got, name+" housekeeping "+e.Queue) },
 		}
 	}
 	panicking := chanq.Hooks{Sent: func(chanq.SentEvent) { panic("a hook") }}
@@ -128,9 +129,10 @@ func TestJoinHooksCallsEachInOrderAndSurvivesPanics(t *testing.T) {
 	h.LeaseLost(chanq.LeaseLostEvent{Queue: "q"})
 	h.Dead(chanq.DeadEvent{Queue: "q"})
 	h.Availability(chanq.AvailabilityEvent{Queue: "q"})
+	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q"})
 	require.Equal(t, []string{
 		"a sent q", "b sent q", "a claimed q", "b claimed q", "a settled q", "b settled q",
-		"a lost q", "b lost q", "a dead q", "b dead q", "a availability q", "b availability q",
+		"a lost q", "b lost q", "a dead q", "b dead q", "a availability q", "b availability q", "a housekeeping q", "b housekeeping q",
 	}, got)
 	require.NotPanics(t, func() { chanq.JoinHooks().Sent(chanq.SentEvent{}) })
 }
@@ -147,12 +149,15 @@ func TestLogHooksLogLossesAsWarningsAndTheRestForDebugging(t *testing.T) {
 	h.Dead(chanq.DeadEvent{Queue: "q", ID: id, Reason: "enough"})
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Err: errors.New("gone")})
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Up: true})
+	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim", Err: errors.New("refused")})
+	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim"})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	require.Len(t, lines, 7)
+	require.Len(t, lines, 9)
 	for i, want := range [][]string{
 		{"DEBUG", "messages=3"}, {"DEBUG", "messages=3"}, {"DEBUG", "acked=3"},
 		{"WARN", "lease lost", id.String()}, {"WARN", "dead", "reason=enough"},
 		{"WARN", "does not answer", "err=gone"}, {"INFO", "answers again"},
+		{"WARN", "housekeeping", "task=trim", "err=refused"}, {"INFO", "housekeeping", "task=trim"},
 	} {
 		for _, word := range want {
 			require.Contains(t, lines[i], word)

@@ -108,18 +108,24 @@ func (p *pipe[In, Out]) fit(group []piped[Out]) (now, later []piped[Out]) {
 	return group, nil
 }
 
-// takeLate removes those of late whose time has come, or says how long that takes.
+// takeLate removes those of late whose time has come, as many as fit one transaction,
+// or says how long that takes.
 func (p *pipe[In, Out]) takeLate() (group []piped[Out], wait time.Duration) {
 	now, wait := time.Now(), time.Hour
+	most := p.from.queue.dialect.Traits().AckItems
 	abandoned := p.from.settler.abandoned.Err() != nil
 	p.late = slices.DeleteFunc(p.late, func(l latePiped[Out]) bool {
-		if left := l.at.Sub(now); left > 0 && !abandoned {
+		if left := l.at.Sub(now); left > 0 && !abandoned || len(group) == most {
 			wait = min(wait, left)
 			return false
 		}
 		group = append(group, l.piped)
 		return true
 	})
+	group, later := p.fit(group)
+	for i := range later {
+		p.late = append(p.late, latePiped[Out]{later[i], now})
+	}
 	return group, wait
 }
 

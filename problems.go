@@ -38,7 +38,7 @@ var remedies = map[string]map[string]string{
 	sqlbatch.ProblemDurability: {
 		"sqlserver": "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = ALLOWED, or DISABLED",
 		"postgres":  "set synchronous_commit to on for this role (ALTER ROLE … SET synchronous_commit = 'on'), this database and this connection; ALTER TABLE … SET LOGGED if it is a table",
-		"sqlite":    "open the file by embedded.Open, or with PRAGMA synchronous = FULL on every connection",
+		"sqlite":    "open the file by embedded.Open, or with PRAGMA synchronous = FULL on every connection, and a journal (WAL or DELETE) that is on disk",
 	},
 }
 

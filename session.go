@@ -45,8 +45,12 @@ type sessions struct {
 	db      *sql.DB
 	dialect sqlbatch.Dialect
 	maxAge  time.Duration // of a session; 0 is no limit
-	strays  sync.WaitGroup
+	maxIdle time.Duration
 	close   func()
+
+	mu     sync.Mutex
+	ended  bool           // no statement of items begins any more
+	strays sync.WaitGroup // statements of items
 }
 
 // openSessions makes a pool of each size, or joins the shared one with each, and
@@ -121,13 +125,21 @@ func newSessions(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, n int) *s
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
-	return &sessions{pool: pool, db: db, dialect: d, maxAge: maxAge}
+	return &sessions{pool: pool, db: db, dialect: d, maxAge: maxAge, maxIdle: maxIdle}
 }
 
 // end closes the pool once every session is back, those of statements that were
 // left behind, too.
 func (p *sessions) end() {
+	p.endStrays()
 	p.pool.Close()
+}
+
+// endStrays waits for the statements that were left behind.
+func (p *sessions) endStrays() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
 	p.strays.Wait()
 }
 
@@ -143,14 +155,14 @@ const maxIdle = time.Minute
 // the place of its connection would go to whoever waits for one, who may hold it
 // until this session has done its work.
 func (p *sessions) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
-	for {
+	for began := time.Now(); ; {
 		res, err := p.pool.Acquire(ctx)
 		if err != nil {
 			return nil, &notRunError{err: fmt.Errorf("connect: %w", err), unconnected: true}
 		}
-		idle := res.IdleDuration() >= maxIdle
+		idle := res.IdleDuration() >= p.maxIdle
 		switch {
-		case p.maxAge == 0, !idle && time.Now().Before(res.Value().old):
+		case p.maxAge == 0, !idle && time.Now().Before(res.Value().old), res.CreationTime().After(began):
 			return res, nil
 		case !spare(p.db) && (!idle || answers(ctx, res.Value().conn) == nil):
 			return res, nil
@@ -226,11 +238,17 @@ func (p *sessions) items(ctx context.Context, st sqlbatch.Statement, into []sqlb
 		err   error
 	}
 	done := make(chan result, 1)
+	p.mu.Lock()
+	if p.ended {
+		p.mu.Unlock()
+		return into, false, &notRunError{err: ErrClosed, unconnected: true}
+	}
 	p.strays.Go(func() {
 		r := result{items: into}
 		r.err = p.run(ctx, st, collectItems(&r.items))
 		done <- r
 	})
+	p.mu.Unlock()
 	select {
 	case r := <-done:
 		return r.items, false, r.err

@@ -106,5 +106,5 @@ func (o *loneOwner) store(leases []*lease) {
 func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
-	return o.queue.extendOne(ctx, s, l, d, o.timeout)
+	return o.queue.extendOne(ctx, s, make(chan struct{}, 1), l, d, o.timeout)
 }

@@ -291,23 +291,25 @@ func sqlServerEnds(t *testing.T, what string, st Statement) (ends []end) {
 	return ends
 }
 
+// postgresEndsOf reads ids, the first fence, how far each is above it, and what
+// the kind of settle adds.
 func postgresEndsOf(t *testing.T, what string, st Statement) (ends []end) {
 	ids := pgIDs(t, st.Args[0])
 	n := len(ids)
-	fences := pgNumbers(t, st.Args[1], n)
+	first, above := st.Args[1].(int64), pgNumbers(t, st.Args[2], n)
 	for i, id := range ids {
-		e := end{Item: Item{id, fences[i]}}
-		texts := 0
+		e := end{Item: Item{id, first + above[i]}}
+		text := false
 		switch what {
 		case "nacks":
-			e.delay, texts = pgNumbers(t, st.Args[2], n)[i], 3
+			e.delay, text = pgNumbers(t, st.Args[3], n)[i], true
 		case "releases":
-			e.due = pgNumbers(t, st.Args[2], n)[i]
+			e.due = pgNumbers(t, st.Args[3], n)[i]
 		case "buries":
-			texts, e.uncounted = 3, pgNumbers(t, st.Args[2], n)[i] == 1
+			e.uncounted, text = pgNumbers(t, st.Args[3], n)[i] == 1, true
 		}
-		if texts > 0 {
-			e.text = string(part(st.Args[texts+2].([]byte), pgNumbers(t, st.Args[texts], n)[i], pgNumbers(t, st.Args[texts+1], n)[i]))
+		if text {
+			e.text = string(part(st.Args[6].([]byte), pgNumbers(t, st.Args[4], n)[i], pgNumbers(t, st.Args[5], n)[i]))
 		}
 		ends = append(ends, e)
 	}

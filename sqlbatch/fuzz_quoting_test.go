@@ -64,6 +64,8 @@ func standardTokens(text, schema string) []string {
 			value, rest := quoted(text)
 			if c == '"' && value == schema && strings.HasPrefix(rest, ".") {
 				value = "<schema>"
+			} else if c == '\'' && value == schema && isValue(tokens) {
+				value = "<schema>"
 			} else if c == '\'' {
 				value = strings.Join(inner(value, schema), "")
 			}
@@ -82,6 +84,16 @@ func standardTokens(text, schema string) []string {
 		}
 	}
 	return tokens
+}
+
+// isValue tells that what follows is an argument or is compared: there the name of
+// a schema may stand as a string.
+func isValue(before []string) bool {
+	last := ""
+	if len(before) > 0 {
+		last = before[len(before)-1]
+	}
+	return strings.HasSuffix(last, ", ") || strings.HasSuffix(last, "= ") || strings.HasSuffix(last, "(")
 }
 
 // inner is the tokens of a string that holds a name, as for regclass.

@@ -28,6 +28,18 @@ func TestCommandsSpeakToPostgreSQL(t *testing.T) {
 	require.Contains(t, run("top", "-n", "1"), "PostgreSQL ")
 	require.Equal(t, "3 messages purged\n", run("purge", "--yes", "--state", "ready", "mail"))
 
+	require.Contains(t, run("members"), "QUEUE")
+
+	// A session that confirms commits before they are on disk.
+	loose := dsn + "&synchronous_commit=off"
+	for _, args := range [][]string{{"migrate", "mail"}, {"send", "mail", "x"}} {
+		said := fail(t, exitFailed, append(args, "--dsn", loose)...)
+		require.Contains(t, said, "synchronous_commit is off")
+		require.Contains(t, said, "give --not-durable")
+		succeed(t, "", append(args, "--not-durable", "--dsn", loose)...)
+	}
+	require.Equal(t, "x\n", succeed(t, "", "receive", "mail", "--dsn", loose).out, "to look and take is no promise")
+
 	t.Setenv("CHANQ_DSN", dsn)
 	require.Regexp(t, `mail +0 +0 +0 +0 +0`, succeed(t, "", "stats").out)
 }

@@ -38,7 +38,10 @@ type Engine struct {
 
 // Run runs the suite.
 func Run(t *testing.T, e Engine) {
-	for _, suite := range [][]test{delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, bounds, reading, piping, operating, sweeping, trusting, outages, stuck, trouble, processes, claiming, lapsing, expiring, joining, sparing} {
+	for _, suite := range [][]test{
+		delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, bounds, reading, piping,
+		operating, sweeping, trusting, outages, stuck, trouble, misbehaving, contexts, processes, claiming, lapsing, expiring, joining, sparing,
+	} {
 		for _, c := range suite {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()

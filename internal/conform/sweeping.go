@@ -1,121 +1,117 @@
 package conform
 
 import (
-	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Operators' calls on a queue that is in use.
 var sweeping = []test{
-	{"PurgeEndsBesideProducersAndCountsWhatItDeleted", purgeBesideProducers},
-	{"PurgeOfTheDeadEndsBesideAConsumerThatSetsAside", purgeBesideTheDying},
+	{"PurgeDeletesWhatWasThereBesideProducers", purgeBesideProducers},
+	{"PurgeOfTheDeadLeavesWhoDiesMeanwhile", purgeBesideTheDying},
 	{"RedriveMovesEachOnceBesideAConsumerThatSetsAsideAgain", redriveBesideTheDying},
 	{"RedriveWithALimitGoesOnWithTheOldest", redriveInParts},
 	{"StatsAreExactWhateverTheOtherStatesHold", statsBesideMany},
 }
 
-// sendUntil sends from two producers until stop is called, which returns how many
-// messages were stored.
-func sendUntil(w *world, q *chanq.Queue[string]) (stop func() int) {
-	var stored atomic.Int64
-	var senders sync.WaitGroup
-	ctx, cancel := context.WithCancel(w.soon())
-	for range 2 {
-		p := produce(w, q, chanq.ProducerConfig{})
-		senders.Go(func() {
-			for ctx.Err() == nil {
-				receipts, err := p.SendBatch(w.soon(), texts("a", "b", "c", "d"))
-				if err != nil {
-					w.Errorf("send: %v", err)
-					return
-				}
-				stored.Add(int64(len(receipts)))
-			}
-		})
+// between calls do, on another connection, before the nth of the statements that are
+// meant runs. The statement waits for it.
+func between(w *world, n int, meant sqlbatch.Statement, do func()) {
+	if len(meant.Prior) > 0 { // it has a transaction of its own, which must not wait with a lock
+		meant = sqlbatch.Statement{Text: w.engine.Dialect.Begin()[0]}
 	}
-	return func() int {
-		cancel()
-		senders.Wait()
-		return int(stored.Load())
-	}
-}
-
-// left counts all messages of a state, which Stats does up to a limit only.
-func left(w *world, q *chanq.Queue[string], s chanq.State) int {
-	w.Helper()
-	n, err := q.Purge(w.soon(), s)
-	require.NoError(w, err)
-	return n
+	var reached atomic.Int64
+	gate := make(chan struct{})
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !runs(op, meant) || reached.Add(1) != int64(n) {
+			return faultdb.Fault{}
+		}
+		go func() { // ends before the call that runs the statement
+			defer close(gate)
+			do()
+		}()
+		return faultdb.Hold(gate)
+	})
 }
 
 func purgeBesideProducers(w *world) {
 	q := w.queue("work", chanq.Config{})
-	const before = 2500
-	ids := send(w, q, texts(make([]string, before)...)...)
-	stop := sendUntil(w, q)
-	n, err := q.Purge(w.soon(), chanq.Ready)
-	sent := stop()
-	require.NoError(w, err)
-	require.GreaterOrEqual(w, n, before)
-	w.requireState(q, ids[0], "")
-	w.requireState(q, ids[before-1], "")
-	require.Equal(w, before+sent, n+left(w, q, chanq.Ready), "each is deleted once")
-}
-
-// killer sets aside whatever comes, and counts it.
-func killer(w *world, q *chanq.Queue[string]) *atomic.Int64 {
-	var killed atomic.Int64
-	c := start(w, q, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
-	ended := make(chan struct{})
-	go func() { // ends with the consumer
-		defer close(ended)
-		_ = c.Handle(2, func(context.Context, *chanq.Lease[string]) error {
-			killed.Add(1)
-			return chanq.DeadLetter(errors.New("again"))
-		})
-	}()
-	w.Cleanup(func() {
-		c.Stop()
-		<-ended
+	_, db := w.connect()
+	other := openOn[string](w, db, "work", chanq.Config{})
+	const before, later = 2500, 300
+	send(w, q, texts(make([]string, before)...)...)
+	between(w, 1, w.statements("work").Purge(chanq.Ready, 1, sqlbatch.Window{}), func() {
+		send(w, other, texts(make([]string, later)...)...)
 	})
-	return &killed
+	n, err := q.Purge(w.soon(), chanq.Ready)
+	require.NoError(w, err)
+	require.Equal(w, before, n, "what came later stays")
+	require.Equal(w, chanq.Stats{Ready: later}, counted(w, q))
+	w.faults.Inject(nil)
+	n, err = q.Purge(w.soon(), chanq.Ready)
+	require.NoError(w, err)
+	require.Equal(w, later, n)
 }
 
 func purgeBesideTheDying(w *world) {
 	q := w.queue("work", chanq.Config{})
-	const before = 1500
+	_, db := w.connect()
+	other := openOn[string](w, db, "work", chanq.Config{})
+	const before, later = 1500, 300
 	kill(w, q, texts(make([]string, before)...)...)
-	killed := killer(w, q)
-	stop := sendUntil(w, q)
-	w.eventually("more are set aside", func() bool { return killed.Load() > 0 })
-	n, err := q.Purge(w.soon(), chanq.Dead)
-	sent := stop()
-	require.NoError(w, err)
-	require.GreaterOrEqual(w, n, before)
-	w.eventually("all others are set aside", func() bool {
-		s := counted(w, q)
-		return s.Ready+s.Scheduled+s.Leased == 0
+	between(w, 2, w.statements("work").Purge(chanq.Dead, 1, sqlbatch.Window{}), func() {
+		kill(w, other, texts(make([]string, later)...)...)
 	})
-	require.Equal(w, before+sent, n+left(w, q, chanq.Dead), "each is deleted once")
+	n, err := q.Purge(w.soon(), chanq.Dead)
+	require.NoError(w, err)
+	require.Equal(w, before, n, "who died later stays")
+	require.Equal(w, chanq.Stats{Dead: later}, counted(w, q))
 }
 
+// redriveBesideTheDying sets aside again, while the rest is redriven, what has been
+// redriven so far.
 func redriveBesideTheDying(w *world) {
 	q := w.queue("work", chanq.Config{})
+	_, db := w.connect()
+	other := openOn[string](w, db, "work", chanq.Config{})
 	const dead = 2200
-	kill(w, q, texts(make([]string, dead)...)...)
-	killed := killer(w, q)
+	ids := kill(w, q, texts(make([]string, dead)...)...)
+	killed := 0
+	killAgain := func() {
+		c := start(w, other, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+		for _, l := range take(w, c, 200) {
+			require.NoError(w, l.DeadLetter(errors.New("again")))
+			killed++
+		}
+		require.NoError(w, c.Shutdown(w.soon()))
+	}
+	st := w.statements("work")
+	between(w, 2, st.Redrive(1, nil, sqlbatch.Window{}), killAgain)
 	n, err := q.Redrive(w.soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, dead, n)
-	w.eventually("all are set aside again", func() bool { return counted(w, q) == chanq.Stats{Dead: dead} })
-	require.EqualValues(w, dead, killed.Load(), "none was redriven twice")
+	require.Equal(w, chanq.Stats{Ready: dead - killed, Dead: killed}, counted(w, q), "who died again stays dead")
+
+	w.faults.Inject(nil)
+	_, err = q.Redrive(w.soon(), 0)
+	require.NoError(w, err)
+	for range dead / 200 {
+		killAgain()
+	}
+	require.Equal(w, chanq.Stats{Dead: dead}, counted(w, q))
+	killed = 0
+	chunks := (dead + w.engine.Dialect.Traits().FindIDs - 1) / w.engine.Dialect.Traits().FindIDs
+	between(w, chunks, st.Redrive(1, make([][16]byte, 1), sqlbatch.Window{}), killAgain) // where the list begins again
+	moved, err := q.RedriveIDs(w.soon(), append(ids, ids...)...)
+	require.NoError(w, err)
+	require.ElementsMatch(w, ids, moved, "each is moved once")
 }
 
 func redriveInParts(w *world) {

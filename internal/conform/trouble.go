@@ -21,6 +21,7 @@ var trouble = []test{
 	{"G12_AnExtensionThatHangsLosesNoLease", hungExtension},
 	{"G12_AnExtendThatHangsLosesNoLease", hungExtend},
 	{"G12_ALockedRowDelaysItselfOnly", lockedRow},
+	{"G12_ALeaseWhoseRowIsLockedForAWhileIsKept", lockedForAWhile},
 	{"G12_ALockedRowOfAPipeDelaysItselfOnly", lockedInput},
 	{"G12_HungClaimPipeAndTrimLoseNoLease", hungOfThreeKinds},
 	{"G12_AnInputWhoseOutputsNeverArriveEndsAlone", hungOutputs},
@@ -175,6 +176,7 @@ func hungAck(w *world) {
 		require.Less(w, time.Since(began), atOnce)
 	}
 	require.NoError(w, leases[0].Wait(w.soon()), "it is repeated on another connection")
+	require.Less(w, time.Since(began), troubleLease, "soon enough for a lease that is not extended any more")
 	require.Zero(w, counted(w, q))
 	require.Empty(w, delivered())
 	require.Empty(w, lost.but(chanq.ID{}))
@@ -225,6 +227,16 @@ func lockedRow(w *world) {
 	delivered := w.again(q)
 	unlock := w.lock("work", stuck.ID)
 	began := time.Now()
+	extended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), atOnce)
+		defer cancel()
+		extended <- stuck.Extend(ctx, time.Hour)
+	}()
+	require.NoError(w, others[238].Extend(w.soon(), time.Hour))
+	require.Less(w, time.Since(began), atOnce)
+	require.ErrorContains(w, <-extended, "locked")
+	began = time.Now()
 
 	// Settled at once, of each kind; the stuck one among the acks.
 	for i, l := range others[:200] {
@@ -264,6 +276,26 @@ func lockedRow(w *world) {
 		require.Equal(w, stuck.ID, id)
 	}
 	require.Empty(w, lost.but(stuck.ID))
+}
+
+// lockedForAWhile: over the time of an extension, and less than the lease.
+func lockedForAWhile(w *world) {
+	w.skipWithoutRowLocks()
+	var lost losses
+	q := w.queue("work", chanq.Config{Hooks: lost.hooks()})
+	send(w, q, texts("locked", "free")...)
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: troubleLease})
+	leases := take(w, c, 2)
+	claimed := leases[0].Deadline()
+	unlock := w.lock("work", leases[0].ID)
+	w.eventually("the other one is extended", func() bool { return leases[1].Deadline().After(claimed.Add(troubleLease / 6)) })
+	unlock()
+	w.eventually("so is this one", func() bool { return leases[0].Deadline().After(claimed.Add(troubleLease / 6)) })
+	for _, l := range leases {
+		require.NoError(w, l.Ack())
+	}
+	waits(w, leases)
+	require.Empty(w, lost.but(chanq.ID{}))
 }
 
 func lockedInput(w *world) {

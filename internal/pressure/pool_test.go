@@ -17,7 +17,7 @@ import (
 )
 
 // connections is the least that a consumer, a producer and an application need.
-const connections = 3 + 1 + 1
+const connections = 5 + 1 + 1
 
 // number is the parameter of a statement, as the dialect writes it.
 func (w *world) number(n int) string {
@@ -153,9 +153,9 @@ func TestConnectionsAreCountedOverAllThatRuns(t *testing.T) {
 		p := w.produce(q, chanq.ProducerConfig{})
 		c := w.consume(q, chanq.ConsumerConfig{})
 		_, err := other.Consume(w.soon(), chanq.ConsumerConfig{})
-		require.ErrorContains(w, err, "consume other: the *sql.DB allows 5 open connections: chanq keeps up to 3 for itself besides the 4 of the producers and consumers that run, and the application needs one; call SetMaxOpenConns(8) or more")
+		require.ErrorContains(w, err, "consume other: the *sql.DB allows 7 open connections: chanq keeps up to 5 for itself besides the 6 of the producers and consumers that run, and the application needs one; call SetMaxOpenConns(12) or more")
 		_, err = other.Producer(chanq.ProducerConfig{})
-		require.ErrorContains(w, err, "SetMaxOpenConns(6)")
+		require.ErrorContains(w, err, "SetMaxOpenConns(8)")
 		_, err = chanq.Open[string](w.soon(), w.db, "other", chanq.Config{})
 		require.NoError(w, err, "a call takes its connection as the application does")
 
@@ -165,7 +165,7 @@ func TestConnectionsAreCountedOverAllThatRuns(t *testing.T) {
 		w.produce(other, chanq.ProducerConfig{})
 		require.NoError(w, c.Shutdown(w.soon()))
 		c = w.consume(other, chanq.ConsumerConfig{})
-		w.db.SetMaxOpenConns(8)
+		w.db.SetMaxOpenConns(12)
 		w.consume(q, chanq.ConsumerConfig{})
 		require.NoError(w, c.Shutdown(w.soon()))
 	})

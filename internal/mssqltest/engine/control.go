@@ -395,7 +395,7 @@ func (s *Session) setOption(name string, on bool) error {
 	case "QuotedIdentifier":
 		s.set.quotedIdentifier = on
 	case "AnsiDefaults":
-		s.set.quotedIdentifier, s.set.ansi = on, on
+		s.set.quotedIdentifier, s.set.ansi, s.set.implicit = on, on, on
 	case "AnsiNulls", "AnsiPadding", "AnsiWarnings", "ConcatNullYieldsNull", "ArithAbort":
 		s.set.ansi = on
 	case "NumericRoundAbort", "AnsiNullDfltOn", "AnsiNullDfltOff", "ArithIgnore", "CursorCloseOnCommit", "ForcePlan", "IO", "Time":

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,11 @@ func TestImplicitTransactionsStayOpenUntilSomebodyEndsThem(t *testing.T) {
 	require.Equal(t, int64(1), c.scalar("SELECT @@TRANCOUNT"))
 	c.exec("ROLLBACK; CREATE TABLE dbo.made (id int NOT NULL)")
 	require.Equal(t, int64(1), c.scalar("SELECT @@TRANCOUNT"), "definitions open one")
+	c.exec("ROLLBACK")
+	require.Empty(t, c.call("UPDATE dbo.items SET note = 'mine' WHERE id = 1", "").errors, "nor is it the procedure's mistake (266)")
+	require.Equal(t, int64(1), c.scalar("SELECT @@TRANCOUNT"))
+	c.exec("ROLLBACK; SET ANSI_DEFAULTS ON; SELECT note FROM dbo.items")
+	require.Equal(t, int64(1), c.scalar("SELECT @@TRANCOUNT"), "they are one of the ANSI defaults")
 	c.exec("ROLLBACK; SET IMPLICIT_TRANSACTIONS OFF; INSERT dbo.items VALUES (10, 9, 'kept')")
 	require.Nil(t, c.scalar("SELECT OBJECT_ID('dbo.made')"))
 	require.Equal(t, int64(2), other.scalar("SELECT COUNT(*) FROM dbo.items WHERE note = 'kept'"))
@@ -176,7 +182,11 @@ func TestAListAndARangeBehindItAreOneSeekForEachOfTheList(t *testing.T) {
 	}
 	s.ResetPlans()
 	require.ElementsMatch(t, []any{int64(1), int64(2), int64(5), int64(6)}, c.exec("SELECT id FROM dbo.lanes WITH (INDEX (IX_lanes), FORCESEEK) WHERE lane IN (2, 1) AND due < 7").values())
-	plans := s.Plans()
-	require.Len(t, plans, 1)
-	require.Equal(t, int64(4), plans[0].KeysRead)
+	for _, p := range s.Plans() {
+		if strings.HasPrefix(p.Text, "SELECT id") {
+			require.Equal(t, int64(4), p.KeysRead)
+			return
+		}
+	}
+	require.Fail(t, "it has a plan")
 }

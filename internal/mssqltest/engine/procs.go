@@ -298,6 +298,7 @@ func (s *Session) scoped(f *frame) error {
 	}
 	was, count := s.set, s.trancount
 	s.nest++
+	s.unseen = false
 	_, err := s.runFrame(f)
 	s.nest--
 	priority := s.set.deadlockPriority
@@ -307,6 +308,9 @@ func (s *Session) scoped(f *frame) error {
 	}
 	if err != nil {
 		return err
+	}
+	if s.unseen && count == 0 && s.trancount == 1 {
+		return nil // as drivers rely on that turn off autocommit by IMPLICIT_TRANSACTIONS
 	}
 	if s.trancount != count {
 		return sqlError(266, "Transaction count after EXECUTE indicates a mismatching number of BEGIN and COMMIT statements. Previous count = %d, current count = %d.", count, s.trancount)

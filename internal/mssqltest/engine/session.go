@@ -21,6 +21,7 @@ type Session struct {
 	set       settings
 	tx        *txn
 	trancount int
+	unseen    bool       // a transaction was begun by IMPLICIT_TRANSACTIONS
 	owner     lock.Owner // of application locks with owner Session
 
 	rowcount    int64
@@ -218,6 +219,7 @@ func (s *Session) done(n int64, counted bool) {
 func (s *Session) beginUnseen() {
 	if s.set.implicit && s.trancount == 0 && s.tx == nil {
 		s.begin()
+		s.unseen = true
 	}
 }
 
