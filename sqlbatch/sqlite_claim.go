@@ -33,7 +33,7 @@ func sqliteLanes(template, lane string, ranges ...string) string {
 // Claim: two seeks a priority, highest first, and what ran out before what was
 // never claimed. The outer LIMIT ends the walk as soon as enough rows were found,
 // and is 0 when the queue is paused. One writer: no row can be locked by another.
-const sqliteClaim = `UPDATE {live} SET due_at = visible_at, visible_at = {now} + ?2, fence = max(fence, {now} << 20) + ?4,
+const sqliteClaim = `UPDATE {live} SET due_at = visible_at, visible_at = {now} + ?2, fence = CASE WHEN fence > {now} << 20 THEN fence ELSE {now} << 20 END + ?4,
   attempts = attempts + 1, lapses = lapses + (leased_by IS NOT NULL), leased_by = ?3
 WHERE rowid IN (SELECT rowid FROM (
 {lanes}
@@ -50,10 +50,10 @@ const (
 const sqliteClaimLane = `    SELECT * FROM (SELECT rowid FROM {range} ORDER BY visible_at, id LIMIT ?1 + 0)`
 
 // The index does not know of lapses, so a claim that leaves suspects out, and
-// only that, looks at each row that it passes.
+// only that, looks at each row that it passes: it has a text of its own.
 const (
-	sqliteClaimRanOut = sqliteRanOut + ` AND (?5 IS NULL OR lapses + 1 < ?5)`
-	sqliteClaimDue    = sqliteDue + ` AND (?5 IS NULL OR lapses < ?5)`
+	sqliteUnsuspectedRanOut = sqliteRanOut + ` AND lapses + 1 < ?5`
+	sqliteUnsuspectedDue    = sqliteDue + ` AND lapses < ?5`
 )
 
 const sqliteNextDue = `SELECT min(due) FROM (
@@ -62,20 +62,21 @@ const sqliteNextDue = `SELECT min(due) FROM (
 
 const sqliteNextDueLane = `    SELECT * FROM (SELECT visible_at - {now} AS due FROM {range} ORDER BY visible_at, id LIMIT 1)`
 
-func sqliteClaimOf(columns string) string {
-	return sqliteLanes(sqliteClaim+columns, sqliteClaimLane, sqliteClaimRanOut, sqliteClaimDue)
+func sqliteClaimOf(columns string, ranges ...string) string {
+	return sqliteLanes(sqliteClaim+columns, sqliteClaimLane, ranges...)
 }
 
 func (q *sqliteQueue) Claim(p ClaimParams) Statement {
-	text := q.claim
-	if p.Blind {
-		text = q.claimBlind
-	}
-	var below any // of lapses; NULL is no bound
+	args := []any{int64(p.Rows), milliseconds(p.Lease), p.Member[:], p.Salt}
+	texts := &q.claim
 	if !p.Suspects {
-		below = int64(p.Lapses)
+		texts = &q.claimUnsuspected
+		args = append(args, int64(p.Lapses))
 	}
-	return Statement{Text: text, Args: []any{int64(p.Rows), milliseconds(p.Lease), p.Member[:], p.Salt, below}}
+	if p.Blind {
+		return Statement{Text: texts.blind, Args: args}
+	}
+	return Statement{Text: texts.seeing, Args: args}
 }
 
 func (q *sqliteQueue) NextDue() Statement { return Statement{Text: q.nextDue} }

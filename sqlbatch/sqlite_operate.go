@@ -46,8 +46,8 @@ func sqlitePurge(before string, ranges ...string) string {
 // same key and a smaller id goes first, unless it died after the window.
 const (
 	sqliteRedriveMark   = `UPDATE {dead} SET ended_at = -1 - ended_at WHERE rowid IN (SELECT rowid FROM {dead} AS d WHERE `
-	sqliteRedriveInsert = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, due_at, fence, dedup_key, last_error, headers, body)
-SELECT id, priority, {now}, enqueued_at, {now}, fence + 1, dedup_key, last_error, headers, body FROM {dead} WHERE ended_at < 0`
+	sqliteRedriveInsert = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, fence, dedup_key, last_error, headers, body)
+SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, headers, body FROM {dead} WHERE ended_at < 0`
 	sqliteRedriveDelete = `DELETE FROM {dead} WHERE ended_at < 0 RETURNING id, -1 - ended_at`
 
 	sqliteRedriveRoom = `NOT EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = d.id)

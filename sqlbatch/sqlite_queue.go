@@ -13,16 +13,16 @@ import "time"
 // to integers.
 const sqliteRowSize = 16 + 1 + 13 + 13 + 9 + 3 + 9 + 6 + 9 + 9
 
-const sqliteEnqueue = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, due_at, expires_at, dedup_key, headers, body)
-SELECT id, priority, t.now + delay, t.now, t.now + delay, t.now + nullif(ttl, 0), dedup_key, headers, body
+const sqliteEnqueue = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
+SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, headers, body
 FROM (SELECT {now} AS now) AS t CROSS JOIN (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 88 FROM n WHERE o + 88 < length(?1))
   SELECT substr(?1, o, 16) AS id,
          CAST(substr(?1, o + 16, 1) AS INTEGER) - 1 AS priority,
          CAST(substr(?1, o + 17, 13) AS INTEGER) AS delay,
-         CAST(substr(?1, o + 30, 13) AS INTEGER) AS ttl,
-         nullif(CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT), '') AS dedup_key,
-         nullif(substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER), CAST(substr(?1, o + 64, 6) AS INTEGER)), x'') AS headers,
+         CAST(nullif(substr(?1, o + 30, 13), x'30303030303030303030303030') AS INTEGER) AS ttl,
+         CASE WHEN substr(?1, o + 52, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT) END AS dedup_key,
+         CASE WHEN substr(?1, o + 64, 6) > x'303030303030' THEN substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER), CAST(substr(?1, o + 64, 6) AS INTEGER)) END AS headers,
          substr(?2, CAST(substr(?1, o + 70, 9) AS INTEGER), CAST(substr(?1, o + 79, 9) AS INTEGER)) AS body
   FROM n) AS r`
 
@@ -106,7 +106,7 @@ RETURNING id, fence - 1`
 
 type sqliteQueue struct {
 	enqueue, enqueueNew, find, look, nextDue string
-	claim, claimBlind                        string
+	claim, claimUnsuspected                  sqliteClaims
 	ack, archiveInsert, extend, endAfter     string
 	nack, buryInsert, buryDelete, release    string
 	version, record, problems, clock         string
@@ -118,11 +118,20 @@ type sqliteQueue struct {
 	peek, purge                              map[State]string
 }
 
+type sqliteClaims struct{ seeing, blind string }
+
 func (sqlite) Queue(n Names) Queue {
 	text := sqliteNames(n).Replace
 	return &sqliteQueue{
 		enqueue: text(sqliteEnqueue), enqueueNew: text(sqliteEnqueueNew), find: text(sqliteFind), look: text(sqliteLook),
-		claim: text(sqliteClaimOf(sqliteWithBody)), claimBlind: text(sqliteClaimOf(sqliteBlind)),
+		claim: sqliteClaims{
+			seeing: text(sqliteClaimOf(sqliteWithBody, sqliteRanOut, sqliteDue)),
+			blind:  text(sqliteClaimOf(sqliteBlind, sqliteRanOut, sqliteDue)),
+		},
+		claimUnsuspected: sqliteClaims{
+			seeing: text(sqliteClaimOf(sqliteWithBody, sqliteUnsuspectedRanOut, sqliteUnsuspectedDue)),
+			blind:  text(sqliteClaimOf(sqliteBlind, sqliteUnsuspectedRanOut, sqliteUnsuspectedDue)),
+		},
 		nextDue: text(sqliteLanes(sqliteNextDue, sqliteNextDueLane, sqliteClaimed, sqliteUnleased)),
 		ack:     text(sqliteAck), archiveInsert: text(sqliteArchiveInsert), extend: text(sqliteExtend), endAfter: text(sqliteEndAfter),
 		nack: text(sqliteNack), buryInsert: text(sqliteBuryInsert), buryDelete: text(sqliteBuryDelete),

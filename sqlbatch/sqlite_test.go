@@ -34,35 +34,36 @@ func sqliteStatements(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 	id := [16]byte{15: 1}
 	item := sqlbatch.Item{ID: id, Fence: 1}
 	m := map[string]sqlbatch.Statement{
-		"enqueue":     q.Enqueue([]sqlbatch.Row{{ID: id}}),
-		"enqueue-new": q.EnqueueNew([]sqlbatch.Row{{ID: id}}),
-		"find":        q.Find([][16]byte{id}, []string{"k"}),
-		"look":        q.Look([][16]byte{id}),
-		"claim":       q.Claim(claimOf(1, time.Second)),
-		"claim-blind": q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Second, Salt: 1, Suspects: true, Blind: true}),
-		"next-due":    q.NextDue(),
-		"ack":         q.Ack([]sqlbatch.Item{item}),
-		"archive":     q.Archive([]sqlbatch.Item{item}),
-		"extend":      q.Extend([]sqlbatch.Item{item}, time.Second),
-		"end-after":   q.EndAfter([]sqlbatch.Item{item}, time.Second),
-		"nack":        q.Nack([]sqlbatch.NackItem{{Item: item}}),
-		"release":     q.Release([]sqlbatch.ReleaseItem{{Item: item}}),
-		"bury":        q.Bury([]sqlbatch.BuryItem{{Item: item}}),
-		"version":     q.Version(),
-		"record":      q.Record(1),
-		"problems":    q.Problems(),
-		"clock":       q.Clock(),
-		"join":        q.Join(sqlbatch.Member{ID: id, Name: "me", Host: "here", Process: 1, For: time.Minute}),
-		"leave":       q.Leave(id),
-		"members":     q.Members(),
-		"stats":       q.Stats(100),
-		"get":         q.Get(id),
-		"cancel":      q.Cancel([][16]byte{id}),
-		"redrive":     q.Redrive(10, nil, sqlbatch.Window{}),
-		"redrive-ids": q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
-		"pause":       q.Pause(),
-		"resume":      q.Resume(),
-		"trim":        q.Trim(time.Hour, 10, 0),
+		"enqueue":           q.Enqueue([]sqlbatch.Row{{ID: id}}),
+		"enqueue-new":       q.EnqueueNew([]sqlbatch.Row{{ID: id}}),
+		"find":              q.Find([][16]byte{id}, []string{"k"}),
+		"look":              q.Look([][16]byte{id}),
+		"claim":             q.Claim(claimOf(1, time.Second)),
+		"claim-unsuspected": q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Second, Salt: 1, Lapses: 2}),
+		"claim-blind":       q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Second, Salt: 1, Suspects: true, Blind: true}),
+		"next-due":          q.NextDue(),
+		"ack":               q.Ack([]sqlbatch.Item{item}),
+		"archive":           q.Archive([]sqlbatch.Item{item}),
+		"extend":            q.Extend([]sqlbatch.Item{item}, time.Second),
+		"end-after":         q.EndAfter([]sqlbatch.Item{item}, time.Second),
+		"nack":              q.Nack([]sqlbatch.NackItem{{Item: item}}),
+		"release":           q.Release([]sqlbatch.ReleaseItem{{Item: item}}),
+		"bury":              q.Bury([]sqlbatch.BuryItem{{Item: item}}),
+		"version":           q.Version(),
+		"record":            q.Record(1),
+		"problems":          q.Problems(),
+		"clock":             q.Clock(),
+		"join":              q.Join(sqlbatch.Member{ID: id, Name: "me", Host: "here", Process: 1, For: time.Minute}),
+		"leave":             q.Leave(id),
+		"members":           q.Members(),
+		"stats":             q.Stats(100),
+		"get":               q.Get(id),
+		"cancel":            q.Cancel([][16]byte{id}),
+		"redrive":           q.Redrive(10, nil, sqlbatch.Window{}),
+		"redrive-ids":       q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
+		"pause":             q.Pause(),
+		"resume":            q.Resume(),
+		"trim":              q.Trim(time.Hour, 10, 0),
 	}
 	for _, s := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
 		m["peek-"+string(s)] = q.Peek(s, 10)
@@ -197,7 +198,7 @@ func TestSQLitePlans(t *testing.T) {
 		for name, st := range statements {
 			plans[name] = table.plan(st)
 		}
-		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "end-after", "get", "cancel", "find", "look", "claim-blind",
+		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "end-after", "get", "cancel", "find", "look", "claim-unsuspected", "claim-blind",
 			"trim", "purge-ready", "purge-scheduled", "purge-leased", "peek-ready", "peek-scheduled", "peek-leased"} {
 			for line := range strings.Lines(plans[name]) {
 				// A full walk of a table or of one of its indexes. The list of a batch and
@@ -211,7 +212,7 @@ func TestSQLitePlans(t *testing.T) {
 		seeks := func(statement, seek string) int {
 			return strings.Count(plans[statement], seek)
 		}
-		for _, claim := range []string{"claim", "claim-blind"} {
+		for _, claim := range []string{"claim", "claim-unsuspected", "claim-blind"} {
 			require.Equal(t, 4, seeks(claim, unleased+"(priority=? AND visible_at<?)"), "one seek a lane:\n%s", plans[claim])
 			require.Equal(t, 4, seeks(claim, leased+"(priority=? AND visible_at<?)"), "and one into what ran out:\n%s", plans[claim])
 			require.NotContains(t, plans[claim], "TEMP B-TREE", "the index has the order")

@@ -84,7 +84,7 @@ func requireStruck(t *testing.T, e Engine, struck map[string]bool) {
 	for name, build := range map[string]func([]sqlbatch.Row) sqlbatch.Statement{
 		"enqueue": q.Enqueue, "enqueue with keys": q.EnqueueNew,
 		"find":  func([]sqlbatch.Row) sqlbatch.Statement { return q.Find(nil, nil) },
-		"claim": func([]sqlbatch.Row) sqlbatch.Statement { return q.Claim(sqlbatch.ClaimParams{Rows: 1}) },
+		"claim": func([]sqlbatch.Row) sqlbatch.Statement { return q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true}) },
 		"ack":   func([]sqlbatch.Row) sqlbatch.Statement { return q.Ack(nil) }, "nack": func([]sqlbatch.Row) sqlbatch.Statement { return q.Nack(nil) },
 		"release":     func([]sqlbatch.Row) sqlbatch.Statement { return q.Release(nil) },
 		"dead-letter": func([]sqlbatch.Row) sqlbatch.Statement { return q.Bury(nil) },
@@ -166,7 +166,7 @@ func newWalk(t *testing.T, e Engine, m mishap, i int) *walk {
 	w.clock, err = newClock(w.observer, e.Dialect, workQueue)
 	require.NoError(t, err)
 	fault, passed := m.fault(e), 0
-	claim := e.Dialect.Queue(sqlbatch.Names{Queue: workQueue}).Claim(sqlbatch.ClaimParams{Rows: 1})
+	claim := e.Dialect.Queue(sqlbatch.Names{Queue: workQueue}).Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})
 	claimKey, claims := statementKey(claim.Text, claim.Args), 0
 	aside := memberStatements(e)
 	faults.Inject(func(op faultdb.Op) faultdb.Fault {

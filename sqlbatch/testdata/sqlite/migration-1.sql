@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   priority    INTEGER NOT NULL DEFAULT 0,
   visible_at  INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)),
   enqueued_at INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)),
-  due_at      INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)),
+  due_at      INTEGER NOT NULL DEFAULT 0,
   expires_at  INTEGER,
   fence       INTEGER NOT NULL DEFAULT 0,
   attempts    INTEGER NOT NULL DEFAULT 0,
@@ -33,11 +33,11 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   last_error  TEXT,
   headers     BLOB,
   body        BLOB    NOT NULL,
-  CHECK (typeof(id) = 'blob' AND length(id) = 16),
-  CHECK (priority IN (-1, 0, 1, 2)),
-  CHECK (typeof(visible_at) = 'integer'),
-  CHECK (typeof(enqueued_at) = 'integer'),
-  CHECK (typeof(expires_at) IN ('integer', 'null'))
+  CHECK (id >= x'' AND length(id) = 16),
+  CHECK (priority BETWEEN -1 AND 2 AND (priority | 0) = priority),
+  CHECK ((visible_at | 0) = visible_at),
+  CHECK ((enqueued_at | 0) = enqueued_at),
+  CHECK ((expires_at | 0) = expires_at)
 );
 
 CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders_ready" ON "chanq_orders" (priority, visible_at, id) WHERE leased_by IS NULL;
