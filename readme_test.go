@@ -37,16 +37,34 @@ func unindented(text string) string {
 }
 
 func TestTheReadmeLinksToWhatIsThere(t *testing.T) {
-	for _, file := range []string{"README.md", "docs/operations.md", "docs/guarantees.md", "docs/performance.md", "docs/sqlserver.md", "docs/decisions.md"} {
+	for _, file := range []string{"README.md", "docs/operations.md", "docs/guarantees.md", "docs/performance.md", "docs/reliability.md", "docs/sqlserver.md", "docs/decisions.md", "SECURITY.md"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(string(text), -1) {
-			target, _, _ := strings.Cut(link[1], "#")
-			if target == "" || strings.Contains(target, "://") {
+			target, section, _ := strings.Cut(link[1], "#")
+			if strings.Contains(target, "://") {
 				continue
 			}
-			_, err := os.Stat(filepath.Join(filepath.Dir(file), target))
+			target = filepath.Join(filepath.Dir(file), target)
+			if link[1][0] == '#' {
+				target = file
+			}
+			_, err := os.Stat(target)
 			require.NoError(t, err, "%s links to %s", file, link[1])
+			if section != "" {
+				require.Contains(t, sections(t, target), section, "%s links to %s", file, link[1])
+			}
 		}
 	}
+}
+
+// sections are the names by which links find the headings of a document.
+func sections(t *testing.T, file string) (names []string) {
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
 }

@@ -90,8 +90,8 @@ const (
 
 func kindOf(query string) kind {
 	query = skipComments(query)
-	if _, rest, found := strings.Cut(query, ";"); found && skipComments(rest) != "" {
-		return scripts // or one statement with a semicolon in a literal, which does no harm
+	if skipComments(afterFirst(query)) != "" {
+		return scripts // or the making of a trigger, which does no harm
 	}
 	word := firstWord(query)
 	switch strings.ToUpper(word) {
@@ -126,6 +126,35 @@ func firstWord(query string) string {
 		}
 	}
 	return query
+}
+
+// afterFirst returns what follows the first statement of a query. A semicolon in a
+// literal, a quoted name or a comment ends none: a reader who has one there must not
+// wait for the writer.
+func afterFirst(query string) string {
+	if !strings.Contains(query, ";") {
+		return ""
+	}
+	for query != "" {
+		end, skip := "", 1
+		switch c := query[0]; {
+		case c == ';':
+			return query[1:]
+		case c == '\'' || c == '"' || c == '`': // one that is doubled ends a text and begins the next
+			end = string(c)
+		case c == '[':
+			end = "]"
+		case strings.HasPrefix(query, "--"):
+			end, skip = "\n", 2
+		case strings.HasPrefix(query, "/*"):
+			end, skip = "*/", 2
+		}
+		query = query[skip:]
+		if end != "" {
+			_, query, _ = strings.Cut(query, end)
+		}
+	}
+	return ""
 }
 
 // skipComments returns query from its first word on.

@@ -98,6 +98,15 @@ func TestAConnectionThatIsKeptHasTheTurnForAsLongAsItsTransactionIsOpen(t *testi
 	}
 }
 
+func TestAReaderWithASemicolonInALiteralWaitsForNoWriter(t *testing.T) {
+	db, ctx := openTest(t)
+	tx, err := db.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	defer tx.Rollback()
+	var n int
+	require.NoError(t, db.QueryRowContext(ctx, "SELECT count(*) FROM t WHERE x <> 'a; b'").Scan(&n))
+}
+
 func TestARollbackThatSQLiteDidAlreadyLeavesTheTurnstile(t *testing.T) {
 	db, ctx := openTest(t)
 	conn, err := db.Conn(ctx)
@@ -175,6 +184,11 @@ func TestKindsOfStatements(t *testing.T) {
 		"UPDATE\tt SET x = 1 RETURNING x":     writes,
 		"SELECT 1; -- and no more\n;":         reads,
 		"SELECT 1; SELECT 2":                  scripts,
+		"SELECT ';x', 'it''s; y', 1":          reads,
+		"SELECT \"a;\", `b;`, [c;] FROM t":    reads,
+		"SELECT 1 -- one; two\n, 2 /* ; x */": reads,
+		"SELECT ';'; -- and\nDELETE FROM t":   scripts,
+		"INSERT INTO t VALUES ('a; b')":       writes,
 		"BEGIN; INSERT INTO t VALUES (1)":     scripts,
 		"; /**/ COMMIT; BEGIN":                scripts,
 	} {

@@ -61,7 +61,7 @@ func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 		var claims, tries atomic.Int64
 		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			switch {
-			case runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1})):
+			case runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})):
 				claims.Add(1)
 			case runs(op, st.Ack(nil)):
 				tries.Add(1)

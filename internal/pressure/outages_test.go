@@ -56,7 +56,7 @@ func (o *outages) errors() error {
 func (w *world) everyWrite(f faultdb.Fault) {
 	st := w.statements("work")
 	w.strike(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)),
-		st.Claim(sqlbatch.ClaimParams{Rows: 1}), st.Ack(nil), st.Extend(nil, time.Second))
+		st.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true}), st.Ack(nil), st.Extend(nil, time.Second))
 }
 
 // deadlock is the engine's error of a statement that it has undone.

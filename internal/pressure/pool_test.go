@@ -105,7 +105,7 @@ func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 		hung, goOn := new(atomic.Bool), make(chan struct{})
 		st := w.statements("work")
 		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if runs(op, st.NextDue()) || runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1})) {
+			if runs(op, st.NextDue()) || runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})) {
 				hung.Store(true)
 				return faultdb.Hold(goOn)
 			}
