@@ -124,9 +124,10 @@ func runs(op faultdb.Op, st sqlbatch.Statement) bool {
 	if op.Kind != faultdb.Exec && op.Kind != faultdb.Query || op.Text != st.Text {
 		return false
 	}
-	// A procedure that executes its first argument.
-	if st.Text == "sp_executesql" && len(st.Args) > 0 && len(op.Args) > 0 {
-		return op.Args[0].Value == st.Args[0]
+	// A procedure that executes its first argument. Whoever prepares the call has
+	// none yet, and runs no statement.
+	if st.Text == "sp_executesql" && len(st.Args) > 0 {
+		return len(op.Args) > 0 && op.Args[0].Value == st.Args[0]
 	}
 	return true
 }
