@@ -13,7 +13,7 @@ func (sqlite) Migrations(n Names) []Migration {
 // ones that ran out included: a claim moves its entry from one to the other, and
 // each state of a message is one range of one of them. due_at holds the due time
 // that the last claim replaced by its lease, because RETURNING in SQLite sees
-// new values only.
+// new values only; before the first claim it means nothing.
 //
 // Every column but body has a default, so that the INSERT of any program is a
 // message; and as a column of SQLite takes values of any type, the checks refuse
