@@ -25,7 +25,8 @@ RETURNING uuid_send(q.id)`
 // through an array, whose length the planner does not know and takes for ten, so
 // it probes the primary key.
 //
-// $2 and $3 are a Window. When a message was claimed is in its fence: see FenceBits.
+// $2 and $3 are a Window. When a message was claimed is in its fence, whose salt
+// is at least 1: see FenceBits.
 func postgresPurges() map[State]string {
 	live := func(condition string, lanes []postgresLane) string {
 		return `WITH t AS MATERIALIZED (
@@ -48,7 +49,7 @@ RETURNING uuid_send(id), ended_at`
 	return map[State]string{
 		Ready:     live(postgresDue+` AND visible_at < (SELECT $2::bigint)`, postgresReadyLanes),
 		Scheduled: live(postgresLater+` AND enqueued_at < (SELECT $2::bigint)`, postgresLanes(false)),
-		Leased:    live(postgresLater+` AND fence >> {fence bits} < (SELECT $2::bigint)`, postgresLanes(true)),
+		Leased:    live(postgresLater+` AND (fence - 1) >> {fence bits} < (SELECT $2::bigint)`, postgresLanes(true)),
 		Dead:      ended(`{dead}`),
 		Done:      ended(`{done}`),
 	}

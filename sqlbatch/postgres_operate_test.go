@@ -138,6 +138,21 @@ func TestPostgresPurgeDeletesNoMoreThanAsked(t *testing.T) {
 	require.Equal(t, []byte{3}, q.claim(q.db, 10))
 }
 
+func TestPostgresAPurgeKnowsTheMillisecondOfAClaimByItsFence(t *testing.T) {
+	q := newPGQueue(t)
+	q.enqueue(sqlbatch.Row{ID: pgID(1)}, sqlbatch.Row{ID: pgID(2)})
+	require.Len(t, q.claim(q.db, 2), 2)
+	const before = 1 << 40
+	fence := func(n byte, f int64) {
+		id := pgID(n)
+		_, err := q.db.Exec(`UPDATE chanq_orders SET fence = $1 WHERE uuid_send(id) = $2`, f, id[:])
+		require.NoError(t, err)
+	}
+	fence(1, (before-1)<<sqlbatch.FenceBits+1<<sqlbatch.FenceBits) // the greatest of the millisecond before
+	fence(2, before<<sqlbatch.FenceBits+1)                         // the least of this one
+	require.Equal(t, []byte{1}, q.ids(q.db, q.Purge(sqlbatch.Leased, 10, sqlbatch.Window{Before: before})))
+}
+
 // What comes to its place after a purge began stays.
 func TestPostgresPurgesWhatWasThereBefore(t *testing.T) {
 	for _, state := range postgresStates {
