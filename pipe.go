@@ -22,8 +22,10 @@ import (
 // (SQLite: none), and is an error where SetMaxOpenConns leaves no more.
 //
 // An input whose row somebody has locked is stored later, and holds up no other. One
-// whose outputs do not get into the database within ConsumerConfig.Statement, alone and
-// twice, is nacked like one whose fn failed.
+// whose outputs do not get into the database in time, because an open transaction has
+// stored one of their keys, say, goes behind the others after a third of LeaseFor; if it
+// does not get there within ConsumerConfig.Statement then, for which the others wait, it
+// is nacked like one whose fn failed.
 //
 // Pipe returns when from's channel is closed and every group is stored; then it
 // returns from's Err. So to end a stage, stop from (by its context, say), wait for
@@ -66,7 +68,7 @@ type pipe[In, Out any] struct {
 	to       *Producer[Out]
 	sessions *sessions
 	groups   chan piped[Out]
-	late     []latePiped[Out] // found locked; only the storer uses it
+	late     []latePiped[Out] // to be stored later; only the storer uses it
 }
 
 // piped is an input that was handled, with its outputs.
@@ -75,6 +77,8 @@ type piped[Out any] struct {
 	rows []sqlbatch.Row
 	size int
 	keys bool // an output has a key or an ID of the caller's
+	// failed: it did not get into the database in time, though it was alone.
+	failed bool
 }
 
 // work calls fn and hands its result to the storer.

@@ -11,7 +11,7 @@ import (
 
 // The storing side of a Pipe: one goroutine, one transaction at a time.
 
-// latePiped is an input whose row was locked.
+// latePiped is an input whose row was locked, or that failed alone.
 type latePiped[Out any] struct {
 	piped[Out]
 	at time.Time // not before
@@ -123,13 +123,40 @@ func (p *pipe[In, Out]) takeLate() (group []piped[Out], wait time.Duration) {
 	return group, wait
 }
 
-// store replaces inputs by outputs, repeated until the outcome is known.
+// pieces is how many parts a group is cut into that did not get into the database in
+// time. One of them is met again by whatever was in the way, so there are many: each
+// cut costs another try that runs out.
+const pieces = 8
+
+// store replaces inputs by outputs, but for those that go to late. Parts of a group
+// that failed go behind the others, and an input that failed alone is by itself.
 func (p *pipe[In, Out]) store(group []piped[Out]) {
+	var parts [][]piped[Out]
+	together := make([]piped[Out], 0, len(group))
+	for _, item := range group {
+		if item.failed {
+			parts = append(parts, []piped[Out]{item})
+		} else {
+			together = append(together, item)
+		}
+	}
+	if len(together) > 0 {
+		parts = append([][]piped[Out]{together}, parts...)
+	}
+	for len(parts) > 0 {
+		again := p.storePart(parts[0])
+		parts = append(parts[1:], again...)
+	}
+}
+
+// storePart replaces inputs by outputs in one transaction, repeated until the outcome
+// is known, or returns the parts that are to be tried apart from each other.
+func (p *pipe[In, Out]) storePart(group []piped[Out]) (again [][]piped[Out]) {
 	start := time.Now()
 	slices.SortFunc(group, func(a, b piped[Out]) int { return compareItems(a.in.item, b.in.item) })
 	abandoned := p.from.settler.abandoned
 	pause := retries()
-	for failed := 0; ; {
+	for {
 		var held []sqlbatch.Item
 		sent := 0
 		began, timeout := time.Now(), p.timeout(group)
@@ -142,7 +169,7 @@ func (p *pipe[In, Out]) store(group []piped[Out]) {
 		if err == nil {
 			p.from.health.worked(began)
 			p.finish(group, held, sent, start)
-			return
+			return nil
 		}
 		class := classify(p.from.queue.dialect, err)
 		if class == sqlbatch.Unknown {
@@ -151,27 +178,29 @@ func (p *pipe[In, Out]) store(group []piped[Out]) {
 			}
 		}
 		late := ranOut(err, began, timeout)
-		if late {
-			failed++
-		}
 		switch {
 		case abandoned.Err() != nil:
 			p.giveUp(group, err)
-			return
+			return nil
 		case class == sqlbatch.NoSchema, class == sqlbatch.Permanent:
 			p.giveUp(group, err)
 			p.from.fail(p.from.queue.fail("pipe", err))
-			return
-		case len(group) > 1 && (late || class == sqlbatch.BadRow):
-			p.store(group[:len(group)/2])
-			p.store(group[len(group)/2:])
-			return
+			return nil
+		case len(group) > 1 && class == sqlbatch.BadRow:
+			return slices.Collect(slices.Chunk(group, (len(group)+1)/2))
+		case len(group) > 1 && late:
+			return slices.Collect(slices.Chunk(group, (len(group)+pieces-1)/pieces))
 		case class == sqlbatch.BadRow:
 			p.settle(group[0].in, settleDead, err)
-			return
-		case failed > 1:
+			return nil
+		case late && group[0].failed:
 			p.nack(group[0].in, err)
-			return
+			return nil
+		case late:
+			// What has come meanwhile goes before the second try.
+			group[0].failed = true
+			p.late = append(p.late, latePiped[Out]{group[0], time.Now().Add(p.from.cfg.try())})
+			return nil
 		case pause.outage(class, began):
 			p.from.health.failed(began, err)
 		}
@@ -179,10 +208,11 @@ func (p *pipe[In, Out]) store(group []piped[Out]) {
 	}
 }
 
-// timeout of a transaction. One that holds several inputs is cut into halves then, and
-// what is alone has all the time there is.
+// timeout of a transaction. One that holds several inputs is cut into parts then, and
+// one that holds a single input goes behind the others; that one's second try has all
+// the time there is.
 func (p *pipe[In, Out]) timeout(group []piped[Out]) time.Duration {
-	if len(group) == 1 {
+	if group[0].failed {
 		return p.from.cfg.Statement
 	}
 	return p.from.cfg.try()

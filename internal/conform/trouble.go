@@ -24,6 +24,7 @@ var trouble = []test{
 	{"G12_ALockedRowOfAPipeDelaysItselfOnly", lockedInput},
 	{"G12_HungClaimPipeAndTrimLoseNoLease", hungOfThreeKinds},
 	{"G12_AnInputWhoseOutputsNeverArriveEndsAlone", hungOutputs},
+	{"G12_AnOutputWhoseKeyIsTakenByAnOpenTransactionKeepsTheOthersOfItsGroupForAWhileOnly", takenKey},
 	{"G09_WhateverAnExtendOfUnknownOutcomeDoesTheDeadlineIsNotLaterThanTheDatabases", doubtfulExtend},
 	{"G09_AnExtensionThatComesLateTakesNothingAway", lateExtension},
 	{"AFlushWaitsForALockedSettleAndAShutdownThatGivesUpCountsIt", lockedAtTheEnd},
@@ -390,6 +391,37 @@ func hungOutputs(w *world) {
 	require.Equal(w, 2, get(w, x.in, ids[1]).Attempts)
 	w.faults.Inject(nil)
 	x.stop(w)
+}
+
+// takenKey: the other transaction is open for as long as the first input is tried.
+func takenKey(w *world) {
+	w.skipWithoutRowLocks()
+	first, goOn := make(chan struct{}, 100), make(chan struct{})
+	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: troubleLease}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		first <- struct{}{}
+		<-goOn
+		out := texts(l.Body)
+		if l.Body == "keyed" {
+			out[0].DedupKey = "taken"
+		}
+		return out, nil
+	})
+	send(w, x.in, texts(append([]string{"keyed"}, numbers(20)...)...)...)
+	<-first
+	_, db := w.connect()
+	other := produce(w, openOn[string](w, db, "output", chanq.Config{}), chanq.ProducerConfig{})
+	tx, err := db.BeginTx(context.Background(), nil)
+	require.NoError(w, err)
+	_, err = other.SendTx(w.soon(), tx, chanq.Message[string]{Body: "mine", DedupKey: "taken"})
+	require.NoError(w, err)
+	began := time.Now()
+	close(goOn)
+	w.eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 20 })
+	require.Less(w, time.Since(began), 2*troubleLease)
+	require.NoError(w, tx.Rollback())
+	w.eventually("and so is the first", func() bool { return x.c.Stats().Acked == 21 })
+	x.stop(w)
+	require.Equal(w, chanq.Stats{Ready: 21}, counted(w, x.out))
 }
 
 func doubtfulExtend(w *world) {
