@@ -52,7 +52,9 @@ type Message[T any] struct {
 	TTL time.Duration
 	// DedupKey: while a message with this key is in the queue (ready, scheduled or
 	// leased), another one is not stored and its Receipt says Duplicate. At most
-	// 200 bytes of UTF-8 without NUL. "" is no key.
+	// 200 bytes of UTF-8 without NUL. "" is no key. While a transaction is open that has
+	// stored the key (SendTx), another send of it waits for that, and so does what the
+	// same Producer sends behind it, unless its InFlight lets that go beside it.
 	DedupKey string
 }
 
