@@ -106,7 +106,7 @@ func sendSustained(ctx context.Context, o options, s *store, sent, received *ato
 	}
 	start := time.Now()
 	for i := int64(0); ctx.Err() == nil; i++ {
-		due := time.Now()
+		var due time.Time
 		if o.rate > 0 {
 			due = start.Add(time.Duration(float64(i) / o.rate * float64(time.Second)))
 			if wait := time.Until(due); wait > 0 {

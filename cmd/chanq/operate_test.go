@@ -95,7 +95,8 @@ func TestJSONHasTheWholeMessage(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(line), &got))
 		require.Equal(t, id, got.ID.String())
 		require.False(t, got.EnqueuedAt.IsZero())
-		got.ID, got.EnqueuedAt, got.At = want.ID, want.EnqueuedAt, want.At
+		require.Equal(t, want.State == "", got.Fence > 0, "a claim has one")
+		got.ID, got.EnqueuedAt, got.At, got.Fence = want.ID, want.EnqueuedAt, want.At, want.Fence
 		require.Equal(t, want, got)
 	}
 	check(succeed(t, "", "peek", "--db", db, "-o", "json", "mail").out)

@@ -47,6 +47,7 @@ type message struct {
 	State      chanq.State       `json:"state,omitempty"`
 	Priority   string            `json:"priority"`
 	Attempt    int               `json:"attempt"`
+	Fence      int64             `json:"fence"`
 	EnqueuedAt time.Time         `json:"enqueued_at"`
 	At         *time.Time        `json:"at,omitempty"`
 	ExpiresAt  *time.Time        `json:"expires_at,omitempty"`
@@ -72,7 +73,7 @@ func (m *message) setBody(body []byte) {
 func entryMessage(e chanq.Entry) message {
 	at := e.At.UTC()
 	m := message{
-		ID: e.ID, State: e.State, Priority: e.Priority.String(), Attempt: e.Attempts,
+		ID: e.ID, State: e.State, Priority: e.Priority.String(), Attempt: e.Attempts, Fence: e.Fence,
 		EnqueuedAt: e.EnqueuedAt.UTC(), At: &at, LeasedBy: e.LeasedBy, DedupKey: e.DedupKey,
 		LastError: e.LastError, Headers: e.Headers,
 	}
@@ -89,7 +90,7 @@ func entryMessage(e chanq.Entry) message {
 
 func leaseMessage(l *chanq.Lease[[]byte]) message {
 	m := message{
-		ID: l.ID, Priority: l.Priority.String(), Attempt: l.Attempt, EnqueuedAt: l.EnqueuedAt.UTC(),
+		ID: l.ID, Priority: l.Priority.String(), Attempt: l.Attempt, Fence: l.Fence, EnqueuedAt: l.EnqueuedAt.UTC(),
 		DedupKey: l.DedupKey, Headers: l.Headers,
 	}
 	m.setBody(l.Body)

@@ -213,7 +213,7 @@ func TestALapseIsALeaseThatRanOutWithoutASettle(t *testing.T) {
 			p.Suspects, p.Lapses = false, 2
 			require.Empty(t, q.rows(q.Claim(p)), "a suspect stays where it is")
 			p.Lapses = 3
-			item = claim(2)
+			claim(2)
 			q.Clock().Advance(time.Minute)
 			require.Empty(t, q.rows(q.Claim(p)), "it would be one of three lapses by now")
 			p.Suspects = true
