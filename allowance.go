@@ -88,7 +88,7 @@ func (c *Consumer[T]) claimBlind(late bool, cause error) {
 	c.allowance.blind = true
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed++ })
 	row := &rows.rows[0]
-	l := &lease{owner: c, item: row.item, due: row.due, attempt: row.attempts}
+	l := &lease{owner: c, item: row.item, due: row.due, attempt: row.attempts, lapses: row.lapses}
 	l.deadline.Store(int64(deadlineAfter(start, c.cfg.LeaseFor)))
 	l.until.Store(int64(start + c.cfg.MaxExtend))
 	switch {
@@ -101,10 +101,10 @@ func (c *Consumer[T]) claimBlind(late bool, cause error) {
 	}
 	switch {
 	case l.op == settleDead:
-	case row.attempts >= c.queue.cfg.MaxAttempts:
+	case l.failures() >= c.queue.cfg.MaxAttempts:
 		l.op = settleDead
 	default:
-		l.op, l.delay = settleNack, nackDelay(c.backoff(row.attempts))
+		l.op, l.delay = settleNack, nackDelay(c.backoff(l.failures()))
 	}
 	l.state.Store(leaseSettling)
 	c.held.Add(1)

@@ -62,7 +62,9 @@ type Config struct {
 	// dead: by the Nack of the last attempt, or, when that one's process died, by
 	// the claim that would be the next. A message whose last lease ran out while others
 	// may have been to blame is delivered once more, without them; so with 1 or 2, or
-	// after attempts that failed otherwise, there may be one attempt more. Default 10,
+	// after attempts that failed otherwise, there may be one attempt more. A Nack takes
+	// what only lapsed before out of the count: messages that lay beside one that kills
+	// its process keep their attempts for failures of their own. Default 10,
 	// at most 1,000,000.
 	MaxAttempts int
 	// MaxBody is the most bytes of an encoded body; a larger one is refused with

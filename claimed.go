@@ -127,7 +127,7 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		if row.expires.Valid {
 			l.ExpiresAt = time.UnixMilli(row.expires.Int64)
 		}
-		l.lease.owner, l.lease.item, l.lease.due, l.lease.attempt = owner, row.item, row.due, row.attempts
+		l.lease.owner, l.lease.item, l.lease.due, l.lease.attempt, l.lease.lapses = owner, row.item, row.due, row.attempts, row.lapses
 		l.lease.deadline.Store(int64(deadline))
 		l.lease.until.Store(int64(until))
 	}
@@ -182,7 +182,6 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 		return
 	}
 	if isSuspect(row.attempts, row.lapses, q.cfg.MaxAttempts) {
-		l.lease.lapses = row.lapses
 		l.lease.suspect = true
 	}
 }

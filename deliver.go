@@ -151,7 +151,7 @@ func (c *Consumer[T]) dispose(l *Lease[T], err error) {
 		case v.after:
 			err = l.lease.nack(nackDelay(v.delay), v.text)
 		default:
-			err = l.lease.nack(c.backoff(l.lease.attempt), v.text)
+			err = l.lease.nack(c.backoff(l.lease.failures()), v.text)
 		}
 	}
 	_ = err // of a settle: ErrLeaseLost, ErrSettled or ErrClosed, which Wait and the hooks tell

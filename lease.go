@@ -17,8 +17,9 @@ type Lease[T any] struct {
 	Message[T]
 	// Attempt counts the claims of this message, this one included, that were
 	// deliveries or may have been: one that was given back undelivered (Release, Stop)
-	// does not count, one whose process died with the message in its buffer does. It
-	// may exceed Config.MaxAttempts by one: see there.
+	// does not count, one whose process died with the message in its buffer does, until
+	// a Nack: who nacks was not killed, so the lapses before it, leases in a row that ran
+	// out without a settle, count no more. It may exceed Config.MaxAttempts: see there.
 	Attempt int
 	// Fence grows with every claim of this message, and no two claims of it have the
 	// same, even if the message is sent again, or the database is restored. Hand it to
@@ -159,7 +160,7 @@ type lease struct {
 	item     sqlbatch.Item
 	due      int64         // Unix ms by the database, for release
 	attempt  int           // as Lease.Attempt, which the reader might change
-	lapses   int           // of a suspect
+	lapses   int           // before this claim, in a row
 	suspect  bool          // see suspects.go
 	stuck    bool          // its row was locked when it was last to be extended; of the keeper's extender
 	deadline atomic.Int64  // of monotonic()
@@ -214,11 +215,15 @@ func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
 // nack sets aside after the last attempt.
 func (l *lease) nack(delay time.Duration, text string) error {
 	op := settleNack
-	if l.attempt >= l.owner.home().cfg.MaxAttempts {
+	if l.failures() >= l.owner.home().cfg.MaxAttempts {
 		op = settleDead
 	}
 	return l.settle(op, delay, text)
 }
+
+// failures is how many attempts have failed, if this one did. A handler that returns
+// clears its message: the lapses before it were not its doing, and count no more.
+func (l *lease) failures() int { return l.attempt - l.lapses }
 
 // reason is why the message is set aside, as hooks may hear it.
 func (l *lease) reason() string {

@@ -228,10 +228,10 @@ func (p *pipe[In, Out]) timeout(group []piped[Out]) time.Duration {
 func (p *pipe[In, Out]) nack(l *lease, err error) {
 	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.name, ID: l.item.ID, Attempt: l.attempt, Err: err})
 	op := settleNack
-	if l.attempt >= p.from.queue.cfg.MaxAttempts {
+	if l.failures() >= p.from.queue.cfg.MaxAttempts {
 		op = settleDead
 	}
-	l.delay = nackDelay(p.from.backoff(l.attempt))
+	l.delay = nackDelay(p.from.backoff(l.failures()))
 	p.settle(l, op, err)
 }
 

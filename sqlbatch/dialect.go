@@ -290,7 +290,7 @@ type Queue interface {
 	// each such item.
 	Ack([]Item) Statement                     // deletes
 	Archive([]Item) Statement                 // moves to the done table
-	Nack([]NackItem) Statement                // ends the lease; attempts stay counted, lapses are forgotten
+	Nack([]NackItem) Statement                // ends the lease; the attempt stays counted, lapses are forgotten, and no attempts either
 	Release([]ReleaseItem) Statement          // ends the lease; the attempt is refunded
 	Bury([]BuryItem) Statement                // moves to the dead table
 	Extend([]Item, time.Duration) Statement   // the lease ends that long from now, or when it did, if that is later

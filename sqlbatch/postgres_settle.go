@@ -123,7 +123,7 @@ func (q *postgresQueue) Archive(items []Item) Statement {
 // matches nothing.
 func postgresNack(locked postgresLocked) string {
 	return `UPDATE {live} AS q
-SET visible_at = {now} + coalesce(a.delay, 0), fence = q.fence + 1, lapses = 0, leased_by = NULL,
+SET visible_at = {now} + coalesce(a.delay, 0), fence = q.fence + 1, attempts = q.attempts - q.lapses, lapses = 0, leased_by = NULL,
     last_error = CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END
 FROM ` + locked.list("delay bigint", "error_at integer", "error integer") + `
 RETURNING uuid_send(q.id), q.fence - 1`

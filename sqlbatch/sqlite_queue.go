@@ -77,7 +77,7 @@ const sqliteEndList = `(
   FROM n) AS p`
 
 const sqliteNack = `UPDATE {live} AS q
-SET visible_at = {now} + p.amount, fence = q.fence + 1, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
+SET visible_at = {now} + p.amount, fence = q.fence + 1, attempts = q.attempts - q.lapses, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
 FROM ` + sqliteEndList + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence - 1`

@@ -82,6 +82,7 @@ const nackText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 UPDATE q
 SET visible_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
     fence = q.fence + 1,
+    attempts = q.attempts - q.lapses,
     lapses = 0,
     leased_by = NULL,
     last_error = CASE WHEN a.bytes = 0 THEN q.last_error

@@ -22,6 +22,7 @@ var lapsing = append([]test{
 	{"G07_ASuspectIsDeliveredOnlyWhenTheOthersAreGivenBack", suspectsGoBackFirst},
 	{"G07_WhatLapsedBesideAnotherGetsAnAttemptOfItsOwn", attemptOfItsOwn},
 	{"G07_ASettleClearsASuspect", settleClears},
+	{"G07_WhatLapsedBesideAnotherKeepsItsAttemptsForItsOwnFailures", attemptsForFailures},
 	{"G07_SuspectsThatWaitAreClaimedOnce", waitingSuspects},
 	{"G07_ADeadMessageSaysHowOftenItWasTried", deadSaysWhy},
 }, killers()...)
@@ -140,9 +141,30 @@ func attemptOfItsOwn(w *world) {
 		require.Equal(w, "beside", beside.Body)
 		require.Equal(w, most+1, beside.Attempt)
 		require.NoError(w, beside.Ack())
-		require.NoError(w, l.Nack(0, nil))
-		require.Equal(w, chanq.Stats{Dead: 1}, counted(w, q), "this attempt was the last")
+		require.NoError(w, l.DeadLetter(nil))
+		require.Equal(w, chanq.Stats{Dead: 1}, counted(w, q))
 	}
+}
+
+// attemptsForFailures: a message that only lay beside one that kills its process has
+// met no handler yet, and may fail as often as any other.
+func attemptsForFailures(w *world) {
+	const most = 3
+	q := w.queue("work", chanq.Config{MaxAttempts: most})
+	id := send(w, q, texts("beside")...)[0]
+	lapse(w, q, 1, 2)
+	l := lease(w, q, 1, time.Minute)[0]
+	require.Equal(w, 3, l.Attempt)
+	for failure := 1; failure < most; failure++ {
+		require.NoError(w, l.Nack(0, nil))
+		require.Equal(w, failure, get(w, q, id).Attempts, "the lapses count no more")
+		l = lease(w, q, 1, time.Minute)[0]
+		require.Equal(w, failure+1, l.Attempt)
+	}
+	require.NoError(w, l.Nack(0, nil))
+	e := get(w, q, id)
+	require.Equal(w, chanq.Dead, e.State)
+	require.Equal(w, most, e.Attempts)
 }
 
 // waitingSuspects: with one attempt a single lapse makes a suspect. Those that wait for

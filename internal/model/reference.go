@@ -230,10 +230,11 @@ func (q *queueModel) ack(m *message) {
 }
 
 func (q *queueModel) nack(m *message, delay time.Duration, err string) {
-	if m.attempts >= q.maxAttempts {
+	if m.attempts-m.lapses >= q.maxAttempts {
 		q.bury(m, err)
 		return
 	}
+	m.attempts -= m.lapses // which were not its doing
 	m.turn, m.lapses = q.next(), 0
 	m.at, m.leasedBy, m.err = q.after(delay), "", cmp.Or(err, m.err)
 }

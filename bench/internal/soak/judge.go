@@ -174,8 +174,11 @@ func (v *verdict) message(id chanq.ID, m *message, killed []int64) {
 	for i, d := range m.deliveries[1:] {
 		before := m.deliveries[i]
 		least := before.attempt + 1
-		if before.intent == release {
-			least-- // a release refunds the attempt
+		switch before.intent {
+		case release:
+			least-- // it refunds the attempt
+		case nack:
+			least = 2 // it counts, and those that were lapses do no more
 		}
 		switch {
 		case before.final() && d.attempt == 1 && (m.stored == 0 || m.stored > before.at):
