@@ -123,6 +123,8 @@ func TestPeekTakesNothingAndObeysNoEscapes(t *testing.T) {
 		require.True(t, strings.HasSuffix(lines[1], "…"))
 	}
 	require.Contains(t, succeed(t, "", "peek", "--db", db, "--state", "scheduled", "mail").out, "later")
+	succeed(t, "", "send", "--db", db, "--ttl", "1h", "--priority", "urgent", "mail", "soon over")
+	require.Contains(t, succeed(t, "", "peek", "--db", db, "-o", "json", "mail").lines()[0], `"expires_at":"`)
 	require.Contains(t, fail(t, exitFailed, "peek", "--db", db, "--id", "0199c0de-0000-7000-8000-000000000000", "mail"), "no such message")
 }
 

@@ -16,6 +16,7 @@ import (
 type sendFlags struct {
 	priority string
 	delay    time.Duration
+	ttl      time.Duration
 	headers  []string
 	dedupKey string
 	maxBody  int
@@ -54,6 +55,7 @@ receipt for each.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.priority, "priority", "normal", "`lane`: low, normal, high or urgent")
 	flags.DurationVar(&f.delay, "delay", 0, "how long until the messages are due")
+	flags.DurationVar(&f.ttl, "ttl", 0, "how long from now until they expire: dead, if nobody has claimed them (default never)")
 	flags.StringArrayVar(&f.headers, "header", nil, "`name=value` of a header; may be given again")
 	flags.StringVar(&f.dedupKey, "dedup-key", "", "`key` that no other message in the queue may have")
 	flags.IntVar(&f.maxBody, "max-body", 1<<20, "most `bytes` of a body")
@@ -71,7 +73,10 @@ func (f sendFlags) message() (m chanq.Message[[]byte], err error) {
 	if f.maxBody < 1 || f.maxBody > 256<<20 {
 		return m, usage("--max-body is %d: must be from 1 to %d", f.maxBody, 256<<20)
 	}
-	m.Delay, m.DedupKey = f.delay, f.dedupKey
+	if f.ttl < 0 || f.ttl > 0 && f.ttl <= f.delay {
+		return m, usage("--ttl is %v: must be 0 (never) or more than --delay, %v", f.ttl, f.delay)
+	}
+	m.Delay, m.TTL, m.DedupKey = f.delay, f.ttl, f.dedupKey
 	for i, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok || name == "" {

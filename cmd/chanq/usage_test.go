@@ -51,6 +51,7 @@ func TestMistakesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		{[]string{"send", "--db", db, "--priority", "huge", "mail", "x"}, `--priority is "huge"`},
 		{[]string{"send", "--db", db, "--delay", "-1s", "mail", "x"}, "--delay is -1s"},
 		{[]string{"send", "--db", db, "--delay", "soon", "mail", "x"}, "--delay"},
+		{[]string{"send", "--db", db, "--ttl", "1s", "--delay", "1s", "mail", "x"}, "--ttl is 1s: must be 0 (never) or more than --delay, 1s"},
 		{[]string{"send", "--db", db, "--header", "x", "mail", "x"}, "--header number 1: must be name=value"},
 		{[]string{"send", "--db", db, "--max-body", "0", "mail", "x"}, "--max-body is 0"},
 		{[]string{"send", "--db", db, "--dedup-key", "k", "mail", "x", "y"}, "--dedup-key is for one message"},
