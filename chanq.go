@@ -22,8 +22,8 @@
 // One message travels so:
 //
 //	Producer.Send → group commit (send.go, enqueue.go) → INSERT (sqlbatch)
-//	→ claim (claim.go) → Consumer.C → your code
-//	→ Lease.Ack (lease.go) → grouped settle (settle.go) → DELETE
+//	→ claim (claim.go, claimed.go) → Consumer.C → your code
+//	→ Lease.Ack (lease.go) → grouped settle (settle.go, settle_store.go) → DELETE
 //
 // while the keeper (keeper.go) extends the leases of what is held.
 package chanq
