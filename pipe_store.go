@@ -162,13 +162,14 @@ func (p *pipe[In, Out]) storePart(group []piped[Out]) (again [][]piped[Out]) {
 	slices.SortFunc(group, func(a, b piped[Out]) int { return compareItems(a.in.item, b.in.item) })
 	abandoned := p.from.settler.abandoned
 	pause := retries()
+	acks := p.from.queue.sql.InOwnTx()
 	for {
 		var held []sqlbatch.Item
 		sent := 0
 		began, timeout := time.Now(), p.timeout(group)
 		ctx, cancel := context.WithTimeout(abandoned, timeout)
 		err := p.sessions.inTx(ctx, func(tx *sql.Tx) (err error) {
-			held, sent, err = p.replace(ctx, tx, group)
+			held, sent, err = p.replace(ctx, tx, acks, group)
 			return err
 		})
 		cancel()
@@ -178,6 +179,11 @@ func (p *pipe[In, Out]) storePart(group []piped[Out]) (again [][]piped[Out]) {
 			return nil
 		}
 		class := classify(p.from.queue.dialect, err)
+		if class == sqlbatch.RolledBack {
+			// An input may be locked, or an output wait for a key: the repetition passes over
+			// the one, and waits for the other as long as it may.
+			acks = p.from.queue.sql.InTx().SkipLocked()
+		}
 		if class == sqlbatch.Unknown {
 			for i := range group {
 				group[i].in.unknown = true
@@ -243,12 +249,12 @@ func (p *pipe[In, Out]) settle(l *lease, op settleOp, err error) {
 
 // replace acks the inputs in tx, but for those that somebody has locked, and stores
 // the outputs of those that it acked.
-func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, group []piped[Out]) (held []sqlbatch.Item, sent int, err error) {
+func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Queue, group []piped[Out]) (held []sqlbatch.Item, sent int, err error) {
 	items := make([]sqlbatch.Item, len(group))
 	for i := range group {
 		items[i] = group[i].in.item
 	}
-	if err := runTx(ctx, tx, p.from.queue.ackStatement(p.from.queue.sql.InTx().SkipLocked(), items), collectItems(&held)); err != nil {
+	if err := runTx(ctx, tx, p.from.queue.ackStatement(acks, items), collectItems(&held)); err != nil {
 		return nil, 0, err
 	}
 	slices.SortFunc(held, compareItems)

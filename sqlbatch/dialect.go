@@ -252,6 +252,10 @@ type Queue interface {
 	// session settings or transaction control of their own. Settles wait there for
 	// rows that others have locked, as long as the caller's context lets them.
 	InTx() Queue
+	// InOwnTx builds them for a transaction of chanq's own. Settles treat there what
+	// others have locked as they do outside of one, and where they wait for LockWait,
+	// so do the statements after them.
+	InOwnTx() Queue
 	// SkipLocked builds settles and extensions that leave out the rows that others
 	// have locked. Without it, and outside of a caller's transaction, they may do so, too,
 	// or wait for up to LockWait and fail with class RolledBack, whichever costs

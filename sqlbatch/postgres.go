@@ -112,6 +112,10 @@ func (postgres) Queue(n Names) Queue {
 
 func (q *postgresQueue) InTx() Queue { return q.inTx }
 
+// InOwnTx is the same queue: the setting of a settle is local to its transaction,
+// which is then a longer one.
+func (q *postgresQueue) InOwnTx() Queue { return q }
+
 // SkipLocked is the same inside of a transaction and outside.
 func (q *postgresQueue) SkipLocked() Queue { return q.skips }
 

@@ -163,6 +163,9 @@ func (sqlite) Queue(n Names) Queue {
 // InTx is the same queue: no text has transaction control of its own.
 func (q *sqliteQueue) InTx() Queue { return q }
 
+// InOwnTx is the same queue, likewise.
+func (q *sqliteQueue) InOwnTx() Queue { return q }
+
 // SkipLocked is the same queue: with one writer there are no locks on rows.
 func (q *sqliteQueue) SkipLocked() Queue { return q }
 

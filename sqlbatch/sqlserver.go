@@ -119,6 +119,9 @@ func renderSQLServer(render func(template string) string) *sqlServerQueue {
 
 func (q *sqlServerQueue) InTx() Queue { return q.tx }
 
+// InOwnTx passes over locked rows, as settles do outside of a transaction.
+func (q *sqlServerQueue) InOwnTx() Queue { return q.tx.SkipLocked() }
+
 func (q *sqlServerQueue) SkipLocked() Queue { return q.skip }
 
 // call is one round trip: an RPC of sp_executesql. A text without parameters

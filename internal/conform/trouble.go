@@ -359,7 +359,7 @@ func hungOfThreeKinds(w *world) {
 			kind = "claim"
 		case runs(op, st.Trim(time.Second, 1, 0)):
 			kind = "trim"
-		case runs(op, st.InTx().SkipLocked().Archive(nil)):
+		case runs(op, st.InOwnTx().Archive(nil)) || runs(op, st.InTx().SkipLocked().Archive(nil)): // nothing else settles here
 			kind = "pipe"
 		default:
 			return faultdb.Fault{}
