@@ -7,6 +7,7 @@ package conform
 import (
 	"database/sql"
 	"database/sql/driver"
+	"flag"
 	"os"
 	"testing"
 
@@ -62,7 +63,20 @@ func Main(run func() int, engines ...Engine) {
 	if part := os.Getenv(partVariable); part != "" {
 		os.Exit(playPart(part, engines))
 	}
+	waitTogether()
 	os.Exit(run())
+}
+
+// waitTogether has more tests run at once than there are processors, unless -parallel
+// says how many: they wait for leases to end most of their time.
+func waitTogether() {
+	const parallel, most = "test.parallel", "4"
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
+	if !given {
+		_ = flag.Set(parallel, most)
+	}
 }
 
 // world is one test's database.
