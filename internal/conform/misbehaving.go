@@ -264,10 +264,13 @@ func hooksMisbehave(w *world) {
 func hooksBlock(w *world) {
 	for _, blocked := range []string{"Claimed", "Settled", "LeaseLost", "Failed", "Dead", "Availability"} {
 		gate, inside := make(chan struct{}), make(chan struct{})
-		var armed atomic.Bool
+		var armed, claimed atomic.Bool
 		var first sync.Once
 		open := sync.OnceFunc(func() { close(gate) })
 		q := w.queue(strings.ToLower(blocked), chanq.Config{Hooks: allHooks(func(hook string) {
+			if hook == "Claimed" && !armed.Load() {
+				claimed.Store(true)
+			}
 			if hook == blocked && armed.Load() {
 				first.Do(func() { close(inside) })
 				<-gate
@@ -277,7 +280,7 @@ func hooksBlock(w *world) {
 		c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: later})
 		w.Cleanup(open) // before the consumer's
 		held := take(w, c, 1)[0]
-		w.eventually("the claim is told", func() bool { return c.Stats().Claimed == 1 })
+		w.eventually("the claim is told", claimed.Load)
 		armed.Store(true)
 		ended := make(chan error, 1)
 		go func() {

@@ -17,10 +17,10 @@ import (
 )
 
 // backlog is the bound of a consumer's settles, unless Prefetch is large, and
-// underWay the most that its settler has taken out of it.
+// underWay the most that its settler has taken out of it: two groups.
 const (
 	backlog  = 4096
-	underWay = 1000
+	underWay = 2 * 1000
 )
 
 // hanging makes a queue whose settles hang, and hands in more of them than
@@ -37,7 +37,13 @@ func hanging(w *world, cfg chanq.Config) (q *chanq.Queue[string], c *chanq.Consu
 	require.NoError(w, p.Close(w.soon()))
 	c = w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 250, Statement: slowness * 2 * time.Second})
 	leases := w.take(c, total)
-	w.strike(faultdb.Hang(), w.statements("work").Ack(nil))
+	st := w.statements("work")
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if acks(op, st) { // each of them: another goes on beside the first
+			return faultdb.Hang()
+		}
+		return faultdb.Fault{}
+	})
 	acked, result = new(atomic.Int64), make(chan error, 1)
 	go func() {
 		for _, l := range leases {
@@ -53,6 +59,10 @@ func hanging(w *world, cfg chanq.Config) (q *chanq.Queue[string], c *chanq.Consu
 	return q, c, total, acked, result
 }
 
+func acks(op faultdb.Op, q sqlbatch.Queue) bool {
+	return runs(op, q.Ack(nil)) || runs(op, q.SkipLocked().Ack(nil))
+}
+
 func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 	onEach(t, func(w *world) {
 		var told outages
@@ -63,7 +73,7 @@ func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 			switch {
 			case runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})):
 				claims.Add(1)
-			case runs(op, st.Ack(nil)):
+			case acks(op, st):
 				tries.Add(1)
 				return faultdb.Hang()
 			}
