@@ -29,6 +29,9 @@ func FuzzQuoting(f *testing.F) {
 			plain, odd := standardTexts(dialect, sqlbatch.Names{Queue: "orders"}), standardTexts(dialect, n)
 			require.Len(t, odd, len(plain))
 			for i := range plain {
+				if strings.Contains(plain[i], "'"+schema+"'") {
+					continue // a string of the statement's own, which a name that is like it cannot be told from
+				}
 				require.Equal(t, standardTokens(plain[i], standard), standardTokens(odd[i], schema), odd[i])
 			}
 		}
