@@ -99,12 +99,11 @@ func (c *Consumer[T]) claimBlind(late bool, cause error) {
 	default:
 		l.text, l.quiet = fmt.Sprintf("chanq: could not be read: %v", cause), true
 	}
-	switch {
-	case l.op == settleDead:
-	case l.failures() >= c.queue.cfg.MaxAttempts:
-		l.op = settleDead
-	default:
-		l.op, l.delay = settleNack, nackDelay(c.backoff(l.failures()))
+	if !row.expired {
+		l.op = l.nackOp()
+	}
+	if l.op == settleNack {
+		l.delay = nackDelay(c.backoff(l.failures()))
 	}
 	l.state.Store(leaseSettling)
 	c.held.Add(1)

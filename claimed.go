@@ -181,9 +181,7 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 		l.lease.setAside(fmt.Sprintf("chanq: cannot decode: %v", err))
 		return
 	}
-	if isSuspect(row.attempts, row.lapses, q.cfg.MaxAttempts) {
-		l.lease.suspect = true
-	}
+	l.lease.suspect = isSuspect(row.attempts, row.lapses, q.cfg.MaxAttempts)
 }
 
 // setAside has a lease that nobody has seen buried by its owner. Its claim was no

@@ -214,11 +214,15 @@ func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
 
 // nack sets aside after the last attempt.
 func (l *lease) nack(delay time.Duration, text string) error {
-	op := settleNack
+	return l.settle(l.nackOp(), delay, text)
+}
+
+// nackOp is what a failure makes of the message.
+func (l *lease) nackOp() settleOp {
 	if l.failures() >= l.owner.home().cfg.MaxAttempts {
-		op = settleDead
+		return settleDead
 	}
-	return l.settle(op, delay, text)
+	return settleNack
 }
 
 // failures is how many attempts have failed, if this one did. A handler that returns

@@ -233,12 +233,8 @@ func (p *pipe[In, Out]) timeout(group []piped[Out]) time.Duration {
 // nack gives an input back that cannot be replaced in time.
 func (p *pipe[In, Out]) nack(l *lease, err error) {
 	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.name, ID: l.item.ID, Attempt: l.attempt, Err: err})
-	op := settleNack
-	if l.failures() >= p.from.queue.cfg.MaxAttempts {
-		op = settleDead
-	}
 	l.delay = nackDelay(p.from.backoff(l.failures()))
-	p.settle(l, op, err)
+	p.settle(l, l.nackOp(), err)
 }
 
 // settle hands an input to the settler.
