@@ -113,7 +113,7 @@ func (c *Consumer[T]) connect() {
 	defer cancel()
 	began := time.Now()
 	for _, s := range c.pools() {
-		if err := s.fill(ctx, c.queue.db); err != nil {
+		if err := s.fill(ctx); err != nil {
 			if c.stop.Err() == nil {
 				c.health.failed(began, err)
 			}

@@ -61,8 +61,8 @@ func enough(db *sql.DB, kept, n int) error {
 // fill connects every session of a *sql.DB with a limit before there is work.
 // Handlers may use up the limit, and hold what they have while they wait for a
 // settle; a session that asks for its connection only then would never get it.
-func (p *sessions) fill(ctx context.Context, db *sql.DB) error {
-	if db.Stats().MaxOpenConnections == 0 {
+func (p *sessions) fill(ctx context.Context) error {
+	if p.db.Stats().MaxOpenConnections == 0 {
 		return nil
 	}
 	for {

@@ -212,6 +212,21 @@ func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
 	}
 }
 
+// beginSettling takes a lease for a settle of chanq's own: no one else may settle it
+// then. The keeper may end it at the same time: then it has expired here, but the
+// database may know it still.
+func (l *lease) beginSettling() bool {
+	for {
+		s := l.state.Load()
+		if s != leaseHeld && s != leaseExpired {
+			return false
+		}
+		if l.state.CompareAndSwap(s, leaseSettling) {
+			return true
+		}
+	}
+}
+
 // nack sets aside after the last attempt.
 func (l *lease) nack(delay time.Duration, text string) error {
 	return l.settle(l.nackOp(), delay, text)

@@ -120,7 +120,7 @@ func unfit(output int, err error) error {
 // handOver hands an input that was handled to the storer. From here on the settle is
 // under way: no one else may settle it.
 func (p *pipe[In, Out]) handOver(item piped[Out]) {
-	if !item.in.state.CompareAndSwap(leaseHeld, leaseSettling) && !item.in.state.CompareAndSwap(leaseExpired, leaseSettling) {
+	if !item.in.beginSettling() {
 		return // settled by fn, or lost
 	}
 	p.from.noteTaken()

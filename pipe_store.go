@@ -64,7 +64,7 @@ func (p *pipe[In, Out]) storeAll() {
 func (p *pipe[In, Out]) connect() {
 	ctx, cancel := context.WithTimeout(p.from.settler.abandoned, p.from.cfg.Statement)
 	defer cancel()
-	_ = p.sessions.fill(ctx, p.from.queue.db)
+	_ = p.sessions.fill(ctx)
 }
 
 // gather adds to a group what comes until it is due.
@@ -301,8 +301,7 @@ func (p *pipe[In, Out]) finish(group []piped[Out], held []sqlbatch.Item, sent in
 		locked := p.finishMissing(missing, &tally)
 		for i := range group {
 			if l := group[i].in; locked[l] {
-				p.late = append(p.late, latePiped[Out]{group[i], time.Now().Add(lockPause << l.locked)})
-				l.locked = min(l.locked+1, lockPauses)
+				p.late = append(p.late, latePiped[Out]{group[i], time.Now().Add(l.foundLocked())})
 			}
 		}
 	}

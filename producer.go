@@ -131,7 +131,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 func (p *Producer[T]) connect() {
 	ctx, cancel := context.WithTimeout(p.open, p.cfg.Statement)
 	defer cancel()
-	_ = p.sessions.fill(ctx, p.queue.db)
+	_ = p.sessions.fill(ctx)
 }
 
 // C is a channel to send on, unbuffered: a send that went through has handed the

@@ -29,6 +29,14 @@ const (
 	lockPauses = 6
 )
 
+// foundLocked notes that the row was locked once more, and returns the pause before the
+// next try.
+func (l *lease) foundLocked() time.Duration {
+	pause := lockPause << l.locked
+	l.locked = min(l.locked+1, lockPauses)
+	return pause
+}
+
 // storers is how many goroutines are to call run. One session has no use for more.
 func (s *settler) storers() int {
 	if s.queue.dialect.Traits().OneWriter {
@@ -175,10 +183,7 @@ func (s *settler) addLate(leases []*lease) {
 	now := time.Now()
 	s.mu.Lock()
 	for _, l := range leases {
-		s.late = append(s.late, lateSettle{l, now.Add(lockPause << min(l.locked, lockPauses))})
-		if l.locked < lockPauses {
-			l.locked++
-		}
+		s.late = append(s.late, lateSettle{l, now.Add(l.foundLocked())})
 	}
 	s.mu.Unlock()
 	notify(s.work)

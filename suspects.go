@@ -94,16 +94,9 @@ func (c *Consumer[T]) setBack(suspects []*lease) bool {
 
 // takeBack makes a release of a lease that no reader has.
 func (l *lease) takeBack() bool {
-	for {
-		s := l.state.Load()
-		if s != leaseHeld && s != leaseExpired {
-			return false
-		}
-		// The keeper may end it at the same time: then it has expired here, but the
-		// database may know it still.
-		if l.state.CompareAndSwap(s, leaseSettling) {
-			l.op = settleRelease
-			return true
-		}
+	if !l.beginSettling() {
+		return false
 	}
+	l.op = settleRelease
+	return true
 }
