@@ -116,6 +116,9 @@ func sendSustained(ctx context.Context, o options, s *store, sent, received *ato
 			for i-received.Load() >= int64(o.backlog) && ctx.Err() == nil {
 				pause(time.Millisecond)
 			}
+			if ctx.Err() != nil {
+				break
+			}
 			due = time.Now()
 		}
 		body := make([]byte, o.latencyBody())

@@ -393,8 +393,14 @@ func callBack(w *world) {
 	require.NoError(w, p.Close(w.soon()))
 	c.Store(start(w, q.Load(), chanq.ConsumerConfig{Backoff: func(int) time.Duration { asked("Backoff"); return time.Hour }}))
 	ended := make(chan error, 1)
+	read := make(chan struct{}) // the reader below has had one: the worker may go on
+	first := true
 	go func() {
 		ended <- c.Load().Handle(1, func(context.Context, *chanq.Lease[note]) error {
+			if !first {
+				<-read
+			}
+			first = false
 			asked("handler")
 			return &rude{"Unwrap", func() { asked("Unwrap") }}
 		})
@@ -405,6 +411,7 @@ func callBack(w *world) {
 		require.NoError(w, c.Load().Flush(w.soon()))
 		c.Load().Stop()
 	}
+	close(read)
 	require.NoError(w, c.Load().Shutdown(w.soon()))
 	require.NoError(w, <-ended)
 }
