@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/internal/pgtest"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
 )
 
 // within bounds a test.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/pgtest"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
 )
 
 func TestLatencyIsMeasuredInOneProcessAndAcrossTwo(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/mssqltest"
-	mssqlengine "github.com/chanq/chanq/internal/mssqltest/engine"
-	"github.com/chanq/chanq/internal/pgtest"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	mssqlengine "github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
 )
 
 // server is where the strategies of servers can be tested: for counts, never for

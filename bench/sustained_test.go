@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/pgtest"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
 )
 
 func TestASustainedRunTellsEachIntervalAndLeavesNothing(t *testing.T) {

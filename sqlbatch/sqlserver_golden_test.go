@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chanq/chanq/internal/tsqlcheck"
+	"github.com/chanq/chanq/internal/testdb/tsqlcheck"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/stretchr/testify/require"
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf16"
 
-	"github.com/chanq/chanq/internal/tsqlcheck"
+	"github.com/chanq/chanq/internal/testdb/tsqlcheck"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"

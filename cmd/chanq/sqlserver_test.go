@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/mssqltest"
-	"github.com/chanq/chanq/internal/mssqltest/engine"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 )
 
 func TestCommandsSpeakToSQLServer(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/internal/netproxy"
+	"github.com/chanq/chanq/internal/testdb/netproxy"
 )
 
 // crew is the workers of a run, living and dead, and what they told. Each

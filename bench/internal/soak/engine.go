@@ -19,7 +19,7 @@ import (
 	"github.com/microsoft/go-mssqldb/msdsn"
 
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/internal/faultdb"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/bench/internal/soak"
-	"github.com/chanq/chanq/internal/pgtest"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
 )
 
 func TestMain(m *testing.M) {

@@ -17,7 +17,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/internal/faultdb"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
 )
 
 // order is what a worker is told when it starts.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/tsqlcheck"
+	"github.com/chanq/chanq/internal/testdb/tsqlcheck"
 	"github.com/chanq/chanq/sqlbatch"
 )
 

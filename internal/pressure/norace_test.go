@@ -1,8 +1,0 @@
-//go:build !race
-
-package pressure_test
-
-const slower = 1
-
-// slowness stretches deadlines that statements must meet.
-const slowness = 1

@@ -1,0 +1,204 @@
+package guarantees
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Who consumes, as the database knows it.
+var joining = []test{
+	{"AConsumerIsAMemberFromItsStartToItsEnd", memberForItsLife},
+	{"AMemberWhoseProcessWasKilledIsGoneAfterItsLease", killedMember},
+	{"AConsumerThatGaveUpIsAMemberUntilItsLeasesEnd", gaveUpMember},
+	{"WhoeverTakesMessagesByTryLeaseIsAMemberMeanwhile", tryLeaseMember},
+	{"WhoTakesMessagesByTryLeaseOftenIsOneMemberUntilTheLastOfThem", oftenMember},
+	{"NothingWaitsForTheMembership", memberHangs},
+	{"ARefusedMembershipIsToldOnce", memberRefused},
+}
+
+func members[T any](w *world, q *chanq.Queue[T]) []chanq.Member {
+	w.Helper()
+	list, err := q.Members(w.soon())
+	require.NoError(w, err)
+	return list
+}
+
+func memberForItsLife(w *world) {
+	q, other := w.queue("work", chanq.Config{}), w.queue("other", chanq.Config{})
+	id := send(w, q, texts("a")...)[0]
+	require.Empty(w, members(w, q))
+	a := start(w, q, chanq.ConsumerConfig{Name: "billing", LeaseFor: steadyLease})
+	l := take(w, a, 1)[0]
+	w.eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	start(w, q, chanq.ConsumerConfig{})
+	w.eventually("so has another", func() bool { return len(members(w, q)) == 2 })
+	list := members(w, q)
+	host, err := os.Hostname()
+	require.NoError(w, err)
+	require.Equal(w, "billing", list[0].Name, "first come first")
+	for _, m := range list {
+		require.Equal(w, host, m.Host)
+		require.Equal(w, os.Getpid(), m.Process)
+		require.WithinDuration(w, time.Now(), m.Since, time.Minute)
+	}
+	require.Contains(w, list[1].Name, host+"/")
+	require.NotEqual(w, list[0].ID, list[1].ID)
+	e := get(w, q, id)
+	require.Equal(w, list[0].ID, e.Member)
+	require.Equal(w, "billing", e.LeasedBy)
+	require.Empty(w, members(w, other), "of this queue")
+
+	first := list[0]
+	w.eventually("it says that it is still there", func() bool {
+		again := members(w, q)[0]
+		require.Equal(w, first.ID, again.ID)
+		require.Equal(w, first.Since, again.Since)
+		return again.Until.Sub(first.Until) > 2*steadyLease
+	})
+	a.Stop()
+	require.Len(w, members(w, q), 2, "it holds a message still")
+	require.NoError(w, l.Ack())
+	require.NoError(w, a.Shutdown(w.soon()))
+	require.Len(w, members(w, q), 1)
+}
+
+func killedMember(w *world) {
+	q := w.shared()
+	send(w, q, texts("a", "b", "c")...)
+	p := w.spawn("hold")
+	for range 3 {
+		p.line(w)
+	}
+	w.eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	require.Equal(w, p.Process.Pid, members(w, q)[0].Process)
+	require.NoError(w, p.Process.Kill())
+	w.eventually("it is gone", func() bool { return len(members(w, q)) == 0 })
+}
+
+func gaveUpMember(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("a")...)
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute})
+	l := take(w, c, 1)[0]
+	w.eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.Error(w, c.Shutdown(ended))
+	require.NoError(w, c.Shutdown(w.soon()), "its goroutines end")
+	require.Len(w, members(w, q), 1, "whose name the message in its hands shows")
+	require.NotEmpty(w, get(w, q, l.ID).LeasedBy)
+}
+
+func tryLeaseMember(w *world) {
+	q := w.queue("work", chanq.Config{})
+	none, err := q.TryLease(w.soon(), 1, time.Minute)
+	require.NoError(w, err)
+	require.Empty(w, none)
+	require.Empty(w, members(w, q), "it took nothing")
+	id := send(w, q, texts("a")...)[0]
+	lease(w, q, 1, 10*shortLease)
+	list := members(w, q)
+	require.Len(w, list, 1)
+	e := get(w, q, id)
+	require.Equal(w, list[0].ID, e.Member)
+	require.Equal(w, list[0].Name, e.LeasedBy)
+	w.eventually("its time is over", func() bool { return len(members(w, q)) == 0 })
+
+	st := w.statements("work")
+	refused := w.failure(sqlbatch.Permanent)
+	hit := w.strike(faultdb.Fail(refused), func(op faultdb.Op) bool { return runs(op, st.Join(sqlbatch.Member{})) })
+	lease(w, q, 1, time.Minute)
+	require.NotEmpty(w, hit.struck(), "a failure is no matter")
+
+	send(w, q, texts("b")...)
+	w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return runs(op, st.Join(sqlbatch.Member{})) })
+	l := lease(w, q, 1, 10*shortLease)[0]
+	require.True(w, time.Now().Before(l.Deadline()), "nor does a database that hangs cost the lease")
+}
+
+func oftenMember(w *world) {
+	q := w.queue("work", chanq.Config{})
+	ids := send(w, q, texts(numbers(5)...)...)
+	lease(w, q, 1, time.Hour)
+	until := members(w, q)[0].Until
+	st := w.statements("work").Join(sqlbatch.Member{})
+	again := w.strike(faultdb.Fault{}, func(op faultdb.Op) bool { return runs(op, st) })
+	for range 4 {
+		require.NoError(w, lease(w, q, 1, time.Minute)[0].Ack())
+	}
+	list := members(w, q)
+	require.Len(w, list, 1)
+	require.Empty(w, again.struck(), "that is known")
+	require.WithinDuration(w, until, list[0].Until, 10*time.Second, "it has the first one still")
+	require.Equal(w, list[0].Name, get(w, q, ids[0]).LeasedBy)
+	other := openOn[string](w, w.db, "work", chanq.Config{})
+	send(w, q, texts("other")...)
+	lease(w, other, 1, time.Minute)
+	require.Len(w, members(w, q), 2)
+}
+
+func memberHangs(w *world) {
+	q := w.queue("work", chanq.Config{})
+	if w.engine.Dialect.Traits().OneWriter {
+		w.Skip("one connection serves all statements")
+	}
+	send(w, q, texts("a")...)
+	st := w.statements("work")
+	struck, free := w.stick(func(op faultdb.Op) bool { return runs(op, st.Join(sqlbatch.Member{})) })
+	c := start(w, q, chanq.ConsumerConfig{})
+	w.within("it tries to join", struck)
+	l := take(w, c, 1)[0]
+	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.soon()))
+	free()
+	require.NoError(w, c.Shutdown(w.soon()))
+}
+
+func memberRefused(w *world) {
+	var mu sync.Mutex
+	var told []chanq.HousekeepingEvent
+	q := w.queue("work", chanq.Config{Hooks: chanq.Hooks{Housekeeping: func(e chanq.HousekeepingEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, e)
+	}}})
+	st := w.statements("work")
+	refused, away := w.failure(sqlbatch.Permanent), w.failure(sqlbatch.Refused)
+	var tries int
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if !runs(op, st.Join(sqlbatch.Member{})) {
+			return faultdb.Fault{}
+		}
+		if tries++; tries == 1 {
+			return faultdb.Fail(away)
+		}
+		return faultdb.Fail(refused)
+	})
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	w.eventually("it tries again and again", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return tries > 4
+	})
+	send(w, q, texts("a")...)
+	l := take(w, c, 1)[0]
+	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.soon()), "the consumer goes on")
+	require.NoError(w, c.Err())
+	mu.Lock()
+	defer mu.Unlock()
+	require.Len(w, told, 1, "once, and of an outage others tell")
+	require.Equal(w, "work", told[0].Queue)
+	require.Equal(w, "members", told[0].Task)
+	require.ErrorIs(w, told[0].Err, refused)
+}

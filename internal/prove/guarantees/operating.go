@@ -1,0 +1,392 @@
+package guarantees
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var operating = []test{
+	{"StatsCountsEachState", statsCounts},
+	{"PeekShowsEachStateWithoutClaiming", peek},
+	{"GetFindsAMessageWhereverItIs", getFinds},
+	{"CancelDeletesLiveMessages", cancelLive},
+	{"PurgeDeletesEveryMessageOfOneState", purge},
+	{"PurgeFindsAStateBehindManyOfAnother", purgeBehind},
+	{"RedriveMakesTheDeadReadyAgain", redrive},
+	{"RedriveMovesAllTheDeadAlthoughSomeMustStay", redriveAll},
+	{"RedriveIDsMovesTheOnesThatAreMeant", redriveIDs},
+	{"PauseStopsClaimsOfEveryConsumerUntilResume", pause},
+	{"RetainKeepsAckedMessagesForATime", retain},
+	{"QueuesDoNotTouchEachOther", isolation},
+	{"OpenSaysThatTheSchemaIsMissing", noSchema},
+	{"OpenAndMigrateLeaveANewerSchemaAlone", newerSchema},
+	{"ManyMayMigrateAtOnceAndAgain", migrateTogether},
+	{"TheStatementsOfSchemaMakeAQueueByHand", schemaByHand},
+}
+
+// oneOfEach fills a queue with a message of each state.
+func oneOfEach(w *world, q *chanq.Queue[string]) map[chanq.State]chanq.ID {
+	byState := map[chanq.State]chanq.ID{}
+	for _, s := range []chanq.State{chanq.Done, chanq.Dead, chanq.Leased} {
+		byState[s] = send(w, q, chanq.Message[string]{Body: string(s), DedupKey: string(s), Headers: map[string]string{"is": string(s)}})[0]
+		l := lease(w, q, 1, time.Hour)[0]
+		switch s {
+		case chanq.Done:
+			require.NoError(w, l.Ack())
+		case chanq.Dead:
+			require.NoError(w, l.DeadLetter(errors.New("enough")))
+		}
+	}
+	byState[chanq.Ready] = send(w, q, texts("ready")...)[0]
+	byState[chanq.Scheduled] = send(w, q, chanq.Message[string]{Body: "scheduled", Delay: time.Hour})[0]
+	return byState
+}
+
+var states = []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done}
+
+func statsCounts(w *world) {
+	q := w.queue("work", chanq.Config{Retain: time.Hour})
+	require.Equal(w, chanq.Stats{Limit: 10_000}, stats(w, q))
+	oneOfEach(w, q)
+	require.Equal(w, chanq.Stats{Ready: 1, Scheduled: 1, Leased: 1, Dead: 1, Done: 1}, counted(w, q))
+	w.eventually("the oldest grows older", func() bool { return stats(w, q).OldestReady > 20*time.Millisecond })
+	require.Less(w, stats(w, q).OldestReady, time.Minute)
+}
+
+func peek(w *world) {
+	q := w.queue("work", chanq.Config{Retain: time.Hour})
+	byState := oneOfEach(w, q)
+	for _, s := range states {
+		entries, err := q.Peek(w.soon(), s, 10)
+		require.NoError(w, err)
+		require.Len(w, entries, 1, s)
+		require.Equal(w, byState[s], entries[0].ID, s)
+		require.Equal(w, get(w, q, byState[s]), entries[0], s)
+	}
+	send(w, q, texts("a", "b", "c")...)
+	entries, err := q.Peek(w.soon(), chanq.Ready, 2)
+	require.NoError(w, err)
+	require.Len(w, entries, 2)
+	require.Equal(w, "ready", string(entries[0].Body))
+	for _, bad := range []func() error{
+		func() error { _, err := q.Peek(w.soon(), "gone", 1); return err },
+		func() error { _, err := q.Peek(w.soon(), chanq.Ready, 0); return err },
+		func() error { _, err := q.Peek(w.soon(), chanq.Ready, 1001); return err },
+		func() error { _, err := q.Purge(w.soon(), ""); return err },
+		func() error { _, err := q.Redrive(w.soon(), -1); return err },
+	} {
+		require.Error(w, bad())
+	}
+}
+
+func getFinds(w *world) {
+	q := w.queue("work", chanq.Config{Retain: time.Hour})
+	for s, id := range oneOfEach(w, q) {
+		e := get(w, q, id)
+		require.Equal(w, s, e.State)
+		require.Equal(w, string(s), string(e.Body))
+		switch s {
+		case chanq.Ready, chanq.Scheduled:
+			require.Nil(w, e.Headers)
+			require.Zero(w, e.Attempts)
+		default:
+			require.Equal(w, map[string]string{"is": string(s)}, e.Headers)
+			require.Equal(w, string(s), e.DedupKey)
+			require.Equal(w, 1, e.Attempts)
+		}
+		if s == chanq.Leased {
+			require.NotEmpty(w, e.LeasedBy)
+		}
+		if s == chanq.Dead {
+			require.Equal(w, "enough", e.LastError)
+		}
+	}
+	_, err := q.Get(w.soon(), chanq.NewID())
+	require.ErrorIs(w, err, chanq.ErrNotFound)
+}
+
+func cancelLive(w *world) {
+	q := w.queue("work", chanq.Config{Retain: time.Hour})
+	byState := oneOfEach(w, q)
+	var all []chanq.ID
+	for _, id := range byState {
+		all = append(all, id)
+	}
+	found, err := q.Cancel(w.soon(), append(all, chanq.NewID())...)
+	require.NoError(w, err)
+	require.ElementsMatch(w, []chanq.ID{byState[chanq.Ready], byState[chanq.Scheduled], byState[chanq.Leased]}, found)
+	require.Equal(w, chanq.Stats{Dead: 1, Done: 1}, counted(w, q))
+	found, err = q.Cancel(w.soon())
+	require.NoError(w, err)
+	require.Empty(w, found)
+
+	many := send(w, q, texts(make([]string, 1200)...)...)
+	found, err = q.Cancel(w.soon(), many...)
+	require.NoError(w, err)
+	require.ElementsMatch(w, many, found)
+}
+
+func purge(w *world) {
+	for _, s := range states {
+		q := w.queue(string(s)+"_purge", chanq.Config{Retain: time.Hour})
+		byState := oneOfEach(w, q)
+		n, err := q.Purge(w.soon(), s)
+		require.NoError(w, err)
+		require.Equal(w, 1, n, s)
+		for other, id := range byState {
+			if other == s {
+				w.requireState(q, id, "")
+			} else {
+				w.requireState(q, id, other)
+			}
+		}
+	}
+	q := w.queue("work", chanq.Config{})
+	for range 3 {
+		send(w, q, texts(make([]string, 800)...)...)
+	}
+	n, err := q.Purge(w.soon(), chanq.Ready)
+	require.NoError(w, err)
+	require.Equal(w, 2400, n)
+	require.Zero(w, counted(w, q))
+}
+
+// purgeBehind purges what lies behind many messages of another state in the
+// same range of the claim index.
+func purgeBehind(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("leased")...)
+	lease(w, q, 1, 24*time.Hour)
+	batch := make([]chanq.Message[string], 1500)
+	for i := range batch {
+		batch[i].Delay = time.Hour
+	}
+	for range 7 {
+		send(w, q, batch...)
+	}
+	n, err := q.Purge(w.soon(), chanq.Leased)
+	require.NoError(w, err)
+	require.Equal(w, 1, n)
+}
+
+func kill(w *world, q *chanq.Queue[string], ms ...chanq.Message[string]) []chanq.ID {
+	w.Helper()
+	ids := send(w, q, ms...)
+	c := start(w, q, chanq.ConsumerConfig{})
+	for _, l := range take(w, c, len(ms)) {
+		require.NoError(w, l.DeadLetter(errors.New("killed")))
+	}
+	require.NoError(w, c.Shutdown(w.soon()))
+	return ids
+}
+
+func redrive(w *world) {
+	q := w.queue("work", chanq.Config{})
+	ids := kill(w, q, texts("a", "b", "c")...)
+	before := get(w, q, ids[0])
+	n, err := q.Redrive(w.soon(), 2)
+	require.NoError(w, err)
+	require.Equal(w, 2, n)
+	require.Equal(w, chanq.Stats{Ready: 2, Dead: 1}, counted(w, q))
+	e := get(w, q, ids[0])
+	require.Equal(w, chanq.Ready, e.State, "oldest first")
+	require.Zero(w, e.Attempts)
+	require.Equal(w, "killed", e.LastError, "what happened is kept")
+	require.Greater(w, e.Fence, before.Fence, "no former holder can settle it")
+	require.Equal(w, before.EnqueuedAt, e.EnqueuedAt)
+	n, err = q.Redrive(w.soon(), 0)
+	require.NoError(w, err)
+	require.Equal(w, 1, n)
+	got := lease(w, q, 3, time.Minute)
+	require.ElementsMatch(w, []string{"a", "b", "c"}, bodies(got))
+	require.Equal(w, 1, got[0].Attempt)
+
+	c := start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	require.NoError(w, got[0].DeadLetter(nil))
+	w.eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
+	_, err = q.Redrive(w.soon(), 0)
+	require.NoError(w, err)
+	require.Equal(w, got[0].ID, take(w, c, 1)[0].ID, "consumers of this process are woken")
+}
+
+func redriveAll(w *world) {
+	q := w.queue("work", chanq.Config{})
+	keyed := chanq.Message[string]{Body: "keyed", DedupKey: "k"}
+	kill(w, q, keyed)
+	kill(w, q, keyed)
+	for range 3 {
+		kill(w, q, texts(make([]string, 400)...)...)
+	}
+	n, err := q.Redrive(w.soon(), 0)
+	require.NoError(w, err)
+	require.Equal(w, 1201, n)
+	require.Equal(w, chanq.Stats{Ready: 1201, Dead: 1}, counted(w, q), "one of the two must stay dead")
+	n, err = q.Redrive(w.soon(), 0)
+	require.NoError(w, err)
+	require.Zero(w, n)
+}
+
+func redriveIDs(w *world) {
+	q := w.queue("work", chanq.Config{})
+	ids := kill(w, q, texts("a", "b", "c")...)
+	moved, err := q.RedriveIDs(w.soon(), ids[1], ids[2], chanq.NewID())
+	require.NoError(w, err)
+	require.ElementsMatch(w, ids[1:], moved)
+	w.requireState(q, ids[0], chanq.Dead)
+	moved, err = q.RedriveIDs(w.soon())
+	require.NoError(w, err)
+	require.Empty(w, moved)
+	require.Equal(w, chanq.Stats{Ready: 2, Dead: 1}, counted(w, q), "no IDs are not all of them")
+}
+
+func pause(w *world) {
+	q := w.queue("work", chanq.Config{})
+	other := w.queue("other", chanq.Config{})
+	send(w, q, texts("leased")...)
+	consumers := []*chanq.Consumer[string]{start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})}
+	l := take(w, consumers[0], 1)[0]
+	require.NoError(w, q.Pause(w.soon()))
+	require.NoError(w, q.Pause(w.soon()), "again")
+	require.True(w, stats(w, q).Paused)
+	require.False(w, stats(w, other).Paused)
+
+	_, db := w.connect()
+	consumers = append(consumers, start(w, openOn[string](w, db, "work", chanq.Config{}), chanq.ConsumerConfig{PollMax: 20 * time.Millisecond}))
+	send(w, q, texts("waits")...)
+	looks := func() []int64 {
+		var n []int64
+		for _, c := range consumers {
+			n = append(n, c.Stats().Looks+c.Stats().EmptyClaims)
+		}
+		return n
+	}
+	before := looks()
+	w.eventually("each consumer has looked again", func() bool {
+		now := looks()
+		return now[0] > before[0]+3 && now[1] > before[1]+3
+	})
+	require.Equal(w, chanq.Stats{Ready: 1, Leased: 1, Paused: true}, counted(w, q))
+	none, err := q.TryLease(w.soon(), 1, time.Minute)
+	require.NoError(w, err)
+	require.Empty(w, none)
+	require.NoError(w, l.Ack(), "what is leased may be settled")
+	require.NoError(w, l.Wait(w.soon()))
+
+	require.NoError(w, q.Resume(w.soon()))
+	select {
+	case got := <-consumers[0].C():
+		require.Equal(w, "waits", got.Body)
+	case got := <-consumers[1].C():
+		require.Equal(w, "waits", got.Body)
+	case <-time.After(patience):
+		require.Fail(w, "it is still paused")
+	}
+}
+
+func retain(w *world) {
+	q := w.queue("work", chanq.Config{Retain: 300 * time.Millisecond})
+	id := send(w, q, texts("a")...)[0]
+	c := start(w, q, chanq.ConsumerConfig{})
+	l := take(w, c, 1)[0]
+	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.soon()))
+	e := get(w, q, id)
+	require.Equal(w, chanq.Done, e.State)
+	require.Equal(w, []byte("a"), e.Body)
+	require.False(w, e.At.Before(e.EnqueuedAt))
+	w.eventually("it is no longer kept", func() bool { return counted(w, q) == chanq.Stats{} })
+
+	kept := w.queue("kept", chanq.Config{Retain: time.Hour})
+	id = send(w, kept, texts("a")...)[0]
+	require.NoError(w, lease(w, kept, 1, time.Minute)[0].Ack())
+	// Sent, and acked, again with its ID.
+	send(w, kept, chanq.Message[string]{ID: id, Body: "again"})
+	require.NoError(w, lease(w, kept, 1, time.Minute)[0].Ack())
+	require.Equal(w, []byte("again"), get(w, kept, id).Body)
+}
+
+func isolation(w *world) {
+	a := w.queue("work", chanq.Config{})
+	b := w.queue("work_2", chanq.Config{})
+	id := chanq.NewID()
+	send(w, a, chanq.Message[string]{ID: id, Body: "a", DedupKey: "k"})
+	send(w, b, chanq.Message[string]{ID: id, Body: "b", DedupKey: "k"})
+	require.NoError(w, lease(w, a, 1, time.Minute)[0].Ack())
+	require.NoError(w, a.Pause(w.soon()))
+	l := lease(w, b, 1, time.Minute)[0]
+	require.Equal(w, "b", l.Body)
+	require.NoError(w, l.DeadLetter(nil))
+	n, err := a.Redrive(w.soon(), 0)
+	require.NoError(w, err)
+	require.Zero(w, n)
+	require.Equal(w, chanq.Stats{Paused: true}, counted(w, a))
+	require.Equal(w, chanq.Stats{Dead: 1}, counted(w, b))
+}
+
+func noSchema(w *world) {
+	db := w.open()
+	for range 2 {
+		_, err := chanq.Open[string](w.soon(), db, "work", chanq.Config{})
+		require.ErrorIs(w, err, chanq.ErrNoSchema)
+		require.ErrorContains(w, err, "chanq migrate work")
+		w.queue("other", chanq.Config{}) // the registry is there now, the queue is not
+	}
+}
+
+func newerSchema(w *world) {
+	q := w.queue("work", chanq.Config{})
+	id := send(w, q, texts("a")...)[0]
+	record := w.statements("work").Record(sqlbatch.Version + 1)
+	_, err := w.db.ExecContext(w.soon(), record.Text, record.Args...)
+	require.NoError(w, err)
+	_, err = chanq.Open[string](w.soon(), w.db, "work", chanq.Config{})
+	require.ErrorIs(w, err, chanq.ErrNewerSchema)
+	require.ErrorIs(w, chanq.Migrate(w.soon(), w.db, "work", chanq.Config{}), chanq.ErrNewerSchema)
+	require.ErrorContains(w, err, fmt.Sprint(sqlbatch.Version+1))
+	w.requireState(q, id, chanq.Ready)
+}
+
+func migrateTogether(w *world) {
+	db := w.open()
+	_, second := w.connect()
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			to := db
+			if i%2 == 1 {
+				to = second
+			}
+			if err := chanq.Migrate(w.soon(), to, fmt.Sprintf("queue%d", i%3), chanq.Config{}); err != nil {
+				w.Errorf("migrate: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	q := openOn[string](w, db, "queue0", chanq.Config{})
+	id := send(w, q, texts("a")...)[0]
+	require.NoError(w, q.Pause(w.soon()))
+	require.NoError(w, chanq.Migrate(w.soon(), second, "queue0", chanq.Config{}))
+	w.requireState(q, id, chanq.Ready)
+	require.True(w, stats(w, q).Paused, "migrating again changes nothing")
+}
+
+func schemaByHand(w *world) {
+	db := w.open()
+	list, err := chanq.Schema(w.engine.Dialect, "work", chanq.Config{})
+	require.NoError(w, err)
+	for range 2 {
+		for _, text := range list {
+			_, err := db.ExecContext(w.soon(), text)
+			require.NoError(w, err, text)
+		}
+	}
+	q := openOn[string](w, db, "work", chanq.Config{Retain: time.Hour})
+	oneOfEach(w, q)
+}

@@ -1,0 +1,320 @@
+package guarantees
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var outages = []test{
+	{"G01_ConsumerAndProducerOutliveAnOutage", outage},
+	{"APermanentErrorEndsTheConsumerThroughErr", permanent},
+	{"APermanentErrorOfASettleEndsTheConsumer", permanentSettle},
+	{"APermanentErrorIsReturnedBySend", permanentSend},
+	{"AnErrorThatPassesIsNotSeen", passing},
+	{"AStatementThatHangsEndsAtItsDeadline", hangs},
+	{"AnIdleConsumerCostsOneStatementAPollMax", idle},
+	{"MessagesOfOtherProcessesAreFoundByPolling", polling},
+	{"NothingIsStoredByACallWhoseArgumentsAreWrong", nothingWritten},
+}
+
+// log collects the events of Availability.
+type log struct {
+	mu     sync.Mutex
+	events []chanq.AvailabilityEvent
+}
+
+func (l *log) add(e chanq.AvailabilityEvent) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, e)
+}
+
+func (l *log) of(part string) (up, down int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		switch {
+		case e.Part != part:
+		case e.Up:
+			up++
+		default:
+			down++
+		}
+	}
+	return up, down
+}
+
+func outage(w *world) {
+	for i, f := range []faultdb.Fault{
+		faultdb.Cut(w.failure(sqlbatch.Unknown)),
+		faultdb.Fail(w.failure(sqlbatch.Refused)),
+	} {
+		var l log
+		cfg := chanq.Config{Hooks: chanq.Hooks{Availability: l.add}}
+		q := w.queue(fmt.Sprint("work", i), cfg)
+		c := start(w, q, chanq.ConsumerConfig{})
+		p := produce(w, q, chanq.ProducerConfig{})
+		_, err := p.Send(w.soon(), chanq.Message[string]{Body: "before"})
+		require.NoError(w, err)
+		held := take(w, c, 1)[0]
+
+		var struck atomic.Int64
+		w.faults.Inject(func(faultdb.Op) faultdb.Fault {
+			struck.Add(1)
+			return f
+		})
+		w.faults.CutAll(w.failure(sqlbatch.Unknown))
+		sent := make(chan error, 1)
+		go func() {
+			_, err := p.Send(w.soon(), chanq.Message[string]{Body: "during"})
+			sent <- err
+		}()
+		require.NoError(w, held.Ack())
+		down := func(part string) bool { up, down := l.of(part); return up == 0 && down == 1 }
+		w.eventually("both have told", func() bool { return down("consumer") && down("producer") })
+		from := struck.Load()
+		w.eventually("they try again and again", func() bool { return struck.Load() > from+10 })
+		require.True(w, down("consumer") && down("producer"), "once")
+		require.Empty(w, sent)
+		select {
+		case _, open := <-c.C():
+			require.True(w, open, "the channel stays open")
+		default:
+		}
+		require.NoError(w, c.Err())
+
+		w.faults.Inject(nil)
+		require.NoError(w, <-sent)
+		require.NoError(w, held.Wait(w.soon()))
+		for {
+			l := take(w, c, 1)[0]
+			require.NoError(w, l.Ack())
+			if l.Body == "during" {
+				break
+			}
+		}
+		require.NoError(w, c.Flush(w.soon()))
+		back := func(part string) bool { up, down := l.of(part); return up == 1 && down == 1 }
+		w.eventually("both have told of the end", func() bool { return back("consumer") && back("producer") })
+		require.NoError(w, c.Shutdown(w.soon()))
+	}
+}
+
+func permanent(w *world) {
+	for i, class := range []sqlbatch.Class{sqlbatch.Permanent, sqlbatch.NoSchema} {
+		name := fmt.Sprint("work", i)
+		q := w.queue(name, chanq.Config{})
+		send(w, q, texts("a", "b")...)
+		c := start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+		leases := take(w, c, 2)
+		cause := w.failure(class)
+		st := w.statements(name)
+		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			// Where a session asks whether the statement compiles, it hears the same.
+			asked := op
+			if op.Kind == faultdb.Prepare {
+				asked.Kind = faultdb.Query
+			}
+			if claims(asked, st) || runs(asked, st.NextDue()) {
+				return faultdb.Fail(cause)
+			}
+			return faultdb.Fault{}
+		})
+		require.NoError(w, leases[0].Ack())
+		select {
+		case _, open := <-c.C():
+			require.False(w, open)
+		case <-time.After(patience):
+			require.Fail(w, "the channel stays open")
+		}
+		require.ErrorIs(w, c.Err(), cause)
+		var op *chanq.OpError
+		require.ErrorAs(w, c.Err(), &op)
+		require.Equal(w, "claim", op.Op)
+		if class == sqlbatch.NoSchema {
+			require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
+			require.ErrorContains(w, c.Err(), "chanq migrate "+name)
+		}
+		require.ErrorIs(w, c.Handle(1, func(context.Context, *chanq.Lease[string]) error { return nil }), cause)
+		require.NoError(w, leases[1].Ack(), "what is delivered may be settled")
+		require.NoError(w, leases[1].Wait(w.soon()))
+		require.NoError(w, c.Shutdown(w.soon()))
+		w.faults.Inject(nil)
+		require.Zero(w, counted(w, q))
+	}
+}
+
+func permanentSettle(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("a")...)
+	c := start(w, q, chanq.ConsumerConfig{})
+	l := take(w, c, 1)[0]
+	cause := w.failure(sqlbatch.Permanent)
+	st := w.statements("work")
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if acks(op, st) {
+			return faultdb.Fail(cause)
+		}
+		return faultdb.Fault{}
+	})
+	require.NoError(w, l.Ack())
+	require.ErrorIs(w, l.Wait(w.soon()), cause)
+	closed(w, c)
+	require.ErrorIs(w, c.Err(), cause)
+}
+
+func permanentSend(w *world) {
+	q := w.queue("work", chanq.Config{})
+	p := produce(w, q, chanq.ProducerConfig{})
+	cause := w.failure(sqlbatch.Permanent)
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind == faultdb.Exec {
+			return faultdb.Fail(cause)
+		}
+		return faultdb.Fault{}
+	})
+	_, err := p.Send(w.soon(), chanq.Message[string]{})
+	require.ErrorIs(w, err, cause)
+	var op *chanq.OpError
+	require.ErrorAs(w, err, &op)
+	require.False(w, op.Unknown)
+	w.faults.Inject(nil)
+	_, err = p.Send(w.soon(), chanq.Message[string]{})
+	require.NoError(w, err, "a producer is not ended by it")
+}
+
+// passing fails every second statement with errors after which the database has
+// undone it.
+func passing(w *world) {
+	var l log
+	q := w.queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: l.add}})
+	deadlock := w.failure(sqlbatch.RolledBack)
+	var mu sync.Mutex
+	last := map[string]bool{}
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind != faultdb.Exec && op.Kind != faultdb.Query {
+			return faultdb.Fault{}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		text := op.Text
+		if text == "sp_executesql" {
+			text = fmt.Sprint(op.Args[0].Value)
+		}
+		if last[text] = !last[text]; last[text] {
+			return faultdb.Fail(deadlock)
+		}
+		return faultdb.Fault{}
+	})
+	p := produce(w, q, chanq.ProducerConfig{})
+	c := start(w, q, chanq.ConsumerConfig{})
+	for i := range 10 {
+		_, err := p.Send(w.soon(), chanq.Message[string]{Body: fmt.Sprint(i)})
+		require.NoError(w, err)
+	}
+	for _, l := range take(w, c, 10) {
+		require.Equal(w, 1, l.Attempt)
+		require.NoError(w, l.Ack())
+		require.NoError(w, l.Wait(w.soon()))
+	}
+	up, down := l.of("consumer")
+	require.Zero(w, up+down, "no outage")
+}
+
+func hangs(w *world) {
+	q := w.queue("work", chanq.Config{})
+	st := w.statements("work")
+	hit := w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
+	c := start(w, q, chanq.ConsumerConfig{Statement: slowness * 100 * time.Millisecond})
+	w.eventually("a claim hangs", func() bool { return hit.struck() != "" })
+	send(w, q, texts("a")...)
+	l := take(w, c, 1)[0]
+	hit = w.strike(faultdb.Hang().Applied(), func(op faultdb.Op) bool { return acks(op, st) })
+	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.soon()))
+	require.NotEmpty(w, hit.struck())
+	p := produce(w, q, chanq.ProducerConfig{Statement: slowness * 100 * time.Millisecond})
+	hit = w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return enqueues(op, st) })
+	_, err := p.Send(w.soon(), chanq.Message[string]{})
+	require.NoError(w, err)
+	require.NotEmpty(w, hit.struck())
+}
+
+func idle(w *world) {
+	const pollMax = 100 * time.Millisecond
+	q := w.queue("work", chanq.Config{})
+	c := start(w, q, chanq.ConsumerConfig{PollMin: time.Millisecond, PollMax: pollMax})
+	w.eventually("the pauses are at their longest", func() bool { return c.Stats().Looks > 12 })
+	var ops, writes atomic.Int64
+	st := w.statements("work")
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case op.Kind == faultdb.Prepare: // some drivers do it for each query, without a round trip
+		case runs(op, st.NextDue()):
+			ops.Add(1)
+		default:
+			writes.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	began := time.Now()
+	w.eventually("twelve looks", func() bool { return ops.Load() >= 12 })
+	// Each pause is jittered down to a half.
+	require.GreaterOrEqual(w, time.Since(began), 11*pollMax/2-pollMax/2)
+	require.Zero(w, writes.Load(), "looking does not write")
+}
+
+func polling(w *world) {
+	q := w.queue("work", chanq.Config{})
+	_, db := w.connect()
+	elsewhere := openOn[string](w, db, "work", chanq.Config{})
+	c := start(w, q, chanq.ConsumerConfig{PollMax: 50 * time.Millisecond})
+	for i := range 3 {
+		w.eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > int64(i)/2 })
+		send(w, elsewhere, texts("a")...)
+		l := take(w, c, 1)[0]
+		require.NoError(w, l.Ack())
+		require.NoError(w, l.Wait(w.soon()))
+	}
+}
+
+func nothingWritten(w *world) {
+	q := w.queue("work", chanq.Config{MaxBody: 100})
+	p := produce(w, q, chanq.ProducerConfig{})
+	before := w.faults.Ops()
+	for _, m := range badMessages() {
+		_, err := p.Send(w.soon(), m)
+		require.Error(w, err)
+	}
+	require.Equal(w, before, w.faults.Ops())
+	_, err := p.SendBatch(w.soon(), append(texts("good"), badMessages()...))
+	var batch *chanq.BatchError
+	require.ErrorAs(w, err, &batch)
+	require.NoError(w, batch.Errs[0], "a bad message does not sink its neighbours")
+	for _, err := range batch.Errs[1:] {
+		require.Error(w, err)
+	}
+	require.Equal(w, chanq.Stats{Ready: 1}, counted(w, q))
+}
+
+func badMessages() []chanq.Message[string] {
+	return []chanq.Message[string]{
+		{Priority: chanq.Urgent + 1},
+		{Priority: chanq.Low - 1},
+		{Delay: -1},
+		{Delay: sqlbatch.MaxDelay + 1},
+		{DedupKey: string(make([]byte, sqlbatch.MaxKey+1))},
+		{DedupKey: "nul\x00"},
+		{DedupKey: "not utf-8 \xff"},
+		{Body: string(make([]byte, 101))},
+	}
+}

@@ -1,0 +1,209 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
+)
+
+var piping = []test{
+	{"PipeReplacesInputsByOutputs", pipeReplaces},
+	{"PipeTreatsErrorsAsHandleDoes", pipeErrors},
+	{"PipeStoresNoOutputOfAnInputThatWasLost", pipeLost},
+	{"PipeStoresEachOutputOnceWhicheverOperationIsCut", pipeCuts},
+	{"PipeSetsAsideAnInputWhoseOutputCannotBeStored", pipeBadOutput},
+	{"PipeKeepsDedupKeysAndIDsOfOutputs", pipeKeys},
+	{"PipeWakesConsumersOfItsOutputs", pipeWakes},
+	{"PipeRefusesWhatItCannotDo", pipeRefuses},
+}
+
+type piped struct {
+	in, out *chanq.Queue[string]
+	c       *chanq.Consumer[string]
+	p       *chanq.Producer[string]
+	ended   chan error
+}
+
+func startPipe(w *world, cfg chanq.Config, ccfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error)) *piped {
+	x := &piped{in: w.queue("input", cfg), out: w.queue("output", chanq.Config{MaxBody: 1000}), ended: make(chan error, 1)}
+	x.c = start(w, x.in, ccfg)
+	x.p = produce(w, x.out, chanq.ProducerConfig{})
+	go func() { x.ended <- chanq.Pipe(x.c, x.p, 3, fn) }()
+	return x
+}
+
+func (x *piped) stop(w *world) {
+	w.Helper()
+	x.c.Stop()
+	require.NoError(w, <-x.ended)
+	require.NoError(w, x.c.Shutdown(w.soon()))
+}
+
+func pipeReplaces(w *world) {
+	for _, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
+		x := startPipe(w, cfg, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			switch l.Body {
+			case "none":
+				return nil, nil
+			case "many":
+				return texts(numbers(600)...), nil
+			}
+			return texts(l.Body + "'"), nil
+		})
+		send(w, x.in, texts("a", "none", "many", "b")...)
+		w.eventually("all inputs are replaced", func() bool { return x.c.Stats().Acked == 4 })
+		x.stop(w)
+		got := bodies(lease(w, x.out, 602, time.Minute))
+		require.Subset(w, got, []string{"a'", "b'"})
+		require.Subset(w, got, numbers(600))
+		require.EqualValues(w, 4, x.c.Stats().Acked)
+		if cfg.Retain > 0 {
+			require.Equal(w, 4, stats(w, x.in).Done)
+		}
+		_, err := x.out.Purge(w.soon(), chanq.Leased)
+		require.NoError(w, err)
+	}
+}
+
+func pipeErrors(w *world) {
+	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		out := texts("of " + l.Body)
+		switch l.Body {
+		case "retry after":
+			return out, chanq.RetryAfter(time.Hour, errors.New("not now"))
+		case "dead letter":
+			return out, chanq.DeadLetter(errors.New("never"))
+		case "panic":
+			panic(chanq.DeadLetter(errors.New("aargh")))
+		case "settled":
+			return out, l.DeadLetter(errors.New("by the function"))
+		}
+		return out, nil
+	})
+	sent := send(w, x.in, texts("retry after", "dead letter", "settled", "fine")...)
+	w.eventually("all are handled", func() bool { return settled(x.c) == 4 })
+	w.requireState(x.in, sent[0], chanq.Scheduled)
+	w.requireState(x.in, sent[1], chanq.Dead)
+	w.requireState(x.in, sent[2], chanq.Dead)
+	x.stop(w)
+	require.Equal(w, []string{"of fine"}, bodies(lease(w, x.out, 1, time.Minute)))
+	require.Equal(w, chanq.Stats{Leased: 1}, counted(w, x.out))
+}
+
+func pipeLost(w *world) {
+	begun, gate := make(chan struct{}, 2), make(chan struct{})
+	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: time.Minute}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		begun <- struct{}{}
+		<-gate
+		return texts("of " + l.Body), nil
+	})
+	sent := send(w, x.in, texts("lost", "kept")...)
+	<-begun
+	<-begun
+	_, err := x.in.Cancel(w.soon(), sent[0])
+	require.NoError(w, err)
+	close(gate)
+	w.eventually("the other is replaced", func() bool { return stats(w, x.out).Ready == 1 })
+	x.stop(w)
+	require.Equal(w, []string{"of kept"}, bodies(lease(w, x.out, 1, time.Minute)))
+	require.EqualValues(w, 1, x.c.Stats().Lost)
+	require.EqualValues(w, 1, x.c.Stats().Acked)
+}
+
+func pipeCuts(w *world) {
+	in, out := w.queue("input", chanq.Config{}), w.queue("output", chanq.Config{})
+	for _, applied := range []bool{false, true} {
+		// As many as the transaction has operations, and a few of what follows it.
+		for i := range 12 {
+			send(w, in, texts("a", "b")...)
+			c := start(w, in, chanq.ConsumerConfig{LeaseFor: steadyLease})
+			p := produce(w, out, chanq.ProducerConfig{})
+			w.eventually("both are buffered", func() bool { return c.Stats().Buffered == 2 })
+			// Counted from the first function on, when the claims are over.
+			var first sync.Once
+			hits := make(chan *strike, 1)
+			ended := make(chan error, 1)
+			go func() {
+				ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+					first.Do(func() { hits <- w.strikeNth(i, w.broken(applied)) })
+					return []chanq.Message[string]{{Body: l.Body + "1"}, {Body: l.Body + "2"}}, nil
+				})
+			}()
+			hit := <-hits
+			w.eventually("no input is held", func() bool { return c.Stats().Acked+c.Stats().Lost >= 2 && c.Stats().Held == 0 })
+			w.faults.Inject(nil)
+			w.eventually("no input is left", func() bool { return counted(w, in) == chanq.Stats{} })
+			c.Stop()
+			require.NoError(w, <-ended)
+			require.NoError(w, c.Shutdown(w.soon()))
+			require.NoError(w, p.Close(w.soon()))
+			note := fmt.Sprintf("applied: %v, %s", applied, hit.struck())
+			require.Equal(w, chanq.Stats{Ready: 4}, counted(w, out), note)
+			require.ElementsMatch(w, []string{"a1", "a2", "b1", "b2"}, bodies(lease(w, out, 4, time.Minute)), note)
+			_, err := out.Purge(w.soon(), chanq.Leased)
+			require.NoError(w, err)
+		}
+	}
+}
+
+func pipeBadOutput(w *world) {
+	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		if l.Body == "bad" {
+			return texts("fits", strings.Repeat("x", 1001)), nil
+		}
+		return texts("good"), nil
+	})
+	sent := send(w, x.in, texts("bad", "good")...)
+	w.eventually("the bad one is dead", func() bool { return stats(w, x.in).Dead == 1 })
+	require.Contains(w, get(w, x.in, sent[0]).LastError, "output 1")
+	w.eventually("the good one is replaced", func() bool { return stats(w, x.out).Ready == 1 })
+	x.stop(w)
+}
+
+func pipeKeys(w *world) {
+	id := chanq.NewID()
+	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		return []chanq.Message[string]{{Body: "keyed", DedupKey: "k"}, {Body: "given", ID: id}, {Body: "plain"}}, nil
+	})
+	send(w, x.in, texts("a", "b", "c")...)
+	w.eventually("all inputs are replaced", func() bool { return x.c.Stats().Acked == 3 })
+	x.stop(w)
+	require.ElementsMatch(w, []string{"keyed", "given", "plain", "plain", "plain"}, bodies(lease(w, x.out, 5, time.Minute)))
+	require.Equal(w, chanq.Stats{Leased: 5}, counted(w, x.out))
+}
+
+func pipeWakes(w *world) {
+	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{}, passOn)
+	next := start(w, x.out, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	w.eventually("the next stage pauses", func() bool { return next.Stats().EmptyClaims == 1 })
+	send(w, x.in, texts("a")...)
+	require.Equal(w, "a", take(w, next, 1)[0].Body)
+	w.eventually("the next stage pauses again", func() bool { return next.Stats().Claims == 1 })
+	// Its outcome unknown, a transaction that was applied wakes as well.
+	hit := w.strike(w.broken(true), func(op faultdb.Op) bool { return op.Kind == faultdb.Commit })
+	send(w, x.in, texts("b")...)
+	require.Equal(w, "b", take(w, next, 1)[0].Body)
+	require.NotEmpty(w, hit.struck())
+	x.stop(w)
+}
+
+func pipeRefuses(w *world) {
+	q := w.queue("work", chanq.Config{})
+	c, p := start(w, q, chanq.ConsumerConfig{}), produce(w, q, chanq.ProducerConfig{})
+	require.ErrorContains(w, chanq.Pipe[string, string](nil, p, 1, passOn), "nil")
+	require.ErrorContains(w, chanq.Pipe[string, string](c, nil, 1, passOn), "nil")
+	require.ErrorContains(w, chanq.Pipe[string, string](c, p, 1, nil), "nil")
+	require.ErrorContains(w, chanq.Pipe(c, p, 0, passOn), "workers")
+	_, db := w.connect()
+	elsewhere := produce(w, openOn[string](w, db, "work", chanq.Config{}), chanq.ProducerConfig{})
+	require.ErrorContains(w, chanq.Pipe(c, elsewhere, 1, passOn), "same *sql.DB")
+	require.NoError(w, elsewhere.Close(w.soon()))
+}

@@ -1,0 +1,277 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+)
+
+var reading = []test{
+	{"LeavingAllStopsAndReturnsTheRest", allStops},
+	{"AllSkipsWhatWasLostInTheBuffer", allSkips},
+	{"BatchesAreFullWhereMessagesAreAndShortWhereTimeIsUp", batches},
+	{"LeavingBatchesStops", batchesStop},
+	{"HandleSettlesByTheError", handle},
+	{"HandleUsesAsManyWorkersAsToldAndReturnsAfterTheLast", handleWorkers},
+	{"HandleSurvivesWhateverTheUsersFunctionsDo", handleSurvives},
+	{"HandleLimitsDelaysToWhatCanBeStored", handleDelays},
+	{"HandleLeavesALeaseThatItsFunctionSettled", handleSettled},
+	{"HandlersLearnOfALossByTheirContext", handlerLoses},
+}
+
+func allStops(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts(numbers(10)...)...)
+	c := start(w, q, chanq.ConsumerConfig{})
+	for l := range c.All() {
+		require.Equal(w, "000", l.Body)
+		w.eventually("the rest is buffered", func() bool { return c.Stats().Buffered == 9 })
+		break
+	}
+	w.eventually("the rest is back", func() bool { return stats(w, q).Ready == 9 })
+	closed(w, c)
+	for range c.All() {
+		require.Fail(w, "the channel is closed")
+	}
+}
+
+func allSkips(w *world) {
+	q := w.queue("work", chanq.Config{})
+	sent := send(w, q, texts("taken", "lost", "kept")...)
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	for l := range c.All() {
+		require.NotEqual(w, "lost", l.Body)
+		if l.Body == "taken" {
+			w.eventually("the others are buffered", func() bool { return c.Stats().Buffered == 2 })
+			_, err := q.Cancel(w.soon(), sent[1])
+			require.NoError(w, err)
+			w.eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
+		}
+		require.NoError(w, l.Ack())
+		if l.Body == "kept" {
+			break
+		}
+	}
+	require.NoError(w, c.Shutdown(w.soon()))
+}
+
+func batches(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts(numbers(10)...)...)
+	c := start(w, q, chanq.ConsumerConfig{})
+	w.eventually("all are buffered", func() bool { return c.Stats().Buffered == 10 })
+	var sizes []int
+	var got []string
+	for batch := range c.Batches(4, 50*time.Millisecond) {
+		sizes = append(sizes, len(batch))
+		for _, l := range batch {
+			got = append(got, l.Body)
+			require.NoError(w, l.Ack())
+		}
+		if len(got) == 10 {
+			c.Stop()
+		}
+	}
+	require.Equal(w, []int{4, 4, 2}, sizes)
+	require.Equal(w, numbers(10), got)
+}
+
+func batchesStop(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts(numbers(10)...)...)
+	c := start(w, q, chanq.ConsumerConfig{})
+	for batch := range c.Batches(0, time.Minute) {
+		require.Len(w, batch, 1, "a max below 1 counts as 1")
+		break
+	}
+	closed(w, c)
+	require.Equal(w, chanq.Stats{Ready: 9, Leased: 1}, func() chanq.Stats {
+		w.eventually("the rest is back", func() bool { return stats(w, q).Ready == 9 })
+		return counted(w, q)
+	}())
+}
+
+// handled runs Handle until it has settled n messages.
+func handled(w *world, q *chanq.Queue[string], n int64, cfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) error) {
+	w.Helper()
+	c := start(w, q, cfg)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Handle(2, fn) }()
+	w.eventually("all are handled", func() bool { return settled(c) == n })
+	c.Stop()
+	require.NoError(w, <-ended)
+	require.NoError(w, c.Shutdown(w.soon()))
+}
+
+// settled is how many settles of a consumer are in the database. Counting the
+// messages that are left would not do: those that are locked at the moment are
+// skipped by the count.
+func settled[T any](c *chanq.Consumer[T]) int64 {
+	s := c.Stats()
+	return s.Acked + s.Nacked + s.Released + s.Dead
+}
+
+func handle(w *world) {
+	q := w.queue("work", chanq.Config{MaxAttempts: 3})
+	byBody := map[string]chanq.ID{}
+	names := []string{"ack", "retry after", "dead letter", "fail", "panic"}
+	for i, id := range send(w, q, texts(names...)...) {
+		byBody[names[i]] = id
+	}
+	cfg := chanq.ConsumerConfig{Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * time.Hour }}
+	handled(w, q, int64(len(names)), cfg, func(ctx context.Context, l *chanq.Lease[string]) error {
+		if ctx != l.Context() {
+			w.Errorf("the context is the lease's")
+		}
+		switch l.Body {
+		case "retry after":
+			return chanq.RetryAfter(10*time.Hour, errors.New("not now"))
+		case "dead letter":
+			return chanq.DeadLetter(errors.New("never"))
+		case "fail":
+			return errors.New("failed")
+		case "panic":
+			panic("aargh")
+		}
+		return nil
+	})
+	w.requireState(q, byBody["ack"], "")
+	for body, want := range map[string]struct {
+		state chanq.State
+		delay time.Duration
+		text  string
+	}{
+		"retry after": {chanq.Scheduled, 10 * time.Hour, "not now"},
+		"dead letter": {chanq.Dead, 0, "never"},
+		"fail":        {chanq.Scheduled, time.Hour, "failed"},
+		"panic":       {chanq.Scheduled, time.Hour, "aargh"},
+	} {
+		e := get(w, q, byBody[body])
+		require.Equal(w, want.state, e.State, body)
+		require.Contains(w, e.LastError, want.text, body)
+		require.Equal(w, 1, e.Attempts, body)
+		if want.delay > 0 {
+			require.WithinRange(w, e.At, e.EnqueuedAt.Add(want.delay), e.EnqueuedAt.Add(want.delay+time.Minute), body)
+		}
+	}
+	require.Contains(w, get(w, q, byBody["panic"]).LastError, "reading.go", "the stack is kept")
+}
+
+func handleWorkers(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts(numbers(10)...)...)
+	c := start(w, q, chanq.ConsumerConfig{})
+	inside, gate := make(chan struct{}, 10), make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Handle(3, func(context.Context, *chanq.Lease[string]) error {
+			inside <- struct{}{}
+			<-gate
+			return nil
+		})
+	}()
+	w.eventually("three work at once", func() bool { return len(inside) == 3 })
+	c.Stop()
+	closed(w, c)
+	require.Len(w, inside, 3, "and no more")
+	require.Empty(w, ended)
+	close(gate)
+	require.NoError(w, <-ended)
+	require.NoError(w, c.Shutdown(w.soon()))
+	require.Equal(w, chanq.Stats{Ready: 7}, counted(w, q))
+}
+
+// tactless is an error that panics when it is looked at.
+type tactless struct{}
+
+func (tactless) Error() string { panic("no text") }
+
+func handleSurvives(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("error panics", "backoff panics", "last")...)
+	cfg := chanq.ConsumerConfig{LeaseFor: shortLease, Backoff: func(int) time.Duration { panic("no delay") }}
+	var mu sync.Mutex
+	seen := map[string]int{}
+	c := start(w, q, cfg)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
+			mu.Lock()
+			seen[l.Body]++
+			mu.Unlock()
+			if l.Attempt == 1 {
+				switch l.Body {
+				case "error panics":
+					return chanq.RetryAfter(0, tactless{})
+				case "backoff panics":
+					return errors.New("ask for a delay")
+				}
+			}
+			return nil
+		})
+	}()
+	w.eventually("the last is handled, and the others as well", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return seen["last"] == 1 && seen["error panics"] == 2 && seen["backoff panics"] >= 1
+	})
+	w.eventually("none is held", func() bool { return stats(w, q).Leased == 0 })
+	c.Stop()
+	require.NoError(w, <-ended)
+}
+
+func handleDelays(w *world) {
+	q := w.queue("work", chanq.Config{})
+	ids := send(w, q, texts("long", "negative")...)
+	c := start(w, q, chanq.ConsumerConfig{})
+	var once sync.Map
+	go c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
+		if _, again := once.LoadOrStore(l.Body, true); again {
+			return nil
+		}
+		if l.Body == "long" {
+			return chanq.RetryAfter(1<<62, errors.New("in a century or three"))
+		}
+		return chanq.RetryAfter(-time.Hour, errors.New("yesterday"))
+	})
+	w.eventually("the long one is given back", func() bool { return get(w, q, ids[0]).State == chanq.Scheduled })
+	w.eventually("the negative one comes at once", func() bool {
+		_, err := q.Get(w.soon(), ids[1])
+		return errors.Is(err, chanq.ErrNotFound)
+	})
+}
+
+func handleSettled(w *world) {
+	q := w.queue("work", chanq.Config{})
+	id := send(w, q, texts("a")...)[0]
+	handled(w, q, 1, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) error {
+		if err := l.DeadLetter(errors.New("by the function")); err != nil {
+			w.Errorf("dead letter: %v", err)
+		}
+		return errors.New("by its error")
+	})
+	require.Equal(w, "by the function", get(w, q, id).LastError)
+}
+
+func handlerLoses(w *world) {
+	q := w.queue("work", chanq.Config{})
+	id := send(w, q, texts("a")...)[0]
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	begun, cause := make(chan struct{}), make(chan error, 1)
+	go c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
+		close(begun)
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return ctx.Err()
+	})
+	<-begun
+	_, err := q.Cancel(w.soon(), id)
+	require.NoError(w, err)
+	require.ErrorIs(w, <-cause, chanq.ErrLeaseLost)
+	require.NoError(w, c.Shutdown(w.soon()))
+}

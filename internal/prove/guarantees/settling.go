@@ -1,0 +1,485 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var settling = []test{
+	{"G03_AFormerHolderCannotChangeTheMessage", formerHolder},
+	{"G03_EachLeaseOfAGroupLearnsItsOwnOutcome", mixedGroup},
+	{"G03_AMessageHeldTwiceIsSettledOnceInOneGroup", heldTwice},
+	{"G03_ASettleOfUnknownOutcomeIsRepeatedUntilItIsKnown", unknownSettle},
+	{"G03_ASettleOfSeveralStatementsWhoseCommitIsCutIsNotToldAsLost", unknownCommit},
+	{"G03_AStaleSettleOfUnknownOutcomeIsStillLost", unknownAndLost},
+	{"ALookThatFailsLeavesNoOutcomeUnknown", lookFails},
+	{"ALeaseIsSettledOnce", settledOnce},
+	{"WaitTellsTheOutcomeWheneverItIsAsked", waitTells},
+	{"FlushWaitsForEverySettleHandedIn", flushWaits},
+	{"ASettleLingersUntilSomebodyWaits", settlesLinger},
+	{"ANackIsDueAfterItsDelayWithItsError", nackDelays},
+}
+
+// settles are the ways to settle a lease, and the state they leave behind.
+var settles = []struct {
+	name  string
+	do    func(*chanq.Lease[string]) error
+	state chanq.State // "": gone
+}{
+	{"ack", (*chanq.Lease[string]).Ack, ""},
+	{"nack", func(l *chanq.Lease[string]) error { return l.Nack(0, errors.New("again")) }, chanq.Ready},
+	{"release", (*chanq.Lease[string]).Release, chanq.Ready},
+	{"dead-letter", func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("enough")) }, chanq.Dead},
+}
+
+func (w *world) requireState(q *chanq.Queue[string], id chanq.ID, s chanq.State, note ...any) {
+	w.Helper()
+	e, err := q.Get(w.soon(), id)
+	if s == "" {
+		require.ErrorIs(w, err, chanq.ErrNotFound, note...)
+		return
+	}
+	require.NoError(w, err, note...)
+	require.Equal(w, s, e.State, note...)
+}
+
+func formerHolder(w *world) {
+	for _, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
+		q := w.queue("work", cfg)
+		for _, s := range append(settles[:len(settles):len(settles)], struct {
+			name  string
+			do    func(*chanq.Lease[string]) error
+			state chanq.State
+		}{"extend", func(l *chanq.Lease[string]) error { return l.Extend(w.soon(), time.Minute) }, ""}) {
+			id := send(w, q, texts(s.name)...)[0]
+			former := lease(w, q, 1, 100*time.Millisecond)[0]
+			holder := lease(w, q, 1, time.Minute)[0]
+			before := get(w, q, id)
+			require.ErrorIs(w, s.do(former), chanq.ErrLeaseLost, s.name)
+			require.Equal(w, before, get(w, q, id), s.name)
+			require.NoError(w, holder.Ack(), s.name)
+		}
+		id := send(w, q, texts("in a transaction")...)[0]
+		former := lease(w, q, 1, 100*time.Millisecond)[0]
+		holder := lease(w, q, 1, time.Minute)[0]
+		tx, err := w.db.BeginTx(w.soon(), nil)
+		require.NoError(w, err)
+		require.ErrorIs(w, former.AckTx(w.soon(), tx), chanq.ErrLeaseLost)
+		require.NoError(w, tx.Commit())
+		require.Equal(w, chanq.Leased, get(w, q, id).State)
+		require.NoError(w, holder.Ack())
+	}
+}
+
+// grouping is a consumer whose settles the test can hold together in one group,
+// on a connection of its own, which claims only while the test lets it.
+type grouping struct {
+	*world
+	faults   *faultdb.Connector
+	consumer *chanq.Consumer[string]
+	queue    *chanq.Queue[string]
+
+	mu     sync.Mutex
+	gate   chan struct{} // holds the next ack
+	held   chan struct{} // closed when it is held
+	noMore bool          // claims fail
+	groups []chanq.SettledEvent
+}
+
+func newGrouping(w *world, name string, cfg chanq.Config) *grouping {
+	g := &grouping{world: w}
+	faults, db := w.connect()
+	cfg.Hooks.Settled = func(e chanq.SettledEvent) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.groups = append(g.groups, e)
+	}
+	g.faults, g.queue = faults, openOn[string](w, db, name, cfg)
+	st := w.statements(name)
+	first := st.Ack(nil)
+	if cfg.Retain > 0 {
+		first = st.Archive(nil)
+	}
+	refused := w.failure(sqlbatch.RolledBack)
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		switch {
+		case g.noMore && claims(op, st):
+			return faultdb.Fail(refused)
+		case g.gate != nil && runs(op, first):
+			gate := g.gate
+			g.gate = nil
+			close(g.held)
+			return faultdb.Hold(gate)
+		}
+		return faultdb.Fault{}
+	})
+	g.consumer = start(w, g.queue, chanq.ConsumerConfig{LeaseFor: 2 * shortLease, MaxExtend: 100 * time.Millisecond})
+	return g
+}
+
+func (g *grouping) stopClaims() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.noMore = true
+}
+
+// group acks first alone, and has everything that settle hands in form the next
+// group.
+func (g *grouping) group(first *chanq.Lease[string], settle func()) chanq.SettledEvent {
+	gate, held := make(chan struct{}), make(chan struct{})
+	g.mu.Lock()
+	g.gate, g.held, g.groups = gate, held, nil
+	g.mu.Unlock()
+	require.NoError(g, first.Ack())
+	select {
+	case <-held:
+	case <-time.After(patience):
+		require.Fail(g, "the first ack was not stored")
+	}
+	settle()
+	close(gate)
+	require.NoError(g, g.consumer.Flush(g.soon()))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	require.Len(g, g.groups, 2)
+	return g.groups[1]
+}
+
+// ended waits for the ends of leases that are not extended.
+func (w *world) ended(leases ...*chanq.Lease[string]) {
+	w.Helper()
+	for _, l := range leases {
+		select {
+		case <-l.Context().Done():
+			require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
+		case <-time.After(patience):
+			require.Fail(w, "the lease does not end")
+		}
+	}
+}
+
+func mixedGroup(w *world) {
+	for i, s := range settles {
+		for j, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
+			note := fmt.Sprintf("%s, Retain %v", s.name, cfg.Retain)
+			name := fmt.Sprintf("mixed%d%d", i, j)
+			q := w.queue(name, cfg)
+			send(w, q, texts("0", "1", "2", "3", "4", "5", "6", "7")...)
+			g := newGrouping(w, name, cfg)
+			leases := take(w, g.consumer, 8)
+			g.stopClaims()
+			w.ended(leases...)
+			others := lease(w, q, 4, time.Minute)
+			require.Equal(w, []string{"0", "1", "2", "3"}, bodies(others), note)
+
+			event := g.group(leases[7], func() {
+				for _, l := range leases[:7] {
+					require.NoError(w, s.do(l), note)
+				}
+			})
+			require.Equal(w, 3, event.Acked+event.Nacked+event.Released+event.Dead, note)
+			require.Equal(w, 4, event.Lost, note)
+			for i, l := range leases[:7] {
+				if i < 4 {
+					require.ErrorIs(w, l.Wait(w.soon()), chanq.ErrLeaseLost, note)
+					w.requireState(q, l.ID, chanq.Leased, note)
+					continue
+				}
+				require.NoError(w, l.Wait(w.soon()), note)
+				state := s.state
+				if state == "" && cfg.Retain > 0 {
+					state = chanq.Done
+				}
+				w.requireState(q, l.ID, state, note)
+			}
+			require.EqualValues(w, 4, g.consumer.Stats().Lost, note)
+		}
+	}
+}
+
+func heldTwice(w *world) {
+	for i, staleFirst := range []bool{true, false} {
+		for j, s := range settles {
+			note := fmt.Sprintf("%s, stale first: %v", s.name, staleFirst)
+			name := fmt.Sprintf("twice%d%d", i, j)
+			q := w.queue(name, chanq.Config{})
+			send(w, q, texts("twice")...)
+			g := newGrouping(w, name, chanq.Config{})
+			stale := take(w, g.consumer, 1)[0]
+			w.ended(stale)
+			send(w, q, texts("first")...)
+			var current, first *chanq.Lease[string]
+			for _, l := range take(w, g.consumer, 2) {
+				if l.Body == "first" {
+					first = l
+				} else {
+					current = l
+				}
+			}
+			g.stopClaims()
+			require.Equal(w, stale.ID, current.ID, note)
+			event := g.group(first, func() {
+				order := []*chanq.Lease[string]{stale, current}
+				if !staleFirst {
+					order = []*chanq.Lease[string]{current, stale}
+				}
+				for _, l := range order {
+					require.NoError(w, s.do(l), note)
+				}
+			})
+			require.Equal(w, 1, event.Acked+event.Nacked+event.Released+event.Dead, note)
+			require.Equal(w, 1, event.Lost, note)
+			require.ErrorIs(w, stale.Wait(w.soon()), chanq.ErrLeaseLost, note)
+			require.NoError(w, current.Wait(w.soon()), note)
+			w.requireState(q, current.ID, s.state, note)
+		}
+	}
+}
+
+// settleStatement is the statement by which a settle reaches the database.
+func settleStatement(q sqlbatch.Queue, name string) sqlbatch.Statement {
+	switch name {
+	case "nack":
+		return q.Nack(nil)
+	case "release":
+		return q.Release(nil)
+	case "dead-letter":
+		return q.Bury(nil)
+	}
+	return q.Ack(nil)
+}
+
+func unknownSettle(w *world) {
+	for _, applied := range []bool{false, true} {
+		for _, s := range settles {
+			note := fmt.Sprintf("%s, applied: %v", s.name, applied)
+			q := w.queue("work", chanq.Config{})
+			id := send(w, q, texts("a")...)[0]
+			l := lease(w, q, 1, time.Minute)[0]
+			st := settleStatement(w.statements("work"), s.name)
+			hit := w.strike(w.broken(applied), func(op faultdb.Op) bool { return runs(op, st) })
+			require.NoError(w, s.do(l), note)
+			require.NotEmpty(w, hit.struck(), note)
+			require.NoError(w, l.Wait(w.soon()), note)
+			w.requireState(q, id, s.state, note)
+			w.faults.Inject(nil)
+			_, err := q.Cancel(w.soon(), id)
+			require.NoError(w, err)
+		}
+	}
+}
+
+// unknownCommit cuts each operation of an ack that is a transaction on some
+// engines.
+func unknownCommit(w *world) {
+	q := w.queue("work", chanq.Config{Retain: time.Hour})
+	for _, applied := range []bool{false, true} {
+		for _, s := range settles {
+			for i := 0; ; i++ {
+				id := send(w, q, texts("a")...)[0]
+				l := lease(w, q, 1, time.Minute)[0]
+				hit := w.strikeNth(i, w.broken(applied))
+				err := s.do(l)
+				note := fmt.Sprintf("%s, applied: %v, %s", s.name, applied, hit.struck())
+				require.NoError(w, err, note)
+				w.faults.Inject(nil)
+				state := s.state
+				if state == "" {
+					state = chanq.Done
+				}
+				w.requireState(q, id, state, note)
+				_, err = q.Cancel(w.soon(), id)
+				require.NoError(w, err)
+				if hit.struck() == "" {
+					break
+				}
+			}
+		}
+	}
+}
+
+func unknownAndLost(w *world) {
+	q := w.queue("work", chanq.Config{})
+	id := send(w, q, texts("a")...)[0]
+	stale := lease(w, q, 1, 100*time.Millisecond)[0]
+	holder := lease(w, q, 1, time.Minute)[0]
+	st := w.statements("work").Ack(nil)
+	hit := w.strike(faultdb.Cut(w.failure(sqlbatch.Unknown)).Applied(), func(op faultdb.Op) bool { return runs(op, st) })
+	require.ErrorIs(w, stale.Ack(), chanq.ErrLeaseLost)
+	require.NotEmpty(w, hit.struck())
+	w.requireState(q, id, chanq.Leased)
+	require.NoError(w, holder.Ack())
+}
+
+// lookFails cuts the look at what a settle or an extension did not return: these have
+// said by then that they changed nothing.
+func lookFails(w *world) {
+	q := w.queue("work", chanq.Config{})
+	st := w.statements("work").Look(nil)
+	looks := func(op faultdb.Op) bool { return runs(op, st) }
+	for _, s := range settles {
+		send(w, q, texts("a")...)
+		stale := lease(w, q, 1, 100*time.Millisecond)[0]
+		require.NoError(w, lease(w, q, 1, time.Minute)[0].Ack())
+		hit := w.strike(w.broken(false), looks)
+		require.ErrorIs(w, s.do(stale), chanq.ErrLeaseLost, s.name)
+		require.NotEmpty(w, hit.struck(), s.name)
+	}
+	send(w, q, texts("a")...)
+	stale := lease(w, q, 1, 100*time.Millisecond)[0]
+	require.NoError(w, lease(w, q, 1, time.Minute)[0].Ack())
+	w.strike(w.broken(false), looks)
+	var op *chanq.OpError
+	require.ErrorAs(w, stale.Extend(w.soon(), time.Minute), &op)
+	require.False(w, op.Unknown, "nothing was extended")
+	require.ErrorIs(w, stale.Extend(w.soon(), time.Minute), chanq.ErrLeaseLost)
+}
+
+func settledOnce(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("a", "b")...)
+	c := start(w, q, chanq.ConsumerConfig{})
+	for _, l := range take(w, c, 2) {
+		var wg sync.WaitGroup
+		var first atomic.Int32
+		for range 4 {
+			for _, s := range settles {
+				wg.Go(func() {
+					switch err := s.do(l); {
+					case err == nil:
+						first.Add(1)
+					case !errors.Is(err, chanq.ErrSettled):
+						w.Errorf("%s: %v", s.name, err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		require.EqualValues(w, 1, first.Load())
+		require.ErrorIs(w, l.Extend(w.soon(), time.Minute), chanq.ErrSettled)
+		require.NoError(w, l.Wait(w.soon()))
+	}
+}
+
+func waitTells(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("a")...)
+	gate := make(chan struct{})
+	st := w.statements("work").Ack(nil)
+	w.strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return runs(op, st) })
+	c := start(w, q, chanq.ConsumerConfig{})
+	l := take(w, c, 1)[0]
+
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.ErrorIs(w, l.Wait(ended), context.Canceled, "before the settle")
+	outcomes := make(chan error, 3)
+	for range 3 {
+		go func() { outcomes <- l.Wait(w.soon()) }()
+	}
+	require.NoError(w, l.Ack())
+	require.ErrorIs(w, l.Wait(ended), context.Canceled, "before it is in the database")
+	require.Empty(w, outcomes)
+	close(gate)
+	for range 3 {
+		require.NoError(w, <-outcomes)
+	}
+	require.NoError(w, l.Wait(ended), "afterwards the outcome is there at once")
+}
+
+func flushWaits(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("a", "b", "c")...)
+	c := start(w, q, chanq.ConsumerConfig{SettleEvery: time.Minute})
+	leases := take(w, c, 3)
+	gate := make(chan struct{})
+	st := w.statements("work").Ack(nil)
+	hit := w.strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return runs(op, st) })
+	for _, l := range leases {
+		require.NoError(w, l.Ack())
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.ErrorIs(w, c.Flush(ended), context.Canceled)
+	w.eventually("the ack is held", func() bool { return hit.struck() != "" })
+	require.ErrorIs(w, c.Flush(ended), context.Canceled, "while its statement is under way")
+	close(gate)
+	require.NoError(w, c.Flush(w.soon()))
+	require.Zero(w, counted(w, q))
+	require.EqualValues(w, 3, c.Stats().Acked)
+	require.Zero(w, c.Stats().Settling)
+}
+
+// settlesLinger: the statement of a settle that nobody waits for is put off, so
+// that others may share it, and Wait and Stop put an end to that.
+func settlesLinger(w *world) {
+	const all = 20
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts(numbers(all)...)...)
+	var statements atomic.Int64
+	st := w.statements("work")
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if acks(op, st) {
+			statements.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	c := start(w, q, chanq.ConsumerConfig{SettleEvery: time.Minute, LeaseFor: time.Hour})
+	leases := take(w, c, all)
+	ack := func(n int) (last *chanq.Lease[string]) {
+		for range n {
+			last, leases = leases[0], leases[1:]
+			require.NoError(w, last.Ack())
+		}
+		return last
+	}
+	for range 10 {
+		ack(1)
+		for range 5 { // round trips, in which the settle would be stored
+			require.Equal(w, chanq.Stats{Leased: all}, counted(w, q))
+		}
+	}
+	require.NoError(w, ack(1).Wait(w.soon()), "after the settle")
+	require.EqualValues(w, 1, statements.Load(), "all share one statement")
+	require.Equal(w, chanq.Stats{Leased: all - 11}, counted(w, q))
+
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.ErrorIs(w, leases[0].Wait(ended), context.Canceled, "before the settle")
+	l := ack(1)
+	w.eventually("it does not wait for a group like the one before", func() bool { return c.Stats().Acked == 12 })
+	require.NoError(w, l.Wait(w.soon()))
+
+	require.NoError(w, ack(7).Wait(w.soon()))
+	ack(1)
+	require.NoError(w, c.Shutdown(w.soon()), "nor does the last one")
+	require.Zero(w, counted(w, q))
+}
+
+func nackDelays(w *world) {
+	q := w.queue("work", chanq.Config{})
+	id := send(w, q, texts("a")...)[0]
+	l := lease(w, q, 1, time.Minute)[0]
+	require.Error(w, l.Nack(-time.Second, nil), "negative")
+	require.NoError(w, l.Nack(time.Hour, errors.New("später: \x00 \xff")))
+	e := get(w, q, id)
+	require.Equal(w, chanq.Scheduled, e.State)
+	require.Contains(w, e.LastError, "später")
+	require.Equal(w, 1, e.Attempts)
+	require.Empty(w, e.LeasedBy)
+	none, err := q.TryLease(w.soon(), 1, time.Minute)
+	require.NoError(w, err)
+	require.Empty(w, none)
+}

@@ -1,0 +1,230 @@
+package guarantees
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var stopping = []test{
+	{"G06_StopReturnsWhatWasNotTakenUncountedInItsOrder", stopReturns},
+	{"G06_StopWritesAcksBeforeItReleases", acksFirst},
+	{"G06_ShutdownWaitsForDeliveredLeases", shutdownWaits},
+	{"G06_TheEndOfTheContextStops", contextStops},
+	{"G06_StopDuringAClaimReturnsItsMessages", stopDuringClaim},
+	{"G11_StopNeedsNoReader", stopNeedsNoReader},
+	{"ShutdownOfADeadDatabaseReturnsByItsContext", shutdownDead},
+	{"ASettleAfterShutdownGaveUpIsRefused", settleAfterShutdown},
+	{"ShutdownMayBeCalledAgain", shutdownAgain},
+}
+
+func numbers(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%03d", i)
+	}
+	return out
+}
+
+// closed reads the channel of a stopped consumer to its end. What the reader
+// still gets is given back.
+func closed[T any](w *world, c *chanq.Consumer[T]) {
+	w.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case l, open := <-c.C():
+			if !open {
+				return
+			}
+			_ = l.Release() // where the consumer has given up, its lease runs out
+		case <-timeout:
+			require.Fail(w, "the channel does not close")
+		}
+	}
+}
+
+func stopReturns(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts(numbers(12)...)...)
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	taken := take(w, c, 2)
+	w.eventually("the rest is buffered", func() bool { return c.Stats().Buffered == 10 })
+	require.Equal(w, chanq.Stats{Leased: 12}, counted(w, q))
+	c.Stop()
+	// At once: the leases would run for an hour.
+	back := lease(w, q, 10, time.Minute)
+	require.Equal(w, numbers(12)[2:], bodies(back))
+	for _, l := range back {
+		require.Equal(w, 1, l.Attempt, "it had been counted")
+	}
+	closed(w, c)
+	w.eventually("the statistics say so", func() bool { return c.Stats().Released == 10 })
+	for _, l := range taken {
+		require.NoError(w, l.Context().Err(), "delivered leases go on")
+		require.NoError(w, l.Ack())
+	}
+	require.NoError(w, c.Shutdown(w.soon()))
+	for _, l := range taken {
+		require.NoError(w, l.Wait(w.soon()))
+	}
+}
+
+func acksFirst(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts(numbers(20)...)...)
+	var mu sync.Mutex
+	var order []string
+	st := w.statements("work")
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case acks(op, st):
+			order = append(order, "ack")
+		case runs(op, st.Release(nil)):
+			order = append(order, "release")
+		case claims(op, st):
+			order = append(order, "claim")
+		}
+		return faultdb.Fault{}
+	})
+	c := start(w, q, chanq.ConsumerConfig{SettleEvery: time.Minute})
+	leases := take(w, c, 5)
+	for _, l := range leases {
+		require.NoError(w, l.Ack())
+	}
+	require.NoError(w, c.Shutdown(w.soon()))
+	mu.Lock()
+	defer mu.Unlock()
+	last := func(what string) int {
+		for i, s := range slices.Backward(order) {
+			if s == what {
+				return i
+			}
+		}
+		return -1
+	}
+	require.Contains(w, order, "ack")
+	require.Contains(w, order, "release")
+	require.Less(w, last("ack"), slices.Index(order, "release"), order)
+	require.Less(w, last("claim"), slices.Index(order, "release"), order)
+}
+
+func shutdownWaits(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("a")...)
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	l := take(w, c, 1)[0]
+	ended := make(chan error, 1)
+	go func() { ended <- c.Shutdown(w.soon()) }()
+	first := get(w, q, l.ID).At
+	w.eventually("the lease is still extended", func() bool { return get(w, q, l.ID).At.Sub(first) > steadyLease })
+	require.Empty(w, ended)
+	require.NoError(w, l.Ack())
+	require.NoError(w, <-ended)
+	require.NoError(w, l.Wait(w.soon()))
+	w.requireState(q, l.ID, "")
+}
+
+func contextStops(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("a", "b")...)
+	ctx, end := context.WithCancel(context.WithValue(context.Background(), aKey{}, "a value"))
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{})
+	require.NoError(w, err)
+	l := take(w, c, 1)[0]
+	require.Equal(w, "a value", l.Context().Value(aKey{}), "leases inherit the values")
+	end()
+	closed(w, c)
+	require.NoError(w, l.Context().Err(), "and not the end")
+	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.soon()))
+	require.NoError(w, c.Err())
+	require.NoError(w, c.Shutdown(w.soon()))
+}
+
+type aKey struct{}
+
+func stopDuringClaim(w *world) {
+	q := w.queue("work", chanq.Config{})
+	ids := send(w, q, texts("a", "b")...)
+	gate := make(chan struct{})
+	st := w.statements("work")
+	hit := w.strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return claims(op, st) })
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	w.eventually("the claim is under way", func() bool { return hit.struck() != "" })
+	c.Stop()
+	close(gate)
+	require.NoError(w, c.Shutdown(w.soon()))
+	for _, id := range ids {
+		e := get(w, q, id)
+		require.Equal(w, chanq.Ready, e.State)
+		require.Zero(w, e.Attempts)
+	}
+}
+
+func stopNeedsNoReader(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts(numbers(100)...)...)
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	w.eventually("the buffer is filled", func() bool { return c.Stats().Buffered >= 16 })
+	require.NoError(w, c.Shutdown(w.soon()), "although nobody reads")
+	require.Equal(w, chanq.Stats{Ready: 100}, counted(w, q))
+}
+
+func shutdownDead(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("a", "b", "c")...)
+	c := start(w, q, chanq.ConsumerConfig{})
+	leases := take(w, c, 3)
+	broken := w.failure(sqlbatch.Unknown)
+	for _, f := range []faultdb.Fault{faultdb.Cut(broken), faultdb.Hang()} {
+		w.faults.Inject(func(faultdb.Op) faultdb.Fault { return f })
+	}
+	require.NoError(w, leases[0].Ack())
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	err := c.Shutdown(ctx)
+	require.ErrorIs(w, err, context.DeadlineExceeded)
+	require.ErrorContains(w, err, "leases not settled")
+	require.Error(w, leases[0].Wait(w.soon()), "it is not known to be acked")
+	closed(w, c)
+}
+
+func settleAfterShutdown(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("a")...)
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	l := take(w, c, 1)[0]
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.ErrorIs(w, c.Shutdown(ended), context.Canceled)
+	require.ErrorIs(w, l.Ack(), chanq.ErrClosed)
+	require.ErrorIs(w, l.Wait(w.soon()), chanq.ErrClosed)
+	require.Equal(w, 2, lease(w, q, 1, time.Minute)[0].Attempt, "it is delivered again")
+}
+
+func shutdownAgain(w *world) {
+	q := w.queue("work", chanq.Config{})
+	c := start(w, q, chanq.ConsumerConfig{})
+	for range 3 {
+		c.Stop()
+		require.NoError(w, c.Shutdown(w.soon()))
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	for range 20 {
+		require.NoError(w, c.Shutdown(ended), "it is shut down, whatever the context")
+	}
+	require.NoError(w, c.Flush(w.soon()))
+	require.NoError(w, c.Err())
+}

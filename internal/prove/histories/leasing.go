@@ -1,0 +1,245 @@
+package histories
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+)
+
+// lease is one that somebody holds, or thinks to hold.
+type lease struct {
+	*chanq.Lease[string]
+	name     string
+	turn     int
+	due      moment // before the claim
+	consumer *consumer
+	state    leaseState
+}
+
+// leaseState is what the holder knows.
+type leaseState uint8
+
+const (
+	holding leaseState = iota
+	inTx
+	settled
+	lost
+)
+
+// lease returns a lease by a number that counts around, or nil.
+func (h *history) lease(n int) *lease {
+	if len(h.leases) == 0 {
+		return nil
+	}
+	return h.leases[n%len(h.leases)]
+}
+
+// claimed compares leases with the messages that the model has claimed, and
+// keeps them.
+func (h *history) claimed(want []message, got []*chanq.Lease[string], by *consumer) {
+	require.Len(h, got, len(want), "%s: claimed messages", h.ran)
+	for i, m := range want {
+		l := got[i]
+		require.Equal(h, chanq.Message[string]{ID: m.id, Body: m.body, Priority: m.priority, DedupKey: m.key}, l.Message,
+			"%s: message %d of the claim", h.ran, i)
+		require.Equal(h, m.attempts, l.Attempt, "%s: attempt of %s", h.ran, m.body)
+		require.Equal(h, m.at.ms, l.DueAt.UnixMilli(), "%s: due time of %s", h.ran, m.body)
+		if m.expires.ms > 0 {
+			require.Equal(h, m.expires.ms, l.ExpiresAt.UnixMilli(), "%s: end of %s", h.ran, m.body)
+		}
+		e, err := h.queue.Get(h.soon(), m.id)
+		require.NoError(h, err)
+		require.Equal(h, e.Fence, l.Fence, "%s: fence of the lease of %s", h.ran, m.body)
+		require.Equal(h, m.enqueued.ms, l.EnqueuedAt.UnixMilli(), "%s: time of sending of %s", h.ran, m.body)
+		h.leases = append(h.leases, &lease{
+			Lease: l, name: fmt.Sprintf("%s/%d", m.body, m.turn), turn: m.turn, due: m.at, consumer: by,
+		})
+		h.note("leased %s, turn %d, attempt %d, lapses %d", m.body, m.turn, m.attempts, m.lapses)
+	}
+}
+
+// tryLease claims without a consumer.
+type tryLease struct {
+	N   int
+	For time.Duration
+}
+
+func (s *tryLease) String() string { return fmt.Sprintf("TryLease %d for %v", s.N, s.For) }
+
+func (s *tryLease) run(h *history) {
+	leases, err := h.queue.TryLease(h.soon(), s.N, s.For)
+	require.NoError(h, err, h.ran)
+	h.claimed(h.model.claim(s.N, s.For, "TryLease"), leases, nil)
+}
+
+// consume starts a consumer, takes some of what it delivers, and stops it: what
+// it has claimed besides goes back, uncounted.
+type consume struct{ Take int }
+
+func (s *consume) String() string { return fmt.Sprintf("Consume, take %d, Stop", s.Take) }
+
+func (s *consume) run(h *history) {
+	if h.crowded() {
+		return
+	}
+	c := h.start(time.Hour)
+	want := h.model.claim(firstClaim, leaseFor, c.name)
+	take := min(s.Take, len(want))
+	var got []*chanq.Lease[string]
+	timeout := h.soon()
+	for range take {
+		select {
+		case l, open := <-c.C():
+			require.True(h, open, "%s: the channel closed: %v", h.ran, c.Err())
+			got = append(got, l)
+		case <-timeout.Done():
+			require.Fail(h, "a message is not delivered", h.ran)
+		}
+	}
+	h.eventually("the consumer has claimed, and the rest is buffered", func() bool {
+		stats := c.Stats()
+		return stats.Claims+stats.EmptyClaims > 0 && stats.Buffered == len(want)-take
+	})
+	if s.Take > len(want) {
+		h.eventually("the consumer finds no more", func() bool { return c.Stats().EmptyClaims > 0 })
+	}
+	h.stop(c)
+	h.claimed(want[:take], got, c)
+	for _, m := range want[take:] {
+		h.model.release(h.model.held(m.id, m.turn), m.at)
+	}
+	if take == 0 {
+		h.finish(c)
+	}
+}
+
+// leaseFor is how long consumers lease. No step extends a lease by less, or the
+// consumer would at once extend it again.
+const leaseFor = time.Hour
+
+// firstClaim is what a consumer asks for first.
+const firstClaim = 16
+
+// crowded reports that a consumer would not take all that is ready by its first
+// claim: then nobody can tell what it claims before it stops.
+func (h *history) crowded() bool { return len(h.model.in(chanq.Ready)) >= firstClaim }
+
+// start consumes; failed messages come back after backoff.
+func (h *history) start(backoff time.Duration) *consumer {
+	c := &consumer{name: fmt.Sprintf("c%d", len(h.consumers))}
+	var err error
+	c.Consumer, err = h.queue.Consume(context.Background(), chanq.ConsumerConfig{
+		Name: c.name, LeaseFor: leaseFor, MaxExtend: 24 * time.Hour, PollMin: time.Millisecond,
+		SettleEvery: time.Millisecond, Backoff: func(int) time.Duration { return backoff },
+	})
+	require.NoError(h, err)
+	h.consumers = append(h.consumers, c)
+	return c
+}
+
+// stop stops a consumer and waits until what nobody took is released.
+func (h *history) stop(c *consumer) {
+	c.Stop()
+	h.eventually("the buffer is given back", func() bool { return c.Stats().Buffered == 0 })
+	select {
+	case _, open := <-c.C():
+		require.False(h, open, "%s: more is delivered than should be", h.ran)
+	case <-h.soon().Done():
+		require.Fail(h, "the channel is not closed", h.ran)
+	}
+	require.NoError(h, c.Err(), h.ran)
+	require.NoError(h, c.Flush(h.soon()), h.ran)
+}
+
+// finish shuts a consumer down that holds nothing.
+func (h *history) finish(c *consumer) {
+	require.NoError(h, c.Shutdown(h.soon()), h.ran)
+	h.forget(c)
+}
+
+// forget drops a consumer and its leases.
+func (h *history) forget(c *consumer) {
+	for i, o := range h.consumers {
+		if o == c {
+			h.consumers = append(h.consumers[:i:i], h.consumers[i+1:]...)
+			break
+		}
+	}
+	var rest []*lease
+	for _, l := range h.leases {
+		if l.consumer != c {
+			rest = append(rest, l)
+		}
+	}
+	h.leases = rest
+}
+
+// crash is the end of a holder that settles nothing: its leases run out.
+type crash struct{ Lease int }
+
+func (s *crash) String() string { return fmt.Sprintf("the holder of lease %d crashes", s.Lease) }
+
+func (s *crash) run(h *history) {
+	l := h.lease(s.Lease)
+	if l == nil {
+		return
+	}
+	h.note("it held %s", l.name)
+	if l.consumer == nil {
+		n := s.Lease % len(h.leases)
+		h.leases = append(h.leases[:n:n], h.leases[n+1:]...)
+		return
+	}
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = l.consumer.Shutdown(gone) // its error counts what it held
+	require.NoError(h, l.consumer.Shutdown(h.soon()), h.ran)
+	h.forget(l.consumer)
+}
+
+// perish is a message that kills its holders: all that is ready is leased, and
+// the leases run out, again and again.
+type perish struct{ Times int }
+
+func (s *perish) String() string {
+	return fmt.Sprintf("all is leased, and the leases run out, %d times", s.Times)
+}
+
+func (s *perish) run(h *history) {
+	for range s.Times {
+		(&tryLease{maxLive, time.Hour}).run(h)
+		(&advance{}).run(h)
+		h.compare()
+	}
+}
+
+// extend extends one lease.
+type extend struct {
+	Lease int
+	For   time.Duration
+}
+
+func (s *extend) String() string { return fmt.Sprintf("Extend lease %d for %v", s.Lease, s.For) }
+
+func (s *extend) run(h *history) {
+	l := h.lease(s.Lease)
+	if l == nil {
+		return
+	}
+	h.note("it is %s", l.name)
+	err := l.Extend(h.soon(), s.For)
+	switch m := h.model.held(l.ID, l.turn); {
+	case l.state == settled || l.state == inTx:
+		require.ErrorIs(h, err, chanq.ErrSettled, h.ran)
+	case l.state == lost || m == nil:
+		require.ErrorIs(h, err, chanq.ErrLeaseLost, h.ran)
+		l.state = lost
+	default:
+		require.NoError(h, err, h.ran)
+		h.model.extend(m, s.For)
+	}
+}

@@ -1,0 +1,330 @@
+package histories
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// queueModel is what a queue must be like: maps, and the life of a message as
+// docs/guarantees.md tells it. Times are Unix milliseconds of the database's
+// clock. Those that a step sets are known only to be no earlier than the
+// step's beginning, until the database has been read (see settleTime).
+type queueModel struct {
+	live, dead map[chanq.ID]*message
+	done       []*message
+	paused     bool
+	now        int64 // at the beginning of the step
+
+	turns       *int // that there were so far; those of a transaction that is rolled back, too
+	maxAttempts int
+	retain      bool
+	keepsCopies bool // a message that is done again leaves a second row
+}
+
+type message struct {
+	id       chanq.ID
+	body     string
+	priority chanq.Priority
+	key      string
+	turn     int // begins with the send, a claim, or the end of a claim; no two are alike
+	attempts int
+	lapses   int // leases in a row that ran out without a settle
+	enqueued moment
+	at       moment // due, end of the lease, or end of its life
+	expires  moment // zero: never
+	leasedBy string // also after the lease ran out
+	err      string // a trailing … stands for anything
+
+	fence  int64 // of the row, in turn fenced: the database chooses it
+	fenced int
+}
+
+// isSuspect reports a message that may have killed its holders: it lapsed twice in
+// a row, or once and has no attempt left.
+func (q *queueModel) isSuspect(attempts, lapses int) bool {
+	return lapses >= 2 || lapses >= 1 && attempts > q.maxAttempts
+}
+
+// moment is a time that is exact once the database has been read.
+type moment struct {
+	ms    int64
+	exact bool
+}
+
+func newModel(maxAttempts int, retain, keepsCopies bool) *queueModel {
+	return &queueModel{
+		live: map[chanq.ID]*message{}, dead: map[chanq.ID]*message{}, turns: new(int),
+		maxAttempts: maxAttempts, retain: retain, keepsCopies: keepsCopies,
+	}
+}
+
+// clone is for transactions, which may be rolled back.
+func (q *queueModel) clone() *queueModel {
+	c := *q
+	for _, table := range []*map[chanq.ID]*message{&c.live, &c.dead} {
+		*table = maps.Clone(*table)
+		for id, m := range *table {
+			copied := *m
+			(*table)[id] = &copied
+		}
+	}
+	c.done = slices.Clone(c.done)
+	for i, m := range c.done {
+		copied := *m
+		c.done[i] = &copied
+	}
+	return &c
+}
+
+// next begins a turn.
+func (q *queueModel) next() int {
+	*q.turns++
+	return *q.turns
+}
+
+// after is the time d from now, rounded up to milliseconds.
+func (q *queueModel) after(d time.Duration) moment {
+	return moment{ms: q.now + int64((d+time.Millisecond-1)/time.Millisecond)}
+}
+
+func (q *queueModel) send(m chanq.Message[string]) chanq.Receipt {
+	if q.live[m.ID] != nil {
+		return chanq.Receipt{ID: m.ID}
+	}
+	if holder := q.holder(m.DedupKey); holder != nil {
+		return chanq.Receipt{ID: holder.id, Duplicate: true}
+	}
+	turn := q.next()
+	sent := &message{
+		id: m.ID, body: m.Body, priority: m.Priority, key: m.DedupKey, turn: turn, fenced: turn,
+		enqueued: q.after(0), at: q.after(m.Delay),
+	}
+	if m.TTL > 0 {
+		sent.expires = q.after(m.TTL)
+	}
+	q.live[m.ID] = sent
+	return chanq.Receipt{ID: m.ID}
+}
+
+// holder is the live message with a dedup key.
+func (q *queueModel) holder(key string) *message {
+	for _, m := range q.live {
+		if key != "" && m.key == key {
+			return m
+		}
+	}
+	return nil
+}
+
+func (q *queueModel) state(m *message) chanq.State {
+	switch {
+	case m.at.ms <= q.now:
+		return chanq.Ready
+	case m.leasedBy == "":
+		return chanq.Scheduled
+	default:
+		return chanq.Leased
+	}
+}
+
+// in lists the live messages of a state in the order of delivery.
+func (q *queueModel) in(s chanq.State) []*message {
+	var list []*message
+	for _, m := range q.live {
+		if q.state(m) == s {
+			list = append(list, m)
+		}
+	}
+	slices.SortFunc(list, inOrder)
+	return list
+}
+
+// inOrder is the order of delivery: by priority, then by due time, that of a lease
+// that ran out being its end.
+func inOrder(a, b *message) int {
+	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.at.ms, b.at.ms), bytes.Compare(a.id[:], b.id[:]))
+}
+
+// claimable lists what is ready in the order in which claims choose: within a
+// priority, what ran out comes first.
+func (q *queueModel) claimable() []*message {
+	list := q.in(chanq.Ready)
+	slices.SortStableFunc(list, func(a, b *message) int {
+		switch {
+		case a.priority != b.priority || (a.leasedBy == "") == (b.leasedBy == ""):
+			return cmp.Compare(b.priority, a.priority)
+		case a.leasedBy != "":
+			return -1
+		default:
+			return 1
+		}
+	})
+	return list
+}
+
+// claim leases up to n messages and returns those that are delivered as they are
+// then, with the time they were due at. What has expired is set aside, and so is
+// that whose attempts are spent, once it has lapsed as a suspect: nobody gets it,
+// and its claim does not count. Of the suspects one is delivered and the others go
+// back, for one of them may have killed the holder of all.
+func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message) {
+	if q.paused {
+		return nil
+	}
+	chosen := q.claimable()
+	chosen = chosen[:min(n, len(chosen))]
+	slices.SortFunc(chosen, inOrder)
+	anySuspect := false
+	for _, m := range chosen {
+		due := m.at
+		if m.leasedBy != "" {
+			m.lapses++
+		}
+		m.turn = q.next()
+		m.attempts++
+		m.at, m.leasedBy = q.after(d), by
+		suspect := q.isSuspect(m.attempts, m.lapses)
+		switch {
+		case m.expires.ms > 0 && m.expires.ms <= q.now:
+			m.attempts--
+			q.bury(m, "expired")
+			continue
+		case m.attempts > q.maxAttempts && q.isSuspect(m.attempts-1, m.lapses-1):
+			m.attempts--
+			q.bury(m, "chanq: …")
+			continue
+		case suspect && anySuspect:
+			q.release(m, due)
+			continue
+		}
+		anySuspect = anySuspect || suspect
+		leased := *m
+		leased.at = due
+		claimed = append(claimed, leased)
+	}
+	return claimed
+}
+
+// held is the message that a lease holds since a turn, or nil if the lease is lost.
+func (q *queueModel) held(id chanq.ID, turn int) *message {
+	if m := q.live[id]; m != nil && m.turn == turn {
+		return m
+	}
+	return nil
+}
+
+func (q *queueModel) ack(m *message) {
+	delete(q.live, m.id)
+	if q.retain {
+		m.at, m.leasedBy, m.expires = q.after(0), "", moment{}
+		if !q.keepsCopies {
+			q.done = slices.DeleteFunc(q.done, func(o *message) bool { return o.id == m.id })
+		}
+		q.done = append(q.done, m)
+	}
+}
+
+func (q *queueModel) nack(m *message, delay time.Duration, err string) {
+	if m.attempts-m.lapses >= q.maxAttempts {
+		q.bury(m, err)
+		return
+	}
+	m.attempts -= m.lapses // which were not its doing
+	m.turn, m.lapses = q.next(), 0
+	m.at, m.leasedBy, m.err = q.after(delay), "", cmp.Or(err, m.err)
+}
+
+func (q *queueModel) release(m *message, due moment) {
+	m.turn = q.next()
+	m.attempts--
+	m.at, m.leasedBy = due, ""
+}
+
+func (q *queueModel) bury(m *message, err string) {
+	delete(q.live, m.id)
+	m.turn, m.lapses, m.expires = q.next(), 0, moment{}
+	m.at, m.leasedBy, m.err = q.after(0), "", cmp.Or(err, m.err)
+	q.dead[m.id] = m
+}
+
+func (q *queueModel) extend(m *message, d time.Duration) { m.at = q.after(d) }
+
+// redrive moves up to n dead messages back, in the order of dying. One stays
+// while a live message has its id or key, or a dead one with its key and a
+// smaller id is to go first.
+func (q *queueModel) redrive(candidates []*message, n int) (moved []chanq.ID) {
+	var move []*message
+	for _, m := range candidates {
+		blocked := q.live[m.id] != nil || q.holder(m.key) != nil || slices.ContainsFunc(candidates, func(o *message) bool {
+			return m.key != "" && o.key == m.key && bytes.Compare(o.id[:], m.id[:]) < 0
+		})
+		if !blocked && len(move) < n {
+			move = append(move, m)
+		}
+	}
+	for _, m := range move {
+		delete(q.dead, m.id)
+		m.turn = q.next()
+		m.attempts, m.at = 0, q.after(0)
+		q.live[m.id] = m
+		moved = append(moved, m.id)
+	}
+	return moved
+}
+
+// ended lists the messages of the dead or done table in the order of ending.
+func (q *queueModel) ended(s chanq.State) []*message {
+	list := slices.Clone(q.done)
+	if s == chanq.Dead {
+		list = slices.Collect(maps.Values(q.dead))
+	}
+	slices.SortFunc(list, func(a, b *message) int {
+		return cmp.Or(cmp.Compare(a.at.ms, b.at.ms), bytes.Compare(a.id[:], b.id[:]))
+	})
+	return list
+}
+
+// endedAs is the message that an entry of the dead or done table must be: of
+// copies with one ID, each has its own body.
+func (q *queueModel) endedAs(s chanq.State, e chanq.Entry) *message {
+	var found *message
+	for _, m := range q.ended(s) {
+		if m.id == e.ID && (found == nil || m.body == string(e.Body)) {
+			found = m
+		}
+	}
+	return found
+}
+
+func (q *queueModel) purge(s chanq.State) (n int) {
+	switch s {
+	case chanq.Dead:
+		n = len(q.dead)
+		clear(q.dead)
+	case chanq.Done:
+		n = len(q.done)
+		q.done = nil
+	default:
+		gone := q.in(s)
+		n = len(gone)
+		for _, m := range gone {
+			delete(q.live, m.id)
+		}
+	}
+	return n
+}
+
+// jump advances the database's clock.
+func (q *queueModel) jump(d time.Duration) {
+	for _, m := range q.live {
+		m.at.ms -= d.Milliseconds()
+		if m.expires.ms > 0 {
+			m.expires.ms -= d.Milliseconds()
+		}
+	}
+}

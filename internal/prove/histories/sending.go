@@ -1,0 +1,145 @@
+package histories
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+)
+
+type manner string
+
+const (
+	alone   manner = "Send"
+	batch   manner = "SendBatch"
+	channel manner = "C"
+)
+
+// send stores messages, in one of the ways that wait for it.
+type send struct {
+	Producer int
+	How      manner
+	Messages []draft
+}
+
+func (s *send) String() string {
+	return fmt.Sprintf("producer %d: %s %v", s.Producer, s.How, s.Messages)
+}
+
+func (s *send) run(h *history) {
+	ms := h.compose(s.Messages)
+	p := h.producers[s.Producer]
+	switch s.How {
+	case alone:
+		for _, m := range ms {
+			r, err := p.Send(h.soon(), m)
+			require.NoError(h, err, h.ran)
+			h.sent([]chanq.Message[string]{m}, []chanq.Receipt{r})
+		}
+	case batch:
+		receipts, err := p.SendBatch(h.soon(), ms)
+		require.NoError(h, err, h.ran)
+		h.sent(ms, receipts)
+	case channel:
+		for _, m := range ms {
+			p.C() <- m
+		}
+		require.NoError(h, p.Flush(h.soon()), h.ran)
+		h.handedOver(ms)
+	}
+}
+
+// sent gives the model messages that were stored, and compares receipts.
+func (h *history) sent(ms []chanq.Message[string], receipts []chanq.Receipt) {
+	require.Len(h, receipts, len(ms), h.ran)
+	var last chanq.ID
+	for i, m := range ms {
+		if m.ID.IsZero() && !receipts[i].Duplicate {
+			m.ID = receipts[i].ID
+			require.Positive(h, bytes.Compare(m.ID[:], last[:]), "%s: IDs rise in the order of sending", h.ran)
+			last = m.ID
+		}
+		require.Equal(h, h.model.send(m), receipts[i], "%s: receipt of %s", h.ran, m.Body)
+	}
+}
+
+// handedOver gives the model messages that went through C and are all stored.
+// Those without an ID are looked up by their bodies.
+func (h *history) handedOver(ms []chanq.Message[string]) {
+	byBody := map[string]chanq.ID{}
+	for _, s := range []chanq.State{chanq.Ready, chanq.Scheduled} {
+		for _, e := range h.peek(s) {
+			byBody[string(e.Body)] = e.ID
+		}
+	}
+	var last chanq.ID
+	for _, m := range ms {
+		if m.ID.IsZero() && h.model.holder(m.DedupKey) == nil {
+			m.ID = byBody[m.Body]
+			require.Positive(h, bytes.Compare(m.ID[:], last[:]), "%s: message %s is stored, in the order of sending", h.ran, m.Body)
+			last = m.ID
+		}
+		h.model.send(m)
+	}
+}
+
+// giveUp hands messages over and closes the producer at once, without patience:
+// each message is stored, or comes back.
+type giveUp struct {
+	Producer int
+	Messages []draft
+}
+
+func (g *giveUp) String() string {
+	return fmt.Sprintf("producer %d: C %v, then Close without waiting", g.Producer, g.Messages)
+}
+
+func (g *giveUp) run(h *history) {
+	p := h.producers[g.Producer]
+	ms := h.compose(g.Messages)
+	for i := range ms {
+		if ms[i].ID.IsZero() {
+			ms[i].ID = chanq.NewID() // to be told apart below
+		}
+		ms[i].DedupKey = ""
+		p.C() <- ms[i]
+	}
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := p.Close(gone)
+	require.NoError(h, p.Close(h.soon()), h.ran) // waits for what the driver has under way
+	h.clock.settle(h)
+	h.producers[g.Producer] = h.produce()
+
+	back := map[string]chanq.Unsent[string]{}
+	var unsent *chanq.UnsentError[string]
+	if err != nil {
+		require.ErrorAs(h, err, &unsent, h.ran)
+		for _, u := range unsent.Unsent {
+			back[u.Message.Body] = u
+		}
+		require.Len(h, back, len(unsent.Unsent), "%s: each message comes back once", h.ran)
+	}
+	for _, m := range ms {
+		u, returned := back[m.Body]
+		if !returned {
+			h.model.send(m)
+			continue
+		}
+		h.note("%s came back: %v", m.Body, u.Err)
+		require.Equal(h, m, u.Message, h.ran)
+		var op *chanq.OpError
+		require.ErrorAs(h, u.Err, &op, h.ran)
+		if op.Unknown {
+			if e, err := h.queue.Get(h.soon(), m.ID); err == nil && string(e.Body) == m.Body {
+				h.model.send(m)
+			} else {
+				require.True(h, err == nil || errors.Is(err, chanq.ErrNotFound), "%s: %v", h.ran, err)
+			}
+		}
+	}
+}

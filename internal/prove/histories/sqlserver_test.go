@@ -1,0 +1,51 @@
+package histories_test
+
+import (
+	"database/sql/driver"
+	"errors"
+	"testing"
+
+	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/chanq/chanq/internal/prove/histories"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var sqlServer = histories.Engine{
+	Name: "SQL Server's stand-in", Dialect: sqlbatch.SQLServer,
+	Create: func(t *testing.T) string {
+		return mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).DSN()
+	},
+	Connect: func(dsn string) (driver.Connector, error) { return mssql.NewConnector(dsn) },
+	Errors: map[sqlbatch.Class]error{
+		sqlbatch.Unknown:    errors.New("connection reset by peer"),
+		sqlbatch.RolledBack: number(1205),
+		sqlbatch.Refused:    number(40613),
+		sqlbatch.Permanent:  number(229),
+	},
+}
+
+// number is an error as the driver's, which cannot be compared as errors.Is does.
+type number int32
+
+func (n number) Error() string { return mssql.Error{Number: int32(n), Message: "injected"}.Error() }
+
+func (n number) As(target any) bool {
+	e, ok := target.(*mssql.Error)
+	if ok {
+		*e = mssql.Error{Number: int32(n), Class: 16, Message: "injected"}
+	}
+	return ok
+}
+
+func TestRandomHistoriesOnSQLServer(t *testing.T) { histories.Run(t, sqlServer) }
+
+func TestFaultsAtEveryOperationOnSQLServer(t *testing.T) {
+	stride := 5 // a run takes longer than on the other engines; 1 passes, too
+	if raceDetector {
+		stride = 23
+	}
+	histories.Walk(t, sqlServer, stride)
+}

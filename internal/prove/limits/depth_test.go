@@ -1,0 +1,221 @@
+package limits_test
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
+
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What a claim of 100 messages costs must not depend on how many messages are
+// scheduled or leased. It is counted in pages of the database, or in the stand-in
+// in keys, which do not vary with the machine.
+
+const (
+	claimed   = 100
+	scheduled = 1_000_000
+	leased    = 100_000
+)
+
+// deeper is what a claim may read more than with nothing else in the table: each
+// of its walks down the claim index, and each of the probes of a key, may be
+// three levels deeper.
+const deeper = 3 * (4 + claimed)
+
+// firsts numbers the fills of all tables, for ids that ascend as those of
+// producers do.
+var firsts atomic.Int64
+
+func fillSQLite(t *testing.T, db *sql.DB, n int, visible, by string) {
+	_, err := db.Exec(`INSERT INTO chanq_work (id, priority, visible_at, enqueued_at, due_at, fence, attempts, leased_by, body)
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+SELECT CAST(printf('%06d%010d', ?3, i) AS BLOB), i % 4 - 1, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) + `+visible+`, 0, 0, 1, 1, CASE ?2 WHEN '' THEN NULL ELSE zeroblob(16) END, zeroblob(100) FROM n`,
+		n, by, firsts.Add(1))
+	require.NoError(t, err)
+}
+
+func TestOnSQLiteAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "queue.db")+"?_pragma=synchronous(OFF)&_pragma=cache_size(-65536)")
+	require.NoError(t, err)
+	defer db.Close()
+	db.SetMaxOpenConns(1) // whose pages are counted
+	names := sqlbatch.Names{Queue: "work"}
+	for _, m := range sqlbatch.SQLite.Migrations(names) {
+		for _, text := range m.Statements {
+			_, err := db.Exec(text)
+			require.NoError(t, err)
+		}
+	}
+	q := sqlbatch.SQLite.Queue(names)
+	ready := func() { fillSQLite(t, db, 1000, "-i", "") }
+	measure := func(st sqlbatch.Statement, rows int) int {
+		before := pagesRead(t, db)
+		require.Equal(t, rows, runIt(t, db, st))
+		return pagesRead(t, db) - before
+	}
+	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Member: [16]byte{1}, Suspects: true})
+	ready()
+	measure(claim, claimed) // the schema is read
+	alone, look := measure(claim, claimed), measure(q.NextDue(), 1)
+	others, held := scheduled/slower, leased/slower
+	fillSQLite(t, db, others, "3600000 + i", "")
+	fillSQLite(t, db, held, "60000 + i % 1000", "another")
+	ready()
+	among, lookAmong := measure(claim, claimed), measure(q.NextDue(), 1)
+	t.Logf("pages for a claim of %d: %d alone, %d beside %d scheduled and %d leased; for a look: %d, %d", claimed, alone, among, others, held, look, lookAmong)
+	require.LessOrEqual(t, among, alone+3*deeper) // a claim reads, writes and moves each entry
+	require.LessOrEqual(t, lookAmong, look+deeper)
+}
+
+// pagesRead is how many pages the one connection has asked for.
+func pagesRead(t *testing.T, db *sql.DB) (pages int) {
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.Raw(func(c any) error {
+		for _, op := range []sqlite.DBStatusOp{sqlite.DBStatusCacheHit, sqlite.DBStatusCacheMiss} {
+			n, _, err := c.(sqlite.DBStatus).Status(op, false)
+			if err != nil {
+				return err
+			}
+			pages += n
+		}
+		return nil
+	}))
+	return pages
+}
+
+// runIt returns the count of rows of a statement.
+func runIt(t *testing.T, db *sql.DB, st sqlbatch.Statement) (n int) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), st.Text, st.Args...)
+	require.NoError(t, err)
+	defer rows.Close()
+	for more := true; more; more = rows.NextResultSet() {
+		for rows.Next() {
+			n++
+		}
+	}
+	require.NoError(t, rows.Err())
+	return n
+}
+
+func TestOnPostgreSQLAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Open(t)
+	names := sqlbatch.Names{Queue: "work"}
+	for _, m := range sqlbatch.Postgres.Migrations(names) {
+		for _, text := range m.Statements {
+			_, err := db.Exec(text)
+			require.NoError(t, err)
+		}
+	}
+	q := sqlbatch.Postgres.Queue(names)
+	fill := func(n int, visible string, held bool) {
+		_, err := db.Exec(`INSERT INTO chanq_work (id, priority, visible_at, enqueued_at, fence, attempts, leased_by, body)
+SELECT (lpad(to_hex($3::bigint), 16, '0') || lpad(to_hex(i), 16, '0'))::uuid, i % 4 - 1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint + `+visible+`, 0, 1, 1, CASE WHEN $2 THEN gen_random_uuid() END, convert_to(repeat('x', 100), 'UTF8')
+FROM generate_series(1, $1) AS i`, n, held, firsts.Add(1))
+		require.NoError(t, err)
+	}
+	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Salt: 1, Suspects: true})
+	fill(1000, "-i", false)
+	buffersRead(t, db, claim) // the catalog is read
+	alone, look := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue())
+	fill(scheduled, "3600000 + i", false)
+	fill(leased, "60000 + i % 1000", true)
+	fill(1000, "-i", false)
+	for _, statistics := range []string{"as autovacuum left them", "up to date"} {
+		buffersRead(t, db, claim)
+		among, lookAmong := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue())
+		t.Logf("statistics %s: buffers for a claim of %d: %d alone, %d beside %d scheduled and %d leased; for a look: %d, %d",
+			statistics, claimed, alone, among, scheduled, leased, look, lookAmong)
+		require.LessOrEqual(t, among, alone+3*deeper)
+		require.LessOrEqual(t, lookAmong, look+deeper)
+		_, err := db.Exec(`ANALYZE chanq_work`)
+		require.NoError(t, err)
+	}
+}
+
+// buffersRead is how many buffers a statement touches. It is rolled back.
+func buffersRead(t *testing.T, db *sql.DB, st sqlbatch.Statement) int {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer tx.Rollback()
+	var text []byte
+	require.NoError(t, tx.QueryRowContext(t.Context(), `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) `+st.Text, st.Args...).Scan(&text))
+	var plans []struct {
+		Plan map[string]any
+	}
+	require.NoError(t, json.Unmarshal(text, &plans))
+	require.Len(t, plans, 1)
+	sum := 0
+	for _, field := range []string{"Shared Hit Blocks", "Shared Read Blocks"} {
+		n, ok := plans[0].Plan[field].(float64)
+		require.True(t, ok, field)
+		sum += int(n)
+	}
+	require.NotZero(t, sum)
+	return sum
+}
+
+func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
+	t.Parallel()
+	const others, held = 50_000 / slower, 10_000 / slower // what takes some seconds to fill
+	server := mssqltest.Start(t, mssqltest.Options{ReadCommittedSnapshot: true})
+	db := server.DB()
+	names := sqlbatch.Names{Queue: "work"}
+	for _, m := range sqlbatch.SQLServer.Migrations(names) {
+		for _, text := range m.Statements {
+			_, err := db.Exec(text)
+			require.NoError(t, err)
+		}
+	}
+	q := sqlbatch.SQLServer.Queue(names)
+	next := 0
+	fill := func(n int, delay time.Duration) {
+		for ; n > 0; n -= 500 {
+			rows := make([]sqlbatch.Row, 500)
+			for i := range rows {
+				next++
+				rows[i] = sqlbatch.Row{Priority: int8(i%4 - 1), Delay: delay, Body: []byte("x")}
+				copy(rows[i].ID[:], fmt.Sprintf("%016x", uint64(next)*0x9E3779B97F4A7C15)) // in no order
+			}
+			st := q.Enqueue(rows)
+			_, err := db.ExecContext(t.Context(), st.Text, st.Args...)
+			require.NoError(t, err)
+		}
+	}
+	keys := func(st sqlbatch.Statement, rows int) (sum int64) {
+		server.Engine().ResetPlans()
+		require.Equal(t, rows, runIt(t, db, st))
+		for _, p := range server.Engine().Plans() {
+			sum += p.KeysRead
+		}
+		return sum
+	}
+	fill(held, 0)
+	for left := held; left > 0; left -= 500 {
+		require.Equal(t, 500, runIt(t, db, q.Claim(sqlbatch.ClaimParams{Rows: 500, Lease: time.Minute, Member: [16]byte{1}, Suspects: true})))
+	}
+	fill(others, time.Hour)
+	fill(1000, 0)
+	for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
+		require.EqualValues(t, claimed+1, keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Order: order, Suspects: true}), claimed),
+			"the entries of the messages, and the row that says whether the queue is paused")
+	}
+	look := keys(q.NextDue(), 1)
+	require.LessOrEqual(t, look, int64(10))
+	t.Logf("keys for a claim of %d beside %d scheduled and %d leased: %d; for a look: %d", claimed, others, held, claimed+1, look)
+}

@@ -1,0 +1,32 @@
+package mssqltest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// BenchmarkCycle enqueues, claims and acknowledges as many messages as one
+// statement acks. It measures the stand-in, not SQL Server.
+func BenchmarkCycle(b *testing.B) {
+	q := newQueue(b, mssqltest.Options{Clock: engine.RealClock{}})
+	n := sqlbatch.SQLServer.Traits().AckItems
+	rows := makeRows(n, 0)
+	claim := sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Salt: 1, Suspects: true}
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range rows {
+			rows[i].ID = newID()
+		}
+		q.exec(q.Enqueue(rows))
+		claimed := q.rows(q.Claim(claim))
+		require.Len(b, claimed, n)
+		require.Len(b, q.rows(q.Ack(itemsOf(claimed))), n)
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/float64(n), "µs/message")
+}

@@ -1,0 +1,359 @@
+package mssqltest_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// counter counts the requests that reach a server, by kind.
+type counter struct {
+	mu sync.Mutex
+	n  map[mssqltest.Kind]int64
+}
+
+func (c *counter) observe(_ *tds.Conn, e tds.Exchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[mssqltest.Kind]int64{}
+	}
+	for _, r := range e.Requests {
+		c.n[mssqltest.RequestOf(r).Kind]++
+	}
+}
+
+func (c *counter) take() map[mssqltest.Kind]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.n
+	c.n = nil
+	return n
+}
+
+// cost is what statements whose text contains part have cost since the last
+// ResetPlans.
+func cost(q *queue, part string) (sum engine.Cost) {
+	for _, p := range q.Engine().Plans() {
+		if strings.Contains(p.Text, part) {
+			sum.Requests += p.Requests
+			sum.KeysRead += p.KeysRead
+		}
+	}
+	return sum
+}
+
+// keysOfClaim is what a claim of 100 messages reads: their entries, and the row
+// that says whether the queue is paused.
+const keysOfClaim = 101
+
+func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
+	t.Parallel()
+	for _, backlog := range []struct {
+		name                     string
+		ready, leased, scheduled int
+	}{
+		{name: "1,000 ready", ready: 1024},
+		{name: "20,000 ready", ready: 20_480},
+		{name: "2,000 leased", ready: 1024, leased: 2048},
+		{name: "2,000 scheduled", ready: 1024, scheduled: 2048},
+	} {
+		t.Run(backlog.name, func(t *testing.T) {
+			t.Parallel()
+			q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
+			fill := func(n int, delay time.Duration) {
+				for ; n > 0; n -= 512 {
+					rows := makeRows(512, 0)
+					for i := range rows {
+						rows[i].Delay = delay
+					}
+					q.exec(q.Enqueue(rows))
+				}
+			}
+			fill(backlog.leased, 0)
+			for left := backlog.leased; left > 0; {
+				left -= len(q.rows(q.Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Suspects: true})))
+			}
+			fill(backlog.scheduled, time.Hour)
+			fill(backlog.ready, 0)
+			for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
+				q.Engine().ResetPlans()
+				require.Len(t, q.rows(q.Claim(sqlbatch.ClaimParams{Rows: 100, Lease: time.Minute, Suspects: true, Order: order})), 100)
+				require.Equal(t, int64(keysOfClaim), cost(q, "leased_by = @by").KeysRead)
+			}
+			q.Engine().ResetPlans()
+			require.Len(t, q.rows(q.NextDue()), 1)
+			require.LessOrEqual(t, cost(q, "due_in_ms").KeysRead, int64(10))
+		})
+	}
+}
+
+// What is asked of one state reads none of the others' entries, and counts right
+// up to the limit whatever they are.
+func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
+	t.Parallel()
+	const limit, few = 10_000, 10
+	fill := func(q *queue, n int, delay time.Duration) {
+		for ; n > 0; n -= 500 {
+			rows := makeRows(min(n, 500), 0)
+			for i := range rows {
+				rows[i].Delay = delay
+			}
+			q.exec(q.Enqueue(rows))
+		}
+	}
+	claim := func(q *queue, n int, lease time.Duration) {
+		for ; n > 0; n -= 1000 {
+			got := q.rows(q.Claim(sqlbatch.ClaimParams{Rows: min(n, 1000), Lease: lease, Suspects: true}))
+			require.Len(q.t, got, min(n, 1000))
+		}
+	}
+	for _, c := range []struct {
+		name       string
+		few, other sqlbatch.State
+		first      func(q *queue)        // the few
+		more       func(q *queue, n int) // of the other state
+	}{
+		{
+			"a few leased, many scheduled", sqlbatch.Leased, sqlbatch.Scheduled,
+			func(q *queue) { fill(q, few, 0); claim(q, few, 100*time.Hour) },
+			func(q *queue, n int) { fill(q, n, time.Hour) },
+		},
+		{
+			"a few scheduled, many leased", sqlbatch.Scheduled, sqlbatch.Leased,
+			func(q *queue) { fill(q, few, 100*time.Hour) },
+			func(q *queue, n int) { fill(q, n, 0); claim(q, n, time.Hour) },
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
+			c.first(q)
+			look := func() map[string]int64 {
+				t.Helper()
+				column := map[sqlbatch.State]int{sqlbatch.Ready: 0, sqlbatch.Scheduled: 1, sqlbatch.Leased: 2}
+				keys := map[string]int64{}
+				for name, ask := range map[string]struct {
+					st   sqlbatch.Statement
+					part string
+				}{
+					"stats":      {q.Stats(limit), "AS oldest_ms"},
+					"peek few":   {q.Peek(c.few, few), "AS holder"},
+					"peek other": {q.Peek(c.other, few), "AS holder"},
+					"peek ready": {q.Peek(sqlbatch.Ready, few), "AS holder"},
+					"next due":   {q.NextDue(), "AS due_in_ms"},
+				} {
+					q.Engine().ResetPlans()
+					got := q.rows(ask.st)
+					keys[name] = cost(q, ask.part).KeysRead
+					switch name {
+					case "stats":
+						require.Equal(t, int64(few), got[0][column[c.few]])
+						require.Equal(t, int64(limit), got[0][column[c.other]])
+						require.Equal(t, int64(0), got[0][column[sqlbatch.Ready]])
+					case "peek few", "peek other":
+						require.Len(t, got, few)
+					}
+				}
+				return keys
+			}
+			c.more(q, 12_000)
+			before := look()
+			require.LessOrEqual(t, before["stats"], int64(limit+few+20))
+			require.LessOrEqual(t, before["peek few"], int64(5*few))
+			c.more(q, 24_000)
+			require.Equal(t, before, look())
+		})
+	}
+}
+
+// randomRows makes messages whose sizes, priorities, delays and keys vary.
+func randomRows(r *rand.Rand, n int) []sqlbatch.Row {
+	rows := makeRows(n, 0)
+	for i := range rows {
+		rows[i].Priority = int8(r.IntN(4) - 1)
+		rows[i].Body = make([]byte, r.IntN(9000))
+		rows[i].Delay = time.Duration(r.IntN(3)) * time.Duration(r.Int64N(int64(40*24*time.Hour)))
+		if r.IntN(2) == 0 {
+			rows[i].Headers = make([]byte, 1+r.IntN(300))
+		}
+		if r.IntN(2) == 0 {
+			rows[i].Key = fmt.Sprintf("%x", rows[i].ID)[:1+r.IntN(32)] + fmt.Sprint(i)
+		}
+	}
+	return rows
+}
+
+// TestAHundredThousandMessagesAreFortyPlans counts the distinct pairs of text
+// and declaration that the builders make: a server has one plan for each.
+func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
+	t.Parallel()
+	q := sqlbatch.SQLServer.Queue(names)
+	r := rand.New(rand.NewPCG(1, 2))
+	hot := map[[2]any]bool{}
+	note := func(statements ...sqlbatch.Statement) {
+		for _, st := range statements {
+			require.Equal(t, "sp_executesql", st.Text)
+			declaration := any("")
+			if len(st.Args) > 1 {
+				declaration = st.Args[1]
+			}
+			hot[[2]any{st.Args[0], declaration}] = true
+		}
+	}
+	for left := 100_000; left > 0; {
+		n := 1 + r.IntN(512)
+		if r.IntN(2) == 0 {
+			n = 1 + r.IntN(8)
+		}
+		left -= n
+		rows := make([]sqlbatch.Row, n)
+		copy(rows, randomRows(r, min(n, 8))) // the rest is empty: bodies are what takes the time
+		n = min(n, sqlbatch.SQLServer.Traits().BuryItems)
+		items, nacks := make([]sqlbatch.Item, n), make([]sqlbatch.NackItem, min(n, sqlbatch.SQLServer.Traits().NackItems))
+		nacks[0].Error = strings.Repeat("é", r.IntN(1000))
+		note(
+			q.Enqueue(rows), q.EnqueueNew(rows[:1+r.IntN(len(rows))]),
+			q.Find(make([][16]byte, n), make([]string, r.IntN(n))),
+			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), Member: newID(), Salt: r.Int64N(1000), Suspects: r.IntN(2) == 0, Lapses: 2, Order: sqlbatch.Order(r.IntN(2))}),
+			q.NextDue(), q.Ack(items), q.Archive(items), q.Nack(nacks),
+			q.Release(make([]sqlbatch.ReleaseItem, min(n, sqlbatch.SQLServer.Traits().ReleaseItems))),
+			q.Bury([]sqlbatch.BuryItem{{Error: strings.Repeat("y", r.IntN(3000))}}),
+			q.Extend(items, time.Duration(1+r.Int64N(int64(48*time.Hour)))),
+		)
+	}
+	require.LessOrEqual(t, len(hot), 40)
+	require.Greater(t, len(hot), 28, "all of it was used")
+}
+
+func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true})
+	orders, err := chanq.Open[[]byte](ctx, q.DB(), "orders", chanq.Config{})
+	require.NoError(t, err)
+	before := len(q.Engine().Plans())
+	p, err := orders.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(3, 4))
+	const n = 3000
+	for left := n; left > 0; {
+		ms := make([]chanq.Message[[]byte], min(left, 1+r.IntN(300)))
+		for i, row := range randomRows(r, len(ms)) {
+			ms[i] = chanq.Message[[]byte]{Body: row.Body[:len(row.Body)/8], Priority: chanq.Priority(row.Priority), DedupKey: row.Key, Delay: row.Delay % (50 * time.Millisecond)}
+		}
+		receipts, err := p.SendBatch(ctx, ms)
+		require.NoError(t, err)
+		for _, receipt := range receipts {
+			if receipt.Duplicate {
+				left++ // two keys were alike
+			}
+		}
+		left -= len(ms)
+	}
+	require.NoError(t, p.Close(ctx))
+	c, err := orders.Consume(ctx, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	require.NoError(t, err)
+	ended := 0
+	for l := range c.All() {
+		switch {
+		case l.Attempt > 1 || r.IntN(4) > 0:
+			require.NoError(t, l.Ack())
+			ended++
+		case r.IntN(3) == 0:
+			require.NoError(t, l.DeadLetter(fmt.Errorf("%s", strings.Repeat("z", r.IntN(3000)))))
+			ended++
+		case r.IntN(2) == 0:
+			require.NoError(t, l.Nack(0, fmt.Errorf("%s", strings.Repeat("z", r.IntN(3000)))))
+		default:
+			require.NoError(t, l.Release())
+		}
+		if ended == n {
+			break
+		}
+	}
+	require.NoError(t, c.Shutdown(ctx))
+	plans := q.Engine().Plans()
+	require.LessOrEqual(t, len(plans)-before, 40)
+	declarations := map[string]int{}
+	for _, plan := range plans {
+		declarations[plan.Text]++
+		require.Equal(t, 1, declarations[plan.Text], "declared anew: %s", plan.Text)
+	}
+}
+
+func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	var sent, settled int64
+	var mu sync.Mutex
+	var seen counter
+	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, Wire: tds.Options{Observe: seen.observe}})
+	orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{Hooks: chanq.Hooks{
+		Sent:    func(chanq.SentEvent) { mu.Lock(); sent++; mu.Unlock() },
+		Settled: func(chanq.SettledEvent) { mu.Lock(); settled++; mu.Unlock() },
+	}})
+	require.NoError(t, err)
+	seen.take()
+	const n = 2000
+	send(t, ctx, orders, 1, n)
+	c, err := orders.Consume(ctx, chanq.ConsumerConfig{})
+	require.NoError(t, err)
+	for range n {
+		require.NoError(t, (<-c.C()).Ack())
+	}
+	require.NoError(t, c.Shutdown(ctx))
+	stats := c.Stats()
+	got := seen.take()
+	require.LessOrEqual(t, got[mssqltest.Ping], int64(8), "once a connection, before it is relied on")
+	delete(got, mssqltest.Ping)
+	require.Equal(t, map[mssqltest.Kind]int64{
+		mssqltest.Enqueue: sent, mssqltest.Claim: stats.Claims + stats.EmptyClaims,
+		mssqltest.NextDue: stats.Looks, mssqltest.Ack: settled,
+		mssqltest.Join: 1, mssqltest.Leave: 1,
+	}, withZero(got, mssqltest.NextDue), "one request a statement: no BEGIN, no COMMIT, no reset")
+	require.Equal(t, int64(n/500), sent)
+	require.Less(t, stats.Claims+settled, int64(n/10), "and statements of many messages")
+}
+
+func withZero(n map[mssqltest.Kind]int64, k mssqltest.Kind) map[mssqltest.Kind]int64 {
+	n[k] += 0
+	return n
+}
+
+func TestAnIdleConsumerLooksOnceAPollMax(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	var seen counter
+	q := newQueue(t, mssqltest.Options{Wire: tds.Options{Observe: seen.observe}})
+	orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
+	require.NoError(t, err)
+	const pollMax, periods = 50 * time.Millisecond, 20
+	c, err := orders.Consume(ctx, chanq.ConsumerConfig{PollMin: pollMax, PollMax: pollMax})
+	require.NoError(t, err)
+	looks := func(n int64) {
+		require.Eventually(t, func() bool { return c.Stats().Looks >= n }, 10*time.Second, time.Millisecond)
+	}
+	looks(1)
+	seen.take()
+	from := c.Stats().Looks
+	start := time.Now()
+	looks(from + periods)
+	took := time.Since(start)
+	got := seen.take()
+	require.NoError(t, c.Shutdown(context.WithoutCancel(ctx)))
+	require.Equal(t, map[mssqltest.Kind]int64{mssqltest.NextDue: got[mssqltest.NextDue]}, got, "nothing but looks")
+	require.LessOrEqual(t, float64(got[mssqltest.NextDue]), float64(took)/float64(pollMax)+1, "%d looks in %v", got[mssqltest.NextDue], took)
+}

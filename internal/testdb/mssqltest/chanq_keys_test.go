@@ -1,0 +1,131 @@
+package mssqltest_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// keyed is a message with a dedup key.
+func keyed(key string) chanq.Message[int] { return chanq.Message[int]{DedupKey: key} }
+
+// sendOne sends by a producer of its own, so that it waits for nobody but the
+// database.
+func sendOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], m chanq.Message[int]) chanq.Receipt {
+	t.Helper()
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	receipt, err := p.Send(ctx, m)
+	require.NoError(t, err, "key %q", m.DedupKey)
+	require.NoError(t, p.Close(ctx))
+	return receipt
+}
+
+// leaseOne takes the message of a key.
+func leaseOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], key string) *chanq.Lease[int] {
+	t.Helper()
+	sendOne(t, ctx, q, keyed(key))
+	leases, err := q.TryLease(ctx, 1, time.Minute)
+	require.NoError(t, err)
+	require.Len(t, leases, 1)
+	require.Equal(t, key, leases[0].DedupKey)
+	return leases[0]
+}
+
+func TestBesideAnOpenKeyedSendTxNobodyWaitsButWhoHasTheSameKey(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
+		z := leaseOne(t, ctx, orders, "z")
+		p, err := orders.Producer(chanq.ProducerConfig{})
+		require.NoError(t, err)
+		tx := begin(t, ctx, q)
+		_, err = p.SendTx(ctx, tx, keyed("m"))
+		require.NoError(t, err)
+
+		for _, key := range []string{"a", "k", "p", "zz", ""} {
+			require.False(t, sendOne(t, ctx, orders, keyed(key)).Duplicate, key)
+		}
+		require.True(t, sendOne(t, ctx, orders, keyed("z")).Duplicate)
+		require.NoError(t, z.Ack())
+		require.NoError(t, z.Wait(ctx))
+
+		outcome := make(chan [][]any, 1)
+		row := makeRows(1, 0)
+		row[0].Key = "m"
+		go func() {
+			stored, _ := rowsOf(ctx, q.DB(), q.EnqueueNew(row))
+			outcome <- stored
+		}()
+		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, 5*time.Second, time.Millisecond, "the same key waits")
+		require.NoError(t, tx.Commit())
+		require.Empty(t, <-outcome, "and is not stored twice")
+		require.NoError(t, p.Close(ctx))
+	})
+}
+
+func TestBesideAnOpenAckTxOfAKeyedMessageKeyedSendsDoNotWait(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
+		m := leaseOne(t, ctx, orders, "m")
+		tx := begin(t, ctx, q)
+		require.NoError(t, m.AckTx(ctx, tx))
+		for _, key := range []string{"a", "l", "n", "z"} {
+			require.False(t, sendOne(t, ctx, orders, keyed(key)).Duplicate, key)
+		}
+		require.NoError(t, tx.Commit())
+		require.False(t, sendOne(t, ctx, orders, keyed("m")).Duplicate, "the key is free again")
+	})
+}
+
+// With ranges locked, each of the two would wait for the key that follows its
+// own, which the other has.
+func TestKeyedSendsAndAcksInTwoTransactionsDoNotDeadlock(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
+		b, d := leaseOne(t, ctx, orders, "b"), leaseOne(t, ctx, orders, "d")
+		p, err := orders.Producer(chanq.ProducerConfig{})
+		require.NoError(t, err)
+		sender, acker := begin(t, ctx, q), begin(t, ctx, q)
+		_, err = p.SendTx(ctx, sender, keyed("a"))
+		require.NoError(t, err)
+		require.NoError(t, d.AckTx(ctx, acker))
+		_, err = p.SendTx(ctx, sender, keyed("c"))
+		require.NoError(t, err)
+		require.NoError(t, b.AckTx(ctx, acker))
+		require.NoError(t, sender.Commit())
+		require.NoError(t, acker.Commit())
+		require.NoError(t, p.Close(ctx))
+	})
+}
+
+// Find wants of a key what the index of keys has: were it to look up the row, it
+// would lock entry and row in the opposite order to an ack's.
+func TestFindLocksNoRowForAKey(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		row := makeRows(1, 0)[0]
+		row.Key = "k"
+		q.exec(q.Enqueue([]sqlbatch.Row{row}))
+		hold(t, ctx, q, row.ID)
+		found, err := rowsOf(ctx, q.DB(), q.Find(nil, []string{"k", "nobody's"}))
+		require.NoError(t, err)
+		require.Equal(t, [][]any{{row.ID[:], []byte("k"), int64(0)}}, found)
+	})
+}
+
+// Both found the key free: the index decides, and the second hears that there is
+// one, which is repeated.
+func TestTwoWhoFindAKeyFreeAreToldApartByTheIndex(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	q := newQueue(t, mssqltest.Options{})
+	first, second := makeRows(1, 0), makeRows(1, 0)
+	first[0].Key, second[0].Key = "k", "k"
+	q.exec(q.EnqueueNew(first))
+	_, err := rowsOf(ctx, q.DB(), q.Enqueue(second))
+	require.Equal(t, int32(2601), number(err))
+	require.Equal(t, sqlbatch.Duplicate, sqlbatch.SQLServer.Classify(err))
+	require.Empty(t, q.rows(q.EnqueueNew(second)))
+}

@@ -1,0 +1,261 @@
+package mssqltest_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+)
+
+// within bounds a test's waits, so that one for ever fails it.
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// availability records the Availability hook.
+type availability struct {
+	mu     sync.Mutex
+	events map[string][]bool // by part
+}
+
+func (a *availability) hooks() chanq.Hooks {
+	return chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.events == nil {
+			a.events = map[string][]bool{}
+		}
+		a.events[e.Part] = append(a.events[e.Part], e.Up)
+	}}
+}
+
+// requireAlternating: down and up in turn. Who stops while the database is down is
+// not told that it is up.
+func (a *availability) requireAlternating(t *testing.T) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for part, events := range a.events {
+		for i, up := range events {
+			require.Equal(t, i%2 == 1, up, "%s: %v", part, events)
+		}
+	}
+}
+
+// longLease is a consumer that knows what became of a settle whose answer was
+// lost: nobody else can have had the message meanwhile.
+var longLease = chanq.ConsumerConfig{LeaseFor: 20 * time.Second, PollMax: 20 * time.Millisecond, Statement: 5 * time.Second}
+
+// shortLease is a consumer whose leases end soon, so that a claim whose answer was
+// lost is made good within the test.
+var shortLease = chanq.ConsumerConfig{LeaseFor: 400 * time.Millisecond, PollMax: 20 * time.Millisecond, Statement: 5 * time.Second}
+
+// life is messages that end in every way that there is, and what became of
+// each. A body says how its message ends.
+type life struct {
+	t        *testing.T
+	ctx      context.Context
+	sent     []chanq.Message[string]
+	extended <-chan struct{} // what the message "extend" waits for
+
+	mu        sync.Mutex
+	confirmed map[string]bool // in the database for good
+	gave      map[string]bool // given back once, confirmed
+}
+
+func newLife(t *testing.T, ctx context.Context) *life {
+	l := &life{t: t, ctx: ctx, confirmed: map[string]bool{}, gave: map[string]bool{}}
+	for _, way := range []string{"ack", "nack", "release", "bury", "extend"} {
+		for i := range 3 {
+			l.sent = append(l.sent, chanq.Message[string]{Body: way + " " + strconv.Itoa(i)})
+		}
+	}
+	return l
+}
+
+// send stores the messages without and with keys.
+func (l *life) send(p *chanq.Producer[string]) {
+	l.t.Helper()
+	_, err := p.SendBatch(l.ctx, l.sent)
+	require.NoError(l.t, err)
+	for i := range 3 {
+		m := chanq.Message[string]{Body: "ack key " + strconv.Itoa(i), DedupKey: strconv.Itoa(i)}
+		receipt, err := p.Send(l.ctx, m)
+		require.NoError(l.t, err)
+		require.False(l.t, receipt.Duplicate)
+		l.sent = append(l.sent, m)
+	}
+}
+
+// live settles what the consumer delivers until every message has ended.
+func (l *life) live(c *chanq.Consumer[string]) {
+	l.t.Helper()
+	var handlers sync.WaitGroup
+	for lease := range c.All() {
+		l.mu.Lock()
+		again := l.confirmed[lease.Body]
+		l.mu.Unlock()
+		require.False(l.t, again, "%s was delivered after its end was confirmed", lease.Body)
+		handlers.Go(func() {
+			if l.settle(lease) == len(l.sent) {
+				c.Stop()
+			}
+		})
+	}
+	handlers.Wait()
+	require.NoError(l.t, c.Shutdown(l.ctx))
+	require.NoError(l.t, c.Err())
+	require.NoError(l.t, l.ctx.Err(), "%v ended of %d", l.confirmed, len(l.sent))
+}
+
+// settle ends a lease and returns how many messages have ended for good.
+func (l *life) settle(lease *chanq.Lease[string]) int {
+	way, _, _ := strings.Cut(lease.Body, " ")
+	l.mu.Lock()
+	gave := l.gave[lease.Body]
+	l.mu.Unlock()
+	last := true
+	switch {
+	case way == "nack" && !gave:
+		last = false
+		_ = lease.Nack(0, context.Canceled)
+	case way == "release" && !gave:
+		last = false
+		_ = lease.Release()
+	case way == "bury":
+		_ = lease.DeadLetter(context.Canceled)
+	default:
+		if way == "extend" && l.extended != nil {
+			select {
+			case <-l.extended:
+			case <-lease.Context().Done():
+			case <-l.ctx.Done():
+			}
+		}
+		_ = lease.Ack()
+	}
+	err := lease.Wait(l.ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		if last {
+			l.confirmed[lease.Body] = true
+		} else {
+			l.gave[lease.Body] = true
+		}
+	}
+	return len(l.confirmed)
+}
+
+// requireEnded looks into the database: the buried are dead, and nothing else
+// is left.
+func (l *life) requireEnded(q *chanq.Queue[string]) {
+	l.t.Helper()
+	stats, err := q.Stats(l.ctx)
+	require.NoError(l.t, err)
+	require.Equal(l.t, []int{0, 0, 0, 3}, []int{stats.Ready, stats.Scheduled, stats.Leased, stats.Dead})
+}
+
+// runLife sends and ends everything on a server that goes wrong.
+func runLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
+	ctx := within(t)
+	srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: rcsi}).Server
+	var seen availability
+	q, err := chanq.Open[string](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks()})
+	require.NoError(t, err)
+	p, err := q.Producer(chanq.ProducerConfig{Statement: 5 * time.Second})
+	require.NoError(t, err)
+	struck := srv.Inject(f)
+	l := newLife(t, ctx)
+	if f.Match(mssqltest.Request{Kind: mssqltest.Extend}) {
+		l.extended = struck.Fired()
+	}
+	l.send(p)
+	require.NoError(t, p.Close(ctx))
+	cfg := longLease
+	if f.Match(mssqltest.Request{Kind: mssqltest.Claim}) || l.extended != nil {
+		cfg = shortLease
+	}
+	c, err := q.Consume(ctx, cfg)
+	require.NoError(t, err)
+	l.live(c)
+	select {
+	case <-struck.Fired():
+	default:
+		require.Fail(t, "the fault did not strike")
+	}
+	l.requireEnded(q)
+	seen.requireAlternating(t)
+}
+
+func TestNothingIsLostWhateverFailsAndWhenever(t *testing.T) {
+	t.Parallel()
+	faults := []struct {
+		name  string
+		fault mssqltest.Fault
+	}{
+		{"reset before it runs", mssqltest.Fault{At: mssqltest.Received, Reset: true}},
+		{"throttled", mssqltest.Fault{At: mssqltest.Received, Error: 40501}},
+		{"unavailable", mssqltest.Fault{At: mssqltest.Received, Error: 40613}},
+		{"too many operations", mssqltest.Fault{At: mssqltest.Received, Error: 49918}},
+		{"deadlock victim", mssqltest.Fault{At: mssqltest.Applied, Error: 1205, Times: 2}},
+		{"lock timeout", mssqltest.Fault{At: mssqltest.Started, Error: 1222, Times: 2}},
+		{"reset before commit", mssqltest.Fault{At: mssqltest.Applied, Reset: true}},
+		{"reset after commit", mssqltest.Fault{At: mssqltest.Answered, Reset: true, Times: 2}},
+		{"session killed before it runs", mssqltest.Fault{At: mssqltest.Received, Error: 596}},
+		{"session killed before commit", mssqltest.Fault{At: mssqltest.Applied, Error: 596}},
+		{"session ended by the provider", mssqltest.Fault{At: mssqltest.Answered, Error: 40197}},
+	}
+	rcsi := false
+	for _, kind := range []mssqltest.Kind{
+		mssqltest.Enqueue, mssqltest.EnqueueNew, mssqltest.Claim, mssqltest.Ack, mssqltest.Nack,
+		mssqltest.Release, mssqltest.Bury, mssqltest.Extend,
+	} {
+		for _, c := range faults {
+			f := c.fault
+			f.Match = mssqltest.Is(kind)
+			if kind == mssqltest.Enqueue && f.At == mssqltest.Answered {
+				f.Times = 1 // what follows an unknown outcome is a keyed enqueue
+			}
+			snapshots := rcsi
+			rcsi = !rcsi // in turn: eleven faults, so that every fault meets both over the kinds
+			t.Run(string(kind)+" "+c.name, func(t *testing.T) {
+				t.Parallel()
+				runLife(t, snapshots, f)
+			})
+		}
+	}
+}
+
+func TestOfCopiesInTheDoneTableGetReturnsTheLast(t *testing.T) {
+	server := mssqltest.Start(t, mssqltest.Options{})
+	ctx, id := within(t), chanq.NewID()
+	cfg := chanq.Config{Retain: time.Hour}
+	require.NoError(t, chanq.Migrate(ctx, server.DB(), "orders", cfg))
+	q, err := chanq.Open[string](ctx, server.DB(), "orders", cfg)
+	require.NoError(t, err)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	for _, body := range []string{"first", "second", "third"} {
+		_, err = p.Send(ctx, chanq.Message[string]{ID: id, Body: body})
+		require.NoError(t, err)
+		leases, err := q.TryLease(ctx, 1, time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, leases[0].Ack())
+		server.Clock().Advance(time.Second)
+	}
+	require.NoError(t, p.Close(ctx))
+	e, err := q.Get(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, "third", string(e.Body))
+}

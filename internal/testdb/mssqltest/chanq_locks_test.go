@@ -1,0 +1,287 @@
+package mssqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// eachSetting runs a test with READ_COMMITTED_SNAPSHOT off and on. The server's
+// clock stands still, so nothing that waits for a lock is ended by time.
+func eachSetting(t *testing.T, test func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int])) {
+	t.Parallel()
+	for _, rcsi := range []bool{false, true} {
+		t.Run(fmt.Sprintf("snapshots=%v", rcsi), func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(within(t), 8*time.Second)
+			defer cancel()
+			q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: rcsi, AllowSnapshotIsolation: rcsi})
+			orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
+			require.NoError(t, err)
+			test(t, ctx, q, orders)
+		})
+	}
+}
+
+// send stores messages with the bodies from first to last.
+func send(t *testing.T, ctx context.Context, q *chanq.Queue[int], first, last int) {
+	t.Helper()
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	var ms []chanq.Message[int]
+	for i := first; i <= last; i++ {
+		ms = append(ms, chanq.Message[int]{Body: i})
+	}
+	_, err = p.SendBatch(ctx, ms)
+	require.NoError(t, err)
+	require.NoError(t, p.Close(ctx))
+}
+
+// begin opens a transaction that is rolled back with the test.
+func begin(t *testing.T, ctx context.Context, q *queue) *sql.Tx {
+	t.Helper()
+	tx, err := q.DB().BeginTx(ctx, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+// consume starts a consumer that ends with the test, also when that fails.
+func consume(t *testing.T, ctx context.Context, q *chanq.Queue[int], cfg chanq.ConsumerConfig) *chanq.Consumer[int] {
+	t.Helper()
+	c, err := q.Consume(ctx, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 100*time.Millisecond)
+		defer cancel()
+		_ = c.Shutdown(bound)
+	})
+	return c
+}
+
+// receive takes n leases.
+func receive(t *testing.T, ctx context.Context, c *chanq.Consumer[int], n int) (bodies []int) {
+	t.Helper()
+	for range n {
+		select {
+		case l := <-c.C():
+			bodies = append(bodies, l.Body)
+			require.NoError(t, l.Ack())
+			require.NoError(t, l.Wait(ctx))
+		case <-ctx.Done():
+			require.FailNow(t, "blocked", "after %v", bodies)
+		}
+	}
+	return bodies
+}
+
+// waiting lists the lock requests that wait.
+func waiting(q *queue) (list []lock.Info) {
+	for _, l := range q.Engine().Locks() {
+		if l.Waiting {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+func TestAConsumerTakesTheNextRowsWhileAnotherHoldsAClaimOpen(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
+		send(t, ctx, orders, 1, 10)
+		tx := begin(t, ctx, q)
+		claimed, err := rowsOf(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 3, Lease: time.Minute, Suspects: true}))
+		require.NoError(t, err)
+		require.Len(t, claimed, 3)
+
+		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+		require.Equal(t, []int{4, 5, 6, 7, 8, 9, 10}, receive(t, ctx, c, 7))
+		require.NoError(t, tx.Rollback())
+		require.Equal(t, []int{1, 2, 3}, receive(t, ctx, c, 3), "a claim that was undone never was")
+		require.NoError(t, c.Shutdown(ctx))
+	})
+}
+
+func TestAnEnqueueThatIsNotCommittedIsSkipped(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
+		p, err := orders.Producer(chanq.ProducerConfig{})
+		require.NoError(t, err)
+		tx := begin(t, ctx, q)
+		_, err = p.SendTx(ctx, tx, chanq.Message[int]{Body: 1}, chanq.Message[int]{Body: 2})
+		require.NoError(t, err)
+		send(t, ctx, orders, 3, 5)
+
+		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+		require.Equal(t, []int{3, 4, 5}, receive(t, ctx, c, 3))
+		for c.Stats().Looks < 3 { // idle consumers look past it, too
+			require.NoError(t, ctx.Err())
+		}
+		require.NoError(t, tx.Commit())
+		require.Equal(t, []int{1, 2}, receive(t, ctx, c, 2))
+		require.NoError(t, c.Shutdown(ctx))
+		require.NoError(t, p.Close(ctx))
+	})
+}
+
+func TestAnAckThatIsNotCommittedIsSkippedEvenAfterItsLeaseEnded(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
+		send(t, ctx, orders, 1, 5)
+		leases, err := orders.TryLease(ctx, 2, time.Minute)
+		require.NoError(t, err)
+		require.Len(t, leases, 2)
+		kept, undone := begin(t, ctx, q), begin(t, ctx, q)
+		require.NoError(t, leases[0].AckTx(ctx, kept))
+		require.NoError(t, leases[1].AckTx(ctx, undone))
+		q.Clock().Advance(2 * time.Minute)
+
+		c := consume(t, ctx, orders, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+		require.Equal(t, []int{3, 4, 5}, receive(t, ctx, c, 3))
+		require.NoError(t, kept.Commit())
+		require.NoError(t, undone.Rollback())
+		require.Equal(t, []int{2}, receive(t, ctx, c, 1), "what was undone comes back, what was committed is gone")
+		require.NoError(t, c.Shutdown(ctx))
+	})
+}
+
+func TestOneConsumerReceivesInTheOrderOfSending(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
+		const n = 300
+		p, err := orders.Producer(chanq.ProducerConfig{BatchRows: 7})
+		require.NoError(t, err)
+		for i := range n {
+			p.C() <- chanq.Message[int]{Body: i}
+		}
+		require.NoError(t, p.Close(ctx))
+		c := consume(t, ctx, orders, chanq.ConsumerConfig{Prefetch: 50})
+		for i := range n {
+			l := <-c.C()
+			require.Equal(t, i, l.Body)
+			require.NoError(t, l.Ack())
+		}
+		require.NoError(t, c.Shutdown(ctx))
+	})
+}
+
+func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
+	for range 10 {
+		q.exec(q.Enqueue(makeRows(512, 0)))
+	}
+	claim := func() {
+		tx := begin(t, ctx, q)
+		claimed, err := rowsOf(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Suspects: true}))
+		require.NoError(t, err)
+		require.Len(t, claimed, 1000)
+		for _, l := range q.Engine().Locks() {
+			if l.Resource.Key == "" && l.Resource.App == "" {
+				require.Contains(t, []lock.Mode{lock.IS, lock.IU, lock.IX, lock.SchS}, l.Mode, "%v", l)
+			}
+		}
+		require.NoError(t, tx.Rollback())
+	}
+	touchAll := func() {
+		tx := begin(t, ctx, q)
+		_, err := tx.ExecContext(ctx, "UPDATE dbo.chanq_orders SET last_error = NULL")
+		require.NoError(t, err)
+		require.NoError(t, tx.Rollback())
+	}
+	claim()
+	touchAll()
+	require.Zero(t, q.Engine().Escalations(), "whoever writes")
+
+	// That is the table's setting; a claim is under the threshold besides.
+	_, err := q.DB().ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")
+	require.NoError(t, err)
+	claim()
+	require.Zero(t, q.Engine().Escalations())
+	touchAll()
+	require.NotZero(t, q.Engine().Escalations())
+}
+
+func TestSettlesOfTheSameRowsInAnyOrderDoNotDeadlock(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		q.exec(q.Enqueue(makeRows(9, 0)))
+		items := itemsOf(q.rows(q.Claim(claimTen)))
+		backwards := make([]sqlbatch.Item, len(items))
+		for i, it := range items {
+			backwards[len(items)-1-i] = it
+		}
+		// Somebody holds the row in the middle, so that each settle, in a transaction of
+		// the caller where it waits, stops there with what it has locked so far.
+		middle := begin(t, ctx, q)
+		_, err := middle.ExecContext(ctx, "UPDATE dbo.chanq_orders SET last_error = NULL WHERE id = @p1", items[4].ID[:])
+		require.NoError(t, err)
+		outcome := make(chan error, 2)
+		settle := func(list []sqlbatch.Item) {
+			tx, err := q.DB().BeginTx(ctx, nil)
+			if err == nil {
+				_, err = rowsOf(ctx, tx, q.InTx().Ack(list))
+				err = errors.Join(err, tx.Commit())
+			}
+			outcome <- err
+		}
+		for n, list := range [][]sqlbatch.Item{items, backwards} {
+			go settle(list)
+			require.Eventually(t, func() bool { return len(waiting(q)) == n+1 }, 5*time.Second, time.Millisecond)
+		}
+		require.NoError(t, middle.Commit())
+		require.NoError(t, <-outcome)
+		require.NoError(t, <-outcome)
+	})
+}
+
+func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
+		send(t, ctx, orders, 1, 2)
+		c := consume(t, ctx, orders, chanq.ConsumerConfig{SettleEvery: time.Minute})
+		first, second := <-c.C(), <-c.C()
+		tx := begin(t, ctx, q)
+		// A row that was read is not skipped: the settle has U on it and waits for X,
+		// and the reader then wants to write it.
+		_, err := tx.ExecContext(ctx, "SELECT fence FROM dbo.chanq_orders WITH (REPEATABLEREAD) WHERE id = @p1", first.ID[:])
+		require.NoError(t, err)
+		require.NoError(t, first.Ack())
+		require.NoError(t, second.Ack())
+		flushed := make(chan error, 1)
+		go func() { flushed <- c.Flush(ctx) }()
+		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, 5*time.Second, time.Millisecond)
+		_, err = tx.ExecContext(ctx, "SET DEADLOCK_PRIORITY HIGH; UPDATE dbo.chanq_orders SET last_error = NULL WHERE id = @p1", first.ID[:])
+		require.NoError(t, err, "the settle is the victim")
+		require.NoError(t, tx.Commit())
+		require.NoError(t, <-flushed)
+		require.NoError(t, errors.Join(first.Wait(ctx), second.Wait(ctx)))
+		require.NoError(t, c.Shutdown(ctx))
+	})
+}
+
+func TestALeakedIsolationLevelDoesNotBreakAClaim(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"SNAPSHOT", "SERIALIZABLE"} {
+		ctx := within(t)
+		q := newQueue(t, mssqltest.Options{AllowSnapshotIsolation: true})
+		orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
+		require.NoError(t, err)
+		send(t, ctx, orders, 1, 1)
+		q.DB().SetMaxOpenConns(1)
+		_, err = q.DB().ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL "+level)
+		require.NoError(t, err)
+		_, err = rowsOf(ctx, q.DB(), q.InTx().Claim(claimTen))
+		require.Equal(t, int32(650), number(err), "the level has leaked: %v", err)
+		leases, err := orders.TryLease(ctx, 1, time.Minute)
+		require.NoError(t, err)
+		require.Len(t, leases, 1)
+		require.NoError(t, leases[0].Ack())
+		require.NoError(t, leases[0].Wait(ctx))
+	}
+}

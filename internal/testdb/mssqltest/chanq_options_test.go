@@ -1,0 +1,100 @@
+package mssqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+)
+
+// poolWith is connections on which somebody has set an option.
+func poolWith(t *testing.T, s *mssqltest.Server, option string) *sql.DB {
+	t.Helper()
+	connector, err := mssql.NewConnector(s.DSN())
+	require.NoError(t, err)
+	connector.SessionInitSQL = option
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// An option that a connector sets must not make a lie of what chanq reports: all
+// of a life over such connections, closed one after the other, is in the database.
+func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
+	t.Parallel()
+	for _, option := range []string{"SET IMPLICIT_TRANSACTIONS ON", "SET ANSI_DEFAULTS ON", "SET ROWCOUNT 1", "SET LOCK_TIMEOUT 1", "SET XACT_ABORT OFF"} {
+		t.Run(option, func(t *testing.T) {
+			t.Parallel()
+			ctx, cfg := within(t), chanq.Config{Retain: time.Hour}
+			s := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
+			on := func(use func(q *chanq.Queue[int], db *sql.DB)) {
+				t.Helper()
+				db := poolWith(t, s, option)
+				q, err := chanq.Open[int](ctx, db, "orders", cfg)
+				require.NoError(t, err)
+				use(q, db)
+				require.NoError(t, db.Close())
+			}
+			migrated := poolWith(t, s, option)
+			require.NoError(t, chanq.Migrate(ctx, migrated, "orders", cfg))
+			require.NoError(t, migrated.Close())
+			plain, err := chanq.Open[int](ctx, s.DB(), "orders", cfg)
+			require.NoError(t, err)
+			require.Equal(t, [5]int{}, counts(t, ctx, plain))
+
+			on(func(q *chanq.Queue[int], _ *sql.DB) {
+				send(t, ctx, q, 1, 7)
+				sendOne(t, ctx, q, chanq.Message[int]{DedupKey: "k", Body: 8})
+			})
+			require.Equal(t, [5]int{8}, counts(t, ctx, plain), "sent")
+			on(func(q *chanq.Queue[int], _ *sql.DB) {
+				leases, err := q.TryLease(ctx, 8, time.Minute)
+				require.NoError(t, err)
+				require.Len(t, leases, 8)
+				require.NoError(t, leases[0].Extend(ctx, time.Hour))
+				for i, settle := range []func(*chanq.Lease[int]) error{
+					(*chanq.Lease[int]).Ack,
+					func(l *chanq.Lease[int]) error { return l.Nack(0, nil) },
+					(*chanq.Lease[int]).Release,
+					func(l *chanq.Lease[int]) error { return l.DeadLetter(nil) },
+					func(l *chanq.Lease[int]) error { return l.Nack(time.Hour, nil) },
+				} {
+					require.NoError(t, settle(leases[i]))
+					require.NoError(t, leases[i].Wait(ctx))
+				}
+			})
+			require.Equal(t, [5]int{2, 1, 3, 1, 1}, counts(t, ctx, plain), "settled")
+			on(func(q *chanq.Queue[int], db *sql.DB) {
+				_, err := q.Redrive(ctx, 0)
+				require.NoError(t, err)
+				require.NoError(t, q.Pause(ctx))
+				p, err := q.Producer(chanq.ProducerConfig{})
+				require.NoError(t, err)
+				tx, err := db.BeginTx(ctx, nil)
+				require.NoError(t, err)
+				_, err = p.SendTx(ctx, tx, chanq.Message[int]{}, chanq.Message[int]{}, chanq.Message[int]{})
+				require.NoError(t, err)
+				require.NoError(t, tx.Commit())
+				require.NoError(t, p.Close(ctx))
+			})
+			stats, err := plain.Stats(ctx)
+			require.NoError(t, err)
+			require.True(t, stats.Paused)
+			require.Equal(t, [5]int{6, 1, 3, 0, 1}, counts(t, ctx, plain), "redriven, and sent in a transaction")
+		})
+	}
+}
+
+func counts(t *testing.T, ctx context.Context, q *chanq.Queue[int]) [5]int {
+	t.Helper()
+	s, err := q.Stats(ctx)
+	require.NoError(t, err)
+	return [5]int{s.Ready, s.Scheduled, s.Leased, s.Dead, s.Done}
+}

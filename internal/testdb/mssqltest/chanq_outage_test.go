@@ -1,0 +1,210 @@
+package mssqltest_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+)
+
+func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		f    mssqltest.Fault
+		kind mssqltest.Kind
+	}{
+		{"begin refused", mssqltest.Fault{At: mssqltest.Received, Error: 40613}, mssqltest.Begin},
+		{"ack is a deadlock victim", mssqltest.Fault{At: mssqltest.Applied, Error: 1205}, mssqltest.Ack},
+		{"reset after the ack", mssqltest.Fault{At: mssqltest.Applied, Reset: true}, mssqltest.Ack},
+		{"reset before the insert", mssqltest.Fault{At: mssqltest.Received, Reset: true}, mssqltest.Enqueue},
+		{"reset after the insert", mssqltest.Fault{At: mssqltest.Answered, Reset: true}, mssqltest.Enqueue},
+		{"lock timeout of the insert", mssqltest.Fault{At: mssqltest.Started, Error: 1222}, mssqltest.Enqueue},
+		{"reset before the commit", mssqltest.Fault{At: mssqltest.Received, Reset: true}, mssqltest.Commit},
+		{"reset after the commit", mssqltest.Fault{At: mssqltest.Answered, Reset: true}, mssqltest.Commit},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
+			require.NoError(t, chanq.Migrate(ctx, srv.DB(), "bills", chanq.Config{}))
+			var seen availability
+			orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks()})
+			require.NoError(t, err)
+			bills, err := chanq.Open[int](ctx, srv.DB(), "bills", chanq.Config{})
+			require.NoError(t, err)
+			const n = 40
+			in, err := orders.Producer(chanq.ProducerConfig{})
+			require.NoError(t, err)
+			for i := range n {
+				_, err = in.Send(ctx, chanq.Message[int]{Body: i})
+				require.NoError(t, err)
+			}
+			require.NoError(t, in.Close(ctx))
+
+			c.f.Match = mssqltest.Is(c.kind)
+			struck := srv.Inject(c.f)
+			out, err := bills.Producer(chanq.ProducerConfig{})
+			require.NoError(t, err)
+			consumer, err := orders.Consume(ctx, shortLease)
+			require.NoError(t, err)
+			var watching sync.WaitGroup
+			watching.Go(func() {
+				awaitEmpty(t, ctx, srv)
+				consumer.Stop()
+			})
+			require.NoError(t, chanq.Pipe(consumer, out, 2, func(_ context.Context, l *chanq.Lease[int]) ([]chanq.Message[int], error) {
+				return []chanq.Message[int]{{Body: l.Body}}, nil
+			}))
+			watching.Wait()
+			<-struck.Fired()
+			require.NoError(t, consumer.Shutdown(ctx))
+			require.NoError(t, out.Close(ctx))
+			require.NoError(t, ctx.Err())
+			seen.requireAlternating(t)
+
+			leases, err := bills.TryLease(ctx, 1000, time.Minute)
+			require.NoError(t, err)
+			billed := map[int]int{}
+			for _, l := range leases {
+				billed[l.Body]++
+			}
+			require.Len(t, leases, n)
+			require.Len(t, billed, n, "each input has one output")
+		})
+	}
+}
+
+// awaitEmpty returns when every message has left its queue. Unlike Stats, it
+// waits for rows that are locked.
+func awaitEmpty(t *testing.T, ctx context.Context, srv *mssqltest.Server) {
+	assert.Eventually(t, func() bool {
+		var n int
+		err := srv.DB().QueryRowContext(ctx, "SELECT COUNT(*) FROM dbo.chanq_orders WITH (READCOMMITTEDLOCK)").Scan(&n)
+		return err == nil && n == 0
+	}, 15*time.Second, 10*time.Millisecond)
+}
+
+// traffic sends and acks while things go wrong.
+type traffic struct {
+	t         *testing.T
+	ctx       context.Context
+	srv       *mssqltest.Server
+	seen      availability
+	q         *chanq.Queue[int]
+	p         *chanq.Producer[int]
+	c         *chanq.Consumer[int]
+	mu        sync.Mutex
+	delivered map[int]bool
+	confirmed map[int]bool
+	changed   chan struct{} // one more is delivered
+}
+
+func newTraffic(t *testing.T, statement time.Duration) *traffic {
+	ctx := within(t)
+	f := &traffic{t: t, ctx: ctx, delivered: map[int]bool{}, confirmed: map[int]bool{}, changed: make(chan struct{}, 10_000)}
+	f.srv = newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
+	var err error
+	f.q, err = chanq.Open[int](ctx, f.srv.DB(), "orders", chanq.Config{Hooks: f.seen.hooks()})
+	require.NoError(t, err)
+	f.p, err = f.q.Producer(chanq.ProducerConfig{Statement: statement})
+	require.NoError(t, err)
+	cfg := shortLease
+	cfg.Statement = statement
+	f.c, err = f.q.Consume(ctx, cfg)
+	require.NoError(t, err)
+	return f
+}
+
+// run sends n messages and acks them, until all have ended in the database.
+func (f *traffic) run(n int) {
+	f.t.Helper()
+	var running sync.WaitGroup
+	running.Go(func() {
+		for i := range n {
+			_, err := f.p.Send(f.ctx, chanq.Message[int]{Body: i})
+			assert.NoError(f.t, err)
+		}
+		awaitEmpty(f.t, f.ctx, f.srv)
+		f.c.Stop()
+	})
+	for l := range f.c.All() {
+		f.mu.Lock()
+		again := f.confirmed[l.Body]
+		f.delivered[l.Body] = true
+		f.mu.Unlock()
+		require.False(f.t, again, "%d was delivered after its ack was confirmed", l.Body)
+		f.changed <- struct{}{}
+		_ = l.Ack()
+		running.Go(func() {
+			if l.Wait(f.ctx) == nil {
+				f.mu.Lock()
+				f.confirmed[l.Body] = true
+				f.mu.Unlock()
+			}
+		})
+	}
+	running.Wait()
+	require.NoError(f.t, f.c.Shutdown(f.ctx))
+	require.NoError(f.t, f.c.Err())
+	require.NoError(f.t, f.p.Close(f.ctx))
+	require.Len(f.t, f.delivered, n)
+	stats, err := f.q.Stats(f.ctx)
+	require.NoError(f.t, err)
+	require.Zero(f.t, stats.Ready+stats.Scheduled+stats.Leased+stats.Dead)
+	f.seen.requireAlternating(f.t)
+}
+
+func TestAFailoverInTheMiddleLosesNothing(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	f := newTraffic(t, 5*time.Second)
+	var failing sync.WaitGroup
+	failing.Go(func() {
+		for range n / 3 {
+			<-f.changed
+		}
+		f.srv.Failover(t, 200*time.Millisecond)
+	})
+	f.run(n)
+	failing.Wait()
+	require.NotEmpty(t, f.seen.events["consumer"], "the consumer's hook was told")
+}
+
+func TestAServerThatIsTooSlowIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []mssqltest.Kind{mssqltest.Enqueue, mssqltest.Claim, mssqltest.Ack} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			f := newTraffic(t, 200*time.Millisecond)
+			// The client's deadline passes, it sends an attention, and the request is
+			// rolled back; or its answer comes too late.
+			before := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(kind), At: mssqltest.Received, Delay: time.Minute})
+			after := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(kind), At: mssqltest.Answered, Delay: time.Minute})
+			f.run(50)
+			<-before.Fired()
+			<-after.Fired()
+		})
+	}
+}
+
+func TestAConnectionThatHangsHoldsUpNothingElse(t *testing.T) {
+	t.Parallel()
+	f := newTraffic(t, 5*time.Second)
+	hung := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Ack), At: mssqltest.Received, Hang: true})
+	var ending sync.WaitGroup
+	ending.Go(func() {
+		<-hung.Fired()
+		assert.Eventually(t, func() bool { return f.c.Stats().Looks > 0 }, 4*time.Second, time.Millisecond, "the claimer goes on")
+		f.srv.Wire().KillAll() // as keep-alives find out in the end
+	})
+	f.run(50)
+	ending.Wait()
+}

@@ -1,0 +1,185 @@
+package mssqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+)
+
+// rightsScript is the two parts of docs/rights/sqlserver.sql: before the first
+// migration and after it.
+func rightsScript(t *testing.T) (before, after string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../docs/rights/sqlserver.sql")
+	require.NoError(t, err)
+	before, after, ok := strings.Cut(string(text), "-- Part 2")
+	require.True(t, ok)
+	return before, "-- Part 2" + after
+}
+
+// member makes a login that has a role, and a pool of it. The roles are there.
+func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string) *sql.DB {
+	t.Helper()
+	_, err := s.DB().ExecContext(ctx, "CREATE LOGIN "+role+"_app WITH PASSWORD = 'pw'; CREATE USER "+role+"_app FOR LOGIN "+role+"_app; ALTER ROLE "+role+" ADD MEMBER "+role+"_app;")
+	require.NoError(t, err)
+	dsn, err := url.Parse(s.DSN())
+	require.NoError(t, err)
+	dsn.User = url.UserPassword(role+"_app", "pw")
+	db, err := sql.Open("sqlserver", dsn.String())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// login makes a pool of a member of a role, with the rights that the script gives
+// once the queue is there.
+func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
+	t.Helper()
+	before, after := rightsScript(t)
+	for _, part := range []string{before, after} {
+		_, err := q.DB().ExecContext(ctx, part)
+		require.NoError(t, err)
+	}
+	return member(t, ctx, q.Server, role)
+}
+
+// requireRefused: the error is one of missing rights, 229 for rows and 262 for
+// the schema.
+func requireRefused(t *testing.T, want int32, err error) {
+	t.Helper()
+	var e mssql.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, want, e.Number)
+}
+
+func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	q := newQueue(t, mssqltest.Options{})
+	db := login(t, ctx, q, "chanq_producer")
+	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
+	require.NoError(t, err)
+	p, err := orders.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	_, err = p.Send(ctx, chanq.Message[string]{Body: "plain"})
+	require.NoError(t, err)
+	for _, duplicate := range []bool{false, true} {
+		receipt, err := p.Send(ctx, chanq.Message[string]{Body: "keyed", DedupKey: "k"})
+		require.NoError(t, err)
+		require.Equal(t, duplicate, receipt.Duplicate)
+	}
+	q.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Enqueue), At: mssqltest.Answered, Reset: true})
+	_, err = p.Send(ctx, chanq.Message[string]{Body: "repeated"})
+	require.NoError(t, err)
+	require.NoError(t, p.Close(ctx))
+
+	_, err = orders.TryLease(ctx, 1, time.Minute)
+	requireRefused(t, 229, err)
+	require.ErrorContains(t, err, "permission was denied")
+	for _, column := range []string{"body", "headers", "last_error"} {
+		_, err = db.ExecContext(ctx, "SELECT "+column+" FROM dbo.chanq_orders")
+		requireRefused(t, 230, err)
+	}
+	_, err = db.ExecContext(ctx, "SELECT body FROM dbo.chanq_orders_dead")
+	requireRefused(t, 229, err)
+	_, err = db.ExecContext(ctx, "DELETE dbo.chanq_orders")
+	requireRefused(t, 229, err)
+	requireRefused(t, 262, chanq.Migrate(ctx, db, "invoices", chanq.Config{}))
+	_, err = db.ExecContext(ctx, "DROP TABLE dbo.chanq_orders")
+	requireRefused(t, 262, err)
+}
+
+func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}})
+	db := login(t, ctx, q, "chanq_consumer")
+	cfg := chanq.Config{Retain: time.Hour}
+	orders, err := chanq.Open[string](ctx, db, "orders", cfg)
+	require.NoError(t, err)
+	owner, err := chanq.Open[string](ctx, q.DB(), "orders", cfg)
+	require.NoError(t, err)
+	p, err := owner.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	l := newLife(t, ctx)
+	l.send(p)
+	require.NoError(t, p.Close(ctx))
+	extended := q.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Extend), At: mssqltest.Answered})
+	l.extended = extended.Fired()
+	c, err := orders.Consume(ctx, shortLease)
+	require.NoError(t, err)
+	l.live(c)
+	l.requireEnded(orders)
+	_, err = rowsOf(ctx, db, q.Trim(0, 10, 0))
+	require.NoError(t, err)
+
+	p, err = orders.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	_, err = p.Send(ctx, chanq.Message[string]{})
+	requireRefused(t, 229, err)
+	require.NoError(t, p.Close(ctx))
+	requireRefused(t, 229, errors.Unwrap(orders.Pause(ctx)))
+	_, err = db.ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = TABLE)")
+	requireRefused(t, 262, err)
+}
+
+func TestTheDocumentedRightsOfAMigratorSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	s := mssqltest.Start(t, mssqltest.Options{})
+	before, after := rightsScript(t)
+	_, err := s.DB().ExecContext(ctx, before)
+	require.NoError(t, err)
+	db := member(t, ctx, s, "chanq_migrator")
+	require.NoError(t, chanq.Migrate(ctx, db, "orders", chanq.Config{}))
+	require.NoError(t, chanq.Migrate(ctx, db, "orders", chanq.Config{}), "again")
+	_, err = s.DB().ExecContext(ctx, after)
+	require.NoError(t, err)
+	_, err = db.ExecContext(ctx, "DELETE dbo.chanq_orders")
+	requireRefused(t, 229, err)
+}
+
+func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	q := newQueue(t, mssqltest.Options{})
+	q.exec(q.Enqueue(makeRows(3, 0)))
+	db := login(t, ctx, q, "chanq_operator")
+	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
+	require.NoError(t, err)
+	require.NoError(t, orders.Pause(ctx))
+	require.NoError(t, orders.Resume(ctx))
+	ready, err := orders.Peek(ctx, chanq.Ready, 10)
+	require.NoError(t, err)
+	require.Len(t, ready, 3)
+	_, err = orders.Get(ctx, ready[0].ID)
+	require.NoError(t, err)
+	_, err = orders.Cancel(ctx, ready[0].ID)
+	require.NoError(t, err)
+	leases, err := orders.TryLease(ctx, 1, time.Minute)
+	require.NoError(t, err)
+	requireRefused(t, 229, leases[0].DeadLetter(nil))
+	_, err = orders.Redrive(ctx, 0)
+	require.NoError(t, err)
+	for _, state := range []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done} {
+		_, err = orders.Purge(ctx, state)
+		require.NoError(t, err, state)
+	}
+	stats, err := orders.Stats(ctx)
+	require.NoError(t, err)
+	require.Zero(t, stats.Ready+stats.Leased)
+	_, err = db.ExecContext(ctx, "DROP TABLE dbo.chanq_orders")
+	requireRefused(t, 262, err)
+}

@@ -1,0 +1,291 @@
+package mssqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// settles are the statements that apply to leases, with the same items.
+func settles(q sqlbatch.Queue, items []sqlbatch.Item) map[string]sqlbatch.Statement {
+	nacks, releases, buries := []sqlbatch.NackItem{}, []sqlbatch.ReleaseItem{}, []sqlbatch.BuryItem{}
+	for _, i := range items {
+		nacks = append(nacks, sqlbatch.NackItem{Item: i})
+		releases = append(releases, sqlbatch.ReleaseItem{Item: i, Due: 1})
+		buries = append(buries, sqlbatch.BuryItem{Item: i})
+	}
+	return map[string]sqlbatch.Statement{
+		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "release": q.Release(releases),
+		"bury": q.Bury(buries), "extend": q.Extend(items, time.Hour), "end after": q.EndAfter(items, time.Hour),
+	}
+}
+
+// leased stores n messages and claims them.
+func (q *queue) leased(n int) []sqlbatch.Item {
+	q.t.Helper()
+	q.exec(q.Enqueue(makeRows(n, 0)))
+	p := claimTen
+	p.Rows = n
+	items := itemsOf(q.rows(q.Claim(p)))
+	require.Len(q.t, items, n)
+	return items
+}
+
+// hold locks the row of a message in a transaction that ends with the test.
+func hold(t *testing.T, ctx context.Context, q *queue, id [16]byte) *sql.Tx {
+	t.Helper()
+	tx := begin(t, ctx, q)
+	_, err := tx.ExecContext(ctx, "UPDATE dbo.chanq_orders SET last_error = NULL WHERE id = @p1", id[:])
+	require.NoError(t, err)
+	return tx
+}
+
+func TestASettleLeavesOutTheRowThatSomebodyHasLockedAndNoOther(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		for name := range settles(q.Queue, nil) {
+			items := q.leased(5)
+			holder := hold(t, ctx, q, items[2].ID)
+			settled, err := rowsOf(ctx, q.DB(), settles(q.Queue, items)[name])
+			require.NoError(t, err, name)
+			require.Equal(t, []sqlbatch.Item{items[0], items[1], items[3], items[4]}, settledItems(settled), name)
+
+			ids := [][16]byte{items[2].ID}
+			_, err = rowsOf(ctx, q.DB(), q.Look(ids))
+			require.Equal(t, int32(1222), number(err), "%s: it is locked, not gone: %v", name, err)
+			require.Equal(t, sqlbatch.RolledBack, sqlbatch.SQLServer.Classify(err))
+
+			require.NoError(t, holder.Rollback())
+			require.Equal(t, [][]any{{items[2].ID[:], items[2].Fence}}, q.rows(q.Look(ids)), "it is still leased")
+			require.Equal(t, []sqlbatch.Item{items[2]}, settledItems(q.rows(settles(q.Queue, items[2:3])[name])), name)
+			q.rows(q.Cancel(idsOf(items)))
+		}
+	})
+}
+
+func settledItems(rows [][]any) []sqlbatch.Item {
+	items := make([]sqlbatch.Item, len(rows))
+	for i, row := range rows {
+		copy(items[i].ID[:], row[0].([]byte))
+		items[i].Fence = row[1].(int64)
+	}
+	return items
+}
+
+func idsOf(items []sqlbatch.Item) (ids [][16]byte) {
+	for _, i := range items {
+		ids = append(ids, i.ID)
+	}
+	return ids
+}
+
+func TestASettleInATransactionOfTheCallerWaitsUnlessItIsToldToSkip(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		items := q.leased(3)
+		holder := hold(t, ctx, q, items[1].ID)
+		skipping := begin(t, ctx, q)
+		settled, err := rowsOf(ctx, skipping, q.InTx().SkipLocked().Ack(items))
+		require.NoError(t, err)
+		require.Equal(t, []sqlbatch.Item{items[0], items[2]}, settledItems(settled))
+		require.NoError(t, skipping.Rollback())
+
+		outcome := make(chan []sqlbatch.Item, 1)
+		patient := begin(t, ctx, q)
+		go func() {
+			settled, _ := rowsOf(ctx, patient, q.InTx().Ack(items))
+			outcome <- settledItems(settled)
+		}()
+		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, 5*time.Second, time.Millisecond)
+		require.NoError(t, holder.Rollback())
+		require.Equal(t, items, <-outcome)
+	})
+}
+
+// A reader that holds on to what it has read does not lock a row in a way that
+// READPAST skips: what a settle waits for then is bounded by LOCK_TIMEOUT.
+func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
+	t.Parallel()
+	for name := range settles(sqlbatch.SQLServer.Queue(names), nil) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := within(t)
+			q := newQueue(t, mssqltest.Options{})
+			items := q.leased(2)
+			reader := begin(t, ctx, q)
+			_, err := reader.ExecContext(ctx, "SELECT fence FROM dbo.chanq_orders WITH (REPEATABLEREAD) WHERE id = @p1", items[0].ID[:])
+			require.NoError(t, err)
+			outcome := make(chan error, 1)
+			go func() {
+				_, err := rowsOf(ctx, q.DB(), settles(q.Queue, items)[name])
+				outcome <- err
+			}()
+			require.Eventually(t, func() bool { return q.Clock().Waiting() == 1 }, 5*time.Second, time.Millisecond)
+			q.Clock().Advance(sqlbatch.LockWait)
+			err = <-outcome
+			require.Equal(t, int32(1222), number(err), "%v", err)
+			require.NoError(t, reader.Rollback())
+			require.Len(t, q.rows(settles(q.Queue, items)[name]), 2, "nothing of it was done")
+		})
+	}
+}
+
+func TestALookDoesNotWaitEvenForThoseWhoWait(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		items := q.leased(2)
+		require.NoError(t, func() error {
+			tx := begin(t, ctx, q)
+			_, err := rowsOf(ctx, tx, q.InTx().Ack(items[:1]))
+			return err
+		}())
+		_, err := rowsOf(ctx, q.DB(), q.Look(idsOf(items)))
+		require.Equal(t, int32(1222), number(err), "an ack that is not committed: %v", err)
+		require.Len(t, q.rows(q.Look(idsOf(items[1:]))), 1)
+		require.Empty(t, q.rows(q.Look([][16]byte{newID()})))
+	})
+}
+
+func TestAnExtensionNeverMovesALeasesEndBack(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, mssqltest.Options{})
+	items := q.leased(2)
+	end := func(i int) time.Duration {
+		due := q.rows(q.Get(items[i].ID))[0][6].(int64)
+		return time.UnixMilli(due).Sub(q.Clock().Now())
+	}
+	require.Equal(t, 30*time.Second, end(0))
+	require.Len(t, q.rows(q.Extend(items[:1], time.Minute)), 1)
+	require.Equal(t, time.Minute, end(0))
+	require.Len(t, q.rows(q.Extend(items, 40*time.Second)), 2)
+	require.Equal(t, []time.Duration{time.Minute, 40 * time.Second}, []time.Duration{end(0), end(1)})
+	require.Len(t, q.rows(q.EndAfter(items, 5*time.Second)), 2)
+	require.Equal(t, []time.Duration{5 * time.Second, 5 * time.Second}, []time.Duration{end(0), end(1)}, "that is what EndAfter is for")
+}
+
+func TestOpenTransactionsOnTheTableOfQueuesStopNoClaim(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		q.exec(q.Enqueue(makeRows(2, 0)))
+		tx := begin(t, ctx, q)
+		_, err := tx.ExecContext(ctx, "UPDATE dbo.chanq_queues SET paused = 1")
+		require.NoError(t, err)
+		for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
+			p := claimTen
+			p.Rows, p.Order = 1, order
+			claimed, err := rowsOf(ctx, q.DB(), q.Claim(p))
+			require.NoError(t, err)
+			require.Len(t, claimed, 1)
+		}
+		_, err = rowsOf(ctx, q.DB(), q.NextDue())
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
+		q.exec(q.Enqueue(makeRows(1, 0)))
+		require.Empty(t, q.rows(q.Claim(claimTen)), "the pause holds from its commit on")
+	})
+}
+
+func TestALapseIsALeaseThatRanOutWithoutASettle(t *testing.T) {
+	t.Parallel()
+	for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
+		t.Run(fmt.Sprint(order), func(t *testing.T) {
+			q := newQueue(t, mssqltest.Options{})
+			q.exec(q.Enqueue(makeRows(1, 0)))
+			p := claimTen
+			p.Order = order
+			claim := func(lapses int64) sqlbatch.Item {
+				t.Helper()
+				got := q.rows(q.Claim(p))
+				require.Len(t, got, 1)
+				require.Equal(t, lapses, got[0][4])
+				return itemsOf(got)[0]
+			}
+			claim(0)
+			q.Clock().Advance(time.Minute)
+			claim(1)
+			q.Clock().Advance(time.Minute)
+			item := claim(2)
+			require.Len(t, q.rows(q.Release([]sqlbatch.ReleaseItem{{Item: item}})), 1)
+			p.Suspects, p.Lapses = false, 2
+			require.Empty(t, q.rows(q.Claim(p)), "a suspect stays where it is")
+			p.Lapses = 3
+			claim(2)
+			q.Clock().Advance(time.Minute)
+			require.Empty(t, q.rows(q.Claim(p)), "it would be one of three lapses by now")
+			p.Suspects = true
+			item = claim(3)
+			require.Len(t, q.rows(q.Nack([]sqlbatch.NackItem{{Item: item}})), 1)
+			p.Suspects, p.Lapses = false, 1
+			claim(0)
+		})
+	}
+}
+
+func TestWhatRanOutIsClaimedBeforeWhatNobodyHadInEachPriority(t *testing.T) {
+	t.Parallel()
+	for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
+		q := newQueue(t, mssqltest.Options{})
+		ran := makeRows(4, 0)
+		ran[2].Priority, ran[3].Priority = 1, 1
+		q.exec(q.Enqueue(ran))
+		require.Len(t, q.rows(q.Claim(claimTen)), 4)
+		q.Clock().Advance(time.Minute)
+		fresh := makeRows(4, 0)
+		fresh[2].Priority, fresh[3].Priority = 1, 1
+		for i := range fresh {
+			fresh[i].Delay = -time.Hour
+		}
+		q.exec(q.Enqueue(fresh))
+		p := claimTen
+		p.Order = order
+		var got [][]byte
+		for _, row := range q.rows(q.Claim(p)) {
+			got = append(got, row[0].([]byte))
+		}
+		var want [][]byte
+		for _, row := range []sqlbatch.Row{ran[2], ran[3], fresh[2], fresh[3], ran[0], ran[1], fresh[0], fresh[1]} {
+			want = append(want, row.ID[:])
+		}
+		require.Equal(t, want, got)
+	}
+}
+
+func TestAFenceGrowsWithTheClockAndOverIt(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, mssqltest.Options{})
+	q.exec(q.Enqueue(makeRows(1, 0)))
+	p := claimTen
+	p.Salt = 5
+	claim := func() int64 { return itemsOf(q.rows(q.Claim(p)))[0].Fence }
+	mark := func() int64 { return q.Clock().Now().UnixMilli() << sqlbatch.FenceBits }
+	first := claim()
+	require.Equal(t, mark()+5, first)
+	q.Clock().Advance(time.Minute)
+	second := claim()
+	require.Equal(t, mark()+5, second)
+	// A clock that is set back, or a fence of the future.
+	_, err := q.DB().Exec("UPDATE dbo.chanq_orders SET fence = fence + @p1, visible_at = '20000101'", int64(1)<<50)
+	require.NoError(t, err)
+	require.Equal(t, second+1<<50+5, claim())
+}
+
+func TestABlindClaimReturnsNoContents(t *testing.T) {
+	t.Parallel()
+	for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
+		q := newQueue(t, mssqltest.Options{})
+		row := makeRows(1, 0)[0]
+		row.Key, row.Headers = "k", []byte("{}")
+		q.exec(q.Enqueue([]sqlbatch.Row{row}))
+		p := claimTen
+		p.Order, p.Blind = order, true
+		got := q.rows(q.Claim(p))
+		require.Len(t, got, 1)
+		require.Equal(t, row.ID[:], got[0][0])
+		require.Equal(t, []any{nil, nil, nil}, got[0][len(got[0])-3:])
+		require.Len(t, q.rows(q.Ack(itemsOf(got))), 1)
+	}
+}

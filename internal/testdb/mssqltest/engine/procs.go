@@ -1,0 +1,381 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sqlc-dev/teesql/ast"
+
+	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
+)
+
+// argument is one argument of a procedure call.
+type argument struct {
+	name   string // with @; empty for one by position
+	val    sqltype.Value
+	typ    sqltype.Type
+	table  *sqltype.Table // of a table-valued parameter
+	preset bool           // DEFAULT
+	output bool
+	into   *variable // of the caller, to take the output
+}
+
+// maxParams is the limit of parameters of one call; sp_executesql's statement
+// and declaration count.
+const maxParams = 2100
+
+// maxNest is how deep calls may nest.
+const maxNest = 32
+
+func (s *Session) runRPC(r *tds.Request) error {
+	if len(r.Params) > maxParams {
+		return sqlError(8003, "The incoming request has too many parameters. The server supports a maximum of 2100 parameters. Reduce the number of parameters and resend the request.")
+	}
+	args := make([]argument, len(r.Params))
+	for i, p := range r.Params {
+		args[i] = argument{name: p.Name, val: p.Value, typ: p.Type, table: p.Table, output: p.Output}
+	}
+	schema, name := splitName(r.Proc)
+	code, err := s.call(&frame{batch: &batch{}}, schema, name, args)
+	if errors.Is(err, errAbort) {
+		return nil
+	}
+	if e, ok := err.(*sqltype.Error); ok && s.ctx.Err() == nil {
+		s.report(e)
+		if s.set.xactAbort && s.trancount > 0 {
+			s.rollbackAll()
+		}
+		code = -6
+	} else if err != nil {
+		return err
+	}
+	s.sentResult(s.out.ReturnStatus(int32(code)))
+	for _, a := range args {
+		if a.output {
+			s.sentResult(s.out.ReturnValue(tds.Param{Name: a.name, Output: true, Type: a.typ, Value: a.val}))
+		}
+	}
+	return nil
+}
+
+func splitName(full string) (schema, name string) {
+	parts := strings.Split(strings.NewReplacer("[", "", "]", "").Replace(full), ".")
+	name = parts[len(parts)-1]
+	if len(parts) > 1 {
+		schema = parts[len(parts)-2]
+	}
+	return schema, name
+}
+
+// execute runs EXEC.
+func (s *Session) execute(f *frame, n *node, st *ast.ExecuteStatement) error {
+	spec := st.ExecuteSpecification
+	if spec.LinkedServer != nil || spec.ExecuteContext != nil {
+		return errUnsupported("EXECUTE AT or AS")
+	}
+	vals, types, err := s.evaluate(f, n)
+	if err != nil {
+		return err
+	}
+	switch e := spec.ExecutableEntity.(type) {
+	case *ast.ExecutableStringList:
+		text := ""
+		for i, v := range vals {
+			part, err := toText(v, types[i], 0)
+			if err != nil {
+				return err
+			}
+			text += part
+		}
+		_, err := s.runDynamic(text, "", nil)
+		return err
+	case *ast.ExecutableProcedureReference:
+		ref := e.ProcedureReference.ProcedureReference
+		if ref == nil {
+			return errUnsupported("EXEC @name")
+		}
+		args := make([]argument, len(e.Parameters))
+		for i, p := range e.Parameters {
+			a := argument{val: vals[i], typ: types[i], output: p.IsOutput}
+			if p.Variable != nil {
+				a.name = p.Variable.Name
+			}
+			switch v := p.ParameterValue.(type) {
+			case *ast.DefaultLiteral:
+				a.preset = true
+			case *ast.VariableReference:
+				to := f.batch.variable(v.Name)
+				if p.IsOutput {
+					a.into = to
+				}
+			}
+			args[i] = a
+		}
+		schema := ""
+		if ref.Name.SchemaIdentifier != nil {
+			schema = ref.Name.SchemaIdentifier.Value
+		}
+		code, err := s.call(f, schema, ref.Name.BaseIdentifier.Value, args)
+		if err != nil {
+			return err
+		}
+		for _, a := range args {
+			if a.into == nil {
+				continue
+			}
+			if f.vars[a.into.at], err = convert(a.val, a.typ, a.into.typ, 0); err != nil {
+				return err
+			}
+		}
+		if spec.Variable != nil {
+			if v := f.batch.variable(spec.Variable.Name); v != nil {
+				f.vars[v.at], err = convert(code, typeInt, v.typ, 0)
+			}
+		}
+		return err
+	}
+	return errUnsupported(fmt.Sprintf("%T", spec.ExecutableEntity))
+}
+
+// call runs a procedure of the system or of the database. Output arguments
+// have their values afterwards.
+func (s *Session) call(f *frame, schema, name string, args []argument) (int64, error) {
+	if schema == "" || strings.EqualFold(schema, "sys") {
+		if p := systemProcs[lower(name)]; p != nil {
+			return p(s, args)
+		}
+	}
+	if schema == "" {
+		schema = "dbo"
+	}
+	o := s.e.db.object(schema, name)
+	if o == nil || o.proc == nil {
+		full := name
+		if schema != "dbo" {
+			full = schema + "." + name
+		}
+		return 0, errNoProc(full)
+	}
+	if err := s.mayExecute(o); err != nil {
+		return 0, err
+	}
+	b := o.proc.body
+	sub := s.newFrame(b)
+	sub.inProc, sub.proc = true, o.name
+	if err := s.bind(sub, o.name, args); err != nil {
+		return 0, err
+	}
+	if err := s.scoped(sub); err != nil {
+		return 0, err
+	}
+	collectOutput(sub, args)
+	return sub.returned, nil
+}
+
+// bind gives the parameters of a frame their values.
+func (s *Session) bind(f *frame, proc string, args []argument) error {
+	given := make([]bool, len(f.batch.params))
+	for i := range args {
+		a := &args[i]
+		at := i
+		if a.name != "" {
+			var ok bool
+			if at, ok = f.batch.byName[lower(a.name)]; !ok {
+				return sqlError(8145, "%s is not a parameter for procedure %s.", a.name, proc)
+			}
+		}
+		if at >= len(f.batch.params) {
+			return sqlError(8144, "Procedure or function %s has too many arguments specified.", proc)
+		}
+		if given[at] {
+			return sqlError(8143, "Parameter '%s' was supplied multiple times.", a.name)
+		}
+		p := f.batch.params[at]
+		a.name = p.v.name
+		if a.preset {
+			continue
+		}
+		given[at] = true
+		if a.output && !p.output {
+			return sqlError(8162, "The formal parameter \"%s\" was not declared as an OUTPUT parameter, but the actual parameter passed in requested output.", p.v.name)
+		}
+		if p.v.table != nil {
+			t, err := s.e.db.shape(p.v)
+			if err != nil {
+				return err
+			}
+			if f.tables[p.v.at], err = s.tableParam(t, a); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := checkImplicit(a.typ, p.v.typ); err != nil {
+			return err
+		}
+		v, fits, err := store(a.val, a.typ, p.v.typ)
+		if err != nil {
+			return asParameter(err, a.typ, p.v.typ)
+		}
+		if !fits {
+			return sqlError(8152, "String or binary data would be truncated.")
+		}
+		f.vars[p.v.at] = v
+	}
+	for i, p := range f.batch.params {
+		if given[i] {
+			continue
+		}
+		switch {
+		case p.v.table != nil:
+		case p.byDefault == nil && proc == "sp_executesql":
+			return sqlError(8178, "The parameterized query '%s' expects the parameter '%s', which was not supplied.", cutText(f.batch.text, sqltype.NVarChar, 100), p.v.name)
+		case p.byDefault == nil:
+			return errMissingParam(proc, p.v.name)
+		default:
+			c := &compiler{db: s.e.db, batch: f.batch}
+			sc, err := c.scalar(p.byDefault)
+			if err != nil {
+				return err
+			}
+			v, err := cast(sc, p.v.typ, 0).eval(&exec{s: s, f: f})
+			if err != nil {
+				return err
+			}
+			f.vars[p.v.at] = v
+		}
+	}
+	return nil
+}
+
+// asParameter words a failed conversion of a parameter as the server does.
+func asParameter(err error, from, to sqltype.Type) error {
+	if e, ok := err.(*sqltype.Error); ok && e.Number == 245 {
+		return sqlError(8114, "Error converting data type %s to %s.", kindName(from.Kind), kindName(to.Kind))
+	}
+	return err
+}
+
+func (s *Session) tableParam(shape *table, a *argument) (*table, error) {
+	t := shape.instance()
+	if a.table == nil {
+		return t, nil
+	}
+	if len(a.table.Columns) != len(t.cols) {
+		return nil, sqlError(500, "Trying to pass a table-valued parameter with %d column(s) where the corresponding user-defined table type requires %d column(s).", len(a.table.Columns), len(t.cols))
+	}
+	d := &destination{table: t, verb: "INSERT"}
+	for i := range t.cols {
+		d.cols = append(d.cols, i)
+		d.vals = append(d.vals, &scalar{typ: a.table.Columns[i].Type})
+	}
+	x := &exec{s: s, ctx: s.ctx, now: s.e.clock.Now()}
+	for _, row := range a.table.Rows {
+		if _, err := d.insert(x, row); err != nil {
+			return nil, err
+		}
+	}
+	if x.local != nil {
+		x.local.commit(s.e.db)
+	}
+	return t, nil
+}
+
+func collectOutput(f *frame, args []argument) {
+	for i := range args {
+		if v := f.batch.variable(args[i].name); args[i].output && v != nil && v.table == nil {
+			args[i].val, args[i].typ = f.vars[v.at], v.typ
+		}
+	}
+}
+
+// scoped runs a frame as a procedure runs: SET options return to what they
+// were, and the count of transactions must.
+func (s *Session) scoped(f *frame) error {
+	if s.nest == maxNest {
+		return sqlError(217, "Maximum stored procedure, function, trigger, or view nesting level exceeded (limit 32).")
+	}
+	was, count := s.set, s.trancount
+	s.nest++
+	s.unseen = false
+	_, err := s.runFrame(f)
+	s.nest--
+	priority := s.set.deadlockPriority
+	s.set = was
+	if s.tx != nil && priority != was.deadlockPriority {
+		s.tx.owner.SetDeadlockPriority(was.deadlockPriority)
+	}
+	if err != nil {
+		return err
+	}
+	if s.unseen && count == 0 && s.trancount == 1 {
+		return nil // as drivers rely on that turn off autocommit by IMPLICIT_TRANSACTIONS
+	}
+	if s.trancount != count {
+		return sqlError(266, "Transaction count after EXECUTE indicates a mismatching number of BEGIN and COMMIT statements. Previous count = %d, current count = %d.", count, s.trancount)
+	}
+	return nil
+}
+
+// runDynamic runs a text with its own variables.
+func (s *Session) runDynamic(text, declaration string, args []argument) (*frame, error) {
+	b, err := s.e.batch(text, declaration)
+	if err != nil {
+		return nil, err
+	}
+	b.stats.add(Cost{Requests: 1})
+	f := s.newFrame(b)
+	f.inProc = true
+	if err := s.bind(f, "sp_executesql", args); err != nil {
+		return nil, err
+	}
+	if err := s.scoped(f); err != nil {
+		return nil, err
+	}
+	collectOutput(f, args)
+	return f, nil
+}
+
+var systemProcs map[string]func(*Session, []argument) (int64, error)
+
+func init() {
+	systemProcs = map[string]func(*Session, []argument) (int64, error){
+		"sp_executesql":       (*Session).executeSQL,
+		"sp_getapplock":       (*Session).getAppLock,
+		"sp_releaseapplock":   (*Session).releaseAppLock,
+		"sp_reset_connection": func(s *Session, _ []argument) (int64, error) { s.reset(false); return 0, nil },
+	}
+}
+
+func (s *Session) executeSQL(args []argument) (int64, error) {
+	text := func(at int, what string) (string, error) {
+		if at >= len(args) {
+			return "", nil
+		}
+		a := args[at]
+		if a.name != "" && !strings.EqualFold(a.name, what) && !strings.EqualFold(a.name, "@stmt") && !strings.EqualFold(a.name, "@statement") {
+			return "", sqlError(8145, "%s is not a parameter for procedure sp_executesql.", a.name)
+		}
+		if a.val == nil {
+			return "", nil
+		}
+		if !isNational(a.typ.Kind) {
+			return "", sqlError(214, "Procedure expects parameter '%s' of type 'ntext/nchar/nvarchar'.", what)
+		}
+		return a.val.(string), nil
+	}
+	if len(args) == 0 {
+		return 0, errMissingParam("sp_executesql", "@statement")
+	}
+	statement, err := text(0, "@statement")
+	if err != nil {
+		return 0, err
+	}
+	declaration, err := text(1, "@params")
+	if err != nil {
+		return 0, err
+	}
+	_, err = s.runDynamic(statement, declaration, args[min(2, len(args)):])
+	return 0, err
+}

@@ -1,0 +1,304 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
+)
+
+// Session is one connection's state. It implements tds.Session: one request at
+// a time.
+type Session struct {
+	e     *Engine
+	id    int
+	login tds.Login
+	user  string // dbo is not subject to permissions
+
+	set       settings
+	tx        *txn
+	trancount int
+	unseen    bool       // a transaction was begun by IMPLICIT_TRANSACTIONS
+	owner     lock.Owner // of application locks with owner Session
+
+	rowcount    int64
+	lastError   int32
+	fetchStatus int64
+	identity    sqltype.Value
+	insertID    *table
+	caught      []*sqltype.Error // errors of the CATCH blocks that are running
+	raised      *sqltype.Error   // the last one of RAISERROR
+	tries       int
+	nest        int
+	cursors     map[string]*openCursor // global ones
+
+	// Of the request that runs.
+	ctx       context.Context
+	out       tds.Results
+	frame     *frame
+	now       Statement
+	sent      int
+	unflushed int
+	broken    error
+}
+
+// settings are what SET changes. A procedure's changes end with it.
+type settings struct {
+	noCount, xactAbort bool
+	quotedIdentifier   bool
+	ansi               bool // the other options that filtered indexes ask for
+	implicit           bool // IMPLICIT_TRANSACTIONS
+	rowCount           int64
+	level              isolation
+	lockTimeout        time.Duration
+	deadlockPriority   int
+}
+
+func (s *Session) defaults() settings {
+	return settings{quotedIdentifier: s.login.ODBC, ansi: s.login.ODBC, level: readCommitted, lockTimeout: -1}
+}
+
+// errAbort ends a batch whose error has been reported.
+var errAbort = errors.New("engine: batch ended")
+
+// Run runs one request.
+func (s *Session) Run(ctx context.Context, r *tds.Request, w tds.Results) error {
+	s.ctx, s.out, s.broken = ctx, w, nil
+	defer func() { s.ctx, s.out = nil, nil }()
+	if r.Reset {
+		s.reset(r.KeepTx)
+	}
+	var err error
+	switch r.Kind {
+	case tds.Batch:
+		err = s.runText(r.Text)
+	case tds.RPC:
+		err = s.runRPC(r)
+	case tds.Transaction:
+		err = s.transaction(r.Tx)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	if e, ok := err.(*sqltype.Error); ok {
+		s.report(e)
+		if s.set.xactAbort && s.trancount > 0 {
+			s.rollbackAll()
+		}
+	}
+	if s.tx != nil && s.tx.doomed {
+		s.rollbackAll()
+		s.report(sqlError(3998, "Uncommittable transaction is detected at the end of the batch. The transaction is rolled back."))
+	}
+	return s.broken
+}
+
+// Close rolls back and gives up every lock.
+func (s *Session) Close() {
+	if s.tx != nil {
+		s.tx.rollback(s.e.db)
+		s.tx, s.trancount = nil, 0
+	}
+	if s.owner != nil {
+		s.owner.Release()
+		s.owner = nil
+	}
+}
+
+// reset is sp_reset_connection: everything but the isolation level, and the
+// transaction too unless it is kept.
+func (s *Session) reset(keepTx bool) {
+	if s.tx != nil && !keepTx {
+		s.rollbackAll()
+	}
+	if s.owner != nil {
+		s.owner.Release()
+		s.owner = nil
+	}
+	level := s.set.level
+	s.set = s.defaults()
+	s.set.level = level
+	s.cursors = nil
+	s.rowcount, s.lastError, s.identity, s.insertID = 0, 0, nil, nil
+}
+
+func (s *Session) runText(text string) error {
+	b, err := s.e.batch(text, "")
+	if err != nil {
+		return err
+	}
+	b.stats.add(Cost{Requests: 1})
+	f := s.newFrame(b)
+	_, err = s.runFrame(f)
+	if errors.Is(err, errAbort) {
+		return nil
+	}
+	return err
+}
+
+func (s *Session) newFrame(b *batch) *frame {
+	return &frame{batch: b, vars: make([]sqltype.Value, len(b.vars)), tables: make([]*table, len(b.tables))}
+}
+
+// report sends an error or a message.
+func (s *Session) report(e *sqltype.Error) {
+	s.lastError = 0
+	if e.Class > 10 {
+		s.lastError = e.Number
+	}
+	s.sentResult(s.out.Message(e))
+}
+
+// sentResult remembers that the connection is gone.
+func (s *Session) sentResult(err error) {
+	if err != nil && s.broken == nil {
+		s.broken = err
+	}
+}
+
+func (s *Session) columns(cols []outCol) error {
+	out := make([]sqltype.Column, len(cols))
+	for i, c := range cols {
+		out[i] = sqltype.Column{Name: c.name, Type: c.typ, Nullable: c.nullable}
+	}
+	s.sent = 0
+	s.sentResult(s.out.Columns(out))
+	return nil
+}
+
+// flushEvery is how many rows or bytes may wait before they are sent.
+const (
+	flushRows  = 64
+	flushBytes = 16 << 10
+)
+
+// row sends one row of a result. A client may have it before the statement has
+// ended.
+func (x *exec) row(row Row) error {
+	s := x.s
+	if h := s.e.hooksNow(); h.OutputRow != nil {
+		if err := h.OutputRow(x.ctx, s.now, s.sent); err != nil {
+			s.sentResult(s.out.Flush())
+			return err
+		}
+	}
+	if s.broken != nil {
+		return context.Canceled
+	}
+	s.sentResult(s.out.Row(row))
+	s.sent++
+	x.cost.RowsReturned++
+	for _, v := range row {
+		switch v := v.(type) {
+		case []byte:
+			s.unflushed += len(v)
+		case string:
+			s.unflushed += len(v)
+		}
+	}
+	if s.sent%flushRows == 0 || s.unflushed > flushBytes {
+		s.unflushed = 0
+		s.sentResult(s.out.Flush())
+	}
+	return nil
+}
+
+func (s *Session) done(n int64, counted bool) {
+	if s.frame != nil && s.frame.inProc && s.set.noCount && !counted {
+		return
+	}
+	s.sentResult(s.out.Done(uint64(n), counted && !s.set.noCount, s.frame != nil && s.frame.inProc))
+}
+
+// beginUnseen opens the transaction that IMPLICIT_TRANSACTIONS puts before the
+// first statement that touches a table, and before BEGIN TRANSACTION, which then
+// is the second level.
+func (s *Session) beginUnseen() {
+	if s.set.implicit && s.trancount == 0 && s.tx == nil {
+		s.begin()
+		s.unseen = true
+	}
+}
+
+// begin, commit and rollbackAll are BEGIN TRANSACTION and its ends.
+
+func (s *Session) begin() {
+	if s.trancount++; s.trancount == 1 {
+		s.tx = s.newTxn()
+		s.sentResult(s.out.TxBegan(s.tx.id))
+	}
+}
+
+func (s *Session) commit() error {
+	switch {
+	case s.trancount == 0:
+		return sqlError(3902, "The COMMIT TRANSACTION request has no corresponding BEGIN TRANSACTION.")
+	case s.tx.doomed:
+		return errDoomed()
+	case s.trancount > 1:
+		s.trancount--
+		return nil
+	}
+	tx := s.tx
+	s.tx, s.trancount = nil, 0
+	tx.commit(s.e.db)
+	s.sentResult(s.out.TxCommitted(tx.id))
+	if h := s.e.hooksNow(); h.Committed != nil {
+		h.Committed(s.ctx, s.now)
+	}
+	return nil
+}
+
+func (s *Session) rollbackAll() {
+	if s.tx == nil {
+		return
+	}
+	tx := s.tx
+	explicit := s.trancount > 0
+	s.tx, s.trancount = nil, 0
+	tx.rollback(s.e.db)
+	if explicit && s.out != nil {
+		s.sentResult(s.out.TxRolledBack(tx.id))
+	}
+}
+
+// transaction answers a request of the transaction manager.
+func (s *Session) transaction(r tds.TxRequest) error {
+	switch r.Op {
+	case tds.TxBegin:
+		if r.Isolation > 0 {
+			s.set.level = isolation(r.Isolation)
+		}
+		s.begin()
+		return nil
+	case tds.TxCommit:
+		return s.commit()
+	case tds.TxRollback:
+		return s.rollback(r.Name)
+	case tds.TxSave:
+		if s.trancount == 0 {
+			return sqlError(628, "Cannot issue SAVE TRANSACTION when there is no active transaction.")
+		}
+		s.tx.save(r.Name)
+		return nil
+	}
+	return errUnsupported("transaction request")
+}
+
+func (s *Session) rollback(name string) error {
+	if s.trancount == 0 {
+		return sqlError(3903, "The ROLLBACK TRANSACTION request has no corresponding BEGIN TRANSACTION.")
+	}
+	if mark, ok := s.tx.saved[lower(name)]; ok && name != "" {
+		if s.tx.doomed {
+			return sqlError(3931, "The current transaction cannot be committed and cannot be rolled back to a savepoint. Roll back the entire transaction.")
+		}
+		s.tx.rollbackTo(mark)
+		return nil
+	}
+	s.rollbackAll()
+	return nil
+}

@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"strings"
+
+	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
+)
+
+// txn is one transaction: its locks and what undoes it.
+type txn struct {
+	s      *Session
+	id     uint64
+	owner  lock.Owner // nil for changes of table variables
+	state  *txState
+	undo   []undoRecord
+	wrote  []oldVersions
+	doomed bool
+
+	snapshot    uint64
+	hasSnapshot bool
+
+	saved map[string]int
+}
+
+// undoRecord undoes one step: a version pushed, an index entry added, or, if fn
+// is set, anything else.
+type undoRecord struct {
+	table *table
+	rec   *record
+	index *index // of an entry; nil for a version
+	key   string
+	fn    func()
+}
+
+func (s *Session) newTxn() *txn {
+	tx := &txn{s: s, id: s.e.nextTx.Add(1), state: &txState{}}
+	tx.owner = s.e.locks.NewOwner(s.id, s.set.deadlockPriority)
+	return tx
+}
+
+// localTxn carries the changes of table variables: it commits with its
+// statement.
+func localTxn() *txn { return &txn{state: &txState{}} }
+
+func (tx *txn) mark() int { return len(tx.undo) }
+
+// rollbackTo undoes every step after mark; the locks stay.
+func (tx *txn) rollbackTo(mark int) {
+	for i := len(tx.undo) - 1; i >= mark; i-- {
+		u := &tx.undo[i]
+		if u.fn != nil {
+			u.fn()
+			continue
+		}
+		u.table.latch.Lock()
+		if u.index == nil {
+			u.table.pop(u.rec)
+		} else {
+			u.index.tree.remove(fullKey(u.key, u.rec.id))
+		}
+		u.table.latch.Unlock()
+	}
+	clear(tx.undo[mark:])
+	tx.undo = tx.undo[:mark]
+}
+
+func (tx *txn) commit(db *database) {
+	db.versions.commit(tx.state, tx.wrote)
+	tx.end(db)
+}
+
+func (tx *txn) rollback(db *database) {
+	tx.rollbackTo(0)
+	tx.end(db)
+}
+
+func (tx *txn) end(db *database) {
+	tx.undo, tx.wrote = nil, nil
+	if tx.hasSnapshot {
+		db.versions.release(tx.snapshot)
+		tx.hasSnapshot = false
+	}
+	if tx.owner != nil {
+		tx.owner.Release()
+	}
+}
+
+// view is the snapshot of a SNAPSHOT transaction, taken at its first read.
+func (tx *txn) view(db *database) uint64 {
+	if !tx.hasSnapshot {
+		tx.snapshot, tx.hasSnapshot = db.versions.snapshot(), true
+	}
+	return tx.snapshot
+}
+
+func (tx *txn) save(name string) {
+	if tx.saved == nil {
+		tx.saved = map[string]int{}
+	}
+	tx.saved[strings.ToLower(name)] = tx.mark()
+}

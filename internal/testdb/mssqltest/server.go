@@ -1,0 +1,115 @@
+// Package mssqltest starts a stand-in for SQL Server inside a test: go-mssqldb
+// connects to it over a socket and it runs chanq's own T-SQL, with row locks,
+// isolation levels, hints, errors and limits as SQL Server documents them.
+//
+// It is a test double. It knows the part of T-SQL that chanq and the articles
+// it came from use, and answers error 40517 to the rest. It has no optimizer to
+// speak of, keeps everything in memory, and proves nothing about the speed, the
+// plans or the undocumented behaviour of a real server: what must hold there is
+// tested there too (CHANQ_TEST_SQLSERVER).
+package mssqltest
+
+import (
+	"database/sql"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	_ "github.com/microsoft/go-mssqldb" // the driver that DB uses
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
+)
+
+// Options configure Start. The zero value is an empty database on a clock that
+// stands still, with READ_COMMITTED_SNAPSHOT off.
+type Options struct {
+	// Clock is the server's clock: engine.RealClock{} where a test has to see
+	// time pass. Default a ManualClock at the noon of 2026-01-01.
+	Clock engine.Clock
+	// Database is the name of the one database. Default "chanq".
+	Database string
+	// User and Password are the only login at the start. Default "sa" and a
+	// password of the package's.
+	User, Password string
+	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options,
+	// both on in Azure SQL.
+	ReadCommittedSnapshot, AllowSnapshotIsolation bool
+	// Wire is passed on to the TDS server: faults, encryption, instruments.
+	Wire tds.Options
+	// Query adds to the DSN, such as "packet size".
+	Query url.Values
+}
+
+// Server is a running stand-in.
+type Server struct {
+	engine *engine.Engine
+	wire   *tds.Server
+	faults *faults
+	manual *engine.ManualClock
+	dsn    string
+	db     *sql.DB
+}
+
+// Start serves on the loopback interface until the test has ended.
+func Start(t testing.TB, o Options) *Server {
+	t.Helper()
+	s := &Server{}
+	if o.Clock == nil {
+		s.manual = engine.NewManualClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
+		o.Clock = s.manual
+	} else if m, ok := o.Clock.(*engine.ManualClock); ok {
+		s.manual = m
+	}
+	if o.Database == "" {
+		o.Database = "chanq"
+	}
+	if o.User == "" {
+		o.User, o.Password = "sa", "stand-in"
+	}
+	s.engine = engine.New(engine.Options{
+		Database:               o.Database,
+		Logins:                 map[string]string{o.User: o.Password},
+		Clock:                  o.Clock,
+		ReadCommittedSnapshot:  o.ReadCommittedSnapshot,
+		AllowSnapshotIsolation: o.AllowSnapshotIsolation,
+	})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s.faults = newFaults(s.engine)
+	s.wire = tds.Serve(ln, s.engine, s.faults.wrap(o.Wire))
+	query := url.Values{"database": {o.Database}, "encrypt": {"disable"}}
+	if o.Wire.TLS != nil {
+		query.Set("encrypt", "true")
+		query.Set("TrustServerCertificate", "true")
+	}
+	for k, v := range o.Query {
+		query[k] = v
+	}
+	dsn := url.URL{Scheme: "sqlserver", User: url.UserPassword(o.User, o.Password), Host: ln.Addr().String(), RawQuery: query.Encode()}
+	s.dsn = dsn.String()
+	s.db, err = sql.Open("sqlserver", s.dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = s.db.Close()
+		_ = s.wire.Close()
+	})
+	return s
+}
+
+// DSN is how go-mssqldb connects as the user of Options.
+func (s *Server) DSN() string { return s.dsn }
+
+// DB is a pool of connections as the user of Options, closed with the test.
+func (s *Server) DB() *sql.DB { return s.db }
+
+// Engine is what runs the statements: instruments and hooks.
+func (s *Server) Engine() *engine.Engine { return s.engine }
+
+// Wire is the TDS server: faults of connections.
+func (s *Server) Wire() *tds.Server { return s.wire }
+
+// Clock is the manual clock, nil if Options say another.
+func (s *Server) Clock() *engine.ManualClock { return s.manual }
