@@ -109,7 +109,7 @@ func (c *Consumer[T]) claimAll() {
 // connect takes the connections before there is anything to hand to readers,
 // where they are few. What fails is met again by the claim.
 func (c *Consumer[T]) connect() {
-	ctx, cancel := context.WithTimeout(c.stop, c.cfg.Statement)
+	ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
 	defer cancel()
 	began := time.Now()
 	for _, s := range c.pools() {
@@ -203,7 +203,7 @@ func (c *Consumer[T]) waitForMessage(idle *backoff) {
 
 func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
-	ctx, cancel := context.WithTimeout(c.settler.abandoned, c.cfg.Statement)
+	ctx, cancel := context.WithTimeout(c.settler.abandoned, c.cfg.StatementTimeout)
 	defer cancel()
 	err = c.sessions.run(ctx, c.queue.sql.NextDue(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err == nil {
@@ -257,7 +257,9 @@ func (c *Consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 
 // claimPatience is for how long a claim may take: what comes later than the end of
 // its leases is of no use.
-func (c *Consumer[T]) claimPatience() time.Duration { return min(c.cfg.Statement, c.cfg.LeaseFor) }
+func (c *Consumer[T]) claimPatience() time.Duration {
+	return min(c.cfg.StatementTimeout, c.cfg.LeaseFor)
+}
 
 // runClaim runs the statement of a claim. Its error is a *lateError if the answer
 // did not arrive in time.

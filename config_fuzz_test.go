@@ -56,19 +56,19 @@ func FuzzConfig(f *testing.F) {
 			field{"Config.Retain", c, 0, int64(sqlbatch.MaxDelay), func() int64 { return int64(queue.Retain) }})
 
 		for _, dialect := range []sqlbatch.Dialect{sqlbatch.SQLServer, sqlbatch.Postgres, sqlbatch.SQLite} {
-			p, err := ProducerConfig{BatchRows: int(a), BatchBytes: int(b), Linger: time.Duration(c), InFlight: int(d), BufferBytes: int(e), Statement: time.Duration(g)}.withDefaults(dialect)
+			p, err := ProducerConfig{BatchRows: int(a), BatchBytes: int(b), Linger: time.Duration(c), InFlight: int(d), BufferBytes: int(e), StatementTimeout: time.Duration(g)}.withDefaults(dialect)
 			requireFields(t, err,
 				field{"ProducerConfig.BatchRows", a, 1, 512, func() int64 { return int64(p.BatchRows) }},
 				field{"ProducerConfig.BatchBytes", b, 1, 256 << 20, func() int64 { return int64(p.BatchBytes) }},
 				field{"ProducerConfig.Linger", c, int64(time.Microsecond), int64(time.Minute), func() int64 { return int64(p.Linger) }},
 				field{"ProducerConfig.InFlight", d, 1, 64, func() int64 { return int64(p.InFlight) }},
 				field{"ProducerConfig.BufferBytes", e, 1, 1 << 40, func() int64 { return int64(p.BufferBytes) }},
-				field{"ProducerConfig.Statement", g, ms, hour, func() int64 { return int64(p.Statement) }})
+				field{"ProducerConfig.StatementTimeout", g, ms, hour, func() int64 { return int64(p.StatementTimeout) }})
 		}
 
 		given := ConsumerConfig{
 			Name: name, Order: Order(order), Prefetch: int(a), PrefetchBytes: int(b), LeaseFor: time.Duration(c), MaxExtend: time.Duration(d),
-			PollMin: time.Duration(e), PollMax: time.Duration(g), SettleEvery: time.Duration(b), Statement: time.Duration(a),
+			PollMin: time.Duration(e), PollMax: time.Duration(g), Linger: time.Duration(b), StatementTimeout: time.Duration(a),
 		}
 		consumer, err := given.withDefaults()
 		requireFields(t, withoutLines(err, "PollMax", "Name", "Order"),
@@ -77,8 +77,8 @@ func FuzzConfig(f *testing.F) {
 			field{"ConsumerConfig.LeaseFor", c, 100 * ms, 24 * hour, func() int64 { return int64(consumer.LeaseFor) }},
 			field{"ConsumerConfig.MaxExtend", d, 100 * ms, int64(sqlbatch.MaxDelay), func() int64 { return int64(consumer.MaxExtend) }},
 			field{"ConsumerConfig.PollMin", e, ms, hour, func() int64 { return int64(consumer.PollMin) }},
-			field{"ConsumerConfig.SettleEvery", b, int64(time.Microsecond), int64(time.Minute), func() int64 { return int64(consumer.SettleEvery) }},
-			field{"ConsumerConfig.Statement", a, ms, hour, func() int64 { return int64(consumer.Statement) }})
+			field{"ConsumerConfig.Linger", b, int64(time.Microsecond), int64(time.Minute), func() int64 { return int64(consumer.Linger) }},
+			field{"ConsumerConfig.StatementTimeout", a, ms, hour, func() int64 { return int64(consumer.StatementTimeout) }})
 		says := func(name string) bool { return err != nil && strings.Contains(err.Error(), "ConsumerConfig."+name+" ") }
 		require.Equal(t, len(name) > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0), says("Name"), fmt.Sprint(err))
 		require.Equal(t, order > 1, says("Order"))

@@ -22,8 +22,8 @@ type Order = sqlbatch.Order
 
 // The orders.
 const (
-	FIFO     = sqlbatch.FIFO     // by due time, then ID
-	OrderAny = sqlbatch.OrderAny // whatever the database finds first; cheaper on SQL Server
+	OrderFIFO = sqlbatch.FIFO     // by due time, then ID
+	OrderAny  = sqlbatch.OrderAny // whatever the database finds first; cheaper on SQL Server
 )
 
 // ConsumerConfig tunes a Consumer. The zero value is right for most.
@@ -51,22 +51,22 @@ type ConsumerConfig struct {
 	// consumer costs one read a PollMax, and finds what other processes send after a
 	// PollMax at the latest.
 	PollMin, PollMax time.Duration
-	// SettleEvery is how long a settle lingers for others to join its statement, at
+	// Linger is how long a settle lingers for others to join its statement, at
 	// most a tenth of LeaseFor. One that Wait waits for does so for 5 ms at most,
 	// Flush and Stop end it. Default 5 ms.
-	SettleEvery time.Duration
-	// Order of claims within a priority. Default FIFO.
+	Linger time.Duration
+	// Order of claims within a priority. Default OrderFIFO.
 	Order Order
 	// Backoff is the delay of the nack after the given attempt failed in Handle or
 	// Pipe. Default ExponentialBackoff(1 s, 5 min), also for a Backoff that panics,
 	// or returns a negative delay or one of more than a hundred years.
 	Backoff func(attempt int) time.Duration
-	// Statement is the deadline of every statement: one that takes longer is
+	// StatementTimeout is the deadline of every statement: one that takes longer is
 	// cancelled and repeated. Settles and extensions are repeated sooner, when a third
 	// or a sixth of LeaseFor is over (but for short leases). A claim has LeaseFor at most,
 	// and is repeated for half as many messages, down to one; a single one that does not
 	// arrive in time, twice, has failed an attempt. Default 30 s.
-	Statement time.Duration
+	StatementTimeout time.Duration
 }
 
 const (
@@ -93,13 +93,13 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v.duration("ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
 	v.duration("ConsumerConfig.PollMin", &c.PollMin, 10*time.Millisecond, time.Millisecond, time.Hour)
 	v.duration("ConsumerConfig.PollMax", &c.PollMax, max(time.Second, c.PollMin), time.Millisecond, time.Hour)
-	v.duration("ConsumerConfig.SettleEvery", &c.SettleEvery, 5*time.Millisecond, time.Microsecond, time.Minute)
-	v.duration("ConsumerConfig.Statement", &c.Statement, 30*time.Second, time.Millisecond, time.Hour)
+	v.duration("ConsumerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
+	v.duration("ConsumerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
 	if c.PollMax < c.PollMin {
 		v.fail("ConsumerConfig.PollMax is %v: must not be below PollMin, %v", c.PollMax, c.PollMin)
 	}
-	if c.Order != FIFO && c.Order != OrderAny {
-		v.fail("ConsumerConfig.Order is %d: must be FIFO or OrderAny", c.Order)
+	if c.Order != OrderFIFO && c.Order != OrderAny {
+		v.fail("ConsumerConfig.Order is %d: must be OrderFIFO or OrderAny", c.Order)
 	}
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
@@ -108,12 +108,12 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 }
 
 // linger of settles: no reader counts on a settle that takes much of a lease.
-func (c ConsumerConfig) linger() time.Duration { return min(c.SettleEvery, c.LeaseFor/10) }
+func (c ConsumerConfig) linger() time.Duration { return min(c.Linger, c.LeaseFor/10) }
 
 // try is the deadline of one try of a settle: so short that what hangs is repeated
 // within the lease, where it is not shorter than what a healthy database may need.
 func (c ConsumerConfig) try() time.Duration {
-	return min(c.Statement, max(c.LeaseFor/3, time.Second))
+	return min(c.StatementTimeout, max(c.LeaseFor/3, time.Second))
 }
 
 var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
@@ -234,7 +234,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	c.settler.stored, c.settler.broken = c.noteSettled, c.fail
 	keeperStop, stopKeeper := context.WithCancel(context.Background())
 	c.keeper = &keeper{
-		queue: q.core, sessions: pools[2], health: &c.health, leaseFor: cfg.LeaseFor, timeout: cfg.Statement,
+		queue: q.core, sessions: pools[2], health: &c.health, leaseFor: cfg.LeaseFor, timeout: cfg.StatementTimeout,
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), stop: keeperStop,
 	}
 	var unlisten func()
@@ -443,7 +443,7 @@ func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bo
 		return c.alone().extend(ctx, l, d)
 	default:
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Statement)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
 	defer cancel()
 	held, err := c.queue.extendOne(ctx, c.keeper.sessions, c.keeper.turn, l, d, c.cfg.try())
 	if c.keeper.due(l, monotonic()) {
@@ -454,7 +454,7 @@ func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bo
 
 // alone owns leases that have outlived the consumer.
 func (c *Consumer[T]) alone() *loneOwner {
-	return &loneOwner{queue: c.queue, timeout: c.cfg.Statement, values: c.values}
+	return &loneOwner{queue: c.queue, timeout: c.cfg.StatementTimeout, values: c.values}
 }
 
 // trim deletes what Config.Retain no longer keeps, once a minute, as the
@@ -464,7 +464,7 @@ func (c *Consumer[T]) trim() {
 	chore := housework{queue: c.queue, task: "trim", op: "trim"}
 	for c.stop.Err() == nil {
 		sleep(c.stop, every/2+rand.N(every))
-		chore.done(c.queue.trim(c.stop, c.cfg.Statement))
+		chore.done(c.queue.trim(c.stop, c.cfg.StatementTimeout))
 	}
 }
 

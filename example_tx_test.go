@@ -115,7 +115,7 @@ func ExampleLease_AckTx() {
 	var cents int
 	check(db.QueryRowContext(ctx, "SELECT cents FROM accounts").Scan(&cents))
 	fmt.Println("ada has", cents)
-	dead, err := payments.Peek(ctx, chanq.Dead, 10)
+	dead, err := payments.Peek(ctx, chanq.StateDead, 10)
 	check(err)
 	fmt.Println(len(dead), "dead:", dead[0].LastError)
 	// Output:

@@ -54,7 +54,7 @@ func TestAnErrorAfterARolledBackAckTxSettlesTheMessage(t *testing.T) {
 	require.NoError(t, c.Shutdown(ctx))
 	e, err := q.Get(ctx, r.ID)
 	require.NoError(t, err)
-	require.Equal(t, chanq.Dead, e.State)
+	require.Equal(t, chanq.StateDead, e.State)
 	require.Equal(t, reason.Error(), e.LastError)
 	require.Len(t, failed, 2)
 	require.Empty(t, lost)

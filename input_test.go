@@ -142,17 +142,17 @@ func TestAWrongProducerConfigIsRefusedByItsField(t *testing.T) {
 	faults, _, q := opened(t, chanq.Config{})
 	before := faults.Ops()
 	for field, cfg := range map[string]chanq.ProducerConfig{
-		"ProducerConfig.BatchRows is -1":               {BatchRows: -1},
-		"ProducerConfig.BatchRows is 513":              {BatchRows: 513},
-		"ProducerConfig.BatchBytes is -1":              {BatchBytes: -1},
-		"ProducerConfig.BatchBytes is 268435457":       {BatchBytes: 256<<20 + 1},
-		"ProducerConfig.Linger is -1ns":                {Linger: -1},
-		"ProducerConfig.Linger is 1m0.000000001s":      {Linger: time.Minute + 1},
-		"ProducerConfig.InFlight is -1":                {InFlight: -1},
-		"ProducerConfig.InFlight is 65":                {InFlight: 65},
-		"ProducerConfig.BufferBytes is -1":             {BufferBytes: -1},
-		"ProducerConfig.Statement is -1ns":             {Statement: -1},
-		"ProducerConfig.Statement is 1h0m0.000000001s": {Statement: time.Hour + 1},
+		"ProducerConfig.BatchRows is -1":                      {BatchRows: -1},
+		"ProducerConfig.BatchRows is 513":                     {BatchRows: 513},
+		"ProducerConfig.BatchBytes is -1":                     {BatchBytes: -1},
+		"ProducerConfig.BatchBytes is 268435457":              {BatchBytes: 256<<20 + 1},
+		"ProducerConfig.Linger is -1ns":                       {Linger: -1},
+		"ProducerConfig.Linger is 1m0.000000001s":             {Linger: time.Minute + 1},
+		"ProducerConfig.InFlight is -1":                       {InFlight: -1},
+		"ProducerConfig.InFlight is 65":                       {InFlight: 65},
+		"ProducerConfig.BufferBytes is -1":                    {BufferBytes: -1},
+		"ProducerConfig.StatementTimeout is -1ns":             {StatementTimeout: -1},
+		"ProducerConfig.StatementTimeout is 1h0m0.000000001s": {StatementTimeout: time.Hour + 1},
 	} {
 		_, err := q.Producer(cfg)
 		requireWords(t, err, "producer orders", field, "must be 0 (the default")
@@ -176,9 +176,9 @@ func TestAWrongConsumerConfigIsRefusedByItsField(t *testing.T) {
 		"ConsumerConfig.PollMin is -1ns":                   {PollMin: -1},
 		"ConsumerConfig.PollMax is -1ns":                   {PollMax: -1},
 		"ConsumerConfig.PollMax is 1ms: must not be below": {PollMax: time.Millisecond},
-		"ConsumerConfig.SettleEvery is -1ns":               {SettleEvery: -1},
+		"ConsumerConfig.Linger is -1ns":                    {Linger: -1},
 		"ConsumerConfig.Order is 7":                        {Order: 7},
-		"ConsumerConfig.Statement is 999.999µs":            {Statement: time.Millisecond - 1},
+		"ConsumerConfig.StatementTimeout is 999.999µs":     {StatementTimeout: time.Millisecond - 1},
 		"ConsumerConfig.MaxExtend is -1ns":                 {MaxExtend: -1},
 	} {
 		_, err := q.Consume(t.Context(), cfg)
@@ -204,7 +204,7 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 		m        chanq.Message[string]
 		tooLarge bool
 	}{
-		{"Message.Priority is 3: must be from Low (-1) to Urgent (2)", chanq.Message[string]{Priority: 3}, false},
+		{"Message.Priority is 3: must be from PriorityLow (-1) to PriorityUrgent (2)", chanq.Message[string]{Priority: 3}, false},
 		{"Message.Priority is -2", chanq.Message[string]{Priority: -2}, false},
 		{"Message.Delay is -1ns: must be from 0", chanq.Message[string]{Delay: -1}, false},
 		{"Message.Delay", chanq.Message[string]{Delay: math.MaxInt64}, false},
@@ -226,7 +226,7 @@ func TestAWrongMessageIsRefusedByItsField(t *testing.T) {
 		Body:     strings.Repeat("b", 100),
 		DedupKey: strings.Repeat("k", 200),
 		Headers:  map[string]string{"k": strings.Repeat("v", 16<<10-8)},
-		Priority: chanq.Urgent,
+		Priority: chanq.PriorityUrgent,
 	})
 	require.NoError(t, err, "the limits themselves are within")
 }
@@ -276,7 +276,7 @@ func TestWrongArgumentsOfQueueCallsAreRefused(t *testing.T) {
 		"try lease orders: n is 1001": func() error { _, err := q.TryLease(t.Context(), 1001, time.Minute); return err },
 		"try lease orders: d is 0s":   func() error { _, err := q.TryLease(t.Context(), 1, 0); return err },
 		"try lease orders: d is -1ns": func() error { _, err := q.TryLease(t.Context(), 1, -1); return err },
-		"peek orders: n is 0":         func() error { _, err := q.Peek(t.Context(), chanq.Ready, 0); return err },
+		"peek orders: n is 0":         func() error { _, err := q.Peek(t.Context(), chanq.StateReady, 0); return err },
 		"peek orders: state \"odd\"":  func() error { _, err := q.Peek(t.Context(), "odd", 1); return err },
 		"purge orders: state \"\"":    func() error { _, err := q.Purge(t.Context(), ""); return err },
 		"redrive orders: limit is -1": func() error { _, err := q.Redrive(t.Context(), -1); return err },

@@ -125,7 +125,7 @@ func TestWhatTheChannelAcceptedDuringCloseIsStoredOrReturned(t *testing.T) {
 		}
 		require.NoError(t, p.Close(soon(t)))
 		senders.Wait()
-		stored, err := q.Purge(t.Context(), Ready)
+		stored, err := q.Purge(t.Context(), StateReady)
 		require.NoError(t, err)
 		require.Equal(t, accepted, stored)
 	}
@@ -403,7 +403,7 @@ func TestADeadMessageWithUnreadableHeadersCanBePeeked(t *testing.T) {
 	leases, err := q.TryLease(t.Context(), 1, time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, leases)
-	dead, err := q.Peek(t.Context(), Dead, 1)
+	dead, err := q.Peek(t.Context(), StateDead, 1)
 	require.NoError(t, err)
 	require.Len(t, dead, 1)
 	require.Equal(t, "kept", string(dead[0].Body))

@@ -74,12 +74,12 @@ const leaveTimeout = 5 * time.Second
 func (c *Consumer[T]) attend(ctx context.Context) {
 	chore := housework{queue: c.queue, task: "members", op: "join"}
 	for ctx.Err() == nil {
-		chore.done(c.asMember(ctx, c.cfg.Statement, c.queue.sql.Join(c.member)))
+		chore.done(c.asMember(ctx, c.cfg.StatementTimeout, c.queue.sql.Join(c.member)))
 		sleep(ctx, c.cfg.LeaseFor/3)
 	}
 	if c.settler.abandoned.Err() == nil {
 		// What fails is of no matter: it counts as gone before long.
-		_ = c.asMember(c.settler.abandoned, min(c.cfg.Statement, leaveTimeout), c.queue.sql.Leave(c.member.ID))
+		_ = c.asMember(c.settler.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(c.member.ID))
 	}
 }
 

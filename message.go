@@ -13,19 +13,19 @@ import (
 // lane before any of a lower one.
 type Priority int8
 
-// The priorities. The zero value is Normal.
+// The priorities. The zero value is PriorityNormal.
 const (
-	Low    Priority = sqlbatch.PriorityLow
-	Normal Priority = 0
-	High   Priority = 1
-	Urgent Priority = sqlbatch.PriorityUrgent
+	PriorityLow    Priority = sqlbatch.PriorityLow
+	PriorityNormal Priority = 0
+	PriorityHigh   Priority = 1
+	PriorityUrgent Priority = sqlbatch.PriorityUrgent
 )
 
 func (p Priority) String() string {
-	if p < Low || p > Urgent {
+	if p < PriorityLow || p > PriorityUrgent {
 		return fmt.Sprintf("Priority(%d)", int8(p))
 	}
-	return [...]string{"low", "normal", "high", "urgent"}[p-Low]
+	return [...]string{"low", "normal", "high", "urgent"}[p-PriorityLow]
 }
 
 // Message is what a producer sends and a lease carries.
@@ -74,8 +74,8 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	}
 	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, TTL: m.TTL, Key: m.DedupKey}
 	switch {
-	case m.Priority < Low || m.Priority > Urgent:
-		return row, given, fmt.Errorf("Message.Priority is %d: must be from Low (%d) to Urgent (%d)", m.Priority, Low, Urgent)
+	case m.Priority < PriorityLow || m.Priority > PriorityUrgent:
+		return row, given, fmt.Errorf("Message.Priority is %d: must be from PriorityLow (%d) to PriorityUrgent (%d)", m.Priority, PriorityLow, PriorityUrgent)
 	case m.Delay < 0 || m.Delay > sqlbatch.MaxDelay:
 		return row, given, fmt.Errorf("Message.Delay is %v: must be from 0 to %v", m.Delay, sqlbatch.MaxDelay)
 	case m.TTL < 0 || m.TTL > sqlbatch.MaxDelay:

@@ -48,11 +48,11 @@ type State = sqlbatch.State
 
 // The states.
 const (
-	Ready     = sqlbatch.Ready     // due, claimable
-	Scheduled = sqlbatch.Scheduled // not due yet
-	Leased    = sqlbatch.Leased    // claimed, lease running
-	Dead      = sqlbatch.Dead      // set aside
-	Done      = sqlbatch.Done      // kept after ack, with Config.Retain
+	StateReady     = sqlbatch.Ready     // due, claimable
+	StateScheduled = sqlbatch.Scheduled // not due yet
+	StateLeased    = sqlbatch.Leased    // claimed, lease running
+	StateDead      = sqlbatch.Dead      // set aside
+	StateDone      = sqlbatch.Done      // kept after ack, with Config.Retain
 )
 
 // Entry is a stored message as an operator sees it. Its body is not decoded.
@@ -123,7 +123,7 @@ func (q *Queue[T]) Peek(ctx context.Context, s State, n int) ([]Entry, error) {
 
 func checkState(s State) error {
 	switch s {
-	case Ready, Scheduled, Leased, Dead, Done:
+	case StateReady, StateScheduled, StateLeased, StateDead, StateDone:
 		return nil
 	}
 	return fmt.Errorf("state %q: must be ready, scheduled, leased, dead or done", s)

@@ -80,8 +80,8 @@ func TestIDsAreReadAsTheyAreWritten(t *testing.T) {
 
 func TestPrioritiesAndStatesHaveNames(t *testing.T) {
 	require.Equal(t, "low normal high urgent Priority(9)",
-		strings.Join([]string{chanq.Low.String(), chanq.Normal.String(), chanq.High.String(), chanq.Urgent.String(), chanq.Priority(9).String()}, " "))
-	require.Equal(t, chanq.Normal, chanq.Priority(0))
+		strings.Join([]string{chanq.PriorityLow.String(), chanq.PriorityNormal.String(), chanq.PriorityHigh.String(), chanq.PriorityUrgent.String(), chanq.Priority(9).String()}, " "))
+	require.Equal(t, chanq.PriorityNormal, chanq.Priority(0))
 }
 
 func TestExponentialBackoffDoublesWithFullJitterUpToItsLimit(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 // An input whose row somebody has locked is stored later, and holds up no other. One
 // whose outputs do not get into the database in time, because an open transaction has
 // stored one of their keys, say, goes behind the others after a third of LeaseFor; if it
-// does not get there within ConsumerConfig.Statement then, for which the others wait, it
+// does not get there within ConsumerConfig.StatementTimeout then, for which the others wait, it
 // is nacked like one whose fn failed.
 //
 // Pipe returns when from's channel is closed and every group is stored; then it

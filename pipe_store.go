@@ -62,7 +62,7 @@ func (p *pipe[In, Out]) storeAll() {
 // connect takes the connection before it is needed, where there are few. What fails is
 // met again by the first group.
 func (p *pipe[In, Out]) connect() {
-	ctx, cancel := context.WithTimeout(p.from.settler.abandoned, p.from.cfg.Statement)
+	ctx, cancel := context.WithTimeout(p.from.settler.abandoned, p.from.cfg.StatementTimeout)
 	defer cancel()
 	_ = p.sessions.fill(ctx)
 }
@@ -225,7 +225,7 @@ func (p *pipe[In, Out]) storePart(group []piped[Out]) (again [][]piped[Out]) {
 // the time there is.
 func (p *pipe[In, Out]) timeout(group []piped[Out]) time.Duration {
 	if group[0].failed {
-		return p.from.cfg.Statement
+		return p.from.cfg.StatementTimeout
 	}
 	return p.from.cfg.try()
 }

@@ -154,7 +154,7 @@ func TestOnPostgreSQLAProducerReadsNoBody(t *testing.T) {
 	}
 	r.requireRefused(c.Err())
 	require.NoError(t, c.Shutdown(r.ctx))
-	_, err = q.Peek(r.ctx, chanq.Ready, 1)
+	_, err = q.Peek(r.ctx, chanq.StateReady, 1)
 	r.requireRefused(err)
 	r.requireRefused(errors.Unwrap(q.Pause(r.ctx)))
 	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
@@ -243,7 +243,7 @@ func TestOnPostgreSQLAnOperatorDoesTheRest(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, q.Pause(r.ctx))
 	require.NoError(t, q.Resume(r.ctx))
-	dead, err := q.Peek(r.ctx, chanq.Dead, 10)
+	dead, err := q.Peek(r.ctx, chanq.StateDead, 10)
 	require.NoError(t, err)
 	require.Len(t, dead, 2)
 	_, err = q.RedriveIDs(r.ctx, dead[0].ID)
@@ -253,7 +253,7 @@ func TestOnPostgreSQLAnOperatorDoesTheRest(t *testing.T) {
 	require.Equal(t, 1, n)
 	_, err = q.Cancel(r.ctx, dead[0].ID)
 	require.NoError(t, err)
-	for _, state := range []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done} {
+	for _, state := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone} {
 		_, err = q.Purge(r.ctx, state)
 		require.NoError(t, err, state)
 	}

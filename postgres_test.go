@@ -65,7 +65,7 @@ func TestPostgresEndToEnd(t *testing.T) {
 	stats, err := q.Stats(ctx)
 	require.NoError(t, err)
 	require.Equal(t, chanq.Stats{Done: n, Limit: stats.Limit}, stats)
-	done, err := q.Peek(ctx, chanq.Done, 1000)
+	done, err := q.Peek(ctx, chanq.StateDone, 1000)
 	require.NoError(t, err)
 	require.Len(t, done, 1000)
 
@@ -74,7 +74,7 @@ func TestPostgresEndToEnd(t *testing.T) {
 	l := <-c.C()
 	require.NoError(t, l.DeadLetter(nacked))
 	require.NoError(t, l.Wait(ctx))
-	dead, err := q.Peek(ctx, chanq.Dead, 10)
+	dead, err := q.Peek(ctx, chanq.StateDead, 10)
 	require.NoError(t, err)
 	require.Len(t, dead, 1)
 	require.Equal(t, "not now: � and � are no text", dead[0].LastError)

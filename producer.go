@@ -31,9 +31,9 @@ type ProducerConfig struct {
 	// and those that cannot be stored and wait for Close; sends block when it is
 	// reached. Default 16 MiB.
 	BufferBytes int
-	// Statement is the deadline of every statement: one that takes longer is
+	// StatementTimeout is the deadline of every statement: one that takes longer is
 	// cancelled and repeated. Default 30 s.
-	Statement time.Duration
+	StatementTimeout time.Duration
 }
 
 func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
@@ -43,7 +43,7 @@ func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error)
 	v.duration("ProducerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
 	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
 	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, 16<<20, 1, 1<<40)
-	v.duration("ProducerConfig.Statement", &c.Statement, 30*time.Second, time.Millisecond, time.Hour)
+	v.duration("ProducerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
 	return c, v.err()
 }
 
@@ -129,7 +129,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 // connect takes the connections before the first message, where they are few. What
 // fails is met again, and told, by the storers.
 func (p *Producer[T]) connect() {
-	ctx, cancel := context.WithTimeout(p.open, p.cfg.Statement)
+	ctx, cancel := context.WithTimeout(p.open, p.cfg.StatementTimeout)
 	defer cancel()
 	_ = p.sessions.fill(ctx)
 }

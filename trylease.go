@@ -42,7 +42,7 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 		return nil, nil
 	}
 	q.core.visit(ctx, config.Name, d)
-	owner := &loneOwner{queue: q.core, timeout: config.Statement, values: context.WithoutCancel(ctx)}
+	owner := &loneOwner{queue: q.core, timeout: config.StatementTimeout, values: context.WithoutCancel(ctx)}
 	var leases []*Lease[T]
 	var back []*lease
 	suspect := false

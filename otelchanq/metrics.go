@@ -124,7 +124,7 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanq.Stats
 			return err
 		}
 		for state, n := range map[chanq.State]int{
-			chanq.Ready: s.Ready, chanq.Scheduled: s.Scheduled, chanq.Leased: s.Leased, chanq.Dead: s.Dead, chanq.Done: s.Done,
+			chanq.StateReady: s.Ready, chanq.StateScheduled: s.Scheduled, chanq.StateLeased: s.Leased, chanq.StateDead: s.Dead, chanq.StateDone: s.Done,
 		} {
 			o.ObserveInt64(messages, int64(n), queueAttributes(queue, stateKey.String(string(state))))
 		}

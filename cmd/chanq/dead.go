@@ -37,7 +37,7 @@ func (a *app) deadListCommand() *cobra.Command {
 				return err
 			}
 			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
-				list, err := q.Peek(cmd.Context(), chanq.Dead, n)
+				list, err := q.Peek(cmd.Context(), chanq.StateDead, n)
 				if err != nil {
 					return err
 				}

@@ -76,7 +76,7 @@ func TestExpiryIsShownWhereThereIsOne(t *testing.T) {
 	require.Contains(t, lines[0], "EXPIRES")
 	require.Contains(t, lines[1], " -  ")
 	require.Contains(t, lines[2], time.Now().UTC().Format("2006-"))
-	list, err := q.Peek(t.Context(), chanq.Ready, 2)
+	list, err := q.Peek(t.Context(), chanq.StateReady, 2)
 	require.NoError(t, err)
 	require.Contains(t, lines[2], clock(list[1].ExpiresAt))
 }

@@ -64,7 +64,7 @@ func checkPeek(n int) error {
 
 func parseState(s string) (chanq.State, error) {
 	switch state := chanq.State(s); state {
-	case chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done:
+	case chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone:
 		return state, nil
 	}
 	return "", usage("--state is %q: must be ready, scheduled, leased, dead or done", s)

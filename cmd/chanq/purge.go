@@ -57,8 +57,8 @@ func (a *app) confirm(ctx context.Context, q *chanq.Queue[[]byte], s chanq.State
 		return err
 	}
 	n := map[chanq.State]int{
-		chanq.Ready: stats.Ready, chanq.Scheduled: stats.Scheduled, chanq.Leased: stats.Leased,
-		chanq.Dead: stats.Dead, chanq.Done: stats.Done,
+		chanq.StateReady: stats.Ready, chanq.StateScheduled: stats.Scheduled, chanq.StateLeased: stats.Leased,
+		chanq.StateDead: stats.Dead, chanq.StateDone: stats.Done,
 	}[s]
 	many := fmt.Sprint(n)
 	if n >= stats.Limit {

@@ -91,7 +91,7 @@ func (f sendFlags) message() (m chanq.Message[[]byte], err error) {
 }
 
 func parsePriority(s string) (chanq.Priority, error) {
-	for p := chanq.Low; p <= chanq.Urgent; p++ {
+	for p := chanq.PriorityLow; p <= chanq.PriorityUrgent; p++ {
 		if p.String() == s {
 			return p, nil
 		}

@@ -14,7 +14,7 @@ import (
 func report(out io.Writer, c *crew, w *watch) error {
 	v := c.judge()
 	_, faults, kills := c.totals()
-	buried, err := w.queue.Purge(context.Background(), chanq.Dead)
+	buried, err := w.queue.Purge(context.Background(), chanq.StateDead)
 	if err != nil {
 		return err
 	}

@@ -215,7 +215,7 @@ func (w *worker) message() chanq.Message[[]byte] {
 	case 0:
 		m.Delay = time.Duration(w.roll(2000)) * time.Millisecond
 	case 1:
-		m.Priority = chanq.High
+		m.Priority = chanq.PriorityHigh
 	case 2:
 		m.Headers = map[string]string{"kind": "soak"}
 	}

@@ -74,7 +74,7 @@ func shrinkingClaims(w *world) {
 			}
 			return faultdb.Fault{}
 		})
-		c := start(w, q, chanq.ConsumerConfig{Statement: 300 * time.Millisecond})
+		c := start(w, q, chanq.ConsumerConfig{StatementTimeout: 300 * time.Millisecond})
 		for _, l := range take(w, c, 5) {
 			require.Equal(w, 1, l.Attempt)
 			require.NoError(w, l.Ack())
@@ -120,12 +120,12 @@ func unreadable(w *world, fault faultdb.Fault, why string) {
 		return faultdb.Fault{}
 	})
 	var attempts []int
-	c := start(w, q, chanq.ConsumerConfig{Statement: 500 * time.Millisecond, Backoff: func(attempt int) time.Duration {
+	c := start(w, q, chanq.ConsumerConfig{StatementTimeout: 500 * time.Millisecond, Backoff: func(attempt int) time.Duration {
 		attempts = append(attempts, attempt)
 		return time.Hour
 	}})
 	require.Equal(w, []string{"a", "b"}, bodies(take(w, c, 2)))
-	w.eventually("it waits for its next attempt", func() bool { return get(w, q, id).State == chanq.Scheduled })
+	w.eventually("it waits for its next attempt", func() bool { return get(w, q, id).State == chanq.StateScheduled })
 	e := get(w, q, id)
 	require.Equal(w, 1, e.Attempts)
 	require.True(w, strings.HasPrefix(e.LastError, why), e.LastError)
@@ -179,7 +179,7 @@ func outageCountsNothing(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := start(w, q, chanq.ConsumerConfig{Prefetch: 1, Statement: 50 * time.Millisecond})
+	c := start(w, q, chanq.ConsumerConfig{Prefetch: 1, StatementTimeout: 50 * time.Millisecond})
 	w.eventually("claims of one failed again and again", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -200,7 +200,7 @@ func claimEndsWithItsLease(w *world) {
 	st := w.statements("work")
 	w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
 	began := time.Now()
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, Statement: time.Hour})
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, StatementTimeout: time.Hour})
 	require.Equal(w, 1, take(w, c, 1)[0].Attempt)
 	require.Less(w, time.Since(began), patience/2)
 }

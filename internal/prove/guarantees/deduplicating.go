@@ -145,8 +145,8 @@ func dedupRace(w *world) {
 	receipts := <-done
 	require.False(w, receipts[0].Duplicate)
 	require.False(w, receipts[1].Duplicate, "it was a duplicate for the try that failed only")
-	require.Equal(w, chanq.Ready, get(w, q, receipts[0].ID).State)
-	require.Equal(w, chanq.Ready, get(w, q, receipts[1].ID).State)
+	require.Equal(w, chanq.StateReady, get(w, q, receipts[0].ID).State)
+	require.Equal(w, chanq.StateReady, get(w, q, receipts[1].ID).State)
 	require.Equal(w, 2, stats(w, q).Ready)
 }
 
@@ -177,7 +177,7 @@ func duplicateThatPasses(w *world) {
 	r, err := p.Send(w.soon(), chanq.Message[string]{DedupKey: "a"})
 	require.NoError(w, err)
 	require.False(w, r.Duplicate)
-	w.requireState(q, r.ID, chanq.Ready)
+	w.requireState(q, r.ID, chanq.StateReady)
 
 	tx, err := w.db.BeginTx(w.soon(), nil)
 	require.NoError(w, err)
@@ -187,7 +187,7 @@ func duplicateThatPasses(w *world) {
 	require.NoError(w, tx.Commit())
 	require.Equal(w, chanq.Receipt{ID: r.ID, Duplicate: true}, receipts[0])
 	require.False(w, receipts[1].Duplicate)
-	w.requireState(q, receipts[1].ID, chanq.Ready)
+	w.requireState(q, receipts[1].ID, chanq.StateReady)
 	require.Equal(w, 2, stats(w, q).Ready)
 }
 
@@ -214,7 +214,7 @@ func undecidedKey(w *world) {
 	require.ErrorAs(w, batch.Errs[0], &op)
 	require.False(w, op.Unknown, "it is not stored")
 	require.NoError(w, batch.Errs[1], "its neighbour is stored")
-	w.requireState(q, receipts[1].ID, chanq.Ready)
+	w.requireState(q, receipts[1].ID, chanq.StateReady)
 	require.LessOrEqual(w, tries.Load(), int32(30))
 	_, err = p.Send(w.soon(), chanq.Message[string]{Body: "later"})
 	require.NoError(w, err, "later sends go on")
@@ -265,6 +265,6 @@ func dedupInTransactions(w *world) {
 	require.NoError(w, r.err)
 	require.Equal(w, chanq.Receipt{ID: held[0].ID, Duplicate: true}, r.receipts[1])
 	require.NoError(w, second.Commit())
-	w.requireState(q, r.receipts[0].ID, chanq.Ready)
+	w.requireState(q, r.receipts[0].ID, chanq.StateReady)
 	require.Equal(w, 3, stats(w, q).Ready)
 }

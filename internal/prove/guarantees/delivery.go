@@ -269,7 +269,7 @@ func poison(w *world) {
 	require.Equal(w, "good", take(w, c, 1)[0].Body)
 	w.eventually("the poison is dead", func() bool { return stats(w, q).Dead == 1 })
 	e := get(w, q, id)
-	require.Equal(w, chanq.Dead, e.State)
+	require.Equal(w, chanq.StateDead, e.State)
 	require.Equal(w, []byte("poison"), e.Body)
 	require.Equal(w, map[string]string{"k": "v"}, e.Headers)
 	require.Contains(w, e.LastError, "3 attempts")
@@ -293,7 +293,7 @@ func alwaysFails(w *world) {
 		require.NoError(w, l.Nack(0, fmt.Errorf("failure %d", attempt)))
 	}
 	e := get(w, q, id)
-	require.Equal(w, chanq.Dead, e.State)
+	require.Equal(w, chanq.StateDead, e.State)
 	require.Equal(w, "failure 3", e.LastError)
 	require.Equal(w, 3, e.Attempts)
 }
@@ -337,7 +337,7 @@ func panickingCodec(w *world) {
 	sent := send(w, q, chanq.Message[map[string]int]{Body: map[string]int{"panic": 1}}, chanq.Message[map[string]int]{Body: map[string]int{"fine": 2}})
 	c := start(w, q, chanq.ConsumerConfig{})
 	require.Equal(w, map[string]int{"fine": 2}, take(w, c, 1)[0].Body)
-	w.eventually("the other is dead", func() bool { return get(w, q, sent[0]).State == chanq.Dead })
+	w.eventually("the other is dead", func() bool { return get(w, q, sent[0]).State == chanq.StateDead })
 }
 
 func earlyDeadline(w *world) {
@@ -387,7 +387,7 @@ func hangingExtension(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, Statement: 10 * time.Second})
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, StatementTimeout: 10 * time.Second})
 	l := take(w, c, 1)[0]
 	deadline := l.Deadline()
 	select {
@@ -401,7 +401,7 @@ func hangingExtension(w *world) {
 func hangingExtend(w *world) {
 	q := w.queue("work", chanq.Config{})
 	send(w, q, texts("a", "b")...)
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, Statement: 5 * time.Second})
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, StatementTimeout: 5 * time.Second})
 	leases := take(w, c, 2)
 	st := w.statements("work")
 	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {

@@ -57,7 +57,7 @@ func expires(w *world) {
 	require.Equal(w, time.Hour, leases[0].ExpiresAt.Sub(leases[0].EnqueuedAt))
 	require.Zero(w, leases[0].TTL)
 	require.True(w, leases[1].ExpiresAt.IsZero())
-	w.eventually("the late one is dead", func() bool { return get(w, q, sent[0]).State == chanq.Dead })
+	w.eventually("the late one is dead", func() bool { return get(w, q, sent[0]).State == chanq.StateDead })
 	e = get(w, q, sent[0])
 	require.Equal(w, chanq.ReasonExpired, e.LastError)
 	require.Equal(w, []byte("late"), e.Body)

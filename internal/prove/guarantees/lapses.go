@@ -163,7 +163,7 @@ func attemptsForFailures(w *world) {
 	}
 	require.NoError(w, l.Nack(0, nil))
 	e := get(w, q, id)
-	require.Equal(w, chanq.Dead, e.State)
+	require.Equal(w, chanq.StateDead, e.State)
 	require.Equal(w, most, e.Attempts)
 }
 
@@ -318,7 +318,7 @@ func oneKiller(w *world, part string, attempts int) {
 	}
 	require.Equal(w, chanq.Stats{Dead: 1}, counted(w, q))
 	e := get(w, q, id)
-	require.Equal(w, chanq.Dead, e.State)
+	require.Equal(w, chanq.StateDead, e.State)
 	require.Equal(w, attempts, e.Attempts)
 	require.Equal(w, attempts, deaths, "each attempt was a delivery")
 	require.Contains(w, e.LastError, fmt.Sprintf("%d attempts", attempts))

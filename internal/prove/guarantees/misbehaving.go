@@ -71,7 +71,7 @@ func handlersLeave(w *world) {
 	})
 	for _, id := range ids[:2] {
 		e := get(w, q, id)
-		require.Equal(w, chanq.Scheduled, e.State)
+		require.Equal(w, chanq.StateScheduled, e.State)
 		require.Equal(w, 1, e.Attempts)
 		require.Contains(w, e.LastError, "runtime.Goexit")
 		require.ErrorContains(w, (<-failed).Err, "runtime.Goexit")
@@ -159,7 +159,7 @@ func errorsMisbehave(w *world) {
 		}
 		for i, name := range names[:len(names)-1] {
 			e := get(w, q, sent[i])
-			require.Equal(w, chanq.Scheduled, e.State, "%s: %s", way, name)
+			require.Equal(w, chanq.StateScheduled, e.State, "%s: %s", way, name)
 			require.Equal(w, 1, e.Attempts, name)
 			require.NotEmpty(w, e.LastError, name)
 		}
@@ -482,7 +482,7 @@ func decodersMisbehave(w *world) {
 		w.eventually("the others are dead", func() bool { return stats(w, q).Dead == len(mixed)-3 })
 		for i, text := range mixed {
 			if e := get(w, q, sent[i]); strings.HasPrefix(text, "decode") {
-				require.Equal(w, chanq.Dead, e.State, text)
+				require.Equal(w, chanq.StateDead, e.State, text)
 				require.Equal(w, text, string(e.Body), "its bytes are kept")
 				require.Contains(w, e.LastError, "cannot decode", text)
 			}
@@ -623,7 +623,7 @@ func pipeEncodersLeave(w *world) {
 	require.NoError(w, <-ended)
 	for _, id := range ids[:3] {
 		e := get(w, from, id)
-		require.Equal(w, chanq.Dead, e.State)
+		require.Equal(w, chanq.StateDead, e.State)
 		require.Contains(w, e.LastError, "output 1: Message.Body", "which says what is wrong")
 	}
 	require.Equal(w, []note{{"fine"}, {"last"}}, bodies(lease(w, to, 2, time.Minute)))

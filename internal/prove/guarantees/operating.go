@@ -34,22 +34,22 @@ var operating = []test{
 // oneOfEach fills a queue with a message of each state.
 func oneOfEach(w *world, q *chanq.Queue[string]) map[chanq.State]chanq.ID {
 	byState := map[chanq.State]chanq.ID{}
-	for _, s := range []chanq.State{chanq.Done, chanq.Dead, chanq.Leased} {
+	for _, s := range []chanq.State{chanq.StateDone, chanq.StateDead, chanq.StateLeased} {
 		byState[s] = send(w, q, chanq.Message[string]{Body: string(s), DedupKey: string(s), Headers: map[string]string{"is": string(s)}})[0]
 		l := lease(w, q, 1, time.Hour)[0]
 		switch s {
-		case chanq.Done:
+		case chanq.StateDone:
 			require.NoError(w, l.Ack())
-		case chanq.Dead:
+		case chanq.StateDead:
 			require.NoError(w, l.DeadLetter(errors.New("enough")))
 		}
 	}
-	byState[chanq.Ready] = send(w, q, texts("ready")...)[0]
-	byState[chanq.Scheduled] = send(w, q, chanq.Message[string]{Body: "scheduled", Delay: time.Hour})[0]
+	byState[chanq.StateReady] = send(w, q, texts("ready")...)[0]
+	byState[chanq.StateScheduled] = send(w, q, chanq.Message[string]{Body: "scheduled", Delay: time.Hour})[0]
 	return byState
 }
 
-var states = []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done}
+var states = []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone}
 
 func statsCounts(w *world) {
 	q := w.queue("work", chanq.Config{Retain: time.Hour})
@@ -71,14 +71,14 @@ func peek(w *world) {
 		require.Equal(w, get(w, q, byState[s]), entries[0], s)
 	}
 	send(w, q, texts("a", "b", "c")...)
-	entries, err := q.Peek(w.soon(), chanq.Ready, 2)
+	entries, err := q.Peek(w.soon(), chanq.StateReady, 2)
 	require.NoError(w, err)
 	require.Len(w, entries, 2)
 	require.Equal(w, "ready", string(entries[0].Body))
 	for _, bad := range []func() error{
 		func() error { _, err := q.Peek(w.soon(), "gone", 1); return err },
-		func() error { _, err := q.Peek(w.soon(), chanq.Ready, 0); return err },
-		func() error { _, err := q.Peek(w.soon(), chanq.Ready, 1001); return err },
+		func() error { _, err := q.Peek(w.soon(), chanq.StateReady, 0); return err },
+		func() error { _, err := q.Peek(w.soon(), chanq.StateReady, 1001); return err },
 		func() error { _, err := q.Purge(w.soon(), ""); return err },
 		func() error { _, err := q.Redrive(w.soon(), -1); return err },
 	} {
@@ -93,7 +93,7 @@ func getFinds(w *world) {
 		require.Equal(w, s, e.State)
 		require.Equal(w, string(s), string(e.Body))
 		switch s {
-		case chanq.Ready, chanq.Scheduled:
+		case chanq.StateReady, chanq.StateScheduled:
 			require.Nil(w, e.Headers)
 			require.Zero(w, e.Attempts)
 		default:
@@ -101,10 +101,10 @@ func getFinds(w *world) {
 			require.Equal(w, string(s), e.DedupKey)
 			require.Equal(w, 1, e.Attempts)
 		}
-		if s == chanq.Leased {
+		if s == chanq.StateLeased {
 			require.NotEmpty(w, e.LeasedBy)
 		}
-		if s == chanq.Dead {
+		if s == chanq.StateDead {
 			require.Equal(w, "enough", e.LastError)
 		}
 	}
@@ -121,7 +121,7 @@ func cancelLive(w *world) {
 	}
 	found, err := q.Cancel(w.soon(), append(all, chanq.NewID())...)
 	require.NoError(w, err)
-	require.ElementsMatch(w, []chanq.ID{byState[chanq.Ready], byState[chanq.Scheduled], byState[chanq.Leased]}, found)
+	require.ElementsMatch(w, []chanq.ID{byState[chanq.StateReady], byState[chanq.StateScheduled], byState[chanq.StateLeased]}, found)
 	require.Equal(w, chanq.Stats{Dead: 1, Done: 1}, counted(w, q))
 	found, err = q.Cancel(w.soon())
 	require.NoError(w, err)
@@ -152,7 +152,7 @@ func purge(w *world) {
 	for range 3 {
 		send(w, q, texts(make([]string, 800)...)...)
 	}
-	n, err := q.Purge(w.soon(), chanq.Ready)
+	n, err := q.Purge(w.soon(), chanq.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, 2400, n)
 	require.Zero(w, counted(w, q))
@@ -171,7 +171,7 @@ func purgeBehind(w *world) {
 	for range 7 {
 		send(w, q, batch...)
 	}
-	n, err := q.Purge(w.soon(), chanq.Leased)
+	n, err := q.Purge(w.soon(), chanq.StateLeased)
 	require.NoError(w, err)
 	require.Equal(w, 1, n)
 }
@@ -196,7 +196,7 @@ func redrive(w *world) {
 	require.Equal(w, 2, n)
 	require.Equal(w, chanq.Stats{Ready: 2, Dead: 1}, counted(w, q))
 	e := get(w, q, ids[0])
-	require.Equal(w, chanq.Ready, e.State, "oldest first")
+	require.Equal(w, chanq.StateReady, e.State, "oldest first")
 	require.Zero(w, e.Attempts)
 	require.Equal(w, "killed", e.LastError, "what happened is kept")
 	require.Greater(w, e.Fence, before.Fence, "no former holder can settle it")
@@ -239,7 +239,7 @@ func redriveIDs(w *world) {
 	moved, err := q.RedriveIDs(w.soon(), ids[1], ids[2], chanq.NewID())
 	require.NoError(w, err)
 	require.ElementsMatch(w, ids[1:], moved)
-	w.requireState(q, ids[0], chanq.Dead)
+	w.requireState(q, ids[0], chanq.StateDead)
 	moved, err = q.RedriveIDs(w.soon())
 	require.NoError(w, err)
 	require.Empty(w, moved)
@@ -298,7 +298,7 @@ func retain(w *world) {
 	require.NoError(w, l.Ack())
 	require.NoError(w, l.Wait(w.soon()))
 	e := get(w, q, id)
-	require.Equal(w, chanq.Done, e.State)
+	require.Equal(w, chanq.StateDone, e.State)
 	require.Equal(w, []byte("a"), e.Body)
 	require.False(w, e.At.Before(e.EnqueuedAt))
 	w.eventually("it is no longer kept", func() bool { return counted(w, q) == chanq.Stats{} })
@@ -350,7 +350,7 @@ func newerSchema(w *world) {
 	require.ErrorIs(w, err, chanq.ErrNewerSchema)
 	require.ErrorIs(w, chanq.Migrate(w.soon(), w.db, "work", chanq.Config{}), chanq.ErrNewerSchema)
 	require.ErrorContains(w, err, fmt.Sprint(sqlbatch.Version+1))
-	w.requireState(q, id, chanq.Ready)
+	w.requireState(q, id, chanq.StateReady)
 }
 
 func migrateTogether(w *world) {
@@ -373,7 +373,7 @@ func migrateTogether(w *world) {
 	id := send(w, q, texts("a")...)[0]
 	require.NoError(w, q.Pause(w.soon()))
 	require.NoError(w, chanq.Migrate(w.soon(), second, "queue0", chanq.Config{}))
-	w.requireState(q, id, chanq.Ready)
+	w.requireState(q, id, chanq.StateReady)
 	require.True(w, stats(w, q).Paused, "migrating again changes nothing")
 }
 

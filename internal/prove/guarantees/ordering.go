@@ -73,17 +73,17 @@ func priorities(w *world) {
 		return chanq.Message[string]{Body: body, Priority: p}
 	}
 	send(w, q,
-		message("low", chanq.Low), message("normal 1", chanq.Normal), message("urgent 1", chanq.Urgent),
-		message("high", chanq.High), message("normal 2", chanq.Normal), message("urgent 2", chanq.Urgent))
+		message("low", chanq.PriorityLow), message("normal 1", chanq.PriorityNormal), message("urgent 1", chanq.PriorityUrgent),
+		message("high", chanq.PriorityHigh), message("normal 2", chanq.PriorityNormal), message("urgent 2", chanq.PriorityUrgent))
 	want := []string{"urgent 1", "urgent 2", "high", "normal 1", "normal 2", "low"}
-	entries, err := q.Peek(w.soon(), chanq.Ready, 10)
+	entries, err := q.Peek(w.soon(), chanq.StateReady, 10)
 	require.NoError(w, err)
 	for i, e := range entries {
 		require.Equal(w, want[i], string(e.Body), "Peek shows the order of claims")
 	}
 	first := lease(w, q, 3, time.Minute)
 	require.Equal(w, want[:3], bodies(first), "a claim that takes only some takes the highest")
-	require.Equal(w, chanq.Urgent, first[0].Priority)
+	require.Equal(w, chanq.PriorityUrgent, first[0].Priority)
 	require.Equal(w, want[3:], bodies(lease(w, q, 3, time.Minute)))
 }
 

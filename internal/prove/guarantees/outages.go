@@ -234,7 +234,7 @@ func hangs(w *world) {
 	q := w.queue("work", chanq.Config{})
 	st := w.statements("work")
 	hit := w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
-	c := start(w, q, chanq.ConsumerConfig{Statement: slowness * 100 * time.Millisecond})
+	c := start(w, q, chanq.ConsumerConfig{StatementTimeout: slowness * 100 * time.Millisecond})
 	w.eventually("a claim hangs", func() bool { return hit.struck() != "" })
 	send(w, q, texts("a")...)
 	l := take(w, c, 1)[0]
@@ -242,7 +242,7 @@ func hangs(w *world) {
 	require.NoError(w, l.Ack())
 	require.NoError(w, l.Wait(w.soon()))
 	require.NotEmpty(w, hit.struck())
-	p := produce(w, q, chanq.ProducerConfig{Statement: slowness * 100 * time.Millisecond})
+	p := produce(w, q, chanq.ProducerConfig{StatementTimeout: slowness * 100 * time.Millisecond})
 	hit = w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return enqueues(op, st) })
 	_, err := p.Send(w.soon(), chanq.Message[string]{})
 	require.NoError(w, err)
@@ -308,8 +308,8 @@ func nothingWritten(w *world) {
 
 func badMessages() []chanq.Message[string] {
 	return []chanq.Message[string]{
-		{Priority: chanq.Urgent + 1},
-		{Priority: chanq.Low - 1},
+		{Priority: chanq.PriorityUrgent + 1},
+		{Priority: chanq.PriorityLow - 1},
 		{Delay: -1},
 		{Delay: sqlbatch.MaxDelay + 1},
 		{DedupKey: string(make([]byte, sqlbatch.MaxKey+1))},

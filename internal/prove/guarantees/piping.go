@@ -68,7 +68,7 @@ func pipeReplaces(w *world) {
 		if cfg.Retain > 0 {
 			require.Equal(w, 4, stats(w, x.in).Done)
 		}
-		_, err := x.out.Purge(w.soon(), chanq.Leased)
+		_, err := x.out.Purge(w.soon(), chanq.StateLeased)
 		require.NoError(w, err)
 	}
 }
@@ -90,9 +90,9 @@ func pipeErrors(w *world) {
 	})
 	sent := send(w, x.in, texts("retry after", "dead letter", "settled", "fine")...)
 	w.eventually("all are handled", func() bool { return settled(x.c) == 4 })
-	w.requireState(x.in, sent[0], chanq.Scheduled)
-	w.requireState(x.in, sent[1], chanq.Dead)
-	w.requireState(x.in, sent[2], chanq.Dead)
+	w.requireState(x.in, sent[0], chanq.StateScheduled)
+	w.requireState(x.in, sent[1], chanq.StateDead)
+	w.requireState(x.in, sent[2], chanq.StateDead)
 	x.stop(w)
 	require.Equal(w, []string{"of fine"}, bodies(lease(w, x.out, 1, time.Minute)))
 	require.Equal(w, chanq.Stats{Leased: 1}, counted(w, x.out))
@@ -148,7 +148,7 @@ func pipeCuts(w *world) {
 			note := fmt.Sprintf("applied: %v, %s", applied, hit.struck())
 			require.Equal(w, chanq.Stats{Ready: 4}, counted(w, out), note)
 			require.ElementsMatch(w, []string{"a1", "a2", "b1", "b2"}, bodies(lease(w, out, 4, time.Minute)), note)
-			_, err := out.Purge(w.soon(), chanq.Leased)
+			_, err := out.Purge(w.soon(), chanq.StateLeased)
 			require.NoError(w, err)
 		}
 	}

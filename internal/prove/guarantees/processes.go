@@ -216,7 +216,7 @@ func killedProducer(w *world) {
 	}
 	for _, s := range said {
 		if id, err := chanq.ParseID(s); err == nil { // the last line may be cut
-			require.Equal(w, chanq.Ready, get(w, q, id).State)
+			require.Equal(w, chanq.StateReady, get(w, q, id).State)
 		}
 	}
 }
@@ -253,7 +253,7 @@ func killsProcesses(w *world) {
 		require.Equal(w, fmt.Sprint("attempt ", attempt), w.spawn("die").line(w))
 	}
 	c := start(w, q, chanq.ConsumerConfig{})
-	w.eventually("it is dead", func() bool { return get(w, q, id).State == chanq.Dead })
+	w.eventually("it is dead", func() bool { return get(w, q, id).State == chanq.StateDead })
 	require.Equal(w, []byte("deadly"), get(w, q, id).Body)
 	require.Empty(w, c.C())
 }

@@ -146,10 +146,10 @@ func handle(w *world) {
 		delay time.Duration
 		text  string
 	}{
-		"retry after": {chanq.Scheduled, 10 * time.Hour, "not now"},
-		"dead letter": {chanq.Dead, 0, "never"},
-		"fail":        {chanq.Scheduled, time.Hour, "failed"},
-		"panic":       {chanq.Scheduled, time.Hour, "aargh"},
+		"retry after": {chanq.StateScheduled, 10 * time.Hour, "not now"},
+		"dead letter": {chanq.StateDead, 0, "never"},
+		"fail":        {chanq.StateScheduled, time.Hour, "failed"},
+		"panic":       {chanq.StateScheduled, time.Hour, "aargh"},
 	} {
 		e := get(w, q, byBody[body])
 		require.Equal(w, want.state, e.State, body)
@@ -239,7 +239,7 @@ func handleDelays(w *world) {
 		}
 		return chanq.RetryAfter(-time.Hour, errors.New("yesterday"))
 	})
-	w.eventually("the long one is given back", func() bool { return get(w, q, ids[0]).State == chanq.Scheduled })
+	w.eventually("the long one is given back", func() bool { return get(w, q, ids[0]).State == chanq.StateScheduled })
 	w.eventually("the negative one comes at once", func() bool {
 		_, err := q.Get(w.soon(), ids[1])
 		return errors.Is(err, chanq.ErrNotFound)

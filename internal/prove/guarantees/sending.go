@@ -94,7 +94,7 @@ func arrivesAsSent(w *world) {
 	q := queueOf[order](w, "orders", chanq.Config{})
 	headers := map[string]string{"trace": "00-abc", "ключ": "värde \" \\ \n 😀", "empty": ""}
 	sent := chanq.Message[order]{
-		Body: order{7, "käse"}, Headers: headers, Priority: chanq.High, DedupKey: "ключ 7",
+		Body: order{7, "käse"}, Headers: headers, Priority: chanq.PriorityHigh, DedupKey: "ключ 7",
 	}
 	sent.ID = send(w, q, sent)[0]
 	c := start(w, q, chanq.ConsumerConfig{Name: "me"})
@@ -147,7 +147,7 @@ func delayed(w *world) {
 		require.Zero(w, l.Delay)
 		require.NoError(w, l.Ack())
 	}
-	require.Equal(w, chanq.Scheduled, get(w, q, sent[2]).State)
+	require.Equal(w, chanq.StateScheduled, get(w, q, sent[2]).State)
 }
 
 func nextDue(w *world) {
@@ -193,7 +193,7 @@ func sendContext(w *world) {
 	require.Len(w, unknown, 2, "one was in a statement, one in none")
 	close(gate)
 	require.NoError(w, p.Close(w.soon()))
-	require.Equal(w, chanq.Ready, get(w, q, unknown[true]).State)
+	require.Equal(w, chanq.StateReady, get(w, q, unknown[true]).State)
 	w.requireState(q, unknown[false], "")
 }
 

@@ -37,9 +37,9 @@ var settles = []struct {
 	state chanq.State // "": gone
 }{
 	{"ack", (*chanq.Lease[string]).Ack, ""},
-	{"nack", func(l *chanq.Lease[string]) error { return l.Nack(0, errors.New("again")) }, chanq.Ready},
-	{"release", (*chanq.Lease[string]).Release, chanq.Ready},
-	{"dead-letter", func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("enough")) }, chanq.Dead},
+	{"nack", func(l *chanq.Lease[string]) error { return l.Nack(0, errors.New("again")) }, chanq.StateReady},
+	{"release", (*chanq.Lease[string]).Release, chanq.StateReady},
+	{"dead-letter", func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("enough")) }, chanq.StateDead},
 }
 
 func (w *world) requireState(q *chanq.Queue[string], id chanq.ID, s chanq.State, note ...any) {
@@ -76,7 +76,7 @@ func formerHolder(w *world) {
 		require.NoError(w, err)
 		require.ErrorIs(w, former.AckTx(w.soon(), tx), chanq.ErrLeaseLost)
 		require.NoError(w, tx.Commit())
-		require.Equal(w, chanq.Leased, get(w, q, id).State)
+		require.Equal(w, chanq.StateLeased, get(w, q, id).State)
 		require.NoError(w, holder.Ack())
 	}
 }
@@ -194,13 +194,13 @@ func mixedGroup(w *world) {
 			for i, l := range leases[:7] {
 				if i < 4 {
 					require.ErrorIs(w, l.Wait(w.soon()), chanq.ErrLeaseLost, note)
-					w.requireState(q, l.ID, chanq.Leased, note)
+					w.requireState(q, l.ID, chanq.StateLeased, note)
 					continue
 				}
 				require.NoError(w, l.Wait(w.soon()), note)
 				state := s.state
 				if state == "" && cfg.Retain > 0 {
-					state = chanq.Done
+					state = chanq.StateDone
 				}
 				w.requireState(q, l.ID, state, note)
 			}
@@ -297,7 +297,7 @@ func unknownCommit(w *world) {
 				w.faults.Inject(nil)
 				state := s.state
 				if state == "" {
-					state = chanq.Done
+					state = chanq.StateDone
 				}
 				w.requireState(q, id, state, note)
 				_, err = q.Cancel(w.soon(), id)
@@ -319,7 +319,7 @@ func unknownAndLost(w *world) {
 	hit := w.strike(faultdb.Cut(w.failure(sqlbatch.Unknown)).Applied(), func(op faultdb.Op) bool { return runs(op, st) })
 	require.ErrorIs(w, stale.Ack(), chanq.ErrLeaseLost)
 	require.NotEmpty(w, hit.struck())
-	w.requireState(q, id, chanq.Leased)
+	w.requireState(q, id, chanq.StateLeased)
 	require.NoError(w, holder.Ack())
 }
 
@@ -402,7 +402,7 @@ func waitTells(w *world) {
 func flushWaits(w *world) {
 	q := w.queue("work", chanq.Config{})
 	send(w, q, texts("a", "b", "c")...)
-	c := start(w, q, chanq.ConsumerConfig{SettleEvery: time.Minute})
+	c := start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
 	leases := take(w, c, 3)
 	gate := make(chan struct{})
 	st := w.statements("work").Ack(nil)
@@ -436,7 +436,7 @@ func settlesLinger(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := start(w, q, chanq.ConsumerConfig{SettleEvery: time.Minute, LeaseFor: time.Hour})
+	c := start(w, q, chanq.ConsumerConfig{Linger: time.Minute, LeaseFor: time.Hour})
 	leases := take(w, c, all)
 	ack := func(n int) (last *chanq.Lease[string]) {
 		for range n {
@@ -475,7 +475,7 @@ func nackDelays(w *world) {
 	require.Error(w, l.Nack(-time.Second, nil), "negative")
 	require.NoError(w, l.Nack(time.Hour, errors.New("später: \x00 \xff")))
 	e := get(w, q, id)
-	require.Equal(w, chanq.Scheduled, e.State)
+	require.Equal(w, chanq.StateScheduled, e.State)
 	require.Contains(w, e.LastError, "später")
 	require.Equal(w, 1, e.Attempts)
 	require.Empty(w, e.LeasedBy)

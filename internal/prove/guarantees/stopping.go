@@ -97,7 +97,7 @@ func acksFirst(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := start(w, q, chanq.ConsumerConfig{SettleEvery: time.Minute})
+	c := start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
 	leases := take(w, c, 5)
 	for _, l := range leases {
 		require.NoError(w, l.Ack())
@@ -167,7 +167,7 @@ func stopDuringClaim(w *world) {
 	require.NoError(w, c.Shutdown(w.soon()))
 	for _, id := range ids {
 		e := get(w, q, id)
-		require.Equal(w, chanq.Ready, e.State)
+		require.Equal(w, chanq.StateReady, e.State)
 		require.Zero(w, e.Attempts)
 	}
 }

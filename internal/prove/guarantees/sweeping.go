@@ -48,15 +48,15 @@ func purgeBesideProducers(w *world) {
 	other := openOn[string](w, db, "work", chanq.Config{})
 	const before, later = 2500, 300
 	send(w, q, texts(make([]string, before)...)...)
-	between(w, 1, w.statements("work").Purge(chanq.Ready, 1, sqlbatch.Window{}), func() {
+	between(w, 1, w.statements("work").Purge(chanq.StateReady, 1, sqlbatch.Window{}), func() {
 		send(w, other, texts(make([]string, later)...)...)
 	})
-	n, err := q.Purge(w.soon(), chanq.Ready)
+	n, err := q.Purge(w.soon(), chanq.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, before, n, "what came later stays")
 	require.Equal(w, chanq.Stats{Ready: later}, counted(w, q))
 	w.faults.Inject(nil)
-	n, err = q.Purge(w.soon(), chanq.Ready)
+	n, err = q.Purge(w.soon(), chanq.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, later, n)
 }
@@ -67,10 +67,10 @@ func purgeBesideTheDying(w *world) {
 	other := openOn[string](w, db, "work", chanq.Config{})
 	const before, later = 1500, 300
 	kill(w, q, texts(make([]string, before)...)...)
-	between(w, 2, w.statements("work").Purge(chanq.Dead, 1, sqlbatch.Window{}), func() {
+	between(w, 2, w.statements("work").Purge(chanq.StateDead, 1, sqlbatch.Window{}), func() {
 		kill(w, other, texts(make([]string, later)...)...)
 	})
-	n, err := q.Purge(w.soon(), chanq.Dead)
+	n, err := q.Purge(w.soon(), chanq.StateDead)
 	require.NoError(w, err)
 	require.Equal(w, before, n, "who died later stays")
 	require.Equal(w, chanq.Stats{Dead: later}, counted(w, q))
@@ -129,8 +129,8 @@ func redriveBesideItsKey(w *world) {
 	n, err := q.Redrive(w.soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, 2, n)
-	w.requireState(q, first, chanq.Dead)
-	w.requireState(q, second, chanq.Ready)
+	w.requireState(q, first, chanq.StateDead)
+	w.requireState(q, second, chanq.StateReady)
 }
 
 func redriveInParts(w *world) {
@@ -143,7 +143,7 @@ func redriveInParts(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, 1100, n)
 	require.Equal(w, chanq.Stats{Ready: 1100, Dead: 100}, counted(w, q))
-	w.requireState(q, ids[799], chanq.Ready)
+	w.requireState(q, ids[799], chanq.StateReady)
 	twice, err := q.RedriveIDs(w.soon(), append(ids, ids...)...)
 	require.NoError(w, err)
 	require.Len(w, twice, 100, "one that is named twice is moved once")
@@ -170,11 +170,11 @@ func statsBesideMany(w *world) {
 		lease(w, q, 500, 24*time.Hour)
 	}
 	require.Equal(w, chanq.Stats{Scheduled: few, Leased: limit}, counted(w, q), "few scheduled behind many leased")
-	entries, err := q.Peek(w.soon(), chanq.Scheduled, 1000)
+	entries, err := q.Peek(w.soon(), chanq.StateScheduled, 1000)
 	require.NoError(w, err)
 	require.Len(w, entries, few)
 
-	n, err := q.Purge(w.soon(), chanq.Leased)
+	n, err := q.Purge(w.soon(), chanq.StateLeased)
 	require.NoError(w, err)
 	require.Equal(w, many, n)
 	send(w, q, some(few, 0)...)
@@ -183,7 +183,7 @@ func statsBesideMany(w *world) {
 		send(w, q, some(1500, time.Hour)...)
 	}
 	require.Equal(w, chanq.Stats{Scheduled: limit, Leased: few}, counted(w, q), "few leased behind many scheduled")
-	entries, err = q.Peek(w.soon(), chanq.Leased, 1000)
+	entries, err = q.Peek(w.soon(), chanq.StateLeased, 1000)
 	require.NoError(w, err)
 	require.Len(w, entries, few)
 }

@@ -79,7 +79,7 @@ func ackTx(w *world) {
 		_, err = p.SendTx(w.soon(), tx, texts("not booked")...)
 		require.NoError(w, err)
 		require.NoError(w, tx.Rollback())
-		w.requireState(q, id, chanq.Leased)
+		w.requireState(q, id, chanq.StateLeased)
 		require.Zero(w, stats(w, ledger).Ready)
 
 		tx, err = w.db.BeginTx(w.soon(), nil)
@@ -89,7 +89,7 @@ func ackTx(w *world) {
 		require.NoError(w, err)
 		require.NoError(w, tx.Commit())
 		if cfg.Retain > 0 {
-			w.requireState(q, id, chanq.Done)
+			w.requireState(q, id, chanq.StateDone)
 		} else {
 			w.requireState(q, id, "")
 		}

@@ -388,7 +388,7 @@ func hungOfThreeKinds(w *world) {
 // hungOutputs: an INSERT that has the poison in it never arrives.
 func hungOutputs(w *world) {
 	poison := []byte("poison")
-	x := startPipe(w, chanq.Config{MaxAttempts: 2}, chanq.ConsumerConfig{LeaseFor: 3 * slowness * time.Second, Statement: slowness * time.Second,
+	x := startPipe(w, chanq.Config{MaxAttempts: 2}, chanq.ConsumerConfig{LeaseFor: 3 * slowness * time.Second, StatementTimeout: slowness * time.Second,
 		Backoff: func(int) time.Duration { return time.Millisecond }}, passOn)
 	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		for _, arg := range op.Args {
@@ -650,6 +650,6 @@ func settleAfterTheEnd(w *world) {
 	require.NoError(w, leases[1].Release())
 	require.NoError(w, leases[1].Wait(w.soon()))
 	e := get(w, q, ids[1])
-	require.Equal(w, chanq.Ready, e.State)
+	require.Equal(w, chanq.StateReady, e.State)
 	require.Zero(w, e.Attempts)
 }

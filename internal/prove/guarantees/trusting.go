@@ -40,13 +40,13 @@ func oldForm(w *world) {
 	refused(chanq.Migrate(w.soon(), w.db, "work", chanq.Config{}))
 	_, err = w.db.ExecContext(w.soon(), "INSERT INTO chanq_work (id, fence) VALUES (1, 1)")
 	require.NoError(w, err, "nothing was changed")
-	w.requireState(openOn[string](w, w.db, "other", chanq.Config{}), id, chanq.Ready)
+	w.requireState(openOn[string](w, w.db, "other", chanq.Config{}), id, chanq.StateReady)
 
 	for _, table := range []string{"chanq_work", "chanq_work_dead", "chanq_work_done"} {
 		_, err := w.db.ExecContext(w.soon(), "DROP TABLE "+table)
 		require.NoError(w, err)
 	}
-	w.requireState(w.queue("work", chanq.Config{}), send(w, w.queue("work", chanq.Config{}), texts("new")...)[0], chanq.Ready)
+	w.requireState(w.queue("work", chanq.Config{}), send(w, w.queue("work", chanq.Config{}), texts("new")...)[0], chanq.StateReady)
 }
 
 // notDurable looks as a session does that confirms commits before they are on disk.

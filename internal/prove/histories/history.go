@@ -92,7 +92,7 @@ func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock) *history {
 	var err error
 	h.queue, err = chanq.Open[string](context.Background(), db, "model", cfg)
 	require.NoError(t, err)
-	for _, s := range []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done} {
+	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone} {
 		_, err := h.queue.Purge(h.soon(), s)
 		require.NoError(t, err)
 	}
@@ -165,13 +165,13 @@ func (h *history) compare() {
 	at := h.clock.now(h)
 	var want, got chanq.Stats
 	counts := map[chanq.State]*int{
-		chanq.Ready: &want.Ready, chanq.Scheduled: &want.Scheduled, chanq.Leased: &want.Leased,
-		chanq.Dead: &want.Dead, chanq.Done: &want.Done,
+		chanq.StateReady: &want.Ready, chanq.StateScheduled: &want.Scheduled, chanq.StateLeased: &want.Leased,
+		chanq.StateDead: &want.Dead, chanq.StateDone: &want.Done,
 	}
 	seen := map[chanq.ID]bool{}
 	elapsed := at - h.model.now
 	h.model.now = at
-	for _, s := range []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased} {
+	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased} {
 		entries := h.peek(s)
 		for _, e := range entries {
 			h.compareEntry(e, h.model.live[e.ID], elapsed)
@@ -179,7 +179,7 @@ func (h *history) compare() {
 		}
 		// The time is known now, and with it the state and the order.
 		list := h.model.in(s)
-		if s == chanq.Ready {
+		if s == chanq.StateReady {
 			list = h.model.claimable()
 		}
 		*counts[s] = len(list)
@@ -190,7 +190,7 @@ func (h *history) compare() {
 		require.True(h, seen[id], "%s: message %s is gone", h.ran, m.body)
 		require.Equal(h, m.lapses, lapsed[id], "%s: leases of %s that ran out in a row", h.ran, m.body)
 	}
-	for _, s := range []chanq.State{chanq.Dead, chanq.Done} {
+	for _, s := range []chanq.State{chanq.StateDead, chanq.StateDone} {
 		entries := h.peek(s)
 		for _, e := range entries {
 			h.compareEntry(e, h.model.endedAs(s, e), elapsed)
@@ -205,7 +205,7 @@ func (h *history) compare() {
 	want.Limit, want.Paused = got.Limit, h.model.paused
 	// Each lane's ready messages are in the order of their due times.
 	var oldest int64
-	for _, m := range h.model.in(chanq.Ready) {
+	for _, m := range h.model.in(chanq.StateReady) {
 		oldest = max(oldest, at-m.at.ms)
 	}
 	require.GreaterOrEqual(h, got.OldestReady.Milliseconds(), oldest, h.ran)

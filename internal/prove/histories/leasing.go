@@ -126,7 +126,7 @@ const firstClaim = 16
 
 // crowded reports that a consumer would not take all that is ready by its first
 // claim: then nobody can tell what it claims before it stops.
-func (h *history) crowded() bool { return len(h.model.in(chanq.Ready)) >= firstClaim }
+func (h *history) crowded() bool { return len(h.model.in(chanq.StateReady)) >= firstClaim }
 
 // start consumes; failed messages come back after backoff.
 func (h *history) start(backoff time.Duration) *consumer {
@@ -134,7 +134,7 @@ func (h *history) start(backoff time.Duration) *consumer {
 	var err error
 	c.Consumer, err = h.queue.Consume(context.Background(), chanq.ConsumerConfig{
 		Name: c.name, LeaseFor: leaseFor, MaxExtend: 24 * time.Hour, PollMin: time.Millisecond,
-		SettleEvery: time.Millisecond, Backoff: func(int) time.Duration { return backoff },
+		Linger: time.Millisecond, Backoff: func(int) time.Duration { return backoff },
 	})
 	require.NoError(h, err)
 	h.consumers = append(h.consumers, c)

@@ -77,7 +77,7 @@ func (s *redrive) run(h *history) {
 	if limit == 0 {
 		limit = len(h.model.dead)
 	}
-	require.Len(h, h.model.redrive(h.model.ended(chanq.Dead), limit), n, h.ran)
+	require.Len(h, h.model.redrive(h.model.ended(chanq.StateDead), limit), n, h.ran)
 }
 
 // redriveIDs moves chosen dead messages back.

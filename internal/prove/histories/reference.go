@@ -124,11 +124,11 @@ func (q *queueModel) holder(key string) *message {
 func (q *queueModel) state(m *message) chanq.State {
 	switch {
 	case m.at.ms <= q.now:
-		return chanq.Ready
+		return chanq.StateReady
 	case m.leasedBy == "":
-		return chanq.Scheduled
+		return chanq.StateScheduled
 	default:
-		return chanq.Leased
+		return chanq.StateLeased
 	}
 }
 
@@ -153,7 +153,7 @@ func inOrder(a, b *message) int {
 // claimable lists what is ready in the order in which claims choose: within a
 // priority, what ran out comes first.
 func (q *queueModel) claimable() []*message {
-	list := q.in(chanq.Ready)
+	list := q.in(chanq.StateReady)
 	slices.SortStableFunc(list, func(a, b *message) int {
 		switch {
 		case a.priority != b.priority || (a.leasedBy == "") == (b.leasedBy == ""):
@@ -280,7 +280,7 @@ func (q *queueModel) redrive(candidates []*message, n int) (moved []chanq.ID) {
 // ended lists the messages of the dead or done table in the order of ending.
 func (q *queueModel) ended(s chanq.State) []*message {
 	list := slices.Clone(q.done)
-	if s == chanq.Dead {
+	if s == chanq.StateDead {
 		list = slices.Collect(maps.Values(q.dead))
 	}
 	slices.SortFunc(list, func(a, b *message) int {
@@ -303,10 +303,10 @@ func (q *queueModel) endedAs(s chanq.State, e chanq.Entry) *message {
 
 func (q *queueModel) purge(s chanq.State) (n int) {
 	switch s {
-	case chanq.Dead:
+	case chanq.StateDead:
 		n = len(q.dead)
 		clear(q.dead)
-	case chanq.Done:
+	case chanq.StateDone:
 		n = len(q.done)
 		q.done = nil
 	default:

@@ -325,9 +325,9 @@ func (w *walk) handle(l *chanq.Lease[string]) {
 	case verb == "dead-letter":
 		if w.outcome(l, before, l.DeadLetter(errors.New("enough"))) == nil {
 			after := w.get(l)
-			require.Equal(w, chanq.Dead, after.State, w.where())
+			require.Equal(w, chanq.StateDead, after.State, w.where())
 			require.Equal(w, "enough", after.LastError, w.where())
-			w.settledAs[l.ID] = chanq.Dead
+			w.settledAs[l.ID] = chanq.StateDead
 		}
 		return
 	case verb == "extend":
@@ -370,8 +370,8 @@ func (w *walk) outcome(l *chanq.Lease[string], before chanq.Entry, first error) 
 		require.True(w, w.wasHit(), "%s: %v", w.where(), err)
 		if e, got := w.truth.Get(w.soon(), l.ID); errors.Is(got, chanq.ErrNotFound) {
 			w.settledAs[l.ID] = acked
-		} else if e.State == chanq.Dead {
-			w.settledAs[l.ID] = chanq.Dead
+		} else if e.State == chanq.StateDead {
+			w.settledAs[l.ID] = chanq.StateDead
 		}
 	default:
 		require.True(w, w.wasHit(), "%s: %v", w.where(), err)
@@ -448,7 +448,7 @@ func (w *walk) pipes() {
 	}
 	require.NoError(w, errRob, w.where())
 	w.close(to, nil)
-	entries, err := w.trueResult.Peek(w.soon(), chanq.Ready, 1000)
+	entries, err := w.trueResult.Peek(w.soon(), chanq.StateReady, 1000)
 	require.NoError(w, err)
 	bodies := entryBodies(entries)
 	slices.Sort(bodies)

@@ -71,7 +71,7 @@ func (h *history) sent(ms []chanq.Message[string], receipts []chanq.Receipt) {
 // Those without an ID are looked up by their bodies.
 func (h *history) handedOver(ms []chanq.Message[string]) {
 	byBody := map[string]chanq.ID{}
-	for _, s := range []chanq.State{chanq.Ready, chanq.Scheduled} {
+	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled} {
 		for _, e := range h.peek(s) {
 			byBody[string(e.Body)] = e.ID
 		}

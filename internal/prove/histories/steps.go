@@ -50,7 +50,7 @@ var steps = rapid.OneOf(
 	rapid.Custom(func(t *rapid.T) step { return &redrive{number(3).Draw(t, "limit")} }),
 	rapid.Custom(func(t *rapid.T) step { return &redriveIDs{rapid.SliceOfN(number(6), 1, 3).Draw(t, "messages")} }),
 	rapid.Custom(func(t *rapid.T) step {
-		return &purge{rapid.SampledFrom([]chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done}).Draw(t, "state")}
+		return &purge{rapid.SampledFrom([]chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone}).Draw(t, "state")}
 	}),
 )
 
@@ -86,7 +86,7 @@ var drafts = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) draft {
 	return draft{
 		ID:       max(0, rapid.IntRange(-3, chosenIDs).Draw(t, "id")),
 		Key:      max(0, rapid.IntRange(-3, 2).Draw(t, "key")),
-		Priority: chanq.Priority(rapid.IntRange(int(chanq.Low), int(chanq.Urgent)).Draw(t, "priority")),
+		Priority: chanq.Priority(rapid.IntRange(int(chanq.PriorityLow), int(chanq.PriorityUrgent)).Draw(t, "priority")),
 		Delay:    max(0, time.Duration(rapid.IntRange(-3, 2).Draw(t, "delay"))*time.Hour),
 		TTL:      max(0, time.Duration(rapid.IntRange(-5, 2).Draw(t, "TTL"))*time.Hour),
 	}

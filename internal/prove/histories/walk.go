@@ -259,7 +259,7 @@ func (w *walk) within(d time.Duration) context.Context {
 }
 
 func (w *walk) produce(q *chanq.Queue[string]) *chanq.Producer[string] {
-	p, err := q.Producer(chanq.ProducerConfig{Linger: time.Millisecond, Statement: w.statement()})
+	p, err := q.Producer(chanq.ProducerConfig{Linger: time.Millisecond, StatementTimeout: w.statement()})
 	require.NoError(w, err)
 	return p
 }
@@ -267,7 +267,7 @@ func (w *walk) produce(q *chanq.Queue[string]) *chanq.Producer[string] {
 func (w *walk) consume(q *chanq.Queue[string]) *chanq.Consumer[string] {
 	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{
 		LeaseFor: leaseFor, MaxExtend: 24 * time.Hour,
-		PollMin: 5 * time.Millisecond, PollMax: 20 * time.Millisecond, SettleEvery: time.Millisecond, Statement: w.statement(),
+		PollMin: 5 * time.Millisecond, PollMax: 20 * time.Millisecond, Linger: time.Millisecond, StatementTimeout: w.statement(),
 		Backoff: func(int) time.Duration { return 0 },
 	})
 	require.NoError(w, err)
@@ -277,7 +277,7 @@ func (w *walk) consume(q *chanq.Queue[string]) *chanq.Consumer[string] {
 // count compares what is in the queues with what everybody was told.
 func (w *walk) count() {
 	there := map[chanq.ID]chanq.Entry{}
-	for _, s := range []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead} {
+	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead} {
 		entries, err := w.truth.Peek(w.soon(), s, 1000)
 		require.NoError(w, err)
 		for _, e := range entries {
@@ -291,11 +291,11 @@ func (w *walk) count() {
 		switch w.settledAs[id] {
 		case acked:
 			require.False(w, found, "%s: %s is in the queue after its ack", w.where(), body)
-		case chanq.Dead:
-			require.Equal(w, chanq.Dead, e.State, "%s: %s", w.where(), body)
+		case chanq.StateDead:
+			require.Equal(w, chanq.StateDead, e.State, "%s: %s", w.where(), body)
 		default:
 			require.True(w, found, "%s: %s is lost", w.where(), body)
-			require.NotEqual(w, chanq.Dead, e.State, "%s: %s", w.where(), body)
+			require.NotEqual(w, chanq.StateDead, e.State, "%s: %s", w.where(), body)
 		}
 	}
 	rows, err := w.observer.QueryContext(w.soon(), `SELECT id FROM effects`)
@@ -315,7 +315,7 @@ func (w *walk) count() {
 
 // requireUntouched holds what only a run without a fault promises.
 func (w *walk) requireUntouched() {
-	entries, err := w.truth.Peek(w.soon(), chanq.Ready, 1000)
+	entries, err := w.truth.Peek(w.soon(), chanq.StateReady, 1000)
 	require.NoError(w, err)
 	left := map[string]bool{}
 	for _, e := range entries {

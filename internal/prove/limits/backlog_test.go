@@ -35,7 +35,7 @@ func hanging(w *world, cfg chanq.Config) (q *chanq.Queue[string], c *chanq.Consu
 		w.send(p, make([]string, each)...)
 	}
 	require.NoError(w, p.Close(w.soon()))
-	c = w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 250, Statement: slowness * 2 * time.Second})
+	c = w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 250, StatementTimeout: slowness * 2 * time.Second})
 	leases := w.take(c, total)
 	st := w.statements("work")
 	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {

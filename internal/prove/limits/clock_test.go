@@ -91,7 +91,7 @@ func liveWith(w *world, off time.Duration) {
 	ends := func() time.Time {
 		e, err := q.Get(w.soon(), leases[0].ID)
 		require.NoError(w, err)
-		require.Equal(w, chanq.Leased, e.State)
+		require.Equal(w, chanq.StateLeased, e.State)
 		return e.At
 	}
 	from := ends()

@@ -101,11 +101,11 @@ func (b *bustle) run() error {
 	var errs []error
 	note := func(err error) { errs = append(errs, err) }
 	var err error
-	b.producer, err = b.q.Producer(chanq.ProducerConfig{InFlight: 2, Statement: statement})
+	b.producer, err = b.q.Producer(chanq.ProducerConfig{InFlight: 2, StatementTimeout: statement})
 	require.NoError(b, err)
-	b.moved, err = b.next.Producer(chanq.ProducerConfig{Statement: statement})
+	b.moved, err = b.next.Producer(chanq.ProducerConfig{StatementTimeout: statement})
 	require.NoError(b, err)
-	cfg := chanq.ConsumerConfig{LeaseFor: 10 * statement, Statement: statement, PollMax: 20 * time.Millisecond, Backoff: func(int) time.Duration { return 0 }}
+	cfg := chanq.ConsumerConfig{LeaseFor: 10 * statement, StatementTimeout: statement, PollMax: 20 * time.Millisecond, Backoff: func(int) time.Duration { return 0 }}
 	b.consumer, err = b.q.Consume(context.Background(), cfg)
 	require.NoError(b, err)
 	b.last, err = b.next.Consume(context.Background(), cfg)
@@ -192,11 +192,11 @@ func (b *bustle) operate(ctx context.Context) error {
 		note(nil, []func() error{l.Ack, l.Release, func() error { return l.Nack(0, errors.New("no")) }}[i]())
 	}
 	note(b.q.Stats(ctx))
-	note(b.q.Peek(ctx, chanq.Ready, 10))
+	note(b.q.Peek(ctx, chanq.StateReady, 10))
 	note(b.q.Redrive(ctx, 0))
 	note(b.q.RedriveIDs(ctx, chanq.NewID()))
 	note(b.q.Cancel(ctx, chanq.NewID()))
-	note(b.q.Purge(ctx, chanq.Done))
+	note(b.q.Purge(ctx, chanq.StateDone))
 	note(nil, b.q.Pause(ctx))
 	note(nil, b.q.Resume(ctx))
 	note(nil, chanq.Migrate(ctx, b.db, "work", chanq.Config{}))

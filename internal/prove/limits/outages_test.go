@@ -215,7 +215,7 @@ func TestAReadOnlyDatabase(t *testing.T) {
 			w.send(p, "after")
 			entry, err := q.Get(w.soon(), held.ID)
 			require.NoError(w, err)
-			require.Equal(w, chanq.Leased, entry.State, "what could not be acked is delivered again when its lease ends")
+			require.Equal(w, chanq.StateLeased, entry.State, "what could not be acked is delivered again when its lease ends")
 			again := w.consume(q, chanq.ConsumerConfig{})
 			require.Equal(w, "after", w.takeUnless(again, "ready").Body)
 			require.NoError(w, again.Shutdown(w.soon()))

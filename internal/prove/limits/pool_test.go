@@ -100,7 +100,7 @@ func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 		w.db.SetMaxOpenConns(connections)
 		p := w.produce(q, chanq.ProducerConfig{})
 		w.send(p, make([]string, 20)...)
-		c := w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour, Statement: 10 * time.Minute})
+		c := w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour, StatementTimeout: 10 * time.Minute})
 		leases := w.take(c, 20)
 		hung, goOn := new(atomic.Bool), make(chan struct{})
 		st := w.statements("work")

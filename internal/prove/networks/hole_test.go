@@ -34,9 +34,9 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	const latency = 500 * time.Millisecond
 	var health changes
 	near, truth := r.queues("work", chanq.Hooks{Availability: health.add})
-	c, err := near.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: leaseFor, Statement: statement, Prefetch: 4})
+	c, err := near.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: leaseFor, StatementTimeout: statement, Prefetch: 4})
 	require.NoError(r, err)
-	p, err := near.Producer(chanq.ProducerConfig{Statement: statement})
+	p, err := near.Producer(chanq.ProducerConfig{StatementTimeout: statement})
 	require.NoError(r, err)
 	receipt, err := p.Send(r.soon(), chanq.Message[string]{Body: "held"})
 	require.NoError(r, err)

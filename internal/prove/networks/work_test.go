@@ -142,9 +142,9 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	outNear, outTruth := r.queues("outbox", chanq.Hooks{})
 	feeder, err := inTruth.Producer(chanq.ProducerConfig{})
 	require.NoError(r, err)
-	sender, err := outNear.Producer(chanq.ProducerConfig{Statement: statement})
+	sender, err := outNear.Producer(chanq.ProducerConfig{StatementTimeout: statement})
 	require.NoError(r, err)
-	c, err := inNear.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: workLease, PollMax: 50 * time.Millisecond, Statement: statement})
+	c, err := inNear.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: workLease, PollMax: 50 * time.Millisecond, StatementTimeout: statement})
 	require.NoError(r, err)
 
 	h := &history{History: kills.History{LeaseFor: workLease}}

@@ -54,11 +54,11 @@ func (a *availability) requireAlternating(t *testing.T) {
 
 // longLease is a consumer that knows what became of a settle whose answer was
 // lost: nobody else can have had the message meanwhile.
-var longLease = chanq.ConsumerConfig{LeaseFor: 20 * time.Second, PollMax: 20 * time.Millisecond, Statement: 5 * time.Second}
+var longLease = chanq.ConsumerConfig{LeaseFor: 20 * time.Second, PollMax: 20 * time.Millisecond, StatementTimeout: 5 * time.Second}
 
 // shortLease is a consumer whose leases end soon, so that a claim whose answer was
 // lost is made good within the test.
-var shortLease = chanq.ConsumerConfig{LeaseFor: 400 * time.Millisecond, PollMax: 20 * time.Millisecond, Statement: 5 * time.Second}
+var shortLease = chanq.ConsumerConfig{LeaseFor: 400 * time.Millisecond, PollMax: 20 * time.Millisecond, StatementTimeout: 5 * time.Second}
 
 // life is messages that end in every way that there is, and what became of
 // each. A body says how its message ends.
@@ -173,7 +173,7 @@ func runLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
 	var seen availability
 	q, err := chanq.Open[string](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks()})
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{Statement: 5 * time.Second})
+	p, err := q.Producer(chanq.ProducerConfig{StatementTimeout: 5 * time.Second})
 	require.NoError(t, err)
 	struck := srv.Inject(f)
 	l := newLife(t, ctx)

@@ -244,7 +244,7 @@ func TestSettlesOfTheSameRowsInAnyOrderDoNotDeadlock(t *testing.T) {
 func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		send(t, ctx, orders, 1, 2)
-		c := consume(t, ctx, orders, chanq.ConsumerConfig{SettleEvery: time.Minute})
+		c := consume(t, ctx, orders, chanq.ConsumerConfig{Linger: time.Minute})
 		first, second := <-c.C(), <-c.C()
 		tx := begin(t, ctx, q)
 		// A row that was read is not skipped: the settle has U on it and waits for X,

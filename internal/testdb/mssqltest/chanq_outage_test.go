@@ -114,10 +114,10 @@ func newTraffic(t *testing.T, statement time.Duration) *traffic {
 	var err error
 	f.q, err = chanq.Open[int](ctx, f.srv.DB(), "orders", chanq.Config{Hooks: f.seen.hooks()})
 	require.NoError(t, err)
-	f.p, err = f.q.Producer(chanq.ProducerConfig{Statement: statement})
+	f.p, err = f.q.Producer(chanq.ProducerConfig{StatementTimeout: statement})
 	require.NoError(t, err)
 	cfg := shortLease
-	cfg.Statement = statement
+	cfg.StatementTimeout = statement
 	f.c, err = f.q.Consume(ctx, cfg)
 	require.NoError(t, err)
 	return f

@@ -161,7 +161,7 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, orders.Pause(ctx))
 	require.NoError(t, orders.Resume(ctx))
-	ready, err := orders.Peek(ctx, chanq.Ready, 10)
+	ready, err := orders.Peek(ctx, chanq.StateReady, 10)
 	require.NoError(t, err)
 	require.Len(t, ready, 3)
 	_, err = orders.Get(ctx, ready[0].ID)
@@ -173,7 +173,7 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	requireRefused(t, 229, leases[0].DeadLetter(nil))
 	_, err = orders.Redrive(ctx, 0)
 	require.NoError(t, err)
-	for _, state := range []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done} {
+	for _, state := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone} {
 		_, err = orders.Purge(ctx, state)
 		require.NoError(t, err, state)
 	}

@@ -227,7 +227,7 @@ func (d *demo) startOver(ctx context.Context, dir string) error {
 		} else if err != nil {
 			return err
 		}
-		for _, s := range []chanq.State{chanq.Ready, chanq.Scheduled, chanq.Leased, chanq.Dead, chanq.Done} {
+		for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone} {
 			if _, err := q.Purge(ctx, s); err != nil {
 				return err
 			}
