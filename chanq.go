@@ -16,7 +16,7 @@
 // Consumer.Handle calls a function in a pool of workers. Pipe makes a stage of a
 // pipeline, and Queue.TryLease serves programs that look once and end.
 //
-// Producer.SendTx, Lease.AckTx and AckTx join the caller's transaction: a message
+// Queue.SendTx, Lease.AckTx and AckTx join the caller's transaction: a message
 // and the rows that it belongs to are stored together or not at all.
 //
 // One message travels so:

@@ -100,10 +100,15 @@ type ProducerConfig struct {
 	StatementTimeout time.Duration
 }
 
+const (
+	defaultBatchRows  = 500
+	defaultBatchBytes = 4 << 20
+)
+
 func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
 	v := validator{}
-	v.limit("ProducerConfig.BatchRows", &c.BatchRows, 500, 1, min(512, d.Traits().EnqueueRows))
-	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, 4<<20, 1, 256<<20)
+	v.limit("ProducerConfig.BatchRows", &c.BatchRows, defaultBatchRows, 1, min(512, d.Traits().EnqueueRows))
+	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, 256<<20)
 	v.duration("ProducerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
 	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
 	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, 16<<20, 1, 1<<40)

@@ -178,7 +178,7 @@ func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
 // that all are in the database. They may go in several statements, which other
 // sends share. There is a Receipt for each message; a *BatchError says which
 // were not stored. No messages are no error.
-func (p *Producer[T]) SendBatch(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
+func (p *Producer[T]) SendBatch(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
 	if len(ms) == 0 {
 		return nil, nil
 	}
