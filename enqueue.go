@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -128,7 +129,7 @@ func (p *Producer[T]) store(group []*pending[T]) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(p.abandoned, p.cfg.StatementTimeout)
 		err := p.queue.enqueue(ctx, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-			return p.sessions.run(ctx, st, scan)
+			return p.sessions.Run(ctx, st, scan)
 		}, p.queue.sql, rows, receipts, keyed)
 		cancel()
 		if err == nil {
@@ -232,6 +233,14 @@ func (p *Producer[T]) explain(err error) error {
 		return op.Err
 	}
 	return err
+}
+
+// classify is what an error means: session.Classify, and that of an undecided row.
+func classify(d sqlbatch.Dialect, err error) sqlbatch.Class {
+	if undecided := (*undecidedError)(nil); errors.As(err, &undecided) {
+		return sqlbatch.BadRow // the others of its batch may be stored
+	}
+	return session.Classify(d, err)
 }
 
 // halfDoneError: some rows are stored already, and which ones was not learned.

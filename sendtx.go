@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -38,7 +39,7 @@ func (p *Producer[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) 
 		rows[i], receipts[i].ID = row, row.ID
 		given = given || chosen || row.Key != ""
 	}
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return runTx(ctx, tx, st, scan) }
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
 	for first := 0; first < len(rows); {
 		n := cut(rows[first:], p.cfg.BatchRows, p.cfg.BatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, given })
 		if err := p.queue.enqueue(ctx, run, p.queue.sql.InTx(), rows[first:first+n], receipts[first:first+n], given); err != nil {
