@@ -22,10 +22,11 @@ type lane struct {
 	// It is held for moments, never over a statement or an attempt to connect.
 	mu      sync.Mutex
 	floor   int       // see Kind.floor
-	most    int       // of open
+	most    int       // of open and closing together
 	open    int       // sessions that are idle, in use, or being connected
 	idle    int       // those in the store that nobody has; none while somebody waits
 	coming  int       // those being connected
+	closing int       // sessions that have ended and whose driver has not returned
 	waiting []*waiter // first come first served
 	sweeper *time.Timer
 	armed   bool // the sweeper is on its way
@@ -61,12 +62,12 @@ func newLane(p *Pool, k Kind) *lane {
 		l.floor, l.most = 1, 1
 	}
 	store, err := puddle.NewPool(&puddle.Config[*session]{
-		MaxSize:     int32(l.most),
+		MaxSize:     math.MaxInt32,
 		Constructor: l.connect,
-		Destructor:  func(s *session) { s.close() },
+		Destructor:  l.disconnect,
 	})
 	if err != nil {
-		panic(err) // only for a size below 1
+		panic(err) // only for a MaxSize below 1
 	}
 	l.store = store
 	l.sweeper = time.AfterFunc(time.Hour, l.sweep)
@@ -82,6 +83,17 @@ func (l *lane) connect(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	return newSession(conn, l.pool.dialect), nil
+}
+
+// disconnect ends a session that was dropped, or was idle when the lane was closed.
+func (l *lane) disconnect(s *session) {
+	s.close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing > 0 {
+		l.closing--
+	}
+	l.more() // somebody may wait for the place
 }
 
 func (l *lane) setFloor(n int) {
@@ -150,7 +162,7 @@ func (l *lane) take() (*puddle.Resource[*session], error) {
 // more has one more session connected, unless as many are coming as are waited for, or
 // there may be no more. mu is held.
 func (l *lane) more() {
-	if l.coming >= len(l.waiting) || l.open >= l.most || l.open >= max(l.floor, 1) && !l.pool.spare(1+int(l.pool.coming.Load())) {
+	if l.coming >= len(l.waiting) || l.open+l.closing >= l.most || l.open >= max(l.floor, 1) && !l.pool.spare(1+int(l.pool.coming.Load())) {
 		return
 	}
 	l.start(nil)
@@ -211,7 +223,6 @@ func (l *lane) release(res *puddle.Resource[*session]) {
 		l.kind >= Note && len(l.waiting) == 0,
 		l.open > l.floor && !l.pool.spare(0): // the application needs it
 		l.drop(res)
-		l.more() // somebody may have waited for this one
 	default:
 		l.hand(res)
 	}
@@ -231,8 +242,10 @@ func (l *lane) hand(res *puddle.Resource[*session]) {
 
 // drop ends a session. mu is held.
 func (l *lane) drop(res *puddle.Resource[*session]) {
-	res.Destroy()
 	l.open--
+	l.closing++
+	l.more() // somebody may have waited for this one
+	res.Destroy()
 }
 
 // arm has the sweeper look at idle sessions, unless they are to stay. mu is held.
