@@ -289,9 +289,9 @@ func TestWrongArgumentsOfQueueCallsAreRefused(t *testing.T) {
 	} {
 		requireWords(t, call(), words)
 	}
-	_, err = p.SendTx(t.Context(), nil, chanq.Message[string]{})
+	_, err = q.SendTx(t.Context(), nil, chanq.Message[string]{})
 	requireWords(t, err, "tx is nil")
-	receipts, err := p.SendBatch(t.Context(), nil)
+	receipts, err := p.SendBatch(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, receipts)
 	require.Equal(t, before, faults.Ops())

@@ -142,7 +142,7 @@ func TestOnPostgreSQLAProducerReadsNoBody(t *testing.T) {
 	}
 	tx, err := db.BeginTx(r.ctx, nil)
 	require.NoError(t, err)
-	_, err = p.SendTx(r.ctx, tx, chanq.Message[string]{Body: "in tx", DedupKey: "k"})
+	_, err = q.SendTx(r.ctx, tx, chanq.Message[string]{Body: "in tx", DedupKey: "k"})
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit())
 

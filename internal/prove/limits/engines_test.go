@@ -154,7 +154,7 @@ func (w *world) send(p *chanq.Producer[string], bodies ...string) []chanq.Receip
 	for i, b := range bodies {
 		ms[i].Body = b
 	}
-	receipts, err := p.SendBatch(w.soon(), ms)
+	receipts, err := p.SendBatch(w.soon(), ms...)
 	require.NoError(w, err)
 	return receipts
 }

@@ -254,7 +254,7 @@ func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
 		for i, row := range randomRows(r, len(ms)) {
 			ms[i] = chanq.Message[[]byte]{Body: row.Body[:len(row.Body)/8], Priority: chanq.Priority(row.Priority), DedupKey: row.Key, Delay: row.Delay % (50 * time.Millisecond)}
 		}
-		receipts, err := p.SendBatch(ctx, ms)
+		receipts, err := p.SendBatch(ctx, ms...)
 		require.NoError(t, err)
 		for _, receipt := range receipts {
 			if receipt.Duplicate {
