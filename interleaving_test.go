@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -212,7 +213,7 @@ func TestAGroupThatIsHalfDoneHasAnUnknownOutcome(t *testing.T) {
 		if calls++; calls == 1 {
 			return nil // the insert: committed
 		}
-		return &notRunError{err: context.Canceled} // the look at what it left out
+		return &session.NotRunError{Err: context.Canceled} // the look at what it left out
 	}, q.sql, rows, make([]Receipt, 1), true)
 	require.Equal(t, 2, calls)
 	var half *halfDoneError
@@ -252,7 +253,7 @@ func TestATransactionThatDidNotReachItsCommitHasNoUnknownOutcome(t *testing.T) {
 	s := openOnce(q.db, q.dialect)
 	defer s.close()
 	ctx, cancel := context.WithCancel(soon(t))
-	err := s.inTx(ctx, func(tx *sql.Tx) error {
+	err := s.InTx(ctx, func(tx *sql.Tx) error {
 		cancel()
 		_, err := tx.ExecContext(ctx, "DELETE FROM chanq_orders")
 		return err
@@ -312,7 +313,7 @@ func TestTheBufferKeepsWithinItsBytes(t *testing.T) {
 	for i := range ms {
 		ms[i].Body = make([]byte, 100_000)
 	}
-	_, err := p.SendBatch(t.Context(), ms)
+	_, err := p.SendBatch(t.Context(), ms...)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return c.Stats().Buffered == 3 }, 5*time.Second, time.Millisecond)
 	require.Never(t, func() bool { return c.Stats().Buffered > 3 }, 300*time.Millisecond, 5*time.Millisecond)
@@ -322,7 +323,7 @@ func TestSettledLeasesDoNotStayWithTheKeeper(t *testing.T) {
 	const n = 8000
 	q := openTestQueue[[]byte](t, Config{})
 	p := testProducer(t, q, ProducerConfig{})
-	_, err := p.SendBatch(t.Context(), make([]Message[[]byte], n))
+	_, err := p.SendBatch(t.Context(), make([]Message[[]byte], n)...)
 	require.NoError(t, err)
 	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Hour})
 	for range n {
