@@ -24,6 +24,7 @@ type bench struct {
 	t       *testing.T
 	backlog *group.Backlog[*item]
 	began   time.Time
+	mu      sync.Mutex
 	groups  []stored
 	workers sync.WaitGroup
 	abandon context.CancelFunc
@@ -43,7 +44,6 @@ func setUp(t *testing.T, workers int, keep bool, cfg group.Config[*item]) *bench
 	ctx, abandon := context.WithCancel(context.Background())
 	cfg.Abandoned = ctx
 	b := &bench{t: t, backlog: group.New(cfg), began: time.Now(), abandon: abandon}
-	var mu sync.Mutex
 	for range workers {
 		w := b.backlog.Worker()
 		b.workers.Go(func() {
@@ -56,9 +56,9 @@ func setUp(t *testing.T, workers int, keep bool, cfg group.Config[*item]) *bench
 				for _, it := range items {
 					s.items = append(s.items, it.n)
 				}
-				mu.Lock()
+				b.mu.Lock()
 				b.groups = append(b.groups, s)
-				mu.Unlock()
+				b.mu.Unlock()
 				if keep {
 					select {
 					case <-s.done:
@@ -97,10 +97,18 @@ func (b *bench) addAll(h group.Haste, numbers ...int) {
 // left are the groups so far.
 func (b *bench) left() (groups [][]int) {
 	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, g := range b.groups {
 		groups = append(groups, g.items)
 	}
 	return groups
+}
+
+func (b *bench) group(i int) stored {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.groups[i]
 }
 
 func (b *bench) wait(d time.Duration) {
@@ -109,7 +117,7 @@ func (b *bench) wait(d time.Duration) {
 }
 
 func (b *bench) finish(i int) {
-	close(b.groups[i].done)
+	close(b.group(i).done)
 	synctest.Wait()
 }
 
@@ -263,7 +271,7 @@ func TestFlushWaitsForWhatIsLateAndOnlyIfItCameBefore(t *testing.T) {
 		synctest.Wait()
 		b.add(group.Urgent, 3)
 		require.Len(t, b.left(), 2)
-		third := b.groups[1]
+		third := b.group(1)
 		third.work.Late(third.group[0], time.Hour)
 		b.finish(1)
 		all := make(chan error, 1)
@@ -367,7 +375,7 @@ func TestWhatIsLateComesBackInTimeOneGroupOfItBesideTheOthers(t *testing.T) {
 		cfg.Moment = time.Hour
 		b := setUp(t, 2, true, cfg)
 		b.addAll(group.Urgent, 1, 2, 3)
-		g := b.groups[0]
+		g := b.group(0)
 		g.work.Late(g.group[0], 20*time.Millisecond)
 		g.work.Late(g.group[2], 40*time.Millisecond)
 		b.finish(0)
@@ -391,7 +399,7 @@ func TestWhatIsLateIsDueOnceAllIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setUp(t, 1, true, settings())
 		b.addAll(group.Urgent, 1, 2)
-		g := b.groups[0]
+		g := b.group(0)
 		g.work.Late(g.group[1], time.Hour)
 		b.finish(0)
 		b.backlog.Close()
