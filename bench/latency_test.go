@@ -68,15 +68,3 @@ func TestTheFailureOfAnotherProcessIsTold(t *testing.T) {
 	_, err = parse("latency", []string{"-rate", "-1"}, io.Discard)
 	require.ErrorContains(t, err, "-rate")
 }
-
-func TestQuantiles(t *testing.T) {
-	var sorted []time.Duration
-	for i := range 1000 {
-		sorted = append(sorted, time.Duration(i+1)*time.Microsecond)
-	}
-	require.InDelta(t, 500, quantile(sorted, 0.5), 1e-9)
-	require.InDelta(t, 990, quantile(sorted, 0.99), 1e-9)
-	require.InDelta(t, 999, quantile(sorted, 0.999), 1e-9)
-	require.InDelta(t, 1, quantile(sorted[:1], 0.999), 1e-9)
-	require.Zero(t, quantile(nil, 0.5))
-}

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // measureSustained runs one producer and some consumers for a long time, at a rate
 // or as fast as they go, with a backlog that stays as it is, and reports a result
 // for each interval: what short runs on a fresh table do not show.
-func measureSustained(ctx context.Context, o options, report func(result)) error {
+func measureSustained(ctx context.Context, o options, report func(measure.Result)) error {
 	s, err := openQueue(ctx, o)
 	if err != nil {
 		return err
@@ -24,7 +25,7 @@ func measureSustained(ctx context.Context, o options, report func(result)) error
 	return errors.Join(err, s.remove())
 }
 
-func sustain(ctx context.Context, o options, s *store, report func(result)) (err error) {
+func sustain(ctx context.Context, o options, s *store, report func(measure.Result)) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.sustainedFor)
 	defer cancel()
 	readers, err := startReaders(ctx, o, s)
@@ -71,12 +72,12 @@ func sustain(ctx context.Context, o options, s *store, report func(result)) (err
 		r.AtS, r.Held, r.Processes = now.Sub(start).Seconds(), held != nil, o.processes
 		r.EnqueuePerS, r.DrainPerS = float64(nowSent-lastSent)/seconds, float64(nowReceived-lastReceived)/seconds
 		ages := readers.ages()
-		r.P50, r.P99 = ages.quantile(0.5), ages.quantile(0.99)
+		r.P50, r.P99 = ages.Quantile(0.5), ages.Quantile(0.99)
 		r.Backlog = int(nowSent - nowReceived)
 		var memory runtime.MemStats
 		runtime.ReadMemStats(&memory)
 		r.HeapBytes = float64(memory.HeapAlloc)
-		if r.footprint, err = s.footprint(ctx); err != nil && ctx.Err() == nil {
+		if r.Footprint, err = s.footprint(ctx); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("size of the tables: %w", err)
 		}
 		report(r)
@@ -135,7 +136,7 @@ func sendSustained(ctx context.Context, o options, s *store, sent, received *ato
 }
 
 // plotSustained writes throughput over time, where -plot asks for it.
-func plotSustained(o options, results []result) error {
+func plotSustained(o options, results []measure.Result) error {
 	if o.plot == "" {
 		return nil
 	}

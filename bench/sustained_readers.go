@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,44 +16,13 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/bench/internal/measure"
 )
-
-// histogram counts durations in steps of a twentieth: cheap to fill for hours,
-// and to add up over processes.
-type histogram map[int]int64
-
-const histogramStep = 1.05
-
-func (h histogram) add(d time.Duration) {
-	h[int(math.Log(float64(max(d.Nanoseconds(), 1)))/math.Log(histogramStep))]++
-}
-
-func (h histogram) merge(other histogram) {
-	for step, n := range other {
-		h[step] += n
-	}
-}
-
-// quantile is the upper end of the step that holds the part p of all, in µs.
-func (h histogram) quantile(p float64) float64 {
-	total, low, high := int64(0), math.MaxInt, math.MinInt
-	for step, n := range h {
-		total += n
-		low, high = min(low, step), max(high, step)
-	}
-	want := int64(math.Ceil(p * float64(total)))
-	for step, seen := low, int64(0); step <= high; step++ {
-		if seen += h[step]; seen >= want && want > 0 {
-			return math.Pow(histogramStep, float64(step+1)) / 1e3
-		}
-	}
-	return 0
-}
 
 // reading is what some consumers have read since they last told.
 type reading struct {
-	Received int64     `json:"received"`
-	Ages     histogram `json:"ages"`
+	Received int64             `json:"received"`
+	Ages     measure.Histogram `json:"ages"`
 }
 
 // readers are the consumers of a sustained run, in this process or in others.
@@ -63,14 +31,14 @@ type readers struct {
 	failed   chan error
 
 	mu    sync.Mutex
-	seen  histogram
+	seen  measure.Histogram
 	stop  []func()
 	group sync.WaitGroup
 	errs  []error
 }
 
 func startReaders(ctx context.Context, o options, s *store) (*readers, error) {
-	r := &readers{failed: make(chan error, 1), seen: histogram{}}
+	r := &readers{failed: make(chan error, 1), seen: measure.Histogram{}}
 	task := sustainTask{Place: s.place, Consumers: o.consumers, Batch: o.batch}
 	if o.processes <= 1 {
 		stop := make(chan struct{})
@@ -90,15 +58,15 @@ func (r *readers) note(n reading) {
 	r.received.Add(n.Received)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen.merge(n.Ages)
+	r.seen.Merge(n.Ages)
 }
 
 // ages are those of what was read since the last call.
-func (r *readers) ages() histogram {
+func (r *readers) ages() measure.Histogram {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	seen := r.seen
-	r.seen = histogram{}
+	r.seen = measure.Histogram{}
 	return seen
 }
 
@@ -206,7 +174,7 @@ func (t sustainTask) read(ctx context.Context, s *store, stop <-chan struct{}, t
 			consumer.Stop()
 		}()
 		var mu sync.Mutex
-		now := reading{Ages: histogram{}}
+		now := reading{Ages: measure.Histogram{}}
 		told := make(chan struct{})
 		group.Go(func() {
 			tick := time.NewTicker(tellEvery)
@@ -219,7 +187,7 @@ func (t sustainTask) read(ctx context.Context, s *store, stop <-chan struct{}, t
 				}
 				mu.Lock()
 				n := now
-				now = reading{Ages: histogram{}}
+				now = reading{Ages: measure.Histogram{}}
 				mu.Unlock()
 				if n.Received > 0 {
 					tell(n)
@@ -232,7 +200,7 @@ func (t sustainTask) read(ctx context.Context, s *store, stop <-chan struct{}, t
 				age := time.Since(stampOf(lease.Body))
 				mu.Lock()
 				now.Received++
-				now.Ages.add(age)
+				now.Ages.Add(age)
 				mu.Unlock()
 				if err := lease.Ack(); err != nil {
 					errs[i] = err

@@ -9,14 +9,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // runJSON runs a command and returns its lines.
-func runJSON(t *testing.T, args ...string) []result {
+func runJSON(t *testing.T, args ...string) []measure.Result {
 	t.Helper()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), append(args, "-format", "json"), &out, io.Discard))
-	results, err := readJSON(&out)
+	results, err := measure.Read(&out)
 	require.NoError(t, err)
 	return results
 }
@@ -62,7 +64,7 @@ func TestATransactionCountsItsBeginAndItsEnd(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.remove()) }()
 	for _, end := range []string{"commit", "rollback"} {
-		before := s.counter.statements.Load()
+		before := s.counter.Statements()
 		tx, err := s.db.Begin()
 		require.NoError(t, err)
 		_, err = tx.Exec("DELETE FROM chanq_bench")
@@ -72,7 +74,7 @@ func TestATransactionCountsItsBeginAndItsEnd(t *testing.T) {
 		} else {
 			require.NoError(t, tx.Rollback())
 		}
-		require.EqualValues(t, 3, s.counter.statements.Load()-before, end)
+		require.EqualValues(t, 3, s.counter.Statements()-before, end)
 	}
 }
 
@@ -82,7 +84,7 @@ func TestAWholeLifeInBatchesOf500TakesAtMostOneStatementForFiftyMessages(t *test
 }
 
 func TestTheTableShowsMediansRangesAndRatios(t *testing.T) {
-	results := []result{
+	results := []measure.Result{
 		{Strategy: "raw", Round: 1, N: 9, EnqueuePerS: 100, DrainPerS: 10, PipelinePerS: 1, DrainAllocs: 8},
 		{Strategy: "chanq", Round: 1, N: 9, EnqueuePerS: 50, DrainPerS: 10, PipelinePerS: 2, DrainAllocs: 9},
 		{Strategy: "raw", Round: 2, N: 9, EnqueuePerS: 200, DrainPerS: 10, PipelinePerS: 1, DrainAllocs: 8},

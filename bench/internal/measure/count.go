@@ -1,4 +1,4 @@
-package main
+package measure
 
 import (
 	"context"
@@ -7,20 +7,37 @@ import (
 	"sync/atomic"
 )
 
-// counter counts what a driver is asked to do: one for each execution of a
+// Counter counts what a driver is asked to do: one for each execution of a
 // statement and for each begin and end of a transaction. Preparing is not
 // counted, since it happens once for each text. It costs one atomic addition a
 // statement, nothing a row, so that it stays on in timed runs.
-type counter struct{ statements atomic.Int64 }
+type Counter struct{ statements atomic.Int64 }
 
-// connector wraps the connections of inner with the counter.
-func (c *counter) connector(inner driver.Connector) driver.Connector {
+// Statements is the count so far.
+func (c *Counter) Statements() int64 { return c.statements.Load() }
+
+// Connector wraps the connections of inner with the counter. The drivers must
+// have the interfaces of Go 1.8.
+func (c *Counter) Connector(inner driver.Connector) driver.Connector {
 	return &countingConnector{inner, c}
 }
 
+// DSN is Connector for a driver that has only a name for its databases.
+func (c *Counter) DSN(d driver.Driver, dsn string) driver.Connector {
+	return c.Connector(dsnConnector{d, dsn})
+}
+
+type dsnConnector struct {
+	driver driver.Driver
+	dsn    string
+}
+
+func (c dsnConnector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
+func (c dsnConnector) Driver() driver.Driver                        { return c.driver }
+
 type countingConnector struct {
-	driver.Connector // its Driver tells chanq the dialect
-	counter          *counter
+	driver.Connector // its Driver tells libraries the dialect
+	counter          *Counter
 }
 
 func (c *countingConnector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -43,7 +60,7 @@ func (c *countingConnector) Close() error {
 // takes for "not implemented" where the driver has none.
 type countingConn struct {
 	driver.Conn
-	counter *counter
+	counter *Counter
 }
 
 func (c *countingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
@@ -69,7 +86,7 @@ func (c *countingConn) PrepareContext(ctx context.Context, query string) (driver
 	if err != nil {
 		return nil, err
 	}
-	return &countingStmt{stmt, c.counter}, nil
+	return &countingStmt{stmt, c}, nil
 }
 
 func (c *countingConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
@@ -109,16 +126,16 @@ func (c *countingConn) CheckNamedValue(v *driver.NamedValue) error {
 
 type countingStmt struct {
 	driver.Stmt
-	counter *counter
+	conn *countingConn
 }
 
 func (s *countingStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	s.counter.statements.Add(1)
+	s.conn.counter.statements.Add(1)
 	return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
 }
 
 func (s *countingStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	s.counter.statements.Add(1)
+	s.conn.counter.statements.Add(1)
 	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
 }
 
@@ -126,12 +143,12 @@ func (s *countingStmt) CheckNamedValue(v *driver.NamedValue) error {
 	if inner, ok := s.Stmt.(driver.NamedValueChecker); ok {
 		return inner.CheckNamedValue(v)
 	}
-	return driver.ErrSkip
+	return s.conn.CheckNamedValue(v)
 }
 
 type countingTx struct {
 	driver.Tx
-	counter *counter
+	counter *Counter
 }
 
 func (t *countingTx) Commit() error {
