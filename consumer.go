@@ -225,6 +225,11 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	return fmt.Errorf("chanq: shutdown %s: %d leases not settled, %d settles not confirmed: %w", c.queue.name, held, settling, context.Cause(ctx))
 }
 
+// Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of
+// Consume's context or a permanent error, which Err tells by then. What was delivered
+// may still be settled.
+func (c *Consumer[T]) Done() <-chan struct{} { return c.stop.Done() }
+
 // Err is the permanent error that ended the consumer (the table is missing, a
 // right is missing), or nil. Outages do not end a consumer.
 func (c *Consumer[T]) Err() error {

@@ -15,6 +15,8 @@ import (
 // Its methods are safe for concurrent use; its fields are the reader's.
 type Lease[T any] struct {
 	Message[T]
+	// Queue is the name of the queue that the message is in.
+	Queue string
 	// Attempt counts the claims of this message, this one included, that were
 	// deliveries or may have been: one that was given back undelivered (Release, Stop)
 	// does not count, one whose process died with the message in its buffer does, until

@@ -26,6 +26,57 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	}
 }
 
+// Receive waits for a lease, takes with it what lies in the buffer already, up to most
+// leases in all, and returns them: at least one, unless it returns an error. Leases that
+// ran out in the buffer are skipped. It costs no round trip.
+//
+// Its errors: that of ctx, if it ends before a lease comes, and of a consumer that has
+// ended Err, or else ErrClosed. Other than the loops of All and Batches it stops nothing:
+// it may be called again after the end of its ctx.
+func (c *Consumer[T]) Receive(ctx context.Context, most int) ([]*Lease[T], error) {
+	if most < 1 {
+		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.queue.name, most)
+	}
+	var batch []*Lease[T]
+	for len(batch) == 0 {
+		if ctx.Err() != nil { // rather than what is there
+			return nil, fmt.Errorf("chanq: receive %s: %w", c.queue.name, context.Cause(ctx))
+		}
+		select {
+		case l, open := <-c.out:
+			if !open {
+				return nil, c.ending()
+			}
+			if !c.skip(l) {
+				batch = append(make([]*Lease[T], 0, min(most, len(c.out)+1)), l)
+			}
+		case <-ctx.Done():
+		}
+	}
+	for len(batch) < most {
+		select {
+		case l, open := <-c.out:
+			if !open {
+				return batch, nil
+			}
+			if !c.skip(l) {
+				batch = append(batch, l)
+			}
+		default:
+			return batch, nil
+		}
+	}
+	return batch, nil
+}
+
+// ending is why no lease will come any more.
+func (c *Consumer[T]) ending() error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return &OpError{Op: "receive", Queue: c.queue.name, Err: ErrClosed}
+}
+
 // skip reports a lease that ran out while it lay in the buffer. It is released:
 // should the database still hold it for us, the attempt does not count. Nor does
 // it count as taken: where buffered leases run out, claims must become smaller.
