@@ -87,23 +87,23 @@ func beginProcesses(_ context.Context, o options, _ string, _ []int) (growthRun,
 		r := newResult(o, "chanq")
 		r.N, r.Batch, r.Processes = o.samples, o.batch, processes
 		err := onFilled(ctx, o, &r, func(s *store) error {
-			crew, err := startDrainers(ctx, drainTask{s.place, o.batch}, processes)
+			readers, err := startReaders(ctx, readTask{s.place, 1, o.batch}, processes)
 			if err != nil {
 				return err
 			}
 			start := time.Now()
-			crew.begin()
-			err = s.awaitEmpty(ctx, crew.failed)
+			readers.begin()
+			err = s.awaitEmpty(ctx, readers.failed)
 			seconds := time.Since(start).Seconds()
 			r.DrainPerS, r.WallPerMsg = float64(r.N)/seconds, 1e6*seconds/float64(r.N)
-			return errors.Join(err, crew.end())
+			return errors.Join(err, readers.end())
 		})
 		return []measure.Result{r}, err
 	}}, nil
 }
 
 // awaitEmpty looks every few milliseconds whether a message is left.
-func (s *store) awaitEmpty(ctx context.Context, failed <-chan struct{}) error {
+func (s *store) awaitEmpty(ctx context.Context, failed <-chan error) error {
 	const every = 5 * time.Millisecond
 	text := "SELECT CASE WHEN EXISTS (SELECT 1 FROM " + s.liveTable() + ") THEN 1 ELSE 0 END"
 	look := time.NewTicker(every)

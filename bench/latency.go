@@ -95,9 +95,9 @@ func measureRate(ctx context.Context, o options, rate float64, processes int) (m
 		go func() {
 			var err error
 			if processes == 1 {
-				err = send.run(ctx, s)
+				err = send.run(ctx, s, nil)
 			} else {
-				err = runProcess(ctx, "send", send)
+				err = send.runApart(ctx)
 			}
 			if err != nil {
 				cancel()
@@ -143,6 +143,20 @@ const stampBytes = 8
 
 func stamp(body []byte, due time.Time) {
 	binary.BigEndian.PutUint64(body, uint64(due.UnixNano()))
+}
+
+// stamped sends on a producer's channel bodies that say when they were due.
+func stamped(ctx context.Context, producer *chanq.Producer[[]byte], size int) func(int, time.Time) error {
+	return func(_ int, due time.Time) error {
+		body := make([]byte, size)
+		stamp(body, due)
+		select {
+		case producer.C() <- chanq.Message[[]byte]{Body: body}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func stampOf(body []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(body))) }

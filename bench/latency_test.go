@@ -47,7 +47,7 @@ func TestMessagesCarryTheTimesAtWhichTheyWereDue(t *testing.T) {
 	s, err := openQueue(t.Context(), options{engine: "sqlite"})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.remove()) }()
-	require.NoError(t, senderTask{Place: s.place, Rate: 10_000, N: 50, Body: 20, Batch: 500}.run(t.Context(), s))
+	require.NoError(t, senderTask{Place: s.place, Rate: 10_000, N: 50, Body: 20, Batch: 500}.run(t.Context(), s, nil))
 	queue, err := s.open(t.Context())
 	require.NoError(t, err)
 	leases, err := queue.TryLease(t.Context(), 100, time.Minute)
@@ -62,7 +62,7 @@ func TestMessagesCarryTheTimesAtWhichTheyWereDue(t *testing.T) {
 }
 
 func TestTheFailureOfAnotherProcessIsTold(t *testing.T) {
-	err := runProcess(t.Context(), "send", senderTask{Place: place{Engine: "sqlite", File: t.TempDir() + "/none.db", Queue: "bench"}, N: 1, Rate: 1})
+	err := senderTask{Place: place{Engine: "sqlite", File: t.TempDir() + "/none.db", Queue: "bench"}, N: 1, Rate: 1}.runApart(t.Context())
 	require.ErrorContains(t, err, "send process")
 	require.ErrorContains(t, err, "chanq", "with what it said")
 	_, err = parse("latency", []string{"-rate", "-1"}, io.Discard)

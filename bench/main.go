@@ -32,9 +32,11 @@ import (
 
 	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/bench/internal/soak"
+	"github.com/chanq/chanq/internal/testdb/child"
 )
 
 func main() {
+	child.Main(parts)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) > 1 && os.Args[1] == soak.WorkerCommand {
@@ -74,8 +76,6 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 		name, args = args[0], args[1:]
 	}
 	switch name {
-	case workerCommand:
-		return runWorker(ctx, args)
 	case "soak":
 		return soak.Run(ctx, args, out, usage)
 	case "report":

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
 
-	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
@@ -28,10 +28,19 @@ func measureSustained(ctx context.Context, o options, report func(measure.Result
 func sustain(ctx context.Context, o options, s *store, report func(measure.Result)) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.sustainedFor)
 	defer cancel()
-	readers, err := startReaders(ctx, o, s)
+	task := readTask{Place: s.place, Consumers: o.consumers, Batch: o.batch}
+	others := o.processes
+	if others <= 1 {
+		others = 0
+	}
+	readers, err := startReaders(ctx, task, others)
+	if err == nil && others == 0 {
+		err = readers.readHere(ctx, task, s)
+	}
 	if err != nil {
 		return err
 	}
+	readers.begin()
 	var sent atomic.Int64
 	sender := make(chan error, 1)
 	go func() {
@@ -88,51 +97,47 @@ func sustain(ctx context.Context, o options, s *store, report func(measure.Resul
 // sendSustained keeps the backlog filled, or sends at a rate whatever becomes of
 // it. A message carries the time at which it was to be sent.
 func sendSustained(ctx context.Context, o options, s *store, sent, received *atomic.Int64) error {
-	queue, err := s.open(ctx)
+	producer, err := s.producer(ctx, o.batch)
 	if err != nil {
 		return err
 	}
-	producer, err := queue.Producer(chanq.ProducerConfig{BatchRows: o.batch})
-	if err != nil {
-		return err
-	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	pause := func(d time.Duration) {
-		timer.Reset(d)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
-	start := time.Now()
-	for i := int64(0); ctx.Err() == nil; i++ {
-		var due time.Time
-		if o.rate > 0 {
-			due = start.Add(time.Duration(float64(i) / o.rate * float64(time.Second)))
-			if wait := time.Until(due); wait > 0 {
-				pause(wait)
-			}
-		} else {
-			for i-received.Load() >= int64(o.backlog) && ctx.Err() == nil {
-				pause(time.Millisecond)
-			}
-			if ctx.Err() != nil {
-				break
-			}
-			due = time.Now()
-		}
-		body := make([]byte, o.latencyBody())
-		stamp(body, due)
-		select {
-		case producer.C() <- chanq.Message[[]byte]{Body: body}:
+	one := stamped(ctx, producer, o.latencyBody())
+	send := func(i int, due time.Time) error {
+		err := one(i, due)
+		if err == nil {
 			sent.Add(1)
-		case <-ctx.Done():
 		}
+		return err
+	}
+	if o.rate > 0 {
+		err = measure.AtRate(ctx, o.rate, math.MaxInt, send)
+	} else {
+		err = keepBacklog(ctx, func() bool { return sent.Load()-received.Load() < int64(o.backlog) }, send)
+	}
+	if ctx.Err() != nil {
+		err = nil // that is how a run ends
 	}
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	return producer.Close(bound)
+	return errors.Join(err, producer.Close(bound))
+}
+
+// keepBacklog sends as long as there is room, until ctx ends.
+func keepBacklog(ctx context.Context, room func() bool, send func(i int, due time.Time) error) error {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for i := 0; ; i++ {
+		for !room() {
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if err := send(i, time.Now()); err != nil {
+			return err
+		}
+	}
 }
 
 // plotSustained writes throughput over time, where -plot asks for it.
