@@ -59,25 +59,6 @@ func TestStatementsOfAKnownLoopAreCounted(t *testing.T) {
 	}
 }
 
-func TestATransactionCountsItsBeginAndItsEnd(t *testing.T) {
-	s, err := openQueue(t.Context(), options{engine: "sqlite"})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.remove()) }()
-	for _, end := range []string{"commit", "rollback"} {
-		before := s.counter.Statements()
-		tx, err := s.db.Begin()
-		require.NoError(t, err)
-		_, err = tx.Exec("DELETE FROM chanq_bench")
-		require.NoError(t, err)
-		if end == "commit" {
-			require.NoError(t, tx.Commit())
-		} else {
-			require.NoError(t, tx.Rollback())
-		}
-		require.EqualValues(t, 3, s.counter.Statements()-before, end)
-	}
-}
-
 func TestAWholeLifeInBatchesOf500TakesAtMostOneStatementForFiftyMessages(t *testing.T) {
 	results := runJSON(t, "throughput", "-strategies", "chanq", "-n", "2500", "-rounds", "1")
 	require.LessOrEqual(t, results[0].StatementsPerMessage, 0.02)

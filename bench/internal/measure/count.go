@@ -13,8 +13,13 @@ import (
 // statement, nothing a row, so that it stays on in timed runs.
 type Counter struct{ statements atomic.Int64 }
 
-// Statements is the count so far.
-func (c *Counter) Statements() int64 { return c.statements.Load() }
+// Statements is the count so far; 0 of no counter.
+func (c *Counter) Statements() int64 {
+	if c == nil {
+		return 0
+	}
+	return c.statements.Load()
+}
 
 // Connector wraps the connections of inner with the counter. The drivers must
 // have the interfaces of Go 1.8.
