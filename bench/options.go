@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // options are the flags of the commands.
@@ -225,4 +227,11 @@ func (o options) messages(strategy string) int {
 		return min(o.n, o.single)
 	}
 	return o.n
+}
+
+// newResult has what is the same for every measurement of a run.
+func newResult(o options, strategy string) measure.Result {
+	r := measure.Here()
+	r.Engine, r.Strategy, r.BodyBytes, r.Command = o.engine, strategy, o.body, o.command
+	return r
 }

@@ -1,6 +1,5 @@
 // Package peer measures one phase of one queue, in a process that does nothing
-// else. It is a module of its own without requirements, because peers that
-// cannot be linked into one program share it.
+// else. The programs of bench/peers share it, which cannot be linked into one.
 package peer
 
 import "context"

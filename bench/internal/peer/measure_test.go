@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"testing"
@@ -11,6 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	driver "modernc.org/sqlite"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -219,7 +223,7 @@ func TestASystemThatCannotBeSentToAtTheRateIsSaturated(t *testing.T) {
 		o, err := run(t.Context(), q, Job{Phase: Latency, N: 1000, Body: 64, Rate: 100, Warm: 10})
 		require.NoError(t, err)
 		assert.True(t, o.Saturated)
-		assert.Greater(t, o.P99, (5 * time.Second).Microseconds(), "waiting for a slot is part of the time")
+		assert.Greater(t, o.P99, float64((5 * time.Second).Microseconds()), "waiting for a slot is part of the time")
 	})
 }
 
@@ -237,14 +241,22 @@ func TestAFailedSendFailsTheLatencyPhase(t *testing.T) {
 	<-q.settledAll
 }
 
-func TestQuantile(t *testing.T) {
-	var thousand []time.Duration
-	for i := range 1000 {
-		thousand = append(thousand, time.Duration(i+1)*time.Microsecond)
-	}
-	assert.EqualValues(t, 500, quantile(thousand, 0.5))
-	assert.EqualValues(t, 990, quantile(thousand, 0.99))
-	assert.EqualValues(t, 999, quantile(thousand, 0.999))
-	assert.EqualValues(t, 1, quantile(thousand[:1], 0.5))
-	assert.EqualValues(t, 20, quantile(thousand[:20], 0.999))
+func TestSQLiteThatDoesNotWriteThroughIsRefused(t *testing.T) {
+	var counter measure.Counter
+	db := sql.OpenDB(counter.DSN(&driver.Driver{}, "file:"+t.TempDir()+"/x.db?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"))
+	defer db.Close()
+	assert.ErrorContains(t, CheckSQLite(t.Context(), db), "synchronous=1")
+}
+
+func TestWhatIsLeftIsCounted(t *testing.T) {
+	var counter measure.Counter
+	db := sql.OpenDB(counter.DSN(&driver.Driver{}, SQLiteDSN(t.TempDir())))
+	defer db.Close()
+	require.NoError(t, CheckSQLite(t.Context(), db))
+	_, err := db.ExecContext(t.Context(), "CREATE TABLE t AS SELECT 1 UNION ALL SELECT 2")
+	require.NoError(t, err)
+	left, err := LeftSQLite(t.Context(), db, "t", "t")
+	require.NoError(t, err)
+	assert.EqualValues(t, 4, left.Rows)
+	assert.Positive(t, left.Bytes)
 }

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"time"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // run does the job's phase on the queue.
@@ -62,14 +62,14 @@ func enqueue(ctx context.Context, q Queue, ms []Message) (o Outcome, err error) 
 	if err != nil {
 		return o, err
 	}
-	err = timed(q, &o, func() error { return sender.SendAll(ctx, ms) })
+	o.Cost, err = measure.Of(q.Statements, func() error { return sender.SendAll(ctx, ms) })
 	return o, errors.Join(err, sender.Close(ctx))
 }
 
 func drain(ctx context.Context, q Queue, n int) (o Outcome, err error) {
 	t := newTally(n)
 	var receiver Receiver
-	err = timed(q, &o, func() error {
+	o.Cost, err = measure.Of(q.Statements, func() error {
 		t.begin()
 		if receiver, err = q.Receiver(ctx, n, t.deliver); err != nil {
 			return err
@@ -86,7 +86,7 @@ func pipeline(ctx context.Context, q Queue, ms []Message) (o Outcome, err error)
 	}
 	t := newTally(len(ms))
 	var receiver Receiver
-	err = timed(q, &o, func() error {
+	o.Cost, err = measure.Of(q.Statements, func() error {
 		t.begin()
 		if receiver, err = q.Receiver(ctx, len(ms), t.deliver); err != nil {
 			return err
@@ -112,15 +112,5 @@ func finish(ctx context.Context, q Queue, o *Outcome, t *tally, s Sender, r Rece
 	if r != nil {
 		err = errors.Join(err, r.Close(ctx))
 	}
-	return err
-}
-
-// timed notes what f took.
-func timed(q Queue, o *Outcome, f func() error) error {
-	runtime.GC() // the messages are garbage of no system
-	statements, cpu, start := q.Statements(), cpuTime(), time.Now()
-	err := f()
-	o.Seconds, o.CPU = time.Since(start).Seconds(), (cpuTime() - cpu).Seconds()
-	o.Statements = q.Statements() - statements
 	return err
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // The phases of a measurement. Enqueue, then Drain share a store; Pipeline and
@@ -28,22 +30,20 @@ type Job struct {
 	DSN                     string // of the PostgreSQL database, which holds nothing else
 	Dir                     string // for the other engines' files, which holds nothing else
 	N, Body                 int
-	Rate                    int // of the latency phase, messages a second
-	Warm                    int // its first messages, which are not measured
+	Rate                    float64 // of the latency phase, messages a second
+	Warm                    int     // its first messages, which are not measured
 }
 
 // Outcome is the answer, as JSON on the standard output.
 type Outcome struct {
-	Seconds       float64
-	CPU           float64 // seconds of this process; 0 where unknown
+	measure.Cost
 	FirstDelivery float64 // seconds from the beginning of the phase
-	Statements    int64
-	WAL           int64 // bytes that PostgreSQL wrote to its log; the program that gave the job knows
+	WAL           int64   // bytes that PostgreSQL wrote to its log; the program that gave the job knows
 	Redelivered   int64
 	Left          Left
 	Version       string // of the system's module
 	// Of the latency phase, in microseconds.
-	P50, P99, P999, Max int64
+	P50, P99, P999, Max float64
 	Saturated           bool // it could not send at the rate
 }
 

@@ -1,21 +1,28 @@
-package peer
+package measure
 
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 	"io"
 	"sync/atomic"
 )
 
-// Counter counts what a driver is asked for: executions of statements, begins
-// and ends of transactions. Preparing, once a text, is not counted.
-type Counter struct{ n atomic.Int64 }
+// Counter counts what a driver is asked to do: one for each execution of a
+// statement and for each begin and end of a transaction. Preparing is not
+// counted, since it happens once for each text. It costs one atomic addition a
+// statement, nothing a row, so that it stays on in timed runs.
+type Counter struct{ statements atomic.Int64 }
 
-// Statements is the count so far.
-func (c *Counter) Statements() int64 { return c.n.Load() }
+// Statements is the count so far; 0 of no counter.
+func (c *Counter) Statements() int64 {
+	if c == nil {
+		return 0
+	}
+	return c.statements.Load()
+}
 
-// Connector counts what is asked of inner's connections.
+// Connector wraps the connections of inner with the counter. The drivers must
+// have the interfaces of Go 1.8.
 func (c *Counter) Connector(inner driver.Connector) driver.Connector {
 	return &countingConnector{inner, c}
 }
@@ -43,11 +50,7 @@ func (c *countingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, ok := inner.(modernConn)
-	if !ok {
-		return nil, errors.Join(errors.New("counting statements: the driver lacks the interfaces of Go 1.8"), inner.Close())
-	}
-	return &countingConn{conn, c.counter}, nil
+	return &countingConn{inner, c.counter}, nil
 }
 
 // Close is called by (*sql.DB).Close.
@@ -58,90 +61,94 @@ func (c *countingConnector) Close() error {
 	return nil
 }
 
-// modernConn is what the SQLite driver's connections implement. Those that it
-// may implement besides are passed on by the methods below.
-type modernConn interface {
-	driver.Conn
-	driver.ExecerContext
-	driver.QueryerContext
-	driver.ConnPrepareContext
-	driver.ConnBeginTx
-}
-
+// countingConn passes every optional interface on, and says what database/sql
+// takes for "not implemented" where the driver has none.
 type countingConn struct {
-	modernConn
+	driver.Conn
 	counter *Counter
 }
 
 func (c *countingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	c.counter.n.Add(1)
-	return c.modernConn.ExecContext(ctx, query, args)
+	inner, ok := c.Conn.(driver.ExecerContext)
+	if !ok {
+		return nil, driver.ErrSkip
+	}
+	c.counter.statements.Add(1)
+	return inner.ExecContext(ctx, query, args)
 }
 
 func (c *countingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	c.counter.n.Add(1)
-	return c.modernConn.QueryContext(ctx, query, args)
+	inner, ok := c.Conn.(driver.QueryerContext)
+	if !ok {
+		return nil, driver.ErrSkip
+	}
+	c.counter.statements.Add(1)
+	return inner.QueryContext(ctx, query, args)
 }
 
 func (c *countingConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	inner, err := c.modernConn.PrepareContext(ctx, query)
+	stmt, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	stmt, ok := inner.(modernStmt)
-	if !ok {
-		return nil, errors.Join(errors.New("counting statements: the driver's prepared statements lack the interfaces of Go 1.8"), inner.Close())
-	}
-	return &countingStmt{stmt, c.counter}, nil
+	return &countingStmt{stmt, c}, nil
 }
 
 func (c *countingConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	c.counter.n.Add(1)
-	tx, err := c.modernConn.BeginTx(ctx, opts)
+	c.counter.statements.Add(1)
+	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
 	return &countingTx{tx, c.counter}, nil
 }
 
+func (c *countingConn) Ping(ctx context.Context) error {
+	if inner, ok := c.Conn.(driver.Pinger); ok {
+		return inner.Ping(ctx)
+	}
+	return nil
+}
+
 func (c *countingConn) ResetSession(ctx context.Context) error {
-	if inner, ok := c.modernConn.(driver.SessionResetter); ok {
+	if inner, ok := c.Conn.(driver.SessionResetter); ok {
 		return inner.ResetSession(ctx)
 	}
 	return nil
 }
 
 func (c *countingConn) IsValid() bool {
-	inner, ok := c.modernConn.(driver.Validator)
+	inner, ok := c.Conn.(driver.Validator)
 	return !ok || inner.IsValid()
 }
 
 func (c *countingConn) CheckNamedValue(v *driver.NamedValue) error {
-	if inner, ok := c.modernConn.(driver.NamedValueChecker); ok {
+	if inner, ok := c.Conn.(driver.NamedValueChecker); ok {
 		return inner.CheckNamedValue(v)
 	}
 	return driver.ErrSkip
 }
 
-type modernStmt interface {
-	driver.Stmt
-	driver.StmtExecContext
-	driver.StmtQueryContext
-}
-
 type countingStmt struct {
-	modernStmt
-	counter *Counter
+	driver.Stmt
+	conn *countingConn
 }
 
 func (s *countingStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	s.counter.n.Add(1)
-	return s.modernStmt.ExecContext(ctx, args)
+	s.conn.counter.statements.Add(1)
+	return s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
 }
 
 func (s *countingStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	s.counter.n.Add(1)
-	return s.modernStmt.QueryContext(ctx, args)
+	s.conn.counter.statements.Add(1)
+	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
+}
+
+func (s *countingStmt) CheckNamedValue(v *driver.NamedValue) error {
+	if inner, ok := s.Stmt.(driver.NamedValueChecker); ok {
+		return inner.CheckNamedValue(v)
+	}
+	return s.conn.CheckNamedValue(v)
 }
 
 type countingTx struct {
@@ -150,11 +157,11 @@ type countingTx struct {
 }
 
 func (t *countingTx) Commit() error {
-	t.counter.n.Add(1)
+	t.counter.statements.Add(1)
 	return t.Tx.Commit()
 }
 
 func (t *countingTx) Rollback() error {
-	t.counter.n.Add(1)
+	t.counter.statements.Add(1)
 	return t.Tx.Rollback()
 }

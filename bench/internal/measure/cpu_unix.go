@@ -1,15 +1,15 @@
 //go:build unix
 
-package main
+package measure
 
 import (
 	"syscall"
 	"time"
 )
 
-// cpuTime is what this process has used of all processors. On a machine that is
+// CPUTime is what this process has used of all processors. On a machine that is
 // shared it varies less than the clock on the wall.
-func cpuTime() time.Duration {
+func CPUTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0
