@@ -41,7 +41,7 @@ func figuresOf(axis string) []figure {
 	case "consumers", "processes":
 		return []figure{wall, drain, cpu, statements}
 	case "lingers":
-		return []figure{{"Send µs, median", func(r measure.Result) float64 { return r.CommitP50 }}, enqueue, cpu, statements}
+		return []figure{{"Send µs, median", commitP50}, enqueue, cpu, statements}
 	case "prefetch", "buffer":
 		return []figure{
 			{"heap bytes", func(r measure.Result) float64 { return r.HeapBytes }},

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/chanq/chanq"
@@ -59,16 +57,16 @@ func measureShape(ctx context.Context, o options, n int) (results []measure.Resu
 	return results, nil
 }
 
-// senders is how many goroutines wait in Send while Linger is measured.
-const senders = 64
+// lingering is how many goroutines wait in Send while Linger is measured.
+const lingering = 64
 
 // beginLingers measures what Send costs when many goroutines share statements,
 // and how long one waits.
 func beginLingers(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
 	return growthRun{measure: func(ctx context.Context, ms int) ([]measure.Result, error) {
 		r := newResult(o, "chanq")
-		each := max(o.samples/senders, 1)
-		r.N, r.Batch = each*senders, o.batch
+		each := max(o.samples/lingering, 1)
+		r.N, r.Batch = each*lingering, o.batch
 		err := onStore(ctx, o, "chanq", func(s *store, _ strategy) error {
 			r.Server = s.about(ctx)
 			queue, err := s.open(ctx)
@@ -79,40 +77,16 @@ func beginLingers(_ context.Context, o options, _ string, _ []int) (growthRun, e
 			if err != nil {
 				return err
 			}
-			var waits []time.Duration
-			c, err := timed(ctx, s, "linger", func(ctx context.Context) (err error) {
-				waits, err = sendByMany(ctx, producer, each, o.body)
-				return err
+			message := chanq.Message[[]byte]{Body: make([]byte, o.body)}
+			waits, c, err := crew{lingering, 1}.run(ctx, s, "linger", each, func(use func(func() error) error) error {
+				return use(func() error { _, err := producer.Send(ctx, message); return err })
 			})
 			n := float64(r.N)
 			r.EnqueuePerS, r.WallPerMsg, r.CPUPerMsg = n/c.Seconds, 1e6*c.Seconds/n, 1e6*c.CPU/n
 			r.StatementsPerMessage = c.Statements / n
-			slices.Sort(waits)
 			r.CommitP50 = measure.Quantile(waits, 0.5)
 			return errors.Join(err, producer.Close(context.WithoutCancel(ctx)))
 		})
 		return []measure.Result{r}, err
 	}}, nil
-}
-
-// sendByMany returns how long each Send took.
-func sendByMany(ctx context.Context, producer *chanq.Producer[[]byte], each, body int) ([]time.Duration, error) {
-	waits := make([]time.Duration, senders*each)
-	failed := make([]error, senders)
-	content := make([]byte, body)
-	var group sync.WaitGroup
-	for i := range senders {
-		group.Go(func() {
-			for j := range each {
-				start := time.Now()
-				if _, err := producer.Send(ctx, chanq.Message[[]byte]{Body: content}); err != nil {
-					failed[i] = err
-					return
-				}
-				waits[i*each+j] = time.Since(start)
-			}
-		})
-	}
-	group.Wait()
-	return waits, errors.Join(failed...)
 }
