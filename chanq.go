@@ -36,23 +36,27 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // Schema lists the statements that Migrate would run for a queue whose tables
 // do not exist, in order, for a database administrator to read and run. Each
 // may be run again without harm. For SQL Server the schema's name must not have $(
-// in it, which sqlcmd would replace. d is sqlbatch.SQLServer, sqlbatch.Postgres or
-// sqlbatch.SQLite.
+// in it, which sqlcmd would replace. d is sqlserver.Dialect, postgres.Dialect or
+// sqlite.Dialect.
 func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 	if isNil(d) {
-		return nil, errors.New("chanq: schema: dialect is nil; give sqlbatch.SQLServer, sqlbatch.Postgres or sqlbatch.SQLite")
+		return nil, errors.New("chanq: schema: dialect is nil; give sqlserver.Dialect, postgres.Dialect or sqlite.Dialect")
 	}
 	names := sqlbatch.Names{Schema: cfg.Schema, Queue: queue}
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return nil, fmt.Errorf("chanq: schema: %w", err)
 	}
-	if d.Name() == sqlbatch.SQLServer.Name() && strings.Contains(cfg.Schema, "$(") {
+	if d.Name() == sqlserver.Dialect.Name() && strings.Contains(cfg.Schema, "$(") {
 		return nil, fmt.Errorf("chanq: schema: schema name %q: sqlcmd would put the value of a variable in the place of $(…); use Migrate", cfg.Schema)
 	}
 	var texts []string
@@ -74,12 +78,12 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 	if err != nil {
 		return nil, err
 	}
-	if err := enough(db, 0, 1); err != nil {
+	if err := session.Enough(db); err != nil {
 		return nil, fmt.Errorf("chanq: open %s: %w", queue, err)
 	}
 	s := openOnce(db, core.dialect)
 	defer s.close()
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.run(ctx, st, scan) }
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
 	version, err := core.version(run)
 	if err != nil {
 		return nil, &OpError{Op: "open", Queue: queue, Err: err}
@@ -106,12 +110,12 @@ func findDialect(db *sql.DB) (sqlbatch.Dialect, error) {
 	}
 	switch path := t.PkgPath(); {
 	case path == "github.com/microsoft/go-mssqldb", strings.HasPrefix(path, "github.com/microsoft/go-mssqldb/"):
-		return sqlbatch.SQLServer, nil
+		return sqlserver.Dialect, nil
 	case strings.HasPrefix(path, "github.com/jackc/pgx/") && strings.HasSuffix(path, "/stdlib"), path == "github.com/lib/pq":
-		return sqlbatch.Postgres, nil
+		return postgres.Dialect, nil
 	case path == "modernc.org/sqlite":
-		return sqlbatch.SQLite, nil
+		return sqlite.Dialect, nil
 	default:
-		return nil, fmt.Errorf("unknown driver %s (%s): set Config.Dialect to sqlbatch.SQLServer, sqlbatch.Postgres or sqlbatch.SQLite", t, path)
+		return nil, fmt.Errorf("unknown driver %s (%s): set Config.Dialect to sqlserver.Dialect, postgres.Dialect or sqlite.Dialect", t, path)
 	}
 }

@@ -17,7 +17,11 @@ import (
 // Config says how a queue is stored. The zero value is right for most. Nothing of
 // it is kept in the database: give the same to all programs that use a queue.
 type Config struct {
-	// Dialect is the SQL to speak. Default: found from the *sql.DB's driver.
+	// Dialect is the SQL to speak: sqlserver.Dialect, postgres.Dialect or
+	// sqlite.Dialect, each of the package below sqlbatch that is called so. Nothing
+	// else of those packages is needed. Default: found from the *sql.DB's driver, if
+	// that is go-mssqldb, pgx, lib/pq or modernc.org/sqlite; set it for others, and for
+	// drivers that wrap these.
 	Dialect sqlbatch.Dialect
 	// Schema that holds the tables. Default: dbo on SQL Server, public on
 	// PostgreSQL, main on SQLite.

@@ -18,6 +18,7 @@ import (
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // sqlServer is a SQL Server of any kind: create makes a database and returns
@@ -25,7 +26,7 @@ import (
 func sqlServer(name string, create func(*testing.T) string) guarantees.Engine {
 	return guarantees.Engine{
 		Name:    name,
-		Dialect: sqlbatch.SQLServer,
+		Dialect: sqlserver.Dialect,
 		Create:  create,
 		Connect: func(dsn string) (driver.Connector, error) { return mssql.NewConnector(dsn) },
 		Shared:  true,
@@ -41,19 +42,12 @@ func sqlServer(name string, create func(*testing.T) string) guarantees.Engine {
 	}
 }
 
-// number is an error of the server. The driver's own type cannot be compared, as
-// errors.Is does.
+// number is an error of the server, as its driver tells it. The driver's own type
+// cannot be compared, as errors.Is does.
 type number int32
 
-func (n number) Error() string { return mssql.Error{Number: int32(n), Message: "injected"}.Error() }
-
-func (n number) As(target any) bool {
-	e, ok := target.(*mssql.Error)
-	if ok {
-		*e = mssql.Error{Number: int32(n), Class: 16, Message: "injected"}
-	}
-	return ok
-}
+func (n number) Error() string         { return fmt.Sprintf("mssql: injected (%d)", int32(n)) }
+func (n number) SQLErrorNumber() int32 { return int32(n) }
 
 func standIn(snapshots bool) func(*testing.T) string {
 	return func(t *testing.T) string {

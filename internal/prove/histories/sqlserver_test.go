@@ -3,6 +3,7 @@ package histories_test
 import (
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"testing"
 
 	mssql "github.com/microsoft/go-mssqldb"
@@ -11,10 +12,11 @@ import (
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 var sqlServer = histories.Engine{
-	Name: "SQL Server's stand-in", Dialect: sqlbatch.SQLServer,
+	Name: "SQL Server's stand-in", Dialect: sqlserver.Dialect,
 	Create: func(t *testing.T) string {
 		return mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).DSN()
 	},
@@ -27,18 +29,12 @@ var sqlServer = histories.Engine{
 	},
 }
 
-// number is an error as the driver's, which cannot be compared as errors.Is does.
+// number is an error of the server, as its driver tells it. The driver's own type
+// cannot be compared, as errors.Is does.
 type number int32
 
-func (n number) Error() string { return mssql.Error{Number: int32(n), Message: "injected"}.Error() }
-
-func (n number) As(target any) bool {
-	e, ok := target.(*mssql.Error)
-	if ok {
-		*e = mssql.Error{Number: int32(n), Class: 16, Message: "injected"}
-	}
-	return ok
-}
+func (n number) Error() string         { return fmt.Sprintf("mssql: injected (%d)", int32(n)) }
+func (n number) SQLErrorNumber() int32 { return int32(n) }
 
 func TestRandomHistoriesOnSQLServer(t *testing.T) { histories.Run(t, sqlServer) }
 
