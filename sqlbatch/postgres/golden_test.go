@@ -48,6 +48,9 @@ func calls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 		"stats":       q.Stats(100),
 		"get":         q.Get(id),
 		"cancel":      q.Cancel([][16]byte{id}),
+		"discard":     q.Discard([][16]byte{id}),
+		"queues":      q.Queues(),
+		"lock":        q.Lock(),
 		"redrive":     q.Redrive(10, nil, sqlbatch.Window{}),
 		"redrive-ids": q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
 		"pause":       q.Pause(),
@@ -58,10 +61,14 @@ func calls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 		calls["ack"+suffix] = q.Ack([]sqlbatch.Item{item})
 		calls["archive"+suffix] = q.Archive([]sqlbatch.Item{item})
 		calls["nack"+suffix] = q.Nack([]sqlbatch.NackItem{{Item: item, Delay: time.Second, Error: "no"}})
+		calls["snooze"+suffix] = q.Snooze([]sqlbatch.NackItem{{Item: item, Delay: time.Second, Error: "no"}})
 		calls["release"+suffix] = q.Release([]sqlbatch.ReleaseItem{{Item: item}})
 		calls["bury"+suffix] = q.Bury([]sqlbatch.BuryItem{{Item: item}})
 		calls["extend"+suffix] = q.Extend([]sqlbatch.Item{item}, time.Minute)
 		calls["end-after"+suffix] = q.EndAfter([]sqlbatch.Item{item}, time.Minute)
+	}
+	for i, st := range q.Drop() {
+		calls[fmt.Sprint("drop-", i+1)] = st
 	}
 	for _, s := range states {
 		calls["peek-"+string(s)] = q.Peek(s, 10)
