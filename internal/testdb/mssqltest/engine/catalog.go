@@ -26,7 +26,6 @@ type database struct {
 	mu      sync.RWMutex // guards what follows
 	schemas map[string]*schema
 	objects map[string]*object // by lower-case schema.name
-	types   map[string]*tableType
 	users   map[string]*user
 	nextID  uint32
 
@@ -71,12 +70,6 @@ type trigger struct {
 	off     bool
 }
 
-// tableType is the definition behind CREATE TYPE … AS TABLE.
-type tableType struct {
-	schema, name string
-	def          *ast.TableDefinition
-}
-
 // user is a user or a role.
 type user struct {
 	name  string
@@ -88,12 +81,10 @@ type user struct {
 type column struct {
 	name      string
 	typ       sqltype.Type
-	coll      collation
 	nullable  bool
 	identity  bool
 	byDefault *scalar
 	defName   string
-	rowVer    bool
 }
 
 // table is a table, a table variable or the rows of a table-valued parameter.

@@ -286,15 +286,10 @@ func (p *changePlan) run(x *exec) (int64, error) {
 	}
 	limit := int64(-1)
 	if p.top != nil {
-		v, err := p.top.eval(x)
-		if err != nil {
+		var err error
+		if limit, err = topOf(x, p.top); err != nil {
 			return 0, err
 		}
-		n, ok := v.(int64)
-		if !ok || n < 0 {
-			return 0, sqlError(1060, "The number of rows provided for a TOP or FETCH clauses row count parameter must be an integer.")
-		}
-		limit = n
 	}
 	if n := x.rowLimit(); n >= 0 && (limit < 0 || n < limit) {
 		limit = n
@@ -370,11 +365,6 @@ func (p *changePlan) change(x *exec, t *table) error {
 			return err
 		}
 		x.f.vars[a.at] = v
-	}
-	for at, col := range t.cols {
-		if col.rowVer {
-			row[at], _ = convert(int64(x.s.e.rowVersion.Add(1)), typeBigInt, col.typ, 0)
-		}
 	}
 	if err := x.check(t, row, "UPDATE"); err != nil {
 		return err

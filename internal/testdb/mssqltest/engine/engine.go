@@ -42,7 +42,6 @@ type Engine struct {
 
 	nextTx      atomic.Uint64
 	nextSession atomic.Int64
-	rowVersion  atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
 	batches map[batchKey]*batch
@@ -70,7 +69,7 @@ func New(opts Options) *Engine {
 		logins: map[string]string{},
 		db: &database{
 			name: opts.Database, created: opts.Clock.Now(),
-			schemas: map[string]*schema{}, objects: map[string]*object{}, types: map[string]*tableType{}, users: map[string]*user{},
+			schemas: map[string]*schema{}, objects: map[string]*object{}, users: map[string]*user{},
 			nextID: 100,
 		},
 	}

@@ -167,37 +167,3 @@ func (t *table) records() []*record {
 	}
 	return out
 }
-
-func (x *exec) dropIndexes(st *ast.DropIndexStatement) error {
-	for _, k := range st.DropIndexClauses {
-		if k.Object == nil || k.Index == nil {
-			return errUnsupported("DROP INDEX table.index")
-		}
-		t, err := x.tableFor(k.Object)
-		if err != nil {
-			return err
-		}
-		ix := t.indexNamed(k.Index.Value)
-		switch {
-		case ix == nil && st.IsIfExists:
-			continue
-		case ix == nil:
-			return severity(11, 3701, "Cannot drop the index '%s.%s', because it does not exist or you do not have permission.", t.qualified(), k.Index.Value)
-		case ix.constraint:
-			return sqlError(3723, "An explicit DROP INDEX is not allowed on index '%s.%s'. It is being used for constraint enforcement.", t.qualified(), ix.name)
-		case ix.clustered:
-			return errUnsupported("DROP of a clustered index")
-		}
-		t.latch.Lock()
-		t.indexes[ix.at] = nil
-		t.version = t.db.bump()
-		t.latch.Unlock()
-		x.undo(func() {
-			t.latch.Lock()
-			defer t.latch.Unlock()
-			t.indexes[ix.at] = ix
-			t.db.bump()
-		})
-	}
-	return nil
-}

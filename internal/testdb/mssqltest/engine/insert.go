@@ -52,7 +52,7 @@ func (c *compiler) destination(ref ast.TableReference, columns []*ast.ColumnRefe
 	d.table, d.param = u.table, u.param
 	if len(columns) == 0 {
 		for i, col := range d.table.cols {
-			if !col.identity && !col.rowVer {
+			if !col.identity {
 				d.cols = append(d.cols, i)
 			}
 		}
@@ -131,25 +131,13 @@ func (d *destination) insert(x *exec, vals []sqltype.Value) (Row, error) {
 	for at, col := range t.cols {
 		switch {
 		case col.identity:
-			if given[at] != x.s.identityInsert(t) {
-				if given[at] {
-					return nil, sqlError(544, "Cannot insert explicit value for identity column in table '%s' when IDENTITY_INSERT is set to OFF.", t.name)
-				}
-				return nil, sqlError(545, "Explicit value must be specified for identity column in table '%s' either when IDENTITY_INSERT is set to ON.", t.name)
+			if given[at] {
+				return nil, sqlError(544, "Cannot insert explicit value for identity column in table '%s' when IDENTITY_INSERT is set to OFF.", t.name)
 			}
 			t.latch.Lock()
-			if given[at] {
-				if n := row[at].(int64); n >= t.nextIdentity {
-					t.nextIdentity = n + t.increment
-				}
-			} else {
-				row[at] = t.nextIdentity
-				t.nextIdentity += t.increment
-			}
+			row[at] = t.nextIdentity
+			t.nextIdentity += t.increment
 			t.latch.Unlock()
-			x.s.identity = row[at]
-		case col.rowVer:
-			row[at], _ = convert(int64(x.s.e.rowVersion.Add(1)), typeBigInt, col.typ, 0)
 		case !given[at] && col.byDefault != nil:
 			v, err := col.byDefault.eval(x)
 			if err != nil {

@@ -25,13 +25,7 @@ type Session struct {
 	owner     lock.Owner // of application locks with owner Session
 
 	rowcount    int64
-	lastError   int32
 	fetchStatus int64
-	identity    sqltype.Value
-	insertID    *table
-	caught      []*sqltype.Error // errors of the CATCH blocks that are running
-	raised      *sqltype.Error   // the last one of RAISERROR
-	tries       int
 	nest        int
 	cursors     map[string]*openCursor // global ones
 
@@ -89,10 +83,6 @@ func (s *Session) Run(ctx context.Context, r *tds.Request, w tds.Results) error 
 			s.rollbackAll()
 		}
 	}
-	if s.tx != nil && s.tx.doomed {
-		s.rollbackAll()
-		s.report(sqlError(3998, "Uncommittable transaction is detected at the end of the batch. The transaction is rolled back."))
-	}
 	return s.broken
 }
 
@@ -122,7 +112,7 @@ func (s *Session) reset(keepTx bool) {
 	s.set = s.defaults()
 	s.set.level = level
 	s.cursors = nil
-	s.rowcount, s.lastError, s.identity, s.insertID = 0, 0, nil, nil
+	s.rowcount = 0
 }
 
 func (s *Session) runText(text string) error {
@@ -145,10 +135,6 @@ func (s *Session) newFrame(b *batch) *frame {
 
 // report sends an error or a message.
 func (s *Session) report(e *sqltype.Error) {
-	s.lastError = 0
-	if e.Class > 10 {
-		s.lastError = e.Number
-	}
 	s.sentResult(s.out.Message(e))
 }
 
@@ -236,8 +222,6 @@ func (s *Session) commit() error {
 	switch {
 	case s.trancount == 0:
 		return sqlError(3902, "The COMMIT TRANSACTION request has no corresponding BEGIN TRANSACTION.")
-	case s.tx.doomed:
-		return errDoomed()
 	case s.trancount > 1:
 		s.trancount--
 		return nil
@@ -277,27 +261,16 @@ func (s *Session) transaction(r tds.TxRequest) error {
 	case tds.TxCommit:
 		return s.commit()
 	case tds.TxRollback:
-		return s.rollback(r.Name)
-	case tds.TxSave:
-		if s.trancount == 0 {
-			return sqlError(628, "Cannot issue SAVE TRANSACTION when there is no active transaction.")
-		}
-		s.tx.save(r.Name)
-		return nil
+		return s.rollback()
 	}
 	return errUnsupported("transaction request")
 }
 
-func (s *Session) rollback(name string) error {
+// rollback ends the whole transaction, whatever its name: there are no
+// savepoints here.
+func (s *Session) rollback() error {
 	if s.trancount == 0 {
 		return sqlError(3903, "The ROLLBACK TRANSACTION request has no corresponding BEGIN TRANSACTION.")
-	}
-	if mark, ok := s.tx.saved[lower(name)]; ok && name != "" {
-		if s.tx.doomed {
-			return sqlError(3931, "The current transaction cannot be committed and cannot be rolled back to a savepoint. Roll back the entire transaction.")
-		}
-		s.tx.rollbackTo(mark)
-		return nil
 	}
 	s.rollbackAll()
 	return nil

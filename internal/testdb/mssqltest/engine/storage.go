@@ -69,13 +69,12 @@ func (ix *index) keyOf(row Row, id uint64) (string, error) {
 			return "", err
 		}
 	}
-	cols := ix.table.cols
 	b := make([]byte, 0, 64)
 	for i, c := range ix.cols {
-		b = appendKey(b, row[c], cols[c].coll, ix.desc[i])
+		b = appendKey(b, row[c], ix.desc[i])
 	}
 	for _, c := range ix.tail {
-		b = appendKey(b, row[c], cols[c].coll, false)
+		b = appendKey(b, row[c], false)
 	}
 	if ix.rid {
 		b = binary.BigEndian.AppendUint64(b, id)

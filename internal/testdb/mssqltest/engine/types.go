@@ -17,7 +17,7 @@ var kindNames = map[string]sqltype.Kind{
 	"integer": sqltype.Int, "bigint": sqltype.BigInt, "float": sqltype.Float, "real": sqltype.Float,
 	"decimal": sqltype.Decimal, "numeric": sqltype.Decimal, "char": sqltype.Char, "varchar": sqltype.VarChar,
 	"nchar": sqltype.NChar, "nvarchar": sqltype.NVarChar, "sysname": sqltype.NVarChar,
-	"binary": sqltype.Binary, "varbinary": sqltype.VarBinary, "timestamp": sqltype.Binary, "rowversion": sqltype.Binary,
+	"binary": sqltype.Binary, "varbinary": sqltype.VarBinary,
 	"date": sqltype.Date, "time": sqltype.Time, "datetime": sqltype.DateTime, "smalldatetime": sqltype.SmallDateTime,
 	"datetime2": sqltype.DateTime2, "datetimeoffset": sqltype.DateTimeOffset,
 	"uniqueidentifier": sqltype.UniqueIdentifier, "xml": sqltype.XML,
@@ -105,8 +105,6 @@ func namedType(name string, params []ast.ScalarExpression, unwritten int) (sqlty
 		switch {
 		case low == "sysname":
 			t.Size = 128
-		case low == "timestamp", low == "rowversion":
-			t.Size = 8
 		case len(n) > 0:
 			t.Size = n[0]
 		}
