@@ -224,6 +224,10 @@ func toDecimal(v sqltype.Value, to sqltype.Type) (sqltype.Value, error) {
 		r.SetInt64(v)
 	case *big.Rat:
 		r.Set(v)
+	case string:
+		if _, ok := r.SetString(strings.TrimSpace(v)); !ok {
+			return nil, sqlError(8114, "Error converting data type varchar to numeric.")
+		}
 	default:
 		return nil, sqlError(8114, "Error converting data type to numeric.")
 	}

@@ -50,7 +50,9 @@ func (s *Session) defineIn(x *exec, n *node) error {
 	case *ast.CreateSchemaStatement:
 		return x.createSchema(st)
 	case *ast.CreateProcedureStatement:
-		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList)
+		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, false)
+	case *ast.AlterProcedureStatement:
+		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, true)
 	case *ast.CreateViewStatement:
 		return x.createView(n, st)
 	case *ast.CreateTriggerStatement:
@@ -142,7 +144,7 @@ func (x *exec) dropSchema(st *ast.DropSchemaStatement) error {
 	return nil
 }
 
-func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.ProcedureParameter, body *ast.StatementList) error {
+func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.ProcedureParameter, body *ast.StatementList, alter bool) error {
 	db := x.s.e.db
 	schema, name := nameOf(ref.Name)
 	b := &batch{text: n.batch.text, names: map[string]*variable{}, stats: x.s.e.planStats(batchKey{text: schema + "." + name})}
@@ -158,6 +160,13 @@ func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.Pr
 	}
 	o := &object{schema: schema, name: name, made: x.now}
 	o.proc = &proc{name: name, body: b, owner: o}
+	if alter {
+		was := db.object(schema, name)
+		if was == nil || was.proc == nil {
+			return sqlError(208, "Invalid object name '%s'.", spelled(ref.Name))
+		}
+		x.undo(db.drop(was))
+	}
 	undo, err := db.add(o)
 	if err == nil {
 		x.undo(undo)
