@@ -62,7 +62,7 @@ func ExamplePipe() {
 	invoices := openQueue[string](ctx, db, "invoices") // on the same *sql.DB
 	producer, err := orders.Producer(chanq.ProducerConfig{})
 	check(err)
-	_, err = producer.SendBatch(ctx, []chanq.Message[Order]{{Body: Order{1}}, {Body: Order{2}}})
+	_, err = producer.SendBatch(ctx, chanq.Message[Order]{Body: Order{1}}, chanq.Message[Order]{Body: Order{2}})
 	check(err)
 	check(producer.Close(ctx))
 
@@ -102,11 +102,11 @@ func ExampleQueue_TryLease() {
 	reminders := openQueue[string](ctx, db, "reminders")
 	producer, err := reminders.Producer(chanq.ProducerConfig{})
 	check(err)
-	_, err = producer.SendBatch(ctx, []chanq.Message[string]{
-		{Body: "water the plants"},
-		{Body: "feed the cat"},
-		{Body: "next year", Delay: 365 * 24 * time.Hour},
-	})
+	_, err = producer.SendBatch(ctx,
+		chanq.Message[string]{Body: "water the plants"},
+		chanq.Message[string]{Body: "feed the cat"},
+		chanq.Message[string]{Body: "next year", Delay: 365 * 24 * time.Hour},
+	)
 	check(err)
 	check(producer.Close(ctx))
 

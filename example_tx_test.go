@@ -21,7 +21,7 @@ func openQueue[T any](ctx context.Context, db *sql.DB, name string) *chanq.Queue
 
 // A message that is sent with the rows that caused it: both are committed, or
 // neither.
-func ExampleProducer_SendTx() {
+func ExampleQueue_SendTx() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")
 	check(err)
@@ -29,9 +29,6 @@ func ExampleProducer_SendTx() {
 	_, err = db.ExecContext(ctx, "CREATE TABLE customers (name TEXT PRIMARY KEY)")
 	check(err)
 	mails := openQueue[string](ctx, db, "mails") // chanq.Migrate and chanq.Open
-	producer, err := mails.Producer(chanq.ProducerConfig{})
-	check(err)
-	defer producer.Close(ctx)
 
 	register := func(name string) error {
 		tx, err := db.BeginTx(ctx, nil)
@@ -39,7 +36,7 @@ func ExampleProducer_SendTx() {
 			return err
 		}
 		defer tx.Rollback() // does nothing after Commit
-		if _, err := producer.SendTx(ctx, tx, chanq.Message[string]{Body: "Welcome, " + name}); err != nil {
+		if _, err := mails.SendTx(ctx, tx, chanq.Message[string]{Body: "Welcome, " + name}); err != nil {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, "INSERT INTO customers (name) VALUES (?)", name); err != nil {

@@ -86,7 +86,7 @@ func TestASettleAfterACommittedAckTxIsNoLoss(t *testing.T) {
 	require.Empty(t, lost)
 	err = leases[0].AckTx(ctx, tx)
 	require.ErrorIs(t, err, chanq.ErrSettled)
-	_, err = p.SendTx(ctx, tx, chanq.Message[string]{})
+	_, err = q.SendTx(ctx, tx, chanq.Message[string]{})
 	require.Error(t, err)
 	var op *chanq.OpError
 	require.False(t, errors.As(err, &op) && op.Unknown)

@@ -312,7 +312,7 @@ func TestTheBufferKeepsWithinItsBytes(t *testing.T) {
 	for i := range ms {
 		ms[i].Body = make([]byte, 100_000)
 	}
-	_, err := p.SendBatch(t.Context(), ms)
+	_, err := p.SendBatch(t.Context(), ms...)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return c.Stats().Buffered == 3 }, 5*time.Second, time.Millisecond)
 	require.Never(t, func() bool { return c.Stats().Buffered > 3 }, 300*time.Millisecond, 5*time.Millisecond)
@@ -322,7 +322,7 @@ func TestSettledLeasesDoNotStayWithTheKeeper(t *testing.T) {
 	const n = 8000
 	q := openTestQueue[[]byte](t, Config{})
 	p := testProducer(t, q, ProducerConfig{})
-	_, err := p.SendBatch(t.Context(), make([]Message[[]byte], n))
+	_, err := p.SendBatch(t.Context(), make([]Message[[]byte], n)...)
 	require.NoError(t, err)
 	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Hour})
 	for range n {

@@ -43,7 +43,7 @@ func TestPostgresEndToEnd(t *testing.T) {
 	for i := range batch {
 		batch[i] = chanq.Message[string]{Body: fmt.Sprintf("body %d ÿ \\ \" '", i), Headers: map[string]string{"i": fmt.Sprint(i)}}
 	}
-	_, err = p.SendBatch(ctx, batch)
+	_, err = p.SendBatch(ctx, batch...)
 	require.NoError(t, err)
 
 	c, err := q.Consume(ctx, chanq.ConsumerConfig{Backoff: func(int) time.Duration { return 0 }})
@@ -114,13 +114,11 @@ func TestPostgresTransactionsOfTheCaller(t *testing.T) {
 	require.NoError(t, chanq.Migrate(ctx, db, "orders", chanq.Config{}))
 	q, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
-	require.NoError(t, err)
 
 	send := func(body string) (commit, rollback func() error) {
 		tx, err := db.BeginTx(ctx, nil)
 		require.NoError(t, err)
-		_, err = p.SendTx(ctx, tx, chanq.Message[string]{Body: body})
+		_, err = q.SendTx(ctx, tx, chanq.Message[string]{Body: body})
 		require.NoError(t, err)
 		return tx.Commit, tx.Rollback
 	}
@@ -145,7 +143,6 @@ func TestPostgresTransactionsOfTheCaller(t *testing.T) {
 	require.NoError(t, tx.Commit())
 	_, err = q.Get(ctx, leases[0].ID)
 	require.ErrorIs(t, err, chanq.ErrNotFound)
-	require.NoError(t, p.Close(ctx))
 }
 
 // now() would be the start of the transaction: a delay would be over before it
@@ -156,8 +153,6 @@ func TestPostgresDelayCountsFromTheSendNotFromTheTransaction(t *testing.T) {
 	require.NoError(t, chanq.Migrate(ctx, db, "orders", chanq.Config{}))
 	q, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
 	require.NoError(t, err)
-	p, err := q.Producer(chanq.ProducerConfig{})
-	require.NoError(t, err)
 	tx, err := db.BeginTx(ctx, nil)
 	require.NoError(t, err)
 	_, err = tx.Exec("SELECT pg_sleep(0.3)")
@@ -165,14 +160,13 @@ func TestPostgresDelayCountsFromTheSendNotFromTheTransaction(t *testing.T) {
 	var before int64
 	require.NoError(t, tx.QueryRow("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").Scan(&before))
 
-	receipts, err := p.SendTx(ctx, tx, chanq.Message[string]{Body: "x", Delay: 250 * time.Millisecond})
+	receipts, err := q.SendTx(ctx, tx, chanq.Message[string]{Body: "x", Delay: 250 * time.Millisecond})
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit())
 
 	e, err := q.Get(ctx, receipts[0].ID)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, e.At.UnixMilli(), before+250)
-	require.NoError(t, p.Close(ctx))
 }
 
 func TestPostgresPipeReplacesInputsByOutputs(t *testing.T) {

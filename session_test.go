@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
 // firewall is a database behind one: it forgets connections, and the driver learns of
@@ -55,7 +56,7 @@ func TestASessionThatWasIdleIsReplacedByOneThatAnswers(t *testing.T) {
 	f := &firewall{}
 	db := sql.OpenDB(f)
 	defer db.Close()
-	p := newSessions(db, sqlbatch.Postgres, time.Hour, 1)
+	p := newSessions(db, postgres.Dialect, time.Hour, 1)
 	defer p.end()
 	run := func() error { return p.run(soon(t), sqlbatch.Statement{Text: "x"}, nil) }
 	require.NoError(t, run())
@@ -77,7 +78,7 @@ func TestAnOldSessionStaysWhileTheApplicationUsesAllConnections(t *testing.T) {
 	db := sql.OpenDB(f)
 	defer db.Close()
 	db.SetMaxOpenConns(2)
-	p := newSessions(db, sqlbatch.Postgres, time.Nanosecond, 1)
+	p := newSessions(db, postgres.Dialect, time.Nanosecond, 1)
 	defer p.end()
 	run := func() error { return p.run(soon(t), sqlbatch.Statement{Text: "x"}, nil) }
 	for _, idle := range []time.Duration{time.Hour, 0} {

@@ -43,7 +43,7 @@ func (c channels) sendAll(ctx context.Context, producer *chanq.Producer[[]byte],
 		for _, body := range bodies[:n] {
 			messages = append(messages, chanq.Message[[]byte]{Body: body})
 		}
-		if _, err := producer.SendBatch(ctx, messages); err != nil {
+		if _, err := producer.SendBatch(ctx, messages...); err != nil {
 			return err
 		}
 		bodies = bodies[n:]

@@ -9,6 +9,9 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // Memory against the buffers that a user configures. docs/performance.md has
@@ -109,9 +112,9 @@ func (s *store) lockTable(ctx context.Context) (unlock func() error, err error) 
 		return nil, err
 	}
 	text := map[sqlbatch.Dialect]string{
-		sqlbatch.SQLite:    "DELETE FROM " + s.liveTable() + " WHERE 0",
-		sqlbatch.Postgres:  "LOCK TABLE " + s.liveTable() + " IN EXCLUSIVE MODE",
-		sqlbatch.SQLServer: "DELETE FROM " + s.liveTable() + " WITH (TABLOCKX) WHERE 1 = 0",
+		sqlite.Dialect:    "DELETE FROM " + s.liveTable() + " WHERE 0",
+		postgres.Dialect:  "LOCK TABLE " + s.liveTable() + " IN EXCLUSIVE MODE",
+		sqlserver.Dialect: "DELETE FROM " + s.liveTable() + " WITH (TABLOCKX) WHERE 1 = 0",
 	}[s.dialect]
 	if _, err := tx.ExecContext(ctx, text); err != nil {
 		return nil, errors.Join(err, tx.Rollback())

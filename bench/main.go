@@ -6,6 +6,7 @@
 //	go run ./bench growth     what a message costs as backlog, consumers, bodies … grow
 //	go run ./bench sustained  throughput, latency and size of the tables over minutes
 //	go run ./bench report     all of it, as docs/bench/report.md with plots
+//	go run ./bench compare    what two files of results differ in, for .ci/bench-compare
 //
 // Each takes flags (-h lists them), such as -engine postgres -dsn …; -format json
 // writes one object a line for each measurement, which report -in takes. And it
@@ -78,10 +79,12 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 		return soak.Run(ctx, args, out, usage)
 	case "report":
 		return runReport(ctx, args, usage)
+	case "compare":
+		return runCompare(args, out, usage)
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
 	if i < 0 {
-		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, growth, sustained, report, soak", name)
+		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, growth, sustained, report, compare, soak", name)
 	}
 	o, err := parse(name, args, usage)
 	if err != nil {

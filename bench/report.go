@@ -31,13 +31,9 @@ func runReport(ctx context.Context, args []string, usage io.Writer) error {
 	var results []result
 	if *in != "" {
 		for _, path := range split(*in) {
-			file, err := os.Open(path)
+			some, err := readResults(path)
 			if err != nil {
 				return err
-			}
-			some, err := readJSON(file)
-			if err = errors.Join(err, file.Close()); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
 			}
 			results = append(results, some...)
 		}

@@ -41,8 +41,10 @@ func short(v float64) string {
 }
 
 // ratio is 0 where the two have no round in common.
-func ratio(a, b []result, f func(result) float64) float64 {
-	var ratios []float64
+func ratio(a, b []result, f func(result) float64) float64 { return middle(ratios(a, b, f)) }
+
+// ratios are those of the rounds that both have, sorted.
+func ratios(a, b []result, f func(result) float64) (ratios []float64) {
 	for _, x := range a {
 		for _, y := range b {
 			if x.Round == y.Round && f(y) > 0 {
@@ -51,7 +53,7 @@ func ratio(a, b []result, f func(result) float64) float64 {
 		}
 	}
 	slices.Sort(ratios)
-	return middle(ratios)
+	return ratios
 }
 
 func sorted(rs []result, f func(result) float64) []float64 {

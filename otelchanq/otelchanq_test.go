@@ -116,7 +116,7 @@ func TestAQueueIsMeasured(t *testing.T) {
 	q := b.queue()
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
-	_, err = p.SendBatch(t.Context(), []chanq.Message[string]{{Body: "fine"}, {Body: "fails", DedupKey: "k"}, {Body: "again", DedupKey: "k"}, {Body: "later", Delay: time.Hour}})
+	_, err = p.SendBatch(t.Context(), []chanq.Message[string]{{Body: "fine"}, {Body: "fails", DedupKey: "k"}, {Body: "again", DedupKey: "k"}, {Body: "later", Delay: time.Hour}}...)
 	require.NoError(t, err)
 	require.NoError(t, p.Close(t.Context()))
 	watch, err := b.telemetry.Watch(q.Name(), q.Stats)

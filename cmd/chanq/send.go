@@ -150,7 +150,7 @@ func (s *sender) flush(ctx context.Context) error {
 	if len(s.group) == 0 {
 		return nil
 	}
-	receipts, err := s.producer.SendBatch(context.WithoutCancel(ctx), s.group)
+	receipts, err := s.producer.SendBatch(context.WithoutCancel(ctx), s.group...)
 	var failed *chanq.BatchError
 	errors.As(err, &failed)
 	for i, r := range receipts {

@@ -57,9 +57,6 @@ CREATE TABLE IF NOT EXISTS mails (order_id INTEGER PRIMARY KEY, text TEXT NOT NU
 	if s.receipts, err = chanq.Open[receipt](ctx, db, "receipts", chanq.Config{Hooks: chanq.LogHooks(nil)}); err != nil {
 		return err
 	}
-	if s.producer, err = s.receipts.Producer(chanq.ProducerConfig{}); err != nil {
-		return err
-	}
 	consumer, err := s.receipts.Consume(ctx, chanq.ConsumerConfig{})
 	if err != nil {
 		return err
@@ -74,10 +71,10 @@ CREATE TABLE IF NOT EXISTS mails (order_id INTEGER PRIMARY KEY, text TEXT NOT NU
 	}()
 
 	err = consumer.Handle(4, s.mail) // until ctx ends
-	// First whoever sends, then whoever receives, and the producer last.
+	// First whoever sends, then whoever receives.
 	bound, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	err = errors.Join(err, server.Shutdown(bound), consumer.Shutdown(bound), s.producer.Close(bound))
+	err = errors.Join(err, server.Shutdown(bound), consumer.Shutdown(bound))
 	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
 		err = errors.Join(err, e)
 	}

@@ -18,7 +18,6 @@ type receipt struct {
 type shop struct {
 	db       *sql.DB
 	receipts *chanq.Queue[receipt]
-	producer *chanq.Producer[receipt]
 }
 
 // order stores an order and the message about it.
@@ -42,7 +41,7 @@ func (s *shop) store(ctx context.Context, customer string) (id int64, err error)
 	if err := tx.QueryRowContext(ctx, "INSERT INTO orders (customer) VALUES (?) RETURNING id", customer).Scan(&id); err != nil {
 		return 0, err
 	}
-	if _, err := s.producer.SendTx(ctx, tx, chanq.Message[receipt]{Body: receipt{id, customer}}); err != nil {
+	if _, err := s.receipts.SendTx(ctx, tx, chanq.Message[receipt]{Body: receipt{id, customer}}); err != nil {
 		return 0, err
 	}
 	return id, tx.Commit()

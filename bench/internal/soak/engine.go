@@ -21,6 +21,9 @@ import (
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // engine is a database that a soak runs on.
@@ -48,14 +51,14 @@ const hiccup = 500 * time.Millisecond
 
 var engines = map[string]engine{
 	"sqlite": {
-		dialect: sqlbatch.SQLite, file: true, connect: embedded.Connector,
+		dialect: sqlite.Dialect, file: true, connect: embedded.Connector,
 		broken: errors.New("the disk went away"),
 		size:   `SELECT page_count * page_size, freelist_count FROM pragma_page_count, pragma_page_size, pragma_freelist_count`,
 		// A connection that freezes in a transaction stops everybody as this does.
 		lockAll: `BEGIN IMMEDIATE`, lockFor: hiccup, freezeFor: hiccup,
 	},
 	"postgres": {
-		dialect: sqlbatch.Postgres,
+		dialect: postgres.Dialect,
 		connect: func(address string) (driver.Connector, error) {
 			return stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(address)
 		},
@@ -92,7 +95,7 @@ var engines = map[string]engine{
 		},
 	},
 	"sqlserver": {
-		dialect: sqlbatch.SQLServer,
+		dialect: sqlserver.Dialect,
 		connect: func(address string) (driver.Connector, error) { return mssql.NewConnector(address) },
 		broken:  errors.New("connection reset by peer"),
 		size:    `SELECT SUM(reserved_page_count) * 8192, 0 FROM sys.dm_db_partition_stats WHERE object_id = OBJECT_ID(N'dbo.chanq_soak')`,

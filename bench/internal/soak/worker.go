@@ -193,7 +193,7 @@ func (w *worker) sendBatch(p *chanq.Producer[[]byte], n int) {
 		events[i] = event{kind: sending, id: ms[i].ID}
 	}
 	w.tell(events...)
-	_, err := p.SendBatch(context.Background(), ms)
+	_, err := p.SendBatch(context.Background(), ms...)
 	var batch *chanq.BatchError
 	whole := err != nil && !errors.As(err, &batch)
 	for i := range events {

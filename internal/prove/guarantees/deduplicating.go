@@ -57,7 +57,7 @@ func dedupTogether(w *world) {
 	q := w.queue("work", chanq.Config{})
 	keyed := func(key string) chanq.Message[string] { return chanq.Message[string]{Body: key, DedupKey: key} }
 	p := produce(w, q, chanq.ProducerConfig{})
-	receipts, err := p.SendBatch(w.soon(), []chanq.Message[string]{keyed("a"), keyed("b"), keyed("a"), {}, keyed("A")})
+	receipts, err := p.SendBatch(w.soon(), keyed("a"), keyed("b"), keyed("a"), chanq.Message[string]{}, keyed("A"))
 	require.NoError(w, err)
 	var duplicates []bool
 	for _, r := range receipts {
@@ -124,7 +124,7 @@ func dedupRace(w *world) {
 	p := produce(w, q, chanq.ProducerConfig{})
 	done := make(chan []chanq.Receipt, 1)
 	go func() {
-		receipts, err := p.SendBatch(w.soon(), []chanq.Message[string]{{DedupKey: "first"}, {DedupKey: "second"}})
+		receipts, err := p.SendBatch(w.soon(), chanq.Message[string]{DedupKey: "first"}, chanq.Message[string]{DedupKey: "second"})
 		if err != nil {
 			w.Errorf("send: %v", err)
 		}
@@ -182,7 +182,7 @@ func duplicateThatPasses(w *world) {
 	tx, err := w.db.BeginTx(w.soon(), nil)
 	require.NoError(w, err)
 	twice()
-	receipts, err := p.SendTx(w.soon(), tx, chanq.Message[string]{DedupKey: "a"}, chanq.Message[string]{DedupKey: "b"})
+	receipts, err := q.SendTx(w.soon(), tx, chanq.Message[string]{DedupKey: "a"}, chanq.Message[string]{DedupKey: "b"})
 	require.NoError(w, err)
 	require.NoError(w, tx.Commit())
 	require.Equal(w, chanq.Receipt{ID: r.ID, Duplicate: true}, receipts[0])
@@ -206,7 +206,7 @@ func undecidedKey(w *world) {
 		return faultdb.Fault{}
 	})
 	p := produce(w, q, chanq.ProducerConfig{})
-	receipts, err := p.SendBatch(w.soon(), []chanq.Message[string]{{Body: "stuck", DedupKey: "odd"}, {Body: "fine"}})
+	receipts, err := p.SendBatch(w.soon(), chanq.Message[string]{Body: "stuck", DedupKey: "odd"}, chanq.Message[string]{Body: "fine"})
 	var batch *chanq.BatchError
 	require.ErrorAs(w, err, &batch)
 	require.ErrorContains(w, batch.Errs[0], `dedup key "odd"`)
@@ -221,7 +221,7 @@ func undecidedKey(w *world) {
 
 	tx, err := w.db.BeginTx(w.soon(), nil)
 	require.NoError(w, err)
-	_, err = p.SendTx(w.soon(), tx, chanq.Message[string]{DedupKey: "odd"})
+	_, err = q.SendTx(w.soon(), tx, chanq.Message[string]{DedupKey: "odd"})
 	require.ErrorContains(w, err, `dedup key "odd"`)
 	require.NoError(w, tx.Rollback())
 }
@@ -240,7 +240,7 @@ func dedupInTransactions(w *world) {
 		return tx
 	}
 	first, second := begin(), begin()
-	held, err := p.SendTx(w.soon(), first, chanq.Message[string]{DedupKey: "k"})
+	held, err := q.SendTx(w.soon(), first, chanq.Message[string]{DedupKey: "k"})
 	require.NoError(w, err)
 	other, err := p.Send(w.soon(), chanq.Message[string]{DedupKey: "j"})
 	require.NoError(w, err, "another key waits for nobody")
@@ -252,7 +252,7 @@ func dedupInTransactions(w *world) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		receipts, err := p.SendTx(w.soon(), second, chanq.Message[string]{DedupKey: "i"}, chanq.Message[string]{DedupKey: "k"})
+		receipts, err := q.SendTx(w.soon(), second, chanq.Message[string]{DedupKey: "i"}, chanq.Message[string]{DedupKey: "k"})
 		done <- result{receipts, err}
 	}()
 	select {

@@ -45,7 +45,7 @@ func breakEach(w *world, applied bool) {
 		hit := w.strikeNth(i, w.broken(applied))
 		p, err := q.Producer(chanq.ProducerConfig{})
 		require.NoError(w, err)
-		receipts, err := p.SendBatch(w.soon(), texts("a", "b", "c"))
+		receipts, err := p.SendBatch(w.soon(), texts("a", "b", "c")...)
 		require.NoError(w, err, hit.struck())
 		require.NoError(w, p.Close(w.soon()), hit.struck())
 

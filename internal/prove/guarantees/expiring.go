@@ -143,10 +143,9 @@ func ttlAndDelay(w *world) {
 
 func ttlEverywhere(w *world) {
 	in, out := w.queue("input", chanq.Config{}), w.queue("output", chanq.Config{})
-	p := produce(w, in, chanq.ProducerConfig{})
 	tx, err := w.db.BeginTx(w.soon(), nil)
 	require.NoError(w, err)
-	receipts, err := p.SendTx(w.soon(), tx, chanq.Message[string]{TTL: time.Hour})
+	receipts, err := in.SendTx(w.soon(), tx, chanq.Message[string]{TTL: time.Hour})
 	require.NoError(w, err)
 	require.NoError(w, tx.Commit())
 	e := get(w, in, receipts[0].ID)

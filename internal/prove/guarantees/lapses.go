@@ -292,6 +292,7 @@ func oneKiller(w *world, part string, attempts int) {
 	id := send(w, q, messages...)[0]
 	seen := map[string]bool{}
 	deaths := 0
+	empty := 0 // looks in a row: one may miss a row that a claim moves meanwhile
 	for end := false; !end; {
 		p := w.spawn(part)
 		for alive := true; alive; {
@@ -301,8 +302,9 @@ func oneKiller(w *world, part string, attempts int) {
 					seen[line] = true
 				}
 			case <-time.After(20 * time.Millisecond):
-				s := stats(w, q)
-				if s.Ready+s.Scheduled+s.Leased == 0 {
+				if s := stats(w, q); s.Ready+s.Scheduled+s.Leased > 0 {
+					empty = 0
+				} else if empty++; empty == 3 {
 					end, alive = true, false
 				}
 			}

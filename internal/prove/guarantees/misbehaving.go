@@ -598,11 +598,11 @@ func sendersLeave(w *world) {
 		senders.Add(1)
 		go func() {
 			defer senders.Done()
-			_, _ = p.SendBatch(context.Background(), notes("would be sent", "encode leaves"))
+			_, _ = p.SendBatch(context.Background(), notes("would be sent", "encode leaves")...)
 		}()
 	}
 	senders.Wait()
-	_, err := p.SendBatch(w.soon(), notes(numbers(20)...))
+	_, err := p.SendBatch(w.soon(), notes(numbers(20)...)...)
 	require.NoError(w, err)
 	require.NoError(w, p.Close(w.soon()))
 	require.Equal(w, chanq.Stats{Ready: 20}, counted(w, q))

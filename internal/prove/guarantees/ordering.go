@@ -9,6 +9,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 var ordering = []test{
@@ -35,7 +36,7 @@ func fifo(w *world) {
 			p.C() <- m
 		}
 	}()
-	if w.engine.Dialect == sqlbatch.SQLServer {
+	if w.engine.Dialect == sqlserver.Dialect {
 		<-sent
 		require.NoError(w, p.Flush(w.soon()))
 	}

@@ -296,7 +296,7 @@ func nothingWritten(w *world) {
 		require.Error(w, err)
 	}
 	require.Equal(w, before, w.faults.Ops())
-	_, err := p.SendBatch(w.soon(), append(texts("good"), badMessages()...))
+	_, err := p.SendBatch(w.soon(), append(texts("good"), badMessages()...)...)
 	var batch *chanq.BatchError
 	require.ErrorAs(w, err, &batch)
 	require.NoError(w, batch.Errs[0], "a bad message does not sink its neighbours")

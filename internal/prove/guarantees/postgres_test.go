@@ -9,11 +9,12 @@ import (
 	"github.com/chanq/chanq/internal/prove/guarantees"
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-var postgres = guarantees.Engine{
+var onPostgres = guarantees.Engine{
 	Name:    "postgres",
-	Dialect: sqlbatch.Postgres,
+	Dialect: postgres.Dialect,
 	Create:  func(t *testing.T) string { return pgtest.DSN(t) },
 	Connect: func(address string) (driver.Connector, error) {
 		return stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(address)
@@ -37,4 +38,4 @@ type state string
 func (s state) SQLState() string { return string(s) }
 func (s state) Error() string    { return "injected: SQLSTATE " + string(s) }
 
-func TestPostgreSQL(t *testing.T) { guarantees.Run(t, postgres) }
+func TestPostgreSQL(t *testing.T) { guarantees.Run(t, onPostgres) }

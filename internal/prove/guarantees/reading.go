@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 var reading = []test{
@@ -16,6 +18,9 @@ var reading = []test{
 	{"AllSkipsWhatWasLostInTheBuffer", allSkips},
 	{"BatchesAreFullWhereMessagesAreAndShortWhereTimeIsUp", batches},
 	{"LeavingBatchesStops", batchesStop},
+	{"ReceiveWaitsForTheFirstAndTakesWhatIsThere", receive},
+	{"ReceiveSkipsWhatWasLostInTheBuffer", receiveSkips},
+	{"ReceiveTellsTheEndOfItsContextAndOfTheConsumer", receiveEnds},
 	{"HandleSettlesByTheError", handle},
 	{"HandleUsesAsManyWorkersAsToldAndReturnsAfterTheLast", handleWorkers},
 	{"HandleSurvivesWhateverTheUsersFunctionsDo", handleSurvives},
@@ -94,6 +99,86 @@ func batchesStop(w *world) {
 		w.eventually("the rest is back", func() bool { return stats(w, q).Ready == 9 })
 		return counted(w, q)
 	}())
+}
+
+func receive(w *world) {
+	q := w.queue("work", chanq.Config{})
+	c := start(w, q, chanq.ConsumerConfig{})
+	got := make(chan []*chanq.Lease[string], 1)
+	go func() {
+		leases, err := c.Receive(w.soon(), 4)
+		if err != nil {
+			w.Errorf("receive: %v", err)
+		}
+		got <- leases
+	}()
+	send(w, q, texts("first")...)
+	require.Equal(w, []string{"first"}, bodies(<-got), "it does not wait for more")
+	send(w, q, texts(numbers(6)...)...)
+	w.eventually("all are buffered", func() bool { return c.Stats().Buffered == 6 })
+	for _, want := range [][]string{numbers(6)[:4], numbers(6)[4:]} {
+		leases, err := c.Receive(w.soon(), 4)
+		require.NoError(w, err)
+		require.Equal(w, want, bodies(leases))
+		for _, l := range leases {
+			require.Equal(w, "work", l.Queue)
+		}
+	}
+	_, err := c.Receive(w.soon(), 0)
+	require.ErrorContains(w, err, "most is 0")
+}
+
+func receiveSkips(w *world) {
+	q := w.queue("work", chanq.Config{})
+	sent := send(w, q, texts("lost", "kept", "lost", "kept")...)
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	w.eventually("all are buffered", func() bool { return c.Stats().Buffered == 4 })
+	_, err := q.Cancel(w.soon(), sent[0], sent[2])
+	require.NoError(w, err)
+	w.eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
+	leases, err := c.Receive(w.soon(), 4)
+	require.NoError(w, err)
+	require.Equal(w, []string{"kept", "kept"}, bodies(leases))
+}
+
+func receiveEnds(w *world) {
+	q := w.queue("work", chanq.Config{})
+	c := start(w, q, chanq.ConsumerConfig{})
+	ctx, cancel := context.WithCancelCause(w.soon())
+	thought := errors.New("the caller thinks better of it")
+	time.AfterFunc(10*time.Millisecond, func() { cancel(thought) })
+	_, err := c.Receive(ctx, 1)
+	require.ErrorIs(w, err, thought)
+	send(w, q, texts("a")...)
+	w.eventually("it is buffered", func() bool { return c.Stats().Buffered == 1 })
+	_, err = c.Receive(ctx, 1)
+	require.ErrorIs(w, err, thought, "what is there is left to who can use it")
+	require.Equal(w, 1, c.Stats().Buffered)
+
+	select {
+	case <-c.Done():
+		require.Fail(w, "it has not stopped")
+	default:
+	}
+	c.Stop()
+	<-c.Done()
+	closed(w, c)
+	_, err = c.Receive(w.soon(), 1)
+	require.ErrorIs(w, err, chanq.ErrClosed)
+
+	st := w.statements("work")
+	refused := w.failure(sqlbatch.Permanent)
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if claims(op, st) {
+			return faultdb.Fail(refused)
+		}
+		return faultdb.Fault{}
+	})
+	broken := start(w, q, chanq.ConsumerConfig{})
+	<-broken.Done()
+	_, err = broken.Receive(w.soon(), 1)
+	require.ErrorIs(w, err, refused)
+	require.Equal(w, broken.Err(), err)
 }
 
 // handled runs Handle until it has settled n messages.

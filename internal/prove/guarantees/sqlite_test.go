@@ -12,11 +12,12 @@ import (
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/internal/prove/guarantees"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
-var sqlite = guarantees.Engine{
+var onSQLite = guarantees.Engine{
 	Name:    "sqlite",
-	Dialect: sqlbatch.SQLite,
+	Dialect: sqlite.Dialect,
 	Create:  func(t *testing.T) string { return filepath.Join(t.TempDir(), "queue.db") },
 	Connect: embedded.Connector,
 	Shared:  true,
@@ -46,7 +47,7 @@ type code int
 func (c code) Code() int     { return int(c) }
 func (c code) Error() string { return fmt.Sprintf("sqlite: code %d", int(c)) }
 
-func TestSQLite(t *testing.T) { guarantees.Run(t, sqlite) }
+func TestSQLite(t *testing.T) { guarantees.Run(t, onSQLite) }
 
 func TestMain(m *testing.M) {
 	guarantees.Main(func() int {
@@ -56,5 +57,5 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		return result
-	}, sqlite, postgres, standInLocks, standInVersions, realServer)
+	}, onSQLite, onPostgres, standInLocks, standInVersions, realServer)
 }

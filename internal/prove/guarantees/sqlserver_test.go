@@ -18,6 +18,7 @@ import (
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // sqlServer is a SQL Server of any kind: create makes a database and returns
@@ -25,7 +26,7 @@ import (
 func sqlServer(name string, create func(*testing.T) string) guarantees.Engine {
 	return guarantees.Engine{
 		Name:    name,
-		Dialect: sqlbatch.SQLServer,
+		Dialect: sqlserver.Dialect,
 		Create:  create,
 		Connect: func(dsn string) (driver.Connector, error) { return mssql.NewConnector(dsn) },
 		Shared:  true,

@@ -26,12 +26,11 @@ var transacting = []test{
 
 func sendTx(w *world) {
 	q := w.queue("work", chanq.Config{})
-	p := produce(w, q, chanq.ProducerConfig{BatchRows: 2})
 	send(w, q, chanq.Message[string]{Body: "first", DedupKey: "taken"})
 	for _, commit := range []bool{false, true} {
 		tx, err := w.db.BeginTx(w.soon(), nil)
 		require.NoError(w, err)
-		receipts, err := p.SendTx(w.soon(), tx,
+		receipts, err := q.SendTx(w.soon(), tx,
 			chanq.Message[string]{Body: "a"},
 			chanq.Message[string]{Body: "b", DedupKey: "taken"},
 			chanq.Message[string]{Body: "c", DedupKey: "free"},
@@ -52,16 +51,23 @@ func sendTx(w *world) {
 		require.NoError(w, tx.Commit())
 		require.Equal(w, []string{"first", "a", "c", "e"}, bodies(lease(w, q, 4, time.Minute)))
 	}
-	_, err := p.SendTx(w.soon(), nil, texts("x")...)
+	_, err := q.SendTx(w.soon(), nil, texts("x")...)
 	require.ErrorContains(w, err, "tx is nil")
 	tx, err := w.db.BeginTx(w.soon(), nil)
 	require.NoError(w, err)
 	defer tx.Rollback()
-	_, err = p.SendTx(w.soon(), tx, chanq.Message[string]{Body: "fine"}, chanq.Message[string]{Priority: 9})
+	_, err = q.SendTx(w.soon(), tx, chanq.Message[string]{Body: "fine"}, chanq.Message[string]{Priority: 9})
 	require.ErrorContains(w, err, "Message.Priority")
-	receipts, err := p.SendTx(w.soon(), tx)
+	receipts, err := q.SendTx(w.soon(), tx)
 	require.NoError(w, err)
 	require.Empty(w, receipts)
+	before := w.faults.Ops()
+	receipts, err = q.SendTx(w.soon(), tx, texts(make([]string, 501)...)...)
+	require.NoError(w, err)
+	require.Len(w, receipts, 501)
+	require.LessOrEqual(w, w.faults.Ops()-before, 4, "two statements, whose rows may have to be read")
+	require.NoError(w, tx.Commit())
+	require.Equal(w, 501, counted(w, q).Ready)
 }
 
 func ackTx(w *world) {
@@ -70,13 +76,12 @@ func ackTx(w *world) {
 		ledger := w.queue("ledger", chanq.Config{})
 		id := send(w, q, texts("a")...)[0]
 		c := start(w, q, chanq.ConsumerConfig{})
-		p := produce(w, ledger, chanq.ProducerConfig{})
 		l := take(w, c, 1)[0]
 
 		tx, err := w.db.BeginTx(w.soon(), nil)
 		require.NoError(w, err)
 		require.NoError(w, l.AckTx(w.soon(), tx))
-		_, err = p.SendTx(w.soon(), tx, texts("not booked")...)
+		_, err = ledger.SendTx(w.soon(), tx, texts("not booked")...)
 		require.NoError(w, err)
 		require.NoError(w, tx.Rollback())
 		w.requireState(q, id, chanq.StateLeased)
@@ -85,7 +90,7 @@ func ackTx(w *world) {
 		tx, err = w.db.BeginTx(w.soon(), nil)
 		require.NoError(w, err)
 		require.NoError(w, l.AckTx(w.soon(), tx), "after a rollback it may be tried again")
-		_, err = p.SendTx(w.soon(), tx, texts("booked")...)
+		_, err = ledger.SendTx(w.soon(), tx, texts("booked")...)
 		require.NoError(w, err)
 		require.NoError(w, tx.Commit())
 		if cfg.Retain > 0 {
@@ -261,9 +266,8 @@ func failureInTx(w *world) {
 	q := w.queue("work", chanq.Config{})
 	send(w, q, texts("a", "b")...)
 	leases := lease(w, q, 2, time.Minute)
-	p := produce(w, q, chanq.ProducerConfig{})
 	for what, do := range map[string]func(tx *sql.Tx) error{
-		"SendTx":      func(tx *sql.Tx) error { _, err := p.SendTx(w.soon(), tx, texts("c")...); return err },
+		"SendTx":      func(tx *sql.Tx) error { _, err := q.SendTx(w.soon(), tx, texts("c")...); return err },
 		"Lease.AckTx": func(tx *sql.Tx) error { return leases[0].AckTx(w.soon(), tx) },
 		"AckTx":       func(tx *sql.Tx) error { return chanq.AckTx(w.soon(), tx, leases...) },
 	} {

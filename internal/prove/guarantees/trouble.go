@@ -430,7 +430,7 @@ func takenKey(w *world) {
 	send(w, x.in, texts(append([]string{"keyed"}, numbers(20)...)...)...)
 	<-first
 	_, db := w.connect()
-	other := produce(w, openOn[string](w, db, "output", chanq.Config{}), chanq.ProducerConfig{})
+	other := openOn[string](w, db, "output", chanq.Config{})
 	tx, err := db.BeginTx(context.Background(), nil)
 	require.NoError(w, err)
 	_, err = other.SendTx(w.soon(), tx, chanq.Message[string]{Body: "mine", DedupKey: "taken"})

@@ -86,7 +86,7 @@ func produce[T any](w *world, q *chanq.Queue[T], cfg chanq.ProducerConfig) *chan
 func send[T any](w *world, q *chanq.Queue[T], ms ...chanq.Message[T]) []chanq.ID {
 	w.Helper()
 	p := produce(w, q, chanq.ProducerConfig{})
-	receipts, err := p.SendBatch(w.soon(), ms)
+	receipts, err := p.SendBatch(w.soon(), ms...)
 	require.NoError(w, err)
 	require.NoError(w, p.Close(w.soon()))
 	ids := make([]chanq.ID, len(receipts))

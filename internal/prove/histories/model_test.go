@@ -11,6 +11,7 @@ import (
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/internal/prove/histories"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 func TestMain(m *testing.M) {
@@ -22,8 +23,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var sqlite = histories.Engine{
-	Name: "SQLite", Dialect: sqlbatch.SQLite,
+var onSQLite = histories.Engine{
+	Name: "SQLite", Dialect: sqlite.Dialect,
 	Create:  func(*testing.T) string { return ":memory:" },
 	Connect: embedded.Connector,
 	Errors: map[sqlbatch.Class]error{
@@ -40,12 +41,12 @@ type code int
 func (c code) Error() string { return fmt.Sprintf("injected error (%d)", int(c)) }
 func (c code) Code() int     { return int(c) }
 
-func TestRandomHistories(t *testing.T) { histories.Run(t, sqlite) }
+func TestRandomHistories(t *testing.T) { histories.Run(t, onSQLite) }
 
 func TestFaultsAtEveryOperation(t *testing.T) {
 	stride := 1
 	if raceDetector {
 		stride = 37
 	}
-	histories.Walk(t, sqlite, stride)
+	histories.Walk(t, onSQLite, stride)
 }

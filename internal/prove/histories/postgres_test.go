@@ -9,10 +9,11 @@ import (
 	"github.com/chanq/chanq/internal/prove/histories"
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
-var postgres = histories.Engine{
-	Name: "PostgreSQL", Dialect: sqlbatch.Postgres,
+var onPostgres = histories.Engine{
+	Name: "PostgreSQL", Dialect: postgres.Dialect,
 	Create: func(t *testing.T) string { return pgtest.DSN(t) },
 	Connect: func(address string) (driver.Connector, error) {
 		return stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(address)
@@ -31,7 +32,7 @@ type state string
 func (s state) Error() string    { return "injected error (SQLSTATE " + string(s) + ")" }
 func (s state) SQLState() string { return string(s) }
 
-func TestRandomHistoriesOnPostgreSQL(t *testing.T) { histories.Run(t, postgres) }
+func TestRandomHistoriesOnPostgreSQL(t *testing.T) { histories.Run(t, onPostgres) }
 
 func TestFaultsAtEveryOperationOnPostgreSQL(t *testing.T) {
 	pgtest.DSN(t) // or skip
@@ -39,5 +40,5 @@ func TestFaultsAtEveryOperationOnPostgreSQL(t *testing.T) {
 	if raceDetector {
 		stride = 11
 	}
-	histories.Walk(t, postgres, stride)
+	histories.Walk(t, onPostgres, stride)
 }

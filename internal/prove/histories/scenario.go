@@ -39,7 +39,7 @@ func (w *walk) sends() {
 		again := w.try(p, chanq.Message[string]{Body: "ack, never stored", DedupKey: "k"})
 		require.Equal(w, chanq.Receipt{ID: first, Duplicate: true}, again, w.where())
 	}
-	w.sendTx(p)
+	w.sendTx()
 
 	handed := []chanq.Message[string]{text("ack 5"), text("ack 6"), text("ack 7")}
 	for i := range handed {
@@ -62,7 +62,7 @@ func (w *walk) send(p *chanq.Producer[string], ms ...chanq.Message[string]) []ch
 	ids := make([]chanq.ID, len(ms))
 	for round := 0; ; round++ {
 		require.Less(w, round, 3, "%s: the one fault is over", w.where())
-		receipts, err := p.SendBatch(w.soon(), ms)
+		receipts, err := p.SendBatch(w.soon(), ms...)
 		var batch *chanq.BatchError
 		if err != nil {
 			require.ErrorAs(w, err, &batch, w.where())
@@ -142,14 +142,14 @@ func (w *walk) close(p *chanq.Producer[string], handed []chanq.Message[string]) 
 
 // sendTx stores two messages by a transaction, and two by one that is rolled
 // back.
-func (w *walk) sendTx(p *chanq.Producer[string]) {
+func (w *walk) sendTx() {
 	ms := []chanq.Message[string]{text("ack 8"), {Body: "ack 9", DedupKey: "tx"}}
 	for i := range ms {
 		ms[i].ID = chanq.NewID() // so that the transaction may be repeated
 	}
 	w.repeat(func() error {
 		return w.inTx(func(ctx context.Context, tx *sql.Tx) error {
-			_, err := p.SendTx(ctx, tx, ms...)
+			_, err := w.work.SendTx(ctx, tx, ms...)
 			return err
 		})
 	})
@@ -159,7 +159,7 @@ func (w *walk) sendTx(p *chanq.Producer[string]) {
 	w.work.Wake()
 	undone := errors.New("the caller thinks better of it")
 	err := w.inTx(func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := p.SendTx(ctx, tx, text("ack, rolled back"), chanq.Message[string]{Body: "ack, rolled back", DedupKey: "tx"}); err != nil {
+		if _, err := w.work.SendTx(ctx, tx, text("ack, rolled back"), chanq.Message[string]{Body: "ack, rolled back", DedupKey: "tx"}); err != nil {
 			return err
 		}
 		return undone

@@ -41,7 +41,7 @@ func (s *send) run(h *history) {
 			h.sent([]chanq.Message[string]{m}, []chanq.Receipt{r})
 		}
 	case batch:
-		receipts, err := p.SendBatch(h.soon(), ms)
+		receipts, err := p.SendBatch(h.soon(), ms...)
 		require.NoError(h, err, h.ran)
 		h.sent(ms, receipts)
 	case channel:

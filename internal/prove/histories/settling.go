@@ -198,7 +198,7 @@ func (s *transaction) run(h *history) {
 		}
 	}
 	ms := h.compose(s.Messages)
-	receipts, err := h.producers[s.Producer].SendTx(h.soon(), tx, ms...)
+	receipts, err := h.queue.SendTx(h.soon(), tx, ms...)
 	require.NoError(h, err, h.ran)
 	h.sent(ms, receipts)
 	if s.Commit {

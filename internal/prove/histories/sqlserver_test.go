@@ -11,10 +11,11 @@ import (
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 var sqlServer = histories.Engine{
-	Name: "SQL Server's stand-in", Dialect: sqlbatch.SQLServer,
+	Name: "SQL Server's stand-in", Dialect: sqlserver.Dialect,
 	Create: func(t *testing.T) string {
 		return mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).DSN()
 	},

@@ -163,7 +163,7 @@ func TestAHugeBodyHarmsNothingElse(t *testing.T) {
 		require.Less(w, len(err.Error()), 500, "the error does not carry the body")
 		require.Equal(w, before, w.faults.Ops(), "nothing was sent to the database")
 
-		_, err = p.SendBatch(w.soon(), []chanq.Message[string]{{Body: "a"}, {Body: huge}, {Body: "b"}})
+		_, err = p.SendBatch(w.soon(), []chanq.Message[string]{{Body: "a"}, {Body: huge}, {Body: "b"}}...)
 		var batch *chanq.BatchError
 		require.ErrorAs(w, err, &batch)
 		require.NoError(w, errors.Join(batch.Errs[0], batch.Errs[2]))

@@ -20,6 +20,9 @@ import (
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,15 +40,15 @@ type dbEngine struct {
 }
 
 var (
-	onSQLite = dbEngine{"SQLite", sqlbatch.SQLite, func(t *testing.T) driver.Connector {
+	onSQLite = dbEngine{"SQLite", sqlite.Dialect, func(t *testing.T) driver.Connector {
 		c, err := embedded.Connector(filepath.Join(t.TempDir(), "queue.db"))
 		require.NoError(t, err)
 		return c
 	}}
-	onStandIn = dbEngine{"SQL Server stand-in", sqlbatch.SQLServer, func(t *testing.T) driver.Connector {
+	onStandIn = dbEngine{"SQL Server stand-in", sqlserver.Dialect, func(t *testing.T) driver.Connector {
 		return connectStandIn(t, engine.RealClock{})
 	}}
-	onPostgres = dbEngine{"PostgreSQL", sqlbatch.Postgres, func(t *testing.T) driver.Connector {
+	onPostgres = dbEngine{"PostgreSQL", postgres.Dialect, func(t *testing.T) driver.Connector {
 		c, err := stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(pgtest.DSN(t))
 		require.NoError(t, err)
 		return c
@@ -154,7 +157,7 @@ func (w *world) send(p *chanq.Producer[string], bodies ...string) []chanq.Receip
 	for i, b := range bodies {
 		ms[i].Body = b
 	}
-	receipts, err := p.SendBatch(w.soon(), ms)
+	receipts, err := p.SendBatch(w.soon(), ms...)
 	require.NoError(w, err)
 	return receipts
 }

@@ -173,7 +173,7 @@ func (b *bustle) inTx(ctx context.Context, commit bool) error {
 		return err
 	}
 	defer tx.Rollback()
-	if _, err := b.producer.SendTx(ctx, tx, chanq.Message[string]{Body: "in tx", DedupKey: "tx"}); err != nil {
+	if _, err := b.q.SendTx(ctx, tx, chanq.Message[string]{Body: "in tx", DedupKey: "tx"}); err != nil {
 		return err
 	}
 	if !commit {

@@ -10,6 +10,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // keyed is a message with a dedup key.
@@ -41,10 +42,8 @@ func leaseOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], key string
 func TestBesideAnOpenKeyedSendTxNobodyWaitsButWhoHasTheSameKey(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		z := leaseOne(t, ctx, orders, "z")
-		p, err := orders.Producer(chanq.ProducerConfig{})
-		require.NoError(t, err)
 		tx := begin(t, ctx, q)
-		_, err = p.SendTx(ctx, tx, keyed("m"))
+		_, err := orders.SendTx(ctx, tx, keyed("m"))
 		require.NoError(t, err)
 
 		for _, key := range []string{"a", "k", "p", "zz", ""} {
@@ -64,7 +63,6 @@ func TestBesideAnOpenKeyedSendTxNobodyWaitsButWhoHasTheSameKey(t *testing.T) {
 		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, 5*time.Second, time.Millisecond, "the same key waits")
 		require.NoError(t, tx.Commit())
 		require.Empty(t, <-outcome, "and is not stored twice")
-		require.NoError(t, p.Close(ctx))
 	})
 }
 
@@ -86,18 +84,15 @@ func TestBesideAnOpenAckTxOfAKeyedMessageKeyedSendsDoNotWait(t *testing.T) {
 func TestKeyedSendsAndAcksInTwoTransactionsDoNotDeadlock(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		b, d := leaseOne(t, ctx, orders, "b"), leaseOne(t, ctx, orders, "d")
-		p, err := orders.Producer(chanq.ProducerConfig{})
-		require.NoError(t, err)
 		sender, acker := begin(t, ctx, q), begin(t, ctx, q)
-		_, err = p.SendTx(ctx, sender, keyed("a"))
+		_, err := orders.SendTx(ctx, sender, keyed("a"))
 		require.NoError(t, err)
 		require.NoError(t, d.AckTx(ctx, acker))
-		_, err = p.SendTx(ctx, sender, keyed("c"))
+		_, err = orders.SendTx(ctx, sender, keyed("c"))
 		require.NoError(t, err)
 		require.NoError(t, b.AckTx(ctx, acker))
 		require.NoError(t, sender.Commit())
 		require.NoError(t, acker.Commit())
-		require.NoError(t, p.Close(ctx))
 	})
 }
 
@@ -126,6 +121,6 @@ func TestTwoWhoFindAKeyFreeAreToldApartByTheIndex(t *testing.T) {
 	q.exec(q.EnqueueNew(first))
 	_, err := rowsOf(ctx, q.DB(), q.Enqueue(second))
 	require.Equal(t, int32(2601), number(err))
-	require.Equal(t, sqlbatch.Duplicate, sqlbatch.SQLServer.Classify(err))
+	require.Equal(t, sqlbatch.Duplicate, sqlserver.Dialect.Classify(err))
 	require.Empty(t, q.rows(q.EnqueueNew(second)))
 }

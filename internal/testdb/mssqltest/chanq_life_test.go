@@ -86,7 +86,7 @@ func newLife(t *testing.T, ctx context.Context) *life {
 // send stores the messages without and with keys.
 func (l *life) send(p *chanq.Producer[string]) {
 	l.t.Helper()
-	_, err := p.SendBatch(l.ctx, l.sent)
+	_, err := p.SendBatch(l.ctx, l.sent...)
 	require.NoError(l.t, err)
 	for i := range 3 {
 		m := chanq.Message[string]{Body: "ack key " + strconv.Itoa(i), DedupKey: strconv.Itoa(i)}

@@ -42,7 +42,7 @@ func send(t *testing.T, ctx context.Context, q *chanq.Queue[int], first, last in
 	for i := first; i <= last; i++ {
 		ms = append(ms, chanq.Message[int]{Body: i})
 	}
-	_, err = p.SendBatch(ctx, ms)
+	_, err = p.SendBatch(ctx, ms...)
 	require.NoError(t, err)
 	require.NoError(t, p.Close(ctx))
 }
@@ -113,10 +113,8 @@ func TestAConsumerTakesTheNextRowsWhileAnotherHoldsAClaimOpen(t *testing.T) {
 
 func TestAnEnqueueThatIsNotCommittedIsSkipped(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
-		p, err := orders.Producer(chanq.ProducerConfig{})
-		require.NoError(t, err)
 		tx := begin(t, ctx, q)
-		_, err = p.SendTx(ctx, tx, chanq.Message[int]{Body: 1}, chanq.Message[int]{Body: 2})
+		_, err := orders.SendTx(ctx, tx, chanq.Message[int]{Body: 1}, chanq.Message[int]{Body: 2})
 		require.NoError(t, err)
 		send(t, ctx, orders, 3, 5)
 
@@ -128,7 +126,6 @@ func TestAnEnqueueThatIsNotCommittedIsSkipped(t *testing.T) {
 		require.NoError(t, tx.Commit())
 		require.Equal(t, []int{1, 2}, receive(t, ctx, c, 2))
 		require.NoError(t, c.Shutdown(ctx))
-		require.NoError(t, p.Close(ctx))
 	})
 }
 

@@ -43,11 +43,6 @@ func (d *demo) withoutListed(ctx context.Context, entries []entry) ([]entry, err
 // list sends the files, in groups: a message and a row of the ledger each,
 // together or not at all. It stops between groups when ctx ends.
 func (d *demo) list(ctx context.Context, todo []entry) error {
-	producer, err := d.files.Producer(chanq.ProducerConfig{})
-	if err != nil {
-		return err
-	}
-	defer producer.Close(context.WithoutCancel(ctx)) // it has nothing: SendTx does not go through it
 	next := d.state.next
 	for len(todo) > 0 && ctx.Err() == nil {
 		group := todo[:min(len(todo), listRows)]
@@ -55,7 +50,7 @@ func (d *demo) list(ctx context.Context, todo []entry) error {
 			group[i].No = next + i
 		}
 		err := d.ledger.transact(ctx, "list files", func(ctx context.Context, tx *sql.Tx) error {
-			return d.listGroup(ctx, tx, producer, next, group)
+			return d.listGroup(ctx, tx, next, group)
 		})
 		if errors.Is(err, errOvertaken) {
 			// By another process, or by a try of this one whose commit was not confirmed.
@@ -94,7 +89,7 @@ func (d *demo) list(ctx context.Context, todo []entry) error {
 	}
 }
 
-func (d *demo) listGroup(ctx context.Context, tx *sql.Tx, producer *chanq.Producer[file], next int, group []entry) error {
+func (d *demo) listGroup(ctx context.Context, tx *sql.Tx, next int, group []entry) error {
 	if err := d.ledger.number(ctx, tx, next, len(group)); err != nil {
 		return err
 	}
@@ -104,7 +99,7 @@ func (d *demo) listGroup(ctx context.Context, tx *sql.Tx, producer *chanq.Produc
 			messages = append(messages, chanq.Message[file]{Body: e.file})
 		}
 	}
-	receipts, err := producer.SendTx(ctx, tx, messages...)
+	receipts, err := d.files.SendTx(ctx, tx, messages...)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,190 @@
+// Package child starts the running program again as a process that plays a part
+// of it: what a test or a measurement needs of processes that can be killed.
+//
+// The program says at its very beginning what it can play, by Main; Start then
+// starts it with a part and a task. A child reads orders, a line each, from its
+// standard input and tells what it does on its standard output; it ends when its
+// input does, and so does not outlive its parent for long.
+package child
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// variable holds the part and the task of a child.
+const variable = "CHANQ_CHILD"
+
+// grace is how long a child may work on when its input has ended.
+const grace = 2 * time.Minute
+
+type role struct {
+	Part string
+	Task json.RawMessage
+}
+
+// Part is what a child does. Its context ends with the child's input; orders are
+// the lines of that, and closed at its end.
+type Part func(ctx context.Context, task []byte, orders <-chan string) error
+
+// Does makes a part of a function that takes its task as a value.
+func Does[Task any](play func(context.Context, Task, <-chan string) error) Part {
+	return func(ctx context.Context, text []byte, orders <-chan string) error {
+		var task Task
+		if err := json.Unmarshal(text, &task); err != nil {
+			return err
+		}
+		return play(ctx, task, orders)
+	}
+}
+
+// Main plays the part of a child and ends its process: with 1 and a line on
+// standard error if it fails. It returns in a process that is no child.
+func Main(parts map[string]Part) {
+	text := os.Getenv(variable)
+	if text == "" {
+		return
+	}
+	if err := play(parts, text); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func play(parts map[string]Part, text string) error {
+	_ = os.Unsetenv(variable) // so that this process may have children of other parts
+	var r role
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return err
+	}
+	part := parts[r.Part]
+	if part == nil {
+		return fmt.Errorf("unknown part %q", r.Part)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	orders := make(chan string, 16)
+	go func() { // ends with the process
+		for s := bufio.NewScanner(os.Stdin); s.Scan(); {
+			orders <- s.Text()
+		}
+		close(orders)
+		end()
+		time.AfterFunc(grace, func() { os.Exit(3) })
+	}()
+	return part(ctx, r.Task, orders)
+}
+
+// Process is a child. One goroutine reads what it tells and waits for its end.
+type Process struct {
+	part      string
+	cmd       *exec.Cmd
+	in        io.WriteCloser
+	complaint bytes.Buffer // its standard error; complete when ended is closed
+	ended     chan struct{}
+	err       error // set before ended is closed
+
+	mu     sync.Mutex // guards killed
+	killed bool
+}
+
+// Start starts a child that plays a part. Each whole line of its output is passed
+// to hear, if that is not nil, by one goroutine; a kill may cut the last one short,
+// and then nobody hears it. The end of ctx kills the child. Whoever starts a child
+// waits for it.
+func Start(ctx context.Context, part string, task any, hear func(line string)) (*Process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(task)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = json.Marshal(role{part, text}); err != nil {
+		return nil, err
+	}
+	p := &Process{part: part, cmd: exec.CommandContext(ctx, self, part), ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), variable+"="+string(text))
+	p.cmd.Stderr = &p.complaint
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go p.read(bufio.NewReaderSize(out, 1<<16), hear)
+	return p, nil
+}
+
+func (p *Process) read(out *bufio.Reader, hear func(string)) {
+	defer close(p.ended)
+	for {
+		line, err := out.ReadString('\n')
+		if err != nil {
+			break
+		}
+		if hear != nil {
+			hear(line[:len(line)-1])
+		}
+	}
+	if err := p.cmd.Wait(); err != nil {
+		p.err = fmt.Errorf("%s process: %w: %s", p.part, err, strings.TrimSpace(p.complaint.String()))
+	}
+}
+
+// Order writes a line to the child's input. One that has ended does not hear it,
+// as Wait tells.
+func (p *Process) Order(line string) { _, _ = io.WriteString(p.in, line+"\n") }
+
+// Stop ends the child's input, and with it, in peace, the child.
+func (p *Process) Stop() { _ = p.in.Close() } // of one that has ended, perhaps
+
+// Kill ends the child with a signal that it cannot see, and waits until all that
+// it told is heard. It is an error if the child had ended by itself before.
+func (p *Process) Kill() error {
+	p.mu.Lock()
+	p.killed = true
+	p.mu.Unlock()
+	err := p.cmd.Process.Kill()
+	<-p.ended
+	if err != nil || p.cmd.ProcessState.Exited() {
+		return fmt.Errorf("it had ended by itself: %w", errors.Join(err, p.err))
+	}
+	return nil
+}
+
+// Killed reports that Kill was called.
+func (p *Process) Killed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
+}
+
+// Ended is closed when the child has ended and all that it told is heard.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Wait waits for that, and returns how it ended: nil if well, otherwise its
+// status and what it wrote to its standard error.
+func (p *Process) Wait() error {
+	<-p.ended
+	return p.err
+}
+
+// PID is the child's process ID.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
