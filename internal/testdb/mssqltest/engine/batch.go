@@ -283,12 +283,11 @@ func procParams(list []*ast.ProcedureParameter) ([]*param, error) {
 
 // frame is one run of a batch: the values of its variables.
 type frame struct {
-	batch   *batch
-	vars    []sqltype.Value
-	tables  []*table
-	cursors map[string]*openCursor
-	inProc  bool
-	proc    string
+	batch  *batch
+	vars   []sqltype.Value
+	tables []*table
+	inProc bool
+	proc   string
 
 	returned int64
 }

@@ -72,9 +72,9 @@ type trigger struct {
 
 // user is a user or a role.
 type user struct {
-	name  string
-	rules map[string]bool // permission, object and perhaps column, true for GRANT and false for DENY
-	roles []*user         // of which it is a member
+	name    string
+	granted map[string]bool // by permission, object and perhaps column
+	roles   []*user         // of which it is a member
 }
 
 // column is one column of a table.
@@ -103,7 +103,7 @@ type table struct {
 	seed, increment int64
 
 	latch        sync.RWMutex // guards what follows; never held while waiting for a lock
-	indexes      []*index     // [0] is the clustered index or the heap; nil for a dropped one
+	indexes      []*index     // [0] is the clustered index or the heap
 	nextRecord   uint64
 	nextIdentity int64
 	live         int // rows, counting uncommitted changes
@@ -155,7 +155,7 @@ func (t *table) addColumn(c *column) {
 // indexNamed finds an index by name; its number is as good in a hint.
 func (t *table) indexNamed(name string) *index {
 	for _, ix := range t.indexes {
-		if ix != nil && strings.EqualFold(ix.name, name) {
+		if strings.EqualFold(ix.name, name) {
 			return ix
 		}
 	}
@@ -177,9 +177,7 @@ func (t *table) addIndex(ix *index) {
 		ix.at, ix.id, ix.rid = 0, 1, !ix.unique
 		t.indexes[0] = ix
 		for _, other := range t.indexes[1:] {
-			if other != nil {
-				t.complete(other)
-			}
+			t.complete(other)
 		}
 		return
 	}

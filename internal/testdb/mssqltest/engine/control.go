@@ -339,7 +339,7 @@ func (s *Session) checkFilteredIndex(t *table, verb string) error {
 		return nil
 	}
 	for _, ix := range t.indexes {
-		if ix != nil && ix.filter != nil {
+		if ix.filter != nil {
 			return errWrongSet(verb)
 		}
 	}

@@ -79,17 +79,6 @@ func (s *Session) execute(f *frame, n *node, st *ast.ExecuteStatement) error {
 		return err
 	}
 	switch e := spec.ExecutableEntity.(type) {
-	case *ast.ExecutableStringList:
-		text := ""
-		for i, v := range vals {
-			part, err := toText(v, types[i], 0)
-			if err != nil {
-				return err
-			}
-			text += part
-		}
-		_, err := s.runDynamic(text, "", nil)
-		return err
 	case *ast.ExecutableProcedureReference:
 		ref := e.ProcedureReference.ProcedureReference
 		if ref == nil {
@@ -306,7 +295,6 @@ func init() {
 	systemProcs = map[string]func(*Session, []argument) (int64, error){
 		"sp_executesql":       (*Session).executeSQL,
 		"sp_getapplock":       (*Session).getAppLock,
-		"sp_releaseapplock":   (*Session).releaseAppLock,
 		"sp_reset_connection": func(s *Session, _ []argument) (int64, error) { s.reset(false); return 0, nil },
 	}
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
@@ -368,20 +367,4 @@ func pass(x *exec, conds []*cond) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// String is for plans shown to tests: the index and whether it is
-// searched.
-func (a *access) String() string {
-	var b strings.Builder
-	b.WriteString(a.use.table.name + "." + a.index.name)
-	if a.seeks() {
-		b.WriteString(" seek")
-	} else {
-		b.WriteString(" scan")
-	}
-	if a.backward {
-		b.WriteString(" backward")
-	}
-	return b.String()
 }

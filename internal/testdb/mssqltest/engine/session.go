@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 )
@@ -21,8 +20,7 @@ type Session struct {
 	set       settings
 	tx        *txn
 	trancount int
-	unseen    bool       // a transaction was begun by IMPLICIT_TRANSACTIONS
-	owner     lock.Owner // of application locks with owner Session
+	unseen    bool // a transaction was begun by IMPLICIT_TRANSACTIONS
 
 	rowcount    int64
 	fetchStatus int64
@@ -92,10 +90,6 @@ func (s *Session) Close() {
 		s.tx.rollback(s.e.db)
 		s.tx, s.trancount = nil, 0
 	}
-	if s.owner != nil {
-		s.owner.Release()
-		s.owner = nil
-	}
 }
 
 // reset is sp_reset_connection: everything but the isolation level, and the
@@ -103,10 +97,6 @@ func (s *Session) Close() {
 func (s *Session) reset(keepTx bool) {
 	if s.tx != nil && !keepTx {
 		s.rollbackAll()
-	}
-	if s.owner != nil {
-		s.owner.Release()
-		s.owner = nil
 	}
 	level := s.set.level
 	s.set = s.defaults()

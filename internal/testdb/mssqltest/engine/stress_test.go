@@ -20,9 +20,11 @@ func checkTable(t *testing.T, tbl *table) {
 		want := tbl.live
 		if ix.filter != nil {
 			want = 0
-			for _, rec := range tbl.records() {
-				if key, err := ix.keyOf(rec.head.row, rec.id); err == nil && key != "" {
-					want++
+			for l := tbl.base().tree.first; l != nil; l = l.next {
+				for _, rec := range l.recs {
+					if key, err := ix.keyOf(rec.head.row, rec.id); err == nil && key != "" {
+						want++
+					}
 				}
 			}
 		}

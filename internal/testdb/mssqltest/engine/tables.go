@@ -27,10 +27,6 @@ func (t *table) instance() *table {
 		seed: t.seed, increment: t.increment, nextIdentity: t.seed, checks: t.checks,
 	}
 	for _, ix := range t.indexes {
-		if ix == nil {
-			out.indexes = append(out.indexes, nil)
-			continue
-		}
 		same := *ix
 		same.table, same.tree = out, newTree()
 		out.indexes = append(out.indexes, &same)
