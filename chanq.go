@@ -36,6 +36,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
@@ -77,12 +78,12 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 	if err != nil {
 		return nil, err
 	}
-	if err := enough(db, 0, 1); err != nil {
+	if err := session.Enough(db); err != nil {
 		return nil, fmt.Errorf("chanq: open %s: %w", queue, err)
 	}
 	s := openOnce(db, core.dialect)
 	defer s.close()
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.run(ctx, st, scan) }
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
 	version, err := core.version(run)
 	if err != nil {
 		return nil, &OpError{Op: "open", Queue: queue, Err: err}

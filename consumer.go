@@ -11,6 +11,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -39,7 +40,8 @@ const (
 type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
-	sessions *sessions
+	sessions *sessions       // of claims
+	notes    *sessions       // of what may wait: members, trims
 	member   sqlbatch.Member // as whom the database knows it
 	settler  *settler
 	keeper   *keeper
@@ -103,7 +105,9 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	cfg, err := cfg.withDefaults()
 	var pools []*sessions
 	if err == nil {
-		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge, claimSessions, settleSessions, extendSessions)
+		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge,
+			session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers},
+			session.Need{Kind: session.Extend, Sessions: extendSessions}, session.Need{Kind: session.Note, Sessions: noteSessions})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chanq: consume %s: %w", q.core.name, err)
@@ -111,6 +115,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	c := &Consumer[T]{
 		queue: q.core, cfg: cfg,
 		sessions: pools[0],
+		notes:    pools[3],
 		member:   newMember(cfg.Name, cfg.LeaseFor),
 		health:   health{queue: q.core, part: "consumer"},
 		values:   context.WithoutCancel(ctx),
@@ -135,14 +140,13 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	return c, nil
 }
 
-// The connections of a consumer: claims, settles and extensions never wait for each
-// other's. Of settles and extensions the second is for when the first one's statement
-// hangs.
+// The most sessions that a consumer uses at once, besides those of its settler: claims,
+// settles and extensions never wait for each other's. Of settles and extensions the second
+// is for when the first one's statement hangs.
 const (
 	claimSessions  = 1
-	settleSessions = storers
 	extendSessions = 2
-	pipeSessions   = 1 // of each Pipe that reads the consumer
+	noteSessions   = 2 // of attend and trim
 )
 
 // supervise runs the goroutines and ends them in order: the claimer, which
@@ -184,7 +188,7 @@ func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 
 // pools are the sessions of the consumer.
 func (c *Consumer[T]) pools() []*sessions {
-	return []*sessions{c.settler.sessions, c.keeper.sessions, c.sessions}
+	return []*sessions{c.settler.sessions, c.keeper.sessions, c.sessions, c.notes}
 }
 
 // C is the channel of leases. The consumer closes it once, after Stop, the end
@@ -360,18 +364,18 @@ func (c *Consumer[T]) trim() {
 	chore := housework{queue: c.queue, task: "trim", op: "trim"}
 	for c.stop.Err() == nil {
 		sleep(c.stop, every/2+rand.N(every))
-		chore.done(c.queue.trim(c.stop, c.cfg.StatementTimeout))
+		chore.done(c.trimOnce())
 	}
 }
 
-// trim deletes in steps, each from where the one before ended. Between them others
+// trimOnce deletes in steps, each from where the one before ended. Between them others
 // have their turn.
-func (q *queue) trim(stop context.Context, timeout time.Duration) error {
+func (c *Consumer[T]) trimOnce() error {
 	after := int64(0)
-	for stop.Err() == nil {
+	for c.stop.Err() == nil {
 		deleted := 0
-		ctx, cancel := context.WithTimeout(stop, timeout)
-		err := q.once(ctx, q.sql.Trim(q.cfg.Retain, operateRows, after), func(rows *sql.Rows) error {
+		ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
+		err := c.notes.RunPatient(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows, after), func(rows *sql.Rows) error {
 			var id sql.RawBytes
 			var place int64
 			err := rows.Scan(&id, &place)

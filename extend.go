@@ -57,7 +57,7 @@ func (q *queue) tryExtend(ctx context.Context, s *sessions, l *lease, d, timeout
 	start := monotonic()
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	changed, _, err := s.items(within, sql.EndAfter([]sqlbatch.Item{l.item}, d), nil)
+	changed, _, err := s.Items(within, sql.EndAfter([]sqlbatch.Item{l.item}, d), nil)
 	if err != nil {
 		if classify(q.dialect, err) == sqlbatch.Unknown {
 			l.doubt(start, d)

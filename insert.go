@@ -3,14 +3,24 @@ package chanq
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // INSERTs, and what is found where a row is a duplicate.
+
+// classify is what an error means: session.Classify, and that of an undecided row.
+func classify(d sqlbatch.Dialect, err error) sqlbatch.Class {
+	if undecided := (*undecidedError)(nil); errors.As(err, &undecided) {
+		return sqlbatch.BadRow // the others of its batch may be stored
+	}
+	return session.Classify(d, err)
+}
 
 // halfDoneError: some rows are stored already, and which ones was not learned.
 type halfDoneError struct{ err error }

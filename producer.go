@@ -11,6 +11,7 @@ import (
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -114,7 +115,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	cfg, err := cfg.withDefaults(q.core.dialect)
 	var pools []*sessions
 	if err == nil {
-		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge, cfg.InFlight)
+		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge, session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chanq: producer %s: %w", q.core.name, err)
@@ -146,7 +147,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 func (p *Producer[T]) connect() {
 	ctx, cancel := context.WithTimeout(p.open, p.cfg.StatementTimeout)
 	defer cancel()
-	_ = p.sessions.fill(ctx)
+	_ = p.sessions.Fill(ctx)
 }
 
 // C is a channel to send on, unbuffered: a send that went through has handed the

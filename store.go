@@ -127,7 +127,7 @@ func (p *Producer[T]) store(group []*pending[T]) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(p.abandoned, p.cfg.StatementTimeout)
 		err := p.queue.enqueue(ctx, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-			return p.sessions.run(ctx, st, scan)
+			return p.sessions.Run(ctx, st, scan)
 		}, p.queue.sql, rows, receipts, keyed)
 		cancel()
 		if err == nil {

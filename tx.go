@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -40,7 +41,7 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 		rows[i], receipts[i].ID = row, row.ID
 		given = given || chosen || row.Key != ""
 	}
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return runTx(ctx, tx, st, scan) }
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
 	most := min(defaultBatchRows, core.dialect.Traits().EnqueueRows)
 	for first := 0; first < len(rows); {
 		n := cut(rows[first:], most, defaultBatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, given })
@@ -178,7 +179,7 @@ func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease) []error {
 // now in tx.
 func (q *queue) ackTx(ctx context.Context, tx *sql.Tx, items []sqlbatch.Item) (held []sqlbatch.Item, err error) {
 	for chunk := range slices.Chunk(items, q.dialect.Traits().AckItems) {
-		if err := runTx(ctx, tx, q.ackStatement(q.sql.InTx(), chunk), collectItems(&held)); err != nil {
+		if err := session.RunTx(ctx, tx, q.ackStatement(q.sql.InTx(), chunk), session.CollectItems(&held)); err != nil {
 			return nil, q.failTx("ack", err)
 		}
 	}
@@ -194,22 +195,4 @@ func (q *queue) failTx(op string, err error) error {
 		failed.Unknown = false
 	}
 	return err
-}
-
-// runTx runs a statement in the caller's transaction.
-func runTx(ctx context.Context, tx *sql.Tx, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	for _, prior := range st.Prior {
-		if _, err := tx.ExecContext(ctx, prior.Text, prior.Args...); err != nil {
-			return err
-		}
-	}
-	if scan == nil {
-		_, err := tx.ExecContext(ctx, st.Text, st.Args...)
-		return err
-	}
-	rows, err := tx.QueryContext(ctx, st.Text, st.Args...)
-	if err != nil {
-		return err
-	}
-	return drain(rows, scan)
 }

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // comparison is one figure of two versions of chanq, which were measured in turn,
@@ -33,9 +34,9 @@ func comparisons(limit float64) []comparison {
 		{figure{"pipeline/s", pipelineRate}, true, limit},
 		{figure{"CPU µs/msg, enqueue", enqueueCPU}, false, limit},
 		{figure{"CPU µs/msg, drain", drainCPU}, false, limit},
-		{figure{"allocs/msg, enqueue", func(r result) float64 { return r.EnqueueAllocs }}, false, exact},
-		{figure{"allocs/msg, drain", func(r result) float64 { return r.DrainAllocs }}, false, exact},
-		{figure{"statements/msg", func(r result) float64 { return r.StatementsPerMessage }}, false, limit},
+		{figure{"allocs/msg, enqueue", enqueueAllocs}, false, exact},
+		{figure{"allocs/msg, drain", drainAllocs}, false, exact},
+		{figure{"statements/msg", func(r measure.Result) float64 { return r.StatementsPerMessage }}, false, limit},
 	}
 }
 
@@ -51,23 +52,23 @@ func runCompare(args []string, out, usage io.Writer) error {
 	if f.NArg() != 2 || *limit < 0 {
 		return errors.New("compare takes two files of JSON lines, before and after, and a -limit of 0 or more")
 	}
-	var sides [2][]result
+	var sides [2][]measure.Result
 	for i, path := range f.Args() {
 		var err error
-		if sides[i], err = readResults(path); err != nil {
+		if sides[i], err = measure.ReadFile(path); err != nil {
 			return err
 		}
 		inOrder(sides[i])
 	}
-	t := table{
-		title: "after / before, medians of the rounds' ratios with their range",
-		head:  []string{"engine", "strategy", "figure", "before", "after", "after / before", ""},
+	t := measure.Table{
+		Title: "after / before, medians of the rounds' ratios with their range",
+		Head:  []string{"engine", "strategy", "figure", "before", "after", "after / before", ""},
 	}
 	worse, rounds := 0, math.MaxInt
-	for _, before := range group(sides[0], systemOf) {
-		after := slices.DeleteFunc(slices.Clone(sides[1]), func(r result) bool { return systemOf(r) != before.key })
+	for _, before := range measure.Group(sides[0], systemOf) {
+		after := slices.DeleteFunc(slices.Clone(sides[1]), func(r measure.Result) bool { return systemOf(r) != before.Key })
 		for _, c := range comparisons(*limit / 100) {
-			ratios := ratios(after, before.results, c.of)
+			ratios := measure.Ratios(after, before.Results, c.of)
 			if len(ratios) == 0 {
 				continue
 			}
@@ -77,16 +78,16 @@ func runCompare(args []string, out, usage io.Writer) error {
 				verdict = "WORSE"
 				worse++
 			}
-			t.rows = append(t.rows, []string{
-				before.key.engine, before.key.strategy, c.name, short(median(before.results, c.of)), short(median(after, c.of)),
-				fmt.Sprintf("%.3f (%.2f-%.2f)", middle(ratios), ratios[0], ratios[len(ratios)-1]), verdict,
+			t.Rows = append(t.Rows, []string{
+				before.Key.engine, before.Key.strategy, c.name, measure.Short(measure.Median(before.Results, c.of)), measure.Short(measure.Median(after, c.of)),
+				fmt.Sprintf("%.3f (%.2f-%.2f)", measure.Middle(ratios), ratios[0], ratios[len(ratios)-1]), verdict,
 			})
 		}
 	}
-	switch err := writeTables(out, []table{t}); {
+	switch err := measure.WriteTables(out, t); {
 	case err != nil:
 		return err
-	case len(t.rows) == 0:
+	case len(t.Rows) == 0:
 		return errors.New("nothing to compare: the files have no measurement in common")
 	case byChance(rounds, rounds) >= certain:
 		return fmt.Errorf("%d rounds are too few to tell a difference from chance", rounds)
@@ -98,11 +99,11 @@ func runCompare(args []string, out, usage io.Writer) error {
 
 type systemKey struct{ engine, strategy string }
 
-func systemOf(r result) systemKey { return systemKey{r.Engine, r.Strategy} }
+func systemOf(r measure.Result) systemKey { return systemKey{r.Engine, r.Strategy} }
 
 // inOrder numbers the results of each system: files may be of many runs of one
 // round each.
-func inOrder(results []result) {
+func inOrder(results []measure.Result) {
 	seen := map[systemKey]int{}
 	for i := range results {
 		seen[systemOf(results[i])]++
@@ -110,32 +111,23 @@ func inOrder(results []result) {
 	}
 }
 
-func readResults(path string) ([]result, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	results, err := readJSON(file)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return results, nil
-}
-
 // isWorse says whether the median is beyond the limit, and so many rounds are on
 // its side that it is no accident: a sign test, for which it does not matter how
 // far a disturbed round lies from the others.
 func (c comparison) isWorse(ratios []float64) bool {
-	median, rounds := middle(ratios), 0
+	worse := func(ratio, limit float64) bool {
+		if c.lessIsWorse {
+			return ratio < 1-limit
+		}
+		return ratio > 1+limit
+	}
+	rounds := 0
 	for _, v := range ratios {
-		if c.lessIsWorse && v < 1 || !c.lessIsWorse && v > 1 {
+		if worse(v, 0) {
 			rounds++
 		}
 	}
-	if c.lessIsWorse {
-		return median < 1-c.limit && byChance(rounds, len(ratios)) < certain
-	}
-	return median > 1+c.limit && byChance(rounds, len(ratios)) < certain
+	return worse(measure.Middle(ratios), c.limit) && byChance(rounds, len(ratios)) < certain
 }
 
 // byChance is how likely n tosses of a coin show heads k times or more.

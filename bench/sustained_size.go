@@ -8,21 +8,14 @@ import (
 	"os"
 	"time"
 
+	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// footprint is what a live table takes, and what of it is dead.
-type footprint struct {
-	TableBytes int64 `json:"table_bytes,omitempty"` // SQLite: the whole file
-	IndexBytes int64 `json:"index_bytes,omitempty"`
-	LogBytes   int64 `json:"log_bytes,omitempty"` // SQLite's write-ahead log; PostgreSQL's since the start of the server
-	DeadRows   int64 `json:"dead_rows,omitempty"` // by the server's own count
-}
-
 // footprint asks the database; the stand-in for SQL Server does not tell.
-func (s *store) footprint(ctx context.Context) (f footprint, err error) {
+func (s *store) footprint(ctx context.Context) (f measure.Footprint, err error) {
 	switch s.dialect {
 	case postgres.Dialect:
 		err = s.db.QueryRowContext(ctx, `SELECT pg_table_size(c), pg_indexes_size(c), pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint,
