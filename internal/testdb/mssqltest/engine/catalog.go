@@ -4,7 +4,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/sqlc-dev/teesql/ast"
 
@@ -14,8 +13,7 @@ import (
 // database is the one user database of an Engine: its objects and the state
 // that its transactions share.
 type database struct {
-	name    string
-	created time.Time
+	name string
 
 	rcsi          atomic.Bool  // READ_COMMITTED_SNAPSHOT
 	allowSnapshot atomic.Bool  // ALLOW_SNAPSHOT_ISOLATION
@@ -46,28 +44,21 @@ type object struct {
 	view    *view
 	proc    *proc
 	trigger *trigger
-	made    time.Time
 }
 
 // view is its SELECT, compiled where it is used.
 type view struct {
 	columns []*ast.Identifier
 	query   ast.QueryExpression
-	schema  string
 }
 
 // proc is a stored procedure: a batch with parameters.
-type proc struct {
-	name  string
-	body  *batch
-	owner *object
-}
+type proc struct{ body *batch }
 
 type trigger struct {
 	name    string
 	table   *table
 	actions map[string]bool // insert, update, delete
-	off     bool
 }
 
 // user is a user or a role.
@@ -98,7 +89,6 @@ type table struct {
 	escalate     bool
 	triggers     []*trigger
 	checks       []*checkConstraint
-	version      uint64 // of the catalog when the definition last changed
 
 	seed, increment int64
 

@@ -158,8 +158,8 @@ func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.Pr
 	if err := b.compile(statements(body)); err != nil {
 		return err
 	}
-	o := &object{schema: schema, name: name, made: x.now}
-	o.proc = &proc{name: name, body: b, owner: o}
+	o := &object{schema: schema, name: name}
+	o.proc = &proc{body: b}
 	if alter {
 		was := db.object(schema, name)
 		if was == nil || was.proc == nil {
@@ -184,8 +184,8 @@ func (x *exec) createView(n *node, st *ast.CreateViewStatement) error {
 	if _, err := c.query(st.SelectStatement.QueryExpression); err != nil {
 		return err
 	}
-	undo, err := x.s.e.db.add(&object{schema: schema, name: name, made: x.now,
-		view: &view{columns: st.Columns, query: st.SelectStatement.QueryExpression, schema: schema}})
+	undo, err := x.s.e.db.add(&object{schema: schema, name: name,
+		view: &view{columns: st.Columns, query: st.SelectStatement.QueryExpression}})
 	if err == nil {
 		x.undo(undo)
 	}
@@ -204,7 +204,7 @@ func (x *exec) createTrigger(st *ast.CreateTriggerStatement) error {
 		tr.actions[lower(a.TriggerActionType)] = true
 	}
 	was := t.triggers
-	undo, err := x.s.e.db.add(&object{schema: t.schema, name: tr.name, made: x.now, trigger: tr})
+	undo, err := x.s.e.db.add(&object{schema: t.schema, name: tr.name, trigger: tr})
 	if err != nil {
 		return err
 	}

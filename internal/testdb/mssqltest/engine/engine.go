@@ -68,7 +68,7 @@ func New(opts Options) *Engine {
 		batches: map[batchKey]*batch{}, stats: map[batchKey]*planStats{}, waitfor: map[int]bool{},
 		logins: map[string]string{},
 		db: &database{
-			name: opts.Database, created: opts.Clock.Now(),
+			name:    opts.Database,
 			schemas: map[string]*schema{}, objects: map[string]*object{}, users: map[string]*user{},
 			nextID: 100,
 		},

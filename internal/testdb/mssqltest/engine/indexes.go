@@ -81,7 +81,7 @@ func (x *exec) buildIndex(t *table, ix *index) error {
 		was[i] = &same
 	}
 	t.addIndex(ix)
-	t.version = t.db.bump()
+	t.db.bump()
 	x.undo(func() {
 		t.latch.Lock()
 		defer t.latch.Unlock()

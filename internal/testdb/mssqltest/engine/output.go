@@ -47,7 +47,7 @@ func (c *compiler) output(out *ast.OutputClause, into *ast.OutputIntoClause, src
 	var err error
 	if out != nil {
 		for _, t := range src.target.table.triggers {
-			if !t.off && t.actions[action] {
+			if t.actions[action] {
 				return nil, errTrigger(src.target.table)
 			}
 		}

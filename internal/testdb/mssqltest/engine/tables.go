@@ -249,7 +249,7 @@ func (x *exec) createTable(n *node, st *ast.CreateTableStatement) error {
 	if err := c.define(t, st.Definition); err != nil {
 		return err
 	}
-	undo, err := x.s.e.db.add(&object{schema: schema, name: name, table: t, made: x.now})
+	undo, err := x.s.e.db.add(&object{schema: schema, name: name, table: t})
 	if err != nil {
 		return err
 	}
