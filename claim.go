@@ -253,7 +253,7 @@ func (c *Consumer[T]) claim(n int) (asked, got int, err error) {
 func (c *Consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 	rows, suspects, lapses := c.caution.claim(n)
 	return sqlbatch.ClaimParams{
-		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Order: c.cfg.Order,
+		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Order: sqlbatch.Order(c.cfg.Order),
 		Suspects: suspects, Lapses: lapses,
 	}
 }

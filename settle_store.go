@@ -229,7 +229,7 @@ func (w *storer) store(group []*lease) int {
 	var pieces []*settlePiece
 	for rest := group; len(rest) > 0; {
 		op := rest[0].op
-		limit := [...]int{traits.AckItems, traits.NackItems, traits.ReleaseItems, traits.BuryItems}[op]
+		limit := [...]int{traits.AckItems, traits.NackItems, traits.NackItems, traits.ReleaseItems, traits.BuryItems}[op]
 		n := 1
 		for n < len(rest) && n < limit && rest[n].op == op {
 			n++
@@ -262,7 +262,7 @@ type settleTally struct {
 
 // done counts a settle that is in the database.
 func (t *settleTally) done(op settleOp) {
-	*[...]*int{&t.event.Acked, &t.event.Nacked, &t.event.Released, &t.event.Dead}[op]++
+	*[...]*int{&t.event.Acked, &t.event.Nacked, &t.event.Released, &t.event.Released, &t.event.Dead}[op]++
 }
 
 // try runs the statement of a piece once, and returns what must be tried again.
@@ -360,10 +360,13 @@ func (w *storer) settle(p *settlePiece, tally *settleTally) error {
 
 func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, leases []*lease) sqlbatch.Statement {
 	switch op {
-	case settleNack:
+	case settleNack, settleSnooze:
 		x.nacks = x.nacks[:0]
 		for _, l := range leases {
 			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.item, Delay: l.delay, Error: l.text})
+		}
+		if op == settleSnooze {
+			return sql.Snooze(x.nacks)
 		}
 		return sql.Nack(x.nacks)
 	case settleRelease:
@@ -461,7 +464,7 @@ func (s *settler) finishFailed(p *settlePiece, err error, class sqlbatch.Class) 
 }
 
 func (op settleOp) String() string {
-	return [...]string{"ack", "nack", "release", "dead-letter"}[op]
+	return [...]string{"ack", "nack", "release", "release", "dead-letter"}[op]
 }
 
 func compareItems(a, b sqlbatch.Item) int {

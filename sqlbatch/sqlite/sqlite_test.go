@@ -59,11 +59,17 @@ func statements(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 		"stats":             q.Stats(100),
 		"get":               q.Get(id),
 		"cancel":            q.Cancel([][16]byte{id}),
+		"discard":           q.Discard([][16]byte{id}),
+		"queues":            q.Queues(),
+		"snooze":            q.Snooze([]sqlbatch.NackItem{{Item: item}}),
 		"redrive":           q.Redrive(10, nil, sqlbatch.Window{}),
 		"redrive-ids":       q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
 		"pause":             q.Pause(),
 		"resume":            q.Resume(),
 		"trim":              q.Trim(time.Hour, 10, 0),
+	}
+	for i, st := range q.Drop() {
+		m[fmt.Sprint("drop-", i+1)] = st
 	}
 	for _, s := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
 		m["peek-"+string(s)] = q.Peek(s, 10)

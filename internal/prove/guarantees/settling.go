@@ -28,6 +28,7 @@ var settling = []test{
 	{"FlushWaitsForEverySettleHandedIn", flushWaits},
 	{"ASettleLingersUntilSomebodyWaits", settlesLinger},
 	{"ANackIsDueAfterItsDelayWithItsError", nackDelays},
+	{"AReleaseAfterIsUncountedDueAfterItsDelayAndFenced", releaseAfter},
 	{"AckAllWaitsForAllAndTellsEachItsOutcome", ackAll},
 	{"AckAllOfTryLeaseIsOneStatementForAll", ackAllAlone},
 	{"AckAllReturnsWithItsContext", ackAllContext},
@@ -564,4 +565,28 @@ func ackAllContext(w *world) {
 	defer cancel()
 	require.Error(w, chanq.AckAll(ctx, alone...), "TryLease's own settles have no such bound")
 	require.NotEmpty(w, hung.struck())
+}
+
+func releaseAfter(w *world) {
+	q := w.queue("work", chanq.Config{MaxAttempts: 1})
+	id := send(w, q, texts("a")...)[0]
+	require.NoError(w, lease(w, q, 1, time.Minute)[0].ReleaseAfter(0))
+	for range 3 {
+		former := lease(w, q, 1, 100*time.Millisecond)[0]
+		l := lease(w, q, 1, time.Minute)[0]
+		require.Equal(w, 2, l.Attempt, "the lapse counts")
+		require.ErrorIs(w, former.ReleaseAfter(time.Hour), chanq.ErrLeaseLost)
+		require.NoError(w, l.ReleaseAfter(0))
+		e := get(w, q, id)
+		require.Equal(w, chanq.StateReady, e.State)
+		require.Zero(w, e.Attempts, "neither this attempt nor the lapse before it")
+	}
+	l := lease(w, q, 1, time.Minute)[0]
+	require.Error(w, l.ReleaseAfter(-1))
+	before := time.Now()
+	require.NoError(w, l.ReleaseAfter(time.Hour), "the last attempt, too")
+	e := get(w, q, id)
+	require.Equal(w, chanq.StateScheduled, e.State)
+	require.WithinDuration(w, before.Add(time.Hour), e.At, time.Minute)
+	require.Greater(w, e.Fence, l.Fence)
 }

@@ -48,7 +48,7 @@ func purgeBesideProducers(w *world) {
 	other := openOn[string](w, db, "work", chanq.Config{})
 	const before, later = 2500, 300
 	send(w, q, texts(make([]string, before)...)...)
-	between(w, 1, w.statements("work").Purge(chanq.StateReady, 1, sqlbatch.Window{}), func() {
+	between(w, 1, w.statements("work").Purge(sqlbatch.Ready, 1, sqlbatch.Window{}), func() {
 		send(w, other, texts(make([]string, later)...)...)
 	})
 	n, err := q.Purge(w.soon(), chanq.StateReady)
@@ -67,7 +67,7 @@ func purgeBesideTheDying(w *world) {
 	other := openOn[string](w, db, "work", chanq.Config{})
 	const before, later = 1500, 300
 	kill(w, q, texts(make([]string, before)...)...)
-	between(w, 2, w.statements("work").Purge(chanq.StateDead, 1, sqlbatch.Window{}), func() {
+	between(w, 2, w.statements("work").Purge(sqlbatch.Dead, 1, sqlbatch.Window{}), func() {
 		kill(w, other, texts(make([]string, later)...)...)
 	})
 	n, err := q.Purge(w.soon(), chanq.StateDead)
