@@ -57,9 +57,16 @@ func Produce[M any](t T, q *chanq.Queue[M], cfg chanq.ProducerConfig) *chanq.Pro
 func Send[M any](t T, q *chanq.Queue[M], ms ...chanq.Message[M]) []chanq.ID {
 	t.Helper()
 	p := Produce(t, q, chanq.ProducerConfig{})
+	ids := SendBy(t, p, ms...)
+	require.NoError(t, p.Close(Soon(t)))
+	return ids
+}
+
+// SendBy is Send by a producer that is there.
+func SendBy[M any](t T, p *chanq.Producer[M], ms ...chanq.Message[M]) []chanq.ID {
+	t.Helper()
 	receipts, err := p.SendBatch(Soon(t), ms...)
 	require.NoError(t, err)
-	require.NoError(t, p.Close(Soon(t)))
 	ids := make([]chanq.ID, len(receipts))
 	for i, r := range receipts {
 		require.False(t, r.Duplicate)

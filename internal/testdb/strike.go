@@ -62,6 +62,18 @@ func (w *World) Strike(f faultdb.Fault, meant func(faultdb.Op) bool) *Strike {
 	return s
 }
 
+// StrikeAll has f strike every run of the statements.
+func (w *World) StrikeAll(f faultdb.Fault, meant ...sqlbatch.Statement) {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		for _, st := range meant {
+			if Runs(op, st) {
+				return f
+			}
+		}
+		return faultdb.Fault{}
+	})
+}
+
 // StrikeNth strikes the operation that comes after n others, counted from now.
 func (w *World) StrikeNth(n int, f faultdb.Fault) *Strike {
 	from := w.Faults.Ops()
