@@ -14,8 +14,9 @@ import (
 // loaded machine, and never spent where the code is right.
 const Patience = time.Minute
 
-// Bound is how long a test may take that has a World: one that waits for ever,
-// for a lease that does not come, ends the check here and not after ten minutes.
+// Bound is how long a test may take that has a World and says nothing else: one
+// that waits for ever, for a lease that does not come, ends the check here and not
+// after ten minutes.
 const Bound = Slowness * 2 * time.Minute
 
 // T is what the steps of a test need of it: *testing.T, *testing.B, *rapid.T and
@@ -59,17 +60,18 @@ func Receive[V any](t T, from <-chan V, what string) V {
 	}
 }
 
-// Watch ends the process, as go test does after its timeout, if the test has not
+// watch ends the process, as go test does after its timeout, if the test has not
 // ended after a while: with its name, and with what every goroutine was doing.
-func Watch(t interface {
+func watch(t interface {
 	Name() string
 	Cleanup(func())
-}, bound time.Duration) {
+}, bound time.Duration) *time.Timer {
 	timer := time.AfterFunc(bound, func() {
 		stacks := make([]byte, 16<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		fmt.Fprintf(os.Stderr, "%s has not ended after %v; all goroutines:\n\n%s\n", t.Name(), bound, stacks)
+		fmt.Fprintf(os.Stderr, "%s has not ended in its time; all goroutines:\n\n%s\n", t.Name(), stacks)
 		panic(t.Name() + " has not ended in time")
 	})
 	t.Cleanup(func() { timer.Stop() })
+	return timer
 }

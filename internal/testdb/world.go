@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +18,7 @@ type World struct {
 	*testing.T
 	Engine Engine
 
+	watch *time.Timer
 	// Since Open:
 	Address string
 	Faults  *faultdb.Connector
@@ -26,9 +28,11 @@ type World struct {
 // New is the world of a test that is to end within Bound. Nothing is made before
 // Open, which its methods call.
 func New(t *testing.T, e Engine) *World {
-	Watch(t, Bound)
-	return &World{T: t, Engine: e}
+	return &World{T: t, Engine: e, watch: watch(t, Bound)}
 }
+
+// Within gives the test another time than Bound, from now on.
+func (w *World) Within(d time.Duration) { w.watch.Reset(Slowness * d) }
 
 // OnEach runs a test on each of some engines.
 func OnEach(t *testing.T, engines []Engine, test func(*World)) {

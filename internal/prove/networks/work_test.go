@@ -15,6 +15,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/prove/kills"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/netproxy"
 )
 
@@ -207,7 +208,7 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	disturb(over, h.outage)
 	r.proxy.Set(netproxy.Conditions{})
 	require.NoError(r, work.Wait())
-	require.NoError(r, errors.Join(feeder.Close(r.soon()), sender.Close(r.soon()), c.Err()))
+	require.NoError(r, errors.Join(feeder.Close(r.Soon()), sender.Close(r.Soon()), c.Err()))
 
 	v := kills.Judge(h.History)
 	r.Logf("%d outages; consumed: %s", len(h.Outages), v)
@@ -216,7 +217,7 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	require.Equal(r, v.Stored, v.Delivered)
 	require.Positive(r, v.Stored)
 	require.NotEmpty(r, h.Outages)
-	s, err := inTruth.Stats(r.soon())
+	s, err := inTruth.Stats(r.Soon())
 	require.NoError(r, err)
 	require.Zero(r, s.Dead)
 
@@ -230,7 +231,7 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	require.NotEmpty(r, want)
 	got := map[string]int{}
 	for {
-		leases, err := outTruth.TryLease(r.soon(), 1000, 10*time.Minute)
+		leases, err := outTruth.TryLease(r.Soon(), 1000, 10*time.Minute)
 		require.NoError(r, err)
 		if len(leases) == 0 {
 			break
@@ -253,7 +254,7 @@ func consume(c *chanq.Consumer[string], life kills.Life, h *history) error {
 		}
 		note(kills.Got)
 		_ = l.Ack() // Wait tells
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testdb.Patience)
 		err := l.Wait(ctx)
 		cancel()
 		var op *chanq.OpError
