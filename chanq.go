@@ -21,7 +21,7 @@
 //
 // One message travels so:
 //
-//	Producer.Send → group commit (send.go, enqueue.go) → INSERT (sqlbatch)
+//	Producer.Send (producer.go) → group commit (store.go) → INSERT (sqlbatch)
 //	→ claim (claim.go, claimed.go) → Consumer.C → your code
 //	→ Lease.Ack (lease.go) → grouped settle (settle.go, settle_store.go) → DELETE
 //
@@ -35,90 +35,28 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
-
-// Config says how a queue is stored. The zero value is right for most. Nothing of
-// it is kept in the database: give the same to all programs that use a queue.
-type Config struct {
-	// Dialect is the SQL to speak. Default: found from the *sql.DB's driver.
-	Dialect sqlbatch.Dialect
-	// Schema that holds the tables. Default: dbo on SQL Server, public on
-	// PostgreSQL, main on SQLite.
-	Schema string
-	// Codec of bodies that are neither []byte, string nor json.RawMessage.
-	// Default JSON.
-	Codec Codec
-	// Durability: what to do about a database that may lose a commit after it has
-	// confirmed it (delayed durability of SQL Server, synchronous_commit = off of
-	// PostgreSQL, synchronous below FULL of SQLite). Default DurabilityRequired: Open
-	// and Migrate refuse it with ErrNotDurable, as they find it for their connection.
-	Durability Durability
-	// Hooks are told of what happens. Default none.
-	Hooks Hooks
-	// MaxAttempts is how often a message is delivered before it is set aside as
-	// dead: by the Nack of the last attempt, or, when that one's process died, by
-	// the claim that would be the next. A message whose last lease ran out while others
-	// may have been to blame is delivered once more, without them; so with 1 or 2, or
-	// after attempts that failed otherwise, there may be one attempt more. A Nack takes
-	// what only lapsed before out of the count: messages that lay beside one that kills
-	// its process keep their attempts for failures of their own. Default 10,
-	// at most 1,000,000.
-	MaxAttempts int
-	// MaxBody is the most bytes of an encoded body; a larger one is refused with
-	// ErrTooLarge. Default 1 MiB, at most 256 MiB.
-	MaxBody int
-	// Retain keeps acked messages in the done table for this long. Default 0:
-	// they are deleted. Of messages sent again with one ID it keeps the last, on
-	// SQL Server each.
-	Retain time.Duration
-	// SessionMaxAge is how old a connection of a producer or consumer may become
-	// before it is replaced, in the manner of SetConnMaxLifetime, which does not see
-	// connections that are in use for so long: after a switch to another server by
-	// DNS they would stay with the old one. It is renewed, too, when it was idle for a
-	// minute. A statement or transaction that is under way is never cut. Default
-	// 30 min, at least 100 ms. Connections to SQLite are not renewed.
-	SessionMaxAge time.Duration
-}
-
-const (
-	defaultMaxAttempts = 10
-	defaultMaxBody     = 1 << 20
-)
-
-func (c Config) withDefaults() (Config, error) {
-	v := validator{}
-	v.limit("Config.MaxAttempts", &c.MaxAttempts, defaultMaxAttempts, 1, 1_000_000)
-	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, 256<<20)
-	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
-	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
-	if c.Durability > DurabilityAsIs {
-		v.fail("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
-	}
-	if c.Codec == nil {
-		c.Codec = JSON
-	} else if isNil(c.Codec) {
-		v.fail("Config.Codec: a nil %T; leave it unset for JSON", c.Codec)
-	}
-	return c, v.err()
-}
 
 // Schema lists the statements that Migrate would run for a queue whose tables
 // do not exist, in order, for a database administrator to read and run. Each
 // may be run again without harm. For SQL Server the schema's name must not have $(
-// in it, which sqlcmd would replace. d is sqlbatch.SQLServer, sqlbatch.Postgres or
-// sqlbatch.SQLite.
+// in it, which sqlcmd would replace. d is sqlserver.Dialect, postgres.Dialect or
+// sqlite.Dialect.
 func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 	if isNil(d) {
-		return nil, errors.New("chanq: schema: dialect is nil; give sqlbatch.SQLServer, sqlbatch.Postgres or sqlbatch.SQLite")
+		return nil, errors.New("chanq: schema: dialect is nil; give sqlserver.Dialect, postgres.Dialect or sqlite.Dialect")
 	}
 	names := sqlbatch.Names{Schema: cfg.Schema, Queue: queue}
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return nil, fmt.Errorf("chanq: schema: %w", err)
 	}
-	if d.Name() == sqlbatch.SQLServer.Name() && strings.Contains(cfg.Schema, "$(") {
+	if d.Name() == sqlserver.Dialect.Name() && strings.Contains(cfg.Schema, "$(") {
 		return nil, fmt.Errorf("chanq: schema: schema name %q: sqlcmd would put the value of a variable in the place of $(…); use Migrate", cfg.Schema)
 	}
 	var texts []string
@@ -140,12 +78,12 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 	if err != nil {
 		return nil, err
 	}
-	if err := enough(db, 0, 1); err != nil {
+	if err := session.Enough(db); err != nil {
 		return nil, fmt.Errorf("chanq: open %s: %w", queue, err)
 	}
 	s := openOnce(db, core.dialect)
 	defer s.close()
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.run(ctx, st, scan) }
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
 	version, err := core.version(run)
 	if err != nil {
 		return nil, &OpError{Op: "open", Queue: queue, Err: err}
@@ -172,49 +110,12 @@ func findDialect(db *sql.DB) (sqlbatch.Dialect, error) {
 	}
 	switch path := t.PkgPath(); {
 	case path == "github.com/microsoft/go-mssqldb", strings.HasPrefix(path, "github.com/microsoft/go-mssqldb/"):
-		return sqlbatch.SQLServer, nil
+		return sqlserver.Dialect, nil
 	case strings.HasPrefix(path, "github.com/jackc/pgx/") && strings.HasSuffix(path, "/stdlib"), path == "github.com/lib/pq":
-		return sqlbatch.Postgres, nil
+		return postgres.Dialect, nil
 	case path == "modernc.org/sqlite":
-		return sqlbatch.SQLite, nil
+		return sqlite.Dialect, nil
 	default:
-		return nil, fmt.Errorf("unknown driver %s (%s): set Config.Dialect to sqlbatch.SQLServer, sqlbatch.Postgres or sqlbatch.SQLite", t, path)
-	}
-}
-
-func isNil(v any) bool {
-	if v == nil {
-		return true
-	}
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Interface, reflect.Chan:
-		return r.IsNil()
-	}
-	return false
-}
-
-// validator collects what is wrong with a config, so that all is said at once.
-type validator struct{ errs []error }
-
-func (v *validator) fail(format string, args ...any) {
-	v.errs = append(v.errs, fmt.Errorf(format, args...))
-}
-
-func (v *validator) err() error { return errors.Join(v.errs...) }
-
-// limit sets a zero field to its default and checks its bounds.
-func (v *validator) limit(field string, value *int, standard, low, high int) {
-	if *value == 0 {
-		*value = standard
-	} else if *value < low || *value > high {
-		v.fail("%s is %d: must be 0 (the default, %d) or from %d to %d", field, *value, standard, low, high)
-	}
-}
-
-func (v *validator) duration(field string, value *time.Duration, standard, low, high time.Duration) {
-	if *value == 0 {
-		*value = standard
-	} else if *value < low || *value > high {
-		v.fail("%s is %v: must be 0 (the default, %v) or from %v to %v", field, *value, standard, low, high)
+		return nil, fmt.Errorf("unknown driver %s (%s): set Config.Dialect to sqlserver.Dialect, postgres.Dialect or sqlite.Dialect", t, path)
 	}
 }

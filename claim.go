@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -32,8 +33,9 @@ type flow struct {
 	delivered int64        // leases sent on the channel, or set aside
 	skipped   atomic.Int64 // of those, the ones that readers dropped
 	samples   []flowSample
-	meanBytes int // of a body, by the last claim
-	lastClaim int // messages of the last claim
+	meanBytes int  // of a body, by the last claim
+	lastClaim int  // messages of the last claim
+	atWork    bool // the last claim found some
 }
 
 type flowSample struct {
@@ -113,7 +115,7 @@ func (c *Consumer[T]) connect() {
 	defer cancel()
 	began := time.Now()
 	for _, s := range c.pools() {
-		if err := s.fill(ctx); err != nil {
+		if err := s.Fill(ctx); err != nil {
 			if c.stop.Err() == nil {
 				c.health.failed(began, err)
 			}
@@ -205,7 +207,7 @@ func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
 	ctx, cancel := context.WithTimeout(c.settler.abandoned, c.cfg.StatementTimeout)
 	defer cancel()
-	err = c.sessions.run(ctx, c.queue.sql.NextDue(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err == nil {
 		c.count(func(s *ConsumerStats) { s.Looks++ })
 	}
@@ -231,6 +233,7 @@ func (c *Consumer[T]) claim(n int) (asked, got int, err error) {
 	}
 	c.health.worked(wallTime(start))
 	claimed := len(rows.rows)
+	c.flow.atWork = claimed > 0
 	if claimed == 0 {
 		c.caution.found(nil, p.Suspects)
 		return p.Rows, 0, nil
@@ -266,8 +269,12 @@ func (c *Consumer[T]) claimPatience() time.Duration {
 func (c *Consumer[T]) runClaim(p sqlbatch.ClaimParams, scan func(*sql.Rows) error) error {
 	ctx, cancel := context.WithTimeout(c.settler.abandoned, c.claimPatience())
 	defer cancel()
-	err := c.sessions.run(ctx, c.queue.sql.Claim(p), scan)
-	if _, notRun := err.(*notRunError); err != nil && !notRun && ctx.Err() != nil && c.settler.abandoned.Err() == nil {
+	run := c.sessions.RunPatient
+	if c.flow.atWork { // a session of its own is worth it
+		run = c.sessions.Run
+	}
+	err := run(ctx, c.queue.sql.Claim(p), scan)
+	if _, notRun := err.(*session.NotRunError); err != nil && !notRun && ctx.Err() != nil && c.settler.abandoned.Err() == nil {
 		return &lateError{err}
 	}
 	return err

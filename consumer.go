@@ -5,15 +5,13 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -25,112 +23,6 @@ const (
 	OrderFIFO = sqlbatch.FIFO     // by due time, then ID
 	OrderAny  = sqlbatch.OrderAny // whatever the database finds first; cheaper on SQL Server
 )
-
-// ConsumerConfig tunes a Consumer. The zero value is right for most.
-type ConsumerConfig struct {
-	// Name of this consumer for operators, in Queue.Members and Entry.LeasedBy; at most
-	// 200 bytes. Default host/pid.
-	Name string
-	// Prefetch is the most leases that wait in the buffer for a reader. What a
-	// replica buffers, others cannot have. Default 1000, at most 100,000.
-	Prefetch int
-	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the
-	// last claim: one claim may overshoot. The first, which knows no size, counts on
-	// Config.MaxBody for each. Default 64 MiB.
-	PrefetchBytes int
-	// LeaseFor is how long a claim or an extension holds a message: the longest
-	// time until the messages of a process that died are delivered again. Default
-	// 30 s, at least 100 ms.
-	LeaseFor time.Duration
-	// MaxExtend ends the automatic extension of a lease that is not settled: a
-	// stuck handler loses its message then. Default 1 h.
-	MaxExtend time.Duration
-	// PollMin and PollMax bound the pause between looks at an empty queue, which
-	// doubles from one to the other. What this process sends, nacks or gives back
-	// on Stop, and the next due time, end it at once. Defaults 10 ms and 1 s. An idle
-	// consumer costs one read a PollMax, and finds what other processes send after a
-	// PollMax at the latest.
-	PollMin, PollMax time.Duration
-	// Linger is how long a settle lingers for others to join its statement, at
-	// most a tenth of LeaseFor. One that Wait waits for does so for 5 ms at most,
-	// Flush and Stop end it. Default 5 ms.
-	Linger time.Duration
-	// Order of claims within a priority. Default OrderFIFO.
-	Order Order
-	// Backoff is the delay of the nack after the given attempt failed in Handle or
-	// Pipe. Default ExponentialBackoff(1 s, 5 min), also for a Backoff that panics,
-	// or returns a negative delay or one of more than a hundred years.
-	Backoff func(attempt int) time.Duration
-	// StatementTimeout is the deadline of every statement: one that takes longer is
-	// cancelled and repeated. Settles and extensions are repeated sooner, when a third
-	// or a sixth of LeaseFor is over (but for short leases). A claim has LeaseFor at most,
-	// and is repeated for half as many messages, down to one; a single one that does not
-	// arrive in time, twice, has failed an attempt. Default 30 s.
-	StatementTimeout time.Duration
-}
-
-const (
-	minLease     = 100 * time.Millisecond
-	minClaim     = 16 // the least that a claim asks for, however slow the readers were
-	settleFactor = 2  // settles that may wait, in units of Prefetch
-	minBacklog   = 4096
-)
-
-func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
-	v := validator{}
-	if c.Name == "" {
-		c.Name = fmt.Sprintf("%s/%d", hostName(), os.Getpid())
-	}
-	if len(c.Name) > sqlbatch.MaxMemberText {
-		v.fail("ConsumerConfig.Name of %d bytes: at most %d", len(c.Name), sqlbatch.MaxMemberText)
-	}
-	if !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0) {
-		v.fail("ConsumerConfig.Name %q: must be UTF-8 without NUL", c.Name)
-	}
-	v.limit("ConsumerConfig.Prefetch", &c.Prefetch, 1000, 1, 100_000)
-	v.limit("ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, 64<<20, 1, 1<<40)
-	v.duration("ConsumerConfig.LeaseFor", &c.LeaseFor, 30*time.Second, minLease, 24*time.Hour)
-	v.duration("ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
-	v.duration("ConsumerConfig.PollMin", &c.PollMin, 10*time.Millisecond, time.Millisecond, time.Hour)
-	v.duration("ConsumerConfig.PollMax", &c.PollMax, max(time.Second, c.PollMin), time.Millisecond, time.Hour)
-	v.duration("ConsumerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
-	v.duration("ConsumerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
-	if c.PollMax < c.PollMin {
-		v.fail("ConsumerConfig.PollMax is %v: must not be below PollMin, %v", c.PollMax, c.PollMin)
-	}
-	if c.Order != OrderFIFO && c.Order != OrderAny {
-		v.fail("ConsumerConfig.Order is %d: must be OrderFIFO or OrderAny", c.Order)
-	}
-	if c.Backoff == nil {
-		c.Backoff = defaultBackoff
-	}
-	return c, v.err()
-}
-
-// linger of settles: no reader counts on a settle that takes much of a lease.
-func (c ConsumerConfig) linger() time.Duration { return min(c.Linger, c.LeaseFor/10) }
-
-// try is the deadline of one try of a settle: so short that what hangs is repeated
-// within the lease, where it is not shorter than what a healthy database may need.
-func (c ConsumerConfig) try() time.Duration {
-	return min(c.StatementTimeout, max(c.LeaseFor/3, time.Second))
-}
-
-var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
-
-// ExponentialBackoff is a ConsumerConfig.Backoff: it doubles from low, after the
-// first attempt, to high, and takes a random part of it (full jitter), so that
-// messages that failed together do not return together.
-func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration {
-	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
-	return func(attempt int) time.Duration {
-		d := low
-		for i := 1; i < attempt && d < high; i++ {
-			d *= 2 // of less than a century: no overflow
-		}
-		return rand.N(max(min(d, high), 1)) + time.Millisecond
-	}
-}
 
 // Consumer claims messages ahead of its readers and delivers them on a channel.
 // It is safe for concurrent use: any number of goroutines may read it, by its
@@ -148,7 +40,8 @@ func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration
 type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
-	sessions *sessions
+	sessions *sessions       // of claims
+	notes    *sessions       // of what may wait: members, trims
 	member   sqlbatch.Member // as whom the database knows it
 	settler  *settler
 	keeper   *keeper
@@ -212,7 +105,9 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	cfg, err := cfg.withDefaults()
 	var pools []*sessions
 	if err == nil {
-		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge, claimSessions, settleSessions, extendSessions)
+		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge,
+			session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers},
+			session.Need{Kind: session.Extend, Sessions: extendSessions}, session.Need{Kind: session.Note, Sessions: noteSessions})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chanq: consume %s: %w", q.core.name, err)
@@ -220,6 +115,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	c := &Consumer[T]{
 		queue: q.core, cfg: cfg,
 		sessions: pools[0],
+		notes:    pools[3],
 		member:   newMember(cfg.Name, cfg.LeaseFor),
 		health:   health{queue: q.core, part: "consumer"},
 		values:   context.WithoutCancel(ctx),
@@ -244,14 +140,13 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	return c, nil
 }
 
-// The connections of a consumer: claims, settles and extensions never wait for each
-// other's. Of settles and extensions the second is for when the first one's statement
-// hangs.
+// The most sessions that a consumer uses at once, besides those of its settler: claims,
+// settles and extensions never wait for each other's. Of settles and extensions the second
+// is for when the first one's statement hangs.
 const (
 	claimSessions  = 1
-	settleSessions = storers
 	extendSessions = 2
-	pipeSessions   = 1 // of each Pipe that reads the consumer
+	noteSessions   = 2 // of attend and trim
 )
 
 // supervise runs the goroutines and ends them in order: the claimer, which
@@ -293,7 +188,7 @@ func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 
 // pools are the sessions of the consumer.
 func (c *Consumer[T]) pools() []*sessions {
-	return []*sessions{c.settler.sessions, c.keeper.sessions, c.sessions}
+	return []*sessions{c.settler.sessions, c.keeper.sessions, c.sessions, c.notes}
 }
 
 // C is the channel of leases. The consumer closes it once, after Stop, the end
@@ -333,6 +228,11 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	c.settler.close()
 	return fmt.Errorf("chanq: shutdown %s: %d leases not settled, %d settles not confirmed: %w", c.queue.name, held, settling, context.Cause(ctx))
 }
+
+// Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of
+// Consume's context or a permanent error, which Err tells by then. What was delivered
+// may still be settled.
+func (c *Consumer[T]) Done() <-chan struct{} { return c.stop.Done() }
 
 // Err is the permanent error that ended the consumer (the table is missing, a
 // right is missing), or nil. Outages do not end a consumer.
@@ -464,18 +364,18 @@ func (c *Consumer[T]) trim() {
 	chore := housework{queue: c.queue, task: "trim", op: "trim"}
 	for c.stop.Err() == nil {
 		sleep(c.stop, every/2+rand.N(every))
-		chore.done(c.queue.trim(c.stop, c.cfg.StatementTimeout))
+		chore.done(c.trimOnce())
 	}
 }
 
-// trim deletes in steps, each from where the one before ended. Between them others
+// trimOnce deletes in steps, each from where the one before ended. Between them others
 // have their turn.
-func (q *queue) trim(stop context.Context, timeout time.Duration) error {
+func (c *Consumer[T]) trimOnce() error {
 	after := int64(0)
-	for stop.Err() == nil {
+	for c.stop.Err() == nil {
 		deleted := 0
-		ctx, cancel := context.WithTimeout(stop, timeout)
-		err := q.once(ctx, q.sql.Trim(q.cfg.Retain, operateRows, after), func(rows *sql.Rows) error {
+		ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
+		err := c.notes.RunPatient(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows, after), func(rows *sql.Rows) error {
 			var id sql.RawBytes
 			var place int64
 			err := rows.Scan(&id, &place)

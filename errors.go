@@ -16,7 +16,7 @@ var (
 	// ErrSettled: the lease was settled before, by this holder.
 	ErrSettled = errors.New("chanq: lease already settled")
 	// ErrClosed: of sends, Close of the producer has begun; of settles, Shutdown of
-	// the consumer has given up.
+	// the consumer has given up; of Receive, the consumer has stopped.
 	ErrClosed = errors.New("chanq: closed")
 	// ErrNoSchema: the tables of the queue are missing or older than this version
 	// of chanq. Run Migrate, or the command chanq migrate.

@@ -57,7 +57,7 @@ func (q *queue) tryExtend(ctx context.Context, s *sessions, l *lease, d, timeout
 	start := monotonic()
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	changed, _, err := s.items(within, sql.EndAfter([]sqlbatch.Item{l.item}, d), nil)
+	changed, _, err := s.Items(within, sql.EndAfter([]sqlbatch.Item{l.item}, d), nil)
 	if err != nil {
 		if classify(q.dialect, err) == sqlbatch.Unknown {
 			l.doubt(start, d)
@@ -69,4 +69,57 @@ func (q *queue) tryExtend(ctx context.Context, s *sessions, l *lease, d, timeout
 	}
 	seen, err := q.look(ctx, s, timeout, []*lease{l})
 	return 0, seen.of(l.item), err
+}
+
+// Ends of a lease, as this process believes in them. The keeper's extensions never
+// move the database's end back; Extend may, and it may take effect after others that
+// were sent later. So of two that are under way at once the one that may have made the
+// end earlier decides.
+
+// extending begins an Extend. There is one at a time: false says that another is
+// under way. Call extended at its end.
+func (l *lease) extending() bool {
+	n := l.cuts.Load()
+	return n%2 == 0 && l.cuts.CompareAndSwap(n, n+1)
+}
+
+// extended ends an Extend: the database moved the lease's end to end, or, with a zero
+// end, left it as it is.
+func (l *lease) extended(end time.Duration) {
+	if end != 0 {
+		l.deadline.Store(int64(end))
+		l.until.Store(max(l.until.Load(), int64(end)))
+	}
+	l.cuts.Add(1)
+	l.rewatch()
+}
+
+// prolong notes an extension of the keeper's, which was sent when cuts was as given. It
+// counts for nothing beside an Extend.
+func (l *lease) prolong(end time.Duration, cuts uint32) {
+	for cuts%2 == 0 && l.cuts.Load() == cuts {
+		was := l.deadline.Load()
+		if l.deadline.CompareAndSwap(was, max(was, int64(end))) {
+			return
+		}
+	}
+}
+
+// doubt notes an Extend to d, sent at start, whose outcome is unknown: it may yet take
+// effect, at any time, and end the lease d after that. Until the Extend ends, this
+// process's view changes by nothing else.
+func (l *lease) doubt(start, d time.Duration) {
+	if u := l.unsure.Load(); u == 0 || int64(d) < u {
+		l.unsure.Store(int64(d))
+	}
+	l.deadline.Store(min(l.deadline.Load(), int64(deadlineAfter(start, d))))
+}
+
+// reach is the end of a lease that was extended by d at start: or sooner, should an
+// Extend that is in doubt take effect after it.
+func (l *lease) reach(start, d time.Duration) time.Duration {
+	if u := l.unsure.Load(); u != 0 {
+		d = min(d, time.Duration(u))
+	}
+	return deadlineAfter(start, d)
 }

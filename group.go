@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -98,57 +97,4 @@ func (b *backoff) after(c sqlbatch.Class) time.Duration {
 		b.next = max(b.next, refusedLow)
 	}
 	return b.pause()
-}
-
-// health tells the Availability hook of changes, once each. It is shared by
-// the goroutines of one producer or consumer.
-type health struct {
-	queue *queue
-	part  string
-
-	mu      sync.Mutex
-	since   time.Time // zero while up
-	last    time.Time // of the latest failure
-	well    time.Time // of the latest success
-	changes teller
-}
-
-// failed notes a failure. One of an operation that began before another succeeded
-// is no sign that the database is away: its connection broke in an outage that
-// is over.
-func (h *health) failed(began time.Time, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if began.Before(h.well) {
-		return
-	}
-	h.last = time.Now()
-	if h.since.IsZero() {
-		h.since = h.last
-		h.tell(AvailabilityEvent{Queue: h.queue.name, Part: h.part, Err: err})
-	}
-}
-
-// worked notes a success. One that was under way when another failed is no sign
-// that the database is back.
-func (h *health) worked(began time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if began.Before(h.last) {
-		return
-	}
-	h.well = time.Now()
-	if !h.since.IsZero() {
-		down := time.Since(h.since)
-		h.since = time.Time{}
-		h.tell(AvailabilityEvent{Queue: h.queue.name, Part: h.part, Up: true, Down: down})
-	}
-}
-
-// tell has the hook called, in the order of the changes and without the lock: not by
-// those that find them, since the keeper is one. mu is held.
-func (h *health) tell(e AvailabilityEvent) {
-	if hook := h.queue.cfg.Hooks.Availability; hook != nil {
-		h.changes.tell(func() { call(hook, e) })
-	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 // Wrong input: the error names the field and the rule, nothing is sent to the
@@ -83,7 +84,7 @@ func TestAWrongQueueNameIsRefused(t *testing.T) {
 		_, err := chanq.Open[string](t.Context(), db, name, chanq.Config{})
 		requireWords(t, err, "queue name")
 		requireWords(t, chanq.Migrate(t.Context(), db, name, chanq.Config{}), "queue name")
-		_, err = chanq.Schema(sqlbatch.SQLite, name, chanq.Config{})
+		_, err = chanq.Schema(sqlite.Dialect, name, chanq.Config{})
 		requireWords(t, err, "queue name")
 	}
 	_, err := chanq.Open[string](t.Context(), db, strings.Repeat("o", 10_000), chanq.Config{})
@@ -97,13 +98,13 @@ func TestAMissingDatabaseOrDialectIsRefused(t *testing.T) {
 	requireWords(t, err, "db is nil")
 	requireWords(t, chanq.Migrate(t.Context(), nil, "orders", chanq.Config{}), "db is nil")
 	_, err = chanq.Schema(nil, "orders", chanq.Config{})
-	requireWords(t, err, "dialect is nil", "sqlbatch.SQLServer")
+	requireWords(t, err, "dialect is nil", "sqlserver.Dialect")
 
 	unknown := sql.OpenDB(noConnector{})
 	defer unknown.Close()
 	_, err = chanq.Open[string](t.Context(), unknown, "orders", chanq.Config{})
 	requireWords(t, err, "unknown driver", "noDriver", "Config.Dialect")
-	_, err = chanq.Open[string](t.Context(), unknown, "orders", chanq.Config{Dialect: sqlbatch.SQLite})
+	_, err = chanq.Open[string](t.Context(), unknown, "orders", chanq.Config{Dialect: sqlite.Dialect})
 	require.ErrorIs(t, err, io.ErrClosedPipe, "with a dialect it is tried")
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -212,7 +213,7 @@ func TestAGroupThatIsHalfDoneHasAnUnknownOutcome(t *testing.T) {
 		if calls++; calls == 1 {
 			return nil // the insert: committed
 		}
-		return &notRunError{err: context.Canceled} // the look at what it left out
+		return &session.NotRunError{Err: context.Canceled} // the look at what it left out
 	}, q.sql, rows, make([]Receipt, 1), true)
 	require.Equal(t, 2, calls)
 	var half *halfDoneError
@@ -252,7 +253,7 @@ func TestATransactionThatDidNotReachItsCommitHasNoUnknownOutcome(t *testing.T) {
 	s := openOnce(q.db, q.dialect)
 	defer s.close()
 	ctx, cancel := context.WithCancel(soon(t))
-	err := s.inTx(ctx, func(tx *sql.Tx) error {
+	err := s.InTx(ctx, func(tx *sql.Tx) error {
 		cancel()
 		_, err := tx.ExecContext(ctx, "DELETE FROM chanq_orders")
 		return err

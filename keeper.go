@@ -271,7 +271,7 @@ func (k *keeper) extendOnce(leases []*lease, skip bool) (missing []*lease, err e
 	start := monotonic()
 	ctx, cancel := context.WithTimeout(k.stop, k.patience())
 	defer cancel()
-	changed, _, err := k.sessions.items(ctx, sql.Extend(items, k.leaseFor), make([]sqlbatch.Item, 0, len(items)))
+	changed, _, err := k.sessions.Items(ctx, sql.Extend(items, k.leaseFor), make([]sqlbatch.Item, 0, len(items)))
 	if err != nil {
 		return nil, err
 	}

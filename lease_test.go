@@ -8,13 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 // still is an owner to whom nothing happens.
 type still struct{}
 
-func (still) home() *queue            { return &queue{dialect: sqlbatch.SQLite} }
+func (still) home() *queue            { return &queue{dialect: sqlite.Dialect} }
 func (still) settle(*lease) error     { return nil }
 func (still) hurry()                  {}
 func (still) ended(*lease)            {}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -56,7 +57,7 @@ func (q *queue) look(ctx context.Context, s *sessions, timeout time.Duration, le
 		part := parts[0]
 		parts = parts[1:]
 		within, cancel := context.WithTimeout(ctx, timeout)
-		rows, _, err := s.items(within, q.sql.Look(part), nil)
+		rows, _, err := s.Items(within, q.sql.Look(part), nil)
 		cancel()
 		switch {
 		case err == nil:
@@ -79,10 +80,10 @@ func (q *queue) look(ctx context.Context, s *sessions, timeout time.Duration, le
 // unread is the error of a statement that changes nothing, and so has no unknown
 // outcome: the settle or extension before it was not applied to what it looks for.
 func unread(err error) error {
-	if _, notRun := err.(*notRunError); notRun {
+	if _, notRun := err.(*session.NotRunError); notRun {
 		return err
 	}
-	return &notRunError{err: err}
+	return &session.NotRunError{Err: err}
 }
 
 // errOutcomeHidden: a first try may have been applied, and what happened since

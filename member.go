@@ -69,8 +69,8 @@ const leaveTimeout = 5 * time.Second
 
 // attend notes the consumer among the members until ctx ends, and then that it left,
 // unless Shutdown has given up: it may hold messages still. Nothing waits for it,
-// but the end of the consumer for that last statement. It works on connections of
-// the application's, so that no claim waits for one.
+// but the end of the consumer for that last statement. It has sessions of
+// its own kind, so that no claim waits for one.
 func (c *Consumer[T]) attend(ctx context.Context) {
 	chore := housework{queue: c.queue, task: "members", op: "join"}
 	for ctx.Err() == nil {
@@ -126,5 +126,5 @@ func (q *queue) visit(ctx context.Context, name string, d time.Duration) {
 func (c *Consumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return c.queue.once(ctx, st, nil)
+	return c.notes.RunPatient(ctx, st, nil)
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -35,7 +36,7 @@ func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 
 func (q *queue) migrate(ctx context.Context, conn *sql.Conn) error {
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		return (&session{conn: conn, dialect: q.dialect}).one(ctx, st, scan)
+		return session.RunOn(ctx, conn, q.dialect, st, scan)
 	}
 	if err := q.trust(run); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -64,7 +65,7 @@ func (p *pipe[In, Out]) storeAll() {
 func (p *pipe[In, Out]) connect() {
 	ctx, cancel := context.WithTimeout(p.from.settler.abandoned, p.from.cfg.StatementTimeout)
 	defer cancel()
-	_ = p.sessions.fill(ctx)
+	_ = p.sessions.Fill(ctx)
 }
 
 // gather adds to a group what comes until it is due.
@@ -168,7 +169,7 @@ func (p *pipe[In, Out]) storePart(group []piped[Out]) (again [][]piped[Out]) {
 		sent := 0
 		began, timeout := time.Now(), p.timeout(group)
 		ctx, cancel := context.WithTimeout(abandoned, timeout)
-		err := p.sessions.inTx(ctx, func(tx *sql.Tx) (err error) {
+		err := p.sessions.InTx(ctx, func(tx *sql.Tx) (err error) {
 			held, sent, err = p.replace(ctx, tx, acks, group)
 			return err
 		})
@@ -250,7 +251,7 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 	for i := range group {
 		items[i] = group[i].in.item
 	}
-	if err := runTx(ctx, tx, p.from.queue.ackStatement(acks, items), collectItems(&held)); err != nil {
+	if err := session.RunTx(ctx, tx, p.from.queue.ackStatement(acks, items), session.CollectItems(&held)); err != nil {
 		return nil, 0, err
 	}
 	slices.SortFunc(held, compareItems)
@@ -262,7 +263,7 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 			keyed = keyed || group[i].keys
 		}
 	}
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return runTx(ctx, tx, st, scan) }
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
 	for sent < len(rows) {
 		chunk := rows[sent:]
 		chunk = chunk[:cut(chunk, p.to.cfg.BatchRows, p.to.cfg.BatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, keyed })]

@@ -17,10 +17,11 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
 // orders is the statements of the queue, for those that no method of a test runs.
-var orders = sqlbatch.Postgres.Queue(sqlbatch.Names{Queue: "orders"})
+var orders = postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
 
 var postgresRoles = []string{"migrator", "producer", "consumer", "operator"}
 

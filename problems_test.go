@@ -9,6 +9,9 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // Statements for SQLite read numbers from blobs, by way of the encoding of the file:
@@ -32,7 +35,7 @@ func TestAFileInUTF16IsRefused(t *testing.T) {
 		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqlite_master").Scan(&tables))
 		require.Equal(t, 1, tables, "nothing was made")
 
-		texts, err := chanq.Schema(sqlbatch.SQLite, "orders", chanq.Config{})
+		texts, err := chanq.Schema(sqlite.Dialect, "orders", chanq.Config{})
 		require.NoError(t, err)
 		for _, text := range texts {
 			_, err = db.ExecContext(t.Context(), text)
@@ -44,12 +47,12 @@ func TestAFileInUTF16IsRefused(t *testing.T) {
 }
 
 func TestSchemasWhoseNamesAScriptWouldChangeAreRefused(t *testing.T) {
-	for _, d := range []sqlbatch.Dialect{sqlbatch.SQLServer, sqlbatch.Postgres, sqlbatch.SQLite} {
+	for _, d := range []sqlbatch.Dialect{sqlserver.Dialect, postgres.Dialect, sqlite.Dialect} {
 		_, err := chanq.Schema(d, "orders", chanq.Config{Schema: "a\nGO\nb"})
 		requireWords(t, err, "schema name", "control characters")
 	}
-	_, err := chanq.Schema(sqlbatch.SQLServer, "orders", chanq.Config{Schema: "a$(b)"})
+	_, err := chanq.Schema(sqlserver.Dialect, "orders", chanq.Config{Schema: "a$(b)"})
 	requireWords(t, err, "schema name", "sqlcmd")
-	_, err = chanq.Schema(sqlbatch.Postgres, "orders", chanq.Config{Schema: "a$(b)"})
+	_, err = chanq.Schema(postgres.Dialect, "orders", chanq.Config{Schema: "a$(b)"})
 	require.NoError(t, err)
 }

@@ -11,46 +11,9 @@ import (
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
-
-// ProducerConfig tunes a Producer. The zero value is right for most.
-type ProducerConfig struct {
-	// BatchRows and BatchBytes bound one statement. A body above BatchBytes goes
-	// alone. Defaults 500 (at most 512) and 4 MiB.
-	BatchRows, BatchBytes int
-	// Linger is how long a message waits at most for others to share its
-	// statement, while none is under way. A message that comes alone does not
-	// wait. Default 5 ms.
-	Linger time.Duration
-	// InFlight is how many statements may be under way at once. Default 1: what
-	// one goroutine sends is claimed in its order. More trades that for
-	// throughput. At most 64.
-	InFlight int
-	// BufferBytes bounds the messages that are handed over and not stored yet,
-	// and those that cannot be stored and wait for Close; sends block when it is
-	// reached. Default 16 MiB.
-	BufferBytes int
-	// StatementTimeout is the deadline of every statement: one that takes longer is
-	// cancelled and repeated. Default 30 s.
-	StatementTimeout time.Duration
-}
-
-const (
-	defaultBatchRows  = 500
-	defaultBatchBytes = 4 << 20
-)
-
-func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
-	v := validator{}
-	v.limit("ProducerConfig.BatchRows", &c.BatchRows, defaultBatchRows, 1, min(512, d.Traits().EnqueueRows))
-	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, 256<<20)
-	v.duration("ProducerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
-	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
-	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, 16<<20, 1, 1<<40)
-	v.duration("ProducerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
-	return c, v.err()
-}
 
 // Producer stores messages, many to a statement. It is safe for concurrent use:
 // one for each queue is enough for a program. End it by Close.
@@ -90,11 +53,59 @@ type Producer[T any] struct {
 	hand    *hand[T] // of the intake, while a codec has what it took from C
 }
 
-// hand is what the intake has received and not handed over.
-type hand[T any] struct {
-	ready []pending[T] // encoded
-	now   pending[T]   // at the codec; its origin is the message
-	given bool         // Close gave it up
+// pending is a message on its way into the table.
+type pending[T any] struct {
+	seq    uint64 // how many were handed over before it
+	row    sqlbatch.Row
+	given  bool       // the caller chose the ID, so it may be there already
+	size   int        // bytes accounted in the buffer
+	call   *sendCall  // who waits for it; nil if it came through C
+	index  int        // in call.outcomes
+	origin Message[T] // if it came through C
+	told   bool       // its outcome was told, or what is known of it at the end of Close
+}
+
+// sendCall is one Send or SendBatch that waits. The producer's mu guards it once
+// its messages are handed over.
+type sendCall struct {
+	outcomes []outcome
+	open     int // messages without an outcome
+	done     chan struct{}
+}
+
+type outcome struct {
+	receipt Receipt
+	err     error
+	known   bool
+}
+
+// settle notes the outcome of a message, unless the caller has been given one.
+func (c *sendCall) settle(i int, r Receipt, err error) {
+	if o := &c.outcomes[i]; !o.known {
+		*o = outcome{r, err, true}
+		if c.open--; c.open == 0 {
+			close(c.done)
+		}
+	}
+}
+
+// result is what the caller gets.
+func (c *sendCall) result() ([]Receipt, error) {
+	receipts := make([]Receipt, len(c.outcomes))
+	var batch *BatchError
+	for i, o := range c.outcomes {
+		receipts[i] = o.receipt
+		if o.err != nil {
+			if batch == nil {
+				batch = &BatchError{Op: "send", Errs: make([]error, len(c.outcomes))}
+			}
+			batch.Errs[i] = o.err
+		}
+	}
+	if batch == nil {
+		return receipts, nil
+	}
+	return receipts, batch
 }
 
 // Producer starts a producer. It needs InFlight connections of the *sql.DB
@@ -104,7 +115,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	cfg, err := cfg.withDefaults(q.core.dialect)
 	var pools []*sessions
 	if err == nil {
-		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge, cfg.InFlight)
+		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge, session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chanq: producer %s: %w", q.core.name, err)
@@ -136,7 +147,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 func (p *Producer[T]) connect() {
 	ctx, cancel := context.WithTimeout(p.open, p.cfg.StatementTimeout)
 	defer cancel()
-	_ = p.sessions.fill(ctx)
+	_ = p.sessions.Fill(ctx)
 }
 
 // C is a channel to send on, unbuffered: a send that went through has handed the
@@ -148,6 +159,165 @@ func (p *Producer[T]) C() chan<- Message[T] { return p.in }
 
 // Done is closed when Close begins.
 func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
+
+// Send stores one message and waits for it: a nil error means that it is in the
+// database. Sends of many goroutines share statements. If ctx ends first, Send
+// returns an *OpError whose Unknown says whether the message may be stored yet.
+// The Receipt has the message's ID in every case: sending again with that ID
+// cannot store it twice. On SQLite a goroutine that holds a transaction
+// must not call it: see Queue.
+func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
+	receipts, err := p.send(ctx, []Message[T]{m})
+	var batch *BatchError
+	if errors.As(err, &batch) {
+		err = batch.Errs[0]
+	}
+	return receipts[0], err
+}
+
+// SendBatch stores messages and waits for them, as Send does: a nil error means
+// that all are in the database. They may go in several statements, which other
+// sends share. There is a Receipt for each message; a *BatchError says which
+// were not stored. No messages are no error.
+func (p *Producer[T]) SendBatch(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
+	if len(ms) == 0 {
+		return nil, nil
+	}
+	return p.send(ctx, ms)
+}
+
+func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
+	call := &sendCall{outcomes: make([]outcome, len(ms)), open: len(ms), done: make(chan struct{})}
+	items := make([]pending[T], 0, len(ms))
+	for i := range ms {
+		m := ms[i]
+		item, err := p.prepare(&m)
+		call.outcomes[i].receipt.ID = m.ID
+		if err != nil {
+			call.settle(i, Receipt{ID: m.ID}, p.sendError(m.ID, err, false))
+			continue
+		}
+		item.call, item.index = call, i
+		items = append(items, item)
+	}
+	// Handed over in parts that fit the buffer.
+	for len(items) > 0 {
+		n, size := 1, items[0].size
+		for n < len(items) && size+items[n].size <= p.cfg.BufferBytes/2 {
+			size += items[n].size
+			n++
+		}
+		if err := p.add(ctx, items[:n], size); err != nil {
+			p.mu.Lock()
+			for _, item := range items {
+				call.settle(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, err, false))
+			}
+			p.mu.Unlock()
+			break
+		}
+		items = items[n:]
+	}
+	select {
+	case <-call.done:
+	case <-ctx.Done():
+		p.withdraw(call, context.Cause(ctx))
+	}
+	return call.result()
+}
+
+func (p *Producer[T]) sendError(id ID, err error, unknown bool) error {
+	return &OpError{Op: "send", Queue: p.queue.name, ID: id, Unknown: unknown, Err: err}
+}
+
+// rowOverhead is what a message takes in the buffer besides its body.
+const rowOverhead = 256
+
+func (p *Producer[T]) prepare(m *Message[T]) (pending[T], error) {
+	row, given, err := m.row(p.queue)
+	size := min(len(row.Body)+len(row.Headers)+len(row.Key)+rowOverhead, p.cfg.BufferBytes)
+	return pending[T]{row: row, given: given, size: size}, err
+}
+
+// add hands messages of size bytes in all over to the storers, once the buffer
+// has room, unless the producer is closed.
+func (p *Producer[T]) add(ctx context.Context, items []pending[T], size int) error {
+	if p.open.Err() != nil {
+		return ErrClosed
+	}
+	if err := p.reserve(ctx, size); err != nil {
+		return err
+	}
+	if !p.push(items, size) {
+		p.buffer.Release(int64(size))
+		return ErrClosed
+	}
+	return nil
+}
+
+// reserve waits for room in the buffer.
+func (p *Producer[T]) reserve(ctx context.Context, size int) error {
+	if p.buffer.TryAcquire(int64(size)) {
+		return nil
+	}
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.abandoned, cancel)()
+	switch err := p.buffer.Acquire(wait, int64(size)); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	default:
+		return ErrClosed
+	}
+}
+
+// push hands items over for good, and wakes a storer when that makes a group
+// due. It reports false when the storers may have ended.
+func (p *Producer[T]) push(items []pending[T], size int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.drained {
+		return false
+	}
+	before := len(p.pending)
+	if before == 0 {
+		p.since = time.Now()
+	}
+	for i := range items {
+		items[i].seq = p.added
+		p.added++
+		p.pending = append(p.pending, &items[i])
+	}
+	p.bytes += size
+	crossed := func(mark int) bool { return before < mark && len(p.pending) >= mark }
+	if before == 0 || crossed(p.pace.last/2) || crossed(p.pace.full) || p.bytes >= p.cfg.BatchBytes {
+		notify(p.work)
+	}
+	return true
+}
+
+// withdraw gives up a call whose context ended: what no statement has yet is
+// taken back, and is certainly not stored. The outcomes of the rest come too
+// late.
+func (p *Producer[T]) withdraw(call *sendCall, cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pending = slices.DeleteFunc(p.pending, func(item *pending[T]) bool {
+		if item.call != call {
+			return false
+		}
+		p.bytes -= item.size
+		p.buffer.Release(int64(item.size))
+		call.settle(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, false))
+		return true
+	})
+	p.wakeFlushers()
+	for i := range call.outcomes {
+		id := call.outcomes[i].receipt.ID
+		call.settle(i, Receipt{ID: id}, p.sendError(id, cause, true))
+	}
+}
 
 // Flush waits until every message handed over before, also through C, is stored
 // or known to be impossible to store, or ctx ends. What came through C and
@@ -257,155 +427,4 @@ func (p *Producer[T]) closed(ctx context.Context) error {
 	default:
 		return fmt.Errorf("chanq: close %s: %w", p.queue.name, context.Cause(ctx))
 	}
-}
-
-// intake receives from C until Close begins. A codec that leaves by runtime.Goexit
-// takes its goroutine along; another one goes on.
-func (p *Producer[T]) intake() {
-	through := false
-	defer func() {
-		if !through {
-			p.workers.Go(p.intake)
-			return
-		}
-		p.mu.Lock()
-		p.drained = true
-		p.mu.Unlock()
-		notify(p.work)
-		close(p.received)
-	}()
-	in := p.in
-	for p.open.Err() == nil {
-		select {
-		case m, ok := <-in:
-			if ok {
-				p.handOver(m)
-			} else {
-				in = nil // closed by its sender
-			}
-		case <-p.flushIn:
-		case <-p.open.Done():
-		}
-	}
-	through = true
-}
-
-// handOver hands a message of C over, and with it, up to a limit, those whose
-// senders wait behind it.
-func (p *Producer[T]) handOver(m Message[T]) {
-	const most = 64
-	var items []pending[T]
-	size := 0
-	defer func() { // a codec may leave by runtime.Goexit
-		if len(items) > 0 {
-			p.pushInTurn(items, size)
-		}
-	}()
-	for ok := true; ok; {
-		item, err := p.encode(m, items)
-		switch {
-		case err == errGivenUp:
-			items = nil
-			return
-		case err != nil:
-			p.keepUnsent(item, err)
-		case size+item.size > p.cfg.BufferBytes: // never has room for both
-			p.pushInTurn(items, size)
-			items, size = append([]pending[T](nil), item), item.size
-		default:
-			items, size = append(items, item), size+item.size
-		}
-		if len(items) == most || size >= p.cfg.BufferBytes/4 {
-			break
-		}
-		select {
-		case m, ok = <-p.in:
-		default:
-			ok = false
-		}
-	}
-}
-
-// errGivenUp: Close has answered for what is in the intake's hand.
-var errGivenUp = errors.New("given up")
-
-// encode prepares a message of C. Close must not wait for the user's codec: while
-// that has the message, it and what was received before it are in p.hand.
-func (p *Producer[T]) encode(m Message[T], ready []pending[T]) (item pending[T], err error) {
-	if !meetsCodec[T]() {
-		item, err = p.prepare(&m)
-		item.origin = m
-		return item, err
-	}
-	if m.ID.IsZero() {
-		m.ID = NewID() // as it may have to be returned with one
-	} else {
-		item.given = true
-	}
-	item.origin, item.size = m, rowOverhead
-	h := &hand[T]{ready: ready, now: item}
-	p.mu.Lock()
-	if p.abandoned.Err() != nil {
-		p.mu.Unlock()
-		return item, ErrClosed
-	}
-	p.hand = h
-	p.mu.Unlock()
-	left := true
-	defer func() {
-		p.mu.Lock()
-		p.hand = nil
-		gone := h.given
-		p.mu.Unlock()
-		switch {
-		case gone:
-			err = errGivenUp
-		case left:
-			p.keepUnsent(item, fmt.Errorf("Message.Body: codec %w", errLeft))
-		}
-	}()
-	given := item.given
-	item, err = p.prepare(&m)
-	item.origin, item.given = m, given
-	left = false
-	return item, err
-}
-
-// giveUpHand answers for what is at the codec, and before it in the intake's hand, if
-// there is such. Close has abandoned the producer, so nothing comes to a codec any more.
-func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h := p.hand
-	if h == nil {
-		return nil
-	}
-	h.given = true
-	for _, item := range append(h.ready[:len(h.ready):len(h.ready)], h.now) {
-		unsent = append(unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, ErrClosed, false)})
-	}
-	return unsent
-}
-
-// pushInTurn pushes what came through C once the buffer has room. When Close
-// begins it waits no more: nothing comes after what is in hand, and messages that
-// could not be stored keep their room until Close.
-func (p *Producer[T]) pushInTurn(items []pending[T], size int) {
-	if p.reserve(p.open, size) != nil {
-		for i := range items {
-			items[i].size = 0
-		}
-		size = 0
-	}
-	p.push(items, size)
-}
-
-// keepUnsent keeps a message that cannot be stored until Close; it takes room
-// in the buffer like any other. One with too large a body takes that of the
-// largest that is allowed, lest it keep all others out.
-func (p *Producer[T]) keepUnsent(item pending[T], err error) {
-	_ = p.reserve(p.open, min(item.size, p.queue.cfg.MaxBody+rowOverhead)) // kept in any case
-	p.mu.Lock()
-	p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, err, false)})
-	p.mu.Unlock()
 }

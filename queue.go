@@ -77,7 +77,7 @@ func (q *queue) fail(op string, err error) error {
 func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	s := openOnce(q.db, q.dialect)
 	defer s.close()
-	return s.run(ctx, st, scan)
+	return s.Run(ctx, st, scan)
 }
 
 // version is 0 for a queue without tables. One round trip, by run.

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -307,8 +307,8 @@ func (w *storer) try(p *settlePiece, tally *settleTally) (again []*settlePiece) 
 // ranOut reports that a try which began then and had that much time was under way when
 // it was over.
 func ranOut(err error, began time.Time, timeout time.Duration) bool {
-	var notRun *notRunError
-	return time.Since(began) >= timeout && !(errors.As(err, &notRun) && notRun.unconnected)
+	var notRun *session.NotRunError
+	return time.Since(began) >= timeout && !(errors.As(err, &notRun) && notRun.Unconnected)
 }
 
 // halves cuts a piece in two: what fails in it will be alone in the end.
@@ -328,7 +328,7 @@ func (w *storer) settle(p *settlePiece, tally *settleTally) error {
 	}
 	ctx, cancel := context.WithTimeout(w.abandoned, w.timeout)
 	defer cancel()
-	changed, left, err := w.sessions.items(ctx, w.scratch.statement(w.queue, sql, p.op, p.leases), w.scratch.changed[:0])
+	changed, left, err := w.sessions.Items(ctx, w.scratch.statement(w.queue, sql, p.op, p.leases), w.scratch.changed[:0])
 	if left {
 		w.scratch = settleScratch{}
 	} else {
@@ -466,22 +466,6 @@ func (op settleOp) String() string {
 
 func compareItems(a, b sqlbatch.Item) int {
 	return cmp.Or(bytes.Compare(a.ID[:], b.ID[:]), cmp.Compare(a.Fence, b.Fence))
-}
-
-// collectItems scans the id, fence of settle statements.
-func collectItems(items *[]sqlbatch.Item) func(*sql.Rows) error {
-	var raw sql.RawBytes
-	var fence sql.NullInt64
-	return func(rows *sql.Rows) error {
-		if err := rows.Scan(&raw, &fence); err != nil {
-			return err
-		}
-		var it sqlbatch.Item
-		copy(it.ID[:], raw)
-		it.Fence = fence.Int64
-		*items = append(*items, it)
-		return nil
-	}
 }
 
 // sleep waits for d or until ctx ends.

@@ -1,6 +1,10 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/chanq/chanq/bench/internal/measure"
+)
 
 // bars are rows of horizontal bars.
 type bars struct {
@@ -53,7 +57,7 @@ func (c bars) draw() []byte {
 			if v <= 0 {
 				continue
 			}
-			name := fmt.Sprintf("%s, %s: %s %s", row.label, c.names[j], short(v), c.unit)
+			name := fmt.Sprintf("%s, %s: %s %s", row.label, c.names[j], measure.Short(v), c.unit)
 			if c.stacked {
 				s.rect(left+x.at(from), y, x.at(from+v)-x.at(from), thick, colour(j), name)
 				from += v
@@ -86,7 +90,7 @@ func label3(v float64) string {
 	if v >= 1e4 {
 		return fmt.Sprintf("%.3g k", v/1e3)
 	}
-	return short(v)
+	return measure.Short(v)
 }
 
 // lines are series over sizes, which stand at equal distances: a line that is

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -59,10 +60,10 @@ func (e engine) connect(p place) (*store, error) {
 		return nil, err
 	}
 	s := &store{
-		engine: e, place: p, dialect: e.dialect, counter: &counter{}, spent: &spent{},
+		engine: e, place: p, dialect: e.dialect, counter: &measure.Counter{}, spent: &spent{},
 		sql: e.dialect.Queue(sqlbatch.Names{Schema: p.Schema, Queue: p.Queue}),
 	}
-	s.db = sql.OpenDB(s.counter.connector(inner))
+	s.db = sql.OpenDB(s.counter.Connector(inner))
 	s.remove = s.db.Close
 	return s, nil
 }
@@ -77,7 +78,7 @@ type store struct {
 	db      *sql.DB
 	dialect sqlbatch.Dialect
 	sql     sqlbatch.Queue
-	counter *counter
+	counter *measure.Counter
 	spent   *spent
 	remove  func() error // leaves nothing behind; closes db
 }

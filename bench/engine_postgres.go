@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
 var postgresEngine = engine{
-	name: "postgres", dialect: sqlbatch.Postgres, check: checkPostgres, open: openPostgres,
+	name: "postgres", dialect: postgres.Dialect, check: checkPostgres, open: openPostgres,
 	connector: func(p place) (driver.Connector, error) {
 		config, err := pgx.ParseConfig(p.DSN)
 		if err != nil {

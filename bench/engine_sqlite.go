@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 var sqliteEngine = engine{
-	name: "sqlite", dialect: sqlbatch.SQLite, check: checkSQLite, open: openSQLite,
+	name: "sqlite", dialect: sqlite.Dialect, check: checkSQLite, open: openSQLite,
 	connector: func(p place) (driver.Connector, error) { return embedded.Connector(p.File) },
 	about: `SELECT 'SQLite ' || sqlite_version() || ', journal_mode=' || journal_mode || ', synchronous=' ||
 CASE synchronous WHEN 0 THEN 'OFF' WHEN 1 THEN 'NORMAL' WHEN 2 THEN 'FULL' ELSE 'EXTRA' END

@@ -5,13 +5,13 @@ import (
 	"database/sql/driver"
 	"errors"
 
-	"github.com/microsoft/go-mssqldb"
+	mssql "github.com/microsoft/go-mssqldb"
 
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 var sqlserverEngine = engine{
-	name: "sqlserver", dialect: sqlbatch.SQLServer, check: checkSQLServer, open: openSQLServer,
+	name: "sqlserver", dialect: sqlserver.Dialect, check: checkSQLServer, open: openSQLServer,
 	connector: func(p place) (driver.Connector, error) { return mssql.NewConnector(p.DSN) },
 	about:     `SELECT @@VERSION`,
 }

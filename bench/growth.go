@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // growthAxis is one thing that may grow, and what it is measured with.
@@ -22,7 +24,7 @@ type growthAxis struct {
 
 // growthRun measures one size once: a result for each strategy. end may be nil.
 type growthRun struct {
-	measure func(ctx context.Context, size int) ([]result, error)
+	measure func(ctx context.Context, size int) ([]measure.Result, error)
 	end     func() error
 }
 
@@ -49,7 +51,7 @@ func axisNames() []string {
 
 // measureGrowth measures every size of an axis in every round, so that what
 // else happens on the machine hits all of them; round 0 is not reported.
-func measureGrowth(ctx context.Context, o options, report func(result)) error {
+func measureGrowth(ctx context.Context, o options, report func(measure.Result)) error {
 	for _, axis := range growthAxes {
 		sizes := o.growth[axis.name]
 		if !slices.Contains(o.axes, axis.name) || len(sizes) == 0 {
@@ -62,7 +64,7 @@ func measureGrowth(ctx context.Context, o options, report func(result)) error {
 	return nil
 }
 
-func measureAxis(ctx context.Context, o options, axis growthAxis, sizes []int, report func(result)) (err error) {
+func measureAxis(ctx context.Context, o options, axis growthAxis, sizes []int, report func(measure.Result)) (err error) {
 	run, err := axis.begin(ctx, o, axis.name, sizes)
 	if run.end != nil {
 		defer func() { err = errors.Join(err, run.end()) }()

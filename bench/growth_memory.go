@@ -8,7 +8,11 @@ import (
 	"runtime"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // Memory against the buffers that a user configures. docs/performance.md has
@@ -33,7 +37,7 @@ func heap() float64 {
 
 // beginPrefetch holds as many leases as Prefetch says, without settling one.
 func beginPrefetch(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
-	return growthRun{measure: func(ctx context.Context, leases int) ([]result, error) {
+	return growthRun{measure: func(ctx context.Context, leases int) ([]measure.Result, error) {
 		r := newResult(o, "chanq")
 		r.N = leases
 		err := onFilled(ctx, o, &r, func(s *store) error {
@@ -63,19 +67,19 @@ func beginPrefetch(_ context.Context, o options, _ string, _ []int) (growthRun, 
 			}
 			return errors.Join(err, consumer.Shutdown(context.WithoutCancel(ctx)))
 		})
-		return []result{r}, err
+		return []measure.Result{r}, err
 	}}, nil
 }
 
 // beginBuffer fills BufferBytes while the table is locked, so that nothing is
 // stored.
 func beginBuffer(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
-	return growthRun{measure: func(ctx context.Context, size int) ([]result, error) {
+	return growthRun{measure: func(ctx context.Context, size int) ([]measure.Result, error) {
 		const rowOverhead = 256 // as producers count a message
 		r := newResult(o, "chanq")
 		r.N, r.Batch = max(size/(o.body+rowOverhead), 1), o.batch
 		err := onStore(ctx, o, "chanq", func(s *store, _ strategy) error {
-			r.on(ctx, s)
+			r.Server = s.about(ctx)
 			queue, err := s.open(ctx)
 			if err != nil {
 				return err
@@ -98,7 +102,7 @@ func beginBuffer(_ context.Context, o options, _ string, _ []int) (growthRun, er
 			r.FormulaBytes = float64(2*size + 3*statement + fixedOverhead)
 			return errors.Join(unlock(), producer.Close(context.WithoutCancel(ctx)))
 		})
-		return []result{r}, err
+		return []measure.Result{r}, err
 	}}, nil
 }
 
@@ -109,9 +113,9 @@ func (s *store) lockTable(ctx context.Context) (unlock func() error, err error) 
 		return nil, err
 	}
 	text := map[sqlbatch.Dialect]string{
-		sqlbatch.SQLite:    "DELETE FROM " + s.liveTable() + " WHERE 0",
-		sqlbatch.Postgres:  "LOCK TABLE " + s.liveTable() + " IN EXCLUSIVE MODE",
-		sqlbatch.SQLServer: "DELETE FROM " + s.liveTable() + " WITH (TABLOCKX) WHERE 1 = 0",
+		sqlite.Dialect:    "DELETE FROM " + s.liveTable() + " WHERE 0",
+		postgres.Dialect:  "LOCK TABLE " + s.liveTable() + " IN EXCLUSIVE MODE",
+		sqlserver.Dialect: "DELETE FROM " + s.liveTable() + " WITH (TABLOCKX) WHERE 1 = 0",
 	}[s.dialect]
 	if _, err := tx.ExecContext(ctx, text); err != nil {
 		return nil, errors.Join(err, tx.Rollback())

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // beginConsumers drains one queue by as many consumers of this process, each
 // with its own connections and one reading goroutine.
 func beginConsumers(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
-	return growthRun{measure: func(ctx context.Context, consumers int) ([]result, error) {
+	return growthRun{measure: func(ctx context.Context, consumers int) ([]measure.Result, error) {
 		r := newResult(o, "chanq")
 		r.N, r.Batch = o.samples, o.batch
 		err := onFilled(ctx, o, &r, func(s *store) error {
@@ -23,21 +24,21 @@ func beginConsumers(_ context.Context, o options, _ string, _ []int) (growthRun,
 				return drainBy(ctx, s, o, consumers)
 			})
 			n := float64(r.N)
-			r.DrainPerS, r.WallPerMsg, r.CPUPerMsg = n/c.seconds, 1e6*c.seconds/n, 1e6*c.cpu/n
-			r.StatementsPerMessage = c.statements / n
+			r.DrainPerS, r.WallPerMsg, r.CPUPerMsg = n/c.Seconds, 1e6*c.Seconds/n, 1e6*c.CPU/n
+			r.StatementsPerMessage = c.Statements / n
 			return err
 		})
-		return []result{r}, err
+		return []measure.Result{r}, err
 	}}, nil
 }
 
 // onFilled runs f on a queue of r.N ready messages.
-func onFilled(ctx context.Context, o options, r *result, f func(*store) error) error {
+func onFilled(ctx context.Context, o options, r *measure.Result, f func(*store) error) error {
 	s, err := openQueue(ctx, o)
 	if err != nil {
 		return err
 	}
-	r.on(ctx, s)
+	r.Server = s.about(ctx)
 	if err = s.fill(ctx, sqlbatch.Ready, r.N, o.body); err == nil {
 		err = f(s)
 	}
@@ -82,27 +83,27 @@ func drainBy(ctx context.Context, s *store, o options, consumers int) error {
 // The clock runs from the moment at which all are connected until the table is
 // empty.
 func beginProcesses(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
-	return growthRun{measure: func(ctx context.Context, processes int) ([]result, error) {
+	return growthRun{measure: func(ctx context.Context, processes int) ([]measure.Result, error) {
 		r := newResult(o, "chanq")
 		r.N, r.Batch, r.Processes = o.samples, o.batch, processes
 		err := onFilled(ctx, o, &r, func(s *store) error {
-			crew, err := startDrainers(ctx, drainTask{s.place, o.batch}, processes)
+			readers, err := startReaders(ctx, readTask{s.place, 1, o.batch}, processes)
 			if err != nil {
 				return err
 			}
 			start := time.Now()
-			crew.begin()
-			err = s.awaitEmpty(ctx, crew.failed)
+			readers.begin()
+			err = s.awaitEmpty(ctx, readers.failed)
 			seconds := time.Since(start).Seconds()
 			r.DrainPerS, r.WallPerMsg = float64(r.N)/seconds, 1e6*seconds/float64(r.N)
-			return errors.Join(err, crew.end())
+			return errors.Join(err, readers.end())
 		})
-		return []result{r}, err
+		return []measure.Result{r}, err
 	}}, nil
 }
 
 // awaitEmpty looks every few milliseconds whether a message is left.
-func (s *store) awaitEmpty(ctx context.Context, failed <-chan struct{}) error {
+func (s *store) awaitEmpty(ctx context.Context, failed <-chan error) error {
 	const every = 5 * time.Millisecond
 	text := "SELECT CASE WHEN EXISTS (SELECT 1 FROM " + s.liveTable() + ") THEN 1 ELSE 0 END"
 	look := time.NewTicker(every)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -31,11 +32,11 @@ func beginTables(ctx context.Context, o options, axis string, sizes []int) (grow
 		}
 	}
 	bodies := makeBodies(o.batch, o.body)
-	run.measure = func(ctx context.Context, size int) ([]result, error) {
+	run.measure = func(ctx context.Context, size int) ([]measure.Result, error) {
 		s := tables[size]
 		r := newResult(o, "raw")
 		r.N, r.Batch = max(o.samples/o.batch, 1)*o.batch, o.batch
-		r.on(ctx, s)
+		r.Server = s.about(ctx)
 		err := s.session(ctx, func(session *bareSession) error {
 			round := func() error {
 				if err := session.enqueue(bodies); err != nil {
@@ -48,20 +49,21 @@ func beginTables(ctx context.Context, o options, axis string, sizes []int) (grow
 				return err
 			}
 			session.spent = spent{}
-			watch := startWatch()
-			for range r.N / o.batch {
-				if err := round(); err != nil {
-					return err
+			c, err := measure.Of(s.counter.Statements, func() error {
+				for range r.N / o.batch {
+					if err := round(); err != nil {
+						return err
+					}
 				}
-			}
+				return nil
+			})
 			n := float64(r.N)
-			wall, cpu := watch.read()
-			r.WallPerMsg, r.CPUPerMsg = 1e6*wall/n, 1e6*cpu/n
+			r.WallPerMsg, r.CPUPerMsg = 1e6*c.Seconds/n, 1e6*c.CPU/n
 			r.EnqueueStatement = 1e6 * session.spent.enqueue.Seconds() / n
 			r.ClaimStatement, r.AckStatement = 1e6*session.spent.claim.Seconds()/n, 1e6*session.spent.ack.Seconds()/n
-			return nil
+			return err
 		})
-		return []result{r}, err
+		return []measure.Result{r}, err
 	}
 	return run, nil
 }

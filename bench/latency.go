@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // The loads at which latency is measured, as parts of saturation, which is the
@@ -20,7 +21,7 @@ var loads = []float64{0.5, 0.1}
 // to its reader, first with the sender in the reader's process, whose producer
 // wakes the consumer, and then with one in a process of its own, where only the
 // consumer's looks find what is there.
-func measureLatency(ctx context.Context, o options, report func(result)) error {
+func measureLatency(ctx context.Context, o options, report func(measure.Result)) error {
 	rates := make([]float64, 0, len(loads))
 	saturation := o.saturation
 	switch {
@@ -63,7 +64,7 @@ func measureSaturation(ctx context.Context, o options) (float64, error) {
 	for range 3 {
 		err := onStore(ctx, o, "chanq", func(s *store, way strategy) error {
 			c, err := timed(ctx, s, "saturation", func(ctx context.Context) error { return way.pipeline(ctx, bodies) })
-			least = min(least, float64(len(bodies))/c.seconds)
+			least = min(least, float64(len(bodies))/c.Seconds)
 			return err
 		})
 		if err != nil {
@@ -76,13 +77,13 @@ func measureSaturation(ctx context.Context, o options) (float64, error) {
 // latencyBody is large enough for the time of sending.
 func (o options) latencyBody() int { return max(o.body, stampBytes) }
 
-func measureRate(ctx context.Context, o options, rate float64, processes int) (result, error) {
+func measureRate(ctx context.Context, o options, rate float64, processes int) (measure.Result, error) {
 	warm := int(math.Ceil(rate * o.latencyFor.Seconds() / 10))
 	n := int(math.Ceil(rate * o.latencyFor.Seconds()))
 	r := newResult(o, "chanq")
 	r.N, r.BodyBytes, r.Batch, r.RatePerS, r.Processes = n, o.latencyBody(), o.batch, rate, processes
 	err := onStore(ctx, o, "chanq", func(s *store, _ strategy) error {
-		r.on(ctx, s)
+		r.Server = s.about(ctx)
 		var err error
 		if r.CommitP50, err = commitTime(ctx, s, o.latencyBody()); err != nil {
 			return err
@@ -94,9 +95,9 @@ func measureRate(ctx context.Context, o options, rate float64, processes int) (r
 		go func() {
 			var err error
 			if processes == 1 {
-				err = send.run(ctx, s)
+				err = send.run(ctx, s, nil)
 			} else {
-				err = runProcess(ctx, "send", send)
+				err = send.runApart(ctx)
 			}
 			if err != nil {
 				cancel()
@@ -109,7 +110,7 @@ func measureRate(ctx context.Context, o options, rate float64, processes int) (r
 		}
 		latencies = latencies[warm:]
 		slices.Sort(latencies)
-		r.P50, r.P99, r.P999 = quantile(latencies, 0.5), quantile(latencies, 0.99), quantile(latencies, 0.999)
+		r.P50, r.P99, r.P999 = measure.Quantile(latencies, 0.5), measure.Quantile(latencies, 0.99), measure.Quantile(latencies, 0.999)
 		return nil
 	})
 	return r, err
@@ -133,16 +134,7 @@ func commitTime(ctx context.Context, s *store, body int) (float64, error) {
 		return err
 	})
 	slices.Sort(times)
-	return quantile(times, 0.5), err
-}
-
-// quantile is the smallest value that the part p of all does not exceed, in µs.
-func quantile(sorted []time.Duration, p float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	i := int(math.Ceil(p*float64(len(sorted)))) - 1
-	return float64(sorted[max(i, 0)].Nanoseconds()) / 1e3
+	return measure.Quantile(times, 0.5), err
 }
 
 // stampBytes of a body say when it was to be sent, in Unix nanoseconds. Both
@@ -151,6 +143,20 @@ const stampBytes = 8
 
 func stamp(body []byte, due time.Time) {
 	binary.BigEndian.PutUint64(body, uint64(due.UnixNano()))
+}
+
+// stamped sends on a producer's channel bodies that say when they were due.
+func stamped(ctx context.Context, producer *chanq.Producer[[]byte], size int) func(int, time.Time) error {
+	return func(_ int, due time.Time) error {
+		body := make([]byte, size)
+		stamp(body, due)
+		select {
+		case producer.C() <- chanq.Message[[]byte]{Body: body}:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func stampOf(body []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(body))) }

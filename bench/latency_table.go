@@ -3,28 +3,30 @@ package main
 import (
 	"fmt"
 	"io"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-func writeLatency(w io.Writer, _ options, results []result) error {
-	return writeTables(w, latencyTables(results))
+func writeLatency(w io.Writer, _ options, results []measure.Result) error {
+	return measure.WriteTables(w, latencyTables(results)...)
 }
 
-func latencyTables(results []result) (tables []table) {
-	for _, g := range group(results, runOf) {
-		t := table{
-			title: fmt.Sprintf("%s, body %d B: enqueue to delivery in µs, rounds %d", g.key.engine, g.key.body, rounds(g.results)),
-			head:  []string{"strategy", "sender", "load", "messages/s", "p50", "p99", "p99.9", "one commit"},
+func latencyTables(results []measure.Result) (tables []measure.Table) {
+	for _, g := range measure.Group(results, runOf) {
+		t := measure.Table{
+			Title: fmt.Sprintf("%s, body %d B: enqueue to delivery in µs, rounds %d", g.Key.engine, g.Key.body, rounds(g.Results)),
+			Head:  []string{"strategy", "sender", "load", "messages/s", "p50", "p99", "p99.9", "one commit"},
 		}
 		type line struct {
 			strategy  string
 			processes int
 			load      string // of saturation, or the rate itself
 		}
-		for _, l := range group(g.results, func(r result) line { return line{r.Strategy, r.Processes, loadOf(r)} }) {
-			rs := l.results
-			t.rows = append(t.rows, []string{
-				l.key.strategy, senderOf(l.key.processes), l.key.load, short(median(rs, func(r result) float64 { return r.RatePerS })),
-				ranged(rs, p50), ranged(rs, p99), ranged(rs, p999), ranged(rs, func(r result) float64 { return r.CommitP50 }),
+		for _, l := range measure.Group(g.Results, func(r measure.Result) line { return line{r.Strategy, r.Processes, loadOf(r)} }) {
+			rs := l.Results
+			t.Rows = append(t.Rows, []string{
+				l.Key.strategy, senderOf(l.Key.processes), l.Key.load, measure.Short(measure.Median(rs, func(r measure.Result) float64 { return r.RatePerS })),
+				measure.Ranged(rs, p50), measure.Ranged(rs, p99), measure.Ranged(rs, p999), measure.Ranged(rs, commitP50),
 			})
 		}
 		tables = append(tables, t)
@@ -32,7 +34,7 @@ func latencyTables(results []result) (tables []table) {
 	return tables
 }
 
-func loadOf(r result) string {
+func loadOf(r measure.Result) string {
 	if r.Load > 0 {
 		return fmt.Sprintf("%.0f %%", 100*r.Load)
 	}
@@ -43,6 +45,6 @@ func senderOf(processes int) string {
 	return [...]string{"–", "same process", "another process"}[processes]
 }
 
-func p50(r result) float64  { return r.P50 }
-func p99(r result) float64  { return r.P99 }
-func p999(r result) float64 { return r.P999 }
+func p50(r measure.Result) float64  { return r.P50 }
+func p99(r measure.Result) float64  { return r.P99 }
+func p999(r measure.Result) float64 { return r.P999 }

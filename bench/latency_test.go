@@ -47,7 +47,7 @@ func TestMessagesCarryTheTimesAtWhichTheyWereDue(t *testing.T) {
 	s, err := openQueue(t.Context(), options{engine: "sqlite"})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.remove()) }()
-	require.NoError(t, senderTask{Place: s.place, Rate: 10_000, N: 50, Body: 20, Batch: 500}.run(t.Context(), s))
+	require.NoError(t, senderTask{Place: s.place, Rate: 10_000, N: 50, Body: 20, Batch: 500}.run(t.Context(), s, nil))
 	queue, err := s.open(t.Context())
 	require.NoError(t, err)
 	leases, err := queue.TryLease(t.Context(), 100, time.Minute)
@@ -62,21 +62,9 @@ func TestMessagesCarryTheTimesAtWhichTheyWereDue(t *testing.T) {
 }
 
 func TestTheFailureOfAnotherProcessIsTold(t *testing.T) {
-	err := runProcess(t.Context(), "send", senderTask{Place: place{Engine: "sqlite", File: t.TempDir() + "/none.db", Queue: "bench"}, N: 1, Rate: 1})
+	err := senderTask{Place: place{Engine: "sqlite", File: t.TempDir() + "/none.db", Queue: "bench"}, N: 1, Rate: 1}.runApart(t.Context())
 	require.ErrorContains(t, err, "send process")
 	require.ErrorContains(t, err, "chanq", "with what it said")
 	_, err = parse("latency", []string{"-rate", "-1"}, io.Discard)
 	require.ErrorContains(t, err, "-rate")
-}
-
-func TestQuantiles(t *testing.T) {
-	var sorted []time.Duration
-	for i := range 1000 {
-		sorted = append(sorted, time.Duration(i+1)*time.Microsecond)
-	}
-	require.InDelta(t, 500, quantile(sorted, 0.5), 1e-9)
-	require.InDelta(t, 990, quantile(sorted, 0.99), 1e-9)
-	require.InDelta(t, 999, quantile(sorted, 0.999), 1e-9)
-	require.InDelta(t, 1, quantile(sorted[:1], 0.999), 1e-9)
-	require.Zero(t, quantile(nil, 0.5))
 }

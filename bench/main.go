@@ -3,9 +3,11 @@
 //
 //	go run ./bench            throughput of each strategy: enqueue, drain, pipeline
 //	go run ./bench latency    enqueue to delivery at fixed rates, in one process and across two
+//	go run ./bench senders    goroutines that wait for what they send, beside the bare statement
 //	go run ./bench growth     what a message costs as backlog, consumers, bodies … grow
 //	go run ./bench sustained  throughput, latency and size of the tables over minutes
 //	go run ./bench report     all of it, as docs/bench/report.md with plots
+//	go run ./bench compare    what two files of results differ in, for .ci/bench-compare
 //
 // Each takes flags (-h lists them), such as -engine postgres -dsn …; -format json
 // writes one object a line for each measurement, which report -in takes. And it
@@ -29,15 +31,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/chanq/chanq/bench/internal/soak"
+	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/internal/prove/kills"
+	"github.com/chanq/chanq/internal/testdb/child"
 )
 
 func main() {
+	child.Main(parts)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if len(os.Args) > 1 && os.Args[1] == soak.WorkerCommand {
-		soak.WorkerMain()
-	}
 	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	default:
@@ -51,17 +53,18 @@ func main() {
 // they come.
 type command struct {
 	name    string
-	measure func(ctx context.Context, o options, report func(result)) error
-	table   func(w io.Writer, o options, results []result) error
+	measure func(ctx context.Context, o options, report func(measure.Result)) error
+	table   func(w io.Writer, o options, results []measure.Result) error
 	// A command that takes long tells its results as they come, in place of a table
 	// before its end.
 	head func(w io.Writer, o options) error
-	line func(w io.Writer, r result) error
+	line func(w io.Writer, r measure.Result) error
 }
 
 var commands = []command{
-	{name: "throughput", measure: measureAll, table: writeThroughput},
+	{name: "throughput", measure: measureThroughput, table: writeThroughput},
 	{name: "latency", measure: measureLatency, table: writeLatency},
+	{name: "senders", measure: measureSenders, table: writeSenders},
 	{name: "growth", measure: measureGrowth, table: writeGrowth},
 	{name: "sustained", measure: measureSustained, table: writeSustainedEnd, head: writeSustainedHead, line: writeSustainedLine},
 }
@@ -72,16 +75,16 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 		name, args = args[0], args[1:]
 	}
 	switch name {
-	case workerCommand:
-		return runWorker(ctx, args)
 	case "soak":
-		return soak.Run(ctx, args, out, usage)
+		return kills.Command(ctx, args, out, usage)
 	case "report":
 		return runReport(ctx, args, usage)
+	case "compare":
+		return runCompare(args, out, usage)
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
 	if i < 0 {
-		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, growth, sustained, report, soak", name)
+		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, senders, growth, sustained, report, compare, soak", name)
 	}
 	o, err := parse(name, args, usage)
 	if err != nil {
@@ -91,15 +94,15 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var results []result
+	var results []measure.Result
 	var writing error
 	if commands[i].head != nil && o.format == formatTable {
 		writing = commands[i].head(out, o)
 	}
-	err = commands[i].measure(ctx, o, func(r result) {
+	err = commands[i].measure(ctx, o, func(r measure.Result) {
 		results = append(results, r)
 		if o.format == formatJSON {
-			writing = errors.Join(writing, writeJSON(out, r))
+			writing = errors.Join(writing, measure.Write(out, r))
 		} else if commands[i].line != nil {
 			writing = errors.Join(writing, commands[i].line(out, r))
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -41,13 +42,13 @@ func fill(b *testing.B, s *store, n int) {
 // start begins the timed part; the returned function ends it.
 func start(b *testing.B, s *store) (end func()) {
 	b.ReportAllocs()
-	before := s.counter.statements.Load()
+	before := s.counter.Statements()
 	b.ResetTimer()
-	cpu := cpuTime()
+	cpu := measure.CPUTime()
 	return func() {
 		b.StopTimer()
-		b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N), "cpu-ns/msg")
-		b.ReportMetric(float64(s.counter.statements.Load()-before)/float64(b.N), "statements/msg")
+		b.ReportMetric(float64(measure.CPUTime()-cpu)/float64(b.N), "cpu-ns/msg")
+		b.ReportMetric(float64(s.counter.Statements()-before)/float64(b.N), "statements/msg")
 	}
 }
 

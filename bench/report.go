@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // runReport writes report.md and its plots into a folder, from recorded results
@@ -28,16 +30,12 @@ func runReport(ctx context.Context, args []string, usage io.Writer) error {
 	if err := finish(); err != nil {
 		return err
 	}
-	var results []result
+	var results []measure.Result
 	if *in != "" {
 		for _, path := range split(*in) {
-			file, err := os.Open(path)
+			some, err := measure.ReadFile(path)
 			if err != nil {
 				return err
-			}
-			some, err := readJSON(file)
-			if err = errors.Join(err, file.Close()); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
 			}
 			results = append(results, some...)
 		}
@@ -56,9 +54,9 @@ func runReport(ctx context.Context, args []string, usage io.Writer) error {
 			if c.line != nil { // takes long, and has a plot of its own
 				continue
 			}
-			err = errors.Join(err, c.measure(ctx, o, func(r result) {
+			err = errors.Join(err, c.measure(ctx, o, func(r measure.Result) {
 				results = append(results, r)
-				err = errors.Join(err, writeJSON(record, r))
+				err = errors.Join(err, measure.Write(record, r))
 			}))
 		}
 		if err = errors.Join(err, record.Close()); err != nil {
@@ -86,9 +84,9 @@ func (r *report) plot(name string, content []byte) {
 	fmt.Fprintf(&r.page, "![%s](%s.svg)\n\n", strings.ReplaceAll(name, "-", " "), name)
 }
 
-func (r *report) table(t table) { fmt.Fprintf(&r.page, "%s.\n\n%s\n", t.title, t.markdown()) }
+func (r *report) table(t measure.Table) { fmt.Fprintf(&r.page, "%s.\n\n%s\n", t.Title, t.Markdown()) }
 
-func writeReport(folder string, results []result) error {
+func writeReport(folder string, results []measure.Result) error {
 	r := &report{plots: map[string][]byte{}}
 	r.write(results)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -111,20 +109,20 @@ func writeReport(folder string, results []result) error {
 	return os.WriteFile(filepath.Join(folder, "report.md"), r.page.Bytes(), 0o644)
 }
 
-func (r *report) write(results []result) {
+func (r *report) write(results []measure.Result) {
 	r.page.WriteString("# Benchmarks\n\nMedians of the rounds, ranges in parentheses; [performance](../performance.md) says what was measured and how.\n")
 	r.machine(results)
-	latencies, growth, throughput := partition(results)
-	runs := group(throughput, runOf)
+	latencies, senders, growth, throughput := partition(results)
+	runs := measure.Group(throughput, runOf)
 	if len(runs) > 0 {
 		r.title(2, "Throughput")
 	}
 	for _, g := range runs {
-		name := fmt.Sprintf("%s-%d", g.key.engine, g.key.body)
-		r.title(3, fmt.Sprintf("%s, %d-byte bodies", g.key.engine, g.key.body))
+		name := fmt.Sprintf("%s-%d", g.Key.engine, g.Key.body)
+		r.title(3, fmt.Sprintf("%s, %d-byte bodies", g.Key.engine, g.Key.body))
 		r.plot("throughput-"+name, throughputPlot(g).draw())
 		r.table(throughputTable(g))
-		if t := ratioTable(g); len(t.rows) > 0 {
+		if t := ratioTable(g); len(t.Rows) > 0 {
 			r.table(t)
 		}
 		if plot := timePlot(g); len(plot.rows) > 0 {
@@ -138,22 +136,28 @@ func (r *report) write(results []result) {
 			r.table(t)
 		}
 	}
+	if len(senders) > 0 {
+		r.title(2, "Senders that wait")
+		for _, t := range sendersTables(senders) {
+			r.table(t)
+		}
+	}
 	if len(growth) > 0 {
 		r.title(2, "Growth")
 		r.page.WriteString("The last column is the first figure beside that of the first size: 1 does not grow.\n")
 	}
-	for _, g := range group(growth, func(r result) string { return r.Axis }) {
-		r.title(3, g.key)
-		r.plot("growth-"+g.key, growthPlot(g.key, g.results).draw())
-		for _, t := range growthTables(g.results) {
+	for _, g := range measure.Group(growth, func(r measure.Result) string { return r.Axis }) {
+		r.title(3, g.Key)
+		r.plot("growth-"+g.Key, growthPlot(g.Key, g.Results).draw())
+		for _, t := range growthTables(g.Results) {
 			r.table(t)
 		}
 	}
 }
 
 // machine says where the results come from, each thing once.
-func (r *report) machine(results []result) {
-	lines := func(title string, of func(result) string) {
+func (r *report) machine(results []measure.Result) {
+	lines := func(title string, of func(measure.Result) string) {
 		var seen []string
 		for _, one := range results {
 			if text := of(one); text != "" && !slices.Contains(seen, text) {
@@ -167,14 +171,14 @@ func (r *report) machine(results []result) {
 			fmt.Fprintf(&r.page, "- %s\n", text)
 		}
 	}
-	lines("Machine", func(r result) string {
+	lines("Machine", func(r measure.Result) string {
 		if r.GOOS == "" {
 			return ""
 		}
 		return strings.TrimPrefix(fmt.Sprintf("%s, %s/%s, GOMAXPROCS %d, %s", r.CPU, r.GOOS, r.GOARCH, r.GOMAXPROCS, r.GoVersion), ", ")
 	})
-	lines("Databases", func(r result) string { return strings.TrimSpace(strings.Split(r.Server, "\n")[0]) })
-	lines("Commands", func(r result) string {
+	lines("Databases", func(r measure.Result) string { return strings.TrimSpace(strings.Split(r.Server, "\n")[0]) })
+	lines("Commands", func(r measure.Result) string {
 		if r.Command == "" {
 			return ""
 		}
@@ -182,10 +186,14 @@ func (r *report) machine(results []result) {
 	})
 }
 
-func partition(results []result) (latencies, growth, throughput []result) {
+func partition(results []measure.Result) (latencies, senders, growth, throughput []measure.Result) {
 	for _, r := range results {
 		if r.Axis != "" {
 			growth = append(growth, r)
+			continue
+		}
+		if r.Senders > 0 {
+			senders = append(senders, r)
 			continue
 		}
 		// Another program measures our strategies in its own way, and may have rates
@@ -200,5 +208,5 @@ func partition(results []result) (latencies, growth, throughput []result) {
 			throughput = append(throughput, r)
 		}
 	}
-	return latencies, growth, throughput
+	return latencies, senders, growth, throughput
 }

@@ -12,14 +12,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // record writes results as a run does.
-func record(t *testing.T, results ...result) string {
+func record(t *testing.T, results ...measure.Result) string {
 	t.Helper()
 	var lines bytes.Buffer
 	for _, r := range results {
-		require.NoError(t, writeJSON(&lines, r))
+		require.NoError(t, measure.Write(&lines, r))
 	}
 	path := filepath.Join(t.TempDir(), "recorded.jsonl")
 	require.NoError(t, os.WriteFile(path, lines.Bytes(), 0o600))
@@ -28,14 +30,14 @@ func record(t *testing.T, results ...result) string {
 
 func TestAReportShowsEveryKindOfResult(t *testing.T) {
 	ours := record(t,
-		result{
+		measure.Result{
 			Engine: "postgres", Strategy: "raw", N: 100, BodyBytes: 200, Batch: 50, Round: 1, EnqueuePerS: 1000, DrainPerS: 500, PipelinePerS: 300,
 			EnqueueStatement: 900, ClaimStatement: 1000, AckStatement: 800, GOOS: "linux", GOARCH: "amd64", CPU: "Abacus", Server: "PostgreSQL 15", Command: "go run ./bench",
 		},
-		result{Engine: "postgres", Strategy: "chanq", N: 100, BodyBytes: 200, Batch: 50, Round: 1, EnqueuePerS: 900, DrainPerS: 600, PipelinePerS: 330},
-		result{Engine: "postgres", Strategy: "chanq", BodyBytes: 200, Batch: 50, Round: 1, RatePerS: 77, Load: 0.1, Processes: 2, P50: 1234, P99: 2345, P999: 3456, CommitP50: 456},
-		result{Engine: "postgres", Strategy: "raw", BodyBytes: 200, Round: 1, Axis: "backlog", Size: 1000, ClaimStatement: 2},
-		result{Engine: "postgres", Strategy: "raw", BodyBytes: 200, Round: 1, Axis: "backlog", Size: 5_000_000, ClaimStatement: 2.5},
+		measure.Result{Engine: "postgres", Strategy: "chanq", N: 100, BodyBytes: 200, Batch: 50, Round: 1, EnqueuePerS: 900, DrainPerS: 600, PipelinePerS: 330},
+		measure.Result{Engine: "postgres", Strategy: "chanq", BodyBytes: 200, Batch: 50, Round: 1, RatePerS: 77, Load: 0.1, Processes: 2, P50: 1234, P99: 2345, P999: 3456, CommitP50: 456},
+		measure.Result{Engine: "postgres", Strategy: "raw", BodyBytes: 200, Round: 1, Axis: "backlog", Size: 1000, ClaimStatement: 2},
+		measure.Result{Engine: "postgres", Strategy: "raw", BodyBytes: 200, Round: 1, Axis: "backlog", Size: 5_000_000, ClaimStatement: 2.5},
 	)
 	peers := filepath.Join(t.TempDir(), "peers.jsonl") // another program's lines have fewer fields
 	require.NoError(t, os.WriteFile(peers, []byte(`{"engine":"postgres","strategy":"<peer>","n":100,"body_bytes":200,"round":1,"enqueue_per_s":450,"drain_per_s":60,"pipeline_per_s":33}
@@ -107,7 +109,7 @@ func TestAReportOfNothingIsAnError(t *testing.T) {
 
 // Fields are what other programs write.
 func TestFieldsOfALineKeepTheirNames(t *testing.T) {
-	text, err := json.Marshal(result{
+	text, err := json.Marshal(measure.Result{
 		Engine: "e", Strategy: "s", N: 1, BodyBytes: 2, Round: 3, EnqueuePerS: 4, DrainPerS: 5, PipelinePerS: 6,
 		StatementsPerMessage: 7, RatePerS: 8, P50: 9, P99: 10, P999: 11,
 	})

@@ -72,10 +72,10 @@ func TestArticlesMethodsTakeEachMessageOnceInKnownStatements(t *testing.T) {
 		for _, a := range articles {
 			t.Run(a.name, func(t *testing.T) {
 				require.NoError(t, onStore(t.Context(), o, a.name, func(s *store, way strategy) error {
-					before := s.counter.statements.Load()
+					before := s.counter.Statements()
 					require.NoError(t, way.enqueue(t.Context(), makeBodies(n, 50)))
 					require.NoError(t, way.drain(t.Context(), n))
-					require.InDelta(t, n*perMessage[o.engine][a.name], s.counter.statements.Load()-before, 1e-6)
+					require.InDelta(t, n*perMessage[o.engine][a.name], s.counter.Statements()-before, 1e-6)
 					require.ErrorContains(t, way.drain(t.Context(), 1), "nothing is left")
 					return way.pipeline(t.Context(), makeBodies(2, 50))
 				}))

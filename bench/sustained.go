@@ -4,18 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"sync/atomic"
 	"time"
 
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // measureSustained runs one producer and some consumers for a long time, at a rate
 // or as fast as they go, with a backlog that stays as it is, and reports a result
 // for each interval: what short runs on a fresh table do not show.
-func measureSustained(ctx context.Context, o options, report func(result)) error {
+func measureSustained(ctx context.Context, o options, report func(measure.Result)) error {
 	s, err := openQueue(ctx, o)
 	if err != nil {
 		return err
@@ -24,13 +25,22 @@ func measureSustained(ctx context.Context, o options, report func(result)) error
 	return errors.Join(err, s.remove())
 }
 
-func sustain(ctx context.Context, o options, s *store, report func(result)) (err error) {
+func sustain(ctx context.Context, o options, s *store, report func(measure.Result)) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.sustainedFor)
 	defer cancel()
-	readers, err := startReaders(ctx, o, s)
+	task := readTask{Place: s.place, Consumers: o.consumers, Batch: o.batch}
+	others := o.processes
+	if others <= 1 {
+		others = 0
+	}
+	readers, err := startReaders(ctx, task, others)
+	if err == nil && others == 0 {
+		err = readers.readHere(ctx, task, s)
+	}
 	if err != nil {
 		return err
 	}
+	readers.begin()
 	var sent atomic.Int64
 	sender := make(chan error, 1)
 	go func() {
@@ -71,12 +81,12 @@ func sustain(ctx context.Context, o options, s *store, report func(result)) (err
 		r.AtS, r.Held, r.Processes = now.Sub(start).Seconds(), held != nil, o.processes
 		r.EnqueuePerS, r.DrainPerS = float64(nowSent-lastSent)/seconds, float64(nowReceived-lastReceived)/seconds
 		ages := readers.ages()
-		r.P50, r.P99 = ages.quantile(0.5), ages.quantile(0.99)
+		r.P50, r.P99 = ages.Quantile(0.5), ages.Quantile(0.99)
 		r.Backlog = int(nowSent - nowReceived)
 		var memory runtime.MemStats
 		runtime.ReadMemStats(&memory)
 		r.HeapBytes = float64(memory.HeapAlloc)
-		if r.footprint, err = s.footprint(ctx); err != nil && ctx.Err() == nil {
+		if r.Footprint, err = s.footprint(ctx); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("size of the tables: %w", err)
 		}
 		report(r)
@@ -87,55 +97,51 @@ func sustain(ctx context.Context, o options, s *store, report func(result)) (err
 // sendSustained keeps the backlog filled, or sends at a rate whatever becomes of
 // it. A message carries the time at which it was to be sent.
 func sendSustained(ctx context.Context, o options, s *store, sent, received *atomic.Int64) error {
-	queue, err := s.open(ctx)
+	producer, err := s.producer(ctx, o.batch)
 	if err != nil {
 		return err
 	}
-	producer, err := queue.Producer(chanq.ProducerConfig{BatchRows: o.batch})
-	if err != nil {
-		return err
-	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	pause := func(d time.Duration) {
-		timer.Reset(d)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-	}
-	start := time.Now()
-	for i := int64(0); ctx.Err() == nil; i++ {
-		var due time.Time
-		if o.rate > 0 {
-			due = start.Add(time.Duration(float64(i) / o.rate * float64(time.Second)))
-			if wait := time.Until(due); wait > 0 {
-				pause(wait)
-			}
-		} else {
-			for i-received.Load() >= int64(o.backlog) && ctx.Err() == nil {
-				pause(time.Millisecond)
-			}
-			if ctx.Err() != nil {
-				break
-			}
-			due = time.Now()
-		}
-		body := make([]byte, o.latencyBody())
-		stamp(body, due)
-		select {
-		case producer.C() <- chanq.Message[[]byte]{Body: body}:
+	one := stamped(ctx, producer, o.latencyBody())
+	send := func(i int, due time.Time) error {
+		err := one(i, due)
+		if err == nil {
 			sent.Add(1)
-		case <-ctx.Done():
 		}
+		return err
+	}
+	if o.rate > 0 {
+		err = measure.AtRate(ctx, o.rate, math.MaxInt, send)
+	} else {
+		err = keepBacklog(ctx, func() bool { return sent.Load()-received.Load() < int64(o.backlog) }, send)
+	}
+	if ctx.Err() != nil {
+		err = nil // that is how a run ends
 	}
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	return producer.Close(bound)
+	return errors.Join(err, producer.Close(bound))
+}
+
+// keepBacklog sends as long as there is room, until ctx ends.
+func keepBacklog(ctx context.Context, room func() bool, send func(i int, due time.Time) error) error {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for i := 0; ; i++ {
+		for !room() {
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if err := send(i, time.Now()); err != nil {
+			return err
+		}
+	}
 }
 
 // plotSustained writes throughput over time, where -plot asks for it.
-func plotSustained(o options, results []result) error {
+func plotSustained(o options, results []measure.Result) error {
 	if o.plot == "" {
 		return nil
 	}

@@ -8,25 +8,20 @@ import (
 	"os"
 	"time"
 
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// footprint is what a live table takes, and what of it is dead.
-type footprint struct {
-	TableBytes int64 `json:"table_bytes,omitempty"` // SQLite: the whole file
-	IndexBytes int64 `json:"index_bytes,omitempty"`
-	LogBytes   int64 `json:"log_bytes,omitempty"` // SQLite's write-ahead log; PostgreSQL's since the start of the server
-	DeadRows   int64 `json:"dead_rows,omitempty"` // by the server's own count
-}
-
 // footprint asks the database; the stand-in for SQL Server does not tell.
-func (s *store) footprint(ctx context.Context) (f footprint, err error) {
+func (s *store) footprint(ctx context.Context) (f measure.Footprint, err error) {
 	switch s.dialect {
-	case sqlbatch.Postgres:
+	case postgres.Dialect:
 		err = s.db.QueryRowContext(ctx, `SELECT pg_table_size(c), pg_indexes_size(c), pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint,
   coalesce((SELECT n_dead_tup FROM pg_stat_all_tables WHERE relid = c), 0)
 FROM (SELECT $1::regclass) AS t (c)`, s.liveTable()).Scan(&f.TableBytes, &f.IndexBytes, &f.LogBytes, &f.DeadRows)
-	case sqlbatch.SQLite:
+	case sqlite.Dialect:
 		f.TableBytes, f.LogBytes = fileSize(s.place.File), fileSize(s.place.File+"-wal")
 	}
 	return f, err
@@ -60,7 +55,7 @@ func (s *store) holdSnapshot(ctx context.Context) (*snapshot, error) {
 	h := &snapshot{db: sql.OpenDB(inner)}
 	options := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 	switch s.dialect {
-	case sqlbatch.SQLite:
+	case sqlite.Dialect:
 		// A transaction of embedded takes the write lock: a statement that is not read
 		// to its end holds its snapshot without.
 		conn, err := h.db.Conn(ctx)
@@ -72,7 +67,7 @@ func (s *store) holdSnapshot(ctx context.Context) (*snapshot, error) {
 			err = errors.Join(errors.New("nothing to read for -hold: the backlog is empty"), rows.Err())
 		}
 		return h, err
-	case sqlbatch.SQLServer:
+	case sqlserver.Dialect:
 		options.Isolation = sql.LevelSnapshot
 	}
 	if h.tx, err = h.db.BeginTx(ctx, options); err == nil {

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // A sustained run is told line by line while it goes on.
@@ -23,7 +25,7 @@ func rateOf(o options) string {
 	return fmt.Sprintf("%.0f/s", o.rate)
 }
 
-func writeSustainedLine(w io.Writer, r result) error {
+func writeSustainedLine(w io.Writer, r measure.Result) error {
 	held := ""
 	if r.Held {
 		held = "held"
@@ -36,12 +38,12 @@ func writeSustainedLine(w io.Writer, r result) error {
 }
 
 // writeSustainedEnd compares the last fifth of a run with its first.
-func writeSustainedEnd(w io.Writer, o options, results []result) error {
+func writeSustainedEnd(w io.Writer, o options, results []measure.Result) error {
 	if len(results) < 5 {
 		return nil
 	}
 	first, last := results[:len(results)/5], results[len(results)-len(results)/5:]
-	rate := func(rs []result) (sum float64) {
+	rate := func(rs []measure.Result) (sum float64) {
 		for _, r := range rs {
 			sum += r.DrainPerS
 		}

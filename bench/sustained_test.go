@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 )
 
@@ -46,7 +46,7 @@ func TestOtherProcessesReadASustainedRunAtARate(t *testing.T) {
 func TestASustainedRunPlotsAndComparesItsEnds(t *testing.T) {
 	plot := filepath.Join(t.TempDir(), "x.svg")
 	var out bytes.Buffer
-	results := []result{{DrainPerS: 100, AtS: 5}, {DrainPerS: 90, AtS: 10}, {DrainPerS: 90, AtS: 15}, {DrainPerS: 80, AtS: 20}, {DrainPerS: 50, AtS: 25}}
+	results := []measure.Result{{DrainPerS: 100, AtS: 5}, {DrainPerS: 90, AtS: 10}, {DrainPerS: 90, AtS: 15}, {DrainPerS: 80, AtS: 20}, {DrainPerS: 50, AtS: 25}}
 	require.NoError(t, writeSustainedEnd(&out, options{plot: plot}, results))
 	require.Contains(t, out.String(), "last fifth / first fifth: 0.50 (50 / 100 a second)")
 	drawn, err := os.ReadFile(plot)
@@ -54,16 +54,4 @@ func TestASustainedRunPlotsAndComparesItsEnds(t *testing.T) {
 	require.Contains(t, string(drawn), "<svg")
 	_, err = parse("sustained", []string{"-every", "1s", "-for", "100ms"}, io.Discard)
 	require.ErrorContains(t, err, "-for")
-}
-
-func TestAHistogramKnowsItsQuantiles(t *testing.T) {
-	h := histogram{}
-	require.Zero(t, h.quantile(0.5))
-	for i := range 1000 {
-		h.add(time.Duration(i+1) * time.Microsecond)
-	}
-	require.InEpsilon(t, 500, h.quantile(0.5), 0.06)
-	require.InEpsilon(t, 990, h.quantile(0.99), 0.06)
-	h.merge(histogram{int(1e6): 1})
-	require.InEpsilon(t, 500, h.quantile(0.5), 0.06)
 }

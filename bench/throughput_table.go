@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // run is what results have in common that may be compared.
@@ -12,38 +14,38 @@ type runKey struct {
 	body   int
 }
 
-func runOf(r result) runKey { return runKey{r.Engine, r.BodyBytes} }
+func runOf(r measure.Result) runKey { return runKey{r.Engine, r.BodyBytes} }
 
-func writeThroughput(w io.Writer, _ options, results []result) error {
-	var tables []table
-	for _, g := range group(results, runOf) {
+func writeThroughput(w io.Writer, _ options, results []measure.Result) error {
+	var tables []measure.Table
+	for _, g := range measure.Group(results, runOf) {
 		tables = append(tables, throughputTable(g), ratioTable(g))
 	}
-	return writeTables(w, tables)
+	return measure.WriteTables(w, tables...)
 }
 
-func throughputTable(g grouped[runKey]) table {
-	first := g.results[0]
-	t := table{
-		title: fmt.Sprintf("%s, body %d B, rounds %d; %s/%s, GOMAXPROCS %d, %s",
-			g.key.engine, g.key.body, rounds(g.results), first.GOOS, first.GOARCH, first.GOMAXPROCS, first.GoVersion),
-		head: []string{"strategy", "messages", "batch", "enqueue/s", "drain/s", "pipeline/s", "statements/msg",
+func throughputTable(g measure.Grouped[runKey]) measure.Table {
+	first := g.Results[0]
+	t := measure.Table{
+		Title: fmt.Sprintf("%s, body %d B, rounds %d; %s/%s, GOMAXPROCS %d, %s",
+			g.Key.engine, g.Key.body, rounds(g.Results), first.GOOS, first.GOARCH, first.GOMAXPROCS, first.GoVersion),
+		Head: []string{"strategy", "messages", "batch", "enqueue/s", "drain/s", "pipeline/s", "statements/msg",
 			"allocs/msg, enqueue + drain", "CPU µs/msg, enqueue + drain"},
 	}
-	for _, s := range byStrategy(g.results) {
-		rs := s.results
-		pair := func(a, b func(result) float64) string {
-			x, y := median(rs, a), median(rs, b)
+	for _, s := range byStrategy(g.Results) {
+		rs := s.Results
+		pair := func(a, b measure.Figure) string {
+			x, y := measure.Median(rs, a), measure.Median(rs, b)
 			if x == 0 && y == 0 {
 				return "–" // other programs do not measure it
 			}
 			return fmt.Sprintf("%.1f + %.1f", x, y)
 		}
-		t.rows = append(t.rows, []string{
-			s.key, fmt.Sprint(rs[0].N), fmt.Sprint(rs[0].Batch),
-			ranged(rs, enqueueRate), ranged(rs, drainRate), ranged(rs, pipelineRate),
-			short(median(rs, func(r result) float64 { return r.StatementsPerMessage })),
-			pair(func(r result) float64 { return r.EnqueueAllocs }, func(r result) float64 { return r.DrainAllocs }),
+		t.Rows = append(t.Rows, []string{
+			s.Key, fmt.Sprint(rs[0].N), fmt.Sprint(rs[0].Batch),
+			measure.Ranged(rs, enqueueRate), measure.Ranged(rs, drainRate), measure.Ranged(rs, pipelineRate),
+			measure.Short(measure.Median(rs, func(r measure.Result) float64 { return r.StatementsPerMessage })),
+			pair(enqueueAllocs, drainAllocs),
 			pair(enqueueCPU, drainCPU),
 		})
 	}
@@ -54,14 +56,14 @@ func throughputTable(g grouped[runKey]) table {
 // hand over from queue to queue with each other. CPU time and allocations are
 // differences: what chanq adds to the same statements. Strategies of other programs
 // are compared with chanq in the same run of that program.
-func ratioTable(g grouped[runKey]) table {
-	by := map[string][]result{}
-	t := table{title: "ratios", head: []string{"ratio", "enqueue", "drain", "pipeline", "allocs/msg more", "CPU µs/msg more"}}
+func ratioTable(g measure.Grouped[runKey]) measure.Table {
+	by := map[string][]measure.Result{}
+	t := measure.Table{Title: "ratios", Head: []string{"ratio", "enqueue", "drain", "pipeline", "allocs/msg more", "CPU µs/msg more"}}
 	var others []string
-	for _, s := range byStrategy(g.results) {
-		by[s.key] = s.results
-		if s.key != "chanq" && s.key != "chanq-pipe" && s.key != besidePeers {
-			others = append(others, s.key)
+	for _, s := range byStrategy(g.Results) {
+		by[s.Key] = s.Results
+		if s.Key != "chanq" && s.Key != "chanq-pipe" && s.Key != besidePeers {
+			others = append(others, s.Key)
 		}
 	}
 	for _, other := range others {
@@ -76,19 +78,14 @@ func ratioTable(g grouped[runKey]) table {
 		if len(ours) == 0 {
 			continue
 		}
-		times := func(f func(result) float64) string {
-			if v := ratio(ours, theirs, f); v > 0 {
-				return fmt.Sprintf("%.2f", v)
-			}
-			return "–"
-		}
-		more := func(f func(result) float64) float64 { return median(ours, f) - median(theirs, f) }
+		times := func(f measure.Figure) string { return measure.Times(ours, theirs, f) }
+		more := func(f measure.Figure) float64 { return measure.Median(ours, f) - measure.Median(theirs, f) }
 		row := []string{name + " / " + other, times(enqueueRate), times(drainRate), times(pipelineRate), "", ""}
 		if other == "raw" || other == "raw-pipe" {
-			row[4] = fmt.Sprintf("%.1f + %.1f", more(func(r result) float64 { return r.EnqueueAllocs }), more(func(r result) float64 { return r.DrainAllocs }))
+			row[4] = fmt.Sprintf("%.1f + %.1f", more(enqueueAllocs), more(drainAllocs))
 			row[5] = fmt.Sprintf("%.1f + %.1f", more(enqueueCPU), more(drainCPU))
 		}
-		t.rows = append(t.rows, row)
+		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
@@ -97,27 +94,29 @@ func ratioTable(g grouped[runKey]) table {
 const besidePeers = "chanq, beside peers"
 
 // byStrategy is in the order of strategies; those of other programs come last.
-func byStrategy(results []result) []grouped[string] {
-	groups := group(results, func(r result) string { return r.Strategy })
+func byStrategy(results []measure.Result) []measure.Grouped[string] {
+	groups := measure.Group(results, func(r measure.Result) string { return r.Strategy })
 	place := func(name string) int {
 		if i := slices.Index(strategyNames(), name); i >= 0 {
 			return i
 		}
 		return len(strategies)
 	}
-	slices.SortStableFunc(groups, func(a, b grouped[string]) int { return place(a.key) - place(b.key) })
+	slices.SortStableFunc(groups, func(a, b measure.Grouped[string]) int { return place(a.Key) - place(b.Key) })
 	return groups
 }
 
-func rounds(results []result) (n int) {
+func rounds(results []measure.Result) (n int) {
 	for _, r := range results {
 		n = max(n, r.Round)
 	}
 	return n
 }
 
-func enqueueRate(r result) float64  { return r.EnqueuePerS }
-func drainRate(r result) float64    { return r.DrainPerS }
-func pipelineRate(r result) float64 { return r.PipelinePerS }
-func enqueueCPU(r result) float64   { return r.EnqueueCPU }
-func drainCPU(r result) float64     { return r.DrainCPU }
+func enqueueRate(r measure.Result) float64   { return r.EnqueuePerS }
+func drainRate(r measure.Result) float64     { return r.DrainPerS }
+func pipelineRate(r measure.Result) float64  { return r.PipelinePerS }
+func enqueueCPU(r measure.Result) float64    { return r.EnqueueCPU }
+func drainCPU(r measure.Result) float64      { return r.DrainCPU }
+func enqueueAllocs(r measure.Result) float64 { return r.EnqueueAllocs }
+func drainAllocs(r measure.Result) float64   { return r.DrainAllocs }

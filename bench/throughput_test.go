@@ -9,14 +9,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // runJSON runs a command and returns its lines.
-func runJSON(t *testing.T, args ...string) []result {
+func runJSON(t *testing.T, args ...string) []measure.Result {
 	t.Helper()
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), append(args, "-format", "json"), &out, io.Discard))
-	results, err := readJSON(&out)
+	results, err := measure.Read(&out)
 	require.NoError(t, err)
 	return results
 }
@@ -57,32 +59,13 @@ func TestStatementsOfAKnownLoopAreCounted(t *testing.T) {
 	}
 }
 
-func TestATransactionCountsItsBeginAndItsEnd(t *testing.T) {
-	s, err := openQueue(t.Context(), options{engine: "sqlite"})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.remove()) }()
-	for _, end := range []string{"commit", "rollback"} {
-		before := s.counter.statements.Load()
-		tx, err := s.db.Begin()
-		require.NoError(t, err)
-		_, err = tx.Exec("DELETE FROM chanq_bench")
-		require.NoError(t, err)
-		if end == "commit" {
-			require.NoError(t, tx.Commit())
-		} else {
-			require.NoError(t, tx.Rollback())
-		}
-		require.EqualValues(t, 3, s.counter.statements.Load()-before, end)
-	}
-}
-
 func TestAWholeLifeInBatchesOf500TakesAtMostOneStatementForFiftyMessages(t *testing.T) {
 	results := runJSON(t, "throughput", "-strategies", "chanq", "-n", "2500", "-rounds", "1")
 	require.LessOrEqual(t, results[0].StatementsPerMessage, 0.02)
 }
 
 func TestTheTableShowsMediansRangesAndRatios(t *testing.T) {
-	results := []result{
+	results := []measure.Result{
 		{Strategy: "raw", Round: 1, N: 9, EnqueuePerS: 100, DrainPerS: 10, PipelinePerS: 1, DrainAllocs: 8},
 		{Strategy: "chanq", Round: 1, N: 9, EnqueuePerS: 50, DrainPerS: 10, PipelinePerS: 2, DrainAllocs: 9},
 		{Strategy: "raw", Round: 2, N: 9, EnqueuePerS: 200, DrainPerS: 10, PipelinePerS: 1, DrainAllocs: 8},

@@ -2,6 +2,10 @@
 // statement text and arguments, one Dialect per database. Nothing here touches
 // a connection.
 //
+// The dialects are packages below this one, sqlserver, postgres and sqlite, each
+// with one value, Dialect. A user of chanq needs no more of them than that; the
+// interfaces here are chanq's own, and may get more methods at any time.
+//
 // Every statement works on a batch of rows in one round trip. Its text never
 // depends on the count of rows (SQL Server's enqueue has a ladder of ten
 // texts) nor on the length of any value, so that a database plans each text
@@ -9,11 +13,17 @@
 // the methods of Queue.
 package sqlbatch
 
-import "time"
+import (
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch/internal/seal"
+)
 
 // Dialect is the SQL of one kind of database. The dialects are values without
-// state: SQLServer, Postgres, SQLite.
+// state: sqlserver.Dialect, postgres.Dialect and sqlite.Dialect. There can be no
+// others.
 type Dialect interface {
+	Sealed(seal.Seal)
 	// Name is "sqlserver", "postgres" or "sqlite".
 	Name() string
 	// Traits says how statements of this dialect are best run.
@@ -99,6 +109,13 @@ const (
 func (c Class) String() string {
 	return [...]string{"unknown", "rolled back", "refused", "duplicate", "bad row", "no schema", "permanent"}[c]
 }
+
+// RunError is an error of a statement that the database has compiled since, so
+// that all it names is there: see Traits.PrepareTells.
+type RunError struct{ Err error }
+
+func (e *RunError) Error() string { return e.Err.Error() }
+func (e *RunError) Unwrap() error { return e.Err }
 
 // Statement is one round trip: text and arguments for ExecContext or
 // QueryContext.
@@ -228,7 +245,7 @@ const MaxMemberText = 200
 // The kinds of Problems.
 const (
 	ProblemForm       = "form"       // tables of before the first release
-	ProblemEncoding   = "encoding"   // the database, or this session, cannot hold all of Unicode
+	ProblemEncoding   = "encoding"   // the database cannot hold all of Unicode
 	ProblemDurability = "durability" // a commit may be lost after it was confirmed
 )
 
@@ -246,8 +263,11 @@ const (
 
 // Queue builds the statements of one queue. Its methods are pure and safe for
 // concurrent use; slices passed in are not kept after the statement has run.
-// Times in results are Unix milliseconds of the database's clock.
+// Times in results are Unix milliseconds of the database's clock. As with Dialect,
+// only chanq's own packages can implement it.
 type Queue interface {
+	Sealed(seal.Seal)
+
 	// InTx builds the same statements for a transaction of the caller: without
 	// session settings or transaction control of their own. Settles wait there for
 	// rows that others have locked, as long as the caller's context lets them.
@@ -353,27 +373,3 @@ type Queue interface {
 // it waits at all: longer than any statement of chanq holds a row, and short beside
 // a lease.
 const LockWait = 100 * time.Millisecond
-
-// Milliseconds rounds up, so that a delay is never shortened.
-func milliseconds(d time.Duration) int64 {
-	if d <= 0 {
-		return 0
-	}
-	ms := int64(d / time.Millisecond)
-	if d%time.Millisecond > 0 {
-		ms++
-	}
-	return ms
-}
-
-// cut shortens an error text to MaxError bytes without splitting a character.
-func cut(s string) string {
-	if len(s) <= MaxError {
-		return s
-	}
-	n := MaxError
-	for n > 0 && s[n]&0xC0 == 0x80 {
-		n--
-	}
-	return s[:n]
-}

@@ -9,7 +9,8 @@ import (
 	"github.com/mikestefanello/backlite"
 	driver "modernc.org/sqlite"
 
-	"github.com/chanq/chanq/bench/peers/peer"
+	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/bench/internal/peer"
 )
 
 const (
@@ -27,12 +28,12 @@ func (liteTask) Config() backlite.QueueConfig {
 
 type liteQueue struct {
 	db      *sql.DB
-	counter *peer.Counter
+	counter *measure.Counter
 	client  *backlite.Client // one for both sides, which tell each other
 }
 
 func openBacklite(ctx context.Context, job peer.Job) (peer.Queue, error) {
-	counter := &peer.Counter{}
+	counter := &measure.Counter{}
 	db := sql.OpenDB(counter.DSN(&driver.Driver{}, peer.SQLiteDSN(job.Dir)))
 	db.SetMaxOpenConns(1) // more of them meet SQLITE_BUSY
 	if err := peer.CheckSQLite(ctx, db); err != nil {

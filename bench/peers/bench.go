@@ -14,7 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chanq/chanq/bench/peers/peer"
+	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/bench/internal/peer"
 )
 
 // bench runs measurements, each phase in a process of its own on a store of its
@@ -38,7 +39,7 @@ func newBench(ctx context.Context, o options, messages io.Writer) (b *bench, err
 			err = errors.Join(err, b.close())
 		}
 	}()
-	b.about = fmt.Sprintf("%s/%s, GOMAXPROCS %d, %s", runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), runtime.Version())
+	b.about = measure.Here().Machine()
 	if o.dsn != "" {
 		if b.server, err = connect(ctx, o.dsn); err != nil {
 			return b, err
@@ -91,7 +92,7 @@ func (b *bench) close() error {
 // report. The order rotates from round to round, so that none always comes
 // first. Round 0 warms the machine and is not reported. A system that fails is
 // left out of that round, and makes the whole run fail in the end.
-func (b *bench) measureAll(ctx context.Context, report func(result)) error {
+func (b *bench) measureAll(ctx context.Context, report func(measure.Result)) error {
 	var failures []error
 	for round := range b.options.rounds + 1 {
 		for i := range b.options.systems {
@@ -114,9 +115,11 @@ func (b *bench) measureAll(ctx context.Context, report func(result)) error {
 
 // measure measures one system: on one store it enqueues and then drains, on
 // another it does both at once, on a third it sends at a fixed rate.
-func (b *bench) measure(ctx context.Context, s system, round int) (result, error) {
+func (b *bench) measure(ctx context.Context, s system, round int) (measure.Result, error) {
 	o, n := b.options, float64(b.options.n)
-	r := newResult(o, s, round)
+	r := measure.Here()
+	r.Engine, r.Strategy, r.N, r.BodyBytes, r.Round = s.engine, s.strategy, o.n, o.body, round
+	r.RatePerS, r.LatencyN = float64(o.rate), o.latencyN
 	err := b.onStore(ctx, s, func(phase func(peer.Job) (peer.Outcome, error)) error {
 		fill, err := phase(peer.Job{Phase: peer.Enqueue, N: o.n})
 		if err != nil {
@@ -132,7 +135,7 @@ func (b *bench) measure(ctx context.Context, s system, round int) (result, error
 		r.FirstDeliveryMS, r.Redelivered = 1e3*drain.FirstDelivery, drain.Redelivered
 		r.LeftRows, r.LeftBytes = drain.Left.Rows, drain.Left.Bytes
 		if s.engine == sqlite || s.engine == postgres && b.server.counts == nil {
-			r.EnqueueStatements, r.DrainStatements = float64(fill.Statements)/n, float64(drain.Statements)/n
+			r.EnqueueStatements, r.DrainStatements = fill.Statements/n, drain.Statements/n
 			r.StatementsPerMessage = r.EnqueueStatements + r.DrainStatements
 			r.EnqueueWAL, r.DrainWAL = float64(fill.WAL)/n, float64(drain.WAL)/n
 		}
@@ -150,7 +153,7 @@ func (b *bench) measure(ctx context.Context, s system, round int) (result, error
 		return r, err
 	}
 	return r, b.onStore(ctx, s, func(phase func(peer.Job) (peer.Outcome, error)) error {
-		steady, err := phase(peer.Job{Phase: peer.Latency, N: o.warmUp + o.latencyN, Warm: o.warmUp, Rate: o.rate})
+		steady, err := phase(peer.Job{Phase: peer.Latency, N: o.warmUp + o.latencyN, Warm: o.warmUp, Rate: float64(o.rate)})
 		r.P50, r.P99, r.P999, r.Max, r.Saturated = steady.P50, steady.P99, steady.P999, steady.Max, steady.Saturated
 		return err
 	})

@@ -9,7 +9,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/bench/peers/peer"
+	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/bench/internal/peer"
 	"github.com/chanq/chanq/embedded"
 )
 
@@ -19,7 +20,7 @@ const chanqName = "bench"
 // one reads Consumer.C and calls Ack.
 type chanqQueue struct {
 	db       *sql.DB
-	counter  *peer.Counter // nil if the server counts
+	counter  *measure.Counter // nil if the server counts
 	left     func(context.Context, *sql.DB, ...string) (peer.Left, error)
 	producer chanq.ProducerConfig
 	consumer chanq.ConsumerConfig
@@ -43,7 +44,7 @@ func openChanqSQLite(ctx context.Context, job peer.Job) (peer.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	counter := &peer.Counter{}
+	counter := &measure.Counter{}
 	db := sql.OpenDB(counter.Connector(inner))
 	db.SetMaxIdleConns(4) // as embedded.Open
 	if err := peer.CheckSQLite(ctx, db); err != nil {
@@ -83,12 +84,7 @@ func (q *chanqQueue) Left(ctx context.Context) (peer.Left, error) {
 	return q.left(ctx, q.db, "chanq_"+chanqName, "chanq_"+chanqName+"_dead", "chanq_"+chanqName+"_done")
 }
 
-func (q *chanqQueue) Statements() int64 {
-	if q.counter == nil {
-		return 0
-	}
-	return q.counter.Statements()
-}
+func (q *chanqQueue) Statements() int64 { return q.counter.Statements() }
 
 func (q *chanqQueue) Close() error { return q.db.Close() }
 

@@ -15,7 +15,8 @@ import (
 	"os"
 	"os/signal"
 
-	"github.com/chanq/chanq/bench/peers/peer"
+	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/bench/internal/peer"
 )
 
 // measureArgument makes this program measure one phase of one of the systems
@@ -48,12 +49,12 @@ func run(ctx context.Context, args []string, out, messages io.Writer) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	var results []result
+	var results []measure.Result
 	var writing error
-	err = b.measureAll(ctx, func(r result) {
+	err = b.measureAll(ctx, func(r measure.Result) {
 		results = append(results, r)
 		if o.format == formatJSON {
-			writing = errors.Join(writing, writeJSON(out, r))
+			writing = errors.Join(writing, measure.Write(out, r))
 		}
 	})
 	if o.format == formatTable && len(results) > 0 { // also what came before an error

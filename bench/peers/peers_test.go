@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"io"
 	"os"
@@ -14,9 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	driver "modernc.org/sqlite"
 
-	"github.com/chanq/chanq/bench/peers/peer"
+	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/bench/internal/peer"
 )
 
 // TestMain lets the test's binary be what it starts for each phase.
@@ -44,7 +43,7 @@ func TestEverySystemIsMeasured(t *testing.T) {
 	require.NoError(t, run(t.Context(), args, &out, &said), said.String())
 	var names []string
 	for line := range strings.Lines(out.String()) {
-		var r result
+		var r measure.Result
 		require.NoError(t, json.Unmarshal([]byte(line), &r))
 		names = append(names, r.Engine+"/"+r.Strategy)
 		for figure, value := range map[string]float64{
@@ -82,8 +81,8 @@ func TestASystemThatFailsIsNamedAndTheOthersAreMeasured(t *testing.T) {
 	o.systems[1].strategy = "nonsense"
 	b, err := newBench(t.Context(), o, &said)
 	require.NoError(t, err)
-	var results []result
-	err = b.measureAll(t.Context(), func(r result) { results = append(results, r) })
+	var results []measure.Result
+	err = b.measureAll(t.Context(), func(r measure.Result) { results = append(results, r) })
 	assert.ErrorContains(t, err, "sqlite/nonsense, round 1: setup: exit status 1: unknown system sqlite/nonsense")
 	require.Len(t, results, 1)
 	require.NoError(t, writeTable(&out, o, b.about, results))
@@ -97,38 +96,24 @@ func TestAPhaseEndsWithPatience(t *testing.T) {
 	assert.ErrorContains(t, err, "longer than -patience 1ns")
 }
 
-func TestFieldsHaveTheNamesOfChanqsOwnBench(t *testing.T) {
-	var out bytes.Buffer
-	require.NoError(t, writeJSON(&out, result{StatementsPerMessage: 1}))
-	var fields map[string]any
-	require.NoError(t, json.Unmarshal(out.Bytes(), &fields))
-	for _, name := range []string{
-		"engine", "strategy", "n", "body_bytes", "round", "enqueue_per_s", "drain_per_s", "pipeline_per_s", "statements_per_message",
-		"enqueue_to_deliver_p50_us", "enqueue_to_deliver_p99_us", "enqueue_to_deliver_p999_us", "rate_per_s",
-		"goos", "goarch", "go_version", "gomaxprocs",
-	} {
-		assert.Contains(t, fields, name)
-	}
-}
-
 func TestTheTableHasMediansRangesAndTheRatiosOfRounds(t *testing.T) {
 	o := options{n: 100, body: 200, rounds: 3, rate: 50, latencyN: 10, systems: []system{
 		{engine: sqlite, strategy: "chanq", note: "ours"}, {engine: sqlite, strategy: "backlite", note: "theirs"}, {engine: files, strategy: "other", note: "elsewhere"},
 	}}
-	var results []result
+	var results []measure.Result
 	for round, rate := range []float64{100, 900, 200} { // a noisy machine: both are fast in round 2
 		results = append(results,
-			result{Engine: sqlite, Strategy: "chanq", N: 100, Round: round + 1, DrainPerS: rate * 3, P50: 1500},
-			result{Engine: files, Strategy: "other", N: 100, Round: round + 1, DrainPerS: 5, Saturated: round == 1})
+			measure.Result{Engine: sqlite, Strategy: "chanq", N: 100, Round: round + 1, DrainPerS: rate * 3, P50: 1500},
+			measure.Result{Engine: files, Strategy: "other", N: 100, Round: round + 1, DrainPerS: 5, Saturated: round == 1})
 		if round != 0 {
-			results = append(results, result{Engine: sqlite, Strategy: "backlite", N: 100, Round: round + 1, DrainPerS: rate, P50: 3000, LeftRows: 100})
+			results = append(results, measure.Result{Engine: sqlite, Strategy: "backlite", N: 100, Round: round + 1, DrainPerS: rate, P50: 3000, LeftRows: 100})
 		}
 	}
 	var out bytes.Buffer
 	require.NoError(t, writeTable(&out, o, "a machine", results))
 	text := out.String()
-	assert.Regexp(t, `sqlite/chanq +0 \(0-0\) +600 \(300-2700\)`, text)
-	assert.Regexp(t, `sqlite/chanq / backlite +NaN +3\.00 +NaN +0\.50`, text)
+	assert.Regexp(t, `sqlite/chanq +– +600 \(300-2700\)`, text)
+	assert.Regexp(t, `sqlite/chanq / backlite +– +3\.00 +– +0\.50`, text)
 	assert.Regexp(t, `files/other +0\.00 .*SATURATED`, text)
 	assert.Contains(t, text, "sqlite/backlite: FAILED in 1 of 3 rounds")
 	assert.NotContains(t, text, "/ other", "no ratio between engines")
@@ -165,43 +150,4 @@ func TestAnotherDatabaseOfTheSameServer(t *testing.T) {
 	_, err := withDatabase("postgres://u:secret@h:port/a", "b")
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), "secret")
-}
-
-func TestStatementsAreCountedHoweverTheyAreRun(t *testing.T) {
-	ctx := t.Context()
-	counter := &peer.Counter{}
-	db := sql.OpenDB(counter.DSN(&driver.Driver{}, peer.SQLiteDSN(t.TempDir())))
-	defer db.Close()
-	require.NoError(t, peer.CheckSQLite(ctx, db))
-	counts := func(want int64, f func() error) {
-		t.Helper()
-		before := counter.Statements()
-		require.NoError(t, f())
-		assert.Equal(t, want, counter.Statements()-before)
-	}
-	exec := func() error { _, err := db.ExecContext(ctx, "CREATE TABLE t (a)"); return err }
-	counts(1, exec)
-	var n int
-	counts(1, func() error { return db.QueryRowContext(ctx, "SELECT count(*) FROM t").Scan(&n) })
-	stmt, err := db.PrepareContext(ctx, "INSERT INTO t VALUES (?)")
-	require.NoError(t, err)
-	defer stmt.Close()
-	counts(1, func() error { _, err := stmt.ExecContext(ctx, 1); return err })
-	counts(3, func() error {
-		tx, err := db.BeginTx(ctx, nil)
-		require.NoError(t, err)
-		_, err = tx.ExecContext(ctx, "INSERT INTO t VALUES (2)")
-		require.NoError(t, err)
-		return tx.Commit()
-	})
-	left, err := peer.LeftSQLite(ctx, db, "t")
-	require.NoError(t, err)
-	assert.EqualValues(t, 2, left.Rows)
-	assert.Positive(t, left.Bytes)
-}
-
-func TestSQLiteThatDoesNotWriteThroughIsRefused(t *testing.T) {
-	db := sql.OpenDB((&peer.Counter{}).DSN(&driver.Driver{}, "file:"+t.TempDir()+"/x.db?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"))
-	defer db.Close()
-	assert.ErrorContains(t, peer.CheckSQLite(t.Context(), db), "synchronous=1")
 }

@@ -9,7 +9,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/chanq/chanq/bench/peers/peer"
+	"github.com/chanq/chanq/bench/internal/peer"
 )
 
 // server is the PostgreSQL server on which each phase has a database of its own.

@@ -9,7 +9,7 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
-	"github.com/chanq/chanq/bench/peers/peer"
+	"github.com/chanq/chanq/bench/internal/peer"
 	"github.com/chanq/chanq/bench/peers/rivers"
 )
 

@@ -4,7 +4,7 @@ import (
 	"database/sql"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/bench/peers/peer"
+	"github.com/chanq/chanq/bench/internal/peer"
 	"github.com/chanq/chanq/bench/peers/rivers"
 )
 

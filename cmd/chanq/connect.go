@@ -14,6 +14,9 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // connection is an open database.
@@ -55,7 +58,7 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 		if err := db.PingContext(ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("connect to %s: %w", name, err), db.Close())
 		}
-		return &connection{db, sqlbatch.SQLServer, name}, nil
+		return &connection{db, sqlserver.Dialect, name}, nil
 	case t.postgres != nil:
 		config := t.postgres.Copy()
 		if config.RuntimeParams["application_name"] == "" {
@@ -66,7 +69,7 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 		if err := db.PingContext(ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("connect to %s: %w", name, err), db.Close())
 		}
-		return &connection{db, sqlbatch.Postgres, name}, nil
+		return &connection{db, postgres.Dialect, name}, nil
 	case t.file != "":
 		if c == mustExist {
 			if _, err := os.Stat(t.file); errors.Is(err, fs.ErrNotExist) {
@@ -77,7 +80,7 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 		if err != nil {
 			return nil, fmt.Errorf("--db: %w", err)
 		}
-		return &connection{db, sqlbatch.SQLite, t.file}, nil
+		return &connection{db, sqlite.Dialect, t.file}, nil
 	default:
 		return nil, usage("which database? Give --db FILE or --dsn URL (or @FILE, env:NAME), or set CHANQ_DSN")
 	}

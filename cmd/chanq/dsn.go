@@ -13,6 +13,9 @@ import (
 	"github.com/microsoft/go-mssqldb/msdsn"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // target is what the flags name, checked and not connected to. One of its
@@ -27,11 +30,11 @@ type target struct {
 func (t target) dialect() sqlbatch.Dialect {
 	switch {
 	case t.sqlServer != nil:
-		return sqlbatch.SQLServer
+		return sqlserver.Dialect
 	case t.postgres != nil:
-		return sqlbatch.Postgres
+		return postgres.Dialect
 	case t.file != "":
-		return sqlbatch.SQLite
+		return sqlite.Dialect
 	}
 	return nil
 }

@@ -8,6 +8,9 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // queueNames lists the queues of the schema: the registry, a few rows, read
@@ -38,9 +41,9 @@ func (a *app) queueNames(ctx context.Context, c *connection) ([]string, error) {
 func (a *app) registry(d sqlbatch.Dialect) string {
 	schema := a.schema
 	if schema == "" {
-		schema = map[sqlbatch.Dialect]string{sqlbatch.SQLServer: "dbo", sqlbatch.Postgres: "public", sqlbatch.SQLite: "main"}[d]
+		schema = map[sqlbatch.Dialect]string{sqlserver.Dialect: "dbo", postgres.Dialect: "public", sqlite.Dialect: "main"}[d]
 	}
-	if d == sqlbatch.SQLServer {
+	if d == sqlserver.Dialect {
 		return "[" + strings.ReplaceAll(schema, "]", "]]") + "].[chanq_queues]"
 	}
 	return `"` + strings.ReplaceAll(schema, `"`, `""`) + `"."chanq_queues"`

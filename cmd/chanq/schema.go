@@ -7,6 +7,9 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 func (a *app) schemaCommand() *cobra.Command {
@@ -40,7 +43,7 @@ nothing. The dialect is that of --dialect, or else of --db or --dsn.`,
 				}
 				for _, text := range texts {
 					end := ";\n"
-					if d == sqlbatch.SQLServer {
+					if d == sqlserver.Dialect {
 						end = "\nGO\n" // each is a batch of its own
 					}
 					if _, err := fmt.Fprint(a.out, text, end); err != nil {
@@ -58,11 +61,11 @@ nothing. The dialect is that of --dialect, or else of --db or --dsn.`,
 func (a *app) dialect(name string) (sqlbatch.Dialect, error) {
 	switch name {
 	case "sqlserver":
-		return sqlbatch.SQLServer, nil
+		return sqlserver.Dialect, nil
 	case "postgres":
-		return sqlbatch.Postgres, nil
+		return postgres.Dialect, nil
 	case "sqlite":
-		return sqlbatch.SQLite, nil
+		return sqlite.Dialect, nil
 	case "":
 	default:
 		return nil, usage("--dialect is %q: must be sqlserver, postgres or sqlite", name)

@@ -24,6 +24,9 @@ import (
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // Engine is a kind of database to test.
@@ -50,7 +53,7 @@ type Engine struct {
 // The engines. Without a server, a test on PostgreSQL or SQLServer is skipped.
 var (
 	SQLite = Engine{
-		Name: "sqlite", Dialect: sqlbatch.SQLite, Shared: true,
+		Name: "sqlite", Dialect: sqlite.Dialect, Shared: true,
 		Create:  func(t testing.TB) string { return filepath.Join(t.TempDir(), "queue.db") },
 		Connect: embedded.Connector,
 		Copy:    copyFile,
@@ -58,13 +61,13 @@ var (
 	}
 	// Memory is SQLite without a file.
 	Memory = Engine{
-		Name: "sqlite in memory", Dialect: sqlbatch.SQLite,
+		Name: "sqlite in memory", Dialect: sqlite.Dialect,
 		Create:  func(testing.TB) string { return ":memory:" },
 		Connect: embedded.Connector,
 		Errors:  sqliteErrors,
 	}
 	Postgres = Engine{
-		Name: "postgres", Dialect: sqlbatch.Postgres, Shared: true, Needs: pgtest.Variable,
+		Name: "postgres", Dialect: postgres.Dialect, Shared: true, Needs: pgtest.Variable,
 		Create: pgtest.DSN,
 		Connect: func(address string) (driver.Connector, error) {
 			return stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(address)
@@ -107,7 +110,7 @@ func standIn(t testing.TB, clock engine.Clock, versions bool) string {
 
 func sqlServer(name string, create func(testing.TB) string) Engine {
 	return Engine{
-		Name: name, Dialect: sqlbatch.SQLServer, Shared: true,
+		Name: name, Dialect: sqlserver.Dialect, Shared: true,
 		Create:  create,
 		Connect: func(dsn string) (driver.Connector, error) { return mssql.NewConnector(dsn) },
 		Errors:  sqlServerErrors,
@@ -190,16 +193,9 @@ type state string
 func (s state) SQLState() string { return string(s) }
 func (s state) Error() string    { return "injected: SQLSTATE " + string(s) }
 
-// number is an error of SQL Server. The driver's own type cannot be compared, as
-// errors.Is does.
+// number is an error of SQL Server, as its driver tells it. The driver's own type
+// cannot be compared, as errors.Is does.
 type number int32
 
-func (n number) Error() string { return mssql.Error{Number: int32(n), Message: "injected"}.Error() }
-
-func (n number) As(target any) bool {
-	e, ok := target.(*mssql.Error)
-	if ok {
-		*e = mssql.Error{Number: int32(n), Class: 16, Message: "injected"}
-	}
-	return ok
-}
+func (n number) SQLErrorNumber() int32 { return int32(n) }
+func (n number) Error() string         { return fmt.Sprintf("mssql: injected (%d)", int32(n)) }

@@ -15,7 +15,8 @@ import (
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"github.com/chanq/chanq/bench/peers/peer"
+	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/bench/internal/peer"
 )
 
 // Settings are River's, as far as they matter here. The zero value of each
@@ -46,7 +47,7 @@ type Queue[TTx any] struct {
 	InsertAll func(context.Context, *river.Client[TTx], []river.InsertManyParams) error
 	// LeftJobs counts what is in the table river_job.
 	LeftJobs func(context.Context) (peer.Left, error)
-	Counter  *peer.Counter // nil if the server counts
+	Counter  *measure.Counter // nil if the server counts
 	CloseAll func() error
 }
 
@@ -73,12 +74,7 @@ func (q *Queue[TTx]) Sender(context.Context) (peer.Sender, error) {
 func (q *Queue[TTx]) Left(ctx context.Context) (peer.Left, error) { return q.LeftJobs(ctx) }
 
 // Statements is what the driver was asked for.
-func (q *Queue[TTx]) Statements() int64 {
-	if q.Counter == nil {
-		return 0
-	}
-	return q.Counter.Statements()
-}
+func (q *Queue[TTx]) Statements() int64 { return q.Counter.Statements() }
 
 // Close closes the database.
 func (q *Queue[TTx]) Close() error { return q.CloseAll() }

@@ -10,7 +10,8 @@ import (
 	"github.com/riverqueue/river/riverdriver/riversqlite"
 	"modernc.org/sqlite"
 
-	"github.com/chanq/chanq/bench/peers/peer"
+	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/bench/internal/peer"
 	"github.com/chanq/chanq/bench/peers/rivers"
 )
 
@@ -19,7 +20,7 @@ func main() {
 }
 
 func open(ctx context.Context, job peer.Job) (peer.Queue, error) {
-	counter := &peer.Counter{}
+	counter := &measure.Counter{}
 	db := sql.OpenDB(counter.DSN(&sqlite.Driver{}, peer.SQLiteDSN(job.Dir)))
 	db.SetMaxOpenConns(1) // as River's documentation asks
 	if err := peer.CheckSQLite(ctx, db); err != nil {

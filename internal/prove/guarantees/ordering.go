@@ -10,6 +10,7 @@ import (
 	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 var ordering = []test{
@@ -36,7 +37,7 @@ func fifo(w *world) {
 			p.C() <- m
 		}
 	}()
-	if w.Engine.Dialect == sqlbatch.SQLServer {
+	if w.Engine.Dialect == sqlserver.Dialect {
 		<-sent
 		require.NoError(w, p.Flush(w.Soon()))
 	}

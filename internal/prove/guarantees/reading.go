@@ -10,6 +10,8 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 var reading = []test{
@@ -17,6 +19,9 @@ var reading = []test{
 	{"AllSkipsWhatWasLostInTheBuffer", allSkips},
 	{"BatchesAreFullWhereMessagesAreAndShortWhereTimeIsUp", batches},
 	{"LeavingBatchesStops", batchesStop},
+	{"ReceiveWaitsForTheFirstAndTakesWhatIsThere", receive},
+	{"ReceiveSkipsWhatWasLostInTheBuffer", receiveSkips},
+	{"ReceiveTellsTheEndOfItsContextAndOfTheConsumer", receiveEnds},
 	{"HandleSettlesByTheError", handle},
 	{"HandleUsesAsManyWorkersAsToldAndReturnsAfterTheLast", handleWorkers},
 	{"HandleSurvivesWhateverTheUsersFunctionsDo", handleSurvives},
@@ -95,6 +100,86 @@ func batchesStop(w *world) {
 		w.Eventually("the rest is back", func() bool { return testdb.Stats(w, q).Ready == 9 })
 		return testdb.Counted(w, q)
 	}())
+}
+
+func receive(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	got := make(chan []*chanq.Lease[string], 1)
+	go func() {
+		leases, err := c.Receive(w.Soon(), 4)
+		if err != nil {
+			w.Errorf("receive: %v", err)
+		}
+		got <- leases
+	}()
+	testdb.Send(w, q, testdb.Texts("first")...)
+	require.Equal(w, []string{"first"}, testdb.Bodies(<-got), "it does not wait for more")
+	testdb.Send(w, q, testdb.Texts(numbers(6)...)...)
+	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 6 })
+	for _, want := range [][]string{numbers(6)[:4], numbers(6)[4:]} {
+		leases, err := c.Receive(w.Soon(), 4)
+		require.NoError(w, err)
+		require.Equal(w, want, testdb.Bodies(leases))
+		for _, l := range leases {
+			require.Equal(w, "work", l.Queue)
+		}
+	}
+	_, err := c.Receive(w.Soon(), 0)
+	require.ErrorContains(w, err, "most is 0")
+}
+
+func receiveSkips(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts("lost", "kept", "lost", "kept")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 4 })
+	_, err := q.Cancel(w.Soon(), sent[0], sent[2])
+	require.NoError(w, err)
+	w.Eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
+	leases, err := c.Receive(w.Soon(), 4)
+	require.NoError(w, err)
+	require.Equal(w, []string{"kept", "kept"}, testdb.Bodies(leases))
+}
+
+func receiveEnds(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	ctx, cancel := context.WithCancelCause(w.Soon())
+	thought := errors.New("the caller thinks better of it")
+	time.AfterFunc(10*time.Millisecond, func() { cancel(thought) })
+	_, err := c.Receive(ctx, 1)
+	require.ErrorIs(w, err, thought)
+	testdb.Send(w, q, testdb.Texts("a")...)
+	w.Eventually("it is buffered", func() bool { return c.Stats().Buffered == 1 })
+	_, err = c.Receive(ctx, 1)
+	require.ErrorIs(w, err, thought, "what is there is left to who can use it")
+	require.Equal(w, 1, c.Stats().Buffered)
+
+	select {
+	case <-c.Done():
+		require.Fail(w, "it has not stopped")
+	default:
+	}
+	c.Stop()
+	<-c.Done()
+	closed(w, c)
+	_, err = c.Receive(w.Soon(), 1)
+	require.ErrorIs(w, err, chanq.ErrClosed)
+
+	st := w.Statements("work")
+	refused := w.Failure(sqlbatch.Permanent)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if claims(op, st) {
+			return faultdb.Fail(refused)
+		}
+		return faultdb.Fault{}
+	})
+	broken := testdb.Start(w, q, chanq.ConsumerConfig{})
+	<-broken.Done()
+	_, err = broken.Receive(w.Soon(), 1)
+	require.ErrorIs(w, err, refused)
+	require.Equal(w, broken.Err(), err)
 }
 
 // handled runs Handle until it has settled n messages.

@@ -322,17 +322,22 @@ func (w *worker) settle(l *chanq.Lease[[]byte], how How) {
 }
 
 func (w *worker) outcome(l *chanq.Lease[[]byte], got Event) {
-	kind := Failed
-	var op *chanq.OpError
-	switch err := l.Wait(context.Background()); {
-	case err == nil:
-		kind = Confirmed
-	case errors.Is(err, chanq.ErrLeaseLost):
-		kind = Lost
-	case errors.As(err, &op) && op.Unknown:
-		kind = Unknown
-	}
+	kind := OutcomeOf(l.Wait(context.Background()))
 	w.tell(Event{Kind: kind, Name: got.Name, ID: got.ID, Attempt: got.Attempt})
+}
+
+// OutcomeOf is what Wait told of a settle.
+func OutcomeOf(err error) Kind {
+	var op *chanq.OpError
+	switch {
+	case err == nil:
+		return Confirmed
+	case errors.Is(err, chanq.ErrLeaseLost):
+		return Lost
+	case errors.As(err, &op) && op.Unknown:
+		return Unknown
+	}
+	return Failed
 }
 
 // weigh tells the worker's weight once a second.

@@ -10,11 +10,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"modernc.org/sqlite"
+	driver "modernc.org/sqlite"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // What a claim of 100 messages costs must not depend on how many messages are
@@ -51,13 +54,13 @@ func TestOnSQLiteAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	defer db.Close()
 	db.SetMaxOpenConns(1) // whose pages are counted
 	names := sqlbatch.Names{Queue: "work"}
-	for _, m := range sqlbatch.SQLite.Migrations(names) {
+	for _, m := range sqlite.Dialect.Migrations(names) {
 		for _, text := range m.Statements {
 			_, err := db.Exec(text)
 			require.NoError(t, err)
 		}
 	}
-	q := sqlbatch.SQLite.Queue(names)
+	q := sqlite.Dialect.Queue(names)
 	ready := func() { fillSQLite(t, db, 1000, "-i", "") }
 	measure := func(st sqlbatch.Statement, rows int) int {
 		before := pagesRead(t, db)
@@ -84,8 +87,8 @@ func pagesRead(t *testing.T, db *sql.DB) (pages int) {
 	require.NoError(t, err)
 	defer conn.Close()
 	require.NoError(t, conn.Raw(func(c any) error {
-		for _, op := range []sqlite.DBStatusOp{sqlite.DBStatusCacheHit, sqlite.DBStatusCacheMiss} {
-			n, _, err := c.(sqlite.DBStatus).Status(op, false)
+		for _, op := range []driver.DBStatusOp{driver.DBStatusCacheHit, driver.DBStatusCacheMiss} {
+			n, _, err := c.(driver.DBStatus).Status(op, false)
 			if err != nil {
 				return err
 			}
@@ -115,13 +118,13 @@ func TestOnPostgreSQLAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Open(t)
 	names := sqlbatch.Names{Queue: "work"}
-	for _, m := range sqlbatch.Postgres.Migrations(names) {
+	for _, m := range postgres.Dialect.Migrations(names) {
 		for _, text := range m.Statements {
 			_, err := db.Exec(text)
 			require.NoError(t, err)
 		}
 	}
-	q := sqlbatch.Postgres.Queue(names)
+	q := postgres.Dialect.Queue(names)
 	fill := func(n int, visible string, held bool) {
 		_, err := db.Exec(`INSERT INTO chanq_work (id, priority, visible_at, enqueued_at, fence, attempts, leased_by, body)
 SELECT (lpad(to_hex($3::bigint), 16, '0') || lpad(to_hex(i), 16, '0'))::uuid, i % 4 - 1, (extract(epoch FROM statement_timestamp()) * 1000)::bigint + `+visible+`, 0, 1, 1, CASE WHEN $2 THEN gen_random_uuid() END, convert_to(repeat('x', 100), 'UTF8')
@@ -176,13 +179,13 @@ func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	server := mssqltest.Start(t, mssqltest.Options{ReadCommittedSnapshot: true})
 	db := server.DB()
 	names := sqlbatch.Names{Queue: "work"}
-	for _, m := range sqlbatch.SQLServer.Migrations(names) {
+	for _, m := range sqlserver.Dialect.Migrations(names) {
 		for _, text := range m.Statements {
 			_, err := db.Exec(text)
 			require.NoError(t, err)
 		}
 	}
-	q := sqlbatch.SQLServer.Queue(names)
+	q := sqlserver.Dialect.Queue(names)
 	next := 0
 	fill := func(n int, delay time.Duration) {
 		for ; n > 0; n -= 500 {

@@ -9,13 +9,14 @@ import (
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // BenchmarkCycle enqueues, claims and acknowledges as many messages as one
 // statement acks. It measures the stand-in, not SQL Server.
 func BenchmarkCycle(b *testing.B) {
 	q := newQueue(b, mssqltest.Options{Clock: engine.RealClock{}})
-	n := sqlbatch.SQLServer.Traits().AckItems
+	n := sqlserver.Dialect.Traits().AckItems
 	rows := makeRows(n, 0)
 	claim := sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Salt: 1, Suspects: true}
 	b.ReportAllocs()

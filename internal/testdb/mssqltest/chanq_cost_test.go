@@ -16,6 +16,7 @@ import (
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // counter counts the requests that reach a server, by kind.
@@ -200,7 +201,7 @@ func randomRows(r *rand.Rand, n int) []sqlbatch.Row {
 // and declaration that the builders make: a server has one plan for each.
 func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 	t.Parallel()
-	q := sqlbatch.SQLServer.Queue(names)
+	q := sqlserver.Dialect.Queue(names)
 	r := rand.New(rand.NewPCG(1, 2))
 	hot := map[[2]any]bool{}
 	note := func(statements ...sqlbatch.Statement) {
@@ -221,15 +222,15 @@ func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 		left -= n
 		rows := make([]sqlbatch.Row, n)
 		copy(rows, randomRows(r, min(n, 8))) // the rest is empty: bodies are what takes the time
-		n = min(n, sqlbatch.SQLServer.Traits().BuryItems)
-		items, nacks := make([]sqlbatch.Item, n), make([]sqlbatch.NackItem, min(n, sqlbatch.SQLServer.Traits().NackItems))
+		n = min(n, sqlserver.Dialect.Traits().BuryItems)
+		items, nacks := make([]sqlbatch.Item, n), make([]sqlbatch.NackItem, min(n, sqlserver.Dialect.Traits().NackItems))
 		nacks[0].Error = strings.Repeat("é", r.IntN(1000))
 		note(
 			q.Enqueue(rows), q.EnqueueNew(rows[:1+r.IntN(len(rows))]),
 			q.Find(make([][16]byte, n), make([]string, r.IntN(n))),
 			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), Member: newID(), Salt: r.Int64N(1000), Suspects: r.IntN(2) == 0, Lapses: 2, Order: sqlbatch.Order(r.IntN(2))}),
 			q.NextDue(), q.Ack(items), q.Archive(items), q.Nack(nacks),
-			q.Release(make([]sqlbatch.ReleaseItem, min(n, sqlbatch.SQLServer.Traits().ReleaseItems))),
+			q.Release(make([]sqlbatch.ReleaseItem, min(n, sqlserver.Dialect.Traits().ReleaseItems))),
 			q.Bury([]sqlbatch.BuryItem{{Error: strings.Repeat("y", r.IntN(3000))}}),
 			q.Extend(items, time.Duration(1+r.Int64N(int64(48*time.Hour)))),
 		)

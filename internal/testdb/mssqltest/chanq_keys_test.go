@@ -10,6 +10,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // keyed is a message with a dedup key.
@@ -120,6 +121,6 @@ func TestTwoWhoFindAKeyFreeAreToldApartByTheIndex(t *testing.T) {
 	q.exec(q.EnqueueNew(first))
 	_, err := rowsOf(ctx, q.DB(), q.Enqueue(second))
 	require.Equal(t, int32(2601), number(err))
-	require.Equal(t, sqlbatch.Duplicate, sqlbatch.SQLServer.Classify(err))
+	require.Equal(t, sqlbatch.Duplicate, sqlserver.Dialect.Classify(err))
 	require.Empty(t, q.rows(q.EnqueueNew(second)))
 }

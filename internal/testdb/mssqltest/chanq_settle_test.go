@@ -12,6 +12,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // settles are the statements that apply to leases, with the same items.
@@ -60,7 +61,7 @@ func TestASettleLeavesOutTheRowThatSomebodyHasLockedAndNoOther(t *testing.T) {
 			ids := [][16]byte{items[2].ID}
 			_, err = rowsOf(ctx, q.DB(), q.Look(ids))
 			require.Equal(t, int32(1222), number(err), "%s: it is locked, not gone: %v", name, err)
-			require.Equal(t, sqlbatch.RolledBack, sqlbatch.SQLServer.Classify(err))
+			require.Equal(t, sqlbatch.RolledBack, sqlserver.Dialect.Classify(err))
 
 			require.NoError(t, holder.Rollback())
 			require.Equal(t, [][]any{{items[2].ID[:], items[2].Fence}}, q.rows(q.Look(ids)), "it is still leased")
@@ -112,7 +113,7 @@ func TestASettleInATransactionOfTheCallerWaitsUnlessItIsToldToSkip(t *testing.T)
 // READPAST skips: what a settle waits for then is bounded by LOCK_TIMEOUT.
 func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 	t.Parallel()
-	for name := range settles(sqlbatch.SQLServer.Queue(names), nil) {
+	for name := range settles(sqlserver.Dialect.Queue(names), nil) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := within(t)

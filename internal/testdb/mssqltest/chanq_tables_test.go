@@ -12,6 +12,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 func TestARowOfNothingButABodyIsAMessage(t *testing.T) {
@@ -46,7 +47,7 @@ func TestARowThatNoClaimWouldSeeIsRefused(t *testing.T) {
 	for _, priority := range []int{-2, 3} {
 		_, err := q.DB().ExecContext(ctx, "INSERT INTO dbo.chanq_orders (priority, body) VALUES (@p1, 0x31)", priority)
 		require.Equal(t, int32(547), number(err))
-		require.Equal(t, sqlbatch.BadRow, sqlbatch.SQLServer.Classify(err))
+		require.Equal(t, sqlbatch.BadRow, sqlserver.Dialect.Classify(err))
 	}
 }
 
@@ -54,7 +55,7 @@ func TestProblemsAreToldApart(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	s := mssqltest.Start(t, mssqltest.Options{})
-	q := &queue{sqlbatch.SQLServer.Queue(names), s, t}
+	q := &queue{sqlserver.Dialect.Queue(names), s, t}
 	require.Empty(t, q.rows(q.Problems()), "without any table")
 	exec := func(text string) {
 		_, err := s.DB().ExecContext(ctx, text)
@@ -75,7 +76,7 @@ func TestTheRegistryIsMadeByTheStatementsThatItCounts(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	s := mssqltest.Start(t, mssqltest.Options{})
-	m := sqlbatch.SQLServer.Migrations(names)[0]
+	m := sqlserver.Dialect.Migrations(names)[0]
 	for _, text := range m.Statements[:m.Registry] {
 		_, err := s.DB().ExecContext(ctx, text)
 		require.NoError(t, err)
@@ -95,7 +96,7 @@ func TestTheRegistryIsMadeByTheStatementsThatItCounts(t *testing.T) {
 func TestMembersComeStayGoAndAreSweptAfterADay(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, mssqltest.Options{})
-	bills := sqlbatch.SQLServer.Queue(sqlbatch.Names{Queue: "bills"})
+	bills := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "bills"})
 	one := sqlbatch.Member{ID: [16]byte{1}, Name: "one 😀", Host: "h", Process: 7, For: time.Minute}
 	two := sqlbatch.Member{ID: [16]byte{2}, Name: "two", For: time.Hour}
 	since := q.Clock().Now().UnixMilli()

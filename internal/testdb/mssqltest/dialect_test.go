@@ -12,6 +12,7 @@ import (
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 var names = sqlbatch.Names{Queue: "orders"}
@@ -24,7 +25,7 @@ type queue struct {
 }
 
 func newQueue(t testing.TB, o mssqltest.Options) *queue {
-	q := &queue{sqlbatch.SQLServer.Queue(names), mssqltest.Start(t, o), t}
+	q := &queue{sqlserver.Dialect.Queue(names), mssqltest.Start(t, o), t}
 	q.migrate()
 	return q
 }
@@ -38,11 +39,11 @@ func (q *queue) migrate() {
 	conn, err := q.DB().Conn(ctx)
 	require.NoError(q.t, err)
 	defer func() { require.NoError(q.t, conn.Close()) }()
-	texts := sqlbatch.SQLServer.Begin()
-	for _, m := range sqlbatch.SQLServer.Migrations(names) {
+	texts := sqlserver.Dialect.Begin()
+	for _, m := range sqlserver.Dialect.Migrations(names) {
 		texts = append(texts, m.Statements...)
 	}
-	texts = append(texts, sqlbatch.SQLServer.Commit())
+	texts = append(texts, sqlserver.Dialect.Commit())
 	for _, text := range texts {
 		_, err := conn.ExecContext(ctx, text)
 		require.NoError(q.t, err, text)
@@ -233,7 +234,7 @@ func TestEnqueueOfAKnownIDIsADuplicate(t *testing.T) {
 	q.exec(q.Enqueue(rows))
 	st := q.Enqueue(rows[:1])
 	_, err := q.DB().Exec(st.Text, st.Args...)
-	require.Equal(t, sqlbatch.Duplicate, sqlbatch.SQLServer.Classify(err))
+	require.Equal(t, sqlbatch.Duplicate, sqlserver.Dialect.Classify(err))
 }
 
 func TestAPausedQueueYieldsNothingAndSaysSo(t *testing.T) {

@@ -10,11 +10,12 @@ import (
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 func TestEveryStatementOfTheHotPathIsKnownByItsText(t *testing.T) {
 	t.Parallel()
-	for _, q := range []sqlbatch.Queue{sqlbatch.SQLServer.Queue(names), sqlbatch.SQLServer.Queue(names).InTx()} {
+	for _, q := range []sqlbatch.Queue{sqlserver.Dialect.Queue(names), sqlserver.Dialect.Queue(names).InTx()} {
 		for kind, st := range map[mssqltest.Kind]sqlbatch.Statement{
 			mssqltest.Enqueue:    q.Enqueue(makeRows(5, 0)),
 			mssqltest.EnqueueNew: q.EnqueueNew(makeRows(1, 0)),

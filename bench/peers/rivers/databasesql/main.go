@@ -10,7 +10,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/riverqueue/river/riverdriver/riverdatabasesql"
 
-	"github.com/chanq/chanq/bench/peers/peer"
+	"github.com/chanq/chanq/bench/internal/peer"
 	"github.com/chanq/chanq/bench/peers/rivers"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/cmd/chanq/internal/demo"
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 func TestEveryFileComesThroughOnce(t *testing.T) {
@@ -220,7 +220,7 @@ func newFixture(t *testing.T, files int) *fixture {
 	f := &fixture{dir: dir, path: filepath.Join(t.TempDir(), "demo.db")}
 	f.db = open(t, f.path)
 	f.opt = demo.Options{
-		Dialect: sqlbatch.SQLite, Dir: dir, Workers: 2, LeaseFor: 10 * time.Second,
+		Dialect: sqlite.Dialect, Dir: dir, Workers: 2, LeaseFor: 10 * time.Second,
 		Out: &f.said, Progress: &meter{},
 	}
 	for i := range files {

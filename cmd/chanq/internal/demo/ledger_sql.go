@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // texts are the ledger's statements. Their parameters are @p1, @p2 … as SQL
@@ -96,11 +98,11 @@ func newTexts(d sqlbatch.Dialect, schema string) texts {
 	open, shut, standard := `"`, `"`, "main"
 	t.create, t.parameter = sqliteTables, "?"
 	switch d {
-	case sqlbatch.SQLServer:
+	case sqlserver.Dialect:
 		open, shut, standard = "[", "]", "dbo"
 		t.create, t.parameter = sqlServerTables, "@p"
 		t.forget = `DELETE {files};` // tsqlcheck knows the form without FROM, which the others need
-	case sqlbatch.Postgres:
+	case postgres.Dialect:
 		standard = "public"
 		t.create, t.parameter = postgresTables, "$"
 	}

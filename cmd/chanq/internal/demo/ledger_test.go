@@ -9,13 +9,15 @@ import (
 
 	"github.com/chanq/chanq/internal/testdb/tsqlcheck"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // The statements are held to T-SQL's grammar and to the tables that they make.
 func TestLedgerSpeaksTSQL(t *testing.T) {
 	for _, schema := range []string{"", "it's [odd]"} {
-		texts := newTexts(sqlbatch.SQLServer, schema)
-		registry := sqlbatch.SQLServer.Migrations(sqlbatch.Names{Schema: schema, Queue: "files"})[0].Statements
+		texts := newTexts(sqlserver.Dialect, schema)
+		registry := sqlserver.Dialect.Migrations(sqlbatch.Names{Schema: schema, Queue: "files"})[0].Statements
 		tables, err := tsqlcheck.Tables(append(registry, texts.create...))
 		require.NoError(t, err)
 		for name, text := range map[string]string{
@@ -40,6 +42,6 @@ func declare(text string) string {
 }
 
 func TestInsertNumbersItsParametersInOrder(t *testing.T) {
-	texts := newTexts(sqlbatch.SQLite, "")
+	texts := newTexts(sqlite.Dialect, "")
 	require.Equal(t, `INSERT INTO "main"."chanq_demo_files" (file_no, path, size, mtime, message_id, skipped) VALUES (?1, ?2, ?3, ?4, ?5, ?6), (?7, ?8, ?9, ?10, ?11, ?12);`, texts.insert(2))
 }

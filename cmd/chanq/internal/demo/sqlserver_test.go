@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // The stand-in runs the demo as SQL Server would.
@@ -21,7 +21,7 @@ func onSQLServer(t *testing.T, files int) (*fixture, *mssqltest.Server) {
 	t.Helper()
 	f := newFixture(t, files)
 	server := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
-	f.db, f.opt.Dialect = server.DB(), sqlbatch.SQLServer
+	f.db, f.opt.Dialect = server.DB(), sqlserver.Dialect
 	return f, server
 }
 

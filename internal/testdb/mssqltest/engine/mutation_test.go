@@ -25,7 +25,7 @@ const mutationStep = 7
 // statements one at a time and runs what is left. The stand-in may accept it, refuse
 // it or return rows; afterwards the session works and nothing is locked.
 func TestAMutilatedStatementIsAnErrorAndNeverACrash(t *testing.T) {
-	files, err := filepath.Glob("../../../../sqlbatch/testdata/sqlserver/*.sql")
+	files, err := filepath.Glob("../../../../sqlbatch/sqlserver/testdata/*.sql")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	s := newServer(t)

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/chanq/chanq/bench/internal/measure"
+)
+
+// comparison is one figure of two versions of chanq, which were measured in turn,
+// round by round.
+type comparison struct {
+	figure
+	lessIsWorse bool
+	limit       float64 // how much worse the median may be, as a part of it
+}
+
+// certain is how unlikely it must be that rounds of two equal versions differ in
+// one direction as often as these do: there are some thirty figures, of which none
+// should be called worse by chance. It takes ten rounds at least.
+const certain = 0.001
+
+// comparisons are of rates and CPU time within the limit, and of what does not
+// depend on the machine nearly exactly.
+func comparisons(limit float64) []comparison {
+	const exact = 0.01
+	return []comparison{
+		{figure{"enqueue/s", enqueueRate}, true, limit},
+		{figure{"drain/s", drainRate}, true, limit},
+		{figure{"pipeline/s", pipelineRate}, true, limit},
+		{figure{"CPU µs/msg, enqueue", enqueueCPU}, false, limit},
+		{figure{"CPU µs/msg, drain", drainCPU}, false, limit},
+		{figure{"allocs/msg, enqueue", enqueueAllocs}, false, exact},
+		{figure{"allocs/msg, drain", drainAllocs}, false, exact},
+		{figure{"statements/msg", func(r measure.Result) float64 { return r.StatementsPerMessage }}, false, limit},
+	}
+}
+
+// runCompare shows what two files of throughput results, line by line of the same
+// round, have in common, and is an error where the second one is worse.
+func runCompare(args []string, out, usage io.Writer) error {
+	f := flag.NewFlagSet("bench compare", flag.ContinueOnError)
+	f.SetOutput(usage)
+	limit := f.Float64("limit", 3, "percent by which the median of a rate or of CPU time may be worse")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() != 2 || *limit < 0 {
+		return errors.New("compare takes two files of JSON lines, before and after, and a -limit of 0 or more")
+	}
+	var sides [2][]measure.Result
+	for i, path := range f.Args() {
+		var err error
+		if sides[i], err = measure.ReadFile(path); err != nil {
+			return err
+		}
+		inOrder(sides[i])
+	}
+	t := measure.Table{
+		Title: "after / before, medians of the rounds' ratios with their range",
+		Head:  []string{"engine", "strategy", "figure", "before", "after", "after / before", ""},
+	}
+	worse, rounds := 0, math.MaxInt
+	for _, before := range measure.Group(sides[0], systemOf) {
+		after := slices.DeleteFunc(slices.Clone(sides[1]), func(r measure.Result) bool { return systemOf(r) != before.Key })
+		for _, c := range comparisons(*limit / 100) {
+			ratios := measure.Ratios(after, before.Results, c.of)
+			if len(ratios) == 0 {
+				continue
+			}
+			rounds = min(rounds, len(ratios))
+			verdict := ""
+			if c.isWorse(ratios) {
+				verdict = "WORSE"
+				worse++
+			}
+			t.Rows = append(t.Rows, []string{
+				before.Key.engine, before.Key.strategy, c.name, measure.Short(measure.Median(before.Results, c.of)), measure.Short(measure.Median(after, c.of)),
+				fmt.Sprintf("%.3f (%.2f-%.2f)", measure.Middle(ratios), ratios[0], ratios[len(ratios)-1]), verdict,
+			})
+		}
+	}
+	switch err := measure.WriteTables(out, t); {
+	case err != nil:
+		return err
+	case len(t.Rows) == 0:
+		return errors.New("nothing to compare: the files have no measurement in common")
+	case byChance(rounds, rounds) >= certain:
+		return fmt.Errorf("%d rounds are too few to tell a difference from chance", rounds)
+	case worse > 0:
+		return fmt.Errorf("worse figures: %d", worse)
+	}
+	return nil
+}
+
+type systemKey struct{ engine, strategy string }
+
+func systemOf(r measure.Result) systemKey { return systemKey{r.Engine, r.Strategy} }
+
+// inOrder numbers the results of each system: files may be of many runs of one
+// round each.
+func inOrder(results []measure.Result) {
+	seen := map[systemKey]int{}
+	for i := range results {
+		seen[systemOf(results[i])]++
+		results[i].Round = seen[systemOf(results[i])]
+	}
+}
+
+// isWorse says whether the median is beyond the limit, and so many rounds are on
+// its side that it is no accident: a sign test, for which it does not matter how
+// far a disturbed round lies from the others.
+func (c comparison) isWorse(ratios []float64) bool {
+	worse := func(ratio, limit float64) bool {
+		if c.lessIsWorse {
+			return ratio < 1-limit
+		}
+		return ratio > 1+limit
+	}
+	rounds := 0
+	for _, v := range ratios {
+		if worse(v, 0) {
+			rounds++
+		}
+	}
+	return worse(measure.Middle(ratios), c.limit) && byChance(rounds, len(ratios)) < certain
+}
+
+// byChance is how likely n tosses of a coin show heads k times or more.
+func byChance(k, n int) (p float64) {
+	ways := math.Pow(0.5, float64(n)) // n over 0, of all
+	for i := range n + 1 {
+		if i >= k {
+			p += ways
+		}
+		ways *= float64(n-i) / float64(i+1)
+	}
+	return p
+}

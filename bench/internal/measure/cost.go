@@ -1,0 +1,29 @@
+package measure
+
+import (
+	"runtime"
+	"time"
+)
+
+// Cost is what a phase took in all.
+type Cost struct {
+	Seconds    float64 // by the clock on the wall
+	CPU        float64 // seconds of all processors that this process used; 0 where unknown
+	Statements float64
+	Allocs     float64
+}
+
+// Of runs f after a garbage collection and says what it cost; statements is a
+// count so far.
+func Of(statements func() int64, f func() error) (c Cost, err error) {
+	runtime.GC() // what came before is garbage of nobody measured
+	var before, after runtime.MemStats
+	asked := statements()
+	runtime.ReadMemStats(&before)
+	cpu, start := CPUTime(), time.Now()
+	err = f()
+	c.Seconds, c.CPU = time.Since(start).Seconds(), (CPUTime() - cpu).Seconds()
+	runtime.ReadMemStats(&after)
+	c.Statements, c.Allocs = float64(statements()-asked), float64(after.Mallocs-before.Mallocs)
+	return c, err
+}

@@ -1,0 +1,162 @@
+// Package measure is what the programs that measure chanq have in common: what a
+// phase cost, what a driver was asked for, messages at a rate, and results with
+// their medians and tables. It knows no queue.
+package measure
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+)
+
+// Result is one measurement of one strategy, and one line of JSON. Rates are
+// messages a second; statements, allocations and CPU time are per message, over
+// the whole life of a message (enqueue and drain) where no phase is named. What
+// was not measured is left out.
+//
+// A line with axis is one of growth, one with at_s of a sustained run, one with
+// senders of many callers; another one is of latency where it has latencies and of
+// throughput where it has rates. Batch is 0 in those of bench/peers.
+type Result struct {
+	Engine    string `json:"engine"`
+	Strategy  string `json:"strategy"`
+	Version   string `json:"version,omitempty"` // of another module
+	N         int    `json:"n"`
+	BodyBytes int    `json:"body_bytes"`
+	Batch     int    `json:"batch,omitempty"`
+	Send      string `json:"send,omitempty"`
+	Senders   int    `json:"senders,omitempty"` // goroutines that wait for what they send, Batch messages a call
+	Round     int    `json:"round"`
+
+	EnqueuePerS          float64 `json:"enqueue_per_s,omitempty"`
+	DrainPerS            float64 `json:"drain_per_s,omitempty"`
+	PipelinePerS         float64 `json:"pipeline_per_s,omitempty"`
+	FirstDeliveryMS      float64 `json:"first_delivery_ms,omitempty"` // of drain, which includes it
+	StatementsPerMessage float64 `json:"statements_per_message,omitempty"`
+	EnqueueStatements    float64 `json:"enqueue_statements_per_message,omitempty"`
+	DrainStatements      float64 `json:"drain_statements_per_message,omitempty"`
+	AllocsPerMessage     float64 `json:"allocs_per_message,omitempty"`
+	EnqueueAllocs        float64 `json:"enqueue_allocs_per_message,omitempty"`
+	DrainAllocs          float64 `json:"drain_allocs_per_message,omitempty"`
+	EnqueueCPU           float64 `json:"enqueue_cpu_us_per_message,omitempty"` // of the whole process; 0 where unknown
+	DrainCPU             float64 `json:"drain_cpu_us_per_message,omitempty"`
+	EnqueueWAL           float64 `json:"enqueue_wal_bytes_per_message,omitempty"` // of PostgreSQL
+	DrainWAL             float64 `json:"drain_wal_bytes_per_message,omitempty"`
+	Redelivered          int64   `json:"redelivered,omitempty"`
+	LeftRows             int64   `json:"left_rows,omitempty"` // after drain
+	LeftBytes            int64   `json:"left_bytes,omitempty"`
+
+	// Time in the statements of each kind, by the clock on the wall, with waiting
+	// for their connection.
+	EnqueueStatement float64 `json:"enqueue_statement_us_per_message,omitempty"`
+	ClaimStatement   float64 `json:"claim_statement_us_per_message,omitempty"`
+	AckStatement     float64 `json:"ack_statement_us_per_message,omitempty"`
+
+	// Latency: from the time at which a message was due to be sent until its
+	// reader has it. CommitP50 is what one enqueue of one message takes there.
+	RatePerS  float64 `json:"rate_per_s,omitempty"`
+	Load      float64 `json:"load,omitempty"`      // RatePerS as a part of saturation
+	Processes int     `json:"processes,omitempty"` // 1: the reader's process sends, 2: another one
+	LatencyN  int     `json:"latency_n,omitempty"`
+	P50       float64 `json:"enqueue_to_deliver_p50_us,omitempty"`
+	P99       float64 `json:"enqueue_to_deliver_p99_us,omitempty"`
+	P999      float64 `json:"enqueue_to_deliver_p999_us,omitempty"`
+	Max       float64 `json:"enqueue_to_deliver_max_us,omitempty"`
+	Saturated bool    `json:"saturated,omitempty"` // the rate was not reached: latencies say nothing
+	CommitP50 float64 `json:"commit_p50_us,omitempty"`
+	CommitP99 float64 `json:"commit_p99_us,omitempty"`
+
+	// A sustained run: one result for each interval, at its end, with what the live
+	// table took then.
+	AtS     float64 `json:"at_s,omitempty"`
+	Held    bool    `json:"held,omitempty"` // somebody's snapshot was open
+	Backlog int     `json:"backlog,omitempty"`
+	Footprint
+
+	// Growth: what a message costs at one size of one axis.
+	Axis         string  `json:"axis,omitempty"`
+	Size         int     `json:"size,omitempty"`
+	WallPerMsg   float64 `json:"wall_us_per_message,omitempty"`
+	CPUPerMsg    float64 `json:"cpu_us_per_message,omitempty"`
+	HeapPerMsg   float64 `json:"heap_bytes_per_message,omitempty"`
+	HeapBytes    float64 `json:"heap_bytes,omitempty"`
+	FormulaBytes float64 `json:"formula_bytes,omitempty"`
+
+	GOOS       string `json:"goos,omitempty"`
+	GOARCH     string `json:"goarch,omitempty"`
+	GoVersion  string `json:"go_version,omitempty"`
+	GOMAXPROCS int    `json:"gomaxprocs,omitempty"`
+	CPU        string `json:"cpu,omitempty"`
+	Server     string `json:"server,omitempty"` // version and durability of the database
+	Command    string `json:"command,omitempty"`
+}
+
+// Footprint is what a live table takes, and what of it is dead.
+type Footprint struct {
+	TableBytes int64 `json:"table_bytes,omitempty"` // SQLite: the whole file
+	IndexBytes int64 `json:"index_bytes,omitempty"`
+	LogBytes   int64 `json:"log_bytes,omitempty"` // SQLite's write-ahead log; PostgreSQL's since the start of the server
+	DeadRows   int64 `json:"dead_rows,omitempty"` // by the server's own count
+}
+
+// Here is a result that says which machine it is of, and nothing else.
+func Here() Result {
+	return Result{
+		GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, GoVersion: runtime.Version(), GOMAXPROCS: runtime.GOMAXPROCS(0),
+		CPU: processor(),
+	}
+}
+
+// Machine is where the result is from, in words.
+func (r Result) Machine() string {
+	return strings.TrimPrefix(fmt.Sprintf("%s, %s/%s, GOMAXPROCS %d, %s", r.CPU, r.GOOS, r.GOARCH, r.GOMAXPROCS, r.GoVersion), ", ")
+}
+
+// processor is the name of the processor, "" where the system does not tell.
+func processor() string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(info)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// Write writes one result as a line of JSON.
+func Write(w io.Writer, r Result) error { return json.NewEncoder(w).Encode(r) }
+
+// Read reads lines of results.
+func Read(r io.Reader) (results []Result, err error) {
+	for lines := json.NewDecoder(r); ; {
+		var one Result
+		switch err := lines.Decode(&one); err {
+		case nil:
+			results = append(results, one)
+		case io.EOF:
+			return results, nil
+		default:
+			return nil, err
+		}
+	}
+}
+
+// ReadFile is Read of a file.
+func ReadFile(path string) ([]Result, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	results, err := Read(file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return results, nil
+}

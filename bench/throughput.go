@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/pprof"
+
+	"github.com/chanq/chanq/bench/internal/measure"
+)
+
+// measureThroughput measures the throughput of every strategy in every round, and gives
+// each result to report. The order rotates from round to round, so that none
+// always comes first, and round 0 is not reported.
+func measureThroughput(ctx context.Context, o options, report func(measure.Result)) error {
+	bodies := makeBodies(o.n, o.body)
+	for round := range o.rounds + 1 {
+		for i := range o.strategies {
+			name := o.strategies[(i+round)%len(o.strategies)]
+			r, err := measureStrategy(ctx, o, name, bodies[:o.messages(name)])
+			if err != nil {
+				return fmt.Errorf("%s, round %d: %w", name, round, err)
+			}
+			if round > 0 {
+				r.Round = round
+				report(r)
+			}
+		}
+	}
+	return nil
+}
+
+// measureStrategy measures one strategy: on one empty queue it fills and then drains,
+// on another it does both at once.
+func measureStrategy(ctx context.Context, o options, name string, bodies [][]byte) (measure.Result, error) {
+	n := float64(len(bodies))
+	r := newResult(o, name)
+	r.N, r.Batch = len(bodies), findStrategy(name).batch(o)
+	if name == "chanq" || name == "chanq-pipe" {
+		r.Send = o.send
+	}
+	err := onStore(ctx, o, name, func(s *store, way strategy) error {
+		r.Server = s.about(ctx)
+		fill, err := timed(ctx, s, name+" enqueue", func(ctx context.Context) error { return way.enqueue(ctx, bodies) })
+		if err != nil {
+			return err
+		}
+		drain, err := timed(ctx, s, name+" drain", func(ctx context.Context) error { return way.drain(ctx, len(bodies)) })
+		r.EnqueuePerS, r.DrainPerS = n/fill.Seconds, n/drain.Seconds
+		r.EnqueueAllocs, r.DrainAllocs = fill.Allocs/n, drain.Allocs/n
+		r.EnqueueCPU, r.DrainCPU = 1e6*fill.CPU/n, 1e6*drain.CPU/n
+		r.AllocsPerMessage = r.EnqueueAllocs + r.DrainAllocs
+		r.StatementsPerMessage = (fill.Statements + drain.Statements) / n
+		r.EnqueueStatement = 1e6 * s.spent.enqueue.Seconds() / n
+		r.ClaimStatement, r.AckStatement = 1e6*s.spent.claim.Seconds()/n, 1e6*s.spent.ack.Seconds()/n
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	err = onStore(ctx, o, name, func(s *store, way strategy) error {
+		both, err := timed(ctx, s, name+" pipeline", func(ctx context.Context) error { return way.pipeline(ctx, bodies) })
+		r.PipelinePerS = n / both.Seconds
+		return err
+	})
+	return r, err
+}
+
+// onStore runs f on an empty queue, which is gone afterwards.
+func onStore(ctx context.Context, o options, name string, f func(*store, strategy) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s, err := openQueue(ctx, o)
+	if err != nil {
+		return err
+	}
+	way, err := findStrategy(name).make(ctx, o, s)
+	if err == nil {
+		err = f(s, way)
+	}
+	return errors.Join(err, s.remove())
+}
+
+// timed runs f under the label phase.
+func timed(ctx context.Context, s *store, phase string, f func(context.Context) error) (cost measure.Cost, err error) {
+	pprof.Do(ctx, pprof.Labels("phase", phase), func(ctx context.Context) {
+		cost, err = measure.Of(s.counter.Statements, func() error { return f(ctx) })
+	})
+	return cost, err
+}

@@ -1,0 +1,264 @@
+package chanq
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Config says how a queue is stored. The zero value is right for most. Nothing of
+// it is kept in the database: give the same to all programs that use a queue.
+type Config struct {
+	// Dialect is the SQL to speak: sqlserver.Dialect, postgres.Dialect or
+	// sqlite.Dialect, each of the package below sqlbatch that is called so. Nothing
+	// else of those packages is needed. Default: found from the *sql.DB's driver, if
+	// that is go-mssqldb, pgx, lib/pq or modernc.org/sqlite; set it for others, and for
+	// drivers that wrap these.
+	Dialect sqlbatch.Dialect
+	// Schema that holds the tables. Default: dbo on SQL Server, public on
+	// PostgreSQL, main on SQLite.
+	Schema string
+	// Codec of bodies that are neither []byte, string nor json.RawMessage.
+	// Default JSON.
+	Codec Codec
+	// Durability: what to do about a database that may lose a commit after it has
+	// confirmed it (delayed durability of SQL Server, synchronous_commit = off of
+	// PostgreSQL, synchronous below FULL of SQLite). Default DurabilityRequired: Open
+	// and Migrate refuse it with ErrNotDurable, as they find it for their connection.
+	Durability Durability
+	// Hooks are told of what happens. Default none.
+	Hooks Hooks
+	// MaxAttempts is how often a message is delivered before it is set aside as
+	// dead: by the Nack of the last attempt, or, when that one's process died, by
+	// the claim that would be the next. A message whose last lease ran out while others
+	// may have been to blame is delivered once more, without them; so with 1 or 2, or
+	// after attempts that failed otherwise, there may be one attempt more. A Nack takes
+	// what only lapsed before out of the count: messages that lay beside one that kills
+	// its process keep their attempts for failures of their own. Default 10,
+	// at most 1,000,000.
+	MaxAttempts int
+	// MaxBody is the most bytes of an encoded body; a larger one is refused with
+	// ErrTooLarge. Default 1 MiB, at most 256 MiB.
+	MaxBody int
+	// Retain keeps acked messages in the done table for this long. Default 0:
+	// they are deleted. Of messages sent again with one ID it keeps the last, on
+	// SQL Server each.
+	Retain time.Duration
+	// SessionMaxAge is how old a connection of a producer or consumer may become
+	// before it is replaced, in the manner of SetConnMaxLifetime, which does not see
+	// connections that are in use for so long: after a switch to another server by
+	// DNS they would stay with the old one. It is renewed, too, when it was idle for a
+	// minute. A statement or transaction that is under way is never cut. Default
+	// 30 min, at least 100 ms. Connections to SQLite are not renewed.
+	SessionMaxAge time.Duration
+}
+
+const (
+	defaultMaxAttempts = 10
+	defaultMaxBody     = 1 << 20
+)
+
+func (c Config) withDefaults() (Config, error) {
+	v := validator{}
+	v.limit("Config.MaxAttempts", &c.MaxAttempts, defaultMaxAttempts, 1, 1_000_000)
+	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, 256<<20)
+	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
+	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
+	if c.Durability > DurabilityAsIs {
+		v.fail("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
+	}
+	if c.Codec == nil {
+		c.Codec = JSON
+	} else if isNil(c.Codec) {
+		v.fail("Config.Codec: a nil %T; leave it unset for JSON", c.Codec)
+	}
+	return c, v.err()
+}
+
+// ProducerConfig tunes a Producer. The zero value is right for most.
+type ProducerConfig struct {
+	// BatchRows and BatchBytes bound one statement. A body above BatchBytes goes
+	// alone. Defaults 500 (at most 512) and 4 MiB.
+	BatchRows, BatchBytes int
+	// Linger is how long a message waits at most for others to share its
+	// statement, while none is under way. A message that comes alone does not
+	// wait. Default 5 ms.
+	Linger time.Duration
+	// InFlight is how many statements may be under way at once. Default 1: what
+	// one goroutine sends is claimed in its order. More trades that for
+	// throughput. At most 64.
+	InFlight int
+	// BufferBytes bounds the messages that are handed over and not stored yet,
+	// and those that cannot be stored and wait for Close; sends block when it is
+	// reached. Default 16 MiB.
+	BufferBytes int
+	// StatementTimeout is the deadline of every statement: one that takes longer is
+	// cancelled and repeated. Default 30 s.
+	StatementTimeout time.Duration
+}
+
+const (
+	defaultBatchRows  = 500
+	defaultBatchBytes = 4 << 20
+)
+
+func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
+	v := validator{}
+	v.limit("ProducerConfig.BatchRows", &c.BatchRows, defaultBatchRows, 1, min(512, d.Traits().EnqueueRows))
+	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, 256<<20)
+	v.duration("ProducerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
+	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
+	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, 16<<20, 1, 1<<40)
+	v.duration("ProducerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
+	return c, v.err()
+}
+
+// ConsumerConfig tunes a Consumer. The zero value is right for most.
+type ConsumerConfig struct {
+	// Name of this consumer for operators, in Queue.Members and Entry.LeasedBy; at most
+	// 200 bytes. Default host/pid.
+	Name string
+	// Prefetch is the most leases that wait in the buffer for a reader. What a
+	// replica buffers, others cannot have. Default 1000, at most 100,000.
+	Prefetch int
+	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the
+	// last claim: one claim may overshoot. The first, which knows no size, counts on
+	// Config.MaxBody for each. Default 64 MiB.
+	PrefetchBytes int
+	// LeaseFor is how long a claim or an extension holds a message: the longest
+	// time until the messages of a process that died are delivered again. Default
+	// 30 s, at least 100 ms.
+	LeaseFor time.Duration
+	// MaxExtend ends the automatic extension of a lease that is not settled: a
+	// stuck handler loses its message then. Default 1 h.
+	MaxExtend time.Duration
+	// PollMin and PollMax bound the pause between looks at an empty queue, which
+	// doubles from one to the other. What this process sends, nacks or gives back
+	// on Stop, and the next due time, end it at once. Defaults 10 ms and 1 s. An idle
+	// consumer costs one read a PollMax, and finds what other processes send after a
+	// PollMax at the latest.
+	PollMin, PollMax time.Duration
+	// Linger is how long a settle lingers for others to join its statement, at
+	// most a tenth of LeaseFor. One that Wait waits for does so for 5 ms at most,
+	// Flush and Stop end it. Default 5 ms.
+	Linger time.Duration
+	// Order of claims within a priority. Default OrderFIFO.
+	Order Order
+	// Backoff is the delay of the nack after the given attempt failed in Handle or
+	// Pipe. Default ExponentialBackoff(1 s, 5 min), also for a Backoff that panics,
+	// or returns a negative delay or one of more than a hundred years.
+	Backoff func(attempt int) time.Duration
+	// StatementTimeout is the deadline of every statement: one that takes longer is
+	// cancelled and repeated. Settles and extensions are repeated sooner, when a third
+	// or a sixth of LeaseFor is over (but for short leases). A claim has LeaseFor at most,
+	// and is repeated for half as many messages, down to one; a single one that does not
+	// arrive in time, twice, has failed an attempt. Default 30 s.
+	StatementTimeout time.Duration
+}
+
+const (
+	minLease     = 100 * time.Millisecond
+	minClaim     = 16 // the least that a claim asks for, however slow the readers were
+	settleFactor = 2  // settles that may wait, in units of Prefetch
+	minBacklog   = 4096
+)
+
+func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
+	v := validator{}
+	if c.Name == "" {
+		c.Name = fmt.Sprintf("%s/%d", hostName(), os.Getpid())
+	}
+	if len(c.Name) > sqlbatch.MaxMemberText {
+		v.fail("ConsumerConfig.Name of %d bytes: at most %d", len(c.Name), sqlbatch.MaxMemberText)
+	}
+	if !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0) {
+		v.fail("ConsumerConfig.Name %q: must be UTF-8 without NUL", c.Name)
+	}
+	v.limit("ConsumerConfig.Prefetch", &c.Prefetch, 1000, 1, 100_000)
+	v.limit("ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, 64<<20, 1, 1<<40)
+	v.duration("ConsumerConfig.LeaseFor", &c.LeaseFor, 30*time.Second, minLease, 24*time.Hour)
+	v.duration("ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
+	v.duration("ConsumerConfig.PollMin", &c.PollMin, 10*time.Millisecond, time.Millisecond, time.Hour)
+	v.duration("ConsumerConfig.PollMax", &c.PollMax, max(time.Second, c.PollMin), time.Millisecond, time.Hour)
+	v.duration("ConsumerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
+	v.duration("ConsumerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
+	if c.PollMax < c.PollMin {
+		v.fail("ConsumerConfig.PollMax is %v: must not be below PollMin, %v", c.PollMax, c.PollMin)
+	}
+	if c.Order != OrderFIFO && c.Order != OrderAny {
+		v.fail("ConsumerConfig.Order is %d: must be OrderFIFO or OrderAny", c.Order)
+	}
+	if c.Backoff == nil {
+		c.Backoff = defaultBackoff
+	}
+	return c, v.err()
+}
+
+// linger of settles: no reader counts on a settle that takes much of a lease.
+func (c ConsumerConfig) linger() time.Duration { return min(c.Linger, c.LeaseFor/10) }
+
+// try is the deadline of one try of a settle: so short that what hangs is repeated
+// within the lease, where it is not shorter than what a healthy database may need.
+func (c ConsumerConfig) try() time.Duration {
+	return min(c.StatementTimeout, max(c.LeaseFor/3, time.Second))
+}
+
+var defaultBackoff = ExponentialBackoff(time.Second, 5*time.Minute)
+
+// ExponentialBackoff is a ConsumerConfig.Backoff: it doubles from low, after the
+// first attempt, to high, and takes a random part of it (full jitter), so that
+// messages that failed together do not return together.
+func ExponentialBackoff(low, high time.Duration) func(attempt int) time.Duration {
+	low, high = max(low, time.Millisecond), min(high, sqlbatch.MaxDelay)
+	return func(attempt int) time.Duration {
+		d := low
+		for i := 1; i < attempt && d < high; i++ {
+			d *= 2 // of less than a century: no overflow
+		}
+		return rand.N(max(min(d, high), 1)) + time.Millisecond
+	}
+}
+
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Interface, reflect.Chan:
+		return r.IsNil()
+	}
+	return false
+}
+
+// validator collects what is wrong with a config, so that all is said at once.
+type validator struct{ errs []error }
+
+func (v *validator) fail(format string, args ...any) {
+	v.errs = append(v.errs, fmt.Errorf(format, args...))
+}
+
+func (v *validator) err() error { return errors.Join(v.errs...) }
+
+// limit sets a zero field to its default and checks its bounds.
+func (v *validator) limit(field string, value *int, standard, low, high int) {
+	if *value == 0 {
+		*value = standard
+	} else if *value < low || *value > high {
+		v.fail("%s is %d: must be 0 (the default, %d) or from %d to %d", field, *value, standard, low, high)
+	}
+}
+
+func (v *validator) duration(field string, value *time.Duration, standard, low, high time.Duration) {
+	if *value == 0 {
+		*value = standard
+	} else if *value < low || *value > high {
+		v.fail("%s is %v: must be 0 (the default, %v) or from %v to %v", field, *value, standard, low, high)
+	}
+}

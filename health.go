@@ -1,0 +1,83 @@
+package chanq
+
+import (
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// health tells the Availability hook of changes, once each. It is shared by
+// the goroutines of one producer or consumer.
+type health struct {
+	queue *queue
+	part  string
+
+	mu      sync.Mutex
+	since   time.Time // zero while up
+	last    time.Time // of the latest failure
+	well    time.Time // of the latest success
+	changes teller
+}
+
+// failed notes a failure. One of an operation that began before another succeeded
+// is no sign that the database is away: its connection broke in an outage that
+// is over.
+func (h *health) failed(began time.Time, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if began.Before(h.well) {
+		return
+	}
+	h.last = time.Now()
+	if h.since.IsZero() {
+		h.since = h.last
+		h.tell(AvailabilityEvent{Queue: h.queue.name, Part: h.part, Err: err})
+	}
+}
+
+// worked notes a success. One that was under way when another failed is no sign
+// that the database is back.
+func (h *health) worked(began time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if began.Before(h.last) {
+		return
+	}
+	h.well = time.Now()
+	if !h.since.IsZero() {
+		down := time.Since(h.since)
+		h.since = time.Time{}
+		h.tell(AvailabilityEvent{Queue: h.queue.name, Part: h.part, Up: true, Down: down})
+	}
+}
+
+// tell has the hook called, in the order of the changes and without the lock: not by
+// those that find them, since the keeper is one. mu is held.
+func (h *health) tell(e AvailabilityEvent) {
+	if hook := h.queue.cfg.Hooks.Availability; hook != nil {
+		h.changes.tell(func() { call(hook, e) })
+	}
+}
+
+// housework tells the Housekeeping hook of changes of one task, once each. It is used
+// by one goroutine.
+type housework struct {
+	queue    *queue
+	task, op string // op: as in OpError
+	refused  bool
+}
+
+// done notes how the task went. That the database is away is told by others.
+func (h *housework) done(err error) {
+	if err != nil {
+		switch classify(h.queue.dialect, err) {
+		case sqlbatch.Unknown, sqlbatch.Refused, sqlbatch.RolledBack:
+			return
+		}
+	}
+	if refused := err != nil; refused != h.refused {
+		h.refused = refused
+		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.name, Task: h.task, Err: h.queue.fail(h.op, err)})
+	}
+}

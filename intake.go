@@ -1,0 +1,166 @@
+package chanq
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What comes through Producer.C.
+
+// hand is what the intake has received and not handed over.
+type hand[T any] struct {
+	ready []pending[T] // encoded
+	now   pending[T]   // at the codec; its origin is the message
+	given bool         // Close gave it up
+}
+
+// intake receives from C until Close begins. A codec that leaves by runtime.Goexit
+// takes its goroutine along; another one goes on.
+func (p *Producer[T]) intake() {
+	through := false
+	defer func() {
+		if !through {
+			p.workers.Go(p.intake)
+			return
+		}
+		p.mu.Lock()
+		p.drained = true
+		p.mu.Unlock()
+		notify(p.work)
+		close(p.received)
+	}()
+	in := p.in
+	for p.open.Err() == nil {
+		select {
+		case m, ok := <-in:
+			if ok {
+				p.handOver(m)
+			} else {
+				in = nil // closed by its sender
+			}
+		case <-p.flushIn:
+		case <-p.open.Done():
+		}
+	}
+	through = true
+}
+
+// handOver hands a message of C over, and with it, up to a limit, those whose
+// senders wait behind it.
+func (p *Producer[T]) handOver(m Message[T]) {
+	const most = 64
+	var items []pending[T]
+	size := 0
+	defer func() { // a codec may leave by runtime.Goexit
+		if len(items) > 0 {
+			p.pushInTurn(items, size)
+		}
+	}()
+	for ok := true; ok; {
+		item, err := p.encode(m, items)
+		switch {
+		case err == errGivenUp:
+			items = nil
+			return
+		case err != nil:
+			p.keepUnsent(item, err)
+		case size+item.size > p.cfg.BufferBytes: // never has room for both
+			p.pushInTurn(items, size)
+			items, size = append([]pending[T](nil), item), item.size
+		default:
+			items, size = append(items, item), size+item.size
+		}
+		if len(items) == most || size >= p.cfg.BufferBytes/4 {
+			break
+		}
+		select {
+		case m, ok = <-p.in:
+		default:
+			ok = false
+		}
+	}
+}
+
+// errGivenUp: Close has answered for what is in the intake's hand.
+var errGivenUp = errors.New("given up")
+
+// encode prepares a message of C. Close must not wait for the user's codec: while
+// that has the message, it and what was received before it are in p.hand.
+func (p *Producer[T]) encode(m Message[T], ready []pending[T]) (item pending[T], err error) {
+	if !meetsCodec[T]() {
+		item, err = p.prepare(&m)
+		item.origin = m
+		return item, err
+	}
+	if m.ID.IsZero() {
+		m.ID = NewID() // as it may have to be returned with one
+	} else {
+		item.given = true
+	}
+	item.origin, item.size = m, rowOverhead
+	h := &hand[T]{ready: ready, now: item}
+	p.mu.Lock()
+	if p.abandoned.Err() != nil {
+		p.mu.Unlock()
+		return item, ErrClosed
+	}
+	p.hand = h
+	p.mu.Unlock()
+	left := true
+	defer func() {
+		p.mu.Lock()
+		p.hand = nil
+		gone := h.given
+		p.mu.Unlock()
+		switch {
+		case gone:
+			err = errGivenUp
+		case left:
+			p.keepUnsent(item, fmt.Errorf("Message.Body: codec %w", errLeft))
+		}
+	}()
+	given := item.given
+	item, err = p.prepare(&m)
+	item.origin, item.given = m, given
+	left = false
+	return item, err
+}
+
+// giveUpHand answers for what is at the codec, and before it in the intake's hand, if
+// there is such. Close has abandoned the producer, so nothing comes to a codec any more.
+func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.hand
+	if h == nil {
+		return nil
+	}
+	h.given = true
+	for _, item := range append(h.ready[:len(h.ready):len(h.ready)], h.now) {
+		unsent = append(unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, ErrClosed, false)})
+	}
+	return unsent
+}
+
+// pushInTurn pushes what came through C once the buffer has room. When Close
+// begins it waits no more: nothing comes after what is in hand, and messages that
+// could not be stored keep their room until Close.
+func (p *Producer[T]) pushInTurn(items []pending[T], size int) {
+	if p.reserve(p.open, size) != nil {
+		for i := range items {
+			items[i].size = 0
+		}
+		size = 0
+	}
+	p.push(items, size)
+}
+
+// keepUnsent keeps a message that cannot be stored until Close; it takes room
+// in the buffer like any other. One with too large a body takes that of the
+// largest that is allowed, lest it keep all others out.
+func (p *Producer[T]) keepUnsent(item pending[T], err error) {
+	_ = p.reserve(p.open, min(item.size, p.queue.cfg.MaxBody+rowOverhead)) // kept in any case
+	p.mu.Lock()
+	p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, err, false)})
+	p.mu.Unlock()
+}

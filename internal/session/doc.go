@@ -1,0 +1,50 @@
+// Package session keeps pinned connections of a *sql.DB, apart from the application's
+// use of it: a settle never waits for a connection that a handler holds.
+//
+// A Pool has the sessions of all queues on one *sql.DB. It is divided by kind of work
+// into lanes (Claim, Settle, Extend, Enqueue, Pipe, Note), and no statement ever
+// waits for a session of another lane. A Part is what one producer, consumer or pipe
+// may use of a lane.
+//
+// # How many there are
+//
+// A part says how many sessions it may use at once, and uses no more: a statement that
+// hangs, or was left behind, counts until its driver returns. So at most as many
+// sessions exist as the parts that are open may use together, and those of one queue
+// that hang are never all that another queue has.
+//
+// A session is connected when a statement finds none idle in its lane, and the
+// statement takes whichever comes first, that one or one that others give back. A
+// statement in no hurry (RunPatient: the looks of an idle consumer) waits a moment
+// before it asks for another one: any number of idle consumers share one session or two.
+// A session that nobody needed for a while is closed, without anybody asking. So
+// producers and consumers that are idle hold none.
+//
+// # Where the *sql.DB has a limit
+//
+// Handlers may use up SetMaxOpenConns, and keep what they have while they wait for a
+// settle, whose session must be there already. Each lane keeps a floor then, of two
+// sessions, or one where its parts may use no more than one: connected before there is
+// work (Fill), kept while idle, shared by all queues. The second goes on where the first
+// one hangs. Join fails where the limit does not hold all floors and one connection for
+// the application.
+//
+// Above its floor a lane takes a connection only while more than one is to spare, lets
+// it go after a tenth of a second of idleness, and at once where the application has
+// come to use up the limit. A statement that gets none waits for a session of its lane,
+// first come first served. So where everything is in use, and both sessions of a floor
+// hang, the others of that lane wait until these end, or time out.
+//
+// The limit is asked for whenever it matters, and may be changed at any time: a floor is
+// kept from the next statement of its lane on. Nothing that is open is cut when the limit
+// becomes too small for the floors, only the next Join fails.
+//
+// # Age
+//
+// A session whose statement ended in a known way is used again; any other one is closed,
+// and so is its connection. Before it is used, a session that is old, or was idle for a
+// minute, is renewed: its connection is closed, another one is taken, and has to answer.
+//
+// A database with one writer (Traits.OneWriter) has one session for all parts, which
+// stays: statements queue up for it in order, and its page cache stays warm.
+package session

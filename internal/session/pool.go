@@ -1,0 +1,190 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Kind is what a session is used for.
+type Kind uint8
+
+// The kinds.
+const (
+	Claim Kind = iota
+	Settle
+	Extend
+	Enqueue
+	Pipe
+	Note // of what may wait: it borrows a connection as the application does, one at a time
+	call // of a Part of Once
+	kinds
+)
+
+func (k Kind) String() string {
+	return [...]string{"claims", "settles", "extensions", "sends", "pipes", "notes", "calls"}[k]
+}
+
+// floor is how many sessions a kind keeps where the *sql.DB has a limit, and its parts
+// may use need at once.
+func (k Kind) floor(need int) int {
+	if k == Note || k == call {
+		return 0
+	}
+	return min(need, 2)
+}
+
+// Need is how many sessions of a kind a part may use at once.
+type Need struct {
+	Kind     Kind
+	Sessions int
+}
+
+// Pool has the sessions of one *sql.DB: see the package's comment. It is safe for
+// concurrent use.
+//
+// Its goroutines, joined by Close: one for each attempt to connect, and for a moment that
+// of a lane's timer, which closes idle sessions.
+type Pool struct {
+	db      *sql.DB
+	dialect sqlbatch.Dialect
+	traits  sqlbatch.Traits
+	life    context.Context // ends with Close: of attempts to connect
+	end     context.CancelFunc
+	dials   sync.WaitGroup
+	coming  atomic.Int64 // attempts to connect
+
+	mu    sync.Mutex // guards what follows; before a lane's
+	lanes [kinds]*lane
+	need  [kinds]int // of the open parts
+}
+
+// NewPool makes a pool without a session. Close it after the last part.
+func NewPool(db *sql.DB, d sqlbatch.Dialect) *Pool {
+	p := &Pool{db: db, dialect: d, traits: d.Traits()}
+	p.life, p.end = context.WithCancel(context.Background())
+	return p
+}
+
+// Join adds a part for each need. It connects nothing. maxAge is how old a session may be
+// that they use; 0 is no limit. Its error says that the *sql.DB allows too few
+// connections for the floors of all parts.
+func (p *Pool) Join(maxAge time.Duration, needs ...Need) ([]*Part, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	need := p.need
+	for _, n := range needs {
+		need[n.Kind] += n.Sessions
+	}
+	if err := p.enough(need); err != nil {
+		return nil, err
+	}
+	parts := make([]*Part, len(needs))
+	for i, n := range needs {
+		parts[i] = newPart(p, n, maxAge)
+	}
+	p.setNeed(need)
+	return parts, nil
+}
+
+// leave takes back what a part needed.
+func (p *Pool) leave(n Need) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	need := p.need
+	need[n.Kind] -= n.Sessions
+	p.setNeed(need)
+}
+
+// setNeed keeps the needs and tells the lanes their floors. mu is held.
+func (p *Pool) setNeed(need [kinds]int) {
+	p.need = need
+	if p.traits.OneWriter {
+		return
+	}
+	for k, l := range p.lanes {
+		if l != nil {
+			l.setFloor(Kind(k).floor(need[k]))
+		}
+	}
+}
+
+// lane returns that of a kind. mu is held.
+func (p *Pool) lane(k Kind) *lane {
+	if p.traits.OneWriter {
+		k = 0
+	}
+	if p.lanes[k] == nil {
+		p.lanes[k] = newLane(p, k)
+	}
+	return p.lanes[k]
+}
+
+// enough reports a *sql.DB that does not hold the floors and one connection for the
+// application.
+func (p *Pool) enough(need [kinds]int) error {
+	total := 0
+	var each []string
+	for k, n := range need {
+		if floor := Kind(k).floor(n); floor > 0 {
+			total += floor
+			each = append(each, fmt.Sprintf("%d for %s", floor, Kind(k)))
+		}
+	}
+	if p.traits.OneWriter {
+		return Enough(p.db)
+	}
+	if most := p.limit(); most > 0 && most < total+1 {
+		return tooFew(most, fmt.Sprintf("keeps %d of them for itself (%s, shared by all queues on it)", total, strings.Join(each, ", ")), total+1)
+	}
+	return nil
+}
+
+// Enough reports a *sql.DB that does not even hold a session and a connection for the
+// application.
+func Enough(db *sql.DB) error {
+	if most := db.Stats().MaxOpenConnections; most == 1 {
+		return tooFew(most, "needs one for itself", 2)
+	}
+	return nil
+}
+
+func tooFew(most int, why string, least int) error {
+	return fmt.Errorf("the *sql.DB allows %d open connections: chanq %s, and the application needs one; call SetMaxOpenConns(%d) or more", most, why, least)
+}
+
+// limit is the most connections that the *sql.DB may open, 0 if there is none.
+func (p *Pool) limit() int { return p.db.Stats().MaxOpenConnections }
+
+// spare reports that the *sql.DB has a connection for whoever asks next, and n more.
+func (p *Pool) spare(n int) bool {
+	s := p.db.Stats()
+	return s.MaxOpenConnections == 0 || s.InUse+n < s.MaxOpenConnections
+}
+
+// Close ends attempts to connect and closes every session, once all parts are closed.
+func (p *Pool) Close() {
+	p.end()
+	p.dials.Wait()
+	for _, l := range p.lanes {
+		if l != nil {
+			l.close()
+		}
+	}
+}
+
+// Once makes a part for one call, which takes its connection as the application's own
+// calls do, and gives it back when it is closed. A database with one writer has no use
+// for it: join its Pool.
+func Once(db *sql.DB, d sqlbatch.Dialect) *Part {
+	p := NewPool(db, d)
+	part := newPart(p, Need{call, 1}, 0)
+	part.last = p.Close
+	return part
+}

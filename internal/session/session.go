@@ -1,0 +1,155 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// session is one pinned connection with its prepared statements. It is used by
+// one goroutine at a time.
+type session struct {
+	conn     *sql.Conn
+	dialect  sqlbatch.Dialect
+	prepared map[string]*sql.Stmt // nil where the dialect gains nothing by it
+	young    float64              // 0…1: those that were made together are not renewed together
+	broken   bool                 // the connection must be closed: its state is unknown, or it is too old
+}
+
+// maxPrepared bounds the statements of a session that several queues share.
+const maxPrepared = 256
+
+func newSession(conn *sql.Conn, d sqlbatch.Dialect) *session {
+	s := &session{conn: conn, dialect: d, young: rand.Float64()}
+	if d.Traits().Prepare {
+		s.prepared = map[string]*sql.Stmt{}
+	}
+	return s
+}
+
+// old reports a session of this age that is to be renewed at maxAge, or up to an eighth
+// before.
+func (s *session) old(age, maxAge time.Duration) bool {
+	return age >= maxAge-time.Duration(s.young*float64(maxAge/8))
+}
+
+func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	if len(st.Prior) == 0 {
+		return s.one(ctx, st, scan)
+	}
+	begun := false
+	err := func() error {
+		for _, text := range s.dialect.Begin() {
+			if err := s.one(ctx, sqlbatch.Statement{Text: text}, nil); err != nil {
+				return err
+			}
+			begun = true
+		}
+		if err := s.each(ctx, st, scan); err != nil {
+			return err
+		}
+		return s.one(ctx, sqlbatch.Statement{Text: s.dialect.Commit()}, nil)
+	}()
+	if err != nil && begun {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		defer cancel()
+		if _, e := s.conn.ExecContext(undo, "ROLLBACK"); e != nil {
+			s.broken = true
+		}
+	}
+	return err
+}
+
+// rollbackTimeout is short: a connection that cannot roll back is closed, which
+// does the same.
+const rollbackTimeout = 5 * time.Second
+
+// each runs the statements of st in order, in the transaction that is open.
+func (s *session) each(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	for _, prior := range st.Prior {
+		if err := s.one(ctx, prior, nil); err != nil {
+			return err
+		}
+	}
+	return s.one(ctx, st, scan)
+}
+
+func (s *session) one(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	stmt, err := s.prepare(ctx, st.Text)
+	if err != nil {
+		return err
+	}
+	err = s.execute(ctx, stmt, st, scan)
+	if err != nil && s.dialect.Traits().PrepareTells && s.dialect.Classify(err) == sqlbatch.NoSchema && s.compiles(ctx, st.Text) {
+		return &sqlbatch.RunError{Err: err}
+	}
+	return err
+}
+
+// compiles reports whether what a text names is there.
+func (s *session) compiles(ctx context.Context, text string) bool {
+	stmt, err := s.conn.PrepareContext(ctx, text)
+	if err != nil {
+		return s.dialect.Classify(err) != sqlbatch.NoSchema
+	}
+	_ = stmt.Close()
+	return true
+}
+
+// execute runs a statement, by stmt where it is prepared.
+func (s *session) execute(ctx context.Context, stmt *sql.Stmt, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	var err error
+	if scan == nil {
+		if stmt != nil {
+			_, err = stmt.ExecContext(ctx, st.Args...)
+		} else {
+			_, err = s.conn.ExecContext(ctx, st.Text, st.Args...)
+		}
+		return err
+	}
+	var rows *sql.Rows
+	if stmt != nil {
+		rows, err = stmt.QueryContext(ctx, st.Args...)
+	} else {
+		rows, err = s.conn.QueryContext(ctx, st.Text, st.Args...)
+	}
+	if err != nil {
+		return err
+	}
+	return drain(rows, scan)
+}
+
+func (s *session) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
+	if s.prepared == nil {
+		return nil, nil
+	}
+	if stmt := s.prepared[text]; stmt != nil {
+		return stmt, nil
+	}
+	if len(s.prepared) >= maxPrepared {
+		for t, stmt := range s.prepared {
+			_ = stmt.Close()
+			delete(s.prepared, t)
+		}
+	}
+	stmt, err := s.conn.PrepareContext(ctx, text)
+	if err == nil {
+		s.prepared[text] = stmt
+	}
+	return stmt, err
+}
+
+// close gives the connection back to the *sql.DB, or closes it if it is broken.
+func (s *session) close() {
+	for _, stmt := range s.prepared {
+		_ = stmt.Close()
+	}
+	if s.broken {
+		discard(s.conn)
+	} else {
+		_ = s.conn.Close()
+	}
+}

@@ -1,0 +1,51 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// RunTx runs a statement in the caller's transaction. See Part.Run.
+func RunTx(ctx context.Context, tx *sql.Tx, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	for _, prior := range st.Prior {
+		if _, err := tx.ExecContext(ctx, prior.Text, prior.Args...); err != nil {
+			return err
+		}
+	}
+	if scan == nil {
+		_, err := tx.ExecContext(ctx, st.Text, st.Args...)
+		return err
+	}
+	rows, err := tx.QueryContext(ctx, st.Text, st.Args...)
+	if err != nil {
+		return err
+	}
+	return drain(rows, scan)
+}
+
+// RunOn runs a statement without Prior on the caller's connection. See Part.Run.
+func RunOn(ctx context.Context, conn *sql.Conn, d sqlbatch.Dialect, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	return (&session{conn: conn, dialect: d}).one(ctx, st, scan)
+}
+
+// drain reads every row of every result set. An error may follow any number of
+// rows, so nothing may be believed before it returns nil.
+func drain(rows *sql.Rows, scan func(*sql.Rows) error) error {
+	defer rows.Close()
+	for {
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+		if !rows.NextResultSet() {
+			break
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return rows.Close()
+}

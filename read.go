@@ -1,0 +1,251 @@
+package chanq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The ways to read a consumer besides its channel.
+
+// All yields leases until the channel closes (see Err). Leases that ran out in the
+// buffer are skipped, which is what it does better than C. Leaving the loop, by a
+// panic, too, stops the consumer; the lease at hand is still the reader's to settle.
+func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
+	return func(yield func(*Lease[T]) bool) {
+		defer c.Stop() // however the loop is left; a channel that closed has stopped before
+		for l := range c.out {
+			if !c.skip(l) && !yield(l) {
+				return
+			}
+		}
+	}
+}
+
+// Receive waits for a lease, takes with it what lies in the buffer already, up to most
+// leases in all, and returns them: at least one, unless it returns an error. Leases that
+// ran out in the buffer are skipped. It costs no round trip.
+//
+// Its errors: that of ctx, if it ends before a lease comes, and of a consumer that has
+// ended Err, or else ErrClosed. Other than the loops of All and Batches it stops nothing:
+// it may be called again after the end of its ctx.
+func (c *Consumer[T]) Receive(ctx context.Context, most int) ([]*Lease[T], error) {
+	if most < 1 {
+		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.queue.name, most)
+	}
+	var batch []*Lease[T]
+	for len(batch) == 0 {
+		if ctx.Err() != nil { // rather than what is there
+			return nil, fmt.Errorf("chanq: receive %s: %w", c.queue.name, context.Cause(ctx))
+		}
+		select {
+		case l, open := <-c.out:
+			if !open {
+				return nil, c.ending()
+			}
+			if !c.skip(l) {
+				batch = append(make([]*Lease[T], 0, min(most, len(c.out)+1)), l)
+			}
+		case <-ctx.Done():
+		}
+	}
+	for len(batch) < most {
+		select {
+		case l, open := <-c.out:
+			if !open {
+				return batch, nil
+			}
+			if !c.skip(l) {
+				batch = append(batch, l)
+			}
+		default:
+			return batch, nil
+		}
+	}
+	return batch, nil
+}
+
+// ending is why no lease will come any more.
+func (c *Consumer[T]) ending() error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return &OpError{Op: "receive", Queue: c.queue.name, Err: ErrClosed}
+}
+
+// skip reports a lease that ran out while it lay in the buffer. It is released:
+// should the database still hold it for us, the attempt does not count. Nor does
+// it count as taken: where buffered leases run out, claims must become smaller.
+func (c *Consumer[T]) skip(l *Lease[T]) bool {
+	if !l.lease.gone() {
+		return false
+	}
+	c.flow.skipped.Add(1)
+	_ = l.Release() // its loss is what made us skip it
+	return true
+}
+
+// Batches yields slices of 1 to most leases: as many as come within wait after
+// the first. Each slice is the reader's; its leases are settled one by one, or all
+// by AckTx. Leaving the loop, by a panic, too, stops the consumer. A most below 1
+// counts as 1, and a wait below 1 takes what is there.
+func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]] {
+	return func(yield func([]*Lease[T]) bool) {
+		most := max(most, 1)
+		timer := time.NewTimer(time.Hour)
+		defer timer.Stop()
+		for first := range c.All() {
+			batch := append(make([]*Lease[T], 0, min(most, len(c.out)+1)), first)
+			timer.Reset(wait)
+			for open := true; open && len(batch) < most; {
+				select {
+				case l, ok := <-c.out:
+					if open = ok; ok && !c.skip(l) {
+						batch = append(batch, l)
+					}
+				case <-timer.C:
+					open = false
+				}
+			}
+			if !yield(batch) {
+				return // All stops the consumer
+			}
+		}
+	}
+}
+
+// Handle calls fn for each lease, in up to workers goroutines, until the
+// channel closes and every call has returned; it returns Err. Nothing that fn does
+// ends it. The context given to fn is the lease's, which ends when the lease is lost
+// and not when the consumer stops. What fn returns settles the lease, unless fn did:
+//
+//	nil                  ack
+//	RetryAfter(d, err)   nack, due after d
+//	DeadLetter(err)      set aside
+//	another error        nack, due after ConsumerConfig.Backoff
+//	a panic              nack likewise, with the stack as its error
+//	runtime.Goexit       nack likewise: t.FailNow does that
+//
+// An error after AckTx says that its transaction was not committed: roll it back
+// before returning. The Failed hook is told of every error. An error whose methods
+// panic counts as another error.
+//
+// A call that does not return keeps its worker, and Handle and Shutdown, waiting; its
+// lease is extended for ConsumerConfig.MaxExtend, and its context ends with the lease.
+// After a Shutdown that gave up that is within ConsumerConfig.LeaseFor, and Handle
+// returns when fn heeds it.
+//
+// Call Shutdown afterwards to wait for the last settles.
+func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) error) error {
+	switch {
+	case workers < 1:
+		return fmt.Errorf("chanq: handle %s: workers is %d: must be at least 1", c.queue.name, workers)
+	case fn == nil:
+		return fmt.Errorf("chanq: handle %s: fn must not be nil", c.queue.name)
+	}
+	crew(workers, func() {
+		for l := range c.out {
+			if c.begin(l) {
+				c.serve(l, func(l *Lease[T]) error { return fn(l.Context(), l) }, c.dispose)
+			}
+		}
+	})
+	return c.Err()
+}
+
+// begin counts a worker in, unless the lease has ended. In this order: a lease that
+// ends after the look, while the consumer stops, finds the worker counted, and
+// Shutdown waits for it.
+func (c *Consumer[T]) begin(l *Lease[T]) bool {
+	c.working.Add(1)
+	if c.skip(l) {
+		c.worked()
+		return false
+	}
+	return true
+}
+
+// serve calls do and deals with its outcome in deferred functions: where do leaves by
+// runtime.Goexit nothing else is run any more.
+func (c *Consumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Lease[T], error)) {
+	defer c.worked()
+	err := errLeft
+	defer func() { then(l, err) }()
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(p)
+		}
+	}()
+	err = do(l)
+}
+
+// dispose settles a lease as its handler's error says.
+func (c *Consumer[T]) dispose(l *Lease[T], err error) {
+	if err != nil {
+		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.name, ID: l.lease.item.ID, Attempt: l.lease.attempt, Err: err})
+	}
+	switch state := l.lease.state.Load(); {
+	case state >= leaseSettling:
+		// settled by the handler, or lost
+	case state == leaseInTx && err == nil:
+		l.lease.unwatch() // the caller's commit acks it, and its context is not needed any more
+	case err == nil:
+		err = l.Ack()
+	default:
+		switch v := judge(err); {
+		case v.dead:
+			err = l.lease.settle(settleDead, 0, v.text)
+		case v.after:
+			err = l.lease.nack(nackDelay(v.delay), v.text)
+		default:
+			err = l.lease.nack(c.backoff(l.lease.failures()), v.text)
+		}
+	}
+	_ = err // of a settle: ErrLeaseLost, ErrSettled or ErrClosed, which Wait and the hooks tell
+}
+
+// verdict is what a handler's error says about its message.
+type verdict struct {
+	dead, after bool
+	delay       time.Duration // if after
+	text        string
+}
+
+// judge looks into an error of the user's, whose methods may do anything. Those
+// that fail make it an error like another.
+func judge(err error) verdict {
+	v := verdict{text: fmt.Sprintf("%T, whose methods cannot be called", err)}
+	_ = apart(func() {
+		v.text = errorText(err)
+	})
+	_ = apart(func() {
+		var after *retryAfter
+		var dead *deadLetter
+		// An As method may say yes to anything.
+		if errors.As(err, &dead) && dead != nil {
+			v.dead = true
+		} else if errors.As(err, &after) && after != nil {
+			v.after, v.delay = true, after.delay
+		}
+	})
+	return v
+}
+
+// nackDelay brings a delay of the user's into the bounds of Nack: a message that
+// was handled must be settled.
+func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.MaxDelay) }
+
+// backoff asks ConsumerConfig.Backoff. The default stands in for one that fails, or
+// returns what is no delay.
+func (c *Consumer[T]) backoff(attempt int) time.Duration {
+	d := time.Duration(-1)
+	_ = apart(func() { d = c.cfg.Backoff(attempt) })
+	if d < 0 || d > sqlbatch.MaxDelay {
+		return defaultBackoff(attempt)
+	}
+	return d
+}

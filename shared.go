@@ -1,0 +1,150 @@
+package chanq
+
+import (
+	"database/sql"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// sharedDB is what all queues on one *sql.DB share in this process.
+type sharedDB struct {
+	users    int           // parts of sessions and listeners: the last one to leave ends it
+	sessions *session.Pool // nil before the first part
+	bells    map[bellKey][]chan struct{}
+}
+
+// shared has one entry for each *sql.DB on which something runs.
+var shared struct {
+	mu sync.Mutex // guards all entries; held for moments, for no statement
+	of map[*sql.DB]*sharedDB
+}
+
+// sharedOf returns what db's queues share. shared.mu is held. Whoever stays counts as a
+// user and leaves later.
+func sharedOf(db *sql.DB) *sharedDB {
+	if shared.of == nil {
+		shared.of = map[*sql.DB]*sharedDB{}
+	}
+	s := shared.of[db]
+	if s == nil {
+		s = &sharedDB{bells: map[bellKey][]chan struct{}{}}
+		shared.of[db] = s
+	}
+	return s
+}
+
+// leaveShared is the end of n users of what db's queues share.
+func leaveShared(db *sql.DB, n int) {
+	shared.mu.Lock()
+	s := shared.of[db]
+	s.users -= n
+	last := s.users == 0
+	if last {
+		delete(shared.of, db)
+	}
+	shared.mu.Unlock()
+	if last && s.sessions != nil {
+		s.sessions.Close()
+	}
+}
+
+// sessions are what one part of a Queue may use of the sessions on its *sql.DB. Close them
+// once.
+type sessions struct {
+	*session.Part
+	close func()
+}
+
+// openSessions joins the pool of db's sessions with each need. An error says that the
+// *sql.DB allows too few connections. It connects nothing.
+func openSessions(db *sql.DB, d sqlbatch.Dialect, maxAge time.Duration, needs ...session.Need) ([]*sessions, error) {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	s := sharedOf(db)
+	if s.sessions == nil {
+		s.sessions = session.NewPool(db, d)
+	}
+	s.users += len(needs)
+	parts, err := s.sessions.Join(maxAge, needs...)
+	if err != nil {
+		if s.users -= len(needs); s.users == 0 {
+			delete(shared.of, db) // its pool has nothing to close
+		}
+		return nil, err
+	}
+	all := make([]*sessions, len(parts))
+	for i, part := range parts {
+		all[i] = &sessions{part, func() { part.Close(); leaveShared(db, 1) }}
+	}
+	return all, nil
+}
+
+// openOnce is for one call, which takes its connection as the application's own calls
+// do. A database with one writer has one session for such calls, too.
+func openOnce(db *sql.DB, d sqlbatch.Dialect) *sessions {
+	if d.Traits().OneWriter {
+		if all, err := openSessions(db, d, 0, session.Need{Kind: session.Note, Sessions: 1}); err == nil {
+			return all[0]
+		}
+	}
+	part := session.Once(db, d)
+	return &sessions{part, part.Close}
+}
+
+// bellKey names a queue within this process. Producers ring it after a commit;
+// consumers listen. Queues opened twice on one *sql.DB share it.
+type bellKey struct {
+	db            *sql.DB
+	schema, queue string
+}
+
+// schemaOf is the schema that a Config means: the default one has two names, "" and
+// its own.
+func schemaOf(d sqlbatch.Dialect, schema string) string {
+	if schema == "" {
+		return d.Traits().Schema
+	}
+	return schema
+}
+
+// listen returns a channel that gets a value after each ring since the last
+// receive, and a function that ends it.
+func (k bellKey) listen() (<-chan struct{}, func()) {
+	ch := make(chan struct{}, 1)
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	s := sharedOf(k.db)
+	s.users++
+	s.bells[k] = append(s.bells[k], ch)
+	return ch, func() {
+		shared.mu.Lock()
+		s.bells[k] = slices.DeleteFunc(s.bells[k], func(c chan struct{}) bool { return c == ch })
+		if len(s.bells[k]) == 0 {
+			delete(s.bells, k)
+		}
+		shared.mu.Unlock()
+		leaveShared(k.db, 1)
+	}
+}
+
+func (k bellKey) ring() {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if s := shared.of[k.db]; s != nil {
+		for _, ch := range s.bells[k] {
+			notify(ch)
+		}
+	}
+}
+
+// notify leaves a value in a channel of capacity 1 unless one is there.
+func notify(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

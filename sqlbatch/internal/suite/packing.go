@@ -1,0 +1,152 @@
+package suite
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+	"github.com/stretchr/testify/require"
+)
+
+// These targets pack what they are given and read it back as the statements do,
+// with readers that share nothing with the packers.
+
+// FuzzRows packs messages and has the engine's reader read them back.
+func FuzzRows(f *testing.F, d sqlbatch.Dialect, read func(*testing.T, sqlbatch.Statement) []sqlbatch.Row) {
+	seeds(f)
+	q := d.Queue(sqlbatch.Names{Queue: "orders"})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := source{data}
+		var rows, want []sqlbatch.Row
+		for n := 1 + s.byte()%8; n > 0; n-- {
+			rows = append(rows, s.row())
+			want = append(want, rounded(rows[len(rows)-1]))
+		}
+		for _, st := range []sqlbatch.Statement{q.Enqueue(rows), q.EnqueueNew(rows)} {
+			require.ElementsMatch(t, want, read(t, st))
+		}
+	})
+}
+
+// End is what a settle says of a lease, of whatever kind it is.
+type End struct {
+	sqlbatch.Item
+	Delay, Due int64
+	Text       string
+	Uncounted  bool
+}
+
+// FuzzSettles packs settles and has the engine's reader read them back: "items",
+// "nacks", "releases" or "buries". text is an error as the database keeps it.
+func FuzzSettles(f *testing.F, d sqlbatch.Dialect, read func(t *testing.T, what string, st sqlbatch.Statement) []End, text func(string) string) {
+	seeds(f)
+	q := d.Queue(sqlbatch.Names{Queue: "orders"})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := source{data}
+		var items []sqlbatch.Item
+		var nacks []sqlbatch.NackItem
+		var releases []sqlbatch.ReleaseItem
+		var buries []sqlbatch.BuryItem
+		var plain, nacked, released, buried []End
+		for n := 1 + s.byte()%12; n > 0; n-- {
+			item, delay, due, cause := s.item(), s.span(), s.number()%9_999_999_999_999, s.text()
+			items = append(items, item)
+			nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: delay, Error: cause})
+			releases = append(releases, sqlbatch.ReleaseItem{Item: item, Due: due})
+			buries = append(buries, sqlbatch.BuryItem{Item: item, Error: cause, Uncounted: due%2 == 0})
+
+			kept := build.Cut(text(cause))
+			plain = append(plain, End{Item: item})
+			nacked = append(nacked, End{Item: item, Delay: build.Milliseconds(delay), Text: kept})
+			released = append(released, End{Item: item, Due: due})
+			buried = append(buried, End{Item: item, Text: kept, Uncounted: due%2 == 0})
+		}
+		for _, st := range []sqlbatch.Statement{q.Ack(items), q.Archive(items), q.Extend(items, time.Minute), q.EndAfter(items, time.Minute)} {
+			require.ElementsMatch(t, plain, read(t, "items", st))
+		}
+		require.ElementsMatch(t, nacked, read(t, "nacks", q.Nack(nacks)))
+		require.ElementsMatch(t, released, read(t, "releases", q.Release(releases)))
+		require.ElementsMatch(t, buried, read(t, "buries", q.Bury(buries)))
+	})
+}
+
+// source makes values of the bytes of a fuzz input.
+type source struct{ data []byte }
+
+func (s *source) next(n int) []byte {
+	out := make([]byte, n)
+	s.data = s.data[copy(out, s.data):]
+	return out
+}
+
+func (s *source) byte() int     { return int(s.next(1)[0]) }
+func (s *source) number() int64 { return int64(binary.BigEndian.Uint64(s.next(8)) >> 1) }
+func (s *source) id() [16]byte  { return [16]byte(s.next(16)) }
+func (s *source) span() (d time.Duration) {
+	return time.Duration(s.number() % int64(sqlbatch.MaxDelay+1))
+}
+
+func (s *source) item() sqlbatch.Item {
+	return sqlbatch.Item{ID: s.id(), Fence: s.number()}
+}
+
+// text is any bytes, seldom longer than an error may be.
+func (s *source) text() string {
+	n := s.byte()
+	if n == 255 {
+		return strings.Repeat(string(s.next(3)), sqlbatch.MaxError)
+	}
+	return string(s.next(min(n, len(s.data))))
+}
+
+func (s *source) row() sqlbatch.Row {
+	r := sqlbatch.Row{ID: s.id(), Priority: int8(s.byte()%4 - 1), Delay: s.span(), TTL: s.span()}
+	if n := s.byte() % (sqlbatch.MaxKey + 1); n > 0 {
+		r.Key = strings.ToValidUTF8(strings.ReplaceAll(string(s.next(min(n, len(s.data)))), "\x00", ""), "")
+	}
+	if n := s.byte(); n > 0 {
+		r.Headers = s.next(n)
+	}
+	r.Body = s.next(s.byte() * (1 + s.byte()%3))
+	return r
+}
+
+// rounded is a row as a database has it.
+func rounded(r sqlbatch.Row) sqlbatch.Row {
+	r.Delay = time.Duration(build.Milliseconds(r.Delay)) * time.Millisecond
+	r.TTL = time.Duration(build.Milliseconds(r.TTL)) * time.Millisecond
+	if len(r.Headers) == 0 {
+		r.Headers = nil
+	}
+	return r
+}
+
+// seeds are inputs of all kinds: without fuzzing, the targets run with these.
+func seeds(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte(strings.Repeat("\xff", 500)))
+	f.Add([]byte(strings.Repeat("ab'\"\\{},$\x00é😀", 60)))
+	long := make([]byte, 3000)
+	for i := range long {
+		long[i] = byte(i * 7)
+	}
+	f.Add(long)
+	random := rand.NewChaCha8([32]byte{})
+	for n := range 100 {
+		data := make([]byte, 30*n)
+		_, _ = random.Read(data)
+		f.Add(data)
+	}
+}
+
+// Part is substring(b FROM at FOR length).
+func Part(b []byte, at, length int64) []byte {
+	if length == 0 {
+		return []byte{}
+	}
+	return b[at-1 : at-1+length]
+}

@@ -1,0 +1,174 @@
+// Package postgres is the SQL of chanq for PostgreSQL.
+package postgres
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+	"github.com/chanq/chanq/sqlbatch/internal/seal"
+)
+
+// Dialect is the SQL of PostgreSQL 13 and later, for any driver of
+// database/sql; github.com/jackc/pgx/v5/stdlib is the one it is tested with.
+//
+// A batch travels as array literals, one for each column, and bodies as one
+// bytea that the statement cuts apart: one text whatever the count of rows, and
+// arguments of types that every driver knows (docs/decisions.md has the
+// figures). No statement relies on the state of a session, so a pool that hands
+// out connections by the transaction may stand in between. Texts travel as bytes in
+// both directions, and the server turns them into its own encoding: a session
+// whose client_encoding is another than UTF8 sends and receives the same.
+//
+// Every plan is pinned by the way the statement is written, because the
+// statistics of a table that swings between empty and full are always wrong:
+//
+//   - now is a value that the planner does not know: it never compares it with a
+//     histogram of times that have passed;
+//   - a claim may stop early, at a count that it does not know either, so it
+//     takes the index whose order is the one asked for rather than sort;
+//   - lists are joined by id = ANY (ARRAY[a.id]), which neither a hash nor a
+//     merge join can do: what remains is a nested loop with the list outside, in
+//     the order it was given, and one probe of the primary key inside.
+//
+// The clock is statement_timestamp(). now() is the start of the transaction,
+// which for SendTx is the caller's and may be long past: a delay would be
+// shortened by the age of the transaction and a message would overtake those
+// sent meanwhile. clock_timestamp() moves while a statement runs, so the
+// planner cannot compare an index with it.
+var Dialect sqlbatch.Dialect = dialect{}
+
+type dialect struct{ seal.Seal }
+
+func (dialect) Name() string { return "postgres" }
+
+// maxRows bounds a statement: it holds its locks for some milliseconds. The
+// texts of claims and purges have it as their constant LIMIT.
+const maxRows = 1000
+
+// Traits: statements are not prepared. pgx keeps prepared statements itself,
+// unless it is told that a pool of transactions stands in between, where a
+// prepared statement is not there the next time.
+func (dialect) Traits() sqlbatch.Traits {
+	return sqlbatch.Traits{
+		Schema:      "public",
+		EnqueueRows: maxRows, ClaimRows: maxRows,
+		AckItems: maxRows, NackItems: maxRows, ReleaseItems: maxRows, BuryItems: maxRows, FindIDs: maxRows,
+	}
+}
+
+// queue is the statements of one queue, every text rendered.
+type queue struct {
+	seal.Seal
+	*texts
+	settle      *settles
+	inTx, skips *queue
+}
+
+// texts are those that are the same everywhere.
+type texts struct {
+	enqueue, enqueueNew, find, look, claim, claimBlind, nextDue string
+	version, problems, clock, record, stats, get, cancel        string
+	redrive, redriveIDs, setPaused, trim, join, leave, members  string
+	peek, purge                                                 map[sqlbatch.State]string
+}
+
+func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
+	r := names(n)
+	texts := &texts{
+		enqueue:    r.Replace(enqueueText),
+		enqueueNew: r.Replace(enqueueNewText),
+		find:       r.Replace(findText),
+		look:       r.Replace(lookText),
+		claim:      r.Replace(claimText(content)),
+		claimBlind: r.Replace(claimText(noContent)),
+		nextDue:    r.Replace(nextDueText),
+		version:    r.Replace(versionText),
+		problems:   r.Replace(problemsText),
+		clock:      r.Replace(clockText),
+		record:     r.Replace(recordText),
+		stats:      r.Replace(statsText()),
+		get:        r.Replace(getText),
+		cancel:     r.Replace(cancelText),
+		redrive:    r.Replace(redriveText),
+		redriveIDs: r.Replace(redriveIDsText),
+		setPaused:  r.Replace(setPausedText),
+		trim:       r.Replace(trimText),
+		join:       r.Replace(joinText),
+		leave:      r.Replace(leaveText),
+		members:    r.Replace(membersText),
+		peek:       map[sqlbatch.State]string{},
+		purge:      map[sqlbatch.State]string{},
+	}
+	for state, template := range peekTexts() {
+		texts.peek[state] = r.Replace(template)
+	}
+	for state, template := range purgeTexts() {
+		texts.purge[state] = r.Replace(template)
+	}
+	skips := &queue{texts: texts, settle: newSettles(r, skips)}
+	skips.inTx, skips.skips = skips, skips
+	inTx := &queue{texts: texts, settle: newSettles(r, waits), skips: skips}
+	inTx.inTx = inTx
+	return &queue{texts: texts, settle: newSettles(r, waitsShortly), inTx: inTx, skips: skips}
+}
+
+func (q *queue) InTx() sqlbatch.Queue { return q.inTx }
+
+// InOwnTx is the same queue: the setting of a settle is local to its transaction,
+// which is then a longer one.
+func (q *queue) InOwnTx() sqlbatch.Queue { return q }
+
+// SkipLocked is the same inside of a transaction and outside.
+func (q *queue) SkipLocked() sqlbatch.Queue { return q.skips }
+
+// names puts the names of one queue, quoted, where templates have them
+// in braces. Tables begin with chanq_ and indexes do not, since both share the
+// names of a schema.
+func names(n sqlbatch.Names) *strings.Replacer {
+	schema := n.Schema
+	if schema == "" {
+		schema = "public"
+	}
+	quote := func(name string) string { return build.Quote(`"`, name, `"`) }
+	in := quote(schema) + "."
+	stem := "chanq_" + stem(n.Queue)
+	tag := "$chanq$" // quotes a text that has the schema's name in it
+	for strings.Contains(schema, tag) {
+		tag = tag[:len(tag)-1] + "_$"
+	}
+	return strings.NewReplacer(
+		"{queues}", in+quote("chanq_queues"), "{queues pk}", quote("pk_chanq_queues"),
+		"{members}", in+quote("chanq_members"), "{members pk}", quote("pk_chanq_members"),
+		"{live}", in+quote(stem), "{'live'}", build.Quote("'", in+quote(stem), "'"), "{live pk}", quote("pk_"+stem),
+		"{live priority}", quote("ck_"+stem), "{ready}", quote("ix_"+stem), "{leased}", quote("lx_"+stem), "{key}", quote("ux_"+stem),
+		"{dead}", in+quote(stem+"_dead"), "{dead pk}", quote("pk_"+stem+"_dead"),
+		"{dead ended}", quote("ix_"+stem+"_dead"), "{dead key}", quote("kx_"+stem+"_dead"),
+		"{done}", in+quote(stem+"_done"), "{done pk}", quote("pk_"+stem+"_done"),
+		"{done ended}", quote("ix_"+stem+"_done"),
+		"{$}", tag,
+		"{name}", build.Quote("'", n.Queue, "'"),
+		"{now}", "(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)", // SELECT: once, not for each row
+		"{encoding}", "getdatabaseencoding()", // as it is: in one that is SQL_ASCII, others may have stored any bytes
+		"{rows}", strconv.Itoa(maxRows), "{fence bits}", strconv.Itoa(sqlbatch.FenceBits),
+	)
+}
+
+// maxStem is what a queue's name may have for the longest name made of
+// it, pk_chanq_<queue>_dead, to fit the 63 bytes of an identifier. PostgreSQL
+// cuts longer ones off silently, and the three tables of a queue would be one.
+const maxStem = 63 - len("pk_chanq_") - len("_dead")
+
+// stem is the queue's name, or the start of a longer one with a part of
+// its hash. No queue has a $ in its name.
+func stem(queue string) string {
+	if len(queue) <= maxStem {
+		return queue
+	}
+	hash := sha256.Sum256([]byte(queue))
+	end := "$" + hex.EncodeToString(hash[:4])
+	return queue[:maxStem-len(end)] + end
+}

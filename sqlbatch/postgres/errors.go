@@ -1,0 +1,83 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Classify goes by SQLSTATE, by the method that pgx and lib/pq both give their
+// errors. An error that the server reports undid the statement; unknown are broken
+// connections, and errors that come with the end of one.
+func (dialect) Classify(err error) sqlbatch.Class {
+	var server interface{ SQLState() string }
+	if errors.As(err, &server) && len(server.SQLState()) == 5 {
+		return classifySQLState(server.SQLState())
+	}
+	var safe interface{ SafeToRetry() bool } // pgx: nothing was sent
+	var network *net.OpError
+	var name *net.DNSError
+	switch {
+	case errors.Is(err, sql.ErrConnDone),
+		errors.As(err, &safe) && safe.SafeToRetry(),
+		errors.As(err, &network) && network.Op == "dial",
+		errors.As(err, &name):
+		return sqlbatch.Refused
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return sqlbatch.Unknown
+	}
+	// Not classifyCommon: lib/pq returns driver.ErrBadConn also when the
+	// connection ends before the answer.
+	return sqlbatch.Unknown
+}
+
+// SQLSTATEs (PostgreSQL's appendix A) that differ from their class, which is the
+// first two characters.
+var states = map[string]sqlbatch.Class{
+	"08001": sqlbatch.Refused, "08004": sqlbatch.Refused, // not connected
+	"23505": sqlbatch.Duplicate,
+	"25006": sqlbatch.Refused,    // read-only: a standby, the first sign of a failover
+	"25P02": sqlbatch.RolledBack, // the transaction failed before
+	"25P03": sqlbatch.RolledBack, // idle in transaction for too long: what was open is undone
+	"3D000": sqlbatch.Refused,    // no such database: it is being restored
+	"3F000": sqlbatch.NoSchema,
+	"40003": sqlbatch.Unknown,    // statement completion unknown
+	"42P01": sqlbatch.NoSchema,   // table
+	"42703": sqlbatch.NoSchema,   // column
+	"42P05": sqlbatch.Refused,    // a pool of transactions changed the server under a
+	"26000": sqlbatch.Refused,    // prepared statement; a new connection prepares anew
+	"55P03": sqlbatch.RolledBack, // lock_timeout
+	"55006": sqlbatch.RolledBack, // object in use
+	"57014": sqlbatch.RolledBack, // statement_timeout, pg_cancel_backend
+	"57P03": sqlbatch.Refused,    // starting up or shutting down
+	"57P05": sqlbatch.Refused,    // idle for too long; the statement came after
+	"0A000": sqlbatch.Permanent,  // feature not supported
+}
+
+var stateClasses = map[string]sqlbatch.Class{
+	"22": sqlbatch.BadRow,  // data exception
+	"23": sqlbatch.BadRow,  // constraint, of a DBA's
+	"28": sqlbatch.Refused, // login: a password is being rotated, or a standby takes over; nothing was run
+	"40": sqlbatch.RolledBack,
+	"42": sqlbatch.Permanent, // permission, syntax, types
+	"53": sqlbatch.Refused,   // no memory, disk, connections: undone, and an operator has to act
+	"54": sqlbatch.BadRow,    // too long for the program's limits
+	"P0": sqlbatch.BadRow,    // a trigger of a DBA's refuses
+}
+
+// The end of a session (57P01, 57P02: shutdown, crash of another session) may
+// follow a commit whose answer was lost; so do errors of class 08, and those of
+// classes 58 and XX (system, internal): with XX000 and others a pooler in between
+// says that it lost the server's connection under a statement.
+func classifySQLState(state string) sqlbatch.Class {
+	if c, ok := states[state]; ok {
+		return c
+	}
+	if c, ok := stateClasses[state[:2]]; ok {
+		return c
+	}
+	return sqlbatch.Unknown
+}

@@ -1,0 +1,171 @@
+package postgres
+
+import (
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// findText probes the primary key for each id and the index of keys for
+// each key, and reads no other column than a producer may. It waits for nobody:
+// the insert or settle whose outcome is asked for was repeated before, and the
+// repetition waited for it.
+const findText = `SELECT uuid_send(q.id), convert_to(q.dedup_key, {encoding}), q.fence
+FROM unnest((SELECT $1::uuid[])) AS a (id)
+JOIN {live} AS q ON q.id = ANY (ARRAY[a.id])
+UNION ALL
+SELECT uuid_send(q.id), convert_to(q.dedup_key, {encoding}), 0
+FROM unnest((SELECT $2::bytea[])) AS a (dedup_key)
+JOIN {live} AS q ON q.dedup_key = ANY (ARRAY[convert_from(a.dedup_key, 'UTF8')]) AND q.dedup_key IS NOT NULL`
+
+func (q *queue) Find(ids [][16]byte, keys []string) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.find, Args: []any{packIDs(ids), packKeys(keys)}}
+}
+
+// What operators look at. These are plain reads: PostgreSQL shows the last
+// committed version of a row and waits for nobody. Texts are returned as bytes in
+// UTF-8.
+
+// count counts up to t.n rows of the live table: those of four lanes, and
+// it reads no entry of another state.
+func count(condition string) string {
+	return `(SELECT count(*) FROM (
+    SELECT 1 FROM ` + priorities + `
+    CROSS JOIN LATERAL (
+      SELECT 1 FROM {live} AS q
+      WHERE q.priority = p.priority AND ` + condition + `
+      ORDER BY q.visible_at LIMIT (SELECT n FROM t)
+    ) AS f
+    LIMIT (SELECT n FROM t)) AS r)`
+}
+
+// statsText reads at most $1 index entries for each count, two counts for ready
+// ones, so that a backlog of millions costs no more.
+func statsText() string {
+	const leased, unleased = `q.leased_by IS NOT NULL`, `q.leased_by IS NULL`
+	const due, later = ` AND q.visible_at <= (SELECT now FROM t)`, ` AND q.visible_at > (SELECT now FROM t)`
+	return `WITH t AS MATERIALIZED (
+  SELECT {now} AS now, $1::bigint AS n
+)
+SELECT
+  least(` + count(leased+due) + ` + ` + count(unleased+due) + `, (SELECT n FROM t)) AS ready,
+  ` + count(unleased+later) + ` AS scheduled,
+  ` + count(leased+later) + ` AS leased,
+  (SELECT count(*) FROM (SELECT 1 FROM {dead} LIMIT (SELECT n FROM t)) AS d) AS dead,
+  (SELECT count(*) FROM (SELECT 1 FROM {done} LIMIT (SELECT n FROM t)) AS d) AS done,
+  (SELECT (SELECT now FROM t) - min(f.visible_at)
+  ` + first(due) + `) AS oldest,
+  (SELECT paused::integer FROM {queues} WHERE name = {name}) AS paused`
+}
+
+func (q *queue) Stats(limit int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.stats, Args: []any{int64(limit)}}
+}
+
+// The columns of Peek and Get; t has now.
+const (
+	liveColumns = `CASE WHEN q.visible_at <= (SELECT now FROM t) THEN 'ready' WHEN q.leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state,
+  uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.visible_at AS due_at, q.expires_at, uuid_send(q.leased_by) AS leased_by,
+  (SELECT convert_to(m.name, {encoding}) FROM {members} AS m WHERE m.id = q.leased_by) AS holder,
+  ` + textColumns
+	deadColumns = `'dead' AS state,
+  ` + endedShown
+	doneColumns = `'done' AS state,
+  ` + endedShown
+	endedShown = `uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.ended_at AS due_at, NULL::bigint AS expires_at,
+  NULL::bytea AS leased_by, NULL::bytea AS holder, ` + textColumns
+	textColumns = `convert_to(q.dedup_key, {encoding}) AS dedup_key, convert_to(q.last_error, {encoding}) AS last_error, q.headers, q.body`
+)
+
+// Conditions on the rows of the lanes that hold a state.
+const (
+	due   = `{lane} AND visible_at <= (SELECT now FROM t)`
+	later = `{lane} AND visible_at > (SELECT now FROM t)`
+)
+
+// Peeks of live messages choose by the index and fetch the rows afterwards, so
+// that no body is sorted. Ready ones come in the order of claims.
+func peekTexts() map[sqlbatch.State]string {
+	live := func(condition string, lanes []lane) string {
+		return `WITH t AS MATERIALIZED (
+  SELECT {now} AS now, $1::integer AS n
+),
+chosen AS MATERIALIZED (
+  ` + chosen(`
+      SELECT id FROM {live} WHERE `+condition+`
+      ORDER BY visible_at, uuid_send(id) LIMIT {rows}`, lanes) + `
+)
+SELECT ` + liveColumns + `
+FROM chosen AS c
+JOIN {live} AS q ON q.id = ANY (ARRAY[c.id])
+ORDER BY q.priority DESC, q.leased_by IS NULL, q.visible_at, q.id`
+	}
+	return map[sqlbatch.State]string{
+		sqlbatch.Ready:     live(due, readyLanes),
+		sqlbatch.Scheduled: live(later, lanes(false)),
+		sqlbatch.Leased:    live(later, lanes(true)),
+		sqlbatch.Dead: `SELECT ` + deadColumns + `
+FROM {dead} AS q
+ORDER BY q.ended_at DESC, q.id DESC LIMIT $1::integer`,
+		sqlbatch.Done: `SELECT ` + doneColumns + `
+FROM {done} AS q
+ORDER BY q.ended_at DESC, q.id DESC LIMIT $1::integer`,
+	}
+}
+
+func (q *queue) Peek(s sqlbatch.State, n int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.peek[s], Args: []any{int64(min(n, maxRows))}}
+}
+
+// getText probes the primary key of each table.
+const getText = `WITH t AS MATERIALIZED (SELECT {now} AS now)
+SELECT ` + liveColumns + `
+FROM {live} AS q WHERE q.id = $1::uuid
+UNION ALL
+SELECT ` + deadColumns + `
+FROM {dead} AS q WHERE q.id = $1::uuid
+UNION ALL
+SELECT ` + doneColumns + `
+FROM {done} AS q WHERE q.id = $1::uuid`
+
+func (q *queue) Get(id [16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.get, Args: []any{hexID(id)}}
+}
+
+// problemsText reads settings and the catalog. The encoding of the session is
+// none: see Dialect. $1 is the one that the database should have, and is there
+// because a driver that cannot send a parameter in this session shall say so now.
+const problemsText = `SELECT '` + sqlbatch.ProblemForm + `' AS kind, 'the table ' || {'live'} || ' has no column ' || c.name AS found
+FROM (VALUES ('expires_at'), ('lapses')) AS c (name)
+WHERE to_regclass({'live'}) IS NOT NULL AND NOT EXISTS (
+  SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'live'}) AND a.attname = c.name)
+UNION ALL
+SELECT '` + sqlbatch.ProblemEncoding + `', 'the database''s encoding is ' || current_setting('server_encoding') || ', and chanq needs ' || $1::text
+WHERE current_setting('server_encoding') NOT IN ($1::text, 'SQL_ASCII')
+UNION ALL
+SELECT '` + sqlbatch.ProblemDurability + `', 'synchronous_commit is off'
+WHERE current_setting('synchronous_commit') = 'off'
+UNION ALL
+SELECT '` + sqlbatch.ProblemDurability + `', 'the table ' || {'live'} || ' is not logged'
+FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass({'live'}) AND c.relpersistence <> 'p'`
+
+func (q *queue) Problems() sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.problems, Args: []any{"UTF8"}}
+}
+
+const clockText = `SELECT {now} AS now`
+
+func (q *queue) Clock() sqlbatch.Statement { return sqlbatch.Statement{Text: q.clock} }
+
+// The statements of operators and of housekeeping on PostgreSQL.
+
+const versionText = `SELECT version, paused::integer FROM {queues} WHERE name = {name}`
+
+func (q *queue) Version() sqlbatch.Statement { return sqlbatch.Statement{Text: q.version} }
+
+// lookText probes the primary key. Plain reads wait for nobody.
+const lookText = `SELECT uuid_send(q.id), q.fence
+FROM unnest((SELECT $1::uuid[])) AS a (id)
+JOIN {live} AS q ON q.id = ANY (ARRAY[a.id])`
+
+func (q *queue) Look(ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.look, Args: []any{packIDs(ids)}}
+}

@@ -1,0 +1,240 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/stretchr/testify/require"
+)
+
+// waitForLock waits until one session of the database waits for a lock.
+func (q *serverQueue) waitForLock() {
+	q.Helper()
+	require.Eventually(q, func() bool {
+		var waiting int
+		err := q.db.QueryRow(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+		return err == nil && waiting == 1
+	}, 30*time.Second, time.Millisecond)
+}
+
+// behind runs a statement that has to wait until release is called, and returns
+// its result.
+func (q *serverQueue) behind(st sqlbatch.Statement, release func() error) (rows [][]any, err error) {
+	q.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		rows, err = q.tryRows(q.db, st)
+	}()
+	q.waitForLock()
+	require.NoError(q, release())
+	<-done
+	return rows, err
+}
+
+func TestClaimLocksNoMoreThanItTakesAndWaitsForNobody(t *testing.T) {
+	q := newQueue(t)
+	var rows []sqlbatch.Row
+	for i := range byte(20) {
+		rows = append(rows, sqlbatch.Row{ID: id(i), Priority: int8(i%4) - 1})
+	}
+	q.enqueue(rows...)
+	first := q.begin()
+	require.Len(t, q.claim(first, 7), 7)
+
+	second := q.begin()
+	require.Len(t, q.claim(second, 1000), 13, "the seven are passed over, and nothing else is locked")
+	require.Empty(t, q.claim(q.db, 1000))
+	require.LessOrEqual(t, q.rows(q.db, q.NextDue())[0][0], int64(0), "an uncommitted claim changes nothing for others")
+	require.NoError(t, first.Rollback())
+	require.Len(t, q.claim(q.db, 1000), 7)
+}
+
+func TestClaimPassesOverRowsOfOtherTransactions(t *testing.T) {
+	q := newQueue(t)
+	q.enqueue(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2)})
+	require.Equal(t, []byte{1}, q.claim(q.db, 1))
+	tx := q.begin()
+	require.Len(t, q.settled(tx, q.Release([]sqlbatch.ReleaseItem{{Item: q.item(1)}})), 1)
+	require.Empty(t, q.rows(tx, q.Queue.Enqueue([]sqlbatch.Row{{ID: id(3)}})))
+
+	require.Equal(t, []byte{2}, q.claim(q.db, 10))
+	require.NoError(t, tx.Commit())
+	require.ElementsMatch(t, []byte{1, 3}, q.claim(q.db, 10))
+}
+
+// settles are the statements that apply to leases, by name.
+func settles(q sqlbatch.Queue, items ...sqlbatch.Item) map[string]sqlbatch.Statement {
+	var nacks []sqlbatch.NackItem
+	var releases []sqlbatch.ReleaseItem
+	var buries []sqlbatch.BuryItem
+	for _, item := range items {
+		nacks = append(nacks, sqlbatch.NackItem{Item: item, Error: "e"})
+		releases = append(releases, sqlbatch.ReleaseItem{Item: item})
+		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: "e"})
+	}
+	return map[string]sqlbatch.Statement{
+		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "release": q.Release(releases), "bury": q.Bury(buries),
+		"extend": q.Extend(items, time.Hour), "end after": q.EndAfter(items, time.Hour),
+	}
+}
+
+// leased makes the messages, which no other is there beside, leased, and returns
+// their leases.
+func (q *serverQueue) leased(ns ...byte) []sqlbatch.Item {
+	q.Helper()
+	q.exec(`TRUNCATE chanq_orders`)
+	for _, n := range ns {
+		q.enqueue(sqlbatch.Row{ID: id(n)})
+	}
+	require.Len(q, q.claim(q.db, 1000), len(ns))
+	return q.items(ns...)
+}
+
+// The keeper extends leases while handlers settle them.
+func TestInATransactionASettleAppliesAfterTheExtensionItWaitedFor(t *testing.T) {
+	q := newQueue(t)
+	for name := range settles(q) {
+		items := q.leased(1, 2)
+		tx := q.begin()
+		require.Len(t, q.settled(tx, q.Extend(items[1:], time.Hour)), 1)
+
+		rows, err := q.behind(settles(q.InTx(), items...)[name], tx.Commit)
+		require.NoError(t, err, name)
+		require.Len(t, rows, 2, name)
+	}
+}
+
+func TestASettleIsLostAfterTheClaimItWaitedFor(t *testing.T) {
+	q := newQueue(t)
+	for name := range settles(q) {
+		items := q.leased(1)
+		q.settled(q.db, q.EndAfter(items, 0))
+		tx := q.begin()
+		require.Equal(t, []byte{1}, q.claim(tx, 1), name)
+
+		rows, err := q.behind(settles(q.InTx(), items...)[name], tx.Commit)
+		require.NoError(t, err, name)
+		require.Empty(t, rows, name)
+		require.Equal(t, "leased", q.get(1)["state"], name)
+	}
+}
+
+func TestASettleWaitsForALockedRowForLockWaitAndThenChangesNothing(t *testing.T) {
+	q := newQueue(t)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(q.ctx, `SET lock_timeout = 7777`)
+	require.NoError(t, err)
+	ordinary := func() (timeout string) {
+		require.NoError(t, conn.QueryRowContext(q.ctx, `SHOW lock_timeout`).Scan(&timeout))
+		return timeout
+	}
+	everything := func() (text string) {
+		require.NoError(t, q.db.QueryRow(`SELECT string_agg(q::text, ' ' ORDER BY id) FROM chanq_orders AS q`).Scan(&text))
+		return text
+	}
+	for name := range settles(q) {
+		items := q.leased(1, 2, 3)
+		tx := q.begin()
+		_, err := tx.Exec(`SELECT FROM chanq_orders WHERE id = $1 FOR UPDATE`, fmt.Sprintf("%x", id(2)))
+		require.NoError(t, err)
+		before, start := everything(), time.Now()
+
+		st := settles(q, items...)[name]
+		_, err = q.tryRows(conn, st)
+		require.Equal(t, sqlbatch.RolledBack, postgres.Dialect.Classify(err), "%s: %v", name, err)
+		require.GreaterOrEqual(t, time.Since(start), sqlbatch.LockWait, name)
+		require.Less(t, time.Since(start), 5*time.Second, name)
+		require.Equal(t, before, everything(), name)
+		require.Equal(t, "7777ms", ordinary(), name)
+
+		require.NoError(t, tx.Rollback())
+		require.Equal(t, items, q.settled(conn, st), name)
+		require.Equal(t, "7777ms", ordinary(), name)
+	}
+}
+
+func TestASkippingSettleLeavesOutWhatIsLocked(t *testing.T) {
+	q := newQueue(t)
+	for form, skipping := range map[string]sqlbatch.Queue{"alone": q.SkipLocked(), "in a transaction": q.InTx().SkipLocked()} {
+		for name := range settles(q) {
+			items := q.leased(1, 2, 3)
+			stale := items[2]
+			stale.Fence--
+			tx := q.begin()
+			_, err := tx.Exec(`SELECT FROM chanq_orders WHERE id = $1 FOR UPDATE`, fmt.Sprintf("%x", id(2)))
+			require.NoError(t, err)
+
+			st := settles(skipping, items[0], items[1], stale)[name]
+			require.Equal(t, items[:1], q.settled(q.db, st), "%s %s", name, form)
+			require.NotContains(t, st.Text, "set_config")
+			require.NoError(t, tx.Rollback())
+			require.Equal(t, items[1:], q.settled(q.db, settles(skipping, items[1:]...)[name]), "%s %s", name, form)
+		}
+	}
+}
+
+// Settings and waits of the caller's transaction are the caller's.
+func TestInATransactionASettleHasNoSettings(t *testing.T) {
+	q := postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
+	for name, st := range settles(q.InTx(), sqlbatch.Item{}) {
+		require.NotContains(t, st.Text, "set_config", name)
+		require.NotContains(t, st.Text, "SKIP LOCKED", name)
+		require.Equal(t, st, settles(q.InTx().InTx(), sqlbatch.Item{})[name])
+	}
+}
+
+func TestLookWaitsForNobody(t *testing.T) {
+	q := newQueue(t)
+	items := q.leased(1, 2, 3)
+	tx := q.begin()
+	require.Len(t, q.settled(tx, q.InTx().Ack(items[:1])), 1)
+	require.Len(t, q.settled(tx, q.InTx().Nack([]sqlbatch.NackItem{{Item: items[1]}})), 1)
+	require.Equal(t, items, q.settled(q.db, q.Look([][16]byte{id(3), id(9), id(1), id(2)})), "what was committed last")
+	require.NoError(t, tx.Commit())
+	items[1].Fence++
+	require.Equal(t, items[1:], q.settled(q.db, q.Look([][16]byte{id(1), id(2), id(3)})))
+}
+
+func TestEnqueueNewWaitsForTheSameKeyUnderWay(t *testing.T) {
+	q := newQueue(t)
+	for _, end := range []string{"commit", "rollback"} {
+		q.exec(`TRUNCATE chanq_orders`)
+		tx := q.begin()
+		require.Empty(t, q.rows(tx, q.Queue.Enqueue([]sqlbatch.Row{{ID: id(1), Key: "k"}})))
+		release, stored := tx.Commit, 0
+		if end == "rollback" {
+			release, stored = tx.Rollback, 1
+		}
+
+		rows, err := q.behind(q.EnqueueNew([]sqlbatch.Row{{ID: id(2), Key: "k"}}), release)
+		require.NoError(t, err)
+		require.Len(t, rows, stored, end)
+	}
+}
+
+func TestMaintenanceWaitsForNobody(t *testing.T) {
+	q := newQueue(t)
+	q.settled(q.db, q.Archive(q.leased(1, 2)))
+	q.leased(3, 4)
+	q.settled(q.db, q.Bury([]sqlbatch.BuryItem{{Item: q.item(3)}, {Item: q.item(4)}}))
+	q.enqueue(sqlbatch.Row{ID: id(5)}, sqlbatch.Row{ID: id(6)})
+	q.exec(`UPDATE chanq_orders_done SET ended_at = ended_at - 10`)
+	tx := q.begin()
+	for _, table := range []string{"chanq_orders", "chanq_orders_dead", "chanq_orders_done"} {
+		_, err := tx.Exec(`SELECT FROM ` + table + ` WHERE get_byte(uuid_send(id), 0) % 2 = 1 FOR UPDATE`)
+		require.NoError(t, err)
+	}
+
+	require.Equal(t, []byte{2}, q.ids(q.db, q.Trim(time.Millisecond, 10, 0)))
+	require.Equal(t, []byte{4}, q.ids(q.db, q.Redrive(10, nil, sqlbatch.Window{})))
+	require.ElementsMatch(t, []byte{4, 6}, q.ids(q.db, q.Purge(sqlbatch.Ready, 10, sqlbatch.Window{})))
+	require.NoError(t, tx.Rollback())
+	require.Equal(t, []byte{1}, q.ids(q.db, q.Purge(sqlbatch.Done, 10, sqlbatch.Window{})))
+	require.Equal(t, []byte{3}, q.ids(q.db, q.Purge(sqlbatch.Dead, 10, sqlbatch.Window{})))
+}

@@ -1,0 +1,42 @@
+package postgres
+
+import (
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// joinText writes the member's own row first, and only then forgets others, whose
+// locks it does not wait for: two joins never wait for each other in a circle.
+// chanq_members is short, and is read from end to end.
+const joinText = `WITH here AS (
+  INSERT INTO {members} AS m (id, since, until, process, queue, name, host)
+  SELECT $1::uuid, t.now, t.now + $2::bigint, $3::bigint, {name}, convert_from($4::bytea, 'UTF8'), convert_from($5::bytea, 'UTF8')
+  FROM (SELECT {now} AS now) AS t
+  ON CONFLICT (id) DO UPDATE SET
+    until = greatest(m.until, excluded.until), process = excluded.process, queue = excluded.queue, name = excluded.name, host = excluded.host
+  RETURNING m.id
+)
+DELETE FROM {members}
+WHERE id = ANY (ARRAY(
+  SELECT m.id FROM {members} AS m
+  WHERE m.until < {now} - 86400000 AND m.id <> ALL (ARRAY(SELECT id FROM here))
+  LIMIT {rows} FOR UPDATE SKIP LOCKED))`
+
+func (q *queue) Join(m sqlbatch.Member) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.join, Args: []any{
+		hexID(m.ID), build.Milliseconds(m.For), int64(m.Process), []byte(memberText(m.Name)), []byte(memberText(m.Host)),
+	}}
+}
+
+const leaveText = `DELETE FROM {members} WHERE id = $1::uuid`
+
+func (q *queue) Leave(id [16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.leave, Args: []any{hexID(id)}}
+}
+
+const membersText = `SELECT uuid_send(m.id) AS id, convert_to(m.name, {encoding}) AS name, convert_to(m.host, {encoding}) AS host, m.process, m.since, m.until
+FROM {members} AS m
+WHERE m.queue = {name} AND m.until > {now}
+ORDER BY m.since, m.id`
+
+func (q *queue) Members() sqlbatch.Statement { return sqlbatch.Statement{Text: q.members} }

@@ -1,0 +1,103 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/stretchr/testify/require"
+)
+
+func (q *serverQueue) members() (names []string) {
+	q.Helper()
+	for _, row := range q.rows(q.db, q.Members()) {
+		require.Len(q, row, 6)
+		require.Len(q, row[0], 16)
+		names = append(names, string(row[1].([]byte)))
+	}
+	return names
+}
+
+func TestMembersComeAndGo(t *testing.T) {
+	q := newQueue(t)
+	require.Empty(t, q.members())
+	join := func(n byte, name string, d time.Duration) {
+		t.Helper()
+		require.Empty(t, q.rows(q.db, q.Join(sqlbatch.Member{ID: id(n), Name: name, Host: "höst", Process: 1 << 31, For: d})))
+	}
+	join(2, "first", time.Hour)
+	q.exec(`UPDATE chanq_members SET since = since - 1000`)
+	join(1, "second", time.Minute)
+	row := q.rows(q.db, q.Members())[0]
+	two := id(2)
+	require.Equal(t, []any{two[:], []byte("first"), []byte("höst"), int64(1 << 31)}, row[:4])
+	require.Equal(t, row[4].(int64)+1000+time.Hour.Milliseconds(), row[5])
+	require.Equal(t, []string{"first", "second"}, q.members())
+
+	join(2, "renamed", 2*time.Hour)
+	again := q.rows(q.db, q.Members())[0]
+	require.Equal(t, row[4], again[4], "it came when it came first")
+	require.Greater(t, again[5], row[5])
+	other := postgres.Dialect.Queue(sqlbatch.Names{Queue: "other"})
+	require.Empty(t, q.rows(q.db, other.Members()), "of another queue")
+
+	join(1, "second", 0)
+	require.Equal(t, []string{"renamed", "second"}, q.members(), "it said that it stays for longer")
+	q.exec(`UPDATE chanq_members SET until = since - 1 WHERE name = 'second'`)
+	require.Equal(t, []string{"renamed"}, q.members(), "its time is over")
+	q.rows(q.db, q.Leave(id(2)))
+	require.Empty(t, q.members())
+}
+
+func TestAMembersTextsAreCut(t *testing.T) {
+	q := newQueue(t)
+	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(1), Name: "x" + strings.Repeat("é", 200), Host: "\x00\xff", For: time.Hour}))
+	row := q.rows(q.db, q.Members())[0]
+	require.Equal(t, "x"+strings.Repeat("é", 99), string(row[1].([]byte)))
+	require.Equal(t, "��", string(row[2].([]byte)))
+}
+
+func TestAJoinForgetsWhoIsLongGone(t *testing.T) {
+	q := newQueue(t)
+	for n := range byte(4) {
+		q.rows(q.db, q.Join(sqlbatch.Member{ID: id(n), Name: string('a' + rune(n)), For: time.Hour}))
+	}
+	const day = 86_400_000
+	q.exec(`UPDATE chanq_members SET queue = 'other', until = $1 WHERE name = 'b'`, q.now()-day-1)
+	q.exec(`UPDATE chanq_members SET until = $1 WHERE name = 'c'`, q.now()-day+60_000)
+	q.exec(`UPDATE chanq_members SET until = 0 WHERE name IN ('a', 'd')`)
+	locked := q.begin()
+	_, err := locked.Exec(`SELECT FROM chanq_members WHERE name = 'd' FOR UPDATE`)
+	require.NoError(t, err)
+
+	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(0), Name: "a", For: time.Hour}))
+	var left string
+	require.NoError(t, q.db.QueryRow(`SELECT string_agg(name, '' ORDER BY name) FROM chanq_members`).Scan(&left))
+	require.Equal(t, "acd", left, "b was gone for more than a day, of whatever queue; d is locked, and nobody waits for that")
+	require.Equal(t, []string{"a"}, q.members(), "a is back")
+}
+
+// Two who were both taken for gone come back, and each would forget the other.
+func TestJoinsDoNotDeadlock(t *testing.T) {
+	q := newQueue(t)
+	q.exec(`INSERT INTO chanq_members (id, since, until, process, queue, name, host)
+SELECT gen_random_uuid(), 0, 0, 0, 'orders', '', '' FROM generate_series(1, 50)`)
+	for range 20 {
+		for n := range byte(8) {
+			q.rows(q.db, q.Join(sqlbatch.Member{ID: id(n)}))
+		}
+		q.exec(`UPDATE chanq_members SET until = 0`)
+		failed := make(chan error)
+		for n := range byte(8) {
+			go func() {
+				_, err := q.tryRows(q.db, q.Join(sqlbatch.Member{ID: id(n), For: time.Hour}))
+				failed <- err
+			}()
+		}
+		for range 8 {
+			require.NoError(t, <-failed)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package postgres
+
+import (
+	"math"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+const recordText = `INSERT INTO {queues} (name, version, created_at) VALUES ({name}, $1::integer, {now})
+ON CONFLICT (name) DO UPDATE SET version = excluded.version`
+
+const setPausedText = `UPDATE {queues} SET paused = $1::integer = 1 WHERE name = {name}`
+
+// cancelText deletes by the primary key, whatever the fence; path and locks
+// are those of ackText.
+const cancelText = `DELETE FROM {live} AS q
+USING unnest((SELECT $1::uuid[])) AS a (id)
+WHERE q.id = ANY (ARRAY[a.id])
+RETURNING uuid_send(q.id)`
+
+// Purges and trims skip what is locked: maintenance waits for nobody. The ids go
+// through an array, whose length the planner does not know and takes for ten, so
+// it probes the primary key.
+//
+// $2 and $3 are a Window. When a message was claimed is in its fence, whose salt
+// is at least 1: see FenceBits.
+func purgeTexts() map[sqlbatch.State]string {
+	live := func(condition string, lanes []lane) string {
+		return `WITH t AS MATERIALIZED (
+  SELECT {now} AS now, $1::integer AS n
+)
+DELETE FROM {live}
+WHERE id = ANY (ARRAY(
+  ` + chosen(`
+      SELECT id FROM {live} WHERE `+condition+`
+      ORDER BY visible_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`, lanes) + `))
+RETURNING uuid_send(id), 0`
+	}
+	ended := func(table string) string {
+		return `DELETE FROM ` + table + `
+WHERE id = ANY (ARRAY(
+  SELECT id FROM ` + table + ` WHERE ended_at >= (SELECT $2::bigint) AND ended_at < (SELECT $3::bigint)
+  ORDER BY ended_at, id LIMIT $1::integer FOR UPDATE SKIP LOCKED))
+RETURNING uuid_send(id), ended_at`
+	}
+	return map[sqlbatch.State]string{
+		sqlbatch.Ready:     live(due+` AND visible_at < (SELECT $2::bigint)`, readyLanes),
+		sqlbatch.Scheduled: live(later+` AND enqueued_at < (SELECT $2::bigint)`, lanes(false)),
+		sqlbatch.Leased:    live(later+` AND (fence - 1) >> {fence bits} < (SELECT $2::bigint)`, lanes(true)),
+		sqlbatch.Dead:      ended(`{dead}`),
+		sqlbatch.Done:      ended(`{done}`),
+	}
+}
+
+func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
+	args := []any{int64(min(n, maxRows))}
+	if s == sqlbatch.Dead || s == sqlbatch.Done {
+		args = append(args, w.After)
+	}
+	return sqlbatch.Statement{Text: q.purge[s], Args: append(args, before(w))}
+}
+
+// before is the end of a window, or of time.
+func before(w sqlbatch.Window) int64 {
+	if w.Before == 0 {
+		return math.MaxInt64
+	}
+	return w.Before
+}
+
+// trimText deletes the old end of the done table.
+const trimText = `DELETE FROM {done}
+WHERE id = ANY (ARRAY(
+  SELECT id FROM {done} WHERE ended_at >= (SELECT $3::bigint) AND ended_at < {now} - $1::bigint
+  ORDER BY ended_at, id LIMIT $2::integer FOR UPDATE SKIP LOCKED))
+RETURNING uuid_send(id), ended_at`
+
+func (q *queue) Trim(age time.Duration, n int, after int64) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.trim, Args: []any{build.Milliseconds(age), int64(n), after}}
+}
+
+// A redrive moves rows in one statement. A message stays dead while it cannot
+// live again: a live one has its id (an INSERT repeated after an unknown
+// outcome) or its key, or a dead one with the same key and a smaller id goes
+// first, unless it died after the window. ON CONFLICT decides where another session
+// was quicker. A moved row is due now, with no attempts, no expiry and a higher
+// fence than any lease of its former life.
+const (
+	redriveRoom = `NOT EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = d.id)
+    AND (d.dedup_key IS NULL OR NOT EXISTS (
+      SELECT 1 FROM {live} AS q WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL))`
+
+	redriveMove = `moved AS (
+  INSERT INTO {live} (id, priority, visible_at, enqueued_at, fence, dedup_key, last_error, headers, body)
+  SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, headers, body
+  FROM chosen
+  ON CONFLICT DO NOTHING
+  RETURNING id
+)
+DELETE FROM {dead}
+WHERE id = ANY (ARRAY(SELECT id FROM moved))
+RETURNING uuid_send(id), ended_at`
+
+	// By the time of death, skipping what is locked.
+	redriveText = `WITH chosen AS MATERIALIZED (
+  SELECT d.* FROM {dead} AS d
+  WHERE d.ended_at >= (SELECT $2::bigint) AND d.ended_at < (SELECT $3::bigint)
+    AND ` + redriveRoom + `
+    AND (d.dedup_key IS NULL OR NOT EXISTS (
+      SELECT 1 FROM {dead} AS e
+      WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < (SELECT $3::bigint)))
+  ORDER BY d.ended_at, d.id LIMIT $1::integer FOR UPDATE OF d SKIP LOCKED
+),
+` + redriveMove
+
+	// By the primary key, waiting for what is locked. The smallest id of the list
+	// has a key first: the list is in order, and so is the insert.
+	redriveIDsText = `WITH chosen AS MATERIALIZED (
+  SELECT d.* FROM unnest($1::uuid[]) AS a (id)
+  JOIN {dead} AS d ON d.id = ANY (ARRAY[a.id])
+  WHERE ` + redriveRoom + `
+  FOR UPDATE OF d
+),
+` + redriveMove
+)
+
+func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.Statement {
+	if len(ids) > 0 {
+		return sqlbatch.Statement{Text: q.redriveIDs, Args: []any{packIDs(ids)}}
+	}
+	return sqlbatch.Statement{Text: q.redrive, Args: []any{int64(n), w.After, before(w)}}
+}
+
+func (q *queue) Record(version int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.record, Args: []any{int64(version)}}
+}
+
+func (q *queue) Pause() sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.setPaused, Args: []any{int64(1)}}
+}
+
+func (q *queue) Resume() sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.setPaused, Args: []any{int64(0)}}
+}
+
+func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.cancel, Args: []any{packIDs(ids)}}
+}

@@ -1,0 +1,138 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Arguments are strings that PostgreSQL reads as arrays, integers and []byte:
+// what every driver can send without knowing of arrays.
+
+// array is an array literal under construction.
+type array struct {
+	b       []byte
+	nonzero bool
+}
+
+func newArray(elements, width int) array {
+	return array{b: append(make([]byte, 0, elements*(width+1)+2), '{')}
+}
+
+func (a *array) comma() {
+	if len(a.b) > 1 {
+		a.b = append(a.b, ',')
+	}
+}
+
+func (a *array) id(id [16]byte) {
+	a.comma()
+	a.b = hex.AppendEncode(a.b, id[:])
+	a.nonzero = true
+}
+
+func (a *array) number(n int64) {
+	a.comma()
+	a.b = strconv.AppendInt(a.b, n, 10)
+	a.nonzero = a.nonzero || n != 0
+}
+
+func (a *array) bytes(s string) {
+	a.comma()
+	a.b = append(a.b, `"\\x`...)
+	a.b = hex.AppendEncode(a.b, []byte(s))
+	a.b = append(a.b, '"')
+	a.nonzero = true
+}
+
+func (a *array) literal() string { return string(append(a.b, '}')) }
+
+// orEmpty is the literal, but {} for nothing but zeros: unnest fills a shorter
+// array up with NULL, and most batches have no delay, key or headers.
+func (a *array) orEmpty() string {
+	if !a.nonzero {
+		return "{}"
+	}
+	return a.literal()
+}
+
+// blob is values of any length, one after the other, and where each
+// begins (from 1) and how long it is: all in one bytea, because a bytea in an
+// array literal is written in hex and twice as long.
+type blob struct {
+	data            []byte
+	starts, lengths array
+}
+
+func newBlob(elements, bytes int) blob {
+	return blob{
+		data:   make([]byte, 0, bytes),
+		starts: newArray(elements, 7), lengths: newArray(elements, 5),
+	}
+}
+
+// next begins the next value, of which n bytes are appended to data.
+func (b *blob) next(n int) {
+	b.starts.number(int64(len(b.data) + 1))
+	b.lengths.number(int64(n))
+}
+
+// place is starts and lengths, both {} if every value is empty.
+func (b *blob) place() (starts, lengths string) {
+	if !b.lengths.nonzero {
+		return "{}", "{}"
+	}
+	return b.starts.literal(), b.lengths.literal()
+}
+
+func packIDs(ids [][16]byte) string {
+	a := newArray(len(ids), 32)
+	for _, id := range sortedBy(ids, func(a, b [16]byte) int { return bytes.Compare(a[:], b[:]) }) {
+		a.id(id)
+	}
+	return a.literal()
+}
+
+func packKeys(keys []string) string {
+	a := newArray(len(keys), 32)
+	for _, s := range keys {
+		a.bytes(s)
+	}
+	return a.literal()
+}
+
+// validText is what a text column takes: without NUL, valid UTF-8. An error
+// text may be any bytes, and must not keep a message from being given back.
+func validText(s string) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "�"), "�")
+}
+
+// memberText is a member's name or host as the database takes it.
+func memberText(s string) string {
+	s = validText(s)
+	if len(s) > sqlbatch.MaxMemberText {
+		s = strings.ToValidUTF8(s[:sqlbatch.MaxMemberText], "")
+	}
+	return s
+}
+
+func compareLeases(a, b sqlbatch.Item) int {
+	return cmp.Or(bytes.Compare(a.ID[:], b.ID[:]), cmp.Compare(a.Fence, b.Fence))
+}
+
+// sortedBy is list in order: itself, if it is, or a sorted copy.
+func sortedBy[E any](list []E, order func(a, b E) int) []E {
+	if slices.IsSortedFunc(list, order) {
+		return list
+	}
+	list = slices.Clone(list)
+	slices.SortFunc(list, order)
+	return list
+}
+
+func hexID(id [16]byte) string { return hex.EncodeToString(id[:]) }

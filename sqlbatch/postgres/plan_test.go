@@ -1,0 +1,220 @@
+package postgres_test
+
+import (
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/stretchr/testify/require"
+)
+
+// fill puts rows of all three kinds into the table, a third each, in every lane.
+func (q *serverQueue) fill(rows int) {
+	q.Helper()
+	q.exec(`INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, fence, attempts, leased_by, body)
+SELECT gen_random_uuid(), i % 4 - 1, extract(epoch FROM now()) * 1000 + CASE i % 3 WHEN 0 THEN -i ELSE 3600000 + i END, 0, 1, 1,
+       CASE i % 3 WHEN 1 THEN gen_random_uuid() END, convert_to(repeat('x', 100), 'UTF8')
+FROM generate_series(1, $1) AS i`, rows)
+}
+
+// plan is how a statement runs: with its values known to the planner, or with a
+// plan for any.
+func (q *serverQueue) plan(conn *sql.Conn, st sqlbatch.Statement, mode string) string {
+	q.Helper()
+	run := func(text string) {
+		_, err := conn.ExecContext(q.ctx, text)
+		require.NoError(q, err, text)
+	}
+	run(`SET plan_cache_mode = ` + mode)
+	run(`PREPARE explained AS ` + st.Text)
+	var values []string
+	for _, arg := range st.Args {
+		switch v := arg.(type) {
+		case string:
+			values = append(values, "'"+v+"'")
+		case []byte:
+			values = append(values, `'\x`+hex.EncodeToString(v)+"'")
+		default:
+			values = append(values, fmt.Sprint(v))
+		}
+	}
+	text := `EXPLAIN EXECUTE explained`
+	if len(values) > 0 {
+		text += ` (` + strings.Join(values, ", ") + `)`
+	}
+	rows, err := conn.QueryContext(q.ctx, text)
+	require.NoError(q, err, text)
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var line string
+		require.NoError(q, rows.Scan(&line))
+		plan.WriteString(line + "\n")
+	}
+	require.NoError(q, rows.Err())
+	run(`DEALLOCATE explained`)
+	return plan.String()
+}
+
+// Statistics of a queue's table are never right: these are the worst of them.
+func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
+	q := newQueue(t)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	const n = 1000
+	items := make([]sqlbatch.Item, n)
+	nacks := make([]sqlbatch.NackItem, n)
+	releases := make([]sqlbatch.ReleaseItem, n)
+	buries := make([]sqlbatch.BuryItem, n)
+	ids := make([][16]byte, n)
+	for i := range items {
+		items[i] = sqlbatch.Item{ID: [16]byte{byte(i >> 8), byte(i)}, Fence: 1}
+		nacks[i].Item, releases[i].Item, buries[i].Item, ids[i] = items[i], items[i], items[i], items[i].ID
+	}
+	claim := q.Claim(claimOf(n))
+	type use struct {
+		st    sqlbatch.Statement
+		lanes int // scans of a lane of the claim indexes
+		keys  int // probes of the primary key
+	}
+	uses := map[string]use{
+		"claim":           {claim, 8, 1},
+		"claim one":       {q.Claim(sqlbatch.ClaimParams{Rows: 1}), 8, 1},
+		"next due":        {q.NextDue(), 2, 0},
+		"cancel":          {q.Cancel(ids), 0, 1},
+		"find":            {q.Find(ids, []string{"k"}), 0, 1},
+		"look":            {q.Look(ids), 0, 1},
+		"get":             {q.Get(ids[0]), 0, 1},
+		"stats":           {q.Stats(10000), 6, 0},
+		"peek ready":      {q.Peek(sqlbatch.Ready, n), 8, 1},
+		"peek scheduled":  {q.Peek(sqlbatch.Scheduled, n), 4, 1},
+		"peek leased":     {q.Peek(sqlbatch.Leased, n), 4, 1},
+		"purge ready":     {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 8, 1},
+		"purge scheduled": {q.Purge(sqlbatch.Scheduled, n, sqlbatch.Window{}), 4, 1},
+		"purge leased":    {q.Purge(sqlbatch.Leased, n, sqlbatch.Window{}), 4, 1},
+	}
+	for form, q := range map[string]struct {
+		sqlbatch.Queue
+		keys int
+	}{"": {q, 1}, " in a transaction": {q.InTx(), 1}, " skipping": {q.SkipLocked(), 2}} {
+		uses["ack"+form] = use{q.Ack(items), 0, q.keys}
+		uses["archive"+form] = use{q.Archive(items), 0, q.keys}
+		uses["nack"+form] = use{q.Nack(nacks), 0, q.keys}
+		uses["release"+form] = use{q.Release(releases), 0, q.keys}
+		uses["bury"+form] = use{q.Bury(buries), 0, q.keys}
+		uses["extend"+form] = use{q.Extend(items, time.Minute), 0, q.keys}
+		uses["end after"+form] = use{q.EndAfter(items, time.Minute), 0, q.keys}
+	}
+	lane := regexp.MustCompile(`Index (Only )?Scan using [il]x_chanq_orders on`)
+	key := regexp.MustCompile(`Index Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
+	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Heap Scan on chanq_orders q|Hash|Merge Join|Memoize`)
+	check := func(statistics string) {
+		for name, use := range uses {
+			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+				plan := q.plan(conn, use.st, mode)
+				message := fmt.Sprintf("%s, %s, %s:\n%s", name, statistics, mode, plan)
+				require.NotRegexp(t, scan, plan, message)
+				require.Len(t, lane.FindAllString(plan, -1), use.lanes, message)
+				require.Len(t, key.FindAllString(plan, -1), use.keys, message)
+				if !strings.HasPrefix(name, "peek") {
+					require.NotContains(t, plan, "Sort", message)
+				}
+			}
+		}
+	}
+
+	q.exec(`ALTER TABLE chanq_orders SET (autovacuum_enabled = false)`)
+	q.fill(100_000)
+	check("never analyzed")
+	q.exec(`ANALYZE chanq_orders`)
+	check("up to date")
+	q.exec(`UPDATE chanq_orders SET visible_at = visible_at + 7200000 WHERE visible_at < extract(epoch FROM now()) * 1000`)
+	q.exec(`ANALYZE chanq_orders`)
+	q.fill(20_000)
+	check("from when nothing was ready")
+	q.exec(`TRUNCATE chanq_orders`)
+	q.exec(`ANALYZE chanq_orders`)
+	q.fill(100_000)
+	check("from when it was empty")
+	q.exec(`DELETE FROM chanq_orders`)
+	q.exec(`VACUUM ANALYZE chanq_orders`)
+	// A plan of such a moment lasts until the next vacuum, while the table fills. All
+	// indexes look like one page, so a lane may be sorted; what must not be is that
+	// each row is looked for in all of the claim index, or all of the table.
+	checkKeys := func(statistics string) {
+		for name, use := range uses {
+			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+				plan := q.plan(conn, use.st, mode)
+				message := fmt.Sprintf("%s, %s, %s:\n%s", name, statistics, mode, plan)
+				require.NotContains(t, plan, "Seq Scan on chanq_orders ", message)
+				require.Len(t, key.FindAllString(plan, -1), use.keys, message)
+			}
+		}
+	}
+	checkKeys("from when it was empty, in a file that was not")
+	q.fill(100_000)
+	checkKeys("from when it was empty, in a file that was not, and is full again")
+	q.exec(`ANALYZE chanq_orders`)
+	_, err = conn.ExecContext(q.ctx, `SET random_page_cost = 20`)
+	require.NoError(t, err)
+	delete(uses, "stats") // an operator's, which may sort there
+	check("up to date, on a slow disk")
+}
+
+// Priorities rest on an Append that runs its parts in the order of the text, one
+// after the other: no part of it may run beside another.
+func TestLanesAreEnteredInTheirOrder(t *testing.T) {
+	q := newQueue(t)
+	q.fill(10_000)
+	q.exec(`ANALYZE chanq_orders`)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(q.ctx, `SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET min_parallel_index_scan_size = 0`)
+	require.NoError(t, err)
+	lane := regexp.MustCompile(`using ([il]x)_chanq_orders on .*\n +Index Cond: \(\(priority = '?(-?\d)`)
+	ready := []string{"lx 2", "ix 2", "lx 1", "ix 1", "lx 0", "ix 0", "lx -1", "ix -1"}
+	for name, use := range map[string]struct {
+		st    sqlbatch.Statement
+		lanes []string
+	}{
+		"claim":          {q.Claim(claimOf(100)), ready},
+		"peek ready":     {q.Peek(sqlbatch.Ready, 100), ready},
+		"purge ready":    {q.Purge(sqlbatch.Ready, 100, sqlbatch.Window{}), ready},
+		"peek leased":    {q.Peek(sqlbatch.Leased, 100), []string{"lx 2", "lx 1", "lx 0", "lx -1"}},
+		"peek scheduled": {q.Peek(sqlbatch.Scheduled, 100), []string{"ix 2", "ix 1", "ix 0", "ix -1"}},
+	} {
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			plan := q.plan(conn, use.st, mode)
+			var lanes []string
+			for _, found := range lane.FindAllStringSubmatch(plan, -1) {
+				lanes = append(lanes, found[1]+" "+found[2])
+			}
+			require.Equal(t, use.lanes, lanes, "%s:\n%s", name, plan)
+			require.NotContains(t, plan, "Parallel", name)
+		}
+	}
+}
+
+// The order of locks is that of the list because of the shape of the plan.
+func TestSettlesWalkTheirListInOrder(t *testing.T) {
+	q := newQueue(t)
+	q.fill(10_000)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	items := []sqlbatch.Item{{ID: id(1), Fence: 1}, {ID: id(2), Fence: 1}}
+	for name, st := range map[string]sqlbatch.Statement{
+		"ack": q.Ack(items), "extend": q.Extend(items, time.Minute), "nack": q.Nack([]sqlbatch.NackItem{{Item: items[0]}}),
+	} {
+		plan := q.plan(conn, st, "force_generic_plan")
+		loop, list, probe := strings.Index(plan, "Nested Loop"), strings.Index(plan, "Function Scan"), strings.Index(plan, "Index Scan using pk_chanq_orders")
+		require.True(t, 0 <= loop && loop < list && list < probe, "%s:\n%s", name, plan)
+	}
+}

@@ -1,0 +1,71 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+)
+
+// pgx writes parameters into the text there, and refuses that in other encodings:
+// the first thing that is asked for must have one, or it would be the first send.
+func TestProblemsTellsThatADriverSendsNoParameters(t *testing.T) {
+	config := pgtest.Config(t)
+	config.RuntimeParams["client_encoding"] = "LATIN1"
+	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	db := stdlib.OpenDB(*config)
+	defer db.Close()
+	q := &serverQueue{T: t, db: db, ctx: t.Context()}
+	_, err := q.tryRows(db, postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"}).Problems())
+	require.ErrorContains(t, err, "client_encoding=UTF8")
+}
+
+func TestHasProblemsWithADatabaseThatCannotHoldAllText(t *testing.T) {
+	config := pgtest.Config(t)
+	server := stdlib.OpenDB(*config)
+	defer server.Close()
+	name := config.Database + "_latin1"
+	_, err := server.Exec(`CREATE DATABASE ` + name + ` ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0`)
+	require.NoError(t, err)
+	defer server.Exec(`DROP DATABASE ` + name)
+	config.Database = name
+	db := stdlib.OpenDB(*config)
+	defer db.Close()
+	q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})}
+	require.Equal(t, [][]any{{sqlbatch.ProblemEncoding, "the database's encoding is LATIN1, and chanq needs UTF8"}}, q.rows(db, q.Problems()))
+}
+
+func TestHasProblemsWithTablesOfTheFormBeforeThis(t *testing.T) {
+	q := newQueue(t)
+	require.Empty(t, q.rows(q.db, q.Problems()))
+	q.exec(`DROP TABLE chanq_orders`)
+	require.Empty(t, q.rows(q.db, q.Problems()), "it works without tables")
+	q.exec(`CREATE TABLE chanq_orders (id uuid PRIMARY KEY, lapses int, expires_at int)`)
+	require.Empty(t, q.rows(q.db, q.Problems()))
+	q.exec(`ALTER TABLE chanq_orders DROP COLUMN lapses`)
+	require.Equal(t, [][]any{{sqlbatch.ProblemForm, `the table "public"."chanq_orders" has no column lapses`}}, q.rows(q.db, q.Problems()))
+	q.exec(`ALTER TABLE chanq_orders DROP COLUMN expires_at`)
+	require.Len(t, q.rows(q.db, q.Problems()), 2)
+	nowhere := postgres.Dialect.Queue(sqlbatch.Names{Schema: "nowhere", Queue: "orders"})
+	require.Empty(t, q.rows(q.db, nowhere.Problems()))
+}
+
+func TestHasProblemsWithCommitsThatMayBeLost(t *testing.T) {
+	q := newQueue(t)
+	tx := q.begin()
+	for _, setting := range []string{"local", "on", "remote_apply"} {
+		_, err := tx.Exec(`SET LOCAL synchronous_commit = ` + setting)
+		require.NoError(t, err)
+		require.Empty(t, q.rows(tx, q.Problems()), setting)
+	}
+	_, err := tx.Exec(`SET LOCAL synchronous_commit = off`)
+	require.NoError(t, err)
+	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, "synchronous_commit is off"}}, q.rows(tx, q.Problems()))
+	_, err = tx.Exec(`SET LOCAL synchronous_commit = on; ALTER TABLE chanq_orders SET UNLOGGED`)
+	require.NoError(t, err)
+	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, `the table "public"."chanq_orders" is not logged`}}, q.rows(tx, q.Problems()))
+}

@@ -1,0 +1,161 @@
+package postgres
+
+import (
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Begin takes the advisory lock that every migration of the database takes: the
+// letters chanq as a number. It ends with the transaction. Bodies are bytes, but
+// keys, names and error texts are text, which a database that cannot hold all
+// of Unicode would refuse in the middle of a settle.
+func (dialect) Begin() []string {
+	return []string{
+		`BEGIN ISOLATION LEVEL READ COMMITTED`,
+		`SELECT pg_advisory_xact_lock(426952978033)`,
+		`DO $$
+BEGIN
+  IF current_setting('server_encoding') NOT IN ('UTF8', 'SQL_ASCII') THEN
+    RAISE EXCEPTION 'chanq: this database has the encoding %, and chanq needs UTF8', current_setting('server_encoding')
+      USING ERRCODE = 'feature_not_supported';
+  END IF;
+END
+$$`,
+	}
+}
+
+func (dialect) Commit() string { return `COMMIT` }
+
+// Migrations may be run again. They run as text without parameters, so that a
+// DBA can run them by hand as they are.
+func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
+	r := names(n)
+	m := sqlbatch.Migration{Number: 1, Registry: 1}
+	for _, template := range []string{
+		queuesTableText, membersTableText, liveTableText, readyIndexText, leasedIndexText, keyIndexText,
+		deadTableText, deadEndedIndexText, deadKeyIndexText, doneTableText, doneEndedIndexText, firstRecordText,
+	} {
+		m.Statements = append(m.Statements, r.Replace(template))
+	}
+	return []sqlbatch.Migration{m}
+}
+
+// firstRecordText makes Open find what was made by hand.
+const firstRecordText = `INSERT INTO {queues} (name, version, created_at) VALUES ({name}, 1, {now}) ON CONFLICT (name) DO NOTHING`
+
+const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
+  name       text COLLATE "C" NOT NULL,
+  version    integer NOT NULL,
+  paused     boolean NOT NULL DEFAULT false,
+  created_at bigint  NOT NULL,
+  CONSTRAINT {queues pk} PRIMARY KEY (name)
+)`
+
+// membersTableText has a row for each consumer of each queue, which writes it
+// anew several times a minute. No index but that of the key, and room on the page:
+// such a write touches no index.
+const membersTableText = `CREATE TABLE IF NOT EXISTS {members} (
+  id      uuid   NOT NULL,
+  since   bigint NOT NULL,
+  until   bigint NOT NULL,
+  process bigint NOT NULL,
+  queue   text COLLATE "C" NOT NULL,
+  name    text   NOT NULL,
+  host    text   NOT NULL,
+  CONSTRAINT {members pk} PRIMARY KEY (id)
+) WITH (fillfactor = 50)`
+
+// Times are Unix milliseconds, not timestamptz: they compare and add as they
+// are, whatever the session's time zone, and a release puts back exactly the
+// due time that its claim returned. (to_timestamp(visible_at / 1000.0) reads
+// them.) Columns of fixed width come first, in order of alignment, and of these
+// the ones that are never NULL before the others: their places in the row are
+// known.
+//
+// Every column but body has a default, so that INSERT INTO chanq_orders (body)
+// of any program is a message. Its id is a UUIDv7, whose first 48 bits are the time;
+// the others are those of a random UUID.
+//
+// A claim rewrites its row, and every index entry with it, since visible_at is
+// what the claim indexes are about. fillfactor 50 leaves room for that second
+// version on the same page, which saves a fifth to a third of the log
+// (docs/decisions.md). Dead versions are vacuumed early, because claims walk
+// past those of a lane's start; but vacuum keeps the file's length, as cutting it
+// takes a lock that claims wait for, and the queue needs the space again.
+//
+// Bodies above 2 kB lie outside of the row, not compressed: they are read once
+// and deleted, and pglz takes four times as long as the insert without it. A
+// claim does not copy them. Storage and settings are those of a new table only,
+// so that a DBA's choice outlives the next migration.
+const liveTableText = `DO {$}
+BEGIN
+  IF to_regclass({'live'}) IS NULL THEN
+    CREATE TABLE {live} (
+      id          uuid     NOT NULL DEFAULT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid,
+      visible_at  bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+      enqueued_at bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+      fence       bigint   NOT NULL DEFAULT 0,
+      attempts    integer  NOT NULL DEFAULT 0,
+      priority    smallint NOT NULL DEFAULT 0,
+      lapses      smallint NOT NULL DEFAULT 0,
+      leased_by   uuid,
+      expires_at  bigint,
+      dedup_key   text COLLATE "C",
+      last_error  text,
+      headers     bytea,
+      body        bytea    NOT NULL,
+      CONSTRAINT {live pk} PRIMARY KEY (id),
+      CONSTRAINT {live priority} CHECK (priority BETWEEN -1 AND 2)
+    ) WITH (fillfactor = 50,
+      autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,
+      toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000, toast.vacuum_truncate = off);
+    ALTER TABLE {live} ALTER COLUMN body SET STORAGE EXTERNAL;
+  END IF;
+END
+{$}`
+
+// The two indexes that claims walk; due time, delay, retry and lease end are all
+// visible_at. Each row is in one of them, and a claim moves it from the first to the
+// second, which costs what moving it within one would. So messages that are
+// leased and others can be counted and looked at without reading each other's entries.
+//
+// The last part is the id by another name: with the column itself they could
+// serve to find a row by id, at the price of reading all of the index, and where
+// statistics say that the table is empty, as they do after a vacuum in a quiet
+// moment, that looks as cheap as the primary key.
+const (
+	readyIndexText  = `CREATE INDEX IF NOT EXISTS {ready} ON {live} (priority, visible_at, uuid_send(id)) WHERE leased_by IS NULL`
+	leasedIndexText = `CREATE INDEX IF NOT EXISTS {leased} ON {live} (priority, visible_at, uuid_send(id)) WHERE leased_by IS NOT NULL`
+)
+
+// keyIndexText holds the messages that have a key, others cost nothing.
+const keyIndexText = `CREATE UNIQUE INDEX IF NOT EXISTS {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL`
+
+// endedColumns are those of the dead and of the done.
+const endedColumns = `
+  id          uuid     NOT NULL,
+  enqueued_at bigint   NOT NULL,
+  ended_at    bigint   NOT NULL,
+  fence       bigint   NOT NULL,
+  attempts    integer  NOT NULL,
+  priority    smallint NOT NULL,
+  dedup_key   text COLLATE "C",
+  last_error  text,
+  headers     bytea,
+  body        bytea    NOT NULL,`
+
+const deadTableText = `CREATE TABLE IF NOT EXISTS {dead} (` + endedColumns + `
+  CONSTRAINT {dead pk} PRIMARY KEY (id)
+)`
+
+// deadEndedIndexText: peeks and redrives go by the time of death.
+const deadEndedIndexText = `CREATE INDEX IF NOT EXISTS {dead ended} ON {dead} (ended_at, id)`
+
+// deadKeyIndexText: a redrive looks for other dead messages with the same
+// key.
+const deadKeyIndexText = `CREATE INDEX IF NOT EXISTS {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL`
+
+const doneTableText = `CREATE TABLE IF NOT EXISTS {done} (` + endedColumns + `
+  CONSTRAINT {done pk} PRIMARY KEY (id)
+)`
+
+const doneEndedIndexText = `CREATE INDEX IF NOT EXISTS {done ended} ON {done} (ended_at, id)`

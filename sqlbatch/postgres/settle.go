@@ -1,0 +1,257 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// match finds the lease of each element of a list by the primary key.
+// ANY with an array of one leaves the planner no other way than that: the list
+// outside, one probe inside (see Dialect). Lists are in id order, so settles
+// and extensions lock their rows in one order and do not deadlock with each
+// other.
+//
+// Fence and id are looked at once more when a row that was locked is free, in its
+// latest version, so an ack that waited for an extension applies, and one that
+// waited for another claim does not.
+//
+// The planner does not see how long a list is, since that is behind a SELECT. For a
+// thousand items in a table that its statistics call empty it would rather read all
+// of the table, and hold each row against all of the list.
+//
+// A list has fences relative to $2: those of one claim are the same number of
+// nineteen digits.
+const match = `q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])`
+
+// locked is what a settle does about a row that somebody has locked.
+type locked uint8
+
+const (
+	// waits: for the caller's transaction.
+	waits locked = iota
+	// waitsShortly: for LockWait, then it fails, and nothing is done. The
+	// setting is made before the first row is looked for, where the list is
+	// evaluated, and ends with the statement's own transaction.
+	waitsShortly
+	// skips locks what is free before it writes, and so writes each row
+	// twice: an ack of a thousand takes 1.7 times as long (docs/decisions.md).
+	skips
+)
+
+// list is what follows FROM or USING in a settle: its leases as a, and their rows
+// as q. Parameters are the ids, a fence, how far each lease's fence is above it, and then
+// the other columns of the list, which have a name and a type each.
+func (l locked) list(columns ...string) string {
+	ids := "$1::uuid[]"
+	if l == waitsShortly {
+		ids = fmt.Sprintf("CASE WHEN set_config('lock_timeout', '%d', true) IS NOT NULL THEN %s END", sqlbatch.LockWait.Milliseconds(), ids)
+	}
+	names, arrays := []string{"id", "above"}, []string{"(SELECT " + ids + ")", "(SELECT $3::bigint[])"}
+	for i, column := range columns {
+		name, kind, _ := strings.Cut(column, " ")
+		names = append(names, name)
+		arrays = append(arrays, fmt.Sprintf("(SELECT $%d::%s[])", i+4, kind))
+	}
+	unnested := "unnest(" + strings.Join(arrays, ", ") + ") AS a (" + strings.Join(names, ", ") + ")"
+	if l == skips {
+		unnested = `(
+  SELECT a.* FROM ` + unnested + `
+  JOIN {live} AS q ON ` + match + `
+  FOR UPDATE OF q SKIP LOCKED
+) AS a`
+	}
+	return unnested + "\nWHERE " + match
+}
+
+// settles are the statements that apply to leases.
+type settles struct{ ack, archive, nack, release, bury, extend, endAfter string }
+
+func newSettles(r *strings.Replacer, locked locked) *settles {
+	return &settles{
+		ack:      r.Replace(ackText(locked)),
+		archive:  r.Replace(archiveText(locked)),
+		nack:     r.Replace(nackText(locked)),
+		release:  r.Replace(releaseText(locked)),
+		bury:     r.Replace(buryText(locked)),
+		extend:   r.Replace(extendText(locked, `greatest(q.visible_at, {now} + $4::bigint)`)),
+		endAfter: r.Replace(extendText(locked, `{now} + $4::bigint`)),
+	}
+}
+
+// ackText deletes leases. A repeat deletes nothing, so an unknown outcome
+// may be repeated.
+func ackText(locked locked) string {
+	return `DELETE FROM {live} AS q
+USING ` + locked.list() + `
+RETURNING uuid_send(q.id), q.fence`
+}
+
+func (q *queue) Ack(items []sqlbatch.Item) sqlbatch.Statement {
+	l := packItems(items)
+	return sqlbatch.Statement{Text: q.settle.ack, Args: l.args()}
+}
+
+// archiveText is ackText that keeps the rows, in one statement. An id may
+// be among the kept already: an INSERT that was repeated after an unknown
+// outcome may bring back a message that had ended meanwhile. The older copy
+// gives way.
+func archiveText(locked locked) string {
+	return `WITH gone AS (
+  DELETE FROM {live} AS q
+  USING ` + locked.list() + `
+  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.last_error, q.headers, q.body
+)
+INSERT INTO {done} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
+SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, last_error, headers, body
+FROM gone
+` + replace + `
+RETURNING uuid_send(d.id), d.fence`
+}
+
+const replace = `ON CONFLICT (id) DO UPDATE SET
+  priority = excluded.priority, enqueued_at = excluded.enqueued_at, ended_at = excluded.ended_at, fence = excluded.fence,
+  attempts = excluded.attempts, dedup_key = excluded.dedup_key, last_error = excluded.last_error,
+  headers = excluded.headers, body = excluded.body`
+
+func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
+	l := packItems(items)
+	return sqlbatch.Statement{Text: q.settle.archive, Args: l.args()}
+}
+
+// nackText ends leases by raising the fence: a late ack or a repeat of this
+// matches nothing.
+func nackText(locked locked) string {
+	return `UPDATE {live} AS q
+SET visible_at = {now} + coalesce(a.delay, 0), fence = q.fence + 1, attempts = q.attempts - q.lapses, lapses = 0, leased_by = NULL,
+    last_error = CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END
+FROM ` + locked.list("delay bigint", "error_at integer", "error integer") + `
+RETURNING uuid_send(q.id), q.fence - 1`
+}
+
+func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement {
+	items = sortedBy(items, func(a, b sqlbatch.NackItem) int { return compareLeases(a.Item, b.Item) })
+	l := newEnds(len(items))
+	for i := range items {
+		l.add(items[i].Item)
+		l.note(items[i].Error)
+		l.numbers.number(build.Milliseconds(items[i].Delay))
+	}
+	at, length := l.errors.place()
+	return sqlbatch.Statement{Text: q.settle.nack, Args: l.args(l.numbers.orEmpty(), at, length, l.errors.data)}
+}
+
+// releaseText gives messages back as they were claimed: due at their former
+// time, so that they keep their place in the order, and the attempt not counted.
+// The fence still rises, since it never goes back.
+func releaseText(locked locked) string {
+	return `UPDATE {live} AS q
+SET visible_at = a.due, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
+FROM ` + locked.list("due bigint") + `
+RETURNING uuid_send(q.id), q.fence - 1`
+}
+
+func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
+	items = sortedBy(items, func(a, b sqlbatch.ReleaseItem) int { return compareLeases(a.Item, b.Item) })
+	l := newEnds(len(items))
+	for i := range items {
+		l.add(items[i].Item)
+		l.numbers.number(items[i].Due)
+	}
+	return sqlbatch.Statement{Text: q.settle.release, Args: l.args(l.numbers.literal())}
+}
+
+// buryText moves leases to the dead table, as archiveText does.
+func buryText(locked locked) string {
+	return `WITH gone AS (
+  DELETE FROM {live} AS q
+  USING ` + locked.list("uncounted integer", "error_at integer", "error integer") + `
+  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.headers, q.body,
+            CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END AS last_error
+)
+INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
+SELECT id, priority, enqueued_at, {now}, fence + 1, attempts, dedup_key, last_error, headers, body
+FROM gone
+` + replace + `
+RETURNING uuid_send(d.id), d.fence - 1`
+}
+
+func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
+	items = sortedBy(items, func(a, b sqlbatch.BuryItem) int { return compareLeases(a.Item, b.Item) })
+	l := newEnds(len(items))
+	for i := range items {
+		l.add(items[i].Item)
+		l.note(items[i].Error)
+		uncounted := int64(0)
+		if items[i].Uncounted {
+			uncounted = 1
+		}
+		l.numbers.number(uncounted)
+	}
+	at, length := l.errors.place()
+	return sqlbatch.Statement{Text: q.settle.bury, Args: l.args(l.numbers.orEmpty(), at, length, l.errors.data)}
+}
+
+// extendText moves the end of the leases; fences stay.
+func extendText(locked locked, end string) string {
+	return `UPDATE {live} AS q
+SET visible_at = ` + end + `
+FROM ` + locked.list() + `
+RETURNING uuid_send(q.id), q.fence`
+}
+
+func (q *queue) Extend(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+	l := packItems(items)
+	return sqlbatch.Statement{Text: q.settle.extend, Args: l.args(build.Milliseconds(lease))}
+}
+
+func (q *queue) EndAfter(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+	l := packItems(items)
+	return sqlbatch.Statement{Text: q.settle.endAfter, Args: l.args(build.Milliseconds(lease))}
+}
+
+// ends is the lists of a settle: the leases, a number for each, and the
+// errors.
+type ends struct {
+	ids, above, numbers array
+	fence               int64 // the first one's
+	errors              blob
+}
+
+func newEnds(n int) ends {
+	return ends{
+		ids: newArray(n, 32), above: newArray(n, 2), numbers: newArray(n, 6),
+		errors: newBlob(n, 0),
+	}
+}
+
+func (l *ends) add(item sqlbatch.Item) {
+	if len(l.ids.b) == 1 {
+		l.fence = item.Fence
+	}
+	l.ids.id(item.ID)
+	l.above.number(item.Fence - l.fence)
+}
+
+// note adds the error of the item added last.
+func (l *ends) note(text string) {
+	text = build.Cut(validText(text))
+	l.errors.next(len(text))
+	l.errors.data = append(l.errors.data, text...)
+}
+
+// args are the parameters of a settle, which begin with the leases.
+func (l *ends) args(others ...any) []any {
+	return append([]any{l.ids.literal(), l.fence, l.above.orEmpty()}, others...)
+}
+
+func packItems(items []sqlbatch.Item) ends {
+	l := newEnds(len(items))
+	for _, item := range sortedBy(items, compareLeases) {
+		l.add(item)
+	}
+	return l
+}

@@ -1,0 +1,95 @@
+// Package sqlite is the SQL of chanq for SQLite.
+package sqlite
+
+import (
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/seal"
+)
+
+// Dialect is the SQL of SQLite 3.35 and later, for any driver whose errors have a
+// method Code; modernc.org/sqlite is the one it is tested with.
+//
+// A batch travels as one packed blob of fixed-width records beside one blob of
+// all variable-length values, and the statement cuts them apart with substr:
+// two parameters and one text whatever the count of rows. Binding six
+// parameters a row costs three to four times as much (docs/decisions.md).
+var Dialect sqlbatch.Dialect = dialect{}
+
+type dialect struct{ seal.Seal }
+
+func (dialect) Name() string { return "sqlite" }
+
+func (dialect) Traits() sqlbatch.Traits {
+	return sqlbatch.Traits{
+		OneWriter: true, Prepare: true, PrepareTells: true, Schema: "main",
+		EnqueueRows: 1000, ClaimRows: 1000,
+		AckItems: 1000, NackItems: 1000, ReleaseItems: 1000, BuryItems: 1000, FindIDs: 1000,
+	}
+}
+
+// queue is the statements of one queue, every text rendered.
+type queue struct {
+	seal.Seal
+	enqueue, enqueueNew, find, look, nextDue string
+	claim, claimUnsuspected                  claims
+	ack, archiveInsert, extend, endAfter     string
+	nack, buryInsert, buryDelete, release    string
+	version, record, problems, clock         string
+	stats, get, cancel                       string
+	redriveOldest, redriveListed             string
+	redriveInsert, redriveDelete             string
+	setPaused, trim                          string
+	joinSweep, join, leave, members          string
+	peek, purge                              map[sqlbatch.State]string
+}
+
+type claims struct{ seeing, blind string }
+
+func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
+	text := names(n).Replace
+	return &queue{
+		enqueue: text(enqueueText), enqueueNew: text(enqueueNewText), find: text(findText), look: text(lookText),
+		claim: claims{
+			seeing: text(claimOf(withBody, ranOut, due)),
+			blind:  text(claimOf(blind, ranOut, due)),
+		},
+		claimUnsuspected: claims{
+			seeing: text(claimOf(withBody, unsuspectedRanOut, unsuspectedDue)),
+			blind:  text(claimOf(blind, unsuspectedRanOut, unsuspectedDue)),
+		},
+		nextDue: text(lanes(nextDueText, nextDueLane, claimed, unleased)),
+		ack:     text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText), endAfter: text(endAfterText),
+		nack: text(nackText), buryInsert: text(buryInsertText), buryDelete: text(buryDeleteText),
+		release: text(releaseText),
+		version: text(versionText), record: text(recordText), problems: text(problemsText), clock: text(clockText),
+		stats: text(statsText), get: text(getText),
+		cancel:        text(cancelText),
+		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),
+		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete),
+		setPaused: text(setPausedText), trim: text(trimText),
+		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), members: text(membersText),
+		peek: map[sqlbatch.State]string{
+			sqlbatch.Ready:     text(lanes(peekLive, peekLane, ranOut, due)),
+			sqlbatch.Scheduled: text(lanes(peekLive, peekLane, scheduled)),
+			sqlbatch.Leased:    text(lanes(peekLive, peekLane, leased)),
+			sqlbatch.Dead:      text(peekDead),
+			sqlbatch.Done:      text(peekDone),
+		},
+		purge: map[sqlbatch.State]string{
+			sqlbatch.Ready:     text(purgeText(becameDue, ranOut, due)),
+			sqlbatch.Scheduled: text(purgeText(wasSent, scheduled)),
+			sqlbatch.Leased:    text(purgeText(wasLeased, leased)),
+			sqlbatch.Dead:      text(purgeDead),
+			sqlbatch.Done:      text(purgeDone),
+		},
+	}
+}
+
+// InTx is the same queue: no text has transaction control of its own.
+func (q *queue) InTx() sqlbatch.Queue { return q }
+
+// InOwnTx is the same queue, likewise.
+func (q *queue) InOwnTx() sqlbatch.Queue { return q }
+
+// SkipLocked is the same queue: with one writer there are no locks on rows.
+func (q *queue) SkipLocked() sqlbatch.Queue { return q }

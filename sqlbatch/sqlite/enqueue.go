@@ -1,0 +1,71 @@
+package sqlite
+
+import (
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// The statements of producers, and those that settle. {live} and its kin are
+// names; every packed list ?1 is walked by the same counter, o being the offset of a record.
+// The counter stands to the left of a CROSS JOIN, which SQLite never reorders:
+// the list outside, the unique index on id inside.
+
+// Enqueue: record = id 16, priority+1 1, delay 13, time to live 13 (0: for ever),
+// key offset 9 and length 3, headers offset 9 and length 6, body offset 9 and
+// length 9; numbers are decimal digits, because SQLite casts digits, not bytes,
+// to integers.
+const rowSize = 16 + 1 + 13 + 13 + 9 + 3 + 9 + 6 + 9 + 9
+
+const enqueueText = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
+SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, headers, body
+FROM (SELECT {now} AS now) AS t CROSS JOIN (
+  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 88 FROM n WHERE o + 88 < length(?1))
+  SELECT substr(?1, o, 16) AS id,
+         CAST(substr(?1, o + 16, 1) AS INTEGER) - 1 AS priority,
+         CAST(substr(?1, o + 17, 13) AS INTEGER) AS delay,
+         CAST(nullif(substr(?1, o + 30, 13), x'30303030303030303030303030') AS INTEGER) AS ttl,
+         CASE WHEN substr(?1, o + 52, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT) END AS dedup_key,
+         CASE WHEN substr(?1, o + 64, 6) > x'303030303030' THEN substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER), CAST(substr(?1, o + 64, 6) AS INTEGER)) END AS headers,
+         substr(?2, CAST(substr(?1, o + 70, 9) AS INTEGER), CAST(substr(?1, o + 79, 9) AS INTEGER)) AS body
+  FROM n) AS r`
+
+// WHERE true keeps ON CONFLICT from being read as a join condition.
+const enqueueNewText = enqueueText + `
+WHERE true
+ON CONFLICT DO NOTHING
+RETURNING id`
+
+func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return packRows(q.enqueue, rows) }
+
+func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
+	return packRows(q.enqueueNew, rows)
+}
+
+func packRows(text string, rows []sqlbatch.Row) sqlbatch.Statement {
+	size := 0
+	for i := range rows {
+		size += len(rows[i].Key) + len(rows[i].Headers) + len(rows[i].Body)
+	}
+	list := make([]byte, 0, len(rows)*rowSize)
+	data := make([]byte, 0, size)
+	for i := range rows {
+		row := &rows[i]
+		list = append(list, row.ID[:]...)
+		list = append(list, '0'+byte(row.Priority-sqlbatch.PriorityLow))
+		list = appendDigits(list, build.Milliseconds(row.Delay), 13)
+		list = appendDigits(list, build.Milliseconds(row.TTL), 13)
+		list = appendDigits(list, int64(len(data)+1), 9)
+		list = appendDigits(list, int64(len(row.Key)), 3)
+		data = append(data, row.Key...)
+		list = appendDigits(list, int64(len(data)+1), 9)
+		list = appendDigits(list, int64(len(row.Headers)), 6)
+		data = append(data, row.Headers...)
+		list = appendDigits(list, int64(len(data)+1), 9)
+		list = appendDigits(list, int64(len(row.Body)), 9)
+		data = append(data, row.Body...)
+	}
+	if len(data) == 0 {
+		data = []byte{0} // the driver binds an empty blob as NULL, of which every part is NULL
+	}
+	return sqlbatch.Statement{Text: text, Args: []any{list, data}}
+}

@@ -1,0 +1,99 @@
+package sqlite
+
+import (
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The statements that look, and change nothing.
+
+const versionText = `SELECT version, paused FROM {queues} WHERE name = {name}`
+
+const clockText = `SELECT {now}`
+
+// Problems. A packed list is digits in a blob, which SQLite reads as a number in
+// the database's encoding: in UTF-16 each would be 0. (All databases of a
+// connection have the encoding of main.) A file keeps its commits if each is
+// synced, and if the journal of what it undoes is in a file, too; a database in
+// memory keeps none, and nobody expects it to.
+const problemsText = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column expires_at or lapses' AS found
+WHERE EXISTS (SELECT 1 FROM pragma_table_info({live_text}, {schema_text}))
+  AND (SELECT count(*) FROM pragma_table_info({live_text}, {schema_text}) WHERE name IN ('expires_at', 'lapses')) < 2
+UNION ALL
+SELECT 'encoding', 'PRAGMA encoding is ' || encoding || ', not UTF-8' FROM pragma_encoding WHERE encoding <> 'UTF-8'
+UNION ALL
+SELECT 'durability', 'PRAGMA synchronous is ' || synchronous || ', below FULL (2)' FROM pragma_synchronous({schema_text})
+WHERE synchronous < 2 AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE AND file <> '')
+UNION ALL
+SELECT 'durability', 'PRAGMA journal_mode is ' || journal_mode FROM pragma_journal_mode({schema_text})
+WHERE journal_mode IN ('memory', 'off') AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE AND file <> '')`
+
+// Stats: each count ends at ?1 entries of its own state.
+var statsText = `SELECT
+  ` + count(ranOut, due) + `,
+  ` + count(scheduled) + `,
+  ` + count(leased) + `,
+  (SELECT count(*) FROM (SELECT 1 FROM {dead} LIMIT ?1)),
+  (SELECT count(*) FROM (SELECT 1 FROM {done} LIMIT ?1)),
+  ` + lanes("(SELECT -min(due) FROM (\n{lanes}))", nextDueLane, ranOut, due) + `,
+  (SELECT paused FROM {queues} WHERE name = {name})`
+
+func count(ranges ...string) string {
+	return lanes("(SELECT count(*) FROM (\n{lanes}\n    LIMIT ?1 + 0))", "    SELECT 1 FROM {range}", ranges...)
+}
+
+const (
+	liveColumns = `CASE WHEN visible_at <= {now} THEN 'ready' WHEN leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state,
+  id, priority, fence, attempts, enqueued_at, visible_at AS due_at, expires_at, leased_by, (SELECT m.name FROM {members} AS m WHERE m.id = leased_by) AS holder,
+  dedup_key, last_error, headers, body FROM {live}`
+	deadColumns = `'dead' AS state,
+  id, priority, fence, attempts, enqueued_at, ended_at AS due_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
+  dedup_key, last_error, headers, body FROM {dead}`
+	doneColumns = `'done' AS state,
+  id, priority, fence, attempts, enqueued_at, ended_at AS due_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
+  dedup_key, last_error, headers, body FROM {done}`
+)
+
+// Peek reads at most ?1 entries of each range, and the rows of the first ?1 of all.
+const (
+	peekLive = `SELECT ` + liveColumns + ` WHERE rowid IN (SELECT rowid FROM (
+{lanes}
+  ) ORDER BY priority DESC, unleased, visible_at, id LIMIT ?1 + 0)
+ORDER BY priority DESC, leased_by IS NULL, visible_at, id`
+	peekLane = `    SELECT * FROM (SELECT rowid, priority, leased_by IS NULL AS unleased, visible_at, id FROM {range} ORDER BY visible_at, id LIMIT ?1 + 0)`
+	peekDead = `SELECT ` + deadColumns + ` ORDER BY ended_at DESC, id DESC LIMIT ?1`
+	peekDone = `SELECT ` + doneColumns + ` ORDER BY ended_at DESC, id DESC LIMIT ?1`
+)
+
+const getText = `SELECT ` + liveColumns + ` WHERE id = ?1
+UNION ALL SELECT ` + deadColumns + ` WHERE id = ?1
+UNION ALL SELECT ` + doneColumns + ` WHERE id = ?1`
+
+func (q *queue) Version() sqlbatch.Statement  { return sqlbatch.Statement{Text: q.version} }
+func (q *queue) Problems() sqlbatch.Statement { return sqlbatch.Statement{Text: q.problems} }
+func (q *queue) Clock() sqlbatch.Statement    { return sqlbatch.Statement{Text: q.clock} }
+
+func (q *queue) Stats(limit int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.stats, Args: []any{int64(limit)}}
+}
+
+func (q *queue) Peek(s sqlbatch.State, n int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.peek[s], Args: []any{int64(n)}}
+}
+
+func (q *queue) Get(id [16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.get, Args: []any{id[:]}}
+}
+
+const findText = `SELECT id, dedup_key, fence FROM {live} WHERE id IN ` + listed + `
+UNION ALL
+SELECT id, dedup_key, 0 FROM {live} WHERE dedup_key IN (SELECT value FROM json_each(?2))`
+
+const lookText = `SELECT id, fence FROM {live} WHERE id IN ` + listed
+
+func (q *queue) Find(ids [][16]byte, keys []string) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.find, Args: []any{packIDs(ids), jsonStrings(keys)}}
+}
+
+func (q *queue) Look(ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.look, Args: []any{packIDs(ids)}}
+}

@@ -1,0 +1,30 @@
+package sqlite
+
+import (
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// The statements about members: who holds leases.
+
+const (
+	joinSweepText = `DELETE FROM {members} WHERE until < {now} - 86400000`
+	joinText      = `INSERT INTO {members} (id, queue, name, host, process, since, until) VALUES (?1, {name}, ?2, ?3, ?4, {now}, {now} + ?5)
+ON CONFLICT (id) DO UPDATE SET until = max(until, excluded.until)`
+	leaveText   = `DELETE FROM {members} WHERE id = ?1`
+	membersText = `SELECT id, name, host, process, since, until FROM {members} WHERE queue = {name} AND until > {now} ORDER BY since, id`
+)
+
+func (q *queue) Join(m sqlbatch.Member) sqlbatch.Statement {
+	return sqlbatch.Statement{
+		Text:  q.join,
+		Args:  []any{m.ID[:], m.Name, m.Host, int64(m.Process), build.Milliseconds(m.For)},
+		Prior: []sqlbatch.Statement{{Text: q.joinSweep}},
+	}
+}
+
+func (q *queue) Leave(id [16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.leave, Args: []any{id[:]}}
+}
+
+func (q *queue) Members() sqlbatch.Statement { return sqlbatch.Statement{Text: q.members} }

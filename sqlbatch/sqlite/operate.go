@@ -1,0 +1,111 @@
+package sqlite
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// The statements of operators and of housekeeping on SQLite.
+
+const recordText = `INSERT INTO {queues} (name, version, created_at) VALUES ({name}, ?1, {now})
+ON CONFLICT (name) DO UPDATE SET version = excluded.version`
+
+const cancelText = `DELETE FROM {live} WHERE id IN ` + listed + ` RETURNING id`
+
+// Purge: what came to its place at ?2 or later stays. A fence tells when its
+// message was claimed.
+const (
+	purgeLive = `DELETE FROM {live} WHERE rowid IN (SELECT rowid FROM (
+{lanes}
+  ) LIMIT ?1 + 0)
+RETURNING id, 0`
+	purgeLane = `    SELECT * FROM (SELECT rowid FROM {range} AND {before} ORDER BY visible_at, id LIMIT ?1 + 0)`
+
+	becameDue = `visible_at < ?2`
+	wasSent   = `enqueued_at < ?2`
+	wasLeased = `(fence - 1) >> 20 < ?2`
+
+	purgeDead = `DELETE FROM {dead} WHERE rowid IN (SELECT rowid FROM {dead} WHERE ended_at >= ?2 AND ended_at < ?3 ORDER BY ended_at, id LIMIT ?1 + 0)
+RETURNING id, ended_at`
+	purgeDone = `DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done} WHERE ended_at >= ?2 AND ended_at < ?3 ORDER BY ended_at, id LIMIT ?1 + 0)
+RETURNING id, ended_at`
+)
+
+func purgeText(before string, ranges ...string) string {
+	return strings.ReplaceAll(lanes(purgeLive, purgeLane, ranges...), "{before}", before)
+}
+
+// Redrive marks the messages that it moves by a time below zero that still tells
+// when they ended, inserts them, and deletes them: the choice could not be made
+// again once they are live.
+//
+// A message stays dead while it cannot live again: a live one has its id (an
+// INSERT repeated after an unknown outcome) or its key, or a dead one with the
+// same key and a smaller id goes first, unless it died after the window.
+const (
+	redriveMark   = `UPDATE {dead} SET ended_at = -1 - ended_at WHERE rowid IN (SELECT rowid FROM {dead} AS d WHERE `
+	redriveInsert = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, fence, dedup_key, last_error, headers, body)
+SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, headers, body FROM {dead} WHERE ended_at < 0`
+	redriveDelete = `DELETE FROM {dead} WHERE ended_at < 0 RETURNING id, -1 - ended_at`
+
+	redriveRoom = `NOT EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = d.id)
+  AND NOT EXISTS (SELECT 1 FROM {live} AS q WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL)
+  AND NOT EXISTS (SELECT 1 FROM {dead} AS e WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id`
+
+	oldestDead = `ended_at >= ?2 AND ended_at < ?3
+  AND ` + redriveRoom + ` AND e.ended_at < ?3)
+ORDER BY ended_at, id LIMIT ?1 + 0)`
+	// Among the ids of the list only, the smallest with a key goes first.
+	listedDead = `id IN ` + listed + ` AND ` + redriveRoom + ` AND e.id IN ` + listed + `))`
+)
+
+const setPausedText = `UPDATE {queues} SET paused = ?1 WHERE name = {name}`
+
+const trimText = `DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done} WHERE ended_at >= ?3 AND ended_at < {now} - ?1 ORDER BY ended_at, id LIMIT ?2 + 0)
+RETURNING id, ended_at`
+
+func (q *queue) Record(version int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.record, Args: []any{int64(version)}}
+}
+
+func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.cancel, Args: []any{packIDs(ids)}}
+}
+
+func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
+	if s == sqlbatch.Dead || s == sqlbatch.Done {
+		return sqlbatch.Statement{Text: q.purge[s], Args: []any{int64(n), w.After, before(w)}}
+	}
+	return sqlbatch.Statement{Text: q.purge[s], Args: []any{int64(n), before(w)}}
+}
+
+func before(w sqlbatch.Window) int64 {
+	if w.Before == 0 {
+		return math.MaxInt64
+	}
+	return w.Before
+}
+
+func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.Statement {
+	mark := sqlbatch.Statement{Text: q.redriveOldest, Args: []any{int64(n), w.After, before(w)}}
+	if len(ids) > 0 {
+		mark = sqlbatch.Statement{Text: q.redriveListed, Args: []any{packIDs(ids)}}
+	}
+	return sqlbatch.Statement{Text: q.redriveDelete, Prior: []sqlbatch.Statement{mark, {Text: q.redriveInsert}}}
+}
+
+func (q *queue) Pause() sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.setPaused, Args: []any{int64(1)}}
+}
+
+func (q *queue) Resume() sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.setPaused, Args: []any{int64(0)}}
+}
+
+func (q *queue) Trim(age time.Duration, n int, after int64) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.trim, Args: []any{build.Milliseconds(age), int64(n), after}}
+}

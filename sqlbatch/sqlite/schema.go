@@ -1,0 +1,156 @@
+package sqlite
+
+import (
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// Begin takes the write lock at once: it excludes every other writer of the
+// file, in this process and in others.
+func (dialect) Begin() []string { return []string{"BEGIN IMMEDIATE"} }
+func (dialect) Commit() string  { return "COMMIT" }
+
+func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
+	return []sqlbatch.Migration{{Number: 1, Registry: 1, Statements: names(n).all(migration1)}}
+}
+
+// The schema. Times are Unix milliseconds. Ordinary rowid tables: an index leads
+// straight to the row, which costs less than a clustered id here.
+//
+// A row is either in the index of what nobody holds or in that of leases, the
+// ones that ran out included: a claim moves its entry from one to the other, and
+// each state of a message is one range of one of them. due_at holds the due time
+// that the last claim replaced by its lease, because RETURNING in SQLite sees
+// new values only; before the first claim it means nothing.
+//
+// Every column but body has a default, so that the INSERT of any program is a
+// message; and as a column of SQLite takes values of any type, the checks refuse
+// what no statement of chanq could find or read. They are written for speed: what
+// is x” or more is a blob, and a number that | 0 leaves as it is is an integer. (A
+// list of IN would make an insert dearer by half.)
+var migration1 = []string{
+	`CREATE TABLE IF NOT EXISTS {queues} (
+  name       TEXT    NOT NULL PRIMARY KEY,
+  version    INTEGER NOT NULL,
+  paused     INTEGER NOT NULL DEFAULT 0,
+  created_at INTEGER NOT NULL
+)`,
+	`CREATE TABLE IF NOT EXISTS {members} (
+  id      BLOB    NOT NULL PRIMARY KEY,
+  queue   TEXT    NOT NULL,
+  name    TEXT    NOT NULL,
+  host    TEXT    NOT NULL,
+  process INTEGER NOT NULL,
+  since   INTEGER NOT NULL,
+  until   INTEGER NOT NULL
+)`,
+	`CREATE TABLE IF NOT EXISTS {live} (
+  id          BLOB    NOT NULL PRIMARY KEY DEFAULT (` + newID + `),
+  priority    INTEGER NOT NULL DEFAULT 0,
+  visible_at  INTEGER NOT NULL DEFAULT ({now}),
+  enqueued_at INTEGER NOT NULL DEFAULT ({now}),
+  due_at      INTEGER NOT NULL DEFAULT 0,
+  expires_at  INTEGER,
+  fence       INTEGER NOT NULL DEFAULT 0,
+  attempts    INTEGER NOT NULL DEFAULT 0,
+  lapses      INTEGER NOT NULL DEFAULT 0,
+  dedup_key   TEXT,
+  leased_by   BLOB,
+  last_error  TEXT,
+  headers     BLOB,
+  body        BLOB    NOT NULL,
+  CHECK (id >= x'' AND length(id) = 16),
+  CHECK (priority BETWEEN -1 AND 2 AND (priority | 0) = priority),
+  CHECK ((visible_at | 0) = visible_at),
+  CHECK ((enqueued_at | 0) = enqueued_at),
+  CHECK ((expires_at | 0) = expires_at)
+)`,
+	`CREATE INDEX IF NOT EXISTS {ready_ix} ON {live_unqualified} (priority, visible_at, id) WHERE leased_by IS NULL`,
+	`CREATE INDEX IF NOT EXISTS {leased_ix} ON {live_unqualified} (priority, visible_at, id) WHERE leased_by IS NOT NULL`,
+	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
+	`CREATE TABLE IF NOT EXISTS {dead} (` + endedColumns,
+	`CREATE INDEX IF NOT EXISTS {dead_ix} ON {dead_unqualified} (ended_at, id)`,
+	`CREATE INDEX IF NOT EXISTS {dead_key_ix} ON {dead_unqualified} (dedup_key, id) WHERE dedup_key IS NOT NULL`,
+	`CREATE TABLE IF NOT EXISTS {done} (` + endedColumns,
+	`CREATE INDEX IF NOT EXISTS {done_ix} ON {done_unqualified} (ended_at, id)`,
+	`INSERT INTO {queues} (name, version, created_at) VALUES ({name}, 1, {now}) ON CONFLICT (name) DO NOTHING`,
+}
+
+// endedColumns are those of the dead and of the done.
+const endedColumns = `
+  id          BLOB    NOT NULL PRIMARY KEY,
+  priority    INTEGER NOT NULL,
+  enqueued_at INTEGER NOT NULL,
+  ended_at    INTEGER NOT NULL,
+  fence       INTEGER NOT NULL,
+  attempts    INTEGER NOT NULL,
+  dedup_key   TEXT,
+  last_error  TEXT,
+  headers     BLOB,
+  body        BLOB    NOT NULL
+)`
+
+// newID makes a UUIDv7: 48 bits of milliseconds, the version, the variant,
+// and random bits between and after them. SQLite before 3.41 makes no byte of a
+// number, so each byte is cut out of a list of all; the first, which is 1 until
+// 2039, out of a short one that lasts as long as fences do.
+const newID = `CAST(substr(x'0001020304050607', 1 + ({now} >> 40), 1)
+    || {byte 32} || {byte 24} || {byte 16} || {byte 8} || {byte 0}
+    || substr(x'707172737475767778797a7b7c7d7e7f', 1 + (random() & 15), 1) || randomblob(1)
+    || substr(x'808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9fa0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf', 1 + (random() & 63), 1) || randomblob(7) AS BLOB)`
+
+// timeBytes is what {byte n} stands for: eight bits of the time, from the nth on.
+func timeBytes() []string {
+	const digits = "0123456789abcdef"
+	var all strings.Builder
+	for i := range 256 {
+		all.WriteByte(digits[i>>4])
+		all.WriteByte(digits[i&15])
+	}
+	var pairs []string
+	for _, shift := range []string{"32", "24", "16", "8", "0"} {
+		pairs = append(pairs, "{byte "+shift+"}", "substr(x'"+all.String()+"', 1 + ("+now+" >> "+shift+" & 255), 1)")
+	}
+	return pairs
+}
+
+const now = `CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)`
+
+// replacer writes the names in braces of all texts.
+type replacer struct{ *strings.Replacer }
+
+func names(n sqlbatch.Names) replacer {
+	schema := n.Schema
+	if schema == "" {
+		schema = "main"
+	}
+	q := func(name string) string { return build.Quote(`"`, name, `"`) }
+	live := "chanq_" + n.Queue
+	in := q(schema) + "."
+	return replacer{strings.NewReplacer(append(timeBytes(),
+		"{queues}", in+q("chanq_queues"),
+		"{members}", in+q("chanq_members"),
+		"{live}", in+q(live), "{live_unqualified}", q(live), "{live_text}", build.Quote("'", live, "'"),
+		"{dead}", in+q(live+"_dead"), "{dead_unqualified}", q(live+"_dead"),
+		"{done}", in+q(live+"_done"), "{done_unqualified}", q(live+"_done"),
+		"{ready_ix}", in+q("ix_"+live+"_ready"), "{ready_ix_unqualified}", q("ix_"+live+"_ready"),
+		"{leased_ix}", in+q("lx_"+live+"_leased"), "{leased_ix_unqualified}", q("lx_"+live+"_leased"),
+		"{dedup_ix}", in+q("ux_"+live+"_dedup"),
+		"{dead_ix}", in+q("ix_"+live+"_dead_ended"),
+		"{dead_key_ix}", in+q("ix_"+live+"_dead_dedup"),
+		"{done_ix}", in+q("ix_"+live+"_done_ended"),
+		"{schema_text}", build.Quote("'", schema, "'"),
+		"{name}", "'"+n.Queue+"'",
+		"{now}", now,
+	)...)}
+}
+
+func (r replacer) all(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		out[i] = r.Replace(t)
+	}
+	return out
+}

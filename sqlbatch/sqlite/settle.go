@@ -1,0 +1,113 @@
+package sqlite
+
+import (
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+const ackText = `DELETE FROM {live} WHERE rowid IN (` + matched + `)
+RETURNING id, fence`
+
+const archiveInsertText = `INSERT OR REPLACE INTO {done} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
+SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, last_error, headers, body
+FROM {live} WHERE rowid IN (` + matched + `)`
+
+// An extension that comes late, after a later one, must not take back what that
+// one has given: EndAfter alone makes a lease shorter.
+const (
+	extendText = `UPDATE {live} SET visible_at = max(visible_at, {now} + ?2) WHERE rowid IN (` + matched + `)
+RETURNING id, fence`
+	endAfterText = `UPDATE {live} SET visible_at = {now} + ?2 WHERE rowid IN (` + matched + `)
+RETURNING id, fence`
+)
+
+// Nack and Bury: record = id 16, fence 19, amount 13 (the delay of a nack, the
+// attempts that a bury gives back), error offset 9 and length 4.
+const endSize = 16 + 19 + 13 + 9 + 4
+
+const endList = `(
+  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 61 FROM n WHERE o + 61 < length(?1))
+  SELECT substr(?1, o, 16) AS id,
+         CAST(substr(?1, o + 16, 19) AS INTEGER) AS fence,
+         CAST(substr(?1, o + 35, 13) AS INTEGER) AS amount,
+         nullif(CAST(substr(?2, CAST(substr(?1, o + 48, 9) AS INTEGER), CAST(substr(?1, o + 57, 4) AS INTEGER)) AS TEXT), '') AS error
+  FROM n) AS p`
+
+const nackText = `UPDATE {live} AS q
+SET visible_at = {now} + p.amount, fence = q.fence + 1, attempts = q.attempts - q.lapses, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
+FROM ` + endList + `
+WHERE q.id = p.id AND q.fence = p.fence
+RETURNING id, fence - 1`
+
+const buryInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
+SELECT q.id, q.priority, q.enqueued_at, {now}, q.fence + 1, q.attempts - p.amount, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body
+FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
+
+const buryDeleteText = `DELETE FROM {live} WHERE rowid IN (
+  SELECT q.rowid FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence)
+RETURNING id, fence`
+
+// Release: record = id 16, fence 19, due 13.
+const releaseSize = 16 + 19 + 13
+
+const releaseText = `UPDATE {live} AS q
+SET visible_at = p.due, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
+FROM (
+  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 48 FROM n WHERE o + 48 < length(?1))
+  SELECT substr(?1, o, 16) AS id,
+         CAST(substr(?1, o + 16, 19) AS INTEGER) AS fence,
+         CAST(substr(?1, o + 35, 13) AS INTEGER) AS due
+  FROM n) AS p
+WHERE q.id = p.id AND q.fence = p.fence
+RETURNING id, fence - 1`
+
+func (q *queue) Ack(items []sqlbatch.Item) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.ack, Args: []any{packItems(items)}}
+}
+
+func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
+	args := []any{packItems(items)}
+	return sqlbatch.Statement{Text: q.ack, Args: args, Prior: []sqlbatch.Statement{{Text: q.archiveInsert, Args: args}}}
+}
+
+func (q *queue) Extend(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.extend, Args: []any{packItems(items), build.Milliseconds(lease)}}
+}
+
+func (q *queue) EndAfter(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.endAfter, Args: []any{packItems(items), build.Milliseconds(lease)}}
+}
+
+func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement {
+	list := make([]byte, 0, len(items)*endSize)
+	var errs []byte
+	for i := range items {
+		list, errs = appendEnd(list, errs, items[i].Item, build.Milliseconds(items[i].Delay), items[i].Error)
+	}
+	return sqlbatch.Statement{Text: q.nack, Args: []any{list, errs}}
+}
+
+func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
+	list := make([]byte, 0, len(items)*endSize)
+	var errs []byte
+	for i := range items {
+		refund := int64(0)
+		if items[i].Uncounted {
+			refund = 1
+		}
+		list, errs = appendEnd(list, errs, items[i].Item, refund, items[i].Error)
+	}
+	insert := sqlbatch.Statement{Text: q.buryInsert, Args: []any{list, errs}}
+	return sqlbatch.Statement{Text: q.buryDelete, Args: []any{list, errs}, Prior: []sqlbatch.Statement{insert}}
+}
+
+func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
+	list := make([]byte, 0, len(items)*releaseSize)
+	for i := range items {
+		list = appendItem(list, items[i].Item)
+		list = appendDigits(list, items[i].Due, 13)
+	}
+	return sqlbatch.Statement{Text: q.release, Args: []any{list}}
+}

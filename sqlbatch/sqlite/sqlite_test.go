@@ -1,0 +1,420 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/stretchr/testify/require"
+)
+
+// update tells whether to write the golden files: go test ./sqlbatch -run
+// Golden -update. The flag may be there already, for another dialect.
+var update = func() func() bool {
+	if flag.Lookup("update") == nil {
+		flag.Bool("update", false, "write the golden files")
+	}
+	return func() bool { return flag.Lookup("update").Value.String() == "true" }
+}()
+
+// statements is every statement of a queue, by name.
+func statements(q sqlbatch.Queue) map[string]sqlbatch.Statement {
+	id := [16]byte{15: 1}
+	item := sqlbatch.Item{ID: id, Fence: 1}
+	m := map[string]sqlbatch.Statement{
+		"enqueue":           q.Enqueue([]sqlbatch.Row{{ID: id}}),
+		"enqueue-new":       q.EnqueueNew([]sqlbatch.Row{{ID: id}}),
+		"find":              q.Find([][16]byte{id}, []string{"k"}),
+		"look":              q.Look([][16]byte{id}),
+		"claim":             q.Claim(claimOf(1, time.Second)),
+		"claim-unsuspected": q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Second, Salt: 1, Lapses: 2}),
+		"claim-blind":       q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Second, Salt: 1, Suspects: true, Blind: true}),
+		"next-due":          q.NextDue(),
+		"ack":               q.Ack([]sqlbatch.Item{item}),
+		"archive":           q.Archive([]sqlbatch.Item{item}),
+		"extend":            q.Extend([]sqlbatch.Item{item}, time.Second),
+		"end-after":         q.EndAfter([]sqlbatch.Item{item}, time.Second),
+		"nack":              q.Nack([]sqlbatch.NackItem{{Item: item}}),
+		"release":           q.Release([]sqlbatch.ReleaseItem{{Item: item}}),
+		"bury":              q.Bury([]sqlbatch.BuryItem{{Item: item}}),
+		"version":           q.Version(),
+		"record":            q.Record(1),
+		"problems":          q.Problems(),
+		"clock":             q.Clock(),
+		"join":              q.Join(sqlbatch.Member{ID: id, Name: "me", Host: "here", Process: 1, For: time.Minute}),
+		"leave":             q.Leave(id),
+		"members":           q.Members(),
+		"stats":             q.Stats(100),
+		"get":               q.Get(id),
+		"cancel":            q.Cancel([][16]byte{id}),
+		"redrive":           q.Redrive(10, nil, sqlbatch.Window{}),
+		"redrive-ids":       q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
+		"pause":             q.Pause(),
+		"resume":            q.Resume(),
+		"trim":              q.Trim(time.Hour, 10, 0),
+	}
+	for _, s := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
+		m["peek-"+string(s)] = q.Peek(s, 10)
+		m["purge-"+string(s)] = q.Purge(s, 10, sqlbatch.Window{})
+	}
+	return m
+}
+
+// claimOf claims n messages, suspects too.
+func claimOf(n int, lease time.Duration) sqlbatch.ClaimParams {
+	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Member: [16]byte{15: 9}, Salt: 1 + rand.Int64N(1<<sqlbatch.FenceBits), Suspects: true}
+}
+
+// scriptOf is a statement with those that run before it.
+func scriptOf(s sqlbatch.Statement) string {
+	var texts []string
+	for _, p := range s.Prior {
+		texts = append(texts, p.Text)
+	}
+	return strings.Join(append(texts, s.Text), ";\n\n") + ";\n"
+}
+
+func TestGolden(t *testing.T) {
+	golden := map[string]string{}
+	for name, s := range statements(sqlite.Dialect.Queue(sqlbatch.Names{Queue: "orders"})) {
+		golden[name] = scriptOf(s)
+	}
+	for _, m := range sqlite.Dialect.Migrations(sqlbatch.Names{Queue: "orders"}) {
+		golden[fmt.Sprintf("migration-%d", m.Number)] = strings.Join(m.Statements, ";\n\n") + ";\n"
+	}
+	dir := "testdata"
+	if update() {
+		require.NoError(t, os.RemoveAll(dir))
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		for name, text := range golden {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name+".sql"), []byte(text), 0o644))
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.sql"))
+	require.NoError(t, err)
+	var names []string
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".sql")
+		names = append(names, name)
+		want, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, string(want), golden[name], "%s: if the change is meant, run with -update and review the file", name)
+	}
+	require.ElementsMatch(t, slices.Collect(maps.Keys(golden)), names)
+}
+
+// table is a queue in a database in memory, on one connection.
+type table struct {
+	testing.TB
+	conn *sql.Conn
+	q    sqlbatch.Queue
+}
+
+func newTable(t testing.TB, n sqlbatch.Names) *table {
+	t.Helper()
+	db, err := embedded.Open(":memory:")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	conn, err := db.Conn(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	table := &table{t, conn, sqlite.Dialect.Queue(n)}
+	for _, m := range sqlite.Dialect.Migrations(n) {
+		for _, text := range m.Statements {
+			table.run(sqlbatch.Statement{Text: text})
+		}
+	}
+	return table
+}
+
+// run runs a statement and returns its rows.
+func (s *table) run(st sqlbatch.Statement) [][]any {
+	s.Helper()
+	for _, p := range st.Prior {
+		s.run(p)
+	}
+	rows, err := s.conn.QueryContext(context.Background(), st.Text, st.Args...)
+	require.NoError(s, err, st.Text)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	require.NoError(s, err)
+	var all [][]any
+	for rows.Next() {
+		values := make([]any, len(columns))
+		places := make([]any, len(columns))
+		for i := range values {
+			places[i] = &values[i]
+		}
+		require.NoError(s, rows.Scan(places...))
+		all = append(all, values)
+	}
+	require.NoError(s, rows.Err())
+	return all
+}
+
+// plan is SQLite's account of how it would run a statement.
+func (s *table) plan(st sqlbatch.Statement) string {
+	s.Helper()
+	var lines []string
+	for _, p := range append(slices.Clone(st.Prior), st) {
+		for _, row := range s.run(sqlbatch.Statement{Text: "EXPLAIN QUERY PLAN " + p.Text, Args: p.Args}) {
+			lines = append(lines, strings.ReplaceAll(row[3].(string), "main.", ""))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// fill stores n ready messages, a quarter in each lane.
+func (s *table) fill(n int) {
+	s.Helper()
+	s.run(sqlbatch.Statement{Text: `INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, due_at, fence, attempts, dedup_key, body)
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+SELECT CAST(printf('%016d', i) AS BLOB), i % 4 - 1, i, i, i, 0, 0, printf('key %d', i), x'00' FROM n`, Args: []any{n}})
+}
+
+// TestPlans has the plans of an empty table, of a deep one, and of a deep
+// one whose statistics SQLite was told.
+func TestPlans(t *testing.T) {
+	const (
+		live   = "chanq_orders"
+		unique = "USING INDEX sqlite_autoindex_chanq_orders_1 (id=?)"
+	)
+	table := newTable(t, sqlbatch.Names{Queue: "orders"})
+	check := func(t *testing.T) {
+		statements := statements(table.q)
+		plans := map[string]string{}
+		for name, st := range statements {
+			plans[name] = table.plan(st)
+		}
+		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "end-after", "get", "cancel", "find", "look", "claim-unsuspected", "claim-blind",
+			"trim", "purge-ready", "purge-scheduled", "purge-leased", "peek-ready", "peek-scheduled", "peek-leased"} {
+			for line := range strings.Lines(plans[name]) {
+				// A full walk of a table or of one of its indexes. The list of a batch and
+				// the rows of a subquery are walked, of course.
+				for _, scanned := range []string{"SCAN " + live, "SCAN q", "SCAN o ", "SCAN d"} {
+					require.False(t, strings.HasPrefix(strings.TrimSpace(line), scanned), "%s walks a whole table:\n%s", name, plans[name])
+				}
+			}
+		}
+		const unleased, leased = "SEARCH " + live + " USING INDEX ix_chanq_orders_ready ", "SEARCH " + live + " USING INDEX lx_chanq_orders_leased "
+		seeks := func(statement, seek string) int {
+			return strings.Count(plans[statement], seek)
+		}
+		for _, claim := range []string{"claim", "claim-unsuspected", "claim-blind"} {
+			require.Equal(t, 4, seeks(claim, unleased+"(priority=? AND visible_at<?)"), "one seek a lane:\n%s", plans[claim])
+			require.Equal(t, 4, seeks(claim, leased+"(priority=? AND visible_at<?)"), "and one into what ran out:\n%s", plans[claim])
+			require.NotContains(t, plans[claim], "TEMP B-TREE", "the index has the order")
+		}
+		require.Equal(t, 4, seeks("next-due", unleased+"(priority=?)"), plans["next-due"])
+		require.Equal(t, 4, seeks("next-due", leased+"(priority=?)"), plans["next-due"])
+		for _, look := range []string{"stats", "peek", "purge"} {
+			for state, seek := range map[string]string{
+				"ready": unleased + "(priority=? AND visible_at<?)", "scheduled": unleased + "(priority=? AND visible_at>?)", "leased": leased + "(priority=? AND visible_at>?)",
+			} {
+				name := look
+				if look != "stats" {
+					name += "-" + state
+				}
+				require.LessOrEqual(t, 4, seeks(name, seek), "%s: %s\n%s", name, seek, plans[name])
+			}
+		}
+		for _, name := range []string{"ack", "archive", "extend", "end-after", "nack", "release", "bury"} {
+			require.Contains(t, plans[name], "SEARCH q "+unique, "the list outside, the unique index inside: %s\n%s", name, plans[name])
+		}
+		require.Contains(t, plans["get"], "SEARCH "+live+" "+unique, plans["get"])
+		require.Contains(t, plans["cancel"], "SEARCH "+live+" USING COVERING INDEX sqlite_autoindex_chanq_orders_1 (id=?)", plans["cancel"])
+		require.Contains(t, plans["find"], "sqlite_autoindex_chanq_orders_1 (id=?)", plans["find"])
+		require.Contains(t, plans["find"], "ux_chanq_orders_dedup (dedup_key=?)", plans["find"])
+		require.Contains(t, plans["trim"], "ix_chanq_orders_done_ended", plans["trim"])
+	}
+	t.Run("rows=0", check)
+	table.run(sqlbatch.Statement{Text: "ANALYZE"})
+	t.Run("rows=0/analyzed", check)
+	table.fill(100_000)
+	t.Run("rows=100000/analyzed-when-empty", check)
+	table.run(sqlbatch.Statement{Text: "ANALYZE"})
+	t.Run("rows=100000/analyzed", check)
+}
+
+func TestTakesTheMostThatItsTraitsSay(t *testing.T) {
+	table := newTable(t, sqlbatch.Names{Queue: "orders"})
+	traits := sqlite.Dialect.Traits()
+	longest := strings.Repeat("ü", sqlbatch.MaxError) // twice as many bytes as are kept
+	rows := make([]sqlbatch.Row, traits.EnqueueRows)
+	for i := range rows {
+		rows[i] = sqlbatch.Row{
+			ID: [16]byte{0: byte(i >> 8), 1: byte(i)}, Priority: int8(i%4 - 1), Delay: sqlbatch.MaxDelay,
+			Key: fmt.Sprintf("%0*d", sqlbatch.MaxKey, i), Body: []byte{byte(i)},
+		}
+		if i%100 == 0 {
+			rows[i].Headers = []byte(strings.Repeat("h", 16<<10))
+		}
+	}
+	table.run(table.q.Enqueue(rows))
+	require.Empty(t, table.run(table.q.EnqueueNew(rows)), "all are there")
+	table.run(sqlbatch.Statement{Text: "UPDATE chanq_orders SET visible_at = 0"})
+	claimed := table.run(table.q.Claim(sqlbatch.ClaimParams{Rows: traits.ClaimRows, Lease: sqlbatch.MaxDelay, Member: [16]byte{1}, Salt: 1 << sqlbatch.FenceBits, Suspects: true}))
+	require.Len(t, claimed, 1000)
+	table.run(sqlbatch.Statement{Text: "UPDATE chanq_orders SET fence = 9223372036854775806"})
+
+	var items []sqlbatch.Item
+	var nacks []sqlbatch.NackItem
+	var releases []sqlbatch.ReleaseItem
+	var buries []sqlbatch.BuryItem
+	var ids [][16]byte
+	for _, row := range rows {
+		item := sqlbatch.Item{ID: row.ID, Fence: 1<<63 - 2}
+		items = append(items, item)
+		nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: sqlbatch.MaxDelay, Error: longest})
+		ids = append(ids, row.ID)
+	}
+	require.Len(t, table.run(table.q.Extend(items, sqlbatch.MaxDelay)), 1000)
+	require.Len(t, table.run(table.q.Find(ids, nil)), 1000)
+	nacked := table.run(table.q.Nack(nacks))
+	require.Len(t, nacked, 1000)
+	require.EqualValues(t, int64(1<<63-2), nacked[0][1], "the fence of the item comes back")
+	kept := table.run(sqlbatch.Statement{Text: "SELECT DISTINCT last_error FROM chanq_orders"})
+	require.Equal(t, [][]any{{longest[:sqlbatch.MaxError]}}, kept)
+	for i := range items {
+		items[i].Fence++
+		releases = append(releases, sqlbatch.ReleaseItem{Item: items[i], Due: 9_999_999_999_999})
+	}
+	require.Len(t, table.run(table.q.Release(releases)), 1000)
+	require.Empty(t, table.run(table.q.Release(releases)), "the fence has moved on")
+	table.run(sqlbatch.Statement{Text: "UPDATE chanq_orders SET fence = 7"})
+	for i := range items {
+		items[i].Fence = 7
+		buries = append(buries, sqlbatch.BuryItem{Item: items[i], Error: longest})
+	}
+	require.Len(t, table.run(table.q.Bury(buries)), 1000)
+	require.Len(t, table.run(table.q.Redrive(1000, nil, sqlbatch.Window{})), 1000)
+	require.Len(t, table.run(table.q.Cancel(ids)), 1000)
+}
+
+func TestTextsDoNotDependOnTheBatch(t *testing.T) {
+	q := sqlite.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
+	texts := map[string]bool{}
+	for n := range 1000 {
+		items := make([]sqlbatch.Item, n)
+		body := make([]byte, n)
+		for _, st := range []sqlbatch.Statement{
+			q.Enqueue(make([]sqlbatch.Row, n)), q.Enqueue([]sqlbatch.Row{{Body: body, Headers: body}}), q.EnqueueNew(make([]sqlbatch.Row, n)),
+			q.Ack(items), q.Extend(items, time.Duration(n)), q.Nack(make([]sqlbatch.NackItem, n)), q.Bury(make([]sqlbatch.BuryItem, n)),
+			q.Release(make([]sqlbatch.ReleaseItem, n)), q.Find(make([][16]byte, n), make([]string, n)),
+			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Duration(n), Salt: int64(n), Suspects: true}),
+		} {
+			texts[st.Text] = true
+		}
+	}
+	require.Len(t, texts, 9)
+}
+
+func TestQuotesTheSchema(t *testing.T) {
+	odd := `a "b" 'c' ` + "`d` [e] ü"
+	table := newTable(t, sqlbatch.Names{Queue: "orders"})
+	table.run(sqlbatch.Statement{Text: `ATTACH ':memory:' AS "` + strings.ReplaceAll(odd, `"`, `""`) + `"`})
+	n := sqlbatch.Names{Schema: odd, Queue: "orders"}
+	for _, text := range sqlite.Dialect.Migrations(n)[0].Statements {
+		table.run(sqlbatch.Statement{Text: text})
+	}
+	q := sqlite.Dialect.Queue(n)
+	table.run(q.Enqueue([]sqlbatch.Row{{ID: [16]byte{1}, Body: []byte("b")}}))
+	require.Len(t, table.run(q.Claim(claimOf(1, 0))), 1)
+	require.Empty(t, table.run(table.q.Claim(claimOf(1, 0))), "the other schema has none")
+	statements := statements(q)
+	for _, name := range slices.Sorted(maps.Keys(statements)) {
+		table.run(statements[name])
+	}
+}
+
+func TestClassifiesByCode(t *testing.T) {
+	for n, want := range map[int]sqlbatch.Class{
+		5: sqlbatch.RolledBack, 6: sqlbatch.RolledBack, 5 | 1<<8: sqlbatch.RolledBack, 7: sqlbatch.RolledBack, 9: sqlbatch.RolledBack,
+		13: sqlbatch.Refused, 14: sqlbatch.Refused,
+		1555: sqlbatch.Duplicate, 2067: sqlbatch.Duplicate,
+		19: sqlbatch.BadRow, 1299: sqlbatch.BadRow, 18: sqlbatch.BadRow,
+		1: sqlbatch.NoSchema, 3: sqlbatch.Permanent, 11: sqlbatch.Permanent, 26: sqlbatch.Permanent,
+		10: sqlbatch.Unknown, 99: sqlbatch.Unknown,
+	} {
+		require.Equal(t, want, sqlite.Dialect.Classify(fmt.Errorf("wrapped: %w", coded(n))), "code %d", n)
+	}
+	require.Equal(t, sqlbatch.Refused, sqlite.Dialect.Classify(&sqlbatch.RunError{Err: coded(1)}), "its text compiles")
+	require.Equal(t, sqlbatch.BadRow, sqlite.Dialect.Classify(&sqlbatch.RunError{Err: coded(1811)}), "what a trigger raises")
+	require.Equal(t, sqlbatch.Unknown, sqlite.Dialect.Classify(context.DeadlineExceeded))
+	require.Equal(t, sqlbatch.Unknown, sqlite.Dialect.Classify(fmt.Errorf("locked")), "never by text")
+
+	table := newTable(t, sqlbatch.Names{Queue: "orders"})
+	row := sqlbatch.Row{ID: [16]byte{1}, Body: []byte("b"), Key: "k"}
+	table.run(table.q.Enqueue([]sqlbatch.Row{row}))
+	other := row
+	other.ID = [16]byte{2}
+	for _, rows := range [][]sqlbatch.Row{{row}, {other}} {
+		st := table.q.Enqueue(rows)
+		_, err := table.conn.ExecContext(t.Context(), st.Text, st.Args...)
+		require.Equal(t, sqlbatch.Duplicate, sqlite.Dialect.Classify(err), err)
+	}
+	missing := sqlite.Dialect.Queue(sqlbatch.Names{Queue: "missing"}).Enqueue([]sqlbatch.Row{row})
+	_, err := table.conn.ExecContext(t.Context(), missing.Text, missing.Args...)
+	require.Equal(t, sqlbatch.NoSchema, sqlite.Dialect.Classify(err), err)
+}
+
+type coded int
+
+func (c coded) Code() int     { return int(c) }
+func (c coded) Error() string { return fmt.Sprint("code ", int(c)) }
+
+// FuzzPacking stores two rows whose parts are cut from one blob by the
+// statement, and reads them back as they were.
+func FuzzPacking(f *testing.F) {
+	f.Add([]byte("id"), int8(0), int64(0), "", []byte(nil), []byte(nil))
+	f.Add([]byte{0}, int8(-1), int64(1), "ключ", []byte(`{"a":"b"}`), []byte("body"))
+	f.Add([]byte("0123456789abcdef"), int8(2), int64(time.Hour), "0", []byte("000"), []byte{0, 0xff, 0x80})
+	fuzzed := newTable(f, sqlbatch.Names{Queue: "fuzz"})
+	f.Fuzz(func(t *testing.T, id []byte, priority int8, delay int64, key string, headers, body []byte) {
+		row := sqlbatch.Row{Priority: max(min(priority, 2), -1), Delay: min(max(time.Duration(delay), 0), sqlbatch.MaxDelay), Headers: headers, Body: body}
+		copy(row.ID[:], id)
+		if len(key) <= sqlbatch.MaxKey-1 && strings.ToValidUTF8(key, "") == key && !strings.Contains(key, "\x00") {
+			row.Key = key
+		}
+		second := row
+		second.ID[0]++
+		if second.Key != "" {
+			second.Key += "2"
+		}
+		here := &table{t, fuzzed.conn, fuzzed.q}
+		here.run(sqlbatch.Statement{Text: "DELETE FROM chanq_fuzz"})
+		here.run(here.q.Enqueue([]sqlbatch.Row{row, second}))
+		for _, want := range []sqlbatch.Row{row, second} {
+			got := here.run(here.q.Get(want.ID))
+			require.Len(t, got, 1)
+			require.Equal(t, want.ID[:], got[0][1])
+			require.EqualValues(t, want.Priority, got[0][2])
+			require.Equal(t, (int64(want.Delay)+999_999)/1_000_000, got[0][6].(int64)-got[0][5].(int64))
+			require.Equal(t, want.Key, textOrNone(got[0][10]))
+			require.Equal(t, string(want.Headers), bytesOrNone(got[0][12]))
+			require.Equal(t, string(want.Body), bytesOrNone(got[0][13]))
+		}
+	})
+}
+
+func textOrNone(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+func bytesOrNone(v any) string {
+	b, _ := v.([]byte)
+	return string(b)
+}

@@ -1,0 +1,235 @@
+// Package sqlserver is the SQL of chanq for SQL Server.
+package sqlserver
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+	"github.com/chanq/chanq/sqlbatch/internal/seal"
+)
+
+// Dialect is the SQL of SQL Server 2016 and later and of Azure SQL, for
+// the driver github.com/microsoft/go-mssqldb.
+//
+// Every statement is a call of sp_executesql by name with a declaration string
+// of our own. Left to itself the driver declares each []byte and string by its
+// length, and each length is a plan of its own. Parameters have names other than
+// @p0, @p1 …, which are the driver's for values without a name.
+var Dialect sqlbatch.Dialect = dialect{}
+
+type dialect struct{ seal.Seal }
+
+func (dialect) Name() string { return "sqlserver" }
+
+func (dialect) Traits() sqlbatch.Traits {
+	return sqlbatch.Traits{
+		Schema:       "dbo",
+		EnqueueRows:  maxRung,
+		ClaimRows:    1000, // at most two locks a row on each index, under where escalation is tried
+		AckItems:     listBytes / itemBytes,
+		NackItems:    listBytes / nackBytes,
+		ReleaseItems: listBytes / releaseBytes,
+		BuryItems:    listBytes / buryBytes,
+		FindIDs:      listRecords,
+	}
+}
+
+// queue is the statements of one queue, every text rendered.
+type queue struct {
+	seal.Seal
+	enqueue, enqueueNew []string // by rung
+	find, look          string
+	claim               [2][2]string // by Order, and blind ones
+	nextDue             string
+
+	ack, archive, nack, release, bury, extend, endAfter string
+
+	version, record, stats, get, cancel string
+	peek, purge                         map[sqlbatch.State]string
+	redrive, redriveIDs                 string
+	pause, resume, trim                 string
+	problems, clock                     string
+	join, leave, members                string
+
+	tx   *queue // the same for a transaction of the caller; itself there
+	skip *queue // the same with settles that skip locked rows; itself where they do
+}
+
+func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
+	r := names(n)
+	q := newQueue(func(template string) string { return r.Replace(skipping(alone(template))) })
+	q.tx = newQueue(func(template string) string { return r.Replace(waiting(within(template))) })
+	skip := *q.tx
+	skip.settles(func(template string) string { return r.Replace(skipping(within(template))) })
+	skip.tx, skip.skip = &skip, &skip
+	q.tx.tx, q.tx.skip = q.tx, &skip
+	same := *q // settles skip already
+	same.tx, same.skip = &skip, &same
+	q.skip = &same
+	return q
+}
+
+// settles renders the statements that may meet a row that somebody has locked.
+func (q *queue) settles(render func(template string) string) {
+	q.ack = render(ackText)
+	q.archive = render(archiveText)
+	q.nack = render(nackText)
+	q.release = render(releaseText)
+	q.bury = render(buryText)
+	q.extend = render(extendText)
+	q.endAfter = render(endAfterText)
+}
+
+func newQueue(render func(template string) string) *queue {
+	q := &queue{
+		find:       render(findText),
+		look:       render(lookText),
+		nextDue:    render(nextDueText),
+		version:    render(versionText),
+		record:     render(recordText),
+		stats:      render(statsText),
+		get:        render(getText),
+		cancel:     render(cancelText),
+		redrive:    render(redriveText),
+		redriveIDs: render(redriveIDsText),
+		pause:      render(pauseText),
+		resume:     render(resumeText),
+		trim:       render(trimText),
+		problems:   render(problemsText),
+		clock:      render(clockText),
+		join:       render(joinText),
+		leave:      render(leaveText),
+		members:    render(membersText),
+		peek:       map[sqlbatch.State]string{},
+		purge:      map[sqlbatch.State]string{},
+	}
+	q.settles(render)
+	for i, contents := range []string{claimContents, claimNoContents} {
+		q.claim[sqlbatch.FIFO][i] = render(claimText(claimFIFOLane, contents))
+		q.claim[sqlbatch.OrderAny][i] = render(claimText(claimAnyLane, contents))
+	}
+	for state, template := range peekTexts {
+		q.peek[state] = render(template)
+	}
+	for state, template := range purgeTexts {
+		q.purge[state] = render(template)
+	}
+	for _, r := range ladder() {
+		q.enqueue = append(q.enqueue, render(strings.Replace(enqueueText, "{rows}", r.values, 1)))
+		q.enqueueNew = append(q.enqueueNew, render(strings.Replace(enqueueNewText, "{rows}", r.values, 1)))
+	}
+	return q
+}
+
+func (q *queue) InTx() sqlbatch.Queue { return q.tx }
+
+// InOwnTx passes over locked rows, as settles do outside of a transaction.
+func (q *queue) InOwnTx() sqlbatch.Queue    { return q.tx.SkipLocked() }
+func (q *queue) SkipLocked() sqlbatch.Queue { return q.skip }
+
+// call is one round trip: an RPC of sp_executesql. A text without parameters
+// has no declaration either.
+func call(text, declaration string, args ...any) sqlbatch.Statement {
+	if len(args) == 0 {
+		return sqlbatch.Statement{Text: "sp_executesql", Args: []any{text}}
+	}
+	return sqlbatch.Statement{Text: "sp_executesql", Args: append([]any{text, declaration}, args...)}
+}
+
+// Templates
+//
+// A line of a template that begins with a tilde belongs to a statement that
+// stands alone; in a transaction of the caller it is left out, because
+// XACT_ABORT, the isolation level and the commit are his there. Names stand in
+// braces, and so do the hints that a settle has if it skips locked rows.
+
+// session begins every template. XACT_ABORT: an attention (a context that
+// ended) or an error leaves no transaction open. READ COMMITTED: the level
+// leaks through connection pools, since sp_reset_connection does not set it
+// back, and READPAST under a leaked SNAPSHOT or SERIALIZABLE is error 650.
+// IMPLICIT_TRANSACTIONS: a connector that sets it ON would have us report as done
+// what nobody commits. ROWCOUNT: a limit of his would cut our lists, also in a
+// transaction of the caller. All are undone by the server when sp_executesql
+// ends.
+const session = `~SET NOCOUNT, XACT_ABORT ON;
+~SET IMPLICIT_TRANSACTIONS OFF;
+~SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+`
+
+// settling is session for what changes leases. READPAST leaves out the rows that
+// others have locked; what may still be waited for is an entry of an index,
+// which a reader locks for a moment. LOCK_TIMEOUT bounds that by LockWait: error
+// 1222, of class RolledBack.
+const settling = session + `~SET LOCK_TIMEOUT {wait};
+`
+
+// skipping has settles pass over the rows that others have locked. UPDLOCK makes
+// READPAST work where READ_COMMITTED_SNAPSHOT is on.
+func skipping(template string) string {
+	return strings.NewReplacer("{past}", "UPDLOCK, READPAST, ", "{hold}", "UPDLOCK, READPAST, ").Replace(template)
+}
+
+// waiting has them wait, as long as the caller lets them.
+func waiting(template string) string {
+	return strings.NewReplacer("{past}", "", "{hold}", "UPDLOCK, ").Replace(template)
+}
+
+// alone is a template as a statement of its own.
+func alone(template string) string {
+	var b strings.Builder
+	for line := range strings.Lines(template) {
+		b.WriteString(strings.TrimPrefix(line, "~"))
+	}
+	return b.String()
+}
+
+// within is a template as a part of the caller's transaction.
+func within(template string) string {
+	var b strings.Builder
+	for line := range strings.Lines(template) {
+		if !strings.HasPrefix(line, "~") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// names puts the names of one queue, quoted, where templates have them
+// in braces.
+func names(n sqlbatch.Names) *strings.Replacer {
+	schema := n.Schema
+	if schema == "" {
+		schema = "dbo"
+	}
+	bracket := func(name string) string { return build.Quote("[", name, "]") }
+	object := func(name string) string { return bracket(schema) + "." + bracket(name) }
+	live, queues, members := "chanq_"+n.Queue, "chanq_queues", "chanq_members"
+	dead, done := live+"_dead", live+"_done"
+	return strings.NewReplacer(
+		"{live}", object(live), "{'live'}", unicodeString(object(live)),
+		"{dead}", object(dead), "{'dead'}", unicodeString(object(dead)),
+		"{done}", object(done), "{'done'}", unicodeString(object(done)),
+		"{queues}", object(queues), "{'queues'}", unicodeString(object(queues)),
+		"{members}", object(members), "{'members'}", unicodeString(object(members)),
+		"{name}", build.Quote("'", n.Queue, "'"),
+		"{'schema'}", unicodeString(schema),
+		"{'no schema'}", unicodeString("chanq: the schema "+bracket(schema)+" is missing or hidden from this login: create it first, chanq does not"),
+		"{pk}", bracket("PK_"+live), "{key}", bracket("UX_"+live+"_key"), "{'key'}", unicodeString("UX_"+live+"_key"),
+		"{ready}", bracket("IX_"+live+"_ready"), "{'ready'}", unicodeString("IX_"+live+"_ready"),
+		"{leased}", bracket("IX_"+live+"_leased"), "{'leased'}", unicodeString("IX_"+live+"_leased"),
+		"{df id}", bracket("DF_"+live+"_id"), "{df priority}", bracket("DF_"+live+"_priority"),
+		"{df visible_at}", bracket("DF_"+live+"_visible_at"), "{df enqueued_at}", bracket("DF_"+live+"_enqueued_at"),
+		"{df fence}", bracket("DF_"+live+"_fence"), "{df attempts}", bracket("DF_"+live+"_attempts"),
+		"{df lapses}", bracket("DF_"+live+"_lapses"), "{ck priority}", bracket("CK_"+live+"_priority"),
+		"{dead pk}", bracket("PK_"+dead), "{dead ended}", bracket("IX_"+dead+"_ended"), "{dead key}", bracket("IX_"+dead+"_key"),
+		"{'dead ended'}", unicodeString("IX_"+dead+"_ended"), "{'dead key'}", unicodeString("IX_"+dead+"_key"),
+		"{done pk}", bracket("PK_"+done), "{done id}", bracket("IX_"+done+"_id"), "{'done id'}", unicodeString("IX_"+done+"_id"),
+		"{queues pk}", bracket("PK_"+queues), "{members pk}", bracket("PK_"+members),
+		"{wait}", strconv.FormatInt(sqlbatch.LockWait.Milliseconds(), 10),
+	)
+}
+
+func unicodeString(s string) string { return "N" + build.Quote("'", s, "'") }

@@ -1,0 +1,156 @@
+package sqlserver
+
+import (
+	"cmp"
+	"database/sql"
+	"math/bits"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// maxRung rows are 2,048 parameters, and sp_executesql takes 2,098.
+const maxRung = 512
+
+// enqueueText inserts into the clustered key (PK), the index of what nobody
+// leases (IX) and, for rows with a key, the filtered index of keys (UX). It takes
+// an X lock on each new key and nothing else. Fence, attempts and lapses begin
+// with their defaults.
+//
+// ROWLOCK: a page lock would stop claimers, whose READPAST skips row locks only.
+// Unused slots of the rung are NULL and filtered out. The rows come in id
+// order from the client; an ORDER BY would sort the bodies on the server and
+// reserve memory for that.
+//
+// The commit does not ask for delayed durability: a lost row would be a lost
+// message. Where the database forces it on every commit, no statement can do
+// anything about it, and Problems says so.
+const enqueueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+INSERT INTO {live} WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
+` + enqueueSelect + `;
+`
+
+// enqueueSelect makes rows of the parameters.
+const enqueueSelect = `SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
+       CONVERT(smallint, SUBSTRING(v.m, 17, 1)) - 1,
+       DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 22, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 18, 4)), @now)),
+       @now,
+       CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
+       v.k, v.h, v.b
+FROM (VALUES {rows}) AS v (m, k, h, b)
+WHERE v.m IS NOT NULL`
+
+// enqueueNewText inserts the rows whose id and key are not there.
+//
+// The probe for the id seeks the clustered key. READCOMMITTEDLOCK makes it wait
+// for an insert of the same id that is still under way (an earlier attempt whose
+// outcome is unknown) where row versions would not show it. It takes no range
+// lock: the gap after the last id is where every producer inserts. An
+// attempt that starts between probe and insert is met as a duplicate (2627).
+//
+// The probe for the key seeks UX; `e.dedup_key IS NOT NULL` is what lets the
+// optimizer use that filtered index. It waits for the same key alone: for an
+// insert or a delete of it that is under way. It locks no range: what is inserted
+// and acked beside an open transaction has other keys, and none of it may wait for
+// that transaction's end. So two producers with one key may both find it free;
+// then UX decides, and the second is met as a duplicate (2601) for the caller to
+// repeat. The rows come in key order from the client, so that two with several
+// keys in common meet them in one order.
+//
+// FORCESEEK with INDEX: error 8622 when an index is missing, never a silent
+// scan that would lock the table. LOOP JOIN and FORCE ORDER: from the rows to
+// the probes, whatever the statistics say.
+const enqueueNewText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+INSERT INTO {live} WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
+OUTPUT inserted.id
+` + enqueueSelect + `
+  AND NOT EXISTS (
+    SELECT 1
+    FROM {live} AS e WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
+    WHERE e.id = CONVERT(binary(16), SUBSTRING(v.m, 1, 16)))
+  AND NOT EXISTS (
+    SELECT 1
+    FROM {live} AS e WITH (READCOMMITTEDLOCK, INDEX ({key}), FORCESEEK)
+    WHERE e.dedup_key = v.k AND e.dedup_key IS NOT NULL)
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+
+func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
+	rows = build.InOrder(rows, func(a, b sqlbatch.Row) int { return build.CompareIDs(a.ID, b.ID) })
+	return enqueue(q.enqueue, rows)
+}
+
+func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
+	rows = build.InOrder(rows, func(a, b sqlbatch.Row) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key), build.CompareIDs(a.ID, b.ID))
+	})
+	return enqueue(q.enqueueNew, rows)
+}
+
+// enqueue fills the smallest rung that holds the rows. The bodies are not
+// copied.
+func enqueue(texts []string, rows []sqlbatch.Row) sqlbatch.Statement {
+	i := bits.Len(uint(max(len(rows), 1) - 1))
+	r := &ladder()[i]
+	args := make([]any, 2, 2+len(r.unused))
+	args[0], args[1] = texts[i], r.declaration
+	marks := make([]byte, 0, markBytes*len(rows))
+	for n := range rows {
+		row, names := &rows[n], r.names[4*n:]
+		marks = packMark(marks, row)
+		mark := marks[len(marks)-markBytes:]
+		key, headers := r.unused[4*n+1], r.unused[4*n+2]
+		if row.Key != "" {
+			key = sql.Named(names[1], []byte(row.Key))
+		}
+		if row.Headers != nil {
+			headers = sql.Named(names[2], row.Headers)
+		}
+		body := row.Body
+		if body == nil {
+			body = []byte{}
+		}
+		args = append(args, sql.Named(names[0], mark), key, headers, sql.Named(names[3], body))
+	}
+	return sqlbatch.Statement{Text: "sp_executesql", Args: append(args, r.unused[4*len(rows):]...)}
+}
+
+// rung is one size of enqueue: ten texts serve every batch, where a text per
+// count of rows would fill the plan cache. A row is four parameters: m (id,
+// priority, delay and time to live), k (key), h (headers) and b (body).
+type rung struct {
+	rows        int
+	values      string
+	declaration string
+	names       []string
+	unused      []any // each parameter as a typed NULL: an untyped one is an nvarchar, error 257
+}
+
+// ladder is the rungs of 1, 2, 4 … maxRung rows.
+var ladder = sync.OnceValue(func() []rung {
+	var rungs []rung
+	for n := 1; n <= maxRung; n *= 2 {
+		r := rung{rows: n}
+		var values, declaration strings.Builder
+		for i := range n {
+			if i > 0 {
+				values.WriteString(", ")
+				declaration.WriteString(", ")
+			}
+			k := strconv.Itoa(i)
+			values.WriteString("(@m" + k + ", @k" + k + ", @h" + k + ", @b" + k + ")")
+			declaration.WriteString("@m" + k + " binary(33), @k" + k + " varbinary(200), @h" + k + " varbinary(max), @b" + k + " varbinary(max)")
+			for _, letter := range []string{"m", "k", "h", "b"} {
+				r.names = append(r.names, letter+k)
+				r.unused = append(r.unused, sql.Named(letter+k, []byte(nil)))
+			}
+		}
+		r.values, r.declaration = values.String(), declaration.String()
+		rungs = append(rungs, r)
+	}
+	return rungs
+})

@@ -1,0 +1,138 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"net"
+	"reflect"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// serverError is an error that the server reported, as the driver has it. It is
+// known by its method, and by its field All, so that a program on another database
+// does not link the driver.
+type serverError interface {
+	error
+	SQLErrorNumber() int32
+}
+
+// Classify goes by the number of the last error that the server reported, then
+// by earlier ones of the same response (2714 before 1750: the cause comes first).
+//
+// What it does not know is Unknown, as is a context that ended or a connection
+// that broke under a request: the server may have done it all. So is an
+// mssql.Error without a number: the driver makes one when a commit finds its
+// transaction gone, but also when a response fails without a reason.
+func (dialect) Classify(err error) sqlbatch.Class {
+	var e serverError
+	if errors.As(err, &e) {
+		for _, n := range numbersOf(e) {
+			if c, ok := errorClasses[n]; ok {
+				return c
+			}
+		}
+		return sqlbatch.Unknown
+	}
+	var op *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone):
+		// The connection was known to be broken before, or the request could not be
+		// sent whole (mssql.RetryableError): a server runs whole requests only.
+		return sqlbatch.Refused
+	case errors.As(err, &op) && op.Op == "dial", errors.As(err, &dns):
+		return sqlbatch.Refused
+	case errors.Is(err, sql.ErrTxDone):
+		return sqlbatch.Permanent
+	}
+	return sqlbatch.Unknown
+}
+
+// numbersOf is the numbers of a response's errors, the last first: All has them from
+// first to last.
+func numbersOf(e serverError) []int32 {
+	numbers := []int32{e.SQLErrorNumber()}
+	v := reflect.Indirect(reflect.ValueOf(e))
+	if v.Kind() != reflect.Struct {
+		return numbers
+	}
+	all := v.FieldByName("All")
+	if all.Kind() != reflect.Slice {
+		return numbers
+	}
+	for i := all.Len() - 1; i >= 0; i-- {
+		if earlier, ok := all.Index(i).Interface().(serverError); ok {
+			numbers = append(numbers, earlier.SQLErrorNumber())
+		}
+	}
+	return numbers
+}
+
+var errorClasses = classes(map[sqlbatch.Class][]int32{
+	sqlbatch.RolledBack: {
+		1205,                   // deadlock victim
+		1222,                   // lock timeout
+		1204,                   // no lock resources
+		3960, 3961, 3930, 3998, // snapshot conflict; a transaction that cannot be committed
+		701,        // no memory
+		8645, 8651, // no memory grant
+		41301, 41302, 41305, 41325, 41839, // memory-optimised tables
+	},
+	sqlbatch.Refused: {
+		4060, 4064, // cannot open the database: also while it fails over
+		18401, 18451, 18461, 6005, 17142, // the server starts, stops or serves administrators only
+		// A failed login is not permanent: it comes while a secondary takes over
+		// before its logins are there, and while a password is rotated. Nothing was run,
+		// whatever the cause; a wrong password shows when the queue is opened.
+		18456, 18452, 18486, 18487, 18488,
+		916,                          // no user in the database: after a failover, until its logins are there
+		922, 924, 926, 927, 942, 945, // the database recovers, restores or is offline
+		976, 978, 979, 983, // availability group: not the primary, or changing roles
+		3906,      // read-only: a former primary, until the next connection finds the new one
+		8628, 802, // no time or memory to compile or run
+		9002, 1101, 1105, 40544, // log or data files full: undone, and an operator has to act
+		40613, 40501, 40143, 40540, 40642, 40648, 40671, 4221, // Azure: unavailable, throttled
+		10928, 10929, 10936, 49918, 49919, 49920,
+		errLockNotGranted,
+	},
+	sqlbatch.Unknown: {
+		40197, 40549, 40550, 40551, 40552, 40553, // Azure ended the session under way
+		596, 0,
+	},
+	sqlbatch.Duplicate: {2601, 2627},
+	sqlbatch.BadRow: {
+		2628, 8152, // too long
+		515,                 // NULL
+		547,                 // a CHECK or a foreign key of the user's
+		8115, 220, 517, 535, // overflow
+		241, 242, 245, 8114, // conversion
+		511, 1946, // row or index key too long
+		8023, // not a valid value of its type
+	},
+	sqlbatch.NoSchema: {
+		208, 207, 2812, // table, column, procedure
+		213, 308, // columns of an INSERT, index of a hint
+	},
+	sqlbatch.Permanent: {
+		229, 230, 262, 297, 300, 15151, // permission
+		102, 105, 137, 156, 170, 201, 319, 1069, 4104, 8144, 8145, 8178, // syntax and parameters
+		206, 257, 402, 8003, 8623, 10738, // types, counts
+		331, 332, 333, 334, // trigger, foreign key or CHECK in the way of OUTPUT
+		650, 1934, 1935, 4140, 8622, // isolation, SET options, hints
+		8624, 8630, 8632, // no plan: errors inside of the optimizer
+		3908,                    // emergency mode
+		2714, 2760, errNoSchema, // DDL
+	},
+})
+
+func classes(numbers map[sqlbatch.Class][]int32) map[int32]sqlbatch.Class {
+	m := map[int32]sqlbatch.Class{}
+	for c, list := range numbers {
+		for _, n := range list {
+			m[n] = c
+		}
+	}
+	return m
+}

@@ -1,0 +1,224 @@
+package sqlserver
+
+import (
+	"database/sql"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// fromIDs and fromKeys are the ids of @ids and the keys of @keys.
+const (
+	fromIDs = `FROM (
+    SELECT CONVERT(binary(16), SUBSTRING(@ids, 16 * (x.i + y.i) + 1, 16)) AS id
+    FROM ` + numbers + `
+    WHERE x.i + y.i < DATALENGTH(@ids) / 16
+) AS a
+`
+	fromKeys = `FROM (
+    SELECT CONVERT(varbinary(200), SUBSTRING(@keys,
+               CONVERT(int, SUBSTRING(@places, 5 * (x.i + y.i) + 1, 4)) + 1,
+               CONVERT(int, SUBSTRING(@places, 5 * (x.i + y.i) + 5, 1)))) AS dedup_key
+    FROM ` + numbers + `
+    WHERE x.i + y.i < DATALENGTH(@places) / 5
+) AS a
+`
+)
+
+// findText seeks PK for each id and UX for each key. READCOMMITTEDLOCK: a row
+// whose insert or delete is under way is waited for, also where the database would
+// show its former version: this is asked to learn the outcome of an insert. S locks
+// end with each read.
+//
+// What is wanted of a key is in UX, so the row is not looked up: that would take
+// the locks of entry and row in the opposite order to an ack's.
+const findText = session + `SELECT q.id, q.dedup_key, q.fence
+` + fromIDs + `INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
+UNION ALL
+SELECT q.id, q.dedup_key, CONVERT(bigint, 0) AS fence
+` + fromKeys + `INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({key}), FORCESEEK) ON q.dedup_key = a.dedup_key AND q.dedup_key IS NOT NULL
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+
+func (q *queue) Find(ids [][16]byte, keys []string) sqlbatch.Statement {
+	places, all := packKeys(keys)
+	return call(q.find, "@ids varbinary(8000), @places varbinary(8000), @keys varbinary(max)",
+		sql.Named("ids", packIDs(ids)), sql.Named("places", places), sql.Named("keys", all))
+}
+
+// lookText seeks PK for each id, and fails with 1222 at the first that is locked:
+// READCOMMITTEDLOCK, because a version would not say that somebody is about to
+// change the row; LOCK_TIMEOUT 0, because this is asked by those who must not wait.
+const lookText = session + `SET LOCK_TIMEOUT 0;
+SELECT q.id, q.fence
+` + fromIDs + `INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+
+func (q *queue) Look(ids [][16]byte) sqlbatch.Statement {
+	return call(q.look, "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
+}
+
+// versionText seeks the key of the table of queues. A missing table is error
+// 208, class NoSchema.
+const versionText = session + `SELECT version, CONVERT(int, paused) AS paused
+FROM {queues}
+WHERE name = {name};
+`
+
+func (q *queue) Version() sqlbatch.Statement { return call(q.version, "") }
+
+// problemsText looks at the catalog alone, which every login may do for the
+// tables it may read and for the database it is in. Tables of before the first
+// release had fences of four bytes; a table that is not there has none.
+const problemsText = session + `SELECT 'form' AS problem, f.name AS found
+FROM (VALUES ({'live'}), ({'dead'}), ({'done'})) AS f (name)
+WHERE COL_LENGTH(f.name, N'fence') <> 8
+UNION ALL
+SELECT 'durability' AS problem, N'DELAYED_DURABILITY = FORCED' AS found
+FROM sys.databases AS d
+WHERE d.database_id = DB_ID() AND d.delayed_durability = 2;
+`
+
+func (q *queue) Problems() sqlbatch.Statement { return call(q.problems, "") }
+
+// clockText rounds as the columns do, so that what is written next is no earlier.
+const clockText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT DATEDIFF_BIG(millisecond, '19700101', @now) AS now;
+`
+
+func (q *queue) Clock() sqlbatch.Statement { return call(q.clock, "") }
+
+// statsText counts over IX, LX and over the keys of the other two tables, each
+// count behind a TOP so that a backlog of millions costs no more than @limit
+// entries. What is leased is in an index of its own, so no count reads entries of
+// another state.
+//
+// READPAST with READCOMMITTEDLOCK, as in nextDueText: it never waits, and rows
+// of claims and settles under way are not counted.
+const statsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT (SELECT COUNT_BIG(*) FROM (
+            SELECT TOP (@limit) e.id FROM (
+                SELECT q.id
+                FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
+                WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at <= @now AND q.leased_by IS NULL
+                UNION ALL
+                SELECT q.id
+                FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
+                WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at <= @now AND q.leased_by IS NOT NULL) AS e) AS r) AS ready,
+       (SELECT COUNT_BIG(*) FROM (
+            SELECT TOP (@limit) q.id
+            FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
+            WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NULL) AS s) AS scheduled,
+       (SELECT COUNT_BIG(*) FROM (
+            SELECT TOP (@limit) q.id
+            FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
+            WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NOT NULL) AS l) AS leased,
+       (SELECT COUNT_BIG(*) FROM (
+            SELECT TOP (@limit) d.id
+            FROM {dead} AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}))) AS d) AS dead,
+       (SELECT COUNT_BIG(*) FROM (
+            SELECT TOP (@limit) d.id
+            FROM {done} AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ({done id}))) AS d) AS done,
+       (SELECT DATEDIFF_BIG(millisecond, MIN(f.visible_at), @now)
+        FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
+        CROSS APPLY (
+` + firstOfLanes + `        ) AS f
+        WHERE f.visible_at <= @now) AS oldest_ms,
+       (SELECT COUNT(*) FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK)
+        WHERE s.name = {name} AND s.paused = 1) AS paused
+OPTION (KEEPFIXED PLAN);
+`
+
+func (q *queue) Stats(limit int) sqlbatch.Statement {
+	return call(q.stats, "@limit bigint", sql.Named("limit", int64(limit)))
+}
+
+// Peeks take up to @n of each lane by IX or LX and then the first @n of those, so
+// that no backlog is sorted. Hints are those of statsText. The holder's name is
+// left out while its row is being written.
+const (
+	peekColumns = `q.id, q.priority, q.fence, q.attempts,
+       DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
+       DATEDIFF_BIG(millisecond, '19700101', q.visible_at) AS due_at,
+       DATEDIFF_BIG(millisecond, '19700101', q.expires_at) AS expires_at,
+       q.leased_by,
+       (SELECT m.name FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
+       q.dedup_key, q.last_error, q.headers, q.body
+`
+	peekLanes = `FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
+CROSS APPLY (
+`
+	peekLane = `    SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.visible_at, l.expires_at,
+           l.leased_by, l.dedup_key, l.last_error, l.headers, l.body
+    FROM {live} AS l `
+	peekUnleased = peekLane + `WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
+    WHERE l.priority = p.priority AND l.leased_by IS NULL AND l.visible_at `
+	peekHeld = peekLane + `WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
+    WHERE l.priority = p.priority AND l.leased_by IS NOT NULL AND l.visible_at `
+	peekInOrder = ` @now
+    ORDER BY l.visible_at, l.id
+`
+	peekColumnsOf = `u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.visible_at, u.expires_at,
+           u.leased_by, u.dedup_key, u.last_error, u.headers, u.body`
+	peekOrder = `) AS q
+ORDER BY q.priority DESC, CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END, q.visible_at, q.id;
+`
+	peekEndedColumns = `q.id, q.priority, q.fence, q.attempts,
+       DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
+       DATEDIFF_BIG(millisecond, '19700101', q.ended_at) AS due_at,
+       CONVERT(bigint, NULL) AS expires_at,
+       CONVERT(binary(16), NULL) AS leased_by,
+       CONVERT(nvarchar(200), NULL) AS holder,
+       q.dedup_key, q.last_error, q.headers, q.body
+`
+)
+
+var peekTexts = map[sqlbatch.State]string{
+	sqlbatch.Ready: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT TOP (@n) 'ready' AS state, ` + peekColumns + peekLanes +
+		`    SELECT ` + peekColumnsOf + ` FROM (
+` + peekUnleased + `<=` + peekInOrder + `    ) AS u
+    UNION ALL
+    SELECT ` + peekColumnsOf + ` FROM (
+` + peekHeld + `<=` + peekInOrder + `    ) AS u
+` + peekOrder,
+	sqlbatch.Scheduled: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT TOP (@n) 'scheduled' AS state, ` + peekColumns + peekLanes + peekUnleased + `>` + peekInOrder + peekOrder,
+	sqlbatch.Leased: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT TOP (@n) 'leased' AS state, ` + peekColumns + peekLanes + peekHeld + `>` + peekInOrder + peekOrder,
+	sqlbatch.Dead: session + `SELECT TOP (@n) 'dead' AS state, ` + peekEndedColumns + `FROM {dead} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}))
+ORDER BY q.ended_at DESC, q.id DESC;
+`,
+	sqlbatch.Done: session + `SELECT TOP (@n) 'done' AS state, ` + peekEndedColumns + `FROM {done} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({done pk}))
+ORDER BY q.ended_at DESC, q.id DESC;
+`,
+}
+
+func (q *queue) Peek(s sqlbatch.State, n int) sqlbatch.Statement {
+	return call(q.peek[s], "@n bigint", sql.Named("n", int64(n)))
+}
+
+// getText seeks PK, the key of the dead table and the index of done ids, in that
+// order, as a message moves; of several copies in the done table it takes the
+// last. It waits for a row that is being changed, save where
+// READ_COMMITTED_SNAPSHOT shows its committed version; S locks end with each
+// read.
+const getText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT CASE WHEN q.visible_at <= @now THEN 'ready' WHEN q.leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state,
+       ` + peekColumns + `FROM {live} AS q WITH (INDEX ({pk}), FORCESEEK)
+WHERE q.id = @id
+UNION ALL
+SELECT 'dead' AS state, ` + peekEndedColumns + `FROM {dead} AS q WITH (INDEX ({dead pk}), FORCESEEK)
+WHERE q.id = @id
+UNION ALL
+SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.expires_at, d.leased_by, d.holder,
+       d.dedup_key, d.last_error, d.headers, d.body FROM (
+    SELECT TOP (1) 'done' AS state, ` + peekEndedColumns + `FROM {done} AS q WITH (INDEX ({done id}), FORCESEEK)
+    WHERE q.id = @id
+    ORDER BY q.ended_at DESC
+) AS d;
+`
+
+func (q *queue) Get(id [16]byte) sqlbatch.Statement {
+	return call(q.get, "@id binary(16)", sql.Named("id", id[:]))
+}

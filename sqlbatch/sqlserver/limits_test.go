@@ -1,0 +1,222 @@
+package sqlserver_test
+
+import (
+	"database/sql"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf16"
+
+	"github.com/chanq/chanq/internal/testdb/tsqlcheck"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestEnqueueKeepsToTheParameterLimit(t *testing.T) {
+	q := sqlserver.Dialect.Queue(orders)
+	rows := make([]sqlbatch.Row, sqlserver.Dialect.Traits().EnqueueRows)
+	require.LessOrEqual(t, len(q.Enqueue(rows).Args)-2, 2098)
+	require.LessOrEqual(t, len(q.EnqueueNew(rows).Args)-2, 2098)
+}
+
+func TestEnqueueHasTenRungs(t *testing.T) {
+	q := sqlserver.Dialect.Queue(orders)
+	texts := map[string]int{}
+	for n := 1; n <= 512; n++ {
+		s := q.Enqueue(make([]sqlbatch.Row, n))
+		slots := (len(s.Args) - 2) / 4
+		require.GreaterOrEqual(t, slots, n)
+		require.Less(t, slots, 2*n, "the smallest rung that holds %d rows", n)
+		texts[s.Args[0].(string)] = slots
+	}
+	require.Len(t, texts, 10)
+}
+
+func TestListsEndBelow8000Bytes(t *testing.T) {
+	traits, q := sqlserver.Dialect.Traits(), sqlserver.Dialect.Queue(orders)
+	for name, s := range map[string]sqlbatch.Statement{
+		"ack":     q.Ack(make([]sqlbatch.Item, traits.AckItems)),
+		"archive": q.Archive(make([]sqlbatch.Item, traits.AckItems)),
+		"extend":  q.Extend(make([]sqlbatch.Item, traits.AckItems), time.Minute),
+		"nack":    q.Nack(make([]sqlbatch.NackItem, traits.NackItems)),
+		"release": q.Release(make([]sqlbatch.ReleaseItem, traits.ReleaseItems)),
+		"bury":    q.Bury(make([]sqlbatch.BuryItem, traits.BuryItems)),
+		"find":    q.Find(make([][16]byte, traits.FindIDs), make([]string, traits.FindIDs)),
+		"cancel":  q.Cancel(make([][16]byte, traits.FindIDs)),
+		"look":    q.Look(make([][16]byte, traits.FindIDs)),
+		"redrive": q.Redrive(0, make([][16]byte, traits.FindIDs), sqlbatch.Window{}),
+	} {
+		for i, d := range strings.Split(s.Args[1].(string), ", ") {
+			if strings.HasSuffix(d, "varbinary(8000)") {
+				require.Less(t, len(s.Args[2+i].(sql.NamedArg).Value.([]byte)), 8000, "%s: %s", name, d)
+			}
+		}
+		require.Contains(t, s.Args[0], "(380)", "%s counts up to 399", name)
+	}
+	for _, n := range []int{traits.AckItems, traits.NackItems, traits.ReleaseItems, traits.BuryItems, traits.FindIDs} {
+		require.LessOrEqual(t, n, 400, "as many as the statements count")
+		require.Greater(t, n, 200)
+	}
+}
+
+func TestClaimIsBounded(t *testing.T) {
+	q := sqlserver.Dialect.Queue(orders)
+	require.LessOrEqual(t, sqlserver.Dialect.Traits().ClaimRows, 1000)
+	s := q.Claim(sqlbatch.ClaimParams{Rows: 5000, Lease: time.Second})
+	require.Equal(t, int32(1000), s.Args[2].(sql.NamedArg).Value)
+}
+
+func TestMembersNamesFitTheirColumns(t *testing.T) {
+	s := sqlserver.Dialect.Queue(orders).Join(sqlbatch.Member{Name: strings.Repeat("😀", 150), Host: "h\xff"})
+	require.Len(t, utf16.Encode([]rune(s.Args[3].(sql.NamedArg).Value.(string))), 200)
+	require.Equal(t, "h\uFFFD", s.Args[4].(sql.NamedArg).Value)
+}
+
+func TestTakesSuspectsUnlessTheyAreLeftOut(t *testing.T) {
+	q := sqlserver.Dialect.Queue(orders)
+	limit := func(p sqlbatch.ClaimParams) any { return q.Claim(p).Args[7] }
+	require.Equal(t, sql.Named("lapses", int32(math.MaxInt32)), limit(sqlbatch.ClaimParams{Suspects: true, Lapses: 2}))
+	require.Equal(t, sql.Named("lapses", int32(2)), limit(sqlbatch.ClaimParams{Lapses: 2}))
+}
+
+func TestWindowsReachAsFarAsTheCalendar(t *testing.T) {
+	q := sqlserver.Dialect.Queue(orders)
+	day := int64(24 * time.Hour / time.Millisecond)
+	require.Equal(t, []any{
+		sql.Named("after_days", int32(0)), sql.Named("after_ms", int32(0)),
+		sql.Named("before_days", int32(2932896)), sql.Named("before_ms", int32(day-1)),
+	}, q.Purge(sqlbatch.Dead, 1, sqlbatch.Window{}).Args[3:], "9999-12-31T23:59:59.999")
+	require.Equal(t, []any{
+		sql.Named("after_days", int32(20000)), sql.Named("after_ms", int32(7)),
+		sql.Named("before_days", int32(20001)), sql.Named("before_ms", int32(8)),
+	}, q.Redrive(1, nil, sqlbatch.Window{After: 20000*day + 7, Before: 20001*day + 8}).Args[3:])
+	require.Equal(t, sql.Named("mark", int64(5)<<sqlbatch.FenceBits), q.Purge(sqlbatch.Leased, 1, sqlbatch.Window{Before: 5}).Args[3])
+	require.Equal(t, sql.Named("mark", int64(math.MaxInt64)), q.Purge(sqlbatch.Leased, 1, sqlbatch.Window{}).Args[3])
+}
+
+func TestLeasesOfMonthsFitAnInt(t *testing.T) {
+	s := sqlserver.Dialect.Queue(orders).Claim(sqlbatch.ClaimParams{Rows: 1, Lease: 90*24*time.Hour + 1500*time.Microsecond})
+	require.Equal(t, sql.Named("lease_days", int32(90)), s.Args[3])
+	require.Equal(t, sql.Named("lease_ms", int32(2)), s.Args[4], "rounded up")
+}
+
+// One plan per statement: whatever the values, a queue sends fifty-eight pairs of text
+// and declaration, of which twenty are the rungs of the two enqueues.
+func TestTextsDoNotDependOnValues(t *testing.T) {
+	q := sqlserver.Dialect.Queue(orders)
+	known, kinds := map[serverText]bool{}, map[string]string{}
+	note := func(t require.TestingT, s sqlbatch.Statement) {
+		require.Equal(t, "sp_executesql", s.Text)
+		text := serverText{text: s.Args[0].(string)}
+		if len(s.Args) > 1 {
+			text.declaration = s.Args[1].(string)
+		}
+		known[text] = true
+		for i, a := range s.Args[min(2, len(s.Args)):] {
+			named := a.(sql.NamedArg)
+			place := fmt.Sprintf("%s|%s|%d", text.text, named.Name, i)
+			kind := fmt.Sprintf("%T", named.Value)
+			require.Contains(t, []string{kind, ""}, kinds[place], "@%s changes its type", named.Name)
+			kinds[place] = kind
+		}
+	}
+	for _, s := range calls(q) {
+		note(t, s)
+	}
+	for n := 1; n <= 512; n *= 2 {
+		note(t, q.Enqueue(make([]sqlbatch.Row, n)))
+		note(t, q.EnqueueNew(make([]sqlbatch.Row, n)))
+	}
+	require.Equal(t, 58, len(known))
+
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 235).Draw(t, "n")
+		size := rapid.SampledFrom([]int{0, 1, 100, 7999, 8000, 8001}).Draw(t, "size")
+		ms := time.Duration(rapid.IntRange(0, 1e9).Draw(t, "ms")) * time.Millisecond
+		text := strings.Repeat("x", size)
+		rows := make([]sqlbatch.Row, n)
+		items, nacks := make([]sqlbatch.Item, n), make([]sqlbatch.NackItem, n)
+		releases, buries := make([]sqlbatch.ReleaseItem, n), make([]sqlbatch.BuryItem, n)
+		ids, keys := make([][16]byte, n), make([]string, n)
+		for i := range n {
+			rows[i] = sqlbatch.Row{Priority: int8(i%4 - 1), Delay: ms, Body: []byte(text)}
+			if i%2 == 0 {
+				rows[i].Key, rows[i].Headers = text[:min(size, sqlbatch.MaxKey)], []byte(text)
+			}
+			nacks[i] = sqlbatch.NackItem{Delay: ms, Error: text}
+			buries[i].Error = text
+			keys[i] = rows[i].Key
+		}
+		for _, s := range []sqlbatch.Statement{
+			q.Enqueue(rows), q.EnqueueNew(rows), q.Find(ids, keys), q.Find(nil, nil),
+			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Salt: int64(n), Lapses: n}),
+			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Suspects: true, Order: sqlbatch.OrderAny}),
+			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(releases), q.Bury(buries), q.Extend(items, ms),
+			q.Ack(nil), q.Nack(nil), q.Bury(nil),
+			q.Record(n), q.Stats(n), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(ms, n, int64(n)), q.Get(ids[0]),
+			q.Look(ids), q.EndAfter(items, ms), q.Join(sqlbatch.Member{Name: text, Process: n, For: ms}), q.Purge(sqlbatch.Dead, n, sqlbatch.Window{After: int64(n)}),
+		} {
+			note(t, s)
+		}
+		require.Equal(t, 58, len(known))
+	})
+}
+
+func TestNamesFitWhateverTheirLength(t *testing.T) {
+	longest := sqlbatch.Names{Schema: strings.Repeat("]", 63), Queue: "q" + strings.Repeat("0", 62)}
+	require.NoError(t, sqlbatch.CheckNames(longest))
+	for name, call := range calls(sqlserver.Dialect.Queue(longest)) {
+		requireNamesFit(t, name, textOf(t, call).text)
+	}
+	for _, text := range sqlserver.Dialect.Migrations(longest)[0].Statements {
+		requireNamesFit(t, "migration", text)
+	}
+}
+
+func requireNamesFit(t *testing.T, name, text string) {
+	for start, end := range tsqlcheck.TokensOf(text) {
+		if token := text[start:end]; strings.HasPrefix(token, "[") {
+			require.LessOrEqual(t, len(strings.ReplaceAll(token[1:end-start-1], "]]", "]")), 128, "%s: %s", name, token)
+		}
+	}
+}
+
+func TestObjectsOfTwoQueuesDiffer(t *testing.T) {
+	created := func(queue string) map[string]bool {
+		names := map[string]bool{}
+		for _, text := range sqlserver.Dialect.Migrations(sqlbatch.Names{Queue: queue})[0].Statements {
+			for start, end := range tsqlcheck.TokensOf(text) {
+				if token := text[start:end]; strings.HasPrefix(token, "[") && token != "[dbo]" && !strings.Contains(token, "chanq_queues]") && !strings.Contains(token, "chanq_members]") {
+					names[token] = true
+				}
+			}
+		}
+		return names
+	}
+	a := created("a")
+	for _, queue := range []string{"b", "a_key", "a_ready", "a_id", "a_ended", "a_enqueued_at", "a_dead_key", "a_leased", "a_priority", "a_at"} {
+		for name := range created(queue) {
+			require.NotContains(t, a, name, "of queue %s", queue)
+		}
+	}
+}
+
+func TestMigrationsLookBeforeTheyMake(t *testing.T) {
+	migrations := sqlserver.Dialect.Migrations(orders)
+	require.Equal(t, sqlbatch.Version, migrations[len(migrations)-1].Number)
+	for _, m := range migrations {
+		for _, text := range m.Statements {
+			text = strings.TrimPrefix(text, "SET QUOTED_IDENTIFIER ON;\n")
+			if strings.HasPrefix(text, "INSERT ") {
+				require.Contains(t, text, "WHERE NOT EXISTS", text)
+				continue
+			}
+			require.True(t, strings.HasPrefix(text, "IF "), text)
+			require.Equal(t, strings.Count(text, "CREATE ")+strings.Count(text, "THROW "), strings.Count(text, "IF "), text)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"math"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// recordText seeks the key of the table of queues. UPDLOCK and SERIALIZABLE hold
+// the place of the row until it is there, so that two first records of one queue
+// do not collide. Each of the two statements may be repeated.
+const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at)
+SELECT {name}, @version, 0, SYSUTCDATETIME()
+WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
+UPDATE {queues} WITH (ROWLOCK)
+SET version = @version
+WHERE name = {name};
+`
+
+func (q *queue) Record(version int) sqlbatch.Statement {
+	return call(q.record, "@version int", sql.Named("version", int32(version)))
+}
+
+// pauseText and resumeText take an X lock on the queue's row in the table of
+// queues, which claims read.
+const (
+	pauseText = session + `UPDATE {queues} WITH (ROWLOCK)
+SET paused = 1
+WHERE name = {name};
+`
+	resumeText = session + `UPDATE {queues} WITH (ROWLOCK)
+SET paused = 0
+WHERE name = {name};
+`
+)
+
+func (q *queue) Pause() sqlbatch.Statement  { return call(q.pause, "") }
+func (q *queue) Resume() sqlbatch.Statement { return call(q.resume, "") }
+
+// cancelText deletes by PK, whatever the fence; path and locks are those of
+// ackText.
+const cancelText = session + `DELETE q
+OUTPUT deleted.id
+` + fromIDs + `INNER JOIN {live} AS q WITH (ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+
+func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
+	return call(q.cancel, "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
+}
+
+// Purges come by the index that claims, peeks and trims use, and skip what is
+// locked (READPAST): maintenance waits for nobody. UPDLOCK makes the read lock,
+// so that READPAST works where READ_COMMITTED_SNAPSHOT is on.
+//
+// Of the dead and the done a step begins where the one before it ended (@after),
+// so that it does not walk over what that one left behind. Of live ones, what
+// came to its state later than the first step began (@before) stays: due later,
+// sent later, or claimed later, which the fence tells (see FenceBits).
+var purgeTexts = map[sqlbatch.State]string{
+	// The due ones of both indexes, and from there to the rows.
+	sqlbatch.Ready: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+` + window + `DECLARE @last datetime2(3) = CASE WHEN @before <= @now THEN DATEADD(millisecond, -1, @before) ELSE @now END;
+DELETE q
+OUTPUT deleted.id, CONVERT(bigint, 0) AS place
+FROM (
+    SELECT TOP (@n) e.id FROM (
+        SELECT i.id
+        FROM {live} AS i WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({ready}), FORCESEEK)
+        WHERE i.priority IN (2, 1, 0, -1) AND i.visible_at <= @last AND i.leased_by IS NULL
+        UNION ALL
+        SELECT i.id
+        FROM {live} AS i WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({leased}), FORCESEEK)
+        WHERE i.priority IN (2, 1, 0, -1) AND i.visible_at <= @last AND i.leased_by IS NOT NULL) AS e
+) AS a
+INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`,
+	sqlbatch.Scheduled: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+` + window + `DELETE TOP (@n) q
+OUTPUT deleted.id, CONVERT(bigint, 0) AS place
+FROM {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({ready}), FORCESEEK)
+WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NULL AND q.enqueued_at < @before;
+`,
+	sqlbatch.Leased: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DELETE TOP (@n) q
+OUTPUT deleted.id, CONVERT(bigint, 0) AS place
+FROM {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({leased}), FORCESEEK)
+WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NOT NULL AND q.fence <= @mark;
+`,
+	sqlbatch.Dead: session + window + `WITH c AS (
+    SELECT TOP (@n) id, ended_at
+    FROM {dead} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead ended}), FORCESEEK)
+    WHERE ended_at >= @after AND ended_at < @before
+    ORDER BY ended_at, id
+)
+DELETE c
+` + ended + `;
+`,
+	sqlbatch.Done: session + window + `WITH c AS (
+    SELECT TOP (@n) id, ended_at
+    FROM {done} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
+    WHERE ended_at >= @after AND ended_at < @before
+    ORDER BY ended_at, id
+)
+DELETE c
+` + ended + `;
+`,
+}
+
+// ended returns what was deleted, and when it had ended.
+const ended = `OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS place`
+
+// window makes times of the bounds that windowOf passes.
+const (
+	window = `DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
+DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, @epoch));
+`
+	windowDeclaration = ", @after_days int, @after_ms int, @before_days int, @before_ms int"
+)
+
+// noEnd is the last millisecond that a datetime2 has.
+const noEnd = 2932897*dayMillis - 1
+
+func windowOf(w sqlbatch.Window) []any {
+	if w.Before <= 0 {
+		w.Before = noEnd
+	}
+	afterDays, afterMillis := span(min(w.After, noEnd))
+	beforeDays, beforeMillis := span(min(w.Before, noEnd))
+	return []any{
+		sql.Named("after_days", afterDays), sql.Named("after_ms", afterMillis),
+		sql.Named("before_days", beforeDays), sql.Named("before_ms", beforeMillis),
+	}
+}
+
+// lastFence is the greatest fence that a claim can have given before a time: the
+// salt is at least 1.
+func lastFence(before int64) int64 {
+	if before <= 0 || before > math.MaxInt64>>sqlbatch.FenceBits {
+		return math.MaxInt64
+	}
+	return before << sqlbatch.FenceBits
+}
+
+func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
+	if s == sqlbatch.Leased {
+		return call(q.purge[s], "@n bigint, @mark bigint", sql.Named("n", int64(n)), sql.Named("mark", lastFence(w.Before)))
+	}
+	return call(q.purge[s], "@n bigint"+windowDeclaration, append([]any{sql.Named("n", int64(n))}, windowOf(w)...)...)
+}
+
+// redriveText walks the dead table from the end that died first, from where the
+// step before it ended (@after) to what was dead when the first began (@before). It
+// skips what is locked.
+//
+// A message stays dead while it cannot live again: a live one has its id (an
+// INSERT repeated after an unknown outcome) or its key, or a dead one with the
+// same key and a smaller id goes first, unless it died after the window. One
+// duplicate would otherwise undo the whole batch with 2601 or 2627. The probes seek
+// PK, UX and the dead table's index of keys, from which few rows are looked up.
+//
+// The chosen are inserted and deleted by two statements, because a table with a
+// CHECK cannot be the target of OUTPUT INTO (error 333). UPDLOCK holds them
+// from the choice to the end of the transaction.
+const redriveText = redriveOpen + `INSERT INTO @chosen (id)
+SELECT TOP (@n) d.id
+FROM {dead} AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead ended}), FORCESEEK)
+WHERE d.ended_at >= @after AND d.ended_at < @before
+  AND ` + redriveRoom + `
+  AND NOT EXISTS (
+    SELECT 1
+    FROM {dead} AS e WITH (INDEX ({dead key}), FORCESEEK)
+    WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < @before)
+ORDER BY d.ended_at, d.id
+OPTION (KEEPFIXED PLAN);
+` + redriveClose
+
+// redriveIDsText finds the dead by their key and waits for locked ones. Among the
+// ids of the list only, the smallest with a key goes first.
+const redriveIDsText = redriveOpen + `INSERT INTO @chosen (id)
+SELECT d.id
+` + fromIDs + `INNER JOIN {dead} AS d WITH (UPDLOCK, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = a.id
+WHERE d.ended_at >= @after AND d.ended_at < @before
+  AND ` + redriveRoom + `
+  AND (d.dedup_key IS NULL OR NOT EXISTS (
+    SELECT 1
+    ` + fromIDs + `INNER JOIN {dead} AS e WITH (INDEX ({dead pk}), FORCESEEK) ON e.id = a.id
+    WHERE e.dedup_key = d.dedup_key AND e.id < d.id))
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+` + redriveClose
+
+const (
+	redriveOpen = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+` + window + `DECLARE @chosen TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
+~BEGIN TRANSACTION;
+`
+
+	redriveRoom = `NOT EXISTS (
+    SELECT 1
+    FROM {live} AS q WITH (INDEX ({pk}), FORCESEEK)
+    WHERE q.id = d.id)
+  AND NOT EXISTS (
+    SELECT 1
+    FROM {live} AS q WITH (INDEX ({key}), FORCESEEK)
+    WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL)`
+
+	// A moved row is due now, with no attempts, no lapses, no expiry, and a higher
+	// fence than any lease of its former life.
+	redriveClose = `INSERT INTO {live} WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, fence, dedup_key, headers, body, last_error)
+SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.headers, d.body, d.last_error
+` + fromChosen + `;
+DELETE d
+` + ended + `
+` + fromChosen + `;
+~COMMIT TRANSACTION;
+`
+
+	fromChosen = `FROM @chosen AS a
+INNER JOIN {dead} AS d WITH (UPDLOCK, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = a.id
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
+)
+
+func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.Statement {
+	if len(ids) > 0 {
+		return call(q.redriveIDs, "@ids varbinary(8000)"+windowDeclaration, append([]any{sql.Named("ids", packIDs(ids))}, windowOf(w)...)...)
+	}
+	return call(q.redrive, "@n bigint"+windowDeclaration, append([]any{sql.Named("n", int64(n))}, windowOf(w)...)...)
+}
+
+// trimText deletes the old end of the done table's clustered key (ended_at, id): a
+// range of neighbouring rows, of which locked ones are skipped. It begins where
+// the step before it ended.
+const trimText = session + `DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
+DECLARE @cut datetime2(3) = DATEADD(millisecond, -@age_ms, DATEADD(day, -@age_days, SYSUTCDATETIME()));
+WITH c AS (
+    SELECT TOP (@n) id, ended_at
+    FROM {done} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
+    WHERE ended_at >= @after AND ended_at <= @cut
+    ORDER BY ended_at, id
+)
+DELETE c
+` + ended + `;
+`
+
+func (q *queue) Trim(age time.Duration, n int, after int64) sqlbatch.Statement {
+	days, ms := span(build.Milliseconds(age))
+	afterDays, afterMillis := span(min(after, noEnd))
+	return call(q.trim, "@n bigint, @age_days int, @age_ms int, @after_days int, @after_ms int",
+		sql.Named("n", int64(n)), sql.Named("age_days", days), sql.Named("age_ms", ms),
+		sql.Named("after_days", afterDays), sql.Named("after_ms", afterMillis))
+}

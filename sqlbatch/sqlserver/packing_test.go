@@ -1,0 +1,189 @@
+package sqlserver_test
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf16"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// The readers of this file read packed lists as the statements do: SUBSTRING at
+// the offsets that stand in the T-SQL.
+
+const day = 24 * 60 * 60 * 1000 // milliseconds
+
+func FuzzRowsArePacked(f *testing.F) { suite.FuzzRows(f, sqlserver.Dialect, rowsOf) }
+
+func FuzzSettlesArePacked(f *testing.F) {
+	suite.FuzzSettles(f, sqlserver.Dialect, endsOf, func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") })
+}
+
+// argument is the value of a named parameter.
+func argument[T any](t require.TestingT, s sqlbatch.Statement, name string) T {
+	for _, a := range s.Args[2:] {
+		if n := a.(sql.NamedArg); n.Name == name {
+			v, ok := n.Value.(T)
+			require.True(t, ok, "@%s is a %T", name, n.Value)
+			return v
+		}
+	}
+	require.Fail(t, "no parameter", name)
+	panic("unreachable")
+}
+
+func records(t require.TestingT, list []byte, size int) [][]byte {
+	require.Zero(t, len(list)%size)
+	require.Less(t, len(list), 8000)
+	var out [][]byte
+	for ; len(list) > 0; list = list[size:] {
+		out = append(out, list[:size])
+	}
+	return out
+}
+
+// integer is CONVERT(int, SUBSTRING(b, from, n)).
+func integer(b []byte, from, n int) int64 {
+	v := int64(0)
+	for _, c := range b[from-1 : from-1+n] {
+		v = v<<8 | int64(c)
+	}
+	return v
+}
+
+// place is CONVERT(nvarchar(2000), SUBSTRING(@e, offset + 1, length)).
+func place(texts []byte, offset, length int64) string {
+	var units []uint16
+	for b := texts[offset : offset+length]; len(b) > 0; b = b[2:] {
+		units = append(units, binary.LittleEndian.Uint16(b))
+	}
+	return string(utf16.Decode(units))
+}
+
+// rowsOf reads @m0, @k0, @h0, @b0, @m1 … of a rung.
+func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
+	values := map[string][]byte{}
+	for _, a := range st.Args[2:] {
+		named := a.(sql.NamedArg)
+		_, twice := values[named.Name]
+		require.False(t, twice, named.Name)
+		values[named.Name] = named.Value.([]byte)
+	}
+	for i := 0; ; i++ {
+		n := strconv.Itoa(i)
+		m := values["m"+n]
+		if m == nil {
+			require.Less(t, i, len(values))
+			break
+		}
+		require.Len(t, m, 33)
+		span := func(at int) time.Duration {
+			days, ms := integer(m, at, 4), integer(m, at+4, 4)
+			require.Less(t, ms, int64(day))
+			return time.Duration(days*day+ms) * time.Millisecond
+		}
+		rows = append(rows, sqlbatch.Row{
+			ID: [16]byte(m[:16]), Priority: int8(m[16]) - 1, Delay: span(18), TTL: span(26),
+			Key: string(values["k"+n]), Headers: values["h"+n], Body: values["b"+n],
+		})
+		require.NotNil(t, values["b"+n], "a body is never NULL")
+	}
+	for name, v := range values {
+		i, err := strconv.Atoi(name[1:])
+		require.NoError(t, err)
+		require.True(t, v == nil || i < len(rows), "@%s is of no row", name)
+	}
+	return rows
+}
+
+func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End) {
+	size := map[string]int{"items": 24, "nacks": 38, "releases": 32, "buries": 31}[what]
+	list := records(t, argument[[]byte](t, st, "a"), size)
+	require.True(t, slices.IsSortedFunc(list, func(a, b []byte) int { return bytes.Compare(a[:16], b[:16]) }), "ids ascend, so that locks are taken in one order")
+	for _, r := range list {
+		e := suite.End{Item: sqlbatch.Item{ID: [16]byte(r[:16]), Fence: integer(r, 17, 8)}}
+		at := 0
+		switch what {
+		case "nacks":
+			e.Delay, at = integer(r, 25, 4)*day+integer(r, 29, 4), 33
+		case "releases":
+			e.Due = integer(r, 25, 4)*day + integer(r, 29, 4)
+		case "buries":
+			at, e.Uncounted = 25, r[30] == 1
+		}
+		if at > 0 {
+			e.Text = place(argument[[]byte](t, st, "e"), integer(r, at, 4), integer(r, at+4, 2))
+		}
+		ends = append(ends, e)
+	}
+	return ends
+}
+
+func TestOrdersNewRowsByKeyAndOthersByID(t *testing.T) {
+	q := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
+	rows := []sqlbatch.Row{{ID: [16]byte{2}, Key: "a"}, {ID: [16]byte{3}}, {ID: [16]byte{1}, Key: "b"}}
+	ids := func(s sqlbatch.Statement) (ids []byte) {
+		for _, name := range []string{"m0", "m1", "m2"} {
+			ids = append(ids, argument[[]byte](t, s, name)[0])
+		}
+		return ids
+	}
+	require.Equal(t, []byte{1, 2, 3}, ids(q.Enqueue(rows)))
+	require.Equal(t, []byte{3, 2, 1}, ids(q.EnqueueNew(rows)))
+	require.Equal(t, byte(2), rows[0].ID[0], "the caller's slice stays as it is")
+}
+
+func TestSendsAnEmptyBodyForNoBody(t *testing.T) {
+	s := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"}).Enqueue([]sqlbatch.Row{{ID: [16]byte{1}}, {ID: [16]byte{2}}, {ID: [16]byte{3}}})
+	for _, name := range []string{"b0", "b1", "b2"} {
+		require.NotNil(t, argument[[]byte](t, s, name), name)
+		require.Empty(t, argument[[]byte](t, s, name), name)
+	}
+	for _, name := range []string{"k0", "h0", "m3", "b3"} {
+		require.Nil(t, argument[[]byte](t, s, name), name)
+	}
+}
+
+func TestKeysArriveAsPacked(t *testing.T) {
+	q := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
+	rapid.Check(t, func(t *rapid.T) {
+		keys := rapid.SliceOfN(rapid.StringN(0, 50, sqlbatch.MaxKey), 0, sqlserver.Dialect.Traits().FindIDs).Draw(t, "keys")
+		s := q.Find(nil, keys)
+		all := argument[[]byte](t, s, "keys")
+		var got []string
+		for _, r := range records(t, argument[[]byte](t, s, "places"), 5) {
+			from := integer(r, 1, 4)
+			got = append(got, string(all[from:from+integer(r, 5, 1)]))
+		}
+		require.ElementsMatch(t, keys, got)
+		require.Empty(t, argument[[]byte](t, s, "ids"))
+	})
+}
+
+func TestErrorTextsStayApartWhateverTheirBytes(t *testing.T) {
+	long := strings.Repeat("é", sqlbatch.MaxError)
+	items := []sqlbatch.BuryItem{
+		{Item: sqlbatch.Item{ID: [16]byte{1}}, Error: "cut \xc3"},
+		{Item: sqlbatch.Item{ID: [16]byte{2}}, Error: "\xa9 off"},
+		{Item: sqlbatch.Item{ID: [16]byte{3}}, Error: "😀"},
+		{Item: sqlbatch.Item{ID: [16]byte{4}}, Error: ""},
+		{Item: sqlbatch.Item{ID: [16]byte{5}}, Error: long},
+		{Item: sqlbatch.Item{ID: [16]byte{6}}, Error: strings.Repeat("\x80", 2*sqlbatch.MaxError)},
+	}
+	s := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"}).Bury(items)
+	var got []string
+	for _, r := range records(t, argument[[]byte](t, s, "a"), 31) {
+		got = append(got, place(argument[[]byte](t, s, "e"), integer(r, 25, 4), integer(r, 29, 2)))
+	}
+	require.Equal(t, []string{"cut \uFFFD", "\uFFFD off", "😀", "", long[:sqlbatch.MaxError], "\uFFFD"}, got)
+}

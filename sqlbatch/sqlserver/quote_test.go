@@ -1,0 +1,70 @@
+package sqlserver_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/chanq/chanq/internal/testdb/tsqlcheck"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
+	"github.com/stretchr/testify/require"
+)
+
+func TestQuotesOddSchemas(t *testing.T) {
+	for _, schema := range suite.OddSchemas {
+		requireSchemaQuoted(t, schema)
+	}
+}
+
+func FuzzQuoting(f *testing.F) {
+	for _, schema := range suite.OddSchemas {
+		f.Add(schema)
+	}
+	f.Fuzz(func(t *testing.T, schema string) {
+		n := sqlbatch.Names{Schema: schema, Queue: "orders"}
+		if schema == "" || !utf8.ValidString(schema) || sqlbatch.CheckNames(n) != nil {
+			t.Skip()
+		}
+		requireSchemaQuoted(t, schema)
+	})
+}
+
+// requireSchemaQuoted checks that a statement says the same with any schema, save
+// for that one name.
+func requireSchemaQuoted(t *testing.T, schema string) {
+	t.Helper()
+	n := sqlbatch.Names{Schema: schema, Queue: "orders"}
+	plain := calls(sqlserver.Dialect.Queue(orders))
+	for name, call := range calls(sqlserver.Dialect.Queue(n)) {
+		if strings.HasSuffix(name, "-512") {
+			continue
+		}
+		require.Equal(t, words(textOf(t, plain[name]).text, schema), words(textOf(t, call).text, "dbo"), name)
+	}
+	want := sqlserver.Dialect.Migrations(orders)[0].Statements
+	for i, text := range sqlserver.Dialect.Migrations(n)[0].Statements {
+		require.Equal(t, words(want[i], schema), words(text, "dbo"))
+	}
+}
+
+// words is a text's tokens, with schema in the place of dbo, quoted as SQL Server
+// wants it. What is replaced by itself is as it was.
+func words(text, schema string) []string {
+	bracket := "[" + strings.ReplaceAll(schema, "]", "]]") + "]"
+	var out []string
+	for start, end := range tsqlcheck.TokensOf(text) {
+		token := text[start:end]
+		switch {
+		case token == "[dbo]":
+			token = bracket
+		case token == "N'dbo'":
+			token = "N'" + strings.ReplaceAll(schema, "'", "''") + "'"
+		case strings.HasPrefix(token, "N'"):
+			token = strings.ReplaceAll(token, "[dbo]", strings.ReplaceAll(bracket, "'", "''"))
+		}
+		out = append(out, token)
+	}
+	return out
+}

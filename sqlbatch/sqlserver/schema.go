@@ -1,0 +1,214 @@
+package sqlserver
+
+import (
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Numbers of the errors that the migrations throw.
+const (
+	errLockNotGranted = 51871
+	errNoSchema       = 51872
+)
+
+// Begin takes the application lock that every migration of the database takes; it
+// ends with the transaction. sp_getapplock reports a refusal as a negative
+// result, hence the THROW.
+func (dialect) Begin() []string {
+	return []string{`SET XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET ROWCOUNT 0;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+BEGIN TRANSACTION;
+`, `DECLARE @granted int;
+EXEC @granted = sys.sp_getapplock @Resource = N'chanq migration', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 60000;
+IF @granted < 0
+BEGIN
+    THROW 51871, N'chanq: another migration of this database has not ended within a minute', 1;
+END;
+`}
+}
+
+func (dialect) Commit() string { return "COMMIT TRANSACTION;\n" }
+
+// Migrations may be run again, each statement looks first for what it makes. They
+// run as text without parameters, so that a DBA can run them by hand as they are.
+func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
+	names := names(n)
+	m := sqlbatch.Migration{Number: 1, Registry: 1}
+	for _, template := range []string{
+		schemaText + queuesTableText, membersTableText, liveTableText, readyIndexText, leasedIndexText, keyIndexText,
+		deadTableText, deadEndedIndexText, deadKeyIndexText, doneTableText, doneIDIndexText, firstRecordText,
+	} {
+		m.Statements = append(m.Statements, names.Replace(template))
+	}
+	return []sqlbatch.Migration{m}
+}
+
+// schemaText says what is missing in words of our own. Making schemas, and
+// deciding who owns them, is the DBA's.
+const schemaText = `IF SCHEMA_ID({'schema'}) IS NULL
+BEGIN
+    THROW 51872, {'no schema'}, 1;
+END;
+`
+
+// firstRecordText makes Open find what was made by hand. See recordText.
+const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at)
+SELECT {name}, 1, 0, SYSUTCDATETIME()
+WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
+`
+
+const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
+    CREATE TABLE {queues} (
+        name varchar(63) NOT NULL,
+        version int NOT NULL,
+        paused bit NOT NULL,
+        created_at datetime2(3) NOT NULL,
+        CONSTRAINT {queues pk} PRIMARY KEY CLUSTERED (name) WITH (ALLOW_PAGE_LOCKS = OFF)
+    );
+`
+
+// membersTableText: who consumes, from all queues of the schema.
+const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
+    CREATE TABLE {members} (
+        id binary(16) NOT NULL,
+        queue varchar(63) NOT NULL,
+        name nvarchar(200) NOT NULL,
+        host nvarchar(200) NOT NULL,
+        process int NOT NULL,
+        since datetime2(3) NOT NULL,
+        until datetime2(3) NOT NULL,
+        CONSTRAINT {members pk} PRIMARY KEY CLUSTERED (id) WITH (ALLOW_PAGE_LOCKS = OFF)
+    );
+`
+
+// liveTableText: ids are UUIDv7, so the clustered key appends. No foreign key,
+// trigger, indexed view or further index: OUTPUT to the client forbids some, and
+// READPAST may block on the others. The CHECK keeps out what no claim would ever
+// see.
+//
+// Every column but the body has a default, so that any program's INSERT of a body
+// is a message. The id's is a UUIDv7: 48 bits of milliseconds, the version with
+// 12 random bits, and the last 64 bits of a random UUID, whose variant is the
+// same. leased_by has a fixed width, so that a claim changes no row's length.
+//
+// STATISTICS_NORECOMPUTE: every plan is pinned by hints, and a table that swings
+// between empty and full would only recompile them. ALLOW_PAGE_LOCKS = OFF:
+// READPAST skips row locks only, and neither a redrive (OUTPUT INTO takes no
+// hint) nor anyone's ad-hoc statement can then take a page lock; the price is
+// that ALTER INDEX … REORGANIZE refuses. LOCK_ESCALATION = DISABLE: nor can
+// READPAST skip a table lock.
+const liveTableText = `IF OBJECT_ID({'live'}, N'U') IS NULL
+BEGIN
+    CREATE TABLE {live} (
+        id binary(16) NOT NULL CONSTRAINT {df id} DEFAULT (CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME()))
+            + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)
+            + SUBSTRING(CONVERT(binary(16), NEWID()), 9, 8)),
+        priority smallint NOT NULL CONSTRAINT {df priority} DEFAULT (0),
+        visible_at datetime2(3) NOT NULL CONSTRAINT {df visible_at} DEFAULT (SYSUTCDATETIME()),
+        enqueued_at datetime2(3) NOT NULL CONSTRAINT {df enqueued_at} DEFAULT (SYSUTCDATETIME()),
+        expires_at datetime2(3) NULL,
+        fence bigint NOT NULL CONSTRAINT {df fence} DEFAULT (0),
+        attempts int NOT NULL CONSTRAINT {df attempts} DEFAULT (0),
+        lapses smallint NOT NULL CONSTRAINT {df lapses} DEFAULT (0),
+        dedup_key varbinary(200) NULL,
+        leased_by binary(16) NULL,
+        headers varbinary(max) NULL,
+        body varbinary(max) NOT NULL,
+        last_error nvarchar(2000) NULL,
+        CONSTRAINT {pk} PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF),
+        CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2)
+    );
+    ALTER TABLE {live} SET (LOCK_ESCALATION = DISABLE);
+END;
+`
+
+// Claims walk two indexes: IX of what nobody leases, and LX of what somebody
+// does; due time, delay, retry and lease end are all visible_at. A claim moves an
+// entry from one to the other, which costs what moving it within one would. So each
+// state is a range of one index (ready is one of each), and is counted and shown
+// without a look at the others. id is the row's locator anyway and costs nothing;
+// lapses lets a claim pass over suspects without a look at the row.
+//
+// A filtered index needs QUOTED_IDENTIFIER, which sqlcmd leaves off and the driver
+// has on.
+const (
+	readyIndexText = `SET QUOTED_IDENTIFIER ON;
+IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'ready'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {ready} ON {live} (priority, visible_at, id) INCLUDE (lapses) WHERE leased_by IS NULL
+        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
+`
+	leasedIndexText = `SET QUOTED_IDENTIFIER ON;
+IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'leased'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {leased} ON {live} (priority, visible_at, id) INCLUDE (lapses) WHERE leased_by IS NOT NULL
+        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
+`
+)
+
+// keyIndexText holds the messages that have a key, others cost nothing.
+const keyIndexText = `SET QUOTED_IDENTIFIER ON;
+IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'key'}, 'IndexID') IS NULL
+    CREATE UNIQUE NONCLUSTERED INDEX {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL
+        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
+`
+
+// The dead and the done tables are targets of OUTPUT INTO: plain columns, no
+// checks (error 333) and no triggers (331). A table lock, to which many row locks
+// might escalate, would stop those who bury and archive.
+
+const deadTableText = `IF OBJECT_ID({'dead'}, N'U') IS NULL
+BEGIN
+    CREATE TABLE {dead} (
+        id binary(16) NOT NULL,
+        priority smallint NOT NULL,
+        fence bigint NOT NULL,
+        attempts int NOT NULL,
+        enqueued_at datetime2(3) NOT NULL,
+        ended_at datetime2(3) NOT NULL,
+        dedup_key varbinary(200) NULL,
+        headers varbinary(max) NULL,
+        body varbinary(max) NOT NULL,
+        last_error nvarchar(2000) NULL,
+        CONSTRAINT {dead pk} PRIMARY KEY CLUSTERED (id)
+    );
+    ALTER TABLE {dead} SET (LOCK_ESCALATION = DISABLE);
+END;
+`
+
+// deadEndedIndexText: peeks and redrives go by the time of death.
+const deadEndedIndexText = `IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead ended'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {dead ended} ON {dead} (ended_at, id);
+`
+
+// deadKeyIndexText: a redrive looks for other dead messages with the same key.
+const deadKeyIndexText = `SET QUOTED_IDENTIFIER ON;
+IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead key'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL;
+`
+
+// doneTableText is clustered by the time of the end, so that archiving appends and
+// trimming deletes a range of neighbours.
+const doneTableText = `IF OBJECT_ID({'done'}, N'U') IS NULL
+BEGIN
+    CREATE TABLE {done} (
+        id binary(16) NOT NULL,
+        priority smallint NOT NULL,
+        fence bigint NOT NULL,
+        attempts int NOT NULL,
+        enqueued_at datetime2(3) NOT NULL,
+        ended_at datetime2(3) NOT NULL,
+        dedup_key varbinary(200) NULL,
+        headers varbinary(max) NULL,
+        body varbinary(max) NOT NULL,
+        last_error nvarchar(2000) NULL,
+        CONSTRAINT {done pk} PRIMARY KEY CLUSTERED (ended_at, id)
+    );
+    ALTER TABLE {done} SET (LOCK_ESCALATION = DISABLE);
+END;
+`
+
+// doneIDIndexText: one message is looked up by its id, without a scan of all that
+// is kept.
+const doneIDIndexText = `IF INDEXPROPERTY(OBJECT_ID({'done'}, N'U'), {'done id'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {done id} ON {done} (id);
+`

@@ -1,0 +1,218 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// Extensions move the end of the leases: fences stay. Path and locks are those of
+// ackText. The commit does not ask for delayed durability: an extension that a
+// crash undid would be a lease that another consumer may take while its holder
+// still counts on it.
+const (
+	// extendText never moves an end back: an extension that was given up by its
+	// client, but not by the server, may come after a later one, whose end the holder
+	// counts on.
+	extendText = extendOpen + `SET visible_at = CASE WHEN q.visible_at > @until THEN q.visible_at ELSE @until END
+` + extendClose
+
+	endAfterText = extendOpen + `SET visible_at = @until
+` + extendClose
+
+	extendOpen = settling + `DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
+UPDATE q
+`
+	extendClose = `OUTPUT deleted.id, deleted.fence
+` + fromItems + `;
+`
+)
+
+func (q *queue) Extend(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+	return extend(q.extend, items, lease)
+}
+
+func (q *queue) EndAfter(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+	return extend(q.endAfter, items, lease)
+}
+
+func extend(text string, items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+	days, ms := span(build.Milliseconds(lease))
+	return call(text, "@a varbinary(8000), @lease_days int, @lease_ms int",
+		sql.Named("a", packItems(items)),
+		sql.Named("lease_days", days),
+		sql.Named("lease_ms", ms))
+}
+
+// numbers counts 0 to 399: constant rows, so that a list needs no temporary
+// object and no estimate. x outside, y inside: ascending, as the ids of the
+// list are.
+const numbers = `(VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160), (180),
+                 (200), (220), (240), (260), (280), (300), (320), (340), (360), (380)) AS x (i)
+    CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11),
+                       (12), (13), (14), (15), (16), (17), (18), (19)) AS y (i)`
+
+// joinLease finds the leases of a list by the clustered key.
+//
+// FORCE ORDER and LOOP JOIN: the list outside, one seek of PK for each item
+// inside, ids ascending: settles lock in one order and cannot deadlock with
+// each other. INDEX with FORCESEEK: never a scan. A row gets a U lock, then X
+// when id and fence match; its entry in LX gets an X lock after the row. ROWLOCK:
+// a page lock would stop claimers.
+//
+// A statement that stands alone skips the rows that others have locked
+// (READPAST): one row in somebody's open transaction would otherwise hold up a
+// whole group of settles, until their leases end. Look tells later what became of
+// it. In a transaction of the caller it waits: there is no later.
+const (
+	joinLease = `INNER JOIN {live} AS q WITH ({past}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+`
+	fromListOptions = `OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
+)
+
+// fromItems is the leases named by @a, of itemBytes each.
+const fromItems = `FROM (
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 24 * (x.i + y.i) + 17, 8)) AS fence
+    FROM ` + numbers + `
+    WHERE x.i + y.i < DATALENGTH(@a) / 24
+) AS a
+` + joinLease + fromListOptions
+
+// ackText deletes leases: U then X on the row by PK, then X on its entries in LX
+// and UX. A repeat deletes nothing, so an unknown outcome may be repeated.
+//
+// DELAYED_DURABILITY spares the wait for the log where the database allows it,
+// and is ignored where it does not (the default): an ack that a crash undid is
+// a message delivered again, which at-least-once permits.
+const ackText = settling + `~BEGIN TRANSACTION;
+DELETE q
+OUTPUT deleted.id, deleted.fence
+` + fromItems + `;
+~COMMIT TRANSACTION WITH (DELAYED_DURABILITY = ON);
+`
+
+// archiveText is ackText that keeps the row in the done table: OUTPUT INTO and
+// OUTPUT in one statement, so that moving and confirming are one.
+const archiveText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+~BEGIN TRANSACTION;
+DELETE q
+OUTPUT deleted.id, deleted.priority, deleted.fence, deleted.attempts, deleted.enqueued_at, @now,
+       deleted.dedup_key, deleted.headers, deleted.body, deleted.last_error
+INTO {done} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, headers, body, last_error)
+OUTPUT deleted.id, deleted.fence
+` + fromItems + `;
+~COMMIT TRANSACTION WITH (DELAYED_DURABILITY = ON);
+`
+
+const itemsDeclaration = "@a varbinary(8000)"
+
+func (q *queue) Ack(items []sqlbatch.Item) sqlbatch.Statement {
+	return call(q.ack, itemsDeclaration, sql.Named("a", packItems(items)))
+}
+
+func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
+	return call(q.archive, itemsDeclaration, sql.Named("a", packItems(items)))
+}
+
+// nackText ends leases by raising the fence: a late ack or a repeat of this
+// matches nothing. Path and locks are those of ackText.
+//
+// All error texts are one parameter, cut up here: bytes of UTF-16LE, which
+// CONVERT takes for what they are.
+const nackText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+UPDATE q
+SET visible_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
+    fence = q.fence + 1,
+    attempts = q.attempts - q.lapses,
+    lapses = 0,
+    leased_by = NULL,
+    last_error = CASE WHEN a.bytes = 0 THEN q.last_error
+                      ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END
+OUTPUT deleted.id, deleted.fence
+FROM (
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 38 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 38 * (x.i + y.i) + 17, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 25, 4)) AS delay_days,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 29, 4)) AS delay_ms,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 33, 4)) AS place,
+           CONVERT(int, SUBSTRING(@a, 38 * (x.i + y.i) + 37, 2)) AS bytes
+    FROM ` + numbers + `
+    WHERE x.i + y.i < DATALENGTH(@a) / 38
+) AS a
+` + joinLease + fromListOptions + `;
+`
+
+func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement {
+	list, errors := packNacks(items)
+	return call(q.nack, "@a varbinary(8000), @e varbinary(max)", sql.Named("a", list), sql.Named("e", errors))
+}
+
+// releaseText gives messages back as they were claimed: due at their former time,
+// so that they keep their place in the order, and the attempt not counted. The
+// fence still rises, since it never goes back.
+const releaseText = settling + `DECLARE @epoch datetime2(3) = '19700101';
+UPDATE q
+SET visible_at = DATEADD(millisecond, a.due_ms, DATEADD(day, a.due_days, @epoch)),
+    fence = q.fence + 1,
+    attempts = q.attempts - 1,
+    leased_by = NULL
+OUTPUT deleted.id, deleted.fence
+FROM (
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 32 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 32 * (x.i + y.i) + 17, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@a, 32 * (x.i + y.i) + 25, 4)) AS due_days,
+           CONVERT(int, SUBSTRING(@a, 32 * (x.i + y.i) + 29, 4)) AS due_ms
+    FROM ` + numbers + `
+    WHERE x.i + y.i < DATALENGTH(@a) / 32
+) AS a
+` + joinLease + fromListOptions + `;
+`
+
+func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
+	return call(q.release, itemsDeclaration, sql.Named("a", packReleases(items)))
+}
+
+// buryText moves leases to the dead table, as archiveText does. It does not ask
+// for delayed durability: what is set aside with its error should not come back
+// as if nothing had happened.
+//
+// An id may be among the dead already: an INSERT that was repeated after an
+// unknown outcome may bring back a message that had died meanwhile. The older
+// copy gives way, or 2627 would keep the new one alive for ever. UPDLOCK in that
+// first statement holds the lease until the second moves it.
+const buryText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+~BEGIN TRANSACTION;
+DELETE d
+` + fromBuries + `INNER JOIN {live} AS q WITH ({hold}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+INNER JOIN {dead} AS d WITH (ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = q.id
+` + fromListOptions + `;
+DELETE q
+OUTPUT deleted.id, deleted.priority, deleted.fence + 1, deleted.attempts - a.refund, deleted.enqueued_at, @now,
+       deleted.dedup_key, deleted.headers, deleted.body,
+       CASE WHEN a.bytes = 0 THEN deleted.last_error
+            ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END
+INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, headers, body, last_error)
+OUTPUT deleted.id, deleted.fence
+` + fromBuries + joinLease + fromListOptions + `;
+~COMMIT TRANSACTION;
+`
+
+// fromBuries is the records of @a, of buryBytes each.
+const fromBuries = `FROM (
+    SELECT CONVERT(binary(16), SUBSTRING(@a, 31 * (x.i + y.i) + 1, 16)) AS id,
+           CONVERT(bigint, SUBSTRING(@a, 31 * (x.i + y.i) + 17, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@a, 31 * (x.i + y.i) + 25, 4)) AS place,
+           CONVERT(int, SUBSTRING(@a, 31 * (x.i + y.i) + 29, 2)) AS bytes,
+           CONVERT(int, SUBSTRING(@a, 31 * (x.i + y.i) + 31, 1)) AS refund
+    FROM ` + numbers + `
+    WHERE x.i + y.i < DATALENGTH(@a) / 31
+) AS a
+`
+
+func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
+	list, errors := packBuries(items)
+	return call(q.bury, "@a varbinary(8000), @e varbinary(max)", sql.Named("a", list), sql.Named("e", errors))
+}
