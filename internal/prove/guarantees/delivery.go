@@ -301,20 +301,20 @@ func alwaysFails(w *world) {
 }
 
 func unlimited(w *world) {
-	q := w.queue("work", chanq.Config{MaxAttempts: chanq.UnlimitedAttempts})
-	id := send(w, q, texts("a")...)[0]
+	q := w.Queue("work", chanq.Config{MaxAttempts: chanq.UnlimitedAttempts})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	for attempt := 1; attempt <= 11; attempt++ { // one more than the default
-		l := lease(w, q, 1, time.Minute)[0]
+		l := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, attempt, l.Attempt)
 		require.NoError(w, l.Nack(0, errors.New("not yet")))
 	}
 	for range 3 { // as a suspect, too
-		lease(w, q, 1, 100*time.Millisecond)
+		testdb.Lease(w, q, 1, 100*time.Millisecond)
 	}
-	w.eventually("it is ready again", func() bool { return get(w, q, id).State == chanq.StateReady })
-	require.NoError(w, lease(w, q, 1, time.Minute)[0].DeadLetter(errors.New("enough")))
+	w.Eventually("it is ready again", func() bool { return testdb.Get(w, q, id).State == chanq.StateReady })
+	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].DeadLetter(errors.New("enough")))
 	w.requireState(q, id, chanq.StateDead)
-	_, err := chanq.Open[string](w.soon(), w.db, "work", chanq.Config{MaxAttempts: -2})
+	_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{MaxAttempts: -2})
 	require.ErrorContains(w, err, "Config.MaxAttempts is -2")
 }
 

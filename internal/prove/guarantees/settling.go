@@ -489,15 +489,15 @@ func nackDelays(w *world) {
 }
 
 func ackAll(w *world) {
-	q := w.queue("work", chanq.Config{})
-	sent := send(w, q, texts(numbers(6)...)...)
-	c := start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
-	leases := take(w, c, 6)
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts(numbers(6)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
+	leases := testdb.Take(w, c, 6)
 	require.NoError(w, leases[1].Release(), "settled before")
-	require.NoError(w, c.Flush(w.soon()))
-	_, err := q.Cancel(w.soon(), sent[4])
+	require.NoError(w, c.Flush(w.Soon()))
+	_, err := q.Cancel(w.Soon(), sent[4])
 	require.NoError(w, err)
-	err = chanq.AckAll(w.soon(), append(leases, leases[0])...)
+	err = chanq.AckAll(w.Soon(), append(leases, leases[0])...)
 	var batch *chanq.BatchError
 	require.ErrorAs(w, err, &batch)
 	require.Len(w, batch.Errs, 7)
@@ -514,37 +514,37 @@ func ackAll(w *world) {
 			w.requireState(q, id, "", i) // at once: AckAll has waited
 		}
 	}
-	require.NoError(w, chanq.AckAll[string](w.soon()))
-	require.ErrorContains(w, chanq.AckAll(w.soon(), leases[0], nil), "lease 1 is nil")
+	require.NoError(w, chanq.AckAll[string](w.Soon()))
+	require.ErrorContains(w, chanq.AckAll(w.Soon(), leases[0], nil), "lease 1 is nil")
 }
 
 func ackAllAlone(w *world) {
-	q, other := w.queue("work", chanq.Config{}), w.queue("other", chanq.Config{})
-	send(w, q, texts("a", "b", "c")...)
-	id := send(w, other, texts("d")...)[0]
-	leases := append(lease(w, q, 3, time.Minute), lease(w, other, 1, time.Minute)...)
+	q, other := w.Queue("work", chanq.Config{}), w.Queue("other", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+	id := testdb.Send(w, other, testdb.Texts("d")...)[0]
+	leases := append(testdb.Lease(w, q, 3, time.Minute), testdb.Lease(w, other, 1, time.Minute)...)
 	runs := 0
-	here, there := w.statements("work"), w.statements("other")
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	here, there := w.Statements("work"), w.Statements("other")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if acks(op, here) || acks(op, there) {
 			runs++
 		}
 		return faultdb.Fault{}
 	})
-	require.NoError(w, chanq.AckAll(w.soon(), leases...))
+	require.NoError(w, chanq.AckAll(w.Soon(), leases...))
 	require.Equal(w, 2, runs, "one for each queue")
-	require.Equal(w, chanq.Stats{}, counted(w, q))
+	require.Equal(w, chanq.Stats{}, testdb.Counted(w, q))
 	w.requireState(other, id, "")
 }
 
 func ackAllContext(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a", "b")...)
-	st := w.statements("work")
-	c := start(w, q, chanq.ConsumerConfig{})
-	held := take(w, c, 2)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	st := w.Statements("work")
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	held := testdb.Take(w, c, 2)
 	struck, free := w.stick(func(op faultdb.Op) bool { return acks(op, st) })
-	ctx, cancel := context.WithCancel(w.soon())
+	ctx, cancel := context.WithCancel(w.Soon())
 	go func() {
 		<-struck
 		cancel()
@@ -555,14 +555,14 @@ func ackAllContext(w *world) {
 	require.ErrorAs(w, err, &op)
 	require.True(w, op.Unknown)
 	free()
-	require.NoError(w, held[0].Wait(w.soon()), "the consumer goes on")
+	require.NoError(w, held[0].Wait(w.Soon()), "the consumer goes on")
 
-	send(w, q, texts("alone")...)
+	testdb.Send(w, q, testdb.Texts("alone")...)
 	c.Stop()
-	alone := lease(w, q, 1, time.Minute)
-	hung := w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return acks(op, st) })
-	ctx, cancel = context.WithTimeout(w.soon(), 50*time.Millisecond)
+	alone := testdb.Lease(w, q, 1, time.Minute)
+	hung := w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return acks(op, st) })
+	ctx, cancel = context.WithTimeout(w.Soon(), 50*time.Millisecond)
 	defer cancel()
 	require.Error(w, chanq.AckAll(ctx, alone...), "TryLease's own settles have no such bound")
-	require.NotEmpty(w, hung.struck())
+	require.NotEmpty(w, hung.Struck())
 }

@@ -234,12 +234,12 @@ func shutdownAgain(w *world) {
 }
 
 func releaseAll(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts(numbers(8)...)...)
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 4})
-	taken := take(w, c, 2)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(8)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 4})
+	taken := testdb.Take(w, c, 2)
 	waits := make(chan error, 1)
-	go func() { waits <- taken[0].Wait(w.soon()) }()
+	go func() { waits <- taken[0].Wait(w.Soon()) }()
 	began, handled := make(chan struct{}, 8), make(chan error, 1)
 	go func() {
 		handled <- c.Handle(2, func(ctx context.Context, l *chanq.Lease[string]) error {
@@ -250,39 +250,39 @@ func releaseAll(w *world) {
 	}()
 	<-began
 	<-began
-	require.NoError(w, c.ReleaseAll(w.soon()))
-	require.Equal(w, chanq.Stats{Ready: 8}, counted(w, q), "at once: the leases would run for an hour")
+	require.NoError(w, c.ReleaseAll(w.Soon()))
+	require.Equal(w, chanq.Stats{Ready: 8}, testdb.Counted(w, q), "at once: the leases would run for an hour")
 	require.NoError(w, <-handled, "contexts have ended")
 	for _, l := range taken {
 		require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
 		require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
-		require.ErrorIs(w, l.Wait(w.soon()), chanq.ErrLeaseLost, "the release is not its holder's outcome")
+		require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost, "the release is not its holder's outcome")
 	}
 	require.ErrorIs(w, <-waits, chanq.ErrLeaseLost)
-	require.NoError(w, c.Shutdown(w.soon()))
-	again := lease(w, q, 8, time.Minute)
-	require.Equal(w, numbers(8), bodies(again), "to their former places")
+	require.NoError(w, c.Shutdown(w.Soon()))
+	again := testdb.Lease(w, q, 8, time.Minute)
+	require.Equal(w, numbers(8), testdb.Bodies(again), "to their former places")
 	for _, l := range again {
 		require.Equal(w, 1, l.Attempt, "uncounted")
 	}
-	require.NoError(w, c.ReleaseAll(w.soon()), "nothing is left")
+	require.NoError(w, c.ReleaseAll(w.Soon()), "nothing is left")
 }
 
 func releaseAllSettling(w *world) {
-	q := w.queue("work", chanq.Config{})
-	sent := send(w, q, texts("acked", "in a transaction", "held")...)
-	c := start(w, q, chanq.ConsumerConfig{Linger: time.Minute, LeaseFor: time.Hour})
-	leases := take(w, c, 3)
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts("acked", "in a transaction", "held")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute, LeaseFor: time.Hour})
+	leases := testdb.Take(w, c, 3)
 	require.NoError(w, leases[0].Ack())
-	tx, err := w.db.BeginTx(w.soon(), nil)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
-	require.NoError(w, leases[1].AckTx(w.soon(), tx))
-	if w.engine.Dialect.Traits().OneWriter {
+	require.NoError(w, leases[1].AckTx(w.Soon(), tx))
+	if w.Engine.Dialect.Traits().OneWriter {
 		require.NoError(w, tx.Commit()) // nobody else writes before
 	}
-	require.NoError(w, c.ReleaseAll(w.soon()))
-	require.NoError(w, leases[0].Wait(w.soon()))
-	if !w.engine.Dialect.Traits().OneWriter {
+	require.NoError(w, c.ReleaseAll(w.Soon()))
+	require.NoError(w, leases[0].Wait(w.Soon()))
+	if !w.Engine.Dialect.Traits().OneWriter {
 		require.NoError(w, tx.Commit(), "the transaction goes on")
 	}
 	w.requireState(q, sent[0], "")
@@ -291,21 +291,21 @@ func releaseAllSettling(w *world) {
 }
 
 func releaseAllDead(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a", "b")...)
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
-	take(w, c, 2)
-	st := w.statements("work")
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if runs(op, st.Release(nil)) || runs(op, st.SkipLocked().Release(nil)) {
-			return w.broken(false)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	testdb.Take(w, c, 2)
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, st.Release(nil)) || testdb.Runs(op, st.SkipLocked().Release(nil)) {
+			return w.Broken(false)
 		}
 		return faultdb.Fault{}
 	})
-	ctx, cancel := context.WithTimeout(w.soon(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(w.Soon(), 100*time.Millisecond)
 	defer cancel()
 	require.ErrorContains(w, c.ReleaseAll(ctx), "2 of 2 leases")
-	w.faults.Inject(nil)
-	require.NoError(w, c.Shutdown(w.soon()), "it goes on")
-	require.Equal(w, chanq.Stats{Ready: 2}, counted(w, q))
+	w.Faults.Inject(nil)
+	require.NoError(w, c.Shutdown(w.Soon()), "it goes on")
+	require.Equal(w, chanq.Stats{Ready: 2}, testdb.Counted(w, q))
 }

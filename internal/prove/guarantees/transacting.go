@@ -236,18 +236,18 @@ func ackTxOfLost(w *world) {
 }
 
 func ackTxOneLost(w *world) {
-	q := w.queue("work", chanq.Config{})
-	id := send(w, q, texts("a")...)[0]
-	former := lease(w, q, 1, 100*time.Millisecond)[0]
-	lease(w, q, 1, time.Minute)
-	tx, err := w.db.BeginTx(w.soon(), nil)
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+	testdb.Lease(w, q, 1, time.Minute)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
 	defer tx.Rollback()
 	want := chanq.OpError{Op: "ack", Queue: "work", ID: id, Err: chanq.ErrLeaseLost}
 	var one, of *chanq.OpError
-	require.ErrorAs(w, former.AckTx(w.soon(), tx), &one)
+	require.ErrorAs(w, former.AckTx(w.Soon(), tx), &one)
 	require.Equal(w, want, *one)
-	require.ErrorAs(w, chanq.AckTx(w.soon(), tx, former), &of)
+	require.ErrorAs(w, chanq.AckTx(w.Soon(), tx, former), &of)
 	require.Equal(w, want, *of)
 }
 
