@@ -58,6 +58,7 @@ type Consumer[T any] struct {
 	// context ended, or when there is nothing left.
 	abandoned context.Context
 	abandon   context.CancelFunc
+	returned  chan struct{} // the claimer has ended, and given back the buffer
 	drained   chan struct{} // stopping, and the last lease ended
 	finished  chan struct{} // every goroutine has ended
 	// Of the claimer.
@@ -126,6 +127,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		values:   context.WithoutCancel(ctx),
 		out:      make(chan *Lease[T], cfg.Prefetch),
 		progress: make(chan struct{}, 1),
+		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
 		finished: make(chan struct{}),
@@ -167,6 +169,7 @@ func (c *Consumer[T]) supervise(forget func()) {
 	}
 	claimer.Go(c.claimAll)
 	claimer.Wait()
+	close(c.returned)
 	forget()
 	c.settler.backlog.Drain()
 	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {

@@ -222,7 +222,7 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			}
 			owner := &loneOwner{queue: q.core, timeout: time.Minute, values: t.Context()}
 			l.unknown = true
-			owner.store([]*lease{l})
+			owner.store(t.Context(), []*lease{l})
 			if !test.late {
 				require.NoError(t, l.outcome())
 				return

@@ -59,7 +59,7 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 		}
 	}
 	if len(back) > 0 {
-		owner.store(back) // if this fails, the next claim tries again
+		owner.store(ctx, back) // if this fails, the next claim tries again
 	}
 	return leases, nil
 }
@@ -86,18 +86,18 @@ func (o *loneOwner) settled(e SettledEvent) {
 }
 
 func (o *loneOwner) settle(l *lease) error {
-	o.store([]*lease{l})
+	o.store(context.Background(), []*lease{l})
 	return l.outcome()
 }
 
 // store stores settles with the settler's own care for unknown outcomes, for as long
-// as one statement may take. What it sees of the database is told by one health of
+// as one statement may take, or until ctx ends. What it sees of the database is told by one health of
 // the queue: its next call may be what finds it back.
-func (o *loneOwner) store(leases []*lease) {
+func (o *loneOwner) store(ctx context.Context, leases []*lease) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
 	defer o.queue.lone.changes.wait()
-	ctx, cancel := context.WithTimeout(context.Background(), o.timeout)
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	st := newSettler(o, s, o.queue.lone, ctx, o.timeout, 0, 0)
 	st.addAll(leases...)
