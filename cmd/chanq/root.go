@@ -75,8 +75,9 @@ func (a *app) root() *cobra.Command {
 		Long: `chanq runs message queues that are tables of a SQL database.
 
 The database is named by --db (a SQLite file), by --dsn (SQL Server or
-PostgreSQL), or by the environment variable CHANQ_DSN. A DSN has a password, and
-all processes of a machine can read its command lines: so --dsn @FILE reads it from
+PostgreSQL), or by the environment variable CHANQ_DSN. A DSN is a URL, or has the
+keywords of the server's driver (server=host;user id=name of go-mssqldb, host=name
+user=name of pgx). It has a password, and all processes of a machine can read its command lines: so --dsn @FILE reads it from
 a file, and --dsn env:NAME from an environment variable; CHANQ_DSN takes both
 forms, too.`,
 		Example: `  chanq demo
@@ -101,7 +102,7 @@ forms, too.`,
 	})
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.db, "db", "", "SQLite `file` that holds the queues")
-	flags.StringVar(&a.dsn, "dsn", "", "`URL` of a server's database: sqlserver://user:password@host?database=name or postgres://user:password@host/name; or @FILE or env:NAME, which hold it")
+	flags.StringVar(&a.dsn, "dsn", "", "`DSN` of a server's database: sqlserver://user:password@host?database=name or postgres://user:password@host/name, or the keywords of their drivers; or @FILE or env:NAME, which hold it")
 	flags.StringVar(&a.schema, "schema", "", "`schema` of the tables (default dbo on SQL Server, public on PostgreSQL, main on SQLite)")
 	flags.StringVarP(&a.output, "output", "o", "text", "`format` of the output: text or json")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
