@@ -53,8 +53,12 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	case errors.Is(err, demo.ErrInterrupted):
 		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
 		return exitInterrupted
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		fmt.Fprintln(errOut, "chanq: interrupted")
+	case ctx.Err() != nil: // what a driver says of it is not always context.Canceled
+		text := "interrupted"
+		if !errors.Is(err, context.Canceled) {
+			text += ": " + a.clean(err)
+		}
+		fmt.Fprintf(errOut, "chanq: %s\n", text)
 		return exitInterrupted
 	case errors.As(err, &wrong):
 		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
@@ -152,7 +156,7 @@ func path(cmd *cobra.Command) string {
 // as many attempts as the application says, which this program does not know:
 // so it never does by itself. Whoever looks at a queue takes its database as it is.
 func (a *app) queueConfig(c *connection) chanq.Config {
-	return chanq.Config{Dialect: c.dialect, Schema: a.schema, MaxAttempts: 1_000_000, Durability: chanq.DurabilityAsIs}
+	return chanq.Config{Dialect: c.dialect, Schema: a.schema, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs}
 }
 
 // durabilityFlag is of commands that promise to have stored something.
