@@ -34,24 +34,11 @@ func beginBatches(_ context.Context, o options, _ string, _ []int) (growthRun, e
 func measureShape(ctx context.Context, o options, n int) (results []measure.Result, err error) {
 	bodies := makeBodies(n, o.body)
 	for _, name := range []string{"raw", "chanq"} {
-		r := newResult(o, name)
-		r.N, r.Batch = n, o.batch
-		err := onStore(ctx, o, name, func(s *store, way strategy) error {
-			r.Server = s.about(ctx)
-			fill, err := timed(ctx, s, name+" enqueue", func(ctx context.Context) error { return way.enqueue(ctx, bodies) })
-			if err != nil {
-				return err
-			}
-			drain, err := timed(ctx, s, name+" drain", func(ctx context.Context) error { return way.drain(ctx, n) })
-			per := 1e6 / float64(n)
-			r.EnqueuePerS, r.DrainPerS = float64(n)/fill.Seconds, float64(n)/drain.Seconds
-			r.WallPerMsg, r.CPUPerMsg = per*(fill.Seconds+drain.Seconds), per*(fill.CPU+drain.CPU)
-			r.StatementsPerMessage = (fill.Statements + drain.Statements) / float64(n)
-			return err
-		})
+		r, err := measureLife(ctx, o, name, bodies)
 		if err != nil {
 			return nil, err
 		}
+		r.WallPerMsg, r.CPUPerMsg = 1e6/r.EnqueuePerS+1e6/r.DrainPerS, r.EnqueueCPU+r.DrainCPU
 		results = append(results, r)
 	}
 	return results, nil
