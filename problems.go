@@ -32,7 +32,7 @@ const (
 // remedies say what to do about a problem of a dialect.
 var remedies = map[string]map[string]string{
 	sqlbatch.ProblemEncoding: {
-		"postgres": "make a database with ENCODING 'UTF8'; for a session, set client_encoding to UTF8 (ALTER ROLE … SET client_encoding = 'UTF8')",
+		"postgres": "the encoding of a database cannot be changed: make one with ENCODING 'UTF8' TEMPLATE template0",
 		"sqlite":   "the encoding of a file cannot be changed: copy what it holds into one that was made with PRAGMA encoding = 'UTF-8', the default",
 	},
 	sqlbatch.ProblemDurability: {

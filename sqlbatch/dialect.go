@@ -245,7 +245,7 @@ const MaxMemberText = 200
 // The kinds of Problems.
 const (
 	ProblemForm       = "form"       // tables of before the first release
-	ProblemEncoding   = "encoding"   // the database, or this session, cannot hold all of Unicode
+	ProblemEncoding   = "encoding"   // the database cannot hold all of Unicode
 	ProblemDurability = "durability" // a commit may be lost after it was confirmed
 )
 

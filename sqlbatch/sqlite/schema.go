@@ -70,35 +70,27 @@ var migration1 = []string{
 	`CREATE INDEX IF NOT EXISTS {ready_ix} ON {live_unqualified} (priority, visible_at, id) WHERE leased_by IS NULL`,
 	`CREATE INDEX IF NOT EXISTS {leased_ix} ON {live_unqualified} (priority, visible_at, id) WHERE leased_by IS NOT NULL`,
 	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
-	`CREATE TABLE IF NOT EXISTS {dead} (
-  id          BLOB    NOT NULL PRIMARY KEY,
-  priority    INTEGER NOT NULL,
-  enqueued_at INTEGER NOT NULL,
-  ended_at    INTEGER NOT NULL,
-  fence       INTEGER NOT NULL,
-  attempts    INTEGER NOT NULL,
-  dedup_key   TEXT,
-  last_error  TEXT,
-  headers     BLOB,
-  body        BLOB    NOT NULL
-)`,
+	`CREATE TABLE IF NOT EXISTS {dead} (` + endedColumns,
 	`CREATE INDEX IF NOT EXISTS {dead_ix} ON {dead_unqualified} (ended_at, id)`,
 	`CREATE INDEX IF NOT EXISTS {dead_key_ix} ON {dead_unqualified} (dedup_key, id) WHERE dedup_key IS NOT NULL`,
-	`CREATE TABLE IF NOT EXISTS {done} (
-  id          BLOB    NOT NULL PRIMARY KEY,
-  priority    INTEGER NOT NULL,
-  enqueued_at INTEGER NOT NULL,
-  ended_at    INTEGER NOT NULL,
-  fence       INTEGER NOT NULL,
-  attempts    INTEGER NOT NULL,
-  dedup_key   TEXT,
-  last_error  TEXT,
-  headers     BLOB,
-  body        BLOB    NOT NULL
-)`,
+	`CREATE TABLE IF NOT EXISTS {done} (` + endedColumns,
 	`CREATE INDEX IF NOT EXISTS {done_ix} ON {done_unqualified} (ended_at, id)`,
 	`INSERT INTO {queues} (name, version, created_at) VALUES ({name}, 1, {now}) ON CONFLICT (name) DO NOTHING`,
 }
+
+// endedColumns are those of the dead and of the done.
+const endedColumns = `
+  id          BLOB    NOT NULL PRIMARY KEY,
+  priority    INTEGER NOT NULL,
+  enqueued_at INTEGER NOT NULL,
+  ended_at    INTEGER NOT NULL,
+  fence       INTEGER NOT NULL,
+  attempts    INTEGER NOT NULL,
+  dedup_key   TEXT,
+  last_error  TEXT,
+  headers     BLOB,
+  body        BLOB    NOT NULL
+)`
 
 // newID makes a UUIDv7: 48 bits of milliseconds, the version, the variant,
 // and random bits between and after them. SQLite before 3.41 makes no byte of a

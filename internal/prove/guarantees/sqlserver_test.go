@@ -42,19 +42,12 @@ func sqlServer(name string, create func(*testing.T) string) guarantees.Engine {
 	}
 }
 
-// number is an error of the server. The driver's own type cannot be compared, as
-// errors.Is does.
+// number is an error of the server, as its driver tells it. The driver's own type
+// cannot be compared, as errors.Is does.
 type number int32
 
-func (n number) Error() string { return mssql.Error{Number: int32(n), Message: "injected"}.Error() }
-
-func (n number) As(target any) bool {
-	e, ok := target.(*mssql.Error)
-	if ok {
-		*e = mssql.Error{Number: int32(n), Class: 16, Message: "injected"}
-	}
-	return ok
-}
+func (n number) Error() string         { return fmt.Sprintf("mssql: injected (%d)", int32(n)) }
+func (n number) SQLErrorNumber() int32 { return int32(n) }
 
 func standIn(snapshots bool) func(*testing.T) string {
 	return func(t *testing.T) string {
