@@ -68,16 +68,7 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 
 // SQL_ASCII is no encoding: PostgreSQL holds what it is given.
 func TestAClaimReturnsAKeyThatIsNoText(t *testing.T) {
-	config := pgtest.Config(t)
-	server := stdlib.OpenDB(*config)
-	defer server.Close()
-	name := config.Database + "_ascii"
-	_, err := server.Exec(`CREATE DATABASE ` + name + ` ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0`)
-	require.NoError(t, err)
-	defer server.Exec(`DROP DATABASE ` + name)
-	config.Database = name
-	db := stdlib.OpenDB(*config)
-	defer db.Close()
+	db := pgtest.Encoding(t, "SQL_ASCII")
 	names := sqlbatch.Names{Queue: "orders"}
 	migrate(t, db, names)
 	q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}

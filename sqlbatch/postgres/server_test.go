@@ -393,3 +393,17 @@ func TestArchiveAndBuryMoveTheWholeMessage(t *testing.T) {
 		moved("dead", lease.Fence+1, text)
 	}
 }
+
+// now() would be the start of the transaction: a delay would be over before it
+// began.
+func TestADelayCountsFromTheSendNotFromTheTransaction(t *testing.T) {
+	q := newQueue(t)
+	tx := q.begin()
+	_, err := tx.Exec("SELECT pg_sleep(0.3)")
+	require.NoError(t, err)
+	var before int64
+	require.NoError(t, tx.QueryRow("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").Scan(&before))
+	require.Empty(t, q.rows(tx, q.InTx().Enqueue([]sqlbatch.Row{{ID: id(1), Delay: 250 * time.Millisecond}})))
+	require.NoError(t, tx.Commit())
+	require.GreaterOrEqual(t, q.get(1)["due_at"], before+250)
+}

@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"database/sql"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,8 @@ var deduplicating = []test{
 func dedupKey(w *world) {
 	q := w.queue("work", chanq.Config{})
 	p := produce(w, q, chanq.ProducerConfig{})
-	m := chanq.Message[string]{DedupKey: "k", Delay: slowness * 100 * time.Millisecond}
+	key := `{"\, ` + strings.Repeat("k", 100)
+	m := chanq.Message[string]{DedupKey: key, Delay: slowness * 100 * time.Millisecond}
 	first, err := p.Send(w.soon(), m)
 	require.NoError(w, err)
 	require.False(w, first.Duplicate)
@@ -37,7 +39,7 @@ func dedupKey(w *world) {
 	}
 	again("scheduled")
 	l := lease(w, q, 1, time.Minute)[0]
-	require.Equal(w, "k", l.DedupKey)
+	require.Equal(w, key, l.DedupKey)
 	again("leased")
 	require.NoError(w, l.Nack(0, nil))
 	again("ready")
