@@ -6,6 +6,7 @@ import (
 
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -25,7 +26,7 @@ func (q *serverQueue) oneOfEach() {
 func TestShowsEachState(t *testing.T) {
 	q := newQueue(t)
 	q.oneOfEach()
-	for i, state := range states {
+	for i, state := range suite.States {
 		rows := q.rows(q.db, q.Peek(state, 10))
 		require.Len(t, rows, 1, state)
 		require.Equal(t, string(state), rows[0][0])
@@ -116,12 +117,12 @@ func TestCountsEachStateUpToTheLimitWhateverTheOthersHold(t *testing.T) {
 }
 
 func TestPurgesOneStateOnly(t *testing.T) {
-	for i, state := range states {
+	for i, state := range suite.States {
 		q := newQueue(t)
 		q.oneOfEach()
 		require.Equal(t, []byte{byte(i + 1)}, q.ids(q.db, q.Purge(state, 10, sqlbatch.Window{})), state)
 		require.Empty(t, q.ids(q.db, q.Purge(state, 10, sqlbatch.Window{})))
-		for j := range states {
+		for j := range suite.States {
 			want := 1
 			if j == i {
 				want = 0
@@ -155,7 +156,7 @@ func TestAPurgeKnowsTheMillisecondOfAClaimByItsFence(t *testing.T) {
 
 // What comes to its place after a purge began stays.
 func TestPurgesWhatWasThereBefore(t *testing.T) {
-	for _, state := range states {
+	for _, state := range suite.States {
 		q := newQueue(t)
 		q.oneOfEach()
 		before := q.now() + 1
@@ -296,7 +297,7 @@ func TestRunsInEveryModeOfPgx(t *testing.T) {
 			require.Equal(t, "it's", q.get(1)["last_error"])
 			require.Len(t, q.settled(db, q.Ack(q.items(2))), 1)
 			require.Equal(t, []byte{1}, q.ids(db, q.Cancel([][16]byte{id(1)})))
-			for name, st := range calls(q.Queue) {
+			for name, st := range suite.Calls(q.Queue, "a") {
 				tx := q.begin()
 				q.rows(tx, st)
 				require.NoError(t, tx.Rollback(), name)

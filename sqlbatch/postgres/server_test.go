@@ -10,6 +10,7 @@ import (
 
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/stretchr/testify/require"
 )
@@ -178,7 +179,7 @@ func (q *serverQueue) get(n byte) map[string]any {
 
 func TestRunsEveryStatement(t *testing.T) {
 	q := newQueue(t)
-	for name, st := range calls(q.Queue) {
+	for name, st := range suite.Calls(q.Queue, "a") {
 		tx := q.begin()
 		q.rows(tx, st)
 		require.NoError(t, tx.Rollback(), name)
@@ -194,7 +195,7 @@ func TestQuotesEveryName(t *testing.T) {
 	migrate(t, db, names)
 	migrate(t, db, names)
 	q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
-	for name, st := range calls(q.Queue) {
+	for name, st := range suite.Calls(q.Queue, "a") {
 		tx := q.begin()
 		q.rows(tx, st)
 		require.NoError(t, tx.Rollback(), name)

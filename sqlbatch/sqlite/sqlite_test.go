@@ -3,12 +3,9 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,103 +13,16 @@ import (
 
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 	"github.com/stretchr/testify/require"
 )
 
-// update tells whether to write the golden files: go test ./sqlbatch -run
-// Golden -update. The flag may be there already, for another dialect.
-var update = func() func() bool {
-	if flag.Lookup("update") == nil {
-		flag.Bool("update", false, "write the golden files")
-	}
-	return func() bool { return flag.Lookup("update").Value.String() == "true" }
-}()
-
-// statements is every statement of a queue, by name.
-func statements(q sqlbatch.Queue) map[string]sqlbatch.Statement {
-	id := [16]byte{15: 1}
-	item := sqlbatch.Item{ID: id, Fence: 1}
-	m := map[string]sqlbatch.Statement{
-		"enqueue":           q.Enqueue([]sqlbatch.Row{{ID: id}}),
-		"enqueue-new":       q.EnqueueNew([]sqlbatch.Row{{ID: id}}),
-		"find":              q.Find([][16]byte{id}, []string{"k"}),
-		"look":              q.Look([][16]byte{id}),
-		"claim":             q.Claim(claimOf(1, time.Second)),
-		"claim-unsuspected": q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Second, Salt: 1, Lapses: 2}),
-		"claim-blind":       q.Claim(sqlbatch.ClaimParams{Rows: 1, Lease: time.Second, Salt: 1, Suspects: true, Blind: true}),
-		"next-due":          q.NextDue(),
-		"ack":               q.Ack([]sqlbatch.Item{item}),
-		"archive":           q.Archive([]sqlbatch.Item{item}),
-		"extend":            q.Extend([]sqlbatch.Item{item}, time.Second),
-		"end-after":         q.EndAfter([]sqlbatch.Item{item}, time.Second),
-		"nack":              q.Nack([]sqlbatch.NackItem{{Item: item}}),
-		"release":           q.Release([]sqlbatch.ReleaseItem{{Item: item}}),
-		"bury":              q.Bury([]sqlbatch.BuryItem{{Item: item}}),
-		"version":           q.Version(),
-		"record":            q.Record(1),
-		"problems":          q.Problems(),
-		"clock":             q.Clock(),
-		"join":              q.Join(sqlbatch.Member{ID: id, Name: "me", Host: "here", Process: 1, For: time.Minute}),
-		"leave":             q.Leave(id),
-		"members":           q.Members(),
-		"stats":             q.Stats(100),
-		"get":               q.Get(id),
-		"cancel":            q.Cancel([][16]byte{id}),
-		"redrive":           q.Redrive(10, nil, sqlbatch.Window{}),
-		"redrive-ids":       q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
-		"pause":             q.Pause(),
-		"resume":            q.Resume(),
-		"trim":              q.Trim(time.Hour, 10, 0),
-	}
-	for _, s := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
-		m["peek-"+string(s)] = q.Peek(s, 10)
-		m["purge-"+string(s)] = q.Purge(s, 10, sqlbatch.Window{})
-	}
-	return m
-}
+func TestGolden(t *testing.T) { suite.Golden(t, sqlite.Dialect) }
 
 // claimOf claims n messages, suspects too.
 func claimOf(n int, lease time.Duration) sqlbatch.ClaimParams {
 	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Member: [16]byte{15: 9}, Salt: 1 + rand.Int64N(1<<sqlbatch.FenceBits), Suspects: true}
-}
-
-// scriptOf is a statement with those that run before it.
-func scriptOf(s sqlbatch.Statement) string {
-	var texts []string
-	for _, p := range s.Prior {
-		texts = append(texts, p.Text)
-	}
-	return strings.Join(append(texts, s.Text), ";\n\n") + ";\n"
-}
-
-func TestGolden(t *testing.T) {
-	golden := map[string]string{}
-	for name, s := range statements(sqlite.Dialect.Queue(sqlbatch.Names{Queue: "orders"})) {
-		golden[name] = scriptOf(s)
-	}
-	for _, m := range sqlite.Dialect.Migrations(sqlbatch.Names{Queue: "orders"}) {
-		golden[fmt.Sprintf("migration-%d", m.Number)] = strings.Join(m.Statements, ";\n\n") + ";\n"
-	}
-	dir := "testdata"
-	if update() {
-		require.NoError(t, os.RemoveAll(dir))
-		require.NoError(t, os.MkdirAll(dir, 0o755))
-		for name, text := range golden {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name+".sql"), []byte(text), 0o644))
-		}
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.sql"))
-	require.NoError(t, err)
-	var names []string
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".sql")
-		names = append(names, name)
-		want, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.Equal(t, string(want), golden[name], "%s: if the change is meant, run with -update and review the file", name)
-	}
-	require.ElementsMatch(t, slices.Collect(maps.Keys(golden)), names)
 }
 
 // table is a queue in a database in memory, on one connection.
@@ -193,12 +103,12 @@ func TestPlans(t *testing.T) {
 	)
 	table := newTable(t, sqlbatch.Names{Queue: "orders"})
 	check := func(t *testing.T) {
-		statements := statements(table.q)
+		statements := suite.Calls(table.q, "a")
 		plans := map[string]string{}
 		for name, st := range statements {
 			plans[name] = table.plan(st)
 		}
-		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "end-after", "get", "cancel", "find", "look", "claim-unsuspected", "claim-blind",
+		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "end-after", "get", "cancel", "find", "look", "claim-suspects", "claim-blind",
 			"trim", "purge-ready", "purge-scheduled", "purge-leased", "peek-ready", "peek-scheduled", "peek-leased"} {
 			for line := range strings.Lines(plans[name]) {
 				// A full walk of a table or of one of its indexes. The list of a batch and
@@ -212,7 +122,7 @@ func TestPlans(t *testing.T) {
 		seeks := func(statement, seek string) int {
 			return strings.Count(plans[statement], seek)
 		}
-		for _, claim := range []string{"claim", "claim-unsuspected", "claim-blind"} {
+		for _, claim := range []string{"claim", "claim-suspects", "claim-blind"} {
 			require.Equal(t, 4, seeks(claim, unleased+"(priority=? AND visible_at<?)"), "one seek a lane:\n%s", plans[claim])
 			require.Equal(t, 4, seeks(claim, leased+"(priority=? AND visible_at<?)"), "and one into what ran out:\n%s", plans[claim])
 			require.NotContains(t, plans[claim], "TEMP B-TREE", "the index has the order")
@@ -333,7 +243,7 @@ func TestQuotesTheSchema(t *testing.T) {
 	table.run(q.Enqueue([]sqlbatch.Row{{ID: [16]byte{1}, Body: []byte("b")}}))
 	require.Len(t, table.run(q.Claim(claimOf(1, 0))), 1)
 	require.Empty(t, table.run(table.q.Claim(claimOf(1, 0))), "the other schema has none")
-	statements := statements(q)
+	statements := suite.Calls(q, "a")
 	for _, name := range slices.Sorted(maps.Keys(statements)) {
 		table.run(statements[name])
 	}
