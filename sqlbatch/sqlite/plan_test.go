@@ -3,7 +3,6 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -158,61 +157,6 @@ func TestPlans(t *testing.T) {
 	t.Run("rows=100000/analyzed", check)
 }
 
-func TestTakesTheMostThatItsTraitsSay(t *testing.T) {
-	table := newTable(t, sqlbatch.Names{Queue: "orders"})
-	traits := sqlite.Dialect.Traits()
-	longest := strings.Repeat("ü", sqlbatch.MaxError) // twice as many bytes as are kept
-	rows := make([]sqlbatch.Row, traits.EnqueueRows)
-	for i := range rows {
-		rows[i] = sqlbatch.Row{
-			ID: [16]byte{0: byte(i >> 8), 1: byte(i)}, Priority: int8(i%4 - 1), Delay: sqlbatch.MaxDelay,
-			Key: fmt.Sprintf("%0*d", sqlbatch.MaxKey, i), Body: []byte{byte(i)},
-		}
-		if i%100 == 0 {
-			rows[i].Headers = []byte(strings.Repeat("h", 16<<10))
-		}
-	}
-	table.run(table.q.Enqueue(rows))
-	require.Empty(t, table.run(table.q.EnqueueNew(rows)), "all are there")
-	table.run(sqlbatch.Statement{Text: "UPDATE chanq_orders SET visible_at = 0"})
-	claimed := table.run(table.q.Claim(sqlbatch.ClaimParams{Rows: traits.ClaimRows, Lease: sqlbatch.MaxDelay, Member: [16]byte{1}, Salt: 1 << sqlbatch.FenceBits, Suspects: true}))
-	require.Len(t, claimed, 1000)
-	table.run(sqlbatch.Statement{Text: "UPDATE chanq_orders SET fence = 9223372036854775806"})
-
-	var items []sqlbatch.Item
-	var nacks []sqlbatch.NackItem
-	var releases []sqlbatch.ReleaseItem
-	var buries []sqlbatch.BuryItem
-	var ids [][16]byte
-	for _, row := range rows {
-		item := sqlbatch.Item{ID: row.ID, Fence: 1<<63 - 2}
-		items = append(items, item)
-		nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: sqlbatch.MaxDelay, Error: longest})
-		ids = append(ids, row.ID)
-	}
-	require.Len(t, table.run(table.q.Extend(items, sqlbatch.MaxDelay)), 1000)
-	require.Len(t, table.run(table.q.Find(ids, nil)), 1000)
-	nacked := table.run(table.q.Nack(nacks))
-	require.Len(t, nacked, 1000)
-	require.EqualValues(t, int64(1<<63-2), nacked[0][1], "the fence of the item comes back")
-	kept := table.run(sqlbatch.Statement{Text: "SELECT DISTINCT last_error FROM chanq_orders"})
-	require.Equal(t, [][]any{{longest[:sqlbatch.MaxError]}}, kept)
-	for i := range items {
-		items[i].Fence++
-		releases = append(releases, sqlbatch.ReleaseItem{Item: items[i], Due: 9_999_999_999_999})
-	}
-	require.Len(t, table.run(table.q.Release(releases)), 1000)
-	require.Empty(t, table.run(table.q.Release(releases)), "the fence has moved on")
-	table.run(sqlbatch.Statement{Text: "UPDATE chanq_orders SET fence = 7"})
-	for i := range items {
-		items[i].Fence = 7
-		buries = append(buries, sqlbatch.BuryItem{Item: items[i], Error: longest})
-	}
-	require.Len(t, table.run(table.q.Bury(buries)), 1000)
-	require.Len(t, table.run(table.q.Redrive(1000, nil, sqlbatch.Window{})), 1000)
-	require.Len(t, table.run(table.q.Cancel(ids)), 1000)
-}
-
 func TestTextsDoNotDependOnTheBatch(t *testing.T) {
 	q := sqlite.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
 	texts := map[string]bool{}
@@ -247,84 +191,4 @@ func TestQuotesTheSchema(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(statements)) {
 		table.run(statements[name])
 	}
-}
-
-func TestClassifiesByCode(t *testing.T) {
-	for n, want := range map[int]sqlbatch.Class{
-		5: sqlbatch.RolledBack, 6: sqlbatch.RolledBack, 5 | 1<<8: sqlbatch.RolledBack, 7: sqlbatch.RolledBack, 9: sqlbatch.RolledBack,
-		13: sqlbatch.Refused, 14: sqlbatch.Refused,
-		1555: sqlbatch.Duplicate, 2067: sqlbatch.Duplicate,
-		19: sqlbatch.BadRow, 1299: sqlbatch.BadRow, 18: sqlbatch.BadRow,
-		1: sqlbatch.NoSchema, 3: sqlbatch.Permanent, 11: sqlbatch.Permanent, 26: sqlbatch.Permanent,
-		10: sqlbatch.Unknown, 99: sqlbatch.Unknown,
-	} {
-		require.Equal(t, want, sqlite.Dialect.Classify(fmt.Errorf("wrapped: %w", coded(n))), "code %d", n)
-	}
-	require.Equal(t, sqlbatch.Refused, sqlite.Dialect.Classify(&sqlbatch.RunError{Err: coded(1)}), "its text compiles")
-	require.Equal(t, sqlbatch.BadRow, sqlite.Dialect.Classify(&sqlbatch.RunError{Err: coded(1811)}), "what a trigger raises")
-	require.Equal(t, sqlbatch.Unknown, sqlite.Dialect.Classify(context.DeadlineExceeded))
-	require.Equal(t, sqlbatch.Unknown, sqlite.Dialect.Classify(fmt.Errorf("locked")), "never by text")
-
-	table := newTable(t, sqlbatch.Names{Queue: "orders"})
-	row := sqlbatch.Row{ID: [16]byte{1}, Body: []byte("b"), Key: "k"}
-	table.run(table.q.Enqueue([]sqlbatch.Row{row}))
-	other := row
-	other.ID = [16]byte{2}
-	for _, rows := range [][]sqlbatch.Row{{row}, {other}} {
-		st := table.q.Enqueue(rows)
-		_, err := table.conn.ExecContext(t.Context(), st.Text, st.Args...)
-		require.Equal(t, sqlbatch.Duplicate, sqlite.Dialect.Classify(err), err)
-	}
-	missing := sqlite.Dialect.Queue(sqlbatch.Names{Queue: "missing"}).Enqueue([]sqlbatch.Row{row})
-	_, err := table.conn.ExecContext(t.Context(), missing.Text, missing.Args...)
-	require.Equal(t, sqlbatch.NoSchema, sqlite.Dialect.Classify(err), err)
-}
-
-type coded int
-
-func (c coded) Code() int     { return int(c) }
-func (c coded) Error() string { return fmt.Sprint("code ", int(c)) }
-
-// FuzzPacking stores two rows whose parts are cut from one blob by the
-// statement, and reads them back as they were.
-func FuzzPacking(f *testing.F) {
-	f.Add([]byte("id"), int8(0), int64(0), "", []byte(nil), []byte(nil))
-	f.Add([]byte{0}, int8(-1), int64(1), "ключ", []byte(`{"a":"b"}`), []byte("body"))
-	f.Add([]byte("0123456789abcdef"), int8(2), int64(time.Hour), "0", []byte("000"), []byte{0, 0xff, 0x80})
-	fuzzed := newTable(f, sqlbatch.Names{Queue: "fuzz"})
-	f.Fuzz(func(t *testing.T, id []byte, priority int8, delay int64, key string, headers, body []byte) {
-		row := sqlbatch.Row{Priority: max(min(priority, 2), -1), Delay: min(max(time.Duration(delay), 0), sqlbatch.MaxDelay), Headers: headers, Body: body}
-		copy(row.ID[:], id)
-		if len(key) <= sqlbatch.MaxKey-1 && strings.ToValidUTF8(key, "") == key && !strings.Contains(key, "\x00") {
-			row.Key = key
-		}
-		second := row
-		second.ID[0]++
-		if second.Key != "" {
-			second.Key += "2"
-		}
-		here := &table{t, fuzzed.conn, fuzzed.q}
-		here.run(sqlbatch.Statement{Text: "DELETE FROM chanq_fuzz"})
-		here.run(here.q.Enqueue([]sqlbatch.Row{row, second}))
-		for _, want := range []sqlbatch.Row{row, second} {
-			got := here.run(here.q.Get(want.ID))
-			require.Len(t, got, 1)
-			require.Equal(t, want.ID[:], got[0][1])
-			require.EqualValues(t, want.Priority, got[0][2])
-			require.Equal(t, (int64(want.Delay)+999_999)/1_000_000, got[0][6].(int64)-got[0][5].(int64))
-			require.Equal(t, want.Key, textOrNone(got[0][10]))
-			require.Equal(t, string(want.Headers), bytesOrNone(got[0][12]))
-			require.Equal(t, string(want.Body), bytesOrNone(got[0][13]))
-		}
-	})
-}
-
-func textOrNone(v any) string {
-	s, _ := v.(string)
-	return s
-}
-
-func bytesOrNone(v any) string {
-	b, _ := v.([]byte)
-	return string(b)
 }
