@@ -3,6 +3,7 @@ package chanq
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"reflect"
@@ -42,7 +43,7 @@ type Config struct {
 	// after attempts that failed otherwise, there may be one attempt more. A Nack takes
 	// what only lapsed before out of the count: messages that lay beside one that kills
 	// its process keep their attempts for failures of their own. Default 10,
-	// at most 1,000,000.
+	// at most 1,000,000, or UnlimitedAttempts.
 	MaxAttempts int
 	// MaxBody is the most bytes of an encoded body; a larger one is refused with
 	// ErrTooLarge. Default 1 MiB, at most 256 MiB.
@@ -60,6 +61,11 @@ type Config struct {
 	SessionMaxAge time.Duration
 }
 
+// UnlimitedAttempts is a Config.MaxAttempts: no failure is the last, and only DeadLetter,
+// a body that cannot be decoded and an expiry set a message aside. One that kills its
+// process is delivered again and again, alone among those that may have done it.
+const UnlimitedAttempts = -1
+
 const (
 	defaultMaxAttempts = 10
 	defaultMaxBody     = 1 << 20
@@ -67,7 +73,11 @@ const (
 
 func (c Config) withDefaults() (Config, error) {
 	v := validator{}
-	v.limit("Config.MaxAttempts", &c.MaxAttempts, defaultMaxAttempts, 1, 1_000_000)
+	if c.MaxAttempts == UnlimitedAttempts {
+		c.MaxAttempts = math.MaxInt // which no count reaches
+	} else {
+		v.limit("Config.MaxAttempts", &c.MaxAttempts, defaultMaxAttempts, 1, 1_000_000)
+	}
 	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, 256<<20)
 	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
 	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)

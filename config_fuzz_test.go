@@ -2,6 +2,7 @@ package chanq
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -54,7 +55,12 @@ func FuzzConfig(f *testing.F) {
 		hour, ms := int64(time.Hour), int64(time.Millisecond)
 		queue, err := Config{MaxAttempts: int(a), MaxBody: int(b), Retain: time.Duration(c)}.withDefaults()
 		requireFields(t, err,
-			field{"Config.MaxAttempts", a, 1, 1_000_000, func() int64 { return int64(queue.MaxAttempts) }},
+			field{"Config.MaxAttempts", a, UnlimitedAttempts, 1_000_000, func() int64 {
+				if queue.MaxAttempts == math.MaxInt {
+					return UnlimitedAttempts
+				}
+				return int64(queue.MaxAttempts)
+			}},
 			field{"Config.MaxBody", b, 1, 256 << 20, func() int64 { return int64(queue.MaxBody) }},
 			field{"Config.Retain", c, 0, int64(sqlbatch.MaxDelay), func() int64 { return int64(queue.Retain) }})
 

@@ -53,6 +53,7 @@ type Consumer[T any] struct {
 	progress chan struct{} // readers or the settler got on: look at the room again
 	stop     context.Context
 	stopNow  context.CancelFunc
+	returned chan struct{} // the claimer has ended, and given back the buffer
 	drained  chan struct{} // stopping, and the last lease ended
 	finished chan struct{} // every goroutine has ended
 	// Of the claimer.
@@ -121,6 +122,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		values:   context.WithoutCancel(ctx),
 		out:      make(chan *Lease[T], cfg.Prefetch),
 		progress: make(chan struct{}, 1),
+		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
 		finished: make(chan struct{}),
@@ -166,6 +168,7 @@ func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 	}
 	claimer.Go(c.claimAll)
 	claimer.Wait()
+	close(c.returned)
 	forget()
 	c.settler.drain()
 	for c.held.Load()+c.working.Load() > 0 && c.settler.abandoned.Err() == nil {

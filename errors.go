@@ -33,6 +33,9 @@ var (
 	ErrNotFound = errors.New("chanq: no such message")
 )
 
+// errMadeByHand: a test has made the Lease, so no message belongs to it.
+var errMadeByHand = errors.New("chanq: no message: this Lease was made by hand, and leases come from a Consumer or from TryLease (to test a handler, see chanq.Outcome)")
+
 // OpError is a failed operation on a queue.
 type OpError struct {
 	Op    string // "send", "ack", "claim" …

@@ -91,3 +91,31 @@ func TestASettleAfterACommittedAckTxIsNoLoss(t *testing.T) {
 	var op *chanq.OpError
 	require.False(t, errors.As(err, &op) && op.Unknown)
 }
+
+// A lease that a test has made stands for no message: whatever a handler asks of it is
+// answered.
+func TestALeaseMadeByHandSaysSo(t *testing.T) {
+	ctx := t.Context()
+	db, err := embedded.Open(":memory:")
+	require.NoError(t, err)
+	defer db.Close()
+	tx, err := db.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	defer tx.Rollback()
+	l := &chanq.Lease[string]{Message: chanq.Message[string]{Body: "order"}, Attempt: 3}
+	for name, do := range map[string]func() error{
+		"Ack":         l.Ack,
+		"Nack":        func() error { return l.Nack(time.Second, nil) },
+		"Release":     l.Release,
+		"DeadLetter":  func() error { return l.DeadLetter(errors.New("no")) },
+		"Wait":        func() error { return l.Wait(ctx) },
+		"Extend":      func() error { return l.Extend(ctx, time.Second) },
+		"Lease.AckTx": func() error { return l.AckTx(ctx, tx) },
+		"AckTx":       func() error { return chanq.AckTx(ctx, tx, l) },
+		"AckAll":      func() error { return chanq.AckAll(ctx, l) },
+	} {
+		require.ErrorContains(t, do(), "made by hand", name)
+	}
+	require.NoError(t, l.Context().Err())
+	require.Zero(t, l.Deadline())
+}

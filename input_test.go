@@ -56,7 +56,7 @@ func TestAWrongConfigIsRefusedByItsField(t *testing.T) {
 		field string
 		cfg   chanq.Config
 	}{
-		{"Config.MaxAttempts is -1", chanq.Config{MaxAttempts: -1}},
+		{"Config.MaxAttempts is -2", chanq.Config{MaxAttempts: -2}},
 		{"Config.MaxAttempts is 1000001", chanq.Config{MaxAttempts: 1_000_001}},
 		{"Config.MaxBody is -1", chanq.Config{MaxBody: -1}},
 		{"Config.MaxBody is 268435457", chanq.Config{MaxBody: 256<<20 + 1}},
@@ -70,7 +70,7 @@ func TestAWrongConfigIsRefusedByItsField(t *testing.T) {
 		requireWords(t, err, "open orders", c.field)
 		requireWords(t, chanq.Migrate(t.Context(), db, "orders", c.cfg), "migrate orders", c.field)
 	}
-	all := chanq.Config{MaxAttempts: -1, MaxBody: -1, Retain: -1}
+	all := chanq.Config{MaxAttempts: -2, MaxBody: -1, Retain: -1}
 	_, err := chanq.Open[string](t.Context(), db, "orders", all)
 	requireWords(t, err, "Config.MaxAttempts", "Config.MaxBody", "Config.Retain")
 	require.Equal(t, before, faults.Ops())

@@ -66,6 +66,20 @@ func (k *keeper) hold(leases []*lease) {
 	}
 }
 
+// held returns the leases that somebody holds, in the buffer or as a reader.
+func (k *keeper) held() (held []*lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, hold := range k.holds {
+		for _, l := range hold {
+			if l.state.Load() == leaseHeld {
+				held = append(held, l)
+			}
+		}
+	}
+	return held
+}
+
 // drop removes the leases of which gone is true, and counts the rest. mu is held.
 func (k *keeper) drop(gone func(*lease) bool) {
 	k.count = 0

@@ -13,6 +13,10 @@ import (
 // Lease is a message that this process holds for a while. Settle it once, by
 // Ack, Nack, Release, DeadLetter or AckTx; a consumer extends it until then.
 // Its methods are safe for concurrent use; its fields are the reader's.
+//
+// Leases come from a Consumer or TryLease. One that a test has made by hand can be given
+// to a handler, and Outcome tells what Consumer.Handle would do: its own methods return
+// an error, its Context does not end, and its Deadline is the zero time.
 type Lease[T any] struct {
 	Message[T]
 	// Queue is the name of the queue that the message is in.
@@ -42,12 +46,22 @@ type Lease[T any] struct {
 // transaction of AckTx. It does not end with a settle that succeeds, nor with Stop.
 // Its values are those of the context given to Consume or TryLease. Its first use
 // costs a timer.
-func (l *Lease[T]) Context() context.Context { return (*leaseContext)(l.lease) }
+func (l *Lease[T]) Context() context.Context {
+	if l.lease == nil {
+		return context.Background()
+	}
+	return (*leaseContext)(l.lease)
+}
 
 // Deadline is when the lease ends by this process's clock unless it is
 // extended. It is early rather than late: it counts from before the claim was
 // sent.
-func (l *Lease[T]) Deadline() time.Time { return wallTime(l.lease.deadlineAt()) }
+func (l *Lease[T]) Deadline() time.Time {
+	if l.lease == nil {
+		return time.Time{}
+	}
+	return wallTime(l.lease.deadlineAt())
+}
 
 // Ack marks the message as done: it leaves the queue. The settle joins the next
 // group; Ack returns at once unless the backlog of settles is full, and costs
@@ -194,6 +208,20 @@ type lease struct {
 func (l *lease) deadlineAt() time.Duration { return time.Duration(l.deadline.Load()) }
 
 func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
+	err := l.startSettle(op, delay, text)
+	if err == nil {
+		if err = l.owner.settle(l); err != nil {
+			l.finish(err)
+		}
+	}
+	return err
+}
+
+// startSettle moves a lease to settling; the caller hands it to its owner.
+func (l *lease) startSettle(op settleOp, delay time.Duration, text string) error {
+	if l == nil {
+		return errMadeByHand
+	}
 	for {
 		switch s := l.state.Load(); s {
 		case leaseHeld, leaseExpired, leaseInTx:
@@ -201,11 +229,7 @@ func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
 				continue
 			}
 			l.op, l.delay, l.text, l.inTx = op, delay, text, s == leaseInTx
-			err := l.owner.settle(l)
-			if err != nil {
-				l.finish(err)
-			}
-			return err
+			return nil
 		case leaseLost:
 			return ErrLeaseLost
 		default:
@@ -231,6 +255,9 @@ func (l *lease) beginSettling() bool {
 
 // nack sets aside after the last attempt.
 func (l *lease) nack(delay time.Duration, text string) error {
+	if l == nil {
+		return errMadeByHand
+	}
 	return l.settle(l.nackOp(), delay, text)
 }
 
@@ -306,6 +333,9 @@ func (l *lease) gone() bool {
 }
 
 func (l *lease) wait(ctx context.Context) error {
+	if l == nil {
+		return errMadeByHand
+	}
 	if l.done.Load() == nil {
 		done := make(chan struct{})
 		if l.done.CompareAndSwap(nil, &done) {
@@ -337,6 +367,9 @@ func (l *lease) outcome() error {
 }
 
 func (l *lease) extend(ctx context.Context, d time.Duration) error {
+	if l == nil {
+		return errMadeByHand
+	}
 	switch l.state.Load() {
 	case leaseLost:
 		return ErrLeaseLost

@@ -59,7 +59,7 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 		}
 	}
 	if len(back) > 0 {
-		owner.store(back) // if this fails, the next claim tries again
+		owner.store(ctx, back) // if this fails, the next claim tries again
 	}
 	return leases, nil
 }
@@ -79,14 +79,14 @@ func (o *loneOwner) ended(*lease)            {}
 func (o *loneOwner) expire(l *lease)         { l.lose(leaseExpired) }
 
 func (o *loneOwner) settle(l *lease) error {
-	o.store([]*lease{l})
+	o.store(context.Background(), []*lease{l})
 	return l.outcome()
 }
 
 // store stores settles with the settler's own care for unknown outcomes, for as long
-// as one statement may take. What it sees of the database is told by one health of
+// as one statement may take, or until ctx ends. What it sees of the database is told by one health of
 // the queue: its next call may be what finds it back.
-func (o *loneOwner) store(leases []*lease) {
+func (o *loneOwner) store(ctx context.Context, leases []*lease) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
 	defer o.queue.lone.changes.wait()
@@ -98,6 +98,7 @@ func (o *loneOwner) store(leases []*lease) {
 	}, func(error) {}
 	stop := time.AfterFunc(o.timeout, st.abandon)
 	defer stop.Stop()
+	defer context.AfterFunc(ctx, st.abandon)()
 	defer st.abandon()
 	st.storeAlone(leases)
 }

@@ -55,8 +55,8 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 
 // AckTx acks the message in the caller's transaction: it leaves the queue
 // if and when that commits. One round trip; for many leases see the function
-// AckTx. ErrLeaseLost means that the message is not this holder's any more: roll
-// back. From the call on the lease is no longer extended, because the extension
+// AckTx. An *OpError of ErrLeaseLost means that the message is not this holder's any
+// more: roll back. From the call on the lease is no longer extended, because the extension
 // must not wait for a row that the transaction holds; so call it late in the
 // transaction. After a rollback it may still be settled until it expires: in
 // Handle, by returning an error.
@@ -64,7 +64,18 @@ func (l *Lease[T]) AckTx(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return errors.New("chanq: ack: tx is nil")
 	}
-	return ackTx(ctx, tx, []*lease{l.lease})[0]
+	if l.lease == nil {
+		return errMadeByHand
+	}
+	return l.lease.notAcked(ackTx(ctx, tx, []*lease{l.lease})[0])
+}
+
+// notAcked is the error of a lease that AckTx could not ack.
+func (l *lease) notAcked(err error) error {
+	if op := (*OpError)(nil); err == nil || errors.As(err, &op) {
+		return err // of the statement
+	}
+	return &OpError{Op: "ack", Queue: l.owner.home().name, ID: l.item.ID, Err: err}
 }
 
 // AckTx acks the messages of many leases in the caller's transaction, as
@@ -73,8 +84,8 @@ func (l *Lease[T]) AckTx(ctx context.Context, tx *sql.Tx) error {
 // SQLite. The leases are of one queue, from Consumer.Batches or TryLease, say.
 //
 // A nil error means that all are still held. A *BatchError has an entry for each
-// lease, in order: ErrLeaseLost or ErrSettled for those that this holder does not
-// hold any more, nil for the others. Then roll back, since the transaction may
+// lease, in order: an *OpError of ErrLeaseLost or ErrSettled for those that this holder does
+// not hold any more, nil for the others. Then roll back, since the transaction may
 // have deleted the others; after that they may be settled, or given to AckTx
 // again, until they expire. Where it is known before that a lease is not held, the
 // database is not asked, and the others are extended as before.
@@ -88,6 +99,9 @@ func AckTx[T any](ctx context.Context, tx *sql.Tx, leases ...*Lease[T]) error {
 	for i, l := range leases {
 		if l == nil {
 			return fmt.Errorf("chanq: ack: lease %d is nil", i)
+		}
+		if l.lease == nil {
+			return fmt.Errorf("chanq: ack: lease %d: %w", i, errMadeByHand)
 		}
 		all[i] = l.lease
 		if here, first := all[i].owner.home(), all[0].owner.home(); here.key != first.key {
@@ -105,7 +119,7 @@ func AckTx[T any](ctx context.Context, tx *sql.Tx, leases ...*Lease[T]) error {
 		case errors.As(err, &op): // of the statement, which all share
 			return err
 		case err != nil:
-			errs[i] = &OpError{Op: "ack", Queue: all[i].owner.home().name, ID: all[i].item.ID, Err: err}
+			errs[i] = all[i].notAcked(err)
 			held = false
 		}
 	}

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/chanq/chanq"
@@ -36,39 +34,26 @@ func beginBatches(_ context.Context, o options, _ string, _ []int) (growthRun, e
 func measureShape(ctx context.Context, o options, n int) (results []measure.Result, err error) {
 	bodies := makeBodies(n, o.body)
 	for _, name := range []string{"raw", "chanq"} {
-		r := newResult(o, name)
-		r.N, r.Batch = n, o.batch
-		err := onStore(ctx, o, name, func(s *store, way strategy) error {
-			r.Server = s.about(ctx)
-			fill, err := timed(ctx, s, name+" enqueue", func(ctx context.Context) error { return way.enqueue(ctx, bodies) })
-			if err != nil {
-				return err
-			}
-			drain, err := timed(ctx, s, name+" drain", func(ctx context.Context) error { return way.drain(ctx, n) })
-			per := 1e6 / float64(n)
-			r.EnqueuePerS, r.DrainPerS = float64(n)/fill.Seconds, float64(n)/drain.Seconds
-			r.WallPerMsg, r.CPUPerMsg = per*(fill.Seconds+drain.Seconds), per*(fill.CPU+drain.CPU)
-			r.StatementsPerMessage = (fill.Statements + drain.Statements) / float64(n)
-			return err
-		})
+		r, err := measureLife(ctx, o, name, bodies)
 		if err != nil {
 			return nil, err
 		}
+		r.WallPerMsg, r.CPUPerMsg = 1e6/r.EnqueuePerS+1e6/r.DrainPerS, r.EnqueueCPU+r.DrainCPU
 		results = append(results, r)
 	}
 	return results, nil
 }
 
-// senders is how many goroutines wait in Send while Linger is measured.
-const senders = 64
+// lingering is how many goroutines wait in Send while Linger is measured.
+const lingering = 64
 
 // beginLingers measures what Send costs when many goroutines share statements,
 // and how long one waits.
 func beginLingers(_ context.Context, o options, _ string, _ []int) (growthRun, error) {
 	return growthRun{measure: func(ctx context.Context, ms int) ([]measure.Result, error) {
 		r := newResult(o, "chanq")
-		each := max(o.samples/senders, 1)
-		r.N, r.Batch = each*senders, o.batch
+		each := max(o.samples/lingering, 1)
+		r.N, r.Batch = each*lingering, o.batch
 		err := onStore(ctx, o, "chanq", func(s *store, _ strategy) error {
 			r.Server = s.about(ctx)
 			queue, err := s.open(ctx)
@@ -79,40 +64,16 @@ func beginLingers(_ context.Context, o options, _ string, _ []int) (growthRun, e
 			if err != nil {
 				return err
 			}
-			var waits []time.Duration
-			c, err := timed(ctx, s, "linger", func(ctx context.Context) (err error) {
-				waits, err = sendByMany(ctx, producer, each, o.body)
-				return err
+			message := chanq.Message[[]byte]{Body: make([]byte, o.body)}
+			waits, c, err := crew{lingering, 1}.run(ctx, s, "linger", each, func(use func(func() error) error) error {
+				return use(func() error { _, err := producer.Send(ctx, message); return err })
 			})
 			n := float64(r.N)
 			r.EnqueuePerS, r.WallPerMsg, r.CPUPerMsg = n/c.Seconds, 1e6*c.Seconds/n, 1e6*c.CPU/n
 			r.StatementsPerMessage = c.Statements / n
-			slices.Sort(waits)
 			r.CommitP50 = measure.Quantile(waits, 0.5)
 			return errors.Join(err, producer.Close(context.WithoutCancel(ctx)))
 		})
 		return []measure.Result{r}, err
 	}}, nil
-}
-
-// sendByMany returns how long each Send took.
-func sendByMany(ctx context.Context, producer *chanq.Producer[[]byte], each, body int) ([]time.Duration, error) {
-	waits := make([]time.Duration, senders*each)
-	failed := make([]error, senders)
-	content := make([]byte, body)
-	var group sync.WaitGroup
-	for i := range senders {
-		group.Go(func() {
-			for j := range each {
-				start := time.Now()
-				if _, err := producer.Send(ctx, chanq.Message[[]byte]{Body: content}); err != nil {
-					failed[i] = err
-					return
-				}
-				waits[i*each+j] = time.Since(start)
-			}
-		})
-	}
-	group.Wait()
-	return waits, errors.Join(failed...)
 }

@@ -1,71 +1,92 @@
 package main
 
 import (
-	"context"
-	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
 
 	"github.com/chanq/chanq/bench/internal/measure"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
-// beginTables makes a table for each size, filled with as many messages of the
-// axis's state, which all stand there until the end. A measurement enqueues a
-// batch, claims as many and acks them, again and again, so that the table keeps
-// its size; it is a bare loop, since what may grow here are the statements.
-func beginTables(ctx context.Context, o options, axis string, sizes []int) (growthRun, error) {
-	tables := map[int]*store{}
-	run := growthRun{end: func() error {
-		var errs []error
-		for _, s := range tables {
-			errs = append(errs, s.remove())
-		}
-		return errors.Join(errs...)
-	}}
-	for _, size := range sizes {
-		s, err := openQueue(ctx, o)
-		if err != nil {
-			return run, err
-		}
-		tables[size] = s
-		if err := s.fill(ctx, stateOf[axis], size, o.body); err != nil {
-			return run, err
-		}
-	}
-	bodies := makeBodies(o.batch, o.body)
-	run.measure = func(ctx context.Context, size int) ([]measure.Result, error) {
-		s := tables[size]
-		r := newResult(o, "raw")
-		r.N, r.Batch = max(o.samples/o.batch, 1)*o.batch, o.batch
-		r.Server = s.about(ctx)
-		err := s.session(ctx, func(session *bareSession) error {
-			round := func() error {
-				if err := session.enqueue(bodies); err != nil {
-					return err
-				}
-				_, err := session.claimAndAck(o.batch)
-				return err
-			}
-			if err := round(); err != nil { // prepares and warms what is read
-				return err
-			}
-			session.spent = spent{}
-			c, err := measure.Of(s.counter.Statements, func() error {
-				for range r.N / o.batch {
-					if err := round(); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-			n := float64(r.N)
-			r.WallPerMsg, r.CPUPerMsg = 1e6*c.Seconds/n, 1e6*c.CPU/n
-			r.EnqueueStatement = 1e6 * session.spent.enqueue.Seconds() / n
-			r.ClaimStatement, r.AckStatement = 1e6*session.spent.claim.Seconds()/n, 1e6*session.spent.ack.Seconds()/n
-			return err
-		})
-		return []measure.Result{r}, err
-	}
-	return run, nil
+func writeGrowth(w io.Writer, _ options, results []measure.Result) error {
+	return measure.WriteTables(w, growthTables(results)...)
 }
 
-var stateOf = map[string]sqlbatch.State{"backlog": sqlbatch.Ready, "leased": sqlbatch.Leased, "scheduled": sqlbatch.Scheduled}
+type growthKey struct {
+	engine, axis string
+}
+
+// figure is what a table or a plot shows of a growth.
+type figure struct {
+	name string
+	of   func(measure.Result) float64
+}
+
+// figuresOf are the figures that an axis is about, the main one first.
+func figuresOf(axis string) []figure {
+	wall := figure{"µs/msg", func(r measure.Result) float64 { return r.WallPerMsg }}
+	cpu := figure{"CPU µs/msg", func(r measure.Result) float64 { return r.CPUPerMsg }}
+	statements := figure{"statements/msg", func(r measure.Result) float64 { return r.StatementsPerMessage }}
+	enqueue := figure{"enqueue/s", enqueueRate}
+	drain := figure{"drain/s", drainRate}
+	switch axis {
+	case "backlog", "leased", "scheduled":
+		return []figure{
+			{"claim µs/msg", func(r measure.Result) float64 { return r.ClaimStatement }},
+			{"ack µs/msg", func(r measure.Result) float64 { return r.AckStatement }},
+			{"enqueue µs/msg", func(r measure.Result) float64 { return r.EnqueueStatement }},
+			cpu,
+		}
+	case "consumers", "processes":
+		return []figure{wall, drain, cpu, statements}
+	case "lingers":
+		return []figure{{"Send µs, median", commitP50}, enqueue, cpu, statements}
+	case "prefetch", "buffer":
+		return []figure{
+			{"heap bytes", func(r measure.Result) float64 { return r.HeapBytes }},
+			{"formula bytes", func(r measure.Result) float64 { return r.FormulaBytes }},
+			{"heap bytes/msg", func(r measure.Result) float64 { return r.HeapPerMsg }},
+		}
+	}
+	return []figure{wall, enqueue, drain, cpu, statements}
+}
+
+// growthTables are one for each axis of each engine. The last column is the main
+// figure beside that of the first size: 1 does not grow.
+func growthTables(results []measure.Result) (tables []measure.Table) {
+	for _, g := range measure.Group(results, func(r measure.Result) growthKey { return growthKey{r.Engine, r.Axis} }) {
+		figures := figuresOf(g.Key.axis)
+		first := g.Results[0]
+		t := measure.Table{
+			Title: fmt.Sprintf("%s, growth of %s, rounds %d, %d B bodies unless said otherwise", g.Key.engine, g.Key.axis, rounds(g.Results), first.BodyBytes),
+			Head:  []string{"strategy", g.Key.axis},
+		}
+		for _, f := range figures {
+			t.Head = append(t.Head, f.name)
+		}
+		t.Head = append(t.Head, figures[0].name+" / first")
+		for _, s := range byStrategy(g.Results) {
+			base := 0.0
+			for _, at := range bySize(s.Results) {
+				row := []string{s.Key, strconv.Itoa(at.Key)}
+				for _, f := range figures {
+					row = append(row, measure.Ranged(at.Results, f.of))
+				}
+				main := measure.Median(at.Results, figures[0].of)
+				if base == 0 {
+					base = main
+				}
+				t.Rows = append(t.Rows, append(row, fmt.Sprintf("%.2f", main/base)))
+			}
+		}
+		tables = append(tables, t)
+	}
+	return tables
+}
+
+func bySize(results []measure.Result) []measure.Grouped[int] {
+	sizes := measure.Group(results, func(r measure.Result) int { return r.Size })
+	slices.SortFunc(sizes, func(a, b measure.Grouped[int]) int { return a.Key - b.Key })
+	return sizes
+}

@@ -168,20 +168,7 @@ func readStamped(ctx context.Context, s *store, o options, n int) ([]time.Durati
 	if err != nil {
 		return nil, err
 	}
-	consumer, err := queue.Consume(ctx, chanq.ConsumerConfig{Prefetch: 2 * o.batch, LeaseFor: leaseFor})
-	if err != nil {
-		return nil, err
-	}
-	latencies := make([]time.Duration, 0, n)
-	for lease := range consumer.C() {
-		latencies = append(latencies, time.Since(stampOf(lease.Body)))
-		if err = lease.Ack(); err != nil || len(latencies) == n {
-			break
-		}
-	}
-	err = errors.Join(err, consumer.Shutdown(context.WithoutCancel(ctx)), consumer.Err(), ctx.Err())
-	if err == nil && len(latencies) < n {
-		err = fmt.Errorf("read %d of %d messages", len(latencies), n)
-	}
-	return latencies, err
+	ages := make([]time.Duration, 0, n)
+	err = readAll(ctx, queue, o.batch, n, func(l *chanq.Lease[[]byte]) { ages = append(ages, time.Since(stampOf(l.Body))) })
+	return ages, errors.Join(err, ctx.Err())
 }

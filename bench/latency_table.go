@@ -26,7 +26,7 @@ func latencyTables(results []measure.Result) (tables []measure.Table) {
 			rs := l.Results
 			t.Rows = append(t.Rows, []string{
 				l.Key.strategy, senderOf(l.Key.processes), l.Key.load, measure.Short(measure.Median(rs, func(r measure.Result) float64 { return r.RatePerS })),
-				measure.Ranged(rs, p50), measure.Ranged(rs, p99), measure.Ranged(rs, p999), measure.Ranged(rs, func(r measure.Result) float64 { return r.CommitP50 }),
+				measure.Ranged(rs, p50), measure.Ranged(rs, p99), measure.Ranged(rs, p999), measure.Ranged(rs, commitP50),
 			})
 		}
 		tables = append(tables, t)

@@ -3,6 +3,7 @@
 //
 //	go run ./bench            throughput of each strategy: enqueue, drain, pipeline
 //	go run ./bench latency    enqueue to delivery at fixed rates, in one process and across two
+//	go run ./bench senders    goroutines that wait for what they send, beside the bare statement
 //	go run ./bench growth     what a message costs as backlog, consumers, bodies … grow
 //	go run ./bench sustained  throughput, latency and size of the tables over minutes
 //	go run ./bench report     all of it, as docs/bench/report.md with plots
@@ -66,6 +67,7 @@ type command struct {
 var commands = []command{
 	{name: "throughput", measure: measureThroughput, table: writeThroughput},
 	{name: "latency", measure: measureLatency, table: writeLatency},
+	{name: "senders", measure: measureSenders, table: writeSenders},
 	{name: "growth", measure: measureGrowth, table: writeGrowth},
 	{name: "sustained", measure: measureSustained, table: writeSustainedEnd, head: writeSustainedHead, line: writeSustainedLine},
 }
@@ -85,7 +87,7 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
 	if i < 0 {
-		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, growth, sustained, report, compare, soak", name)
+		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, senders, growth, sustained, report, compare, soak", name)
 	}
 	o, err := parse(name, args, usage)
 	if err != nil {

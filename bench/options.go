@@ -32,6 +32,9 @@ type options struct {
 	sustainedFor, every           time.Duration
 	plot                          string
 
+	crews    []crew
+	inFlight int
+
 	axes    []string
 	growth  map[string][]int // sizes of each axis
 	samples int
@@ -94,12 +97,19 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of all allocations here")
 	f.StringVar(&o.mutexProfile, "mutexprofile", "", "write a profile of contended mutexes here")
 	f.StringVar(&o.blockProfile, "blockprofile", "", "write a profile of waiting goroutines here")
-	chosen, axes, lists := "", "", map[string]*string{}
+	chosen, crews, axes, lists := "", "", "", map[string]*string{}
 	if command == "throughput" || command == "report" {
 		f.StringVar(&chosen, "strategies", "", "comma-separated: "+strings.Join(strategyNames(), ", ")+" (default those that the engine has)")
 		f.IntVar(&o.n, "n", 50_000, "messages")
 		f.IntVar(&o.single, "single-n", 5_000, "at most this many messages for single and the articles' methods, which are slow")
 		f.IntVar(&o.articleBatch, "article-batch", 1, "messages of one take, for those of the articles' methods that can take more than one")
+	}
+	if command == "senders" || command == "report" {
+		f.StringVar(&crews, "senders", "32x1,4x100", "comma-separated: goroutines x messages of a call")
+		f.IntVar(&o.inFlight, "in-flight", 1, "ProducerConfig.InFlight, of senders")
+	}
+	if command == "senders" {
+		f.IntVar(&o.n, "n", 20_000, "messages")
 	}
 	if command == "latency" || command == "report" {
 		f.Float64Var(&o.rate, "rate", 0, "messages a second (default a half and a tenth of saturation)")
@@ -131,6 +141,10 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		o.axes = split(axes)
 		o.growth = map[string][]int{}
 		var errs []error
+		for _, text := range split(crews) {
+			c, err := parseCrew(text)
+			o.crews, errs = append(o.crews, c), append(errs, err)
+		}
 		for name, list := range lists {
 			for _, text := range split(*list) {
 				size, err := strconv.Atoi(text)
@@ -191,8 +205,10 @@ func (o options) check(rest []string) error {
 	within("-body", o.body, 0, maxBody)
 	within("-batch", o.batch, 1, maxBatch)
 	within("-rounds", o.rounds, 1, 1000)
-	if o.n != 0 || o.single != 0 || o.articleBatch != 0 {
+	if o.n != 0 || o.single != 0 || o.articleBatch != 0 || len(o.crews) > 0 {
 		within("-n", o.n, 1, 10_000_000)
+	}
+	if o.single != 0 || o.articleBatch != 0 {
 		within("-single-n", o.single, 1, 10_000_000)
 		within("-article-batch", o.articleBatch, 1, 1000)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -52,69 +51,20 @@ func start(b *testing.B, s *store) (end func()) {
 	}
 }
 
-// eachWay runs f for every strategy and way of sending.
-func eachWay(b *testing.B, f func(b *testing.B, s *store, way strategy)) {
-	for _, way := range []struct{ strategy, send string }{
-		{"raw", ""}, {"chanq", sendChannel}, {"chanq", sendBatch}, {"single", ""},
-	} {
-		b.Run(fmt.Sprintf("strategy=%s/send=%s", way.strategy, way.send), func(b *testing.B) {
-			s := openStore(b)
-			for _, known := range strategies {
-				if known.name == way.strategy {
-					made, err := known.make(b.Context(), options{batch: 500, send: way.send}, s)
-					require.NoError(b, err)
-					f(b, s, made)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkEnqueue(b *testing.B) {
-	eachWay(b, func(b *testing.B, s *store, way strategy) {
-		bodies := makeBodies(b.N, benchBody)
-		end := start(b, s)
-		require.NoError(b, way.enqueue(b.Context(), bodies))
-		end()
-	})
-}
-
-func BenchmarkDrain(b *testing.B) {
-	eachWay(b, func(b *testing.B, s *store, way strategy) {
-		fill(b, s, b.N)
-		end := start(b, s)
-		require.NoError(b, way.drain(b.Context(), b.N))
-		end()
-	})
-}
-
 // BenchmarkGroupCommit is Send, which returns when its message is stored, by
 // many goroutines at once.
 func BenchmarkGroupCommit(b *testing.B) {
-	for _, senders := range []int{1, 8, 64, 512} {
-		b.Run(fmt.Sprintf("senders=%d", senders), func(b *testing.B) {
+	for _, goroutines := range []int{1, 8, 64, 512} {
+		b.Run(fmt.Sprintf("senders=%d", goroutines), func(b *testing.B) {
 			s := openStore(b)
-			producer, err := chanqQueue(b, s).Producer(chanq.ProducerConfig{})
+			c := crew{goroutines, 1}
+			senders, err := chanqSenders(b.Context(), options{body: benchBody}, s, c)
 			require.NoError(b, err)
-			body := makeBodies(1, benchBody)[0]
-			var group sync.WaitGroup
-			failed := make(chan error, senders)
 			end := start(b, s)
-			for i := range senders {
-				group.Go(func() {
-					for range (b.N + i) / senders { // b.N in all
-						if _, err := producer.Send(b.Context(), chanq.Message[[]byte]{Body: body}); err != nil {
-							failed <- err
-							return
-						}
-					}
-				})
-			}
-			group.Wait()
+			_, _, err = c.run(b.Context(), s, "send", (b.N+goroutines-1)/goroutines, senders.each)
 			end()
-			close(failed)
-			require.NoError(b, <-failed)
-			require.NoError(b, producer.Close(context.Background()))
+			require.NoError(b, err)
+			require.NoError(b, senders.close())
 		})
 	}
 }
@@ -184,39 +134,18 @@ func BenchmarkClaimBesides(b *testing.B) {
 	for _, state := range []string{"none", "ready", "scheduled", "leased"} {
 		b.Run("others="+state, func(b *testing.B) {
 			s := openStore(b)
-			store := func(n int, row sqlbatch.Row) {
-				require.NoError(b, s.session(b.Context(), func(session *bareSession) error {
-					for range n / batch {
-						rows := make([]sqlbatch.Row, batch)
-						for i := range rows {
-							rows[i] = row
-							rows[i].ID = chanq.NewID()
-						}
-						if err := session.do(s.sql.Enqueue(rows), nil); err != nil {
-							return err
-						}
-					}
-					return nil
-				}))
-			}
-			row := sqlbatch.Row{Body: makeBodies(1, benchBody)[0]}
 			switch state {
 			case "ready":
-				row.Priority = sqlbatch.PriorityLow
-				store(others, row)
+				require.NoError(b, s.fill(b.Context(), sqlbatch.Ready, others, benchBody))
+				_, err := s.db.Exec("UPDATE "+s.liveTable()+" SET priority = ?", sqlbatch.PriorityLow)
+				require.NoError(b, err)
 			case "scheduled":
-				row.Delay = time.Hour
-				store(others, row)
+				require.NoError(b, s.fill(b.Context(), sqlbatch.Scheduled, others, benchBody))
 			case "leased":
-				store(others, row)
-				for range others / batch {
-					claimed, err := chanqQueue(b, s).TryLease(b.Context(), batch, time.Hour)
-					require.NoError(b, err)
-					require.Len(b, claimed, batch)
-				}
+				require.NoError(b, s.fill(b.Context(), sqlbatch.Leased, others, benchBody))
 			}
 			n := (b.N + batch - 1) / batch * batch
-			store(n, sqlbatch.Row{Body: row.Body})
+			fill(b, s, n)
 			end := start(b, s)
 			require.NoError(b, bareLoop{s, batch}.drain(b.Context(), n))
 			end()

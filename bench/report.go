@@ -112,7 +112,7 @@ func writeReport(folder string, results []measure.Result) error {
 func (r *report) write(results []measure.Result) {
 	r.page.WriteString("# Benchmarks\n\nMedians of the rounds, ranges in parentheses; [performance](../performance.md) says what was measured and how.\n")
 	r.machine(results)
-	latencies, growth, throughput := partition(results)
+	latencies, senders, growth, throughput := partition(results)
 	runs := measure.Group(throughput, runOf)
 	if len(runs) > 0 {
 		r.title(2, "Throughput")
@@ -133,6 +133,12 @@ func (r *report) write(results []measure.Result) {
 		r.title(2, "Latency")
 		r.plot("latency", latencyPlot(latencies).draw())
 		for _, t := range latencyTables(latencies) {
+			r.table(t)
+		}
+	}
+	if len(senders) > 0 {
+		r.title(2, "Senders that wait")
+		for _, t := range sendersTables(senders) {
 			r.table(t)
 		}
 	}
@@ -180,10 +186,14 @@ func (r *report) machine(results []measure.Result) {
 	})
 }
 
-func partition(results []measure.Result) (latencies, growth, throughput []measure.Result) {
+func partition(results []measure.Result) (latencies, senders, growth, throughput []measure.Result) {
 	for _, r := range results {
 		if r.Axis != "" {
 			growth = append(growth, r)
+			continue
+		}
+		if r.Senders > 0 {
+			senders = append(senders, r)
 			continue
 		}
 		// Another program measures our strategies in its own way, and may have rates
@@ -198,5 +208,5 @@ func partition(results []measure.Result) (latencies, growth, throughput []measur
 			throughput = append(throughput, r)
 		}
 	}
-	return latencies, growth, throughput
+	return latencies, senders, growth, throughput
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// measureThroughput measures the throughput of every strategy in every round, and gives
-// each result to report. The order rotates from round to round, so that none
-// always comes first, and round 0 is not reported.
+// measureThroughput measures every strategy in every round, and gives each result
+// to report. The order rotates from round to round, so that none always comes
+// first, and round 0 is not reported.
 func measureThroughput(ctx context.Context, o options, report func(measure.Result)) error {
 	bodies := makeBodies(o.n, o.body)
 	for round := range o.rounds + 1 {
@@ -30,9 +30,23 @@ func measureThroughput(ctx context.Context, o options, report func(measure.Resul
 	return nil
 }
 
-// measureStrategy measures one strategy: on one empty queue it fills and then drains,
-// on another it does both at once.
+// measureStrategy measures one strategy: on one empty queue it fills and then
+// drains, on another it does both at once.
 func measureStrategy(ctx context.Context, o options, name string, bodies [][]byte) (measure.Result, error) {
+	r, err := measureLife(ctx, o, name, bodies)
+	if err != nil {
+		return r, err
+	}
+	err = onStore(ctx, o, name, func(s *store, way strategy) error {
+		both, err := timed(ctx, s, name+" pipeline", func(ctx context.Context) error { return way.pipeline(ctx, bodies) })
+		r.PipelinePerS = float64(len(bodies)) / both.Seconds
+		return err
+	})
+	return r, err
+}
+
+// measureLife fills an empty queue and then drains it.
+func measureLife(ctx context.Context, o options, name string, bodies [][]byte) (measure.Result, error) {
 	n := float64(len(bodies))
 	r := newResult(o, name)
 	r.N, r.Batch = len(bodies), findStrategy(name).batch(o)
@@ -51,16 +65,7 @@ func measureStrategy(ctx context.Context, o options, name string, bodies [][]byt
 		r.EnqueueCPU, r.DrainCPU = 1e6*fill.CPU/n, 1e6*drain.CPU/n
 		r.AllocsPerMessage = r.EnqueueAllocs + r.DrainAllocs
 		r.StatementsPerMessage = (fill.Statements + drain.Statements) / n
-		r.EnqueueStatement = 1e6 * s.spent.enqueue.Seconds() / n
-		r.ClaimStatement, r.AckStatement = 1e6*s.spent.claim.Seconds()/n, 1e6*s.spent.ack.Seconds()/n
-		return err
-	})
-	if err != nil {
-		return r, err
-	}
-	err = onStore(ctx, o, name, func(s *store, way strategy) error {
-		both, err := timed(ctx, s, name+" pipeline", func(ctx context.Context) error { return way.pipeline(ctx, bodies) })
-		r.PipelinePerS = n / both.Seconds
+		s.spent.of(&r)
 		return err
 	})
 	return r, err

@@ -70,10 +70,7 @@ func (t *Telemetry) Hooks() chanq.Hooks {
 	}
 	return chanq.Hooks{
 		Sent: func(e chanq.SentEvent) {
-			t.sent.Add(ctx, int64(e.Messages), "send", system, t.sent.AttrDestinationName(e.Queue))
-			if e.Duplicates > 0 {
-				t.duplicates.Add(ctx, int64(e.Duplicates), queueAttributes(e.Queue))
-			}
+			t.countSent(e.Queue, e.Messages, e.Duplicates)
 			took(e.Queue, "send", messagingconv.OperationTypeSend, e.Took)
 		},
 		Claimed: func(e chanq.ClaimedEvent) {
@@ -101,6 +98,30 @@ func (t *Telemetry) Hooks() chanq.Hooks {
 				t.outages.Add(ctx, 1, queueAttributes(e.Queue, partKey.String(e.Part)))
 			}
 		},
+	}
+}
+
+// SentTx counts messages that Queue.SendTx stored, as the hooks count those of
+// producers, which cannot know what became of the transaction. Call it with the
+// receipts once the transaction is committed, where Queue.Wake is called; after a
+// rollback do not. It is safe for concurrent use.
+func (t *Telemetry) SentTx(queue string, receipts ...chanq.Receipt) {
+	duplicates := 0
+	for _, r := range receipts {
+		if r.Duplicate {
+			duplicates++
+		}
+	}
+	t.countSent(queue, len(receipts)-duplicates, duplicates)
+}
+
+func (t *Telemetry) countSent(queue string, messages, duplicates int) {
+	ctx := context.Background()
+	if messages > 0 {
+		t.sent.Add(ctx, int64(messages), "send", system, t.sent.AttrDestinationName(queue))
+	}
+	if duplicates > 0 {
+		t.duplicates.Add(ctx, int64(duplicates), queueAttributes(queue))
 	}
 }
 

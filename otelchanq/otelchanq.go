@@ -5,13 +5,19 @@
 //	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Hooks: telemetry.Hooks()})
 //
 //	message := chanq.Message[Order]{Body: order, Headers: telemetry.Headers(ctx, nil)}
-//	err = consumer.Handle(8, otelchanq.Handler(telemetry, "orders", handle))
+//	err = consumer.Handle(8, otelchanq.Handler(telemetry, handle))
 //
-// Metrics come from the hooks, from Handler and Stage, and from Watch. Where
+//	receipts, err := orders.SendTx(ctx, tx, message)
+//	if err = tx.Commit(); err == nil {
+//		orders.Wake()
+//		telemetry.SentTx(orders.Name(), receipts...)
+//	}
+//
+// Metrics come from the hooks, from Handler and Stage, from SentTx and from Watch. Where
 // OpenTelemetry's conventions for messaging have a name for something, that is
 // its name here:
 //
-//	messaging.client.sent.messages       counter    messages stored by producers
+//	messaging.client.sent.messages       counter    messages stored by producers (by SendTx: SentTx)
 //	messaging.client.consumed.messages   counter    messages claimed by consumers
 //	messaging.client.operation.duration  histogram  s, by operation: send, claim, settle
 //	messaging.process.duration           histogram  s, of handlers (Handler and Stage)

@@ -2,7 +2,11 @@ package otelchanq_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
+	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -99,7 +103,7 @@ func (b *backend) metrics() map[string]float64 {
 	return got
 }
 
-func (b *backend) queue() *chanq.Queue[string] {
+func (b *backend) queue() (*chanq.Queue[string], *sql.DB) {
 	b.Helper()
 	db, err := embedded.Open(":memory:")
 	require.NoError(b, err)
@@ -108,12 +112,12 @@ func (b *backend) queue() *chanq.Queue[string] {
 	require.NoError(b, chanq.Migrate(b.Context(), db, "orders", cfg))
 	q, err := chanq.Open[string](b.Context(), db, "orders", cfg)
 	require.NoError(b, err)
-	return q
+	return q, db
 }
 
 func TestAQueueIsMeasured(t *testing.T) {
 	b := newBackend(t)
-	q := b.queue()
+	q, _ := b.queue()
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
 	_, err = p.SendBatch(t.Context(), []chanq.Message[string]{{Body: "fine"}, {Body: "fails", DedupKey: "k"}, {Body: "again", DedupKey: "k"}, {Body: "later", Delay: time.Hour}}...)
@@ -133,7 +137,7 @@ func TestAQueueIsMeasured(t *testing.T) {
 
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{Backoff: func(int) time.Duration { return 0 }})
 	require.NoError(t, err)
-	handler := otelchanq.Handler(b.telemetry, q.Name(), func(_ context.Context, l *chanq.Lease[string]) error {
+	handler := otelchanq.Handler(b.telemetry, func(_ context.Context, l *chanq.Lease[string]) error {
 		if l.Body == "fine" {
 			return nil
 		}
@@ -141,7 +145,7 @@ func TestAQueueIsMeasured(t *testing.T) {
 			c.Stop()
 			panic("out of ideas")
 		}
-		return errors.New("no")
+		return chanq.RetryAfter(0, fmt.Errorf("call: %w", &url.Error{Op: "Get", URL: "/", Err: io.EOF}))
 	})
 	require.NoError(t, c.Handle(1, handler))
 	require.NoError(t, c.Shutdown(t.Context()))
@@ -153,7 +157,8 @@ func TestAQueueIsMeasured(t *testing.T) {
 	require.NotContains(t, got, "chanq.settled.messages released")
 	require.Equal(t, 2.0, got["chanq.handler.errors"])
 	require.Equal(t, 1.0, got["messaging.process.duration process"])
-	require.Equal(t, 2.0, got["messaging.process.duration *errors.errorString process"])
+	require.Equal(t, 1.0, got["messaging.process.duration *url.Error process"])
+	require.Equal(t, 1.0, got["messaging.process.duration panic process"])
 	require.NotZero(t, got["messaging.client.operation.duration claim"])
 	require.NotZero(t, got["messaging.client.operation.duration settle"])
 	require.Equal(t, 1.0, got["chanq.queue.messages dead"])
@@ -161,6 +166,49 @@ func TestAQueueIsMeasured(t *testing.T) {
 	require.NoError(t, watch.Unregister())
 	require.NotContains(t, b.metrics(), "chanq.queue.messages dead")
 }
+
+func TestWhatATransactionSentIsCountedOnceItIsCommitted(t *testing.T) {
+	b := newBackend(t)
+	q, db := b.queue()
+	send := func(end func(*sql.Tx) error, ms ...chanq.Message[string]) []chanq.Receipt {
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		receipts, err := q.SendTx(t.Context(), tx, ms...)
+		require.NoError(t, err)
+		require.NoError(t, end(tx))
+		require.NotContains(t, b.metrics(), "messaging.client.sent.messages send", "only the caller knows how the transaction ended")
+		return receipts
+	}
+	send((*sql.Tx).Rollback, chanq.Message[string]{Body: "a"})
+	receipts := send((*sql.Tx).Commit, chanq.Message[string]{Body: "a", DedupKey: "k"}, chanq.Message[string]{Body: "b", DedupKey: "k"}, chanq.Message[string]{Body: "c"})
+	b.telemetry.SentTx(q.Name(), receipts...)
+	got := b.metrics()
+	require.Equal(t, 2.0, got["messaging.client.sent.messages send"])
+	require.Equal(t, 1.0, got["chanq.sent.duplicates"])
+}
+
+// Types that say something, below those that do not.
+func TestTheTypeOfAnErrorIsThatOfItsCause(t *testing.T) {
+	fault := &url.Error{Op: "Get", URL: "/", Err: io.EOF}
+	for want, err := range map[string]error{
+		"*url.Error":                    chanq.DeadLetter(errors.Join(fmt.Errorf("a: %w, b: %w", fault, io.EOF), io.EOF)),
+		"*errors.errorString":           chanq.RetryAfter(time.Second, io.EOF),
+		"*chanq.retryAfter":             chanq.RetryAfter(time.Second, nil),
+		"quota":                         fmt.Errorf("call: %w", typed{io.EOF}),
+		"context.deadlineExceededError": context.DeadlineExceeded,
+	} {
+		b := newBackend(t)
+		handler := otelchanq.Handler(b.telemetry, func(context.Context, *chanq.Lease[string]) error { return err })
+		require.ErrorIs(t, handler(t.Context(), &chanq.Lease[string]{Queue: "orders"}), err)
+		require.Contains(t, b.metrics(), "messaging.process.duration "+strings.Join(slices.Sorted(slices.Values([]string{want, "process"})), " "))
+	}
+}
+
+// typed names its own type, though it wraps another.
+type typed struct{ error }
+
+func (e typed) Unwrap() error   { return e.error }
+func (typed) ErrorType() string { return "quota" }
 
 func TestLossesAndOutagesAreMeasured(t *testing.T) {
 	b := newBackend(t)
@@ -183,7 +231,7 @@ func TestLossesAndOutagesAreMeasured(t *testing.T) {
 
 func TestATraceFollowsAMessageThroughTheStages(t *testing.T) {
 	b := newBackend(t)
-	q := b.queue()
+	q, _ := b.queue()
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
 	member, err := baggage.NewMember("tenant", "7")
@@ -199,7 +247,7 @@ func TestATraceFollowsAMessageThroughTheStages(t *testing.T) {
 
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{})
 	require.NoError(t, err)
-	stage := otelchanq.Stage(b.telemetry, "orders", func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+	stage := otelchanq.Stage(b.telemetry, func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 		assert.Equal(t, "7", baggage.FromContext(ctx).Member("tenant").Value())
 		if l.Body == "done" {
 			assert.Equal(t, "kept", l.Headers["stage"])
@@ -236,6 +284,6 @@ func TestWithoutAPropagatorThereAreNoHeaders(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, telemetry.Headers(t.Context(), nil))
 	require.Equal(t, map[string]string{"a": "b"}, telemetry.Headers(t.Context(), map[string]string{"a": "b"}))
-	handler := otelchanq.Handler(telemetry, "orders", func(context.Context, *chanq.Lease[string]) error { return nil })
+	handler := otelchanq.Handler(telemetry, func(context.Context, *chanq.Lease[string]) error { return nil })
 	require.NoError(t, handler(t.Context(), &chanq.Lease[string]{}))
 }

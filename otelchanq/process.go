@@ -3,6 +3,8 @@ package otelchanq
 import (
 	"context"
 	"errors"
+	"go/token"
+	"reflect"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,18 +19,19 @@ import (
 // Handler wraps a handler for Consumer.Handle: each call is a span, "process" and
 // the queue's name, that continues the trace of the message's headers (Headers)
 // or begins one. Its error is recorded and returned; a panic is recorded and goes
-// on.
-func Handler[T any](t *Telemetry, queue string, fn func(context.Context, *chanq.Lease[T]) error) func(context.Context, *chanq.Lease[T]) error {
+// on. error.type is the type of the error inside chanq.RetryAfter and the like, or
+// what its method ErrorType says; "panic" of a panic.
+func Handler[T any](t *Telemetry, fn func(context.Context, *chanq.Lease[T]) error) func(context.Context, *chanq.Lease[T]) error {
 	return func(ctx context.Context, l *chanq.Lease[T]) error {
-		return t.processed(ctx, queue, l.ID, l.Attempt, l.Headers, func(ctx context.Context) error { return fn(ctx, l) })
+		return t.processed(ctx, l.Queue, l.ID, l.Attempt, l.Headers, func(ctx context.Context) error { return fn(ctx, l) })
 	}
 }
 
 // Stage wraps a function for chanq.Pipe, as Handler does. Its outputs get headers
 // that continue the trace, besides those that it gave them.
-func Stage[In, Out any](t *Telemetry, queue string, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error) {
+func Stage[In, Out any](t *Telemetry, fn func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error)) func(context.Context, *chanq.Lease[In]) ([]chanq.Message[Out], error) {
 	return func(ctx context.Context, l *chanq.Lease[In]) (out []chanq.Message[Out], err error) {
-		err = t.processed(ctx, queue, l.ID, l.Attempt, l.Headers, func(ctx context.Context) (err error) {
+		err = t.processed(ctx, l.Queue, l.ID, l.Attempt, l.Headers, func(ctx context.Context) (err error) {
 			out, err = fn(ctx, l)
 			for i := range out {
 				out[i].Headers = t.Headers(ctx, out[i].Headers)
@@ -56,12 +59,12 @@ func (t *Telemetry) processed(ctx context.Context, queue string, id chanq.ID, at
 		attributes := []attribute.KeyValue{t.process.AttrDestinationName(queue)}
 		failure := err
 		if !returned { // a panic, which is Handle's to recover
-			failure = errPanic
+			failure = panicked{}
 		}
 		if failure != nil {
 			span.RecordError(failure)
 			span.SetStatus(codes.Error, failure.Error())
-			kind := semconv.ErrorType(failure)
+			kind := semconv.ErrorType(cause(failure))
 			span.SetAttributes(kind)
 			attributes = append(attributes, kind)
 		}
@@ -73,4 +76,30 @@ func (t *Telemetry) processed(ctx context.Context, queue string, id chanq.ID, at
 	return err
 }
 
-var errPanic = errors.New("the handler panicked")
+// cause is the error inside wrappers that say nothing of it: those whose type has no
+// exported name, as chanq's and fmt's own. Of several that are wrapped, it is the first.
+func cause(err error) error {
+	for {
+		kind := reflect.TypeOf(err)
+		if kind.Kind() == reflect.Pointer {
+			kind = kind.Elem()
+		}
+		if _, says := err.(interface{ ErrorType() string }); says || token.IsExported(kind.Name()) {
+			return err
+		}
+		inner := errors.Unwrap(err)
+		if many, ok := err.(interface{ Unwrap() []error }); ok && len(many.Unwrap()) > 0 {
+			inner = many.Unwrap()[0]
+		}
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+// panicked stands for a panic.
+type panicked struct{}
+
+func (panicked) Error() string     { return "the handler panicked" }
+func (panicked) ErrorType() string { return "panic" }

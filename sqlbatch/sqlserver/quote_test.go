@@ -41,26 +41,28 @@ func requireSchemaQuoted(t *testing.T, schema string) {
 		if strings.HasSuffix(name, "-512") {
 			continue
 		}
-		require.Equal(t, words(textOf(t, plain[name]).text, "dbo", "\x00"), words(textOf(t, call).text, schema, "\x00"), name)
+		require.Equal(t, words(textOf(t, plain[name]).text, schema), words(textOf(t, call).text, "dbo"), name)
 	}
 	want := sqlserver.Dialect.Migrations(suite.Orders)[0].Statements
 	for i, text := range sqlserver.Dialect.Migrations(n)[0].Statements {
-		require.Equal(t, words(want[i], "dbo", "\x00"), words(text, schema, "\x00"))
+		require.Equal(t, words(want[i], schema), words(text, "dbo"))
 	}
 }
 
-// words is a text's tokens with the schema, quoted as SQL Server wants it,
-// replaced.
-func words(text, schema, by string) []string {
+// words is a text's tokens, with schema in the place of dbo, quoted as SQL Server
+// wants it. What is replaced by itself is as it was.
+func words(text, schema string) []string {
 	bracket := "[" + strings.ReplaceAll(schema, "]", "]]") + "]"
 	var out []string
 	for start, end := range tsqlcheck.TokensOf(text) {
 		token := text[start:end]
 		switch {
-		case token == bracket || token == "N'"+strings.ReplaceAll(schema, "'", "''")+"'":
-			token = by
+		case token == "[dbo]":
+			token = bracket
+		case token == "N'dbo'":
+			token = "N'" + strings.ReplaceAll(schema, "'", "''") + "'"
 		case strings.HasPrefix(token, "N'"):
-			token = strings.ReplaceAll(token, strings.ReplaceAll(bracket, "'", "''"), by)
+			token = strings.ReplaceAll(token, "[dbo]", strings.ReplaceAll(bracket, "'", "''"))
 		}
 		out = append(out, token)
 	}

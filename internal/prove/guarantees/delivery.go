@@ -28,6 +28,7 @@ var delivery = []test{
 	{"G04_NoMessageReachesTheReaderBeforeItsClaimIsConfirmed", unconfirmedClaim},
 	{"G07_AMessageThatKillsItsHandlersIsSetAside", poison},
 	{"G07_AMessageThatFailsAgainAndAgainIsSetAsideWithItsLastError", alwaysFails},
+	{"WithUnlimitedAttemptsNoFailureIsTheLast", unlimited},
 	{"G07_AnUndecodableBodyIsSetAsideWithItsBytes", undecodable},
 	{"G07_ABodyThatPanicsTheCodecIsSetAside", panickingCodec},
 	{"G09_TheLocalDeadlineCountsFromBeforeTheClaimWasSent", earlyDeadline},
@@ -296,6 +297,24 @@ func alwaysFails(w *world) {
 	require.Equal(w, chanq.StateDead, e.State)
 	require.Equal(w, "failure 3", e.LastError)
 	require.Equal(w, 3, e.Attempts)
+}
+
+func unlimited(w *world) {
+	q := w.queue("work", chanq.Config{MaxAttempts: chanq.UnlimitedAttempts})
+	id := send(w, q, texts("a")...)[0]
+	for attempt := 1; attempt <= 11; attempt++ { // one more than the default
+		l := lease(w, q, 1, time.Minute)[0]
+		require.Equal(w, attempt, l.Attempt)
+		require.NoError(w, l.Nack(0, errors.New("not yet")))
+	}
+	for range 3 { // as a suspect, too
+		lease(w, q, 1, 100*time.Millisecond)
+	}
+	w.eventually("it is ready again", func() bool { return get(w, q, id).State == chanq.StateReady })
+	require.NoError(w, lease(w, q, 1, time.Minute)[0].DeadLetter(errors.New("enough")))
+	w.requireState(q, id, chanq.StateDead)
+	_, err := chanq.Open[string](w.soon(), w.db, "work", chanq.Config{MaxAttempts: -2})
+	require.ErrorContains(w, err, "Config.MaxAttempts is -2")
 }
 
 func undecodable(w *world) {

@@ -28,6 +28,9 @@ var settling = []test{
 	{"FlushWaitsForEverySettleHandedIn", flushWaits},
 	{"ASettleLingersUntilSomebodyWaits", settlesLinger},
 	{"ANackIsDueAfterItsDelayWithItsError", nackDelays},
+	{"AckAllWaitsForAllAndTellsEachItsOutcome", ackAll},
+	{"AckAllOfTryLeaseIsOneStatementForAll", ackAllAlone},
+	{"AckAllReturnsWithItsContext", ackAllContext},
 }
 
 // settles are the ways to settle a lease, and the state they leave behind.
@@ -482,4 +485,83 @@ func nackDelays(w *world) {
 	none, err := q.TryLease(w.soon(), 1, time.Minute)
 	require.NoError(w, err)
 	require.Empty(w, none)
+}
+
+func ackAll(w *world) {
+	q := w.queue("work", chanq.Config{})
+	sent := send(w, q, texts(numbers(6)...)...)
+	c := start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
+	leases := take(w, c, 6)
+	require.NoError(w, leases[1].Release(), "settled before")
+	require.NoError(w, c.Flush(w.soon()))
+	_, err := q.Cancel(w.soon(), sent[4])
+	require.NoError(w, err)
+	err = chanq.AckAll(w.soon(), append(leases, leases[0])...)
+	var batch *chanq.BatchError
+	require.ErrorAs(w, err, &batch)
+	require.Len(w, batch.Errs, 7)
+	for i, want := range []error{1: chanq.ErrSettled, 4: chanq.ErrLeaseLost, 6: nil} {
+		require.ErrorIs(w, batch.Errs[i], want, i)
+		var op *chanq.OpError
+		if want != nil {
+			require.ErrorAs(w, batch.Errs[i], &op)
+			require.Equal(w, chanq.OpError{Op: "ack", Queue: "work", ID: sent[i], Err: want}, *op)
+		}
+	}
+	for i, id := range sent {
+		if i != 1 {
+			w.requireState(q, id, "", i) // at once: AckAll has waited
+		}
+	}
+	require.NoError(w, chanq.AckAll[string](w.soon()))
+	require.ErrorContains(w, chanq.AckAll(w.soon(), leases[0], nil), "lease 1 is nil")
+}
+
+func ackAllAlone(w *world) {
+	q, other := w.queue("work", chanq.Config{}), w.queue("other", chanq.Config{})
+	send(w, q, texts("a", "b", "c")...)
+	id := send(w, other, texts("d")...)[0]
+	leases := append(lease(w, q, 3, time.Minute), lease(w, other, 1, time.Minute)...)
+	runs := 0
+	here, there := w.statements("work"), w.statements("other")
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if acks(op, here) || acks(op, there) {
+			runs++
+		}
+		return faultdb.Fault{}
+	})
+	require.NoError(w, chanq.AckAll(w.soon(), leases...))
+	require.Equal(w, 2, runs, "one for each queue")
+	require.Equal(w, chanq.Stats{}, counted(w, q))
+	w.requireState(other, id, "")
+}
+
+func ackAllContext(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("a", "b")...)
+	st := w.statements("work")
+	c := start(w, q, chanq.ConsumerConfig{})
+	held := take(w, c, 2)
+	struck, free := w.stick(func(op faultdb.Op) bool { return acks(op, st) })
+	ctx, cancel := context.WithCancel(w.soon())
+	go func() {
+		<-struck
+		cancel()
+	}()
+	err := chanq.AckAll(ctx, held...)
+	require.ErrorIs(w, err, context.Canceled)
+	var op *chanq.OpError
+	require.ErrorAs(w, err, &op)
+	require.True(w, op.Unknown)
+	free()
+	require.NoError(w, held[0].Wait(w.soon()), "the consumer goes on")
+
+	send(w, q, texts("alone")...)
+	c.Stop()
+	alone := lease(w, q, 1, time.Minute)
+	hung := w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return acks(op, st) })
+	ctx, cancel = context.WithTimeout(w.soon(), 50*time.Millisecond)
+	defer cancel()
+	require.Error(w, chanq.AckAll(ctx, alone...), "TryLease's own settles have no such bound")
+	require.NotEmpty(w, hung.struck())
 }

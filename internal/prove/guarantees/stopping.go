@@ -21,6 +21,9 @@ var stopping = []test{
 	{"G06_TheEndOfTheContextStops", contextStops},
 	{"G06_StopDuringAClaimReturnsItsMessages", stopDuringClaim},
 	{"G11_StopNeedsNoReader", stopNeedsNoReader},
+	{"G06_ReleaseAllReturnsWhatHandlersHoldToo", releaseAll},
+	{"ReleaseAllStoresWhatIsBeingSettledAndLeavesTransactionsAlone", releaseAllSettling},
+	{"ReleaseAllTellsWhatTheDatabaseDoesNotHave", releaseAllDead},
 	{"ShutdownOfADeadDatabaseReturnsByItsContext", shutdownDead},
 	{"ASettleAfterShutdownGaveUpIsRefused", settleAfterShutdown},
 	{"ShutdownMayBeCalledAgain", shutdownAgain},
@@ -227,4 +230,81 @@ func shutdownAgain(w *world) {
 	}
 	require.NoError(w, c.Flush(w.soon()))
 	require.NoError(w, c.Err())
+}
+
+func releaseAll(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts(numbers(8)...)...)
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 4})
+	taken := take(w, c, 2)
+	waits := make(chan error, 1)
+	go func() { waits <- taken[0].Wait(w.soon()) }()
+	began, handled := make(chan struct{}, 8), make(chan error, 1)
+	go func() {
+		handled <- c.Handle(2, func(ctx context.Context, l *chanq.Lease[string]) error {
+			began <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	<-began
+	<-began
+	require.NoError(w, c.ReleaseAll(w.soon()))
+	require.Equal(w, chanq.Stats{Ready: 8}, counted(w, q), "at once: the leases would run for an hour")
+	require.NoError(w, <-handled, "contexts have ended")
+	for _, l := range taken {
+		require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
+		require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
+		require.ErrorIs(w, l.Wait(w.soon()), chanq.ErrLeaseLost, "the release is not its holder's outcome")
+	}
+	require.ErrorIs(w, <-waits, chanq.ErrLeaseLost)
+	require.NoError(w, c.Shutdown(w.soon()))
+	again := lease(w, q, 8, time.Minute)
+	require.Equal(w, numbers(8), bodies(again), "to their former places")
+	for _, l := range again {
+		require.Equal(w, 1, l.Attempt, "uncounted")
+	}
+	require.NoError(w, c.ReleaseAll(w.soon()), "nothing is left")
+}
+
+func releaseAllSettling(w *world) {
+	q := w.queue("work", chanq.Config{})
+	sent := send(w, q, texts("acked", "in a transaction", "held")...)
+	c := start(w, q, chanq.ConsumerConfig{Linger: time.Minute, LeaseFor: time.Hour})
+	leases := take(w, c, 3)
+	require.NoError(w, leases[0].Ack())
+	tx, err := w.db.BeginTx(w.soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, leases[1].AckTx(w.soon(), tx))
+	if w.engine.Dialect.Traits().OneWriter {
+		require.NoError(w, tx.Commit()) // nobody else writes before
+	}
+	require.NoError(w, c.ReleaseAll(w.soon()))
+	require.NoError(w, leases[0].Wait(w.soon()))
+	if !w.engine.Dialect.Traits().OneWriter {
+		require.NoError(w, tx.Commit(), "the transaction goes on")
+	}
+	w.requireState(q, sent[0], "")
+	w.requireState(q, sent[1], "")
+	w.requireState(q, sent[2], chanq.StateReady)
+}
+
+func releaseAllDead(w *world) {
+	q := w.queue("work", chanq.Config{})
+	send(w, q, texts("a", "b")...)
+	c := start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	take(w, c, 2)
+	st := w.statements("work")
+	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if runs(op, st.Release(nil)) || runs(op, st.SkipLocked().Release(nil)) {
+			return w.broken(false)
+		}
+		return faultdb.Fault{}
+	})
+	ctx, cancel := context.WithTimeout(w.soon(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(w, c.ReleaseAll(ctx), "2 of 2 leases")
+	w.faults.Inject(nil)
+	require.NoError(w, c.Shutdown(w.soon()), "it goes on")
+	require.Equal(w, chanq.Stats{Ready: 2}, counted(w, q))
 }

@@ -22,6 +22,7 @@ var transacting = []test{
 	{"G08_AckTxOfManyLeasesIsOneStatementForAll", ackTxOfMany},
 	{"G08_AckTxOfManyLeasesNamesThoseThatWereLost", ackTxOfLost},
 	{"AckTxOfLeasesKnownToBeLostAsksNoDatabase", ackTxKnownLost},
+	{"AckTxOfOneTellsALossAsThatOfManyDoes", ackTxOneLost},
 }
 
 func sendTx(w *world) {
@@ -231,6 +232,22 @@ func ackTxOfLost(w *world) {
 			require.NoError(w, l.Ack(), "the others may be settled")
 		}
 	}
+}
+
+func ackTxOneLost(w *world) {
+	q := w.queue("work", chanq.Config{})
+	id := send(w, q, texts("a")...)[0]
+	former := lease(w, q, 1, 100*time.Millisecond)[0]
+	lease(w, q, 1, time.Minute)
+	tx, err := w.db.BeginTx(w.soon(), nil)
+	require.NoError(w, err)
+	defer tx.Rollback()
+	want := chanq.OpError{Op: "ack", Queue: "work", ID: id, Err: chanq.ErrLeaseLost}
+	var one, of *chanq.OpError
+	require.ErrorAs(w, former.AckTx(w.soon(), tx), &one)
+	require.Equal(w, want, *one)
+	require.ErrorAs(w, chanq.AckTx(w.soon(), tx, former), &of)
+	require.Equal(w, want, *of)
 }
 
 func ackTxKnownLost(w *world) {

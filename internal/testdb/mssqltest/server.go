@@ -1,12 +1,27 @@
 // Package mssqltest starts a stand-in for SQL Server inside a test: go-mssqldb
-// connects to it over a socket and it runs chanq's own T-SQL, with row locks,
-// isolation levels, hints, errors and limits as SQL Server documents them.
+// connects to it over a socket, and it runs chanq's own T-SQL.
 //
-// It is a test double. It knows the part of T-SQL that chanq and the articles
-// it came from use, and answers error 40517 to the rest. It has no optimizer to
-// speak of, keeps everything in memory, and proves nothing about the speed, the
-// plans or the undocumented behaviour of a real server: what must hold there is
-// tested there too (CHANQ_TEST_SQLSERVER).
+// It is no product and no part of one: nothing outside of tests imports it. It is
+// here because SQL Server is the first engine of chanq and no developer's machine
+// should need one to run the tests. What it stands for are the rules that chanq
+// relies on, as Microsoft documents them: locks on rows, key ranges and tables,
+// their compatibility, queues and escalation; isolation levels and row versions;
+// hints; which indexes a hint admits; deadlocks and who is their victim; what an
+// error rolls back; limits and error numbers; and the wire, with attentions, broken
+// connections and failovers at a moment that a test chooses. docs/sqlserver.md lists
+// the rules, each with its test.
+//
+// What it does not do: it has no optimizer (a plan is what the hints and the order
+// of the text say), no ghost records and no pages (so neither page locks nor
+// latches), no disk (a commit cannot be lost, nothing is slow), no plan cache (it
+// counts pairs of text and declaration), one database, one collation, and of T-SQL
+// only what chanq, the five articles that it came from and the drivers' greetings
+// use. Everything else is refused with error 40517 or the server's own number, never
+// passed over. It proves nothing about speed or about undocumented behaviour: what
+// must hold on a real server is tested there too (CHANQ_TEST_SQLSERVER).
+//
+// Its rooms: tds is the wire, engine runs the statements, lock is the lock manager,
+// sqltype is what they say to each other; here are Start and the faults.
 package mssqltest
 
 import (

@@ -47,9 +47,6 @@ func (c *compiler) access(u *baseUse, conds []*cond, bound slotSet, order []orde
 	t := u.table
 	hinted := u.hints.index
 	for at, ix := range t.indexes {
-		if ix == nil {
-			continue
-		}
 		if hinted != "" && !ix.hintedAs(hinted) {
 			continue
 		}

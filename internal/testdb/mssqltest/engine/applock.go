@@ -40,7 +40,8 @@ func named(proc string, args []argument, names ...string) ([]string, error) {
 	return out, nil
 }
 
-// getAppLock answers with a number, not an error: 0 granted at once, 1 after a
+// getAppLock takes an application lock for the transaction, the only owner known
+// here. It answers with a number, not an error: 0 granted at once, 1 after a
 // wait, -1 timed out, -2 cancelled, -3 deadlock victim, -999 wrong call.
 func (s *Session) getAppLock(args []argument) (int64, error) {
 	v, err := named("sp_getapplock", args, "@Resource", "@LockMode", "@LockOwner", "@LockTimeout", "@DbPrincipal")
@@ -51,10 +52,10 @@ func (s *Session) getAppLock(args []argument) (int64, error) {
 	if !ok {
 		return -999, nil
 	}
-	owner, ok := s.appOwner(v[2])
-	if !ok {
+	if s.tx == nil || v[2] != "" && !strings.EqualFold(v[2], "Transaction") {
 		return -999, nil
 	}
+	owner := s.tx.owner
 	wait := lock.Wait{Timeout: s.set.lockTimeout}
 	if v[3] != "" {
 		n, err := toInteger(v[3], typeText, typeInt)
@@ -87,34 +88,4 @@ func (s *Session) getAppLock(args []argument) (int64, error) {
 		}
 	}
 	return 0, err
-}
-
-func (s *Session) releaseAppLock(args []argument) (int64, error) {
-	v, err := named("sp_releaseapplock", args, "@Resource", "@LockOwner", "@DbPrincipal")
-	if err != nil {
-		return 0, err
-	}
-	owner, ok := s.appOwner(v[1])
-	r := lock.Resource{App: strings.ToLower(v[0])}
-	if !ok || owner.Held(r) == lock.None {
-		return -999, sqlError(1223, "Cannot release the application lock (Database Principal: 'public', Resource: '%s') because it is not currently held.", v[0])
-	}
-	owner.Unlock(r, owner.Held(r))
-	return 0, nil
-}
-
-func (s *Session) appOwner(name string) (lock.Owner, bool) {
-	switch strings.ToLower(name) {
-	case "", "transaction":
-		if s.tx == nil {
-			return nil, false
-		}
-		return s.tx.owner, true
-	case "session":
-		if s.owner == nil {
-			s.owner = s.e.locks.NewOwner(s.id, 0)
-		}
-		return s.owner, true
-	}
-	return nil, false
 }

@@ -30,14 +30,7 @@ type variable struct {
 	name  string
 	at    int
 	typ   sqltype.Type
-	table *tableShape
-}
-
-// tableShape is how a table variable was declared: by a definition or a type.
-type tableShape struct {
-	def      *ast.TableDefinition
-	schema   string
-	typeName string
+	table *ast.TableDefinition
 }
 
 // param is a parameter of a procedure or of sp_executesql.
@@ -157,12 +150,7 @@ func (b *batch) node(st ast.Statement) (*node, error) {
 	case *ast.WhileStatement:
 		err = add(st.Statement)
 	case *ast.TryCatchStatement:
-		if err = add(statements(st.TryStatements)...); err == nil {
-			err = add(statements(st.CatchStatements)...)
-		}
-	case *ast.CreateProcedureStatement, *ast.AlterProcedureStatement, *ast.CreateOrAlterProcedureStatement,
-		*ast.CreateTriggerStatement, *ast.CreateViewStatement, *ast.CreateSchemaStatement:
-		// Their statements have variables of their own.
+		err = errUnsupported("TRY")
 	}
 	return n, err
 }
@@ -189,7 +177,7 @@ func (b *batch) declarations(v reflect.Value) error {
 			return nil
 		}
 		switch n := v.Interface().(type) {
-		case *ast.CreateProcedureStatement, *ast.AlterProcedureStatement, *ast.CreateOrAlterProcedureStatement, *ast.CreateTriggerStatement:
+		case *ast.CreateProcedureStatement, *ast.AlterProcedureStatement, *ast.CreateTriggerStatement: // have variables of their own
 			return nil
 		case *ast.NamedTableReference:
 			if err := b.checkHints(n); err != nil {
@@ -201,7 +189,7 @@ func (b *batch) declarations(v reflect.Value) error {
 			}
 			return b.declareElement(n)
 		case *ast.DeclareTableVariableBody:
-			return b.declare(&variable{name: n.VariableName.Value, table: &tableShape{def: n.Definition}})
+			return b.declare(&variable{name: n.VariableName.Value, table: n.Definition})
 		case *ast.ExecuteParameter:
 			return b.declarations(reflect.ValueOf(&n.ParameterValue).Elem())
 		case *ast.VariableTableReference:
@@ -256,12 +244,7 @@ func (b *batch) declareElement(n *ast.DeclareVariableElement) error {
 		v.typ = sqltype.Type{Kind: sqltype.XML, Size: sqltype.Max}
 		return b.declare(v)
 	}
-	schema, name, ok := strings.Cut(words[1], ".")
-	if !ok {
-		schema, name = "dbo", words[1]
-	}
-	v.table = &tableShape{schema: strings.Trim(schema, "[]"), typeName: strings.Trim(name, "[]")}
-	return b.declare(v)
+	return errUnsupported("type " + words[1])
 }
 
 // declarationParams reads the declaration string of sp_executesql.
@@ -289,14 +272,9 @@ func procParams(list []*ast.ProcedureParameter) ([]*param, error) {
 	var out []*param
 	for _, p := range list {
 		v := &variable{name: p.VariableName.Value}
-		if ref, ok := p.DataType.(*ast.UserDataTypeReference); ok && kindNames[strings.ToLower(ref.Name.BaseIdentifier.Value)] == 0 {
-			schema, name := nameOf(ref.Name)
-			v.table = &tableShape{schema: schema, typeName: name}
-		} else {
-			var err error
-			if v.typ, err = typeOf(p.DataType, 1); err != nil {
-				return nil, err
-			}
+		var err error
+		if v.typ, err = typeOf(p.DataType, 1); err != nil {
+			return nil, err
 		}
 		out = append(out, &param{v: v, byDefault: p.Value, output: p.Modifier == "Output"})
 	}
@@ -305,12 +283,11 @@ func procParams(list []*ast.ProcedureParameter) ([]*param, error) {
 
 // frame is one run of a batch: the values of its variables.
 type frame struct {
-	batch   *batch
-	vars    []sqltype.Value
-	tables  []*table
-	cursors map[string]*openCursor
-	inProc  bool
-	proc    string
+	batch  *batch
+	vars   []sqltype.Value
+	tables []*table
+	inProc bool
+	proc   string
 
 	returned int64
 }

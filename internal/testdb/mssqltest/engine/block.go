@@ -16,18 +16,15 @@ type block struct {
 	target *baseUse
 	cols   []outCol
 
-	run      iter
-	slots    slotSet // that tell its rows apart
-	refs     slotSet // of all its expressions
-	colUses  []colUse
-	uses     []*baseUse
-	top      *scalar
-	offset   *scalar
-	fetch    *scalar
-	order    []orderKey
-	ordered  bool // run yields in that order
-	distinct bool
-	assign   []assignment // SELECT @v = …
+	run     iter
+	slots   slotSet // that tell its rows apart
+	refs    slotSet // of all its expressions
+	colUses []colUse
+	uses    []*baseUse
+	top     *scalar
+	order   []orderKey
+	ordered bool         // run yields in that order
+	assign  []assignment // SELECT @v = …
 }
 
 // assignment is one element of SELECT @v = … or SET.
@@ -41,6 +38,16 @@ func equalFold(a, b string) bool { return strings.EqualFold(a, b) }
 // body compiles FROM, WHERE and the select list of a SELECT without planning
 // it, so that it can be merged into the query around it.
 func (c *compiler) body(spec *ast.QuerySpecification, hints tableHints, target bool) (*block, error) {
+	switch {
+	case spec.UniqueRowFilter == "Distinct":
+		return nil, errUnsupported("SELECT DISTINCT")
+	case spec.GroupByClause != nil || spec.HavingClause != nil:
+		return nil, errUnsupported("GROUP BY")
+	case spec.OffsetClause != nil:
+		return nil, errUnsupported("OFFSET")
+	case spec.ForClause != nil || spec.WindowClause != nil:
+		return nil, errUnsupported("FOR or WINDOW")
+	}
 	b := &block{}
 	first := len(c.uses)
 	f, err := c.from(spec.FromClause)
@@ -82,10 +89,6 @@ func (c *compiler) block(spec *ast.QuerySpecification, hints tableHints, target 
 	if err != nil {
 		return nil, err
 	}
-	if spec.ForClause != nil || spec.WindowClause != nil {
-		return nil, errUnsupported(fmt.Sprintf("%T", spec.ForClause))
-	}
-	b.distinct = spec.UniqueRowFilter == "Distinct"
 	if isAggregate(spec) {
 		return b, c.aggregate(b, spec)
 	}
@@ -100,7 +103,7 @@ func (c *compiler) block(spec *ast.QuerySpecification, hints tableHints, target 
 	return b, nil
 }
 
-// limits compiles TOP, ORDER BY and OFFSET … FETCH.
+// limits compiles TOP and ORDER BY.
 func (c *compiler) limits(b *block, spec *ast.QuerySpecification) error {
 	var err error
 	if t := spec.TopRowFilter; t != nil {
@@ -113,6 +116,9 @@ func (c *compiler) limits(b *block, spec *ast.QuerySpecification) error {
 	}
 	if spec.OrderByClause != nil {
 		for _, e := range spec.OrderByClause.OrderByElements {
+			if _, ok := e.Expression.(*ast.IntegerLiteral); ok {
+				return errUnsupported("ORDER BY a position")
+			}
 			key := orderKey{desc: e.SortOrder == "Descending"}
 			if at := outputColumn(e.Expression, b.cols); at >= 0 {
 				key.sc = b.cols[at].sc
@@ -120,16 +126,6 @@ func (c *compiler) limits(b *block, spec *ast.QuerySpecification) error {
 				return err
 			}
 			b.order = append(b.order, key)
-		}
-	}
-	if o := spec.OffsetClause; o != nil {
-		if b.offset, err = c.count(o.OffsetExpression); err != nil {
-			return err
-		}
-		if o.FetchExpression != nil {
-			if b.fetch, err = c.count(o.FetchExpression); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -198,7 +194,7 @@ func (c *compiler) selectList(b *block, list []ast.SelectElement) error {
 }
 
 func resultColumn(name string, sc *scalar) outCol {
-	return outCol{name: name, typ: sc.typ, coll: sc.coll, nullable: sc.nullable, sc: sc}
+	return outCol{name: name, typ: sc.typ, nullable: sc.nullable, sc: sc}
 }
 
 // assignment compiles @v = e and its compound forms.
@@ -226,7 +222,6 @@ func (c *compiler) assignment(v *ast.VariableReference, e ast.ScalarExpression, 
 
 var compoundOps = map[string]string{
 	"Add": "Add", "Subtract": "Subtract", "Multiply": "Multiply", "Divide": "Divide", "Mod": "Modulo", "Modulo": "Modulo",
-	"BitwiseAnd": "BitwiseAnd", "BitwiseOr": "BitwiseOr", "BitwiseXor": "BitwiseXor",
 }
 
 // note gathers what the block needs of the queries around it.
@@ -254,8 +249,6 @@ func (b *block) note() {
 		add(o.sc)
 	}
 	add(b.top)
-	add(b.offset)
-	add(b.fetch)
 	b.refs &^= b.from.slots()
 }
 
@@ -270,87 +263,64 @@ func (b *block) outer() []colUse {
 	return out
 }
 
-// window evaluates TOP and OFFSET: how many rows to skip and to pass; -1 is
-// all.
-func (b *block) window(x *exec) (skip, limit int64, err error) {
-	limit = -1
-	read := func(sc *scalar, into *int64) error {
-		if sc == nil {
-			return nil
-		}
-		v, err := sc.eval(x)
-		if err != nil {
-			return err
-		}
-		n, ok := v.(int64)
-		if !ok || n < 0 {
-			return sqlError(1060, "The number of rows provided for a TOP or FETCH clauses row count parameter must be an integer.")
-		}
-		*into = n
-		return nil
+// limit evaluates TOP: how many rows to pass; -1 is all.
+func (b *block) limit(x *exec) (int64, error) {
+	if b.top == nil {
+		return -1, nil
 	}
-	if err = read(b.top, &limit); err == nil {
-		if err = read(b.offset, &skip); err == nil {
-			err = read(b.fetch, &limit)
-		}
+	return topOf(x, b.top)
+}
+
+func topOf(x *exec, top *scalar) (int64, error) {
+	v, err := top.eval(x)
+	if err != nil {
+		return 0, err
 	}
-	return skip, limit, err
+	n, ok := v.(int64)
+	if !ok || n < 0 {
+		return 0, sqlError(1060, "The number of rows provided for a TOP or FETCH clauses row count parameter must be an integer.")
+	}
+	return n, nil
 }
 
 // iterate yields the block's rows in order and within its limits.
 func (b *block) iterate(x *exec, yield func() (bool, error)) (bool, error) {
-	skip, limit, err := b.window(x)
+	limit, err := b.limit(x)
 	if err != nil || limit == 0 {
 		return true, err
 	}
-	if len(b.order) == 0 || b.ordered {
-		if skip == 0 && limit < 0 {
-			return b.run(x, yield)
-		}
-		var n int64
-		more := true
-		_, err := b.run(x, func() (_ bool, err error) {
-			if n++; n <= skip {
-				return true, nil
-			}
-			more, err = yield()
-			full := limit >= 0 && n-skip == limit
-			return more && !full, err
-		})
-		return more && err == nil, err
+	if len(b.order) > 0 && !b.ordered {
+		return b.sorted(x, limit, yield)
 	}
-	return b.sorted(x, skip, limit, yield)
+	if limit < 0 {
+		return b.run(x, yield)
+	}
+	var n int64
+	more := true
+	_, err = b.run(x, func() (_ bool, err error) {
+		n++
+		more, err = yield()
+		return more && n < limit, err
+	})
+	return more && err == nil, err
 }
 
 // rows computes the select list for each row.
 func (b *block) rows(x *exec, emit func(Row) (bool, error)) (bool, error) {
-	project := func() (Row, error) {
+	return b.iterate(x, func() (bool, error) {
 		row := make(Row, len(b.cols))
 		for i := range b.cols {
 			var err error
 			if row[i], err = b.cols[i].sc.eval(x); err != nil {
-				return nil, err
+				return false, err
 			}
-		}
-		return row, nil
-	}
-	if b.distinct {
-		return b.distinctRows(x, project, emit)
-	}
-	return b.iterate(x, func() (bool, error) {
-		row, err := project()
-		if err != nil {
-			return false, err
 		}
 		return emit(row)
 	})
 }
 
-// isAggregate reports whether a SELECT groups.
+// isAggregate reports whether a SELECT has aggregates.
 func isAggregate(spec *ast.QuerySpecification) bool {
-	if spec.GroupByClause != nil || spec.HavingClause != nil {
-		return true
-	}
 	for _, e := range spec.SelectElements {
 		if mentions(reflect.ValueOf(e), func(f *ast.FunctionCall) bool {
 			return aggregates[strings.ToUpper(f.FunctionName.Value)] && f.OverClause == nil

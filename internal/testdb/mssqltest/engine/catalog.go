@@ -4,7 +4,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/sqlc-dev/teesql/ast"
 
@@ -14,8 +13,7 @@ import (
 // database is the one user database of an Engine: its objects and the state
 // that its transactions share.
 type database struct {
-	name    string
-	created time.Time
+	name string
 
 	rcsi          atomic.Bool  // READ_COMMITTED_SNAPSHOT
 	allowSnapshot atomic.Bool  // ALLOW_SNAPSHOT_ISOLATION
@@ -26,7 +24,6 @@ type database struct {
 	mu      sync.RWMutex // guards what follows
 	schemas map[string]*schema
 	objects map[string]*object // by lower-case schema.name
-	types   map[string]*tableType
 	users   map[string]*user
 	nextID  uint32
 
@@ -47,53 +44,38 @@ type object struct {
 	view    *view
 	proc    *proc
 	trigger *trigger
-	made    time.Time
 }
 
 // view is its SELECT, compiled where it is used.
 type view struct {
 	columns []*ast.Identifier
 	query   ast.QueryExpression
-	schema  string
 }
 
 // proc is a stored procedure: a batch with parameters.
-type proc struct {
-	name  string
-	body  *batch
-	owner *object
-}
+type proc struct{ body *batch }
 
 type trigger struct {
 	name    string
 	table   *table
 	actions map[string]bool // insert, update, delete
-	off     bool
-}
-
-// tableType is the definition behind CREATE TYPE … AS TABLE.
-type tableType struct {
-	schema, name string
-	def          *ast.TableDefinition
 }
 
 // user is a user or a role.
 type user struct {
-	name  string
-	rules map[string]bool // permission, object and perhaps column, true for GRANT and false for DENY
-	roles []*user         // of which it is a member
+	name    string
+	granted map[string]bool // by permission, object and perhaps column
+	roles   []*user         // of which it is a member
 }
 
 // column is one column of a table.
 type column struct {
 	name      string
 	typ       sqltype.Type
-	coll      collation
 	nullable  bool
 	identity  bool
 	byDefault *scalar
 	defName   string
-	rowVer    bool
 }
 
 // table is a table, a table variable or the rows of a table-valued parameter.
@@ -107,12 +89,11 @@ type table struct {
 	escalate     bool
 	triggers     []*trigger
 	checks       []*checkConstraint
-	version      uint64 // of the catalog when the definition last changed
 
 	seed, increment int64
 
 	latch        sync.RWMutex // guards what follows; never held while waiting for a lock
-	indexes      []*index     // [0] is the clustered index or the heap; nil for a dropped one
+	indexes      []*index     // [0] is the clustered index or the heap
 	nextRecord   uint64
 	nextIdentity int64
 	live         int // rows, counting uncommitted changes
@@ -164,7 +145,7 @@ func (t *table) addColumn(c *column) {
 // indexNamed finds an index by name; its number is as good in a hint.
 func (t *table) indexNamed(name string) *index {
 	for _, ix := range t.indexes {
-		if ix != nil && strings.EqualFold(ix.name, name) {
+		if strings.EqualFold(ix.name, name) {
 			return ix
 		}
 	}
@@ -186,9 +167,7 @@ func (t *table) addIndex(ix *index) {
 		ix.at, ix.id, ix.rid = 0, 1, !ix.unique
 		t.indexes[0] = ix
 		for _, other := range t.indexes[1:] {
-			if other != nil {
-				t.complete(other)
-			}
+			t.complete(other)
 		}
 		return
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
-	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
 )
 
 // changePlan is a compiled UPDATE or DELETE.
@@ -18,7 +17,6 @@ type changePlan struct {
 	slots    []int // of the rows that are found
 	top      *scalar
 	sets     []setColumn
-	vars     []assignment
 	inserted int
 	deleted  int
 	output   *outputPlan
@@ -27,7 +25,6 @@ type changePlan struct {
 type setColumn struct {
 	col int
 	val *scalar
-	va  *int // UPDATE t SET @v = c = …
 }
 
 // target compiles FROM and finds in it the table that changes.
@@ -195,13 +192,8 @@ func (p *changePlan) compileSets(src *source, clauses []ast.SetClause) error {
 		if !ok {
 			return errUnsupported(fmt.Sprintf("%T", clause))
 		}
-		if a.Column == nil {
-			v, err := p.c.assignment(a.Variable, a.NewValue, a.AssignmentKind)
-			if err != nil {
-				return err
-			}
-			p.vars = append(p.vars, v)
-			continue
+		if a.Column == nil || a.Variable != nil {
+			return errUnsupported("UPDATE … SET @v")
 		}
 		parts := a.Column.MultiPartIdentifier.Identifiers
 		name := parts[len(parts)-1].Value
@@ -229,27 +221,12 @@ func (p *changePlan) compileSets(src *source, clauses []ast.SetClause) error {
 		if err := checkImplicit(val.typ, col.typ); err != nil {
 			return err
 		}
-		s := setColumn{col: at, val: val}
-		if a.Variable != nil {
-			v := p.c.batch.variable(a.Variable.Name)
-			if v == nil {
-				return errUndeclared(a.Variable.Name)
-			}
-			at := v.at
-			s.va = &at
-		}
-		p.sets = append(p.sets, s)
+		p.sets = append(p.sets, setColumn{col: at, val: val})
 	}
 	return nil
 }
 
 func (p *changePlan) setValue(src *source, b *binding, a *ast.AssignmentSetClause) (*scalar, error) {
-	if _, ok := a.NewValue.(*ast.DefaultLiteral); ok {
-		if d := src.target.table.cols[b.sc.col.col].byDefault; d != nil {
-			return d, nil
-		}
-		return constant(nil, sqltype.Type{}), nil
-	}
 	val, err := p.c.scalar(a.NewValue)
 	if err != nil {
 		return nil, err
@@ -286,15 +263,10 @@ func (p *changePlan) run(x *exec) (int64, error) {
 	}
 	limit := int64(-1)
 	if p.top != nil {
-		v, err := p.top.eval(x)
-		if err != nil {
+		var err error
+		if limit, err = topOf(x, p.top); err != nil {
 			return 0, err
 		}
-		n, ok := v.(int64)
-		if !ok || n < 0 {
-			return 0, sqlError(1060, "The number of rows provided for a TOP or FETCH clauses row count parameter must be an integer.")
-		}
-		limit = n
 	}
 	if n := x.rowLimit(); n >= 0 && (limit < 0 || n < limit) {
 		limit = n
@@ -359,21 +331,6 @@ func (p *changePlan) change(x *exec, t *table) error {
 		}
 		if row[s.col] == nil && !t.cols[s.col].nullable {
 			return errNullColumn(t, t.cols[s.col].name, "UPDATE")
-		}
-		if s.va != nil {
-			x.f.vars[*s.va] = row[s.col]
-		}
-	}
-	for _, a := range p.vars {
-		v, err := a.val.eval(x)
-		if err != nil {
-			return err
-		}
-		x.f.vars[a.at] = v
-	}
-	for at, col := range t.cols {
-		if col.rowVer {
-			row[at], _ = convert(int64(x.s.e.rowVersion.Add(1)), typeBigInt, col.typ, 0)
 		}
 	}
 	if err := x.check(t, row, "UPDATE"); err != nil {

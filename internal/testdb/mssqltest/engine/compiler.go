@@ -107,10 +107,10 @@ func constant(v sqltype.Value, t sqltype.Type) *scalar {
 }
 
 // columnOf is the expression for column col of what is in slot.
-func columnOf(slot, col int, t sqltype.Type, coll collation, nullable bool, name string) *scalar {
+func columnOf(slot, col int, t sqltype.Type, nullable bool, name string) *scalar {
 	use := colUse{slot: slot, col: col}
 	return &scalar{
-		typ: t, coll: coll, collated: true, nullable: nullable, name: name,
+		typ: t, nullable: nullable, name: name,
 		refs: 1 << slot, cols: []colUse{use}, col: &use,
 		eval: func(x *exec) (sqltype.Value, error) {
 			row := x.slots[slot].row
@@ -129,9 +129,6 @@ func derive(t sqltype.Type, args []*scalar, eval func(*exec) (sqltype.Value, err
 		out.refs |= a.refs
 		out.cols = append(out.cols, a.cols...)
 		out.volatile = out.volatile || a.volatile
-		if a.collated && !out.collated {
-			out.coll, out.collated = a.coll, true
-		}
 	}
 	return out
 }

@@ -14,14 +14,14 @@ import (
 )
 
 // compareValues orders two values of one type, neither of them NULL.
-func compareValues(a, b sqltype.Value, coll collation) int {
+func compareValues(a, b sqltype.Value) int {
 	switch a := a.(type) {
 	case int64:
 		return cmp.Compare(a, b.(int64))
 	case []byte:
 		return bytes.Compare(a, b.([]byte))
 	case string:
-		return coll.compare(a, b.(string))
+		return compareText(a, b.(string))
 	case time.Time:
 		return a.Compare(b.(time.Time))
 	case bool:
@@ -44,25 +44,17 @@ func compareValues(a, b sqltype.Value, coll collation) int {
 }
 
 // operands converts two operands to what they compare as.
-func operands(a, b *scalar) (*scalar, *scalar, collation, error) {
+func operands(a, b *scalar) (*scalar, *scalar, error) {
 	t := common(a.typ, b.typ)
-	coll := caseInsensitive
-	switch {
-	case a.collated:
-		coll = a.coll
-	case b.collated:
-		coll = b.coll
-	}
 	if t.Kind == sqltype.XML {
-		return nil, nil, coll, sqlError(305, "The XML data type cannot be compared or sorted, except when using the IS NULL operator.")
+		return nil, nil, sqlError(305, "The XML data type cannot be compared or sorted, except when using the IS NULL operator.")
 	}
-	var err error
 	for _, s := range []**scalar{&a, &b} {
 		if sameClass((*s).typ.Kind, t.Kind) {
 			continue
 		}
 		if implicit, _ := convertible((*s).typ, t); !implicit {
-			return nil, nil, coll, errClash(b.typ, a.typ)
+			return nil, nil, errClash(b.typ, a.typ)
 		}
 		to := t
 		if isText(to.Kind) || isBytes(to.Kind) {
@@ -70,7 +62,7 @@ func operands(a, b *scalar) (*scalar, *scalar, collation, error) {
 		}
 		*s = cast(*s, to, 0)
 	}
-	return a, b, coll, err
+	return a, b, nil
 }
 
 // sameClass says that values of two kinds compare without conversion.
@@ -114,7 +106,7 @@ func (c *compiler) comparison(kind string, l, r ast.ScalarExpression) (*cond, er
 }
 
 func compareCond(op string, a, b *scalar) (*cond, error) {
-	ca, cb, coll, err := operands(a, b)
+	ca, cb, err := operands(a, b)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +128,7 @@ func compareCond(op string, a, b *scalar) (*cond, error) {
 		if err != nil || va == nil || vb == nil {
 			return isUnknown, err
 		}
-		n := compareValues(va, vb, coll)
+		n := compareValues(va, vb)
 		switch op {
 		case "=":
 			return triOf(n == 0), nil
@@ -171,12 +163,8 @@ func (c *compiler) cond(e ast.BooleanExpression) (*cond, error) {
 		return not(in), nil
 	case *ast.BooleanIsNullExpression:
 		return c.isNull(e)
-	case *ast.BooleanTernaryExpression:
-		return c.between(e)
 	case *ast.BooleanInExpression:
 		return c.in(e)
-	case *ast.BooleanLikeExpression:
-		return c.like(e)
 	case *ast.ExistsPredicate:
 		return c.exists(e.Subquery)
 	}
@@ -247,78 +235,45 @@ func (c *compiler) isNull(e *ast.BooleanIsNullExpression) (*cond, error) {
 	return out, nil
 }
 
-func (c *compiler) between(e *ast.BooleanTernaryExpression) (*cond, error) {
-	if e.TernaryExpressionType != "Between" && e.TernaryExpressionType != "NotBetween" {
-		return nil, errUnsupported(e.TernaryExpressionType)
-	}
-	a, err := c.comparison("GreaterThanOrEqualTo", e.FirstExpression, e.SecondExpression)
-	if err != nil {
-		return nil, err
-	}
-	b, err := c.comparison("LessThanOrEqualTo", e.FirstExpression, e.ThirdExpression)
-	if err != nil {
-		return nil, err
-	}
-	out := &cond{refs: a.refs | b.refs, cols: append(append([]colUse(nil), a.cols...), b.cols...)}
-	out.eval = func(x *exec) (tri, error) {
-		va, err := a.eval(x)
-		if err != nil || va == isFalse {
-			return va, err
-		}
-		vb, err := b.eval(x)
-		if va == isUnknown && vb == isTrue {
-			vb = isUnknown
-		}
-		return vb, err
-	}
-	if e.TernaryExpressionType == "NotBetween" {
-		return not(out), nil
-	}
-	return out, nil
-}
-
+// in compiles IN of a list.
 func (c *compiler) in(e *ast.BooleanInExpression) (*cond, error) {
+	if e.Subquery != nil {
+		return nil, errUnsupported("IN (SELECT …)")
+	}
 	a, err := c.scalar(e.Expression)
 	if err != nil {
 		return nil, err
 	}
-	var out *cond
-	if e.Subquery != nil {
-		if out, err = c.inSubquery(a, e.Subquery); err != nil {
+	list, err := c.scalars(e.Values)
+	if err != nil {
+		return nil, err
+	}
+	out := &cond{refs: a.refs, cols: a.cols}
+	conds := make([]*cond, len(list))
+	free := a.col != nil
+	for i, v := range list {
+		if conds[i], err = compareCond("=", a, v); err != nil {
 			return nil, err
 		}
-	} else {
-		list, err := c.scalars(e.Values)
-		if err != nil {
-			return nil, err
-		}
-		out = &cond{refs: a.refs, cols: a.cols}
-		conds := make([]*cond, len(list))
-		free := true
-		for i, v := range list {
-			if conds[i], err = compareCond("=", a, v); err != nil {
-				return nil, err
+		out.refs |= v.refs
+		out.cols = append(append([]colUse(nil), out.cols...), v.cols...)
+		free = free && !v.refs.has(a.col.slot)
+	}
+	if free {
+		out.args = []sarg{{col: *a.col, op: "in", list: list}}
+	}
+	out.eval = func(x *exec) (tri, error) {
+		result := isFalse
+		for _, k := range conds {
+			v, err := k.eval(x)
+			if err != nil || v == isTrue {
+				return v, err
 			}
-			out.refs |= v.refs
-			out.cols = append(append([]colUse(nil), out.cols...), v.cols...)
-			free = free && a.col != nil && !v.refs.has(a.col.slot)
-		}
-		if free && a.col != nil {
-			out.args = []sarg{{col: *a.col, op: "in", list: list}}
-		}
-		out.eval = func(x *exec) (tri, error) {
-			result := isFalse
-			for _, k := range conds {
-				v, err := k.eval(x)
-				if err != nil || v == isTrue {
-					return v, err
-				}
-				if v == isUnknown {
-					result = isUnknown
-				}
+			if v == isUnknown {
+				result = isUnknown
 			}
-			return result, nil
 		}
+		return result, nil
 	}
 	if e.NotDefined {
 		return not(out), nil

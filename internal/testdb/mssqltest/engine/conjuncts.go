@@ -7,8 +7,8 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 )
 
-// conjuncts splits a predicate at its ANDs, and BETWEEN in two, so that each
-// part can be placed and searched for by itself.
+// conjuncts splits a predicate at its ANDs, so that each part can be placed and
+// searched for by itself.
 func (c *compiler) conjuncts(e ast.BooleanExpression) ([]*cond, error) {
 	switch e := e.(type) {
 	case nil:
@@ -23,15 +23,6 @@ func (c *compiler) conjuncts(e ast.BooleanExpression) ([]*cond, error) {
 			}
 			b, err := c.conjuncts(e.SecondExpression)
 			return append(a, b...), err
-		}
-	case *ast.BooleanTernaryExpression:
-		if e.TernaryExpressionType == "Between" {
-			a, err := c.comparison("GreaterThanOrEqualTo", e.FirstExpression, e.SecondExpression)
-			if err != nil {
-				return nil, err
-			}
-			b, err := c.comparison("LessThanOrEqualTo", e.FirstExpression, e.ThirdExpression)
-			return []*cond{a, b}, err
 		}
 	}
 	one, err := c.cond(e)

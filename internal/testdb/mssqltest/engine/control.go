@@ -45,23 +45,6 @@ func (s *Session) runWhile(f *frame, n *node) (flow, error) {
 	}
 }
 
-// runTry runs TRY, and CATCH if an error comes out of it.
-func (s *Session) runTry(f *frame, n *node) (flow, error) {
-	s.tries++
-	nest, was := s.nest, s.frame
-	fl, err := s.runList(f, n.kids[0])
-	s.tries--
-	s.nest, s.frame = nest, was
-	e, ok := err.(*sqltype.Error)
-	if !ok || s.ctx.Err() != nil || e.Class >= 20 {
-		return fl, err
-	}
-	s.lastError = e.Number
-	s.caught = append(s.caught, e)
-	defer func() { s.caught = s.caught[:len(s.caught)-1] }()
-	return s.runList(f, n.kids[1])
-}
-
 func (s *Session) runReturn(f *frame, n *node) (flow, error) {
 	st := n.st.(*ast.ReturnStatement)
 	if st.Expression == nil {
@@ -92,7 +75,7 @@ func (s *Session) runSimple(f *frame, n *node) error {
 			s.rowcount = 0
 			return err
 		}
-		s.rowcount, s.lastError = count, 0
+		s.rowcount = count
 		if s.set.noCount && !hasOutput(n.st) {
 			return nil
 		}
@@ -105,11 +88,8 @@ func (s *Session) runSimple(f *frame, n *node) error {
 			return nil
 		}
 		_, err := s.runPlan(f, n, runIt)
-		if err == nil {
-			s.lastError = 0
-			if _, set := st.(*ast.SetVariableStatement); set {
-				s.rowcount = 1
-			}
+		if _, set := st.(*ast.SetVariableStatement); set && err == nil {
+			s.rowcount = 1
 		}
 		return err
 	case *ast.PrintStatement:
@@ -127,8 +107,6 @@ func (s *Session) runSimple(f *frame, n *node) error {
 		return nil
 	case *ast.ThrowStatement:
 		return s.throw(f, n, st)
-	case *ast.RaiseErrorStatement:
-		return s.raise(f, n)
 	case *ast.WaitForStatement:
 		return s.waitFor(f, n, st)
 	case *ast.BeginTransactionStatement:
@@ -138,13 +116,7 @@ func (s *Session) runSimple(f *frame, n *node) error {
 	case *ast.CommitTransactionStatement:
 		return s.commit()
 	case *ast.RollbackTransactionStatement:
-		return s.rollback(transactionName(st.Name))
-	case *ast.SaveTransactionStatement:
-		if s.trancount == 0 {
-			return sqlError(628, "Cannot issue SAVE TRANSACTION when there is no active transaction.")
-		}
-		s.tx.save(transactionName(st.Name))
-		return nil
+		return s.rollback()
 	case *ast.DeclareCursorStatement, *ast.OpenCursorStatement, *ast.FetchCursorStatement, *ast.CloseCursorStatement, *ast.DeallocateCursorStatement:
 		return s.cursorStatement(f, n)
 	}
@@ -152,13 +124,6 @@ func (s *Session) runSimple(f *frame, n *node) error {
 		return err
 	}
 	return s.define(f, n)
-}
-
-func transactionName(n *ast.IdentifierOrValueExpression) string {
-	if n == nil {
-		return ""
-	}
-	return unquote(n.Value)
 }
 
 func initialises(d *ast.DeclareVariableStatement) bool {
@@ -192,7 +157,7 @@ func (s *Session) runSelect(f *frame, n *node) error {
 		s.rowcount = 0
 		return err
 	}
-	s.rowcount, s.lastError = count, 0
+	s.rowcount = count
 	if !assigns {
 		s.done(count, true)
 	}
@@ -201,11 +166,7 @@ func (s *Session) runSelect(f *frame, n *node) error {
 
 func (s *Session) throw(f *frame, n *node, st *ast.ThrowStatement) error {
 	if st.ErrorNumber == nil {
-		if len(s.caught) == 0 {
-			return sqlError(10704, "To rethrow an error, a THROW statement must be used inside a CATCH block. Insert the THROW statement inside a CATCH block, or add error parameters to the THROW statement.")
-		}
-		e := *s.caught[len(s.caught)-1]
-		return &e
+		return errUnsupported("THROW without a number")
 	}
 	v, t, err := s.evaluate(f, n)
 	if err != nil {
@@ -225,56 +186,6 @@ func (s *Session) throw(f *frame, n *node, st *ast.ThrowStatement) error {
 	return &sqltype.Error{Number: int32(code), State: uint8(st8), Class: 16, Message: text, Line: n.line, Proc: f.proc}
 }
 
-// raise is RAISERROR: severity up to 10 is a message, above it is an error that
-// does not end the batch.
-func (s *Session) raise(f *frame, n *node) error {
-	v, t, err := s.evaluate(f, n)
-	if err != nil {
-		return err
-	}
-	format, err := toText(v[0], t[0], 0)
-	if err != nil {
-		return err
-	}
-	class, _ := v[1].(int64)
-	state, _ := v[2].(int64)
-	e := &sqltype.Error{Number: 50000, State: uint8(state), Class: uint8(class), Line: n.line, Proc: f.proc}
-	e.Message = formatMessage(format, v[3:], t[3:])
-	if class <= 10 {
-		e.Number = 0
-		s.sentResult(s.out.Message(e))
-		return nil
-	}
-	s.raised = e
-	return e
-}
-
-// formatMessage fills %d, %i, %u and %s.
-func formatMessage(format string, args []sqltype.Value, types []sqltype.Type) string {
-	var b strings.Builder
-	for i := 0; i < len(format); i++ {
-		if format[i] != '%' || i+1 == len(format) {
-			b.WriteByte(format[i])
-			continue
-		}
-		i++
-		if format[i] == '%' {
-			b.WriteByte('%')
-			continue
-		}
-		if len(args) == 0 || args[0] == nil {
-			b.WriteString("(null)")
-		} else {
-			text, _ := toText(args[0], types[0], 0)
-			b.WriteString(text)
-		}
-		if len(args) > 0 {
-			args, types = args[1:], types[1:]
-		}
-	}
-	return b.String()
-}
-
 // waitFor waits on the server's clock.
 func (s *Session) waitFor(f *frame, n *node, st *ast.WaitForStatement) error {
 	if !strings.EqualFold(st.WaitForOption, "Delay") {
@@ -284,21 +195,13 @@ func (s *Session) waitFor(f *frame, n *node, st *ast.WaitForStatement) error {
 	if err != nil {
 		return err
 	}
-	var d time.Duration
-	switch v := v[0].(type) {
-	case time.Time:
-		if t[0].Kind == sqltype.Time {
-			d = v.Sub(firstDay)
-		} else {
-			d = v.Sub(baseDay)
-		}
-	case string:
-		if d, err = parseDelay(v); err != nil {
-			return err
-		}
-	case nil:
-	default:
+	text, ok := v[0].(string)
+	if !ok {
 		return errClash(t[0], typeDateTime)
+	}
+	d, err := parseDelay(text)
+	if err != nil {
+		return err
 	}
 	s.e.setWaiting(s.id, true)
 	defer s.e.setWaiting(s.id, false)
@@ -342,17 +245,6 @@ func (s *Session) setStatement(f *frame, n *node) (done bool, _ error) {
 			return true, errSyntaxNear(st.Level)
 		}
 		s.set.level = level
-		return true, nil
-	case *ast.SetIdentityInsertStatement:
-		schema, name := nameOf(st.Table)
-		o := s.e.db.object(schema, name)
-		if o == nil || o.table == nil {
-			return true, errNoObject(spelled(st.Table))
-		}
-		s.insertID = nil
-		if st.IsOn {
-			s.insertID = o.table
-		}
 		return true, nil
 	case *ast.SetRowCountStatement:
 		v, _, err := s.evaluate(f, n)
@@ -447,11 +339,9 @@ func (s *Session) checkFilteredIndex(t *table, verb string) error {
 		return nil
 	}
 	for _, ix := range t.indexes {
-		if ix != nil && ix.filter != nil {
+		if ix.filter != nil {
 			return errWrongSet(verb)
 		}
 	}
 	return nil
 }
-
-func (s *Session) identityInsert(t *table) bool { return s.insertID == t }

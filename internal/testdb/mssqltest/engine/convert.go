@@ -6,7 +6,6 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
 )
@@ -71,7 +70,13 @@ func convert(v sqltype.Value, from, to sqltype.Type, style int) (sqltype.Value, 
 	case isInteger(to.Kind):
 		return toInteger(v, from, to)
 	case to.Kind == sqltype.Float:
-		return toFloat(v, to)
+		if n, ok := v.(int64); ok {
+			return float64(n), nil
+		}
+		if from.Kind == sqltype.Float {
+			return v, nil
+		}
+		return nil, errUnsupported(kindName(from.Kind) + " to float")
 	case to.Kind == sqltype.Decimal:
 		return toDecimal(v, to)
 	case isText(to.Kind):
@@ -91,7 +96,7 @@ func convert(v sqltype.Value, from, to sqltype.Type, style int) (sqltype.Value, 
 		}
 		return s, nil
 	case isBytes(to.Kind):
-		b, err := toBytes(v, from, to, style)
+		b, err := toBytes(v, from, to)
 		if err != nil {
 			return nil, err
 		}
@@ -142,11 +147,6 @@ func toInteger(v sqltype.Value, from, to sqltype.Type) (sqltype.Value, error) {
 		}
 	case int64:
 		n = v
-	case float64:
-		if math.IsNaN(v) || v >= math.MaxInt64 || v <= math.MinInt64 {
-			return nil, errArithmetic(to)
-		}
-		n = int64(v)
 	case *big.Rat:
 		q := new(big.Int).Quo(v.Num(), v.Denom())
 		if !q.IsInt64() {
@@ -156,11 +156,8 @@ func toInteger(v sqltype.Value, from, to sqltype.Type) (sqltype.Value, error) {
 	case string:
 		s := strings.TrimSpace(v)
 		if to.Kind == sqltype.Bit {
-			switch strings.ToLower(s) {
-			case "true":
-				return true, nil
-			case "false":
-				return false, nil
+			if low := strings.ToLower(s); low == "true" || low == "false" {
+				return low == "true", nil
 			}
 		}
 		if s != "" {
@@ -189,10 +186,6 @@ func toInteger(v sqltype.Value, from, to sqltype.Type) (sqltype.Value, error) {
 			n = int64(int16(n))
 		case sqltype.Int:
 			n = int64(int32(n))
-		}
-	case time.Time:
-		if to.Kind != sqltype.Bit {
-			n = int64(math.Floor(v.Sub(time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC)).Hours()/24 + 0.5))
 		}
 	default:
 		return nil, errExplicit(from, to)
@@ -224,46 +217,11 @@ func fitsInteger(n int64, k sqltype.Kind) bool {
 	return true
 }
 
-func toFloat(v sqltype.Value, to sqltype.Type) (sqltype.Value, error) {
-	switch v := v.(type) {
-	case float64:
-		return v, nil
-	case int64:
-		return float64(v), nil
-	case bool:
-		if v {
-			return 1.0, nil
-		}
-		return 0.0, nil
-	case *big.Rat:
-		f, _ := v.Float64()
-		return f, nil
-	case string:
-		if strings.TrimSpace(v) == "" {
-			return 0.0, nil
-		}
-		f, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
-		if err != nil {
-			return nil, sqlError(8114, "Error converting data type varchar to float.")
-		}
-		return f, nil
-	}
-	return nil, sqlError(8114, "Error converting data type to %s.", kindName(to.Kind))
-}
-
 func toDecimal(v sqltype.Value, to sqltype.Type) (sqltype.Value, error) {
 	r := new(big.Rat)
 	switch v := v.(type) {
-	case bool:
-		if v {
-			r.SetInt64(1)
-		}
 	case int64:
 		r.SetInt64(v)
-	case float64:
-		if r.SetFloat64(v) == nil {
-			return nil, errArithmetic(to)
-		}
 	case *big.Rat:
 		r.Set(v)
 	case string:

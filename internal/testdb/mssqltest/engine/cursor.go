@@ -16,11 +16,8 @@ type openCursor struct {
 	at   int
 }
 
-func (s *Session) cursor(f *frame, id *ast.CursorId) (*openCursor, error) {
+func (s *Session) cursor(id *ast.CursorId) (*openCursor, error) {
 	name := lower(unquote(id.Name.Value))
-	if c := f.cursors[name]; c != nil && !id.IsGlobal {
-		return c, nil
-	}
 	if c := s.cursors[name]; c != nil {
 		return c, nil
 	}
@@ -31,17 +28,10 @@ func (s *Session) cursorStatement(f *frame, n *node) error {
 	switch st := n.st.(type) {
 	case *ast.DeclareCursorStatement:
 		name := lower(st.Name.Value)
-		local := false
 		for _, o := range st.CursorDefinition.Options {
-			local = local || o.OptionKind == "Local"
-		}
-		c := &openCursor{node: n}
-		if local {
-			if f.cursors == nil {
-				f.cursors = map[string]*openCursor{}
+			if o.OptionKind == "Local" {
+				return errUnsupported("local cursor")
 			}
-			f.cursors[name] = c
-			return nil
 		}
 		if s.cursors[name] != nil {
 			return sqlError(16915, "A cursor with the name '%s' already exists.", st.Name.Value)
@@ -49,10 +39,10 @@ func (s *Session) cursorStatement(f *frame, n *node) error {
 		if s.cursors == nil {
 			s.cursors = map[string]*openCursor{}
 		}
-		s.cursors[name] = c
+		s.cursors[name] = &openCursor{node: n}
 		return nil
 	case *ast.OpenCursorStatement:
-		c, err := s.cursor(f, st.Cursor)
+		c, err := s.cursor(st.Cursor)
 		if err != nil {
 			return err
 		}
@@ -74,7 +64,7 @@ func (s *Session) cursorStatement(f *frame, n *node) error {
 	case *ast.FetchCursorStatement:
 		return s.fetch(f, st)
 	case *ast.CloseCursorStatement:
-		c, err := s.cursor(f, st.Cursor)
+		c, err := s.cursor(st.Cursor)
 		if err != nil {
 			return err
 		}
@@ -84,22 +74,17 @@ func (s *Session) cursorStatement(f *frame, n *node) error {
 		c.open, c.rows = false, nil
 		return nil
 	case *ast.DeallocateCursorStatement:
-		if _, err := s.cursor(f, st.Cursor); err != nil {
+		if _, err := s.cursor(st.Cursor); err != nil {
 			return err
 		}
-		name := lower(unquote(st.Cursor.Name.Value))
-		if f.cursors[name] != nil {
-			delete(f.cursors, name)
-		} else {
-			delete(s.cursors, name)
-		}
+		delete(s.cursors, lower(unquote(st.Cursor.Name.Value)))
 		return nil
 	}
 	return errUnsupported(fmt.Sprintf("%T", n.st))
 }
 
 func (s *Session) fetch(f *frame, st *ast.FetchCursorStatement) error {
-	c, err := s.cursor(f, st.Cursor)
+	c, err := s.cursor(st.Cursor)
 	if err != nil {
 		return err
 	}
@@ -115,16 +100,6 @@ func (s *Session) fetch(f *frame, st *ast.FetchCursorStatement) error {
 	s.fetchStatus = 0
 	if c.at >= len(c.rows) {
 		s.fetchStatus = -1
-	}
-	if len(st.IntoVariables) == 0 {
-		if err := s.columns(c.cols); err != nil {
-			return err
-		}
-		if s.fetchStatus == 0 {
-			s.sentResult(s.out.Row(c.rows[c.at]))
-		}
-		s.done(0, false)
-		return nil
 	}
 	if len(st.IntoVariables) != len(c.cols) {
 		return sqlError(16924, "Cursorfetch: The number of variables declared in the INTO list must match that of selected columns.")

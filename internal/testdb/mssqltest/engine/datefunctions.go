@@ -18,19 +18,15 @@ func now(t sqltype.Type) func(*compiler, []*scalar) (*scalar, error) {
 
 // dateFunction compiles the functions that begin with a date part.
 func (c *compiler) dateFunction(name string, params []ast.ScalarExpression) (*scalar, error) {
-	want := 3
-	if name == "DATEPART" {
-		want = 2
-	}
-	if len(params) != want {
-		return nil, sqlError(174, "The %s function requires %d argument(s).", strings.ToLower(name), want)
+	if len(params) != 3 {
+		return nil, sqlError(174, "The %s function requires 3 argument(s).", strings.ToLower(name))
 	}
 	ref, ok := params[0].(*ast.ColumnReferenceExpression)
 	if !ok || ref.MultiPartIdentifier == nil {
 		return nil, sqlError(1023, "Invalid parameter 1 specified for %s.", strings.ToLower(name))
 	}
 	word := ref.MultiPartIdentifier.Identifiers[0].Value
-	part, ok := dateParts[strings.ToLower(word)]
+	unit, ok := ticksOf[strings.ToLower(word)]
 	if !ok {
 		return nil, sqlError(155, "'%s' is not a recognized %s option.", word, strings.ToLower(name))
 	}
@@ -51,17 +47,12 @@ func (c *compiler) dateFunction(name string, params []ast.ScalarExpression) (*sc
 	if err != nil {
 		return nil, err
 	}
-	switch name {
-	case "DATEPART":
-		return strict(typeInt, []*scalar{last}, func(_ *exec, v []sqltype.Value) (sqltype.Value, error) {
-			return partOf(part, v[0].(time.Time)), nil
-		}), nil
-	case "DATEADD":
+	if name == "DATEADD" {
 		// Before SQL Server 2025 the number is an int, whatever it was.
 		n := cast(args[0], typeInt, 0)
 		t := last.typ
 		return strict(t, []*scalar{n, last}, func(_ *exec, v []sqltype.Value) (sqltype.Value, error) {
-			at, ok := addDate(part, v[0].(int64), v[1].(time.Time), t)
+			at, ok := addDate(unit, v[0].(int64), v[1].(time.Time), t)
 			if !ok {
 				return nil, errDateAdd(kindName(t.Kind))
 			}
@@ -77,22 +68,10 @@ func (c *compiler) dateFunction(name string, params []ast.ScalarExpression) (*sc
 		t = typeBigInt
 	}
 	return strict(t, []*scalar{first, last}, func(_ *exec, v []sqltype.Value) (sqltype.Value, error) {
-		n, ok := diffDate(part, v[0].(time.Time), v[1].(time.Time))
-		if !ok || !fitsInteger(n, t.Kind) {
+		n := diffDate(unit, v[0].(time.Time), v[1].(time.Time))
+		if !fitsInteger(n, t.Kind) {
 			return nil, errDateDiff()
 		}
 		return n, nil
-	}), nil
-}
-
-// dateArithmetic adds days to datetime, and datetimes to each other.
-func dateArithmetic(op string, a, b *scalar) (*scalar, error) {
-	a, b = cast(a, typeDateTime, 0), cast(b, typeDateTime, 0)
-	return strict(typeDateTime, []*scalar{a, b}, func(_ *exec, v []sqltype.Value) (sqltype.Value, error) {
-		d := v[1].(time.Time).Sub(baseDay)
-		if op == "Subtract" {
-			d = -d
-		}
-		return roundTime(v[0].(time.Time).Add(d), typeDateTime)
 	}), nil
 }

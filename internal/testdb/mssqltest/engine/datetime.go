@@ -30,17 +30,6 @@ func toTime(v sqltype.Value, from, to sqltype.Type) (sqltype.Value, error) {
 		if t, err = parseTime(v); err != nil {
 			return nil, err
 		}
-	case int64:
-		t = baseDay.AddDate(0, 0, int(v))
-	case float64:
-		t = baseDay.Add(time.Duration(v * 24 * float64(time.Hour)))
-	case []byte:
-		n, err := toInteger(v, from, typeBigInt)
-		if err != nil {
-			return nil, err
-		}
-		days, part := int32(n.(int64)>>32), n.(int64)&0xFFFFFFFF
-		t = baseDay.AddDate(0, 0, int(days)).Add(time.Duration(part) * time.Second / 300)
 	default:
 		return nil, errExplicit(from, to)
 	}
@@ -91,10 +80,7 @@ func roundTo(t time.Time, scale uint8) time.Time {
 // timeLayouts are the spellings that do not depend on the session's language,
 // and us_english's month first.
 var timeLayouts = []string{
-	"2006-1-2T15:4:5Z07:00", "2006-1-2T15:4:5", "2006-1-2 15:4:5 -07:00", "2006-1-2 15:4:5-07:00", "2006-1-2 15:4:5", "2006-1-2 15:4", "2006-1-2",
-	"20060102 15:4:5", "20060102 15:4", "20060102",
-	"1/2/2006 15:4:5", "1/2/2006 3:4:5 PM", "1/2/2006 3:4PM", "1/2/2006 15:4", "1/2/2006", "2006/1/2 15:4:5", "2006/1/2",
-	"Jan 2 2006 3:4PM", "Jan 2 2006", "15:4:5", "15:4",
+	"2006-1-2T15:4:5", "2006-1-2 15:4:5 -07:00", "2006-1-2 15:4:5", "2006-1-2", "20060102 15:4:5", "20060102", "1/2/2006 15:4:5", "1/2/2006", "15:4:5",
 }
 
 func parseTime(s string) (time.Time, error) {
@@ -113,177 +99,43 @@ func parseTime(s string) (time.Time, error) {
 	return time.Time{}, errDateConversion()
 }
 
-func formatTime(t time.Time, from sqltype.Type, style int) string {
-	frac := func(n uint8) string {
-		if n == 0 {
-			return ""
-		}
-		return fmt.Sprintf(".%09d", t.Nanosecond())[:n+1]
-	}
+// formatTime writes a time as style 121 does, which is datetime2's own.
+func formatTime(t time.Time, from sqltype.Type) string {
+	s := t.Format("2006-01-02 15:04:05")
 	scale := from.Scale
 	if from.Kind == sqltype.DateTime {
 		scale = 3
 	}
-	switch style {
-	case 126, 127:
-		s := t.Format("2006-01-02T15:04:05") + frac(scale)
-		if style == 127 {
-			s += "Z"
-		}
-		return s
-	case 121, 120, 20, 21, 25:
-		s := t.Format("2006-01-02 15:04:05")
-		if style == 121 || style == 21 || style == 25 {
-			s += frac(scale)
-		}
-		return s
-	case 112:
-		return t.Format("20060102")
-	case 114, 108:
-		return t.Format("15:04:05")
-	case 101:
-		return t.Format("01/02/2006")
+	if scale > 0 {
+		s += fmt.Sprintf(".%09d", t.Nanosecond())[:scale+1]
 	}
-	switch from.Kind {
-	case sqltype.DateTime, sqltype.SmallDateTime:
-		return t.Format("Jan _2 2006  3:04PM")
-	case sqltype.Date:
-		return t.Format("2006-01-02")
-	case sqltype.Time:
-		return t.Format("15:04:05") + frac(scale)
-	case sqltype.DateTimeOffset:
-		return t.Format("2006-01-02 15:04:05") + frac(scale) + t.Format(" -07:00")
-	}
-	return t.Format("2006-01-02 15:04:05") + frac(scale)
+	return s
 }
 
-// datePart is a part of DATEADD, DATEDIFF and DATEPART.
-type datePart uint8
-
-const (
-	partYear datePart = iota
-	partQuarter
-	partMonth
-	partDay
-	partWeek
-	partHour
-	partMinute
-	partSecond
-	partMillisecond
-	partMicrosecond
-	partNanosecond
-	partDayOfYear
-	partWeekday
-)
-
-var dateParts = map[string]datePart{
-	"year": partYear, "yy": partYear, "yyyy": partYear, "quarter": partQuarter, "qq": partQuarter, "q": partQuarter,
-	"month": partMonth, "mm": partMonth, "m": partMonth, "day": partDay, "dd": partDay, "d": partDay,
-	"dayofyear": partDayOfYear, "dy": partDayOfYear, "y": partDayOfYear, "week": partWeek, "wk": partWeek, "ww": partWeek,
-	"weekday": partWeekday, "dw": partWeekday, "hour": partHour, "hh": partHour, "minute": partMinute, "mi": partMinute, "n": partMinute,
-	"second": partSecond, "ss": partSecond, "s": partSecond, "millisecond": partMillisecond, "ms": partMillisecond,
-	"microsecond": partMicrosecond, "mcs": partMicrosecond, "nanosecond": partNanosecond, "ns": partNanosecond,
-}
-
-// ticksOf is a part of fixed length in units of 100 ns.
-var ticksOf = map[datePart]int64{
-	partDay: 864_000_000_000, partDayOfYear: 864_000_000_000, partWeekday: 864_000_000_000, partWeek: 6_048_000_000_000,
-	partHour: 36_000_000_000, partMinute: 600_000_000, partSecond: 10_000_000, partMillisecond: 10_000, partMicrosecond: 10,
+// ticksOf are the parts of DATEADD and DATEDIFF that are of one length, in units
+// of 100 ns.
+var ticksOf = map[string]int64{
+	"day": 864_000_000_000, "dd": 864_000_000_000, "d": 864_000_000_000, "hour": 36_000_000_000, "hh": 36_000_000_000,
+	"minute": 600_000_000, "mi": 600_000_000, "n": 600_000_000, "second": 10_000_000, "ss": 10_000_000, "s": 10_000_000,
+	"millisecond": 10_000, "ms": 10_000, "microsecond": 10, "mcs": 10,
 }
 
 // addDate is DATEADD; n fits an int.
-func addDate(p datePart, n int64, t time.Time, typ sqltype.Type) (time.Time, bool) {
-	switch p {
-	case partYear:
-		t = addMonths(t, n*12)
-	case partQuarter:
-		t = addMonths(t, n*3)
-	case partMonth:
-		t = addMonths(t, n)
-	case partNanosecond:
-		t = t.Add(time.Duration(n))
-	default:
-		at := ticks(t) + n*ticksOf[p]
-		if at < 0 || at >= ticks(afterLastDay) {
-			return t, false
-		}
-		t = timeOfTicks(at).In(t.Location())
+func addDate(unit, n int64, t time.Time, typ sqltype.Type) (time.Time, bool) {
+	last := ticks(afterLastDay)
+	if n > last/unit || n < -last/unit {
+		return t, false
 	}
-	low := firstDay
-	if typ.Kind == sqltype.DateTime || typ.Kind == sqltype.SmallDateTime {
-		low = firstOld
+	at := ticks(t) + n*unit
+	if at < 0 || at >= last {
+		return t, false
 	}
-	return t, !t.Before(low) && t.Before(afterLastDay)
-}
-
-func timeOfTicks(n int64) time.Time {
-	return time.Unix(n/10_000_000-62135596800, n%10_000_000*100).UTC()
-}
-
-// addMonths keeps the day, or takes the last of the month.
-func addMonths(t time.Time, n int64) time.Time {
-	y, m, d := t.Date()
-	first := time.Date(y, m, 1, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), t.Location()).AddDate(0, int(n), 0)
-	last := first.AddDate(0, 1, -1).Day()
-	return first.AddDate(0, 0, min(d, last)-1)
+	t = time.Unix(at/10_000_000-62135596800, at%10_000_000*100).In(t.Location())
+	return t, typ.Kind != sqltype.DateTime && typ.Kind != sqltype.SmallDateTime || !t.Before(firstOld)
 }
 
 // diffDate is DATEDIFF: the count of boundaries of the part that are crossed.
-func diffDate(p datePart, a, b time.Time) (int64, bool) {
-	switch p {
-	case partYear:
-		return int64(b.Year() - a.Year()), true
-	case partQuarter:
-		q := func(t time.Time) int64 { return int64(t.Year())*4 + int64(t.Month()-1)/3 }
-		return q(b) - q(a), true
-	case partMonth:
-		m := func(t time.Time) int64 { return int64(t.Year())*12 + int64(t.Month()) }
-		return m(b) - m(a), true
-	case partWeek:
-		// Weeks begin on Sunday, and day 1 of year 1 was a Monday.
-		w := func(t time.Time) int64 { return (ticks(t)/ticksOf[partDay] + 1) / 7 }
-		return w(b) - w(a), true
-	case partNanosecond:
-		d := (ticks(b) - ticks(a))
-		if d > (1<<63-1)/100 || d < -(1<<63-1)/100 {
-			return 0, false
-		}
-		return d * 100, true
-	}
-	u := ticksOf[p]
-	return ticks(b)/u - ticks(a)/u, true
-}
-
-func partOf(p datePart, t time.Time) int64 {
-	switch p {
-	case partYear:
-		return int64(t.Year())
-	case partQuarter:
-		return int64(t.Month()-1)/3 + 1
-	case partMonth:
-		return int64(t.Month())
-	case partDay:
-		return int64(t.Day())
-	case partDayOfYear:
-		return int64(t.YearDay())
-	case partWeekday:
-		return int64(t.Weekday()) + 1
-	case partHour:
-		return int64(t.Hour())
-	case partMinute:
-		return int64(t.Minute())
-	case partSecond:
-		return int64(t.Second())
-	case partMillisecond:
-		return int64(t.Nanosecond() / 1e6)
-	case partMicrosecond:
-		return int64(t.Nanosecond() / 1e3)
-	case partNanosecond:
-		return int64(t.Nanosecond())
-	}
-	_, w := t.ISOWeek()
-	return int64(w)
-}
+func diffDate(unit int64, a, b time.Time) int64 { return ticks(b)/unit - ticks(a)/unit }
 
 // parseDelay reads the argument of WAITFOR DELAY: hh:mm[:ss[.mmm]].
 func parseDelay(s string) (time.Duration, error) {

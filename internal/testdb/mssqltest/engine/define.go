@@ -11,9 +11,6 @@ import (
 
 // define runs the statements that change the catalog or the database's options.
 func (s *Session) define(f *frame, n *node) error {
-	if s.tx != nil && s.tx.doomed {
-		return errDoomed()
-	}
 	if !s.granted("CREATE TABLE", wholeDatabase) || !s.has("ALTER", "dbo", "") {
 		return severity(14, 262, "CREATE, ALTER or DROP permission denied in database '%s'.", s.e.db.name)
 	}
@@ -50,77 +47,28 @@ func (s *Session) defineIn(x *exec, n *node) error {
 		return x.createTable(n, st)
 	case *ast.CreateIndexStatement:
 		return x.createIndex(n, st)
-	case *ast.CreateTypeTableStatement:
-		schema, name := nameOf(st.Name)
-		key := objectKey(schema, name)
-		db.mu.Lock()
-		defer db.mu.Unlock()
-		if db.types[key] != nil {
-			return sqlError(219, "The type '%s.%s' already exists, or you do not have permission to create it.", schema, name)
-		}
-		db.types[key] = &tableType{schema, name, st.Definition}
-		db.bump()
-		x.undo(func() {
-			db.mu.Lock()
-			defer db.mu.Unlock()
-			delete(db.types, key)
-			db.bump()
-		})
-		return nil
 	case *ast.CreateSchemaStatement:
 		return x.createSchema(st)
 	case *ast.CreateProcedureStatement:
-		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, false, false)
-	case *ast.CreateOrAlterProcedureStatement:
-		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, true, false)
+		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, false)
 	case *ast.AlterProcedureStatement:
-		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, true, true)
+		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, true)
 	case *ast.CreateViewStatement:
 		return x.createView(n, st)
 	case *ast.CreateTriggerStatement:
 		return x.createTrigger(st)
 	case *ast.AlterTableSetStatement:
 		return x.alterTableSet(st)
-	case *ast.AlterTableAddTableElementStatement:
-		return x.alterTableAdd(n, st)
 	case *ast.AlterDatabaseSetStatement:
 		return x.alterDatabase(st)
-	case *ast.TruncateTableStatement:
-		return x.truncate(st)
 	case *ast.DropTableStatement:
 		return x.dropObjects(st.Objects, st.IsIfExists, "table", func(o *object) bool { return o.table != nil })
 	case *ast.DropViewStatement:
 		return x.dropObjects(st.Objects, st.IsIfExists, "view", func(o *object) bool { return o.view != nil })
 	case *ast.DropProcedureStatement:
 		return x.dropObjects(st.Objects, st.IsIfExists, "procedure", func(o *object) bool { return o.proc != nil })
-	case *ast.DropTriggerStatement:
-		return x.dropTriggers(st)
-	case *ast.DropIndexStatement:
-		return x.dropIndexes(st)
-	case *ast.DropTypeStatement:
-		schema, name := nameOf(st.Name)
-		key := objectKey(schema, name)
-		db.mu.Lock()
-		defer db.mu.Unlock()
-		was := db.types[key]
-		if was == nil {
-			if st.IsIfExists {
-				return nil
-			}
-			return sqlError(218, "Could not find the type '%s'. Either it does not exist or you do not have the necessary permission.", spelled(st.Name))
-		}
-		delete(db.types, key)
-		db.bump()
-		x.undo(func() {
-			db.mu.Lock()
-			defer db.mu.Unlock()
-			db.types[key] = was
-		})
-		return nil
 	case *ast.DropSchemaStatement:
 		return x.dropSchema(st)
-	case *ast.UpdateStatisticsStatement:
-		return nil
 	case *ast.UseStatement:
 		if !equalFold(st.DatabaseName.Value, db.name) {
 			return sqlError(911, "Database '%s' does not exist. Make sure that the name is entered correctly.", st.DatabaseName.Value)
@@ -196,7 +144,7 @@ func (x *exec) dropSchema(st *ast.DropSchemaStatement) error {
 	return nil
 }
 
-func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.ProcedureParameter, body *ast.StatementList, replace, must bool) error {
+func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.ProcedureParameter, body *ast.StatementList, alter bool) error {
 	db := x.s.e.db
 	schema, name := nameOf(ref.Name)
 	b := &batch{text: n.batch.text, names: map[string]*variable{}, stats: x.s.e.planStats(batchKey{text: schema + "." + name})}
@@ -210,12 +158,14 @@ func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.Pr
 	if err := b.compile(statements(body)); err != nil {
 		return err
 	}
-	o := &object{schema: schema, name: name, made: x.now}
-	o.proc = &proc{name: name, body: b, owner: o}
-	if was := db.object(schema, name); was != nil && replace && was.proc != nil {
+	o := &object{schema: schema, name: name}
+	o.proc = &proc{body: b}
+	if alter {
+		was := db.object(schema, name)
+		if was == nil || was.proc == nil {
+			return sqlError(208, "Invalid object name '%s'.", spelled(ref.Name))
+		}
 		x.undo(db.drop(was))
-	} else if must {
-		return sqlError(208, "Invalid object name '%s'.", spelled(ref.Name))
 	}
 	undo, err := db.add(o)
 	if err == nil {
@@ -234,8 +184,8 @@ func (x *exec) createView(n *node, st *ast.CreateViewStatement) error {
 	if _, err := c.query(st.SelectStatement.QueryExpression); err != nil {
 		return err
 	}
-	undo, err := x.s.e.db.add(&object{schema: schema, name: name, made: x.now,
-		view: &view{columns: st.Columns, query: st.SelectStatement.QueryExpression, schema: schema}})
+	undo, err := x.s.e.db.add(&object{schema: schema, name: name,
+		view: &view{columns: st.Columns, query: st.SelectStatement.QueryExpression}})
 	if err == nil {
 		x.undo(undo)
 	}
@@ -254,7 +204,7 @@ func (x *exec) createTrigger(st *ast.CreateTriggerStatement) error {
 		tr.actions[lower(a.TriggerActionType)] = true
 	}
 	was := t.triggers
-	undo, err := x.s.e.db.add(&object{schema: t.schema, name: tr.name, made: x.now, trigger: tr})
+	undo, err := x.s.e.db.add(&object{schema: t.schema, name: tr.name, trigger: tr})
 	if err != nil {
 		return err
 	}
@@ -264,24 +214,6 @@ func (x *exec) createTrigger(st *ast.CreateTriggerStatement) error {
 		undo()
 	})
 	return nil
-}
-
-func (x *exec) dropTriggers(st *ast.DropTriggerStatement) error {
-	return x.dropObjects(st.Objects, st.IsIfExists, "trigger", func(o *object) bool {
-		if o.trigger == nil {
-			return false
-		}
-		t := o.trigger.table
-		was := t.triggers
-		t.triggers = nil
-		for _, other := range was {
-			if other != o.trigger {
-				t.triggers = append(t.triggers, other)
-			}
-		}
-		x.undo(func() { t.triggers = was })
-		return true
-	})
 }
 
 func (x *exec) dropObjects(names []*ast.SchemaObjectName, ifExists bool, kind string, is func(*object) bool) error {
@@ -356,33 +288,5 @@ func (x *exec) alterDatabase(st *ast.AlterDatabaseSetStatement) error {
 			return errUnsupported(on.OptionKind)
 		}
 	}
-	return nil
-}
-
-func (x *exec) truncate(st *ast.TruncateTableStatement) error {
-	t, err := x.tableFor(st.TableName)
-	if err != nil {
-		return err
-	}
-	t.latch.Lock()
-	defer t.latch.Unlock()
-	live, next := t.live, t.nextIdentity
-	trees := make([]*tree, len(t.indexes))
-	for i, ix := range t.indexes {
-		if ix != nil {
-			trees[i], ix.tree = ix.tree, newTree()
-		}
-	}
-	t.live, t.nextIdentity = 0, t.seed
-	x.undo(func() {
-		t.latch.Lock()
-		defer t.latch.Unlock()
-		for i, ix := range t.indexes {
-			if ix != nil {
-				ix.tree = trees[i]
-			}
-		}
-		t.live, t.nextIdentity = live, next
-	})
 	return nil
 }

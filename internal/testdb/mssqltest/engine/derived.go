@@ -1,11 +1,7 @@
 package engine
 
 import (
-	"strings"
-
 	"github.com/sqlc-dev/teesql/ast"
-
-	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
 )
 
 // derived compiles a query in FROM. A plain one is merged into the query around
@@ -34,7 +30,7 @@ func (c *compiler) derivedFor(q ast.QueryExpression, columns []*ast.Identifier, 
 	var src *source
 	var f from
 	spec, isSpec := q.(*ast.QuerySpecification)
-	plain := isSpec && spec.UniqueRowFilter != "Distinct" && !isAggregate(spec) && !volatile(spec)
+	plain := isSpec && !isAggregate(spec) && !volatile(spec)
 	switch {
 	case plain && spec.TopRowFilter == nil && spec.OrderByClause == nil && spec.OffsetClause == nil:
 		b, err := c.body(spec, hints, target)
@@ -66,7 +62,7 @@ func (c *compiler) derivedFor(q ast.QueryExpression, columns []*ast.Identifier, 
 		}
 		src = &source{}
 		for i, col := range plan.cols {
-			src.cols = append(src.cols, binding{col.name, columnOf(slot, i, col.typ, col.coll, col.nullable, col.name)})
+			src.cols = append(src.cols, binding{col.name, columnOf(slot, i, col.typ, col.nullable, col.name)})
 		}
 		f.rels = []*rel{{slots: 1 << slot, deps: plan.refs, run: func(x *exec, yield func() (bool, error)) (bool, error) {
 			return plan.rows(x, func(row Row) (bool, error) {
@@ -121,8 +117,7 @@ func (c *compiler) inlineTable(r *ast.InlineDerivedTable) (from, error) {
 			rows[j][i] = column[j]
 			refs |= column[j].refs
 		}
-		src.cols = append(src.cols, binding{id.Value, columnOf(slot, i, t, caseInsensitive, true, id.Value)})
-		src.cols[i].sc.collated = false
+		src.cols = append(src.cols, binding{id.Value, columnOf(slot, i, t, true, id.Value)})
 	}
 	c.scope.sources = append(c.scope.sources, src)
 	run := func(x *exec, yield func() (bool, error)) (bool, error) {
@@ -152,8 +147,7 @@ func (c *compiler) rowsSource(cols []outCol, refs slotSet, rows func(*exec) ([]R
 	}
 	src := &source{}
 	for i, col := range cols {
-		b := binding{col.name, columnOf(slot, i, col.typ, col.coll, true, col.name)}
-		b.sc.collated = false
+		b := binding{col.name, columnOf(slot, i, col.typ, true, col.name)}
 		src.cols = append(src.cols, b)
 	}
 	run := func(x *exec, yield func() (bool, error)) (bool, error) {
@@ -170,34 +164,4 @@ func (c *compiler) rowsSource(cols []outCol, refs slotSet, rows func(*exec) ([]R
 		return true, nil
 	}
 	return src, from{rels: []*rel{{slots: 1 << slot, deps: refs, run: run}}}, nil
-}
-
-// tableFunction compiles STRING_SPLIT, the one function of this kind without a
-// syntax of its own.
-func (c *compiler) tableFunction(name string, params []ast.ScalarExpression, alias *ast.Identifier) (from, error) {
-	if !strings.EqualFold(name, "STRING_SPLIT") || len(params) < 2 {
-		return from{}, errNoObject(name)
-	}
-	args, err := c.scalars(params[:2])
-	if err != nil {
-		return from{}, err
-	}
-	t := sqltype.Type{Kind: sqltype.NVarChar, Size: 4000}
-	src, f, err := c.rowsSource([]outCol{{name: "value", typ: t}}, args[0].refs|args[1].refs, func(x *exec) ([]Row, error) {
-		v, ok, err := values(x, []*scalar{cast(args[0], typeText, 0), cast(args[1], typeText, 0)})
-		if err != nil || !ok {
-			return nil, err
-		}
-		var rows []Row
-		for _, part := range strings.Split(v[0].(string), v[1].(string)) {
-			rows = append(rows, Row{part})
-		}
-		return rows, nil
-	})
-	if err != nil {
-		return f, err
-	}
-	src.alias = aliasOf(alias)
-	c.scope.sources = append(c.scope.sources, src)
-	return f, nil
 }

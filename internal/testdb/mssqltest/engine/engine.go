@@ -42,7 +42,6 @@ type Engine struct {
 
 	nextTx      atomic.Uint64
 	nextSession atomic.Int64
-	rowVersion  atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
 	batches map[batchKey]*batch
@@ -69,8 +68,8 @@ func New(opts Options) *Engine {
 		batches: map[batchKey]*batch{}, stats: map[batchKey]*planStats{}, waitfor: map[int]bool{},
 		logins: map[string]string{},
 		db: &database{
-			name: opts.Database, created: opts.Clock.Now(),
-			schemas: map[string]*schema{}, objects: map[string]*object{}, types: map[string]*tableType{}, users: map[string]*user{},
+			name:    opts.Database,
+			schemas: map[string]*schema{}, objects: map[string]*object{}, users: map[string]*user{},
 			nextID: 100,
 		},
 	}

@@ -134,11 +134,6 @@ func errTrigger(t *table) error {
 		"contains an OUTPUT clause without INTO clause.", t.name)
 }
 
-func errDoomed() error {
-	return sqlError(3930, "The current transaction cannot be committed and cannot support operations that write to the log "+
-		"file. Roll back the transaction.")
-}
-
 func errWrongSet(verb string) error {
 	return sqlError(1934, "%s failed because the following SET options have incorrect settings: 'QUOTED_IDENTIFIER'. "+
 		"Verify that SET options are correct for use with indexed views and/or indexes on computed columns and/or filtered "+
@@ -165,7 +160,7 @@ func errLockTimeout() error {
 // the batch, even with XACT_ABORT OFF.
 func endsBatch(e *sqltype.Error) bool {
 	switch e.Number {
-	case 1205, 3960, 3961, 3998, 241, 245, 8114, 8169, 206, 257, 529, 3930:
+	case 1205, 3960, 241, 245, 8114, 8169, 206, 257, 529:
 		return true
 	}
 	return e.Class >= 20
@@ -180,7 +175,7 @@ func rollsBack(e *sqltype.Error) bool {
 // procedure or batch that holds it and no more.
 func endsScope(e *sqltype.Error) bool {
 	switch e.Number {
-	case 102, 156, 207, 208, 209, 137, 1087, 4104, 650, 8622, 40517, 201, 10738, 331, 333, 334, 4140, 1065, 8156, 306, 308:
+	case 102, 156, 207, 208, 209, 137, 1087, 4104, 650, 8622, 40517, 201, 10738, 331, 333, 334, 4140, 1065, 308:
 		return true
 	}
 	return false

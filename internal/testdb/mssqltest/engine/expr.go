@@ -25,12 +25,6 @@ func (c *compiler) scalar(e ast.ScalarExpression) (*scalar, error) {
 		return integerLiteral(e.Value)
 	case *ast.NumericLiteral:
 		return numericLiteral(e.Value)
-	case *ast.RealLiteral:
-		f, err := strconv.ParseFloat(e.Value, 64)
-		if err != nil {
-			return nil, errSyntaxNear(e.Value)
-		}
-		return constant(f, typeFloat), nil
 	case *ast.StringLiteral:
 		k := sqltype.VarChar
 		if e.IsNational {
@@ -66,38 +60,13 @@ func (c *compiler) scalar(e ast.ScalarExpression) (*scalar, error) {
 	case *ast.BinaryExpression:
 		return c.arithmetic(e)
 	case *ast.CastCall:
-		return c.conversion(e.DataType, e.Parameter, nil, false)
+		return c.conversion(e.DataType, e.Parameter, nil)
 	case *ast.ConvertCall:
-		return c.conversion(e.DataType, e.Parameter, e.Style, false)
-	case *ast.TryCastCall:
-		return c.conversion(e.DataType, e.Parameter, nil, true)
-	case *ast.TryConvertCall:
-		return c.conversion(e.DataType, e.Parameter, e.Style, true)
+		return c.conversion(e.DataType, e.Parameter, e.Style)
 	case *ast.FunctionCall:
 		return c.call(strings.ToUpper(e.FunctionName.Value), e.Parameters, e)
-	case *ast.LeftFunctionCall:
-		return c.call("LEFT", e.Parameters, nil)
-	case *ast.RightFunctionCall:
-		return c.call("RIGHT", e.Parameters, nil)
-	case *ast.ParameterlessCall:
-		return c.parameterless(e.ParameterlessCallType)
-	case *ast.NullIfExpression:
-		return c.nullIf(e)
-	case *ast.CoalesceExpression:
-		return c.coalesce(e.Expressions)
-	case *ast.IIfCall:
-		return c.choice([]*ast.SearchedWhenClause{{WhenExpression: e.Predicate, ThenExpression: e.ThenExpression}}, e.ElseExpression)
 	case *ast.SearchedCaseExpression:
 		return c.choice(e.WhenClauses, e.ElseExpression)
-	case *ast.SimpleCaseExpression:
-		whens := make([]*ast.SearchedWhenClause, len(e.WhenClauses))
-		for i, w := range e.WhenClauses {
-			whens[i] = &ast.SearchedWhenClause{
-				WhenExpression: &ast.BooleanComparisonExpression{ComparisonType: "Equals", FirstExpression: e.InputExpression, SecondExpression: w.WhenExpression},
-				ThenExpression: w.ThenExpression,
-			}
-		}
-		return c.choice(whens, e.ElseExpression)
 	case *ast.ScalarSubquery:
 		return c.scalarSubquery(e.QueryExpression)
 	}
@@ -144,9 +113,7 @@ func (c *compiler) column(e *ast.ColumnReferenceExpression) (*scalar, error) {
 	}
 	c.used(sc)
 	if e.Collation != nil {
-		out := *sc
-		out.coll, out.collated, out.col = collationNamed(e.Collation.Value), true, nil
-		return &out, nil
+		return nil, errUnsupported("COLLATE")
 	}
 	return sc, nil
 }
@@ -163,7 +130,7 @@ func (c *compiler) used(sc *scalar) {
 	}
 }
 
-func (c *compiler) conversion(ref ast.DataTypeReference, param, styleOf ast.ScalarExpression, try bool) (*scalar, error) {
+func (c *compiler) conversion(ref ast.DataTypeReference, param, styleOf ast.ScalarExpression) (*scalar, error) {
 	to, err := typeOf(ref, 30)
 	if err != nil {
 		return nil, err
@@ -189,35 +156,7 @@ func (c *compiler) conversion(ref ast.DataTypeReference, param, styleOf ast.Scal
 			style = int(n)
 		}
 	}
-	out := cast(a, to, style)
-	if !try {
-		return out, nil
-	}
-	return derive(to, []*scalar{out}, func(x *exec) (sqltype.Value, error) {
-		v, err := out.eval(x)
-		if _, ok := err.(*sqltype.Error); ok {
-			return nil, nil
-		}
-		return v, err
-	}), nil
-}
-
-func (c *compiler) nullIf(e *ast.NullIfExpression) (*scalar, error) {
-	a, err := c.scalar(e.FirstExpression)
-	if err != nil {
-		return nil, err
-	}
-	eq, err := c.comparison("Equals", e.FirstExpression, e.SecondExpression)
-	if err != nil {
-		return nil, err
-	}
-	return derive(a.typ, []*scalar{a, {refs: eq.refs, cols: eq.cols}}, func(x *exec) (sqltype.Value, error) {
-		is, err := eq.eval(x)
-		if err != nil || is == isTrue {
-			return nil, err
-		}
-		return a.eval(x)
-	}), nil
+	return cast(a, to, style), nil
 }
 
 func (c *compiler) scalars(list []ast.ScalarExpression) ([]*scalar, error) {
@@ -248,25 +187,6 @@ func unify(list []*scalar) ([]*scalar, sqltype.Type, error) {
 		}
 	}
 	return out, t, nil
-}
-
-func (c *compiler) coalesce(list []ast.ScalarExpression) (*scalar, error) {
-	args, err := c.scalars(list)
-	if err != nil {
-		return nil, err
-	}
-	args, t, err := unify(args)
-	if err != nil {
-		return nil, err
-	}
-	return derive(t, args, func(x *exec) (sqltype.Value, error) {
-		for _, a := range args {
-			if v, err := a.eval(x); err != nil || v != nil {
-				return v, err
-			}
-		}
-		return nil, nil
-	}), nil
 }
 
 // choice is CASE.

@@ -80,12 +80,6 @@ func (c *compiler) reference(ref ast.TableReference, lateral bool) (from, error)
 		return f, err
 	case *ast.InlineDerivedTable:
 		return c.inlineTable(r)
-	case *ast.OpenJsonTableReference:
-		return c.openJSON(r)
-	case *ast.GlobalFunctionTableReference:
-		return c.tableFunction(r.Name.Value, r.Parameters, r.Alias)
-	case *ast.SchemaObjectFunctionTableReference:
-		return c.tableFunction(r.SchemaObject.BaseIdentifier.Value, r.Parameters, r.Alias)
 	case *ast.QualifiedJoin:
 		return c.qualifiedJoin(r)
 	case *ast.UnqualifiedJoin:
@@ -163,7 +157,7 @@ func (c *compiler) base(t *table, hints tableHints, target bool) (*source, from,
 	c.uses = append(c.uses, u)
 	src := &source{target: u}
 	for i, col := range t.cols {
-		src.cols = append(src.cols, binding{col.name, columnOf(slot, i, col.typ, col.coll, col.nullable, col.name)})
+		src.cols = append(src.cols, binding{col.name, columnOf(slot, i, col.typ, col.nullable, col.name)})
 	}
 	return src, from{rels: []*rel{{slots: 1 << slot, base: u}}}, nil
 }
@@ -173,7 +167,7 @@ func (c *compiler) tableVariable(r *ast.VariableTableReference, target bool) (fr
 	if v == nil || v.table == nil {
 		return from{}, errUndeclaredTable(r.Variable.Name)
 	}
-	def, err := c.variableTable(v)
+	def, err := c.db.shape(v)
 	if err != nil {
 		return from{}, err
 	}
@@ -192,22 +186,14 @@ func (c *compiler) tableVariable(r *ast.VariableTableReference, target bool) (fr
 }
 
 func (c *compiler) qualifiedJoin(r *ast.QualifiedJoin) (from, error) {
-	first, second := r.FirstTableReference, r.SecondTableReference
-	left := false
-	switch r.QualifiedJoinType {
-	case "Inner":
-	case "LeftOuter":
-		left = true
-	case "RightOuter":
-		first, second, left = second, first, true
-	default:
+	if r.QualifiedJoinType != "Inner" {
 		return from{}, errUnsupported(r.QualifiedJoinType + " JOIN")
 	}
-	f, err := c.reference(first, false)
+	f, err := c.reference(r.FirstTableReference, false)
 	if err != nil {
 		return f, err
 	}
-	g, err := c.reference(second, false)
+	g, err := c.reference(r.SecondTableReference, false)
 	if err != nil {
 		return f, err
 	}
@@ -216,65 +202,23 @@ func (c *compiler) qualifiedJoin(r *ast.QualifiedJoin) (from, error) {
 		return f, err
 	}
 	g.conds = append(g.conds, on...)
-	if left {
-		g, err = c.optional(g)
-		if err != nil {
-			return f, err
-		}
-	}
 	f.add(g)
 	return f, nil
 }
 
 func (c *compiler) unqualifiedJoin(r *ast.UnqualifiedJoin) (from, error) {
+	lateral := r.UnqualifiedJoinType == "CrossApply"
+	if !lateral && r.UnqualifiedJoinType != "CrossJoin" {
+		return from{}, errUnsupported(r.UnqualifiedJoinType)
+	}
 	f, err := c.reference(r.FirstTableReference, false)
 	if err != nil {
 		return f, err
 	}
-	lateral := r.UnqualifiedJoinType != "CrossJoin"
 	g, err := c.reference(r.SecondTableReference, lateral)
 	if err != nil {
 		return f, err
 	}
-	if r.UnqualifiedJoinType == "OuterApply" {
-		if g, err = c.optional(g); err != nil {
-			return f, err
-		}
-	}
 	f.add(g)
 	return f, nil
-}
-
-// optional makes the inner side of an outer join: one row of NULLs where it has
-// none.
-func (c *compiler) optional(g from) (from, error) {
-	own := g.slots()
-	run, _, err := c.join(g, nil, nil)
-	if err != nil {
-		return g, err
-	}
-	out := &rel{slots: own}
-	for _, k := range g.conds {
-		out.deps |= k.refs &^ own
-	}
-	for _, r := range g.rels {
-		out.deps |= r.deps &^ own
-	}
-	out.run = func(x *exec, yield func() (bool, error)) (bool, error) {
-		any := false
-		more, err := run(x, func() (bool, error) {
-			any = true
-			return yield()
-		})
-		if err != nil || any {
-			return more, err
-		}
-		for i := range x.slots {
-			if own.has(i) {
-				x.slots[i] = slot{}
-			}
-		}
-		return yield()
-	}
-	return from{rels: []*rel{out}}, nil
 }

@@ -23,68 +23,22 @@ func init() {
 		"SYSDATETIME":    {0, 0, now(typeTime7)},
 		"GETUTCDATE":     {0, 0, now(typeDateTime)},
 		"GETDATE":        {0, 0, now(typeDateTime)},
-		"SYSDATETIMEOFFSET": {0, 0, now(sqltype.Type{
-			Kind: sqltype.DateTimeOffset, Scale: 7})},
-		"NEWID":           {0, 0, newID},
-		"NEWSEQUENTIALID": {0, 0, newID},
-		"SUBSTRING":       {3, 3, substring},
-		"LEFT":            {2, 2, leftRight(true)},
-		"RIGHT":           {2, 2, leftRight(false)},
-		"DATALENGTH":      {1, 1, dataLength},
-		"LEN":             {1, 1, textFunc(typeInt, func(s string) sqltype.Value { return int64(units(strings.TrimRight(s, " "), sqltype.NVarChar)) })},
-		"UPPER":           {1, 1, textFunc(sqltype.Type{}, func(s string) sqltype.Value { return strings.ToUpper(s) })},
-		"LOWER":           {1, 1, textFunc(sqltype.Type{}, func(s string) sqltype.Value { return strings.ToLower(s) })},
-		"LTRIM":           {1, 1, textFunc(sqltype.Type{}, func(s string) sqltype.Value { return strings.TrimLeft(s, " ") })},
-		"RTRIM":           {1, 1, textFunc(sqltype.Type{}, func(s string) sqltype.Value { return strings.TrimRight(s, " ") })},
-		"TRIM":            {1, 1, textFunc(sqltype.Type{}, func(s string) sqltype.Value { return strings.Trim(s, " ") })},
-		"QUOTENAME":       {1, 1, textFunc(typeSysname, func(s string) sqltype.Value { return "[" + strings.ReplaceAll(s, "]", "]]") + "]" })},
-		"REPLACE":         {3, 3, replace},
-		"REPLICATE":       {2, 2, replicate},
-		"CONCAT":          {2, 254, concatAll},
-		"CHARINDEX":       {2, 3, charIndex},
-		"ISNULL":          {2, 2, isNullFunc},
-		"ABS":             {1, 1, abs},
-		"CHECKSUM":        {1, 99, checksum},
-		"ERROR_NUMBER":    {0, 0, caught(typeInt, func(e *sqltype.Error) sqltype.Value { return int64(e.Number) })},
-		"ERROR_MESSAGE":   {0, 0, caught(sqltype.Type{Kind: sqltype.NVarChar, Size: 4000}, func(e *sqltype.Error) sqltype.Value { return e.Message })},
-		"ERROR_SEVERITY":  {0, 0, caught(typeInt, func(e *sqltype.Error) sqltype.Value { return int64(e.Class) })},
-		"ERROR_STATE":     {0, 0, caught(typeInt, func(e *sqltype.Error) sqltype.Value { return int64(e.State) })},
-		"ERROR_LINE":      {0, 0, caught(typeInt, func(e *sqltype.Error) sqltype.Value { return int64(e.Line) })},
-		"ERROR_PROCEDURE": {0, 0, caught(typeSysname, func(e *sqltype.Error) sqltype.Value {
-			if e.Proc == "" {
-				return nil
-			}
-			return e.Proc
-		})},
-		"XACT_STATE": {0, 0, fromSession(typeSmallInt, func(s *Session) sqltype.Value {
-			switch {
-			case s.trancount == 0:
-				return int64(0)
-			case s.tx != nil && s.tx.doomed:
-				return int64(-1)
-			}
-			return int64(1)
-		})},
-		"SCOPE_IDENTITY": {0, 0, fromSession(sqltype.Type{Kind: sqltype.Decimal, Precision: 38}, func(s *Session) sqltype.Value {
-			v, _ := convert(s.identity, typeBigInt, sqltype.Type{Kind: sqltype.Decimal, Precision: 38}, 0)
-			return v
-		})},
-		"ROWCOUNT_BIG":  {0, 0, fromSession(typeBigInt, func(s *Session) sqltype.Value { return s.rowcount })},
-		"DB_NAME":       {0, 1, fromSession(typeSysname, func(s *Session) sqltype.Value { return s.e.db.name })},
-		"DB_ID":         {0, 1, fromSession(typeSmallInt, func(*Session) sqltype.Value { return int64(5) })},
-		"USER_NAME":     {0, 1, fromSession(typeSysname, func(s *Session) sqltype.Value { return s.user })},
-		"SUSER_SNAME":   {0, 1, fromSession(typeSysname, func(s *Session) sqltype.Value { return s.login.User })},
-		"HOST_NAME":     {0, 0, fromSession(typeSysname, func(s *Session) sqltype.Value { return s.login.HostName })},
-		"APP_NAME":      {0, 0, fromSession(typeSysname, func(s *Session) sqltype.Value { return s.login.AppName })},
-		"OBJECT_ID":     {1, 2, objectID},
-		"OBJECT_NAME":   {1, 2, objectName},
-		"SCHEMA_ID":     {0, 1, schemaID},
-		"SCHEMA_NAME":   {0, 1, schemaName},
-		"COL_LENGTH":    {2, 2, colLength},
-		"TYPE_ID":       {1, 1, typeID},
-		"INDEXPROPERTY": {3, 3, indexProperty},
+		"NEWID":          {0, 0, newID},
+		"SUBSTRING":      {3, 3, substring},
+		"DATALENGTH":     {1, 1, dataLength},
+		"ISNULL":         {2, 2, isNullFunc},
+		"DB_NAME":        {0, 0, fromSession(typeSysname, func(s *Session) sqltype.Value { return s.e.db.name })},
+		"DB_ID":          {0, 0, fromSession(typeSmallInt, func(*Session) sqltype.Value { return databaseID })},
+		"OBJECT_ID":      {1, 2, objectID},
+		"SCHEMA_ID":      {1, 1, schemaID},
+		"COL_LENGTH":     {2, 2, colLength},
+		"INDEXPROPERTY":  {3, 3, indexProperty},
 	}
 }
+
+// databaseID is the number of the one database: the first that is not the
+// server's own.
+const databaseID = int64(5)
 
 // call compiles a function of any kind: those whose first parameter is a date
 // part, aggregates and the rest.
@@ -93,9 +47,9 @@ func (c *compiler) call(name string, params []ast.ScalarExpression, e *ast.Funct
 		return nil, errUnsupported(name + " OVER")
 	}
 	switch name {
-	case "DATEADD", "DATEDIFF", "DATEDIFF_BIG", "DATEPART":
+	case "DATEADD", "DATEDIFF", "DATEDIFF_BIG":
 		return c.dateFunction(name, params)
-	case "COUNT", "COUNT_BIG", "SUM", "MIN", "MAX", "AVG":
+	case "COUNT", "COUNT_BIG", "MIN", "MAX":
 		return nil, sqlError(147, "An aggregate may not appear in the WHERE clause unless it is in a subquery contained in a HAVING clause or a select list, and the column being aggregated is an outer reference.")
 	}
 	f, ok := functions[name]
@@ -112,18 +66,6 @@ func (c *compiler) call(name string, params []ast.ScalarExpression, e *ast.Funct
 	return f.compile(c, args)
 }
 
-func (c *compiler) parameterless(kind string) (*scalar, error) {
-	switch kind {
-	case "CurrentTimestamp":
-		return c.call("GETDATE", nil, nil)
-	case "CurrentUser", "User", "SessionUser":
-		return c.call("USER_NAME", nil, nil)
-	case "SystemUser":
-		return c.call("SUSER_SNAME", nil, nil)
-	}
-	return nil, errUnsupported(kind)
-}
-
 func newID(*compiler, []*scalar) (*scalar, error) {
 	out := derive(typeGUID, nil, func(*exec) (sqltype.Value, error) { return sqltype.GUID(uuid.New()), nil })
 	out.volatile = true
@@ -134,15 +76,6 @@ func fromSession(t sqltype.Type, f func(*Session) sqltype.Value) func(*compiler,
 	return func(*compiler, []*scalar) (*scalar, error) {
 		return derive(t, nil, func(x *exec) (sqltype.Value, error) { return f(x.s), nil }), nil
 	}
-}
-
-func caught(t sqltype.Type, f func(*sqltype.Error) sqltype.Value) func(*compiler, []*scalar) (*scalar, error) {
-	return fromSession(t, func(s *Session) sqltype.Value {
-		if n := len(s.caught); n > 0 {
-			return f(s.caught[n-1])
-		}
-		return nil
-	})
 }
 
 // values evaluates args; ok is false if one is NULL.
@@ -188,45 +121,43 @@ func isNullFunc(_ *compiler, args []*scalar) (*scalar, error) {
 	}), nil
 }
 
-func abs(_ *compiler, args []*scalar) (*scalar, error) {
-	negative, err := arithmetic("Subtract", constant(int64(0), typeInt), args[0])
-	if err != nil {
-		return nil, err
-	}
-	below, err := compareCond("<", args[0], constant(int64(0), typeInt))
-	if err != nil {
-		return nil, err
-	}
+func substring(_ *compiler, args []*scalar) (*scalar, error) {
 	t := args[0].typ
-	return derive(t, args, func(x *exec) (sqltype.Value, error) {
-		is, err := below.eval(x)
-		if err != nil {
-			return nil, err
+	if !isBytes(t.Kind) {
+		return nil, errUnsupported("SUBSTRING of " + kindName(t.Kind))
+	}
+	t.Kind = sqltype.VarBinary
+	return strict(t, []*scalar{args[0], cast(args[1], typeBigInt, 0), cast(args[2], typeBigInt, 0)}, func(_ *exec, v []sqltype.Value) (sqltype.Value, error) {
+		b, start, length := v[0].([]byte), v[1].(int64)-1, v[2].(int64)
+		if length < 0 {
+			return nil, sqlError(537, "Invalid length parameter passed to the LEFT or SUBSTRING function.")
 		}
-		if is != isTrue {
-			return args[0].eval(x)
-		}
-		v, err := negative.eval(x)
-		if err != nil {
-			return nil, err
-		}
-		return convert(v, negative.typ, t, 0)
+		from := min(max(start, 0), int64(len(b)))
+		to := min(max(start+length, from), int64(len(b)))
+		return b[from:to], nil
 	}), nil
 }
 
-func checksum(_ *compiler, args []*scalar) (*scalar, error) {
-	return derive(typeInt, args, func(x *exec) (sqltype.Value, error) {
-		h := uint32(2166136261)
-		for _, a := range args {
-			v, err := a.eval(x)
-			if err != nil {
-				return nil, err
+func dataLength(_ *compiler, args []*scalar) (*scalar, error) {
+	t := typeInt
+	if args[0].typ.Size == sqltype.Max {
+		t = typeBigInt
+	}
+	kind := args[0].typ.Kind
+	if !isBytes(kind) && !isText(kind) {
+		return nil, errUnsupported("DATALENGTH of " + kindName(kind))
+	}
+	return strict(t, args, func(_ *exec, v []sqltype.Value) (sqltype.Value, error) {
+		switch v := v[0].(type) {
+		case []byte:
+			return int64(len(v)), nil
+		case string:
+			if isNational(kind) {
+				return int64(2 * units(v, kind)), nil
 			}
-			for _, c := range appendKey(nil, v, a.coll, false) {
-				h = (h ^ uint32(c)) * 16777619
-			}
+			return int64(units(v, kind)), nil
 		}
-		return int64(int32(h)), nil
+		return nil, nil
 	}), nil
 }
 
@@ -240,30 +171,8 @@ func globalVariable(name string) (*scalar, error) {
 		t, f = typeInt, func(s *Session) sqltype.Value { return int64(s.trancount) }
 	case "@@FETCH_STATUS":
 		t, f = typeInt, func(s *Session) sqltype.Value { return s.fetchStatus }
-	case "@@SPID":
-		t, f = typeSmallInt, func(s *Session) sqltype.Value { return int64(s.id) }
-	case "@@ERROR":
-		t, f = typeInt, func(s *Session) sqltype.Value { return int64(s.lastError) }
-	case "@@IDENTITY":
-		t, f = sqltype.Type{Kind: sqltype.Decimal, Precision: 38}, func(s *Session) sqltype.Value {
-			v, _ := convert(s.identity, typeBigInt, sqltype.Type{Kind: sqltype.Decimal, Precision: 38}, 0)
-			return v
-		}
 	case "@@VERSION":
 		t, f = sqltype.Type{Kind: sqltype.NVarChar, Size: 300}, func(*Session) sqltype.Value { return "Stand-in for Microsoft SQL Server, for tests" }
-	case "@@SERVERNAME":
-		t, f = typeSysname, func(*Session) sqltype.Value { return "stand-in" }
-	case "@@LOCK_TIMEOUT":
-		t, f = typeInt, func(s *Session) sqltype.Value {
-			if s.set.lockTimeout < 0 {
-				return int64(-1)
-			}
-			return s.set.lockTimeout.Milliseconds()
-		}
-	case "@@NESTLEVEL":
-		t, f = typeInt, func(s *Session) sqltype.Value { return int64(s.nest) }
-	case "@@PROCID":
-		t, f = typeInt, func(*Session) sqltype.Value { return int64(0) }
 	default:
 		return nil, errUndeclared(name)
 	}

@@ -67,137 +67,26 @@ func (t *table) filter(ix *index, n *node, e ast.BooleanExpression) error {
 	return nil
 }
 
-// buildIndex adds ix to t, whose rows it enters. The caller has locked the
+// buildIndex adds ix to t, which holds nothing yet. The caller has locked the
 // table.
 func (x *exec) buildIndex(t *table, ix *index) error {
 	t.latch.Lock()
 	defer t.latch.Unlock()
-	was := t.snapshotIndexes()
-	undo := func() {
-		t.indexes = was
+	if t.base().tree.count > 0 {
+		return errUnsupported("CREATE INDEX on a table that holds rows")
 	}
-	records := t.records()
+	was := make([]*index, len(t.indexes)) // as addIndex completes those that are there
+	for i, other := range t.indexes {
+		same := *other
+		was[i] = &same
+	}
 	t.addIndex(ix)
-	again := t.indexes[ix.at : ix.at+1]
-	if ix.clustered {
-		// Every other index leads to the rows by the new key.
-		again = t.indexes
-		for _, other := range t.indexes {
-			if other != nil {
-				other.tree = newTree()
-			}
-		}
-	}
-	old := make([][]string, 0, len(records))
-	for _, rec := range records {
-		for v := rec.head; v != nil; v = v.prev {
-			old = append(old, v.keys)
-			if v.row == nil {
-				continue
-			}
-			keys := make([]string, len(t.indexes))
-			copy(keys, v.keys)
-			v.keys = keys
-			for _, one := range again {
-				if one == nil {
-					continue
-				}
-				key, err := one.keyOf(v.row, rec.id)
-				if err != nil {
-					undo()
-					return err
-				}
-				keys[one.at] = key
-				if key == "" {
-					continue
-				}
-				if v == rec.head && one.unique && one.taken(key, rec) {
-					undo()
-					t.restoreKeys(records, old)
-					return severity(16, 1505, "The CREATE UNIQUE INDEX statement terminated because a duplicate key was found for the object name '%s' and the index name '%s'. The duplicate key value is (%s).", t.qualified(), ix.name, one.describe(v.row))
-				}
-				one.tree.put(fullKey(key, rec.id), rec)
-			}
-		}
-	}
-	t.version = t.db.bump()
+	t.db.bump()
 	x.undo(func() {
 		t.latch.Lock()
 		defer t.latch.Unlock()
-		undo()
-		t.restoreKeys(records, old)
+		t.indexes = was
 		t.db.bump()
 	})
-	return nil
-}
-
-// snapshotIndexes copies what building an index changes.
-func (t *table) snapshotIndexes() []*index {
-	out := make([]*index, len(t.indexes))
-	for i, ix := range t.indexes {
-		if ix != nil {
-			same := *ix
-			out[i] = &same
-		}
-	}
-	return out
-}
-
-func (t *table) restoreKeys(records []*record, old [][]string) {
-	at := 0
-	for _, rec := range records {
-		for v := rec.head; v != nil && at < len(old); v = v.prev {
-			v.keys = old[at]
-			at++
-		}
-	}
-}
-
-// records lists every record once. The caller holds the latch.
-func (t *table) records() []*record {
-	seen := map[*record]bool{}
-	var out []*record
-	for l := t.base().tree.first; l != nil; l = l.next {
-		for _, r := range l.recs {
-			if !seen[r] {
-				seen[r] = true
-				out = append(out, r)
-			}
-		}
-	}
-	return out
-}
-
-func (x *exec) dropIndexes(st *ast.DropIndexStatement) error {
-	for _, k := range st.DropIndexClauses {
-		if k.Object == nil || k.Index == nil {
-			return errUnsupported("DROP INDEX table.index")
-		}
-		t, err := x.tableFor(k.Object)
-		if err != nil {
-			return err
-		}
-		ix := t.indexNamed(k.Index.Value)
-		switch {
-		case ix == nil && st.IsIfExists:
-			continue
-		case ix == nil:
-			return severity(11, 3701, "Cannot drop the index '%s.%s', because it does not exist or you do not have permission.", t.qualified(), k.Index.Value)
-		case ix.constraint:
-			return sqlError(3723, "An explicit DROP INDEX is not allowed on index '%s.%s'. It is being used for constraint enforcement.", t.qualified(), ix.name)
-		case ix.clustered:
-			return errUnsupported("DROP of a clustered index")
-		}
-		t.latch.Lock()
-		t.indexes[ix.at] = nil
-		t.version = t.db.bump()
-		t.latch.Unlock()
-		x.undo(func() {
-			t.latch.Lock()
-			defer t.latch.Unlock()
-			t.indexes[ix.at] = ix
-			t.db.bump()
-		})
-	}
 	return nil
 }

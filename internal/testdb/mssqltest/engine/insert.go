@@ -52,7 +52,7 @@ func (c *compiler) destination(ref ast.TableReference, columns []*ast.ColumnRefe
 	d.table, d.param = u.table, u.param
 	if len(columns) == 0 {
 		for i, col := range d.table.cols {
-			if !col.identity && !col.rowVer {
+			if !col.identity {
 				d.cols = append(d.cols, i)
 			}
 		}
@@ -84,9 +84,6 @@ func (d *destination) accept(vals []*scalar) error {
 		return sqlError(121, "The select list for the INSERT statement contains more items than the insert list. The number of SELECT values must match the number of INSERT columns.")
 	}
 	for i, v := range vals {
-		if v == nil {
-			continue
-		}
 		if err := checkImplicit(v.typ, d.table.cols[d.cols[i]].typ); err != nil {
 			return err
 		}
@@ -113,15 +110,12 @@ func (d *destination) tableIn(x *exec) *table {
 	return d.table
 }
 
-// insert stores one row of the given values; nil scalars stand for DEFAULT.
+// insert stores one row of the given values.
 func (d *destination) insert(x *exec, vals []sqltype.Value) (Row, error) {
 	t := d.tableIn(x)
 	row := make(Row, len(t.cols))
 	given := make([]bool, len(t.cols))
 	for i, at := range d.cols {
-		if d.vals[i] == nil {
-			continue
-		}
 		given[at] = true
 		var err error
 		if row[at], err = storeColumn(t, at, vals[i], d.vals[i].typ); err != nil {
@@ -131,25 +125,13 @@ func (d *destination) insert(x *exec, vals []sqltype.Value) (Row, error) {
 	for at, col := range t.cols {
 		switch {
 		case col.identity:
-			if given[at] != x.s.identityInsert(t) {
-				if given[at] {
-					return nil, sqlError(544, "Cannot insert explicit value for identity column in table '%s' when IDENTITY_INSERT is set to OFF.", t.name)
-				}
-				return nil, sqlError(545, "Explicit value must be specified for identity column in table '%s' either when IDENTITY_INSERT is set to ON.", t.name)
+			if given[at] {
+				return nil, sqlError(544, "Cannot insert explicit value for identity column in table '%s' when IDENTITY_INSERT is set to OFF.", t.name)
 			}
 			t.latch.Lock()
-			if given[at] {
-				if n := row[at].(int64); n >= t.nextIdentity {
-					t.nextIdentity = n + t.increment
-				}
-			} else {
-				row[at] = t.nextIdentity
-				t.nextIdentity += t.increment
-			}
+			row[at] = t.nextIdentity
+			t.nextIdentity += t.increment
 			t.latch.Unlock()
-			x.s.identity = row[at]
-		case col.rowVer:
-			row[at], _ = convert(int64(x.s.e.rowVersion.Add(1)), typeBigInt, col.typ, 0)
 		case !given[at] && col.byDefault != nil:
 			v, err := col.byDefault.eval(x)
 			if err != nil {
@@ -236,9 +218,7 @@ func (c *compiler) insert(st *ast.InsertStatement) (*insertPlan, error) {
 
 func (p *insertPlan) compileValues(s *ast.ValuesInsertSource) error {
 	if s.IsDefaultValues {
-		p.to.cols = nil
-		p.values = [][]*scalar{{}}
-		return p.to.accept(nil)
+		return errUnsupported("DEFAULT VALUES")
 	}
 	if len(s.RowValues) > 1000 {
 		return severity(15, 10738, "The number of row value expressions in the INSERT statement exceeds the maximum allowed number of 1000 row values.")
@@ -247,9 +227,6 @@ func (p *insertPlan) compileValues(s *ast.ValuesInsertSource) error {
 	for _, r := range s.RowValues {
 		row := make([]*scalar, len(r.ColumnValues))
 		for i, e := range r.ColumnValues {
-			if _, ok := e.(*ast.DefaultLiteral); ok {
-				continue
-			}
 			var err error
 			if row[i], err = p.c.scalar(e); err != nil {
 				return err
@@ -268,24 +245,15 @@ func (p *insertPlan) compileValues(s *ast.ValuesInsertSource) error {
 		}
 		// Rows of one VALUES have one type for each column.
 		for i, v := range row {
-			switch {
-			case v == nil && typed[i] == nil:
-			case v == nil || typed[i] == nil:
-				return errUnsupported("DEFAULT in some rows of VALUES only")
-			default:
-				typed[i] = &scalar{typ: common(typed[i].typ, v.typ)}
-			}
+			typed[i] = &scalar{typ: common(typed[i].typ, v.typ)}
 		}
 	}
 	for _, row := range p.values {
 		for i, v := range row {
-			if v == nil {
-				continue
-			}
-			var err error
 			if typed[i].typ.Kind == sqltype.Invalid {
 				continue
 			}
+			var err error
 			if row[i], err = castImplicit(v, typed[i].typ); err != nil {
 				return err
 			}
@@ -318,9 +286,6 @@ func (p *insertPlan) run(x *exec) (int64, error) {
 	for _, exprs := range p.values {
 		row := make(Row, len(exprs))
 		for i, e := range exprs {
-			if e == nil {
-				continue
-			}
 			var err error
 			if row[i], err = e.eval(x); err != nil {
 				return 0, err

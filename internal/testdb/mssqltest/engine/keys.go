@@ -18,12 +18,12 @@ const (
 )
 
 // appendKey encodes one column of a key.
-func appendKey(b []byte, v sqltype.Value, c collation, desc bool) []byte {
+func appendKey(b []byte, v sqltype.Value, desc bool) []byte {
 	at := len(b)
 	if v == nil {
 		b = append(b, keyNull)
 	} else {
-		b = appendKeyValue(append(b, keyValue), v, c)
+		b = appendKeyValue(append(b, keyValue), v)
 	}
 	if desc {
 		for i := at; i < len(b); i++ {
@@ -33,7 +33,7 @@ func appendKey(b []byte, v sqltype.Value, c collation, desc bool) []byte {
 	return b
 }
 
-func appendKeyValue(b []byte, v sqltype.Value, c collation) []byte {
+func appendKeyValue(b []byte, v sqltype.Value) []byte {
 	switch v := v.(type) {
 	case bool:
 		n := int64(0)
@@ -54,7 +54,7 @@ func appendKeyValue(b []byte, v sqltype.Value, c collation) []byte {
 	case *big.Rat:
 		return appendDecimal(b, v)
 	case string:
-		return appendBytes(b, []byte(c.sortKey(v)))
+		return appendBytes(b, []byte(sortKey(v)))
 	case []byte:
 		return appendBytes(b, v)
 	case sqltype.GUID:
@@ -118,38 +118,13 @@ func successor(prefix string) (string, bool) {
 	return "", false
 }
 
-// collation is how strings compare: by default without regard to case. Blanks
-// at the end never count.
-type collation uint8
+// sortKey is what is compared of a string: by the one collation here, neither
+// case nor blanks at the end count.
+func sortKey(s string) string { return strings.ToLower(strings.TrimRight(s, " ")) }
 
-const (
-	caseInsensitive collation = iota
-	binaryCollation
-	caseSensitive
-)
-
-func collationNamed(name string) collation {
-	up := strings.ToUpper(name)
-	switch {
-	case strings.HasSuffix(up, "_BIN"), strings.HasSuffix(up, "_BIN2"):
-		return binaryCollation
-	case strings.Contains(up, "_CS_"), strings.HasSuffix(up, "_CS"):
-		return caseSensitive
-	}
-	return caseInsensitive
-}
-
-func (c collation) sortKey(s string) string {
-	s = strings.TrimRight(s, " ")
-	if c == caseInsensitive {
-		return strings.ToLower(s)
-	}
-	return s
-}
-
-func (c collation) compare(a, b string) int {
+func compareText(a, b string) int {
 	if a == b {
 		return 0
 	}
-	return strings.Compare(c.sortKey(a), c.sortKey(b))
+	return strings.Compare(sortKey(a), sortKey(b))
 }

@@ -8,16 +8,16 @@ import (
 )
 
 // typeCode is an object's type in sys.objects.
-func (o *object) typeCode() (code, description string) {
+func (o *object) typeCode() string {
 	switch {
 	case o.table != nil:
-		return "U ", "USER_TABLE"
+		return "U "
 	case o.view != nil:
-		return "V ", "VIEW"
+		return "V "
 	case o.trigger != nil:
-		return "TR", "SQL_TRIGGER"
+		return "TR"
 	}
-	return "P ", "SQL_STORED_PROCEDURE"
+	return "P "
 }
 
 // findObject finds an object by a name as OBJECT_ID takes it. One that another
@@ -58,8 +58,7 @@ func objectID(_ *compiler, args []*scalar) (*scalar, error) {
 			return nil, nil
 		}
 		if len(v) == 2 {
-			code, _ := o.typeCode()
-			if !strings.EqualFold(strings.TrimSpace(code), strings.TrimSpace(v[1].(string))) {
+			if !strings.EqualFold(strings.TrimSpace(o.typeCode()), strings.TrimSpace(v[1].(string))) {
 				return nil, nil
 			}
 		}
@@ -67,44 +66,13 @@ func objectID(_ *compiler, args []*scalar) (*scalar, error) {
 	}), nil
 }
 
-func objectName(_ *compiler, args []*scalar) (*scalar, error) {
-	return strict(typeSysname, []*scalar{cast(args[0], typeBigInt, 0)}, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
-		for _, o := range x.s.e.db.list() {
-			if int64(o.id) == v[0].(int64) {
-				return o.name, nil
-			}
-		}
-		return nil, nil
-	}), nil
-}
-
 func schemaID(_ *compiler, args []*scalar) (*scalar, error) {
-	if len(args) == 0 {
-		return constant(int64(1), typeInt), nil
-	}
 	return strict(typeInt, []*scalar{cast(args[0], typeText, 0)}, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
 		db := x.s.e.db
 		db.mu.RLock()
 		defer db.mu.RUnlock()
 		if s := db.schemas[lower(v[0].(string))]; s != nil {
 			return int64(s.id), nil
-		}
-		return nil, nil
-	}), nil
-}
-
-func schemaName(_ *compiler, args []*scalar) (*scalar, error) {
-	if len(args) == 0 {
-		return constant("dbo", typeSysname), nil
-	}
-	return strict(typeSysname, []*scalar{cast(args[0], typeBigInt, 0)}, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
-		db := x.s.e.db
-		db.mu.RLock()
-		defer db.mu.RUnlock()
-		for _, s := range db.schemas {
-			if int64(s.id) == v[0].(int64) {
-				return s.name, nil
-			}
 		}
 		return nil, nil
 	}), nil
@@ -158,52 +126,16 @@ func colLength(_ *compiler, args []*scalar) (*scalar, error) {
 	}), nil
 }
 
-func typeID(_ *compiler, args []*scalar) (*scalar, error) {
-	return strict(typeInt, []*scalar{cast(args[0], typeText, 0)}, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
-		schema, name := splitName(v[0].(string))
-		if schema == "" {
-			schema = "dbo"
-		}
-		if k, ok := kindNames[lower(name)]; ok && schema == "dbo" {
-			return systemTypeID(k), nil
-		}
-		db := x.s.e.db
-		db.mu.RLock()
-		defer db.mu.RUnlock()
-		if db.types[objectKey(schema, name)] != nil {
-			return int64(257), nil
-		}
-		return nil, nil
-	}), nil
-}
-
-// systemTypeID is a type's number in sys.types.
-func systemTypeID(k sqltype.Kind) int64 {
-	return map[sqltype.Kind]int64{
-		sqltype.Bit: 104, sqltype.TinyInt: 48, sqltype.SmallInt: 52, sqltype.Int: 56, sqltype.BigInt: 127, sqltype.Float: 62,
-		sqltype.Decimal: 106, sqltype.Char: 175, sqltype.VarChar: 167, sqltype.NChar: 239, sqltype.NVarChar: 231,
-		sqltype.Binary: 173, sqltype.VarBinary: 165, sqltype.Date: 40, sqltype.Time: 41, sqltype.DateTime: 61,
-		sqltype.SmallDateTime: 58, sqltype.DateTime2: 42, sqltype.DateTimeOffset: 43, sqltype.UniqueIdentifier: 36, sqltype.XML: 241,
-	}[k]
-}
-
 func indexProperty(_ *compiler, args []*scalar) (*scalar, error) {
 	return strict(typeInt, []*scalar{cast(args[0], typeBigInt, 0), cast(args[1], typeText, 0), cast(args[2], typeText, 0)}, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
+		if !strings.EqualFold(v[2].(string), "IndexID") {
+			return nil, errUnsupported("INDEXPROPERTY but IndexID")
+		}
 		for _, o := range x.s.e.db.list() {
-			if int64(o.id) != v[0].(int64) || o.table == nil {
-				continue
-			}
-			ix := o.table.indexNamed(v[1].(string))
-			if ix == nil {
-				return nil, nil
-			}
-			switch lower(v[2].(string)) {
-			case "indexid":
-				return int64(ix.id), nil
-			case "isunique":
-				return int64(boolInt(ix.unique)), nil
-			case "isclustered":
-				return int64(boolInt(ix.clustered)), nil
+			if int64(o.id) == v[0].(int64) && o.table != nil {
+				if ix := o.table.indexNamed(v[1].(string)); ix != nil {
+					return int64(ix.id), nil
+				}
 			}
 		}
 		return nil, nil

@@ -33,7 +33,7 @@ func (c *compiler) output(out *ast.OutputClause, into *ast.OutputIntoClause, src
 			if b.sc.col == nil || b.sc.col.slot != src.target.slot {
 				continue
 			}
-			pseudo.cols = append(pseudo.cols, binding{b.name, columnOf(slot, b.sc.col.col, b.sc.typ, b.sc.coll, b.sc.nullable, b.name)})
+			pseudo.cols = append(pseudo.cols, binding{b.name, columnOf(slot, b.sc.col.col, b.sc.typ, b.sc.nullable, b.name)})
 		}
 		c.scope.sources = append(c.scope.sources, pseudo)
 	}
@@ -47,7 +47,7 @@ func (c *compiler) output(out *ast.OutputClause, into *ast.OutputIntoClause, src
 	var err error
 	if out != nil {
 		for _, t := range src.target.table.triggers {
-			if !t.off && t.actions[action] {
+			if t.actions[action] {
 				return nil, errTrigger(src.target.table)
 			}
 		}

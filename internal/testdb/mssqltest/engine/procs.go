@@ -16,8 +16,7 @@ type argument struct {
 	name   string // with @; empty for one by position
 	val    sqltype.Value
 	typ    sqltype.Type
-	table  *sqltype.Table // of a table-valued parameter
-	preset bool           // DEFAULT
+	preset bool // DEFAULT
 	output bool
 	into   *variable // of the caller, to take the output
 }
@@ -35,7 +34,7 @@ func (s *Session) runRPC(r *tds.Request) error {
 	}
 	args := make([]argument, len(r.Params))
 	for i, p := range r.Params {
-		args[i] = argument{name: p.Name, val: p.Value, typ: p.Type, table: p.Table, output: p.Output}
+		args[i] = argument{name: p.Name, val: p.Value, typ: p.Type, output: p.Output}
 	}
 	schema, name := splitName(r.Proc)
 	code, err := s.call(&frame{batch: &batch{}}, schema, name, args)
@@ -80,17 +79,6 @@ func (s *Session) execute(f *frame, n *node, st *ast.ExecuteStatement) error {
 		return err
 	}
 	switch e := spec.ExecutableEntity.(type) {
-	case *ast.ExecutableStringList:
-		text := ""
-		for i, v := range vals {
-			part, err := toText(v, types[i], 0)
-			if err != nil {
-				return err
-			}
-			text += part
-		}
-		_, err := s.runDynamic(text, "", nil)
-		return err
 	case *ast.ExecutableProcedureReference:
 		ref := e.ProcedureReference.ProcedureReference
 		if ref == nil {
@@ -201,16 +189,6 @@ func (s *Session) bind(f *frame, proc string, args []argument) error {
 		if a.output && !p.output {
 			return sqlError(8162, "The formal parameter \"%s\" was not declared as an OUTPUT parameter, but the actual parameter passed in requested output.", p.v.name)
 		}
-		if p.v.table != nil {
-			t, err := s.e.db.shape(p.v)
-			if err != nil {
-				return err
-			}
-			if f.tables[p.v.at], err = s.tableParam(t, a); err != nil {
-				return err
-			}
-			continue
-		}
 		if err := checkImplicit(a.typ, p.v.typ); err != nil {
 			return err
 		}
@@ -228,7 +206,6 @@ func (s *Session) bind(f *frame, proc string, args []argument) error {
 			continue
 		}
 		switch {
-		case p.v.table != nil:
 		case p.byDefault == nil && proc == "sp_executesql":
 			return sqlError(8178, "The parameterized query '%s' expects the parameter '%s', which was not supplied.", cutText(f.batch.text, sqltype.NVarChar, 100), p.v.name)
 		case p.byDefault == nil:
@@ -255,31 +232,6 @@ func asParameter(err error, from, to sqltype.Type) error {
 		return sqlError(8114, "Error converting data type %s to %s.", kindName(from.Kind), kindName(to.Kind))
 	}
 	return err
-}
-
-func (s *Session) tableParam(shape *table, a *argument) (*table, error) {
-	t := shape.instance()
-	if a.table == nil {
-		return t, nil
-	}
-	if len(a.table.Columns) != len(t.cols) {
-		return nil, sqlError(500, "Trying to pass a table-valued parameter with %d column(s) where the corresponding user-defined table type requires %d column(s).", len(a.table.Columns), len(t.cols))
-	}
-	d := &destination{table: t, verb: "INSERT"}
-	for i := range t.cols {
-		d.cols = append(d.cols, i)
-		d.vals = append(d.vals, &scalar{typ: a.table.Columns[i].Type})
-	}
-	x := &exec{s: s, ctx: s.ctx, now: s.e.clock.Now()}
-	for _, row := range a.table.Rows {
-		if _, err := d.insert(x, row); err != nil {
-			return nil, err
-		}
-	}
-	if x.local != nil {
-		x.local.commit(s.e.db)
-	}
-	return t, nil
 }
 
 func collectOutput(f *frame, args []argument) {
@@ -343,7 +295,6 @@ func init() {
 	systemProcs = map[string]func(*Session, []argument) (int64, error){
 		"sp_executesql":       (*Session).executeSQL,
 		"sp_getapplock":       (*Session).getAppLock,
-		"sp_releaseapplock":   (*Session).releaseAppLock,
 		"sp_reset_connection": func(s *Session, _ []argument) (int64, error) { s.reset(false); return 0, nil },
 	}
 }

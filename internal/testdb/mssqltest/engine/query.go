@@ -21,7 +21,6 @@ type queryPlan struct {
 type outCol struct {
 	name     string
 	typ      sqltype.Type
-	coll     collation
 	nullable bool
 	sc       *scalar
 }
@@ -47,10 +46,10 @@ func (c *compiler) query(q ast.QueryExpression) (*queryPlan, error) {
 	return nil, errUnsupported(fmt.Sprintf("%T", q))
 }
 
-// union compiles UNION and UNION ALL.
+// union compiles UNION ALL.
 func (c *compiler) union(q *ast.BinaryQueryExpression) (*queryPlan, error) {
-	if q.BinaryQueryExpressionType != "Union" {
-		return nil, errUnsupported(q.BinaryQueryExpressionType)
+	if q.BinaryQueryExpressionType != "Union" || !q.All || q.OrderByClause != nil {
+		return nil, errUnsupported(q.BinaryQueryExpressionType + " but UNION ALL without ORDER BY")
 	}
 	a, err := c.query(q.FirstQueryExpression)
 	if err != nil {
@@ -71,9 +70,9 @@ func (c *compiler) union(q *ast.BinaryQueryExpression) (*queryPlan, error) {
 				return nil, err
 			}
 		}
-		out.cols = append(out.cols, outCol{name: col.name, typ: t, coll: col.coll, nullable: col.nullable || b.cols[i].nullable})
+		out.cols = append(out.cols, outCol{name: col.name, typ: t, nullable: col.nullable || b.cols[i].nullable})
 	}
-	both := func(x *exec, emit func(Row) (bool, error)) (bool, error) {
+	out.rows = func(x *exec, emit func(Row) (bool, error)) (bool, error) {
 		for _, p := range []*queryPlan{a, b} {
 			more, err := p.rows(x, func(row Row) (bool, error) {
 				same := make(Row, len(row))
@@ -91,66 +90,21 @@ func (c *compiler) union(q *ast.BinaryQueryExpression) (*queryPlan, error) {
 		}
 		return true, nil
 	}
-	if !q.All {
-		both = distinct(both, out.cols)
-	}
-	out.rows = both
-	if q.OrderByClause != nil {
-		var keys []rowKey
-		for _, e := range q.OrderByClause.OrderByElements {
-			at := outputColumn(e.Expression, out.cols)
-			if at < 0 {
-				return nil, sqlError(104, "ORDER BY items must appear in the select list if the statement contains a UNION, INTERSECT or EXCEPT operator.")
-			}
-			keys = append(keys, rowKey{at, e.SortOrder == "Descending", out.cols[at].coll})
-		}
-		out.rows = sortedRows(both, keys)
-	}
 	return out, nil
 }
 
-// outputColumn finds what an element of ORDER BY names of the select list: a
-// position or a column's name; -1 is neither.
+// outputColumn finds the column of the select list that an element of ORDER BY
+// names; -1 is none.
 func outputColumn(e ast.ScalarExpression, cols []outCol) int {
-	switch e := e.(type) {
-	case *ast.IntegerLiteral:
-		for i := range cols {
-			if fmt.Sprint(i+1) == e.Value {
+	ref, ok := e.(*ast.ColumnReferenceExpression)
+	if ok && ref.MultiPartIdentifier != nil && len(ref.MultiPartIdentifier.Identifiers) == 1 {
+		for i, col := range cols {
+			if equalFold(col.name, ref.MultiPartIdentifier.Identifiers[0].Value) {
 				return i
-			}
-		}
-	case *ast.ColumnReferenceExpression:
-		if e.MultiPartIdentifier != nil && len(e.MultiPartIdentifier.Identifiers) == 1 {
-			for i, col := range cols {
-				if equalFold(col.name, e.MultiPartIdentifier.Identifiers[0].Value) {
-					return i
-				}
 			}
 		}
 	}
 	return -1
-}
-
-func distinct(rows func(*exec, func(Row) (bool, error)) (bool, error), cols []outCol) func(*exec, func(Row) (bool, error)) (bool, error) {
-	return func(x *exec, emit func(Row) (bool, error)) (bool, error) {
-		seen := map[string]bool{}
-		return rows(x, func(row Row) (bool, error) {
-			key := rowID(row, cols)
-			if seen[key] {
-				return true, nil
-			}
-			seen[key] = true
-			return emit(row)
-		})
-	}
-}
-
-func rowID(row Row, cols []outCol) string {
-	var b []byte
-	for i, v := range row {
-		b = appendKey(b, v, cols[i].coll, false)
-	}
-	return string(b)
 }
 
 // exists compiles EXISTS.
@@ -160,7 +114,7 @@ func (c *compiler) exists(q ast.QueryExpression) (*cond, error) {
 		return nil, err
 	}
 	run := plan.rows
-	if plan.block != nil && !plan.block.distinct {
+	if plan.block != nil {
 		// The columns do not matter.
 		run = func(x *exec, emit func(Row) (bool, error)) (bool, error) {
 			return plan.block.iterate(x, func() (bool, error) { return emit(nil) })
@@ -185,7 +139,7 @@ func (c *compiler) scalarSubquery(q ast.QueryExpression) (*scalar, error) {
 		return nil, sqlError(116, "Only one expression can be specified in the select list when the subquery is not introduced with EXISTS.")
 	}
 	col := plan.cols[0]
-	return &scalar{typ: col.typ, coll: col.coll, nullable: true, refs: plan.refs, cols: plan.outer, eval: func(x *exec) (sqltype.Value, error) {
+	return &scalar{typ: col.typ, nullable: true, refs: plan.refs, cols: plan.outer, eval: func(x *exec) (sqltype.Value, error) {
 		var out sqltype.Value
 		n := 0
 		_, err := plan.rows(x, func(row Row) (bool, error) {
@@ -196,39 +150,5 @@ func (c *compiler) scalarSubquery(q ast.QueryExpression) (*scalar, error) {
 			return true, nil
 		})
 		return out, err
-	}}, nil
-}
-
-func (c *compiler) inSubquery(a *scalar, q ast.QueryExpression) (*cond, error) {
-	plan, err := c.query(q)
-	if err != nil {
-		return nil, err
-	}
-	if len(plan.cols) != 1 {
-		return nil, sqlError(116, "Only one expression can be specified in the select list when the subquery is not introduced with EXISTS.")
-	}
-	slot, err := c.newSlot()
-	if err != nil {
-		return nil, err
-	}
-	col := plan.cols[0]
-	eq, err := compareCond("=", a, columnOf(slot, 0, col.typ, col.coll, true, col.name))
-	if err != nil {
-		return nil, err
-	}
-	return &cond{refs: plan.refs | a.refs, cols: append(append([]colUse(nil), plan.outer...), a.cols...), eval: func(x *exec) (tri, error) {
-		result := isFalse
-		_, err := plan.rows(x, func(row Row) (bool, error) {
-			x.slots[slot].row = row
-			v, err := eq.eval(x)
-			if v == isUnknown {
-				result = isUnknown
-			}
-			if v == isTrue {
-				result = isTrue
-			}
-			return v != isTrue, err
-		})
-		return result, err
 	}}, nil
 }

@@ -67,8 +67,8 @@ func (s *Session) runList(f *frame, list []*node) (flow, error) {
 	return goOn, nil
 }
 
-// failed decides what an error does: it goes to the nearest TRY, or it is
-// reported and ends nothing, the procedure, the batch, or the transaction too.
+// failed reports an error and decides what it ends: nothing, the procedure, the
+// batch, or the transaction too.
 func (s *Session) failed(f *frame, n *node, err error) (stop bool, _ error) {
 	if s.ctx.Err() != nil {
 		// ATTENTION: with XACT_ABORT ON the transaction goes too.
@@ -84,19 +84,10 @@ func (s *Session) failed(f *frame, n *node, err error) (stop bool, _ error) {
 	if e.Line == 0 {
 		e.Line, e.Proc = n.line, f.proc
 	}
-	byRaise := s.raised == e
-	if s.tries > 0 {
-		if s.tx != nil && s.trancount > 0 && !byRaise && (s.set.xactAbort || rollsBack(e)) {
-			s.tx.doomed = true
-		}
-		return true, e
-	}
 	s.report(e)
 	s.done(0, false)
 	_, thrown := n.st.(*ast.ThrowStatement)
 	switch {
-	case byRaise:
-		return false, nil
 	case s.set.xactAbort || rollsBack(e):
 		s.rollbackAll()
 		return true, errAbort
@@ -117,8 +108,6 @@ func (s *Session) runNode(f *frame, n *node) (flow, error) {
 		return s.runIf(f, n)
 	case *ast.WhileStatement:
 		return s.runWhile(f, n)
-	case *ast.TryCatchStatement:
-		return s.runTry(f, n)
 	case *ast.BreakStatement:
 		return breakLoop, nil
 	case *ast.ContinueStatement:
@@ -310,9 +299,6 @@ func (s *Session) runPlan(f *frame, n *node, then func(x *exec, p plan) (int64, 
 			}
 			tx = s.tx
 			mark = tx.mark()
-		}
-		if tx != nil && tx.doomed && writesLog(n.st) {
-			return 0, finish(errDoomed())
 		}
 		x := &exec{
 			s: s, f: f, ctx: s.ctx, tx: tx, now: s.e.clock.Now(),

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
@@ -40,7 +39,6 @@ func (a *access) iterate(x *exec, yield func() (bool, error)) (bool, error) {
 	t := x.tableOf(a.use)
 	ix := t.indexes[a.at]
 	prefix := make([]byte, 0, 64)
-	keys := a.index.keyCols()
 	for i, sc := range a.eq {
 		var v sqltype.Value
 		if !a.isNull[i] {
@@ -52,7 +50,7 @@ func (a *access) iterate(x *exec, yield func() (bool, error)) (bool, error) {
 				return true, nil
 			}
 		}
-		prefix = appendKey(prefix, v, ix.table.cols[keys[i]].coll, ix.descending(i))
+		prefix = appendKey(prefix, v, ix.descending(i))
 	}
 	if a.list == nil {
 		return a.iterateRange(x, t, ix, prefix, yield)
@@ -65,7 +63,7 @@ func (a *access) iterate(x *exec, yield func() (bool, error)) (bool, error) {
 			return false, err
 		}
 		if v != nil {
-			prefixes = append(prefixes, string(appendKey(slices.Clone(prefix), v, t.cols[keys[at]].coll, ix.descending(at))))
+			prefixes = append(prefixes, string(appendKey(slices.Clone(prefix), v, ix.descending(at))))
 		}
 	}
 	slices.Sort(prefixes)
@@ -89,7 +87,6 @@ func (a *access) iterateRange(x *exec, t *table, ix *index, prefix []byte, yield
 		if a.list != nil {
 			at++
 		}
-		col := ix.table.cols[a.index.keyCols()[at]]
 		desc := ix.descending(at)
 		low, high := a.lo, a.hi
 		if desc {
@@ -107,7 +104,7 @@ func (a *access) iterateRange(x *exec, t *table, ix *index, prefix []byte, yield
 			if err != nil || v == nil {
 				return v == nil, err
 			}
-			s.from = string(appendKey(slices.Clone(prefix), v, col.coll, desc))
+			s.from = string(appendKey(slices.Clone(prefix), v, desc))
 			if !low.inclusive {
 				s.from, _ = successor(s.from)
 			}
@@ -117,7 +114,7 @@ func (a *access) iterateRange(x *exec, t *table, ix *index, prefix []byte, yield
 			if err != nil || v == nil {
 				return v == nil, err
 			}
-			s.to = string(appendKey(slices.Clone(prefix), v, col.coll, desc))
+			s.to = string(appendKey(slices.Clone(prefix), v, desc))
 			if high.inclusive {
 				s.to, _ = successor(s.to)
 			}
@@ -370,20 +367,4 @@ func pass(x *exec, conds []*cond) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// String is for plans shown to tests: the index and whether it is
-// searched.
-func (a *access) String() string {
-	var b strings.Builder
-	b.WriteString(a.use.table.name + "." + a.index.name)
-	if a.seeks() {
-		b.WriteString(" seek")
-	} else {
-		b.WriteString(" scan")
-	}
-	if a.backward {
-		b.WriteString(" backward")
-	}
-	return b.String()
 }

@@ -21,8 +21,6 @@ type colUse struct{ slot, col int }
 // scalar is a compiled expression.
 type scalar struct {
 	typ      sqltype.Type
-	coll     collation
-	collated bool // coll comes from a column or COLLATE
 	eval     func(*exec) (sqltype.Value, error)
 	refs     slotSet
 	cols     []colUse

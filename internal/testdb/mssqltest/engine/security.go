@@ -6,8 +6,8 @@ import (
 	"github.com/sqlc-dev/teesql/ast"
 )
 
-// security runs CREATE LOGIN, CREATE USER, CREATE ROLE, ALTER ROLE, GRANT and
-// DENY, as much of them as tests of errors 229, 230 and 262 need: permissions on
+// security runs CREATE LOGIN, CREATE USER, CREATE ROLE, ALTER ROLE and
+// GRANT, as much of them as tests of errors 229, 230 and 262 need: permissions on
 // objects, columns, schemas and the database, given to users and roles.
 func (x *exec) security(st ast.Statement) (done bool, _ error) {
 	e, db := x.s.e, x.s.e.db
@@ -29,21 +29,9 @@ func (x *exec) security(st ast.Statement) (done bool, _ error) {
 		e.logins[lower(st.Name.Value)] = password.Value
 		return true, nil
 	case *ast.CreateUserStatement:
-		db.mu.Lock()
-		defer db.mu.Unlock()
-		if db.users[lower(st.Name.Value)] != nil {
-			return true, sqlError(15023, "User, group, or role '%s' already exists in the current database.", st.Name.Value)
-		}
-		db.users[lower(st.Name.Value)] = &user{name: st.Name.Value, rules: map[string]bool{}}
-		return true, nil
+		return true, db.addUser(st.Name.Value)
 	case *ast.CreateRoleStatement:
-		db.mu.Lock()
-		defer db.mu.Unlock()
-		if db.users[lower(st.Name.Value)] != nil {
-			return true, sqlError(15023, "User, group, or role '%s' already exists in the current database.", st.Name.Value)
-		}
-		db.users[lower(st.Name.Value)] = &user{name: st.Name.Value, rules: map[string]bool{}}
-		return true, nil
+		return true, db.addUser(st.Name.Value)
 	case *ast.AlterRoleStatement:
 		add, ok := st.Action.(*ast.AddMemberAlterRoleAction)
 		if !ok {
@@ -58,14 +46,23 @@ func (x *exec) security(st ast.Statement) (done bool, _ error) {
 		member.roles = append(member.roles, role)
 		return true, nil
 	case *ast.GrantStatement:
-		return true, x.permit(st.Permissions, st.Principals, st.SecurityTargetObject, true)
-	case *ast.DenyStatement:
-		return true, x.permit(st.Permissions, st.Principals, st.SecurityTargetObject, false)
+		return true, x.permit(st.Permissions, st.Principals, st.SecurityTargetObject)
 	}
 	return false, nil
 }
 
-func (x *exec) permit(perms []*ast.Permission, to []*ast.SecurityPrincipal, on *ast.SecurityTargetObject, allow bool) error {
+// addUser makes a user or a role.
+func (db *database) addUser(name string) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.users[lower(name)] != nil {
+		return sqlError(15023, "User, group, or role '%s' already exists in the current database.", name)
+	}
+	db.users[lower(name)] = &user{name: name, granted: map[string]bool{}}
+	return nil
+}
+
+func (x *exec) permit(perms []*ast.Permission, to []*ast.SecurityPrincipal, on *ast.SecurityTargetObject) error {
 	db := x.s.e.db
 	target := wholeDatabase
 	if on != nil && on.ObjectName != nil {
@@ -102,10 +99,10 @@ func (x *exec) permit(perms []*ast.Permission, to []*ast.SecurityPrincipal, on *
 				columns = append(columns[:len(columns):len(columns)], on.Columns...)
 			}
 			if len(columns) == 0 {
-				u.rules[rule] = allow
+				u.granted[rule] = true
 			}
 			for _, c := range columns {
-				u.rules[rule+" "+lower(c.Value)] = allow
+				u.granted[rule+" "+lower(c.Value)] = true
 			}
 		}
 	}
@@ -115,7 +112,7 @@ func (x *exec) permit(perms []*ast.Permission, to []*ast.SecurityPrincipal, on *
 // wholeDatabase is the target of a permission without one.
 const wholeDatabase = "*"
 
-// has decides one permission: DENY is stronger than GRANT, a user's or a role's.
+// has decides one permission, a user's or a role's.
 func (s *Session) has(permission, schema, name string) bool {
 	return s.granted(permission, objectKey(schema, name), lower(schema)+".*", wholeDatabase)
 }
@@ -126,7 +123,7 @@ func (s *Session) hasColumn(permission string, t *table, column int) bool {
 	return s.granted(permission, objectKey(t.schema, t.name)+" "+lower(t.cols[column].name))
 }
 
-// granted says that one of the targets is granted, and none denied.
+// granted says that one of the targets is granted.
 func (s *Session) granted(permission string, targets ...string) bool {
 	if s.user == "dbo" {
 		return true
@@ -138,18 +135,14 @@ func (s *Session) granted(permission string, targets ...string) bool {
 	if u == nil {
 		return false
 	}
-	granted := false
 	for _, who := range append([]*user{u}, u.roles...) {
 		for _, target := range targets {
-			if allow, known := who.rules[permission+" "+target]; known {
-				if !allow {
-					return false
-				}
-				granted = true
+			if who.granted[permission+" "+target] {
+				return true
 			}
 		}
 	}
-	return granted
+	return false
 }
 
 // allowed checks a statement's tables. Inside a procedure the procedure's

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 )
@@ -21,17 +20,10 @@ type Session struct {
 	set       settings
 	tx        *txn
 	trancount int
-	unseen    bool       // a transaction was begun by IMPLICIT_TRANSACTIONS
-	owner     lock.Owner // of application locks with owner Session
+	unseen    bool // a transaction was begun by IMPLICIT_TRANSACTIONS
 
 	rowcount    int64
-	lastError   int32
 	fetchStatus int64
-	identity    sqltype.Value
-	insertID    *table
-	caught      []*sqltype.Error // errors of the CATCH blocks that are running
-	raised      *sqltype.Error   // the last one of RAISERROR
-	tries       int
 	nest        int
 	cursors     map[string]*openCursor // global ones
 
@@ -89,10 +81,6 @@ func (s *Session) Run(ctx context.Context, r *tds.Request, w tds.Results) error 
 			s.rollbackAll()
 		}
 	}
-	if s.tx != nil && s.tx.doomed {
-		s.rollbackAll()
-		s.report(sqlError(3998, "Uncommittable transaction is detected at the end of the batch. The transaction is rolled back."))
-	}
 	return s.broken
 }
 
@@ -102,10 +90,6 @@ func (s *Session) Close() {
 		s.tx.rollback(s.e.db)
 		s.tx, s.trancount = nil, 0
 	}
-	if s.owner != nil {
-		s.owner.Release()
-		s.owner = nil
-	}
 }
 
 // reset is sp_reset_connection: everything but the isolation level, and the
@@ -114,15 +98,11 @@ func (s *Session) reset(keepTx bool) {
 	if s.tx != nil && !keepTx {
 		s.rollbackAll()
 	}
-	if s.owner != nil {
-		s.owner.Release()
-		s.owner = nil
-	}
 	level := s.set.level
 	s.set = s.defaults()
 	s.set.level = level
 	s.cursors = nil
-	s.rowcount, s.lastError, s.identity, s.insertID = 0, 0, nil, nil
+	s.rowcount = 0
 }
 
 func (s *Session) runText(text string) error {
@@ -145,10 +125,6 @@ func (s *Session) newFrame(b *batch) *frame {
 
 // report sends an error or a message.
 func (s *Session) report(e *sqltype.Error) {
-	s.lastError = 0
-	if e.Class > 10 {
-		s.lastError = e.Number
-	}
 	s.sentResult(s.out.Message(e))
 }
 
@@ -236,8 +212,6 @@ func (s *Session) commit() error {
 	switch {
 	case s.trancount == 0:
 		return sqlError(3902, "The COMMIT TRANSACTION request has no corresponding BEGIN TRANSACTION.")
-	case s.tx.doomed:
-		return errDoomed()
 	case s.trancount > 1:
 		s.trancount--
 		return nil
@@ -277,27 +251,16 @@ func (s *Session) transaction(r tds.TxRequest) error {
 	case tds.TxCommit:
 		return s.commit()
 	case tds.TxRollback:
-		return s.rollback(r.Name)
-	case tds.TxSave:
-		if s.trancount == 0 {
-			return sqlError(628, "Cannot issue SAVE TRANSACTION when there is no active transaction.")
-		}
-		s.tx.save(r.Name)
-		return nil
+		return s.rollback()
 	}
 	return errUnsupported("transaction request")
 }
 
-func (s *Session) rollback(name string) error {
+// rollback ends the whole transaction, whatever its name: there are no
+// savepoints here.
+func (s *Session) rollback() error {
 	if s.trancount == 0 {
 		return sqlError(3903, "The ROLLBACK TRANSACTION request has no corresponding BEGIN TRANSACTION.")
-	}
-	if mark, ok := s.tx.saved[lower(name)]; ok && name != "" {
-		if s.tx.doomed {
-			return sqlError(3931, "The current transaction cannot be committed and cannot be rolled back to a savepoint. Roll back the entire transaction.")
-		}
-		s.tx.rollbackTo(mark)
-		return nil
 	}
 	s.rollbackAll()
 	return nil

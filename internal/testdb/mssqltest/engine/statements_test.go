@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 )
 
 func TestExpressions(t *testing.T) {
@@ -21,50 +21,29 @@ func TestExpressions(t *testing.T) {
 		"'a' + 'b'":                "ab",
 		"0x01 + 0x0203":            []byte{1, 2, 3},
 		"CONVERT(int, 0x0000012C)": int64(300),
-		"CONVERT(bigint, CONVERT(binary(8), 0x01))":         int64(1 << 56),
-		"CONVERT(smallint, 0xFF)":                           int64(255),
-		"CONVERT(binary(4), 258)":                           []byte{0, 0, 1, 2},
-		"CONVERT(varbinary(max), N'ab')":                    []byte{'a', 0, 'b', 0},
-		"CONVERT(nvarchar(10), 0x61006200)":                 "ab",
-		"SUBSTRING(0x0102030405, 2, 3)":                     []byte{2, 3, 4},
-		"SUBSTRING(N'hello', 2, 100)":                       "ello",
-		"SUBSTRING('hello', 0, 3)":                          "he",
-		"DATALENGTH(N'abc')":                                int64(6),
-		"DATALENGTH(CONVERT(varbinary(max), 0x010203))":     int64(3),
-		"LEN('ab  ')":                                       int64(2),
-		"ISNULL(NULL, 5)":                                   int64(5),
-		"COALESCE(NULL, NULL, 'x')":                         "x",
-		"NULLIF(1, 1)":                                      nil,
-		"CASE WHEN NULL = NULL THEN 1 ELSE 2 END":           int64(2),
-		"CASE 3 WHEN 1 THEN 'a' WHEN 3 THEN 'c' END":        "c",
-		"IIF(1 < 2, 'y', 'n')":                              "y",
-		"CASE WHEN 'ABC  ' = 'abc' THEN 1 ELSE 0 END":       int64(1),
-		"CASE WHEN 'abc' LIKE 'A_[a-c]%' THEN 1 ELSE 0 END": int64(1),
+		"CONVERT(bigint, CONVERT(binary(8), 0x01))":                                 int64(1 << 56),
+		"CONVERT(smallint, 0xFF)":                                                   int64(255),
+		"CONVERT(binary(4), 258)":                                                   []byte{0, 0, 1, 2},
+		"CONVERT(varbinary(max), N'ab')":                                            []byte{'a', 0, 'b', 0},
+		"CONVERT(nvarchar(10), 0x61006200)":                                         "ab",
+		"SUBSTRING(0x0102030405, 2, 3)":                                             []byte{2, 3, 4},
+		"DATALENGTH(N'abc')":                                                        int64(6),
+		"DATALENGTH(CONVERT(varbinary(max), 0x010203))":                             int64(3),
+		"ISNULL(NULL, 5)":                                                           int64(5),
+		"DATEADD(day, -31, CAST('20260131' AS date))":                               time.Date(2025, 12, 31, 0, 0, 0, 0, time.UTC),
+		"CASE WHEN NULL = NULL THEN 1 ELSE 2 END":                                   int64(2),
+		"CASE WHEN 'ABC  ' = 'abc' THEN 1 ELSE 0 END":                               int64(1),
 		"CASE WHEN 5 IN (1, NULL) THEN 1 WHEN NOT 5 IN (1, NULL) THEN 2 ELSE 3 END": int64(3),
-		"CASE WHEN 5 BETWEEN 1 AND 5 THEN 1 ELSE 0 END":                             int64(1),
-		"ABS(-3)": int64(3),
-		"UPPER('a') + LOWER('B') + LEFT('xyz', 1) + RIGHT('xyz', 1)":   "Abxz",
-		"REPLACE('aXbX', 'X', '-')":                                    "a-b-",
-		"TRY_CONVERT(int, 'x')":                                        nil,
-		"CONVERT(varchar(30), 0x0AFF, 2)":                              "0AFF",
-		"CONVERT(varchar, 12)":                                         "12",
-		"CAST('2026-01-02T03:04:05' AS datetime2(3))":                  time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		"CAST('20260102' AS datetime2(0))":                             time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC),
-		"DATEADD(millisecond, 1500, CAST('19700101' AS datetime2(3)))": time.Date(1970, 1, 1, 0, 0, 1, 5e8, time.UTC),
-		"DATEADD(month, 1, CAST('20260131' AS date))":                  time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC),
-		"DATEDIFF(day, '20260101', '20260201')":                        int64(31),
-		"DATEDIFF_BIG(millisecond, '19700101', '20260101')":            int64(1767225600000),
-		"XACT_STATE()": int64(0),
-		"DB_NAME()":    "chanq",
+		"CONVERT(varchar, 12)":                                                      "12",
+		"CAST('2026-01-02T03:04:05' AS datetime2(3))":                               time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		"CAST('20260102' AS datetime2(0))":                                          time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC),
+		"DATEADD(millisecond, 1500, CAST('19700101' AS datetime2(3)))":              time.Date(1970, 1, 1, 0, 0, 1, 5e8, time.UTC),
+		"DATEDIFF(day, '20260101', '20260201')":                                     int64(31),
+		"DATEDIFF_BIG(millisecond, '19700101', '20260101')":                         int64(1767225600000),
+		"DB_NAME()": "chanq",
 		"(SELECT MAX(v.x) FROM (VALUES (1), (3), (2)) AS v (x))": int64(3),
-		"1.5 * 2": big.NewRat(3, 1),
 	} {
-		got := c.scalar("SELECT " + text)
-		if r, ok := want.(*big.Rat); ok {
-			require.Zero(t, r.Cmp(got.(*big.Rat)), text)
-			continue
-		}
-		require.Equal(t, want, got, text)
+		require.Equal(t, want, c.scalar("SELECT "+text), text)
 	}
 }
 
@@ -85,7 +64,7 @@ INSERT dbo.items VALUES (1, 1, NULL); INSERT dbo.keyed (k) VALUES (0x0A)`)
 		"SELECT 1 / 0":          8134,
 		"SELECT 2147483647 + 1": 8115,
 		"SELECT DATEADD(millisecond, 2147483648, SYSUTCDATETIME())":       8115,
-		"SELECT DATEADD(year, 9000, SYSUTCDATETIME())":                    517,
+		"SELECT DATEADD(day, 2147483647, SYSUTCDATETIME())":               517,
 		"SELECT DATEDIFF(millisecond, '19700101', '20260101')":            535,
 		"SELECT CONVERT(int, 'x')":                                        245,
 		"SELECT CONVERT(datetime2, 'x')":                                  241,
@@ -118,7 +97,6 @@ INSERT dbo.items VALUES (1, 1, NULL); INSERT dbo.keyed (k) VALUES (0x0A)`)
 		"CREATE TABLE dbo.items (id int)":                   2714,
 		"DROP TABLE dbo.nothing":                            3701,
 		"THROW 51000, N'own', 1":                            51000,
-		"RAISERROR('own', 16, 1)":                           50000,
 		"MERGE dbo.items AS t USING (SELECT 1 AS a) AS s ON t.id = s.a WHEN MATCHED THEN DELETE;": 40517,
 		"INSERT dbo.items VALUES " + strings.Repeat("(9, 9, NULL), ", 1000) + "(9, 9, NULL)":      10738,
 	} {
@@ -145,51 +123,76 @@ func TestRollbackRestoresEverything(t *testing.T) {
 UPDATE dbo.items SET due = due + 100, id = id + 10;
 DELETE dbo.items WHERE id = 11;
 INSERT dbo.items VALUES (1, 5, 'again');
-SAVE TRAN here;
-DELETE dbo.items;
-ROLLBACK TRAN here;`)
+`)
 	require.Equal(t, []any{int64(1), int64(12), int64(13)}, c.exec("SELECT id FROM dbo.items").values())
 	c.exec("ROLLBACK")
 	require.Equal(t, []any{int64(10), int64(20), int64(30)}, c.exec("SELECT due FROM dbo.items").values())
 	require.Equal(t, []any{int64(1), int64(2), int64(3)}, c.exec("SELECT id FROM dbo.items WITH (INDEX (IX_items_due)) ORDER BY due").values())
-	require.Equal(t, int64(3), c.scalar("SELECT SUM(rows) FROM sys.partitions WHERE object_id = OBJECT_ID('dbo.items') AND index_id IN (0, 1)"))
 }
 
 func TestDefinitionsAreTransactional(t *testing.T) {
 	c := newServer(t).client()
 	c.exec("BEGIN TRAN; " + itemsTable + " INSERT dbo.items VALUES (1, 1, NULL); ROLLBACK")
 	require.Nil(t, c.scalar("SELECT OBJECT_ID(N'dbo.items', N'U')"))
-	c.exec(itemsTable + " INSERT dbo.items VALUES (1, 1, NULL)")
-	c.exec("BEGIN TRAN; TRUNCATE TABLE dbo.items; ROLLBACK")
-	c.exec("BEGIN TRAN; ALTER TABLE dbo.items ADD extra int NOT NULL DEFAULT (7); CREATE INDEX IX_note ON dbo.items (note); ROLLBACK")
-	c.fails(207, "SELECT extra FROM dbo.items")
+	c.exec(itemsTable + " BEGIN TRAN; CREATE INDEX IX_note ON dbo.items (note); INSERT dbo.items VALUES (1, 1, NULL); ROLLBACK")
 	require.Nil(t, c.scalar("SELECT INDEXPROPERTY(OBJECT_ID('dbo.items'), 'IX_note', 'IndexID')"))
-	c.exec("ALTER TABLE dbo.items ADD extra int NOT NULL DEFAULT (7)")
-	require.Equal(t, int64(7), c.scalar("SELECT extra FROM dbo.items"))
+	c.exec("INSERT dbo.items VALUES (1, 1, NULL)")
 	c.exec("DROP TABLE dbo.items")
 	c.fails(208, "SELECT id FROM dbo.items")
 }
 
-func TestJoinsAndGroups(t *testing.T) {
+func TestJoinsAndSubqueries(t *testing.T) {
 	c := withItems(t, 4).client()
 	c.exec("CREATE TABLE dbo.tags (item int NOT NULL, tag varchar(10) NOT NULL); INSERT dbo.tags VALUES (1, 'a'), (1, 'b'), (3, 'a')")
 	require.Equal(t, []Row{{int64(1), "a"}, {int64(1), "b"}, {int64(3), "a"}},
 		c.query("SELECT i.id, t.tag FROM dbo.items AS i INNER JOIN dbo.tags AS t ON t.item = i.id ORDER BY i.id, t.tag"))
-	require.Equal(t, []Row{{int64(2)}, {int64(4)}},
-		c.query("SELECT i.id FROM dbo.items AS i LEFT JOIN dbo.tags AS t ON t.item = i.id WHERE t.tag IS NULL ORDER BY i.id"))
-	require.Equal(t, []Row{{"a", int64(2)}, {"b", int64(1)}},
-		c.query("SELECT tag, COUNT(*) AS n FROM dbo.tags GROUP BY tag ORDER BY n DESC"))
-	require.Equal(t, []Row{{"a"}}, c.query("SELECT tag FROM dbo.tags GROUP BY tag HAVING COUNT(*) > 1"))
-	require.Equal(t, []Row{{"a"}, {"b"}}, c.query("SELECT DISTINCT tag FROM dbo.tags ORDER BY tag"))
 	require.Equal(t, []Row{{int64(3), "n3"}, {int64(1), "n1"}},
 		c.query("SELECT p.x, q.note FROM (VALUES (3), (1), (9)) AS p (x) CROSS APPLY (SELECT TOP (1) note FROM dbo.items WHERE id = p.x) AS q"))
-	require.Equal(t, []Row{{int64(9), nil}},
-		c.query("SELECT p.x, q.note FROM (VALUES (3), (9)) AS p (x) OUTER APPLY (SELECT TOP (1) note FROM dbo.items WHERE id = p.x) AS q WHERE q.note IS NULL"))
-	require.Equal(t, []any{int64(2), int64(4)}, c.exec("SELECT id FROM dbo.items WHERE id NOT IN (SELECT item FROM dbo.tags)").values())
+	require.Equal(t, []any{int64(2), int64(4)}, c.exec("SELECT id FROM dbo.items AS i WHERE NOT EXISTS (SELECT 1 FROM dbo.tags AS t WHERE t.item = i.id)").values())
 	require.Equal(t, []any{int64(1), int64(2)}, c.exec("SELECT 1 UNION ALL SELECT 2").values())
-	require.Equal(t, []any{int64(1)}, c.exec("SELECT 1 UNION SELECT 1").values())
-	require.Equal(t, []any{int64(3), int64(4)}, c.exec("SELECT id FROM dbo.items ORDER BY id OFFSET 2 ROWS FETCH NEXT 5 ROWS ONLY").values())
 	require.Equal(t, Row{int64(0), nil}, c.query("SELECT COUNT(*), MAX(id) FROM dbo.items WHERE id > 99")[0])
+}
+
+// What the stand-in was not taught it refuses: nothing of a statement is passed
+// over in silence.
+func TestWhatIsNotKnownIsRefused(t *testing.T) {
+	c := withItems(t, 3).client()
+	for _, text := range []string{
+		"SELECT DISTINCT due FROM dbo.items",
+		"SELECT x.due FROM (SELECT DISTINCT due FROM dbo.items) AS x",
+		"SELECT due FROM dbo.items GROUP BY due",
+		"SELECT 1 FROM (SELECT due FROM dbo.items GROUP BY due) AS x",
+		"SELECT COUNT(DISTINCT due) FROM dbo.items",
+		"SELECT due FROM dbo.items ORDER BY 1",
+		"SELECT due FROM dbo.items ORDER BY due OFFSET 1 ROWS",
+		"SELECT x.due FROM (SELECT due FROM dbo.items ORDER BY due OFFSET 1 ROWS) AS x",
+		"SELECT 1 UNION SELECT 1",
+		"SELECT 1 EXCEPT SELECT 1",
+		"SELECT 1 FROM dbo.items AS a LEFT JOIN dbo.items AS b ON a.id = b.id",
+		"SELECT 1 FROM dbo.items AS a OUTER APPLY (SELECT 1 AS one) AS b",
+		"SELECT 1 FROM dbo.items WHERE note LIKE 'n%'",
+		"SELECT 1 FROM dbo.items WHERE id BETWEEN 1 AND 2",
+		"SELECT 1 FROM dbo.items WHERE id IN (SELECT 1)",
+		"SELECT 1 FROM OPENJSON('[]')",
+		"SELECT 1.5 * 2",
+		"SELECT 6 & 3",
+		"BEGIN TRY SELECT 1; END TRY BEGIN CATCH SELECT 2; END CATCH",
+		"BEGIN TRAN; SAVE TRAN here",
+		"RAISERROR('own', 16, 1)",
+		"SET IDENTITY_INSERT dbo.items ON",
+		"ALTER TABLE dbo.items ADD extra int NULL",
+		"TRUNCATE TABLE dbo.items",
+		"CREATE INDEX IX_late ON dbo.items (note)",
+		"CREATE TYPE dbo.ids AS TABLE (id int NOT NULL)",
+		"CREATE TABLE dbo.cased (name varchar(9) COLLATE Latin1_General_BIN2 NOT NULL)",
+	} {
+		c.fails(40517, text)
+	}
+	c.fails(195, "SELECT UPPER('a')")
+	save := &tds.Request{Kind: tds.Transaction, Tx: tds.TxRequest{Op: tds.TxSave, Name: "here"}}
+	require.Equal(t, int32(40517), c.run(t.Context(), save).number())
+	c.exec("ROLLBACK")
+	require.Equal(t, int64(3), c.scalar("SELECT COUNT(*) FROM dbo.items"))
 }
 
 func TestOutputComesFromBeforeAndAfter(t *testing.T) {
@@ -240,28 +243,6 @@ SELECT @s, @sum, @n;`)
 	c.exec("DECLARE @t TABLE (id int IDENTITY PRIMARY KEY, v int NOT NULL); INSERT @t (v) VALUES (5), (6); BEGIN TRAN; DELETE @t WHERE v = 5; ROLLBACK; IF (SELECT COUNT(*) FROM @t) <> 1 THROW 50000, 'a table variable is no part of the transaction', 1")
 }
 
-func TestTryCatch(t *testing.T) {
-	c := withItems(t, 1).client()
-	w := c.exec(`BEGIN TRY
-	INSERT dbo.items VALUES (2, 2, NULL);
-	INSERT dbo.items VALUES (1, 2, NULL);
-	SELECT 'not reached';
-END TRY
-BEGIN CATCH
-	SELECT ERROR_NUMBER(), ERROR_SEVERITY(), ERROR_LINE(), XACT_STATE();
-END CATCH;
-SELECT COUNT(*) FROM dbo.items`)
-	require.Equal(t, Row{int64(2627), int64(14), int64(3), int64(0)}, w.sets[0][0])
-	require.Equal(t, int64(2), w.sets[1][0][0])
-	w = c.try(`SET XACT_ABORT ON; BEGIN TRAN;
-BEGIN TRY SELECT 1 / 0 END TRY
-BEGIN CATCH SELECT XACT_STATE(); INSERT dbo.items VALUES (9, 9, NULL); END CATCH`)
-	require.Equal(t, int64(-1), w.sets[1][0][0])
-	require.Equal(t, int32(3930), w.number())
-	w = c.try("BEGIN TRY SELECT 1 / 0 END TRY BEGIN CATCH THROW; END CATCH; SELECT 'not reached'")
-	require.Equal(t, int32(8134), w.number())
-}
-
 func TestProcedures(t *testing.T) {
 	c := withItems(t, 2).client()
 	c.exec("CREATE PROCEDURE dbo.take (@id int, @step int = 1, @now int OUTPUT) AS BEGIN SET NOCOUNT ON; UPDATE dbo.items SET due = due + @step WHERE id = @id; SELECT @now = due FROM dbo.items WHERE id = @id; RETURN 7; END")
@@ -307,15 +288,6 @@ func TestViewsCanBeUpdated(t *testing.T) {
 	c.exec("DROP VIEW dbo.late")
 }
 
-func TestJSONAndSplitting(t *testing.T) {
-	c := newServer(t).client()
-	require.Equal(t, []Row{{int64(5), "x", `{"k":1}`}, {int64(6), nil, nil}},
-		c.query(`SELECT * FROM OPENJSON(N'[{"a":[5],"b":"x","c":{"k":1}},{"a":[6]}]') WITH (a bigint '$.a[0]', b varchar(10), c nvarchar(max) AS JSON)`))
-	require.Equal(t, []Row{{"0", "1", int64(2)}, {"1", "true", int64(3)}}, c.query("SELECT [key], value, [type] FROM OPENJSON('[1,true]')"))
-	require.Equal(t, []any{"a", "b"}, c.exec("SELECT value FROM STRING_SPLIT('a,b', ',')").values())
-	c.fails(13609, "SELECT * FROM OPENJSON('x')")
-}
-
 func TestFilteredIndexesNeedTheAnsiSettings(t *testing.T) {
 	c := newServer(t).client()
 	c.exec("CREATE TABLE dbo.keyed (id int PRIMARY KEY, k int NULL); CREATE UNIQUE INDEX UX ON dbo.keyed (k) WHERE k IS NOT NULL")
@@ -335,7 +307,7 @@ func TestPermissions(t *testing.T) {
 	defer bob.Close()
 	bob.fails(229, "SELECT id FROM dbo.items")
 	bob.fails(229, "EXEC dbo.p")
-	admin.exec("GRANT SELECT, INSERT ON dbo.items TO bob; GRANT EXECUTE ON SCHEMA::dbo TO bob; DENY INSERT ON SCHEMA::dbo TO bob")
+	admin.exec("GRANT SELECT ON dbo.items TO bob; GRANT EXECUTE ON SCHEMA::dbo TO bob")
 	bob.exec("SELECT id FROM dbo.items; EXEC dbo.p")
 	bob.fails(229, "INSERT dbo.items VALUES (5, 5, NULL)")
 	bob.fails(229, "DELETE dbo.items")

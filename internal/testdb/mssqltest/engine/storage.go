@@ -69,13 +69,12 @@ func (ix *index) keyOf(row Row, id uint64) (string, error) {
 			return "", err
 		}
 	}
-	cols := ix.table.cols
 	b := make([]byte, 0, 64)
 	for i, c := range ix.cols {
-		b = appendKey(b, row[c], cols[c].coll, ix.desc[i])
+		b = appendKey(b, row[c], ix.desc[i])
 	}
 	for _, c := range ix.tail {
-		b = appendKey(b, row[c], cols[c].coll, false)
+		b = appendKey(b, row[c], false)
 	}
 	if ix.rid {
 		b = binary.BigEndian.AppendUint64(b, id)
@@ -87,9 +86,6 @@ func (ix *index) keyOf(row Row, id uint64) (string, error) {
 func (t *table) keysOf(row Row, id uint64) ([]string, error) {
 	keys := make([]string, len(t.indexes))
 	for i, ix := range t.indexes {
-		if ix == nil {
-			continue
-		}
 		var err error
 		if keys[i], err = ix.keyOf(row, id); err != nil {
 			return nil, err
@@ -141,7 +137,7 @@ func (t *table) collect(rec *record, horizon uint64) {
 	last.prev = nil
 	for ; gone != nil; gone = gone.prev {
 		for at, key := range gone.keys {
-			if key == "" || at >= len(t.indexes) || t.indexes[at] == nil || rec.has(t.indexes[at], key) {
+			if key == "" || at >= len(t.indexes) || rec.has(t.indexes[at], key) {
 				continue
 			}
 			t.indexes[at].tree.remove(fullKey(key, rec.id))

@@ -14,23 +14,11 @@ import (
 // shape builds, once for each version of the catalog, the table that a table
 // variable stands for.
 func (db *database) shape(v *variable) (*table, error) {
-	def := v.table.def
-	if def == nil {
-		db.mu.RLock()
-		tt := db.types[objectKey(v.table.schema, v.table.typeName)]
-		db.mu.RUnlock()
-		if tt == nil {
-			return nil, sqlError(2715, "Column, parameter, or variable #%d: Cannot find data type %s.", v.at+1, v.table.typeName)
-		}
-		def = tt.def
-	}
 	t := newTable(db, "dbo", v.name)
 	t.private = true
 	c := &compiler{db: db, batch: &batch{names: map[string]*variable{}}}
-	return t, c.define(t, def)
+	return t, c.define(t, v.table)
 }
-
-func (c *compiler) variableTable(v *variable) (*table, error) { return c.db.shape(v) }
 
 // instance is an empty table of the same shape.
 func (t *table) instance() *table {
@@ -39,10 +27,6 @@ func (t *table) instance() *table {
 		seed: t.seed, increment: t.increment, nextIdentity: t.seed, checks: t.checks,
 	}
 	for _, ix := range t.indexes {
-		if ix == nil {
-			out.indexes = append(out.indexes, nil)
-			continue
-		}
 		same := *ix
 		same.table, same.tree = out, newTree()
 		out.indexes = append(out.indexes, &same)
@@ -134,14 +118,11 @@ func (c *compiler) defineColumn(t *table, d *ast.ColumnDefinition) ([]*ast.Uniqu
 		return nil, err
 	}
 	col := &column{name: name, typ: typ, nullable: true}
-	if ref, ok := d.DataType.(*ast.SqlDataTypeReference); ok && ref.Name != nil {
-		base := lower(ref.Name.BaseIdentifier.Value)
-		if col.rowVer = base == "timestamp" || base == "rowversion"; col.rowVer {
-			col.nullable = false
-		}
-	}
 	if d.Collation != nil {
-		col.coll = collationNamed(d.Collation.Value)
+		name := strings.ToUpper(d.Collation.Value)
+		if !strings.Contains(name, "_CI_") {
+			return nil, errUnsupported("COLLATE " + name)
+		}
 	}
 	if d.Nullable != nil {
 		col.nullable = d.Nullable.Nullable
@@ -268,122 +249,10 @@ func (x *exec) createTable(n *node, st *ast.CreateTableStatement) error {
 	if err := c.define(t, st.Definition); err != nil {
 		return err
 	}
-	undo, err := x.s.e.db.add(&object{schema: schema, name: name, table: t, made: x.now})
+	undo, err := x.s.e.db.add(&object{schema: schema, name: name, table: t})
 	if err != nil {
 		return err
 	}
 	x.undo(undo)
 	return x.lockTable(t, lock.SchM, x.wait())
-}
-
-// alterTableAdd adds columns, with their default or NULL in the rows that
-// exist, and constraints.
-func (x *exec) alterTableAdd(n *node, st *ast.AlterTableAddTableElementStatement) error {
-	t, err := x.tableFor(st.SchemaObjectName)
-	if err != nil {
-		return err
-	}
-	c := &compiler{db: t.db, batch: n.batch, source: n.batch.text}
-	wasCols := slices.Clone(t.cols)
-	var keys []*ast.UniqueConstraintDefinition
-	var checks []unmade
-	wasChecks := t.checks
-	restore := func() {
-		t.checks = wasChecks
-		t.cols = wasCols
-		t.byName = map[string]int{}
-		for i, col := range wasCols {
-			t.byName[lower(col.name)] = i
-		}
-	}
-	for _, d := range st.Definition.ColumnDefinitions {
-		own, err := c.defineColumn(t, d)
-		if err != nil {
-			restore()
-			return err
-		}
-		keys = append(keys, own...)
-		checks = append(checks, checksOf(d)...)
-		col := t.cols[len(t.cols)-1]
-		if !col.nullable && col.byDefault == nil && !col.identity && t.live > 0 {
-			restore()
-			return sqlError(4901, "ALTER TABLE only allows columns to be added that can contain nulls, or have a DEFAULT definition specified. Column '%s' cannot be added to non-empty table '%s' because it does not satisfy these conditions.", col.name, t.name)
-		}
-	}
-	for _, tc := range st.Definition.TableConstraints {
-		switch k := tc.(type) {
-		case *ast.UniqueConstraintDefinition:
-			keys = append(keys, k)
-		case *ast.DefaultConstraintDefinition:
-			if k.Column == nil || t.column(k.Column.Value) < 0 {
-				return errUnsupported("DEFAULT without FOR")
-			}
-			col := t.cols[t.column(k.Column.Value)]
-			was := *col
-			if err := c.defineDefault(col, k); err != nil {
-				return err
-			}
-			x.undo(func() { *col = was })
-		case *ast.CheckConstraintDefinition:
-			checks = append(checks, unmade{k, ""})
-		default:
-			return errUnsupported(fmt.Sprintf("%T", tc))
-		}
-	}
-	for _, k := range checks {
-		if err := c.defineCheck(t, k); err != nil {
-			restore()
-			return err
-		}
-	}
-	t.latch.Lock()
-	for _, rec := range t.records() {
-		for v := rec.head; v != nil; v = v.prev {
-			if v.row == nil {
-				continue
-			}
-			row := append(make(Row, 0, len(t.cols)), v.row...)
-			for at := len(row); at < len(t.cols); at++ {
-				col := t.cols[at]
-				var val sqltype.Value
-				switch {
-				case col.identity:
-					val = t.nextIdentity
-					t.nextIdentity += t.increment
-				case col.byDefault != nil && !col.nullable:
-					if val, err = col.byDefault.eval(x); err == nil {
-						val, err = storeColumn(t, at, val, col.byDefault.typ)
-					}
-				}
-				if err != nil {
-					t.latch.Unlock()
-					restore()
-					return err
-				}
-				row = append(row, val)
-			}
-			if err := x.check(t, row, "ALTER TABLE"); v == rec.head && err != nil {
-				t.latch.Unlock()
-				restore()
-				return err
-			}
-			v.row = row
-		}
-	}
-	t.version = t.db.bump()
-	t.latch.Unlock()
-	x.undo(func() {
-		restore()
-		t.db.bump()
-	})
-	for _, u := range keys {
-		ix, err := t.constraint(u, clustered(u, keys) && len(t.base().cols) == 0)
-		if err != nil {
-			return err
-		}
-		if err := x.buildIndex(t, ix); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"math/big"
 	"strconv"
 	"strings"
 	"time"
@@ -24,14 +23,10 @@ func toText(v sqltype.Value, from sqltype.Type, style int) (string, error) {
 		return "0", nil
 	case int64:
 		return strconv.FormatInt(v, 10), nil
-	case float64:
-		return strconv.FormatFloat(v, 'g', 6, 64), nil
-	case *big.Rat:
-		return v.FloatString(int(from.Scale)), nil
 	case sqltype.GUID:
 		return formatGUID(v), nil
 	case time.Time:
-		return formatTime(v, from, style), nil
+		return formatTime(v, from), nil
 	case []byte:
 		switch style {
 		case 1:
@@ -39,7 +34,11 @@ func toText(v sqltype.Value, from sqltype.Type, style int) (string, error) {
 		case 2:
 			return strings.ToUpper(hex.EncodeToString(v)), nil
 		}
-		return bytesToText(v, from), nil
+		r := make([]rune, len(v)) // of a code page with one byte a character
+		for i, c := range v {
+			r[i] = rune(c)
+		}
+		return string(r), nil
 	}
 	return "", errExplicit(from, typeText)
 }
@@ -58,16 +57,7 @@ func textFor(v sqltype.Value, from, to sqltype.Type, style int) (string, error) 
 	return string(utf16.Decode(units)), nil
 }
 
-// bytesToText reads varbinary as text of a code page with one byte a character.
-func bytesToText(b []byte, _ sqltype.Type) string {
-	r := make([]rune, len(b))
-	for i, c := range b {
-		r[i] = rune(c)
-	}
-	return string(r)
-}
-
-func toBytes(v sqltype.Value, from, to sqltype.Type, style int) ([]byte, error) {
+func toBytes(v sqltype.Value, from, to sqltype.Type) ([]byte, error) {
 	switch v := v.(type) {
 	case []byte:
 		return v, nil
@@ -86,17 +76,6 @@ func toBytes(v sqltype.Value, from, to sqltype.Type, style int) ([]byte, error) 
 	case sqltype.GUID:
 		return append([]byte(nil), v[:]...), nil
 	case string:
-		if style == 1 || style == 2 {
-			s := v
-			if style == 1 {
-				s = strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")
-			}
-			b, err := hex.DecodeString(s)
-			if err != nil {
-				return nil, sqlError(8114, "Error converting data type %s to %s.", kindName(from.Kind), kindName(to.Kind))
-			}
-			return b, nil
-		}
 		if isNational(from.Kind) {
 			var b []byte
 			for _, u := range utf16.Encode([]rune(v)) {

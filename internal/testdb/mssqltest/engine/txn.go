@@ -1,25 +1,18 @@
 package engine
 
-import (
-	"strings"
-
-	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
-)
+import "github.com/chanq/chanq/internal/testdb/mssqltest/lock"
 
 // txn is one transaction: its locks and what undoes it.
 type txn struct {
-	s      *Session
-	id     uint64
-	owner  lock.Owner // nil for changes of table variables
-	state  *txState
-	undo   []undoRecord
-	wrote  []oldVersions
-	doomed bool
+	s     *Session
+	id    uint64
+	owner lock.Owner // nil for changes of table variables
+	state *txState
+	undo  []undoRecord
+	wrote []oldVersions
 
 	snapshot    uint64
 	hasSnapshot bool
-
-	saved map[string]int
 }
 
 // undoRecord undoes one step: a version pushed, an index entry added, or, if fn
@@ -91,11 +84,4 @@ func (tx *txn) view(db *database) uint64 {
 		tx.snapshot, tx.hasSnapshot = db.versions.snapshot(), true
 	}
 	return tx.snapshot
-}
-
-func (tx *txn) save(name string) {
-	if tx.saved == nil {
-		tx.saved = map[string]int{}
-	}
-	tx.saved[strings.ToLower(name)] = tx.mark()
 }

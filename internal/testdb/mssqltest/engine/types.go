@@ -17,7 +17,7 @@ var kindNames = map[string]sqltype.Kind{
 	"integer": sqltype.Int, "bigint": sqltype.BigInt, "float": sqltype.Float, "real": sqltype.Float,
 	"decimal": sqltype.Decimal, "numeric": sqltype.Decimal, "char": sqltype.Char, "varchar": sqltype.VarChar,
 	"nchar": sqltype.NChar, "nvarchar": sqltype.NVarChar, "sysname": sqltype.NVarChar,
-	"binary": sqltype.Binary, "varbinary": sqltype.VarBinary, "timestamp": sqltype.Binary, "rowversion": sqltype.Binary,
+	"binary": sqltype.Binary, "varbinary": sqltype.VarBinary,
 	"date": sqltype.Date, "time": sqltype.Time, "datetime": sqltype.DateTime, "smalldatetime": sqltype.SmallDateTime,
 	"datetime2": sqltype.DateTime2, "datetimeoffset": sqltype.DateTimeOffset,
 	"uniqueidentifier": sqltype.UniqueIdentifier, "xml": sqltype.XML,
@@ -48,7 +48,6 @@ var (
 	typeSmallInt = sqltype.Type{Kind: sqltype.SmallInt}
 	typeTinyInt  = sqltype.Type{Kind: sqltype.TinyInt}
 	typeBigInt   = sqltype.Type{Kind: sqltype.BigInt}
-	typeFloat    = sqltype.Type{Kind: sqltype.Float}
 	typeSysname  = sqltype.Type{Kind: sqltype.NVarChar, Size: 128}
 	typeText     = sqltype.Type{Kind: sqltype.NVarChar, Size: sqltype.Max}
 	typeDateTime = sqltype.Type{Kind: sqltype.DateTime}
@@ -105,8 +104,6 @@ func namedType(name string, params []ast.ScalarExpression, unwritten int) (sqlty
 		switch {
 		case low == "sysname":
 			t.Size = 128
-		case low == "timestamp", low == "rowversion":
-			t.Size = 8
 		case len(n) > 0:
 			t.Size = n[0]
 		}
@@ -183,27 +180,10 @@ func common(a, b sqltype.Type) sqltype.Type {
 		whole := max(int(hi.Precision)-int(hi.Scale), int(lo.Precision)-int(lo.Scale))
 		hi.Scale = max(hi.Scale, lo.Scale)
 		hi.Precision = uint8(min(38, whole+int(hi.Scale)))
-	case hi.Kind == sqltype.Decimal && isInteger(lo.Kind):
-		whole := max(int(hi.Precision)-int(hi.Scale), integerDigits(lo.Kind))
-		hi.Precision = uint8(min(38, whole+int(hi.Scale)))
 	case hi.Kind == lo.Kind && isTime(hi.Kind):
 		hi.Scale = max(hi.Scale, lo.Scale)
 	}
 	return hi
-}
-
-func integerDigits(k sqltype.Kind) int {
-	switch k {
-	case sqltype.Bit:
-		return 1
-	case sqltype.TinyInt:
-		return 3
-	case sqltype.SmallInt:
-		return 5
-	case sqltype.Int:
-		return 10
-	}
-	return 19
 }
 
 func pow10(n int) *big.Int {

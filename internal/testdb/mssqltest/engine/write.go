@@ -29,7 +29,7 @@ func (x *exec) insertRow(t *table, row Row) (*record, error) {
 		return nil, err
 	}
 	for at, ix := range t.indexes {
-		if ix == nil || keys[at] == "" {
+		if keys[at] == "" {
 			continue
 		}
 		if err := x.enter(ix, keys[at], rec, row); err != nil {
@@ -50,7 +50,7 @@ func (x *exec) updateRow(t *table, rec *record, old *version, row Row) error {
 		return err
 	}
 	for at, ix := range t.indexes {
-		if ix == nil || keys[at] == "" || keys[at] == old.key(ix) {
+		if keys[at] == "" || keys[at] == old.key(ix) {
 			continue
 		}
 		if err := x.enter(ix, keys[at], rec, row); err != nil {
@@ -76,7 +76,7 @@ func (x *exec) deleteRow(t *table, rec *record, old *version) error {
 // whose included columns change.
 func (x *exec) lockForChange(t *table, old *version, row Row, keys []string) error {
 	for at, ix := range t.indexes {
-		if ix == nil || old.key(ix) == "" {
+		if old.key(ix) == "" {
 			continue
 		}
 		if at > 0 && row != nil && keys[at] == old.key(ix) && !ix.includesChange(old.row, row) {

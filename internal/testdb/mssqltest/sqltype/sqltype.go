@@ -76,13 +76,6 @@ type Column struct {
 	Nullable bool
 }
 
-// Table is the value of a table-valued parameter.
-type Table struct {
-	TypeName string // schema-qualified as sent
-	Columns  []Column
-	Rows     [][]Value
-}
-
 // Error is an error or message as SQL Server reports it. Class (severity) of
 // 10 and below is information, 11 to 19 an error, 20 and above ends the
 // connection.

@@ -62,9 +62,6 @@ func (c *Conn) Login() Login {
 	return Login{}
 }
 
-// RemoteAddr is the client's address.
-func (c *Conn) RemoteAddr() net.Addr { return c.socket.RemoteAddr() }
-
 // Kill resets the connection: the client sees RST, a running request's context
 // ends.
 func (c *Conn) Kill() {

@@ -45,12 +45,6 @@ func driverMessages(t testing.TB) []message {
 		mssql.VarChar("v"), mssql.NVarCharMax("max"), mssql.NChar("n"), mssql.DateTime1(now), civil.DateOf(now), civil.TimeOf(now),
 		civil.DateTimeOf(now), mssql.UniqueIdentifier{1}, nil, []byte(nil), "", []byte{}, make([]byte, 9000))
 	exec("sp_executesql", "select @n", "@n int", sql.Named("n", 1))
-	type item struct {
-		ID   int64
-		Body []byte
-		Due  *time.Time
-	}
-	exec("insert q select * from @p1", mssql.TVP{TypeName: "dbo.items", Value: []item{{1, []byte("b"), &now}, {}}})
 	out := int64(1)
 	exec("dbo.proc", sql.Named("out", sql.Out{Dest: &out}))
 	for range 2 {
@@ -155,16 +149,7 @@ func FuzzRequest(f *testing.F) {
 		require.NotEmpty(t, call.requests)
 		for _, r := range call.requests {
 			for _, p := range r.Params {
-				if p.Table == nil {
-					requireWritable(t, p.Type, p.Value)
-					continue
-				}
-				for _, row := range p.Table.Rows {
-					require.Len(t, row, len(p.Table.Columns))
-					for i, v := range row {
-						requireWritable(t, p.Table.Columns[i].Type, v)
-					}
-				}
+				requireWritable(t, p.Type, p.Value)
 			}
 		}
 	})

@@ -63,7 +63,6 @@ type Param struct {
 	Output bool
 	Type   sqltype.Type
 	Value  sqltype.Value
-	Table  *sqltype.Table // of a table-valued parameter; Value is nil then
 }
 
 // TxOp is the operation of a transaction-manager request.

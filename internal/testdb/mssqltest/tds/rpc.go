@@ -8,10 +8,8 @@ import (
 )
 
 const (
-	maxParams    = 2100   // of one procedure call, as on a server
-	maxCalls     = 10_000 // in one message
-	maxTableCols = 1024
-	maxCells     = 1 << 24 // values in one table-valued parameter
+	maxParams = 2100   // of one procedure call, as on a server
+	maxCalls  = 10_000 // in one message
 )
 
 // procByID are the procedures that have numbers (MS-TDS 2.2.6.6).
@@ -93,100 +91,10 @@ func (d *decoder) param() Param {
 	if flags&encrypted != 0 {
 		d.fail("encrypted parameter %q", p.Name)
 	}
-	if !d.empty() && d.b[0] == typeTable {
-		d.u8()
-		p.Table = d.table()
-		return p
-	}
 	w := d.typeInfo()
 	p.Type = w.t
 	if d.err == nil {
 		p.Value = d.value(w)
 	}
 	return p
-}
-
-// table reads a table-valued parameter after its type token (MS-TDS 2.2.5.5.5).
-func (d *decoder) table() *sqltype.Table {
-	const noColumns = 0xffff // a table-valued parameter that is NULL: no rows
-	_ = d.bVarChar()         // database: types are of the current one
-	t := &sqltype.Table{TypeName: d.bVarChar()}
-	if name := d.bVarChar(); t.TypeName == "" {
-		t.TypeName = name
-	} else {
-		t.TypeName += "." + name
-	}
-	var columns []tableColumn
-	if n := d.u16(); n != noColumns {
-		columns = d.tableColumns(int(n))
-	}
-	for _, c := range columns {
-		t.Columns = append(t.Columns, c.column)
-	}
-	d.tableOptions(len(columns))
-	const row = 0x01
-	for cells := 0; d.u8() == row; {
-		if cells += len(columns); cells > maxCells || len(columns) == 0 {
-			d.fail("%d values in a table of %d columns", cells, len(columns))
-			break
-		}
-		values := make([]sqltype.Value, len(columns))
-		for i, c := range columns {
-			if !c.isDefault {
-				values[i] = d.value(c.wire)
-			}
-		}
-		t.Rows = append(t.Rows, values)
-		if d.err != nil {
-			break
-		}
-	}
-	return t
-}
-
-// tableColumn is a column of a table-valued parameter. One whose default was
-// asked for has no values on the wire.
-type tableColumn struct {
-	column    sqltype.Column
-	wire      wireType
-	isDefault bool
-}
-
-func (d *decoder) tableColumns(n int) []tableColumn {
-	if n == 0 || n > maxTableCols {
-		d.fail("table of %d columns", n)
-		return nil
-	}
-	columns := make([]tableColumn, n)
-	for i := range columns {
-		const nullable, useDefault = 0x0001, 0x0200
-		d.u32() // user type
-		flags := d.u16()
-		c := &columns[i]
-		c.isDefault = flags&useDefault != 0
-		c.wire = d.typeInfo()
-		c.column = sqltype.Column{Name: d.bVarChar(), Type: c.wire.t, Nullable: flags&nullable != 0}
-	}
-	return columns
-}
-
-// tableOptions checks and skips what a client says of order and uniqueness,
-// which binds nobody, and reads the end of the metadata.
-func (d *decoder) tableOptions(columns int) {
-	const end, orderUnique, columnOrdering = 0x00, 0x10, 0x11
-	for d.err == nil {
-		switch option := d.u8(); option {
-		case end:
-			return
-		case orderUnique:
-			d.bytes(3 * int(d.u16()))
-		case columnOrdering:
-			n := int(d.u16())
-			d.bytes(2 * n)
-			// It would say that values come in another order than the columns.
-			d.fail("column ordering of %d of %d columns", n, columns)
-		default:
-			d.fail("table option 0x%02x", option)
-		}
-	}
 }

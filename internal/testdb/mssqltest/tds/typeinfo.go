@@ -39,7 +39,6 @@ const (
 	typeNVarChar       = 0xe7
 	typeNChar          = 0xef
 	typeXML            = 0xf1
-	typeTable          = 0xf3
 )
 
 const (

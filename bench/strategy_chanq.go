@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/chanq/chanq"
 )
@@ -36,30 +37,33 @@ func (c channels) sendAll(ctx context.Context, producer *chanq.Producer[[]byte],
 		}
 		return nil
 	}
-	messages := make([]chanq.Message[[]byte], 0, c.batch)
-	for len(bodies) > 0 {
-		messages = messages[:0]
-		n := min(c.batch, len(bodies))
-		for _, body := range bodies[:n] {
-			messages = append(messages, chanq.Message[[]byte]{Body: body})
+	for some := range slices.Chunk(bodies, c.batch) {
+		messages := make([]chanq.Message[[]byte], len(some))
+		for i, body := range some {
+			messages[i].Body = body
 		}
 		if _, err := producer.SendBatch(ctx, messages...); err != nil {
 			return err
 		}
-		bodies = bodies[n:]
 	}
 	return nil
 }
 
-// drain lets claims grow to twice the batch, so that they are between one and
-// two batches large: a claim waits until half of the buffer is free.
 func (c channels) drain(ctx context.Context, n int) error {
-	consumer, err := c.queue.Consume(ctx, chanq.ConsumerConfig{Prefetch: 2 * c.batch, LeaseFor: leaseFor})
+	return readAll(ctx, c.queue, c.batch, n, func(*chanq.Lease[[]byte]) {})
+}
+
+// readAll reads n messages and acks each, as chanq's users do, and returns when
+// the last ack is in the database. Claims may grow to twice the batch, so that they
+// are between one and two batches large: one waits until half of the buffer is free.
+func readAll(ctx context.Context, queue *chanq.Queue[[]byte], batch, n int, each func(*chanq.Lease[[]byte])) error {
+	consumer, err := queue.Consume(ctx, chanq.ConsumerConfig{Prefetch: 2 * batch, LeaseFor: leaseFor})
 	if err != nil {
 		return err
 	}
 	left := n
 	for lease := range consumer.C() {
+		each(lease)
 		if err = lease.Ack(); err != nil {
 			break
 		}

@@ -64,7 +64,7 @@ func latencyPlot(results []measure.Result) bars {
 			name += ", across"
 		}
 		c.rows = append(c.rows, barRow{name, []float64{
-			measure.Median(rs, p50), measure.Median(rs, p99), measure.Median(rs, p999), measure.Median(rs, func(r measure.Result) float64 { return r.CommitP50 }),
+			measure.Median(rs, p50), measure.Median(rs, p99), measure.Median(rs, p999), measure.Median(rs, commitP50),
 		}})
 	}
 	return c

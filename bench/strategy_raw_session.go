@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -129,6 +130,12 @@ func (s *spent) add(more *spent) {
 	s.enqueue += more.enqueue
 	s.claim += more.claim
 	s.ack += more.ack
+}
+
+// of is what was spent for each message of a result.
+func (s *spent) of(r *measure.Result) {
+	per := 1e6 / float64(r.N)
+	r.EnqueueStatement, r.ClaimStatement, r.AckStatement = per*s.enqueue.Seconds(), per*s.claim.Seconds(), per*s.ack.Seconds()
 }
 
 func since(start time.Time, sum *time.Duration) { *sum += time.Since(start) }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"strings"
 
 	"github.com/google/uuid"
@@ -86,48 +85,15 @@ func newArticleLoop(ctx context.Context, s *store, m articleMethod, batch int) (
 func (l articleLoop) named(text string) string { return strings.ReplaceAll(text, "{}", l.prefix) }
 
 func (l articleLoop) enqueue(ctx context.Context, bodies [][]byte) error {
-	return l.session(ctx, func(s *articleSession) error {
-		for _, body := range bodies {
-			if err := s.exec(l.method.enqueue, body); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return l.session(ctx, func(s *articleSession) error { return inBatches(bodies, 1, s.enqueue, nil) })
 }
 
 func (l articleLoop) drain(ctx context.Context, n int) error {
-	return l.session(ctx, func(s *articleSession) error {
-		for n > 0 {
-			got, err := l.method.take(s, min(l.batch, n))
-			if err != nil {
-				return err
-			}
-			if got == 0 {
-				return fmt.Errorf("nothing is left with %d messages to come", n)
-			}
-			n -= got
-		}
-		return nil
-	})
+	return l.session(ctx, func(s *articleSession) error { return takeAll(n, l.batch, s.take) })
 }
 
 func (l articleLoop) pipeline(ctx context.Context, bodies [][]byte) error {
-	return l.session(ctx, func(s *articleSession) error {
-		for _, body := range bodies {
-			if err := s.exec(l.method.enqueue, body); err != nil {
-				return err
-			}
-			got, err := l.method.take(s, 1)
-			if err != nil {
-				return err
-			}
-			if got != 1 {
-				return fmt.Errorf("took %d messages of 1", got)
-			}
-		}
-		return nil
-	})
+	return l.session(ctx, func(s *articleSession) error { return inBatches(bodies, 1, s.enqueue, s.take) })
 }
 
 func (l articleLoop) session(ctx context.Context, f func(*articleSession) error) error {
@@ -151,6 +117,9 @@ type articleSession struct {
 	texts  map[string]string // with names in place
 	worker uuid.UUID         // whom it works for
 }
+
+func (s *articleSession) enqueue(one [][]byte) error { return s.exec(s.loop.method.enqueue, one[0]) }
+func (s *articleSession) take(n int) (int, error)    { return s.loop.method.take(s, n) }
 
 func (s *articleSession) text(text string) string {
 	named, ok := s.texts[text]

@@ -25,37 +25,15 @@ func newBarePipe(ctx context.Context, o options, s *store) (strategy, error) {
 }
 
 func (p barePipe) drain(ctx context.Context, n int) error {
-	return p.store.session(ctx, func(s *bareSession) error {
-		for n > 0 {
-			moved, err := p.move(s, p.batch)
-			if err != nil {
-				return err
-			}
-			if moved == 0 {
-				return fmt.Errorf("the queue is empty with %d messages to come", n)
-			}
-			n -= moved
-		}
-		return nil
-	})
+	return p.store.session(ctx, func(s *bareSession) error { return takeAll(n, p.batch, p.moves(s)) })
 }
 
 func (p barePipe) pipeline(ctx context.Context, bodies [][]byte) error {
-	return p.store.session(ctx, func(s *bareSession) error {
-		for batch := range slices.Chunk(bodies, p.batch) {
-			if err := s.enqueue(batch); err != nil {
-				return err
-			}
-			moved, err := p.move(s, len(batch))
-			if err != nil {
-				return err
-			}
-			if moved != len(batch) {
-				return fmt.Errorf("moved %d of %d messages", moved, len(batch))
-			}
-		}
-		return nil
-	})
+	return p.store.session(ctx, func(s *bareSession) error { return inBatches(bodies, p.batch, s.enqueue, p.moves(s)) })
+}
+
+func (p barePipe) moves(s *bareSession) func(n int) (int, error) {
+	return func(n int) (int, error) { return p.move(s, n) }
 }
 
 // move claims up to n messages and replaces them by as many in the next queue.

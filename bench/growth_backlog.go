@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// beginTables makes a table for each size, filled with as many messages of the
+// axis's state, which all stand there until the end. A measurement enqueues a
+// batch, claims as many and acks them, again and again, so that the table keeps
+// its size; it is a bare loop, since what may grow here are the statements.
+func beginTables(ctx context.Context, o options, axis string, sizes []int) (growthRun, error) {
+	tables := map[int]*store{}
+	run := growthRun{end: func() error {
+		var errs []error
+		for _, s := range tables {
+			errs = append(errs, s.remove())
+		}
+		return errors.Join(errs...)
+	}}
+	for _, size := range sizes {
+		s, err := openQueue(ctx, o)
+		if err != nil {
+			return run, err
+		}
+		tables[size] = s
+		if err := s.fill(ctx, stateOf[axis], size, o.body); err != nil {
+			return run, err
+		}
+	}
+	bodies := makeBodies(o.batch, o.body)
+	run.measure = func(ctx context.Context, size int) ([]measure.Result, error) {
+		s := tables[size]
+		r := newResult(o, "raw")
+		r.N, r.Batch = max(o.samples/o.batch, 1)*o.batch, o.batch
+		r.Server = s.about(ctx)
+		err := s.session(ctx, func(session *bareSession) error {
+			round := func() error {
+				if err := session.enqueue(bodies); err != nil {
+					return err
+				}
+				_, err := session.claimAndAck(o.batch)
+				return err
+			}
+			if err := round(); err != nil { // prepares and warms what is read
+				return err
+			}
+			session.spent = spent{}
+			c, err := measure.Of(s.counter.Statements, func() error {
+				for range r.N / o.batch {
+					if err := round(); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			n := float64(r.N)
+			r.WallPerMsg, r.CPUPerMsg = 1e6*c.Seconds/n, 1e6*c.CPU/n
+			session.spent.of(&r)
+			return err
+		})
+		return []measure.Result{r}, err
+	}
+	return run, nil
+}
+
+var stateOf = map[string]sqlbatch.State{"backlog": sqlbatch.Ready, "leased": sqlbatch.Leased, "scheduled": sqlbatch.Scheduled}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// bareLoop is what a careful program without chanq would do: the same
+// statements, batch rows each, one after another on one prepared connection,
+// with no channel, no lease, no group and no deadline. With a batch of one it
+// is the queue of the articles that chanq comes from: insert one; update the
+// top one, returning it; delete it.
+type bareLoop struct {
+	store *store
+	batch int
+}
+
+const leaseFor = 30 * time.Second // as chanq's default
+
+func newBareLoop(_ context.Context, o options, s *store) (strategy, error) {
+	return bareLoop{s, o.batch}, nil
+}
+
+func newSingle(_ context.Context, _ options, s *store) (strategy, error) {
+	return bareLoop{s, 1}, nil
+}
+
+func (l bareLoop) enqueue(ctx context.Context, bodies [][]byte) error {
+	return l.store.session(ctx, func(s *bareSession) error { return inBatches(bodies, l.batch, s.enqueue, nil) })
+}
+
+func (l bareLoop) drain(ctx context.Context, n int) error {
+	return l.store.session(ctx, func(s *bareSession) error { return takeAll(n, l.batch, s.claimAndAck) })
+}
+
+func (l bareLoop) pipeline(ctx context.Context, bodies [][]byte) error {
+	return l.store.session(ctx, func(s *bareSession) error { return inBatches(bodies, l.batch, s.enqueue, s.claimAndAck) })
+}
+
+// inBatches stores the bodies, and takes each batch again where take is not nil.
+func inBatches(bodies [][]byte, batch int, store func([][]byte) error, take func(n int) (int, error)) error {
+	for some := range slices.Chunk(bodies, batch) {
+		if err := store(some); err != nil {
+			return err
+		}
+		if take == nil {
+			continue
+		}
+		got, err := take(len(some))
+		if err != nil {
+			return err
+		}
+		if got != len(some) {
+			return fmt.Errorf("took %d of %d messages", got, len(some))
+		}
+	}
+	return nil
+}
+
+// takeAll takes n messages, up to batch at once.
+func takeAll(n, batch int, take func(n int) (int, error)) error {
+	for n > 0 {
+		got, err := take(batch)
+		if err != nil {
+			return err
+		}
+		if got == 0 {
+			return fmt.Errorf("nothing is left with %d messages to come", n)
+		}
+		n -= got
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package chanq
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+)
+
+// ReleaseAll stops, as Stop does, and gives back everything that this consumer holds:
+// what lies in the buffer, and also what readers and handlers have and have not settled,
+// uncounted, for other consumers to have at once. It is for a program that must end and
+// whose handlers may not be done in time. Their leases are lost to them before the
+// database hears of it: contexts end with ErrLeaseLost, and settles return it. What was
+// acked in a transaction is the transaction's.
+//
+// It waits until the database has all that, and every settle that was handed in before,
+// or ctx ends; one or two round trips. What is not given back by then is delivered again
+// when its lease ends, and the error says how much it is. Call Shutdown afterwards: it
+// waits for handlers that do not heed their contexts. On SQLite a goroutine that holds a
+// transaction must not call it: see Queue.
+func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
+	failed := func(err error) error { return fmt.Errorf("chanq: release all of %s: %w", c.queue.name, err) }
+	c.Stop()
+	select {
+	case <-c.returned: // the buffer is given back, and no claim is under way
+	case <-ctx.Done():
+		return failed(context.Cause(ctx))
+	}
+	if c.gaveUp.Load() {
+		return failed(ErrClosed)
+	}
+	var back []*lease
+	for _, l := range c.keeper.held() {
+		if release := c.revoke(l); release != nil {
+			back = append(back, release)
+		}
+	}
+	if len(back) > 0 {
+		c.keeper.hold(back)
+		c.settler.addAll(back)
+	}
+	err := c.settler.flush(ctx)
+	if err == nil {
+		err = c.Err() // and so for what lay in the buffer
+	}
+	left := 0
+	for _, l := range back {
+		switch {
+		case l.state.Load() == leaseSettling:
+			left++
+		case l.err != nil && l.err != ErrLeaseLost: // what was lost is given back as well
+			left++
+			err = cmp.Or(err, l.err)
+		}
+	}
+	if err != nil {
+		return failed(fmt.Errorf("%d of %d leases are not known to be given back: %w", left, len(back), err))
+	}
+	return nil
+}
+
+// revoke takes a lease away from its reader, who has lost it from now on, and returns one
+// in its place that is to be released, or nil if the lease is not held any more.
+func (c *Consumer[T]) revoke(l *lease) *lease {
+	c.held.Add(1) // of the new one: the consumer must not end between the two
+	if !l.lose(leaseLost) {
+		c.held.Add(-1)
+		return nil
+	}
+	release := &lease{owner: l.owner, item: l.item, due: l.due, attempt: l.attempt, lapses: l.lapses, op: settleRelease}
+	release.deadline.Store(l.deadline.Load())
+	release.until.Store(l.until.Load())
+	release.unsure.Store(l.unsure.Load())
+	release.state.Store(leaseSettling)
+	return release
+}
