@@ -26,8 +26,12 @@ var Orders = sqlbatch.Names{Queue: "orders"}
 func Golden(t *testing.T, d sqlbatch.Dialect) {
 	texts := Goldens(d)
 	if *update {
-		require.NoError(t, os.RemoveAll("testdata"))
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		old, err := filepath.Glob(filepath.Join("testdata", "*.sql"))
+		require.NoError(t, err)
+		for _, file := range old {
+			require.NoError(t, os.Remove(file))
+		}
 		for name, text := range texts {
 			require.NoError(t, os.WriteFile(filepath.Join("testdata", name+".sql"), []byte(text), 0o644))
 		}
