@@ -7,29 +7,15 @@ package histories
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
-
-// Engine is a kind of database to test.
-type Engine struct {
-	Name    string
-	Dialect sqlbatch.Dialect
-	// Create makes an empty database and returns its address. What it made is
-	// removed by a cleanup of the test.
-	Create func(*testing.T) string
-	// Connect opens an address.
-	Connect func(address string) (driver.Connector, error)
-	// Errors of this engine's driver, one for each class.
-	Errors map[sqlbatch.Class]error
-}
 
 // clock reads and moves the database's clock, as far as a queue can tell.
 type clock struct {
@@ -103,13 +89,13 @@ func (c clock) lapsed(t require.TestingT) map[chanq.ID]int {
 
 // settle waits until the server has ended the sessions whose callers gave up: a
 // statement of theirs may still be applied before that.
-func (c clock) settle(t require.TestingT) {
+func (c clock) settle(t testdb.T) {
 	if c.count == "" {
 		return
 	}
-	deadline := time.Now().Add(patience)
-	for sessions := -1; sessions != c.db.Stats().OpenConnections; {
-		require.True(t, time.Now().Before(deadline), "%d sessions", sessions)
-		require.NoError(t, c.db.QueryRowContext(context.Background(), c.count).Scan(&sessions))
-	}
+	testdb.Eventually(t, "the server has ended the sessions that were given up", func() bool {
+		var sessions int
+		require.NoError(t, c.db.QueryRowContext(testdb.Soon(t), c.count).Scan(&sessions))
+		return sessions == c.db.Stats().OpenConnections
+	})
 }

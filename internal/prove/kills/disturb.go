@@ -1,4 +1,4 @@
-package soak
+package kills
 
 import (
 	"context"
@@ -99,7 +99,7 @@ func (d *disturber) lockFor(length time.Duration) error {
 	copy(id[:], raw)
 	d.rest(length)
 	err = tx.Rollback()
-	d.crew.locked(id, span{from, now()})
+	d.crew.locked(id, Span{from, now()})
 	return err
 }
 
@@ -114,6 +114,6 @@ func (d *disturber) freeze() {
 	d.work.Go(func() {
 		d.rest(length)
 		thaw()
-		d.crew.froze(process, span{from, now()})
+		d.crew.froze(process, Span{from, now()})
 	})
 }

@@ -1,15 +1,4 @@
-// Package soak runs a queue under mixed load for a long time, kills processes,
-// breaks and freezes connections and locks rows meanwhile, and holds what every
-// process saw against what chanq promises: no message is lost, none is delivered
-// after its end was confirmed, and no lease is lost but those that were stuck
-// themselves (see verdict.losses).
-//
-// The process that the user starts is the judge: it starts workers (one that
-// lives as long as the run, and others that are killed and replaced), reads what
-// they tell on their standard outputs, and samples the database. A worker both
-// sends and receives; what it tells is in the pipe before it acts on it, so that
-// a kill takes nothing back.
-package soak
+package kills
 
 import (
 	"context"
@@ -17,21 +6,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
 
-	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
 )
-
-// WorkerCommand is the first argument of a process that is a worker.
-const WorkerCommand = "soak-worker"
-
-const queueName = "soak"
 
 // options are the flags of the command.
 type options struct {
@@ -127,9 +109,9 @@ func (o options) check() error {
 	return errors.Join(errs...)
 }
 
-// Run runs the command: bench soak args. It returns an error if a promise was
-// broken, after the record is printed. The end of ctx ends the sending early.
-func Run(ctx context.Context, args []string, out, usage io.Writer) error {
+// Command runs bench soak with args. It returns an error if a promise was broken,
+// after the record is printed. The end of ctx ends the sending early.
+func Command(ctx context.Context, args []string, out, usage io.Writer) error {
 	o, err := parse(args, usage)
 	if err != nil {
 		return err
@@ -151,110 +133,17 @@ func Run(ctx context.Context, args []string, out, usage io.Writer) error {
 			}()
 		}
 	}
-	watch, err := newWatch(o.engine, address)
+	fmt.Fprintf(out, "soak: engine %s, %v, %d messages/s, %d workers, kills every %v, locks every %v, freezes every %v, faults %g, bodies up to %d B, seed %d; %s/%s, %d CPUs, %s\n",
+		o.engine, o.length, o.rate, o.workers, o.killEvery, o.lockEvery, o.freezeEvery, o.faults, o.body, o.seed, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	s := storm{
+		Engine: o.engine, Address: address, For: o.length, Rate: o.rate, Workers: o.workers, Spared: 1,
+		KillEvery: o.killEvery, LockEvery: o.lockEvery, FreezeEvery: o.freezeEvery, SampleEvery: o.every,
+		Faults: o.faults, Body: o.body, Seed: o.seed,
+	}
+	crew, watch, err := s.run(ctx, out)
 	if err != nil {
 		return err
 	}
 	defer watch.close()
-	if err := watch.create(ctx); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "soak: engine %s, %v, %d messages/s, %d workers, kills every %v, locks every %v, freezes every %v, faults %g, bodies up to %d B, seed %d; %s/%s, %d CPUs, %s\n",
-		o.engine, o.length, o.rate, o.workers, o.killEvery, o.lockEvery, o.freezeEvery, o.faults, o.body, o.seed, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
-	crew, err := startCrew(o, address)
-	if err != nil {
-		return err
-	}
-	err = o.run(ctx, crew, watch, address, out)
-	if err != nil {
-		return errors.Join(err, crew.abandon())
-	}
 	return report(out, crew, watch)
 }
-
-// run lets the crew work, drains the queue and lets the crew end.
-func (o options) run(ctx context.Context, crew *crew, watch *watch, address string, out io.Writer) error {
-	const patience = 5 * time.Minute // for the rest of the queue, nacks of killed workers included
-	random := rand.New(rand.NewPCG(o.seed, 1))
-	end := time.NewTimer(o.length)
-	defer end.Stop()
-	sample := time.NewTicker(o.every)
-	defer sample.Stop()
-	killing := time.NewTimer(next(random, o.killEvery))
-	defer killing.Stop()
-	locking := time.NewTimer(next(random, o.lockEvery))
-	defer locking.Stop()
-	freezing := time.NewTimer(next(random, o.freezeEvery))
-	defer freezing.Stop()
-	disturber, err := newDisturber(watch.engine, address, crew, random)
-	if err != nil {
-		return err
-	}
-	defer disturber.end()
-	fmt.Fprintln(out, sampleHeader)
-	for sending := true; sending; {
-		select {
-		case <-ctx.Done():
-			sending = false
-		case <-end.C:
-			sending = false
-		case err := <-crew.died:
-			return err
-		case <-sample.C:
-			if err := watch.sample(crew, out); err != nil {
-				return err
-			}
-		case <-killing.C:
-			if err := crew.killOne(random); err != nil {
-				return err
-			}
-			killing.Reset(next(random, o.killEvery))
-		case <-locking.C:
-			disturber.lock()
-			locking.Reset(next(random, o.lockEvery))
-		case <-freezing.C:
-			if crew.proxies != nil { // else each worker does it
-				disturber.freeze()
-			}
-			freezing.Reset(next(random, o.freezeEvery))
-		case err := <-disturber.failed:
-			return err
-		}
-	}
-	disturber.end()
-	crew.drain()
-	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	poll := time.NewTicker(100 * time.Millisecond)
-	defer poll.Stop()
-	for live := 1; live > 0; {
-		select {
-		case <-bound.Done():
-			return fmt.Errorf("%d messages are left in the queue %v after the last one was sent", live, patience)
-		case err := <-crew.died:
-			return err
-		case <-poll.C:
-			s, err := watch.queue.Stats(bound)
-			if err != nil {
-				return err
-			}
-			live = s.Ready + s.Scheduled + s.Leased
-		}
-	}
-	if err := watch.sample(crew, out); err != nil {
-		return err
-	}
-	return crew.end(bound)
-}
-
-// next is when the next disturbance is due: after half to one and a half times the
-// mean, or never.
-func next(random *rand.Rand, mean time.Duration) time.Duration {
-	if mean == 0 {
-		return 1000 * time.Hour
-	}
-	return mean/2 + time.Duration(random.Int64N(int64(mean)))
-}
-
-// config is the queue's: a message may be claimed as often as workers die.
-func config(e engine) chanq.Config { return chanq.Config{Dialect: e.dialect, MaxAttempts: 10_000} }

@@ -1,34 +1,24 @@
-package soak_test
+package kills
 
 import (
 	"io"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
-	"github.com/chanq/chanq/bench/internal/soak"
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv("CHANQ_SOAK_WORKER") != "" {
-		soak.WorkerMain()
-	}
-	goleak.VerifyTestMain(m)
-}
-
-func TestAShortSoakBreaksNoPromise(t *testing.T) { run(t, "-engine", "sqlite", "-rate", "200") }
+func TestAShortSoakBreaksNoPromise(t *testing.T) { soak(t, "-engine", "sqlite", "-rate", "200") }
 
 func TestAShortSoakOnPostgreSQLBreaksNoPromise(t *testing.T) {
-	run(t, "-engine", "postgres", "-dsn", pgtest.DSN(t), "-rate", "200")
+	soak(t, "-engine", "postgres", "-dsn", pgtest.DSN(t), "-rate", "200")
 }
 
-func run(t *testing.T, args ...string) {
+func soak(t *testing.T, args ...string) {
 	var out strings.Builder
-	err := soak.Run(t.Context(), append(args, "-for", "8s", "-kill-every", "1s", "-lock-every", "500ms", "-freeze-every", "1s", "-workers", "3", "-faults", "0.01"), &out, io.Discard)
+	err := Command(t.Context(), append(args, "-for", "8s", "-kill-every", "1s", "-lock-every", "500ms", "-freeze-every", "1s", "-workers", "3", "-faults", "0.01"), &out, io.Discard)
 	require.NoError(t, err, out.String())
 	require.Contains(t, out.String(), "0 lost, 0 delivered after a confirmed end, 0 unexplained")
 	t.Log(out.String())
@@ -48,9 +38,9 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		"-faults is 2":         {"-faults", "2"},
 		"-body is -1":          {"-body", "-1"},
 		"-sample is 1ns":       {"-sample", "1ns"},
-		"must not exist":       {"-db", "soak_test.go"},
+		"must not exist":       {"-db", "command_test.go"},
 		"unknown argument":     {"more"},
 	} {
-		require.ErrorContains(t, soak.Run(t.Context(), args, io.Discard, io.Discard), want)
+		require.ErrorContains(t, Command(t.Context(), args, io.Discard, io.Discard), want)
 	}
 }

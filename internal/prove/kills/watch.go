@@ -1,4 +1,4 @@
-package soak
+package kills
 
 import (
 	"context"
@@ -30,8 +30,6 @@ type sample struct {
 	bytes  int64 // of the table and its indexes
 	dead   int64 // rows or pages to be reclaimed
 	usage  usage
-	faults int64
-	kills  int
 }
 
 func newWatch(name, address string) (*watch, error) {
@@ -67,6 +65,29 @@ func (w *watch) close() {
 	_ = w.db.Close() // nothing is open on it
 }
 
+// empty waits until nothing is left in the queue but dead messages.
+func (w *watch) empty(ctx context.Context, c *crew) error {
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		s, err := w.queue.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		live := s.Ready + s.Scheduled + s.Leased
+		if live == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d messages are left in the queue %v after the last one was sent", live, rest)
+		case err := <-c.died:
+			return err
+		case <-poll.C:
+		}
+	}
+}
+
 const sampleHeader = "   time       sent     stored  delivered    settled    live  table MiB  dead rows  heap MiB  goroutines  kills  faults"
 
 func (w *watch) sample(c *crew, out io.Writer) error {
@@ -77,7 +98,7 @@ func (w *watch) sample(c *crew, out io.Writer) error {
 		return err
 	}
 	s := sample{at: time.Since(w.start), live: int64(stats.Ready + stats.Scheduled + stats.Leased), usage: c.steady()}
-	s.totals, s.faults, s.kills = c.totals()
+	s.totals = c.totals()
 	var dead sql.NullInt64
 	if err := w.db.QueryRowContext(ctx, w.engine.size).Scan(&s.bytes, &dead); err != nil {
 		return err
@@ -86,7 +107,7 @@ func (w *watch) sample(c *crew, out io.Writer) error {
 	w.samples = append(w.samples, s)
 	_, err = fmt.Fprintf(out, "%7.1f %10d %10d %10d %10d %7d %10.1f %10d %9.1f %11d %6d %7d\n", s.at.Seconds(),
 		s.totals.sent, s.totals.stored, s.totals.delivered, s.totals.settled, s.live, mib(s.bytes), s.dead,
-		mib(int64(s.usage.heap)), s.usage.goroutines, s.kills, s.faults)
+		mib(int64(s.usage.Heap)), s.usage.Goroutines, s.totals.kills, s.totals.faults)
 	return err
 }
 
