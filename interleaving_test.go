@@ -248,20 +248,6 @@ func TestAKeyThatTheInsertLeavesOutAndTheLookDoesNotFindIsGivenUp(t *testing.T) 
 	require.Equal(t, 3, calls, "the end of the context ends it")
 }
 
-func TestATransactionThatDidNotReachItsCommitHasNoUnknownOutcome(t *testing.T) {
-	q := openTestQueue[string](t, Config{}).core
-	s := openOnce(q.db, q.dialect)
-	defer s.close()
-	ctx, cancel := context.WithCancel(soon(t))
-	err := s.InTx(ctx, func(tx *sql.Tx) error {
-		cancel()
-		_, err := tx.ExecContext(ctx, "DELETE FROM chanq_orders")
-		return err
-	})
-	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, sqlbatch.Refused, classify(q.dialect, err))
-}
-
 func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 	q := openTestQueue[string](t, Config{})
 	p := testProducer(t, q, ProducerConfig{})
