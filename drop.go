@@ -27,7 +27,7 @@ func Queues(ctx context.Context, db *sql.DB, cfg Config) ([]string, error) {
 	switch {
 	case err == nil:
 		return names, nil
-	case classify(q.dialect, err) == sqlbatch.NoSchema:
+	case q.classify(err) == sqlbatch.NoSchema:
 		return nil, nil
 	}
 	return nil, fmt.Errorf("chanq: list queues: %w", err)

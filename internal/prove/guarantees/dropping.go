@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 )
 
@@ -22,63 +23,63 @@ var dropping = []test{
 }
 
 func listsQueues(w *world) {
-	db := w.open()
-	names, err := chanq.Queues(w.soon(), db, chanq.Config{})
+	db := w.Open()
+	names, err := chanq.Queues(w.Soon(), db, chanq.Config{})
 	require.NoError(w, err)
 	require.Empty(w, names, "there has never been one")
-	w.queue("work", chanq.Config{})
-	w.queue("a_ledger", chanq.Config{})
-	names, err = chanq.Queues(w.soon(), db, chanq.Config{})
+	w.Queue("work", chanq.Config{})
+	w.Queue("a_ledger", chanq.Config{})
+	names, err = chanq.Queues(w.Soon(), db, chanq.Config{})
 	require.NoError(w, err)
 	require.Equal(w, []string{"a_ledger", "work"}, names)
-	require.NoError(w, chanq.Drop(w.soon(), db, "work", chanq.Config{}))
-	names, err = chanq.Queues(w.soon(), db, chanq.Config{})
+	require.NoError(w, chanq.Drop(w.Soon(), db, "work", chanq.Config{}))
+	names, err = chanq.Queues(w.Soon(), db, chanq.Config{})
 	require.NoError(w, err)
 	require.Equal(w, []string{"a_ledger"}, names)
-	require.ErrorIs(w, chanq.Drop(w.soon(), db, "work", chanq.Config{}), chanq.ErrNoSchema)
-	_, err = chanq.Open[string](w.soon(), db, "work", chanq.Config{})
+	require.ErrorIs(w, chanq.Drop(w.Soon(), db, "work", chanq.Config{}), chanq.ErrNoSchema)
+	_, err = chanq.Open[string](w.Soon(), db, "work", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNoSchema)
-	require.Equal(w, chanq.Stats{}, counted(w, w.queue("work", chanq.Config{})), "it can be made again")
+	require.Equal(w, chanq.Stats{}, testdb.Counted(w, w.Queue("work", chanq.Config{})), "it can be made again")
 }
 
 func dropRefuses(w *world) {
-	other := w.queue("works", chanq.Config{})
-	kept := send(w, other, texts("kept")...)[0]
+	other := w.Queue("works", chanq.Config{})
+	kept := testdb.Send(w, other, testdb.Texts("kept")...)[0]
 	for _, s := range states {
-		q := w.queue("work", chanq.Config{Retain: time.Hour})
+		q := w.Queue("work", chanq.Config{Retain: time.Hour})
 		id := oneOfEach(w, q)[s]
 		for _, another := range states {
 			if another != s {
-				_, err := q.Purge(w.soon(), another)
+				_, err := q.Purge(w.Soon(), another)
 				require.NoError(w, err)
 			}
 		}
-		require.ErrorIs(w, chanq.Drop(w.soon(), w.db, "work", chanq.Config{}), chanq.ErrNotEmpty, s)
+		require.ErrorIs(w, chanq.Drop(w.Soon(), w.DB, "work", chanq.Config{}), chanq.ErrNotEmpty, s)
 		w.requireState(q, id, s, "it is as it was")
-		require.NoError(w, chanq.DropWithMessages(w.soon(), w.db, "work", chanq.Config{}), s)
+		require.NoError(w, chanq.DropWithMessages(w.Soon(), w.DB, "work", chanq.Config{}), s)
 	}
 	w.requireState(other, kept, chanq.StateReady)
 }
 
 func dropWaits(w *world) {
-	if w.engine.Dialect.Traits().OneWriter {
+	if w.Engine.Dialect.Traits().OneWriter {
 		w.Skip("one writer: there are no two transactions at once")
 	}
-	q := w.queue("work", chanq.Config{})
-	tx, err := w.db.BeginTx(w.soon(), nil)
+	q := w.Queue("work", chanq.Config{})
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
-	receipts, err := q.SendTx(w.soon(), tx, texts("a")...)
+	receipts, err := q.SendTx(w.Soon(), tx, testdb.Texts("a")...)
 	require.NoError(w, err)
-	lock := w.statements("work").InTx().Lock()
+	lock := w.Statements("work").InTx().Lock()
 	began := make(chan struct{})
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if runs(op, lock) {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, lock) {
 			close(began)
 		}
 		return faultdb.Fault{}
 	})
 	dropped := make(chan error, 1)
-	go func() { dropped <- chanq.Drop(w.soon(), w.db, "work", chanq.Config{}) }()
+	go func() { dropped <- chanq.Drop(w.Soon(), w.DB, "work", chanq.Config{}) }()
 	w.within("the drop asks for the tables", began)
 	select {
 	case err := <-dropped:
@@ -91,37 +92,37 @@ func dropWaits(w *world) {
 }
 
 func dropUnderConsumer(w *world) {
-	q := w.queue("work", chanq.Config{})
-	c := start(w, q, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
-	w.eventually("it looks", func() bool { return c.Stats().EmptyClaims > 0 })
-	require.NoError(w, chanq.Drop(w.soon(), w.db, "work", chanq.Config{}))
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+	w.Eventually("it looks", func() bool { return c.Stats().EmptyClaims > 0 })
+	require.NoError(w, chanq.Drop(w.Soon(), w.DB, "work", chanq.Config{}))
 	w.within("the consumer ends", c.Done())
 	require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
 }
 
 func cancelTx(w *world) {
-	q := w.queue("work", chanq.Config{})
-	sent := send(w, q, texts("a", "b", "kept")...)
-	l := lease(w, q, 1, time.Hour)[0]
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts("a", "b", "kept")...)
+	l := testdb.Lease(w, q, 1, time.Hour)[0]
 	for _, commit := range []bool{false, true} {
-		tx, err := w.db.BeginTx(w.soon(), nil)
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		found, err := q.CancelTx(w.soon(), tx, sent[0], sent[1], chanq.NewID())
+		found, err := q.CancelTx(w.Soon(), tx, sent[0], sent[1], chanq.NewID())
 		require.NoError(w, err)
 		require.ElementsMatch(w, sent[:2], found)
 		if !commit {
 			require.NoError(w, tx.Rollback())
-			require.Equal(w, chanq.Stats{Ready: 2, Leased: 1}, counted(w, q))
+			require.Equal(w, chanq.Stats{Ready: 2, Leased: 1}, testdb.Counted(w, q))
 			continue
 		}
 		require.NoError(w, tx.Commit())
 	}
-	require.Equal(w, chanq.Stats{Ready: 1}, counted(w, q))
+	require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
 	require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
-	_, err := q.CancelTx(w.soon(), nil, sent...)
+	_, err := q.CancelTx(w.Soon(), nil, sent...)
 	require.ErrorContains(w, err, "tx is nil")
-	ctx, cancel := context.WithCancel(w.soon())
-	tx, err := w.db.BeginTx(w.soon(), nil)
+	ctx, cancel := context.WithCancel(w.Soon())
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
 	defer tx.Rollback()
 	cancel()
@@ -131,12 +132,12 @@ func cancelTx(w *world) {
 }
 
 func purgeIDs(w *world) {
-	q := w.queue("work", chanq.Config{})
-	dead := kill(w, q, texts("a", "b", "c")...)
-	live := send(w, q, texts("live")...)
-	found, err := q.PurgeIDs(w.soon(), dead[0], dead[2], live[0], chanq.NewID())
+	q := w.Queue("work", chanq.Config{})
+	dead := kill(w, q, testdb.Texts("a", "b", "c")...)
+	live := testdb.Send(w, q, testdb.Texts("live")...)
+	found, err := q.PurgeIDs(w.Soon(), dead[0], dead[2], live[0], chanq.NewID())
 	require.NoError(w, err)
 	require.ElementsMatch(w, []chanq.ID{dead[0], dead[2]}, found)
-	require.Equal(w, chanq.Stats{Ready: 1, Dead: 1}, counted(w, q))
+	require.Equal(w, chanq.Stats{Ready: 1, Dead: 1}, testdb.Counted(w, q))
 	w.requireState(q, dead[1], chanq.StateDead)
 }
