@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 )
 
@@ -17,8 +18,8 @@ func (w *world) inUse(d time.Duration) (inUse, open int) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for began := time.Now(); time.Since(began) < d; <-tick.C {
-		now, _ := w.faults.Conns()
-		inUse, open = max(inUse, w.db.Stats().InUse), max(open, now)
+		now, _ := w.Faults.Conns()
+		inUse, open = max(inUse, w.DB.Stats().InUse), max(open, now)
 	}
 	return inUse, open
 }
@@ -33,9 +34,9 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 		var producers []*chanq.Producer[string]
 		var consumers []*chanq.Consumer[string]
 		for i := range queues {
-			q := w.queue("work_"+string(rune('a'+i)), chanq.Config{})
-			producers = append(producers, w.produce(q, chanq.ProducerConfig{}))
-			consumers = append(consumers, w.consume(q, chanq.ConsumerConfig{LeaseFor: 3 * time.Second}))
+			q := w.Queue("work_"+string(rune('a'+i)), chanq.Config{})
+			producers = append(producers, testdb.Produce(w, q, chanq.ProducerConfig{}))
+			consumers = append(consumers, testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 3 * time.Second}))
 		}
 		looks := func() (n int64) {
 			for _, c := range consumers {
@@ -61,27 +62,27 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 		var working sync.WaitGroup
 		for i := range queues {
 			working.Go(func() {
-				w.send(producers[i], make([]string, 20)...)
-				for _, l := range w.take(consumers[i], 20) {
+				testdb.SendBy(w, producers[i], make([]chanq.Message[string], 20)...)
+				for _, l := range testdb.Take(w, consumers[i], 20) {
 					if err := l.Ack(); err != nil {
 						w.Errorf("ack: %v", err)
 					}
 				}
-				if err := consumers[i].Flush(w.soon()); err != nil {
+				if err := consumers[i].Flush(w.Soon()); err != nil {
 					w.Errorf("flush: %v", err)
 				}
 			})
 		}
 		working.Wait()
-		w.eventually("what nobody needs any more is closed, without anybody asking", func() bool {
-			return w.db.Stats().InUse <= most
+		w.Eventually("what nobody needs any more is closed, without anybody asking", func() bool {
+			return w.DB.Stats().InUse <= most
 		})
 		idle("used before")
 		for i := range queues {
-			require.NoError(w, producers[i].Close(w.soon()))
-			require.NoError(w, consumers[i].Shutdown(w.soon()))
+			require.NoError(w, producers[i].Close(w.Soon()))
+			require.NoError(w, consumers[i].Shutdown(w.Soon()))
 		}
-		require.Zero(w, w.db.Stats().InUse)
+		require.Zero(w, w.DB.Stats().InUse)
 	})
 }
 
@@ -92,42 +93,42 @@ func TestAQueueThatHangsKeepsNoOtherWaiting(t *testing.T) {
 		name := map[bool]string{false: "WithoutALimit", true: "WhereTheApplicationHasUsedUpTheLimit"}[limited]
 		t.Run(name, func(t *testing.T) {
 			onEach(t, func(w *world) {
-				if w.dialect.Traits().OneWriter {
+				if w.Engine.Dialect.Traits().OneWriter {
 					w.Skip("all queues of a SQLite database share one connection")
 				}
-				stuck, other := w.queue("stuck", chanq.Config{}), w.queue("other", chanq.Config{})
+				stuck, other := w.Queue("stuck", chanq.Config{}), w.Queue("other", chanq.Config{})
 				const floors = 2 + 2 + 2 + 1
 				if limited {
-					w.db.SetMaxOpenConns(floors + 1)
+					w.DB.SetMaxOpenConns(floors + 1)
 				}
-				p := w.produce(other, chanq.ProducerConfig{})
-				st := w.statements("stuck")
+				p := testdb.Produce(w, other, chanq.ProducerConfig{})
+				st := w.Statements("stuck")
 				gate, hung := make(chan struct{}), make(chan struct{})
 				var once sync.Once
-				w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
-					if !runs(op, st.NextDue()) {
+				w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+					if !testdb.Runs(op, st.NextDue()) {
 						return faultdb.Fault{}
 					}
 					once.Do(func() { close(hung) })
 					return faultdb.Stick(gate)
 				})
-				w.Cleanup(func() { w.faults.Inject(nil) })
+				w.Cleanup(func() { w.Faults.Inject(nil) })
 				defer close(gate)
-				w.consume(stuck, chanq.ConsumerConfig{StatementTimeout: 10 * time.Minute})
-				c := w.consume(other, chanq.ConsumerConfig{})
+				testdb.Start(w, stuck, chanq.ConsumerConfig{StatementTimeout: 10 * time.Minute})
+				c := testdb.Start(w, other, chanq.ConsumerConfig{})
 				<-hung
 				if limited {
-					w.eventually("the floors are connected", func() bool { return w.db.Stats().InUse >= floors })
-					conn, err := w.db.Conn(w.soon())
+					w.Eventually("the floors are connected", func() bool { return w.DB.Stats().InUse >= floors })
+					conn, err := w.DB.Conn(w.Soon())
 					require.NoError(w, err)
 					defer conn.Close()
 				}
 				for range 20 {
 					began := time.Now()
-					w.send(p, "a")
-					l := w.take(c, 1)[0]
+					testdb.SendBy(w, p, chanq.Message[string]{Body: "a"})
+					l := testdb.Take(w, c, 1)[0]
 					require.NoError(w, l.Ack())
-					require.NoError(w, l.Wait(w.soon()))
+					require.NoError(w, l.Wait(w.Soon()))
 					require.Less(w, time.Since(began), 2*time.Second)
 				}
 			})

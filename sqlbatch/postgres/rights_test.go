@@ -1,4 +1,4 @@
-package chanq_test
+package postgres_test
 
 import (
 	"context"
@@ -23,11 +23,11 @@ import (
 // orders is the statements of the queue, for those that no method of a test runs.
 var orders = postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
 
-var postgresRoles = []string{"migrator", "producer", "consumer", "operator"}
+var roles = []string{"migrator", "producer", "consumer", "operator"}
 
-// postgresRights is a database with the roles of docs/rights/postgres.sql, which
+// rights is a database with the roles of docs/rights/postgres.sql, which
 // are the server's and so have names of this test's own, and their part 2.
-type postgresRights struct {
+type rights struct {
 	*testing.T
 	ctx    context.Context
 	config *pgx.ConnConfig
@@ -35,16 +35,16 @@ type postgresRights struct {
 	part2  string
 }
 
-func newPostgresRights(t *testing.T) *postgresRights {
-	text, err := os.ReadFile("docs/rights/postgres.sql")
+func newRights(t *testing.T) *rights {
+	text, err := os.ReadFile("../../docs/rights/postgres.sql")
 	require.NoError(t, err)
 	part1, part2, ok := strings.Cut(string(text), "-- Part 2")
 	require.True(t, ok)
-	var names, roles []string
-	for _, role := range postgresRoles {
-		own := fmt.Sprintf("chanq_%s_%x", role, chanq.NewID())
-		roles = append(roles, own)
-		names = append(names, "chanq_"+role, own)
+	var names, own []string
+	for _, role := range roles {
+		name := fmt.Sprintf("chanq_%s_%x", role, chanq.NewID())
+		own = append(own, name)
+		names = append(names, "chanq_"+role, name)
 	}
 	dsn := os.Getenv(pgtest.Variable)
 	t.Cleanup(func() { // after the database is gone
@@ -55,12 +55,12 @@ func newPostgresRights(t *testing.T) *postgresRights {
 		require.NoError(t, err)
 		server := stdlib.OpenDB(*config)
 		defer server.Close()
-		_, err = server.Exec("DROP ROLE " + strings.Join(roles, ", "))
+		_, err = server.Exec("DROP ROLE " + strings.Join(own, ", "))
 		require.NoError(t, err)
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	r := &postgresRights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2}
+	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2}
 	owner := stdlib.OpenDB(*r.config)
 	defer owner.Close()
 	_, err = owner.Exec(r.rename.Replace(part1))
@@ -69,7 +69,7 @@ func newPostgresRights(t *testing.T) *postgresRights {
 }
 
 // as is a pool of connections in a role.
-func (r *postgresRights) as(role string) *sql.DB {
+func (r *rights) as(role string) *sql.DB {
 	db := stdlib.OpenDB(*r.config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, r.rename.Replace("SET ROLE chanq_"+role))
 		return err
@@ -79,7 +79,7 @@ func (r *postgresRights) as(role string) *sql.DB {
 }
 
 // migrated has the migrator make the queue and give the rights to it.
-func (r *postgresRights) migrated() *postgresRights {
+func (r *rights) migrated() *rights {
 	migrator := r.as("migrator")
 	require.NoError(r, chanq.Migrate(r.ctx, migrator, "orders", chanq.Config{}))
 	require.NoError(r, chanq.Migrate(r.ctx, migrator, "orders", chanq.Config{}), "again")
@@ -88,7 +88,7 @@ func (r *postgresRights) migrated() *postgresRights {
 	return r
 }
 
-func (r *postgresRights) open(db *sql.DB, cfg chanq.Config) (*chanq.Queue[string], *chanq.Producer[string]) {
+func (r *rights) open(db *sql.DB, cfg chanq.Config) (*chanq.Queue[string], *chanq.Producer[string]) {
 	q, err := chanq.Open[string](r.ctx, db, "orders", cfg)
 	require.NoError(r, err)
 	p, err := q.Producer(chanq.ProducerConfig{})
@@ -98,7 +98,7 @@ func (r *postgresRights) open(db *sql.DB, cfg chanq.Config) (*chanq.Queue[string
 }
 
 // runs expects statements of chanq to be allowed.
-func (r *postgresRights) runs(db *sql.DB, statements ...sqlbatch.Statement) {
+func (r *rights) runs(db *sql.DB, statements ...sqlbatch.Statement) {
 	r.Helper()
 	for _, st := range statements {
 		_, err := db.ExecContext(r.ctx, st.Text, st.Args...)
@@ -107,7 +107,7 @@ func (r *postgresRights) runs(db *sql.DB, statements ...sqlbatch.Statement) {
 }
 
 // requireRefused: insufficient_privilege.
-func (r *postgresRights) requireRefused(err error) {
+func (r *rights) requireRefused(err error) {
 	r.Helper()
 	var state interface{ SQLState() string }
 	require.ErrorAs(r, err, &state)
@@ -115,7 +115,7 @@ func (r *postgresRights) requireRefused(err error) {
 	require.ErrorContains(r, err, "permission denied")
 }
 
-func (r *postgresRights) refuses(db *sql.DB, texts ...string) {
+func (r *rights) refuses(db *sql.DB, texts ...string) {
 	r.Helper()
 	for _, text := range texts {
 		_, err := db.ExecContext(r.ctx, text)
@@ -125,8 +125,8 @@ func (r *postgresRights) refuses(db *sql.DB, texts ...string) {
 	}
 }
 
-func TestOnPostgreSQLAProducerReadsNoBody(t *testing.T) {
-	r := newPostgresRights(t).migrated()
+func TestAProducerReadsNoBody(t *testing.T) {
+	r := newRights(t).migrated()
 	db := r.as("producer")
 	q, p := r.open(db, chanq.Config{})
 	_, err := p.Send(r.ctx, chanq.Message[string]{Body: "plain", Headers: map[string]string{"a": "b"}})
@@ -164,8 +164,8 @@ func TestOnPostgreSQLAProducerReadsNoBody(t *testing.T) {
 		"SELECT body FROM chanq_orders_dead", "DELETE FROM chanq_orders", "UPDATE chanq_orders SET fence = 0", "ALTER TABLE chanq_orders ADD x int")
 }
 
-func TestOnPostgreSQLAConsumerAltersNothing(t *testing.T) {
-	r := newPostgresRights(t).migrated()
+func TestAConsumerAltersNothing(t *testing.T) {
+	r := newRights(t).migrated()
 	cfg := chanq.Config{Retain: time.Hour}
 	_, p := r.open(r.as("producer"), cfg)
 	for range 5 {
@@ -226,8 +226,8 @@ func TestOnPostgreSQLAConsumerAltersNothing(t *testing.T) {
 	r.refuses(db, "ALTER TABLE chanq_orders ADD x int", "UPDATE chanq_orders SET expires_at = NULL", "UPDATE chanq_orders SET body = ''", "DROP TABLE chanq_orders", "TRUNCATE chanq_orders")
 }
 
-func TestOnPostgreSQLAnOperatorDoesTheRest(t *testing.T) {
-	r := newPostgresRights(t).migrated()
+func TestAnOperatorDoesTheRest(t *testing.T) {
+	r := newRights(t).migrated()
 	_, p := r.open(r.as("producer"), chanq.Config{})
 	for range 3 {
 		_, err := p.Send(r.ctx, chanq.Message[string]{Body: "a"})
