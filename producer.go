@@ -277,13 +277,7 @@ func (p *Producer[T]) reserve(ctx context.Context, size int) error {
 
 // push hands items over for good. It reports false when the storers may have ended.
 func (p *Producer[T]) push(items []pending[T]) bool {
-	return p.backlog.AddAll(func(yield func(*pending[T]) bool) {
-		for i := range items {
-			if !yield(&items[i]) {
-				return
-			}
-		}
-	}, group.Awaited)
+	return p.backlog.AddAll(len(items), func(i int) *pending[T] { return &items[i] }, group.Awaited)
 }
 
 // withdraw gives up a call whose context ended: what no statement has yet is
