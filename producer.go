@@ -19,7 +19,8 @@ import (
 // one for each queue is enough for a program. End it by Close.
 //
 // Its goroutines, all joined by Close: the intake, which reads C; InFlight
-// storers, each with a connection of its own; and at first one that connects.
+// storers, each of which uses one session; and at first one that connects. While idle it
+// holds no connection: see internal/session.
 type Producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
@@ -108,9 +109,11 @@ func (c *sendCall) result() ([]Receipt, error) {
 	return receipts, batch
 }
 
-// Producer starts a producer. It needs InFlight connections of the *sql.DB
-// besides those of the application and of what else runs on it (SQLite: one,
-// shared by all queues), and is an error where SetMaxOpenConns leaves fewer.
+// Producer starts a producer. Where the *sql.DB has a limit (SetMaxOpenConns), a
+// producer keeps one of its connections, or two if InFlight is above 1, and all producers
+// on it together two (SQLite: one, shared by all queues); what InFlight asks for beyond is
+// taken while there is enough to spare. It is an error that says which limit would do if
+// that leaves none for the application.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	cfg, err := cfg.withDefaults(q.core.dialect)
 	var pools []*sessions
