@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -21,15 +22,15 @@ type allowance struct {
 	blind bool
 }
 
-func (a *allowance) limit() int {
+func (a *allowance) bound() int {
 	if a.most == 0 {
 		return math.MaxInt
 	}
 	return a.most
 }
 
-// worked notes a claim that found something.
-func (a *allowance) worked(took, patience time.Duration) {
+// arrived notes a claim that found something.
+func (a *allowance) arrived(took, patience time.Duration) {
 	a.looked = false
 	if a.most > 0 && took < patience/2 {
 		if a.most *= 2; a.most >= noAllowance {
@@ -57,11 +58,11 @@ func (e *lateError) Unwrap() error { return e.err }
 // shrink makes the next claim smaller, if the size of this one, of n messages, may be
 // why it failed. A claim of one that fails twice, while the database answers a look
 // in between, has met a message that cannot be read.
-func (c *Consumer[T]) shrink(n int, class sqlbatch.Class, err error) {
-	_, late := err.(*lateError)
+func (c *Consumer[T]) shrink(n int, f *retry.Failure) {
+	_, late := f.Err.(*lateError)
 	a := &c.allowance
 	switch {
-	case !late && class != sqlbatch.BadRow:
+	case !late && f.Class != sqlbatch.BadRow:
 		a.looked = false
 	case n > 1:
 		a.halve(n)
@@ -71,7 +72,7 @@ func (c *Consumer[T]) shrink(n int, class sqlbatch.Class, err error) {
 		a.looked = err == nil
 	default:
 		a.looked = false
-		c.claimBlind(late, err)
+		c.claimBlind(late, f.Err)
 	}
 }
 
@@ -108,5 +109,5 @@ func (c *Consumer[T]) claimBlind(late bool, cause error) {
 	l.state.Store(leaseSettling)
 	c.held.Add(1)
 	c.keeper.hold([]*lease{l})
-	c.settler.addAll([]*lease{l})
+	c.settler.addAll(l)
 }

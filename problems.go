@@ -44,7 +44,7 @@ var remedies = map[string]map[string]string{
 
 // trust returns why the database must not be trusted with the queue, or nil. One
 // round trip, by run; it needs no tables.
-func (q *queue) trust(run func(sqlbatch.Statement, func(*sql.Rows) error) error) error {
+func (q *queue) trust(run runner) error {
 	found := map[string][]string{}
 	err := run(q.sql.Problems(), func(rows *sql.Rows) error {
 		var kind, what string

@@ -1,0 +1,169 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// INSERTs of rows that may be duplicates, and what they are duplicates of.
+
+// halfDoneError: some rows are stored already, and which ones was not learned.
+type halfDoneError struct{ err error }
+
+func (e *halfDoneError) Error() string { return e.err.Error() }
+func (e *halfDoneError) Unwrap() error { return e.err }
+
+// undecidedError: again and again the database took a row for a duplicate, and
+// showed nothing that it is a duplicate of.
+type undecidedError struct {
+	row sqlbatch.Row
+	err error // of the last INSERT; nil if that left the row out
+}
+
+func (e *undecidedError) Error() string {
+	what := "ID " + ID(e.row.ID).String()
+	if e.row.Key != "" {
+		what = fmt.Sprintf("dedup key %q", e.row.Key)
+	}
+	text := fmt.Sprintf("the database refuses %s as a duplicate, and has none in the queue, in %d tries", what, keyTries)
+	if e.err != nil {
+		text += ": " + e.err.Error()
+	}
+	return text
+}
+
+func (e *undecidedError) Unwrap() error { return e.err }
+
+// keyTries is how often a row is sent of which the database says that it is there,
+// and that it is not: its holder came or left between two statements, each time. The
+// pauses between the tries are two seconds in all.
+const (
+	keyTries     = 10
+	keyPauseLow  = 5 * time.Millisecond
+	keyPauseHigh = 500 * time.Millisecond
+)
+
+// enqueueNew is enqueue for rows whose ID or key may be in the queue already: the INSERT
+// leaves out what is there, and a look tells what that was. Where both say different things, or the INSERT meets a
+// row that another has just stored (Duplicate), the rest is sent again: in a
+// producer, and in a caller's transaction, which such an error leaves as it was. If
+// it does not, the next statement says so.
+func (q *queue) enqueueNew(ctx context.Context, run runner, build sqlbatch.Queue, rows []sqlbatch.Row, receipts []Receipt) error {
+	index := make(map[ID]int, len(rows))
+	for i := range rows {
+		index[rows[i].ID] = i
+		receipts[i] = Receipt{ID: rows[i].ID} // not what a try that failed has found
+	}
+	pause := retry.Backoff{Low: keyPauseLow, High: keyPauseHigh}
+	tries, before := 0, len(rows)
+	var refused error
+	for todo := rows; len(todo) > 0; {
+		if len(todo) < before {
+			tries, before, pause = 0, len(todo), retry.Backoff{Low: keyPauseLow, High: keyPauseHigh}
+		}
+		if tries == keyTries {
+			return halfDone(len(todo) < len(rows), &undecidedError{todo[0], refused})
+		}
+		if tries > 0 {
+			retry.Sleep(ctx, pause.Pause())
+		}
+		tries++
+		var stored []ID
+		switch err := run(build.EnqueueNew(todo), collectIDs(&stored)); {
+		case err != nil && q.classify(err) == sqlbatch.Duplicate && ctx.Err() == nil:
+			refused = err
+			continue
+		case err != nil:
+			return halfDone(len(todo) < len(rows), err)
+		}
+		refused = nil
+		isStored := make(map[ID]bool, len(stored))
+		for _, id := range stored {
+			isStored[id] = true
+		}
+		var missing []sqlbatch.Row
+		for _, row := range todo {
+			if !isStored[row.ID] {
+				missing = append(missing, row)
+			}
+		}
+		var err error
+		if todo, err = q.explainMissing(run, build, missing, receipts, index); err != nil {
+			return &halfDoneError{err}
+		}
+	}
+	return nil
+}
+
+func halfDone(some bool, err error) error {
+	if some {
+		return &halfDoneError{err}
+	}
+	return err
+}
+
+// explainMissing looks for what kept rows from being stored: their own id (they
+// are stored already) or a message with their key. It returns those for which
+// neither is there any more: they are to be stored again.
+func (q *queue) explainMissing(run runner, build sqlbatch.Queue, missing []sqlbatch.Row, receipts []Receipt, index map[ID]int) (again []sqlbatch.Row, err error) {
+	for chunk := range slices.Chunk(missing, q.dialect.Traits().FindIDs) {
+		var ids [][16]byte
+		var keys []string
+		for i := range chunk {
+			ids = append(ids, chunk[i].ID)
+			if chunk[i].Key != "" {
+				keys = append(keys, chunk[i].Key)
+			}
+		}
+		found := map[ID]liveRow{}
+		if err := run(build.Find(ids, keys), collectLive(found)); err != nil {
+			return nil, err
+		}
+		byKey := map[string]ID{}
+		for _, row := range found {
+			if row.key != "" {
+				byKey[row.key] = row.id
+			}
+		}
+		for _, row := range chunk {
+			_, own := found[row.ID]
+			other, taken := byKey[row.Key]
+			switch {
+			case own:
+			case taken && row.Key != "":
+				receipts[index[row.ID]] = Receipt{ID: other, Duplicate: true}
+			default:
+				again = append(again, row)
+			}
+		}
+	}
+	return again, nil
+}
+
+// liveRow is what Find tells of a message in the queue.
+type liveRow struct {
+	id    ID
+	key   string
+	fence int64
+}
+
+// collectLive scans the rows of Find.
+func collectLive(found map[ID]liveRow) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var id, key []byte
+		var r liveRow
+		if err := rows.Scan(&id, &key, &r.fence); err != nil {
+			return err
+		}
+		copy(r.id[:], id)
+		r.key = string(key)
+		found[r.id] = r
+		return nil
+	}
+}

@@ -1,0 +1,174 @@
+package chanq
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestABackoffThatFailsIsReplacedByTheDefault(t *testing.T) {
+	for name, backoff := range map[string]func(int) time.Duration{
+		"panic":           func(int) time.Duration { panic("no delay") },
+		"goexit":          func(int) time.Duration { runtime.Goexit(); return 0 },
+		"negative":        func(int) time.Duration { return -1 },
+		"overflow":        func(int) time.Duration { return math.MinInt64 },
+		"above a century": func(int) time.Duration { return math.MaxInt64 },
+	} {
+		c := &Consumer[string]{cfg: ConsumerConfig{Backoff: backoff}}
+		for range 100 {
+			d := c.backoff(1)
+			require.GreaterOrEqual(t, d, time.Millisecond, name)
+			require.LessOrEqual(t, d, time.Second+time.Millisecond, name)
+		}
+	}
+	c := &Consumer[string]{cfg: ConsumerConfig{Backoff: func(int) time.Duration { return 0 }}}
+	require.Zero(t, c.backoff(1), "at once is a delay")
+}
+
+func TestAnExponentialBackoffNeverOverflows(t *testing.T) {
+	for _, high := range []time.Duration{math.MaxInt64, 1 << 62, 200 * 365 * 24 * time.Hour} {
+		delay := ExponentialBackoff(time.Second, high)
+		for _, attempt := range []int{34, 35, 70, 1000, math.MaxInt} {
+			longest := time.Duration(0)
+			for range 50 {
+				d := delay(attempt)
+				require.Positive(t, d)
+				longest = max(longest, d)
+			}
+			require.Greater(t, longest, 365*24*time.Hour, "attempt %d", attempt)
+		}
+	}
+}
+
+// TestNoLeaseIsHandledBehindShutdown has leases end while a worker takes them, and
+// looks as supervise does: what it finds idle stays idle.
+func TestNoLeaseIsHandledBehindShutdown(t *testing.T) {
+	c := &Consumer[string]{drained: make(chan struct{}, 1)}
+	c.stop, c.stopNow = context.WithCancel(context.Background())
+	c.stopNow()
+	for range 300_000 {
+		l := &Lease[string]{lease: &lease{owner: closedOwner{c: c}}}
+		l.lease.deadline.Store(math.MaxInt64)
+		c.held.Store(1)
+		var idle atomic.Bool
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l.lease.lose(leaseExpired)
+			if c.held.Load()+c.working.Load() == 0 {
+				idle.Store(true)
+			}
+		}()
+		if c.begin(l) {
+			require.False(t, idle.Load(), "a handler runs behind Shutdown")
+			c.handlerDone()
+		}
+		<-done
+	}
+}
+
+// closedOwner is a consumer that settles nothing any more.
+type closedOwner struct {
+	still
+	c *Consumer[string]
+}
+
+func (o closedOwner) ended(l *lease)    { o.c.ended(l) }
+func (closedOwner) settle(*lease) error { return ErrClosed }
+
+func TestALeaseOfTryLeaseIsFreedWhenItIsSettled(t *testing.T) {
+	q := openTestQueue[[]byte](t, Config{})
+	p := testProducer(t, q, ProducerConfig{})
+	for _, how := range []struct {
+		name   string
+		settle func(*Lease[[]byte]) error
+	}{
+		{"acked", (*Lease[[]byte]).Ack},
+		{"lost", func(l *Lease[[]byte]) error {
+			if _, err := q.Cancel(soon(t), l.ID); err != nil {
+				return err
+			}
+			if err := l.Ack(); !errors.Is(err, ErrLeaseLost) {
+				return errors.New("it is not lost")
+			}
+			return nil
+		}},
+		{"released", (*Lease[[]byte]).Release},
+	} {
+		_, err := p.Send(soon(t), Message[[]byte]{Body: make([]byte, 100_000)})
+		require.NoError(t, err)
+		var inner weak.Pointer[lease]
+		var body weak.Pointer[byte]
+		func() {
+			leases, err := q.TryLease(soon(t), 1, time.Hour)
+			require.NoError(t, err)
+			require.Len(t, leases, 1)
+			l := leases[0]
+			require.NoError(t, l.Context().Err(), "it is used")
+			require.NoError(t, how.settle(l))
+			inner, body = weak.Make(l.lease), weak.Make(&l.Body[0])
+		}()
+		require.Eventually(t, func() bool {
+			runtime.GC()
+			return inner.Value() == nil && body.Value() == nil
+		}, 10*time.Second, time.Millisecond, how.name)
+	}
+}
+
+func TestATellerKeepsTheOrderAndABoundOfWhatIsUntold(t *testing.T) {
+	var x teller
+	gate := make(chan struct{})
+	var told []int
+	x.tell(func() { <-gate })
+	for i := range 2 * maxUntold {
+		x.tell(func() { told = append(told, i) })
+	}
+	close(gate)
+	x.wait()
+	require.InDelta(t, maxUntold, len(told), 1)
+	for i := range told {
+		require.Equal(t, i, told[i])
+	}
+	x.tell(func() { told = nil })
+	x.close()
+	require.Nil(t, told)
+	x.tell(func() { t.Error("told after its end") })
+	x.wait()
+}
+
+func TestApartTellsHowAFunctionEnded(t *testing.T) {
+	require.NoError(t, apart(func() {}))
+	require.ErrorContains(t, apart(func() { panic("aargh") }), "aargh")
+	require.ErrorIs(t, apart(runtime.Goexit), errLeft)
+	require.ErrorIs(t, apart(func() { panic(unspeakable{}) }), errLeft, "the panic's text leaves, too")
+	require.ErrorContains(t, panicked(unspeakable{}), "chanq.unspeakable")
+}
+
+type unspeakable struct{}
+
+func (unspeakable) String() string { runtime.Goexit(); return "" }
+
+// BenchmarkHook is what a hook costs besides itself.
+func BenchmarkHook(b *testing.B) {
+	n := 0
+	hook := func(SentEvent) { n++ }
+	b.Run("call=apart", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			call(hook, SentEvent{Queue: "q"})
+		}
+	})
+	b.Run("call=plain", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			hook(SentEvent{Queue: "q"})
+		}
+	})
+}
