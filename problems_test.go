@@ -8,6 +8,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
@@ -55,4 +56,20 @@ func TestSchemasWhoseNamesAScriptWouldChangeAreRefused(t *testing.T) {
 	requireWords(t, err, "schema name", "sqlcmd")
 	_, err = chanq.Schema(postgres.Dialect, "orders", chanq.Config{Schema: "a$(b)"})
 	require.NoError(t, err)
+}
+
+// Its remedy is another database: a session's encoding does not matter.
+func TestADatabaseThatCannotHoldAllTextIsRefused(t *testing.T) {
+	db := pgtest.Encoding(t, "LATIN1")
+	_, err := chanq.Open[string](t.Context(), db, "orders", chanq.Config{})
+	require.ErrorIs(t, err, chanq.ErrNoSchema)
+	texts, err := chanq.Schema(postgres.Dialect, "orders", chanq.Config{})
+	require.NoError(t, err)
+	for _, text := range texts {
+		_, err = db.ExecContext(t.Context(), text)
+		require.NoError(t, err)
+	}
+	_, err = chanq.Open[string](t.Context(), db, "orders", chanq.Config{})
+	requireWords(t, err, "LATIN1", "ENCODING 'UTF8'", "cannot be changed")
+	require.NotContains(t, err.Error(), "client_encoding")
 }

@@ -32,7 +32,7 @@ import (
 	"strings"
 
 	"github.com/chanq/chanq/bench/internal/measure"
-	"github.com/chanq/chanq/bench/internal/soak"
+	"github.com/chanq/chanq/internal/prove/kills"
 	"github.com/chanq/chanq/internal/testdb/child"
 )
 
@@ -40,9 +40,6 @@ func main() {
 	child.Main(parts)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if len(os.Args) > 1 && os.Args[1] == soak.WorkerCommand {
-		soak.WorkerMain()
-	}
 	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	default:
@@ -79,7 +76,7 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	}
 	switch name {
 	case "soak":
-		return soak.Run(ctx, args, out, usage)
+		return kills.Command(ctx, args, out, usage)
 	case "report":
 		return runReport(ctx, args, usage)
 	case "compare":

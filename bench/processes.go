@@ -6,11 +6,14 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/internal/prove/kills"
 	"github.com/chanq/chanq/internal/testdb/child"
 )
 
 // parts are what this program does as another process of a measurement.
-var parts = map[string]child.Part{"send": part[senderTask](), "read": part[readTask]()}
+var parts = map[string]child.Part{
+	"send": part[senderTask](), "read": part[readTask](), kills.WorkerPart: child.Does(kills.Work),
+}
 
 // task is what such a process does with a queue that is there; it ends with ctx.
 type task interface {

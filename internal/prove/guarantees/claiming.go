@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -20,7 +21,7 @@ var claiming = []test{
 	{"G12_AClaimTooLargeForItsNetworkShrinksAndGrowsAgain", shrinkingClaims},
 	{"G12_AMessageThatDoesNotArriveInTimeDelaysItselfOnly", func(w *world) { unreadable(w, faultdb.Hang(), "chanq: could not be read within 500ms") }},
 	{"G12_AMessageThatTheDriverCannotReadDelaysItselfOnly", func(w *world) {
-		unreadable(w, faultdb.Fail(w.failure(sqlbatch.BadRow)), "chanq: could not be read: ")
+		unreadable(w, faultdb.Fail(w.Failure(sqlbatch.BadRow)), "chanq: could not be read: ")
 	}},
 	{"G12_AnUnreadableMessageIsDeadWhenItsAttemptsAreSpent", unreadableEnds},
 	{"AnOutageCountsNoAttempts", outageCountsNothing},
@@ -62,53 +63,53 @@ func (s *claimSizes) all() []int {
 }
 
 func shrinkingClaims(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts(numbers(30)...)...)
-	st := w.statements("work")
-	for _, fault := range []faultdb.Fault{faultdb.Hang(), faultdb.Fail(w.failure(sqlbatch.BadRow))} {
-		send(w, q, texts(numbers(20)...)...)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(30)...)...)
+	st := w.Statements("work")
+	for _, fault := range []faultdb.Fault{faultdb.Hang(), faultdb.Fail(w.Failure(sqlbatch.BadRow))} {
+		testdb.Send(w, q, testdb.Texts(numbers(20)...)...)
 		var sizes claimSizes
-		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if claims(op, st) && sizes.note(op) > 1 {
 				return fault
 			}
 			return faultdb.Fault{}
 		})
-		c := start(w, q, chanq.ConsumerConfig{StatementTimeout: 300 * time.Millisecond})
-		for _, l := range take(w, c, 5) {
+		c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: 300 * time.Millisecond})
+		for _, l := range testdb.Take(w, c, 5) {
 			require.Equal(w, 1, l.Attempt)
 			require.NoError(w, l.Ack())
 		}
 		require.Contains(w, fmt.Sprint(sizes.all()), "[16 8 4 2 1 ")
-		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if claims(op, st) {
 				sizes.note(op)
 			}
 			return faultdb.Fault{}
 		})
-		for _, l := range take(w, c, 15) {
+		for _, l := range testdb.Take(w, c, 15) {
 			require.NoError(w, l.Ack())
 		}
-		w.eventually("claims grow again", func() bool {
-			send(w, q, texts("more")...)
-			for _, l := range take(w, c, 1) {
+		w.Eventually("claims grow again", func() bool {
+			testdb.Send(w, q, testdb.Texts("more")...)
+			for _, l := range testdb.Take(w, c, 1) {
 				require.NoError(w, l.Ack())
 			}
 			all := sizes.all()
 			return all[len(all)-1] >= 16
 		})
-		require.NoError(w, c.Shutdown(w.soon()))
+		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }
 
 // unreadable has the first of three messages fail every claim that is not blind.
 func unreadable(w *world, fault faultdb.Fault, why string) {
-	q := w.queue("work", chanq.Config{})
-	id := send(w, q, texts("unreadable", "a", "b")...)[0]
-	st := w.statements("work")
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("unreadable", "a", "b")...)[0]
+	st := w.Statements("work")
 	var mu sync.Mutex
 	blind := 0
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -120,13 +121,13 @@ func unreadable(w *world, fault faultdb.Fault, why string) {
 		return faultdb.Fault{}
 	})
 	var attempts []int
-	c := start(w, q, chanq.ConsumerConfig{StatementTimeout: 500 * time.Millisecond, Backoff: func(attempt int) time.Duration {
+	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: 500 * time.Millisecond, Backoff: func(attempt int) time.Duration {
 		attempts = append(attempts, attempt)
 		return time.Hour
 	}})
-	require.Equal(w, []string{"a", "b"}, bodies(take(w, c, 2)))
-	w.eventually("it waits for its next attempt", func() bool { return get(w, q, id).State == chanq.StateScheduled })
-	e := get(w, q, id)
+	require.Equal(w, []string{"a", "b"}, testdb.Bodies(testdb.Take(w, c, 2)))
+	w.Eventually("it waits for its next attempt", func() bool { return testdb.Get(w, q, id).State == chanq.StateScheduled })
+	e := testdb.Get(w, q, id)
 	require.Equal(w, 1, e.Attempts)
 	require.True(w, strings.HasPrefix(e.LastError, why), e.LastError)
 	require.Equal(w, []byte("unreadable"), e.Body)
@@ -138,31 +139,31 @@ func unreadable(w *world, fault faultdb.Fault, why string) {
 }
 
 func unreadableEnds(w *world) {
-	q := w.queue("work", chanq.Config{MaxAttempts: 2})
-	id := send(w, q, texts("unreadable")...)[0]
-	st := w.statements("work")
-	bad := w.failure(sqlbatch.BadRow)
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	q := w.Queue("work", chanq.Config{MaxAttempts: 2})
+	id := testdb.Send(w, q, testdb.Texts("unreadable")...)[0]
+	st := w.Statements("work")
+	bad := w.Failure(sqlbatch.BadRow)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if claims(op, st) && !blindClaims(op, st) {
 			return faultdb.Fail(bad)
 		}
 		return faultdb.Fault{}
 	})
-	start(w, q, chanq.ConsumerConfig{Backoff: func(int) time.Duration { return time.Millisecond }})
-	w.eventually("it is dead", func() bool { return stats(w, q).Dead == 1 })
-	e := get(w, q, id)
+	testdb.Start(w, q, chanq.ConsumerConfig{Backoff: func(int) time.Duration { return time.Millisecond }})
+	w.Eventually("it is dead", func() bool { return testdb.Stats(w, q).Dead == 1 })
+	e := testdb.Get(w, q, id)
 	require.Equal(w, 2, e.Attempts)
 	require.Contains(w, e.LastError, "could not be read")
 }
 
 func outageCountsNothing(w *world) {
-	q := w.queue("work", chanq.Config{})
-	id := send(w, q, texts("innocent")...)[0]
-	st := w.statements("work")
-	broken := w.failure(sqlbatch.Unknown)
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
+	st := w.Statements("work")
+	broken := w.Failure(sqlbatch.Unknown)
 	var mu sync.Mutex
 	ones, blind := 0, 0
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -174,50 +175,50 @@ func outageCountsNothing(w *world) {
 				ones++
 			}
 			return faultdb.Hang()
-		case runs(op, st.NextDue()):
+		case testdb.Runs(op, st.NextDue()):
 			return faultdb.Cut(broken)
 		}
 		return faultdb.Fault{}
 	})
-	c := start(w, q, chanq.ConsumerConfig{Prefetch: 1, StatementTimeout: 50 * time.Millisecond})
-	w.eventually("claims of one failed again and again", func() bool {
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1, StatementTimeout: 50 * time.Millisecond})
+	w.Eventually("claims of one failed again and again", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return ones >= 5
 	})
-	w.faults.Inject(nil)
-	l := take(w, c, 1)[0]
+	w.Faults.Inject(nil)
+	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 1, l.Attempt)
 	mu.Lock()
 	defer mu.Unlock()
 	require.Zero(w, blind)
-	require.Empty(w, get(w, q, id).LastError)
+	require.Empty(w, testdb.Get(w, q, id).LastError)
 }
 
 func claimEndsWithItsLease(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a")...)
-	st := w.statements("work")
-	w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	st := w.Statements("work")
+	w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
 	began := time.Now()
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, StatementTimeout: time.Hour})
-	require.Equal(w, 1, take(w, c, 1)[0].Attempt)
-	require.Less(w, time.Since(began), patience/2)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, StatementTimeout: time.Hour})
+	require.Equal(w, 1, testdb.Take(w, c, 1)[0].Attempt)
+	require.Less(w, time.Since(began), testdb.Patience/2)
 }
 
 func firstClaim(w *world) {
 	for maxBody, want := range map[int]int{10_000: 5, 1 << 20: 1, 1000: 16} {
-		q := w.queue("work", chanq.Config{MaxBody: maxBody})
-		st := w.statements("work")
+		q := w.Queue("work", chanq.Config{MaxBody: maxBody})
+		st := w.Statements("work")
 		var sizes claimSizes
-		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if claims(op, st) {
 				sizes.note(op)
 			}
 			return faultdb.Fault{}
 		})
-		c := start(w, q, chanq.ConsumerConfig{PrefetchBytes: 50_000})
-		w.eventually("it has claimed", func() bool { return len(sizes.all()) > 0 })
+		c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 50_000})
+		w.Eventually("it has claimed", func() bool { return len(sizes.all()) > 0 })
 		require.Equal(w, want, sizes.all()[0], fmt.Sprint(maxBody))
 		require.NoError(w, c.Shutdown(context.Background()))
 	}

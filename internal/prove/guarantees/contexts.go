@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -30,9 +31,9 @@ var contexts = []test{
 }
 
 func contextAfterShutdown(w *world) {
-	q := w.queue("work", chanq.Config{})
-	id := send(w, q, texts("a")...)[0]
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 	begun, ended := make(chan *chanq.Lease[string], 1), make(chan error, 1)
 	var over atomic.Int64 // when the first handler knew, by this process's clock
 	go func() {
@@ -47,12 +48,12 @@ func contextAfterShutdown(w *world) {
 	gone, end := context.WithCancel(context.Background())
 	end()
 	require.ErrorIs(w, c.Shutdown(gone), context.Canceled)
-	again := lease(w, q, 1, time.Minute)
+	again := testdb.Lease(w, q, 1, time.Minute)
 	require.Equal(w, id, again[0].ID)
 	select {
 	case err := <-ended:
 		require.NoError(w, err)
-	case <-time.After(patience):
+	case <-time.After(testdb.Patience):
 		require.Fail(w, "Handle does not return")
 	}
 	require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
@@ -60,16 +61,16 @@ func contextAfterShutdown(w *world) {
 }
 
 func pipeAfterShutdown(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a", "b")...)
-	c, p := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease}), produce(w, w.queue("output", chanq.Config{}), chanq.ProducerConfig{})
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	c, p := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease}), testdb.Produce(w, w.Queue("output", chanq.Config{}), chanq.ProducerConfig{})
 	begun, ended := make(chan struct{}, 2), make(chan error, 1)
 	go func() {
 		ended <- chanq.Pipe(c, p, 2, func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 			begun <- struct{}{}
 			<-ctx.Done()
 			if l.Body == "a" {
-				return texts("too late"), nil
+				return testdb.Texts("too late"), nil
 			}
 			return nil, ctx.Err()
 		})
@@ -82,55 +83,55 @@ func pipeAfterShutdown(w *world) {
 	select {
 	case err := <-ended:
 		require.NoError(w, err)
-	case <-time.After(patience):
+	case <-time.After(testdb.Patience):
 		require.Fail(w, "Pipe does not return")
 	}
-	require.NoError(w, c.Shutdown(w.soon()), "its goroutines end")
+	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
 }
 
 func contextAfterRollback(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a", "b")...)
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
-	kept := take(w, c, 2)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	kept := testdb.Take(w, c, 2)
 	used, late := kept[0].Context(), kept[1].Context()
 	require.NoError(w, used.Err())
-	tx, err := w.db.BeginTx(w.soon(), nil)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
-	require.NoError(w, chanq.AckTx(w.soon(), tx, kept...))
+	require.NoError(w, chanq.AckTx(w.Soon(), tx, kept...))
 	require.NoError(w, tx.Rollback())
 	for range kept {
-		again := take(w, c, 1)[0]
+		again := testdb.Take(w, c, 1)[0]
 		require.Equal(w, 2, again.Attempt)
 	}
 	require.ErrorIs(w, context.Cause(late), chanq.ErrLeaseLost, "first used when another delivery has begun")
 	w.ended(kept[0]) // at about the same time: its timer may be a moment late
 	require.ErrorIs(w, context.Cause(used), chanq.ErrLeaseLost)
 	require.NoError(w, kept[0].Ack(), "it is handed over")
-	require.ErrorIs(w, kept[0].Wait(w.soon()), chanq.ErrLeaseLost)
+	require.ErrorIs(w, kept[0].Wait(w.Soon()), chanq.ErrLeaseLost)
 }
 
 func contextAfterShorterExtend(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("used", "extended twice")...)
-	leases := lease(w, q, 2, time.Hour)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("used", "extended twice")...)
+	leases := testdb.Lease(w, q, 2, time.Hour)
 	for _, l := range leases {
 		require.NoError(w, l.Context().Err())
-		require.NoError(w, l.Extend(w.soon(), steadyLease))
+		require.NoError(w, l.Extend(w.Soon(), steadyLease))
 	}
-	require.NoError(w, leases[1].Extend(w.soon(), time.Hour))
+	require.NoError(w, leases[1].Extend(w.Soon(), time.Hour))
 	w.ended(leases[0])
 	require.False(w, time.Now().Before(leases[0].Deadline()))
 	require.NoError(w, leases[1].Context().Err(), "its end was set later again")
-	require.Equal(w, 2, lease(w, q, 1, time.Minute)[0].Attempt)
+	require.Equal(w, 2, testdb.Lease(w, q, 1, time.Minute)[0].Attempt)
 }
 
 func contextWhileSettling(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a")...)
-	l := lease(w, q, 1, shortLease)[0]
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	l := testdb.Lease(w, q, 1, shortLease)[0]
 	require.NoError(w, l.Context().Err())
-	struck, free := w.stick(func(op faultdb.Op) bool { return acks(op, w.statements("work")) })
+	struck, free := w.stick(func(op faultdb.Op) bool { return acks(op, w.Statements("work")) })
 	acked := make(chan error, 1)
 	go func() { acked <- l.Ack() }()
 	w.within("the ack hangs", struck)
@@ -141,23 +142,23 @@ func contextWhileSettling(w *world) {
 }
 
 func contextAfterSettle(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a")...)
-	l := lease(w, q, 1, steadyLease)[0]
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	l := testdb.Lease(w, q, 1, steadyLease)[0]
 	ctx := l.Context()
 	require.NoError(w, ctx.Err())
 	require.NoError(w, l.Ack())
-	w.eventually("its time is over", func() bool { return time.Now().After(l.Deadline().Add(50 * time.Millisecond)) })
+	w.Eventually("its time is over", func() bool { return time.Now().After(l.Deadline().Add(50 * time.Millisecond)) })
 	require.NoError(w, ctx.Err(), "what follows the settle may use it")
 }
 
 // printWhileExtended is for the race detector.
 func printWhileExtended(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a body")...)
-	l := take(w, start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease}), 1)[0]
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a body")...)
+	l := testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease}), 1)[0]
 	first := l.Deadline()
-	w.eventually("it is extended twice", func() bool {
+	w.Eventually("it is extended twice", func() bool {
 		fmt.Fprintf(io.Discard, "%v %+v %#v %v", l, l, l, *l)
 		return l.Deadline().Sub(first) > shortLease
 	})
@@ -166,11 +167,11 @@ func printWhileExtended(w *world) {
 }
 
 func closeTwice(w *world) {
-	q := w.queue("work", chanq.Config{})
-	p := produce(w, q, chanq.ProducerConfig{BatchRows: 1})
-	st := w.statements("work")
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
+	st := w.Statements("work")
 	struck, free := w.stick(func(op faultdb.Op) bool { return enqueues(op, st) })
-	for _, m := range texts("a", "b") {
+	for _, m := range testdb.Texts("a", "b") {
 		p.C() <- m
 	}
 	w.within("an INSERT hangs", struck)
@@ -187,38 +188,38 @@ func closeTwice(w *world) {
 	require.False(w, errors.As(err, &unsent), "what is unsent is the first call's")
 	require.Empty(w, first, "which goes on")
 	second := make(chan error, 1)
-	go func() { second <- p.Close(w.soon()) }()
+	go func() { second <- p.Close(w.Soon()) }()
 	giveUp()
 	require.ErrorAs(w, <-first, &unsent)
 	require.Len(w, unsent.Unsent, 2)
 	free()
 	require.NoError(w, <-second, "it waits for the goroutines")
-	require.NoError(w, p.Close(w.soon()))
+	require.NoError(w, p.Close(w.Soon()))
 }
 
 func bellOfDefaultSchema(w *world) {
-	standard := w.engine.Dialect.Traits().Schema
+	standard := w.Engine.Dialect.Traits().Schema
 	cfgs := []chanq.Config{{}, {Schema: standard}}
-	short := w.queue("work", cfgs[0])
-	long := openOn[string](w, w.db, "work", cfgs[1])
+	short := w.Queue("work", cfgs[0])
+	long := testdb.OpenOn[string](w, w.DB, "work", cfgs[1])
 	for _, pair := range [][2]*chanq.Queue[string]{{short, long}, {long, short}} {
-		c := start(w, pair[0], chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
-		w.eventually("it is idle", func() bool { return c.Stats().Looks > 0 })
-		send(w, pair[1], texts("a")...)
-		require.NoError(w, take(w, c, 1)[0].Ack(), "the next look would be in an hour")
-		require.NoError(w, c.Shutdown(w.soon()))
+		c := testdb.Start(w, pair[0], chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+		w.Eventually("it is idle", func() bool { return c.Stats().Looks > 0 })
+		testdb.Send(w, pair[1], testdb.Texts("a")...)
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack(), "the next look would be in an hour")
+		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }
 
 func availabilityOfTryLease(w *world) {
 	told := make(chan chanq.AvailabilityEvent, 100)
-	q := w.queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) { told <- e }}})
-	send(w, q, texts("a", "b")...)
-	leases := lease(w, q, 2, time.Hour)
-	st := w.statements("work")
-	refused := faultdb.Fail(w.failure(sqlbatch.Refused))
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) { told <- e }}})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	leases := testdb.Lease(w, q, 2, time.Hour)
+	st := w.Statements("work")
+	refused := faultdb.Fail(w.Failure(sqlbatch.Refused))
 	var tries atomic.Int64
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if !acks(op, st) {
 			return faultdb.Fault{}
 		}
@@ -229,8 +230,8 @@ func availabilityOfTryLease(w *world) {
 	for _, l := range leases {
 		go func() { acked <- l.Ack() }()
 	}
-	w.eventually("both are refused a few times", func() bool { return tries.Load() > 4 })
-	w.faults.Inject(nil)
+	w.Eventually("both are refused a few times", func() bool { return tries.Load() > 4 })
+	w.Faults.Inject(nil)
 	require.NoError(w, <-acked)
 	require.NoError(w, <-acked)
 	require.False(w, (<-told).Up)

@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"database/sql"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -23,41 +25,42 @@ var deduplicating = []test{
 }
 
 func dedupKey(w *world) {
-	q := w.queue("work", chanq.Config{})
-	p := produce(w, q, chanq.ProducerConfig{})
-	m := chanq.Message[string]{DedupKey: "k", Delay: slowness * 100 * time.Millisecond}
-	first, err := p.Send(w.soon(), m)
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	key := `{"\, ` + strings.Repeat("k", 100)
+	m := chanq.Message[string]{DedupKey: key, Delay: testdb.Slowness * 100 * time.Millisecond}
+	first, err := p.Send(w.Soon(), m)
 	require.NoError(w, err)
 	require.False(w, first.Duplicate)
 	duplicate := chanq.Receipt{ID: first.ID, Duplicate: true}
 	again := func(state string) {
-		r, err := p.Send(w.soon(), m)
+		r, err := p.Send(w.Soon(), m)
 		require.NoError(w, err)
 		require.Equal(w, duplicate, r, state)
 	}
 	again("scheduled")
-	l := lease(w, q, 1, time.Minute)[0]
-	require.Equal(w, "k", l.DedupKey)
+	l := testdb.Lease(w, q, 1, time.Minute)[0]
+	require.Equal(w, key, l.DedupKey)
 	again("leased")
 	require.NoError(w, l.Nack(0, nil))
 	again("ready")
-	l = lease(w, q, 1, time.Minute)[0]
+	l = testdb.Lease(w, q, 1, time.Minute)[0]
 	require.NoError(w, l.Ack())
-	r, err := p.Send(w.soon(), m)
+	r, err := p.Send(w.Soon(), m)
 	require.NoError(w, err)
 	require.False(w, r.Duplicate, "after the ack the key is free")
 	require.NotEqual(w, first.ID, r.ID)
-	require.NoError(w, lease(w, q, 1, time.Minute)[0].DeadLetter(nil))
-	r, err = p.Send(w.soon(), m)
+	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].DeadLetter(nil))
+	r, err = p.Send(w.Soon(), m)
 	require.NoError(w, err)
 	require.False(w, r.Duplicate, "the dead do not hold keys")
 }
 
 func dedupTogether(w *world) {
-	q := w.queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{})
 	keyed := func(key string) chanq.Message[string] { return chanq.Message[string]{Body: key, DedupKey: key} }
-	p := produce(w, q, chanq.ProducerConfig{})
-	receipts, err := p.SendBatch(w.soon(), keyed("a"), keyed("b"), keyed("a"), chanq.Message[string]{}, keyed("A"))
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	receipts, err := p.SendBatch(w.Soon(), keyed("a"), keyed("b"), keyed("a"), chanq.Message[string]{}, keyed("A"))
 	require.NoError(w, err)
 	var duplicates []bool
 	for _, r := range receipts {
@@ -65,16 +68,16 @@ func dedupTogether(w *world) {
 	}
 	require.Equal(w, []bool{false, false, true, false, false}, duplicates, "keys are compared by their bytes")
 	require.Equal(w, receipts[0].ID, receipts[2].ID)
-	require.Equal(w, 4, stats(w, q).Ready)
+	require.Equal(w, 4, testdb.Stats(w, q).Ready)
 
 	var stored atomic.Int32
 	var senders sync.WaitGroup
 	for range 4 {
-		p := produce(w, q, chanq.ProducerConfig{InFlight: 2})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{InFlight: 2})
 		for range 4 {
 			senders.Go(func() {
 				for _, key := range []string{"x", "y", "z"} {
-					r, err := p.Send(w.soon(), keyed(key))
+					r, err := p.Send(w.Soon(), keyed(key))
 					if err != nil {
 						w.Errorf("send: %v", err)
 					} else if !r.Duplicate {
@@ -86,31 +89,31 @@ func dedupTogether(w *world) {
 	}
 	senders.Wait()
 	require.EqualValues(w, 3, stored.Load())
-	require.Equal(w, 7, stats(w, q).Ready)
+	require.Equal(w, 7, testdb.Stats(w, q).Ready)
 }
 
 // dedupRace has the message that holds a key leave the queue between the
 // statements of a send.
 func dedupRace(w *world) {
-	q := w.queue("work", chanq.Config{})
-	_, db := w.connect()
-	other := openOn[string](w, db, "work", chanq.Config{})
-	held := send(w, q,
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
+	held := testdb.Send(w, q,
 		chanq.Message[string]{Body: "goes first", DedupKey: "first"},
 		chanq.Message[string]{Body: "goes second", DedupKey: "second"})
-	st := w.statements("work")
-	rolledBack := w.failure(sqlbatch.RolledBack)
+	st := w.Statements("work")
+	rolledBack := w.Failure(sqlbatch.RolledBack)
 	finds, news := 0, 0
 	gate, reached := make(chan struct{}), make(chan struct{})
 	gate2, reached2 := make(chan struct{}), make(chan struct{})
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		switch {
-		case runs(op, st.Find(nil, nil)):
+		case testdb.Runs(op, st.Find(nil, nil)):
 			if finds++; finds == 1 {
 				close(reached)
 				return faultdb.Hold(gate)
 			}
-		case op.Kind == faultdb.Query && (runs(op, st.EnqueueNew(make([]sqlbatch.Row, 1))) || runs(op, st.EnqueueNew(make([]sqlbatch.Row, 2)))):
+		case op.Kind == faultdb.Query && (testdb.Runs(op, st.EnqueueNew(make([]sqlbatch.Row, 1))) || testdb.Runs(op, st.EnqueueNew(make([]sqlbatch.Row, 2)))):
 			switch news++; news {
 			case 2:
 				return faultdb.Fail(rolledBack)
@@ -121,10 +124,10 @@ func dedupRace(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	p := produce(w, q, chanq.ProducerConfig{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	done := make(chan []chanq.Receipt, 1)
 	go func() {
-		receipts, err := p.SendBatch(w.soon(), chanq.Message[string]{DedupKey: "first"}, chanq.Message[string]{DedupKey: "second"})
+		receipts, err := p.SendBatch(w.Soon(), chanq.Message[string]{DedupKey: "first"}, chanq.Message[string]{DedupKey: "second"})
 		if err != nil {
 			w.Errorf("send: %v", err)
 		}
@@ -133,9 +136,9 @@ func dedupRace(w *world) {
 	leave := func(reached, gate chan struct{}, id chanq.ID) {
 		select {
 		case <-reached:
-			_, err := other.Cancel(w.soon(), id)
+			_, err := other.Cancel(w.Soon(), id)
 			require.NoError(w, err)
-		case <-time.After(patience):
+		case <-time.After(testdb.Patience):
 			require.Fail(w, "the send did not get there")
 		}
 		close(gate)
@@ -145,25 +148,25 @@ func dedupRace(w *world) {
 	receipts := <-done
 	require.False(w, receipts[0].Duplicate)
 	require.False(w, receipts[1].Duplicate, "it was a duplicate for the try that failed only")
-	require.Equal(w, chanq.StateReady, get(w, q, receipts[0].ID).State)
-	require.Equal(w, chanq.StateReady, get(w, q, receipts[1].ID).State)
-	require.Equal(w, 2, stats(w, q).Ready)
+	require.Equal(w, chanq.StateReady, testdb.Get(w, q, receipts[0].ID).State)
+	require.Equal(w, chanq.StateReady, testdb.Get(w, q, receipts[1].ID).State)
+	require.Equal(w, 2, testdb.Stats(w, q).Ready)
 }
 
 // newRows tells the INSERT of one or two rows that leaves out what is there.
 func newRows(op faultdb.Op, q sqlbatch.Queue) bool {
-	return op.Kind == faultdb.Query && (runs(op, q.EnqueueNew(make([]sqlbatch.Row, 1))) || runs(op, q.EnqueueNew(make([]sqlbatch.Row, 2))))
+	return op.Kind == faultdb.Query && (testdb.Runs(op, q.EnqueueNew(make([]sqlbatch.Row, 1))) || testdb.Runs(op, q.EnqueueNew(make([]sqlbatch.Row, 2))))
 }
 
 // duplicateThatPasses fails an INSERT as one does that meets a key which another
 // has stored since it looked: by an error that leaves the transaction usable.
 func duplicateThatPasses(w *world) {
-	q := w.queue("work", chanq.Config{})
-	duplicate := w.failure(sqlbatch.Duplicate)
+	q := w.Queue("work", chanq.Config{})
+	duplicate := w.Failure(sqlbatch.Duplicate)
 	twice := func() {
 		n := 0
-		alone, within := w.statements("work"), w.statements("work").InTx()
-		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		alone, within := w.Statements("work"), w.Statements("work").InTx()
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if newRows(op, alone) || newRows(op, within) {
 				if n++; n <= 2 {
 					return faultdb.Fail(duplicate)
@@ -172,41 +175,41 @@ func duplicateThatPasses(w *world) {
 			return faultdb.Fault{}
 		})
 	}
-	p := produce(w, q, chanq.ProducerConfig{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	twice()
-	r, err := p.Send(w.soon(), chanq.Message[string]{DedupKey: "a"})
+	r, err := p.Send(w.Soon(), chanq.Message[string]{DedupKey: "a"})
 	require.NoError(w, err)
 	require.False(w, r.Duplicate)
 	w.requireState(q, r.ID, chanq.StateReady)
 
-	tx, err := w.db.BeginTx(w.soon(), nil)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
 	twice()
-	receipts, err := q.SendTx(w.soon(), tx, chanq.Message[string]{DedupKey: "a"}, chanq.Message[string]{DedupKey: "b"})
+	receipts, err := q.SendTx(w.Soon(), tx, chanq.Message[string]{DedupKey: "a"}, chanq.Message[string]{DedupKey: "b"})
 	require.NoError(w, err)
 	require.NoError(w, tx.Commit())
 	require.Equal(w, chanq.Receipt{ID: r.ID, Duplicate: true}, receipts[0])
 	require.False(w, receipts[1].Duplicate)
 	w.requireState(q, receipts[1].ID, chanq.StateReady)
-	require.Equal(w, 2, stats(w, q).Ready)
+	require.Equal(w, 2, testdb.Stats(w, q).Ready)
 }
 
 // undecidedKey has the database refuse a key as a duplicate for ever, and show no
 // message that has it.
 func undecidedKey(w *world) {
-	q := w.queue("work", chanq.Config{})
-	duplicate := w.failure(sqlbatch.Duplicate)
+	q := w.Queue("work", chanq.Config{})
+	duplicate := w.Failure(sqlbatch.Duplicate)
 	var tries atomic.Int32
-	alone, within := w.statements("work"), w.statements("work").InTx()
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	alone, within := w.Statements("work"), w.Statements("work").InTx()
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if newRows(op, alone) || newRows(op, within) {
 			tries.Add(1)
 			return faultdb.Fail(duplicate)
 		}
 		return faultdb.Fault{}
 	})
-	p := produce(w, q, chanq.ProducerConfig{})
-	receipts, err := p.SendBatch(w.soon(), chanq.Message[string]{Body: "stuck", DedupKey: "odd"}, chanq.Message[string]{Body: "fine"})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	receipts, err := p.SendBatch(w.Soon(), chanq.Message[string]{Body: "stuck", DedupKey: "odd"}, chanq.Message[string]{Body: "fine"})
 	var batch *chanq.BatchError
 	require.ErrorAs(w, err, &batch)
 	require.ErrorContains(w, batch.Errs[0], `dedup key "odd"`)
@@ -216,12 +219,12 @@ func undecidedKey(w *world) {
 	require.NoError(w, batch.Errs[1], "its neighbour is stored")
 	w.requireState(q, receipts[1].ID, chanq.StateReady)
 	require.LessOrEqual(w, tries.Load(), int32(30))
-	_, err = p.Send(w.soon(), chanq.Message[string]{Body: "later"})
+	_, err = p.Send(w.Soon(), chanq.Message[string]{Body: "later"})
 	require.NoError(w, err, "later sends go on")
 
-	tx, err := w.db.BeginTx(w.soon(), nil)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
-	_, err = q.SendTx(w.soon(), tx, chanq.Message[string]{DedupKey: "odd"})
+	_, err = q.SendTx(w.Soon(), tx, chanq.Message[string]{DedupKey: "odd"})
 	require.ErrorContains(w, err, `dedup key "odd"`)
 	require.NoError(w, tx.Rollback())
 }
@@ -229,20 +232,20 @@ func undecidedKey(w *world) {
 // dedupInTransactions sends one key in two transactions at once: the second waits
 // for the first alone, goes on in its own transaction, and is told who has the key.
 func dedupInTransactions(w *world) {
-	if w.engine.Dialect.Traits().OneWriter {
+	if w.Engine.Dialect.Traits().OneWriter {
 		w.Skip("one writer: there are no two transactions at once")
 	}
-	q := w.queue("work", chanq.Config{})
-	p := produce(w, q, chanq.ProducerConfig{})
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	begin := func() *sql.Tx {
-		tx, err := w.db.BeginTx(w.soon(), nil)
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
 		return tx
 	}
 	first, second := begin(), begin()
-	held, err := q.SendTx(w.soon(), first, chanq.Message[string]{DedupKey: "k"})
+	held, err := q.SendTx(w.Soon(), first, chanq.Message[string]{DedupKey: "k"})
 	require.NoError(w, err)
-	other, err := p.Send(w.soon(), chanq.Message[string]{DedupKey: "j"})
+	other, err := p.Send(w.Soon(), chanq.Message[string]{DedupKey: "j"})
 	require.NoError(w, err, "another key waits for nobody")
 	require.False(w, other.Duplicate)
 
@@ -252,7 +255,7 @@ func dedupInTransactions(w *world) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		receipts, err := q.SendTx(w.soon(), second, chanq.Message[string]{DedupKey: "i"}, chanq.Message[string]{DedupKey: "k"})
+		receipts, err := q.SendTx(w.Soon(), second, chanq.Message[string]{DedupKey: "i"}, chanq.Message[string]{DedupKey: "k"})
 		done <- result{receipts, err}
 	}()
 	select {
@@ -266,5 +269,5 @@ func dedupInTransactions(w *world) {
 	require.Equal(w, chanq.Receipt{ID: held[0].ID, Duplicate: true}, r.receipts[1])
 	require.NoError(w, second.Commit())
 	w.requireState(q, r.receipts[0].ID, chanq.StateReady)
-	require.Equal(w, 3, stats(w, q).Ready)
+	require.Equal(w, 3, testdb.Stats(w, q).Ready)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -20,11 +21,11 @@ var byAHolder = []struct {
 	{"nack", func(_ *world, l *chanq.Lease[string]) error { return l.Nack(0, errors.New("again")) }},
 	{"release", func(_ *world, l *chanq.Lease[string]) error { return l.Release() }},
 	{"dead-letter", func(_ *world, l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("enough")) }},
-	{"extend", func(w *world, l *chanq.Lease[string]) error { return l.Extend(w.soon(), time.Hour) }},
+	{"extend", func(w *world, l *chanq.Lease[string]) error { return l.Extend(w.Soon(), time.Hour) }},
 	{"ack in a transaction", func(w *world, l *chanq.Lease[string]) error {
-		tx, err := w.db.BeginTx(w.soon(), nil)
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		outcome := l.AckTx(w.soon(), tx)
+		outcome := l.AckTx(w.Soon(), tx)
 		require.NoError(w, tx.Commit())
 		return outcome
 	}},
@@ -35,10 +36,10 @@ var byAHolder = []struct {
 // not handed out beside, and the holder acks it in the end.
 func (w *world) requireSole(q *chanq.Queue[string], former, holder *chanq.Lease[string], name string, do func(*world, *chanq.Lease[string]) error) {
 	w.Helper()
-	before := get(w, q, holder.ID)
+	before := testdb.Get(w, q, holder.ID)
 	require.ErrorIs(w, do(w, former), chanq.ErrLeaseLost, name)
-	require.Equal(w, before, get(w, q, holder.ID), name)
-	second, err := q.TryLease(w.soon(), 10, time.Minute)
+	require.Equal(w, before, testdb.Get(w, q, holder.ID), name)
+	second, err := q.TryLease(w.Soon(), 10, time.Minute)
 	require.NoError(w, err, name)
 	require.Empty(w, second, "%s: a second live lease", name)
 	require.NoError(w, holder.Ack(), name)
@@ -46,27 +47,27 @@ func (w *world) requireSole(q *chanq.Queue[string], former, holder *chanq.Lease[
 
 func formerLife(w *world) {
 	for i, x := range byAHolder {
-		q := w.queue(fmt.Sprintf("life%d", i), chanq.Config{})
-		id := send(w, q, texts("first life")...)[0]
-		former := lease(w, q, 1, 100*time.Millisecond)[0]
-		require.NoError(w, lease(w, q, 1, time.Minute)[0].Ack(), "by the next holder")
-		send(w, q, chanq.Message[string]{ID: id, Body: "second life"})
-		holder := lease(w, q, 1, time.Minute)[0]
+		q := w.Queue(fmt.Sprintf("life%d", i), chanq.Config{})
+		id := testdb.Send(w, q, testdb.Texts("first life")...)[0]
+		former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack(), "by the next holder")
+		testdb.Send(w, q, chanq.Message[string]{ID: id, Body: "second life"})
+		holder := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, "second life", holder.Body)
 		w.requireSole(q, former, holder, x.name, x.do)
 	}
 }
 
 func fencesOfOneID(w *world) {
-	q := w.queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{})
 	id := chanq.NewID()
 	given := map[int64]bool{}
 	for life := range 3 {
-		send(w, q, chanq.Message[string]{ID: id, Body: "again and again"})
-		last := get(w, q, id).Fence
+		testdb.Send(w, q, chanq.Message[string]{ID: id, Body: "again and again"})
+		last := testdb.Get(w, q, id).Fence
 		for _, s := range []string{"nack", "release", "release", "ack"} {
-			l := lease(w, q, 1, time.Minute)[0]
-			fence := get(w, q, id).Fence
+			l := testdb.Lease(w, q, 1, time.Minute)[0]
+			fence := testdb.Get(w, q, id).Fence
 			require.Greater(w, fence, last, "life %d, before the %s", life, s)
 			require.False(w, given[fence], "life %d, before the %s: fence %d was given before", life, s, fence)
 			given[fence] = true
@@ -79,7 +80,7 @@ func fencesOfOneID(w *world) {
 				require.NoError(w, l.Ack())
 				continue
 			}
-			last = get(w, q, id).Fence
+			last = testdb.Get(w, q, id).Fence
 			require.Greater(w, last, fence, "life %d, after the %s", life, s)
 		}
 	}
@@ -88,24 +89,24 @@ func fencesOfOneID(w *world) {
 // forgottenClaim is a failover to a standby that lagged: it knows of the messages,
 // and not of their claims.
 func forgottenClaim(w *world) {
-	if w.engine.Copy == nil {
-		w.Skipf("NOT TESTED on %s: its databases cannot be copied", w.engine.Name)
+	if w.Engine.Copy == nil {
+		w.Skipf("NOT TESTED on %s: its databases cannot be copied", w.Engine.Name)
 	}
 	queues := make([]*chanq.Queue[string], len(byAHolder))
 	for i := range queues {
-		queues[i] = w.queue(fmt.Sprintf("forgot%d", i), chanq.Config{})
-		send(w, queues[i], texts("a")...)
+		queues[i] = w.Queue(fmt.Sprintf("forgot%d", i), chanq.Config{})
+		testdb.Send(w, queues[i], testdb.Texts("a")...)
 	}
 	w.disconnect()
-	standby, err := w.engine.Connect(w.engine.Copy(w.T, w.address))
+	standby, err := w.Engine.Connect(w.Engine.Copy(w.T, w.Address))
 	require.NoError(w, err)
 	forgotten := make([]*chanq.Lease[string], len(queues))
 	for i, q := range queues {
-		forgotten[i] = lease(w, q, 1, time.Minute)[0]
+		forgotten[i] = testdb.Lease(w, q, 1, time.Minute)[0]
 	}
-	w.faults.Redirect(standby, w.failure(sqlbatch.Unknown))
+	w.Faults.Redirect(standby, w.Failure(sqlbatch.Unknown))
 	for i, x := range byAHolder {
-		holder := lease(w, queues[i], 1, time.Minute)[0]
+		holder := testdb.Lease(w, queues[i], 1, time.Minute)[0]
 		require.Equal(w, forgotten[i].ID, holder.ID)
 		w.requireSole(queues[i], forgotten[i], holder, x.name, x.do)
 	}
@@ -114,10 +115,10 @@ func forgottenClaim(w *world) {
 // disconnect closes the connections that nobody uses, which must be all.
 func (w *world) disconnect() {
 	w.Helper()
-	w.db.SetMaxIdleConns(-1)
-	w.eventually("nobody is connected", func() bool {
-		now, _ := w.faults.Conns()
+	w.DB.SetMaxIdleConns(-1)
+	w.Eventually("nobody is connected", func() bool {
+		now, _ := w.Faults.Conns()
 		return now == 0
 	})
-	w.db.SetMaxIdleConns(2)
+	w.DB.SetMaxIdleConns(2)
 }

@@ -5,40 +5,20 @@
 package guarantees
 
 import (
-	"database/sql"
-	"database/sql/driver"
 	"flag"
 	"os"
 	"testing"
+	"time"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/internal/testdb/child"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Engine is a kind of database to test.
-type Engine struct {
-	Name    string
-	Dialect sqlbatch.Dialect
-	// Create makes an empty database and returns its address. What it made is
-	// removed by a cleanup of the test.
-	Create func(*testing.T) string
-	// Connect opens an address, also in another process if Shared.
-	Connect func(address string) (driver.Connector, error)
-	// Shared: processes can share a database by its address.
-	Shared bool
-	// Copy copies the database of an address, to which nobody is connected, and
-	// returns the address of the copy. Nil: it cannot be copied.
-	Copy func(t *testing.T, address string) string
-	// Errors of this engine's driver, one for each class that the suite injects:
-	// Unknown is that of a broken connection.
-	Errors map[sqlbatch.Class]error
-}
-
 // Run runs the suite.
-func Run(t *testing.T, e Engine) {
+func Run(t *testing.T, e testdb.Engine) {
+	e.Require(t)
 	for _, suite := range [][]test{
 		delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, bounds, reading, piping,
 		operating, sweeping, trusting, outages, stuck, trouble, misbehaving, contexts, processes, claiming, lapsing, expiring, joining, sparing,
@@ -46,7 +26,7 @@ func Run(t *testing.T, e Engine) {
 		for _, c := range suite {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				c.run(&world{T: t, engine: e})
+				c.run(&world{testdb.New(t, e)})
 			})
 		}
 	}
@@ -59,10 +39,8 @@ type test struct {
 
 // Main runs the tests of a package, or, in a process that a test has started,
 // that process's part. Call it from TestMain.
-func Main(run func() int, engines ...Engine) {
-	if part := os.Getenv(partVariable); part != "" {
-		os.Exit(playPart(part, engines))
-	}
+func Main(run func() int) {
+	child.Main(map[string]child.Part{processPart: child.Does(play)})
 	waitTogether()
 	os.Exit(run())
 }
@@ -79,96 +57,39 @@ func waitTogether() {
 	}
 }
 
-// world is one test's database.
-type world struct {
-	*testing.T
-	engine  Engine
-	address string
-	faults  *faultdb.Connector
-	db      *sql.DB
-}
+// world is one test's database, with the steps that only these tests take.
+type world struct{ *testdb.World }
 
-// open makes the database, once.
-func (w *world) open() *sql.DB {
-	if w.db == nil {
-		w.address = w.engine.Create(w.T)
-		w.faults, w.db = w.connect()
-	}
-	return w.db
-}
-
-// connect opens the database again, apart from w.db.
-func (w *world) connect() (*faultdb.Connector, *sql.DB) {
-	c, err := w.engine.Connect(w.address)
-	require.NoError(w, err)
-	faults := faultdb.New(c)
-	db := sql.OpenDB(faults)
-	w.Cleanup(func() {
-		faults.Inject(nil)
-		require.NoError(w, db.Close())
-	})
-	return faults, db
-}
-
-// queue migrates and opens a queue of text messages.
-func (w *world) queue(name string, cfg chanq.Config) *chanq.Queue[string] {
-	return queueOf[string](w, name, cfg)
-}
-
-func queueOf[T any](w *world, name string, cfg chanq.Config) *chanq.Queue[T] {
-	db := w.open()
-	require.NoError(w, chanq.Migrate(w.Context(), db, name, cfg))
-	return openOn[T](w, db, name, cfg)
-}
-
-func openOn[T any](w *world, db *sql.DB, name string, cfg chanq.Config) *chanq.Queue[T] {
-	q, err := chanq.Open[T](w.Context(), db, name, cfg)
-	require.NoError(w, err)
-	return q
-}
-
-// statements builds the statements of a queue, to know them when they pass.
-func (w *world) statements(name string) sqlbatch.Queue {
-	return w.engine.Dialect.Queue(sqlbatch.Names{Queue: name})
-}
-
-// runs reports that op is the run of a statement that differs from st at most
-// in its values.
-func runs(op faultdb.Op, st sqlbatch.Statement) bool {
-	if op.Kind != faultdb.Exec && op.Kind != faultdb.Query || op.Text != st.Text {
-		return false
-	}
-	// A procedure that executes its first argument. Whoever prepares the call has
-	// none yet, and runs no statement.
-	if st.Text == "sp_executesql" && len(st.Args) > 0 {
-		return len(op.Args) > 0 && op.Args[0].Value == st.Args[0]
-	}
-	return true
-}
+// shortLease is the lease of tests that see one end, steadyLease of those where
+// none may end: a loaded machine may keep the keeper waiting for a while.
+const (
+	shortLease  = testdb.Slowness * 300 * time.Millisecond
+	steadyLease = testdb.Slowness * 1500 * time.Millisecond
+)
 
 func claims(op faultdb.Op, q sqlbatch.Queue) bool {
-	return runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})) ||
-		runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1})) || blindClaims(op, q)
+	return testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})) ||
+		testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1})) || blindClaims(op, q)
 }
 
 func blindClaims(op faultdb.Op, q sqlbatch.Queue) bool {
-	return runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true, Blind: true})) ||
-		runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1, Blind: true}))
+	return testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true, Blind: true})) ||
+		testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1, Blind: true}))
 }
 
 func acks(op faultdb.Op, q sqlbatch.Queue) bool {
-	return runs(op, q.Ack(nil)) || runs(op, q.SkipLocked().Ack(nil))
+	return testdb.Runs(op, q.Ack(nil)) || testdb.Runs(op, q.SkipLocked().Ack(nil))
 }
 
 // extends are the keeper's, ends Lease.Extend's.
 func extends(op faultdb.Op, q sqlbatch.Queue) bool {
-	return runs(op, q.Extend(nil, 0)) || runs(op, q.SkipLocked().Extend(nil, 0))
+	return testdb.Runs(op, q.Extend(nil, 0)) || testdb.Runs(op, q.SkipLocked().Extend(nil, 0))
 }
 
 func ends(op faultdb.Op, q sqlbatch.Queue) bool {
-	return runs(op, q.EndAfter(nil, 0)) || runs(op, q.SkipLocked().EndAfter(nil, 0))
+	return testdb.Runs(op, q.EndAfter(nil, 0)) || testdb.Runs(op, q.SkipLocked().EndAfter(nil, 0))
 }
 
 func enqueues(op faultdb.Op, q sqlbatch.Queue) bool {
-	return op.Kind == faultdb.Exec && runs(op, q.Enqueue(make([]sqlbatch.Row, 1)))
+	return op.Kind == faultdb.Exec && testdb.Runs(op, q.Enqueue(make([]sqlbatch.Row, 1)))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -26,20 +27,20 @@ var joining = []test{
 
 func members[T any](w *world, q *chanq.Queue[T]) []chanq.Member {
 	w.Helper()
-	list, err := q.Members(w.soon())
+	list, err := q.Members(w.Soon())
 	require.NoError(w, err)
 	return list
 }
 
 func memberForItsLife(w *world) {
-	q, other := w.queue("work", chanq.Config{}), w.queue("other", chanq.Config{})
-	id := send(w, q, texts("a")...)[0]
+	q, other := w.Queue("work", chanq.Config{}), w.Queue("other", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	require.Empty(w, members(w, q))
-	a := start(w, q, chanq.ConsumerConfig{Name: "billing", LeaseFor: steadyLease})
-	l := take(w, a, 1)[0]
-	w.eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
-	start(w, q, chanq.ConsumerConfig{})
-	w.eventually("so has another", func() bool { return len(members(w, q)) == 2 })
+	a := testdb.Start(w, q, chanq.ConsumerConfig{Name: "billing", LeaseFor: steadyLease})
+	l := testdb.Take(w, a, 1)[0]
+	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	testdb.Start(w, q, chanq.ConsumerConfig{})
+	w.Eventually("so has another", func() bool { return len(members(w, q)) == 2 })
 	list := members(w, q)
 	host, err := os.Hostname()
 	require.NoError(w, err)
@@ -51,13 +52,13 @@ func memberForItsLife(w *world) {
 	}
 	require.Contains(w, list[1].Name, host+"/")
 	require.NotEqual(w, list[0].ID, list[1].ID)
-	e := get(w, q, id)
+	e := testdb.Get(w, q, id)
 	require.Equal(w, list[0].ID, e.Member)
 	require.Equal(w, "billing", e.LeasedBy)
 	require.Empty(w, members(w, other), "of this queue")
 
 	first := list[0]
-	w.eventually("it says that it is still there", func() bool {
+	w.Eventually("it says that it is still there", func() bool {
 		again := members(w, q)[0]
 		require.Equal(w, first.ID, again.ID)
 		require.Equal(w, first.Since, again.Since)
@@ -66,117 +67,117 @@ func memberForItsLife(w *world) {
 	a.Stop()
 	require.Len(w, members(w, q), 2, "it holds a message still")
 	require.NoError(w, l.Ack())
-	require.NoError(w, a.Shutdown(w.soon()))
+	require.NoError(w, a.Shutdown(w.Soon()))
 	require.Len(w, members(w, q), 1)
 }
 
 func killedMember(w *world) {
 	q := w.shared()
-	send(w, q, texts("a", "b", "c")...)
+	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
 	p := w.spawn("hold")
 	for range 3 {
 		p.line(w)
 	}
-	w.eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
-	require.Equal(w, p.Process.Pid, members(w, q)[0].Process)
-	require.NoError(w, p.Process.Kill())
-	w.eventually("it is gone", func() bool { return len(members(w, q)) == 0 })
+	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	require.Equal(w, p.PID(), members(w, q)[0].Process)
+	require.NoError(w, p.Kill())
+	w.Eventually("it is gone", func() bool { return len(members(w, q)) == 0 })
 }
 
 func gaveUpMember(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a")...)
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute})
-	l := take(w, c, 1)[0]
-	w.eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute})
+	l := testdb.Take(w, c, 1)[0]
+	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
 	ended, end := context.WithCancel(context.Background())
 	end()
 	require.Error(w, c.Shutdown(ended))
-	require.NoError(w, c.Shutdown(w.soon()), "its goroutines end")
+	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
 	require.Len(w, members(w, q), 1, "whose name the message in its hands shows")
-	require.NotEmpty(w, get(w, q, l.ID).LeasedBy)
+	require.NotEmpty(w, testdb.Get(w, q, l.ID).LeasedBy)
 }
 
 func tryLeaseMember(w *world) {
-	q := w.queue("work", chanq.Config{})
-	none, err := q.TryLease(w.soon(), 1, time.Minute)
+	q := w.Queue("work", chanq.Config{})
+	none, err := q.TryLease(w.Soon(), 1, time.Minute)
 	require.NoError(w, err)
 	require.Empty(w, none)
 	require.Empty(w, members(w, q), "it took nothing")
-	id := send(w, q, texts("a")...)[0]
-	lease(w, q, 1, 10*shortLease)
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	testdb.Lease(w, q, 1, 10*shortLease)
 	list := members(w, q)
 	require.Len(w, list, 1)
-	e := get(w, q, id)
+	e := testdb.Get(w, q, id)
 	require.Equal(w, list[0].ID, e.Member)
 	require.Equal(w, list[0].Name, e.LeasedBy)
-	w.eventually("its time is over", func() bool { return len(members(w, q)) == 0 })
+	w.Eventually("its time is over", func() bool { return len(members(w, q)) == 0 })
 
-	st := w.statements("work")
-	refused := w.failure(sqlbatch.Permanent)
-	hit := w.strike(faultdb.Fail(refused), func(op faultdb.Op) bool { return runs(op, st.Join(sqlbatch.Member{})) })
-	lease(w, q, 1, time.Minute)
-	require.NotEmpty(w, hit.struck(), "a failure is no matter")
+	st := w.Statements("work")
+	refused := w.Failure(sqlbatch.Permanent)
+	hit := w.Strike(faultdb.Fail(refused), func(op faultdb.Op) bool { return testdb.Runs(op, st.Join(sqlbatch.Member{})) })
+	testdb.Lease(w, q, 1, time.Minute)
+	require.NotEmpty(w, hit.Struck(), "a failure is no matter")
 
-	send(w, q, texts("b")...)
-	w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return runs(op, st.Join(sqlbatch.Member{})) })
-	l := lease(w, q, 1, 10*shortLease)[0]
+	testdb.Send(w, q, testdb.Texts("b")...)
+	w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return testdb.Runs(op, st.Join(sqlbatch.Member{})) })
+	l := testdb.Lease(w, q, 1, 10*shortLease)[0]
 	require.True(w, time.Now().Before(l.Deadline()), "nor does a database that hangs cost the lease")
 }
 
 func oftenMember(w *world) {
-	q := w.queue("work", chanq.Config{})
-	ids := send(w, q, texts(numbers(5)...)...)
-	lease(w, q, 1, time.Hour)
+	q := w.Queue("work", chanq.Config{})
+	ids := testdb.Send(w, q, testdb.Texts(numbers(5)...)...)
+	testdb.Lease(w, q, 1, time.Hour)
 	until := members(w, q)[0].Until
-	st := w.statements("work").Join(sqlbatch.Member{})
-	again := w.strike(faultdb.Fault{}, func(op faultdb.Op) bool { return runs(op, st) })
+	st := w.Statements("work").Join(sqlbatch.Member{})
+	again := w.Strike(faultdb.Fault{}, func(op faultdb.Op) bool { return testdb.Runs(op, st) })
 	for range 4 {
-		require.NoError(w, lease(w, q, 1, time.Minute)[0].Ack())
+		require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack())
 	}
 	list := members(w, q)
 	require.Len(w, list, 1)
-	require.Empty(w, again.struck(), "that is known")
+	require.Empty(w, again.Struck(), "that is known")
 	require.WithinDuration(w, until, list[0].Until, 10*time.Second, "it has the first one still")
-	require.Equal(w, list[0].Name, get(w, q, ids[0]).LeasedBy)
-	other := openOn[string](w, w.db, "work", chanq.Config{})
-	send(w, q, texts("other")...)
-	lease(w, other, 1, time.Minute)
+	require.Equal(w, list[0].Name, testdb.Get(w, q, ids[0]).LeasedBy)
+	other := testdb.OpenOn[string](w, w.DB, "work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("other")...)
+	testdb.Lease(w, other, 1, time.Minute)
 	require.Len(w, members(w, q), 2)
 }
 
 func memberHangs(w *world) {
-	q := w.queue("work", chanq.Config{})
-	if w.engine.Dialect.Traits().OneWriter {
+	q := w.Queue("work", chanq.Config{})
+	if w.Engine.Dialect.Traits().OneWriter {
 		w.Skip("one connection serves all statements")
 	}
-	send(w, q, texts("a")...)
-	st := w.statements("work")
-	struck, free := w.stick(func(op faultdb.Op) bool { return runs(op, st.Join(sqlbatch.Member{})) })
-	c := start(w, q, chanq.ConsumerConfig{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	st := w.Statements("work")
+	struck, free := w.stick(func(op faultdb.Op) bool { return testdb.Runs(op, st.Join(sqlbatch.Member{})) })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.within("it tries to join", struck)
-	l := take(w, c, 1)[0]
+	l := testdb.Take(w, c, 1)[0]
 	require.NoError(w, l.Ack())
-	require.NoError(w, l.Wait(w.soon()))
+	require.NoError(w, l.Wait(w.Soon()))
 	free()
-	require.NoError(w, c.Shutdown(w.soon()))
+	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
 func memberRefused(w *world) {
 	var mu sync.Mutex
 	var told []chanq.HousekeepingEvent
-	q := w.queue("work", chanq.Config{Hooks: chanq.Hooks{Housekeeping: func(e chanq.HousekeepingEvent) {
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Housekeeping: func(e chanq.HousekeepingEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, e)
 	}}})
-	st := w.statements("work")
-	refused, away := w.failure(sqlbatch.Permanent), w.failure(sqlbatch.Refused)
+	st := w.Statements("work")
+	refused, away := w.Failure(sqlbatch.Permanent), w.Failure(sqlbatch.Refused)
 	var tries int
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		mu.Lock()
 		defer mu.Unlock()
-		if !runs(op, st.Join(sqlbatch.Member{})) {
+		if !testdb.Runs(op, st.Join(sqlbatch.Member{})) {
 			return faultdb.Fault{}
 		}
 		if tries++; tries == 1 {
@@ -184,16 +185,16 @@ func memberRefused(w *world) {
 		}
 		return faultdb.Fail(refused)
 	})
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
-	w.eventually("it tries again and again", func() bool {
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	w.Eventually("it tries again and again", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return tries > 4
 	})
-	send(w, q, texts("a")...)
-	l := take(w, c, 1)[0]
+	testdb.Send(w, q, testdb.Texts("a")...)
+	l := testdb.Take(w, c, 1)[0]
 	require.NoError(w, l.Ack())
-	require.NoError(w, l.Wait(w.soon()), "the consumer goes on")
+	require.NoError(w, l.Wait(w.Soon()), "the consumer goes on")
 	require.NoError(w, c.Err())
 	mu.Lock()
 	defer mu.Unlock()

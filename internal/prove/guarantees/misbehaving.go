@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 )
 
@@ -43,15 +44,15 @@ var misbehaving = []test{
 // it returns, and Shutdown.
 func handledAll[T any](w *world, q *chanq.Queue[T], n int64, cfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[T]) error) {
 	w.Helper()
-	c := start(w, q, cfg)
+	c := testdb.Start(w, q, cfg)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Handle(1, fn) }()
-	w.eventually("all are settled", func() bool { return settled(c) >= n })
-	require.NoError(w, c.Shutdown(w.soon()))
+	w.Eventually("all are settled", func() bool { return settled(c) >= n })
+	require.NoError(w, c.Shutdown(w.Soon()))
 	select {
 	case err := <-ended:
 		require.NoError(w, err)
-	case <-time.After(patience):
+	case <-time.After(testdb.Patience):
 		require.Fail(w, "Handle does not return")
 	}
 }
@@ -61,8 +62,8 @@ func later(int) time.Duration { return time.Hour }
 
 func handlersLeave(w *world) {
 	failed := make(chan chanq.FailedEvent, 10)
-	q := w.queue("work", chanq.Config{Hooks: chanq.Hooks{Failed: func(e chanq.FailedEvent) { failed <- e }}})
-	ids := send(w, q, texts("leaves", "leaves too", "last")...)
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Failed: func(e chanq.FailedEvent) { failed <- e }}})
+	ids := testdb.Send(w, q, testdb.Texts("leaves", "leaves too", "last")...)
 	handledAll(w, q, 3, chanq.ConsumerConfig{Backoff: later}, func(_ context.Context, l *chanq.Lease[string]) error {
 		if l.Body != "last" {
 			runtime.Goexit()
@@ -70,7 +71,7 @@ func handlersLeave(w *world) {
 		return nil
 	})
 	for _, id := range ids[:2] {
-		e := get(w, q, id)
+		e := testdb.Get(w, q, id)
 		require.Equal(w, chanq.StateScheduled, e.State)
 		require.Equal(w, 1, e.Attempts)
 		require.Contains(w, e.LastError, "runtime.Goexit")
@@ -80,9 +81,9 @@ func handlersLeave(w *world) {
 }
 
 func pipesLeave(w *world) {
-	from, to := w.queue("work", chanq.Config{}), w.queue("output", chanq.Config{})
-	ids := send(w, from, texts("leaves", "panics", "last")...)
-	c, p := start(w, from, chanq.ConsumerConfig{Backoff: later}), produce(w, to, chanq.ProducerConfig{})
+	from, to := w.Queue("work", chanq.Config{}), w.Queue("output", chanq.Config{})
+	ids := testdb.Send(w, from, testdb.Texts("leaves", "panics", "last")...)
+	c, p := testdb.Start(w, from, chanq.ConsumerConfig{Backoff: later}), testdb.Produce(w, to, chanq.ProducerConfig{})
 	ended := make(chan error, 1)
 	go func() {
 		ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
@@ -92,15 +93,15 @@ func pipesLeave(w *world) {
 			case "panics":
 				panic("aargh")
 			}
-			return texts("out of " + l.Body), nil
+			return testdb.Texts("out of " + l.Body), nil
 		})
 	}()
-	w.eventually("all are settled", func() bool { return settled(c) == 3 })
-	require.NoError(w, c.Shutdown(w.soon()))
+	w.Eventually("all are settled", func() bool { return settled(c) == 3 })
+	require.NoError(w, c.Shutdown(w.Soon()))
 	require.NoError(w, <-ended)
-	require.Contains(w, get(w, from, ids[0]).LastError, "runtime.Goexit")
-	require.Contains(w, get(w, from, ids[1]).LastError, "aargh")
-	require.Equal(w, []string{"out of last"}, bodies(lease(w, to, 1, time.Minute)))
+	require.Contains(w, testdb.Get(w, from, ids[0]).LastError, "runtime.Goexit")
+	require.Contains(w, testdb.Get(w, from, ids[1]).LastError, "aargh")
+	require.Equal(w, []string{"out of last"}, testdb.Bodies(testdb.Lease(w, to, 1, time.Minute)))
 }
 
 // rude is an error of which one method does something.
@@ -136,8 +137,8 @@ func errorsMisbehave(w *world) {
 	}
 	names = append(names, "last")
 	for _, way := range []string{"handle", "pipe"} {
-		q := w.queue(way, chanq.Config{})
-		sent := send(w, q, texts(names...)...)
+		q := w.Queue(way, chanq.Config{})
+		sent := testdb.Send(w, q, testdb.Texts(names...)...)
 		fail := func(l *chanq.Lease[string]) error {
 			if l.Body == "panics rudely" {
 				panic(&rude{"Error", runtime.Goexit})
@@ -148,17 +149,17 @@ func errorsMisbehave(w *world) {
 		if way == "handle" {
 			handledAll(w, q, int64(len(names)), cfg, func(_ context.Context, l *chanq.Lease[string]) error { return fail(l) })
 		} else {
-			c, p := start(w, q, cfg), produce(w, w.queue("output", chanq.Config{}), chanq.ProducerConfig{})
+			c, p := testdb.Start(w, q, cfg), testdb.Produce(w, w.Queue("output", chanq.Config{}), chanq.ProducerConfig{})
 			ended := make(chan error, 1)
 			go func() {
 				ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) { return nil, fail(l) })
 			}()
-			w.eventually("all are settled", func() bool { return settled(c) == int64(len(names)) })
-			require.NoError(w, c.Shutdown(w.soon()))
+			w.Eventually("all are settled", func() bool { return settled(c) == int64(len(names)) })
+			require.NoError(w, c.Shutdown(w.Soon()))
 			require.NoError(w, <-ended)
 		}
 		for i, name := range names[:len(names)-1] {
-			e := get(w, q, sent[i])
+			e := testdb.Get(w, q, sent[i])
 			require.Equal(w, chanq.StateScheduled, e.State, "%s: %s", way, name)
 			require.Equal(w, 1, e.Attempts, name)
 			require.NotEmpty(w, e.LastError, name)
@@ -174,9 +175,9 @@ func backoffMisbehaves(w *world) {
 		"negative":  func(int) time.Duration { return -time.Hour },
 		"overflows": func(int) time.Duration { return 1<<63 - 1 },
 	} {
-		q := w.queue(name, chanq.Config{})
-		id := send(w, q, texts("fails")...)[0]
-		c := start(w, q, chanq.ConsumerConfig{Backoff: backoff})
+		q := w.Queue(name, chanq.Config{})
+		id := testdb.Send(w, q, testdb.Texts("fails")...)[0]
+		c := testdb.Start(w, q, chanq.ConsumerConfig{Backoff: backoff})
 		ended := make(chan error, 1)
 		var once atomic.Bool
 		go func() {
@@ -187,11 +188,11 @@ func backoffMisbehaves(w *world) {
 				return errors.New("ask for a delay")
 			})
 		}()
-		w.eventually(name+": it is handled again", func() bool {
-			_, err := q.Get(w.soon(), id)
+		w.Eventually(name+": it is handled again", func() bool {
+			_, err := q.Get(w.Soon(), id)
 			return errors.Is(err, chanq.ErrNotFound)
 		})
-		require.NoError(w, c.Shutdown(w.soon()))
+		require.NoError(w, c.Shutdown(w.Soon()))
 		require.NoError(w, <-ended)
 	}
 }
@@ -219,14 +220,14 @@ func hooksMisbehave(w *world) {
 			mu.Unlock()
 			do()
 		})
-		q := w.queue(name, chanq.Config{Hooks: chanq.JoinHooks(hooks, hooks)})
-		p := produce(w, q, chanq.ProducerConfig{BatchRows: 1})
-		for _, m := range texts("a", "b", "dead", "fails", "cancelled") {
+		q := w.Queue(name, chanq.Config{Hooks: chanq.JoinHooks(hooks, hooks)})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
+		for _, m := range testdb.Texts("a", "b", "dead", "fails", "cancelled") {
 			p.C() <- m
 		}
-		require.NoError(w, p.Close(w.soon()), "nothing of C is lost")
-		require.Equal(w, 5, stats(w, q).Ready)
-		c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: later})
+		require.NoError(w, p.Close(w.Soon()), "nothing of C is lost")
+		require.Equal(w, 5, testdb.Stats(w, q).Ready)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: later})
 		ended := make(chan error, 1)
 		go func() {
 			ended <- c.Handle(2, func(ctx context.Context, l *chanq.Lease[string]) error {
@@ -243,7 +244,7 @@ func hooksMisbehave(w *world) {
 				return nil
 			})
 		}()
-		w.eventually("all hooks of a healthy database are called, each of both sets", func() bool {
+		w.Eventually("all hooks of a healthy database are called, each of both sets", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, hook := range []string{"Sent", "Claimed", "Settled", "LeaseLost", "Failed", "Dead"} {
@@ -253,9 +254,9 @@ func hooksMisbehave(w *world) {
 			}
 			return true
 		})
-		require.NoError(w, c.Shutdown(w.soon()))
+		require.NoError(w, c.Shutdown(w.Soon()))
 		require.NoError(w, <-ended)
-		require.Equal(w, chanq.Stats{Scheduled: 1, Dead: 1}, counted(w, q))
+		require.Equal(w, chanq.Stats{Scheduled: 1, Dead: 1}, testdb.Counted(w, q))
 	}
 }
 
@@ -267,7 +268,7 @@ func hooksBlock(w *world) {
 		var armed, claimed atomic.Bool
 		var first sync.Once
 		open := sync.OnceFunc(func() { close(gate) })
-		q := w.queue(strings.ToLower(blocked), chanq.Config{Hooks: allHooks(func(hook string) {
+		q := w.Queue(strings.ToLower(blocked), chanq.Config{Hooks: allHooks(func(hook string) {
 			if hook == "Claimed" && !armed.Load() {
 				claimed.Store(true)
 			}
@@ -276,11 +277,11 @@ func hooksBlock(w *world) {
 				<-gate
 			}
 		})})
-		send(w, q, texts("held")...)
-		c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: later})
+		testdb.Send(w, q, testdb.Texts("held")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: later})
 		w.Cleanup(open) // before the consumer's
-		held := take(w, c, 1)[0]
-		w.eventually("the claim is told", claimed.Load)
+		held := testdb.Take(w, c, 1)[0]
+		w.Eventually("the claim is told", claimed.Load)
 		armed.Store(true)
 		ended := make(chan error, 1)
 		go func() {
@@ -299,23 +300,23 @@ func hooksBlock(w *world) {
 			})
 		}()
 		if blocked == "Availability" {
-			extend := w.statements(strings.ToLower(blocked)).Extend(nil, 0)
-			w.strike(w.broken(false), func(op faultdb.Op) bool { return runs(op, extend) })
+			extend := w.Statements(strings.ToLower(blocked)).Extend(nil, 0)
+			w.Strike(w.Broken(false), func(op faultdb.Op) bool { return testdb.Runs(op, extend) })
 		} else {
-			send(w, q, texts("meets the hook")...)
+			testdb.Send(w, q, testdb.Texts("meets the hook")...)
 		}
 		w.within("the hook blocks: "+blocked, inside)
 		at := held.Deadline()
-		w.eventually(blocked+": the other lease is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
+		w.Eventually(blocked+": the other lease is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
 		require.NoError(w, held.Context().Err(), blocked)
 		if blocked == "Claimed" {
-			w.eventually("what was claimed is handled", func() bool { return c.Stats().Acked == 1 })
+			w.Eventually("what was claimed is handled", func() bool { return c.Stats().Acked == 1 })
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		require.ErrorIs(w, c.Shutdown(ctx), context.DeadlineExceeded, blocked)
 		cancel()
 		open()
-		require.NoError(w, c.Shutdown(w.soon()), "its goroutines end with the hook")
+		require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end with the hook")
 		require.NoError(w, <-ended)
 	}
 }
@@ -323,12 +324,12 @@ func hooksBlock(w *world) {
 func sentBlocks(w *world) {
 	gate, inside := make(chan struct{}), make(chan struct{})
 	w.Cleanup(sync.OnceFunc(func() { close(gate) }))
-	q := w.queue("work", chanq.Config{Hooks: chanq.Hooks{Sent: func(chanq.SentEvent) {
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Sent: func(chanq.SentEvent) {
 		close(inside)
 		<-gate
 	}}})
-	p := produce(w, q, chanq.ProducerConfig{BatchRows: 1})
-	_, err := p.Send(w.soon(), chanq.Message[string]{Body: "stored"})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
+	_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "stored"})
 	require.NoError(w, err)
 	w.within("the hook blocks", inside)
 	p.C() <- chanq.Message[string]{Body: "behind it"}
@@ -349,7 +350,7 @@ func hooksWaitForThemselves(w *world) {
 	var c atomic.Pointer[chanq.Consumer[string]]
 	var p atomic.Pointer[chanq.Producer[string]]
 	outcomes := make(chan error, 10)
-	q := w.queue("work", chanq.Config{Hooks: chanq.Hooks{
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{
 		Sent: func(e chanq.SentEvent) {
 			if p := p.Load(); p != nil && e.Bytes == len("flush") {
 				outcomes <- p.Flush(short())
@@ -357,18 +358,18 @@ func hooksWaitForThemselves(w *world) {
 		},
 		Claimed: func(e chanq.ClaimedEvent) { outcomes <- c.Load().Shutdown(short()) },
 	}})
-	p.Store(produce(w, q, chanq.ProducerConfig{}))
-	_, err := p.Load().Send(w.soon(), chanq.Message[string]{Body: "flush"})
+	p.Store(testdb.Produce(w, q, chanq.ProducerConfig{}))
+	_, err := p.Load().Send(w.Soon(), chanq.Message[string]{Body: "flush"})
 	require.NoError(w, err)
 	require.ErrorIs(w, <-outcomes, context.DeadlineExceeded, "it waits for the storer that waits for it")
-	_, err = p.Load().Send(w.soon(), chanq.Message[string]{Body: "the producer goes on"})
+	_, err = p.Load().Send(w.Soon(), chanq.Message[string]{Body: "the producer goes on"})
 	require.NoError(w, err)
-	started := start(w, openOn[string](w, w.db, "work", chanq.Config{}), chanq.ConsumerConfig{})
+	started := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{}), chanq.ConsumerConfig{})
 	c.Store(started)
-	require.NoError(w, started.Shutdown(w.soon()))
-	c.Store(start(w, q, chanq.ConsumerConfig{}))
+	require.NoError(w, started.Shutdown(w.Soon()))
+	c.Store(testdb.Start(w, q, chanq.ConsumerConfig{}))
 	require.ErrorIs(w, <-outcomes, context.DeadlineExceeded)
-	require.NoError(w, c.Load().Shutdown(w.soon()))
+	require.NoError(w, c.Load().Shutdown(w.Soon()))
 }
 
 func callBack(w *world) {
@@ -376,7 +377,7 @@ func callBack(w *world) {
 	var c atomic.Pointer[chanq.Consumer[note]]
 	asked := func(who string) {
 		if q := q.Load(); q != nil {
-			if _, err := q.Stats(w.soon()); err != nil {
+			if _, err := q.Stats(w.Soon()); err != nil {
 				w.Errorf("%s: %v", who, err)
 			}
 		}
@@ -385,13 +386,13 @@ func callBack(w *world) {
 			_ = c.Err()
 		}
 	}
-	q.Store(queueOf[note](w, "work", chanq.Config{Hooks: allHooks(asked), Codec: &moody{ask: asked}}))
-	p := produce(w, q.Load(), chanq.ProducerConfig{})
+	q.Store(testdb.QueueOf[note](w, "work", chanq.Config{Hooks: allHooks(asked), Codec: &moody{ask: asked}}))
+	p := testdb.Produce(w, q.Load(), chanq.ProducerConfig{})
 	for _, text := range numbers(6) {
 		p.C() <- chanq.Message[note]{Body: note{text}}
 	}
-	require.NoError(w, p.Close(w.soon()))
-	c.Store(start(w, q.Load(), chanq.ConsumerConfig{Backoff: func(int) time.Duration { asked("Backoff"); return time.Hour }}))
+	require.NoError(w, p.Close(w.Soon()))
+	c.Store(testdb.Start(w, q.Load(), chanq.ConsumerConfig{Backoff: func(int) time.Duration { asked("Backoff"); return time.Hour }}))
 	ended := make(chan error, 1)
 	read := make(chan struct{}) // the reader below has had one: the worker may go on
 	first := true
@@ -405,14 +406,14 @@ func callBack(w *world) {
 			return &rude{"Unwrap", func() { asked("Unwrap") }}
 		})
 	}()
-	w.eventually("some failed", func() bool { return c.Load().Stats().Nacked > 0 })
+	w.Eventually("some failed", func() bool { return c.Load().Stats().Nacked > 0 })
 	for l := range c.Load().All() {
 		require.NoError(w, l.DeadLetter(&rude{"Error", func() { asked("Error") }}))
-		require.NoError(w, c.Load().Flush(w.soon()))
+		require.NoError(w, c.Load().Flush(w.Soon()))
 		c.Load().Stop()
 	}
 	close(read)
-	require.NoError(w, c.Load().Shutdown(w.soon()))
+	require.NoError(w, c.Load().Shutdown(w.Soon()))
 	require.NoError(w, <-ended)
 }
 
@@ -468,20 +469,20 @@ func notes(texts ...string) []chanq.Message[note] {
 func decodersMisbehave(w *world) {
 	mixed := []string{"first", "decode panics", "decode leaves", "decode leaves too", "middle", "decode fails rudely", "last", "decode leaves at the end"}
 	for _, way := range []string{"consumer", "trylease"} {
-		q := queueOf[note](w, way, chanq.Config{Codec: &moody{}})
-		sent := send(w, q, notes(mixed...)...)
+		q := testdb.QueueOf[note](w, way, chanq.Config{Codec: &moody{}})
+		sent := testdb.Send(w, q, notes(mixed...)...)
 		var good []*chanq.Lease[note]
 		if way == "consumer" {
-			good = take(w, start(w, q, chanq.ConsumerConfig{}), 3)
+			good = testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{}), 3)
 		} else {
 			var err error
-			good, err = q.TryLease(w.soon(), len(mixed), time.Minute)
+			good, err = q.TryLease(w.Soon(), len(mixed), time.Minute)
 			require.NoError(w, err)
 		}
-		require.Equal(w, []note{{"first"}, {"middle"}, {"last"}}, bodies(good), way)
-		w.eventually("the others are dead", func() bool { return stats(w, q).Dead == len(mixed)-3 })
+		require.Equal(w, []note{{"first"}, {"middle"}, {"last"}}, testdb.Bodies(good), way)
+		w.Eventually("the others are dead", func() bool { return testdb.Stats(w, q).Dead == len(mixed)-3 })
 		for i, text := range mixed {
-			if e := get(w, q, sent[i]); strings.HasPrefix(text, "decode") {
+			if e := testdb.Get(w, q, sent[i]); strings.HasPrefix(text, "decode") {
 				require.Equal(w, chanq.StateDead, e.State, text)
 				require.Equal(w, text, string(e.Body), "its bytes are kept")
 				require.Contains(w, e.LastError, "cannot decode", text)
@@ -489,20 +490,20 @@ func decodersMisbehave(w *world) {
 		}
 		for _, l := range good {
 			require.NoError(w, l.Ack())
-			require.NoError(w, l.Wait(w.soon()))
+			require.NoError(w, l.Wait(w.Soon()))
 		}
 	}
 }
 
 func decodersKeep(w *world) {
 	codec := &moody{}
-	q := queueOf[note](w, "work", chanq.Config{Codec: codec})
-	send(w, q, notes(numbers(100)...)...)
-	c := start(w, q, chanq.ConsumerConfig{Prefetch: 10})
-	for _, l := range take(w, c, 100) {
+	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: codec})
+	testdb.Send(w, q, notes(numbers(100)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 10})
+	for _, l := range testdb.Take(w, c, 100) {
 		require.NoError(w, l.Ack())
 	}
-	require.NoError(w, c.Shutdown(w.soon()))
+	require.NoError(w, c.Shutdown(w.Soon()))
 	codec.mu.Lock()
 	defer codec.mu.Unlock()
 	got := make([]string, len(codec.kept))
@@ -515,31 +516,31 @@ func decodersKeep(w *world) {
 func decodersBlock(w *world) {
 	codec := &moody{gate: make(chan struct{})}
 	open := sync.OnceFunc(func() { close(codec.gate) })
-	q := queueOf[note](w, "work", chanq.Config{Codec: codec})
-	send(w, q, notes("held")...)
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: codec})
+	testdb.Send(w, q, notes("held")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 	w.Cleanup(open) // before the consumer's
-	held := take(w, c, 1)[0]
-	send(w, q, notes("decode blocks")...)
+	held := testdb.Take(w, c, 1)[0]
+	testdb.Send(w, q, notes("decode blocks")...)
 	at := held.Deadline()
-	w.eventually("what was delivered before is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
+	w.Eventually("what was delivered before is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
 	require.NoError(w, held.Ack())
-	require.NoError(w, held.Wait(w.soon()), "and settled")
+	require.NoError(w, held.Wait(w.Soon()), "and settled")
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(w, c.Shutdown(ctx), context.DeadlineExceeded)
 	open()
-	require.NoError(w, c.Shutdown(w.soon()), "its goroutines end")
+	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
 }
 
 func encodersMisbehave(w *world) {
-	q := queueOf[note](w, "work", chanq.Config{Codec: &moody{}})
-	p := produce(w, q, chanq.ProducerConfig{})
+	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: &moody{}})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	mixed := []string{"first", "encode panics", "encode leaves", "encode leaves too", "middle", "encode fails rudely", "last"}
 	for _, m := range notes(mixed...) {
 		p.C() <- m
 	}
-	require.ErrorContains(w, p.Flush(w.soon()), "4 messages sent on C could not be stored")
+	require.ErrorContains(w, p.Flush(w.Soon()), "4 messages sent on C could not be stored")
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
@@ -547,29 +548,29 @@ func encodersMisbehave(w *world) {
 		w.Errorf("Send returned though its caller has left")
 	}()
 	w.within("the caller leaves", left)
-	_, err := p.Send(w.soon(), notes("encode panics in Send")[0])
+	_, err := p.Send(w.Soon(), notes("encode panics in Send")[0])
 	require.ErrorContains(w, err, "codec panicked")
-	_, err = p.Send(w.soon(), notes("sent")[0])
+	_, err = p.Send(w.Soon(), notes("sent")[0])
 	require.NoError(w, err)
 	var unsent *chanq.UnsentError[note]
-	require.ErrorAs(w, p.Close(w.soon()), &unsent)
+	require.ErrorAs(w, p.Close(w.Soon()), &unsent)
 	require.Len(w, unsent.Unsent, 4)
 	for _, u := range unsent.Unsent {
 		require.True(w, strings.HasPrefix(u.Message.Body.Text, "encode "), u.Message.Body.Text)
 		require.False(w, u.Message.ID.IsZero())
 		require.ErrorContains(w, u.Err, "Message.Body")
 	}
-	require.Equal(w, []note{{"first"}, {"middle"}, {"last"}, {"sent"}}, bodies(lease(w, q, 4, time.Minute)))
+	require.Equal(w, []note{{"first"}, {"middle"}, {"last"}, {"sent"}}, testdb.Bodies(testdb.Lease(w, q, 4, time.Minute)))
 }
 
 func encodersBlock(w *world) {
 	codec := &moody{gate: make(chan struct{})}
 	open := sync.OnceFunc(func() { close(codec.gate) })
 	w.Cleanup(open)
-	q := queueOf[note](w, "work", chanq.Config{Codec: codec})
-	p := produce(w, q, chanq.ProducerConfig{})
+	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: codec})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	p.C() <- notes("encode blocks")[0]
-	_, err := p.Send(w.soon(), notes("sent beside it")[0])
+	_, err := p.Send(w.Soon(), notes("sent beside it")[0])
 	require.NoError(w, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -585,14 +586,14 @@ func encodersBlock(w *world) {
 	require.Equal(w, "encode blocks", unsent.Unsent[0].Message.Body.Text)
 	require.ErrorIs(w, unsent.Unsent[0].Err, chanq.ErrClosed)
 	open()
-	require.NoError(w, p.Close(w.soon()), "its goroutines end")
-	require.Equal(w, 1, stats(w, q).Ready, "and what was given up is not stored")
+	require.NoError(w, p.Close(w.Soon()), "its goroutines end")
+	require.Equal(w, 1, testdb.Stats(w, q).Ready, "and what was given up is not stored")
 }
 
 // sendersLeave fills the buffer many times over with messages that never arrive.
 func sendersLeave(w *world) {
-	q := queueOf[note](w, "work", chanq.Config{Codec: &moody{}})
-	p := produce(w, q, chanq.ProducerConfig{BufferBytes: 2000})
+	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: &moody{}})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: 2000})
 	var senders sync.WaitGroup
 	for range 100 {
 		senders.Add(1)
@@ -602,31 +603,31 @@ func sendersLeave(w *world) {
 		}()
 	}
 	senders.Wait()
-	_, err := p.SendBatch(w.soon(), notes(numbers(20)...)...)
+	_, err := p.SendBatch(w.Soon(), notes(numbers(20)...)...)
 	require.NoError(w, err)
-	require.NoError(w, p.Close(w.soon()))
-	require.Equal(w, chanq.Stats{Ready: 20}, counted(w, q))
+	require.NoError(w, p.Close(w.Soon()))
+	require.Equal(w, chanq.Stats{Ready: 20}, testdb.Counted(w, q))
 }
 
 func pipeEncodersLeave(w *world) {
-	from, to := w.queue("work", chanq.Config{}), queueOf[note](w, "output", chanq.Config{Codec: &moody{}})
-	ids := send(w, from, texts("encode leaves", "encode panics", "encode fails rudely", "last")...)
-	c, p := start(w, from, chanq.ConsumerConfig{Backoff: later}), produce(w, to, chanq.ProducerConfig{})
+	from, to := w.Queue("work", chanq.Config{}), testdb.QueueOf[note](w, "output", chanq.Config{Codec: &moody{}})
+	ids := testdb.Send(w, from, testdb.Texts("encode leaves", "encode panics", "encode fails rudely", "last")...)
+	c, p := testdb.Start(w, from, chanq.ConsumerConfig{Backoff: later}), testdb.Produce(w, to, chanq.ProducerConfig{})
 	ended := make(chan error, 1)
 	go func() {
 		ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[note], error) {
 			return notes("fine", l.Body), nil
 		})
 	}()
-	w.eventually("all are settled", func() bool { return settled(c) == 4 })
-	require.NoError(w, c.Shutdown(w.soon()))
+	w.Eventually("all are settled", func() bool { return settled(c) == 4 })
+	require.NoError(w, c.Shutdown(w.Soon()))
 	require.NoError(w, <-ended)
 	for _, id := range ids[:3] {
-		e := get(w, from, id)
+		e := testdb.Get(w, from, id)
 		require.Equal(w, chanq.StateDead, e.State)
 		require.Contains(w, e.LastError, "output 1: Message.Body", "which says what is wrong")
 	}
-	require.Equal(w, []note{{"fine"}, {"last"}}, bodies(lease(w, to, 2, time.Minute)))
+	require.Equal(w, []note{{"fine"}, {"last"}}, testdb.Bodies(testdb.Lease(w, to, 2, time.Minute)))
 }
 
 func loopsPanic(w *world) {
@@ -645,10 +646,10 @@ func loopsPanic(w *world) {
 	leaves := map[string]func(){"panic": func() { panic("a body") }, "goexit": runtime.Goexit}
 	for loop, read := range loops {
 		for way, leave := range leaves {
-			q := w.queue(loop+"_"+way, chanq.Config{})
-			send(w, q, texts(numbers(5)...)...)
-			c := start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
-			w.eventually("all are buffered", func() bool { return c.Stats().Buffered == 5 })
+			q := w.Queue(loop+"_"+way, chanq.Config{})
+			testdb.Send(w, q, testdb.Texts(numbers(5)...)...)
+			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+			w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 5 })
 			left := make(chan struct{})
 			go func() {
 				defer close(left)
@@ -656,7 +657,7 @@ func loopsPanic(w *world) {
 				read(c, leave)
 			}()
 			w.within("the loop is left", left)
-			w.eventually(loop+" "+way+": the rest is back", func() bool { return stats(w, q).Ready == 4 })
+			w.Eventually(loop+" "+way+": the rest is back", func() bool { return testdb.Stats(w, q).Ready == 4 })
 			closed(w, c)
 		}
 	}
@@ -673,8 +674,8 @@ func (c moodyContext) Value(key any) any {
 }
 
 func valuesPanic(w *world) {
-	q := w.queue("work", chanq.Config{})
-	ids := send(w, q, texts("asks", "does not")...)
+	q := w.Queue("work", chanq.Config{})
+	ids := testdb.Send(w, q, testdb.Texts("asks", "does not")...)
 	c, err := q.Consume(moodyContext{w.Context()}, chanq.ConsumerConfig{Backoff: later})
 	require.NoError(w, err)
 	ended := make(chan error, 1)
@@ -686,8 +687,8 @@ func valuesPanic(w *world) {
 			return ctx.Err()
 		})
 	}()
-	w.eventually("both are settled", func() bool { return settled(c) == 2 })
-	require.NoError(w, c.Shutdown(w.soon()))
+	w.Eventually("both are settled", func() bool { return settled(c) == 2 })
+	require.NoError(w, c.Shutdown(w.Soon()))
 	require.NoError(w, <-ended)
-	require.Contains(w, get(w, q, ids[0]).LastError, "no such value")
+	require.Contains(w, testdb.Get(w, q, ids[0]).LastError, "no such value")
 }

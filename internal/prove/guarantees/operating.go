@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -35,8 +36,8 @@ var operating = []test{
 func oneOfEach(w *world, q *chanq.Queue[string]) map[chanq.State]chanq.ID {
 	byState := map[chanq.State]chanq.ID{}
 	for _, s := range []chanq.State{chanq.StateDone, chanq.StateDead, chanq.StateLeased} {
-		byState[s] = send(w, q, chanq.Message[string]{Body: string(s), DedupKey: string(s), Headers: map[string]string{"is": string(s)}})[0]
-		l := lease(w, q, 1, time.Hour)[0]
+		byState[s] = testdb.Send(w, q, chanq.Message[string]{Body: string(s), DedupKey: string(s), Headers: map[string]string{"is": string(s)}})[0]
+		l := testdb.Lease(w, q, 1, time.Hour)[0]
 		switch s {
 		case chanq.StateDone:
 			require.NoError(w, l.Ack())
@@ -44,52 +45,52 @@ func oneOfEach(w *world, q *chanq.Queue[string]) map[chanq.State]chanq.ID {
 			require.NoError(w, l.DeadLetter(errors.New("enough")))
 		}
 	}
-	byState[chanq.StateReady] = send(w, q, texts("ready")...)[0]
-	byState[chanq.StateScheduled] = send(w, q, chanq.Message[string]{Body: "scheduled", Delay: time.Hour})[0]
+	byState[chanq.StateReady] = testdb.Send(w, q, testdb.Texts("ready")...)[0]
+	byState[chanq.StateScheduled] = testdb.Send(w, q, chanq.Message[string]{Body: "scheduled", Delay: time.Hour})[0]
 	return byState
 }
 
 var states = []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone}
 
 func statsCounts(w *world) {
-	q := w.queue("work", chanq.Config{Retain: time.Hour})
-	require.Equal(w, chanq.Stats{Limit: 10_000}, stats(w, q))
+	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	require.Equal(w, chanq.Stats{Limit: 10_000}, testdb.Stats(w, q))
 	oneOfEach(w, q)
-	require.Equal(w, chanq.Stats{Ready: 1, Scheduled: 1, Leased: 1, Dead: 1, Done: 1}, counted(w, q))
-	w.eventually("the oldest grows older", func() bool { return stats(w, q).OldestReady > 20*time.Millisecond })
-	require.Less(w, stats(w, q).OldestReady, time.Minute)
+	require.Equal(w, chanq.Stats{Ready: 1, Scheduled: 1, Leased: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
+	w.Eventually("the oldest grows older", func() bool { return testdb.Stats(w, q).OldestReady > 20*time.Millisecond })
+	require.Less(w, testdb.Stats(w, q).OldestReady, time.Minute)
 }
 
 func peek(w *world) {
-	q := w.queue("work", chanq.Config{Retain: time.Hour})
+	q := w.Queue("work", chanq.Config{Retain: time.Hour})
 	byState := oneOfEach(w, q)
 	for _, s := range states {
-		entries, err := q.Peek(w.soon(), s, 10)
+		entries, err := q.Peek(w.Soon(), s, 10)
 		require.NoError(w, err)
 		require.Len(w, entries, 1, s)
 		require.Equal(w, byState[s], entries[0].ID, s)
-		require.Equal(w, get(w, q, byState[s]), entries[0], s)
+		require.Equal(w, testdb.Get(w, q, byState[s]), entries[0], s)
 	}
-	send(w, q, texts("a", "b", "c")...)
-	entries, err := q.Peek(w.soon(), chanq.StateReady, 2)
+	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+	entries, err := q.Peek(w.Soon(), chanq.StateReady, 2)
 	require.NoError(w, err)
 	require.Len(w, entries, 2)
 	require.Equal(w, "ready", string(entries[0].Body))
 	for _, bad := range []func() error{
-		func() error { _, err := q.Peek(w.soon(), "gone", 1); return err },
-		func() error { _, err := q.Peek(w.soon(), chanq.StateReady, 0); return err },
-		func() error { _, err := q.Peek(w.soon(), chanq.StateReady, 1001); return err },
-		func() error { _, err := q.Purge(w.soon(), ""); return err },
-		func() error { _, err := q.Redrive(w.soon(), -1); return err },
+		func() error { _, err := q.Peek(w.Soon(), "gone", 1); return err },
+		func() error { _, err := q.Peek(w.Soon(), chanq.StateReady, 0); return err },
+		func() error { _, err := q.Peek(w.Soon(), chanq.StateReady, 1001); return err },
+		func() error { _, err := q.Purge(w.Soon(), ""); return err },
+		func() error { _, err := q.Redrive(w.Soon(), -1); return err },
 	} {
 		require.Error(w, bad())
 	}
 }
 
 func getFinds(w *world) {
-	q := w.queue("work", chanq.Config{Retain: time.Hour})
+	q := w.Queue("work", chanq.Config{Retain: time.Hour})
 	for s, id := range oneOfEach(w, q) {
-		e := get(w, q, id)
+		e := testdb.Get(w, q, id)
 		require.Equal(w, s, e.State)
 		require.Equal(w, string(s), string(e.Body))
 		switch s {
@@ -108,36 +109,36 @@ func getFinds(w *world) {
 			require.Equal(w, "enough", e.LastError)
 		}
 	}
-	_, err := q.Get(w.soon(), chanq.NewID())
+	_, err := q.Get(w.Soon(), chanq.NewID())
 	require.ErrorIs(w, err, chanq.ErrNotFound)
 }
 
 func cancelLive(w *world) {
-	q := w.queue("work", chanq.Config{Retain: time.Hour})
+	q := w.Queue("work", chanq.Config{Retain: time.Hour})
 	byState := oneOfEach(w, q)
 	var all []chanq.ID
 	for _, id := range byState {
 		all = append(all, id)
 	}
-	found, err := q.Cancel(w.soon(), append(all, chanq.NewID())...)
+	found, err := q.Cancel(w.Soon(), append(all, chanq.NewID())...)
 	require.NoError(w, err)
 	require.ElementsMatch(w, []chanq.ID{byState[chanq.StateReady], byState[chanq.StateScheduled], byState[chanq.StateLeased]}, found)
-	require.Equal(w, chanq.Stats{Dead: 1, Done: 1}, counted(w, q))
-	found, err = q.Cancel(w.soon())
+	require.Equal(w, chanq.Stats{Dead: 1, Done: 1}, testdb.Counted(w, q))
+	found, err = q.Cancel(w.Soon())
 	require.NoError(w, err)
 	require.Empty(w, found)
 
-	many := send(w, q, texts(make([]string, 1200)...)...)
-	found, err = q.Cancel(w.soon(), many...)
+	many := testdb.Send(w, q, testdb.Texts(make([]string, 1200)...)...)
+	found, err = q.Cancel(w.Soon(), many...)
 	require.NoError(w, err)
 	require.ElementsMatch(w, many, found)
 }
 
 func purge(w *world) {
 	for _, s := range states {
-		q := w.queue(string(s)+"_purge", chanq.Config{Retain: time.Hour})
+		q := w.Queue(string(s)+"_purge", chanq.Config{Retain: time.Hour})
 		byState := oneOfEach(w, q)
-		n, err := q.Purge(w.soon(), s)
+		n, err := q.Purge(w.Soon(), s)
 		require.NoError(w, err)
 		require.Equal(w, 1, n, s)
 		for other, id := range byState {
@@ -148,118 +149,118 @@ func purge(w *world) {
 			}
 		}
 	}
-	q := w.queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{})
 	for range 3 {
-		send(w, q, texts(make([]string, 800)...)...)
+		testdb.Send(w, q, testdb.Texts(make([]string, 800)...)...)
 	}
-	n, err := q.Purge(w.soon(), chanq.StateReady)
+	n, err := q.Purge(w.Soon(), chanq.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, 2400, n)
-	require.Zero(w, counted(w, q))
+	require.Zero(w, testdb.Counted(w, q))
 }
 
 // purgeBehind purges what lies behind many messages of another state in the
 // same range of the claim index.
 func purgeBehind(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("leased")...)
-	lease(w, q, 1, 24*time.Hour)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("leased")...)
+	testdb.Lease(w, q, 1, 24*time.Hour)
 	batch := make([]chanq.Message[string], 1500)
 	for i := range batch {
 		batch[i].Delay = time.Hour
 	}
 	for range 7 {
-		send(w, q, batch...)
+		testdb.Send(w, q, batch...)
 	}
-	n, err := q.Purge(w.soon(), chanq.StateLeased)
+	n, err := q.Purge(w.Soon(), chanq.StateLeased)
 	require.NoError(w, err)
 	require.Equal(w, 1, n)
 }
 
 func kill(w *world, q *chanq.Queue[string], ms ...chanq.Message[string]) []chanq.ID {
 	w.Helper()
-	ids := send(w, q, ms...)
-	c := start(w, q, chanq.ConsumerConfig{})
-	for _, l := range take(w, c, len(ms)) {
+	ids := testdb.Send(w, q, ms...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for _, l := range testdb.Take(w, c, len(ms)) {
 		require.NoError(w, l.DeadLetter(errors.New("killed")))
 	}
-	require.NoError(w, c.Shutdown(w.soon()))
+	require.NoError(w, c.Shutdown(w.Soon()))
 	return ids
 }
 
 func redrive(w *world) {
-	q := w.queue("work", chanq.Config{})
-	ids := kill(w, q, texts("a", "b", "c")...)
-	before := get(w, q, ids[0])
-	n, err := q.Redrive(w.soon(), 2)
+	q := w.Queue("work", chanq.Config{})
+	ids := kill(w, q, testdb.Texts("a", "b", "c")...)
+	before := testdb.Get(w, q, ids[0])
+	n, err := q.Redrive(w.Soon(), 2)
 	require.NoError(w, err)
 	require.Equal(w, 2, n)
-	require.Equal(w, chanq.Stats{Ready: 2, Dead: 1}, counted(w, q))
-	e := get(w, q, ids[0])
+	require.Equal(w, chanq.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q))
+	e := testdb.Get(w, q, ids[0])
 	require.Equal(w, chanq.StateReady, e.State, "oldest first")
 	require.Zero(w, e.Attempts)
 	require.Equal(w, "killed", e.LastError, "what happened is kept")
 	require.Greater(w, e.Fence, before.Fence, "no former holder can settle it")
 	require.Equal(w, before.EnqueuedAt, e.EnqueuedAt)
-	n, err = q.Redrive(w.soon(), 0)
+	n, err = q.Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, 1, n)
-	got := lease(w, q, 3, time.Minute)
-	require.ElementsMatch(w, []string{"a", "b", "c"}, bodies(got))
+	got := testdb.Lease(w, q, 3, time.Minute)
+	require.ElementsMatch(w, []string{"a", "b", "c"}, testdb.Bodies(got))
 	require.Equal(w, 1, got[0].Attempt)
 
-	c := start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
 	require.NoError(w, got[0].DeadLetter(nil))
-	w.eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
-	_, err = q.Redrive(w.soon(), 0)
+	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
+	_, err = q.Redrive(w.Soon(), 0)
 	require.NoError(w, err)
-	require.Equal(w, got[0].ID, take(w, c, 1)[0].ID, "consumers of this process are woken")
+	require.Equal(w, got[0].ID, testdb.Take(w, c, 1)[0].ID, "consumers of this process are woken")
 }
 
 func redriveAll(w *world) {
-	q := w.queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{})
 	keyed := chanq.Message[string]{Body: "keyed", DedupKey: "k"}
 	kill(w, q, keyed)
 	kill(w, q, keyed)
 	for range 3 {
-		kill(w, q, texts(make([]string, 400)...)...)
+		kill(w, q, testdb.Texts(make([]string, 400)...)...)
 	}
-	n, err := q.Redrive(w.soon(), 0)
+	n, err := q.Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, 1201, n)
-	require.Equal(w, chanq.Stats{Ready: 1201, Dead: 1}, counted(w, q), "one of the two must stay dead")
-	n, err = q.Redrive(w.soon(), 0)
+	require.Equal(w, chanq.Stats{Ready: 1201, Dead: 1}, testdb.Counted(w, q), "one of the two must stay dead")
+	n, err = q.Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Zero(w, n)
 }
 
 func redriveIDs(w *world) {
-	q := w.queue("work", chanq.Config{})
-	ids := kill(w, q, texts("a", "b", "c")...)
-	moved, err := q.RedriveIDs(w.soon(), ids[1], ids[2], chanq.NewID())
+	q := w.Queue("work", chanq.Config{})
+	ids := kill(w, q, testdb.Texts("a", "b", "c")...)
+	moved, err := q.RedriveIDs(w.Soon(), ids[1], ids[2], chanq.NewID())
 	require.NoError(w, err)
 	require.ElementsMatch(w, ids[1:], moved)
 	w.requireState(q, ids[0], chanq.StateDead)
-	moved, err = q.RedriveIDs(w.soon())
+	moved, err = q.RedriveIDs(w.Soon())
 	require.NoError(w, err)
 	require.Empty(w, moved)
-	require.Equal(w, chanq.Stats{Ready: 2, Dead: 1}, counted(w, q), "no IDs are not all of them")
+	require.Equal(w, chanq.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q), "no IDs are not all of them")
 }
 
 func pause(w *world) {
-	q := w.queue("work", chanq.Config{})
-	other := w.queue("other", chanq.Config{})
-	send(w, q, texts("leased")...)
-	consumers := []*chanq.Consumer[string]{start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})}
-	l := take(w, consumers[0], 1)[0]
-	require.NoError(w, q.Pause(w.soon()))
-	require.NoError(w, q.Pause(w.soon()), "again")
-	require.True(w, stats(w, q).Paused)
-	require.False(w, stats(w, other).Paused)
+	q := w.Queue("work", chanq.Config{})
+	other := w.Queue("other", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("leased")...)
+	consumers := []*chanq.Consumer[string]{testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})}
+	l := testdb.Take(w, consumers[0], 1)[0]
+	require.NoError(w, q.Pause(w.Soon()))
+	require.NoError(w, q.Pause(w.Soon()), "again")
+	require.True(w, testdb.Stats(w, q).Paused)
+	require.False(w, testdb.Stats(w, other).Paused)
 
-	_, db := w.connect()
-	consumers = append(consumers, start(w, openOn[string](w, db, "work", chanq.Config{}), chanq.ConsumerConfig{PollMax: 20 * time.Millisecond}))
-	send(w, q, texts("waits")...)
+	_, db := w.Connect()
+	consumers = append(consumers, testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), chanq.ConsumerConfig{PollMax: 20 * time.Millisecond}))
+	testdb.Send(w, q, testdb.Texts("waits")...)
 	looks := func() []int64 {
 		var n []int64
 		for _, c := range consumers {
@@ -268,94 +269,94 @@ func pause(w *world) {
 		return n
 	}
 	before := looks()
-	w.eventually("each consumer has looked again", func() bool {
+	w.Eventually("each consumer has looked again", func() bool {
 		now := looks()
 		return now[0] > before[0]+3 && now[1] > before[1]+3
 	})
-	require.Equal(w, chanq.Stats{Ready: 1, Leased: 1, Paused: true}, counted(w, q))
-	none, err := q.TryLease(w.soon(), 1, time.Minute)
+	require.Equal(w, chanq.Stats{Ready: 1, Leased: 1, Paused: true}, testdb.Counted(w, q))
+	none, err := q.TryLease(w.Soon(), 1, time.Minute)
 	require.NoError(w, err)
 	require.Empty(w, none)
 	require.NoError(w, l.Ack(), "what is leased may be settled")
-	require.NoError(w, l.Wait(w.soon()))
+	require.NoError(w, l.Wait(w.Soon()))
 
-	require.NoError(w, q.Resume(w.soon()))
+	require.NoError(w, q.Resume(w.Soon()))
 	select {
 	case got := <-consumers[0].C():
 		require.Equal(w, "waits", got.Body)
 	case got := <-consumers[1].C():
 		require.Equal(w, "waits", got.Body)
-	case <-time.After(patience):
+	case <-time.After(testdb.Patience):
 		require.Fail(w, "it is still paused")
 	}
 }
 
 func retain(w *world) {
-	q := w.queue("work", chanq.Config{Retain: 300 * time.Millisecond})
-	id := send(w, q, texts("a")...)[0]
-	c := start(w, q, chanq.ConsumerConfig{})
-	l := take(w, c, 1)[0]
+	q := w.Queue("work", chanq.Config{Retain: 300 * time.Millisecond})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := testdb.Take(w, c, 1)[0]
 	require.NoError(w, l.Ack())
-	require.NoError(w, l.Wait(w.soon()))
-	e := get(w, q, id)
+	require.NoError(w, l.Wait(w.Soon()))
+	e := testdb.Get(w, q, id)
 	require.Equal(w, chanq.StateDone, e.State)
 	require.Equal(w, []byte("a"), e.Body)
 	require.False(w, e.At.Before(e.EnqueuedAt))
-	w.eventually("it is no longer kept", func() bool { return counted(w, q) == chanq.Stats{} })
+	w.Eventually("it is no longer kept", func() bool { return testdb.Counted(w, q) == chanq.Stats{} })
 
-	kept := w.queue("kept", chanq.Config{Retain: time.Hour})
-	id = send(w, kept, texts("a")...)[0]
-	require.NoError(w, lease(w, kept, 1, time.Minute)[0].Ack())
+	kept := w.Queue("kept", chanq.Config{Retain: time.Hour})
+	id = testdb.Send(w, kept, testdb.Texts("a")...)[0]
+	require.NoError(w, testdb.Lease(w, kept, 1, time.Minute)[0].Ack())
 	// Sent, and acked, again with its ID.
-	send(w, kept, chanq.Message[string]{ID: id, Body: "again"})
-	require.NoError(w, lease(w, kept, 1, time.Minute)[0].Ack())
-	require.Equal(w, []byte("again"), get(w, kept, id).Body)
+	testdb.Send(w, kept, chanq.Message[string]{ID: id, Body: "again"})
+	require.NoError(w, testdb.Lease(w, kept, 1, time.Minute)[0].Ack())
+	require.Equal(w, []byte("again"), testdb.Get(w, kept, id).Body)
 }
 
 func isolation(w *world) {
-	a := w.queue("work", chanq.Config{})
-	b := w.queue("work_2", chanq.Config{})
+	a := w.Queue("work", chanq.Config{})
+	b := w.Queue("work_2", chanq.Config{})
 	id := chanq.NewID()
-	send(w, a, chanq.Message[string]{ID: id, Body: "a", DedupKey: "k"})
-	send(w, b, chanq.Message[string]{ID: id, Body: "b", DedupKey: "k"})
-	require.NoError(w, lease(w, a, 1, time.Minute)[0].Ack())
-	require.NoError(w, a.Pause(w.soon()))
-	l := lease(w, b, 1, time.Minute)[0]
+	testdb.Send(w, a, chanq.Message[string]{ID: id, Body: "a", DedupKey: "k"})
+	testdb.Send(w, b, chanq.Message[string]{ID: id, Body: "b", DedupKey: "k"})
+	require.NoError(w, testdb.Lease(w, a, 1, time.Minute)[0].Ack())
+	require.NoError(w, a.Pause(w.Soon()))
+	l := testdb.Lease(w, b, 1, time.Minute)[0]
 	require.Equal(w, "b", l.Body)
 	require.NoError(w, l.DeadLetter(nil))
-	n, err := a.Redrive(w.soon(), 0)
+	n, err := a.Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Zero(w, n)
-	require.Equal(w, chanq.Stats{Paused: true}, counted(w, a))
-	require.Equal(w, chanq.Stats{Dead: 1}, counted(w, b))
+	require.Equal(w, chanq.Stats{Paused: true}, testdb.Counted(w, a))
+	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, b))
 }
 
 func noSchema(w *world) {
-	db := w.open()
+	db := w.Open()
 	for range 2 {
-		_, err := chanq.Open[string](w.soon(), db, "work", chanq.Config{})
+		_, err := chanq.Open[string](w.Soon(), db, "work", chanq.Config{})
 		require.ErrorIs(w, err, chanq.ErrNoSchema)
 		require.ErrorContains(w, err, "chanq migrate work")
-		w.queue("other", chanq.Config{}) // the registry is there now, the queue is not
+		w.Queue("other", chanq.Config{}) // the registry is there now, the queue is not
 	}
 }
 
 func newerSchema(w *world) {
-	q := w.queue("work", chanq.Config{})
-	id := send(w, q, texts("a")...)[0]
-	record := w.statements("work").Record(sqlbatch.Version + 1)
-	_, err := w.db.ExecContext(w.soon(), record.Text, record.Args...)
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	record := w.Statements("work").Record(sqlbatch.Version + 1)
+	_, err := w.DB.ExecContext(w.Soon(), record.Text, record.Args...)
 	require.NoError(w, err)
-	_, err = chanq.Open[string](w.soon(), w.db, "work", chanq.Config{})
+	_, err = chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNewerSchema)
-	require.ErrorIs(w, chanq.Migrate(w.soon(), w.db, "work", chanq.Config{}), chanq.ErrNewerSchema)
+	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.DB, "work", chanq.Config{}), chanq.ErrNewerSchema)
 	require.ErrorContains(w, err, fmt.Sprint(sqlbatch.Version+1))
 	w.requireState(q, id, chanq.StateReady)
 }
 
 func migrateTogether(w *world) {
-	db := w.open()
-	_, second := w.connect()
+	db := w.Open()
+	_, second := w.Connect()
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
@@ -363,30 +364,30 @@ func migrateTogether(w *world) {
 			if i%2 == 1 {
 				to = second
 			}
-			if err := chanq.Migrate(w.soon(), to, fmt.Sprintf("queue%d", i%3), chanq.Config{}); err != nil {
+			if err := chanq.Migrate(w.Soon(), to, fmt.Sprintf("queue%d", i%3), chanq.Config{}); err != nil {
 				w.Errorf("migrate: %v", err)
 			}
 		})
 	}
 	wg.Wait()
-	q := openOn[string](w, db, "queue0", chanq.Config{})
-	id := send(w, q, texts("a")...)[0]
-	require.NoError(w, q.Pause(w.soon()))
-	require.NoError(w, chanq.Migrate(w.soon(), second, "queue0", chanq.Config{}))
+	q := testdb.OpenOn[string](w, db, "queue0", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	require.NoError(w, q.Pause(w.Soon()))
+	require.NoError(w, chanq.Migrate(w.Soon(), second, "queue0", chanq.Config{}))
 	w.requireState(q, id, chanq.StateReady)
-	require.True(w, stats(w, q).Paused, "migrating again changes nothing")
+	require.True(w, testdb.Stats(w, q).Paused, "migrating again changes nothing")
 }
 
 func schemaByHand(w *world) {
-	db := w.open()
-	list, err := chanq.Schema(w.engine.Dialect, "work", chanq.Config{})
+	db := w.Open()
+	list, err := chanq.Schema(w.Engine.Dialect, "work", chanq.Config{})
 	require.NoError(w, err)
 	for range 2 {
 		for _, text := range list {
-			_, err := db.ExecContext(w.soon(), text)
+			_, err := db.ExecContext(w.Soon(), text)
 			require.NoError(w, err, text)
 		}
 	}
-	q := openOn[string](w, db, "work", chanq.Config{Retain: time.Hour})
+	q := testdb.OpenOn[string](w, db, "work", chanq.Config{Retain: time.Hour})
 	oneOfEach(w, q)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -55,34 +56,34 @@ func (l *log) of(part string) (up, down int) {
 
 func outage(w *world) {
 	for i, f := range []faultdb.Fault{
-		faultdb.Cut(w.failure(sqlbatch.Unknown)),
-		faultdb.Fail(w.failure(sqlbatch.Refused)),
+		faultdb.Cut(w.Failure(sqlbatch.Unknown)),
+		faultdb.Fail(w.Failure(sqlbatch.Refused)),
 	} {
 		var l log
 		cfg := chanq.Config{Hooks: chanq.Hooks{Availability: l.add}}
-		q := w.queue(fmt.Sprint("work", i), cfg)
-		c := start(w, q, chanq.ConsumerConfig{})
-		p := produce(w, q, chanq.ProducerConfig{})
-		_, err := p.Send(w.soon(), chanq.Message[string]{Body: "before"})
+		q := w.Queue(fmt.Sprint("work", i), cfg)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "before"})
 		require.NoError(w, err)
-		held := take(w, c, 1)[0]
+		held := testdb.Take(w, c, 1)[0]
 
 		var struck atomic.Int64
-		w.faults.Inject(func(faultdb.Op) faultdb.Fault {
+		w.Faults.Inject(func(faultdb.Op) faultdb.Fault {
 			struck.Add(1)
 			return f
 		})
-		w.faults.CutAll(w.failure(sqlbatch.Unknown))
+		w.Faults.CutAll(w.Failure(sqlbatch.Unknown))
 		sent := make(chan error, 1)
 		go func() {
-			_, err := p.Send(w.soon(), chanq.Message[string]{Body: "during"})
+			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "during"})
 			sent <- err
 		}()
 		require.NoError(w, held.Ack())
 		down := func(part string) bool { up, down := l.of(part); return up == 0 && down == 1 }
-		w.eventually("both have told", func() bool { return down("consumer") && down("producer") })
+		w.Eventually("both have told", func() bool { return down("consumer") && down("producer") })
 		from := struck.Load()
-		w.eventually("they try again and again", func() bool { return struck.Load() > from+10 })
+		w.Eventually("they try again and again", func() bool { return struck.Load() > from+10 })
 		require.True(w, down("consumer") && down("producer"), "once")
 		require.Empty(w, sent)
 		select {
@@ -92,39 +93,39 @@ func outage(w *world) {
 		}
 		require.NoError(w, c.Err())
 
-		w.faults.Inject(nil)
+		w.Faults.Inject(nil)
 		require.NoError(w, <-sent)
-		require.NoError(w, held.Wait(w.soon()))
+		require.NoError(w, held.Wait(w.Soon()))
 		for {
-			l := take(w, c, 1)[0]
+			l := testdb.Take(w, c, 1)[0]
 			require.NoError(w, l.Ack())
 			if l.Body == "during" {
 				break
 			}
 		}
-		require.NoError(w, c.Flush(w.soon()))
+		require.NoError(w, c.Flush(w.Soon()))
 		back := func(part string) bool { up, down := l.of(part); return up == 1 && down == 1 }
-		w.eventually("both have told of the end", func() bool { return back("consumer") && back("producer") })
-		require.NoError(w, c.Shutdown(w.soon()))
+		w.Eventually("both have told of the end", func() bool { return back("consumer") && back("producer") })
+		require.NoError(w, c.Shutdown(w.Soon()))
 	}
 }
 
 func permanent(w *world) {
 	for i, class := range []sqlbatch.Class{sqlbatch.Permanent, sqlbatch.NoSchema} {
 		name := fmt.Sprint("work", i)
-		q := w.queue(name, chanq.Config{})
-		send(w, q, texts("a", "b")...)
-		c := start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
-		leases := take(w, c, 2)
-		cause := w.failure(class)
-		st := w.statements(name)
-		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		q := w.Queue(name, chanq.Config{})
+		testdb.Send(w, q, testdb.Texts("a", "b")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+		leases := testdb.Take(w, c, 2)
+		cause := w.Failure(class)
+		st := w.Statements(name)
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			// Where a session asks whether the statement compiles, it hears the same.
 			asked := op
 			if op.Kind == faultdb.Prepare {
 				asked.Kind = faultdb.Query
 			}
-			if claims(asked, st) || runs(asked, st.NextDue()) {
+			if claims(asked, st) || testdb.Runs(asked, st.NextDue()) {
 				return faultdb.Fail(cause)
 			}
 			return faultdb.Fault{}
@@ -133,7 +134,7 @@ func permanent(w *world) {
 		select {
 		case _, open := <-c.C():
 			require.False(w, open)
-		case <-time.After(patience):
+		case <-time.After(testdb.Patience):
 			require.Fail(w, "the channel stays open")
 		}
 		require.ErrorIs(w, c.Err(), cause)
@@ -146,49 +147,49 @@ func permanent(w *world) {
 		}
 		require.ErrorIs(w, c.Handle(1, func(context.Context, *chanq.Lease[string]) error { return nil }), cause)
 		require.NoError(w, leases[1].Ack(), "what is delivered may be settled")
-		require.NoError(w, leases[1].Wait(w.soon()))
-		require.NoError(w, c.Shutdown(w.soon()))
-		w.faults.Inject(nil)
-		require.Zero(w, counted(w, q))
+		require.NoError(w, leases[1].Wait(w.Soon()))
+		require.NoError(w, c.Shutdown(w.Soon()))
+		w.Faults.Inject(nil)
+		require.Zero(w, testdb.Counted(w, q))
 	}
 }
 
 func permanentSettle(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a")...)
-	c := start(w, q, chanq.ConsumerConfig{})
-	l := take(w, c, 1)[0]
-	cause := w.failure(sqlbatch.Permanent)
-	st := w.statements("work")
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := testdb.Take(w, c, 1)[0]
+	cause := w.Failure(sqlbatch.Permanent)
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if acks(op, st) {
 			return faultdb.Fail(cause)
 		}
 		return faultdb.Fault{}
 	})
 	require.NoError(w, l.Ack())
-	require.ErrorIs(w, l.Wait(w.soon()), cause)
+	require.ErrorIs(w, l.Wait(w.Soon()), cause)
 	closed(w, c)
 	require.ErrorIs(w, c.Err(), cause)
 }
 
 func permanentSend(w *world) {
-	q := w.queue("work", chanq.Config{})
-	p := produce(w, q, chanq.ProducerConfig{})
-	cause := w.failure(sqlbatch.Permanent)
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	cause := w.Failure(sqlbatch.Permanent)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if op.Kind == faultdb.Exec {
 			return faultdb.Fail(cause)
 		}
 		return faultdb.Fault{}
 	})
-	_, err := p.Send(w.soon(), chanq.Message[string]{})
+	_, err := p.Send(w.Soon(), chanq.Message[string]{})
 	require.ErrorIs(w, err, cause)
 	var op *chanq.OpError
 	require.ErrorAs(w, err, &op)
 	require.False(w, op.Unknown)
-	w.faults.Inject(nil)
-	_, err = p.Send(w.soon(), chanq.Message[string]{})
+	w.Faults.Inject(nil)
+	_, err = p.Send(w.Soon(), chanq.Message[string]{})
 	require.NoError(w, err, "a producer is not ended by it")
 }
 
@@ -196,11 +197,11 @@ func permanentSend(w *world) {
 // undone it.
 func passing(w *world) {
 	var l log
-	q := w.queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: l.add}})
-	deadlock := w.failure(sqlbatch.RolledBack)
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: l.add}})
+	deadlock := w.Failure(sqlbatch.RolledBack)
 	var mu sync.Mutex
 	last := map[string]bool{}
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if op.Kind != faultdb.Exec && op.Kind != faultdb.Query {
 			return faultdb.Fault{}
 		}
@@ -215,51 +216,51 @@ func passing(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	p := produce(w, q, chanq.ProducerConfig{})
-	c := start(w, q, chanq.ConsumerConfig{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for i := range 10 {
-		_, err := p.Send(w.soon(), chanq.Message[string]{Body: fmt.Sprint(i)})
+		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: fmt.Sprint(i)})
 		require.NoError(w, err)
 	}
-	for _, l := range take(w, c, 10) {
+	for _, l := range testdb.Take(w, c, 10) {
 		require.Equal(w, 1, l.Attempt)
 		require.NoError(w, l.Ack())
-		require.NoError(w, l.Wait(w.soon()))
+		require.NoError(w, l.Wait(w.Soon()))
 	}
 	up, down := l.of("consumer")
 	require.Zero(w, up+down, "no outage")
 }
 
 func hangs(w *world) {
-	q := w.queue("work", chanq.Config{})
-	st := w.statements("work")
-	hit := w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
-	c := start(w, q, chanq.ConsumerConfig{StatementTimeout: slowness * 100 * time.Millisecond})
-	w.eventually("a claim hangs", func() bool { return hit.struck() != "" })
-	send(w, q, texts("a")...)
-	l := take(w, c, 1)[0]
-	hit = w.strike(faultdb.Hang().Applied(), func(op faultdb.Op) bool { return acks(op, st) })
+	q := w.Queue("work", chanq.Config{})
+	st := w.Statements("work")
+	hit := w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: testdb.Slowness * 100 * time.Millisecond})
+	w.Eventually("a claim hangs", func() bool { return hit.Struck() != "" })
+	testdb.Send(w, q, testdb.Texts("a")...)
+	l := testdb.Take(w, c, 1)[0]
+	hit = w.Strike(faultdb.Hang().Applied(), func(op faultdb.Op) bool { return acks(op, st) })
 	require.NoError(w, l.Ack())
-	require.NoError(w, l.Wait(w.soon()))
-	require.NotEmpty(w, hit.struck())
-	p := produce(w, q, chanq.ProducerConfig{StatementTimeout: slowness * 100 * time.Millisecond})
-	hit = w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return enqueues(op, st) })
-	_, err := p.Send(w.soon(), chanq.Message[string]{})
+	require.NoError(w, l.Wait(w.Soon()))
+	require.NotEmpty(w, hit.Struck())
+	p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: testdb.Slowness * 100 * time.Millisecond})
+	hit = w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return enqueues(op, st) })
+	_, err := p.Send(w.Soon(), chanq.Message[string]{})
 	require.NoError(w, err)
-	require.NotEmpty(w, hit.struck())
+	require.NotEmpty(w, hit.Struck())
 }
 
 func idle(w *world) {
 	const pollMax = 100 * time.Millisecond
-	q := w.queue("work", chanq.Config{})
-	c := start(w, q, chanq.ConsumerConfig{PollMin: time.Millisecond, PollMax: pollMax})
-	w.eventually("the pauses are at their longest", func() bool { return c.Stats().Looks > 12 })
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Millisecond, PollMax: pollMax})
+	w.Eventually("the pauses are at their longest", func() bool { return c.Stats().Looks > 12 })
 	var ops, writes atomic.Int64
-	st := w.statements("work")
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		switch {
 		case op.Kind == faultdb.Prepare: // some drivers do it for each query, without a round trip
-		case runs(op, st.NextDue()):
+		case testdb.Runs(op, st.NextDue()):
 			ops.Add(1)
 		default:
 			writes.Add(1)
@@ -267,43 +268,43 @@ func idle(w *world) {
 		return faultdb.Fault{}
 	})
 	began := time.Now()
-	w.eventually("twelve looks", func() bool { return ops.Load() >= 12 })
+	w.Eventually("twelve looks", func() bool { return ops.Load() >= 12 })
 	// Each pause is jittered down to a half.
 	require.GreaterOrEqual(w, time.Since(began), 11*pollMax/2-pollMax/2)
 	require.Zero(w, writes.Load(), "looking does not write")
 }
 
 func polling(w *world) {
-	q := w.queue("work", chanq.Config{})
-	_, db := w.connect()
-	elsewhere := openOn[string](w, db, "work", chanq.Config{})
-	c := start(w, q, chanq.ConsumerConfig{PollMax: 50 * time.Millisecond})
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	elsewhere := testdb.OpenOn[string](w, db, "work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 50 * time.Millisecond})
 	for i := range 3 {
-		w.eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > int64(i)/2 })
-		send(w, elsewhere, texts("a")...)
-		l := take(w, c, 1)[0]
+		w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > int64(i)/2 })
+		testdb.Send(w, elsewhere, testdb.Texts("a")...)
+		l := testdb.Take(w, c, 1)[0]
 		require.NoError(w, l.Ack())
-		require.NoError(w, l.Wait(w.soon()))
+		require.NoError(w, l.Wait(w.Soon()))
 	}
 }
 
 func nothingWritten(w *world) {
-	q := w.queue("work", chanq.Config{MaxBody: 100})
-	p := produce(w, q, chanq.ProducerConfig{})
-	before := w.faults.Ops()
+	q := w.Queue("work", chanq.Config{MaxBody: 100})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	before := w.Faults.Ops()
 	for _, m := range badMessages() {
-		_, err := p.Send(w.soon(), m)
+		_, err := p.Send(w.Soon(), m)
 		require.Error(w, err)
 	}
-	require.Equal(w, before, w.faults.Ops())
-	_, err := p.SendBatch(w.soon(), append(texts("good"), badMessages()...)...)
+	require.Equal(w, before, w.Faults.Ops())
+	_, err := p.SendBatch(w.Soon(), append(testdb.Texts("good"), badMessages()...)...)
 	var batch *chanq.BatchError
 	require.ErrorAs(w, err, &batch)
 	require.NoError(w, batch.Errs[0], "a bad message does not sink its neighbours")
 	for _, err := range batch.Errs[1:] {
 		require.Error(w, err)
 	}
-	require.Equal(w, chanq.Stats{Ready: 1}, counted(w, q))
+	require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
 }
 
 func badMessages() []chanq.Message[string] {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 )
 
@@ -33,9 +34,9 @@ type piped struct {
 }
 
 func startPipe(w *world, cfg chanq.Config, ccfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error)) *piped {
-	x := &piped{in: w.queue("input", cfg), out: w.queue("output", chanq.Config{MaxBody: 1000}), ended: make(chan error, 1)}
-	x.c = start(w, x.in, ccfg)
-	x.p = produce(w, x.out, chanq.ProducerConfig{})
+	x := &piped{in: w.Queue("input", cfg), out: w.Queue("output", chanq.Config{MaxBody: 1000}), ended: make(chan error, 1)}
+	x.c = testdb.Start(w, x.in, ccfg)
+	x.p = testdb.Produce(w, x.out, chanq.ProducerConfig{})
 	go func() { x.ended <- chanq.Pipe(x.c, x.p, 3, fn) }()
 	return x
 }
@@ -44,7 +45,7 @@ func (x *piped) stop(w *world) {
 	w.Helper()
 	x.c.Stop()
 	require.NoError(w, <-x.ended)
-	require.NoError(w, x.c.Shutdown(w.soon()))
+	require.NoError(w, x.c.Shutdown(w.Soon()))
 }
 
 func pipeReplaces(w *world) {
@@ -54,28 +55,28 @@ func pipeReplaces(w *world) {
 			case "none":
 				return nil, nil
 			case "many":
-				return texts(numbers(600)...), nil
+				return testdb.Texts(numbers(600)...), nil
 			}
-			return texts(l.Body + "'"), nil
+			return testdb.Texts(l.Body + "'"), nil
 		})
-		send(w, x.in, texts("a", "none", "many", "b")...)
-		w.eventually("all inputs are replaced", func() bool { return x.c.Stats().Acked == 4 })
+		testdb.Send(w, x.in, testdb.Texts("a", "none", "many", "b")...)
+		w.Eventually("all inputs are replaced", func() bool { return x.c.Stats().Acked == 4 })
 		x.stop(w)
-		got := bodies(lease(w, x.out, 602, time.Minute))
+		got := testdb.Bodies(testdb.Lease(w, x.out, 602, time.Minute))
 		require.Subset(w, got, []string{"a'", "b'"})
 		require.Subset(w, got, numbers(600))
 		require.EqualValues(w, 4, x.c.Stats().Acked)
 		if cfg.Retain > 0 {
-			require.Equal(w, 4, stats(w, x.in).Done)
+			require.Equal(w, 4, testdb.Stats(w, x.in).Done)
 		}
-		_, err := x.out.Purge(w.soon(), chanq.StateLeased)
+		_, err := x.out.Purge(w.Soon(), chanq.StateLeased)
 		require.NoError(w, err)
 	}
 }
 
 func pipeErrors(w *world) {
 	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
-		out := texts("of " + l.Body)
+		out := testdb.Texts("of " + l.Body)
 		switch l.Body {
 		case "retry after":
 			return out, chanq.RetryAfter(time.Hour, errors.New("not now"))
@@ -88,14 +89,14 @@ func pipeErrors(w *world) {
 		}
 		return out, nil
 	})
-	sent := send(w, x.in, texts("retry after", "dead letter", "settled", "fine")...)
-	w.eventually("all are handled", func() bool { return settled(x.c) == 4 })
+	sent := testdb.Send(w, x.in, testdb.Texts("retry after", "dead letter", "settled", "fine")...)
+	w.Eventually("all are handled", func() bool { return settled(x.c) == 4 })
 	w.requireState(x.in, sent[0], chanq.StateScheduled)
 	w.requireState(x.in, sent[1], chanq.StateDead)
 	w.requireState(x.in, sent[2], chanq.StateDead)
 	x.stop(w)
-	require.Equal(w, []string{"of fine"}, bodies(lease(w, x.out, 1, time.Minute)))
-	require.Equal(w, chanq.Stats{Leased: 1}, counted(w, x.out))
+	require.Equal(w, []string{"of fine"}, testdb.Bodies(testdb.Lease(w, x.out, 1, time.Minute)))
+	require.Equal(w, chanq.Stats{Leased: 1}, testdb.Counted(w, x.out))
 }
 
 func pipeLost(w *world) {
@@ -103,52 +104,52 @@ func pipeLost(w *world) {
 	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: time.Minute}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 		begun <- struct{}{}
 		<-gate
-		return texts("of " + l.Body), nil
+		return testdb.Texts("of " + l.Body), nil
 	})
-	sent := send(w, x.in, texts("lost", "kept")...)
+	sent := testdb.Send(w, x.in, testdb.Texts("lost", "kept")...)
 	<-begun
 	<-begun
-	_, err := x.in.Cancel(w.soon(), sent[0])
+	_, err := x.in.Cancel(w.Soon(), sent[0])
 	require.NoError(w, err)
 	close(gate)
-	w.eventually("the other is replaced", func() bool { return stats(w, x.out).Ready == 1 })
+	w.Eventually("the other is replaced", func() bool { return testdb.Stats(w, x.out).Ready == 1 })
 	x.stop(w)
-	require.Equal(w, []string{"of kept"}, bodies(lease(w, x.out, 1, time.Minute)))
+	require.Equal(w, []string{"of kept"}, testdb.Bodies(testdb.Lease(w, x.out, 1, time.Minute)))
 	require.EqualValues(w, 1, x.c.Stats().Lost)
 	require.EqualValues(w, 1, x.c.Stats().Acked)
 }
 
 func pipeCuts(w *world) {
-	in, out := w.queue("input", chanq.Config{}), w.queue("output", chanq.Config{})
+	in, out := w.Queue("input", chanq.Config{}), w.Queue("output", chanq.Config{})
 	for _, applied := range []bool{false, true} {
 		// As many as the transaction has operations, and a few of what follows it.
 		for i := range 12 {
-			send(w, in, texts("a", "b")...)
-			c := start(w, in, chanq.ConsumerConfig{LeaseFor: steadyLease})
-			p := produce(w, out, chanq.ProducerConfig{})
-			w.eventually("both are buffered", func() bool { return c.Stats().Buffered == 2 })
+			testdb.Send(w, in, testdb.Texts("a", "b")...)
+			c := testdb.Start(w, in, chanq.ConsumerConfig{LeaseFor: steadyLease})
+			p := testdb.Produce(w, out, chanq.ProducerConfig{})
+			w.Eventually("both are buffered", func() bool { return c.Stats().Buffered == 2 })
 			// Counted from the first function on, when the claims are over.
 			var first sync.Once
-			hits := make(chan *strike, 1)
+			hits := make(chan *testdb.Strike, 1)
 			ended := make(chan error, 1)
 			go func() {
 				ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
-					first.Do(func() { hits <- w.strikeNth(i, w.broken(applied)) })
+					first.Do(func() { hits <- w.StrikeNth(i, w.Broken(applied)) })
 					return []chanq.Message[string]{{Body: l.Body + "1"}, {Body: l.Body + "2"}}, nil
 				})
 			}()
 			hit := <-hits
-			w.eventually("no input is held", func() bool { return c.Stats().Acked+c.Stats().Lost >= 2 && c.Stats().Held == 0 })
-			w.faults.Inject(nil)
-			w.eventually("no input is left", func() bool { return counted(w, in) == chanq.Stats{} })
+			w.Eventually("no input is held", func() bool { return c.Stats().Acked+c.Stats().Lost >= 2 && c.Stats().Held == 0 })
+			w.Faults.Inject(nil)
+			w.Eventually("no input is left", func() bool { return testdb.Counted(w, in) == chanq.Stats{} })
 			c.Stop()
 			require.NoError(w, <-ended)
-			require.NoError(w, c.Shutdown(w.soon()))
-			require.NoError(w, p.Close(w.soon()))
-			note := fmt.Sprintf("applied: %v, %s", applied, hit.struck())
-			require.Equal(w, chanq.Stats{Ready: 4}, counted(w, out), note)
-			require.ElementsMatch(w, []string{"a1", "a2", "b1", "b2"}, bodies(lease(w, out, 4, time.Minute)), note)
-			_, err := out.Purge(w.soon(), chanq.StateLeased)
+			require.NoError(w, c.Shutdown(w.Soon()))
+			require.NoError(w, p.Close(w.Soon()))
+			note := fmt.Sprintf("applied: %v, %s", applied, hit.Struck())
+			require.Equal(w, chanq.Stats{Ready: 4}, testdb.Counted(w, out), note)
+			require.ElementsMatch(w, []string{"a1", "a2", "b1", "b2"}, testdb.Bodies(testdb.Lease(w, out, 4, time.Minute)), note)
+			_, err := out.Purge(w.Soon(), chanq.StateLeased)
 			require.NoError(w, err)
 		}
 	}
@@ -157,14 +158,14 @@ func pipeCuts(w *world) {
 func pipeBadOutput(w *world) {
 	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 		if l.Body == "bad" {
-			return texts("fits", strings.Repeat("x", 1001)), nil
+			return testdb.Texts("fits", strings.Repeat("x", 1001)), nil
 		}
-		return texts("good"), nil
+		return testdb.Texts("good"), nil
 	})
-	sent := send(w, x.in, texts("bad", "good")...)
-	w.eventually("the bad one is dead", func() bool { return stats(w, x.in).Dead == 1 })
-	require.Contains(w, get(w, x.in, sent[0]).LastError, "output 1")
-	w.eventually("the good one is replaced", func() bool { return stats(w, x.out).Ready == 1 })
+	sent := testdb.Send(w, x.in, testdb.Texts("bad", "good")...)
+	w.Eventually("the bad one is dead", func() bool { return testdb.Stats(w, x.in).Dead == 1 })
+	require.Contains(w, testdb.Get(w, x.in, sent[0]).LastError, "output 1")
+	w.Eventually("the good one is replaced", func() bool { return testdb.Stats(w, x.out).Ready == 1 })
 	x.stop(w)
 }
 
@@ -173,37 +174,37 @@ func pipeKeys(w *world) {
 	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 		return []chanq.Message[string]{{Body: "keyed", DedupKey: "k"}, {Body: "given", ID: id}, {Body: "plain"}}, nil
 	})
-	send(w, x.in, texts("a", "b", "c")...)
-	w.eventually("all inputs are replaced", func() bool { return x.c.Stats().Acked == 3 })
+	testdb.Send(w, x.in, testdb.Texts("a", "b", "c")...)
+	w.Eventually("all inputs are replaced", func() bool { return x.c.Stats().Acked == 3 })
 	x.stop(w)
-	require.ElementsMatch(w, []string{"keyed", "given", "plain", "plain", "plain"}, bodies(lease(w, x.out, 5, time.Minute)))
-	require.Equal(w, chanq.Stats{Leased: 5}, counted(w, x.out))
+	require.ElementsMatch(w, []string{"keyed", "given", "plain", "plain", "plain"}, testdb.Bodies(testdb.Lease(w, x.out, 5, time.Minute)))
+	require.Equal(w, chanq.Stats{Leased: 5}, testdb.Counted(w, x.out))
 }
 
 func pipeWakes(w *world) {
 	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{}, passOn)
-	next := start(w, x.out, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
-	w.eventually("the next stage pauses", func() bool { return next.Stats().EmptyClaims == 1 })
-	send(w, x.in, texts("a")...)
-	require.Equal(w, "a", take(w, next, 1)[0].Body)
-	w.eventually("the next stage pauses again", func() bool { return next.Stats().Claims == 1 })
+	next := testdb.Start(w, x.out, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	w.Eventually("the next stage pauses", func() bool { return next.Stats().EmptyClaims == 1 })
+	testdb.Send(w, x.in, testdb.Texts("a")...)
+	require.Equal(w, "a", testdb.Take(w, next, 1)[0].Body)
+	w.Eventually("the next stage pauses again", func() bool { return next.Stats().Claims == 1 })
 	// Its outcome unknown, a transaction that was applied wakes as well.
-	hit := w.strike(w.broken(true), func(op faultdb.Op) bool { return op.Kind == faultdb.Commit })
-	send(w, x.in, texts("b")...)
-	require.Equal(w, "b", take(w, next, 1)[0].Body)
-	require.NotEmpty(w, hit.struck())
+	hit := w.Strike(w.Broken(true), func(op faultdb.Op) bool { return op.Kind == faultdb.Commit })
+	testdb.Send(w, x.in, testdb.Texts("b")...)
+	require.Equal(w, "b", testdb.Take(w, next, 1)[0].Body)
+	require.NotEmpty(w, hit.Struck())
 	x.stop(w)
 }
 
 func pipeRefuses(w *world) {
-	q := w.queue("work", chanq.Config{})
-	c, p := start(w, q, chanq.ConsumerConfig{}), produce(w, q, chanq.ProducerConfig{})
+	q := w.Queue("work", chanq.Config{})
+	c, p := testdb.Start(w, q, chanq.ConsumerConfig{}), testdb.Produce(w, q, chanq.ProducerConfig{})
 	require.ErrorContains(w, chanq.Pipe[string, string](nil, p, 1, passOn), "nil")
 	require.ErrorContains(w, chanq.Pipe[string, string](c, nil, 1, passOn), "nil")
 	require.ErrorContains(w, chanq.Pipe[string, string](c, p, 1, nil), "nil")
 	require.ErrorContains(w, chanq.Pipe(c, p, 0, passOn), "workers")
-	_, db := w.connect()
-	elsewhere := produce(w, openOn[string](w, db, "work", chanq.Config{}), chanq.ProducerConfig{})
+	_, db := w.Connect()
+	elsewhere := testdb.Produce(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), chanq.ProducerConfig{})
 	require.ErrorContains(w, chanq.Pipe(c, elsewhere, 1, passOn), "same *sql.DB")
-	require.NoError(w, elsewhere.Close(w.soon()))
+	require.NoError(w, elsewhere.Close(w.Soon()))
 }

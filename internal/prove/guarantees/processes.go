@@ -1,20 +1,17 @@
 package guarantees
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/internal/testdb/child"
 )
 
 var processes = []test{
@@ -25,52 +22,57 @@ var processes = []test{
 	{"ManyProcessesMayMigrateAtOnce", migratingProcesses},
 }
 
-// The parts that a process started by a test may play: the variable holds the
-// part, the engine and the address, and standard output is read by the test.
-const partVariable = "CHANQ_CONFORM_PART"
-
-var parts = map[string]func(ctx context.Context, db *sql.DB) error{
-	"hold":    playHold,
-	"send":    playSend,
-	"ack":     playAck,
-	"die":     playDie,
-	"migrate": func(ctx context.Context, db *sql.DB) error { return chanq.Migrate(ctx, db, "work", chanq.Config{}) },
+// task is what a process that a test has started is told.
+type task struct {
+	Part, Engine, Address string
+	Workers, Attempts     int // of those who handle messages
 }
 
-func playPart(variable string, engines []Engine) int {
-	part, where, _ := strings.Cut(variable, "|")
-	name, address, _ := strings.Cut(where, "|")
-	for _, e := range engines {
-		if e.Name != name {
+// processPart is the one part of this package's children.
+const processPart = "guarantees"
+
+// parts are what such a process may play, until its context ends. The test reads
+// its standard output.
+var parts = map[string]func(context.Context, *sql.DB, task) error{
+	"hold":       playHold,
+	"send":       playSend,
+	"ack":        playAck,
+	"die":        playDie,
+	"die of one": playMortal,
+	"migrate": func(ctx context.Context, db *sql.DB, _ task) error {
+		return chanq.Migrate(ctx, db, "work", chanq.Config{})
+	},
+}
+
+func play(ctx context.Context, t task, _ <-chan string) error {
+	for _, e := range testdb.Engines() {
+		if e.Name != t.Engine {
 			continue
 		}
-		c, err := e.Connect(address)
-		if err == nil {
-			db := sql.OpenDB(c)
-			defer db.Close()
-			err = parts[part](context.Background(), db)
-		}
+		c, err := e.Connect(t.Address)
 		if err != nil {
-			fmt.Println("error:", err)
-			return 1
+			return err
 		}
-		return 0
+		db := sql.OpenDB(c)
+		defer db.Close()
+		return parts[t.Part](ctx, db, t)
 	}
-	return 1
+	return fmt.Errorf("unknown engine %q", t.Engine)
 }
 
 // playHold takes three leases and keeps them.
-func playHold(ctx context.Context, db *sql.DB) error {
+func playHold(ctx context.Context, db *sql.DB, _ task) error {
 	return consume(ctx, db, shortLease, func(c *chanq.Consumer[string]) error {
 		for range 3 {
 			fmt.Println((<-c.C()).Body)
 		}
-		select {}
+		<-ctx.Done()
+		return nil
 	})
 }
 
 // playSend sends for ever and says what is stored.
-func playSend(ctx context.Context, db *sql.DB) error {
+func playSend(ctx context.Context, db *sql.DB, _ task) error {
 	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{})
 	if err != nil {
 		return err
@@ -89,27 +91,23 @@ func playSend(ctx context.Context, db *sql.DB) error {
 }
 
 // playAck acks what it gets and says so, until its input ends.
-func playAck(ctx context.Context, db *sql.DB) error {
+func playAck(ctx context.Context, db *sql.DB, _ task) error {
 	return consume(ctx, db, 30*time.Second, func(c *chanq.Consumer[string]) error {
-		go func() {
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			c.Stop()
-		}()
-		for l := range c.C() {
+		for l := range c.C() { // until ctx ends
 			if err := l.Ack(); err != nil {
 				return err
 			}
-			if err := l.Wait(ctx); err != nil {
+			if err := l.Wait(context.Background()); err != nil {
 				return err
 			}
 			fmt.Println(l.Body, l.Attempt)
 		}
-		return c.Shutdown(ctx)
+		return c.Shutdown(context.Background())
 	})
 }
 
 // playDie dies of the first message.
-func playDie(ctx context.Context, db *sql.DB) error {
+func playDie(ctx context.Context, db *sql.DB, _ task) error {
 	return consume(ctx, db, shortLease, func(c *chanq.Consumer[string]) error {
 		l := <-c.C()
 		fmt.Println("attempt", l.Attempt)
@@ -132,72 +130,67 @@ func consume(ctx context.Context, db *sql.DB, leaseFor time.Duration, f func(*ch
 
 // process is a process that plays a part.
 type process struct {
-	*exec.Cmd
-	lines chan string // of its standard output; closed at its end
-	stop  io.WriteCloser
+	*child.Process
+	lines chan string // of its standard output
 }
 
 func (w *world) spawn(part string) *process {
 	w.Helper()
-	self, err := os.Executable()
+	return w.spawnTo(task{Part: part})
+}
+
+func (w *world) spawnTo(t task) *process {
+	w.Helper()
+	t.Engine, t.Address = w.Engine.Name, w.Address
+	p := &process{lines: make(chan string, 100_000)}
+	var err error
+	p.Process, err = child.Start(context.Background(), processPart, t, func(line string) { p.lines <- line })
 	require.NoError(w, err)
-	p := &process{Cmd: exec.Command(self), lines: make(chan string, 10_000)}
-	p.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|%s", partVariable, part, w.engine.Name, w.address))
-	p.Stderr = os.Stderr
-	out, err := p.StdoutPipe()
-	require.NoError(w, err)
-	p.stop, err = p.StdinPipe()
-	require.NoError(w, err)
-	require.NoError(w, p.Start())
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		defer close(p.lines)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			p.lines <- s.Text()
-		}
-	}()
-	var end sync.Once
-	w.Cleanup(func() {
-		end.Do(func() {
-			_ = p.Process.Kill() // it may have ended
-			<-read
-			_ = p.Wait()
-		})
-	})
+	w.Cleanup(func() { _ = p.Kill() }) // it may have ended
 	return p
 }
 
 func (p *process) line(w *world) string {
 	w.Helper()
 	select {
-	case s, open := <-p.lines:
-		require.True(w, open, "the process ended")
+	case s := <-p.lines:
 		return s
-	case <-time.After(patience):
+	case <-p.Ended():
+		require.NotEmpty(w, p.lines, "the process ended: %v", p.Wait())
+		return <-p.lines
+	case <-time.After(testdb.Patience):
 		require.Fail(w, "the process says nothing")
 	}
 	return ""
 }
 
+// rest is what an ended process has said and nobody has read.
+func (p *process) rest() (said []string) {
+	<-p.Ended()
+	for len(p.lines) > 0 {
+		said = append(said, <-p.lines)
+	}
+	return said
+}
+
 // shared skips what needs a database that processes can share.
 func (w *world) shared() *chanq.Queue[string] {
-	if !w.engine.Shared {
-		w.Skipf("SKIPPED: %s cannot be shared by processes", w.engine.Name)
+	if !w.Engine.Shared {
+		w.Skipf("SKIPPED: %s cannot be shared by processes", w.Engine.Name)
 	}
-	return w.queue("work", chanq.Config{MaxAttempts: 2})
+	return w.Queue("work", chanq.Config{MaxAttempts: 2})
 }
 
 func killedConsumer(w *world) {
 	q := w.shared()
-	sent := send(w, q, texts("a", "b", "c")...)
+	sent := testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
 	p := w.spawn("hold")
 	for _, body := range []string{"a", "b", "c"} {
 		require.Equal(w, body, p.line(w))
 	}
-	require.NoError(w, p.Process.Kill())
-	again := lease(w, q, 3, time.Minute)
-	require.ElementsMatch(w, sent, ids(again))
+	require.NoError(w, p.Kill())
+	again := testdb.Lease(w, q, 3, time.Minute)
+	require.ElementsMatch(w, sent, testdb.IDs(again))
 	for _, l := range again {
 		require.Equal(w, 2, l.Attempt)
 	}
@@ -210,14 +203,11 @@ func killedProducer(w *world) {
 	for range 50 {
 		said = append(said, p.line(w))
 	}
-	require.NoError(w, p.Process.Kill())
-	for s := range p.lines {
-		said = append(said, s)
-	}
-	for _, s := range said {
-		if id, err := chanq.ParseID(s); err == nil { // the last line may be cut
-			require.Equal(w, chanq.StateReady, get(w, q, id).State)
-		}
+	require.NoError(w, p.Kill())
+	for _, s := range append(said, p.rest()...) {
+		id, err := chanq.ParseID(s)
+		require.NoError(w, err)
+		require.Equal(w, chanq.StateReady, testdb.Get(w, q, id).State)
 	}
 }
 
@@ -225,18 +215,19 @@ func sharing(w *world) {
 	const count = 200
 	q := w.shared()
 	workers := []*process{w.spawn("ack"), w.spawn("ack"), w.spawn("ack")}
-	p := produce(w, q, chanq.ProducerConfig{BatchRows: 10})
-	for _, m := range texts(numbers(count)...) {
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 10})
+	for _, m := range testdb.Texts(numbers(count)...) {
 		p.C() <- m
 	}
-	require.NoError(w, p.Flush(w.soon()))
-	w.eventually("all are acked", func() bool {
+	require.NoError(w, p.Flush(w.Soon()))
+	w.Eventually("all are acked", func() bool {
 		return len(workers[0].lines)+len(workers[1].lines)+len(workers[2].lines) == count
 	})
 	seen := map[string]int{}
 	for _, p := range workers {
-		require.NoError(w, p.stop.Close())
-		for s := range p.lines {
+		p.Stop()
+		require.NoError(w, p.Wait())
+		for _, s := range p.rest() {
 			seen[s]++
 		}
 	}
@@ -248,29 +239,27 @@ func sharing(w *world) {
 
 func killsProcesses(w *world) {
 	q := w.shared()
-	id := send(w, q, texts("deadly")...)[0]
+	id := testdb.Send(w, q, testdb.Texts("deadly")...)[0]
 	for attempt := 1; attempt <= 3; attempt++ { // the last as the only suspect
 		require.Equal(w, fmt.Sprint("attempt ", attempt), w.spawn("die").line(w))
 	}
-	c := start(w, q, chanq.ConsumerConfig{})
-	w.eventually("it is dead", func() bool { return get(w, q, id).State == chanq.StateDead })
-	require.Equal(w, []byte("deadly"), get(w, q, id).Body)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	w.Eventually("it is dead", func() bool { return testdb.Get(w, q, id).State == chanq.StateDead })
+	require.Equal(w, []byte("deadly"), testdb.Get(w, q, id).Body)
 	require.Empty(w, c.C())
 }
 
 func migratingProcesses(w *world) {
-	if !w.engine.Shared {
-		w.Skipf("SKIPPED: %s cannot be shared by processes", w.engine.Name)
+	if !w.Engine.Shared {
+		w.Skipf("SKIPPED: %s cannot be shared by processes", w.Engine.Name)
 	}
-	w.open()
+	w.Open()
 	var all []*process
 	for range 6 {
 		all = append(all, w.spawn("migrate"))
 	}
 	for _, p := range all {
-		for s := range p.lines {
-			require.Fail(w, s)
-		}
+		require.NoError(w, p.Wait())
 	}
-	openOn[string](w, w.db, "work", chanq.Config{})
+	testdb.OpenOn[string](w, w.DB, "work", chanq.Config{})
 }

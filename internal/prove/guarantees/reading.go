@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -30,15 +31,15 @@ var reading = []test{
 }
 
 func allStops(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts(numbers(10)...)...)
-	c := start(w, q, chanq.ConsumerConfig{})
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(10)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for l := range c.All() {
 		require.Equal(w, "000", l.Body)
-		w.eventually("the rest is buffered", func() bool { return c.Stats().Buffered == 9 })
+		w.Eventually("the rest is buffered", func() bool { return c.Stats().Buffered == 9 })
 		break
 	}
-	w.eventually("the rest is back", func() bool { return stats(w, q).Ready == 9 })
+	w.Eventually("the rest is back", func() bool { return testdb.Stats(w, q).Ready == 9 })
 	closed(w, c)
 	for range c.All() {
 		require.Fail(w, "the channel is closed")
@@ -46,30 +47,30 @@ func allStops(w *world) {
 }
 
 func allSkips(w *world) {
-	q := w.queue("work", chanq.Config{})
-	sent := send(w, q, texts("taken", "lost", "kept")...)
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts("taken", "lost", "kept")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 	for l := range c.All() {
 		require.NotEqual(w, "lost", l.Body)
 		if l.Body == "taken" {
-			w.eventually("the others are buffered", func() bool { return c.Stats().Buffered == 2 })
-			_, err := q.Cancel(w.soon(), sent[1])
+			w.Eventually("the others are buffered", func() bool { return c.Stats().Buffered == 2 })
+			_, err := q.Cancel(w.Soon(), sent[1])
 			require.NoError(w, err)
-			w.eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
+			w.Eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
 		}
 		require.NoError(w, l.Ack())
 		if l.Body == "kept" {
 			break
 		}
 	}
-	require.NoError(w, c.Shutdown(w.soon()))
+	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
 func batches(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts(numbers(10)...)...)
-	c := start(w, q, chanq.ConsumerConfig{})
-	w.eventually("all are buffered", func() bool { return c.Stats().Buffered == 10 })
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(10)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 10 })
 	var sizes []int
 	var got []string
 	for batch := range c.Batches(4, 50*time.Millisecond) {
@@ -87,70 +88,70 @@ func batches(w *world) {
 }
 
 func batchesStop(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts(numbers(10)...)...)
-	c := start(w, q, chanq.ConsumerConfig{})
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(10)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for batch := range c.Batches(0, time.Minute) {
 		require.Len(w, batch, 1, "a max below 1 counts as 1")
 		break
 	}
 	closed(w, c)
 	require.Equal(w, chanq.Stats{Ready: 9, Leased: 1}, func() chanq.Stats {
-		w.eventually("the rest is back", func() bool { return stats(w, q).Ready == 9 })
-		return counted(w, q)
+		w.Eventually("the rest is back", func() bool { return testdb.Stats(w, q).Ready == 9 })
+		return testdb.Counted(w, q)
 	}())
 }
 
 func receive(w *world) {
-	q := w.queue("work", chanq.Config{})
-	c := start(w, q, chanq.ConsumerConfig{})
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	got := make(chan []*chanq.Lease[string], 1)
 	go func() {
-		leases, err := c.Receive(w.soon(), 4)
+		leases, err := c.Receive(w.Soon(), 4)
 		if err != nil {
 			w.Errorf("receive: %v", err)
 		}
 		got <- leases
 	}()
-	send(w, q, texts("first")...)
-	require.Equal(w, []string{"first"}, bodies(<-got), "it does not wait for more")
-	send(w, q, texts(numbers(6)...)...)
-	w.eventually("all are buffered", func() bool { return c.Stats().Buffered == 6 })
+	testdb.Send(w, q, testdb.Texts("first")...)
+	require.Equal(w, []string{"first"}, testdb.Bodies(<-got), "it does not wait for more")
+	testdb.Send(w, q, testdb.Texts(numbers(6)...)...)
+	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 6 })
 	for _, want := range [][]string{numbers(6)[:4], numbers(6)[4:]} {
-		leases, err := c.Receive(w.soon(), 4)
+		leases, err := c.Receive(w.Soon(), 4)
 		require.NoError(w, err)
-		require.Equal(w, want, bodies(leases))
+		require.Equal(w, want, testdb.Bodies(leases))
 		for _, l := range leases {
 			require.Equal(w, "work", l.Queue)
 		}
 	}
-	_, err := c.Receive(w.soon(), 0)
+	_, err := c.Receive(w.Soon(), 0)
 	require.ErrorContains(w, err, "most is 0")
 }
 
 func receiveSkips(w *world) {
-	q := w.queue("work", chanq.Config{})
-	sent := send(w, q, texts("lost", "kept", "lost", "kept")...)
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
-	w.eventually("all are buffered", func() bool { return c.Stats().Buffered == 4 })
-	_, err := q.Cancel(w.soon(), sent[0], sent[2])
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts("lost", "kept", "lost", "kept")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 4 })
+	_, err := q.Cancel(w.Soon(), sent[0], sent[2])
 	require.NoError(w, err)
-	w.eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
-	leases, err := c.Receive(w.soon(), 4)
+	w.Eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
+	leases, err := c.Receive(w.Soon(), 4)
 	require.NoError(w, err)
-	require.Equal(w, []string{"kept", "kept"}, bodies(leases))
+	require.Equal(w, []string{"kept", "kept"}, testdb.Bodies(leases))
 }
 
 func receiveEnds(w *world) {
-	q := w.queue("work", chanq.Config{})
-	c := start(w, q, chanq.ConsumerConfig{})
-	ctx, cancel := context.WithCancelCause(w.soon())
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	ctx, cancel := context.WithCancelCause(w.Soon())
 	thought := errors.New("the caller thinks better of it")
 	time.AfterFunc(10*time.Millisecond, func() { cancel(thought) })
 	_, err := c.Receive(ctx, 1)
 	require.ErrorIs(w, err, thought)
-	send(w, q, texts("a")...)
-	w.eventually("it is buffered", func() bool { return c.Stats().Buffered == 1 })
+	testdb.Send(w, q, testdb.Texts("a")...)
+	w.Eventually("it is buffered", func() bool { return c.Stats().Buffered == 1 })
 	_, err = c.Receive(ctx, 1)
 	require.ErrorIs(w, err, thought, "what is there is left to who can use it")
 	require.Equal(w, 1, c.Stats().Buffered)
@@ -163,20 +164,20 @@ func receiveEnds(w *world) {
 	c.Stop()
 	<-c.Done()
 	closed(w, c)
-	_, err = c.Receive(w.soon(), 1)
+	_, err = c.Receive(w.Soon(), 1)
 	require.ErrorIs(w, err, chanq.ErrClosed)
 
-	st := w.statements("work")
-	refused := w.failure(sqlbatch.Permanent)
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	st := w.Statements("work")
+	refused := w.Failure(sqlbatch.Permanent)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if claims(op, st) {
 			return faultdb.Fail(refused)
 		}
 		return faultdb.Fault{}
 	})
-	broken := start(w, q, chanq.ConsumerConfig{})
+	broken := testdb.Start(w, q, chanq.ConsumerConfig{})
 	<-broken.Done()
-	_, err = broken.Receive(w.soon(), 1)
+	_, err = broken.Receive(w.Soon(), 1)
 	require.ErrorIs(w, err, refused)
 	require.Equal(w, broken.Err(), err)
 }
@@ -184,13 +185,13 @@ func receiveEnds(w *world) {
 // handled runs Handle until it has settled n messages.
 func handled(w *world, q *chanq.Queue[string], n int64, cfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) error) {
 	w.Helper()
-	c := start(w, q, cfg)
+	c := testdb.Start(w, q, cfg)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Handle(2, fn) }()
-	w.eventually("all are handled", func() bool { return settled(c) == n })
+	w.Eventually("all are handled", func() bool { return settled(c) == n })
 	c.Stop()
 	require.NoError(w, <-ended)
-	require.NoError(w, c.Shutdown(w.soon()))
+	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
 // settled is how many settles of a consumer are in the database. Counting the
@@ -202,10 +203,10 @@ func settled[T any](c *chanq.Consumer[T]) int64 {
 }
 
 func handle(w *world) {
-	q := w.queue("work", chanq.Config{MaxAttempts: 3})
+	q := w.Queue("work", chanq.Config{MaxAttempts: 3})
 	byBody := map[string]chanq.ID{}
 	names := []string{"ack", "retry after", "dead letter", "fail", "panic"}
-	for i, id := range send(w, q, texts(names...)...) {
+	for i, id := range testdb.Send(w, q, testdb.Texts(names...)...) {
 		byBody[names[i]] = id
 	}
 	cfg := chanq.ConsumerConfig{Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * time.Hour }}
@@ -236,7 +237,7 @@ func handle(w *world) {
 		"fail":        {chanq.StateScheduled, time.Hour, "failed"},
 		"panic":       {chanq.StateScheduled, time.Hour, "aargh"},
 	} {
-		e := get(w, q, byBody[body])
+		e := testdb.Get(w, q, byBody[body])
 		require.Equal(w, want.state, e.State, body)
 		require.Contains(w, e.LastError, want.text, body)
 		require.Equal(w, 1, e.Attempts, body)
@@ -244,13 +245,13 @@ func handle(w *world) {
 			require.WithinRange(w, e.At, e.EnqueuedAt.Add(want.delay), e.EnqueuedAt.Add(want.delay+time.Minute), body)
 		}
 	}
-	require.Contains(w, get(w, q, byBody["panic"]).LastError, "reading.go", "the stack is kept")
+	require.Contains(w, testdb.Get(w, q, byBody["panic"]).LastError, "reading.go", "the stack is kept")
 }
 
 func handleWorkers(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts(numbers(10)...)...)
-	c := start(w, q, chanq.ConsumerConfig{})
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(10)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	inside, gate := make(chan struct{}, 10), make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
@@ -260,15 +261,15 @@ func handleWorkers(w *world) {
 			return nil
 		})
 	}()
-	w.eventually("three work at once", func() bool { return len(inside) == 3 })
+	w.Eventually("three work at once", func() bool { return len(inside) == 3 })
 	c.Stop()
 	closed(w, c)
 	require.Len(w, inside, 3, "and no more")
 	require.Empty(w, ended)
 	close(gate)
 	require.NoError(w, <-ended)
-	require.NoError(w, c.Shutdown(w.soon()))
-	require.Equal(w, chanq.Stats{Ready: 7}, counted(w, q))
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Equal(w, chanq.Stats{Ready: 7}, testdb.Counted(w, q))
 }
 
 // tactless is an error that panics when it is looked at.
@@ -277,12 +278,12 @@ type tactless struct{}
 func (tactless) Error() string { panic("no text") }
 
 func handleSurvives(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("error panics", "backoff panics", "last")...)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("error panics", "backoff panics", "last")...)
 	cfg := chanq.ConsumerConfig{LeaseFor: shortLease, Backoff: func(int) time.Duration { panic("no delay") }}
 	var mu sync.Mutex
 	seen := map[string]int{}
-	c := start(w, q, cfg)
+	c := testdb.Start(w, q, cfg)
 	ended := make(chan error, 1)
 	go func() {
 		ended <- c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
@@ -300,20 +301,20 @@ func handleSurvives(w *world) {
 			return nil
 		})
 	}()
-	w.eventually("the last is handled, and the others as well", func() bool {
+	w.Eventually("the last is handled, and the others as well", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return seen["last"] == 1 && seen["error panics"] == 2 && seen["backoff panics"] >= 1
 	})
-	w.eventually("none is held", func() bool { return stats(w, q).Leased == 0 })
+	w.Eventually("none is held", func() bool { return testdb.Stats(w, q).Leased == 0 })
 	c.Stop()
 	require.NoError(w, <-ended)
 }
 
 func handleDelays(w *world) {
-	q := w.queue("work", chanq.Config{})
-	ids := send(w, q, texts("long", "negative")...)
-	c := start(w, q, chanq.ConsumerConfig{})
+	q := w.Queue("work", chanq.Config{})
+	ids := testdb.Send(w, q, testdb.Texts("long", "negative")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	var once sync.Map
 	go c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
 		if _, again := once.LoadOrStore(l.Body, true); again {
@@ -324,29 +325,29 @@ func handleDelays(w *world) {
 		}
 		return chanq.RetryAfter(-time.Hour, errors.New("yesterday"))
 	})
-	w.eventually("the long one is given back", func() bool { return get(w, q, ids[0]).State == chanq.StateScheduled })
-	w.eventually("the negative one comes at once", func() bool {
-		_, err := q.Get(w.soon(), ids[1])
+	w.Eventually("the long one is given back", func() bool { return testdb.Get(w, q, ids[0]).State == chanq.StateScheduled })
+	w.Eventually("the negative one comes at once", func() bool {
+		_, err := q.Get(w.Soon(), ids[1])
 		return errors.Is(err, chanq.ErrNotFound)
 	})
 }
 
 func handleSettled(w *world) {
-	q := w.queue("work", chanq.Config{})
-	id := send(w, q, texts("a")...)[0]
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	handled(w, q, 1, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) error {
 		if err := l.DeadLetter(errors.New("by the function")); err != nil {
 			w.Errorf("dead letter: %v", err)
 		}
 		return errors.New("by its error")
 	})
-	require.Equal(w, "by the function", get(w, q, id).LastError)
+	require.Equal(w, "by the function", testdb.Get(w, q, id).LastError)
 }
 
 func handlerLoses(w *world) {
-	q := w.queue("work", chanq.Config{})
-	id := send(w, q, texts("a")...)[0]
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
 	begun, cause := make(chan struct{}), make(chan error, 1)
 	go c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
 		close(begun)
@@ -355,8 +356,8 @@ func handlerLoses(w *world) {
 		return ctx.Err()
 	})
 	<-begun
-	_, err := q.Cancel(w.soon(), id)
+	_, err := q.Cancel(w.Soon(), id)
 	require.NoError(w, err)
 	require.ErrorIs(w, <-cause, chanq.ErrLeaseLost)
-	require.NoError(w, c.Shutdown(w.soon()))
+	require.NoError(w, c.Shutdown(w.Soon()))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -47,7 +48,7 @@ var settles = []struct {
 
 func (w *world) requireState(q *chanq.Queue[string], id chanq.ID, s chanq.State, note ...any) {
 	w.Helper()
-	e, err := q.Get(w.soon(), id)
+	e, err := q.Get(w.Soon(), id)
 	if s == "" {
 		require.ErrorIs(w, err, chanq.ErrNotFound, note...)
 		return
@@ -58,28 +59,28 @@ func (w *world) requireState(q *chanq.Queue[string], id chanq.ID, s chanq.State,
 
 func formerHolder(w *world) {
 	for _, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
-		q := w.queue("work", cfg)
+		q := w.Queue("work", cfg)
 		for _, s := range append(settles[:len(settles):len(settles)], struct {
 			name  string
 			do    func(*chanq.Lease[string]) error
 			state chanq.State
-		}{"extend", func(l *chanq.Lease[string]) error { return l.Extend(w.soon(), time.Minute) }, ""}) {
-			id := send(w, q, texts(s.name)...)[0]
-			former := lease(w, q, 1, 100*time.Millisecond)[0]
-			holder := lease(w, q, 1, time.Minute)[0]
-			before := get(w, q, id)
+		}{"extend", func(l *chanq.Lease[string]) error { return l.Extend(w.Soon(), time.Minute) }, ""}) {
+			id := testdb.Send(w, q, testdb.Texts(s.name)...)[0]
+			former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+			holder := testdb.Lease(w, q, 1, time.Minute)[0]
+			before := testdb.Get(w, q, id)
 			require.ErrorIs(w, s.do(former), chanq.ErrLeaseLost, s.name)
-			require.Equal(w, before, get(w, q, id), s.name)
+			require.Equal(w, before, testdb.Get(w, q, id), s.name)
 			require.NoError(w, holder.Ack(), s.name)
 		}
-		id := send(w, q, texts("in a transaction")...)[0]
-		former := lease(w, q, 1, 100*time.Millisecond)[0]
-		holder := lease(w, q, 1, time.Minute)[0]
-		tx, err := w.db.BeginTx(w.soon(), nil)
+		id := testdb.Send(w, q, testdb.Texts("in a transaction")...)[0]
+		former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		holder := testdb.Lease(w, q, 1, time.Minute)[0]
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		require.ErrorIs(w, former.AckTx(w.soon(), tx), chanq.ErrLeaseLost)
+		require.ErrorIs(w, former.AckTx(w.Soon(), tx), chanq.ErrLeaseLost)
 		require.NoError(w, tx.Commit())
-		require.Equal(w, chanq.StateLeased, get(w, q, id).State)
+		require.Equal(w, chanq.StateLeased, testdb.Get(w, q, id).State)
 		require.NoError(w, holder.Ack())
 	}
 }
@@ -101,26 +102,26 @@ type grouping struct {
 
 func newGrouping(w *world, name string, cfg chanq.Config) *grouping {
 	g := &grouping{world: w}
-	faults, db := w.connect()
+	faults, db := w.Connect()
 	cfg.Hooks.Settled = func(e chanq.SettledEvent) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.groups = append(g.groups, e)
 	}
-	g.faults, g.queue = faults, openOn[string](w, db, name, cfg)
-	st := w.statements(name)
+	g.faults, g.queue = faults, testdb.OpenOn[string](w, db, name, cfg)
+	st := w.Statements(name)
 	first := st.Ack(nil)
 	if cfg.Retain > 0 {
 		first = st.Archive(nil)
 	}
-	refused := w.failure(sqlbatch.RolledBack)
+	refused := w.Failure(sqlbatch.RolledBack)
 	faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		switch {
 		case g.noMore && claims(op, st):
 			return faultdb.Fail(refused)
-		case g.gate != nil && runs(op, first):
+		case g.gate != nil && testdb.Runs(op, first):
 			gate := g.gate
 			g.gate = nil
 			close(g.held)
@@ -128,7 +129,7 @@ func newGrouping(w *world, name string, cfg chanq.Config) *grouping {
 		}
 		return faultdb.Fault{}
 	})
-	g.consumer = start(w, g.queue, chanq.ConsumerConfig{LeaseFor: 2 * shortLease, MaxExtend: 100 * time.Millisecond})
+	g.consumer = testdb.Start(w, g.queue, chanq.ConsumerConfig{LeaseFor: 2 * shortLease, MaxExtend: 100 * time.Millisecond})
 	return g
 }
 
@@ -148,12 +149,12 @@ func (g *grouping) group(first *chanq.Lease[string], settle func()) chanq.Settle
 	require.NoError(g, first.Ack())
 	select {
 	case <-held:
-	case <-time.After(patience):
+	case <-time.After(testdb.Patience):
 		require.Fail(g, "the first ack was not stored")
 	}
 	settle()
 	close(gate)
-	require.NoError(g, g.consumer.Flush(g.soon()))
+	require.NoError(g, g.consumer.Flush(g.Soon()))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	require.Len(g, g.groups, 2)
@@ -167,7 +168,7 @@ func (w *world) ended(leases ...*chanq.Lease[string]) {
 		select {
 		case <-l.Context().Done():
 			require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
-		case <-time.After(patience):
+		case <-time.After(testdb.Patience):
 			require.Fail(w, "the lease does not end")
 		}
 	}
@@ -178,14 +179,14 @@ func mixedGroup(w *world) {
 		for j, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
 			note := fmt.Sprintf("%s, Retain %v", s.name, cfg.Retain)
 			name := fmt.Sprintf("mixed%d%d", i, j)
-			q := w.queue(name, cfg)
-			send(w, q, texts("0", "1", "2", "3", "4", "5", "6", "7")...)
+			q := w.Queue(name, cfg)
+			testdb.Send(w, q, testdb.Texts("0", "1", "2", "3", "4", "5", "6", "7")...)
 			g := newGrouping(w, name, cfg)
-			leases := take(w, g.consumer, 8)
+			leases := testdb.Take(w, g.consumer, 8)
 			g.stopClaims()
 			w.ended(leases...)
-			others := lease(w, q, 4, time.Minute)
-			require.Equal(w, []string{"0", "1", "2", "3"}, bodies(others), note)
+			others := testdb.Lease(w, q, 4, time.Minute)
+			require.Equal(w, []string{"0", "1", "2", "3"}, testdb.Bodies(others), note)
 
 			event := g.group(leases[7], func() {
 				for _, l := range leases[:7] {
@@ -196,11 +197,11 @@ func mixedGroup(w *world) {
 			require.Equal(w, 4, event.Lost, note)
 			for i, l := range leases[:7] {
 				if i < 4 {
-					require.ErrorIs(w, l.Wait(w.soon()), chanq.ErrLeaseLost, note)
+					require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost, note)
 					w.requireState(q, l.ID, chanq.StateLeased, note)
 					continue
 				}
-				require.NoError(w, l.Wait(w.soon()), note)
+				require.NoError(w, l.Wait(w.Soon()), note)
 				state := s.state
 				if state == "" && cfg.Retain > 0 {
 					state = chanq.StateDone
@@ -217,14 +218,14 @@ func heldTwice(w *world) {
 		for j, s := range settles {
 			note := fmt.Sprintf("%s, stale first: %v", s.name, staleFirst)
 			name := fmt.Sprintf("twice%d%d", i, j)
-			q := w.queue(name, chanq.Config{})
-			send(w, q, texts("twice")...)
+			q := w.Queue(name, chanq.Config{})
+			testdb.Send(w, q, testdb.Texts("twice")...)
 			g := newGrouping(w, name, chanq.Config{})
-			stale := take(w, g.consumer, 1)[0]
+			stale := testdb.Take(w, g.consumer, 1)[0]
 			w.ended(stale)
-			send(w, q, texts("first")...)
+			testdb.Send(w, q, testdb.Texts("first")...)
 			var current, first *chanq.Lease[string]
-			for _, l := range take(w, g.consumer, 2) {
+			for _, l := range testdb.Take(w, g.consumer, 2) {
 				if l.Body == "first" {
 					first = l
 				} else {
@@ -244,8 +245,8 @@ func heldTwice(w *world) {
 			})
 			require.Equal(w, 1, event.Acked+event.Nacked+event.Released+event.Dead, note)
 			require.Equal(w, 1, event.Lost, note)
-			require.ErrorIs(w, stale.Wait(w.soon()), chanq.ErrLeaseLost, note)
-			require.NoError(w, current.Wait(w.soon()), note)
+			require.ErrorIs(w, stale.Wait(w.Soon()), chanq.ErrLeaseLost, note)
+			require.NoError(w, current.Wait(w.Soon()), note)
 			w.requireState(q, current.ID, s.state, note)
 		}
 	}
@@ -268,17 +269,17 @@ func unknownSettle(w *world) {
 	for _, applied := range []bool{false, true} {
 		for _, s := range settles {
 			note := fmt.Sprintf("%s, applied: %v", s.name, applied)
-			q := w.queue("work", chanq.Config{})
-			id := send(w, q, texts("a")...)[0]
-			l := lease(w, q, 1, time.Minute)[0]
-			st := settleStatement(w.statements("work"), s.name)
-			hit := w.strike(w.broken(applied), func(op faultdb.Op) bool { return runs(op, st) })
+			q := w.Queue("work", chanq.Config{})
+			id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+			l := testdb.Lease(w, q, 1, time.Minute)[0]
+			st := settleStatement(w.Statements("work"), s.name)
+			hit := w.Strike(w.Broken(applied), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
 			require.NoError(w, s.do(l), note)
-			require.NotEmpty(w, hit.struck(), note)
-			require.NoError(w, l.Wait(w.soon()), note)
+			require.NotEmpty(w, hit.Struck(), note)
+			require.NoError(w, l.Wait(w.Soon()), note)
 			w.requireState(q, id, s.state, note)
-			w.faults.Inject(nil)
-			_, err := q.Cancel(w.soon(), id)
+			w.Faults.Inject(nil)
+			_, err := q.Cancel(w.Soon(), id)
 			require.NoError(w, err)
 		}
 	}
@@ -287,25 +288,25 @@ func unknownSettle(w *world) {
 // unknownCommit cuts each operation of an ack that is a transaction on some
 // engines.
 func unknownCommit(w *world) {
-	q := w.queue("work", chanq.Config{Retain: time.Hour})
+	q := w.Queue("work", chanq.Config{Retain: time.Hour})
 	for _, applied := range []bool{false, true} {
 		for _, s := range settles {
 			for i := 0; ; i++ {
-				id := send(w, q, texts("a")...)[0]
-				l := lease(w, q, 1, time.Minute)[0]
-				hit := w.strikeNth(i, w.broken(applied))
+				id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+				l := testdb.Lease(w, q, 1, time.Minute)[0]
+				hit := w.StrikeNth(i, w.Broken(applied))
 				err := s.do(l)
-				note := fmt.Sprintf("%s, applied: %v, %s", s.name, applied, hit.struck())
+				note := fmt.Sprintf("%s, applied: %v, %s", s.name, applied, hit.Struck())
 				require.NoError(w, err, note)
-				w.faults.Inject(nil)
+				w.Faults.Inject(nil)
 				state := s.state
 				if state == "" {
 					state = chanq.StateDone
 				}
 				w.requireState(q, id, state, note)
-				_, err = q.Cancel(w.soon(), id)
+				_, err = q.Cancel(w.Soon(), id)
 				require.NoError(w, err)
-				if hit.struck() == "" {
+				if hit.Struck() == "" {
 					break
 				}
 			}
@@ -314,14 +315,14 @@ func unknownCommit(w *world) {
 }
 
 func unknownAndLost(w *world) {
-	q := w.queue("work", chanq.Config{})
-	id := send(w, q, texts("a")...)[0]
-	stale := lease(w, q, 1, 100*time.Millisecond)[0]
-	holder := lease(w, q, 1, time.Minute)[0]
-	st := w.statements("work").Ack(nil)
-	hit := w.strike(faultdb.Cut(w.failure(sqlbatch.Unknown)).Applied(), func(op faultdb.Op) bool { return runs(op, st) })
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	stale := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+	holder := testdb.Lease(w, q, 1, time.Minute)[0]
+	st := w.Statements("work").Ack(nil)
+	hit := w.Strike(faultdb.Cut(w.Failure(sqlbatch.Unknown)).Applied(), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
 	require.ErrorIs(w, stale.Ack(), chanq.ErrLeaseLost)
-	require.NotEmpty(w, hit.struck())
+	require.NotEmpty(w, hit.Struck())
 	w.requireState(q, id, chanq.StateLeased)
 	require.NoError(w, holder.Ack())
 }
@@ -329,32 +330,32 @@ func unknownAndLost(w *world) {
 // lookFails cuts the look at what a settle or an extension did not return: these have
 // said by then that they changed nothing.
 func lookFails(w *world) {
-	q := w.queue("work", chanq.Config{})
-	st := w.statements("work").Look(nil)
-	looks := func(op faultdb.Op) bool { return runs(op, st) }
+	q := w.Queue("work", chanq.Config{})
+	st := w.Statements("work").Look(nil)
+	looks := func(op faultdb.Op) bool { return testdb.Runs(op, st) }
 	for _, s := range settles {
-		send(w, q, texts("a")...)
-		stale := lease(w, q, 1, 100*time.Millisecond)[0]
-		require.NoError(w, lease(w, q, 1, time.Minute)[0].Ack())
-		hit := w.strike(w.broken(false), looks)
+		testdb.Send(w, q, testdb.Texts("a")...)
+		stale := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack())
+		hit := w.Strike(w.Broken(false), looks)
 		require.ErrorIs(w, s.do(stale), chanq.ErrLeaseLost, s.name)
-		require.NotEmpty(w, hit.struck(), s.name)
+		require.NotEmpty(w, hit.Struck(), s.name)
 	}
-	send(w, q, texts("a")...)
-	stale := lease(w, q, 1, 100*time.Millisecond)[0]
-	require.NoError(w, lease(w, q, 1, time.Minute)[0].Ack())
-	w.strike(w.broken(false), looks)
+	testdb.Send(w, q, testdb.Texts("a")...)
+	stale := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack())
+	w.Strike(w.Broken(false), looks)
 	var op *chanq.OpError
-	require.ErrorAs(w, stale.Extend(w.soon(), time.Minute), &op)
+	require.ErrorAs(w, stale.Extend(w.Soon(), time.Minute), &op)
 	require.False(w, op.Unknown, "nothing was extended")
-	require.ErrorIs(w, stale.Extend(w.soon(), time.Minute), chanq.ErrLeaseLost)
+	require.ErrorIs(w, stale.Extend(w.Soon(), time.Minute), chanq.ErrLeaseLost)
 }
 
 func settledOnce(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a", "b")...)
-	c := start(w, q, chanq.ConsumerConfig{})
-	for _, l := range take(w, c, 2) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for _, l := range testdb.Take(w, c, 2) {
 		var wg sync.WaitGroup
 		var first atomic.Int32
 		for range 4 {
@@ -371,26 +372,26 @@ func settledOnce(w *world) {
 		}
 		wg.Wait()
 		require.EqualValues(w, 1, first.Load())
-		require.ErrorIs(w, l.Extend(w.soon(), time.Minute), chanq.ErrSettled)
-		require.NoError(w, l.Wait(w.soon()))
+		require.ErrorIs(w, l.Extend(w.Soon(), time.Minute), chanq.ErrSettled)
+		require.NoError(w, l.Wait(w.Soon()))
 	}
 }
 
 func waitTells(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a")...)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
 	gate := make(chan struct{})
-	st := w.statements("work").Ack(nil)
-	w.strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return runs(op, st) })
-	c := start(w, q, chanq.ConsumerConfig{})
-	l := take(w, c, 1)[0]
+	st := w.Statements("work").Ack(nil)
+	w.Strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := testdb.Take(w, c, 1)[0]
 
 	ended, end := context.WithCancel(context.Background())
 	end()
 	require.ErrorIs(w, l.Wait(ended), context.Canceled, "before the settle")
 	outcomes := make(chan error, 3)
 	for range 3 {
-		go func() { outcomes <- l.Wait(w.soon()) }()
+		go func() { outcomes <- l.Wait(w.Soon()) }()
 	}
 	require.NoError(w, l.Ack())
 	require.ErrorIs(w, l.Wait(ended), context.Canceled, "before it is in the database")
@@ -403,24 +404,24 @@ func waitTells(w *world) {
 }
 
 func flushWaits(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a", "b", "c")...)
-	c := start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
-	leases := take(w, c, 3)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
+	leases := testdb.Take(w, c, 3)
 	gate := make(chan struct{})
-	st := w.statements("work").Ack(nil)
-	hit := w.strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return runs(op, st) })
+	st := w.Statements("work").Ack(nil)
+	hit := w.Strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
 	for _, l := range leases {
 		require.NoError(w, l.Ack())
 	}
 	ended, end := context.WithCancel(context.Background())
 	end()
 	require.ErrorIs(w, c.Flush(ended), context.Canceled)
-	w.eventually("the ack is held", func() bool { return hit.struck() != "" })
+	w.Eventually("the ack is held", func() bool { return hit.Struck() != "" })
 	require.ErrorIs(w, c.Flush(ended), context.Canceled, "while its statement is under way")
 	close(gate)
-	require.NoError(w, c.Flush(w.soon()))
-	require.Zero(w, counted(w, q))
+	require.NoError(w, c.Flush(w.Soon()))
+	require.Zero(w, testdb.Counted(w, q))
 	require.EqualValues(w, 3, c.Stats().Acked)
 	require.Zero(w, c.Stats().Settling)
 }
@@ -429,18 +430,18 @@ func flushWaits(w *world) {
 // that others may share it, and Wait and Stop put an end to that.
 func settlesLinger(w *world) {
 	const all = 20
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts(numbers(all)...)...)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(all)...)...)
 	var statements atomic.Int64
-	st := w.statements("work")
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if acks(op, st) {
 			statements.Add(1)
 		}
 		return faultdb.Fault{}
 	})
-	c := start(w, q, chanq.ConsumerConfig{Linger: time.Minute, LeaseFor: time.Hour})
-	leases := take(w, c, all)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute, LeaseFor: time.Hour})
+	leases := testdb.Take(w, c, all)
 	ack := func(n int) (last *chanq.Lease[string]) {
 		for range n {
 			last, leases = leases[0], leases[1:]
@@ -451,52 +452,52 @@ func settlesLinger(w *world) {
 	for range 10 {
 		ack(1)
 		for range 5 { // round trips, in which the settle would be stored
-			require.Equal(w, chanq.Stats{Leased: all}, counted(w, q))
+			require.Equal(w, chanq.Stats{Leased: all}, testdb.Counted(w, q))
 		}
 	}
-	require.NoError(w, ack(1).Wait(w.soon()), "after the settle")
+	require.NoError(w, ack(1).Wait(w.Soon()), "after the settle")
 	require.EqualValues(w, 1, statements.Load(), "all share one statement")
-	require.Equal(w, chanq.Stats{Leased: all - 11}, counted(w, q))
+	require.Equal(w, chanq.Stats{Leased: all - 11}, testdb.Counted(w, q))
 
 	ended, end := context.WithCancel(context.Background())
 	end()
 	require.ErrorIs(w, leases[0].Wait(ended), context.Canceled, "before the settle")
 	l := ack(1)
-	w.eventually("it does not wait for a group like the one before", func() bool { return c.Stats().Acked == 12 })
-	require.NoError(w, l.Wait(w.soon()))
+	w.Eventually("it does not wait for a group like the one before", func() bool { return c.Stats().Acked == 12 })
+	require.NoError(w, l.Wait(w.Soon()))
 
-	require.NoError(w, ack(7).Wait(w.soon()))
+	require.NoError(w, ack(7).Wait(w.Soon()))
 	ack(1)
-	require.NoError(w, c.Shutdown(w.soon()), "nor does the last one")
-	require.Zero(w, counted(w, q))
+	require.NoError(w, c.Shutdown(w.Soon()), "nor does the last one")
+	require.Zero(w, testdb.Counted(w, q))
 }
 
 func nackDelays(w *world) {
-	q := w.queue("work", chanq.Config{})
-	id := send(w, q, texts("a")...)[0]
-	l := lease(w, q, 1, time.Minute)[0]
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	require.Error(w, l.Nack(-time.Second, nil), "negative")
 	require.NoError(w, l.Nack(time.Hour, errors.New("später: \x00 \xff")))
-	e := get(w, q, id)
+	e := testdb.Get(w, q, id)
 	require.Equal(w, chanq.StateScheduled, e.State)
 	require.Contains(w, e.LastError, "später")
 	require.Equal(w, 1, e.Attempts)
 	require.Empty(w, e.LeasedBy)
-	none, err := q.TryLease(w.soon(), 1, time.Minute)
+	none, err := q.TryLease(w.Soon(), 1, time.Minute)
 	require.NoError(w, err)
 	require.Empty(w, none)
 }
 
 func ackAll(w *world) {
-	q := w.queue("work", chanq.Config{})
-	sent := send(w, q, texts(numbers(6)...)...)
-	c := start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
-	leases := take(w, c, 6)
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts(numbers(6)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
+	leases := testdb.Take(w, c, 6)
 	require.NoError(w, leases[1].Release(), "settled before")
-	require.NoError(w, c.Flush(w.soon()))
-	_, err := q.Cancel(w.soon(), sent[4])
+	require.NoError(w, c.Flush(w.Soon()))
+	_, err := q.Cancel(w.Soon(), sent[4])
 	require.NoError(w, err)
-	err = chanq.AckAll(w.soon(), append(leases, leases[0])...)
+	err = chanq.AckAll(w.Soon(), append(leases, leases[0])...)
 	var batch *chanq.BatchError
 	require.ErrorAs(w, err, &batch)
 	require.Len(w, batch.Errs, 7)
@@ -513,37 +514,37 @@ func ackAll(w *world) {
 			w.requireState(q, id, "", i) // at once: AckAll has waited
 		}
 	}
-	require.NoError(w, chanq.AckAll[string](w.soon()))
-	require.ErrorContains(w, chanq.AckAll(w.soon(), leases[0], nil), "lease 1 is nil")
+	require.NoError(w, chanq.AckAll[string](w.Soon()))
+	require.ErrorContains(w, chanq.AckAll(w.Soon(), leases[0], nil), "lease 1 is nil")
 }
 
 func ackAllAlone(w *world) {
-	q, other := w.queue("work", chanq.Config{}), w.queue("other", chanq.Config{})
-	send(w, q, texts("a", "b", "c")...)
-	id := send(w, other, texts("d")...)[0]
-	leases := append(lease(w, q, 3, time.Minute), lease(w, other, 1, time.Minute)...)
+	q, other := w.Queue("work", chanq.Config{}), w.Queue("other", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+	id := testdb.Send(w, other, testdb.Texts("d")...)[0]
+	leases := append(testdb.Lease(w, q, 3, time.Minute), testdb.Lease(w, other, 1, time.Minute)...)
 	runs := 0
-	here, there := w.statements("work"), w.statements("other")
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	here, there := w.Statements("work"), w.Statements("other")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if acks(op, here) || acks(op, there) {
 			runs++
 		}
 		return faultdb.Fault{}
 	})
-	require.NoError(w, chanq.AckAll(w.soon(), leases...))
+	require.NoError(w, chanq.AckAll(w.Soon(), leases...))
 	require.Equal(w, 2, runs, "one for each queue")
-	require.Equal(w, chanq.Stats{}, counted(w, q))
+	require.Equal(w, chanq.Stats{}, testdb.Counted(w, q))
 	w.requireState(other, id, "")
 }
 
 func ackAllContext(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a", "b")...)
-	st := w.statements("work")
-	c := start(w, q, chanq.ConsumerConfig{})
-	held := take(w, c, 2)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	st := w.Statements("work")
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	held := testdb.Take(w, c, 2)
 	struck, free := w.stick(func(op faultdb.Op) bool { return acks(op, st) })
-	ctx, cancel := context.WithCancel(w.soon())
+	ctx, cancel := context.WithCancel(w.Soon())
 	go func() {
 		<-struck
 		cancel()
@@ -554,14 +555,14 @@ func ackAllContext(w *world) {
 	require.ErrorAs(w, err, &op)
 	require.True(w, op.Unknown)
 	free()
-	require.NoError(w, held[0].Wait(w.soon()), "the consumer goes on")
+	require.NoError(w, held[0].Wait(w.Soon()), "the consumer goes on")
 
-	send(w, q, texts("alone")...)
+	testdb.Send(w, q, testdb.Texts("alone")...)
 	c.Stop()
-	alone := lease(w, q, 1, time.Minute)
-	hung := w.strike(faultdb.Hang(), func(op faultdb.Op) bool { return acks(op, st) })
-	ctx, cancel = context.WithTimeout(w.soon(), 50*time.Millisecond)
+	alone := testdb.Lease(w, q, 1, time.Minute)
+	hung := w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return acks(op, st) })
+	ctx, cancel = context.WithTimeout(w.Soon(), 50*time.Millisecond)
 	defer cancel()
 	require.Error(w, chanq.AckAll(ctx, alone...), "TryLease's own settles have no such bound")
-	require.NotEmpty(w, hung.struck())
+	require.NotEmpty(w, hung.Struck())
 }

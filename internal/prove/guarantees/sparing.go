@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 )
 
 // What a lease that somebody keeps keeps in memory.
@@ -62,21 +63,21 @@ func fromConsumer(w *world, q *chanq.Queue[weighed], n int) *chanq.Lease[weighed
 
 // keepOne keeps one of the first n leases of a consumer, which goes on.
 func keepOne[T any](w *world, q *chanq.Queue[T], n int) (kept *chanq.Lease[T]) {
-	c := start(w, q, chanq.ConsumerConfig{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for i := range n {
-		l := take(w, c, 1)[0]
+		l := testdb.Take(w, c, 1)[0]
 		if i == n/2 {
 			kept = l
 		} else {
 			require.NoError(w, l.Ack())
 		}
 	}
-	require.NoError(w, c.Flush(w.soon()))
+	require.NoError(w, c.Flush(w.Soon()))
 	return kept
 }
 
 func fromTryLease(w *world, q *chanq.Queue[weighed], n int) (kept *chanq.Lease[weighed]) {
-	for i, l := range lease(w, q, n, time.Minute) {
+	for i, l := range testdb.Lease(w, q, n, time.Minute) {
 		if i == n/2 {
 			kept = l
 		} else {
@@ -89,21 +90,21 @@ func fromTryLease(w *world, q *chanq.Queue[weighed], n int) (kept *chanq.Lease[w
 func keepsItsOwn(w *world, take taking[weighed]) {
 	const count = 200
 	codec := &weighing{weight: 1 << 10}
-	q := queueOf[weighed](w, "work", chanq.Config{Codec: codec})
+	q := testdb.QueueOf[weighed](w, "work", chanq.Config{Codec: codec})
 	ms := make([]chanq.Message[weighed], count)
 	for i := range ms {
 		ms[i].Body.Number = i
 	}
-	send(w, q, ms...)
+	testdb.Send(w, q, ms...)
 	kept := take(w, q, count)
 	collected := func() bool {
 		runtime.GC()
 		return codec.alive.Load() <= 1
 	}
-	w.eventually("all bodies but that of the lease that is held are collected", collected)
+	w.Eventually("all bodies but that of the lease that is held are collected", collected)
 	require.EqualValues(w, 1, codec.alive.Load(), "the one that is kept is there: the test can count")
 	require.NoError(w, kept.Ack())
-	w.eventually("nor does an ack keep more", collected)
+	w.Eventually("nor does an ack keep more", collected)
 	require.NotNil(w, kept.Body.weight)
 	runtime.KeepAlive(kept)
 }
@@ -116,18 +117,18 @@ func keepsLittle[T any](w *world, of func([]byte) T, at func(T) *byte) {
 		beside = 64 << 10
 	)
 	sizes := []int{100, 1500, 3000, 40_000, 10, 8000, 500}
-	q := queueOf[T](w, "work", chanq.Config{})
+	q := testdb.QueueOf[T](w, "work", chanq.Config{})
 	ms := make([]chanq.Message[T], count)
 	for i := range ms {
 		ms[i].Body = of(bytes.Repeat([]byte{'x'}, sizes[i%len(sizes)]))
 	}
-	send(w, q, ms...)
+	testdb.Send(w, q, ms...)
 	var alive atomic.Int64 // bytes
 	note := func(n int) int { alive.Add(int64(n)); return n }
 	drop := func(n int) { alive.Add(int64(-n)) }
 	var kept []*chanq.Lease[T]
 	own := 0
-	for i, l := range lease(w, q, count, time.Minute) {
+	for i, l := range testdb.Lease(w, q, count, time.Minute) {
 		size := sizes[i%len(sizes)]
 		runtime.AddCleanup(l, drop, note(int(unsafe.Sizeof(*l))))
 		runtime.AddCleanup(at(l.Body), drop, note(size))
@@ -138,7 +139,7 @@ func keepsLittle[T any](w *world, of func([]byte) T, at func(T) *byte) {
 	}
 	most := int64(own + len(kept)*beside)
 	require.Greater(w, alive.Load(), 2*most, "the test can count")
-	w.eventually("little is kept beside the bodies of the leases that are", func() bool {
+	w.Eventually("little is kept beside the bodies of the leases that are", func() bool {
 		runtime.GC()
 		return alive.Load() <= most
 	})

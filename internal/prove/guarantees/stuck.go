@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 )
 
@@ -24,7 +25,7 @@ var stuck = []test{
 func (w *world) stick(meant func(faultdb.Op) bool) (struck <-chan struct{}, free func()) {
 	gate, hit := make(chan struct{}), make(chan struct{})
 	var first, last sync.Once
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if !meant(op) {
 			return faultdb.Fault{}
 		}
@@ -33,7 +34,7 @@ func (w *world) stick(meant func(faultdb.Op) bool) (struck <-chan struct{}, free
 	})
 	free = func() {
 		last.Do(func() {
-			w.faults.Inject(nil)
+			w.Faults.Inject(nil)
 			close(gate)
 		})
 	}
@@ -45,7 +46,7 @@ func (w *world) within(what string, done <-chan struct{}) {
 	w.Helper()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(testdb.Patience):
 		require.Fail(w, "it never came to this: "+what)
 	}
 }
@@ -53,22 +54,22 @@ func (w *world) within(what string, done <-chan struct{}) {
 func stuckExtension(w *world) {
 	var mu sync.Mutex
 	var lost []chanq.LeaseLostEvent
-	q := w.queue("work", chanq.Config{Hooks: chanq.Hooks{LeaseLost: func(e chanq.LeaseLostEvent) {
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{LeaseLost: func(e chanq.LeaseLostEvent) {
 		mu.Lock()
 		defer mu.Unlock()
 		lost = append(lost, e)
 	}}})
-	id := send(w, q, texts("a")...)[0]
-	st := w.statements("work")
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * shortLease, PollMax: time.Minute})
-	l := take(w, c, 1)[0]
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	st := w.Statements("work")
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * shortLease, PollMax: time.Minute})
+	l := testdb.Take(w, c, 1)[0]
 	struck, free := w.stick(func(op faultdb.Op) bool { return extends(op, st) })
 	w.within("an extension hangs", struck)
 	w.ended(l)
 	require.False(w, time.Now().Before(l.Deadline()), "not before its time")
 	free()
-	w.eventually("the consumer goes on", func() bool {
-		again, err := q.TryLease(w.soon(), 1, time.Minute)
+	w.Eventually("the consumer goes on", func() bool {
+		again, err := q.TryLease(w.Soon(), 1, time.Minute)
 		require.NoError(w, err)
 		if len(again) == 0 {
 			select {
@@ -85,9 +86,9 @@ func stuckExtension(w *world) {
 }
 
 func stuckClose(w *world) {
-	q := w.queue("work", chanq.Config{})
-	p := produce(w, q, chanq.ProducerConfig{BatchRows: 1})
-	st := w.statements("work")
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
+	st := w.Statements("work")
 	struck, free := w.stick(func(op faultdb.Op) bool { return enqueues(op, st) })
 	sent := make(chan error, 1)
 	go func() {
@@ -95,7 +96,7 @@ func stuckClose(w *world) {
 		sent <- err
 	}()
 	w.within("an INSERT hangs", struck)
-	for _, m := range texts("a", "b") {
+	for _, m := range testdb.Texts("a", "b") {
 		p.C() <- m
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -120,18 +121,18 @@ func stuckClose(w *world) {
 	require.ErrorAs(w, <-sent, &op)
 	require.True(w, op.Unknown, "a statement has it")
 	free()
-	require.NoError(w, p.Close(w.soon()), "the goroutines end, and nothing is told twice")
-	require.Zero(w, counted(w, q), "nothing is stored any more")
+	require.NoError(w, p.Close(w.Soon()), "the goroutines end, and nothing is told twice")
+	require.Zero(w, testdb.Counted(w, q), "nothing is stored any more")
 }
 
 func stuckConnecting(w *world) {
-	q := w.queue("work", chanq.Config{})
-	w.db.SetMaxIdleConns(-1)
+	q := w.Queue("work", chanq.Config{})
+	w.DB.SetMaxIdleConns(-1)
 	struck, _ := w.stick(func(op faultdb.Op) bool { return op.Kind == faultdb.Connect })
-	c := start(w, q, chanq.ConsumerConfig{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.within("it tries to connect", struck)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorIs(w, c.Shutdown(ctx), context.Canceled)
-	require.NoError(w, c.Shutdown(w.soon()), "its goroutines end")
+	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
 }

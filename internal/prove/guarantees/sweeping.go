@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -26,12 +27,12 @@ var sweeping = []test{
 // meant runs. The statement waits for it.
 func between(w *world, n int, meant sqlbatch.Statement, do func()) {
 	if len(meant.Prior) > 0 { // it has a transaction of its own, which must not wait with a lock
-		meant = sqlbatch.Statement{Text: w.engine.Dialect.Begin()[0]}
+		meant = sqlbatch.Statement{Text: w.Engine.Dialect.Begin()[0]}
 	}
 	var reached atomic.Int64
 	gate := make(chan struct{})
-	w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !runs(op, meant) || reached.Add(1) != int64(n) {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !testdb.Runs(op, meant) || reached.Add(1) != int64(n) {
 			return faultdb.Fault{}
 		}
 		go func() { // ends before the call that runs the statement
@@ -43,74 +44,74 @@ func between(w *world, n int, meant sqlbatch.Statement, do func()) {
 }
 
 func purgeBesideProducers(w *world) {
-	q := w.queue("work", chanq.Config{})
-	_, db := w.connect()
-	other := openOn[string](w, db, "work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
 	const before, later = 2500, 300
-	send(w, q, texts(make([]string, before)...)...)
-	between(w, 1, w.statements("work").Purge(chanq.StateReady, 1, sqlbatch.Window{}), func() {
-		send(w, other, texts(make([]string, later)...)...)
+	testdb.Send(w, q, testdb.Texts(make([]string, before)...)...)
+	between(w, 1, w.Statements("work").Purge(chanq.StateReady, 1, sqlbatch.Window{}), func() {
+		testdb.Send(w, other, testdb.Texts(make([]string, later)...)...)
 	})
-	n, err := q.Purge(w.soon(), chanq.StateReady)
+	n, err := q.Purge(w.Soon(), chanq.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, before, n, "what came later stays")
-	require.Equal(w, chanq.Stats{Ready: later}, counted(w, q))
-	w.faults.Inject(nil)
-	n, err = q.Purge(w.soon(), chanq.StateReady)
+	require.Equal(w, chanq.Stats{Ready: later}, testdb.Counted(w, q))
+	w.Faults.Inject(nil)
+	n, err = q.Purge(w.Soon(), chanq.StateReady)
 	require.NoError(w, err)
 	require.Equal(w, later, n)
 }
 
 func purgeBesideTheDying(w *world) {
-	q := w.queue("work", chanq.Config{})
-	_, db := w.connect()
-	other := openOn[string](w, db, "work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
 	const before, later = 1500, 300
-	kill(w, q, texts(make([]string, before)...)...)
-	between(w, 2, w.statements("work").Purge(chanq.StateDead, 1, sqlbatch.Window{}), func() {
-		kill(w, other, texts(make([]string, later)...)...)
+	kill(w, q, testdb.Texts(make([]string, before)...)...)
+	between(w, 2, w.Statements("work").Purge(chanq.StateDead, 1, sqlbatch.Window{}), func() {
+		kill(w, other, testdb.Texts(make([]string, later)...)...)
 	})
-	n, err := q.Purge(w.soon(), chanq.StateDead)
+	n, err := q.Purge(w.Soon(), chanq.StateDead)
 	require.NoError(w, err)
 	require.Equal(w, before, n, "who died later stays")
-	require.Equal(w, chanq.Stats{Dead: later}, counted(w, q))
+	require.Equal(w, chanq.Stats{Dead: later}, testdb.Counted(w, q))
 }
 
 // redriveBesideTheDying sets aside again, while the rest is redriven, what has been
 // redriven so far.
 func redriveBesideTheDying(w *world) {
-	q := w.queue("work", chanq.Config{})
-	_, db := w.connect()
-	other := openOn[string](w, db, "work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
 	const dead = 2200
-	ids := kill(w, q, texts(make([]string, dead)...)...)
+	ids := kill(w, q, testdb.Texts(make([]string, dead)...)...)
 	killed := 0
 	killAgain := func() {
-		c := start(w, other, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
-		for _, l := range take(w, c, 200) {
+		c := testdb.Start(w, other, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+		for _, l := range testdb.Take(w, c, 200) {
 			require.NoError(w, l.DeadLetter(errors.New("again")))
 			killed++
 		}
-		require.NoError(w, c.Shutdown(w.soon()))
+		require.NoError(w, c.Shutdown(w.Soon()))
 	}
-	st := w.statements("work")
+	st := w.Statements("work")
 	between(w, 2, st.Redrive(1, nil, sqlbatch.Window{}), killAgain)
-	n, err := q.Redrive(w.soon(), 0)
+	n, err := q.Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, dead, n)
-	require.Equal(w, chanq.Stats{Ready: dead - killed, Dead: killed}, counted(w, q), "who died again stays dead")
+	require.Equal(w, chanq.Stats{Ready: dead - killed, Dead: killed}, testdb.Counted(w, q), "who died again stays dead")
 
-	w.faults.Inject(nil)
-	_, err = q.Redrive(w.soon(), 0)
+	w.Faults.Inject(nil)
+	_, err = q.Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	for range dead / 200 {
 		killAgain()
 	}
-	require.Equal(w, chanq.Stats{Dead: dead}, counted(w, q))
+	require.Equal(w, chanq.Stats{Dead: dead}, testdb.Counted(w, q))
 	killed = 0
-	chunks := (dead + w.engine.Dialect.Traits().FindIDs - 1) / w.engine.Dialect.Traits().FindIDs
+	chunks := (dead + w.Engine.Dialect.Traits().FindIDs - 1) / w.Engine.Dialect.Traits().FindIDs
 	between(w, chunks, st.Redrive(1, make([][16]byte, 1), sqlbatch.Window{}), killAgain) // where the list begins again
-	moved, err := q.RedriveIDs(w.soon(), append(ids, ids...)...)
+	moved, err := q.RedriveIDs(w.Soon(), append(ids, ids...)...)
 	require.NoError(w, err)
 	require.ElementsMatch(w, ids, moved, "each is moved once")
 }
@@ -118,15 +119,15 @@ func redriveBesideTheDying(w *world) {
 // redriveBesideItsKey: of two dead with one key the smaller ID goes first. Set aside
 // again meanwhile, it is none of those that the redrive is about, nor in the queue.
 func redriveBesideItsKey(w *world) {
-	q := w.queue("work", chanq.Config{})
-	_, db := w.connect()
-	other := openOn[string](w, db, "work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
 	first := kill(w, q, chanq.Message[string]{DedupKey: "k"})[0]
 	second := kill(w, q, chanq.Message[string]{DedupKey: "k"})[0]
-	between(w, 2, w.statements("work").Redrive(1, nil, sqlbatch.Window{}), func() {
-		require.NoError(w, lease(w, other, 1, time.Minute)[0].DeadLetter(errors.New("again")))
+	between(w, 2, w.Statements("work").Redrive(1, nil, sqlbatch.Window{}), func() {
+		require.NoError(w, testdb.Lease(w, other, 1, time.Minute)[0].DeadLetter(errors.New("again")))
 	})
-	n, err := q.Redrive(w.soon(), 0)
+	n, err := q.Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, 2, n)
 	w.requireState(q, first, chanq.StateDead)
@@ -134,17 +135,17 @@ func redriveBesideItsKey(w *world) {
 }
 
 func redriveInParts(w *world) {
-	q := w.queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{})
 	var ids []chanq.ID
 	for range 3 {
-		ids = append(ids, kill(w, q, texts(make([]string, 400)...)...)...)
+		ids = append(ids, kill(w, q, testdb.Texts(make([]string, 400)...)...)...)
 	}
-	n, err := q.Redrive(w.soon(), 1100)
+	n, err := q.Redrive(w.Soon(), 1100)
 	require.NoError(w, err)
 	require.Equal(w, 1100, n)
-	require.Equal(w, chanq.Stats{Ready: 1100, Dead: 100}, counted(w, q))
+	require.Equal(w, chanq.Stats{Ready: 1100, Dead: 100}, testdb.Counted(w, q))
 	w.requireState(q, ids[799], chanq.StateReady)
-	twice, err := q.RedriveIDs(w.soon(), append(ids, ids...)...)
+	twice, err := q.RedriveIDs(w.Soon(), append(ids, ids...)...)
 	require.NoError(w, err)
 	require.Len(w, twice, 100, "one that is named twice is moved once")
 }
@@ -152,7 +153,7 @@ func redriveInParts(w *world) {
 // statsBesideMany has many messages of one state, more than are counted, before and
 // behind a few of another.
 func statsBesideMany(w *world) {
-	q := w.queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{})
 	const limit, many, few = 10_000, 10_500, 10
 	some := func(n int, d time.Duration) []chanq.Message[string] {
 		batch := make([]chanq.Message[string], n)
@@ -162,28 +163,28 @@ func statsBesideMany(w *world) {
 		return batch
 	}
 	for range many / 1500 {
-		send(w, q, some(1500, 0)...)
+		testdb.Send(w, q, some(1500, 0)...)
 	}
-	send(w, q, some(few, 48*time.Hour)...)
-	require.Equal(w, chanq.Stats{Ready: limit, Scheduled: few}, counted(w, q))
+	testdb.Send(w, q, some(few, 48*time.Hour)...)
+	require.Equal(w, chanq.Stats{Ready: limit, Scheduled: few}, testdb.Counted(w, q))
 	for range many / 500 {
-		lease(w, q, 500, 24*time.Hour)
+		testdb.Lease(w, q, 500, 24*time.Hour)
 	}
-	require.Equal(w, chanq.Stats{Scheduled: few, Leased: limit}, counted(w, q), "few scheduled behind many leased")
-	entries, err := q.Peek(w.soon(), chanq.StateScheduled, 1000)
+	require.Equal(w, chanq.Stats{Scheduled: few, Leased: limit}, testdb.Counted(w, q), "few scheduled behind many leased")
+	entries, err := q.Peek(w.Soon(), chanq.StateScheduled, 1000)
 	require.NoError(w, err)
 	require.Len(w, entries, few)
 
-	n, err := q.Purge(w.soon(), chanq.StateLeased)
+	n, err := q.Purge(w.Soon(), chanq.StateLeased)
 	require.NoError(w, err)
 	require.Equal(w, many, n)
-	send(w, q, some(few, 0)...)
-	lease(w, q, few, 72*time.Hour)
+	testdb.Send(w, q, some(few, 0)...)
+	testdb.Lease(w, q, few, 72*time.Hour)
 	for range many / 1500 {
-		send(w, q, some(1500, time.Hour)...)
+		testdb.Send(w, q, some(1500, time.Hour)...)
 	}
-	require.Equal(w, chanq.Stats{Scheduled: limit, Leased: few}, counted(w, q), "few leased behind many scheduled")
-	entries, err = q.Peek(w.soon(), chanq.StateLeased, 1000)
+	require.Equal(w, chanq.Stats{Scheduled: limit, Leased: few}, testdb.Counted(w, q), "few leased behind many scheduled")
+	entries, err = q.Peek(w.Soon(), chanq.StateLeased, 1000)
 	require.NoError(w, err)
 	require.Len(w, entries, few)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -26,12 +27,12 @@ var transacting = []test{
 }
 
 func sendTx(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, chanq.Message[string]{Body: "first", DedupKey: "taken"})
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, chanq.Message[string]{Body: "first", DedupKey: "taken"})
 	for _, commit := range []bool{false, true} {
-		tx, err := w.db.BeginTx(w.soon(), nil)
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		receipts, err := q.SendTx(w.soon(), tx,
+		receipts, err := q.SendTx(w.Soon(), tx,
 			chanq.Message[string]{Body: "a"},
 			chanq.Message[string]{Body: "b", DedupKey: "taken"},
 			chanq.Message[string]{Body: "c", DedupKey: "free"},
@@ -46,52 +47,52 @@ func sendTx(w *world) {
 		require.Equal(w, receipts[2].ID, receipts[3].ID)
 		if !commit {
 			require.NoError(w, tx.Rollback())
-			require.Equal(w, chanq.Stats{Ready: 1}, counted(w, q))
+			require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
 			continue
 		}
 		require.NoError(w, tx.Commit())
-		require.Equal(w, []string{"first", "a", "c", "e"}, bodies(lease(w, q, 4, time.Minute)))
+		require.Equal(w, []string{"first", "a", "c", "e"}, testdb.Bodies(testdb.Lease(w, q, 4, time.Minute)))
 	}
-	_, err := q.SendTx(w.soon(), nil, texts("x")...)
+	_, err := q.SendTx(w.Soon(), nil, testdb.Texts("x")...)
 	require.ErrorContains(w, err, "tx is nil")
-	tx, err := w.db.BeginTx(w.soon(), nil)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
 	defer tx.Rollback()
-	_, err = q.SendTx(w.soon(), tx, chanq.Message[string]{Body: "fine"}, chanq.Message[string]{Priority: 9})
+	_, err = q.SendTx(w.Soon(), tx, chanq.Message[string]{Body: "fine"}, chanq.Message[string]{Priority: 9})
 	require.ErrorContains(w, err, "Message.Priority")
-	receipts, err := q.SendTx(w.soon(), tx)
+	receipts, err := q.SendTx(w.Soon(), tx)
 	require.NoError(w, err)
 	require.Empty(w, receipts)
-	before := w.faults.Ops()
-	receipts, err = q.SendTx(w.soon(), tx, texts(make([]string, 501)...)...)
+	before := w.Faults.Ops()
+	receipts, err = q.SendTx(w.Soon(), tx, testdb.Texts(make([]string, 501)...)...)
 	require.NoError(w, err)
 	require.Len(w, receipts, 501)
-	require.LessOrEqual(w, w.faults.Ops()-before, 4, "two statements, whose rows may have to be read")
+	require.LessOrEqual(w, w.Faults.Ops()-before, 4, "two statements, whose rows may have to be read")
 	require.NoError(w, tx.Commit())
-	require.Equal(w, 501, counted(w, q).Ready)
+	require.Equal(w, 501, testdb.Counted(w, q).Ready)
 }
 
 func ackTx(w *world) {
 	for _, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
-		q := w.queue("work", cfg)
-		ledger := w.queue("ledger", chanq.Config{})
-		id := send(w, q, texts("a")...)[0]
-		c := start(w, q, chanq.ConsumerConfig{})
-		l := take(w, c, 1)[0]
+		q := w.Queue("work", cfg)
+		ledger := w.Queue("ledger", chanq.Config{})
+		id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		l := testdb.Take(w, c, 1)[0]
 
-		tx, err := w.db.BeginTx(w.soon(), nil)
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		require.NoError(w, l.AckTx(w.soon(), tx))
-		_, err = ledger.SendTx(w.soon(), tx, texts("not booked")...)
+		require.NoError(w, l.AckTx(w.Soon(), tx))
+		_, err = ledger.SendTx(w.Soon(), tx, testdb.Texts("not booked")...)
 		require.NoError(w, err)
 		require.NoError(w, tx.Rollback())
 		w.requireState(q, id, chanq.StateLeased)
-		require.Zero(w, stats(w, ledger).Ready)
+		require.Zero(w, testdb.Stats(w, ledger).Ready)
 
-		tx, err = w.db.BeginTx(w.soon(), nil)
+		tx, err = w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		require.NoError(w, l.AckTx(w.soon(), tx), "after a rollback it may be tried again")
-		_, err = ledger.SendTx(w.soon(), tx, texts("booked")...)
+		require.NoError(w, l.AckTx(w.Soon(), tx), "after a rollback it may be tried again")
+		_, err = ledger.SendTx(w.Soon(), tx, testdb.Texts("booked")...)
 		require.NoError(w, err)
 		require.NoError(w, tx.Commit())
 		if cfg.Retain > 0 {
@@ -99,49 +100,49 @@ func ackTx(w *world) {
 		} else {
 			w.requireState(q, id, "")
 		}
-		booked := lease(w, ledger, 1, time.Minute)[0]
+		booked := testdb.Lease(w, ledger, 1, time.Minute)[0]
 		require.Equal(w, "booked", booked.Body)
 		require.NoError(w, booked.Ack())
-		require.NoError(w, c.Shutdown(w.soon()), "nothing is held any more")
+		require.NoError(w, c.Shutdown(w.Soon()), "nothing is held any more")
 	}
 }
 
 func ackTxStopsExtension(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a")...)
-	c := start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
-	l := take(w, c, 1)[0]
-	tx, err := w.db.BeginTx(w.soon(), nil)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	l := testdb.Take(w, c, 1)[0]
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
-	require.NoError(w, l.AckTx(w.soon(), tx))
+	require.NoError(w, l.AckTx(w.Soon(), tx))
 	require.NoError(w, tx.Rollback())
-	again := take(w, c, 1)[0]
+	again := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 2, again.Attempt, "the lease ran out")
 	require.NoError(w, l.Ack(), "after a rollback it may be settled")
-	require.ErrorIs(w, l.Wait(w.soon()), chanq.ErrLeaseLost, "too late")
+	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost, "too late")
 	require.NoError(w, again.Ack())
 }
 
 // acksTx reports the ack of AckTx in a caller's transaction.
 func (w *world) acksTx(op faultdb.Op, queue string, cfg chanq.Config) bool {
-	st := w.statements(queue).InTx()
+	st := w.Statements(queue).InTx()
 	if cfg.Retain > 0 {
-		return runs(op, st.Archive(nil))
+		return testdb.Runs(op, st.Archive(nil))
 	}
-	return runs(op, st.Ack(nil))
+	return testdb.Runs(op, st.Ack(nil))
 }
 
 func ackTxOfMany(w *world) {
 	for name, cfg := range map[string]chanq.Config{"work": {}, "kept": {Retain: time.Hour}} {
-		q := w.queue(name, cfg)
+		q := w.Queue(name, cfg)
 		const n = 300
-		send(w, q, texts(make([]string, n)...)...)
-		c := start(w, q, chanq.ConsumerConfig{})
-		leases := take(w, c, n)
+		testdb.Send(w, q, testdb.Texts(make([]string, n)...)...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		leases := testdb.Take(w, c, n)
 		slices.Reverse(leases)
 		var mu sync.Mutex
 		var ran []string // arguments of each statement
-		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if w.acksTx(op, name, cfg) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -160,12 +161,12 @@ func ackTxOfMany(w *world) {
 		for _, l := range leases {
 			fences[l.ID] = l.Fence
 		}
-		for _, id := range ids(leases) {
+		for _, id := range testdb.IDs(leases) {
 			inOrder = append(inOrder, sqlbatch.Item{ID: id, Fence: fences[id]})
 		}
-		st := w.statements(name).InTx().Ack(inOrder)
+		st := w.Statements(name).InTx().Ack(inOrder)
 		if cfg.Retain > 0 {
-			st = w.statements(name).InTx().Archive(inOrder)
+			st = w.Statements(name).InTx().Archive(inOrder)
 		}
 		var want []any
 		for _, arg := range st.Args {
@@ -175,16 +176,16 @@ func ackTxOfMany(w *world) {
 			want = append(want, arg)
 		}
 		for _, commit := range []bool{false, true} {
-			tx, err := w.db.BeginTx(w.soon(), nil)
+			tx, err := w.DB.BeginTx(w.Soon(), nil)
 			require.NoError(w, err)
-			require.NoError(w, chanq.AckTx(w.soon(), tx, leases...))
+			require.NoError(w, chanq.AckTx(w.Soon(), tx, leases...))
 			mu.Lock()
 			require.Equal(w, []string{fmt.Sprint(want)}, ran, name)
 			ran = nil
 			mu.Unlock()
 			if !commit {
 				require.NoError(w, tx.Rollback())
-				require.Equal(w, chanq.Stats{Leased: n}, counted(w, q), "after a rollback they may be tried again")
+				require.Equal(w, chanq.Stats{Leased: n}, testdb.Counted(w, q), "after a rollback they may be tried again")
 				continue
 			}
 			require.NoError(w, tx.Commit())
@@ -192,19 +193,19 @@ func ackTxOfMany(w *world) {
 			if cfg.Retain > 0 {
 				gone.Done = n
 			}
-			require.Equal(w, gone, counted(w, q))
+			require.Equal(w, gone, testdb.Counted(w, q))
 		}
-		w.faults.Inject(nil)
-		require.NoError(w, c.Shutdown(w.soon()), "nothing is held any more")
+		w.Faults.Inject(nil)
+		require.NoError(w, c.Shutdown(w.Soon()), "nothing is held any more")
 	}
 }
 
 func ackTxOfLost(w *world) {
 	for name, cfg := range map[string]chanq.Config{"work": {}, "kept": {Retain: time.Hour}} {
-		q := w.queue(name, cfg)
-		send(w, q, texts("a", "b", "c")...)
-		former := lease(w, q, 1, 100*time.Millisecond)[0]
-		holder := lease(w, q, 3, time.Minute)
+		q := w.Queue(name, cfg)
+		testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+		former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		holder := testdb.Lease(w, q, 3, time.Minute)
 		var theirs *chanq.Lease[string]
 		var ours []*chanq.Lease[string]
 		for _, l := range holder {
@@ -214,9 +215,9 @@ func ackTxOfLost(w *world) {
 				ours = append(ours, l)
 			}
 		}
-		tx, err := w.db.BeginTx(w.soon(), nil)
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		err = chanq.AckTx(w.soon(), tx, ours[0], former, ours[1])
+		err = chanq.AckTx(w.Soon(), tx, ours[0], former, ours[1])
 		require.NoError(w, tx.Rollback())
 		require.ErrorIs(w, err, chanq.ErrLeaseLost)
 		var batch *chanq.BatchError
@@ -226,8 +227,8 @@ func ackTxOfLost(w *world) {
 		require.ErrorIs(w, batch.Errs[1], chanq.ErrLeaseLost)
 		require.NoError(w, batch.Errs[2])
 		require.EqualError(w, err, "chanq: ack: 1 of 3 messages failed; first: ack "+name+" "+former.ID.String()+": lease lost")
-		require.Equal(w, chanq.Stats{Leased: 3}, counted(w, q), "all or nothing")
-		require.ErrorIs(w, former.Wait(w.soon()), chanq.ErrLeaseLost, "the loss is known now")
+		require.Equal(w, chanq.Stats{Leased: 3}, testdb.Counted(w, q), "all or nothing")
+		require.ErrorIs(w, former.Wait(w.Soon()), chanq.ErrLeaseLost, "the loss is known now")
 		for _, l := range append(ours, theirs) {
 			require.NoError(w, l.Ack(), "the others may be settled")
 		}
@@ -235,65 +236,65 @@ func ackTxOfLost(w *world) {
 }
 
 func ackTxOneLost(w *world) {
-	q := w.queue("work", chanq.Config{})
-	id := send(w, q, texts("a")...)[0]
-	former := lease(w, q, 1, 100*time.Millisecond)[0]
-	lease(w, q, 1, time.Minute)
-	tx, err := w.db.BeginTx(w.soon(), nil)
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+	testdb.Lease(w, q, 1, time.Minute)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
 	defer tx.Rollback()
 	want := chanq.OpError{Op: "ack", Queue: "work", ID: id, Err: chanq.ErrLeaseLost}
 	var one, of *chanq.OpError
-	require.ErrorAs(w, former.AckTx(w.soon(), tx), &one)
+	require.ErrorAs(w, former.AckTx(w.Soon(), tx), &one)
 	require.Equal(w, want, *one)
-	require.ErrorAs(w, chanq.AckTx(w.soon(), tx, former), &of)
+	require.ErrorAs(w, chanq.AckTx(w.Soon(), tx, former), &of)
 	require.Equal(w, want, *of)
 }
 
 func ackTxKnownLost(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a", "b")...)
-	leases := lease(w, q, 2, time.Minute)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	leases := testdb.Lease(w, q, 2, time.Minute)
 	require.NoError(w, leases[1].Ack())
-	other := w.queue("other", chanq.Config{})
-	send(w, other, texts("x")...)
-	foreign := lease(w, other, 1, time.Minute)[0]
+	other := w.Queue("other", chanq.Config{})
+	testdb.Send(w, other, testdb.Texts("x")...)
+	foreign := testdb.Lease(w, other, 1, time.Minute)[0]
 
-	tx, err := w.db.BeginTx(w.soon(), nil)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
 	defer tx.Rollback()
-	before := w.faults.Ops()
-	err = chanq.AckTx(w.soon(), tx, leases...)
+	before := w.Faults.Ops()
+	err = chanq.AckTx(w.Soon(), tx, leases...)
 	require.ErrorIs(w, err, chanq.ErrSettled)
 	var batch *chanq.BatchError
 	require.ErrorAs(w, err, &batch)
 	require.NoError(w, batch.Errs[0])
-	require.ErrorContains(w, chanq.AckTx(w.soon(), tx, leases[0], foreign), "two queues, work and other")
-	require.ErrorContains(w, chanq.AckTx(w.soon(), tx, leases[0], nil), "lease 1 is nil")
-	require.ErrorContains(w, chanq.AckTx(w.soon(), nil, leases[0]), "tx is nil")
-	require.NoError(w, chanq.AckTx[string](w.soon(), tx))
-	require.Equal(w, before, w.faults.Ops())
+	require.ErrorContains(w, chanq.AckTx(w.Soon(), tx, leases[0], foreign), "two queues, work and other")
+	require.ErrorContains(w, chanq.AckTx(w.Soon(), tx, leases[0], nil), "lease 1 is nil")
+	require.ErrorContains(w, chanq.AckTx(w.Soon(), nil, leases[0]), "tx is nil")
+	require.NoError(w, chanq.AckTx[string](w.Soon(), tx))
+	require.Equal(w, before, w.Faults.Ops())
 
-	require.NoError(w, chanq.AckTx(w.soon(), tx, leases[0], leases[0]), "twice is once")
+	require.NoError(w, chanq.AckTx(w.Soon(), tx, leases[0], leases[0]), "twice is once")
 	require.NoError(w, tx.Commit())
 	w.requireState(q, leases[0].ID, "")
 }
 
 func failureInTx(w *world) {
-	q := w.queue("work", chanq.Config{})
-	send(w, q, texts("a", "b")...)
-	leases := lease(w, q, 2, time.Minute)
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	leases := testdb.Lease(w, q, 2, time.Minute)
 	for what, do := range map[string]func(tx *sql.Tx) error{
-		"SendTx":      func(tx *sql.Tx) error { _, err := q.SendTx(w.soon(), tx, texts("c")...); return err },
-		"Lease.AckTx": func(tx *sql.Tx) error { return leases[0].AckTx(w.soon(), tx) },
-		"AckTx":       func(tx *sql.Tx) error { return chanq.AckTx(w.soon(), tx, leases...) },
+		"SendTx":      func(tx *sql.Tx) error { _, err := q.SendTx(w.Soon(), tx, testdb.Texts("c")...); return err },
+		"Lease.AckTx": func(tx *sql.Tx) error { return leases[0].AckTx(w.Soon(), tx) },
+		"AckTx":       func(tx *sql.Tx) error { return chanq.AckTx(w.Soon(), tx, leases...) },
 	} {
-		tx, err := w.db.BeginTx(w.soon(), nil)
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		hit := w.strike(w.broken(false), func(op faultdb.Op) bool { return op.Kind == faultdb.Exec || op.Kind == faultdb.Query })
+		hit := w.Strike(w.Broken(false), func(op faultdb.Op) bool { return op.Kind == faultdb.Exec || op.Kind == faultdb.Query })
 		err = do(tx)
-		require.NotEmpty(w, hit.struck(), what)
-		w.faults.Inject(nil)
+		require.NotEmpty(w, hit.Struck(), what)
+		w.Faults.Inject(nil)
 		_ = tx.Rollback()                          // its connection is gone
 		for _, err := range []error{err, do(tx)} { // the second time in a transaction that has ended
 			var op *chanq.OpError

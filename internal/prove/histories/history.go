@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 )
 
 // All delays and leases are whole hours and a jump of the clock is a minute
@@ -28,11 +29,9 @@ const (
 	chosenIDs   = 3
 )
 
-// patience is how long a step may take: far more than it does.
-const patience = time.Minute
-
 // Run runs random histories on an engine and holds each against the model.
-func Run(t *testing.T, e Engine) {
+func Run(t *testing.T, e testdb.Engine) {
+	e.Require(t)
 	for _, retain := range []time.Duration{0, 24 * time.Hour} {
 		t.Run(fmt.Sprintf("Retain=%v", retain), func(t *testing.T) {
 			address := e.Create(t)
@@ -141,23 +140,11 @@ func (h *history) note(format string, args ...any) {
 }
 
 // soon is a context for what must return.
-func (h *history) soon() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	h.Cleanup(cancel)
-	return ctx
-}
+func (h *history) soon() context.Context { return testdb.Soon(h) }
 
 // eventually waits for what must come.
 func (h *history) eventually(what string, is func() bool) {
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		if time.Now().After(deadline) {
-			require.Fail(h, "it never came to this: "+what, h.ran)
-		}
-		<-tick.C
-	}
+	testdb.Eventually(h, what+", "+h.ran, is)
 }
 
 // compare holds every row of the queue, and its counts, against the model.
@@ -209,7 +196,7 @@ func (h *history) compare() {
 		oldest = max(oldest, at-m.at.ms)
 	}
 	require.GreaterOrEqual(h, got.OldestReady.Milliseconds(), oldest, h.ran)
-	require.Less(h, got.OldestReady.Milliseconds(), oldest+patience.Milliseconds(), h.ran)
+	require.Less(h, got.OldestReady.Milliseconds(), oldest+testdb.Patience.Milliseconds(), h.ran)
 	got.OldestReady = 0
 	require.Equal(h, want, got, "%s: Stats", h.ran)
 	for _, c := range h.consumers {

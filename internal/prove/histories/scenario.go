@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 )
 
 // scenario is a day in the life of three queues.
@@ -418,7 +419,7 @@ func (w *walk) pipes() {
 	var err error
 	w.clock, err = newClock(w.observer, w.clock.dialect, pipedQueue)
 	require.NoError(w, err)
-	source := w.open(w.observer, pipedQueue, chanq.Config{Dialect: w.clock.dialect})
+	source := testdb.OpenOn[string](w, w.observer, pipedQueue, chanq.Config{Dialect: w.clock.dialect})
 	isEmpty := func() bool {
 		s, err := source.Stats(w.soon())
 		require.NoError(w, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -21,7 +22,7 @@ import (
 // mishap is one way for an operation on the database to go wrong.
 type mishap struct {
 	name  string
-	fault func(Engine) faultdb.Fault
+	fault func(testdb.Engine) faultdb.Fault
 	// ends: the connection does not survive it, so that it may strike the end of a
 	// transaction.
 	ends    bool
@@ -34,14 +35,14 @@ type mishap struct {
 }
 
 var mishaps = []mishap{
-	{name: "CutBeforeItIsApplied", fault: func(e Engine) faultdb.Fault { return faultdb.Cut(e.Errors[sqlbatch.Unknown]) }, ends: true},
-	{name: "CutAfterItWasApplied", fault: func(e Engine) faultdb.Fault { return faultdb.Cut(e.Errors[sqlbatch.Unknown]).Applied() }, applied: true, ends: true},
-	{name: "CutAfterOneRow", fault: func(e Engine) faultdb.Fault { return faultdb.Cut(e.Errors[sqlbatch.Unknown]).AfterRows(1) }, applied: true, ends: true},
-	{name: "RolledBack", fault: func(e Engine) faultdb.Fault { return faultdb.Fail(e.Errors[sqlbatch.RolledBack]) }},
-	{name: "Refused", fault: func(e Engine) faultdb.Fault { return faultdb.Cut(e.Errors[sqlbatch.Refused]) }},
-	{name: "Permanent", fault: func(e Engine) faultdb.Fault { return faultdb.Fail(e.Errors[sqlbatch.Permanent]) }, lasts: true},
-	{name: "HangsBeforeItIsApplied", fault: func(Engine) faultdb.Fault { return faultdb.Hang() }, ends: true, hangs: true},
-	{name: "HangsAfterItWasApplied", fault: func(Engine) faultdb.Fault { return faultdb.Hang().Applied() }, applied: true, ends: true, hangs: true},
+	{name: "CutBeforeItIsApplied", fault: func(e testdb.Engine) faultdb.Fault { return faultdb.Cut(e.Errors[sqlbatch.Unknown]) }, ends: true},
+	{name: "CutAfterItWasApplied", fault: func(e testdb.Engine) faultdb.Fault { return faultdb.Cut(e.Errors[sqlbatch.Unknown]).Applied() }, applied: true, ends: true},
+	{name: "CutAfterOneRow", fault: func(e testdb.Engine) faultdb.Fault { return faultdb.Cut(e.Errors[sqlbatch.Unknown]).AfterRows(1) }, applied: true, ends: true},
+	{name: "RolledBack", fault: func(e testdb.Engine) faultdb.Fault { return faultdb.Fail(e.Errors[sqlbatch.RolledBack]) }},
+	{name: "Refused", fault: func(e testdb.Engine) faultdb.Fault { return faultdb.Cut(e.Errors[sqlbatch.Refused]) }},
+	{name: "Permanent", fault: func(e testdb.Engine) faultdb.Fault { return faultdb.Fail(e.Errors[sqlbatch.Permanent]) }, lasts: true},
+	{name: "HangsBeforeItIsApplied", fault: func(testdb.Engine) faultdb.Fault { return faultdb.Hang() }, ends: true, hangs: true},
+	{name: "HangsAfterItWasApplied", fault: func(testdb.Engine) faultdb.Fault { return faultdb.Hang().Applied() }, applied: true, ends: true, hangs: true},
 }
 
 // Walk runs a fixed scenario of sends, claims, settles and ends once for each
@@ -49,7 +50,8 @@ var mishaps = []mishap{
 // and counts after each run: nothing is lost, nothing comes back after its
 // confirmed ack, and everybody was told the truth. It strikes every stride'th
 // operation, and ends with a run that no fault has met.
-func Walk(t *testing.T, e Engine, stride int) {
+func Walk(t *testing.T, e testdb.Engine, stride int) {
+	e.Require(t)
 	var all sync.WaitGroup // not t.Parallel: the runs mostly wait
 	defer all.Wait()
 	for n, m := range mishaps {
@@ -59,7 +61,7 @@ func Walk(t *testing.T, e Engine, stride int) {
 	}
 }
 
-func walkThrough(t *testing.T, e Engine, m mishap, first, stride int) {
+func walkThrough(t *testing.T, e testdb.Engine, m mishap, first, stride int) {
 	if m.hangs {
 		stride *= 8
 	}
@@ -79,7 +81,7 @@ func walkThrough(t *testing.T, e Engine, m mishap, first, stride int) {
 
 // requireStruck holds that the walk has met every statement it is for. The text
 // of some depends on the number of rows.
-func requireStruck(t *testing.T, e Engine, struck map[string]bool) {
+func requireStruck(t *testing.T, e testdb.Engine, struck map[string]bool) {
 	q := e.Dialect.Queue(sqlbatch.Names{Queue: workQueue})
 	for name, build := range map[string]func([]sqlbatch.Row) sqlbatch.Statement{
 		"enqueue": q.Enqueue, "enqueue with keys": q.EnqueueNew,
@@ -144,7 +146,7 @@ const acked chanq.State = "acked"
 // unowned hides Close, so that closing one of two *sql.DB leaves the database.
 type unowned struct{ driver.Connector }
 
-func newWalk(t *testing.T, e Engine, m mishap, i int) *walk {
+func newWalk(t *testing.T, e testdb.Engine, m mishap, i int) *walk {
 	inner, err := e.Connect(e.Create(t))
 	require.NoError(t, err)
 	w := &walk{
@@ -152,7 +154,7 @@ func newWalk(t *testing.T, e Engine, m mishap, i int) *walk {
 		stored: map[chanq.ID]string{}, doubtful: map[chanq.ID]bool{}, settledAs: map[chanq.ID]chanq.State{},
 		visits: map[string]int{}, effects: map[chanq.ID]bool{},
 	}
-	w.limit = w.within(3 * patience)
+	w.limit = w.within(3 * testdb.Patience)
 	cfg := chanq.Config{Dialect: e.Dialect, MaxAttempts: 50}
 	for _, name := range []string{workQueue, pipedQueue, outQueue} {
 		require.NoError(t, chanq.Migrate(w.soon(), w.observer, name, cfg))
@@ -161,8 +163,8 @@ func newWalk(t *testing.T, e Engine, m mishap, i int) *walk {
 	require.NoError(t, err)
 	faults := faultdb.New(unowned{inner})
 	w.db = sql.OpenDB(faults)
-	w.work, w.piped, w.out = w.open(w.db, workQueue, cfg), w.open(w.db, pipedQueue, cfg), w.open(w.db, outQueue, cfg)
-	w.truth, w.trueResult = w.open(w.observer, workQueue, cfg), w.open(w.observer, outQueue, cfg)
+	w.work, w.piped, w.out = testdb.OpenOn[string](w, w.db, workQueue, cfg), testdb.OpenOn[string](w, w.db, pipedQueue, cfg), testdb.OpenOn[string](w, w.db, outQueue, cfg)
+	w.truth, w.trueResult = testdb.OpenOn[string](w, w.observer, workQueue, cfg), testdb.OpenOn[string](w, w.observer, outQueue, cfg)
 	w.clock, err = newClock(w.observer, e.Dialect, workQueue)
 	require.NoError(t, err)
 	fault, passed := m.fault(e), 0
@@ -197,7 +199,7 @@ func newWalk(t *testing.T, e Engine, m mishap, i int) *walk {
 // memberStatements are not struck, nor counted: they come when they like, from
 // goroutines of their own, and what is struck must not depend on that. Whatever
 // becomes of them changes nothing of what the walk looks at.
-func memberStatements(e Engine) map[string]bool {
+func memberStatements(e testdb.Engine) map[string]bool {
 	keys := map[string]bool{}
 	for _, name := range []string{workQueue, pipedQueue, outQueue} {
 		q := e.Dialect.Queue(sqlbatch.Names{Queue: name})
@@ -207,12 +209,6 @@ func memberStatements(e Engine) map[string]bool {
 		}
 	}
 	return keys
-}
-
-func (w *walk) open(db *sql.DB, name string, cfg chanq.Config) *chanq.Queue[string] {
-	q, err := chanq.Open[string](w.soon(), db, name, cfg)
-	require.NoError(w, err)
-	return q
 }
 
 // where says which run this is, for messages.
@@ -238,7 +234,7 @@ func (w *walk) firstClaimWasLost() bool {
 }
 
 // soon is a context for what must return by itself.
-func (w *walk) soon() context.Context { return w.within(patience) }
+func (w *walk) soon() context.Context { return w.within(testdb.Patience) }
 
 // statement is how long a statement may take: short where one is made to hang,
 // and otherwise more than a busy machine needs.
@@ -246,7 +242,7 @@ func (w *walk) statement() time.Duration {
 	if w.mishap.hangs {
 		return time.Second
 	}
-	return patience
+	return testdb.Patience
 }
 
 // shortly is a context for calls that last as long as it does.

@@ -1,6 +1,8 @@
 package kills
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,274 +11,218 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// The events of a small history, at seconds after its beginning. Leases last for
-// ten seconds.
-var (
-	noon  = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	id    = chanq.ID{1}
-	maker = Life{"producer-1", 1}
-	one   = Life{"consumer-1", 1}
-	two   = Life{"consumer-2", 1}
-	three = Life{"consumer-3", 1}
-)
+const second = int64(time.Second)
 
-func at(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
-
-func happened(seconds float64, l Life, k Kind) Event {
-	return Event{Kind: k, At: at(seconds), Body: "a", ID: id, Life: l}
-}
-
-func got(seconds float64, l Life, attempt int) Event {
-	e := happened(seconds, l, Got)
-	e.Attempt, e.Deadline = attempt, at(seconds+9.9)
-	return e
-}
-
-func outcome(seconds float64, l Life, attempt int, k Kind) Event {
-	e := happened(seconds, l, k)
-	e.Attempt = attempt
-	return e
-}
-
-func sent() []Event {
-	return []Event{happened(0, maker, Intended), happened(0.1, maker, Stored)}
-}
-
-func TestJudge(t *testing.T) {
-	nothing := Duplicates{}
-	resent := happened(1, Life{"producer-1", 2}, Intended)
-	tests := []struct {
-		name       string
-		events     []Event
-		kills      []Kill
-		outages    []Outage
-		duplicates Duplicates
-		fault      string // "" for none
-	}{
-		{
-			name:   "a message that is sent, got and acked is right",
-			events: append(sent(), got(1, one, 1), outcome(2, one, 1, Acked)),
-		},
-		{
-			name:   "a message that was never stored need not be delivered",
-			events: []Event{happened(0, maker, Intended)},
-		},
-		{
-			name:   "lost",
-			events: sent(),
-			fault:  "LOST: stored, never delivered",
-		},
-		{
-			name:   "from nowhere",
-			events: []Event{got(1, one, 1), outcome(2, one, 1, Acked)},
-			fault:  "nobody sent it",
-		},
-		{
-			name:   "an ID changes",
-			events: append(sent(), Event{Kind: Got, At: at(1), Body: "a", ID: chanq.ID{2}, Attempt: 1, Life: one}, outcome(2, one, 1, Acked)),
-			fault:  "it has the IDs",
-		},
-		{
-			name: "an ID has two bodies",
-			events: append(sent(), got(1, one, 1), outcome(2, one, 1, Acked),
-				Event{Kind: Intended, At: at(3), Body: "b", ID: id, Life: maker}),
-			fault: "is that of a",
-		},
-		{
-			name:       "a killed holder explains a duplicate",
-			events:     append(sent(), got(1, one, 1), got(11, two, 2), outcome(12, two, 2, Acked)),
-			kills:      []Kill{{one, at(2)}},
-			duplicates: Duplicates{Killed: 1},
-		},
-		{
-			name:   "a phantom duplicate",
-			events: append(sent(), got(1, one, 1), got(11, two, 2), outcome(12, two, 2, Acked)),
-			kills:  []Kill{{three, at(2)}},
-			fault:  "consumer-1.1 was not killed and never knew",
-		},
-		{
-			name:       "a holder that is told explains a duplicate",
-			events:     append(sent(), got(1, one, 1), got(11, two, 2), outcome(12, two, 2, Acked), outcome(13, one, 1, Lost)),
-			duplicates: Duplicates{Told: 1},
-		},
-		{
-			name:       "a kill after the redelivery tells of a lease that ran out",
-			events:     append(sent(), happened(0, one, Started), got(1, one, 1), got(11, two, 2), outcome(12, two, 2, Acked)),
-			kills:      []Kill{{one, at(20)}, {three, at(2)}},
-			duplicates: Duplicates{Late: 1},
-		},
-		{
-			name:       "unless there was an outage",
-			events:     append(sent(), got(1, one, 1), got(11, two, 2), outcome(12, two, 2, Acked)),
-			kills:      []Kill{{one, at(20)}},
-			outages:    []Outage{{at(2), at(3)}},
-			duplicates: Duplicates{Outage: 1},
-		},
-		{
-			name:   "delivered after the ack",
-			events: append(sent(), got(1, one, 1), outcome(2, one, 1, Acked), got(11, two, 2), outcome(12, two, 2, Acked)),
-			kills:  []Kill{{one, at(3)}},
-			fault:  "delivered to consumer-2.1 after the ack of consumer-1.1 was confirmed",
-		},
-		{
-			name:   "an ack is confirmed to one whose lease is another's",
-			events: append(sent(), got(1, one, 1), got(11, two, 2), outcome(12, two, 2, Acked), outcome(13, one, 1, Acked)),
-			kills:  []Kill{{three, at(2)}},
-			fault:  "after the ack of consumer-1.1 was confirmed",
-		},
-		{
-			name: "stored again by its sender, after the ack",
-			events: append(sent()[:1], got(0.5, one, 1), outcome(0.6, one, 1, Acked),
-				resent, happened(1.1, resent.Life, Stored), got(2, two, 1), outcome(3, two, 1, Acked)),
-			kills:      []Kill{{maker, at(0.4)}},
-			duplicates: Duplicates{Again: 1},
-		},
-		{
-			name: "stored again by chanq, which an outage kept from knowing",
-			events: []Event{happened(0, maker, Intended), got(1, one, 1), outcome(1.1, one, 1, Acked), happened(2, maker, Stored),
-				got(3, two, 1), outcome(4, two, 1, Acked)},
-			outages:    []Outage{{at(0.5), at(0.9)}},
-			duplicates: Duplicates{Again: 1},
-		},
-		{
-			name: "an outage after the send explains nothing",
-			events: []Event{happened(0, maker, Intended), happened(0.4, maker, Stored), got(1, one, 1), outcome(1.1, one, 1, Acked),
-				got(3, two, 1), outcome(4, two, 1, Acked)},
-			outages: []Outage{{at(0.5), at(0.9)}},
-			fault:   "after the ack of consumer-1.1 was confirmed",
-		},
-		{
-			name: "stored again, but only once",
-			events: append(sent()[:1], got(0.5, one, 1), outcome(0.6, one, 1, Acked),
-				resent, happened(1.1, resent.Life, Stored), got(2, two, 1), outcome(3, two, 1, Acked), got(4, three, 1), outcome(5, three, 1, Acked)),
-			kills:      []Kill{{maker, at(0.4)}},
-			duplicates: Duplicates{Again: 1},
-			fault:      "delivered to consumer-3.1 after the ack",
-		},
-		{
-			name:       "before the lease of a killed holder ends",
-			events:     append(sent(), got(1, one, 1), got(10.5, two, 2), outcome(12, two, 2, Acked)),
-			kills:      []Kill{{one, at(2)}},
-			duplicates: Duplicates{Killed: 1},
-			fault:      "before the lease of consumer-1.1 could end",
-		},
-		{
-			name:   "a loss that gave it to nobody",
-			events: append(sent(), got(1, one, 1), outcome(2, one, 1, Lost)),
-			fault:  "LOST: consumer-1.1 was told",
-		},
-		{
-			name:   "a settle whose outcome is unknown may have counted",
-			events: append(sent(), got(1, one, 1), outcome(2, one, 1, Unknown)),
-		},
-		{
-			name: "a lease that had run out before it was got",
-			events: append(sent(), got(11, two, 2), outcome(12, two, 2, Acked),
-				Event{Kind: Got, At: at(13), Body: "a", ID: id, Attempt: 1, Deadline: at(9.9), Life: one}, outcome(13.1, one, 1, Lost)),
-		},
-		{
-			name: "a lease that had run out, and its ack may have counted all the same",
-			events: append(sent(),
-				Event{Kind: Got, At: at(13), Body: "a", ID: id, Attempt: 1, Deadline: at(9.9), Life: one}, outcome(13.1, one, 1, Unknown)),
-		},
-		{
-			name: "a lease that had run out, and nobody got the message after it",
-			events: append(sent(),
-				Event{Kind: Got, At: at(13), Body: "a", ID: id, Attempt: 1, Deadline: at(9.9), Life: one}, outcome(13.1, one, 1, Lost)),
-			fault: "LOST: consumer-1.1 was told",
-		},
-		{
-			name: "unless its ack counted",
-			events: append(sent(), got(11, two, 2), outcome(12, two, 2, Acked),
-				Event{Kind: Got, At: at(13), Body: "a", ID: id, Attempt: 1, Deadline: at(9.9), Life: one}, outcome(13.1, one, 1, Acked)),
-			kills: []Kill{{Life{"consumer-1", 0}, at(2)}},
-			fault: "delivered to consumer-1.1 after the ack of consumer-2.1",
-		},
-		{
-			name:   "an outcome without a lease",
-			events: append(sent(), got(1, one, 1), outcome(2, one, 1, Acked), outcome(2, two, 1, Acked)),
-			fault:  "of a lease that it never got",
-		},
-		{
-			name:       "attempts do not rise",
-			events:     append(sent(), got(1, one, 1), got(11, two, 1), outcome(12, two, 1, Acked)),
-			kills:      []Kill{{one, at(2)}},
-			duplicates: Duplicates{Killed: 1},
-			fault:      "attempt 1 follows attempt 1",
-		},
-		{
-			name:   "a claim nobody saw takes a kill",
-			events: append(sent(), got(11, two, 2), outcome(12, two, 2, Acked)),
-			kills:  []Kill{{one, at(2)}, {maker, at(2)}, {two, at(30)}},
-			fault:  "attempt 2, after 0 kills", // consumer-1 never got anything: not known as a consumer
-		},
-		{
-			name:   "and then it is right",
-			events: append(sent(), got(11, two, 2), outcome(12, two, 2, Acked)),
-			kills:  []Kill{{Life{"consumer-2", 0}, at(2)}},
-		},
-		{
-			name:   "an attempt for nothing",
-			events: append(sent(), got(11, one, 2), outcome(12, one, 2, Acked)),
-			fault:  "attempt 2, after 0 kills",
-		},
-		{
-			name:   "more attempts than leases can have ended",
-			events: append(sent(), got(11, one, 3), outcome(12, one, 3, Acked)),
-			kills:  []Kill{{Life{"consumer-1", 0}, at(2)}, {Life{"consumer-1", -1}, at(1)}},
-			fault:  "2 leases take 20s",
-		},
+// told makes a history from what processes told of one message, in words such as
+// "1 0:intended 2.5 1:got2nack": at the 1st second process 0 intended to send it, at
+// 2.5 process 1 got it with attempt 2, to nack it. Without a number, a second has
+// passed since the word before. Leases last for ten seconds. "x7" says that process 7
+// was killed.
+func told(words string) *History {
+	h := NewHistory(10 * time.Second)
+	at := int64(-1)
+	for _, w := range strings.Fields(words) {
+		var seconds float64
+		if _, err := fmt.Sscanf(w+"!", "%g!", &seconds); err == nil && !strings.ContainsAny(w, ":x") {
+			at = int64(seconds*float64(second)) - second
+			continue
+		}
+		at += second
+		var process, attempt int
+		if n, _ := fmt.Sscanf(w, "x%d", &process); n == 1 {
+			h.killed[process] = at + 1
+			continue
+		}
+		number, what, _ := strings.Cut(w, ":")
+		fmt.Sscan(number, &process)
+		kind := strings.TrimRight(what, "abcdefghijklmnopqrstuvwxyz")
+		kind = strings.TrimRight(kind, "0123456789")
+		if kind == "" { // no attempt
+			kind = what
+		}
+		rest := strings.TrimPrefix(what, kind)
+		fmt.Sscanf(rest, "%d", &attempt)
+		e := Event{Kind: Kind(kind), At: at + 1, Name: "a", ID: chanq.ID{1}, Attempt: attempt, How: How(strings.TrimLeft(rest, "0123456789"))}
+		if e.Kind == Got {
+			e.Deadline = at + 10*second - second/10
+		}
+		h.Add(process, e)
 	}
-	for _, c := range tests {
-		t.Run(c.name, func(t *testing.T) {
-			v := Judge(History{Events: c.events, Kills: c.kills, Outages: c.outages, LeaseFor: 10 * time.Second})
-			if c.fault == "" {
-				require.Empty(t, v.Faults)
-				require.Equal(t, c.duplicates, v.Duplicates)
-				return
+	return h
+}
+
+const sent = "0 0:intended 0.1 0:stored 1 "
+
+func TestTheJudgeExplainsWhatIsPromised(t *testing.T) {
+	for name, c := range map[string]struct {
+		words    string
+		outage   Span
+		broken   bool
+		want     Duplicates
+		received int // messages
+	}{
+		"sent, delivered, acked":                       {words: sent + "1:got1 1:confirmed1", received: 1},
+		"never stored":                                 {words: "0:intended"},
+		"the sender was killed":                        {words: "0:intended 1:got1 1:confirmed1 x0", received: 1},
+		"the receiver is heard before":                 {words: "2 1:got1 1:confirmed1 0 0:intended 0:stored", received: 1},
+		"nacked, then acked":                           {words: sent + "1:got1nack 1:confirmed1 2:got2 2:confirmed2", want: Duplicates{Asked: 1}, received: 1},
+		"released, then acked":                         {words: sent + "1:got1release 1:confirmed1 2:got1 2:confirmed1", want: Duplicates{Asked: 1}, received: 1},
+		"lapses count no more after a nack":            {words: sent + "x8 x9 31 1:got3nack 1:confirmed3 2:got2 2:confirmed2", want: Duplicates{Asked: 1}, received: 1},
+		"killed after a nack that it did not see":      {words: sent + "1:got1nack 2:got2 2:confirmed2 x1", want: Duplicates{Asked: 1}, received: 1},
+		"killed after an ack that it did not see":      {words: sent + "1:got1 x1", received: 1},
+		"the holder was killed":                        {words: sent + "1:got1 x1 11 2:got2bury 2:confirmed2", want: Duplicates{Killed: 1}, received: 1},
+		"the holder was told":                          {words: sent + "1:got1 11 2:got2 2:confirmed2 1:lost1", want: Duplicates{Told: 1}, received: 1},
+		"the holder knows nothing":                     {words: sent + "1:got1 1:unknown1", received: 1},
+		"slower than its lease, and killed":            {words: "0 1:started " + sent + "1:got1 x3 11 2:got2 2:confirmed2 20 x1", want: Duplicates{Late: 1}, received: 1},
+		"unless there was an outage":                   {words: sent + "1:got1 11 2:got2 2:confirmed2 20 x1", outage: Span{2 * second, 3 * second}, want: Duplicates{Outage: 1}, received: 1},
+		"stored again by its sender":                   {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 1:confirmed1 1 3:intended 1.1 3:stored 2 2:got1 2:confirmed1", want: Duplicates{Again: 1}, received: 1},
+		"stored again, and the ack was not seen":       {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 x1 1 3:intended 1.1 3:stored 11 2:got1 2:confirmed1", want: Duplicates{Again: 1}, received: 1},
+		"stored again by chanq, after an outage":       {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: Duplicates{Again: 1}, received: 1},
+		"stored again by chanq, as connections break":  {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", broken: true, want: Duplicates{Again: 1}, received: 1},
+		"run out before it was got":                    {words: sent + "11 2:got2 2:confirmed2 13 1:stale1 1:lost1", received: 1},
+		"run out, and its ack may have counted":        {words: sent + "13 1:stale1 1:unknown1", received: 1},
+		"a claim that nobody saw takes a kill":         {words: sent + "x7 11 2:got2 2:confirmed2", received: 1},
+		"or a holder who lived for as long as a lease": {words: "0 7:started " + sent + "11 2:got2 2:confirmed2 30 x7", received: 1},
+		"a nack ends a lease at once":                  {words: sent + "1:got1nack 1:confirmed1 2:got2nack 2:confirmed2 1:got3 1:confirmed3", want: Duplicates{Asked: 2}, received: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := stale(c.words)
+			h.Broken = c.broken
+			if c.outage != (Span{}) {
+				h.Outages = []Span{c.outage}
 			}
-			require.NotEmpty(t, v.Faults)
-			require.Contains(t, v.Faults[0], c.fault)
-			if c.duplicates != nothing {
-				require.Equal(t, c.duplicates, v.Duplicates)
-			}
+			v := h.Judge()
+			require.Empty(t, v.Faults)
+			require.Equal(t, c.want, v.Duplicates)
+			require.Equal(t, c.received, v.Delivered)
 		})
 	}
 }
 
-func TestJudgeCounts(t *testing.T) {
-	events := append(sent(), got(21, two, 3), outcome(22, two, 3, Acked))
-	events = append(events,
-		Event{Kind: Intended, At: at(0), Body: "b", Life: maker},
-		Event{Kind: Got, At: at(1), Body: "b", ID: chanq.ID{2}, Attempt: 1, Life: one}, Event{Kind: Acked, At: at(2), Body: "b", Attempt: 1, Life: one},
-		Event{Kind: Intended, At: at(0), Body: "c", Life: maker},
-	)
-	v := Judge(History{Events: events, Kills: []Kill{{one, at(3)}, {Life{"consumer-2", 0}, at(4)}}, LeaseFor: 10 * time.Second})
-	require.Empty(t, v.Faults)
-	require.Equal(t, Verdict{Intended: 3, Stored: 1, Delivered: 2, Deliveries: 2, Unsure: 1, Unseen: 2, MostAttempt: 3}, v)
+// stale is told, where the word stale is a lease whose deadline was the 9.9th second.
+func stale(words string) *History {
+	h := told(strings.ReplaceAll(words, ":stale", ":got"))
+	if strings.Contains(words, ":stale") {
+		for _, m := range h.messages {
+			d := &m.deliveries[len(m.deliveries)-1]
+			d.deadline = 99 * second / 10
+		}
+	}
+	return h
 }
 
-func TestALogSurvivesACutLine(t *testing.T) {
-	dir := t.TempDir()
-	log, err := CreateLog(dir, one)
-	require.NoError(t, err)
-	require.NoError(t, log.Write(Event{Kind: Intended, Body: "a", ID: id}))
-	require.NoError(t, log.Write(Event{Kind: Intended, Body: "b"}))
-	require.NoError(t, log.Write(Event{Kind: Intended, Body: "c", ID: chanq.ID{3}}))
-	require.NoError(t, log.Write(Event{Kind: Stored, Body: "a", ID: id}))
-	_, err = log.file.WriteString(`{"kind":"stored","body":"c"`)
-	require.NoError(t, err)
-	require.NoError(t, log.Close())
-	_, err = CreateLog(dir, one)
-	require.Error(t, err, "a life has one log")
-	events, err := ReadLog(dir, one)
-	require.NoError(t, err)
-	require.Len(t, events, 4)
-	require.Equal(t, one, events[0].Life)
-	unfinished := Unfinished(events)
-	require.Len(t, unfinished, 1)
-	require.Equal(t, "c", unfinished[0].Body)
-	none, err := ReadLog(dir, two)
-	require.NoError(t, err)
-	require.Empty(t, none)
+func TestTheJudgeFindsWhatIsBroken(t *testing.T) {
+	for name, c := range map[string]struct {
+		words, want string
+		outage      Span
+		strict      bool
+	}{
+		"lost":                                     {words: sent, want: "LOST: stored, never delivered"},
+		"lost after a nack":                        {words: sent + "1:got1nack 1:confirmed1", want: "never delivered again"},
+		"lost by a loss that gave it to nobody":    {words: sent + "1:got1 1:lost1", want: "LOST: process 1 was told"},
+		"the same, of a lease that had run out":    {words: sent + "13 1:stale1 1:lost1", want: "LOST: process 1 was told"},
+		"from nowhere":                             {words: "1:got1 1:confirmed1", want: "nobody sent it"},
+		"delivered after its ack":                  {words: sent + "1:got1 1:confirmed1 11 2:got2 2:confirmed2 x1", want: "after its end by process 1"},
+		"delivered after its burial":               {words: sent + "1:got1bury 1:confirmed1 11 2:got2 2:confirmed2", want: "after its end by process 1"},
+		"two acks are confirmed":                   {words: sent + "x3 1:got1 11 2:got2 2:confirmed2 1:confirmed1", want: "after its end by process 1"},
+		"stale, and its ack is confirmed":          {words: sent + "x3 11 2:got2 2:confirmed2 13 1:stale1 1:confirmed1", want: "after its end by process 2"},
+		"an outage after the send":                 {words: "0 0:intended 0.4 0:stored 1 1:got1 1:confirmed1 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: "after its end by process 1"},
+		"stored again, but only once":              {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 1:confirmed1 1 3:intended 1.1 3:stored 2 2:got1 2:confirmed1 4:got1 4:confirmed1", want: "delivered to process 4 after"},
+		"a phantom":                                {words: sent + "1:got1 x3 11 2:got2 2:confirmed2", want: "process 1 was not killed and never knew"},
+		"an outcome is never told":                 {words: sent + "1:got1", want: "never knew"},
+		"something else is told":                   {words: sent + "1:got1 1:failed1", want: "neither an outcome"},
+		"held still, killed late":                  {words: sent + "1:got1 11 2:got2 2:confirmed2 20 x1", strict: true, want: "while process 1 held it"},
+		"before the lease of a killed holder ends": {words: sent + "1:got1 2 x1 10.5 2:got2 2:confirmed2", want: "before the lease of process 1 could end"},
+		"an outcome without a lease":               {words: sent + "1:got1 1:confirmed1 2:confirmed1", want: "of a lease that it never got"},
+		"attempts do not rise":                     {words: sent + "1:got1 2 x1 11 2:got1 2:confirmed1", want: "attempt 1 follows attempt 1"},
+		"nor after a nack":                         {words: sent + "1:got1nack 1:confirmed1 2:got1 2:confirmed1", want: "attempt 1 follows attempt 1"},
+		"an attempt of none":                       {words: sent + "1:got0 1:confirmed0", want: "attempt 0"},
+		"an attempt for nothing":                   {words: sent + "11 1:got2 1:confirmed2", want: "attempt 2, after 0 kills"},
+		"a kill long before the send":              {words: "0 x7 5 0:intended 0:stored 20 1:got2 1:confirmed2", want: "attempt 2, after 0 kills"},
+		"more attempts than leases can end":        {words: sent + "x7 x8 11 1:got3 1:confirmed3", want: "2 leases take 20s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := stale(c.words)
+			h.Strict = c.strict
+			if c.outage != (Span{}) {
+				h.Outages = []Span{c.outage}
+			}
+			v := h.Judge()
+			require.NotEmpty(t, v.Faults)
+			require.Contains(t, v.Faults[0], c.want)
+		})
+	}
+}
+
+func TestTheJudgeKnowsAMessageByItsID(t *testing.T) {
+	h := told(sent)
+	h.Add(1, Event{Kind: Got, At: second, Name: "a", ID: chanq.ID{2}, Attempt: 1})
+	h.Add(1, Event{Kind: Confirmed, At: second, Name: "a", Attempt: 1})
+	require.Contains(t, h.Judge().Faults[0], "it has the IDs")
+
+	h = told(sent + "1:got1 1:confirmed1")
+	h.Add(0, Event{Kind: Intended, At: second, Name: "b", ID: chanq.ID{1}})
+	require.Contains(t, h.Judge().Faults[0], "is that of a")
+}
+
+func TestTheJudgeCounts(t *testing.T) {
+	h := told("0 0:intended 0.1 0:stored 3 x1 x7 21 2:got3 22 2:confirmed3")
+	h.Add(0, Event{Kind: Intended, Name: "b"})
+	h.Add(1, Event{Kind: Got, At: second, Name: "b", ID: chanq.ID{2}, Attempt: 1, How: Bury})
+	h.Add(1, Event{Kind: Confirmed, At: 2 * second, Name: "b", Attempt: 1})
+	h.Add(0, Event{Kind: Intended, Name: "c"})
+	v := h.Judge()
+	require.Empty(t, v.Faults)
+	require.Equal(t, Verdict{Messages: 3, Stored: 1, Delivered: 2, Deliveries: 2, Unsure: 1, Unseen: 2, MostAttempt: 3, Acked: 1, Buried: 1}, v)
+}
+
+// TestTheJudgeKnowsWhichLeasesMayBeLost: process 1 lost its lease at the 100th
+// second, and told so.
+func TestTheJudgeKnowsWhichLeasesMayBeLost(t *testing.T) {
+	seconds := func(from, to int64) Span { return Span{from * second, to * second} }
+	for name, c := range map[string]struct {
+		lock, otherLock, freeze, otherFreeze Span
+		claimTook                            int64 // up to the 98th second; 0: it was not slow
+		locked, slow                         int
+	}{
+		"its row was locked":                        {lock: seconds(92, 99), locked: 1},
+		"its row is locked still":                   {lock: seconds(99, 109), locked: 1},
+		"its row was locked long before":            {lock: seconds(70, 89)},
+		"its row was locked afterwards":             {lock: seconds(101, 109)},
+		"another row was locked":                    {otherLock: seconds(92, 109)},
+		"it came late over a frozen connection":     {freeze: seconds(94, 98), claimTook: 4, slow: 1},
+		"it came late over none":                    {claimTook: 4},
+		"it came late, and another's was frozen":    {otherFreeze: seconds(94, 98), claimTook: 4},
+		"it came late, after the freeze":            {freeze: seconds(80, 93), claimTook: 4},
+		"a connection was frozen with other things": {freeze: seconds(92, 99)},
+		"nothing happened":                          {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := told("80 0:intended 0:stored 90 1:got1 100 1:ended1 1:lost1 2:got2 2:confirmed2")
+			h.Strict = true
+			h.Locks[chanq.ID{1}], h.Locks[chanq.ID{9}] = []Span{c.lock}, []Span{c.otherLock}
+			h.Freezes[1], h.Freezes[0] = []Span{c.freeze}, []Span{c.otherFreeze}
+			if c.claimTook > 0 {
+				h.Add(1, Event{Kind: Slow, At: 98 * second, Took: time.Duration(c.claimTook * second)})
+			}
+			v := h.Judge()
+			require.Equal(t, []int{c.locked, c.slow}, []int{v.LostLocked, v.LostSlow})
+			if c.locked+c.slow > 0 {
+				require.Empty(t, v.Faults)
+				return
+			}
+			require.Len(t, v.Faults, 1)
+			require.Contains(t, v.Faults[0], "lost the lease of attempt 1")
+		})
+	}
+}
+
+func TestASuccessorSendsAgainWhatMayNotBeStored(t *testing.T) {
+	h := NewHistory(time.Second)
+	h.Add(1, Event{Kind: Intended, Name: "stored", ID: chanq.ID{1}})
+	h.Add(1, Event{Kind: Intended, Name: "without an ID"})
+	h.Add(1, Event{Kind: Intended, Name: "doubtful", ID: chanq.ID{3}})
+	h.Add(2, Event{Kind: Intended, Name: "of another", ID: chanq.ID{4}})
+	h.Add(1, Event{Kind: Stored, Name: "stored", ID: chanq.ID{1}})
+	require.Equal(t, []Again{{"doubtful", chanq.ID{3}}}, h.Unfinished(1))
 }

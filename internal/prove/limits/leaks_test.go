@@ -13,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // nothingIsOpen: no connection is in use, and no statement, result or transaction
@@ -21,21 +23,21 @@ import (
 func (w *world) nothingIsOpen() {
 	w.Helper()
 	// database/sql ends a transaction whose context ended in a goroutine of its own.
-	w.eventually("no transaction is open", func() bool { return w.faults.Open().Txs == 0 })
-	require.Zero(w, w.db.Stats().InUse, "connections in use")
-	open := w.faults.Open()
-	require.Equal(w, w.db.Stats().OpenConnections, open.Conns, "connections that the pool does not know")
+	w.Eventually("no transaction is open", func() bool { return w.Faults.Open().Txs == 0 })
+	require.Zero(w, w.DB.Stats().InUse, "connections in use")
+	open := w.Faults.Open()
+	require.Equal(w, w.DB.Stats().OpenConnections, open.Conns, "connections that the pool does not know")
 	open.Conns = 0
 	require.Zero(w, open)
-	require.NoError(w, w.db.Close())
-	require.Zero(w, w.faults.Open().Conns)
+	require.NoError(w, w.DB.Close())
+	require.Zero(w, w.Faults.Open().Conns)
 }
 
 func TestNothingIsLeftOpen(t *testing.T) {
 	onEach(t, func(w *world) {
 		b := newBustle(w, chanq.Config{Retain: time.Hour})
 		require.NoError(w, b.run())
-		require.NoError(w, b.end(w.soon()))
+		require.NoError(w, b.end(w.Soon()))
 		w.nothingIsOpen()
 	})
 }
@@ -45,17 +47,17 @@ func TestNothingIsLeftOpenAfterFaults(t *testing.T) {
 	onEach(t, func(w *world) {
 		b := newBustle(w, chanq.Config{Retain: time.Hour})
 		for seed := range uint64(runs) {
-			w.faults.Inject(w.randomFaults(rand.New(rand.NewPCG(seed, 1)), 15))
+			w.Faults.Inject(w.randomFaults(rand.New(rand.NewPCG(seed, 1)), 15))
 			_ = b.run() // what fails is not the question
 			if seed%2 == 0 {
 				// The end is given up while everything fails.
-				w.faults.Inject(w.randomFaults(rand.New(rand.NewPCG(seed, 2)), 1))
+				w.Faults.Inject(w.randomFaults(rand.New(rand.NewPCG(seed, 2)), 1))
 				over, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 				_ = b.end(over)
 				cancel()
 			}
-			w.faults.Inject(nil)
-			require.NoError(w, b.end(w.soon()))
+			w.Faults.Inject(nil)
+			require.NoError(w, b.end(w.Soon()))
 		}
 		w.nothingIsOpen()
 	})
@@ -65,8 +67,8 @@ func TestNothingIsLeftOpenAfterFaults(t *testing.T) {
 func (w *world) randomFaults(r *rand.Rand, one int) func(faultdb.Op) faultdb.Fault {
 	broken := errors.New("connection reset by peer")
 	kinds := []faultdb.Fault{
-		faultdb.Fail(w.deadlock()), faultdb.Cut(broken), faultdb.Cut(broken).Applied(), faultdb.Cut(broken).AfterRows(1),
-		faultdb.Fail(w.deadlock()).AfterRows(1), faultdb.Hang(),
+		faultdb.Fail(w.Failure(sqlbatch.RolledBack)), faultdb.Cut(broken), faultdb.Cut(broken).Applied(), faultdb.Cut(broken).AfterRows(1),
+		faultdb.Fail(w.Failure(sqlbatch.RolledBack)).AfterRows(1), faultdb.Hang(),
 	}
 	return func(op faultdb.Op) faultdb.Fault {
 		if r.IntN(one) > 0 {
@@ -90,14 +92,14 @@ type bustle struct {
 }
 
 func newBustle(w *world, cfg chanq.Config) *bustle {
-	return &bustle{world: w, q: w.queue("work", cfg), next: w.queue("next", cfg)}
+	return &bustle{world: w, q: w.Queue("work", cfg), next: w.Queue("next", cfg)}
 }
 
 // run starts everything anew and returns the errors.
 func (b *bustle) run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	const statement = 250 * time.Millisecond * slowness
+	const statement = 250 * time.Millisecond * testdb.Slowness
 	var errs []error
 	note := func(err error) { errs = append(errs, err) }
 	var err error
@@ -146,7 +148,7 @@ func (b *bustle) run() error {
 			if len(l.Body) > 1 {
 				return nil
 			}
-			tx, err := b.db.BeginTx(ctx, nil)
+			tx, err := b.DB.BeginTx(ctx, nil)
 			if err != nil {
 				return err
 			}
@@ -168,7 +170,7 @@ func (b *bustle) run() error {
 
 // inTx sends in a transaction, and leases what it sent.
 func (b *bustle) inTx(ctx context.Context, commit bool) error {
-	tx, err := b.db.BeginTx(ctx, nil)
+	tx, err := b.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -199,7 +201,7 @@ func (b *bustle) operate(ctx context.Context) error {
 	note(b.q.Purge(ctx, chanq.StateDone))
 	note(nil, b.q.Pause(ctx))
 	note(nil, b.q.Resume(ctx))
-	note(nil, chanq.Migrate(ctx, b.db, "work", chanq.Config{}))
+	note(nil, chanq.Migrate(ctx, b.DB, "work", chanq.Config{}))
 	if _, err := b.q.Get(ctx, chanq.NewID()); !errors.Is(err, chanq.ErrNotFound) {
 		errs = append(errs, err)
 	}

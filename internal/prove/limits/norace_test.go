@@ -3,6 +3,3 @@
 package limits_test
 
 const slower = 1
-
-// slowness stretches deadlines that statements must meet.
-const slowness = 1

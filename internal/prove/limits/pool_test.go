@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -21,7 +22,7 @@ const connections = 5 + 1 + 1
 
 // number is the parameter of a statement, as the dialect writes it.
 func (w *world) number(n int) string {
-	return map[string]string{"sqlite": "?", "postgres": "$", "sqlserver": "@p"}[w.dialect.Name()] + strconv.Itoa(n)
+	return map[string]string{"sqlite": "?", "postgres": "$", "sqlserver": "@p"}[w.Engine.Dialect.Name()] + strconv.Itoa(n)
 }
 
 // Each handler runs queries of its own and waits for its settle, with a
@@ -29,11 +30,11 @@ func (w *world) number(n int) string {
 func TestManyHandlersShareFewConnections(t *testing.T) {
 	onEach(t, func(w *world) {
 		const handlers, messages = 200, 2000
-		q := w.queue("work", chanq.Config{})
-		w.exec(`CREATE TABLE handled (body varchar(20) NOT NULL)`)
-		w.db.SetMaxOpenConns(connections)
-		p := w.produce(q, chanq.ProducerConfig{})
-		c := w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+		q := w.Queue("work", chanq.Config{})
+		w.Exec(`CREATE TABLE handled (body varchar(20) NOT NULL)`)
+		w.DB.SetMaxOpenConns(connections)
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 		insert := `INSERT INTO handled (body) VALUES (` + w.number(1) + `)`
 		var running, most, done atomic.Int64
 		var handling sync.WaitGroup
@@ -43,7 +44,7 @@ func TestManyHandlersShareFewConnections(t *testing.T) {
 				for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
 				}
 				defer running.Add(-1)
-				conn, err := w.db.Conn(ctx)
+				conn, err := w.DB.Conn(ctx)
 				if err != nil {
 					return err
 				}
@@ -63,7 +64,7 @@ func TestManyHandlersShareFewConnections(t *testing.T) {
 		})
 		// Senders share them, too.
 		var sending sync.WaitGroup
-		soon := w.soon()
+		soon := w.Soon()
 		for s := range 20 {
 			sending.Go(func() {
 				for i := range messages / 20 {
@@ -74,15 +75,15 @@ func TestManyHandlersShareFewConnections(t *testing.T) {
 			})
 		}
 		sending.Wait()
-		w.eventually("all are handled", func() bool { return done.Load() == messages })
-		require.NoError(w, c.Shutdown(w.soon()))
+		w.Eventually("all are handled", func() bool { return done.Load() == messages })
+		require.NoError(w, c.Shutdown(w.Soon()))
 		handling.Wait()
-		require.NoError(w, p.Close(w.soon()))
-		require.Zero(w, w.counted(q))
+		require.NoError(w, p.Close(w.Soon()))
+		require.Zero(w, testdb.Counted(w, q))
 		var rows int
-		require.NoError(w, w.db.QueryRow(`SELECT count(*) FROM handled`).Scan(&rows))
+		require.NoError(w, w.DB.QueryRow(`SELECT count(*) FROM handled`).Scan(&rows))
 		require.Equal(w, messages, rows, "each was handled once")
-		_, conns := w.faults.Conns()
+		_, conns := w.Faults.Conns()
 		require.LessOrEqual(w, conns, connections)
 		w.Logf("%d handlers at once at most, %d connections", most.Load(), conns)
 	})
@@ -93,30 +94,30 @@ func TestManyHandlersShareFewConnections(t *testing.T) {
 // claimer's own is in use by a statement that hangs.
 func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 	onEach(t, func(w *world) {
-		if w.dialect.Traits().OneWriter {
+		if w.Engine.Dialect.Traits().OneWriter {
 			w.Skip("SQLite settles by the one connection that claims")
 		}
-		q := w.queue("work", chanq.Config{})
-		w.db.SetMaxOpenConns(connections)
-		p := w.produce(q, chanq.ProducerConfig{})
-		w.send(p, make([]string, 20)...)
-		c := w.consume(q, chanq.ConsumerConfig{LeaseFor: time.Hour, StatementTimeout: 10 * time.Minute})
-		leases := w.take(c, 20)
+		q := w.Queue("work", chanq.Config{})
+		w.DB.SetMaxOpenConns(connections)
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		testdb.SendBy(w, p, make([]chanq.Message[string], 20)...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, StatementTimeout: 10 * time.Minute})
+		leases := testdb.Take(w, c, 20)
 		hung, goOn := new(atomic.Bool), make(chan struct{})
-		st := w.statements("work")
-		w.faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if runs(op, st.NextDue()) || runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})) {
+		st := w.Statements("work")
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if testdb.Runs(op, st.NextDue()) || testdb.Runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})) {
 				hung.Store(true)
 				return faultdb.Hold(goOn)
 			}
 			return faultdb.Fault{}
 		})
-		w.eventually("the claimer hangs", hung.Load)
+		w.Eventually("the claimer hangs", hung.Load)
 		var handled sync.WaitGroup
-		allInUse, soon := make(chan struct{}), w.soon()
+		allInUse, soon := make(chan struct{}), w.Soon()
 		for _, l := range leases {
 			handled.Go(func() {
-				conn, err := w.db.Conn(soon)
+				conn, err := w.DB.Conn(soon)
 				if err != nil {
 					w.Errorf("no connection for a handler: %v", err)
 					return
@@ -131,42 +132,42 @@ func TestHandlersCannotTakeTheConnectionsOfTheirSettles(t *testing.T) {
 				}
 			})
 		}
-		w.eventually("every connection is in use", func() bool { return w.db.Stats().InUse == connections })
+		w.Eventually("every connection is in use", func() bool { return w.DB.Stats().InUse == connections })
 		close(allInUse)
 		handled.Wait()
 		require.False(w, w.Failed())
 		close(goOn)
-		require.NoError(w, c.Shutdown(w.soon()))
-		require.NoError(w, p.Close(w.soon()))
-		require.Zero(w, w.counted(q))
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.NoError(w, p.Close(w.Soon()))
+		require.Zero(w, testdb.Counted(w, q))
 	})
 }
 
 func TestConnectionsAreCountedOverAllThatRuns(t *testing.T) {
 	onEach(t, func(w *world) {
-		if w.dialect.Traits().OneWriter {
+		if w.Engine.Dialect.Traits().OneWriter {
 			w.Skip("all queues of a SQLite database share one connection")
 		}
-		q := w.queue("work", chanq.Config{})
-		other := w.queue("other", chanq.Config{})
-		w.db.SetMaxOpenConns(connections)
-		p := w.produce(q, chanq.ProducerConfig{})
-		c := w.consume(q, chanq.ConsumerConfig{})
-		_, err := other.Consume(w.soon(), chanq.ConsumerConfig{})
+		q := w.Queue("work", chanq.Config{})
+		other := w.Queue("other", chanq.Config{})
+		w.DB.SetMaxOpenConns(connections)
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		_, err := other.Consume(w.Soon(), chanq.ConsumerConfig{})
 		require.ErrorContains(w, err, "consume other: the *sql.DB allows 7 open connections: chanq keeps 7 of them for itself (2 for claims, 2 for settles, 2 for extensions, 1 for sends, shared by all queues on it), and the application needs one; call SetMaxOpenConns(8) or more")
 		_, err = other.Producer(chanq.ProducerConfig{})
 		require.ErrorContains(w, err, "SetMaxOpenConns(8)")
-		_, err = chanq.Open[string](w.soon(), w.db, "other", chanq.Config{})
+		_, err = chanq.Open[string](w.Soon(), w.DB, "other", chanq.Config{})
 		require.NoError(w, err, "a call takes its connection as the application does")
 
 		// What ends gives back.
-		require.NoError(w, p.Close(w.soon()))
-		require.NoError(w, p.Close(w.soon()), "once")
-		w.produce(other, chanq.ProducerConfig{})
-		require.NoError(w, c.Shutdown(w.soon()))
-		c = w.consume(other, chanq.ConsumerConfig{})
-		w.db.SetMaxOpenConns(8)
-		w.consume(q, chanq.ConsumerConfig{})
-		require.NoError(w, c.Shutdown(w.soon()))
+		require.NoError(w, p.Close(w.Soon()))
+		require.NoError(w, p.Close(w.Soon()), "once")
+		testdb.Produce(w, other, chanq.ProducerConfig{})
+		require.NoError(w, c.Shutdown(w.Soon()))
+		c = testdb.Start(w, other, chanq.ConsumerConfig{})
+		w.DB.SetMaxOpenConns(8)
+		testdb.Start(w, q, chanq.ConsumerConfig{})
+		require.NoError(w, c.Shutdown(w.Soon()))
 	})
 }

@@ -6,6 +6,3 @@ package limits_test
 // less to do under the race detector. The check runs this package's depth tests
 // once without it.
 const slower = 25
-
-// slowness stretches deadlines that statements must meet.
-const slowness = 2

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -103,26 +103,26 @@ func TestNothingSaysWhatMessagesHold(t *testing.T) {
 	onEach(t, func(w *world) {
 		var s said
 		cfg := chanq.Config{Hooks: s.hooks(), MaxBody: 10_000, MaxAttempts: 3}
-		q := w.queue("work", cfg)
+		q := w.Queue("work", cfg)
 		secret := chanq.Message[string]{Body: secretText, Headers: map[string]string{"token": secretHeader}}
 
 		// It goes well.
-		p := w.produce(q, chanq.ProducerConfig{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
 		for range 6 {
-			_, err := p.Send(w.soon(), secret)
+			_, err := p.Send(w.Soon(), secret)
 			require.NoError(w, err)
 		}
-		c := w.consume(q, chanq.ConsumerConfig{})
-		for i, l := range w.take(c, 6) {
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		for i, l := range testdb.Take(w, c, 6) {
 			settle := []func() error{
 				l.Ack, l.Release,
 				func() error { return l.Nack(time.Hour, errors.New("later")) },
 				func() error { return l.DeadLetter(errors.New("no")) },
-				func() error { _, err := q.Cancel(w.soon(), l.ID); return errors.Join(err, l.Ack()) },
+				func() error { _, err := q.Cancel(w.Soon(), l.ID); return errors.Join(err, l.Ack()) },
 				func() error { failing(w, cfg, secret); return l.Ack() },
 			}[i]
 			require.NoError(w, settle())
-			s.err(l.Wait(w.soon()))
+			s.err(l.Wait(w.Soon()))
 		}
 
 		// It is refused by rule.
@@ -131,22 +131,22 @@ func TestNothingSaysWhatMessagesHold(t *testing.T) {
 		odd := secret
 		odd.Headers = map[string]string{"token": secretHeader + "\xff"}
 		for _, m := range []chanq.Message[string]{large, odd, {Body: secretText, Priority: 9}, {Body: secretText, Delay: -1}, {Body: secretText, DedupKey: "\xff"}} {
-			_, err := p.Send(w.soon(), m)
+			_, err := p.Send(w.Soon(), m)
 			require.Error(w, err)
 			s.err(err)
-			_, err = p.SendBatch(w.soon(), secret, m)
+			_, err = p.SendBatch(w.Soon(), secret, m)
 			require.Error(w, err)
 			s.err(err)
-			tx, err := w.db.BeginTx(w.soon(), nil)
+			tx, err := w.DB.BeginTx(w.Soon(), nil)
 			require.NoError(w, err)
-			_, err = q.SendTx(w.soon(), tx, m)
+			_, err = q.SendTx(w.Soon(), tx, m)
 			require.Error(w, err)
 			s.err(err)
 			require.NoError(w, tx.Rollback())
 			p.C() <- m
 		}
-		s.err(p.Flush(w.soon()))
-		err := p.Close(w.soon())
+		s.err(p.Flush(w.Soon()))
+		err := p.Close(w.Soon())
 		var unsent *chanq.UnsentError[string]
 		require.ErrorAs(w, err, &unsent)
 		s.note("unsent", err.Error())
@@ -155,29 +155,29 @@ func TestNothingSaysWhatMessagesHold(t *testing.T) {
 		}
 
 		// The database fails.
-		p = w.produce(q, chanq.ProducerConfig{})
-		st := w.statements("work")
-		for _, f := range []faultdb.Fault{faultdb.Cut(errors.New("connection reset by peer")).Applied(), faultdb.Fail(w.deadlock()), faultdb.Fail(w.permanent())} {
-			w.strike(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)), st.Ack(nil))
+		p = testdb.Produce(w, q, chanq.ProducerConfig{})
+		st := w.Statements("work")
+		for _, f := range []faultdb.Fault{faultdb.Cut(errors.New("connection reset by peer")).Applied(), faultdb.Fail(w.Failure(sqlbatch.RolledBack)), faultdb.Fail(w.Failure(sqlbatch.Permanent))} {
+			w.StrikeAll(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)), st.Ack(nil))
 			short, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 			_, err := p.Send(short, secret)
 			cancel()
 			require.Error(w, err)
 			s.err(err)
-			w.faults.Inject(nil)
+			w.Faults.Inject(nil)
 		}
-		require.NoError(w, p.Flush(w.soon()))
+		require.NoError(w, p.Flush(w.Soon()))
 
 		// Bodies cannot be decoded: as a number, and as a time.
-		_, err = p.Send(w.soon(), chanq.Message[string]{Body: strconv.Itoa(secretNumber)})
+		_, err = p.Send(w.Soon(), chanq.Message[string]{Body: strconv.Itoa(secretNumber)})
 		require.NoError(w, err)
-		require.NoError(w, c.Shutdown(w.soon()))
+		require.NoError(w, c.Shutdown(w.Soon()))
 		s.err(c.Err())
 		undecodable[int8](w, cfg)
-		_, err = p.Send(w.soon(), chanq.Message[string]{Body: strconv.Quote(secretText)})
+		_, err = p.Send(w.Soon(), chanq.Message[string]{Body: strconv.Quote(secretText)})
 		require.NoError(w, err)
 		undecodable[time.Time](w, cfg)
-		require.NoError(w, p.Close(w.soon()))
+		require.NoError(w, p.Close(w.Soon()))
 
 		for _, kind := range []string{"sent", "claimed", "settled", "lease lost", "failed", "dead", "error", "unsent"} {
 			require.NotZero(w, s.kind[kind], "nothing was said of this kind: "+kind)
@@ -188,43 +188,32 @@ func TestNothingSaysWhatMessagesHold(t *testing.T) {
 
 // failing has a handler panic, on a message of another queue.
 func failing(w *world, cfg chanq.Config, m chanq.Message[string]) {
-	q := w.queue("other", cfg)
-	p := w.produce(q, chanq.ProducerConfig{})
-	_, err := p.Send(w.soon(), m)
+	q := w.Queue("other", cfg)
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	_, err := p.Send(w.Soon(), m)
 	require.NoError(w, err)
-	require.NoError(w, p.Close(w.soon()))
-	c := w.consume(q, chanq.ConsumerConfig{})
+	require.NoError(w, p.Close(w.Soon()))
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.NoError(w, c.Handle(1, func(context.Context, *chanq.Lease[string]) error {
 		c.Stop()
 		panic("oh")
 	}))
-	require.NoError(w, c.Shutdown(w.soon()))
+	require.NoError(w, c.Shutdown(w.Soon()))
 }
 
 // undecodable consumes as T until nothing is ready any more.
 func undecodable[T any](w *world, cfg chanq.Config) {
 	w.Helper()
-	q, err := chanq.Open[T](w.soon(), w.db, "work", cfg)
+	q, err := chanq.Open[T](w.Soon(), w.DB, "work", cfg)
 	require.NoError(w, err)
-	before, err := q.Stats(w.soon())
+	before, err := q.Stats(w.Soon())
 	require.NoError(w, err)
 	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{})
 	require.NoError(w, err)
-	w.eventually("what cannot be decoded is dead", func() bool {
-		now, err := q.Stats(w.soon())
+	w.Eventually("what cannot be decoded is dead", func() bool {
+		now, err := q.Stats(w.Soon())
 		require.NoError(w, err)
 		return now.Ready+now.Leased == 0 && now.Dead > before.Dead
 	})
-	require.NoError(w, c.Shutdown(w.soon()))
-}
-
-// permanent is the engine's error of a missing right.
-func (w *world) permanent() error {
-	switch w.dialect.Name() {
-	case "sqlserver":
-		return mssql.Error{Number: 229, Message: "injected"}
-	case "postgres":
-		return state("42501")
-	}
-	return code(8)
+	require.NoError(w, c.Shutdown(w.Soon()))
 }

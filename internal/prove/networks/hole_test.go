@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/netproxy"
 )
 
@@ -38,16 +39,16 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	require.NoError(r, err)
 	p, err := near.Producer(chanq.ProducerConfig{StatementTimeout: statement})
 	require.NoError(r, err)
-	receipt, err := p.Send(r.soon(), chanq.Message[string]{Body: "held"})
+	receipt, err := p.Send(r.Soon(), chanq.Message[string]{Body: "held"})
 	require.NoError(r, err)
-	held := r.take(c)
+	held := testdb.Take(r, c, 1)[0]
 	lost := make(chan time.Time, 1)
 	context.AfterFunc(held.Context(), func() { lost <- time.Now() })
 
 	for _, c := range []netproxy.Conditions{{}, {Latency: latency}} { // over a fast network first, which connects
 		r.proxy.Set(c)
 		before := held.Deadline()
-		r.eventually("the lease is extended", func() bool { return held.Deadline().After(before.Add(leaseFor / 4)) })
+		r.Eventually("the lease is extended", func() bool { return held.Deadline().After(before.Add(leaseFor / 4)) })
 	}
 	r.proxy.Set(netproxy.Silence)
 	began := time.Now()
@@ -61,11 +62,11 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	// A rival, who is not in the hole, takes the message as soon as he can.
 	var end time.Time // of the lease, by the database
 	var rival []*chanq.Lease[string]
-	r.eventually("the message can be claimed by another", func() bool {
-		entry, err := truth.Get(r.soon(), receipt.ID)
+	r.Eventually("the message can be claimed by another", func() bool {
+		entry, err := truth.Get(r.Soon(), receipt.ID)
 		require.NoError(r, err)
 		end = entry.At
-		rival, err = truth.TryLease(r.soon(), 1, 10*time.Minute)
+		rival, err = truth.TryLease(r.Soon(), 1, 10*time.Minute)
 		require.NoError(r, err)
 		return len(rival) > 0
 	})
@@ -91,31 +92,31 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	}
 	r.proxy.Set(netproxy.Conditions{})
 	over := time.Now()
-	r.send(truth, "after")
+	testdb.Send(r, truth, testdb.Texts("after")...)
 	for want := map[string]bool{"during": true, "after": true}; len(want) > 0; {
-		l := r.take(c)
+		l := testdb.Take(r, c, 1)[0]
 		require.True(r, want[l.Body] || l.Body == "during", "%q is delivered", l.Body)
 		delete(want, l.Body)
 		r.Logf("%q is delivered %v after the hole", l.Body, time.Since(over).Round(time.Millisecond))
 		require.NoError(r, l.Ack())
-		require.NoError(r, l.Wait(r.soon()))
+		require.NoError(r, l.Wait(r.Soon()))
 	}
 	require.NoError(r, <-sent)
-	require.ErrorIs(r, held.Wait(r.soon()), chanq.ErrLeaseLost)
+	require.ErrorIs(r, held.Wait(r.Soon()), chanq.ErrLeaseLost)
 	for _, part := range []string{"consumer", "producer"} {
-		r.eventually(part+" tells that it is over", func() bool { return health.of(part) != "down" })
+		r.Eventually(part+" tells that it is over", func() bool { return health.of(part) != "down" })
 	}
 	require.NoError(r, rival[0].Ack())
-	require.NoError(r, c.Shutdown(r.soon()))
-	require.NoError(r, p.Close(r.soon()))
+	require.NoError(r, c.Shutdown(r.Soon()))
+	require.NoError(r, p.Close(r.Soon()))
 	require.Equal(r, "down up", health.of("consumer"))
 	require.Equal(r, "down up", health.of("producer"))
-	s, err := truth.Stats(r.soon())
+	s, err := truth.Stats(r.Soon())
 	require.NoError(r, err)
 	require.Zero(r, s.Scheduled+s.Leased+s.Dead)
 	// The INSERT was repeated, for its outcome was unknown. The one that was frozen
 	// may have come after the ack of the message, and stored it again.
-	again, err := truth.TryLease(r.soon(), 10, time.Minute)
+	again, err := truth.TryLease(r.Soon(), 10, time.Minute)
 	require.NoError(r, err)
 	for _, l := range again {
 		require.Equal(r, "during", l.Body)

@@ -2,6 +2,7 @@ package networks
 
 import (
 	"context"
+	"database/sql/driver"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/netproxy"
 )
 
@@ -30,14 +32,18 @@ func silent(r *rig) { r.proxy.Set(netproxy.Silence) }
 func mute(r *rig) {
 	r.proxy.Set(netproxy.Silence)
 	r.proxy.Reset()
-	r.eventually("the consumer tries to connect", func() bool { return r.proxy.Open() > 0 })
+	r.Eventually("the consumer tries to connect", func() bool { return r.proxy.Open() > 0 })
 }
 
 // These tests run one by one, so that what a test leaves behind can be seen.
 
-func TestShutdownIsBoundedWhenPostgreSQLIsSilent(t *testing.T) { shutdown(postgres(t), silent) }
+func TestShutdownIsBoundedWhenPostgreSQLIsSilent(t *testing.T) {
+	shutdown(behindProxy(testdb.New(t, testdb.Postgres)), silent)
+}
 
-func TestShutdownIsBoundedWhenPostgreSQLDoesNotGreet(t *testing.T) { shutdown(postgres(t), mute) }
+func TestShutdownIsBoundedWhenPostgreSQLDoesNotGreet(t *testing.T) {
+	shutdown(behindProxy(testdb.New(t, testdb.Postgres)), mute)
+}
 
 func TestShutdownIsBoundedWhenSQLServerIsSilent(t *testing.T) {
 	shutdown(standInWithDeadlines(t), silent)
@@ -47,10 +53,21 @@ func TestShutdownIsBoundedWhenSQLServerDoesNotGreet(t *testing.T) {
 	shutdown(standInWithDeadlines(t), mute)
 }
 
+// standInWithDeadlines has go-mssqldb give up a read or write after a while: as it
+// is, it looks at no context while it waits for a server's greeting, or for room to
+// write.
+func standInWithDeadlines(t *testing.T) *rig {
+	e := testdb.StandIn
+	e.Connect = func(dsn string) (driver.Connector, error) {
+		return testdb.StandIn.Connect(dsn + "&connection+timeout=5")
+	}
+	return behindProxy(testdb.New(t, e))
+}
+
 func shutdown(r *rig, die func(*rig)) {
 	near, truth := r.queues("work", chanq.Hooks{})
 	for _, body := range []string{"held", "acked"} {
-		r.send(truth, body)
+		testdb.Send(r, truth, testdb.Texts(body)...)
 	}
 	before := goleak.IgnoreCurrent()
 	c, err := near.Consume(context.Background(), chanq.ConsumerConfig{})
@@ -58,10 +75,10 @@ func shutdown(r *rig, die func(*rig)) {
 	// One statement for all, larger than what a connection takes before it blocks.
 	p, err := near.Producer(chanq.ProducerConfig{BatchBytes: 32 << 20})
 	require.NoError(r, err)
-	held, acked := r.take(c), r.take(c)
-	_, err = p.Send(r.soon(), chanq.Message[string]{Body: "connects the producer"})
+	held, acked := testdb.Take(r, c, 1)[0], testdb.Take(r, c, 1)[0]
+	_, err = p.Send(r.Soon(), chanq.Message[string]{Body: "connects the producer"})
 	require.NoError(r, err)
-	r.take(c) // held, too
+	testdb.Take(r, c, 1) // held, too
 
 	die(r)
 	require.NoError(r, acked.Ack())
@@ -95,7 +112,7 @@ func shutdown(r *rig, die func(*rig)) {
 	require.ElementsMatch(r, bodies, back)
 
 	var op *chanq.OpError
-	require.ErrorAs(r, acked.Wait(r.soon()), &op)
+	require.ErrorAs(r, acked.Wait(r.Soon()), &op)
 	require.ErrorIs(r, held.Ack(), chanq.ErrClosed)
 
 	closed := make(chan error, 1)
@@ -103,7 +120,7 @@ func shutdown(r *rig, die func(*rig)) {
 	select {
 	case err := <-closed:
 		require.NoError(r, err)
-	case <-time.After(patience):
+	case <-time.After(testdb.Patience):
 		require.Fail(r, "the *sql.DB does not close")
 	}
 	// Nothing of chanq nor of its driver is left, though the network is still silent
@@ -112,7 +129,7 @@ func shutdown(r *rig, die func(*rig)) {
 	others := []goleak.Option{before}
 	for _, f := range []string{"netproxy.(*link).run", "netproxy.(*link).forward", "netproxy.(*link).forward.func1",
 		"mssqltest/tds.(*Conn).serve", "mssqltest/tds.(*Conn).serve.func2"} {
-		others = append(others, goleak.IgnoreAnyFunction("github.com/chanq/chanq/internal/"+f))
+		others = append(others, goleak.IgnoreAnyFunction("github.com/chanq/chanq/internal/testdb/"+f))
 	}
 	// pgx tries for 15 s to cancel a statement that was given up.
 	others = append(others, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))

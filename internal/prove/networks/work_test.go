@@ -15,6 +15,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/prove/kills"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/netproxy"
 )
 
@@ -108,14 +109,14 @@ func (r *rig) chance() *rand.Rand {
 // history collects what the judge needs.
 type history struct {
 	mu sync.Mutex
-	kills.History
+	*kills.History
 }
 
-func (h *history) note(e kills.Event) {
+func (h *history) note(worker int, e kills.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e.At = time.Now()
-	h.Events = append(h.Events, e)
+	e.At = time.Now().UnixNano()
+	h.Add(worker, e)
 }
 
 // outage notes one that begins, and returns what notes its end.
@@ -123,12 +124,11 @@ func (h *history) outage() (ended func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := len(h.Outages)
-	far := time.Now().Add(24 * time.Hour)
-	h.Outages = append(h.Outages, kills.Outage{From: time.Now(), To: far})
+	h.Outages = append(h.Outages, kills.Span{From: time.Now().UnixNano(), To: 1 << 62})
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.Outages[n].To = time.Now()
+		h.Outages[n].To = time.Now().UnixNano()
 	}
 }
 
@@ -147,14 +147,13 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	c, err := inNear.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: workLease, PollMax: 50 * time.Millisecond, StatementTimeout: statement})
 	require.NoError(r, err)
 
-	h := &history{History: kills.History{LeaseFor: workLease}}
+	h := &history{History: kills.NewHistory(workLease)}
 	over, stop := context.WithTimeout(context.Background(), disturbedFor)
 	defer stop()
 	var work errgroup.Group
 	padding := strings.Repeat(".", bodyBytes)
 	for w := range workers {
-		life := kills.Life{Place: fmt.Sprint("consumer-", w), N: 1}
-		work.Go(func() error { return consume(c, life, h) })
+		work.Go(func() error { return consume(c, w, h) })
 	}
 	sent := make([][]string, 2*workers)
 	for w := range 2 * workers {
@@ -162,21 +161,20 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 		if w >= workers {
 			p = sender
 		}
-		life := kills.Life{Place: fmt.Sprint("producer-", w), N: 1}
 		work.Go(func() error {
 			tick := time.NewTicker(sendEvery)
 			defer tick.Stop()
 			for n := 0; over.Err() == nil; n++ {
-				name := fmt.Sprint(life, "/", n)
+				name := fmt.Sprint(w, "/", n)
 				if p == feeder {
-					h.note(kills.Event{Kind: kills.Intended, Body: name, Life: life})
+					h.note(workers+w, kills.Event{Kind: kills.Intended, Name: name})
 				}
 				receipt, err := p.Send(context.Background(), chanq.Message[string]{Body: name + " " + padding})
 				if err != nil {
 					return err
 				}
 				if p == feeder {
-					h.note(kills.Event{Kind: kills.Stored, Body: name, ID: receipt.ID, Life: life})
+					h.note(workers+w, kills.Event{Kind: kills.Stored, Name: name, ID: receipt.ID})
 				} else {
 					sent[w] = append(sent[w], name)
 				}
@@ -207,16 +205,16 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	disturb(over, h.outage)
 	r.proxy.Set(netproxy.Conditions{})
 	require.NoError(r, work.Wait())
-	require.NoError(r, errors.Join(feeder.Close(r.soon()), sender.Close(r.soon()), c.Err()))
+	require.NoError(r, errors.Join(feeder.Close(r.Soon()), sender.Close(r.Soon()), c.Err()))
 
-	v := kills.Judge(h.History)
+	v := h.Judge()
 	r.Logf("%d outages; consumed: %s", len(h.Outages), v)
 	require.Empty(r, v.Faults)
 	require.Zero(r, v.Duplicates.Again, "its send was not disturbed")
 	require.Equal(r, v.Stored, v.Delivered)
 	require.Positive(r, v.Stored)
 	require.NotEmpty(r, h.Outages)
-	s, err := inTruth.Stats(r.soon())
+	s, err := inTruth.Stats(r.Soon())
 	require.NoError(r, err)
 	require.Zero(r, s.Dead)
 
@@ -230,7 +228,7 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	require.NotEmpty(r, want)
 	got := map[string]int{}
 	for {
-		leases, err := outTruth.TryLease(r.soon(), 1000, 10*time.Minute)
+		leases, err := outTruth.TryLease(r.Soon(), 1000, 10*time.Minute)
 		require.NoError(r, err)
 		if len(leases) == 0 {
 			break
@@ -245,28 +243,22 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 }
 
 // consume acks what it gets, and notes what became of it.
-func consume(c *chanq.Consumer[string], life kills.Life, h *history) error {
+func consume(c *chanq.Consumer[string], worker int, h *history) error {
 	for l := range c.C() {
 		name, _, _ := strings.Cut(l.Body, " ")
 		note := func(k kills.Kind) {
-			h.note(kills.Event{Kind: k, Body: name, ID: l.ID, Attempt: l.Attempt, Deadline: l.Deadline(), Life: life})
+			h.note(worker, kills.Event{Kind: k, Name: name, ID: l.ID, Attempt: l.Attempt, Deadline: l.Deadline().UnixNano()})
 		}
 		note(kills.Got)
 		_ = l.Ack() // Wait tells
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testdb.Patience)
 		err := l.Wait(ctx)
 		cancel()
-		var op *chanq.OpError
-		switch {
-		case err == nil:
-			note(kills.Acked)
-		case errors.Is(err, chanq.ErrLeaseLost):
-			note(kills.Lost)
-		case errors.As(err, &op) && op.Unknown:
-			note(kills.Unknown)
-		default:
+		outcome := kills.OutcomeOf(err)
+		if outcome == kills.Failed {
 			return err
 		}
+		note(outcome)
 	}
 	return nil
 }

@@ -1,0 +1,34 @@
+package guarantees_test
+
+import (
+	"fmt"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq/internal/prove/guarantees"
+	"github.com/chanq/chanq/internal/testdb"
+)
+
+func TestSQLite(t *testing.T) { guarantees.Run(t, testdb.SQLite) }
+
+func TestPostgreSQL(t *testing.T) { guarantees.Run(t, testdb.Postgres) }
+
+func TestSQLServerStandIn(t *testing.T) { guarantees.Run(t, testdb.StandIn) }
+
+func TestSQLServerStandInWithReadCommittedSnapshot(t *testing.T) {
+	guarantees.Run(t, testdb.StandInVersions)
+}
+
+func TestSQLServer(t *testing.T) { guarantees.Run(t, testdb.SQLServer) }
+
+func TestMain(m *testing.M) {
+	guarantees.Main(func() int {
+		result := m.Run()
+		if err := goleak.Find(); err != nil && result == 0 {
+			fmt.Println("goroutines are left behind:", err)
+			return 1
+		}
+		return result
+	})
+}

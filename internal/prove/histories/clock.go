@@ -1,0 +1,101 @@
+// Package histories runs random histories of a queue (producers, consumers,
+// operators, crashes and a clock that jumps) against a reference model that
+// predicts every outcome and every row, and walks a fixed scenario through a
+// fault at each of its operations on the database.
+package histories
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// clock reads and moves the database's clock, as far as a queue can tell.
+type clock struct {
+	db      *sql.DB
+	dialect sqlbatch.Dialect
+	read    string
+	jump    string // moves every time of the live table back by ? milliseconds
+	lapses  string // id and lapses of every live message, which no public call tells
+	lock    string // locks the row of an id in a transaction; "" where a row cannot be locked alone
+	count   string // of the server's sessions; "" where no statement outlives its caller's context
+}
+
+func newClock(db *sql.DB, d sqlbatch.Dialect, queue string) (clock, error) {
+	live := "chanq_" + queue
+	switch d.Name() {
+	case "sqlite":
+		return clock{
+			db: db, dialect: d,
+			read:   `SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)`,
+			lapses: fmt.Sprintf(`SELECT id, lapses FROM "%s"`, live),
+			jump:   fmt.Sprintf(`UPDATE "%s" SET visible_at = visible_at - ?1, expires_at = expires_at - ?1`, live),
+		}, nil
+	case "postgres":
+		return clock{
+			db: db, dialect: d,
+			read:   `SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint`,
+			lapses: fmt.Sprintf(`SELECT uuid_send(id), lapses FROM "public"."%s"`, live),
+			jump:   fmt.Sprintf(`UPDATE "public"."%s" SET visible_at = visible_at - $1::bigint, expires_at = expires_at - $1::bigint`, live),
+			lock:   fmt.Sprintf(`SELECT 1 FROM "public"."%s" WHERE uuid_send(id) = $1 FOR UPDATE`, live),
+			count:  `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`,
+		}, nil
+	case "sqlserver":
+		return clock{
+			db: db, dialect: d,
+			read:   `SELECT DATEDIFF_BIG(millisecond, '19700101', CONVERT(datetime2(3), SYSUTCDATETIME()))`,
+			lapses: fmt.Sprintf(`SELECT id, lapses FROM [dbo].[%s]`, live),
+			jump:   fmt.Sprintf(`UPDATE [dbo].[%s] SET visible_at = DATEADD(millisecond, -@p1, visible_at), expires_at = DATEADD(millisecond, -@p1, expires_at)`, live),
+			lock:   fmt.Sprintf(`UPDATE [dbo].[%s] SET priority = priority WHERE id = @p1`, live),
+		}, nil
+	default:
+		return clock{}, fmt.Errorf("the clock of %s is not known", d.Name())
+	}
+}
+
+func (c clock) now(t require.TestingT) int64 {
+	var ms int64
+	require.NoError(t, c.db.QueryRowContext(context.Background(), c.read).Scan(&ms))
+	return ms
+}
+
+func (c clock) advance(t require.TestingT, d time.Duration) {
+	_, err := c.db.ExecContext(context.Background(), c.jump, d.Milliseconds())
+	require.NoError(t, err)
+}
+
+// lapsed is how many leases of each live message ran out in a row.
+func (c clock) lapsed(t require.TestingT) map[chanq.ID]int {
+	rows, err := c.db.QueryContext(context.Background(), c.lapses)
+	require.NoError(t, err)
+	defer rows.Close()
+	lapsed := map[chanq.ID]int{}
+	for rows.Next() {
+		var id []byte
+		var n int
+		require.NoError(t, rows.Scan(&id, &n))
+		lapsed[chanq.ID(id)] = n
+	}
+	require.NoError(t, rows.Err())
+	return lapsed
+}
+
+// settle waits until the server has ended the sessions whose callers gave up: a
+// statement of theirs may still be applied before that.
+func (c clock) settle(t testdb.T) {
+	if c.count == "" {
+		return
+	}
+	testdb.Eventually(t, "the server has ended the sessions that were given up", func() bool {
+		var sessions int
+		require.NoError(t, c.db.QueryRowContext(testdb.Soon(t), c.count).Scan(&sessions))
+		return sessions == c.db.Stats().OpenConnections
+	})
+}

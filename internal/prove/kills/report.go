@@ -1,0 +1,75 @@
+package kills
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// report prints the record's end, and returns an error if a promise was broken.
+func report(out io.Writer, c *crew, w *watch) error {
+	v, t := c.judge(), c.totals()
+	buried, err := w.buried(v)
+	if err != nil {
+		v.Faults = append(v.Faults, err.Error())
+	}
+	latencies, err := c.latencies()
+	if err != nil {
+		return err
+	}
+	at := func(share float64) time.Duration {
+		return latencies[int(share*float64(len(latencies)-1))].Round(10 * time.Microsecond)
+	}
+	fmt.Fprintf(out, `
+%d messages, %d of them confirmed to their senders; %d kills, %d connections broken, %d frozen, %d rows locked
+delivered once %d, again %d: asked for by nack or release %d, holder killed %d,
+  settle failed or not known %d, INSERT repeated after a broken answer %d
+leases lost: %d of locked rows, %d that came late over a frozen connection
+confirmed ends: %d acked, %d dead-lettered; %d in the dead table
+due to delivered: p50 %v, p99 %v, p99.9 %v, most %v
+heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last (most of each); goroutines %d and %d
+`,
+		v.Messages, v.Stored, t.kills, t.faults, t.frozen, t.locked,
+		v.Delivered, v.Duplicates.total(), v.Duplicates.Asked, v.Duplicates.Killed, v.Duplicates.Told, v.Duplicates.Again,
+		v.LostLocked, v.LostSlow,
+		v.Acked, v.Buried, buried,
+		at(0.5), at(0.99), at(0.999), at(1),
+		mib(int64(most(firstThird(w.samples), heapOf))), mib(int64(most(lastThird(w.samples), heapOf))),
+		most(firstThird(w.samples), goroutinesOf), most(lastThird(w.samples), goroutinesOf))
+	if len(v.Faults) == 0 {
+		_, err := fmt.Fprintln(out, "0 lost, 0 delivered after a confirmed end, 0 unexplained")
+		return err
+	}
+	const shown = 20
+	for _, b := range v.Faults[:min(shown, len(v.Faults))] {
+		fmt.Fprintln(out, b)
+	}
+	return fmt.Errorf("%d broken promises", len(v.Faults))
+}
+
+// buried removes and counts the dead messages: all whose burial was confirmed are
+// there.
+func (w *watch) buried(v Verdict) (int, error) {
+	n, err := w.queue.Purge(context.Background(), chanq.StateDead)
+	if err == nil && n < v.Buried {
+		err = fmt.Errorf("LOST: %d messages were dead-lettered, %d are in the dead table", v.Buried, n)
+	}
+	return n, err
+}
+
+func firstThird(s []sample) []sample { return s[:(len(s)+2)/3] }
+
+func lastThird(s []sample) []sample { return s[len(s)*2/3:] }
+
+func most(samples []sample, of func(sample) uint64) (m uint64) {
+	for _, s := range samples {
+		m = max(m, of(s))
+	}
+	return m
+}
+
+func heapOf(s sample) uint64       { return s.usage.Heap }
+func goroutinesOf(s sample) uint64 { return uint64(s.usage.Goroutines) }

@@ -1,0 +1,48 @@
+package kills
+
+import "fmt"
+
+// Verdict is what the judge found.
+type Verdict struct {
+	Messages, Stored, Delivered int // messages
+	Deliveries                  int // leases that a process told of
+	Unsure                      int // delivered, though the sender never learned that they were stored
+	Duplicates                  Duplicates
+	Acked, Buried               int // confirmed ends
+	// Unseen is how many claims of a message no process told of: those that died with
+	// their holder, or with the answer of the server.
+	Unseen int
+	// Stale is how many leases had run out before a process got them from its
+	// buffer: it was told so, and nobody counts them as deliveries.
+	Stale       int
+	MostAttempt int
+	// Leases lost whose row somebody had locked, and those whose claim's answer a
+	// frozen connection held back; counted by a Strict history.
+	LostLocked, LostSlow int
+	// Faults are broken promises, by message.
+	Faults []string
+}
+
+// Duplicates counts deliveries of a message after its first, by the reason of
+// each.
+type Duplicates struct {
+	Asked  int // by a nack or a release
+	Killed int // the holder was killed before it knew the outcome of its settle
+	Told   int // the holder was told that its lease had ended, or the outcome is unknown
+	Outage int // an outage kept the holder from knowing, until it was killed
+	Late   int // the holder was slower than its lease, and killed before it knew
+	Again  int // an INSERT was repeated after the message had been consumed
+}
+
+func (d Duplicates) total() int {
+	return d.Asked + d.Killed + d.Told + d.Outage + d.Late + d.Again
+}
+
+func (v Verdict) String() string {
+	d := v.Duplicates
+	return fmt.Sprintf("%d messages intended, %d stored; %d delivered in %d deliveries, %d of them unconfirmed to their senders; "+
+		"%d duplicates: %d asked for, %d of killed holders, %d of holders told of the loss, %d of holders cut off by an outage, %d of late holders, %d stored again; "+
+		"%d claims unseen, %d stale, attempts up to %d; %d broken promises",
+		v.Messages, v.Stored, v.Delivered, v.Deliveries, v.Unsure, d.total(), d.Asked, d.Killed, d.Told, d.Outage, d.Late, d.Again,
+		v.Unseen, v.Stale, v.MostAttempt, len(v.Faults))
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package testdb
+
+// Slowness of this build, by which short leases and deadlines are lengthened.
+const Slowness = 1

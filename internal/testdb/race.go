@@ -1,0 +1,7 @@
+//go:build race
+
+package testdb
+
+// Slowness: SQLite and the stand-in, which are Go here, take some twenty times as
+// long with the race detector.
+const Slowness = 2

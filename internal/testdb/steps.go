@@ -1,0 +1,158 @@
+package testdb
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+)
+
+// Start consumes. The consumer is shut down when the test ends, whatever it
+// still holds; a World's faults end before.
+func Start[M any](t T, q *chanq.Queue[M], cfg chanq.ConsumerConfig) *chanq.Consumer[M] {
+	t.Helper()
+	c, err := q.Consume(context.Background(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if w, ok := t.(interface{ Heal() }); ok {
+			w.Heal()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		c.Stop()
+		for l := range c.C() {
+			_ = l.Release() // of what the test has left; its outcome is not tested
+		}
+		if c.Stats().Held > 0 {
+			cancel() // leases that the test keeps
+		}
+		if c.Shutdown(ctx) != nil {
+			// What was given up ends nevertheless, and with it its connections: a SQLite
+			// file can be removed when nobody opens it any more.
+			end, cancel := context.WithTimeout(context.Background(), Patience)
+			defer cancel()
+			_ = c.Shutdown(end)
+		}
+	})
+	return c
+}
+
+// Produce makes a producer that is closed when the test ends.
+func Produce[M any](t T, q *chanq.Queue[M], cfg chanq.ProducerConfig) *chanq.Producer[M] {
+	t.Helper()
+	p, err := q.Producer(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = p.Close(ctx)
+	})
+	return p
+}
+
+// Send stores messages, one statement for all of them, and returns their IDs.
+func Send[M any](t T, q *chanq.Queue[M], ms ...chanq.Message[M]) []chanq.ID {
+	t.Helper()
+	p := Produce(t, q, chanq.ProducerConfig{})
+	ids := SendBy(t, p, ms...)
+	require.NoError(t, p.Close(Soon(t)))
+	return ids
+}
+
+// SendBy is Send by a producer that is there.
+func SendBy[M any](t T, p *chanq.Producer[M], ms ...chanq.Message[M]) []chanq.ID {
+	t.Helper()
+	receipts, err := p.SendBatch(Soon(t), ms...)
+	require.NoError(t, err)
+	ids := make([]chanq.ID, len(receipts))
+	for i, r := range receipts {
+		require.False(t, r.Duplicate)
+		ids[i] = r.ID
+	}
+	return ids
+}
+
+// Texts makes a message of each body.
+func Texts(bodies ...string) []chanq.Message[string] {
+	ms := make([]chanq.Message[string], len(bodies))
+	for i, b := range bodies {
+		ms[i].Body = b
+	}
+	return ms
+}
+
+// Take receives n leases.
+func Take[M any](t T, c *chanq.Consumer[M], n int) []*chanq.Lease[M] {
+	t.Helper()
+	var got []*chanq.Lease[M]
+	timeout := time.After(Patience)
+	for len(got) < n {
+		select {
+		case l, open := <-c.C():
+			require.True(t, open, "the channel closed after %d of %d leases: %v", len(got), n, c.Err())
+			got = append(got, l)
+		case <-timeout:
+			require.Fail(t, "no more leases", "%d of %d", len(got), n)
+		}
+	}
+	return got
+}
+
+// Lease claims exactly n messages for d, as soon as they are there.
+func Lease[M any](t T, q *chanq.Queue[M], n int, d time.Duration) []*chanq.Lease[M] {
+	t.Helper()
+	var got []*chanq.Lease[M]
+	Eventually(t, "enough messages are ready", func() bool {
+		more, err := q.TryLease(Soon(t), n-len(got), d)
+		require.NoError(t, err)
+		got = append(got, more...)
+		return len(got) == n
+	})
+	return got
+}
+
+// Bodies are those of leases, in their order.
+func Bodies[M any](leases []*chanq.Lease[M]) []M {
+	out := make([]M, len(leases))
+	for i, l := range leases {
+		out[i] = l.Body
+	}
+	return out
+}
+
+// IDs are those of leases, sorted.
+func IDs[M any](leases []*chanq.Lease[M]) []chanq.ID {
+	out := make([]chanq.ID, len(leases))
+	for i, l := range leases {
+		out[i] = l.ID
+	}
+	slices.SortFunc(out, func(a, b chanq.ID) int { return slices.Compare(a[:], b[:]) })
+	return out
+}
+
+// Get looks at a message.
+func Get[M any](t T, q *chanq.Queue[M], id chanq.ID) chanq.Entry {
+	t.Helper()
+	e, err := q.Get(Soon(t), id)
+	require.NoError(t, err)
+	return e
+}
+
+// Stats counts.
+func Stats[M any](t T, q *chanq.Queue[M]) chanq.Stats {
+	t.Helper()
+	s, err := q.Stats(Soon(t))
+	require.NoError(t, err)
+	return s
+}
+
+// Counted is Stats without what depends on time.
+func Counted[M any](t T, q *chanq.Queue[M]) chanq.Stats {
+	t.Helper()
+	s := Stats(t, q)
+	s.OldestReady, s.Limit = 0, 0
+	return s
+}

@@ -1,0 +1,77 @@
+package testdb
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Patience is how long a test waits for what must come: long enough for a
+// loaded machine, and never spent where the code is right.
+const Patience = time.Minute
+
+// Bound is how long a test may take that has a World and says nothing else: one
+// that waits for ever, for a lease that does not come, ends the check here and not
+// after ten minutes.
+const Bound = Slowness * 2 * time.Minute
+
+// T is what the steps of a test need of it: *testing.T, *testing.B, *rapid.T and
+// *World are.
+type T interface {
+	require.TestingT
+	Helper()
+	Cleanup(func())
+}
+
+// Eventually waits until it is so. Its text completes "it never came to this".
+func Eventually(t T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(Patience)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		if time.Now().After(deadline) {
+			require.Fail(t, "it never came to this: "+what)
+		}
+		<-tick.C
+	}
+}
+
+// Soon is a context for calls that must return.
+func Soon(t T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Receive receives what must come.
+func Receive[V any](t T, from <-chan V, what string) V {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(Patience):
+		require.Fail(t, "it never came: "+what)
+		panic("unreachable: the test has ended")
+	}
+}
+
+// watch ends the process, as go test does after its timeout, if the test has not
+// ended after a while: with its name, and with what every goroutine was doing.
+func watch(t interface {
+	Name() string
+	Cleanup(func())
+}, bound time.Duration) *time.Timer {
+	timer := time.AfterFunc(bound, func() {
+		stacks := make([]byte, 16<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		fmt.Fprintf(os.Stderr, "%s has not ended in its time; all goroutines:\n\n%s\n", t.Name(), stacks)
+		panic(t.Name() + " has not ended in time")
+	})
+	t.Cleanup(func() { timer.Stop() })
+	return timer
+}
