@@ -143,68 +143,6 @@ func TestFlushWorksAfterTheSenderClosedTheChannel(t *testing.T) {
 	require.Equal(t, 1, s.Ready)
 }
 
-func TestFlushWaitsForItsMessagesThoughALaterOneIsWithdrawn(t *testing.T) {
-	var q *Queue[string]
-	locks := make(chan *sql.Tx, 1)
-	var once sync.Once
-	q = openTestQueue[string](t, Config{Hooks: Hooks{Sent: func(SentEvent) {
-		once.Do(func() { // the first is stored: hold the second back
-			tx, err := q.core.db.Begin()
-			if err == nil {
-				locks <- tx
-			}
-		})
-	}}})
-	p := testProducer(t, q, ProducerConfig{BatchRows: 1})
-	hold, err := q.core.db.Begin()
-	require.NoError(t, err)
-	send := func(ctx context.Context, body string) <-chan error {
-		before := p.snapshot().added
-		done := make(chan error, 1)
-		go func() {
-			_, err := p.Send(ctx, Message[string]{Body: body})
-			done <- err
-		}()
-		require.Eventually(t, func() bool { return p.snapshot().added > before }, 5*time.Second, time.Millisecond)
-		return done
-	}
-	first := send(soon(t), "first")
-	require.Eventually(t, func() bool { return len(p.snapshot().flying) == 1 }, 5*time.Second, time.Millisecond)
-	second := send(soon(t), "second")
-	flushed := make(chan error, 1)
-	go func() { flushed <- p.Flush(soon(t)) }()
-	require.Eventually(t, func() bool { return p.snapshot().waiters == 1 }, 5*time.Second, time.Millisecond)
-	ctx, giveUp := context.WithCancel(soon(t))
-	third := send(ctx, "third")
-	giveUp()
-	require.ErrorIs(t, <-third, context.Canceled)
-
-	require.NoError(t, hold.Rollback())
-	require.NoError(t, <-first)
-	lock := <-locks
-	require.Eventually(t, func() bool { f := p.snapshot().flying; return len(f) == 1 && f[0] == 1 }, 5*time.Second, time.Millisecond)
-	require.Equal(t, 1, p.snapshot().waiters, "Flush returned before the second message was stored")
-	require.NoError(t, lock.Rollback())
-	require.NoError(t, <-second)
-	require.NoError(t, <-flushed)
-}
-
-type producerSnapshot struct {
-	added   uint64
-	flying  []uint64
-	waiters int
-}
-
-func (p *Producer[T]) snapshot() producerSnapshot {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := producerSnapshot{added: p.added, waiters: len(p.waiters)}
-	for _, group := range p.flying {
-		s.flying = append(s.flying, group[0].seq)
-	}
-	return s
-}
-
 func TestAGroupThatIsHalfDoneHasAnUnknownOutcome(t *testing.T) {
 	q := openTestQueue[string](t, Config{}).core
 	rows := []sqlbatch.Row{{ID: NewID(), Body: []byte("x")}}
@@ -218,7 +156,7 @@ func TestAGroupThatIsHalfDoneHasAnUnknownOutcome(t *testing.T) {
 	require.Equal(t, 2, calls)
 	var half *halfDoneError
 	require.ErrorAs(t, err, &half)
-	require.Equal(t, sqlbatch.Unknown, classify(q.dialect, err))
+	require.Equal(t, sqlbatch.Unknown, q.classify(err))
 }
 
 // As where INSERT and look compare keys in two ways.
@@ -234,7 +172,7 @@ func TestAKeyThatTheInsertLeavesOutAndTheLookDoesNotFindIsGivenUp(t *testing.T) 
 	require.ErrorContains(t, err, `dedup key "é"`)
 	require.Equal(t, 2*keyTries, calls)
 	require.Greater(t, time.Since(began), 500*time.Millisecond, "there are pauses")
-	require.Equal(t, sqlbatch.BadRow, classify(q.dialect, err), "others of its group are stored")
+	require.Equal(t, sqlbatch.BadRow, q.classify(err), "others of its group are stored")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	calls = 0
@@ -246,20 +184,6 @@ func TestAKeyThatTheInsertLeavesOutAndTheLookDoesNotFindIsGivenUp(t *testing.T) 
 	}, q.sql, rows, make([]Receipt, 1), true)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, 3, calls, "the end of the context ends it")
-}
-
-func TestATransactionThatDidNotReachItsCommitHasNoUnknownOutcome(t *testing.T) {
-	q := openTestQueue[string](t, Config{}).core
-	s := openOnce(q.db, q.dialect)
-	defer s.close()
-	ctx, cancel := context.WithCancel(soon(t))
-	err := s.InTx(ctx, func(tx *sql.Tx) error {
-		cancel()
-		_, err := tx.ExecContext(ctx, "DELETE FROM chanq_orders")
-		return err
-	})
-	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, sqlbatch.Refused, classify(q.dialect, err))
 }
 
 func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
@@ -282,13 +206,9 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 			if test.late {
 				l.deadline.Store(int64(monotonic()))
 			}
-			s := openOnce(q.core.db, q.core.dialect)
-			defer s.close()
-			st := newSettler(q.core, s, &health{queue: q.core}, time.Minute, 0, 1)
-			defer st.abandon()
-			st.stored = func(SettledEvent) {}
+			owner := &loneOwner{queue: q.core, timeout: time.Minute, values: t.Context()}
 			l.unknown = true
-			st.storeAlone([]*lease{l})
+			owner.store(t.Context(), []*lease{l})
 			if !test.late {
 				require.NoError(t, l.outcome())
 				return

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -246,7 +247,7 @@ func (q *queue) start(ctx context.Context) (before int64, err error) {
 	if err := q.once(ctx, q.sql.Clock(), func(rows *sql.Rows) error { return rows.Scan(&now) }); err != nil {
 		return 0, err
 	}
-	sleep(ctx, 2*time.Millisecond)
+	retry.Sleep(ctx, 2*time.Millisecond)
 	return now + 1, context.Cause(ctx)
 }
 

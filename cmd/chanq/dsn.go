@@ -57,14 +57,58 @@ func (a *app) target() (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	switch scheme, _, _ := strings.Cut(dsn, "://"); {
-	case scheme == "sqlserver" && scheme != dsn:
-		return a.parseSQLServer(from, dsn)
-	case (scheme == "postgres" || scheme == "postgresql") && scheme != dsn:
-		return a.parsePostgres(from, dsn)
+	scheme, _, isURL := strings.Cut(dsn, "://")
+	switch keywords := keywordsOf(dsn); {
+	case isURL && scheme == "sqlserver":
+		u, err := a.parseURL(from, dsn, sqlServerURL)
+		if err == nil && u.Host == "" {
+			err = usage("%s cannot be read: %s", from, sqlServerURL)
+		}
+		if err != nil {
+			return target{}, err
+		}
+		return a.parseSQLServer(from, dsn, sqlServerURL)
+	case isURL && (scheme == "postgres" || scheme == "postgresql"):
+		if _, err := a.parseURL(from, dsn, postgresURL); err != nil {
+			return target{}, err
+		}
+		return a.parsePostgres(from, dsn, postgresURL)
+	case keywords == ofSQLServer:
+		return a.parseSQLServer(from, dsn, sqlServerKeywords)
+	case keywords == ofPostgreSQL:
+		return a.parsePostgres(from, dsn, postgresKeywords)
 	default:
-		return target{}, usage("%s must be sqlserver://user:password@host:port?database=name or postgres://user:password@host:port/database, %s; or @FILE or env:NAME, which hold one", from, escaping)
+		return target{}, usage("%s must be sqlserver://user:password@host:port?database=name or postgres://user:password@host:port/database, %s; or begin with server= or host=, as their drivers' keywords do; or @FILE or env:NAME, which hold one", from, escaping)
 	}
+}
+
+// keywords are words of a DSN that is no URL.
+type keywords int
+
+const (
+	none         keywords = iota
+	ofSQLServer           // server=host;user id=name; or odbc:server=host;…
+	ofPostgreSQL          // host=name user=name
+)
+
+// keywordsOf tells the two by the first word, which a password's characters cannot
+// be. A word that both know is PostgreSQL's where no semicolon follows.
+func keywordsOf(dsn string) keywords {
+	word, rest, _ := strings.Cut(dsn, "=")
+	switch word = strings.ToLower(strings.TrimSpace(word)); word {
+	case "server", "data source", "addr", "address", "network address", "user id", "uid", "initial catalog":
+		return ofSQLServer
+	case "host", "hostaddr", "dbname", "service", "sslmode":
+		return ofPostgreSQL
+	case "user", "password", "port", "database":
+		if !strings.Contains(rest, ";") {
+			return ofPostgreSQL
+		}
+	}
+	if strings.HasPrefix(word, "odbc:") {
+		return ofSQLServer
+	}
+	return none
 }
 
 const (
@@ -120,32 +164,37 @@ func readStart(file string) ([]byte, error) {
 }
 
 // Errors about a DSN never repeat it, nor what a driver says of it, which has
-// parts of it: a password with an unescaped character may be anywhere in it. A #
-// is such a character: what follows it would be no part of the URL.
-const escaping = "with special characters of the password percent-encoded"
+// parts of it: a password with an unescaped character may be anywhere in it. They
+// say what its form is. A # is such a character in a URL: what follows it would be
+// no part of it.
+const (
+	escaping          = "with special characters of the password percent-encoded"
+	sqlServerURL      = "must be sqlserver://user:password@host:port?database=name, " + escaping
+	sqlServerKeywords = `must be server=host,port;user id=name;password="word";database=name, with a quote in the password doubled`
+	postgresURL       = "must be postgres://user:password@host:port/database, or postgres:///database?host=/directory for a Unix socket, " + escaping
+	postgresKeywords  = `must be host=name port=number user=name password='word' dbname=name, with \ before a quote or a \ in the password`
+)
 
-func (a *app) parseSQLServer(from, dsn string) (target, error) {
-	const form = "must be sqlserver://user:password@host:port?database=name, " + escaping
+func (a *app) parseURL(from, dsn, form string) (*url.URL, error) {
 	u, err := url.Parse(dsn)
-	if err != nil || u.Host == "" || strings.Contains(dsn, "#") {
-		return target{}, usage("%s cannot be read: %s", from, form)
+	if err != nil || strings.Contains(dsn, "#") {
+		return nil, usage("%s cannot be read: %s", from, form)
 	}
+	a.hideIn(u)
+	return u, nil
+}
+
+func (a *app) parseSQLServer(from, dsn, form string) (target, error) {
 	config, err := msdsn.Parse(dsn)
 	a.hide(config.Password)
-	a.hideIn(u)
+	a.hide(config.ChangePassword)
 	if err != nil {
 		return target{}, usage("%s cannot be read by SQL Server's driver, go-mssqldb: %s; check the port and parameters such as encrypt", from, form)
 	}
 	return target{sqlServer: &config}, nil
 }
 
-func (a *app) parsePostgres(from, dsn string) (target, error) {
-	const form = "must be postgres://user:password@host:port/database, or postgres:///database?host=/directory for a Unix socket, " + escaping
-	u, err := url.Parse(dsn)
-	if err != nil || strings.Contains(dsn, "#") {
-		return target{}, usage("%s cannot be read: %s", from, form)
-	}
-	a.hideIn(u)
+func (a *app) parsePostgres(from, dsn, form string) (target, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return target{}, usage("%s cannot be read by PostgreSQL's driver, pgx: %s; check the port and parameters such as sslmode", from, form)

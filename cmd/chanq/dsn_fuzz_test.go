@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -42,6 +43,9 @@ func FuzzDSN(f *testing.F) {
 					scheme + "://" + rest + "?user+id=me&password=" + written,
 					"@" + scheme + "://me:" + written + "@" + rest,
 					"env:" + scheme + "://me:" + written + "@" + rest,
+					"host=x user=me password=" + written + " " + rest,
+					"server=x;user id=me;password=" + written + ";" + rest,
+					"password=" + written + ";" + rest,
 				} {
 					a := &app{dsn: dsn}
 					if _, err := a.target(); err != nil {
@@ -52,9 +56,18 @@ func FuzzDSN(f *testing.F) {
 		}
 		// What is written as it should be is known, and blacked out in what a driver says.
 		right := url.URL{Scheme: "sqlserver", User: url.UserPassword("me", password), Host: "localhost"}
-		a := &app{dsn: right.String()}
-		_, err := a.target()
-		require.NoError(t, err)
-		require.NotContains(t, a.redact("login failed: "+password+", "+url.QueryEscape(password)+", "+url.PathEscape(password)), secret)
+		for _, dsn := range []string{
+			right.String(),
+			`server=localhost;user id=me;password="` + strings.ReplaceAll(password, `"`, `""`) + `";encrypt=disable`,
+			"user=me host=localhost password='" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(password) + "'",
+		} {
+			if strings.HasPrefix(dsn, "user=") && strings.ContainsAny(password, "\x00;") || !utf8.ValidString(dsn) {
+				continue // no password of a driver's, or with a ; anybody's
+			}
+			a := &app{dsn: dsn}
+			_, err := a.target()
+			require.NoError(t, err, dsn)
+			require.NotContains(t, a.redact("login failed: "+password+", "+url.QueryEscape(password)+", "+url.PathEscape(password)), secret)
+		}
 	})
 }

@@ -40,7 +40,8 @@ func TestCommandsSpeakToPostgreSQL(t *testing.T) {
 	}
 	require.Equal(t, "x\n", succeed(t, "", "receive", "mail", "--dsn", loose).out, "to look and take is no promise")
 
-	t.Setenv("CHANQ_DSN", dsn)
+	t.Setenv("CHANQ_DSN", pgtest.DSN(t)) // another database, by keywords
+	succeed(t, "", "migrate", "mail")
 	require.Regexp(t, `mail +0 +0 +0 +0 +0`, succeed(t, "", "stats").out)
 }
 

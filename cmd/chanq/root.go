@@ -53,8 +53,12 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	case errors.Is(err, demo.ErrInterrupted):
 		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
 		return exitInterrupted
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		fmt.Fprintln(errOut, "chanq: interrupted")
+	case ctx.Err() != nil: // what a driver says of it is not always context.Canceled
+		text := "interrupted"
+		if !errors.Is(err, context.Canceled) {
+			text += ": " + a.clean(err)
+		}
+		fmt.Fprintf(errOut, "chanq: %s\n", text)
 		return exitInterrupted
 	case errors.As(err, &wrong):
 		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
@@ -75,8 +79,9 @@ func (a *app) root() *cobra.Command {
 		Long: `chanq runs message queues that are tables of a SQL database.
 
 The database is named by --db (a SQLite file), by --dsn (SQL Server or
-PostgreSQL), or by the environment variable CHANQ_DSN. A DSN has a password, and
-all processes of a machine can read its command lines: so --dsn @FILE reads it from
+PostgreSQL), or by the environment variable CHANQ_DSN. A DSN is a URL, or has the
+keywords of the server's driver (server=host;user id=name of go-mssqldb, host=name
+user=name of pgx). It has a password, and all processes of a machine can read its command lines: so --dsn @FILE reads it from
 a file, and --dsn env:NAME from an environment variable; CHANQ_DSN takes both
 forms, too.`,
 		Example: `  chanq demo
@@ -101,7 +106,7 @@ forms, too.`,
 	})
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.db, "db", "", "SQLite `file` that holds the queues")
-	flags.StringVar(&a.dsn, "dsn", "", "`URL` of a server's database: sqlserver://user:password@host?database=name or postgres://user:password@host/name; or @FILE or env:NAME, which hold it")
+	flags.StringVar(&a.dsn, "dsn", "", "`DSN` of a server's database: sqlserver://user:password@host?database=name or postgres://user:password@host/name, or the keywords of their drivers; or @FILE or env:NAME, which hold it")
 	flags.StringVar(&a.schema, "schema", "", "`schema` of the tables (default dbo on SQL Server, public on PostgreSQL, main on SQLite)")
 	flags.StringVarP(&a.output, "output", "o", "text", "`format` of the output: text or json")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
@@ -151,7 +156,7 @@ func path(cmd *cobra.Command) string {
 // as many attempts as the application says, which this program does not know:
 // so it never does by itself. Whoever looks at a queue takes its database as it is.
 func (a *app) queueConfig(c *connection) chanq.Config {
-	return chanq.Config{Dialect: c.dialect, Schema: a.schema, MaxAttempts: 1_000_000, Durability: chanq.DurabilityAsIs}
+	return chanq.Config{Dialect: c.dialect, Schema: a.schema, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs}
 }
 
 // durabilityFlag is of commands that promise to have stored something.

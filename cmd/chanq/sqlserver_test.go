@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,7 +29,11 @@ func TestCommandsSpeakToSQLServer(t *testing.T) {
 	require.Contains(t, run("top", "-n", "1"), "SQL Server 127.0.0.1, database chanq")
 	require.Equal(t, "2 messages purged\n", run("purge", "--yes", "--state", "ready", "mail"))
 
-	t.Setenv("CHANQ_DSN", server.DSN())
+	u, err := url.Parse(server.DSN())
+	require.NoError(t, err)
+	password, _ := u.User.Password()
+	t.Setenv("CHANQ_DSN", fmt.Sprintf(`Server=%s,%s;User ID=%s;Password="%s";Database=%s;Encrypt=%s`,
+		u.Hostname(), u.Port(), u.User.Username(), password, u.Query().Get("database"), u.Query().Get("encrypt")))
 	require.Regexp(t, `mail +0 +0 +0 +0 +0`, succeed(t, "", "stats").out)
 }
 

@@ -26,11 +26,15 @@ func TestMistakesAreNamedBeforeAnythingIsWritten(t *testing.T) {
 		{[]string{"stats", "--dsn", "mysql://sa:" + password + "@localhost"}, "--dsn must be sqlserver://user:password@host:port?database=name or postgres://"},
 		{[]string{"stats", "--dsn", "sqlserver://sa:" + password + "/%zz@localhost"}, "--dsn cannot be read"},
 		{[]string{"stats", "--dsn", "sqlserver://sa:" + password + "/x@localhost"}, "--dsn cannot be read"},
-		{[]string{"stats", "--dsn", "server=localhost;password=" + password}, "--dsn must be sqlserver://"},
+		{[]string{"stats", "--dsn", "password=" + password + ";server=localhost"}, "--dsn must be sqlserver://"},
 		{[]string{"stats", "--dsn", "sqlserver://?password=" + password}, "--dsn cannot be read"},
 		{[]string{"stats", "--dsn", server + "&encrypt=" + password}, "check the port and parameters such as encrypt"},
 		{[]string{"stats", "--dsn", "postgres"}, "--dsn must be"},
-		{[]string{"stats", "--dsn", "host=localhost password=" + password}, "--dsn must be"},
+		{[]string{"stats", "--dsn", "hots=localhost password=" + password}, "or begin with server= or host="},
+		{[]string{"stats", "--dsn", "host=localhost password='" + password}, "--dsn cannot be read by PostgreSQL's driver, pgx: must be host=name"},
+		{[]string{"stats", "--dsn", "host=localhost port=" + password}, "--dsn cannot be read by PostgreSQL's driver"},
+		{[]string{"stats", "--dsn", "server=localhost,x;password=" + password}, "--dsn cannot be read by SQL Server's driver, go-mssqldb: must be server=host,port"},
+		{[]string{"stats", "--dsn", "odbc:server=localhost;password={" + password}, "--dsn cannot be read by SQL Server's driver"},
 		{[]string{"stats", "--dsn", "postgres://me:" + password + "/%zz@localhost/x"}, "--dsn cannot be read: must be postgres://user:password@host:port/database"},
 		{[]string{"stats", "--dsn", "postgres://me:" + password + "@localhost:port/x"}, "--dsn cannot be read: must be"},
 		{[]string{"stats", "--dsn", "postgres://me:" + password + "@localhost/x?sslmode=" + password}, "check the port and parameters such as sslmode"},
@@ -105,6 +109,8 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 		"sqlserver://127.0.0.1:1?dial+timeout=1&user+id=sa&password=p%40ss+w%2Frd",
 		"postgres://p%40ss%20w%2Frd:p%40ss%20w%2Frd@127.0.0.1:1/p%40ss%20w%2Frd?connect_timeout=1",
 		"postgres://127.0.0.1:1/x?connect_timeout=1&user=p%40ss%20w%2Frd&password=p%40ss+w%2Frd",
+		"Server=127.0.0.1,1;Dial Timeout=1;User ID=p@ss w/rd;Password=p@ss w/rd",
+		"host=127.0.0.1 port=1 connect_timeout=1 user='p@ss w/rd' dbname='p@ss w/rd' password='p@ss w/rd'",
 	} {
 		said := fail(t, exitFailed, "stats", "--dsn", dsn)
 		require.Regexp(t, "connect to (SQL Server|PostgreSQL) 127.0.0.1", said)
@@ -116,7 +122,7 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 
 func TestRedactionCoversEveryForm(t *testing.T) {
 	a := &app{}
-	_, err := a.parseSQLServer("--dsn", "sqlserver://sa:p%40ss%20w%2Frd@localhost")
+	_, err := a.parseSQLServer("--dsn", "sqlserver://sa:p%40ss%20w%2Frd@localhost", sqlServerURL)
 	require.NoError(t, err)
 	require.Equal(t, "login *** or *** or *** failed", a.redact("login p@ss w/rd or p%40ss%20w%2Frd or p%40ss+w%2Frd failed"))
 }

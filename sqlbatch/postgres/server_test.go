@@ -189,10 +189,6 @@ func (q *serverQueue) now() (ms int64) {
 	return ms
 }
 
-func TestStatements(t *testing.T) {
-	suite.Run(t, suite.Engine{Dialect: postgres.Dialect, Open: func(t *testing.T) *sql.DB { return pgtest.Open(t) }})
-}
-
 func TestQuotesEveryName(t *testing.T) {
 	db := pgtest.Open(t)
 	schema := `a "b" 'c' \\ $chanq$ $$ {live}`

@@ -4,6 +4,7 @@
 package suite
 
 import (
+	"database/sql"
 	"slices"
 	"testing"
 	"time"
@@ -21,9 +22,15 @@ type test struct {
 // Run tests what every statement does, one by one: each test has a database of its
 // own. Locks, plans and rights are the engines' own, and tested beside them; what
 // chanq makes of the statements is tested in internal/prove.
-func Run(t *testing.T, e Engine) {
+//
+// open makes an empty database, which is gone when its test ends.
+func Run(t *testing.T, d sqlbatch.Dialect, open func(*testing.T) *sql.DB) {
 	for _, test := range slices.Concat(storing, claiming, settling, operating, members) {
-		t.Run(test.name, func(t *testing.T) { test.do(e.open(t)) })
+		t.Run(test.name, func(t *testing.T) {
+			w := &world{T: t, dialect: d, db: open(t), Queue: d.Queue(Orders)}
+			Migrate(t, d, w.db, Orders)
+			test.do(w)
+		})
 	}
 }
 

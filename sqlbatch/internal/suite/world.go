@@ -13,13 +13,6 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Engine is a database to run statements on.
-type Engine struct {
-	Dialect sqlbatch.Dialect
-	// Open makes an empty database, which is gone when the test ends.
-	Open func(*testing.T) *sql.DB
-}
-
 // Runner is a *sql.DB, *sql.Conn or *sql.Tx.
 type Runner interface {
 	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
@@ -32,14 +25,6 @@ type world struct {
 	dialect sqlbatch.Dialect
 	db      *sql.DB
 	sqlbatch.Queue
-}
-
-// open makes the tables, as Migrate does.
-func (e Engine) open(t *testing.T) *world {
-	t.Helper()
-	w := &world{T: t, dialect: e.Dialect, db: e.Open(t), Queue: e.Dialect.Queue(Orders)}
-	Migrate(t, e.Dialect, w.db, Orders)
-	return w
 }
 
 // Migrate makes the tables of a queue.
