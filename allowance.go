@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -57,11 +58,11 @@ func (e *lateError) Unwrap() error { return e.err }
 // shrink makes the next claim smaller, if the size of this one, of n messages, may be
 // why it failed. A claim of one that fails twice, while the database answers a look
 // in between, has met a message that cannot be read.
-func (c *Consumer[T]) shrink(n int, class sqlbatch.Class, err error) {
-	_, late := err.(*lateError)
+func (c *Consumer[T]) shrink(n int, f *retry.Failure) {
+	_, late := f.Err.(*lateError)
 	a := &c.allowance
 	switch {
-	case !late && class != sqlbatch.BadRow:
+	case !late && f.Class != sqlbatch.BadRow:
 		a.looked = false
 	case n > 1:
 		a.halve(n)
@@ -71,7 +72,7 @@ func (c *Consumer[T]) shrink(n int, class sqlbatch.Class, err error) {
 		a.looked = err == nil
 	default:
 		a.looked = false
-		c.claimBlind(late, err)
+		c.claimBlind(late, f.Err)
 	}
 }
 
@@ -108,5 +109,5 @@ func (c *Consumer[T]) claimBlind(late bool, cause error) {
 	l.state.Store(leaseSettling)
 	c.held.Add(1)
 	c.keeper.hold([]*lease{l})
-	c.settler.addAll([]*lease{l})
+	c.settler.addAll(l)
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -68,41 +69,34 @@ const worthwhile = 64
 func (c *Consumer[T]) claimAll() {
 	defer close(c.out)
 	defer c.releaseBuffer()
-	idle, retry := backoff{low: c.cfg.PollMin, high: c.cfg.PollMax}, retries()
+	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
+	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
 	for {
 		n := c.waitForRoom()
 		if n == 0 {
 			return
 		}
-		began := time.Now()
-		asked, got, err := c.claim(n)
+		asked, got, failure := c.claim(&loop, n)
 		switch {
-		case err != nil:
-			class := classify(c.queue.dialect, err)
-			if class == sqlbatch.NoSchema || class == sqlbatch.Permanent {
-				c.fail(c.queue.fail("claim", err))
+		case failure != nil:
+			if isPermanent(failure.Class) {
+				c.broken(c.queue.fail("claim", failure.Err))
 				return
 			}
-			away := class != sqlbatch.BadRow && retry.outage(class, began)
-			if away && c.settler.abandoned.Err() == nil {
-				c.health.failed(began, err)
-			}
-			c.shrink(asked, class, err)
-			sleep(c.stop, retry.after(class))
+			pause := loop.Failed(c.abandoned, failure)
+			c.shrink(asked, failure)
+			retry.Sleep(c.stop, pause)
 		case got == asked:
-			retry.reset()
-			idle.reset()
+			idle.Reset()
 		case got > 0:
-			retry.reset()
-			idle.reset()
-			pause := idle.pause()
+			idle.Reset()
+			pause := idle.Pause()
 			if got >= worthwhile {
 				pause /= 4
 			}
 			c.pause(pause)
 		default:
-			retry.reset()
 			c.waitForMessage(&idle)
 		}
 	}
@@ -117,7 +111,7 @@ func (c *Consumer[T]) connect() {
 	for _, s := range c.pools() {
 		if err := s.Fill(ctx); err != nil {
 			if c.stop.Err() == nil {
-				c.health.failed(began, err)
+				c.health.Failed(began, err)
 			}
 			return
 		}
@@ -142,8 +136,7 @@ func (c *Consumer[T]) waitForRoom() int {
 			}
 			room = min(room, fit)
 		}
-		crowded := c.settler.len() > c.settler.capacity/2
-		if buffered <= most/2 && !crowded && room > 0 {
+		if buffered <= most/2 && !c.settler.crowded() && room > 0 {
 			c.wakeAt.Store(0)
 			return room
 		}
@@ -179,12 +172,12 @@ func (c *Consumer[T]) pause(d time.Duration) (rung bool) {
 }
 
 // waitForMessage returns when a claim may find something, or after Stop.
-func (c *Consumer[T]) waitForMessage(idle *backoff) {
+func (c *Consumer[T]) waitForMessage(idle *retry.Backoff) {
 	c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
 	// The first look is before the first pause, which may be long already: a bell
 	// that rang for a scheduled message does not shorten it. What is due by now,
 	// though the claim did not get it, is locked by others, and waits.
-	wait := idle.poll()
+	wait := idle.Poll()
 	if due, any, err := c.nextDue(); err == nil && any && due > 0 {
 		wait = min(wait, due)
 	}
@@ -196,7 +189,7 @@ func (c *Consumer[T]) waitForMessage(idle *backoff) {
 		if any && due <= 0 {
 			return
 		}
-		wait = idle.poll()
+		wait = idle.Poll()
 		if any {
 			wait = min(wait, due)
 		}
@@ -205,7 +198,7 @@ func (c *Consumer[T]) waitForMessage(idle *backoff) {
 
 func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
-	ctx, cancel := context.WithTimeout(c.settler.abandoned, c.cfg.StatementTimeout)
+	ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 	defer cancel()
 	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err == nil {
@@ -224,14 +217,14 @@ func (c *Consumer[T]) count(f func(*ConsumerStats)) {
 // them. It returns for how many it asked and how many it got: those that it had to
 // give back are none. It is not cancelled by Stop: its rows would be leased to
 // nobody. They are anyway when Shutdown has given up.
-func (c *Consumer[T]) claim(n int) (asked, got int, err error) {
+func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
 	start := monotonic()
 	p := c.claimParams(n)
 	rows := claimedRows{rows: make([]claimedRow, 0, min(p.Rows, max(minClaim, c.flow.lastClaim)))}
-	if err := c.runClaim(p, rows.scan); err != nil {
-		return p.Rows, 0, err
+	failure = loop.Try(c.abandoned, func(context.Context) error { return c.runClaim(p, rows.scan) })
+	if failure != nil {
+		return p.Rows, 0, failure
 	}
-	c.health.worked(wallTime(start))
 	claimed := len(rows.rows)
 	c.flow.atWork = claimed > 0
 	if claimed == 0 {
@@ -253,7 +246,7 @@ func (c *Consumer[T]) claim(n int) (asked, got int, err error) {
 func (c *Consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 	rows, suspects, lapses := c.caution.claim(n)
 	return sqlbatch.ClaimParams{
-		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Order: c.cfg.Order,
+		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Order: sqlbatch.Order(c.cfg.Order),
 		Suspects: suspects, Lapses: lapses,
 	}
 }
@@ -267,14 +260,14 @@ func (c *Consumer[T]) claimPatience() time.Duration {
 // runClaim runs the statement of a claim. Its error is a *lateError if the answer
 // did not arrive in time.
 func (c *Consumer[T]) runClaim(p sqlbatch.ClaimParams, scan func(*sql.Rows) error) error {
-	ctx, cancel := context.WithTimeout(c.settler.abandoned, c.claimPatience())
+	ctx, cancel := context.WithTimeout(c.abandoned, c.claimPatience())
 	defer cancel()
 	run := c.sessions.RunPatient
 	if c.flow.atWork { // a session of its own is worth it
 		run = c.sessions.Run
 	}
 	err := run(ctx, c.queue.sql.Claim(p), scan)
-	if _, notRun := err.(*session.NotRunError); err != nil && !notRun && ctx.Err() != nil && c.settler.abandoned.Err() == nil {
+	if _, notRun := err.(*session.NotRunError); err != nil && !notRun && ctx.Err() != nil && c.abandoned.Err() == nil {
 		return &lateError{err}
 	}
 	return err
@@ -305,7 +298,7 @@ func (c *Consumer[T]) deliver(leases []*Lease[T], askedForSuspects bool) (kept i
 	if len(aside) > 0 {
 		// They count as taken: that many expired must not make claims small.
 		c.flow.delivered += int64(len(aside))
-		c.settler.addAll(aside)
+		c.settler.addAll(aside...)
 	}
 	kept = len(aside) + len(leases)
 	if len(back) > 0 && !c.setBack(back) {
@@ -314,7 +307,7 @@ func (c *Consumer[T]) deliver(leases []*Lease[T], askedForSuspects bool) (kept i
 			if !l.lease.suspect || !l.lease.takeBack() {
 				return false
 			}
-			c.settler.addAll([]*lease{l.lease})
+			c.settler.addAll(l.lease)
 			return true
 		})
 	}
@@ -335,7 +328,7 @@ func (c *Consumer[T]) releaseBuffer() {
 				back = append(back, l.lease)
 			}
 		default:
-			c.settler.addAll(back)
+			c.settler.addAll(back...)
 			return
 		}
 	}

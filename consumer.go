@@ -11,17 +11,18 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Order is how a consumer's claims choose within a priority.
-type Order = sqlbatch.Order
+type Order uint8
 
 // The orders.
 const (
-	OrderFIFO = sqlbatch.FIFO     // by due time, then ID
-	OrderAny  = sqlbatch.OrderAny // whatever the database finds first; cheaper on SQL Server
+	OrderFIFO Order = iota // by due time, then ID
+	OrderAny               // whatever the database finds first; cheaper on SQL Server
 )
 
 // Consumer claims messages ahead of its readers and delivers them on a channel.
@@ -53,9 +54,13 @@ type Consumer[T any] struct {
 	progress chan struct{} // readers or the settler got on: look at the room again
 	stop     context.Context
 	stopNow  context.CancelFunc
-	returned chan struct{} // the claimer has ended, and given back the buffer
-	drained  chan struct{} // stopping, and the last lease ended
-	finished chan struct{} // every goroutine has ended
+	// abandoned ends when what is not in the database yet is given up: by a Shutdown whose
+	// context ended, or when there is nothing left.
+	abandoned context.Context
+	abandon   context.CancelFunc
+	returned  chan struct{} // the claimer has ended, and given back the buffer
+	drained   chan struct{} // stopping, and the last lease ended
+	finished  chan struct{} // every goroutine has ended
 	// Of the claimer.
 	flow      flow
 	allowance allowance
@@ -128,17 +133,13 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		finished: make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
-	c.settler = newSettler(q.core, pools[1], &c.health, cfg.try(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
-	c.settler.stored, c.settler.broken = c.noteSettled, c.fail
-	keeperStop, stopKeeper := context.WithCancel(context.Background())
-	c.keeper = &keeper{
-		queue: q.core, sessions: pools[2], health: &c.health, leaseFor: cfg.LeaseFor, timeout: cfg.StatementTimeout,
-		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), stop: keeperStop,
-	}
+	c.abandoned, c.abandon = context.WithCancel(context.Background())
+	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.try(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
+	c.keeper = newKeeper(c, pools[2], &c.health, cfg.LeaseFor, cfg.StatementTimeout)
 	var unlisten func()
 	c.bell, unlisten = q.core.key.listen()
 	forget := context.AfterFunc(ctx, c.Stop)
-	go c.supervise(func() { unlisten(); forget() }, stopKeeper)
+	go c.supervise(func() { unlisten(); forget() })
 	return c, nil
 }
 
@@ -153,7 +154,7 @@ const (
 
 // supervise runs the goroutines and ends them in order: the claimer, which
 // returns the buffer; then, when the last lease ended, the settler and the rest.
-func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
+func (c *Consumer[T]) supervise(forget func()) {
 	defer close(c.finished)
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
@@ -170,18 +171,18 @@ func (c *Consumer[T]) supervise(forget, stopKeeper func()) {
 	claimer.Wait()
 	close(c.returned)
 	forget()
-	c.settler.drain()
-	for c.held.Load()+c.working.Load() > 0 && c.settler.abandoned.Err() == nil {
+	c.settler.backlog.Drain()
+	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {
 		select {
 		case <-c.drained:
-		case <-c.settler.abandoned.Done():
+		case <-c.abandoned.Done():
 		}
 	}
-	c.settler.close()
-	stopKeeper()
+	c.settler.backlog.Close()
+	c.keeper.end()
 	leave()
 	rest.Wait()
-	c.settler.abandon()
+	c.abandon()
 	c.keeper.losses.close()
 	c.health.changes.close()
 	for _, s := range c.pools() {
@@ -224,11 +225,11 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 		return nil
 	default:
 	}
-	settling := c.settler.open()
+	settling := c.settler.backlog.Open()
 	held := max(0, int(c.held.Load())-settling) // which are held until they have an outcome
 	c.gaveUp.Store(true)
-	c.settler.abandon()
-	c.settler.close()
+	c.abandon()
+	c.settler.backlog.Close()
 	return fmt.Errorf("chanq: shutdown %s: %d leases not settled, %d settles not confirmed: %w", c.queue.name, held, settling, context.Cause(ctx))
 }
 
@@ -251,7 +252,7 @@ func (c *Consumer[T]) Err() error {
 // settle does. On SQLite a
 // goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
-	if err := c.settler.flush(ctx); err != nil {
+	if err := c.settler.backlog.Flush(ctx); err != nil {
 		return fmt.Errorf("chanq: flush %s: %w", c.queue.name, err)
 	}
 	return nil
@@ -262,41 +263,15 @@ func (c *Consumer[T]) Stats() ConsumerStats {
 	c.mu.Lock()
 	s := c.stats
 	c.mu.Unlock()
-	s.Buffered, s.Held, s.Settling = len(c.out), int(c.held.Load()), c.settler.len()
+	s.Buffered, s.Held, s.Settling = len(c.out), int(c.held.Load()), c.settler.backlog.Waiting()
 	return s
-}
-
-func (c *Consumer[T]) fail(err error) {
-	c.mu.Lock()
-	if c.err == nil {
-		c.err = err
-	}
-	c.mu.Unlock()
-	c.Stop()
-}
-
-func (c *Consumer[T]) noteSettled(e SettledEvent) {
-	c.mu.Lock()
-	c.stats.Acked += int64(e.Acked)
-	c.stats.Nacked += int64(e.Nacked)
-	c.stats.Released += int64(e.Released)
-	c.stats.Dead += int64(e.Dead)
-	c.stats.Lost += int64(e.Lost)
-	c.mu.Unlock()
-	notify(c.progress)
-	// What was given back is another consumer's chance, whose pause ends here. Not
-	// after a Release by a reader who goes on reading: one that releases whatever it
-	// gets would claim it again without a pause, for ever.
-	if e.Nacked > 0 || e.Released > 0 && c.stop.Err() != nil {
-		c.queue.key.ring()
-	}
 }
 
 // The consumer as the owner of its leases.
 
 func (c *Consumer[T]) home() *queue            { return c.queue }
 func (c *Consumer[T]) parent() context.Context { return c.values }
-func (c *Consumer[T]) hurry()                  { c.settler.hurry() }
+func (c *Consumer[T]) hurry()                  { c.settler.backlog.Hurry() }
 
 func (c *Consumer[T]) settle(l *lease) error {
 	c.noteTaken()
@@ -309,9 +284,20 @@ func (c *Consumer[T]) settle(l *lease) error {
 	return err
 }
 
+func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
+	select {
+	case <-c.finished: // a lease that had run out is not waited for
+		return c.alone().extend(ctx, l, d)
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
+	defer cancel()
+	return c.keeper.setEnd(ctx, l, d, c.cfg.try())
+}
+
 // expire does what the keeper does when it looks, which it need not have done yet,
 // or never will: after a Shutdown that gave up.
-func (c *Consumer[T]) expire(l *lease) { c.keeper.tell(l, leaseExpired) }
+func (c *Consumer[T]) expire(l *lease) { c.keeper.lose(l, leaseExpired) }
 
 func (c *Consumer[T]) ended(l *lease) {
 	if l.state.Load() != leaseSettled {
@@ -340,19 +326,31 @@ func (c *Consumer[T]) worked() {
 	}
 }
 
-func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
-	select {
-	case <-c.finished: // a lease that had run out is not waited for
-		return c.alone().extend(ctx, l, d)
-	default:
+// broken ends the consumer by a permanent error.
+func (c *Consumer[T]) broken(err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.err = err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
-	defer cancel()
-	held, err := c.queue.extendOne(ctx, c.keeper.sessions, c.keeper.turn, l, d, c.cfg.try())
-	if c.keeper.due(l, monotonic()) {
-		notify(c.keeper.wake)
+	c.mu.Unlock()
+	c.Stop()
+}
+
+func (c *Consumer[T]) settled(e SettledEvent) {
+	c.mu.Lock()
+	c.stats.Acked += int64(e.Acked)
+	c.stats.Nacked += int64(e.Nacked)
+	c.stats.Released += int64(e.Released)
+	c.stats.Dead += int64(e.Dead)
+	c.stats.Lost += int64(e.Lost)
+	c.mu.Unlock()
+	notify(c.progress)
+	// What was given back is another consumer's chance, whose pause ends here. Not
+	// after a Release by a reader who goes on reading: one that releases whatever it
+	// gets would claim it again without a pause, for ever.
+	if e.Nacked > 0 || e.Released > 0 && c.stop.Err() != nil {
+		c.queue.key.ring()
 	}
-	return held, err
 }
 
 // alone owns leases that have outlived the consumer.
@@ -366,7 +364,7 @@ func (c *Consumer[T]) trim() {
 	every := max(time.Second, min(time.Minute, c.queue.cfg.Retain))
 	chore := housework{queue: c.queue, task: "trim", op: "trim"}
 	for c.stop.Err() == nil {
-		sleep(c.stop, every/2+rand.N(every))
+		retry.Sleep(c.stop, every/2+rand.N(every))
 		chore.done(c.trimOnce())
 	}
 }

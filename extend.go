@@ -5,26 +5,28 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Lease.Extend, which sets the end of a lease, and may bring it nearer.
 
-// extendOne sets the end of a lease to d from now. It is repeated while somebody has
+// setEnd sets the end of a lease to d from now. It is repeated while somebody has
 // the row locked, until ctx ends, and fails at once in any other case. A try takes up
 // to timeout, and a turn, if there are any to take.
-func (q *queue) extendOne(ctx context.Context, s *sessions, turn chan struct{}, l *lease, d, timeout time.Duration) (held bool, err error) {
+func (q *queue) setEnd(ctx context.Context, s *sessions, turn chan struct{}, l *lease, d, timeout time.Duration) (held bool, err error) {
 	failed := func(err error) error {
 		return &OpError{Op: "extend", Queue: q.name, ID: l.item.ID, Err: err}
 	}
 	for !l.extending() { // two Extends of one lease at once: rare enough
-		if sleep(ctx, time.Millisecond); ctx.Err() != nil {
+		if retry.Sleep(ctx, time.Millisecond); ctx.Err() != nil {
 			return false, failed(context.Cause(ctx))
 		}
 	}
 	var end time.Duration
 	defer func() { l.extended(end) }()
-	pause, skip := retries(), false
+	var tries retry.Tries
+	skip := false
 	for {
 		select {
 		case turn <- struct{}{}:
@@ -32,9 +34,9 @@ func (q *queue) extendOne(ctx context.Context, s *sessions, turn chan struct{}, 
 			return false, failed(context.Cause(ctx))
 		}
 		var stands standing
-		end, stands, err = q.tryExtend(ctx, s, l, d, timeout, skip)
+		end, stands, err = q.trySetEnd(ctx, s, l, d, timeout, skip)
 		<-turn
-		class := classify(q.dialect, err)
+		class := q.classify(err)
 		switch {
 		case err != nil && class != sqlbatch.RolledBack:
 			return false, q.fail("extend", err)
@@ -42,14 +44,25 @@ func (q *queue) extendOne(ctx context.Context, s *sessions, turn chan struct{}, 
 			return end != 0, nil
 		}
 		skip = true
-		if sleep(ctx, pause.after(sqlbatch.RolledBack)); ctx.Err() != nil {
+		pause, _ := tries.Failed(retry.Failure{Class: sqlbatch.RolledBack, Began: time.Now()})
+		if retry.Sleep(ctx, pause); ctx.Err() != nil {
 			return false, failed(fmt.Errorf("%w: %w", errLocked, context.Cause(ctx)))
 		}
 	}
 }
 
-// tryExtend returns the end of the lease, or zero, and how its row stands to it.
-func (q *queue) tryExtend(ctx context.Context, s *sessions, l *lease, d, timeout time.Duration, skip bool) (end time.Duration, stands standing, err error) {
+// setEnd is queue.setEnd beside the keeper's own extensions. It leaves one of the keeper's
+// sessions to these, and wakes it where the end has come near.
+func (k *keeper) setEnd(ctx context.Context, l *lease, d, timeout time.Duration) (held bool, err error) {
+	held, err = k.queue.setEnd(ctx, k.sessions, k.turn, l, d, timeout)
+	if k.due(l, monotonic()) {
+		notify(k.wake)
+	}
+	return held, err
+}
+
+// trySetEnd returns the end of the lease, or zero, and how its row stands to it.
+func (q *queue) trySetEnd(ctx context.Context, s *sessions, l *lease, d, timeout time.Duration, skip bool) (end time.Duration, stands standing, err error) {
 	sql := q.sql
 	if skip {
 		sql = sql.SkipLocked()
@@ -59,7 +72,7 @@ func (q *queue) tryExtend(ctx context.Context, s *sessions, l *lease, d, timeout
 	defer cancel()
 	changed, _, err := s.Items(within, sql.EndAfter([]sqlbatch.Item{l.item}, d), nil)
 	if err != nil {
-		if classify(q.dialect, err) == sqlbatch.Unknown {
+		if q.classify(err) == sqlbatch.Unknown {
 			l.doubt(start, d)
 		}
 		return 0, 0, err

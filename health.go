@@ -20,10 +20,10 @@ type health struct {
 	changes teller
 }
 
-// failed notes a failure. One of an operation that began before another succeeded
+// Failed notes a failure. One of an operation that began before another succeeded
 // is no sign that the database is away: its connection broke in an outage that
 // is over.
-func (h *health) failed(began time.Time, err error) {
+func (h *health) Failed(began time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if began.Before(h.well) {
@@ -36,9 +36,9 @@ func (h *health) failed(began time.Time, err error) {
 	}
 }
 
-// worked notes a success. One that was under way when another failed is no sign
+// Worked notes a success. One that was under way when another failed is no sign
 // that the database is back.
-func (h *health) worked(began time.Time) {
+func (h *health) Worked(began time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if began.Before(h.last) {
@@ -71,7 +71,7 @@ type housework struct {
 // done notes how the task went. That the database is away is told by others.
 func (h *housework) done(err error) {
 	if err != nil {
-		switch classify(h.queue.dialect, err) {
+		switch h.queue.classify(err) {
 		case sqlbatch.Unknown, sqlbatch.Refused, sqlbatch.RolledBack:
 			return
 		}

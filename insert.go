@@ -3,24 +3,15 @@ package chanq
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // INSERTs, and what is found where a row is a duplicate.
-
-// classify is what an error means: session.Classify, and that of an undecided row.
-func classify(d sqlbatch.Dialect, err error) sqlbatch.Class {
-	if undecided := (*undecidedError)(nil); errors.As(err, &undecided) {
-		return sqlbatch.BadRow // the others of its batch may be stored
-	}
-	return session.Classify(d, err)
-}
 
 // halfDoneError: some rows are stored already, and which ones was not learned.
 type halfDoneError struct{ err error }
@@ -73,23 +64,23 @@ func (q *queue) enqueue(ctx context.Context, run func(sqlbatch.Statement, func(*
 		index[rows[i].ID] = i
 		receipts[i] = Receipt{ID: rows[i].ID} // not what a try that failed has found
 	}
-	pause := backoff{low: keyPauseLow, high: keyPauseHigh}
+	pause := retry.Backoff{Low: keyPauseLow, High: keyPauseHigh}
 	tries, before := 0, len(rows)
 	var refused error
 	for todo := rows; len(todo) > 0; {
 		if len(todo) < before {
-			tries, before, pause = 0, len(todo), backoff{low: keyPauseLow, high: keyPauseHigh}
+			tries, before, pause = 0, len(todo), retry.Backoff{Low: keyPauseLow, High: keyPauseHigh}
 		}
 		if tries == keyTries {
 			return halfDone(len(todo) < len(rows), &undecidedError{todo[0], refused})
 		}
 		if tries > 0 {
-			sleep(ctx, pause.pause())
+			retry.Sleep(ctx, pause.Pause())
 		}
 		tries++
 		var stored []ID
 		switch err := run(build.EnqueueNew(todo), collectIDs(&stored)); {
-		case err != nil && classify(q.dialect, err) == sqlbatch.Duplicate && ctx.Err() == nil:
+		case err != nil && q.classify(err) == sqlbatch.Duplicate && ctx.Err() == nil:
 			refused = err
 			continue
 		case err != nil:

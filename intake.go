@@ -23,10 +23,7 @@ func (p *Producer[T]) intake() {
 			p.workers.Go(p.intake)
 			return
 		}
-		p.mu.Lock()
-		p.drained = true
-		p.mu.Unlock()
-		notify(p.work)
+		p.backlog.Close()
 		close(p.received)
 	}()
 	in := p.in
@@ -64,11 +61,11 @@ func (p *Producer[T]) handOver(m Message[T]) {
 			return
 		case err != nil:
 			p.keepUnsent(item, err)
-		case size+item.size > p.cfg.BufferBytes: // never has room for both
+		case size+item.Size > p.cfg.BufferBytes: // never has room for both
 			p.pushInTurn(items, size)
-			items, size = append([]pending[T](nil), item), item.size
+			items, size = append([]pending[T](nil), item), item.Size
 		default:
-			items, size = append(items, item), size+item.size
+			items, size = append(items, item), size+item.Size
 		}
 		if len(items) == most || size >= p.cfg.BufferBytes/4 {
 			break
@@ -97,7 +94,7 @@ func (p *Producer[T]) encode(m Message[T], ready []pending[T]) (item pending[T],
 	} else {
 		item.given = true
 	}
-	item.origin, item.size = m, rowOverhead
+	item.origin, item.Size = m, rowOverhead
 	h := &hand[T]{ready: ready, now: item}
 	p.mu.Lock()
 	if p.abandoned.Err() != nil {
@@ -148,18 +145,17 @@ func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
 func (p *Producer[T]) pushInTurn(items []pending[T], size int) {
 	if p.reserve(p.open, size) != nil {
 		for i := range items {
-			items[i].size = 0
+			items[i].Size = 0
 		}
-		size = 0
 	}
-	p.push(items, size)
+	p.push(items)
 }
 
 // keepUnsent keeps a message that cannot be stored until Close; it takes room
 // in the buffer like any other. One with too large a body takes that of the
 // largest that is allowed, lest it keep all others out.
 func (p *Producer[T]) keepUnsent(item pending[T], err error) {
-	_ = p.reserve(p.open, min(item.size, p.queue.cfg.MaxBody+rowOverhead)) // kept in any case
+	_ = p.reserve(p.open, min(item.Size, p.queue.cfg.MaxBody+rowOverhead)) // kept in any case
 	p.mu.Lock()
 	p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, err, false)})
 	p.mu.Unlock()

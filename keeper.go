@@ -9,6 +9,7 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -30,7 +31,6 @@ import (
 type keeper struct {
 	queue    *queue
 	sessions *sessions
-	health   *health
 	leaseFor time.Duration
 	timeout  time.Duration
 
@@ -39,12 +39,30 @@ type keeper struct {
 	count   int        // of leases in holds, ended ones too
 	sweepAt int        // count at which hold drops the ended ones
 
-	turn chan struct{} // of a try of Lease.Extend: it leaves one session to the keeper
+	turn chan struct{} // held by a try of Lease.Extend: it leaves one session to the keeper
 	wake chan struct{} // a lease needs an extension before the next tick
 	stop context.Context
-	most int // leases of a statement; only the extender uses it
+	end  context.CancelFunc
+
+	// Of the extender.
+	most int // leases of a statement
+	loop retry.Loop
 
 	losses teller
+}
+
+// newKeeper makes the keeper of an owner. timeout is the most that a statement takes;
+// end ends run.
+func newKeeper(owner leaseOwner, s *sessions, h *health, leaseFor, timeout time.Duration) *keeper {
+	q := owner.home()
+	k := &keeper{
+		queue: q, sessions: s, leaseFor: leaseFor, timeout: timeout,
+		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		loop: retry.Loop{Health: h, Classify: q.classify},
+	}
+	k.stop, k.end = context.WithCancel(context.Background())
+	k.most = k.full()
+	return k
 }
 
 // minSweep keeps small numbers of leases from being swept for nothing.
@@ -102,19 +120,12 @@ func (k *keeper) run() {
 	batches, answers := make(chan []*lease), make(chan bool, 1)
 	defer close(batches)
 	extender.Go(func() {
-		var tries backoff // of failures in a row
-		k.most = k.full()
 		for batch := range batches {
-			answered := k.extend(batch, &tries)
-			if answered {
-				tries.reset()
-			}
-			answers <- answered
+			answers <- k.extendAll(batch)
 		}
 	})
 	tick := k.leaseFor / 3
-	var pause backoff
-	pause.low, pause.high = min(tick/4, refusedLow), tick
+	pause := retry.Backoff{Low: min(tick/4, retry.RefusedPause), High: tick}
 	wait := tick
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -130,12 +141,12 @@ func (k *keeper) run() {
 		case answered := <-answers:
 			busy, extend, wait = false, woken, tick
 			if answered {
-				pause.reset()
+				pause.Reset()
 			} else {
-				wait = pause.pause()
+				wait = pause.Pause()
 			}
 		}
-		due, nearest := k.look(monotonic())
+		due, nearest := k.survey(monotonic())
 		switch {
 		case busy:
 			wait = tick
@@ -143,7 +154,7 @@ func (k *keeper) run() {
 			batches <- due
 			busy, woken, wait = true, false, tick
 		case extend:
-			pause.reset()
+			pause.Reset()
 			woken, wait = false, tick
 		}
 		// The end of a lease that could not be extended is told in time.
@@ -154,9 +165,9 @@ func (k *keeper) run() {
 	}
 }
 
-// look drops what is no longer held, expires what ran out, and returns what
+// survey drops what is no longer held, expires what ran out, and returns what
 // must be extended and the nearest deadline of what is left.
-func (k *keeper) look(now time.Duration) (due []*lease, nearest time.Duration) {
+func (k *keeper) survey(now time.Duration) (due []*lease, nearest time.Duration) {
 	nearest = now + k.leaseFor
 	var expired []*lease
 	k.mu.Lock()
@@ -179,7 +190,7 @@ func (k *keeper) look(now time.Duration) (due []*lease, nearest time.Duration) {
 	})
 	k.mu.Unlock()
 	for _, l := range expired {
-		k.tell(l, leaseExpired)
+		k.lose(l, leaseExpired)
 	}
 	if len(expired) > 0 {
 		nearest = now // look again at once: expired leases no longer count
@@ -187,9 +198,9 @@ func (k *keeper) look(now time.Duration) (due []*lease, nearest time.Duration) {
 	return due, nearest
 }
 
-func (k *keeper) tell(l *lease, to leaseState) {
+func (k *keeper) lose(l *lease, to leaseState) {
 	if hook := k.queue.cfg.Hooks.LeaseLost; l.lose(to) && hook != nil {
-		e := LeaseLostEvent{Queue: k.queue.name, ID: l.item.ID, Attempt: l.attempt, Confirmed: to == leaseLost}
+		e := l.lossEvent(to == leaseLost)
 		k.losses.tell(func() { call(hook, e) })
 	}
 }
@@ -197,9 +208,9 @@ func (k *keeper) tell(l *lease, to leaseState) {
 // full is the most leases of a statement.
 func (k *keeper) full() int { return max(1, k.queue.dialect.Traits().AckItems) }
 
-// extend extends leases and reports whether the database answered for all. Those
+// extendAll extends leases and reports whether the database answered for all. Those
 // that end first go first, and those that were found locked go by themselves.
-func (k *keeper) extend(leases []*lease, tries *backoff) bool {
+func (k *keeper) extendAll(leases []*lease) bool {
 	slices.SortStableFunc(leases, func(a, b *lease) int { return cmp.Compare(a.deadlineAt(), b.deadlineAt()) })
 	var free, locked []*lease
 	for _, l := range leases {
@@ -213,15 +224,11 @@ func (k *keeper) extend(leases []*lease, tries *backoff) bool {
 	each := func(leases []*lease, skip bool) {
 		for len(leases) > 0 && failed < keeperTries && k.stop.Err() == nil {
 			n := min(len(leases), k.most)
-			start := time.Now()
-			if err := k.extendSome(leases[:n], skip); err == nil {
-				k.health.worked(start)
-			} else if k.stop.Err() == nil {
+			f := k.loop.Try(k.stop, func(context.Context) error { return k.extendSome(leases[:n], skip) })
+			if f != nil && k.stop.Err() == nil {
 				failed++
 				k.most = max(1, k.most/2) // should one of them be the cause, it will be alone
-				if tries.outage(classify(k.queue.dialect, err), start) {
-					k.health.failed(start, err)
-				}
+				k.loop.Failed(k.stop, f)  // the pause is run's
 			}
 			leases = leases[n:]
 		}
@@ -264,7 +271,7 @@ func (k *keeper) extendSome(leases []*lease, skip bool) error {
 			return nil
 		case err == nil:
 			return k.lookAfter(missing)
-		case skip || classify(k.queue.dialect, err) != sqlbatch.RolledBack:
+		case skip || k.queue.classify(err) != sqlbatch.RolledBack:
 			return err
 		}
 		skip = true // somebody has locked one of them
@@ -316,7 +323,7 @@ func (k *keeper) lookAfter(missing []*lease) error {
 			l.lose(leaseLost)
 		default:
 			// Not if it is being settled, by which it may have gone: then that tells.
-			k.tell(l, leaseLost)
+			k.lose(l, leaseLost)
 		}
 	}
 	return nil

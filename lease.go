@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/group"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -88,6 +89,20 @@ func (l *Lease[T]) Nack(delay time.Duration, cause error) error {
 // gets claims it again and again. It returns as Ack does.
 func (l *Lease[T]) Release() error { return l.lease.settle(settleRelease, 0, "") }
 
+// ReleaseAfter gives the message back as if it had not been claimed, but for later: due
+// delay from now, by the database's clock, behind what is due before. So the attempt
+// does not count, and the lapses before it count no more, as after a Nack: see Attempt.
+// The message keeps its last error; to give one, return Snooze from a handler. It is for
+// what is not the message's fault, a limit of somebody's that is reached, say. A negative
+// delay, or one of more than a hundred years, is an error, and settles nothing. It
+// returns as Ack does.
+func (l *Lease[T]) ReleaseAfter(delay time.Duration) error {
+	if delay < 0 || delay > sqlbatch.MaxDelay {
+		return fmt.Errorf("chanq: release: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
+	}
+	return l.lease.settle(settleSnooze, delay, "")
+}
+
 // DeadLetter sets the message aside in the dead table, with the text of cause.
 // Queue.Redrive makes it ready again. It returns as Ack does.
 func (l *Lease[T]) DeadLetter(cause error) error {
@@ -145,14 +160,19 @@ type settleOp uint8
 const (
 	settleAck settleOp = iota
 	settleNack
+	settleSnooze // given back uncounted, but for later, as by a nack
 	settleRelease
 	settleDead
 )
 
-// leaseOwner settles and extends: the consumer, or TryLease's own.
+// leaseOwner has leases: a consumer, or TryLease's own. A lease, its settler and its keeper
+// call back nobody else.
 type leaseOwner interface {
 	// home is the queue of its leases.
 	home() *queue
+	// parent of contexts of leases.
+	parent() context.Context
+
 	// settle takes over a lease in state settling and calls finish on it, now or
 	// later. An error means that it never will.
 	settle(*lease) error
@@ -163,15 +183,20 @@ type leaseOwner interface {
 	// ended is called once, when the lease is no longer held: it is settled, in a
 	// transaction, expired or lost.
 	ended(l *lease)
-	// parent of contexts of leases.
-	parent() context.Context
 	// expire is called when the time of a lease whose context is in use ran out. A
 	// lease that is held has expired then.
 	expire(l *lease)
+
+	// settled is told by the settler of each group that is in the database.
+	settled(SettledEvent)
+	// broken is told by the settler of a permanent error.
+	broken(error)
 }
 
 // lease is the part of a Lease that knows nothing of T.
 type lease struct {
+	group.Place // in the settler's backlog
+
 	owner    leaseOwner
 	item     sqlbatch.Item
 	due      int64         // Unix ms by the database, for release
@@ -196,9 +221,8 @@ type lease struct {
 	text      string
 
 	// Of who stores the settle.
-	seq     uint64 // its place among all settles of the settler
-	unknown bool   // a try may have been applied
-	locked  uint8  // how often its row was found locked, up to lockPauses
+	unknown bool  // a try may have been applied
+	locked  uint8 // how often its row was found locked, up to lockPauses
 
 	err  error                         // outcome; written before the state is settled
 	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
@@ -279,6 +303,11 @@ func (l *lease) reason() string {
 		return "chanq: cannot decode: last_error of the message says why"
 	}
 	return l.text
+}
+
+// lossEvent is what the LeaseLost hook hears.
+func (l *lease) lossEvent(confirmed bool) LeaseLostEvent {
+	return LeaseLostEvent{Queue: l.owner.home().name, ID: l.item.ID, Attempt: l.attempt, Confirmed: confirmed}
 }
 
 // finish records the outcome of a settle and wakes those who wait for it.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/group"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
@@ -20,6 +21,8 @@ func (still) hurry()                  {}
 func (still) ended(*lease)            {}
 func (still) parent() context.Context { return context.Background() }
 func (still) expire(*lease)           {}
+func (still) settled(SettledEvent)    {}
+func (still) broken(error)            {}
 func (still) extend(context.Context, *lease, time.Duration) (bool, error) {
 	return true, nil
 }
@@ -31,11 +34,9 @@ func stillLease(left time.Duration) *lease {
 }
 
 func TestASettleDoesNotLingerBeyondItsLease(t *testing.T) {
-	for left, due := range map[time.Duration]bool{time.Hour: false, time.Minute: true, 0: true} {
-		s := newSettler(still{}.home(), nil, nil, 0, time.Minute, 10)
-		s.addAll([]*lease{stillLease(left)})
-		got, _ := s.due(1)
-		require.Equal(t, due, got, left)
+	s := newSettler(still{}, nil, nil, t.Context(), 0, time.Minute, 10)
+	for left, haste := range map[time.Duration]group.Haste{time.Hour: group.Unhurried, time.Minute: group.Urgent, 0: group.Urgent} {
+		require.Equal(t, haste, s.haste(stillLease(left)), left)
 	}
 }
 

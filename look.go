@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -64,7 +63,7 @@ func (q *queue) look(ctx context.Context, s *sessions, timeout time.Duration, le
 			for _, row := range rows {
 				seen.fences[row.ID] = row.Fence
 			}
-		case classify(q.dialect, err) != sqlbatch.RolledBack:
+		case q.classify(err) != sqlbatch.RolledBack:
 			return sight{}, unread(err)
 		case len(part) > 1 && statements < lookStatements:
 			parts = append(parts, part[:len(part)/2], part[len(part)/2:])
@@ -84,43 +83,4 @@ func unread(err error) error {
 		return err
 	}
 	return &session.NotRunError{Err: err}
-}
-
-// errOutcomeHidden: a first try may have been applied, and what happened since
-// hides whether it was.
-var errOutcomeHidden = errors.New("the connection broke during the first try, and the message has moved on since")
-
-// errLocked: the row was locked for as long as the operation might wait.
-var errLocked = errors.New("another transaction has locked the message's row")
-
-// fate is what became of a settle that its statement did not return.
-type fate uint8
-
-const (
-	fateLocked  fate = iota // it can be stored later
-	fateApplied             // by an earlier try
-	fateInTx                // the caller's commit acked the message
-	fateLost
-	fateHidden // see errOutcomeHidden
-)
-
-// fate decides about a settle by how its row stands.
-//
-// While the lease runs no one else can claim the message: that it moved on was our
-// doing, if a try may have been applied (or an operator's, who cancelled it). Later
-// it may have been another holder's.
-func (l *lease) fate(s standing) fate {
-	ours := monotonic() < l.deadlineAt()
-	removes := l.op == settleAck || l.op == settleDead
-	switch {
-	case s == standsOurs:
-		return fateLocked
-	case l.unknown && ours && removes == (s == standsGone):
-		return fateApplied
-	case l.inTx && s == standsGone:
-		return fateInTx
-	case !l.unknown, l.op == settleAck && s == standsMoved:
-		return fateLost
-	}
-	return fateHidden
 }

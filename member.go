@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -75,11 +76,11 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 	chore := housework{queue: c.queue, task: "members", op: "join"}
 	for ctx.Err() == nil {
 		chore.done(c.asMember(ctx, c.cfg.StatementTimeout, c.queue.sql.Join(c.member)))
-		sleep(ctx, c.cfg.LeaseFor/3)
+		retry.Sleep(ctx, c.cfg.LeaseFor/3)
 	}
-	if c.settler.abandoned.Err() == nil {
+	if c.abandoned.Err() == nil {
 		// What fails is of no matter: it counts as gone before long.
-		_ = c.asMember(c.settler.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(c.member.ID))
+		_ = c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(c.member.ID))
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/chanq/chanq/internal/group"
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -45,7 +47,8 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 	if err != nil {
 		return fmt.Errorf("chanq: pipe %s: %w", from.queue.name, err)
 	}
-	p := &pipe[In, Out]{from: from, to: to, sessions: pools[0], groups: make(chan piped[Out], 2*from.queue.dialect.Traits().AckItems)}
+	p := &pipe[In, Out]{from: from, to: to, sessions: pools[0], loop: retry.Loop{Health: &from.health, Classify: from.queue.classify}}
+	p.backlog = group.New(p.groupConfig())
 	stored := make(chan struct{})
 	go func() { // ends when the workers have
 		defer close(stored)
@@ -59,7 +62,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 			}
 		}
 	})
-	close(p.groups)
+	p.backlog.Close()
 	<-stored
 	return from.Err()
 }
@@ -68,23 +71,27 @@ type pipe[In, Out any] struct {
 	from     *Consumer[In]
 	to       *Producer[Out]
 	sessions *sessions
-	groups   chan piped[Out]
-	late     []latePiped[Out] // to be stored later; only the storer uses it
+	backlog  *group.Backlog[*piped[Out]]
+	groups   *group.Worker[*piped[Out]] // of the storer
+	loop     retry.Loop                 // to be copied for each transaction
 }
 
 // piped is an input that was handled, with its outputs.
 type piped[Out any] struct {
+	group.Place // its Size is that of the outputs
+
 	in   *lease
 	rows []sqlbatch.Row
-	size int
-	keys bool // an output has a key or an ID of the caller's
+	one  [1]sqlbatch.Row // where rows begin: most have one
+	keys bool            // an output has a key or an ID of the caller's
 	// failed: it did not get into the database in time, though it was alone.
 	failed bool
 }
 
 // work calls fn and hands its result to the storer.
 func (p *pipe[In, Out]) work(l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) {
-	item := piped[Out]{in: l.lease}
+	item := &piped[Out]{in: l.lease}
+	item.rows = item.one[:0]
 	encoding := -1 // the output that is
 	p.from.serve(l, func(l *Lease[In]) error {
 		out, err := fn(l.Context(), l)
@@ -97,7 +104,7 @@ func (p *pipe[In, Out]) work(l *Lease[In], fn func(context.Context, *Lease[In]) 
 				return unfit(encoding, err)
 			}
 			item.rows = append(item.rows, row)
-			item.size += len(row.Body) + len(row.Headers)
+			item.Size += len(row.Body) + len(row.Headers)
 			item.keys = item.keys || given || row.Key != ""
 		}
 		return nil
@@ -120,10 +127,10 @@ func unfit(output int, err error) error {
 
 // handOver hands an input that was handled to the storer. From here on the settle is
 // under way: no one else may settle it.
-func (p *pipe[In, Out]) handOver(item piped[Out]) {
+func (p *pipe[In, Out]) handOver(item *piped[Out]) {
 	if !item.in.beginSettling() {
 		return // settled by fn, or lost
 	}
 	p.from.noteTaken()
-	p.groups <- item
+	p.backlog.Add(item, group.Awaited)
 }

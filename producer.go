@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
-	"time"
 
 	"github.com/sourcegraph/conc"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/chanq/chanq/internal/group"
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -38,27 +38,22 @@ type Producer[T any] struct {
 	finished  chan struct{} // every goroutine has ended
 	closeOnce sync.Once
 
-	mu      sync.Mutex
-	pending []*pending[T] // handed over, in no statement yet; by seq
-	bytes   int           // of pending
-	pace    pacer
-	since   time.Time       // when the oldest of pending came
-	added   uint64          // count of messages ever handed over
-	flying  [][]*pending[T] // the groups that are being stored
-	urgent  uint64          // store without lingering below this seq
-	waiters []flushWaiter
-	drained bool // the intake has ended: nothing more will come
-	unsent  []Unsent[T]
-	work    chan struct{}
-	hand    *hand[T] // of the intake, while a codec has what it took from C
+	backlog *group.Backlog[*pending[T]] // handed over; closed by the intake, when nothing more will come
+	loop    retry.Loop                  // to be copied for each statement
+
+	// mu guards what follows, and the outcomes of pending and sendCall. It is taken before
+	// the backlog's own lock, never after, and held while nothing is waited for.
+	mu     sync.Mutex
+	unsent []Unsent[T]
+	hand   *hand[T] // of the intake, while a codec has what it took from C
 }
 
 // pending is a message on its way into the table.
 type pending[T any] struct {
-	seq    uint64 // how many were handed over before it
+	group.Place // its Size is what it takes of the buffer
+
 	row    sqlbatch.Row
 	given  bool       // the caller chose the ID, so it may be there already
-	size   int        // bytes accounted in the buffer
 	call   *sendCall  // who waits for it; nil if it came through C
 	index  int        // in call.outcomes
 	origin Message[T] // if it came through C
@@ -129,11 +124,17 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		buffer:   semaphore.NewWeighted(int64(cfg.BufferBytes)),
 		received: make(chan struct{}),
 		finished: make(chan struct{}),
-		pace:     pacer{full: cfg.BatchRows, linger: cfg.Linger},
-		work:     make(chan struct{}, 1),
 	}
+	p.loop = retry.Loop{Health: &p.health, Classify: q.core.classify, Timeout: cfg.StatementTimeout}
 	p.open, p.shut = context.WithCancel(context.Background())
 	p.abandoned, p.abandon = context.WithCancel(context.Background())
+	p.backlog = group.New(group.Config[*pending[T]]{
+		Full: cfg.BatchRows, Bytes: cfg.BatchBytes, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
+		Cut: func(items []*pending[T]) int {
+			return cut(items, cfg.BatchRows, cfg.BatchBytes, func(i **pending[T]) (*sqlbatch.Row, bool) { return &(*i).row, (*i).given })
+		},
+		Abandoned: p.abandoned,
+	})
 	p.workers.Go(p.intake)
 	p.workers.Go(p.connect)
 	for range cfg.InFlight {
@@ -202,9 +203,9 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 	}
 	// Handed over in parts that fit the buffer.
 	for len(items) > 0 {
-		n, size := 1, items[0].size
-		for n < len(items) && size+items[n].size <= p.cfg.BufferBytes/2 {
-			size += items[n].size
+		n, size := 1, items[0].Size
+		for n < len(items) && size+items[n].Size <= p.cfg.BufferBytes/2 {
+			size += items[n].Size
 			n++
 		}
 		if err := p.add(ctx, items[:n], size); err != nil {
@@ -235,7 +236,7 @@ const rowOverhead = 256
 func (p *Producer[T]) prepare(m *Message[T]) (pending[T], error) {
 	row, given, err := m.row(p.queue)
 	size := min(len(row.Body)+len(row.Headers)+len(row.Key)+rowOverhead, p.cfg.BufferBytes)
-	return pending[T]{row: row, given: given, size: size}, err
+	return pending[T]{Place: group.Place{Size: size}, row: row, given: given}, err
 }
 
 // add hands messages of size bytes in all over to the storers, once the buffer
@@ -247,7 +248,7 @@ func (p *Producer[T]) add(ctx context.Context, items []pending[T], size int) err
 	if err := p.reserve(ctx, size); err != nil {
 		return err
 	}
-	if !p.push(items, size) {
+	if !p.push(items) {
 		p.buffer.Release(int64(size))
 		return ErrClosed
 	}
@@ -272,29 +273,15 @@ func (p *Producer[T]) reserve(ctx context.Context, size int) error {
 	}
 }
 
-// push hands items over for good, and wakes a storer when that makes a group
-// due. It reports false when the storers may have ended.
-func (p *Producer[T]) push(items []pending[T], size int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.drained {
-		return false
-	}
-	before := len(p.pending)
-	if before == 0 {
-		p.since = time.Now()
-	}
-	for i := range items {
-		items[i].seq = p.added
-		p.added++
-		p.pending = append(p.pending, &items[i])
-	}
-	p.bytes += size
-	crossed := func(mark int) bool { return before < mark && len(p.pending) >= mark }
-	if before == 0 || crossed(p.pace.last/2) || crossed(p.pace.full) || p.bytes >= p.cfg.BatchBytes {
-		notify(p.work)
-	}
-	return true
+// push hands items over for good. It reports false when the storers may have ended.
+func (p *Producer[T]) push(items []pending[T]) bool {
+	return p.backlog.AddAll(func(yield func(*pending[T]) bool) {
+		for i := range items {
+			if !yield(&items[i]) {
+				return
+			}
+		}
+	}, group.Awaited)
 }
 
 // withdraw gives up a call whose context ended: what no statement has yet is
@@ -303,16 +290,14 @@ func (p *Producer[T]) push(items []pending[T], size int) bool {
 func (p *Producer[T]) withdraw(call *sendCall, cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pending = slices.DeleteFunc(p.pending, func(item *pending[T]) bool {
+	p.backlog.Remove(func(item *pending[T]) bool {
 		if item.call != call {
 			return false
 		}
-		p.bytes -= item.size
-		p.buffer.Release(int64(item.size))
+		p.buffer.Release(int64(item.Size))
 		call.settle(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, false))
 		return true
 	})
-	p.wakeFlushers()
 	for i := range call.outcomes {
 		id := call.outcomes[i].receipt.ID
 		call.settle(i, Receipt{ID: id}, p.sendError(id, cause, true))
@@ -330,17 +315,8 @@ func (p *Producer[T]) Flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("chanq: flush %s: %w", p.queue.name, context.Cause(ctx))
 	}
-	p.mu.Lock()
-	w := flushWaiter{target: p.added, done: make(chan struct{})}
-	p.waiters = append(p.waiters, w)
-	p.urgent = max(p.urgent, p.added)
-	p.wakeFlushers()
-	p.mu.Unlock()
-	notify(p.work)
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		return fmt.Errorf("chanq: flush %s: %w", p.queue.name, context.Cause(ctx))
+	if err := p.backlog.Flush(ctx); err != nil {
+		return fmt.Errorf("chanq: flush %s: %w", p.queue.name, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -348,24 +324,6 @@ func (p *Producer[T]) Flush(ctx context.Context) error {
 		return fmt.Errorf("chanq: flush %s: %d messages sent on C could not be stored, Close returns them; first: %w", p.queue.name, n, p.unsent[0].Err)
 	}
 	return nil
-}
-
-// wakeFlushers ends the waits of Flush for what has an outcome. mu is held.
-func (p *Producer[T]) wakeFlushers() {
-	oldest := p.added
-	if len(p.pending) > 0 {
-		oldest = p.pending[0].seq
-	}
-	for _, group := range p.flying {
-		oldest = min(oldest, group[0].seq)
-	}
-	p.waiters = slices.DeleteFunc(p.waiters, func(w flushWaiter) bool {
-		if w.target > oldest {
-			return false
-		}
-		close(w.done)
-		return true
-	})
 }
 
 // Close stores everything that was handed over and ends the producer; sends
@@ -380,6 +338,7 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	p.closeOnce.Do(func() {
 		first = true
 		p.shut()
+		p.backlog.Drain()
 		go func() { // ends when the intake and the storers have
 			p.workers.Wait()
 			p.abandon()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -65,11 +66,25 @@ func (q *queue) fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	class := classify(q.dialect, err)
+	class := q.classify(err)
 	if class == sqlbatch.NoSchema {
 		err = fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.name, err)
 	}
 	return &OpError{Op: op, Queue: q.name, Unknown: class == sqlbatch.Unknown, Err: err}
+}
+
+// classify is what an error means: session.Classify, and that of an undecided row.
+func (q *queue) classify(err error) sqlbatch.Class {
+	if undecided := (*undecidedError)(nil); errors.As(err, &undecided) {
+		return sqlbatch.BadRow // the others of its batch may be stored
+	}
+	return session.Classify(q.dialect, err)
+}
+
+// isPermanent reports a failure that no repetition mends, and that every statement would
+// meet: the table is missing, or a right is.
+func isPermanent(c sqlbatch.Class) bool {
+	return c == sqlbatch.NoSchema || c == sqlbatch.Permanent
 }
 
 // once runs one statement on a session of its own: for calls outside of a
@@ -86,7 +101,7 @@ func (q *queue) version(run func(sqlbatch.Statement, func(*sql.Rows) error) erro
 		var paused bool
 		return rows.Scan(&version, &paused)
 	})
-	if err != nil && classify(q.dialect, err) == sqlbatch.NoSchema {
+	if err != nil && q.classify(err) == sqlbatch.NoSchema {
 		return 0, nil
 	}
 	return version, err

@@ -37,9 +37,9 @@ func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
 	}
 	if len(back) > 0 {
 		c.keeper.hold(back)
-		c.settler.addAll(back)
+		c.settler.addAll(back...)
 	}
-	err := c.settler.flush(ctx)
+	err := c.settler.backlog.Flush(ctx)
 	if err == nil {
 		err = c.Err() // and so for what lay in the buffer
 	}

@@ -1,229 +1,316 @@
 package chanq
 
 import (
+	"cmp"
 	"context"
-	"math"
+	"errors"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/chanq/chanq/internal/group"
+	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
-// settler groups settles into statements. Callers hand leases over with add,
-// which blocks only while the backlog is full; storers (settle_store.go) take
-// groups from it and store them.
+// settler stores settles: leases in state settling are handed over by add, leave the
+// backlog in groups, and each group becomes a statement for each kind of settle in it.
 //
-// One storer is enough while all goes well, and then the others wait, so that
-// groups grow with the time that a statement takes. A statement that takes longer
-// than a moment does not hold up what comes after it: the next storer goes on, on
-// another session, with a group of its own. What somebody has locked is kept apart
-// from all groups, and tried again later (late).
+// Its goroutines, the owner's: storers() of them are in run, each on a session of its
+// own. One is enough while all goes well, and then the other waits, so that groups grow
+// with the time that a statement takes. A statement that takes longer than a moment does
+// not hold up what comes after it: the other storer goes on with the next group. What
+// somebody has locked is kept apart from all groups, and tried again later.
 //
-// Each lease learns its own outcome. A statement returns the (id, fence) of
-// every row it changed; what it does not return is looked at (look.go) before
-// anybody hears that it is lost.
+// Each lease learns its own outcome. A statement returns the (id, fence) of every row
+// it changed; what it does not return is looked at (look.go) before anybody hears that
+// it is lost (outcome.go).
 type settler struct {
-	queue    *queue
-	sessions *sessions
-	health   *health
-	timeout  time.Duration // of one try
-	capacity int
-	stored   func(SettledEvent) // after each group, besides the hook
-	broken   func(error)        // a permanent error
-
-	mu      sync.Mutex
-	space   sync.Cond // backlog has room again, or closed
-	backlog []*lease
-	late    []lateSettle // found locked; to be tried again
-	flying  []*flight    // groups that are being stored
-	idle    int          // storers that wait for a group, and for no statement
-	pace    pacer
-	since   time.Time // when the oldest of backlog came
-	added   uint64    // count of leases ever handed over; the next one's seq
-	settled uint64    // count of leases finished
-	urgent  uint64    // store at once up to this seq
-	awaited uint64    // somebody waits for settles up to this seq
-	waiters []flushWaiter
-	closed  bool
-	work    chan struct{} // what is due changed
-
-	abandoned context.Context // ends when the backlog is given up
-	abandon   context.CancelFunc
+	owner     leaseOwner
+	queue     *queue
+	sessions  *sessions
+	backlog   *group.Backlog[*lease]
+	capacity  int
+	linger    time.Duration
+	timeout   time.Duration   // of one try
+	loop      retry.Loop      // to be copied for each statement
+	abandoned context.Context // ends when the owner gives up what is in the backlog
 }
 
-// flight is a group that is being stored.
-type flight struct {
-	group  []*lease
-	oldest uint64 // seq
-	began  time.Time
-	late   bool // of what was locked
-}
+const (
+	// storers is how many groups of a settler may be under way at once: the first, and one
+	// that goes on where the first is stuck.
+	storers = 2
+	// settleMoment is how long a statement may take before the next group is stored beside
+	// it: longer than those of a healthy database.
+	settleMoment = 250 * time.Millisecond
+	// awaitedLinger is how long a settle that somebody waits for may linger, where many
+	// come at once.
+	awaitedLinger = 5 * time.Millisecond
+	// lockPause is the pause before a settle whose row was locked is tried again, which
+	// doubles up to lockPauses times: to a second or so.
+	lockPause  = 20 * time.Millisecond
+	lockPauses = 6
+)
 
-// lateSettle is a settle whose row was locked.
-type lateSettle struct {
-	lease *lease
-	at    time.Time // not before
-}
-
-type flushWaiter struct {
-	target uint64
-	done   chan struct{}
-}
-
-func newSettler(q *queue, s *sessions, h *health, timeout, linger time.Duration, capacity int) *settler {
-	st := &settler{
-		queue: q, sessions: s, health: h, timeout: timeout, capacity: capacity,
-		pace: pacer{full: q.dialect.Traits().AckItems, linger: linger},
-		work: make(chan struct{}, 1),
+// newSettler makes the settler of an owner: timeout is that of one try, and capacity how
+// many settles may wait before add does.
+func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Context, timeout, linger time.Duration, capacity int) *settler {
+	q := owner.home()
+	return &settler{
+		owner: owner, queue: q, sessions: s, capacity: capacity, linger: linger, timeout: timeout, abandoned: abandoned,
+		loop: retry.Loop{Health: h, Classify: q.classify},
+		backlog: group.New(group.Config[*lease]{
+			Full: q.dialect.Traits().AckItems, Linger: linger, AwaitedLinger: awaitedLinger,
+			Capacity: capacity, Moment: settleMoment, Abandoned: abandoned,
+		}),
 	}
-	st.space.L = &st.mu
-	st.abandoned, st.abandon = context.WithCancel(context.Background())
-	return st
 }
 
-// add takes over a lease in state settling. It fails with ErrClosed after close.
+// storers is how many goroutines are to call run. One session has no use for more.
+func (s *settler) storers() int {
+	if s.queue.dialect.Traits().OneWriter {
+		return 1
+	}
+	return storers
+}
+
+// add takes over a lease in state settling, once there is room. It fails with ErrClosed
+// after the backlog was closed.
 func (s *settler) add(l *lease) error {
-	s.mu.Lock()
-	for len(s.backlog) >= s.capacity && !s.closed {
-		s.space.Wait()
-	}
-	if s.closed {
-		s.mu.Unlock()
+	if !s.backlog.Add(l, s.haste(l)) {
 		return ErrClosed
 	}
-	s.push(l)
-	s.mu.Unlock()
 	return nil
 }
 
-// addAll takes leases over without waiting for room: those of one consumer's
-// buffer, which bounds them.
-func (s *settler) addAll(leases []*lease) {
-	s.mu.Lock()
+// addAll takes leases over without waiting for room: those of one consumer's buffer, or
+// pipe, which bounds them.
+func (s *settler) addAll(leases ...*lease) {
+	haste := group.Unhurried
 	for _, l := range leases {
-		s.push(l)
+		haste = max(haste, s.haste(l))
 	}
-	s.mu.Unlock()
-}
-
-func (s *settler) push(l *lease) {
-	if len(s.backlog) == 0 {
-		s.since = time.Now()
-	}
-	l.seq = s.added
-	s.backlog = append(s.backlog, l)
-	s.added++
-	if l.deadlineAt()-monotonic() < 2*s.pace.linger { // nobody extends it any more
-		s.urgent = max(s.urgent, s.added)
-		notify(s.work)
-	}
-	if l.done.Load() != nil {
-		s.awaited = max(s.awaited, s.added)
-	}
-	// Storers that wait for a statement look at the backlog by themselves.
-	if n := len(s.backlog); s.idle > 0 && (n == 1 || n == s.pace.full || s.awaited > s.taken() && n >= s.pace.last/2) {
-		notify(s.work)
-	}
-}
-
-// taken is the seq up to which settles have left the backlog. mu is held.
-func (s *settler) taken() uint64 { return s.added - uint64(len(s.backlog)) }
-
-// hurry has nothing that was handed over before linger for long.
-func (s *settler) hurry() {
-	s.mu.Lock()
-	s.awaited = max(s.awaited, s.added)
-	s.mu.Unlock()
-	notify(s.work)
-}
-
-// drain ends lingering for good: the consumer waits for every settle.
-func (s *settler) drain() {
-	s.mu.Lock()
-	s.urgent = math.MaxUint64
-	s.mu.Unlock()
-	notify(s.work)
-}
-
-// awaitedLinger is how long a settle that somebody waits for may linger, where
-// many come at once.
-const awaitedLinger = 5 * time.Millisecond
-
-// due reports whether a group of n is due, and otherwise how long to wait at
-// most. mu is held.
-func (s *settler) due(n int) (bool, time.Duration) {
-	switch {
-	case s.taken() < s.urgent:
-		return true, 0
-	case s.taken() < s.awaited:
-		pace := s.pace
-		pace.linger = min(pace.linger, awaitedLinger)
-		return pace.due(n, s.since)
-	}
-	return s.pace.ripe(n, s.since)
-}
-
-// len is the count of settles that wait.
-func (s *settler) len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.backlog) + len(s.late)
-}
-
-// open is the count of settles without an outcome: those that wait, and those of
-// the statements that are under way.
-func (s *settler) open() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return int(s.added - s.settled)
-}
-
-// flush waits until every settle handed over before is finished.
-func (s *settler) flush(ctx context.Context) error {
-	s.mu.Lock()
-	if s.settled == s.added {
-		s.mu.Unlock()
-		return nil
-	}
-	w := flushWaiter{target: s.added, done: make(chan struct{})}
-	s.waiters = append(s.waiters, w)
-	s.urgent = max(s.urgent, s.added)
-	s.mu.Unlock()
-	notify(s.work)
-	select {
-	case <-w.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// close lets the storers return once everything is stored. Later adds fail.
-func (s *settler) close() {
-	s.mu.Lock()
-	s.closed = true
-	s.urgent = max(s.urgent, s.added)
-	s.space.Broadcast()
-	s.mu.Unlock()
-	notify(s.work)
-}
-
-// wakeFlushers ends the waits of flush for what has an outcome. mu is held.
-func (s *settler) wakeFlushers() {
-	if len(s.waiters) == 0 {
-		return
-	}
-	oldest := s.taken()
-	for _, f := range s.flying {
-		oldest = min(oldest, f.oldest)
-	}
-	for _, l := range s.late {
-		oldest = min(oldest, l.lease.seq)
-	}
-	s.waiters = slices.DeleteFunc(s.waiters, func(w flushWaiter) bool {
-		if w.target > oldest {
-			return false
+	if !s.backlog.AddAll(slices.Values(leases), haste) {
+		for _, l := range leases {
+			l.finish(ErrClosed)
 		}
-		close(w.done)
-		return true
+	}
+}
+
+// crowded reports that so many settles wait that claims had better do so, too.
+func (s *settler) crowded() bool { return s.backlog.Waiting() > s.capacity/2 }
+
+// haste is how soon a settle is to be stored.
+func (s *settler) haste(l *lease) group.Haste {
+	switch {
+	case l.deadlineAt()-monotonic() < 2*s.linger: // it is too late for an extension
+		return group.Urgent
+	case l.done.Load() != nil:
+		return group.Awaited
+	}
+	return group.Unhurried
+}
+
+// storer stores groups of settles, one after another.
+type storer struct {
+	*settler
+	groups  *group.Worker[*lease]
+	scratch settleScratch
+}
+
+type settleScratch struct {
+	items    []sqlbatch.Item
+	nacks    []sqlbatch.NackItem
+	releases []sqlbatch.ReleaseItem
+	buries   []sqlbatch.BuryItem
+	changed  []sqlbatch.Item
+}
+
+// run stores groups until the backlog is closed and each settle has an outcome.
+func (s *settler) run() {
+	w := storer{settler: s, groups: s.backlog.Worker()}
+	for {
+		leases, open := w.groups.Next()
+		if !open {
+			return
+		}
+		w.store(leases)
+		w.groups.Done()
+	}
+}
+
+// settlePiece is a part of a group: settles of one kind that one statement takes.
+type settlePiece struct {
+	op     settleOp
+	leases []*lease
+	skip   bool // leave out what is locked
+	failed int  // tries that may have failed by one of the rows
+	loop   retry.Loop
+	at     time.Time // not before
+}
+
+// store settles a group: one statement for each kind of settle in it, acks first,
+// and repetitions until the outcome of each is known or the backlog is abandoned. What
+// is locked goes to the late ones.
+func (w *storer) store(leases []*lease) {
+	start := time.Now()
+	tally := settleTally{event: SettledEvent{Queue: w.queue.name}}
+	for pieces := w.pieces(leases, start); len(pieces) > 0; {
+		// Pieces that failed have to wait behind the others.
+		p := slices.MinFunc(pieces, func(a, b *settlePiece) int { return a.at.Compare(b.at) })
+		pieces = slices.DeleteFunc(pieces, func(o *settlePiece) bool { return o == p })
+		if wait := time.Until(p.at); wait > 0 {
+			retry.Sleep(w.abandoned, wait)
+		}
+		pieces = append(pieces, w.try(p, &tally)...)
+	}
+	if tally.locked < len(leases) {
+		tally.event.Took = time.Since(start)
+		call(w.queue.cfg.Hooks.Settled, tally.event)
+		w.owner.settled(tally.event)
+	}
+}
+
+// pieces sorts a group, and cuts it by kind of settle and by what a statement takes.
+func (w *storer) pieces(leases []*lease, at time.Time) (pieces []*settlePiece) {
+	slices.SortStableFunc(leases, func(a, b *lease) int {
+		return cmp.Or(cmp.Compare(a.op, b.op), compareItems(a.item, b.item))
 	})
+	traits := w.queue.dialect.Traits()
+	for rest := leases; len(rest) > 0; {
+		op := rest[0].op
+		limit := [...]int{traits.AckItems, traits.NackItems, traits.NackItems, traits.ReleaseItems, traits.BuryItems}[op]
+		n := 1
+		for n < len(rest) && n < limit && rest[n].op == op {
+			n++
+		}
+		pieces = append(pieces, &settlePiece{op: op, leases: rest[:n], skip: rest[0].locked > 0, loop: w.loop, at: at})
+		rest = rest[n:]
+	}
+	return pieces
+}
+
+// try runs the statement of a piece once, and returns what must be tried again.
+func (w *storer) try(p *settlePiece, tally *settleTally) (again []*settlePiece) {
+	f := p.loop.Try(w.abandoned, func(ctx context.Context) error { return w.settle(ctx, p, tally) })
+	if f == nil {
+		return nil
+	}
+	if f.Class == sqlbatch.Unknown {
+		for _, l := range p.leases {
+			l.unknown = true
+		}
+	}
+	refused := f.Class == sqlbatch.BadRow || f.Class == sqlbatch.Duplicate
+	switch {
+	case w.abandoned.Err() != nil, isPermanent(f.Class), refused && len(p.leases) == 1:
+		w.finishFailed(p, f)
+		return nil
+	case refused:
+		// One row must not sink its neighbours.
+		return p.halves()
+	}
+	p.at = time.Now().Add(p.loop.Failed(w.abandoned, f))
+	if f.Class == sqlbatch.RolledBack {
+		p.skip = true
+	}
+	if f.Class == sqlbatch.RolledBack || ranOut(f, w.timeout) {
+		// Nor must one keep the others waiting.
+		if p.failed++; p.failed > 1 && len(p.leases) > 1 {
+			return p.halves()
+		}
+	}
+	return []*settlePiece{p}
+}
+
+// ranOut reports that a try which had that much time was under way when it was over.
+func ranOut(f *retry.Failure, timeout time.Duration) bool {
+	var notRun *session.NotRunError
+	return time.Since(f.Began) >= timeout && !(errors.As(f.Err, &notRun) && notRun.Unconnected)
+}
+
+// halves cuts a piece in two: what fails in it will be alone in the end.
+func (p *settlePiece) halves() []*settlePiece {
+	first, second := *p, *p
+	half := len(p.leases) / 2
+	first.leases, second.leases = p.leases[:half], p.leases[half:]
+	return []*settlePiece{&first, &second}
+}
+
+// settle runs the statement of a piece, finishes the leases whose outcome it tells,
+// and hands those that are locked to the late ones. After an error p has the others.
+func (w *storer) settle(ctx context.Context, p *settlePiece, tally *settleTally) error {
+	sql := w.queue.sql
+	if p.skip {
+		sql = sql.SkipLocked()
+	}
+	within, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	changed, left, err := w.sessions.Items(within, w.scratch.statement(w.queue, sql, p.op, p.leases), w.scratch.changed[:0])
+	if left {
+		w.scratch = settleScratch{}
+	} else {
+		w.scratch.changed = changed
+	}
+	if err != nil {
+		return err
+	}
+	if p.leases = w.finishChanged(p, changed, tally); len(p.leases) == 0 {
+		return nil
+	}
+	seen, err := w.queue.look(ctx, w.sessions, w.timeout, p.leases)
+	if err != nil {
+		return err
+	}
+	for _, l := range p.leases {
+		if f := l.fate(seen.of(l.item)); f != fateLocked {
+			w.finishMissing(l, f, tally)
+			continue
+		}
+		tally.locked++
+		w.groups.Late(l, l.foundLocked())
+	}
+	p.leases = nil
+	return nil
+}
+
+func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, leases []*lease) sqlbatch.Statement {
+	switch op {
+	case settleNack, settleSnooze:
+		x.nacks = x.nacks[:0]
+		for _, l := range leases {
+			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.item, Delay: l.delay, Error: l.text})
+		}
+		if op == settleSnooze {
+			return sql.Snooze(x.nacks)
+		}
+		return sql.Nack(x.nacks)
+	case settleRelease:
+		x.releases = x.releases[:0]
+		for _, l := range leases {
+			x.releases = append(x.releases, sqlbatch.ReleaseItem{Item: l.item, Due: l.due})
+		}
+		return sql.Release(x.releases)
+	case settleDead:
+		x.buries = x.buries[:0]
+		for _, l := range leases {
+			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.item, Error: l.text, Uncounted: l.uncounted})
+		}
+		return sql.Bury(x.buries)
+	default:
+		x.items = x.items[:0]
+		for _, l := range leases {
+			x.items = append(x.items, l.item)
+		}
+		return q.ackStatement(sql, x.items)
+	}
+}
+
+// ackStatement deletes, or archives with Config.Retain.
+func (q *queue) ackStatement(sql sqlbatch.Queue, items []sqlbatch.Item) sqlbatch.Statement {
+	if q.cfg.Retain > 0 {
+		return sql.Archive(items)
+	}
+	return sql.Ack(items)
 }

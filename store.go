@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"runtime"
-	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -16,66 +16,15 @@ import (
 
 // storeAll stores groups until Close has drained the producer, or given up.
 func (p *Producer[T]) storeAll() {
+	groups := p.backlog.Worker()
 	for {
-		group, open := p.next()
+		items, open := groups.Next()
 		if !open {
 			return
 		}
-		p.store(group)
-		p.mu.Lock()
-		p.flying = slices.DeleteFunc(p.flying, func(o []*pending[T]) bool { return o[0] == group[0] })
-		p.wakeFlushers()
-		clear(group) // its array may live on under pending
-		p.mu.Unlock()
+		p.store(items)
+		groups.Done()
 	}
-}
-
-// next waits for a group that is due. open is false at the end.
-func (p *Producer[T]) next() (group []*pending[T], open bool) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		p.mu.Lock()
-		wait := time.Hour
-		if n := len(p.pending); n > 0 {
-			due, left := p.pace.due(n, p.since)
-			if due || p.bytes >= p.cfg.BatchBytes || p.pending[0].seq < p.urgent || p.open.Err() != nil {
-				group = p.take()
-				if len(p.pending) > 0 {
-					notify(p.work) // for another storer
-				}
-				p.mu.Unlock()
-				return group, true
-			}
-			wait = left
-		} else if p.drained {
-			notify(p.work) // the other storers end, too
-			p.mu.Unlock()
-			return nil, false
-		}
-		p.mu.Unlock()
-		timer.Reset(wait)
-		select {
-		case <-p.work:
-		case <-timer.C:
-		}
-	}
-}
-
-// take removes a group from pending. mu is held. The group keeps its place in
-// the array, which push leaves when it is full: moving the rest up would cost as
-// much as the whole backlog for each group.
-func (p *Producer[T]) take() []*pending[T] {
-	n := cut(p.pending, p.cfg.BatchRows, p.cfg.BatchBytes, func(i **pending[T]) (*sqlbatch.Row, bool) { return &(*i).row, (*i).given })
-	group := p.pending[:n:n]
-	p.pending = p.pending[n:]
-	for _, item := range group {
-		p.bytes -= item.size
-	}
-	p.since = time.Now()
-	p.pace.last = n
-	p.flying = append(p.flying, group)
-	return group
 }
 
 // cut returns how many of items fit one statement: no more than rows and bytes
@@ -121,43 +70,36 @@ func (p *Producer[T]) store(group []*pending[T]) {
 		return
 	}
 	start := time.Now()
-	pause := retries()
 	unknown := false
-	for {
-		began := time.Now()
-		ctx, cancel := context.WithTimeout(p.abandoned, p.cfg.StatementTimeout)
-		err := p.queue.enqueue(ctx, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	loop := p.loop
+	f := loop.UntilKnown(p.abandoned, func(ctx context.Context) error {
+		return p.queue.enqueue(ctx, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 			return p.sessions.Run(ctx, st, scan)
 		}, p.queue.sql, rows, receipts, keyed)
-		cancel()
-		if err == nil {
-			p.health.worked(began)
-			break
-		}
-		class := classify(p.queue.dialect, err)
+	}, func(f *retry.Failure) retry.Next {
 		var half *halfDoneError
-		unknown = unknown || class == sqlbatch.Unknown || errors.As(err, &half)
+		unknown = unknown || f.Class == sqlbatch.Unknown || errors.As(f.Err, &half)
 		switch {
-		case p.abandoned.Err() != nil:
-			p.finish(group, receipts, err, unknown)
-			return
-		case class == sqlbatch.BadRow && len(group) > 1:
-			// One row must not sink its neighbours.
-			half := len(group) / 2
-			p.store(group[:half])
-			p.store(group[half:])
-			return
-		case class == sqlbatch.BadRow, class == sqlbatch.NoSchema, class == sqlbatch.Permanent:
-			p.finish(group, receipts, err, unknown)
-			return
-		case class == sqlbatch.Duplicate && !keyed:
+		case f.Class == sqlbatch.BadRow, isPermanent(f.Class):
+			return retry.Stop
+		case f.Class == sqlbatch.Duplicate && !keyed:
 			keyed = true // an earlier try was applied after all
-			continue
-		case pause.outage(class, began):
-			p.health.failed(began, err)
+			return retry.AtOnce
 		}
 		keyed = keyed || unknown
-		sleep(p.abandoned, pause.after(class))
+		return retry.Again
+	})
+	switch {
+	case f == nil:
+	case f.Class == sqlbatch.BadRow && len(group) > 1 && p.abandoned.Err() == nil:
+		// One row must not sink its neighbours.
+		half := len(group) / 2
+		p.store(group[:half])
+		p.store(group[half:])
+		return
+	default:
+		p.finish(group, receipts, f.Err, unknown)
+		return
 	}
 	p.queue.key.ring()
 	runtime.Gosched() // claims go before the next group: the messages wait for them
@@ -183,7 +125,7 @@ func (p *Producer[T]) finish(group []*pending[T], receipts []Receipt, err error,
 			failure = p.sendError(item.row.ID, p.explain(err), unknown)
 		}
 		if p.tell(item, receipts[i], failure) {
-			freed += item.size
+			freed += item.Size
 		}
 	}
 	if freed > 0 {
@@ -197,14 +139,13 @@ func (p *Producer[T]) finish(group []*pending[T], receipts []Receipt, err error,
 func (p *Producer[T]) giveUp(cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, group := range p.flying {
-		for _, item := range group {
+	p.backlog.Each(func(item *pending[T], underWay bool) {
+		if underWay {
 			p.tell(item, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, true))
+		} else {
+			p.tell(item, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, ErrClosed, false))
 		}
-	}
-	for _, item := range p.pending {
-		p.tell(item, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, ErrClosed, false))
-	}
+	})
 }
 
 // tell tells an outcome to whom it concerns, once. It reports whether the message

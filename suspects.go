@@ -83,9 +83,9 @@ func (c *caution) found(leases []*lease, askedForSuspects bool) (back []*lease) 
 // has them: before that, the one that is kept must not be delivered. It reports
 // false when that takes too long.
 func (c *Consumer[T]) setBack(suspects []*lease) bool {
-	ctx, cancel := context.WithTimeout(c.settler.abandoned, min(c.cfg.StatementTimeout, c.cfg.LeaseFor/6))
+	ctx, cancel := context.WithTimeout(c.abandoned, min(c.cfg.StatementTimeout, c.cfg.LeaseFor/6))
 	defer cancel()
-	c.settler.addAll(suspects)
+	c.settler.addAll(suspects...)
 	for _, l := range suspects {
 		_ = l.wait(ctx) // that it was lost is as good
 	}

@@ -77,6 +77,13 @@ func (o *loneOwner) parent() context.Context { return o.values }
 func (o *loneOwner) hurry()                  {}
 func (o *loneOwner) ended(*lease)            {}
 func (o *loneOwner) expire(l *lease)         { l.lose(leaseExpired) }
+func (o *loneOwner) broken(error)            {} // the lease tells
+
+func (o *loneOwner) settled(e SettledEvent) {
+	if e.Nacked+e.Released > 0 {
+		o.queue.key.ring()
+	}
+}
 
 func (o *loneOwner) settle(l *lease) error {
 	o.store(context.Background(), []*lease{l})
@@ -90,21 +97,16 @@ func (o *loneOwner) store(ctx context.Context, leases []*lease) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
 	defer o.queue.lone.changes.wait()
-	st := newSettler(o.queue, s, o.queue.lone, o.timeout, 0, 1)
-	st.stored, st.broken = func(e SettledEvent) {
-		if e.Nacked+e.Released > 0 {
-			o.queue.key.ring()
-		}
-	}, func(error) {}
-	stop := time.AfterFunc(o.timeout, st.abandon)
-	defer stop.Stop()
-	defer context.AfterFunc(ctx, st.abandon)()
-	defer st.abandon()
-	st.storeAlone(leases)
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	st := newSettler(o, s, o.queue.lone, ctx, o.timeout, 0, 0)
+	st.addAll(leases...)
+	st.backlog.Close()
+	st.run()
 }
 
 func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
-	return o.queue.extendOne(ctx, s, make(chan struct{}, 1), l, d, o.timeout)
+	return o.queue.setEnd(ctx, s, make(chan struct{}, 1), l, d, o.timeout)
 }

@@ -1,11 +1,9 @@
 package embedded_test
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -14,33 +12,23 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/internal/testdb/child"
 )
 
-// writerVariable makes the test binary a process that writes to the file it names.
-const writerVariable = "CHANQ_TEST_EMBEDDED_WRITER"
-
 func TestMain(m *testing.M) {
-	if path := os.Getenv(writerVariable); path != "" {
-		if err := writeWithoutEnd(path); err != nil {
-			panic(err)
-		}
-		return
-	}
+	child.Main(map[string]child.Part{"write": child.Does(writeWithoutEnd)})
 	goleak.VerifyTestMain(m)
 }
 
-// writeWithoutEnd writes as fast as it can until its input ends, which is when
-// its parent does, and says when it has begun.
-func writeWithoutEnd(path string) error {
-	go func() {
-		_, _ = bufio.NewReader(os.Stdin).ReadByte()
-		os.Exit(0)
-	}()
+// writeWithoutEnd writes as fast as it can until its parent stops it, and says when
+// it has begun.
+func writeWithoutEnd(ctx context.Context, path string, _ <-chan string) error {
 	db, err := embedded.Open(path)
 	if err != nil {
 		return err
 	}
-	for first := true; ; first = false {
+	defer db.Close()
+	for first := true; ctx.Err() == nil; first = false {
 		if _, err := db.Exec("UPDATE other SET n = n + 1"); err != nil {
 			return err
 		}
@@ -48,31 +36,27 @@ func writeWithoutEnd(path string) error {
 			os.Stdout.WriteString("begun\n")
 		}
 	}
+	return nil
 }
 
 // startWriter starts a process that writes to path until stop is called.
 func startWriter(t *testing.T, path string) (stop func()) {
 	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	other := exec.CommandContext(ctx, self)
-	other.Env = append(os.Environ(), writerVariable+"="+path)
-	other.Stderr = os.Stderr
-	in, err := other.StdinPipe()
+	begun := make(chan string, 1)
+	other, err := child.Start(ctx, "write", path, func(line string) { begun <- line })
 	require.NoError(t, err)
-	out, err := other.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, other.Start())
 	t.Cleanup(func() {
 		cancel()
 		_ = other.Wait()
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "begun\n", line)
+	select {
+	case <-begun:
+	case <-other.Ended():
+		require.NoError(t, other.Wait())
+	}
 	return func() {
-		require.NoError(t, in.Close())
+		other.Stop()
 		require.NoError(t, other.Wait())
 	}
 }

@@ -14,11 +14,11 @@
 // that hang are never all that another queue has.
 //
 // A session is connected when a statement finds none idle in its lane, and the
-// statement takes whichever comes first, that one or one that others give back. A
-// statement in no hurry (RunPatient: the looks of an idle consumer) waits a moment
-// before it asks for another one: any number of idle consumers share one session or two.
-// A session that nobody needed for a while is closed, without anybody asking. So
-// producers and consumers that are idle hold none.
+// statement takes whichever comes first, that one or one that others give back.
+// Statements in no hurry (RunPatient: the looks of idle consumers) come one after another:
+// any number of idle consumers share one session. A session that nobody needed for a
+// while is closed, without anybody asking. So producers and consumers that are idle hold
+// none.
 //
 // # Where the *sql.DB has a limit
 //

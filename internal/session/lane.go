@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -31,7 +30,8 @@ type lane struct {
 	sweeper *time.Timer
 	armed   bool // the sweeper is on its way
 	closed  bool
-	filling chan struct{} // of capacity 1: has a value while somebody fills the lane
+	line    chan struct{} // of capacity 1: has a value while a statement in no hurry is under way
+	filling chan struct{} // likewise while somebody fills the lane
 }
 
 // waiter is a statement without a session.
@@ -45,19 +45,19 @@ type grant struct {
 }
 
 const (
-	// moment is how long a statement in no hurry waits for a session of others: longer
+	// moment is how long a statement in no hurry waits for others of its kind: longer
 	// than statements of a healthy database take, and little beside what a consumer
 	// may wait for its next look.
-	moment = 250 * time.Millisecond
+	moment = 500 * time.Millisecond
 	// keep is how long a session is idle before it is closed.
 	keep = 5 * time.Second
-	// keepBriefly is the same above the floor of a *sql.DB with a limit: so long may the
-	// application wait for it.
+	// keepBriefly is the same for what is lent: above the floor of a *sql.DB with a limit,
+	// where the application may wait for it so long, and for notes.
 	keepBriefly = 100 * time.Millisecond
 )
 
 func newLane(p *Pool, k Kind) *lane {
-	l := &lane{pool: p, kind: k, most: math.MaxInt32, filling: make(chan struct{}, 1)}
+	l := &lane{pool: p, kind: k, most: math.MaxInt32, line: make(chan struct{}, 1), filling: make(chan struct{}, 1)}
 	if p.traits.OneWriter {
 		l.floor, l.most = 1, 1
 	}
@@ -103,9 +103,35 @@ func (l *lane) setFloor(n int) {
 	l.mu.Unlock()
 }
 
-// acquire waits for a session, and asks for another one to be connected after the given
-// patience. It returns an error if that fails, or ctx ends before.
-func (l *lane) acquire(ctx context.Context, patience time.Duration) (*puddle.Resource[*session], error) {
+// turn waits until no other statement in no hurry is under way, which done ends, or until
+// those have taken longer than a moment. Whoever waited for that long opens a line of its
+// own for all that come later, and leaves the old one to what hangs.
+func (l *lane) turn(ctx context.Context) (done func(), err error) {
+	timer := time.NewTimer(moment)
+	defer timer.Stop()
+	for {
+		l.mu.Lock()
+		line := l.line
+		l.mu.Unlock()
+		select {
+		case line <- struct{}{}:
+			return func() { <-line }, nil
+		case <-timer.C:
+			l.mu.Lock()
+			if l.line == line {
+				l.line = make(chan struct{}, 1)
+			}
+			l.mu.Unlock()
+			timer.Reset(moment)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// acquire waits for a session: one that is idle or comes back, or a new one. It returns
+// an error if that cannot be connected, or ctx ends before.
+func (l *lane) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -116,23 +142,18 @@ func (l *lane) acquire(ctx context.Context, patience time.Duration) (*puddle.Res
 	}
 	w := &waiter{got: make(chan grant, 1)}
 	l.waiting = append(l.waiting, w)
-	if patience == 0 || l.open == 0 {
-		l.more()
-	}
+	l.more()
 	l.mu.Unlock()
-	timer := time.NewTimer(cmp.Or(patience, moment))
-	defer timer.Stop()
+	again := time.NewTicker(moment)
+	defer again.Stop()
 	for {
 		select {
 		case g := <-w.got:
 			return g.res, g.err
-		case <-timer.C:
+		case <-again.C: // there may be a connection to spare by now
 			l.mu.Lock()
-			if l.coming == 0 || patience == 0 { // what comes will do for all that are patient
-				l.more()
-			}
+			l.more()
 			l.mu.Unlock()
-			timer.Reset(moment)
 		case <-ctx.Done():
 			l.leave(w)
 			return nil, context.Cause(ctx)
@@ -219,9 +240,7 @@ func (l *lane) release(res *puddle.Resource[*session]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case res.Value().broken,
-		l.kind >= Note && len(l.waiting) == 0,
-		l.open > l.floor && !l.pool.spare(0): // the application needs it
+	case res.Value().broken, l.open > l.floor && !l.pool.spare(0): // the application needs it
 		l.drop(res)
 	default:
 		l.hand(res)
@@ -253,20 +272,27 @@ func (l *lane) arm() {
 	if l.armed || l.closed || l.idle == 0 || l.most == 1 {
 		return
 	}
-	wait := keep
-	if l.pool.limit() > 0 {
-		if l.open <= l.floor {
-			return
-		}
-		wait = keepBriefly
+	floor, long, _ := l.manners()
+	if l.open > floor {
+		l.armed = true
+		l.sweeper.Reset(long)
 	}
-	l.armed = true
-	l.sweeper.Reset(wait)
 }
 
-// sweep ends the sessions that were idle for long. Where the *sql.DB has a limit, its
-// floor stays, and the connection of what ends goes to whoever waits for one. Elsewhere it
-// is closed: the *sql.DB would forget how old it is.
+// manners say how many sessions stay, for how long the others may be idle, and whether
+// their connections are closed then. What is lent goes back to the *sql.DB, where somebody
+// may wait for it; of others that would forget how old they are.
+func (l *lane) manners() (floor int, long time.Duration, closes bool) {
+	switch {
+	case l.pool.limit() > 0:
+		return l.floor, keepBriefly, false
+	case l.kind == Note:
+		return 0, keepBriefly, false
+	}
+	return 0, keep, true
+}
+
+// sweep ends the sessions that were idle for long.
 func (l *lane) sweep() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -274,10 +300,7 @@ func (l *lane) sweep() {
 	if l.closed {
 		return
 	}
-	floor, long, closes := 0, keep, true
-	if l.pool.limit() > 0 {
-		floor, long, closes = l.floor, keepBriefly, false
-	}
+	floor, long, closes := l.manners()
 	var idle []*puddle.Resource[*session]
 	for l.idle > 0 {
 		if res, err := l.take(); err == nil {

@@ -79,17 +79,7 @@ func (p *Part) Close() {
 // only when every row and result set was read and the database reported
 // success. A NotRunError says that nothing was done.
 func (p *Part) Run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	return p.run(ctx, 0, st, scan)
-}
-
-// RunPatient is Run for a statement in no hurry: where others use all sessions of its
-// kind, it waits a quarter of a second for one of theirs before another one is connected.
-func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	return p.run(ctx, moment, st, scan)
-}
-
-func (p *Part) run(ctx context.Context, patience time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	res, err := p.acquire(ctx, patience)
+	res, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -100,20 +90,32 @@ func (p *Part) run(ctx context.Context, patience time.Duration, st sqlbatch.Stat
 	return err
 }
 
+// RunPatient is Run for a statement in no hurry. Of all such statements on the *sql.DB of
+// one kind, one is run at a time, so that one session does for them; but one that hangs
+// keeps the others waiting for half a second, no longer.
+func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	done, err := p.lane.turn(ctx)
+	if err != nil {
+		return unconnected(err)
+	}
+	defer done()
+	return p.Run(ctx, st, scan)
+}
+
 // acquire waits for a session and renews it if it is old or was idle for long: its
 // connection is closed, and another one taken.
 //
 // Where the application uses all that a *sql.DB allows, a session that answers stays:
 // the place of its connection would go to whoever waits for one, who may hold it
 // until this session has done its work.
-func (p *Part) acquire(ctx context.Context, patience time.Duration) (*puddle.Resource[*session], error) {
+func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) {
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, unconnected(context.Cause(ctx))
 	}
-	for began := time.Now(); ; patience = 0 {
-		res, err := p.lane.acquire(ctx, patience)
+	for began := time.Now(); ; {
+		res, err := p.lane.acquire(ctx)
 		if err != nil {
 			<-p.slots
 			return nil, unconnected(err)
@@ -208,7 +210,7 @@ func CollectItems(items *[]sqlbatch.Item) func(*sql.Rows) error {
 // InTx runs f in one transaction on one session. Only an error of the commit
 // itself leaves the outcome unknown.
 func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
-	res, err := p.acquire(ctx, 0)
+	res, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}

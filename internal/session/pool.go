@@ -22,7 +22,7 @@ const (
 	Extend
 	Enqueue
 	Pipe
-	Note // of what may wait: it borrows a connection as the application does, one at a time
+	Note // of what may wait: it borrows a connection of the application's for a moment
 	call // of a Part of Once
 	kinds
 )

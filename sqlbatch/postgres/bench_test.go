@@ -13,6 +13,7 @@ import (
 
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/stretchr/testify/require"
 )
@@ -45,7 +46,7 @@ func BenchmarkEnqueue(b *testing.B) {
 				db := pgtest.Open(b)
 				db.SetMaxOpenConns(1)
 				names := sqlbatch.Names{Queue: "orders"}
-				migrate(b, db, names)
+				suite.Migrate(b, postgres.Dialect, db, names)
 				q := postgres.Dialect.Queue(names)
 				next := uint64(0)
 				b.ReportAllocs()
@@ -110,7 +111,7 @@ func BenchmarkLease(b *testing.B) {
 				db := pgtest.Open(b)
 				db.SetMaxOpenConns(1)
 				names := sqlbatch.Names{Queue: "orders"}
-				migrate(b, db, names)
+				suite.Migrate(b, postgres.Dialect, db, names)
 				q := postgres.Dialect.Queue(names)
 				settle := q
 				if form == "skips" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -29,7 +30,7 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 				db := stdlib.OpenDB(*config)
 				t.Cleanup(func() { db.Close() })
 				names := sqlbatch.Names{Queue: "orders"}
-				migrate(t, db, names)
+				suite.Migrate(t, postgres.Dialect, db, names)
 				q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
 				reader := &serverQueue{T: t, db: plain, ctx: t.Context(), Queue: q.Queue}
 				var found string
@@ -68,18 +69,9 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 
 // SQL_ASCII is no encoding: PostgreSQL holds what it is given.
 func TestAClaimReturnsAKeyThatIsNoText(t *testing.T) {
-	config := pgtest.Config(t)
-	server := stdlib.OpenDB(*config)
-	defer server.Close()
-	name := config.Database + "_ascii"
-	_, err := server.Exec(`CREATE DATABASE ` + name + ` ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0`)
-	require.NoError(t, err)
-	defer server.Exec(`DROP DATABASE ` + name)
-	config.Database = name
-	db := stdlib.OpenDB(*config)
-	defer db.Close()
+	db := pgtest.Encoding(t, "SQL_ASCII")
 	names := sqlbatch.Names{Queue: "orders"}
-	migrate(t, db, names)
+	suite.Migrate(t, postgres.Dialect, db, names)
 	q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
 	require.Empty(t, q.rows(db, q.Problems()))
 	q.enqueue(sqlbatch.Row{ID: id(1), Key: "é€"})

@@ -153,16 +153,7 @@ func closedPort(t *testing.T) uint16 {
 }
 
 func TestMigrationRefusesADatabaseThatCannotHoldAllText(t *testing.T) {
-	config := pgtest.Config(t)
-	server := stdlib.OpenDB(*config)
-	defer server.Close()
-	name := config.Database + "_latin1"
-	_, err := server.Exec(`CREATE DATABASE ` + name + ` ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0`)
-	require.NoError(t, err)
-	defer server.Exec(`DROP DATABASE ` + name)
-	config.Database = name
-	db := stdlib.OpenDB(*config)
-	defer db.Close()
+	db := pgtest.Encoding(t, "LATIN1")
 	conn, err := db.Conn(t.Context())
 	require.NoError(t, err)
 	defer conn.Close()

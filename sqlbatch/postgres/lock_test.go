@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/stretchr/testify/require"
 )
@@ -66,22 +67,6 @@ func TestClaimPassesOverRowsOfOtherTransactions(t *testing.T) {
 	require.ElementsMatch(t, []byte{1, 3}, q.claim(q.db, 10))
 }
 
-// settles are the statements that apply to leases, by name.
-func settles(q sqlbatch.Queue, items ...sqlbatch.Item) map[string]sqlbatch.Statement {
-	var nacks []sqlbatch.NackItem
-	var releases []sqlbatch.ReleaseItem
-	var buries []sqlbatch.BuryItem
-	for _, item := range items {
-		nacks = append(nacks, sqlbatch.NackItem{Item: item, Error: "e"})
-		releases = append(releases, sqlbatch.ReleaseItem{Item: item})
-		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: "e"})
-	}
-	return map[string]sqlbatch.Statement{
-		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "release": q.Release(releases), "bury": q.Bury(buries),
-		"extend": q.Extend(items, time.Hour), "end after": q.EndAfter(items, time.Hour),
-	}
-}
-
 // leased makes the messages, which no other is there beside, leased, and returns
 // their leases.
 func (q *serverQueue) leased(ns ...byte) []sqlbatch.Item {
@@ -97,12 +82,12 @@ func (q *serverQueue) leased(ns ...byte) []sqlbatch.Item {
 // The keeper extends leases while handlers settle them.
 func TestInATransactionASettleAppliesAfterTheExtensionItWaitedFor(t *testing.T) {
 	q := newQueue(t)
-	for name := range settles(q) {
+	for name := range suite.Settles(q) {
 		items := q.leased(1, 2)
 		tx := q.begin()
 		require.Len(t, q.settled(tx, q.Extend(items[1:], time.Hour)), 1)
 
-		rows, err := q.behind(settles(q.InTx(), items...)[name], tx.Commit)
+		rows, err := q.behind(suite.Settles(q.InTx(), items...)[name], tx.Commit)
 		require.NoError(t, err, name)
 		require.Len(t, rows, 2, name)
 	}
@@ -110,13 +95,13 @@ func TestInATransactionASettleAppliesAfterTheExtensionItWaitedFor(t *testing.T) 
 
 func TestASettleIsLostAfterTheClaimItWaitedFor(t *testing.T) {
 	q := newQueue(t)
-	for name := range settles(q) {
+	for name := range suite.Settles(q) {
 		items := q.leased(1)
 		q.settled(q.db, q.EndAfter(items, 0))
 		tx := q.begin()
 		require.Equal(t, []byte{1}, q.claim(tx, 1), name)
 
-		rows, err := q.behind(settles(q.InTx(), items...)[name], tx.Commit)
+		rows, err := q.behind(suite.Settles(q.InTx(), items...)[name], tx.Commit)
 		require.NoError(t, err, name)
 		require.Empty(t, rows, name)
 		require.Equal(t, "leased", q.get(1)["state"], name)
@@ -138,14 +123,14 @@ func TestASettleWaitsForALockedRowForLockWaitAndThenChangesNothing(t *testing.T)
 		require.NoError(t, q.db.QueryRow(`SELECT string_agg(q::text, ' ' ORDER BY id) FROM chanq_orders AS q`).Scan(&text))
 		return text
 	}
-	for name := range settles(q) {
+	for name := range suite.Settles(q) {
 		items := q.leased(1, 2, 3)
 		tx := q.begin()
 		_, err := tx.Exec(`SELECT FROM chanq_orders WHERE id = $1 FOR UPDATE`, fmt.Sprintf("%x", id(2)))
 		require.NoError(t, err)
 		before, start := everything(), time.Now()
 
-		st := settles(q, items...)[name]
+		st := suite.Settles(q, items...)[name]
 		_, err = q.tryRows(conn, st)
 		require.Equal(t, sqlbatch.RolledBack, postgres.Dialect.Classify(err), "%s: %v", name, err)
 		require.GreaterOrEqual(t, time.Since(start), sqlbatch.LockWait, name)
@@ -162,7 +147,7 @@ func TestASettleWaitsForALockedRowForLockWaitAndThenChangesNothing(t *testing.T)
 func TestASkippingSettleLeavesOutWhatIsLocked(t *testing.T) {
 	q := newQueue(t)
 	for form, skipping := range map[string]sqlbatch.Queue{"alone": q.SkipLocked(), "in a transaction": q.InTx().SkipLocked()} {
-		for name := range settles(q) {
+		for name := range suite.Settles(q) {
 			items := q.leased(1, 2, 3)
 			stale := items[2]
 			stale.Fence--
@@ -170,11 +155,11 @@ func TestASkippingSettleLeavesOutWhatIsLocked(t *testing.T) {
 			_, err := tx.Exec(`SELECT FROM chanq_orders WHERE id = $1 FOR UPDATE`, fmt.Sprintf("%x", id(2)))
 			require.NoError(t, err)
 
-			st := settles(skipping, items[0], items[1], stale)[name]
+			st := suite.Settles(skipping, items[0], items[1], stale)[name]
 			require.Equal(t, items[:1], q.settled(q.db, st), "%s %s", name, form)
 			require.NotContains(t, st.Text, "set_config")
 			require.NoError(t, tx.Rollback())
-			require.Equal(t, items[1:], q.settled(q.db, settles(skipping, items[1:]...)[name]), "%s %s", name, form)
+			require.Equal(t, items[1:], q.settled(q.db, suite.Settles(skipping, items[1:]...)[name]), "%s %s", name, form)
 		}
 	}
 }
@@ -182,10 +167,10 @@ func TestASkippingSettleLeavesOutWhatIsLocked(t *testing.T) {
 // Settings and waits of the caller's transaction are the caller's.
 func TestInATransactionASettleHasNoSettings(t *testing.T) {
 	q := postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
-	for name, st := range settles(q.InTx(), sqlbatch.Item{}) {
+	for name, st := range suite.Settles(q.InTx(), sqlbatch.Item{}) {
 		require.NotContains(t, st.Text, "set_config", name)
 		require.NotContains(t, st.Text, "SKIP LOCKED", name)
-		require.Equal(t, st, settles(q.InTx().InTx(), sqlbatch.Item{})[name])
+		require.Equal(t, st, suite.Settles(q.InTx().InTx(), sqlbatch.Item{})[name])
 	}
 }
 

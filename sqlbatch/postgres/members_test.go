@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/stretchr/testify/require"
 )
 
@@ -18,37 +17,6 @@ func (q *serverQueue) members() (names []string) {
 		names = append(names, string(row[1].([]byte)))
 	}
 	return names
-}
-
-func TestMembersComeAndGo(t *testing.T) {
-	q := newQueue(t)
-	require.Empty(t, q.members())
-	join := func(n byte, name string, d time.Duration) {
-		t.Helper()
-		require.Empty(t, q.rows(q.db, q.Join(sqlbatch.Member{ID: id(n), Name: name, Host: "höst", Process: 1 << 31, For: d})))
-	}
-	join(2, "first", time.Hour)
-	q.exec(`UPDATE chanq_members SET since = since - 1000`)
-	join(1, "second", time.Minute)
-	row := q.rows(q.db, q.Members())[0]
-	two := id(2)
-	require.Equal(t, []any{two[:], []byte("first"), []byte("höst"), int64(1 << 31)}, row[:4])
-	require.Equal(t, row[4].(int64)+1000+time.Hour.Milliseconds(), row[5])
-	require.Equal(t, []string{"first", "second"}, q.members())
-
-	join(2, "renamed", 2*time.Hour)
-	again := q.rows(q.db, q.Members())[0]
-	require.Equal(t, row[4], again[4], "it came when it came first")
-	require.Greater(t, again[5], row[5])
-	other := postgres.Dialect.Queue(sqlbatch.Names{Queue: "other"})
-	require.Empty(t, q.rows(q.db, other.Members()), "of another queue")
-
-	join(1, "second", 0)
-	require.Equal(t, []string{"renamed", "second"}, q.members(), "it said that it stays for longer")
-	q.exec(`UPDATE chanq_members SET until = since - 1 WHERE name = 'second'`)
-	require.Equal(t, []string{"renamed"}, q.members(), "its time is over")
-	q.rows(q.db, q.Leave(id(2)))
-	require.Empty(t, q.members())
 }
 
 func TestAMembersTextsAreCut(t *testing.T) {

@@ -109,7 +109,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		uses["release"+form] = use{q.Release(releases), 0, q.keys}
 		uses["bury"+form] = use{q.Bury(buries), 0, q.keys}
 		uses["extend"+form] = use{q.Extend(items, time.Minute), 0, q.keys}
-		uses["end after"+form] = use{q.EndAfter(items, time.Minute), 0, q.keys}
+		uses["end-after"+form] = use{q.EndAfter(items, time.Minute), 0, q.keys}
 	}
 	lane := regexp.MustCompile(`Index (Only )?Scan using [il]x_chanq_orders on`)
 	key := regexp.MustCompile(`Index Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
@@ -216,5 +216,58 @@ func TestSettlesWalkTheirListInOrder(t *testing.T) {
 		plan := q.plan(conn, st, "force_generic_plan")
 		loop, list, probe := strings.Index(plan, "Nested Loop"), strings.Index(plan, "Function Scan"), strings.Index(plan, "Index Scan using pk_chanq_orders")
 		require.True(t, 0 <= loop && loop < list && list < probe, "%s:\n%s", name, plan)
+	}
+}
+
+// many puts live messages of a state in, in all lanes, the first due in so many ms.
+func (q *serverQueue) many(n int, state sqlbatch.State, in int) {
+	q.Helper()
+	holder := map[bool]string{true: "gen_random_uuid()", false: "NULL"}[state == sqlbatch.Leased]
+	q.exec(`INSERT INTO chanq_orders (priority, visible_at, leased_by, body) SELECT i % 4 - 1, $2::bigint + i, `+holder+`, '' FROM generate_series(1, $1::int) AS i`, n, q.now()+int64(in))
+}
+
+// read is how many entries of the claim indexes and the primary key a statement
+// reads.
+func (q *serverQueue) read(st sqlbatch.Statement) (n int64) {
+	q.Helper()
+	tx := q.begin()
+	defer tx.Rollback()
+	count := func() (n int64) {
+		require.NoError(q, tx.QueryRow(`SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid)) FROM pg_index WHERE indrelid = 'chanq_orders'::regclass`).Scan(&n))
+		return n
+	}
+	before := count()
+	q.rows(tx, st)
+	return count() - before
+}
+
+func TestCountsEachStateUpToTheLimitWhateverTheOthersHold(t *testing.T) {
+	const limit, hour = 100, 3_600_000
+	states := []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased}
+	place := map[sqlbatch.State]int{sqlbatch.Ready: -hour, sqlbatch.Scheduled: 2 * hour, sqlbatch.Leased: 2 * hour}
+	for i, few := range states {
+		q := newQueue(t)
+		q.many(10, few, place[few])
+		var first int64
+		for round := range 2 {
+			for j, state := range states {
+				if j != i {
+					q.many(2000+4000*round, state, place[state]/2)
+				}
+			}
+			want := []any{int64(limit), int64(limit), int64(limit)}
+			want[i] = int64(10)
+			require.Equal(t, want, q.rows(q.db, q.Stats(limit))[0][:3], few)
+			require.Len(t, q.rows(q.db, q.Peek(few, limit)), 10)
+
+			// A lane of the few may be read to where the many begin, and a count of ready ones
+			// reads those that are and that were leased.
+			read := q.read(q.Stats(limit)) + q.read(q.Peek(few, 10))
+			require.LessOrEqual(t, read, int64(4*limit+8+40), few)
+			if round == 0 {
+				first = read
+			}
+			require.Equal(t, first, read, "%s: what others hold is not read", few)
+		}
 	}
 }

@@ -25,16 +25,7 @@ func TestProblemsTellsThatADriverSendsNoParameters(t *testing.T) {
 }
 
 func TestHasProblemsWithADatabaseThatCannotHoldAllText(t *testing.T) {
-	config := pgtest.Config(t)
-	server := stdlib.OpenDB(*config)
-	defer server.Close()
-	name := config.Database + "_latin1"
-	_, err := server.Exec(`CREATE DATABASE ` + name + ` ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0`)
-	require.NoError(t, err)
-	defer server.Exec(`DROP DATABASE ` + name)
-	config.Database = name
-	db := stdlib.OpenDB(*config)
-	defer db.Close()
+	db := pgtest.Encoding(t, "LATIN1")
 	q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})}
 	require.Equal(t, [][]any{{sqlbatch.ProblemEncoding, "the database's encoding is LATIN1, and chanq needs UTF8"}}, q.rows(db, q.Problems()))
 }

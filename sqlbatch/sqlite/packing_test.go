@@ -2,11 +2,14 @@ package sqlite_test
 
 import (
 	"strconv"
+
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 	"github.com/stretchr/testify/require"
 )
@@ -62,4 +65,48 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 		ends = append(ends, e)
 	}
 	return ends
+}
+
+// FuzzPacking stores two rows whose parts are cut from one blob by the
+// statement, and reads them back as they were.
+func FuzzPacking(f *testing.F) {
+	f.Add([]byte("id"), int8(0), int64(0), "", []byte(nil), []byte(nil))
+	f.Add([]byte{0}, int8(-1), int64(1), "ключ", []byte(`{"a":"b"}`), []byte("body"))
+	f.Add([]byte("0123456789abcdef"), int8(2), int64(time.Hour), "0", []byte("000"), []byte{0, 0xff, 0x80})
+	fuzzed := newTable(f, sqlbatch.Names{Queue: "fuzz"})
+	f.Fuzz(func(t *testing.T, id []byte, priority int8, delay int64, key string, headers, body []byte) {
+		row := sqlbatch.Row{Priority: max(min(priority, 2), -1), Delay: min(max(time.Duration(delay), 0), sqlbatch.MaxDelay), Headers: headers, Body: body}
+		copy(row.ID[:], id)
+		if len(key) <= sqlbatch.MaxKey-1 && strings.ToValidUTF8(key, "") == key && !strings.Contains(key, "\x00") {
+			row.Key = key
+		}
+		second := row
+		second.ID[0]++
+		if second.Key != "" {
+			second.Key += "2"
+		}
+		here := &table{t, fuzzed.conn, fuzzed.q}
+		here.run(sqlbatch.Statement{Text: "DELETE FROM chanq_fuzz"})
+		here.run(here.q.Enqueue([]sqlbatch.Row{row, second}))
+		for _, want := range []sqlbatch.Row{row, second} {
+			got := here.run(here.q.Get(want.ID))
+			require.Len(t, got, 1)
+			require.Equal(t, want.ID[:], got[0][1])
+			require.EqualValues(t, want.Priority, got[0][2])
+			require.Equal(t, (int64(want.Delay)+999_999)/1_000_000, got[0][6].(int64)-got[0][5].(int64))
+			require.Equal(t, want.Key, textOrNone(got[0][10]))
+			require.Equal(t, string(want.Headers), bytesOrNone(got[0][12]))
+			require.Equal(t, string(want.Body), bytesOrNone(got[0][13]))
+		}
+	})
+}
+
+func textOrNone(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+func bytesOrNone(v any) string {
+	b, _ := v.([]byte)
+	return string(b)
 }

@@ -11,20 +11,21 @@ import (
 
 	"github.com/chanq/chanq/internal/testdb/tsqlcheck"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
 func TestEnqueueKeepsToTheParameterLimit(t *testing.T) {
-	q := sqlserver.Dialect.Queue(orders)
+	q := sqlserver.Dialect.Queue(suite.Orders)
 	rows := make([]sqlbatch.Row, sqlserver.Dialect.Traits().EnqueueRows)
 	require.LessOrEqual(t, len(q.Enqueue(rows).Args)-2, 2098)
 	require.LessOrEqual(t, len(q.EnqueueNew(rows).Args)-2, 2098)
 }
 
 func TestEnqueueHasTenRungs(t *testing.T) {
-	q := sqlserver.Dialect.Queue(orders)
+	q := sqlserver.Dialect.Queue(suite.Orders)
 	texts := map[string]int{}
 	for n := 1; n <= 512; n++ {
 		s := q.Enqueue(make([]sqlbatch.Row, n))
@@ -37,7 +38,7 @@ func TestEnqueueHasTenRungs(t *testing.T) {
 }
 
 func TestListsEndBelow8000Bytes(t *testing.T) {
-	traits, q := sqlserver.Dialect.Traits(), sqlserver.Dialect.Queue(orders)
+	traits, q := sqlserver.Dialect.Traits(), sqlserver.Dialect.Queue(suite.Orders)
 	for name, s := range map[string]sqlbatch.Statement{
 		"ack":     q.Ack(make([]sqlbatch.Item, traits.AckItems)),
 		"archive": q.Archive(make([]sqlbatch.Item, traits.AckItems)),
@@ -64,27 +65,27 @@ func TestListsEndBelow8000Bytes(t *testing.T) {
 }
 
 func TestClaimIsBounded(t *testing.T) {
-	q := sqlserver.Dialect.Queue(orders)
+	q := sqlserver.Dialect.Queue(suite.Orders)
 	require.LessOrEqual(t, sqlserver.Dialect.Traits().ClaimRows, 1000)
 	s := q.Claim(sqlbatch.ClaimParams{Rows: 5000, Lease: time.Second})
 	require.Equal(t, int32(1000), s.Args[2].(sql.NamedArg).Value)
 }
 
 func TestMembersNamesFitTheirColumns(t *testing.T) {
-	s := sqlserver.Dialect.Queue(orders).Join(sqlbatch.Member{Name: strings.Repeat("😀", 150), Host: "h\xff"})
+	s := sqlserver.Dialect.Queue(suite.Orders).Join(sqlbatch.Member{Name: strings.Repeat("😀", 150), Host: "h\xff"})
 	require.Len(t, utf16.Encode([]rune(s.Args[3].(sql.NamedArg).Value.(string))), 200)
 	require.Equal(t, "h\uFFFD", s.Args[4].(sql.NamedArg).Value)
 }
 
 func TestTakesSuspectsUnlessTheyAreLeftOut(t *testing.T) {
-	q := sqlserver.Dialect.Queue(orders)
+	q := sqlserver.Dialect.Queue(suite.Orders)
 	limit := func(p sqlbatch.ClaimParams) any { return q.Claim(p).Args[7] }
 	require.Equal(t, sql.Named("lapses", int32(math.MaxInt32)), limit(sqlbatch.ClaimParams{Suspects: true, Lapses: 2}))
 	require.Equal(t, sql.Named("lapses", int32(2)), limit(sqlbatch.ClaimParams{Lapses: 2}))
 }
 
 func TestWindowsReachAsFarAsTheCalendar(t *testing.T) {
-	q := sqlserver.Dialect.Queue(orders)
+	q := sqlserver.Dialect.Queue(suite.Orders)
 	day := int64(24 * time.Hour / time.Millisecond)
 	require.Equal(t, []any{
 		sql.Named("after_days", int32(0)), sql.Named("after_ms", int32(0)),
@@ -99,15 +100,15 @@ func TestWindowsReachAsFarAsTheCalendar(t *testing.T) {
 }
 
 func TestLeasesOfMonthsFitAnInt(t *testing.T) {
-	s := sqlserver.Dialect.Queue(orders).Claim(sqlbatch.ClaimParams{Rows: 1, Lease: 90*24*time.Hour + 1500*time.Microsecond})
+	s := sqlserver.Dialect.Queue(suite.Orders).Claim(sqlbatch.ClaimParams{Rows: 1, Lease: 90*24*time.Hour + 1500*time.Microsecond})
 	require.Equal(t, sql.Named("lease_days", int32(90)), s.Args[3])
 	require.Equal(t, sql.Named("lease_ms", int32(2)), s.Args[4], "rounded up")
 }
 
-// One plan per statement: whatever the values, a queue sends fifty-eight pairs of text
+// One plan per statement: whatever the values, a queue sends fifty-nine pairs of text
 // and declaration, of which twenty are the rungs of the two enqueues.
 func TestTextsDoNotDependOnValues(t *testing.T) {
-	q := sqlserver.Dialect.Queue(orders)
+	q := sqlserver.Dialect.Queue(suite.Orders)
 	known, kinds := map[serverText]bool{}, map[string]string{}
 	note := func(t require.TestingT, s sqlbatch.Statement) {
 		require.Equal(t, "sp_executesql", s.Text)
@@ -124,14 +125,14 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 			kinds[place] = kind
 		}
 	}
-	for _, s := range calls(q) {
+	for _, s := range suite.Calls(q, "a") {
 		note(t, s)
 	}
 	for n := 1; n <= 512; n *= 2 {
 		note(t, q.Enqueue(make([]sqlbatch.Row, n)))
 		note(t, q.EnqueueNew(make([]sqlbatch.Row, n)))
 	}
-	require.Equal(t, 58, len(known))
+	require.Equal(t, 63, len(known))
 
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 235).Draw(t, "n")
@@ -162,14 +163,14 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		} {
 			note(t, s)
 		}
-		require.Equal(t, 58, len(known))
+		require.Equal(t, 63, len(known))
 	})
 }
 
 func TestNamesFitWhateverTheirLength(t *testing.T) {
 	longest := sqlbatch.Names{Schema: strings.Repeat("]", 63), Queue: "q" + strings.Repeat("0", 62)}
 	require.NoError(t, sqlbatch.CheckNames(longest))
-	for name, call := range calls(sqlserver.Dialect.Queue(longest)) {
+	for name, call := range suite.Calls(sqlserver.Dialect.Queue(longest), "a") {
 		requireNamesFit(t, name, textOf(t, call).text)
 	}
 	for _, text := range sqlserver.Dialect.Migrations(longest)[0].Statements {
@@ -206,7 +207,7 @@ func TestObjectsOfTwoQueuesDiffer(t *testing.T) {
 }
 
 func TestMigrationsLookBeforeTheyMake(t *testing.T) {
-	migrations := sqlserver.Dialect.Migrations(orders)
+	migrations := sqlserver.Dialect.Migrations(suite.Orders)
 	require.Equal(t, sqlbatch.Version, migrations[len(migrations)-1].Number)
 	for _, m := range migrations {
 		for _, text := range m.Statements {

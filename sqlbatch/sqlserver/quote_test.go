@@ -36,14 +36,14 @@ func FuzzQuoting(f *testing.F) {
 func requireSchemaQuoted(t *testing.T, schema string) {
 	t.Helper()
 	n := sqlbatch.Names{Schema: schema, Queue: "orders"}
-	plain := calls(sqlserver.Dialect.Queue(orders))
-	for name, call := range calls(sqlserver.Dialect.Queue(n)) {
+	plain := suite.Calls(sqlserver.Dialect.Queue(suite.Orders), "a")
+	for name, call := range suite.Calls(sqlserver.Dialect.Queue(n), "a") {
 		if strings.HasSuffix(name, "-512") {
 			continue
 		}
 		require.Equal(t, words(textOf(t, plain[name]).text, schema), words(textOf(t, call).text, "dbo"), name)
 	}
-	want := sqlserver.Dialect.Migrations(orders)[0].Statements
+	want := sqlserver.Dialect.Migrations(suite.Orders)[0].Statements
 	for i, text := range sqlserver.Dialect.Migrations(n)[0].Statements {
 		require.Equal(t, words(want[i], schema), words(text, "dbo"))
 	}

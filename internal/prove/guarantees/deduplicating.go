@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"database/sql"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,8 @@ var deduplicating = []test{
 func dedupKey(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	m := chanq.Message[string]{DedupKey: "k", Delay: testdb.Slowness * 100 * time.Millisecond}
+	key := `{"\, ` + strings.Repeat("k", 100)
+	m := chanq.Message[string]{DedupKey: key, Delay: testdb.Slowness * 100 * time.Millisecond}
 	first, err := p.Send(w.Soon(), m)
 	require.NoError(w, err)
 	require.False(w, first.Duplicate)
@@ -38,7 +40,7 @@ func dedupKey(w *world) {
 	}
 	again("scheduled")
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
-	require.Equal(w, "k", l.DedupKey)
+	require.Equal(w, key, l.DedupKey)
 	again("leased")
 	require.NoError(w, l.Nack(0, nil))
 	again("ready")

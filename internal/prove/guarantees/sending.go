@@ -95,7 +95,7 @@ func arrivesAsSent(w *world) {
 	q := testdb.QueueOf[order](w, "orders", chanq.Config{})
 	headers := map[string]string{"trace": "00-abc", "ключ": "värde \" \\ \n 😀", "empty": ""}
 	sent := chanq.Message[order]{
-		Body: order{7, "käse"}, Headers: headers, Priority: chanq.PriorityHigh, DedupKey: "ключ 7",
+		Body: order{7, `käse ÿ \ " '`}, Headers: headers, Priority: chanq.PriorityHigh, DedupKey: `{"\, ' ключ 7`,
 	}
 	sent.ID = testdb.Send(w, q, sent)[0]
 	c := testdb.Start(w, q, chanq.ConsumerConfig{Name: "me"})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/internal/testdb"
 )
 
 // SQLite's one error for all of these is that of a missing table, too.
@@ -40,19 +41,18 @@ func TestOnSQLiteAnErrorOfTheRunDoesNotEndAConsumerButAMissingTableDoes(t *testi
 	require.NoError(t, err)
 	c, err := q.Consume(ctx, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
 	require.NoError(t, err)
-	<-told
+	testdb.Receive(t, told, "the outage")
 	require.NoError(t, c.Err())
 	_, err = db.ExecContext(ctx, `DROP TRIGGER audit`)
 	require.NoError(t, err)
-	l := <-c.C()
+	l := testdb.Take(t, c, 1)[0]
 	require.Equal(t, "a", l.Body)
 	require.NoError(t, l.Ack())
 	require.NoError(t, c.Flush(ctx))
 
 	_, err = db.ExecContext(ctx, `DROP TABLE chanq_work`)
 	require.NoError(t, err)
-	_, open := <-c.C()
-	require.False(t, open)
+	require.Nil(t, testdb.Receive(t, c.C(), "the end of the channel"))
 	require.ErrorIs(t, c.Err(), chanq.ErrNoSchema)
 	require.NoError(t, c.Shutdown(ctx))
 }

@@ -50,6 +50,9 @@ type worker struct {
 	mu sync.Mutex
 }
 
+// readers of a worker are as many leases as it works on at once, if it does.
+const readers = 4
+
 // WorkerPart is the name of the worker's part among those of a child, Work the part:
 // it stops sending at the first order and receiving at the end of them.
 const WorkerPart = "soak worker"
@@ -259,6 +262,9 @@ func (w *worker) message(name string) chanq.Message[[]byte] {
 // outcome.
 func (w *worker) receive(c *chanq.Consumer[[]byte]) error {
 	outcomes := pool.New() // one that is stuck keeps no other from being told
+	if w.Work > 0 {
+		outcomes = outcomes.WithMaxGoroutines(readers)
+	}
 	held := pool.New().WithMaxGoroutines(32)
 	for l := range c.All() {
 		e := Event{Kind: Got, Name: nameOf(l.Body), ID: l.ID, Attempt: l.Attempt, How: w.how(), Deadline: l.Deadline().UnixNano()}

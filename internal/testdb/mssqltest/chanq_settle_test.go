@@ -3,7 +3,6 @@ package mssqltest_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"testing"
 	"time"
 
@@ -152,23 +151,6 @@ func TestALookDoesNotWaitEvenForThoseWhoWait(t *testing.T) {
 	})
 }
 
-func TestAnExtensionNeverMovesALeasesEndBack(t *testing.T) {
-	t.Parallel()
-	q := newQueue(t, mssqltest.Options{})
-	items := q.leased(2)
-	end := func(i int) time.Duration {
-		due := q.rows(q.Get(items[i].ID))[0][6].(int64)
-		return time.UnixMilli(due).Sub(q.Clock().Now())
-	}
-	require.Equal(t, 30*time.Second, end(0))
-	require.Len(t, q.rows(q.Extend(items[:1], time.Minute)), 1)
-	require.Equal(t, time.Minute, end(0))
-	require.Len(t, q.rows(q.Extend(items, 40*time.Second)), 2)
-	require.Equal(t, []time.Duration{time.Minute, 40 * time.Second}, []time.Duration{end(0), end(1)})
-	require.Len(t, q.rows(q.EndAfter(items, 5*time.Second)), 2)
-	require.Equal(t, []time.Duration{5 * time.Second, 5 * time.Second}, []time.Duration{end(0), end(1)}, "that is what EndAfter is for")
-}
-
 func TestOpenTransactionsOnTheTableOfQueuesStopNoClaim(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		q.exec(q.Enqueue(makeRows(2, 0)))
@@ -188,105 +170,4 @@ func TestOpenTransactionsOnTheTableOfQueuesStopNoClaim(t *testing.T) {
 		q.exec(q.Enqueue(makeRows(1, 0)))
 		require.Empty(t, q.rows(q.Claim(claimTen)), "the pause holds from its commit on")
 	})
-}
-
-func TestALapseIsALeaseThatRanOutWithoutASettle(t *testing.T) {
-	t.Parallel()
-	for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
-		t.Run(fmt.Sprint(order), func(t *testing.T) {
-			q := newQueue(t, mssqltest.Options{})
-			q.exec(q.Enqueue(makeRows(1, 0)))
-			p := claimTen
-			p.Order = order
-			claim := func(lapses int64) sqlbatch.Item {
-				t.Helper()
-				got := q.rows(q.Claim(p))
-				require.Len(t, got, 1)
-				require.Equal(t, lapses, got[0][4])
-				return itemsOf(got)[0]
-			}
-			claim(0)
-			q.Clock().Advance(time.Minute)
-			claim(1)
-			q.Clock().Advance(time.Minute)
-			item := claim(2)
-			require.Len(t, q.rows(q.Release([]sqlbatch.ReleaseItem{{Item: item}})), 1)
-			p.Suspects, p.Lapses = false, 2
-			require.Empty(t, q.rows(q.Claim(p)), "a suspect stays where it is")
-			p.Lapses = 3
-			claim(2)
-			q.Clock().Advance(time.Minute)
-			require.Empty(t, q.rows(q.Claim(p)), "it would be one of three lapses by now")
-			p.Suspects = true
-			item = claim(3)
-			require.Len(t, q.rows(q.Nack([]sqlbatch.NackItem{{Item: item}})), 1)
-			p.Suspects, p.Lapses = false, 1
-			claim(0)
-		})
-	}
-}
-
-func TestWhatRanOutIsClaimedBeforeWhatNobodyHadInEachPriority(t *testing.T) {
-	t.Parallel()
-	for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
-		q := newQueue(t, mssqltest.Options{})
-		ran := makeRows(4, 0)
-		ran[2].Priority, ran[3].Priority = 1, 1
-		q.exec(q.Enqueue(ran))
-		require.Len(t, q.rows(q.Claim(claimTen)), 4)
-		q.Clock().Advance(time.Minute)
-		fresh := makeRows(4, 0)
-		fresh[2].Priority, fresh[3].Priority = 1, 1
-		for i := range fresh {
-			fresh[i].Delay = -time.Hour
-		}
-		q.exec(q.Enqueue(fresh))
-		p := claimTen
-		p.Order = order
-		var got [][]byte
-		for _, row := range q.rows(q.Claim(p)) {
-			got = append(got, row[0].([]byte))
-		}
-		var want [][]byte
-		for _, row := range []sqlbatch.Row{ran[2], ran[3], fresh[2], fresh[3], ran[0], ran[1], fresh[0], fresh[1]} {
-			want = append(want, row.ID[:])
-		}
-		require.Equal(t, want, got)
-	}
-}
-
-func TestAFenceGrowsWithTheClockAndOverIt(t *testing.T) {
-	t.Parallel()
-	q := newQueue(t, mssqltest.Options{})
-	q.exec(q.Enqueue(makeRows(1, 0)))
-	p := claimTen
-	p.Salt = 5
-	claim := func() int64 { return itemsOf(q.rows(q.Claim(p)))[0].Fence }
-	mark := func() int64 { return q.Clock().Now().UnixMilli() << sqlbatch.FenceBits }
-	first := claim()
-	require.Equal(t, mark()+5, first)
-	q.Clock().Advance(time.Minute)
-	second := claim()
-	require.Equal(t, mark()+5, second)
-	// A clock that is set back, or a fence of the future.
-	_, err := q.DB().Exec("UPDATE dbo.chanq_orders SET fence = fence + @p1, visible_at = '20000101'", int64(1)<<50)
-	require.NoError(t, err)
-	require.Equal(t, second+1<<50+5, claim())
-}
-
-func TestABlindClaimReturnsNoContents(t *testing.T) {
-	t.Parallel()
-	for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
-		q := newQueue(t, mssqltest.Options{})
-		row := makeRows(1, 0)[0]
-		row.Key, row.Headers = "k", []byte("{}")
-		q.exec(q.Enqueue([]sqlbatch.Row{row}))
-		p := claimTen
-		p.Order, p.Blind = order, true
-		got := q.rows(q.Claim(p))
-		require.Len(t, got, 1)
-		require.Equal(t, row.ID[:], got[0][0])
-		require.Equal(t, []any{nil, nil, nil}, got[0][len(got[0])-3:])
-		require.Len(t, q.rows(q.Ack(itemsOf(got))), 1)
-	}
 }

@@ -26,11 +26,17 @@ var databases atomic.Int64
 // the test ends. Without a server the test is skipped.
 func DSN(t testing.TB) string {
 	t.Helper()
+	return create(t, server(t), "")
+}
+
+// server is the connection string of the server; without one the test is skipped.
+func server(t testing.TB) string {
+	t.Helper()
 	dsn := os.Getenv(Variable)
 	if dsn == "" {
 		t.Skipf("NOT TESTED on PostgreSQL: %s is not set; %[1]s=\"$(.ci/postgres start /tmp/chanq-postgres)\" starts a server", Variable)
 	}
-	return create(t, dsn, "")
+	return dsn
 }
 
 // Copy is the connection string of a new database that is a copy of another, to
@@ -42,18 +48,28 @@ func Copy(t testing.TB, dsn string) string {
 	return create(t, dsn, " TEMPLATE "+config.Database)
 }
 
+// Encoding opens a new, empty database of an encoding ("LATIN1").
+func Encoding(t testing.TB, encoding string) *sql.DB {
+	t.Helper()
+	config, err := pgx.ParseConfig(create(t, server(t), " ENCODING '"+encoding+"' LOCALE 'C' TEMPLATE template0"))
+	require.NoError(t, err)
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
 // create makes a database on the server of a connection string.
 func create(t testing.TB, dsn, how string) string {
 	t.Helper()
 	config, err := pgx.ParseConfig(os.Getenv(Variable))
 	require.NoError(t, err)
 	name := fmt.Sprintf("chanq_test_%d_%d", os.Getpid(), databases.Add(1))
-	server := stdlib.OpenDB(*config)
-	_, err = server.Exec("CREATE DATABASE " + name + how)
+	admin := stdlib.OpenDB(*config)
+	_, err = admin.Exec("CREATE DATABASE " + name + how)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		defer server.Close()
-		_, err := server.Exec("DROP DATABASE " + name + " WITH (FORCE)") // ends the sessions that the test has left open
+		defer admin.Close()
+		_, err := admin.Exec("DROP DATABASE " + name + " WITH (FORCE)") // ends the sessions that the test has left open
 		require.NoError(t, err)
 	})
 	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {

@@ -1,8 +1,6 @@
-// Package suite is what the tests of all engines of sqlbatch share.
 package suite
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -14,49 +12,78 @@ var States = []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Lease
 // Hostile is what a value must not be able to say to a database.
 const Hostile = "H0STILE'; DROP TABLE chanq_orders; --\"]]\x00`$$ {live} {name} @p1 $1 ?1"
 
-// Calls is every statement of a queue with values made of one text.
+// Calls is every statement of a queue, by name, with values made of one text. None
+// has more than a row or an item.
 func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	var id [16]byte
 	copy(id[:], value)
-	item := sqlbatch.Item{ID: id, Fence: int64(len(value))}
-	row := sqlbatch.Row{ID: id, Priority: 1, Delay: time.Duration(len(value)), TTL: time.Hour, Key: value, Headers: []byte(value), Body: []byte(value)}
+	n, d := len(value), time.Duration(len(value))
+	row := sqlbatch.Row{ID: id, Priority: 1, Delay: d, TTL: time.Hour, Key: value, Headers: []byte(value), Body: []byte(value)}
 	calls := map[string]sqlbatch.Statement{
 		"enqueue":     q.Enqueue([]sqlbatch.Row{row}),
 		"enqueue-new": q.EnqueueNew([]sqlbatch.Row{row}),
 		"find":        q.Find([][16]byte{id}, []string{value}),
 		"look":        q.Look([][16]byte{id}),
 		"next-due":    q.NextDue(),
-		"ack":         q.Ack([]sqlbatch.Item{item}),
-		"archive":     q.Archive([]sqlbatch.Item{item}),
-		"nack":        q.Nack([]sqlbatch.NackItem{{Item: item, Delay: time.Duration(len(value)), Error: value}}),
-		"release":     q.Release([]sqlbatch.ReleaseItem{{Item: item, Due: int64(len(value))}}),
-		"bury":        q.Bury([]sqlbatch.BuryItem{{Item: item, Error: value}}),
-		"extend":      q.Extend([]sqlbatch.Item{item}, time.Duration(len(value))),
-		"end-after":   q.EndAfter([]sqlbatch.Item{item}, time.Duration(len(value))),
+		"version":     q.Version(),
 		"problems":    q.Problems(),
 		"clock":       q.Clock(),
-		"join":        q.Join(sqlbatch.Member{ID: id, Name: value, Host: value, Process: len(value), For: time.Duration(len(value))}),
+		"join":        q.Join(sqlbatch.Member{ID: id, Name: value, Host: value, Process: n, For: d}),
 		"leave":       q.Leave(id),
 		"members":     q.Members(),
-		"record":      q.Record(len(value)),
-		"stats":       q.Stats(len(value)),
+		"record":      q.Record(n),
+		"stats":       q.Stats(n),
 		"get":         q.Get(id),
 		"cancel":      q.Cancel([][16]byte{id}),
-		"redrive":     q.Redrive(len(value), nil, sqlbatch.Window{Before: int64(len(value))}),
+		"discard":     q.Discard([][16]byte{id}),
+		"queues":      q.Queues(),
+		"lock":        q.Lock(),
+		"redrive":     q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}),
 		"redrive-ids": q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
-		"trim":        q.Trim(time.Duration(len(value)), len(value), int64(len(value))),
+		"pause":       q.Pause(),
+		"resume":      q.Resume(),
+		"trim":        q.Trim(d, n, int64(n)),
 	}
-	for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
-		p := sqlbatch.ClaimParams{Rows: len(value), Lease: time.Duration(len(value)), Member: id, Salt: int64(len(value)), Order: order}
-		calls[fmt.Sprint("claim ", order)] = q.Claim(p)
-		p.Blind = true
-		calls[fmt.Sprint("claim blind ", order)] = q.Claim(p)
+	for name, change := range map[string]func(*sqlbatch.ClaimParams){
+		"":                func(*sqlbatch.ClaimParams) {},
+		"-any":            func(p *sqlbatch.ClaimParams) { p.Order = sqlbatch.OrderAny },
+		"-blind":          func(p *sqlbatch.ClaimParams) { p.Blind = true },
+		"-blind-any":      func(p *sqlbatch.ClaimParams) { p.Blind, p.Order = true, sqlbatch.OrderAny },
+		"-suspects":       func(p *sqlbatch.ClaimParams) { p.Suspects = true },
+		"-suspects-blind": func(p *sqlbatch.ClaimParams) { p.Suspects, p.Blind = true, true },
+	} {
+		p := sqlbatch.ClaimParams{Rows: n, Lease: d, Member: id, Salt: int64(n)}
+		change(&p)
+		calls["claim"+name] = q.Claim(p)
+	}
+	for name, st := range settles(q, d, value, sqlbatch.Item{ID: id, Fence: int64(n)}) {
+		calls[name] = st
 	}
 	for _, s := range States {
-		calls["peek "+string(s)] = q.Peek(s, len(value))
-		calls["purge "+string(s)] = q.Purge(s, len(value), sqlbatch.Window{Before: int64(len(value))})
+		calls["peek-"+string(s)] = q.Peek(s, n)
+		calls["purge-"+string(s)] = q.Purge(s, n, sqlbatch.Window{Before: int64(n)})
 	}
 	return calls
+}
+
+// Settles are the statements that apply to leases, by name.
+func Settles(q sqlbatch.Queue, items ...sqlbatch.Item) map[string]sqlbatch.Statement {
+	return settles(q, time.Hour, "e", items...)
+}
+
+func settles(q sqlbatch.Queue, d time.Duration, cause string, items ...sqlbatch.Item) map[string]sqlbatch.Statement {
+	var nacks []sqlbatch.NackItem
+	var releases []sqlbatch.ReleaseItem
+	var buries []sqlbatch.BuryItem
+	for _, item := range items {
+		nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: d, Error: cause})
+		releases = append(releases, sqlbatch.ReleaseItem{Item: item, Due: int64(d)})
+		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: cause})
+	}
+	return map[string]sqlbatch.Statement{
+		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "snooze": q.Snooze(nacks), "release": q.Release(releases), "bury": q.Bury(buries),
+		"extend": q.Extend(items, d), "end-after": q.EndAfter(items, d),
+	}
 }
 
 // Texts is all of a statement that a database reads as SQL: sp_executesql's text

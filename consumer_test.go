@@ -1,0 +1,104 @@
+package chanq
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheBufferKeepsWithinItsBytes(t *testing.T) {
+	q := openTestQueue[[]byte](t, Config{})
+	p := testProducer(t, q, ProducerConfig{})
+	c := testConsumer(t, q, ConsumerConfig{PrefetchBytes: 300_000})
+	for range 16 { // the first claim knows nothing of the size of bodies
+		_, err := p.Send(t.Context(), Message[[]byte]{Body: make([]byte, 100_000)})
+		require.NoError(t, err)
+		require.NoError(t, (<-c.C()).Ack())
+	}
+	ms := make([]Message[[]byte], 50)
+	for i := range ms {
+		ms[i].Body = make([]byte, 100_000)
+	}
+	_, err := p.SendBatch(t.Context(), ms...)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return c.Stats().Buffered == 3 }, 5*time.Second, time.Millisecond)
+	require.Never(t, func() bool { return c.Stats().Buffered > 3 }, 300*time.Millisecond, 5*time.Millisecond)
+}
+
+func TestSettledLeasesDoNotStayWithTheKeeper(t *testing.T) {
+	const n = 8000
+	q := openTestQueue[[]byte](t, Config{})
+	p := testProducer(t, q, ProducerConfig{})
+	_, err := p.SendBatch(t.Context(), make([]Message[[]byte], n)...)
+	require.NoError(t, err)
+	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Hour})
+	for range n {
+		require.NoError(t, (<-c.C()).Ack())
+	}
+	require.NoError(t, c.Flush(soon(t)))
+	c.keeper.mu.Lock()
+	defer c.keeper.mu.Unlock()
+	kept := 0
+	for _, hold := range c.keeper.holds {
+		kept += len(hold)
+	}
+	require.Less(t, kept, n/2)
+}
+
+func TestBatchesOfANegativeSizeHaveOneLease(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	p := testProducer(t, q, ProducerConfig{})
+	_, err := p.Send(t.Context(), Message[string]{})
+	require.NoError(t, err)
+	c := testConsumer(t, q, ConsumerConfig{})
+	for batch := range c.Batches(-1, time.Second) {
+		require.Len(t, batch, 1)
+		require.NoError(t, batch[0].Ack())
+		break
+	}
+}
+
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+func TestAHandlersOddErrorsStillSettleTheMessage(t *testing.T) {
+	for name, test := range map[string]struct {
+		err     error
+		backoff func(int) time.Duration
+	}{
+		"a delay beyond all bounds": {err: RetryAfter(290*365*24*time.Hour, errors.New("busy"))},
+		"an Error that panics":      {err: (*nilError)(nil)},
+		"a Backoff that panics":     {err: errors.New("busy"), backoff: func(int) time.Duration { panic("no") }},
+		"a Backoff without end":     {err: errors.New("busy"), backoff: func(int) time.Duration { return 1<<63 - 1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := openTestQueue[string](t, Config{})
+			p := testProducer(t, q, ProducerConfig{})
+			_, err := p.Send(t.Context(), Message[string]{})
+			require.NoError(t, err)
+			c := testConsumer(t, q, ConsumerConfig{Backoff: test.backoff})
+			require.NoError(t, c.Handle(1, func(context.Context, *Lease[string]) error {
+				c.Stop()
+				return test.err
+			}))
+			require.NoError(t, c.Shutdown(soon(t)))
+			require.EqualValues(t, 1, c.Stats().Nacked)
+		})
+	}
+}
+
+func TestALeaseOfASlowClaimIsExtendedBeforeTheNextTick(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	p := testProducer(t, q, ProducerConfig{})
+	_, err := p.Send(t.Context(), Message[string]{})
+	require.NoError(t, err)
+	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Hour})
+	l := <-c.C()
+	require.NoError(t, l.Extend(t.Context(), time.Minute)) // as little as a slow claim leaves
+	require.Eventually(t, func() bool { return time.Until(l.Deadline()) > 30*time.Minute }, 5*time.Second, time.Millisecond)
+	require.NoError(t, l.Ack())
+}

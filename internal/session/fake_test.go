@@ -1,0 +1,207 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// database is one whose statements do what a test says.
+type database struct {
+	testing.TB
+	db   *sql.DB
+	pool *Pool
+
+	mu        sync.Mutex
+	made      int   // connections
+	open      int   // of them
+	ran       []int // which connection ran each statement
+	forgotten int   // up to this one they do not answer
+	connect   func(context.Context) error
+	texts     map[string]func(context.Context) error // what a statement does
+	ends      []func()                               // of what hangs
+}
+
+// world makes a database with a pool, in a bubble with a time of its own.
+func world(t *testing.T, limit int, test func(*database)) {
+	worldOf(t, postgres.Dialect, limit, test)
+}
+
+func worldOf(t *testing.T, d sqlbatch.Dialect, limit int, test func(*database)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &database{TB: t, texts: map[string]func(context.Context) error{}}
+		w.db = sql.OpenDB(w)
+		w.db.SetMaxOpenConns(limit)
+		w.pool = NewPool(w.db, d)
+		defer func() {
+			for _, end := range w.ends { // of a test that failed
+				end()
+			}
+			w.pool.Close()
+			synctest.Wait()
+			inUse := w.db.Stats().InUse
+			require.NoError(t, w.db.Close())
+			require.Zero(t, inUse)
+			require.Zero(t, w.opened())
+		}()
+		test(w)
+	})
+}
+
+func (w *database) Driver() driver.Driver { return nil }
+
+func (w *database) Connect(ctx context.Context) (driver.Conn, error) {
+	w.mu.Lock()
+	connect := w.connect
+	w.mu.Unlock()
+	if connect != nil {
+		if err := connect(ctx); err != nil {
+			return nil, err
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.made++
+	w.open++
+	return &connection{w, w.made}, nil
+}
+
+type connection struct {
+	w      *database
+	number int
+}
+
+func (c *connection) Prepare(text string) (driver.Stmt, error) { return &prepared{c, text}, nil }
+func (c *connection) Begin() (driver.Tx, error)                { return c, nil }
+func (c *connection) Commit() error                            { return nil }
+func (c *connection) Rollback() error                          { return nil }
+
+func (c *connection) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return c, nil }
+
+func (c *connection) Close() error {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.w.open--
+	return nil
+}
+
+var errNoAnswer = errors.New("no answer")
+
+func (c *connection) Ping(context.Context) error {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	if c.number <= c.w.forgotten {
+		return errNoAnswer
+	}
+	return nil
+}
+
+func (c *connection) ExecContext(ctx context.Context, text string, _ []driver.NamedValue) (driver.Result, error) {
+	c.w.mu.Lock()
+	c.w.ran = append(c.w.ran, c.number)
+	do := c.w.texts[text]
+	c.w.mu.Unlock()
+	if do != nil {
+		return driver.ResultNoRows, do(ctx)
+	}
+	return driver.ResultNoRows, nil
+}
+
+// prepared is a statement of a dialect that gains by it.
+type prepared struct {
+	c    *connection
+	text string
+}
+
+func (s *prepared) Close() error                               { return nil }
+func (s *prepared) NumInput() int                              { return -1 }
+func (s *prepared) Query([]driver.Value) (driver.Rows, error)  { return nil, errors.ErrUnsupported }
+func (s *prepared) Exec([]driver.Value) (driver.Result, error) { return nil, errors.ErrUnsupported }
+
+func (s *prepared) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return s.c.ExecContext(ctx, s.text, args)
+}
+
+// QueryContext is of Items: it returns no rows.
+func (c *connection) QueryContext(ctx context.Context, text string, _ []driver.NamedValue) (driver.Rows, error) {
+	_, err := c.ExecContext(ctx, text, nil)
+	return nil, errors.Join(err, errNoRows)
+}
+
+var errNoRows = errors.New("no rows")
+
+// join adds a part, which ends with the test.
+func (w *database) join(k Kind, sessions int) *Part {
+	w.Helper()
+	parts, err := w.pool.Join(time.Hour, Need{k, sessions})
+	require.NoError(w, err)
+	return parts[0]
+}
+
+// hang has a statement hang until the function that it returns is called, whatever its
+// context says.
+func (w *database) hang(text string) (end func()) {
+	gate := make(chan struct{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts[text] = func(context.Context) error { <-gate; return nil }
+	end = sync.OnceFunc(func() { close(gate) })
+	w.ends = append(w.ends, end)
+	return end
+}
+
+// start runs a statement and returns a channel of its error.
+func start(p *Part, text string) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- run(p, text) }()
+	synctest.Wait()
+	return done
+}
+
+func run(p *Part, text string) error {
+	return p.Run(context.Background(), sqlbatch.Statement{Text: text}, nil)
+}
+
+// opened is how many connections are open when everything has happened.
+func (w *database) opened() int {
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.open
+}
+
+// lastRan is the connection that ran the latest statement.
+func (w *database) lastRan() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ran[len(w.ran)-1]
+}
+
+// application takes a connection of the *sql.DB as a handler does.
+func (w *database) application() *sql.Conn {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := w.db.Conn(ctx)
+	require.NoError(w, err)
+	return conn
+}
+
+// pass lets time pass and everything happen that comes by then.
+func pass(d time.Duration) {
+	time.Sleep(d) // of the bubble
+	synctest.Wait()
+}

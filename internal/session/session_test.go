@@ -1,0 +1,395 @@
+package session
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+)
+
+func TestWhatIsIdleIsClosedWithoutAnybodyAsking(t *testing.T) {
+	world(t, 0, func(w *database) {
+		p := w.join(Enqueue, 3)
+		end := w.hang("x")
+		all := []<-chan error{start(p, "x"), start(p, "x"), start(p, "x")}
+		require.Equal(w, 3, w.db.Stats().InUse)
+		end()
+		for _, done := range all {
+			require.NoError(w, <-done)
+		}
+		for range 10 { // one of them is in use now and then
+			pass(keep / 4)
+			require.NoError(w, run(p, "y"))
+		}
+		require.Equal(w, 1, w.db.Stats().InUse, "what is not needed is gone")
+		require.Equal(w, 1, w.opened(), "and its connection closed")
+		pass(2 * keep)
+		require.Zero(w, w.db.Stats().InUse)
+		p.Close()
+	})
+}
+
+func TestNoStatementWaitsForThoseOfAnotherKindOrOfAnotherPart(t *testing.T) {
+	world(t, 0, func(w *database) {
+		end := w.hang("hangs")
+		var hung []<-chan error
+		stuck := w.join(Settle, 2)
+		hung = append(hung, start(stuck, "hangs"), start(stuck, "hangs"))
+		others := []*Part{w.join(Claim, 1), w.join(Extend, 2), w.join(Enqueue, 1), w.join(Pipe, 1), w.join(Note, 1), w.join(Settle, 2)}
+		for _, p := range others {
+			require.NoError(w, <-start(p, "x"), "%s", p.need.Kind)
+		}
+		third := start(stuck, "x")
+		require.Len(w, third, 0, "nobody uses more than its own")
+		end()
+		for _, done := range append(hung, third) {
+			require.NoError(w, <-done)
+		}
+		for _, p := range append(others, stuck) {
+			p.Close()
+		}
+	})
+}
+
+func TestStatementsInNoHurryShareOneSessionButForWhatHangs(t *testing.T) {
+	world(t, 0, func(w *database) {
+		begun := 0
+		w.texts["look"] = func(context.Context) error { begun++; time.Sleep(time.Millisecond); return nil }
+		parts := make([]*Part, 20)
+		done := make(chan error, len(parts))
+		for i := range parts {
+			parts[i] = w.join(Claim, 1)
+			go func() { done <- parts[i].RunPatient(context.Background(), sqlbatch.Statement{Text: "look"}, nil) }()
+		}
+		for range parts {
+			require.NoError(w, <-done)
+		}
+		require.Equal(w, 20, begun)
+		require.Equal(w, 1, w.made)
+
+		end := w.hang("hangs")
+		go func() { done <- parts[0].RunPatient(context.Background(), sqlbatch.Statement{Text: "hangs"}, nil) }()
+		synctest.Wait()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for _, p := range parts[1:] {
+			require.NoError(w, p.RunPatient(ctx, sqlbatch.Statement{Text: "look"}, nil))
+		}
+		require.Less(w, time.Since(began), 2*moment, "once, not each time")
+		require.Equal(w, 2, w.made)
+		end()
+		require.NoError(w, <-done)
+		for _, p := range parts {
+			p.Close()
+		}
+	})
+}
+
+func TestAStatementTakesWhicheverComesFirstASessionThatIsBackOrANewOne(t *testing.T) {
+	world(t, 0, func(w *database) {
+		p, other := w.join(Settle, 1), w.join(Settle, 1)
+		require.NoError(w, run(p, "x"))
+		end, gate := w.hang("hangs"), make(chan struct{})
+		first := start(p, "hangs")
+		w.connect = func(context.Context) error { <-gate; return nil }
+		second := start(other, "x")
+		require.Empty(w, second)
+		end()
+		require.NoError(w, <-second, "the server takes no connection")
+		require.NoError(w, <-first)
+		close(gate)
+		pass(2 * keep)
+		p.Close()
+		other.Close()
+	})
+}
+
+func TestAFailureToConnectIsToldToAllWhoWaitForNothingElse(t *testing.T) {
+	worldOf(t, sqlite.Dialect, 0, func(w *database) {
+		refused, gate := errors.New("refused"), make(chan struct{})
+		w.connect = func(context.Context) error { <-gate; return refused }
+		p := w.join(Settle, 3)
+		all := []<-chan error{start(p, "x"), start(p, "x"), start(p, "x")}
+		began := time.Now()
+		close(gate)
+		for _, done := range all {
+			err := <-done
+			require.Zero(w, time.Since(began))
+			require.ErrorIs(w, err, refused)
+			var notRun *NotRunError
+			require.ErrorAs(w, err, &notRun)
+			require.True(w, notRun.Unconnected)
+		}
+		p.Close()
+	})
+}
+
+func TestOneWriterHasOneSessionThatStays(t *testing.T) {
+	worldOf(t, sqlite.Dialect, 0, func(w *database) {
+		p, other := w.join(Claim, 1), w.join(Enqueue, 4)
+		end := w.hang("hangs")
+		all := []<-chan error{start(p, "hangs"), start(other, "x"), start(other, "x")}
+		require.Equal(w, 1, w.db.Stats().InUse)
+		require.Len(w, w.ran, 1, "the others wait")
+		end()
+		for _, done := range all {
+			require.NoError(w, <-done)
+		}
+		pass(time.Hour)
+		require.Equal(w, 1, w.db.Stats().InUse)
+		require.Equal(w, 1, w.made)
+		p.Close()
+		other.Close()
+	})
+}
+
+func TestFloorsStayWhereThereIsALimit(t *testing.T) {
+	world(t, 8, func(w *database) {
+		claims, sends := w.join(Claim, 1), w.join(Enqueue, 4)
+		for _, p := range []*Part{claims, sends} {
+			require.NoError(w, p.Fill(context.Background()))
+		}
+		require.Equal(w, 1+2, w.db.Stats().InUse, "before there is work")
+		pass(time.Hour)
+		require.Equal(w, 1+2, w.db.Stats().InUse)
+
+		end := w.hang("hangs")
+		var all []<-chan error
+		for range 4 {
+			all = append(all, start(sends, "hangs"))
+		}
+		require.Equal(w, 1+4, w.db.Stats().InUse, "more while there is more to spare")
+		end()
+		for _, done := range all {
+			require.NoError(w, <-done)
+		}
+		pass(2 * keepBriefly)
+		require.Equal(w, 1+2, w.db.Stats().InUse)
+
+		// The application takes what it can get; what is there works on.
+		var app []*sql.Conn
+		for range 8 - 3 {
+			app = append(app, w.application())
+		}
+		end = w.hang("hangs")
+		first := start(sends, "hangs")
+		require.NoError(w, run(sends, "x"), "the second goes on where the first one hangs")
+		require.NoError(w, run(claims, "x"))
+		end()
+		require.NoError(w, <-first)
+		for _, conn := range app {
+			require.NoError(w, conn.Close())
+		}
+		claims.Close()
+		sends.Close()
+	})
+}
+
+func TestNoKindWaitsForAnotherWhereTheApplicationHasUsedUpTheLimit(t *testing.T) {
+	world(t, 6, func(w *database) {
+		claims, settles, sends := w.join(Claim, 1), w.join(Settle, 2), w.join(Enqueue, 2)
+		for _, p := range []*Part{claims, settles, sends} {
+			require.NoError(w, p.Fill(context.Background()))
+		}
+		app := w.application()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		for _, stuck := range []*Part{claims, settles, sends} {
+			end := w.hang("hangs")
+			var hung []<-chan error
+			for range stuck.need.Sessions {
+				hung = append(hung, start(stuck, "hangs"))
+			}
+			for _, p := range []*Part{claims, settles, sends} {
+				if p != stuck {
+					require.NoError(w, p.Run(ctx, sqlbatch.Statement{Text: "x"}, nil), "%s beside %s", p.need.Kind, stuck.need.Kind)
+				}
+			}
+			end()
+			for _, done := range hung {
+				require.NoError(w, <-done)
+			}
+		}
+		require.NoError(w, app.Close())
+		for _, p := range []*Part{claims, settles, sends} {
+			p.Close()
+		}
+	})
+}
+
+func TestWhatIsAboveTheFloorIsGivenBackWhenTheApplicationHasUsedUpTheLimit(t *testing.T) {
+	world(t, 5, func(w *database) {
+		p := w.join(Enqueue, 6)
+		end := w.hang("hangs")
+		var all []<-chan error
+		for range 6 {
+			all = append(all, start(p, "hangs"))
+		}
+		require.Equal(w, 4, w.db.Stats().InUse, "one is left for the application")
+		app := w.application()
+		second := make(chan *sql.Conn)
+		go func() { second <- w.application() }()
+		synctest.Wait()
+		began := time.Now()
+		end()
+		require.NoError(w, (<-second).Close())
+		require.Zero(w, time.Since(began), "at once")
+		for _, done := range all {
+			require.NoError(w, <-done)
+		}
+		require.NoError(w, app.Close())
+		p.Close()
+	})
+}
+
+func TestJoinSaysWhenTheLimitIsTooSmall(t *testing.T) {
+	world(t, 4, func(w *database) {
+		p := w.join(Settle, 2)
+		_, err := w.pool.Join(0, Need{Claim, 1}, Need{Extend, 2})
+		require.EqualError(w, err, "the *sql.DB allows 4 open connections: chanq keeps 5 of them for itself (1 for claims, 2 for settles, 2 for extensions, shared by all queues on it), and the application needs one; call SetMaxOpenConns(6) or more")
+		q := w.join(Settle, 2)
+		r := w.join(Note, 5)
+		w.db.SetMaxOpenConns(6)
+		parts, err := w.pool.Join(0, Need{Claim, 1}, Need{Extend, 2})
+		require.NoError(w, err)
+		w.db.SetMaxOpenConns(4)
+		require.NoError(w, run(parts[0], "x"), "what runs goes on")
+		_, err = w.pool.Join(0, Need{Claim, 1})
+		require.ErrorContains(w, err, "SetMaxOpenConns(7)")
+		w.db.SetMaxOpenConns(0)
+		require.NoError(w, run(parts[0], "x"))
+		pass(2 * keep)
+		require.Zero(w, w.db.Stats().InUse, "without a limit nothing is kept")
+		w.db.SetMaxOpenConns(1)
+		require.ErrorContains(w, Enough(w.db), "SetMaxOpenConns(2)")
+		for _, p := range append(parts, p, q, r) {
+			p.Close()
+		}
+	})
+}
+
+func TestASessionThatWasIdleIsReplacedByOneThatAnswers(t *testing.T) {
+	world(t, 9, func(w *database) {
+		p := w.join(Claim, 1)
+		require.NoError(w, run(p, "x"))
+		require.NoError(w, run(p, "x"))
+		require.Equal(w, 1, w.made, "what is in use stays")
+		others := []*sql.Conn{w.application(), w.application()}
+		for _, conn := range others {
+			require.NoError(w, conn.Close()) // the *sql.DB keeps it for whoever asks next
+		}
+		pass(maxIdle)
+		w.forgotten = 3
+		require.NoError(w, run(p, "x"))
+		require.Equal(w, 4, w.lastRan())
+		require.Equal(w, 1, w.opened(), "the session's is closed, and two that the *sql.DB had")
+		p.Close()
+	})
+}
+
+func TestAnOldSessionStaysWhileTheApplicationUsesAllConnections(t *testing.T) {
+	world(t, 2, func(w *database) {
+		p := w.join(Claim, 1)
+		for _, idle := range []time.Duration{0, maxIdle} {
+			require.NoError(w, run(p, "x"))
+			before := w.lastRan()
+			app := w.application()
+			pass(2 * time.Hour) // its age is one
+			if idle == 0 {
+				p.maxIdle = 3 * time.Hour
+			} else {
+				p.maxIdle = maxIdle
+			}
+			require.NoError(w, run(p, "x"))
+			require.Equal(w, before, w.lastRan())
+			require.NoError(w, app.Close())
+		}
+		before := w.lastRan()
+		require.NoError(w, run(p, "x"))
+		require.NotEqual(w, before, w.lastRan(), "renewed when there is a connection to spare")
+		p.Close()
+	})
+}
+
+func TestASessionIsUsedAgainOnlyAfterAKnownOutcome(t *testing.T) {
+	world(t, 0, func(w *database) {
+		p := w.join(Settle, 1)
+		require.NoError(w, run(p, "x"))
+		w.texts["broken"] = func(context.Context) error { return errNoAnswer }
+		require.ErrorIs(w, run(p, "broken"), errNoAnswer)
+		require.NoError(w, run(p, "x"))
+		require.Equal(w, []int{1, 1, 2}, w.ran)
+		p.Close()
+	})
+}
+
+func TestAStatementThatTheDriverKeepsIsLeftBehind(t *testing.T) {
+	world(t, 0, func(w *database) {
+		p := w.join(Settle, 2)
+		end := w.hang("hangs")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, left, err := p.Items(ctx, sqlbatch.Statement{Text: "hangs"}, nil)
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.True(w, left)
+		require.Equal(w, time.Second+driverGrace, time.Since(began))
+		require.Equal(w, sqlbatch.Unknown, Classify(postgres.Dialect, err))
+		require.NoError(w, run(p, "x"), "on the other session")
+		closed := make(chan struct{})
+		go func() { p.Close(); close(closed) }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			require.Fail(w, "it waits for what was left behind")
+		default:
+		}
+		end()
+		<-closed
+		_, _, err = p.Items(context.Background(), sqlbatch.Statement{Text: "x"}, nil)
+		require.ErrorIs(w, err, ErrClosed)
+	})
+}
+
+func TestATransactionThatDidNotReachItsCommitHasNoUnknownOutcome(t *testing.T) {
+	world(t, 0, func(w *database) {
+		p := w.join(Pipe, 1)
+		ctx, cancel := context.WithCancel(context.Background())
+		for _, f := range []func(*sql.Tx) error{
+			func(*sql.Tx) error { return errNoAnswer },
+			func(*sql.Tx) error { cancel(); synctest.Wait(); return nil },
+		} {
+			err := p.InTx(ctx, f)
+			require.Error(w, err)
+			require.Equal(w, sqlbatch.Refused, Classify(postgres.Dialect, err))
+		}
+		require.NoError(w, p.InTx(context.Background(), func(*sql.Tx) error { return nil }))
+		p.Close()
+	})
+}
+
+func TestTheEndOfAPoolEndsAttemptsToConnect(t *testing.T) {
+	world(t, 0, func(w *database) {
+		gate := make(chan struct{})
+		w.connect = func(context.Context) error { <-gate; return errNoAnswer } // as a driver does that waits for a greeting
+		p := w.join(Claim, 1)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		err := p.Run(ctx, sqlbatch.Statement{Text: "x"}, nil)
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		p.Close()
+		began := time.Now()
+		w.pool.Close()
+		require.Zero(w, time.Since(began))
+		close(gate)
+	})
+}

@@ -1,0 +1,71 @@
+package chanq
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/embedded"
+)
+
+// Interleavings and limits that a reading of the code called in question.
+
+func openTestQueue[T any](t *testing.T, cfg Config) *Queue[T] {
+	t.Helper()
+	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	require.NoError(t, Migrate(t.Context(), db, "orders", cfg))
+	q, err := Open[T](t.Context(), db, "orders", cfg)
+	require.NoError(t, err)
+	return q
+}
+
+func soon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func testConsumer[T any](t *testing.T, q *Queue[T], cfg ConsumerConfig) *Consumer[T] {
+	t.Helper()
+	c, err := q.Consume(context.Background(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = c.Shutdown(ctx)
+		<-c.finished
+	})
+	return c
+}
+
+func testProducer[T any](t *testing.T, q *Queue[T], cfg ProducerConfig) *Producer[T] {
+	t.Helper()
+	p, err := q.Producer(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Close(context.Background()) })
+	return p
+}
+
+func TestADeadMessageWithUnreadableHeadersCanBePeeked(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	p := testProducer(t, q, ProducerConfig{})
+	_, err := p.Send(t.Context(), Message[string]{Body: "kept", Headers: map[string]string{"a": "b"}})
+	require.NoError(t, err)
+	_, err = q.core.db.Exec("UPDATE chanq_orders SET headers = x'00'")
+	require.NoError(t, err)
+	leases, err := q.TryLease(t.Context(), 1, time.Minute)
+	require.NoError(t, err)
+	require.Empty(t, leases)
+	dead, err := q.Peek(t.Context(), StateDead, 1)
+	require.NoError(t, err)
+	require.Len(t, dead, 1)
+	require.Equal(t, "kept", string(dead[0].Body))
+	require.True(t, strings.Contains(dead[0].LastError, "headers"), dead[0].LastError)
+}

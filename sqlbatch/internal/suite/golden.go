@@ -1,0 +1,115 @@
+package suite
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// Orders are the names that goldens and most tests use.
+var Orders = sqlbatch.Names{Queue: "orders"}
+
+// Golden compares every text of a dialect with its file in testdata. What changes
+// there on purpose is written by go test ./sqlbatch/... -run Golden -update, and
+// reviewed like code. Statements of one text have one file, of the shortest name.
+func Golden(t *testing.T, d sqlbatch.Dialect) {
+	texts := Goldens(d)
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		old, err := filepath.Glob(filepath.Join("testdata", "*.sql"))
+		require.NoError(t, err)
+		for _, file := range old {
+			require.NoError(t, os.Remove(file))
+		}
+		for name, text := range texts {
+			require.NoError(t, os.WriteFile(filepath.Join("testdata", name+".sql"), []byte(text), 0o644))
+		}
+	}
+	for name, text := range texts {
+		want, err := os.ReadFile(filepath.Join("testdata", name+".sql"))
+		require.NoError(t, err)
+		require.Equal(t, string(want), text, "%s: if the change is meant, run with -update and review the file", name)
+	}
+	files, err := filepath.Glob(filepath.Join("testdata", "*.sql"))
+	require.NoError(t, err)
+	require.Len(t, files, len(texts), "a golden file of no statement")
+}
+
+// Goldens are the texts of a dialect by the names of their files.
+func Goldens(d sqlbatch.Dialect) map[string]string {
+	all := map[string]string{}
+	for name, st := range goldenCalls(d.Queue(Orders)) {
+		all[name] = script(Texts(st)...)
+	}
+	for i, text := range d.Begin() {
+		all[fmt.Sprintf("migration-begin-%d", i+1)] = script(text)
+	}
+	for _, m := range d.Migrations(Orders) {
+		for i, text := range m.Statements {
+			all[fmt.Sprintf("migration-%d-%02d", m.Number, i+1)] = script(text)
+		}
+	}
+	all["migration-commit"] = script(d.Commit())
+
+	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int { return (len(a)-len(b))*1000 + strings.Compare(a, b) })
+	seen, distinct := map[string]bool{}, map[string]string{}
+	for _, name := range names {
+		if !seen[all[name]] {
+			distinct[name] = all[name]
+		}
+		seen[all[name]] = true
+	}
+	return distinct
+}
+
+// goldenCalls are Calls, drops, enqueues of several sizes, and settles of all forms.
+func goldenCalls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
+	calls := Calls(q, "a")
+	for i, st := range q.Drop() {
+		calls[fmt.Sprintf("drop-%d", i+1)] = st
+	}
+	for _, n := range []int{4, 512} {
+		calls[fmt.Sprintf("enqueue-%d", n)] = q.Enqueue(make([]sqlbatch.Row, n))
+		calls[fmt.Sprintf("enqueue-new-%d", n)] = q.EnqueueNew(make([]sqlbatch.Row, n))
+	}
+	for form, q := range map[string]sqlbatch.Queue{"-in-tx": q.InTx(), "-skip-locked": q.SkipLocked(), "-in-tx-skip-locked": q.InTx().SkipLocked()} {
+		for name, st := range Settles(q, sqlbatch.Item{Fence: 7}) {
+			calls[name+form] = st
+		}
+	}
+	return calls
+}
+
+// script is texts as a file has them: the declaration of parameters that
+// sp_executesql is given, as a comment, and each statement with its end.
+func script(texts ...string) string {
+	var b strings.Builder
+	for i, text := range texts {
+		switch {
+		case text == "sp_executesql":
+		case strings.HasPrefix(text, "@"): // comes after the statement that it belongs to
+			was := b.String()
+			b.Reset()
+			b.WriteString("-- " + text + "\n" + was)
+		case strings.HasSuffix(text, "\n"):
+			b.WriteString(text)
+		default:
+			if i > 0 {
+				b.WriteString("\n")
+			}
+			b.WriteString(text + ";\n")
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,259 @@
+package suite
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var operating = []test{
+	{"PeekAndGetShowEachState", shown},
+	{"PeekShowsTheOrderOfClaims", peekOrder},
+	{"CountsStopAtTheLimit", counts},
+	{"ACountEndsAtTheLimitWhateverTheOtherStatesHold", countsBeside},
+	{"APurgeTakesOneStateOnlyAndNoMoreThanAsked", purged},
+	{"APurgeLeavesWhatCameAfterItBegan", purgedBefore},
+	{"StepsThroughTheEndedKeepToTheirWindow", windows},
+	{"CancelDeletesWhatIsLive", cancelled},
+	{"ATrimDeletesWhatEndedLongAgo", trimmed},
+	{"ARedriveMakesADeadMessageNew", redriven},
+	{"ARedriveTakesTheOldestOrThoseThatAreMeant", redrivenInTurn},
+	{"ARedriveLeavesWhatCannotLive", redrivenRoom},
+	{"ARedriveIsNotHeldUpByAKeyThatDiedAfterItBegan", redrivenBefore},
+}
+
+// oneOfEach makes a message in each state: 1 ready, 2 scheduled, 3 leased, 4 dead,
+// 5 done.
+func (w *world) oneOfEach() {
+	w.Helper()
+	items := w.leased(3, 4, 5)
+	require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: items[1]}})), 1)
+	require.Len(w, w.run(w.Archive(items[2:])), 1)
+	w.send(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2), Priority: 2, Delay: time.Hour})
+}
+
+func shown(w *world) {
+	w.oneOfEach()
+	for i, state := range States {
+		n := byte(i + 1)
+		require.Equal(w, []byte{n}, w.peek(state, 10), state)
+		rows := w.run(w.Peek(state, 10))
+		require.Equal(w, string(state), rows[0][0])
+		require.Equal(w, rows, w.run(w.Get(id(n))), "Get has the columns of Peek")
+	}
+	require.Empty(w, w.run(w.Get(id(9))))
+}
+
+func peekOrder(w *world) {
+	w.send(sqlbatch.Row{ID: id(3)}, sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2), Priority: 1}, sqlbatch.Row{ID: id(4), Priority: -1})
+	require.Equal(w, []byte{2, 1, 3}, w.peek(sqlbatch.Ready, 3))
+}
+
+func counts(w *world) {
+	require.Equal(w, [][]any{list(0, 0, 0, 0, 0, nil, 0)}, w.run(w.Stats(10)))
+	w.oneOfEach()
+	stats := func(limit int) []any { return w.run(w.Stats(limit))[0] }
+	require.Equal(w, list(1, 1, 1, 1, 1), stats(10)[:5])
+	require.GreaterOrEqual(w, stats(10)[5], int64(0), "ms since the oldest ready message was due")
+	w.shift("chanq_orders.visible_at", -time.Minute, "leased_by IS NULL AND priority = 0")
+	require.InDelta(w, time.Minute.Milliseconds()+15_000, stats(10)[5], 15_000)
+	for i := byte(10); i < 30; i++ {
+		w.send(sqlbatch.Row{ID: id(i), Priority: int8(i%4) - 1}, sqlbatch.Row{ID: id(i + 100), Priority: int8(i%4) - 1, Delay: time.Hour})
+	}
+	require.Equal(w, list(7, 7, 1, 1, 1), stats(7)[:5])
+}
+
+func countsBeside(w *world) {
+	const limit, few, many = 20, 5, 60
+	place := map[sqlbatch.State]time.Duration{sqlbatch.Ready: 0, sqlbatch.Scheduled: 2 * time.Hour, sqlbatch.Leased: 2 * time.Hour}
+	next := 0
+	put := func(state sqlbatch.State, n int, sooner bool) {
+		delay := place[state]
+		if sooner {
+			delay /= 2
+		}
+		var rows []sqlbatch.Row
+		for range n {
+			next++
+			rows = append(rows, sqlbatch.Row{ID: [16]byte{byte(next >> 8), byte(next)}, Priority: int8(next%4 - 1), Delay: delay})
+			if state == sqlbatch.Leased {
+				rows[len(rows)-1].Delay = 0
+			}
+		}
+		w.send(rows...)
+		if state == sqlbatch.Leased {
+			p := claimOf(n)
+			p.Lease = delay
+			require.Len(w, w.run(w.Claim(p)), n)
+		}
+	}
+	states := []sqlbatch.State{sqlbatch.Leased, sqlbatch.Scheduled, sqlbatch.Ready} // a claim takes what is ready
+	for i, which := range states {
+		w.exec("DELETE FROM chanq_orders")
+		want := map[sqlbatch.State]int64{}
+		for j, state := range states {
+			if j == i {
+				put(state, few, false)
+				want[state] = few
+			} else {
+				put(state, many, true)
+				want[state] = limit
+			}
+		}
+		require.Equal(w, []any{want[sqlbatch.Ready], want[sqlbatch.Scheduled], want[sqlbatch.Leased]}, w.run(w.Stats(limit))[0][:3], which)
+		for state, n := range want {
+			rows := w.run(w.Peek(state, limit))
+			require.Len(w, rows, int(n))
+			for _, row := range rows {
+				require.Equal(w, string(state), row[0])
+			}
+		}
+	}
+}
+
+func purged(w *world) {
+	for i, state := range States {
+		w.exec("DELETE FROM chanq_orders_dead")
+		w.exec("DELETE FROM chanq_orders_done")
+		w.oneOfEach()
+		require.Equal(w, []byte{byte(i + 1)}, w.numbers(w.run(w.Purge(state, 10, sqlbatch.Window{}))), state)
+		require.Empty(w, w.run(w.Purge(state, 10, sqlbatch.Window{})))
+		for j := range States {
+			want := 1
+			if j == i {
+				want = 0
+			}
+			require.Len(w, w.run(w.Get(id(byte(j+1)))), want)
+		}
+	}
+	w.exec("DELETE FROM chanq_orders")
+	w.send(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2), Priority: 1}, sqlbatch.Row{ID: id(3), Priority: -1})
+	require.Len(w, w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{})), 2)
+	left := w.claim(10)
+	require.Len(w, left, 1)
+	w.lapse(left...)
+	require.Equal(w, left, w.numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{}))), "its lease ran out")
+}
+
+// Of live messages it is when they became what they are: due, sent or claimed. A
+// fence tells when its message was claimed.
+func purgedBefore(w *world) {
+	const before = 1_000_000_000 * 1000
+	for column, state := range map[string]sqlbatch.State{"visible_at": sqlbatch.Ready, "enqueued_at": sqlbatch.Scheduled} {
+		w.exec("DELETE FROM chanq_orders")
+		w.send(sqlbatch.Row{ID: id(1), Delay: delayOf[state]}, sqlbatch.Row{ID: id(2), Delay: delayOf[state]})
+		w.exec("UPDATE chanq_orders SET %s = %s", column, w.at(before/1000))
+		w.shift("chanq_orders."+column, -time.Millisecond, w.is(1))
+		require.Equal(w, [][]any{list(string(append([]byte{1}, make([]byte, 15)...)), 0)}, w.run(w.Purge(state, 10, sqlbatch.Window{Before: before})), state)
+		require.Equal(w, []byte{2}, w.numbers(w.run(w.Purge(state, 10, sqlbatch.Window{}))), "without a bound")
+	}
+	w.leased(1, 2)
+	w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", int64(before-1)<<sqlbatch.FenceBits+1<<sqlbatch.FenceBits, w.is(1)) // the greatest of the millisecond before
+	w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", int64(before)<<sqlbatch.FenceBits+1, w.is(2))                       // the least of this one
+	require.Equal(w, []byte{1}, w.numbers(w.run(w.Purge(sqlbatch.Leased, 10, sqlbatch.Window{Before: before}))))
+	require.Equal(w, []byte{2}, w.numbers(w.run(w.Purge(sqlbatch.Leased, 10, sqlbatch.Window{}))))
+}
+
+var delayOf = map[sqlbatch.State]time.Duration{sqlbatch.Scheduled: time.Hour}
+
+// A step begins where the one before it ended, and what comes behind the first step
+// is left to whoever comes next.
+func windows(w *world) {
+	steps := map[string]func(n int, w sqlbatch.Window) sqlbatch.Statement{
+		"purge of the dead": func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Purge(sqlbatch.Dead, n, win) },
+		"purge of the done": func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Purge(sqlbatch.Done, n, win) },
+		"redrive":           func(n int, win sqlbatch.Window) sqlbatch.Statement { return w.Redrive(n, nil, win) },
+		"trim": func(n int, win sqlbatch.Window) sqlbatch.Statement {
+			return w.Trim(time.Duration(w.now()-win.Before+500)*time.Millisecond, n, win.After) // of a clock that goes on
+		},
+	}
+	for name, step := range steps {
+		for _, table := range []string{"chanq_orders", "chanq_orders_dead", "chanq_orders_done"} {
+			w.exec("DELETE FROM %s", table)
+		}
+		items := w.leased(1, 2, 3, 4)
+		table := "chanq_orders_done"
+		if name == "purge of the dead" || name == "redrive" {
+			table = "chanq_orders_dead"
+			w.run(Settles(w, items...)["bury"])
+		} else {
+			w.run(w.Archive(items))
+		}
+		for n := byte(1); n <= 4; n++ {
+			w.exec("UPDATE %s SET ended_at = %s WHERE %s", table, w.at(int(n)), w.is(n))
+		}
+		win := sqlbatch.Window{After: 2000, Before: 4000}
+		rows := w.run(step(1, win))
+		require.Equal(w, []byte{2}, w.numbers(rows), name)
+		require.EqualValues(w, 2000, rows[0][1], "when it ended: %s", name)
+		require.Equal(w, []byte{3}, w.numbers(w.run(step(10, win))), name)
+		require.Empty(w, w.run(step(10, win)), name)
+		require.ElementsMatch(w, []byte{1, 4}, w.numbers(w.run(step(10, sqlbatch.Window{Before: 5000}))), name)
+	}
+}
+
+func cancelled(w *world) {
+	w.oneOfEach()
+	lease := w.items(3)
+	require.ElementsMatch(w, []byte{1, 2, 3}, w.numbers(w.run(w.Cancel(ids(5, 3, 4, 2, 1)))))
+	require.Empty(w, w.run(w.Ack(lease)))
+}
+
+func trimmed(w *world) {
+	w.oneOfEach()
+	require.Empty(w, w.run(w.Trim(time.Hour, 10, 0)))
+	w.shift("chanq_orders_done.ended_at", -time.Hour-time.Millisecond, "1 = 1")
+	require.Equal(w, []byte{5}, w.numbers(w.run(w.Trim(time.Hour, 10, 0))))
+}
+
+func redriven(w *world) {
+	w.send(sqlbatch.Row{ID: id(1), Priority: 2, Key: "k", Headers: []byte("h"), Body: []byte("b"), TTL: time.Hour})
+	w.claim(1)
+	lease := w.items(1)[0]
+	w.run(w.Bury([]sqlbatch.BuryItem{{Item: lease, Error: "why"}}))
+	sent := w.get(1)["enqueued_at"]
+	require.Equal(w, []byte{1}, w.numbers(w.run(w.Redrive(10, nil, sqlbatch.Window{}))))
+	got := w.get(1)
+	require.Equal(w, list("ready", 2, lease.Fence+2, 0, sent, nil, nil, nil, "k", "why", "h", "b"),
+		got.of("state", "priority", "fence", "attempts", "enqueued_at", "expires_at", "leased_by", "holder", "dedup_key", "last_error", "headers", "body"))
+	require.InDelta(w, w.now(), got["due_at"], 30_000)
+	require.Empty(w, w.run(w.Redrive(10, nil, sqlbatch.Window{})))
+	require.Equal(w, []byte{1}, w.claim(1))
+}
+
+func redrivenInTurn(w *world) {
+	w.bury(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2)}, sqlbatch.Row{ID: id(3)})
+	for n := byte(1); n <= 3; n++ {
+		w.exec("UPDATE chanq_orders_dead SET ended_at = %s WHERE %s", w.at(10-int(n)), w.is(n))
+	}
+	redrive := func(n int, ids [][16]byte) []byte { return w.numbers(w.run(w.Redrive(n, ids, sqlbatch.Window{}))) }
+	require.Equal(w, []byte{3}, redrive(1, nil))
+	require.Equal(w, []byte{1}, redrive(0, ids(3, 1)))
+	require.Equal(w, []byte{2}, redrive(1, nil))
+}
+
+func redrivenRoom(w *world) {
+	for name, redrive := range map[string]sqlbatch.Statement{
+		"oldest": w.Redrive(10, nil, sqlbatch.Window{}), "listed": w.Redrive(0, ids(1, 2, 3, 4, 5), sqlbatch.Window{}),
+	} {
+		w.exec("DELETE FROM chanq_orders")
+		w.exec("DELETE FROM chanq_orders_dead")
+		w.bury(sqlbatch.Row{ID: id(1), Key: "live"}, sqlbatch.Row{ID: id(3), Key: "twice"}, sqlbatch.Row{ID: id(2), Key: "twice"},
+			sqlbatch.Row{ID: id(4)}, sqlbatch.Row{ID: id(5), Key: "free"})
+		w.send(sqlbatch.Row{ID: id(9), Key: "live"}, sqlbatch.Row{ID: id(4)})
+		require.ElementsMatch(w, []byte{2, 5}, w.numbers(w.run(redrive)), name)
+		require.Empty(w, w.run(redrive), name)
+		require.Len(w, w.run(w.Peek(sqlbatch.Dead, 10)), 3)
+	}
+}
+
+// Of two with one key the smaller id goes first, but not one that this redrive
+// leaves.
+func redrivenBefore(w *world) {
+	w.bury(sqlbatch.Row{ID: id(2), Key: "k"}, sqlbatch.Row{ID: id(1), Key: "k"})
+	w.exec("UPDATE chanq_orders_dead SET ended_at = %s WHERE %s", w.at(1), w.is(2))
+	w.exec("UPDATE chanq_orders_dead SET ended_at = %s WHERE %s", w.at(2), w.is(1))
+	require.Equal(w, []byte{2}, w.numbers(w.run(w.Redrive(10, nil, sqlbatch.Window{Before: 2000}))))
+}

@@ -1,0 +1,127 @@
+package suite
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var settling = []test{
+	{"SettlesApplyOnlyToTheirFence", onlyTheirFence},
+	{"LeasesOfManyClaimsAreSettledAtOnce", manyClaims},
+	{"ANackSchedulesAndKeepsTheAttempt", nacked},
+	{"AReleaseGivesBackPlaceAndAttempt", released},
+	{"ArchiveAndBuryMoveTheWholeMessage", moved},
+	{"AnExtensionNeverMovesAnEndBack", extended},
+	{"ALookTellsTheFences", looked},
+}
+
+func onlyTheirFence(w *world) {
+	for form, q := range map[string]struct {
+		sqlbatch.Queue
+		run func(sqlbatch.Statement) [][]any
+	}{
+		"alone": {w.Queue, w.run}, "skipping": {w.SkipLocked(), w.run},
+		"in a transaction": {w.InTx(), w.inTx}, "in one, skipping": {w.InTx().SkipLocked(), w.inTx}, "in one of chanq's": {w.InOwnTx(), w.inTx},
+	} {
+		for name := range Settles(q) {
+			items := w.leased(1, 2, 3)
+			mine, stale, gone := items[0], items[1], sqlbatch.Item{ID: id(9), Fence: items[0].Fence}
+			stale.Fence--
+			st := Settles(q, mine, stale, gone)[name]
+			require.Equal(w, []sqlbatch.Item{mine}, w.settled(q.run(st)), "%s %s", name, form)
+			if name != "extend" && name != "end-after" {
+				require.Empty(w, q.run(st), "%s %s again", name, form)
+			}
+			require.Equal(w, items[1:], w.items(2, 3), "%s %s", name, form)
+		}
+	}
+}
+
+// The leases of one claim have one fence; those of several are far apart.
+func manyClaims(w *world) {
+	for name := range Settles(w) {
+		w.leased(1, 2, 3)
+		for n, fence := range map[byte]int64{1: 7, 2: 1<<63 - 2, 3: 1 << 41} {
+			w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", fence, w.is(n))
+		}
+		items := w.items(1, 2, 3)
+		require.ElementsMatch(w, items, w.settled(w.run(Settles(w, items...)[name])), name)
+	}
+}
+
+func nacked(w *world) {
+	items := w.leased(1, 2)
+	w.run(w.Nack([]sqlbatch.NackItem{{Item: items[0], Delay: time.Hour, Error: "naïve 😀"}, {Item: items[1]}}))
+	got := w.get(1)
+	require.Equal(w, list("scheduled", items[0].Fence+1, 1, nil, "naïve 😀"), got.of("state", "fence", "attempts", "leased_by", "last_error"))
+	require.InDelta(w, w.now()+time.Hour.Milliseconds(), got["due_at"], 30_000)
+	require.Equal(w, []byte{2}, w.claim(10))
+	w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(2)[0], Error: "first"}}))
+	w.claim(10)
+	w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(2)[0]}}))
+	require.Equal(w, list("first", 3), w.get(2).of("last_error", "attempts"), "no error keeps the one before")
+}
+
+func released(w *world) {
+	w.sendAll(1)
+	due := w.get(1)["due_at"].(int64)
+	w.claim(10)
+	item := w.items(1)[0]
+	w.run(w.Release([]sqlbatch.ReleaseItem{{Item: item, Due: due}}))
+	require.Equal(w, list("ready", item.Fence+1, 0, due, nil), w.get(1).of("state", "fence", "attempts", "due_at", "leased_by"))
+}
+
+func moved(w *world) {
+	row := sqlbatch.Row{ID: id(1), Priority: 1, Key: "k", Headers: []byte("h"), Body: []byte("b")}
+	moved := func(want ...any) {
+		w.Helper()
+		got := w.get(1)
+		require.Equal(w, list(want...), got.of("state", "fence", "last_error"))
+		require.GreaterOrEqual(w, got["due_at"], got["enqueued_at"])
+		require.Equal(w, list(1, 1, "k", "h", "b", nil), got.of("priority", "attempts", "dedup_key", "headers", "body", "leased_by"))
+	}
+	claim := func() sqlbatch.Item {
+		w.send(row)
+		w.claim(1)
+		return w.items(1)[0]
+	}
+	for range 2 { // the second time an older copy is there
+		lease := claim()
+		require.Len(w, w.run(w.Archive([]sqlbatch.Item{lease})), 1)
+		w.shift("chanq_orders_done.ended_at", -time.Second, "1 = 1")
+		w.shift("chanq_orders_done.enqueued_at", -time.Second, "1 = 1")
+		moved("done", lease.Fence, nil)
+	}
+	w.exec("DELETE FROM chanq_orders_done")
+	for _, text := range []string{"first", "second"} {
+		lease := claim()
+		require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: lease, Error: text}})), 1)
+		moved("dead", lease.Fence+1, text)
+	}
+}
+
+func extended(w *world) {
+	items := w.leased(1)
+	end := func() int64 { return w.get(1)["due_at"].(int64) - w.now() }
+	for _, q := range []sqlbatch.Queue{w, w.SkipLocked()} {
+		require.Equal(w, items, w.settled(w.run(q.Extend(items, time.Hour))))
+		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000)
+		require.Equal(w, items, w.settled(w.run(q.Extend(items, time.Second))))
+		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000, "one that was late")
+		require.Equal(w, items, w.settled(w.run(q.EndAfter(items, time.Minute))))
+		require.InDelta(w, time.Minute.Milliseconds(), end(), 30_000, "one that is meant")
+	}
+}
+
+func looked(w *world) {
+	w.sendAll(1, 2)
+	require.Equal(w, []byte{1}, w.claim(1))
+	fence := w.get(1)["fence"].(int64)
+	found := w.settled(w.run(w.Look(ids(1, 2, 3))))
+	require.ElementsMatch(w, []sqlbatch.Item{{ID: id(1), Fence: fence}, {ID: id(2)}}, found)
+	require.Empty(w, w.run(w.Look(ids(3))))
+	require.Empty(w, w.run(w.Look(nil)))
+}

@@ -1,0 +1,217 @@
+package suite
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var storing = []test{
+	{"EveryStatementRunsInATransactionOfTheCallerToo", runsEverything},
+	{"HostileValuesAreStoredAsTheyAre", hostileValues},
+	{"TheClockTellsTheTime", clock},
+	{"MigrationsMayRunAgain", migrateAgain},
+	{"TheRegistryIsMadeByTheStatementsThatItCounts", registry},
+	{"WhatIsGivenIsStored", storesAll},
+	{"EnqueueIsAllOrNothing", allOrNothing},
+	{"EnqueueNewLeavesOutWhatIsThere", enqueueNew},
+	{"TheInsertOfAnyProgramIsAMessage", plainInsert},
+	{"APriorityWithoutALaneIsRefused", noLane},
+	{"EachStatementTakesTheMostThatTraitsSay", mostOfAll},
+}
+
+func runsEverything(w *world) {
+	w.sendAll(1)
+	for _, q := range []sqlbatch.Queue{w, w.InTx(), w.InOwnTx(), w.SkipLocked()} {
+		for name, st := range Calls(q, "a") {
+			if name == "enqueue" || name == "enqueue-new" {
+				w.exec("DELETE FROM chanq_orders")
+			}
+			tx, err := w.db.Begin()
+			require.NoError(w, err)
+			_, err = Rows(w.Context(), tx, st)
+			require.NoError(w, err, name)
+			require.NoError(w, tx.Rollback(), name)
+		}
+	}
+}
+
+func hostileValues(w *world) {
+	value := Hostile
+	if w.dialect.Name() == "postgres" {
+		value = strings.ReplaceAll(value, "\x00", "") // of which there is none in a text
+	}
+	calls := Calls(w, value)
+	w.run(calls["enqueue"])
+	require.Equal(w, list(value, value, value), w.entry(w.run(calls["get"])[0]).of("dedup_key", "headers", "body"))
+	delete(calls, "enqueue") // a second time it is a duplicate
+	for _, st := range calls {
+		w.run(st)
+	}
+	require.Len(w, w.run(w.Stats(1)), 1, "the tables are there")
+}
+
+func clock(w *world) { require.InDelta(w, time.Now().UnixMilli(), w.now(), 30_000) }
+
+func migrateAgain(w *world) {
+	w.sendAll(1)
+	Migrate(w, w.dialect, w.db, Orders)
+	require.Equal(w, [][]any{list(sqlbatch.Version, 0)}, w.run(w.Version()))
+	require.Equal(w, []byte{1}, w.claim(10))
+}
+
+func registry(w *world) {
+	others := sqlbatch.Names{Queue: "others"}
+	w.exec("DROP TABLE chanq_queues")
+	m := w.dialect.Migrations(others)[0]
+	for _, text := range m.Statements[:m.Registry] {
+		w.exec("%s", text)
+	}
+	q := w.dialect.Queue(others)
+	require.Empty(w, w.run(q.Version()), "it can be asked for")
+	_, err := w.try(q.Enqueue([]sqlbatch.Row{{ID: id(1)}}))
+	require.Equal(w, sqlbatch.NoSchema, w.dialect.Classify(err), "the rest comes once the version is known: %v", err)
+}
+
+func storesAll(w *world) {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	w.send(
+		sqlbatch.Row{ID: id(1), Body: []byte{}},
+		sqlbatch.Row{ID: id(2), Priority: -1, Headers: all, Body: all},
+		sqlbatch.Row{ID: id(3), Priority: 2, Delay: time.Hour, Key: `"\{},é`, Body: []byte("b")},
+		sqlbatch.Row{ID: id(4), Key: "k", Headers: []byte("h"), Body: []byte("last")},
+	)
+	first := w.get(1)
+	require.Equal(w, list("ready", nil, nil), first.of("state", "headers", "dedup_key"))
+	require.Empty(w, first["body"])
+	require.Equal(w, first["enqueued_at"], first["due_at"])
+	require.Equal(w, list(-1, string(all), string(all), nil), w.get(2).of("priority", "headers", "body", "dedup_key"))
+	third := w.get(3)
+	require.Equal(w, list("scheduled", 2, `"\{},é`), third.of("state", "priority", "dedup_key"))
+	require.Equal(w, third["enqueued_at"].(int64)+time.Hour.Milliseconds(), third["due_at"])
+	require.Equal(w, list("k", "h", "last"), w.get(4).of("dedup_key", "headers", "body"))
+}
+
+func allOrNothing(w *world) {
+	w.sendAll(2)
+	_, err := w.try(w.Enqueue([]sqlbatch.Row{{ID: id(1)}, {ID: id(2)}}))
+	require.Equal(w, sqlbatch.Duplicate, w.dialect.Classify(err))
+	require.Equal(w, []byte{2}, w.claim(10))
+}
+
+func enqueueNew(w *world) {
+	w.send(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2), Key: `a"b`})
+	rows := []sqlbatch.Row{{ID: id(3), Key: "z"}, {ID: id(1)}, {ID: id(4), Key: `a"b`}, {ID: id(5)}}
+	require.ElementsMatch(w, []byte{3, 5}, w.numbers(w.run(w.EnqueueNew(rows))))
+	_, err := w.try(w.Enqueue([]sqlbatch.Row{{ID: id(6), Key: "z"}}))
+	require.Equal(w, sqlbatch.Duplicate, w.dialect.Classify(err), "by its key")
+
+	w.exec("UPDATE chanq_orders SET fence = 5")
+	var found [][]any
+	for _, row := range w.run(w.Find(ids(1, 9), []string{`a"b`, "none"})) {
+		found = append(found, []any{row[0].(string)[0], row[1], row[2]})
+	}
+	require.ElementsMatch(w, [][]any{{byte(1), nil, int64(5)}, {byte(2), `a"b`, int64(0)}}, found)
+}
+
+// A program that knows nothing of chanq sends by an INSERT of a body.
+func plainInsert(w *world) {
+	before := w.now()
+	for range 20 {
+		body := w.bytes([]byte("b"))
+		w.exec("INSERT INTO chanq_orders (body) VALUES (%[1]s), (%[1]s), (%[1]s)", body)
+	}
+	after := w.now()
+	seen := map[string]bool{}
+	for _, r := range w.run(w.Claim(claimOf(100))) {
+		id := r[0].(string)
+		ms := int64(0)
+		for _, b := range []byte(id[:6]) {
+			ms = ms<<8 | int64(b)
+		}
+		require.GreaterOrEqual(w, ms, before-1, "SQL Server rounds its clock, and cuts the time in an id")
+		require.LessOrEqual(w, ms, after)
+		require.EqualValues(w, 7, id[6]>>4, "the version: %x", id)
+		require.EqualValues(w, 2, id[8]>>6, "the variant: %x", id)
+		seen[id] = true
+		require.Equal(w, list(0, 1, 0, 0, nil, nil, nil, "b"), []any{r[1], r[3], r[4], r[5], r[8], r[9], r[10], r[11]})
+		require.GreaterOrEqual(w, r[6], before)
+		require.LessOrEqual(w, r[6], after)
+		require.Equal(w, r[6], r[7], "due when it was sent")
+	}
+	require.Len(w, seen, 60)
+}
+
+func noLane(w *world) {
+	for _, priority := range []int{-2, 3} {
+		_, err := w.db.Exec(fmt.Sprintf("INSERT INTO chanq_orders (priority, body) VALUES (%d, %s)", priority, w.bytes([]byte("b"))))
+		require.Equal(w, sqlbatch.BadRow, w.dialect.Classify(err), "%d: %v", priority, err)
+	}
+}
+
+func mostOfAll(w *world) {
+	traits := w.dialect.Traits()
+	longest := strings.Repeat("ü", sqlbatch.MaxError) // twice as many bytes as are kept
+	var all []sqlbatch.Row
+	for n := range traits.ClaimRows {
+		row := sqlbatch.Row{ID: [16]byte{byte(n >> 8), byte(n)}, Priority: int8(n%4 - 1), Delay: sqlbatch.MaxDelay, Key: fmt.Sprintf("%0*d", sqlbatch.MaxKey, n), Body: []byte{byte(n)}}
+		if n%100 == 0 {
+			row.Headers = []byte(strings.Repeat("h", 16<<10))
+		}
+		all = append(all, row)
+	}
+	for rows := range slices.Chunk(all, traits.EnqueueRows) {
+		w.send(rows...)
+		require.Empty(w, w.run(w.EnqueueNew(rows)), "all are there")
+	}
+	w.exec("UPDATE chanq_orders SET visible_at = %s", w.at(0))
+	p := claimOf(traits.ClaimRows)
+	p.Lease, p.Salt = sqlbatch.MaxDelay, 1<<sqlbatch.FenceBits
+	require.Len(w, w.run(w.Claim(p)), len(all))
+
+	const fence = 1<<63 - 6 // each of what follows adds one, but for the extension
+	w.exec("UPDATE chanq_orders SET fence = %d", int64(fence))
+	var items []sqlbatch.Item
+	var nacks []sqlbatch.NackItem
+	var releases []sqlbatch.ReleaseItem
+	var buries []sqlbatch.BuryItem
+	for _, row := range all {
+		item := sqlbatch.Item{ID: row.ID, Fence: fence}
+		items = append(items, item)
+		nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: sqlbatch.MaxDelay, Error: longest})
+		item.Fence++
+		releases = append(releases, sqlbatch.ReleaseItem{Item: item, Due: 9_999_999_999_999})
+		item.Fence++
+		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: longest})
+	}
+	settleAll(w, items, traits.AckItems, func(i []sqlbatch.Item) sqlbatch.Statement { return w.Extend(i, sqlbatch.MaxDelay) })
+	settleAll(w, nacks, traits.NackItems, w.Nack)
+	require.Equal(w, longest[:sqlbatch.MaxError], w.get(0)["last_error"])
+	settleAll(w, releases, traits.ReleaseItems, w.Release)
+	settleAll(w, buries, traits.BuryItems, w.Bury)
+	require.Len(w, w.run(w.Redrive(len(all), nil, sqlbatch.Window{})), len(all))
+	for rows := range slices.Chunk(all, traits.FindIDs) {
+		var ids [][16]byte
+		for _, row := range rows {
+			ids = append(ids, row.ID)
+		}
+		require.Len(w, w.run(w.Find(ids, nil)), len(ids))
+		require.Len(w, w.run(w.Cancel(ids)), len(ids))
+	}
+}
+
+// settleAll settles so many at once, of which each must apply.
+func settleAll[T any](w *world, all []T, most int, settle func([]T) sqlbatch.Statement) {
+	w.Helper()
+	for some := range slices.Chunk(all, most) {
+		require.Len(w, w.run(settle(some)), len(some))
+	}
+}

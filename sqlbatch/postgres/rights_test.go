@@ -1,0 +1,263 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+)
+
+// orders is the statements of the queue, for those that no method of a test runs.
+var orders = postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
+
+var roles = []string{"migrator", "producer", "consumer", "operator"}
+
+// rights is a database with the roles of docs/rights/postgres.sql, which
+// are the server's and so have names of this test's own, and their part 2.
+type rights struct {
+	*testing.T
+	ctx    context.Context
+	config *pgx.ConnConfig
+	rename *strings.Replacer
+	part2  string
+}
+
+func newRights(t *testing.T) *rights {
+	text, err := os.ReadFile("../../docs/rights/postgres.sql")
+	require.NoError(t, err)
+	part1, part2, ok := strings.Cut(string(text), "-- Part 2")
+	require.True(t, ok)
+	var names, own []string
+	for _, role := range roles {
+		name := fmt.Sprintf("chanq_%s_%x", role, chanq.NewID())
+		own = append(own, name)
+		names = append(names, "chanq_"+role, name)
+	}
+	dsn := os.Getenv(pgtest.Variable)
+	t.Cleanup(func() { // after the database is gone
+		if dsn == "" {
+			return
+		}
+		config, err := pgx.ParseConfig(dsn)
+		require.NoError(t, err)
+		server := stdlib.OpenDB(*config)
+		defer server.Close()
+		_, err = server.Exec("DROP ROLE " + strings.Join(own, ", "))
+		require.NoError(t, err)
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2}
+	owner := stdlib.OpenDB(*r.config)
+	defer owner.Close()
+	_, err = owner.Exec(r.rename.Replace(part1))
+	require.NoError(t, err)
+	return r
+}
+
+// as is a pool of connections in a role.
+func (r *rights) as(role string) *sql.DB {
+	db := stdlib.OpenDB(*r.config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, r.rename.Replace("SET ROLE chanq_"+role))
+		return err
+	}))
+	r.Cleanup(func() { require.NoError(r, db.Close()) })
+	return db
+}
+
+// migrated has the migrator make the queue and give the rights to it.
+func (r *rights) migrated() *rights {
+	migrator := r.as("migrator")
+	require.NoError(r, chanq.Migrate(r.ctx, migrator, "orders", chanq.Config{}))
+	require.NoError(r, chanq.Migrate(r.ctx, migrator, "orders", chanq.Config{}), "again")
+	_, err := migrator.ExecContext(r.ctx, r.rename.Replace("-- "+r.part2))
+	require.NoError(r, err)
+	return r
+}
+
+func (r *rights) open(db *sql.DB, cfg chanq.Config) (*chanq.Queue[string], *chanq.Producer[string]) {
+	q, err := chanq.Open[string](r.ctx, db, "orders", cfg)
+	require.NoError(r, err)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(r, err)
+	r.Cleanup(func() { require.NoError(r, p.Close(r.ctx)) })
+	return q, p
+}
+
+// runs expects statements of chanq to be allowed.
+func (r *rights) runs(db *sql.DB, statements ...sqlbatch.Statement) {
+	r.Helper()
+	for _, st := range statements {
+		_, err := db.ExecContext(r.ctx, st.Text, st.Args...)
+		require.NoError(r, err, st.Text)
+	}
+}
+
+// requireRefused: insufficient_privilege.
+func (r *rights) requireRefused(err error) {
+	r.Helper()
+	var state interface{ SQLState() string }
+	require.ErrorAs(r, err, &state)
+	require.Equal(r, "42501", state.SQLState(), err)
+	require.ErrorContains(r, err, "permission denied")
+}
+
+func (r *rights) refuses(db *sql.DB, texts ...string) {
+	r.Helper()
+	for _, text := range texts {
+		_, err := db.ExecContext(r.ctx, text)
+		var state interface{ SQLState() string }
+		require.ErrorAs(r, err, &state, text)
+		require.Equal(r, "42501", state.SQLState(), text)
+	}
+}
+
+func TestAProducerReadsNoBody(t *testing.T) {
+	r := newRights(t).migrated()
+	db := r.as("producer")
+	q, p := r.open(db, chanq.Config{})
+	_, err := p.Send(r.ctx, chanq.Message[string]{Body: "plain", Headers: map[string]string{"a": "b"}})
+	require.NoError(t, err)
+	for _, duplicate := range []bool{false, true} {
+		receipt, err := p.Send(r.ctx, chanq.Message[string]{Body: "keyed", DedupKey: "k"})
+		require.NoError(t, err)
+		require.Equal(t, duplicate, receipt.Duplicate)
+	}
+	id := chanq.NewID()
+	for range 2 { // as after an unknown outcome
+		_, err = p.Send(r.ctx, chanq.Message[string]{ID: id, Body: "repeated"})
+		require.NoError(t, err)
+	}
+	tx, err := db.BeginTx(r.ctx, nil)
+	require.NoError(t, err)
+	_, err = q.SendTx(r.ctx, tx, chanq.Message[string]{Body: "in tx", DedupKey: "k"})
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+
+	_, err = q.TryLease(r.ctx, 1, time.Minute)
+	r.requireRefused(err)
+	c, err := q.Consume(r.ctx, chanq.ConsumerConfig{})
+	require.NoError(t, err)
+	for range c.C() { // it ends
+	}
+	r.requireRefused(c.Err())
+	require.NoError(t, c.Shutdown(r.ctx))
+	_, err = q.Peek(r.ctx, chanq.StateReady, 1)
+	r.requireRefused(err)
+	r.requireRefused(errors.Unwrap(q.Pause(r.ctx)))
+	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
+	r.runs(db, orders.Problems(), orders.Clock())
+	r.refuses(db, orders.Members().Text, "DELETE FROM chanq_members", "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
+		"SELECT body FROM chanq_orders_dead", "DELETE FROM chanq_orders", "UPDATE chanq_orders SET fence = 0", "ALTER TABLE chanq_orders ADD x int")
+}
+
+func TestAConsumerAltersNothing(t *testing.T) {
+	r := newRights(t).migrated()
+	cfg := chanq.Config{Retain: time.Hour}
+	_, p := r.open(r.as("producer"), cfg)
+	for range 5 {
+		_, err := p.Send(r.ctx, chanq.Message[string]{Body: "a"})
+		require.NoError(t, err)
+	}
+	db := r.as("consumer")
+	q, own := r.open(db, cfg)
+	c, err := q.Consume(r.ctx, chanq.ConsumerConfig{})
+	require.NoError(t, err)
+	settle := []func(*chanq.Lease[string]) error{
+		(*chanq.Lease[string]).Ack,
+		func(l *chanq.Lease[string]) error { return l.Nack(time.Hour, errors.New("later")) },
+		func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("no")) },
+		func(l *chanq.Lease[string]) error {
+			if err := l.Extend(r.ctx, time.Minute); err != nil {
+				return err
+			}
+			tx, err := db.BeginTx(r.ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			return errors.Join(l.AckTx(r.ctx, tx), tx.Commit())
+		},
+	}
+	var last *chanq.Lease[string]
+	for i := range 5 {
+		l := <-c.C()
+		if i == len(settle) {
+			last = l
+			break
+		}
+		require.NoError(t, settle[i](l))
+	}
+	require.NoError(t, c.Flush(r.ctx))
+	require.NoError(t, last.Release())
+	require.NoError(t, last.Wait(r.ctx))
+	require.NoError(t, c.Shutdown(r.ctx))
+	require.NoError(t, c.Err())
+	stats, err := q.Stats(r.ctx)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1, 1, 2}, []int{stats.Ready, stats.Scheduled, stats.Dead, stats.Done})
+
+	item := sqlbatch.Item{Fence: 1}
+	r.runs(db, orders.Trim(0, 10, 0), // with Config.Retain
+		orders.Problems(), orders.Clock(), orders.Look([][16]byte{{}}), orders.Join(sqlbatch.Member{For: time.Hour}), orders.Members(), orders.Leave([16]byte{}),
+		orders.SkipLocked().Ack([]sqlbatch.Item{item}), orders.SkipLocked().Archive([]sqlbatch.Item{item}), orders.SkipLocked().Bury([]sqlbatch.BuryItem{{Item: item}}),
+		orders.SkipLocked().Nack([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Release([]sqlbatch.ReleaseItem{{Item: item}}),
+		orders.SkipLocked().Extend([]sqlbatch.Item{item}, time.Hour), orders.EndAfter([]sqlbatch.Item{item}, time.Hour))
+
+	_, err = own.Send(r.ctx, chanq.Message[string]{})
+	r.requireRefused(err)
+	r.requireRefused(errors.Unwrap(q.Pause(r.ctx)))
+	_, err = q.Redrive(r.ctx, 0)
+	r.requireRefused(err)
+	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
+	r.refuses(db, "ALTER TABLE chanq_orders ADD x int", "UPDATE chanq_orders SET expires_at = NULL", "UPDATE chanq_orders SET body = ''", "DROP TABLE chanq_orders", "TRUNCATE chanq_orders")
+}
+
+func TestAnOperatorDoesTheRest(t *testing.T) {
+	r := newRights(t).migrated()
+	_, p := r.open(r.as("producer"), chanq.Config{})
+	for range 3 {
+		_, err := p.Send(r.ctx, chanq.Message[string]{Body: "a"})
+		require.NoError(t, err)
+	}
+	consumer, _ := r.open(r.as("consumer"), chanq.Config{})
+	leases, err := consumer.TryLease(r.ctx, 2, time.Minute)
+	require.NoError(t, err)
+	for _, l := range leases {
+		require.NoError(t, l.DeadLetter(errors.New("no")))
+	}
+	db := r.as("operator")
+	q, err := chanq.Open[string](r.ctx, db, "orders", chanq.Config{})
+	require.NoError(t, err)
+	require.NoError(t, q.Pause(r.ctx))
+	require.NoError(t, q.Resume(r.ctx))
+	dead, err := q.Peek(r.ctx, chanq.StateDead, 10)
+	require.NoError(t, err)
+	require.Len(t, dead, 2)
+	_, err = q.RedriveIDs(r.ctx, dead[0].ID)
+	require.NoError(t, err)
+	n, err := q.Redrive(r.ctx, 0)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	_, err = q.Cancel(r.ctx, dead[0].ID)
+	require.NoError(t, err)
+	for _, state := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone} {
+		_, err = q.Purge(r.ctx, state)
+		require.NoError(t, err, state)
+	}
+	r.runs(db, orders.Members(), orders.Problems(), orders.Clock(), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
+	r.refuses(db, "DELETE FROM chanq_members", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq_queues VALUES ('x', 1, false, 0)")
+}

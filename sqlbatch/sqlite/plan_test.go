@@ -1,0 +1,194 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/stretchr/testify/require"
+)
+
+func TestGolden(t *testing.T) { suite.Golden(t, sqlite.Dialect) }
+
+// claimOf claims n messages, suspects too.
+func claimOf(n int, lease time.Duration) sqlbatch.ClaimParams {
+	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Member: [16]byte{15: 9}, Salt: 1 + rand.Int64N(1<<sqlbatch.FenceBits), Suspects: true}
+}
+
+// table is a queue in a database in memory, on one connection.
+type table struct {
+	testing.TB
+	conn *sql.Conn
+	q    sqlbatch.Queue
+}
+
+func newTable(t testing.TB, n sqlbatch.Names) *table {
+	t.Helper()
+	db, err := embedded.Open(":memory:")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	conn, err := db.Conn(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	table := &table{t, conn, sqlite.Dialect.Queue(n)}
+	for _, m := range sqlite.Dialect.Migrations(n) {
+		for _, text := range m.Statements {
+			table.run(sqlbatch.Statement{Text: text})
+		}
+	}
+	return table
+}
+
+// run runs a statement and returns its rows.
+func (s *table) run(st sqlbatch.Statement) [][]any {
+	s.Helper()
+	for _, p := range st.Prior {
+		s.run(p)
+	}
+	rows, err := s.conn.QueryContext(context.Background(), st.Text, st.Args...)
+	require.NoError(s, err, st.Text)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	require.NoError(s, err)
+	var all [][]any
+	for rows.Next() {
+		values := make([]any, len(columns))
+		places := make([]any, len(columns))
+		for i := range values {
+			places[i] = &values[i]
+		}
+		require.NoError(s, rows.Scan(places...))
+		all = append(all, values)
+	}
+	require.NoError(s, rows.Err())
+	return all
+}
+
+// plan is SQLite's account of how it would run a statement.
+func (s *table) plan(st sqlbatch.Statement) string {
+	s.Helper()
+	var lines []string
+	for _, p := range append(slices.Clone(st.Prior), st) {
+		for _, row := range s.run(sqlbatch.Statement{Text: "EXPLAIN QUERY PLAN " + p.Text, Args: p.Args}) {
+			lines = append(lines, strings.ReplaceAll(row[3].(string), "main.", ""))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// fill stores n ready messages, a quarter in each lane.
+func (s *table) fill(n int) {
+	s.Helper()
+	s.run(sqlbatch.Statement{Text: `INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, due_at, fence, attempts, dedup_key, body)
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+SELECT CAST(printf('%016d', i) AS BLOB), i % 4 - 1, i, i, i, 0, 0, printf('key %d', i), x'00' FROM n`, Args: []any{n}})
+}
+
+// TestPlans has the plans of an empty table, of a deep one, and of a deep
+// one whose statistics SQLite was told.
+func TestPlans(t *testing.T) {
+	const (
+		live   = "chanq_orders"
+		unique = "USING INDEX sqlite_autoindex_chanq_orders_1 (id=?)"
+	)
+	table := newTable(t, sqlbatch.Names{Queue: "orders"})
+	check := func(t *testing.T) {
+		statements := suite.Calls(table.q, "a")
+		plans := map[string]string{}
+		for name, st := range statements {
+			plans[name] = table.plan(st)
+		}
+		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "end-after", "get", "cancel", "find", "look", "claim-suspects", "claim-blind",
+			"trim", "purge-ready", "purge-scheduled", "purge-leased", "peek-ready", "peek-scheduled", "peek-leased"} {
+			for line := range strings.Lines(plans[name]) {
+				// A full walk of a table or of one of its indexes. The list of a batch and
+				// the rows of a subquery are walked, of course.
+				for _, scanned := range []string{"SCAN " + live, "SCAN q", "SCAN o ", "SCAN d"} {
+					require.False(t, strings.HasPrefix(strings.TrimSpace(line), scanned), "%s walks a whole table:\n%s", name, plans[name])
+				}
+			}
+		}
+		const unleased, leased = "SEARCH " + live + " USING INDEX ix_chanq_orders_ready ", "SEARCH " + live + " USING INDEX lx_chanq_orders_leased "
+		seeks := func(statement, seek string) int {
+			return strings.Count(plans[statement], seek)
+		}
+		for _, claim := range []string{"claim", "claim-suspects", "claim-blind"} {
+			require.Equal(t, 4, seeks(claim, unleased+"(priority=? AND visible_at<?)"), "one seek a lane:\n%s", plans[claim])
+			require.Equal(t, 4, seeks(claim, leased+"(priority=? AND visible_at<?)"), "and one into what ran out:\n%s", plans[claim])
+			require.NotContains(t, plans[claim], "TEMP B-TREE", "the index has the order")
+		}
+		require.Equal(t, 4, seeks("next-due", unleased+"(priority=?)"), plans["next-due"])
+		require.Equal(t, 4, seeks("next-due", leased+"(priority=?)"), plans["next-due"])
+		for _, look := range []string{"stats", "peek", "purge"} {
+			for state, seek := range map[string]string{
+				"ready": unleased + "(priority=? AND visible_at<?)", "scheduled": unleased + "(priority=? AND visible_at>?)", "leased": leased + "(priority=? AND visible_at>?)",
+			} {
+				name := look
+				if look != "stats" {
+					name += "-" + state
+				}
+				require.LessOrEqual(t, 4, seeks(name, seek), "%s: %s\n%s", name, seek, plans[name])
+			}
+		}
+		for _, name := range []string{"ack", "archive", "extend", "end-after", "nack", "release", "bury"} {
+			require.Contains(t, plans[name], "SEARCH q "+unique, "the list outside, the unique index inside: %s\n%s", name, plans[name])
+		}
+		require.Contains(t, plans["get"], "SEARCH "+live+" "+unique, plans["get"])
+		require.Contains(t, plans["cancel"], "SEARCH "+live+" USING COVERING INDEX sqlite_autoindex_chanq_orders_1 (id=?)", plans["cancel"])
+		require.Contains(t, plans["find"], "sqlite_autoindex_chanq_orders_1 (id=?)", plans["find"])
+		require.Contains(t, plans["find"], "ux_chanq_orders_dedup (dedup_key=?)", plans["find"])
+		require.Contains(t, plans["trim"], "ix_chanq_orders_done_ended", plans["trim"])
+	}
+	t.Run("rows=0", check)
+	table.run(sqlbatch.Statement{Text: "ANALYZE"})
+	t.Run("rows=0/analyzed", check)
+	table.fill(100_000)
+	t.Run("rows=100000/analyzed-when-empty", check)
+	table.run(sqlbatch.Statement{Text: "ANALYZE"})
+	t.Run("rows=100000/analyzed", check)
+}
+
+func TestTextsDoNotDependOnTheBatch(t *testing.T) {
+	q := sqlite.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
+	texts := map[string]bool{}
+	for n := range 1000 {
+		items := make([]sqlbatch.Item, n)
+		body := make([]byte, n)
+		for _, st := range []sqlbatch.Statement{
+			q.Enqueue(make([]sqlbatch.Row, n)), q.Enqueue([]sqlbatch.Row{{Body: body, Headers: body}}), q.EnqueueNew(make([]sqlbatch.Row, n)),
+			q.Ack(items), q.Extend(items, time.Duration(n)), q.Nack(make([]sqlbatch.NackItem, n)), q.Bury(make([]sqlbatch.BuryItem, n)),
+			q.Release(make([]sqlbatch.ReleaseItem, n)), q.Find(make([][16]byte, n), make([]string, n)),
+			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Duration(n), Salt: int64(n), Suspects: true}),
+		} {
+			texts[st.Text] = true
+		}
+	}
+	require.Len(t, texts, 9)
+}
+
+func TestQuotesTheSchema(t *testing.T) {
+	odd := `a "b" 'c' ` + "`d` [e] ü"
+	table := newTable(t, sqlbatch.Names{Queue: "orders"})
+	table.run(sqlbatch.Statement{Text: `ATTACH ':memory:' AS "` + strings.ReplaceAll(odd, `"`, `""`) + `"`})
+	n := sqlbatch.Names{Schema: odd, Queue: "orders"}
+	for _, text := range sqlite.Dialect.Migrations(n)[0].Statements {
+		table.run(sqlbatch.Statement{Text: text})
+	}
+	q := sqlite.Dialect.Queue(n)
+	table.run(q.Enqueue([]sqlbatch.Row{{ID: [16]byte{1}, Body: []byte("b")}}))
+	require.Len(t, table.run(q.Claim(claimOf(1, 0))), 1)
+	require.Empty(t, table.run(table.q.Claim(claimOf(1, 0))), "the other schema has none")
+	statements := suite.Calls(q, "a")
+	for _, name := range slices.Sorted(maps.Keys(statements)) {
+		table.run(statements[name])
+	}
+}

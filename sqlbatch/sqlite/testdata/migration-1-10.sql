@@ -1,0 +1,12 @@
+CREATE TABLE IF NOT EXISTS "main"."chanq_orders_done" (
+  id          BLOB    NOT NULL PRIMARY KEY,
+  priority    INTEGER NOT NULL,
+  enqueued_at INTEGER NOT NULL,
+  ended_at    INTEGER NOT NULL,
+  fence       INTEGER NOT NULL,
+  attempts    INTEGER NOT NULL,
+  dedup_key   TEXT,
+  last_error  TEXT,
+  headers     BLOB,
+  body        BLOB    NOT NULL
+);

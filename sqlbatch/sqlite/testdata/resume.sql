@@ -1,1 +1,0 @@
-UPDATE "main"."chanq_queues" SET paused = ?1 WHERE name = 'orders';
