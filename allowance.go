@@ -22,15 +22,15 @@ type allowance struct {
 	blind bool
 }
 
-func (a *allowance) limit() int {
+func (a *allowance) bound() int {
 	if a.most == 0 {
 		return math.MaxInt
 	}
 	return a.most
 }
 
-// worked notes a claim that found something.
-func (a *allowance) worked(took, patience time.Duration) {
+// arrived notes a claim that found something.
+func (a *allowance) arrived(took, patience time.Duration) {
 	a.looked = false
 	if a.most > 0 && took < patience/2 {
 		if a.most *= 2; a.most >= noAllowance {

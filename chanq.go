@@ -19,11 +19,11 @@
 // Queue.SendTx, Lease.AckTx and AckTx join the caller's transaction: a message
 // and the rows that it belongs to are stored together or not at all.
 //
-// One message travels so:
+// One message travels so (CONTRIBUTING has it function by function):
 //
-//	Producer.Send (producer.go) → group commit (store.go) → INSERT (sqlbatch)
+//	Producer.Send (producer.go) → a group (internal/group) → INSERT (store.go, sqlbatch)
 //	→ claim (claim.go, claimed.go) → Consumer.C → your code
-//	→ Lease.Ack (lease.go) → grouped settle (settle.go, settle_store.go) → DELETE
+//	→ Lease.Ack (lease.go) → a group → DELETE (settle.go, sqlbatch)
 //
 // while the keeper (keeper.go) extends the leases of what is held.
 package chanq

@@ -126,7 +126,7 @@ func (c *Consumer[T]) waitForRoom() int {
 	for c.stop.Err() == nil {
 		buffered := len(c.out)
 		most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
-		room := min(most-buffered, c.queue.dialect.Traits().ClaimRows, c.allowance.limit())
+		room := min(most-buffered, c.queue.dialect.Traits().ClaimRows, c.allowance.bound())
 		if c.flow.meanBytes == 0 { // nothing is known of sizes, but that of the largest
 			room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
 		} else {
@@ -232,7 +232,7 @@ func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 		return p.Rows, 0, nil
 	}
 	took := monotonic() - start
-	c.allowance.worked(took, c.claimPatience())
+	c.allowance.arrived(took, c.claimPatience())
 	c.flow.lastClaim, c.flow.meanBytes = claimed, max(1, rows.bytes/claimed)
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
 	event := ClaimedEvent{Queue: c.queue.name, Messages: claimed, Bytes: rows.bytes, Took: took}
@@ -244,7 +244,7 @@ func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 
 // claimParams are those of a claim where there is room for n messages.
 func (c *Consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
-	rows, suspects, lapses := c.caution.claim(n)
+	rows, suspects, lapses := c.caution.ask(n)
 	return sqlbatch.ClaimParams{
 		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Order: sqlbatch.Order(c.cfg.Order),
 		Suspects: suspects, Lapses: lapses,

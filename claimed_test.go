@@ -82,16 +82,16 @@ func TestWhatIsSpent(t *testing.T) {
 
 func TestAnAllowanceHalvesAndGrowsWithWhatArrivesInTime(t *testing.T) {
 	var a allowance
-	unbounded := a.limit()
+	unbounded := a.bound()
 	require.Greater(t, unbounded, 5000)
 	a.halve(16)
-	require.Equal(t, 8, a.limit())
-	a.worked(900*time.Millisecond, time.Second)
-	require.Equal(t, 8, a.limit(), "twice as much would hardly have arrived")
-	a.worked(100*time.Millisecond, time.Second)
-	require.Equal(t, 16, a.limit())
+	require.Equal(t, 8, a.bound())
+	a.arrived(900*time.Millisecond, time.Second)
+	require.Equal(t, 8, a.bound(), "twice as much would hardly have arrived")
+	a.arrived(100*time.Millisecond, time.Second)
+	require.Equal(t, 16, a.bound())
 	for range 20 {
-		a.worked(0, time.Second)
+		a.arrived(0, time.Second)
 	}
-	require.Equal(t, unbounded, a.limit())
+	require.Equal(t, unbounded, a.bound())
 }

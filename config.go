@@ -82,12 +82,12 @@ func (c Config) withDefaults() (Config, error) {
 	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
 	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
-		v.fail("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
+		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
 	}
 	if c.Codec == nil {
 		c.Codec = JSON
 	} else if isNil(c.Codec) {
-		v.fail("Config.Codec: a nil %T; leave it unset for JSON", c.Codec)
+		v.wrong("Config.Codec: a nil %T; leave it unset for JSON", c.Codec)
 	}
 	return c, v.err()
 }
@@ -186,10 +186,10 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 		c.Name = fmt.Sprintf("%s/%d", hostName(), os.Getpid())
 	}
 	if len(c.Name) > sqlbatch.MaxMemberText {
-		v.fail("ConsumerConfig.Name of %d bytes: at most %d", len(c.Name), sqlbatch.MaxMemberText)
+		v.wrong("ConsumerConfig.Name of %d bytes: at most %d", len(c.Name), sqlbatch.MaxMemberText)
 	}
 	if !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0) {
-		v.fail("ConsumerConfig.Name %q: must be UTF-8 without NUL", c.Name)
+		v.wrong("ConsumerConfig.Name %q: must be UTF-8 without NUL", c.Name)
 	}
 	v.limit("ConsumerConfig.Prefetch", &c.Prefetch, 1000, 1, 100_000)
 	v.limit("ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, 64<<20, 1, 1<<40)
@@ -200,10 +200,10 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v.duration("ConsumerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
 	v.duration("ConsumerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
 	if c.PollMax < c.PollMin {
-		v.fail("ConsumerConfig.PollMax is %v: must not be below PollMin, %v", c.PollMax, c.PollMin)
+		v.wrong("ConsumerConfig.PollMax is %v: must not be below PollMin, %v", c.PollMax, c.PollMin)
 	}
 	if c.Order != OrderFIFO && c.Order != OrderAny {
-		v.fail("ConsumerConfig.Order is %d: must be OrderFIFO or OrderAny", c.Order)
+		v.wrong("ConsumerConfig.Order is %d: must be OrderFIFO or OrderAny", c.Order)
 	}
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
@@ -214,9 +214,9 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 // linger of settles: no reader counts on a settle that takes much of a lease.
 func (c ConsumerConfig) linger() time.Duration { return min(c.Linger, c.LeaseFor/10) }
 
-// try is the deadline of one try of a settle: so short that what hangs is repeated
+// tryTimeout is the deadline of one try of a settle: so short that what hangs is repeated
 // within the lease, where it is not shorter than what a healthy database may need.
-func (c ConsumerConfig) try() time.Duration {
+func (c ConsumerConfig) tryTimeout() time.Duration {
 	return min(c.StatementTimeout, max(c.LeaseFor/3, time.Second))
 }
 
@@ -250,7 +250,7 @@ func isNil(v any) bool {
 // validator collects what is wrong with a config, so that all is said at once.
 type validator struct{ errs []error }
 
-func (v *validator) fail(format string, args ...any) {
+func (v *validator) wrong(format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf(format, args...))
 }
 
@@ -261,7 +261,7 @@ func (v *validator) limit(field string, value *int, standard, low, high int) {
 	if *value == 0 {
 		*value = standard
 	} else if *value < low || *value > high {
-		v.fail("%s is %d: must be 0 (the default, %d) or from %d to %d", field, *value, standard, low, high)
+		v.wrong("%s is %d: must be 0 (the default, %d) or from %d to %d", field, *value, standard, low, high)
 	}
 }
 
@@ -269,6 +269,6 @@ func (v *validator) duration(field string, value *time.Duration, standard, low, 
 	if *value == 0 {
 		*value = standard
 	} else if *value < low || *value > high {
-		v.fail("%s is %v: must be 0 (the default, %v) or from %v to %v", field, *value, standard, low, high)
+		v.wrong("%s is %v: must be 0 (the default, %v) or from %v to %v", field, *value, standard, low, high)
 	}
 }

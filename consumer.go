@@ -33,7 +33,7 @@ const (
 // Its goroutines, all joined by Shutdown: the claimer (claim.go), the storers of the
 // settler, the keeper and its extender, the trimmer where Config.Retain is set, one
 // that notes this consumer among the members (member.go), and the supervisor, which
-// ends the others in order; those of statements that were left behind (session.go);
+// ends the others in order; those of statements that were left behind (internal/session);
 // and, where hooks are told apart from what calls them (Hooks), one for each of
 // LeaseLost and Availability, while there is something to tell. It keeps up to five
 // connections, apart from those of the application: one claims, two settle and two
@@ -76,7 +76,7 @@ type Consumer[T any] struct {
 
 	gaveUp atomic.Bool // by Shutdown
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards what follows; held for moments, nothing is called under it
 	err   error
 	stats ConsumerStats
 }
@@ -134,7 +134,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
-	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.try(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
+	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
 	c.keeper = newKeeper(c, pools[2], &c.health, cfg.LeaseFor, cfg.StatementTimeout)
 	var unlisten func()
 	c.bell, unlisten = q.core.key.listen()
@@ -292,12 +292,12 @@ func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bo
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
 	defer cancel()
-	return c.keeper.setEnd(ctx, l, d, c.cfg.try())
+	return c.keeper.setEnd(ctx, l, d, c.cfg.tryTimeout())
 }
 
 // expire does what the keeper does when it looks, which it need not have done yet,
 // or never will: after a Shutdown that gave up.
-func (c *Consumer[T]) expire(l *lease) { c.keeper.lose(l, leaseExpired) }
+func (c *Consumer[T]) expire(l *lease) { c.keeper.loseLease(l, leaseExpired) }
 
 func (c *Consumer[T]) ended(l *lease) {
 	if l.state.Load() != leaseSettled {
@@ -319,8 +319,8 @@ func (c *Consumer[T]) noteTaken() {
 	}
 }
 
-// worked is called when what a handler returned has been disposed of.
-func (c *Consumer[T]) worked() {
+// handlerDone is called when what a handler returned has been disposed of.
+func (c *Consumer[T]) handlerDone() {
 	if c.working.Add(-1) == 0 && c.stop.Err() != nil {
 		notify(c.drained)
 	}
@@ -365,7 +365,7 @@ func (c *Consumer[T]) trim() {
 	chore := housework{queue: c.queue, task: "trim", op: "trim"}
 	for c.stop.Err() == nil {
 		retry.Sleep(c.stop, every/2+rand.N(every))
-		chore.done(c.trimOnce())
+		chore.report(c.trimOnce())
 	}
 }
 

@@ -79,7 +79,7 @@ func crew(n int, work func()) {
 // is something to tell. A hook that does not return keeps up to maxUntold events
 // waiting; what comes then is not told.
 type teller struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows; not held while an event is told
 	untold  []func()
 	telling chan struct{} // closed at the end of the goroutine; nil: there is none
 	closed  bool

@@ -68,7 +68,7 @@ func TestNoLeaseIsHandledBehindShutdown(t *testing.T) {
 		}()
 		if c.begin(l) {
 			require.False(t, idle.Load(), "a handler runs behind Shutdown")
-			c.worked()
+			c.handlerDone()
 		}
 		<-done
 	}

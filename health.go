@@ -13,6 +13,7 @@ type health struct {
 	queue *queue
 	part  string
 
+	// mu guards what follows. Hooks are called without it.
 	mu      sync.Mutex
 	since   time.Time // zero while up
 	last    time.Time // of the latest failure
@@ -68,8 +69,8 @@ type housework struct {
 	refused  bool
 }
 
-// done notes how the task went. That the database is away is told by others.
-func (h *housework) done(err error) {
+// report notes how the task went. That the database is away is told by others.
+func (h *housework) report(err error) {
 	if err != nil {
 		switch h.queue.classify(err) {
 		case sqlbatch.Unknown, sqlbatch.Refused, sqlbatch.RolledBack:

@@ -34,6 +34,8 @@ type keeper struct {
 	leaseFor time.Duration
 	timeout  time.Duration
 
+	// mu guards what follows, for one pass over the leases at most: claims wait for it.
+	// Nothing is called under it that waits.
 	mu      sync.Mutex
 	holds   [][]*lease // one for each claim, so that registering costs one append
 	count   int        // of leases in holds, ended ones too
@@ -190,7 +192,7 @@ func (k *keeper) survey(now time.Duration) (due []*lease, nearest time.Duration)
 	})
 	k.mu.Unlock()
 	for _, l := range expired {
-		k.lose(l, leaseExpired)
+		k.loseLease(l, leaseExpired)
 	}
 	if len(expired) > 0 {
 		nearest = now // look again at once: expired leases no longer count
@@ -198,7 +200,7 @@ func (k *keeper) survey(now time.Duration) (due []*lease, nearest time.Duration)
 	return due, nearest
 }
 
-func (k *keeper) lose(l *lease, to leaseState) {
+func (k *keeper) loseLease(l *lease, to leaseState) {
 	if hook := k.queue.cfg.Hooks.LeaseLost; l.lose(to) && hook != nil {
 		e := l.lossEvent(to == leaseLost)
 		k.losses.tell(func() { call(hook, e) })
@@ -323,7 +325,7 @@ func (k *keeper) lookAfter(missing []*lease) error {
 			l.lose(leaseLost)
 		default:
 			// Not if it is being settled, by which it may have gone: then that tells.
-			k.lose(l, leaseLost)
+			k.loseLease(l, leaseLost)
 		}
 	}
 	return nil

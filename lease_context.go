@@ -35,7 +35,7 @@ func (c *leaseContext) made() *cancellable {
 		l.endContext()
 	default:
 		if l.deadlineAt() <= monotonic() {
-			made.look() // the timer does it soon, and this caller asks now
+			made.timeUp() // the timer does it soon, and this caller asks now
 		}
 	}
 	return made
@@ -95,7 +95,7 @@ type cancellable struct {
 	context.Context
 	cancel context.CancelCauseFunc
 
-	mu    sync.Mutex
+	mu    sync.Mutex  // guards what follows; no owner is called under it
 	lease *lease      // nil before watch, and at the end
 	timer *time.Timer // nil before watch
 	over  bool
@@ -111,7 +111,7 @@ func (c *cancellable) watch(l *lease) {
 	c.lease = l
 	left := l.deadlineAt() - monotonic()
 	if c.timer == nil {
-		c.timer = time.AfterFunc(left, c.look)
+		c.timer = time.AfterFunc(left, c.timeUp)
 	} else {
 		c.timer.Reset(left)
 	}
@@ -128,8 +128,8 @@ func (c *cancellable) unwatch() {
 	}
 }
 
-// look is called by the timer.
-func (c *cancellable) look() {
+// timeUp is called by the timer.
+func (c *cancellable) timeUp() {
 	c.mu.Lock()
 	l := c.lease
 	if l != nil {

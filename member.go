@@ -75,7 +75,7 @@ const leaveTimeout = 5 * time.Second
 func (c *Consumer[T]) attend(ctx context.Context) {
 	chore := housework{queue: c.queue, task: "members", op: "join"}
 	for ctx.Err() == nil {
-		chore.done(c.asMember(ctx, c.cfg.StatementTimeout, c.queue.sql.Join(c.member)))
+		chore.report(c.asMember(ctx, c.cfg.StatementTimeout, c.queue.sql.Join(c.member)))
 		retry.Sleep(ctx, c.cfg.LeaseFor/3)
 	}
 	if c.abandoned.Err() == nil {

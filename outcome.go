@@ -4,58 +4,19 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What becomes of a settle.
-
-// settleTally is what became of a group.
-type settleTally struct {
-	event  SettledEvent
-	locked int
-}
-
-// done counts a settle that is in the database.
-func (t *settleTally) done(op settleOp) {
-	*[...]*int{&t.event.Acked, &t.event.Nacked, &t.event.Released, &t.event.Released, &t.event.Dead}[op]++
-}
-
-// finishChanged finishes the leases whose (id, fence) the statement returned
-// and returns the others. Those of p are sorted.
-func (w *storer) finishChanged(p *settlePiece, changed []sqlbatch.Item, tally *settleTally) (missing []*lease) {
-	if !slices.IsSortedFunc(changed, compareItems) {
-		slices.SortFunc(changed, compareItems)
-	}
-	for _, l := range p.leases {
-		for len(changed) > 0 && compareItems(changed[0], l.item) < 0 {
-			changed = changed[1:]
-		}
-		if len(changed) > 0 && changed[0] == l.item {
-			tally.done(l.op)
-			w.finishDone(l)
-		} else {
-			missing = append(missing, l)
-		}
-	}
-	return missing
-}
-
-func (s *settler) finishDone(l *lease) {
-	if l.op == settleDead {
-		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.name, ID: l.item.ID, Attempt: l.attempt, Reason: l.reason()})
-	}
-	l.finish(nil)
-}
+// What becomes of a settle that its statement did not return, or that has failed.
 
 // finishMissing finishes a lease that its statement did not return.
 func (s *settler) finishMissing(l *lease, f fate, tally *settleTally) {
 	switch f {
 	case fateApplied:
-		tally.done(l.op)
+		tally.count(l.op)
 		s.finishDone(l)
 	case fateInTx:
 		l.finish(ErrSettled)

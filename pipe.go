@@ -67,6 +67,8 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 	return from.Err()
 }
 
+// pipe is one call of Pipe. Its goroutines, all joined by that call: the workers, which
+// call fn, and one storer (pipe_store.go), which ends when the workers have.
 type pipe[In, Out any] struct {
 	from     *Consumer[In]
 	to       *Producer[Out]

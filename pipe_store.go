@@ -114,7 +114,7 @@ func (p *pipe[In, Out]) storePart(items []*piped[Out]) (again [][]*piped[Out]) {
 		return retry.Again
 	})
 	if f == nil {
-		p.finish(items, held, sent, start)
+		p.conclude(items, held, sent, start)
 		return nil
 	}
 	first := items[0]
@@ -129,13 +129,13 @@ func (p *pipe[In, Out]) storePart(items []*piped[Out]) (again [][]*piped[Out]) {
 	case len(items) > 1:
 		return slices.Collect(slices.Chunk(items, (len(items)+parts-1)/parts))
 	case f.Class == sqlbatch.BadRow:
-		p.settle(first.in, settleDead, f.Err)
+		p.handBack(first.in, settleDead, f.Err)
 	case first.failed:
 		p.nack(first.in, f.Err)
 	default:
 		// What has come meanwhile goes before the second try.
 		first.failed = true
-		p.groups.Late(first, p.from.cfg.try())
+		p.groups.Late(first, p.from.cfg.tryTimeout())
 	}
 	return nil
 }
@@ -147,18 +147,18 @@ func (p *pipe[In, Out]) timeout(items []*piped[Out]) time.Duration {
 	if items[0].failed {
 		return p.from.cfg.StatementTimeout
 	}
-	return p.from.cfg.try()
+	return p.from.cfg.tryTimeout()
 }
 
 // nack gives an input back that cannot be replaced in time.
 func (p *pipe[In, Out]) nack(l *lease, err error) {
 	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.name, ID: l.item.ID, Attempt: l.attempt, Err: err})
 	l.delay = nackDelay(p.from.backoff(l.failures()))
-	p.settle(l, l.nackOp(), err)
+	p.handBack(l, l.nackOp(), err)
 }
 
-// settle hands an input to the settler.
-func (p *pipe[In, Out]) settle(l *lease, op settleOp, err error) {
+// handBack hands an input to the settler.
+func (p *pipe[In, Out]) handBack(l *lease, op settleOp, err error) {
 	l.op, l.text = op, err.Error()
 	p.from.settler.addAll(l)
 }
@@ -195,16 +195,16 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 	return held, sent, nil
 }
 
-// finish tells each input its outcome: those that were not acked are looked at. What
+// conclude tells each input its outcome: those that were not acked are looked at. What
 // is locked is stored later, apart from what comes meanwhile.
-func (p *pipe[In, Out]) finish(items []*piped[Out], held []sqlbatch.Item, sent int, start time.Time) {
+func (p *pipe[In, Out]) conclude(items []*piped[Out], held []sqlbatch.Item, sent int, start time.Time) {
 	tally := settleTally{event: SettledEvent{Queue: p.from.queue.name}}
 	var missing []*lease
 	unknown := false
 	for i := range items {
 		l := items[i].in
 		if _, ok := slices.BinarySearchFunc(held, l.item, compareItems); ok {
-			tally.done(settleAck)
+			tally.count(settleAck)
 			l.finish(nil)
 		} else {
 			missing = append(missing, l)
@@ -218,7 +218,7 @@ func (p *pipe[In, Out]) finish(items []*piped[Out], held []sqlbatch.Item, sent i
 		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.name, Messages: sent, Took: time.Since(start)})
 	}
 	if len(missing) > 0 {
-		locked := p.finishMissing(missing, &tally)
+		locked := p.lookAfter(missing, &tally)
 		for i := range items {
 			if l := items[i].in; locked[l] {
 				p.groups.Late(items[i], l.foundLocked())
@@ -232,13 +232,13 @@ func (p *pipe[In, Out]) finish(items []*piped[Out], held []sqlbatch.Item, sent i
 	}
 }
 
-// finishMissing finishes those of the inputs whose rows are not locked, and returns the
+// lookAfter finishes those of the inputs whose rows are not locked, and returns the
 // others.
-func (p *pipe[In, Out]) finishMissing(missing []*lease, tally *settleTally) (locked map[*lease]bool) {
+func (p *pipe[In, Out]) lookAfter(missing []*lease, tally *settleTally) (locked map[*lease]bool) {
 	var seen sight
 	loop := p.loop
 	f := loop.UntilKnown(p.from.abandoned, func(ctx context.Context) (err error) {
-		seen, err = p.from.queue.look(ctx, p.sessions, p.from.cfg.try(), missing)
+		seen, err = p.from.queue.look(ctx, p.sessions, p.from.cfg.tryTimeout(), missing)
 		return err
 	}, func(f *retry.Failure) retry.Next {
 		if isPermanent(f.Class) {

@@ -29,22 +29,9 @@ const (
 	DurabilityAsIs
 )
 
-// remedies say what to do about a problem of a dialect.
-var remedies = map[string]map[string]string{
-	sqlbatch.ProblemEncoding: {
-		"postgres": "the encoding of a database cannot be changed: make one with ENCODING 'UTF8' TEMPLATE template0",
-		"sqlite":   "the encoding of a file cannot be changed: copy what it holds into one that was made with PRAGMA encoding = 'UTF-8', the default",
-	},
-	sqlbatch.ProblemDurability: {
-		"sqlserver": "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = ALLOWED, or DISABLED",
-		"postgres":  "set synchronous_commit to on for this role (ALTER ROLE … SET synchronous_commit = 'on'), this database and this connection; ALTER TABLE … SET LOGGED if it is a table",
-		"sqlite":    "open the file by embedded.Open, or with PRAGMA synchronous = FULL on every connection, and a journal (WAL or DELETE) that is on disk",
-	},
-}
-
 // trust returns why the database must not be trusted with the queue, or nil. One
 // round trip, by run; it needs no tables.
-func (q *queue) trust(run func(sqlbatch.Statement, func(*sql.Rows) error) error) error {
+func (q *queue) trust(run runner) error {
 	found := map[string][]string{}
 	err := run(q.sql.Problems(), func(rows *sql.Rows) error {
 		var kind, what string
@@ -58,7 +45,7 @@ func (q *queue) trust(run func(sqlbatch.Statement, func(*sql.Rows) error) error)
 	var reasons []error
 	for _, kind := range slices.Sorted(maps.Keys(found)) {
 		list := found[kind]
-		what, remedy := strings.Join(list, ", "), remedies[kind][q.dialect.Name()]
+		what, remedy := strings.Join(list, ", "), q.dialect.Traits().Remedies[kind]
 		switch {
 		case kind == sqlbatch.ProblemForm:
 			reasons = append(reasons, fmt.Errorf("tables of before the first release of chanq (%s): drop or rename chanq_%[2]s, chanq_%[2]s_dead and chanq_%[2]s_done, with their indexes and constraints, then run chanq.Migrate", what, q.name))

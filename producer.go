@@ -18,8 +18,10 @@ import (
 // Producer stores messages, many to a statement. It is safe for concurrent use:
 // one for each queue is enough for a program. End it by Close.
 //
-// Its goroutines, all joined by Close: the intake, which reads C; InFlight
-// storers, each with a connection of its own; and at first one that connects.
+// Its goroutines, all joined by Close: the intake, which reads C (intake.go); InFlight
+// storers (store.go); at first one that connects; and at the end one that waits for these
+// and ends the rest. Beside them those of statements that were left behind, and of the
+// Availability hook while there is something to tell.
 type Producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
@@ -74,8 +76,8 @@ type outcome struct {
 	known   bool
 }
 
-// settle notes the outcome of a message, unless the caller has been given one.
-func (c *sendCall) settle(i int, r Receipt, err error) {
+// resolve notes the outcome of a message, unless the caller has been given one.
+func (c *sendCall) resolve(i int, r Receipt, err error) {
 	if o := &c.outcomes[i]; !o.known {
 		*o = outcome{r, err, true}
 		if c.open--; c.open == 0 {
@@ -195,7 +197,7 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 		item, err := p.prepare(&m)
 		call.outcomes[i].receipt.ID = m.ID
 		if err != nil {
-			call.settle(i, Receipt{ID: m.ID}, p.sendError(m.ID, err, false))
+			call.resolve(i, Receipt{ID: m.ID}, p.sendError(m.ID, err, false))
 			continue
 		}
 		item.call, item.index = call, i
@@ -211,7 +213,7 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 		if err := p.add(ctx, items[:n], size); err != nil {
 			p.mu.Lock()
 			for _, item := range items {
-				call.settle(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, err, false))
+				call.resolve(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, err, false))
 			}
 			p.mu.Unlock()
 			break
@@ -295,12 +297,12 @@ func (p *Producer[T]) withdraw(call *sendCall, cause error) {
 			return false
 		}
 		p.buffer.Release(int64(item.Size))
-		call.settle(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, false))
+		call.resolve(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, false))
 		return true
 	})
 	for i := range call.outcomes {
 		id := call.outcomes[i].receipt.ID
-		call.settle(i, Receipt{ID: id}, p.sendError(id, cause, true))
+		call.resolve(i, Receipt{ID: id}, p.sendError(id, cause, true))
 	}
 }
 

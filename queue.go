@@ -96,7 +96,7 @@ func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.
 }
 
 // version is 0 for a queue without tables. One round trip, by run.
-func (q *queue) version(run func(sqlbatch.Statement, func(*sql.Rows) error) error) (version int, err error) {
+func (q *queue) version(run runner) (version int, err error) {
 	err = run(q.sql.Version(), func(rows *sql.Rows) error {
 		var paused bool
 		return rows.Scan(&version, &paused)

@@ -164,7 +164,7 @@ func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) er
 func (c *Consumer[T]) begin(l *Lease[T]) bool {
 	c.working.Add(1)
 	if c.skip(l) {
-		c.worked()
+		c.handlerDone()
 		return false
 	}
 	return true
@@ -173,7 +173,7 @@ func (c *Consumer[T]) begin(l *Lease[T]) bool {
 // serve calls do and deals with its outcome in deferred functions: where do leaves by
 // runtime.Goexit nothing else is run any more.
 func (c *Consumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Lease[T], error)) {
-	defer c.worked()
+	defer c.handlerDone()
 	err := errLeft
 	defer func() { then(l, err) }()
 	defer func() {

@@ -140,6 +140,17 @@ func (s *settler) run() {
 	}
 }
 
+// settleTally is what became of a group.
+type settleTally struct {
+	event  SettledEvent
+	locked int
+}
+
+// count counts a settle that is in the database.
+func (t *settleTally) count(op settleOp) {
+	*[...]*int{&t.event.Acked, &t.event.Nacked, &t.event.Released, &t.event.Released, &t.event.Dead}[op]++
+}
+
 // settlePiece is a part of a group: settles of one kind that one statement takes.
 type settlePiece struct {
 	op     settleOp
@@ -193,7 +204,7 @@ func (w *storer) pieces(leases []*lease, at time.Time) (pieces []*settlePiece) {
 
 // try runs the statement of a piece once, and returns what must be tried again.
 func (w *storer) try(p *settlePiece, tally *settleTally) (again []*settlePiece) {
-	f := p.loop.Try(w.abandoned, func(ctx context.Context) error { return w.settle(ctx, p, tally) })
+	f := p.loop.Try(w.abandoned, func(ctx context.Context) error { return w.runPiece(ctx, p, tally) })
 	if f == nil {
 		return nil
 	}
@@ -238,9 +249,9 @@ func (p *settlePiece) halves() []*settlePiece {
 	return []*settlePiece{&first, &second}
 }
 
-// settle runs the statement of a piece, finishes the leases whose outcome it tells,
+// runPiece runs the statement of a piece, finishes the leases whose outcome it tells,
 // and hands those that are locked to the late ones. After an error p has the others.
-func (w *storer) settle(ctx context.Context, p *settlePiece, tally *settleTally) error {
+func (w *storer) runPiece(ctx context.Context, p *settlePiece, tally *settleTally) error {
 	sql := w.queue.sql
 	if p.skip {
 		sql = sql.SkipLocked()
@@ -273,6 +284,33 @@ func (w *storer) settle(ctx context.Context, p *settlePiece, tally *settleTally)
 	}
 	p.leases = nil
 	return nil
+}
+
+// finishChanged finishes the leases whose (id, fence) the statement returned
+// and returns the others. Those of p are sorted.
+func (w *storer) finishChanged(p *settlePiece, changed []sqlbatch.Item, tally *settleTally) (missing []*lease) {
+	if !slices.IsSortedFunc(changed, compareItems) {
+		slices.SortFunc(changed, compareItems)
+	}
+	for _, l := range p.leases {
+		for len(changed) > 0 && compareItems(changed[0], l.item) < 0 {
+			changed = changed[1:]
+		}
+		if len(changed) > 0 && changed[0] == l.item {
+			tally.count(l.op)
+			w.finishDone(l)
+		} else {
+			missing = append(missing, l)
+		}
+	}
+	return missing
+}
+
+func (s *settler) finishDone(l *lease) {
+	if l.op == settleDead {
+		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.name, ID: l.item.ID, Attempt: l.attempt, Reason: l.reason()})
+	}
+	l.finish(nil)
 }
 
 func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, leases []*lease) sqlbatch.Statement {

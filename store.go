@@ -27,6 +27,19 @@ func (p *Producer[T]) storeAll() {
 	}
 }
 
+// runner runs a statement, on a session or in a caller's transaction, and gives each of
+// its rows to scan.
+type runner = func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
+
+// enqueue stores rows by run and fills their receipts. keyed says that an ID or key may
+// be in the queue already: see enqueueNew.
+func (q *queue) enqueue(ctx context.Context, run runner, build sqlbatch.Queue, rows []sqlbatch.Row, receipts []Receipt, keyed bool) error {
+	if !keyed {
+		return run(build.Enqueue(rows), nil)
+	}
+	return q.enqueueNew(ctx, run, build, rows, receipts)
+}
+
 // cut returns how many of items fit one statement: no more than rows and bytes
 // allow (at least one), and no dedup key nor chosen ID twice.
 func cut[I any](items []I, rows, bytes int, of func(*I) (row *sqlbatch.Row, given bool)) int {
@@ -66,7 +79,7 @@ func (p *Producer[T]) store(group []*pending[T]) {
 		bytes += len(group[i].row.Body)
 	}
 	if p.abandoned.Err() != nil {
-		p.finish(group, receipts, ErrClosed, false)
+		p.answer(group, receipts, ErrClosed, false)
 		return
 	}
 	start := time.Now()
@@ -98,12 +111,12 @@ func (p *Producer[T]) store(group []*pending[T]) {
 		p.store(group[half:])
 		return
 	default:
-		p.finish(group, receipts, f.Err, unknown)
+		p.answer(group, receipts, f.Err, unknown)
 		return
 	}
 	p.queue.key.ring()
 	runtime.Gosched() // claims go before the next group: the messages wait for them
-	p.finish(group, receipts, nil, false)
+	p.answer(group, receipts, nil, false)
 	duplicates := 0
 	for i := range receipts {
 		if receipts[i].Duplicate {
@@ -113,9 +126,9 @@ func (p *Producer[T]) store(group []*pending[T]) {
 	call(p.queue.cfg.Hooks.Sent, SentEvent{Queue: p.queue.name, Messages: len(group) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(start)})
 }
 
-// finish tells the outcome of a group. Messages of C that failed keep their
+// answer tells the outcome of a group. Messages of C that failed keep their
 // room in the buffer until Close.
-func (p *Producer[T]) finish(group []*pending[T], receipts []Receipt, err error, unknown bool) {
+func (p *Producer[T]) answer(group []*pending[T], receipts []Receipt, err error, unknown bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	freed := 0
@@ -124,7 +137,7 @@ func (p *Producer[T]) finish(group []*pending[T], receipts []Receipt, err error,
 		if err != nil {
 			failure = p.sendError(item.row.ID, p.explain(err), unknown)
 		}
-		if p.tell(item, receipts[i], failure) {
+		if p.answerOne(item, receipts[i], failure) {
 			freed += item.Size
 		}
 	}
@@ -141,23 +154,23 @@ func (p *Producer[T]) giveUp(cause error) {
 	defer p.mu.Unlock()
 	p.backlog.Each(func(item *pending[T], underWay bool) {
 		if underWay {
-			p.tell(item, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, true))
+			p.answerOne(item, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, true))
 		} else {
-			p.tell(item, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, ErrClosed, false))
+			p.answerOne(item, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, ErrClosed, false))
 		}
 	})
 }
 
-// tell tells an outcome to whom it concerns, once. It reports whether the message
+// answerOne tells an outcome to whom it concerns, once. It reports whether the message
 // gives its room in the buffer back. mu is held.
-func (p *Producer[T]) tell(item *pending[T], r Receipt, err error) (freed bool) {
+func (p *Producer[T]) answerOne(item *pending[T], r Receipt, err error) (freed bool) {
 	if item.told {
 		return false
 	}
 	item.told = true
 	switch {
 	case item.call != nil:
-		item.call.settle(item.index, r, err)
+		item.call.resolve(item.index, r, err)
 	case err != nil:
 		item.origin.ID = item.row.ID
 		p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: err})

@@ -42,8 +42,8 @@ type caution struct {
 // holding reports that a suspect is in the hands of a reader, or on its way.
 func (c *caution) holding() bool { return c.hand != nil && !c.hand.hasEnded() }
 
-// claim says what to ask for where there is room for n.
-func (c *caution) claim(n int) (rows int, suspects bool, lapses int) {
+// ask says what to ask for where there is room for n.
+func (c *caution) ask(n int) (rows int, suspects bool, lapses int) {
 	switch {
 	case !c.wary:
 		return n, true, 0

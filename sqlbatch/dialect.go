@@ -77,6 +77,8 @@ type Traits struct {
 	PrepareTells bool
 	// Schema is the one that Names.Schema "" stands for.
 	Schema string
+	// Remedies say what to do about a kind of Problems.
+	Remedies map[string]string
 	// The most items that one statement of each kind takes.
 	EnqueueRows, ClaimRows                                int
 	AckItems, NackItems, ReleaseItems, BuryItems, FindIDs int

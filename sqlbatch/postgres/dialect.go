@@ -55,9 +55,16 @@ const maxRows = 1000
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
 		Schema:      "public",
+		Remedies:    remedies,
 		EnqueueRows: maxRows, ClaimRows: maxRows,
 		AckItems: maxRows, NackItems: maxRows, ReleaseItems: maxRows, BuryItems: maxRows, FindIDs: maxRows,
 	}
+}
+
+var remedies = map[string]string{
+	sqlbatch.ProblemEncoding: "the encoding of a database cannot be changed: make one with ENCODING 'UTF8' TEMPLATE template0",
+	sqlbatch.ProblemDurability: "set synchronous_commit to on for this role (ALTER ROLE … SET synchronous_commit = 'on'), this database and this connection; " +
+		"ALTER TABLE … SET LOGGED if it is a table",
 }
 
 // queue is the statements of one queue, every text rendered.

@@ -21,10 +21,15 @@ func (dialect) Name() string { return "sqlite" }
 
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
-		OneWriter: true, Prepare: true, PrepareTells: true, Schema: "main",
+		OneWriter: true, Prepare: true, PrepareTells: true, Schema: "main", Remedies: remedies,
 		EnqueueRows: 1000, ClaimRows: 1000,
 		AckItems: 1000, NackItems: 1000, ReleaseItems: 1000, BuryItems: 1000, FindIDs: 1000,
 	}
+}
+
+var remedies = map[string]string{
+	sqlbatch.ProblemEncoding:   "the encoding of a file cannot be changed: copy what it holds into one that was made with PRAGMA encoding = 'UTF-8', the default",
+	sqlbatch.ProblemDurability: "open the file by embedded.Open, or with PRAGMA synchronous = FULL on every connection, and a journal (WAL or DELETE) that is on disk",
 }
 
 // queue is the statements of one queue, every text rendered.

@@ -26,6 +26,7 @@ func (dialect) Name() string { return "sqlserver" }
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
 		Schema:       "dbo",
+		Remedies:     remedies,
 		EnqueueRows:  maxRung,
 		ClaimRows:    1000, // at most two locks a row on each index, under where escalation is tried
 		AckItems:     listBytes / itemBytes,
@@ -34,6 +35,10 @@ func (dialect) Traits() sqlbatch.Traits {
 		BuryItems:    listBytes / buryBytes,
 		FindIDs:      listRecords,
 	}
+}
+
+var remedies = map[string]string{
+	sqlbatch.ProblemDurability: "ALTER DATABASE CURRENT SET DELAYED_DURABILITY = ALLOWED, or DISABLED",
 }
 
 // queue is the statements of one queue, every text rendered.

@@ -11,7 +11,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// INSERTs, and what is found where a row is a duplicate.
+// INSERTs of rows that may be duplicates, and what they are duplicates of.
 
 // halfDoneError: some rows are stored already, and which ones was not learned.
 type halfDoneError struct{ err error }
@@ -49,16 +49,12 @@ const (
 	keyPauseHigh = 500 * time.Millisecond
 )
 
-// enqueue stores rows by run and fills their receipts. keyed says that an id or
-// key may be in the queue already: an INSERT then leaves out what is there, and a
-// look tells what that was. Where both say different things, or the INSERT meets a
+// enqueueNew is enqueue for rows whose ID or key may be in the queue already: the INSERT
+// leaves out what is there, and a look tells what that was. Where both say different things, or the INSERT meets a
 // row that another has just stored (Duplicate), the rest is sent again: in a
 // producer, and in a caller's transaction, which such an error leaves as it was. If
 // it does not, the next statement says so.
-func (q *queue) enqueue(ctx context.Context, run func(sqlbatch.Statement, func(*sql.Rows) error) error, build sqlbatch.Queue, rows []sqlbatch.Row, receipts []Receipt, keyed bool) error {
-	if !keyed {
-		return run(build.Enqueue(rows), nil)
-	}
+func (q *queue) enqueueNew(ctx context.Context, run runner, build sqlbatch.Queue, rows []sqlbatch.Row, receipts []Receipt) error {
 	index := make(map[ID]int, len(rows))
 	for i := range rows {
 		index[rows[i].ID] = i
@@ -115,7 +111,7 @@ func halfDone(some bool, err error) error {
 // explainMissing looks for what kept rows from being stored: their own id (they
 // are stored already) or a message with their key. It returns those for which
 // neither is there any more: they are to be stored again.
-func (q *queue) explainMissing(run func(sqlbatch.Statement, func(*sql.Rows) error) error, build sqlbatch.Queue, missing []sqlbatch.Row, receipts []Receipt, index map[ID]int) (again []sqlbatch.Row, err error) {
+func (q *queue) explainMissing(run runner, build sqlbatch.Queue, missing []sqlbatch.Row, receipts []Receipt, index map[ID]int) (again []sqlbatch.Row, err error) {
 	for chunk := range slices.Chunk(missing, q.dialect.Traits().FindIDs) {
 		var ids [][16]byte
 		var keys []string
