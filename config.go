@@ -52,11 +52,12 @@ type Config struct {
 	// they are deleted. Of messages sent again with one ID it keeps the last, on
 	// SQL Server each.
 	Retain time.Duration
-	// SessionMaxAge is how old a connection of a producer or consumer may become
-	// before it is replaced, in the manner of SetConnMaxLifetime, which does not see
-	// connections that are in use for so long: after a switch to another server by
-	// DNS they would stay with the old one. It is renewed, too, when it was idle for a
-	// minute. A statement or transaction that is under way is never cut. Default
+	// SessionMaxAge is how old a connection that this queue's producers and consumers
+	// use may become before it is replaced, in the manner of SetConnMaxLifetime, which
+	// does not see connections that are in use for so long: after a switch to another
+	// server by DNS they would stay with the old one. (What goes back to the *sql.DB
+	// for a while is SetConnMaxLifetime's again.) One that was idle for a minute is
+	// renewed, too. A statement or transaction that is under way is never cut. Default
 	// 30 min, at least 100 ms. Connections to SQLite are not renewed.
 	SessionMaxAge time.Duration
 }

@@ -35,9 +35,11 @@ const (
 // that notes this consumer among the members (member.go), and the supervisor, which
 // ends the others in order; those of statements that were left behind (internal/session);
 // and, where hooks are told apart from what calls them (Hooks), one for each of
-// LeaseLost and Availability, while there is something to tell. It keeps up to five
-// connections, apart from those of the application: one claims, two settle and two
-// extend leases. In health it opens three. Each Pipe that reads it keeps one more.
+// LeaseLost and Availability, while there is something to tell.
+//
+// At work it uses up to five sessions at once, of those that all queues on its *sql.DB
+// share: one claims, two settle and two extend leases; in health three. Each Pipe that
+// reads it uses one more. While idle it holds none: see internal/session.
 type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
@@ -104,9 +106,10 @@ type ConsumerStats struct {
 // Consume starts a consumer. The end of ctx does what Stop does, and nothing
 // else; call Shutdown to wait for the last settles. The values of ctx are in the
 // contexts of the leases. It asks the database nothing: one that does not answer is
-// an outage (see Hooks.Availability). It needs up to five connections of the
-// *sql.DB besides those of the application and of what else runs on it (SQLite:
-// one, shared by all queues), and is an error where SetMaxOpenConns leaves fewer.
+// an outage (see Hooks.Availability). Where the *sql.DB has a limit (SetMaxOpenConns), a
+// consumer keeps five of its connections, all consumers on it together six (SQLite: one,
+// shared by all queues), and Consume is an error that says which limit would do if that
+// leaves none for the application.
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
 	cfg, err := cfg.withDefaults()
 	var pools []*sessions

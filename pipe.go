@@ -21,8 +21,10 @@ import (
 // return no output. Whatever else it does is treated as by Handle. Both queues must be on
 // the same *sql.DB; they may be one. A group costs the round trips of a transaction
 // with two statements, and more for more than ProducerConfig.BatchRows outputs. Pipe
-// needs one connection of the *sql.DB besides those of consumer and producer
-// (SQLite: none), and is an error where SetMaxOpenConns leaves no more.
+// uses one session besides those of consumer and producer. Where the *sql.DB has a limit
+// (SetMaxOpenConns) all pipes on it together keep two connections at most (SQLite: none),
+// and Pipe is an error that says which limit would do if that leaves none for the
+// application.
 //
 // An input whose row somebody has locked is stored later, and holds up no other. One
 // whose outputs do not get into the database in time, because an open transaction has

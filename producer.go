@@ -22,6 +22,9 @@ import (
 // storers (store.go); at first one that connects; and at the end one that waits for these
 // and ends the rest. Beside them those of statements that were left behind, and of the
 // Availability hook while there is something to tell.
+//
+// Each storer uses one session while it stores. While idle a producer holds no connection:
+// see internal/session.
 type Producer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
@@ -105,9 +108,11 @@ func (c *sendCall) result() ([]Receipt, error) {
 	return receipts, batch
 }
 
-// Producer starts a producer. It needs InFlight connections of the *sql.DB
-// besides those of the application and of what else runs on it (SQLite: one,
-// shared by all queues), and is an error where SetMaxOpenConns leaves fewer.
+// Producer starts a producer. Where the *sql.DB has a limit (SetMaxOpenConns), a
+// producer keeps one of its connections, or two if InFlight is above 1, and all producers
+// on it together two (SQLite: one, shared by all queues); what InFlight asks for beyond is
+// taken while there is enough to spare. It is an error that says which limit would do if
+// that leaves none for the application.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	cfg, err := cfg.withDefaults(q.core.dialect)
 	var pools []*sessions
@@ -277,13 +282,7 @@ func (p *Producer[T]) reserve(ctx context.Context, size int) error {
 
 // push hands items over for good. It reports false when the storers may have ended.
 func (p *Producer[T]) push(items []pending[T]) bool {
-	return p.backlog.AddAll(func(yield func(*pending[T]) bool) {
-		for i := range items {
-			if !yield(&items[i]) {
-				return
-			}
-		}
-	}, group.Awaited)
+	return p.backlog.AddAll(len(items), func(i int) *pending[T] { return &items[i] }, group.Awaited)
 }
 
 // withdraw gives up a call whose context ended: what no statement has yet is

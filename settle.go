@@ -91,7 +91,7 @@ func (s *settler) addAll(leases ...*lease) {
 	for _, l := range leases {
 		haste = max(haste, s.haste(l))
 	}
-	if !s.backlog.AddAll(slices.Values(leases), haste) {
+	if !s.backlog.AddAll(len(leases), func(i int) *lease { return leases[i] }, haste) {
 		for _, l := range leases {
 			l.finish(ErrClosed)
 		}

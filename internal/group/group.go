@@ -18,7 +18,6 @@ package group
 
 import (
 	"context"
-	"iter"
 	"math"
 	"slices"
 	"sync"
@@ -73,8 +72,8 @@ type Backlog[I Item] struct {
 	wake chan struct{} // for one Worker: what is due may have changed
 
 	// mu guards what follows, the Places of the items, and all of a Worker but its timer.
-	// Nothing is waited for under it; of the caller's only Cut, the sequence of AddAll and
-	// the functions given to Remove and Each are called under it.
+	// Nothing is waited for under it; of the caller's only Cut and the functions given
+	// to AddAll, Remove and Each are called under it.
 	mu      sync.Mutex
 	room    sync.Cond // there may be room again, or it was closed
 	waiting []I       // from head on: in no group yet; by seq
@@ -128,17 +127,18 @@ func (b *Backlog[I]) Add(item I, h Haste) bool {
 	return true
 }
 
-// AddAll takes items over together, in order, without waiting for room: the caller has
-// bounded them. It reports false after Close, and takes none then.
-func (b *Backlog[I]) AddAll(items iter.Seq[I], h Haste) bool {
+// AddAll takes n items over together, in order, without waiting for room: the caller has
+// bounded them. It reports false after Close, and takes none then. (Not an iter.Seq, whose
+// loop body would be allocated each time.)
+func (b *Backlog[I]) AddAll(n int, item func(i int) I, h Haste) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return false
 	}
 	before := b.count()
-	for item := range items {
-		b.push(item)
+	for i := range n {
+		b.push(item(i))
 	}
 	b.noted(before, h)
 	return true

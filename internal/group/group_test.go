@@ -3,7 +3,6 @@ package group_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -90,7 +89,7 @@ func (b *bench) addAll(h group.Haste, numbers ...int) {
 	for i, n := range numbers {
 		items[i] = &item{Place: group.Place{Size: 10}, n: n}
 	}
-	require.True(b.t, b.backlog.AddAll(slices.Values(items), h))
+	require.True(b.t, b.backlog.AddAll(len(items), func(i int) *item { return items[i] }, h))
 	synctest.Wait()
 }
 
@@ -126,7 +125,7 @@ func (b *bench) end() {
 	b.workers.Wait()
 	require.Zero(b.t, b.backlog.Open())
 	require.False(b.t, b.backlog.Add(&item{}, group.Unhurried), "after Close")
-	require.False(b.t, b.backlog.AddAll(slices.Values([]*item{{}}), group.Unhurried), "after Close")
+	require.False(b.t, b.backlog.AddAll(1, func(int) *item { return &item{} }, group.Unhurried), "after Close")
 }
 
 const linger = 5 * time.Millisecond

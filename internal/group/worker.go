@@ -100,9 +100,6 @@ func (w *Worker[I]) Done() {
 	clear(w.items)
 	w.items, w.later = w.items[:0], 0
 	b.endFlushes()
-	if b.closed {
-		b.notify() // the end may have come for the others
-	}
 }
 
 // Late keeps an item of the group for later: it has no outcome yet, comes back in a

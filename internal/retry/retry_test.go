@@ -103,6 +103,15 @@ func TestALoopEndsWhenItsStatementSucceeds(t *testing.T) {
 		require.Equal(t, history{"down", "up"}, heard)
 		require.LessOrEqual(t, took[1], 5*time.Millisecond)
 		require.GreaterOrEqual(t, took[2], 50*time.Millisecond)
+
+		outcomes = []error{classed(sqlbatch.RolledBack), nil}
+		took, began = nil, time.Now()
+		require.Nil(t, loop.UntilKnown(t.Context(), func(context.Context) error {
+			took = append(took, time.Since(began))
+			err := outcomes[len(took)-1]
+			return err
+		}, again))
+		require.LessOrEqual(t, took[1], 5*time.Millisecond, "a success ends the failures in a row")
 	})
 }
 
@@ -153,5 +162,8 @@ func TestALoopEndsWithItsContext(t *testing.T) {
 		began = time.Now()
 		loop.UntilKnown(ctx, func(context.Context) error { return classed(sqlbatch.Refused) }, again)
 		require.Equal(t, 30*time.Second, time.Since(began), "in the middle of a pause, if need be")
+		heard = nil
+		loop.Failed(ctx, &retry.Failure{Class: sqlbatch.Refused, Began: time.Now()})
+		require.Empty(t, heard)
 	})
 }
