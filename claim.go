@@ -246,7 +246,7 @@ func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 func (c *Consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 	rows, suspects, lapses := c.caution.ask(n)
 	return sqlbatch.ClaimParams{
-		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Order: c.cfg.Order,
+		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Order: sqlbatch.Order(c.cfg.Order),
 		Suspects: suspects, Lapses: lapses,
 	}
 }

@@ -17,12 +17,12 @@ import (
 )
 
 // Order is how a consumer's claims choose within a priority.
-type Order = sqlbatch.Order
+type Order uint8
 
 // The orders.
 const (
-	OrderFIFO = sqlbatch.FIFO     // by due time, then ID
-	OrderAny  = sqlbatch.OrderAny // whatever the database finds first; cheaper on SQL Server
+	OrderFIFO Order = iota // by due time, then ID
+	OrderAny               // whatever the database finds first; cheaper on SQL Server
 )
 
 // Consumer claims messages ahead of its readers and delivers them on a channel.

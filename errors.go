@@ -29,6 +29,8 @@ var (
 	// ErrTooLarge: a body (Config.MaxBody), its headers or its dedup key exceed
 	// their limit.
 	ErrTooLarge = errors.New("chanq: too large")
+	// ErrNotEmpty: Drop of a queue that has messages.
+	ErrNotEmpty = errors.New("chanq: queue is not empty")
 	// ErrNotFound: no message has this ID.
 	ErrNotFound = errors.New("chanq: no such message")
 )
@@ -134,6 +136,21 @@ type retryAfter struct {
 
 func (e *retryAfter) Error() string { return errorText(e.err) }
 func (e *retryAfter) Unwrap() error { return e.err }
+
+// Snooze wraps an error of a handler (see Consumer.Handle): the message is given back,
+// uncounted, and due again after d, with the error's text. It is for what is not the
+// message's fault and passes: a service that answers 429 must not make a healthy message
+// dead. A message that snoozes for ever never ends, unless it has a TTL. It works
+// wrapped, too; err may be nil. d is brought into the bounds of Lease.ReleaseAfter.
+func Snooze(d time.Duration, err error) error { return &snooze{d, err} }
+
+type snooze struct {
+	delay time.Duration
+	err   error
+}
+
+func (e *snooze) Error() string { return errorText(e.err) }
+func (e *snooze) Unwrap() error { return e.err }
 
 // DeadLetter wraps an error of a handler (see Consumer.Handle): the message is
 // set aside at once, with the error's text.

@@ -3,6 +3,7 @@ package chanq_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -104,18 +105,45 @@ func TestALeaseMadeByHandSaysSo(t *testing.T) {
 	defer tx.Rollback()
 	l := &chanq.Lease[string]{Message: chanq.Message[string]{Body: "order"}, Attempt: 3}
 	for name, do := range map[string]func() error{
-		"Ack":         l.Ack,
-		"Nack":        func() error { return l.Nack(time.Second, nil) },
-		"Release":     l.Release,
-		"DeadLetter":  func() error { return l.DeadLetter(errors.New("no")) },
-		"Wait":        func() error { return l.Wait(ctx) },
-		"Extend":      func() error { return l.Extend(ctx, time.Second) },
-		"Lease.AckTx": func() error { return l.AckTx(ctx, tx) },
-		"AckTx":       func() error { return chanq.AckTx(ctx, tx, l) },
-		"AckAll":      func() error { return chanq.AckAll(ctx, l) },
+		"Ack":          l.Ack,
+		"Nack":         func() error { return l.Nack(time.Second, nil) },
+		"Release":      l.Release,
+		"ReleaseAfter": func() error { return l.ReleaseAfter(time.Second) },
+		"DeadLetter":   func() error { return l.DeadLetter(errors.New("no")) },
+		"Wait":         func() error { return l.Wait(ctx) },
+		"Extend":       func() error { return l.Extend(ctx, time.Second) },
+		"Lease.AckTx":  func() error { return l.AckTx(ctx, tx) },
+		"AckTx":        func() error { return chanq.AckTx(ctx, tx, l) },
+		"AckAll":       func() error { return chanq.AckAll(ctx, l) },
 	} {
 		require.ErrorContains(t, do(), "made by hand", name)
 	}
 	require.NoError(t, l.Context().Err())
 	require.Zero(t, l.Deadline())
+}
+
+// odd is an error whose methods do what they should not.
+type odd struct{}
+
+func (odd) Error() string { panic("no text") }
+
+func TestOutcomeTellsWhatHandleWouldDo(t *testing.T) {
+	failure := errors.New("no")
+	for _, c := range []struct {
+		err  error
+		want chanq.HandlerOutcome
+	}{
+		{nil, chanq.HandlerOutcome{Kind: chanq.OutcomeAck}},
+		{failure, chanq.HandlerOutcome{Kind: chanq.OutcomeRetry, Reason: "no"}},
+		{chanq.RetryAfter(time.Hour, failure), chanq.HandlerOutcome{Kind: chanq.OutcomeRetryAfter, Delay: time.Hour, Reason: "no"}},
+		{chanq.RetryAfter(-1, nil), chanq.HandlerOutcome{Kind: chanq.OutcomeRetryAfter}},
+		{chanq.Snooze(time.Minute, failure), chanq.HandlerOutcome{Kind: chanq.OutcomeSnooze, Delay: time.Minute, Reason: "no"}},
+		{fmt.Errorf("fetch: %w", chanq.Snooze(-1, failure)), chanq.HandlerOutcome{Kind: chanq.OutcomeSnooze, Reason: "fetch: no"}},
+		{chanq.DeadLetter(failure), chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "no"}},
+		{errors.Join(chanq.Snooze(1, failure), chanq.DeadLetter(failure)), chanq.HandlerOutcome{Kind: chanq.OutcomeDeadLetter, Reason: "no\nno"}},
+	} {
+		require.Equal(t, c.want, chanq.Outcome(c.err))
+	}
+	require.Equal(t, chanq.OutcomeRetry, chanq.Outcome(odd{}).Kind)
+	require.Contains(t, chanq.Outcome(odd{}).Reason, "odd")
 }

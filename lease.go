@@ -89,6 +89,20 @@ func (l *Lease[T]) Nack(delay time.Duration, cause error) error {
 // gets claims it again and again. It returns as Ack does.
 func (l *Lease[T]) Release() error { return l.lease.settle(settleRelease, 0, "") }
 
+// ReleaseAfter gives the message back as if it had not been claimed, but for later: due
+// delay from now, by the database's clock, behind what is due before. So the attempt
+// does not count, and the lapses before it count no more, as after a Nack: see Attempt.
+// The message keeps its last error; to give one, return Snooze from a handler. It is for
+// what is not the message's fault, a limit of somebody's that is reached, say. A negative
+// delay, or one of more than a hundred years, is an error, and settles nothing. It
+// returns as Ack does.
+func (l *Lease[T]) ReleaseAfter(delay time.Duration) error {
+	if delay < 0 || delay > sqlbatch.MaxDelay {
+		return fmt.Errorf("chanq: release: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)
+	}
+	return l.lease.settle(settleSnooze, delay, "")
+}
+
 // DeadLetter sets the message aside in the dead table, with the text of cause.
 // Queue.Redrive makes it ready again. It returns as Ack does.
 func (l *Lease[T]) DeadLetter(cause error) error {
@@ -146,6 +160,7 @@ type settleOp uint8
 const (
 	settleAck settleOp = iota
 	settleNack
+	settleSnooze // given back uncounted, but for later, as by a nack
 	settleRelease
 	settleDead
 )

@@ -51,7 +51,7 @@ func (s *settler) finishFailed(p *settlePiece, f *retry.Failure) {
 }
 
 func (op settleOp) String() string {
-	return [...]string{"ack", "nack", "release", "dead-letter"}[op]
+	return [...]string{"ack", "nack", "release", "release", "dead-letter"}[op]
 }
 
 func compareItems(a, b sqlbatch.Item) int {

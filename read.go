@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -125,6 +124,7 @@ func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]
 //
 //	nil                  ack
 //	RetryAfter(d, err)   nack, due after d
+//	Snooze(d, err)       given back uncounted, due after d
 //	DeadLetter(err)      set aside
 //	another error        nack, due after ConsumerConfig.Backoff
 //	a panic              nack likewise, with the stack as its error
@@ -132,7 +132,8 @@ func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]
 //
 // An error after AckTx says that its transaction was not committed: roll it back
 // before returning. The Failed hook is told of every error. An error whose methods
-// panic counts as another error.
+// panic counts as another error. Of several that are wrapped in one DeadLetter goes before
+// Snooze, and Snooze before RetryAfter. Outcome tells a test what is made of an error.
 //
 // A call that does not return keeps its worker, and Handle and Shutdown, waiting; its
 // lease is extended for ConsumerConfig.MaxExtend, and its context ends with the lease.
@@ -196,43 +197,18 @@ func (c *Consumer[T]) dispose(l *Lease[T], err error) {
 	case err == nil:
 		err = l.Ack()
 	default:
-		switch v := judge(err); {
-		case v.dead:
-			err = l.lease.settle(settleDead, 0, v.text)
-		case v.after:
-			err = l.lease.nack(nackDelay(v.delay), v.text)
+		switch o := Outcome(err); o.Kind {
+		case OutcomeDeadLetter:
+			err = l.lease.settle(settleDead, 0, o.Reason)
+		case OutcomeSnooze:
+			err = l.lease.settle(settleSnooze, o.Delay, o.Reason)
+		case OutcomeRetryAfter:
+			err = l.lease.nack(o.Delay, o.Reason)
 		default:
-			err = l.lease.nack(c.backoff(l.lease.failures()), v.text)
+			err = l.lease.nack(c.backoff(l.lease.failures()), o.Reason)
 		}
 	}
 	_ = err // of a settle: ErrLeaseLost, ErrSettled or ErrClosed, which Wait and the hooks tell
-}
-
-// verdict is what a handler's error says about its message.
-type verdict struct {
-	dead, after bool
-	delay       time.Duration // if after
-	text        string
-}
-
-// judge looks into an error of the user's, whose methods may do anything. Those
-// that fail make it an error like another.
-func judge(err error) verdict {
-	v := verdict{text: fmt.Sprintf("%T, whose methods cannot be called", err)}
-	_ = apart(func() {
-		v.text = errorText(err)
-	})
-	_ = apart(func() {
-		var after *retryAfter
-		var dead *deadLetter
-		// An As method may say yes to anything.
-		if errors.As(err, &dead) && dead != nil {
-			v.dead = true
-		} else if errors.As(err, &after) && after != nil {
-			v.after, v.delay = true, after.delay
-		}
-	})
-	return v
 }
 
 // nackDelay brings a delay of the user's into the bounds of Nack: a message that

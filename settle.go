@@ -148,7 +148,7 @@ type settleTally struct {
 
 // count counts a settle that is in the database.
 func (t *settleTally) count(op settleOp) {
-	*[...]*int{&t.event.Acked, &t.event.Nacked, &t.event.Released, &t.event.Dead}[op]++
+	*[...]*int{&t.event.Acked, &t.event.Nacked, &t.event.Released, &t.event.Released, &t.event.Dead}[op]++
 }
 
 // settlePiece is a part of a group: settles of one kind that one statement takes.
@@ -191,7 +191,7 @@ func (w *storer) pieces(leases []*lease, at time.Time) (pieces []*settlePiece) {
 	traits := w.queue.dialect.Traits()
 	for rest := leases; len(rest) > 0; {
 		op := rest[0].op
-		limit := [...]int{traits.AckItems, traits.NackItems, traits.ReleaseItems, traits.BuryItems}[op]
+		limit := [...]int{traits.AckItems, traits.NackItems, traits.NackItems, traits.ReleaseItems, traits.BuryItems}[op]
 		n := 1
 		for n < len(rest) && n < limit && rest[n].op == op {
 			n++
@@ -315,10 +315,13 @@ func (s *settler) finishDone(l *lease) {
 
 func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, leases []*lease) sqlbatch.Statement {
 	switch op {
-	case settleNack:
+	case settleNack, settleSnooze:
 		x.nacks = x.nacks[:0]
 		for _, l := range leases {
 			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.item, Delay: l.delay, Error: l.text})
+		}
+		if op == settleSnooze {
+			return sql.Snooze(x.nacks)
 		}
 		return sql.Nack(x.nacks)
 	case settleRelease:

@@ -317,6 +317,7 @@ type Queue interface {
 	Ack([]Item) Statement                     // deletes
 	Archive([]Item) Statement                 // moves to the done table
 	Nack([]NackItem) Statement                // ends the lease; the attempt stays counted, lapses are forgotten, and no attempts either
+	Snooze([]NackItem) Statement              // as Nack, but the attempt is refunded
 	Release([]ReleaseItem) Statement          // ends the lease; the attempt is refunded
 	Bury([]BuryItem) Statement                // moves to the dead table
 	Extend([]Item, time.Duration) Statement   // the lease ends that long from now, or when it did, if that is later
@@ -346,6 +347,8 @@ type Queue interface {
 	Get([16]byte) Statement
 	// Cancel deletes live messages, leased ones too, and returns their ids.
 	Cancel([][16]byte) Statement
+	// Discard deletes dead messages and returns their ids.
+	Discard([][16]byte) Statement
 	// Purge deletes up to n messages of a state and returns id and place of each:
 	// when a dead or done one ended, 0 of others. Of live messages Before bounds
 	// when they became what they are: due, sent, or claimed.
@@ -354,6 +357,14 @@ type Queue interface {
 	// given, due now, with no attempts counted and no expiry, and returns id and place (when it
 	// ended) of each.
 	Redrive(n int, ids [][16]byte, w Window) Statement
+	// Queues returns the names of all queues of the schema, in order. It fails with class
+	// NoSchema where there has never been one.
+	Queues() Statement
+	// Lock keeps all others from the queue's tables until the end of the transaction, which
+	// is one that Dialect.Begin has begun; no result. Drop is then what removes the
+	// queue, one statement after another.
+	Lock() Statement
+	Drop() []Statement
 	// Pause and Resume set whether claims yield messages. No result.
 	Pause() Statement
 	Resume() Statement

@@ -79,6 +79,8 @@ type queue struct {
 type texts struct {
 	enqueue, enqueueNew, find, look, claim, claimBlind, nextDue string
 	version, problems, clock, record, stats, get, cancel        string
+	discard, queues, lock                                       string
+	drop                                                        []string
 	redrive, redriveIDs, setPaused, trim, join, leave, members  string
 	peek, purge                                                 map[sqlbatch.State]string
 }
@@ -100,6 +102,9 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		stats:      r.Replace(statsText()),
 		get:        r.Replace(getText),
 		cancel:     r.Replace(cancelText),
+		discard:    r.Replace(discardText),
+		queues:     r.Replace(queuesText),
+		lock:       r.Replace(lockText),
 		redrive:    r.Replace(redriveText),
 		redriveIDs: r.Replace(redriveIDsText),
 		setPaused:  r.Replace(setPausedText),
@@ -109,6 +114,9 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		members:    r.Replace(membersText),
 		peek:       map[sqlbatch.State]string{},
 		purge:      map[sqlbatch.State]string{},
+	}
+	for _, template := range dropTexts {
+		texts.drop = append(texts.drop, r.Replace(template))
 	}
 	for state, template := range peekTexts() {
 		texts.peek[state] = r.Replace(template)

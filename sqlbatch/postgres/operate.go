@@ -148,3 +148,35 @@ func (q *queue) Resume() sqlbatch.Statement {
 func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.cancel, Args: []any{packIDs(ids)}}
 }
+
+// discardText deletes the dead by the primary key, as cancelText does the living.
+const discardText = `DELETE FROM {dead} AS d
+USING unnest((SELECT $1::uuid[])) AS a (id)
+WHERE d.id = ANY (ARRAY[a.id])
+RETURNING uuid_send(d.id)`
+
+func (q *queue) Discard(ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.discard, Args: []any{packIDs(ids)}}
+}
+
+const queuesText = `SELECT name FROM {queues} ORDER BY name`
+
+func (q *queue) Queues() sqlbatch.Statement { return sqlbatch.Statement{Text: q.queues} }
+
+// lockText waits for every transaction that has touched the tables, an open SendTx too.
+const lockText = `LOCK TABLE {live}, {dead}, {done} IN ACCESS EXCLUSIVE MODE`
+
+func (q *queue) Lock() sqlbatch.Statement { return sqlbatch.Statement{Text: q.lock} }
+
+var dropTexts = []string{
+	`DELETE FROM {members} WHERE queue = {name}`,
+	`DELETE FROM {queues} WHERE name = {name}`,
+	`DROP TABLE {live}, {dead}, {done}`,
+}
+
+func (q *queue) Drop() (statements []sqlbatch.Statement) {
+	for _, text := range q.drop {
+		statements = append(statements, sqlbatch.Statement{Text: text})
+	}
+	return statements
+}

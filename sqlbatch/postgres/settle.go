@@ -68,13 +68,14 @@ func (l locked) list(columns ...string) string {
 }
 
 // settles are the statements that apply to leases.
-type settles struct{ ack, archive, nack, release, bury, extend, endAfter string }
+type settles struct{ ack, archive, nack, snooze, release, bury, extend, endAfter string }
 
 func newSettles(r *strings.Replacer, locked locked) *settles {
 	return &settles{
 		ack:      r.Replace(ackText(locked)),
 		archive:  r.Replace(archiveText(locked)),
-		nack:     r.Replace(nackText(locked)),
+		nack:     r.Replace(nackText(locked, `q.attempts - q.lapses`)),
+		snooze:   r.Replace(nackText(locked, `q.attempts - q.lapses - 1`)),
 		release:  r.Replace(releaseText(locked)),
 		bury:     r.Replace(buryText(locked)),
 		extend:   r.Replace(extendText(locked, `greatest(q.visible_at, {now} + $4::bigint)`)),
@@ -124,15 +125,23 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 
 // nackText ends leases by raising the fence: a late ack or a repeat of this
 // matches nothing.
-func nackText(locked locked) string {
+func nackText(locked locked, attempts string) string {
 	return `UPDATE {live} AS q
-SET visible_at = {now} + coalesce(a.delay, 0), fence = q.fence + 1, attempts = q.attempts - q.lapses, lapses = 0, leased_by = NULL,
+SET visible_at = {now} + coalesce(a.delay, 0), fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL,
     last_error = CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END
 FROM ` + locked.list("delay bigint", "error_at integer", "error integer") + `
 RETURNING uuid_send(q.id), q.fence - 1`
 }
 
 func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement {
+	return nackOf(q.settle.nack, items)
+}
+
+func (q *queue) Snooze(items []sqlbatch.NackItem) sqlbatch.Statement {
+	return nackOf(q.settle.snooze, items)
+}
+
+func nackOf(text string, items []sqlbatch.NackItem) sqlbatch.Statement {
 	items = sortedBy(items, func(a, b sqlbatch.NackItem) int { return compareLeases(a.Item, b.Item) })
 	l := newEnds(len(items))
 	for i := range items {
@@ -141,7 +150,7 @@ func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement {
 		l.numbers.number(build.Milliseconds(items[i].Delay))
 	}
 	at, length := l.errors.place()
-	return sqlbatch.Statement{Text: q.settle.nack, Args: l.args(l.numbers.orEmpty(), at, length, l.errors.data)}
+	return sqlbatch.Statement{Text: text, Args: l.args(l.numbers.orEmpty(), at, length, l.errors.data)}
 }
 
 // releaseText gives messages back as they were claimed: due at their former

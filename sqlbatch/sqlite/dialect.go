@@ -35,17 +35,18 @@ var remedies = map[string]string{
 // queue is the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
-	enqueue, enqueueNew, find, look, nextDue string
-	claim, claimUnsuspected                  claims
-	ack, archiveInsert, extend, endAfter     string
-	nack, buryInsert, buryDelete, release    string
-	version, record, problems, clock         string
-	stats, get, cancel                       string
-	redriveOldest, redriveListed             string
-	redriveInsert, redriveDelete             string
-	setPaused, trim                          string
-	joinSweep, join, leave, members          string
-	peek, purge                              map[sqlbatch.State]string
+	enqueue, enqueueNew, find, look, nextDue      string
+	claim, claimUnsuspected                       claims
+	ack, archiveInsert, extend, endAfter          string
+	nack, snooze, buryInsert, buryDelete, release string
+	version, record, problems, clock              string
+	stats, get, cancel, discard, queues           string
+	drop                                          []string
+	redriveOldest, redriveListed                  string
+	redriveInsert, redriveDelete                  string
+	setPaused, trim                               string
+	joinSweep, join, leave, members               string
+	peek, purge                                   map[sqlbatch.State]string
 }
 
 type claims struct{ seeing, blind string }
@@ -64,11 +65,14 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		},
 		nextDue: text(lanes(nextDueText, nextDueLane, claimed, unleased)),
 		ack:     text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText), endAfter: text(endAfterText),
-		nack: text(nackText), buryInsert: text(buryInsertText), buryDelete: text(buryDeleteText),
+		nack: text(nackOf(`q.attempts - q.lapses`)), snooze: text(nackOf(`q.attempts - q.lapses - 1`)), buryInsert: text(buryInsertText), buryDelete: text(buryDeleteText),
 		release: text(releaseText),
 		version: text(versionText), record: text(recordText), problems: text(problemsText), clock: text(clockText),
 		stats: text(statsText), get: text(getText),
 		cancel:        text(cancelText),
+		discard:       text(discardText),
+		queues:        text(queuesText),
+		drop:          []string{text(dropMembers), text(dropRecord), text(dropLive), text(dropDead), text(dropDone)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),
 		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete),
 		setPaused: text(setPausedText), trim: text(trimText),

@@ -16,6 +16,19 @@ ON CONFLICT (name) DO UPDATE SET version = excluded.version`
 
 const cancelText = `DELETE FROM {live} WHERE id IN ` + listed + ` RETURNING id`
 
+const discardText = `DELETE FROM {dead} WHERE id IN ` + listed + ` RETURNING id`
+
+const queuesText = `SELECT name FROM {queues} ORDER BY name`
+
+// Drop: nobody else writes meanwhile, so Lock has nothing to do.
+const (
+	dropMembers = `DELETE FROM {members} WHERE queue = {name}`
+	dropRecord  = `DELETE FROM {queues} WHERE name = {name}`
+	dropLive    = `DROP TABLE {live}`
+	dropDead    = `DROP TABLE {dead}`
+	dropDone    = `DROP TABLE {done}`
+)
+
 // Purge: what came to its place at ?2 or later stays. A fence tells when its
 // message was claimed.
 const (
@@ -108,4 +121,19 @@ func (q *queue) Resume() sqlbatch.Statement {
 
 func (q *queue) Trim(age time.Duration, n int, after int64) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.trim, Args: []any{build.Milliseconds(age), int64(n), after}}
+}
+
+func (q *queue) Discard(ids [][16]byte) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.discard, Args: []any{packIDs(ids)}}
+}
+
+func (q *queue) Queues() sqlbatch.Statement { return sqlbatch.Statement{Text: q.queues} }
+
+func (q *queue) Lock() sqlbatch.Statement { return sqlbatch.Statement{Text: `SELECT 1`} }
+
+func (q *queue) Drop() (statements []sqlbatch.Statement) {
+	for _, text := range q.drop {
+		statements = append(statements, sqlbatch.Statement{Text: text})
+	}
+	return statements
 }

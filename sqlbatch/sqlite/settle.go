@@ -35,11 +35,13 @@ const endList = `(
          nullif(CAST(substr(?2, CAST(substr(?1, o + 48, 9) AS INTEGER), CAST(substr(?1, o + 57, 4) AS INTEGER)) AS TEXT), '') AS error
   FROM n) AS p`
 
-const nackText = `UPDATE {live} AS q
-SET visible_at = {now} + p.amount, fence = q.fence + 1, attempts = q.attempts - q.lapses, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
+func nackOf(attempts string) string {
+	return `UPDATE {live} AS q
+SET visible_at = {now} + p.amount, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
 FROM ` + endList + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence - 1`
+}
 
 const buryInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
 SELECT q.id, q.priority, q.enqueued_at, {now}, q.fence + 1, q.attempts - p.amount, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body
@@ -80,13 +82,17 @@ func (q *queue) EndAfter(items []sqlbatch.Item, lease time.Duration) sqlbatch.St
 	return sqlbatch.Statement{Text: q.endAfter, Args: []any{packItems(items), build.Milliseconds(lease)}}
 }
 
-func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement {
+func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement { return nackAs(q.nack, items) }
+
+func (q *queue) Snooze(items []sqlbatch.NackItem) sqlbatch.Statement { return nackAs(q.snooze, items) }
+
+func nackAs(text string, items []sqlbatch.NackItem) sqlbatch.Statement {
 	list := make([]byte, 0, len(items)*endSize)
 	var errs []byte
 	for i := range items {
 		list, errs = appendEnd(list, errs, items[i].Item, build.Milliseconds(items[i].Delay), items[i].Error)
 	}
-	return sqlbatch.Statement{Text: q.nack, Args: []any{list, errs}}
+	return sqlbatch.Statement{Text: text, Args: []any{list, errs}}
 }
 
 func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {

@@ -49,12 +49,13 @@ type queue struct {
 	claim               [2][2]string // by Order, and blind ones
 	nextDue             string
 
-	ack, archive, nack, release, bury, extend, endAfter string
+	ack, archive, nack, snooze, release, bury, extend, endAfter string
 
 	version, record, stats, get, cancel string
 	peek, purge                         map[sqlbatch.State]string
 	redrive, redriveIDs                 string
 	pause, resume, trim                 string
+	discard, queues, lock, drop         string
 	problems, clock                     string
 	join, leave, members                string
 
@@ -80,7 +81,8 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 func (q *queue) settles(render func(template string) string) {
 	q.ack = render(ackText)
 	q.archive = render(archiveText)
-	q.nack = render(nackText)
+	q.nack = render(strings.Replace(nackText, "{attempts}", "q.attempts - q.lapses", 1))
+	q.snooze = render(strings.Replace(nackText, "{attempts}", "q.attempts - q.lapses - 1", 1))
 	q.release = render(releaseText)
 	q.bury = render(buryText)
 	q.extend = render(extendText)
@@ -97,6 +99,10 @@ func newQueue(render func(template string) string) *queue {
 		stats:      render(statsText),
 		get:        render(getText),
 		cancel:     render(cancelText),
+		discard:    render(discardText),
+		queues:     render(queuesText),
+		lock:       render(lockText),
+		drop:       render(dropText),
 		redrive:    render(redriveText),
 		redriveIDs: render(redriveIDsText),
 		pause:      render(pauseText),

@@ -255,3 +255,42 @@ func (q *queue) Trim(age time.Duration, n int, after int64) sqlbatch.Statement {
 		sql.Named("n", int64(n)), sql.Named("age_days", days), sql.Named("age_ms", ms),
 		sql.Named("after_days", afterDays), sql.Named("after_ms", afterMillis))
 }
+
+// discardText deletes the dead by their key, and waits for those that are locked.
+const discardText = session + `DELETE d
+OUTPUT deleted.id
+` + fromIDs + `INNER JOIN {dead} AS d WITH (ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = a.id
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+
+func (q *queue) Discard(ids [][16]byte) sqlbatch.Statement {
+	return call(q.discard, "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
+}
+
+const queuesText = session + `SELECT s.name FROM {queues} AS s ORDER BY s.name;
+`
+
+func (q *queue) Queues() sqlbatch.Statement { return call(q.queues, "") }
+
+// lockText takes an X lock on each table until the end of the transaction (HOLDLOCK). It
+// waits for every transaction that has touched one, an open SendTx too, and all others
+// wait for it.
+const lockText = session + `SELECT TOP (1) l.id FROM {live} AS l WITH (TABLOCKX, HOLDLOCK);
+SELECT TOP (1) d.id FROM {dead} AS d WITH (TABLOCKX, HOLDLOCK);
+SELECT TOP (1) d.id FROM {done} AS d WITH (TABLOCKX, HOLDLOCK);
+`
+
+func (q *queue) Lock() sqlbatch.Statement { return call(q.lock, "") }
+
+const dropText = session + `DELETE m
+FROM {members} AS m WITH (ROWLOCK)
+WHERE m.queue = {name};
+DELETE s
+FROM {queues} AS s WITH (ROWLOCK)
+WHERE s.name = {name};
+DROP TABLE {live};
+DROP TABLE {dead};
+DROP TABLE {done};
+`
+
+func (q *queue) Drop() []sqlbatch.Statement { return []sqlbatch.Statement{call(q.drop, "")} }

@@ -120,13 +120,15 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 // nackText ends leases by raising the fence: a late ack or a repeat of this
 // matches nothing. Path and locks are those of ackText.
 //
+// A snooze differs in the attempt, which it refunds ({attempts}).
+//
 // All error texts are one parameter, cut up here: bytes of UTF-16LE, which
 // CONVERT takes for what they are.
 const nackText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 UPDATE q
 SET visible_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
     fence = q.fence + 1,
-    attempts = q.attempts - q.lapses,
+    attempts = {attempts},
     lapses = 0,
     leased_by = NULL,
     last_error = CASE WHEN a.bytes = 0 THEN q.last_error
@@ -145,9 +147,13 @@ FROM (
 ` + joinLease + fromListOptions + `;
 `
 
-func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement {
+func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement { return nackOf(q.nack, items) }
+
+func (q *queue) Snooze(items []sqlbatch.NackItem) sqlbatch.Statement { return nackOf(q.snooze, items) }
+
+func nackOf(text string, items []sqlbatch.NackItem) sqlbatch.Statement {
 	list, errors := packNacks(items)
-	return call(q.nack, "@a varbinary(8000), @e varbinary(max)", sql.Named("a", list), sql.Named("e", errors))
+	return call(text, "@a varbinary(8000), @e varbinary(max)", sql.Named("a", list), sql.Named("e", errors))
 }
 
 // releaseText gives messages back as they were claimed: due at their former time,

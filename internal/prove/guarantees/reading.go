@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ var reading = []test{
 	{"ReceiveSkipsWhatWasLostInTheBuffer", receiveSkips},
 	{"ReceiveTellsTheEndOfItsContextAndOfTheConsumer", receiveEnds},
 	{"HandleSettlesByTheError", handle},
+	{"SnoozeIsUncountedHoweverOftenItIsReturned", snoozes},
 	{"HandleUsesAsManyWorkersAsToldAndReturnsAfterTheLast", handleWorkers},
 	{"HandleSurvivesWhateverTheUsersFunctionsDo", handleSurvives},
 	{"HandleLimitsDelaysToWhatCanBeStored", handleDelays},
@@ -180,6 +182,40 @@ func receiveEnds(w *world) {
 	_, err = broken.Receive(w.Soon(), 1)
 	require.ErrorIs(w, err, refused)
 	require.Equal(w, broken.Err(), err)
+}
+
+func snoozes(w *world) {
+	in, out := w.Queue("work", chanq.Config{MaxAttempts: 1}), w.Queue("out", chanq.Config{})
+	id := testdb.Send(w, in, testdb.Texts("a")...)[0]
+	limit := errors.New("429 Too Many Requests")
+	failed := 0
+	handled(w, in, 5, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) error {
+		if l.Attempt != 1 {
+			w.Errorf("attempt %d", l.Attempt)
+		}
+		delay := time.Millisecond
+		if failed++; failed == 5 {
+			delay = time.Hour
+		}
+		return fmt.Errorf("fetch: %w", chanq.Snooze(delay, limit))
+	})
+	e := testdb.Get(w, in, id)
+	require.Equal(w, chanq.StateScheduled, e.State)
+	require.Greater(w, time.Until(e.At), 50*time.Minute)
+	require.Zero(w, e.Attempts)
+	require.Equal(w, "fetch: "+limit.Error(), e.LastError)
+
+	second := testdb.Send(w, in, testdb.Texts("b")...)[0]
+	c, p := testdb.Start(w, in, chanq.ConsumerConfig{}), testdb.Produce(w, out, chanq.ProducerConfig{})
+	require.NoError(w, chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		c.Stop()
+		return nil, chanq.Snooze(time.Hour, limit)
+	}))
+	require.NoError(w, c.Shutdown(w.Soon()))
+	e = testdb.Get(w, in, second)
+	require.Equal(w, chanq.StateScheduled, e.State)
+	require.Zero(w, e.Attempts)
+	require.Equal(w, int64(1), c.Stats().Released)
 }
 
 // handled runs Handle until it has settled n messages.

@@ -29,6 +29,7 @@ var settling = []test{
 	{"FlushWaitsForEverySettleHandedIn", flushWaits},
 	{"ASettleLingersUntilSomebodyWaits", settlesLinger},
 	{"ANackIsDueAfterItsDelayWithItsError", nackDelays},
+	{"AReleaseAfterIsUncountedDueAfterItsDelayAndFenced", releaseAfter},
 	{"AckAllWaitsForAllAndTellsEachItsOutcome", ackAll},
 	{"AckAllOfTryLeaseIsOneStatementForAll", ackAllAlone},
 	{"AckAllReturnsWithItsContext", ackAllContext},
@@ -565,4 +566,28 @@ func ackAllContext(w *world) {
 	defer cancel()
 	require.Error(w, chanq.AckAll(ctx, alone...), "TryLease's own settles have no such bound")
 	require.NotEmpty(w, hung.Struck())
+}
+
+func releaseAfter(w *world) {
+	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].ReleaseAfter(0))
+	for range 3 {
+		former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		l := testdb.Lease(w, q, 1, time.Minute)[0]
+		require.Equal(w, 2, l.Attempt, "the lapse counts")
+		require.ErrorIs(w, former.ReleaseAfter(time.Hour), chanq.ErrLeaseLost)
+		require.NoError(w, l.ReleaseAfter(0))
+		e := testdb.Get(w, q, id)
+		require.Equal(w, chanq.StateReady, e.State)
+		require.Zero(w, e.Attempts, "neither this attempt nor the lapse before it")
+	}
+	l := testdb.Lease(w, q, 1, time.Minute)[0]
+	require.Error(w, l.ReleaseAfter(-1))
+	before := time.Now()
+	require.NoError(w, l.ReleaseAfter(time.Hour), "the last attempt, too")
+	e := testdb.Get(w, q, id)
+	require.Equal(w, chanq.StateScheduled, e.State)
+	require.WithinDuration(w, before.Add(time.Hour), e.At, time.Minute)
+	require.Greater(w, e.Fence, l.Fence)
 }

@@ -49,7 +49,7 @@ func purgeBesideProducers(w *world) {
 	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
 	const before, later = 2500, 300
 	testdb.Send(w, q, testdb.Texts(make([]string, before)...)...)
-	between(w, 1, w.Statements("work").Purge(chanq.StateReady, 1, sqlbatch.Window{}), func() {
+	between(w, 1, w.Statements("work").Purge(sqlbatch.Ready, 1, sqlbatch.Window{}), func() {
 		testdb.Send(w, other, testdb.Texts(make([]string, later)...)...)
 	})
 	n, err := q.Purge(w.Soon(), chanq.StateReady)
@@ -68,7 +68,7 @@ func purgeBesideTheDying(w *world) {
 	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
 	const before, later = 1500, 300
 	kill(w, q, testdb.Texts(make([]string, before)...)...)
-	between(w, 2, w.Statements("work").Purge(chanq.StateDead, 1, sqlbatch.Window{}), func() {
+	between(w, 2, w.Statements("work").Purge(sqlbatch.Dead, 1, sqlbatch.Window{}), func() {
 		kill(w, other, testdb.Texts(make([]string, later)...)...)
 	})
 	n, err := q.Purge(w.Soon(), chanq.StateDead)

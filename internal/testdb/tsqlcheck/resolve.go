@@ -121,6 +121,7 @@ func (r *resolver) statement(s ast.Statement) {
 		in, _ := r.change(d.Target, d.FromClause, d.OutputClause, d.OutputIntoClause)
 		r.expression(d.TopRowFilter, none)
 		r.expression(d.WhereClause, in)
+	case *ast.DropTableStatement:
 	case *ast.CreateTableStatement:
 		var columns []string
 		for _, c := range s.Definition.ColumnDefinitions {

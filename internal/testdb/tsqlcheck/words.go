@@ -41,7 +41,7 @@ var (
 	operators    = map[string]string{"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "Modulo": "%"}
 	indexOptions = map[string]string{"StatisticsNoRecompute": "STATISTICS_NORECOMPUTE", "AllowPageLocks": "ALLOW_PAGE_LOCKS"}
 	hintNames    = map[string]string{
-		"Rowlock": "ROWLOCK", "UpdLock": "UPDLOCK", "ReadPast": "READPAST",
+		"Rowlock": "ROWLOCK", "TabLockX": "TABLOCKX", "HoldLock": "HOLDLOCK", "UpdLock": "UPDLOCK", "ReadPast": "READPAST",
 		"ReadCommittedLock": "READCOMMITTEDLOCK", "Serializable": "SERIALIZABLE",
 	}
 )

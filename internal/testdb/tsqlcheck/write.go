@@ -116,6 +116,9 @@ func (w *writer) statement(s ast.Statement) {
 		w.with(s.WithCtesAndXmlNamespaces)
 		w.delete(s.DeleteSpecification)
 		w.options(s.OptimizerHints)
+	case *ast.DropTableStatement:
+		w.put("DROP TABLE")
+		list(w, s.Objects, w.object)
 	case *ast.CreateTableStatement:
 		w.put("CREATE TABLE")
 		w.object(s.SchemaObjectName)

@@ -35,6 +35,9 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"stats":       q.Stats(n),
 		"get":         q.Get(id),
 		"cancel":      q.Cancel([][16]byte{id}),
+		"discard":     q.Discard([][16]byte{id}),
+		"queues":      q.Queues(),
+		"lock":        q.Lock(),
 		"redrive":     q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}),
 		"redrive-ids": q.Redrive(0, [][16]byte{id}, sqlbatch.Window{}),
 		"pause":       q.Pause(),
@@ -78,7 +81,7 @@ func settles(q sqlbatch.Queue, d time.Duration, cause string, items ...sqlbatch.
 		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: cause})
 	}
 	return map[string]sqlbatch.Statement{
-		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "release": q.Release(releases), "bury": q.Bury(buries),
+		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "snooze": q.Snooze(nacks), "release": q.Release(releases), "bury": q.Bury(buries),
 		"extend": q.Extend(items, d), "end-after": q.EndAfter(items, d),
 	}
 }

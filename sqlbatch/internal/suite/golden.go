@@ -73,9 +73,12 @@ func Goldens(d sqlbatch.Dialect) map[string]string {
 	return distinct
 }
 
-// goldenCalls are Calls, enqueues of several sizes, and settles of all forms.
+// goldenCalls are Calls, drops, enqueues of several sizes, and settles of all forms.
 func goldenCalls(q sqlbatch.Queue) map[string]sqlbatch.Statement {
 	calls := Calls(q, "a")
+	for i, st := range q.Drop() {
+		calls[fmt.Sprintf("drop-%d", i+1)] = st
+	}
 	for _, n := range []int{4, 512} {
 		calls[fmt.Sprintf("enqueue-%d", n)] = q.Enqueue(make([]sqlbatch.Row, n))
 		calls[fmt.Sprintf("enqueue-new-%d", n)] = q.EnqueueNew(make([]sqlbatch.Row, n))

@@ -1,0 +1,1 @@
+SELECT name FROM "public"."chanq_queues" ORDER BY name;

@@ -1,0 +1,1 @@
+DELETE FROM "main"."chanq_members" WHERE queue = 'orders';

@@ -1,0 +1,1 @@
+DELETE FROM "main"."chanq_queues" WHERE name = 'orders';

@@ -1,0 +1,1 @@
+SELECT name FROM "main"."chanq_queues" ORDER BY name;
