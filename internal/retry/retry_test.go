@@ -46,7 +46,7 @@ func TestWhatIsAnOutage(t *testing.T) {
 			time.Sleep(5*time.Second - 1)
 			_, outage = tries.Failed(failure(c))
 			require.False(t, outage)
-			time.Sleep(1)
+			time.Sleep(1 * time.Nanosecond)
 			_, outage = tries.Failed(failure(c))
 			require.True(t, outage, "looks like one that nobody gives up")
 			tries.Reset()

@@ -7,20 +7,31 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
+// orders is a queue on a stand-in, and its statements.
+func orders(t *testing.T) (*mssqltest.Server, sqlbatch.Queue) {
+	s := mssqltest.Start(t, mssqltest.Options{})
+	require.NoError(t, chanq.Migrate(t.Context(), s.DB(), "orders", chanq.Config{}))
+	return s, sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
+}
+
+func message() []sqlbatch.Row { return []sqlbatch.Row{{ID: chanq.NewID(), Body: []byte("x")}} }
+
 func TestEveryStatementOfTheHotPathIsKnownByItsText(t *testing.T) {
 	t.Parallel()
-	for _, q := range []sqlbatch.Queue{sqlserver.Dialect.Queue(names), sqlserver.Dialect.Queue(names).InTx()} {
+	all := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
+	for _, q := range []sqlbatch.Queue{all, all.InTx()} {
 		for kind, st := range map[mssqltest.Kind]sqlbatch.Statement{
-			mssqltest.Enqueue:    q.Enqueue(makeRows(5, 0)),
-			mssqltest.EnqueueNew: q.EnqueueNew(makeRows(1, 0)),
+			mssqltest.Enqueue:    q.Enqueue(message()),
+			mssqltest.EnqueueNew: q.EnqueueNew(message()),
 			mssqltest.Find:       q.Find(nil, nil),
-			mssqltest.Claim:      q.Claim(claimTen),
+			mssqltest.Claim:      q.Claim(sqlbatch.ClaimParams{Rows: 10, Lease: time.Minute, Suspects: true}),
 			mssqltest.NextDue:    q.NextDue(),
 			mssqltest.Ack:        q.Ack(nil),
 			mssqltest.Archive:    q.Archive(nil),
@@ -51,32 +62,36 @@ func TestAFaultLeavesWhatItsMomentSays(t *testing.T) {
 		{mssqltest.Fault{At: mssqltest.Answered, Reset: true}, 1},
 		{mssqltest.Fault{At: mssqltest.Answered, Error: 40197}, 1},
 	} {
-		q := newQueue(t, mssqltest.Options{})
+		s, q := orders(t)
+		run := func(st sqlbatch.Statement) error {
+			_, err := s.DB().Exec(st.Text, st.Args...)
+			return err
+		}
 		c.fault.Match, c.fault.Skip = mssqltest.Is(mssqltest.Enqueue), 1
-		struck := q.Inject(c.fault)
-		q.exec(q.Enqueue(makeRows(1, 0)))
-		st := q.Enqueue(makeRows(1, 0))
-		_, err := q.DB().Exec(st.Text, st.Args...)
+		struck := s.Inject(c.fault)
+		require.NoError(t, run(q.Enqueue(message())))
+		err := run(q.Enqueue(message()))
 		require.Error(t, err)
 		require.Equal(t, c.fault.Error, number(err))
 		<-struck.Fired()
-		stats := q.rows(q.Stats(10))[0]
-		require.Equal(t, int64(1+c.stored), stats[0], "%v", c.fault.At)
-		q.exec(q.Enqueue(makeRows(1, 0)))
+		var stored int
+		require.NoError(t, s.DB().QueryRow("SELECT COUNT(*) FROM dbo.chanq_orders").Scan(&stored))
+		require.Equal(t, 1+c.stored, stored, "%v", c.fault.At)
+		require.NoError(t, run(q.Enqueue(message())))
 	}
 }
 
 func TestAFailoverCutsConnectionsAndRefusesLoginsForAWhile(t *testing.T) {
 	t.Parallel()
-	q := newQueue(t, mssqltest.Options{})
-	conn, err := q.DB().Conn(t.Context())
+	s := mssqltest.Start(t, mssqltest.Options{})
+	conn, err := s.DB().Conn(t.Context())
 	require.NoError(t, err)
-	q.DB().SetMaxIdleConns(0)
-	q.Failover(t, time.Second)
+	s.DB().SetMaxIdleConns(0)
+	s.Failover(t, time.Second)
 	require.Error(t, conn.PingContext(t.Context()))
 	_ = conn.Close()
 	var refused mssql.Error
-	require.ErrorAs(t, q.DB().Ping(), &refused)
+	require.ErrorAs(t, s.DB().Ping(), &refused)
 	require.Equal(t, int32(40613), refused.Number)
-	require.Eventually(t, func() bool { return q.DB().Ping() == nil }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.DB().Ping() == nil }, 5*time.Second, 10*time.Millisecond)
 }

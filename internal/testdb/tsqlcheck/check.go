@@ -9,6 +9,12 @@
 // statement, TOP in parentheses), and refuses everything else. Beyond the
 // grammar, names are resolved: variables must be declared, columns must be in
 // their table, lists of columns and values must be of one length.
+//
+// So it proves that no word of a statement is lost or misspelt, that each names
+// what there is, and that no two hints contradict each other. It does not prove
+// that SQL Server takes the text (that would need Microsoft's own parser, in whose
+// place it stands), nor that types fit, nor what a statement does: the last two the
+// stand-in shows (mssqltest).
 package tsqlcheck
 
 import (

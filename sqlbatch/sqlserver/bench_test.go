@@ -1,4 +1,4 @@
-package mssqltest_test
+package sqlserver_test
 
 import (
 	"testing"

@@ -1,21 +1,22 @@
-package mssqltest_test
+package sqlserver_test
 
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
-
-var names = sqlbatch.Names{Queue: "orders"}
 
 // queue is chanq's own SQL against a stand-in.
 type queue struct {
@@ -25,7 +26,7 @@ type queue struct {
 }
 
 func newQueue(t testing.TB, o mssqltest.Options) *queue {
-	q := &queue{sqlserver.Dialect.Queue(names), mssqltest.Start(t, o), t}
+	q := &queue{sqlserver.Dialect.Queue(suite.Orders), mssqltest.Start(t, o), t}
 	q.migrate()
 	return q
 }
@@ -40,7 +41,7 @@ func (q *queue) migrate() {
 	require.NoError(q.t, err)
 	defer func() { require.NoError(q.t, conn.Close()) }()
 	texts := sqlserver.Dialect.Begin()
-	for _, m := range sqlserver.Dialect.Migrations(names) {
+	for _, m := range sqlserver.Dialect.Migrations(suite.Orders) {
 		texts = append(texts, m.Statements...)
 	}
 	texts = append(texts, sqlserver.Dialect.Commit())
@@ -60,7 +61,7 @@ func (q *queue) exec(st sqlbatch.Statement) {
 // rows runs a statement and returns the rows of all its results.
 func (q *queue) rows(st sqlbatch.Statement) [][]any {
 	q.t.Helper()
-	out, err := rowsOf(context.Background(), q.DB(), st)
+	out, err := read(context.Background(), q.DB(), st)
 	require.NoError(q.t, err)
 	return out
 }
@@ -69,7 +70,7 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-func rowsOf(ctx context.Context, on querier, st sqlbatch.Statement) ([][]any, error) {
+func read(ctx context.Context, on querier, st sqlbatch.Statement) ([][]any, error) {
 	rows, err := on.QueryContext(ctx, st.Text, st.Args...)
 	if err != nil {
 		return nil, err
@@ -118,3 +119,10 @@ func itemsOf(claimed [][]any) []sqlbatch.Item {
 }
 
 var claimTen = sqlbatch.ClaimParams{Rows: 10, Lease: 30 * time.Second, Member: [16]byte{1}, Salt: 1, Suspects: true}
+
+// numberOf is a server's error's, or 0.
+func numberOf(err error) int32 {
+	var e mssql.Error
+	_ = errors.As(err, &e)
+	return e.Number
+}

@@ -1,4 +1,4 @@
-package mssqltest_test
+package sqlserver_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
@@ -17,7 +18,7 @@ func TestProblemsAreToldApart(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	s := mssqltest.Start(t, mssqltest.Options{})
-	q := &queue{sqlserver.Dialect.Queue(names), s, t}
+	q := &queue{sqlserver.Dialect.Queue(suite.Orders), s, t}
 	require.Empty(t, q.rows(q.Problems()), "without any table")
 	exec := func(text string) {
 		_, err := s.DB().ExecContext(ctx, text)
@@ -49,12 +50,12 @@ func TestAMemberThatIsLockedHoldsUpNoOtherAndItselfNotForLong(t *testing.T) {
 		require.Nil(t, q.rows(q.Peek(sqlbatch.Ready, 1))[0][9], "its name is not waited for")
 		outcome := make(chan error, 1)
 		go func() {
-			_, err := rowsOf(ctx, q.DB(), q.Join(held))
+			_, err := read(ctx, q.DB(), q.Join(held))
 			outcome <- err
 		}()
 		require.Eventually(t, func() bool { return q.Clock().Waiting() == 1 }, 5*time.Second, time.Millisecond)
 		q.Clock().Advance(sqlbatch.LockWait)
-		require.Equal(t, int32(1222), number(<-outcome))
+		require.Equal(t, int32(1222), numberOf(<-outcome))
 		require.NoError(t, tx.Rollback())
 		entry := q.rows(q.Get(items[0].ID))[0]
 		require.Equal(t, []any{held.ID[:], "held"}, entry[8:10])

@@ -1,4 +1,4 @@
-package mssqltest_test
+package sqlserver_test
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func TestBesideAnOpenKeyedSendTxNobodyWaitsButWhoHasTheSameKey(t *testing.T) {
 		row := makeRows(1, 0)
 		row[0].Key = "m"
 		go func() {
-			stored, _ := rowsOf(ctx, q.DB(), q.EnqueueNew(row))
+			stored, _ := read(ctx, q.DB(), q.EnqueueNew(row))
 			outcome <- stored
 		}()
 		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, 5*time.Second, time.Millisecond, "the same key waits")
@@ -104,7 +104,7 @@ func TestFindLocksNoRowForAKey(t *testing.T) {
 		row.Key = "k"
 		q.exec(q.Enqueue([]sqlbatch.Row{row}))
 		hold(t, ctx, q, row.ID)
-		found, err := rowsOf(ctx, q.DB(), q.Find(nil, []string{"k", "nobody's"}))
+		found, err := read(ctx, q.DB(), q.Find(nil, []string{"k", "nobody's"}))
 		require.NoError(t, err)
 		require.Equal(t, [][]any{{row.ID[:], []byte("k"), int64(0)}}, found)
 	})
@@ -119,8 +119,8 @@ func TestTwoWhoFindAKeyFreeAreToldApartByTheIndex(t *testing.T) {
 	first, second := makeRows(1, 0), makeRows(1, 0)
 	first[0].Key, second[0].Key = "k", "k"
 	q.exec(q.EnqueueNew(first))
-	_, err := rowsOf(ctx, q.DB(), q.Enqueue(second))
-	require.Equal(t, int32(2601), number(err))
+	_, err := read(ctx, q.DB(), q.Enqueue(second))
+	require.Equal(t, int32(2601), numberOf(err))
 	require.Equal(t, sqlbatch.Duplicate, sqlserver.Dialect.Classify(err))
 	require.Empty(t, q.rows(q.EnqueueNew(second)))
 }

@@ -1,4 +1,4 @@
-package mssqltest_test
+package sqlserver_test
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // migration and after it.
 func rightsScript(t *testing.T) (before, after string) {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/rights/sqlserver.sql")
+	text, err := os.ReadFile("../../docs/rights/sqlserver.sql")
 	require.NoError(t, err)
 	before, after, ok := strings.Cut(string(text), "-- Part 2")
 	require.True(t, ok)
@@ -122,7 +122,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	require.NoError(t, err)
 	l.live(c)
 	l.requireEnded(orders)
-	_, err = rowsOf(ctx, db, q.Trim(0, 10, 0))
+	_, err = read(ctx, db, q.Trim(0, 10, 0))
 	require.NoError(t, err)
 
 	p, err = orders.Producer(chanq.ProducerConfig{})

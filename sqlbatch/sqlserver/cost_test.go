@@ -1,4 +1,4 @@
-package mssqltest_test
+package sqlserver_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
@@ -201,7 +202,7 @@ func randomRows(r *rand.Rand, n int) []sqlbatch.Row {
 // and declaration that the builders make: a server has one plan for each.
 func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 	t.Parallel()
-	q := sqlserver.Dialect.Queue(names)
+	q := sqlserver.Dialect.Queue(suite.Orders)
 	r := rand.New(rand.NewPCG(1, 2))
 	hot := map[[2]any]bool{}
 	note := func(statements ...sqlbatch.Statement) {

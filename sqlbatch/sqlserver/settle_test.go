@@ -1,4 +1,4 @@
-package mssqltest_test
+package sqlserver_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
@@ -53,13 +54,13 @@ func TestASettleLeavesOutTheRowThatSomebodyHasLockedAndNoOther(t *testing.T) {
 		for name := range settles(q.Queue, nil) {
 			items := q.leased(5)
 			holder := hold(t, ctx, q, items[2].ID)
-			settled, err := rowsOf(ctx, q.DB(), settles(q.Queue, items)[name])
+			settled, err := read(ctx, q.DB(), settles(q.Queue, items)[name])
 			require.NoError(t, err, name)
 			require.Equal(t, []sqlbatch.Item{items[0], items[1], items[3], items[4]}, settledItems(settled), name)
 
 			ids := [][16]byte{items[2].ID}
-			_, err = rowsOf(ctx, q.DB(), q.Look(ids))
-			require.Equal(t, int32(1222), number(err), "%s: it is locked, not gone: %v", name, err)
+			_, err = read(ctx, q.DB(), q.Look(ids))
+			require.Equal(t, int32(1222), numberOf(err), "%s: it is locked, not gone: %v", name, err)
 			require.Equal(t, sqlbatch.RolledBack, sqlserver.Dialect.Classify(err))
 
 			require.NoError(t, holder.Rollback())
@@ -91,7 +92,7 @@ func TestASettleInATransactionOfTheCallerWaitsUnlessItIsToldToSkip(t *testing.T)
 		items := q.leased(3)
 		holder := hold(t, ctx, q, items[1].ID)
 		skipping := begin(t, ctx, q)
-		settled, err := rowsOf(ctx, skipping, q.InTx().SkipLocked().Ack(items))
+		settled, err := read(ctx, skipping, q.InTx().SkipLocked().Ack(items))
 		require.NoError(t, err)
 		require.Equal(t, []sqlbatch.Item{items[0], items[2]}, settledItems(settled))
 		require.NoError(t, skipping.Rollback())
@@ -99,7 +100,7 @@ func TestASettleInATransactionOfTheCallerWaitsUnlessItIsToldToSkip(t *testing.T)
 		outcome := make(chan []sqlbatch.Item, 1)
 		patient := begin(t, ctx, q)
 		go func() {
-			settled, _ := rowsOf(ctx, patient, q.InTx().Ack(items))
+			settled, _ := read(ctx, patient, q.InTx().Ack(items))
 			outcome <- settledItems(settled)
 		}()
 		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, 5*time.Second, time.Millisecond)
@@ -112,7 +113,7 @@ func TestASettleInATransactionOfTheCallerWaitsUnlessItIsToldToSkip(t *testing.T)
 // READPAST skips: what a settle waits for then is bounded by LOCK_TIMEOUT.
 func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 	t.Parallel()
-	for name := range settles(sqlserver.Dialect.Queue(names), nil) {
+	for name := range settles(sqlserver.Dialect.Queue(suite.Orders), nil) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := within(t)
@@ -123,13 +124,13 @@ func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 			require.NoError(t, err)
 			outcome := make(chan error, 1)
 			go func() {
-				_, err := rowsOf(ctx, q.DB(), settles(q.Queue, items)[name])
+				_, err := read(ctx, q.DB(), settles(q.Queue, items)[name])
 				outcome <- err
 			}()
 			require.Eventually(t, func() bool { return q.Clock().Waiting() == 1 }, 5*time.Second, time.Millisecond)
 			q.Clock().Advance(sqlbatch.LockWait)
 			err = <-outcome
-			require.Equal(t, int32(1222), number(err), "%v", err)
+			require.Equal(t, int32(1222), numberOf(err), "%v", err)
 			require.NoError(t, reader.Rollback())
 			require.Len(t, q.rows(settles(q.Queue, items)[name]), 2, "nothing of it was done")
 		})
@@ -141,11 +142,11 @@ func TestALookDoesNotWaitEvenForThoseWhoWait(t *testing.T) {
 		items := q.leased(2)
 		require.NoError(t, func() error {
 			tx := begin(t, ctx, q)
-			_, err := rowsOf(ctx, tx, q.InTx().Ack(items[:1]))
+			_, err := read(ctx, tx, q.InTx().Ack(items[:1]))
 			return err
 		}())
-		_, err := rowsOf(ctx, q.DB(), q.Look(idsOf(items)))
-		require.Equal(t, int32(1222), number(err), "an ack that is not committed: %v", err)
+		_, err := read(ctx, q.DB(), q.Look(idsOf(items)))
+		require.Equal(t, int32(1222), numberOf(err), "an ack that is not committed: %v", err)
 		require.Len(t, q.rows(q.Look(idsOf(items[1:]))), 1)
 		require.Empty(t, q.rows(q.Look([][16]byte{newID()})))
 	})
@@ -160,11 +161,11 @@ func TestOpenTransactionsOnTheTableOfQueuesStopNoClaim(t *testing.T) {
 		for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
 			p := claimTen
 			p.Rows, p.Order = 1, order
-			claimed, err := rowsOf(ctx, q.DB(), q.Claim(p))
+			claimed, err := read(ctx, q.DB(), q.Claim(p))
 			require.NoError(t, err)
 			require.Len(t, claimed, 1)
 		}
-		_, err = rowsOf(ctx, q.DB(), q.NextDue())
+		_, err = read(ctx, q.DB(), q.NextDue())
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit())
 		q.exec(q.Enqueue(makeRows(1, 0)))

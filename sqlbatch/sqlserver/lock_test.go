@@ -1,4 +1,4 @@
-package mssqltest_test
+package sqlserver_test
 
 import (
 	"context"
@@ -99,7 +99,7 @@ func TestAConsumerTakesTheNextRowsWhileAnotherHoldsAClaimOpen(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		send(t, ctx, orders, 1, 10)
 		tx := begin(t, ctx, q)
-		claimed, err := rowsOf(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 3, Lease: time.Minute, Suspects: true}))
+		claimed, err := read(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 3, Lease: time.Minute, Suspects: true}))
 		require.NoError(t, err)
 		require.Len(t, claimed, 3)
 
@@ -149,25 +149,6 @@ func TestAnAckThatIsNotCommittedIsSkippedEvenAfterItsLeaseEnded(t *testing.T) {
 	})
 }
 
-func TestOneConsumerReceivesInTheOrderOfSending(t *testing.T) {
-	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
-		const n = 300
-		p, err := orders.Producer(chanq.ProducerConfig{BatchRows: 7})
-		require.NoError(t, err)
-		for i := range n {
-			p.C() <- chanq.Message[int]{Body: i}
-		}
-		require.NoError(t, p.Close(ctx))
-		c := consume(t, ctx, orders, chanq.ConsumerConfig{Prefetch: 50})
-		for i := range n {
-			l := <-c.C()
-			require.Equal(t, i, l.Body)
-			require.NoError(t, l.Ack())
-		}
-		require.NoError(t, c.Shutdown(ctx))
-	})
-}
-
 func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
@@ -177,7 +158,7 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	}
 	claim := func() {
 		tx := begin(t, ctx, q)
-		claimed, err := rowsOf(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Suspects: true}))
+		claimed, err := read(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Suspects: true}))
 		require.NoError(t, err)
 		require.Len(t, claimed, 1000)
 		for _, l := range q.Engine().Locks() {
@@ -223,7 +204,7 @@ func TestSettlesOfTheSameRowsInAnyOrderDoNotDeadlock(t *testing.T) {
 		settle := func(list []sqlbatch.Item) {
 			tx, err := q.DB().BeginTx(ctx, nil)
 			if err == nil {
-				_, err = rowsOf(ctx, tx, q.InTx().Ack(list))
+				_, err = read(ctx, tx, q.InTx().Ack(list))
 				err = errors.Join(err, tx.Commit())
 			}
 			outcome <- err
@@ -273,8 +254,8 @@ func TestALeakedIsolationLevelDoesNotBreakAClaim(t *testing.T) {
 		q.DB().SetMaxOpenConns(1)
 		_, err = q.DB().ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL "+level)
 		require.NoError(t, err)
-		_, err = rowsOf(ctx, q.DB(), q.InTx().Claim(claimTen))
-		require.Equal(t, int32(650), number(err), "the level has leaked: %v", err)
+		_, err = read(ctx, q.DB(), q.InTx().Claim(claimTen))
+		require.Equal(t, int32(650), numberOf(err), "the level has leaked: %v", err)
 		leases, err := orders.TryLease(ctx, 1, time.Minute)
 		require.NoError(t, err)
 		require.Len(t, leases, 1)
