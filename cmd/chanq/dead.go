@@ -12,16 +12,16 @@ import (
 func (a *app) deadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead",
-		Short: "List dead messages, and make them ready again",
+		Short: "List dead messages, make them ready again, delete them",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("dead: unknown command %q: must be list or redrive", args[0])
+				return usage("dead: unknown command %q: must be list, redrive or purge", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.deadListCommand(), a.deadRedriveCommand())
+	cmd.AddCommand(a.deadListCommand(), a.deadRedriveCommand(), a.deadPurgeCommand())
 	return cmd
 }
 
@@ -67,13 +67,9 @@ all, oldest first. A message whose dedup key is in the queue again stays dead.`,
 			if limit > 0 && len(args) > 1 {
 				return usage("--limit is not for messages that are named by IDs")
 			}
-			var ids []chanq.ID
-			for _, s := range args[1:] {
-				id, err := chanq.ParseID(s)
-				if err != nil {
-					return usage("%q is not the ID of a message", s)
-				}
-				ids = append(ids, id)
+			ids, err := parseIDs(args[1:])
+			if err != nil {
+				return err
 			}
 			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
 				return a.redrive(cmd.Context(), q, limit, ids)
@@ -90,13 +86,27 @@ func (a *app) redrive(ctx context.Context, q *chanq.Queue[[]byte], limit int, id
 		return a.counted(n, "redriven", err)
 	}
 	moved, err := q.RedriveIDs(ctx, ids...)
-	if err := a.counted(len(moved), "redriven", err); err != nil {
-		return err
+	return a.changed(q, "redriven", "not dead, or with a dedup key that is in the queue", ids, moved, err)
+}
+
+func (a *app) deadPurgeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "purge QUEUE ID...",
+		Short:   "Delete dead messages by their IDs",
+		Long:    `Deletes the dead messages with the IDs. All of them: chanq purge --state dead.`,
+		Example: `  chanq dead purge --db jobs.db mail 0199c0de-0000-7000-8000-000000000000`,
+		Args:    atLeast(2, "a queue, and IDs"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids, err := parseIDs(args[1:])
+			if err != nil {
+				return err
+			}
+			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
+				found, err := q.PurgeIDs(cmd.Context(), ids...)
+				return a.changed(q, "purged", "not dead", ids, found, err)
+			})
+		},
 	}
-	if missing := len(ids) - len(moved); missing > 0 {
-		return fmt.Errorf("redrive %s: %s not dead, or with a dedup key that is in the queue", q.Name(), count(missing, "message"))
-	}
-	return nil
 }
 
 // counted says how many messages were changed, also when not all could be.

@@ -147,13 +147,45 @@ func TestDeadMessagesAreListedAndRedriven(t *testing.T) {
 	}
 	require.Contains(t, list, "poison")
 
-	require.Equal(t, "1 message redriven\n", succeed(t, "", "dead", "redrive", "--db", db, "mail", ids[1]).out)
+	require.Equal(t, "1 message redriven\n", succeed(t, "", "dead", "redrive", "--db", db, "mail", ids[1], ids[1]).out, "one that is given twice is one")
 	require.Equal(t, "b\n", succeed(t, "", "receive", "--db", db, "mail").out)
 	r := runIn(t.Context(), "", "dead", "redrive", "--db", db, "mail", ids[1])
 	require.Equal(t, exitFailed, r.status, "it is not dead any more")
 	require.Equal(t, "1 message redriven\n", succeed(t, "", "dead", "redrive", "--db", db, "--limit", "1", "mail").out)
 	require.JSONEq(t, `{"redriven":1}`, succeed(t, "", "dead", "redrive", "--db", db, "-o", "json", "mail").out)
 	require.Equal(t, 2, state(t, db).Ready)
+}
+
+func TestMessagesAreDeletedByTheirIDs(t *testing.T) {
+	db := newQueue(t, "mail")
+	ids := succeed(t, "", "send", "--db", db, "mail", "a", "b", "c").lines()
+	succeed(t, "", "receive", "--db", db, "--nack", "--max-attempts", "1", "mail")
+	partly := func(want string, args ...string) {
+		r := runIn(t.Context(), "", append(args, "--db", db)...)
+		require.Equal(t, exitFailed, r.status)
+		require.Contains(t, r.out+r.err, want)
+	}
+	partly("1 message purged\nchanq: queue mail: 1 message not dead\n", "dead", "purge", "mail", ids[0], ids[1])
+	partly("0 messages purged\n", "dead", "purge", "mail", ids[0])
+	partly("1 message cancelled\nchanq: queue mail: 1 message not ready, scheduled or leased\n", "cancel", "mail", ids[0], ids[1])
+	require.JSONEq(t, `{"cancelled":1}`, succeed(t, "", "cancel", "--db", db, "-o", "json", "mail", ids[2]).out)
+	require.Equal(t, statsLine{Queue: "mail", Limit: 10_000}, state(t, db))
+}
+
+func TestDropLeavesWhatHasMessages(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, "", "migrate", "--db", db, "post")
+	succeed(t, "", "send", "--db", db, "mail", "a")
+	require.Contains(t, fail(t, exitFailed, "drop", "--db", db, "mail"), "drop mail: it has messages; chanq purge deletes")
+	require.Equal(t, "queue post dropped\n", succeed(t, "", "drop", "--db", db, "post").out)
+	require.Equal(t, "there is no queue post\n", succeed(t, "", "drop", "--db", db, "post").out, "it may be repeated")
+	r := runIn(t.Context(), "n\n", "drop", "--db", db, "--with-messages", "mail")
+	require.Equal(t, exitFailed, r.status)
+	require.Contains(t, r.err, "Drop queue mail with whatever is in it? [y/N]")
+	require.Equal(t, 1, state(t, db).Ready)
+	require.JSONEq(t, `{"queue":"mail","dropped":true}`, succeed(t, "", "drop", "--db", db, "--with-messages", "--yes", "-o", "json", "mail").out)
+	require.JSONEq(t, `{"queue":"mail","dropped":false}`, succeed(t, "", "drop", "--db", db, "-o", "json", "mail").out)
+	require.Equal(t, "[]\n", succeed(t, "", "stats", "--db", db, "-o", "json").out)
 }
 
 func TestPurgeAsksFirst(t *testing.T) {
@@ -282,4 +314,6 @@ func TestInterruptedCommandHasTheStatusOfAShell(t *testing.T) {
 	require.Equal(t, exitInterrupted, Run(ctx, []string{"send", "--db", db, "mail"}, read, io.Discard, io.Discard))
 	require.Equal(t, exitInterrupted, Run(ctx, []string{"receive", "--db", db, "mail"}, read, io.Discard, io.Discard))
 	require.Equal(t, exitInterrupted, Run(ctx, []string{"purge", "--state", "ready", "--db", db, "mail"}, read, io.Discard, io.Discard))
+	require.Equal(t, exitInterrupted, Run(ctx, []string{"drop", "--db", db, "mail"}, read, io.Discard, io.Discard))
+	succeed(t, "", "stats", "--db", db, "mail")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,6 +28,14 @@ func TestCommandsSpeakToPostgreSQL(t *testing.T) {
 	run("resume", "mail")
 	require.Contains(t, run("top", "-n", "1"), "PostgreSQL ")
 	require.Equal(t, "3 messages purged\n", run("purge", "--yes", "--state", "ready", "mail"))
+	id := strings.TrimSpace(run("send", "mail", "six"))
+	require.Equal(t, "1 message cancelled\n", run("cancel", "mail", id))
+	id = strings.TrimSpace(run("send", "mail", "seven"))
+	run("receive", "--nack", "--max-attempts", "1", "mail")
+	require.Equal(t, "1 message purged\n", run("dead", "purge", "mail", id))
+	run("migrate", "post")
+	require.Equal(t, "queue post dropped\n", run("drop", "post"))
+	require.Equal(t, "there is no queue post\n", run("drop", "post"))
 
 	require.Contains(t, run("members"), "QUEUE")
 

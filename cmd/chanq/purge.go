@@ -34,7 +34,7 @@ they settle.`,
 			}
 			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
 				if !yes {
-					if err := a.confirm(cmd.Context(), q, s); err != nil {
+					if err := a.confirmPurge(cmd.Context(), q, s); err != nil {
 						return err
 					}
 				}
@@ -48,10 +48,7 @@ they settle.`,
 	return cmd
 }
 
-var errNotConfirmed = errors.New("purge: not confirmed; nothing was deleted")
-
-// confirm asks; only yes is yes.
-func (a *app) confirm(ctx context.Context, q *chanq.Queue[[]byte], s chanq.State) error {
+func (a *app) confirmPurge(ctx context.Context, q *chanq.Queue[[]byte], s chanq.State) error {
 	stats, err := q.Stats(ctx)
 	if err != nil {
 		return err
@@ -64,7 +61,14 @@ func (a *app) confirm(ctx context.Context, q *chanq.Queue[[]byte], s chanq.State
 	if n >= stats.Limit {
 		many += " or more"
 	}
-	fmt.Fprintf(a.err, "Delete all %s messages of queue %s, %s now? [y/N] ", s, q.Name(), many)
+	return a.confirm(ctx, fmt.Sprintf("Delete all %s messages of queue %s, %s now?", s, q.Name(), many))
+}
+
+var errNotConfirmed = errors.New("not confirmed; nothing was deleted")
+
+// confirm asks; only yes is yes.
+func (a *app) confirm(ctx context.Context, question string) error {
+	fmt.Fprintf(a.err, "%s [y/N] ", question)
 	answers := make(chan string, 1)
 	go func() { // ends with an answer, or with the process
 		line, _ := bufio.NewReader(a.in).ReadString('\n') // the end of the input is no yes

@@ -117,7 +117,7 @@ forms, too.`,
 	}
 	for _, add := range []func() *cobra.Command{
 		a.demoCommand, a.migrateCommand, a.schemaCommand, a.sendCommand, a.receiveCommand, a.statsCommand,
-		a.topCommand, a.membersCommand, a.peekCommand, a.deadCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand,
+		a.topCommand, a.membersCommand, a.peekCommand, a.deadCommand, a.cancelCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand, a.dropCommand,
 	} {
 		root.AddCommand(add())
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,14 @@ func TestCommandsSpeakToSQLServer(t *testing.T) {
 	run("resume", "mail")
 	require.Contains(t, run("top", "-n", "1"), "SQL Server 127.0.0.1, database chanq")
 	require.Equal(t, "2 messages purged\n", run("purge", "--yes", "--state", "ready", "mail"))
+	id := strings.TrimSpace(run("send", "mail", "six"))
+	require.Equal(t, "1 message cancelled\n", run("cancel", "mail", id))
+	id = strings.TrimSpace(run("send", "mail", "seven"))
+	run("receive", "--nack", "--max-attempts", "1", "mail")
+	require.Equal(t, "1 message purged\n", run("dead", "purge", "mail", id))
+	run("migrate", "post")
+	require.Equal(t, "queue post dropped\n", run("drop", "post"))
+	require.Equal(t, "there is no queue post\n", run("drop", "post"))
 
 	u, err := url.Parse(server.DSN())
 	require.NoError(t, err)

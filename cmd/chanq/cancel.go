@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chanq/chanq"
+)
+
+func (a *app) cancelCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel QUEUE ID...",
+		Short: "Delete messages that are ready, scheduled or leased",
+		Long: `Deletes the messages with the IDs. The holder of a leased one learns of it when it
+settles. Dead ones are deleted by chanq dead purge.`,
+		Example: `  chanq cancel --db jobs.db mail 0199c0de-0000-7000-8000-000000000000`,
+		Args:    atLeast(2, "a queue, and IDs"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids, err := parseIDs(args[1:])
+			if err != nil {
+				return err
+			}
+			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
+				found, err := q.Cancel(cmd.Context(), ids...)
+				return a.changed(q, "cancelled", "not ready, scheduled or leased", ids, found, err)
+			})
+		},
+	}
+}
+
+// parseIDs reads the IDs of messages; one that is given twice is one.
+func parseIDs(args []string) ([]chanq.ID, error) {
+	var ids []chanq.ID
+	for _, s := range args {
+		id, err := chanq.ParseID(s)
+		if err != nil {
+			return nil, usage("%q is not the ID of a message", s)
+		}
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// changed says how many of the messages with these IDs were changed; it is an error
+// if some were not.
+func (a *app) changed(q *chanq.Queue[[]byte], done, otherwise string, ids, found []chanq.ID, err error) error {
+	if err := a.counted(len(found), done, err); err != nil {
+		return err
+	}
+	if missing := len(ids) - len(found); missing > 0 {
+		return fmt.Errorf("queue %s: %s %s", q.Name(), count(missing, "message"), otherwise)
+	}
+	return nil
+}
