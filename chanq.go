@@ -22,7 +22,7 @@
 // One message travels so (CONTRIBUTING has it function by function):
 //
 //	Producer.Send (producer.go) → a group (internal/group) → INSERT (store.go, sqlbatch)
-//	→ claim (claim.go, claimed.go) → Consumer.C → your code
+//	→ claim (claim.go, claim_rows.go) → Consumer.C → your code
 //	→ Lease.Ack (lease.go) → a group → DELETE (settle.go, sqlbatch)
 //
 // while the keeper (keeper.go) extends the leases of what is held.

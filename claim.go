@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
@@ -14,52 +13,17 @@ import (
 
 // The claimer: one goroutine that keeps the buffer of a consumer filled.
 //
-// A claim asks for the free room of the buffer, when at least half of what it
-// may hold is free, and never for more than readers took in the last second: a
-// slow replica does not hoard. A full batch means that more may be there, so
-// the next claim follows at once. A short one is no proof of an empty queue,
-// since rows that others have locked are skipped: it is followed by a pause of
-// PollMin, or a quarter of it where the claim was worth its statement, an empty
-// one by doubling pauses up to PollMax, in which the due time of the next message
-// is read (no lock, no write) instead of claiming. A producer of the same process
-// ends a pause.
+// A claim asks for the free room of the buffer, when at least half of what it may hold
+// is free, and never for more than readers took in the last second (claim_pace.go): a
+// slow replica does not hoard. A full batch means that more may be there, so the next
+// claim follows at once. A short one is no proof of an empty queue, since rows that
+// others have locked are skipped: it is followed by a pause of PollMin, or a quarter of
+// it where the claim was worth its statement, an empty one by doubling pauses up to
+// PollMax, in which the due time of the next message is read (no lock, no write) instead
+// of claiming. A producer of the same process ends a pause.
 //
-// A claim that does not arrive in time is followed by a smaller one: see allowance.
-// Of the messages that may kill their process it takes one at a time: see
-// suspects.go.
-
-// flow is what the claimer knows of its readers' pace. Only the claimer uses it,
-// save skipped.
-type flow struct {
-	delivered int64        // leases sent on the channel, or set aside
-	skipped   atomic.Int64 // of those, the ones that readers dropped
-	samples   []flowSample
-	meanBytes int  // of a body, by the last claim
-	lastClaim int  // messages of the last claim
-	atWork    bool // the last claim found some
-}
-
-type flowSample struct {
-	at    time.Duration
-	taken int64
-}
-
-// takenLately is how many leases readers took in about the last second.
-func (f *flow) takenLately(now time.Duration, buffered int) int {
-	taken := f.delivered - int64(buffered) - f.skipped.Load()
-	f.samples = append(f.samples, flowSample{now, taken})
-	for len(f.samples) > 1 && now-f.samples[1].at >= time.Second {
-		f.samples = f.samples[1:]
-	}
-	if len(f.samples) > 256 { // keep every other: the oldest decides
-		half := f.samples[:0:0]
-		for i := 0; i < len(f.samples); i += 2 {
-			half = append(half, f.samples[i])
-		}
-		f.samples = half
-	}
-	return int(taken - f.samples[0].taken)
-}
+// A claim that does not arrive in time is followed by a smaller one (claim_size.go). Of
+// the messages that may kill their process it takes one at a time (claim_suspects.go).
 
 // worthwhile is how many messages make a short claim worth its statement: from
 // here on the rows cost more than the round trip.
@@ -116,95 +80,6 @@ func (c *Consumer[T]) connect() {
 			return
 		}
 	}
-}
-
-// waitForRoom returns how many messages to claim next, 0 after Stop.
-func (c *Consumer[T]) waitForRoom() int {
-	look := c.cfg.PollMin
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for c.stop.Err() == nil {
-		buffered := len(c.out)
-		most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
-		room := min(most-buffered, c.queue.dialect.Traits().ClaimRows, c.allowance.bound())
-		if c.flow.meanBytes == 0 { // nothing is known of sizes, but that of the largest
-			room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
-		} else {
-			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered
-			if buffered == 0 {
-				fit = max(fit, 1) // a body larger than all of the room comes alone
-			}
-			room = min(room, fit)
-		}
-		if buffered <= most/2 && !c.settler.crowded() && room > 0 {
-			c.wakeAt.Store(0)
-			return room
-		}
-		// The channel does not tell when it is read. When as many leases have ended
-		// as it holds too many, it must have been; readers that take without
-		// settling are noticed by the clock.
-		c.wakeAt.Store(c.taken.Load() + int64(max(1, buffered-most/2)))
-		timer.Reset(look)
-		look = min(2*look, 100*time.Millisecond)
-		select {
-		case <-c.stop.Done():
-		case <-c.progress:
-		case <-timer.C:
-		}
-	}
-	return 0
-}
-
-// pause waits for d, a ring of the bell, the end of a suspect, or Stop. It reports
-// one of the former two.
-func (c *Consumer[T]) pause(d time.Duration) (rung bool) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-c.stop.Done():
-	case <-c.bell:
-		return true
-	case <-c.cleared:
-		return true
-	case <-timer.C:
-	}
-	return false
-}
-
-// waitForMessage returns when a claim may find something, or after Stop.
-func (c *Consumer[T]) waitForMessage(idle *retry.Backoff) {
-	c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
-	// The first look is before the first pause, which may be long already: a bell
-	// that rang for a scheduled message does not shorten it. What is due by now,
-	// though the claim did not get it, is locked by others, and waits.
-	wait := idle.Poll()
-	if due, any, err := c.nextDue(); err == nil && any && due > 0 {
-		wait = min(wait, due)
-	}
-	for c.stop.Err() == nil && !c.pause(wait) {
-		due, any, err := c.nextDue()
-		if err != nil {
-			return // the claim meets the error, too, and deals with it
-		}
-		if any && due <= 0 {
-			return
-		}
-		wait = idle.Poll()
-		if any {
-			wait = min(wait, due)
-		}
-	}
-}
-
-func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
-	var ms sql.NullInt64
-	ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
-	defer cancel()
-	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
-	if err == nil {
-		c.count(func(s *ConsumerStats) { s.Looks++ })
-	}
-	return time.Duration(ms.Int64) * time.Millisecond, ms.Valid, err
 }
 
 func (c *Consumer[T]) count(f func(*ConsumerStats)) {

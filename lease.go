@@ -202,7 +202,7 @@ type lease struct {
 	due      int64         // Unix ms by the database, for release
 	attempt  int           // as Lease.Attempt, which the reader might change
 	lapses   int           // before this claim, in a row
-	suspect  bool          // see suspects.go
+	suspect  bool          // see claim_suspects.go
 	stuck    bool          // its row was locked when it was last to be extended; of the keeper's extender
 	deadline atomic.Int64  // of monotonic()
 	unsure   atomic.Int64  // the shortest Extend that may yet take effect; 0 is none: see doubt

@@ -23,8 +23,8 @@ import (
 // somebody has locked is kept apart from all groups, and tried again later.
 //
 // Each lease learns its own outcome. A statement returns the (id, fence) of every row
-// it changed; what it does not return is looked at (look.go) before anybody hears that
-// it is lost (outcome.go).
+// it changed; what it does not return is looked at (settle_look.go) before anybody hears that
+// it is lost (settle_outcome.go).
 type settler struct {
 	owner     leaseOwner
 	queue     *queue
