@@ -116,15 +116,32 @@ const maxPeek = 1000
 
 // Peek returns up to n (at most 1000) messages of a state without claiming
 // them: live ones in the order of claims, dead and done ones latest first. One
-// round trip.
+// round trip. PeekAfter goes on behind them.
 func (q *Queue[T]) Peek(ctx context.Context, s State, n int) ([]Entry, error) {
+	return q.core.peek(ctx, s, n, nil)
+}
+
+// PeekAfter is Peek of the messages behind last, in the order of Peek and of the state
+// that last had in it; last is the last entry of a Peek or a PeekAfter before, or one of
+// Get. To see all messages of a state, call it with the last of each page, until one is
+// shorter than n. It costs what a first page costs, however many are before last.
+//
+// The place counts, and not whether the message is still there. Of messages that come, go
+// or change their state or due time between two pages, some may be missed; one that
+// stays where it is is shown, once, unless SQL Server has it locked at the moment.
+func (q *Queue[T]) PeekAfter(ctx context.Context, last Entry, n int) ([]Entry, error) {
+	place := sqlbatch.Place{Priority: int8(last.Priority), Held: !last.Member.IsZero(), At: last.At.UnixMilli(), ID: last.ID}
+	return q.core.peek(ctx, last.State, n, &place)
+}
+
+func (q *queue) peek(ctx context.Context, s State, n int, after *sqlbatch.Place) ([]Entry, error) {
 	if err := checkState(s); err != nil {
-		return nil, fmt.Errorf("chanq: peek %s: %w", q.core.name, err)
+		return nil, fmt.Errorf("chanq: peek %s: %w", q.name, err)
 	}
 	if n < 1 || n > maxPeek {
-		return nil, fmt.Errorf("chanq: peek %s: n is %d: must be from 1 to %d", q.core.name, n, maxPeek)
+		return nil, fmt.Errorf("chanq: peek %s: n is %d: must be from 1 to %d", q.name, n, maxPeek)
 	}
-	return q.core.entries(ctx, "peek", q.core.sql.Peek(sqlbatch.State(s), n))
+	return q.entries(ctx, "peek", q.sql.Peek(sqlbatch.State(s), n, after))
 }
 
 func checkState(s State) error {

@@ -232,6 +232,15 @@ type ClaimParams struct {
 // clock.
 type Window struct{ After, Before int64 }
 
+// Place is where Peek goes on: behind a message, as a Peek or Get showed it. Held is
+// whether it has a leased_by; At is its due_at. Of a dead or done one At and ID count.
+type Place struct {
+	Priority int8
+	Held     bool
+	At       int64
+	ID       [16]byte
+}
+
 // Member is a consumer as the database knows it: who holds leases, for operators.
 type Member struct {
 	ID      [16]byte
@@ -262,6 +271,9 @@ const (
 	Dead      State = "dead"
 	Done      State = "done"
 )
+
+// Live reports whether messages of the state are in the live table.
+func (s State) Live() bool { return s == Ready || s == Scheduled || s == Leased }
 
 // Queue builds the statements of one queue. Its methods are pure and safe for
 // concurrent use; slices passed in are not kept after the statement has run.
@@ -341,8 +353,9 @@ type Queue interface {
 	// Peek returns up to n messages of a state, in the order of claims (or last ended first):
 	// state, id, priority, fence, attempts, enqueued_at, due_at (lease end of a leased one,
 	// end of a dead or done one), expires_at, leased_by (16 bytes), holder (the name of that
-	// member), dedup_key, last_error, headers, body.
-	Peek(State, int) Statement
+	// member), dedup_key, last_error, headers, body. With a place it begins behind that,
+	// whether its message is still there or not, and reads nothing before it.
+	Peek(s State, n int, after *Place) Statement
 	// Get returns the columns of Peek for one message, wherever it is.
 	Get([16]byte) Statement
 	// Cancel deletes live messages, leased ones too, and returns their ids.

@@ -37,15 +37,11 @@ func (a *app) deadListCommand() *cobra.Command {
 				return err
 			}
 			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
-				list, err := q.Peek(cmd.Context(), chanq.StateDead, n)
-				if err != nil {
-					return err
-				}
-				return a.entries(list)
+				return a.peek(cmd.Context(), q, chanq.StateDead, n, chanq.ID{})
 			})
 		},
 	}
-	cmd.Flags().IntVarP(&n, "number", "n", 100, "how many messages, at most 1000")
+	cmd.Flags().IntVarP(&n, "number", "n", 100, "how many messages")
 	return cmd
 }
 

@@ -128,6 +128,18 @@ func TestPeekTakesNothingAndObeysNoEscapes(t *testing.T) {
 	require.Contains(t, fail(t, exitFailed, "peek", "--db", db, "--id", "0199c0de-0000-7000-8000-000000000000", "mail"), "no such message")
 }
 
+func TestPeekPagesBehindAMessageAndThroughAsManyAsAsked(t *testing.T) {
+	db := newQueue(t, "mail")
+	succeed(t, strings.Repeat("x\n", 2100), "send", "--db", db, "mail")
+	require.Len(t, succeed(t, "", "peek", "--db", db, "-o", "json", "-n", "2050", "mail").lines(), 2050)
+	all := succeed(t, "", "peek", "--db", db, "-n", "5000", "mail").lines()
+	require.Len(t, all, 2101, "and one heading")
+	last, _, _ := strings.Cut(all[10], " ")
+	require.Equal(t, all[11:21], succeed(t, "", "peek", "--db", db, "--after", last, "mail").lines()[1:])
+	require.Contains(t, fail(t, exitFailed, "peek", "--db", db, "--state", "dead", "--after", last, "mail"), "is ready, not dead")
+	require.Contains(t, fail(t, exitUsage, "peek", "--db", db, "--after", "nine", "mail"), "--after")
+}
+
 func TestNackGivesBackWithTheCause(t *testing.T) {
 	db := newQueue(t, "mail")
 	succeed(t, "", "send", "--db", db, "mail", "x")

@@ -1,22 +1,28 @@
 package main
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
 )
 
 func (a *app) peekCommand() *cobra.Command {
-	var state, id string
+	var state, id, after string
 	var n int
 	cmd := &cobra.Command{
 		Use:   "peek QUEUE",
 		Short: "Look at messages without taking them",
 		Long: `Shows messages of a state without claiming them: those on their way in the order
 of claims, dead and done ones latest first. -o json shows whole bodies and
-headers.`,
+headers. To page through many: --after the ID of the last one shown, which must
+still be there and of that state; or ask for as many as there are, which are read
+1000 at a time and may come and go meanwhile.`,
 		Example: `  chanq peek --db jobs.db mail
   chanq peek --db jobs.db --state scheduled -n 100 mail
+  chanq peek --db jobs.db --after 0199c0de-0000-7000-8000-000000000000 mail
   chanq peek --db jobs.db --id 0199c0de-0000-7000-8000-000000000000 -o json mail`,
 		Args: exactly(1, "one queue"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -27,11 +33,16 @@ headers.`,
 			if err := checkPeek(n); err != nil {
 				return err
 			}
-			var wanted chanq.ID
-			if id != "" {
-				if wanted, err = chanq.ParseID(id); err != nil {
-					return usage("--id is %q: must be the ID of a message", id)
-				}
+			if id != "" && after != "" {
+				return usage("--id and --after exclude each other")
+			}
+			wanted, err := parseIDFlag("id", id)
+			if err != nil {
+				return err
+			}
+			after, err := parseIDFlag("after", after)
+			if err != nil {
+				return err
 			}
 			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
 				if id != "" {
@@ -41,23 +52,73 @@ headers.`,
 					}
 					return a.entries([]chanq.Entry{entry})
 				}
-				list, err := q.Peek(cmd.Context(), s, n)
-				if err != nil {
-					return err
-				}
-				return a.entries(list)
+				return a.peek(cmd.Context(), q, s, n, after)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&state, "state", "ready", "`state`: ready, scheduled, leased, dead or done")
-	cmd.Flags().IntVarP(&n, "number", "n", 10, "how many messages, at most 1000")
+	cmd.Flags().IntVarP(&n, "number", "n", 10, "how many messages")
 	cmd.Flags().StringVar(&id, "id", "", "the `ID` of one message, whatever its state")
+	cmd.Flags().StringVar(&after, "after", "", "begin behind the message with this `ID`")
 	return cmd
 }
 
+func parseIDFlag(name, text string) (id chanq.ID, err error) {
+	if text == "" {
+		return id, nil
+	}
+	if id, err = chanq.ParseID(text); err != nil {
+		return id, usage("--%s is %q: must be the ID of a message", name, text)
+	}
+	return id, nil
+}
+
+// pageOf is how many messages are read at once.
+const pageOf = 1000
+
+// peek shows n messages of a state, behind one of them if it is given.
+func (a *app) peek(ctx context.Context, q *chanq.Queue[[]byte], s chanq.State, n int, after chanq.ID) error {
+	next := func(n int) ([]chanq.Entry, error) { return q.Peek(ctx, s, n) }
+	behind := func(last chanq.Entry) {
+		next = func(n int) ([]chanq.Entry, error) { return q.PeekAfter(ctx, last, n) }
+	}
+	if !after.IsZero() {
+		last, err := q.Get(ctx, after)
+		if err != nil {
+			return err
+		}
+		if last.State != s {
+			return fmt.Errorf("--after %s is %s, not %s any more", after, last.State, s)
+		}
+		behind(last)
+	}
+	var shown []chanq.Entry
+	for n > 0 {
+		page, err := next(min(n, pageOf))
+		if err != nil {
+			return err
+		}
+		n -= len(page)
+		if len(page) < pageOf {
+			n = 0
+		}
+		if a.output == "json" { // as they come
+			if err := a.entries(page); err != nil {
+				return err
+			}
+		} else {
+			shown = append(shown, page...)
+		}
+		if n > 0 {
+			behind(page[len(page)-1])
+		}
+	}
+	return a.entries(shown)
+}
+
 func checkPeek(n int) error {
-	if n < 1 || n > 1000 {
-		return usage("-n is %d: must be from 1 to 1000", n)
+	if n < 1 {
+		return usage("-n is %d: must be 1 or more", n)
 	}
 	return nil
 }

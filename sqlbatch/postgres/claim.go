@@ -47,8 +47,9 @@ func chosen(pick string, lanes []lane) string {
 		if lane.leased {
 			condition, lapses = "leased_by IS NOT NULL", "lapses + 1"
 		}
+		number := build.Lane(lane.priority, lane.leased)
 		condition = fmt.Sprintf("priority = %d AND %s", lane.priority, condition)
-		part := strings.NewReplacer("{lane}", condition, "{lapses}", lapses).Replace(pick)
+		part := strings.NewReplacer("{lane}", condition, "{lapses}", lapses, "{number}", fmt.Sprint(number)).Replace(pick)
 		parts[i] = fmt.Sprintf("    (SELECT * FROM (%s) AS l%d LIMIT (SELECT n FROM t))", part, i+1)
 	}
 	return "SELECT * FROM (\n" + strings.Join(parts, "\n    UNION ALL\n") + "\n  ) AS l\n  LIMIT (SELECT n FROM t)"

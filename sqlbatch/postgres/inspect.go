@@ -1,7 +1,10 @@
 package postgres
 
 import (
+	"math"
+
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // findText probes the primary key for each id and the index of keys for
@@ -79,6 +82,9 @@ const (
 const (
 	due   = `{lane} AND visible_at <= (SELECT now FROM t)`
 	later = `{lane} AND visible_at > (SELECT now FROM t)`
+	// $2, $3 and $4 are the lane, the time and the id of a Place: all of the lanes behind
+	// its own, and nothing of those before.
+	behind = ` AND (visible_at, uuid_send(id)) > (CASE WHEN {number} = $2::integer THEN $3::bigint WHEN {number} > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))`
 )
 
 // Peeks of live messages choose by the index and fetch the rows afterwards, so
@@ -90,7 +96,7 @@ func peekTexts() map[sqlbatch.State]string {
 ),
 chosen AS MATERIALIZED (
   ` + chosen(`
-      SELECT id FROM {live} WHERE `+condition+`
+      SELECT id FROM {live} WHERE `+condition+behind+`
       ORDER BY visible_at, uuid_send(id) LIMIT {rows}`, lanes) + `
 )
 SELECT ` + liveColumns + `
@@ -104,15 +110,22 @@ ORDER BY q.priority DESC, q.leased_by IS NULL, q.visible_at, q.id`
 		sqlbatch.Leased:    live(later, lanes(true)),
 		sqlbatch.Dead: `SELECT ` + deadColumns + `
 FROM {dead} AS q
+WHERE (q.ended_at, q.id) < ($2::bigint, $3::uuid)
 ORDER BY q.ended_at DESC, q.id DESC LIMIT $1::integer`,
 		sqlbatch.Done: `SELECT ` + doneColumns + `
 FROM {done} AS q
+WHERE (q.ended_at, q.id) < ($2::bigint, $3::uuid)
 ORDER BY q.ended_at DESC, q.id DESC LIMIT $1::integer`,
 	}
 }
 
-func (q *queue) Peek(s sqlbatch.State, n int) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.peek[s], Args: []any{int64(min(n, maxRows))}}
+func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
+	args := []any{int64(min(n, maxRows))}
+	lane, at, id := build.Peek(s, after, math.MaxInt64)
+	if s.Live() {
+		args = append(args, int64(lane))
+	}
+	return sqlbatch.Statement{Text: q.peek[s], Args: append(args, at, hexID(id))}
 }
 
 // getText probes the primary key of each table.

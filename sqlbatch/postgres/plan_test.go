@@ -92,9 +92,9 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		"look":            {q.Look(ids), 0, 1},
 		"get":             {q.Get(ids[0]), 0, 1},
 		"stats":           {q.Stats(10000), 6, 0},
-		"peek ready":      {q.Peek(sqlbatch.Ready, n), 8, 1},
-		"peek scheduled":  {q.Peek(sqlbatch.Scheduled, n), 4, 1},
-		"peek leased":     {q.Peek(sqlbatch.Leased, n), 4, 1},
+		"peek ready":      {q.Peek(sqlbatch.Ready, n, nil), 8, 1},
+		"peek scheduled":  {q.Peek(sqlbatch.Scheduled, n, nil), 4, 1},
+		"peek leased":     {q.Peek(sqlbatch.Leased, n, nil), 4, 1},
 		"purge ready":     {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 8, 1},
 		"purge scheduled": {q.Purge(sqlbatch.Scheduled, n, sqlbatch.Window{}), 4, 1},
 		"purge leased":    {q.Purge(sqlbatch.Leased, n, sqlbatch.Window{}), 4, 1},
@@ -185,10 +185,10 @@ func TestLanesAreEnteredInTheirOrder(t *testing.T) {
 		lanes []string
 	}{
 		"claim":          {q.Claim(claimOf(100)), ready},
-		"peek ready":     {q.Peek(sqlbatch.Ready, 100), ready},
+		"peek ready":     {q.Peek(sqlbatch.Ready, 100, nil), ready},
 		"purge ready":    {q.Purge(sqlbatch.Ready, 100, sqlbatch.Window{}), ready},
-		"peek leased":    {q.Peek(sqlbatch.Leased, 100), []string{"lx 2", "lx 1", "lx 0", "lx -1"}},
-		"peek scheduled": {q.Peek(sqlbatch.Scheduled, 100), []string{"ix 2", "ix 1", "ix 0", "ix -1"}},
+		"peek leased":    {q.Peek(sqlbatch.Leased, 100, nil), []string{"lx 2", "lx 1", "lx 0", "lx -1"}},
+		"peek scheduled": {q.Peek(sqlbatch.Scheduled, 100, nil), []string{"ix 2", "ix 1", "ix 0", "ix -1"}},
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			plan := q.plan(conn, use.st, mode)
@@ -199,6 +199,22 @@ func TestLanesAreEnteredInTheirOrder(t *testing.T) {
 			require.Equal(t, use.lanes, lanes, "%s:\n%s", name, plan)
 			require.NotContains(t, plan, "Parallel", name)
 		}
+	}
+}
+
+// A page begins at its place: it reads what it shows, and a few entries more, also in the
+// midst of messages that are all due at one time.
+func TestAPageReadsNothingBeforeItsPlace(t *testing.T) {
+	q := newQueue(t)
+	for state, in := range map[sqlbatch.State]int{sqlbatch.Ready: -3_600_000, sqlbatch.Scheduled: 3_600_000, sqlbatch.Leased: 3_600_000} {
+		q.exec(`DELETE FROM chanq_orders`)
+		q.many(4000, state, in)
+		q.exec(`UPDATE chanq_orders SET visible_at = (SELECT min(visible_at) FROM chanq_orders)`)
+		rows := q.rows(q.db, q.Peek(state, 900, nil))
+		last := rows[len(rows)-1]
+		place := &sqlbatch.Place{Priority: sqlbatch.PriorityUrgent, Held: state == sqlbatch.Leased, At: last[6].(int64), ID: [16]byte(last[1].([]byte))}
+		require.Len(t, q.rows(q.db, q.Peek(state, 10, place)), 10)
+		require.LessOrEqual(t, q.read(q.Peek(state, 10, place)), int64(40), state)
 	}
 }
 
@@ -258,11 +274,11 @@ func TestCountsEachStateUpToTheLimitWhateverTheOthersHold(t *testing.T) {
 			want := []any{int64(limit), int64(limit), int64(limit)}
 			want[i] = int64(10)
 			require.Equal(t, want, q.rows(q.db, q.Stats(limit))[0][:3], few)
-			require.Len(t, q.rows(q.db, q.Peek(few, limit)), 10)
+			require.Len(t, q.rows(q.db, q.Peek(few, limit, nil)), 10)
 
 			// A lane of the few may be read to where the many begin, and a count of ready ones
 			// reads those that are and that were leased.
-			read := q.read(q.Stats(limit)) + q.read(q.Peek(few, 10))
+			read := q.read(q.Stats(limit)) + q.read(q.Peek(few, 10, nil))
 			require.LessOrEqual(t, read, int64(4*limit+8+40), few)
 			if round == 0 {
 				first = read

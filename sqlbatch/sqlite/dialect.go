@@ -78,9 +78,9 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		setPaused: text(setPausedText), trim: text(trimText),
 		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), members: text(membersText),
 		peek: map[sqlbatch.State]string{
-			sqlbatch.Ready:     text(lanes(peekLive, peekLane, ranOut, due)),
-			sqlbatch.Scheduled: text(lanes(peekLive, peekLane, scheduled)),
-			sqlbatch.Leased:    text(lanes(peekLive, peekLane, leased)),
+			sqlbatch.Ready:     text(lanes(peekLive, peekLane, peekRanOut, peekDue)),
+			sqlbatch.Scheduled: text(lanes(peekLive, peekLane, peekScheduled)),
+			sqlbatch.Leased:    text(lanes(peekLive, peekLane, peekLeased)),
 			sqlbatch.Dead:      text(peekDead),
 			sqlbatch.Done:      text(peekDone),
 		},

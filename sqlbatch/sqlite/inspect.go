@@ -1,7 +1,10 @@
 package sqlite
 
 import (
+	"math"
+
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // The statements that look, and change nothing.
@@ -59,9 +62,20 @@ const (
 {lanes}
   ) ORDER BY priority DESC, unleased, visible_at, id LIMIT ?1 + 0)
 ORDER BY priority DESC, leased_by IS NULL, visible_at, id`
+	// ?2, ?3 and ?4 are the lane, the time and the id of a Place: all of the lanes behind
+	// its own, and nothing of those before.
+	fromHeld   = `CASE WHEN 4 - 2 * {p} = ?2 THEN ?3 WHEN 4 - 2 * {p} > ?2 THEN -1 ELSE 9223372036854775807 END`
+	fromOther  = `CASE WHEN 5 - 2 * {p} = ?2 THEN ?3 WHEN 5 - 2 * {p} > ?2 THEN -1 ELSE 9223372036854775807 END`
+	peekRanOut = ranOut + ` AND (visible_at, id) > (` + fromHeld + `, ?4)`
+	peekDue    = due + ` AND (visible_at, id) > (` + fromOther + `, ?4)`
+	// An index begins at one bound only: it is the later one, and the other is looked at
+	// with each row.
+	peekScheduled = unleased + ` AND +visible_at > {now} AND (visible_at, id) > (max({now}, ` + fromOther + `), ?4)`
+	peekLeased    = claimed + ` AND +visible_at > {now} AND (visible_at, id) > (max({now}, ` + fromHeld + `), ?4)`
+
 	peekLane = `    SELECT * FROM (SELECT rowid, priority, leased_by IS NULL AS unleased, visible_at, id FROM {range} ORDER BY visible_at, id LIMIT ?1 + 0)`
-	peekDead = `SELECT ` + deadColumns + ` ORDER BY ended_at DESC, id DESC LIMIT ?1`
-	peekDone = `SELECT ` + doneColumns + ` ORDER BY ended_at DESC, id DESC LIMIT ?1`
+	peekDead = `SELECT ` + deadColumns + ` WHERE (ended_at, id) < (?2, ?3) ORDER BY ended_at DESC, id DESC LIMIT ?1`
+	peekDone = `SELECT ` + doneColumns + ` WHERE (ended_at, id) < (?2, ?3) ORDER BY ended_at DESC, id DESC LIMIT ?1`
 )
 
 const getText = `SELECT ` + liveColumns + ` WHERE id = ?1
@@ -76,8 +90,13 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.stats, Args: []any{int64(limit)}}
 }
 
-func (q *queue) Peek(s sqlbatch.State, n int) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.peek[s], Args: []any{int64(n)}}
+func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
+	args := []any{int64(n)}
+	lane, at, id := build.Peek(s, after, math.MaxInt64)
+	if s.Live() {
+		args = append(args, int64(lane))
+	}
+	return sqlbatch.Statement{Text: q.peek[s], Args: append(args, at, id[:])}
 }
 
 func (q *queue) Get(id [16]byte) sqlbatch.Statement {

@@ -128,7 +128,7 @@ func TestPlans(t *testing.T) {
 		}
 		require.Equal(t, 4, seeks("next-due", unleased+"(priority=?)"), plans["next-due"])
 		require.Equal(t, 4, seeks("next-due", leased+"(priority=?)"), plans["next-due"])
-		for _, look := range []string{"stats", "peek", "purge"} {
+		for _, look := range []string{"stats", "purge"} {
 			for state, seek := range map[string]string{
 				"ready": unleased + "(priority=? AND visible_at<?)", "scheduled": unleased + "(priority=? AND visible_at>?)", "leased": leased + "(priority=? AND visible_at>?)",
 			} {
@@ -138,6 +138,16 @@ func TestPlans(t *testing.T) {
 				}
 				require.LessOrEqual(t, 4, seeks(name, seek), "%s: %s\n%s", name, seek, plans[name])
 			}
+		}
+		const behind = "(priority=? AND (visible_at,id)>(?,?)"
+		for _, seek := range []struct{ state, seek string }{
+			{"ready", unleased + behind + " AND visible_at<?)"}, {"ready", leased + behind + " AND visible_at<?)"},
+			{"scheduled", unleased + behind + ")"}, {"leased", leased + behind + ")"},
+		} {
+			require.Equal(t, 4, seeks("peek-"+seek.state, seek.seek), "a page begins at its place:\n%s", plans["peek-"+seek.state])
+		}
+		for _, state := range []string{"dead", "done"} {
+			require.Contains(t, plans["peek-"+state], "USING INDEX ix_chanq_orders_"+state+"_ended ((ended_at,id)<(?,?))", plans["peek-"+state])
 		}
 		for _, name := range []string{"ack", "archive", "extend", "end-after", "nack", "release", "bury"} {
 			require.Contains(t, plans[name], "SEARCH q "+unique, "the list outside, the unique index inside: %s\n%s", name, plans[name])

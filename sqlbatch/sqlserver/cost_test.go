@@ -152,9 +152,9 @@ func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
 					part string
 				}{
 					"stats":      {q.Stats(limit), "AS oldest_ms"},
-					"peek few":   {q.Peek(c.few, few), "AS holder"},
-					"peek other": {q.Peek(c.other, few), "AS holder"},
-					"peek ready": {q.Peek(sqlbatch.Ready, few), "AS holder"},
+					"peek few":   {q.Peek(c.few, few, nil), "AS holder"},
+					"peek other": {q.Peek(c.other, few, nil), "AS holder"},
+					"peek ready": {q.Peek(sqlbatch.Ready, few, nil), "AS holder"},
 					"next due":   {q.NextDue(), "AS due_in_ms"},
 				} {
 					q.Engine().ResetPlans()
@@ -178,6 +178,25 @@ func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
 			c.more(q, 24_000)
 			require.Equal(t, before, look())
 		})
+	}
+}
+
+// A page begins at its place, also in the midst of messages that are all due at one time.
+func TestAPageReadsNoKeysBeforeItsPlace(t *testing.T) {
+	t.Parallel()
+	const n = 10
+	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
+	rows := makeRows(3000, 0)
+	for ; len(rows) > 0; rows = rows[500:] {
+		q.exec(q.Enqueue(rows[:500]))
+	}
+	all := q.rows(q.Peek(sqlbatch.Ready, 3000, nil))
+	for _, at := range []int{250, 499, 2400} {
+		last := all[at]
+		place := &sqlbatch.Place{At: last[6].(int64), ID: [16]byte(last[1].([]byte))}
+		q.Engine().ResetPlans()
+		require.Equal(t, all[at+1:at+1+n], q.rows(q.Peek(sqlbatch.Ready, n, place)))
+		require.LessOrEqual(t, cost(q, "AS holder").KeysRead, int64(5*n), at)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // fromIDs and fromKeys are the ids of @ids and the keys of @keys.
@@ -134,7 +135,9 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 }
 
 // Peeks take up to @n of each lane by IX or LX and then the first @n of those, so
-// that no backlog is sorted. Hints are those of statsText. The holder's name is
+// that no backlog is sorted. Behind a place (@lane, @after, @id) that is two seeks of a
+// lane, since no comparison of rows is one: the rest of those of its time, which may be
+// many, and what comes later; nothing of the lanes before its own. Hints are those of statsText. The holder's name is
 // left out while its row is being written.
 const (
 	peekColumns = `q.id, q.priority, q.fence, q.attempts,
@@ -148,18 +151,25 @@ const (
 	peekLanes = `FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
 `
-	peekLane = `    SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.visible_at, l.expires_at,
+	peekRow = `    SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.visible_at, l.expires_at,
            l.leased_by, l.dedup_key, l.last_error, l.headers, l.body
     FROM {live} AS l `
-	peekUnleased = peekLane + `WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
-    WHERE l.priority = p.priority AND l.leased_by IS NULL AND l.visible_at `
-	peekHeld = peekLane + `WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
-    WHERE l.priority = p.priority AND l.leased_by IS NOT NULL AND l.visible_at `
-	peekInOrder = ` @now
+	peekUnleased = peekRow + `WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
+    WHERE l.priority = p.priority AND l.leased_by IS NULL`
+	peekHeld = peekRow + `WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
+    WHERE l.priority = p.priority AND l.leased_by IS NOT NULL`
+	peekInOrder = `
     ORDER BY l.visible_at, l.id
 `
 	peekColumnsOf = `u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.visible_at, u.expires_at,
            u.leased_by, u.dedup_key, u.last_error, u.headers, u.body`
+	peekPlace = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @first datetime2(3) = '00010101';
+DECLARE @last datetime2(3) = '99991231 23:59:59.999';
+` + peekAfter
+	peekAfter = `DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
+`
 	peekOrder = `) AS q
 ORDER BY q.priority DESC, CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END, q.visible_at, q.id;
 `
@@ -173,29 +183,70 @@ ORDER BY q.priority DESC, CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END, q.vis
 `
 )
 
-var peekTexts = map[sqlbatch.State]string{
-	sqlbatch.Ready: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT TOP (@n) 'ready' AS state, ` + peekColumns + peekLanes +
-		`    SELECT ` + peekColumnsOf + ` FROM (
-` + peekUnleased + `<=` + peekInOrder + `    ) AS u
+// peekBound bounds the times of a state: the least in a lane behind that of the place,
+// the least in its own, and what else is asked of the time of the place, and of later ones.
+type peekBound struct{ open, from, tie, later string }
+
+var (
+	peekDue   = peekBound{"@first", "@after", " AND @after <= @now", " AND l.visible_at <= @now"}
+	peekLater = peekBound{"@now", "CASE WHEN @after > @now THEN @after ELSE @now END", " AND @after > @now", ""}
+)
+
+// peekLane is what a lane has of a state, behind the place.
+func peekLane(rows, number string, b peekBound) string {
+	const part = "    SELECT " + peekColumnsOf + " FROM (\n"
+	begin := `CASE WHEN ` + number + ` = @lane THEN ` + b.from + ` WHEN ` + number + ` > @lane THEN ` + b.open + ` ELSE @last END`
+	return part + rows + ` AND ` + number + ` = @lane` + b.tie + ` AND l.visible_at = @after AND l.id > @id` + peekInOrder + `    ) AS u
     UNION ALL
-    SELECT ` + peekColumnsOf + ` FROM (
-` + peekHeld + `<=` + peekInOrder + `    ) AS u
-` + peekOrder,
-	sqlbatch.Scheduled: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT TOP (@n) 'scheduled' AS state, ` + peekColumns + peekLanes + peekUnleased + `>` + peekInOrder + peekOrder,
-	sqlbatch.Leased: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT TOP (@n) 'leased' AS state, ` + peekColumns + peekLanes + peekHeld + `>` + peekInOrder + peekOrder,
-	sqlbatch.Dead: session + `SELECT TOP (@n) 'dead' AS state, ` + peekEndedColumns + `FROM {dead} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}))
-ORDER BY q.ended_at DESC, q.id DESC;
-`,
-	sqlbatch.Done: session + `SELECT TOP (@n) 'done' AS state, ` + peekEndedColumns + `FROM {done} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({done pk}))
-ORDER BY q.ended_at DESC, q.id DESC;
-`,
+` + part + rows + ` AND l.visible_at > ` + begin + b.later + peekInOrder + `    ) AS u
+`
 }
 
-func (q *queue) Peek(s sqlbatch.State, n int) sqlbatch.Statement {
-	return call(q.peek[s], "@n bigint", sql.Named("n", int64(n)))
+// peekEnded is what ended before the place.
+func peekEnded(state, table, index string) string {
+	part := `    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.last_error, e.headers, e.body
+    FROM ` + table + ` AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX (` + index + `), FORCESEEK)
+    WHERE e.ended_at `
+	const order = `
+    ORDER BY e.ended_at DESC, e.id DESC
+`
+	const row = `    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.last_error, u.headers, u.body FROM (
+`
+	return session + peekAfter + `SELECT TOP (@n) '` + state + `' AS state, ` + peekEndedColumns + `FROM (
+` + row + part + `= @after AND e.id < @id` + order + `    ) AS u
+    UNION ALL
+` + row + part + `< @after` + order + `    ) AS u
+) AS q
+ORDER BY q.ended_at DESC, q.id DESC;
+`
+}
+
+// The numbers of lanes are build.Lane's.
+const (
+	numberHeld  = `4 - 2 * p.priority`
+	numberOther = `5 - 2 * p.priority`
+)
+
+var peekTexts = map[sqlbatch.State]string{
+	sqlbatch.Ready: peekPlace + `SELECT TOP (@n) 'ready' AS state, ` + peekColumns + peekLanes +
+		peekLane(peekUnleased, numberOther, peekDue) + `    UNION ALL
+` + peekLane(peekHeld, numberHeld, peekDue) + peekOrder,
+	sqlbatch.Scheduled: peekPlace + `SELECT TOP (@n) 'scheduled' AS state, ` + peekColumns + peekLanes + peekLane(peekUnleased, numberOther, peekLater) + peekOrder,
+	sqlbatch.Leased:    peekPlace + `SELECT TOP (@n) 'leased' AS state, ` + peekColumns + peekLanes + peekLane(peekHeld, numberHeld, peekLater) + peekOrder,
+	sqlbatch.Dead:      peekEnded("dead", "{dead}", "{dead ended}"),
+	sqlbatch.Done:      peekEnded("done", "{done}", "{done pk}"),
+}
+
+func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
+	lane, at, id := build.Peek(s, after, noEnd)
+	days, ms := span(min(at, noEnd))
+	declaration, args := "@n bigint, @after_days int, @after_ms int, @id binary(16)", []any{
+		sql.Named("n", int64(n)), sql.Named("after_days", days), sql.Named("after_ms", ms), sql.Named("id", id[:]),
+	}
+	if s.Live() {
+		declaration, args = declaration+", @lane int", append(args, sql.Named("lane", int32(lane)))
+	}
+	return call(q.peek[s], declaration, args...)
 }
 
 // getText seeks PK, the key of the dead table and the index of done ids, in that

@@ -3,6 +3,7 @@ package guarantees
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 var operating = []test{
 	{"StatsCountsEachState", statsCounts},
 	{"PeekShowsEachStateWithoutClaiming", peek},
+	{"PeekAfterPagesThroughAllThatStays", peekPages},
 	{"GetFindsAMessageWhereverItIs", getFinds},
 	{"CancelDeletesLiveMessages", cancelLive},
 	{"PurgeDeletesEveryMessageOfOneState", purge},
@@ -85,6 +87,77 @@ func peek(w *world) {
 	} {
 		require.Error(w, bad())
 	}
+}
+
+// peekPages pages by 7 through 40 messages of a state, sent as one batch, so that most are
+// due at one time. Between two pages the message that the place is of goes, and so does one
+// that is still to come, and another is sent.
+func peekPages(w *world) {
+	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead} {
+		q := w.Queue(string(s), chanq.Config{})
+		message := func(i int) (m chanq.Message[string]) {
+			m.Priority = chanq.Priority(i%2 + 1)
+			if s == chanq.StateScheduled {
+				m.Delay = time.Hour
+			}
+			return m
+		}
+		ms := make([]chanq.Message[string], 40)
+		for i := range ms {
+			ms[i] = message(i)
+		}
+		testdb.Send(w, q, ms...)
+		remove := q.Cancel
+		if s == chanq.StateLeased || s == chanq.StateDead {
+			leases := testdb.Lease(w, q, len(ms), time.Hour)
+			if s == chanq.StateDead {
+				for _, l := range leases {
+					require.NoError(w, l.DeadLetter(errors.New("enough")))
+				}
+				remove = q.PurgeIDs
+			}
+		}
+		all, err := q.Peek(w.Soon(), s, 1000)
+		require.NoError(w, err)
+		require.Len(w, all, len(ms))
+
+		var stay, shown []chanq.ID
+		page, err := q.Peek(w.Soon(), s, 7)
+		for i := 0; len(page) > 0; i++ {
+			require.NoError(w, err)
+			for _, e := range page {
+				shown = append(shown, e.ID)
+			}
+			last := page[len(page)-1]
+			gone := []chanq.ID{last.ID}
+			if i < 5 {
+				gone = append(gone, all[len(all)-1-i].ID) // from the end, which pages come to last
+			}
+			_, err := remove(w.Soon(), gone...)
+			require.NoError(w, err)
+			if i < 3 && (s == chanq.StateReady || s == chanq.StateScheduled) {
+				testdb.Send(w, q, message(0))
+			}
+			page, err = q.PeekAfter(w.Soon(), last, 7)
+			require.NoError(w, err)
+		}
+		for _, e := range all[:30] { // none of which went before it was shown
+			stay = append(stay, e.ID)
+		}
+		require.Equal(w, stay, known(shown, stay), "%s: each once, and in order", s)
+	}
+	_, err := w.Queue("ready", chanq.Config{}).PeekAfter(w.Soon(), chanq.Entry{}, 1)
+	require.ErrorContains(w, err, `state ""`)
+}
+
+// known are those of the ids that are among these.
+func known(ids, these []chanq.ID) (known []chanq.ID) {
+	for _, id := range ids {
+		if slices.Contains(these, id) {
+			known = append(known, id)
+		}
+	}
+	return known
 }
 
 func getFinds(w *world) {

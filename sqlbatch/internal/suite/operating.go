@@ -11,6 +11,7 @@ import (
 var operating = []test{
 	{"PeekAndGetShowEachState", shown},
 	{"PeekShowsTheOrderOfClaims", peekOrder},
+	{"PeeksPageThroughEachState", pages},
 	{"CountsStopAtTheLimit", counts},
 	{"ACountEndsAtTheLimitWhateverTheOtherStatesHold", countsBeside},
 	{"APurgeTakesOneStateOnlyAndNoMoreThanAsked", purged},
@@ -39,7 +40,7 @@ func shown(w *world) {
 	for i, state := range States {
 		n := byte(i + 1)
 		require.Equal(w, []byte{n}, w.peek(state, 10), state)
-		rows := w.run(w.Peek(state, 10))
+		rows := w.run(w.Peek(state, 10, nil))
 		require.Equal(w, string(state), rows[0][0])
 		require.Equal(w, rows, w.run(w.Get(id(n))), "Get has the columns of Peek")
 	}
@@ -49,6 +50,71 @@ func shown(w *world) {
 func peekOrder(w *world) {
 	w.send(sqlbatch.Row{ID: id(3)}, sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2), Priority: 1}, sqlbatch.Row{ID: id(4), Priority: -1})
 	require.Equal(w, []byte{2, 1, 3}, w.peek(sqlbatch.Ready, 3))
+}
+
+// pages has, in each lane, three messages of one time and two a second later. A page ends
+// anywhere among them, and the message that it ended with is gone when the next begins.
+func pages(w *world) {
+	for state, want := range map[sqlbatch.State]int{sqlbatch.Ready: 40, sqlbatch.Scheduled: 20, sqlbatch.Leased: 20, sqlbatch.Dead: 20, sqlbatch.Done: 20} {
+		table := w.fillPages(state)
+		all := w.run(w.Peek(state, 100, nil))
+		require.Len(w, all, want, state)
+		for from := 0; from < want; {
+			end := min(from+2, want)
+			var after *sqlbatch.Place
+			if from > 0 {
+				after = w.place(all[from-1])
+				w.exec("DELETE FROM %s WHERE %s", table, w.is(after.ID[0]))
+			}
+			require.Equal(w, all[from:end], w.run(w.Peek(state, 2, after)), "%s, page from %d", state, from)
+			from = end
+		}
+		require.Empty(w, w.run(w.Peek(state, 2, w.place(all[want-1]))), state)
+	}
+}
+
+func (w *world) place(row []any) *sqlbatch.Place {
+	w.Helper()
+	e := w.entry(row)
+	return &sqlbatch.Place{Priority: int8(e["priority"].(int64)), Held: e["leased_by"] != nil, At: e["due_at"].(int64), ID: [16]byte([]byte(e["id"].(string)))}
+}
+
+// fillPages returns the table that the messages are in.
+func (w *world) fillPages(state sqlbatch.State) string {
+	w.Helper()
+	w.exec("DELETE FROM chanq_orders")
+	send := func(first byte) (ns []byte) {
+		for n := first; n < first+20; n++ {
+			w.send(sqlbatch.Row{ID: id(n), Priority: int8(n%4) - 1})
+			ns = append(ns, n)
+		}
+		return ns
+	}
+	held := send(1)
+	if state != sqlbatch.Scheduled {
+		require.Len(w, w.claim(100), 20)
+	}
+	table, column, at := "chanq_orders", "visible_at", w.at(int(w.now()/1000)+3600)
+	switch state {
+	case sqlbatch.Ready:
+		send(21)
+		at = w.at(1000)
+	case sqlbatch.Dead:
+		var buries []sqlbatch.BuryItem
+		for _, item := range w.items(held...) {
+			buries = append(buries, sqlbatch.BuryItem{Item: item})
+		}
+		require.Len(w, w.run(w.Bury(buries)), 20)
+		table, column = "chanq_orders_dead", "ended_at"
+	case sqlbatch.Done:
+		require.Len(w, w.run(w.Archive(w.items(held...))), 20)
+		table, column = "chanq_orders_done", "ended_at"
+	}
+	w.exec("UPDATE %s SET %s = %s", table, column, at)
+	for _, n := range []byte{1, 2, 3, 4, 17, 18, 19, 20, 21, 22, 23, 24, 37, 38, 39, 40} {
+		w.shift(table+"."+column, time.Second, w.is(n))
+	}
+	return table
 }
 
 func counts(w *world) {
@@ -104,7 +170,7 @@ func countsBeside(w *world) {
 		}
 		require.Equal(w, []any{want[sqlbatch.Ready], want[sqlbatch.Scheduled], want[sqlbatch.Leased]}, w.run(w.Stats(limit))[0][:3], which)
 		for state, n := range want {
-			rows := w.run(w.Peek(state, limit))
+			rows := w.run(w.Peek(state, limit, nil))
 			require.Len(w, rows, int(n))
 			for _, row := range rows {
 				require.Equal(w, string(state), row[0])
@@ -245,7 +311,7 @@ func redrivenRoom(w *world) {
 		w.send(sqlbatch.Row{ID: id(9), Key: "live"}, sqlbatch.Row{ID: id(4)})
 		require.ElementsMatch(w, []byte{2, 5}, w.numbers(w.run(redrive)), name)
 		require.Empty(w, w.run(redrive), name)
-		require.Len(w, w.run(w.Peek(sqlbatch.Dead, 10)), 3)
+		require.Len(w, w.run(w.Peek(sqlbatch.Dead, 10, nil)), 3)
 	}
 }
 

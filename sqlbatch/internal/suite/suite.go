@@ -102,7 +102,7 @@ func holders(w *world) {
 	require.Equal(w, []any{string(member[:]), nil}, w.get(1).of("leased_by", "holder"))
 	w.run(w.Join(sqlbatch.Member{ID: member, Name: "né", Host: "h", For: time.Minute}))
 	require.Equal(w, "né", w.get(1)["holder"])
-	require.Equal(w, w.run(w.Get(id(1))), w.run(w.Peek(sqlbatch.Leased, 1)))
+	require.Equal(w, w.run(w.Get(id(1))), w.run(w.Peek(sqlbatch.Leased, 1, nil)))
 	w.run(w.Leave(member))
 	require.Nil(w, w.get(1)["holder"])
 }

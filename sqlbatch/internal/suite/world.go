@@ -181,7 +181,7 @@ func (w *world) numbers(rows [][]any) (ns []byte) {
 // peek is the first bytes of the ids that a peek shows.
 func (w *world) peek(s sqlbatch.State, n int) (ns []byte) {
 	w.Helper()
-	for _, row := range w.run(w.Peek(s, n)) {
+	for _, row := range w.run(w.Peek(s, n, nil)) {
 		ns = append(ns, row[1].(string)[0])
 	}
 	return ns

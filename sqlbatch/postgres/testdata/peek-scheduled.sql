@@ -4,19 +4,19 @@ WITH t AS MATERIALIZED (
 chosen AS MATERIALIZED (
   SELECT * FROM (
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND leased_by IS NULL AND visible_at > (SELECT now FROM t)
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND leased_by IS NULL AND visible_at > (SELECT now FROM t) AND (visible_at, uuid_send(id)) > (CASE WHEN 1 = $2::integer THEN $3::bigint WHEN 1 > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))
       ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l1 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND leased_by IS NULL AND visible_at > (SELECT now FROM t)
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND leased_by IS NULL AND visible_at > (SELECT now FROM t) AND (visible_at, uuid_send(id)) > (CASE WHEN 3 = $2::integer THEN $3::bigint WHEN 3 > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))
       ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l2 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND leased_by IS NULL AND visible_at > (SELECT now FROM t)
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND leased_by IS NULL AND visible_at > (SELECT now FROM t) AND (visible_at, uuid_send(id)) > (CASE WHEN 5 = $2::integer THEN $3::bigint WHEN 5 > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))
       ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l3 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND leased_by IS NULL AND visible_at > (SELECT now FROM t)
+      SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND leased_by IS NULL AND visible_at > (SELECT now FROM t) AND (visible_at, uuid_send(id)) > (CASE WHEN 7 = $2::integer THEN $3::bigint WHEN 7 > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))
       ORDER BY visible_at, uuid_send(id) LIMIT 1000) AS l4 LIMIT (SELECT n FROM t))
   ) AS l
   LIMIT (SELECT n FROM t)

@@ -1,9 +1,13 @@
--- @n bigint
+-- @n bigint, @after_days int, @after_ms int, @id binary(16), @lane int
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @first datetime2(3) = '00010101';
+DECLARE @last datetime2(3) = '99991231 23:59:59.999';
+DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 SELECT TOP (@n) 'scheduled' AS state, q.id, q.priority, q.fence, q.attempts,
        DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
        DATEDIFF_BIG(millisecond, '19700101', q.visible_at) AS due_at,
@@ -13,10 +17,22 @@ SELECT TOP (@n) 'scheduled' AS state, q.id, q.priority, q.fence, q.attempts,
        q.dedup_key, q.last_error, q.headers, q.body
 FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
+    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.visible_at, u.expires_at,
+           u.leased_by, u.dedup_key, u.last_error, u.headers, u.body FROM (
     SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.visible_at, l.expires_at,
            l.leased_by, l.dedup_key, l.last_error, l.headers, l.body
     FROM [dbo].[chanq_orders] AS l WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_ready]), FORCESEEK)
-    WHERE l.priority = p.priority AND l.leased_by IS NULL AND l.visible_at > @now
+    WHERE l.priority = p.priority AND l.leased_by IS NULL AND 5 - 2 * p.priority = @lane AND @after > @now AND l.visible_at = @after AND l.id > @id
     ORDER BY l.visible_at, l.id
+    ) AS u
+    UNION ALL
+    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.visible_at, u.expires_at,
+           u.leased_by, u.dedup_key, u.last_error, u.headers, u.body FROM (
+    SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.visible_at, l.expires_at,
+           l.leased_by, l.dedup_key, l.last_error, l.headers, l.body
+    FROM [dbo].[chanq_orders] AS l WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_ready]), FORCESEEK)
+    WHERE l.priority = p.priority AND l.leased_by IS NULL AND l.visible_at > CASE WHEN 5 - 2 * p.priority = @lane THEN CASE WHEN @after > @now THEN @after ELSE @now END WHEN 5 - 2 * p.priority > @lane THEN @now ELSE @last END
+    ORDER BY l.visible_at, l.id
+    ) AS u
 ) AS q
 ORDER BY q.priority DESC, CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END, q.visible_at, q.id;
