@@ -309,6 +309,12 @@ func (c *Consumer[T]) ended(l *lease) {
 	if l.suspect {
 		notify(c.cleared)
 	}
+	c.letGo()
+}
+
+// letGo counts a lease as held no more. Whoever is the last to do so while the consumer
+// stops lets it end.
+func (c *Consumer[T]) letGo() {
 	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
 		notify(c.drained)
 	}

@@ -102,3 +102,27 @@ func TestALeaseOfASlowClaimIsExtendedBeforeTheNextTick(t *testing.T) {
 	require.Eventually(t, func() bool { return time.Until(l.Deadline()) > 30*time.Minute }, 5*time.Second, time.Millisecond)
 	require.NoError(t, l.Ack())
 }
+
+func TestReleaseAllLetsAConsumerEndWhoseLastLeaseEndsMeanwhile(t *testing.T) {
+	c := &Consumer[int]{queue: &queue{}, drained: make(chan struct{}, 1)}
+	c.stop, c.stopNow = context.WithCancel(t.Context())
+	c.stopNow()
+	l := &lease{owner: c}
+	l.state.Store(leaseSettled) // since ReleaseAll has seen it, which counted for it when it ended
+	require.Nil(t, c.revoke(l))
+	require.Zero(t, c.held.Load())
+	require.Len(t, c.drained, 1, "Shutdown would wait for ever")
+}
+
+func TestAckAllTellsTheSameOfALeaseThatIsGivenTwice(t *testing.T) {
+	q := openTestQueue[int](t, Config{})
+	_, err := testProducer(t, q, ProducerConfig{}).Send(t.Context(), Message[int]{})
+	require.NoError(t, err)
+	leases, err := q.TryLease(t.Context(), 1, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, leases[0].Release())
+	var batch *BatchError
+	require.ErrorAs(t, AckAll(soon(t), leases[0], leases[0]), &batch)
+	require.ErrorIs(t, batch.Errs[0], ErrSettled)
+	require.ErrorIs(t, batch.Errs[1], ErrSettled)
+}

@@ -141,7 +141,8 @@ func (e *retryAfter) Unwrap() error { return e.err }
 // uncounted, and due again after d, with the error's text. It is for what is not the
 // message's fault and passes: a service that answers 429 must not make a healthy message
 // dead. A message that snoozes for ever never ends, unless it has a TTL. It works
-// wrapped, too; err may be nil. d is brought into the bounds of Lease.ReleaseAfter.
+// wrapped, too; err may be nil. d is brought into the bounds of Lease.ReleaseAfter, which
+// says when a consumer finds the message again.
 func Snooze(d time.Duration, err error) error { return &snooze{d, err} }
 
 type snooze struct {

@@ -69,7 +69,8 @@ func (l *Lease[T]) Deadline() time.Time {
 // no round trip of its own. Wait tells the outcome. Ack returns ErrLeaseLost
 // if the loss is known already, ErrSettled, or ErrClosed after a Shutdown that gave
 // up. For a lease of TryLease it is a round trip, and returns the outcome: on SQLite
-// a goroutine that holds a transaction must not call it (see Queue).
+// a goroutine that holds a transaction must not call it (see Queue). AckAll(ctx, lease) is
+// the form that a context bounds, and that returns the outcome of any lease.
 func (l *Lease[T]) Ack() error { return l.lease.settle(settleAck, 0, "") }
 
 // Nack gives the message back, due again after delay, with the text of cause
@@ -96,6 +97,11 @@ func (l *Lease[T]) Release() error { return l.lease.settle(settleRelease, 0, "")
 // what is not the message's fault, a limit of somebody's that is reached, say. A negative
 // delay, or one of more than a hundred years, is an error, and settles nothing. It
 // returns as Ack does.
+//
+// No consumer is woken for it, since one that releases whatever it gets would never
+// rest: an idle one finds the message at its next poll, which may be
+// ConsumerConfig.PollMax (1 s) after it is due. After a Nack those in this process look
+// at once, and learn when it is due.
 func (l *Lease[T]) ReleaseAfter(delay time.Duration) error {
 	if delay < 0 || delay > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: release: delay is %v: must be from 0 to %v", delay, sqlbatch.MaxDelay)

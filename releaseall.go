@@ -64,7 +64,7 @@ func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
 func (c *Consumer[T]) revoke(l *lease) *lease {
 	c.held.Add(1) // of the new one: the consumer must not end between the two
 	if !l.lose(leaseLost) {
-		c.held.Add(-1)
+		c.letGo()
 		return nil
 	}
 	release := &lease{owner: l.owner, item: l.item, due: l.due, attempt: l.attempt, lapses: l.lapses, op: settleRelease}

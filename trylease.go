@@ -19,7 +19,7 @@ import (
 // These leases are not extended unless Extend is called, so d must be enough for
 // all n. Their contexts end at their deadlines. Each settle is a round trip of its
 // own whose outcome it returns, for as long as 30 s if the database does not
-// answer; AckTx settles many in one. On SQLite a goroutine that holds a transaction
+// answer; AckAll, which a context bounds, and AckTx settle many in one. On SQLite a goroutine that holds a transaction
 // must call neither: see Queue.
 func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lease[T], error) {
 	if most := q.core.dialect.Traits().ClaimRows; n < 1 || n > most {

@@ -55,6 +55,9 @@ func standardTexts(d sqlbatch.Dialect, n sqlbatch.Names) []string {
 		}
 		texts = append(texts, calls[name].Text)
 	}
+	for _, st := range q.Drop() {
+		texts = append(texts, st.Text)
+	}
 	return texts
 }
 

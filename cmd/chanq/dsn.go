@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -188,7 +189,7 @@ func (a *app) parseSQLServer(from, dsn, form string) (target, error) {
 	config, err := msdsn.Parse(dsn)
 	a.hide(config.Password)
 	a.hide(config.ChangePassword)
-	if err != nil {
+	if err != nil || form == sqlServerKeywords && spilled(config.Host, config.Instance, config.Database, config.User) {
 		return target{}, usage("%s cannot be read by SQL Server's driver, go-mssqldb: %s; check the port and parameters such as encrypt", from, form)
 	}
 	return target{sqlServer: &config}, nil
@@ -196,11 +197,37 @@ func (a *app) parseSQLServer(from, dsn, form string) (target, error) {
 
 func (a *app) parsePostgres(from, dsn, form string) (target, error) {
 	config, err := pgx.ParseConfig(dsn)
-	if err != nil {
+	if err != nil || form == postgresKeywords && spilledPostgres(config) {
 		return target{}, usage("%s cannot be read by PostgreSQL's driver, pgx: %s; check the port and parameters such as sslmode", from, form)
 	}
 	a.hide(config.Password) // which the environment or a file may have given
 	return target{postgres: config}, nil
+}
+
+// spilled tells that other keywords are in a value, since what stands between them is
+// another driver's: the password may be one of them, and errors name hosts, databases
+// and users. A name with such a character can be given in a URL.
+func spilled(values ...string) bool {
+	return slices.ContainsFunc(values, func(v string) bool { return strings.ContainsAny(v, ";=") })
+}
+
+// spilledPostgres is spilled of PostgreSQL's keywords. What the driver does not know is
+// a setting for the server, which names those that it does not know either.
+func spilledPostgres(config *pgx.ConnConfig) bool {
+	values := []string{config.Host, config.Database, config.User}
+	for _, f := range config.Fallbacks {
+		values = append(values, f.Host)
+	}
+	for name, v := range config.RuntimeParams {
+		if name == "options" {
+			v = strings.ReplaceAll(v, "=", "") // of its own
+		}
+		if strings.ContainsAny(name, " \t\r\n\v\f,") {
+			return true
+		}
+		values = append(values, name, v)
+	}
+	return spilled(values...)
 }
 
 // hideIn hides the passwords of a URL, also as they are written there.

@@ -48,10 +48,10 @@ func TestMembersAreListedWhileTheyConsume(t *testing.T) {
 	succeed(t, "", "send", "--db", db, "mail", "held")
 	l := <-consumer.C()
 	require.Contains(t, succeed(t, "", "peek", "--db", db, "--state", "leased", "mail").out, `red \x1b[31m`)
-	var held message
+	var held chanq.Entry
 	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "peek", "--db", db, "--state", "leased", "-o", "json", "mail").out), &held))
 	require.Equal(t, "red \x1b[31m", held.LeasedBy)
-	require.Equal(t, m.ID, *held.Member)
+	require.Equal(t, m.ID, held.Member)
 	require.NoError(t, l.Ack())
 	require.NoError(t, consumer.Shutdown(t.Context()))
 	require.Equal(t, "[]\n", succeed(t, "", "members", "--db", db, "-o", "json").out, "who stopped has left")

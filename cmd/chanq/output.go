@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -40,52 +39,18 @@ func (a *app) table(rows [][]string) error {
 	return w.Flush()
 }
 
-// message is the JSON of one message. A body that is text is in Body, any other
-// in BodyBase64.
+// message is the JSON of a message that was taken, as chanq.Entry is that of one that is
+// looked at. A body that is text is in Body, any other in BodyBase64.
 type message struct {
 	ID         chanq.ID          `json:"id"`
-	State      chanq.State       `json:"state,omitempty"`
 	Priority   string            `json:"priority"`
 	Attempt    int               `json:"attempt"`
 	Fence      int64             `json:"fence"`
 	EnqueuedAt time.Time         `json:"enqueued_at"`
-	At         *time.Time        `json:"at,omitempty"`
-	ExpiresAt  *time.Time        `json:"expires_at,omitempty"`
-	LeasedBy   string            `json:"leased_by,omitempty"` // the member's name, as long as it is known
-	Member     *chanq.ID         `json:"member,omitempty"`
 	DedupKey   string            `json:"dedup_key,omitempty"`
-	LastError  string            `json:"last_error,omitempty"`
 	Headers    map[string]string `json:"headers,omitempty"`
 	Body       *string           `json:"body,omitempty"`
-	BodyBase64 *string           `json:"body_base64,omitempty"`
-}
-
-func (m *message) setBody(body []byte) {
-	if utf8.Valid(body) {
-		s := string(body)
-		m.Body = &s
-		return
-	}
-	s := base64.StdEncoding.EncodeToString(body)
-	m.BodyBase64 = &s
-}
-
-func entryMessage(e chanq.Entry) message {
-	at := e.At.UTC()
-	m := message{
-		ID: e.ID, State: e.State, Priority: e.Priority.String(), Attempt: e.Attempts, Fence: e.Fence,
-		EnqueuedAt: e.EnqueuedAt.UTC(), At: &at, LeasedBy: e.LeasedBy, DedupKey: e.DedupKey,
-		LastError: e.LastError, Headers: e.Headers,
-	}
-	if !e.ExpiresAt.IsZero() {
-		expires := e.ExpiresAt.UTC()
-		m.ExpiresAt = &expires
-	}
-	if !e.Member.IsZero() {
-		m.Member = &e.Member
-	}
-	m.setBody(e.Body)
-	return m
+	BodyBase64 []byte            `json:"body_base64,omitempty"`
 }
 
 func leaseMessage(l *chanq.Lease[[]byte]) message {
@@ -93,7 +58,12 @@ func leaseMessage(l *chanq.Lease[[]byte]) message {
 		ID: l.ID, Priority: l.Priority.String(), Attempt: l.Attempt, Fence: l.Fence, EnqueuedAt: l.EnqueuedAt.UTC(),
 		DedupKey: l.DedupKey, Headers: l.Headers,
 	}
-	m.setBody(l.Body)
+	if utf8.Valid(l.Body) {
+		body := string(l.Body)
+		m.Body = &body
+	} else {
+		m.BodyBase64 = l.Body
+	}
 	return m
 }
 
@@ -101,7 +71,7 @@ func leaseMessage(l *chanq.Lease[[]byte]) message {
 func (a *app) entries(list []chanq.Entry) error {
 	if a.output == "json" {
 		for _, e := range list {
-			if err := a.json(entryMessage(e)); err != nil {
+			if err := a.json(e); err != nil {
 				return err
 			}
 		}

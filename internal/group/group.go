@@ -165,17 +165,19 @@ func (b *Backlog[I]) noted(before int, h Haste) {
 	if before == 0 {
 		b.since = time.Now()
 	}
+	sooner := h == Urgent
 	switch h {
 	case Urgent:
 		b.urgent = max(b.urgent, b.added)
 	case Awaited:
+		sooner = b.awaited <= b.left() // the first one of those that wait: it lingers less
 		b.awaited = max(b.awaited, b.added)
 	}
 	if b.idle == 0 {
 		return
 	}
 	full := before < b.cfg.Full && n >= b.cfg.Full || b.cfg.Bytes > 0 && b.bytes >= b.cfg.Bytes
-	if before == 0 || full || h == Urgent || b.awaited > b.left() && n >= b.former/2 {
+	if before == 0 || full || sooner || b.awaited > b.left() && n >= b.former/2 {
 		b.notify()
 	}
 }
@@ -257,6 +259,9 @@ func (b *Backlog[I]) Flush(ctx context.Context) error {
 	case <-f.done:
 		return nil
 	case <-ctx.Done():
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.flushes = slices.DeleteFunc(b.flushes, func(o flush) bool { return o == f })
 		return context.Cause(ctx)
 	}
 }
@@ -316,8 +321,8 @@ func (b *Backlog[I]) Remove(gone func(I) bool) {
 	b.endFlushes()
 }
 
-// Each calls f for all items without an outcome, and says which are in a group that is
-// under way. The Workers must not reorder their groups.
+// Each calls f for all items without an outcome, but for late ones, and says which are in a
+// group that is under way. The Workers must not reorder their groups.
 func (b *Backlog[I]) Each(f func(item I, underWay bool)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -192,6 +192,21 @@ func TestSomebodyWhoBeginsToWaitEndsTheLongLinger(t *testing.T) {
 	})
 }
 
+func TestTheFirstThatIsAwaitedEndsTheLongLinger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setUp(t, 1, false, settings())
+		b.addAll(group.Urgent, 1, 2, 3, 4, 5, 6, 7, 8) // the next group is worth its statement with four
+		b.add(group.Unhurried, 9)
+		b.wait(2 * linger)
+		require.Len(t, b.left(), 1)
+		b.add(group.Awaited, 10)
+		b.wait(linger)
+		require.Len(t, b.left(), 2, "what somebody waits for lingers no longer than that")
+		require.Equal(t, []int{9, 10}, b.left()[1])
+		b.end()
+	})
+}
+
 func TestAGroupIsFullByCountAndByBytesAndHoldsNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings()
@@ -245,8 +260,10 @@ func TestFlushWaitsForWhatCameBeforeItAndForNothingElse(t *testing.T) {
 		go func() { flushed <- b.backlog.Flush(t.Context()) }()
 		require.Equal(t, [][]int{{1}, {2}}, b.left(), "it does not linger")
 		b.add(group.Unhurried, 3)
+		b.add(group.Unhurried, 4)
+		b.backlog.Remove(func(it *item) bool { return it.n == 4 })
 		b.finish(1)
-		require.Empty(t, flushed, "the first is under way")
+		require.Empty(t, flushed, "the first is under way, whatever became of those after it")
 		b.finish(0)
 		require.NoError(t, <-flushed, "the third does not count")
 

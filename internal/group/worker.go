@@ -50,8 +50,8 @@ func (w *Worker[I]) Next() (items []I, open bool) {
 			wait = min(wait, left)
 		}
 		if len(w.items) > 0 {
-			if b.idle > 0 && b.count() > 0 {
-				b.notify() // for another Worker
+			if b.idle > 0 && b.count()+len(b.late) > 0 {
+				b.notify() // for another Worker: what this one waited for is left to it
 			}
 			items := w.items
 			b.mu.Unlock()

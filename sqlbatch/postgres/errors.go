@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"net"
@@ -26,11 +25,9 @@ func (dialect) Classify(err error) sqlbatch.Class {
 		errors.As(err, &network) && network.Op == "dial",
 		errors.As(err, &name):
 		return sqlbatch.Refused
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return sqlbatch.Unknown
 	}
-	// Not classifyCommon: lib/pq returns driver.ErrBadConn also when the
-	// connection ends before the answer.
+	// driver.ErrBadConn, too: lib/pq returns it also when the connection ends before
+	// the answer.
 	return sqlbatch.Unknown
 }
 

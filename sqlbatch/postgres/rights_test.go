@@ -214,7 +214,7 @@ func TestAConsumerAltersNothing(t *testing.T) {
 	r.runs(db, orders.Trim(0, 10, 0), // with Config.Retain
 		orders.Problems(), orders.Clock(), orders.Look([][16]byte{{}}), orders.Join(sqlbatch.Member{For: time.Hour}), orders.Members(), orders.Leave([16]byte{}),
 		orders.SkipLocked().Ack([]sqlbatch.Item{item}), orders.SkipLocked().Archive([]sqlbatch.Item{item}), orders.SkipLocked().Bury([]sqlbatch.BuryItem{{Item: item}}),
-		orders.SkipLocked().Nack([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Release([]sqlbatch.ReleaseItem{{Item: item}}),
+		orders.SkipLocked().Nack([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Snooze([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Release([]sqlbatch.ReleaseItem{{Item: item}}),
 		orders.SkipLocked().Extend([]sqlbatch.Item{item}, time.Hour), orders.EndAfter([]sqlbatch.Item{item}, time.Hour))
 
 	_, err = own.Send(r.ctx, chanq.Message[string]{})
@@ -258,6 +258,8 @@ func TestAnOperatorDoesTheRest(t *testing.T) {
 		_, err = q.Purge(r.ctx, state)
 		require.NoError(t, err, state)
 	}
-	r.runs(db, orders.Members(), orders.Problems(), orders.Clock(), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
+	r.runs(db, orders.Members(), orders.Problems(), orders.Clock(), orders.Queues(), orders.Discard([][16]byte{{}}), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
 	r.refuses(db, "DELETE FROM chanq_members", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq_queues VALUES ('x', 1, false, 0)")
+	r.requireRefused(chanq.Drop(r.ctx, db, "orders", chanq.Config{}))
+	require.NoError(t, chanq.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}))
 }

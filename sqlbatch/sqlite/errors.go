@@ -9,8 +9,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// classifyCommon knows the errors that every driver may return through
-// database/sql. ok is false for those of a database.
+// classifyCommon knows the errors that database/sql returns whatever the driver. ok is
+// false for those of the database.
 func classifyCommon(err error) (c sqlbatch.Class, ok bool) {
 	switch {
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone):

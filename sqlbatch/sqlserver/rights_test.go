@@ -173,6 +173,11 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	requireRefused(t, 229, leases[0].DeadLetter(nil))
 	_, err = orders.Redrive(ctx, 0)
 	require.NoError(t, err)
+	_, err = orders.PurgeIDs(ctx, ready[0].ID)
+	require.NoError(t, err)
+	queues, err := chanq.Queues(ctx, db, chanq.Config{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"orders"}, queues)
 	for _, state := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone} {
 		_, err = orders.Purge(ctx, state)
 		require.NoError(t, err, state)

@@ -18,6 +18,7 @@ var operating = []test{
 	{"APurgeLeavesWhatCameAfterItBegan", purgedBefore},
 	{"StepsThroughTheEndedKeepToTheirWindow", windows},
 	{"CancelDeletesWhatIsLive", cancelled},
+	{"ADiscardDeletesTheDeadThatAreMeant", discarded},
 	{"ATrimDeletesWhatEndedLongAgo", trimmed},
 	{"ARedriveMakesADeadMessageNew", redriven},
 	{"ARedriveTakesTheOldestOrThoseThatAreMeant", redrivenInTurn},
@@ -265,6 +266,17 @@ func cancelled(w *world) {
 	lease := w.items(3)
 	require.ElementsMatch(w, []byte{1, 2, 3}, w.numbers(w.run(w.Cancel(ids(5, 3, 4, 2, 1)))))
 	require.Empty(w, w.run(w.Ack(lease)))
+}
+
+func discarded(w *world) {
+	w.bury(sqlbatch.Row{ID: id(6)})
+	w.oneOfEach()
+	require.Equal(w, []byte{4}, w.numbers(w.run(w.Discard(ids(5, 4, 3, 2, 1)))))
+	require.Empty(w, w.run(w.Discard(ids(4))))
+	require.Equal(w, []byte{6}, w.peek(sqlbatch.Dead, 10))
+	for _, n := range []byte{1, 2, 3, 5} {
+		require.Len(w, w.run(w.Get(id(n))), 1)
+	}
 }
 
 func trimmed(w *world) {

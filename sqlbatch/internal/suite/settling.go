@@ -12,6 +12,7 @@ var settling = []test{
 	{"SettlesApplyOnlyToTheirFence", onlyTheirFence},
 	{"LeasesOfManyClaimsAreSettledAtOnce", manyClaims},
 	{"ANackSchedulesAndKeepsTheAttempt", nacked},
+	{"ASnoozeSchedulesAndRefundsTheAttempt", snoozed},
 	{"AReleaseGivesBackPlaceAndAttempt", released},
 	{"ArchiveAndBuryMoveTheWholeMessage", moved},
 	{"AnExtensionNeverMovesAnEndBack", extended},
@@ -63,6 +64,27 @@ func nacked(w *world) {
 	w.claim(10)
 	w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(2)[0]}}))
 	require.Equal(w, list("first", 3), w.get(2).of("last_error", "attempts"), "no error keeps the one before")
+}
+
+// A nack forgets the attempts that were lapses, and so does a snooze, which counts no
+// other either.
+func snoozed(w *world) {
+	w.leased(1)
+	w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(1)[0]}}))
+	for lapses := range 3 {
+		require.Equal(w, []byte{1}, w.claim(1))
+		for range lapses {
+			w.lapse(1)
+			require.Equal(w, []byte{1}, w.claim(1))
+		}
+		item := w.items(1)[0]
+		w.run(w.Snooze([]sqlbatch.NackItem{{Item: item, Delay: time.Hour, Error: "busy"}}))
+		got := w.get(1)
+		require.Equal(w, list("scheduled", item.Fence+1, 1, nil, "busy"), got.of("state", "fence", "attempts", "leased_by", "last_error"))
+		require.InDelta(w, w.now()+time.Hour.Milliseconds(), got["due_at"], 30_000)
+		w.shift("chanq_orders.visible_at", -2*time.Hour, w.is(1))
+	}
+	require.Zero(w, w.claimed(claimOf(1))[1].Lapses)
 }
 
 func released(w *world) {

@@ -24,6 +24,15 @@ func (s *Session) cursor(id *ast.CursorId) (*openCursor, error) {
 	return nil, sqlError(16916, "A cursor with the name '%s' does not exist.", id.Name.Value)
 }
 
+// deallocateDeclared deallocates the cursors that the running request declared,
+// in its procedures too. An error that ends the batch and rolls back does so; the
+// cursors of earlier batches stay.
+func (s *Session) deallocateDeclared() {
+	for _, name := range s.declared {
+		delete(s.cursors, name)
+	}
+}
+
 func (s *Session) cursorStatement(f *frame, n *node) error {
 	switch st := n.st.(type) {
 	case *ast.DeclareCursorStatement:
@@ -40,6 +49,7 @@ func (s *Session) cursorStatement(f *frame, n *node) error {
 			s.cursors = map[string]*openCursor{}
 		}
 		s.cursors[name] = &openCursor{node: n}
+		s.declared = append(s.declared, name)
 		return nil
 	case *ast.OpenCursorStatement:
 		c, err := s.cursor(st.Cursor)

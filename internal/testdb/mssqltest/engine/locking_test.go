@@ -179,6 +179,26 @@ func TestADeadlockHasOneVictimWhoseTransactionIsGone(t *testing.T) {
 	require.Equal(t, []any{"b", "b"}, a.exec("SELECT note FROM dbo.items").values())
 }
 
+func TestADeadlockDeallocatesTheCursorsOfItsBatchAndNoOther(t *testing.T) {
+	s := withItems(t, 2)
+	a, b := s.client(), s.client()
+	a.exec(`CREATE PROCEDURE dbo.walk AS
+		DECLARE ids CURSOR FOR SELECT id FROM dbo.items WITH (NOLOCK) ORDER BY id
+		OPEN ids
+		UPDATE dbo.items SET note = 'a' WHERE id = 2
+		CLOSE ids
+		DEALLOCATE ids`)
+	a.exec("DECLARE earlier CURSOR FOR SELECT 1 AS one")
+	a.exec("SET DEADLOCK_PRIORITY LOW; BEGIN TRAN; UPDATE dbo.items SET note = 'a' WHERE id = 1")
+	b.exec("BEGIN TRAN; UPDATE dbo.items SET note = 'b' WHERE id = 2")
+	first := a.start("EXEC dbo.walk")
+	a.blocked()
+	b.exec("UPDATE dbo.items SET note = 'b' WHERE id = 1; COMMIT")
+	require.Equal(t, int32(1205), first.result().number())
+	a.exec("EXEC dbo.walk")
+	a.exec("DEALLOCATE earlier")
+}
+
 func TestLockTimeoutEndsOnlyTheStatement(t *testing.T) {
 	s := withItems(t, 2)
 	a, b := s.client(), s.client()

@@ -90,6 +90,7 @@ func (s *Session) failed(f *frame, n *node, err error) (stop bool, _ error) {
 	switch {
 	case s.set.xactAbort || rollsBack(e):
 		s.rollbackAll()
+		s.deallocateDeclared()
 		return true, errAbort
 	case endsBatch(e) || thrown:
 		return true, errAbort

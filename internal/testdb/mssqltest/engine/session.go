@@ -29,6 +29,7 @@ type Session struct {
 
 	// Of the request that runs.
 	ctx       context.Context
+	declared  []string // its cursors, in s.cursors or already deallocated
 	out       tds.Results
 	frame     *frame
 	now       Statement
@@ -58,7 +59,7 @@ var errAbort = errors.New("engine: batch ended")
 
 // Run runs one request.
 func (s *Session) Run(ctx context.Context, r *tds.Request, w tds.Results) error {
-	s.ctx, s.out, s.broken = ctx, w, nil
+	s.ctx, s.out, s.broken, s.declared = ctx, w, nil, nil
 	defer func() { s.ctx, s.out = nil, nil }()
 	if r.Reset {
 		s.reset(r.KeepTx)
