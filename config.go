@@ -69,15 +69,19 @@ const UnlimitedAttempts = -1
 
 const (
 	defaultMaxAttempts = 10
+	mostAttempts       = 1_000_000
 	defaultMaxBody     = 1 << 20
 )
 
 func (c Config) withDefaults() (Config, error) {
 	v := validator{}
-	if c.MaxAttempts == UnlimitedAttempts {
+	switch {
+	case c.MaxAttempts == 0:
+		c.MaxAttempts = defaultMaxAttempts
+	case c.MaxAttempts == UnlimitedAttempts:
 		c.MaxAttempts = math.MaxInt // which no count reaches
-	} else {
-		v.limit("Config.MaxAttempts", &c.MaxAttempts, defaultMaxAttempts, 1, 1_000_000)
+	case c.MaxAttempts < 0 || c.MaxAttempts > mostAttempts:
+		v.wrong("Config.MaxAttempts is %d: must be 0 (the default, %d), from 1 to %d, or UnlimitedAttempts", c.MaxAttempts, defaultMaxAttempts, mostAttempts)
 	}
 	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, 256<<20)
 	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)

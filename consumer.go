@@ -62,7 +62,8 @@ type Consumer[T any] struct {
 	abandon   context.CancelFunc
 	returned  chan struct{} // the claimer has ended, and given back the buffer
 	drained   chan struct{} // stopping, and the last lease ended
-	finished  chan struct{} // every goroutine has ended
+	finished  chan struct{} // every goroutine has ended, but for what follows
+	idle      chan struct{} // and every handler of Handle and Pipe has returned
 	// Of the claimer.
 	flow      flow
 	allowance allowance
@@ -134,6 +135,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		drained:  make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
 		finished: make(chan struct{}),
+		idle:     make(chan struct{}),
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
@@ -158,7 +160,7 @@ const (
 // supervise runs the goroutines and ends them in order: the claimer, which
 // returns the buffer; then, when the last lease ended, the settler and the rest.
 func (c *Consumer[T]) supervise(forget func()) {
-	defer close(c.finished)
+	defer close(c.idle)
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
 	var claimer, rest conc.WaitGroup
@@ -191,6 +193,10 @@ func (c *Consumer[T]) supervise(forget func()) {
 	for _, s := range c.pools() {
 		s.close()
 	}
+	close(c.finished)
+	for c.working.Load() > 0 { // after a Shutdown that gave up
+		<-c.drained
+	}
 }
 
 // pools are the sessions of the consumer.
@@ -214,17 +220,19 @@ func (c *Consumer[T]) Stop() { c.stopNow() }
 // yet (those messages are delivered again when their leases end, at most
 // ConsumerConfig.LeaseFor later) and returns an error that says how much; the
 // goroutines end as soon as the driver returns. A lease in the hands of a reader
-// who neither settles nor loses it keeps Shutdown waiting. It may be called again.
-// On SQLite a goroutine that holds a transaction must not call it: see Queue.
+// who neither settles nor loses it keeps Shutdown waiting. It may be called again: after
+// one that gave up it waits for the goroutines and handlers that have not ended yet; the
+// *sql.DB is in use until then. On SQLite a goroutine that holds a transaction must not
+// call it: see Queue.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	c.Stop()
 	select {
-	case <-c.finished:
+	case <-c.idle:
 		return nil
 	case <-ctx.Done():
 	}
 	select {
-	case <-c.finished: // both at once: nothing is given up
+	case <-c.idle: // both at once: nothing is given up
 		return nil
 	default:
 	}
@@ -233,7 +241,7 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	c.gaveUp.Store(true)
 	c.abandon()
 	c.settler.backlog.Close()
-	return fmt.Errorf("chanq: shutdown %s: %d leases not settled, %d settles not confirmed: %w", c.queue.name, held, settling, context.Cause(ctx))
+	return fmt.Errorf("chanq: shutdown %s: %d leases not settled, %d settles not confirmed, %d handlers not returned: %w", c.queue.name, held, settling, c.working.Load(), context.Cause(ctx))
 }
 
 // Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of

@@ -154,12 +154,19 @@ func (e *snooze) Error() string { return errorText(e.err) }
 func (e *snooze) Unwrap() error { return e.err }
 
 // DeadLetter wraps an error of a handler (see Consumer.Handle): the message is
-// set aside at once, with the error's text.
+// set aside at once, with the error's text. err may be nil: the message is set aside
+// all the same, with a text that says so.
 func DeadLetter(err error) error { return &deadLetter{err} }
 
 type deadLetter struct{ err error }
 
-func (e *deadLetter) Error() string { return errorText(e.err) }
+func (e *deadLetter) Error() string {
+	if e.err == nil {
+		return "set aside by its handler, without an error"
+	}
+	return errorText(e.err)
+}
+
 func (e *deadLetter) Unwrap() error { return e.err }
 
 // errorText survives an Error method that panics, as those of nil pointers do.

@@ -32,7 +32,7 @@ func ExampleConsumer_Handle() {
 		case lease.Body == "/gone":
 			return chanq.DeadLetter(errors.New("404")) // set aside: trying again is of no use
 		case lease.Body == "/busy" && lease.Attempt == 1:
-			return chanq.RetryAfter(10*time.Millisecond, errors.New("429")) // as the server asked
+			return chanq.RetryAfter(10*time.Millisecond, errors.New("503")) // as the server asked
 		case lease.Body == "/busy":
 			consumer.Stop()
 		}

@@ -84,7 +84,8 @@ type LeaseLostEvent struct {
 	Confirmed bool
 }
 
-// FailedEvent is a handler's error. Err has the stack of a panic.
+// FailedEvent is a handler's error, a Snooze too: Outcome(Err) says what becomes of the
+// message. Err has the stack of a panic.
 type FailedEvent struct {
 	Queue   string
 	ID      ID
@@ -124,7 +125,8 @@ type HousekeepingEvent struct {
 }
 
 // LogHooks logs every event: losses of availability, refused housekeeping, lost
-// leases, failed handlers and dead messages as warnings, the rest at debug level.
+// leases, failed handlers and dead messages as warnings, the rest, Snooze included, at
+// debug level.
 func LogHooks(log *slog.Logger) Hooks {
 	if log == nil {
 		log = slog.Default()
@@ -143,6 +145,10 @@ func LogHooks(log *slog.Logger) Hooks {
 			log.Warn("chanq: lease lost", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "confirmed", e.Confirmed)
 		},
 		Failed: func(e FailedEvent) {
+			if o := Outcome(e.Err); o.Kind == OutcomeSnooze {
+				log.Debug("chanq: handler snoozed", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "delay", o.Delay, "err", e.Err)
+				return
+			}
 			log.Warn("chanq: handler failed", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "err", e.Err)
 		},
 		Dead: func(e DeadEvent) {

@@ -240,6 +240,7 @@ func (k *keeper) extendAll(leases []*lease) bool {
 	if failed == 0 {
 		k.most = k.full()
 	}
+	k.sessions.Expect(k.leaseFor / 2) // the next tick, should they be held yet
 	return failed == 0 && k.stop.Err() == nil
 }
 

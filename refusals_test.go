@@ -303,7 +303,7 @@ func TestWrongArgumentsOfQueueCallsAreRefused(t *testing.T) {
 func TestHandlersMayWrapNil(t *testing.T) {
 	require.NotPanics(t, func() {
 		require.Empty(t, chanq.RetryAfter(time.Second, nil).Error())
-		require.Empty(t, chanq.DeadLetter(nil).Error())
+		require.Equal(t, "set aside by its handler, without an error", chanq.DeadLetter(nil).Error())
 	})
 	require.ErrorIs(t, chanq.RetryAfter(time.Second, io.EOF), io.EOF)
 	require.ErrorIs(t, chanq.DeadLetter(io.EOF), io.EOF)

@@ -28,7 +28,8 @@ type lane struct {
 	closing int       // sessions that have ended and whose driver has not returned
 	waiting []*waiter // first come first served
 	sweeper *time.Timer
-	armed   bool // the sweeper is on its way
+	armed   bool      // the sweeper is on its way
+	awaited time.Time // until then one session stays: a statement was announced
 	closed  bool
 	line    chan struct{} // of capacity 1: has a value while a statement in no hurry is under way
 	filling chan struct{} // likewise while somebody fills the lane
@@ -94,6 +95,15 @@ func (l *lane) disconnect(s *session) {
 		l.closing--
 	}
 	l.more() // somebody may wait for the place
+}
+
+// expect keeps one session until then, if there is one.
+func (l *lane) expect(until time.Time) {
+	l.mu.Lock()
+	if until.After(l.awaited) {
+		l.awaited = until
+	}
+	l.mu.Unlock()
 }
 
 func (l *lane) setFloor(n int) {
@@ -272,11 +282,15 @@ func (l *lane) arm() {
 	if l.armed || l.closed || l.idle == 0 || l.most == 1 {
 		return
 	}
-	floor, long, _ := l.manners()
-	if l.open > floor {
-		l.armed = true
-		l.sweeper.Reset(long)
+	floor, wait, _ := l.manners()
+	if l.open <= floor {
+		if l.pool.limit() > 0 {
+			return // they stay for good
+		}
+		wait = time.Until(l.awaited)
 	}
+	l.armed = true
+	l.sweeper.Reset(wait)
 }
 
 // manners say how many sessions stay, for how long the others may be idle, and whether
@@ -288,6 +302,9 @@ func (l *lane) manners() (floor int, long time.Duration, closes bool) {
 		return l.floor, keepBriefly, false
 	case l.kind == Note:
 		return 0, keepBriefly, false
+	}
+	if time.Now().Before(l.awaited) {
+		return 1, keep, true
 	}
 	return 0, keep, true
 }

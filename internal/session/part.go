@@ -61,6 +61,11 @@ func (p *Part) Fill(ctx context.Context) error {
 	return nil
 }
 
+// Expect announces a statement within d, at most a minute: one session of the part's kind
+// stays till then, though it is idle. For statements whose time is short where it takes
+// long to connect.
+func (p *Part) Expect(d time.Duration) { p.lane.expect(time.Now().Add(min(d, maxIdle))) }
+
 // Close waits until the statements that were left behind have ended. No other one may be
 // under way, nor come later.
 func (p *Part) Close() {

@@ -37,6 +37,23 @@ func TestWhatIsIdleIsClosedWithoutAnybodyAsking(t *testing.T) {
 	})
 }
 
+func TestASessionStaysForAStatementThatWasAnnounced(t *testing.T) {
+	world(t, 0, func(w *database) {
+		p := w.join(Extend, 1)
+		require.NoError(w, run(p, "x"))
+		for range 3 {
+			p.Expect(4 * keep)
+			pass(3 * keep)
+			require.Equal(w, 1, w.db.Stats().InUse)
+			require.NoError(w, run(p, "x"))
+		}
+		require.Equal(w, 1, w.opened(), "it connected once")
+		pass(4 * keep)
+		require.Zero(w, w.db.Stats().InUse, "and not for longer")
+		p.Close()
+	})
+}
+
 func TestNoStatementWaitsForThoseOfAnotherKindOrOfAnotherPart(t *testing.T) {
 	world(t, 0, func(w *database) {
 		end := w.hang("hangs")

@@ -28,6 +28,7 @@ var stopping = []test{
 	{"ShutdownOfADeadDatabaseReturnsByItsContext", shutdownDead},
 	{"ASettleAfterShutdownGaveUpIsRefused", settleAfterShutdown},
 	{"ShutdownMayBeCalledAgain", shutdownAgain},
+	{"ShutdownWaitsForHandlersThoughOneBeforeGaveUp", shutdownAfterGivingUp},
 }
 
 func numbers(n int) []string {
@@ -215,6 +216,35 @@ func settleAfterShutdown(w *world) {
 	require.ErrorIs(w, l.Ack(), chanq.ErrClosed)
 	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrClosed)
 	require.Equal(w, 2, testdb.Lease(w, q, 1, time.Minute)[0].Attempt, "it is delivered again")
+}
+
+func shutdownAfterGivingUp(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	begun, gate, left := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		left <- c.Handle(1, func(context.Context, *chanq.Lease[string]) error {
+			close(begun)
+			<-gate // whatever becomes of its context
+			return nil
+		})
+	}()
+	select {
+	case <-begun:
+	case <-w.Soon().Done():
+		w.Fatal("no handler runs")
+	}
+	for range 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		err := c.Shutdown(ctx)
+		cancel()
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.ErrorContains(w, err, "1 handlers not returned")
+	}
+	close(gate)
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.NoError(w, <-left)
 }
 
 func shutdownAgain(w *world) {

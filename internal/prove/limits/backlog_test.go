@@ -104,7 +104,7 @@ func TestSettlesThatHangDoNotKeepShutdownFromReturning(t *testing.T) {
 		err := c.Shutdown(over)
 		require.ErrorIs(w, err, context.DeadlineExceeded)
 		var held, settling int
-		_, scanned := fmt.Sscanf(err.Error(), "chanq: shutdown work: %d leases not settled, %d settles not confirmed:", &held, &settling)
+		_, scanned := fmt.Sscanf(err.Error(), "chanq: shutdown work: %d leases not settled, %d settles not confirmed,", &held, &settling)
 		require.NoError(w, scanned, err)
 		require.GreaterOrEqual(w, settling, backlog)
 		require.Equal(w, total, held+settling, "all that was given up is told")

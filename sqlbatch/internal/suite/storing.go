@@ -50,6 +50,8 @@ func hostileValues(w *world) {
 	w.run(calls["enqueue"])
 	require.Equal(w, list(value, value, value), w.entry(w.run(calls["get"])[0]).of("dedup_key", "headers", "body"))
 	delete(calls, "enqueue") // a second time it is a duplicate
+	w.inTx(calls["lock"])    // which it asks for
+	delete(calls, "lock")
 	for _, st := range calls {
 		w.run(st)
 	}
