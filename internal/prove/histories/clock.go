@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -25,7 +24,6 @@ type clock struct {
 	jump    string // moves every time of the live table back by ? milliseconds
 	lapses  string // id and lapses of every live message, which no public call tells
 	lock    string // locks the row of an id in a transaction; "" where a row cannot be locked alone
-	count   string // of the server's sessions; "" where no statement outlives its caller's context
 }
 
 func newClock(db *sql.DB, d sqlbatch.Dialect, queue string) (clock, error) {
@@ -45,7 +43,6 @@ func newClock(db *sql.DB, d sqlbatch.Dialect, queue string) (clock, error) {
 			lapses: fmt.Sprintf(`SELECT uuid_send(id), lapses FROM "public"."%s"`, live),
 			jump:   fmt.Sprintf(`UPDATE "public"."%s" SET visible_at = visible_at - $1::bigint, expires_at = expires_at - $1::bigint`, live),
 			lock:   fmt.Sprintf(`SELECT 1 FROM "public"."%s" WHERE uuid_send(id) = $1 FOR UPDATE`, live),
-			count:  `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`,
 		}, nil
 	case "sqlserver":
 		return clock{
@@ -85,17 +82,4 @@ func (c clock) lapsed(t require.TestingT) map[chanq.ID]int {
 	}
 	require.NoError(t, rows.Err())
 	return lapsed
-}
-
-// settle waits until the server has ended the sessions whose callers gave up: a
-// statement of theirs may still be applied before that.
-func (c clock) settle(t testdb.T) {
-	if c.count == "" {
-		return
-	}
-	testdb.Eventually(t, "the server has ended the sessions that were given up", func() bool {
-		var sessions int
-		require.NoError(t, c.db.QueryRowContext(testdb.Soon(t), c.count).Scan(&sessions))
-		return sessions == c.db.Stats().OpenConnections
-	})
 }

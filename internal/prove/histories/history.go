@@ -35,16 +35,15 @@ func Run(t *testing.T, e testdb.Engine) {
 	for _, retain := range []time.Duration{0, 24 * time.Hour} {
 		t.Run(fmt.Sprintf("Retain=%v", retain), func(t *testing.T) {
 			address := e.Create(t)
-			connector, err := e.Connect(address)
-			require.NoError(t, err)
-			db := sql.OpenDB(connector)
+			served := &sessions{}
+			db := sql.OpenDB(served.connector(t, e, address))
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
 			cfg := chanq.Config{Dialect: e.Dialect, MaxAttempts: maxAttempts, Retain: retain}
 			require.NoError(t, chanq.Migrate(t.Context(), db, "model", cfg))
 			time, err := newClock(db, e.Dialect, "model")
 			require.NoError(t, err)
 			rapid.Check(t, func(t *rapid.T) {
-				h := begin(t, db, cfg, time)
+				h := begin(t, db, cfg, time, served)
 				defer h.end()
 				t.Repeat(map[string]func(*rapid.T){
 					"":     func(*rapid.T) { h.compare() },
@@ -67,6 +66,7 @@ type history struct {
 	*rapid.T
 	db        *sql.DB
 	clock     clock
+	sessions  *sessions
 	queue     *chanq.Queue[string]
 	model     *queueModel
 	producers [producers]*chanq.Producer[string]
@@ -85,8 +85,8 @@ type consumer struct {
 	name string
 }
 
-func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock) *history {
-	h := &history{T: t, db: db, clock: c, fences: map[chanq.ID]map[int64]int{}, model: newModel(cfg.MaxAttempts, cfg.Retain > 0, cfg.Dialect.Name() == "sqlserver")}
+func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock, served *sessions) *history {
+	h := &history{T: t, db: db, clock: c, sessions: served, fences: map[chanq.ID]map[int64]int{}, model: newModel(cfg.MaxAttempts, cfg.Retain > 0, cfg.Dialect.Name() == "sqlserver")}
 	h.model.now = c.now(t)
 	var err error
 	h.queue, err = chanq.Open[string](context.Background(), db, "model", cfg)
@@ -116,7 +116,7 @@ func (h *history) end() {
 	for _, p := range h.producers {
 		_ = p.Close(h.soon()) // has nothing left unless the history failed
 	}
-	h.clock.settle(h)
+	h.sessions.settle(h, h.db)
 }
 
 func (h *history) produce() *chanq.Producer[string] {

@@ -112,7 +112,7 @@ func (g *giveUp) run(h *history) {
 	cancel()
 	err := p.Close(gone)
 	require.NoError(h, p.Close(h.soon()), h.ran) // waits for what the driver has under way
-	h.clock.settle(h)
+	h.sessions.settle(h, h.db)
 	h.producers[g.Producer] = h.produce()
 
 	back := map[string]chanq.Unsent[string]{}
