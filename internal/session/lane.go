@@ -50,6 +50,10 @@ const (
 	// than statements of a healthy database take, and little beside what a consumer
 	// may wait for its next look.
 	moment = 500 * time.Millisecond
+	// doubt is how long a statement waits for those that are being connected before
+	// another attempt is made beside them: they may have begun while the network was
+	// away, and hear no answer any more.
+	doubt = 3 * time.Second
 	// keep is how long a session is idle before it is closed.
 	keep = 5 * time.Second
 	// keepBriefly is the same for what is lent: above the floor of a *sql.DB with a limit,
@@ -154,7 +158,7 @@ func (l *lane) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 	l.waiting = append(l.waiting, w)
 	l.more()
 	l.mu.Unlock()
-	again := time.NewTicker(moment)
+	again, began := time.NewTicker(moment), time.Now()
 	defer again.Stop()
 	for {
 		select {
@@ -163,6 +167,9 @@ func (l *lane) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 		case <-again.C: // there may be a connection to spare by now
 			l.mu.Lock()
 			l.more()
+			if time.Since(began) >= doubt {
+				l.moreThan(2 * len(l.waiting))
+			}
 			l.mu.Unlock()
 		case <-ctx.Done():
 			l.leave(w)
@@ -192,8 +199,11 @@ func (l *lane) take() (*puddle.Resource[*session], error) {
 
 // more has one more session connected, unless as many are coming as are waited for, or
 // there may be no more. mu is held.
-func (l *lane) more() {
-	if l.coming >= len(l.waiting) || l.open+l.closing >= l.most || l.open >= max(l.floor, 1) && !l.pool.spare(1+int(l.pool.coming.Load())) {
+func (l *lane) more() { l.moreThan(len(l.waiting)) }
+
+// moreThan is more, unless n are coming. mu is held.
+func (l *lane) moreThan(n int) {
+	if l.coming >= n || l.open+l.closing >= l.most || l.open >= max(l.floor, 1) && !l.pool.spare(1+int(l.pool.coming.Load())) {
 		return
 	}
 	l.start(nil)

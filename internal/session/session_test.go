@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,6 +128,24 @@ func TestAStatementTakesWhicheverComesFirstASessionThatIsBackOrANewOne(t *testin
 		pass(2 * keep)
 		p.Close()
 		other.Close()
+	})
+}
+
+func TestAnAttemptThatHearsNoAnswerDoesNotHoldUpTheNext(t *testing.T) {
+	world(t, 0, func(w *database) {
+		p := w.join(Claim, 1)
+		var attempts atomic.Int32
+		w.connect = func(ctx context.Context) error {
+			if attempts.Add(1) > 1 {
+				return nil // the network is back, but the first attempt was sent before
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		began := time.Now()
+		require.NoError(w, run(p, "x"))
+		require.InDelta(w, doubt, time.Since(began), float64(moment))
+		p.Close()
 	})
 }
 
