@@ -40,8 +40,8 @@ func comparisons(limit float64) []comparison {
 	}
 }
 
-// runCompare shows what two files of throughput results, line by line of the same
-// round, have in common, and is an error where the second one is worse.
+// runCompare shows what two files of results of throughput and senders, line by line
+// of the same round, have in common, and is an error where the second one is worse.
 func runCompare(args []string, out, usage io.Writer) error {
 	f := flag.NewFlagSet("bench compare", flag.ContinueOnError)
 	f.SetOutput(usage)
@@ -99,7 +99,12 @@ func runCompare(args []string, out, usage io.Writer) error {
 
 type systemKey struct{ engine, strategy string }
 
-func systemOf(r measure.Result) systemKey { return systemKey{r.Engine, r.Strategy} }
+func systemOf(r measure.Result) systemKey {
+	if r.Senders > 0 {
+		return systemKey{r.Engine, r.Strategy + " " + crew{r.Senders, r.Batch}.String()}
+	}
+	return systemKey{r.Engine, r.Strategy}
+}
 
 // inOrder numbers the results of each system: files may be of many runs of one
 // round each.

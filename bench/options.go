@@ -109,6 +109,7 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		f.IntVar(&o.inFlight, "in-flight", 1, "ProducerConfig.InFlight, of senders")
 	}
 	if command == "senders" {
+		f.StringVar(&chosen, "strategies", "raw,chanq", "comma-separated: raw, chanq")
 		f.IntVar(&o.n, "n", 20_000, "messages")
 	}
 	if command == "latency" || command == "report" {

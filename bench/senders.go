@@ -33,10 +33,12 @@ func parseCrew(text string) (c crew, err error) {
 // of all goroutines meet in one producer's statements, and beside it the bare
 // statement, for each call one, on a connection for each goroutine.
 func measureSenders(ctx context.Context, o options, report func(measure.Result)) error {
-	ways := []struct {
+	type way struct {
 		strategy string
 		send     func(context.Context, options, *store, crew) (senders, error)
-	}{{"raw", rawSenders}, {"chanq", chanqSenders}}
+	}
+	ways := []way{{"raw", rawSenders}, {"chanq", chanqSenders}}
+	ways = slices.DeleteFunc(ways, func(w way) bool { return !slices.Contains(o.strategies, w.strategy) })
 	for round := range o.rounds + 1 {
 		for _, c := range o.crews {
 			for i := range ways {
@@ -160,11 +162,11 @@ func sendersTables(results []measure.Result) (tables []measure.Table) {
 				"call p50 µs", "call p99 µs"},
 		}
 		for _, at := range measure.Group(g.Results, func(r measure.Result) crew { return crew{r.Senders, r.Batch} }) {
-			ways := byStrategy(at.Results)
-			for _, way := range ways {
+			raw := slices.DeleteFunc(slices.Clone(at.Results), func(r measure.Result) bool { return r.Strategy != "raw" })
+			for _, way := range byStrategy(at.Results) {
 				rs := way.Results
 				t.Rows = append(t.Rows, []string{
-					at.Key.String(), way.Key, measure.Ranged(rs, enqueueRate), measure.Times(rs, ways[0].Results, enqueueRate),
+					at.Key.String(), way.Key, measure.Ranged(rs, enqueueRate), measure.Times(rs, raw, enqueueRate),
 					measure.Ranged(rs, func(r measure.Result) float64 { return r.StatementsPerMessage }),
 					measure.Ranged(rs, enqueueAllocs), measure.Ranged(rs, enqueueCPU), measure.Ranged(rs, commitP50),
 					measure.Ranged(rs, func(r measure.Result) float64 { return r.CommitP99 }),
