@@ -93,8 +93,7 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 		return nil, &OpError{Op: "open", Queue: queue, Err: fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
 			ErrNoSchema, sqlbatch.Version, version, queue)}
 	case version > sqlbatch.Version:
-		return nil, &OpError{Op: "open", Queue: queue, Err: fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program",
-			ErrNewerSchema, version, sqlbatch.Version)}
+		return nil, &OpError{Op: "open", Queue: queue, Err: newer(version)}
 	}
 	if err := core.trust(run); err != nil {
 		return nil, &OpError{Op: "open", Queue: queue, Err: err}

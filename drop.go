@@ -3,10 +3,8 @@ package chanq
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
 
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -57,32 +55,13 @@ func DropWithMessages(ctx context.Context, db *sql.DB, queue string, cfg Config)
 	return drop(ctx, db, queue, cfg, func(Stats) error { return nil })
 }
 
-func drop(ctx context.Context, db *sql.DB, queue string, cfg Config, check func(Stats) error) error {
-	q, err := newQueue("drop", db, queue, cfg)
-	if err != nil {
-		return err
-	}
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return &OpError{Op: "drop", Queue: queue, Err: fmt.Errorf("connect: %w", err)}
-	}
-	defer conn.Close()
-	if err := q.drop(ctx, conn, check); err != nil {
-		// The transaction ends with its connection.
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		return &OpError{Op: "drop", Queue: queue, Err: err}
-	}
-	return nil
+func drop(ctx context.Context, db *sql.DB, name string, cfg Config, check func(Stats) error) error {
+	return alter(ctx, "drop", db, name, cfg, func(q *queue, run runner) error { return q.drop(run, check) })
 }
 
-func (q *queue) drop(ctx context.Context, conn *sql.Conn, check func(Stats) error) error {
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		return session.RunOn(ctx, conn, q.dialect, st, scan)
-	}
-	for _, text := range q.dialect.Begin() {
-		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
-			return err
-		}
+func (q *queue) drop(run runner, check func(Stats) error) error {
+	if err := q.begin(run); err != nil {
+		return err
 	}
 	within := q.sql.InTx()
 	switch version, err := q.version(run); {
@@ -91,7 +70,7 @@ func (q *queue) drop(ctx context.Context, conn *sql.Conn, check func(Stats) erro
 	case version == 0:
 		return fmt.Errorf("%w: there is no such queue", ErrNoSchema)
 	case version > sqlbatch.Version:
-		return fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program", ErrNewerSchema, version, sqlbatch.Version)
+		return newer(version)
 	}
 	if err := run(within.Lock(), nil); err != nil {
 		return err

@@ -17,34 +17,52 @@ import (
 // alone: ErrNewerSchema. Like Open it refuses a database that would break chanq's
 // promises, before it changes anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
-	q, err := newQueue("migrate", db, queue, cfg)
+	return alter(ctx, "migrate", db, queue, cfg, migrate)
+}
+
+// alter has do change the tables of a queue on one connection, which is closed if that
+// fails: the transaction ends with it.
+func alter(ctx context.Context, op string, db *sql.DB, name string, cfg Config, do func(*queue, runner) error) error {
+	q, err := newQueue(op, db, name, cfg)
 	if err != nil {
 		return err
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return &OpError{Op: "migrate", Queue: queue, Err: fmt.Errorf("connect: %w", err)}
+		return &OpError{Op: op, Queue: name, Err: fmt.Errorf("connect: %w", err)}
 	}
 	defer conn.Close()
-	if err := q.migrate(ctx, conn); err != nil {
-		// The transaction ends with its connection.
+	err = do(q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+		return session.RunOn(ctx, conn, q.dialect, st, scan)
+	})
+	if err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		return &OpError{Op: "migrate", Queue: queue, Err: err}
+		return &OpError{Op: op, Queue: name, Err: err}
 	}
 	return nil
 }
 
-func (q *queue) migrate(ctx context.Context, conn *sql.Conn) error {
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-		return session.RunOn(ctx, conn, q.dialect, st, scan)
-	}
-	if err := q.trust(run); err != nil {
-		return err
-	}
+// begin begins the transaction of a change, which excludes all others.
+func (q *queue) begin(run runner) error {
 	for _, text := range q.dialect.Begin() {
 		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// newer is the error of tables that another chanq has made.
+func newer(version int) error {
+	return fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program", ErrNewerSchema, version, sqlbatch.Version)
+}
+
+func migrate(q *queue, run runner) error {
+	if err := q.trust(run); err != nil {
+		return err
+	}
+	if err := q.begin(run); err != nil {
+		return err
 	}
 	migrations := q.dialect.Migrations(sqlbatch.Names{Schema: q.cfg.Schema, Queue: q.name})
 	for _, text := range migrations[0].Statements[:migrations[0].Registry] {
@@ -61,7 +79,7 @@ func (q *queue) migrate(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if version > sqlbatch.Version {
-		return fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program", ErrNewerSchema, version, sqlbatch.Version)
+		return newer(version)
 	}
 	for _, m := range migrations {
 		for _, text := range m.Statements {
