@@ -44,8 +44,10 @@ func ackAll(ctx context.Context, leases []*lease) error {
 		} else {
 			errs[i] = l.settle(settleAck, 0, "")
 		}
-		if first := slices.Index(leases[:i], l); errs[i] == ErrSettled && first >= 0 {
-			errs[i] = errs[first] // its outcome is that of the first
+		if errs[i] == ErrSettled {
+			if first := slices.Index(leases[:i], l); first >= 0 {
+				errs[i] = errs[first] // its outcome is that of the first
+			}
 		}
 	}
 	for owner, group := range alone {
