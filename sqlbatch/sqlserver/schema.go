@@ -156,10 +156,8 @@ IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'key'}, 'IndexID') IS NULL
 // checks (error 333) and no triggers (331). A table lock, to which many row locks
 // might escalate, would stop those who bury and archive.
 
-const deadTableText = `IF OBJECT_ID({'dead'}, N'U') IS NULL
-BEGIN
-    CREATE TABLE {dead} (
-        id binary(16) NOT NULL,
+// endedColumns are the columns of both.
+const endedColumns = `        id binary(16) NOT NULL,
         priority smallint NOT NULL,
         fence bigint NOT NULL,
         attempts int NOT NULL,
@@ -169,7 +167,12 @@ BEGIN
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
-        CONSTRAINT {dead pk} PRIMARY KEY CLUSTERED (id)
+`
+
+const deadTableText = `IF OBJECT_ID({'dead'}, N'U') IS NULL
+BEGIN
+    CREATE TABLE {dead} (
+` + endedColumns + `        CONSTRAINT {dead pk} PRIMARY KEY CLUSTERED (id)
     );
     ALTER TABLE {dead} SET (LOCK_ESCALATION = DISABLE);
 END;
@@ -191,17 +194,7 @@ IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead key'}, 'IndexID') IS NULL
 const doneTableText = `IF OBJECT_ID({'done'}, N'U') IS NULL
 BEGIN
     CREATE TABLE {done} (
-        id binary(16) NOT NULL,
-        priority smallint NOT NULL,
-        fence bigint NOT NULL,
-        attempts int NOT NULL,
-        enqueued_at datetime2(3) NOT NULL,
-        ended_at datetime2(3) NOT NULL,
-        dedup_key varbinary(200) NULL,
-        headers varbinary(max) NULL,
-        body varbinary(max) NOT NULL,
-        last_error nvarchar(2000) NULL,
-        CONSTRAINT {done pk} PRIMARY KEY CLUSTERED (ended_at, id)
+` + endedColumns + `        CONSTRAINT {done pk} PRIMARY KEY CLUSTERED (ended_at, id)
     );
     ALTER TABLE {done} SET (LOCK_ESCALATION = DISABLE);
 END;
