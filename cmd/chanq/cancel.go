@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -17,16 +18,22 @@ func (a *app) cancelCommand() *cobra.Command {
 settles. Dead ones are deleted by chanq dead purge.`,
 		Example: `  chanq cancel --db jobs.db mail 0199c0de-0000-7000-8000-000000000000`,
 		Args:    atLeast(2, "a queue, and IDs"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ids, err := parseIDs(args[1:])
-			if err != nil {
-				return err
-			}
-			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
-				found, err := q.Cancel(cmd.Context(), ids...)
-				return a.changed(q, "cancelled", "not ready, scheduled or leased", ids, found, err)
-			})
-		},
+		RunE:    a.byIDs("cancelled", "not ready, scheduled or leased", (*chanq.Queue[[]byte]).Cancel),
+	}
+}
+
+// byIDs changes the messages of a queue whose IDs are the arguments behind its name, and
+// says which of them it did not find.
+func (a *app) byIDs(done, missing string, change func(*chanq.Queue[[]byte], context.Context, ...chanq.ID) ([]chanq.ID, error)) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ids, err := parseIDs(args[1:])
+		if err != nil {
+			return err
+		}
+		return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
+			found, err := change(q, cmd.Context(), ids...)
+			return a.changed(q, done, missing, ids, found, err)
+		})
 	}
 }
 

@@ -92,16 +92,7 @@ func (a *app) deadPurgeCommand() *cobra.Command {
 		Long:    `Deletes the dead messages with the IDs. All of them: chanq purge --state dead.`,
 		Example: `  chanq dead purge --db jobs.db mail 0199c0de-0000-7000-8000-000000000000`,
 		Args:    atLeast(2, "a queue, and IDs"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ids, err := parseIDs(args[1:])
-			if err != nil {
-				return err
-			}
-			return a.withQueue(cmd.Context(), args[0], func(q *chanq.Queue[[]byte]) error {
-				found, err := q.PurgeIDs(cmd.Context(), ids...)
-				return a.changed(q, "purged", "not dead", ids, found, err)
-			})
-		},
+		RunE:    a.byIDs("purged", "not dead", (*chanq.Queue[[]byte]).PurgeIDs),
 	}
 }
 
