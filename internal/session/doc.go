@@ -13,14 +13,13 @@
 // sessions exist as the parts that are open may use together, and those of one queue
 // that hang are never all that another queue has.
 //
-// A session is connected when a statement finds none idle in its lane, and the
-// statement takes whichever comes first, that one or one that others give back. Where the
-// attempt takes long, another one is made beside it.
-// Statements in no hurry (RunPatient: the looks of idle consumers) come one after another:
-// any number of idle consumers share one session. A session that nobody needed for a
-// while is closed, without anybody asking. So producers and consumers that are idle hold
-// none. One stays while leases are held, for their extension: over a slow network it may
-// take long to connect (Expect).
+// A session is connected when a statement finds none idle in its lane, and the statement
+// takes whichever comes first, that one or one that others give back. Where the attempt
+// takes long, another one is made beside it. Statements in no hurry (RunPatient: the looks
+// of idle consumers) come one after another: any number of idle consumers share one
+// session. A session that nobody needed for a while is closed, without anybody asking. So
+// producers and consumers that are idle hold none. One stays while leases are held, for
+// their extension: over a slow network it may take long to connect (Expect).
 //
 // # Where the *sql.DB has a limit
 //
