@@ -62,7 +62,7 @@ func TestTheLiveTableStaysSmallThoughNobodyElseVacuumsIt(t *testing.T) {
 	w, q := newWearing(t, chanq.Config{VacuumEvery: oftenEnough})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	size := func() int64 { return w.ask(`SELECT pg_total_relation_size('chanq_work')`) }
-	const few, more = 60_000, 120_000
+	const few, more = 100_000, 100_000
 	w.wear(q, c, few)
 	first := size()
 	w.wear(q, c, more)
