@@ -126,7 +126,7 @@ func rowsOf(sender Sender) int {
 
 // sendAtRate sends one message at a time, whatever becomes of those before.
 func sendAtRate(ctx context.Context, sender Sender, job Job, body string, _ func(n int) bool, sent func(n int)) error {
-	var group errgroup.Group
+	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(sending)
 	err := measure.AtRate(ctx, job.Rate, math.MaxInt, func(_ int, due time.Time) error {
 		m := Message{N: int(due.UnixNano()), Body: body}
