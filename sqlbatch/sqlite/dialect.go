@@ -23,7 +23,7 @@ func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
 		OneWriter: true, Prepare: true, PrepareTells: true, Schema: "main", Remedies: remedies,
 		EnqueueRows: 1000, ClaimRows: 1000,
-		AckItems: 1000, NackItems: 1000, ReleaseItems: 1000, BuryItems: 1000, FindIDs: 1000,
+		AckItems: 1000, NackItems: 1000, BuryItems: 1000, FindIDs: 1000,
 	}
 }
 

@@ -228,7 +228,11 @@ func (h *history) compareEntry(e chanq.Entry, m *message, elapsed int64) {
 		}
 	}
 	learn("time of sending", &m.enqueued, e.EnqueuedAt)
-	learn("time", &m.at, e.At)
+	at := e.DueAt
+	if e.State == chanq.StateLeased {
+		at = e.LeaseUntil
+	}
+	learn("time", &m.at, at)
 	if m.expires.ms > 0 {
 		learn("end", &m.expires, e.ExpiresAt)
 	}
