@@ -82,7 +82,7 @@ func snoozed(w *world) {
 		got := w.get(1)
 		require.Equal(w, list("scheduled", item.Fence+1, 1, nil, "busy"), got.of("state", "fence", "attempts", "leased_by", "last_error"))
 		require.InDelta(w, w.now()+time.Hour.Milliseconds(), got["due_at"], 30_000)
-		w.shift("chanq_orders.visible_at", -2*time.Hour, w.is(1))
+		w.shift("chanq_orders.due_at", -2*time.Hour, w.is(1))
 	}
 	require.Zero(w, w.claimed(claimOf(1))[1].Lapses)
 }
@@ -92,7 +92,7 @@ func released(w *world) {
 	due := w.get(1)["due_at"].(int64)
 	w.claim(10)
 	item := w.items(1)[0]
-	w.run(w.Release([]sqlbatch.ReleaseItem{{Item: item, Due: due}}))
+	w.run(w.Release([]sqlbatch.Item{item}))
 	require.Equal(w, list("ready", item.Fence+1, 0, due, nil), w.get(1).of("state", "fence", "attempts", "due_at", "leased_by"))
 }
 
