@@ -37,6 +37,18 @@ func chosen(pick string) string {
 // Parameters of a claim from here on are the floors, from the lowest priority up.
 const firstFloor = 6
 
+// behindFloor begins a range of the index. It compares rows, though every id is behind
+// that of its floor: of due_at between two values that the planner does not know it would
+// think that they are close together, and sort what lies between.
+func behindFloor(row, floor, now string) string {
+	return "(" + row + "due_at, uuid_send(" + row + "id)) >= (least(" + floor + ", " + now + " - {margin}), ''::bytea)"
+}
+
+// not is a condition on a row that says what NOT does. The planner takes it for one
+// that all but a few meet, while of a comparison with what it does not know it thinks that
+// two in three do not: and then it sorts the few that it expects.
+func not(condition string) string { return "(" + condition + ")::integer <> 1" }
+
 // What a claim returns of a message, or what it returns instead.
 const (
 	content   = `convert_to(q.dedup_key, {encoding}), q.headers, q.body`
@@ -62,8 +74,9 @@ func claimText(content string) string {
 chosen AS MATERIALIZED (
   ` + chosen(`
       SELECT id FROM {live}
-      WHERE {lane} AND due_at >= least({floor}, (SELECT now FROM t) - {margin}) AND due_at <= (SELECT now FROM t)
-        AND lease_until <= (SELECT now FROM t) AND CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END < (SELECT $5::integer)
+      WHERE {lane} AND `+behindFloor("", "{floor}", "(SELECT now FROM t)")+` AND due_at <= (SELECT now FROM t)
+        AND `+not("lease_until > (SELECT now FROM t)")+`
+        AND `+not("CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END >= (SELECT $5::integer)")+`
       ORDER BY due_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
 )
 UPDATE {live} AS q
@@ -96,11 +109,11 @@ const priorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
 
 // nextDueText reads the first entry behind each floor of what nobody leases. A row
 // that a claim under way holds counts as due still.
-const nextDueText = `SELECT min(f.due_at) - {now} AS due_in
+var nextDueText = `SELECT min(f.due_at) - {now} AS due_in
 FROM (VALUES (2, $4::bigint), (1, $3::bigint), (0, $2::bigint), (-1, $1::bigint)) AS p (priority, floor)
 CROSS JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q
-  WHERE q.priority = p.priority AND q.due_at >= least(p.floor, {now} - {margin}) AND q.lease_until <= {now}
+  WHERE q.priority = p.priority AND ` + behindFloor("q.", "p.floor", "{now}") + ` AND ` + not("q.lease_until > {now}") + `
   ORDER BY q.due_at LIMIT 1) AS f
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 
@@ -111,7 +124,7 @@ func (q *queue) NextDue(f sqlbatch.Floors) sqlbatch.Statement {
 // surveyText walks each lane to its first message that may be claimed. Where there is
 // none, and so all that is due is leased, it walks the lane once more for the end that comes
 // first, among a hundred thousand.
-const surveyText = `WITH t AS MATERIALIZED (
+var surveyText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, 100000 AS n
 )
 SELECT p.priority, coalesce(r.due_at, t.now) AS floor, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
@@ -120,7 +133,7 @@ FROM t
 CROSS JOIN ` + priorities + `
 LEFT JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q
-  WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND q.lease_until <= (SELECT now FROM t)
+  WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + `
   ORDER BY q.due_at LIMIT 1) AS r ON true
 LEFT JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q

@@ -84,10 +84,13 @@ const (
 )
 
 // Conditions on the rows of a lane that hold a state.
+var (
+	ready     = `{lane} AND due_at <= (SELECT now FROM t) AND ` + not("lease_until > (SELECT now FROM t)")
+	scheduled = `{lane} AND due_at > (SELECT now FROM t) AND ` + not("lease_until > (SELECT now FROM t)")
+	leased    = `{lane} AND due_at <= (SELECT now FROM t) AND ` + not("lease_until <= (SELECT now FROM t)")
+)
+
 const (
-	ready     = `{lane} AND due_at <= (SELECT now FROM t) AND lease_until <= (SELECT now FROM t)`
-	scheduled = `{lane} AND due_at > (SELECT now FROM t) AND lease_until <= (SELECT now FROM t)`
-	leased    = `{lane} AND due_at <= (SELECT now FROM t) AND lease_until > (SELECT now FROM t)`
 	// $2, $3 and $4 are the lane, the time and the id of a Place: all of the lanes behind
 	// its own, and nothing of those before.
 	behind = ` AND (due_at, uuid_send(id)) > (CASE WHEN {number} = $2::integer THEN $3::bigint WHEN {number} > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))`
