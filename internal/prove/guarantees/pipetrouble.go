@@ -78,7 +78,7 @@ func hungOfThreeKinds(w *world) {
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		kind := ""
 		switch {
-		case claims(op, st) || testdb.Runs(op, st.NextDue()):
+		case claims(op, st) || testdb.Runs(op, st.NextDue(sqlbatch.Floors{})):
 			kind = "claim"
 		case testdb.Runs(op, st.Trim(time.Second, 1, 0)):
 			kind = "trim"

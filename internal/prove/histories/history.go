@@ -239,7 +239,7 @@ func (h *history) compareEntry(e chanq.Entry, m *message, elapsed int64) {
 	h.learnFence(m, e.Fence)
 	want := chanq.Entry{
 		ID: m.id, State: e.State, Priority: m.priority, Attempts: m.attempts, Fence: e.Fence,
-		EnqueuedAt: time.UnixMilli(m.enqueued.ms), At: time.UnixMilli(m.at.ms), DedupKey: m.key,
+		EnqueuedAt: time.UnixMilli(m.enqueued.ms), DueAt: e.DueAt, LeaseUntil: e.LeaseUntil, EndedAt: e.EndedAt, DedupKey: m.key,
 		Member: e.Member, LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body),
 	}
 	if m.expires.ms > 0 {
