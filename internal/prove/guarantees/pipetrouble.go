@@ -12,6 +12,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // What is stuck in a pipe delays itself only.

@@ -102,7 +102,7 @@ func moved(w *world) {
 		w.Helper()
 		got := w.get(1)
 		require.Equal(w, list(want...), got.of("state", "fence", "last_error"))
-		require.GreaterOrEqual(w, got["due_at"], got["enqueued_at"])
+		require.GreaterOrEqual(w, got["ended_at"], got["enqueued_at"])
 		require.Equal(w, list(1, 1, "k", "h", "b", nil), got.of("priority", "attempts", "dedup_key", "headers", "body", "leased_by"))
 	}
 	claim := func() sqlbatch.Item {
@@ -127,7 +127,7 @@ func moved(w *world) {
 
 func extended(w *world) {
 	items := w.leased(1)
-	end := func() int64 { return w.get(1)["due_at"].(int64) - w.now() }
+	end := func() int64 { return w.get(1)["lease_until"].(int64) - w.now() }
 	for _, q := range []sqlbatch.Queue{w, w.SkipLocked()} {
 		require.Equal(w, items, w.settled(w.run(q.Extend(items, time.Hour))))
 		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000)
