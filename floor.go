@@ -110,7 +110,10 @@ type floor struct {
 	usual   time.Duration // what a claim takes otherwise
 }
 
-func newFloor(pollMax time.Duration) floor { return floor{every: min(surveyEvery, pollMax)} }
+// newFloor is at the beginning, and a survey is due.
+func newFloor(pollMax time.Duration) floor {
+	return floor{every: min(surveyEvery, pollMax), began: -surveyEvery}
+}
 
 // ask says where a claim begins. One that is after suspects alone goes to where others
 // stepped over them.
