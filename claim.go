@@ -72,7 +72,7 @@ func (c *Consumer[T]) claimAll() {
 			}
 			c.pause(pause)
 		default:
-			c.waitForMessage(&loop, &idle)
+			c.waitForMessage(&idle)
 		}
 	}
 }

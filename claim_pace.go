@@ -105,17 +105,17 @@ func (c *Consumer[T]) pause(d time.Duration) (rung bool) {
 }
 
 // waitForMessage returns when a claim may find something, or after Stop.
-func (c *Consumer[T]) waitForMessage(loop *retry.Loop, idle *retry.Backoff) {
+func (c *Consumer[T]) waitForMessage(idle *retry.Backoff) {
 	c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
 	// The first look is before the first pause, which may be long already: a bell
 	// that rang for a scheduled message does not shorten it. What is due by now,
 	// though the claim did not get it, is locked by others, and waits.
 	wait := idle.Poll()
-	if due, any, err := c.look(loop); err == nil && any && due > 0 {
+	if due, any, err := c.look(); err == nil && any && due > 0 {
 		wait = min(wait, due)
 	}
 	for c.stop.Err() == nil && !c.pause(min(wait, c.surveys.floor.wait(monotonic()))) {
-		due, any, err := c.look(loop)
+		due, any, err := c.look()
 		if err != nil {
 			return // the claim meets the error, too, and deals with it
 		}
@@ -131,12 +131,12 @@ func (c *Consumer[T]) waitForMessage(loop *retry.Loop, idle *retry.Backoff) {
 
 // look asks when there may be something to claim: by a survey, if one is due for which
 // claims may wait, or else from where claims begin.
-func (c *Consumer[T]) look(loop *retry.Loop) (due time.Duration, any bool, err error) {
+func (c *Consumer[T]) look() (due time.Duration, any bool, err error) {
 	c.hear()
 	if c.surveys.floor.isDue(monotonic()) {
 		if !c.surveys.apart {
-			s, failure := c.surveyNow(loop)
-			if failure == nil {
+			s := c.surveyNow()
+			if s.err == nil {
 				c.count(func(s *ConsumerStats) { s.Looks++ })
 			}
 			return s.due, s.any, s.err

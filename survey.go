@@ -49,8 +49,7 @@ func (c *Consumer[T]) survey(loop *retry.Loop) *retry.Failure {
 		c.surveyApart()
 		return nil
 	}
-	_, failure := c.surveyNow(loop)
-	return failure
+	return loop.Try(c.stop, func(context.Context) error { return c.surveyNow().err })
 }
 
 // hear takes note of what this process gave back, and of who says that there is something.
@@ -61,19 +60,15 @@ func (c *Consumer[T]) hear() {
 }
 
 // surveyNow makes a survey on the session of claims, and waits for it.
-func (c *Consumer[T]) surveyNow(loop *retry.Loop) (survey, *retry.Failure) {
+func (c *Consumer[T]) surveyNow() survey {
 	run := c.sessions.RunPatient
 	if c.flow.atWork {
 		run = c.sessions.Run
 	}
-	var s survey
 	c.surveys.floor.begin(monotonic())
-	failure := loop.Try(c.stop, func(ctx context.Context) error {
-		s = c.queue.survey(ctx, c.surveys.patience, run)
-		return s.err
-	})
+	s := c.queue.survey(c.stop, c.surveys.patience, run)
 	c.endSurvey(s)
-	return s, failure
+	return s
 }
 
 // surveyApart begins a survey beside the claims.
