@@ -79,7 +79,7 @@ type queue struct {
 type texts struct {
 	enqueue, enqueueNew, find, look, claim, claimBlind, nextDue, survey string
 	version, problems, clock, record, stats, get, cancel                string
-	discard, queues, lock                                               string
+	discard, queues, lock, wear, vacuum                                 string
 	drop                                                                []string
 	redrive, redriveIDs, setPaused, trim, join, leave, members          string
 	peek, purge                                                         map[sqlbatch.State]string
@@ -106,6 +106,8 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		discard:    r.Replace(discardText),
 		queues:     r.Replace(queuesText),
 		lock:       r.Replace(lockText),
+		wear:       r.Replace(wearText),
+		vacuum:     r.Replace(vacuumText),
 		redrive:    r.Replace(redriveText),
 		redriveIDs: r.Replace(redriveIDsText),
 		setPaused:  r.Replace(setPausedText),

@@ -46,6 +46,9 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"resume":      q.Resume(),
 		"trim":        q.Trim(d, n, int64(n)),
 	}
+	if wear := q.Wear(); wear.Text != "" { // Vacuum runs in no transaction, as some of these do
+		calls["wear"] = wear
+	}
 	for name, change := range map[string]func(*sqlbatch.ClaimParams){
 		"":                func(*sqlbatch.ClaimParams) {},
 		"-any":            func(p *sqlbatch.ClaimParams) { p.Order = sqlbatch.OrderAny },
