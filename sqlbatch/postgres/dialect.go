@@ -55,6 +55,7 @@ const maxRows = 1000
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
 		Schema:      "public",
+		PlacesBegun: true,
 		Remedies:    remedies,
 		EnqueueRows: maxRows, ClaimRows: maxRows,
 		AckItems: maxRows, NackItems: maxRows, ReleaseItems: maxRows, BuryItems: maxRows, FindIDs: maxRows,
@@ -77,43 +78,44 @@ type queue struct {
 
 // texts are those that are the same everywhere.
 type texts struct {
-	enqueue, enqueueNew, find, look, claim, claimBlind, nextDue string
-	version, problems, clock, record, stats, get, cancel        string
-	discard, queues, lock                                       string
-	drop                                                        []string
-	redrive, redriveIDs, setPaused, trim, join, leave, members  string
-	peek, purge                                                 map[sqlbatch.State]string
+	enqueue, enqueueBegun, enqueueNew, find, look, claim, claimBlind, nextDue string
+	version, problems, clock, record, stats, get, cancel                      string
+	discard, queues, lock                                                     string
+	drop                                                                      []string
+	redrive, redriveIDs, setPaused, trim, join, leave, members                string
+	peek, purge                                                               map[sqlbatch.State]string
 }
 
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	r := names(n)
 	texts := &texts{
-		enqueue:    r.Replace(enqueueText),
-		enqueueNew: r.Replace(enqueueNewText),
-		find:       r.Replace(findText),
-		look:       r.Replace(lookText),
-		claim:      r.Replace(claimText(content)),
-		claimBlind: r.Replace(claimText(noContent)),
-		nextDue:    r.Replace(nextDueText),
-		version:    r.Replace(versionText),
-		problems:   r.Replace(problemsText),
-		clock:      r.Replace(clockText),
-		record:     r.Replace(recordText),
-		stats:      r.Replace(statsText()),
-		get:        r.Replace(getText),
-		cancel:     r.Replace(cancelText),
-		discard:    r.Replace(discardText),
-		queues:     r.Replace(queuesText),
-		lock:       r.Replace(lockText),
-		redrive:    r.Replace(redriveText),
-		redriveIDs: r.Replace(redriveIDsText),
-		setPaused:  r.Replace(setPausedText),
-		trim:       r.Replace(trimText),
-		join:       r.Replace(joinText),
-		leave:      r.Replace(leaveText),
-		members:    r.Replace(membersText),
-		peek:       map[sqlbatch.State]string{},
-		purge:      map[sqlbatch.State]string{},
+		enqueue:      r.Replace(enqueueText),
+		enqueueBegun: r.Replace(enqueueBegunText),
+		enqueueNew:   r.Replace(enqueueNewText),
+		find:         r.Replace(findText),
+		look:         r.Replace(lookText),
+		claim:        r.Replace(claimText(content)),
+		claimBlind:   r.Replace(claimText(noContent)),
+		nextDue:      r.Replace(nextDueText),
+		version:      r.Replace(versionText),
+		problems:     r.Replace(problemsText),
+		clock:        r.Replace(clockText),
+		record:       r.Replace(recordText),
+		stats:        r.Replace(statsText()),
+		get:          r.Replace(getText),
+		cancel:       r.Replace(cancelText),
+		discard:      r.Replace(discardText),
+		queues:       r.Replace(queuesText),
+		lock:         r.Replace(lockText),
+		redrive:      r.Replace(redriveText),
+		redriveIDs:   r.Replace(redriveIDsText),
+		setPaused:    r.Replace(setPausedText),
+		trim:         r.Replace(trimText),
+		join:         r.Replace(joinText),
+		leave:        r.Replace(leaveText),
+		members:      r.Replace(membersText),
+		peek:         map[sqlbatch.State]string{},
+		purge:        map[sqlbatch.State]string{},
 	}
 	for _, template := range dropTexts {
 		texts.drop = append(texts.drop, r.Replace(template))
@@ -167,6 +169,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{$}", tag,
 		"{name}", build.Quote("'", n.Queue, "'"),
 		"{now}", "(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)", // SELECT: once, not for each row
+		"{begun}", "(SELECT (extract(epoch FROM transaction_timestamp()) * 1000)::bigint)",
 		"{encoding}", "getdatabaseencoding()", // as it is: in one that is SQL_ASCII, others may have stored any bytes
 		"{rows}", strconv.Itoa(maxRows), "{fence bits}", strconv.Itoa(sqlbatch.FenceBits),
 	)
