@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // When a claim is made, and how many messages it asks for.
@@ -126,7 +127,7 @@ func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
 	ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 	defer cancel()
-	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(), func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(sqlbatch.Floors{}), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err == nil {
 		c.count(func(s *ConsumerStats) { s.Looks++ })
 	}

@@ -49,7 +49,9 @@ type entryJSON struct {
 	Attempts   int               `json:"attempt"`
 	Fence      int64             `json:"fence"`
 	EnqueuedAt time.Time         `json:"enqueued_at"`
-	At         time.Time         `json:"at"`
+	DueAt      *time.Time        `json:"due_at,omitempty"`
+	LeaseUntil *time.Time        `json:"lease_until,omitempty"`
+	EndedAt    *time.Time        `json:"ended_at,omitempty"`
 	ExpiresAt  *time.Time        `json:"expires_at,omitempty"`
 	LeasedBy   string            `json:"leased_by,omitempty"`
 	Member     *ID               `json:"member,omitempty"`
@@ -60,18 +62,25 @@ type entryJSON struct {
 	BodyBase64 []byte            `json:"body_base64,omitempty"`
 }
 
+// times are those that not every entry has.
+func (j *entryJSON) times(e *Entry) map[*time.Time]**time.Time {
+	return map[*time.Time]**time.Time{&e.DueAt: &j.DueAt, &e.LeaseUntil: &j.LeaseUntil, &e.EndedAt: &j.EndedAt, &e.ExpiresAt: &j.ExpiresAt}
+}
+
 // MarshalJSON makes an object with names such as enqueued_at, priorities by name, times in
 // UTC, and without what the message does not have. A body that is text is a string in
 // body, any other is in body_base64. UnmarshalJSON reads it.
 func (e Entry) MarshalJSON() ([]byte, error) {
 	j := entryJSON{
 		ID: e.ID, State: e.State, Priority: e.Priority.String(), Attempts: e.Attempts, Fence: e.Fence,
-		EnqueuedAt: e.EnqueuedAt.UTC(), At: e.At.UTC(), LeasedBy: e.LeasedBy, DedupKey: e.DedupKey,
+		EnqueuedAt: e.EnqueuedAt.UTC(), LeasedBy: e.LeasedBy, DedupKey: e.DedupKey,
 		LastError: e.LastError, Headers: e.Headers,
 	}
-	if !e.ExpiresAt.IsZero() {
-		expires := e.ExpiresAt.UTC()
-		j.ExpiresAt = &expires
+	for from, to := range j.times(&e) {
+		if !from.IsZero() {
+			utc := from.UTC()
+			*to = &utc
+		}
 	}
 	if !e.Member.IsZero() {
 		j.Member = &e.Member
@@ -103,11 +112,13 @@ func (e *Entry) UnmarshalJSON(text []byte) error {
 	}
 	*e = Entry{
 		ID: j.ID, State: j.State, Priority: priorities[at], Attempts: j.Attempts, Fence: j.Fence,
-		EnqueuedAt: j.EnqueuedAt, At: j.At, LeasedBy: j.LeasedBy, DedupKey: j.DedupKey,
+		EnqueuedAt: j.EnqueuedAt, LeasedBy: j.LeasedBy, DedupKey: j.DedupKey,
 		LastError: j.LastError, Headers: j.Headers, Body: j.BodyBase64,
 	}
-	if j.ExpiresAt != nil {
-		e.ExpiresAt = *j.ExpiresAt
+	for to, from := range j.times(e) {
+		if *from != nil {
+			*to = **from
+		}
 	}
 	if j.Member != nil {
 		e.Member = *j.Member

@@ -22,12 +22,12 @@ func TestStatsAndEntriesAreReadableInJSONAndComeBack(t *testing.T) {
 
 	at := time.UnixMilli(1_700_000_000_123).UTC()
 	full := chanq.Entry{
-		ID: chanq.NewID(), State: chanq.StateLeased, Priority: chanq.PriorityHigh, Attempts: 2, Fence: 3, EnqueuedAt: at, At: at.Add(time.Second),
+		ID: chanq.NewID(), State: chanq.StateLeased, Priority: chanq.PriorityHigh, Attempts: 2, Fence: 3, EnqueuedAt: at, DueAt: at.Add(time.Second), LeaseUntil: at.Add(time.Minute),
 		ExpiresAt: at.Add(time.Hour), Member: chanq.NewID(), LeasedBy: "host", DedupKey: "k", LastError: "e", Headers: map[string]string{"a": "b"}, Body: []byte("<text>"),
 	}
 	for _, e := range []chanq.Entry{
 		full,
-		{ID: chanq.NewID(), State: chanq.StateDead, Priority: chanq.PriorityLow, EnqueuedAt: at, At: at, Body: []byte{0xFF, 0}},
+		{ID: chanq.NewID(), State: chanq.StateDead, Priority: chanq.PriorityLow, EnqueuedAt: at, EndedAt: at, Body: []byte{0xFF, 0}},
 	} {
 		text, err := json.Marshal(e)
 		require.NoError(t, err)

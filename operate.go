@@ -71,10 +71,13 @@ type Entry struct {
 	Attempts   int
 	Fence      int64 // of the last claim, or greater
 	EnqueuedAt time.Time
-	// At is when the message was or will be due; the end of its lease if leased;
-	// when it ended if dead or done.
-	At        time.Time
-	ExpiresAt time.Time // zero if it never does
+	// DueAt is when the message was or will be due: its place. Zero of dead and done ones.
+	DueAt time.Time
+	// LeaseUntil is when its lease ends or, where nobody has claimed it since, ended.
+	// Zero where there is none.
+	LeaseUntil time.Time
+	EndedAt    time.Time // of a dead or done one
+	ExpiresAt  time.Time // zero if it never does
 	// Member that holds the lease, and its name, as long as it is known. See
 	// Queue.Members.
 	Member    ID
@@ -90,19 +93,17 @@ func (q *queue) entries(ctx context.Context, op string, st sqlbatch.Statement) (
 	err := q.once(ctx, st, func(rows *sql.Rows) error {
 		var e Entry
 		var id, headers, key []byte
-		var enqueued, at int64
+		var enqueued int64
 		var member []byte
-		var expires sql.NullInt64
+		var due, lease, ended, expires sql.NullInt64
 		var holder, lastError sql.NullString
-		err := rows.Scan(&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &at, &expires, &member, &holder, &key, &lastError, &headers, &e.Body)
+		err := rows.Scan(&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &member, &holder, &key, &lastError, &headers, &e.Body)
 		if err != nil {
 			return err
 		}
 		copy(e.ID[:], id)
-		e.EnqueuedAt, e.At = time.UnixMilli(enqueued), time.UnixMilli(at)
-		if expires.Valid {
-			e.ExpiresAt = time.UnixMilli(expires.Int64)
-		}
+		e.EnqueuedAt = time.UnixMilli(enqueued)
+		e.DueAt, e.LeaseUntil, e.EndedAt, e.ExpiresAt = timeOf(due), timeOf(lease), timeOf(ended), timeOf(expires)
 		copy(e.Member[:], member)
 		e.LeasedBy, e.DedupKey, e.LastError = holder.String, string(key), lastError.String
 		e.Headers, _ = decodeHeaders(headers) // unreadable ones are why a message may be dead
@@ -110,6 +111,14 @@ func (q *queue) entries(ctx context.Context, op string, st sqlbatch.Statement) (
 		return nil
 	})
 	return list, q.fail(op, err)
+}
+
+// timeOf is zero of NULL.
+func timeOf(ms sql.NullInt64) time.Time {
+	if !ms.Valid {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms.Int64)
 }
 
 const maxPeek = 1000
@@ -130,7 +139,10 @@ func (q *Queue[T]) Peek(ctx context.Context, s State, n int) ([]Entry, error) {
 // or change their state or due time between two pages, some may be missed; one that
 // stays where it is is shown, once, unless SQL Server has it locked at the moment.
 func (q *Queue[T]) PeekAfter(ctx context.Context, last Entry, n int) ([]Entry, error) {
-	place := sqlbatch.Place{Priority: int8(last.Priority), Held: !last.Member.IsZero(), At: last.At.UnixMilli(), ID: last.ID}
+	place := sqlbatch.Place{Priority: int8(last.Priority), At: last.DueAt.UnixMilli(), ID: last.ID}
+	if !sqlbatch.State(last.State).Live() {
+		place.At = last.EndedAt.UnixMilli()
+	}
 	return q.core.peek(ctx, last.State, n, &place)
 }
 
@@ -164,7 +176,7 @@ func (q *Queue[T]) Get(ctx context.Context, id ID) (Entry, error) {
 	found := list[0]
 	for _, e := range list[1:] {
 		// An ID that was sent again after its end may have ended twice.
-		if e.State == found.State && e.At.After(found.At) {
+		if e.State == found.State && e.EndedAt.After(found.EndedAt) {
 			found = e
 		}
 	}

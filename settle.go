@@ -120,11 +120,10 @@ type storer struct {
 }
 
 type settleScratch struct {
-	items    []sqlbatch.Item
-	nacks    []sqlbatch.NackItem
-	releases []sqlbatch.ReleaseItem
-	buries   []sqlbatch.BuryItem
-	changed  []sqlbatch.Item
+	items   []sqlbatch.Item
+	nacks   []sqlbatch.NackItem
+	buries  []sqlbatch.BuryItem
+	changed []sqlbatch.Item
 }
 
 // run stores groups until the backlog is closed and each settle has an outcome.
@@ -191,7 +190,7 @@ func (w *storer) pieces(leases []*lease, at time.Time) (pieces []*settlePiece) {
 	traits := w.queue.dialect.Traits()
 	for rest := leases; len(rest) > 0; {
 		op := rest[0].op
-		limit := [...]int{traits.AckItems, traits.NackItems, traits.NackItems, traits.ReleaseItems, traits.BuryItems}[op]
+		limit := [...]int{traits.AckItems, traits.NackItems, traits.NackItems, traits.AckItems, traits.BuryItems}[op]
 		n := 1
 		for n < len(rest) && n < limit && rest[n].op == op {
 			n++
@@ -324,12 +323,6 @@ func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, lea
 			return sql.Snooze(x.nacks)
 		}
 		return sql.Nack(x.nacks)
-	case settleRelease:
-		x.releases = x.releases[:0]
-		for _, l := range leases {
-			x.releases = append(x.releases, sqlbatch.ReleaseItem{Item: l.item, Due: l.due})
-		}
-		return sql.Release(x.releases)
 	case settleDead:
 		x.buries = x.buries[:0]
 		for _, l := range leases {
@@ -340,6 +333,9 @@ func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, lea
 		x.items = x.items[:0]
 		for _, l := range leases {
 			x.items = append(x.items, l.item)
+		}
+		if op == settleRelease {
+			return sql.Release(x.items)
 		}
 		return q.ackStatement(sql, x.items)
 	}

@@ -4,9 +4,13 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"net"
+	"net/url"
 
 	mssql "github.com/microsoft/go-mssqldb"
 
+	mssqlengine "github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
@@ -21,7 +25,10 @@ func checkSQLServer(o options) error {
 		return errors.New("-db is for -engine sqlite; SQL Server takes -dsn")
 	}
 	if o.dsn == "" {
-		return errors.New("-engine sqlserver needs -dsn, such as sqlserver://user:password@host?database=name")
+		return errors.New("-engine sqlserver needs -dsn, such as sqlserver://user:password@host?database=name, or " + standIn + " for that of the tests")
+	}
+	if o.dsn == standIn {
+		return nil
 	}
 	_, err := mssql.NewConnector(o.dsn)
 	return err
@@ -30,9 +37,16 @@ func checkSQLServer(o options) error {
 // openSQLServer makes a queue in the schema dbo of the given database, and drops
 // its tables afterwards.
 func openSQLServer(ctx context.Context, e engine, o options) (*store, error) {
+	stop := func() error { return nil }
+	if o.dsn == standIn {
+		var err error
+		if o.dsn, stop, err = startStandIn(); err != nil {
+			return nil, err
+		}
+	}
 	s, err := e.connect(place{Engine: e.name, DSN: o.dsn, Queue: newQueueName()})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, stop())
 	}
 	s.remove = func() error {
 		ctx := context.WithoutCancel(ctx)
@@ -45,7 +59,28 @@ func openSQLServer(ctx context.Context, e engine, o options) (*store, error) {
 			_, err := s.db.ExecContext(ctx, "DELETE FROM [dbo].[chanq_queues] WHERE name = @p1", queue)
 			errs = append(errs, err)
 		}
-		return errors.Join(append(errs, s.db.Close())...)
+		return errors.Join(append(errs, s.db.Close(), stop())...)
 	}
 	return s.migrate(ctx)
+}
+
+// standIn as -dsn is the stand-in of the tests, in this process: it runs chanq's
+// statements for SQL Server by the server's rules of locking, and has no speed.
+const standIn = "stand-in"
+
+// startStandIn serves an empty database on the loopback interface until stop.
+func startStandIn() (dsn string, stop func() error, err error) {
+	const user, password, database = "sa", "stand-in", "chanq"
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	server := tds.Serve(listener, mssqlengine.New(mssqlengine.Options{
+		Database: database, Logins: map[string]string{user: password}, Clock: mssqlengine.RealClock{}, AllowSnapshotIsolation: true,
+	}), tds.Options{})
+	address := url.URL{
+		Scheme: "sqlserver", User: url.UserPassword(user, password), Host: listener.Addr().String(),
+		RawQuery: url.Values{"database": {database}, "encrypt": {"disable"}}.Encode(),
+	}
+	return address.String(), server.Close, nil
 }

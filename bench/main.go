@@ -6,6 +6,7 @@
 //	go run ./bench senders    goroutines that wait for what they send, beside the bare statement
 //	go run ./bench growth     what a message costs as backlog, consumers, bodies … grow
 //	go run ./bench sustained  throughput, latency and size of the tables over minutes
+//	go run ./bench plot       recorded sustained runs as one plot and one table
 //	go run ./bench report     all of it, as docs/bench/report.md with plots
 //	go run ./bench compare    what two files of results differ in, for .ci/bench-compare
 //
@@ -81,10 +82,12 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 		return runReport(ctx, args, usage)
 	case "compare":
 		return runCompare(args, out, usage)
+	case "plot":
+		return runPlot(args, out, usage)
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
 	if i < 0 {
-		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, senders, growth, sustained, report, compare, soak", name)
+		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, senders, growth, sustained, plot, report, compare, soak", name)
 	}
 	o, err := parse(name, args, usage)
 	if err != nil {
@@ -94,6 +97,10 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	if err != nil {
 		return err
 	}
+	lines, err := jsonLines(o, out)
+	if err != nil {
+		return errors.Join(err, finish())
+	}
 	var results []measure.Result
 	var writing error
 	if commands[i].head != nil && o.format == formatTable {
@@ -101,14 +108,29 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	}
 	err = commands[i].measure(ctx, o, func(r measure.Result) {
 		results = append(results, r)
-		if o.format == formatJSON {
-			writing = errors.Join(writing, measure.Write(out, r))
-		} else if commands[i].line != nil {
+		writing = errors.Join(writing, measure.Write(lines, r))
+		if commands[i].line != nil && o.format == formatTable {
 			writing = errors.Join(writing, commands[i].line(out, r))
 		}
 	})
 	if err == nil && o.format == formatTable {
 		writing = errors.Join(writing, commands[i].table(out, o, results))
 	}
+	writing = errors.Join(writing, lines.Close())
 	return errors.Join(err, writing, finish())
 }
+
+// jsonLines is where each result goes as an object of JSON.
+func jsonLines(o options, out io.Writer) (io.WriteCloser, error) {
+	switch {
+	case o.format == formatJSON:
+		return unclosed{out}, nil
+	case o.record != "":
+		return os.Create(o.record)
+	}
+	return unclosed{io.Discard}, nil
+}
+
+type unclosed struct{ io.Writer }
+
+func (unclosed) Close() error { return nil }

@@ -16,7 +16,7 @@ import (
 // options are the flags of the commands.
 type options struct {
 	engine, dsn, db string
-	format          string
+	format, record  string
 	rounds          int
 	body, batch     int
 	send            string
@@ -86,9 +86,10 @@ func commandLine(command string, args []string) string {
 // those that are lists.
 func (o *options) declare(f *flag.FlagSet, command string) (finish func() error) {
 	f.StringVar(&o.engine, "engine", "sqlite", "database: "+strings.Join(engineNames(), ", "))
-	f.StringVar(&o.dsn, "dsn", "", "PostgreSQL or SQL Server to use; queues are made in it and dropped")
+	f.StringVar(&o.dsn, "dsn", "", "PostgreSQL or SQL Server to use; queues are made in it and dropped; "+standIn+" with -engine sqlserver is the stand-in of the tests")
 	f.StringVar(&o.db, "db", "", "SQLite file to make and remove for each measurement (default a temporary one)")
 	f.StringVar(&o.format, "format", formatTable, "table, or json: one object a line for each measurement")
+	f.StringVar(&o.record, "record", "", "with -format table: write the objects of -format json to this file, too")
 	f.IntVar(&o.rounds, "rounds", 3, "measured rounds; throughput and growth discard one more that comes before")
 	f.IntVar(&o.body, "body", 200, "bytes of a body")
 	f.IntVar(&o.batch, "batch", 500, fmt.Sprintf("rows of a statement, 1 to %d", maxBatch))
@@ -124,7 +125,7 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		f.IntVar(&o.backlog, "backlog", 20_000, "messages that are sent and not yet read, without -rate")
 		f.IntVar(&o.consumers, "consumers", 1, "consumers of a process")
 		f.IntVar(&o.processes, "processes", 1, "processes that consume; 1 is that of the producer, more are others")
-		f.BoolVar(&o.hold, "hold", false, fmt.Sprintf("open a snapshot in another session after %v, and keep it", holdAfter))
+		f.BoolVar(&o.hold, "hold", false, fmt.Sprintf("open a snapshot in another session after %v, and keep it", measure.HoldAfter))
 		f.StringVar(&o.plot, "plot", "", "write throughput and size over time here, as SVG")
 	}
 	if command == "growth" || command == "report" {

@@ -112,6 +112,7 @@ func writeReport(folder string, results []measure.Result) error {
 func (r *report) write(results []measure.Result) {
 	r.page.WriteString("# Benchmarks\n\nMedians of the rounds, ranges in parentheses; [performance](../performance.md) says what was measured and how.\n")
 	r.machine(results)
+	r.long(results)
 	latencies, senders, growth, throughput := partition(results)
 	runs := measure.Group(throughput, runOf)
 	if len(runs) > 0 {
@@ -155,6 +156,17 @@ func (r *report) write(results []measure.Result) {
 	}
 }
 
+// long shows the sustained runs.
+func (r *report) long(results []measure.Result) {
+	runs := runsOf(results)
+	if len(runs) == 0 {
+		return
+	}
+	r.title(2, "The long run")
+	r.plot("sustained", sustainedPlot(runs).draw())
+	r.table(summaries("Each a run of its own", runs))
+}
+
 // machine says where the results come from, each thing once.
 func (r *report) machine(results []measure.Result) {
 	lines := func(title string, of func(measure.Result) string) {
@@ -188,6 +200,9 @@ func (r *report) machine(results []measure.Result) {
 
 func partition(results []measure.Result) (latencies, senders, growth, throughput []measure.Result) {
 	for _, r := range results {
+		if r.AtS > 0 {
+			continue // of a sustained run
+		}
 		if r.Axis != "" {
 			growth = append(growth, r)
 			continue

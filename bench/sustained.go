@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +26,7 @@ func measureSustained(ctx context.Context, o options, report func(measure.Result
 }
 
 func sustain(ctx context.Context, o options, s *store, report func(measure.Result)) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.sustainedFor)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	task := readTask{Place: s.place, Consumers: o.consumers, Batch: o.batch}
 	others := o.processes
@@ -42,56 +42,33 @@ func sustain(ctx context.Context, o options, s *store, report func(measure.Resul
 	}
 	readers.begin()
 	var sent atomic.Int64
-	sender := make(chan error, 1)
+	sender, failed := make(chan error, 1), make(chan error, 2) // of both sides
 	go func() {
-		defer cancel() // without a sender there is nothing to measure
 		sender <- sendSustained(ctx, o, s, &sent, &readers.received)
+		failed <- errors.New("the sender ended early")
+	}()
+	go func() {
+		select {
+		case <-readers.failed:
+			failed <- errors.New("a reader ended early")
+		case <-ctx.Done():
+		}
 	}()
 	defer func() {
 		cancel()
 		err = errors.Join(err, <-sender, readers.end())
 	}()
-	server := s.about(context.WithoutCancel(ctx))
-	var held *snapshot
-	defer func() { err = errors.Join(err, held.release()) }()
-
-	start, tick := time.Now(), time.NewTicker(o.every)
-	defer tick.Stop()
-	last, lastSent, lastReceived := start, int64(0), int64(0)
-	for {
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil
-			}
-			return ctx.Err()
-		case err := <-readers.failed:
-			return err
-		case <-tick.C:
-		}
-		if o.hold && held == nil && time.Since(start) >= holdAfter {
-			if held, err = s.holdSnapshot(ctx); err != nil {
-				return err
-			}
-		}
-		now, nowSent, nowReceived := time.Now(), sent.Load(), readers.received.Load()
-		seconds := now.Sub(last).Seconds()
-		r := newResult(o, "chanq")
-		r.Server, r.N, r.Batch = server, int(nowReceived-lastReceived), o.batch
-		r.AtS, r.Held, r.Processes = now.Sub(start).Seconds(), held != nil, o.processes
-		r.EnqueuePerS, r.DrainPerS = float64(nowSent-lastSent)/seconds, float64(nowReceived-lastReceived)/seconds
-		ages := readers.ages()
-		r.P50, r.P99 = ages.Quantile(0.5), ages.Quantile(0.99)
-		r.Backlog = int(nowSent - nowReceived)
-		var memory runtime.MemStats
-		runtime.ReadMemStats(&memory)
-		r.HeapBytes = float64(memory.HeapAlloc)
-		if r.Footprint, err = s.footprint(ctx); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("size of the tables: %w", err)
-		}
-		report(r)
-		last, lastSent, lastReceived = now, nowSent, nowReceived
+	run := measure.Sustained{
+		For: o.sustainedFor, Every: o.every, Base: newResult(o, "chanq"),
+		Sent: sent.Load, Received: readers.received.Load, Ages: readers.ages, Heap: measure.Heap,
+		Footprint: s.footprint, Failed: failed, Report: report,
 	}
+	run.Base.Server, run.Base.Batch, run.Base.RatePerS = s.about(ctx), o.batch, o.rate
+	run.Base.Consumers, run.Base.Processes = o.consumers, o.processes
+	if o.hold {
+		run.Hold = s.holdSnapshot
+	}
+	return run.Run(ctx)
 }
 
 // sendSustained keeps the backlog filled, or sends at a rate whatever becomes of
@@ -112,7 +89,8 @@ func sendSustained(ctx context.Context, o options, s *store, sent, received *ato
 	if o.rate > 0 {
 		err = measure.AtRate(ctx, o.rate, math.MaxInt, send)
 	} else {
-		err = keepBacklog(ctx, func() bool { return sent.Load()-received.Load() < int64(o.backlog) }, send)
+		room := func() bool { return sent.Load()-received.Load() < int64(o.backlog) }
+		err = measure.KeepBacklog(ctx, room, func(due time.Time) error { return send(0, due) })
 	}
 	if ctx.Err() != nil {
 		err = nil // that is how a run ends
@@ -122,39 +100,25 @@ func sendSustained(ctx context.Context, o options, s *store, sent, received *ato
 	return errors.Join(err, producer.Close(bound))
 }
 
-// keepBacklog sends as long as there is room, until ctx ends.
-func keepBacklog(ctx context.Context, room func() bool, send func(i int, due time.Time) error) error {
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for i := 0; ; i++ {
-		for !room() {
-			select {
-			case <-look.C:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		if err := send(i, time.Now()); err != nil {
-			return err
-		}
+func writeSustainedHead(w io.Writer, o options) error {
+	rate := "as fast as it goes"
+	if o.rate > 0 {
+		rate = fmt.Sprintf("%.0f/s", o.rate)
 	}
+	_, err := fmt.Fprintf(w, "%s, body %d B, %d to a statement, backlog %d, rate %s, %d process(es) of %d consumer(s)\n%s\n",
+		o.engine, o.body, o.batch, o.backlog, rate, max(o.processes, 1), o.consumers, measure.SustainedHead)
+	return err
 }
 
-// plotSustained writes throughput over time, where -plot asks for it.
-func plotSustained(o options, results []measure.Result) error {
-	if o.plot == "" {
-		return nil
+func writeSustainedLine(w io.Writer, r measure.Result) error {
+	_, err := fmt.Fprintln(w, measure.SustainedLine(r))
+	return err
+}
+
+// writeSustainedEnd sums the run up, and plots it where -plot asks for that.
+func writeSustainedEnd(w io.Writer, o options, results []measure.Result) error {
+	if err := measure.WriteSummary(w, measure.Summarise(results)); err != nil || o.plot == "" {
+		return err
 	}
-	c := lines{
-		title: fmt.Sprintf("%s, %d-byte bodies, backlog %d: messages a second over time", o.engine, o.body, o.backlog),
-		x:     "seconds", y: "messages a second, and MiB of table and indexes",
-		names: []string{"sent", "received", "MiB"}, series: make([][]float64, 3),
-	}
-	for _, r := range results {
-		c.sizes = append(c.sizes, int(r.AtS+0.5))
-		for i, v := range []float64{r.EnqueuePerS, r.DrainPerS, float64(r.TableBytes+r.IndexBytes) / (1 << 20)} {
-			c.series[i] = append(c.series[i], v)
-		}
-	}
-	return os.WriteFile(o.plot, c.draw(), 0o644)
+	return os.WriteFile(o.plot, sustainedPlot(runsOf(results)).draw(), 0o644)
 }

@@ -14,44 +14,108 @@ import (
 )
 
 func TestASustainedRunTellsEachIntervalAndLeavesNothing(t *testing.T) {
-	check := func(t *testing.T, engine ...string) {
+	check := func(t *testing.T, engine ...string) []measure.Result {
 		results := runJSON(t, append([]string{"sustained", "-for", "1s", "-every", "200ms", "-backlog", "500", "-consumers", "2"}, engine...)...)
-		require.GreaterOrEqual(t, len(results), 3)
+		require.Len(t, results, 5)
+		received := 0
 		for i, r := range results {
 			require.InDelta(t, 0.2*float64(i+1), r.AtS, 0.19)
 			require.LessOrEqual(t, r.Backlog, 500)
-			require.Positive(t, r.TableBytes)
+			received += r.N
 		}
 		last := results[len(results)-1]
-		require.Positive(t, last.DrainPerS)
+		require.Positive(t, received)
 		require.Positive(t, last.P50)
 		require.GreaterOrEqual(t, last.P99, last.P50)
+		require.Equal(t, 2, last.Consumers)
+		return results
 	}
-	t.Run("sqlite", func(t *testing.T) { check(t) })
-	t.Run("postgres", func(t *testing.T) { check(t, "-engine", "postgres", "-dsn", pgtest.DSN(t)) })
+	t.Run("sqlite", func(t *testing.T) {
+		for _, r := range check(t) {
+			require.Positive(t, r.TableBytes)
+		}
+	})
+	t.Run("sqlserver", func(t *testing.T) { check(t, "-engine", "sqlserver", "-dsn", standIn) })
+	t.Run("postgres", func(t *testing.T) {
+		results := check(t, "-engine", "postgres", "-dsn", pgtest.DSN(t))
+		for _, r := range results {
+			require.Positive(t, r.TableBytes)
+			require.Positive(t, r.IndexBytes)
+		}
+		require.Greater(t, measure.Summarise(results).WALPerMsg, 200.0, "the body at least is logged")
+	})
+}
+
+func TestASnapshotCanBeHeldOnEachEngine(t *testing.T) {
+	for _, o := range []options{{engine: "sqlite"}, {engine: "sqlserver", dsn: standIn}, {engine: "postgres"}} {
+		t.Run(o.engine, func(t *testing.T) {
+			if o.engine == "postgres" {
+				o.dsn = pgtest.DSN(t)
+			}
+			s, err := openQueue(t.Context(), o)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, s.remove()) }()
+			put := func() {
+				require.NoError(t, s.session(t.Context(), func(session *bareSession) error { return session.enqueue(makeBodies(10, 20)) }))
+			}
+			put()
+			release, err := s.holdSnapshot(t.Context())
+			require.NoError(t, err)
+			put() // waits for nobody
+			require.NoError(t, release())
+		})
+	}
 }
 
 func TestOtherProcessesReadASustainedRunAtARate(t *testing.T) {
 	results := runJSON(t, "sustained", "-for", "2s", "-every", "500ms", "-rate", "400", "-processes", "2", "-db", filepath.Join(t.TempDir(), "x.db"))
+	require.Len(t, results, 4)
 	sent, received := 0.0, 0.0
 	for _, r := range results {
 		sent += r.EnqueuePerS * 0.5
 		received += r.DrainPerS * 0.5
 		require.Equal(t, 2, r.Processes)
 	}
-	require.InDelta(t, 600, sent, 250, "four hundred a second")
+	require.InDelta(t, 800, sent, 250, "four hundred a second")
 	require.Positive(t, received)
 }
 
-func TestASustainedRunPlotsAndComparesItsEnds(t *testing.T) {
-	plot := filepath.Join(t.TempDir(), "x.svg")
+func TestASustainedRunIsToldRecordedAndPlotted(t *testing.T) {
+	dir := t.TempDir()
+	recorded, plot := filepath.Join(dir, "x.jsonl"), filepath.Join(dir, "x.svg")
 	var out bytes.Buffer
-	results := []measure.Result{{DrainPerS: 100, AtS: 5}, {DrainPerS: 90, AtS: 10}, {DrainPerS: 90, AtS: 15}, {DrainPerS: 80, AtS: 20}, {DrainPerS: 50, AtS: 25}}
-	require.NoError(t, writeSustainedEnd(&out, options{plot: plot}, results))
-	require.Contains(t, out.String(), "last fifth / first fifth: 0.50 (50 / 100 a second)")
+	require.NoError(t, run(t.Context(), []string{"sustained", "-for", "500ms", "-every", "100ms", "-record", recorded, "-plot", plot}, &out, io.Discard))
+	require.Contains(t, out.String(), measure.SustainedHead)
+	require.Contains(t, out.String(), "last fifth / first fifth")
 	drawn, err := os.ReadFile(plot)
 	require.NoError(t, err)
-	require.Contains(t, string(drawn), "<svg")
+	require.Contains(t, string(drawn), "sqlite chanq")
+	results, err := measure.ReadFile(recorded)
+	require.NoError(t, err)
+	require.Len(t, results, 5)
 	_, err = parse("sustained", []string{"-every", "1s", "-for", "100ms"}, io.Discard)
 	require.ErrorContains(t, err, "-for")
+}
+
+func TestSeveralRunsMakeOnePlotAndOneTable(t *testing.T) {
+	var free, held []measure.Result
+	for i := range 10 {
+		r := measure.Result{Engine: "postgres", Strategy: "chanq", AtS: float64(5 * (i + 1)), N: 10, DrainPerS: 1000, Processes: 4}
+		free = append(free, r)
+		r.Held, r.DrainPerS, r.Processes = i > 1, 500, 1
+		held = append(held, r)
+	}
+	river := measure.Result{Engine: "postgres", Strategy: "river-pgx-tuned", AtS: 5, N: 10, DrainPerS: 100}
+	in := record(t, append(free, held...)...) + "," + record(t, river)
+	plot := filepath.Join(t.TempDir(), "x.svg")
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"plot", "-in", in, "-out", plot, "-title", "three runs"}, &out, io.Discard))
+	drawn, err := os.ReadFile(plot)
+	require.NoError(t, err)
+	for _, want := range []string{"three runs", "postgres chanq, 4 processes", "postgres chanq, snapshot held", "postgres river-pgx-tuned"} {
+		require.Contains(t, string(drawn), want)
+	}
+	require.Contains(t, out.String(), "| postgres chanq, 4 processes | 50 | 1,000 | 1,000 | 1.00 |")
+	require.Contains(t, out.String(), "| postgres chanq, snapshot held | 50 | 500 | 500 | 1.00 |")
+	require.ErrorContains(t, run(t.Context(), []string{"plot", "-in", record(t)}, io.Discard, io.Discard), "nothing to plot")
 }

@@ -83,8 +83,8 @@ type Traits struct {
 	// EnqueueBegun stores in it comes before what it stores in one that begins later.
 	PlacesBegun bool
 	// The most items that one statement of each kind takes.
-	EnqueueRows, ClaimRows                                int
-	AckItems, NackItems, ReleaseItems, BuryItems, FindIDs int
+	EnqueueRows, ClaimRows                  int
+	AckItems, NackItems, BuryItems, FindIDs int
 }
 
 // Class is what an error means for the statement that returned it.
@@ -136,7 +136,24 @@ type Statement struct {
 const (
 	PriorityLow    = -1
 	PriorityUrgent = 2
+	Priorities     = PriorityUrgent - PriorityLow + 1
 )
+
+// Floors say for each priority, from the lowest up, where a claim begins to read: at
+// messages that were due then, in Unix milliseconds of the database's clock, or later. 0
+// is the beginning.
+//
+// What was claimed and settled lies before the others: PostgreSQL's dead index entries
+// until a vacuum, and for as long as a snapshot may still see them; SQL Server's ghosts
+// until their cleanup; and what is leased. A claim that began there would walk all of
+// it each time.
+type Floors [Priorities]int64
+
+// FloorMargin is how far a floor stays behind the database's clock: what an INSERT
+// stored that took less than this long is found though others were claimed meanwhile.
+// A quarter of a second is longer than almost every commit, and so short that what died
+// in it is soon walked.
+const FloorMargin = 250 * time.Millisecond
 
 // MaxKey is the most bytes of a dedup key, MaxError the most of an error text
 // that is kept with a message (longer ones are cut).
@@ -186,13 +203,6 @@ type NackItem struct {
 	Error string // "" keeps what is there
 }
 
-// ReleaseItem gives a message back as if it had not been claimed: due at its
-// former time (Unix milliseconds by the database's clock, as claimed).
-type ReleaseItem struct {
-	Item
-	Due int64
-}
-
 // BuryItem sets a message aside in the dead table.
 type BuryItem struct {
 	Item
@@ -218,6 +228,7 @@ type ClaimParams struct {
 	Member [16]byte // who claims: see Member
 	Salt   int64    // random, from 1 to 1 << FenceBits: see FenceBits
 	Order  Order
+	Floors Floors
 	// Suspects: take messages with this many lapses or more, too. A lapse is a
 	// lease that ran out, was never settled and never given back; a message counts
 	// those in a row. Without Suspects those whose count is at least Lapses by now
@@ -235,11 +246,10 @@ type ClaimParams struct {
 // clock.
 type Window struct{ After, Before int64 }
 
-// Place is where Peek goes on: behind a message, as a Peek or Get showed it. Held is
-// whether it has a leased_by; At is its due_at. Of a dead or done one At and ID count.
+// Place is where Peek goes on: behind a message, as a Peek or Get showed it. At is its
+// due_at, or of a dead or done one its ended_at; there At and ID count alone.
 type Place struct {
 	Priority int8
-	Held     bool
 	At       int64
 	ID       [16]byte
 }
@@ -319,16 +329,24 @@ type Queue interface {
 	Look(ids [][16]byte) Statement
 
 	// Claim leases up to Rows ready messages, highest priority first, within a
-	// priority those whose lease ran out before the others, and returns
+	// priority by due time and then id, beginning at the Floors, and returns
 	// id, priority, fence, attempts, lapses, expired (1 or 0), enqueued_at, due_at,
 	// expires_at (or NULL), dedup_key (bytes), headers, body,
 	// in any order and in one or more result sets. A paused queue yields none. An expired message is for
 	// the dead table, not for a reader.
 	Claim(ClaimParams) Statement
-	// NextDue returns one row: milliseconds until a message may be claimed
-	// (zero or less: now), NULL when there is none or the queue is paused. It
-	// writes nothing and takes no lock.
-	NextDue() Statement
+	// NextDue returns one row: milliseconds until a claim from these Floors may find a
+	// message that nobody leases now (zero or less: now), NULL when there is none or the
+	// queue is paused. It writes nothing and takes no lock.
+	NextDue(Floors) Statement
+	// Survey looks from the beginning, and so walks all that a claim is spared: it
+	// finds what committed late, what was given back to its old place and leases that ran
+	// out. It returns a row for each priority: priority; floor, when the first message that may
+	// be claimed now was due, or else the database's time; due_in, milliseconds until
+	// something may be claimed there, a lease that ends included (zero or less: now; NULL:
+	// nothing in sight); and members, how many consumers the queue has. No row: it is
+	// paused. It writes nothing and takes no lock.
+	Survey() Statement
 
 	// These apply to the items whose id and fence match and return id, fence of
 	// each such item.
@@ -336,7 +354,7 @@ type Queue interface {
 	Archive([]Item) Statement                 // moves to the done table
 	Nack([]NackItem) Statement                // ends the lease; the attempt stays counted, lapses are forgotten, and no attempts either
 	Snooze([]NackItem) Statement              // as Nack, but the attempt is refunded
-	Release([]ReleaseItem) Statement          // ends the lease; the attempt is refunded
+	Release([]Item) Statement                 // ends the lease; the attempt is refunded, and the message in its old place
 	Bury([]BuryItem) Statement                // moves to the dead table
 	Extend([]Item, time.Duration) Statement   // the lease ends that long from now, or when it did, if that is later
 	EndAfter([]Item, time.Duration) Statement // the lease ends that long from now, be it sooner than it did
@@ -354,13 +372,17 @@ type Queue interface {
 	Record(version int) Statement
 	// Stats returns one row: ready, scheduled, leased, dead, done, ms since the
 	// oldest ready message was due (NULL: none), paused (1 or 0). Each count
-	// stops at limit.
+	// stops at limit; ready and leased are told apart among the first 2 * limit of each
+	// priority that are due, and oldest looks no further.
 	Stats(limit int) Statement
 	// Peek returns up to n messages of a state, in the order of claims (or last ended first):
-	// state, id, priority, fence, attempts, enqueued_at, due_at (lease end of a leased one,
-	// end of a dead or done one), expires_at, leased_by (16 bytes), holder (the name of that
-	// member), dedup_key, last_error, headers, body. With a place it begins behind that,
-	// whether its message is still there or not, and reads nothing before it.
+	// state, id, priority, fence, attempts, enqueued_at, due_at (NULL of a dead or done
+	// one), lease_until (NULL if nobody has claimed it since it was sent or given back; of
+	// one that ran out its end), ended_at (NULL of a live one), expires_at, leased_by (16
+	// bytes, as lease_until), holder (the name of that member), dedup_key, last_error,
+	// headers, body. With a place it begins behind that,
+	// whether its message is still there or not, and reads nothing before it. Leased and ready
+	// ones are passed over on the way to each other.
 	Peek(s State, n int, after *Place) Statement
 	// Get returns the columns of Peek for one message, wherever it is.
 	Get([16]byte) Statement

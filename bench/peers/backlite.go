@@ -102,6 +102,10 @@ type liteReceiver struct {
 // Wait returns when the table is empty: backlite deletes a task after its
 // processor has returned, and tells nobody.
 func (r *liteReceiver) Wait(ctx context.Context) error {
+	if r.n == 0 {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
 	for range r.n {
 		select {
 		case <-r.processed:

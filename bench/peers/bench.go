@@ -90,7 +90,7 @@ func (b *bench) close() error {
 
 // measureAll measures every system in every round, and gives each result to
 // report. The order rotates from round to round, so that none always comes
-// first. Round 0 warms the machine and is not reported. A system that fails is
+// first. Round 0, of few messages, warms the machine and is not reported. A system that fails is
 // left out of that round, and makes the whole run fail in the end.
 func (b *bench) measureAll(ctx context.Context, report func(measure.Result)) error {
 	var failures []error
@@ -113,14 +113,21 @@ func (b *bench) measureAll(ctx context.Context, report func(measure.Result)) err
 	return errors.Join(failures...)
 }
 
+// warming is how many messages round 0 has at most.
+const warming = 20_000
+
 // measure measures one system: on one store it enqueues and then drains, on
 // another it does both at once, on a third it sends at a fixed rate.
 func (b *bench) measure(ctx context.Context, s system, round int) (measure.Result, error) {
-	o, n := b.options, float64(b.options.n)
+	o := b.options
+	if round == 0 {
+		o.n = min(o.n, warming)
+	}
+	n := float64(o.n)
 	r := measure.Here()
 	r.Engine, r.Strategy, r.N, r.BodyBytes, r.Round = s.engine, s.strategy, o.n, o.body, round
 	r.RatePerS, r.LatencyN = float64(o.rate), o.latencyN
-	err := b.onStore(ctx, s, func(phase func(peer.Job) (peer.Outcome, error)) error {
+	err := b.onStore(ctx, s, func(_ peer.Job, phase phaseRun) error {
 		fill, err := phase(peer.Job{Phase: peer.Enqueue, N: o.n})
 		if err != nil {
 			return err
@@ -141,10 +148,10 @@ func (b *bench) measure(ctx context.Context, s system, round int) (measure.Resul
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil || o.drainOnly {
 		return r, err
 	}
-	err = b.onStore(ctx, s, func(phase func(peer.Job) (peer.Outcome, error)) error {
+	err = b.onStore(ctx, s, func(_ peer.Job, phase phaseRun) error {
 		both, err := phase(peer.Job{Phase: peer.Pipeline, N: o.n})
 		r.PipelinePerS = n / both.Seconds
 		return err
@@ -152,17 +159,20 @@ func (b *bench) measure(ctx context.Context, s system, round int) (measure.Resul
 	if err != nil || round == 0 {
 		return r, err
 	}
-	return r, b.onStore(ctx, s, func(phase func(peer.Job) (peer.Outcome, error)) error {
+	return r, b.onStore(ctx, s, func(_ peer.Job, phase phaseRun) error {
 		steady, err := phase(peer.Job{Phase: peer.Latency, N: o.warmUp + o.latencyN, Warm: o.warmUp, Rate: float64(o.rate)})
 		r.P50, r.P99, r.P999, r.Max, r.Saturated = steady.P50, steady.P99, steady.P999, steady.Max, steady.Saturated
 		return err
 	})
 }
 
-// onStore gives f a function that runs a phase on an empty store, which is gone
-// afterwards.
-func (b *bench) onStore(ctx context.Context, s system, f func(func(peer.Job) (peer.Outcome, error)) error) (err error) {
-	var common peer.Job
+// phaseRun runs a phase on a store.
+type phaseRun func(peer.Job) (peer.Outcome, error)
+
+// onStore gives f an empty store, which is gone afterwards: a job that says where it
+// is, and a function that runs a phase on it.
+func (b *bench) onStore(ctx context.Context, s system, f func(peer.Job, phaseRun) error) (err error) {
+	common := peer.Job{Engine: s.engine, Strategy: s.strategy, Body: b.options.body}
 	prepare, count := func() error { return nil }, func(*peer.Outcome) error { return nil }
 	if s.engine == postgres {
 		d, err := b.server.create(ctx)
@@ -180,7 +190,7 @@ func (b *bench) onStore(ctx context.Context, s system, f func(func(peer.Job) (pe
 		defer func() { err = errors.Join(err, os.RemoveAll(common.Dir)) }()
 	}
 	phase := func(job peer.Job) (peer.Outcome, error) {
-		job.Engine, job.Strategy, job.Body, job.DSN, job.Dir = s.engine, s.strategy, b.options.body, common.DSN, common.Dir
+		job.Engine, job.Strategy, job.Body, job.DSN, job.Dir = common.Engine, common.Strategy, common.Body, common.DSN, common.Dir
 		outcome, err := b.child(ctx, s, job)
 		if err != nil {
 			err = fmt.Errorf("%s: %w", job.Phase, err)
@@ -190,7 +200,7 @@ func (b *bench) onStore(ctx context.Context, s system, f func(func(peer.Job) (pe
 	if _, err := phase(peer.Job{Phase: peer.Setup}); err != nil {
 		return err
 	}
-	return f(func(job peer.Job) (peer.Outcome, error) {
+	return f(common, func(job peer.Job) (peer.Outcome, error) {
 		if err := prepare(); err != nil {
 			return peer.Outcome{}, err
 		}
@@ -211,9 +221,7 @@ func (b *bench) child(ctx context.Context, s system, job peer.Job) (o peer.Outco
 		return o, err
 	}
 	command := exec.CommandContext(ctx, b.programs[s.name()])
-	if s.program[0] == "" {
-		command.Args = append(command.Args, measureArgument)
-	}
+	command.Args = append(command.Args, s.arguments()...)
 	var out, said bytes.Buffer
 	command.Stdin, command.Stdout, command.Stderr = bytes.NewReader(in), &out, &said
 	command.WaitDelay = 10 * time.Second

@@ -92,13 +92,20 @@ type chanqSender struct{ producer *chanq.Producer[peer.Message] }
 
 func (s *chanqSender) SendAll(ctx context.Context, ms []peer.Message) error {
 	for _, m := range ms {
-		select {
-		case s.producer.C() <- chanq.Message[peer.Message]{Body: m}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := s.Hand(ctx, m); err != nil {
+			return err
 		}
 	}
 	return s.producer.Flush(ctx)
+}
+
+func (s *chanqSender) Hand(ctx context.Context, m peer.Message) error {
+	select {
+	case s.producer.C() <- chanq.Message[peer.Message]{Body: m}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (s *chanqSender) Send(ctx context.Context, m peer.Message) error {

@@ -2,6 +2,7 @@
 // the same messages and the same durability, in one interleaved run:
 //
 //	cd bench/peers && go run . -dsn 'host=… user=…' -n 20000 -body 200 -rounds 5 -format table
+//	cd bench/peers && go run . sustained -dsn 'host=… user=…' -for 2m -hold
 //
 // README.md says what is compared, and what is not.
 package main
@@ -49,16 +50,29 @@ func run(ctx context.Context, args []string, out, messages io.Writer) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	lines := io.Discard
+	if o.format == formatJSON {
+		lines = out
+	} else if o.record != "" {
+		file, failed := os.Create(o.record)
+		if failed != nil {
+			return failed
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		lines = file
+	}
 	var results []measure.Result
 	var writing error
-	err = b.measureAll(ctx, func(r measure.Result) {
+	report := func(r measure.Result) {
 		results = append(results, r)
-		if o.format == formatJSON {
-			writing = errors.Join(writing, measure.Write(out, r))
-		}
-	})
+		writing = errors.Join(writing, measure.Write(lines, r))
+	}
+	if o.sustained != nil {
+		return errors.Join(b.sustainAll(ctx, out, report), writing)
+	}
+	err = b.measureAll(ctx, report)
 	if o.format == formatTable && len(results) > 0 { // also what came before an error
-		writing = writeTable(out, o, b.about, results)
+		writing = errors.Join(writing, writeTable(out, o, b.about, results))
 	}
 	return errors.Join(err, writing)
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // options are the flags of the command.
@@ -16,9 +18,23 @@ type options struct {
 	systems                []system
 	n, body, rounds        int
 	rate, latencyN, warmUp int
+	drainOnly              bool
 	patience               time.Duration
-	format                 string
+	format, record         string
+	command                string            // as it was given, without addresses
+	sustained              *sustainedOptions // nil: the phases
 }
+
+// sustainedOptions are the flags of a long run.
+type sustainedOptions struct {
+	length, every time.Duration
+	rate          float64
+	backlog       int
+	hold          bool
+}
+
+// sustainedArgument as the first one asks for a long run.
+const sustainedArgument = "sustained"
 
 // The values of -format.
 const formatTable, formatJSON = "table", "json"
@@ -30,22 +46,55 @@ func parse(args []string, usage io.Writer) (options, error) {
 	f.SetOutput(usage)
 	f.StringVar(&o.dsn, "dsn", "", "PostgreSQL server whose user may create databases; one is made and dropped for each phase. Without it systems on PostgreSQL are left out")
 	f.StringVar(&o.dir, "dir", "", "directory for the files of the other engines, on the same disk as the server's (default the temporary one)")
-	f.StringVar(&chosen, "systems", "", "comma-separated engine/strategy (default all):\n"+strings.Join(systemNames(systems), "\n"))
-	f.IntVar(&o.n, "n", 20_000, "messages of the phases enqueue, drain and pipeline")
+	f.StringVar(&chosen, "systems", "", "comma-separated engine/strategy (default all; of a sustained run "+strings.Join(longSystems, ", ")+"):\n"+strings.Join(systemNames(systems), "\n"))
 	f.IntVar(&o.body, "body", 200, "bytes of a body, which is JSON")
-	f.IntVar(&o.rounds, "rounds", 5, "measured rounds; one more comes before and is discarded")
-	f.IntVar(&o.rate, "rate", 200, "messages a second of the phase latency; must be below what the slowest system can")
-	f.IntVar(&o.latencyN, "latency-n", 0, "measured messages of the phase latency (default n/10, at most 10 seconds' worth)")
 	f.DurationVar(&o.patience, "patience", 5*time.Minute, "the most that one phase may take")
 	f.StringVar(&o.format, "format", formatTable, "table, or json: one object a line for each measurement")
+	f.StringVar(&o.record, "record", "", "with -format table: write the objects of -format json to this file, too")
+	o.n, o.rounds, o.rate, o.latencyN = 1, 1, 1, 1
+	if len(args) > 0 && args[0] == sustainedArgument {
+		o.command, args = "go run . "+sustainedArgument, args[1:]
+		o.declareSustained(f)
+	} else {
+		o.command = "go run ."
+		o.declarePhases(f)
+	}
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
+	f.Visit(func(given *flag.Flag) {
+		value := given.Value.String()
+		if given.Name == "dsn" {
+			value = `"$DSN"` // it may have a password
+		}
+		o.command += " -" + given.Name + " " + value
+	})
 	if o.latencyN == 0 {
 		o.latencyN = max(1, min(o.n/10, 10*o.rate))
 	}
 	o.warmUp = min(o.rate, o.latencyN/10) // a second at most
+	if o.sustained != nil && chosen == "" && o.dsn != "" {
+		chosen = strings.Join(longSystems, ",")
+	}
 	return o, o.check(chosen, f.Args(), usage)
+}
+
+func (o *options) declarePhases(f *flag.FlagSet) {
+	f.IntVar(&o.n, "n", 20_000, "messages of the phases enqueue, drain and pipeline")
+	f.IntVar(&o.rounds, "rounds", 5, "measured rounds; one more comes before and is discarded")
+	f.IntVar(&o.rate, "rate", 200, "messages a second of the phase latency; must be below what the slowest system can")
+	f.IntVar(&o.latencyN, "latency-n", 0, "measured messages of the phase latency (default n/10, at most 10 seconds' worth)")
+	f.BoolVar(&o.drainOnly, "drain-only", false, "enqueue and drain, no pipeline and no latency: for many messages")
+}
+
+// The flags are those of bench sustained, of one process with one consumer.
+func (o *options) declareSustained(f *flag.FlagSet) {
+	o.sustained = &sustainedOptions{}
+	f.DurationVar(&o.sustained.length, "for", 5*time.Minute, "how long")
+	f.DurationVar(&o.sustained.every, "every", 5*time.Second, "time between two lines")
+	f.Float64Var(&o.sustained.rate, "rate", 0, "messages a second (default as fast as it goes, with the backlog kept)")
+	f.IntVar(&o.sustained.backlog, "backlog", 20_000, "messages that are sent and not yet received, without -rate")
+	f.BoolVar(&o.sustained.hold, "hold", false, fmt.Sprintf("open a snapshot in another session after %v, and keep it", measure.HoldAfter))
 }
 
 func (o *options) check(chosen string, rest []string, messages io.Writer) error {
@@ -64,6 +113,12 @@ func (o *options) check(chosen string, rest []string, messages io.Writer) error 
 	within("-rounds", o.rounds, 1, 1000)
 	within("-rate", o.rate, 1, 1_000_000)
 	within("-latency-n", o.latencyN, 1, 10_000_000)
+	if l := o.sustained; l != nil {
+		within("-backlog", l.backlog, 1, 100_000_000)
+		if l.every < 100*time.Millisecond || l.length < l.every || l.rate < 0 {
+			fail("-every is %v, -for is %v, -rate is %v: at least 100ms, -for no less than -every, and no rate below 0", l.every, l.length, l.rate)
+		}
+	}
 	if o.patience <= 0 {
 		fail("-patience is %v: must be positive", o.patience)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,53 @@ func TestEverySystemIsMeasured(t *testing.T) {
 	assert.Empty(t, left, "stores and programs are removed")
 }
 
+// A sustained run has the same columns for every system that can be watched.
+func TestASustainedRunIsMeasuredOfEachSystem(t *testing.T) {
+	dir := t.TempDir()
+	chosen := []string{"sqlite/chanq", "sqlite/backlite"}
+	args := []string{sustainedArgument, "-for", "1s", "-every", "200ms", "-backlog", "1000", "-hold", "-dir", dir}
+	if dsn := os.Getenv("CHANQ_TEST_POSTGRES"); dsn != "" {
+		args = append(args, "-dsn", dsn)
+		chosen = append(chosen, longSystems...)
+	}
+	recorded := filepath.Join(t.TempDir(), "x.jsonl")
+	var out, said bytes.Buffer
+	require.NoError(t, run(t.Context(), append(args, "-systems", strings.Join(chosen, ","), "-record", recorded), &out, &said), said.String())
+	results, err := measure.ReadFile(recorded)
+	require.NoError(t, err)
+	require.Len(t, results, 5*len(chosen))
+	for i, name := range chosen {
+		intervals := results[5*i : 5*i+5]
+		received := 0
+		for _, r := range intervals {
+			assert.Equal(t, name, r.Engine+"/"+r.Strategy)
+			assert.LessOrEqual(t, r.Backlog, 1000, name)
+			assert.Positive(t, r.TableBytes, name)
+			assert.NotContains(t, r.Command, "host=", "an address may have a password")
+			received += r.N
+		}
+		assert.Positive(t, received, name)
+		s := measure.Summarise(intervals)
+		assert.Positive(t, s.P50, name)
+		if intervals[0].Engine == postgres {
+			assert.Greater(t, s.WALPerMsg, 200.0, "the body at least is logged: %s", name)
+		}
+		assert.Contains(t, out.String(), name+": ")
+	}
+	assert.Equal(t, len(chosen), strings.Count(out.String(), "last fifth / first fifth"))
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, left, "stores and programs are removed")
+}
+
+func TestASustainedProcessThatEndsEarlyIsTold(t *testing.T) {
+	b := &bench{messages: io.Discard, programs: map[string]string{"sqlite/none": os.Args[0]}}
+	s := system{engine: sqlite, strategy: "none"}
+	_, err := b.startSustained(t.Context(), s, peer.Job{Engine: sqlite, Strategy: "none", Phase: peer.Sustained})
+	assert.ErrorContains(t, err, "did not begin")
+	assert.ErrorContains(t, err, "unknown system sqlite/none")
+}
+
 func TestASystemThatFailsIsNamedAndTheOthersAreMeasured(t *testing.T) {
 	var out, said bytes.Buffer
 	o, err := parse([]string{"-n", "20", "-rounds", "1", "-systems", "sqlite/chanq,sqlite/backlite", "-dir", t.TempDir()}, &said)
@@ -127,6 +175,9 @@ func TestOptionsAreCheckedAllAtOnce(t *testing.T) {
 	} {
 		assert.ErrorContains(t, err, problem)
 	}
+	_, err = parse([]string{sustainedArgument, "-for", "1s", "-every", "2s", "-backlog", "0"}, io.Discard)
+	assert.ErrorContains(t, err, "-every is 2s")
+	assert.ErrorContains(t, err, "-backlog is 0")
 	var said bytes.Buffer
 	o, err := parse(nil, &said)
 	require.NoError(t, err)

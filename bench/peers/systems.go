@@ -27,6 +27,14 @@ type system struct {
 
 func (s system) name() string { return s.engine + "/" + s.strategy }
 
+// arguments make its program measure what its standard input says.
+func (s system) arguments() []string {
+	if s.program[0] == "" {
+		return []string{measureArgument}
+	}
+	return nil
+}
+
 // systems in the order of reports.
 var systems = []system{
 	{postgres, "chanq", [2]string{}, "defaults: one goroutine on Producer.C, one on Consumer.C"},
@@ -41,6 +49,9 @@ var systems = []system{
 	{files, "jetstream-sync", [2]string{}, "NATS server in the process, SyncAlways; 256 publishes under way"},
 	{files, "jetstream-nosync", [2]string{}, "the same without SyncAlways, its default: NOT AS DURABLE, an acknowledged publish may be lost with the machine"},
 }
+
+// longSystems are those of a sustained run that names none.
+var longSystems = []string{"postgres/chanq", "postgres/river-pgx-tuned", "postgres/watermill-sql"}
 
 func systemNames(of []system) []string {
 	names := make([]string, len(of))

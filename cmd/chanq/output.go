@@ -91,10 +91,22 @@ func (a *app) entries(list []chanq.Entry) error {
 	}
 	rows := [][]string{row([]string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT"}, "EXPIRES", "LEASED BY", "LAST ERROR", "BODY")}
 	for _, e := range list {
-		first := []string{e.ID.String(), string(e.State), e.Priority.String(), strconv.Itoa(e.Attempts), clock(e.At)}
+		first := []string{e.ID.String(), string(e.State), e.Priority.String(), strconv.Itoa(e.Attempts), clock(at(e))}
 		rows = append(rows, row(first, clock(e.ExpiresAt), whose(e), brief(e.LastError, 40), brief(string(e.Body), 60)))
 	}
 	return a.table(rows)
+}
+
+// at is the time that matters in a state: the end, of the lease or of the message, or
+// when it is due.
+func at(e chanq.Entry) time.Time {
+	switch e.State {
+	case chanq.StateLeased:
+		return e.LeaseUntil
+	case chanq.StateDead, chanq.StateDone:
+		return e.EndedAt
+	}
+	return e.DueAt
 }
 
 // whose is the holder's name, or else its ID: a member is forgotten after a day.

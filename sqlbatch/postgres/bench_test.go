@@ -77,7 +77,7 @@ func hexEnqueue(_ sqlbatch.Queue, rows []sqlbatch.Row) sqlbatch.Statement {
 		bodies.WriteString(`"`)
 		separator = ","
 	}
-	return sqlbatch.Statement{Text: `INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, fence, attempts, body)
+	return sqlbatch.Statement{Text: `INSERT INTO chanq_orders (id, priority, due_at, enqueued_at, fence, attempts, body)
 SELECT a.id, a.priority, t.now + a.delay, t.now, 0, 0, a.body
 FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now OFFSET 0) AS t
 CROSS JOIN unnest($1::uuid[], $2::smallint[], $3::bigint[], $4::bytea[]) AS a (id, priority, delay, body)`,
@@ -86,7 +86,7 @@ CROSS JOIN unnest($1::uuid[], $2::smallint[], $3::bigint[], $4::bytea[]) AS a (i
 
 func valuesEnqueue(_ sqlbatch.Queue, rows []sqlbatch.Row) sqlbatch.Statement {
 	var text strings.Builder
-	text.WriteString(`INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, fence, attempts, body)
+	text.WriteString(`INSERT INTO chanq_orders (id, priority, due_at, enqueued_at, fence, attempts, body)
 SELECT a.id, a.priority, t.now + a.delay, t.now, 0, 0, a.body
 FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now OFFSET 0) AS t CROSS JOIN (VALUES `)
 	args := make([]any, 0, 4*len(rows))

@@ -3,36 +3,16 @@ package postgres
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// lane is a range of one of the two claim indexes.
-type lane struct {
-	priority int
-	leased   bool
-}
-
-// lanes are those of leased rows (true), of others (false) or of both, in
-// the order of claims: by priority, and within one as they are named here.
-func lanes(leased ...bool) []lane {
-	var lanes []lane
-	for priority := sqlbatch.PriorityUrgent; priority >= sqlbatch.PriorityLow; priority-- {
-		for _, leased := range leased {
-			lanes = append(lanes, lane{priority, leased})
-		}
-	}
-	return lanes
-}
-
-// readyLanes: within a priority, what ran out before what waits.
-var readyLanes = lanes(true, false)
-
-// chosen is a query of up to t.n rows of the lanes, those of a lane before
-// those of the next. pick selects the rows of a lane, which {lane} in it stands for;
-// {lapses} is how many they would have if they were claimed.
+// chosen is a query of up to t.n rows of the live table, those of a priority before
+// those of the next. pick selects the rows of one: {lane} in it stands for its condition,
+// {floor} for its parameter of the floors, and {number} for its number.
 //
 // An Append runs its parts one after the other, and asks none of them for more
 // than it has to give: a lane is not entered once there are n rows. The last limit
@@ -40,20 +20,34 @@ var readyLanes = lanes(true, false)
 // of a lane are for the planner. It takes n for a tenth of the lane, which is not worth a
 // sort of all of it, unless the table is large; so pick has one of its own, of a
 // number that it knows.
-func chosen(pick string, lanes []lane) string {
-	parts := make([]string, len(lanes))
-	for i, lane := range lanes {
-		condition, lapses := "leased_by IS NULL", "lapses"
-		if lane.leased {
-			condition, lapses = "leased_by IS NOT NULL", "lapses + 1"
-		}
-		number := build.Lane(lane.priority, lane.leased)
-		condition = fmt.Sprintf("priority = %d AND %s", lane.priority, condition)
-		part := strings.NewReplacer("{lane}", condition, "{lapses}", lapses, "{number}", fmt.Sprint(number)).Replace(pick)
-		parts[i] = fmt.Sprintf("    (SELECT * FROM (%s) AS l%d LIMIT (SELECT n FROM t))", part, i+1)
+func chosen(pick string) string {
+	var parts []string
+	for priority := sqlbatch.PriorityUrgent; priority >= sqlbatch.PriorityLow; priority-- {
+		number := build.Lane(priority)
+		part := strings.NewReplacer(
+			"{lane}", fmt.Sprintf("priority = %d", priority),
+			"{floor}", fmt.Sprintf("$%d::bigint", firstFloor+priority-sqlbatch.PriorityLow),
+			"{number}", strconv.Itoa(number),
+		).Replace(pick)
+		parts = append(parts, fmt.Sprintf("    (SELECT * FROM (%s) AS l%d LIMIT (SELECT n FROM t))", part, number+1))
 	}
 	return "SELECT * FROM (\n" + strings.Join(parts, "\n    UNION ALL\n") + "\n  ) AS l\n  LIMIT (SELECT n FROM t)"
 }
+
+// Parameters of a claim from here on are the floors, from the lowest priority up.
+const firstFloor = 6
+
+// behindFloor begins a range of the index. It compares rows, though every id is behind
+// that of its floor: of due_at between two values that the planner does not know it would
+// think that they are close together, and sort what lies between.
+func behindFloor(row, floor, now string) string {
+	return "(" + row + "due_at, uuid_send(" + row + "id)) >= (least(" + floor + ", " + now + " - {margin}), ''::bytea)"
+}
+
+// not is a condition on a row that says what NOT does. The planner takes it for one
+// that all but a few meet, while of a comparison with what it does not know it thinks that
+// two in three do not: and then it sorts the few that it expects.
+func not(condition string) string { return "(" + condition + ")::integer <> 1" }
 
 // What a claim returns of a message, or what it returns instead.
 const (
@@ -61,16 +55,14 @@ const (
 	noContent = `NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body`
 )
 
-// claimText walks the claim indexes lane by lane. SKIP LOCKED passes over the
-// rows that other claims, settles and transactions of users hold. A row that was
-// claimed since this statement began is looked at once more when its lock is
-// taken, and is no longer due.
+// claimText walks the claim index lane by lane, each from its floor. SKIP LOCKED
+// passes over the rows that other claims, settles and transactions of users hold. A row
+// that was claimed since this statement began is looked at once more when its lock is
+// taken, and is leased.
 //
-// chosen has visible_at as it was, which RETURNING no longer sees. Index entries
-// of messages that are gone lie at the start of each lane until they are
-// vacuumed; the first claim to meet one marks it, and later ones pass over it
-// without visiting the row, unless a transaction is open that might still see
-// it.
+// What it changes is in no index, so the new version of the row stands on the page of
+// the old one as long as there is room, and the indexes are left alone. Entries
+// of messages that are gone lie before the floor.
 //
 // A row that still has a holder was never settled: its lease lapsed. The count
 // stops where a smallint does.
@@ -81,17 +73,19 @@ func claimText(content string) string {
 ),
 chosen AS MATERIALIZED (
   ` + chosen(`
-      SELECT id, visible_at FROM {live}
-      WHERE {lane} AND visible_at <= (SELECT now FROM t) AND {lapses} < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`, readyLanes) + `
+      SELECT id FROM {live}
+      WHERE {lane} AND `+behindFloor("", "{floor}", "(SELECT now FROM t)")+` AND due_at <= (SELECT now FROM t)
+        AND `+not("lease_until > (SELECT now FROM t)")+`
+        AND `+not("CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END >= (SELECT $5::integer)")+`
+      ORDER BY due_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
 )
 UPDATE {live} AS q
-SET visible_at = (SELECT now FROM t) + $2::bigint, fence = greatest(q.fence, (SELECT now << {fence bits} FROM t)) + $4::bigint,
+SET lease_until = (SELECT now FROM t) + $2::bigint, fence = greatest(q.fence, (SELECT now << {fence bits} FROM t)) + $4::bigint,
     attempts = q.attempts + 1, lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
-          q.enqueued_at, c.visible_at AS due_at, q.expires_at, ` + content
+          q.enqueued_at, q.due_at, q.expires_at, ` + content
 }
 
 // Claim has one form for all orders: in the order of the index it reads no more
@@ -104,28 +98,52 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	if p.Suspects {
 		lapses = math.MaxInt32
 	}
-	return sqlbatch.Statement{Text: text, Args: []any{int64(min(p.Rows, maxRows)), build.Milliseconds(p.Lease), hexID(p.Member), p.Salt, int64(lapses)}}
+	return sqlbatch.Statement{Text: text, Args: append([]any{
+		int64(min(p.Rows, maxRows)), build.Milliseconds(p.Lease), hexID(p.Member), p.Salt, int64(lapses),
+	}, floors(p.Floors)...)}
 }
+
+func floors(f sqlbatch.Floors) []any { return []any{f[0], f[1], f[2], f[3]} }
 
 const priorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
 
-// first is the due time of the first row of each lane that meets a
-// condition.
-func first(condition string) string {
-	part := func(holder string) string {
-		return `(
-    SELECT q.visible_at FROM {live} AS q
-    WHERE q.priority = p.priority AND q.leased_by IS ` + holder + condition + `
-    ORDER BY q.visible_at LIMIT 1)`
-	}
-	return `FROM ` + priorities + `
-  CROSS JOIN LATERAL (` + part("NOT NULL") + ` UNION ALL ` + part("NULL") + `) AS f`
-}
-
-// nextDueText reads the first entry of each lane. A row that a claim under
-// way holds counts as due still.
-var nextDueText = `SELECT min(f.visible_at) - {now} AS due_in
-` + first("") + `
+// nextDueText reads the first entry behind each floor of what nobody leases. A row
+// that a claim under way holds counts as due still.
+var nextDueText = `SELECT min(f.due_at) - {now} AS due_in
+FROM (VALUES (2, $4::bigint), (1, $3::bigint), (0, $2::bigint), (-1, $1::bigint)) AS p (priority, floor)
+CROSS JOIN LATERAL (
+  SELECT q.due_at FROM {live} AS q
+  WHERE q.priority = p.priority AND ` + behindFloor("q.", "p.floor", "{now}") + ` AND ` + not("q.lease_until > {now}") + `
+  ORDER BY q.due_at LIMIT 1) AS f
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 
-func (q *queue) NextDue() sqlbatch.Statement { return sqlbatch.Statement{Text: q.nextDue} }
+func (q *queue) NextDue(f sqlbatch.Floors) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.nextDue, Args: floors(f)}
+}
+
+// surveyText walks each lane to its first message that may be claimed. Where there is
+// none, and so all that is due is leased, it walks the lane once more for the end that comes
+// first, among a hundred thousand.
+var surveyText = `WITH t AS MATERIALIZED (
+  SELECT {now} AS now, 100000 AS n
+)
+SELECT p.priority, coalesce(r.due_at, t.now) AS floor, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
+       (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > (SELECT now FROM t)) AS members
+FROM t
+CROSS JOIN ` + priorities + `
+LEFT JOIN LATERAL (
+  SELECT q.due_at FROM {live} AS q
+  WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + `
+  ORDER BY q.due_at LIMIT 1) AS r ON true
+LEFT JOIN LATERAL (
+  SELECT q.due_at FROM {live} AS q
+  WHERE q.priority = p.priority AND q.due_at > (SELECT now FROM t)
+  ORDER BY q.due_at LIMIT 1) AS s ON true
+LEFT JOIN LATERAL (
+  SELECT min(e.lease_until) AS lease_until FROM (
+    SELECT q.lease_until FROM {live} AS q
+    WHERE r.due_at IS NULL AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t)
+    ORDER BY q.due_at LIMIT (SELECT n FROM t)) AS e) AS l ON true
+WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
+
+func (q *queue) Survey() sqlbatch.Statement { return sqlbatch.Statement{Text: q.survey} }

@@ -58,7 +58,7 @@ func (dialect) Traits() sqlbatch.Traits {
 		PlacesBegun: true,
 		Remedies:    remedies,
 		EnqueueRows: maxRows, ClaimRows: maxRows,
-		AckItems: maxRows, NackItems: maxRows, ReleaseItems: maxRows, BuryItems: maxRows, FindIDs: maxRows,
+		AckItems: maxRows, NackItems: maxRows, BuryItems: maxRows, FindIDs: maxRows,
 	}
 }
 
@@ -78,12 +78,12 @@ type queue struct {
 
 // texts are those that are the same everywhere.
 type texts struct {
-	enqueue, enqueueBegun, enqueueNew, find, look, claim, claimBlind, nextDue string
-	version, problems, clock, record, stats, get, cancel                      string
-	discard, queues, lock                                                     string
-	drop                                                                      []string
-	redrive, redriveIDs, setPaused, trim, join, leave, members                string
-	peek, purge                                                               map[sqlbatch.State]string
+	enqueue, enqueueBegun, enqueueNew, find, look, claim, claimBlind, nextDue, survey string
+	version, problems, clock, record, stats, get, cancel                              string
+	discard, queues, lock                                                             string
+	drop                                                                              []string
+	redrive, redriveIDs, setPaused, trim, join, leave, members                        string
+	peek, purge                                                                       map[sqlbatch.State]string
 }
 
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
@@ -97,11 +97,12 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		claim:        r.Replace(claimText(content)),
 		claimBlind:   r.Replace(claimText(noContent)),
 		nextDue:      r.Replace(nextDueText),
+		survey:       r.Replace(surveyText),
 		version:      r.Replace(versionText),
 		problems:     r.Replace(problemsText),
 		clock:        r.Replace(clockText),
 		record:       r.Replace(recordText),
-		stats:        r.Replace(statsText()),
+		stats:        r.Replace(statsText),
 		get:          r.Replace(getText),
 		cancel:       r.Replace(cancelText),
 		discard:      r.Replace(discardText),
@@ -161,7 +162,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{queues}", in+quote("chanq_queues"), "{queues pk}", quote("pk_chanq_queues"),
 		"{members}", in+quote("chanq_members"), "{members pk}", quote("pk_chanq_members"),
 		"{live}", in+quote(stem), "{'live'}", build.Quote("'", in+quote(stem), "'"), "{live pk}", quote("pk_"+stem),
-		"{live priority}", quote("ck_"+stem), "{ready}", quote("ix_"+stem), "{leased}", quote("lx_"+stem), "{key}", quote("ux_"+stem),
+		"{live priority}", quote("ck_"+stem), "{due}", quote("ix_"+stem), "{key}", quote("ux_"+stem),
 		"{dead}", in+quote(stem+"_dead"), "{dead pk}", quote("pk_"+stem+"_dead"),
 		"{dead ended}", quote("ix_"+stem+"_dead"), "{dead key}", quote("kx_"+stem+"_dead"),
 		"{done}", in+quote(stem+"_done"), "{done pk}", quote("pk_"+stem+"_done"),
@@ -172,6 +173,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{begun}", "(SELECT (extract(epoch FROM transaction_timestamp()) * 1000)::bigint)",
 		"{encoding}", "getdatabaseencoding()", // as it is: in one that is SQL_ASCII, others may have stored any bytes
 		"{rows}", strconv.Itoa(maxRows), "{fence bits}", strconv.Itoa(sqlbatch.FenceBits),
+		"{margin}", strconv.FormatInt(sqlbatch.FloorMargin.Milliseconds(), 10),
 	)
 }
 

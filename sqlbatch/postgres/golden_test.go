@@ -32,9 +32,7 @@ func TestSettlesNameLeasesInIDOrder(t *testing.T) {
 	require.Equal(t,
 		q.Nack([]sqlbatch.NackItem{{Item: a, Error: "a"}, {Item: b, Delay: 1}}),
 		q.Nack([]sqlbatch.NackItem{{Item: b, Delay: 1}, {Item: a, Error: "a"}}))
-	require.Equal(t,
-		q.Release([]sqlbatch.ReleaseItem{{Item: a, Due: 1}, {Item: b, Due: 2}}),
-		q.Release([]sqlbatch.ReleaseItem{{Item: b, Due: 2}, {Item: a, Due: 1}}))
+	require.Equal(t, q.Release([]sqlbatch.Item{a, b}), q.Release(given))
 	require.Equal(t,
 		q.Bury([]sqlbatch.BuryItem{{Item: a, Error: "a"}, {Item: b}}),
 		q.Bury([]sqlbatch.BuryItem{{Item: b}, {Item: a, Error: "a"}}))
@@ -64,5 +62,5 @@ func TestNamesOfLongQueuesFitAndDiffer(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, seen, 5*9)
+	require.Len(t, seen, 5*8)
 }

@@ -27,37 +27,41 @@ func (q *queue) Find(ids [][16]byte, keys []string) sqlbatch.Statement {
 // committed version of a row and waits for nobody. Texts are returned as bytes in
 // UTF-8.
 
-// count counts up to t.n rows of the live table: those of four lanes, and
-// it reads no entry of another state.
-func count(condition string) string {
-	return `(SELECT count(*) FROM (
+// statsText reads at most $1 index entries for scheduled ones, and of those that are
+// due ten times as many a priority for ready ones and twice as many for leased ones, so
+// that a backlog of millions costs no more. What is leased lies before what is ready, save what
+// was given back or came late.
+const statsText = `WITH t AS MATERIALIZED (
+  SELECT {now} AS now, $1::bigint AS n
+),
+ready AS MATERIALIZED (
+  SELECT f.due_at FROM ` + priorities + `
+  CROSS JOIN LATERAL (
+    SELECT e.due_at FROM (` + dueRows + ` LIMIT (SELECT 10 * n FROM t)) AS e
+    WHERE e.lease_until <= (SELECT now FROM t) LIMIT (SELECT n FROM t)) AS f
+)
+SELECT
+  (SELECT least(count(*), (SELECT n FROM t)) FROM ready) AS ready,
+  (SELECT count(*) FROM (
     SELECT 1 FROM ` + priorities + `
     CROSS JOIN LATERAL (
       SELECT 1 FROM {live} AS q
-      WHERE q.priority = p.priority AND ` + condition + `
-      ORDER BY q.visible_at LIMIT (SELECT n FROM t)
-    ) AS f
-    LIMIT (SELECT n FROM t)) AS r)`
-}
-
-// statsText reads at most $1 index entries for each count, two counts for ready
-// ones, so that a backlog of millions costs no more.
-func statsText() string {
-	const leased, unleased = `q.leased_by IS NOT NULL`, `q.leased_by IS NULL`
-	const due, later = ` AND q.visible_at <= (SELECT now FROM t)`, ` AND q.visible_at > (SELECT now FROM t)`
-	return `WITH t AS MATERIALIZED (
-  SELECT {now} AS now, $1::bigint AS n
-)
-SELECT
-  least(` + count(leased+due) + ` + ` + count(unleased+due) + `, (SELECT n FROM t)) AS ready,
-  ` + count(unleased+later) + ` AS scheduled,
-  ` + count(leased+later) + ` AS leased,
+      WHERE q.priority = p.priority AND q.due_at > (SELECT now FROM t)
+      ORDER BY q.due_at LIMIT (SELECT n FROM t)) AS f
+    LIMIT (SELECT n FROM t)) AS s) AS scheduled,
+  (SELECT least(count(*), (SELECT n FROM t)) FROM ` + priorities + `
+    CROSS JOIN LATERAL (` + dueRows + ` LIMIT (SELECT 2 * n FROM t)) AS e
+    WHERE e.lease_until > (SELECT now FROM t)) AS leased,
   (SELECT count(*) FROM (SELECT 1 FROM {dead} LIMIT (SELECT n FROM t)) AS d) AS dead,
   (SELECT count(*) FROM (SELECT 1 FROM {done} LIMIT (SELECT n FROM t)) AS d) AS done,
-  (SELECT (SELECT now FROM t) - min(f.visible_at)
-  ` + first(due) + `) AS oldest,
+  (SELECT (SELECT now FROM t) - min(due_at) FROM ready) AS oldest,
   (SELECT paused::integer FROM {queues} WHERE name = {name}) AS paused`
-}
+
+// dueRows are the rows of a priority that are due, in order.
+const dueRows = `
+      SELECT q.due_at, q.lease_until FROM {live} AS q
+      WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t)
+      ORDER BY q.due_at`
 
 func (q *queue) Stats(limit int) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.stats, Args: []any{int64(limit)}}
@@ -65,49 +69,54 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 
 // The columns of Peek and Get; t has now.
 const (
-	liveColumns = `CASE WHEN q.visible_at <= (SELECT now FROM t) THEN 'ready' WHEN q.leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state,
-  uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.visible_at AS due_at, q.expires_at, uuid_send(q.leased_by) AS leased_by,
+	liveColumns = `CASE WHEN q.lease_until > (SELECT now FROM t) THEN 'leased' WHEN q.due_at <= (SELECT now FROM t) THEN 'ready' ELSE 'scheduled' END AS state,
+  uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.due_at,
+  CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, NULL::bigint AS ended_at, q.expires_at, uuid_send(q.leased_by) AS leased_by,
   (SELECT convert_to(m.name, {encoding}) FROM {members} AS m WHERE m.id = q.leased_by) AS holder,
   ` + textColumns
 	deadColumns = `'dead' AS state,
   ` + endedShown
 	doneColumns = `'done' AS state,
   ` + endedShown
-	endedShown = `uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.ended_at AS due_at, NULL::bigint AS expires_at,
-  NULL::bytea AS leased_by, NULL::bytea AS holder, ` + textColumns
+	endedShown = `uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, NULL::bigint AS due_at,
+  NULL::bigint AS lease_until, q.ended_at, NULL::bigint AS expires_at, NULL::bytea AS leased_by, NULL::bytea AS holder, ` + textColumns
 	textColumns = `convert_to(q.dedup_key, {encoding}) AS dedup_key, convert_to(q.last_error, {encoding}) AS last_error, q.headers, q.body`
 )
 
-// Conditions on the rows of the lanes that hold a state.
+// Conditions on the rows of a lane that hold a state.
+var (
+	ready     = `{lane} AND due_at <= (SELECT now FROM t) AND ` + not("lease_until > (SELECT now FROM t)")
+	scheduled = `{lane} AND due_at > (SELECT now FROM t) AND ` + not("lease_until > (SELECT now FROM t)")
+	leased    = `{lane} AND due_at <= (SELECT now FROM t) AND ` + not("lease_until <= (SELECT now FROM t)")
+)
+
 const (
-	due   = `{lane} AND visible_at <= (SELECT now FROM t)`
-	later = `{lane} AND visible_at > (SELECT now FROM t)`
 	// $2, $3 and $4 are the lane, the time and the id of a Place: all of the lanes behind
 	// its own, and nothing of those before.
-	behind = ` AND (visible_at, uuid_send(id)) > (CASE WHEN {number} = $2::integer THEN $3::bigint WHEN {number} > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))`
+	behind = ` AND (due_at, uuid_send(id)) > (CASE WHEN {number} = $2::integer THEN $3::bigint WHEN {number} > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))`
 )
 
 // Peeks of live messages choose by the index and fetch the rows afterwards, so
-// that no body is sorted. Ready ones come in the order of claims.
+// that no body is sorted. They come in the order of claims.
 func peekTexts() map[sqlbatch.State]string {
-	live := func(condition string, lanes []lane) string {
+	live := func(condition string) string {
 		return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 ),
 chosen AS MATERIALIZED (
   ` + chosen(`
       SELECT id FROM {live} WHERE `+condition+behind+`
-      ORDER BY visible_at, uuid_send(id) LIMIT {rows}`, lanes) + `
+      ORDER BY due_at, uuid_send(id) LIMIT {rows}`) + `
 )
 SELECT ` + liveColumns + `
 FROM chosen AS c
 JOIN {live} AS q ON q.id = ANY (ARRAY[c.id])
-ORDER BY q.priority DESC, q.leased_by IS NULL, q.visible_at, q.id`
+ORDER BY q.priority DESC, q.due_at, q.id`
 	}
 	return map[sqlbatch.State]string{
-		sqlbatch.Ready:     live(due, readyLanes),
-		sqlbatch.Scheduled: live(later, lanes(false)),
-		sqlbatch.Leased:    live(later, lanes(true)),
+		sqlbatch.Ready:     live(ready),
+		sqlbatch.Scheduled: live(scheduled),
+		sqlbatch.Leased:    live(leased),
 		sqlbatch.Dead: `SELECT ` + deadColumns + `
 FROM {dead} AS q
 WHERE (q.ended_at, q.id) < ($2::bigint, $3::uuid)
@@ -147,7 +156,7 @@ func (q *queue) Get(id [16]byte) sqlbatch.Statement {
 // none: see Dialect. $1 is the one that the database should have, and is there
 // because a driver that cannot send a parameter in this session shall say so now.
 const problemsText = `SELECT '` + sqlbatch.ProblemForm + `' AS kind, 'the table ' || {'live'} || ' has no column ' || c.name AS found
-FROM (VALUES ('expires_at'), ('lapses')) AS c (name)
+FROM (VALUES ('expires_at'), ('lapses'), ('lease_until')) AS c (name)
 WHERE to_regclass({'live'}) IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = to_regclass({'live'}) AND a.attname = c.name)
 UNION ALL

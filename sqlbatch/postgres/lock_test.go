@@ -49,7 +49,7 @@ func TestClaimLocksNoMoreThanItTakesAndWaitsForNobody(t *testing.T) {
 	second := q.begin()
 	require.Len(t, q.claim(second, 1000), 13, "the seven are passed over, and nothing else is locked")
 	require.Empty(t, q.claim(q.db, 1000))
-	require.LessOrEqual(t, q.rows(q.db, q.NextDue())[0][0], int64(0), "an uncommitted claim changes nothing for others")
+	require.LessOrEqual(t, q.rows(q.db, q.NextDue(sqlbatch.Floors{}))[0][0], int64(0), "an uncommitted claim changes nothing for others")
 	require.NoError(t, first.Rollback())
 	require.Len(t, q.claim(q.db, 1000), 7)
 }
@@ -59,7 +59,7 @@ func TestClaimPassesOverRowsOfOtherTransactions(t *testing.T) {
 	q.enqueue(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2)})
 	require.Equal(t, []byte{1}, q.claim(q.db, 1))
 	tx := q.begin()
-	require.Len(t, q.settled(tx, q.Release([]sqlbatch.ReleaseItem{{Item: q.item(1)}})), 1)
+	require.Len(t, q.settled(tx, q.Release([]sqlbatch.Item{q.item(1)})), 1)
 	require.Empty(t, q.rows(tx, q.Queue.Enqueue([]sqlbatch.Row{{ID: id(3)}})))
 
 	require.Equal(t, []byte{2}, q.claim(q.db, 10))

@@ -27,7 +27,7 @@ RETURNING uuid_send(q.id)`
 // $2 and $3 are a Window. When a message was claimed is in its fence, whose salt
 // is at least 1: see FenceBits.
 func purgeTexts() map[sqlbatch.State]string {
-	live := func(condition string, lanes []lane) string {
+	live := func(condition string) string {
 		return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 )
@@ -35,7 +35,7 @@ DELETE FROM {live}
 WHERE id = ANY (ARRAY(
   ` + chosen(`
       SELECT id FROM {live} WHERE `+condition+`
-      ORDER BY visible_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`, lanes) + `))
+      ORDER BY due_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `))
 RETURNING uuid_send(id), 0`
 	}
 	ended := func(table string) string {
@@ -46,9 +46,9 @@ WHERE id = ANY (ARRAY(
 RETURNING uuid_send(id), ended_at`
 	}
 	return map[sqlbatch.State]string{
-		sqlbatch.Ready:     live(due+` AND visible_at < (SELECT $2::bigint)`, readyLanes),
-		sqlbatch.Scheduled: live(later+` AND enqueued_at < (SELECT $2::bigint)`, lanes(false)),
-		sqlbatch.Leased:    live(later+` AND (fence - 1) >> {fence bits} < (SELECT $2::bigint)`, lanes(true)),
+		sqlbatch.Ready:     live(ready + ` AND due_at < (SELECT $2::bigint)`),
+		sqlbatch.Scheduled: live(scheduled + ` AND enqueued_at < (SELECT $2::bigint)`),
+		sqlbatch.Leased:    live(leased + ` AND (fence - 1) >> {fence bits} < (SELECT $2::bigint)`),
 		sqlbatch.Dead:      ended(`{dead}`),
 		sqlbatch.Done:      ended(`{done}`),
 	}
@@ -93,7 +93,7 @@ const (
       SELECT 1 FROM {live} AS q WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL))`
 
 	redriveMove = `moved AS (
-  INSERT INTO {live} (id, priority, visible_at, enqueued_at, fence, dedup_key, last_error, headers, body)
+  INSERT INTO {live} (id, priority, due_at, enqueued_at, fence, dedup_key, last_error, headers, body)
   SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, headers, body
   FROM chosen
   ON CONFLICT DO NOTHING

@@ -87,8 +87,6 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 		switch what {
 		case "nacks":
 			e.Delay, text = numbers(t, st.Args[3], n)[i], true
-		case "releases":
-			e.Due = numbers(t, st.Args[3], n)[i]
 		case "buries":
 			e.Uncounted, text = numbers(t, st.Args[3], n)[i] == 1, true
 		}

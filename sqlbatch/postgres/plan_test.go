@@ -16,8 +16,9 @@ import (
 // fill puts rows of all three kinds into the table, a third each, in every lane.
 func (q *serverQueue) fill(rows int) {
 	q.Helper()
-	q.exec(`INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, fence, attempts, leased_by, body)
-SELECT gen_random_uuid(), i % 4 - 1, extract(epoch FROM now()) * 1000 + CASE i % 3 WHEN 0 THEN -i ELSE 3600000 + i END, 0, 1, 1,
+	q.exec(`INSERT INTO chanq_orders (id, priority, due_at, lease_until, enqueued_at, fence, attempts, leased_by, body)
+SELECT gen_random_uuid(), i % 4 - 1, extract(epoch FROM now()) * 1000 + CASE i % 3 WHEN 2 THEN 3600000 + i ELSE -i END,
+       CASE i % 3 WHEN 1 THEN extract(epoch FROM now()) * 1000 + 3600000 ELSE 0 END, 0, 1, 1,
        CASE i % 3 WHEN 1 THEN gen_random_uuid() END, convert_to(repeat('x', 100), 'UTF8')
 FROM generate_series(1, $1) AS i`, rows)
 }
@@ -70,32 +71,32 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 	const n = 1000
 	items := make([]sqlbatch.Item, n)
 	nacks := make([]sqlbatch.NackItem, n)
-	releases := make([]sqlbatch.ReleaseItem, n)
 	buries := make([]sqlbatch.BuryItem, n)
 	ids := make([][16]byte, n)
 	for i := range items {
 		items[i] = sqlbatch.Item{ID: [16]byte{byte(i >> 8), byte(i)}, Fence: 1}
-		nacks[i].Item, releases[i].Item, buries[i].Item, ids[i] = items[i], items[i], items[i], items[i].ID
+		nacks[i].Item, buries[i].Item, ids[i] = items[i], items[i], items[i].ID
 	}
 	claim := q.Claim(claimOf(n))
 	type use struct {
 		st    sqlbatch.Statement
-		lanes int // scans of a lane of the claim indexes
+		lanes int // scans of a lane of the claim index
 		keys  int // probes of the primary key
 	}
 	uses := map[string]use{
-		"claim":           {claim, 8, 1},
-		"claim one":       {q.Claim(sqlbatch.ClaimParams{Rows: 1}), 8, 1},
-		"next due":        {q.NextDue(), 2, 0},
+		"claim":           {claim, 4, 1},
+		"claim one":       {q.Claim(sqlbatch.ClaimParams{Rows: 1, Floors: sqlbatch.Floors{1, 2, 3, 1 << 50}}), 4, 1},
+		"next due":        {q.NextDue(sqlbatch.Floors{}), 1, 0},
+		"survey":          {q.Survey(), 3, 0},
 		"cancel":          {q.Cancel(ids), 0, 1},
 		"find":            {q.Find(ids, []string{"k"}), 0, 1},
 		"look":            {q.Look(ids), 0, 1},
 		"get":             {q.Get(ids[0]), 0, 1},
-		"stats":           {q.Stats(10000), 6, 0},
-		"peek ready":      {q.Peek(sqlbatch.Ready, n, nil), 8, 1},
+		"stats":           {q.Stats(10000), 3, 0},
+		"peek ready":      {q.Peek(sqlbatch.Ready, n, nil), 4, 1},
 		"peek scheduled":  {q.Peek(sqlbatch.Scheduled, n, nil), 4, 1},
 		"peek leased":     {q.Peek(sqlbatch.Leased, n, nil), 4, 1},
-		"purge ready":     {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 8, 1},
+		"purge ready":     {q.Purge(sqlbatch.Ready, n, sqlbatch.Window{}), 4, 1},
 		"purge scheduled": {q.Purge(sqlbatch.Scheduled, n, sqlbatch.Window{}), 4, 1},
 		"purge leased":    {q.Purge(sqlbatch.Leased, n, sqlbatch.Window{}), 4, 1},
 	}
@@ -106,12 +107,12 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		uses["ack"+form] = use{q.Ack(items), 0, q.keys}
 		uses["archive"+form] = use{q.Archive(items), 0, q.keys}
 		uses["nack"+form] = use{q.Nack(nacks), 0, q.keys}
-		uses["release"+form] = use{q.Release(releases), 0, q.keys}
+		uses["release"+form] = use{q.Release(items), 0, q.keys}
 		uses["bury"+form] = use{q.Bury(buries), 0, q.keys}
 		uses["extend"+form] = use{q.Extend(items, time.Minute), 0, q.keys}
 		uses["end-after"+form] = use{q.EndAfter(items, time.Minute), 0, q.keys}
 	}
-	lane := regexp.MustCompile(`Index (Only )?Scan using [il]x_chanq_orders on`)
+	lane := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders on`)
 	key := regexp.MustCompile(`Index Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
 	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Heap Scan on chanq_orders q|Hash|Merge Join|Memoize`)
 	check := func(statistics string) {
@@ -134,7 +135,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 	check("never analyzed")
 	q.exec(`ANALYZE chanq_orders`)
 	check("up to date")
-	q.exec(`UPDATE chanq_orders SET visible_at = visible_at + 7200000 WHERE visible_at < extract(epoch FROM now()) * 1000`)
+	q.exec(`UPDATE chanq_orders SET due_at = due_at + 7200000 WHERE due_at < extract(epoch FROM now()) * 1000`)
 	q.exec(`ANALYZE chanq_orders`)
 	q.fill(20_000)
 	check("from when nothing was ready")
@@ -164,6 +165,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 	_, err = conn.ExecContext(q.ctx, `SET random_page_cost = 20`)
 	require.NoError(t, err)
 	delete(uses, "stats") // an operator's, which may sort there
+	delete(uses, "survey") // may sort where all that is due is leased: it is one that can wait
 	check("up to date, on a slow disk")
 }
 
@@ -178,25 +180,21 @@ func TestLanesAreEnteredInTheirOrder(t *testing.T) {
 	defer conn.Close()
 	_, err = conn.ExecContext(q.ctx, `SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET min_parallel_index_scan_size = 0`)
 	require.NoError(t, err)
-	lane := regexp.MustCompile(`using ([il]x)_chanq_orders on .*\n +Index Cond: \(\(priority = '?(-?\d)`)
-	ready := []string{"lx 2", "ix 2", "lx 1", "ix 1", "lx 0", "ix 0", "lx -1", "ix -1"}
-	for name, use := range map[string]struct {
-		st    sqlbatch.Statement
-		lanes []string
-	}{
-		"claim":          {q.Claim(claimOf(100)), ready},
-		"peek ready":     {q.Peek(sqlbatch.Ready, 100, nil), ready},
-		"purge ready":    {q.Purge(sqlbatch.Ready, 100, sqlbatch.Window{}), ready},
-		"peek leased":    {q.Peek(sqlbatch.Leased, 100, nil), []string{"lx 2", "lx 1", "lx 0", "lx -1"}},
-		"peek scheduled": {q.Peek(sqlbatch.Scheduled, 100, nil), []string{"ix 2", "ix 1", "ix 0", "ix -1"}},
+	lane := regexp.MustCompile(`using ix_chanq_orders on .*\n +Index Cond: \(\(priority = '?(-?\d)`)
+	for name, st := range map[string]sqlbatch.Statement{
+		"claim":          q.Claim(claimOf(100)),
+		"peek ready":     q.Peek(sqlbatch.Ready, 100, nil),
+		"purge ready":    q.Purge(sqlbatch.Ready, 100, sqlbatch.Window{}),
+		"peek leased":    q.Peek(sqlbatch.Leased, 100, nil),
+		"peek scheduled": q.Peek(sqlbatch.Scheduled, 100, nil),
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-			plan := q.plan(conn, use.st, mode)
+			plan := q.plan(conn, st, mode)
 			var lanes []string
 			for _, found := range lane.FindAllStringSubmatch(plan, -1) {
-				lanes = append(lanes, found[1]+" "+found[2])
+				lanes = append(lanes, found[1])
 			}
-			require.Equal(t, use.lanes, lanes, "%s:\n%s", name, plan)
+			require.Equal(t, []string{"2", "1", "0", "-1"}, lanes, "%s:\n%s", name, plan)
 			require.NotContains(t, plan, "Parallel", name)
 		}
 	}
@@ -206,13 +204,13 @@ func TestLanesAreEnteredInTheirOrder(t *testing.T) {
 // midst of messages that are all due at one time.
 func TestAPageReadsNothingBeforeItsPlace(t *testing.T) {
 	q := newQueue(t)
-	for state, in := range map[sqlbatch.State]int{sqlbatch.Ready: -3_600_000, sqlbatch.Scheduled: 3_600_000, sqlbatch.Leased: 3_600_000} {
+	for state, in := range map[sqlbatch.State]int{sqlbatch.Ready: -3_600_000, sqlbatch.Scheduled: 3_600_000, sqlbatch.Leased: -3_600_000} {
 		q.exec(`DELETE FROM chanq_orders`)
 		q.many(4000, state, in)
-		q.exec(`UPDATE chanq_orders SET visible_at = (SELECT min(visible_at) FROM chanq_orders)`)
+		q.exec(`UPDATE chanq_orders SET due_at = (SELECT min(due_at) FROM chanq_orders)`)
 		rows := q.rows(q.db, q.Peek(state, 900, nil))
 		last := rows[len(rows)-1]
-		place := &sqlbatch.Place{Priority: sqlbatch.PriorityUrgent, Held: state == sqlbatch.Leased, At: last[6].(int64), ID: [16]byte(last[1].([]byte))}
+		place := &sqlbatch.Place{Priority: sqlbatch.PriorityUrgent, At: last[6].(int64), ID: [16]byte(last[1].([]byte))}
 		require.Len(t, q.rows(q.db, q.Peek(state, 10, place)), 10)
 		require.LessOrEqual(t, q.read(q.Peek(state, 10, place)), int64(40), state)
 	}
@@ -238,11 +236,15 @@ func TestSettlesWalkTheirListInOrder(t *testing.T) {
 // many puts live messages of a state in, in all lanes, the first due in so many ms.
 func (q *serverQueue) many(n int, state sqlbatch.State, in int) {
 	q.Helper()
-	holder := map[bool]string{true: "gen_random_uuid()", false: "NULL"}[state == sqlbatch.Leased]
-	q.exec(`INSERT INTO chanq_orders (priority, visible_at, leased_by, body) SELECT i % 4 - 1, $2::bigint + i, `+holder+`, '' FROM generate_series(1, $1::int) AS i`, n, q.now()+int64(in))
+	holder, until := "NULL", int64(0)
+	if state == sqlbatch.Leased {
+		holder, until = "gen_random_uuid()", q.now()+3_600_000
+	}
+	q.exec(`INSERT INTO chanq_orders (priority, due_at, lease_until, leased_by, body)
+SELECT i % 4 - 1, $2::bigint + i, $3::bigint, `+holder+`, '' FROM generate_series(1, $1::int) AS i`, n, q.now()+int64(in), until)
 }
 
-// read is how many entries of the claim indexes and the primary key a statement
+// read is how many entries of the claim index and the primary key a statement
 // reads.
 func (q *serverQueue) read(st sqlbatch.Statement) (n int64) {
 	q.Helper()
@@ -257,33 +259,27 @@ func (q *serverQueue) read(st sqlbatch.Statement) (n int64) {
 	return count() - before
 }
 
+// What is leased lies before what is ready.
 func TestCountsEachStateUpToTheLimitWhateverTheOthersHold(t *testing.T) {
 	const limit, hour = 100, 3_600_000
 	states := []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased}
-	place := map[sqlbatch.State]int{sqlbatch.Ready: -hour, sqlbatch.Scheduled: 2 * hour, sqlbatch.Leased: 2 * hour}
+	place := map[sqlbatch.State]int{sqlbatch.Ready: -hour, sqlbatch.Scheduled: hour, sqlbatch.Leased: -3 * hour}
+	behind := map[sqlbatch.State]int{sqlbatch.Leased: 5 * hour / 2} // the ready ones
 	for i, few := range states {
 		q := newQueue(t)
 		q.many(10, few, place[few])
-		var first int64
 		for round := range 2 {
 			for j, state := range states {
 				if j != i {
-					q.many(2000+4000*round, state, place[state]/2)
+					q.many(2000+4000*round, state, place[state]+round*behind[state])
 				}
 			}
 			want := []any{int64(limit), int64(limit), int64(limit)}
 			want[i] = int64(10)
 			require.Equal(t, want, q.rows(q.db, q.Stats(limit))[0][:3], few)
 			require.Len(t, q.rows(q.db, q.Peek(few, limit, nil)), 10)
-
-			// A lane of the few may be read to where the many begin, and a count of ready ones
-			// reads those that are and that were leased.
-			read := q.read(q.Stats(limit)) + q.read(q.Peek(few, 10, nil))
-			require.LessOrEqual(t, read, int64(4*limit+8+40), few)
-			if round == 0 {
-				first = read
-			}
-			require.Equal(t, first, read, "%s: what others hold is not read", few)
+			read := q.read(q.Stats(limit))
+			require.LessOrEqual(t, read, int64(4*(10+2+1)*limit), few)
 		}
 	}
 }

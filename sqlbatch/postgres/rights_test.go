@@ -214,7 +214,7 @@ func TestAConsumerAltersNothing(t *testing.T) {
 	r.runs(db, orders.Trim(0, 10, 0), // with Config.Retain
 		orders.Problems(), orders.Clock(), orders.Look([][16]byte{{}}), orders.Join(sqlbatch.Member{For: time.Hour}), orders.Members(), orders.Leave([16]byte{}),
 		orders.SkipLocked().Ack([]sqlbatch.Item{item}), orders.SkipLocked().Archive([]sqlbatch.Item{item}), orders.SkipLocked().Bury([]sqlbatch.BuryItem{{Item: item}}),
-		orders.SkipLocked().Nack([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Snooze([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Release([]sqlbatch.ReleaseItem{{Item: item}}),
+		orders.SkipLocked().Nack([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Snooze([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Release([]sqlbatch.Item{item}),
 		orders.SkipLocked().Extend([]sqlbatch.Item{item}, time.Hour), orders.EndAfter([]sqlbatch.Item{item}, time.Hour))
 
 	_, err = own.Send(r.ctx, chanq.Message[string]{})

@@ -31,7 +31,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	r := names(n)
 	m := sqlbatch.Migration{Number: 1, Registry: 1}
 	for _, template := range []string{
-		queuesTableText, membersTableText, liveTableText, readyIndexText, leasedIndexText, keyIndexText,
+		queuesTableText, membersTableText, liveTableText, dueIndexText, keyIndexText,
 		deadTableText, deadEndedIndexText, deadKeyIndexText, doneTableText, doneEndedIndexText, firstRecordText,
 	} {
 		m.Statements = append(m.Statements, r.Replace(template))
@@ -65,8 +65,7 @@ const membersTableText = `CREATE TABLE IF NOT EXISTS {members} (
 ) WITH (fillfactor = 50)`
 
 // Times are Unix milliseconds, not timestamptz: they compare and add as they
-// are, whatever the session's time zone, and a release puts back exactly the
-// due time that its claim returned. (to_timestamp(visible_at / 1000.0) reads
+// are, whatever the session's time zone. (to_timestamp(due_at / 1000.0) reads
 // them.) Columns of fixed width come first, in order of alignment, and of these
 // the ones that are never NULL before the others: their places in the row are
 // known.
@@ -75,12 +74,12 @@ const membersTableText = `CREATE TABLE IF NOT EXISTS {members} (
 // of any program is a message. Its id is a UUIDv7, whose first 48 bits are the time;
 // the others are those of a random UUID.
 //
-// A claim rewrites its row, and every index entry with it, since visible_at is
-// what the claim indexes are about. fillfactor 50 leaves room for that second
-// version on the same page, which saves a fifth to a third of the log
-// (docs/decisions.md). Dead versions are vacuumed early, because claims walk
-// past those of a lane's start; but vacuum keeps the file's length, as cutting it
-// takes a lock that claims wait for, and the queue needs the space again.
+// due_at is a message's place, lease_until the end of its lease, which has passed where
+// nobody holds it. A claim and an extension change what is in no index; fillfactor 50
+// leaves room for their version of the row on the page of the first, so no index
+// entry is written (a heap-only update: docs/decisions.md). Dead versions are vacuumed
+// early; but vacuum keeps the file's length, as cutting it takes a lock that claims
+// wait for, and the queue needs the space again.
 //
 // Bodies above 2 kB lie outside of the row, not compressed: they are read once
 // and deleted, and pglz takes four times as long as the insert without it. A
@@ -91,7 +90,8 @@ BEGIN
   IF to_regclass({'live'}) IS NULL THEN
     CREATE TABLE {live} (
       id          uuid     NOT NULL DEFAULT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid,
-      visible_at  bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+      due_at      bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+      lease_until bigint   NOT NULL DEFAULT 0,
       enqueued_at bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
       fence       bigint   NOT NULL DEFAULT 0,
       attempts    integer  NOT NULL DEFAULT 0,
@@ -113,19 +113,14 @@ BEGIN
 END
 {$}`
 
-// The two indexes that claims walk; due time, delay, retry and lease end are all
-// visible_at. Each row is in one of them, and a claim moves it from the first to the
-// second, which costs what moving it within one would. So messages that are
-// leased and others can be counted and looked at without reading each other's entries.
+// dueIndexText is what claims walk: due time, delay and retry are all due_at. What a
+// claim changes must stay out of it.
 //
-// The last part is the id by another name: with the column itself they could
+// The last part is the id by another name: with the column itself it could
 // serve to find a row by id, at the price of reading all of the index, and where
 // statistics say that the table is empty, as they do after a vacuum in a quiet
 // moment, that looks as cheap as the primary key.
-const (
-	readyIndexText  = `CREATE INDEX IF NOT EXISTS {ready} ON {live} (priority, visible_at, uuid_send(id)) WHERE leased_by IS NULL`
-	leasedIndexText = `CREATE INDEX IF NOT EXISTS {leased} ON {live} (priority, visible_at, uuid_send(id)) WHERE leased_by IS NOT NULL`
-)
+const dueIndexText = `CREATE INDEX IF NOT EXISTS {due} ON {live} (priority, due_at, uuid_send(id))`
 
 // keyIndexText holds the messages that have a key, others cost nothing.
 const keyIndexText = `CREATE UNIQUE INDEX IF NOT EXISTS {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL`

@@ -149,7 +149,7 @@ func (q *serverQueue) get(n byte) map[string]any {
 	q.Helper()
 	rows := q.rows(q.db, q.Get(id(n)))
 	require.Len(q, rows, 1)
-	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "expires_at", "leased_by", "holder", "dedup_key", "last_error", "headers", "body"}
+	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "lease_until", "ended_at", "expires_at", "leased_by", "holder", "dedup_key", "last_error", "headers", "body"}
 	require.Len(q, rows[0], len(columns))
 	entry := map[string]any{}
 	for i, c := range columns {

@@ -78,7 +78,7 @@ func newSettles(r *strings.Replacer, locked locked) *settles {
 		snooze:   r.Replace(nackText(locked, `q.attempts - q.lapses - 1`)),
 		release:  r.Replace(releaseText(locked)),
 		bury:     r.Replace(buryText(locked)),
-		extend:   r.Replace(extendText(locked, `greatest(q.visible_at, {now} + $4::bigint)`)),
+		extend:   r.Replace(extendText(locked, `greatest(q.lease_until, {now} + $4::bigint)`)),
 		endAfter: r.Replace(extendText(locked, `{now} + $4::bigint`)),
 	}
 }
@@ -127,7 +127,7 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 // matches nothing.
 func nackText(locked locked, attempts string) string {
 	return `UPDATE {live} AS q
-SET visible_at = {now} + coalesce(a.delay, 0), fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL,
+SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL,
     last_error = CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END
 FROM ` + locked.list("delay bigint", "error_at integer", "error integer") + `
 RETURNING uuid_send(q.id), q.fence - 1`
@@ -153,24 +153,19 @@ func nackOf(text string, items []sqlbatch.NackItem) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: text, Args: l.args(l.numbers.orEmpty(), at, length, l.errors.data)}
 }
 
-// releaseText gives messages back as they were claimed: due at their former
-// time, so that they keep their place in the order, and the attempt not counted.
-// The fence still rises, since it never goes back.
+// releaseText gives messages back as they were claimed: they have kept their place
+// in the order, and the attempt is not counted. The fence still rises, since it never
+// goes back.
 func releaseText(locked locked) string {
 	return `UPDATE {live} AS q
-SET visible_at = a.due, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
-FROM ` + locked.list("due bigint") + `
+SET lease_until = 0, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
+FROM ` + locked.list() + `
 RETURNING uuid_send(q.id), q.fence - 1`
 }
 
-func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
-	items = sortedBy(items, func(a, b sqlbatch.ReleaseItem) int { return compareLeases(a.Item, b.Item) })
-	l := newEnds(len(items))
-	for i := range items {
-		l.add(items[i].Item)
-		l.numbers.number(items[i].Due)
-	}
-	return sqlbatch.Statement{Text: q.settle.release, Args: l.args(l.numbers.literal())}
+func (q *queue) Release(items []sqlbatch.Item) sqlbatch.Statement {
+	l := packItems(items)
+	return sqlbatch.Statement{Text: q.settle.release, Args: l.args()}
 }
 
 // buryText moves leases to the dead table, as archiveText does.
@@ -207,7 +202,7 @@ func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
 // extendText moves the end of the leases; fences stay.
 func extendText(locked locked, end string) string {
 	return `UPDATE {live} AS q
-SET visible_at = ` + end + `
+SET lease_until = ` + end + `
 FROM ` + locked.list() + `
 RETURNING uuid_send(q.id), q.fence`
 }

@@ -20,7 +20,6 @@ func BenchmarkBuild(b *testing.B) {
 	rows := make([]sqlbatch.Row, n)
 	items := make([]sqlbatch.Item, n)
 	nacks := make([]sqlbatch.NackItem, n)
-	releases := make([]sqlbatch.ReleaseItem, n)
 	buries := make([]sqlbatch.BuryItem, n)
 	body := make([]byte, 200)
 	for i := range n {
@@ -28,7 +27,6 @@ func BenchmarkBuild(b *testing.B) {
 		items[i].Fence = int64(i)
 		rows[i] = sqlbatch.Row{ID: items[i].ID, Body: body}
 		nacks[i] = sqlbatch.NackItem{Item: items[i], Delay: time.Second, Error: "timeout"}
-		releases[i] = sqlbatch.ReleaseItem{Item: items[i], Due: 1_700_000_000_000}
 		buries[i] = sqlbatch.BuryItem{Item: items[i], Error: "timeout"}
 	}
 	for _, d := range []sqlbatch.Dialect{sqlite.Dialect} {
@@ -43,7 +41,7 @@ func BenchmarkBuild(b *testing.B) {
 			}},
 			{"ack", func() sqlbatch.Statement { return q.Ack(items) }},
 			{"nack", func() sqlbatch.Statement { return q.Nack(nacks) }},
-			{"release", func() sqlbatch.Statement { return q.Release(releases) }},
+			{"release", func() sqlbatch.Statement { return q.Release(items) }},
 			{"bury", func() sqlbatch.Statement { return q.Bury(buries) }},
 			{"extend", func() sqlbatch.Statement { return q.Extend(items, time.Minute) }},
 		} {

@@ -23,7 +23,7 @@ func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
 		OneWriter: true, Prepare: true, PrepareTells: true, Schema: "main", Remedies: remedies,
 		EnqueueRows: 1000, ClaimRows: 1000,
-		AckItems: 1000, NackItems: 1000, ReleaseItems: 1000, BuryItems: 1000, FindIDs: 1000,
+		AckItems: 1000, NackItems: 1000, BuryItems: 1000, FindIDs: 1000,
 	}
 }
 
@@ -35,8 +35,8 @@ var remedies = map[string]string{
 // queue is the statements of one queue, every text rendered.
 type queue struct {
 	seal.Seal
-	enqueue, enqueueNew, find, look, nextDue      string
-	claim, claimUnsuspected                       claims
+	enqueue, enqueueNew, find, look               string
+	claim, claimBlind, nextDue, survey            string
 	ack, archiveInsert, extend, endAfter          string
 	nack, snooze, buryInsert, buryDelete, release string
 	version, record, problems, clock              string
@@ -49,22 +49,13 @@ type queue struct {
 	peek, purge                                   map[sqlbatch.State]string
 }
 
-type claims struct{ seeing, blind string }
-
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	text := names(n).Replace
 	return &queue{
 		enqueue: text(enqueueText), enqueueNew: text(enqueueNewText), find: text(findText), look: text(lookText),
-		claim: claims{
-			seeing: text(claimOf(withBody, ranOut, due)),
-			blind:  text(claimOf(blind, ranOut, due)),
-		},
-		claimUnsuspected: claims{
-			seeing: text(claimOf(withBody, unsuspectedRanOut, unsuspectedDue)),
-			blind:  text(claimOf(blind, unsuspectedRanOut, unsuspectedDue)),
-		},
-		nextDue: text(lanes(nextDueText, nextDueLane, claimed, unleased)),
-		ack:     text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText), endAfter: text(endAfterText),
+		claim: text(claimOf(withBody)), claimBlind: text(claimOf(blind)),
+		nextDue: text(lanes(nextDueText, nextDueLane, fromFloor)), survey: text(lanes(surveyText, surveyLane, "")),
+		ack: text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText), endAfter: text(endAfterText),
 		nack: text(nackOf(`q.attempts - q.lapses`)), snooze: text(nackOf(`q.attempts - q.lapses - 1`)), buryInsert: text(buryInsertText), buryDelete: text(buryDeleteText),
 		release: text(releaseText),
 		version: text(versionText), record: text(recordText), problems: text(problemsText), clock: text(clockText),
@@ -78,14 +69,14 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		setPaused: text(setPausedText), trim: text(trimText),
 		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), members: text(membersText),
 		peek: map[sqlbatch.State]string{
-			sqlbatch.Ready:     text(lanes(peekLive, peekLane, peekRanOut, peekDue)),
+			sqlbatch.Ready:     text(lanes(peekLive, peekLane, ready+behind)),
 			sqlbatch.Scheduled: text(lanes(peekLive, peekLane, peekScheduled)),
-			sqlbatch.Leased:    text(lanes(peekLive, peekLane, peekLeased)),
+			sqlbatch.Leased:    text(lanes(peekLive, peekLane, leased+behind)),
 			sqlbatch.Dead:      text(peekDead),
 			sqlbatch.Done:      text(peekDone),
 		},
 		purge: map[sqlbatch.State]string{
-			sqlbatch.Ready:     text(purgeText(becameDue, ranOut, due)),
+			sqlbatch.Ready:     text(purgeText(becameDue, ready)),
 			sqlbatch.Scheduled: text(purgeText(wasSent, scheduled)),
 			sqlbatch.Leased:    text(purgeText(wasLeased, leased)),
 			sqlbatch.Dead:      text(purgeDead),

@@ -16,7 +16,7 @@ import (
 // to integers.
 const rowSize = 16 + 1 + 13 + 13 + 9 + 3 + 9 + 6 + 9 + 9
 
-const enqueueText = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
+const enqueueText = `INSERT INTO {live} (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
 SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, headers, body
 FROM (SELECT {now} AS now) AS t CROSS JOIN (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 88 FROM n WHERE o + 88 < length(?1))

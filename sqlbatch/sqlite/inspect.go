@@ -18,9 +18,9 @@ const clockText = `SELECT {now}`
 // connection have the encoding of main.) A file keeps its commits if each is
 // synced, and if the journal of what it undoes is in a file, too; a database in
 // memory keeps none, and nobody expects it to.
-const problemsText = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column expires_at or lapses' AS found
+const problemsText = `SELECT 'form' AS kind, 'table ' || {live_text} || ' has no column expires_at, lapses or lease_until' AS found
 WHERE EXISTS (SELECT 1 FROM pragma_table_info({live_text}, {schema_text}))
-  AND (SELECT count(*) FROM pragma_table_info({live_text}, {schema_text}) WHERE name IN ('expires_at', 'lapses')) < 2
+  AND (SELECT count(*) FROM pragma_table_info({live_text}, {schema_text}) WHERE name IN ('expires_at', 'lapses', 'lease_until')) < 3
 UNION ALL
 SELECT 'encoding', 'PRAGMA encoding is ' || encoding || ', not UTF-8' FROM pragma_encoding WHERE encoding <> 'UTF-8'
 UNION ALL
@@ -30,50 +30,50 @@ UNION ALL
 SELECT 'durability', 'PRAGMA journal_mode is ' || journal_mode FROM pragma_journal_mode({schema_text})
 WHERE journal_mode IN ('memory', 'off') AND EXISTS (SELECT 1 FROM pragma_database_list WHERE name = {schema_text} COLLATE NOCASE AND file <> '')`
 
-// Stats: each count ends at ?1 entries of its own state.
-var statsText = `SELECT
-  ` + count(ranOut, due) + `,
-  ` + count(scheduled) + `,
-  ` + count(leased) + `,
+// Stats: each count ends at ?1 entries of its own state, and those of what is due
+// after a look at ten times as many of a priority for ready ones, and twice as many for
+// leased ones. What is leased lies before what is ready, save what was given back or came
+// late.
+var statsText = `WITH ready AS MATERIALIZED (
+` + lanes("{lanes}", `    SELECT * FROM (SELECT due_at FROM (SELECT due_at, lease_until FROM {range} ORDER BY due_at, id LIMIT ?1 * 10) WHERE lease_until <= {now} LIMIT ?1 + 0)`, due) + `
+)
+SELECT
+  (SELECT min(count(*), ?1) FROM ready),
+  ` + lanes("(SELECT count(*) FROM (\n{lanes}\n    LIMIT ?1 + 0))", "    SELECT 1 FROM {range}", later) + `,
+  ` + lanes("(SELECT min(count(*), ?1) FROM (\n{lanes}\n    ) WHERE lease_until > {now})", "    SELECT * FROM (SELECT lease_until FROM {range} ORDER BY due_at, id LIMIT ?1 * 2)", due) + `,
   (SELECT count(*) FROM (SELECT 1 FROM {dead} LIMIT ?1)),
   (SELECT count(*) FROM (SELECT 1 FROM {done} LIMIT ?1)),
-  ` + lanes("(SELECT -min(due) FROM (\n{lanes}))", nextDueLane, ranOut, due) + `,
+  (SELECT {now} - min(due_at) FROM ready),
   (SELECT paused FROM {queues} WHERE name = {name})`
 
-func count(ranges ...string) string {
-	return lanes("(SELECT count(*) FROM (\n{lanes}\n    LIMIT ?1 + 0))", "    SELECT 1 FROM {range}", ranges...)
-}
-
 const (
-	liveColumns = `CASE WHEN visible_at <= {now} THEN 'ready' WHEN leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state,
-  id, priority, fence, attempts, enqueued_at, visible_at AS due_at, expires_at, leased_by, (SELECT m.name FROM {members} AS m WHERE m.id = leased_by) AS holder,
-  dedup_key, last_error, headers, body FROM {live}`
+	liveColumns = `CASE WHEN lease_until > {now} THEN 'leased' WHEN due_at <= {now} THEN 'ready' ELSE 'scheduled' END AS state,
+  id, priority, fence, attempts, enqueued_at, due_at, iif(leased_by IS NULL, NULL, lease_until) AS lease_until, NULL AS ended_at, expires_at, leased_by,
+  (SELECT m.name FROM {members} AS m WHERE m.id = leased_by) AS holder, dedup_key, last_error, headers, body FROM {live}`
 	deadColumns = `'dead' AS state,
-  id, priority, fence, attempts, enqueued_at, ended_at AS due_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
+  id, priority, fence, attempts, enqueued_at, NULL AS due_at, NULL AS lease_until, ended_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
   dedup_key, last_error, headers, body FROM {dead}`
 	doneColumns = `'done' AS state,
-  id, priority, fence, attempts, enqueued_at, ended_at AS due_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
+  id, priority, fence, attempts, enqueued_at, NULL AS due_at, NULL AS lease_until, ended_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
   dedup_key, last_error, headers, body FROM {done}`
 )
 
-// Peek reads at most ?1 entries of each range, and the rows of the first ?1 of all.
+// Peek reads at most ?1 entries of each priority that are in the state, and the rows of the
+// first ?1 of all.
 const (
 	peekLive = `SELECT ` + liveColumns + ` WHERE rowid IN (SELECT rowid FROM (
 {lanes}
-  ) ORDER BY priority DESC, unleased, visible_at, id LIMIT ?1 + 0)
-ORDER BY priority DESC, leased_by IS NULL, visible_at, id`
+  ) ORDER BY priority DESC, due_at, id LIMIT ?1 + 0)
+ORDER BY priority DESC, due_at, id`
 	// ?2, ?3 and ?4 are the lane, the time and the id of a Place: all of the lanes behind
 	// its own, and nothing of those before.
-	fromHeld   = `CASE WHEN 4 - 2 * {p} = ?2 THEN ?3 WHEN 4 - 2 * {p} > ?2 THEN -1 ELSE 9223372036854775807 END`
-	fromOther  = `CASE WHEN 5 - 2 * {p} = ?2 THEN ?3 WHEN 5 - 2 * {p} > ?2 THEN -1 ELSE 9223372036854775807 END`
-	peekRanOut = ranOut + ` AND (visible_at, id) > (` + fromHeld + `, ?4)`
-	peekDue    = due + ` AND (visible_at, id) > (` + fromOther + `, ?4)`
+	from   = `CASE WHEN {number} = ?2 THEN ?3 WHEN {number} > ?2 THEN -1 ELSE 9223372036854775807 END`
+	behind = ` AND (due_at, id) > (` + from + `, ?4)`
 	// An index begins at one bound only: it is the later one, and the other is looked at
 	// with each row.
-	peekScheduled = unleased + ` AND +visible_at > {now} AND (visible_at, id) > (max({now}, ` + fromOther + `), ?4)`
-	peekLeased    = claimed + ` AND +visible_at > {now} AND (visible_at, id) > (max({now}, ` + fromHeld + `), ?4)`
+	peekScheduled = lane + ` AND +due_at > {now} AND lease_until <= {now} AND (due_at, id) > (max({now}, ` + from + `), ?4)`
 
-	peekLane = `    SELECT * FROM (SELECT rowid, priority, leased_by IS NULL AS unleased, visible_at, id FROM {range} ORDER BY visible_at, id LIMIT ?1 + 0)`
+	peekLane = `    SELECT * FROM (SELECT rowid, priority, due_at, id FROM {range} ORDER BY due_at, id LIMIT ?1 + 0)`
 	peekDead = `SELECT ` + deadColumns + ` WHERE (ended_at, id) < (?2, ?3) ORDER BY ended_at DESC, id DESC LIMIT ?1`
 	peekDone = `SELECT ` + doneColumns + ` WHERE (ended_at, id) < (?2, ?3) ORDER BY ended_at DESC, id DESC LIMIT ?1`
 )

@@ -36,9 +36,9 @@ const (
 {lanes}
   ) LIMIT ?1 + 0)
 RETURNING id, 0`
-	purgeLane = `    SELECT * FROM (SELECT rowid FROM {range} AND {before} ORDER BY visible_at, id LIMIT ?1 + 0)`
+	purgeLane = `    SELECT * FROM (SELECT rowid FROM {range} AND {before} ORDER BY due_at, id LIMIT ?1 + 0)`
 
-	becameDue = `visible_at < ?2`
+	becameDue = `due_at < ?2`
 	wasSent   = `enqueued_at < ?2`
 	wasLeased = `(fence - 1) >> 20 < ?2`
 
@@ -48,8 +48,8 @@ RETURNING id, ended_at`
 RETURNING id, ended_at`
 )
 
-func purgeText(before string, ranges ...string) string {
-	return strings.ReplaceAll(lanes(purgeLive, purgeLane, ranges...), "{before}", before)
+func purgeText(before, of string) string {
+	return strings.ReplaceAll(lanes(purgeLive, purgeLane, of), "{before}", before)
 }
 
 // Redrive marks the messages that it moves by a time below zero that still tells
@@ -61,7 +61,7 @@ func purgeText(before string, ranges ...string) string {
 // same key and a smaller id goes first, unless it died after the window.
 const (
 	redriveMark   = `UPDATE {dead} SET ended_at = -1 - ended_at WHERE rowid IN (SELECT rowid FROM {dead} AS d WHERE `
-	redriveInsert = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, fence, dedup_key, last_error, headers, body)
+	redriveInsert = `INSERT INTO {live} (id, priority, due_at, enqueued_at, fence, dedup_key, last_error, headers, body)
 SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, headers, body FROM {dead} WHERE ended_at < 0`
 	redriveDelete = `DELETE FROM {dead} WHERE ended_at < 0 RETURNING id, -1 - ended_at`
 

@@ -46,14 +46,12 @@ func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
 }
 
 func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End) {
-	size := map[string]int{"items": 35, "nacks": 61, "releases": 48, "buries": 61}[what]
+	size := map[string]int{"items": 35, "nacks": 61, "buries": 61}[what]
 	list := st.Args[0].([]byte)
 	require.Zero(t, len(list)%size)
 	for ; len(list) > 0; list = list[size:] {
 		e := suite.End{Item: sqlbatch.Item{ID: [16]byte(list[:16]), Fence: digits(t, list, 17, 19)}}
 		switch what {
-		case "releases":
-			e.Due = digits(t, list, 36, 13)
 		case "nacks", "buries":
 			errs, _ := st.Args[1].([]byte)
 			e.Delay = digits(t, list, 36, 13)
@@ -94,9 +92,9 @@ func FuzzPacking(f *testing.F) {
 			require.Equal(t, want.ID[:], got[0][1])
 			require.EqualValues(t, want.Priority, got[0][2])
 			require.Equal(t, (int64(want.Delay)+999_999)/1_000_000, got[0][6].(int64)-got[0][5].(int64))
-			require.Equal(t, want.Key, textOrNone(got[0][10]))
-			require.Equal(t, string(want.Headers), bytesOrNone(got[0][12]))
-			require.Equal(t, string(want.Body), bytesOrNone(got[0][13]))
+			require.Equal(t, want.Key, textOrNone(got[0][12]))
+			require.Equal(t, string(want.Headers), bytesOrNone(got[0][14]))
+			require.Equal(t, string(want.Body), bytesOrNone(got[0][15]))
 		}
 	})
 }

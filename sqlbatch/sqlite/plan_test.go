@@ -88,9 +88,9 @@ func (s *table) plan(st sqlbatch.Statement) string {
 // fill stores n ready messages, a quarter in each lane.
 func (s *table) fill(n int) {
 	s.Helper()
-	s.run(sqlbatch.Statement{Text: `INSERT INTO chanq_orders (id, priority, visible_at, enqueued_at, due_at, fence, attempts, dedup_key, body)
+	s.run(sqlbatch.Statement{Text: `INSERT INTO chanq_orders (id, priority, due_at, enqueued_at, fence, attempts, dedup_key, body)
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-SELECT CAST(printf('%016d', i) AS BLOB), i % 4 - 1, i, i, i, 0, 0, printf('key %d', i), x'00' FROM n`, Args: []any{n}})
+SELECT CAST(printf('%016d', i) AS BLOB), i % 4 - 1, i, i, 0, 0, printf('key %d', i), x'00' FROM n`, Args: []any{n}})
 }
 
 // TestPlans has the plans of an empty table, of a deep one, and of a deep
@@ -117,20 +117,20 @@ func TestPlans(t *testing.T) {
 				}
 			}
 		}
-		const unleased, leased = "SEARCH " + live + " USING INDEX ix_chanq_orders_ready ", "SEARCH " + live + " USING INDEX lx_chanq_orders_leased "
+		const index = "USING INDEX ix_chanq_orders_due "
 		seeks := func(statement, seek string) int {
 			return strings.Count(plans[statement], seek)
 		}
 		for _, claim := range []string{"claim", "claim-suspects", "claim-blind"} {
-			require.Equal(t, 4, seeks(claim, unleased+"(priority=? AND visible_at<?)"), "one seek a lane:\n%s", plans[claim])
-			require.Equal(t, 4, seeks(claim, leased+"(priority=? AND visible_at<?)"), "and one into what ran out:\n%s", plans[claim])
+			require.Equal(t, 4, seeks(claim, index+"(priority=? AND due_at>? AND due_at<?)"), "one seek a lane:\n%s", plans[claim])
 			require.NotContains(t, plans[claim], "TEMP B-TREE", "the index has the order")
 		}
-		require.Equal(t, 4, seeks("next-due", unleased+"(priority=?)"), plans["next-due"])
-		require.Equal(t, 4, seeks("next-due", leased+"(priority=?)"), plans["next-due"])
+		require.Equal(t, 4, seeks("next-due", index+"(priority=? AND due_at>?)"), plans["next-due"])
+		require.Equal(t, 5, seeks("survey", "(priority=? AND due_at<?)"), plans["survey"])
+		require.Equal(t, 4, seeks("survey", "(priority=? AND due_at>?)"), plans["survey"])
 		for _, look := range []string{"stats", "purge"} {
 			for state, seek := range map[string]string{
-				"ready": unleased + "(priority=? AND visible_at<?)", "scheduled": unleased + "(priority=? AND visible_at>?)", "leased": leased + "(priority=? AND visible_at>?)",
+				"ready": "(priority=? AND due_at<?)", "scheduled": "(priority=? AND due_at>?)", "leased": "(priority=? AND due_at<?)",
 			} {
 				name := look
 				if look != "stats" {
@@ -139,10 +139,9 @@ func TestPlans(t *testing.T) {
 				require.LessOrEqual(t, 4, seeks(name, seek), "%s: %s\n%s", name, seek, plans[name])
 			}
 		}
-		const behind = "(priority=? AND (visible_at,id)>(?,?)"
+		const behind = index + "(priority=? AND (due_at,id)>(?,?)"
 		for _, seek := range []struct{ state, seek string }{
-			{"ready", unleased + behind + " AND visible_at<?)"}, {"ready", leased + behind + " AND visible_at<?)"},
-			{"scheduled", unleased + behind + ")"}, {"leased", leased + behind + ")"},
+			{"ready", behind + " AND due_at<?)"}, {"scheduled", behind + ")"}, {"leased", behind + " AND due_at<?)"},
 		} {
 			require.Equal(t, 4, seeks("peek-"+seek.state, seek.seek), "a page begins at its place:\n%s", plans["peek-"+seek.state])
 		}
@@ -176,7 +175,7 @@ func TestTextsDoNotDependOnTheBatch(t *testing.T) {
 		for _, st := range []sqlbatch.Statement{
 			q.Enqueue(make([]sqlbatch.Row, n)), q.Enqueue([]sqlbatch.Row{{Body: body, Headers: body}}), q.EnqueueNew(make([]sqlbatch.Row, n)),
 			q.Ack(items), q.Extend(items, time.Duration(n)), q.Nack(make([]sqlbatch.NackItem, n)), q.Bury(make([]sqlbatch.BuryItem, n)),
-			q.Release(make([]sqlbatch.ReleaseItem, n)), q.Find(make([][16]byte, n), make([]string, n)),
+			q.Release(items), q.Find(make([][16]byte, n), make([]string, n)),
 			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Duration(n), Salt: int64(n), Suspects: true}),
 		} {
 			texts[st.Text] = true

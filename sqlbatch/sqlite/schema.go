@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -19,11 +20,8 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 // The schema. Times are Unix milliseconds. Ordinary rowid tables: an index leads
 // straight to the row, which costs less than a clustered id here.
 //
-// A row is either in the index of what nobody holds or in that of leases, the
-// ones that ran out included: a claim moves its entry from one to the other, and
-// each state of a message is one range of one of them. due_at holds the due time
-// that the last claim replaced by its lease, because RETURNING in SQLite sees
-// new values only; before the first claim it means nothing.
+// due_at is a message's place, lease_until the end of its lease, which has passed where
+// nobody holds it: what a claim and an extension change is in no index.
 //
 // Every column but body has a default, so that the INSERT of any program is a
 // message; and as a column of SQLite takes values of any type, the checks refuse
@@ -49,9 +47,9 @@ var migration1 = []string{
 	`CREATE TABLE IF NOT EXISTS {live} (
   id          BLOB    NOT NULL PRIMARY KEY DEFAULT (` + newID + `),
   priority    INTEGER NOT NULL DEFAULT 0,
-  visible_at  INTEGER NOT NULL DEFAULT ({now}),
+  due_at      INTEGER NOT NULL DEFAULT ({now}),
+  lease_until INTEGER NOT NULL DEFAULT 0,
   enqueued_at INTEGER NOT NULL DEFAULT ({now}),
-  due_at      INTEGER NOT NULL DEFAULT 0,
   expires_at  INTEGER,
   fence       INTEGER NOT NULL DEFAULT 0,
   attempts    INTEGER NOT NULL DEFAULT 0,
@@ -63,12 +61,12 @@ var migration1 = []string{
   body        BLOB    NOT NULL,
   CHECK (id >= x'' AND length(id) = 16),
   CHECK (priority BETWEEN -1 AND 2 AND (priority | 0) = priority),
-  CHECK ((visible_at | 0) = visible_at),
+  CHECK ((due_at | 0) = due_at),
+  CHECK ((lease_until | 0) = lease_until),
   CHECK ((enqueued_at | 0) = enqueued_at),
   CHECK ((expires_at | 0) = expires_at)
 )`,
-	`CREATE INDEX IF NOT EXISTS {ready_ix} ON {live_unqualified} (priority, visible_at, id) WHERE leased_by IS NULL`,
-	`CREATE INDEX IF NOT EXISTS {leased_ix} ON {live_unqualified} (priority, visible_at, id) WHERE leased_by IS NOT NULL`,
+	`CREATE INDEX IF NOT EXISTS {due_ix} ON {live_unqualified} (priority, due_at, id)`,
 	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
 	`CREATE TABLE IF NOT EXISTS {dead} (` + endedColumns,
 	`CREATE INDEX IF NOT EXISTS {dead_ix} ON {dead_unqualified} (ended_at, id)`,
@@ -135,15 +133,14 @@ func names(n sqlbatch.Names) replacer {
 		"{live}", in+q(live), "{live_unqualified}", q(live), "{live_text}", build.Quote("'", live, "'"),
 		"{dead}", in+q(live+"_dead"), "{dead_unqualified}", q(live+"_dead"),
 		"{done}", in+q(live+"_done"), "{done_unqualified}", q(live+"_done"),
-		"{ready_ix}", in+q("ix_"+live+"_ready"), "{ready_ix_unqualified}", q("ix_"+live+"_ready"),
-		"{leased_ix}", in+q("lx_"+live+"_leased"), "{leased_ix_unqualified}", q("lx_"+live+"_leased"),
+		"{due_ix}", in+q("ix_"+live+"_due"), "{due_ix_unqualified}", q("ix_"+live+"_due"),
 		"{dedup_ix}", in+q("ux_"+live+"_dedup"),
 		"{dead_ix}", in+q("ix_"+live+"_dead_ended"),
 		"{dead_key_ix}", in+q("ix_"+live+"_dead_dedup"),
 		"{done_ix}", in+q("ix_"+live+"_done_ended"),
 		"{schema_text}", build.Quote("'", schema, "'"),
 		"{name}", "'"+n.Queue+"'",
-		"{now}", now,
+		"{now}", now, "{margin}", fmt.Sprint(sqlbatch.FloorMargin.Milliseconds()),
 	)...)}
 }
 

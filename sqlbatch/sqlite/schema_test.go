@@ -118,7 +118,7 @@ func TestWhatNoStatementCouldFindIsRefused(t *testing.T) {
 	for _, values := range []string{
 		"(priority, body) VALUES (-2, 'b')", "(priority, body) VALUES (3, 'b')", "(priority, body) VALUES (0.5, 'b')", "(priority, body) VALUES ('urgent', 'b')",
 		"(id, body) VALUES (x'00', 'b')", "(id, body) VALUES ('0123456789abcdef', 'b')", "(id, body) VALUES (7, 'b')",
-		"(visible_at, body) VALUES ('2026-01-01', 'b')", "(visible_at, body) VALUES (0.5, 'b')", "(enqueued_at, body) VALUES ('now', 'b')",
+		"(due_at, body) VALUES ('2026-01-01', 'b')", "(due_at, body) VALUES (0.5, 'b')", "(lease_until, body) VALUES ('now', 'b')", "(enqueued_at, body) VALUES ('now', 'b')",
 		"(expires_at, body) VALUES ('tomorrow', 'b')", "(body) VALUES (NULL)",
 	} {
 		_, err := table.conn.ExecContext(t.Context(), "INSERT INTO chanq_orders "+values)
@@ -194,7 +194,7 @@ func TestAQueueThatIsNotRegisteredYieldsNothing(t *testing.T) {
 	table.send(0, 1, 0)
 	table.exec("DELETE FROM chanq_queues")
 	require.Empty(t, table.claim(1))
-	require.Equal(t, [][]any{{nil}}, table.run(table.q.NextDue()))
+	require.Equal(t, [][]any{{nil}}, table.run(table.q.NextDue(sqlbatch.Floors{})))
 }
 
 func TestWhatATriggerRaisesIsOfTheRow(t *testing.T) {

@@ -17,9 +17,9 @@ FROM {live} WHERE rowid IN (` + matched + `)`
 // An extension that comes late, after a later one, must not take back what that
 // one has given: EndAfter alone makes a lease shorter.
 const (
-	extendText = `UPDATE {live} SET visible_at = max(visible_at, {now} + ?2) WHERE rowid IN (` + matched + `)
+	extendText = `UPDATE {live} SET lease_until = max(lease_until, {now} + ?2) WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
-	endAfterText = `UPDATE {live} SET visible_at = {now} + ?2 WHERE rowid IN (` + matched + `)
+	endAfterText = `UPDATE {live} SET lease_until = {now} + ?2 WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
 )
 
@@ -37,7 +37,7 @@ const endList = `(
 
 func nackOf(attempts string) string {
 	return `UPDATE {live} AS q
-SET visible_at = {now} + p.amount, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
+SET due_at = {now} + p.amount, lease_until = 0, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
 FROM ` + endList + `
 WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence - 1`
@@ -51,18 +51,8 @@ const buryDeleteText = `DELETE FROM {live} WHERE rowid IN (
   SELECT q.rowid FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence)
 RETURNING id, fence`
 
-// Release: record = id 16, fence 19, due 13.
-const releaseSize = 16 + 19 + 13
-
-const releaseText = `UPDATE {live} AS q
-SET visible_at = p.due, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
-FROM (
-  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 48 FROM n WHERE o + 48 < length(?1))
-  SELECT substr(?1, o, 16) AS id,
-         CAST(substr(?1, o + 16, 19) AS INTEGER) AS fence,
-         CAST(substr(?1, o + 35, 13) AS INTEGER) AS due
-  FROM n) AS p
-WHERE q.id = p.id AND q.fence = p.fence
+// A release leaves the message in its place.
+const releaseText = `UPDATE {live} SET lease_until = 0, fence = fence + 1, attempts = attempts - 1, leased_by = NULL WHERE rowid IN (` + matched + `)
 RETURNING id, fence - 1`
 
 func (q *queue) Ack(items []sqlbatch.Item) sqlbatch.Statement {
@@ -109,11 +99,6 @@ func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.buryDelete, Args: []any{list, errs}, Prior: []sqlbatch.Statement{insert}}
 }
 
-func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
-	list := make([]byte, 0, len(items)*releaseSize)
-	for i := range items {
-		list = appendItem(list, items[i].Item)
-		list = appendDigits(list, items[i].Due, 13)
-	}
-	return sqlbatch.Statement{Text: q.release, Args: []any{list}}
+func (q *queue) Release(items []sqlbatch.Item) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.release, Args: []any{packItems(items)}}
 }

@@ -2,6 +2,7 @@ package sqlserver
 
 import (
 	"database/sql"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -14,8 +15,6 @@ import (
 // each with what is left of the count, in one transaction: a failure in the third
 // lane leaves nothing leased in the first. Each lane is a result set; a lane with
 // nothing left to take is skipped, and a paused queue has no result set at all.
-// There are two lanes a priority: first what was leased and ran out (LX), then
-// what nobody leases (IX).
 //
 // DEADLOCK_PRIORITY LOW: if something unforeseen deadlocks, the claim loses; it
 // is the safest to repeat. READPAST on the paused mark, with READCOMMITTEDLOCK
@@ -31,7 +30,7 @@ import (
 const (
 	claimOpen = session + `~SET DEADLOCK_PRIORITY LOW;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
-DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
+{floors}DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
 DECLARE @left int = @n;
 IF EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
@@ -42,13 +41,30 @@ IF EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE 
 `
 )
 
-// claimFIFOLane seeks one of the two indexes (priority, visible_at, id) from its
-// oldest entry to @now: the order asked for is the order of the index, so nothing
-// is sorted, and TOP with ORDER BY in the CTE is the only documented way to say
-// which rows an UPDATE takes. The predicate on leased_by is the index's own filter:
-// without it the index could not be used (error 8622).
+// floorsText makes a time of each of the Floors, none of them less than a FloorMargin
+// ago: @floor0 is that of the lowest priority.
+func floorsText() string {
+	var b strings.Builder
+	b.WriteString(`DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @late datetime2(3) = DATEADD(millisecond, -{margin}, @now);
+`)
+	for i := range sqlbatch.Priorities {
+		fmt.Fprintf(&b, `DECLARE @floor%[1]d datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@floors, %[3]d, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@floors, %[2]d, 4)), @epoch));
+IF @floor%[1]d > @late
+    SET @floor%[1]d = @late;
+`, i, 8*i+1, 8*i+5)
+	}
+	return b.String()
+}
+
+// claimFIFOLane seeks IX (priority, due_at, id) from the floor to @now: the order
+// asked for is the order of the index, so nothing is sorted, and TOP with ORDER BY
+// in the CTE is the only documented way to say which rows an UPDATE takes. Whether
+// somebody leases the message is in its row, which is looked up. Before the floor lie
+// the ghosts of what was settled, and what is leased; behind it as a rule what was
+// claimed in the last moments and then what is free.
 //
-// UPDLOCK: a U lock on each entry while it is read, kept to the end, so no two
+// UPDLOCK: a U lock on each entry and row while it is read, kept to the end, so no two
 // claimers read one row; and the read locks rather than looks at row versions.
 // (READCOMMITTEDLOCK would be ignored beside it.) READPAST: rows that other
 // claimers, settles or uncommitted producers hold are skipped, in the index and in
@@ -57,20 +73,26 @@ IF EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE 
 // 8622, not a scan. KEEPFIXED PLAN: the table swings between empty and full, and
 // recompiling for that finds the same plan.
 //
-// Suspects that are not asked for are passed over by their entries, which carry
-// lapses.
+// Whether the U locks of what turns out to be leased end with the look or with the
+// transaction is not documented. If they stay, for as long as this runs, a settle or an
+// extension that comes meanwhile passes over the row and is told so: a look finds it
+// unchanged, and it is repeated. It cannot come to a deadlock: a claim goes
+// from the entry to the row, but never waits for either, and writes the row alone;
+// so a settle that has the row and wants its entry waits for the end of the claim, and
+// the claim for nothing of the settle's.
 //
-// @now has the column's type, so the comparison is a plain range of the index.
-// deleted.visible_at is when the message was due. No column changes its width, so
-// a claim never splits a page of the table. OUTPUT promises no order, and its rows
-// may precede an error: the claim counts once all have been read.
+// @now and the floors have the column's type, so the comparisons are a plain range of
+// the index. No column that changes is in an index or changes its width, so a claim
+// writes no index entry, leaves no ghost, and never splits a page. OUTPUT
+// promises no order, and its rows may precede an error: the claim counts once all have
+// been read.
 const claimFIFOLane = `IF @left > 0
 BEGIN
     WITH c AS (
-        SELECT TOP (@left) id, priority, visible_at, enqueued_at, expires_at, fence, attempts, lapses, dedup_key, leased_by, headers, body
-        FROM {live} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({lane}), FORCESEEK)
-        WHERE priority = {priority} AND visible_at <= @now AND leased_by {is} AND {lapses} < @lapses
-        ORDER BY visible_at, id
+        SELECT TOP (@left) id, priority, due_at, lease_until, enqueued_at, expires_at, fence, attempts, lapses, dedup_key, leased_by, headers, body
+        FROM {live} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({due}), FORCESEEK)
+        WHERE ` + claimable + `
+        ORDER BY due_at, id
     )
     UPDATE c
     {set}
@@ -80,7 +102,7 @@ BEGIN
 END;
 `
 
-// claimAnyLane walks the same indexes with the same hints, but leaves the choice
+// claimAnyLane walks the same index with the same hints, but leaves the choice
 // to the server: without an order to keep it may fetch rows ahead as they come.
 // The table stands in FROM because an INDEX hint on the target itself is error
 // 1069.
@@ -89,25 +111,30 @@ BEGIN
     UPDATE TOP (@left) c
     {set}
     {output}
-    FROM {live} AS c WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({lane}), FORCESEEK)
-    WHERE priority = {priority} AND visible_at <= @now AND leased_by {is} AND {lapses} < @lapses
+    FROM {live} AS c WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({due}), FORCESEEK)
+    WHERE ` + claimable + `
     OPTION (KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
 END;
 `
 
+// claimable: a lease that ran out is still somebody's, and its claim is a lapse.
+const claimable = `priority = {priority} AND due_at >= {floor} AND due_at <= @now
+          AND lease_until <= @now AND CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END < @lapses`
+
 // A fence grows from where the millisecond begins, or from where it is if that is
-// greater.
+// greater. A count of lapses that has no room left stays.
 const (
-	claimSet = `SET visible_at = @until,
+	claimSet = `SET lease_until = @until,
         fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
         attempts = c.attempts + 1,
-        {lapse}leased_by = @by`
+        lapses = CASE WHEN c.leased_by IS NOT NULL AND c.lapses < 32767 THEN c.lapses + 1 ELSE c.lapses END,
+        leased_by = @by`
 
 	claimOutput = `OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
-           DATEDIFF_BIG(millisecond, '19700101', deleted.visible_at) AS due_at,
+           DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            `
 
@@ -115,25 +142,24 @@ const (
 	claimNoContents = `CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body`
 )
 
-const claimDeclaration = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @lapses int"
+const (
+	floorsDeclaration = "@floors binary(32)"
+	claimDeclaration  = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @lapses int, " + floorsDeclaration
+)
 
-// claimText is the whole claim: both lanes once for each priority. A lapse is
-// counted when a lease that ran out is claimed; a count that has no room left
-// stays.
+// claimText is the whole claim: the lane once for each priority.
 func claimText(lane, contents string) string {
 	lane = strings.NewReplacer("{set}", claimSet, "{output}", claimOutput+contents).Replace(lane)
-	ranOut := strings.NewReplacer("{lane}", "{leased}", "{is}", "IS NOT NULL", "{lapses}", "lapses + 1",
-		"{lapse}", "lapses = CASE WHEN c.lapses < 32767 THEN c.lapses + 1 ELSE c.lapses END,\n        ").Replace(lane)
-	unleased := strings.NewReplacer("{lane}", "{ready}", "{is}", "IS NULL", "{lapses}", "lapses",
-		"{lapse}", "").Replace(lane)
 	var b strings.Builder
-	b.WriteString(claimOpen)
+	b.WriteString(strings.Replace(claimOpen, "{floors}", floorsText(), 1))
 	for p := sqlbatch.PriorityUrgent; p >= sqlbatch.PriorityLow; p-- {
-		b.WriteString(strings.ReplaceAll(ranOut+unleased, "{priority}", strconv.Itoa(p)))
+		b.WriteString(strings.NewReplacer("{priority}", strconv.Itoa(p), "{floor}", floorName(p)).Replace(lane))
 	}
 	b.WriteString(claimClose)
 	return b.String()
 }
+
+func floorName(priority int) string { return "@floor" + strconv.Itoa(priority-sqlbatch.PriorityLow) }
 
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	days, ms := span(build.Milliseconds(p.Lease))
@@ -152,38 +178,71 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 		sql.Named("lease_ms", ms),
 		sql.Named("by", p.Member[:]),
 		sql.Named("salt", p.Salt),
-		sql.Named("lapses", lapses))
+		sql.Named("lapses", lapses),
+		sql.Named("floors", packFloors(p.Floors)))
 }
 
-// nextDueText reads the first entry of each lane of IX and LX: eight seeks.
+// nextDueText walks each lane from its floor to its first message that nobody leases,
+// by IX and the rows.
 //
-// READPAST never waits: entries that a claim or an uncommitted producer holds
-// are passed over, as a claim would pass them over. It needs READCOMMITTEDLOCK,
-// without which it does nothing where READ_COMMITTED_SNAPSHOT is on. The S lock
-// on each entry ends with the read of it; nothing is held. A dirty read instead
-// would see rows of transactions still open as due and have the caller claim in
-// vain. A locked row of {queues} counts as not paused, as in a claim.
-const nextDueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.visible_at)) AS due_in_ms
-FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
+// READPAST never waits: what a claim or an uncommitted producer holds is passed
+// over, as a claim would pass it over. It needs READCOMMITTEDLOCK, without which it
+// does nothing where READ_COMMITTED_SNAPSHOT is on. The S lock on each entry and row
+// ends with the read of it; nothing is held. A dirty read instead would see rows of
+// transactions still open as due and have the caller claim in vain. A locked row
+// of {queues} counts as not paused, as in a claim.
+var nextDueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+` + floorsText() + `SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.due_at)) AS due_in_ms
+FROM (VALUES (2, @floor3), (1, @floor2), (0, @floor1), (-1, @floor0)) AS p (priority, floor)
 CROSS APPLY (
-` + firstOfLanes + `) AS f
-WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
+    SELECT TOP (1) q.due_at
+    FROM ` + looked + `
+    WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.lease_until <= @now
+    ORDER BY q.due_at, q.id) AS f
+` + unlessPaused
+
+const (
+	looked = `{live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
+
+	unlessPaused = `WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
 OPTION (KEEPFIXED PLAN);
 `
+)
 
-// firstOfLanes is the first place of each of the two lanes of a priority p.
-const firstOfLanes = `    SELECT u.visible_at FROM (
-        SELECT TOP (1) q.visible_at
-        FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
-        WHERE q.priority = p.priority AND q.leased_by IS NULL
-        ORDER BY q.visible_at, q.id) AS u
-    UNION ALL
-    SELECT l.visible_at FROM (
-        SELECT TOP (1) q.visible_at
-        FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
-        WHERE q.priority = p.priority AND q.leased_by IS NOT NULL
-        ORDER BY q.visible_at, q.id) AS l
-`
+func (q *queue) NextDue(f sqlbatch.Floors) sqlbatch.Statement {
+	return call(q.nextDue, floorsDeclaration, sql.Named("floors", packFloors(f)))
+}
 
-func (q *queue) NextDue() sqlbatch.Statement { return call(q.nextDue, "") }
+// surveyText walks each lane from its beginning, over ghosts and what is leased, to its
+// first message that may be claimed. Where there is none, and so all that is due is
+// leased, it walks the lane once more for the end that comes first, among a hundred
+// thousand. Each MIN is of one row or of those, and makes one row where there is none.
+// Hints and locks are those of nextDueText.
+const surveyText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT p.priority,
+       DATEDIFF_BIG(millisecond, '19700101', CASE WHEN r.due_at IS NULL THEN @now ELSE r.due_at END) AS floor,
+       DATEDIFF_BIG(millisecond, @now, CASE WHEN r.due_at IS NOT NULL THEN r.due_at
+           WHEN s.due_at IS NULL OR l.lease_until < s.due_at THEN l.lease_until ELSE s.due_at END) AS due_in,
+       (SELECT COUNT_BIG(*) FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = {name} AND m.until > @now) AS members
+FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
+CROSS APPLY (
+    SELECT MIN(e.due_at) AS due_at FROM (
+        SELECT TOP (1) q.due_at
+        FROM ` + looked + `
+        WHERE q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now
+        ORDER BY q.due_at, q.id) AS e) AS r
+CROSS APPLY (
+    SELECT MIN(e.due_at) AS due_at FROM (
+        SELECT TOP (1) q.due_at
+        FROM ` + looked + `
+        WHERE q.priority = p.priority AND q.due_at > @now
+        ORDER BY q.due_at, q.id) AS e) AS s
+CROSS APPLY (
+    SELECT MIN(e.lease_until) AS lease_until FROM (
+        SELECT TOP (100000) q.lease_until
+        FROM ` + looked + `
+        WHERE r.due_at IS NULL AND q.priority = p.priority AND q.due_at <= @now
+        ORDER BY q.due_at, q.id) AS e) AS l
+` + unlessPaused
+
+func (q *queue) Survey() sqlbatch.Statement { return call(q.survey, "") }

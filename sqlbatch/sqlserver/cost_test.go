@@ -96,7 +96,7 @@ func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
 				require.Equal(t, int64(keysOfClaim), cost(q, "leased_by = @by").KeysRead)
 			}
 			q.Engine().ResetPlans()
-			require.Len(t, q.rows(q.NextDue()), 1)
+			require.Len(t, q.rows(q.NextDue(sqlbatch.Floors{})), 1)
 			require.LessOrEqual(t, cost(q, "due_in_ms").KeysRead, int64(10))
 		})
 	}
@@ -155,7 +155,7 @@ func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
 					"peek few":   {q.Peek(c.few, few, nil), "AS holder"},
 					"peek other": {q.Peek(c.other, few, nil), "AS holder"},
 					"peek ready": {q.Peek(sqlbatch.Ready, few, nil), "AS holder"},
-					"next due":   {q.NextDue(), "AS due_in_ms"},
+					"next due":   {q.NextDue(sqlbatch.Floors{}), "AS due_in_ms"},
 				} {
 					q.Engine().ResetPlans()
 					got := q.rows(ask.st)
@@ -249,8 +249,8 @@ func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 			q.Enqueue(rows), q.EnqueueNew(rows[:1+r.IntN(len(rows))]),
 			q.Find(make([][16]byte, n), make([]string, r.IntN(n))),
 			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), Member: newID(), Salt: r.Int64N(1000), Suspects: r.IntN(2) == 0, Lapses: 2, Order: sqlbatch.Order(r.IntN(2))}),
-			q.NextDue(), q.Ack(items), q.Archive(items), q.Nack(nacks),
-			q.Release(make([]sqlbatch.ReleaseItem, min(n, sqlserver.Dialect.Traits().ReleaseItems))),
+			q.NextDue(sqlbatch.Floors{}), q.Ack(items), q.Archive(items), q.Nack(nacks),
+			q.Release(items), q.Survey(),
 			q.Bury([]sqlbatch.BuryItem{{Error: strings.Repeat("y", r.IntN(3000))}}),
 			q.Extend(items, time.Duration(1+r.Int64N(int64(48*time.Hour)))),
 		)

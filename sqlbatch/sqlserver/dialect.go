@@ -25,15 +25,14 @@ func (dialect) Name() string { return "sqlserver" }
 
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
-		Schema:       "dbo",
-		Remedies:     remedies,
-		EnqueueRows:  maxRung,
-		ClaimRows:    1000, // at most two locks a row on each index, under where escalation is tried
-		AckItems:     listBytes / itemBytes,
-		NackItems:    listBytes / nackBytes,
-		ReleaseItems: listBytes / releaseBytes,
-		BuryItems:    listBytes / buryBytes,
-		FindIDs:      listRecords,
+		Schema:      "dbo",
+		Remedies:    remedies,
+		EnqueueRows: maxRung,
+		ClaimRows:   1000, // a lock a row on the table and one on its index, under where escalation is tried
+		AckItems:    listBytes / itemBytes,
+		NackItems:   listBytes / nackBytes,
+		BuryItems:   listBytes / buryBytes,
+		FindIDs:     listRecords,
 	}
 }
 
@@ -47,7 +46,7 @@ type queue struct {
 	enqueue, enqueueNew []string // by rung
 	find, look          string
 	claim               [2][2]string // by Order, and blind ones
-	nextDue             string
+	nextDue, survey     string
 
 	ack, archive, nack, snooze, release, bury, extend, endAfter string
 
@@ -94,6 +93,7 @@ func newQueue(render func(template string) string) *queue {
 		find:       render(findText),
 		look:       render(lookText),
 		nextDue:    render(nextDueText),
+		survey:     render(surveyText),
 		version:    render(versionText),
 		record:     render(recordText),
 		stats:      render(statsText),
@@ -229,10 +229,10 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{'schema'}", unicodeString(schema),
 		"{'no schema'}", unicodeString("chanq: the schema "+bracket(schema)+" is missing or hidden from this login: create it first, chanq does not"),
 		"{pk}", bracket("PK_"+live), "{key}", bracket("UX_"+live+"_key"), "{'key'}", unicodeString("UX_"+live+"_key"),
-		"{ready}", bracket("IX_"+live+"_ready"), "{'ready'}", unicodeString("IX_"+live+"_ready"),
-		"{leased}", bracket("IX_"+live+"_leased"), "{'leased'}", unicodeString("IX_"+live+"_leased"),
+		"{due}", bracket("IX_"+live+"_due"), "{'due'}", unicodeString("IX_"+live+"_due"),
 		"{df id}", bracket("DF_"+live+"_id"), "{df priority}", bracket("DF_"+live+"_priority"),
-		"{df visible_at}", bracket("DF_"+live+"_visible_at"), "{df enqueued_at}", bracket("DF_"+live+"_enqueued_at"),
+		"{df due_at}", bracket("DF_"+live+"_due_at"), "{df lease_until}", bracket("DF_"+live+"_lease_until"),
+		"{df enqueued_at}", bracket("DF_"+live+"_enqueued_at"),
 		"{df fence}", bracket("DF_"+live+"_fence"), "{df attempts}", bracket("DF_"+live+"_attempts"),
 		"{df lapses}", bracket("DF_"+live+"_lapses"), "{ck priority}", bracket("CK_"+live+"_priority"),
 		"{dead pk}", bracket("PK_"+dead), "{dead ended}", bracket("IX_"+dead+"_ended"), "{dead key}", bracket("IX_"+dead+"_key"),
@@ -240,6 +240,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{done pk}", bracket("PK_"+done), "{done id}", bracket("IX_"+done+"_id"), "{'done id'}", unicodeString("IX_"+done+"_id"),
 		"{queues pk}", bracket("PK_"+queues), "{members pk}", bracket("PK_"+members),
 		"{wait}", strconv.FormatInt(sqlbatch.LockWait.Milliseconds(), 10),
+		"{margin}", strconv.FormatInt(sqlbatch.FloorMargin.Milliseconds(), 10),
 	)
 }
 

@@ -15,10 +15,10 @@ import (
 // maxRung rows are 2,048 parameters, and sp_executesql takes 2,098.
 const maxRung = 512
 
-// enqueueText inserts into the clustered key (PK), the index of what nobody
-// leases (IX) and, for rows with a key, the filtered index of keys (UX). It takes
-// an X lock on each new key and nothing else. Fence, attempts and lapses begin
-// with their defaults.
+// enqueueText inserts into the clustered key (PK), the index of due times (IX)
+// and, for rows with a key, the filtered index of keys (UX). It takes an X lock on
+// each new key and nothing else. Fence, attempts, lapses and the end of the lease
+// begin with their defaults.
 //
 // ROWLOCK: a page lock would stop claimers, whose READPAST skips row locks only.
 // Unused slots of the rung are NULL and filtered out. The rows come in id
@@ -29,7 +29,7 @@ const maxRung = 512
 // message. Where the database forces it on every commit, no statement can do
 // anything about it, and Problems says so.
 const enqueueText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-INSERT INTO {live} WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
+INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
 ` + enqueueSelect + `;
 `
 
@@ -65,7 +65,7 @@ WHERE v.m IS NOT NULL`
 // scan that would lock the table. LOOP JOIN and FORCE ORDER: from the rows to
 // the probes, whatever the statistics say.
 const enqueueNewText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-INSERT INTO {live} WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
+INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
 OUTPUT inserted.id
 ` + enqueueSelect + `
   AND NOT EXISTS (

@@ -70,10 +70,14 @@ func (q *queue) Version() sqlbatch.Statement { return call(q.version, "") }
 
 // problemsText looks at the catalog alone, which every login may do for the
 // tables it may read and for the database it is in. Tables of before the first
-// release had fences of four bytes; a table that is not there has none.
+// release had fences of four bytes, or one column for due time and lease; a table that
+// is not there has none.
 const problemsText = session + `SELECT 'form' AS problem, f.name AS found
 FROM (VALUES ({'live'}), ({'dead'}), ({'done'})) AS f (name)
 WHERE COL_LENGTH(f.name, N'fence') <> 8
+UNION ALL
+SELECT 'form' AS problem, {'live'} + N' has no column lease_until' AS found
+WHERE COL_LENGTH({'live'}, N'fence') IS NOT NULL AND COL_LENGTH({'live'}, N'lease_until') IS NULL
 UNION ALL
 SELECT 'durability' AS problem, N'DELAYED_DURABILITY = FORCED' AS found
 FROM sys.databases AS d
@@ -89,44 +93,39 @@ SELECT DATEDIFF_BIG(millisecond, '19700101', @now) AS now;
 
 func (q *queue) Clock() sqlbatch.Statement { return call(q.clock, "") }
 
-// statsText counts over IX, LX and over the keys of the other two tables, each
-// count behind a TOP so that a backlog of millions costs no more than @limit
-// entries. What is leased is in an index of its own, so no count reads entries of
-// another state.
+// statsText reads at most @limit entries of IX for scheduled ones, and of those that
+// are due twice as many a priority, with their rows, for ready and leased ones; and as
+// many keys of the other two tables. So a backlog of millions costs no more.
 //
 // READPAST with READCOMMITTEDLOCK, as in nextDueText: it never waits, and rows
 // of claims and settles under way are not counted.
 const statsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT (SELECT COUNT_BIG(*) FROM (
-            SELECT TOP (@limit) e.id FROM (
-                SELECT q.id
-                FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
-                WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at <= @now AND q.leased_by IS NULL
-                UNION ALL
-                SELECT q.id
-                FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
-                WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at <= @now AND q.leased_by IS NOT NULL) AS e) AS r) AS ready,
+SELECT CASE WHEN f.ready < @limit THEN f.ready ELSE @limit END AS ready,
        (SELECT COUNT_BIG(*) FROM (
             SELECT TOP (@limit) q.id
-            FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
-            WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NULL) AS s) AS scheduled,
-       (SELECT COUNT_BIG(*) FROM (
-            SELECT TOP (@limit) q.id
-            FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
-            WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NOT NULL) AS l) AS leased,
+            FROM ` + looked + `
+            WHERE q.priority IN (2, 1, 0, -1) AND q.due_at > @now) AS s) AS scheduled,
+       CASE WHEN f.leased < @limit THEN f.leased ELSE @limit END AS leased,
        (SELECT COUNT_BIG(*) FROM (
             SELECT TOP (@limit) d.id
             FROM {dead} AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}))) AS d) AS dead,
        (SELECT COUNT_BIG(*) FROM (
             SELECT TOP (@limit) d.id
             FROM {done} AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ({done id}))) AS d) AS done,
-       (SELECT DATEDIFF_BIG(millisecond, MIN(f.visible_at), @now)
-        FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
-        CROSS APPLY (
-` + firstOfLanes + `        ) AS f
-        WHERE f.visible_at <= @now) AS oldest_ms,
+       DATEDIFF_BIG(millisecond, f.oldest, @now) AS oldest_ms,
        (SELECT COUNT(*) FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK)
         WHERE s.name = {name} AND s.paused = 1) AS paused
+FROM (
+    SELECT COUNT_BIG(CASE WHEN e.lease_until <= @now THEN 1 END) AS ready,
+           COUNT_BIG(CASE WHEN e.lease_until > @now THEN 1 END) AS leased,
+           MIN(CASE WHEN e.lease_until <= @now THEN e.due_at END) AS oldest
+    FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
+    CROSS APPLY (
+        SELECT TOP (2 * @limit) q.due_at, q.lease_until
+        FROM ` + looked + `
+        WHERE q.priority = p.priority AND q.due_at <= @now
+        ORDER BY q.due_at, q.id) AS e
+) AS f
 OPTION (KEEPFIXED PLAN);
 `
 
@@ -134,15 +133,17 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 	return call(q.stats, "@limit bigint", sql.Named("limit", int64(limit)))
 }
 
-// Peeks take up to @n of each lane by IX or LX and then the first @n of those, so
-// that no backlog is sorted. Behind a place (@lane, @after, @id) that is two seeks of a
+// Peeks take up to @n of each lane by IX and then the first @n of those, so that no
+// backlog is sorted. Behind a place (@lane, @after, @id) that is two seeks of a
 // lane, since no comparison of rows is one: the rest of those of its time, which may be
 // many, and what comes later; nothing of the lanes before its own. Hints are those of statsText. The holder's name is
 // left out while its row is being written.
 const (
 	peekColumns = `q.id, q.priority, q.fence, q.attempts,
        DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
-       DATEDIFF_BIG(millisecond, '19700101', q.visible_at) AS due_at,
+       DATEDIFF_BIG(millisecond, '19700101', q.due_at) AS due_at,
+       CASE WHEN q.leased_by IS NOT NULL THEN DATEDIFF_BIG(millisecond, '19700101', q.lease_until) END AS lease_until,
+       CONVERT(bigint, NULL) AS ended_at,
        DATEDIFF_BIG(millisecond, '19700101', q.expires_at) AS expires_at,
        q.leased_by,
        (SELECT m.name FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
@@ -151,17 +152,14 @@ const (
 	peekLanes = `FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
 `
-	peekRow = `    SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.visible_at, l.expires_at,
+	peekRow = `    SELECT TOP (@n) l.id, l.priority, l.fence, l.attempts, l.enqueued_at, l.due_at, l.lease_until, l.expires_at,
            l.leased_by, l.dedup_key, l.last_error, l.headers, l.body
-    FROM {live} AS l `
-	peekUnleased = peekRow + `WITH (READPAST, READCOMMITTEDLOCK, INDEX ({ready}), FORCESEEK)
-    WHERE l.priority = p.priority AND l.leased_by IS NULL`
-	peekHeld = peekRow + `WITH (READPAST, READCOMMITTEDLOCK, INDEX ({leased}), FORCESEEK)
-    WHERE l.priority = p.priority AND l.leased_by IS NOT NULL`
+    FROM {live} AS l WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
+    WHERE l.priority = p.priority AND l.lease_until `
 	peekInOrder = `
-    ORDER BY l.visible_at, l.id
+    ORDER BY l.due_at, l.id
 `
-	peekColumnsOf = `u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.visible_at, u.expires_at,
+	peekColumnsOf = `u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.due_at, u.lease_until, u.expires_at,
            u.leased_by, u.dedup_key, u.last_error, u.headers, u.body`
 	peekPlace = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @first datetime2(3) = '00010101';
@@ -171,11 +169,13 @@ DECLARE @last datetime2(3) = '99991231 23:59:59.999';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 `
 	peekOrder = `) AS q
-ORDER BY q.priority DESC, CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END, q.visible_at, q.id;
+ORDER BY q.priority DESC, q.due_at, q.id;
 `
 	peekEndedColumns = `q.id, q.priority, q.fence, q.attempts,
        DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
-       DATEDIFF_BIG(millisecond, '19700101', q.ended_at) AS due_at,
+       CONVERT(bigint, NULL) AS due_at,
+       CONVERT(bigint, NULL) AS lease_until,
+       DATEDIFF_BIG(millisecond, '19700101', q.ended_at) AS ended_at,
        CONVERT(bigint, NULL) AS expires_at,
        CONVERT(binary(16), NULL) AS leased_by,
        CONVERT(nvarchar(200), NULL) AS holder,
@@ -183,22 +183,26 @@ ORDER BY q.priority DESC, CASE WHEN q.leased_by IS NULL THEN 1 ELSE 0 END, q.vis
 `
 )
 
-// peekBound bounds the times of a state: the least in a lane behind that of the place,
-// the least in its own, and what else is asked of the time of the place, and of later ones.
-type peekBound struct{ open, from, tie, later string }
+// peekBound bounds a state: what its leases are, and its times: the least in a lane
+// behind that of the place, the least in its own, and what else is asked of the time of the
+// place, and of later ones.
+type peekBound struct{ leases, open, from, tie, later string }
 
 var (
-	peekDue   = peekBound{"@first", "@after", " AND @after <= @now", " AND l.visible_at <= @now"}
-	peekLater = peekBound{"@now", "CASE WHEN @after > @now THEN @after ELSE @now END", " AND @after > @now", ""}
+	peekReady  = peekBound{"<= @now", "@first", "@after", " AND @after <= @now", " AND l.due_at <= @now"}
+	peekLeased = peekBound{"> @now", "@first", "@after", " AND @after <= @now", " AND l.due_at <= @now"}
+	peekLater  = peekBound{"<= @now", "@now", "CASE WHEN @after > @now THEN @after ELSE @now END", " AND @after > @now", ""}
 )
 
-// peekLane is what a lane has of a state, behind the place.
-func peekLane(rows, number string, b peekBound) string {
+// peekLane is what each lane has of a state, behind the place. The numbers of lanes are
+// build.Lane's.
+func peekLane(b peekBound) string {
 	const part = "    SELECT " + peekColumnsOf + " FROM (\n"
-	begin := `CASE WHEN ` + number + ` = @lane THEN ` + b.from + ` WHEN ` + number + ` > @lane THEN ` + b.open + ` ELSE @last END`
-	return part + rows + ` AND ` + number + ` = @lane` + b.tie + ` AND l.visible_at = @after AND l.id > @id` + peekInOrder + `    ) AS u
+	rows := part + peekRow + b.leases
+	begin := `CASE WHEN 2 - p.priority = @lane THEN ` + b.from + ` WHEN 2 - p.priority > @lane THEN ` + b.open + ` ELSE @last END`
+	return peekLanes + rows + ` AND 2 - p.priority = @lane` + b.tie + ` AND l.due_at = @after AND l.id > @id` + peekInOrder + `    ) AS u
     UNION ALL
-` + part + rows + ` AND l.visible_at > ` + begin + b.later + peekInOrder + `    ) AS u
+` + rows + ` AND l.due_at > ` + begin + b.later + peekInOrder + `    ) AS u
 `
 }
 
@@ -221,18 +225,10 @@ ORDER BY q.ended_at DESC, q.id DESC;
 `
 }
 
-// The numbers of lanes are build.Lane's.
-const (
-	numberHeld  = `4 - 2 * p.priority`
-	numberOther = `5 - 2 * p.priority`
-)
-
 var peekTexts = map[sqlbatch.State]string{
-	sqlbatch.Ready: peekPlace + `SELECT TOP (@n) 'ready' AS state, ` + peekColumns + peekLanes +
-		peekLane(peekUnleased, numberOther, peekDue) + `    UNION ALL
-` + peekLane(peekHeld, numberHeld, peekDue) + peekOrder,
-	sqlbatch.Scheduled: peekPlace + `SELECT TOP (@n) 'scheduled' AS state, ` + peekColumns + peekLanes + peekLane(peekUnleased, numberOther, peekLater) + peekOrder,
-	sqlbatch.Leased:    peekPlace + `SELECT TOP (@n) 'leased' AS state, ` + peekColumns + peekLanes + peekLane(peekHeld, numberHeld, peekLater) + peekOrder,
+	sqlbatch.Ready:     peekPlace + `SELECT TOP (@n) 'ready' AS state, ` + peekColumns + peekLane(peekReady) + peekOrder,
+	sqlbatch.Scheduled: peekPlace + `SELECT TOP (@n) 'scheduled' AS state, ` + peekColumns + peekLane(peekLater) + peekOrder,
+	sqlbatch.Leased:    peekPlace + `SELECT TOP (@n) 'leased' AS state, ` + peekColumns + peekLane(peekLeased) + peekOrder,
 	sqlbatch.Dead:      peekEnded("dead", "{dead}", "{dead ended}"),
 	sqlbatch.Done:      peekEnded("done", "{done}", "{done pk}"),
 }
@@ -255,15 +251,15 @@ func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.St
 // READ_COMMITTED_SNAPSHOT shows its committed version; S locks end with each
 // read.
 const getText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-SELECT CASE WHEN q.visible_at <= @now THEN 'ready' WHEN q.leased_by IS NULL THEN 'scheduled' ELSE 'leased' END AS state,
+SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state,
        ` + peekColumns + `FROM {live} AS q WITH (INDEX ({pk}), FORCESEEK)
 WHERE q.id = @id
 UNION ALL
 SELECT 'dead' AS state, ` + peekEndedColumns + `FROM {dead} AS q WITH (INDEX ({dead pk}), FORCESEEK)
 WHERE q.id = @id
 UNION ALL
-SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.expires_at, d.leased_by, d.holder,
-       d.dedup_key, d.last_error, d.headers, d.body FROM (
+SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.lease_until, d.ended_at, d.expires_at,
+       d.leased_by, d.holder, d.dedup_key, d.last_error, d.headers, d.body FROM (
     SELECT TOP (1) 'done' AS state, ` + peekEndedColumns + `FROM {done} AS q WITH (INDEX ({done id}), FORCESEEK)
     WHERE q.id = @id
     ORDER BY q.ended_at DESC

@@ -44,7 +44,7 @@ func TestListsEndBelow8000Bytes(t *testing.T) {
 		"archive": q.Archive(make([]sqlbatch.Item, traits.AckItems)),
 		"extend":  q.Extend(make([]sqlbatch.Item, traits.AckItems), time.Minute),
 		"nack":    q.Nack(make([]sqlbatch.NackItem, traits.NackItems)),
-		"release": q.Release(make([]sqlbatch.ReleaseItem, traits.ReleaseItems)),
+		"release": q.Release(make([]sqlbatch.Item, traits.AckItems)),
 		"bury":    q.Bury(make([]sqlbatch.BuryItem, traits.BuryItems)),
 		"find":    q.Find(make([][16]byte, traits.FindIDs), make([]string, traits.FindIDs)),
 		"cancel":  q.Cancel(make([][16]byte, traits.FindIDs)),
@@ -58,7 +58,7 @@ func TestListsEndBelow8000Bytes(t *testing.T) {
 		}
 		require.Contains(t, s.Args[0], "(380)", "%s counts up to 399", name)
 	}
-	for _, n := range []int{traits.AckItems, traits.NackItems, traits.ReleaseItems, traits.BuryItems, traits.FindIDs} {
+	for _, n := range []int{traits.AckItems, traits.NackItems, traits.BuryItems, traits.FindIDs} {
 		require.LessOrEqual(t, n, 400, "as many as the statements count")
 		require.Greater(t, n, 200)
 	}
@@ -141,7 +141,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		text := strings.Repeat("x", size)
 		rows := make([]sqlbatch.Row, n)
 		items, nacks := make([]sqlbatch.Item, n), make([]sqlbatch.NackItem, n)
-		releases, buries := make([]sqlbatch.ReleaseItem, n), make([]sqlbatch.BuryItem, n)
+		buries := make([]sqlbatch.BuryItem, n)
 		ids, keys := make([][16]byte, n), make([]string, n)
 		for i := range n {
 			rows[i] = sqlbatch.Row{Priority: int8(i%4 - 1), Delay: ms, Body: []byte(text)}
@@ -154,9 +154,9 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		}
 		for _, s := range []sqlbatch.Statement{
 			q.Enqueue(rows), q.EnqueueNew(rows), q.Find(ids, keys), q.Find(nil, nil),
-			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Salt: int64(n), Lapses: n}),
+			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Salt: int64(n), Lapses: n, Floors: sqlbatch.Floors{0, int64(ms), math.MaxInt64}}),
 			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Suspects: true, Order: sqlbatch.OrderAny}),
-			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(releases), q.Bury(buries), q.Extend(items, ms),
+			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(items), q.Bury(buries), q.Extend(items, ms),
 			q.Ack(nil), q.Nack(nil), q.Bury(nil),
 			q.Record(n), q.Stats(n), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(ms, n, int64(n)), q.Get(ids[0]),
 			q.Look(ids), q.EndAfter(items, ms), q.Join(sqlbatch.Member{Name: text, Process: n, For: ms}), q.Purge(sqlbatch.Dead, n, sqlbatch.Window{After: int64(n)}),

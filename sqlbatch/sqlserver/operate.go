@@ -61,35 +61,12 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 // came to its state later than the first step began (@before) stays: due later,
 // sent later, or claimed later, which the fence tells (see FenceBits).
 var purgeTexts = map[sqlbatch.State]string{
-	// The due ones of both indexes, and from there to the rows.
-	sqlbatch.Ready: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-` + window + `DECLARE @last datetime2(3) = CASE WHEN @before <= @now THEN DATEADD(millisecond, -1, @before) ELSE @now END;
-DELETE q
-OUTPUT deleted.id, CONVERT(bigint, 0) AS place
-FROM (
-    SELECT TOP (@n) e.id FROM (
-        SELECT i.id
-        FROM {live} AS i WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({ready}), FORCESEEK)
-        WHERE i.priority IN (2, 1, 0, -1) AND i.visible_at <= @last AND i.leased_by IS NULL
-        UNION ALL
-        SELECT i.id
-        FROM {live} AS i WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({leased}), FORCESEEK)
-        WHERE i.priority IN (2, 1, 0, -1) AND i.visible_at <= @last AND i.leased_by IS NOT NULL) AS e
-) AS a
-INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
-OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+	sqlbatch.Ready: purgeOpen + window + `DECLARE @last datetime2(3) = CASE WHEN @before <= @now THEN DATEADD(millisecond, -1, @before) ELSE @now END;
+` + purgeLive + `q.due_at <= @last AND q.lease_until <= @now;
 `,
-	sqlbatch.Scheduled: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-` + window + `DELETE TOP (@n) q
-OUTPUT deleted.id, CONVERT(bigint, 0) AS place
-FROM {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({ready}), FORCESEEK)
-WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NULL AND q.enqueued_at < @before;
+	sqlbatch.Scheduled: purgeOpen + window + purgeLive + `q.due_at > @now AND q.lease_until <= @now AND q.enqueued_at < @before;
 `,
-	sqlbatch.Leased: session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-DELETE TOP (@n) q
-OUTPUT deleted.id, CONVERT(bigint, 0) AS place
-FROM {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({leased}), FORCESEEK)
-WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NOT NULL AND q.fence <= @mark;
+	sqlbatch.Leased: purgeOpen + purgeLive + `q.due_at <= @now AND q.lease_until > @now AND q.fence <= @mark;
 `,
 	sqlbatch.Dead: session + window + `WITH c AS (
     SELECT TOP (@n) id, ended_at
@@ -110,6 +87,15 @@ DELETE c
 ` + ended + `;
 `,
 }
+
+const (
+	purgeOpen = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+`
+	purgeLive = `DELETE TOP (@n) q
+OUTPUT deleted.id, CONVERT(bigint, 0) AS place
+FROM {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({due}), FORCESEEK)
+WHERE q.priority IN (2, 1, 0, -1) AND `
+)
 
 // ended returns what was deleted, and when it had ended.
 const ended = `OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS place`
@@ -211,7 +197,7 @@ const (
 
 	// A moved row is due now, with no attempts, no lapses, no expiry, and a higher
 	// fence than any lease of its former life.
-	redriveClose = `INSERT INTO {live} WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, fence, dedup_key, headers, body, last_error)
+	redriveClose = `INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, headers, body, last_error)
 SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.headers, d.body, d.last_error
 ` + fromChosen + `;
 DELETE d

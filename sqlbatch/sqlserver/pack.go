@@ -15,17 +15,16 @@ import (
 // for every count, no table function whose row count the optimizer guesses,
 // and the cost of an empty call on the client.
 const (
-	itemBytes    = 16 + 8         // id, fence
-	nackBytes    = 16 + 8 + 8 + 6 // id, fence, delay, place of the error text
-	releaseBytes = 16 + 8 + 8     // id, fence, due time
-	buryBytes    = 16 + 8 + 6 + 1 // id, fence, place of the error text, attempts to refund
-	idBytes      = 16
-	keyBytes     = 4 + 1          // place of a key among the keys
-	markBytes    = 16 + 1 + 8 + 8 // id, priority + 1, delay, time to live: the fixed part of a row to enqueue
-	listBytes    = 7999           // the longest list, below where varbinary(8000) ends
-	listRecords  = 20 * 20        // as many as the statements count up to
-	dayMillis    = 24 * 60 * 60 * 1000
-	nameUnits    = 200 // of nvarchar(200), for a member's name or host
+	itemBytes   = 16 + 8         // id, fence
+	nackBytes   = 16 + 8 + 8 + 6 // id, fence, delay, place of the error text
+	buryBytes   = 16 + 8 + 6 + 1 // id, fence, place of the error text, attempts to refund
+	idBytes     = 16
+	keyBytes    = 4 + 1          // place of a key among the keys
+	markBytes   = 16 + 1 + 8 + 8 // id, priority + 1, delay, time to live: the fixed part of a row to enqueue
+	listBytes   = 7999           // the longest list, below where varbinary(8000) ends
+	listRecords = 20 * 20        // as many as the statements count up to
+	dayMillis   = 24 * 60 * 60 * 1000
+	nameUnits   = 200 // of nvarchar(200), for a member's name or host
 )
 
 func packItem(b []byte, i sqlbatch.Item) []byte {
@@ -46,6 +45,15 @@ func span(ms int64) (days, rest int32) {
 	return int32(ms / dayMillis), int32(ms % dayMillis)
 }
 
+// packFloors writes the floors as spans since 1970, from the lowest priority up.
+func packFloors(f sqlbatch.Floors) []byte {
+	b := make([]byte, 0, 8*len(f))
+	for _, ms := range f {
+		b = packSpan(b, min(ms, noEnd))
+	}
+	return b
+}
+
 func packItems(items []sqlbatch.Item) []byte {
 	b := make([]byte, 0, itemBytes*len(items))
 	for _, i := range build.InOrder(items, func(a, b sqlbatch.Item) int { return build.CompareIDs(a.ID, b.ID) }) {
@@ -63,15 +71,6 @@ func packNacks(items []sqlbatch.NackItem) (list, errors []byte) {
 		list = t.add(list, i.Error)
 	}
 	return list, t
-}
-
-func packReleases(items []sqlbatch.ReleaseItem) []byte {
-	b := make([]byte, 0, releaseBytes*len(items))
-	for _, i := range build.InOrder(items, func(a, b sqlbatch.ReleaseItem) int { return build.CompareIDs(a.ID, b.ID) }) {
-		b = packItem(b, i.Item)
-		b = packSpan(b, i.Due)
-	}
-	return b
 }
 
 func packBuries(items []sqlbatch.BuryItem) (list, errors []byte) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql"
 	"encoding/binary"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,7 +108,7 @@ func rowsOf(t *testing.T, st sqlbatch.Statement) (rows []sqlbatch.Row) {
 }
 
 func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End) {
-	size := map[string]int{"items": 24, "nacks": 38, "releases": 32, "buries": 31}[what]
+	size := map[string]int{"items": 24, "nacks": 38, "buries": 31}[what]
 	list := records(t, argument[[]byte](t, st, "a"), size)
 	require.True(t, slices.IsSortedFunc(list, func(a, b []byte) int { return bytes.Compare(a[:16], b[:16]) }), "ids ascend, so that locks are taken in one order")
 	for _, r := range list {
@@ -116,8 +117,6 @@ func endsOf(t *testing.T, what string, st sqlbatch.Statement) (ends []suite.End)
 		switch what {
 		case "nacks":
 			e.Delay, at = integer(r, 25, 4)*day+integer(r, 29, 4), 33
-		case "releases":
-			e.Due = integer(r, 25, 4)*day + integer(r, 29, 4)
 		case "buries":
 			at, e.Uncounted = 25, r[30] == 1
 		}
@@ -168,6 +167,19 @@ func TestKeysArriveAsPacked(t *testing.T) {
 		require.ElementsMatch(t, keys, got)
 		require.Empty(t, argument[[]byte](t, s, "ids"))
 	})
+}
+
+func TestFloorsArriveAsPackedAndWithinTheDatesThereAre(t *testing.T) {
+	q := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders"})
+	floors := sqlbatch.Floors{0, -5, 1_800_000_000_123, math.MaxInt64}
+	for _, s := range []sqlbatch.Statement{q.Claim(sqlbatch.ClaimParams{Rows: 1, Floors: floors}), q.NextDue(floors)} {
+		var got []int64
+		for _, r := range records(t, argument[[]byte](t, s, "floors"), 8) {
+			got = append(got, integer(r, 1, 4)*day+integer(r, 5, 4))
+		}
+		last := time.Date(9999, 12, 31, 23, 59, 59, 999_000_000, time.UTC).UnixMilli()
+		require.Equal(t, []int64{0, 0, 1_800_000_000_123, last}, got)
+	}
 }
 
 func TestErrorTextsStayApartWhateverTheirBytes(t *testing.T) {

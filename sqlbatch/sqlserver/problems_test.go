@@ -47,7 +47,7 @@ func TestAMemberThatIsLockedHoldsUpNoOtherAndItselfNotForLong(t *testing.T) {
 		_, err = tx.ExecContext(ctx, "UPDATE dbo.chanq_members SET host = 'x'")
 		require.NoError(t, err)
 		q.exec(q.Join(sqlbatch.Member{ID: [16]byte{2}, Name: "free", For: time.Minute}))
-		require.Nil(t, q.rows(q.Peek(sqlbatch.Ready, 1, nil))[0][9], "its name is not waited for")
+		require.Nil(t, q.rows(q.Peek(sqlbatch.Ready, 1, nil))[0][11], "its name is not waited for")
 		outcome := make(chan error, 1)
 		go func() {
 			_, err := read(ctx, q.DB(), q.Join(held))
@@ -58,6 +58,6 @@ func TestAMemberThatIsLockedHoldsUpNoOtherAndItselfNotForLong(t *testing.T) {
 		require.Equal(t, int32(1222), numberOf(<-outcome))
 		require.NoError(t, tx.Rollback())
 		entry := q.rows(q.Get(items[0].ID))[0]
-		require.Equal(t, []any{held.ID[:], "held"}, entry[8:10])
+		require.Equal(t, []any{held.ID[:], "held"}, entry[10:12])
 	})
 }

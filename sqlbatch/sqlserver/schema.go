@@ -36,7 +36,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	names := names(n)
 	m := sqlbatch.Migration{Number: 1, Registry: 1}
 	for _, template := range []string{
-		schemaText + queuesTableText, membersTableText, liveTableText, readyIndexText, leasedIndexText, keyIndexText,
+		schemaText + queuesTableText, membersTableText, liveTableText, dueIndexText, keyIndexText,
 		deadTableText, deadEndedIndexText, deadKeyIndexText, doneTableText, doneIDIndexText, firstRecordText,
 	} {
 		m.Statements = append(m.Statements, names.Replace(template))
@@ -90,7 +90,11 @@ const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
 // Every column but the body has a default, so that any program's INSERT of a body
 // is a message. The id's is a UUIDv7: 48 bits of milliseconds, the version with
 // 12 random bits, and the last 64 bits of a random UUID, whose variant is the
-// same. leased_by has a fixed width, so that a claim changes no row's length.
+// same.
+//
+// due_at is a message's place, and lease_until the end of its lease, which has passed
+// where nobody holds it. All that a claim or an extension changes is of fixed width and
+// in no index, so it writes the row where it lies and nothing else.
 //
 // STATISTICS_NORECOMPUTE: every plan is pinned by hints, and a table that swings
 // between empty and full would only recompile them. ALLOW_PAGE_LOCKS = OFF:
@@ -105,7 +109,8 @@ BEGIN
             + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)
             + SUBSTRING(CONVERT(binary(16), NEWID()), 9, 8)),
         priority smallint NOT NULL CONSTRAINT {df priority} DEFAULT (0),
-        visible_at datetime2(3) NOT NULL CONSTRAINT {df visible_at} DEFAULT (SYSUTCDATETIME()),
+        due_at datetime2(3) NOT NULL CONSTRAINT {df due_at} DEFAULT (SYSUTCDATETIME()),
+        lease_until datetime2(3) NOT NULL CONSTRAINT {df lease_until} DEFAULT ('19700101'),
         enqueued_at datetime2(3) NOT NULL CONSTRAINT {df enqueued_at} DEFAULT (SYSUTCDATETIME()),
         expires_at datetime2(3) NULL,
         fence bigint NOT NULL CONSTRAINT {df fence} DEFAULT (0),
@@ -123,29 +128,19 @@ BEGIN
 END;
 `
 
-// Claims walk two indexes: IX of what nobody leases, and LX of what somebody
-// does; due time, delay, retry and lease end are all visible_at. A claim moves an
-// entry from one to the other, which costs what moving it within one would. So each
-// state is a range of one index (ready is one of each), and is counted and shown
-// without a look at the others. id is the row's locator anyway and costs nothing;
-// lapses lets a claim pass over suspects without a look at the row.
+// dueIndexText is what claims walk: due time, delay and retry are all due_at. What a
+// claim changes must stay out of it, as a key, as a filter and as a column that it
+// includes: a key that moves leaves a ghost where it was, where the next claim begins.
+// id is the row's locator anyway and costs nothing.
+const dueIndexText = `IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'due'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {due} ON {live} (priority, due_at, id)
+        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
+`
+
+// keyIndexText holds the messages that have a key, others cost nothing.
 //
 // A filtered index needs QUOTED_IDENTIFIER, which sqlcmd leaves off and the driver
 // has on.
-const (
-	readyIndexText = `SET QUOTED_IDENTIFIER ON;
-IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'ready'}, 'IndexID') IS NULL
-    CREATE NONCLUSTERED INDEX {ready} ON {live} (priority, visible_at, id) INCLUDE (lapses) WHERE leased_by IS NULL
-        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
-`
-	leasedIndexText = `SET QUOTED_IDENTIFIER ON;
-IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'leased'}, 'IndexID') IS NULL
-    CREATE NONCLUSTERED INDEX {leased} ON {live} (priority, visible_at, id) INCLUDE (lapses) WHERE leased_by IS NOT NULL
-        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
-`
-)
-
-// keyIndexText holds the messages that have a key, others cost nothing.
 const keyIndexText = `SET QUOTED_IDENTIFIER ON;
 IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'key'}, 'IndexID') IS NULL
     CREATE UNIQUE NONCLUSTERED INDEX {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL

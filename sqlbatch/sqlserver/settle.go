@@ -9,17 +9,17 @@ import (
 )
 
 // Extensions move the end of the leases: fences stay. Path and locks are those of
-// ackText. The commit does not ask for delayed durability: an extension that a
+// ackText, but no index is touched. The commit does not ask for delayed durability: an extension that a
 // crash undid would be a lease that another consumer may take while its holder
 // still counts on it.
 const (
 	// extendText never moves an end back: an extension that was given up by its
 	// client, but not by the server, may come after a later one, whose end the holder
 	// counts on.
-	extendText = extendOpen + `SET visible_at = CASE WHEN q.visible_at > @until THEN q.visible_at ELSE @until END
+	extendText = extendOpen + `SET lease_until = CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END
 ` + extendClose
 
-	endAfterText = extendOpen + `SET visible_at = @until
+	endAfterText = extendOpen + `SET lease_until = @until
 ` + extendClose
 
 	extendOpen = settling + `DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
@@ -59,8 +59,8 @@ const numbers = `(VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160)
 // FORCE ORDER and LOOP JOIN: the list outside, one seek of PK for each item
 // inside, ids ascending: settles lock in one order and cannot deadlock with
 // each other. INDEX with FORCESEEK: never a scan. A row gets a U lock, then X
-// when id and fence match; its entry in LX gets an X lock after the row. ROWLOCK:
-// a page lock would stop claimers.
+// when id and fence match; where its entry in IX goes or moves, that gets an X lock
+// after the row. ROWLOCK: a page lock would stop claimers.
 //
 // A statement that stands alone skips the rows that others have locked
 // (READPAST): one row in somebody's open transaction would otherwise hold up a
@@ -81,7 +81,7 @@ const fromItems = `FROM (
 ) AS a
 ` + joinLease + fromListOptions
 
-// ackText deletes leases: U then X on the row by PK, then X on its entries in LX
+// ackText deletes leases: U then X on the row by PK, then X on its entries in IX
 // and UX. A repeat deletes nothing, so an unknown outcome may be repeated.
 //
 // DELAYED_DURABILITY spares the wait for the log where the database allows it,
@@ -126,7 +126,8 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 // CONVERT takes for what they are.
 const nackText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 UPDATE q
-SET visible_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
+SET due_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
+    lease_until = '19700101',
     fence = q.fence + 1,
     attempts = {attempts},
     lapses = 0,
@@ -156,29 +157,20 @@ func nackOf(text string, items []sqlbatch.NackItem) sqlbatch.Statement {
 	return call(text, "@a varbinary(8000), @e varbinary(max)", sql.Named("a", list), sql.Named("e", errors))
 }
 
-// releaseText gives messages back as they were claimed: due at their former time,
-// so that they keep their place in the order, and the attempt not counted. The
-// fence still rises, since it never goes back.
-const releaseText = settling + `DECLARE @epoch datetime2(3) = '19700101';
-UPDATE q
-SET visible_at = DATEADD(millisecond, a.due_ms, DATEADD(day, a.due_days, @epoch)),
+// releaseText gives messages back as they were claimed: they have kept their place
+// in the order, and the attempt is not counted. The fence still rises, since it never
+// goes back. No index is touched.
+const releaseText = settling + `UPDATE q
+SET lease_until = '19700101',
     fence = q.fence + 1,
     attempts = q.attempts - 1,
     leased_by = NULL
 OUTPUT deleted.id, deleted.fence
-FROM (
-    SELECT CONVERT(binary(16), SUBSTRING(@a, 32 * (x.i + y.i) + 1, 16)) AS id,
-           CONVERT(bigint, SUBSTRING(@a, 32 * (x.i + y.i) + 17, 8)) AS fence,
-           CONVERT(int, SUBSTRING(@a, 32 * (x.i + y.i) + 25, 4)) AS due_days,
-           CONVERT(int, SUBSTRING(@a, 32 * (x.i + y.i) + 29, 4)) AS due_ms
-    FROM ` + numbers + `
-    WHERE x.i + y.i < DATALENGTH(@a) / 32
-) AS a
-` + joinLease + fromListOptions + `;
+` + fromItems + `;
 `
 
-func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
-	return call(q.release, itemsDeclaration, sql.Named("a", packReleases(items)))
+func (q *queue) Release(items []sqlbatch.Item) sqlbatch.Statement {
+	return call(q.release, itemsDeclaration, sql.Named("a", packItems(items)))
 }
 
 // buryText moves leases to the dead table, as archiveText does. It does not ask

@@ -17,14 +17,13 @@ import (
 
 // settles are the statements that apply to leases, with the same items.
 func settles(q sqlbatch.Queue, items []sqlbatch.Item) map[string]sqlbatch.Statement {
-	nacks, releases, buries := []sqlbatch.NackItem{}, []sqlbatch.ReleaseItem{}, []sqlbatch.BuryItem{}
+	nacks, buries := []sqlbatch.NackItem{}, []sqlbatch.BuryItem{}
 	for _, i := range items {
 		nacks = append(nacks, sqlbatch.NackItem{Item: i})
-		releases = append(releases, sqlbatch.ReleaseItem{Item: i, Due: 1})
 		buries = append(buries, sqlbatch.BuryItem{Item: i})
 	}
 	return map[string]sqlbatch.Statement{
-		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "release": q.Release(releases),
+		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "release": q.Release(items),
 		"bury": q.Bury(buries), "extend": q.Extend(items, time.Hour), "end after": q.EndAfter(items, time.Hour),
 	}
 }
@@ -165,7 +164,7 @@ func TestOpenTransactionsOnTheTableOfQueuesStopNoClaim(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, claimed, 1)
 		}
-		_, err = read(ctx, q.DB(), q.NextDue())
+		_, err = read(ctx, q.DB(), q.NextDue(sqlbatch.Floors{}))
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit())
 		q.exec(q.Enqueue(makeRows(1, 0)))

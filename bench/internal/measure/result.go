@@ -18,7 +18,7 @@ import (
 // the whole life of a message (enqueue and drain) where no phase is named. What
 // was not measured is left out.
 //
-// A line with axis is one of growth, one with at_s of a sustained run, one with
+// A line with axis is one of growth, one with at_s an interval of a sustained run, one with
 // senders of many callers; another one is of latency where it has latencies and of
 // throughput where it has rates. Batch is 0 in those of bench/peers.
 type Result struct {
@@ -72,9 +72,13 @@ type Result struct {
 
 	// A sustained run: one result for each interval, at its end, with what the live
 	// table took then.
-	AtS     float64 `json:"at_s,omitempty"`
-	Held    bool    `json:"held,omitempty"` // somebody's snapshot was open
-	Backlog int     `json:"backlog,omitempty"`
+	AtS       float64   `json:"at_s,omitempty"`
+	Held      bool      `json:"held,omitempty"` // somebody's snapshot was open
+	Consumers int       `json:"consumers,omitempty"`
+	Backlog   int       `json:"backlog,omitempty"`
+	Ages      Histogram `json:"ages,omitempty"`                  // of what the interval received, from send to delivery
+	WALPerMsg float64   `json:"wal_bytes_per_message,omitempty"` // of the interval, all that the server wrote meanwhile
+	HotShare  float64   `json:"hot_share,omitempty"`             // of the interval's updated rows, PostgreSQL
 	Footprint
 
 	// Growth: what a message costs at one size of one axis.
@@ -93,14 +97,6 @@ type Result struct {
 	CPU        string `json:"cpu,omitempty"`
 	Server     string `json:"server,omitempty"` // version and durability of the database
 	Command    string `json:"command,omitempty"`
-}
-
-// Footprint is what a live table takes, and what of it is dead.
-type Footprint struct {
-	TableBytes int64 `json:"table_bytes,omitempty"` // SQLite: the whole file
-	IndexBytes int64 `json:"index_bytes,omitempty"`
-	LogBytes   int64 `json:"log_bytes,omitempty"` // SQLite's write-ahead log; PostgreSQL's since the start of the server
-	DeadRows   int64 `json:"dead_rows,omitempty"` // by the server's own count
 }
 
 // Here is a result that says which machine it is of, and nothing else.

@@ -13,14 +13,15 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// The phases of a measurement. Enqueue, then Drain share a store; Pipeline and
-// Latency have one each. Setup comes first on every store.
+// The phases of a measurement. Enqueue, then Drain share a store; Pipeline,
+// Latency and Sustained have one each. Setup comes first on every store.
 const (
-	Setup    = "setup"
-	Enqueue  = "enqueue"
-	Drain    = "drain"
-	Pipeline = "pipeline"
-	Latency  = "latency"
+	Setup     = "setup"
+	Enqueue   = "enqueue"
+	Drain     = "drain"
+	Pipeline  = "pipeline"
+	Latency   = "latency"
+	Sustained = "sustained" // tells its Progress as it goes on, until its input ends; no Outcome
 )
 
 // Job says what one process measures. It comes as JSON on its standard input, so
@@ -30,8 +31,9 @@ type Job struct {
 	DSN                     string // of the PostgreSQL database, which holds nothing else
 	Dir                     string // for the other engines' files, which holds nothing else
 	N, Body                 int
-	Rate                    float64 // of the latency phase, messages a second
-	Warm                    int     // its first messages, which are not measured
+	Rate                    float64 // of the latency phase, messages a second; of Sustained, 0: as fast as it goes
+	Warm                    int     // the latency phase's first messages, which are not measured
+	Backlog                 int     // of Sustained without a rate: sent and not yet received
 }
 
 // Outcome is the answer, as JSON on the standard output.
@@ -67,7 +69,8 @@ func Main(systems map[string]System) {
 
 func serve(ctx context.Context, systems map[string]System, in io.Reader, out io.Writer) error {
 	var job Job
-	if err := json.NewDecoder(in).Decode(&job); err != nil {
+	jobs := json.NewDecoder(in)
+	if err := jobs.Decode(&job); err != nil {
 		return fmt.Errorf("reading the job, which `go run .` in bench/peers gives: %w", err)
 	}
 	system, ok := systems[job.Engine+"/"+job.Strategy]
@@ -78,12 +81,33 @@ func serve(ctx context.Context, systems map[string]System, in io.Reader, out io.
 	if err != nil {
 		return err
 	}
+	if job.Phase == Sustained {
+		return errors.Join(serveSustained(ctx, queue, job, version(system.Module), io.MultiReader(jobs.Buffered(), in), out), queue.Close())
+	}
 	outcome, err := run(ctx, queue, job)
 	outcome.Version = version(system.Module)
 	if err = errors.Join(err, queue.Close()); err != nil {
 		return err
 	}
 	return json.NewEncoder(out).Encode(outcome)
+}
+
+// serveSustained ends with its input, or as soon as nobody reads what it tells.
+func serveSustained(ctx context.Context, queue Queue, job Job, version string, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := make(chan struct{})
+	go func() { // ends with the input
+		_, _ = io.Copy(io.Discard, in)
+		close(stop)
+	}()
+	lines := json.NewEncoder(out)
+	return sustained(ctx, queue, job, stop, func(p Progress) {
+		p.Version, version = version, ""
+		if lines.Encode(p) != nil {
+			cancel()
+		}
+	})
 }
 
 // version is what the binary was linked with.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,8 @@ type channelQueue struct {
 	onDeliver  func(Message, func(Message))
 	onSend     func(Message) error
 	open       int // senders and receivers that were not closed
+	closed     chan struct{}
+	received   sync.WaitGroup
 	settledAll chan struct{}
 }
 
@@ -42,13 +45,18 @@ func (q *channelQueue) Sender(context.Context) (Sender, error) {
 
 func (q *channelQueue) Receiver(_ context.Context, n int, deliver func(Message)) (Receiver, error) {
 	q.open++
-	q.settledAll = make(chan struct{})
-	go func() {
-		defer close(q.settledAll)
-		for range n {
-			q.onDeliver(<-q.stored, deliver)
+	q.settledAll, q.closed = make(chan struct{}), make(chan struct{})
+	q.received.Go(func() {
+		for i := 0; i < n || n == 0; i++ {
+			select {
+			case m := <-q.stored:
+				q.onDeliver(m, deliver)
+			case <-q.closed:
+				return
+			}
 		}
-	}()
+		close(q.settledAll)
+	})
 	return (*channelReceiver)(q), nil
 }
 
@@ -91,7 +99,12 @@ func (r *channelReceiver) Wait(ctx context.Context) error {
 	}
 }
 
-func (r *channelReceiver) Close(context.Context) error { r.open--; return nil }
+func (r *channelReceiver) Close(context.Context) error {
+	r.open--
+	close(r.closed)
+	r.received.Wait()
+	return nil
+}
 
 func TestMessagesAreJSONOfTheSizeAskedForAndTheSameEachTime(t *testing.T) {
 	for _, size := range []int{32, 200} {

@@ -20,8 +20,8 @@ type Queue interface {
 	Setup(ctx context.Context) error
 	// Sender opens the sending side; it is not part of any measured time.
 	Sender(ctx context.Context) (Sender, error)
-	// Receiver starts to receive n messages with a handler that calls deliver,
-	// does nothing else, and settles. The measured time begins with this call.
+	// Receiver starts to receive n messages, 0: without an end, with a handler that
+	// calls deliver, does nothing else, and settles. The measured time begins with this call.
 	// deliver may be called by several goroutines at once.
 	Receiver(ctx context.Context, n int, deliver func(Message)) (Receiver, error)
 	// Left is what the store holds of the messages now.
@@ -42,9 +42,16 @@ type Sender interface {
 	Close(ctx context.Context) error
 }
 
+// Streamer is a Sender that is handed messages one by one, and groups them itself.
+type Streamer interface {
+	// Hand returns when the message is handed over, before it is committed.
+	Hand(ctx context.Context, m Message) error
+}
+
 // Receiver claims, delivers and settles.
 type Receiver interface {
-	// Wait returns when the completions of all messages are committed.
+	// Wait returns when the completions of all messages are committed; without an
+	// end, when receiving failed or ctx ends.
 	Wait(ctx context.Context) error
 	Close(ctx context.Context) error
 }

@@ -107,6 +107,9 @@ func (s *sender[TTx]) SendAll(ctx context.Context, ms []peer.Message) error {
 	return nil
 }
 
+// Rows is how many SendAll sends at once.
+func (s *sender[TTx]) Rows() int { return insertRows }
+
 func (s *sender[TTx]) Send(ctx context.Context, m peer.Message) error {
 	_, err := s.client.Insert(ctx, m, nil)
 	return err
@@ -133,10 +136,14 @@ func (q *Queue[TTx]) Receiver(ctx context.Context, n int, deliver func(peer.Mess
 		return nil, err
 	}
 	// River tells of a completion after it has written it. An event that finds the
-	// channel full is dropped, so all must fit.
-	events, cancel := client.SubscribeConfig(&river.SubscribeConfig{
-		ChanSize: n + 1000, Kinds: []river.EventKind{river.EventKindJobCompleted, river.EventKindJobFailed},
-	})
+	// channel full is dropped, so all must fit; without an end nobody counts them.
+	var events <-chan *river.Event
+	cancel := func() {}
+	if n > 0 {
+		events, cancel = client.SubscribeConfig(&river.SubscribeConfig{
+			ChanSize: n + 1000, Kinds: []river.EventKind{river.EventKindJobCompleted, river.EventKindJobFailed},
+		})
+	}
 	if err := client.Start(ctx); err != nil {
 		cancel()
 		return nil, err
@@ -152,7 +159,7 @@ type receiver[TTx any] struct {
 }
 
 func (r *receiver[TTx]) Wait(ctx context.Context) error {
-	for done := 0; done < r.n; done++ {
+	for done := 0; done < r.n || r.n == 0; done++ {
 		select {
 		case event := <-r.events:
 			if event == nil || event.Kind != river.EventKindJobCompleted {

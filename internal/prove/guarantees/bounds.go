@@ -110,8 +110,8 @@ func settlesNothing(w *world) {
 		require.NoError(w, l.Ack())
 		require.NoError(w, l.Wait(w.Soon()))
 	}
-	first := testdb.Get(w, q, kept[0].ID).At
-	w.Eventually("what is kept is extended", func() bool { return testdb.Get(w, q, kept[0].ID).At.Sub(first) > steadyLease })
+	first := testdb.Get(w, q, kept[0].ID).LeaseUntil
+	w.Eventually("what is kept is extended", func() bool { return testdb.Get(w, q, kept[0].ID).LeaseUntil.Sub(first) > steadyLease })
 	require.Equal(w, chanq.Stats{Leased: 60}, testdb.Counted(w, q))
 	for _, l := range kept {
 		require.NoError(w, l.Ack())

@@ -175,7 +175,7 @@ func outageCountsNothing(w *world) {
 				ones++
 			}
 			return faultdb.Hang()
-		case testdb.Runs(op, st.NextDue()):
+		case testdb.Runs(op, st.NextDue(sqlbatch.Floors{})):
 			return faultdb.Cut(broken)
 		}
 		return faultdb.Fault{}

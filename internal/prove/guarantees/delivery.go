@@ -185,12 +185,12 @@ func heldIsHeld(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 	l := testdb.Take(w, c, 1)[0]
 	w.Eventually("the other is buffered", func() bool { return c.Stats().Buffered == 1 })
-	first := testdb.Get(w, q, l.ID).At
+	first := testdb.Get(w, q, l.ID).LeaseUntil
 	w.Eventually("the leases were extended over twice their length", func() bool {
 		others, err := q.TryLease(w.Soon(), 10, time.Minute)
 		require.NoError(w, err)
 		require.Empty(w, others)
-		return testdb.Get(w, q, l.ID).At.Sub(first) > 2*steadyLease
+		return testdb.Get(w, q, l.ID).LeaseUntil.Sub(first) > 2*steadyLease
 	})
 	require.Equal(w, chanq.Stats{Leased: 2}, testdb.Counted(w, q))
 	require.NoError(w, l.Context().Err())
@@ -205,7 +205,7 @@ func leasesDoNotOverlap(w *world) {
 	var end time.Time
 	for range 4 {
 		testdb.Lease(w, q, 1, d)
-		next := testdb.Get(w, q, id).At
+		next := testdb.Get(w, q, id).LeaseUntil
 		require.False(w, next.Add(-d).Before(end), "a lease began at %v, the one before ended at %v", next.Add(-d), end)
 		end = next
 	}
@@ -372,7 +372,7 @@ func earlyDeadline(w *world) {
 	})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute})
 	l := testdb.Take(w, c, 1)[0]
-	require.WithinRange(w, l.Deadline(), time.Now(), testdb.Get(w, q, id).At.Add(-late*9/10),
+	require.WithinRange(w, l.Deadline(), time.Now(), testdb.Get(w, q, id).LeaseUntil.Add(-late*9/10),
 		"the claim came to the database %v after it was sent", late)
 }
 
@@ -388,7 +388,7 @@ func earlyExtension(w *world) {
 		return faultdb.Hold(after(late))
 	})
 	require.NoError(w, l.Extend(w.Soon(), time.Hour))
-	require.WithinRange(w, l.Deadline(), time.Now().Add(50*time.Minute), testdb.Get(w, q, id).At.Add(-late*9/10))
+	require.WithinRange(w, l.Deadline(), time.Now().Add(50*time.Minute), testdb.Get(w, q, id).LeaseUntil.Add(-late*9/10))
 }
 
 // after is a gate that opens later.
@@ -443,10 +443,10 @@ func clientClock(w *world) {
 	future := chanq.ID{0xff, 0xff, 0xff}
 	past := chanq.ID{0, 0, 1}
 	testdb.Send(w, q, chanq.Message[string]{ID: future, Body: "made by a clock of the future"})
-	first := testdb.Get(w, q, future).At
+	first := testdb.Get(w, q, future).DueAt
 	w.Eventually("the database's clock goes on", func() bool {
 		testdb.Send(w, q, chanq.Message[string]{ID: past, Body: "made by a clock of the past"})
-		if testdb.Get(w, q, past).At.After(first) {
+		if testdb.Get(w, q, past).DueAt.After(first) {
 			return true
 		}
 		_, err := q.Cancel(w.Soon(), past)
@@ -458,5 +458,5 @@ func clientClock(w *world) {
 	id := testdb.Send(w, q, chanq.Message[string]{ID: chanq.ID{0, 0, 2}, Delay: 200 * time.Millisecond})[0]
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	require.Equal(w, 200*time.Millisecond, l.DueAt.Sub(l.EnqueuedAt))
-	require.False(w, testdb.Get(w, q, id).At.Add(-time.Minute).Before(l.DueAt), "claimed before it was due by the database's clock")
+	require.False(w, testdb.Get(w, q, id).LeaseUntil.Add(-time.Minute).Before(l.DueAt), "claimed before it was due by the database's clock")
 }

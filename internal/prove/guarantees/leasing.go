@@ -30,8 +30,8 @@ func extendMoves(w *world) {
 	require.NoError(w, l.Extend(w.Soon(), time.Hour))
 	e := testdb.Get(w, q, id)
 	require.Equal(w, before.Fence, e.Fence)
-	require.WithinRange(w, e.At, before.At.Add(58*time.Minute), before.At.Add(60*time.Minute))
-	require.WithinRange(w, l.Deadline(), e.At.Add(-time.Minute), e.At)
+	require.WithinRange(w, e.LeaseUntil, before.LeaseUntil.Add(58*time.Minute), before.LeaseUntil.Add(60*time.Minute))
+	require.WithinRange(w, l.Deadline(), e.LeaseUntil.Add(-time.Minute), e.LeaseUntil)
 
 	require.Error(w, l.Extend(w.Soon(), 0))
 	require.Error(w, l.Extend(w.Soon(), -time.Second))

@@ -374,7 +374,7 @@ func retain(w *world) {
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanq.StateDone, e.State)
 	require.Equal(w, []byte("a"), e.Body)
-	require.False(w, e.At.Before(e.EnqueuedAt))
+	require.False(w, e.EndedAt.Before(e.EnqueuedAt))
 	w.Eventually("it is no longer kept", func() bool { return testdb.Counted(w, q) == chanq.Stats{} })
 
 	kept := w.Queue("kept", chanq.Config{Retain: time.Hour})

@@ -118,10 +118,10 @@ func nackedPlace(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	sent := testdb.Send(w, q, testdb.Texts("a", "b")...)
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
-	other := testdb.Get(w, q, sent[1]).At
+	other := testdb.Get(w, q, sent[1]).DueAt
 	w.Eventually("the nack is later than the other's due time", func() bool {
 		require.NoError(w, l.Nack(0, errors.New("later")))
-		if testdb.Get(w, q, l.ID).At.After(other) {
+		if testdb.Get(w, q, l.ID).DueAt.After(other) {
 			return true
 		}
 		l = testdb.Lease(w, q, 1, time.Minute)[0]

@@ -12,6 +12,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // What is stuck in a pipe delays itself only.
@@ -78,7 +79,7 @@ func hungOfThreeKinds(w *world) {
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		kind := ""
 		switch {
-		case claims(op, st) || testdb.Runs(op, st.NextDue()):
+		case claims(op, st) || testdb.Runs(op, st.NextDue(sqlbatch.Floors{})):
 			kind = "claim"
 		case testdb.Runs(op, st.Trim(time.Second, 1, 0)):
 			kind = "trim"

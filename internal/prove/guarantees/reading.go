@@ -201,7 +201,7 @@ func snoozes(w *world) {
 	})
 	e := testdb.Get(w, in, id)
 	require.Equal(w, chanq.StateScheduled, e.State)
-	require.Greater(w, time.Until(e.At), 50*time.Minute)
+	require.Greater(w, time.Until(e.DueAt), 50*time.Minute)
 	require.Zero(w, e.Attempts)
 	require.Equal(w, "fetch: "+limit.Error(), e.LastError)
 
@@ -278,7 +278,7 @@ func handle(w *world) {
 		require.Contains(w, e.LastError, want.text, body)
 		require.Equal(w, 1, e.Attempts, body)
 		if want.delay > 0 {
-			require.WithinRange(w, e.At, e.EnqueuedAt.Add(want.delay), e.EnqueuedAt.Add(want.delay+time.Minute), body)
+			require.WithinRange(w, e.DueAt, e.EnqueuedAt.Add(want.delay), e.EnqueuedAt.Add(want.delay+time.Minute), body)
 		}
 	}
 	require.Contains(w, testdb.Get(w, q, byBody["panic"]).LastError, "reading.go", "the stack is kept")

@@ -588,6 +588,6 @@ func releaseAfter(w *world) {
 	require.NoError(w, l.ReleaseAfter(time.Hour), "the last attempt, too")
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanq.StateScheduled, e.State)
-	require.WithinDuration(w, before.Add(time.Hour), e.At, time.Minute)
+	require.WithinDuration(w, before.Add(time.Hour), e.DueAt, time.Minute)
 	require.Greater(w, e.Fence, l.Fence)
 }

@@ -131,8 +131,8 @@ func shutdownWaits(w *world) {
 	l := testdb.Take(w, c, 1)[0]
 	ended := make(chan error, 1)
 	go func() { ended <- c.Shutdown(w.Soon()) }()
-	first := testdb.Get(w, q, l.ID).At
-	w.Eventually("the lease is still extended", func() bool { return testdb.Get(w, q, l.ID).At.Sub(first) > steadyLease })
+	first := testdb.Get(w, q, l.ID).LeaseUntil
+	w.Eventually("the lease is still extended", func() bool { return testdb.Get(w, q, l.ID).LeaseUntil.Sub(first) > steadyLease })
 	require.Empty(w, ended)
 	require.NoError(w, l.Ack())
 	require.NoError(w, <-ended)

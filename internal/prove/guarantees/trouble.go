@@ -316,7 +316,7 @@ func doubtfulExtend(w *world) {
 		late := st.EndAfter([]sqlbatch.Item{{ID: id, Fence: fence}}, d)
 		_, err := w.DB.Exec(late.Text, late.Args...)
 		require.NoError(w, err)
-		end := testdb.Get(w, q, id).At
+		end := testdb.Get(w, q, id).LeaseUntil
 		require.False(w, l.Deadline().After(end), "%s: %v after", c.what, l.Deadline().Sub(end))
 		require.True(w, l.Deadline().After(began))
 		require.NoError(w, l.Release())
@@ -336,9 +336,9 @@ func lateExtension(w *world) {
 	} {
 		_, err := w.DB.Exec(late.Text, late.Args...)
 		require.NoError(w, err)
-		require.Equal(w, e.At, testdb.Get(w, q, id).At)
+		require.Equal(w, e.LeaseUntil, testdb.Get(w, q, id).LeaseUntil)
 	}
 	require.NoError(w, l.Extend(w.Soon(), time.Minute))
-	require.True(w, testdb.Get(w, q, id).At.Before(e.At), "Extend may make it shorter")
+	require.True(w, testdb.Get(w, q, id).LeaseUntil.Before(e.LeaseUntil), "Extend may make it shorter")
 	require.NoError(w, l.Ack())
 }

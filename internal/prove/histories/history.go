@@ -228,14 +228,18 @@ func (h *history) compareEntry(e chanq.Entry, m *message, elapsed int64) {
 		}
 	}
 	learn("time of sending", &m.enqueued, e.EnqueuedAt)
-	learn("time", &m.at, e.At)
+	at := e.DueAt
+	if e.State == chanq.StateLeased {
+		at = e.LeaseUntil
+	}
+	learn("time", &m.at, at)
 	if m.expires.ms > 0 {
 		learn("end", &m.expires, e.ExpiresAt)
 	}
 	h.learnFence(m, e.Fence)
 	want := chanq.Entry{
 		ID: m.id, State: e.State, Priority: m.priority, Attempts: m.attempts, Fence: e.Fence,
-		EnqueuedAt: time.UnixMilli(m.enqueued.ms), At: time.UnixMilli(m.at.ms), DedupKey: m.key,
+		EnqueuedAt: time.UnixMilli(m.enqueued.ms), DueAt: e.DueAt, LeaseUntil: e.LeaseUntil, EndedAt: e.EndedAt, DedupKey: m.key,
 		Member: e.Member, LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body),
 	}
 	if m.expires.ms > 0 {

@@ -334,7 +334,7 @@ func (w *walk) handle(l *chanq.Lease[string]) {
 	case verb == "extend":
 		switch err := l.Extend(w.shortly(), 2*leaseFor); {
 		case err == nil:
-			require.Greater(w, w.get(l).At, before.At, w.where())
+			require.Greater(w, w.get(l).LeaseUntil, before.LeaseUntil, w.where())
 		default:
 			require.True(w, w.wasHit(), "%s: %v", w.where(), err)
 		}

@@ -93,7 +93,7 @@ func liveWith(w *world, off time.Duration) {
 		e, err := q.Get(w.Soon(), leases[0].ID)
 		require.NoError(w, err)
 		require.Equal(w, chanq.StateLeased, e.State)
-		return e.At
+		return e.LeaseUntil
 	}
 	from := ends()
 	w.Eventually("the lease is extended", func() bool { return ends().Sub(from) > lease/2 })

@@ -70,12 +70,12 @@ func TestOnSQLiteAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Member: [16]byte{1}, Suspects: true})
 	ready()
 	measure(claim, claimed) // the schema is read
-	alone, look := measure(claim, claimed), measure(q.NextDue(), 1)
+	alone, look := measure(claim, claimed), measure(q.NextDue(sqlbatch.Floors{}), 1)
 	others, held := scheduled/slower, leased/slower
 	fillSQLite(t, db, others, "3600000 + i", "")
 	fillSQLite(t, db, held, "60000 + i % 1000", "another")
 	ready()
-	among, lookAmong := measure(claim, claimed), measure(q.NextDue(), 1)
+	among, lookAmong := measure(claim, claimed), measure(q.NextDue(sqlbatch.Floors{}), 1)
 	t.Logf("pages for a claim of %d: %d alone, %d beside %d scheduled and %d leased; for a look: %d, %d", claimed, alone, among, others, held, look, lookAmong)
 	require.LessOrEqual(t, among, alone+3*deeper) // a claim reads, writes and moves each entry
 	require.LessOrEqual(t, lookAmong, look+deeper)
@@ -134,13 +134,13 @@ FROM generate_series(1, $1) AS i`, n, held, firsts.Add(1))
 	claim := q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Hour, Salt: 1, Suspects: true})
 	fill(1000, "-i", false)
 	buffersRead(t, db, claim) // the catalog is read
-	alone, look := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue())
+	alone, look := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue(sqlbatch.Floors{}))
 	fill(scheduled, "3600000 + i", false)
 	fill(leased, "60000 + i % 1000", true)
 	fill(1000, "-i", false)
 	for _, statistics := range []string{"as autovacuum left them", "up to date"} {
 		buffersRead(t, db, claim)
-		among, lookAmong := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue())
+		among, lookAmong := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue(sqlbatch.Floors{}))
 		t.Logf("statistics %s: buffers for a claim of %d: %d alone, %d beside %d scheduled and %d leased; for a look: %d, %d",
 			statistics, claimed, alone, among, scheduled, leased, look, lookAmong)
 		require.LessOrEqual(t, among, alone+3*deeper)
@@ -218,7 +218,7 @@ func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 		require.EqualValues(t, claimed+1, keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Order: order, Suspects: true}), claimed),
 			"the entries of the messages, and the row that says whether the queue is paused")
 	}
-	look := keys(q.NextDue(), 1)
+	look := keys(q.NextDue(sqlbatch.Floors{}), 1)
 	require.LessOrEqual(t, look, int64(10))
 	t.Logf("keys for a claim of %d beside %d scheduled and %d leased: %d; for a look: %d", claimed, others, held, claimed+1, look)
 }

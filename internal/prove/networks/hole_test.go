@@ -65,7 +65,7 @@ func blackHole(r *rig, statement time.Duration, forget bool) {
 	r.Eventually("the message can be claimed by another", func() bool {
 		entry, err := truth.Get(r.Soon(), receipt.ID)
 		require.NoError(r, err)
-		end = entry.At
+		end = entry.LeaseUntil
 		rival, err = truth.TryLease(r.Soon(), 1, 10*time.Minute)
 		require.NoError(r, err)
 		return len(rival) > 0

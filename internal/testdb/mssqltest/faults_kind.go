@@ -18,6 +18,7 @@ const (
 	Look       Kind = "look"
 	Claim      Kind = "claim"
 	NextDue    Kind = "next due"
+	Survey     Kind = "survey"
 	Ack        Kind = "ack"
 	Archive    Kind = "archive"
 	Nack       Kind = "nack"
@@ -83,8 +84,9 @@ var marks = []struct {
 	{"select 1;", Ping},
 	{"leased_by = @by", Claim},
 	{"AS due_in_ms", NextDue},
+	{"AS due_in,", Survey},
 	{"FROM (VALUES (@m0, @k0, @h0, @b0)", Enqueue},
-	{"32 * (x.i + y.i)", Release},
+	{"attempts = q.attempts - 1,", Release},
 	{"38 * (x.i + y.i)", Nack},
 	{"31 * (x.i + y.i)", Bury},
 	{"@host", Join},

@@ -54,14 +54,11 @@ func Quote(open, name, shut string) string {
 	return open + strings.ReplaceAll(name, shut, shut+shut) + shut
 }
 
-// Lane numbers the runs of live messages, of one priority each, held or not, in the order
-// of Peek: from 0 to 7, so 4 - 2 * priority of what is held, and one more of others.
-func Lane(priority int, held bool) int {
-	if held {
-		return 2 * (sqlbatch.PriorityUrgent - priority)
-	}
-	return 2*(sqlbatch.PriorityUrgent-priority) + 1
-}
+// Lane numbers the priorities in the order of claims and peeks: from 0 on.
+func Lane(priority int) int { return sqlbatch.PriorityUrgent - priority }
+
+// Floor is that of one priority.
+func Floor(f sqlbatch.Floors, priority int) int64 { return f[priority-sqlbatch.PriorityLow] }
 
 // Peek is where a peek of a state begins: behind this lane, time and id. The place before
 // the first of the live is in a lane of its own; that before the first of the ended, who
@@ -69,7 +66,7 @@ func Lane(priority int, held bool) int {
 func Peek(s sqlbatch.State, after *sqlbatch.Place, end int64) (lane int, at int64, id [16]byte) {
 	switch {
 	case after != nil:
-		return Lane(int(after.Priority), after.Held), after.At, after.ID
+		return Lane(int(after.Priority)), after.At, after.ID
 	case s.Live():
 		return -1, 0, id
 	}

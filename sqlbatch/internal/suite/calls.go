@@ -18,13 +18,15 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	var id [16]byte
 	copy(id[:], value)
 	n, d := len(value), time.Duration(len(value))
+	floors := sqlbatch.Floors{int64(n), 2, 3, 4}
 	row := sqlbatch.Row{ID: id, Priority: 1, Delay: d, TTL: time.Hour, Key: value, Headers: []byte(value), Body: []byte(value)}
 	calls := map[string]sqlbatch.Statement{
 		"enqueue":     q.Enqueue([]sqlbatch.Row{row}),
 		"enqueue-new": q.EnqueueNew([]sqlbatch.Row{row}),
 		"find":        q.Find([][16]byte{id}, []string{value}),
 		"look":        q.Look([][16]byte{id}),
-		"next-due":    q.NextDue(),
+		"next-due":    q.NextDue(floors),
+		"survey":      q.Survey(),
 		"version":     q.Version(),
 		"problems":    q.Problems(),
 		"clock":       q.Clock(),
@@ -52,7 +54,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"-suspects":       func(p *sqlbatch.ClaimParams) { p.Suspects = true },
 		"-suspects-blind": func(p *sqlbatch.ClaimParams) { p.Suspects, p.Blind = true, true },
 	} {
-		p := sqlbatch.ClaimParams{Rows: n, Lease: d, Member: id, Salt: int64(n)}
+		p := sqlbatch.ClaimParams{Rows: n, Lease: d, Member: id, Salt: int64(n), Floors: floors}
 		change(&p)
 		calls["claim"+name] = q.Claim(p)
 	}
@@ -73,15 +75,13 @@ func Settles(q sqlbatch.Queue, items ...sqlbatch.Item) map[string]sqlbatch.State
 
 func settles(q sqlbatch.Queue, d time.Duration, cause string, items ...sqlbatch.Item) map[string]sqlbatch.Statement {
 	var nacks []sqlbatch.NackItem
-	var releases []sqlbatch.ReleaseItem
 	var buries []sqlbatch.BuryItem
 	for _, item := range items {
 		nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: d, Error: cause})
-		releases = append(releases, sqlbatch.ReleaseItem{Item: item, Due: int64(d)})
 		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: cause})
 	}
 	return map[string]sqlbatch.Statement{
-		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "snooze": q.Snooze(nacks), "release": q.Release(releases), "bury": q.Bury(buries),
+		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "snooze": q.Snooze(nacks), "release": q.Release(items), "bury": q.Bury(buries),
 		"extend": q.Extend(items, d), "end-after": q.EndAfter(items, d),
 	}
 }

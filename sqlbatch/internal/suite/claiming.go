@@ -10,7 +10,9 @@ import (
 
 var claiming = []test{
 	{"AClaimTakesLanesFromTheHighestByDueTime", inOrder(lanes)},
-	{"WhatRanOutIsClaimedFirstInEachPriority", inOrder(ranOutFirst)},
+	{"WhatRanOutIsClaimedInItsOldPlace", inOrder(ranOutInPlace)},
+	{"AClaimBeginsAtItsFloors", inOrder(floors)},
+	{"ASurveyFindsWhatLiesBelow", survey},
 	{"APausedQueueYieldsNothing", inOrder(paused)},
 	{"AQueueThatIsPausedOrMissingIsNeverDue", neverDue},
 	{"NextDueIsTheEarliestOfAllLanes", nextDue},
@@ -44,8 +46,8 @@ func lanes(w *world, claim claimer) {
 		sqlbatch.Row{ID: id(4), Priority: 2}, sqlbatch.Row{ID: id(5), Priority: 2}, sqlbatch.Row{ID: id(6), Priority: 2, Delay: time.Hour},
 		sqlbatch.Row{ID: id(7), Priority: 0, Key: "k", Headers: []byte("h"), Body: []byte("b")},
 	)
-	w.shift("chanq_orders.visible_at", -time.Second, w.is(5))
-	w.shift("chanq_orders.visible_at", -time.Second, w.is(7))
+	w.shift("chanq_orders.due_at", -time.Second, w.is(5))
+	w.shift("chanq_orders.due_at", -time.Second, w.is(7))
 	take := func(n int) []byte { return w.numbers(w.run(w.Claim(claim(n)))) }
 
 	require.Equal(w, []byte{5}, take(1))
@@ -55,24 +57,91 @@ func lanes(w *world, claim claimer) {
 	got := w.get(7)
 	require.Equal(w, claimed{7, 0, w.items(7)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), due, nil, "k", "h", "b"}, row)
 	require.Equal(w, list("leased", string(member[:])), got.of("state", "leased_by"))
-	require.InDelta(w, w.now()+time.Minute.Milliseconds(), got["due_at"], 30_000)
+	require.InDelta(w, w.now()+time.Minute.Milliseconds(), got["lease_until"], 30_000)
+	require.Equal(w, due, got["due_at"], "its place is kept")
 	require.ElementsMatch(w, []byte{2, 1}, take(1000))
 	require.Empty(w, take(1000))
 }
 
-func ranOutFirst(w *world, claim claimer) {
-	w.send(sqlbatch.Row{ID: id(3)}, sqlbatch.Row{ID: id(1), Priority: 1})
-	require.Len(w, w.claim(2), 2)
-	w.lapse(1, 3)
-	w.send(sqlbatch.Row{ID: id(4)}, sqlbatch.Row{ID: id(2), Priority: 1})
-	w.shift("chanq_orders.visible_at", -time.Hour, "leased_by IS NULL")
-	require.Equal(w, []byte{1, 2, 3, 4}, w.peek(sqlbatch.Ready, 10))
-	require.Equal(w, list(4, 0, 0), w.run(w.Stats(10))[0][:3])
+func ranOutInPlace(w *world, claim claimer) {
+	for n := byte(1); n <= 6; n++ {
+		w.send(sqlbatch.Row{ID: id(n), Priority: int8(n % 2)})
+		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
+	}
+	require.Len(w, w.claim(6), 6)
+	require.Len(w, w.run(w.Release(w.items(1, 5, 2, 6))), 4)
+	w.lapse(3, 4)
+	require.Equal(w, []byte{1, 3, 5, 2, 4, 6}, w.peek(sqlbatch.Ready, 10))
+	require.Equal(w, list(6, 0, 0), w.run(w.Stats(10))[0][:3])
 	require.Equal(w, list(2, 0, 0), w.run(w.Stats(2))[0][:3])
-	for n := byte(1); n <= 4; n++ {
+	for _, n := range []byte{1, 3, 5, 2, 4, 6} {
 		require.Equal(w, []byte{n}, w.numbers(w.run(w.Claim(claim(1)))))
 	}
 	require.Empty(w, w.run(w.Claim(claim(1))))
+}
+
+// Each lane begins at its own floor, which stays behind the clock by the margin.
+func floors(w *world, claim claimer) {
+	for n := byte(1); n <= 4; n++ { // of the priorities from Low up: an old one, and a new one
+		w.send(sqlbatch.Row{ID: id(n), Priority: int8(n) - 2}, sqlbatch.Row{ID: id(n + 10), Priority: int8(n) - 2})
+		w.shift("chanq_orders.due_at", -time.Hour, w.is(n))
+	}
+	from := func(f ...int64) sqlbatch.ClaimParams {
+		p := claim(10)
+		p.Floors = sqlbatch.Floors(f)
+		return p
+	}
+	now := w.now()
+	old := now - time.Hour.Milliseconds() - 30_000
+	w.exec("UPDATE chanq_orders SET due_at = %s WHERE %s OR %s", w.at(int(now/1000)+7200), w.is(14), w.is(13))
+	require.ElementsMatch(w, []byte{1, 11, 12}, w.numbers(w.run(w.Claim(from(old, now, now, now)))), "what is newer than the margin counts always")
+	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Floors{now, now, old, now}))[0][0], int64(0))
+	require.Greater(w, w.run(w.NextDue(sqlbatch.Floors{now, now, now, now}))[0][0], int64(0), "what is scheduled lies behind")
+	far := now + 2*time.Hour.Milliseconds()
+	require.Empty(w, w.run(w.Claim(from(far, far, far, far))))
+	require.ElementsMatch(w, []byte{2, 3, 4}, w.numbers(w.run(w.Claim(from(0, 0, 0, 0)))))
+}
+
+func survey(w *world) {
+	in := func() map[int64][]any {
+		w.Helper()
+		rows := map[int64][]any{}
+		for _, row := range w.run(w.Survey()) {
+			rows[row[0].(int64)] = row[1:]
+		}
+		return rows
+	}
+	before := w.now()
+	for priority, row := range in() {
+		require.GreaterOrEqual(w, row[0], before, priority)
+		require.Equal(w, list(nil, 0), row[1:], "nothing in sight, and nobody there")
+	}
+	require.Len(w, in(), sqlbatch.Priorities)
+
+	w.run(w.Join(sqlbatch.Member{ID: id(1), Name: "a", For: time.Hour}))
+	w.run(w.Join(sqlbatch.Member{ID: id(2), Name: "b", For: time.Hour}))
+	w.send(
+		sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2)}, sqlbatch.Row{ID: id(3)}, // leased, free, free
+		sqlbatch.Row{ID: id(4), Priority: 1}, sqlbatch.Row{ID: id(5), Priority: 1, Delay: time.Hour}, // leased, scheduled
+		sqlbatch.Row{ID: id(6), Priority: -1, Delay: time.Hour}, // scheduled
+	)
+	for n := byte(1); n <= 4; n++ {
+		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
+	}
+	w.run(w.Claim(sqlbatch.ClaimParams{Rows: 2, Lease: time.Minute, Member: member, Salt: 1, Suspects: true}))
+	require.Equal(w, []byte{4, 1}, w.peek(sqlbatch.Leased, 10))
+	rows := in()
+	require.Equal(w, w.get(2)["due_at"], rows[0][0], "the first that may be claimed")
+	require.LessOrEqual(w, rows[0][1], int64(0))
+	require.InDelta(w, w.now(), rows[1][0], 30_000)
+	require.InDelta(w, time.Minute.Milliseconds()-15_000, rows[1][1], 15_000, "the end of a lease comes before what is scheduled")
+	require.InDelta(w, time.Hour.Milliseconds()-15_000, rows[-1][1], 15_000)
+	require.Equal(w, []any{nil, int64(2)}, rows[2][1:])
+
+	w.lapse(1)
+	require.Equal(w, w.get(1)["due_at"], in()[0][0], "a lease that ran out is in its old place")
+	w.run(w.Pause())
+	require.Empty(w, w.run(w.Survey()))
 }
 
 func paused(w *world, claim claimer) {
@@ -86,22 +155,22 @@ func paused(w *world, claim claimer) {
 
 func neverDue(w *world) {
 	w.sendAll(1)
-	require.LessOrEqual(w, w.run(w.NextDue())[0][0], int64(0))
+	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Floors{}))[0][0], int64(0))
 	w.run(w.Pause())
-	require.Equal(w, [][]any{{nil}}, w.run(w.NextDue()))
+	require.Equal(w, [][]any{{nil}}, w.run(w.NextDue(sqlbatch.Floors{})))
 	w.run(w.Resume())
-	require.NotNil(w, w.run(w.NextDue())[0][0])
+	require.NotNil(w, w.run(w.NextDue(sqlbatch.Floors{}))[0][0])
 }
 
 func nextDue(w *world) {
-	require.Equal(w, [][]any{{nil}}, w.run(w.NextDue()))
+	require.Equal(w, [][]any{{nil}}, w.run(w.NextDue(sqlbatch.Floors{})))
 	w.send(sqlbatch.Row{ID: id(1), Priority: 2, Delay: 2 * time.Hour}, sqlbatch.Row{ID: id(2), Priority: -1, Delay: time.Hour})
-	in := func() int64 { return w.run(w.NextDue())[0][0].(int64) }
+	in := func() int64 { return w.run(w.NextDue(sqlbatch.Floors{}))[0][0].(int64) }
 	require.InDelta(w, time.Hour.Milliseconds()-30_000, in(), 30_000)
 	w.sendAll(3)
 	require.LessOrEqual(w, in(), int64(0))
 	require.Equal(w, []byte{3}, w.claim(1))
-	require.InDelta(w, time.Minute.Milliseconds()-30_000, in(), 30_000, "a lease ends before the others are due")
+	require.InDelta(w, time.Hour.Milliseconds()-30_000, in(), 30_000, "what is leased lies below a floor")
 }
 
 func fences(w *world) {
@@ -143,7 +212,7 @@ func lapses(w *world, claim claimer) {
 	require.EqualValues(w, 1, lapses())
 	w.lapse(1)
 	require.EqualValues(w, 2, lapses())
-	w.run(w.Release([]sqlbatch.ReleaseItem{{Item: w.items(1)[0]}}))
+	w.run(w.Release(w.items(1)))
 	require.EqualValues(w, 2, lapses(), "a release says nothing of it")
 	w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(1)[0]}}))
 	require.EqualValues(w, 0, lapses(), "it came to an end")
@@ -156,8 +225,7 @@ func suspects(w *world, claim claimer) {
 	w.leased(1, 2, 3, 4)
 	w.exec("UPDATE chanq_orders SET lapses = 1 WHERE %s OR %s", w.is(2), w.is(4))
 	w.lapse(1, 2)
-	items := w.items(3, 4)
-	w.run(w.Release([]sqlbatch.ReleaseItem{{Item: items[0]}, {Item: items[1]}}))
+	w.run(w.Release(w.items(3, 4)))
 	w.exec("UPDATE chanq_orders SET lapses = 2 WHERE %s", w.is(3))
 
 	p := claim(10)

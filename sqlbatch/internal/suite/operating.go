@@ -77,7 +77,11 @@ func pages(w *world) {
 func (w *world) place(row []any) *sqlbatch.Place {
 	w.Helper()
 	e := w.entry(row)
-	return &sqlbatch.Place{Priority: int8(e["priority"].(int64)), Held: e["leased_by"] != nil, At: e["due_at"].(int64), ID: [16]byte([]byte(e["id"].(string)))}
+	at := e["due_at"]
+	if at == nil {
+		at = e["ended_at"]
+	}
+	return &sqlbatch.Place{Priority: int8(e["priority"].(int64)), At: at.(int64), ID: [16]byte([]byte(e["id"].(string)))}
 }
 
 // fillPages returns the table that the messages are in.
@@ -95,11 +99,13 @@ func (w *world) fillPages(state sqlbatch.State) string {
 	if state != sqlbatch.Scheduled {
 		require.Len(w, w.claim(100), 20)
 	}
-	table, column, at := "chanq_orders", "visible_at", w.at(int(w.now()/1000)+3600)
+	table, column, at := "chanq_orders", "due_at", w.at(1000)
 	switch state {
 	case sqlbatch.Ready:
 		send(21)
-		at = w.at(1000)
+		w.lapse(held...)
+	case sqlbatch.Scheduled:
+		at = w.at(int(w.now()/1000) + 3600)
 	case sqlbatch.Dead:
 		var buries []sqlbatch.BuryItem
 		for _, item := range w.items(held...) {
@@ -124,7 +130,7 @@ func counts(w *world) {
 	stats := func(limit int) []any { return w.run(w.Stats(limit))[0] }
 	require.Equal(w, list(1, 1, 1, 1, 1), stats(10)[:5])
 	require.GreaterOrEqual(w, stats(10)[5], int64(0), "ms since the oldest ready message was due")
-	w.shift("chanq_orders.visible_at", -time.Minute, "leased_by IS NULL AND priority = 0")
+	w.shift("chanq_orders.due_at", -time.Minute, "leased_by IS NULL AND priority = 0")
 	require.InDelta(w, time.Minute.Milliseconds()+15_000, stats(10)[5], 15_000)
 	for i := byte(10); i < 30; i++ {
 		w.send(sqlbatch.Row{ID: id(i), Priority: int8(i%4) - 1}, sqlbatch.Row{ID: id(i + 100), Priority: int8(i%4) - 1, Delay: time.Hour})
@@ -208,7 +214,7 @@ func purged(w *world) {
 // fence tells when its message was claimed.
 func purgedBefore(w *world) {
 	const before = 1_000_000_000 * 1000
-	for column, state := range map[string]sqlbatch.State{"visible_at": sqlbatch.Ready, "enqueued_at": sqlbatch.Scheduled} {
+	for column, state := range map[string]sqlbatch.State{"due_at": sqlbatch.Ready, "enqueued_at": sqlbatch.Scheduled} {
 		w.exec("DELETE FROM chanq_orders")
 		w.send(sqlbatch.Row{ID: id(1), Delay: delayOf[state]}, sqlbatch.Row{ID: id(2), Delay: delayOf[state]})
 		w.exec("UPDATE chanq_orders SET %s = %s", column, w.at(before/1000))

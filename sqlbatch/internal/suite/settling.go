@@ -82,7 +82,7 @@ func snoozed(w *world) {
 		got := w.get(1)
 		require.Equal(w, list("scheduled", item.Fence+1, 1, nil, "busy"), got.of("state", "fence", "attempts", "leased_by", "last_error"))
 		require.InDelta(w, w.now()+time.Hour.Milliseconds(), got["due_at"], 30_000)
-		w.shift("chanq_orders.visible_at", -2*time.Hour, w.is(1))
+		w.shift("chanq_orders.due_at", -2*time.Hour, w.is(1))
 	}
 	require.Zero(w, w.claimed(claimOf(1))[1].Lapses)
 }
@@ -92,7 +92,7 @@ func released(w *world) {
 	due := w.get(1)["due_at"].(int64)
 	w.claim(10)
 	item := w.items(1)[0]
-	w.run(w.Release([]sqlbatch.ReleaseItem{{Item: item, Due: due}}))
+	w.run(w.Release([]sqlbatch.Item{item}))
 	require.Equal(w, list("ready", item.Fence+1, 0, due, nil), w.get(1).of("state", "fence", "attempts", "due_at", "leased_by"))
 }
 
@@ -102,7 +102,7 @@ func moved(w *world) {
 		w.Helper()
 		got := w.get(1)
 		require.Equal(w, list(want...), got.of("state", "fence", "last_error"))
-		require.GreaterOrEqual(w, got["due_at"], got["enqueued_at"])
+		require.GreaterOrEqual(w, got["ended_at"], got["enqueued_at"])
 		require.Equal(w, list(1, 1, "k", "h", "b", nil), got.of("priority", "attempts", "dedup_key", "headers", "body", "leased_by"))
 	}
 	claim := func() sqlbatch.Item {
@@ -127,7 +127,7 @@ func moved(w *world) {
 
 func extended(w *world) {
 	items := w.leased(1)
-	end := func() int64 { return w.get(1)["due_at"].(int64) - w.now() }
+	end := func() int64 { return w.get(1)["lease_until"].(int64) - w.now() }
 	for _, q := range []sqlbatch.Queue{w, w.SkipLocked()} {
 		require.Equal(w, items, w.settled(w.run(q.Extend(items, time.Hour))))
 		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000)

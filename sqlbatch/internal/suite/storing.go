@@ -174,7 +174,7 @@ func mostOfAll(w *world) {
 		w.send(rows...)
 		require.Empty(w, w.run(w.EnqueueNew(rows)), "all are there")
 	}
-	w.exec("UPDATE chanq_orders SET visible_at = %s", w.at(0))
+	w.exec("UPDATE chanq_orders SET due_at = %s", w.at(0))
 	p := claimOf(traits.ClaimRows)
 	p.Lease, p.Salt = sqlbatch.MaxDelay, 1<<sqlbatch.FenceBits
 	require.Len(w, w.run(w.Claim(p)), len(all))
@@ -183,21 +183,21 @@ func mostOfAll(w *world) {
 	w.exec("UPDATE chanq_orders SET fence = %d", int64(fence))
 	var items []sqlbatch.Item
 	var nacks []sqlbatch.NackItem
-	var releases []sqlbatch.ReleaseItem
+	var releases []sqlbatch.Item
 	var buries []sqlbatch.BuryItem
 	for _, row := range all {
 		item := sqlbatch.Item{ID: row.ID, Fence: fence}
 		items = append(items, item)
 		nacks = append(nacks, sqlbatch.NackItem{Item: item, Delay: sqlbatch.MaxDelay, Error: longest})
 		item.Fence++
-		releases = append(releases, sqlbatch.ReleaseItem{Item: item, Due: 9_999_999_999_999})
+		releases = append(releases, item)
 		item.Fence++
 		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: longest})
 	}
 	settleAll(w, items, traits.AckItems, func(i []sqlbatch.Item) sqlbatch.Statement { return w.Extend(i, sqlbatch.MaxDelay) })
 	settleAll(w, nacks, traits.NackItems, w.Nack)
 	require.Equal(w, longest[:sqlbatch.MaxError], w.get(0)["last_error"])
-	settleAll(w, releases, traits.ReleaseItems, w.Release)
+	settleAll(w, releases, traits.AckItems, w.Release)
 	settleAll(w, buries, traits.BuryItems, w.Bury)
 	require.Len(w, w.run(w.Redrive(len(all), nil, sqlbatch.Window{})), len(all))
 	for rows := range slices.Chunk(all, traits.FindIDs) {

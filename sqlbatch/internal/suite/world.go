@@ -121,7 +121,7 @@ func (w *world) exec(format string, args ...any) {
 	require.NoError(w, err)
 }
 
-// shift moves a time of some rows by d: "chanq_orders.visible_at".
+// shift moves a time of some rows by d: "chanq_orders.due_at".
 func (w *world) shift(column string, d time.Duration, where string) {
 	w.Helper()
 	table, column, _ := strings.Cut(column, ".")
@@ -284,7 +284,7 @@ type entry map[string]any
 
 func (w *world) entry(row []any) entry {
 	w.Helper()
-	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "expires_at", "leased_by", "holder", "dedup_key", "last_error", "headers", "body"}
+	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "lease_until", "ended_at", "expires_at", "leased_by", "holder", "dedup_key", "last_error", "headers", "body"}
 	require.Len(w, row, len(columns))
 	e := entry{}
 	for i, c := range columns {

@@ -5,51 +5,39 @@ WITH t AS MATERIALIZED (
 chosen AS MATERIALIZED (
   SELECT * FROM (
     (SELECT * FROM (
-      SELECT id, visible_at FROM "public"."chanq_orders"
-      WHERE priority = 2 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND lapses + 1 < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l1 LIMIT (SELECT n FROM t))
+      SELECT id FROM "public"."chanq_orders"
+      WHERE priority = 2 AND (due_at, uuid_send(id)) >= (least($9::bigint, (SELECT now FROM t) - 250), ''::bytea) AND due_at <= (SELECT now FROM t)
+        AND (lease_until > (SELECT now FROM t))::integer <> 1
+        AND (CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END >= (SELECT $5::integer))::integer <> 1
+      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l1 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id, visible_at FROM "public"."chanq_orders"
-      WHERE priority = 2 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND lapses < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l2 LIMIT (SELECT n FROM t))
+      SELECT id FROM "public"."chanq_orders"
+      WHERE priority = 1 AND (due_at, uuid_send(id)) >= (least($8::bigint, (SELECT now FROM t) - 250), ''::bytea) AND due_at <= (SELECT now FROM t)
+        AND (lease_until > (SELECT now FROM t))::integer <> 1
+        AND (CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END >= (SELECT $5::integer))::integer <> 1
+      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l2 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id, visible_at FROM "public"."chanq_orders"
-      WHERE priority = 1 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND lapses + 1 < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l3 LIMIT (SELECT n FROM t))
+      SELECT id FROM "public"."chanq_orders"
+      WHERE priority = 0 AND (due_at, uuid_send(id)) >= (least($7::bigint, (SELECT now FROM t) - 250), ''::bytea) AND due_at <= (SELECT now FROM t)
+        AND (lease_until > (SELECT now FROM t))::integer <> 1
+        AND (CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END >= (SELECT $5::integer))::integer <> 1
+      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l3 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id, visible_at FROM "public"."chanq_orders"
-      WHERE priority = 1 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND lapses < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l4 LIMIT (SELECT n FROM t))
-    UNION ALL
-    (SELECT * FROM (
-      SELECT id, visible_at FROM "public"."chanq_orders"
-      WHERE priority = 0 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND lapses + 1 < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l5 LIMIT (SELECT n FROM t))
-    UNION ALL
-    (SELECT * FROM (
-      SELECT id, visible_at FROM "public"."chanq_orders"
-      WHERE priority = 0 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND lapses < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l6 LIMIT (SELECT n FROM t))
-    UNION ALL
-    (SELECT * FROM (
-      SELECT id, visible_at FROM "public"."chanq_orders"
-      WHERE priority = -1 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND lapses + 1 < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l7 LIMIT (SELECT n FROM t))
-    UNION ALL
-    (SELECT * FROM (
-      SELECT id, visible_at FROM "public"."chanq_orders"
-      WHERE priority = -1 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND lapses < (SELECT $5::integer)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l8 LIMIT (SELECT n FROM t))
+      SELECT id FROM "public"."chanq_orders"
+      WHERE priority = -1 AND (due_at, uuid_send(id)) >= (least($6::bigint, (SELECT now FROM t) - 250), ''::bytea) AND due_at <= (SELECT now FROM t)
+        AND (lease_until > (SELECT now FROM t))::integer <> 1
+        AND (CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END >= (SELECT $5::integer))::integer <> 1
+      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l4 LIMIT (SELECT n FROM t))
   ) AS l
   LIMIT (SELECT n FROM t)
 )
 UPDATE "public"."chanq_orders" AS q
-SET visible_at = (SELECT now FROM t) + $2::bigint, fence = greatest(q.fence, (SELECT now << 20 FROM t)) + $4::bigint,
+SET lease_until = (SELECT now FROM t) + $2::bigint, fence = greatest(q.fence, (SELECT now << 20 FROM t)) + $4::bigint,
     attempts = q.attempts + 1, lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
-          q.enqueued_at, c.visible_at AS due_at, q.expires_at, NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body;
+          q.enqueued_at, q.due_at, q.expires_at, NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body;

@@ -1,5 +1,5 @@
 UPDATE "public"."chanq_orders" AS q
-SET visible_at = (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) + $4::bigint
+SET lease_until = (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) + $4::bigint
 FROM (
   SELECT a.* FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
   JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])

@@ -1,4 +1,4 @@
-INSERT INTO "public"."chanq_orders" (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
+INSERT INTO "public"."chanq_orders" (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
 SELECT r.id, r.priority, t.now + r.delay, t.now, t.now + r.ttl,
        CASE WHEN r.key > 0 THEN convert_from(substring(r.names FOR r.key), 'UTF8') END,
        CASE WHEN length(r.names) > r.key THEN substring(r.names FROM r.key + 1) END,

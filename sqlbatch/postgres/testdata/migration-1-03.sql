@@ -3,7 +3,8 @@ BEGIN
   IF to_regclass('"public"."chanq_orders"') IS NULL THEN
     CREATE TABLE "public"."chanq_orders" (
       id          uuid     NOT NULL DEFAULT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid,
-      visible_at  bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+      due_at      bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+      lease_until bigint   NOT NULL DEFAULT 0,
       enqueued_at bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
       fence       bigint   NOT NULL DEFAULT 0,
       attempts    integer  NOT NULL DEFAULT 0,

@@ -1,1 +1,1 @@
-CREATE INDEX IF NOT EXISTS "lx_chanq_orders" ON "public"."chanq_orders" (priority, visible_at, uuid_send(id)) WHERE leased_by IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS "ux_chanq_orders" ON "public"."chanq_orders" (dedup_key) WHERE dedup_key IS NOT NULL;

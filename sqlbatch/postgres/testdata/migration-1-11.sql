@@ -1,1 +1,1 @@
-CREATE INDEX IF NOT EXISTS "ix_chanq_orders_done" ON "public"."chanq_orders_done" (ended_at, id);
+INSERT INTO "public"."chanq_queues" (name, version, created_at) VALUES ('orders', 1, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)) ON CONFLICT (name) DO NOTHING;

@@ -1,10 +1,7 @@
-SELECT min(f.visible_at) - (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS due_in
-FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
-  CROSS JOIN LATERAL ((
-    SELECT q.visible_at FROM "public"."chanq_orders" AS q
-    WHERE q.priority = p.priority AND q.leased_by IS NOT NULL
-    ORDER BY q.visible_at LIMIT 1) UNION ALL (
-    SELECT q.visible_at FROM "public"."chanq_orders" AS q
-    WHERE q.priority = p.priority AND q.leased_by IS NULL
-    ORDER BY q.visible_at LIMIT 1)) AS f
+SELECT min(f.due_at) - (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS due_in
+FROM (VALUES (2, $4::bigint), (1, $3::bigint), (0, $2::bigint), (-1, $1::bigint)) AS p (priority, floor)
+CROSS JOIN LATERAL (
+  SELECT q.due_at FROM "public"."chanq_orders" AS q
+  WHERE q.priority = p.priority AND (q.due_at, uuid_send(q.id)) >= (least(p.floor, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) - 250), ''::bytea) AND (q.lease_until > (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint))::integer <> 1
+  ORDER BY q.due_at LIMIT 1) AS f
 WHERE NOT EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused);

@@ -5,36 +5,20 @@ DELETE FROM "public"."chanq_orders"
 WHERE id = ANY (ARRAY(
   SELECT * FROM (
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND visible_at < (SELECT $2::bigint)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l1 LIMIT (SELECT n FROM t))
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND due_at <= (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND due_at < (SELECT $2::bigint)
+      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l1 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND visible_at < (SELECT $2::bigint)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l2 LIMIT (SELECT n FROM t))
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND due_at <= (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND due_at < (SELECT $2::bigint)
+      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l2 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND visible_at < (SELECT $2::bigint)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l3 LIMIT (SELECT n FROM t))
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND due_at <= (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND due_at < (SELECT $2::bigint)
+      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l3 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND visible_at < (SELECT $2::bigint)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l4 LIMIT (SELECT n FROM t))
-    UNION ALL
-    (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND visible_at < (SELECT $2::bigint)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l5 LIMIT (SELECT n FROM t))
-    UNION ALL
-    (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND visible_at < (SELECT $2::bigint)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l6 LIMIT (SELECT n FROM t))
-    UNION ALL
-    (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND leased_by IS NOT NULL AND visible_at <= (SELECT now FROM t) AND visible_at < (SELECT $2::bigint)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l7 LIMIT (SELECT n FROM t))
-    UNION ALL
-    (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND leased_by IS NULL AND visible_at <= (SELECT now FROM t) AND visible_at < (SELECT $2::bigint)
-      ORDER BY visible_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l8 LIMIT (SELECT n FROM t))
+      SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND due_at <= (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND due_at < (SELECT $2::bigint)
+      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l4 LIMIT (SELECT n FROM t))
   ) AS l
   LIMIT (SELECT n FROM t)))
 RETURNING uuid_send(id), 0;

@@ -1,7 +1,7 @@
 UPDATE "public"."chanq_orders" AS q
-SET visible_at = a.due, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
+SET lease_until = 0, fence = q.fence + 1, attempts = q.attempts - 1, leased_by = NULL
 FROM (
-  SELECT a.* FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[]), (SELECT $4::bigint[])) AS a (id, above, due)
+  SELECT a.* FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
   JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
   FOR UPDATE OF q SKIP LOCKED
 ) AS a

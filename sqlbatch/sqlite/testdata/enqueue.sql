@@ -1,4 +1,4 @@
-INSERT INTO "main"."chanq_orders" (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
+INSERT INTO "main"."chanq_orders" (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
 SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, headers, body
 FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS now) AS t CROSS JOIN (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 88 FROM n WHERE o + 88 < length(?1))

@@ -4,9 +4,9 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
     || substr(x'707172737475767778797a7b7c7d7e7f', 1 + (random() & 15), 1) || randomblob(1)
     || substr(x'808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9fa0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf', 1 + (random() & 63), 1) || randomblob(7) AS BLOB)),
   priority    INTEGER NOT NULL DEFAULT 0,
-  visible_at  INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)),
+  due_at      INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)),
+  lease_until INTEGER NOT NULL DEFAULT 0,
   enqueued_at INTEGER NOT NULL DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)),
-  due_at      INTEGER NOT NULL DEFAULT 0,
   expires_at  INTEGER,
   fence       INTEGER NOT NULL DEFAULT 0,
   attempts    INTEGER NOT NULL DEFAULT 0,
@@ -18,7 +18,8 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   body        BLOB    NOT NULL,
   CHECK (id >= x'' AND length(id) = 16),
   CHECK (priority BETWEEN -1 AND 2 AND (priority | 0) = priority),
-  CHECK ((visible_at | 0) = visible_at),
+  CHECK ((due_at | 0) = due_at),
+  CHECK ((lease_until | 0) = lease_until),
   CHECK ((enqueued_at | 0) = enqueued_at),
   CHECK ((expires_at | 0) = expires_at)
 );

@@ -1,1 +1,1 @@
-CREATE INDEX IF NOT EXISTS "main"."lx_chanq_orders_leased" ON "chanq_orders" (priority, visible_at, id) WHERE leased_by IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS "main"."ux_chanq_orders_dedup" ON "chanq_orders" (dedup_key) WHERE dedup_key IS NOT NULL;

@@ -1,17 +1,9 @@
 SELECT min(due) FROM (
-    SELECT * FROM (SELECT visible_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "lx_chanq_orders_leased" WHERE leased_by IS NOT NULL AND priority = 2 ORDER BY visible_at, id LIMIT 1)
+    SELECT * FROM (SELECT due_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "ix_chanq_orders_due" WHERE priority = 2 AND due_at >= min(?4, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 250) AND lease_until <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) ORDER BY due_at, id LIMIT 1)
     UNION ALL
-    SELECT * FROM (SELECT visible_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "ix_chanq_orders_ready" WHERE leased_by IS NULL AND priority = 2 ORDER BY visible_at, id LIMIT 1)
+    SELECT * FROM (SELECT due_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "ix_chanq_orders_due" WHERE priority = 1 AND due_at >= min(?3, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 250) AND lease_until <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) ORDER BY due_at, id LIMIT 1)
     UNION ALL
-    SELECT * FROM (SELECT visible_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "lx_chanq_orders_leased" WHERE leased_by IS NOT NULL AND priority = 1 ORDER BY visible_at, id LIMIT 1)
+    SELECT * FROM (SELECT due_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "ix_chanq_orders_due" WHERE priority = 0 AND due_at >= min(?2, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 250) AND lease_until <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) ORDER BY due_at, id LIMIT 1)
     UNION ALL
-    SELECT * FROM (SELECT visible_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "ix_chanq_orders_ready" WHERE leased_by IS NULL AND priority = 1 ORDER BY visible_at, id LIMIT 1)
-    UNION ALL
-    SELECT * FROM (SELECT visible_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "lx_chanq_orders_leased" WHERE leased_by IS NOT NULL AND priority = 0 ORDER BY visible_at, id LIMIT 1)
-    UNION ALL
-    SELECT * FROM (SELECT visible_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "ix_chanq_orders_ready" WHERE leased_by IS NULL AND priority = 0 ORDER BY visible_at, id LIMIT 1)
-    UNION ALL
-    SELECT * FROM (SELECT visible_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "lx_chanq_orders_leased" WHERE leased_by IS NOT NULL AND priority = -1 ORDER BY visible_at, id LIMIT 1)
-    UNION ALL
-    SELECT * FROM (SELECT visible_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "ix_chanq_orders_ready" WHERE leased_by IS NULL AND priority = -1 ORDER BY visible_at, id LIMIT 1)
+    SELECT * FROM (SELECT due_at - CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS due FROM "main"."chanq_orders" INDEXED BY "ix_chanq_orders_due" WHERE priority = -1 AND due_at >= min(?1, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 250) AND lease_until <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) ORDER BY due_at, id LIMIT 1)
 ) WHERE (SELECT NOT paused FROM "main"."chanq_queues" WHERE name = 'orders');

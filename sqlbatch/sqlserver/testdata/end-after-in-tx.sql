@@ -2,7 +2,7 @@
 SET ROWCOUNT 0;
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
 UPDATE q
-SET visible_at = @until
+SET lease_until = @until
 OUTPUT deleted.id, deleted.fence
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,

@@ -4,7 +4,7 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
-INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, visible_at, enqueued_at, expires_at, dedup_key, headers, body)
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
 OUTPUT inserted.id
 SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        CONVERT(smallint, SUBSTRING(v.m, 17, 1)) - 1,

@@ -2,7 +2,7 @@
 SET ROWCOUNT 0;
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
 UPDATE q
-SET visible_at = CASE WHEN q.visible_at > @until THEN q.visible_at ELSE @until END
+SET lease_until = CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END
 OUTPUT deleted.id, deleted.fence
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,

@@ -5,7 +5,8 @@ BEGIN
             + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)
             + SUBSTRING(CONVERT(binary(16), NEWID()), 9, 8)),
         priority smallint NOT NULL CONSTRAINT [DF_chanq_orders_priority] DEFAULT (0),
-        visible_at datetime2(3) NOT NULL CONSTRAINT [DF_chanq_orders_visible_at] DEFAULT (SYSUTCDATETIME()),
+        due_at datetime2(3) NOT NULL CONSTRAINT [DF_chanq_orders_due_at] DEFAULT (SYSUTCDATETIME()),
+        lease_until datetime2(3) NOT NULL CONSTRAINT [DF_chanq_orders_lease_until] DEFAULT ('19700101'),
         enqueued_at datetime2(3) NOT NULL CONSTRAINT [DF_chanq_orders_enqueued_at] DEFAULT (SYSUTCDATETIME()),
         expires_at datetime2(3) NULL,
         fence bigint NOT NULL CONSTRAINT [DF_chanq_orders_fence] DEFAULT (0),

@@ -1,4 +1,3 @@
-SET QUOTED_IDENTIFIER ON;
-IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders]', N'U'), N'IX_chanq_orders_ready', 'IndexID') IS NULL
-    CREATE NONCLUSTERED INDEX [IX_chanq_orders_ready] ON [dbo].[chanq_orders] (priority, visible_at, id) INCLUDE (lapses) WHERE leased_by IS NULL
+IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders]', N'U'), N'IX_chanq_orders_due', 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX [IX_chanq_orders_due] ON [dbo].[chanq_orders] (priority, due_at, id)
         WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);

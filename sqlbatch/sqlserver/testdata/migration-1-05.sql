@@ -1,4 +1,4 @@
 SET QUOTED_IDENTIFIER ON;
-IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders]', N'U'), N'IX_chanq_orders_leased', 'IndexID') IS NULL
-    CREATE NONCLUSTERED INDEX [IX_chanq_orders_leased] ON [dbo].[chanq_orders] (priority, visible_at, id) INCLUDE (lapses) WHERE leased_by IS NOT NULL
+IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders]', N'U'), N'UX_chanq_orders_key', 'IndexID') IS NULL
+    CREATE UNIQUE NONCLUSTERED INDEX [UX_chanq_orders_key] ON [dbo].[chanq_orders] (dedup_key) WHERE dedup_key IS NOT NULL
         WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);

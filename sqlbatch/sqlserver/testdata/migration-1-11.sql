@@ -1,2 +1,3 @@
-IF INDEXPROPERTY(OBJECT_ID(N'[dbo].[chanq_orders_done]', N'U'), N'IX_chanq_orders_done_id', 'IndexID') IS NULL
-    CREATE NONCLUSTERED INDEX [IX_chanq_orders_done_id] ON [dbo].[chanq_orders_done] (id);
+INSERT INTO [dbo].[chanq_queues] WITH (ROWLOCK) (name, version, paused, created_at)
+SELECT 'orders', 1, 0, SYSUTCDATETIME()
+WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = 'orders');

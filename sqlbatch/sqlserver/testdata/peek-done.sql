@@ -7,7 +7,9 @@ DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 SELECT TOP (@n) 'done' AS state, q.id, q.priority, q.fence, q.attempts,
        DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
-       DATEDIFF_BIG(millisecond, '19700101', q.ended_at) AS due_at,
+       CONVERT(bigint, NULL) AS due_at,
+       CONVERT(bigint, NULL) AS lease_until,
+       DATEDIFF_BIG(millisecond, '19700101', q.ended_at) AS ended_at,
        CONVERT(bigint, NULL) AS expires_at,
        CONVERT(binary(16), NULL) AS leased_by,
        CONVERT(nvarchar(200), NULL) AS holder,

@@ -6,6 +6,9 @@ SELECT 'form' AS problem, f.name AS found
 FROM (VALUES (N'[dbo].[chanq_orders]'), (N'[dbo].[chanq_orders_dead]'), (N'[dbo].[chanq_orders_done]')) AS f (name)
 WHERE COL_LENGTH(f.name, N'fence') <> 8
 UNION ALL
+SELECT 'form' AS problem, N'[dbo].[chanq_orders]' + N' has no column lease_until' AS found
+WHERE COL_LENGTH(N'[dbo].[chanq_orders]', N'fence') IS NOT NULL AND COL_LENGTH(N'[dbo].[chanq_orders]', N'lease_until') IS NULL
+UNION ALL
 SELECT 'durability' AS problem, N'DELAYED_DURABILITY = FORCED' AS found
 FROM sys.databases AS d
 WHERE d.database_id = DB_ID() AND d.delayed_durability = 2;

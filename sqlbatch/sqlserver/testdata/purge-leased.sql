@@ -6,5 +6,5 @@ SET ROWCOUNT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DELETE TOP (@n) q
 OUTPUT deleted.id, CONVERT(bigint, 0) AS place
-FROM [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_leased]), FORCESEEK)
-WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NOT NULL AND q.fence <= @mark;
+FROM [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+WHERE q.priority IN (2, 1, 0, -1) AND q.due_at <= @now AND q.lease_until > @now AND q.fence <= @mark;

@@ -8,17 +8,7 @@ DECLARE @epoch datetime2(3) = '19700101';
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, @epoch));
 DECLARE @last datetime2(3) = CASE WHEN @before <= @now THEN DATEADD(millisecond, -1, @before) ELSE @now END;
-DELETE q
+DELETE TOP (@n) q
 OUTPUT deleted.id, CONVERT(bigint, 0) AS place
-FROM (
-    SELECT TOP (@n) e.id FROM (
-        SELECT i.id
-        FROM [dbo].[chanq_orders] AS i WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_ready]), FORCESEEK)
-        WHERE i.priority IN (2, 1, 0, -1) AND i.visible_at <= @last AND i.leased_by IS NULL
-        UNION ALL
-        SELECT i.id
-        FROM [dbo].[chanq_orders] AS i WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_leased]), FORCESEEK)
-        WHERE i.priority IN (2, 1, 0, -1) AND i.visible_at <= @last AND i.leased_by IS NOT NULL) AS e
-) AS a
-INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
-OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+FROM [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+WHERE q.priority IN (2, 1, 0, -1) AND q.due_at <= @last AND q.lease_until <= @now;

@@ -9,5 +9,5 @@ DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @afte
 DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, @epoch));
 DELETE TOP (@n) q
 OUTPUT deleted.id, CONVERT(bigint, 0) AS place
-FROM [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_ready]), FORCESEEK)
-WHERE q.priority IN (2, 1, 0, -1) AND q.visible_at > @now AND q.leased_by IS NULL AND q.enqueued_at < @before;
+FROM [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+WHERE q.priority IN (2, 1, 0, -1) AND q.due_at > @now AND q.lease_until <= @now AND q.enqueued_at < @before;

@@ -6,7 +6,8 @@ SET ROWCOUNT 0;
 SET LOCK_TIMEOUT 100;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
 UPDATE q
-SET visible_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
+SET due_at = DATEADD(millisecond, a.delay_ms, DATEADD(day, a.delay_days, @now)),
+    lease_until = '19700101',
     fence = q.fence + 1,
     attempts = q.attempts - q.lapses - 1,
     lapses = 0,

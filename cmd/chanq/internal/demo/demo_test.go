@@ -155,8 +155,8 @@ func TestInterruptedDemoGoesOn(t *testing.T) {
 		_, err := demo.Run(ctx, f.db, f.opt)
 		interrupt()
 		require.ErrorIs(t, err, demo.ErrInterrupted)
-		require.Zero(t, f.number(t, "SELECT count(*) FROM chanq_files WHERE leased_by IS NOT NULL AND visible_at > CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)"), "nothing stays leased")
-		require.Zero(t, f.number(t, "SELECT count(*) FROM chanq_sums WHERE leased_by IS NOT NULL AND visible_at > CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)"), "nothing stays leased")
+		require.Zero(t, f.number(t, "SELECT count(*) FROM chanq_files WHERE lease_until > CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)"), "nothing stays leased")
+		require.Zero(t, f.number(t, "SELECT count(*) FROM chanq_sums WHERE lease_until > CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)"), "nothing stays leased")
 	}
 	done := f.number(t, "SELECT count(*) FROM chanq_demo_files WHERE counted = 1")
 	require.Greater(t, done, 0)

@@ -1,0 +1,21 @@
+WITH t AS MATERIALIZED (
+  SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, 100000 AS n
+)
+SELECT p.priority, coalesce(r.due_at, t.now) AS floor, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
+       (SELECT count(*) FROM "public"."chanq_members" AS m WHERE m.queue = 'orders' AND m.until > (SELECT now FROM t)) AS members
+FROM t
+CROSS JOIN (VALUES (2), (1), (0), (-1)) AS p (priority)
+LEFT JOIN LATERAL (
+  SELECT q.due_at FROM "public"."chanq_orders" AS q
+  WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND (q.lease_until > (SELECT now FROM t))::integer <> 1
+  ORDER BY q.due_at LIMIT 1) AS r ON true
+LEFT JOIN LATERAL (
+  SELECT q.due_at FROM "public"."chanq_orders" AS q
+  WHERE q.priority = p.priority AND q.due_at > (SELECT now FROM t)
+  ORDER BY q.due_at LIMIT 1) AS s ON true
+LEFT JOIN LATERAL (
+  SELECT min(e.lease_until) AS lease_until FROM (
+    SELECT q.lease_until FROM "public"."chanq_orders" AS q
+    WHERE r.due_at IS NULL AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t)
+    ORDER BY q.due_at LIMIT (SELECT n FROM t)) AS e) AS l ON true
+WHERE NOT EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused);
