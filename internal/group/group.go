@@ -17,6 +17,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -356,12 +357,14 @@ func (b *Backlog[I]) Remove(gone func(I) bool) {
 	b.endFlushes()
 }
 
-// Each calls f for all items without an outcome, but for late ones, and says which are in a
-// group that is under way. The Workers must not reorder their groups.
+// Each calls f for all items without an outcome, but for late ones, in order, and says which
+// are in a group that is under way. The Workers must not reorder their groups.
 func (b *Backlog[I]) Each(f func(item I, underWay bool)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, w := range b.workers {
+	workers := slices.Clone(b.workers)
+	slices.SortFunc(workers, func(a, b *Worker[I]) int { return cmp.Compare(a.oldest, b.oldest) })
+	for _, w := range workers {
 		for _, item := range w.items {
 			f(item, true)
 		}
