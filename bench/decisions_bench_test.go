@@ -83,13 +83,6 @@ func BenchmarkDecideTable(b *testing.B) {
 				}
 				return text
 			}},
-			{"rowid,noDueAt", strings.NewReplacer(
-				"  due_at      INTEGER NOT NULL,\n", "",
-				"enqueued_at, due_at, fence", "enqueued_at, fence",
-				"t.now, t.now + delay, 0", "t.now, 0",
-				"due_at = visible_at, ", "",
-				"enqueued_at, due_at, dedup_key", "enqueued_at, visible_at, dedup_key",
-			).Replace},
 		} {
 			b.Run(fmt.Sprintf("table=%s/body=%d", variant.name, body), func(b *testing.B) {
 				s := openStore(b)
@@ -127,8 +120,8 @@ const boundTable = `"chanq_bench"`
 func (q bound) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
 	const now = `CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)`
 	var text strings.Builder
-	text.WriteString(`INSERT INTO ` + boundTable + ` (id, priority, visible_at, enqueued_at, due_at, fence, attempts, dedup_key, headers, body)
-SELECT column1, column2, t.now + column3, t.now, t.now + column3, 0, 0, column4, column5, column6
+	text.WriteString(`INSERT INTO ` + boundTable + ` (id, priority, due_at, enqueued_at, dedup_key, headers, body)
+SELECT column1, column2, t.now + column3, t.now, column4, column5, column6
 FROM (SELECT ` + now + ` AS now) AS t CROSS JOIN (VALUES `)
 	args := make([]any, 0, 6*len(rows))
 	for i := range rows {

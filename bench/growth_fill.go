@@ -12,8 +12,8 @@ import (
 )
 
 // fill puts n messages of a state into the table by plain SQL, so that millions
-// take seconds: ready ones became due one a millisecond, scheduled ones are due
-// in an hour and leased ones held for an hour. Then it does what a database would
+// take seconds: ready and leased ones became due one a millisecond, leased ones are
+// held for an hour and scheduled ones due in an hour. Then it does what a database would
 // have done to such a table long before: vacuum, statistics, checkpoint.
 func (s *store) fill(ctx context.Context, state sqlbatch.State, n, body int) error {
 	var texts []string
@@ -25,16 +25,20 @@ func (s *store) fill(ctx context.Context, state sqlbatch.State, n, body int) err
 	default:
 		return s.fillByStatements(ctx, state, n, body)
 	}
-	values := strings.NewReplacer(
-		"{live}", s.liveTable(), "{n}", fmt.Sprint(n), "{body}", fmt.Sprint(body),
-		"{fence}", map[bool]string{true: "1", false: "0"}[state == sqlbatch.Leased],
-		"{due}", map[bool]string{true: "now - {n} + i", false: "now + 3600000 + i"}[state == sqlbatch.Ready],
-	)
+	due, lease, fence := "now - {n} + i", "0", "0"
+	switch state {
+	case sqlbatch.Scheduled:
+		due = "now + 3600000 + i"
+	case sqlbatch.Leased:
+		lease, fence = "now + 3600000", "1"
+	}
+	values := strings.NewReplacer("{live}", s.liveTable(), "{n}", fmt.Sprint(n), "{body}", fmt.Sprint(body), "{fence}", fence,
+		"{due}", strings.ReplaceAll(due, "{n}", fmt.Sprint(n)), "{lease}", lease)
 	for _, text := range texts {
 		if n == 0 {
 			break
 		}
-		if _, err := s.db.ExecContext(ctx, values.Replace(values.Replace(text))); err != nil {
+		if _, err := s.db.ExecContext(ctx, values.Replace(text)); err != nil {
 			return err
 		}
 	}
@@ -54,13 +58,13 @@ func (s *store) liveTable() string {
 }
 
 // Ids are UUIDv7 in the order of their messages, as NewID's.
-const fillPostgres = `INSERT INTO {live} (id, visible_at, enqueued_at, fence, attempts, priority, leased_by, body)
+const fillPostgres = `INSERT INTO {live} (id, due_at, lease_until, enqueued_at, fence, attempts, priority, leased_by, body)
 SELECT (lpad(to_hex(now - {n} + i), 12, '0') || '7' || lpad(to_hex(i % 4096), 3, '0') || '8' || lpad(to_hex(i), 15, '0'))::uuid,
-       {due}, now - {n} + i, {fence}, {fence}, 0, CASE {fence} WHEN 1 THEN gen_random_uuid() END, decode(repeat('5a', {body}), 'hex')
+       {due}, {lease}, now - {n} + i, {fence}, {fence}, 0, CASE {fence} WHEN 1 THEN gen_random_uuid() END, decode(repeat('5a', {body}), 'hex')
 FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS now) AS t, generate_series(1::bigint, {n}) AS g (i)`
 
-const fillSQLite = `INSERT INTO {live} (id, priority, visible_at, enqueued_at, due_at, fence, attempts, leased_by, body)
-SELECT unhex(printf('%012x7%03x8%015x', now - {n} + i, i % 4096, i)), 0, {due}, now - {n} + i, now - {n} + i, {fence}, {fence}, CASE {fence} WHEN 1 THEN randomblob(16) END, zeroblob({body})
+const fillSQLite = `INSERT INTO {live} (id, priority, due_at, lease_until, enqueued_at, fence, attempts, leased_by, body)
+SELECT unhex(printf('%012x7%03x8%015x', now - {n} + i, i % 4096, i)), 0, {due}, {lease}, now - {n} + i, {fence}, {fence}, CASE {fence} WHEN 1 THEN randomblob(16) END, zeroblob({body})
 FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AS now) AS t CROSS JOIN (
   WITH RECURSIVE g(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM g WHERE i < {n}) SELECT i FROM g)`
 

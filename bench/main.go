@@ -33,12 +33,17 @@ import (
 	"strings"
 
 	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/bench/internal/peer"
 	"github.com/chanq/chanq/internal/prove/kills"
 	"github.com/chanq/chanq/internal/testdb/child"
 )
 
 func main() {
 	child.Main(parts)
+	if len(os.Args) == 2 && os.Args[1] == peerArgument {
+		peer.Main(peerSystems)
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	switch err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); {

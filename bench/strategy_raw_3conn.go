@@ -6,13 +6,11 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // bareCrew is the bare loop taken apart for three connections, as many as chanq
 // uses at once: one enqueues, one claims, one acks what the other has claimed
-// while it claims more.
+// while it claims more. It is the fastest loop over these statements that we know.
 type bareCrew struct{ bareLoop }
 
 func newBareCrew(_ context.Context, o options, s *store) (strategy, error) {
@@ -20,7 +18,7 @@ func newBareCrew(_ context.Context, o options, s *store) (strategy, error) {
 }
 
 func (c bareCrew) drain(ctx context.Context, n int) error {
-	return c.claimAndAck(ctx, n, nil)
+	return c.claimAndAck(ctx, n, nil, nil)
 }
 
 func (c bareCrew) pipeline(ctx context.Context, bodies [][]byte) error {
@@ -41,53 +39,80 @@ func (c bareCrew) pipeline(ctx context.Context, bodies [][]byte) error {
 			return nil
 		})
 	})
-	group.Go(func() error { return c.claimAndAck(ctx, n, stored) })
+	more := func(ctx context.Context) error {
+		select {
+		case <-stored:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	group.Go(func() error { return c.claimAndAck(ctx, n, more, nil) })
 	return group.Wait()
 }
 
-// claimAndAck takes n messages. When it finds none it waits for stored to ring;
-// where that is nil, more must be there.
-func (c bareCrew) claimAndAck(ctx context.Context, n int, stored <-chan struct{}) error {
-	claimed := make(chan []sqlbatch.Item, 1)
+// claimAndAck takes n messages, 0: until ctx ends, and gives each to work, unless that
+// is nil, before it is acked. When it finds none it waits for more; where that is nil,
+// they must be there.
+func (c bareCrew) claimAndAck(ctx context.Context, n int, more func(context.Context) error, work func(*bareMessage) error) error {
+	claimed := make(chan bareBatch, 1)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer close(claimed)
-		return c.store.session(ctx, func(s *bareSession) error {
-			for n > 0 {
-				if err := s.claim(c.batch); err != nil {
-					return err
-				}
-				if n -= len(s.items); len(s.items) > 0 {
-					select {
-					case claimed <- slices.Clone(s.items):
-					case <-ctx.Done():
-						return ctx.Err()
-					}
-					continue
-				}
-				if stored == nil {
-					return fmt.Errorf("the queue is empty with %d messages to come", n)
-				}
-				select {
-				case <-stored:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-			return nil
-		})
+		return c.store.session(ctx, func(s *bareSession) error { return c.claimAll(ctx, s, n, more, claimed) })
 	})
 	group.Go(func() error {
 		return c.store.session(ctx, func(s *bareSession) error {
-			for items := range claimed {
-				for some := range slices.Chunk(items, s.ackItems) {
-					if err := s.ack(some); err != nil {
-						return err
-					}
+			for batch := range claimed {
+				if err := s.handle(batch, work); err != nil {
+					return err
 				}
 			}
 			return nil
 		})
 	})
 	return group.Wait()
+}
+
+func (c bareCrew) claimAll(ctx context.Context, s *bareSession, n int, more func(context.Context) error, claimed chan<- bareBatch) error {
+	for left := n; left > 0 || n == 0; {
+		batch, err := s.claimBatch(c.batch)
+		if err != nil {
+			return err
+		}
+		left -= len(batch.items)
+		switch {
+		case len(batch.items) > 0:
+			select {
+			case claimed <- batch:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		case more == nil:
+			return fmt.Errorf("the queue is empty with %d messages to come", left)
+		default:
+			if err := more(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// handle works on each message and acks all of them.
+func (s *bareSession) handle(batch bareBatch, work func(*bareMessage) error) error {
+	for i := range batch.messages {
+		if work == nil {
+			break
+		}
+		if err := work(&batch.messages[i]); err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(batch.items, s.ackItems) {
+		if err := s.ack(some); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -24,6 +24,7 @@ type bareSession struct {
 
 	spent spent
 
+	floors   sqlbatch.Floors // the latest due times that a claim has returned
 	rows     []sqlbatch.Row
 	messages []bareMessage
 	items    []sqlbatch.Item
@@ -81,16 +82,27 @@ func (s *bareSession) claimAndAck(n int) (int, error) {
 	return len(s.items), nil
 }
 
-// claim fills messages and items. Each body is copied once.
+// claim fills messages and items. Each body is copied once. It reads from where the
+// last one ended, and only where nothing is left there from the beginning.
 func (s *bareSession) claim(n int) error {
 	defer since(time.Now(), &s.spent.claim)
+	if err := s.claimFrom(n); err != nil || len(s.items) > 0 || s.floors == (sqlbatch.Floors{}) {
+		return err
+	}
+	s.floors = sqlbatch.Floors{}
+	return s.claimFrom(n)
+}
+
+// claimFrom claims from the floors on, and raises them.
+func (s *bareSession) claimFrom(n int) error {
 	s.messages, s.items = s.messages[:0], s.items[:0]
 	var id, key, headers, body sql.RawBytes
 	var m bareMessage
 	var lapses, expired int64
 	var expires sql.NullInt64
 	columns := []any{&id, &m.priority, &m.item.Fence, &m.attempts, &lapses, &expired, &m.enqueued, &m.due, &expires, &key, &headers, &body}
-	return s.do(s.queue.Claim(sqlbatch.ClaimParams{Rows: n, Lease: leaseFor, Salt: 1, Suspects: true}), func(rows *sql.Rows) error {
+	claim := s.queue.Claim(sqlbatch.ClaimParams{Rows: n, Lease: leaseFor, Salt: 1, Floors: s.floors, Suspects: true})
+	return s.do(claim, func(rows *sql.Rows) error {
 		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
@@ -98,8 +110,24 @@ func (s *bareSession) claim(n int) error {
 		m.key, m.headers, m.body = s.keep(key), s.keep(headers), s.keep(body)
 		s.messages = append(s.messages, m)
 		s.items = append(s.items, m.item)
+		floor := &s.floors[m.priority-sqlbatch.PriorityLow]
+		*floor = max(*floor, m.due)
 		return nil
 	})
+}
+
+// bareBatch is what a claim took, for others than the session.
+type bareBatch struct {
+	messages []bareMessage
+	items    []sqlbatch.Item
+}
+
+// claimBatch claims what the session forgets at once.
+func (s *bareSession) claimBatch(n int) (bareBatch, error) {
+	err := s.claim(n)
+	b := bareBatch{s.messages, s.items}
+	s.messages, s.items = make([]bareMessage, 0, n), make([]sqlbatch.Item, 0, n)
+	return b, err
 }
 
 func (s *bareSession) ack(items []sqlbatch.Item) error {

@@ -413,6 +413,15 @@ type Queue interface {
 	// before after, and returns id and place (when it ended) of each.
 	Trim(age time.Duration, n int, after int64) Statement
 
+	// Wear returns one row, of the live table, or none where that is missing: how many of its
+	// rows are dead and wait for a vacuum, how many live, both about; how often it was
+	// vacuumed, by whomever; and why this session may not, or NULL. A statement without text:
+	// the database needs no Vacuum.
+	Wear() Statement
+	// Vacuum has the database clean up the live table, or does nothing while somebody else
+	// does. No transaction may be open. No result.
+	Vacuum() Statement
+
 	// Join notes a member of this queue, or that it is still there, and forgets
 	// members of any queue that have been gone for a day. Leave forgets one. No
 	// result.

@@ -62,20 +62,20 @@ func (b *bench) build(ctx context.Context) error {
 		return err
 	}
 	for _, s := range b.options.systems {
-		if s.program[0] == "" {
+		if s.program == (program{}) {
 			b.programs[s.name()] = own
 			continue
 		}
-		program := filepath.Join(b.dir, s.strategy)
+		file := filepath.Join(b.dir, s.strategy)
 		if runtime.GOOS == "windows" {
-			program += ".exe"
+			file += ".exe"
 		}
-		command := exec.CommandContext(ctx, "go", "build", "-o", program, s.program[1])
-		command.Dir = s.program[0]
+		command := exec.CommandContext(ctx, "go", "build", "-o", file, s.program.path)
+		command.Dir = s.program.module
 		if said, err := command.CombinedOutput(); err != nil {
-			return fmt.Errorf("building %s, in bench/peers/%s: %w\n%s", s.name(), s.program[0], err, said)
+			return fmt.Errorf("building %s, in bench/peers/%s: %w\n%s", s.name(), s.program.module, err, said)
 		}
-		b.programs[s.name()] = program
+		b.programs[s.name()] = file
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"database/sql"
+	"strings"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/peer"
@@ -15,12 +16,14 @@ const (
 	files    = "files" // the system's own
 )
 
+// program measures a system that this one cannot be linked with: the directory of its
+// module, the package in it, and its argument. The zero value is this program.
+type program struct{ module, path, argument string }
+
 // system is what is measured.
 type system struct {
 	engine, strategy string
-	// program is where its program is, if this one cannot be linked with it: the
-	// directory of the module, and the package in it.
-	program [2]string
+	program          program
 	// note says how it was driven, and what it cannot do.
 	note string
 }
@@ -29,25 +32,26 @@ func (s system) name() string { return s.engine + "/" + s.strategy }
 
 // arguments make its program measure what its standard input says.
 func (s system) arguments() []string {
-	if s.program[0] == "" {
+	if s.program == (program{}) {
 		return []string{measureArgument}
 	}
-	return nil
+	return strings.Fields(s.program.argument)
 }
 
 // systems in the order of reports.
 var systems = []system{
-	{postgres, "chanq", [2]string{}, "defaults: one goroutine on Producer.C, one on Consumer.C"},
-	{postgres, "chanq-tuned", [2]string{}, "InFlight 2 (order of a producer is given up), batches of 512, Prefetch 4000"},
-	{postgres, "river-pgx-tuned", [2]string{}, "InsertManyFast (COPY) of 5,000; MaxWorkers 1000, FetchCooldown 2 ms, FetchPollInterval 20 ms"},
-	{postgres, "river-pgx-default", [2]string{}, "InsertMany of 5,000; MaxWorkers 100, all else default: its FetchCooldown of 100 ms limits it to about 1,000/s on purpose"},
-	{postgres, "river-sql-tuned", [2]string{"rivers", "./databasesql"}, "the newest version that is served for database/sql; InsertMany of 5,000; no LISTEN/NOTIFY; else as river-pgx-tuned"},
-	{postgres, "watermill-sql", [2]string{}, "a log with one offset: no retry of one message past others, one effective subscriber, its transaction open while handlers run; batches of 500, PollInterval 10 ms"},
-	{sqlite, "chanq", [2]string{}, "defaults, as above"},
-	{sqlite, "river-sqlite-tuned", [2]string{"riversqlite", "."}, "InsertMany of 5,000, one connection; else as river-pgx-tuned"},
-	{sqlite, "backlite", [2]string{}, "transactions of 500 inserts, 100 workers, one connection; completions are not fenced"},
-	{files, "jetstream-sync", [2]string{}, "NATS server in the process, SyncAlways; 256 publishes under way"},
-	{files, "jetstream-nosync", [2]string{}, "the same without SyncAlways, its default: NOT AS DURABLE, an acknowledged publish may be lost with the machine"},
+	{postgres, "chanq", program{}, "defaults: one goroutine on Producer.C, one on Consumer.C"},
+	{postgres, "chanq-tuned", program{}, "InFlight 2 (order of a producer is given up), batches of 512, Prefetch 4000"},
+	{postgres, "raw", program{"../..", "./bench", "peer"}, "a bare loop over chanq's statements in batches of 500, one connection claiming while another acks, and JSON; no lease is extended, no failure is met"},
+	{postgres, "river-pgx-tuned", program{}, "InsertManyFast (COPY) of 5,000; MaxWorkers 1000, FetchCooldown 2 ms, FetchPollInterval 20 ms"},
+	{postgres, "river-pgx-default", program{}, "InsertMany of 5,000; MaxWorkers 100, all else default: its FetchCooldown of 100 ms limits it to about 1,000/s on purpose"},
+	{postgres, "river-sql-tuned", program{"rivers", "./databasesql", ""}, "the newest version that is served for database/sql; InsertMany of 5,000; no LISTEN/NOTIFY; else as river-pgx-tuned"},
+	{postgres, "watermill-sql", program{}, "a log with one offset: no retry of one message past others, one effective subscriber, its transaction open while handlers run; batches of 500, PollInterval 10 ms"},
+	{sqlite, "chanq", program{}, "defaults, as above"},
+	{sqlite, "river-sqlite-tuned", program{"riversqlite", ".", ""}, "InsertMany of 5,000, one connection; else as river-pgx-tuned"},
+	{sqlite, "backlite", program{}, "transactions of 500 inserts, 100 workers, one connection; completions are not fenced"},
+	{files, "jetstream-sync", program{}, "NATS server in the process, SyncAlways; 256 publishes under way"},
+	{files, "jetstream-nosync", program{}, "the same without SyncAlways, its default: NOT AS DURABLE, an acknowledged publish may be lost with the machine"},
 }
 
 // longSystems are those of a sustained run that names none.

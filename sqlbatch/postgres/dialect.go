@@ -78,45 +78,49 @@ type queue struct {
 
 // texts are those that are the same everywhere.
 type texts struct {
-	enqueue, enqueueBegun, enqueueNew, find, look, claim, claimBlind, nextDue, survey string
-	version, problems, clock, record, stats, get, cancel                              string
-	discard, queues, lock                                                             string
-	drop                                                                              []string
-	redrive, redriveIDs, setPaused, trim, join, leave, members                        string
-	peek, purge                                                                       map[sqlbatch.State]string
+	begun string // enqueue, with the time when the transaction began
+
+	enqueue, enqueueNew, find, look, claim, claimBlind, nextDue, survey string
+	version, problems, clock, record, stats, get, cancel                string
+	discard, queues, lock, wear, vacuum                                 string
+	drop                                                                []string
+	redrive, redriveIDs, setPaused, trim, join, leave, members          string
+	peek, purge                                                         map[sqlbatch.State]string
 }
 
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	r := names(n)
 	texts := &texts{
-		enqueue:      r.Replace(enqueueText),
-		enqueueBegun: r.Replace(enqueueBegunText),
-		enqueueNew:   r.Replace(enqueueNewText),
-		find:         r.Replace(findText),
-		look:         r.Replace(lookText),
-		claim:        r.Replace(claimText(content)),
-		claimBlind:   r.Replace(claimText(noContent)),
-		nextDue:      r.Replace(nextDueText),
-		survey:       r.Replace(surveyText),
-		version:      r.Replace(versionText),
-		problems:     r.Replace(problemsText),
-		clock:        r.Replace(clockText),
-		record:       r.Replace(recordText),
-		stats:        r.Replace(statsText),
-		get:          r.Replace(getText),
-		cancel:       r.Replace(cancelText),
-		discard:      r.Replace(discardText),
-		queues:       r.Replace(queuesText),
-		lock:         r.Replace(lockText),
-		redrive:      r.Replace(redriveText),
-		redriveIDs:   r.Replace(redriveIDsText),
-		setPaused:    r.Replace(setPausedText),
-		trim:         r.Replace(trimText),
-		join:         r.Replace(joinText),
-		leave:        r.Replace(leaveText),
-		members:      r.Replace(membersText),
-		peek:         map[sqlbatch.State]string{},
-		purge:        map[sqlbatch.State]string{},
+		enqueue:    r.Replace(enqueueText),
+		begun:      r.Replace(enqueueBegunText),
+		enqueueNew: r.Replace(enqueueNewText),
+		find:       r.Replace(findText),
+		look:       r.Replace(lookText),
+		claim:      r.Replace(claimText(content)),
+		claimBlind: r.Replace(claimText(noContent)),
+		nextDue:    r.Replace(nextDueText),
+		survey:     r.Replace(surveyText),
+		version:    r.Replace(versionText),
+		problems:   r.Replace(problemsText),
+		clock:      r.Replace(clockText),
+		record:     r.Replace(recordText),
+		stats:      r.Replace(statsText),
+		get:        r.Replace(getText),
+		cancel:     r.Replace(cancelText),
+		discard:    r.Replace(discardText),
+		queues:     r.Replace(queuesText),
+		lock:       r.Replace(lockText),
+		wear:       r.Replace(wearText),
+		vacuum:     r.Replace(vacuumText),
+		redrive:    r.Replace(redriveText),
+		redriveIDs: r.Replace(redriveIDsText),
+		setPaused:  r.Replace(setPausedText),
+		trim:       r.Replace(trimText),
+		join:       r.Replace(joinText),
+		leave:      r.Replace(leaveText),
+		members:    r.Replace(membersText),
+		peek:       map[sqlbatch.State]string{},
+		purge:      map[sqlbatch.State]string{},
 	}
 	for _, template := range dropTexts {
 		texts.drop = append(texts.drop, r.Replace(template))

@@ -41,7 +41,7 @@ RETURNING uuid_send(id)`
 func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return rowList(q.enqueue, rows) }
 
 func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement {
-	return rowList(q.enqueueBegun, rows)
+	return rowList(q.begun, rows)
 }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {

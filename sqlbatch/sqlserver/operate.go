@@ -268,6 +268,10 @@ SELECT TOP (1) d.id FROM {done} AS d WITH (TABLOCKX, HOLDLOCK);
 
 func (q *queue) Lock() sqlbatch.Statement { return call(q.lock, "") }
 
+// SQL Server removes ghosts by itself: see docs/sqlserver.md.
+func (q *queue) Wear() sqlbatch.Statement   { return sqlbatch.Statement{} }
+func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
+
 const dropText = session + `DELETE m
 FROM {members} AS m WITH (ROWLOCK)
 WHERE m.queue = {name};
