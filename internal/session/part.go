@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -141,6 +142,9 @@ func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 func (p *Part) release(res *puddle.Resource[*session]) {
 	p.lane.release(res)
 	<-p.slots
+	if p.pool.traits.OneWriter {
+		runtime.Gosched()
+	}
 }
 
 func unconnected(err error) error {
