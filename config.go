@@ -52,6 +52,12 @@ type Config struct {
 	// they are deleted. Of messages sent again with one ID it keeps the last, on
 	// SQL Server each.
 	Retain time.Duration
+	// VacuumEvery is for PostgreSQL, where the rows of messages that have ended stay in the
+	// live table until somebody vacuums it: the least time between two looks of a consumer
+	// whether enough of them are there, which then has the table vacuumed, if its role may.
+	// Where it may not, Hooks.Housekeeping says what to grant. Default 3 s, at least 10 ms,
+	// at most 100 years, which leaves it all to autovacuum.
+	VacuumEvery time.Duration
 	// SessionMaxAge is how old a connection that this queue's producers and consumers
 	// use may become before it is replaced, in the manner of SetConnMaxLifetime, which
 	// does not see connections that are in use for so long: after a switch to another
@@ -85,6 +91,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, 256<<20)
 	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
+	v.duration("Config.VacuumEvery", &c.VacuumEvery, 3*time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
 	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
 		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)

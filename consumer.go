@@ -31,7 +31,8 @@ const (
 // End it by Stop, or the end of Consume's context, and Shutdown.
 //
 // Its goroutines, all joined by Shutdown: the claimer (claim.go), the storers of the
-// settler, the keeper and its extender, the trimmer where Config.Retain is set, one
+// settler, the keeper and its extender, the trimmer where Config.Retain is set, on
+// PostgreSQL one that vacuums (vacuum.go), one
 // that notes this consumer among the members (member.go), and the supervisor, which
 // ends the others in order; those of statements that were left behind (internal/session);
 // and, where hooks are told apart from what calls them (Hooks), one for each of
@@ -44,7 +45,7 @@ type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
 	sessions *sessions       // of claims
-	notes    *sessions       // of what may wait: members, trims
+	notes    *sessions       // of what may wait: members, trims, vacuums
 	member   sqlbatch.Member // as whom the database knows it
 	settler  *settler
 	keeper   *keeper
@@ -154,7 +155,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 const (
 	claimSessions  = 1
 	extendSessions = 2
-	noteSessions   = 2 // of attend and trim
+	noteSessions   = 3 // of attend, trim and vacuum
 )
 
 // supervise runs the goroutines and ends them in order: the claimer, which
@@ -171,6 +172,9 @@ func (c *Consumer[T]) supervise(forget func()) {
 	rest.Go(func() { c.attend(attending) })
 	if c.queue.cfg.Retain > 0 {
 		rest.Go(c.trim)
+	}
+	if c.queue.sql.Wear().Text != "" {
+		rest.Go(c.vacuum)
 	}
 	claimer.Go(c.claimAll)
 	claimer.Wait()

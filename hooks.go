@@ -118,8 +118,9 @@ type AvailabilityEvent struct {
 // database refuses it because a right is missing, say.
 type HousekeepingEvent struct {
 	Queue string
-	// Task is "members" (this consumer is not seen in Queue.Members) or "trim" (what
-	// Config.Retain no longer keeps stays).
+	// Task is "members" (this consumer is not seen in Queue.Members), "trim" (what
+	// Config.Retain no longer keeps stays) or "vacuum" (on PostgreSQL: the live table grows
+	// until autovacuum comes, see Config.VacuumEvery).
 	Task string
 	Err  error // what the database refused; nil when it no longer does
 }

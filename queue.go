@@ -73,8 +73,11 @@ func (q *queue) fail(op string, err error) error {
 	return &OpError{Op: op, Queue: q.name, Unknown: class == sqlbatch.Unknown, Err: err}
 }
 
-// classify is what an error means: session.Classify, and that of an undecided row.
+// classify is what an error means: session.Classify, and that of errors of chanq's own.
 func (q *queue) classify(err error) sqlbatch.Class {
+	if denied := (*deniedError)(nil); errors.As(err, &denied) {
+		return sqlbatch.Permanent
+	}
 	if undecided := (*undecidedError)(nil); errors.As(err, &undecided) {
 		return sqlbatch.BadRow // the others of its batch may be stored
 	}

@@ -15,6 +15,9 @@ type sharedDB struct {
 	users    int           // parts of sessions and listeners: the last one to leave ends it
 	sessions *session.Pool // nil before the first part
 	bells    map[bellKey][]chan struct{}
+	// vacuums is taken by the queue whose table is being vacuumed: one at a time, since
+	// it borrows a connection of the application's for as long as that takes.
+	vacuums chan struct{}
 }
 
 // shared has one entry for each *sql.DB on which something runs.
@@ -31,7 +34,7 @@ func sharedOf(db *sql.DB) *sharedDB {
 	}
 	s := shared.of[db]
 	if s == nil {
-		s = &sharedDB{bells: map[bellKey][]chan struct{}{}}
+		s = &sharedDB{bells: map[bellKey][]chan struct{}{}, vacuums: make(chan struct{}, 1)}
 		shared.of[db] = s
 	}
 	return s
@@ -139,6 +142,14 @@ func (k bellKey) ring() {
 			notify(ch)
 		}
 	}
+}
+
+// vacuums is taken by a queue on the same *sql.DB whose table is being vacuumed. The
+// caller has sessions on it.
+func (k bellKey) vacuums() chan struct{} {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	return shared.of[k.db].vacuums
 }
 
 // notify leaves a value in a channel of capacity 1 unless one is there.

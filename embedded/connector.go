@@ -186,7 +186,7 @@ func (c *conn) enter(ctx context.Context, k kind) (leave func(error), err error)
 		}
 		return func(error) {
 			if c.inTx = c.inTransaction(); !c.inTx {
-				c.turn.leave()
+				c.leave()
 			}
 		}, nil
 	case k == begins && !c.inTx:
@@ -204,16 +204,22 @@ func (c *conn) enter(ctx context.Context, k kind) (leave func(error), err error)
 			// where SQLite has rolled back already.
 			if err == nil || k == rollsBack {
 				c.inTx = false
-				c.turn.leave()
+				c.leave()
 			}
 		}, nil
 	case k == writes && !c.inTx:
 		if err := c.turn.enter(ctx); err != nil {
 			return nil, err
 		}
-		return func(error) { c.turn.leave() }, nil
+		return func(error) { c.leave() }, nil
 	}
 	return nothing, nil
+}
+
+// leave is the end of a turn in which something may have been written.
+func (c *conn) leave() {
+	c.turn.journal.shorten(c.sqliteConn)
+	c.turn.leave()
 }
 
 // inTransaction asks SQLite, which has no other way to tell through its driver: a
@@ -253,7 +259,7 @@ func (t *tx) end(f func() error) error {
 	err := f()
 	if t.conn.inTx {
 		t.conn.inTx = false
-		t.conn.turn.leave()
+		t.conn.leave()
 	}
 	return err
 }

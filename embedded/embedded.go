@@ -19,6 +19,9 @@ const inMemory = ":memory:"
 // is begun anew. It stays below it by itself, unless somebody reads for long.
 const journalLimit = 32 << 20
 
+// journalSuffix is that of the write-ahead log's name, which SQLite chose.
+const journalSuffix = "-wal"
+
 // busyTimeout is how long a writer waits for another one.
 const busyTimeout = 10 * time.Second
 
@@ -65,7 +68,7 @@ func Open(path string) (*sql.DB, error) {
 // processes. They may be removed together while no process uses the database.
 func Files(path string) []string {
 	files := []string{path}
-	for _, suffix := range []string{"-wal", "-shm", "-journal", turnSuffix, nextSuffix} {
+	for _, suffix := range []string{journalSuffix, "-shm", "-journal", turnSuffix, nextSuffix} {
 		files = append(files, path+suffix)
 	}
 	return files

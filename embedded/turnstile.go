@@ -11,12 +11,15 @@ import (
 type turnstile struct {
 	here   chan struct{} // full while a writer of this process is inside; in the order of asking
 	across *fileLock     // which writers of other processes respect; nil in memory
+
+	journal journal // of who is inside
 }
 
 func newTurnstile(path string) *turnstile {
 	t := &turnstile{here: make(chan struct{}, 1)}
 	if path != inMemory {
 		t.across = &fileLock{path: path}
+		t.journal.path = path + journalSuffix
 	}
 	return t
 }

@@ -131,6 +131,10 @@ func (q *queue) Queues() sqlbatch.Statement { return sqlbatch.Statement{Text: q.
 
 func (q *queue) Lock() sqlbatch.Statement { return sqlbatch.Statement{Text: `SELECT 1`} }
 
+// SQLite reuses the room of what is deleted at once.
+func (q *queue) Wear() sqlbatch.Statement   { return sqlbatch.Statement{} }
+func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
+
 func (q *queue) Drop() (statements []sqlbatch.Statement) {
 	for _, text := range q.drop {
 		statements = append(statements, sqlbatch.Statement{Text: text})

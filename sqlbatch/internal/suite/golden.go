@@ -52,6 +52,9 @@ func Goldens(d sqlbatch.Dialect) map[string]string {
 	for name, st := range goldenCalls(d.Queue(Orders)) {
 		all[name] = script(Texts(st)...)
 	}
+	if vacuum := d.Queue(Orders).Vacuum(); vacuum.Text != "" {
+		all["vacuum"] = script(vacuum.Text)
+	}
 	for i, text := range d.Begin() {
 		all[fmt.Sprintf("migration-begin-%d", i+1)] = script(text)
 	}

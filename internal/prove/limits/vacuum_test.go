@@ -1,0 +1,181 @@
+package limits_test
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
+)
+
+// newWearing is a queue on PostgreSQL whose live table nobody vacuums but its consumers.
+func newWearing(t *testing.T, cfg chanq.Config) (*world, *chanq.Queue[string]) {
+	t.Parallel()
+	w := newWorld(t, testdb.Postgres)
+	q := w.Queue("work", cfg)
+	w.Exec(`ALTER TABLE chanq_work SET (autovacuum_enabled = off, toast.autovacuum_enabled = off)`)
+	return w, q
+}
+
+var someBody = strings.Repeat("b", 200)
+
+// wear has n messages sent and acked, a few thousand at a time.
+func (w *world) wear(q *chanq.Queue[string], c *chanq.Consumer[string], n int) {
+	w.Helper()
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	const step = 2000
+	for range n / step {
+		batch := make([]chanq.Message[string], step)
+		for i := range batch {
+			batch[i].Body = someBody
+		}
+		testdb.SendBy(w, p, batch...)
+		for _, l := range testdb.Take(w, c, step) {
+			require.NoError(w, l.Ack())
+		}
+	}
+	require.NoError(w, c.Flush(w.Soon()))
+	require.NoError(w, p.Close(w.Soon()))
+}
+
+// ask is a number that the database tells.
+func (w *world) ask(query string) (n int64) {
+	w.Helper()
+	require.NoError(w, w.DB.QueryRowContext(w.Soon(), query).Scan(&n))
+	return n
+}
+
+func (w *world) vacuums() int64 {
+	return w.ask(`SELECT pg_stat_get_vacuum_count('chanq_work'::regclass)`)
+}
+
+const oftenEnough = 100 * time.Millisecond
+
+func TestTheLiveTableStaysSmallThoughNobodyElseVacuumsIt(t *testing.T) {
+	w, q := newWearing(t, chanq.Config{VacuumEvery: oftenEnough})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	size := func() int64 { return w.ask(`SELECT pg_total_relation_size('chanq_work')`) }
+	const few, more = 100_000, 100_000
+	w.wear(q, c, few)
+	first := size()
+	w.wear(q, c, more)
+	grown := size() - first
+	w.Logf("%d kB after %d messages, %d kB more after %d more; %d vacuums", first>>10, few, grown>>10, more, w.vacuums())
+	require.Less(t, grown, int64(more*len(someBody)), "less than their bodies")
+}
+
+// A report that runs for hours keeps all that died since it began.
+func TestAVacuumInVainIsNotRepeatedAtOnce(t *testing.T) {
+	w, q := newWearing(t, chanq.Config{VacuumEvery: oftenEnough})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	report, err := w.DB.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	require.NoError(t, err)
+	defer report.Rollback()
+	_, err = report.Exec(`SELECT count(*) FROM chanq_work`)
+	require.NoError(t, err)
+	for w.vacuums() == 0 {
+		w.wear(q, c, 4000)
+	}
+	var looks atomic.Int64
+	w.countLooks(&looks)
+	for was := w.vacuums(); looks.Load() < 30; {
+		w.wear(q, c, 2000)
+		require.LessOrEqual(t, w.vacuums(), was+2, "once for each time that the dead have doubled")
+	}
+}
+
+// countLooks counts how often a consumer asks how worn the table is.
+func (w *world) countLooks(n *atomic.Int64) {
+	look := w.Statements("work").Wear()
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, look) {
+			n.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+}
+
+// A vacuum of a large table that the server takes its time for.
+func TestStopDoesNotWaitForAVacuum(t *testing.T) {
+	w := newWorld(t, testdb.Postgres)
+	cfg := chanq.Config{VacuumEvery: oftenEnough}
+	w.Queue("work", cfg)
+	w.Exec(`DO $$ BEGIN
+EXECUTE format('ALTER DATABASE %I SET vacuum_cost_delay = 100', current_database());
+EXECUTE format('ALTER DATABASE %I SET vacuum_cost_limit = 1', current_database());
+END $$`)
+	w.Exec(`ALTER TABLE chanq_work SET (autovacuum_enabled = off)`)
+	_, slow := w.Connect()
+	q := testdb.OpenOn[string](w, slow, "work", cfg)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	vacuuming := func() bool {
+		return w.ask(`SELECT count(*) FROM pg_stat_progress_vacuum WHERE relid = 'chanq_work'::regclass`) > 0
+	}
+	for !vacuuming() {
+		w.wear(q, c, 10_000)
+	}
+	began := time.Now()
+	require.NoError(t, c.Shutdown(w.Soon()))
+	require.Less(t, time.Since(began), 5*time.Second)
+	w.Eventually("the server has ended it", func() bool { return !vacuuming() })
+	require.Zero(t, w.vacuums())
+}
+
+// Idle consumers are many, in some programs hundreds.
+func TestAConsumerThatTakesNothingDoesNotLookAtTheTable(t *testing.T) {
+	w, q := newWearing(t, chanq.Config{VacuumEvery: 10 * time.Millisecond})
+	var looks atomic.Int64
+	w.countLooks(&looks)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	w.Eventually("it looks for messages", func() bool { return c.Stats().Looks >= 5 })
+	require.Zero(t, looks.Load())
+	w.wear(q, c, 2000)
+	w.Eventually("it looks at the table", func() bool { return looks.Load() > 0 })
+}
+
+// A vacuum borrows a connection of the application's for as long as it takes. While one
+// queue on a *sql.DB is vacuumed, another one that is worn out waits for its turn.
+func TestOneQueueOfAProgramIsVacuumedAtATime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testdb.Postgres)
+	cfg := chanq.Config{VacuumEvery: 10 * time.Millisecond}
+	one, other := w.Queue("work", cfg), w.Queue("other", cfg)
+	gate := make(chan struct{})
+	var vacuums, looks atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case testdb.Runs(op, w.Statements("other").Wear()):
+			looks.Add(1)
+		case testdb.Runs(op, w.Statements("work").Vacuum()), testdb.Runs(op, w.Statements("other").Vacuum()):
+			vacuums.Add(1)
+			return faultdb.Hold(gate)
+		}
+		return faultdb.Fault{}
+	})
+	for _, name := range []string{"work", "other"} {
+		w.Exec(`ALTER TABLE chanq_` + name + ` SET (autovacuum_enabled = off)`)
+	}
+	c := testdb.Start(w, one, chanq.ConsumerConfig{})
+	for vacuums.Load() == 0 {
+		w.wear(one, c, 4000)
+	}
+	c = testdb.Start(w, other, chanq.ConsumerConfig{})
+	for w.ask(`SELECT pg_stat_get_dead_tuples('chanq_other'::regclass)`) < 60_000 {
+		w.wear(other, c, 4000)
+	}
+	for was := looks.Load(); looks.Load() < was+3; {
+		w.wear(other, c, 2000)
+	}
+	require.Equal(t, int64(1), vacuums.Load())
+	close(gate)
+	for vacuums.Load() == 1 {
+		w.wear(other, c, 2000)
+	}
+}

@@ -1,0 +1,194 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+)
+
+// wear is what the statement tells of a table.
+type wear struct {
+	dead, live, vacuums int64
+	denied              any
+}
+
+func (q *serverQueue) wear(on runner) wear {
+	q.Helper()
+	rows := q.rows(on, q.Wear())
+	require.Len(q, rows, 1)
+	row := rows[0]
+	return wear{row[0].(int64), row[1].(int64), row[2].(int64), row[3]}
+}
+
+// worn makes a table with 3000 live rows and 2000 dead ones, and waits until the
+// statistics tell.
+func (q *serverQueue) worn() {
+	q.Helper()
+	q.exec(`ALTER TABLE chanq_orders SET (autovacuum_enabled = off, toast.autovacuum_enabled = off)`)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(q, err)
+	defer conn.Close()
+	for _, text := range []string{
+		`INSERT INTO chanq_orders (body) SELECT '' FROM generate_series(1, 5000)`,
+		`DELETE FROM chanq_orders WHERE id IN (SELECT id FROM chanq_orders LIMIT 2000)`,
+	} {
+		_, err := conn.ExecContext(q.ctx, text)
+		require.NoError(q, err)
+	}
+	_ = conn.Raw(func(c any) error { return c.(*stdlib.Conn).Conn().Close(q.ctx) }) // which flushes its statistics
+	q.eventually(func() bool { return q.wear(q.db).dead == 2000 })
+}
+
+func (q *serverQueue) eventually(is func() bool) {
+	q.Helper()
+	require.Eventually(q, is, 20*time.Second, 10*time.Millisecond)
+}
+
+func TestAVacuumRemovesWhatIsDeadAndTellsSo(t *testing.T) {
+	q := newQueue(t)
+	q.worn()
+	before := q.wear(q.db)
+	require.Equal(t, wear{2000, 3000, 0, nil}, before)
+	q.rows(q.db, q.Vacuum())
+	q.eventually(func() bool { return q.wear(q.db) == wear{0, 3000, 1, nil} })
+}
+
+func TestTheRowsOutsideOfTheTableCountAsWorn(t *testing.T) {
+	q := newQueue(t)
+	q.exec(`INSERT INTO chanq_orders (body) SELECT decode(repeat('00', 20000), 'hex') FROM generate_series(1, 10)`)
+	q.eventually(func() bool { return q.wear(q.db).live > 100 }) // ten of it each, and itself
+}
+
+// Another process's vacuum, or autovacuum, holds the lock of one.
+func TestAVacuumBesideAnotherDoesNothingAndDoesNotWait(t *testing.T) {
+	q := newQueue(t)
+	q.worn()
+	tx := q.begin()
+	_, err := tx.ExecContext(q.ctx, `LOCK TABLE chanq_orders IN SHARE UPDATE EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	q.rows(q.db, q.Vacuum()) // which would wait until the end of ctx
+	require.Equal(t, wear{2000, 3000, 0, nil}, q.wear(q.db))
+}
+
+func TestAVacuumRunsInEveryModeOfPgxAndQuotesItsTable(t *testing.T) {
+	config := pgtest.Config(t)
+	run := func(name string, db *sql.DB) {
+		t.Run(name, func(t *testing.T) {
+			defer db.Close()
+			names := sqlbatch.Names{Schema: `a "b" 'c'`, Queue: "orders"}
+			_, err := db.Exec(`CREATE SCHEMA IF NOT EXISTS "a ""b"" 'c'"`)
+			require.NoError(t, err)
+			suite.Migrate(t, postgres.Dialect, db, names)
+			q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
+			before := q.wear(db).vacuums
+			for range 2 { // prepared by the first, where it is
+				_, err = db.ExecContext(t.Context(), q.Vacuum().Text)
+				require.NoError(t, err)
+			}
+			q.eventually(func() bool { return q.wear(db).vacuums == before+2 })
+		})
+	}
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		c := config.Copy()
+		c.DefaultQueryExecMode = mode
+		run(mode.String(), stdlib.OpenDB(*c))
+	}
+}
+
+// whatHelps names a role of the test's own, whose name PostgreSQL may have cut.
+const whatHelps = `before PostgreSQL 17 only the owner of chanq_orders may, chanq_migrator_\w+: have one consumer log in|GRANT MAINTAIN ON chanq_orders TO chanq_\w+`
+
+func TestWhoMayVacuumIsAskedOfTheCatalog(t *testing.T) {
+	r := newRights(t).migrated()
+	denied := func(role string) (why sql.NullString) {
+		var dead, live, vacuums int64
+		require.NoError(t, r.as(role).QueryRow(orders.Wear().Text).Scan(&dead, &live, &vacuums, &why))
+		return why
+	}
+	require.False(t, denied("migrator").Valid, "who owns the table")
+	for _, role := range []string{"consumer", "operator"} {
+		why := denied(role)
+		require.True(t, why.Valid)
+		require.Regexp(t, whatHelps, why.String)
+	}
+	owner := stdlib.OpenDB(*r.config)
+	defer owner.Close()
+	var version int
+	require.NoError(t, owner.QueryRow(`SELECT current_setting('server_version_num')::integer`).Scan(&version))
+	grant := `GRANT chanq_migrator TO chanq_consumer`
+	if version >= 170000 {
+		grant = denied("consumer").String
+	}
+	_, err := owner.Exec(r.rename.Replace(grant))
+	require.NoError(t, err)
+	require.False(t, denied("consumer").Valid, "what was said helps")
+	require.True(t, denied("operator").Valid)
+}
+
+// counter counts the runs of a statement.
+type counter struct {
+	text string
+	n    atomic.Int64
+}
+
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if data.SQL == c.text {
+		c.n.Add(1)
+	}
+	return ctx
+}
+
+func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A queue that is vacuumed by nobody says so once, when it is worth a vacuum.
+func TestAConsumerThatMayNotVacuumSaysSoOnce(t *testing.T) {
+	r := newRights(t).migrated()
+	looks := &counter{text: orders.Wear().Text}
+	r.config.Tracer = looks
+	migrator := r.as("migrator")
+	migrator.SetMaxIdleConns(0) // each connection tells its statistics at its end
+	for _, text := range []string{
+		`ALTER TABLE chanq_orders SET (autovacuum_enabled = off)`,
+		`INSERT INTO chanq_orders (body) SELECT '' FROM generate_series(1, 50000)`, `DELETE FROM chanq_orders`,
+	} {
+		_, err := migrator.ExecContext(r.ctx, text)
+		require.NoError(t, err)
+	}
+	told := make(chan chanq.HousekeepingEvent, 100)
+	cfg := chanq.Config{VacuumEvery: 10 * time.Millisecond, Hooks: chanq.Hooks{Housekeeping: func(e chanq.HousekeepingEvent) { told <- e }}}
+	q, _ := r.open(r.as("consumer"), cfg)
+	_, p := r.open(r.as("producer"), chanq.Config{})
+	c, err := q.Consume(r.ctx, chanq.ConsumerConfig{})
+	require.NoError(t, err)
+	consume := func(n int) {
+		_, err := p.SendBatch(r.ctx, make([]chanq.Message[string], n)...)
+		require.NoError(t, err)
+		for range n {
+			require.NoError(t, (<-c.C()).Ack())
+		}
+	}
+	for looks.n.Load() < 5 {
+		consume(1000)
+	}
+	e := <-told
+	require.Equal(t, "vacuum", e.Task)
+	require.ErrorContains(t, e.Err, "autovacuum_naptime")
+	require.Regexp(t, whatHelps, e.Err.Error())
+	require.Empty(t, told)
+	require.NoError(t, c.Shutdown(r.ctx))
+	require.NoError(t, c.Err())
+}

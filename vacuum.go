@@ -1,0 +1,100 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/chanq/chanq/internal/retry"
+)
+
+// vacuum keeps the live table from growing by rows that are dead, where the database
+// leaves that to a vacuum. Each consumer looks by itself; the database sees to it that
+// one of them at a time is at it, of all processes. A consumer that took nothing asks
+// nothing.
+//
+// It takes a session of the notes' for as long as the vacuum lasts, so neither claims nor
+// settles wait for one, and ends with Stop, which cancels what is under way.
+func (c *Consumer[T]) vacuum() {
+	chore := housework{queue: c.queue, task: "vacuum", op: "vacuum"}
+	every := c.queue.cfg.VacuumEvery
+	p := vacuumPace{}
+	for c.stop.Err() == nil {
+		retry.Sleep(c.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at once
+		if taken := c.taken.Load(); c.stop.Err() == nil && p.due(monotonic(), taken) {
+			c.vacuumIfWorn(&p, &chore)
+		}
+	}
+}
+
+const (
+	// vacuumTimeout is for how long a vacuum may take: far longer than any does, but for
+	// tables of some hundred gigabytes, which are autovacuum's.
+	vacuumTimeout = 10 * time.Minute
+	// wearDelay is for how long after a vacuum PostgreSQL 13 and 14 may show figures of
+	// before.
+	wearDelay = 600 * time.Millisecond
+)
+
+// vacuumIfWorn looks at the table, has it vacuumed if that is worth its while, and looks
+// what became of it.
+func (c *Consumer[T]) vacuumIfWorn(p *vacuumPace, chore *housework) {
+	w, err := c.wear()
+	if err != nil || !p.worth(monotonic(), w) {
+		if err != nil {
+			chore.report(err)
+		}
+		return
+	}
+	if w.denied != "" {
+		chore.report(&deniedError{w.denied})
+		return
+	}
+	vacuums := c.queue.key.vacuums()
+	select {
+	case vacuums <- struct{}{}:
+		defer func() { <-vacuums }()
+	default:
+		return // another queue's turn
+	}
+	ctx, cancel := context.WithTimeout(c.stop, vacuumTimeout)
+	defer cancel()
+	began := monotonic()
+	err = c.notes.Run(ctx, c.queue.sql.Vacuum(), nil)
+	took := monotonic() - began
+	if err == nil {
+		retry.Sleep(c.stop, wearDelay)
+		w, err = c.wear()
+	}
+	if c.stop.Err() != nil {
+		return // which is no failure
+	}
+	chore.report(err)
+	if err != nil {
+		p.failed(monotonic(), took)
+		return
+	}
+	p.done(monotonic(), took, w)
+}
+
+// wear asks the database. A table that is missing has none.
+func (c *Consumer[T]) wear() (w wear, err error) {
+	ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
+	defer cancel()
+	err = c.notes.RunPatient(ctx, c.queue.sql.Wear(), func(rows *sql.Rows) error {
+		var denied sql.NullString
+		err := rows.Scan(&w.dead, &w.live, &w.vacuums, &denied)
+		w.denied = denied.String
+		return err
+	})
+	return w, err
+}
+
+// deniedError is a vacuum that the database would refuse, had it been asked for.
+type deniedError struct{ remedy string }
+
+func (e *deniedError) Error() string {
+	return fmt.Sprintf("this role may not vacuum the live table, which grows until autovacuum comes: %s; or have autovacuum come more often (autovacuum_naptime = '5s')", e.remedy)
+}

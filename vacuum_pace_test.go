@@ -1,0 +1,113 @@
+package chanq
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// table is a live table that consumers wear out and vacuum, as a database tells of it.
+type table struct {
+	live, dead, vacuums int64
+	held                int64 // dead that a snapshot keeps
+	hold                bool
+	reads               int // of its figures
+}
+
+func (t *table) wear() wear {
+	t.reads++
+	return wear{dead: t.dead, live: t.live, vacuums: t.vacuums}
+}
+
+func (t *table) die(n int64) {
+	t.dead += n
+	if t.hold {
+		t.held += n
+	}
+}
+
+func (t *table) vacuum() {
+	t.vacuums++
+	t.dead = t.held
+}
+
+// wearOut has consumers look at a table for a time, each in its turn every three seconds, while
+// perSecond messages a second die in it, taken by all of them alike.
+func wearOut(t *table, consumers int, perSecond int64, d time.Duration) {
+	paces := make([]vacuumPace, consumers)
+	const every = 3 * time.Second
+	taken := int64(0)
+	step := every / time.Duration(consumers)
+	for now := time.Duration(0); now < d; now += step {
+		n := perSecond * int64(step) / int64(time.Second)
+		t.die(n)
+		taken += n
+		p := &paces[int(now/step)%consumers]
+		if p.due(now, taken/int64(consumers)) && p.worth(now, t.wear()) {
+			t.vacuum()
+			p.done(now, 100*time.Millisecond, t.wear())
+		}
+	}
+}
+
+func TestABusyTableIsVacuumedEveryThreeSecondsWhateverTheNumberOfConsumers(t *testing.T) {
+	for _, consumers := range []int{1, 2, 48} {
+		busy := &table{live: 20_000}
+		wearOut(busy, consumers, 30_000, 5*time.Minute)
+		require.InDelta(t, 100, busy.vacuums, 5, "%d consumers", consumers)
+		require.LessOrEqual(t, busy.dead, int64(2*90_000), "%d consumers", consumers)
+	}
+}
+
+func TestATableInWhichFewDieIsLeftToAutovacuum(t *testing.T) {
+	quiet := &table{live: 1000}
+	wearOut(quiet, 3, 6, 50*time.Minute)
+	require.Zero(t, quiet.vacuums)
+	require.Less(t, quiet.reads, 3*51, "and looked at once a minute by each")
+	quiet.live = 1_000_000
+	quiet.dead = 200_000
+	wearOut(quiet, 1, 1000, 10*time.Second)
+	require.Zero(t, quiet.vacuums, "what is dead is little beside what lives")
+}
+
+func TestATableThatNobodyUsesIsNotLookedAt(t *testing.T) {
+	idle := &table{dead: 1_000_000}
+	wearOut(idle, 2, 0, time.Hour)
+	require.Zero(t, idle.reads)
+}
+
+// A snapshot that is held keeps all that died after it. Vacuums in vain would read the
+// table again and again.
+func TestAVacuumInVainComesAgainWhenTheDeadHaveDoubled(t *testing.T) {
+	for _, consumers := range []int{1, 48} {
+		held := &table{live: 20_000, hold: true}
+		wearOut(held, consumers, 10_000, 2*time.Minute)
+		require.GreaterOrEqual(t, held.vacuums, int64(4), "%d consumers", consumers)
+		require.LessOrEqual(t, held.vacuums, int64(7), "%d consumers: 20, 40, 80 … thousand", consumers)
+		held.hold, held.held = false, 0
+		before := held.vacuums
+		wearOut(held, consumers, 10_000, 2*time.Minute+10*time.Second)
+		require.Greater(t, held.vacuums, before, "%d consumers: it ends", consumers)
+		require.Less(t, held.dead, int64(100_000))
+	}
+}
+
+func TestAVacuumTakesATenthOfTheTimeAtMost(t *testing.T) {
+	p := vacuumPace{}
+	require.False(t, p.worth(0, wear{dead: 100_000}), "the first look knows nothing of those before")
+	require.True(t, p.worth(0, wear{dead: 100_000}))
+	p.done(10*time.Second, 10*time.Second, wear{dead: 10_000, vacuums: 1})
+	require.False(t, p.worth(99*time.Second, wear{dead: 100_000, vacuums: 1}))
+	require.True(t, p.worth(100*time.Second, wear{dead: 100_000, vacuums: 1}))
+	p.failed(110*time.Second, 10*time.Second)
+	require.False(t, p.worth(309*time.Second, wear{dead: 100_000, vacuums: 1}))
+	require.True(t, p.worth(310*time.Second, wear{dead: 100_000, vacuums: 1}))
+}
+
+func TestAVacuumThatWasLeftOutIsTriedAgain(t *testing.T) {
+	p := vacuumPace{seen: true}
+	require.True(t, p.worth(0, wear{dead: 50_000}))
+	p.done(time.Millisecond, time.Millisecond, wear{dead: 50_000}) // autovacuum is at it
+	require.True(t, p.worth(3*time.Second, wear{dead: 60_000}))
+}
