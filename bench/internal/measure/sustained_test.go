@@ -98,13 +98,13 @@ func TestTheBacklogIsKept(t *testing.T) {
 func TestASummaryComparesTheEndsOfARun(t *testing.T) {
 	var intervals []Result
 	for i := range 15 {
-		r := Result{AtS: float64(10 * (i + 1)), N: 1000, DrainPerS: 100, Held: i >= 1, WALPerMsg: 800, HotShare: 0.5, Ages: Histogram{}}
-		r.TableBytes, r.IndexBytes = int64(i)<<20, 1<<20
+		r := Result{AtS: float64(10 * (i + 1)), N: 1000, DrainPerS: 100, Held: i >= 1, WALPerMsg: 800, Ages: Histogram{}}
+		r.TableBytes, r.IndexBytes, r.Updates, r.HotUpdates = int64(i)<<20, 1<<20, int64(i+1)*10, int64(i+1)*6
 		if i >= 1 {
 			r.DrainPerS = 80
 		}
 		if i >= 12 {
-			r.DrainPerS, r.WALPerMsg, r.HotShare = 50, 950, 1
+			r.DrainPerS, r.WALPerMsg = 50, 950
 		}
 		for range 100 {
 			r.Ages.Add(time.Millisecond)
