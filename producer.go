@@ -43,6 +43,7 @@ type Producer[T any] struct {
 	finished  chan struct{} // every goroutine has ended
 	closeOnce sync.Once
 
+	line    *line                       // nil: groups are stored in no order, or by one storer
 	backlog *group.Backlog[*pending[T]] // handed over; closed by the intake, when nothing more will come
 	loop    retry.Loop                  // to be copied for each statement
 
@@ -116,8 +117,10 @@ func (c *sendCall) result() ([]Receipt, error) {
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	cfg, err := cfg.withDefaults(q.core.dialect)
 	var pools []*sessions
+	storers, turns := storersOf(cfg, q.core.dialect.Traits())
 	if err == nil {
-		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge, session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight})
+		need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: storers - cfg.InFlight}
+		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge, need)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("chanq: producer %s: %w", q.core.name, err)
@@ -125,6 +128,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p := &Producer[T]{
 		queue: q.core, cfg: cfg,
 		sessions: pools[0],
+		line:     turns,
 		health:   health{queue: q.core, part: "producer"},
 		in:       make(chan Message[T]),
 		flushIn:  make(chan struct{}),
@@ -140,11 +144,12 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		Cut: func(items []*pending[T]) int {
 			return cut(items, cfg.BatchRows, cfg.BatchBytes, func(i **pending[T]) (*sqlbatch.Row, bool) { return &(*i).row, (*i).given })
 		},
+		InTurn:    p.line != nil,
 		Abandoned: p.abandoned,
 	})
 	p.workers.Go(p.intake)
 	p.workers.Go(p.connect)
-	for range cfg.InFlight {
+	for range storers {
 		p.workers.Go(p.storeAll)
 	}
 	return p, nil

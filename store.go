@@ -22,7 +22,9 @@ func (p *Producer[T]) storeAll() {
 		if !open {
 			return
 		}
-		p.store(items)
+		t := p.line.join(groups.Turn())
+		p.store(items, t)
+		t.end()
 		groups.Done()
 	}
 }
@@ -68,8 +70,8 @@ func cut[I any](items []I, rows, bytes int, of func(*I) (row *sqlbatch.Row, give
 	return len(items)
 }
 
-// store stores a group and tells those who wait for it.
-func (p *Producer[T]) store(group []*pending[T]) {
+// store stores a group and tells those who wait for it. t is its turn.
+func (p *Producer[T]) store(group []*pending[T], t *turn) {
 	rows := make([]sqlbatch.Row, len(group))
 	receipts := make([]Receipt, len(group))
 	keyed, bytes := false, 0
@@ -78,7 +80,12 @@ func (p *Producer[T]) store(group []*pending[T]) {
 		keyed = keyed || group[i].given || group[i].row.Key != ""
 		bytes += len(group[i].row.Body)
 	}
+	ahead := !keyed && p.mayGoAhead(t)
+	if !ahead {
+		t.await()
+	}
 	if p.abandoned.Err() != nil {
+		t.await()
 		p.answer(group, receipts, ErrClosed, false)
 		return
 	}
@@ -86,10 +93,18 @@ func (p *Producer[T]) store(group []*pending[T]) {
 	unknown := false
 	loop := p.loop
 	f := loop.UntilKnown(p.abandoned, func(ctx context.Context) error {
+		if ahead {
+			ahead = false
+			return p.storeAhead(ctx, t, rows)
+		}
 		return p.queue.enqueue(ctx, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 			return p.sessions.Run(ctx, st, scan)
 		}, p.queue.sql, rows, receipts, keyed)
 	}, func(f *retry.Failure) retry.Next {
+		t.await() // what goes ahead does it once
+		if errors.Is(f.Err, errOvertaken) {
+			return retry.AtOnce
+		}
 		var half *halfDoneError
 		unknown = unknown || f.Class == sqlbatch.Unknown || errors.As(f.Err, &half)
 		switch {
@@ -107,13 +122,18 @@ func (p *Producer[T]) store(group []*pending[T]) {
 	case f.Class == sqlbatch.BadRow && len(group) > 1 && p.abandoned.Err() == nil:
 		// One row must not sink its neighbours.
 		half := len(group) / 2
-		p.store(group[:half])
-		p.store(group[half:])
+		p.store(group[:half], nil)
+		p.store(group[half:], nil)
+		return
+	case errors.Is(f.Err, errOvertaken):
+		p.answer(group, receipts, ErrClosed, unknown)
 		return
 	default:
 		p.answer(group, receipts, f.Err, unknown)
 		return
 	}
+	t.stored(true)
+	t.await() // the outcomes are told in order, too
 	p.queue.key.ring()
 	runtime.Gosched() // claims go before the next group: the messages wait for them
 	p.answer(group, receipts, nil, false)

@@ -62,7 +62,7 @@ func remake(b *testing.B, s *store, rewrite func(string) string) {
 // live measures the whole life of b.N messages.
 func live(b *testing.B, s *store, body int) {
 	bodies := makeBodies(b.N, body)
-	loop := bareLoop{s, 500}
+	loop := bareLoop{s, 500, 1}
 	end := start(b, s)
 	require.NoError(b, loop.enqueue(b.Context(), bodies))
 	require.NoError(b, loop.drain(b.Context(), b.N))
@@ -102,7 +102,7 @@ func BenchmarkDecideSynchronous(b *testing.B) {
 				_, err := s.db.Exec("PRAGMA synchronous = " + mode)
 				require.NoError(b, err)
 				bodies := makeBodies(b.N, benchBody)
-				loop := bareLoop{s, batch}
+				loop := bareLoop{s, batch, 1}
 				end := start(b, s)
 				require.NoError(b, loop.enqueue(b.Context(), bodies))
 				require.NoError(b, loop.drain(b.Context(), b.N))
@@ -173,7 +173,7 @@ func BenchmarkDecidePacking(b *testing.B) {
 				s := prepare(b)
 				bodies := makeBodies(b.N, benchBody)
 				end := start(b, s)
-				require.NoError(b, bareLoop{s, batch}.enqueue(b.Context(), bodies))
+				require.NoError(b, bareLoop{s, batch, 1}.enqueue(b.Context(), bodies))
 				end()
 			})
 			b.Run("statement=ack/"+name, func(b *testing.B) {

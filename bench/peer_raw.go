@@ -27,7 +27,7 @@ func openRawPeer(_ context.Context, job peer.Job) (peer.Queue, error) {
 	}
 	s.db.SetMaxOpenConns(peer.Connections)
 	s.db.SetMaxIdleConns(peer.Connections)
-	return rawPeer{bareCrew{bareLoop{s, 500}}}, nil
+	return rawPeer{bareCrew{bareLoop{s, 500, 1}}}, nil
 }
 
 func (q rawPeer) Setup(ctx context.Context) error {

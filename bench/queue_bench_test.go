@@ -35,7 +35,7 @@ func chanqQueue(b *testing.B, s *store) *chanq.Queue[[]byte] {
 
 // fill stores n messages.
 func fill(b *testing.B, s *store, n int) {
-	require.NoError(b, bareLoop{s, 500}.enqueue(b.Context(), makeBodies(n, benchBody)))
+	require.NoError(b, bareLoop{s, 500, 1}.enqueue(b.Context(), makeBodies(n, benchBody)))
 }
 
 // start begins the timed part; the returned function ends it.
@@ -147,7 +147,7 @@ func BenchmarkClaimBesides(b *testing.B) {
 			n := (b.N + batch - 1) / batch * batch
 			fill(b, s, n)
 			end := start(b, s)
-			require.NoError(b, bareLoop{s, batch}.drain(b.Context(), n))
+			require.NoError(b, bareLoop{s, batch, 1}.drain(b.Context(), n))
 			end()
 		})
 	}

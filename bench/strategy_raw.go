@@ -5,30 +5,62 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // bareLoop is what a careful program without chanq would do: the same
 // statements, batch rows each, one after another on one prepared connection,
-// with no channel, no lease, no group and no deadline. With a batch of one it
+// with no channel, no lease, no group and no deadline. An enqueue uses as many
+// connections as it gains by, and so gives up the order. With a batch of one it
 // is the queue of the articles that chanq comes from: insert one; update the
 // top one, returning it; delete it.
 type bareLoop struct {
-	store *store
-	batch int
+	store   *store
+	batch   int
+	senders int // connections of an enqueue
+}
+
+// rawConnections is how many connections store most: one lets a server idle while the client
+// packs and waits, and a third one gains nothing more (docs/decisions.md). A database with
+// one writer has no use for a second one.
+func (s *store) rawConnections() int {
+	if s.dialect.Traits().OneWriter {
+		return 1
+	}
+	return 2
 }
 
 const leaseFor = 30 * time.Second // as chanq's default
 
 func newBareLoop(_ context.Context, o options, s *store) (strategy, error) {
-	return bareLoop{s, o.batch}, nil
+	return bareLoop{s, o.batch, s.rawConnections()}, nil
 }
 
 func newSingle(_ context.Context, _ options, s *store) (strategy, error) {
-	return bareLoop{s, 1}, nil
+	return bareLoop{s, 1, 1}, nil
 }
 
 func (l bareLoop) enqueue(ctx context.Context, bodies [][]byte) error {
-	return l.store.session(ctx, func(s *bareSession) error { return inBatches(bodies, l.batch, s.enqueue, nil) })
+	batches := make(chan [][]byte, len(bodies)/l.batch+1)
+	for some := range slices.Chunk(bodies, l.batch) {
+		batches <- some
+	}
+	close(batches)
+	group, ctx := errgroup.WithContext(ctx)
+	for range l.senders {
+		group.Go(func() error {
+			return l.store.session(ctx, func(s *bareSession) error {
+				for some := range batches {
+					if err := s.enqueue(some); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+	return group.Wait()
 }
 
 func (l bareLoop) drain(ctx context.Context, n int) error {

@@ -14,7 +14,7 @@ import (
 type bareCrew struct{ bareLoop }
 
 func newBareCrew(_ context.Context, o options, s *store) (strategy, error) {
-	return bareCrew{bareLoop{s, o.batch}}, nil
+	return bareCrew{bareLoop{s, o.batch, s.rawConnections()}}, nil
 }
 
 func (c bareCrew) drain(ctx context.Context, n int) error {

@@ -21,7 +21,7 @@ type barePipe struct {
 
 func newBarePipe(ctx context.Context, o options, s *store) (strategy, error) {
 	next, err := s.next(ctx)
-	return barePipe{bareLoop{s, o.batch}, next}, err
+	return barePipe{bareLoop{s, o.batch, 1}, next}, err
 }
 
 func (p barePipe) drain(ctx context.Context, n int) error {

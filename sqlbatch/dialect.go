@@ -79,6 +79,9 @@ type Traits struct {
 	Schema string
 	// Remedies say what to do about a kind of Problems.
 	Remedies map[string]string
+	// PlacesBegun: a transaction that has begun has its place in time, so what
+	// EnqueueBegun stores in it comes before what it stores in one that begins later.
+	PlacesBegun bool
 	// The most items that one statement of each kind takes.
 	EnqueueRows, ClaimRows                  int
 	AckItems, NackItems, BuryItems, FindIDs int
@@ -310,6 +313,9 @@ type Queue interface {
 	// Enqueue stores all rows, or none and fails with class Duplicate when an id
 	// or key is there already. No result.
 	Enqueue([]Row) Statement
+	// EnqueueBegun is Enqueue for a transaction of chanq's own that does nothing else:
+	// where Traits.PlacesBegun says so, the rows are due, and enqueued, when that began.
+	EnqueueBegun([]Row) Statement
 	// EnqueueNew stores the rows whose id and key are not there and returns their
 	// ids. No two rows may have the same key.
 	EnqueueNew([]Row) Statement

@@ -17,6 +17,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -61,6 +62,9 @@ type Config[I Item] struct {
 	// grow with the time that a statement takes, and one that hangs does not hold up what
 	// comes after it. 0: the others go on at once.
 	Moment time.Duration
+	// InTurn: while a Worker's group is under way, the others take only groups that are
+	// full, and leave what came meanwhile to the one that is done first.
+	InTurn bool
 	// Abandoned ends when the items are given up: late ones are due then.
 	Abandoned context.Context
 }
@@ -84,6 +88,7 @@ type Backlog[I Item] struct {
 	late    []lateItem[I]
 	workers []*Worker[I]
 	idle    int    // Workers that wait for a group, and for no other Worker
+	taken   uint64 // count of groups, late ones apart; the next one's turn
 	added   uint64 // count of items; the next one's seq
 	done    uint64 // count of items that have an outcome
 	urgent  uint64 // what is below this seq is due
@@ -177,6 +182,12 @@ func (b *Backlog[I]) noted(before int, h Haste) {
 		return
 	}
 	full := before < b.cfg.Full && n >= b.cfg.Full || b.cfg.Bytes > 0 && b.bytes >= b.cfg.Bytes
+	if b.cfg.InTurn && b.underWay() {
+		if full {
+			b.notify()
+		}
+		return
+	}
 	if before == 0 || full || sooner || b.awaited > b.left() && n >= b.former/2 {
 		b.notify()
 	}
@@ -204,6 +215,10 @@ func (b *Backlog[I]) left() uint64 {
 // Something waits. mu is held.
 func (b *Backlog[I]) due(now time.Time) (bool, time.Duration) {
 	n, first := b.count(), b.left()
+	full := b.full()
+	if b.cfg.InTurn && !full && b.underWay() {
+		return false, forever
+	}
 	linger := b.cfg.Linger
 	if first < b.awaited {
 		if n >= b.former/2 {
@@ -212,8 +227,29 @@ func (b *Backlog[I]) due(now time.Time) (bool, time.Duration) {
 		linger = min(linger, b.cfg.AwaitedLinger)
 	}
 	left := linger - now.Sub(b.since)
-	full := n >= b.cfg.Full || b.cfg.Bytes > 0 && b.bytes >= b.cfg.Bytes
 	return full || left <= 0 || first < b.urgent, left
+}
+
+// full reports whether what waits fills a group. mu is held.
+func (b *Backlog[I]) full() bool {
+	return b.count() >= b.cfg.Full || b.cfg.Bytes > 0 && b.bytes >= b.cfg.Bytes
+}
+
+// Full reports whether what waits fills a group.
+func (b *Backlog[I]) Full() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.full()
+}
+
+// underWay reports whether a Worker has a group. mu is held.
+func (b *Backlog[I]) underWay() bool {
+	for _, w := range b.workers {
+		if len(w.items) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Hurry has nothing that was added before linger for long: somebody waits.
@@ -321,12 +357,14 @@ func (b *Backlog[I]) Remove(gone func(I) bool) {
 	b.endFlushes()
 }
 
-// Each calls f for all items without an outcome, but for late ones, and says which are in a
-// group that is under way. The Workers must not reorder their groups.
+// Each calls f for all items without an outcome, but for late ones, in order, and says which
+// are in a group that is under way. The Workers must not reorder their groups.
 func (b *Backlog[I]) Each(f func(item I, underWay bool)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, w := range b.workers {
+	workers := slices.Clone(b.workers)
+	slices.SortFunc(workers, func(a, b *Worker[I]) int { return cmp.Compare(a.oldest, b.oldest) })
+	for _, w := range workers {
 		for _, item := range w.items {
 			f(item, true)
 		}

@@ -14,6 +14,7 @@ type Worker[I Item] struct {
 	backlog *Backlog[I]
 	timer   *time.Timer
 	items   []I       // of the group that is under way; the array is used again
+	turn    uint64    // of the group: how many were taken before it
 	oldest  uint64    // the least seq of items, when they left
 	began   time.Time // when they left
 	late    bool      // items had been late
@@ -102,6 +103,10 @@ func (w *Worker[I]) Done() {
 	b.endFlushes()
 }
 
+// Turn is how many groups were taken before the one that Next returned last, which was
+// not one of late items.
+func (w *Worker[I]) Turn() uint64 { return w.turn }
+
 // Late keeps an item of the group for later: it has no outcome yet, comes back in a
 // group of late ones when that time has passed, and no other waits for it.
 func (w *Worker[I]) Late(item I, after time.Duration) {
@@ -116,7 +121,8 @@ func (w *Worker[I]) Late(item I, after time.Duration) {
 // take makes a group of the first that wait. mu is held.
 func (w *Worker[I]) take(now time.Time) {
 	b := w.backlog
-	w.oldest, w.began, w.late = b.left(), now, false
+	w.oldest, w.began, w.late, w.turn = b.left(), now, false, b.taken
+	b.taken++
 	w.cut(append(w.items, b.waiting[b.head:b.head+min(b.count(), b.cfg.Full)]...))
 	n := len(w.items)
 	clear(b.waiting[b.head : b.head+n])

@@ -146,7 +146,7 @@ var errNoRows = errors.New("no rows")
 // join adds a part, which ends with the test.
 func (w *database) join(k Kind, sessions int) *Part {
 	w.Helper()
-	parts, err := w.pool.Join(time.Hour, Need{k, sessions})
+	parts, err := w.pool.Join(time.Hour, Need{Kind: k, Sessions: sessions})
 	require.NoError(w, err)
 	return parts[0]
 }

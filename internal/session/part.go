@@ -41,7 +41,7 @@ const driverGrace = 20 * time.Millisecond
 
 // newPart makes a part of p, whose mu is held, or which nobody else has.
 func newPart(p *Pool, n Need, maxAge time.Duration) *Part {
-	part := &Part{pool: p, lane: p.lane(n.Kind), need: n, slots: make(chan struct{}, n.Sessions), maxAge: maxAge, maxIdle: maxIdle}
+	part := &Part{pool: p, lane: p.lane(n.Kind), need: n, slots: make(chan struct{}, n.Sessions+n.Spare), maxAge: maxAge, maxIdle: maxIdle}
 	if p.traits.OneWriter || n.Kind == Note {
 		part.maxAge = 0
 	}
@@ -65,6 +65,18 @@ func (p *Part) Fill(ctx context.Context) error {
 // stays till then, though it is idle. For statements whose time is short where it takes
 // long to connect.
 func (p *Part) Expect(d time.Duration) { p.lane.expect(time.Now().Add(min(d, maxIdle))) }
+
+// Spare reports whether a session beyond Need.Sessions is at hand, or may be connected
+// without taking what the application may need. Whoever uses one nevertheless may have to
+// wait for it.
+func (p *Part) Spare() bool {
+	if p.pool.limit() == 0 {
+		return true
+	}
+	p.lane.mu.Lock()
+	defer p.lane.mu.Unlock()
+	return p.lane.idle > 0 || p.pool.spare(1+int(p.pool.coming.Load()))
+}
 
 // Close waits until the statements that were left behind have ended. No other one may be
 // under way, nor come later.

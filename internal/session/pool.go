@@ -40,10 +40,13 @@ func (k Kind) floor(need int) int {
 	return min(need, 2)
 }
 
-// Need is how many sessions of a kind a part may use at once.
+// Need is how many sessions of a kind a part may use at once. Spare ones come on top: where
+// the *sql.DB has a limit none is kept for them, and the part asks (Part.Spare) before it
+// uses them.
 type Need struct {
 	Kind     Kind
 	Sessions int
+	Spare    int
 }
 
 // Pool has the sessions of one *sql.DB: see the package's comment. It is safe for
@@ -184,7 +187,7 @@ func (p *Pool) Close() {
 // for it: join its Pool.
 func Once(db *sql.DB, d sqlbatch.Dialect) *Part {
 	p := NewPool(db, d)
-	part := newPart(p, Need{call, 1}, 0)
+	part := newPart(p, Need{Kind: call, Sessions: 1}, 0)
 	part.last = p.Close
 	return part
 }

@@ -55,6 +55,7 @@ const maxRows = 1000
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
 		Schema:      "public",
+		PlacesBegun: true,
 		Remedies:    remedies,
 		EnqueueRows: maxRows, ClaimRows: maxRows,
 		AckItems: maxRows, NackItems: maxRows, BuryItems: maxRows, FindIDs: maxRows,
@@ -77,6 +78,8 @@ type queue struct {
 
 // texts are those that are the same everywhere.
 type texts struct {
+	begun string // enqueue, with the time when the transaction began
+
 	enqueue, enqueueNew, find, look, claim, claimBlind, nextDue, survey string
 	version, problems, clock, record, stats, get, cancel                string
 	discard, queues, lock, wear, vacuum                                 string
@@ -89,6 +92,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	r := names(n)
 	texts := &texts{
 		enqueue:    r.Replace(enqueueText),
+		begun:      r.Replace(enqueueBegunText),
 		enqueueNew: r.Replace(enqueueNewText),
 		find:       r.Replace(findText),
 		look:       r.Replace(lookText),
@@ -170,6 +174,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{$}", tag,
 		"{name}", build.Quote("'", n.Queue, "'"),
 		"{now}", "(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)", // SELECT: once, not for each row
+		"{begun}", "(SELECT (extract(epoch FROM transaction_timestamp()) * 1000)::bigint)",
 		"{encoding}", "getdatabaseencoding()", // as it is: in one that is SQL_ASCII, others may have stored any bytes
 		"{rows}", strconv.Itoa(maxRows), "{fence bits}", strconv.Itoa(sqlbatch.FenceBits),
 		"{margin}", strconv.FormatInt(sqlbatch.FloorMargin.Milliseconds(), 10),

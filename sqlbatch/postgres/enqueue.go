@@ -28,6 +28,9 @@ CROSS JOIN (
   OFFSET 0
 ) AS r`
 
+// enqueueBegunText is the same, with the time when the transaction began.
+var enqueueBegunText = strings.Replace(enqueueText, "{now}", "{begun}", 1)
+
 // enqueueNewText leaves out rows whose id or key is there. It waits for
 // another insert of the same id or key under way; rows come in the order of
 // their keys, so that two of these never wait for each other.
@@ -36,6 +39,10 @@ ON CONFLICT DO NOTHING
 RETURNING uuid_send(id)`
 
 func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return rowList(q.enqueue, rows) }
+
+func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement {
+	return rowList(q.begun, rows)
+}
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 	return rowList(q.enqueueNew, sortedBy(rows, func(a, b sqlbatch.Row) int { return strings.Compare(a.Key, b.Key) }))

@@ -37,6 +37,9 @@ RETURNING id`
 
 func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return packRows(q.enqueue, rows) }
 
+// EnqueueBegun is the same: with one writer at a time there is nothing to put in order.
+func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.Enqueue(rows) }
+
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 	return packRows(q.enqueueNew, rows)
 }

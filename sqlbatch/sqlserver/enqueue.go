@@ -84,6 +84,10 @@ func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
 	return enqueue(q.enqueue, rows)
 }
 
+// EnqueueBegun is the same: a SQL Server does not tell a session without rights of its own
+// when its transaction began.
+func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.Enqueue(rows) }
+
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 	rows = build.InOrder(rows, func(a, b sqlbatch.Row) int {
 		return cmp.Or(strings.Compare(a.Key, b.Key), build.CompareIDs(a.ID, b.ID))
