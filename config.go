@@ -166,6 +166,12 @@ type ConsumerConfig struct {
 	// on Stop, and the next due time, end it at once. Defaults 10 ms and 1 s. An idle
 	// consumer costs one read a PollMax, and finds what other processes send after a
 	// PollMax at the latest.
+	//
+	// A consumer at work claims from where it got to, and looks from the beginning once a
+	// second, or each PollMax, if that is less: for what a transaction committed late, what
+	// another process gave back, and leases that ran out. So these are found within a second
+	// or so where the database is in health. Where a look takes longer than some milliseconds,
+	// all consumers of the queue together spend a twentieth of their time on looks.
 	PollMin, PollMax time.Duration
 	// Linger is how long a settle lingers for others to join its statement, at
 	// most a tenth of LeaseFor. One that Wait waits for does so for 5 ms at most,
