@@ -2,16 +2,13 @@ package chanq
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sourcegraph/conc"
 
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -383,38 +380,4 @@ func (c *Consumer[T]) settled(e SettledEvent) {
 // alone owns leases that have outlived the consumer.
 func (c *Consumer[T]) alone() *loneOwner {
 	return &loneOwner{queue: c.queue, timeout: c.cfg.StatementTimeout, values: c.values}
-}
-
-// trim deletes what Config.Retain no longer keeps, once a minute, as the
-// application would: no session of the consumer's is kept by it.
-func (c *Consumer[T]) trim() {
-	every := max(time.Second, min(time.Minute, c.queue.cfg.Retain))
-	chore := housework{queue: c.queue, task: "trim", op: "trim"}
-	for c.stop.Err() == nil {
-		retry.Sleep(c.stop, every/2+rand.N(every))
-		chore.report(c.trimOnce())
-	}
-}
-
-// trimOnce deletes in steps, each from where the one before ended. Between them others
-// have their turn.
-func (c *Consumer[T]) trimOnce() error {
-	after := int64(0)
-	for c.stop.Err() == nil {
-		deleted := 0
-		ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
-		err := c.notes.RunPatient(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows, after), func(rows *sql.Rows) error {
-			var id sql.RawBytes
-			var place int64
-			err := rows.Scan(&id, &place)
-			after = max(after, place)
-			deleted++
-			return err
-		})
-		cancel()
-		if err != nil || deleted < operateRows {
-			return err
-		}
-	}
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -244,14 +245,31 @@ const operateRows = 1000
 
 // Purge deletes every message that is of a state when it is called, leased ones
 // too, if asked, and returns how many it deleted. What comes to that state later
-// stays, so it ends beside producers, too. It runs in statements of 1000 rows each,
-// after one that asks for the database's time; an error comes with the count so
+// stays, so it ends beside producers, too. It runs in statements of 1000 rows each, for
+// each priority where they are live, after one that asks for the database's time; each
+// begins where the one before it ended. An error comes with the count so
 // far. Messages that others have locked at the moment may be left.
 func (q *Queue[T]) Purge(ctx context.Context, s State) (int, error) {
 	if err := checkState(s); err != nil {
 		return 0, fmt.Errorf("chanq: purge %s: %w", q.core.name, err)
 	}
-	return q.core.repeat(ctx, "purge", -1, func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.core.sql.Purge(sqlbatch.State(s), n, w) })
+	w, err := q.core.window(ctx)
+	if err != nil {
+		return 0, q.core.fail("purge", err)
+	}
+	lowest, highest := sqlbatch.PriorityLow, sqlbatch.PriorityUrgent
+	if !sqlbatch.State(s).Live() {
+		lowest = highest // their order knows no priorities
+	}
+	total := 0
+	for p := highest; p >= lowest; p-- {
+		w.Priority = int8(p)
+		n, err := q.core.repeat(ctx, "purge", -1, w, func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.core.sql.Purge(sqlbatch.State(s), n, w) })
+		if total += n; err != nil {
+			return total, err
+		}
+	}
+	return total, nil
 }
 
 // PurgeIDs deletes the dead messages with these IDs and returns the IDs of those that it
@@ -274,7 +292,11 @@ func (q *Queue[T]) Redrive(ctx context.Context, limit int) (int, error) {
 	if limit == 0 {
 		limit = -1
 	}
-	n, err := q.core.repeat(ctx, "redrive", limit, func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.core.sql.Redrive(n, nil, w) })
+	w, err := q.core.window(ctx)
+	if err != nil {
+		return 0, q.core.fail("redrive", err)
+	}
+	n, err := q.core.repeat(ctx, "redrive", limit, w, func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.core.sql.Redrive(n, nil, w) })
 	if n > 0 {
 		q.Wake()
 	}
@@ -297,29 +319,24 @@ func (q *Queue[T]) RedriveIDs(ctx context.Context, ids ...ID) ([]ID, error) {
 	return moved, err
 }
 
-// start returns the bound, by the database's clock, of what is there now. Whatever
-// comes to its place once start has returned is not below it: the millisecond that
-// the clock was in is over by then.
-func (q *queue) start(ctx context.Context) (before int64, err error) {
-	var now int64
-	if err := q.once(ctx, q.sql.Clock(), func(rows *sql.Rows) error { return rows.Scan(&now) }); err != nil {
-		return 0, err
+// window is that of what is there now, by the database's clock. Whatever comes to its
+// place once window has returned is not in it: the millisecond that the clock was in is
+// over by then.
+func (q *queue) window(ctx context.Context) (w sqlbatch.Window, err error) {
+	if err := q.once(ctx, q.sql.Clock(), func(rows *sql.Rows) error { return rows.Scan(&w.Before) }); err != nil {
+		return w, err
 	}
+	w.Before++
 	retry.Sleep(ctx, 2*time.Millisecond)
-	return now + 1, context.Cause(ctx)
+	return w, context.Cause(ctx)
 }
 
-// repeat runs a statement of up to operateRows rows, of those that are there when
-// it begins, until it finds none or limit rows (-1: no limit) are done. One that
+// repeat runs a statement of up to operateRows rows of a window until it finds none or
+// limit rows (-1: no limit) are done. One that
 // finds fewer than it may is no sign of the end: a redrive leaves those whose keys
-// are taken. Each begins where the one before has ended, so none walks over what
-// others have deleted.
-func (q *queue) repeat(ctx context.Context, op string, limit int, build func(int, sqlbatch.Window) sqlbatch.Statement) (int, error) {
-	before, err := q.start(ctx)
-	if err != nil {
-		return 0, q.fail(op, err)
-	}
-	w := sqlbatch.Window{Before: before}
+// are taken. Each begins behind the last that the one before has returned, so none walks
+// over what others have deleted, or left.
+func (q *queue) repeat(ctx context.Context, op string, limit int, w sqlbatch.Window, build func(int, sqlbatch.Window) sqlbatch.Statement) (int, error) {
 	total := 0
 	for total != limit {
 		n := operateRows
@@ -328,12 +345,8 @@ func (q *queue) repeat(ctx context.Context, op string, limit int, build func(int
 		}
 		found := 0
 		err := q.once(ctx, build(n, w), func(rows *sql.Rows) error {
-			var id sql.RawBytes
-			var place int64
-			err := rows.Scan(&id, &place)
-			w.After = max(w.After, place)
 			found++
-			return err
+			return scanPlace(rows, &w)
 		})
 		if err != nil {
 			return total, q.fail(op, err)
@@ -344,6 +357,21 @@ func (q *queue) repeat(ctx context.Context, op string, limit int, build func(int
 		total += found
 	}
 	return total, nil
+}
+
+// scanPlace moves the window behind a message, if it is not there already: rows come in
+// any order.
+func scanPlace(rows *sql.Rows, w *sqlbatch.Window) error {
+	var raw sql.RawBytes
+	var at int64
+	if err := rows.Scan(&raw, &at); err != nil {
+		return err
+	}
+	from, last := w.First(math.MinInt64)
+	if id := idOf(raw); at > from || at == from && bytes.Compare(id[:], last[:]) > 0 {
+		w.After, w.AfterID = at, id
+	}
+	return nil
 }
 
 // collectPlaced is collectIDs for statements that tell the place of a message, too.

@@ -240,11 +240,27 @@ type ClaimParams struct {
 	Blind bool
 }
 
-// Window bounds a statement that works through a table in steps: what came to
-// its place at Before or later is not touched (0: no bound), and what is before
-// After was seen by an earlier step. Both are Unix milliseconds of the database's
-// clock.
-type Window struct{ After, Before int64 }
+// Window bounds a statement that works through a table in steps, in the order of times
+// and ids, so that none reads what an earlier one has seen. What came to its place at
+// Before or later is not touched (0: no bound); what is not behind After and AfterID, the
+// time and id of the last one that the step before it returned, was seen. Both times are Unix
+// milliseconds of the database's clock, and the zero value is the whole table.
+type Window struct {
+	After   int64
+	AfterID [16]byte
+	Before  int64
+	// Priority is the one whose messages are meant, where they are live: each has an order
+	// of its own.
+	Priority int8
+}
+
+// First is the bound below which nothing is: the beginning of the window.
+func (w Window) First(least int64) (at int64, id [16]byte) {
+	if w.After == 0 && w.AfterID == [16]byte{} {
+		return least, id
+	}
+	return w.After, w.AfterID
+}
 
 // Place is where Peek goes on: behind a message, as a Peek or Get showed it. At is its
 // due_at, or of a dead or done one its ended_at; there At and ID count alone.
@@ -390,9 +406,10 @@ type Queue interface {
 	Cancel([][16]byte) Statement
 	// Discard deletes dead messages and returns their ids.
 	Discard([][16]byte) Statement
-	// Purge deletes up to n messages of a state and returns id and place of each:
-	// when a dead or done one ended, 0 of others. Of live messages Before bounds
-	// when they became what they are: due, sent, or claimed.
+	// Purge deletes up to n messages of a state, of live ones those of Window.Priority, and
+	// returns id and place of each: when a dead or done one ended, when a live one was or will
+	// be due. Of live messages Before bounds when they became what they are: due, sent, or
+	// claimed.
 	Purge(s State, n int, w Window) Statement
 	// Redrive moves up to n dead messages back, oldest first, or those with the ids if any are
 	// given, due now, with no attempts counted and no expiry, and returns id and place (when it

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -22,44 +23,53 @@ RETURNING uuid_send(q.id)`
 
 // Purges and trims skip what is locked: maintenance waits for nobody. The ids go
 // through an array, whose length the planner does not know and takes for ten, so
-// it probes the primary key.
+// it probes the primary key. Each begins in the index where the one before it ended.
 //
-// $2 and $3 are a Window. When a message was claimed is in its fence, whose salt
-// is at least 1: see FenceBits.
+// $2, $3 and $4 are a Window, $5 its priority. When a message was claimed is in its fence,
+// whose salt is at least 1: see FenceBits.
 func purgeTexts() map[sqlbatch.State]string {
-	live := func(condition string) string {
+	live := func(from, condition string) string {
 		return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 )
 DELETE FROM {live}
 WHERE id = ANY (ARRAY(
-  ` + chosen(`
-      SELECT id FROM {live} WHERE `+condition+`
-      ORDER BY due_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `))
-RETURNING uuid_send(id), 0`
+  SELECT id FROM (
+    SELECT id FROM {live}
+    WHERE (due_at, uuid_send(id)) > (` + from + `, uuid_send($3::uuid)) AND ` + strings.ReplaceAll(condition, "{lane}", "priority = $5::integer") + `
+    ORDER BY due_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED) AS l
+  LIMIT (SELECT n FROM t)))
+RETURNING uuid_send(id), due_at`
 	}
 	ended := func(table string) string {
 		return `DELETE FROM ` + table + `
 WHERE id = ANY (ARRAY(
-  SELECT id FROM ` + table + ` WHERE ended_at >= (SELECT $2::bigint) AND ended_at < (SELECT $3::bigint)
+  SELECT id FROM ` + table + ` WHERE (ended_at, id) > ($2::bigint, $3::uuid) AND ended_at < (SELECT $4::bigint)
   ORDER BY ended_at, id LIMIT $1::integer FOR UPDATE SKIP LOCKED))
 RETURNING uuid_send(id), ended_at`
 	}
+	const after, afterNow = `$2::bigint`, `greatest($2::bigint, (SELECT now FROM t))`
 	return map[sqlbatch.State]string{
-		sqlbatch.Ready:     live(ready + ` AND due_at < (SELECT $2::bigint)`),
-		sqlbatch.Scheduled: live(scheduled + ` AND enqueued_at < (SELECT $2::bigint)`),
-		sqlbatch.Leased:    live(leased + ` AND (fence - 1) >> {fence bits} < (SELECT $2::bigint)`),
+		sqlbatch.Ready:     live(after, ready+` AND due_at < (SELECT $4::bigint)`),
+		sqlbatch.Scheduled: live(afterNow, scheduled+` AND enqueued_at < (SELECT $4::bigint)`),
+		sqlbatch.Leased:    live(after, leased+` AND (fence - 1) >> {fence bits} < (SELECT $4::bigint)`),
 		sqlbatch.Dead:      ended(`{dead}`),
 		sqlbatch.Done:      ended(`{done}`),
 	}
 }
 
 func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
-	args := []any{int64(min(n, maxRows))}
-	if s == sqlbatch.Dead || s == sqlbatch.Done {
-		args = append(args, w.After)
+	args := append([]any{int64(min(n, maxRows))}, window(w)...)
+	if s.Live() {
+		args = append(args, int64(w.Priority))
 	}
-	return sqlbatch.Statement{Text: q.purge[s], Args: append(args, before(w))}
+	return sqlbatch.Statement{Text: q.purge[s], Args: args}
+}
+
+// window is the values of a Window but for its priority.
+func window(w sqlbatch.Window) []any {
+	at, id := w.First(math.MinInt64)
+	return []any{at, hexID(id), before(w)}
 }
 
 // before is the end of a window, or of time.
@@ -106,11 +116,11 @@ RETURNING uuid_send(id), ended_at`
 	// By the time of death, skipping what is locked.
 	redriveText = `WITH chosen AS MATERIALIZED (
   SELECT d.* FROM {dead} AS d
-  WHERE d.ended_at >= (SELECT $2::bigint) AND d.ended_at < (SELECT $3::bigint)
+  WHERE (d.ended_at, d.id) > ($2::bigint, $3::uuid) AND d.ended_at < (SELECT $4::bigint)
     AND ` + redriveRoom + `
     AND (d.dedup_key IS NULL OR NOT EXISTS (
       SELECT 1 FROM {dead} AS e
-      WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < (SELECT $3::bigint)))
+      WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id AND e.ended_at < (SELECT $4::bigint)))
   ORDER BY d.ended_at, d.id LIMIT $1::integer FOR UPDATE OF d SKIP LOCKED
 ),
 ` + redriveMove
@@ -130,7 +140,7 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	if len(ids) > 0 {
 		return sqlbatch.Statement{Text: q.redriveIDs, Args: []any{packIDs(ids)}}
 	}
-	return sqlbatch.Statement{Text: q.redrive, Args: []any{int64(n), w.After, before(w)}}
+	return sqlbatch.Statement{Text: q.redrive, Args: append([]any{int64(n)}, window(w)...)}
 }
 
 func (q *queue) Record(version int) sqlbatch.Statement {

@@ -76,9 +76,9 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 			sqlbatch.Done:      text(peekDone),
 		},
 		purge: map[sqlbatch.State]string{
-			sqlbatch.Ready:     text(purgeText(becameDue, ready)),
-			sqlbatch.Scheduled: text(purgeText(wasSent, scheduled)),
-			sqlbatch.Leased:    text(purgeText(wasLeased, leased)),
+			sqlbatch.Ready:     text(purgeReady),
+			sqlbatch.Scheduled: text(purgeScheduled),
+			sqlbatch.Leased:    text(purgeLeased),
 			sqlbatch.Dead:      text(purgeDead),
 			sqlbatch.Done:      text(purgeDone),
 		},

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"math"
-	"strings"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -29,28 +28,23 @@ const (
 	dropDone    = `DROP TABLE {done}`
 )
 
-// Purge: what came to its place at ?2 or later stays. A fence tells when its
-// message was claimed.
+// Purge: ?2, ?3 and ?4 are a Window, ?5 its priority. An index begins at one bound only: of
+// scheduled ones it is the later one. A fence tells when its message was claimed.
 const (
-	purgeLive = `DELETE FROM {live} WHERE rowid IN (SELECT rowid FROM (
-{lanes}
-  ) LIMIT ?1 + 0)
-RETURNING id, 0`
-	purgeLane = `    SELECT * FROM (SELECT rowid FROM {range} AND {before} ORDER BY due_at, id LIMIT ?1 + 0)`
+	purgeLive = `DELETE FROM {live} WHERE rowid IN (SELECT rowid FROM {live} INDEXED BY {due_ix_unqualified}
+  WHERE priority = ?5 + 0 AND (due_at, id) > (`
+	purgeEnd = ` ORDER BY due_at, id LIMIT ?1 + 0)
+RETURNING id, due_at`
 
-	becameDue = `due_at < ?2`
-	wasSent   = `enqueued_at < ?2`
-	wasLeased = `(fence - 1) >> 20 < ?2`
+	purgeReady     = purgeLive + `?2, ?3) AND due_at <= min({now}, ?4 - 1) AND lease_until <= {now}` + purgeEnd
+	purgeScheduled = purgeLive + `max(?2, {now}), ?3) AND +due_at > {now} AND lease_until <= {now} AND enqueued_at < ?4` + purgeEnd
+	purgeLeased    = purgeLive + `?2, ?3) AND due_at <= {now} AND lease_until > {now} AND (fence - 1) >> 20 < ?4` + purgeEnd
 
-	purgeDead = `DELETE FROM {dead} WHERE rowid IN (SELECT rowid FROM {dead} WHERE ended_at >= ?2 AND ended_at < ?3 ORDER BY ended_at, id LIMIT ?1 + 0)
+	purgeEnded = ` WHERE (ended_at, id) > (?2, ?3) AND ended_at < ?4 ORDER BY ended_at, id LIMIT ?1 + 0)
 RETURNING id, ended_at`
-	purgeDone = `DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done} WHERE ended_at >= ?2 AND ended_at < ?3 ORDER BY ended_at, id LIMIT ?1 + 0)
-RETURNING id, ended_at`
+	purgeDead = `DELETE FROM {dead} WHERE rowid IN (SELECT rowid FROM {dead}` + purgeEnded
+	purgeDone = `DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done}` + purgeEnded
 )
-
-func purgeText(before, of string) string {
-	return strings.ReplaceAll(lanes(purgeLive, purgeLane, of), "{before}", before)
-}
 
 // Redrive marks the messages that it moves by a time below zero that still tells
 // when they ended, inserts them, and deletes them: the choice could not be made
@@ -69,8 +63,8 @@ SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, heade
   AND NOT EXISTS (SELECT 1 FROM {live} AS q WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM {dead} AS e WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id`
 
-	oldestDead = `ended_at >= ?2 AND ended_at < ?3
-  AND ` + redriveRoom + ` AND e.ended_at < ?3)
+	oldestDead = `(ended_at, id) > (?2, ?3) AND ended_at < ?4
+  AND ` + redriveRoom + ` AND e.ended_at < ?4)
 ORDER BY ended_at, id LIMIT ?1 + 0)`
 	// Among the ids of the list only, the smallest with a key goes first.
 	listedDead = `id IN ` + listed + ` AND ` + redriveRoom + ` AND e.id IN ` + listed + `))`
@@ -90,10 +84,17 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 }
 
 func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
-	if s == sqlbatch.Dead || s == sqlbatch.Done {
-		return sqlbatch.Statement{Text: q.purge[s], Args: []any{int64(n), w.After, before(w)}}
+	args := append([]any{int64(n)}, window(w)...)
+	if s.Live() {
+		args = append(args, int64(w.Priority))
 	}
-	return sqlbatch.Statement{Text: q.purge[s], Args: []any{int64(n), before(w)}}
+	return sqlbatch.Statement{Text: q.purge[s], Args: args}
+}
+
+// window is the values of a Window but for its priority.
+func window(w sqlbatch.Window) []any {
+	at, id := w.First(math.MinInt64)
+	return []any{at, id[:], before(w)}
 }
 
 func before(w sqlbatch.Window) int64 {
@@ -104,7 +105,7 @@ func before(w sqlbatch.Window) int64 {
 }
 
 func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.Statement {
-	mark := sqlbatch.Statement{Text: q.redriveOldest, Args: []any{int64(n), w.After, before(w)}}
+	mark := sqlbatch.Statement{Text: q.redriveOldest, Args: append([]any{int64(n)}, window(w)...)}
 	if len(ids) > 0 {
 		mark = sqlbatch.Statement{Text: q.redriveListed, Args: []any{packIDs(ids)}}
 	}

@@ -88,15 +88,15 @@ func TestWindowsReachAsFarAsTheCalendar(t *testing.T) {
 	q := sqlserver.Dialect.Queue(suite.Orders)
 	day := int64(24 * time.Hour / time.Millisecond)
 	require.Equal(t, []any{
-		sql.Named("after_days", int32(0)), sql.Named("after_ms", int32(0)),
+		sql.Named("after_days", int32(-719162)), sql.Named("after_ms", int32(0)), sql.Named("after_id", make([]byte, 16)), // the year 1
 		sql.Named("before_days", int32(2932896)), sql.Named("before_ms", int32(day-1)),
 	}, q.Purge(sqlbatch.Dead, 1, sqlbatch.Window{}).Args[3:], "9999-12-31T23:59:59.999")
 	require.Equal(t, []any{
-		sql.Named("after_days", int32(20000)), sql.Named("after_ms", int32(7)),
+		sql.Named("after_days", int32(20000)), sql.Named("after_ms", int32(7)), sql.Named("after_id", make([]byte, 16)),
 		sql.Named("before_days", int32(20001)), sql.Named("before_ms", int32(8)),
 	}, q.Redrive(1, nil, sqlbatch.Window{After: 20000*day + 7, Before: 20001*day + 8}).Args[3:])
-	require.Equal(t, sql.Named("mark", int64(5)<<sqlbatch.FenceBits), q.Purge(sqlbatch.Leased, 1, sqlbatch.Window{Before: 5}).Args[3])
-	require.Equal(t, sql.Named("mark", int64(math.MaxInt64)), q.Purge(sqlbatch.Leased, 1, sqlbatch.Window{}).Args[3])
+	require.Equal(t, sql.Named("mark", int64(5)<<sqlbatch.FenceBits), q.Purge(sqlbatch.Leased, 1, sqlbatch.Window{Before: 5}).Args[9])
+	require.Equal(t, sql.Named("mark", int64(math.MaxInt64)), q.Purge(sqlbatch.Leased, 1, sqlbatch.Window{}).Args[9])
 }
 
 func TestLeasesOfMonthsFitAnInt(t *testing.T) {

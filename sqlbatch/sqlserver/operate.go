@@ -58,25 +58,20 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 // claim finds them, without a lock that lasts on what is walked past, and looked at
 // once more under the lock.
 //
-// Of the dead and the done a step begins where the one before it ended (@after),
-// so that it does not walk over what that one left behind. Of live ones, what
-// came to its state later than the first step began (@before) stays: due later,
+// A step begins where the one before it ended, of live ones in their priority, so that it
+// walks neither over the ghosts that that one left behind nor over what it passed. Of live
+// ones, what came to its state later than the first step began (@before) stays: due later,
 // sent later, or claimed later, which the fence tells (see FenceBits).
 var purgeTexts = map[sqlbatch.State]string{
-	sqlbatch.Ready: purgeOpen + window + `DECLARE @last datetime2(3) = CASE WHEN @before <= @now THEN DATEADD(millisecond, -1, @before) ELSE @now END;
-` + purgeLive + `i.due_at <= @last AND i.lease_until <= @now AND q.due_at <= @last AND q.lease_until <= @now
-` + fromListOptions + `;
-`,
-	sqlbatch.Scheduled: purgeOpen + window + purgeLive + `i.due_at > @now AND i.enqueued_at < @before AND q.due_at > @now AND q.lease_until <= @now
-` + fromListOptions + `;
-`,
-	sqlbatch.Leased: purgeOpen + purgeLive + `i.due_at <= @now AND i.lease_until > @now AND i.fence <= @mark AND q.lease_until > @now AND q.fence <= @mark
-` + fromListOptions + `;
-`,
+	sqlbatch.Ready: purgeOpen + `DECLARE @last datetime2(3) = CASE WHEN @before <= @now THEN DATEADD(millisecond, -1, @before) ELSE @now END;
+` + purgeLive + ` AND i.due_at <= @last AND i.lease_until <= @now AND u.due_at <= @last AND u.lease_until <= @now` + purgeEnd,
+	sqlbatch.Scheduled: purgeOpen + `IF @after < @now SET @after = @now;
+` + purgeLive + ` AND i.enqueued_at < @before AND u.due_at > @now AND u.lease_until <= @now` + purgeEnd,
+	sqlbatch.Leased: purgeOpen + purgeLive + ` AND i.due_at <= @now AND i.lease_until > @now AND i.fence <= @mark AND u.lease_until > @now AND u.fence <= @mark` + purgeEnd,
 	sqlbatch.Dead: session + window + `WITH c AS (
     SELECT TOP (@n) id, ended_at
     FROM {dead} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead ended}), FORCESEEK)
-    WHERE ended_at >= @after AND ended_at < @before
+    WHERE ended_at >= @after AND (ended_at > @after OR id > @after_id) AND ended_at < @before
     ORDER BY ended_at, id
 )
 DELETE c
@@ -85,7 +80,7 @@ DELETE c
 	sqlbatch.Done: session + window + `WITH c AS (
     SELECT TOP (@n) id, ended_at
     FROM {done} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({done pk}), FORCESEEK)
-    WHERE ended_at >= @after AND ended_at < @before
+    WHERE ended_at >= @after AND (ended_at > @after OR id > @after_id) AND ended_at < @before
     ORDER BY ended_at, id
 )
 DELETE c
@@ -95,12 +90,20 @@ DELETE c
 
 const (
 	purgeOpen = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+` + window
+	purgeLive = `DELETE q
+OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.due_at) AS place
+FROM (
+    SELECT TOP (@n) u.id
+    FROM {live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
+    INNER JOIN {live} AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
+    WHERE i.priority = @priority AND i.due_at >= @after AND (i.due_at > @after OR i.id > @after_id)`
+	purgeEnd = `
+    ORDER BY i.due_at, i.id
+) AS a
+INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
+` + fromListOptions + `;
 `
-	purgeLive = `DELETE TOP (@n) q
-OUTPUT deleted.id, CONVERT(bigint, 0) AS place
-FROM {live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
-INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = i.id
-WHERE i.priority IN (2, 1, 0, -1) AND `
 )
 
 // ended returns what was deleted, and when it had ended.
@@ -112,20 +115,28 @@ const (
 DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
 DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, @epoch));
 `
-	windowDeclaration = ", @after_days int, @after_ms int, @before_days int, @before_ms int"
+	windowDeclaration = ", @after_days int, @after_ms int, @after_id binary(16), @before_days int, @before_ms int"
 )
 
-// noEnd is the last millisecond that a datetime2 has.
-const noEnd = 2932897*dayMillis - 1
+// beginning and noEnd are the first and the last millisecond that a datetime2 has.
+const (
+	beginning = -719162 * dayMillis
+	noEnd     = 2932897*dayMillis - 1
+)
 
 func windowOf(w sqlbatch.Window) []any {
 	if w.Before <= 0 {
 		w.Before = noEnd
 	}
-	afterDays, afterMillis := span(min(w.After, noEnd))
+	after, id := w.First(beginning)
+	after = min(after, noEnd)
+	days := after / dayMillis
+	if after%dayMillis < 0 {
+		days-- // before 1970
+	}
 	beforeDays, beforeMillis := span(min(w.Before, noEnd))
 	return []any{
-		sql.Named("after_days", afterDays), sql.Named("after_ms", afterMillis),
+		sql.Named("after_days", int32(days)), sql.Named("after_ms", int32(after-days*dayMillis)), sql.Named("after_id", id[:]),
 		sql.Named("before_days", beforeDays), sql.Named("before_ms", beforeMillis),
 	}
 }
@@ -140,10 +151,14 @@ func lastFence(before int64) int64 {
 }
 
 func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
-	if s == sqlbatch.Leased {
-		return call(q.purge[s], "@n bigint, @mark bigint", sql.Named("n", int64(n)), sql.Named("mark", lastFence(w.Before)))
+	declaration, args := "@n bigint"+windowDeclaration, append([]any{sql.Named("n", int64(n))}, windowOf(w)...)
+	if s.Live() {
+		declaration, args = declaration+", @priority smallint", append(args, sql.Named("priority", int16(w.Priority)))
 	}
-	return call(q.purge[s], "@n bigint"+windowDeclaration, append([]any{sql.Named("n", int64(n))}, windowOf(w)...)...)
+	if s == sqlbatch.Leased {
+		declaration, args = declaration+", @mark bigint", append(args, sql.Named("mark", lastFence(w.Before)))
+	}
+	return call(q.purge[s], declaration, args...)
 }
 
 // redriveText walks the dead table from the end that died first, from where the
@@ -159,10 +174,10 @@ func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.State
 // The chosen are inserted and deleted by two statements, because a table with a
 // CHECK cannot be the target of OUTPUT INTO (error 333). UPDLOCK holds them
 // from the choice to the end of the transaction.
-const redriveText = redriveOpen + `INSERT INTO @chosen (id)
+const redriveText = redriveNow + window + redriveOpen + `INSERT INTO @chosen (id)
 SELECT TOP (@n) d.id
 FROM {dead} AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({dead ended}), FORCESEEK)
-WHERE d.ended_at >= @after AND d.ended_at < @before
+WHERE d.ended_at >= @after AND (d.ended_at > @after OR d.id > @after_id) AND d.ended_at < @before
   AND ` + redriveRoom + `
   AND NOT EXISTS (
     SELECT 1
@@ -174,11 +189,10 @@ OPTION (KEEPFIXED PLAN);
 
 // redriveIDsText finds the dead by their key and waits for locked ones. Among the
 // ids of the list only, the smallest with a key goes first.
-const redriveIDsText = redriveOpen + `INSERT INTO @chosen (id)
+const redriveIDsText = redriveNow + redriveOpen + `INSERT INTO @chosen (id)
 SELECT d.id
 ` + fromIDs + `INNER JOIN {dead} AS d WITH (UPDLOCK, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = a.id
-WHERE d.ended_at >= @after AND d.ended_at < @before
-  AND ` + redriveRoom + `
+WHERE ` + redriveRoom + `
   AND (d.dedup_key IS NULL OR NOT EXISTS (
     SELECT 1
     ` + fromIDs + `INNER JOIN {dead} AS e WITH (INDEX ({dead pk}), FORCESEEK) ON e.id = a.id
@@ -187,8 +201,9 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 ` + redriveClose
 
 const (
-	redriveOpen = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-` + window + `DECLARE @chosen TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
+	redriveNow = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+`
+	redriveOpen = `DECLARE @chosen TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 ~BEGIN TRANSACTION;
 `
 
@@ -219,7 +234,7 @@ OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
 
 func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.Statement {
 	if len(ids) > 0 {
-		return call(q.redriveIDs, "@ids varbinary(8000)"+windowDeclaration, append([]any{sql.Named("ids", packIDs(ids))}, windowOf(w)...)...)
+		return call(q.redriveIDs, "@ids varbinary(8000)", sql.Named("ids", packIDs(ids)))
 	}
 	return call(q.redrive, "@n bigint"+windowDeclaration, append([]any{sql.Named("n", int64(n))}, windowOf(w)...)...)
 }

@@ -17,6 +17,7 @@ var operating = []test{
 	{"APurgeTakesOneStateOnlyAndNoMoreThanAsked", purged},
 	{"APurgeLeavesWhatCameAfterItBegan", purgedBefore},
 	{"StepsThroughTheEndedKeepToTheirWindow", windows},
+	{"StepsThroughTheLivingGoOnWhereTheLastOneEnded", liveWindows},
 	{"CancelDeletesWhatIsLive", cancelled},
 	{"ADiscardDeletesTheDeadThatAreMeant", discarded},
 	{"ATrimDeletesWhatEndedLongAgo", trimmed},
@@ -203,11 +204,12 @@ func purged(w *world) {
 	}
 	w.exec("DELETE FROM chanq_orders")
 	w.send(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2), Priority: 1}, sqlbatch.Row{ID: id(3), Priority: -1})
-	require.Len(w, w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{})), 2)
+	require.Equal(w, []byte{2}, w.numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{Priority: 1}))))
+	require.Equal(w, []byte{1}, w.numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{}))))
 	left := w.claim(10)
-	require.Len(w, left, 1)
+	require.Equal(w, []byte{3}, left)
 	w.lapse(left...)
-	require.Equal(w, left, w.numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{}))), "its lease ran out")
+	require.Equal(w, left, w.numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{Priority: -1}))), "its lease ran out")
 }
 
 // Of live messages it is when they became what they are: due, sent or claimed. A
@@ -219,7 +221,7 @@ func purgedBefore(w *world) {
 		w.send(sqlbatch.Row{ID: id(1), Delay: delayOf[state]}, sqlbatch.Row{ID: id(2), Delay: delayOf[state]})
 		w.exec("UPDATE chanq_orders SET %s = %s", column, w.at(before/1000))
 		w.shift("chanq_orders."+column, -time.Millisecond, w.is(1))
-		require.Equal(w, [][]any{list(string(append([]byte{1}, make([]byte, 15)...)), 0)}, w.run(w.Purge(state, 10, sqlbatch.Window{Before: before})), state)
+		require.Equal(w, []byte{1}, w.numbers(w.run(w.Purge(state, 10, sqlbatch.Window{Before: before}))), state)
 		require.Equal(w, []byte{2}, w.numbers(w.run(w.Purge(state, 10, sqlbatch.Window{}))), "without a bound")
 	}
 	w.leased(1, 2)
@@ -258,6 +260,9 @@ func windows(w *world) {
 			w.exec("UPDATE %s SET ended_at = %s WHERE %s", table, w.at(int(n)), w.is(n))
 		}
 		win := sqlbatch.Window{After: 2000, Before: 4000}
+		if name != "trim" { // which knows no ids
+			require.Empty(w, w.run(step(1, sqlbatch.Window{After: 2000, AfterID: id(2), Before: 3000})), name)
+		}
 		rows := w.run(step(1, win))
 		require.Equal(w, []byte{2}, w.numbers(rows), name)
 		require.EqualValues(w, 2000, rows[0][1], "when it ended: %s", name)
@@ -266,6 +271,39 @@ func windows(w *world) {
 		require.ElementsMatch(w, []byte{1, 4}, w.numbers(w.run(step(10, sqlbatch.Window{Before: 5000}))), name)
 	}
 }
+
+// liveWindows has four messages of each live state, the second and the third of one time,
+// and steps of one message.
+func liveWindows(w *world) {
+	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased} {
+		w.exec("DELETE FROM chanq_orders")
+		var rows []sqlbatch.Row
+		for n := byte(1); n <= 5; n++ {
+			rows = append(rows, sqlbatch.Row{ID: id(n), Priority: int8(n / 5), Delay: delayOf[state]})
+		}
+		w.send(rows...)
+		if state == sqlbatch.Leased {
+			w.claim(10)
+		}
+		w.exec("UPDATE chanq_orders SET due_at = %s WHERE priority = 0", w.at(placeOf[state]))
+		w.shift("chanq_orders.due_at", time.Second, w.is(4))
+		w.shift("chanq_orders.due_at", -time.Second, w.is(1))
+		var purged []byte
+		for win := (sqlbatch.Window{}); ; {
+			step := w.run(w.Purge(state, 1, win))
+			if len(step) == 0 {
+				break
+			}
+			purged = append(purged, w.numbers(step)...)
+			win.After, win.AfterID = step[0][1].(int64), id(purged[len(purged)-1])
+		}
+		require.Equal(w, []byte{1, 2, 3, 4}, purged, "%s, in the order of claims", state)
+		require.Equal(w, []byte{5}, w.numbers(w.run(w.Purge(state, 2, sqlbatch.Window{Priority: 1}))), "%s, of another priority", state)
+	}
+}
+
+// placeOf is a second in which messages of a state are due.
+var placeOf = map[sqlbatch.State]int{sqlbatch.Ready: 1_000_000_000, sqlbatch.Leased: 1_000_000_000, sqlbatch.Scheduled: 4_000_000_000}
 
 func cancelled(w *world) {
 	w.oneOfEach()

@@ -3,22 +3,9 @@ WITH t AS MATERIALIZED (
 )
 DELETE FROM "public"."chanq_orders"
 WHERE id = ANY (ARRAY(
-  SELECT * FROM (
-    (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND due_at > (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND enqueued_at < (SELECT $2::bigint)
-      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l1 LIMIT (SELECT n FROM t))
-    UNION ALL
-    (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND due_at > (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND enqueued_at < (SELECT $2::bigint)
-      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l2 LIMIT (SELECT n FROM t))
-    UNION ALL
-    (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND due_at > (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND enqueued_at < (SELECT $2::bigint)
-      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l3 LIMIT (SELECT n FROM t))
-    UNION ALL
-    (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND due_at > (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND enqueued_at < (SELECT $2::bigint)
-      ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l4 LIMIT (SELECT n FROM t))
-  ) AS l
+  SELECT id FROM (
+    SELECT id FROM "public"."chanq_orders"
+    WHERE (due_at, uuid_send(id)) > (greatest($2::bigint, (SELECT now FROM t)), uuid_send($3::uuid)) AND priority = $5::integer AND due_at > (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND enqueued_at < (SELECT $4::bigint)
+    ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l
   LIMIT (SELECT n FROM t)))
-RETURNING uuid_send(id), 0;
+RETURNING uuid_send(id), due_at;

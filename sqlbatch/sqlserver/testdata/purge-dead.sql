@@ -1,4 +1,4 @@
--- @n bigint, @after_days int, @after_ms int, @before_days int, @before_ms int
+-- @n bigint, @after_days int, @after_ms int, @after_id binary(16), @before_days int, @before_ms int
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -9,7 +9,7 @@ DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @be
 WITH c AS (
     SELECT TOP (@n) id, ended_at
     FROM [dbo].[chanq_orders_dead] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_dead_ended]), FORCESEEK)
-    WHERE ended_at >= @after AND ended_at < @before
+    WHERE ended_at >= @after AND (ended_at > @after OR id > @after_id) AND ended_at < @before
     ORDER BY ended_at, id
 )
 DELETE c

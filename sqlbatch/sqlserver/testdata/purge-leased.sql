@@ -1,12 +1,20 @@
--- @n bigint, @mark bigint
+-- @n bigint, @after_days int, @after_ms int, @after_id binary(16), @before_days int, @before_ms int, @priority smallint, @mark bigint
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
-DELETE TOP (@n) q
-OUTPUT deleted.id, CONVERT(bigint, 0) AS place
-FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = i.id
-WHERE i.priority IN (2, 1, 0, -1) AND i.due_at <= @now AND i.lease_until > @now AND i.fence <= @mark AND q.lease_until > @now AND q.fence <= @mark
+DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
+DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, @epoch));
+DELETE q
+OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.due_at) AS place
+FROM (
+    SELECT TOP (@n) u.id
+    FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+    INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
+    WHERE i.priority = @priority AND i.due_at >= @after AND (i.due_at > @after OR i.id > @after_id) AND i.due_at <= @now AND i.lease_until > @now AND i.fence <= @mark AND u.lease_until > @now AND u.fence <= @mark
+    ORDER BY i.due_at, i.id
+) AS a
+INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

@@ -1,12 +1,9 @@
--- @ids varbinary(8000), @after_days int, @after_ms int, @before_days int, @before_ms int
+-- @ids varbinary(8000)
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
-DECLARE @epoch datetime2(3) = '19700101';
-DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
-DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, @epoch));
 DECLARE @chosen TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 BEGIN TRANSACTION;
 INSERT INTO @chosen (id)
@@ -20,8 +17,7 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@ids) / 16
 ) AS a
 INNER JOIN [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON d.id = a.id
-WHERE d.ended_at >= @after AND d.ended_at < @before
-  AND NOT EXISTS (
+WHERE NOT EXISTS (
     SELECT 1
     FROM [dbo].[chanq_orders] AS q WITH (INDEX ([PK_chanq_orders]), FORCESEEK)
     WHERE q.id = d.id)

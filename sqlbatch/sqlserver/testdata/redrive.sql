@@ -1,4 +1,4 @@
--- @n bigint, @after_days int, @after_ms int, @before_days int, @before_ms int
+-- @n bigint, @after_days int, @after_ms int, @after_id binary(16), @before_days int, @before_ms int
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -12,7 +12,7 @@ BEGIN TRANSACTION;
 INSERT INTO @chosen (id)
 SELECT TOP (@n) d.id
 FROM [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_dead_ended]), FORCESEEK)
-WHERE d.ended_at >= @after AND d.ended_at < @before
+WHERE d.ended_at >= @after AND (d.ended_at > @after OR d.id > @after_id) AND d.ended_at < @before
   AND NOT EXISTS (
     SELECT 1
     FROM [dbo].[chanq_orders] AS q WITH (INDEX ([PK_chanq_orders]), FORCESEEK)
