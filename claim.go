@@ -22,6 +22,10 @@ import (
 // PollMax, in which the due time of the next message is read (no lock, no write) instead
 // of claiming. A producer of the same process ends a pause.
 //
+// A claim begins where those before it ended, and not at the beginning, where all lies
+// that was claimed before (floor.go). Once a second, where that is cheap, the claimer looks
+// from there (survey.go).
+//
 // A claim that does not arrive in time is followed by a smaller one (claim_size.go). Of
 // the messages that may kill their process it takes one at a time (claim_suspects.go).
 
@@ -41,15 +45,22 @@ func (c *Consumer[T]) claimAll() {
 		if n == 0 {
 			return
 		}
-		asked, got, failure := c.claim(&loop, n)
+		asked, got := 0, 0
+		failure := c.survey(&loop)
+		if failure == nil {
+			asked, got, failure = c.claim(&loop, n)
+		}
 		switch {
+		case failure != nil && c.stop.Err() != nil && asked == 0: // Stop ended the survey
 		case failure != nil:
 			if isPermanent(failure.Class) {
 				c.broken(c.queue.fail("claim", failure.Err))
 				return
 			}
 			pause := loop.Failed(c.abandoned, failure)
-			c.shrink(asked, failure)
+			if asked > 0 {
+				c.shrink(asked, failure)
+			}
 			retry.Sleep(c.stop, pause)
 		case got == asked:
 			idle.Reset()
@@ -100,13 +111,13 @@ func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 	if failure != nil {
 		return p.Rows, 0, failure
 	}
-	claimed := len(rows.rows)
+	claimed, took := len(rows.rows), monotonic()-start
+	c.surveys.floor.claimed(rows.rows, c.cfg.Order, took, start+took)
 	c.flow.atWork = claimed > 0
 	if claimed == 0 {
 		c.caution.found(nil, p.Suspects)
 		return p.Rows, 0, nil
 	}
-	took := monotonic() - start
 	c.allowance.arrived(took, c.claimPatience())
 	c.flow.lastClaim, c.flow.meanBytes = claimed, max(1, rows.bytes/claimed)
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
@@ -120,9 +131,10 @@ func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 // claimParams are those of a claim where there is room for n messages.
 func (c *Consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 	rows, suspects, lapses := c.caution.ask(n)
+	alone := c.caution.wary && suspects
 	return sqlbatch.ClaimParams{
 		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Order: sqlbatch.Order(c.cfg.Order),
-		Suspects: suspects, Lapses: lapses,
+		Suspects: suspects, Lapses: lapses, Floors: c.surveys.floor.ask(alone),
 	}
 }
 

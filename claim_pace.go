@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // When a claim is made, and how many messages it asks for.
@@ -82,20 +81,27 @@ func (c *Consumer[T]) waitForRoom() int {
 	return 0
 }
 
-// pause waits for d, a ring of the bell, the end of a suspect, or Stop. It reports
-// one of the former two.
+// pause waits for d, a ring of the bell, the end of a suspect, a survey that found
+// something, or Stop. It reports one of the former three.
 func (c *Consumer[T]) pause(d time.Duration) (rung bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	select {
-	case <-c.stop.Done():
-	case <-c.bell:
-		return true
-	case <-c.cleared:
-		return true
-	case <-timer.C:
+	for {
+		select {
+		case <-c.stop.Done():
+			return false
+		case <-c.ears.bell:
+			return true
+		case <-c.cleared:
+			return true
+		case s := <-c.surveyed:
+			if c.surveyEnded(s) {
+				return true
+			}
+		case <-timer.C:
+			return false
+		}
 	}
-	return false
 }
 
 // waitForMessage returns when a claim may find something, or after Stop.
@@ -105,11 +111,11 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff) {
 	// that rang for a scheduled message does not shorten it. What is due by now,
 	// though the claim did not get it, is locked by others, and waits.
 	wait := idle.Poll()
-	if due, any, err := c.nextDue(); err == nil && any && due > 0 {
+	if due, any, err := c.look(); err == nil && any && due > 0 {
 		wait = min(wait, due)
 	}
-	for c.stop.Err() == nil && !c.pause(wait) {
-		due, any, err := c.nextDue()
+	for c.stop.Err() == nil && !c.pause(min(wait, c.surveys.floor.wait(monotonic()))) {
+		due, any, err := c.look()
 		if err != nil {
 			return // the claim meets the error, too, and deals with it
 		}
@@ -123,11 +129,28 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff) {
 	}
 }
 
+// look asks when there may be something to claim: by a survey, if one is due for which
+// claims may wait, or else from where claims begin.
+func (c *Consumer[T]) look() (due time.Duration, any bool, err error) {
+	c.hear()
+	if c.surveys.floor.isDue(monotonic()) {
+		if !c.surveys.apart {
+			s := c.surveyNow()
+			if s.err == nil {
+				c.count(func(s *ConsumerStats) { s.Looks++ })
+			}
+			return s.due, s.any, s.err
+		}
+		c.surveyApart()
+	}
+	return c.nextDue()
+}
+
 func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
 	ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 	defer cancel()
-	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(sqlbatch.Floors{}), func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.now), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err == nil {
 		c.count(func(s *ConsumerStats) { s.Looks++ })
 	}

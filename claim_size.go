@@ -89,7 +89,7 @@ func (c *Consumer[T]) claimBlind(late bool, cause error) {
 	c.allowance.blind = true
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed++ })
 	row := &rows.rows[0]
-	l := &lease{owner: c, item: row.item, due: row.due, attempt: row.attempts, lapses: row.lapses}
+	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}
 	l.deadline.Store(int64(deadlineAfter(start, c.cfg.LeaseFor)))
 	l.until.Store(int64(start + c.cfg.MaxExtend))
 	switch {

@@ -32,8 +32,8 @@ const (
 //
 // Its goroutines, all joined by Shutdown: the claimer (claim.go), the storers of the
 // settler, the keeper and its extender, the trimmer where Config.Retain is set, on
-// PostgreSQL one that vacuums (vacuum.go), one
-// that notes this consumer among the members (member.go), and the supervisor, which
+// PostgreSQL one that vacuums (vacuum.go), one that notes this consumer among the members
+// (member.go), one for a survey that is slow (survey.go), and the supervisor, which
 // ends the others in order; those of statements that were left behind (internal/session);
 // and, where hooks are told apart from what calls them (Hooks), one for each of
 // LeaseLost and Availability, while there is something to tell.
@@ -53,7 +53,7 @@ type Consumer[T any] struct {
 	values   context.Context // parent of the leases' contexts: values of Consume's, without its end
 
 	out      chan *Lease[T] // only the claimer sends and closes
-	bell     <-chan struct{}
+	ears     *listener
 	progress chan struct{} // readers or the settler got on: look at the room again
 	stop     context.Context
 	stopNow  context.CancelFunc
@@ -69,7 +69,10 @@ type Consumer[T any] struct {
 	flow      flow
 	allowance allowance
 	caution   caution
-	cleared   chan struct{} // a suspect has ended: the next may be claimed
+	surveys   surveyor
+	surveyed  chan survey    // what a survey apart found, of capacity 1
+	joined    conc.WaitGroup // surveys apart
+	cleared   chan struct{}  // a suspect has ended: the next may be claimed
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
@@ -92,7 +95,7 @@ type ConsumerStats struct {
 	Claimed     int64 // messages
 	Claims      int64 // statements that found some
 	EmptyClaims int64 // statements that found none
-	Looks       int64 // reads of the next due time while idle
+	Looks       int64 // reads while idle, of when there may be something to claim
 
 	// Settles that are in the database. Those of AckTx are not counted: only the
 	// caller learns whether his transaction was committed.
@@ -135,6 +138,8 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
+		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
+		surveyed: make(chan survey, 1),
 		finished: make(chan struct{}),
 		idle:     make(chan struct{}),
 	}
@@ -143,7 +148,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
 	c.keeper = newKeeper(c, pools[2], &c.health, cfg.LeaseFor, cfg.StatementTimeout)
 	var unlisten func()
-	c.bell, unlisten = q.core.key.listen()
+	c.ears, unlisten = q.core.key.listen()
 	forget := context.AfterFunc(ctx, c.Stop)
 	go c.supervise(func() { unlisten(); forget() })
 	return c, nil
@@ -155,7 +160,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 const (
 	claimSessions  = 1
 	extendSessions = 2
-	noteSessions   = 3 // of attend, trim and vacuum
+	noteSessions   = 4 // of attend, trim, vacuum and a survey apart
 )
 
 // supervise runs the goroutines and ends them in order: the claimer, which
@@ -191,6 +196,7 @@ func (c *Consumer[T]) supervise(forget func()) {
 	c.keeper.end()
 	leave()
 	rest.Wait()
+	c.joined.Wait()
 	c.abandon()
 	c.keeper.losses.close()
 	c.health.changes.close()

@@ -148,8 +148,10 @@ func (k *keeper) run() {
 				wait = pause.Pause()
 			}
 		}
-		due, nearest := k.survey(monotonic())
+		due, nearest := k.review(monotonic())
 		switch {
+		case !extend && len(due) > 0:
+			wait = min(wait, tick/4) // they are locked: there may be no time for another tick
 		case busy:
 			wait = tick
 		case extend && len(due) > 0:
@@ -167,9 +169,9 @@ func (k *keeper) run() {
 	}
 }
 
-// survey drops what is no longer held, expires what ran out, and returns what
+// review drops what is no longer held, expires what ran out, and returns what
 // must be extended and the nearest deadline of what is left.
-func (k *keeper) survey(now time.Duration) (due []*lease, nearest time.Duration) {
+func (k *keeper) review(now time.Duration) (due []*lease, nearest time.Duration) {
 	nearest = now + k.leaseFor
 	var expired []*lease
 	k.mu.Lock()

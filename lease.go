@@ -205,9 +205,10 @@ type lease struct {
 
 	owner    leaseOwner
 	item     sqlbatch.Item
-	due      int64         // Unix ms by the database, for release
-	attempt  int           // as Lease.Attempt, which the reader might change
-	lapses   int           // before this claim, in a row
+	due      int64 // Unix ms by the database: with the priority its place
+	attempt  int   // as Lease.Attempt, which the reader might change
+	lapses   int   // before this claim, in a row
+	priority Priority
 	suspect  bool          // see claim_suspects.go
 	stuck    bool          // its row was locked when it was last to be extended; of the keeper's extender
 	deadline atomic.Int64  // of monotonic()

@@ -27,8 +27,9 @@ type queue struct {
 	dialect sqlbatch.Dialect
 	sql     sqlbatch.Queue
 	key     bellKey
-	lone    *health // what settles of TryLease's leases see of the database
-	guest   guest   // as whom TryLease takes messages
+	lone    *health   // what settles of TryLease's leases see of the database
+	guest   guest     // as whom TryLease takes messages
+	floor   loneFloor // of TryLease
 }
 
 // newQueue checks what op was given. Its errors are complete.
@@ -117,4 +118,11 @@ func (q *Queue[T]) Name() string { return q.core.name }
 // once: call it after committing a transaction that used SendTx. It costs no
 // round trip; consumers in other processes find the messages when they poll, after
 // ConsumerConfig.PollMax (1 s) at the latest.
-func (q *Queue[T]) Wake() { q.core.key.ring() }
+func (q *Queue[T]) Wake() { q.core.key.wake() }
+
+// gaveBack says that messages lie at their old places again: whoever claims in this
+// process may have got beyond.
+func (q *queue) gaveBack(places sqlbatch.Floors) {
+	q.floor.lower(places)
+	q.key.lower(places)
+}

@@ -67,7 +67,7 @@ func (c *Consumer[T]) revoke(l *lease) *lease {
 		c.letGo()
 		return nil
 	}
-	release := &lease{owner: l.owner, item: l.item, due: l.due, attempt: l.attempt, lapses: l.lapses, op: settleRelease}
+	release := &lease{owner: l.owner, item: l.item, due: l.due, priority: l.priority, attempt: l.attempt, lapses: l.lapses, op: settleRelease}
 	release.deadline.Store(l.deadline.Load())
 	release.until.Store(l.until.Load())
 	release.unsure.Store(l.unsure.Load())

@@ -166,6 +166,7 @@ type settlePiece struct {
 func (w *storer) store(leases []*lease) {
 	start := time.Now()
 	tally := settleTally{event: SettledEvent{Queue: w.queue.name}}
+	places := placesOf(leases)
 	for pieces := w.pieces(leases, start); len(pieces) > 0; {
 		// Pieces that failed have to wait behind the others.
 		p := slices.MinFunc(pieces, func(a, b *settlePiece) int { return a.at.Compare(b.at) })
@@ -178,6 +179,9 @@ func (w *storer) store(leases []*lease) {
 	if tally.locked < len(leases) {
 		tally.event.Took = time.Since(start)
 		call(w.queue.cfg.Hooks.Settled, tally.event)
+		if tally.event.Released > 0 {
+			w.queue.gaveBack(places)
+		}
 		w.owner.settled(tally.event)
 	}
 }

@@ -14,7 +14,7 @@ import (
 type sharedDB struct {
 	users    int           // parts of sessions and listeners: the last one to leave ends it
 	sessions *session.Pool // nil before the first part
-	bells    map[bellKey][]chan struct{}
+	bells    map[bellKey][]*listener
 	// vacuums is taken by the queue whose table is being vacuumed: one at a time, since
 	// it borrows a connection of the application's for as long as that takes.
 	vacuums chan struct{}
@@ -34,7 +34,7 @@ func sharedOf(db *sql.DB) *sharedDB {
 	}
 	s := shared.of[db]
 	if s == nil {
-		s = &sharedDB{bells: map[bellKey][]chan struct{}{}, vacuums: make(chan struct{}, 1)}
+		s = &sharedDB{bells: map[bellKey][]*listener{}, vacuums: make(chan struct{}, 1)}
 		shared.of[db] = s
 	}
 	return s
@@ -114,18 +114,36 @@ func schemaOf(d sqlbatch.Dialect, schema string) string {
 	return schema
 }
 
-// listen returns a channel that gets a value after each ring since the last
-// receive, and a function that ends it.
-func (k bellKey) listen() (<-chan struct{}, func()) {
-	ch := make(chan struct{}, 1)
+// listener is a consumer that listens for its queue.
+type listener struct {
+	bell chan struct{} // of capacity 1: has a value after each ring since the last receive
+
+	// Of shared.mu.
+	places  sqlbatch.Floors // the lowest given back since they were heard of
+	hurried bool            // by wake
+}
+
+// heard returns the lowest places that were given back since the last call, and whether
+// somebody says that there may be something anywhere.
+func (l *listener) heard() (places sqlbatch.Floors, hurried bool) {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	places, hurried = l.places, l.hurried
+	l.places, l.hurried = noPlace, false
+	return places, hurried
+}
+
+// listen returns a listener, and a function that ends it.
+func (k bellKey) listen() (*listener, func()) {
+	l := &listener{bell: make(chan struct{}, 1), places: noPlace}
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	s := sharedOf(k.db)
 	s.users++
-	s.bells[k] = append(s.bells[k], ch)
-	return ch, func() {
+	s.bells[k] = append(s.bells[k], l)
+	return l, func() {
 		shared.mu.Lock()
-		s.bells[k] = slices.DeleteFunc(s.bells[k], func(c chan struct{}) bool { return c == ch })
+		s.bells[k] = slices.DeleteFunc(s.bells[k], func(o *listener) bool { return o == l })
 		if len(s.bells[k]) == 0 {
 			delete(s.bells, k)
 		}
@@ -134,14 +152,28 @@ func (k bellKey) listen() (<-chan struct{}, func()) {
 	}
 }
 
-func (k bellKey) ring() {
+// each calls f for each listener.
+func (k bellKey) each(f func(*listener)) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if s := shared.of[k.db]; s != nil {
-		for _, ch := range s.bells[k] {
-			notify(ch)
+		for _, l := range s.bells[k] {
+			f(l)
 		}
 	}
+}
+
+// ring ends the pauses of idle consumers: there is something that is due just now.
+func (k bellKey) ring() { k.each(func(l *listener) { notify(l.bell) }) }
+
+// wake is ring for what may have been due for long.
+func (k bellKey) wake() {
+	k.each(func(l *listener) { l.hurried = true; notify(l.bell) })
+}
+
+// lower says that something lies at these places again. It ends no pause.
+func (k bellKey) lower(places sqlbatch.Floors) {
+	k.each(func(l *listener) { l.places = lowest(l.places, places) })
 }
 
 // vacuums is taken by a queue on the same *sql.DB whose table is being vacuumed. The

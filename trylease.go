@@ -16,6 +16,12 @@ import (
 // have died of another. No message is no error. If ctx ends during the claim, the
 // messages may be leased to nobody until d is over.
 //
+// It looks from the beginning, as a Consumer does once a second. Where that took longer than
+// 50 ms, since a snapshot somewhere keeps the database from cleaning up, say, calls within
+// the next twenty times as long begin where the last one got to: they may miss what
+// another process gave back meanwhile, what a transaction committed that was
+// long under way, and leases that ran out.
+//
 // These leases are not extended unless Extend is called, so d must be enough for
 // all n. Their contexts end at their deadlines. Each settle is a round trip of its
 // own whose outcome it returns, for as long as 30 s if the database does not
@@ -33,11 +39,13 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 		return nil, err
 	}
 	start := monotonic()
+	from, given := q.core.floor.ask(start)
 	var rows claimedRows
-	err = q.core.once(ctx, q.core.sql.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: q.core.guest.id, Salt: newSalt(), Suspects: true}), rows.scan)
+	err = q.core.once(ctx, q.core.sql.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: q.core.guest.id, Salt: newSalt(), Suspects: true, Floors: from}), rows.scan)
 	if err != nil {
 		return nil, q.core.fail("try lease", err)
 	}
+	q.core.floor.claimed(rows.rows, from, given, start, monotonic())
 	if len(rows.rows) == 0 {
 		return nil, nil
 	}

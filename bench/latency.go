@@ -13,16 +13,12 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// The loads at which latency is measured, as parts of saturation, which is the
-// rate of the same queue's pipeline.
-var loads = []float64{0.5, 0.1}
-
 // measureLatency sends at a fixed rate and measures how long each message takes
 // to its reader, first with the sender in the reader's process, whose producer
 // wakes the consumer, and then with one in a process of its own, where only the
 // consumer's looks find what is there.
 func measureLatency(ctx context.Context, o options, report func(measure.Result)) error {
-	rates := make([]float64, 0, len(loads))
+	rates := make([]float64, 0, len(o.loads))
 	saturation := o.saturation
 	switch {
 	case o.rate > 0:
@@ -34,7 +30,7 @@ func measureLatency(ctx context.Context, o options, report func(measure.Result))
 		}
 		fallthrough
 	default:
-		for _, load := range loads {
+		for _, load := range o.loads {
 			rates = append(rates, load*saturation)
 		}
 	}

@@ -15,7 +15,7 @@ func latencyTables(results []measure.Result) (tables []measure.Table) {
 	for _, g := range measure.Group(results, runOf) {
 		t := measure.Table{
 			Title: fmt.Sprintf("%s, body %d B: enqueue to delivery in µs, rounds %d", g.Key.engine, g.Key.body, rounds(g.Results)),
-			Head:  []string{"strategy", "sender", "load", "messages/s", "p50", "p99", "p99.9", "one commit"},
+			Head:  []string{"strategy", "sender", "load", "messages/s", "p50", "p99", "p99.9", "one commit", "p50 beyond it"},
 		}
 		type line struct {
 			strategy  string
@@ -26,12 +26,20 @@ func latencyTables(results []measure.Result) (tables []measure.Table) {
 			rs := l.Results
 			t.Rows = append(t.Rows, []string{
 				l.Key.strategy, senderOf(l.Key.processes), l.Key.load, measure.Short(measure.Median(rs, func(r measure.Result) float64 { return r.RatePerS })),
-				measure.Ranged(rs, p50), measure.Ranged(rs, p99), measure.Ranged(rs, p999), measure.Ranged(rs, commitP50),
+				measure.Ranged(rs, p50), measure.Ranged(rs, p99), measure.Ranged(rs, p999), measure.Ranged(rs, commitP50), beyondCommit(rs),
 			})
 		}
 		tables = append(tables, t)
 	}
 	return tables
+}
+
+// beyondCommit is what chanq adds to the commit without which there is no delivery.
+func beyondCommit(rs []measure.Result) string {
+	if measure.Median(rs, commitP50) == 0 {
+		return "–"
+	}
+	return measure.Short(measure.Median(rs, func(r measure.Result) float64 { return r.P50 - r.CommitP50 }))
 }
 
 func loadOf(r measure.Result) string {

@@ -65,6 +65,8 @@ func TestTheFailureOfAnotherProcessIsTold(t *testing.T) {
 	err := senderTask{Place: place{Engine: "sqlite", File: t.TempDir() + "/none.db", Queue: "bench"}, N: 1, Rate: 1}.runApart(t.Context())
 	require.ErrorContains(t, err, "send process")
 	require.ErrorContains(t, err, "chanq", "with what it said")
+	_, err = parse("latency", []string{"-loads", "0.1,2"}, io.Discard)
+	require.ErrorContains(t, err, `-loads: "2"`)
 	_, err = parse("latency", []string{"-rate", "-1"}, io.Discard)
 	require.ErrorContains(t, err, "-rate")
 }

@@ -25,6 +25,7 @@ type options struct {
 	n, single, articleBatch int
 
 	rate, saturation float64
+	loads            []float64 // as parts of saturation, which is the rate of the same queue's pipeline
 	latencyFor       time.Duration
 
 	backlog, consumers, processes int
@@ -98,7 +99,7 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of all allocations here")
 	f.StringVar(&o.mutexProfile, "mutexprofile", "", "write a profile of contended mutexes here")
 	f.StringVar(&o.blockProfile, "blockprofile", "", "write a profile of waiting goroutines here")
-	chosen, crews, axes, lists := "", "", "", map[string]*string{}
+	chosen, crews, loads, axes, lists := "", "", "", "", map[string]*string{}
 	if command == "throughput" || command == "report" {
 		f.StringVar(&chosen, "strategies", "", "comma-separated: "+strings.Join(strategyNames(), ", ")+" (default those that the engine has)")
 		f.IntVar(&o.n, "n", 50_000, "messages")
@@ -114,7 +115,8 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		f.IntVar(&o.n, "n", 20_000, "messages")
 	}
 	if command == "latency" || command == "report" {
-		f.Float64Var(&o.rate, "rate", 0, "messages a second (default a half and a tenth of saturation)")
+		f.Float64Var(&o.rate, "rate", 0, "messages a second, in place of -loads")
+		f.StringVar(&loads, "loads", "0.5,0.1", "comma-separated: parts of saturation to send at")
 		f.Float64Var(&o.saturation, "saturation", 0, "messages a second that are saturation (default measured)")
 		f.DurationVar(&o.latencyFor, "for", 10*time.Second, "how long messages are sent at each rate, after a warm-up of a tenth of it")
 	}
@@ -146,6 +148,13 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		for _, text := range split(crews) {
 			c, err := parseCrew(text)
 			o.crews, errs = append(o.crews, c), append(errs, err)
+		}
+		for _, text := range split(loads) {
+			load, err := strconv.ParseFloat(text, 64)
+			if err != nil || load <= 0 || load > 1 {
+				errs = append(errs, fmt.Errorf("-loads: %q is not a part of 1", text))
+			}
+			o.loads = append(o.loads, load)
 		}
 		for name, list := range lists {
 			for _, text := range split(*list) {

@@ -138,3 +138,24 @@ func readyIn(t *testing.T, s *store) int64 {
 	require.NoError(t, err)
 	return int64(stats.Ready)
 }
+
+// What stands before the floor, because it committed late or was given back, is found
+// as soon as nothing is left behind it.
+func TestTheBareLoopFindsWhatStandsBeforeItsFloor(t *testing.T) {
+	s, err := openQueue(t.Context(), options{engine: "sqlite"})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.remove()) }()
+	require.NoError(t, s.session(t.Context(), func(session *bareSession) error {
+		require.NoError(t, session.enqueue(makeBodies(5, 20)))
+		taken, err := session.claimAndAck(10)
+		require.NoError(t, err)
+		require.Equal(t, 5, taken)
+		require.NotZero(t, session.floors)
+		require.NoError(t, session.enqueue(makeBodies(3, 20)))
+		_, err = s.db.Exec("UPDATE " + s.liveTable() + " SET due_at = due_at - 3600000")
+		require.NoError(t, err)
+		taken, err = session.claimAndAck(10)
+		require.Equal(t, 3, taken)
+		return err
+	}))
+}

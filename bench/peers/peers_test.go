@@ -125,6 +125,14 @@ func TestASustainedProcessThatEndsEarlyIsTold(t *testing.T) {
 	assert.ErrorContains(t, err, "unknown system sqlite/none")
 }
 
+func TestADrainAloneHasNoPipelineAndNoLatency(t *testing.T) {
+	var out, said bytes.Buffer
+	args := []string{"-n", "50", "-rounds", "1", "-drain-only", "-systems", "sqlite/chanq", "-dir", t.TempDir()}
+	require.NoError(t, run(t.Context(), args, &out, &said), said.String())
+	assert.Regexp(t, `sqlite/chanq +[0-9]+ +[0-9]+ +–`, out.String())
+	assert.NotContains(t, out.String(), "send to delivery")
+}
+
 func TestASystemThatFailsIsNamedAndTheOthersAreMeasured(t *testing.T) {
 	var out, said bytes.Buffer
 	o, err := parse([]string{"-n", "20", "-rounds", "1", "-systems", "sqlite/chanq,sqlite/backlite", "-dir", t.TempDir()}, &said)

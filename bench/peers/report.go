@@ -19,8 +19,11 @@ func writeTable(w io.Writer, o options, about string, results []measure.Result) 
 		by[name] = append(by[name], r)
 	}
 	measured := slices.DeleteFunc(slices.Clone(o.systems), func(s system) bool { return len(by[s.name()]) == 0 })
-	err := measure.WriteTables(w, costs(o, about, measured, by), latencies(o, measured, by), ratios(measured, by))
-	if err != nil {
+	tables := []measure.Table{costs(o, about, measured, by), latencies(o, measured, by), ratios(measured, by)}
+	if o.drainOnly {
+		tables = slices.Delete(tables, 1, 2)
+	}
+	if err := measure.WriteTables(w, tables...); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)

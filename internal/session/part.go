@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -153,6 +154,12 @@ func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 func (p *Part) release(res *puddle.Resource[*session]) {
 	p.lane.release(res)
 	<-p.slots
+	if p.pool.traits.OneWriter {
+		// Whoever was given the session goes on at once, on this processor, whose caches
+		// have the database's pages, and what the statement found is dealt with on another.
+		// Else all statements would wait until this goroutine has built its leases.
+		runtime.Gosched()
+	}
 }
 
 func unconnected(err error) error {

@@ -57,78 +57,85 @@ IF @floor%[1]d > @late
 	return b.String()
 }
 
-// claimFIFOLane seeks IX (priority, due_at, id) from the floor to @now: the order
-// asked for is the order of the index, so nothing is sorted, and TOP with ORDER BY
-// in the CTE is the only documented way to say which rows an UPDATE takes. Whether
-// somebody leases the message is in its row, which is looked up. Before the floor lie
-// the ghosts of what was settled, and what is leased; behind it as a rule what was
-// claimed in the last moments and then what is free.
+// claimFIFOLane walks IX (priority, due_at, id) from the floor to @now, with the row of
+// each entry, until it has found enough that nobody leases (i); locks those (u); and
+// changes them (q). The order asked for is the order of the index, so nothing is sorted,
+// and TOP with ORDER BY is the only documented way to say which rows are taken. Before
+// the floor lie the ghosts of what was settled, and what is leased; behind it as a rule
+// what was claimed in the last moments, and then what is free.
 //
-// UPDLOCK: a U lock on each entry and row while it is read, kept to the end, so no two
-// claimers read one row; and the read locks rather than looks at row versions.
-// (READCOMMITTEDLOCK would be ignored beside it.) READPAST: rows that other
-// claimers, settles or uncommitted producers hold are skipped, in the index and in
-// the lookup of the row. ROWLOCK: READPAST cannot skip page locks. INDEX with
-// FORCESEEK: every claimer comes by the same path, and a missing index is error
-// 8622, not a scan. KEEPFIXED PLAN: the table swings between empty and full, and
-// recompiling for that finds the same plan.
+// The walk takes S locks, each for the moment of its look. What it walks past is leased:
+// a U lock there, which may last as long as the transaction, would have READPAST
+// skip the row in a settle or an extension that comes meanwhile. To those an S lock is a
+// wait of that moment at most. READCOMMITTEDLOCK: the walk sees what is, not a
+// version of before, and READPAST does nothing without it where
+// READ_COMMITTED_SNAPSHOT is on.
 //
-// Whether the U locks of what turns out to be leased end with the look or with the
-// transaction is not documented. If they stay, for as long as this runs, a settle or an
-// extension that comes meanwhile passes over the row and is told so: a look finds it
-// unchanged, and it is repeated. It cannot come to a deadlock: a claim goes
-// from the entry to the row, but never waits for either, and writes the row alone;
-// so a settle that has the row and wants its entry waits for the end of the claim, and
-// the claim for nothing of the settle's.
+// UPDLOCK on what was found: a U lock kept to the end, so no two claimers take one row;
+// who comes second skips it and goes on, as TOP counts above the lock. Under the lock the
+// row is looked at once more. READPAST: rows that other claimers, settles or
+// uncommitted producers hold are skipped, in the index and in the row. ROWLOCK:
+// READPAST cannot skip page locks. INDEX with FORCESEEK, FORCE ORDER and LOOP JOIN:
+// every claimer comes by the same path, and a missing index is error 8622, not a
+// scan. KEEPFIXED PLAN: the table swings between empty and full, and recompiling for
+// that finds the same plan.
+//
+// A claim waits for nothing but S locks on rows that it has U locks on, and those who
+// hold them wait for none of its locks. It writes rows and no index entry, so it
+// leaves no ghost; and as no column changes its width, it never splits a page.
 //
 // @now and the floors have the column's type, so the comparisons are a plain range of
-// the index. No column that changes is in an index or changes its width, so a claim
-// writes no index entry, leaves no ghost, and never splits a page. OUTPUT
+// the index. Suspects that are not asked for are passed over without a lock. OUTPUT
 // promises no order, and its rows may precede an error: the claim counts once all have
 // been read.
 const claimFIFOLane = `IF @left > 0
 BEGIN
-    WITH c AS (
-        SELECT TOP (@left) id, priority, due_at, lease_until, enqueued_at, expires_at, fence, attempts, lapses, dedup_key, leased_by, headers, body
-        FROM {live} WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({due}), FORCESEEK)
-        WHERE ` + claimable + `
-        ORDER BY due_at, id
-    )
-    UPDATE c
+    UPDATE q
     {set}
     {output}
-    OPTION (KEEPFIXED PLAN);
+    FROM (
+        SELECT TOP (@left) u.id
+        FROM ` + claimFree + `
+        INNER JOIN {live} AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
+        WHERE ` + claimable + ` AND u.due_at <= @now AND u.lease_until <= @now
+        ORDER BY i.due_at, i.id
+    ) AS a
+    INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
+    ` + fromListOptions + `;
     SET @left = @left - @@ROWCOUNT;
 END;
 `
 
 // claimAnyLane walks the same index with the same hints, but leaves the choice
-// to the server: without an order to keep it may fetch rows ahead as they come.
-// The table stands in FROM because an INDEX hint on the target itself is error
-// 1069.
+// to the server: without an order to keep it may fetch rows ahead as they come, and
+// need not find again what it has locked.
 const claimAnyLane = `IF @left > 0
 BEGIN
-    UPDATE TOP (@left) c
+    UPDATE TOP (@left) q
     {set}
     {output}
-    FROM {live} AS c WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({due}), FORCESEEK)
-    WHERE ` + claimable + `
-    OPTION (KEEPFIXED PLAN);
+    FROM ` + claimFree + `
+    INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = i.id
+    WHERE ` + claimable + ` AND q.due_at <= @now AND q.lease_until <= @now
+    ` + fromListOptions + `;
     SET @left = @left - @@ROWCOUNT;
 END;
 `
 
 // claimable: a lease that ran out is still somebody's, and its claim is a lapse.
-const claimable = `priority = {priority} AND due_at >= {floor} AND due_at <= @now
-          AND lease_until <= @now AND CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END < @lapses`
+const (
+	claimFree = `{live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
+	claimable = `i.priority = {priority} AND i.due_at >= {floor} AND i.due_at <= @now
+          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses`
+)
 
 // A fence grows from where the millisecond begins, or from where it is if that is
 // greater. A count of lapses that has no room left stays.
 const (
 	claimSet = `SET lease_until = @until,
-        fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
-        attempts = c.attempts + 1,
-        lapses = CASE WHEN c.leased_by IS NOT NULL AND c.lapses < 32767 THEN c.lapses + 1 ELSE c.lapses END,
+        fence = CASE WHEN q.fence > @mark THEN q.fence ELSE @mark END + @salt,
+        attempts = q.attempts + 1,
+        lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
         leased_by = @by`
 
 	claimOutput = `OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,

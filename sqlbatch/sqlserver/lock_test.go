@@ -187,6 +187,88 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	require.NotZero(t, q.Engine().Escalations())
 }
 
+// What a claim walks past is leased, and its holders settle and extend it meanwhile.
+func TestAClaimKeepsNoLockOnWhatItWalksPast(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
+			for name := range settles(q.Queue, nil) {
+				passed := q.leased(5)
+				q.exec(q.Enqueue(makeRows(5, 0)))
+				claim, p := begin(t, ctx, q), claimTen
+				p.Order = order
+				claimed, err := read(ctx, claim, q.InTx().Claim(p))
+				require.NoError(t, err)
+				require.Len(t, claimed, 5)
+
+				held := 0
+				for _, l := range q.Engine().Locks() {
+					if l.Resource.Key != "" {
+						held++
+					}
+				}
+				require.Equal(t, 5, held, "the rows that it claimed, and no entry of an index")
+				settled, err := read(ctx, q.DB(), settles(q.Queue, passed)[name])
+				require.NoError(t, err, name)
+				require.Equal(t, passed, settledItems(settled), name)
+				require.NoError(t, claim.Commit())
+				q.rows(q.Cancel(idsOf(append(passed, itemsOf(claimed)...))))
+			}
+		}
+	})
+}
+
+// Each claim that runs beside others takes its own, and each message is taken once.
+func TestClaimsAndSettlesBesideEachOtherDoNotDeadlock(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		const claimers, messages = 4, 600
+		for range messages / 100 {
+			q.exec(q.Enqueue(makeRows(100, 0)))
+		}
+		taken := make(chan []sqlbatch.Item, messages)
+		failed := make(chan error, claimers)
+		for n := range claimers {
+			go func() {
+				failed <- func() error {
+					for {
+						p := claimTen
+						p.Rows, p.Salt, p.Order = 25, int64(n+1), sqlbatch.Order(n%2)
+						claimed, err := read(ctx, q.DB(), q.Claim(p))
+						if err != nil || len(claimed) == 0 {
+							return err
+						}
+						items := itemsOf(claimed)
+						taken <- items
+						nacks := []sqlbatch.NackItem{}
+						third := len(items) / 3
+						for _, i := range items[:third] {
+							nacks = append(nacks, sqlbatch.NackItem{Item: i, Delay: time.Hour})
+						}
+						for _, st := range []sqlbatch.Statement{q.Nack(nacks), q.Extend(items[third:], time.Hour), q.Ack(items[2*third:])} {
+							if _, err := read(ctx, q.DB(), st); err != nil {
+								return err
+							}
+						}
+					}
+				}()
+			}()
+		}
+		for range claimers {
+			require.NoError(t, <-failed)
+		}
+		close(taken)
+		seen := map[sqlbatch.Item]bool{}
+		for items := range taken {
+			for _, i := range items {
+				require.False(t, seen[sqlbatch.Item{ID: i.ID}], "twice")
+				seen[sqlbatch.Item{ID: i.ID}] = true
+			}
+		}
+		require.NotEmpty(t, seen)
+		rest := q.rows(q.Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Suspects: true}))
+		require.Equal(t, messages, len(seen)+len(rest), "what a claim skipped because another had just looked at it is there")
+	})
+}
+
 func TestSettlesOfTheSameRowsInAnyOrderDoNotDeadlock(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		q.exec(q.Enqueue(makeRows(9, 0)))

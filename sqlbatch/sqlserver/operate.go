@@ -54,7 +54,9 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 
 // Purges come by the index that claims, peeks and trims use, and skip what is
 // locked (READPAST): maintenance waits for nobody. UPDLOCK makes the read lock,
-// so that READPAST works where READ_COMMITTED_SNAPSHOT is on.
+// so that READPAST works where READ_COMMITTED_SNAPSHOT is on. Live ones are found as a
+// claim finds them, without a lock that lasts on what is walked past, and looked at
+// once more under the lock.
 //
 // Of the dead and the done a step begins where the one before it ended (@after),
 // so that it does not walk over what that one left behind. Of live ones, what
@@ -62,11 +64,14 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 // sent later, or claimed later, which the fence tells (see FenceBits).
 var purgeTexts = map[sqlbatch.State]string{
 	sqlbatch.Ready: purgeOpen + window + `DECLARE @last datetime2(3) = CASE WHEN @before <= @now THEN DATEADD(millisecond, -1, @before) ELSE @now END;
-` + purgeLive + `q.due_at <= @last AND q.lease_until <= @now;
+` + purgeLive + `i.due_at <= @last AND i.lease_until <= @now AND q.due_at <= @last AND q.lease_until <= @now
+` + fromListOptions + `;
 `,
-	sqlbatch.Scheduled: purgeOpen + window + purgeLive + `q.due_at > @now AND q.lease_until <= @now AND q.enqueued_at < @before;
+	sqlbatch.Scheduled: purgeOpen + window + purgeLive + `i.due_at > @now AND i.enqueued_at < @before AND q.due_at > @now AND q.lease_until <= @now
+` + fromListOptions + `;
 `,
-	sqlbatch.Leased: purgeOpen + purgeLive + `q.due_at <= @now AND q.lease_until > @now AND q.fence <= @mark;
+	sqlbatch.Leased: purgeOpen + purgeLive + `i.due_at <= @now AND i.lease_until > @now AND i.fence <= @mark AND q.lease_until > @now AND q.fence <= @mark
+` + fromListOptions + `;
 `,
 	sqlbatch.Dead: session + window + `WITH c AS (
     SELECT TOP (@n) id, ended_at
@@ -93,8 +98,9 @@ const (
 `
 	purgeLive = `DELETE TOP (@n) q
 OUTPUT deleted.id, CONVERT(bigint, 0) AS place
-FROM {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({due}), FORCESEEK)
-WHERE q.priority IN (2, 1, 0, -1) AND `
+FROM {live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
+INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = i.id
+WHERE i.priority IN (2, 1, 0, -1) AND `
 )
 
 // ended returns what was deleted, and when it had ended.

@@ -55,8 +55,8 @@ func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
 	return member(t, ctx, q.Server, role)
 }
 
-// requireRefused: the error is one of missing rights, 229 for rows and 262 for
-// the schema.
+// requireRefused: the error is one of missing rights: 229 for rows, 230 for columns and
+// 262 for the schema.
 func requireRefused(t *testing.T, want int32, err error) {
 	t.Helper()
 	var e mssql.Error
@@ -86,7 +86,7 @@ func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 	require.NoError(t, p.Close(ctx))
 
 	_, err = orders.TryLease(ctx, 1, time.Minute)
-	requireRefused(t, 229, err)
+	requireRefused(t, 230, err)
 	require.ErrorContains(t, err, "permission was denied")
 	for _, column := range []string{"body", "headers", "last_error"} {
 		_, err = db.ExecContext(ctx, "SELECT "+column+" FROM dbo.chanq_orders")

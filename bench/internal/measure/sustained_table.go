@@ -67,7 +67,7 @@ func Summarise(intervals []Result) (s Summary) {
 	window := min(60, s.Seconds/2)
 	s.Window = time.Duration(window * float64(time.Second)).Round(time.Second)
 	first, last, all := Histogram{}, Histogram{}, Histogram{}
-	var wal, hot, received float64
+	var wal, received float64
 	for i, r := range intervals {
 		if r.Held && s.BeforeHeld == 0 && i > 0 {
 			s.BeforeHeld = rate(intervals[:i])
@@ -82,10 +82,12 @@ func Summarise(intervals []Result) (s Summary) {
 		all.Merge(r.Ages)
 		s.Largest = max(s.Largest, r.TableBytes+r.IndexBytes+r.LogBytes)
 		n := float64(r.N)
-		received, wal, hot = received+n, wal+n*r.WALPerMsg, hot+n*r.HotShare
+		received, wal = received+n, wal+n*r.WALPerMsg
 	}
 	s.FirstP99, s.LastP99, s.P50 = first.Quantile(0.99)/1e3, last.Quantile(0.99)/1e3, all.Quantile(0.5)/1e3
-	s.WALPerMsg, s.HotShare = ratio(wal, received), ratio(hot, received)
+	s.WALPerMsg = ratio(wal, received)
+	end := intervals[len(intervals)-1] // its counters are those of the run, whose tables are its own
+	s.HotShare = ratio(float64(end.HotUpdates), float64(end.Updates))
 	return s
 }
 

@@ -98,16 +98,21 @@ func TestTheBacklogIsKept(t *testing.T) {
 func TestASummaryComparesTheEndsOfARun(t *testing.T) {
 	var intervals []Result
 	for i := range 15 {
-		r := Result{AtS: float64(10 * (i + 1)), N: 1000, DrainPerS: 100, Held: i >= 1, WALPerMsg: 800, HotShare: 0.5, Ages: Histogram{}}
-		r.TableBytes, r.IndexBytes = int64(i)<<20, 1<<20
+		r := Result{AtS: float64(10 * (i + 1)), N: 1000, DrainPerS: 100, Held: i >= 1, WALPerMsg: 800, Ages: Histogram{}}
+		r.TableBytes, r.IndexBytes, r.Updates, r.HotUpdates = int64(i)<<20, 1<<20, int64(i+1)*10, int64(i+1)*6
 		if i >= 1 {
 			r.DrainPerS = 80
 		}
 		if i >= 12 {
-			r.DrainPerS, r.WALPerMsg, r.HotShare = 50, 950, 1
+			r.DrainPerS, r.WALPerMsg = 50, 950
 		}
 		for range 100 {
 			r.Ages.Add(time.Millisecond)
+		}
+		if i == 1 {
+			for range 50 {
+				r.Ages.Add(10 * time.Second)
+			}
 		}
 		if i == 9 || i == 8 {
 			for range 50 {
@@ -121,7 +126,7 @@ func TestASummaryComparesTheEndsOfARun(t *testing.T) {
 	require.InDelta(t, 50, s.Last, 1e-9)
 	require.InDelta(t, 100, s.BeforeHeld, 1e-9)
 	require.Equal(t, time.Minute, s.Window)
-	require.InEpsilon(t, 1, s.FirstP99, 0.06)
+	require.InEpsilon(t, 10_000, s.FirstP99, 0.06)
 	require.InEpsilon(t, 1000, s.LastP99, 0.06, "one of the two slow intervals is in the last minute")
 	require.InEpsilon(t, 1, s.P50, 0.06)
 	require.EqualValues(t, 15<<20, s.Largest)

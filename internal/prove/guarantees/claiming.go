@@ -32,10 +32,11 @@ var claiming = []test{
 // asked is for how many messages a claim asks.
 func asked(op faultdb.Op) int {
 	for _, arg := range op.Args {
-		switch n := arg.Value.(type) {
-		case int64:
-			return int(n) // the first
-		case int32:
+		n, _ := arg.Value.(int64)
+		if small, is := arg.Value.(int32); is {
+			n = int64(small)
+		}
+		if n > 0 && n < 1<<30 { // the first that is no floor
 			return int(n)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 func Run(t *testing.T, e testdb.Engine) {
 	e.Require(t)
 	for _, suite := range [][]test{
-		delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, bounds, reading, piping,
+		delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, finding, bounds, reading, piping,
 		operating, sweeping, trusting, outages, stuck, trouble, pipeTrouble, outliving, misbehaving, hooking, codecs, contexts, processes, claiming, lapsing, expiring, joining, sparing, dropping, ahead,
 	} {
 		for _, c := range suite {
@@ -70,6 +70,11 @@ const (
 func claims(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})) ||
 		testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1})) || blindClaims(op, q)
+}
+
+// looks are what an idle consumer does, and one at work once a second.
+func looks(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.NextDue(sqlbatch.Floors{})) || testdb.Runs(op, q.Survey())
 }
 
 func blindClaims(op faultdb.Op, q sqlbatch.Queue) bool {

@@ -125,7 +125,7 @@ func permanent(w *world) {
 			if op.Kind == faultdb.Prepare {
 				asked.Kind = faultdb.Query
 			}
-			if claims(asked, st) || testdb.Runs(asked, st.NextDue(sqlbatch.Floors{})) {
+			if claims(asked, st) || looks(asked, st) {
 				return faultdb.Fail(cause)
 			}
 			return faultdb.Fault{}
@@ -260,7 +260,7 @@ func idle(w *world) {
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		switch {
 		case op.Kind == faultdb.Prepare: // some drivers do it for each query, without a round trip
-		case testdb.Runs(op, st.NextDue(sqlbatch.Floors{})):
+		case looks(op, st):
 			ops.Add(1)
 		default:
 			writes.Add(1)

@@ -12,7 +12,6 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // What is stuck in a pipe delays itself only.
@@ -79,7 +78,7 @@ func hungOfThreeKinds(w *world) {
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		kind := ""
 		switch {
-		case claims(op, st) || testdb.Runs(op, st.NextDue(sqlbatch.Floors{})):
+		case claims(op, st) || looks(op, st):
 			kind = "claim"
 		case testdb.Runs(op, st.Trim(time.Second, 1, 0)):
 			kind = "trim"

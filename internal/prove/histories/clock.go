@@ -34,14 +34,14 @@ func newClock(db *sql.DB, d sqlbatch.Dialect, queue string) (clock, error) {
 			db: db, dialect: d,
 			read:   `SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)`,
 			lapses: fmt.Sprintf(`SELECT id, lapses FROM "%s"`, live),
-			jump:   fmt.Sprintf(`UPDATE "%s" SET visible_at = visible_at - ?1, expires_at = expires_at - ?1`, live),
+			jump:   fmt.Sprintf(`UPDATE "%s" SET due_at = due_at - ?1, lease_until = CASE WHEN leased_by IS NULL THEN lease_until ELSE lease_until - ?1 END, expires_at = expires_at - ?1`, live),
 		}, nil
 	case "postgres":
 		return clock{
 			db: db, dialect: d,
 			read:   `SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint`,
 			lapses: fmt.Sprintf(`SELECT uuid_send(id), lapses FROM "public"."%s"`, live),
-			jump:   fmt.Sprintf(`UPDATE "public"."%s" SET visible_at = visible_at - $1::bigint, expires_at = expires_at - $1::bigint`, live),
+			jump:   fmt.Sprintf(`UPDATE "public"."%s" SET due_at = due_at - $1::bigint, lease_until = CASE WHEN leased_by IS NULL THEN lease_until ELSE lease_until - $1::bigint END, expires_at = expires_at - $1::bigint`, live),
 			lock:   fmt.Sprintf(`SELECT 1 FROM "public"."%s" WHERE uuid_send(id) = $1 FOR UPDATE`, live),
 		}, nil
 	case "sqlserver":
@@ -49,7 +49,7 @@ func newClock(db *sql.DB, d sqlbatch.Dialect, queue string) (clock, error) {
 			db: db, dialect: d,
 			read:   `SELECT DATEDIFF_BIG(millisecond, '19700101', CONVERT(datetime2(3), SYSUTCDATETIME()))`,
 			lapses: fmt.Sprintf(`SELECT id, lapses FROM [dbo].[%s]`, live),
-			jump:   fmt.Sprintf(`UPDATE [dbo].[%s] SET visible_at = DATEADD(millisecond, -@p1, visible_at), expires_at = DATEADD(millisecond, -@p1, expires_at)`, live),
+			jump:   fmt.Sprintf(`UPDATE [dbo].[%s] SET due_at = DATEADD(millisecond, -@p1, due_at), lease_until = CASE WHEN leased_by IS NULL THEN lease_until ELSE DATEADD(millisecond, -@p1, lease_until) END, expires_at = DATEADD(millisecond, -@p1, expires_at)`, live),
 			lock:   fmt.Sprintf(`UPDATE [dbo].[%s] SET priority = priority WHERE id = @p1`, live),
 		}, nil
 	default:

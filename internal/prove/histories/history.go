@@ -166,9 +166,6 @@ func (h *history) compare() {
 		}
 		// The time is known now, and with it the state and the order.
 		list := h.model.in(s)
-		if s == chanq.StateReady {
-			list = h.model.claimable()
-		}
 		*counts[s] = len(list)
 		require.Equal(h, listed(list), entryBodies(entries), "%s: the %s messages and their order", h.ran, s)
 	}
@@ -193,7 +190,7 @@ func (h *history) compare() {
 	// Each lane's ready messages are in the order of their due times.
 	var oldest int64
 	for _, m := range h.model.in(chanq.StateReady) {
-		oldest = max(oldest, at-m.at.ms)
+		oldest = max(oldest, at-m.due.ms)
 	}
 	require.GreaterOrEqual(h, got.OldestReady.Milliseconds(), oldest, h.ran)
 	require.Less(h, got.OldestReady.Milliseconds(), oldest+testdb.Patience.Milliseconds(), h.ran)
@@ -228,20 +225,27 @@ func (h *history) compareEntry(e chanq.Entry, m *message, elapsed int64) {
 		}
 	}
 	learn("time of sending", &m.enqueued, e.EnqueuedAt)
-	at := e.DueAt
-	if e.State == chanq.StateLeased {
-		at = e.LeaseUntil
-	}
-	learn("time", &m.at, at)
-	if m.expires.ms > 0 {
-		learn("end", &m.expires, e.ExpiresAt)
-	}
-	h.learnFence(m, e.Fence)
 	want := chanq.Entry{
 		ID: m.id, State: e.State, Priority: m.priority, Attempts: m.attempts, Fence: e.Fence,
-		EnqueuedAt: time.UnixMilli(m.enqueued.ms), DueAt: e.DueAt, LeaseUntil: e.LeaseUntil, EndedAt: e.EndedAt, DedupKey: m.key,
-		Member: e.Member, LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body),
+		DedupKey: m.key, Member: e.Member, LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body),
 	}
+	switch {
+	case e.State == chanq.StateDead || e.State == chanq.StateDone:
+		learn("end", &m.ended, e.EndedAt)
+		want.EndedAt = time.UnixMilli(m.ended.ms)
+	case m.leasedBy != "":
+		learn("end of the lease", &m.lease, e.LeaseUntil)
+		want.LeaseUntil = time.UnixMilli(m.lease.ms)
+		fallthrough
+	default:
+		learn("due time", &m.due, e.DueAt)
+		want.DueAt = time.UnixMilli(m.due.ms)
+	}
+	if m.expires.ms > 0 {
+		learn("expiry", &m.expires, e.ExpiresAt)
+	}
+	h.learnFence(m, e.Fence)
+	want.EnqueuedAt = time.UnixMilli(m.enqueued.ms)
 	if m.expires.ms > 0 {
 		want.ExpiresAt = time.UnixMilli(m.expires.ms)
 	}

@@ -15,7 +15,6 @@ type lease struct {
 	*chanq.Lease[string]
 	name     string
 	turn     int
-	due      moment // before the claim
 	consumer *consumer
 	state    leaseState
 }
@@ -47,7 +46,7 @@ func (h *history) claimed(want []message, got []*chanq.Lease[string], by *consum
 		require.Equal(h, chanq.Message[string]{ID: m.id, Body: m.body, Priority: m.priority, DedupKey: m.key}, l.Message,
 			"%s: message %d of the claim", h.ran, i)
 		require.Equal(h, m.attempts, l.Attempt, "%s: attempt of %s", h.ran, m.body)
-		require.Equal(h, m.at.ms, l.DueAt.UnixMilli(), "%s: due time of %s", h.ran, m.body)
+		require.Equal(h, m.due.ms, l.DueAt.UnixMilli(), "%s: due time of %s", h.ran, m.body)
 		if m.expires.ms > 0 {
 			require.Equal(h, m.expires.ms, l.ExpiresAt.UnixMilli(), "%s: end of %s", h.ran, m.body)
 		}
@@ -56,7 +55,7 @@ func (h *history) claimed(want []message, got []*chanq.Lease[string], by *consum
 		require.Equal(h, e.Fence, l.Fence, "%s: fence of the lease of %s", h.ran, m.body)
 		require.Equal(h, m.enqueued.ms, l.EnqueuedAt.UnixMilli(), "%s: time of sending of %s", h.ran, m.body)
 		h.leases = append(h.leases, &lease{
-			Lease: l, name: fmt.Sprintf("%s/%d", m.body, m.turn), turn: m.turn, due: m.at, consumer: by,
+			Lease: l, name: fmt.Sprintf("%s/%d", m.body, m.turn), turn: m.turn, consumer: by,
 		})
 		h.note("leased %s, turn %d, attempt %d, lapses %d", m.body, m.turn, m.attempts, m.lapses)
 	}
@@ -110,7 +109,7 @@ func (s *consume) run(h *history) {
 	h.stop(c)
 	h.claimed(want[:take], got, c)
 	for _, m := range want[take:] {
-		h.model.release(h.model.held(m.id, m.turn), m.at)
+		h.model.release(h.model.held(m.id, m.turn))
 	}
 	if take == 0 {
 		h.finish(c)

@@ -35,7 +35,9 @@ type message struct {
 	attempts int
 	lapses   int // leases in a row that ran out without a settle
 	enqueued moment
-	at       moment // due, end of the lease, or end of its life
+	due      moment // its place
+	lease    moment // end of the lease of leasedBy
+	ended    moment // of a dead or done one
 	expires  moment // zero: never
 	leasedBy string // also after the lease ran out
 	err      string // a trailing … stands for anything
@@ -102,7 +104,7 @@ func (q *queueModel) send(m chanq.Message[string]) chanq.Receipt {
 	turn := q.next()
 	sent := &message{
 		id: m.ID, body: m.Body, priority: m.Priority, key: m.DedupKey, turn: turn, fenced: turn,
-		enqueued: q.after(0), at: q.after(m.Delay),
+		enqueued: q.after(0), due: q.after(m.Delay),
 	}
 	if m.TTL > 0 {
 		sent.expires = q.after(m.TTL)
@@ -123,12 +125,12 @@ func (q *queueModel) holder(key string) *message {
 
 func (q *queueModel) state(m *message) chanq.State {
 	switch {
-	case m.at.ms <= q.now:
-		return chanq.StateReady
-	case m.leasedBy == "":
-		return chanq.StateScheduled
-	default:
+	case m.leasedBy != "" && m.lease.ms > q.now:
 		return chanq.StateLeased
+	case m.due.ms <= q.now:
+		return chanq.StateReady
+	default:
+		return chanq.StateScheduled
 	}
 }
 
@@ -144,31 +146,14 @@ func (q *queueModel) in(s chanq.State) []*message {
 	return list
 }
 
-// inOrder is the order of delivery: by priority, then by due time, that of a lease
-// that ran out being its end.
+// inOrder is the order of delivery: by priority, then by due time, which a lease does
+// not change.
 func inOrder(a, b *message) int {
-	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.at.ms, b.at.ms), bytes.Compare(a.id[:], b.id[:]))
-}
-
-// claimable lists what is ready in the order in which claims choose: within a
-// priority, what ran out comes first.
-func (q *queueModel) claimable() []*message {
-	list := q.in(chanq.StateReady)
-	slices.SortStableFunc(list, func(a, b *message) int {
-		switch {
-		case a.priority != b.priority || (a.leasedBy == "") == (b.leasedBy == ""):
-			return cmp.Compare(b.priority, a.priority)
-		case a.leasedBy != "":
-			return -1
-		default:
-			return 1
-		}
-	})
-	return list
+	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.due.ms, b.due.ms), bytes.Compare(a.id[:], b.id[:]))
 }
 
 // claim leases up to n messages and returns those that are delivered as they are
-// then, with the time they were due at. What has expired is set aside, and so is
+// then. What has expired is set aside, and so is
 // that whose attempts are spent, once it has lapsed as a suspect: nobody gets it,
 // and its claim does not count. Of the suspects one is delivered and the others go
 // back, for one of them may have killed the holder of all.
@@ -176,18 +161,16 @@ func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message
 	if q.paused {
 		return nil
 	}
-	chosen := q.claimable()
+	chosen := q.in(chanq.StateReady)
 	chosen = chosen[:min(n, len(chosen))]
-	slices.SortFunc(chosen, inOrder)
 	anySuspect := false
 	for _, m := range chosen {
-		due := m.at
 		if m.leasedBy != "" {
 			m.lapses++
 		}
 		m.turn = q.next()
 		m.attempts++
-		m.at, m.leasedBy = q.after(d), by
+		m.lease, m.leasedBy = q.after(d), by
 		suspect := q.isSuspect(m.attempts, m.lapses)
 		switch {
 		case m.expires.ms > 0 && m.expires.ms <= q.now:
@@ -199,13 +182,11 @@ func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message
 			q.bury(m, "chanq: …")
 			continue
 		case suspect && anySuspect:
-			q.release(m, due)
+			q.release(m)
 			continue
 		}
 		anySuspect = anySuspect || suspect
-		leased := *m
-		leased.at = due
-		claimed = append(claimed, leased)
+		claimed = append(claimed, *m)
 	}
 	return claimed
 }
@@ -221,7 +202,7 @@ func (q *queueModel) held(id chanq.ID, turn int) *message {
 func (q *queueModel) ack(m *message) {
 	delete(q.live, m.id)
 	if q.retain {
-		m.at, m.leasedBy, m.expires = q.after(0), "", moment{}
+		m.ended, m.leasedBy, m.expires = q.after(0), "", moment{}
 		if !q.keepsCopies {
 			q.done = slices.DeleteFunc(q.done, func(o *message) bool { return o.id == m.id })
 		}
@@ -236,23 +217,23 @@ func (q *queueModel) nack(m *message, delay time.Duration, err string) {
 	}
 	m.attempts -= m.lapses // which were not its doing
 	m.turn, m.lapses = q.next(), 0
-	m.at, m.leasedBy, m.err = q.after(delay), "", cmp.Or(err, m.err)
+	m.due, m.leasedBy, m.err = q.after(delay), "", cmp.Or(err, m.err)
 }
 
-func (q *queueModel) release(m *message, due moment) {
+func (q *queueModel) release(m *message) {
 	m.turn = q.next()
 	m.attempts--
-	m.at, m.leasedBy = due, ""
+	m.leasedBy = ""
 }
 
 func (q *queueModel) bury(m *message, err string) {
 	delete(q.live, m.id)
 	m.turn, m.lapses, m.expires = q.next(), 0, moment{}
-	m.at, m.leasedBy, m.err = q.after(0), "", cmp.Or(err, m.err)
+	m.ended, m.leasedBy, m.err = q.after(0), "", cmp.Or(err, m.err)
 	q.dead[m.id] = m
 }
 
-func (q *queueModel) extend(m *message, d time.Duration) { m.at = q.after(d) }
+func (q *queueModel) extend(m *message, d time.Duration) { m.lease = q.after(d) }
 
 // redrive moves up to n dead messages back, in the order of dying. One stays
 // while a live message has its id or key, or a dead one with its key and a
@@ -270,7 +251,7 @@ func (q *queueModel) redrive(candidates []*message, n int) (moved []chanq.ID) {
 	for _, m := range move {
 		delete(q.dead, m.id)
 		m.turn = q.next()
-		m.attempts, m.at = 0, q.after(0)
+		m.attempts, m.due = 0, q.after(0)
 		q.live[m.id] = m
 		moved = append(moved, m.id)
 	}
@@ -284,7 +265,7 @@ func (q *queueModel) ended(s chanq.State) []*message {
 		list = slices.Collect(maps.Values(q.dead))
 	}
 	slices.SortFunc(list, func(a, b *message) int {
-		return cmp.Or(cmp.Compare(a.at.ms, b.at.ms), bytes.Compare(a.id[:], b.id[:]))
+		return cmp.Or(cmp.Compare(a.ended.ms, b.ended.ms), bytes.Compare(a.id[:], b.id[:]))
 	})
 	return list
 }
@@ -322,7 +303,8 @@ func (q *queueModel) purge(s chanq.State) (n int) {
 // jump advances the database's clock.
 func (q *queueModel) jump(d time.Duration) {
 	for _, m := range q.live {
-		m.at.ms -= d.Milliseconds()
+		m.due.ms -= d.Milliseconds()
+		m.lease.ms -= d.Milliseconds()
 		if m.expires.ms > 0 {
 			m.expires.ms -= d.Milliseconds()
 		}

@@ -152,7 +152,7 @@ func (h *history) apply(m *message, l *lease, x settling) {
 	case nack:
 		h.model.nack(m, x.Delay, x.Cause)
 	case release:
-		h.model.release(m, l.due)
+		h.model.release(m)
 	case deadLetter:
 		h.model.bury(m, x.Cause)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // inUse is the most connections that a *sql.DB has in use at once, and that are open in
@@ -107,7 +106,7 @@ func TestAQueueThatHangsKeepsNoOtherWaiting(t *testing.T) {
 				gate, hung := make(chan struct{}), make(chan struct{})
 				var once sync.Once
 				w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-					if !testdb.Runs(op, st.NextDue(sqlbatch.Floors{})) {
+					if !looks(op, st) {
 						return faultdb.Fault{}
 					}
 					once.Do(func() { close(hung) })

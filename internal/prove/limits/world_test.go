@@ -9,6 +9,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,4 +33,9 @@ func onEach(t *testing.T, test func(*world)) {
 		w.Open()
 		test(&world{w})
 	})
+}
+
+// looks are what an idle consumer does, and one at work once a second.
+func looks(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.NextDue(sqlbatch.Floors{})) || testdb.Runs(op, q.Survey())
 }

@@ -12,8 +12,8 @@
 // the rules, each with its test.
 //
 // What it does not do: it has no optimizer (a plan is what the hints and the order
-// of the text say), no ghost records and no pages (so neither page locks nor
-// latches), no disk (a commit cannot be lost, nothing is slow), no plan cache (it
+// of the text say), ghost records only where a test asks for them, no pages (so neither
+// page locks nor latches), no disk (a commit cannot be lost, nothing is slow), no plan cache (it
 // counts pairs of text and declaration), one database, one collation, and of T-SQL
 // only what chanq, the five articles that it came from and the drivers' greetings
 // use. Everything else is refused with error 40517 or the server's own number, never
@@ -52,6 +52,9 @@ type Options struct {
 	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options,
 	// both on in Azure SQL.
 	ReadCommittedSnapshot, AllowSnapshotIsolation bool
+	// KeepGhosts leaves deleted entries in place until Engine.CleanGhosts: see
+	// engine.Options.
+	KeepGhosts bool
 	// Wire is passed on to the TDS server: faults, encryption, instruments.
 	Wire tds.Options
 	// Query adds to the DSN, such as "packet size".
@@ -90,6 +93,7 @@ func Start(t testing.TB, o Options) *Server {
 		Clock:                  o.Clock,
 		ReadCommittedSnapshot:  o.ReadCommittedSnapshot,
 		AllowSnapshotIsolation: o.AllowSnapshotIsolation,
+		KeepGhosts:             o.KeepGhosts,
 	})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -27,18 +27,11 @@ IF EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTED
 BEGIN TRANSACTION;
 IF @left > 0
 BEGIN
-    WITH c AS (
-        SELECT TOP (@left) id, priority, due_at, lease_until, enqueued_at, expires_at, fence, attempts, lapses, dedup_key, leased_by, headers, body
-        FROM [dbo].[chanq_orders] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-        WHERE priority = 2 AND due_at >= @floor3 AND due_at <= @now
-          AND lease_until <= @now AND CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END < @lapses
-        ORDER BY due_at, id
-    )
-    UPDATE c
+    UPDATE q
     SET lease_until = @until,
-        fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
-        attempts = c.attempts + 1,
-        lapses = CASE WHEN c.leased_by IS NOT NULL AND c.lapses < 32767 THEN c.lapses + 1 ELSE c.lapses END,
+        fence = CASE WHEN q.fence > @mark THEN q.fence ELSE @mark END + @salt,
+        attempts = q.attempts + 1,
+        lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
@@ -46,23 +39,25 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
-    OPTION (KEEPFIXED PLAN);
+    FROM (
+        SELECT TOP (@left) u.id
+        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+        INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
+        WHERE i.priority = 2 AND i.due_at >= @floor3 AND i.due_at <= @now
+          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses AND u.due_at <= @now AND u.lease_until <= @now
+        ORDER BY i.due_at, i.id
+    ) AS a
+    INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
+    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
 END;
 IF @left > 0
 BEGIN
-    WITH c AS (
-        SELECT TOP (@left) id, priority, due_at, lease_until, enqueued_at, expires_at, fence, attempts, lapses, dedup_key, leased_by, headers, body
-        FROM [dbo].[chanq_orders] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-        WHERE priority = 1 AND due_at >= @floor2 AND due_at <= @now
-          AND lease_until <= @now AND CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END < @lapses
-        ORDER BY due_at, id
-    )
-    UPDATE c
+    UPDATE q
     SET lease_until = @until,
-        fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
-        attempts = c.attempts + 1,
-        lapses = CASE WHEN c.leased_by IS NOT NULL AND c.lapses < 32767 THEN c.lapses + 1 ELSE c.lapses END,
+        fence = CASE WHEN q.fence > @mark THEN q.fence ELSE @mark END + @salt,
+        attempts = q.attempts + 1,
+        lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
@@ -70,23 +65,25 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
-    OPTION (KEEPFIXED PLAN);
+    FROM (
+        SELECT TOP (@left) u.id
+        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+        INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
+        WHERE i.priority = 1 AND i.due_at >= @floor2 AND i.due_at <= @now
+          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses AND u.due_at <= @now AND u.lease_until <= @now
+        ORDER BY i.due_at, i.id
+    ) AS a
+    INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
+    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
 END;
 IF @left > 0
 BEGIN
-    WITH c AS (
-        SELECT TOP (@left) id, priority, due_at, lease_until, enqueued_at, expires_at, fence, attempts, lapses, dedup_key, leased_by, headers, body
-        FROM [dbo].[chanq_orders] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-        WHERE priority = 0 AND due_at >= @floor1 AND due_at <= @now
-          AND lease_until <= @now AND CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END < @lapses
-        ORDER BY due_at, id
-    )
-    UPDATE c
+    UPDATE q
     SET lease_until = @until,
-        fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
-        attempts = c.attempts + 1,
-        lapses = CASE WHEN c.leased_by IS NOT NULL AND c.lapses < 32767 THEN c.lapses + 1 ELSE c.lapses END,
+        fence = CASE WHEN q.fence > @mark THEN q.fence ELSE @mark END + @salt,
+        attempts = q.attempts + 1,
+        lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
@@ -94,23 +91,25 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
-    OPTION (KEEPFIXED PLAN);
+    FROM (
+        SELECT TOP (@left) u.id
+        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+        INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
+        WHERE i.priority = 0 AND i.due_at >= @floor1 AND i.due_at <= @now
+          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses AND u.due_at <= @now AND u.lease_until <= @now
+        ORDER BY i.due_at, i.id
+    ) AS a
+    INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
+    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
 END;
 IF @left > 0
 BEGIN
-    WITH c AS (
-        SELECT TOP (@left) id, priority, due_at, lease_until, enqueued_at, expires_at, fence, attempts, lapses, dedup_key, leased_by, headers, body
-        FROM [dbo].[chanq_orders] WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-        WHERE priority = -1 AND due_at >= @floor0 AND due_at <= @now
-          AND lease_until <= @now AND CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END < @lapses
-        ORDER BY due_at, id
-    )
-    UPDATE c
+    UPDATE q
     SET lease_until = @until,
-        fence = CASE WHEN c.fence > @mark THEN c.fence ELSE @mark END + @salt,
-        attempts = c.attempts + 1,
-        lapses = CASE WHEN c.leased_by IS NOT NULL AND c.lapses < 32767 THEN c.lapses + 1 ELSE c.lapses END,
+        fence = CASE WHEN q.fence > @mark THEN q.fence ELSE @mark END + @salt,
+        attempts = q.attempts + 1,
+        lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
            CASE WHEN inserted.expires_at <= @now THEN 1 ELSE 0 END AS expired,
@@ -118,7 +117,16 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            inserted.dedup_key, inserted.headers, inserted.body
-    OPTION (KEEPFIXED PLAN);
+    FROM (
+        SELECT TOP (@left) u.id
+        FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+        INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
+        WHERE i.priority = -1 AND i.due_at >= @floor0 AND i.due_at <= @now
+          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses AND u.due_at <= @now AND u.lease_until <= @now
+        ORDER BY i.due_at, i.id
+    ) AS a
+    INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
+    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
     SET @left = @left - @@ROWCOUNT;
 END;
 COMMIT TRANSACTION;

@@ -10,5 +10,7 @@ DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @be
 DECLARE @last datetime2(3) = CASE WHEN @before <= @now THEN DATEADD(millisecond, -1, @before) ELSE @now END;
 DELETE TOP (@n) q
 OUTPUT deleted.id, CONVERT(bigint, 0) AS place
-FROM [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-WHERE q.priority IN (2, 1, 0, -1) AND q.due_at <= @last AND q.lease_until <= @now;
+FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = i.id
+WHERE i.priority IN (2, 1, 0, -1) AND i.due_at <= @last AND i.lease_until <= @now AND q.due_at <= @last AND q.lease_until <= @now
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

@@ -28,6 +28,10 @@ type Options struct {
 	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options
 	// at the start. Default off, as on a server of one's own.
 	ReadCommittedSnapshot, AllowSnapshotIsolation bool
+	// KeepGhosts leaves what was deleted, and entries of keys that have changed, where
+	// they were until CleanGhosts: scans walk them, lock them for a moment, count them,
+	// and never return them. Default: they go as soon as no snapshot needs them.
+	KeepGhosts bool
 	// OnWait is called when a session begins to wait for a lock.
 	OnWait func(lock.Info)
 }
@@ -81,6 +85,7 @@ func New(opts Options) *Engine {
 	}
 	e.db.rcsi.Store(opts.ReadCommittedSnapshot)
 	e.db.allowSnapshot.Store(opts.AllowSnapshotIsolation)
+	e.db.versions.keep = opts.KeepGhosts
 	e.nextSession.Store(50)
 	e.locks = lock.New(lock.Options{
 		After:  func(d time.Duration) (<-chan time.Time, func()) { return opts.Clock.After(d) },

@@ -12,8 +12,9 @@ import (
 type Cost struct {
 	Requests     int64 // executions of the text
 	RowsReturned int64 // to the client
-	KeysRead     int64 // index entries visited
+	KeysRead     int64 // index entries visited, ghosts too
 	RowsRead     int64 // of these, those that belonged to a live row and passed the conditions on the key
+	KeysWritten  int64 // entries of nonclustered indexes added, taken out or changed
 	Locks        int64 // row and key locks taken
 }
 
@@ -50,6 +51,7 @@ func (p *planStats) add(c Cost) {
 	p.plan.RowsReturned += c.RowsReturned
 	p.plan.KeysRead += c.KeysRead
 	p.plan.RowsRead += c.RowsRead
+	p.plan.KeysWritten += c.KeysWritten
 	p.plan.Locks += c.Locks
 }
 
@@ -87,6 +89,10 @@ func (e *Engine) ResetPlans() {
 		p.mu.Unlock()
 	}
 }
+
+// CleanGhosts does now what the server's cleanup of ghosts does in time: see
+// Options.KeepGhosts.
+func (e *Engine) CleanGhosts() { e.db.versions.clean() }
 
 // Locks lists the locks that are held and waited for.
 func (e *Engine) Locks() []lock.Info { return e.locks.Snapshot() }

@@ -283,7 +283,7 @@ func (s *scan) visit(rec *record, v *version, key string, mode lock.Mode, yield 
 		}
 	}
 	reject := func() { // rows that do not qualify
-		if !(s.r.ranges || s.r.keep && !a.use.hints.updLock && !a.use.hints.xLock) {
+		if !s.r.ranges && !s.r.keep {
 			x.unlock(locks)
 		}
 	}

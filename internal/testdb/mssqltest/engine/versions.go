@@ -10,6 +10,7 @@ type versionStore struct {
 	now       uint64         // the last commit
 	snapshots map[uint64]int // readers by the commit that they see last
 	pending   []oldVersions
+	keep      bool // forget nothing until clean
 }
 
 // oldVersions are former states of a record that end with the commit at.
@@ -40,6 +41,17 @@ func (s *versionStore) release(at uint64) {
 	forget(ready, horizon)
 }
 
+// clean forgets what was kept.
+func (s *versionStore) clean() {
+	s.mu.Lock()
+	keep := s.keep
+	s.keep = false
+	ready, horizon := s.take()
+	s.keep = keep
+	s.mu.Unlock()
+	forget(ready, horizon)
+}
+
 // commit makes tx visible to the snapshots to come. The old states of the
 // records that it wrote are forgotten as soon as nobody can see them.
 func (s *versionStore) commit(tx *txState, wrote []oldVersions) {
@@ -58,6 +70,9 @@ func (s *versionStore) commit(tx *txState, wrote []oldVersions) {
 // take returns what may be forgotten.
 func (s *versionStore) take() (ready []oldVersions, horizon uint64) {
 	horizon = s.now
+	if s.keep {
+		return nil, horizon
+	}
 	for at := range s.snapshots {
 		horizon = min(horizon, at)
 	}

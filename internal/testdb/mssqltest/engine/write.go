@@ -85,6 +85,9 @@ func (x *exec) lockForChange(t *table, old *version, row Row, keys []string) err
 		if err := x.lockRow(ix, old.key(ix), lock.X, x.wait()); err != nil {
 			return err
 		}
+		if at > 0 {
+			x.cost.KeysWritten++
+		}
 	}
 	return nil
 }
@@ -167,6 +170,9 @@ func (x *exec) enter(ix *index, key string, rec *record, row Row) error {
 		if ix.tree.put(full, rec) {
 			tx := x.txOf(t)
 			tx.undo = append(tx.undo, undoRecord{table: t, rec: rec, index: ix, key: key})
+			if ix.at > 0 {
+				x.cost.KeysWritten++
+			}
 		}
 		t.latch.Unlock()
 		free()

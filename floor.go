@@ -1,0 +1,245 @@
+package chanq
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The floor of a consumer: where its claims begin to read each priority, so that none
+// walks what was claimed before (see sqlbatch.Floors).
+//
+// A claim raises it to the last place that it took. What comes to a place below it is
+// not seen by claims then: a message whose transaction took long to commit, what another
+// process gave back, one whose lease ran out. A survey finds it: a statement that looks
+// from the beginning, reads only and holds nothing, once a second (survey.go). What it
+// finds lowers the floor. What this process gives back does so at once (shared.go).
+//
+// Where a survey is dear, since a snapshot somewhere keeps the database from
+// cleaning up, say, they are so far apart that all consumers of the queue together
+// spend a twentieth of the time on them, as long as the queue knows how many these are.
+
+const (
+	// surveyEvery is the least time from one survey to the next.
+	surveyEvery = time.Second
+	// surveyShare is what part of the time goes into surveys at most.
+	surveyShare = 20
+	// surveySlow is how long a survey takes at most for which claims may wait.
+	surveySlow = 50 * time.Millisecond
+)
+
+// noPlace is above all places.
+var noPlace = sqlbatch.Floors{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64}
+
+// lowest of two, each priority by itself.
+func lowest(a, b sqlbatch.Floors) sqlbatch.Floors {
+	for i := range a {
+		a[i] = min(a[i], b[i])
+	}
+	return a
+}
+
+// placesOf is where the first lease of each priority was claimed that a release gives
+// back; noPlace where there is none. What a nack gives back is due anew.
+func placesOf(leases []*lease) sqlbatch.Floors {
+	low := noPlace
+	for _, l := range leases {
+		if l.op == settleRelease {
+			p := &low[l.priority-PriorityLow]
+			*p = min(*p, l.due)
+		}
+	}
+	return low
+}
+
+// raised is a floor after a claim from there. One in any order may have left out what
+// comes before the first that it took.
+func raised(from sqlbatch.Floors, rows []claimedRow, o Order) sqlbatch.Floors {
+	first, last := noPlace, sqlbatch.Floors{}
+	for i := range rows {
+		p := rows[i].priority - PriorityLow
+		first[p], last[p] = min(first[p], rows[i].due), max(last[p], rows[i].due)
+	}
+	for p := range from {
+		switch {
+		case first[p] == noPlace[p]:
+		case o == OrderAny:
+			from[p] = max(from[p], first[p])
+		default:
+			from[p] = max(from[p], last[p])
+		}
+	}
+	return from
+}
+
+// survey is what a survey found.
+type survey struct {
+	began, took time.Duration // of monotonic, and how long
+	known       bool          // false: the queue is paused, or it failed
+	floors      sqlbatch.Floors
+	ready       [sqlbatch.Priorities]bool // there is something to claim
+	due         time.Duration             // until there may be something to claim
+	any         bool                      // there is something to come, or there
+	members     int
+	err         error
+}
+
+// floor is that of one consumer. Only its claimer uses it.
+type floor struct {
+	every time.Duration // between surveys, at least
+
+	now  sqlbatch.Floors // where claims begin
+	base sqlbatch.Floors // below it nothing was left that could be claimed: now may have stepped over suspects
+
+	// Of surveys.
+	underWay bool
+	before   sqlbatch.Floors // now, when the one under way began
+	given    sqlbatch.Floors // the lowest places given back since
+	began    time.Duration   // the last one
+	rest     time.Duration   // none before: the others' share of the time
+	members  int
+	hurried  bool          // somebody says that there is something
+	due      time.Duration // when the last one saw something to come; 0 is never
+
+	// The first claim after a survey that lowered the floor walks what lies between. Where
+	// that is much, it is part of the price of the survey.
+	lowered bool
+	usual   time.Duration // what a claim takes otherwise
+}
+
+// newFloor is at the beginning, and a survey is due.
+func newFloor(pollMax time.Duration) floor {
+	return floor{every: min(surveyEvery, pollMax), began: -surveyEvery}
+}
+
+// ask says where a claim begins. One that is after suspects alone goes to where others
+// stepped over them.
+func (f *floor) ask(suspectsAlone bool) sqlbatch.Floors {
+	if suspectsAlone {
+		return f.base
+	}
+	return f.now
+}
+
+// claimed notes what a claim brought, and how long it took.
+func (f *floor) claimed(rows []claimedRow, o Order, took, now time.Duration) {
+	f.now = raised(f.now, rows, o)
+	if f.lowered && took > surveySlow {
+		f.rest = max(f.rest, now) + f.price(max(0, took-f.usual))
+	}
+	if !f.lowered {
+		f.usual = took
+	}
+	f.lowered = false
+}
+
+// lower notes that something lies at these places again.
+func (f *floor) lower(places sqlbatch.Floors) {
+	f.now, f.base, f.given = lowest(f.now, places), lowest(f.base, places), lowest(f.given, places)
+}
+
+// price is the rest that follows on a time which was spent on looking.
+func (f *floor) price(took time.Duration) time.Duration {
+	return surveyShare * time.Duration(max(1, f.members)) * took
+}
+
+// next is when the next survey may begin.
+func (f *floor) next() time.Duration {
+	if f.hurried {
+		return f.rest
+	}
+	return max(f.rest, f.began+f.every)
+}
+
+// isDue says that a survey may begin now.
+func (f *floor) isDue(now time.Duration) bool { return !f.underWay && now >= f.next() }
+
+// begin notes that a survey begins.
+func (f *floor) begin(now time.Duration) {
+	f.underWay, f.hurried, f.before, f.given, f.began = true, false, f.now, noPlace, now
+}
+
+// end takes what a survey found. It reports that something lies below where claims have
+// got to.
+//
+// A survey sees what there was when it began. What it saw at or behind the floor of that
+// time was the claims' own to find. Where the database's clock has gone back, the floor follows.
+func (f *floor) end(s survey) (below bool) {
+	f.underWay = false
+	f.members = max(1, s.members)
+	rest := f.price(s.took)
+	if f.members > 1 { // that they look at different times
+		rest += time.Duration(rand.Int64N(int64(rest)/4 + 1))
+	}
+	f.rest = s.began + s.took + rest
+	if !s.known {
+		return false
+	}
+	f.due = 0
+	if s.any {
+		f.due = s.began + s.took + s.due
+	}
+	for p, found := range s.floors {
+		if found < f.before[p] {
+			below = below || s.ready[p]
+			f.now[p] = found
+		} else {
+			f.now[p] = max(f.now[p], found)
+		}
+	}
+	f.base = s.floors
+	f.lowered = f.lowered || below
+	f.now, f.base = lowest(f.now, f.given), lowest(f.base, f.given)
+	return below
+}
+
+// wait is how long to wait at most for a survey that is worth it: when something comes
+// that the last one saw.
+func (f *floor) wait(now time.Duration) time.Duration {
+	if f.due == 0 || f.underWay {
+		return math.MaxInt64
+	}
+	return max(0, max(f.due, f.next())-now)
+}
+
+// loneFloor is where the claims of TryLease begin: at the beginning, but for a while after one
+// that was slow. It is safe for concurrent use.
+type loneFloor struct {
+	mu    sync.Mutex // guards what follows; held for moments
+	now   sqlbatch.Floors
+	until time.Duration // claims begin at now
+	given int           // how often something was given back: a claim under way may not have seen it
+}
+
+// ask says where a claim begins.
+func (f *loneFloor) ask(now time.Duration) (from sqlbatch.Floors, given int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now < f.until {
+		from = f.now
+	}
+	return from, f.given
+}
+
+// claimed notes what a claim brought that asked for this, and when it began and ended.
+func (f *loneFloor) claimed(rows []claimedRow, from sqlbatch.Floors, given int, began, ended time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if given == f.given {
+		f.now = raised(f.now, rows, OrderFIFO)
+	}
+	if took := ended - began; from == (sqlbatch.Floors{}) && took > surveySlow {
+		f.until = ended + surveyShare*took
+	}
+}
+
+// lower notes that something lies at these places again.
+func (f *loneFloor) lower(places sqlbatch.Floors) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = lowest(f.now, places)
+	f.given++
+}

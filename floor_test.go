@@ -1,0 +1,179 @@
+package chanq
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+const (
+	low, normal, urgent = PriorityLow - PriorityLow, PriorityNormal - PriorityLow, PriorityUrgent - PriorityLow
+	second              = time.Second
+)
+
+// at is a row of a claim.
+func at(p Priority, due int64) claimedRow { return claimedRow{priority: p, due: due} }
+
+// surveyed is a floor after a first survey that found it at these places, and took no
+// time.
+func surveyed(floors sqlbatch.Floors) floor {
+	f := newFloor(second)
+	f.begin(0)
+	f.end(survey{known: true, floors: floors})
+	return f
+}
+
+func TestAClaimRaisesTheFloorOfThePrioritiesThatItTookFrom(t *testing.T) {
+	f := surveyed(sqlbatch.Floors{10, 20, 30, 40})
+	f.claimed([]claimedRow{at(PriorityUrgent, 45), at(PriorityNormal, 25), at(PriorityUrgent, 41), at(PriorityNormal, 12)}, OrderFIFO, 0, 0)
+	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(false), "what is low is not hidden by what is urgent")
+	f.claimed([]claimedRow{at(PriorityNormal, 22)}, OrderFIFO, 0, 0)
+	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(false), "what lay below leaves it where it is")
+	f.claimed([]claimedRow{at(PriorityLow, 18), at(PriorityLow, 15), at(PriorityNormal, 24)}, OrderAny, 0, 0)
+	require.Equal(t, sqlbatch.Floors{15, 25, 30, 45}, f.ask(false), "in any order the first counts: others may lie between")
+	require.Equal(t, sqlbatch.Floors{10, 20, 30, 40}, f.ask(true), "suspects may lie where the last survey ended")
+}
+
+func TestWhatIsGivenBackLowersTheFloor(t *testing.T) {
+	f := surveyed(sqlbatch.Floors{10, 20, 30, 40})
+	f.claimed([]claimedRow{at(PriorityNormal, 25)}, OrderFIFO, 0, 0)
+	back := noPlace
+	back[normal], back[urgent] = 15, 45
+	f.lower(back)
+	require.Equal(t, sqlbatch.Floors{10, 15, 30, 40}, f.ask(false))
+	require.Equal(t, sqlbatch.Floors{10, 15, 30, 40}, f.ask(true))
+
+	f.begin(second)
+	back[normal] = 5
+	f.lower(back)
+	f.claimed([]claimedRow{at(PriorityNormal, 26)}, OrderFIFO, 0, 0)
+	f.end(survey{known: true, floors: sqlbatch.Floors{60, 60, 60, 60}})
+	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(false), "the survey had not seen it yet")
+	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(true))
+}
+
+func TestASurveyFindsWhatLiesBelowTheFloor(t *testing.T) {
+	f := surveyed(sqlbatch.Floors{10, 20, 30, 40})
+	ready := [4]bool{normal: true, urgent: true}
+	f.claimed([]claimedRow{at(PriorityNormal, 100)}, OrderFIFO, 0, 0)
+	f.begin(second)
+	f.claimed([]claimedRow{at(PriorityNormal, 110), at(PriorityUrgent, 120)}, OrderFIFO, 0, 0)
+	require.True(t, f.end(survey{known: true, any: true, ready: ready, floors: sqlbatch.Floors{200, 50, 200, 60}}))
+	require.Equal(t, sqlbatch.Floors{200, 50, 200, 120}, f.ask(false),
+		"what it saw at or behind the floor of its beginning has been claimed since, or is still to come")
+	require.Equal(t, sqlbatch.Floors{200, 50, 200, 60}, f.ask(true))
+
+	f.claimed([]claimedRow{at(PriorityNormal, 100)}, OrderFIFO, 0, 0)
+	f.begin(2 * second)
+	require.False(t, f.end(survey{known: true, any: true, ready: ready, floors: sqlbatch.Floors{300, 150, 300, 300}}))
+	require.Equal(t, sqlbatch.Floors{300, 150, 300, 300}, f.ask(false), "others have claimed the rest")
+
+	before := f
+	f.begin(3 * second)
+	require.False(t, f.end(survey{}), "the queue is paused, or the survey failed")
+	require.Equal(t, before.now, f.now)
+	require.Equal(t, before.base, f.base)
+}
+
+func TestTheFloorFollowsADatabasesClockThatGoesBack(t *testing.T) {
+	f := surveyed(sqlbatch.Floors{1000, 1000, 1000, 1000})
+	f.claimed([]claimedRow{at(PriorityNormal, 2000)}, OrderFIFO, 0, 0)
+	f.begin(second)
+	f.claimed([]claimedRow{at(PriorityNormal, 2100)}, OrderFIFO, 0, 0)
+	require.False(t, f.end(survey{known: true, floors: sqlbatch.Floors{500, 500, 500, 500}}))
+	require.Equal(t, sqlbatch.Floors{500, 500, 500, 500}, f.ask(false))
+}
+
+func TestTheFirstSurveyIsAtOnceAndTheNextASecondLater(t *testing.T) {
+	f := newFloor(time.Minute)
+	require.True(t, f.isDue(0))
+	f.begin(0)
+	require.False(t, f.isDue(time.Hour), "one at a time")
+	f.end(survey{took: time.Millisecond, members: 1})
+	require.False(t, f.isDue(second-1))
+	require.True(t, f.isDue(second))
+	f.hurried = true
+	require.False(t, f.isDue(21*time.Millisecond-1), "nor may anybody's hurry take more than its share")
+	require.True(t, f.isDue(21*time.Millisecond))
+	f.begin(21 * time.Millisecond)
+	f.end(survey{began: 21 * time.Millisecond, members: 1})
+	require.False(t, f.isDue(second), "the hurry is over")
+	require.True(t, f.isDue(second+21*time.Millisecond))
+
+	f = newFloor(100 * time.Millisecond)
+	f.begin(0)
+	f.end(survey{})
+	require.True(t, f.isDue(100*time.Millisecond), "who polls more often looks more often")
+}
+
+func TestAllMembersTogetherSpendATwentiethOfTheTime(t *testing.T) {
+	f := newFloor(second)
+	f.begin(0)
+	f.end(survey{took: 100 * time.Millisecond, members: 4})
+	const rest = 4 * 20 * 100 * time.Millisecond
+	require.False(t, f.isDue(100*time.Millisecond+rest-1))
+	require.True(t, f.isDue(100*time.Millisecond+rest*5/4), "a quarter is left to chance, so that they do not meet")
+
+	f = newFloor(second)
+	f.begin(0)
+	f.end(survey{took: 100 * time.Millisecond})
+	require.False(t, f.isDue(21*100*time.Millisecond-1), "nobody is noted among the members yet")
+	require.True(t, f.isDue(21*100*time.Millisecond))
+}
+
+func TestTheClaimThatASurveySendsBackIsPartOfItsPrice(t *testing.T) {
+	f := surveyed(sqlbatch.Floors{100, 100, 100, 100})
+	f.claimed(nil, OrderFIFO, 10*time.Millisecond, 0)
+	f.claimed(nil, OrderFIFO, second, 2*second)
+	require.True(t, f.isDue(2*second), "another claim is not")
+	f.claimed(nil, OrderFIFO, 10*time.Millisecond, 2*second)
+	f.begin(2 * second)
+	require.True(t, f.end(survey{began: 2 * second, known: true, any: true, ready: [4]bool{true}, floors: sqlbatch.Floors{1, 200, 200, 200}}))
+	f.claimed(nil, OrderFIFO, 210*time.Millisecond, 4*second)
+	require.False(t, f.isDue(4*second+4*second-1), "twenty times what it took longer than the one before")
+	require.True(t, f.isDue(4*second+4*second))
+}
+
+func TestAnIdleConsumerWaitsForWhatTheSurveySawToCome(t *testing.T) {
+	f := newFloor(second)
+	require.EqualValues(t, math.MaxInt64, f.wait(0))
+	f.begin(0)
+	require.EqualValues(t, math.MaxInt64, f.wait(0), "its result ends the pause")
+	f.end(survey{known: true, any: true, due: 5 * second})
+	require.Equal(t, 3*second, f.wait(2*second))
+	require.Zero(t, f.wait(6*second))
+	f.begin(6 * second)
+	f.end(survey{began: 6 * second, known: true, any: true, due: second / 10})
+	require.Equal(t, second, f.wait(6*second), "no sooner than the next survey may be")
+	f.begin(7 * second)
+	f.end(survey{began: 7 * second, known: true})
+	require.EqualValues(t, math.MaxInt64, f.wait(7*second))
+}
+
+func TestTryLeaseLooksFromTheBeginningUnlessThatWasSlow(t *testing.T) {
+	var f loneFloor
+	beginning := sqlbatch.Floors{}
+	try := func(now, took time.Duration, rows ...claimedRow) (from sqlbatch.Floors) {
+		from, given := f.ask(now)
+		f.claimed(rows, from, given, now, now+took)
+		return from
+	}
+	require.Equal(t, beginning, try(0, 50*time.Millisecond, at(PriorityNormal, 100)))
+	require.Equal(t, beginning, try(50*time.Millisecond, 100*time.Millisecond, at(PriorityNormal, 110)))
+	above := sqlbatch.Floors{normal: 110}
+	require.Equal(t, above, try(150*time.Millisecond, second, at(PriorityLow, 90)), "a slow claim that began there says nothing")
+	above[low] = 90
+	from, given := f.ask(2 * second)
+	require.Equal(t, above, from)
+	back := noPlace
+	back[normal] = 80
+	f.lower(back)
+	f.claimed([]claimedRow{at(PriorityNormal, 120)}, from, given, 2*second, 2*second)
+	above[normal] = 80
+	require.Equal(t, above, try(2*second, 0), "what was given back meanwhile was not seen by the claim under way")
+	require.Equal(t, beginning, try(150*time.Millisecond+2*second, 0), "twenty times as long are over")
+}

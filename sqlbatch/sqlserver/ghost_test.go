@@ -1,0 +1,51 @@
+package sqlserver_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The server's cleanup takes ghosts away in its own time, and none while a snapshot is
+// open: here it never comes.
+func TestAClaimFromItsFloorsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {
+	t.Parallel()
+	const group, batch = 500, 100 // due at one time, and claimed at once
+	r := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})}
+	// turn sends, claims and acks one group, and returns the most keys that a claim read,
+	// and the most that a look did.
+	turn := func() (claim, look int64) {
+		r.store(group, 0)
+		for range group / batch {
+			r.Engine().ResetPlans()
+			items := r.claim(batch, time.Minute, sqlbatch.FIFO)
+			claim = max(claim, cost(r.queue, "leased_by = @by").KeysRead)
+			require.Len(t, r.rows(r.Ack(items)), batch)
+		}
+		require.Nil(t, r.rows(r.NextDue(r.floors))[0][0])
+		return claim, cost(r.queue, "due_in_ms").KeysRead
+	}
+	for range 20 {
+		claim, look := turn()
+		require.LessOrEqual(t, claim, keysOfClaim[sqlbatch.FIFO]+2*group, "of this group, and of the one before")
+		require.LessOrEqual(t, look, int64(2*group))
+	}
+
+	r.floors = sqlbatch.Floors{}
+	r.store(batch, 0)
+	r.Engine().ResetPlans()
+	surveyed := r.rows(r.Survey())
+	require.Greater(t, cost(r.queue, "AS due_in,").KeysRead, int64(20*group), "a look from the beginning walks them all")
+	require.Equal(t, []any{int64(0), r.Clock().Now().Add(-time.Second).UnixMilli(), int64(-1000), int64(0)}, surveyed[2])
+	r.claim(batch, time.Minute, sqlbatch.FIFO)
+	require.Greater(t, cost(r.queue, "leased_by = @by").KeysRead, int64(20*group), "as would a claim")
+
+	r.Engine().CleanGhosts()
+	r.Engine().ResetPlans()
+	r.rows(r.Survey())
+	require.LessOrEqual(t, cost(r.queue, "AS due_in,").KeysRead, int64(2*batch+10))
+}

@@ -1,0 +1,132 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The surveys of a consumer: see floor.go. The claimer makes them while it wants
+// messages. The first comes before the first claim, which would walk, with its leases
+// running, whatever the survey walks. An idle consumer makes one in place of its poll.
+//
+// The claimer waits for a survey, on the session of claims, as long as surveys are
+// quick. One that follows on a slow one runs in a goroutine of its own and on a session
+// apart, and claims go on beside it. It ends by itself, or with Stop, and Shutdown joins
+// it.
+
+// surveyor is what the claimer knows of its surveys. Only the claimer uses it.
+type surveyor struct {
+	floor    floor
+	patience time.Duration // of the next one
+	apart    bool          // the next one is to be beside the claims
+	known    bool          // there was one
+}
+
+// mostPatience is how long a survey may take at last: each that ran out of its time leaves
+// the next one twice as much.
+const mostPatience = time.Hour
+
+// survey makes a survey, if one is due, and takes the result of one that has ended. It
+// returns the failure of one that claims wait for.
+func (c *Consumer[T]) survey(loop *retry.Loop) *retry.Failure {
+	c.hear()
+	select {
+	case s := <-c.surveyed:
+		c.surveyEnded(s)
+	default:
+	}
+	if !c.surveys.floor.isDue(monotonic()) {
+		return nil
+	}
+	if c.surveys.apart {
+		c.surveyApart()
+		return nil
+	}
+	return loop.Try(c.stop, func(context.Context) error { return c.surveyNow().err })
+}
+
+// hear takes note of what this process gave back, and of who says that there is something.
+func (c *Consumer[T]) hear() {
+	low, hurried := c.ears.heard()
+	c.surveys.floor.lower(low)
+	c.surveys.floor.hurried = c.surveys.floor.hurried || hurried
+}
+
+// surveyNow makes a survey on the session of claims, and waits for it.
+func (c *Consumer[T]) surveyNow() survey {
+	run := c.sessions.RunPatient
+	if c.flow.atWork {
+		run = c.sessions.Run
+	}
+	c.surveys.floor.begin(monotonic())
+	s := c.queue.survey(c.stop, c.surveys.patience, run)
+	c.endSurvey(s)
+	return s
+}
+
+// surveyApart begins a survey beside the claims.
+func (c *Consumer[T]) surveyApart() {
+	c.surveys.floor.begin(monotonic())
+	patience := c.surveys.patience
+	c.joined.Go(func() { c.surveyed <- c.queue.survey(c.stop, patience, c.notes.Run) })
+}
+
+// endSurvey takes what a survey found. It reports that there is something to claim below
+// where claims have got to.
+func (c *Consumer[T]) endSurvey(s survey) (below bool) {
+	v := &c.surveys
+	var notRun *session.NotRunError
+	switch {
+	case s.err == nil:
+		v.known, v.patience = true, c.cfg.StatementTimeout
+		v.apart = s.took > surveySlow
+	case errors.As(s.err, &notRun) && notRun.Unconnected:
+		v.apart = false // the application may use all connections, but for those of claims
+	case s.took >= v.patience:
+		v.patience = min(2*v.patience, mostPatience)
+		v.apart = v.known
+	}
+	return v.floor.end(s)
+}
+
+// surveyEnded takes the result of a survey apart. It reports that the claimer has
+// something to do: a claim, which meets an error that is no accident, too.
+func (c *Consumer[T]) surveyEnded(s survey) bool {
+	if s.err != nil && isPermanent(c.queue.classify(s.err)) {
+		c.broken(c.queue.fail("claim", s.err))
+	}
+	return c.endSurvey(s) || s.err != nil
+}
+
+// sessionRunner runs a statement as session.Part.Run does.
+type sessionRunner = func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) error
+
+// survey looks from the beginning.
+func (q *queue) survey(ctx context.Context, patience time.Duration, run sessionRunner) survey {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s := survey{began: monotonic(), due: math.MaxInt64}
+	s.err = run(ctx, q.sql.Survey(), func(rows *sql.Rows) error {
+		var priority, at int64
+		var due sql.NullInt64
+		if err := rows.Scan(&priority, &at, &due, &s.members); err != nil {
+			return err
+		}
+		lane := priority - sqlbatch.PriorityLow
+		s.known, s.floors[lane], s.ready[lane] = true, at, due.Valid && due.Int64 <= 0
+		if due.Valid {
+			s.any, s.due = true, min(s.due, time.Duration(due.Int64)*time.Millisecond)
+		}
+		return nil
+	})
+	s.known = s.known && s.err == nil
+	s.took = monotonic() - s.began
+	return s
+}
