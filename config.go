@@ -114,7 +114,8 @@ type ProducerConfig struct {
 	// wait. Default 5 ms.
 	Linger time.Duration
 	// InFlight is how many statements may be under way at once. Default 1: what
-	// one goroutine sends is claimed in its order. More trades that for
+	// one goroutine sends is claimed in its order. (Full groups are inserted side by
+	// side nevertheless, up to three on as many connections, and commit in order.) More trades that for
 	// throughput. At most 64.
 	InFlight int
 	// BufferBytes bounds the messages that are handed over and not stored yet,

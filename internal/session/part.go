@@ -66,7 +66,7 @@ func (p *Part) Fill(ctx context.Context) error {
 // long to connect.
 func (p *Part) Expect(d time.Duration) { p.lane.expect(time.Now().Add(min(d, maxIdle))) }
 
-// Spare reports whether a session beyond Need.Sessions is at hand, or may be connected
+// Spare reports whether there is more than one session of the kind, or one may be connected
 // without taking what the application may need. Whoever uses one nevertheless may have to
 // wait for it.
 func (p *Part) Spare() bool {
@@ -75,7 +75,7 @@ func (p *Part) Spare() bool {
 	}
 	p.lane.mu.Lock()
 	defer p.lane.mu.Unlock()
-	return p.lane.idle > 0 || p.pool.spare(1+int(p.pool.coming.Load()))
+	return p.lane.open > 1 || p.pool.spare(1+int(p.pool.coming.Load()))
 }
 
 // Close waits until the statements that were left behind have ended. No other one may be
