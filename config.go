@@ -114,7 +114,8 @@ type ProducerConfig struct {
 	// wait. Default 5 ms.
 	Linger time.Duration
 	// InFlight is how many statements may be under way at once. Default 1: what
-	// one goroutine sends is claimed in its order. More trades that for
+	// one goroutine sends is claimed in its order. (Full groups are inserted side by
+	// side nevertheless, up to three on as many connections, and commit in order.) More trades that for
 	// throughput. At most 64.
 	InFlight int
 	// BufferBytes bounds the messages that are handed over and not stored yet,
@@ -166,6 +167,12 @@ type ConsumerConfig struct {
 	// on Stop, and the next due time, end it at once. Defaults 10 ms and 1 s. An idle
 	// consumer costs one read a PollMax, and finds what other processes send after a
 	// PollMax at the latest.
+	//
+	// A consumer at work claims from where it got to, and looks from the beginning once a
+	// second, or each PollMax, if that is less: for what a transaction committed late, what
+	// another process gave back, and leases that ran out. So these are found within a second
+	// or so where the database is in health. Where a look takes longer than some milliseconds,
+	// all consumers of the queue together spend a twentieth of their time on looks.
 	PollMin, PollMax time.Duration
 	// Linger is how long a settle lingers for others to join its statement, at
 	// most a tenth of LeaseFor. One that Wait waits for does so for 5 ms at most,

@@ -46,9 +46,10 @@ func (p *Producer[T]) intake() {
 // senders wait behind it.
 func (p *Producer[T]) handOver(m Message[T]) {
 	const most = 64
-	var items []pending[T]
+	items := make([]pending[T], 0, p.usual)
 	size := 0
 	defer func() { // a codec may leave by runtime.Goexit
+		p.usual = len(items)
 		if len(items) > 0 {
 			p.pushInTurn(items, size)
 		}

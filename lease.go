@@ -86,7 +86,8 @@ func (l *Lease[T]) Nack(delay time.Duration, cause error) error {
 }
 
 // Release gives the message back as if it had not been claimed: due at its
-// former time, and the attempt does not count. A reader that releases whatever it
+// former time, and the attempt does not count. Consumers of this process find it with
+// their next claim or look, those of others within a second or so. A reader that releases whatever it
 // gets claims it again and again. It returns as Ack does.
 func (l *Lease[T]) Release() error { return l.lease.settle(settleRelease, 0, "") }
 

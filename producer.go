@@ -19,7 +19,7 @@ import (
 // one for each queue is enough for a program. End it by Close.
 //
 // Its goroutines, all joined by Close: the intake, which reads C (intake.go); InFlight
-// storers (store.go); at first one that connects; and at the end one that waits for these
+// storers, or three where that is 1 (store.go, turns.go); at first one that connects; and at the end one that waits for these
 // and ends the rest. Beside them those of statements that were left behind, and of the
 // Availability hook while there is something to tell.
 //
@@ -31,6 +31,7 @@ type Producer[T any] struct {
 	sessions *sessions
 	health   health
 	in       chan Message[T] // unbuffered: what was sent is in the intake's hands
+	usual    int             // how many the intake last received together; of its own
 	flushIn  chan struct{}   // received by the intake after all that was sent before
 	buffer   *semaphore.Weighted
 	workers  conc.WaitGroup
@@ -111,7 +112,7 @@ func (c *sendCall) result() ([]Receipt, error) {
 
 // Producer starts a producer. Where the *sql.DB has a limit (SetMaxOpenConns), a
 // producer keeps one of its connections, or two if InFlight is above 1, and all producers
-// on it together two (SQLite: one, shared by all queues); what InFlight asks for beyond is
+// on it together two (SQLite: one, shared by all queues); what InFlight asks for beyond, and two for full groups where it is 1, is
 // taken while there is enough to spare. It is an error that says which limit would do if
 // that leaves none for the application.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {

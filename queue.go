@@ -116,8 +116,8 @@ func (q *Queue[T]) Name() string { return q.core.name }
 
 // Wake makes consumers of this queue in this process look for messages at
 // once: call it after committing a transaction that used SendTx. It costs no
-// round trip; consumers in other processes find the messages when they poll, after
-// ConsumerConfig.PollMax (1 s) at the latest.
+// round trip; consumers in other processes find the messages within a second or so, or
+// ConsumerConfig.PollMax, if that is longer.
 func (q *Queue[T]) Wake() { q.core.key.wake() }
 
 // gaveBack says that messages lie at their old places again: whoever claims in this

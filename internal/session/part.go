@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 
@@ -67,7 +66,7 @@ func (p *Part) Fill(ctx context.Context) error {
 // long to connect.
 func (p *Part) Expect(d time.Duration) { p.lane.expect(time.Now().Add(min(d, maxIdle))) }
 
-// Spare reports whether a session beyond Need.Sessions is at hand, or may be connected
+// Spare reports whether there is more than one session of the kind, or one may be connected
 // without taking what the application may need. Whoever uses one nevertheless may have to
 // wait for it.
 func (p *Part) Spare() bool {
@@ -76,7 +75,7 @@ func (p *Part) Spare() bool {
 	}
 	p.lane.mu.Lock()
 	defer p.lane.mu.Unlock()
-	return p.lane.idle > 0 || p.pool.spare(1+int(p.pool.coming.Load()))
+	return p.lane.open > 1 || p.pool.spare(1+int(p.pool.coming.Load()))
 }
 
 // Close waits until the statements that were left behind have ended. No other one may be
@@ -154,12 +153,6 @@ func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 func (p *Part) release(res *puddle.Resource[*session]) {
 	p.lane.release(res)
 	<-p.slots
-	if p.pool.traits.OneWriter {
-		// Whoever was given the session goes on at once, on this processor, whose caches
-		// have the database's pages, and what the statement found is dealt with on another.
-		// Else all statements would wait until this goroutine has built its leases.
-		runtime.Gosched()
-	}
 }
 
 func unconnected(err error) error {

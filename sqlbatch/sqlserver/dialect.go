@@ -28,7 +28,7 @@ func (dialect) Traits() sqlbatch.Traits {
 		Schema:      "dbo",
 		Remedies:    remedies,
 		EnqueueRows: maxRung,
-		ClaimRows:   1000, // a lock a row on the table and one on its index, under where escalation is tried
+		ClaimRows:   1000, // a lock a row, and no other that lasts: far under where escalation is tried
 		AckItems:    listBytes / itemBytes,
 		NackItems:   listBytes / nackBytes,
 		BuryItems:   listBytes / buryBytes,

@@ -103,7 +103,7 @@ func lateInsert(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	sent := w.sendGroups(p, 3)
+	sent := w.sendGroups(p, 4)
 	w.Eventually("the first group is at its INSERT", func() bool { return inserted.Load() > 0 })
 	if w.Engine.Dialect.Traits().PlacesBegun {
 		w.Eventually("others have overtaken it", func() bool { return inserted.Load() == 3 })
@@ -112,7 +112,7 @@ func lateInsert(w *world) {
 	w.Eventually("the clock is later", func() bool { return time.Since(began) > 20*time.Millisecond })
 	close(gate)
 	require.NoError(w, <-sent)
-	w.requireGroups(q, 3)
+	w.requireGroups(q, 4)
 }
 
 // groupsWhileClaimed is fifo with groups that go ahead; see there for SQL Server.
@@ -256,7 +256,16 @@ func groupsOnFewConnections(w *world) {
 	testdb.Lease(w, q, 1, time.Minute)
 	conn, err := w.DB.Conn(w.Soon())
 	require.NoError(w, err)
+	var begun atomic.Int32
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind == faultdb.Begin {
+			begun.Add(1)
+		}
+		return faultdb.Fault{}
+	})
 	require.NoError(w, <-w.sendGroups(p, 6), "with a connection that the application keeps")
+	require.Zero(w, begun.Load(), "what cannot go ahead is one statement")
+	w.Faults.Inject(nil)
 	require.NoError(w, conn.Close())
 	require.NoError(w, <-w.sendGroups(p, 6))
 	require.Equal(w, chanq.Stats{Ready: 12 * groupRows, Leased: 1}, testdb.Counted(w, q))
