@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"bytes"
 	"database/sql"
 	"encoding/hex"
 	"fmt"
@@ -164,7 +165,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 	q.exec(`ANALYZE chanq_orders`)
 	_, err = conn.ExecContext(q.ctx, `SET random_page_cost = 20`)
 	require.NoError(t, err)
-	delete(uses, "stats") // an operator's, which may sort there
+	delete(uses, "stats")  // an operator's, which may sort there
 	delete(uses, "survey") // may sort where all that is due is leased: it is one that can wait
 	check("up to date, on a slow disk")
 }
@@ -212,6 +213,35 @@ func TestAPageReadsNothingBeforeItsPlace(t *testing.T) {
 		place := &sqlbatch.Place{Priority: sqlbatch.PriorityUrgent, At: last[6].(int64), ID: [16]byte(last[1].([]byte))}
 		require.Len(t, q.rows(q.db, q.Peek(state, 10, place)), 10)
 		require.LessOrEqual(t, q.read(q.Peek(state, 10, place)), int64(40), state)
+	}
+}
+
+// However many an operator deletes, and though all are due at one time: a step reads what it
+// deletes, and no entry of those that are gone, which stay until a vacuum.
+func TestAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
+	const step, steps = 500, 12
+	for state, in := range map[sqlbatch.State]int{sqlbatch.Ready: -3_600_000, sqlbatch.Scheduled: 3_600_000, sqlbatch.Leased: -3_600_000} {
+		q := newQueue(t)
+		q.exec(`ALTER TABLE chanq_orders SET (autovacuum_enabled = off)`)
+		q.many(4*step*steps, state, in)
+		q.exec(`UPDATE chanq_orders SET due_at = (SELECT min(due_at) FROM chanq_orders)`)
+		q.exec(`VACUUM chanq_orders`)
+		held := q.begin() // a snapshot: nothing of what is deleted can be cleaned up, nor marked
+		_, err := held.Exec(`SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
+		require.NoError(t, err)
+		require.Len(t, q.rows(held, q.Clock()), 1)
+		w := sqlbatch.Window{}
+		for range steps {
+			require.LessOrEqual(t, q.read(q.Purge(state, step, w)), int64(3*step), state)
+			rows := q.rows(q.db, q.Purge(state, step, w))
+			require.Len(t, rows, step)
+			for _, row := range rows {
+				if id := [16]byte(row[0].([]byte)); bytes.Compare(id[:], w.AfterID[:]) > 0 {
+					w.After, w.AfterID = row[1].(int64), id
+				}
+			}
+		}
+		require.NoError(t, held.Rollback())
 	}
 }
 
