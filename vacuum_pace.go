@@ -37,10 +37,12 @@ const (
 	wornOut   = 20_000
 	wornShare = 4
 
-	// A vacuum that helps takes a tenth of the time at most. One in vain is not repeated
-	// for two minutes, or longer where it takes more than a twentieth of that, unless the
-	// dead double.
-	restAfter     = 9
+	// A vacuum that helps takes half of the time at most. What dies while it rests is
+	// what the next one takes long for: at full speed that is some tenths of the rest, and one
+	// that rested several times as long as it took would be longer each time. One in vain is
+	// not repeated for two minutes, or longer where it takes more than a twentieth of that,
+	// unless the dead double.
+	restAfter     = 1
 	restAfterVain = 20
 	vainAtMost    = 2 * time.Minute
 )
