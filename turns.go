@@ -33,8 +33,8 @@ import (
 // and what has failed to go ahead. That is one statement again, which commits by itself.
 
 // groupsAtOnce is how many groups are on their way at most. With three one is inserted while
-// another one waits for its commit, and a third one for its turn; so it is never slower than
-// one after another, however slow the network is, though it takes two round trips more.
+// another one waits for its commit, and a third one for its turn; so the two round trips
+// more should cost nothing on a slow network (reckoned, not measured).
 const groupsAtOnce = 3
 
 // A group that is full is worth a transaction from this size on.
