@@ -55,7 +55,7 @@ type Config struct {
 	// VacuumEvery is for PostgreSQL, where the rows of messages that have ended stay in the
 	// live table until somebody vacuums it: the least time between two looks of a consumer
 	// whether enough of them are there, which then has the table vacuumed, if its role may.
-	// Where it may not, Hooks.Housekeeping says what to grant. Default 3 s, at least 10 ms,
+	// Where it may not, Hooks.Housekeeping says what to grant. Default 1 s, at least 10 ms,
 	// at most 100 years, which leaves it all to autovacuum.
 	VacuumEvery time.Duration
 	// SessionMaxAge is how old a connection that this queue's producers and consumers
@@ -91,7 +91,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, 256<<20)
 	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
-	v.duration("Config.VacuumEvery", &c.VacuumEvery, 3*time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
+	v.duration("Config.VacuumEvery", &c.VacuumEvery, time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
 	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
 		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
