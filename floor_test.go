@@ -93,6 +93,7 @@ func TestTheFirstSurveyIsAtOnceAndTheNextASecondLater(t *testing.T) {
 	require.True(t, f.isDue(0))
 	f.begin(0)
 	require.False(t, f.isDue(time.Hour), "one at a time")
+	f.cost = cost{last: time.Second}
 	f.end(survey{took: time.Millisecond, members: 1})
 	require.False(t, f.isDue(second-1))
 	require.True(t, f.isDue(second))
