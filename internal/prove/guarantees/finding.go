@@ -198,7 +198,7 @@ func foundAfterOutage(w *world) {
 		switch {
 		case testdb.Runs(op, st.Survey()):
 			surveys.Add(1)
-		case claims(op, st) || looks(op, st):
+		case surveys.Load() > 0 && (claims(op, st) || looks(op, st)): // it begins with a survey
 			others.Add(1)
 		default:
 			return faultdb.Fault{}
