@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	low, normal, urgent = PriorityLow - PriorityLow, PriorityNormal - PriorityLow, PriorityUrgent - PriorityLow
+	low, normal, urgent = 0, PriorityNormal - PriorityLow, PriorityUrgent - PriorityLow
 	second              = time.Second
 )
 

@@ -32,10 +32,9 @@ const (
 	lookAfter   = 1000
 	lookAtLeast = time.Minute
 
-	// wornOut is how many dead rows are worth a vacuum, beside a quarter of the live ones:
-	// a vacuum reads all indexes, which the live rows fill.
-	wornOut   = 20_000
-	wornShare = 4
+	// wornOut is how many dead rows are worth a vacuum, beside as many as there are live
+	// ones: a vacuum reads all indexes, which the live rows fill.
+	wornOut = 20_000
 
 	// A vacuum that helps takes half of the time at most. What dies while it rests is
 	// what the next one takes long for: at full speed that is some tenths of the rest, and one
@@ -66,7 +65,7 @@ func (p *vacuumPace) worth(now time.Duration, w wear) bool {
 	case w.vacuums != before.vacuums:
 		p.note(now, 0, before.dead)
 		return false // who did goes on
-	case w.dead < wornOut+w.live/wornShare:
+	case w.dead < wornOut+w.live:
 		p.left = 0
 		return false
 	case now < p.notUntil:
