@@ -59,6 +59,7 @@ func (c *Consumer[T]) claimAll() {
 			}
 			pause := loop.Failed(c.abandoned, failure)
 			if asked > 0 {
+				c.surveys.claimFailed(time.Since(failure.Began))
 				c.shrink(asked, failure)
 			}
 			retry.Sleep(c.stop, pause)
@@ -112,6 +113,7 @@ func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 		return p.Rows, 0, failure
 	}
 	claimed, took := len(rows.rows), monotonic()-start
+	c.surveys.claimWorked()
 	c.surveys.floor.claimed(rows.rows, c.cfg.Order, took, start+took)
 	c.flow.atWork = claimed > 0
 	if claimed == 0 {
@@ -134,7 +136,7 @@ func (c *Consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 	alone := c.caution.wary && suspects
 	return sqlbatch.ClaimParams{
 		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Order: sqlbatch.Order(c.cfg.Order),
-		Suspects: suspects, Lapses: lapses, Floors: c.surveys.floor.ask(alone),
+		Suspects: suspects, Lapses: lapses, Floors: c.surveys.floor.ask(alone, monotonic()),
 	}
 }
 

@@ -150,7 +150,7 @@ func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
 	ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 	defer cancel()
-	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.now), func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.ask(false, monotonic())), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err == nil {
 		c.count(func(s *ConsumerStats) { s.Looks++ })
 	}

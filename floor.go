@@ -21,6 +21,7 @@ import (
 // Where a survey is dear, since a snapshot somewhere keeps the database from
 // cleaning up, say, they are so far apart that all consumers of the queue together
 // spend a twentieth of the time on them, as long as the queue knows how many these are.
+// What has happened once is no price: see cost.
 
 const (
 	// surveyEvery is the least time from one survey to the next.
@@ -77,8 +78,9 @@ func raised(from sqlbatch.Floors, rows []claimedRow, o Order) sqlbatch.Floors {
 
 // survey is what a survey found.
 type survey struct {
-	began, took time.Duration // of monotonic, and how long
+	began, took time.Duration // of monotonic, and how long its statement was under way
 	known       bool          // false: the queue is paused, or it failed
+	late        bool          // it failed because its time was over
 	floors      sqlbatch.Floors
 	ready       [sqlbatch.Priorities]bool // there is something to claim
 	due         time.Duration             // until there may be something to claim
@@ -87,12 +89,25 @@ type survey struct {
 	err         error
 }
 
+// cost is what looking from the beginning costs: the lesser of what the last two times
+// took. One of them may have waited for a lock, or for a database or a process that stood
+// still, and the rest that follows on it would be minutes, or hours.
+type cost struct{ last time.Duration }
+
+// of notes what it took this time.
+func (c *cost) of(took time.Duration) time.Duration {
+	lesser := min(took, c.last)
+	c.last = took
+	return lesser
+}
+
 // floor is that of one consumer. Only its claimer uses it.
 type floor struct {
 	every time.Duration // between surveys, at least
 
-	now  sqlbatch.Floors // where claims begin
-	base sqlbatch.Floors // below it nothing was left that could be claimed: now may have stepped over suspects
+	now  sqlbatch.Floors                    // where claims begin
+	seen [sqlbatch.Priorities]time.Duration // when what raised it last, a claim or a survey, began
+	base sqlbatch.Floors                    // below it nothing was left that could be claimed: now may have stepped over suspects
 
 	// Of surveys.
 	underWay bool
@@ -100,6 +115,7 @@ type floor struct {
 	given    sqlbatch.Floors // the lowest places given back since
 	began    time.Duration   // the last one
 	rest     time.Duration   // none before: the others' share of the time
+	cost     cost
 	members  int
 	hurried  bool          // somebody says that there is something
 	due      time.Duration // when the last one saw something to come; 0 is never
@@ -107,6 +123,7 @@ type floor struct {
 	// The first claim after a survey that lowered the floor walks what lies between. Where
 	// that is much, it is part of the price of the survey.
 	lowered bool
+	walk    cost
 	usual   time.Duration // what a claim takes otherwise
 }
 
@@ -117,24 +134,45 @@ func newFloor(pollMax time.Duration) floor {
 
 // ask says where a claim begins. One that is after suspects alone goes to where others
 // stepped over them.
-func (f *floor) ask(suspectsAlone bool) sqlbatch.Floors {
+//
+// What was about to be committed when the floor was raised lies up to a FloorMargin below
+// it. A claim reaches back as far by itself, but from its own time: one that comes later
+// has to be sent there.
+func (f *floor) ask(suspectsAlone bool, now time.Duration) sqlbatch.Floors {
 	if suspectsAlone {
 		return f.base
 	}
-	return f.now
+	from := f.now
+	for p := range from {
+		if now-f.seen[p] > sqlbatch.FloorMargin/2 {
+			from[p] -= min(max(0, from[p]), sqlbatch.FloorMargin.Milliseconds())
+		}
+	}
+	return from
 }
 
-// claimed notes what a claim brought, and how long it took.
+// claimed notes what a claim brought, how long it took, and when it ended.
 func (f *floor) claimed(rows []claimedRow, o Order, took, now time.Duration) {
-	f.now = raised(f.now, rows, o)
-	if f.lowered && took > surveySlow {
-		f.rest = max(f.rest, now) + f.price(max(0, took-f.usual))
+	before := f.now
+	f.now = raised(before, rows, o)
+	for p := range f.now {
+		if f.now[p] > before[p] {
+			f.seen[p] = now - took
+		}
 	}
-	if !f.lowered {
+	switch {
+	case !f.lowered:
 		f.usual = took
+	case took > surveySlow:
+		f.rest = max(f.rest, now) + f.price(f.walk.of(max(0, took-f.usual)))
+	default:
+		f.walk.of(0)
 	}
 	f.lowered = false
 }
+
+// recovered notes that the database answers again: how long it took before says nothing.
+func (f *floor) recovered() { f.rest, f.cost, f.walk, f.hurried = 0, cost{}, cost{}, true }
 
 // lower notes that something lies at these places again.
 func (f *floor) lower(places sqlbatch.Floors) {
@@ -169,8 +207,10 @@ func (f *floor) begin(now time.Duration) {
 // time was the claims' own to find. Where the database's clock has gone back, the floor follows.
 func (f *floor) end(s survey) (below bool) {
 	f.underWay = false
-	f.members = max(1, s.members)
-	rest := f.price(s.took)
+	if s.known {
+		f.members = s.members
+	}
+	rest := f.price(f.cost.of(s.took))
 	if f.members > 1 { // that they look at different times
 		rest += time.Duration(rand.Int64N(int64(rest)/4 + 1))
 	}
@@ -185,10 +225,10 @@ func (f *floor) end(s survey) (below bool) {
 	for p, found := range s.floors {
 		if found < f.before[p] {
 			below = below || s.ready[p]
-			f.now[p] = found
-		} else {
-			f.now[p] = max(f.now[p], found)
+		} else if found < f.now[p] {
+			continue
 		}
+		f.now[p], f.seen[p] = found, s.began
 	}
 	f.base = s.floors
 	f.lowered = f.lowered || below
@@ -197,12 +237,16 @@ func (f *floor) end(s survey) (below bool) {
 }
 
 // wait is how long to wait at most for a survey that is worth it: when something comes
-// that the last one saw.
+// that the last one saw, or somebody is in a hurry.
 func (f *floor) wait(now time.Duration) time.Duration {
-	if f.due == 0 || f.underWay {
+	switch {
+	case f.underWay, f.due == 0 && !f.hurried:
 		return math.MaxInt64
+	case f.hurried:
+		return max(0, f.next()-now)
+	default:
+		return max(0, max(f.due, f.next())-now)
 	}
-	return max(0, max(f.due, f.next())-now)
 }
 
 // loneFloor is where the claims of TryLease begin: at the beginning, but for a while after one
@@ -210,6 +254,7 @@ func (f *floor) wait(now time.Duration) time.Duration {
 type loneFloor struct {
 	mu    sync.Mutex // guards what follows; held for moments
 	now   sqlbatch.Floors
+	cost  cost
 	until time.Duration // claims begin at now
 	given int           // how often something was given back: a claim under way may not have seen it
 }
@@ -231,7 +276,10 @@ func (f *loneFloor) claimed(rows []claimedRow, from sqlbatch.Floors, given int, 
 	if given == f.given {
 		f.now = raised(f.now, rows, OrderFIFO)
 	}
-	if took := ended - began; from == (sqlbatch.Floors{}) && took > surveySlow {
+	if from != (sqlbatch.Floors{}) {
+		return
+	}
+	if took := f.cost.of(ended - began); took > surveySlow {
 		f.until = ended + surveyShare*took
 	}
 }

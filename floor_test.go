@@ -30,12 +30,12 @@ func surveyed(floors sqlbatch.Floors) floor {
 func TestAClaimRaisesTheFloorOfThePrioritiesThatItTookFrom(t *testing.T) {
 	f := surveyed(sqlbatch.Floors{10, 20, 30, 40})
 	f.claimed([]claimedRow{at(PriorityUrgent, 45), at(PriorityNormal, 25), at(PriorityUrgent, 41), at(PriorityNormal, 12)}, OrderFIFO, 0, 0)
-	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(false), "what is low is not hidden by what is urgent")
+	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(false, 0), "what is low is not hidden by what is urgent")
 	f.claimed([]claimedRow{at(PriorityNormal, 22)}, OrderFIFO, 0, 0)
-	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(false), "what lay below leaves it where it is")
+	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(false, 0), "what lay below leaves it where it is")
 	f.claimed([]claimedRow{at(PriorityLow, 18), at(PriorityLow, 15), at(PriorityNormal, 24)}, OrderAny, 0, 0)
-	require.Equal(t, sqlbatch.Floors{15, 25, 30, 45}, f.ask(false), "in any order the first counts: others may lie between")
-	require.Equal(t, sqlbatch.Floors{10, 20, 30, 40}, f.ask(true), "suspects may lie where the last survey ended")
+	require.Equal(t, sqlbatch.Floors{15, 25, 30, 45}, f.ask(false, 0), "in any order the first counts: others may lie between")
+	require.Equal(t, sqlbatch.Floors{10, 20, 30, 40}, f.ask(true, 0), "suspects may lie where the last survey ended")
 }
 
 func TestWhatIsGivenBackLowersTheFloor(t *testing.T) {
@@ -44,16 +44,16 @@ func TestWhatIsGivenBackLowersTheFloor(t *testing.T) {
 	back := noPlace
 	back[normal], back[urgent] = 15, 45
 	f.lower(back)
-	require.Equal(t, sqlbatch.Floors{10, 15, 30, 40}, f.ask(false))
-	require.Equal(t, sqlbatch.Floors{10, 15, 30, 40}, f.ask(true))
+	require.Equal(t, sqlbatch.Floors{10, 15, 30, 40}, f.ask(false, 0))
+	require.Equal(t, sqlbatch.Floors{10, 15, 30, 40}, f.ask(true, 0))
 
 	f.begin(second)
 	back[normal] = 5
 	f.lower(back)
 	f.claimed([]claimedRow{at(PriorityNormal, 26)}, OrderFIFO, 0, 0)
 	f.end(survey{known: true, floors: sqlbatch.Floors{60, 60, 60, 60}})
-	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(false), "the survey had not seen it yet")
-	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(true))
+	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(false, 0), "the survey had not seen it yet")
+	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(true, 0))
 }
 
 func TestASurveyFindsWhatLiesBelowTheFloor(t *testing.T) {
@@ -63,14 +63,14 @@ func TestASurveyFindsWhatLiesBelowTheFloor(t *testing.T) {
 	f.begin(second)
 	f.claimed([]claimedRow{at(PriorityNormal, 110), at(PriorityUrgent, 120)}, OrderFIFO, 0, 0)
 	require.True(t, f.end(survey{known: true, any: true, ready: ready, floors: sqlbatch.Floors{200, 50, 200, 60}}))
-	require.Equal(t, sqlbatch.Floors{200, 50, 200, 120}, f.ask(false),
+	require.Equal(t, sqlbatch.Floors{200, 50, 200, 120}, f.ask(false, 0),
 		"what it saw at or behind the floor of its beginning has been claimed since, or is still to come")
-	require.Equal(t, sqlbatch.Floors{200, 50, 200, 60}, f.ask(true))
+	require.Equal(t, sqlbatch.Floors{200, 50, 200, 60}, f.ask(true, 0))
 
 	f.claimed([]claimedRow{at(PriorityNormal, 100)}, OrderFIFO, 0, 0)
 	f.begin(2 * second)
 	require.False(t, f.end(survey{known: true, any: true, ready: ready, floors: sqlbatch.Floors{300, 150, 300, 300}}))
-	require.Equal(t, sqlbatch.Floors{300, 150, 300, 300}, f.ask(false), "others have claimed the rest")
+	require.Equal(t, sqlbatch.Floors{300, 150, 300, 300}, f.ask(false, 0), "others have claimed the rest")
 
 	before := f
 	f.begin(3 * second)
@@ -85,7 +85,7 @@ func TestTheFloorFollowsADatabasesClockThatGoesBack(t *testing.T) {
 	f.begin(second)
 	f.claimed([]claimedRow{at(PriorityNormal, 2100)}, OrderFIFO, 0, 0)
 	require.False(t, f.end(survey{known: true, floors: sqlbatch.Floors{500, 500, 500, 500}}))
-	require.Equal(t, sqlbatch.Floors{500, 500, 500, 500}, f.ask(false))
+	require.Equal(t, sqlbatch.Floors{500, 500, 500, 500}, f.ask(false, 0))
 }
 
 func TestTheFirstSurveyIsAtOnceAndTheNextASecondLater(t *testing.T) {
@@ -93,6 +93,7 @@ func TestTheFirstSurveyIsAtOnceAndTheNextASecondLater(t *testing.T) {
 	require.True(t, f.isDue(0))
 	f.begin(0)
 	require.False(t, f.isDue(time.Hour), "one at a time")
+	f.cost = cost{last: time.Second}
 	f.end(survey{took: time.Millisecond, members: 1})
 	require.False(t, f.isDue(second-1))
 	require.True(t, f.isDue(second))
@@ -111,18 +112,75 @@ func TestTheFirstSurveyIsAtOnceAndTheNextASecondLater(t *testing.T) {
 }
 
 func TestAllMembersTogetherSpendATwentiethOfTheTime(t *testing.T) {
+	const took = 100 * time.Millisecond
 	f := newFloor(second)
-	f.begin(0)
-	f.end(survey{took: 100 * time.Millisecond, members: 4})
-	const rest = 4 * 20 * 100 * time.Millisecond
-	require.False(t, f.isDue(100*time.Millisecond+rest-1))
-	require.True(t, f.isDue(100*time.Millisecond+rest*5/4), "a quarter is left to chance, so that they do not meet")
+	twice := func(s survey) {
+		f.cost, s.took = cost{last: took}, took
+		f.begin(0)
+		f.end(s)
+	}
+	twice(survey{known: true, members: 4})
+	const rest = 4 * 20 * took
+	require.False(t, f.isDue(took+rest-1))
+	require.True(t, f.isDue(took+rest*5/4), "a quarter is left to chance, so that they do not meet")
+	twice(survey{})
+	require.False(t, f.isDue(took+rest-1), "one that failed does not say how many they are")
 
 	f = newFloor(second)
-	f.begin(0)
-	f.end(survey{took: 100 * time.Millisecond})
-	require.False(t, f.isDue(21*100*time.Millisecond-1), "nobody is noted among the members yet")
-	require.True(t, f.isDue(21*100*time.Millisecond))
+	twice(survey{known: true})
+	require.False(t, f.isDue(21*took-1), "nobody is noted among the members yet")
+	require.True(t, f.isDue(21*took))
+}
+
+func TestWhatASurveyTookOnceIsNoPrice(t *testing.T) {
+	f := newFloor(second)
+	look := func(began, took time.Duration) {
+		require.True(t, f.isDue(began))
+		f.begin(began)
+		f.end(survey{began: began, took: took, known: true, members: 1})
+	}
+	look(0, time.Minute)
+	look(time.Minute, second/100) // the process had stood still
+	look(time.Minute+second, time.Hour)
+	require.True(t, f.isDue(time.Hour+time.Minute+second+20*second/100), "it waited for a lock")
+	look(2*time.Hour, 10*second)
+	require.False(t, f.isDue(2*time.Hour+21*10*second-1), "twice is a price: of the lesser")
+	require.True(t, f.isDue(2*time.Hour+21*10*second))
+}
+
+func TestOnceTheDatabaseAnswersAgainASurveyIsDue(t *testing.T) {
+	v := surveyor{floor: surveyed(sqlbatch.Floors{})}
+	for range 2 { // they ran into the outage
+		v.floor.begin(0)
+		v.floor.end(survey{took: 30 * second})
+	}
+	v.claimFailed(time.Millisecond)
+	v.claimWorked()
+	require.False(t, v.floor.isDue(100*second), "an error that comes at once says nothing of what a survey takes")
+	v.claimFailed(second)
+	v.claimFailed(time.Millisecond)
+	v.claimWorked()
+	require.True(t, v.floor.isDue(30*second))
+	v.floor.begin(30 * second)
+	v.floor.end(survey{began: 30 * second, took: second})
+	v.claimWorked()
+	require.False(t, v.floor.isDue(31*second-1), "once")
+}
+
+func TestAClaimThatComesLateReachesBackToWhatWasAboutToBeCommitted(t *testing.T) {
+	margin := sqlbatch.FloorMargin.Milliseconds()
+	f := surveyed(sqlbatch.Floors{100, 10_000, 10_000, 10_000})
+	f.claimed([]claimedRow{at(PriorityNormal, 20_000)}, OrderFIFO, second/100, 10*second)
+	soon := f.ask(false, 10*second+sqlbatch.FloorMargin/4)
+	require.EqualValues(t, 20_000, soon[normal], "it does so by itself")
+	require.Equal(t, 10_000-margin, soon[urgent], "nothing urgent was claimed since the survey")
+	f.claimed(nil, OrderFIFO, 0, 10*second+sqlbatch.FloorMargin)
+	require.Equal(t, sqlbatch.Floors{0, 20_000 - margin, 10_000 - margin, 10_000 - margin}, f.ask(false, 10*second+sqlbatch.FloorMargin))
+
+	f.begin(20 * second)
+	f.end(survey{began: 20 * second, known: true, floors: sqlbatch.Floors{30_000, 30_000, 30_000, 30_000}})
+	require.EqualValues(t, 30_000, f.ask(false, 20*second)[normal])
+	require.EqualValues(t, 30_000-margin, f.ask(false, 21*second)[normal])
 }
 
 func TestTheClaimThatASurveySendsBackIsPartOfItsPrice(t *testing.T) {
@@ -133,6 +191,10 @@ func TestTheClaimThatASurveySendsBackIsPartOfItsPrice(t *testing.T) {
 	f.claimed(nil, OrderFIFO, 10*time.Millisecond, 2*second)
 	f.begin(2 * second)
 	require.True(t, f.end(survey{began: 2 * second, known: true, any: true, ready: [4]bool{true}, floors: sqlbatch.Floors{1, 200, 200, 200}}))
+	f.claimed(nil, OrderFIFO, second, 3*second)
+	require.True(t, f.isDue(3*second), "once is no price")
+	f.begin(3 * second)
+	require.True(t, f.end(survey{began: 3 * second, known: true, any: true, ready: [4]bool{true}, floors: sqlbatch.Floors{0, 300, 300, 300}}))
 	f.claimed(nil, OrderFIFO, 210*time.Millisecond, 4*second)
 	require.False(t, f.isDue(4*second+4*second-1), "twenty times what it took longer than the one before")
 	require.True(t, f.isDue(4*second+4*second))
@@ -152,6 +214,11 @@ func TestAnIdleConsumerWaitsForWhatTheSurveySawToCome(t *testing.T) {
 	f.begin(7 * second)
 	f.end(survey{began: 7 * second, known: true})
 	require.EqualValues(t, math.MaxInt64, f.wait(7*second))
+	f.cost = cost{last: second}
+	f.begin(8 * second)
+	f.end(survey{began: 8 * second, took: second / 10, known: true})
+	f.hurried = true
+	require.Equal(t, 2*second, f.wait(8*second+second/10), "as soon as its share allows")
 }
 
 func TestTryLeaseLooksFromTheBeginningUnlessThatWasSlow(t *testing.T) {
@@ -163,6 +230,9 @@ func TestTryLeaseLooksFromTheBeginningUnlessThatWasSlow(t *testing.T) {
 		return from
 	}
 	require.Equal(t, beginning, try(0, 50*time.Millisecond, at(PriorityNormal, 100)))
+	require.Equal(t, beginning, try(0, time.Hour, at(PriorityNormal, 105)))
+	require.Equal(t, beginning, try(0, 50*time.Millisecond), "once is no price")
+	require.Equal(t, beginning, try(0, 100*time.Millisecond))
 	require.Equal(t, beginning, try(50*time.Millisecond, 100*time.Millisecond, at(PriorityNormal, 110)))
 	above := sqlbatch.Floors{normal: 110}
 	require.Equal(t, above, try(150*time.Millisecond, second, at(PriorityLow, 90)), "a slow claim that began there says nothing")

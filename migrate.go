@@ -12,9 +12,9 @@ import (
 
 // Migrate makes the tables of a queue, or brings them up to date, in one
 // transaction under a lock of the database: any number of processes may call
-// it at once, and again. On SQL Server the user needs the right to create
-// tables in the schema, which must exist. Tables of a newer chanq are left
-// alone: ErrNewerSchema. Like Open it refuses a database that would break chanq's
+// it at once, and again, beside producers and consumers: what is there it does not lock.
+// On SQL Server the user needs the right to create tables in the schema, which must
+// exist. Tables of a newer chanq are left alone: ErrNewerSchema. Like Open it refuses a database that would break chanq's
 // promises, before it changes anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return alter(ctx, "migrate", db, queue, cfg, migrate)

@@ -20,9 +20,11 @@ import (
 
 // Stats is a picture of a queue.
 type Stats struct {
-	// Counts of messages by state. Each is exact below Limit, whatever the other
-	// states hold; Limit itself means that many or more, so that looking at a deep
-	// queue costs no more than looking at a short one.
+	// Counts of messages by state. Each is exact below Limit, and Limit itself means that
+	// many or more, so that looking at a deep queue costs no more than looking at a short
+	// one. Ready and leased ones are told apart among the first of each priority that are
+	// due, at least twice Limit of them: where more are leased, what is ready behind them may
+	// not be counted, and the other way round.
 	Ready, Scheduled, Leased, Dead, Done int
 	Limit                                int
 	// OldestReady is for how long the oldest ready message has been due.
@@ -33,7 +35,7 @@ type Stats struct {
 const statsLimit = 10_000
 
 // Stats counts the messages of the queue, up to 10,000 of each state, in one
-// round trip that reads no more than so many entries of each. It takes no locks
+// round trip that reads no more than a few times as many entries. It takes no locks
 // that others wait for; it is for operators, not for deciding whether to claim.
 func (q *Queue[T]) Stats(ctx context.Context) (Stats, error) {
 	s := Stats{Limit: statsLimit}

@@ -19,8 +19,9 @@ import (
 // one for each queue is enough for a program. End it by Close.
 //
 // Its goroutines, all joined by Close: the intake, which reads C (intake.go); InFlight
-// storers, or three where that is 1 (store.go, turns.go); at first one that connects; and at the end one that waits for these
-// and ends the rest. Beside them those of statements that were left behind, and of the
+// storers, or three where that is 1 and full groups may be stored side by side (store.go,
+// turns.go); at first one that connects; and at the end one that waits for these and ends
+// the rest. Beside them those of statements that were left behind, and of the
 // Availability hook while there is something to tell.
 //
 // Each storer uses one session while it stores. While idle a producer holds no connection:
@@ -112,8 +113,8 @@ func (c *sendCall) result() ([]Receipt, error) {
 
 // Producer starts a producer. Where the *sql.DB has a limit (SetMaxOpenConns), a
 // producer keeps one of its connections, or two if InFlight is above 1, and all producers
-// on it together two (SQLite: one, shared by all queues); what InFlight asks for beyond, and two for full groups where it is 1, is
-// taken while there is enough to spare. It is an error that says which limit would do if
+// on it together two (SQLite: one, shared by all queues). What InFlight asks for beyond, and
+// two for full groups where it is 1, is taken while there is enough to spare. It is an error that says which limit would do if
 // that leaves none for the application.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	cfg, err := cfg.withDefaults(q.core.dialect)

@@ -20,6 +20,9 @@ import (
 // quick. One that follows on a slow one runs in a goroutine of its own and on a session
 // apart, and claims go on beside it. It ends by itself, or with Stop, and Shutdown joins
 // it.
+//
+// After a failure the next claim tells whether the database answers. Once it does, after
+// an outage, a survey is due at once: leases have run out meanwhile.
 
 // surveyor is what the claimer knows of its surveys. Only the claimer uses it.
 type surveyor struct {
@@ -27,6 +30,8 @@ type surveyor struct {
 	patience time.Duration // of the next one
 	apart    bool          // the next one is to be beside the claims
 	known    bool          // there was one
+	failed   bool          // the last one, or a claim since
+	away     bool          // a claim has waited for its failure
 }
 
 // mostPatience is how long a survey may take at last: each that ran out of its time leaves
@@ -42,7 +47,7 @@ func (c *Consumer[T]) survey(loop *retry.Loop) *retry.Failure {
 		c.surveyEnded(s)
 	default:
 	}
-	if !c.surveys.floor.isDue(monotonic()) {
+	if c.surveys.failed && c.surveys.known || !c.surveys.floor.isDue(monotonic()) {
 		return nil
 	}
 	if c.surveys.apart {
@@ -61,9 +66,9 @@ func (c *Consumer[T]) hear() {
 
 // surveyNow makes a survey on the session of claims, and waits for it.
 func (c *Consumer[T]) surveyNow() survey {
-	run := c.sessions.RunPatient
+	run := c.sessions.RunPatientTimed
 	if c.flow.atWork {
-		run = c.sessions.Run
+		run = c.sessions.RunTimed
 	}
 	c.surveys.floor.begin(monotonic())
 	s := c.queue.survey(c.stop, c.surveys.patience, run)
@@ -75,13 +80,17 @@ func (c *Consumer[T]) surveyNow() survey {
 func (c *Consumer[T]) surveyApart() {
 	c.surveys.floor.begin(monotonic())
 	patience := c.surveys.patience
-	c.joined.Go(func() { c.surveyed <- c.queue.survey(c.stop, patience, c.notes.Run) })
+	c.joined.Go(func() { c.surveyed <- c.queue.survey(c.stop, patience, c.notes.RunTimed) })
 }
 
 // endSurvey takes what a survey found. It reports that there is something to claim below
 // where claims have got to.
 func (c *Consumer[T]) endSurvey(s survey) (below bool) {
+	if s.err != nil && isPermanent(c.queue.classify(s.err)) {
+		c.broken(c.queue.fail("claim", s.err))
+	}
 	v := &c.surveys
+	v.failed = s.err != nil
 	var notRun *session.NotRunError
 	switch {
 	case s.err == nil:
@@ -89,7 +98,7 @@ func (c *Consumer[T]) endSurvey(s survey) (below bool) {
 		v.apart = s.took > surveySlow
 	case errors.As(s.err, &notRun) && notRun.Unconnected:
 		v.apart = false // the application may use all connections, but for those of claims
-	case s.took >= v.patience:
+	case s.late:
 		v.patience = min(2*v.patience, mostPatience)
 		v.apart = v.known
 	}
@@ -97,23 +106,31 @@ func (c *Consumer[T]) endSurvey(s survey) (below bool) {
 }
 
 // surveyEnded takes the result of a survey apart. It reports that the claimer has
-// something to do: a claim, which meets an error that is no accident, too.
-func (c *Consumer[T]) surveyEnded(s survey) bool {
-	if s.err != nil && isPermanent(c.queue.classify(s.err)) {
-		c.broken(c.queue.fail("claim", s.err))
-	}
-	return c.endSurvey(s) || s.err != nil
+// something to do: a claim, which tells whether the database answers, too.
+func (c *Consumer[T]) surveyEnded(s survey) bool { return c.endSurvey(s) || s.err != nil }
+
+// claimFailed notes a claim that failed, and for how long it had tried.
+func (v *surveyor) claimFailed(took time.Duration) {
+	v.failed, v.away = true, v.away || took > surveySlow
 }
 
-// sessionRunner runs a statement as session.Part.Run does.
-type sessionRunner = func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) error
+// claimWorked notes that the database answers.
+func (v *surveyor) claimWorked() {
+	if v.away {
+		v.floor.recovered()
+	}
+	v.failed, v.away = false, false
+}
+
+// sessionRunner runs a statement as session.Part.RunTimed does.
+type sessionRunner = func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) (time.Duration, error)
 
 // survey looks from the beginning.
 func (q *queue) survey(ctx context.Context, patience time.Duration, run sessionRunner) survey {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s := survey{began: monotonic(), due: math.MaxInt64}
-	s.err = run(ctx, q.sql.Survey(), func(rows *sql.Rows) error {
+	s := survey{due: math.MaxInt64}
+	s.took, s.err = run(ctx, q.sql.Survey(), func(rows *sql.Rows) error {
 		var priority, at int64
 		var due sql.NullInt64
 		if err := rows.Scan(&priority, &at, &due, &s.members); err != nil {
@@ -127,6 +144,7 @@ func (q *queue) survey(ctx context.Context, patience time.Duration, run sessionR
 		return nil
 	})
 	s.known = s.known && s.err == nil
-	s.took = monotonic() - s.began
+	s.late = s.err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	s.began = monotonic() - s.took
 	return s
 }

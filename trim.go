@@ -29,22 +29,27 @@ func (c *Consumer[T]) trim() {
 }
 
 // trimOnce deletes in steps, each from where the one before ended. Between them others
-// have their turn.
+// have their turn. A step that failed is repeated from where it began: its rows may precede
+// the error, and be there still.
 func (c *Consumer[T]) trimOnce(after *int64) error {
 	for c.stop.Err() == nil {
-		deleted := 0
+		deleted, last := 0, *after
 		ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
 		err := c.notes.RunPatient(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows, *after), func(rows *sql.Rows) error {
 			var id sql.RawBytes
 			var place int64
 			err := rows.Scan(&id, &place)
-			*after = max(*after, place)
+			last = max(last, place)
 			deleted++
 			return err
 		})
 		cancel()
-		if err != nil || deleted < operateRows {
+		if err != nil {
 			return err
+		}
+		*after = last
+		if deleted < operateRows {
+			return nil
 		}
 	}
 	return nil

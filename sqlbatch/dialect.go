@@ -388,8 +388,8 @@ type Queue interface {
 	Record(version int) Statement
 	// Stats returns one row: ready, scheduled, leased, dead, done, ms since the
 	// oldest ready message was due (NULL: none), paused (1 or 0). Each count
-	// stops at limit; ready and leased are told apart among the first 2 * limit of each
-	// priority that are due, and oldest looks no further.
+	// stops at limit; ready and leased are told apart among the first of each priority that
+	// are due, at least 2 * limit of them, and oldest looks no further.
 	Stats(limit int) Statement
 	// Peek returns up to n messages of a state, in the order of claims (or last ended first):
 	// state, id, priority, fence, attempts, enqueued_at, due_at (NULL of a dead or done

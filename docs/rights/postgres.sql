@@ -28,6 +28,9 @@ GRANT SELECT, DELETE, UPDATE (due_at, lease_until, fence, attempts, lapses, leas
 GRANT SELECT, INSERT, UPDATE ON chanq_orders_dead TO chanq_consumer; -- UPDATE: a message that ends again replaces its older copy
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders_done TO chanq_consumer; -- with Config.Retain
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_members TO chanq_consumer; -- its own row, and those of consumers that are long gone
+-- So that consumers vacuum the live table, which else waits for autovacuum, one of them is
+-- a member of chanq_migrator, its owner, or from PostgreSQL 17 on has the right to:
+-- GRANT MAINTAIN ON chanq_orders TO chanq_consumer
 
 -- An operator looks, pauses, cancels, purges and redrives. UPDATE serves the
 -- locks of rows.

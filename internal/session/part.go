@@ -96,27 +96,42 @@ func (p *Part) Close() {
 // only when every row and result set was read and the database reported
 // success. A NotRunError says that nothing was done.
 func (p *Part) Run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	_, err := p.RunTimed(ctx, st, scan)
+	return err
+}
+
+// RunTimed is Run, and tells how long the statement took, without the wait for a session.
+func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
 	res, err := p.acquire(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
+	began := time.Now()
 	if err = res.Value().run(ctx, st, scan); err != nil && !p.clean(err) {
 		res.Value().broken = true
 	}
+	took = time.Since(began)
 	p.release(res)
-	return err
+	return took, err
 }
 
 // RunPatient is Run for a statement in no hurry. Of all such statements on the *sql.DB of
 // one kind, one is run at a time, so that one session does for them; but one that hangs
 // keeps the others waiting for half a second, no longer.
 func (p *Part) RunPatient(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	_, err := p.RunPatientTimed(ctx, st, scan)
+	return err
+}
+
+// RunPatientTimed is RunPatient, and tells how long the statement took, without the waits
+// for its turn and for a session.
+func (p *Part) RunPatientTimed(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (took time.Duration, err error) {
 	done, err := p.lane.turn(ctx)
 	if err != nil {
-		return unconnected(err)
+		return 0, unconnected(err)
 	}
 	defer done()
-	return p.Run(ctx, st, scan)
+	return p.RunTimed(ctx, st, scan)
 }
 
 // acquire waits for a session and renews it if it is old or was idle for long: its

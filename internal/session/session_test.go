@@ -103,6 +103,9 @@ func TestStatementsInNoHurryShareOneSessionButForWhatHangs(t *testing.T) {
 			require.NoError(w, p.RunPatient(ctx, sqlbatch.Statement{Text: "look"}, nil))
 		}
 		require.Less(w, time.Since(began), 2*moment, "once, not each time")
+		took, err := parts[1].RunPatientTimed(ctx, sqlbatch.Statement{Text: "look"}, nil)
+		require.NoError(w, err)
+		require.Equal(w, time.Millisecond, took)
 		require.Equal(w, 2, w.made)
 		end()
 		require.NoError(w, <-done)

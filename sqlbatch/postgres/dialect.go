@@ -162,15 +162,17 @@ func names(n sqlbatch.Names) *strings.Replacer {
 	for strings.Contains(schema, tag) {
 		tag = tag[:len(tag)-1] + "_$"
 	}
+	literal := func(name string) string { return build.Quote("'", in+quote(name), "'") }
 	return strings.NewReplacer(
 		"{queues}", in+quote("chanq_queues"), "{queues pk}", quote("pk_chanq_queues"),
 		"{members}", in+quote("chanq_members"), "{members pk}", quote("pk_chanq_members"),
-		"{live}", in+quote(stem), "{'live'}", build.Quote("'", in+quote(stem), "'"), "{live pk}", quote("pk_"+stem),
-		"{live priority}", quote("ck_"+stem), "{due}", quote("ix_"+stem), "{key}", quote("ux_"+stem),
+		"{live}", in+quote(stem), "{'live'}", literal(stem), "{live pk}", quote("pk_"+stem), "{live priority}", quote("ck_"+stem),
+		"{due}", quote("ix_"+stem), "{'due'}", literal("ix_"+stem), "{key}", quote("ux_"+stem), "{'key'}", literal("ux_"+stem),
 		"{dead}", in+quote(stem+"_dead"), "{dead pk}", quote("pk_"+stem+"_dead"),
-		"{dead ended}", quote("ix_"+stem+"_dead"), "{dead key}", quote("kx_"+stem+"_dead"),
+		"{dead ended}", quote("ix_"+stem+"_dead"), "{'dead ended'}", literal("ix_"+stem+"_dead"),
+		"{dead key}", quote("kx_"+stem+"_dead"), "{'dead key'}", literal("kx_"+stem+"_dead"),
 		"{done}", in+quote(stem+"_done"), "{done pk}", quote("pk_"+stem+"_done"),
-		"{done ended}", quote("ix_"+stem+"_done"),
+		"{done ended}", quote("ix_"+stem+"_done"), "{'done ended'}", literal("ix_"+stem+"_done"),
 		"{$}", tag,
 		"{name}", build.Quote("'", n.Queue, "'"),
 		"{now}", "(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)", // SELECT: once, not for each row

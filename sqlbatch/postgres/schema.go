@@ -120,10 +120,10 @@ END
 // serve to find a row by id, at the price of reading all of the index, and where
 // statistics say that the table is empty, as they do after a vacuum in a quiet
 // moment, that looks as cheap as the primary key.
-const dueIndexText = `CREATE INDEX IF NOT EXISTS {due} ON {live} (priority, due_at, uuid_send(id))`
+var dueIndexText = indexText("{'due'}", `CREATE INDEX {due} ON {live} (priority, due_at, uuid_send(id))`)
 
 // keyIndexText holds the messages that have a key, others cost nothing.
-const keyIndexText = `CREATE UNIQUE INDEX IF NOT EXISTS {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL`
+var keyIndexText = indexText("{'key'}", `CREATE UNIQUE INDEX {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL`)
 
 // endedColumns are those of the dead and of the done.
 const endedColumns = `
@@ -143,14 +143,27 @@ const deadTableText = `CREATE TABLE IF NOT EXISTS {dead} (` + endedColumns + `
 )`
 
 // deadEndedIndexText: peeks and redrives go by the time of death.
-const deadEndedIndexText = `CREATE INDEX IF NOT EXISTS {dead ended} ON {dead} (ended_at, id)`
+var deadEndedIndexText = indexText("{'dead ended'}", `CREATE INDEX {dead ended} ON {dead} (ended_at, id)`)
 
 // deadKeyIndexText: a redrive looks for other dead messages with the same
 // key.
-const deadKeyIndexText = `CREATE INDEX IF NOT EXISTS {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL`
+var deadKeyIndexText = indexText("{'dead key'}", `CREATE INDEX {dead key} ON {dead} (dedup_key, id) WHERE dedup_key IS NOT NULL`)
 
 const doneTableText = `CREATE TABLE IF NOT EXISTS {done} (` + endedColumns + `
   CONSTRAINT {done pk} PRIMARY KEY (id)
 )`
 
-const doneEndedIndexText = `CREATE INDEX IF NOT EXISTS {done ended} ON {done} (ended_at, id)`
+var doneEndedIndexText = indexText("{'done ended'}", `CREATE INDEX {done ended} ON {done} (ended_at, id)`)
+
+// indexText makes an index if it is not there. IF NOT EXISTS would look after it has locked
+// the table: a process that starts would wait for whoever vacuums it, or has a transaction
+// open in which he sent something, and all others would wait behind that process.
+func indexText(name, create string) string {
+	return `DO {$}
+BEGIN
+  IF to_regclass(` + name + `) IS NULL THEN
+    ` + create + `;
+  END IF;
+END
+{$}`
+}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -216,6 +217,18 @@ func TestMigratesWithoutChangingWhatIsThere(t *testing.T) {
 FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'body' WHERE c.oid = 'chanq_orders'::regclass`).Scan(&kept))
 	require.True(t, kept)
 	require.Equal(t, []byte{1}, q.claim(q.db, 1))
+}
+
+// A program that migrates when it starts would wait for an open SendTx, or a vacuum, and
+// all others behind it.
+func TestAMigrationOfWhatIsThereLocksNoTable(t *testing.T) {
+	q := newQueue(t)
+	tx := q.begin()
+	_, err := tx.ExecContext(q.ctx, `LOCK TABLE chanq_orders, chanq_orders_dead, chanq_orders_done IN EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(q.ctx, 10*time.Second)
+	defer cancel()
+	require.NoError(t, chanq.Migrate(ctx, q.db, "orders", chanq.Config{}))
 }
 
 // now() would be the start of the transaction: a delay would be over before it

@@ -67,7 +67,9 @@ IF @floor%[1]d > @late
 // The walk takes S locks, each for the moment of its look. What it walks past is leased:
 // a U lock there, which may last as long as the transaction, would have READPAST
 // skip the row in a settle or an extension that comes meanwhile. To those an S lock is a
-// wait of that moment at most. READCOMMITTEDLOCK: the walk sees what is, not a
+// wait of that moment at most; where the server's look-up prefetches, it keeps those on
+// entries until the lane's statement ends, and acks and nacks wait for that.
+// READCOMMITTEDLOCK: the walk sees what is, not a
 // version of before, and READPAST does nothing without it where
 // READ_COMMITTED_SNAPSHOT is on.
 //

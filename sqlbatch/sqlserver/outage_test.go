@@ -2,6 +2,7 @@ package sqlserver_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -207,4 +208,31 @@ func TestAConnectionThatHangsHoldsUpNothingElse(t *testing.T) {
 	})
 	f.run(50)
 	ending.Wait()
+}
+
+// The rows of a statement may arrive before the error that undoes it.
+func TestATrimThatWasUndoneIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
+	orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Retain: time.Millisecond})
+	require.NoError(t, err)
+	send(t, ctx, orders, 1, 3)
+	leases, err := orders.TryLease(ctx, 3, time.Minute)
+	require.NoError(t, err)
+	for i, l := range leases {
+		require.NoError(t, l.Ack())
+		_, err := srv.DB().ExecContext(ctx, "UPDATE dbo.chanq_orders_done SET ended_at = DATEADD(second, @p1, ended_at) WHERE id = @p2", i-9, l.ID[:])
+		require.NoError(t, err)
+	}
+
+	struck := srv.Inject(mssqltest.Fault{At: mssqltest.Applied, Error: 1205, Match: func(r mssqltest.Request) bool { return strings.Contains(r.Text, "@cut") }})
+	consumer := consume(t, ctx, orders, chanq.ConsumerConfig{})
+	<-struck.Fired()
+	require.Eventually(t, func() bool {
+		stats, err := orders.Stats(ctx)
+		require.NoError(t, err)
+		return stats.Done == 0
+	}, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, consumer.Shutdown(ctx))
 }

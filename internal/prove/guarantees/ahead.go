@@ -22,6 +22,7 @@ import (
 var ahead = []test{
 	{"G10_AGroupIsNotSeenBeforeTheOneBeforeIt", groupsInOrder},
 	{"G10_AGroupThatIsInsertedLateKeepsItsPlace", lateInsert},
+	{"G10_AGroupWhoseTransactionBeginsLateKeepsItsPlace", lateBegin},
 	{"G10_GroupsKeepTheirOrderWhileAConsumerClaims", groupsWhileClaimed},
 	{"G05_WhateverFailsGroupsAreStoredOnceAndInOrder", groupsAndFaults},
 	{"G05_WhateverHangsGroupsAreStoredOnceAndInOrder", groupsAndHangs},
@@ -90,26 +91,47 @@ func groupsInOrder(w *world) {
 }
 
 // lateInsert holds the first INSERT while the database's clock goes on: what is inserted
-// meanwhile comes after it nevertheless.
+// meanwhile comes after it nevertheless, where it may be inserted at all.
 func lateInsert(w *world) {
+	st := w.Statements("work")
+	w.firstIsLate(w.Engine.Dialect.Traits().PlacesBegun, func(op faultdb.Op) bool { return inserts(op, st) })
+}
+
+// lateBegin holds the first BEGIN: nothing has a place before it.
+func lateBegin(w *world) {
+	if w.oneWriter() {
+		return // which begins no transaction for a group
+	}
+	w.firstIsLate(false, func(op faultdb.Op) bool { return op.Kind == faultdb.Begin })
+}
+
+// firstIsLate holds the first of the operations that are meant until two others have
+// overtaken it, if they may, or had the time to.
+func (w *world) firstIsLate(overtaken bool, meant func(faultdb.Op) bool) {
 	q := w.Queue("work", chanq.Config{})
 	st := w.Statements("work")
 	p := testdb.Produce(w, q, groupConfig)
 	gate := make(chan struct{})
-	var inserted atomic.Int32
+	var met, inserted atomic.Int32
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if inserts(op, st) && inserted.Add(1) == 1 {
+		if inserts(op, st) {
+			inserted.Add(1)
+		}
+		if meant(op) && met.Add(1) == 1 {
 			return faultdb.Hold(gate)
 		}
 		return faultdb.Fault{}
 	})
 	sent := w.sendGroups(p, 4)
-	w.Eventually("the first group is at its INSERT", func() bool { return inserted.Load() > 0 })
-	if w.Engine.Dialect.Traits().PlacesBegun {
+	w.Eventually("the first group is held", func() bool { return met.Load() > 0 })
+	if overtaken {
 		w.Eventually("others have overtaken it", func() bool { return inserted.Load() == 3 })
 	}
 	began := time.Now()
-	w.Eventually("the clock is later", func() bool { return time.Since(began) > 20*time.Millisecond })
+	w.Eventually("others had the time, and the clock is later", func() bool { return time.Since(began) > 50*time.Millisecond })
+	if !overtaken {
+		require.LessOrEqual(w, met.Load(), int32(1), "none overtakes it")
+	}
 	close(gate)
 	require.NoError(w, <-sent)
 	w.requireGroups(q, 4)

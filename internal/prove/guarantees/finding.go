@@ -2,12 +2,14 @@ package guarantees
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
 )
 
 // Claims begin where those before them ended. What comes to a place before that is found
@@ -17,6 +19,7 @@ var finding = []test{
 	{"G10_WhatIsLowAndCommittedLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityLow) }},
 	{"G10_WhatAnotherProcessGivesBackIsFound", foundReleased},
 	{"G10_AMessageWhoseLeaseRanOutIsFound", foundLapsed},
+	{"G10_WhatRanOutInAnOutageIsFoundSoonAfterIt", foundAfterOutage},
 	{"G10_WhatIsRedrivenOrSentAgainIsFound", foundAgain},
 	{"G10_WhatThisProcessGivesBackIsFoundAtOnce", foundAtOnce},
 	{"WakeFindsWhatWasCommittedLateAtOnce", wakeFinds},
@@ -175,6 +178,40 @@ func foundLapsed(w *world) {
 		leases = leases[1:]
 		return s.finds(l.Body, l.Deadline())
 	})
+}
+
+// foundAfterOutage has the database not answer for a while. What surveys took then must not
+// count: it would be long until the next.
+func foundAfterOutage(w *world) {
+	const timeout = testdb.Slowness * time.Second
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	elsewhere := testdb.OpenOn[string](w, db, "work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("ran out")...)
+	held := testdb.Lease(w, elsewhere, 1, time.Hour)[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: timeout})
+	claimsBeyond(w, q, c, held.DueAt)
+
+	st := w.Statements("work")
+	var surveys, others atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case testdb.Runs(op, st.Survey()):
+			surveys.Add(1)
+		case surveys.Load() > 0 && (claims(op, st) || looks(op, st)): // it begins with a survey
+			others.Add(1)
+		default:
+			return faultdb.Fault{}
+		}
+		return faultdb.Hang()
+	})
+	w.Eventually("each has failed", func() bool { return surveys.Load() > 0 && others.Load() > 1 })
+	require.NoError(w, held.Extend(w.Soon(), 100*time.Millisecond))
+	<-time.After(time.Until(held.Deadline()))
+	w.Faults.Inject(nil)
+	over := time.Now()
+	require.Equal(w, "ran out", testdb.Take(w, c, 1)[0].Body)
+	require.Less(w, time.Since(over), timeout+2*foundWithin+testdb.Slowness*time.Second, "and not twenty times as long as the surveys had waited")
 }
 
 func foundAgain(w *world) {

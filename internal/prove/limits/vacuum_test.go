@@ -45,6 +45,18 @@ func (w *world) wear(q *chanq.Queue[string], c *chanq.Consumer[string], n int) {
 	require.NoError(w, p.Close(w.Soon()))
 }
 
+// wearUntil wears until it is so, with a bound on the messages: ten times as many as it
+// takes.
+func (w *world) wearUntil(what string, q *chanq.Queue[string], c *chanq.Consumer[string], step int, is func() bool) {
+	w.Helper()
+	for worn := 0; !is(); worn += step {
+		require.Less(w, worn, mostWear, "it never came to this: "+what)
+		w.wear(q, c, step)
+	}
+}
+
+const mostWear = 400_000
+
 // ask is a number that the database tells.
 func (w *world) ask(query string) (n int64) {
 	w.Helper()
@@ -80,15 +92,14 @@ func TestAVacuumInVainIsNotRepeatedAtOnce(t *testing.T) {
 	defer report.Rollback()
 	_, err = report.Exec(`SELECT count(*) FROM chanq_work`)
 	require.NoError(t, err)
-	for w.vacuums() == 0 {
-		w.wear(q, c, 4000)
-	}
+	w.wearUntil("the first vacuum", q, c, 4000, func() bool { return w.vacuums() > 0 })
 	var looks atomic.Int64
 	w.countLooks(&looks)
-	for was := w.vacuums(); looks.Load() < 30; {
-		w.wear(q, c, 2000)
+	was := w.vacuums()
+	w.wearUntil("thirty looks", q, c, 2000, func() bool {
 		require.LessOrEqual(t, w.vacuums(), was+2, "once for each time that the dead have doubled")
-	}
+		return looks.Load() >= 30
+	})
 }
 
 // countLooks counts how often a consumer asks how worn the table is.
@@ -118,12 +129,11 @@ END $$`)
 	vacuuming := func() bool {
 		return w.ask(`SELECT count(*) FROM pg_stat_progress_vacuum WHERE relid = 'chanq_work'::regclass`) > 0
 	}
-	for !vacuuming() {
-		w.wear(q, c, 10_000)
-	}
+	w.wearUntil("a vacuum is under way", q, c, 10_000, vacuuming)
 	began := time.Now()
-	require.NoError(t, c.Shutdown(w.Soon()))
-	require.Less(t, time.Since(began), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	require.NoError(t, c.Shutdown(ctx), "after %v", time.Since(began))
 	w.Eventually("the server has ended it", func() bool { return !vacuuming() })
 	require.Zero(t, w.vacuums())
 }
@@ -163,19 +173,15 @@ func TestOneQueueOfAProgramIsVacuumedAtATime(t *testing.T) {
 		w.Exec(`ALTER TABLE chanq_` + name + ` SET (autovacuum_enabled = off)`)
 	}
 	c := testdb.Start(w, one, chanq.ConsumerConfig{})
-	for vacuums.Load() == 0 {
-		w.wear(one, c, 4000)
-	}
+	w.wearUntil("a vacuum", one, c, 4000, func() bool { return vacuums.Load() > 0 })
 	c = testdb.Start(w, other, chanq.ConsumerConfig{})
-	for w.ask(`SELECT pg_stat_get_dead_tuples('chanq_other'::regclass)`) < 60_000 {
-		w.wear(other, c, 4000)
-	}
-	for was := looks.Load(); looks.Load() < was+3; {
-		w.wear(other, c, 2000)
-	}
-	require.Equal(t, int64(1), vacuums.Load())
+	w.wearUntil("the other is worn out", other, c, 4000, func() bool {
+		return vacuums.Load() > 1 || w.ask(`SELECT pg_stat_get_dead_tuples('chanq_other'::regclass)`) >= 60_000
+	})
+	was := looks.Load()
+	w.wearUntil("three looks at it", other, c, 2000, func() bool { return vacuums.Load() > 1 || looks.Load() >= was+3 })
+	held := vacuums.Load()
 	close(gate)
-	for vacuums.Load() == 1 {
-		w.wear(other, c, 2000)
-	}
+	require.Equal(t, int64(1), held)
+	w.wearUntil("its turn", other, c, 2000, func() bool { return vacuums.Load() > 1 })
 }

@@ -1,1 +1,7 @@
-CREATE INDEX IF NOT EXISTS "ix_chanq_orders" ON "public"."chanq_orders" (priority, due_at, uuid_send(id));
+DO $chanq$
+BEGIN
+  IF to_regclass('"public"."ix_chanq_orders"') IS NULL THEN
+    CREATE INDEX "ix_chanq_orders" ON "public"."chanq_orders" (priority, due_at, uuid_send(id));
+  END IF;
+END
+$chanq$;

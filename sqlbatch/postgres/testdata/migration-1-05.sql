@@ -1,1 +1,7 @@
-CREATE UNIQUE INDEX IF NOT EXISTS "ux_chanq_orders" ON "public"."chanq_orders" (dedup_key) WHERE dedup_key IS NOT NULL;
+DO $chanq$
+BEGIN
+  IF to_regclass('"public"."ux_chanq_orders"') IS NULL THEN
+    CREATE UNIQUE INDEX "ux_chanq_orders" ON "public"."chanq_orders" (dedup_key) WHERE dedup_key IS NOT NULL;
+  END IF;
+END
+$chanq$;
