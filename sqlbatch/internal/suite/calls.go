@@ -20,9 +20,12 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	n, d := len(value), time.Duration(len(value))
 	floors := sqlbatch.Floors{int64(n), 2, 3, 4}
 	row := sqlbatch.Row{ID: id, Priority: 1, Delay: d, TTL: time.Hour, Key: value, Headers: []byte(value), Body: []byte(value)}
+	begun := row // which may be stored beside it
+	begun.ID[15]++
+	begun.Key += " begun"
 	calls := map[string]sqlbatch.Statement{
 		"enqueue":       q.Enqueue([]sqlbatch.Row{row}),
-		"enqueue-begun": q.EnqueueBegun([]sqlbatch.Row{row}),
+		"enqueue-begun": q.EnqueueBegun([]sqlbatch.Row{begun}),
 		"enqueue-new":   q.EnqueueNew([]sqlbatch.Row{row}),
 		"find":          q.Find([][16]byte{id}, []string{value}),
 		"look":          q.Look([][16]byte{id}),

@@ -135,7 +135,8 @@ func (w *world) shift(column string, d time.Duration, where string) {
 // at is a time as the tables have it, in seconds since 1970.
 func (w *world) at(seconds int) string {
 	if w.dialect.Name() == "sqlserver" {
-		return fmt.Sprintf("DATEADD(second, %d, '19700101')", seconds)
+		const day = 24 * 60 * 60 // a count of seconds is an int
+		return fmt.Sprintf("DATEADD(second, %d, DATEADD(day, %d, '19700101'))", seconds%day, seconds/day)
 	}
 	return fmt.Sprint(seconds * 1000)
 }
