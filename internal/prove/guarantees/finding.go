@@ -3,6 +3,7 @@ package guarantees
 import (
 	"errors"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,8 +16,9 @@ import (
 // Claims begin where those before them ended. What comes to a place before that is found
 // nevertheless, and soon, though other messages keep coming, or none does.
 var finding = []test{
-	{"G10_WhatATransactionCommitsLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityNormal) }},
-	{"G10_WhatIsLowAndCommittedLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityLow) }},
+	{"G10_WhatATransactionCommitsLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityNormal, 2*time.Second) }},
+	{"G10_WhatIsLowAndCommittedLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityLow, 2*time.Second) }},
+	{"G10_WhatATransactionOfTenSecondsCommitsIsFound", longCommit},
 	{"G10_WhatAnotherProcessGivesBackIsFound", foundReleased},
 	{"G10_AMessageWhoseLeaseRanOutIsFound", foundLapsed},
 	{"G10_WhatRanOutInAnOutageIsFoundSoonAfterIt", foundAfterOutage},
@@ -126,8 +128,16 @@ func (s *stream) promptly(find func() time.Duration) {
 	require.LessOrEqual(s, took, foundWithin)
 }
 
-// lateCommit has a transaction open for two seconds.
-func lateCommit(w *world, p chanq.Priority) {
+// longCommit is lateCommit of a transaction that a person might wait for.
+func longCommit(w *world) {
+	if testing.Short() {
+		w.Skip("takes ten seconds and more")
+	}
+	lateCommit(w, chanq.PriorityNormal, 10*time.Second)
+}
+
+// lateCommit has a transaction open while claims get so far beyond it.
+func lateCommit(w *world, p chanq.Priority, open time.Duration) {
 	w.skipWithOneWriter()
 	s := w.flow()
 	s.start()
@@ -137,7 +147,7 @@ func lateCommit(w *world, p chanq.Priority) {
 		defer tx.Rollback()
 		_, err = s.q.SendTx(s.Soon(), tx, chanq.Message[string]{Body: "late", Priority: p})
 		require.NoError(s, err)
-		s.getsBeyond(testdb.Receive(s, s.claimed, "a message of the stream"), 2*time.Second)
+		s.getsBeyond(testdb.Receive(s, s.claimed, "a message of the stream"), open)
 		require.NoError(s, tx.Commit())
 		return s.finds("late", time.Now())
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // Sessions are renewed and distrusted, trims are refused, and settles outlive their
@@ -22,6 +23,7 @@ var outliving = []test{
 	{"SessionsAreRenewed", renewedSessions},
 	{"ASessionIsNotUsedAgainAfterAnErrorThatMayLeaveATransaction", distrustedSession},
 	{"ATrimThatIsRefusedIsTold", refusedTrim},
+	{"G13_ATrimGoesOnWhereTheOneBeforeItEnded", trimsGoOn},
 	{"ASettleAfterARollbackAndTheEndOfTheConsumerIsStored", settleAfterTheEnd},
 }
 
@@ -177,4 +179,39 @@ func settleAfterTheEnd(w *world) {
 	e := testdb.Get(w, q, ids[1])
 	require.Equal(w, chanq.StateReady, e.State)
 	require.Zero(w, e.Attempts)
+}
+
+// trimsGoOn: what lies before the end of a round is left to the one in sixty that begins at
+// the beginning, so that none walks over what was deleted before.
+func trimsGoOn(w *world) {
+	q := w.Queue("work", chanq.Config{Retain: time.Second})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	end := func(body string) chanq.ID {
+		id := testdb.Send(w, q, testdb.Texts(body)...)[0]
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+		require.NoError(w, c.Flush(w.Soon()))
+		return id
+	}
+	gone := func(id chanq.ID) bool {
+		_, err := q.Get(w.Soon(), id)
+		return errors.Is(err, chanq.ErrNotFound)
+	}
+	first := end("a")
+	w.Eventually("it is trimmed", func() bool { return gone(first) })
+	past := "1000"
+	if w.Engine.Dialect == sqlserver.Dialect {
+		past = "'20000101'"
+	}
+	var behind chanq.ID
+	w.Eventually("one seems to have ended long ago, before it is trimmed", func() bool {
+		behind = end("b")
+		res, err := w.DB.ExecContext(w.Soon(), "UPDATE chanq_work_done SET ended_at = "+past)
+		require.NoError(w, err)
+		n, err := res.RowsAffected()
+		require.NoError(w, err)
+		return n > 0
+	})
+	last := end("c")
+	w.Eventually("the next rounds come", func() bool { return gone(last) })
+	require.False(w, gone(behind))
 }

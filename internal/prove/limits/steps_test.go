@@ -1,0 +1,64 @@
+package limits_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+)
+
+// However much lies before what an operator deletes, a step does not walk over it once
+// more, nor over those that it passed. (What is deleted leaves nothing behind on SQLite.)
+func TestOnSQLiteAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
+	t.Parallel()
+	const step, steps = 200, 5
+	const before = 40_000 // leased, where ready ones are purged; and the other way round
+	for state, by := range map[sqlbatch.State][2]string{sqlbatch.Ready: {"", "another"}, sqlbatch.Leased: {"another", ""}} {
+		t.Run(string(state), func(t *testing.T) {
+			t.Parallel()
+			db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "queue.db")+"?_pragma=synchronous(OFF)&_pragma=cache_size(-65536)")
+			require.NoError(t, err)
+			defer db.Close()
+			db.SetMaxOpenConns(1) // whose pages are counted
+			names := sqlbatch.Names{Queue: "work"}
+			for _, m := range sqlite.Dialect.Migrations(names) {
+				for _, text := range m.Statements {
+					_, err := db.Exec(text)
+					require.NoError(t, err)
+				}
+			}
+			q := sqlite.Dialect.Queue(names)
+			fillSQLite(t, db, before, "-7200000 + i", by[1])
+			fillSQLite(t, db, 4*step*steps, "-3600000 + i", by[0]) // a quarter in each priority
+			w := sqlbatch.Window{Before: 1 << 42}
+			var pages []int
+			for range steps {
+				from := pagesRead(t, db)
+				rows, err := db.Query(q.Purge(state, step, w).Text, q.Purge(state, step, w).Args...)
+				require.NoError(t, err)
+				n := 0
+				for ; rows.Next(); n++ {
+					var id []byte
+					var at int64
+					require.NoError(t, rows.Scan(&id, &at))
+					if at > w.After {
+						w.After, w.AfterID = at, [16]byte(id)
+					}
+				}
+				require.NoError(t, rows.Err())
+				require.NoError(t, rows.Close())
+				require.Equal(t, step, n)
+				pages = append(pages, pagesRead(t, db)-from)
+			}
+			t.Logf("pages of each step of %d: %v", step, pages)
+			for _, n := range pages[1:] {
+				require.LessOrEqual(t, n, 20*step)
+				require.Less(t, n, pages[0], "the first one walks over what lies before")
+			}
+		})
+	}
+}

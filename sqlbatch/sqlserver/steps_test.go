@@ -1,0 +1,116 @@
+package sqlserver_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
+)
+
+// However many an operator deletes, and though no ghost is cleaned up meanwhile: a step
+// reads what it deletes, and at most those that were due in the same millisecond.
+func TestAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
+	t.Parallel()
+	const step, steps, together = 400, 10, 500
+	for state, delay := range map[sqlbatch.State]time.Duration{sqlbatch.Ready: 0, sqlbatch.Scheduled: time.Hour, sqlbatch.Leased: 0} {
+		t.Run(string(state), func(t *testing.T) {
+			t.Parallel()
+			r := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})}
+			r.store(step*steps, delay)
+			if state == sqlbatch.Leased {
+				r.claimAll(step*steps, 100*time.Hour)
+			}
+			w := sqlbatch.Window{}
+			for range steps {
+				r.Engine().ResetPlans()
+				rows := r.rows(r.Purge(state, step, w))
+				require.Len(t, rows, step)
+				keys := cost(r.queue, "AS place").KeysRead
+				require.LessOrEqual(t, keys, int64(3*step+together))
+				require.GreaterOrEqual(t, keys, int64(3*step), "an entry of each, a row to lock, and one to delete")
+				w = after(w, rows)
+			}
+			require.Empty(t, r.rows(r.Purge(state, step, w)))
+		})
+	}
+}
+
+// after is the window behind the last of the rows.
+func after(w sqlbatch.Window, rows [][]any) sqlbatch.Window {
+	for _, row := range rows {
+		id, at := [16]byte(row[0].([]byte)), row[1].(int64)
+		if at > w.After || at == w.After && string(id[:]) > string(w.AfterID[:]) {
+			w.After, w.AfterID = at, id
+		}
+	}
+	return w
+}
+
+func TestAStepOfATrimOrARedriveReadsNothingOfTheStepsBefore(t *testing.T) {
+	t.Parallel()
+	const step, steps, together = 400, 5, 500
+	for name, c := range map[string]struct {
+		end  func(r *reader, items []sqlbatch.Item)
+		next func(r *reader, w sqlbatch.Window) sqlbatch.Statement
+		each int64 // keys of a message
+	}{
+		"trim": {
+			func(r *reader, items []sqlbatch.Item) {
+				r.rows(r.Archive(items[:step/2]))
+				r.rows(r.Archive(items[step/2:]))
+			},
+			func(r *reader, w sqlbatch.Window) sqlbatch.Statement { return r.Trim(time.Millisecond, step, w.After) },
+			1,
+		},
+		"purge dead": {
+			func(r *reader, items []sqlbatch.Item) { r.bury(items) },
+			func(r *reader, w sqlbatch.Window) sqlbatch.Statement { return r.Purge(sqlbatch.Dead, step, w) },
+			1,
+		},
+		"redrive": {
+			func(r *reader, items []sqlbatch.Item) { r.bury(items) },
+			func(r *reader, w sqlbatch.Window) sqlbatch.Statement { return r.Redrive(step, nil, w) },
+			8,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})}
+			r.store(step*steps, 0)
+			for left := step * steps; left > 0; left -= step {
+				c.end(r, r.claim(step, time.Hour, sqlbatch.FIFO))
+				r.Clock().Advance(time.Second)
+			}
+			w := sqlbatch.Window{Before: 1 << 42}
+			var keys []int64
+			for range steps {
+				r.Engine().ResetPlans()
+				rows := r.rows(c.next(r, w))
+				require.Len(t, rows, step)
+				keys = append(keys, cost(r.queue, "").KeysRead)
+				w = after(w, rows)
+			}
+			t.Logf("keys of each step of %d: %v", step, keys)
+			for _, n := range keys {
+				require.LessOrEqual(t, n, c.each*step+together)
+			}
+		})
+	}
+}
+
+// bury makes leased messages dead.
+func (r *reader) bury(items []sqlbatch.Item) {
+	r.t.Helper()
+	most := sqlserver.Dialect.Traits().BuryItems
+	for ; len(items) > 0; items = items[min(most, len(items)):] {
+		list := make([]sqlbatch.BuryItem, min(most, len(items)))
+		for i := range list {
+			list[i] = sqlbatch.BuryItem{Item: items[i], Error: "spent"}
+		}
+		require.Len(r.t, r.rows(r.Bury(list)), len(list))
+	}
+}
