@@ -40,6 +40,8 @@ func figuresOf(axis string) []figure {
 		}
 	case "consumers", "processes":
 		return []figure{wall, drain, cpu, statements}
+	case "purge", "redrive", "trim":
+		return []figure{wall, cpu, statements}
 	case "lingers":
 		return []figure{{"Send µs, median", commitP50}, enqueue, cpu, statements}
 	case "prefetch", "buffer":

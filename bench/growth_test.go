@@ -18,6 +18,7 @@ import (
 var quickGrowth = []string{
 	"growth", "-rounds", "1", "-samples", "100", "-batch", "50",
 	"-backlog", "100,500", "-leased", "0,500", "-scheduled", "0,500", "-consumers", "1,3", "-processes", "1,2",
+	"-purge", "10,2500", "-redrive", "10,2500", "-trim", "10,2500",
 	"-bodies", "10,5000", "-batches", "20,50", "-lingers", "5", "-prefetch", "20,100", "-buffer", "65536,131072",
 }
 
@@ -35,6 +36,8 @@ func TestEveryAxisIsMeasuredAtEverySize(t *testing.T) {
 		require.ElementsMatch(t, []int{0, 500}, sizes["leased"])
 		require.ElementsMatch(t, []int{1, 3}, sizes["consumers"])
 		require.ElementsMatch(t, []int{1, 2}, sizes["processes"])
+		require.ElementsMatch(t, []int{10, 2500}, sizes["purge"])
+		require.ElementsMatch(t, []int{10, 2500}, sizes["trim"])
 		require.ElementsMatch(t, []int{10, 5000}, sizes["bodies"])
 		require.ElementsMatch(t, []int{65536, 131072}, sizes["buffer"])
 	}
