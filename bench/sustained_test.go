@@ -17,16 +17,17 @@ func TestASustainedRunTellsEachIntervalAndLeavesNothing(t *testing.T) {
 	check := func(t *testing.T, engine ...string) []measure.Result {
 		results := runJSON(t, append([]string{"sustained", "-for", "1s", "-every", "200ms", "-backlog", "500", "-consumers", "2"}, engine...)...)
 		require.Len(t, results, 5)
-		received := 0
+		received, timed := 0, false // in some interval: a slow machine may receive nothing in another
 		for i, r := range results {
 			require.InDelta(t, 0.2*float64(i+1), r.AtS, 0.19)
 			require.LessOrEqual(t, r.Backlog, 500)
 			received += r.N
+			timed = timed || r.P50 > 0
+			require.GreaterOrEqual(t, r.P99, r.P50)
 		}
 		last := results[len(results)-1]
 		require.Positive(t, received)
-		require.Positive(t, last.P50)
-		require.GreaterOrEqual(t, last.P99, last.P50)
+		require.True(t, timed)
 		require.Equal(t, 2, last.Consumers)
 		return results
 	}

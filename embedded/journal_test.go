@@ -23,7 +23,7 @@ func openWritten(t *testing.T) (db *sql.DB, length func() int64, write func()) {
 	t.Cleanup(cancel)
 	length = func() int64 { return (&journal{path: path + journalSuffix}).length() }
 	write = func() {
-		_, err := db.ExecContext(ctx, "UPDATE t SET b = randomblob(200000) WHERE n = 1")
+		_, err := db.ExecContext(ctx, "UPDATE t SET b = randomblob(1000000) WHERE n = 1")
 		require.NoError(t, err)
 	}
 	return db, length, write
