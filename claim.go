@@ -37,6 +37,7 @@ const worthwhile = 64
 func (c *Consumer[T]) claimAll() {
 	defer close(c.out)
 	defer c.releaseBuffer()
+	defer c.seat.rise()
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
@@ -65,15 +66,26 @@ func (c *Consumer[T]) claimAll() {
 			retry.Sleep(c.stop, pause)
 		case got == asked:
 			idle.Reset()
+			c.seat.claimed(true)
 		case got > 0:
 			idle.Reset()
+			c.seat.claimed(false)
 			pause := idle.Pause()
 			if got >= worthwhile {
 				pause /= 4
 			}
-			c.pause(pause)
+			if c.seat.stands { // it need not wait for long in order to look seldom
+				pause = min(pause, shortPause)
+			}
+			if rung := c.pause(pause, nil); !rung && c.seat.quiet() {
+				c.waitForMessage(&idle, false) // a look does in place of the claim
+			}
 		default:
-			c.waitForMessage(&idle)
+			c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
+			if c.seat.vain() { // what was rung for may lie below the floor
+				c.surveys.floor.hurried = true
+			}
+			c.waitForMessage(&idle, true)
 		}
 	}
 }

@@ -66,6 +66,7 @@ func (c *Consumer[T]) waitForRoom() int {
 			c.wakeAt.Store(0)
 			return room
 		}
+		c.seat.rise() // its readers are busy: let others wake
 		// The channel does not tell when it is read. When as many leases have ended
 		// as it holds too many, it must have been; readers that take without
 		// settling are noticed by the clock.
@@ -81,9 +82,9 @@ func (c *Consumer[T]) waitForRoom() int {
 	return 0
 }
 
-// pause waits for d, a ring of the bell, the end of a suspect, a survey that found
-// something, or Stop. It reports one of the former three.
-func (c *Consumer[T]) pause(d time.Duration) (rung bool) {
+// pause waits for d, a ring in this process, one that the Bell's heard gives, the end of a
+// suspect, a survey that found something, or Stop. It reports one of the former four.
+func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
@@ -92,6 +93,11 @@ func (c *Consumer[T]) pause(d time.Duration) (rung bool) {
 			return false
 		case <-c.ears.bell:
 			return true
+		case _, open := <-heard:
+			if c.seat.rang(open) {
+				return true
+			}
+			heard = nil
 		case <-c.cleared:
 			return true
 		case s := <-c.surveyed:
@@ -104,29 +110,49 @@ func (c *Consumer[T]) pause(d time.Duration) (rung bool) {
 	}
 }
 
-// waitForMessage returns when a claim may find something, or after Stop.
-func (c *Consumer[T]) waitForMessage(idle *retry.Backoff) {
-	c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
-	// The first look is before the first pause, which may be long already: a bell
-	// that rang for a scheduled message does not shorten it. What is due by now,
-	// though the claim did not get it, is locked by others, and waits.
-	wait := idle.Poll()
-	if due, any, err := c.look(); err == nil && any && due > 0 {
-		wait = min(wait, due)
-	}
-	for c.stop.Err() == nil && !c.pause(min(wait, c.surveys.floor.wait(monotonic()))) {
+// waitForMessage returns when a claim may find something, or after Stop. empty says that
+// one has just found nothing: what the first look finds due though that claim did not get
+// it is locked by others, and waits, unless it may have come in between.
+//
+// The first look is before the first pause, which may be long already: a ring for a
+// scheduled message does not shorten it.
+func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
+	for first := true; c.stop.Err() == nil; first = false {
+		wait := idle.Poll()
+		sat := c.beSeated(wait)
 		due, any, err := c.look()
-		if err != nil {
+		ready := err == nil && any && due <= 0
+		switch {
+		case err != nil && !first:
 			return // the claim meets the error, too, and deals with it
-		}
-		if any && due <= 0 {
+		case ready && (!first || !empty || sat):
+			if !first && !c.seat.stands {
+				c.seat.rise() // nobody woke for it: there may be a place for us now
+			}
 			return
+		case err == nil && !ready && c.seat.stands:
+			wait = c.cfg.PollMax
 		}
-		wait = idle.Poll()
-		if any {
+		if err == nil && any && due > 0 {
 			wait = min(wait, due)
 		}
+		if c.pause(min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic())), c.seat.heard) {
+			return
+		}
 	}
+}
+
+// beSeated has the consumer listen for the Bell before a pause that is long enough,
+// unless its readers are busy. It reports that it does so only from now on.
+func (c *Consumer[T]) beSeated(pause time.Duration) bool {
+	switch {
+	case len(c.out) > 0:
+		c.seat.rise()
+	case c.seat.heard == nil && (pause > shortPause || pause >= c.cfg.PollMax):
+		c.seat.sit()
+		return c.seat.heard != nil
+	}
+	return false
 }
 
 // look asks when there may be something to claim: by a survey, if one is due for which

@@ -34,6 +34,9 @@ type Config struct {
 	// PostgreSQL, synchronous below FULL of SQLite). Default DurabilityRequired: Open
 	// and Migrate refuse it with ErrNotDurable, as they find it for their connection.
 	Durability Durability
+	// Bell wakes idle consumers of other processes. Default none: they find what this
+	// process sends at their next look, after ConsumerConfig.PollMax at the latest.
+	Bell Bell
 	// Hooks are told of what happens. Default none.
 	Hooks Hooks
 	// MaxAttempts is how often a message is delivered before it is set aside as
@@ -95,6 +98,9 @@ func (c Config) withDefaults() (Config, error) {
 	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)
 	if c.Durability > DurabilityAsIs {
 		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
+	}
+	if c.Bell != nil && isNil(c.Bell) {
+		v.wrong("Config.Bell: a nil %T; leave it unset for none", c.Bell)
 	}
 	if c.Codec == nil {
 		c.Codec = JSON
@@ -164,7 +170,7 @@ type ConsumerConfig struct {
 	MaxExtend time.Duration
 	// PollMin and PollMax bound the pause between looks at an empty queue, which
 	// doubles from one to the other. What this process sends, nacks or gives back
-	// on Stop, and the next due time, end it at once. Defaults 10 ms and 1 s. An idle
+	// on Stop, the next due time, and Config.Bell end it at once. Defaults 10 ms and 1 s. An idle
 	// consumer costs one read a PollMax, and finds what other processes send after a
 	// PollMax at the latest.
 	//

@@ -66,6 +66,7 @@ type Consumer[T any] struct {
 	flow      flow
 	allowance allowance
 	caution   caution
+	seat      seat
 	surveys   surveyor
 	surveyed  chan survey    // what a survey apart found, of capacity 1
 	joined    conc.WaitGroup // surveys apart
@@ -135,6 +136,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
+		seat:     seat{bell: q.core.cfg.Bell, name: q.core.ringer.name},
 		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
 		surveyed: make(chan survey, 1),
 		finished: make(chan struct{}),
@@ -373,7 +375,7 @@ func (c *Consumer[T]) settled(e SettledEvent) {
 	// after a Release by a reader who goes on reading: one that releases whatever it
 	// gets would claim it again without a pause, for ever.
 	if e.Nacked > 0 || e.Released > 0 && c.stop.Err() != nil {
-		c.queue.key.ring()
+		c.queue.ring(e.Nacked+e.Released, false)
 	}
 }
 

@@ -212,7 +212,7 @@ func (p *pipe[In, Out]) conclude(items []*piped[Out], held []sqlbatch.Item, sent
 		}
 	}
 	if sent > 0 || unknown {
-		p.to.queue.key.ring()
+		p.to.queue.ring(sent, p.backlog.Open() > len(items))
 	}
 	if sent > 0 {
 		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.name, Messages: sent, Took: time.Since(start)})

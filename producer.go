@@ -349,6 +349,7 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 		p.backlog.Drain()
 		go func() { // ends when the intake and the storers have
 			p.workers.Wait()
+			p.queue.ringer.end() // for what was stored before the last group failed
 			p.abandon()
 			p.health.changes.close()
 			p.sessions.close()

@@ -27,6 +27,7 @@ type queue struct {
 	dialect sqlbatch.Dialect
 	sql     sqlbatch.Queue
 	key     bellKey
+	ringer  ringer
 	lone    *health   // what settles of TryLease's leases see of the database
 	guest   guest     // as whom TryLease takes messages
 	floor   loneFloor // of TryLease
@@ -59,6 +60,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		db: db, name: name, cfg: cfg, dialect: d, guest: guest{id: NewID()},
 		sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name},
 	}
+	q.ringer.bell, q.ringer.name = cfg.Bell, q.key.schema+"."+name
 	q.lone = &health{queue: q, part: "consumer"}
 	return q, nil
 }
@@ -111,14 +113,24 @@ func (q *queue) version(run runner) (version int, err error) {
 	return version, err
 }
 
+// ring wakes idle consumers: there are messages that are due just now. more says that
+// others follow.
+func (q *queue) ring(messages int, more bool) {
+	q.key.ring()
+	q.ringer.ring(messages, more)
+}
+
 // Name returns the queue's name.
 func (q *Queue[T]) Name() string { return q.core.name }
 
-// Wake makes consumers of this queue in this process look for messages at
-// once: call it after committing a transaction that used SendTx. It costs no
-// round trip; consumers in other processes find the messages within a second or so, or
-// ConsumerConfig.PollMax, if that is longer.
-func (q *Queue[T]) Wake() { q.core.key.wake() }
+// Wake makes idle consumers of this queue look for messages at once: call it after
+// committing a transaction that used SendTx. It costs no round trip. Consumers in other
+// processes need a Config.Bell for it; without one they find the messages within a second
+// or so, or ConsumerConfig.PollMax, if that is longer.
+func (q *Queue[T]) Wake() {
+	q.core.key.wake()
+	q.core.ringer.ring(ringMany, false)
+}
 
 // gaveBack says that messages lie at their old places again: whoever claims in this
 // process may have got beyond.

@@ -134,7 +134,7 @@ func (p *Producer[T]) store(group []*pending[T], t *turn) {
 	}
 	t.stored(true)
 	t.await() // the outcomes are told in order, too
-	p.queue.key.ring()
+	p.queue.ring(len(group), p.backlog.Open() > len(group))
 	runtime.Gosched() // claims go before the next group: the messages wait for them
 	p.answer(group, receipts, nil, false)
 	duplicates := 0

@@ -89,7 +89,7 @@ func (o *loneOwner) broken(error)            {} // the lease tells
 
 func (o *loneOwner) settled(e SettledEvent) {
 	if e.Nacked+e.Released > 0 {
-		o.queue.key.ring()
+		o.queue.ring(e.Nacked+e.Released, false)
 	}
 }
 

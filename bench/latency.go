@@ -18,6 +18,9 @@ import (
 // wakes the consumer, and then with one in a process of its own, where only the
 // consumer's looks find what is there.
 func measureLatency(ctx context.Context, o options, report func(measure.Result)) error {
+	if o.idle {
+		return measureIdle(ctx, o, report)
+	}
 	rates := make([]float64, 0, len(o.loads))
 	saturation := o.saturation
 	switch {

@@ -3,6 +3,7 @@
 //
 //	go run ./bench            throughput of each strategy: enqueue, drain, pipeline
 //	go run ./bench latency    enqueue to delivery at fixed rates, in one process and across two
+//	go run ./bench latency -idle  send to delivery in other processes whose consumers sleep
 //	go run ./bench senders    goroutines that wait for what they send, beside the bare statement
 //	go run ./bench growth     what a message costs as backlog, consumers, bodies … grow
 //	go run ./bench sustained  throughput, latency and size of the tables over minutes

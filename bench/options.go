@@ -27,6 +27,8 @@ type options struct {
 	rate, saturation float64
 	loads            []float64 // as parts of saturation, which is the rate of the same queue's pipeline
 	latencyFor       time.Duration
+	idle, bell       bool
+	crowd            int
 
 	backlog, consumers, processes int
 	hold                          bool
@@ -119,6 +121,11 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		f.StringVar(&loads, "loads", "0.5,0.1", "comma-separated: parts of saturation to send at")
 		f.Float64Var(&o.saturation, "saturation", 0, "messages a second that are saturation (default measured)")
 		f.DurationVar(&o.latencyFor, "for", 10*time.Second, "how long messages are sent at each rate, after a warm-up of a tenth of it")
+	}
+	if command == "latency" {
+		f.BoolVar(&o.idle, "idle", false, "measure sleeping consumers of other processes instead: one process with gaps of 100 to 500 ms, and of 2 to 4 s, and many processes, -for each")
+		f.BoolVar(&o.bell, "bell", true, "with -idle: wake them by the engine's Bell, if it has one; without, they poll")
+		f.IntVar(&o.crowd, "crowd", 48, "with -idle: how many processes are many")
 	}
 	if command == "sustained" {
 		f.DurationVar(&o.sustainedFor, "for", 5*time.Minute, "how long")
@@ -241,6 +248,9 @@ func (o options) check(rest []string) error {
 		if o.every < 100*time.Millisecond || o.sustainedFor < o.every {
 			fail("-every is %v and -for is %v: at least 100ms, and -for no less than -every", o.every, o.sustainedFor)
 		}
+	}
+	if o.idle {
+		within("-crowd", o.crowd, 1, 200)
 	}
 	if o.rate < 0 || o.saturation < 0 || o.latencyFor < 0 {
 		fail("-rate, -saturation and -for must not be negative")

@@ -216,7 +216,7 @@ func partition(results []measure.Result) (latencies, senders, growth, throughput
 		if r.Batch == 0 && slices.Contains(strategyNames(), r.Strategy) {
 			r.Strategy += ", beside peers"
 		}
-		if r.P50 > 0 {
+		if r.P50 > 0 && r.Gap == "" {
 			latencies = append(latencies, r)
 		}
 		if r.EnqueuePerS+r.DrainPerS+r.PipelinePerS > 0 {

@@ -70,6 +70,12 @@ type Result struct {
 	CommitP50 float64 `json:"commit_p50_us,omitempty"`
 	CommitP99 float64 `json:"commit_p99_us,omitempty"`
 
+	// Latency of sleepers: one process sends, Processes-1 sleep between messages. Their
+	// statements while nothing comes are for each, and those of a message without them.
+	Gap            string  `json:"gap,omitempty"` // between messages
+	Bell           bool    `json:"bell,omitempty"`
+	IdleStatements float64 `json:"idle_statements_per_s,omitempty"`
+
 	// A sustained run: one result for each interval, at its end, with what the live
 	// table took then.
 	AtS       float64   `json:"at_s,omitempty"`

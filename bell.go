@@ -1,0 +1,216 @@
+package chanq
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// Bell wakes idle consumers of other processes, so that a message does not wait for
+// their next look: by whatever messenger there is between the processes.
+// github.com/chanq/chanq/pgbell is one for PostgreSQL. Give the same to Config in all
+// programs that use a queue. Within a process, and on one *sql.DB, consumers wake
+// without it.
+//
+// A Bell makes nothing more certain and nothing less: consumers look each
+// ConsumerConfig.PollMax (1 s) whatever it does. A ring that is lost delays until then,
+// one too many costs a statement. So it may forget, repeat and confuse rings, and be away.
+//
+// Both methods name a queue by its schema and its name, "public.orders". They are called
+// by any number of goroutines at once, with no lock held, must not block (whoever calls
+// waits, a producer's storer or the claims of a consumer), and must not call back into
+// chanq. A panic in them is a ring less.
+type Bell interface {
+	// Ring is called after a commit that left something to claim: messages of a
+	// Producer or a Pipe, what was given back by Nack or Release, Queue.Redrive,
+	// Queue.Resume and Queue.Wake. SendTx does not ring, since only the caller knows of
+	// his commit: call Queue.Wake after it. While a Producer or Pipe has more to store, it
+	// rings at most each 20 ms, and at the end at once; no commit is without a ring
+	// after it.
+	//
+	// A Bell that has a method RingFor(queue string, messages int) as well is rung by
+	// that. It tells how many messages were stored, or an upper bound, so that no more
+	// consumers wake than there is work for.
+	Ring(queue string)
+
+	// Listen is called by a consumer that found nothing, before its last look and the
+	// pause that follows; what the channel gives ends that pause. stop is called once:
+	// when there is so much that the consumer needs no bell, when its readers are busy, when
+	// the channel was closed, and when it ends. A few messages now and then do not end it.
+	//
+	// The first value says that rings are heard from here on, which lets the consumer
+	// look again, and then sleep for as long as PollMax; without it, it looks after pauses
+	// that grow up to PollMax. A Bell that hears at once may leave it there before it
+	// returns. A capacity of 1 is right: values that the consumer has not received yet
+	// are worth no more than one. A closed channel says that rings are heard no more: the
+	// consumer calls stop, looks as without a Bell, and calls Listen again after a second.
+	Listen(queue string) (heard <-chan struct{}, stop func())
+}
+
+// countingBell is what Bell's Ring tells of.
+type countingBell interface {
+	RingFor(queue string, messages int)
+}
+
+// ringEvery is the least time between two rings for commits of which more follow.
+const ringEvery = 20 * time.Millisecond
+
+// ringMany stands for a number of messages that nobody has counted.
+const ringMany = 1 << 20
+
+// ringer rings the Bell of a queue. It is safe for concurrent use; the zero value rings
+// nothing.
+type ringer struct {
+	bell Bell
+	name string
+
+	mu      sync.Mutex    // guards what follows; held for moments, not while the bell rings
+	rung    time.Duration // monotonic time of the last ring; 0: never
+	waiting int           // messages for which it has not rung
+	late    *time.Timer   // rings for them; nil: nothing waits
+}
+
+// ring says that messages were committed. more says that a ring for others will
+// follow: this one need not be at once.
+func (r *ringer) ring(messages int, more bool) {
+	if r.bell == nil {
+		return
+	}
+	now := monotonic()
+	r.mu.Lock()
+	r.waiting += messages
+	wait := r.rung + ringEvery - now
+	if more && r.rung > 0 && wait > 0 {
+		if r.late == nil {
+			r.late = time.AfterFunc(wait, r.end)
+		}
+		r.mu.Unlock()
+		return
+	}
+	messages = r.take(now)
+	r.mu.Unlock()
+	r.pull(messages)
+}
+
+// end rings for what waits for a ring.
+func (r *ringer) end() {
+	r.mu.Lock()
+	messages := r.take(monotonic())
+	r.mu.Unlock()
+	if messages > 0 {
+		r.pull(messages)
+	}
+}
+
+// take returns for how many messages to ring now. mu is held.
+func (r *ringer) take(now time.Duration) (messages int) {
+	if r.late != nil {
+		r.late.Stop()
+		r.late = nil
+	}
+	messages, r.waiting, r.rung = r.waiting, 0, max(1, now)
+	return messages
+}
+
+func (r *ringer) pull(messages int) {
+	_ = apart(func() {
+		if b, ok := r.bell.(countingBell); ok {
+			b.RingFor(r.name, messages)
+		} else {
+			r.bell.Ring(r.name)
+		}
+	})
+}
+
+// seat is where an idle consumer listens for the Bell. Only its claimer uses it. The zero
+// value hears nothing.
+//
+// No ring is lost: the consumer sits down (Listen), then looks, then sleeps. What was
+// committed before the look is seen by it, and the ring for what is committed later
+// comes to somebody who sits. Where Listen takes until after the look to be heard, its
+// first value has the consumer look again.
+type seat struct {
+	bell Bell
+	name string
+
+	heard  <-chan struct{} // nil: nobody sits
+	stop   func()
+	stands bool // something was heard since sitting down: so will all that follows be
+	woken  bool // it rang, and no claim has been made since
+	full   int  // claims in a row that brought all they asked for
+
+	again time.Duration // monotonic time before which it does not sit down
+}
+
+// deafFor is how long a consumer does not listen after it was told that nothing is heard.
+const deafFor = time.Second
+
+// shortPause is too short for sitting down. Who is so lately idle is often busy soon.
+const shortPause = 15 * time.Millisecond
+
+// sit begins to listen.
+func (s *seat) sit() {
+	if s.bell == nil || s.heard != nil || monotonic() < s.again {
+		return
+	}
+	s.stands = false
+	_ = apart(func() { s.heard, s.stop = s.bell.Listen(s.name) })
+	if s.heard == nil {
+		s.rise()
+	}
+}
+
+// rise ends listening.
+func (s *seat) rise() {
+	if stop := s.stop; stop != nil {
+		_ = apart(stop)
+	}
+	s.heard, s.stop, s.stands = nil, nil, false
+}
+
+// rang takes note of what was received: a ring, or the end of the channel. It reports
+// whether to look at once: after a ring, and where rings may have been lost that were
+// counted on.
+func (s *seat) rang(open bool) (look bool) {
+	look = open || s.stands
+	s.stands, s.woken = true, true
+	if !open {
+		s.rise()
+		s.again = monotonic() + deafFor
+	}
+	return look
+}
+
+// deaf is for how long yet it is not to listen.
+func (s *seat) deaf() time.Duration {
+	if s.bell == nil || s.again == 0 {
+		return math.MaxInt64
+	}
+	left := s.again - monotonic()
+	if left <= 0 {
+		s.again = 0
+		return math.MaxInt64
+	}
+	return left
+}
+
+// quiet says that whoever sits here has heard of nothing that it has not looked for.
+func (s *seat) quiet() bool { return s.stands && len(s.heard) == 0 }
+
+// vain reports, after a claim that brought nothing, that somebody had rung for one.
+func (s *seat) vain() bool {
+	vain := s.woken
+	s.woken = false
+	return vain
+}
+
+// claimed notes a claim that brought something, and whether that was all it asked for: one
+// full claim after another is work enough.
+func (s *seat) claimed(full bool) {
+	s.woken = false
+	if !full {
+		s.full = 0
+	} else if s.full++; s.full > 1 {
+		s.rise()
+	}
+}

@@ -1,0 +1,131 @@
+package chanq
+
+import (
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tally is a Bell that counts.
+type tally struct {
+	rings, messages, listens, stops int
+	ear                             chan struct{}
+}
+
+func (b *tally) Ring(string) { b.rings++ }
+
+func (b *tally) Listen(string) (<-chan struct{}, func()) {
+	b.listens++
+	b.ear = make(chan struct{}, 1)
+	return b.ear, func() { b.stops++ }
+}
+
+// counted is one that wants to know of how many messages.
+type counted struct{ *tally }
+
+func (b counted) RingFor(_ string, messages int) { b.rings++; b.messages += messages }
+
+func TestABurstRingsAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &tally{}
+		r := ringer{bell: counted{b}}
+		r.ring(1, true)
+		require.Equal(t, 1, b.rings, "the first at once")
+		for range 9 {
+			time.Sleep(time.Millisecond)
+			r.ring(1, true)
+		}
+		require.Equal(t, 1, b.rings)
+		time.Sleep(ringEvery)
+		synctest.Wait()
+		require.Equal(t, 2, b.rings, "and again for what came since, though no more does")
+		require.Equal(t, 10, b.messages)
+		time.Sleep(time.Second)
+		r.ring(1, true)
+		r.ring(1, true)
+		r.ring(1, false)
+		require.Equal(t, 4, b.rings, "at the end at once")
+		require.Equal(t, 13, b.messages)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, 4, b.rings, "and not twice")
+		r.ring(1, true)
+		r.ring(1, true)
+		r.end()
+		require.Equal(t, 15, b.messages)
+	})
+}
+
+func TestAPlainBellIsRungWithoutACount(t *testing.T) {
+	b := &tally{}
+	(&ringer{bell: b}).ring(3, false)
+	require.Equal(t, 1, b.rings)
+	(&ringer{}).ring(3, false) // nothing
+}
+
+// leaver leaves as a failing test does, or panics.
+type leaver struct{ panics bool }
+
+func (b leaver) Ring(string) { b.fail() }
+
+func (b leaver) Listen(string) (<-chan struct{}, func()) {
+	b.fail()
+	return nil, nil
+}
+
+func (b leaver) fail() {
+	if b.panics {
+		panic("bell")
+	}
+	runtime.Goexit()
+}
+
+func TestABellThatPanicsEndsNothing(t *testing.T) {
+	for _, b := range []leaver{{true}, {false}} {
+		(&ringer{bell: b}).ring(1, false)
+		s := seat{bell: b}
+		s.sit()
+		require.Nil(t, s.heard)
+		require.False(t, s.quiet())
+		s.rise()
+	}
+}
+
+func TestWhoIsToldThatNothingIsHeardSitsDownAgainLater(t *testing.T) {
+	b := &tally{}
+	s := seat{bell: b}
+	s.sit()
+	s.sit()
+	require.Equal(t, 1, b.listens, "once")
+	require.False(t, s.quiet(), "nothing was heard yet")
+	require.True(t, s.rang(true))
+	require.True(t, s.quiet())
+	b.ear <- struct{}{}
+	require.False(t, s.quiet(), "there is a ring")
+	require.True(t, s.rang(false), "rings may have been lost")
+	require.Equal(t, 1, b.stops)
+	s.sit()
+	require.Equal(t, 1, b.listens)
+	require.LessOrEqual(t, s.deaf(), deafFor)
+	s.again = 1 // long ago
+	s.sit()
+	require.Equal(t, 2, b.listens)
+	require.False(t, s.rang(false), "nothing was promised")
+	require.Equal(t, 2, b.stops)
+}
+
+func TestOneFullClaimAfterAnotherLeavesTheBell(t *testing.T) {
+	b := &tally{}
+	s := seat{bell: b}
+	s.sit()
+	s.claimed(true)
+	s.claimed(false)
+	s.claimed(true)
+	require.Zero(t, b.stops)
+	s.claimed(true)
+	require.Equal(t, 1, b.stops)
+	require.Nil(t, s.heard)
+}

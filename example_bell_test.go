@@ -1,0 +1,126 @@
+package chanq_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+)
+
+// udpBell rings by datagrams: each process has the addresses of the others, and one of
+// its own. What gets lost is found at the next look.
+type udpBell struct {
+	conn   net.PacketConn
+	others []net.Addr
+	joined sync.WaitGroup
+
+	mu   sync.Mutex // guards ears
+	ears map[chan struct{}]string
+}
+
+func newUDPBell(conn net.PacketConn, others ...net.Addr) *udpBell {
+	b := &udpBell{conn: conn, others: others, ears: map[chan struct{}]string{}}
+	b.joined.Go(b.hear)
+	return b
+}
+
+// hear wakes who listens to what the datagrams name, until Close.
+func (b *udpBell) hear() {
+	buffer := make([]byte, 512)
+	for {
+		n, _, err := b.conn.ReadFrom(buffer)
+		if err != nil {
+			return
+		}
+		b.mu.Lock()
+		for ear, queue := range b.ears {
+			if queue == string(buffer[:n]) {
+				select {
+				case ear <- struct{}{}:
+				default: // it is awake
+				}
+			}
+		}
+		b.mu.Unlock()
+	}
+}
+
+// Ring implements chanq.Bell.
+func (b *udpBell) Ring(queue string) {
+	for _, other := range b.others {
+		_, _ = b.conn.WriteTo([]byte(queue), other)
+	}
+}
+
+// Listen implements chanq.Bell. It hears at once, and the first value says so.
+func (b *udpBell) Listen(queue string) (<-chan struct{}, func()) {
+	ear := make(chan struct{}, 1)
+	ear <- struct{}{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ears[ear] = queue
+	return ear, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.ears, ear)
+	}
+}
+
+func (b *udpBell) Close() {
+	_ = b.conn.Close()
+	b.joined.Wait()
+}
+
+// Two processes share a file, and wake each other over the network; here both are one.
+func ExampleBell() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "bell")
+	check(err)
+	defer os.RemoveAll(dir)
+	here, err := net.ListenPacket("udp", "127.0.0.1:0")
+	check(err)
+	there, err := net.ListenPacket("udp", "127.0.0.1:0")
+	check(err)
+	process := func(bell chanq.Bell) (*chanq.Queue[string], *sql.DB) {
+		db, err := embedded.Open(filepath.Join(dir, "queue.db"))
+		check(err)
+		cfg := chanq.Config{Bell: bell}
+		check(chanq.Migrate(ctx, db, "greetings", cfg))
+		q, err := chanq.Open[string](ctx, db, "greetings", cfg)
+		check(err)
+		return q, db
+	}
+
+	rings := newUDPBell(here, there.LocalAddr())
+	defer rings.Close()
+	sending, db := process(rings)
+	defer db.Close()
+	hears := newUDPBell(there, here.LocalAddr())
+	defer hears.Close()
+	receiving, db2 := process(hears)
+	defer db2.Close()
+
+	consumer, err := receiving.Consume(ctx, chanq.ConsumerConfig{PollMax: time.Hour}) // to show that it is woken
+	check(err)
+	producer, err := sending.Producer(chanq.ProducerConfig{})
+	check(err)
+	for _, text := range []string{"good morning", "good evening"} {
+		_, err := producer.Send(ctx, chanq.Message[string]{Body: text})
+		check(err)
+		lease := <-consumer.C()
+		fmt.Println(lease.Body)
+		check(lease.Ack())
+	}
+	check(producer.Close(ctx))
+	check(consumer.Shutdown(ctx))
+	// Output:
+	// good morning
+	// good evening
+}

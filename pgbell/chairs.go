@@ -1,0 +1,315 @@
+package pgbell
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	class    = 0x63686e71 // 'chnq', of all locks
+	chairs   = 4          // of a queue
+	channels = "chnq_"    // begins the names of channels
+
+	// lingers is for how long a chair's channel is heard after it was given up: who sits
+	// down next is often who did so last.
+	lingers = 5 * time.Second
+
+	// onItsWay is for how long after that what comes was sent to us, and is handed on;
+	// later it is for who sits there now.
+	onItsWay = 20 * time.Millisecond
+)
+
+// retries are the pauses between tries to find a free chair. A ring holds free chairs for
+// a moment, so the first failure says little.
+var retries = []time.Duration{250 * time.Millisecond, time.Second, 4 * time.Second, 10 * time.Second}
+
+// hasty is the least time between tries for the sake of newcomers.
+const hasty = 250 * time.Millisecond
+
+// line is a queue as this process hears it. mu of the Bell guards all of it. Only the
+// listener changes chair and listening.
+type line struct {
+	queue string
+	base  int32 // of its locks
+	ears  []*ear
+	next  int // whose turn it is to be woken
+
+	chair     int       // -1: none
+	listening int       // the chair whose channel is heard; -1: none
+	tried     time.Time // last, for a chair
+	tryAt     time.Time
+	failures  int
+	left      time.Time // when the chair was given up
+	handOn    int       // messages for which this process was woken and has nobody
+}
+
+// ear is one consumer that listens.
+type ear struct{ bell chan struct{} }
+
+// baseOf a queue's locks: 29 bits of a hash, and room for the number of a chair.
+func baseOf(queue string) int32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(queue))
+	return int32(h.Sum32() &^ 7)
+}
+
+// channelOf a chair is heard by who sits there alone.
+func channelOf(base int32, chair int) string {
+	return channels + strconv.Itoa(int(base)+chair)
+}
+
+// Listen implements chanq.Bell. It returns at once; the first value comes when a chair was
+// found.
+func (b *Bell) Listen(queue string) (<-chan struct{}, func()) {
+	e := &ear{bell: make(chan struct{}, 1)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		close(e.bell)
+		return e.bell, func() {}
+	}
+	l := b.lines[queue]
+	if l == nil {
+		l = &line{queue: queue, base: baseOf(queue), chair: -1, listening: -1}
+		b.lines[queue] = l
+	}
+	l.ears = append(l.ears, e)
+	switch {
+	case l.chair >= 0 && l.listening == l.chair:
+		e.ring()
+	case l.chair < 0:
+		l.failures, l.tryAt = 0, l.tried.Add(hasty)
+		b.kick()
+	}
+	if !b.listens {
+		b.listens = true
+		b.joined.Go(b.listen)
+	}
+	return e.bell, func() { b.leave(l, e) }
+}
+
+// leave ends an ear. What it was woken for and did not hear is handed on.
+func (b *Bell) leave(l *line, e *ear) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range l.ears {
+		if l.ears[i] != e {
+			continue
+		}
+		l.ears = append(l.ears[:i:i], l.ears[i+1:]...)
+		select {
+		case <-e.bell:
+			if len(l.ears) > 0 {
+				l.wake(1)
+			} else {
+				l.handOn++
+			}
+		default:
+		}
+		if len(l.ears) == 0 {
+			b.kick()
+		}
+		return
+	}
+}
+
+// kick has the listener look at what there is to do. mu is held.
+func (b *Bell) kick() {
+	b.dirty = true
+	if b.interrupt != nil {
+		b.interrupt()
+	}
+}
+
+// wake rings n of the ears, in turn, those first that have not been rung.
+func (l *line) wake(n int) {
+	for range l.ears {
+		if n == 0 {
+			return
+		}
+		l.next = (l.next + 1) % len(l.ears)
+		if l.ears[l.next].ring() {
+			n--
+		}
+	}
+}
+
+// ring reports that it had not been rung.
+func (e *ear) ring() bool {
+	select {
+	case e.bell <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// called has those woken whom a notification is for, or hands it on where nobody is left.
+func (b *Bell) called(channel string, messages int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.lines {
+		switch {
+		case l.listening < 0 || channelOf(l.base, l.listening) != channel:
+		case l.chair == l.listening && len(l.ears) > 0:
+			l.wake(messages)
+		case l.chair == l.listening || time.Since(l.left) < onItsWay:
+			l.handOn += messages
+			b.dirty = true
+		}
+	}
+}
+
+// deafen ends all ears, since the connection is lost, and with it the chairs.
+func (b *Bell) deafen() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.lines {
+		if l.chair >= 0 {
+			for _, e := range l.ears {
+				close(e.bell)
+			}
+			l.ears = nil
+		}
+		l.chair, l.listening = -1, -1
+		l.failures, l.tryAt = 0, time.Time{}
+	}
+	b.dirty = true
+}
+
+// job is a statement for the listener.
+type job struct {
+	text string
+	asks bool        // it returns a number
+	done func(n int) // called when it has succeeded
+}
+
+// todo is what to do next. Without anything it says for how long there is nothing to do,
+// and whether a chair is taken.
+func (b *Bell) todo(now time.Time) (next job, wait time.Duration, seated bool) {
+	handOn := map[string]int{}
+	defer func() {
+		for queue, n := range handOn {
+			b.RingFor(queue, n)
+		}
+	}()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	wait = mostWait
+	for _, l := range b.lines {
+		seated = seated || l.chair >= 0
+		if l.handOn > 0 && !(l.chair >= 0 && len(l.ears) == 0) { // or it would come back
+			handOn[l.queue], l.handOn = l.handOn, 0
+		}
+		left := mostWait
+		switch {
+		case l.chair >= 0 && len(l.ears) == 0:
+			return b.rise(l), 0, true
+		case l.chair >= 0 && l.listening != l.chair:
+			return b.hearChair(l), 0, true
+		case l.chair < 0 && len(l.ears) > 0:
+			if left = l.tryAt.Sub(now); left <= 0 {
+				return b.sit(l, now), 0, seated
+			}
+		}
+		switch {
+		case l.chair >= 0:
+		case l.listening >= 0:
+			until := l.left.Add(lingers).Sub(now)
+			if until <= 0 {
+				return b.hearNothing(l), 0, seated
+			}
+			left = min(left, until)
+		case len(l.ears) == 0 && l.handOn == 0:
+			delete(b.lines, l.queue)
+		}
+		wait = min(wait, left)
+	}
+	return job{}, wait, seated
+}
+
+// sit takes the first free chair. mu is held.
+func (b *Bell) sit(l *line, now time.Time) job {
+	text := fmt.Sprintf("SELECT i FROM generate_series(0, %d) AS i WHERE pg_try_advisory_lock(%d, (%d)::int + i) LIMIT 1", chairs-1, class, l.base)
+	return job{text, true, b.with(func(chair int) {
+		l.tried = now
+		if chair < 0 { // none was free
+			pause := retries[min(l.failures, len(retries)-1)]
+			l.failures++
+			l.tryAt = now.Add(pause*3/4 + rand.N(pause/2))
+			return
+		}
+		l.chair, l.failures = chair, 0
+		if l.listening == chair {
+			l.ringAll()
+		}
+	})}
+}
+
+// hearChair begins to hear the channel of the chair, and has those who sit there look for
+// what came before. mu is held.
+func (b *Bell) hearChair(l *line) job {
+	text, chair := "LISTEN "+quoted(channelOf(l.base, l.chair)), l.chair
+	if l.listening >= 0 {
+		text += "; UNLISTEN " + quoted(channelOf(l.base, l.listening))
+	}
+	return job{text, false, b.with(func(int) {
+		l.listening = chair
+		l.ringAll()
+	})}
+}
+
+// rise gives the chair up. Who listens from now on has to find another. mu is held.
+func (b *Bell) rise(l *line) job {
+	text := fmt.Sprintf("SELECT pg_advisory_unlock(%d, (%d)::int + %d)", class, l.base, l.chair)
+	l.chair, l.left, l.tryAt = -1, time.Now(), time.Time{}
+	return job{text, false, b.with(func(int) { l.left = time.Now() })}
+}
+
+// hearNothing ends hearing. mu is held.
+func (b *Bell) hearNothing(l *line) job {
+	return job{"UNLISTEN " + quoted(channelOf(l.base, l.listening)), false, b.with(func(int) { l.listening = -1 })}
+}
+
+func quoted(channel string) string { return pgx.Identifier{channel}.Sanitize() }
+
+func (l *line) ringAll() {
+	for _, e := range l.ears {
+		e.ring()
+	}
+}
+
+// with is f under mu.
+func (b *Bell) with(f func(int)) func(int) {
+	return func(n int) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		f(n)
+	}
+}
+
+// waits has a wait interrupted by what there is to do from now on. It reports false if
+// there is something already.
+func (b *Bell) waits(interrupt context.CancelFunc) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dirty {
+		b.dirty = false
+		return false
+	}
+	b.interrupt = interrupt
+	return true
+}
+
+// waited ends what waits began: whatever there is to do will be looked for.
+func (b *Bell) waited() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.interrupt, b.dirty = nil, false
+}

@@ -1,0 +1,19 @@
+package pgbell
+
+import "time"
+
+// Paced is New for a test that does not wait as long as others do.
+func Paced(b *Bell, silence, pulse, off time.Duration) *Bell {
+	b.pace = pace{silence, pulse, off}
+	return b
+}
+
+// Chair is the one that this process has taken and hears, -1 for none.
+func (b *Bell) Chair(queue string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l := b.lines[queue]; l != nil && l.chair == l.listening {
+		return l.chair
+	}
+	return -1
+}

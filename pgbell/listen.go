@@ -1,0 +1,86 @@
+package pgbell
+
+import (
+	"context"
+	text "crypto/rand"
+	"database/sql/driver"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The listener: one goroutine with one connection, which it always reads, so that the
+// server's queue of notifications never waits for it.
+
+const (
+	lowPause  = 100 * time.Millisecond // before the next connection, at first
+	highPause = 4 * time.Second        // and at last
+	mostWait  = time.Hour
+)
+
+// pace is what tests shorten.
+type pace struct {
+	silence time.Duration // for how long a notification to itself may be on its way
+	pulse   time.Duration // for how long nothing need be heard until one is sent
+	off     time.Duration // before the next try where a pooler is in between
+}
+
+var usual = pace{silence: time.Second, pulse: 10 * time.Second, off: time.Minute}
+
+// deafError is the end of a connection that had been heard.
+type deafError struct{ error }
+
+func (e deafError) Unwrap() error { return e.error }
+
+// listen connects again and again until Close.
+func (b *Bell) listen() {
+	pause, silent := lowPause, false
+	for b.open.Err() == nil {
+		err := b.connect()
+		b.deafen()
+		if b.open.Err() != nil {
+			return
+		}
+		b.note(err)
+		var deaf deafError
+		switch {
+		case errors.Is(err, ErrDriver):
+			return
+		case errors.As(err, &deaf):
+			pause, silent = lowPause, false // it may be there again
+		case errors.Is(err, ErrSilent):
+			if silent {
+				pause = b.pace.off
+			}
+			silent = true // once may be an accident
+		}
+		b.sleep(pause/2 + rand.N(pause/2+1))
+		if pause < highPause {
+			pause *= 2
+		}
+	}
+}
+
+// connect serves a connection until that fails.
+func (b *Bell) connect() (err error) {
+	ctx, cancel := context.WithTimeout(b.open, commandTimeout)
+	defer cancel()
+	conn, err := b.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // which Raw has closed already, but for a panic
+	_ = conn.Raw(func(raw any) error {
+		if c, ok := raw.(interface{ Conn() *pgx.Conn }); ok {
+			s := session{bell: b, conn: c.Conn(), own: channels + "self_" + strings.ToLower(text.Text())}
+			err = s.serve()
+		} else {
+			err = ErrDriver
+		}
+		return driver.ErrBadConn // nobody is to have it after us, with its locks and channels
+	})
+	return err
+}

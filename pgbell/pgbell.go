@@ -1,0 +1,132 @@
+// Package pgbell wakes idle consumers of chanq in other processes by PostgreSQL's
+// LISTEN and NOTIFY: a message is with a sleeping consumer in a few milliseconds, where
+// it would wait for the consumer's next look.
+//
+//	bell := pgbell.New(db, pgbell.Config{})
+//	defer bell.Close()
+//	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Bell: bell})
+//
+// Give one Bell for each *sql.DB to the Config of all queues on it, in senders and in
+// consumers. It listens with the driver pgx (github.com/jackc/pgx/v5/stdlib) only; with
+// others it rings, and their consumers poll as without a Bell.
+//
+// NOTIFY inside of a transaction that writes makes the commits of the whole server wait
+// for each other. A Bell's is a statement of its own after the commit, which writes
+// nothing, and sends nothing unless somebody sleeps: each queue has four chairs,
+// session-level advisory locks, and an idle consumer takes one if it is free. Whoever
+// rings looks which chairs are taken, without waiting, and notifies as many of those who
+// sit there as there are messages. So it does not matter how many processes idle. Who
+// finds no free chair polls, and tries again now and then; a consumer with enough to do
+// gives its chair up.
+//
+// # Poolers
+//
+// Chairs and LISTEN belong to a session. Through a pooler that gives each transaction
+// another one, such as PgBouncer with pool_mode = transaction, nothing would be heard. A
+// Bell finds that out before it takes a chair, by a notification to itself, tells
+// Config.Changed, and tries again each minute: consumers poll meanwhile. Give New another
+// *sql.DB, which goes round the pooler; queues may go through it.
+//
+// # Cost
+//
+// One connection of the *sql.DB while a consumer has been idle, and one more for a
+// moment at each ring and each check. Idle processes run a statement each ten seconds
+// beside the looks of their consumers. A ring is one statement, in a goroutine of its
+// own: senders do not wait for it. It needs no right. Locks have the class 1667788401
+// ('chnq') in pg_locks, channels names that begin with chnq_.
+package pgbell
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Config tunes a Bell. The zero value is right for most.
+type Config struct {
+	// Changed is told, once per change, that rings are not heard, and why, so that this
+	// process's idle consumers poll; and, by nil, that they are heard again. It is called
+	// by a goroutine of the Bell's, which waits for it, and must not call Close.
+	Changed func(error)
+}
+
+// ErrSilent is what Config.Changed and Err tell when a notification of the Bell to itself
+// did not arrive: a pooler is between it and the server, or the connection is gone.
+var ErrSilent = errors.New("pgbell: what was notified was not heard: a pooler by transaction may be in between; give New a *sql.DB that goes round it")
+
+// ErrDriver is what Config.Changed and Err tell of a *sql.DB whose driver is not pgx.
+var ErrDriver = errors.New("pgbell: only the driver github.com/jackc/pgx/v5/stdlib can listen")
+
+// Bell is a chanq.Bell. It is safe for concurrent use.
+//
+// Its goroutines, joined by Close: the listener (listen.go), from the first Listen on, and
+// one for each of its checks, which it joins; and the ringer (ring.go), from the first
+// ring on.
+type Bell struct {
+	db      *sql.DB
+	changed func(error)
+	open    context.Context // until Close
+	close   context.CancelFunc
+	joined  sync.WaitGroup
+	soon    chan struct{} // of capacity 1: there is something to ring for
+	pace    pace
+
+	mu        sync.Mutex // guards what follows; held for moments, not during a statement
+	closed    bool
+	listens   bool // there is a listener
+	rings     bool // there is a ringer
+	lines     map[string]*line
+	rung      map[string]*toll
+	dirty     bool               // the listener has something to do
+	interrupt context.CancelFunc // of its wait for a notification; nil: it does not wait
+	err       error
+}
+
+// New makes a Bell of db, which must outlive it. It connects nothing.
+func New(db *sql.DB, cfg Config) *Bell {
+	b := &Bell{db: db, changed: cfg.Changed, soon: make(chan struct{}, 1), lines: map[string]*line{}, rung: map[string]*toll{}, pace: usual}
+	b.open, b.close = context.WithCancel(context.Background())
+	return b
+}
+
+// Close ends the Bell: it gives its connection back and joins its goroutines, after a
+// statement that is under way. Consumers that still listen poll from then on. It may be
+// called again, and always returns nil.
+func (b *Bell) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.close()
+	b.joined.Wait()
+	return nil
+}
+
+// Err says why rings are not heard, and nil where they are or nobody has listened yet.
+func (b *Bell) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err
+}
+
+// note tells of a change.
+func (b *Bell) note(err error) {
+	b.mu.Lock()
+	changed := (err == nil) != (b.err == nil)
+	b.err = err
+	b.mu.Unlock()
+	if changed && b.changed != nil {
+		b.changed(err)
+	}
+}
+
+// sleep waits for d, or for Close.
+func (b *Bell) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-b.open.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,162 @@
+package pgbell_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/internal/testdb/child"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/pgbell"
+)
+
+func TestMain(m *testing.M) {
+	child.Main(map[string]child.Part{"read": child.Does(read)})
+	goleak.VerifyTestMain(m)
+}
+
+func freeze(t *testing.T, pid int) { require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP)) }
+func thaw(t *testing.T, pid int)   { require.NoError(t, syscall.Kill(pid, syscall.SIGCONT)) }
+
+// read consumes until its input ends, and acks.
+func read(ctx context.Context, dsn string, _ <-chan string) error {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return err
+	}
+	db := stdlib.OpenDB(*config)
+	defer db.Close()
+	bell := pgbell.New(db, pgbell.Config{})
+	defer bell.Close()
+	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{Bell: bell})
+	if err != nil {
+		return err
+	}
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{})
+	if err != nil {
+		return err
+	}
+	for l := range c.C() {
+		fmt.Println(l.Body)
+		if err := l.Ack(); err != nil {
+			return err
+		}
+	}
+	return c.Shutdown(context.WithoutCancel(ctx))
+}
+
+// One that sits and is frozen is woken in vain; others find what it does not take at
+// their next look, and its chair when it is dead.
+func TestAProcessThatStandsStillDelaysNothingBeyondThePoll(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	config, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	p := placeAt(t, config)
+	p.migrate()
+	heard := make(chan string, 100)
+	stuck, err := child.Start(context.Background(), "read", dsn, func(line string) { heard <- line })
+	require.NoError(t, err)
+	defer func() { _ = stuck.Kill() }()
+	testdb.Eventually(p, "it sits", func() bool { return len(p.taken()) == 1 })
+	sends, _ := p.process()
+	producer := testdb.Produce(p, sends, chanq.ProducerConfig{})
+	testdb.SendBy(p, producer, chanq.Message[string]{Body: "hello"})
+	require.Equal(t, "hello", testdb.Receive(p, heard, "a message"))
+	p.settle(200 * time.Millisecond) // it has acked it, and sleeps
+	freeze(t, stuck.PID())
+	reads, b := p.process()
+	c := testdb.Start(p, reads, chanq.ConsumerConfig{})
+	for range 8 {
+		p.asleep(c, b)
+		began := time.Now()
+		p.pass(producer, c)
+		require.Less(t, time.Since(began), time.Second*testdb.Slowness*3/2)
+	}
+	thaw(t, stuck.PID())
+	require.NoError(t, stuck.Kill())
+	testdb.Eventually(p, "its chair is free", func() bool { return len(p.taken()) == 1 })
+	require.NoError(t, c.Shutdown(testdb.Soon(p)))
+}
+
+func TestAServerThatCrashesIsHeardAgainWhenItIsBack(t *testing.T) {
+	server := pgtest.StartCluster(t)
+	config, err := pgx.ParseConfig(server.DSN())
+	require.NoError(t, err)
+	p := placeAt(t, config)
+	p.migrate()
+	sends, _ := p.process()
+	reads, b := p.process()
+	producer, c := testdb.Produce(p, sends, chanq.ProducerConfig{}), testdb.Start(p, reads, seldom)
+	p.asleep(c, b)
+	require.NoError(t, server.Crash())
+	testdb.Eventually(p, "it is noticed", func() bool { return b.Err() != nil })
+	require.NoError(t, server.Resume())
+	back := time.Now()
+	p.pass(producer, c)
+	p.asleep(c, b)
+	t.Log("asleep again after", time.Since(back))
+	p.pass(producer, c)
+}
+
+// NOTIFY in a transaction that writes holds a lock of the whole server until it is on
+// the disk. The server tells who waits for it for ten milliseconds, and its disk takes
+// longer.
+func TestNoCommitWaitsForAnother(t *testing.T) {
+	server := pgtest.StartCluster(t, "fsync=on", "commit_delay=20000", "commit_siblings=0", "log_lock_waits=on", "deadlock_timeout=10ms")
+	config, err := pgx.ParseConfig(server.DSN())
+	require.NoError(t, err)
+	p := placeAt(t, config)
+	p.migrate()
+	waits := func() int {
+		text, err := os.ReadFile(filepath.Join(config.Host, "log"))
+		require.NoError(t, err)
+		return strings.Count(string(text), "of database 0")
+	}
+	const senders, each = 8, 20
+	reads, b := p.process()
+	c := testdb.Start(p, reads, seldom)
+	p.asleep(c, b)
+	var sending sync.WaitGroup
+	for range senders {
+		sends, _ := p.process()
+		producer := testdb.Produce(p, sends, chanq.ProducerConfig{})
+		sending.Go(func() {
+			for range each {
+				if _, err := producer.Send(testdb.Soon(p), chanq.Message[string]{Body: "a"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for _, l := range testdb.Take(p, c, senders*each) {
+		require.NoError(t, l.Ack())
+	}
+	sending.Wait()
+	require.NoError(t, c.Flush(testdb.Soon(p)))
+	require.Zero(t, waits())
+
+	_, err = p.admin.ExecContext(p.Context(), "CREATE TABLE others (n int)")
+	require.NoError(t, err)
+	for range senders {
+		sending.Go(func() {
+			if _, err := p.admin.ExecContext(p.Context(), "INSERT INTO others SELECT 1 FROM (SELECT pg_notify('others', '')) AS told"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	sending.Wait()
+	require.NotZero(t, waits(), "this test sees such waits")
+}

@@ -1,0 +1,185 @@
+package pgbell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// session is the listener's connection. Only the listener uses it.
+type session struct {
+	bell *Bell
+	conn *pgx.Conn
+	own  string // the channel on which it hears itself
+
+	heard time.Time // when the last notification came
+
+	// A check is a notification to itself.
+	check  chan error // gives how the sending went; nil: none is being sent
+	echoed bool       // the last one was heard
+	sent   time.Time  // when it was sent; zero: not yet
+}
+
+// serve hears until the connection fails, falls silent, or the Bell is closed.
+func (s *session) serve() error {
+	defer s.joinCheck()
+	// Before anything is taken that belongs to a session: a pooler may give ours to others.
+	if err := s.exec("LISTEN " + pgx.Identifier{s.own}.Sanitize()); err != nil {
+		return err
+	}
+	s.sendCheck()
+	for !s.echoed {
+		if err := s.wait(mostWait); err != nil {
+			return err
+		}
+	}
+	s.bell.note(nil)
+	// PostgreSQL 14 and later have this setting.
+	err := s.exec("SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('idle_session_timeout', true) IS NOT NULL")
+	for err == nil {
+		var next time.Duration
+		if next, err = s.act(); err == nil {
+			err = s.wait(next)
+		}
+	}
+	return deafError{err}
+}
+
+// act does what there is to do, and returns for how long there is nothing more.
+func (s *session) act() (time.Duration, error) {
+	for {
+		j, next, seated := s.bell.todo(time.Now())
+		if j.text == "" {
+			if seated {
+				next = min(next, s.pulse())
+			}
+			return next, nil
+		}
+		n, err := 0, error(nil)
+		if j.asks {
+			n, err = s.query(j.text)
+		} else {
+			err = s.exec(j.text)
+		}
+		if err != nil {
+			return 0, err
+		}
+		j.done(n)
+	}
+}
+
+// pulse checks that it is heard, if nothing was for long, and returns for how long it
+// need not.
+func (s *session) pulse() time.Duration {
+	if !s.echoed || s.check != nil {
+		return mostWait // one is on its way
+	}
+	left := time.Until(s.heard.Add(s.bell.pace.pulse))
+	if left <= 0 {
+		s.sendCheck()
+		return mostWait
+	}
+	return left
+}
+
+// exec runs statements without arguments, in one round trip.
+func (s *session) exec(text string) error {
+	ctx, cancel := context.WithTimeout(s.bell.open, commandTimeout)
+	defer cancel()
+	_, err := s.conn.Exec(ctx, text)
+	return err
+}
+
+// query runs a statement without arguments that returns one number, or no row, which is -1.
+func (s *session) query(text string) (n int, err error) {
+	ctx, cancel := context.WithTimeout(s.bell.open, commandTimeout)
+	defer cancel()
+	err = s.conn.QueryRow(ctx, text, pgx.QueryExecModeSimpleProtocol).Scan(&n)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return -1, nil
+	}
+	return n, err
+}
+
+// wait waits for a notification, for something to do, or for the end of a time. It
+// returns an error if the connection is of no use any more.
+func (s *session) wait(d time.Duration) error {
+	if !s.sent.IsZero() {
+		d = min(d, time.Until(s.sent.Add(s.bell.pace.silence)))
+	}
+	ctx, cancel := context.WithTimeout(s.bell.open, max(0, min(d, mostWait)))
+	defer cancel()
+	if !s.bell.waits(cancel) {
+		return s.checked()
+	}
+	n, err := s.conn.WaitForNotification(ctx)
+	s.bell.waited()
+	switch {
+	case n != nil:
+		s.hear(n)
+	case s.bell.open.Err() != nil:
+		return s.bell.open.Err()
+	case s.conn.IsClosed():
+		return err
+	}
+	return s.checked()
+}
+
+// hear takes a notification.
+func (s *session) hear(n *pgconn.Notification) {
+	s.heard = time.Now()
+	if n.Channel == s.own {
+		s.echoed, s.sent = true, time.Time{}
+		return
+	}
+	messages := 1
+	if n.Payload == everybody {
+		messages = many
+	}
+	s.bell.called(n.Channel, messages)
+}
+
+// sendCheck sends a notification to itself from another connection, and does not wait.
+func (s *session) sendCheck() {
+	s.check, s.echoed = make(chan error, 1), false
+	b, check, own := s.bell, s.check, s.own
+	go func() { // joined by joinCheck
+		ctx, cancel := context.WithTimeout(b.open, commandTimeout)
+		defer cancel()
+		_, err := b.db.ExecContext(ctx, "SELECT pg_notify($1::text, '')", own)
+		check <- err
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.kick()
+	}()
+}
+
+// checked is an error if a check could not be sent, or was not heard.
+func (s *session) checked() error {
+	select {
+	case err := <-s.check:
+		s.check = nil
+		if err != nil {
+			return fmt.Errorf("pgbell: notify: %w", err)
+		}
+		if !s.echoed {
+			s.sent = time.Now()
+		}
+	default:
+	}
+	if !s.sent.IsZero() && time.Since(s.sent) >= s.bell.pace.silence {
+		return ErrSilent
+	}
+	return nil
+}
+
+// joinCheck waits for the sending of a check.
+func (s *session) joinCheck() {
+	if s.check != nil {
+		<-s.check
+	}
+}
