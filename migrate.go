@@ -72,8 +72,8 @@ func migrate(q *queue, run runner) error {
 	}
 	version := 0
 	err := run(q.sql.Version(), func(rows *sql.Rows) error {
-		var paused bool
-		return rows.Scan(&version, &paused)
+		var paused, slots, holds int64
+		return rows.Scan(&version, &paused, &slots, &holds)
 	})
 	if err != nil {
 		return err

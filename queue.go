@@ -104,8 +104,8 @@ func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.
 // version is 0 for a queue without tables. One round trip, by run.
 func (q *queue) version(run runner) (version int, err error) {
 	err = run(q.sql.Version(), func(rows *sql.Rows) error {
-		var paused bool
-		return rows.Scan(&version, &paused)
+		var paused, slots, holds int64
+		return rows.Scan(&version, &paused, &slots, &holds)
 	})
 	if err != nil && q.classify(err) == sqlbatch.NoSchema {
 		return 0, nil
