@@ -14,9 +14,30 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Config says how a queue is stored. The zero value is right for most. Nothing of
-// it is kept in the database: give the same to all programs that use a queue.
+// Config says how a queue is stored. The zero value is right for most. But for Kind, Slots
+// and DeadKey nothing of it is kept in the database: give the same to all programs that
+// use a queue.
 type Config struct {
+	// Kind of the queue: plain, or ordered, which keeps the messages of each Message.Key in
+	// the order in which they were sent. Migrate makes the tables of this kind, and they
+	// remain of it; Open and Migrate refuse a queue of another kind with ErrKind. Default
+	// KindPlain.
+	Kind Kind
+	// Slots of an ordered queue. Each key belongs to one, by its hash, and each slot to one
+	// consumer at a time: so no more consumers than slots have something to do, and the
+	// messages of a consumer that died wait, a slot's worth each, until its lease is over. With
+	// 1 the whole queue is handed out in order by one consumer, its keys side by side.
+	// Migrate sets the number for ever; to change it, drain into a new queue. Default 64,
+	// at most 1024; an error where Kind is not KindOrdered.
+	Slots int
+	// MaxKeys is for an ordered queue the most keys that handlers work on at once, in all
+	// processes together, as long as all have the same Config. Each slot has its part of it,
+	// so it must not be below Slots, and fewer are at work where keys with messages fall into
+	// few slots. Default 0: as many as there are. An error where Kind is not KindOrdered.
+	MaxKeys int
+	// DeadKey says for an ordered queue whether the messages behind a dead one of the same
+	// key are delivered. Default DeadKeyOpens. An error where Kind is not KindOrdered.
+	DeadKey DeadKey
 	// Dialect is the SQL to speak: sqlserver.Dialect, postgres.Dialect or
 	// sqlite.Dialect, each of the package below sqlbatch that is called so. Nothing
 	// else of those packages is needed. Default: found from the *sql.DB's driver, if
@@ -80,6 +101,7 @@ const (
 	defaultMaxAttempts = 10
 	mostAttempts       = 1_000_000
 	defaultMaxBody     = 1 << 20
+	mostKeys           = 1_000_000
 )
 
 func (c Config) withDefaults() (Config, error) {
@@ -107,7 +129,93 @@ func (c Config) withDefaults() (Config, error) {
 	} else if isNil(c.Codec) {
 		v.wrong("Config.Codec: a nil %T; leave it unset for JSON", c.Codec)
 	}
+	c.checkOrder(&v)
 	return c, v.err()
+}
+
+// Kind of a queue.
+type Kind uint8
+
+// The kinds.
+const (
+	// KindPlain: messages come by priority, and within one about in the order in which they
+	// are due. Any number of consumers take from anywhere.
+	KindPlain Kind = iota
+	// KindOrdered: of the messages with one Message.Key no handler gets one before the
+	// one that was sent before it is acked or dead (or cancelled, or purged), for certain:
+	// whatever dies meanwhile. That holds where Send, or the transaction of SendTx, had
+	// returned before the Send of the second began, and for all that one goroutine sends
+	// on one Producer. A message that is delivered again comes before those behind it.
+	// There is neither Message.Priority nor Message.Delay.
+	KindOrdered
+)
+
+func (k Kind) String() string {
+	switch k {
+	case KindPlain:
+		return "plain"
+	case KindOrdered:
+		return "ordered"
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// DeadKey says what becomes of the messages behind a dead one of the same key.
+type DeadKey uint8
+
+// The possibilities.
+const (
+	// DeadKeyOpens: the next one is delivered once the one before it is dead.
+	DeadKeyOpens DeadKey = iota
+	// DeadKeyHolds: the key stays closed until none of its messages is dead any more, because
+	// somebody redrove, discarded or purged them.
+	DeadKeyHolds
+)
+
+const defaultSlots = 64
+
+// checkOrder checks and completes what is for ordered queues.
+func (c *Config) checkOrder(v *validator) {
+	switch {
+	case c.Kind > KindOrdered:
+		v.wrong("Config.Kind is %d: must be KindPlain (%d, the default) or KindOrdered (%d)", c.Kind, KindPlain, KindOrdered)
+		return
+	case c.Kind == KindPlain:
+		for _, f := range []struct {
+			name  string
+			value int
+		}{{"Slots", c.Slots}, {"MaxKeys", c.MaxKeys}, {"DeadKey", int(c.DeadKey)}} {
+			if f.value != 0 {
+				v.wrong("Config.%s is %d: it is for ordered queues, set Config.Kind to KindOrdered", f.name, f.value)
+			}
+		}
+		return
+	}
+	v.limit("Config.Slots", &c.Slots, defaultSlots, 1, sqlbatch.MaxSlots)
+	if c.MaxKeys != 0 && (c.MaxKeys < c.Slots || c.MaxKeys > mostKeys) {
+		v.wrong("Config.MaxKeys is %d: must be 0 (no limit) or from Slots, %d, to %d", c.MaxKeys, c.Slots, mostKeys)
+	}
+	if c.DeadKey > DeadKeyHolds {
+		v.wrong("Config.DeadKey is %d: must be DeadKeyOpens (%d, the default) or DeadKeyHolds (%d)", c.DeadKey, DeadKeyOpens, DeadKeyHolds)
+	}
+}
+
+// keysOf is how many keys of a slot may be in work at once; 0 is no limit. The parts of all
+// slots are MaxKeys together.
+func (c *Config) keysOf(slot int) int {
+	if c.MaxKeys == 0 {
+		return 0
+	}
+	n := c.MaxKeys / c.Slots
+	if slot < c.MaxKeys%c.Slots {
+		n++
+	}
+	return n
+}
+
+// names says which tables a queue has.
+func (c *Config) names(queue string) sqlbatch.Names {
+	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: c.Slots, Holds: c.DeadKey == DeadKeyHolds}
 }
 
 // ProducerConfig tunes a Producer. The zero value is right for most.

@@ -29,24 +29,21 @@ const horizonEvery = 200 * time.Millisecond
 // between are left out: the horizon then goes further in greater steps.
 const mostSamples = 16
 
-// ordinalBits are the lower bits of a place, below the number: see sqlbatch.
-const ordinalBits = 20
-
 // lastPlace is behind all messages.
 const lastPlace = math.MaxInt64
 
 // horizon is that of one member. Only one goroutine uses it.
 type horizon struct {
 	endless bool          // the database has one writer: nothing commits late
-	drawn   int64         // the greatest number that a sample has seen, or a claim
-	seen    int64         // the greatest number of a message that a claim has returned
-	safe    int64         // nothing appears any more up to this number
+	drawn   int64         // the greatest place that had been given at the last sample
+	seen    int64         // the greatest place of a message that a claim has returned
+	safe    int64         // nothing appears any more up to here
 	last    time.Duration // the last sample
 	known   bool          // there was one
-	waiting []drawing     // in the order of their numbers
+	waiting []drawing     // in the order of their places
 }
 
-// drawing is a number that was drawn, and those who may be about to commit one up to it.
+// drawing is what had been given at a sample, and those who may be about to commit some of it.
 type drawing struct {
 	drawn   int64
 	senders []string
@@ -55,21 +52,18 @@ type drawing struct {
 // forget: the database may be another one by now. Nothing is known of its numbers.
 func (h *horizon) forget() { *h = horizon{endless: h.endless} }
 
-// at is the place up to which claims may leave out what they have seen.
+// at is the place (a seq) up to which claims may leave out what they have seen.
 func (h *horizon) at() int64 {
-	switch {
-	case h.endless:
+	if h.endless {
 		return lastPlace
-	case h.safe <= 0:
-		return 0
 	}
-	return h.safe<<ordinalBits | (1<<ordinalBits - 1)
+	return h.safe
 }
 
 // claimed notes the greatest place of a message that a claim has returned.
 func (h *horizon) claimed(place int64) {
 	if place < lastPlace {
-		h.seen = max(h.seen, place>>ordinalBits)
+		h.seen = max(h.seen, place)
 	}
 }
 
