@@ -64,7 +64,7 @@ func migrate(q *queue, run runner) error {
 	if err := q.begin(run); err != nil {
 		return err
 	}
-	migrations := q.dialect.Migrations(sqlbatch.Names{Schema: q.cfg.Schema, Queue: q.name})
+	migrations := q.dialect.Migrations(q.cfg.names(q.name))
 	for _, text := range migrations[0].Statements[:migrations[0].Registry] {
 		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
 			return err

@@ -52,7 +52,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 			return refuse(err)
 		}
 	}
-	names := sqlbatch.Names{Schema: cfg.Schema, Queue: name}
+	names := cfg.names(name)
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return refuse(err)
 	}
@@ -92,6 +92,9 @@ func (q *queue) classify(err error) sqlbatch.Class {
 func isPermanent(c sqlbatch.Class) bool {
 	return c == sqlbatch.NoSchema || c == sqlbatch.Permanent
 }
+
+// ordered says that it is an ordered queue.
+func (q *queue) ordered() bool { return q.cfg.Kind == KindOrdered }
 
 // once runs one statement on a session of its own: for calls outside of a
 // producer or consumer.
