@@ -319,6 +319,8 @@ func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bo
 // or never will: after a Shutdown that gave up.
 func (c *Consumer[T]) expire(l *lease) { c.keeper.loseLease(l, leaseExpired) }
 
+func (c *Consumer[T]) moved(l *lease) {}
+
 func (c *Consumer[T]) ended(l *lease) {
 	if l.state.Load() != leaseSettled {
 		c.noteTaken()
