@@ -64,7 +64,7 @@ func migrate(q *queue, run runner) error {
 	if err := q.begin(run); err != nil {
 		return err
 	}
-	migrations := q.dialect.Migrations(sqlbatch.Names{Schema: q.cfg.Schema, Queue: q.name})
+	migrations := q.dialect.Migrations(q.cfg.names(q.name))
 	for _, text := range migrations[0].Statements[:migrations[0].Registry] {
 		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
 			return err
@@ -72,8 +72,8 @@ func migrate(q *queue, run runner) error {
 	}
 	version := 0
 	err := run(q.sql.Version(), func(rows *sql.Rows) error {
-		var paused bool
-		return rows.Scan(&version, &paused)
+		var paused, slots, holds int64
+		return rows.Scan(&version, &paused, &slots, &holds)
 	})
 	if err != nil {
 		return err

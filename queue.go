@@ -52,7 +52,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 			return refuse(err)
 		}
 	}
-	names := sqlbatch.Names{Schema: cfg.Schema, Queue: name}
+	names := cfg.names(name)
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return refuse(err)
 	}
@@ -93,6 +93,9 @@ func isPermanent(c sqlbatch.Class) bool {
 	return c == sqlbatch.NoSchema || c == sqlbatch.Permanent
 }
 
+// ordered says that it is an ordered queue.
+func (q *queue) ordered() bool { return q.cfg.Kind == KindOrdered }
+
 // once runs one statement on a session of its own: for calls outside of a
 // producer or consumer.
 func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
@@ -104,8 +107,8 @@ func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.
 // version is 0 for a queue without tables. One round trip, by run.
 func (q *queue) version(run runner) (version int, err error) {
 	err = run(q.sql.Version(), func(rows *sql.Rows) error {
-		var paused bool
-		return rows.Scan(&version, &paused)
+		var paused, slots, holds int64
+		return rows.Scan(&version, &paused, &slots, &holds)
 	})
 	if err != nil && q.classify(err) == sqlbatch.NoSchema {
 		return 0, nil

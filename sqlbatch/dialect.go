@@ -50,6 +50,8 @@ type Dialect interface {
 type Names struct {
 	Schema string // "" is the dialect's default: dbo, public, main
 	Queue  string
+	Slots  int  // of an ordered queue, up to MaxSlots; 0: it is a plain one
+	Holds  bool // a dead message keeps its key closed
 }
 
 // Migration is one numbered step of the schema.
@@ -186,6 +188,8 @@ type Row struct {
 	Delay    time.Duration // until it is due; rounded up to milliseconds
 	TTL      time.Duration // until it expires, from now; 0 is never
 	Key      string        // dedup key; "" is none
+	OrderKey string        // of an ordered queue, which has no Priority and no Delay; "" is none
+	Slot     int           // of an ordered queue: see SlotOf
 	Headers  []byte        // nil is none
 	Body     []byte
 }
@@ -250,7 +254,8 @@ type Window struct {
 	AfterID [16]byte
 	Before  int64
 	// Priority is the one whose messages are meant, where they are live: each has an order
-	// of its own.
+	// of its own. Live ones of an ordered queue have one order: there After is a seq, and counts
+	// without AfterID.
 	Priority int8
 }
 
@@ -263,7 +268,8 @@ func (w Window) First(least int64) (at int64, id [16]byte) {
 }
 
 // Place is where Peek goes on: behind a message, as a Peek or Get showed it. At is its
-// due_at, or of a dead or done one its ended_at; there At and ID count alone.
+// due_at, or of a dead or done one its ended_at; there At and ID count alone. Of a live one of
+// an ordered queue it is the seq, which counts alone.
 type Place struct {
 	Priority int8
 	At       int64
@@ -310,6 +316,7 @@ func (s State) Live() bool { return s == Ready || s == Scheduled || s == Leased 
 // only chanq's own packages can implement it.
 type Queue interface {
 	Sealed(seal.Seal)
+	ordered
 
 	// InTx builds the same statements for a transaction of the caller: without
 	// session settings or transaction control of their own. Settles wait there for
@@ -330,7 +337,8 @@ type Queue interface {
 	// or key is there already. No result.
 	Enqueue([]Row) Statement
 	// EnqueueBegun is Enqueue for a transaction of chanq's own that does nothing else:
-	// where Traits.PlacesBegun says so, the rows are due, and enqueued, when that began.
+	// where Traits.PlacesBegun says so, the rows are due, and enqueued, when that began. Of an
+	// ordered queue they have the number that Begun has drawn, so once a transaction.
 	EnqueueBegun([]Row) Statement
 	// EnqueueNew stores the rows whose id and key are not there and returns their
 	// ids. No two rows may have the same key.
@@ -371,12 +379,15 @@ type Queue interface {
 	Nack([]NackItem) Statement                // ends the lease; the attempt stays counted, lapses are forgotten, and no attempts either
 	Snooze([]NackItem) Statement              // as Nack, but the attempt is refunded
 	Release([]Item) Statement                 // ends the lease; the attempt is refunded, and the message in its old place
-	Bury([]BuryItem) Statement                // moves to the dead table
+	Bury([]BuryItem) Statement                // moves to the dead table; of an ordered queue only while the lease runs
 	Extend([]Item, time.Duration) Statement   // the lease ends that long from now, or when it did, if that is later
 	EndAfter([]Item, time.Duration) Statement // the lease ends that long from now, be it sooner than it did
+	// Neither ends later, on an ordered queue, than the membership of who holds the lease; of a
+	// member that has left, not later than it did.
 
-	// Version returns one row: the schema's version and whether the queue is
-	// paused (1 or 0). No row: the queue was never migrated.
+	// Version returns one row: the schema's version, whether the queue is paused (1 or 0),
+	// how many slots it has (0: it is a plain one), and whether dead messages hold their
+	// keys (1 or 0). No row: the queue was never migrated.
 	Version() Statement
 	// Problems returns a row for each reason not to trust this database with the
 	// queue: one of the kinds above, and what was found. It works without the
@@ -384,7 +395,8 @@ type Queue interface {
 	Problems() Statement
 	// Clock returns one row: the database's time.
 	Clock() Statement
-	// Record notes the queue and its version after a migration.
+	// Record notes the queue and its version after a migration, and whether dead messages hold
+	// their keys.
 	Record(version int) Statement
 	// Stats returns one row: ready, scheduled, leased, dead, done, ms since the
 	// oldest ready message was due (NULL: none), paused (1 or 0). Each count
@@ -398,7 +410,8 @@ type Queue interface {
 	// bytes, as lease_until), holder (the name of that member), dedup_key, last_error,
 	// headers, body. With a place it begins behind that,
 	// whether its message is still there or not, and reads nothing before it. Leased and ready
-	// ones are passed over on the way to each other.
+	// ones are passed over on the way to each other. Of an ordered queue slot, seq and
+	// order_key (bytes) follow; live ones come by seq, whatever their slot, which is Place.At.
 	Peek(s State, n int, after *Place) Statement
 	// Get returns the columns of Peek for one message, wherever it is.
 	Get([16]byte) Statement
@@ -409,11 +422,11 @@ type Queue interface {
 	// Purge deletes up to n messages of a state, of live ones those of Window.Priority, and
 	// returns id and place of each: when a dead or done one ended, when a live one was or will
 	// be due. Of live messages Before bounds when they became what they are: due, sent, or
-	// claimed.
+	// claimed. The place of a live one of an ordered queue is its seq.
 	Purge(s State, n int, w Window) Statement
 	// Redrive moves up to n dead messages back, oldest first, or those with the ids if any are
 	// given, due now, with no attempts counted and no expiry, and returns id and place (when it
-	// ended) of each.
+	// ended) of each. Of an ordered queue they have their slot and seq again.
 	Redrive(n int, ids [][16]byte, w Window) Statement
 	// Queues returns the names of all queues of the schema, in order. It fails with class
 	// NoSchema where there has never been one.

@@ -18,13 +18,16 @@ func CheckNames(n Names) error {
 	if !queueName.MatchString(n.Queue) {
 		return fmt.Errorf("queue name %q: must match [a-z][a-z0-9_]{0,62}", n.Queue)
 	}
-	for _, suffix := range []string{"_dead", "_done"} {
+	for _, suffix := range []string{"_dead", "_done", "_seq"} {
 		if strings.HasSuffix(n.Queue, suffix) {
-			return fmt.Errorf("queue name %q: the ending %s is taken by the tables of queue %q", n.Queue, suffix, strings.TrimSuffix(n.Queue, suffix))
+			return fmt.Errorf("queue name %q: the ending %s is taken by what belongs to queue %q", n.Queue, suffix, strings.TrimSuffix(n.Queue, suffix))
 		}
 	}
-	if n.Queue == "queues" || n.Queue == "members" {
+	if n.Queue == "queues" || n.Queue == "members" || n.Queue == "slots" {
 		return fmt.Errorf("queue name %q: taken by the table of %s", n.Queue, n.Queue)
+	}
+	if n.Slots < 0 || n.Slots > MaxSlots {
+		return fmt.Errorf("%d slots: at most %d", n.Slots, MaxSlots)
 	}
 	if len(n.Schema) > 63 || !utf8.ValidString(n.Schema) || strings.ContainsFunc(n.Schema, breaksLines) {
 		return fmt.Errorf("schema name %.63q of %d bytes: must be at most 63, of UTF-8 without control characters and line breaks", n.Schema, len(n.Schema))

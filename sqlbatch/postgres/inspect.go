@@ -179,7 +179,7 @@ func (q *queue) Clock() sqlbatch.Statement { return sqlbatch.Statement{Text: q.c
 
 // The statements of operators and of housekeeping on PostgreSQL.
 
-const versionText = `SELECT version, paused::integer FROM {queues} WHERE name = {name}`
+const versionText = `SELECT version, paused::integer, slots, holds FROM {queues} WHERE name = {name}`
 
 func (q *queue) Version() sqlbatch.Statement { return sqlbatch.Statement{Text: q.version} }
 

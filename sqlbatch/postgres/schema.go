@@ -46,6 +46,8 @@ const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   name       text COLLATE "C" NOT NULL,
   version    integer NOT NULL,
   paused     boolean NOT NULL DEFAULT false,
+  slots      smallint NOT NULL DEFAULT 0,
+  holds      smallint NOT NULL DEFAULT 0,
   created_at bigint  NOT NULL,
   CONSTRAINT {queues pk} PRIMARY KEY (name)
 )`

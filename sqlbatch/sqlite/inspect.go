@@ -9,7 +9,7 @@ import (
 
 // The statements that look, and change nothing.
 
-const versionText = `SELECT version, paused FROM {queues} WHERE name = {name}`
+const versionText = `SELECT version, paused, slots, holds FROM {queues} WHERE name = {name}`
 
 const clockText = `SELECT {now}`
 

@@ -33,6 +33,8 @@ var migration1 = []string{
   name       TEXT    NOT NULL PRIMARY KEY,
   version    INTEGER NOT NULL,
   paused     INTEGER NOT NULL DEFAULT 0,
+  slots      INTEGER NOT NULL DEFAULT 0,
+  holds      INTEGER NOT NULL DEFAULT 0,
   created_at INTEGER NOT NULL
 )`,
 	`CREATE TABLE IF NOT EXISTS {members} (

@@ -61,7 +61,7 @@ func (q *queue) Look(ids [][16]byte) sqlbatch.Statement {
 
 // versionText seeks the key of the table of queues. A missing table is error
 // 208, class NoSchema.
-const versionText = session + `SELECT version, CONVERT(int, paused) AS paused
+const versionText = session + `SELECT version, CONVERT(int, paused) AS paused, slots, CONVERT(int, holds) AS holds
 FROM {queues}
 WHERE name = {name};
 `

@@ -2,6 +2,8 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_queues" (
   name       text COLLATE "C" NOT NULL,
   version    integer NOT NULL,
   paused     boolean NOT NULL DEFAULT false,
+  slots      smallint NOT NULL DEFAULT 0,
+  holds      smallint NOT NULL DEFAULT 0,
   created_at bigint  NOT NULL,
   CONSTRAINT "pk_chanq_queues" PRIMARY KEY (name)
 );

@@ -2,5 +2,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_queues" (
   name       TEXT    NOT NULL PRIMARY KEY,
   version    INTEGER NOT NULL,
   paused     INTEGER NOT NULL DEFAULT 0,
+  slots      INTEGER NOT NULL DEFAULT 0,
+  holds      INTEGER NOT NULL DEFAULT 0,
   created_at INTEGER NOT NULL
 );

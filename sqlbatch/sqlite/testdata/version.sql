@@ -1,1 +1,1 @@
-SELECT version, paused FROM "main"."chanq_queues" WHERE name = 'orders';
+SELECT version, paused, slots, holds FROM "main"."chanq_queues" WHERE name = 'orders';
