@@ -43,6 +43,7 @@ type claimedRow struct {
 	enqueued, due      int64
 	expires            sql.NullInt64
 	key, headers, body []byte
+	orderKey           string // of an ordered queue
 }
 
 // claimedRows collects a claim: nothing of it may be used before the statement
@@ -62,9 +63,20 @@ type claimedRows struct {
 func newSalt() int64 { return 1 + rand.Int64N(1<<sqlbatch.FenceBits) }
 
 func (r *claimedRows) scan(rows *sql.Rows) error {
-	if err := rows.Scan(&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.headers, &r.body); err != nil {
-		return err
+	err := r.read(rows)
+	if err == nil {
+		r.keepRow()
 	}
+	return err
+}
+
+// read reads a row, with more columns behind those of a plain claim.
+func (r *claimedRows) read(rows *sql.Rows, more ...any) error {
+	return rows.Scan(append([]any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.headers, &r.body}, more...)...)
+}
+
+// keepRow keeps the row that was read.
+func (r *claimedRows) keepRow() {
 	row := claimedRow{
 		priority: Priority(r.priority), attempts: int(r.attempts), lapses: int(r.lapses), expired: r.expired != 0,
 		enqueued: r.enqueued, due: r.due, expires: r.expires,
@@ -74,7 +86,6 @@ func (r *claimedRows) scan(rows *sql.Rows) error {
 	row.item.Fence = r.fence
 	r.bytes += len(row.body)
 	r.rows = append(r.rows, row)
-	return nil
 }
 
 // keep copies bytes that the driver will overwrite. Short copies share chunks.
@@ -138,8 +149,9 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 	order := func(a, b *Lease[T]) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.lease.due, b.lease.due), bytes.Compare(a.ID[:], b.ID[:]))
 	}
-	// No database promises an order of the rows that an UPDATE returns.
-	if !slices.IsSortedFunc(leases, order) {
+	// No database promises an order of the rows that an UPDATE returns. Lines sort by
+	// themselves.
+	if !q.ordered() && !slices.IsSortedFunc(leases, order) {
 		slices.SortFunc(leases, order)
 	}
 	return leases

@@ -22,16 +22,19 @@ import (
 // reader. lines ask nobody and know no statement: claims and outcomes are told to them
 // (what to claim: lines_plan.go). They are used under one lock (dispatch.go).
 type lines struct {
-	config lineConfig
-	slots  []*lineSlot // those we own, by number
-	ready  []*spot     // handed out, and not on the channel yet: first come first
-	scans  uint64      // claims begun
-	rotate int         // number of the slot that is served first
-	inTx   []*spot     // acked in transactions whose end is not known
-	back   []*lease    // to be given back to the database by the caller
-	lost   []*lease    // superseded by a later claim of ours, to be told so
+	config    lineConfig
+	slots     []*lineSlot // those we own, by number
+	ready     []*spot     // handed out, and not on the channel yet: first come first
+	scans     uint64      // claims begun
+	questions uint64      // for held lines, begun
+	rotate    int         // number of the slot that is served first
+	inTx      []*spot     // acked in transactions whose end is not known
+	back      []*lease    // to be given back to the database by the caller
+	lost      []*lease    // superseded by a later claim of ours, to be told so
 
 	waiting int // leases that wait for their line, of all slots
+	// wanted: there may be more to claim, or a slot is drained; knew: there are new entries.
+	wanted, knew bool
 }
 
 type lineConfig struct {
@@ -57,6 +60,7 @@ type lineSlot struct {
 	mine    time.Duration // until then leases may be ours that we do not know of
 	closing bool
 	asks    bool // which keys the dead hold is to be asked before anything is handed out
+	stalled bool // it was not claimed, since so much of it waits
 
 	spots   map[int64]*spot // by number
 	lines   map[lineKey]*keyLine
@@ -73,6 +77,7 @@ type keyLine struct {
 	spots   []*spot // by number
 	busy    int     // turns that are out or aside
 	held    bool    // by a dead message
+	since   uint64  // the last question for held lines that began before it was
 	blocked bool
 }
 
@@ -82,6 +87,8 @@ type spot struct {
 	seq   int64
 	lease *lease // the last that we had; nil: none
 	state spotState
+	// message is the *Lease[T] of one that waits or is ready, and nobody else has.
+	message any
 
 	// Of an entry.
 	index   int // among the slot's
@@ -165,7 +172,7 @@ func (ls *lines) giveBack(that func(*spot) bool) {
 // handIn has the lease of a spot given back.
 func (ls *lines) handIn(t *spot) {
 	ls.count(t, -1)
-	t.state = spotAside
+	t.state, t.message = spotAside, nil
 	ls.count(t, +1)
 	ls.back = append(ls.back, t.lease)
 }
@@ -186,7 +193,7 @@ func (ls *lines) drop(number int) {
 	ls.giveBack(func(t *spot) bool { return t.line.slot == s })
 	for _, t := range s.spots {
 		ls.count(t, -1)
-		t.state = spotOver
+		t.state, t.message = spotOver, nil
 	}
 	ls.slots = slices.DeleteFunc(ls.slots, func(o *lineSlot) bool { return o == s })
 }
@@ -201,17 +208,19 @@ func (ls *lines) collect() (back, lost []*lease) {
 	return back, lost
 }
 
-// next returns up to n leases for readers.
-func (ls *lines) next(n int) (out []*lease) {
-	for len(ls.ready) > 0 && len(out) < n {
+// next returns a lease for a reader, and the message that is its, or nil.
+func (ls *lines) next() (l *lease, message any) {
+	for len(ls.ready) > 0 {
 		t := ls.ready[0]
 		ls.ready[0] = nil
 		ls.ready = ls.ready[1:]
 		if t.state == spotOut { // it may have run out here
-			out = append(out, t.lease)
+			message, t.message = t.message, nil
+			return t.lease, message
 		}
 	}
-	return out
+	ls.ready = nil
+	return nil, nil
 }
 
 // count adds to the counts what a spot is.
@@ -237,6 +246,9 @@ func (ls *lines) count(t *spot, d int) {
 		s.entries[len(s.entries)-1] = nil
 		s.entries = s.entries[:len(s.entries)-1]
 	}
+	if d < 0 && s.stalled && s.used() <= ls.share()/2 {
+		s.stalled, ls.wanted = false, true
+	}
 }
 
 // insert puts a message that was found into its line.
@@ -247,6 +259,9 @@ func (ls *lines) insert(s *lineSlot, row lineRow, state spotState) *spot {
 		s.lines[row.key] = l
 	}
 	t := &spot{line: l, seq: row.seq, lease: row.lease, state: state}
+	if state == spotWaits {
+		t.message = row.message
+	}
 	i := len(l.spots)
 	for i > 0 && l.spots[i-1].seq > t.seq {
 		i--
@@ -263,10 +278,11 @@ func (ls *lines) insert(s *lineSlot, row lineRow, state spotState) *spot {
 // over takes a spot out of its line.
 func (ls *lines) over(t *spot) {
 	ls.count(t, -1)
-	t.state = spotOver
+	t.state, t.message = spotOver, nil
 	l := t.line
 	l.spots = slices.DeleteFunc(l.spots, func(o *spot) bool { return o == t })
 	delete(l.slot.spots, t.seq)
+	ls.wanted = ls.wanted || l.slot.closing && len(l.slot.spots) == 0
 	ls.advance(l)
 }
 
@@ -277,8 +293,9 @@ func (ls *lines) know(t *spot, at time.Duration, doubt bool) {
 		return
 	}
 	ls.count(t, -1)
-	t.state, t.at, t.doubt, t.born = spotKnown, at, doubt, ls.scans
+	t.state, t.message, t.at, t.doubt, t.born = spotKnown, nil, at, doubt, ls.scans
 	ls.count(t, +1)
+	ls.knew = true
 	ls.advance(t.line)
 }
 
@@ -361,7 +378,7 @@ func (ls *lines) concluded(t *spot, l *lease, now time.Duration) {
 
 // hold closes a line until allow opens it again. What waits in it is given back.
 func (ls *lines) hold(l *keyLine) {
-	l.held = true
+	l.held, l.since = true, ls.questions
 	for _, t := range slices.Clone(l.spots) {
 		if t.state == spotWaits {
 			ls.handIn(t)
@@ -386,7 +403,7 @@ func (ls *lines) allow(number int, held map[lineKey]bool, now time.Duration) {
 		ls.hold(l)
 	}
 	for key, l := range s.lines {
-		if l.held && !held[key] {
+		if l.held && !held[key] && l.since < ls.questions {
 			l.held = false
 			s.mark, s.sweepAt = 0, now // what was redriven goes first
 			for _, t := range l.spots {
@@ -402,6 +419,7 @@ func (ls *lines) allow(number int, held map[lineKey]bool, now time.Duration) {
 // asking returns the slots whose held lines are to be asked for: those that must be, or,
 // with all, those that have any.
 func (ls *lines) asking(all bool) (numbers []int) {
+	ls.questions++
 	for _, s := range ls.slots {
 		asks := s.asks && !s.closing
 		if all && !asks && !s.closing {

@@ -249,7 +249,6 @@ func (s *sim) run() {
 				end.seq = last
 				break
 			}
-			walked++
 			last = r.seq
 			row := lineRow{slot: r.slot, seq: r.seq, key: lineKey{r.key, true}}
 			switch {
@@ -272,6 +271,7 @@ func (s *sim) run() {
 				s.leases[l] = r
 			}
 			left--
+			walked++
 			c.found = append(c.found, row)
 		}
 		c.ends = append(c.ends, end)
@@ -326,14 +326,14 @@ func (s *sim) giveBack() {
 // Readers.
 
 func (s *sim) handOut() {
-	for _, l := range s.lines.next(1) {
+	if l, _ := s.lines.next(); l != nil {
 		r := s.leases[l]
 		if l.state.Load() != leaseHeld || s.now >= l.deadlineAt() {
 			if l.beginSettling() { // a reader skips it
 				l.op = settleRelease
 				s.settling = append(s.settling, l)
 			}
-			continue
+			return
 		}
 		r.handled++
 		for _, o := range s.rows {

@@ -104,6 +104,7 @@ func (s *lineSlot) part(now time.Duration, share int) (p sqlbatch.SlotPart, mine
 	from := s.mark
 	room := share - s.used()
 	any = s.used() <= share/2 // not a row at a time
+	s.stalled = !any
 	mine = now < s.mine
 	if now >= s.sweepAt {
 		from, any = 0, true
@@ -117,9 +118,9 @@ func (s *lineSlot) part(now time.Duration, share int) (p sqlbatch.SlotPart, mine
 	if !any {
 		return p, false, false
 	}
-	known := 0 // rows that the claim has to walk, and that take no more room
-	for seq := range s.spots {
-		if seq > from {
+	known := 0 // rows that the claim may return, and that take no more room
+	for seq, t := range s.spots {
+		if seq > from && (mine || t.state == spotKnown) {
 			known++
 		}
 	}
@@ -133,6 +134,8 @@ type lineRow struct {
 	key   lineKey
 	lease *lease        // nil: it was passed
 	wait  time.Duration // of one that was passed, until it may be claimed
+
+	message any // of the lease
 }
 
 // lineEnd says up to where a slot was walked.
@@ -250,7 +253,7 @@ func (ls *lines) replace(t *spot) {
 		ls.lost = append(ls.lost, t.lease)
 	}
 	ls.count(t, -1)
-	t.state = spotOver
+	t.state, t.message = spotOver, nil
 	l := t.line
 	l.spots = slices.DeleteFunc(l.spots, func(o *spot) bool { return o == t })
 	delete(l.slot.spots, t.seq)
@@ -301,6 +304,42 @@ func (ls *lines) highest() (mark int64) {
 		mark = max(mark, s.mark)
 	}
 	return mark
+}
+
+// view is what a look is to tell the due time of: what the next claims would begin with.
+func (ls *lines) view(now time.Duration) (parts []sqlbatch.SlotPart) {
+	share := ls.share()
+	for _, s := range ls.slots {
+		if s.closing || s.used() > share/2 {
+			continue
+		}
+		part := sqlbatch.SlotPart{Slot: s.number, Fence: s.fence, From: s.mark, Limit: share}
+		if now >= s.sweepAt {
+			part.From = 0
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// viewed is told that a look found nothing to claim there. It does instead of a claim
+// from the beginning, where there are no entries that may be gone.
+func (ls *lines) viewed(parts []sqlbatch.SlotPart, now, sweepEvery time.Duration) {
+	for _, p := range parts {
+		if s := ls.slot(p.Slot); s != nil && p.From == 0 && len(s.entries) == 0 && s.mine == 0 {
+			s.sweepAt = now + sweepEvery
+		}
+	}
+}
+
+// leaving are the slots that are being given back, and drained.
+func (ls *lines) leaving() (drained []int) {
+	for _, s := range ls.slots {
+		if s.closing && len(s.spots) == 0 {
+			drained = append(drained, s.number)
+		}
+	}
+	return drained
 }
 
 // due is when an entry, or a look from the beginning where there are entries, is due.
