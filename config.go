@@ -144,7 +144,7 @@ type ProducerConfig struct {
 	// InFlight is how many statements may be under way at once. Default 1: what
 	// one goroutine sends is claimed in its order. (Full groups are inserted side by
 	// side nevertheless, up to three on as many connections, and commit in order.) More trades that for
-	// throughput. At most 64.
+	// throughput, so on an ordered queue it is an error. At most 64.
 	InFlight int
 	// BufferBytes bounds the messages that are handed over and not stored yet,
 	// and those that cannot be stored and wait for Close; sends block when it is

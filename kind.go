@@ -1,6 +1,9 @@
 package chanq
 
 import (
+	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -44,6 +47,16 @@ const (
 	// somebody redrove, discarded or purged them.
 	DeadKeyHolds
 )
+
+func (d DeadKey) String() string {
+	switch d {
+	case DeadKeyOpens:
+		return "opens"
+	case DeadKeyHolds:
+		return "holds"
+	}
+	return fmt.Sprintf("DeadKey(%d)", uint8(d))
+}
 
 const (
 	defaultSlots = 64
@@ -92,4 +105,87 @@ func (c *Config) keysOf(slot int) int {
 // names says which tables a queue has.
 func (c *Config) names(queue string) sqlbatch.Names {
 	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: c.Slots, Holds: c.DeadKey == DeadKeyHolds}
+}
+
+// stored is what the database says of a queue.
+type stored struct {
+	version int
+	slots   int
+	holds   int
+}
+
+func (s stored) kind() Kind {
+	if s.slots > 0 {
+		return KindOrdered
+	}
+	return KindPlain
+}
+
+func (s stored) deadKey() DeadKey {
+	if s.holds != 0 {
+		return DeadKeyHolds
+	}
+	return DeadKeyOpens
+}
+
+// differs says why the tables of a queue are not those of Config, whose Slots are 0 for
+// any number.
+func (s stored) differs(c *Config, slots int) error {
+	switch {
+	case s.kind() != c.Kind && s.slots > 0:
+		return fmt.Errorf("%w: Config.Kind is %v, and the database says ordered, of %d slots; set Config.Kind to KindOrdered", ErrKind, c.Kind, s.slots)
+	case s.kind() != c.Kind:
+		return fmt.Errorf("%w: Config.Kind is %v, and the database says plain; a queue's kind cannot be changed: leave Config.Kind unset, or migrate a queue of another name", ErrKind, c.Kind)
+	case slots != 0 && slots != s.slots:
+		return fmt.Errorf("%w: Config.Slots is %d, and the database says %d, which cannot be changed; leave Config.Slots unset", ErrKind, slots, s.slots)
+	}
+	return nil
+}
+
+// stored asks the database of a queue; the version is 0 where there are no tables. One
+// round trip, by run.
+func (q *queue) stored(run runner) (s stored, err error) {
+	err = run(q.sql.Version(), func(rows *sql.Rows) error {
+		var paused int64
+		return rows.Scan(&s.version, &paused, &s.slots, &s.holds)
+	})
+	if err != nil && q.classify(err) == sqlbatch.NoSchema {
+		return stored{}, nil
+	}
+	return s, err
+}
+
+// adopt takes the kind, the slots and the dead keys of the database for Config's.
+func (q *queue) adopt(s stored) error {
+	q.cfg.Kind, q.cfg.Slots, q.cfg.DeadKey = s.kind(), s.slots, s.deadKey()
+	q.sql = q.dialect.Queue(q.cfg.names(q.name))
+	v := validator{}
+	q.cfg.checkOrder(&v)
+	return v.err()
+}
+
+// StoredConfig returns cfg with what the database keeps of it for a queue: Kind, Slots and
+// DeadKey. It is for programs that operate queues whatever their kind is; others give to Open
+// what they gave to Migrate. One round trip; ErrNoSchema where there is no such queue.
+func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
+	plain := cfg
+	plain.Kind, plain.Slots, plain.MaxKeys, plain.DeadKey = KindPlain, 0, 0, DeadKeyOpens
+	q, err := newQueue("look at", db, queue, plain)
+	if err != nil {
+		return cfg, err
+	}
+	found, err := q.stored(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return q.once(ctx, st, scan) })
+	if err == nil && found.version == 0 {
+		err = fmt.Errorf("%w: there is no such queue", ErrNoSchema)
+	}
+	if err != nil {
+		return cfg, &OpError{Op: "look at", Queue: queue, Err: err}
+	}
+	cfg.Kind, cfg.Slots, cfg.DeadKey = found.kind(), found.slots, found.deadKey()
+	return cfg, nil
+}
+
+// errNotOrdered: the dialect has no statements for ordered queues.
+func errNotOrdered(d sqlbatch.Dialect) error {
+	return errors.New("Config.Kind is KindOrdered: there are no ordered queues on " + d.Name() + " yet")
 }
