@@ -469,3 +469,40 @@ func (r *orderedRows) walked(slot int) bool {
 	}
 	return false
 }
+
+// claimBlind is that of Consumer, for what a claim of one meets first.
+func (d *dispatch[T]) claimBlind(late bool, cause error) {
+	c := d.c
+	if err := d.answers(); err != nil { // after the last failure the slots are to be taken anew
+		return
+	}
+	start, until := monotonic(), d.tenure.until()
+	plan, claim := d.plan(1, start)
+	claim.Blind = true
+	rows := orderedRows{}
+	if len(plan.parts) == 0 || c.runClaim(c.queue.sql.ClaimSlots(claim), rows.scan) != nil {
+		d.tenure.doubt()
+		return
+	}
+	for i, at := range rows.leased {
+		l := c.unread(&rows.rows[i], min(deadlineAfter(start, c.cfg.LeaseFor), until), late, cause)
+		rows.lines[at].lease = l
+		c.held.Add(1)
+		c.keeper.hold([]*lease{l})
+	}
+	d.change(func(ls *lines) { ls.claimed(plan, rows.lines, rows.ends, monotonic()) })
+	for _, at := range rows.leased {
+		c.settler.addAll(rows.lines[at].lease)
+	}
+}
+
+// answers reports whether the database answers: by a look at the slots, and by taking
+// them anew where they are in doubt.
+func (d *dispatch[T]) answers() error {
+	table := slotStatements{d.c.queue, d.c.member.ID, d.runIdle}
+	if _, err := table.look(d.c.abandoned, nil); err != nil {
+		return err
+	}
+	_, err := d.tend(d.c.abandoned)
+	return err
+}

@@ -53,6 +53,7 @@ type claimedRows struct {
 	bytes int // of bodies
 	arena []byte
 
+	columns                           []any // where they are read to
 	id, key, headers, body            sql.RawBytes
 	priority, fence, attempts, lapses int64
 	expired, enqueued, due            int64
@@ -70,9 +71,12 @@ func (r *claimedRows) scan(rows *sql.Rows) error {
 	return err
 }
 
-// read reads a row, with more columns behind those of a plain claim.
+// read reads a row, with more columns, always the same, behind those of a plain claim.
 func (r *claimedRows) read(rows *sql.Rows, more ...any) error {
-	return rows.Scan(append([]any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.headers, &r.body}, more...)...)
+	if r.columns == nil {
+		r.columns = append([]any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.headers, &r.body}, more...)
+	}
+	return rows.Scan(r.columns...)
 }
 
 // keepRow keeps the row that was read.
@@ -133,6 +137,7 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		leases[i], l.lease = l, &inner[0]
 		slab, inner = slab[1:], inner[1:]
 		l.Queue, l.ID, l.Priority, l.DedupKey = q.name, row.item.ID, row.priority, string(row.key)
+		l.Key = row.orderKey
 		l.Attempt, l.Fence = row.attempts, row.item.Fence
 		l.EnqueuedAt, l.DueAt = time.UnixMilli(row.enqueued), time.UnixMilli(row.due)
 		if row.expires.Valid {

@@ -77,6 +77,12 @@ func (d *dispatch[T]) change(f func(*lines)) {
 	}
 }
 
+// hurry ends the claimer's pause.
+func (d *dispatch[T]) hurry() {
+	d.wanted.Store(true)
+	notify(d.changed)
+}
+
 // giveBack has leases released that no reader has.
 func (d *dispatch[T]) giveBack(leases []*lease) {
 	back := leases[:0]
@@ -104,6 +110,15 @@ func (d *dispatch[T]) buffered() (ready, waiting int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.lines.ready) + int(d.inHand.Load()), d.lines.waiting
+}
+
+// stats fills in what is of ordered queues.
+func (d *dispatch[T]) stats(s *ConsumerStats) {
+	ready, waiting := d.buffered()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.Buffered += ready
+	s.Waiting, s.Slots, s.StalledSlots = waiting, len(d.lines.slots), d.lines.stalled()
 }
 
 // run moves leases to the channel until Stop, and then gives back what it has in hand.

@@ -117,5 +117,5 @@ func (o *loneOwner) store(ctx context.Context, leases []*lease) {
 func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
-	return o.queue.setEnd(ctx, s, make(chan struct{}, 1), l, d, o.timeout)
+	return o.queue.setEnd(ctx, s, make(chan struct{}, 1), l, d, o.timeout, nil)
 }
