@@ -52,9 +52,17 @@ func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 	if isNil(d) {
 		return nil, errors.New("chanq: schema: dialect is nil; give sqlserver.Dialect, postgres.Dialect or sqlite.Dialect")
 	}
-	names := sqlbatch.Names{Schema: cfg.Schema, Queue: queue}
+	v := validator{}
+	cfg.checkOrder(&v)
+	if err := v.err(); err != nil {
+		return nil, fmt.Errorf("chanq: schema: %w", err)
+	}
+	names := cfg.names(queue)
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return nil, fmt.Errorf("chanq: schema: %w", err)
+	}
+	if cfg.Kind == KindOrdered && d.Queue(names).Slots(nil).Text == "" {
+		return nil, fmt.Errorf("chanq: schema: %w", errNotOrdered(d))
 	}
 	if d.Name() == sqlserver.Dialect.Name() && strings.Contains(cfg.Schema, "$(") {
 		return nil, fmt.Errorf("chanq: schema: schema name %q: sqlcmd would put the value of a variable in the place of $(…); use Migrate", cfg.Schema)
@@ -68,7 +76,7 @@ func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
 
 // Open connects to a queue whose tables Migrate has made. It costs two round
 // trips and starts nothing; a Queue need not be closed. It never changes the
-// schema: ErrNoSchema and ErrNewerSchema say what to do. It refuses a database that
+// schema: ErrNoSchema, ErrNewerSchema and ErrKind say what to do. It refuses a database that
 // would break chanq's promises, and says what would mend it: tables of before the
 // first release, an encoding that cannot hold all messages, and commits that may be
 // lost (ErrNotDurable; see Config.Durability). The caller keeps db, and closes it
@@ -84,21 +92,36 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 	s := openOnce(db, core.dialect)
 	defer s.close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
-	version, err := core.version(run)
+	err = core.fits(run, cfg.Slots)
+	if err == nil {
+		err = core.trust(run)
+	}
 	if err != nil {
 		return nil, &OpError{Op: "open", Queue: queue, Err: err}
 	}
-	switch {
-	case version < sqlbatch.Version:
-		return nil, &OpError{Op: "open", Queue: queue, Err: fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
-			ErrNoSchema, sqlbatch.Version, version, queue)}
-	case version > sqlbatch.Version:
-		return nil, &OpError{Op: "open", Queue: queue, Err: newer(version)}
-	}
-	if err := core.trust(run); err != nil {
-		return nil, &OpError{Op: "open", Queue: queue, Err: err}
-	}
 	return &Queue[T]{core: core}, nil
+}
+
+// fits returns why the tables of a queue are not those that Config says, or nil. slots are
+// those that the caller gave; 0 is any number. One round trip, by run.
+func (q *queue) fits(run runner, slots int) error {
+	found, err := q.stored(run)
+	switch {
+	case err != nil:
+		return err
+	case found.version < sqlbatch.Version:
+		return fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
+			ErrNoSchema, sqlbatch.Version, found.version, q.name)
+	case found.version > sqlbatch.Version:
+		return newer(found.version)
+	}
+	if err := found.differs(&q.cfg, slots); err != nil {
+		return err
+	}
+	if found.deadKey() != q.cfg.DeadKey {
+		return fmt.Errorf("%w: Config.DeadKey is %v, and the database says %v; run chanq.Migrate to change that, and give all programs the same", ErrKind, q.cfg.DeadKey, found.deadKey())
+	}
+	return q.adopt(found)
 }
 
 // findDialect knows drivers by their package, so that none is imported here.

@@ -14,9 +14,30 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Config says how a queue is stored. The zero value is right for most. Nothing of
-// it is kept in the database: give the same to all programs that use a queue.
+// Config says how a queue is stored. The zero value is right for most. But for Kind, Slots
+// and DeadKey nothing of it is kept in the database: give the same to all programs that
+// use a queue.
 type Config struct {
+	// Kind of the queue: plain, or ordered, which keeps the messages of each Message.Key in
+	// the order in which they were sent. Migrate makes the tables of this kind, and they
+	// remain of it; Open and Migrate refuse a queue of another kind with ErrKind. Default
+	// KindPlain.
+	Kind Kind
+	// Slots of an ordered queue. Each key belongs to one, by its hash, and each slot to one
+	// consumer at a time: so no more consumers than slots have something to do, and the
+	// messages of a consumer that died wait, a slot's worth each, until its lease is over. With
+	// 1 the whole queue is handed out in order by one consumer, its keys side by side.
+	// Migrate sets the number for ever; to change it, drain into a new queue. Default 64,
+	// at most 1024; an error where Kind is not KindOrdered.
+	Slots int
+	// MaxKeys is for an ordered queue the most keys that handlers work on at once, in all
+	// processes together, as long as all have the same Config. Each slot has its part of it,
+	// so it must not be below Slots, and fewer are at work where keys with messages fall into
+	// few slots. Default 0: as many as there are. An error where Kind is not KindOrdered.
+	MaxKeys int
+	// DeadKey says for an ordered queue whether the messages behind a dead one of the same
+	// key are delivered. Default DeadKeyOpens. An error where Kind is not KindOrdered.
+	DeadKey DeadKey
 	// Dialect is the SQL to speak: sqlserver.Dialect, postgres.Dialect or
 	// sqlite.Dialect, each of the package below sqlbatch that is called so. Nothing
 	// else of those packages is needed. Default: found from the *sql.DB's driver, if
@@ -107,6 +128,7 @@ func (c Config) withDefaults() (Config, error) {
 	} else if isNil(c.Codec) {
 		v.wrong("Config.Codec: a nil %T; leave it unset for JSON", c.Codec)
 	}
+	c.checkOrder(&v)
 	return c, v.err()
 }
 
@@ -122,7 +144,7 @@ type ProducerConfig struct {
 	// InFlight is how many statements may be under way at once. Default 1: what
 	// one goroutine sends is claimed in its order. (Full groups are inserted side by
 	// side nevertheless, up to three on as many connections, and commit in order.) More trades that for
-	// throughput. At most 64.
+	// throughput, so on an ordered queue it is an error. At most 64.
 	InFlight int
 	// BufferBytes bounds the messages that are handed over and not stored yet,
 	// and those that cannot be stored and wait for Close; sends block when it is

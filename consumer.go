@@ -44,6 +44,7 @@ type Consumer[T any] struct {
 	sessions *sessions       // of claims
 	notes    *sessions       // of what may wait: members, trims, vacuums
 	member   sqlbatch.Member // as whom the database knows it
+	here     membership      // until when, as far as it is known here
 	settler  *settler
 	keeper   *keeper
 	health   health
@@ -129,6 +130,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		sessions: pools[0],
 		notes:    pools[3],
 		member:   newMember(cfg.Name, cfg.LeaseFor),
+		here:     membership{now: monotonic},
 		health:   health{queue: q.core, part: "consumer"},
 		values:   context.WithoutCancel(ctx),
 		out:      make(chan *Lease[T], cfg.Prefetch),

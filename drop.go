@@ -63,15 +63,20 @@ func (q *queue) drop(run runner, check func(Stats) error) error {
 	if err := q.begin(run); err != nil {
 		return err
 	}
-	within := q.sql.InTx()
-	switch version, err := q.version(run); {
+	switch found, err := q.stored(run); {
 	case err != nil:
 		return err
-	case version == 0:
+	case found.version == 0:
 		return fmt.Errorf("%w: there is no such queue", ErrNoSchema)
-	case version > sqlbatch.Version:
-		return newer(version)
+	case found.version > sqlbatch.Version:
+		return newer(found.version)
+	default:
+		q.cfg.MaxKeys = 0
+		if err := q.adopt(found); err != nil {
+			return err
+		}
 	}
+	within := q.sql.InTx()
 	if err := run(within.Lock(), nil); err != nil {
 		return err
 	}

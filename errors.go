@@ -23,10 +23,13 @@ var (
 	ErrNoSchema = errors.New("chanq: no schema")
 	// ErrNewerSchema: the tables were made by a newer chanq. Upgrade the program.
 	ErrNewerSchema = errors.New("chanq: newer schema")
+	// ErrKind: the tables of the queue are of another kind, or have another number of slots,
+	// than Config says. The error tells what the database has.
+	ErrKind = errors.New("chanq: another kind of queue")
 	// ErrNotDurable: the database may lose what it has confirmed. The error says which
 	// setting it is; Config.Durability takes the database as it is.
 	ErrNotDurable = errors.New("chanq: commits are not durable")
-	// ErrTooLarge: a body (Config.MaxBody), its headers or its dedup key exceed
+	// ErrTooLarge: a body (Config.MaxBody), its headers or one of its keys exceed
 	// their limit.
 	ErrTooLarge = errors.New("chanq: too large")
 	// ErrNotEmpty: Drop of a queue that has messages.

@@ -75,8 +75,20 @@ const leaveTimeout = 5 * time.Second
 func (c *Consumer[T]) attend(ctx context.Context) {
 	chore := housework{queue: c.queue, task: "members", op: "join"}
 	for ctx.Err() == nil {
-		chore.report(c.asMember(ctx, c.cfg.StatementTimeout, c.queue.sql.Join(c.member)))
-		retry.Sleep(ctx, c.cfg.LeaseFor/3)
+		timeout, pause := c.cfg.StatementTimeout, c.cfg.LeaseFor/3
+		if c.queue.ordered() { // all slots are lost with the membership: there is time for several tries
+			timeout = min(timeout, c.cfg.LeaseFor/6)
+		}
+		began := monotonic()
+		err := c.asMember(ctx, timeout, c.queue.sql.Join(c.member))
+		chore.report(err)
+		if err != nil && c.queue.ordered() {
+			pause /= 4
+		}
+		if err == nil && c.here.joined(began, c.cfg.LeaseFor) {
+			notify(c.progress) // slots may be taken
+		}
+		retry.Sleep(ctx, pause)
 	}
 	if c.abandoned.Err() == nil {
 		// What fails is of no matter: it counts as gone before long.

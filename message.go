@@ -37,9 +37,11 @@ type Message[T any] struct {
 	Body T
 	// Headers travel beside the body: at most 64, 16 KiB in all when encoded, of
 	// UTF-8.
-	Headers  map[string]string
+	Headers map[string]string
+	// Priority is of a plain queue; one of an ordered queue has its place among the messages
+	// of its Key.
 	Priority Priority
-	// Delay is how long after the send the message is due, by the database's
+	// Delay, of a plain queue, is how long after the send the message is due, by the database's
 	// clock; rounded up to milliseconds, at most a hundred years. It is zero in a
 	// lease.
 	Delay time.Duration
@@ -56,6 +58,11 @@ type Message[T any] struct {
 	// stored the key (SendTx), another send of it waits for that, and so does what the
 	// same Producer sends behind it, unless its InFlight lets that go beside it.
 	DedupKey string
+	// Key, of an ordered queue (Config.Kind), names the line that the message stands in: it is
+	// delivered once all that were sent before it with this key are acked or dead. At most 200
+	// bytes of UTF-8 without NUL. "" is a line of its own: it waits for no other message, and no
+	// other for it.
+	Key string
 }
 
 // Receipt says what became of a message that was sent.
@@ -87,6 +94,9 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	case !utf8.ValidString(m.DedupKey) || strings.ContainsRune(m.DedupKey, 0):
 		return row, given, fmt.Errorf("Message.DedupKey %q: must be UTF-8 without NUL", m.DedupKey)
 	}
+	if err := m.line(q, &row); err != nil {
+		return row, given, err
+	}
 	if row.Headers, err = encodeHeaders(m.Headers); err != nil {
 		return row, given, fmt.Errorf("Message.Headers: %w", err)
 	}
@@ -97,4 +107,25 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 		return row, given, fmt.Errorf("%w: Message.Body of %d bytes, Config.MaxBody is %d", ErrTooLarge, len(row.Body), q.cfg.MaxBody)
 	}
 	return row, given, nil
+}
+
+// line checks what puts a message of an ordered queue into its line, or that nothing of
+// it is there.
+func (m *Message[T]) line(q *queue, row *sqlbatch.Row) error {
+	switch {
+	case !q.ordered() && m.Key != "":
+		return fmt.Errorf("Message.Key is %q: it is for ordered queues, and queue %s is plain; see Config.Kind", m.Key, q.name)
+	case !q.ordered():
+		return nil
+	case m.Priority != 0:
+		return fmt.Errorf("Message.Priority is %v: queue %s is ordered, where a message comes after those that were sent before it with its Key", m.Priority, q.name)
+	case m.Delay != 0:
+		return fmt.Errorf("Message.Delay is %v: queue %s is ordered, where a message that is not due would hold up all behind it with its Key", m.Delay, q.name)
+	case len(m.Key) > sqlbatch.MaxOrderKey:
+		return fmt.Errorf("%w: Message.Key of %d bytes, at most %d", ErrTooLarge, len(m.Key), sqlbatch.MaxOrderKey)
+	case !utf8.ValidString(m.Key) || strings.ContainsRune(m.Key, 0):
+		return fmt.Errorf("Message.Key %q: must be UTF-8 without NUL", m.Key)
+	}
+	row.OrderKey, row.Slot = m.Key, sqlbatch.SlotOf(m.Key, m.ID, q.cfg.Slots)
+	return nil
 }

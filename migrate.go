@@ -14,10 +14,17 @@ import (
 // transaction under a lock of the database: any number of processes may call
 // it at once, and again, beside producers and consumers: what is there it does not lock.
 // On SQL Server the user needs the right to create tables in the schema, which must
-// exist. Tables of a newer chanq are left alone: ErrNewerSchema. Like Open it refuses a database that would break chanq's
+// exist. Tables of a newer chanq are left alone: ErrNewerSchema; and so are those of a queue of
+// another Config.Kind or number of Config.Slots: ErrKind. Config.DeadKey it does change: then
+// all programs must be started anew with that. Like Open it refuses a database that would break chanq's
 // promises, before it changes anything.
 func Migrate(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
-	return alter(ctx, "migrate", db, queue, cfg, migrate)
+	return alter(ctx, "migrate", db, queue, cfg, migrateTo(cfg.Slots))
+}
+
+// migrateTo migrates to that many slots, of an ordered queue; 0 is as many as there are.
+func migrateTo(slots int) func(*queue, runner) error {
+	return func(q *queue, run runner) error { return q.migrate(run, slots) }
 }
 
 // alter has do change the tables of a queue on one connection, which is closed if that
@@ -57,29 +64,37 @@ func newer(version int) error {
 	return fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program", ErrNewerSchema, version, sqlbatch.Version)
 }
 
-func migrate(q *queue, run runner) error {
+func (q *queue) migrate(run runner, slots int) error {
 	if err := q.trust(run); err != nil {
 		return err
 	}
 	if err := q.begin(run); err != nil {
 		return err
 	}
-	migrations := q.dialect.Migrations(sqlbatch.Names{Schema: q.cfg.Schema, Queue: q.name})
+	migrations := q.dialect.Migrations(q.cfg.names(q.name))
 	for _, text := range migrations[0].Statements[:migrations[0].Registry] {
 		if err := run(sqlbatch.Statement{Text: text}, nil); err != nil {
 			return err
 		}
 	}
-	version := 0
-	err := run(q.sql.Version(), func(rows *sql.Rows) error {
-		var paused, slots, holds int64
-		return rows.Scan(&version, &paused, &slots, &holds)
-	})
-	if err != nil {
+	found, err := q.stored(run)
+	switch {
+	case err != nil:
 		return err
-	}
-	if version > sqlbatch.Version {
-		return newer(version)
+	case found.version > sqlbatch.Version:
+		return newer(found.version)
+	case found.version > 0:
+		if err := found.differs(&q.cfg, slots); err != nil {
+			return err
+		}
+		found.holds = 0
+		if q.cfg.DeadKey == DeadKeyHolds { // the caller says so
+			found.holds = 1
+		}
+		if err := q.adopt(found); err != nil {
+			return err
+		}
+		migrations = q.dialect.Migrations(q.cfg.names(q.name))
 	}
 	for _, m := range migrations {
 		for _, text := range m.Statements {

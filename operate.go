@@ -89,19 +89,27 @@ type Entry struct {
 	LastError string
 	Headers   map[string]string
 	Body      []byte
+	// Key and Slot are of an ordered queue.
+	Key  string
+	Slot int
+
+	seq int64 // its place there
 }
 
 func (q *queue) entries(ctx context.Context, op string, st sqlbatch.Statement) ([]Entry, error) {
 	var list []Entry
 	err := q.once(ctx, st, func(rows *sql.Rows) error {
 		var e Entry
-		var id, headers, key []byte
+		var id, headers, key, line []byte
 		var enqueued int64
 		var member []byte
 		var due, lease, ended, expires sql.NullInt64
 		var holder, lastError sql.NullString
-		err := rows.Scan(&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &member, &holder, &key, &lastError, &headers, &e.Body)
-		if err != nil {
+		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &member, &holder, &key, &lastError, &headers, &e.Body}
+		if q.ordered() {
+			columns = append(columns, &e.Slot, &e.seq, &line)
+		}
+		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
 		copy(e.ID[:], id)
@@ -109,6 +117,7 @@ func (q *queue) entries(ctx context.Context, op string, st sqlbatch.Statement) (
 		e.DueAt, e.LeaseUntil, e.EndedAt, e.ExpiresAt = timeOf(due), timeOf(lease), timeOf(ended), timeOf(expires)
 		copy(e.Member[:], member)
 		e.LeasedBy, e.DedupKey, e.LastError = holder.String, string(key), lastError.String
+		e.Key = string(line)
 		e.Headers, _ = decodeHeaders(headers) // unreadable ones are why a message may be dead
 		list = append(list, e)
 		return nil
@@ -143,8 +152,11 @@ func (q *Queue[T]) Peek(ctx context.Context, s State, n int) ([]Entry, error) {
 // stays where it is is shown, once, unless SQL Server has it locked at the moment.
 func (q *Queue[T]) PeekAfter(ctx context.Context, last Entry, n int) ([]Entry, error) {
 	place := sqlbatch.Place{Priority: int8(last.Priority), At: last.DueAt.UnixMilli(), ID: last.ID}
-	if !sqlbatch.State(last.State).Live() {
+	switch live := sqlbatch.State(last.State).Live(); {
+	case !live:
 		place.At = last.EndedAt.UnixMilli()
+	case q.core.ordered():
+		place.At = last.seq
 	}
 	return q.core.peek(ctx, last.State, n, &place)
 }
@@ -248,7 +260,7 @@ const operateRows = 1000
 // Purge deletes every message that is of a state when it is called, leased ones
 // too, if asked, and returns how many it deleted. What comes to that state later
 // stays, so it ends beside producers, too. It runs in statements of 1000 rows each, for
-// each priority where they are live, after one that asks for the database's time; each
+// each priority where they are live and the queue is plain, after one that asks for the database's time; each
 // begins where the one before it ended. An error comes with the count so
 // far. Messages that others have locked at the moment may be left.
 func (q *Queue[T]) Purge(ctx context.Context, s State) (int, error) {
@@ -260,7 +272,7 @@ func (q *Queue[T]) Purge(ctx context.Context, s State) (int, error) {
 		return 0, q.core.fail("purge", err)
 	}
 	lowest, highest := sqlbatch.PriorityLow, sqlbatch.PriorityUrgent
-	if !sqlbatch.State(s).Live() {
+	if !sqlbatch.State(s).Live() || q.core.ordered() {
 		lowest = highest // their order knows no priorities
 	}
 	total := 0

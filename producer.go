@@ -118,6 +118,9 @@ func (c *sendCall) result() ([]Receipt, error) {
 // that leaves none for the application.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	cfg, err := cfg.withDefaults(q.core.dialect)
+	if err == nil && q.core.ordered() && cfg.InFlight > 1 {
+		err = fmt.Errorf("ProducerConfig.InFlight is %d: must be 1, since the queue is ordered, and statements side by side have no order", cfg.InFlight)
+	}
 	var pools []*sessions
 	storers, turns := storersOf(cfg, q.core.dialect.Traits())
 	if err == nil {

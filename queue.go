@@ -52,13 +52,16 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 			return refuse(err)
 		}
 	}
-	names := sqlbatch.Names{Schema: cfg.Schema, Queue: name}
+	names := cfg.names(name)
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return refuse(err)
 	}
 	q := &queue{
 		db: db, name: name, cfg: cfg, dialect: d, guest: guest{id: NewID()},
 		sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name},
+	}
+	if q.ordered() && q.sql.Slots(nil).Text == "" {
+		return refuse(errNotOrdered(d))
 	}
 	q.ringer.bell, q.ringer.name = cfg.Bell, q.key.schema+"."+name
 	q.lone = &health{queue: q, part: "consumer"}
@@ -93,24 +96,15 @@ func isPermanent(c sqlbatch.Class) bool {
 	return c == sqlbatch.NoSchema || c == sqlbatch.Permanent
 }
 
+// ordered says that it is an ordered queue.
+func (q *queue) ordered() bool { return q.cfg.Kind == KindOrdered }
+
 // once runs one statement on a session of its own: for calls outside of a
 // producer or consumer.
 func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	s := openOnce(q.db, q.dialect)
 	defer s.close()
 	return s.Run(ctx, st, scan)
-}
-
-// version is 0 for a queue without tables. One round trip, by run.
-func (q *queue) version(run runner) (version int, err error) {
-	err = run(q.sql.Version(), func(rows *sql.Rows) error {
-		var paused, slots, holds int64
-		return rows.Scan(&version, &paused, &slots, &holds)
-	})
-	if err != nil && q.classify(err) == sqlbatch.NoSchema {
-		return 0, nil
-	}
-	return version, err
 }
 
 // ring wakes idle consumers: there are messages that are due just now. more says that

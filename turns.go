@@ -24,6 +24,9 @@ import (
 //	stored   it is committed, or has failed to go ahead
 //	over     its outcome is known and told
 //
+// A transaction has its place by its time, on databases where that is when it began; on an
+// ordered queue by the number that it draws, which it does at once there, by Begun.
+//
 //	group n      BEGIN ─ placed ─ INSERT ─────── COMMIT ─ stored ── over
 //	group n + 1           └▶ BEGIN ─ placed ─ INSERT ──────└▶ COMMIT ─ stored ─ …
 //
@@ -177,7 +180,13 @@ func (p *Producer[T]) storeAhead(ctx context.Context, t *turn, rows []sqlbatch.R
 		return errOvertaken
 	}
 	err := p.sessions.InTx(ctx, func(tx *sql.Tx) error {
-		if p.queue.dialect.Traits().PlacesBegun {
+		if begun := own.Begun(); p.queue.ordered() && begun.Text != "" {
+			if err := session.RunTx(ctx, tx, begun, nil); err != nil {
+				return err
+			}
+			t.placed()
+		}
+		if p.queue.dialect.Traits().PlacesBegun && !p.queue.ordered() {
 			t.placed()
 		}
 		if err := session.RunTx(ctx, tx, st, nil); err != nil {
