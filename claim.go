@@ -120,7 +120,7 @@ func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 	start := monotonic()
 	p := c.claimParams(n)
 	rows := claimedRows{rows: make([]claimedRow, 0, min(p.Rows, max(minClaim, c.flow.lastClaim)))}
-	failure = loop.Try(c.abandoned, func(context.Context) error { return c.runClaim(p, rows.scan) })
+	failure = loop.Try(c.abandoned, func(context.Context) error { return c.runClaim(c.queue.sql.Claim(p), rows.scan) })
 	if failure != nil {
 		return p.Rows, 0, failure
 	}
@@ -160,14 +160,14 @@ func (c *Consumer[T]) claimPatience() time.Duration {
 
 // runClaim runs the statement of a claim. Its error is a *lateError if the answer
 // did not arrive in time.
-func (c *Consumer[T]) runClaim(p sqlbatch.ClaimParams, scan func(*sql.Rows) error) error {
+func (c *Consumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	ctx, cancel := context.WithTimeout(c.abandoned, c.claimPatience())
 	defer cancel()
 	run := c.sessions.RunPatient
 	if c.flow.atWork { // a session of its own is worth it
 		run = c.sessions.Run
 	}
-	err := run(ctx, c.queue.sql.Claim(p), scan)
+	err := run(ctx, st, scan)
 	if _, notRun := err.(*session.NotRunError); err != nil && !notRun && ctx.Err() != nil && c.abandoned.Err() == nil {
 		return &lateError{err}
 	}

@@ -50,14 +50,23 @@ func (c *Consumer[T]) waitForRoom() int {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for c.stop.Err() == nil {
-		buffered := len(c.out)
+		buffered, waiting := len(c.out), 0
+		if c.order != nil {
+			c.flow.delivered = c.order.sent.Load()
+		}
 		most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
+		if c.order != nil {
+			_, _ = c.order.tend(c.stop) // what fails is met again by the next round
+			var ready int
+			ready, waiting = c.order.buffered()
+			buffered += ready
+		}
 		room := min(most-buffered, c.queue.dialect.Traits().ClaimRows, c.allowance.bound())
 		if c.flow.meanBytes == 0 { // nothing is known of sizes, but that of the largest
 			room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
 		} else {
-			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered
-			if buffered == 0 {
+			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered - waiting
+			if buffered+waiting == 0 {
 				fit = max(fit, 1) // a body larger than all of the room comes alone
 			}
 			room = min(room, fit)

@@ -72,6 +72,7 @@ type Consumer[T any] struct {
 	surveyed  chan survey    // what a survey apart found, of capacity 1
 	joined    conc.WaitGroup // surveys apart
 	cleared   chan struct{}  // a suspect has ended: the next may be claimed
+	order     *dispatch[T]   // of an ordered queue, else nil
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
@@ -103,6 +104,10 @@ type ConsumerStats struct {
 
 	// Now.
 	Buffered int // leases that wait for a reader
+	// Of an ordered queue: leases that wait for the one before them of their key, which a
+	// reader has; the slots that this consumer has; and those of them of which no more is
+	// claimed before something of what waits is settled.
+	Waiting, Slots, StalledSlots int
 	Held     int // leases buffered or delivered, not ended
 	Settling int // settles that wait for their statement
 }
@@ -148,6 +153,10 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
 	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
 	c.keeper = newKeeper(c, pools[2], &c.health, cfg.LeaseFor, cfg.StatementTimeout)
+	if c.queue.ordered() {
+		c.order = newDispatch(c)
+		c.keeper.bound = c.here.until
+	}
 	var unlisten func()
 	c.ears, unlisten = q.core.key.listen()
 	forget := context.AfterFunc(ctx, c.Stop)
@@ -182,9 +191,16 @@ func (c *Consumer[T]) supervise(forget func()) {
 	if c.queue.sql.Wear().Text != "" {
 		rest.Go(c.vacuum)
 	}
-	claimer.Go(c.claimAll)
+	if c.order != nil {
+		claimer.Go(c.order.claimAll)
+	} else {
+		claimer.Go(c.claimAll)
+	}
 	claimer.Wait()
 	close(c.returned)
+	if c.order != nil {
+		rest.Go(func() { c.order.vacate(attending) })
+	}
 	forget()
 	c.settler.backlog.Drain()
 	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {
@@ -286,6 +302,9 @@ func (c *Consumer[T]) Stats() ConsumerStats {
 	s := c.stats
 	c.mu.Unlock()
 	s.Buffered, s.Held, s.Settling = len(c.out), int(c.held.Load()), c.settler.backlog.Waiting()
+	if c.order != nil {
+		c.order.stats(&s)
+	}
 	return s
 }
 
@@ -320,6 +339,12 @@ func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bo
 // expire does what the keeper does when it looks, which it need not have done yet,
 // or never will: after a Shutdown that gave up.
 func (c *Consumer[T]) expire(l *lease) { c.keeper.loseLease(l, leaseExpired) }
+
+func (c *Consumer[T]) moved(l *lease) {
+	if c.order != nil {
+		c.order.moved(l)
+	}
+}
 
 func (c *Consumer[T]) ended(l *lease) {
 	if l.state.Load() != leaseSettled {

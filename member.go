@@ -85,8 +85,8 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 		if err != nil && c.queue.ordered() {
 			pause /= 4
 		}
-		if err == nil && c.here.joined(began, c.cfg.LeaseFor) {
-			notify(c.progress) // slots may be taken
+		if err == nil && c.here.joined(began, c.cfg.LeaseFor) && c.order != nil {
+			c.order.hurry() // slots may be taken
 		}
 		retry.Sleep(ctx, pause)
 	}

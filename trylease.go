@@ -84,6 +84,7 @@ func (o *loneOwner) home() *queue            { return o.queue }
 func (o *loneOwner) parent() context.Context { return o.values }
 func (o *loneOwner) hurry()                  {}
 func (o *loneOwner) ended(*lease)            {}
+func (o *loneOwner) moved(*lease)            {}
 func (o *loneOwner) expire(l *lease)         { l.lose(leaseExpired) }
 func (o *loneOwner) broken(error)            {} // the lease tells
 
@@ -116,5 +117,5 @@ func (o *loneOwner) store(ctx context.Context, leases []*lease) {
 func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
 	s := openOnce(o.queue.db, o.queue.dialect)
 	defer s.close()
-	return o.queue.setEnd(ctx, s, make(chan struct{}, 1), l, d, o.timeout)
+	return o.queue.setEnd(ctx, s, make(chan struct{}, 1), l, d, o.timeout, nil)
 }

@@ -51,7 +51,7 @@ func not(condition string) string { return "(" + condition + ")::integer <> 1" }
 
 // What a claim returns of a message, or what it returns instead.
 const (
-	content   = `convert_to(q.dedup_key, {encoding}), q.headers, q.body`
+	content   = `convert_to(q.dedup_key, {encoding}) AS dedup_key, q.headers, q.body`
 	noContent = `NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body`
 )
 

@@ -78,22 +78,26 @@ type queue struct {
 
 // texts are those that are the same everywhere.
 type texts struct {
-	begun string // enqueue, with the time when the transaction began
+	ordered bool
+	begun   string // enqueue, with the time when the transaction began, and the number that begin drew
 
 	enqueue, enqueueNew, find, look, claim, claimBlind, nextDue, survey string
 	version, problems, clock, record, stats, get, cancel                string
 	discard, queues, lock, wear, vacuum                                 string
 	drop                                                                []string
 	redrive, redriveIDs, setPaused, trim, join, leave, members          string
+	claimSlots, claimSlotsBlind, slots, takeSlots, giveSlots            string // of an ordered queue, as the next
+	slotStats, held, horizon, begin                                     string
 	peek, purge                                                         map[sqlbatch.State]string
 }
 
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
-	r := names(n)
+	r := newRenderer(n)
 	texts := &texts{
-		enqueue:    r.Replace(enqueueText),
-		begun:      r.Replace(enqueueBegunText),
-		enqueueNew: r.Replace(enqueueNewText),
+		ordered:    r.ordered,
+		enqueue:    r.Replace(enqueueText(r.ordered)),
+		begun:      r.Replace(enqueueBegunText(r.ordered)),
+		enqueueNew: r.Replace(enqueueText(r.ordered) + newOnly),
 		find:       r.Replace(findText),
 		look:       r.Replace(lookText),
 		claim:      r.Replace(claimText(content)),
@@ -122,14 +126,21 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		peek:       map[sqlbatch.State]string{},
 		purge:      map[sqlbatch.State]string{},
 	}
-	for _, template := range dropTexts {
+	for _, template := range dropTexts(r.ordered) {
 		texts.drop = append(texts.drop, r.Replace(template))
 	}
-	for state, template := range peekTexts() {
+	for state, template := range peekTexts(r.ordered) {
 		texts.peek[state] = r.Replace(template)
 	}
-	for state, template := range purgeTexts() {
+	for state, template := range purgeTexts(r.ordered) {
 		texts.purge[state] = r.Replace(template)
+	}
+	if r.ordered {
+		texts.stats = r.Replace(orderedStatsText)
+		texts.claimSlots, texts.claimSlotsBlind = r.Replace(claimSlotsText(content)), r.Replace(claimSlotsText(noContent))
+		texts.slots, texts.slotStats, texts.held = r.Replace(slotsText), r.Replace(slotStatsText), r.Replace(heldText)
+		texts.takeSlots, texts.giveSlots = r.Replace(takeSlotsText), r.Replace(giveSlotsText)
+		texts.horizon, texts.begin = r.Replace(horizonText), r.Replace(begunText)
 	}
 	skips := &queue{texts: texts, settle: newSettles(r, skips)}
 	skips.inTx, skips.skips = skips, skips
@@ -173,6 +184,10 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{dead key}", quote("kx_"+stem+"_dead"), "{'dead key'}", literal("kx_"+stem+"_dead"),
 		"{done}", in+quote(stem+"_done"), "{done pk}", quote("pk_"+stem+"_done"),
 		"{done ended}", quote("ix_"+stem+"_done"), "{'done ended'}", literal("ix_"+stem+"_done"),
+		"{slots}", in+quote("chanq_slots"), "{slots pk}", quote("pk_chanq_slots"),
+		"{numbers}", in+quote(stem+"_seq"), "{'numbers'}", literal(stem+"_seq"), "{seq bits}", strconv.Itoa(sqlbatch.SeqBits),
+		"{dead line}", quote("lx_"+stem+"_dead"), "{'dead line'}", literal("lx_"+stem+"_dead"),
+		"{senders}", strconv.Itoa(sendersClass),
 		"{$}", tag,
 		"{name}", build.Quote("'", n.Queue, "'"),
 		"{now}", "(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)", // SELECT: once, not for each row

@@ -80,7 +80,7 @@ const (
   ` + endedShown
 	endedShown = `uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, NULL::bigint AS due_at,
   NULL::bigint AS lease_until, q.ended_at, NULL::bigint AS expires_at, NULL::bytea AS leased_by, NULL::bytea AS holder, ` + textColumns
-	textColumns = `convert_to(q.dedup_key, {encoding}) AS dedup_key, convert_to(q.last_error, {encoding}) AS last_error, q.headers, q.body`
+	textColumns = `convert_to(q.dedup_key, {encoding}) AS dedup_key, convert_to(q.last_error, {encoding}) AS last_error, q.headers, q.body{shown order}`
 )
 
 // Conditions on the rows of a lane that hold a state.
@@ -98,8 +98,11 @@ const (
 
 // Peeks of live messages choose by the index and fetch the rows afterwards, so
 // that no body is sorted. They come in the order of claims.
-func peekTexts() map[sqlbatch.State]string {
+func peekTexts(ordered bool) map[sqlbatch.State]string {
 	live := func(condition string) string {
+		if ordered {
+			return peekSeqText(condition)
+		}
 		return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 ),
@@ -131,6 +134,9 @@ ORDER BY q.ended_at DESC, q.id DESC LIMIT $1::integer`,
 func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
 	args := []any{int64(min(n, maxRows))}
 	lane, at, id := build.Peek(s, after, math.MaxInt64)
+	if s.Live() && q.ordered {
+		return sqlbatch.Statement{Text: q.peek[s], Args: append(args, at)}
+	}
 	if s.Live() {
 		args = append(args, int64(lane))
 	}

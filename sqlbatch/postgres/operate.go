@@ -9,8 +9,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-const recordText = `INSERT INTO {queues} (name, version, created_at) VALUES ({name}, $1::integer, {now})
-ON CONFLICT (name) DO UPDATE SET version = excluded.version`
+const recordText = `INSERT INTO {queues} (name, version, created_at, slots, holds) VALUES ({name}, $1::integer, {now}, {slots and holds})
+ON CONFLICT (name) DO UPDATE SET version = excluded.version, holds = excluded.holds`
 
 const setPausedText = `UPDATE {queues} SET paused = $1::integer = 1 WHERE name = {name}`
 
@@ -27,8 +27,11 @@ RETURNING uuid_send(q.id)`
 //
 // $2, $3 and $4 are a Window, $5 its priority. When a message was claimed is in its fence,
 // whose salt is at least 1: see FenceBits.
-func purgeTexts() map[sqlbatch.State]string {
+func purgeTexts(ordered bool) map[sqlbatch.State]string {
 	live := func(from, condition string) string {
+		if ordered {
+			return purgeSeqText(condition)
+		}
 		return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 )
@@ -60,7 +63,10 @@ RETURNING uuid_send(id), ended_at`
 
 func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
 	args := append([]any{int64(min(n, maxRows))}, window(w)...)
-	if s.Live() {
+	switch {
+	case s.Live() && q.ordered:
+		args = []any{args[0], w.After, args[3]}
+	case s.Live():
 		args = append(args, int64(w.Priority))
 	}
 	return sqlbatch.Statement{Text: q.purge[s], Args: args}
@@ -103,8 +109,8 @@ const (
       SELECT 1 FROM {live} AS q WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL))`
 
 	redriveMove = `moved AS (
-  INSERT INTO {live} (id, priority, due_at, enqueued_at, fence, dedup_key, last_error, headers, body)
-  SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, headers, body
+  INSERT INTO {live} (id, priority, due_at, enqueued_at, fence, dedup_key, last_error, headers, body{order})
+  SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, headers, body{order}
   FROM chosen
   ON CONFLICT DO NOTHING
   RETURNING id
@@ -178,10 +184,16 @@ const lockText = `LOCK TABLE {live}, {dead}, {done} IN ACCESS EXCLUSIVE MODE`
 
 func (q *queue) Lock() sqlbatch.Statement { return sqlbatch.Statement{Text: q.lock} }
 
-var dropTexts = []string{
-	`DELETE FROM {members} WHERE queue = {name}`,
-	`DELETE FROM {queues} WHERE name = {name}`,
-	`DROP TABLE {live}, {dead}, {done}`,
+func dropTexts(ordered bool) []string {
+	texts := []string{
+		`DELETE FROM {members} WHERE queue = {name}`,
+		`DELETE FROM {queues} WHERE name = {name}`,
+		`DROP TABLE {live}, {dead}, {done}`,
+	}
+	if ordered {
+		texts = append(texts, `DELETE FROM {slots} WHERE queue = {name}`, `DROP SEQUENCE {numbers}`)
+	}
+	return texts
 }
 
 func (q *queue) Drop() (statements []sqlbatch.Statement) {

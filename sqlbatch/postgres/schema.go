@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"slices"
+
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -28,19 +30,23 @@ func (dialect) Commit() string { return `COMMIT` }
 // Migrations may be run again. They run as text without parameters, so that a
 // DBA can run them by hand as they are.
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
-	r := names(n)
+	r := newRenderer(n)
 	m := sqlbatch.Migration{Number: 1, Registry: 1}
-	for _, template := range []string{
-		queuesTableText, membersTableText, liveTableText, dueIndexText, keyIndexText,
-		deadTableText, deadEndedIndexText, deadKeyIndexText, doneTableText, doneEndedIndexText, firstRecordText,
-	} {
+	before, index, after := []string(nil), dueIndexText, []string(nil)
+	if r.ordered {
+		before, index, after = []string{slotsTableText, numbersText, slotRowsText}, seqIndexText, []string{deadLineIndexText}
+	}
+	for _, template := range slices.Concat(
+		[]string{queuesTableText, membersTableText}, before, []string{liveTableText, index, keyIndexText},
+		[]string{deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneEndedIndexText, firstRecordText},
+	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
 	return []sqlbatch.Migration{m}
 }
 
 // firstRecordText makes Open find what was made by hand.
-const firstRecordText = `INSERT INTO {queues} (name, version, created_at) VALUES ({name}, 1, {now}) ON CONFLICT (name) DO NOTHING`
+const firstRecordText = `INSERT INTO {queues} (name, version, created_at, slots, holds) VALUES ({name}, 1, {now}, {slots and holds}) ON CONFLICT (name) DO NOTHING`
 
 const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   name       text COLLATE "C" NOT NULL,
@@ -98,7 +104,7 @@ BEGIN
       fence       bigint   NOT NULL DEFAULT 0,
       attempts    integer  NOT NULL DEFAULT 0,
       priority    smallint NOT NULL DEFAULT 0,
-      lapses      smallint NOT NULL DEFAULT 0,
+      lapses      smallint NOT NULL DEFAULT 0,{live order}
       leased_by   uuid,
       expires_at  bigint,
       dedup_key   text COLLATE "C",
@@ -134,7 +140,7 @@ const endedColumns = `
   ended_at    bigint   NOT NULL,
   fence       bigint   NOT NULL,
   attempts    integer  NOT NULL,
-  priority    smallint NOT NULL,
+  priority    smallint NOT NULL,{ended order}
   dedup_key   text COLLATE "C",
   last_error  text,
   headers     bytea,

@@ -70,7 +70,7 @@ func (l locked) list(columns ...string) string {
 // settles are the statements that apply to leases.
 type settles struct{ ack, archive, nack, snooze, release, bury, extend, endAfter string }
 
-func newSettles(r *strings.Replacer, locked locked) *settles {
+func newSettles(r renderer, locked locked) *settles {
 	return &settles{
 		ack:      r.Replace(ackText(locked)),
 		archive:  r.Replace(archiveText(locked)),
@@ -78,9 +78,19 @@ func newSettles(r *strings.Replacer, locked locked) *settles {
 		snooze:   r.Replace(nackText(locked, `q.attempts - q.lapses - 1`)),
 		release:  r.Replace(releaseText(locked)),
 		bury:     r.Replace(buryText(locked)),
-		extend:   r.Replace(extendText(locked, `greatest(q.lease_until, {now} + $4::bigint)`)),
-		endAfter: r.Replace(extendText(locked, `{now} + $4::bigint`)),
+		extend:   r.Replace(extendText(locked, until(r.ordered, `greatest(q.lease_until, {now} + $4::bigint)`))),
+		endAfter: r.Replace(extendText(locked, until(r.ordered, `{now} + $4::bigint`))),
 	}
+}
+
+// until is the end of a lease, or that of its holder's membership if it is sooner, so that who
+// takes a slot from a member that is gone finds no lease of its that runs. (Of a
+// member without a row it is the end that it has: least would pass over a NULL.)
+func until(ordered bool, end string) string {
+	if !ordered {
+		return end
+	}
+	return `least(` + end + `, coalesce((SELECT m.until FROM {members} AS m WHERE m.id = q.leased_by), q.lease_until))`
 }
 
 // ackText deletes leases. A repeat deletes nothing, so an unknown outcome
@@ -104,10 +114,10 @@ func archiveText(locked locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
   USING ` + locked.list() + `
-  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.last_error, q.headers, q.body
+  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.last_error, q.headers, q.body{q.order}
 )
-INSERT INTO {done} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
-SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, last_error, headers, body
+INSERT INTO {done} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
+SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, last_error, headers, body{order}
 FROM gone
 ` + replace + `
 RETURNING uuid_send(d.id), d.fence`
@@ -116,7 +126,7 @@ RETURNING uuid_send(d.id), d.fence`
 const replace = `ON CONFLICT (id) DO UPDATE SET
   priority = excluded.priority, enqueued_at = excluded.enqueued_at, ended_at = excluded.ended_at, fence = excluded.fence,
   attempts = excluded.attempts, dedup_key = excluded.dedup_key, last_error = excluded.last_error,
-  headers = excluded.headers, body = excluded.body`
+  headers = excluded.headers, body = excluded.body{replace order}`
 
 func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 	l := packItems(items)
@@ -168,16 +178,17 @@ func (q *queue) Release(items []sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.settle.release, Args: l.args()}
 }
 
-// buryText moves leases to the dead table, as archiveText does.
+// buryText moves leases to the dead table, as archiveText does. Of an ordered queue it does
+// only while they run: who has the slot by then may have handed out what comes next.
 func buryText(locked locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
-  USING ` + locked.list("uncounted integer", "error_at integer", "error integer") + `
+  USING ` + locked.list("uncounted integer", "error_at integer", "error integer") + `{running}
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.headers, q.body,
-            CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END AS last_error
+            CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END AS last_error{q.order}
 )
-INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
-SELECT id, priority, enqueued_at, {now}, fence + 1, attempts, dedup_key, last_error, headers, body
+INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
+SELECT id, priority, enqueued_at, {now}, fence + 1, attempts, dedup_key, last_error, headers, body{order}
 FROM gone
 ` + replace + `
 RETURNING uuid_send(d.id), d.fence - 1`

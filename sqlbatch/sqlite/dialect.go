@@ -47,11 +47,18 @@ type queue struct {
 	setPaused, trim                               string
 	joinSweep, join, leave, members               string
 	peek, purge                                   map[sqlbatch.State]string
+
+	ordered                                     bool // what follows is of an ordered queue alone
+	claimSlots, claimedSlots, claimedSlotsBlind string
+	slots, takeSlots, giveSlots                 string
+	slotStats, held                             string
 }
 
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
-	text := names(n).Replace
-	return &queue{
+	r := newRenderer(n)
+	text := r.Replace
+	q := &queue{
+		ordered: r.ordered,
 		enqueue: text(enqueueText), enqueueNew: text(enqueueNewText), find: text(findText), look: text(lookText),
 		claim: text(claimOf(withBody)), claimBlind: text(claimOf(blind)),
 		nextDue: text(lanes(nextDueText, nextDueLane, fromFloor)), survey: text(lanes(surveyText, surveyLane, "")),
@@ -82,6 +89,23 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 			sqlbatch.Dead:      text(purgeDead),
 			sqlbatch.Done:      text(purgeDone),
 		},
+	}
+	if r.ordered {
+		q.order(text)
+	}
+	return q
+}
+
+// order renders what an ordered queue has alone, or in another way.
+func (q *queue) order(text func(string) string) {
+	q.claimSlots, q.claimedSlots, q.claimedSlotsBlind = text(claimSlotsText), text(claimedSlotsOf(withBody)), text(claimedSlotsOf(blind))
+	q.slots, q.takeSlots, q.giveSlots = text(slotsText), text(takeSlotsText), text(giveSlotsText)
+	q.slotStats, q.held = text(slotStatsText), text(heldText)
+	q.stats = text(orderedStatsText)
+	q.drop = append(q.drop, text(dropSlots))
+	for state, condition := range map[sqlbatch.State]string{sqlbatch.Ready: isReady, sqlbatch.Scheduled: isScheduled, sqlbatch.Leased: isLeased} {
+		q.peek[state] = text(peekSeq + condition + peekSeqEnd)
+		q.purge[state] = text(purgeSeq + condition + purgeSeqEnds[state])
 	}
 }
 

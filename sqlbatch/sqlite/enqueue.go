@@ -16,18 +16,26 @@ import (
 // to integers.
 const rowSize = 16 + 1 + 13 + 13 + 9 + 3 + 9 + 6 + 9 + 9
 
-const enqueueText = `INSERT INTO {live} (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
-SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, headers, body
+// Of an ordered queue slot 4, order key offset 9 and length 3 follow.
+const orderSize = 4 + 9 + 3
+
+const enqueueText = `INSERT INTO {live} (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body{sent})
+SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, headers, body{sent}
 FROM (SELECT {now} AS now) AS t CROSS JOIN (
-  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 88 FROM n WHERE o + 88 < length(?1))
+  WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + {row size} FROM n WHERE o + {row size} < length(?1))
   SELECT substr(?1, o, 16) AS id,
          CAST(substr(?1, o + 16, 1) AS INTEGER) - 1 AS priority,
          CAST(substr(?1, o + 17, 13) AS INTEGER) AS delay,
          CAST(nullif(substr(?1, o + 30, 13), x'30303030303030303030303030') AS INTEGER) AS ttl,
          CASE WHEN substr(?1, o + 52, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 43, 9) AS INTEGER), CAST(substr(?1, o + 52, 3) AS INTEGER)) AS TEXT) END AS dedup_key,
          CASE WHEN substr(?1, o + 64, 6) > x'303030303030' THEN substr(?2, CAST(substr(?1, o + 55, 9) AS INTEGER), CAST(substr(?1, o + 64, 6) AS INTEGER)) END AS headers,
-         substr(?2, CAST(substr(?1, o + 70, 9) AS INTEGER), CAST(substr(?1, o + 79, 9) AS INTEGER)) AS body
+         substr(?2, CAST(substr(?1, o + 70, 9) AS INTEGER), CAST(substr(?1, o + 79, 9) AS INTEGER)) AS body{sent values}
   FROM n) AS r`
+
+// {sent values} of an ordered queue.
+const sentValues = `,
+         CAST(substr(?1, o + 88, 4) AS INTEGER) AS slot,
+         CASE WHEN substr(?1, o + 101, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 92, 9) AS INTEGER), CAST(substr(?1, o + 101, 3) AS INTEGER)) AS TEXT) END AS order_key`
 
 // WHERE true keeps ON CONFLICT from being read as a join condition.
 const enqueueNewText = enqueueText + `
@@ -35,21 +43,21 @@ WHERE true
 ON CONFLICT DO NOTHING
 RETURNING id`
 
-func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return packRows(q.enqueue, rows) }
+func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return q.packRows(q.enqueue, rows) }
 
 // EnqueueBegun is the same: with one writer at a time there is nothing to put in order.
 func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.Enqueue(rows) }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
-	return packRows(q.enqueueNew, rows)
+	return q.packRows(q.enqueueNew, rows)
 }
 
-func packRows(text string, rows []sqlbatch.Row) sqlbatch.Statement {
+func (q *queue) packRows(text string, rows []sqlbatch.Row) sqlbatch.Statement {
 	size := 0
 	for i := range rows {
-		size += len(rows[i].Key) + len(rows[i].Headers) + len(rows[i].Body)
+		size += len(rows[i].Key) + len(rows[i].OrderKey) + len(rows[i].Headers) + len(rows[i].Body)
 	}
-	list := make([]byte, 0, len(rows)*rowSize)
+	list := make([]byte, 0, len(rows)*(rowSize+orderSize))
 	data := make([]byte, 0, size)
 	for i := range rows {
 		row := &rows[i]
@@ -66,6 +74,12 @@ func packRows(text string, rows []sqlbatch.Row) sqlbatch.Statement {
 		list = appendDigits(list, int64(len(data)+1), 9)
 		list = appendDigits(list, int64(len(row.Body)), 9)
 		data = append(data, row.Body...)
+		if q.ordered {
+			list = appendDigits(list, int64(row.Slot), 4)
+			list = appendDigits(list, int64(len(data)+1), 9)
+			list = appendDigits(list, int64(len(row.OrderKey)), 3)
+			data = append(data, row.OrderKey...)
+		}
 	}
 	if len(data) == 0 {
 		data = []byte{0} // the driver binds an empty blob as NULL, of which every part is NULL

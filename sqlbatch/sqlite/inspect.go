@@ -49,13 +49,13 @@ SELECT
 const (
 	liveColumns = `CASE WHEN lease_until > {now} THEN 'leased' WHEN due_at <= {now} THEN 'ready' ELSE 'scheduled' END AS state,
   id, priority, fence, attempts, enqueued_at, due_at, iif(leased_by IS NULL, NULL, lease_until) AS lease_until, NULL AS ended_at, expires_at, leased_by,
-  (SELECT m.name FROM {members} AS m WHERE m.id = leased_by) AS holder, dedup_key, last_error, headers, body FROM {live}`
+  (SELECT m.name FROM {members} AS m WHERE m.id = leased_by) AS holder, dedup_key, last_error, headers, body{order} FROM {live}`
 	deadColumns = `'dead' AS state,
   id, priority, fence, attempts, enqueued_at, NULL AS due_at, NULL AS lease_until, ended_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
-  dedup_key, last_error, headers, body FROM {dead}`
+  dedup_key, last_error, headers, body{order} FROM {dead}`
 	doneColumns = `'done' AS state,
   id, priority, fence, attempts, enqueued_at, NULL AS due_at, NULL AS lease_until, ended_at, NULL AS expires_at, NULL AS leased_by, NULL AS holder,
-  dedup_key, last_error, headers, body FROM {done}`
+  dedup_key, last_error, headers, body{order} FROM {done}`
 )
 
 // Peek reads at most ?1 entries of each priority that are in the state, and the rows of the
@@ -93,6 +93,9 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
 	args := []any{int64(n)}
 	lane, at, id := build.Peek(s, after, math.MaxInt64)
+	if s.Live() && q.ordered {
+		return sqlbatch.Statement{Text: q.peek[s], Args: append(args, at)}
+	}
 	if s.Live() {
 		args = append(args, int64(lane))
 	}

@@ -10,8 +10,8 @@ import (
 
 // The statements of operators and of housekeeping on SQLite.
 
-const recordText = `INSERT INTO {queues} (name, version, created_at) VALUES ({name}, ?1, {now})
-ON CONFLICT (name) DO UPDATE SET version = excluded.version`
+const recordText = `INSERT INTO {queues} (name, version, created_at, slots, holds) VALUES ({name}, ?1, {now}, {slots and holds})
+ON CONFLICT (name) DO UPDATE SET version = excluded.version, holds = excluded.holds`
 
 const cancelText = `DELETE FROM {live} WHERE id IN ` + listed + ` RETURNING id`
 
@@ -55,8 +55,8 @@ RETURNING id, ended_at`
 // same key and a smaller id goes first, unless it died after the window.
 const (
 	redriveMark   = `UPDATE {dead} SET ended_at = -1 - ended_at WHERE rowid IN (SELECT rowid FROM {dead} AS d WHERE `
-	redriveInsert = `INSERT INTO {live} (id, priority, due_at, enqueued_at, fence, dedup_key, last_error, headers, body)
-SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, headers, body FROM {dead} WHERE ended_at < 0`
+	redriveInsert = `INSERT INTO {live} (id, priority, due_at, enqueued_at, fence, dedup_key, last_error, headers, body{order})
+SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, headers, body{order} FROM {dead} WHERE ended_at < 0`
 	redriveDelete = `DELETE FROM {dead} WHERE ended_at < 0 RETURNING id, -1 - ended_at`
 
 	redriveRoom = `NOT EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = d.id)
@@ -85,6 +85,9 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 
 func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
 	args := append([]any{int64(n)}, window(w)...)
+	if s.Live() && q.ordered {
+		return sqlbatch.Statement{Text: q.purge[s], Args: []any{args[0], w.After, args[3]}}
+	}
 	if s.Live() {
 		args = append(args, int64(w.Priority))
 	}

@@ -1,15 +1,119 @@
 package sqlite
 
-import "github.com/chanq/chanq/sqlbatch"
+import (
+	"math"
+	"slices"
 
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
 
-func (q *queue) ClaimSlots(sqlbatch.SlotClaim) sqlbatch.Statement { return sqlbatch.Statement{} }
-func (q *queue) Slots([]sqlbatch.SlotPart) sqlbatch.Statement     { return sqlbatch.Statement{} }
-func (q *queue) TakeSlots([16]byte, []int) sqlbatch.Statement     { return sqlbatch.Statement{} }
-func (q *queue) GiveSlots([16]byte, []sqlbatch.SlotPart) sqlbatch.Statement {
-	return sqlbatch.Statement{}
+// How an ordered queue is claimed from: an UPDATE that leases, and then a SELECT in the same
+// transaction that walks the same rows and tells of all of them. What has been leased just now
+// has this claim's salt in the lower bits of its fence.
+
+// walkOf is a WITH that walks the parts ?1 one after the other until there are ?2 rows, without
+// what ?3 holds, save what is told apart as taken. A LIMIT is the same for all slots, so that of a part
+// is found by counting: end is the seq of its last row.
+func walkOf(taken string) string {
+	mine := `(q.leased_by IS ?3 AND q.lease_until > {now} AND NOT ` + taken + ` AND NOT ?4)`
+	return `WITH parts AS MATERIALIZED (
+  SELECT p.o, p.slot, p.seq, p.most FROM ` + partList + ` AS p
+  CROSS JOIN {slots} AS s ON s.queue = {name} AND s.slot = p.slot AND s.fence = p.fence AND s.member = ?3
+  WHERE EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = ?3 AND ` + alive + `) AND NOT ` + paused + `
+),
+walked AS MATERIALIZED (
+  SELECT p.o, q.seq, q.due_at, q.lease_until, q.lapses, q.leased_by, ` + taken + ` AS taken
+  FROM parts AS p
+  CROSS JOIN {live} AS q INDEXED BY {due_ix_unqualified} ON p.most > 0 AND q.slot = p.slot AND q.seq > p.seq AND q.seq <= coalesce((
+    SELECT seq FROM (
+      SELECT seq, row_number() OVER (ORDER BY seq) AS k FROM (
+        SELECT q.seq FROM {live} AS q INDEXED BY {due_ix_unqualified}
+        WHERE q.slot = p.slot AND q.seq > p.seq AND NOT ` + mine + ` ORDER BY q.seq LIMIT ?5 + 0))
+    WHERE k = p.most), 9223372036854775807)
+  WHERE NOT ` + mine + `
+  LIMIT ?2 + 0
+)
+`
 }
-func (q *queue) Horizon() sqlbatch.Statement        { return sqlbatch.Statement{} }
-func (q *queue) Begun() sqlbatch.Statement          { return sqlbatch.Statement{} }
-func (q *queue) Held([]int, int) sqlbatch.Statement { return sqlbatch.Statement{} }
-func (q *queue) SlotStats(int) sqlbatch.Statement   { return sqlbatch.Statement{} }
+
+// A claim makes ?6 of a fence, which its lower bits end in: a fence that is ahead of the clock is
+// raised to the next millisecond.
+const justTaken = `(q.leased_by IS ?3 AND (q.fence - ?6) & 1048575 = 0)`
+
+var claimSlotsText = walkOf(`false`) + `UPDATE {live}
+SET lease_until = min({now} + ?7, (SELECT m.until FROM {members} AS m WHERE m.id = ?3)),
+  fence = (CASE WHEN fence > {now} << 20 THEN (fence >> 20) + 1 ELSE {now} END << 20) + ?6, attempts = attempts + 1,
+  lapses = lapses + (leased_by IS NOT NULL), leased_by = ?3
+WHERE seq IN (SELECT w.seq FROM walked AS w WHERE w.due_at <= {now} AND w.lease_until <= {now} AND w.lapses + (w.leased_by IS NOT NULL) < ?8)`
+
+func claimedSlotsOf(content string) string {
+	return walkOf(justTaken) + `SELECT q.id, q.priority, q.fence, q.attempts, q.lapses, coalesce(q.expires_at <= {now}, 0), q.enqueued_at, q.due_at, q.expires_at,
+  ` + content + `, q.slot, q.seq, q.order_key, NULL AS wait
+FROM walked AS w CROSS JOIN {live} AS q ON q.seq = w.seq
+WHERE w.taken
+UNION ALL
+SELECT q.id, 0, 0, 0, 0, 0, 0, q.due_at, NULL, NULL, NULL, NULL, q.slot, q.seq, q.order_key, max(q.due_at - {now}, q.lease_until - {now}, 0)
+FROM walked AS w CROSS JOIN {live} AS q ON q.seq = w.seq
+WHERE NOT w.taken
+UNION ALL
+SELECT NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, p.slot,
+  CASE WHEN p.o > a.o THEN p.seq WHEN coalesce(e.n, 0) >= p.most OR p.o = a.o THEN coalesce(e.seq, p.seq) ELSE 9223372036854775807 END, NULL, NULL
+FROM parts AS p
+LEFT JOIN (SELECT o, count(*) AS n, max(seq) AS seq FROM walked GROUP BY o) AS e ON e.o = p.o
+CROSS JOIN (SELECT CASE WHEN count(*) >= ?2 THEN coalesce(max(o), 0) END AS o FROM walked) AS a`
+}
+
+func (q *queue) ClaimSlots(c sqlbatch.SlotClaim) sqlbatch.Statement {
+	text, lapses, mine := q.claimedSlots, int64(c.Lapses), int64(0)
+	if c.Blind {
+		text = q.claimedSlotsBlind
+	}
+	if c.Suspects {
+		lapses = math.MaxInt64
+	}
+	if c.Mine {
+		mine = 1
+	}
+	walk := []any{packParts(c.Parts), int64(c.Rows), c.Member[:], mine, mostOf(c.Parts)}
+	lease := append(slices.Clip(walk), c.Salt, build.Milliseconds(c.Lease), lapses)
+	return sqlbatch.Statement{Text: text, Args: append(walk, c.Salt), Prior: []sqlbatch.Statement{{Text: q.claimSlots, Args: lease}}}
+}
+
+// What one writer has stored can be seen by whoever comes later, and its numbers are those of the
+// rows.
+func (q *queue) Horizon() sqlbatch.Statement { return sqlbatch.Statement{} }
+func (q *queue) Begun() sqlbatch.Statement   { return sqlbatch.Statement{} }
+
+// What operators do with an ordered queue goes by seq, which is the rowid.
+const (
+	isReady     = `due_at <= {now} AND lease_until <= {now}`
+	isScheduled = `due_at > {now} AND lease_until <= {now}`
+	isLeased    = `due_at <= {now} AND lease_until > {now}`
+
+	peekSeq    = `SELECT ` + liveColumns + ` WHERE seq > ?2 AND `
+	peekSeqEnd = ` ORDER BY seq LIMIT ?1 + 0`
+
+	// ?2 and ?3 are a Window.
+	purgeSeq    = `DELETE FROM {live} WHERE seq IN (SELECT seq FROM {live} WHERE seq > ?2 AND `
+	purgeSeqEnd = ` ORDER BY seq LIMIT ?1 + 0)
+RETURNING id, seq`
+)
+
+// purgeSeqEnds have what Window.Before bounds: see Purge.
+var purgeSeqEnds = map[sqlbatch.State]string{
+	sqlbatch.Ready:     ` AND due_at < ?3` + purgeSeqEnd,
+	sqlbatch.Scheduled: ` AND enqueued_at < ?3` + purgeSeqEnd,
+	sqlbatch.Leased:    ` AND (fence - 1) >> 20 < ?3` + purgeSeqEnd,
+}
+
+// orderedStatsText reads by seq: what is leased, or waits for its time, lies before most of what is ready.
+const orderedStatsText = `WITH first AS MATERIALIZED (SELECT due_at, lease_until FROM {live} ORDER BY seq LIMIT ?1 * 10)
+SELECT
+  (SELECT min(count(*), ?1) FROM first WHERE ` + isReady + `),
+  (SELECT min(count(*), ?1) FROM first WHERE ` + isScheduled + `),
+  (SELECT min(count(*), ?1) FROM first WHERE lease_until > {now}),
+  (SELECT count(*) FROM (SELECT 1 FROM {dead} LIMIT ?1)),
+  (SELECT count(*) FROM (SELECT 1 FROM {done} LIMIT ?1)),
+  (SELECT {now} - min(due_at) FROM first WHERE ` + isReady + `),
+  ` + paused

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -14,7 +15,11 @@ func (dialect) Begin() []string { return []string{"BEGIN IMMEDIATE"} }
 func (dialect) Commit() string  { return "COMMIT" }
 
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
-	return []sqlbatch.Migration{{Number: 1, Registry: 1, Statements: names(n).all(migration1)}}
+	texts := migration1
+	if n.Slots > 0 {
+		texts = append(slices.Clip(migration1), orderedMigration1...)
+	}
+	return []sqlbatch.Migration{{Number: 1, Registry: 1, Statements: newRenderer(n).all(texts)}}
 }
 
 // The schema. Times are Unix milliseconds. Ordinary rowid tables: an index leads
@@ -46,8 +51,8 @@ var migration1 = []string{
   since   INTEGER NOT NULL,
   until   INTEGER NOT NULL
 )`,
-	`CREATE TABLE IF NOT EXISTS {live} (
-  id          BLOB    NOT NULL PRIMARY KEY DEFAULT (` + newID + `),
+	`CREATE TABLE IF NOT EXISTS {live} ({live order}
+  id          BLOB    NOT NULL {id key} DEFAULT (` + newID + `),
   priority    INTEGER NOT NULL DEFAULT 0,
   due_at      INTEGER NOT NULL DEFAULT ({now}),
   lease_until INTEGER NOT NULL DEFAULT 0,
@@ -68,20 +73,20 @@ var migration1 = []string{
   CHECK ((enqueued_at | 0) = enqueued_at),
   CHECK ((expires_at | 0) = expires_at)
 )`,
-	`CREATE INDEX IF NOT EXISTS {due_ix} ON {live_unqualified} (priority, due_at, id)`,
+	`CREATE INDEX IF NOT EXISTS {due_ix} ON {live_unqualified} {claim columns}`,
 	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
 	`CREATE TABLE IF NOT EXISTS {dead} (` + endedColumns,
 	`CREATE INDEX IF NOT EXISTS {dead_ix} ON {dead_unqualified} (ended_at, id)`,
 	`CREATE INDEX IF NOT EXISTS {dead_key_ix} ON {dead_unqualified} (dedup_key, id) WHERE dedup_key IS NOT NULL`,
 	`CREATE TABLE IF NOT EXISTS {done} (` + endedColumns,
 	`CREATE INDEX IF NOT EXISTS {done_ix} ON {done_unqualified} (ended_at, id)`,
-	`INSERT INTO {queues} (name, version, created_at) VALUES ({name}, 1, {now}) ON CONFLICT (name) DO NOTHING`,
+	`INSERT INTO {queues} (name, version, created_at, slots, holds) VALUES ({name}, 1, {now}, {slots and holds}) ON CONFLICT (name) DO NOTHING`,
 }
 
 // endedColumns are those of the dead and of the done.
 const endedColumns = `
   id          BLOB    NOT NULL PRIMARY KEY,
-  priority    INTEGER NOT NULL,
+  priority    INTEGER NOT NULL,{ended order}
   enqueued_at INTEGER NOT NULL,
   ended_at    INTEGER NOT NULL,
   fence       INTEGER NOT NULL,
@@ -118,10 +123,8 @@ func timeBytes() []string {
 
 const now = `CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)`
 
-// replacer writes the names in braces of all texts.
-type replacer struct{ *strings.Replacer }
-
-func names(n sqlbatch.Names) replacer {
+// names writes the names in braces of all texts.
+func names(n sqlbatch.Names) *strings.Replacer {
 	schema := n.Schema
 	if schema == "" {
 		schema = "main"
@@ -129,9 +132,10 @@ func names(n sqlbatch.Names) replacer {
 	q := func(name string) string { return build.Quote(`"`, name, `"`) }
 	live := "chanq_" + n.Queue
 	in := q(schema) + "."
-	return replacer{strings.NewReplacer(append(timeBytes(),
+	return strings.NewReplacer(append(timeBytes(),
 		"{queues}", in+q("chanq_queues"),
 		"{members}", in+q("chanq_members"),
+		"{slots}", in+q("chanq_slots"), "{dead_line_ix}", in+q("ix_"+live+"_dead_line"),
 		"{live}", in+q(live), "{live_unqualified}", q(live), "{live_text}", build.Quote("'", live, "'"),
 		"{dead}", in+q(live+"_dead"), "{dead_unqualified}", q(live+"_dead"),
 		"{done}", in+q(live+"_done"), "{done_unqualified}", q(live+"_done"),
@@ -143,13 +147,5 @@ func names(n sqlbatch.Names) replacer {
 		"{schema_text}", build.Quote("'", schema, "'"),
 		"{name}", "'"+n.Queue+"'",
 		"{now}", now, "{margin}", fmt.Sprint(sqlbatch.FloorMargin.Milliseconds()),
-	)...)}
-}
-
-func (r replacer) all(texts []string) []string {
-	out := make([]string, len(texts))
-	for i, t := range texts {
-		out[i] = r.Replace(t)
-	}
-	return out
+	)...)
 }

@@ -10,16 +10,16 @@ import (
 const ackText = `DELETE FROM {live} WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
 
-const archiveInsertText = `INSERT OR REPLACE INTO {done} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
-SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, last_error, headers, body
+const archiveInsertText = `INSERT OR REPLACE INTO {done} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
+SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, last_error, headers, body{order}
 FROM {live} WHERE rowid IN (` + matched + `)`
 
 // An extension that comes late, after a later one, must not take back what that
 // one has given: EndAfter alone makes a lease shorter.
 const (
-	extendText = `UPDATE {live} SET lease_until = max(lease_until, {now} + ?2) WHERE rowid IN (` + matched + `)
+	extendText = `UPDATE {live} SET lease_until = {extended} WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
-	endAfterText = `UPDATE {live} SET lease_until = {now} + ?2 WHERE rowid IN (` + matched + `)
+	endAfterText = `UPDATE {live} SET lease_until = {end after} WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
 )
 
@@ -43,12 +43,12 @@ WHERE q.id = p.id AND q.fence = p.fence
 RETURNING id, fence - 1`
 }
 
-const buryInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
-SELECT q.id, q.priority, q.enqueued_at, {now}, q.fence + 1, q.attempts - p.amount, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body
-FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
+const buryInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
+SELECT q.id, q.priority, q.enqueued_at, {now}, q.fence + 1, q.attempts - p.amount, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
+FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence{running}`
 
 const buryDeleteText = `DELETE FROM {live} WHERE rowid IN (
-  SELECT q.rowid FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence)
+  SELECT q.rowid FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence{running})
 RETURNING id, fence`
 
 // A release leaves the message in its place.

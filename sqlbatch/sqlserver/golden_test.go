@@ -33,7 +33,7 @@ func textOf(t *testing.T, s sqlbatch.Statement) serverText {
 // goldens is every text of the dialect, by the name of its golden file.
 func goldens() map[string]serverText {
 	all := map[string]serverText{}
-	for name, file := range suite.Goldens(sqlserver.Dialect) {
+	for name, file := range suite.Goldens(sqlserver.Dialect, suite.Orders) {
 		if rest, ok := strings.CutPrefix(file, "-- @"); ok {
 			declaration, text, _ := strings.Cut(rest, "\n")
 			all[name] = serverText{text, "@" + declaration}

@@ -65,6 +65,11 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		change(&p)
 		calls["claim"+name] = q.Claim(p)
 	}
+	for name, st := range orderedCalls(q, value) {
+		if st.Text != "" { // of a plain queue they are empty
+			calls[name] = st
+		}
+	}
 	for name, st := range settles(q, d, value, sqlbatch.Item{ID: id, Fence: int64(n)}) {
 		calls[name] = st
 	}
@@ -73,6 +78,22 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		calls["purge-"+string(s)] = q.Purge(s, n, sqlbatch.Window{Before: int64(n)})
 	}
 	return calls
+}
+
+// orderedCalls are the statements of an ordered queue alone.
+func orderedCalls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
+	var member [16]byte
+	copy(member[:], value)
+	n := len(value)
+	parts := []sqlbatch.SlotPart{{Slot: n % 2, Fence: int64(n), From: int64(n), Limit: n}}
+	claim := sqlbatch.SlotClaim{Rows: n, Lease: time.Duration(n), Member: member, Salt: int64(n), Parts: parts}
+	blind := claim
+	blind.Blind, blind.Suspects, blind.Mine = true, true, true
+	return map[string]sqlbatch.Statement{
+		"claim-slots": q.ClaimSlots(claim), "claim-slots-blind": q.ClaimSlots(blind), "slots": q.Slots(parts),
+		"take-slots": q.TakeSlots(member, []int{0, 1}), "give-slots": q.GiveSlots(member, parts), "horizon": q.Horizon(),
+		"held": q.Held([]int{0, 1}, n), "slot-stats": q.SlotStats(n), "begun": q.Begun(),
+	}
 }
 
 // Settles are the statements that apply to leases, by name.

@@ -23,42 +23,60 @@ var Orders = sqlbatch.Names{Queue: "orders"}
 // Golden compares every text of a dialect with its file in testdata. What changes
 // there on purpose is written by go test ./sqlbatch/... -run Golden -update, and
 // reviewed like code. Statements of one text have one file, of the shortest name.
+//
+// In testdata/ordered are the texts that an ordered queue has alone, or that are others there.
 func Golden(t *testing.T, d sqlbatch.Dialect) {
-	texts := Goldens(d)
+	texts := Goldens(d, Orders)
+	compare(t, "testdata", texts)
+	if !HasOrdered(d) {
+		return
+	}
+	plain := map[string]bool{}
+	for _, text := range texts {
+		plain[text] = true
+	}
+	ordered := Goldens(d, Ordered)
+	maps.DeleteFunc(ordered, func(_, text string) bool { return plain[text] })
+	compare(t, filepath.Join("testdata", "ordered"), ordered)
+}
+
+// compare compares texts with the files of a folder, or writes them.
+func compare(t *testing.T, folder string, texts map[string]string) {
+	t.Helper()
 	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		old, err := filepath.Glob(filepath.Join("testdata", "*.sql"))
+		require.NoError(t, os.MkdirAll(folder, 0o755))
+		old, err := filepath.Glob(filepath.Join(folder, "*.sql"))
 		require.NoError(t, err)
 		for _, file := range old {
 			require.NoError(t, os.Remove(file))
 		}
 		for name, text := range texts {
-			require.NoError(t, os.WriteFile(filepath.Join("testdata", name+".sql"), []byte(text), 0o644))
+			require.NoError(t, os.WriteFile(filepath.Join(folder, name+".sql"), []byte(text), 0o644))
 		}
 	}
 	for name, text := range texts {
-		want, err := os.ReadFile(filepath.Join("testdata", name+".sql"))
+		want, err := os.ReadFile(filepath.Join(folder, name+".sql"))
 		require.NoError(t, err)
 		require.Equal(t, string(want), text, "%s: if the change is meant, run with -update and review the file", name)
 	}
-	files, err := filepath.Glob(filepath.Join("testdata", "*.sql"))
+	files, err := filepath.Glob(filepath.Join(folder, "*.sql"))
 	require.NoError(t, err)
 	require.Len(t, files, len(texts), "a golden file of no statement")
 }
 
 // Goldens are the texts of a dialect by the names of their files.
-func Goldens(d sqlbatch.Dialect) map[string]string {
+func Goldens(d sqlbatch.Dialect, n sqlbatch.Names) map[string]string {
 	all := map[string]string{}
-	for name, st := range goldenCalls(d.Queue(Orders)) {
+	for name, st := range goldenCalls(d.Queue(n)) {
 		all[name] = script(Texts(st)...)
 	}
-	if vacuum := d.Queue(Orders).Vacuum(); vacuum.Text != "" {
+	if vacuum := d.Queue(n).Vacuum(); vacuum.Text != "" {
 		all["vacuum"] = script(vacuum.Text)
 	}
 	for i, text := range d.Begin() {
 		all[fmt.Sprintf("migration-begin-%d", i+1)] = script(text)
 	}
-	for _, m := range d.Migrations(Orders) {
+	for _, m := range d.Migrations(n) {
 		for i, text := range m.Statements {
 			all[fmt.Sprintf("migration-%d-%02d", m.Number, i+1)] = script(text)
 		}

@@ -25,12 +25,20 @@ type test struct {
 //
 // open makes an empty database, which is gone when its test ends.
 func Run(t *testing.T, d sqlbatch.Dialect, open func(*testing.T) *sql.DB) {
-	for _, test := range slices.Concat(storing, claiming, settling, operating, members) {
-		t.Run(test.name, func(t *testing.T) {
-			w := &world{T: t, dialect: d, db: open(t), Queue: d.Queue(Orders)}
-			Migrate(t, d, w.db, Orders)
-			test.do(w)
-		})
+	run := func(names sqlbatch.Names, tests []test) {
+		for _, test := range tests {
+			t.Run(test.name, func(t *testing.T) {
+				w := &world{T: t, dialect: d, db: open(t), Queue: d.Queue(names)}
+				Migrate(t, d, w.db, names)
+				test.do(w)
+			})
+		}
+	}
+	run(Orders, slices.Concat(storing, claiming, settling, operating, members))
+	if HasOrdered(d) {
+		run(Ordered, ordered)
+	} else {
+		t.Run("OrderedQueues", func(t *testing.T) { t.Skip("no ordered queues on this engine yet") })
 	}
 }
 

@@ -286,6 +286,9 @@ type entry map[string]any
 func (w *world) entry(row []any) entry {
 	w.Helper()
 	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "lease_until", "ended_at", "expires_at", "leased_by", "holder", "dedup_key", "last_error", "headers", "body"}
+	if len(row) > len(columns) { // of an ordered queue
+		columns = append(columns, "slot", "seq", "order_key")
+	}
 	require.Len(w, row, len(columns))
 	e := entry{}
 	for i, c := range columns {

@@ -40,4 +40,4 @@ SET lease_until = (SELECT now FROM t) + $2::bigint, fence = greatest(q.fence, (S
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
-          q.enqueued_at, q.due_at, q.expires_at, convert_to(q.dedup_key, getdatabaseencoding()), q.headers, q.body;
+          q.enqueued_at, q.due_at, q.expires_at, convert_to(q.dedup_key, getdatabaseencoding()) AS dedup_key, q.headers, q.body;

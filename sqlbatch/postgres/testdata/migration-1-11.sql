@@ -1,1 +1,1 @@
-INSERT INTO "public"."chanq_queues" (name, version, created_at) VALUES ('orders', 1, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)) ON CONFLICT (name) DO NOTHING;
+INSERT INTO "public"."chanq_queues" (name, version, created_at, slots, holds) VALUES ('orders', 1, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), 0, 0) ON CONFLICT (name) DO NOTHING;

@@ -1,0 +1,688 @@
+package suite
+
+import (
+	"encoding/hex"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Slots are how many the ordered queue of these tests has.
+const slots = 4
+
+// Ordered are the names of an ordered queue.
+var Ordered = sqlbatch.Names{Queue: "orders", Slots: slots}
+
+// HasOrdered: the dialect knows ordered queues.
+func HasOrdered(d sqlbatch.Dialect) bool { return d.Queue(Ordered).Slots(nil).Text != "" }
+
+const (
+	end  = math.MaxInt64
+	most = 1000
+)
+
+var (
+	other  = [16]byte{0xB0, 15: 0x0B} // another member
+	nobody = [16]byte{0xC0, 15: 0x0C} // who never joined
+)
+
+// line sends messages of a key to a slot by one statement.
+func (w *world) line(slot int, key string, ns ...byte) {
+	w.Helper()
+	var rows []sqlbatch.Row
+	for _, n := range ns {
+		rows = append(rows, sqlbatch.Row{ID: id(n), OrderKey: key, Slot: slot, Headers: []byte{n}, Body: []byte{n, n}})
+	}
+	w.send(rows...)
+}
+
+func nameOf(who [16]byte) string { return hex.EncodeToString(who[:1]) }
+
+func (w *world) joinAs(who [16]byte, d time.Duration) {
+	w.Helper()
+	w.run(w.Join(sqlbatch.Member{ID: who, Name: nameOf(who), For: d}))
+}
+
+// fences are slots and their fences, as a statement returned them.
+func (w *world) fences(rows [][]any) map[int]int64 {
+	w.Helper()
+	all := map[int]int64{}
+	for _, row := range rows {
+		require.Len(w, row, 2)
+		all[int(row[0].(int64))] = row[1].(int64)
+	}
+	return all
+}
+
+func (w *world) take(who [16]byte, slots ...int) map[int]int64 {
+	w.Helper()
+	return w.fences(w.run(w.TakeSlots(who, slots)))
+}
+
+// owner joins, and owns all slots.
+func (w *world) owner() *sqlbatch.SlotClaim {
+	w.Helper()
+	w.joinAs(member, time.Hour)
+	return w.claimOf(w.take(member, 0, 1, 2, 3))
+}
+
+// claimOf is a claim from these slots, in order.
+func (w *world) claimOf(fences map[int]int64) *sqlbatch.SlotClaim {
+	c := &sqlbatch.SlotClaim{Rows: most, Lease: time.Minute, Member: member, Lapses: math.MaxInt32}
+	for slot := range slots {
+		if fence, ok := fences[slot]; ok {
+			c.Parts = append(c.Parts, sqlbatch.SlotPart{Slot: slot, Fence: fence, Limit: most})
+		}
+	}
+	return c
+}
+
+// found is what a claim from slots returned.
+type found struct {
+	leased []byte // by seq, slot by slot
+	rows   map[byte][]any
+	seqs   map[byte]int64
+	past   map[byte]int64 // in how many ms
+	ends   map[int]int64
+}
+
+var salts int64
+
+func (w *world) claimSlots(c *sqlbatch.SlotClaim) *found {
+	w.Helper()
+	salts++
+	c.Salt = salts
+	f := &found{rows: map[byte][]any{}, seqs: map[byte]int64{}, past: map[byte]int64{}, ends: map[int]int64{}}
+	for _, row := range w.run(w.ClaimSlots(*c)) {
+		require.Len(w, row, 16)
+		slot, seq := int(row[12].(int64)), row[13].(int64)
+		if row[0] == nil {
+			require.NotContains(w, f.ends, slot)
+			f.ends[slot] = seq
+			continue
+		}
+		n := row[0].(string)[0]
+		require.NotContains(w, f.seqs, n, "twice")
+		f.seqs[n], f.rows[n] = seq, row
+		if row[15] != nil {
+			f.past[n] = row[15].(int64)
+			require.Equal(w, []any{nil, nil, nil, nil}, row[8:12], "content of what is not leased")
+			continue
+		}
+		f.leased = append(f.leased, n)
+	}
+	slices.SortFunc(f.leased, func(a, b byte) int {
+		if x, y := f.rows[a][12].(int64), f.rows[b][12].(int64); x != y {
+			return int(x - y)
+		}
+		return int(f.seqs[a] - f.seqs[b])
+	})
+	return f
+}
+
+var ordered = []test{
+	{"AnOrderedQueueIsToldFromAPlainOne", kindIsKnown},
+	{"AClaimFindsTheMessagesOfASlotInTheOrderOfSends", slotsAreInOrder},
+	{"ALeaseFromASlotHasAllThatAClaimReturns", slotLeases},
+	{"AClaimReadsBehindItsMarks", marks},
+	{"AnEndTellsHowFarASlotWasSeen", slotEnds},
+	{"WhatIsWalkedPastIsTold", walkedPast},
+	{"OwnLeasesArePassedOver", ownLeases},
+	{"NobodyClaimsFromASlotThatIsNotHis", notHisSlot},
+	{"ALeaseEndsWithTheMembership", leasesEndWithMembers},
+	{"SlotsAreTakenFromWhoIsGone", slotsAreTaken},
+	{"SlotsAreGivenByTheirFence", slotsAreGiven},
+	{"SlotsTellTheirOwners", slotsTell},
+	{"SlotsTellWhenSomethingIsDue", slotsDue},
+	{"WhatIsSentWithKeysHasTheOrderOfItsRows", keyedRowsKeepTheirOrder},
+	{"NumbersNeverGoBack", numbersGrow},
+	{"AnyProgramMaySendToAnOrderedQueue", anyProgramSends},
+	{"ABuryEndsWithTheLease", buriesEnd},
+	{"TheDeadHoldTheirKeys", deadHold},
+	{"AMessageKeepsItsPlaceThroughDeath", placesAreKept},
+	{"OperatorsSeeAnOrderedQueueBySeq", peeksBySeq},
+	{"AnOrderedQueueIsPurgedBySeq", purgesBySeq},
+	{"AnOrderedQueueIsCounted", orderedStats},
+	{"SlotsAreCounted", slotStats},
+	{"AnOrderedQueueIsDropped", orderedDrop},
+}
+
+func kindIsKnown(w *world) {
+	require.Equal(w, [][]any{list(sqlbatch.Version, 0, slots, 0)}, w.run(w.Version()))
+	held := Ordered
+	held.Holds = true
+	w.run(w.dialect.Queue(held).Record(sqlbatch.Version))
+	require.Equal(w, [][]any{list(sqlbatch.Version, 0, slots, 1)}, w.run(w.Version()))
+}
+
+func slotsAreInOrder(w *world) {
+	c := w.owner()
+	w.line(1, "a", 9, 2)
+	w.line(2, "b", 8)
+	w.line(1, "c", 1, 7)
+	w.line(1, "a", 3)
+	f := w.claimSlots(c)
+	require.Equal(w, []byte{9, 2, 1, 7, 3, 8}, f.leased)
+	require.Empty(w, f.past)
+	require.Equal(w, map[int]int64{0: end, 1: end, 2: end, 3: end}, f.ends)
+	for n, row := range f.rows {
+		require.Equal(w, []any{map[byte]int64{8: 2}[n] + map[bool]int64{true: 1}[n != 8], f.seqs[n]}, row[12:14])
+	}
+	require.Empty(w, w.claimSlots(c).leased, "they are leased")
+}
+
+func slotLeases(w *world) {
+	c := w.owner()
+	w.send(sqlbatch.Row{ID: id(1), Key: "k1", OrderKey: "né", Slot: 3, TTL: time.Hour, Headers: []byte("h"), Body: []byte("b")}, sqlbatch.Row{ID: id(2)})
+	f := w.claimSlots(c)
+	require.Equal(w, []byte{2, 1}, f.leased)
+	one, two := f.rows[1], f.rows[2]
+	item := w.items(1)[0]
+	require.Equal(w, list(0, item.Fence, 1, 0, 0), one[1:6])
+	require.Equal(w, one[6], one[7], "due when it was sent")
+	require.Equal(w, one[6].(int64)+time.Hour.Milliseconds(), one[8])
+	require.Equal(w, []any{"k1", "h", "b", int64(3)}, one[9:13])
+	require.Equal(w, "né", one[14])
+	require.Equal(w, []any{nil, nil, nil}, []any{two[8], two[9], two[10]})
+	require.Nil(w, two[14])
+	require.Equal(w, string(member[:]), w.get(1)["leased_by"])
+	require.InDelta(w, w.now()+time.Minute.Milliseconds(), w.get(1)["lease_until"], 10_000)
+
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: item}})), 1)
+	blind := *c
+	blind.Blind = true
+	again := w.claimSlots(&blind).rows[1]
+	require.Greater(w, again[2], item.Fence)
+	require.Equal(w, int64(2), again[3], "attempts")
+	require.Equal(w, []any{nil, nil, nil}, again[9:12])
+	require.Equal(w, one[12:15], again[12:15], "its place is what it was")
+	w.lapse(1)
+	require.Equal(w, int64(1), w.claimSlots(c).rows[1][4], "lapses")
+}
+
+func marks(w *world) {
+	c := w.owner()
+	w.line(0, "a", 1, 2, 3)
+	w.line(1, "b", 4, 5)
+	seqs := w.claimSlots(c).seqs
+	require.Len(w, w.run(w.Release(w.items(1, 2, 3, 4, 5))), 5)
+	c.Parts[0].From, c.Parts[1].From = seqs[1], seqs[5]
+	f := w.claimSlots(c)
+	require.Equal(w, []byte{2, 3}, f.leased)
+	require.Equal(w, map[int]int64{0: end, 1: end, 2: end, 3: end}, f.ends)
+}
+
+func slotEnds(w *world) {
+	c := w.owner()
+	w.line(0, "a", 1, 2, 3)
+	w.line(1, "b", 4, 5)
+	w.line(2, "c", 6)
+	c.Parts[0].Limit, c.Parts[2].Limit = 2, 0
+	f := w.claimSlots(c)
+	require.Equal(w, []byte{1, 2, 4, 5}, f.leased)
+	require.Equal(w, map[int]int64{0: f.seqs[2], 1: end, 2: 0, 3: end}, f.ends)
+
+	require.Len(w, w.run(w.Release(w.items(1, 2, 4, 5))), 4)
+	c.Parts[0].Limit, c.Parts[2].Limit = most, most
+	c.Rows = 4
+	c.Parts[2].From = 7
+	slices.Reverse(c.Parts[:2])
+	f = w.claimSlots(c)
+	require.Equal(w, []byte{1, 2, 4, 5}, f.leased, "those of slot 1 first")
+	require.Equal(w, map[int]int64{1: end, 0: f.seqs[2], 2: 7, 3: 0}, f.ends)
+	c.Rows = 0
+	require.Equal(w, map[int]int64{1: 0, 0: 0, 2: 7, 3: 0}, w.claimSlots(c).ends)
+}
+
+func walkedPast(w *world) {
+	c := w.owner()
+	w.line(0, "a", 1, 2, 3, 4, 5)
+	require.Len(w, w.claimSlots(c).leased, 5)
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(1)[0], Delay: time.Minute}})), 1)
+	require.Len(w, w.run(w.Release(w.items(2, 4))), 2)
+	w.lapse(5)
+
+	c.Lapses = 1 // a suspect has one
+	w.joinAs(other, time.Hour)
+	c.Member, c.Parts[0].Fence = other, w.takeOver(0)
+	c.Parts = c.Parts[:1]
+	c.Rows = 4
+	f := w.claimSlots(c)
+	require.Equal(w, []byte{2, 4}, f.leased)
+	require.InDelta(w, time.Minute.Milliseconds(), f.past[1], 10_000, "a retry")
+	require.InDelta(w, time.Minute.Milliseconds(), f.past[3], 10_000, "somebody has leased it")
+	require.NotContains(w, f.past, byte(5))
+	require.Equal(w, map[int]int64{0: f.seqs[4]}, f.ends, "there were Rows, those walked past among them")
+
+	c.Parts[0].From = f.seqs[4]
+	require.Equal(w, map[byte]int64{5: 0}, w.claimSlots(c).past, "a suspect")
+	c.Suspects = true
+	require.Equal(w, []byte{5}, w.claimSlots(c).leased)
+}
+
+// takeOver is the fence of a slot that other takes from member, who has left.
+func (w *world) takeOver(slot int) int64 {
+	w.Helper()
+	w.run(w.Leave(member))
+	fences := w.take(other, slot)
+	require.Len(w, fences, 1)
+	return fences[slot]
+}
+
+func ownLeases(w *world) {
+	c := w.owner()
+	w.line(0, "a", 1, 2, 3)
+	require.Len(w, w.claimSlots(c).leased, 3)
+	w.line(0, "a", 4, 5)
+	c.Rows, c.Parts[0].Limit = 1, 1
+	f := w.claimSlots(c)
+	require.Equal(w, []byte{4}, f.leased, "they count for no limit")
+	require.Empty(w, f.past)
+	require.Equal(w, f.seqs[4], f.ends[0])
+
+	c.Rows, c.Parts[0].Limit, c.Mine = most, 3, true
+	f = w.claimSlots(c)
+	require.Empty(w, f.leased)
+	require.Len(w, f.past, 3, "now they count")
+	require.InDelta(w, time.Minute.Milliseconds(), f.past[1], 10_000)
+	require.Equal(w, f.seqs[3], f.ends[0])
+	c.Parts[0].Limit = most
+	f = w.claimSlots(c)
+	require.Equal(w, []byte{5}, f.leased)
+	require.Len(w, f.past, 4)
+}
+
+func notHisSlot(w *world) {
+	c := w.owner()
+	w.line(0, "a", 1)
+	nothing := func(why string, c sqlbatch.SlotClaim) {
+		w.Helper()
+		f := w.claimSlots(&c)
+		require.Empty(w, f.seqs, why)
+		require.Empty(w, f.ends, why)
+	}
+	stranger := *c
+	stranger.Member = other
+	w.joinAs(other, time.Hour)
+	nothing("another's slot", stranger)
+	late := *c
+	late.Parts = slices.Clone(c.Parts)
+	for i := range late.Parts {
+		late.Parts[i].Fence--
+	}
+	nothing("another fence", late)
+	w.run(w.Pause())
+	nothing("paused", *c)
+	w.run(w.Resume())
+	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(member)+"'")
+	nothing("his time is over", *c)
+	w.joinAs(member, time.Hour)
+	require.Len(w, w.run(w.GiveSlots(member, c.Parts[:1])), 1)
+	f := w.claimSlots(c)
+	require.Empty(w, f.leased)
+	require.Equal(w, map[int]int64{1: end, 2: end, 3: end}, f.ends, "one was given back")
+	w.run(w.Leave(member))
+	nothing("he has left", *c)
+	require.Equal(w, "ready", w.get(1)["state"])
+	require.Equal(w, int64(0), w.get(1)["attempts"])
+}
+
+func leasesEndWithMembers(w *world) {
+	w.joinAs(member, 10*time.Second)
+	c := w.claimOf(w.take(member, 0))
+	until := w.run(w.Members())[0][5]
+	w.line(0, "a", 1, 2)
+	require.Len(w, w.claimSlots(c).leased, 2)
+	ends := func() any { w.Helper(); return w.get(1)["lease_until"] }
+	require.Equal(w, until, ends())
+	items := w.items(1)
+	require.Len(w, w.run(w.Extend(items, time.Hour)), 1)
+	require.Equal(w, until, ends())
+	require.Len(w, w.run(w.EndAfter(items, time.Hour)), 1)
+	require.Equal(w, until, ends())
+	require.Len(w, w.run(w.EndAfter(items, time.Second)), 1)
+	sooner := ends()
+	require.Less(w, sooner, until)
+	w.joinAs(member, time.Hour)
+	require.Len(w, w.run(w.Extend(items, time.Minute)), 1)
+	require.InDelta(w, w.now()+time.Minute.Milliseconds(), ends(), 10_000)
+	later := ends()
+	w.run(w.Leave(member))
+	require.Len(w, w.run(w.SkipLocked().Extend(items, 2*time.Hour)), 1)
+	require.Equal(w, later, ends(), "who has left extends nothing")
+	require.Len(w, w.run(w.EndAfter(items, 2*time.Hour)), 1)
+	require.Equal(w, later, ends())
+	require.Len(w, w.run(w.EndAfter(items, 0)), 1)
+	require.Less(w, ends(), later)
+}
+
+func slotsAreTaken(w *world) {
+	require.Empty(w, w.take(nobody, 0), "only members take")
+	w.joinAs(member, time.Hour)
+	require.Equal(w, map[int]int64{0: 1, 2: 1}, w.take(member, 0, 2))
+	require.Equal(w, map[int]int64{2: 2}, w.take(member, 2), "what is his already, by another fence")
+	w.joinAs(other, time.Hour)
+	require.Equal(w, map[int]int64{1: 1}, w.take(other, 0, 1, 2), "not what another owns")
+	require.Empty(w, w.take(other))
+	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(member)+"'")
+	require.Empty(w, w.take(member, 0, 3), "whose time is over takes nothing")
+	require.Equal(w, map[int]int64{0: 2}, w.take(other, 0), "its owner is gone")
+	w.joinAs(member, time.Hour)
+	require.Empty(w, w.take(other, 2), "he is back")
+	w.run(w.Leave(member))
+	require.Equal(w, map[int]int64{2: 3}, w.take(other, 2), "he has left")
+
+	elsewhere := Ordered
+	elsewhere.Queue = "others"
+	Migrate(w.T, w.dialect, w.db, elsewhere)
+	require.Equal(w, map[int]int64{0: 1}, w.fences(w.run(w.dialect.Queue(elsewhere).TakeSlots(other, []int{0, slots}))), "each queue has its own")
+}
+
+func slotsAreGiven(w *world) {
+	w.joinAs(member, time.Hour)
+	w.joinAs(other, time.Hour)
+	w.take(member, 0, 1)
+	parts := []sqlbatch.SlotPart{{Slot: 0, Fence: 1}, {Slot: 1, Fence: 0}, {Slot: 2}}
+	require.Empty(w, w.run(w.GiveSlots(other, parts)))
+	require.Equal(w, map[int]int64{0: 1}, w.fences(w.run(w.GiveSlots(member, parts))), "by its fence")
+	require.Empty(w, w.run(w.GiveSlots(member, parts)), "it is free")
+	require.Equal(w, map[int]int64{0: 2}, w.take(other, 0, 1))
+	require.Empty(w, w.run(w.GiveSlots(member, nil)))
+}
+
+func slotsTell(w *world) {
+	for _, row := range w.run(w.Slots(nil)) {
+		require.Equal(w, []any{nil, nil, int64(0), int64(0), nil}, row[1:])
+	}
+	w.joinAs(member, time.Hour)
+	w.joinAs(other, time.Minute)
+	w.take(member, 1)
+	w.take(other, 2)
+	rows := w.run(w.Slots(nil))
+	require.Len(w, rows, slots)
+	for slot, row := range rows {
+		require.Equal(w, int64(slot), row[0])
+		require.Equal(w, int64(2), row[4], "members")
+	}
+	require.Equal(w, string(member[:]), rows[1][1])
+	require.InDelta(w, time.Hour.Milliseconds(), rows[1][2], 10_000)
+	require.Equal(w, []any{string(other[:]), int64(1)}, []any{rows[2][1], rows[2][3]})
+	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(other)+"'")
+	w.run(w.Leave(member))
+	rows = w.run(w.Slots(nil))
+	require.Equal(w, list(0, 1, 0), rows[1][2:5], "he has left")
+	require.Less(w, rows[2][2], int64(-1000))
+}
+
+func slotsDue(w *world) {
+	c := w.owner()
+	due := func(slot int) any { w.Helper(); return w.run(w.Slots(c.Parts))[slot][5] }
+	require.Nil(w, due(0))
+	w.line(0, "a", 1, 2)
+	require.LessOrEqual(w, due(0), int64(0))
+	require.Nil(w, due(1))
+	f := w.claimSlots(c)
+	require.Nil(w, due(0), "they are leased")
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(2)[0], Delay: time.Minute}})), 1)
+	require.InDelta(w, time.Minute.Milliseconds(), due(0), 10_000)
+	c.Parts[0].From = f.seqs[2]
+	require.Nil(w, due(0))
+	w.line(0, "a", 3)
+	require.LessOrEqual(w, due(0), int64(0))
+	c.Parts[0].Limit = 0
+	require.Nil(w, due(0))
+	c.Parts[0].Limit = most
+	w.run(w.Pause())
+	require.Nil(w, due(0))
+	w.run(w.Resume())
+	require.Nil(w, w.run(w.Slots(c.Parts[1:]))[0][5], "of parts only")
+}
+
+func keyedRowsKeepTheirOrder(w *world) {
+	c := w.owner()
+	w.line(0, "a", 3)
+	rows := []sqlbatch.Row{
+		{ID: id(9), Key: "z", OrderKey: "a"}, {ID: id(8), Key: "y", OrderKey: "a"}, {ID: id(3), Key: "x", OrderKey: "a"}, {ID: id(1), Key: "b", OrderKey: "a"}, {ID: id(7), Key: "c", OrderKey: "a"},
+	}
+	require.ElementsMatch(w, []byte{9, 8, 1, 7}, w.numbers(w.run(w.EnqueueNew(rows))))
+	f := w.claimSlots(c)
+	require.Equal(w, []byte{3, 9, 8, 1, 7}, f.leased)
+	require.Equal(w, "c", f.rows[7][9])
+	require.Equal(w, "a", f.rows[7][14])
+}
+
+func numbersGrow(w *world) {
+	c := w.owner()
+	last := int64(0)
+	for round := range byte(3) {
+		w.line(int(round), "a", 1, 2)
+		w.send(sqlbatch.Row{ID: id(3), OrderKey: "a", Slot: int(round)})
+		f := w.claimSlots(c)
+		require.Equal(w, []byte{1, 2, 3}, f.leased)
+		for _, n := range f.leased {
+			require.Greater(w, f.seqs[n], last)
+			last = f.seqs[n]
+		}
+		require.Len(w, w.run(w.Ack(w.items(1, 2, 3))), 3)
+	}
+}
+
+func anyProgramSends(w *world) {
+	c := w.owner()
+	w.line(1, "a", 1)
+	w.exec("INSERT INTO chanq_orders (body) VALUES (%s), (%s)", w.bytes([]byte("x")), w.bytes([]byte("y")))
+	w.exec("INSERT INTO chanq_orders (slot, order_key, body) VALUES (1, 'a', %s)", w.bytes([]byte("z")))
+	w.line(1, "a", 2)
+	rows := w.run(w.Peek(sqlbatch.Ready, 10, nil))
+	var bodies []string
+	for _, row := range rows {
+		bodies = append(bodies, row[15].(string))
+	}
+	require.Equal(w, []string{"\x01\x01", "x", "y", "z", "\x02\x02"}, bodies, "each after what was there")
+	for _, row := range rows[1:3] {
+		require.GreaterOrEqual(w, row[16], int64(0))
+		require.Less(w, row[16], int64(slots))
+		require.Nil(w, row[18])
+	}
+	all := 0
+	for _, row := range w.run(w.ClaimSlots(*c)) {
+		if row[0] != nil {
+			all++
+		}
+	}
+	require.Equal(w, 5, all)
+}
+
+func buriesEnd(w *world) {
+	c := w.owner()
+	w.line(0, "a", 1, 2)
+	require.Len(w, w.claimSlots(c).leased, 2)
+	items := w.items(1, 2)
+	w.lapse(1)
+	buries := []sqlbatch.BuryItem{{Item: items[0]}, {Item: items[1], Error: "e"}}
+	require.Equal(w, items[1:], w.settled(w.run(w.Bury(buries))))
+	require.Equal(w, []any{"dead", "ready"}, []any{w.get(2)["state"], w.get(1)["state"]})
+	require.Empty(w, w.run(w.SkipLocked().Bury(buries)))
+	require.Equal(w, items[:1], w.settled(w.run(w.Ack(items))), "an ack needs its fence alone")
+}
+
+func deadHold(w *world) {
+	c := w.owner()
+	held := func(limit int, slots ...int) (all []string) {
+		w.Helper()
+		for _, row := range w.run(w.Held(slots, limit)) {
+			require.Len(w, row, 2)
+			all = append(all, string('0'+byte(row[0].(int64)))+row[1].(string))
+		}
+		slices.Sort(all)
+		return all
+	}
+	require.Empty(w, held(10, 0, 1, 2, 3))
+	w.line(0, "a", 1, 2)
+	w.line(0, "b", 3)
+	w.line(0, "né", 4)
+	w.line(1, "a", 5)
+	w.line(2, "", 6)
+	require.Len(w, w.claimSlots(c).leased, 6)
+	var buries []sqlbatch.BuryItem
+	for _, item := range w.items(1, 2, 3, 4, 5, 6) {
+		buries = append(buries, sqlbatch.BuryItem{Item: item})
+	}
+	require.Len(w, w.run(w.Bury(buries)), 6)
+	require.Equal(w, []string{"0a", "0b", "0né", "1a"}, held(10, 0, 1, 2, 3), "each once")
+	require.Equal(w, []string{"1a"}, held(10, 1, 2))
+	require.Equal(w, []string{"0a", "0b", "1a"}, held(2, 0, 1))
+	require.Empty(w, held(10))
+	w.run(w.Redrive(0, ids(1), sqlbatch.Window{}))
+	require.Contains(w, held(10, 0), "0a", "another of them is dead")
+	w.run(w.Discard(ids(2)))
+	require.Equal(w, []string{"0b", "0né"}, held(10, 0))
+}
+
+func placesAreKept(w *world) {
+	c := w.owner()
+	w.line(2, "a", 1, 2, 3)
+	f := w.claimSlots(c)
+	place := func(n byte) []any { w.Helper(); return w.run(w.Get(id(n)))[0][16:] }
+	want := func(n byte) []any { return []any{int64(2), f.seqs[n], "a"} }
+	require.Equal(w, want(1), place(1))
+	var buries []sqlbatch.BuryItem
+	for _, item := range w.items(1, 2) {
+		buries = append(buries, sqlbatch.BuryItem{Item: item})
+	}
+	require.Len(w, w.run(w.Bury(buries)), 2)
+	require.Equal(w, want(1), place(1))
+	require.Equal(w, want(2), w.run(w.Peek(sqlbatch.Dead, 1, nil))[0][16:])
+	require.Len(w, w.run(w.Redrive(0, ids(1), sqlbatch.Window{})), 1)
+	require.Len(w, w.run(w.Redrive(10, nil, sqlbatch.Window{})), 1)
+	require.Equal(w, []any{want(1), want(2)}, []any{place(1), place(2)})
+	w.line(2, "a", 4)
+	require.Equal(w, []byte{1, 2, 4}, w.claimSlots(c).leased, "behind them comes what is sent later")
+	require.Len(w, w.run(w.Archive(w.items(3))), 1)
+	require.Equal(w, []any{"done", want(3)}, []any{w.get(3)["state"], place(3)})
+	w.line(3, "b", 3)
+	require.Len(w, w.claimSlots(c).leased, 1)
+	require.Len(w, w.run(w.Archive(w.items(3))), 1)
+	require.Equal(w, []any{int64(3), "b"}, []any{place(3)[0], place(3)[2]}, "the older copy gave way")
+}
+
+func peeksBySeq(w *world) {
+	c := w.owner()
+	w.line(3, "a", 1)
+	w.line(0, "b", 2)
+	w.line(2, "c", 3)
+	w.line(0, "d", 4, 5)
+	require.Equal(w, []byte{1, 2, 3, 4, 5}, w.peek(sqlbatch.Ready, 10))
+	require.Equal(w, []byte{1, 2, 3}, w.peek(sqlbatch.Ready, 3))
+	rows := w.run(w.Peek(sqlbatch.Ready, 3, nil))
+	require.Equal(w, []any{int64(2), "c"}, []any{rows[2][16], rows[2][18]})
+	place := &sqlbatch.Place{At: rows[2][17].(int64)}
+	require.Equal(w, []any{id4(4), id4(5)}, firsts(w.run(w.Peek(sqlbatch.Ready, 3, place)), 1))
+
+	require.Len(w, w.claimSlots(c).leased, 5)
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(2)[0], Delay: time.Hour}, {Item: w.items(5)[0]}})), 2)
+	require.Equal(w, []byte{1, 3, 4}, w.peek(sqlbatch.Leased, 10))
+	require.Equal(w, []byte{2}, w.peek(sqlbatch.Scheduled, 10))
+	require.Equal(w, []byte{5}, w.peek(sqlbatch.Ready, 10))
+}
+
+func id4(n byte) any { id := id(n); return string(id[:]) }
+
+func firsts(rows [][]any, column int) (all []any) {
+	for _, row := range rows {
+		all = append(all, row[column])
+	}
+	return all
+}
+
+func purgesBySeq(w *world) {
+	c := w.owner()
+	for n := range byte(12) {
+		w.line(int(n)%3, strings.Repeat("k", int(n)%2), n+1)
+	}
+	require.Len(w, w.claimSlots(c).leased, 12)
+	require.Len(w, w.run(w.Release(w.items(1, 2, 3, 4, 5, 6))), 6)
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(7)[0], Delay: time.Hour}})), 1)
+	var window sqlbatch.Window
+	window.Before = w.now() + 1000
+	var gone []byte
+	for range 3 {
+		rows := w.run(w.Purge(sqlbatch.Ready, 2, window))
+		require.Len(w, rows, 2)
+		gone = append(gone, w.numbers(rows)...)
+		for _, row := range rows {
+			window.After = max(window.After, row[1].(int64))
+		}
+	}
+	require.ElementsMatch(w, []byte{1, 2, 3, 4, 5, 6}, gone)
+	require.ElementsMatch(w, []byte{1, 2}, gone[:2], "by seq")
+	require.Empty(w, w.run(w.Purge(sqlbatch.Ready, 2, window)))
+	require.Empty(w, w.run(w.Purge(sqlbatch.Scheduled, 2, sqlbatch.Window{Before: 1})))
+	require.Empty(w, w.run(w.Purge(sqlbatch.Leased, 2, sqlbatch.Window{Before: 1})))
+	require.Equal(w, []byte{7}, w.numbers(w.run(w.Purge(sqlbatch.Scheduled, 2, sqlbatch.Window{}))))
+	require.Len(w, w.run(w.Purge(sqlbatch.Leased, 10, sqlbatch.Window{})), 5)
+}
+
+func orderedStats(w *world) {
+	c := w.owner()
+	for n := range byte(8) {
+		w.line(int(n)%2, "a", n+1)
+	}
+	w.shift("chanq_orders.due_at", -time.Minute, w.is(8))
+	require.Len(w, w.claimSlots(c).leased, 8)
+	require.Len(w, w.run(w.Release(w.items(1, 2, 8))), 3)
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(3)[0], Delay: time.Hour}})), 1)
+	require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: w.items(4)[0]}})), 1)
+	require.Len(w, w.run(w.Archive(w.items(5))), 1)
+	row := w.run(w.Stats(100))[0]
+	require.Equal(w, list(3, 1, 2, 1, 1), row[:5])
+	require.InDelta(w, time.Minute.Milliseconds(), row[5], 10_000)
+	require.Equal(w, int64(0), row[6])
+	require.Equal(w, int64(2), w.run(w.Stats(2))[0][0])
+}
+
+func slotStats(w *world) {
+	c := w.owner()
+	w.line(1, "a", 1)
+	w.line(1, "b", 2, 3)
+	w.line(1, "", 4)
+	w.line(1, "a", 5, 6)
+	w.line(2, "", 7)
+	c.Parts = c.Parts[1:2]
+	c.Rows = 2
+	require.Len(w, w.claimSlots(c).leased, 2)
+	w.shift("chanq_orders.enqueued_at", -time.Minute, w.is(1))
+	rows := w.run(w.SlotStats(100))
+	require.Len(w, rows, slots)
+	require.Equal(w, []any{int64(0), nameOf(member), int64(0), int64(0), nil, nil, int64(0)}, rows[0])
+	one := rows[1]
+	require.Equal(w, list(6, 2), one[2:4])
+	require.InDelta(w, time.Minute.Milliseconds(), one[4], 10_000)
+	require.Equal(w, []any{"a", int64(3)}, one[5:])
+	require.Equal(w, []any{int64(1), nil, int64(0)}, []any{rows[2][2], rows[2][5], rows[2][6]}, "without a key")
+	require.Equal(w, []any{int64(3), "b", int64(2)}, []any{w.run(w.SlotStats(3))[1][2], w.run(w.SlotStats(3))[1][5], w.run(w.SlotStats(3))[1][6]})
+	w.run(w.Leave(member))
+	require.Nil(w, w.run(w.SlotStats(3))[1][1])
+}
+
+func orderedDrop(w *world) {
+	c := w.owner()
+	w.line(0, "a", 1)
+	require.Len(w, w.claimSlots(c).leased, 1)
+	for _, st := range w.Drop() {
+		w.run(st)
+	}
+	require.Empty(w, w.run(w.Version()))
+	plain := w.dialect.Queue(Orders)
+	Migrate(w.T, w.dialect, w.db, Orders)
+	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0)}, w.run(plain.Version()), "it may become a plain one")
+	require.Empty(w, w.run(plain.Members()))
+	var left int
+	require.NoError(w, w.db.QueryRow("SELECT COUNT(*) FROM chanq_slots").Scan(&left))
+	require.Zero(w, left)
+}

@@ -1,0 +1,61 @@
+package postgres
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// renderer makes a statement of a template. What stands there in braces is a name, or what
+// only one of the two kinds of queues has: that may have names in braces itself.
+type renderer struct {
+	ordered     bool
+	kind, names *strings.Replacer
+}
+
+func (r renderer) Replace(template string) string { return r.names.Replace(r.kind.Replace(template)) }
+
+func newRenderer(n sqlbatch.Names) renderer {
+	return renderer{ordered: n.Slots > 0, kind: kind(n), names: names(n)}
+}
+
+// kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
+func kind(n sqlbatch.Names) *strings.Replacer {
+	if n.Slots == 0 {
+		return strings.NewReplacer(
+			"{order}", "", "{q.order}", "", "{replace order}", "", "{live order}", "", "{ended order}", "", "{shown order}", "",
+			"{running}", "", "{slots and holds}", "0, 0", "{holds}", "0",
+		)
+	}
+	slots, holds := strconv.Itoa(n.Slots), "0"
+	if n.Holds {
+		holds = "1"
+	}
+	return strings.NewReplacer(
+		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key",
+		"{replace order}", ",\n  slot = excluded.slot, seq = excluded.seq, order_key = excluded.order_key",
+		"{live order}", strings.ReplaceAll(liveOrder, "{slot count}", slots), "{ended order}", endedOrder,
+		"{shown order}", ", q.slot, q.seq, convert_to(q.order_key, {encoding}) AS order_key",
+		"{running}", " AND q.lease_until > {now}", "{slots and holds}", slots+", "+holds, "{holds}", holds, "{slot count}", slots,
+	)
+}
+
+// liveOrder and endedOrder are the columns of an order, with the types and defaults that they have
+// in the live table, and in the others.
+//
+// The seq of whatever program inserts here is drawn as enqueueText draws it. It cannot know the
+// slot of its message, which then is any: a line of its own may be anywhere.
+const (
+	liveOrder = `
+      slot        smallint NOT NULL DEFAULT floor(random() * {slot count})::smallint,
+      seq         bigint   NOT NULL DEFAULT CASE WHEN ` + sending + ` IS NOT NULL THEN nextval({'numbers'}::regclass) << {seq bits} END,
+      order_key   text COLLATE "C",`
+	endedOrder = `
+  slot        smallint NOT NULL,
+  seq         bigint   NOT NULL,
+  order_key   text COLLATE "C",`
+)
+
+// sendersClass is the class of the advisory locks that senders share: chno.
+const sendersClass = 'c'<<24 | 'h'<<16 | 'n'<<8 | 'o'

@@ -1,0 +1,152 @@
+package postgres
+
+import (
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The statements about who owns the slots of an ordered queue.
+
+// slotsTableText: a row is written when its slot changes hands, and at no other time.
+const slotsTableText = `CREATE TABLE IF NOT EXISTS {slots} (
+  fence  bigint   NOT NULL DEFAULT 0,
+  member uuid,
+  slot   smallint NOT NULL,
+  queue  text COLLATE "C" NOT NULL,
+  CONSTRAINT {slots pk} PRIMARY KEY (queue, slot)
+) WITH (fillfactor = 50)`
+
+const slotRowsText = `INSERT INTO {slots} (queue, slot) SELECT {name}, s FROM generate_series(0, {slot count} - 1) AS s ON CONFLICT DO NOTHING`
+
+// slotsText probes, for each slot of which a part is given, for what is behind it and
+// nobody leases. What is leased there is no more than members hold.
+var slotsText = `WITH t AS MATERIALIZED (
+  SELECT {now} AS now,
+         (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > {now}) AS members,
+         EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused) AS paused
+)
+SELECT s.slot, uuid_send(s.member) AS owner, CASE WHEN s.member IS NOT NULL THEN coalesce(m.until - t.now, 0) END AS "left", s.fence, t.members,
+       (SELECT min(e.due_at) FROM (
+          SELECT f.due_at FROM (
+            SELECT q.due_at FROM {live} AS q
+            WHERE NOT t.paused AND ` + behindSeq("a.slot", "a.seq") + ` AND ` + not("q.lease_until > t.now") + `
+            ORDER BY q.slot, q.seq LIMIT {rows}) AS f
+          LIMIT a.most) AS e) - t.now AS due_in
+FROM t
+CROSS JOIN {slots} AS s
+LEFT JOIN {members} AS m ON m.id = s.member
+LEFT JOIN unnest($1::smallint[], $2::bigint[], $3::integer[]) AS a (slot, seq, most) ON a.slot = s.slot
+WHERE s.queue = {name}
+ORDER BY s.slot`
+
+func (q *queue) Slots(parts []sqlbatch.SlotPart) sqlbatch.Statement {
+	p := packParts(parts)
+	return sqlbatch.Statement{Text: q.slots, Args: []any{p.slots.literal(), p.from.literal(), p.most.literal()}}
+}
+
+// takeSlotsText takes a slot only as it was seen: a row that another has changed since has
+// another fence, and one that he is changing is passed over. Whose time is over has his own row
+// locked meanwhile, so that he cannot come back between the look and the taking.
+const takeSlotsText = `WITH wanted AS MATERIALIZED (
+  SELECT s.slot, s.fence, s.member
+  FROM unnest($2::smallint[]) AS a (slot)
+  JOIN {slots} AS s ON s.queue = {name} AND s.slot = a.slot
+  WHERE EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = $1::uuid AND m.until > {now})
+),
+gone AS MATERIALIZED (
+  SELECT m.id FROM {members} AS m
+  WHERE m.id IN (SELECT w.member FROM wanted AS w) AND m.until <= {now}
+  FOR UPDATE SKIP LOCKED
+),
+free AS MATERIALIZED (
+  SELECT s.slot, s.fence
+  FROM wanted AS w
+  JOIN {slots} AS s ON s.queue = {name} AND s.slot = w.slot AND s.fence = w.fence
+  WHERE w.member IS NULL OR w.member = $1::uuid
+     OR w.member IN (SELECT g.id FROM gone AS g) OR NOT EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = w.member)
+  FOR UPDATE OF s SKIP LOCKED
+)
+UPDATE {slots} AS s
+SET member = $1::uuid, fence = s.fence + 1
+FROM free AS f
+WHERE s.queue = {name} AND s.slot = f.slot
+RETURNING s.slot, s.fence`
+
+func (q *queue) TakeSlots(member [16]byte, slots []int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.takeSlots, Args: []any{hexID(member), packSlots(slots)}}
+}
+
+const giveSlotsText = `UPDATE {slots} AS s
+SET member = NULL
+FROM unnest($2::smallint[], $3::bigint[]) AS a (slot, fence)
+WHERE s.queue = {name} AND s.slot = a.slot AND s.fence = a.fence AND s.member = $1::uuid
+RETURNING s.slot, s.fence`
+
+func (q *queue) GiveSlots(member [16]byte, parts []sqlbatch.SlotPart) sqlbatch.Statement {
+	p := packParts(parts)
+	return sqlbatch.Statement{Text: q.giveSlots, Args: []any{hexID(member), p.slots.literal(), p.fences.literal()}}
+}
+
+// slotStatsText reads the first $1 rows of each slot, in order.
+const slotStatsText = `WITH t AS MATERIALIZED (
+  SELECT {now} AS now, $1::integer AS n
+)
+SELECT s.slot, (SELECT convert_to(m.name, {encoding}) FROM {members} AS m WHERE m.id = s.member) AS owner,
+       r.messages, r.waiting, r.oldest, convert_to(r.top_key, {encoding}) AS top_key, r.top
+FROM {slots} AS s
+CROSS JOIN LATERAL (
+  SELECT coalesce(sum(k.messages), 0)::bigint AS messages, coalesce(sum(k.waiting), 0)::bigint AS waiting, t.now - min(k.first) AS oldest,
+         (array_agg(k.order_key ORDER BY k.messages DESC, k.order_key) FILTER (WHERE k.order_key IS NOT NULL))[1] AS top_key,
+         coalesce(max(k.messages) FILTER (WHERE k.order_key IS NOT NULL), 0) AS top
+  FROM t
+  LEFT JOIN LATERAL (
+    SELECT e.order_key, count(*) AS messages, count(*) FILTER (WHERE e.due_at > t.now OR e.lease_until > t.now) AS waiting, min(e.enqueued_at) AS first
+    FROM (
+      SELECT q.order_key, q.due_at, q.lease_until, q.enqueued_at FROM {live} AS q
+      WHERE q.slot = s.slot ORDER BY q.seq LIMIT (SELECT n FROM t)) AS e
+    GROUP BY e.order_key) AS k ON true
+  GROUP BY t.now) AS r
+WHERE s.queue = {name}
+ORDER BY s.slot`
+
+func (q *queue) SlotStats(limit int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.slotStats, Args: []any{int64(limit)}}
+}
+
+// heldText goes from key to key: one probe of the index each, however many of its messages
+// are dead.
+const heldText = `WITH RECURSIVE k AS (
+  SELECT a.slot, 1 AS n, (SELECT d.order_key FROM {dead} AS d WHERE d.slot = a.slot AND d.order_key IS NOT NULL ORDER BY d.order_key LIMIT 1) AS order_key
+  FROM unnest($1::smallint[]) AS a (slot)
+  UNION ALL
+  SELECT k.slot, k.n + 1, (SELECT d.order_key FROM {dead} AS d WHERE d.slot = k.slot AND d.order_key > k.order_key ORDER BY d.order_key LIMIT 1)
+  FROM k WHERE k.n < $2::integer AND k.order_key IS NOT NULL
+)
+SELECT k.slot, convert_to(k.order_key, {encoding}) AS order_key
+FROM k WHERE k.n <= $2::integer AND k.order_key IS NOT NULL`
+
+func (q *queue) Held(slots []int, limit int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.held, Args: []any{packSlots(slots), int64(limit)}}
+}
+
+// parts are the lists of what is read of slots.
+type parts struct{ slots, fences, from, most array }
+
+func packParts(list []sqlbatch.SlotPart) parts {
+	n := len(list)
+	p := parts{slots: newArray(n, 4), fences: newArray(n, 6), from: newArray(n, 19), most: newArray(n, 4)}
+	for _, part := range list {
+		p.slots.number(int64(part.Slot))
+		p.fences.number(part.Fence)
+		p.from.number(part.From)
+		p.most.number(int64(part.Limit))
+	}
+	return p
+}
+
+func packSlots(slots []int) string {
+	list := newArray(len(slots), 4)
+	for _, slot := range slots {
+		list.number(int64(slot))
+	}
+	return list.literal()
+}

@@ -1,0 +1,15 @@
+WITH gone AS (
+  DELETE FROM "public"."chanq_orders" AS q
+  USING unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
+WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
+  RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.last_error, q.headers, q.body, q.slot, q.seq, q.order_key
+)
+INSERT INTO "public"."chanq_orders_done" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body, slot, seq, order_key)
+SELECT id, priority, enqueued_at, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), fence, attempts, dedup_key, last_error, headers, body, slot, seq, order_key
+FROM gone
+ON CONFLICT (id) DO UPDATE SET
+  priority = excluded.priority, enqueued_at = excluded.enqueued_at, ended_at = excluded.ended_at, fence = excluded.fence,
+  attempts = excluded.attempts, dedup_key = excluded.dedup_key, last_error = excluded.last_error,
+  headers = excluded.headers, body = excluded.body,
+  slot = excluded.slot, seq = excluded.seq, order_key = excluded.order_key
+RETURNING uuid_send(d.id), d.fence;

@@ -1,0 +1,1 @@
+DELETE FROM "public"."chanq_slots" WHERE queue = 'orders';

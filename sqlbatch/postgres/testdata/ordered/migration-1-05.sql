@@ -1,0 +1,1 @@
+INSERT INTO "public"."chanq_slots" (queue, slot) SELECT 'orders', s FROM generate_series(0, 4 - 1) AS s ON CONFLICT DO NOTHING;

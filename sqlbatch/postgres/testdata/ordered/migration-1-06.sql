@@ -1,0 +1,30 @@
+DO $chanq$
+BEGIN
+  IF to_regclass('"public"."chanq_orders"') IS NULL THEN
+    CREATE TABLE "public"."chanq_orders" (
+      id          uuid     NOT NULL DEFAULT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid,
+      due_at      bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+      lease_until bigint   NOT NULL DEFAULT 0,
+      enqueued_at bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+      fence       bigint   NOT NULL DEFAULT 0,
+      attempts    integer  NOT NULL DEFAULT 0,
+      priority    smallint NOT NULL DEFAULT 0,
+      lapses      smallint NOT NULL DEFAULT 0,
+      slot        smallint NOT NULL DEFAULT floor(random() * 4)::smallint,
+      seq         bigint   NOT NULL DEFAULT CASE WHEN pg_advisory_xact_lock_shared(1667788399, hashtext('"public"."chanq_orders"')) IS NOT NULL THEN nextval('"public"."chanq_orders_seq"'::regclass) << 20 END,
+      order_key   text COLLATE "C",
+      leased_by   uuid,
+      expires_at  bigint,
+      dedup_key   text COLLATE "C",
+      last_error  text,
+      headers     bytea,
+      body        bytea    NOT NULL,
+      CONSTRAINT "pk_chanq_orders" PRIMARY KEY (id),
+      CONSTRAINT "ck_chanq_orders" CHECK (priority BETWEEN -1 AND 2)
+    ) WITH (fillfactor = 50,
+      autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,
+      toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000, toast.vacuum_truncate = off);
+    ALTER TABLE "public"."chanq_orders" ALTER COLUMN body SET STORAGE EXTERNAL;
+  END IF;
+END
+$chanq$;

@@ -1,0 +1,17 @@
+WITH t AS MATERIALIZED (
+  SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, $1::integer AS n
+)
+DELETE FROM "public"."chanq_orders"
+WHERE id = ANY (ARRAY(
+  SELECT q.id FROM "public"."chanq_orders" AS q
+  WHERE q.id = ANY (ARRAY(
+  SELECT f.id FROM "public"."chanq_slots" AS s
+  CROSS JOIN LATERAL (
+    SELECT e.* FROM (
+      SELECT q.id, q.seq FROM "public"."chanq_orders" AS q
+      WHERE (q.slot, q.seq) > (s.slot, $2::bigint) AND (q.slot, q.seq) <= (s.slot, 9223372036854775807) AND true AND due_at <= (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND due_at < (SELECT $3::bigint)
+      ORDER BY q.slot, q.seq LIMIT 1000) AS e
+    LIMIT (SELECT n FROM t)) AS f
+  WHERE s.queue = 'orders'
+  ORDER BY f.seq LIMIT (SELECT n FROM t))) AND true AND due_at <= (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND due_at < (SELECT $3::bigint) FOR UPDATE SKIP LOCKED))
+RETURNING uuid_send(id), seq;

@@ -1,0 +1,24 @@
+WITH wanted AS MATERIALIZED (
+  SELECT s.slot, s.fence, s.member
+  FROM unnest($2::smallint[]) AS a (slot)
+  JOIN "public"."chanq_slots" AS s ON s.queue = 'orders' AND s.slot = a.slot
+  WHERE EXISTS (SELECT 1 FROM "public"."chanq_members" AS m WHERE m.id = $1::uuid AND m.until > (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint))
+),
+gone AS MATERIALIZED (
+  SELECT m.id FROM "public"."chanq_members" AS m
+  WHERE m.id IN (SELECT w.member FROM wanted AS w) AND m.until <= (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)
+  FOR UPDATE SKIP LOCKED
+),
+free AS MATERIALIZED (
+  SELECT s.slot, s.fence
+  FROM wanted AS w
+  JOIN "public"."chanq_slots" AS s ON s.queue = 'orders' AND s.slot = w.slot AND s.fence = w.fence
+  WHERE w.member IS NULL OR w.member = $1::uuid
+     OR w.member IN (SELECT g.id FROM gone AS g) OR NOT EXISTS (SELECT 1 FROM "public"."chanq_members" AS m WHERE m.id = w.member)
+  FOR UPDATE OF s SKIP LOCKED
+)
+UPDATE "public"."chanq_slots" AS s
+SET member = $1::uuid, fence = s.fence + 1
+FROM free AS f
+WHERE s.queue = 'orders' AND s.slot = f.slot
+RETURNING s.slot, s.fence;

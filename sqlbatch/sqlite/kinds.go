@@ -1,0 +1,89 @@
+package sqlite
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// renderer makes a statement of a template. What stands there in braces is a name, or what
+// only one of the two kinds of queues has: that may have names in braces itself.
+type renderer struct {
+	ordered     bool
+	kind, names *strings.Replacer
+}
+
+func (r renderer) Replace(template string) string { return r.names.Replace(r.kind.Replace(template)) }
+
+func (r renderer) all(templates []string) (texts []string) {
+	for _, template := range templates {
+		texts = append(texts, r.Replace(template))
+	}
+	return texts
+}
+
+func newRenderer(n sqlbatch.Names) renderer {
+	return renderer{ordered: n.Slots > 0, kind: kind(n), names: names(n)}
+}
+
+const extended, endAfter = `max(lease_until, {now} + ?2)`, `{now} + ?2`
+
+// untilGone is the end of a lease, or that of its holder's membership if it is sooner, so that who
+// takes a slot from a member that is gone finds no lease of its that runs. Of a member
+// without a row it is the end that it has.
+func untilGone(end string) string {
+	return `min(` + end + `, coalesce((SELECT m.until FROM {members} AS m WHERE m.id = leased_by), lease_until))`
+}
+
+// kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
+func kind(n sqlbatch.Names) *strings.Replacer {
+	if n.Slots == 0 {
+		return strings.NewReplacer(
+			"{order}", "", "{q.order}", "", "{live order}", "", "{ended order}", "", "{sent}", "", "{sent values}", "",
+			"{id key}", "PRIMARY KEY", "{claim columns}", "(priority, due_at, id)", "{row size}", fmt.Sprint(rowSize),
+			"{running}", "", "{extended}", extended, "{end after}", endAfter, "{slots and holds}", "0, 0",
+		)
+	}
+	holds := 0
+	if n.Holds {
+		holds = 1
+	}
+	return strings.NewReplacer(
+		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key",
+		"{live order}", fmt.Sprintf(liveOrder, n.Slots), "{ended order}", endedOrder, "{sent}", ", slot, order_key", "{sent values}", sentValues,
+		"{id key}", "UNIQUE", "{claim columns}", "(slot)", "{row size}", fmt.Sprint(rowSize+orderSize),
+		"{running}", " AND q.lease_until > {now}", "{extended}", untilGone(extended), "{end after}", untilGone(endAfter),
+		"{slots and holds}", fmt.Sprintf("%d, %d", n.Slots, holds), "{slot count}", fmt.Sprint(n.Slots),
+	)
+}
+
+// liveOrder is what the live table has more. seq is the rowid, which AUTOINCREMENT never gives
+// twice, also when the table was empty meanwhile: as there is one writer, nothing needs to be
+// drawn. The slot of a message that another program inserts without one is any: a line of its own
+// may be anywhere.
+const (
+	liveOrder = `
+  seq         INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+  slot        INTEGER NOT NULL DEFAULT (abs(random() %% %d)),
+  order_key   TEXT,`
+	endedOrder = `
+  slot        INTEGER NOT NULL,
+  seq         INTEGER NOT NULL,
+  order_key   TEXT,`
+)
+
+// orderedMigration1 is the rest of the first migration of an ordered queue. The index of claims
+// is that of the slot: as every index it ends in the rowid.
+var orderedMigration1 = []string{
+	`CREATE TABLE IF NOT EXISTS {slots} (
+  queue  TEXT    NOT NULL,
+  slot   INTEGER NOT NULL,
+  member BLOB,
+  fence  INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (queue, slot)
+) WITHOUT ROWID`,
+	`WITH RECURSIVE s(slot) AS (SELECT 0 UNION ALL SELECT slot + 1 FROM s WHERE slot + 1 < {slot count})
+INSERT INTO {slots} (queue, slot) SELECT {name}, slot FROM s WHERE true ON CONFLICT DO NOTHING`,
+	`CREATE INDEX IF NOT EXISTS {dead_line_ix} ON {dead_unqualified} (slot, order_key) WHERE order_key IS NOT NULL`,
+}

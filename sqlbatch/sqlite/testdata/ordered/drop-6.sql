@@ -1,0 +1,1 @@
+DELETE FROM "main"."chanq_slots" WHERE queue = 'orders';

@@ -1,0 +1,1 @@
+CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders_due" ON "chanq_orders" (slot);

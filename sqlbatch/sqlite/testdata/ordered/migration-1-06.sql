@@ -1,0 +1,15 @@
+CREATE TABLE IF NOT EXISTS "main"."chanq_orders_dead" (
+  id          BLOB    NOT NULL PRIMARY KEY,
+  priority    INTEGER NOT NULL,
+  slot        INTEGER NOT NULL,
+  seq         INTEGER NOT NULL,
+  order_key   TEXT,
+  enqueued_at INTEGER NOT NULL,
+  ended_at    INTEGER NOT NULL,
+  fence       INTEGER NOT NULL,
+  attempts    INTEGER NOT NULL,
+  dedup_key   TEXT,
+  last_error  TEXT,
+  headers     BLOB,
+  body        BLOB    NOT NULL
+);

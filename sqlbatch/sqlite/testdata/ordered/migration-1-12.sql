@@ -1,0 +1,7 @@
+CREATE TABLE IF NOT EXISTS "main"."chanq_slots" (
+  queue  TEXT    NOT NULL,
+  slot   INTEGER NOT NULL,
+  member BLOB,
+  fence  INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (queue, slot)
+) WITHOUT ROWID;

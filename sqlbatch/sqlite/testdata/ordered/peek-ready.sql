@@ -1,0 +1,3 @@
+SELECT CASE WHEN lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) THEN 'leased' WHEN due_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) THEN 'ready' ELSE 'scheduled' END AS state,
+  id, priority, fence, attempts, enqueued_at, due_at, iif(leased_by IS NULL, NULL, lease_until) AS lease_until, NULL AS ended_at, expires_at, leased_by,
+  (SELECT m.name FROM "main"."chanq_members" AS m WHERE m.id = leased_by) AS holder, dedup_key, last_error, headers, body, slot, seq, order_key FROM "main"."chanq_orders" WHERE seq > ?2 AND due_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND lease_until <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) ORDER BY seq LIMIT ?1 + 0;
