@@ -297,19 +297,7 @@ func (d *dispatch[T]) askHeld(ctx context.Context) error {
 	if len(slots) == 0 {
 		return nil
 	}
-	held := map[int]map[lineKey]bool{}
-	for _, slot := range slots {
-		held[slot] = map[lineKey]bool{}
-	}
-	err := d.runIdle(ctx, d.c.queue.sql.Held(slots, heldMost), func(rows *sql.Rows) error {
-		var slot int
-		var key []byte
-		if err := rows.Scan(&slot, &key); err != nil {
-			return err
-		}
-		held[slot][lineKey{string(key), true}] = true
-		return nil
-	})
+	held, err := d.c.queue.held(ctx, slots, d.runIdle)
 	if err != nil {
 		return err
 	}
