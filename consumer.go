@@ -108,8 +108,8 @@ type ConsumerStats struct {
 	// reader has; the slots that this consumer has; and those of them of which no more is
 	// claimed before something of what waits is settled.
 	Waiting, Slots, StalledSlots int
-	Held     int // leases buffered or delivered, not ended
-	Settling int // settles that wait for their statement
+	Held                         int // leases buffered or delivered, not ended
+	Settling                     int // settles that wait for their statement
 }
 
 // Consume starts a consumer. The end of ctx does what Stop does, and nothing

@@ -39,7 +39,7 @@ func (w *slotWorld) balanced() bool {
 	held := 0
 	for _, a := range living {
 		n := len(a.tenure.owned())
-		if n > share {
+		if n > share || !a.tenure.alive() {
 			return false
 		}
 		for _, own := range a.tenure.owned() {
@@ -145,11 +145,16 @@ func TestNoSlotHasTwoHoldersAndAllHaveOne(t *testing.T) {
 			"all": all, "all again": all,
 			"time":            func(t *rapid.T) { w.now += time.Duration(rapid.IntRange(1, 1500).Draw(t, "ms")) * time.Millisecond },
 			"all stand still": func(*rapid.T) { w.now += 2 * modelLease },
-			"one stands still": func(t *rapid.T) {
+			"one stands still, and again after a moment": func(t *rapid.T) {
 				a := member(t)
-				for range rapid.IntRange(1, 160).Draw(t, "ticks") {
-					w.tickBut(a)
-					w.oneHolder(t)
+				for range 2 {
+					for range rapid.IntRange(0, 3).Draw(t, "beats") {
+						a.heartbeat(fateWell)
+					}
+					for range rapid.IntRange(0, 80).Draw(t, "ticks") {
+						w.tickBut(a)
+						w.oneHolder(t)
+					}
 				}
 			},
 			"jump": func(t *rapid.T) {
