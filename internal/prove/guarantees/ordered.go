@@ -52,8 +52,8 @@ var ordered = []test{
 	{"G07_OfSuspectsOfAnOrderedQueueOneIsHeldAtATime", keySuspects},
 }
 
-// ordered is a queue that keeps the order of keys.
-func (w *world) ordered(cfg chanq.Config) *chanq.Queue[string] {
+// keys is a queue that keeps the order of keys.
+func (w *world) keys(cfg chanq.Config) *chanq.Queue[string] {
 	w.Helper()
 	if w.Engine.Dialect == sqlserver.Dialect {
 		w.Skip("ordered queues are not made for SQL Server yet")
@@ -160,7 +160,7 @@ func (w *world) emptied(q *chanq.Queue[string]) {
 }
 
 func keysInOrder(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	ms, sent := manyKeys(20, 30)
 	ms = append(ms, testdb.Texts("x/1", "y/1")...) // without a key
 	testdb.Send(w, q, ms...)
@@ -176,7 +176,7 @@ func keysInOrder(w *world) {
 }
 
 func keyNacked(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 3)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	l := w.next(c, "a/1")
@@ -195,7 +195,7 @@ func keyNacked(w *world) {
 }
 
 func keySnoozed(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	var got []string
@@ -222,7 +222,7 @@ func keySnoozed(w *world) {
 }
 
 func keyNackedThenEnded(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	first := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.NoError(w, w.next(first, "a/1").Nack(1500*time.Millisecond, nil))
@@ -234,7 +234,7 @@ func keyNackedThenEnded(w *world) {
 }
 
 func keyReleased(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for range 3 {
@@ -247,7 +247,7 @@ func keyReleased(w *world) {
 }
 
 func keyDead(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	ids := testdb.Send(w, q, keyed("a", 1, 3)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.NoError(w, w.next(c, "a/1").DeadLetter(errors.New("bad")))
@@ -267,7 +267,7 @@ func keyDead(w *world) {
 }
 
 func keyHeld(w *world) {
-	q := w.ordered(chanq.Config{DeadKey: chanq.DeadKeyHolds})
+	q := w.keys(chanq.Config{DeadKey: chanq.DeadKeyHolds})
 	ids := testdb.Send(w, q, keyed("a", 1, 3)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.NoError(w, w.next(c, "a/1").DeadLetter(errors.New("bad")))
@@ -283,7 +283,7 @@ func keyHeld(w *world) {
 }
 
 func keyHeldThenDiscarded(w *world) {
-	q := w.ordered(chanq.Config{DeadKey: chanq.DeadKeyHolds})
+	q := w.keys(chanq.Config{DeadKey: chanq.DeadKeyHolds})
 	ids := testdb.Send(w, q, keyed("a", 1, 2)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.NoError(w, w.next(c, "a/1").DeadLetter(errors.New("bad")))
@@ -295,7 +295,7 @@ func keyHeldThenDiscarded(w *world) {
 }
 
 func keyHeldForTheNext(w *world) {
-	q := w.ordered(chanq.Config{DeadKey: chanq.DeadKeyHolds})
+	q := w.keys(chanq.Config{DeadKey: chanq.DeadKeyHolds})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	first := testdb.Start(w, q, chanq.ConsumerConfig{})
 	require.NoError(w, w.next(first, "a/1").DeadLetter(errors.New("bad")))
@@ -308,7 +308,7 @@ func keyHeldForTheNext(w *world) {
 }
 
 func keyExpired(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	ms := keyed("a", 1, 2)
 	ms[0].TTL = time.Millisecond
 	id := testdb.Send(w, q, ms...)[0]
@@ -319,7 +319,7 @@ func keyExpired(w *world) {
 }
 
 func keyUndecodable(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	raw := testdb.OpenOn[[]byte](w, w.DB, "work", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
 	testdb.Send(w, raw, chanq.Message[[]byte]{Key: "a", Body: []byte{0xff}}, chanq.Message[[]byte]{Key: "a", Body: []byte("fine")})
 	numbers := testdb.OpenOn[map[string]int](w, w.DB, "work", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
@@ -334,7 +334,7 @@ func keyUndecodable(w *world) {
 }
 
 func keyCancelled(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	ids := testdb.Send(w, q, keyed("a", 1, 2)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	l := w.next(c, "a/1")
@@ -349,7 +349,7 @@ func keyCancelled(w *world) {
 
 // keyLate has a message commit when others with greater numbers were handled.
 func keyLate(w *world) {
-	q := w.ordered(chanq.Config{Slots: 1})
+	q := w.keys(chanq.Config{Slots: 1})
 	if w.Engine.Dialect.Traits().OneWriter {
 		w.Skip("an open transaction keeps all others from writing")
 	}
@@ -368,7 +368,7 @@ func keyLate(w *world) {
 }
 
 func keyInTx(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	l := w.next(c, "a/1")
@@ -383,7 +383,7 @@ func keyInTx(w *world) {
 }
 
 func keyRolledBack(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 3)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
 	for range 2 { // its lease is extended no more, and runs out
@@ -404,7 +404,7 @@ func keyRolledBack(w *world) {
 }
 
 func keyRanOut(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, MaxExtend: shortLease})
 	l := w.next(c, "a/1")
@@ -418,7 +418,7 @@ func keyRanOut(w *world) {
 
 // keyClaimLost has the connection break behind a claim that was carried out.
 func keyClaimLost(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 	w.closed(q, c)
 	st := w.orderedStatements()
@@ -433,7 +433,7 @@ func keyClaimLost(w *world) {
 }
 
 func keysOfABatch(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	ms, sent := manyKeys(5, 10)
 	testdb.Send(w, q, ms...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
@@ -456,7 +456,7 @@ func keysOfABatch(w *world) {
 }
 
 func keysOfReceive(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	ms, sent := manyKeys(3, 4)
 	testdb.Send(w, q, ms...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
@@ -477,7 +477,7 @@ func keysOfReceive(w *world) {
 }
 
 func keysOfTryLease(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	ms, _ := manyKeys(3, 2)
 	testdb.Send(w, q, ms...)
 	first, err := q.TryLease(w.Soon(), 10, time.Minute)
@@ -497,7 +497,7 @@ func keysOfTryLease(w *world) {
 }
 
 func keysThroughPipes(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	out := w.Queue("out", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
 	ms, sent := manyKeys(6, 20)
 	testdb.Send(w, q, ms...)
@@ -521,7 +521,7 @@ func keysThroughPipes(w *world) {
 }
 
 func keyMaxExtend(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	began := time.Now()
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: steadyLease})
@@ -538,7 +538,7 @@ func keyMaxExtend(w *world) {
 }
 
 func keyHot(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	const hot = 2000
 	testdb.Send(w, q, keyed("hot", 1, hot)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 100})
@@ -555,7 +555,7 @@ func keyHot(w *world) {
 }
 
 func keysAtWork(w *world) {
-	q := w.ordered(chanq.Config{Slots: 2, MaxKeys: 3})
+	q := w.keys(chanq.Config{Slots: 2, MaxKeys: 3})
 	ms, sent := manyKeys(40, 3)
 	testdb.Send(w, q, ms...)
 	r := &recorder{}
@@ -583,7 +583,7 @@ func keysAtWork(w *world) {
 }
 
 func keyStopped(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	ms, _ := manyKeys(3, 5)
 	testdb.Send(w, q, ms...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
@@ -606,7 +606,7 @@ func keyStopped(w *world) {
 
 // keySuspects has leases run out twice, as of processes that died.
 func keySuspects(w *world) {
-	q := w.ordered(chanq.Config{})
+	q := w.keys(chanq.Config{})
 	ms, _ := manyKeys(4, 2)
 	testdb.Send(w, q, ms...)
 	for range 2 {

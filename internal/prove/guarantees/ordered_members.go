@@ -37,7 +37,7 @@ func claimsSlots(op faultdb.Op, q sqlbatch.Queue) bool {
 
 // keysOfMany has consumers come and go while many messages are sent and handled.
 func keysOfMany(w *world) {
-	q := w.ordered(chanq.Config{Slots: 16})
+	q := w.keys(chanq.Config{Slots: 16})
 	ms, sent := manyKeys(50, 40)
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 50})
 	r := &recorder{}
@@ -79,7 +79,7 @@ func keysOfMany(w *world) {
 // keysCutOff has one of two consumers lose its database for longer than its lease, and find
 // it again.
 func keysCutOff(w *world) {
-	q := w.ordered(chanq.Config{Slots: 8})
+	q := w.keys(chanq.Config{Slots: 8})
 	ms, sent := manyKeys(30, 30)
 	testdb.Send(w, q, ms...)
 	r := &recorder{}
