@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Bell wakes idle consumers of other processes, so that a message does not wait for
@@ -130,8 +132,9 @@ func (r *ringer) pull(messages int) {
 // comes to somebody who sits. Where Listen takes until after the look to be heard, its
 // first value has the consumer look again.
 type seat struct {
-	bell Bell
-	name string
+	bell  Bell
+	name  string
+	watch *watchEar // which bell is; nil: another one, or none
 
 	heard  <-chan struct{} // nil: nobody sits
 	stop   func()
@@ -140,6 +143,15 @@ type seat struct {
 	full   int  // claims in a row that brought all they asked for
 
 	again time.Duration // monotonic time before which it does not sit down
+}
+
+// newSeat is one at the Bell of the queue, or at a watch, if that is not nil.
+func newSeat(q *queue, watch *watchEar) seat {
+	s := seat{bell: q.cfg.Bell, name: q.ringer.name, watch: watch}
+	if watch != nil {
+		s.bell = watch
+	}
+	return s
 }
 
 // deafFor is how long a consumer does not listen after it was told that nothing is heard.
@@ -201,13 +213,43 @@ func (s *seat) quiet() bool { return s.stands && len(s.heard) == 0 }
 func (s *seat) vain() bool {
 	vain := s.woken
 	s.woken = false
+	if s.watch != nil {
+		s.watch.claimed(false)
+		return false // a watch finds what lies above the floor
+	}
 	return vain
+}
+
+// arm says that the consumer is about to look from there, and then to sleep, unless it
+// finds something.
+func (s *seat) arm(floors sqlbatch.Floors) {
+	if s.watch != nil {
+		s.watch.arm(floors)
+	}
+}
+
+// leave ends the consumer's part of a watch. Call end once, to wait for what is under way.
+func (s *seat) leave() (end func()) {
+	if s.watch == nil {
+		return func() {}
+	}
+	return s.watch.leave()
+}
+
+// disarm says that it is awake.
+func (s *seat) disarm() {
+	if s.watch != nil {
+		s.watch.disarm()
+	}
 }
 
 // claimed notes a claim that brought something, and whether that was all it asked for: one
 // full claim after another is work enough.
 func (s *seat) claimed(full bool) {
 	s.woken = false
+	if s.watch != nil {
+		s.watch.claimed(true)
+	}
 	if !full {
 		s.full = 0
 	} else if s.full++; s.full > 1 {

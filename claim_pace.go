@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // When a claim is made, and how many messages it asks for.
@@ -117,9 +118,13 @@ func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) 
 // The first look is before the first pause, which may be long already: a ring for a
 // scheduled message does not shorten it.
 func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
+	defer c.seat.disarm()
 	for first := true; c.stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		sat := c.beSeated(wait)
+		// What is about to be committed lies up to a FloorMargin below the floor by the time
+		// that somebody else looks.
+		c.seat.arm(c.surveys.floor.ask(false, monotonic()+sqlbatch.FloorMargin))
 		due, any, err := c.look()
 		ready := err == nil && any && due <= 0
 		switch {
