@@ -86,6 +86,7 @@ func (c *Consumer[T]) waitForRoom() int {
 // pause waits for d, a ring in this process, one that the Bell's heard gives, the end of a
 // suspect, a survey that found something, or Stop. It reports one of the former four.
 func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) {
+	end := time.Now().Add(d)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
@@ -99,6 +100,7 @@ func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) 
 				return true
 			}
 			heard = nil
+			timer.Reset(min(time.Until(end), c.seat.deaf()))
 		case <-c.cleared:
 			return true
 		case s := <-c.surveyed:
