@@ -187,3 +187,37 @@ func (l *watchLine) deafen() {
 		}
 	}
 }
+
+// What a seat (bell.go) that may be at a watch does besides.
+
+// newSeat is one at the Bell of the queue, or at a watch, if that is not nil.
+func newSeat(q *queue, watch *watchEar) seat {
+	s := seat{bell: q.cfg.Bell, name: q.ringer.name, watch: watch}
+	if watch != nil {
+		s.bell = watch
+	}
+	return s
+}
+
+// arm says that the consumer is about to look from there, and then to sleep, unless it
+// finds something.
+func (s *seat) arm(floors sqlbatch.Floors) {
+	if s.watch != nil {
+		s.watch.arm(floors)
+	}
+}
+
+// disarm says that it is awake.
+func (s *seat) disarm() {
+	if s.watch != nil {
+		s.watch.disarm()
+	}
+}
+
+// leave ends the consumer's part of a watch. Call end once, to wait for what is under way.
+func (s *seat) leave() (end func()) {
+	if s.watch == nil {
+		return func() {}
+	}
+	return s.watch.leave()
+}
