@@ -43,7 +43,8 @@ func (w *world) watcher(q *chanq.Queue[string]) *chanq.Consumer[string] {
 // when it has done it and before the consumer knows: of each statement in turn, at first
 // and after another message. The consumer, which looks once an hour, has it soon.
 func watchingAtAnyStatement(w *world) {
-	const statements = 7 // until it sleeps, and a watch has ended in vain
+	// Until it sleeps, and a watch has ended in vain. One comes each second then.
+	statements := map[bool]int{true: 7, false: 2}
 	w.Within(5 * testdb.Bound)
 	watch := w.watches()
 	w.Queue("work", chanq.Config{})
@@ -51,7 +52,7 @@ func watchingAtAnyStatement(w *world) {
 	sender := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), chanq.ProducerConfig{})
 	st := w.Statements("work")
 	for _, early := range []bool{true, false} {
-		for n := range statements {
+		for n := range statements[early] {
 			for _, applied := range []bool{false, true} {
 				at := fmt.Sprintf("early %v, statement %d, done %v", early, n, applied)
 				held, gate := make(chan string, 1), make(chan struct{})
@@ -100,23 +101,25 @@ func watchingAgain(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	_, elsewhere := w.Connect()
 	sender := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), chanq.ProducerConfig{})
-	for class, err := range w.Engine.Errors {
-		for _, fault := range []faultdb.Fault{faultdb.Fail(err), faultdb.Cut(err), faultdb.Cut(err).Applied()} {
-			struck := make(chan struct{}, 1)
-			w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-				if !watch(op) || len(struck) > 0 {
-					return faultdb.Fault{}
-				}
-				struck <- struct{}{}
-				return fault
-			})
-			c := w.watcher(q)
-			w.Eventually("it has failed", func() bool { return len(struck) > 0 })
-			testdb.SendBy(w, sender, chanq.Message[string]{Body: class.String()})
-			require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
-			require.NoError(w, c.Shutdown(w.Soon()))
-			w.Faults.Inject(nil)
-		}
+	failure := w.Engine.Errors
+	for what, fault := range map[string]faultdb.Fault{
+		"undone": faultdb.Fail(failure[sqlbatch.RolledBack]), "refused": faultdb.Fail(failure[sqlbatch.Permanent]),
+		"not arrived": faultdb.Cut(failure[sqlbatch.Unknown]), "not answered": faultdb.Cut(failure[sqlbatch.Unknown]).Applied(),
+	} {
+		struck := make(chan struct{}, 1)
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if !watch(op) || len(struck) > 0 {
+				return faultdb.Fault{}
+			}
+			struck <- struct{}{}
+			return fault
+		})
+		c := w.watcher(q)
+		w.Eventually("it has failed", func() bool { return len(struck) > 0 })
+		testdb.SendBy(w, sender, chanq.Message[string]{Body: what})
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+		require.NoError(w, c.Shutdown(w.Soon()))
+		w.Faults.Inject(nil)
 	}
 }
 
