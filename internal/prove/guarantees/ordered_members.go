@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -98,7 +99,7 @@ func keysCutOff(w *world) {
 					defer cancel()
 					err = l.Wait(ctx)
 				}
-				r.note(l, from, err == nil)
+				r.note(l, from, !errors.Is(err, chanq.ErrLeaseLost)) // what is unknown was done, or comes again
 				return nil
 			})
 		})
