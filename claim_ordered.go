@@ -41,7 +41,7 @@ func (d *dispatch[T]) claimAll() {
 		c.releaseBuffer()
 		close(c.out)
 	}()
-	defer c.seat.rise()
+	defer c.rise()
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
@@ -66,7 +66,9 @@ func (d *dispatch[T]) claimAll() {
 			retry.Sleep(c.stop, pause)
 		case got == asked && asked > 0:
 			idle.Reset()
-			c.seat.claimed(true)
+			if c.seat.claimed(true) {
+				c.rise()
+			}
 		case got > 0:
 			idle.Reset()
 			c.seat.claimed(false)
@@ -109,6 +111,7 @@ func (d *dispatch[T]) round(loop *retry.Loop, n int) (asked, got int, failure *r
 		return d.sample(ctx, false)
 	})
 	if failure == nil {
+		c.seat.answer()
 		asked, got, failure = d.claim(loop, n)
 	}
 	if failure == nil {
@@ -297,19 +300,7 @@ func (d *dispatch[T]) askHeld(ctx context.Context) error {
 	if len(slots) == 0 {
 		return nil
 	}
-	held := map[int]map[lineKey]bool{}
-	for _, slot := range slots {
-		held[slot] = map[lineKey]bool{}
-	}
-	err := d.runIdle(ctx, d.c.queue.sql.Held(slots, heldMost), func(rows *sql.Rows) error {
-		var slot int
-		var key []byte
-		if err := rows.Scan(&slot, &key); err != nil {
-			return err
-		}
-		held[slot][lineKey{string(key), true}] = true
-		return nil
-	})
+	held, err := d.c.queue.held(ctx, slots, d.runIdle)
 	if err != nil {
 		return err
 	}
@@ -333,6 +324,7 @@ func (d *dispatch[T]) pause(wait time.Duration, heard <-chan struct{}) (rung boo
 		case <-c.stop.Done():
 			return false
 		case <-c.ears.bell:
+			c.seat.told()
 			return true
 		case _, open := <-heard:
 			if c.seat.rang(open) {

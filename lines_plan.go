@@ -384,7 +384,7 @@ func (ls *lines) retry(now time.Duration) {
 func (ls *lines) stalled() (n int) {
 	share := ls.share()
 	for _, s := range ls.slots {
-		if s.used() >= share {
+		if s.used() > share/2 {
 			n++
 		}
 	}

@@ -104,7 +104,8 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 // day; and it is noted for a quarter longer than its leases last, so that one who takes
 // messages often does not write that row each time, nor many at once wait for it.
 type guest struct {
-	id ID
+	id   ID
+	turn chan struct{} // of capacity 1: taken by a TryLease on an ordered queue
 
 	mu    sync.Mutex
 	until time.Duration // to be noted, of monotonic

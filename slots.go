@@ -48,9 +48,9 @@ const (
 	// it doubles up to slotsKeepMost.
 	slotsKeep     = 30 * time.Second
 	slotsKeepMost = 10 * time.Minute
-	// mostVain is how many takes in a row others may be faster than before the next look
+	// mostVainTakes is how many takes in a row others may be faster than before the next look
 	// has time.
-	mostVain = 4
+	mostVainTakes = 4
 )
 
 // slotUser hears what becomes of the slots of a member. It is called by whoever calls
@@ -351,7 +351,7 @@ func (s *slots) took(asked []ownSlot, got []ownSlot) {
 	}
 	if s.vain++; !short {
 		s.vain = 0
-	} else if s.vain <= mostVain {
+	} else if s.vain <= mostVainTakes {
 		s.hurry()
 	}
 }

@@ -101,7 +101,7 @@ func (w *slotWorld) settle(t require.TestingT, most time.Duration) time.Duration
 
 // rounds is how long it takes until what has changed is balanced: a look that sees it, one
 // that sees it again and gives back, and one that takes.
-const rounds = 3*slotsEvery + mostVain*slotsSoon + 150*time.Millisecond
+const rounds = 3*slotsEvery + mostVainTakes*slotsSoon + 150*time.Millisecond
 
 // TestNoSlotHasTwoHoldersAndAllHaveOne has members that come, go, die, and stand still for
 // longer than their lease, clocks that jump, and statements that fail before or after
@@ -370,7 +370,7 @@ func TestWhoFindsThatOthersWereFasterLooksAgainSoon(t *testing.T) {
 	w := newSlotWorld(4)
 	defer w.stop()
 	s := w.join().tenure.slots
-	for range mostVain {
+	for range mostVainTakes {
 		s.look(w.look().rows, 1, w.now)
 		asked := s.list(slotAsked)
 		require.Len(t, asked, 4)
