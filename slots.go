@@ -249,10 +249,8 @@ func (s *slots) see(row slotRow, now time.Duration) {
 	switch {
 	case ours && n.state == slotForeign: // a take whose answer was lost, or of an earlier membership
 		n.state, n.fence = slotEmptied, row.fence
-	case ours && n.state == slotOurs && n.fence != row.fence: // a take has come late
-		n.state = slotAsked
 	case ours:
-		n.fence = row.fence
+		n.fence = row.fence // a take may have come late
 	case n.state == slotAsked && !n.told && free:
 	case n.state != slotForeign:
 		s.lose(row.slot)
