@@ -92,7 +92,10 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 	}
 	if c.abandoned.Err() == nil {
 		// What fails is of no matter: it counts as gone before long.
-		_ = c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(c.member.ID))
+		err := c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(c.member.ID))
+		if err == nil && c.queue.ordered() {
+			c.queue.wake() // its slots are free, and the shares of others are greater
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ type SlotStats struct {
 	Slot int `json:"slot"`
 	// Owner is the name of the consumer that has the slot; "" is none. Queue.Members lists them.
 	Owner string `json:"owner,omitempty"`
-	// Messages counts those on their way, up to 1000, which means that many or more. The rest
+	// Messages counts those on their way, up to SlotStatsLimit, which means that many or more. The rest
 	// is of these, in the order of their sends.
 	Messages int `json:"messages"`
 	// Waiting is how many of them cannot be claimed now: leased ones, and those that wait to
@@ -27,7 +27,8 @@ type SlotStats struct {
 	TopKeyMessages int    `json:"top_key_messages"`
 }
 
-const slotLimit = 1000
+// SlotStatsLimit bounds the counts of SlotStats.
+const SlotStatsLimit = 1000
 
 // Slots tells of each slot of an ordered queue, in one round trip that reads up to 1000
 // messages a slot, several times. It takes no locks that others wait for. Of a plain queue it
@@ -37,7 +38,7 @@ func (q *Queue[T]) Slots(ctx context.Context) ([]SlotStats, error) {
 		return nil, fmt.Errorf("chanq: slots %s: the queue is plain, and has none; see Config.Kind", q.core.name)
 	}
 	var list []SlotStats
-	err := q.core.once(ctx, q.core.sql.SlotStats(slotLimit), func(rows *sql.Rows) error {
+	err := q.core.once(ctx, q.core.sql.SlotStats(SlotStatsLimit), func(rows *sql.Rows) error {
 		var s SlotStats
 		var owner sql.NullString
 		var oldest sql.NullInt64

@@ -38,8 +38,10 @@ import (
 // fence, which claims and gives name: those of before that arrive late do nothing.
 
 const (
-	// slotsEvery is the time from one look to the next.
-	slotsEvery = time.Second
+	// slotsEvery is the time from one look to the next; half of it after the members have
+	// become others, for as long as it may take until all have seen that.
+	slotsEvery    = time.Second
+	slotsRestless = 4 * time.Second
 	// slotsSoon is that to one that somebody is in a hurry for.
 	slotsSoon = 50 * time.Millisecond
 	// slotsStarve is for how long a slot is left to those whose share it should be.
@@ -116,6 +118,7 @@ type slots struct {
 	next    time.Duration // of the next one
 	members int           // at the last look
 	fewest  int           // at the last two
+	changed time.Duration // when they were others than at the look before
 	turn    int           // where the search for free slots begins
 	vain    int           // takes in a row that others were faster than
 
@@ -229,7 +232,13 @@ func (s *slots) look(rows []slotRow, members int, now time.Duration) {
 	if s.looked {
 		s.fewest = min(before, s.members)
 	}
+	if !s.looked || before != s.members {
+		s.changed = now
+	}
 	s.looked, s.last, s.next = true, now, now+slotsEvery
+	if now-s.changed < slotsRestless {
+		s.next = now + slotsEvery/2
+	}
 	for _, row := range rows {
 		if row.slot >= 0 && row.slot < len(s.notes) {
 			s.see(row, now)
@@ -249,10 +258,8 @@ func (s *slots) see(row slotRow, now time.Duration) {
 	switch {
 	case ours && n.state == slotForeign: // a take whose answer was lost, or of an earlier membership
 		n.state, n.fence = slotEmptied, row.fence
-	case ours && n.state == slotOurs && n.fence != row.fence: // a take has come late
-		n.state = slotAsked
 	case ours:
-		n.fence = row.fence
+		n.fence = row.fence // a take may have come late
 	case n.state == slotAsked && !n.told && free:
 	case n.state != slotForeign:
 		s.lose(row.slot)
