@@ -153,7 +153,7 @@ func peekSeqText(condition string) string {
   SELECT {now} AS now, $1::integer AS n
 ),
 chosen AS MATERIALIZED (
-  ` + seqs(anyLane(condition)) + `
+  ` + seqs(condition) + `
 )
 SELECT ` + liveColumns + `
 FROM chosen AS c
@@ -163,7 +163,6 @@ ORDER BY q.seq`
 
 // purgeSeqText looks once more at each row when it has its lock.
 func purgeSeqText(condition string) string {
-	condition = strings.ReplaceAll(anyLane(condition), "$4", "$3")
 	return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 )
@@ -175,8 +174,13 @@ WHERE id = ANY (ARRAY(
 RETURNING uuid_send(id), seq`
 }
 
-// anyLane is a condition on a state, of every priority.
-func anyLane(condition string) string { return strings.ReplaceAll(condition, "{lane}", "true") }
+// seqStates are the conditions of a state, and of what Window.Before bounds, which is $3. The
+// planner takes each for one that all but a few rows meet.
+var seqStates = map[sqlbatch.State]struct{ condition, before string }{
+	sqlbatch.Ready:     {not("q.due_at > (SELECT now FROM t)") + ` AND ` + not("q.lease_until > (SELECT now FROM t)"), ` AND ` + not("q.due_at >= (SELECT $3::bigint)")},
+	sqlbatch.Scheduled: {not("q.due_at <= (SELECT now FROM t)") + ` AND ` + not("q.lease_until > (SELECT now FROM t)"), ` AND ` + not("q.enqueued_at >= (SELECT $3::bigint)")},
+	sqlbatch.Leased:    {not("q.due_at > (SELECT now FROM t)") + ` AND ` + not("q.lease_until <= (SELECT now FROM t)"), ` AND ` + not("(q.fence - 1) >> {fence bits} >= (SELECT $3::bigint)")},
+}
 
 // orderedStatsText counts what is leased, or waits for its time, among the first of each slot,
 // where it lies; and of what is ready it finds the first $1 wherever it is.
