@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strings"
@@ -23,7 +24,9 @@ func newOrdered(t *testing.T) (*serverQueue, *sqlbatch.SlotClaim) {
 	db := pgtest.Open(t)
 	names := sqlbatch.Names{Queue: "orders", Slots: slotCount}
 	suite.Migrate(t, postgres.Dialect, db, names)
-	q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	q := &serverQueue{T: t, db: db, ctx: ctx, Queue: postgres.Dialect.Queue(names)}
 	return q, q.owns(member)
 }
 
