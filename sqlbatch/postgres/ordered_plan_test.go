@@ -76,8 +76,8 @@ func TestPlansOfOrderedQueuesKeepToTheIndexesWhateverTheStatistics(t *testing.T)
 		keys  int // probes of the primary key
 	}
 	uses := map[string]use{
-		"claim":           {q.ClaimSlots(*claim), 1, 2},
-		"claim one":       {q.ClaimSlots(few), 1, 2},
+		"claim":           {q.ClaimSlots(*claim), 2, 2},
+		"claim one":       {q.ClaimSlots(few), 2, 2},
 		"slots":           {q.Slots(claim.Parts), 1, 0},
 		"slot stats":      {q.SlotStats(100), 1, 0},
 		"stats":           {q.Stats(1000), 1, 0},
@@ -116,6 +116,7 @@ func TestPlansOfOrderedQueuesKeepToTheIndexesWhateverTheStatistics(t *testing.T)
 				}
 				if strings.HasPrefix(name, "claim") {
 					require.Contains(t, plan, "hashed SubPlan", message)
+					require.NotContains(t, plan, "JIT", message)
 				}
 			}
 		}
