@@ -43,6 +43,7 @@ type claimedRow struct {
 	enqueued, due      int64
 	expires            sql.NullInt64
 	key, headers, body []byte
+	orderKey           string // of an ordered queue
 }
 
 // claimedRows collects a claim: nothing of it may be used before the statement
@@ -52,6 +53,7 @@ type claimedRows struct {
 	bytes int // of bodies
 	arena []byte
 
+	columns                           []any // where they are read to
 	id, key, headers, body            sql.RawBytes
 	priority, fence, attempts, lapses int64
 	expired, enqueued, due            int64
@@ -62,9 +64,23 @@ type claimedRows struct {
 func newSalt() int64 { return 1 + rand.Int64N(1<<sqlbatch.FenceBits) }
 
 func (r *claimedRows) scan(rows *sql.Rows) error {
-	if err := rows.Scan(&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.headers, &r.body); err != nil {
-		return err
+	err := r.read(rows)
+	if err == nil {
+		r.keepRow()
 	}
+	return err
+}
+
+// read reads a row, with more columns, always the same, behind those of a plain claim.
+func (r *claimedRows) read(rows *sql.Rows, more ...any) error {
+	if r.columns == nil {
+		r.columns = append([]any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.headers, &r.body}, more...)
+	}
+	return rows.Scan(r.columns...)
+}
+
+// keepRow keeps the row that was read.
+func (r *claimedRows) keepRow() {
 	row := claimedRow{
 		priority: Priority(r.priority), attempts: int(r.attempts), lapses: int(r.lapses), expired: r.expired != 0,
 		enqueued: r.enqueued, due: r.due, expires: r.expires,
@@ -74,7 +90,6 @@ func (r *claimedRows) scan(rows *sql.Rows) error {
 	row.item.Fence = r.fence
 	r.bytes += len(row.body)
 	r.rows = append(r.rows, row)
-	return nil
 }
 
 // keep copies bytes that the driver will overwrite. Short copies share chunks.
@@ -122,6 +137,7 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		leases[i], l.lease = l, &inner[0]
 		slab, inner = slab[1:], inner[1:]
 		l.Queue, l.ID, l.Priority, l.DedupKey = q.name, row.item.ID, row.priority, string(row.key)
+		l.Key = row.orderKey
 		l.Attempt, l.Fence = row.attempts, row.item.Fence
 		l.EnqueuedAt, l.DueAt = time.UnixMilli(row.enqueued), time.UnixMilli(row.due)
 		if row.expires.Valid {
@@ -138,8 +154,9 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 	order := func(a, b *Lease[T]) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.lease.due, b.lease.due), bytes.Compare(a.ID[:], b.ID[:]))
 	}
-	// No database promises an order of the rows that an UPDATE returns.
-	if !slices.IsSortedFunc(leases, order) {
+	// No database promises an order of the rows that an UPDATE returns. Lines sort by
+	// themselves.
+	if !q.ordered() && !slices.IsSortedFunc(leases, order) {
 		slices.SortFunc(leases, order)
 	}
 	return leases

@@ -68,7 +68,12 @@ func (c *Consumer[T]) shrink(n int, f *retry.Failure) {
 		a.halve(n)
 	case !a.looked:
 		a.most = 1
-		_, _, err := c.nextDue()
+		var err error
+		if c.order != nil {
+			err = c.order.answers()
+		} else {
+			_, _, err = c.nextDue()
+		}
 		a.looked = err == nil
 	default:
 		a.looked = false
@@ -79,19 +84,31 @@ func (c *Consumer[T]) shrink(n int, f *retry.Failure) {
 // claimBlind claims one message without its contents, and counts that as a failed
 // attempt: due again after the Backoff, or dead. What fails here is tried again.
 func (c *Consumer[T]) claimBlind(late bool, cause error) {
+	if c.order != nil {
+		c.order.claimBlind(late, cause)
+		return
+	}
 	start := monotonic()
 	p := c.claimParams(1)
 	p.Blind = true
 	var rows claimedRows
-	if err := c.runClaim(p, rows.scan); err != nil || len(rows.rows) == 0 {
+	if err := c.runClaim(c.queue.sql.Claim(p), rows.scan); err != nil || len(rows.rows) == 0 {
 		return
 	}
+	l := c.unread(&rows.rows[0], deadlineAfter(start, c.cfg.LeaseFor), late, cause)
+	c.held.Add(1)
+	c.keeper.hold([]*lease{l})
+	c.settler.addAll(l)
+}
+
+// unread is the lease of a message that was claimed without its contents, to be nacked or
+// set aside.
+func (c *Consumer[T]) unread(row *claimedRow, deadline time.Duration, late bool, cause error) *lease {
 	c.allowance.blind = true
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed++ })
-	row := &rows.rows[0]
 	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}
-	l.deadline.Store(int64(deadlineAfter(start, c.cfg.LeaseFor)))
-	l.until.Store(int64(start + c.cfg.MaxExtend))
+	l.deadline.Store(int64(deadline))
+	l.until.Store(int64(deadline + c.cfg.MaxExtend))
 	switch {
 	case row.expired:
 		l.setAside(ReasonExpired)
@@ -107,7 +124,5 @@ func (c *Consumer[T]) claimBlind(late bool, cause error) {
 		l.delay = nackDelay(c.backoff(l.failures()))
 	}
 	l.state.Store(leaseSettling)
-	c.held.Add(1)
-	c.keeper.hold([]*lease{l})
-	c.settler.addAll(l)
+	return l
 }

@@ -72,6 +72,7 @@ type Consumer[T any] struct {
 	surveyed  chan survey    // what a survey apart found, of capacity 1
 	joined    conc.WaitGroup // surveys apart
 	cleared   chan struct{}  // a suspect has ended: the next may be claimed
+	order     *dispatch[T]   // of an ordered queue, else nil
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
@@ -103,8 +104,12 @@ type ConsumerStats struct {
 
 	// Now.
 	Buffered int // leases that wait for a reader
-	Held     int // leases buffered or delivered, not ended
-	Settling int // settles that wait for their statement
+	// Of an ordered queue: leases that wait for the one before them of their key, which a
+	// reader has; the slots that this consumer has; and those of them of which no more is
+	// claimed before something of what waits is settled.
+	Waiting, Slots, StalledSlots int
+	Held                         int // leases buffered or delivered, not ended
+	Settling                     int // settles that wait for their statement
 }
 
 // Consume starts a consumer. The end of ctx does what Stop does, and nothing
@@ -117,12 +122,19 @@ type ConsumerStats struct {
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
 	cfg, err := cfg.withDefaults()
 	var pools []*sessions
+	var watch *watchEar
+	if err == nil && q.core.cfg.Bell == nil && !q.core.ordered() {
+		watch, err = openWatch(q.core, cfg.WatchEvery)
+	}
 	if err == nil {
 		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge,
 			session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers},
 			session.Need{Kind: session.Extend, Sessions: extendSessions}, session.Need{Kind: session.Note, Sessions: noteSessions})
 	}
 	if err != nil {
+		if watch != nil {
+			watch.leave()()
+		}
 		return nil, fmt.Errorf("chanq: consume %s: %w", q.core.name, err)
 	}
 	c := &Consumer[T]{
@@ -138,7 +150,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
-		seat:     seat{bell: q.core.cfg.Bell, name: q.core.ringer.name},
+		seat:     newSeat(q.core, watch),
 		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
 		surveyed: make(chan survey, 1),
 		finished: make(chan struct{}),
@@ -148,6 +160,10 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
 	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
 	c.keeper = newKeeper(c, pools[2], &c.health, cfg.LeaseFor, cfg.StatementTimeout)
+	if c.queue.ordered() {
+		c.order = newDispatch(c)
+		c.keeper.bound = c.here.until
+	}
 	var unlisten func()
 	c.ears, unlisten = q.core.key.listen()
 	forget := context.AfterFunc(ctx, c.Stop)
@@ -182,10 +198,18 @@ func (c *Consumer[T]) supervise(forget func()) {
 	if c.queue.sql.Wear().Text != "" {
 		rest.Go(c.vacuum)
 	}
-	claimer.Go(c.claimAll)
+	if c.order != nil {
+		claimer.Go(c.order.claimAll)
+	} else {
+		claimer.Go(c.claimAll)
+	}
 	claimer.Wait()
 	close(c.returned)
+	if c.order != nil {
+		rest.Go(func() { c.order.vacate(attending) })
+	}
 	forget()
+	endWatch := c.seat.leave()
 	c.settler.backlog.Drain()
 	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {
 		select {
@@ -199,6 +223,7 @@ func (c *Consumer[T]) supervise(forget func()) {
 	rest.Wait()
 	c.joined.Wait()
 	c.abandon()
+	endWatch()
 	c.keeper.losses.close()
 	c.health.changes.close()
 	for _, s := range c.pools() {
@@ -286,6 +311,9 @@ func (c *Consumer[T]) Stats() ConsumerStats {
 	s := c.stats
 	c.mu.Unlock()
 	s.Buffered, s.Held, s.Settling = len(c.out), int(c.held.Load()), c.settler.backlog.Waiting()
+	if c.order != nil {
+		c.order.stats(&s)
+	}
 	return s
 }
 
@@ -320,6 +348,12 @@ func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bo
 // expire does what the keeper does when it looks, which it need not have done yet,
 // or never will: after a Shutdown that gave up.
 func (c *Consumer[T]) expire(l *lease) { c.keeper.loseLease(l, leaseExpired) }
+
+func (c *Consumer[T]) moved(l *lease) {
+	if c.order != nil {
+		c.order.moved(l)
+	}
+}
 
 func (c *Consumer[T]) ended(l *lease) {
 	if l.state.Load() != leaseSettled {

@@ -73,6 +73,18 @@ func TestTheHorizonGoesOnBesideSendersThatAlwaysOverlap(t *testing.T) {
 	require.Equal(t, last, h.at())
 }
 
+func TestTheHorizonGoesOnBesideSendersThatTakeLong(t *testing.T) {
+	var h horizon
+	for i := range int64(8 * mostSamples) {
+		var here []string
+		for n := max(0, i-2*mostSamples); n <= i; n++ {
+			here = append(here, fmt.Sprint("s", n))
+		}
+		h.sampled(i+1, strings.Join(here, " "), 0)
+	}
+	require.Greater(t, h.at(), int64(4*mostSamples), "each of them ends at some time")
+}
+
 // modelSender is a transaction that sends. It is noted from its beginning to its end.
 type modelSender struct {
 	name    string

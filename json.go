@@ -56,6 +56,9 @@ type entryJSON struct {
 	LeasedBy   string            `json:"leased_by,omitempty"`
 	Member     *ID               `json:"member,omitempty"`
 	DedupKey   string            `json:"dedup_key,omitempty"`
+	Key        string            `json:"key,omitempty"`
+	Slot       int               `json:"slot,omitempty"`
+	Seq        int64             `json:"seq,omitempty"`
 	LastError  string            `json:"last_error,omitempty"`
 	Headers    map[string]string `json:"headers,omitempty"`
 	Body       *string           `json:"body,omitempty"`
@@ -73,7 +76,7 @@ func (j *entryJSON) times(e *Entry) map[*time.Time]**time.Time {
 func (e Entry) MarshalJSON() ([]byte, error) {
 	j := entryJSON{
 		ID: e.ID, State: e.State, Priority: e.Priority.String(), Attempts: e.Attempts, Fence: e.Fence,
-		EnqueuedAt: e.EnqueuedAt.UTC(), LeasedBy: e.LeasedBy, DedupKey: e.DedupKey,
+		EnqueuedAt: e.EnqueuedAt.UTC(), LeasedBy: e.LeasedBy, DedupKey: e.DedupKey, Key: e.Key, Slot: e.Slot, Seq: e.seq,
 		LastError: e.LastError, Headers: e.Headers,
 	}
 	for from, to := range j.times(&e) {
@@ -112,7 +115,7 @@ func (e *Entry) UnmarshalJSON(text []byte) error {
 	}
 	*e = Entry{
 		ID: j.ID, State: j.State, Priority: priorities[at], Attempts: j.Attempts, Fence: j.Fence,
-		EnqueuedAt: j.EnqueuedAt, LeasedBy: j.LeasedBy, DedupKey: j.DedupKey,
+		EnqueuedAt: j.EnqueuedAt, LeasedBy: j.LeasedBy, DedupKey: j.DedupKey, Key: j.Key, Slot: j.Slot, seq: j.Seq,
 		LastError: j.LastError, Headers: j.Headers, Body: j.BodyBase64,
 	}
 	for to, from := range j.times(e) {

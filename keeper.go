@@ -3,6 +3,7 @@ package chanq
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +34,9 @@ type keeper struct {
 	sessions *sessions
 	leaseFor time.Duration
 	timeout  time.Duration
+	// bound is beyond which no lease is extended: the end of the membership, of an ordered
+	// queue; nil: none.
+	bound func() time.Duration
 
 	// mu guards what follows, for one pass over the leases at most: claims wait for it.
 	// Nothing is called under it that waits.
@@ -113,7 +117,8 @@ func (k *keeper) drop(gone func(*lease) bool) {
 
 // due reports that a lease should be extended now.
 func (k *keeper) due(l *lease, now time.Duration) bool {
-	return l.deadlineAt()-now < k.leaseFor*2/3 && now < time.Duration(l.until.Load())
+	deadline := l.deadlineAt()
+	return deadline-now < k.leaseFor*2/3 && now < time.Duration(l.until.Load()) && (k.bound == nil || deadline < k.bound())
 }
 
 func (k *keeper) run() {
@@ -294,7 +299,10 @@ func (k *keeper) extendOnce(leases []*lease, skip bool) (missing []*lease, err e
 	for i, l := range leases {
 		items[i], cuts[i] = l.item, l.cuts.Load()
 	}
-	start := monotonic()
+	start, bound := monotonic(), time.Duration(math.MaxInt64)
+	if k.bound != nil {
+		bound = k.bound()
+	}
 	ctx, cancel := context.WithTimeout(k.stop, k.patience())
 	defer cancel()
 	changed, _, err := k.sessions.Items(ctx, sql.Extend(items, k.leaseFor), make([]sqlbatch.Item, 0, len(items)))
@@ -305,7 +313,7 @@ func (k *keeper) extendOnce(leases []*lease, skip bool) (missing []*lease, err e
 	for i, l := range leases {
 		if _, held := slices.BinarySearchFunc(changed, l.item, compareItems); held {
 			l.stuck = false
-			l.prolong(l.reach(start, k.leaseFor), cuts[i])
+			l.prolong(min(l.reach(start, k.leaseFor), bound), cuts[i])
 		} else {
 			missing = append(missing, l)
 		}

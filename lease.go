@@ -190,6 +190,9 @@ type leaseOwner interface {
 	// ended is called once, when the lease is no longer held: it is settled, in a
 	// transaction, expired or lost.
 	ended(l *lease)
+	// moved is told of each change of a lease's state that others of its key may wait for:
+	// it is in a transaction, expired, lost or settled. Unlike ended it is called for each.
+	moved(l *lease)
 	// expire is called when the time of a lease whose context is in use ran out. A
 	// lease that is held has expired then.
 	expire(l *lease)
@@ -210,6 +213,7 @@ type lease struct {
 	attempt  int   // as Lease.Attempt, which the reader might change
 	lapses   int   // before this claim, in a row
 	priority Priority
+	spot     *spot         // of an ordered queue: its place in its line, once it has one
 	suspect  bool          // see claim_suspects.go
 	stuck    bool          // its row was locked when it was last to be extended; of the keeper's extender
 	deadline atomic.Int64  // of monotonic()
@@ -327,6 +331,7 @@ func (l *lease) finish(err error) {
 	l.state.Store(leaseSettled)
 	l.wake()
 	l.end()
+	l.owner.moved(l)
 	l.endContext()
 }
 
@@ -340,6 +345,7 @@ func (l *lease) lose(to leaseState) bool {
 	}
 	l.cancel()
 	l.end()
+	l.owner.moved(l)
 	return true
 }
 

@@ -3,6 +3,7 @@ package chanq
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
@@ -13,8 +14,9 @@ import (
 
 // setEnd sets the end of a lease to d from now. It is repeated while somebody has
 // the row locked, until ctx ends, and fails at once in any other case. A try takes up
-// to timeout, and a turn, if there are any to take.
-func (q *queue) setEnd(ctx context.Context, s *sessions, turn chan struct{}, l *lease, d, timeout time.Duration) (held bool, err error) {
+// to timeout, and a turn, if there are any to take. bound is beyond which the database
+// does not go, as of now; nil: it does.
+func (q *queue) setEnd(ctx context.Context, s *sessions, turn chan struct{}, l *lease, d, timeout time.Duration, bound func() time.Duration) (held bool, err error) {
 	failed := func(err error) error {
 		return &OpError{Op: "extend", Queue: q.name, ID: l.item.ID, Err: err}
 	}
@@ -34,7 +36,7 @@ func (q *queue) setEnd(ctx context.Context, s *sessions, turn chan struct{}, l *
 			return false, failed(context.Cause(ctx))
 		}
 		var stands standing
-		end, stands, err = q.trySetEnd(ctx, s, l, d, timeout, skip)
+		end, stands, err = q.trySetEnd(ctx, s, l, d, timeout, bound, skip)
 		<-turn
 		class := q.classify(err)
 		switch {
@@ -54,7 +56,7 @@ func (q *queue) setEnd(ctx context.Context, s *sessions, turn chan struct{}, l *
 // setEnd is queue.setEnd beside the keeper's own extensions. It leaves one of the keeper's
 // sessions to these, and wakes it where the end has come near.
 func (k *keeper) setEnd(ctx context.Context, l *lease, d, timeout time.Duration) (held bool, err error) {
-	held, err = k.queue.setEnd(ctx, k.sessions, k.turn, l, d, timeout)
+	held, err = k.queue.setEnd(ctx, k.sessions, k.turn, l, d, timeout, k.bound)
 	if k.due(l, monotonic()) {
 		notify(k.wake)
 	}
@@ -62,12 +64,15 @@ func (k *keeper) setEnd(ctx context.Context, l *lease, d, timeout time.Duration)
 }
 
 // trySetEnd returns the end of the lease, or zero, and how its row stands to it.
-func (q *queue) trySetEnd(ctx context.Context, s *sessions, l *lease, d, timeout time.Duration, skip bool) (end time.Duration, stands standing, err error) {
+func (q *queue) trySetEnd(ctx context.Context, s *sessions, l *lease, d, timeout time.Duration, bound func() time.Duration, skip bool) (end time.Duration, stands standing, err error) {
 	sql := q.sql
 	if skip {
 		sql = sql.SkipLocked()
 	}
-	start := monotonic()
+	start, most := monotonic(), time.Duration(math.MaxInt64)
+	if bound != nil {
+		most = bound()
+	}
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	changed, _, err := s.Items(within, sql.EndAfter([]sqlbatch.Item{l.item}, d), nil)
@@ -78,7 +83,7 @@ func (q *queue) trySetEnd(ctx context.Context, s *sessions, l *lease, d, timeout
 		return 0, 0, err
 	}
 	if len(changed) == 1 {
-		return l.reach(start, d), 0, nil
+		return min(l.reach(start, d), most), 0, nil
 	}
 	seen, err := q.look(ctx, s, timeout, []*lease{l})
 	return 0, seen.of(l.item), err

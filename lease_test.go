@@ -19,6 +19,7 @@ func (still) home() *queue            { return &queue{dialect: sqlite.Dialect} }
 func (still) settle(*lease) error     { return nil }
 func (still) hurry()                  {}
 func (still) ended(*lease)            {}
+func (still) moved(*lease)            {}
 func (still) parent() context.Context { return context.Background() }
 func (still) expire(*lease)           {}
 func (still) settled(SettledEvent)    {}

@@ -85,14 +85,17 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 		if err != nil && c.queue.ordered() {
 			pause /= 4
 		}
-		if err == nil && c.here.joined(began, c.cfg.LeaseFor) {
-			notify(c.progress) // slots may be taken
+		if err == nil && c.here.joined(began, c.cfg.LeaseFor) && c.order != nil {
+			c.order.hurry() // slots may be taken
 		}
 		retry.Sleep(ctx, pause)
 	}
 	if c.abandoned.Err() == nil {
 		// What fails is of no matter: it counts as gone before long.
-		_ = c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(c.member.ID))
+		err := c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(c.member.ID))
+		if err == nil && c.queue.ordered() {
+			c.queue.wake() // its slots are free, and the shares of others are greater
+		}
 	}
 }
 
@@ -101,7 +104,8 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 // day; and it is noted for a quarter longer than its leases last, so that one who takes
 // messages often does not write that row each time, nor many at once wait for it.
 type guest struct {
-	id ID
+	id   ID
+	turn chan struct{} // of capacity 1: taken by a TryLease on an ordered queue
 
 	mu    sync.Mutex
 	until time.Duration // to be noted, of monotonic

@@ -57,7 +57,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		return refuse(err)
 	}
 	q := &queue{
-		db: db, name: name, cfg: cfg, dialect: d, guest: guest{id: NewID()},
+		db: db, name: name, cfg: cfg, dialect: d, guest: guest{id: NewID(), turn: make(chan struct{}, 1)},
 		sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name},
 	}
 	if q.ordered() && q.sql.Slots(nil).Text == "" {
@@ -121,9 +121,12 @@ func (q *Queue[T]) Name() string { return q.core.name }
 // committing a transaction that used SendTx. It costs no round trip. Consumers in other
 // processes need a Config.Bell for it; without one they find the messages within a second
 // or so, or ConsumerConfig.PollMax, if that is longer.
-func (q *Queue[T]) Wake() {
-	q.core.key.wake()
-	q.core.ringer.ring(ringMany, false)
+func (q *Queue[T]) Wake() { q.core.wake() }
+
+// wake has all idle consumers look at once.
+func (q *queue) wake() {
+	q.key.wake()
+	q.ringer.ring(ringMany, false)
 }
 
 // gaveBack says that messages lie at their old places again: whoever claims in this

@@ -38,8 +38,10 @@ import (
 // fence, which claims and gives name: those of before that arrive late do nothing.
 
 const (
-	// slotsEvery is the time from one look to the next.
-	slotsEvery = time.Second
+	// slotsEvery is the time from one look to the next; half of it after the members have
+	// become others, for as long as it may take until all have seen that.
+	slotsEvery    = time.Second
+	slotsRestless = 4 * time.Second
 	// slotsSoon is that to one that somebody is in a hurry for.
 	slotsSoon = 50 * time.Millisecond
 	// slotsStarve is for how long a slot is left to those whose share it should be.
@@ -48,9 +50,9 @@ const (
 	// it doubles up to slotsKeepMost.
 	slotsKeep     = 30 * time.Second
 	slotsKeepMost = 10 * time.Minute
-	// mostVain is how many takes in a row others may be faster than before the next look
+	// mostVainTakes is how many takes in a row others may be faster than before the next look
 	// has time.
-	mostVain = 4
+	mostVainTakes = 4
 )
 
 // slotUser hears what becomes of the slots of a member. It is called by whoever calls
@@ -116,6 +118,7 @@ type slots struct {
 	next    time.Duration // of the next one
 	members int           // at the last look
 	fewest  int           // at the last two
+	changed time.Duration // when they were others than at the look before
 	turn    int           // where the search for free slots begins
 	vain    int           // takes in a row that others were faster than
 
@@ -229,7 +232,13 @@ func (s *slots) look(rows []slotRow, members int, now time.Duration) {
 	if s.looked {
 		s.fewest = min(before, s.members)
 	}
+	if !s.looked || before != s.members {
+		s.changed = now
+	}
 	s.looked, s.last, s.next = true, now, now+slotsEvery
+	if now-s.changed < slotsRestless {
+		s.next = now + slotsEvery/2
+	}
 	for _, row := range rows {
 		if row.slot >= 0 && row.slot < len(s.notes) {
 			s.see(row, now)
@@ -249,10 +258,8 @@ func (s *slots) see(row slotRow, now time.Duration) {
 	switch {
 	case ours && n.state == slotForeign: // a take whose answer was lost, or of an earlier membership
 		n.state, n.fence = slotEmptied, row.fence
-	case ours && n.state == slotOurs && n.fence != row.fence: // a take has come late
-		n.state = slotAsked
 	case ours:
-		n.fence = row.fence
+		n.fence = row.fence // a take may have come late
 	case n.state == slotAsked && !n.told && free:
 	case n.state != slotForeign:
 		s.lose(row.slot)
@@ -353,7 +360,7 @@ func (s *slots) took(asked []ownSlot, got []ownSlot) {
 	}
 	if s.vain++; !short {
 		s.vain = 0
-	} else if s.vain <= mostVain {
+	} else if s.vain <= mostVainTakes {
 		s.hurry()
 	}
 }

@@ -96,7 +96,8 @@ func (t *tenure) check() bool {
 
 // tend does what is due: a look, a give and a take, one of each at most, and none while
 // this is no member. parts are what the look is to tell the due time of. It returns the look, if
-// there was one. After an error what was to be done is done at the next call.
+// there was one. After an error what was to be done is done at the next call. What it has done
+// while the membership ended is lost at the next call of anything here, and alive knows before.
 func (t *tenure) tend(ctx context.Context, parts []sqlbatch.SlotPart) (*slotLook, error) {
 	if !t.check() {
 		return nil, nil
@@ -104,7 +105,7 @@ func (t *tenure) tend(ctx context.Context, parts []sqlbatch.SlotPart) (*slotLook
 	var seen *slotLook
 	if began := t.here.now(); !t.slots.ending && began >= t.slots.next {
 		l, err := t.table.look(ctx, parts)
-		if err != nil || !t.check() {
+		if err != nil {
 			return nil, err
 		}
 		t.slots.look(l.rows, l.members, began)
@@ -116,14 +117,10 @@ func (t *tenure) tend(ctx context.Context, parts []sqlbatch.SlotPart) (*slotLook
 		}
 		t.slots.gave(list)
 		t.given()
-		if !t.check() {
-			return seen, nil
-		}
 	}
 	if list := t.slots.list(slotAsked); len(list) > 0 {
-		term := t.term.Load()
 		got, err := t.table.take(ctx, list)
-		if err != nil || !t.check() || t.term.Load() != term {
+		if err != nil {
 			return seen, err
 		}
 		t.slots.took(list, got)

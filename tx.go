@@ -149,6 +149,7 @@ func (l *lease) enterTx() error {
 		}
 		if l.state.CompareAndSwap(s, leaseInTx) {
 			l.end()
+			l.owner.moved(l)
 			return nil
 		}
 	}
@@ -183,6 +184,7 @@ func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease) []error {
 			if l.state.CompareAndSwap(leaseInTx, leaseLost) {
 				l.wake()
 				l.cancel()
+				l.owner.moved(l)
 			}
 		}
 	}

@@ -93,7 +93,7 @@ func (a *app) withQueue(ctx context.Context, name string, f func(*chanq.Queue[[]
 		return err
 	}
 	defer c.Close()
-	q, err := chanq.Open[[]byte](ctx, c.DB, name, a.queueConfig(c))
+	q, err := openQueue(ctx, c, name, a.queueConfig(c))
 	if err != nil {
 		return err
 	}

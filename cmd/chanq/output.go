@@ -48,6 +48,7 @@ type message struct {
 	Fence      int64             `json:"fence"`
 	EnqueuedAt time.Time         `json:"enqueued_at"`
 	DedupKey   string            `json:"dedup_key,omitempty"`
+	Key        string            `json:"key,omitempty"`
 	Headers    map[string]string `json:"headers,omitempty"`
 	Body       *string           `json:"body,omitempty"`
 	BodyBase64 []byte            `json:"body_base64,omitempty"`
@@ -56,7 +57,7 @@ type message struct {
 func leaseMessage(l *chanq.Lease[[]byte]) message {
 	m := message{
 		ID: l.ID, Priority: l.Priority.String(), Attempt: l.Attempt, Fence: l.Fence, EnqueuedAt: l.EnqueuedAt.UTC(),
-		DedupKey: l.DedupKey, Headers: l.Headers,
+		DedupKey: l.DedupKey, Key: l.Key, Headers: l.Headers,
 	}
 	if utf8.Valid(l.Body) {
 		body := string(l.Body)
@@ -80,7 +81,11 @@ func (a *app) entries(list []chanq.Entry) error {
 	// Columns that few messages have stand there if one has.
 	expiry := slices.ContainsFunc(list, func(e chanq.Entry) bool { return !e.ExpiresAt.IsZero() })
 	holder := slices.ContainsFunc(list, func(e chanq.Entry) bool { return !e.Member.IsZero() })
-	row := func(first []string, expires, by string, last ...string) []string {
+	keyed := slices.ContainsFunc(list, func(e chanq.Entry) bool { return e.Key != "" })
+	row := func(first []string, key, expires, by string, last ...string) []string {
+		if keyed {
+			first = append(first, key)
+		}
 		if expiry {
 			first = append(first, expires)
 		}
@@ -89,10 +94,10 @@ func (a *app) entries(list []chanq.Entry) error {
 		}
 		return append(first, last...)
 	}
-	rows := [][]string{row([]string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT"}, "EXPIRES", "LEASED BY", "LAST ERROR", "BODY")}
+	rows := [][]string{row([]string{"ID", "STATE", "PRIORITY", "ATTEMPTS", "AT"}, "KEY", "EXPIRES", "LEASED BY", "LAST ERROR", "BODY")}
 	for _, e := range list {
 		first := []string{e.ID.String(), string(e.State), e.Priority.String(), strconv.Itoa(e.Attempts), clock(at(e))}
-		rows = append(rows, row(first, clock(e.ExpiresAt), whose(e), brief(e.LastError, 40), brief(string(e.Body), 60)))
+		rows = append(rows, row(first, brief(e.Key, 40), clock(e.ExpiresAt), whose(e), brief(e.LastError, 40), brief(string(e.Body), 60)))
 	}
 	return a.table(rows)
 }

@@ -35,7 +35,7 @@ func (a *app) eachQueue(ctx context.Context, c *connection, names []string, f fu
 		}
 	}
 	for _, name := range names {
-		q, err := chanq.Open[[]byte](ctx, c.DB, name, a.queueConfig(c))
+		q, err := openQueue(ctx, c, name, a.queueConfig(c))
 		if err != nil {
 			return err
 		}

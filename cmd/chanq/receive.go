@@ -90,7 +90,7 @@ func (a *app) receive(ctx context.Context, queue string, f receiveFlags) error {
 	if f.maxAttempts > 0 {
 		config.MaxAttempts = f.maxAttempts
 	}
-	q, err := chanq.Open[[]byte](ctx, c.DB, queue, config)
+	q, err := openQueue(ctx, c, queue, config)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 func (a *app) schemaCommand() *cobra.Command {
 	var name string
+	var k kindFlags
 	cmd := &cobra.Command{
 		Use:   "schema QUEUE...",
 		Short: "Print the statements that migrate would run",
@@ -23,6 +24,9 @@ nothing. The dialect is that of --dialect, or else of --db or --dsn.`,
 		Example: `  chanq schema --dialect sqlserver --schema jobs mail | sqlcmd -d shop`,
 		Args:    atLeast(1, "one queue or more"),
 		RunE: func(cmd *cobra.Command, queues []string) error {
+			if err := k.check(); err != nil {
+				return err
+			}
 			d, err := a.dialect(name)
 			if err != nil {
 				return err
@@ -31,7 +35,7 @@ nothing. The dialect is that of --dialect, or else of --db or --dsn.`,
 				if err := a.checkName(queue); err != nil {
 					return err
 				}
-				texts, err := chanq.Schema(d, queue, chanq.Config{Schema: a.schema})
+				texts, err := chanq.Schema(d, queue, k.set(chanq.Config{Schema: a.schema}))
 				if err != nil {
 					return err
 				}
@@ -55,6 +59,7 @@ nothing. The dialect is that of --dialect, or else of --db or --dsn.`,
 		},
 	}
 	cmd.Flags().StringVar(&name, "dialect", "", "`dialect`: sqlserver, postgres or sqlite")
+	k.add(cmd)
 	return cmd
 }
 

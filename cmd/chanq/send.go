@@ -19,6 +19,7 @@ type sendFlags struct {
 	ttl      time.Duration
 	headers  []string
 	dedupKey string
+	key      string
 	maxBody  int
 }
 
@@ -39,6 +40,7 @@ With bodies it prints their IDs; with lines how many there were; with -o json a
 receipt for each.`,
 		Example: `  chanq send --db jobs.db mail '{"to":"a@example.com"}'
   chanq send --db jobs.db --priority high --delay 10m mail hello
+  chanq send --db jobs.db --key customer-7 payments '{"amount":12}'
   grep '^{' events.log | chanq send --db jobs.db events`,
 		Args: atLeast(1, "a queue, and bodies or lines on the standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,6 +60,7 @@ receipt for each.`,
 	flags.DurationVar(&f.ttl, "ttl", 0, "how long from now until they expire: dead, if nobody has claimed them (default never)")
 	flags.StringArrayVar(&f.headers, "header", nil, "`name=value` of a header; may be given again")
 	flags.StringVar(&f.dedupKey, "dedup-key", "", "`key` that no other message in the queue may have")
+	flags.StringVar(&f.key, "key", "", "`key` of an ordered queue, in whose order the messages are delivered")
 	flags.IntVar(&f.maxBody, "max-body", 1<<20, "most `bytes` of a body")
 	return a.durabilityFlag(cmd)
 }
@@ -76,7 +79,7 @@ func (f sendFlags) message() (m chanq.Message[[]byte], err error) {
 	if f.ttl < 0 || f.ttl > 0 && f.ttl <= f.delay {
 		return m, usage("--ttl is %v: must be 0 (never) or more than --delay, %v", f.ttl, f.delay)
 	}
-	m.Delay, m.TTL, m.DedupKey = f.delay, f.ttl, f.dedupKey
+	m.Delay, m.TTL, m.DedupKey, m.Key = f.delay, f.ttl, f.dedupKey, f.key
 	for i, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok || name == "" {
@@ -107,7 +110,7 @@ func (a *app) send(ctx context.Context, queue string, bodies []string, like chan
 	defer c.Close()
 	config := a.storingConfig(c)
 	config.MaxBody = maxBody
-	q, err := chanq.Open[[]byte](ctx, c.DB, queue, config)
+	q, err := openQueue(ctx, c, queue, config)
 	if err != nil {
 		return err
 	}

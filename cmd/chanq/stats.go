@@ -8,20 +8,30 @@ import (
 )
 
 func (a *app) statsCommand() *cobra.Command {
-	return &cobra.Command{
+	var slots bool
+	cmd := &cobra.Command{
 		Use:   "stats [QUEUE...]",
 		Short: "Count the messages of queues by state",
 		Long: `Counts the messages of the named queues, or of all, by state. A count stops at
 10,000, shown as 10000+, so that looking at a deep queue costs little. OLDEST is
-for how long the oldest ready message has been due.`,
+for how long the oldest ready message has been due.
+
+--slots shows, for ordered queues, each slot: who has it, how many messages are in it
+and cannot be claimed just now (at work, or waiting to be tried again), for how long
+the oldest is in the queue, and the key that most have. These counts stop at 1000.
+Other queues are left out.`,
 		Example: `  chanq stats --db jobs.db
-  chanq stats --db jobs.db -o json mail`,
+  chanq stats --db jobs.db -o json mail
+  chanq stats --db jobs.db --slots payments`,
 		RunE: func(cmd *cobra.Command, queues []string) error {
 			c, err := a.connect(cmd.Context(), mustExist)
 			if err != nil {
 				return err
 			}
 			defer c.Close()
+			if slots {
+				return a.slotStats(cmd.Context(), c, queues)
+			}
 			list, err := a.allStats(cmd.Context(), c, queues)
 			if err != nil {
 				return err
@@ -32,6 +42,8 @@ for how long the oldest ready message has been due.`,
 			return a.table(statsTable(list))
 		},
 	}
+	cmd.Flags().BoolVar(&slots, "slots", false, "show the slots of ordered queues")
+	return cmd
 }
 
 func statsTable(list []queueStats) [][]string {

@@ -4,6 +4,7 @@ package sqlite
 import (
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/seal"
+	"time"
 )
 
 // Dialect is the SQL of SQLite 3.35 and later, for any driver whose errors have a
@@ -52,6 +53,11 @@ type queue struct {
 	claimSlots, claimedSlots, claimedSlotsBlind string
 	slots, takeSlots, giveSlots                 string
 	slotStats, held                             string
+}
+
+// Watch has no text: see Dialect.Watch.
+func (dialect) Watch([]sqlbatch.Watched, time.Duration, time.Duration) sqlbatch.Statement {
+	return sqlbatch.Statement{}
 }
 
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {

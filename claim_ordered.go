@@ -1,0 +1,500 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The claimer of an ordered queue: as that of a plain one (claim.go), but that it claims
+// from the slots that it owns, what the lines ask for (lines_plan.go), and tends its
+// slots in between. What it finds goes into the lines, and from there to readers.
+//
+// While nothing comes it looks at the slots instead of claiming: one statement tells
+// whether there is something to claim in those it owns, and who owns the others.
+
+// sweepEvery is how often slots are looked through from the beginning, if that is quick: a
+// twentieth of the time at most.
+const sweepEvery = time.Second
+
+// heldMost is how many keys of a slot the dead may hold. Where there are more, nothing of
+// the slot is handed out.
+const heldMost = 10_000
+
+// claimAll runs until Stop, then gives back what no reader has and closes the channel.
+func (d *dispatch[T]) claimAll() {
+	c := d.c
+	var apart conc.WaitGroup
+	apart.Go(d.run)
+	apart.Go(d.watch)
+	defer func() {
+		apart.Wait()
+		d.change(func(ls *lines) { ls.stop() })
+		c.releaseBuffer()
+		close(c.out)
+	}()
+	defer c.rise()
+	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
+	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
+	c.connect()
+	for {
+		n := c.waitForRoom()
+		if n == 0 {
+			return
+		}
+		asked, got, failure := d.round(&loop, n)
+		switch {
+		case failure != nil && c.stop.Err() != nil && asked == 0:
+		case failure != nil:
+			if isPermanent(failure.Class) {
+				c.broken(c.queue.fail("claim", failure.Err))
+				return
+			}
+			pause := loop.Failed(c.abandoned, failure)
+			d.failed(failure, asked > 0)
+			if asked > 0 {
+				c.shrink(asked, failure)
+			}
+			retry.Sleep(c.stop, pause)
+		case got == asked && asked > 0:
+			idle.Reset()
+			if c.seat.claimed(true) {
+				c.rise()
+			}
+		case got > 0:
+			idle.Reset()
+			c.seat.claimed(false)
+			pause := idle.Pause()
+			if got >= worthwhile {
+				pause /= 4
+			}
+			if c.seat.stands {
+				pause = min(pause, shortPause)
+			}
+			if rung := d.pause(pause, nil); !rung && c.seat.quiet() {
+				d.waitForMessage(&idle, false)
+			}
+		default:
+			if asked > 0 {
+				c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
+			}
+			if c.seat.vain() {
+				d.change(func(ls *lines) { ls.sweep(monotonic()) })
+			}
+			if asked == 0 {
+				d.pause(d.untilDue(c.cfg.PollMax), nil)
+			} else {
+				d.waitForMessage(&idle, true)
+			}
+		}
+	}
+}
+
+// round tends the slots, samples the horizon, and claims, each if it is due.
+func (d *dispatch[T]) round(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
+	c := d.c
+	if _, hurried := c.ears.heard(); hurried {
+		d.change(func(ls *lines) { ls.sweep(monotonic()) })
+	}
+	failure = loop.Try(c.stop, func(ctx context.Context) error {
+		if _, err := d.tend(ctx); err != nil {
+			return err
+		}
+		return d.sample(ctx, false)
+	})
+	if failure == nil {
+		c.seat.answer()
+		asked, got, failure = d.claim(loop, n)
+	}
+	if failure == nil {
+		failure = loop.Try(c.stop, d.askHeld)
+	}
+	return asked, got, failure
+}
+
+// failed draws the consequences of a statement that failed. One that may run yet may lease
+// messages that nobody knows of; and where the database was away, another may have taken
+// its place that lags.
+func (d *dispatch[T]) failed(f *retry.Failure, claim bool) {
+	var notRun *session.NotRunError
+	switch {
+	case f.Class == sqlbatch.RolledBack:
+		return
+	case claim && !errors.As(f.Err, &notRun):
+		d.tenure.doubt()
+	}
+	d.forget()
+}
+
+// forget has everything read again.
+func (d *dispatch[T]) forget() {
+	d.horizon.forget()
+	d.change(func(ls *lines) { ls.forget(monotonic()) })
+}
+
+// tend tends the slots, where something is due, and tells which are drained. It returns
+// the look, if there was one.
+func (d *dispatch[T]) tend(ctx context.Context) (*slotLook, error) {
+	now := monotonic()
+	d.mu.Lock()
+	drained := d.lines.leaving()
+	d.mu.Unlock()
+	for _, slot := range drained {
+		d.tenure.drained(slot)
+	}
+	if now < d.rest || d.tenure.wait() > 0 {
+		return nil, nil
+	}
+	d.mu.Lock()
+	parts := d.lines.view(now)
+	d.mu.Unlock()
+	look, err := d.tenure.tend(ctx, parts)
+	if err != nil {
+		d.rest = now + slotsSoon
+	}
+	if look != nil && err == nil {
+		d.c.count(func(s *ConsumerStats) { s.Looks++ })
+		if !look.any || look.due > 0 {
+			d.change(func(ls *lines) { ls.viewed(parts, now, d.sweeps) })
+		}
+	}
+	return look, err
+}
+
+// sample samples the horizon, if that is due.
+func (d *dispatch[T]) sample(ctx context.Context, idle bool) error {
+	now := monotonic()
+	if !d.horizon.due(now, idle) {
+		return nil
+	}
+	var drawn int64
+	var senders string
+	err := d.runIdle(ctx, d.c.queue.sql.Horizon(), func(rows *sql.Rows) error { return rows.Scan(&drawn, &senders) })
+	if err == nil && d.horizon.sampled(drawn, senders, now) {
+		d.change(func(ls *lines) { ls.forget(now) })
+	}
+	return err
+}
+
+// runIdle runs a statement on the session of claims.
+func (d *dispatch[T]) runIdle(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.c.claimPatience())
+	defer cancel()
+	if d.c.flow.atWork {
+		return d.c.sessions.Run(ctx, st, scan)
+	}
+	return d.c.sessions.RunPatient(ctx, st, scan)
+}
+
+// claim leases up to n messages of what the lines ask for, and puts what it finds into
+// them. It returns how many rows it asked for, none if there was nothing to claim, and how
+// many it found. It is not cancelled by Stop.
+func (d *dispatch[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
+	c := d.c
+	start, until := monotonic(), d.tenure.until()
+	plan, claim := d.plan(n, start)
+	if len(plan.parts) == 0 {
+		return 0, 0, nil
+	}
+	rows := orderedRows{}
+	failure = loop.Try(c.abandoned, func(context.Context) error { return c.runClaim(c.queue.sql.ClaimSlots(claim), rows.scan) })
+	if failure != nil {
+		return claim.Rows, 0, failure
+	}
+	took := monotonic() - start
+	d.sweeps = max(sweepEvery, surveyShare*took)
+	c.flow.atWork = len(rows.rows) > 0
+	leases := buildLeases[T](c.queue, rows.rows, c, min(deadlineAfter(start, c.cfg.LeaseFor), until), math.MaxInt64)
+	if claimed := len(leases); claimed > 0 {
+		c.allowance.arrived(took, c.claimPatience())
+		c.flow.lastClaim, c.flow.meanBytes = claimed, max(1, rows.bytes/claimed)
+		c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
+	}
+	d.deliver(leases, &rows, plan, claim.Suspects)
+	if len(leases) > 0 {
+		call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.name, Messages: len(leases), Bytes: rows.bytes, Took: took})
+	}
+	if len(leases) == 0 && len(rows.lines) < claim.Rows {
+		return claim.Rows, 0, nil
+	}
+	return claim.Rows, len(rows.lines), nil
+}
+
+// plan is the next claim where there is room for n messages.
+func (d *dispatch[T]) plan(n int, now time.Duration) (p linePlan, claim sqlbatch.SlotClaim) {
+	c := d.c
+	rows, suspects, lapses := c.caution.ask(n)
+	d.change(func(ls *lines) { p = ls.plan(now, d.horizon.at(), d.sweeps, c.caution.wary && suspects) })
+	d.salt = d.salt%(1<<sqlbatch.FenceBits) + 1
+	return p, sqlbatch.SlotClaim{
+		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: d.salt,
+		Suspects: suspects, Lapses: lapses, Parts: p.parts, Mine: p.mine,
+	}
+}
+
+// deliver has the keeper hold new leases, and puts them into their lines. Those of
+// suspects that are too many are given back before the one that is kept can be delivered.
+func (d *dispatch[T]) deliver(leases []*Lease[T], rows *orderedRows, p linePlan, askedForSuspects bool) {
+	c := d.c
+	c.held.Add(int64(len(leases)))
+	holds := make([]*lease, len(leases))
+	var aside []*lease
+	for i, l := range leases {
+		holds[i] = l.lease
+		row := rows.leased[i]
+		rows.lines[row].lease, rows.lines[row].message = l.lease, l
+		if l.lease.state.Load() == leaseSettling {
+			aside = append(aside, l.lease)
+		}
+	}
+	back := c.caution.found(holds, askedForSuspects)
+	for _, l := range back {
+		l.takeBack()
+	}
+	if len(holds) > 0 {
+		c.keeper.hold(holds)
+	}
+	if len(back) > 0 && !c.setBack(back) {
+		for _, l := range holds { // it cannot be told from the others
+			if l.suspect && l.takeBack() {
+				aside = append(aside, l)
+			}
+		}
+	}
+	d.change(func(ls *lines) { ls.claimed(p, rows.lines, rows.ends, monotonic()) })
+	for _, row := range rows.lines {
+		d.horizon.claimed(row.seq)
+	}
+	for _, part := range p.parts {
+		if !rows.walked(part.Slot) {
+			d.tenure.unscanned(part.Slot)
+		}
+	}
+	if len(aside) > 0 {
+		d.sent.Add(int64(len(aside))) // they count as taken: see Consumer.deliver
+		c.settler.addAll(aside...)
+	}
+}
+
+// askHeld asks which lines the dead hold, where that must be known, and once a second while
+// there are any.
+func (d *dispatch[T]) askHeld(ctx context.Context) error {
+	now := monotonic()
+	if !d.lines.config.holds {
+		return nil
+	}
+	d.mu.Lock()
+	slots := d.lines.asking(now-d.asked >= time.Second)
+	d.mu.Unlock()
+	if now-d.asked >= time.Second {
+		d.asked = now
+	}
+	if len(slots) == 0 {
+		return nil
+	}
+	held, err := d.c.queue.held(ctx, slots, d.runIdle)
+	if err != nil {
+		return err
+	}
+	d.change(func(ls *lines) {
+		for _, slot := range slots {
+			if len(held[slot]) < heldMost {
+				ls.allow(slot, held[slot], monotonic())
+			}
+		}
+	})
+	return nil
+}
+
+// pause waits as Consumer.pause does, and for a change of the lines.
+func (d *dispatch[T]) pause(wait time.Duration, heard <-chan struct{}) (rung bool) {
+	c := d.c
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for end := monotonic() + wait; ; wait = end - monotonic() {
+		select {
+		case <-c.stop.Done():
+			return false
+		case <-c.ears.bell:
+			c.seat.told()
+			return true
+		case _, open := <-heard:
+			if c.seat.rang(open) {
+				return true
+			}
+			heard = nil
+		case <-c.cleared:
+			d.change(func(ls *lines) { ls.retry(monotonic()) })
+			return true
+		case <-d.changed:
+			wait = d.untilDue(wait)
+			if d.wanted.Swap(false) || wait <= 0 {
+				return true
+			}
+			timer.Reset(wait)
+		case <-timer.C:
+			return false
+		}
+	}
+}
+
+// waitForMessage returns when a claim may find something, or after Stop: as that of
+// Consumer, but that the look is one at the slots.
+func (d *dispatch[T]) waitForMessage(idle *retry.Backoff, empty bool) {
+	c := d.c
+	for first := true; c.stop.Err() == nil; first = false {
+		wait := idle.Poll()
+		sat := c.beSeated(wait)
+		if sat || !first {
+			d.tenure.hurry()
+		}
+		look, err := d.tend(c.stop)
+		if err == nil {
+			err = d.sample(c.stop, true)
+		}
+		if err != nil {
+			if !first {
+				return // the claim meets the error, too, and deals with it
+			}
+		} else if look != nil && look.any {
+			if look.due <= 0 && (!first || !empty || sat) {
+				return
+			}
+			if look.due > 0 {
+				wait = min(wait, look.due)
+			}
+		} else if c.seat.stands {
+			wait = c.cfg.PollMax
+		}
+		wait = d.untilDue(min(wait, c.seat.deaf()))
+		if wait <= 0 || d.pause(wait, c.seat.heard) {
+			return
+		}
+	}
+}
+
+// untilDue is for how long, up to most, nothing is to be done for entries or slots.
+func (d *dispatch[T]) untilDue(most time.Duration) time.Duration {
+	d.mu.Lock()
+	due, any := d.lines.due()
+	d.mu.Unlock()
+	if any {
+		most = min(most, due-monotonic())
+	}
+	if !d.tenure.alive() {
+		return most
+	}
+	return min(most, d.tenure.wait())
+}
+
+// vacate gives the slots back, as their handlers end, until ctx ends, or there are none.
+func (d *dispatch[T]) vacate(ctx context.Context) {
+	d.tenure.leave()
+	pause := retry.Backoff{Low: d.c.cfg.PollMin, High: d.c.cfg.PollMax}
+	for !d.tenure.empty() && ctx.Err() == nil {
+		if _, err := d.tend(ctx); err != nil {
+			retry.Sleep(ctx, pause.Pause())
+			continue
+		}
+		if d.tenure.empty() {
+			return
+		}
+		select {
+		case <-d.changed:
+		case <-ctx.Done():
+		case <-time.After(min(time.Second, max(time.Millisecond, d.tenure.wait()))):
+		}
+	}
+}
+
+// orderedRows collects a claim from an ordered queue.
+type orderedRows struct {
+	claimedRows
+	lines  []lineRow // leased and passed
+	leased []int     // of those leased, where they are in lines
+	ends   []lineEnd
+
+	slot, seq int64
+	orderKey  sql.RawBytes
+	wait      sql.NullInt64
+}
+
+func (r *orderedRows) scan(rows *sql.Rows) error {
+	if err := r.read(rows, &r.slot, &r.seq, &r.orderKey, &r.wait); err != nil {
+		return err
+	}
+	if r.id == nil {
+		r.ends = append(r.ends, lineEnd{slot: int(r.slot), seq: r.seq})
+		return nil
+	}
+	row := lineRow{slot: int(r.slot), seq: r.seq, wait: time.Duration(r.wait.Int64) * time.Millisecond}
+	if r.orderKey == nil {
+		row.key = lineKey{name: string(r.id)}
+	} else {
+		row.key = lineKey{name: string(r.orderKey), keyed: true}
+	}
+	if !r.wait.Valid {
+		r.leased = append(r.leased, len(r.lines))
+		r.keepRow()
+		if row.key.keyed {
+			r.rows[len(r.rows)-1].orderKey = row.key.name
+		}
+	}
+	r.lines = append(r.lines, row)
+	return nil
+}
+
+// walked reports that a slot was.
+func (r *orderedRows) walked(slot int) bool {
+	for _, e := range r.ends {
+		if e.slot == slot {
+			return true
+		}
+	}
+	return false
+}
+
+// claimBlind is that of Consumer, for what a claim of one meets first.
+func (d *dispatch[T]) claimBlind(late bool, cause error) {
+	c := d.c
+	if err := d.answers(); err != nil { // after the last failure the slots are to be taken anew
+		return
+	}
+	start, until := monotonic(), d.tenure.until()
+	plan, claim := d.plan(1, start)
+	claim.Blind = true
+	rows := orderedRows{}
+	if len(plan.parts) == 0 || c.runClaim(c.queue.sql.ClaimSlots(claim), rows.scan) != nil {
+		d.tenure.doubt()
+		return
+	}
+	for i, at := range rows.leased {
+		l := c.unread(&rows.rows[i], min(deadlineAfter(start, c.cfg.LeaseFor), until), late, cause)
+		rows.lines[at].lease = l
+		c.held.Add(1)
+		c.keeper.hold([]*lease{l})
+	}
+	d.change(func(ls *lines) { ls.claimed(plan, rows.lines, rows.ends, monotonic()) })
+	for _, at := range rows.leased {
+		c.settler.addAll(rows.lines[at].lease)
+	}
+}
+
+// answers reports whether the database answers: by a look at the slots, and by taking
+// them anew where they are in doubt.
+func (d *dispatch[T]) answers() error {
+	table := slotStatements{d.c.queue, d.c.member.ID, d.runIdle}
+	if _, err := table.look(d.c.abandoned, nil); err != nil {
+		return err
+	}
+	_, err := d.tend(d.c.abandoned)
+	return err
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// queueSlots are the slots of a queue.
+type queueSlots struct {
+	Queue string            `json:"queue"`
+	Slots []chanq.SlotStats `json:"slots"`
+}
+
+// slotStats shows the slots of the ordered ones of the named queues, or of all.
+func (a *app) slotStats(ctx context.Context, c *connection, names []string) error {
+	list := []queueSlots{} // not null
+	err := a.eachQueue(ctx, c, names, func(q *chanq.Queue[[]byte]) error {
+		config, err := chanq.StoredConfig(ctx, c.DB, q.Name(), a.queueConfig(c))
+		if err != nil || config.Kind != chanq.KindOrdered {
+			return err
+		}
+		slots, err := q.Slots(ctx)
+		list = append(list, queueSlots{q.Name(), slots})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if a.output == "json" {
+		return a.json(list)
+	}
+	rows := [][]string{{"QUEUE", "SLOT", "OWNER", "MESSAGES", "WAITING", "OLDEST", "MOST OF KEY", ""}}
+	for _, q := range list {
+		for _, s := range q.Slots {
+			owner, oldest, key, most := "-", "-", "-", ""
+			if s.Owner != "" {
+				owner = brief(s.Owner, 40)
+			}
+			messages := strconv.Itoa(s.Messages)
+			if s.Messages >= chanq.SlotStatsLimit {
+				messages += "+"
+			}
+			if s.Messages > 0 {
+				oldest = s.Oldest.Round(100 * time.Millisecond).String()
+			}
+			if s.TopKeyMessages > 0 {
+				key, most = brief(s.TopKey, 40), strconv.Itoa(s.TopKeyMessages)
+			}
+			rows = append(rows, []string{q.Queue, strconv.Itoa(s.Slot), owner, messages, strconv.Itoa(s.Waiting), oldest, key, most})
+		}
+	}
+	return a.table(rows)
+}

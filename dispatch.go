@@ -1,0 +1,278 @@
+package chanq
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chanq/chanq/internal/retry"
+)
+
+// dispatch is what a consumer of an ordered queue has besides: the lines of its messages
+// (lines.go), and the slots that it owns (slots.go). The claimer fills the lines
+// (claim_ordered.go). Its goroutines, which the claimer joins: run, which moves leases whose
+// turn it is to the channel, and watch, which looks after those that were acked in a
+// transaction.
+type dispatch[T any] struct {
+	c *Consumer[T]
+
+	mu    sync.Mutex // guards lines; held for moments, nothing is called under it
+	lines *lines
+
+	ready   chan struct{} // of capacity 1: a lease is ready
+	recall  chan struct{} // of capacity 1: a slot is to be given back
+	changed chan struct{} // of capacity 1: claims may depend on what has changed
+	txs     chan struct{} // of capacity 1: a lease was acked in a transaction
+
+	sent   atomic.Int64 // leases on the channel, so far
+	inHand atomic.Int64 // of run
+	wanted atomic.Bool  // lines.wanted, for the claimer
+
+	// Of the claimer.
+	tenure  *tenure
+	horizon horizon
+	salt    int64
+	sweeps  time.Duration // between two looks from the beginning
+	rest    time.Duration // no statement of the tenure before, after one that failed
+	asked   time.Duration // when the held lines were last asked for
+}
+
+func newDispatch[T any](c *Consumer[T]) *dispatch[T] {
+	d := &dispatch[T]{
+		c: c,
+		lines: newLines(lineConfig{
+			prefetch: c.cfg.Prefetch, leaseFor: c.cfg.LeaseFor, holds: c.queue.cfg.DeadKey == DeadKeyHolds,
+		}),
+		ready: make(chan struct{}, 1), recall: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), txs: make(chan struct{}, 1),
+		horizon: horizon{endless: c.queue.sql.Horizon().Text == ""},
+		salt:    newSalt(), sweeps: sweepEvery,
+	}
+	table := slotStatements{c.queue, c.member.ID, d.runIdle}
+	d.tenure = newTenure(c.queue.cfg.Slots, c.member.ID, &c.here, table, d, func() { c.queue.ring(ringMany, false) })
+	return d
+}
+
+// change changes the lines, and does what follows: leases are given back to the database,
+// others are told that they are lost, and whoever waits is woken.
+func (d *dispatch[T]) change(f func(*lines)) {
+	d.mu.Lock()
+	f(d.lines)
+	back, lost := d.lines.collect()
+	ready, wanted, knew := len(d.lines.ready) > 0, d.lines.wanted, d.lines.knew
+	d.lines.wanted, d.lines.knew = false, false
+	d.mu.Unlock()
+	d.giveBack(back)
+	for _, l := range lost {
+		d.c.keeper.loseLease(l, leaseLost)
+	}
+	if ready {
+		notify(d.ready)
+	}
+	if wanted {
+		d.wanted.Store(true)
+	}
+	if wanted || knew {
+		notify(d.changed)
+	}
+}
+
+// hurry ends the claimer's pause.
+func (d *dispatch[T]) hurry() {
+	d.wanted.Store(true)
+	notify(d.changed)
+}
+
+// giveBack has leases released that no reader has.
+func (d *dispatch[T]) giveBack(leases []*lease) {
+	back := leases[:0]
+	for _, l := range leases {
+		if l.takeBack() {
+			back = append(back, l)
+		}
+	}
+	if len(back) > 0 {
+		d.c.settler.addAll(back...)
+	}
+}
+
+// moved hears of what becomes of leases: see leaseOwner.
+func (d *dispatch[T]) moved(l *lease) {
+	d.change(func(ls *lines) { ls.moved(l, monotonic()) })
+	if l.state.Load() == leaseInTx {
+		notify(d.txs)
+	}
+}
+
+// buffered is how many leases are ready for readers and not on the channel yet, and how
+// many wait for their line.
+func (d *dispatch[T]) buffered() (ready, waiting int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.lines.ready) + int(d.inHand.Load()), d.lines.waiting
+}
+
+// stats fills in what is of ordered queues.
+func (d *dispatch[T]) stats(s *ConsumerStats) {
+	ready, waiting := d.buffered()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.Buffered += ready
+	s.Waiting, s.Slots, s.StalledSlots = waiting, len(d.lines.slots), d.lines.stalled()
+}
+
+// run moves leases to the channel until Stop, and then gives back what it has in hand.
+func (d *dispatch[T]) run() {
+	var hand []*Lease[T]
+	for d.c.stop.Err() == nil {
+		d.inHand.Store(int64(len(hand)))
+		if len(hand) == 0 {
+			if hand = d.next(hand[:0]); len(hand) == 0 {
+				select {
+				case <-d.ready:
+				case <-d.recall:
+					hand = d.recalled(hand)
+				case <-d.c.stop.Done():
+				}
+				continue
+			}
+		}
+		l := hand[0]
+		if !d.tenure.alive() {
+			d.giveBack([]*lease{l.lease})
+			hand = hand[1:]
+			continue
+		}
+		select {
+		case d.c.out <- l:
+			d.sent.Add(1)
+			hand = hand[1:]
+		case <-d.recall:
+			hand = d.recalled(hand)
+		case <-d.c.stop.Done():
+		}
+	}
+	for _, l := range hand {
+		d.giveBack([]*lease{l.lease})
+	}
+	d.inHand.Store(0)
+}
+
+// handful is how many leases are taken from the lines at a time.
+const handful = 64
+
+// next takes leases whose turn it is. From here on their MaxExtend runs.
+func (d *dispatch[T]) next(hand []*Lease[T]) []*Lease[T] {
+	most := min(handful, d.c.cfg.Prefetch)
+	d.mu.Lock()
+	for len(hand) < most {
+		_, message := d.lines.next()
+		if message == nil {
+			break
+		}
+		hand = append(hand, message.(*Lease[T]))
+	}
+	d.inHand.Store(int64(len(hand)))
+	d.mu.Unlock()
+	until := monotonic() + d.c.cfg.MaxExtend
+	for _, l := range hand {
+		l.lease.until.Store(int64(until))
+	}
+	return hand
+}
+
+// recalled takes back what is on the channel, and in hand, of slots that are to be given
+// back, and returns the rest. Of a line there is one lease at most, so no order is lost.
+func (d *dispatch[T]) recalled(hand []*Lease[T]) []*Lease[T] {
+	for n := len(d.c.out); n > 0; n-- {
+		select {
+		case l := <-d.c.out:
+			d.sent.Add(-1)
+			hand = append(hand, l)
+		default:
+		}
+	}
+	keep := hand[:0]
+	var back []*lease
+	d.mu.Lock()
+	for _, l := range hand {
+		if t := l.lease.spot; t.state == spotOver || t.line.slot.closing {
+			back = append(back, l.lease)
+		} else {
+			keep = append(keep, l)
+		}
+	}
+	d.mu.Unlock()
+	d.giveBack(back)
+	return keep
+}
+
+// watch looks after leases that were acked in transactions, until Stop: what is gone was
+// committed, and the next of its line goes.
+func (d *dispatch[T]) watch() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	pause := retry.Backoff{Low: firstLook, High: time.Second}
+	for d.c.stop.Err() == nil {
+		began := monotonic()
+		d.mu.Lock()
+		due, next := d.lines.looks(began)
+		d.mu.Unlock()
+		if len(due) > 0 {
+			seen, err := d.c.queue.look(d.c.stop, d.c.notes, d.c.cfg.tryTimeout(), due)
+			if err != nil {
+				retry.Sleep(d.c.stop, pause.Pause())
+				continue
+			}
+			pause.Reset()
+			d.change(func(ls *lines) {
+				for _, l := range due {
+					ls.looked(l, seen.of(l.item), began)
+				}
+			})
+			continue
+		}
+		timer.Reset(next - began)
+		select {
+		case <-d.txs:
+		case <-timer.C:
+		case <-d.c.stop.Done():
+		}
+	}
+}
+
+// returned is told that the handler of a lease that is in a transaction has returned: it is
+// likely to be committed.
+func (d *dispatch[T]) returned(l *lease) {
+	d.mu.Lock()
+	hurry := d.lines.hurry(l, monotonic())
+	d.mu.Unlock()
+	if hurry {
+		notify(d.txs)
+	}
+}
+
+// The dispatch as the user of slots: see slotUser.
+
+func (d *dispatch[T]) slotTaken(slot int, fence int64) {
+	d.change(func(ls *lines) { ls.open(slot, fence, d.c.queue.cfg.keysOf(slot), monotonic()) })
+}
+
+func (d *dispatch[T]) slotLeaving(slot int) {
+	d.change(func(ls *lines) { ls.close(slot) })
+	notify(d.recall)
+}
+
+func (d *dispatch[T]) slotGone(slot int) {
+	d.change(func(ls *lines) { ls.drop(slot) })
+	notify(d.recall)
+}
+
+func (d *dispatch[T]) handedOut(slot int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.lines.slot(slot); s != nil {
+		return s.out
+	}
+	return 0
+}

@@ -1,0 +1,392 @@
+package chanq
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What lines ask of claims, and what they make of the answers.
+//
+// A claim of a slot walks its rows by number from its mark: up to there all rows are known
+// that there will ever be. It leases what may be leased, and tells of what it has passed.
+// The mark follows claims no farther than the horizon was before they were sent, below
+// which no row could appear any more: so one that committed late is met before those that
+// were sent after it.
+//
+// An entry that lies where a claim has walked, and of which it told nothing, is gone; if
+// that claim began after the entry was made, and if it was to tell of our own leases, too,
+// where the entry may be one.
+//
+// Where claims begin below the mark: at an entry whose time has come; and once in a while
+// at the beginning, for what was given back, redriven or deleted by others.
+
+const (
+	// leastWaiting is how many leases and entries of a slot may wait at least before the
+	// slot is claimed no more, but for its entries.
+	leastWaiting = 16
+	// slotEnd is the end of a slot.
+	slotEnd = math.MaxInt64
+
+	retryPause  = 20 * time.Millisecond // of an entry that somebody has locked, doubled
+	retryPauses = 6                     // that often
+
+	firstLook  = 50 * time.Millisecond // after the message was acked in a transaction, doubled
+	lookPauses = 5                     // that often
+)
+
+// linePlan is what to claim.
+type linePlan struct {
+	parts []sqlbatch.SlotPart
+	mine  bool   // tell of our own leases, too
+	probe bool   // the one part is of a suspect
+	scan  uint64 // number of this claim
+
+	horizon int64 // as it was before the claim was sent
+}
+
+// share is how many leases and entries of a slot may wait.
+func (ls *lines) share() int {
+	return max(leastWaiting, ls.config.prefetch/max(1, len(ls.slots)))
+}
+
+// used is how many do.
+func (s *lineSlot) used() int { return s.waiting + len(s.entries) }
+
+// plan says what to claim now, no part: nothing. No row appears any more up to the
+// horizon. With probe, and if some message was passed over as a suspect, it is a claim of
+// one such.
+func (ls *lines) plan(now time.Duration, horizon int64, sweepEvery time.Duration, probe bool) (p linePlan) {
+	ls.scans++
+	p.scan, p.horizon = ls.scans, horizon
+	if probe {
+		if t := ls.suspect(); t != nil {
+			p.parts = []sqlbatch.SlotPart{{Slot: t.line.slot.number, Fence: t.line.slot.fence, From: t.seq - 1, Limit: 1}}
+			p.mine, p.probe = t.doubt, true
+			return p
+		}
+	}
+	first, _ := slices.BinarySearchFunc(ls.slots, ls.rotate, func(s *lineSlot, n int) int { return cmp.Compare(s.number, n) })
+	share := ls.share()
+	for i := range ls.slots {
+		s := ls.slots[(first+i)%len(ls.slots)]
+		if s.closing {
+			continue
+		}
+		if part, mine, any := s.part(now, share); any {
+			if part.From == 0 {
+				s.sweepAt = now + sweepEvery
+			}
+			p.parts = append(p.parts, part)
+			p.mine = p.mine || mine
+		}
+	}
+	return p
+}
+
+// suspect is the one to be tried next.
+func (ls *lines) suspect() (best *spot) {
+	for _, s := range ls.slots {
+		for _, t := range s.entries {
+			if t.suspect && !s.closing && !t.line.held && (best == nil || cmp.Or(cmp.Compare(t.tries, best.tries), cmp.Compare(t.at, best.at)) < 0) {
+				best = t
+			}
+		}
+	}
+	return best
+}
+
+// part is what to claim of a slot, if anything.
+func (s *lineSlot) part(now time.Duration, share int) (p sqlbatch.SlotPart, mine, any bool) {
+	from := s.mark
+	room := share - s.used()
+	any = s.used() <= share/2 // not a row at a time
+	s.stalled = !any
+	mine = now < s.mine
+	if now >= s.sweepAt {
+		from, any = 0, true
+	}
+	for _, t := range s.entries {
+		if t.at <= now && !t.line.held {
+			from, any = min(from, t.seq-1), true
+			mine = mine || t.doubt
+		}
+	}
+	if !any {
+		return p, false, false
+	}
+	known := 0 // rows that the claim may return, and that take no more room
+	for seq, t := range s.spots {
+		if seq > from && (mine || t.state == spotKnown) {
+			known++
+		}
+	}
+	return sqlbatch.SlotPart{Slot: s.number, Fence: s.fence, From: from, Limit: known + max(1, room)}, mine, true
+}
+
+// lineRow is a row of a claim.
+type lineRow struct {
+	slot  int
+	seq   int64
+	key   lineKey
+	lease *lease        // nil: it was passed
+	wait  time.Duration // of one that was passed, until it may be claimed
+
+	message any // of the lease
+}
+
+// lineEnd says up to where a slot was walked.
+type lineEnd struct {
+	slot int
+	seq  int64
+}
+
+// claimed is told what a claim found. Leases that are in state settling are to be set
+// aside by the caller.
+func (ls *lines) claimed(p linePlan, rows []lineRow, ends []lineEnd, now time.Duration) {
+	slices.SortFunc(rows, func(a, b lineRow) int { return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.seq, b.seq)) })
+	reached := make(map[int]int64, len(ends))
+	for _, e := range ends {
+		reached[e.slot] = e.seq
+	}
+	served := true
+	for i, part := range p.parts {
+		n := 0
+		for n < len(rows) && rows[n].slot < part.Slot {
+			n++
+		}
+		own := rows[n:]
+		for n = 0; n < len(own) && own[n].slot == part.Slot; n++ {
+		}
+		end, walked := reached[part.Slot]
+		if !walked && served && !p.probe {
+			ls.rotate, served = part.Slot, false // the next claim begins with it
+		}
+		if i == len(p.parts)-1 && served && !p.probe {
+			ls.rotate = part.Slot + 1
+		}
+		ls.claimedOf(p, part, own[:n], end, walked, now)
+	}
+}
+
+// claimedOf is claimed for one slot.
+func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, end int64, walked bool, now time.Duration) {
+	s := ls.slot(part.Slot)
+	if s == nil || s.closing || s.fence != part.Fence {
+		for _, r := range rows {
+			if r.lease != nil {
+				ls.back = append(ls.back, r.lease)
+			}
+		}
+		return
+	}
+	last := part.From
+	touched := make([]*keyLine, 0, len(rows))
+	told := make(map[int64]bool, len(rows))
+	for _, r := range rows {
+		last = max(last, r.seq)
+		told[r.seq] = true
+		t := ls.found(s, r, p, now)
+		if p.probe && r.seq > part.From+1 && t != nil && t.state == spotWaits {
+			ls.handIn(t) // the suspect is gone, and who knows what lies before this one
+		}
+		if t != nil {
+			touched = append(touched, t.line)
+		}
+	}
+	if !walked {
+		if part.From == 0 {
+			s.sweepAt = now
+		}
+	} else {
+		ls.walked(s, p, part.From, end, told)
+		switch {
+		case part.From > s.mark: // a probe
+		case end == slotEnd:
+			s.mark = max(s.mark, min(last, p.horizon))
+			if p.mine {
+				s.mine = 0 // every claim since was told of ours
+			}
+		case part.From == 0:
+			s.mark = min(end, p.horizon) // there is more than was known: the next claim goes on from here
+		default:
+			s.mark = max(s.mark, min(end, p.horizon))
+		}
+	}
+	for _, l := range touched {
+		ls.advance(l)
+	}
+}
+
+// found puts a row of a claim into its line. It returns nil where that changes nothing.
+func (ls *lines) found(s *lineSlot, r lineRow, p linePlan, now time.Duration) *spot {
+	t := s.spots[r.seq]
+	if t != nil && (r.lease != nil || t.line.key != r.key) {
+		// We had it before, or knew of it; or the database gives its number to another.
+		ls.replace(t)
+		t = nil
+	}
+	switch {
+	case r.lease != nil:
+		return ls.take(s, r, now)
+	case t == nil:
+		t = ls.insert(s, r, spotKnown)
+	case t.state != spotKnown:
+		return nil // its outcome tells
+	}
+	t.born, t.doubt, t.suspect = p.scan, p.mine, r.wait <= 0
+	if t.suspect {
+		t.at = now + retryPause<<t.tries
+		t.tries = min(t.tries+1, retryPauses)
+	} else {
+		t.at, t.tries = now+r.wait+time.Millisecond, 0
+	}
+	return t
+}
+
+// replace ends a spot whose place another takes.
+func (ls *lines) replace(t *spot) {
+	if t.state != spotKnown {
+		ls.lost = append(ls.lost, t.lease)
+	}
+	ls.count(t, -1)
+	t.state, t.message = spotOver, nil
+	l := t.line
+	l.spots = slices.DeleteFunc(l.spots, func(o *spot) bool { return o == t })
+	delete(l.slot.spots, t.seq)
+	if len(l.spots) == 0 && !l.held {
+		delete(l.slot.lines, l.key)
+	}
+}
+
+// take puts a lease into its line.
+func (ls *lines) take(s *lineSlot, r lineRow, now time.Duration) *spot {
+	state := spotWaits
+	if r.lease.state.Load() == leaseSettling {
+		state = spotAside
+	}
+	t := ls.insert(s, r, state)
+	if t.line.held && state == spotWaits {
+		ls.handIn(t)
+	}
+	// What became of it before it had a spot was told to nobody.
+	ls.moved(r.lease, now)
+	return t
+}
+
+// walked takes note that a claim has told of all rows of a slot from one number to another.
+func (ls *lines) walked(s *lineSlot, p linePlan, from, end int64, told map[int64]bool) {
+	for i := len(s.entries) - 1; i >= 0; i-- { // what takes the place of one that is over was seen
+		t := s.entries[i]
+		if t.seq > from && t.seq <= end && t.born < p.scan && !told[t.seq] && (p.mine || !t.doubt) {
+			if ls.config.holds {
+				s.asks = true // it may be dead
+			}
+			ls.over(t)
+		}
+	}
+}
+
+// forget has all slots walked from the beginning: the database may have lost what it had
+// confirmed, so numbers below the marks may come again.
+func (ls *lines) forget(now time.Duration) {
+	for _, s := range ls.slots {
+		s.mark, s.sweepAt, s.mine = 0, now, now+ls.config.leaseFor
+	}
+}
+
+// highest is the highest mark.
+func (ls *lines) highest() (mark int64) {
+	for _, s := range ls.slots {
+		mark = max(mark, s.mark)
+	}
+	return mark
+}
+
+// view is what a look is to tell the due time of: what the next claims would begin with.
+func (ls *lines) view(now time.Duration) (parts []sqlbatch.SlotPart) {
+	share := ls.share()
+	for _, s := range ls.slots {
+		if s.closing || s.used() > share/2 {
+			continue
+		}
+		part := sqlbatch.SlotPart{Slot: s.number, Fence: s.fence, From: s.mark, Limit: share}
+		if now >= s.sweepAt {
+			part.From = 0
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// viewed is told that a look found nothing to claim there. It does instead of a claim
+// from the beginning, where there are no entries that may be gone.
+func (ls *lines) viewed(parts []sqlbatch.SlotPart, now, sweepEvery time.Duration) {
+	for _, p := range parts {
+		if s := ls.slot(p.Slot); s != nil && p.From == 0 && len(s.entries) == 0 && s.mine == 0 {
+			s.sweepAt = now + sweepEvery
+		}
+	}
+}
+
+// leaving are the slots that are being given back, and drained.
+func (ls *lines) leaving() (drained []int) {
+	for _, s := range ls.slots {
+		if s.closing && len(s.spots) == 0 {
+			drained = append(drained, s.number)
+		}
+	}
+	return drained
+}
+
+// due is when an entry, or a look from the beginning where there are entries, is due.
+func (ls *lines) due() (at time.Duration, any bool) {
+	at = math.MaxInt64
+	for _, s := range ls.slots {
+		if s.closing {
+			continue
+		}
+		for _, t := range s.entries {
+			if !t.line.held {
+				at = min(at, t.at)
+			}
+		}
+		if len(s.entries) > 0 {
+			at = min(at, s.sweepAt)
+		}
+	}
+	return at, at < math.MaxInt64
+}
+
+// sweep has the slots looked through from the beginning by the next claim.
+func (ls *lines) sweep(now time.Duration) {
+	for _, s := range ls.slots {
+		s.sweepAt = min(s.sweepAt, now)
+	}
+}
+
+// retry has the entries tried now that somebody had locked, or that were passed over as
+// suspects.
+func (ls *lines) retry(now time.Duration) {
+	for _, s := range ls.slots {
+		for _, t := range s.entries {
+			if t.suspect {
+				t.at, t.tries = min(t.at, now), 0
+			}
+		}
+	}
+}
+
+// stalled is how many slots are claimed no more but for their entries.
+func (ls *lines) stalled() (n int) {
+	share := ls.share()
+	for _, s := range ls.slots {
+		if s.used() > share/2 {
+			n++
+		}
+	}
+	return n
+}

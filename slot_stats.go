@@ -1,0 +1,52 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// SlotStats is a picture of one slot of an ordered queue: for operators, who look for a
+// slot that is behind, or for the key that makes it so.
+type SlotStats struct {
+	Slot int `json:"slot"`
+	// Owner is the name of the consumer that has the slot; "" is none. Queue.Members lists them.
+	Owner string `json:"owner,omitempty"`
+	// Messages counts those on their way, up to SlotStatsLimit, which means that many or more. The rest
+	// is of these, in the order of their sends.
+	Messages int `json:"messages"`
+	// Waiting is how many of them cannot be claimed now: leased ones, and those that wait to
+	// be tried again.
+	Waiting int `json:"waiting"`
+	// Oldest is for how long the oldest has been in the queue.
+	Oldest time.Duration `json:"oldest_ns"`
+	// TopKey is the key that most of them have, and TopKeyMessages how many; "" and 0 where
+	// none has a key.
+	TopKey         string `json:"top_key,omitempty"`
+	TopKeyMessages int    `json:"top_key_messages"`
+}
+
+// SlotStatsLimit bounds the counts of SlotStats.
+const SlotStatsLimit = 1000
+
+// Slots tells of each slot of an ordered queue, in one round trip that reads up to 1000
+// messages a slot, several times. It takes no locks that others wait for. Of a plain queue it
+// is an error.
+func (q *Queue[T]) Slots(ctx context.Context) ([]SlotStats, error) {
+	if !q.core.ordered() {
+		return nil, fmt.Errorf("chanq: slots %s: the queue is plain, and has none; see Config.Kind", q.core.name)
+	}
+	var list []SlotStats
+	err := q.core.once(ctx, q.core.sql.SlotStats(SlotStatsLimit), func(rows *sql.Rows) error {
+		var s SlotStats
+		var owner sql.NullString
+		var oldest sql.NullInt64
+		var key []byte
+		err := rows.Scan(&s.Slot, &owner, &s.Messages, &s.Waiting, &oldest, &key, &s.TopKeyMessages)
+		s.Owner, s.Oldest, s.TopKey = owner.String, time.Duration(oldest.Int64)*time.Millisecond, string(key)
+		list = append(list, s)
+		return err
+	})
+	return list, q.core.fail("slots", err)
+}
