@@ -250,9 +250,11 @@ func ringingLate(w *world) {
 	testdb.Send(w, sends, testdb.Texts("early")...)
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	w.asleep(c, b)
+	before := c.Stats().Looks
 	require.NoError(w, tx.Commit())
 	sends.Wake()
 	require.Equal(w, "late", testdb.Take(w, c, 1)[0].Body)
+	require.LessOrEqual(w, c.Stats().Looks-before, int64(1), "the first look finds it")
 }
 
 func busyReaders(w *world) {
