@@ -187,28 +187,37 @@ func (w *watcher) plan(now time.Duration) watchRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := watchRequest{every: math.MaxInt64, atMost: watchFor, wait: time.Hour}
-	for i, l := range w.lines {
-		if i >= sqlbatch.MostWatched {
-			l.deafen()
-			continue
-		}
-		look, trial, left := l.plan(now)
-		s := sqlbatch.Watched{Names: l.names, Look: look, Floors: noPlace}
-		switch {
-		case look:
+	lines := w.lines[:min(len(w.lines), sqlbatch.MostWatched)]
+	for _, l := range w.lines[len(lines):] {
+		l.deafen()
+	}
+	duties := make([]watchDuty, len(lines))
+	for i, l := range lines {
+		var left time.Duration
+		duties[i], left = l.duty(now)
+		r.wait = min(r.wait, left)
+		switch duties[i] {
+		case watchLook:
 			r.looks = true
+		case watchSit:
+			r.looks, r.atMost = true, 0
+		case watchRest:
+			r.atMost = min(r.atMost, max(left, watchBriefly))
+		case watchMissed:
+			r.atMost = min(r.atMost, watchBriefly)
+		}
+	}
+	for i, l := range lines {
+		s := sqlbatch.Watched{Names: l.names, Floors: noPlace}
+		switch duties[i] {
+		case watchLook, watchSit, watchKeep:
+			s.Look = r.looks
 			for _, e := range l.ears {
 				if e.heard != nil && e.placed {
 					s.Floors, r.every = lowest(s.Floors, e.floors), min(r.every, e.every)
 				}
 			}
-			if trial {
-				r.atMost = 0
-			}
-		case l.seated:
-			r.atMost = min(r.atMost, max(left, watchBriefly))
 		}
-		r.wait = min(r.wait, left)
 		r.lines, r.watched = append(r.lines, l), append(r.watched, s)
 	}
 	return r
