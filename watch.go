@@ -29,9 +29,10 @@ import (
 // at once whether there was a chair.
 
 const (
-	// watchFor is the longest request: for so long whoever stands still keeps a chair, and
-	// a queue that comes to others waits for the request that is under way.
-	watchFor = time.Second
+	// watchFor is how long a request is, and watchLong if one after another brings nothing
+	// and there is no queue left that might come to the others: whoever comes waits for the
+	// request that is under way, and whoever stands still keeps a chair until it ends.
+	watchFor, watchLong = time.Second, 8 * time.Second
 	// watchBriefly is the same while a queue that has its chair is left out: its consumer
 	// is at a claim, and comes back soon.
 	watchBriefly = 50 * time.Millisecond
@@ -53,6 +54,7 @@ type watcher struct {
 
 	mu    sync.Mutex   // guards what follows; held for moments, for no statement
 	lines []*watchLine // those of all consumers, in the order of their names: the text depends on them
+	quiet int          // requests for all of them, one after another, that found nothing
 }
 
 // openWatch has a consumer of q take part in the watch on its *sql.DB. It returns nil where
@@ -186,7 +188,7 @@ type watchRequest struct {
 func (w *watcher) plan(now time.Duration) watchRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := watchRequest{every: math.MaxInt64, atMost: watchFor, wait: time.Hour}
+	r := watchRequest{every: math.MaxInt64, atMost: min(watchFor<<min(w.quiet, 10), watchLong), wait: time.Hour}
 	lines := w.lines[:min(len(w.lines), sqlbatch.MostWatched)]
 	for _, l := range w.lines[len(lines):] {
 		l.deafen()
@@ -197,6 +199,8 @@ func (w *watcher) plan(now time.Duration) watchRequest {
 		duties[i], left = l.duty(now)
 		r.wait = min(r.wait, left)
 		switch duties[i] {
+		case watchNone:
+			r.atMost = min(r.atMost, watchFor)
 		case watchLook:
 			r.looks = true
 		case watchSit:
@@ -246,6 +250,10 @@ func (w *watcher) answered(r watchRequest, answers []watchAnswer) (found bool) {
 			l.answered(answers[i], monotonic())
 			found = found || answers[i].found
 		}
+	}
+	w.quiet++
+	if found || r.atMost < watchFor || len(r.lines) != len(w.lines) {
+		w.quiet = 0
 	}
 	w.mu.Unlock()
 	for i, l := range r.lines {

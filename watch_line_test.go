@@ -165,3 +165,26 @@ func TestARequestIsOfTheQueuesThatHaveConsumersAndLooksAtThoseThatSleep(t *testi
 	require.Zero(t, r.atMost, "to find a chair takes a look")
 	require.Equal(t, 5*time.Millisecond, r.every)
 }
+
+func TestRequestsGetLongerWhileNothingComesAndNobody(t *testing.T) {
+	a, _ := newWatchLine(1)
+	w := a.ears[0].watcher
+	a.seated = true
+	quiet := func() (d time.Duration) {
+		r := w.plan(monotonic())
+		w.answered(r, []watchAnswer{{seated: true}})
+		return r.atMost
+	}
+	a.ears[0].arm(sqlbatch.Floors{})
+	for _, want := range []time.Duration{1, 2, 4, 8, 8} {
+		require.Equal(t, want*time.Second, quiet())
+	}
+	b, _ := newWatchLine(1)
+	b.ears[0].watcher = w
+	w.lines = append(w.lines, b)
+	require.Equal(t, watchFor, w.plan(monotonic()).atMost, "it may come any time")
+	w.lines = w.lines[:1]
+	w.answered(w.plan(monotonic()), []watchAnswer{{seated: true, found: true}})
+	a.ears[0].arm(sqlbatch.Floors{})
+	require.Equal(t, watchFor, quiet())
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"time"
 
 	mssql "github.com/microsoft/go-mssqldb"
 
@@ -22,6 +23,7 @@ var sqlserverEngine = engine{
 		return counter.Connector(inner), err
 	},
 	about: `SELECT @@VERSION`,
+	wake:  func(_ *store, w *waking) { w.consumer.WatchEvery = 5 * time.Millisecond },
 }
 
 func checkSQLServer(o options) error {
