@@ -26,6 +26,8 @@ import (
 // that was claimed before (floor.go). Once a second, where that is cheap, the claimer looks
 // from there (survey.go).
 //
+// Large claims of one process follow each other (claim_turn.go).
+//
 // A claim that does not arrive in time is followed by a smaller one (claim_size.go). Of
 // the messages that may kill their process it takes one at a time (claim_suspects.go).
 
@@ -37,7 +39,7 @@ const worthwhile = 64
 func (c *Consumer[T]) claimAll() {
 	defer close(c.out)
 	defer c.releaseBuffer()
-	defer c.seat.rise()
+	defer c.rise()
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
@@ -49,6 +51,7 @@ func (c *Consumer[T]) claimAll() {
 		asked, got := 0, 0
 		failure := c.survey(&loop)
 		if failure == nil {
+			c.seat.answer()
 			asked, got, failure = c.claim(&loop, n)
 		}
 		switch {
@@ -66,7 +69,9 @@ func (c *Consumer[T]) claimAll() {
 			retry.Sleep(c.stop, pause)
 		case got == asked:
 			idle.Reset()
-			c.seat.claimed(true)
+			if c.seat.claimed(true) {
+				c.rise()
+			}
 		case got > 0:
 			idle.Reset()
 			c.seat.claimed(false)
@@ -78,7 +83,7 @@ func (c *Consumer[T]) claimAll() {
 				pause = min(pause, shortPause)
 			}
 			if rung := c.pause(pause, nil); !rung && c.seat.quiet() {
-				c.waitForMessage(&idle, false) // a look does in place of the claim
+				c.waitForMessage(&idle, false) // at most a look in place of the claim
 			}
 		default:
 			c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
@@ -117,10 +122,15 @@ func (c *Consumer[T]) count(f func(*ConsumerStats)) {
 // give back are none. It is not cancelled by Stop: its rows would be leased to
 // nobody. They are anyway when Shutdown has given up.
 func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
+	done, err := c.ears.turns.await(c.stop, n)
+	if err != nil { // Stop
+		return 0, 0, &retry.Failure{Err: err}
+	}
 	start := monotonic()
 	p := c.claimParams(n)
 	rows := claimedRows{rows: make([]claimedRow, 0, min(p.Rows, max(minClaim, c.flow.lastClaim)))}
 	failure = loop.Try(c.abandoned, func(context.Context) error { return c.runClaim(p, rows.scan) })
+	done()
 	if failure != nil {
 		return p.Rows, 0, failure
 	}

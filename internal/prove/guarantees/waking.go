@@ -3,6 +3,7 @@ package guarantees
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,8 @@ var waking = []test{
 	{"ABellThatIsRungForALateCommitFindsIt", ringingLate},
 	{"AConsumerWhoseReadersAreBusyListensToNoBell", busyReaders},
 	{"ABellThatHearsNothingIsNotAskedAgainAndAgain", deafBells},
+	{"AConsumerThatEndsHandsOnWhatItWasWokenFor", handingOn},
+	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
 }
 
 // board is a Bell between the *sql.DBs of a test. A ring wakes who listens at that
@@ -292,4 +295,45 @@ func deafBells(w *world) {
 	_, elsewhere := w.Connect()
 	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
 	testdb.Take(w, c, 1)
+}
+
+// Its claim fails, and it is stopped before another one: the message is for somebody else.
+func handingOn(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	st := w.Statements("work")
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	w.asleep(c, b)
+	var failed atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !claims(op, st) {
+			return faultdb.Fault{}
+		}
+		failed.Add(1)
+		return faultdb.Fail(w.Failure(sqlbatch.Refused))
+	})
+	b.Ring("")
+	w.Eventually("its claim fails", func() bool { return failed.Load() > 0 })
+	before, _, _ := b.count()
+	require.NoError(w, c.Shutdown(w.Soon()))
+	after, _, listening := b.count()
+	require.Equal(w, before+1, after)
+	require.Zero(w, listening)
+}
+
+// Who was woken for a message and has it need not look what came with it. Within a second
+// it does.
+func dueLater(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	_, elsewhere := w.Connect()
+	p := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b}), chanq.ProducerConfig{})
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	testdb.SendBy(w, p, chanq.Message[string]{Body: "now"}, chanq.Message[string]{Body: "later", Delay: 300 * time.Millisecond})
+	for _, body := range []string{"now", "later"} {
+		l := testdb.Take(w, c, 1)[0]
+		require.Equal(w, body, l.Body)
+		require.NoError(w, l.Ack())
+	}
 }
