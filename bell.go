@@ -134,8 +134,9 @@ func (r *ringer) pull(messages int) {
 // what a look tells besides is when there will be something to claim, and that may wait
 // until the next one, of which there is one each lookEvery.
 type seat struct {
-	bell Bell
-	name string
+	bell  Bell
+	name  string
+	watch *watchEar // which bell is; nil: another one, or none
 
 	heard  <-chan struct{} // nil: nobody sits
 	stop   func()
@@ -248,6 +249,10 @@ func (s *seat) quiet() bool { return s.stands && len(s.heard) == 0 }
 func (s *seat) vain() bool {
 	vain := s.woken
 	s.woken, s.owes = false, false
+	if s.watch != nil {
+		s.watch.claimed(false)
+		return false // a watch finds nothing below the floor
+	}
 	return vain
 }
 
@@ -255,6 +260,9 @@ func (s *seat) vain() bool {
 // reports that there is work enough without a Bell: one full claim after another.
 func (s *seat) claimed(full bool) (enough bool) {
 	s.woken, s.owes = false, false
+	if s.watch != nil {
+		s.watch.claimed(true)
+	}
 	if !full {
 		s.full = 0
 		return false

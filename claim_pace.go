@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // When a claim is made, and how many messages it asks for.
@@ -86,6 +87,7 @@ func (c *Consumer[T]) waitForRoom() int {
 // pause waits for d, a ring in this process, one that the Bell's heard gives, the end of a
 // suspect, a survey that found something, or Stop. It reports one of the former four.
 func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) {
+	end := time.Now().Add(d)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
@@ -100,6 +102,7 @@ func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) 
 				return true
 			}
 			heard = nil
+			timer.Reset(min(time.Until(end), c.seat.deaf()))
 		case <-c.cleared:
 			return true
 		case s := <-c.surveyed:
@@ -121,12 +124,15 @@ func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) 
 // scheduled message does not shorten it. After a claim that brought something it may wait
 // for a while where the Bell would ring.
 func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
+	defer c.seat.disarm()
+	c.arm()
 	if spare := c.seat.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
 		return
 	}
 	for first := true; c.stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		sat := c.beSeated(wait)
+		c.arm()
 		due, any, below, err := c.look()
 		ready := err == nil && any && due <= 0
 		switch {
@@ -147,6 +153,12 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 			return
 		}
 	}
+}
+
+// arm says from where a watch is to look, as long as the consumer does not. What is about to
+// be committed lies up to a FloorMargin below the floor by the time that it looks.
+func (c *Consumer[T]) arm() {
+	c.seat.arm(c.surveys.floor.ask(false, monotonic()+sqlbatch.FloorMargin))
 }
 
 // doze is a pause in which the Bell is heard, and that ends when a survey is worth it.
