@@ -195,25 +195,14 @@ func (c *Consumer[T]) look() (due time.Duration, any, below bool, err error) {
 		if !c.surveys.apart {
 			s, below := c.surveyNow()
 			if s.err == nil {
-				c.looked(s.due, s.any)
+				c.count(func(s *ConsumerStats) { s.Looks++ })
 			}
 			return s.due, s.any, below, s.err
 		}
 		c.surveyApart()
 	}
 	due, any, err = c.nextDue()
-	if err == nil {
-		c.looked(due, any)
-	}
 	return due, any, false, err
-}
-
-func (c *Consumer[T]) looked(due time.Duration, any bool) {
-	c.count(func(s *ConsumerStats) { s.Looks++ })
-	if !any {
-		due = math.MaxInt64
-	}
-	c.seat.looked(due)
 }
 
 func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
@@ -221,5 +210,14 @@ func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 	defer cancel()
 	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.ask(false, monotonic())), func(rows *sql.Rows) error { return rows.Scan(&ms) })
-	return time.Duration(ms.Int64) * time.Millisecond, ms.Valid, err
+	if err != nil {
+		return 0, false, err
+	}
+	c.count(func(s *ConsumerStats) { s.Looks++ })
+	due = math.MaxInt64
+	if ms.Valid {
+		due = time.Duration(ms.Int64) * time.Millisecond
+	}
+	c.seat.looked(due)
+	return due, ms.Valid, nil
 }

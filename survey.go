@@ -75,6 +75,9 @@ func (c *Consumer[T]) surveyNow() (s survey, below bool) {
 	}
 	c.surveys.floor.begin(monotonic())
 	s = c.queue.survey(c.stop, c.surveys.patience, run)
+	if s.known {
+		c.seat.looked(s.due)
+	}
 	return s, c.endSurvey(s)
 }
 

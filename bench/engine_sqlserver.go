@@ -22,9 +22,13 @@ var sqlserverEngine = engine{
 		inner, err := mssql.NewConnector(p.DSN)
 		return counter.Connector(inner), err
 	},
+	wake:  func(_ *store, w *waking) { w.consumer.WatchEvery = watchEvery },
 	about: `SELECT @@VERSION`,
 	wake:  func(_ *store, w *waking) { w.consumer.WatchEvery = 5 * time.Millisecond },
 }
+
+// watchEvery is what ConsumerConfig.WatchEvery suggests.
+const watchEvery = 5 * time.Millisecond
 
 func checkSQLServer(o options) error {
 	if o.db != "" {

@@ -16,10 +16,6 @@ const (
 	chairs   = 4          // of a queue
 	channels = "chnq_"    // begins the names of channels
 
-	// lingers is for how long a chair's channel is heard after it was given up: who sits
-	// down next is often who did so last.
-	lingers = 5 * time.Second
-
 	// onItsWay is for how long after that what comes was sent to us, and is handed on;
 	// later it is for who sits there now.
 	onItsWay = 20 * time.Millisecond
@@ -221,7 +217,7 @@ func (b *Bell) todo(now time.Time) (next job, wait time.Duration, seated bool) {
 		switch {
 		case l.chair >= 0:
 		case l.listening >= 0:
-			until := l.left.Add(lingers).Sub(now)
+			until := l.left.Add(b.pace.lingers).Sub(now)
 			switch {
 			case until > 0:
 				left = min(left, until)

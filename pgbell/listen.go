@@ -24,9 +24,10 @@ type pace struct {
 	silence time.Duration // for how long a notification to itself may be on its way
 	pulse   time.Duration // for how long nothing need be heard until one is sent
 	off     time.Duration // before the next try where a pooler is in between
+	lingers time.Duration // for how long a chair's channel is heard after it was given up: who sits down next is often who did so last
 }
 
-var usual = pace{silence: time.Second, pulse: 10 * time.Second, off: time.Minute}
+var usual = pace{silence: time.Second, pulse: 30 * time.Second, off: time.Minute, lingers: 5 * time.Second}
 
 // deafError is the end of a connection that had been heard.
 type deafError struct{ error }

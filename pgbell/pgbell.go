@@ -30,7 +30,7 @@
 // # Cost
 //
 // One connection of the *sql.DB while a consumer has been idle, and one more for a
-// moment at each ring and each check. Idle processes run a statement each ten seconds
+// moment at each ring and each check. Idle processes run a statement each thirty seconds
 // beside the looks of their consumers. A ring is one statement, in a goroutine of its
 // own: senders do not wait for it. It needs no right. Locks have the class 1667788401
 // ('chnq') in pg_locks, channels names that begin with chnq_.

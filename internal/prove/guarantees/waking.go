@@ -22,6 +22,8 @@ var waking = []test{
 	{"ABellThatHearsNothingIsNotAskedAgainAndAgain", deafBells},
 	{"AConsumerThatEndsHandsOnWhatItWasWokenFor", handingOn},
 	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
+	{"AConsumerThatIsWokenForEachMessageLooksOnceASecond", looksSeldom},
+	{"ARingThatComesWithAClaimCostsOneMore", ringBesideClaim},
 }
 
 // board is a Bell between the *sql.DBs of a test. A ring wakes who listens at that
@@ -243,7 +245,7 @@ func ringingLate(w *world) {
 	_, err = sends.SendTx(w.Soon(), tx, testdb.Texts("late")...)
 	require.NoError(w, err)
 	w.pass(2 * sqlbatch.FloorMargin)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: time.Hour})
+	c := testdb.Start(w, q, seldom)
 	w.asleep(c, b)
 	testdb.Send(w, sends, testdb.Texts("early")...)
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
@@ -302,7 +304,7 @@ func handingOn(w *world) {
 	b := &board{}
 	q := w.Queue("work", chanq.Config{Bell: b})
 	st := w.Statements("work")
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	c := testdb.Start(w, q, seldom)
 	w.asleep(c, b)
 	var failed atomic.Int64
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
@@ -336,4 +338,44 @@ func dueLater(w *world) {
 		require.Equal(w, body, l.Body)
 		require.NoError(w, l.Ack())
 	}
+}
+
+func looksSeldom(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	_, elsewhere := w.Connect()
+	p := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b}), chanq.ProducerConfig{})
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	before, began := c.Stats(), time.Now()
+	for range 10 {
+		testdb.SendBy(w, p, testdb.Texts("a")...)
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+		w.pass(30 * time.Millisecond)
+	}
+	after := c.Stats()
+	seconds := int64(time.Since(began) / time.Second)
+	require.LessOrEqual(w, after.Looks-before.Looks, 2+seconds)
+	require.Equal(w, before.EmptyClaims, after.EmptyClaims)
+}
+
+// It may be for something that the claim did not see, and no more than that.
+func ringBesideClaim(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	st := w.Statements("work")
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	_, elsewhere := w.Connect()
+	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
+	before := c.Stats().EmptyClaims
+	gate := make(chan struct{})
+	claim := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return claims(op, st) })
+	b.Ring("")
+	w.Eventually("it has claimed", func() bool { return claim.Struck() != "" })
+	b.Ring("")
+	close(gate)
+	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+	w.asleep(c, b)
+	require.Equal(w, before+1, c.Stats().EmptyClaims)
 }
