@@ -24,7 +24,6 @@ var sqlserverEngine = engine{
 	},
 	wake:  func(_ *store, w *waking) { w.consumer.WatchEvery = watchEvery },
 	about: `SELECT @@VERSION`,
-	wake:  func(_ *store, w *waking) { w.consumer.WatchEvery = 5 * time.Millisecond },
 }
 
 // watchEvery is what ConsumerConfig.WatchEvery suggests.
