@@ -136,7 +136,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
-		seat:     seat{bell: q.core.cfg.Bell, name: q.core.ringer.name},
+		seat:     seat{bell: q.core.ringer.bell, name: q.core.ringer.name},
 		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
 		surveyed: make(chan survey, 1),
 		finished: make(chan struct{}),

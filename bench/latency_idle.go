@@ -126,13 +126,14 @@ func sleep(ctx context.Context, d time.Duration) {
 // benchBell is a bell of an engine, on a *sql.DB of its own, and the count of what it asks.
 type benchBell struct {
 	db    *sql.DB
-	bell  *pgbell.Bell // nil: none
+	off   bool
+	bell  *pgbell.Bell // nil: that of the *sql.DB, or none
 	count traced
 }
 
 // newBenchBell makes the bell of a place, if one is wanted and the engine has one.
 func newBenchBell(p place, wanted bool) *benchBell {
-	b := &benchBell{}
+	b := &benchBell{off: !wanted}
 	if config, err := pgx.ParseConfig(p.DSN); wanted && p.Engine == postgresEngine.name && err == nil {
 		config.Tracer = &b.count
 		b.db = stdlib.OpenDB(*config)
@@ -142,7 +143,10 @@ func newBenchBell(p place, wanted bool) *benchBell {
 }
 
 func (b *benchBell) of() chanq.Bell {
-	if b.bell == nil {
+	switch {
+	case b.off:
+		return chanq.NoBell{}
+	case b.bell == nil:
 		return nil
 	}
 	return b.bell
