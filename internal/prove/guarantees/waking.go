@@ -21,6 +21,9 @@ var waking = []test{
 	{"ABellThatHearsNothingIsNotAskedAgainAndAgain", deafBells},
 }
 
+// alone is a queue whose consumers are woken by this process alone.
+var alone = chanq.Config{Bell: chanq.NoBell{}}
+
 // board is a Bell between the *sql.DBs of a test. A ring wakes who listens at that
 // moment, and nobody else.
 type board struct {
