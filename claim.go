@@ -26,6 +26,8 @@ import (
 // that was claimed before (floor.go). Once a second, where that is cheap, the claimer looks
 // from there (survey.go).
 //
+// Large claims of one process follow each other (claim_turn.go).
+//
 // A claim that does not arrive in time is followed by a smaller one (claim_size.go). Of
 // the messages that may kill their process it takes one at a time (claim_suspects.go).
 
@@ -117,10 +119,15 @@ func (c *Consumer[T]) count(f func(*ConsumerStats)) {
 // give back are none. It is not cancelled by Stop: its rows would be leased to
 // nobody. They are anyway when Shutdown has given up.
 func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
+	done, err := c.ears.turns.await(c.stop, n)
+	if err != nil { // Stop
+		return 0, 0, &retry.Failure{Err: err}
+	}
 	start := monotonic()
 	p := c.claimParams(n)
 	rows := claimedRows{rows: make([]claimedRow, 0, min(p.Rows, max(minClaim, c.flow.lastClaim)))}
 	failure = loop.Try(c.abandoned, func(context.Context) error { return c.runClaim(p, rows.scan) })
+	done()
 	if failure != nil {
 		return p.Rows, 0, failure
 	}

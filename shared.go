@@ -15,6 +15,7 @@ type sharedDB struct {
 	users    int           // parts of sessions and listeners: the last one to leave ends it
 	sessions *session.Pool // nil before the first part
 	bells    map[bellKey][]*listener
+	turns    map[bellKey]*claimTurns // of those that have listeners
 	// vacuums is taken by the queue whose table is being vacuumed: one at a time, since
 	// it borrows a connection of the application's for as long as that takes.
 	vacuums chan struct{}
@@ -34,7 +35,7 @@ func sharedOf(db *sql.DB) *sharedDB {
 	}
 	s := shared.of[db]
 	if s == nil {
-		s = &sharedDB{bells: map[bellKey][]*listener{}, vacuums: make(chan struct{}, 1)}
+		s = &sharedDB{bells: map[bellKey][]*listener{}, turns: map[bellKey]*claimTurns{}, vacuums: make(chan struct{}, 1)}
 		shared.of[db] = s
 	}
 	return s
@@ -116,7 +117,8 @@ func schemaOf(d sqlbatch.Dialect, schema string) string {
 
 // listener is a consumer that listens for its queue.
 type listener struct {
-	bell chan struct{} // of capacity 1: has a value after each ring since the last receive
+	bell  chan struct{} // of capacity 1: has a value after each ring since the last receive
+	turns *claimTurns   // shared with the others of its queue
 
 	// Of shared.mu.
 	places  sqlbatch.Floors // the lowest given back since they were heard of
@@ -141,11 +143,16 @@ func (k bellKey) listen() (*listener, func()) {
 	s := sharedOf(k.db)
 	s.users++
 	s.bells[k] = append(s.bells[k], l)
+	if s.turns[k] == nil {
+		s.turns[k] = newClaimTurns()
+	}
+	l.turns = s.turns[k]
 	return l, func() {
 		shared.mu.Lock()
 		s.bells[k] = slices.DeleteFunc(s.bells[k], func(o *listener) bool { return o == l })
 		if len(s.bells[k]) == 0 {
 			delete(s.bells, k)
+			delete(s.turns, k)
 		}
 		shared.mu.Unlock()
 		leaveShared(k.db, 1)

@@ -22,8 +22,10 @@ type engine struct {
 	check func(options) error
 	// open makes an empty queue that nobody else uses.
 	open func(context.Context, engine, options) (*store, error)
-	// connector connects to where a queue is.
-	connector func(place) (driver.Connector, error)
+	// connector connects to where a queue is, and counts what is asked there.
+	connector func(place, *measure.Counter) (driver.Connector, error)
+	// wake has idle consumers of other processes woken; nil: nothing does.
+	wake func(*store, *waking)
 	// about is a query for version and durability, one row of one text.
 	about string
 }
@@ -55,15 +57,16 @@ type place struct {
 
 // connect opens a queue that is there.
 func (e engine) connect(p place) (*store, error) {
-	inner, err := e.connector(p)
+	counter := &measure.Counter{}
+	connector, err := e.connector(p, counter)
 	if err != nil {
 		return nil, err
 	}
 	s := &store{
-		engine: e, place: p, dialect: e.dialect, counter: &measure.Counter{}, spent: &spent{},
+		engine: e, place: p, dialect: e.dialect, counter: counter, spent: &spent{},
 		sql: e.dialect.Queue(sqlbatch.Names{Schema: p.Schema, Queue: p.Queue}),
 	}
-	s.db = sql.OpenDB(s.counter.Connector(inner))
+	s.db = sql.OpenDB(connector)
 	s.remove = s.db.Close
 	return s, nil
 }

@@ -8,18 +8,22 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
 var postgresEngine = engine{
 	name: "postgres", dialect: postgres.Dialect, check: checkPostgres, open: openPostgres,
-	connector: func(p place) (driver.Connector, error) {
+	connector: func(p place, counter *measure.Counter) (driver.Connector, error) {
 		config, err := pgx.ParseConfig(p.DSN)
 		if err != nil {
 			return nil, err
 		}
+		config.Tracer = tracer{counter} // not counter.Connector, whose connections cannot listen
+		config.RuntimeParams["application_name"] = p.Schema
 		return stdlib.GetConnector(*config), nil
 	},
+	wake: wakePostgres,
 	about: `SELECT 'PostgreSQL ' || current_setting('server_version') || ', fsync=' || current_setting('fsync') ||
 ', synchronous_commit=' || current_setting('synchronous_commit') || ', full_page_writes=' || current_setting('full_page_writes')`,
 }
@@ -53,3 +57,15 @@ func openPostgres(ctx context.Context, e engine, o options) (*store, error) {
 	}
 	return s.migrate(ctx)
 }
+
+// tracer counts what pgx is asked, as measure.Counter does of other drivers.
+type tracer struct{ counter *measure.Counter }
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (t tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	t.counter.Add()
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

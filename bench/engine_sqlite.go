@@ -8,13 +8,17 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 var sqliteEngine = engine{
 	name: "sqlite", dialect: sqlite.Dialect, check: checkSQLite, open: openSQLite,
-	connector: func(p place) (driver.Connector, error) { return embedded.Connector(p.File) },
+	connector: func(p place, counter *measure.Counter) (driver.Connector, error) {
+		inner, err := embedded.Connector(p.File)
+		return counter.Connector(inner), err
+	},
 	about: `SELECT 'SQLite ' || sqlite_version() || ', journal_mode=' || journal_mode || ', synchronous=' ||
 CASE synchronous WHEN 0 THEN 'OFF' WHEN 1 THEN 'NORMAL' WHEN 2 THEN 'FULL' ELSE 'EXTRA' END
 FROM pragma_journal_mode, pragma_synchronous`,

@@ -9,6 +9,7 @@ import (
 
 	mssql "github.com/microsoft/go-mssqldb"
 
+	"github.com/chanq/chanq/bench/internal/measure"
 	mssqlengine "github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
@@ -16,8 +17,11 @@ import (
 
 var sqlserverEngine = engine{
 	name: "sqlserver", dialect: sqlserver.Dialect, check: checkSQLServer, open: openSQLServer,
-	connector: func(p place) (driver.Connector, error) { return mssql.NewConnector(p.DSN) },
-	about:     `SELECT @@VERSION`,
+	connector: func(p place, counter *measure.Counter) (driver.Connector, error) {
+		inner, err := mssql.NewConnector(p.DSN)
+		return counter.Connector(inner), err
+	},
+	about: `SELECT @@VERSION`,
 }
 
 func checkSQLServer(o options) error {

@@ -9,7 +9,7 @@ import (
 
 func writeLatency(w io.Writer, o options, results []measure.Result) error {
 	if o.idle {
-		return measure.WriteTables(w, idleTables(results)...)
+		return measure.WriteTables(w, idleTables(o, results)...)
 	}
 	return measure.WriteTables(w, latencyTables(results)...)
 }
@@ -44,35 +44,6 @@ func beyondCommit(rs []measure.Result) string {
 	}
 	return measure.Short(measure.Median(rs, func(r measure.Result) float64 { return r.P50 - r.CommitP50 }))
 }
-
-// idleTables has a row for each way in which consumers slept.
-func idleTables(results []measure.Result) (tables []measure.Table) {
-	for _, g := range measure.Group(results, runOf) {
-		t := measure.Table{
-			Title: fmt.Sprintf("%s, body %d B: send to delivery in µs in another process that sleeps, rounds %d", g.Key.engine, g.Key.body, rounds(g.Results)),
-			Head:  []string{"bell", "sleepers", "gaps", "messages", "p50", "p99", "slowest", "one commit", "statements/message", "idle statements/s"},
-		}
-		type line struct {
-			bell      bool
-			processes int
-			gap       string
-		}
-		for _, l := range measure.Group(g.Results, func(r measure.Result) line { return line{r.Bell, r.Processes, r.Gap} }) {
-			rs := l.Results
-			t.Rows = append(t.Rows, []string{
-				map[bool]string{true: "yes", false: "no"}[l.Key.bell], fmt.Sprint(l.Key.processes - 1), l.Key.gap,
-				measure.Short(measure.Median(rs, func(r measure.Result) float64 { return float64(r.N) })),
-				measure.Ranged(rs, p50), measure.Ranged(rs, p99), measure.Ranged(rs, slowest), measure.Ranged(rs, commitP50),
-				measure.Ranged(rs, func(r measure.Result) float64 { return r.StatementsPerMessage }),
-				measure.Ranged(rs, func(r measure.Result) float64 { return r.IdleStatements }),
-			})
-		}
-		tables = append(tables, t)
-	}
-	return tables
-}
-
-func slowest(r measure.Result) float64 { return r.Max }
 
 func loadOf(r measure.Result) string {
 	if r.Load > 0 {

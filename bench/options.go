@@ -28,7 +28,10 @@ type options struct {
 	loads            []float64 // as parts of saturation, which is the rate of the same queue's pipeline
 	latencyFor       time.Duration
 	idle, bell       bool
-	crowd            int
+	crowd, pairs     int
+	steps            []string
+	log              string
+	rest, burst      time.Duration
 
 	backlog, consumers, processes int
 	hold                          bool
@@ -101,7 +104,7 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of all allocations here")
 	f.StringVar(&o.mutexProfile, "mutexprofile", "", "write a profile of contended mutexes here")
 	f.StringVar(&o.blockProfile, "blockprofile", "", "write a profile of waiting goroutines here")
-	chosen, crews, loads, axes, lists := "", "", "", "", map[string]*string{}
+	chosen, crews, loads, axes, steps, lists := "", "", "", "", "", map[string]*string{}
 	if command == "throughput" || command == "report" {
 		f.StringVar(&chosen, "strategies", "", "comma-separated: "+strings.Join(strategyNames(), ", ")+" (default those that the engine has)")
 		f.IntVar(&o.n, "n", 50_000, "messages")
@@ -120,12 +123,10 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		f.Float64Var(&o.rate, "rate", 0, "messages a second, in place of -loads")
 		f.StringVar(&loads, "loads", "0.5,0.1", "comma-separated: parts of saturation to send at")
 		f.Float64Var(&o.saturation, "saturation", 0, "messages a second that are saturation (default measured)")
-		f.DurationVar(&o.latencyFor, "for", 10*time.Second, "how long messages are sent at each rate, after a warm-up of a tenth of it")
+		f.DurationVar(&o.latencyFor, "for", 10*time.Second, "how long messages are sent at each rate, after a warm-up of a tenth of it; with -idle in gaps")
 	}
 	if command == "latency" {
-		f.BoolVar(&o.idle, "idle", false, "measure sleeping consumers of other processes instead: one process with gaps of 100 to 500 ms, and of 2 to 4 s, and many processes, -for each")
-		f.BoolVar(&o.bell, "bell", true, "with -idle: wake them by the engine's Bell, if it has one; without, they poll")
-		f.IntVar(&o.crowd, "crowd", 48, "with -idle: how many processes are many")
+		o.declareIdle(f, &steps)
 	}
 	if command == "sustained" {
 		f.DurationVar(&o.sustainedFor, "for", 5*time.Minute, "how long")
@@ -149,7 +150,7 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		if chosen == "" {
 			o.strategies = strategiesOf(o.engine)
 		}
-		o.axes = split(axes)
+		o.axes, o.steps = split(axes), split(steps)
 		o.growth = map[string][]int{}
 		var errs []error
 		for _, text := range split(crews) {
@@ -251,6 +252,16 @@ func (o options) check(rest []string) error {
 	}
 	if o.idle {
 		within("-crowd", o.crowd, 1, 200)
+		within("-pairs", o.pairs, 1, 1000)
+		for _, step := range o.steps {
+			among("-steps", step, idleStepNames())
+		}
+		if o.log != "" && o.engine != postgresEngine.name {
+			fail("-log is for -engine postgres")
+		}
+		if o.burst <= 0 || o.rest <= 0 {
+			fail("-burst is %v and -rest is %v: must be positive", o.burst, o.rest)
+		}
 	}
 	if o.rate < 0 || o.saturation < 0 || o.latencyFor < 0 {
 		fail("-rate, -saturation and -for must not be negative")

@@ -10,12 +10,12 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
-// runPlot draws recorded sustained runs, those of bench/peers too, into one plot, and
-// writes their summaries as a table in Markdown.
+// runPlot draws recorded runs, those of bench/peers too, into one plot, and writes a table
+// of them in Markdown: sustained runs, or else sleepers.
 func runPlot(args []string, out, usage io.Writer) error {
 	f := flag.NewFlagSet("bench plot", flag.ContinueOnError)
 	f.SetOutput(usage)
-	in := f.String("in", "", "comma-separated files of JSON lines that sustained has written")
+	in := f.String("in", "", "comma-separated files of JSON lines that sustained has written, or latency -idle")
 	to := f.String("out", "", "SVG to write; without it only the table is written")
 	title := f.String("title", "", "of the plot")
 	if err := f.Parse(args); err != nil {
@@ -24,28 +24,45 @@ func runPlot(args []string, out, usage io.Writer) error {
 	if f.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q: everything is a flag", f.Arg(0))
 	}
+	var results []measure.Result
 	var runs []sustainedRun
 	for _, path := range split(*in) {
-		results, err := measure.ReadFile(path)
+		read, err := measure.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		runs = append(runs, runsOf(results)...)
+		results, runs = append(results, read...), append(runs, runsOf(read)...)
 	}
-	if len(runs) == 0 {
-		return errors.New("nothing to plot: -in has no interval of a sustained run")
+	plot, table, err := plotOf(results, runs, *title)
+	if err == nil && *to != "" {
+		err = os.WriteFile(*to, plot.draw(), 0o644)
 	}
-	if *to != "" {
-		plot := sustainedPlot(runs)
-		if *title != "" {
-			plot.title = *title
-		}
-		if err := os.WriteFile(*to, plot.draw(), 0o644); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
-	_, err := fmt.Fprint(out, summaries("", runs).Markdown())
+	_, err = fmt.Fprint(out, table.Markdown())
 	return err
+}
+
+type drawing interface{ draw() []byte }
+
+func plotOf(results []measure.Result, runs []sustainedRun, title string) (drawing, measure.Table, error) {
+	if len(runs) > 0 {
+		plot := sustainedPlot(runs)
+		if title != "" {
+			plot.title = title
+		}
+		return plot, summaries("", runs), nil
+	}
+	slept := measure.SleptOf(results)
+	if len(slept) == 0 {
+		return nil, measure.Table{}, errors.New("nothing to plot: -in has no interval of a sustained run, and no sleeper")
+	}
+	plot := sleptPlot(slept)
+	if title != "" {
+		plot.title = title
+	}
+	return plot, measure.SleptTable("", slept), nil
 }
 
 func summaries(title string, runs []sustainedRun) measure.Table {

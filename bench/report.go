@@ -200,8 +200,8 @@ func (r *report) machine(results []measure.Result) {
 
 func partition(results []measure.Result) (latencies, senders, growth, throughput []measure.Result) {
 	for _, r := range results {
-		if r.AtS > 0 {
-			continue // of a sustained run
+		if r.AtS > 0 || r.Step != "" {
+			continue // of a sustained run, or of sleepers
 		}
 		if r.Axis != "" {
 			growth = append(growth, r)
@@ -216,7 +216,7 @@ func partition(results []measure.Result) (latencies, senders, growth, throughput
 		if r.Batch == 0 && slices.Contains(strategyNames(), r.Strategy) {
 			r.Strategy += ", beside peers"
 		}
-		if r.P50 > 0 && r.Gap == "" {
+		if r.P50 > 0 {
 			latencies = append(latencies, r)
 		}
 		if r.EnqueuePerS+r.DrainPerS+r.PipelinePerS > 0 {

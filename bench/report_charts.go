@@ -20,7 +20,11 @@ type barRow struct {
 }
 
 func (c bars) draw() []byte {
-	const left, right, thick, gap = 150, 90, 11, 9
+	const right, thick, gap = 90, 11, 9
+	left := 150.0
+	for _, row := range c.rows {
+		left = max(left, 12+6.1*float64(len(row.label)))
+	}
 	s := &svg{width: 760}
 	s.text(10, 20, "start", c.title)
 	top := s.legend(10, 40, c.names) + 6

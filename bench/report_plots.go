@@ -70,6 +70,31 @@ func latencyPlot(results []measure.Result) bars {
 	return c
 }
 
+// sleptPlot has the ways in which sleepers were measured, those with the same gaps side by
+// side.
+func sleptPlot(all []measure.Slept) bars {
+	c := bars{title: "send to delivery in another process that sleeps", unit: "ms", names: []string{"p50", "p99", "slowest", "one commit"}}
+	var gaps []string
+	for _, s := range all {
+		if !slices.Contains(gaps, s.Gap) {
+			gaps = append(gaps, s.Gap)
+		}
+	}
+	for _, gap := range gaps {
+		for _, s := range all {
+			if s.Gap != gap {
+				continue
+			}
+			label := s.Name + ", gaps of " + gap
+			if s.Sleepers > 1 {
+				label += fmt.Sprintf(", %d sleepers", s.Sleepers)
+			}
+			c.rows = append(c.rows, barRow{label, []float64{s.P50, s.P99, s.Slowest, s.Commit}})
+		}
+	}
+	return c
+}
+
 // growthPlot has all engines and strategies of an axis.
 func growthPlot(axis string, results []measure.Result) lines {
 	figures := figuresOf(axis)[:1]

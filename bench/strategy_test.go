@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	mssqlengine "github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/internal/testdb/pgtest"
@@ -28,7 +29,7 @@ func eachServer(t *testing.T, f func(t *testing.T, s server)) {
 	t.Run("postgres", func(t *testing.T) {
 		dsn := pgtest.DSN(t)
 		s := server{"postgres", dsn, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'bench%'`, nil}
-		inner, err := postgresEngine.connector(place{DSN: dsn})
+		inner, err := postgresEngine.connector(place{DSN: dsn}, &measure.Counter{})
 		require.NoError(t, err)
 		s.db = sql.OpenDB(inner)
 		defer s.db.Close()

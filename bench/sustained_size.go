@@ -32,7 +32,7 @@ SUM(CASE WHEN index_id < 2 THEN 0 ELSE used_page_count END) FROM sys.dm_db_parti
 
 // holdSnapshot opens one on a connection apart from the queue's.
 func (s *store) holdSnapshot(ctx context.Context) (release func() error, err error) {
-	inner, err := s.engine.connector(s.place)
+	inner, err := s.engine.connector(s.place, &measure.Counter{})
 	if err != nil {
 		return nil, err
 	}
@@ -44,4 +44,12 @@ func (s *store) holdSnapshot(ctx context.Context) (release func() error, err err
 		return measure.HoldSnapshot(ctx, db, sql.LevelSnapshot, count)
 	}
 	return measure.HoldSnapshot(ctx, db, sql.LevelRepeatableRead, count)
+}
+
+// connections of all processes that use the queue; 0 where nobody knows.
+func (s *store) connections(ctx context.Context) (n int) {
+	if s.place.Engine == postgresEngine.name {
+		_ = s.db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", s.place.Schema).Scan(&n)
+	}
+	return n
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/bench/internal/peer"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/pgbell"
 )
 
 const chanqName = "bench"
@@ -22,8 +23,10 @@ type chanqQueue struct {
 	db       *sql.DB
 	counter  *measure.Counter // nil if the server counts
 	left     func(context.Context, *sql.DB, ...string) (peer.Left, error)
+	config   chanq.Config
 	producer chanq.ProducerConfig
 	consumer chanq.ConsumerConfig
+	bell     *pgbell.Bell // nil: none
 }
 
 // chanqTuned trades order for throughput, and memory for larger claims.
@@ -37,6 +40,17 @@ func openChanqPostgres(p chanq.ProducerConfig, c chanq.ConsumerConfig) func(cont
 		db, err := openPostgres(job.DSN)
 		return &chanqQueue{db: db, left: peer.LeftPostgres, producer: p, consumer: c}, err
 	}
+}
+
+// openChanqBell is openChanqPostgres with consumers that the senders of other processes
+// wake.
+func openChanqBell(_ context.Context, job peer.Job) (peer.Queue, error) {
+	db, err := openPostgres(job.DSN)
+	if err != nil {
+		return nil, err
+	}
+	bell := pgbell.New(db, pgbell.Config{})
+	return &chanqQueue{db: db, left: peer.LeftPostgres, bell: bell, config: chanq.Config{Bell: bell}}, nil
 }
 
 func openChanqSQLite(ctx context.Context, job peer.Job) (peer.Queue, error) {
@@ -54,11 +68,11 @@ func openChanqSQLite(ctx context.Context, job peer.Job) (peer.Queue, error) {
 }
 
 func (q *chanqQueue) Setup(ctx context.Context) error {
-	return chanq.Migrate(ctx, q.db, chanqName, chanq.Config{})
+	return chanq.Migrate(ctx, q.db, chanqName, q.config)
 }
 
 func (q *chanqQueue) Sender(ctx context.Context) (peer.Sender, error) {
-	queue, err := chanq.Open[peer.Message](ctx, q.db, chanqName, chanq.Config{})
+	queue, err := chanq.Open[peer.Message](ctx, q.db, chanqName, q.config)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +81,7 @@ func (q *chanqQueue) Sender(ctx context.Context) (peer.Sender, error) {
 }
 
 func (q *chanqQueue) Receiver(ctx context.Context, n int, deliver func(peer.Message)) (peer.Receiver, error) {
-	queue, err := chanq.Open[peer.Message](ctx, q.db, chanqName, chanq.Config{})
+	queue, err := chanq.Open[peer.Message](ctx, q.db, chanqName, q.config)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +100,13 @@ func (q *chanqQueue) Left(ctx context.Context) (peer.Left, error) {
 
 func (q *chanqQueue) Statements() int64 { return q.counter.Statements() }
 
-func (q *chanqQueue) Close() error { return q.db.Close() }
+func (q *chanqQueue) Close() error {
+	var err error
+	if q.bell != nil {
+		err = q.bell.Close()
+	}
+	return errors.Join(err, q.db.Close())
+}
 
 type chanqSender struct{ producer *chanq.Producer[peer.Message] }
 

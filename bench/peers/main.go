@@ -3,6 +3,7 @@
 //
 //	cd bench/peers && go run . -dsn 'host=… user=…' -n 20000 -body 200 -rounds 5 -format table
 //	cd bench/peers && go run . sustained -dsn 'host=… user=…' -for 2m -hold
+//	cd bench/peers && go run . idle -dsn 'host=… user=…' -for 1m
 //
 // README.md says what is compared, and what is not.
 package main
@@ -69,6 +70,13 @@ func run(ctx context.Context, args []string, out, messages io.Writer) (err error
 	}
 	if o.sustained != nil {
 		return errors.Join(b.sustainAll(ctx, out, report), writing)
+	}
+	if o.idle != nil {
+		err = b.measureIdle(ctx, report)
+		if o.format == formatTable && len(results) > 0 { // also what came before an error
+			writing = errors.Join(writing, measure.WriteTables(out, idleTable(b.about, results)))
+		}
+		return errors.Join(err, writing)
 	}
 	err = b.measureAll(ctx, report)
 	if o.format == formatTable && len(results) > 0 { // also what came before an error

@@ -23,6 +23,7 @@ type options struct {
 	format, record         string
 	command                string            // as it was given, without addresses
 	sustained              *sustainedOptions // nil: the phases
+	idle                   *idleOptions      // nil: the phases
 }
 
 // sustainedOptions are the flags of a long run.
@@ -33,8 +34,14 @@ type sustainedOptions struct {
 	hold          bool
 }
 
-// sustainedArgument as the first one asks for a long run.
-const sustainedArgument = "sustained"
+// idleOptions are the flags of a run of receivers that sleep.
+type idleOptions struct {
+	length, rest time.Duration
+}
+
+// The first argument, if it is one of these, asks for a long run, or for receivers that
+// sleep.
+const sustainedArgument, idleArgument = "sustained", "idle"
 
 // The values of -format.
 const formatTable, formatJSON = "table", "json"
@@ -46,18 +53,26 @@ func parse(args []string, usage io.Writer) (options, error) {
 	f.SetOutput(usage)
 	f.StringVar(&o.dsn, "dsn", "", "PostgreSQL server whose user may create databases; one is made and dropped for each phase. Without it systems on PostgreSQL are left out")
 	f.StringVar(&o.dir, "dir", "", "directory for the files of the other engines, on the same disk as the server's (default the temporary one)")
-	f.StringVar(&chosen, "systems", "", "comma-separated engine/strategy (default all; of a sustained run "+strings.Join(longSystems, ", ")+"):\n"+strings.Join(systemNames(systems), "\n"))
+	f.StringVar(&chosen, "systems", "", "comma-separated engine/strategy (default all; of a sustained run "+strings.Join(longSystems, ", ")+"; of idle "+strings.Join(sleepingSystems, ", ")+"):\n"+strings.Join(systemNames(systems), "\n"))
 	f.IntVar(&o.body, "body", 200, "bytes of a body, which is JSON")
 	f.DurationVar(&o.patience, "patience", 5*time.Minute, "the most that one phase may take")
 	f.StringVar(&o.format, "format", formatTable, "table, or json: one object a line for each measurement")
 	f.StringVar(&o.record, "record", "", "with -format table: write the objects of -format json to this file, too")
 	o.n, o.rounds, o.rate, o.latencyN = 1, 1, 1, 1
-	if len(args) > 0 && args[0] == sustainedArgument {
-		o.command, args = "go run . "+sustainedArgument, args[1:]
+	o.command = "go run ."
+	unnamed := ""
+	switch {
+	case len(args) > 0 && args[0] == sustainedArgument:
 		o.declareSustained(f)
-	} else {
-		o.command = "go run ."
+		unnamed = strings.Join(longSystems, ",")
+	case len(args) > 0 && args[0] == idleArgument:
+		o.declareIdle(f)
+		unnamed = strings.Join(sleepingSystems, ",")
+	default:
 		o.declarePhases(f)
+	}
+	if unnamed != "" {
+		o.command, args = o.command+" "+args[0], args[1:]
 	}
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -73,8 +88,8 @@ func parse(args []string, usage io.Writer) (options, error) {
 		o.latencyN = max(1, min(o.n/10, 10*o.rate))
 	}
 	o.warmUp = min(o.rate, o.latencyN/10) // a second at most
-	if o.sustained != nil && chosen == "" && o.dsn != "" {
-		chosen = strings.Join(longSystems, ",")
+	if chosen == "" && o.dsn != "" {
+		chosen = unnamed
 	}
 	return o, o.check(chosen, f.Args(), usage)
 }
@@ -95,6 +110,13 @@ func (o *options) declareSustained(f *flag.FlagSet) {
 	f.Float64Var(&o.sustained.rate, "rate", 0, "messages a second (default as fast as it goes, with the backlog kept)")
 	f.IntVar(&o.sustained.backlog, "backlog", 20_000, "messages that are sent and not yet received, without -rate")
 	f.BoolVar(&o.sustained.hold, "hold", false, fmt.Sprintf("open a snapshot in another session after %v, and keep it", measure.HoldAfter))
+}
+
+func (o *options) declareIdle(f *flag.FlagSet) {
+	o.idle = &idleOptions{}
+	f.IntVar(&o.rounds, "rounds", 1, "rounds")
+	f.DurationVar(&o.idle.length, "for", time.Minute, "how long messages are sent in gaps of 100 to 500 ms, and twice as long in gaps of 2 to 4 s")
+	f.DurationVar(&o.idle.rest, "rest", 10*time.Second, "how long nothing is sent, to count what a receiver asks")
 }
 
 func (o *options) check(chosen string, rest []string, messages io.Writer) error {
@@ -118,6 +140,9 @@ func (o *options) check(chosen string, rest []string, messages io.Writer) error 
 		if l.every < 100*time.Millisecond || l.length < l.every || l.rate < 0 {
 			fail("-every is %v, -for is %v, -rate is %v: at least 100ms, -for no less than -every, and no rate below 0", l.every, l.length, l.rate)
 		}
+	}
+	if i := o.idle; i != nil && (i.length <= 0 || i.rest <= 0) {
+		fail("-for is %v and -rest is %v: must be positive", i.length, i.rest)
 	}
 	if o.patience <= 0 {
 		fail("-patience is %v: must be positive", o.patience)

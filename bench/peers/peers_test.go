@@ -41,7 +41,7 @@ func TestEverySystemIsMeasured(t *testing.T) {
 		args = append(args, "-dsn", dsn)
 	} else {
 		t.Log("SKIPPED on PostgreSQL: CHANQ_TEST_POSTGRES is not set")
-		want = want[7:]
+		want = want[8:]
 	}
 	var out, said bytes.Buffer
 	require.NoError(t, run(t.Context(), args, &out, &said), said.String())
@@ -115,6 +115,32 @@ func TestASustainedRunIsMeasuredOfEachSystem(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Empty(t, left, "stores and programs are removed")
+}
+
+// Receivers that sleep are measured with both gaps, in every system.
+func TestSleepersAreMeasured(t *testing.T) {
+	dir := t.TempDir()
+	chosen := []string{"sqlite/chanq"}
+	args := []string{idleArgument, "-for", "10ms", "-rest", "10ms", "-dir", dir}
+	if dsn := os.Getenv("CHANQ_TEST_POSTGRES"); dsn != "" {
+		args = append(args, "-dsn", dsn)
+		chosen = append(chosen, sleepingSystems...)
+	}
+	recorded := filepath.Join(t.TempDir(), "x.jsonl")
+	var out, said bytes.Buffer
+	require.NoError(t, run(t.Context(), append(args, "-systems", strings.Join(chosen, ","), "-record", recorded), &out, &said), said.String())
+	results, err := measure.ReadFile(recorded)
+	require.NoError(t, err)
+	require.Len(t, results, 2*len(chosen))
+	for i, r := range results {
+		assert.Equal(t, chosen[i/2], r.Engine+"/"+r.Strategy)
+		assert.Equal(t, []measure.Gap{measure.Warm, measure.Cold}[i%2].String(), r.Gap)
+		assert.Equal(t, 1, r.N)
+		assert.Positive(t, r.CommitP50, chosen[i/2])
+		assert.Greater(t, r.Max, r.CommitP50/2, chosen[i/2])
+		assert.NotContains(t, r.Command, "host=", "an address may have a password")
+		assert.Contains(t, out.String(), r.Engine+" "+r.Strategy)
+	}
 }
 
 func TestASustainedProcessThatEndsEarlyIsTold(t *testing.T) {

@@ -108,9 +108,10 @@ type sustainedProcess struct {
 	sent, received atomic.Int64
 	version        string // known when it has begun
 
-	mu   sync.Mutex // guards the rest
-	ages measure.Histogram
-	heap float64
+	mu      sync.Mutex // guards the rest
+	ages    measure.Histogram
+	heap    float64
+	slowest time.Duration
 }
 
 // startSustained returns when the system has begun.
@@ -168,7 +169,7 @@ func (p *sustainedProcess) listen(out io.Reader, begun chan<- struct{}) {
 		p.received.Store(now.Received)
 		p.mu.Lock()
 		p.ages.Merge(now.Ages)
-		p.heap = now.Heap
+		p.heap, p.slowest = now.Heap, max(p.slowest, now.Slowest)
 		p.mu.Unlock()
 	}
 }

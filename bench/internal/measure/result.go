@@ -19,7 +19,7 @@ import (
 // was not measured is left out.
 //
 // A line with axis is one of growth, one with at_s an interval of a sustained run, one with
-// senders of many callers; another one is of latency where it has latencies and of
+// step of sleepers, one with senders of many callers; another one is of latency where it has latencies and of
 // throughput where it has rates. Batch is 0 in those of bench/peers.
 type Result struct {
 	Engine    string `json:"engine"`
@@ -72,9 +72,12 @@ type Result struct {
 
 	// Latency of sleepers: one process sends, Processes-1 sleep between messages. Their
 	// statements while nothing comes are for each, and those of a message without them.
-	Gap            string  `json:"gap,omitempty"` // between messages
+	Step           string  `json:"step,omitempty"` // of what is measured of them
+	Gap            string  `json:"gap,omitempty"`  // between messages
 	Bell           bool    `json:"bell,omitempty"`
 	IdleStatements float64 `json:"idle_statements_per_s,omitempty"`
+	Connections    int     `json:"connections,omitempty"` // of all the processes
+	LockWaits      *int    `json:"lock_waits,omitempty"`  // for the lock of notifications, since the result before; nil: not looked for
 
 	// A sustained run: one result for each interval, at its end, with what the live
 	// table took then.

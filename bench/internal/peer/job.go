@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"time"
 
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
 // The phases of a measurement. Enqueue, then Drain share a store; Pipeline,
-// Latency and Sustained have one each. Setup comes first on every store.
+// Latency and Sustained have one each, and so have Sleep and the Naps that it goes on
+// during. Setup comes first on every store.
 const (
 	Setup     = "setup"
 	Enqueue   = "enqueue"
@@ -22,6 +24,8 @@ const (
 	Pipeline  = "pipeline"
 	Latency   = "latency"
 	Sustained = "sustained" // tells its Progress as it goes on, until its input ends; no Outcome
+	Sleep     = "sleep"     // so does this
+	Nap       = "nap"
 )
 
 // Job says what one process measures. It comes as JSON on its standard input, so
@@ -34,6 +38,10 @@ type Job struct {
 	Rate                    float64 // of the latency phase, messages a second; of Sustained, 0: as fast as it goes
 	Warm                    int     // the latency phase's first messages, which are not measured
 	Backlog                 int     // of Sustained without a rate: sent and not yet received
+
+	// Of a Nap: the gaps between messages, none: nothing is sent, and how long.
+	Gap measure.Gap
+	For time.Duration
 }
 
 // Outcome is the answer, as JSON on the standard output.
@@ -47,6 +55,8 @@ type Outcome struct {
 	// Of the latency phase, in microseconds.
 	P50, P99, P999, Max float64
 	Saturated           bool // it could not send at the rate
+	// Of a Nap, whose P50 is that of sending.
+	Sent int
 }
 
 // System makes a Queue of the module that implements it.
@@ -81,7 +91,7 @@ func serve(ctx context.Context, systems map[string]System, in io.Reader, out io.
 	if err != nil {
 		return err
 	}
-	if job.Phase == Sustained {
+	if job.Phase == Sustained || job.Phase == Sleep {
 		return errors.Join(serveSustained(ctx, queue, job, version(system.Module), io.MultiReader(jobs.Buffered(), in), out), queue.Close())
 	}
 	outcome, err := run(ctx, queue, job)
@@ -102,12 +112,16 @@ func serveSustained(ctx context.Context, queue Queue, job Job, version string, i
 		close(stop)
 	}()
 	lines := json.NewEncoder(out)
-	return sustained(ctx, queue, job, stop, func(p Progress) {
+	tell := func(p Progress) {
 		p.Version, version = version, ""
 		if lines.Encode(p) != nil {
 			cancel()
 		}
-	})
+	}
+	if job.Phase == Sleep {
+		return asleep(ctx, queue, stop, tell)
+	}
+	return sustained(ctx, queue, job, stop, tell)
 }
 
 // version is what the binary was linked with.

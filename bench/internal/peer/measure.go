@@ -12,8 +12,11 @@ import (
 
 // run does the job's phase on the queue.
 func run(ctx context.Context, q Queue, job Job) (Outcome, error) {
-	if job.Phase == Setup {
+	switch job.Phase {
+	case Setup:
 		return Outcome{}, q.Setup(ctx)
+	case Nap:
+		return nap(ctx, q, job)
 	}
 	ms, err := messages(job.N, job.Body)
 	if err != nil {

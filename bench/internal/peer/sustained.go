@@ -20,6 +20,7 @@ type Progress struct {
 	Sent, Received int64             // so far
 	Ages           measure.Histogram // of what was received since the last, from send to delivery
 	Heap           float64           // bytes
+	Slowest        time.Duration     // of those, of a phase that sleeps
 	Version        string            // of the system's module, in the first
 }
 
@@ -33,7 +34,7 @@ const (
 // sustained sends and receives at once until stop is closed: at a rate, or as fast
 // as it goes with the backlog kept. Messages carry in N when they were to be sent.
 func sustained(ctx context.Context, q Queue, job Job, stop <-chan struct{}, tell func(Progress)) error {
-	body := strings.Repeat("x", max(job.Body-len(`{"n":1700000000000000000,"body":""}`), 0))
+	body := bodyBeside(job.Body)
 	sender, err := q.Sender(ctx)
 	if err != nil {
 		return err
@@ -91,6 +92,11 @@ func sustained(ctx context.Context, q Queue, job Job, stop <-chan struct{}, tell
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	return errors.Join(err, sender.Close(bound), receiver.Close(bound))
+}
+
+// bodyBeside makes messages as long as they are to be that have a time in N.
+func bodyBeside(size int) string {
+	return strings.Repeat("x", max(size-len(`{"n":1700000000000000000,"body":""}`), 0))
 }
 
 // sendEndless keeps the backlog filled.

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq/bench/internal/measure"
+)
+
+// idleStep is a part of what -idle measures.
+type idleStep struct {
+	name, about string
+	measure     func(context.Context, options, func(measure.Result) error) error
+}
+
+// idleSteps in their order, each of which can be run alone.
+var idleSteps = []idleStep{
+	{"gaps", "one sleeper, gaps of 100 to 500 ms", nap{1, measure.Warm, 1}.measure},
+	{"cold", "one sleeper, gaps of 2 to 4 s, twice as long", nap{1, measure.Cold, 2}.measure},
+	{"crowd", "many sleepers, gaps of 100 to 500 ms", nap{0, measure.Warm, 1}.measure},
+	{"enqueue", "a producer at full speed beside no, one and many sleepers, its bell off and on", measureEnqueue},
+	{"singles", "eight producers of single messages beside no and one sleeper, their bell off and on", measureSingles},
+	{"half", "sent and received at half of full speed, the bell off and on", measureHalf},
+}
+
+func idleStepNames() []string {
+	names := make([]string, len(idleSteps))
+	for i, s := range idleSteps {
+		names[i] = s.name
+	}
+	return names
+}
+
+// measureIdle measures consumers of other processes that sleep: how fast they wake, and
+// what that costs. The statements of all processes are counted.
+func measureIdle(ctx context.Context, o options, report func(measure.Result)) error {
+	log, err := watchLog(ctx, o)
+	if err != nil {
+		return err
+	}
+	for _, step := range idleSteps {
+		if !slices.Contains(o.steps, step.name) {
+			continue
+		}
+		err := step.measure(ctx, o, func(r measure.Result) (err error) {
+			r.Step = step.name
+			if r.LockWaits, err = log.waits(); err == nil {
+				report(r)
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+func watchLog(ctx context.Context, o options) (log *serverLog, err error) {
+	if o.log == "" {
+		return &serverLog{}, nil
+	}
+	err = onStore(ctx, o, "raw", func(s *store, _ strategy) (err error) {
+		log, err = openLog(ctx, s, o.log)
+		return err
+	})
+	return log, err
+}
+
+// onSleepers runs f on an empty queue on which so many processes sleep.
+func onSleepers(ctx context.Context, o options, n int, bell bool, f func(*store, *sleepers) error) error {
+	return onStore(ctx, o, "raw", func(s *store, _ strategy) error {
+		sleepers, err := startSleepers(ctx, sleepTask{Place: s.place, Bell: bell}, n)
+		if err != nil {
+			return err
+		}
+		err = measure.Sleep(ctx, min(fallAsleep, o.rest))
+		if err == nil {
+			err = f(s, sleepers)
+		}
+		return errors.Join(err, sleepers.end())
+	})
+}
+
+func (o *options) declareIdle(f *flag.FlagSet, steps *string) {
+	about := "with -idle, comma-separated:"
+	for _, s := range idleSteps {
+		about += "\n" + s.name + ": " + s.about
+	}
+	f.BoolVar(&o.idle, "idle", false, "measure consumers of other processes that sleep instead, in -steps")
+	f.StringVar(steps, "steps", strings.Join(idleStepNames(), ","), about)
+	f.BoolVar(&o.bell, "bell", true, "with -idle: wake sleepers between gaps by what the engine has for that; without, they poll")
+	f.IntVar(&o.crowd, "crowd", 48, "with -idle: how many sleepers are many")
+	f.DurationVar(&o.rest, "rest", 10*time.Second, "with -idle: how long nothing is sent, to count what sleepers ask")
+	f.DurationVar(&o.burst, "burst", 2*time.Second, "with -idle: how long is sent at full speed each time")
+	f.IntVar(&o.pairs, "pairs", 3, "with -idle: times of a round that the bell is off and on")
+	f.StringVar(&o.log, "log", "", "with -idle: the server's log file, to count those who wait for the lock of notifications; it needs log_lock_waits=on deadlock_timeout=10ms")
+}

@@ -1,0 +1,83 @@
+package chanq
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// claimsOf has claims of these sizes ask for their turns in this order, each in a
+// goroutine of its own, and returns what tells when each got it. They keep it for as
+// long as kept.
+func claimsOf(t *testing.T, turns *claimTurns, kept time.Duration, sizes ...int) (begun func() []time.Duration) {
+	began := time.Now()
+	all := make([]time.Duration, len(sizes))
+	var claims sync.WaitGroup
+	for i, n := range sizes {
+		claims.Go(func() {
+			done, err := turns.await(t.Context(), n)
+			if err != nil {
+				return
+			}
+			all[i] = time.Since(began)
+			<-time.After(kept)
+			done()
+		})
+		synctest.Wait() // it has asked
+	}
+	return func() []time.Duration {
+		claims.Wait()
+		return all
+	}
+}
+
+func TestLargeClaimsOfOneProcessFollowEachOtherAndSmallOnesDoNot(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		sizes []int
+		begun []time.Duration
+	}{
+		"large ones":                {[]int{1000, 1000, 300}, []time.Duration{0, 5 * ms, 10 * ms}},
+		"small ones":                {[]int{16, 16, 16, 16}, []time.Duration{0, 0, 0, 0}},
+		"a small behind a large":    {[]int{1000, 16, 16}, []time.Duration{0, 5 * ms, 5 * ms}},
+		"a large is not overtaken":  {[]int{16, 1000, 16}, []time.Duration{0, 5 * ms, 10 * ms}},
+		"as many as sideBySide are": {[]int{sideBySide / 2, sideBySide / 2, 1}, []time.Duration{0, 0, 5 * ms}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := claimsOf(t, newClaimTurns(), 5*ms, c.sizes...)
+				require.Equal(t, c.begun, begun())
+			})
+		})
+	}
+}
+
+func TestAClaimThatHangsKeepsOthersWaitingForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newClaimTurns()
+		hung, err := turns.await(t.Context(), 1000)
+		require.NoError(t, err)
+		begun := claimsOf(t, turns, time.Millisecond, 1000, 1000)
+		require.Equal(t, []time.Duration{turnMoment, turnMoment + time.Millisecond}, begun(), "it does not slow down those that follow")
+		hung()
+		require.True(t, turns.rows.TryAcquire(sideBySide), "what it gives back at last was given back")
+		require.False(t, turns.rows.TryAcquire(1))
+	})
+}
+
+func TestStopEndsTheWaitForATurn(t *testing.T) {
+	turns := newClaimTurns()
+	done, err := turns.await(t.Context(), 1000)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	_, err = turns.await(ctx, 1)
+	require.ErrorIs(t, err, context.Canceled)
+	done()
+	_, err = turns.await(t.Context(), 1000)
+	require.NoError(t, err, "it has left the line")
+}
