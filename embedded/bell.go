@@ -21,10 +21,9 @@ type fileDriver struct {
 // bell wakes idle consumers of other processes that have the same file. It is a chanq.Bell.
 //
 // Each queue has a named pipe in the directory path-bell, which idle consumers make and
-// have open for reading. Who has committed writes a byte into it for each message, and
-// whoever reads that first wakes. So one message wakes one process of any number; one that
-// was stopped is passed over, since it does not read; and of one that died nothing is left
-// behind. Where nobody listens the pipe cannot be opened for writing, which is a system call.
+// have open for reading. Who has committed writes a byte into it, or some, and whoever reads
+// a byte first wakes. So one message wakes one process of any number; one that was stopped
+// is passed over, since it does not read; and of one that died nothing is left behind. Where nobody listens the pipe cannot be opened for writing, which is a system call.
 //
 // No ring is lost. A byte is read as long as anybody has the pipe open. If nobody has when
 // it is rung, or everybody leaves with bytes in it, then whoever opens it next has yet to
@@ -43,7 +42,8 @@ type bell struct {
 	mu     sync.Mutex // guards what follows; held for moments
 	closed bool
 	lines  map[string]*line
-	asks   bool // there is a goroutine that asks
+	asks   bool                 // there is a goroutine that asks
+	rung   map[string]time.Time // when a queue was rung here
 }
 
 // line is a queue as this process hears it. mu of the bell guards it.
@@ -57,17 +57,21 @@ type line struct {
 
 // ear is one consumer that listens.
 type ear struct {
-	bell chan struct{} // of capacity 1; its first value is no ring
-	rung bool
+	bell chan struct{} // of capacity 1
+	rung bool          // what is in bell is a ring, and not the first value
 }
 
 const (
 	bellSuffix = "-bell"
-	// mostRung is how many are woken at once. More do not write to one file any sooner.
-	mostRung = 8
-	// yield is for how long who was woken leaves the next bytes to others. It looks again
+	// perSleeper is how many messages one who wakes takes by itself, at the least.
+	perSleeper = 16
+	// mostRung is how many wake at once, for any number of messages. While more are sent, each
+	// ring wakes one more: who finds nothing to claim keeps those who write from it.
+	mostRung = 4
+	sending  = 50 * time.Millisecond // after a ring, more may be
+	// yieldFor is how long who was woken leaves the next bytes to others. It looks again
 	// by itself soon after that.
-	yield = 5 * time.Millisecond
+	yieldFor = 5 * time.Millisecond
 	// missing is how often a pipe is looked for that somebody may have removed.
 	missing = time.Second
 )
@@ -82,7 +86,7 @@ func newBell(path string, connect func() (driver.Conn, error)) *bell {
 		}
 		return path
 	}
-	return &bell{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}}
+	return &bell{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}, rung: map[string]time.Time{}}
 }
 
 // Listen implements chanq.Bell. It hears at once.
@@ -128,13 +132,25 @@ func (b *bell) Ring(queue string) { b.RingFor(queue, 1) }
 
 // RingFor is Ring for a number of messages.
 func (b *bell) RingFor(queue string, messages int) {
-	ringPipe(b.pipeOf(queue), min(messages, mostRung))
+	now := time.Now()
+	b.mu.Lock()
+	more := now.Sub(b.rung[queue]) < sending
+	b.rung[queue] = now
+	b.mu.Unlock()
+	n := min((messages-1)/perSleeper+1, mostRung)
+	if more {
+		n = 1
+	}
+	b.wakeOthers(queue, n)
 }
+
+// wakeOthers wakes n who listen in any process.
+func (b *bell) wakeOthers(queue string, n int) { ringPipe(b.pipeOf(queue), n) }
 
 // leave ends an ear. A ring that it has not heard is another's.
 func (b *bell) leave(l *line, e *ear) {
 	if b.left(l, e) {
-		b.RingFor(l.queue, 1)
+		b.wakeOthers(l.queue, 1)
 	}
 }
 
@@ -182,11 +198,12 @@ func (l *line) wake(n int) {
 			return
 		}
 		l.next = (l.next + 1) % len(l.ears)
+		e := l.ears[l.next]
+		e.rung = true
 		select {
-		case l.ears[l.next].bell <- struct{}{}:
-			l.ears[l.next].rung = true
+		case e.bell <- struct{}{}:
 			n--
-		default:
+		default: // it has yet to hear
 		}
 	}
 }
@@ -198,9 +215,10 @@ func (b *bell) hear(l *line) {
 		switch {
 		case err == nil:
 			b.called(l, n)
-			l.pause(yield)
+			b.yield(l)
 			if n := pipe.rest(); n > 0 { // nobody else wanted them
 				b.called(l, n)
+				b.yield(l)
 			}
 		case isTimeout(err) && pipe.isThere():
 		default:
@@ -210,13 +228,13 @@ func (b *bell) hear(l *line) {
 }
 
 // called wakes ears, or whoever else listens where they have left.
-func (b *bell) called(l *line, messages int) {
+func (b *bell) called(l *line, n int) {
 	b.mu.Lock()
 	gone := len(l.ears) == 0
-	l.wake(messages)
+	l.wake(n)
 	b.mu.Unlock()
 	if gone {
-		b.RingFor(l.queue, messages)
+		b.wakeOthers(l.queue, n)
 	}
 }
 
@@ -240,13 +258,23 @@ func (b *bell) renew(l *line, removed bool) *pipe {
 	return nil
 }
 
-// pause waits for d, or until everybody has left.
-func (l *line) pause(d time.Duration) {
-	timer := time.NewTimer(d)
+// yield leaves the pipe to others until an ear has heard what it was rung for, and for a
+// while in any case.
+func (b *bell) yield(l *line) {
+	timer := time.NewTicker(yieldFor)
 	defer timer.Stop()
-	select {
-	case <-l.left:
-	case <-timer.C:
+	for {
+		select {
+		case <-l.left:
+			return
+		case <-timer.C:
+		}
+		b.mu.Lock()
+		ready := slices.ContainsFunc(l.ears, func(e *ear) bool { return len(e.bell) == 0 })
+		b.mu.Unlock()
+		if ready {
+			return
+		}
 	}
 }
 

@@ -65,7 +65,7 @@ func requireHeard(t *testing.T, heard <-chan struct{}) {
 // requireQuiet waits for longer than rings are on their way.
 func requireQuiet(t *testing.T, heard ...<-chan struct{}) {
 	t.Helper()
-	<-time.After(10 * yield)
+	<-time.After(10 * yieldFor)
 	for i := range heard {
 		require.False(t, hears(heard[i]), i)
 	}
@@ -102,31 +102,33 @@ func TestAMessageWakesOneProcessOfMany(t *testing.T) {
 	requireQuiet(t, heard[:]...)
 	sender.Ring(queue)
 	require.Eventually(t, func() bool { return sum() == 1 }, 10*time.Second, time.Millisecond)
-	<-time.After(10 * yield)
+	<-time.After(10 * yieldFor)
 	require.Equal(t, 1, sum(), "and no other")
-	sender.RingFor(queue, n-1)
-	require.Eventually(t, func() bool { return sum() >= n/2 }, 10*time.Second, time.Millisecond, "several for several")
+	<-time.After(2 * sending)
 	sender.RingFor(queue, 1<<20)
+	require.Eventually(t, func() bool { return sum() == 1+mostRung }, 10*time.Second, time.Millisecond, "several for many")
+	sender.RingFor(queue, 1<<20)
+	require.Eventually(t, func() bool { return sum() == 2+mostRung }, 10*time.Second, time.Millisecond, "one more")
 }
 
 func TestARingOfWhoLeavesIsAnothers(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	sender, leaver, stayer := at(t, path), at(t, path), at(t, path)
-	heard, stop := leaver.Listen(queue)
+	_, stop := leaver.Listen(queue)
 	sender.Ring(queue)
-	<-time.After(10 * yield)
-	require.True(t, hears(heard), "the first value")
-	sender.Ring(queue)
-	require.Eventually(t, func() bool { return len(heard) == 1 }, 10*time.Second, time.Millisecond)
+	<-time.After(10 * yieldFor)
 	others, _ := listen(t, stayer)
-	stop()
+	stop() // without its first value, even
 	requireHeard(t, others)
+	_, stop = listen(t, leaver)
+	stop()
+	requireQuiet(t, others)
 
 	// Of the same process, too; and what nobody was rung for is nobody's.
-	heard, stop = listen(t, stayer)
+	heard, stop := listen(t, stayer)
 	first, last := others, heard
-	sender.RingFor(queue, 2)
+	sender.wakeOthers(queue, 2)
 	require.Eventually(t, func() bool { return len(first) == 1 && len(last) == 1 }, 10*time.Second, time.Millisecond)
 	require.True(t, hears(first))
 	stop()
@@ -141,10 +143,10 @@ func TestNobodyHearsOfWhatWasRungBefore(t *testing.T) {
 	path := database(t)
 	needPipes(t, path)
 	sender, b := at(t, path), at(t, path)
-	sender.RingFor(queue, 100)
+	sender.wakeOthers(queue, 100)
 	heard, stop := listen(t, b)
 	requireQuiet(t, heard)
-	sender.RingFor(queue, 100)
+	sender.wakeOthers(queue, 100)
 	requireHeard(t, heard)
 	stop()
 	heard, stop = listen(t, b)
