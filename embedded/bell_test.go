@@ -76,11 +76,15 @@ func needPipes(t *testing.T, path string) {
 	b := at(t, path)
 	_, stop := b.Listen(queue)
 	defer stop()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.lines[queue].pipe == nil {
+	if !hasPipe(b) {
 		t.Skip("no named pipes on this system: SQLite is asked")
 	}
+}
+
+func hasPipe(b *bell) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lines[queue].pipe != nil
 }
 
 func TestAMessageWakesOneProcessOfMany(t *testing.T) {
@@ -109,6 +113,23 @@ func TestAMessageWakesOneProcessOfMany(t *testing.T) {
 	require.Eventually(t, func() bool { return sum() == 1+mostRung }, 10*time.Second, time.Millisecond, "several for many")
 	sender.RingFor(queue, 1<<20)
 	require.Eventually(t, func() bool { return sum() == 2+mostRung }, 10*time.Second, time.Millisecond, "one more")
+}
+
+// Who has just been woken claims, and lets others wake for what comes then.
+func TestWhoWasWokenLeavesTheNextRingToOthers(t *testing.T) {
+	path := database(t)
+	needPipes(t, path)
+	sender, first, second := at(t, path), at(t, path), at(t, path)
+	heard, _ := listen(t, first)
+	require.Eventually(t, func() bool { // on a slow machine the first may be back too soon
+		sender.Ring(queue)
+		requireHeard(t, heard)
+		sender.Ring(queue)
+		others, stop := listen(t, second)
+		defer stop()
+		<-time.After(3 * yieldFor)
+		return hears(others)
+	}, 10*time.Second, time.Millisecond)
 }
 
 func TestARingOfWhoLeavesIsAnothers(t *testing.T) {
@@ -193,9 +214,7 @@ func TestWhatIsNoPipeIsLeftAlone(t *testing.T) {
 			b.Ring(queue)
 			heard, _ := b.Listen(queue)
 			requireHeard(t, heard)
-			b.mu.Lock()
-			require.Nil(t, b.lines[queue].pipe)
-			b.mu.Unlock()
+			require.False(t, hasPipe(b))
 			for _, file := range []string{text, dir, filepath.Join(dir, queue)} {
 				if info, err := os.Lstat(file); err == nil && info.Mode().IsRegular() {
 					now, err := os.ReadFile(file)
@@ -205,6 +224,16 @@ func TestWhatIsNoPipeIsLeftAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestALinkToAnothersPipeIsNotRung(t *testing.T) {
+	path, others := database(t), database(t)
+	needPipes(t, path)
+	heard, _ := listen(t, at(t, others))
+	require.NoError(t, os.Remove(filepath.Join(path+bellSuffix, queue)))
+	require.NoError(t, os.Symlink(filepath.Join(others+bellSuffix, queue), filepath.Join(path+bellSuffix, queue)))
+	at(t, path).Ring(queue)
+	requireQuiet(t, heard)
 }
 
 func TestPipesAreForWhoMayWriteToTheDatabase(t *testing.T) {
@@ -271,6 +300,23 @@ func TestWithoutPipesSQLiteIsAsked(t *testing.T) {
 	for range others { // until it is closed
 	}
 	b.joined.Wait()
+}
+
+// What is committed before SQLite is asked for the first time came after the last look.
+func TestACommitBeforeTheFirstQuestionIsHeard(t *testing.T) {
+	path := database(t)
+	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
+	c, err := Connector(path)
+	require.NoError(t, err)
+	looked := make(chan struct{})
+	b := newBell(path, func() (driver.Conn, error) {
+		<-looked
+		return c.(*connector).bell.connect()
+	})
+	defer b.close()
+	heard, _ := listen(t, b)
+	close(looked)
+	requireHeard(t, heard)
 }
 
 // requireQuietEventually waits until what was rung for has been heard.

@@ -17,18 +17,12 @@ import (
 	"github.com/chanq/chanq/internal/testdb/child"
 )
 
-// seldom has a consumer look only when it is woken, once it listens.
-var seldom = chanq.ConsumerConfig{PollMax: time.Hour}
+// seldom has a consumer look only when it is woken.
+var seldom = chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour}
 
-// readTask is what a process reads.
-type readTask struct {
-	Path    string
-	PollMax time.Duration
-}
-
-// read consumes until its input ends, and acks.
-func read(ctx context.Context, task readTask, _ <-chan string) error {
-	db, err := embedded.Open(task.Path)
+// read consumes until its input ends, and acks. Once it listens, it looks once an hour.
+func read(ctx context.Context, path string, _ <-chan string) error {
+	db, err := embedded.Open(path)
 	if err != nil {
 		return err
 	}
@@ -37,7 +31,7 @@ func read(ctx context.Context, task readTask, _ <-chan string) error {
 	if err != nil {
 		return err
 	}
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{PollMax: task.PollMax})
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{PollMax: time.Hour})
 	if err != nil {
 		return err
 	}
@@ -81,10 +75,10 @@ func (s *shared) open() *sql.DB {
 	return db
 }
 
-// reader starts a process that reads, and waits until it has read something.
-func (s *shared) reader(pollMax time.Duration) *child.Process {
+// reader starts a process that reads.
+func (s *shared) reader() *child.Process {
 	s.Helper()
-	p, err := child.Start(context.WithoutCancel(s.Context()), "read", readTask{s.path, pollMax}, func(line string) { s.heard <- line })
+	p, err := child.Start(context.WithoutCancel(s.Context()), "read", s.path, func(line string) { s.heard <- line })
 	require.NoError(s, err)
 	s.Cleanup(func() {
 		p.Stop()
@@ -114,7 +108,7 @@ func (s *shared) settle(d time.Duration) {
 
 func TestAProcessThatLooksOnceAnHourHasEachMessageAtOnce(t *testing.T) {
 	s := share(t)
-	s.reader(time.Hour)
+	s.reader()
 	s.pass()
 	for i := range 30 {
 		s.settle(time.Duration(i) * time.Millisecond) // it claims, looks, falls asleep, sleeps
@@ -125,14 +119,14 @@ func TestAProcessThatLooksOnceAnHourHasEachMessageAtOnce(t *testing.T) {
 // A consumer of this process, that shares no *sql.DB.
 func TestWithoutABellItWaitsForTheNextLook(t *testing.T) {
 	s := share(t)
-	c := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Bell: chanq.NoBell{}}), chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
-	woken := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	c := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Bell: chanq.NoBell{}}), seldom)
+	woken := testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), seldom)
 	testdb.Eventually(s, "both sleep", func() bool { return c.Stats().Looks > 0 && woken.Stats().Looks > 1 })
 	testdb.SendBy(s, s.sender, chanq.Message[string]{Body: "a"})
 	require.NoError(t, testdb.Take(s, woken, 1)[0].Ack())
 	require.NoError(t, woken.Shutdown(testdb.Soon(s)))
 	silent := testdb.Produce(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{Bell: chanq.NoBell{}}), chanq.ProducerConfig{})
-	woken = testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	woken = testdb.Start(s, testdb.OpenOn[string](s, s.open(), "work", chanq.Config{}), seldom)
 	testdb.Eventually(s, "it sleeps again", func() bool { return woken.Stats().Looks > 1 })
 	testdb.SendBy(s, silent, chanq.Message[string]{Body: "b"})
 	s.settle(100 * time.Millisecond)
@@ -148,7 +142,7 @@ func TestFiftyQueuesOfAFileAreRungApart(t *testing.T) {
 	for i := range consumers {
 		name := fmt.Sprintf("work%d", i)
 		require.NoError(t, chanq.Migrate(t.Context(), s.db, name, chanq.Config{}))
-		consumers[i] = testdb.Start(s, testdb.OpenOn[string](s, db, name, chanq.Config{}), chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+		consumers[i] = testdb.Start(s, testdb.OpenOn[string](s, db, name, chanq.Config{}), seldom)
 	}
 	looks := func() (sum int64) {
 		for _, c := range consumers {
@@ -178,8 +172,8 @@ func TestFiftyQueuesOfAFileAreRungApart(t *testing.T) {
 
 func TestTheFilesOfTheBellAreNamed(t *testing.T) {
 	s := share(t)
-	c := testdb.Start(s, s.queue, seldom)
-	testdb.Eventually(s, "it has looked", func() bool { return c.Stats().Looks > 0 })
+	c := testdb.Start(s, s.queue, chanq.ConsumerConfig{PollMax: 50 * time.Millisecond})
+	testdb.Eventually(s, "it sleeps", func() bool { return c.Stats().Looks > 4 })
 	require.NoError(t, c.Shutdown(testdb.Soon(s)))
 	require.NoError(t, s.sender.Close(testdb.Soon(s)))
 	require.NoError(t, s.db.Close())

@@ -14,11 +14,12 @@ import (
 // One that was stopped reads no bytes, so that others get them; one that died is gone.
 func TestAProcessThatIsStoppedOrKilledDelaysNothing(t *testing.T) {
 	s := share(t)
-	stuck := s.reader(time.Hour)
+	stuck := s.reader()
 	s.pass()
 	s.settle(200 * time.Millisecond) // it sleeps
 	require.NoError(t, syscall.Kill(stuck.PID(), syscall.SIGSTOP))
-	other := s.reader(time.Hour)
+	defer func() { require.NoError(t, stuck.Kill()) }() // it could not end otherwise
+	other := s.reader()
 	for range 10 {
 		s.pass()
 		s.settle(30 * time.Millisecond)
@@ -38,7 +39,7 @@ func TestAProcessThatIsStoppedOrKilledDelaysNothing(t *testing.T) {
 // It takes a second until that is noticed, and whoever looks meanwhile finds what was sent.
 func TestAPipeThatIsRemovedUnderASleeperIsMadeAgain(t *testing.T) {
 	s := share(t)
-	s.reader(time.Hour)
+	s.reader()
 	s.pass()
 	s.settle(200 * time.Millisecond)
 	require.NoError(t, os.RemoveAll(s.path+"-bell"))
@@ -52,7 +53,7 @@ func TestAPipeThatIsRemovedUnderASleeperIsMadeAgain(t *testing.T) {
 func TestAMessageComesSoonWithoutPipes(t *testing.T) {
 	s := share(t)
 	require.NoError(t, os.WriteFile(s.path+"-bell", nil, 0o600))
-	s.reader(time.Hour)
+	s.reader()
 	s.pass()
 	for i := range 10 {
 		s.settle(time.Duration(i) * 10 * time.Millisecond)
