@@ -154,24 +154,40 @@ func (r *ringer) pull(messages int) {
 // committed before the look is seen by it, and the ring for what is committed later
 // comes to somebody who sits. Where Listen takes until after the look to be heard, its
 // first value has the consumer look again.
+//
+// A claim does for a look in that, and one that brought something in place of the look:
+// what a look tells besides is when there will be something to claim, and that may wait
+// until the next one, of which there is one each lookEvery.
 type seat struct {
-	bell Bell
-	name string
+	bell  Bell
+	name  string
+	watch *watchEar // which bell is; nil: another one, or none
 
 	heard  <-chan struct{} // nil: nobody sits
 	stop   func()
 	stands bool // something was heard since sitting down: so will all that follows be
-	woken  bool // it rang, and no claim has been made since
+	woken  bool // there was a value, and no claim has been made since
+	owes   bool // it was a ring: there is a message that others do not wake for
 	full   int  // claims in a row that brought all they asked for
 
 	again time.Duration // monotonic time before which it does not sit down
+
+	at   time.Duration // monotonic time of the last look
+	next time.Duration // what it saw to come is due then
+	near bool          // something has rung in this process since: what it is may be due later
 }
 
-// deafFor is how long a consumer does not listen after it was told that nothing is heard.
-const deafFor = time.Second
+const (
+	// deafFor is how long a consumer does not listen after it was told that nothing is heard.
+	deafFor = time.Second
 
-// shortPause is too short for sitting down. Who is so lately idle is often busy soon.
-const shortPause = 15 * time.Millisecond
+	// shortPause is too short for sitting down. Who is so lately idle is often busy soon.
+	shortPause = 15 * time.Millisecond
+
+	// lookEvery is how often one who sits looks at least, after messages that it was
+	// woken for: some that came with them may be due later.
+	lookEvery = time.Second
+)
 
 // sit begins to listen.
 func (s *seat) sit() {
@@ -185,12 +201,14 @@ func (s *seat) sit() {
 	}
 }
 
-// rise ends listening.
-func (s *seat) rise() {
+// rise ends listening. It reports that there was a ring for which no claim was made.
+func (s *seat) rise() (owes bool) {
 	if stop := s.stop; stop != nil {
 		_ = apart(stop)
 	}
-	s.heard, s.stop, s.stands = nil, nil, false
+	owes = s.owes
+	s.heard, s.stop, s.stands, s.owes = nil, nil, false, false
+	return owes
 }
 
 // rang takes note of what was received: a ring, or the end of the channel. It reports
@@ -198,12 +216,42 @@ func (s *seat) rise() {
 // counted on.
 func (s *seat) rang(open bool) (look bool) {
 	look = open || s.stands
+	s.owes = s.owes || open && s.stands
 	s.stands, s.woken = true, true
 	if !open {
 		s.rise()
 		s.again = monotonic() + deafFor
 	}
 	return look
+}
+
+// answer takes what has rung, since a claim follows.
+func (s *seat) answer() {
+	select {
+	case _, open := <-s.heard:
+		s.rang(open)
+	default:
+	}
+}
+
+// told notes a ring in this process.
+func (s *seat) told() { s.near = true }
+
+// looked notes a look, and for how long there is nothing to claim.
+func (s *seat) looked(due time.Duration) {
+	s.at, s.near = monotonic(), false
+	s.next = math.MaxInt64
+	if due < s.next-s.at {
+		s.next = s.at + due
+	}
+}
+
+// spare is for how long a look is not needed after a claim that brought something.
+func (s *seat) spare(pollMax time.Duration) time.Duration {
+	if !s.stands || s.near || s.at == 0 {
+		return 0
+	}
+	return min(s.at+min(lookEvery, pollMax), s.next) - monotonic()
 }
 
 // deaf is for how long yet it is not to listen.
@@ -225,17 +273,25 @@ func (s *seat) quiet() bool { return s.stands && len(s.heard) == 0 }
 // vain reports, after a claim that brought nothing, that somebody had rung for one.
 func (s *seat) vain() bool {
 	vain := s.woken
-	s.woken = false
+	s.woken, s.owes = false, false
+	if s.watch != nil {
+		s.watch.claimed(false)
+		return false // a watch finds nothing below the floor
+	}
 	return vain
 }
 
-// claimed notes a claim that brought something, and whether that was all it asked for: one
-// full claim after another is work enough.
-func (s *seat) claimed(full bool) {
-	s.woken = false
+// claimed notes a claim that brought something, and whether that was all it asked for. It
+// reports that there is work enough without a Bell: one full claim after another.
+func (s *seat) claimed(full bool) (enough bool) {
+	s.woken, s.owes = false, false
+	if s.watch != nil {
+		s.watch.claimed(true)
+	}
 	if !full {
 		s.full = 0
-	} else if s.full++; s.full > 1 {
-		s.rise()
+		return false
 	}
+	s.full++
+	return s.full > 1
 }

@@ -28,8 +28,18 @@ type counted struct{ *tally }
 
 func (b counted) RingFor(_ string, messages int) { b.rings++; b.messages += messages }
 
-func TestABurstRingsAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
+// bubble is synctest.Test where the local time, too, is the bubble's.
+func bubble(t *testing.T, f func(*testing.T)) {
+	before := processStart
+	defer func() { processStart = before }()
 	synctest.Test(t, func(t *testing.T) {
+		processStart = time.Now().Add(-time.Hour)
+		f(t)
+	})
+}
+
+func TestABurstRingsAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		b := &tally{}
 		r := ringer{bell: counted{b}}
 		r.ring(1, true)
@@ -121,11 +131,55 @@ func TestOneFullClaimAfterAnotherLeavesTheBell(t *testing.T) {
 	b := &tally{}
 	s := seat{bell: b}
 	s.sit()
-	s.claimed(true)
-	s.claimed(false)
-	s.claimed(true)
+	require.False(t, s.claimed(true))
+	require.False(t, s.claimed(false))
+	require.False(t, s.claimed(true))
+	require.True(t, s.claimed(true))
 	require.Zero(t, b.stops)
-	s.claimed(true)
+	require.False(t, s.rise())
 	require.Equal(t, 1, b.stops)
 	require.Nil(t, s.heard)
+}
+
+func TestWhoLeavesOwesTheRingThatHeDidNotClaimFor(t *testing.T) {
+	b := &tally{}
+	s := seat{bell: b}
+	s.sit()
+	s.rang(true)
+	require.False(t, s.rise(), "the first value is no ring")
+	for _, claim := range []func(){func() { s.vain() }, func() { s.claimed(false) }} {
+		s.sit()
+		b.ear <- struct{}{}
+		s.answer()
+		b.ear <- struct{}{}
+		s.answer()
+		claim()
+		require.False(t, s.rise())
+	}
+	s.sit()
+	s.rang(true)
+	s.rang(true)
+	require.True(t, s.rise())
+	require.False(t, s.rise(), "once")
+}
+
+func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &tally{}
+		s := seat{bell: b}
+		s.sit()
+		time.Sleep(time.Second)
+		s.looked(time.Hour)
+		require.LessOrEqual(t, s.spare(time.Hour), time.Duration(0), "nothing was heard yet")
+		s.rang(true)
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, 900*time.Millisecond, s.spare(time.Hour))
+		require.Equal(t, 200*time.Millisecond, s.spare(300*time.Millisecond), "each PollMax, if that is less")
+		s.told()
+		require.Zero(t, s.spare(time.Hour), "what came from here may be due later")
+		s.looked(150 * time.Millisecond)
+		require.Equal(t, 150*time.Millisecond, s.spare(time.Hour), "what it saw to come")
+		s.looked(-time.Hour)
+		require.Negative(t, s.spare(time.Hour))
+	})
 }

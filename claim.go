@@ -39,7 +39,7 @@ const worthwhile = 64
 func (c *Consumer[T]) claimAll() {
 	defer close(c.out)
 	defer c.releaseBuffer()
-	defer c.seat.rise()
+	defer c.rise()
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
@@ -51,6 +51,7 @@ func (c *Consumer[T]) claimAll() {
 		asked, got := 0, 0
 		failure := c.survey(&loop)
 		if failure == nil {
+			c.seat.answer()
 			asked, got, failure = c.claim(&loop, n)
 		}
 		switch {
@@ -68,7 +69,9 @@ func (c *Consumer[T]) claimAll() {
 			retry.Sleep(c.stop, pause)
 		case got == asked:
 			idle.Reset()
-			c.seat.claimed(true)
+			if c.seat.claimed(true) {
+				c.rise()
+			}
 		case got > 0:
 			idle.Reset()
 			c.seat.claimed(false)
@@ -80,7 +83,7 @@ func (c *Consumer[T]) claimAll() {
 				pause = min(pause, shortPause)
 			}
 			if rung := c.pause(pause, nil); !rung && c.seat.quiet() {
-				c.waitForMessage(&idle, false) // a look does in place of the claim
+				c.waitForMessage(&idle, false) // at most a look in place of the claim
 			}
 		default:
 			c.count(func(s *ConsumerStats) { s.EmptyClaims++ })

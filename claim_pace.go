@@ -3,10 +3,12 @@ package chanq
 import (
 	"context"
 	"database/sql"
+	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // When a claim is made, and how many messages it asks for.
@@ -66,7 +68,7 @@ func (c *Consumer[T]) waitForRoom() int {
 			c.wakeAt.Store(0)
 			return room
 		}
-		c.seat.rise() // its readers are busy: let others wake
+		c.rise() // its readers are busy: let others wake
 		// The channel does not tell when it is read. When as many leases have ended
 		// as it holds too many, it must have been; readers that take without
 		// settling are noticed by the clock.
@@ -85,6 +87,7 @@ func (c *Consumer[T]) waitForRoom() int {
 // pause waits for d, a ring in this process, one that the Bell's heard gives, the end of a
 // suspect, a survey that found something, or Stop. It reports one of the former four.
 func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) {
+	end := time.Now().Add(d)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	for {
@@ -92,12 +95,14 @@ func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) 
 		case <-c.stop.Done():
 			return false
 		case <-c.ears.bell:
+			c.seat.told()
 			return true
 		case _, open := <-heard:
 			if c.seat.rang(open) {
 				return true
 			}
 			heard = nil
+			timer.Reset(min(time.Until(end), c.seat.deaf()))
 		case <-c.cleared:
 			return true
 		case s := <-c.surveyed:
@@ -112,22 +117,30 @@ func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) 
 
 // waitForMessage returns when a claim may find something, or after Stop. empty says that
 // one has just found nothing: what the first look finds due though that claim did not get
-// it is locked by others, and waits, unless it may have come in between.
+// it is locked by others, and waits, unless it may have come in between, or lies below
+// where the claim began.
 //
 // The first look is before the first pause, which may be long already: a ring for a
-// scheduled message does not shorten it.
+// scheduled message does not shorten it. After a claim that brought something it may wait
+// for a while where the Bell would ring.
 func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
+	defer c.seat.disarm()
+	c.arm()
+	if spare := c.seat.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
+		return
+	}
 	for first := true; c.stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		sat := c.beSeated(wait)
-		due, any, err := c.look()
+		c.arm()
+		due, any, below, err := c.look()
 		ready := err == nil && any && due <= 0
 		switch {
 		case err != nil && !first:
 			return // the claim meets the error, too, and deals with it
-		case ready && (!first || !empty || sat):
+		case ready && (!first || !empty || sat || below):
 			if !first && !c.seat.stands {
-				c.seat.rise() // nobody woke for it: there may be a place for us now
+				c.rise() // nobody woke for it: there may be a place for us now
 			}
 			return
 		case err == nil && !ready && c.seat.stands:
@@ -136,10 +149,21 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 		if err == nil && any && due > 0 {
 			wait = min(wait, due)
 		}
-		if c.pause(min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic())), c.seat.heard) {
+		if c.doze(wait) {
 			return
 		}
 	}
+}
+
+// arm says from where a watch is to look, as long as the consumer does not. What is about to
+// be committed lies up to a FloorMargin below the floor by the time that it looks.
+func (c *Consumer[T]) arm() {
+	c.seat.arm(c.surveys.floor.ask(false, monotonic()+sqlbatch.FloorMargin))
+}
+
+// doze is a pause in which the Bell is heard, and that ends when a survey is worth it.
+func (c *Consumer[T]) doze(wait time.Duration) (rung bool) {
+	return c.pause(min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic())), c.seat.heard)
 }
 
 // beSeated has the consumer listen for the Bell before a pause that is long enough,
@@ -147,7 +171,7 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 func (c *Consumer[T]) beSeated(pause time.Duration) bool {
 	switch {
 	case len(c.out) > 0:
-		c.seat.rise()
+		c.rise()
 	case c.seat.heard == nil && (pause > shortPause || pause >= c.cfg.PollMax):
 		c.seat.sit()
 		return c.seat.heard != nil
@@ -155,21 +179,30 @@ func (c *Consumer[T]) beSeated(pause time.Duration) bool {
 	return false
 }
 
+// rise ends listening to the Bell. What it had rung for, and no claim was made, is others'.
+func (c *Consumer[T]) rise() {
+	if c.seat.rise() {
+		c.queue.ringer.ring(1, false)
+	}
+}
+
 // look asks when there may be something to claim: by a survey, if one is due for which
-// claims may wait, or else from where claims begin.
-func (c *Consumer[T]) look() (due time.Duration, any bool, err error) {
+// claims may wait, or else from where claims begin. below says that a survey found
+// something where no claim would have.
+func (c *Consumer[T]) look() (due time.Duration, any, below bool, err error) {
 	c.hear()
 	if c.surveys.floor.isDue(monotonic()) {
 		if !c.surveys.apart {
-			s := c.surveyNow()
+			s, below := c.surveyNow()
 			if s.err == nil {
 				c.count(func(s *ConsumerStats) { s.Looks++ })
 			}
-			return s.due, s.any, s.err
+			return s.due, s.any, below, s.err
 		}
 		c.surveyApart()
 	}
-	return c.nextDue()
+	due, any, err = c.nextDue()
+	return due, any, false, err
 }
 
 func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
@@ -177,8 +210,14 @@ func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 	defer cancel()
 	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.ask(false, monotonic())), func(rows *sql.Rows) error { return rows.Scan(&ms) })
-	if err == nil {
-		c.count(func(s *ConsumerStats) { s.Looks++ })
+	if err != nil {
+		return 0, false, err
 	}
-	return time.Duration(ms.Int64) * time.Millisecond, ms.Valid, err
+	c.count(func(s *ConsumerStats) { s.Looks++ })
+	due = math.MaxInt64
+	if ms.Valid {
+		due = time.Duration(ms.Int64) * time.Millisecond
+	}
+	c.seat.looked(due)
+	return due, ms.Valid, nil
 }

@@ -116,12 +116,19 @@ type ConsumerStats struct {
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
 	cfg, err := cfg.withDefaults()
 	var pools []*sessions
+	var watch *watchEar
+	if err == nil && q.core.ringer.bell == nil {
+		watch, err = openWatch(q.core, cfg.WatchEvery)
+	}
 	if err == nil {
 		pools, err = openSessions(q.core.db, q.core.dialect, q.core.cfg.SessionMaxAge,
 			session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers},
 			session.Need{Kind: session.Extend, Sessions: extendSessions}, session.Need{Kind: session.Note, Sessions: noteSessions})
 	}
 	if err != nil {
+		if watch != nil {
+			watch.leave()()
+		}
 		return nil, fmt.Errorf("chanq: consume %s: %w", q.core.name, err)
 	}
 	c := &Consumer[T]{
@@ -136,7 +143,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
-		seat:     seat{bell: q.core.ringer.bell, name: q.core.ringer.name},
+		seat:     newSeat(q.core, watch),
 		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
 		surveyed: make(chan survey, 1),
 		finished: make(chan struct{}),
@@ -184,6 +191,7 @@ func (c *Consumer[T]) supervise(forget func()) {
 	claimer.Wait()
 	close(c.returned)
 	forget()
+	endWatch := c.seat.leave()
 	c.settler.backlog.Drain()
 	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {
 		select {
@@ -197,6 +205,7 @@ func (c *Consumer[T]) supervise(forget func()) {
 	rest.Wait()
 	c.joined.Wait()
 	c.abandon()
+	endWatch()
 	c.keeper.losses.close()
 	c.health.changes.close()
 	for _, s := range c.pools() {

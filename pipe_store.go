@@ -25,6 +25,7 @@ func (p *pipe[In, Out]) groupConfig() group.Config[*piped[Out]] {
 // storeAll stores groups of what the workers have done: as many as are there. It
 // returns when they have ended, and nothing is late.
 func (p *pipe[In, Out]) storeAll() {
+	defer p.to.queue.ringer.end() // for what was stored before the last group failed
 	p.connect()
 	p.groups = p.backlog.Worker()
 	for {
@@ -212,7 +213,7 @@ func (p *pipe[In, Out]) conclude(items []*piped[Out], held []sqlbatch.Item, sent
 		}
 	}
 	if sent > 0 || unknown {
-		p.to.queue.ring(sent, p.backlog.Open() > len(items))
+		p.to.queue.ring(max(1, sent), p.backlog.Open() > len(items))
 	}
 	if sent > 0 {
 		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.name, Messages: sent, Took: time.Since(start)})

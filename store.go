@@ -129,6 +129,9 @@ func (p *Producer[T]) store(group []*pending[T], t *turn) {
 		p.answer(group, receipts, ErrClosed, unknown)
 		return
 	default:
+		if unknown {
+			p.queue.ring(len(group), true) // it may be stored
+		}
 		p.answer(group, receipts, f.Err, unknown)
 		return
 	}

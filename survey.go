@@ -54,7 +54,10 @@ func (c *Consumer[T]) survey(loop *retry.Loop) *retry.Failure {
 		c.surveyApart()
 		return nil
 	}
-	return loop.Try(c.stop, func(context.Context) error { return c.surveyNow().err })
+	return loop.Try(c.stop, func(context.Context) error {
+		s, _ := c.surveyNow()
+		return s.err
+	})
 }
 
 // hear takes note of what this process gave back, and of who says that there is something.
@@ -64,16 +67,18 @@ func (c *Consumer[T]) hear() {
 	c.surveys.floor.hurried = c.surveys.floor.hurried || hurried
 }
 
-// surveyNow makes a survey on the session of claims, and waits for it.
-func (c *Consumer[T]) surveyNow() survey {
+// surveyNow makes a survey on the session of claims, and waits for it. below is endSurvey's.
+func (c *Consumer[T]) surveyNow() (s survey, below bool) {
 	run := c.sessions.RunPatientTimed
 	if c.flow.atWork {
 		run = c.sessions.RunTimed
 	}
 	c.surveys.floor.begin(monotonic())
-	s := c.queue.survey(c.stop, c.surveys.patience, run)
-	c.endSurvey(s)
-	return s
+	s = c.queue.survey(c.stop, c.surveys.patience, run)
+	if s.known {
+		c.seat.looked(s.due)
+	}
+	return s, c.endSurvey(s)
 }
 
 // surveyApart begins a survey beside the claims.

@@ -152,7 +152,7 @@ func TestSleepersArePlottedTogether(t *testing.T) {
 	plot, err := os.ReadFile(to)
 	require.NoError(t, err)
 	requireXML(t, plot)
-	for _, want := range []string{"Asleep", "gaps of 2s-4s", "48 sleepers", "slowest: 3.00 ms"} {
+	for _, want := range []string{"Asleep", "chanq, bell, 2s-4s", "48 sleepers", "slowest: 3.00 ms"} {
 		require.Contains(t, string(plot), want)
 	}
 }

@@ -16,10 +16,6 @@ const (
 	chairs   = 4          // of a queue
 	channels = "chnq_"    // begins the names of channels
 
-	// lingers is for how long a chair's channel is heard after it was given up: who sits
-	// down next is often who did so last.
-	lingers = 5 * time.Second
-
 	// onItsWay is for how long after that what comes was sent to us, and is handed on;
 	// later it is for who sits there now.
 	onItsWay = 20 * time.Millisecond
@@ -27,7 +23,7 @@ const (
 
 // retries are the pauses between tries to find a free chair. A ring holds free chairs for
 // a moment, so the first failure says little.
-var retries = []time.Duration{250 * time.Millisecond, time.Second, 4 * time.Second, 10 * time.Second}
+var retries = []time.Duration{250 * time.Millisecond, time.Second, 4 * time.Second, 30 * time.Second}
 
 // hasty is the least time between tries for the sake of newcomers.
 const hasty = 250 * time.Millisecond
@@ -221,11 +217,15 @@ func (b *Bell) todo(now time.Time) (next job, wait time.Duration, seated bool) {
 		switch {
 		case l.chair >= 0:
 		case l.listening >= 0:
-			until := l.left.Add(lingers).Sub(now)
-			if until <= 0 {
+			until := l.left.Add(b.pace.lingers).Sub(now)
+			switch {
+			case until > 0:
+				left = min(left, until)
+			case b.shares(l):
+				l.listening, left = -1, 0
+			default:
 				return b.hearNothing(l), 0, seated
 			}
-			left = min(left, until)
 		case len(l.ears) == 0 && l.handOn == 0:
 			delete(b.lines, l.queue)
 		}
@@ -256,7 +256,7 @@ func (b *Bell) sit(l *line, now time.Time) job {
 // what came before. mu is held.
 func (b *Bell) hearChair(l *line) job {
 	text, chair := "LISTEN "+quoted(channelOf(l.base, l.chair)), l.chair
-	if l.listening >= 0 {
+	if l.listening >= 0 && !b.shares(l) {
 		text += "; UNLISTEN " + quoted(channelOf(l.base, l.listening))
 	}
 	return job{text, false, b.with(func(int) {
@@ -277,6 +277,18 @@ func (b *Bell) hearNothing(l *line) job {
 	return job{"UNLISTEN " + quoted(channelOf(l.base, l.listening)), false, b.with(func(int) { l.listening = -1 })}
 }
 
+// shares reports that another queue, of the same hash, is heard on the same channel, and
+// at the same chair: our session may have its lock twice. mu is held.
+func (b *Bell) shares(l *line) bool {
+	for _, other := range b.lines {
+		if other != l && other.base == l.base && other.listening == l.listening {
+			return true
+		}
+	}
+	return false
+}
+
+// quoted is the name of a channel in a statement.
 func quoted(channel string) string { return pgx.Identifier{channel}.Sanitize() }
 
 func (l *line) ringAll() {

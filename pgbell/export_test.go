@@ -4,7 +4,13 @@ import "time"
 
 // Paced is New for a test that does not wait as long as others do.
 func Paced(b *Bell, silence, pulse, off time.Duration) *Bell {
-	b.pace = pace{silence, pulse, off}
+	b.pace.silence, b.pace.pulse, b.pace.off = silence, pulse, off
+	return b
+}
+
+// Lingering hears a chair that it gave up for so long.
+func Lingering(b *Bell, d time.Duration) *Bell {
+	b.pace.lingers = d
 	return b
 }
 
@@ -17,3 +23,6 @@ func (b *Bell) Chair(queue string) int {
 	}
 	return -1
 }
+
+// BaseOf is what two queues of the same hash have in common.
+func BaseOf(queue string) int32 { return baseOf(queue) }

@@ -2,11 +2,9 @@ package pgbell
 
 import (
 	"context"
-	text "crypto/rand"
 	"database/sql/driver"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,9 +24,10 @@ type pace struct {
 	silence time.Duration // for how long a notification to itself may be on its way
 	pulse   time.Duration // for how long nothing need be heard until one is sent
 	off     time.Duration // before the next try where a pooler is in between
+	lingers time.Duration // for how long a chair's channel is heard after it was given up: who sits down next is often who did so last
 }
 
-var usual = pace{silence: time.Second, pulse: 10 * time.Second, off: time.Minute}
+var usual = pace{silence: time.Second, pulse: 30 * time.Second, off: time.Minute, lingers: 5 * time.Second}
 
 // deafError is the end of a connection that had been heard.
 type deafError struct{ error }
@@ -46,21 +45,19 @@ func (b *Bell) listen() {
 		}
 		b.note(err)
 		var deaf deafError
+		wait := pause
 		switch {
 		case errors.Is(err, ErrDriver):
 			return
 		case errors.As(err, &deaf):
-			pause, silent = lowPause, false // it may be there again
+			wait, pause, silent = lowPause, lowPause, false // it may be there again
+		case errors.Is(err, ErrOneConnection), errors.Is(err, ErrSilent) && silent:
+			wait = b.pace.off
 		case errors.Is(err, ErrSilent):
-			if silent {
-				pause = b.pace.off
-			}
 			silent = true // once may be an accident
 		}
-		b.sleep(pause/2 + rand.N(pause/2+1))
-		if pause < highPause {
-			pause *= 2
-		}
+		b.sleep(wait/2 + rand.N(wait/2+1))
+		pause = min(2*pause, highPause)
 	}
 }
 
@@ -68,6 +65,9 @@ func (b *Bell) listen() {
 func (b *Bell) connect() (err error) {
 	ctx, cancel := context.WithTimeout(b.open, commandTimeout)
 	defer cancel()
+	if b.db.Stats().MaxOpenConnections == 1 {
+		return ErrOneConnection // we would have it, and nobody else
+	}
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (b *Bell) connect() (err error) {
 	defer conn.Close() // which Raw has closed already, but for a panic
 	_ = conn.Raw(func(raw any) error {
 		if c, ok := raw.(interface{ Conn() *pgx.Conn }); ok {
-			s := session{bell: b, conn: c.Conn(), own: channels + "self_" + strings.ToLower(text.Text())}
+			s := session{bell: b, conn: c.Conn()}
 			err = s.serve()
 		} else {
 			err = ErrDriver

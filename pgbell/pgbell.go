@@ -30,7 +30,7 @@
 // # Cost
 //
 // One connection of the *sql.DB while a consumer has been idle, and one more for a
-// moment at each ring and each check. Idle processes run a statement each ten seconds
+// moment at each ring and each check. Idle processes run a statement each thirty seconds
 // beside the looks of their consumers. A ring is one statement, in a goroutine of its
 // own: senders do not wait for it. It needs no right. Locks have the class 1667788401
 // ('chnq') in pg_locks, channels names that begin with chnq_.
@@ -38,8 +38,10 @@ package pgbell
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 )
@@ -48,7 +50,9 @@ import (
 type Config struct {
 	// Changed is told, once per change, that rings are not heard, and why, so that this
 	// process's idle consumers poll; and, by nil, that they are heard again. It is called
-	// by a goroutine of the Bell's, which waits for it, and must not call Close.
+	// by a goroutine of its own, once at a time: changes that come while it runs may be
+	// told as one, or not at all if they cancel out. Close waits for it, so it must not
+	// call Close. A panic in it ends that call and nothing else.
 	Changed func(error)
 }
 
@@ -56,19 +60,26 @@ type Config struct {
 // did not arrive: a pooler is between it and the server, or the connection is gone.
 var ErrSilent = errors.New("pgbell: what was notified was not heard: a pooler by transaction may be in between; give New a *sql.DB that goes round it")
 
+// ErrOneConnection is what Config.Changed and Err tell of a *sql.DB that allows one
+// connection only: the Bell needs that one for itself, and one more for moments.
+var ErrOneConnection = errors.New("pgbell: the *sql.DB allows one connection: a Bell needs two (SetMaxOpenConns)")
+
 // ErrDriver is what Config.Changed and Err tell of a *sql.DB whose driver is not pgx.
 var ErrDriver = errors.New("pgbell: only the driver github.com/jackc/pgx/v5/stdlib can listen")
 
 // Bell is a chanq.Bell. It is safe for concurrent use.
 //
 // Its goroutines, joined by Close: the listener (listen.go), from the first Listen on, and
-// one for each of its checks, which it joins; and the ringer (ring.go), from the first
-// ring on.
+// one for each of its checks; the ringer (ring.go), from the first ring on; and the
+// teller, while there is a change to be told.
 type Bell struct {
 	db      *sql.DB
 	changed func(error)
+	own     string          // the channel on which it hears itself
 	open    context.Context // until Close
 	close   context.CancelFunc
+	rings   context.Context // until lastRings after that
+	hush    context.CancelFunc
 	joined  sync.WaitGroup
 	soon    chan struct{} // of capacity 1: there is something to ring for
 	pace    pace
@@ -76,30 +87,43 @@ type Bell struct {
 	mu        sync.Mutex // guards what follows; held for moments, not during a statement
 	closed    bool
 	listens   bool // there is a listener
-	rings     bool // there is a ringer
+	ringing   bool // there is a ringer
+	telling   bool // there is a teller
 	lines     map[string]*line
 	rung      map[string]*toll
 	dirty     bool               // the listener has something to do
 	interrupt context.CancelFunc // of its wait for a notification; nil: it does not wait
 	err       error
+	told      error // of err, by Changed
 }
+
+// lastRings is for how long Close still rings.
+const lastRings = time.Second
 
 // New makes a Bell of db, which must outlive it. It connects nothing.
 func New(db *sql.DB, cfg Config) *Bell {
-	b := &Bell{db: db, changed: cfg.Changed, soon: make(chan struct{}, 1), lines: map[string]*line{}, rung: map[string]*toll{}, pace: usual}
+	b := &Bell{
+		db: db, changed: cfg.Changed, own: channels + "self_" + strings.ToLower(rand.Text()),
+		soon: make(chan struct{}, 1), lines: map[string]*line{}, rung: map[string]*toll{}, pace: usual,
+	}
 	b.open, b.close = context.WithCancel(context.Background())
+	b.rings, b.hush = context.WithCancel(context.Background())
 	return b
 }
 
-// Close ends the Bell: it gives its connection back and joins its goroutines, after a
-// statement that is under way. Consumers that still listen poll from then on. It may be
-// called again, and always returns nil.
+// Close ends the Bell. It rings for what it has not rung for yet, so close it after the
+// senders: for a second at most. It gives its connection back and joins its goroutines,
+// after a statement that is under way. Consumers that still listen poll from then on. It
+// may be called again, and always returns nil.
 func (b *Bell) Close() error {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
 	b.close()
+	enough := time.AfterFunc(lastRings, b.hush)
 	b.joined.Wait()
+	enough.Stop()
+	b.hush()
 	return nil
 }
 
@@ -110,14 +134,37 @@ func (b *Bell) Err() error {
 	return b.err
 }
 
-// note tells of a change.
+// note takes down why rings are not heard, nil that they are. The listener, which calls
+// it, does not wait for whoever is told: it has to read.
 func (b *Bell) note(err error) {
 	b.mu.Lock()
-	changed := (err == nil) != (b.err == nil)
+	defer b.mu.Unlock()
 	b.err = err
-	b.mu.Unlock()
-	if changed && b.changed != nil {
-		b.changed(err)
+	if b.changed != nil && !b.telling && !b.closed {
+		b.telling = true
+		b.joined.Go(b.tell)
+	}
+}
+
+// tell tells what is new, until nothing is.
+func (b *Bell) tell() {
+	for {
+		b.mu.Lock()
+		err := b.err
+		if (err == nil) == (b.told == nil) {
+			b.telling = false
+			b.mu.Unlock()
+			return
+		}
+		b.told = err
+		b.mu.Unlock()
+		called := make(chan struct{})
+		go func() { // of its own, which it may leave
+			defer close(called)
+			defer func() { _ = recover() }()
+			b.changed(err)
+		}()
+		<-called
 	}
 }
 

@@ -12,20 +12,14 @@ const (
 	restUnheard = 20 * time.Millisecond
 	restHeard   = 5 * time.Millisecond
 
-	// all are woken from so many messages on.
-	many = 64
+	// many stands for more messages than there are consumers.
+	many = 1 << 20
 
 	// A ring that fails is repeated after a pause, as long as it may be of use.
 	ringAgain = 250 * time.Millisecond
 	ringFor   = 2 * time.Second
 
 	commandTimeout = 5 * time.Second
-)
-
-// What a notification says: how many of the consumers there are meant.
-const (
-	one       = "1"
-	everybody = "*"
 )
 
 // toll is what a queue is to be rung for. mu of the Bell guards all of it.
@@ -62,21 +56,25 @@ func (b *Bell) RingFor(queue string, messages int) {
 	case b.soon <- struct{}{}:
 	default:
 	}
-	if !b.rings {
-		b.rings = true
+	if !b.ringing {
+		b.ringing = true
 		b.joined.Go(b.ringAll)
 	}
 }
 
-// ringAll rings until Close.
+// ringAll rings until Close, and for what came before that.
 func (b *Bell) ringAll() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for b.open.Err() == nil {
-		queue, messages, wait := b.due(time.Now())
-		if messages > 0 {
+	for b.rings.Err() == nil {
+		closed := b.open.Err() != nil // nothing comes after this
+		queue, messages, wait := b.due(time.Now(), closed)
+		switch {
+		case messages > 0:
 			b.ringOne(queue, messages)
 			continue
+		case closed:
+			return
 		}
 		timer.Reset(wait)
 		select {
@@ -87,8 +85,9 @@ func (b *Bell) ringAll() {
 	}
 }
 
-// due takes a queue that is to be rung now, or says for how long there is none.
-func (b *Bell) due(now time.Time) (queue string, messages int, wait time.Duration) {
+// due takes a queue that is to be rung now, or says for how long there is none. At last
+// no ring waits.
+func (b *Bell) due(now time.Time, last bool) (queue string, messages int, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wait = time.Hour
@@ -96,7 +95,7 @@ func (b *Bell) due(now time.Time) (queue string, messages int, wait time.Duratio
 		left := t.notUntil.Sub(now)
 		switch {
 		case t.messages == 0:
-		case left <= 0:
+		case left <= 0 || last:
 			messages, t.messages = t.messages, 0
 			return name, messages, 0
 		default:
@@ -106,23 +105,23 @@ func (b *Bell) due(now time.Time) (queue string, messages int, wait time.Duratio
 	return "", 0, wait
 }
 
-// ringStatement notifies those who sit, from a chair on and no more than a number. A
-// chair is taken if it cannot be shared; one that is free is held until the statement ends,
-// by any number of rings at once. It writes nothing, and waits for nobody.
-const ringStatement = `SELECT pg_notify('chnq_' || ($2::int + (i + $3::int) % 4), $4::text)
-FROM generate_series(0, 3) AS i
-WHERE NOT pg_try_advisory_xact_lock_shared($1::int, $2::int + (i + $3::int) % 4)
-LIMIT $5::int`
+// ringStatement notifies those who sit, from a chair on and no more than there are
+// messages, and tells each its share of them. A chair is taken if it cannot be shared; one
+// that is free is held until the statement ends, by any number of rings at once. It writes
+// nothing, and waits for nobody.
+const ringStatement = `SELECT pg_notify('chnq_' || seat::text, (($4::int - 1) / least($4::int, taken) + 1)::text)
+FROM (
+  SELECT seat, count(*) OVER () AS taken
+  FROM (SELECT $2::int + (i + $3::int) % 4 AS seat FROM generate_series(0, 3) AS i) AS seats
+  WHERE NOT pg_try_advisory_xact_lock_shared($1::int, seat)
+  LIMIT $4::int
+) AS sitting`
 
 // ringOne rings a queue once.
 func (b *Bell) ringOne(queue string, messages int) {
-	seats, share := min(messages, chairs), one
-	if messages >= many {
-		share = everybody
-	}
-	ctx, cancel := context.WithTimeout(b.open, commandTimeout)
+	ctx, cancel := context.WithTimeout(b.rings, commandTimeout)
 	defer cancel()
-	result, err := b.db.ExecContext(ctx, ringStatement, class, baseOf(queue), rand.IntN(chairs), share, seats)
+	result, err := b.db.ExecContext(ctx, ringStatement, class, baseOf(queue), rand.IntN(chairs), messages)
 	heard := int64(0)
 	if err == nil {
 		heard, _ = result.RowsAffected()
@@ -131,7 +130,7 @@ func (b *Bell) ringOne(queue string, messages int) {
 	defer b.mu.Unlock()
 	t, now := b.rung[queue], time.Now()
 	switch {
-	case err != nil && now.Sub(t.since) < ringFor:
+	case err != nil && now.Sub(t.since) < ringFor && !b.closed:
 		t.messages = min(t.messages+messages, many)
 		t.notUntil = now.Add(ringAgain)
 	case err == nil && heard > 0:

@@ -2,8 +2,10 @@ package pgbell
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,36 +16,48 @@ import (
 type session struct {
 	bell *Bell
 	conn *pgx.Conn
-	own  string // the channel on which it hears itself
 
 	heard time.Time // when the last notification came
 
-	// A check is a notification to itself.
+	// A check is a notification to itself, with a number that no other has.
+	nonce  string
 	check  chan error // gives how the sending went; nil: none is being sent
 	echoed bool       // the last one was heard
 	sent   time.Time  // when it was sent; zero: not yet
 }
 
-// serve hears until the connection fails, falls silent, or the Bell is closed.
+// serve hears until the connection fails, falls silent, or the Bell is closed. Its error is
+// a deafError if it was heard before.
 func (s *session) serve() error {
-	defer s.joinCheck()
 	// Before anything is taken that belongs to a session: a pooler may give ours to others.
-	if err := s.exec("LISTEN " + pgx.Identifier{s.own}.Sanitize()); err != nil {
+	if err := s.exec("LISTEN " + quoted(s.bell.own)); err != nil {
 		return err
 	}
 	s.sendCheck()
 	for !s.echoed {
 		if err := s.wait(mostWait); err != nil {
+			if errors.Is(err, ErrSilent) {
+				// The session that listens is another's by now: probably the one that a
+				// pooler gives us next. One that is not does no harm: the channel is always
+				// the same.
+				_ = s.exec("UNLISTEN " + quoted(s.bell.own))
+			}
 			return err
 		}
 	}
-	s.bell.note(nil)
 	// PostgreSQL 14 and later have this setting.
 	err := s.exec("SELECT set_config('idle_session_timeout', '0', false) WHERE current_setting('idle_session_timeout', true) IS NOT NULL")
+	if err != nil {
+		return err
+	}
+	next, err := s.act()
+	if err != nil {
+		return err // what is refused once is refused again: not as soon as what was lost
+	}
+	s.bell.note(nil)
 	for err == nil {
-		var next time.Duration
-		if next, err = s.act(); err == nil {
-			err = s.wait(next)
+		if err = s.wait(next); err == nil {
+			next, err = s.act()
 		}
 	}
 	return deafError{err}
@@ -132,30 +146,33 @@ func (s *session) wait(d time.Duration) error {
 // hear takes a notification.
 func (s *session) hear(n *pgconn.Notification) {
 	s.heard = time.Now()
-	if n.Channel == s.own {
-		s.echoed, s.sent = true, time.Time{}
+	if n.Channel == s.bell.own {
+		if n.Payload == s.nonce {
+			s.echoed, s.sent = true, time.Time{}
+		}
 		return
 	}
-	messages := 1
-	if n.Payload == everybody {
-		messages = many
+	messages, err := strconv.Atoi(n.Payload)
+	if err != nil {
+		messages = many // somebody else's, who knows
 	}
 	s.bell.called(n.Channel, messages)
 }
 
 // sendCheck sends a notification to itself from another connection, and does not wait.
 func (s *session) sendCheck() {
-	s.check, s.echoed = make(chan error, 1), false
-	b, check, own := s.bell, s.check, s.own
-	go func() { // joined by joinCheck
+	s.check, s.echoed, s.nonce = make(chan error, 1), false, rand.Text()
+	b, check := s.bell, s.check
+	text := fmt.Sprintf("SELECT pg_notify('%s', '%s')", b.own, s.nonce) // without arguments: nothing is prepared
+	b.joined.Go(func() {                                                // the listener is joined, too: it counts
 		ctx, cancel := context.WithTimeout(b.open, commandTimeout)
 		defer cancel()
-		_, err := b.db.ExecContext(ctx, "SELECT pg_notify($1::text, '')", own)
+		_, err := b.db.ExecContext(ctx, text)
 		check <- err
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.kick()
-	}()
+	})
 }
 
 // checked is an error if a check could not be sent, or was not heard.
@@ -175,11 +192,4 @@ func (s *session) checked() error {
 		return ErrSilent
 	}
 	return nil
-}
-
-// joinCheck waits for the sending of a check.
-func (s *session) joinCheck() {
-	if s.check != nil {
-		<-s.check
-	}
 }

@@ -43,6 +43,35 @@ type Dialect interface {
 	Commit() string
 	// Queue prepares the statements of one queue.
 	Queue(Names) Queue
+	// Watch waits in the server until one of the queues has something to claim, for at most
+	// a time, and looks after each pause of every: for processes that have nothing else
+	// to do. Of a queue that is looked at (Watched.Look) one of WatchChairs is taken first, without
+	// waiting, and kept as long as the statement runs: so no more than that many look,
+	// however many processes there are. With all chairs taken it is not looked at, and
+	// where none is left to look at, the statement ends at once. It returns a row for each
+	// queue, in order: its place among queues; 1 if it had a chair, or 0; 1 if there is
+	// something to claim, or 0. It writes nothing, no transaction is open, and no lock but
+	// the chairs outlasts a look. Where it fails, its session may keep the chairs: close it.
+	//
+	// The text depends on the names of the queues alone, at most MostWatched. A statement without
+	// text: the database has no such wait.
+	Watch(queues []Watched, every, atMost time.Duration) Statement
+}
+
+// WatchChairs is how many sessions watch a queue at once, of all processes: see
+// Dialect.Watch. The second is there for when the first one stands still.
+const WatchChairs = 2
+
+// MostWatched is the most queues of one Dialect.Watch.
+const MostWatched = 32
+
+// Watched is a queue of Dialect.Watch.
+type Watched struct {
+	Names
+	Look bool // false: it is named for the sake of the text
+	// Floors are where the first look begins. What others have claimed since then lies before
+	// the next: it begins a FloorMargin before the one that found nothing.
+	Floors Floors
 }
 
 // Names says which tables are meant. The queue's name must match

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/build"
@@ -86,6 +87,11 @@ type texts struct {
 	drop                                                                []string
 	redrive, redriveIDs, setPaused, trim, join, leave, members          string
 	peek, purge                                                         map[sqlbatch.State]string
+}
+
+// Watch has no text: see Dialect.Watch.
+func (dialect) Watch([]sqlbatch.Watched, time.Duration, time.Duration) sqlbatch.Statement {
+	return sqlbatch.Statement{}
 }
 
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {

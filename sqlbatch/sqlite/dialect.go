@@ -4,6 +4,7 @@ package sqlite
 import (
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/seal"
+	"time"
 )
 
 // Dialect is the SQL of SQLite 3.35 and later, for any driver whose errors have a
@@ -47,6 +48,11 @@ type queue struct {
 	setPaused, trim                               string
 	joinSweep, join, leave, members               string
 	peek, purge                                   map[sqlbatch.State]string
+}
+
+// Watch has no text: see Dialect.Watch.
+func (dialect) Watch([]sqlbatch.Watched, time.Duration, time.Duration) sqlbatch.Statement {
+	return sqlbatch.Statement{}
 }
 
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {

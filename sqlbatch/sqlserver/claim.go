@@ -49,12 +49,17 @@ func floorsText() string {
 DECLARE @late datetime2(3) = DATEADD(millisecond, -{margin}, @now);
 `)
 	for i := range sqlbatch.Priorities {
-		fmt.Fprintf(&b, `DECLARE @floor%[1]d datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@floors, %[3]d, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@floors, %[2]d, 4)), @epoch));
-IF @floor%[1]d > @late
-    SET @floor%[1]d = @late;
-`, i, 8*i+1, 8*i+5)
+		b.WriteString(floorText("@floor"+strconv.Itoa(i), "@floors", 8*i))
 	}
 	return b.String()
+}
+
+// floorText makes a time of what packFloors wrote at that place of a list.
+func floorText(name, list string, at int) string {
+	return fmt.Sprintf(`DECLARE %[1]s datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(%[2]s, %[4]d, 4)), DATEADD(day, CONVERT(int, SUBSTRING(%[2]s, %[3]d, 4)), @epoch));
+IF %[1]s > @late
+    SET %[1]s = @late;
+`, name, list, at+1, at+5)
 }
 
 // claimFIFOLane walks IX (priority, due_at, id) from the floor to @now, with the row of

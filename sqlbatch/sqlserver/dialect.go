@@ -227,6 +227,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{members}", object(members), "{'members'}", unicodeString(object(members)),
 		"{name}", build.Quote("'", n.Queue, "'"),
 		"{'schema'}", unicodeString(schema),
+		"{'first chair'}", unicodeString("chanq chair 1 of "+schema+"."+n.Queue), "{'second chair'}", unicodeString("chanq chair 2 of "+schema+"."+n.Queue),
 		"{'no schema'}", unicodeString("chanq: the schema "+bracket(schema)+" is missing or hidden from this login: create it first, chanq does not"),
 		"{pk}", bracket("PK_"+live), "{key}", bracket("UX_"+live+"_key"), "{'key'}", unicodeString("UX_"+live+"_key"),
 		"{due}", bracket("IX_"+live+"_due"), "{'due'}", unicodeString("IX_"+live+"_due"),

@@ -3,6 +3,7 @@ package guarantees
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,10 @@ var waking = []test{
 	{"ABellThatIsRungForALateCommitFindsIt", ringingLate},
 	{"AConsumerWhoseReadersAreBusyListensToNoBell", busyReaders},
 	{"ABellThatHearsNothingIsNotAskedAgainAndAgain", deafBells},
+	{"AConsumerThatEndsHandsOnWhatItWasWokenFor", handingOn},
+	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
+	{"AConsumerThatIsWokenForEachMessageLooksOnceASecond", looksSeldom},
+	{"ARingThatComesWithAClaimCostsOneMore", ringBesideClaim},
 }
 
 // alone is a queue whose consumers are woken by this process alone.
@@ -265,7 +270,7 @@ func ringingLate(w *world) {
 	_, err = sends.SendTx(w.Soon(), tx, testdb.Texts("late")...)
 	require.NoError(w, err)
 	w.pass(2 * sqlbatch.FloorMargin)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: time.Hour})
+	c := testdb.Start(w, q, seldom)
 	w.asleep(c, b)
 	testdb.Send(w, sends, testdb.Texts("early")...)
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
@@ -317,4 +322,85 @@ func deafBells(w *world) {
 	_, elsewhere := w.Connect()
 	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
 	testdb.Take(w, c, 1)
+}
+
+// Its claim fails, and it is stopped before another one: the message is for somebody else.
+func handingOn(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	st := w.Statements("work")
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	var failed atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !claims(op, st) {
+			return faultdb.Fault{}
+		}
+		failed.Add(1)
+		return faultdb.Fail(w.Failure(sqlbatch.Refused))
+	})
+	b.Ring("")
+	w.Eventually("its claim fails", func() bool { return failed.Load() > 0 })
+	before, _, _ := b.count()
+	require.NoError(w, c.Shutdown(w.Soon()))
+	after, _, listening := b.count()
+	require.Equal(w, before+1, after)
+	require.Zero(w, listening)
+}
+
+// Who was woken for a message and has it need not look what came with it. Within a second
+// it does.
+func dueLater(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	_, elsewhere := w.Connect()
+	p := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b}), chanq.ProducerConfig{})
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	testdb.SendBy(w, p, chanq.Message[string]{Body: "now"}, chanq.Message[string]{Body: "later", Delay: 300 * time.Millisecond})
+	for _, body := range []string{"now", "later"} {
+		l := testdb.Take(w, c, 1)[0]
+		require.Equal(w, body, l.Body)
+		require.NoError(w, l.Ack())
+	}
+}
+
+func looksSeldom(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	_, elsewhere := w.Connect()
+	p := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b}), chanq.ProducerConfig{})
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	before, began := c.Stats(), time.Now()
+	for range 10 {
+		testdb.SendBy(w, p, testdb.Texts("a")...)
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+		w.pass(30 * time.Millisecond)
+	}
+	after := c.Stats()
+	seconds := int64(time.Since(began) / time.Second)
+	require.LessOrEqual(w, after.Looks-before.Looks, 2+seconds)
+	require.Equal(w, before.EmptyClaims, after.EmptyClaims)
+}
+
+// It may be for something that the claim did not see, and no more than that.
+func ringBesideClaim(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	st := w.Statements("work")
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	_, elsewhere := w.Connect()
+	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
+	before := c.Stats().EmptyClaims
+	gate := make(chan struct{})
+	claim := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return claims(op, st) })
+	b.Ring("")
+	w.Eventually("it has claimed", func() bool { return claim.Struck() != "" })
+	b.Ring("")
+	close(gate)
+	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+	w.asleep(c, b)
+	require.Equal(w, before+1, c.Stats().EmptyClaims)
 }

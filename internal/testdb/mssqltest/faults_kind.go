@@ -19,6 +19,7 @@ const (
 	Claim      Kind = "claim"
 	NextDue    Kind = "next due"
 	Survey     Kind = "survey"
+	Watch      Kind = "watch"
 	Ack        Kind = "ack"
 	Archive    Kind = "archive"
 	Nack       Kind = "nack"
@@ -82,6 +83,7 @@ var marks = []struct {
 	kind Kind
 }{
 	{"select 1;", Ping},
+	{"WAITFOR DELAY @every", Watch},
 	{"leased_by = @by", Claim},
 	{"AS due_in_ms", NextDue},
 	{"AS due_in,", Survey},

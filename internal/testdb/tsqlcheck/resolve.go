@@ -89,12 +89,20 @@ func (r *resolver) statement(s ast.Statement) {
 	case *ast.IfStatement:
 		r.expression(s.Predicate, none)
 		r.statement(s.ThenStatement)
+	case *ast.WhileStatement:
+		r.expression(s.Predicate, none)
+		r.statement(s.Statement)
+	case *ast.WaitForStatement:
+		r.expression(s.Parameter, none)
 	case *ast.BeginEndBlockStatement:
 		for _, inner := range s.StatementList.Statements {
 			r.statement(inner)
 		}
 	case *ast.ExecuteStatement:
 		r.expression(s.ExecuteSpecification.Variable, none)
+		for _, a := range s.ExecuteSpecification.ExecutableEntity.(*ast.ExecutableProcedureReference).Parameters {
+			r.expression(a.ParameterValue, none)
+		}
 	case *ast.ThrowStatement:
 		r.expression(s, none)
 	case *ast.SelectStatement:

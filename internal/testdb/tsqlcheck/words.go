@@ -66,6 +66,12 @@ var functions = map[string]int{
 	"NEWID": 0, "DB_ID": 0, "COL_LENGTH": 2,
 }
 
+// procedures, by their parameters.
+var procedures = map[string][]string{
+	"sp_getapplock":     {"@Resource", "@LockMode", "@LockOwner", "@LockTimeout", "@DbPrincipal"},
+	"sp_releaseapplock": {"@Resource", "@LockOwner", "@DbPrincipal"},
+}
+
 var dateParts = []string{"day", "millisecond"}
 
 // reserved are the words that cannot be names, of Transact-SQL's list those

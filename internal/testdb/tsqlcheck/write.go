@@ -1,6 +1,7 @@
 package tsqlcheck
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -82,6 +83,19 @@ func (w *writer) statement(s ast.Statement) {
 			w.statement(s.ElseStatement)
 		}
 		return // its statements end themselves
+	case *ast.WhileStatement:
+		w.put("WHILE")
+		w.boolean(s.Predicate)
+		w.statement(s.Statement)
+		return
+	case *ast.BreakStatement:
+		w.put("BREAK")
+	case *ast.WaitForStatement:
+		if s.WaitForOption != "Delay" {
+			fail("WAITFOR %s", s.WaitForOption)
+		}
+		w.put("WAITFOR DELAY")
+		w.scalar(s.Parameter)
 	case *ast.BeginEndBlockStatement:
 		w.put("BEGIN")
 		if len(s.StatementList.Statements) == 0 {
@@ -159,11 +173,15 @@ func (w *writer) execute(s *ast.ExecuteSpecification) {
 		fail("EXEC of %T", s.ExecutableEntity)
 	}
 	name := p.ProcedureReference.ProcedureReference.Name
-	if name.BaseIdentifier.Value != "sp_getapplock" {
+	parameters, ok := procedures[name.BaseIdentifier.Value]
+	if !ok {
 		fail("unknown procedure %s", name.BaseIdentifier.Value)
 	}
 	w.object(name)
 	list(w, p.Parameters, func(a *ast.ExecuteParameter) {
+		if !slices.Contains(parameters, a.Variable.Name) {
+			fail("%s has no parameter %s", name.BaseIdentifier.Value, a.Variable.Name)
+		}
 		w.put(a.Variable.Name, "=")
 		w.scalar(a.ParameterValue)
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,6 +55,9 @@ func Goldens(d sqlbatch.Dialect) map[string]string {
 	}
 	if vacuum := d.Queue(Orders).Vacuum(); vacuum.Text != "" {
 		all["vacuum"] = script(vacuum.Text)
+	}
+	if watch := d.Watch([]sqlbatch.Watched{{Names: Orders}}, time.Millisecond, time.Second); watch.Text != "" {
+		all["watch"] = script(Texts(watch)...)
 	}
 	for i, text := range d.Begin() {
 		all[fmt.Sprintf("migration-begin-%d", i+1)] = script(text)

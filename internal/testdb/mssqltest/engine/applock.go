@@ -40,9 +40,25 @@ func named(proc string, args []argument, names ...string) ([]string, error) {
 	return out, nil
 }
 
-// getAppLock takes an application lock for the transaction, the only owner known
-// here. It answers with a number, not an error: 0 granted at once, 1 after a
-// wait, -1 timed out, -2 cancelled, -3 deadlock victim, -999 wrong call.
+// appOwner is who holds an application lock: the transaction, or the session, which
+// holds it beyond statements, transactions and sp_reset_connection until it lets go, or
+// ends. It is nil where there is no such owner.
+func (s *Session) appOwner(name string) lock.Owner {
+	switch {
+	case strings.EqualFold(name, "Session"):
+		if s.apps == nil {
+			s.apps = s.e.locks.NewOwner(s.id, s.set.deadlockPriority)
+		}
+		return s.apps
+	case s.tx != nil && (name == "" || strings.EqualFold(name, "Transaction")):
+		return s.tx.owner
+	}
+	return nil
+}
+
+// getAppLock takes an application lock. It answers with a number, not an error: 0
+// granted at once, 1 after a wait, -1 timed out, -2 cancelled, -3 deadlock victim, -999
+// wrong call.
 func (s *Session) getAppLock(args []argument) (int64, error) {
 	v, err := named("sp_getapplock", args, "@Resource", "@LockMode", "@LockOwner", "@LockTimeout", "@DbPrincipal")
 	if err != nil {
@@ -52,10 +68,10 @@ func (s *Session) getAppLock(args []argument) (int64, error) {
 	if !ok {
 		return -999, nil
 	}
-	if s.tx == nil || v[2] != "" && !strings.EqualFold(v[2], "Transaction") {
+	owner := s.appOwner(v[2])
+	if owner == nil {
 		return -999, nil
 	}
-	owner := s.tx.owner
 	wait := lock.Wait{Timeout: s.set.lockTimeout}
 	if v[3] != "" {
 		n, err := toInteger(v[3], typeText, typeInt)
@@ -88,4 +104,20 @@ func (s *Session) getAppLock(args []argument) (int64, error) {
 		}
 	}
 	return 0, err
+}
+
+// releaseAppLock gives back what one getAppLock took: 0, or an error and -999 where the
+// owner does not hold it.
+func (s *Session) releaseAppLock(args []argument) (int64, error) {
+	v, err := named("sp_releaseapplock", args, "@Resource", "@LockOwner", "@DbPrincipal")
+	if err != nil {
+		return 0, err
+	}
+	r := lock.Resource{App: strings.ToLower(v[0])}
+	owner := s.appOwner(v[1])
+	if owner == nil || owner.Held(r) == lock.None {
+		return -999, sqlError(1223, "Cannot release the application lock (Database Principal: 'public', Resource: '%s') because it is not currently held.", v[0])
+	}
+	owner.Unlock(r, owner.Held(r))
+	return 0, nil
 }

@@ -295,6 +295,7 @@ func init() {
 	systemProcs = map[string]func(*Session, []argument) (int64, error){
 		"sp_executesql":       (*Session).executeSQL,
 		"sp_getapplock":       (*Session).getAppLock,
+		"sp_releaseapplock":   (*Session).releaseAppLock,
 		"sp_reset_connection": func(s *Session, _ []argument) (int64, error) { s.reset(false); return 0, nil },
 	}
 }

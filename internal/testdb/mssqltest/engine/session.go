@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 )
@@ -19,6 +20,7 @@ type Session struct {
 
 	set       settings
 	tx        *txn
+	apps      lock.Owner // of its own application locks; nil before the first
 	trancount int
 	unseen    bool // a transaction was begun by IMPLICIT_TRANSACTIONS
 
@@ -90,6 +92,9 @@ func (s *Session) Close() {
 	if s.tx != nil {
 		s.tx.rollback(s.e.db)
 		s.tx, s.trancount = nil, 0
+	}
+	if s.apps != nil {
+		s.apps.Release()
 	}
 }
 

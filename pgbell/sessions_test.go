@@ -1,0 +1,291 @@
+package pgbell_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/pgbell"
+)
+
+// admins runs statements on the database.
+func (p *place) admins(statements ...string) {
+	for _, s := range statements {
+		_, err := p.admin.ExecContext(p.Context(), s)
+		require.NoError(p, err)
+	}
+}
+
+// as is the same place for a role that may log in, and nothing else.
+func (p *place) as(settings ...string) *place {
+	role := p.config.Database + "_guest"
+	p.admins("CREATE ROLE " + role + " LOGIN")
+	p.Cleanup(func() {
+		_, err := p.admin.Exec("DROP ROLE " + role)
+		require.NoError(p, err)
+	})
+	for _, s := range settings {
+		p.admins("ALTER ROLE " + role + " SET " + s)
+	}
+	config := p.config.Copy()
+	config.User = role
+	return placeAt(p.T, config)
+}
+
+func TestARoleWithoutRightsListensAndRingsWhateverItsTimeouts(t *testing.T) {
+	p := newPlace(t)
+	guest := p.as("idle_session_timeout = '400ms'", "idle_in_transaction_session_timeout = '100ms'", "statement_timeout = '200ms'", "lock_timeout = '100ms'")
+	b, changed := p.bell(guest.connect())
+	heard, stop := b.Listen(work)
+	defer stop()
+	testdb.Receive(p, heard, "the first value")
+	p.settle(time.Second)
+	sender, _ := p.bell(guest.connect())
+	sender.Ring(work)
+	testdb.Receive(p, heard, "a ring")
+	require.Empty(t, changed, "its connection was not lost")
+}
+
+func TestWhatIsRefusedIsToldOnceAndTriedSeldom(t *testing.T) {
+	for function, refused := range map[string]string{"pg_try_advisory_lock(int, int)": "SELECT i FROM", "pg_notify(text, text)": "SELECT pg_notify"} {
+		t.Run(refused, func(t *testing.T) {
+			p := newPlace(t)
+			p.admins("REVOKE EXECUTE ON FUNCTION " + function + " FROM PUBLIC")
+			guest := p.as()
+			tried := &tries{of: refused}
+			guest.config.Tracer = tried
+			b, changed := p.bell(guest.connect())
+			heard, stop := b.Listen(work)
+			defer stop()
+			require.ErrorContains(t, testdb.Receive(p, changed, "word of it"), "permission denied")
+			p.settle(3 * time.Second)
+			require.Empty(t, changed, "it is told once")
+			require.Empty(t, heard)
+			require.LessOrEqual(t, tried.n.Load(), int64(8))
+			p.admins("GRANT EXECUTE ON FUNCTION " + function + " TO PUBLIC")
+			require.NoError(t, testdb.Receive(p, changed, "that it is heard"))
+			testdb.Receive(p, heard, "the first value")
+		})
+	}
+}
+
+func TestADatabaseOfOneConnectionIsLeftAlone(t *testing.T) {
+	p := newPlace(t)
+	db := p.connect()
+	db.SetMaxOpenConns(1)
+	changed := make(chan error, 10)
+	b := pgbell.Paced(pgbell.New(db, pgbell.Config{Changed: func(err error) { changed <- err }}), time.Second, time.Minute, 100*time.Millisecond)
+	defer b.Close()
+	heard, stop := b.Listen(work)
+	defer stop()
+	require.ErrorIs(t, testdb.Receive(p, changed, "word of it"), pgbell.ErrOneConnection)
+	require.NoError(t, db.PingContext(p.Context()))
+	db.SetMaxOpenConns(2)
+	require.NoError(t, testdb.Receive(p, changed, "that it is heard"))
+	testdb.Receive(p, heard, "the first value")
+}
+
+// Whoever is told may take his time, and may panic.
+func TestWhoeverIsToldTheListenerReads(t *testing.T) {
+	server := pgtest.StartCluster(t) // of its own: others' listeners would hold its queue
+	config, err := pgx.ParseConfig(server.DSN())
+	require.NoError(t, err)
+	p := placeAt(t, config)
+	told, goOn := make(chan error, 10), make(chan struct{})
+	b := pgbell.New(p.connect(), pgbell.Config{Changed: func(err error) {
+		told <- err
+		<-goOn
+		panic("told")
+	}})
+	defer b.Close()
+	back := sync.OnceFunc(func() { close(goOn) })
+	defer back()
+	heard, stop := b.Listen(work)
+	testdb.Receive(p, heard, "the first value")
+	stop()
+	heard, stop = b.Listen(work)
+	testdb.Receive(p, heard, "the first value")
+	p.admins(fmt.Sprintf("SELECT pg_terminate_backend(%d)", p.taken()[0]))
+	require.Error(t, testdb.Receive(p, told, "that it is lost"))
+	testdb.Eventually(p, "it is lost", func() bool {
+		select {
+		case _, open := <-heard:
+			return !open
+		default:
+			return false
+		}
+	})
+	stop()
+	heard, stop = b.Listen(work)
+	defer stop()
+	testdb.Receive(p, heard, "the first value, though nobody has come back from telling")
+	channel := "chnq_" + fmt.Sprint(int(pgbell.BaseOf(work))+b.Chair(work))
+	p.admins(fmt.Sprintf("SELECT pg_notify('%s', repeat('x', 7000) || i) FROM generate_series(1, 3000) AS i", channel))
+	testdb.Eventually(p, "the server's queue is empty", func() bool {
+		p.admins("SELECT pg_notify('others', repeat('x', 7000) || i) FROM generate_series(1, 10) AS i") // has the server clean up
+		var usage float64
+		require.NoError(t, p.admin.QueryRowContext(p.Context(), "SELECT pg_notification_queue_usage()").Scan(&usage))
+		return usage < 1e-4
+	})
+	back()
+	require.NoError(t, testdb.Receive(p, told, "that it is heard again"))
+}
+
+func TestOneConnectionListensForAllQueues(t *testing.T) {
+	p := newPlace(t)
+	db := p.connect()
+	b, _ := p.bell(db)
+	names := []string{"public.a", "public.b", "other.a", "other.b", `"Odd'; schema".ä`}
+	var heard []<-chan struct{}
+	for _, name := range names {
+		ear, stop := b.Listen(name)
+		defer stop()
+		testdb.Receive(p, ear, "the first value")
+		heard = append(heard, ear)
+	}
+	pids := p.taken()
+	require.Len(t, pids, len(names))
+	for _, pid := range pids {
+		require.Equal(t, pids[0], pid)
+	}
+	sender, _ := p.bell(p.connect())
+	for i, name := range names {
+		sender.Ring(name)
+		testdb.Receive(p, heard[i], "a ring")
+		p.settle(30 * time.Millisecond)
+		for _, ear := range heard {
+			require.Empty(t, ear, "of nobody else")
+		}
+	}
+	require.LessOrEqual(t, db.Stats().OpenConnections, 2)
+}
+
+// A program that sends and ends, closes its bell with its last statement.
+func TestWhatWasSentLastRings(t *testing.T) {
+	p := newPlace(t)
+	b, _ := p.bell(p.connect())
+	heard, stop := b.Listen(work)
+	defer stop()
+	testdb.Receive(p, heard, "the first value")
+	for range 5 {
+		db := p.connect()
+		sender := pgbell.New(db, pgbell.Config{})
+		sender.Ring("public.other")
+		sender.Ring(work)
+		sender.Ring(work)
+		require.NoError(t, sender.Close())
+		testdb.Receive(p, heard, "its ring")
+		p.settle(50 * time.Millisecond)
+		select {
+		case <-heard: // there were two
+		default:
+		}
+	}
+	gone := pgbell.New(p.unreachable(), pgbell.Config{})
+	gone.Ring(work)
+	began := time.Now()
+	require.NoError(t, gone.Close())
+	require.Less(t, time.Since(began), 3*testdb.Slowness*time.Second, "but not for long")
+}
+
+func TestAnEarForEachMessageIsWoken(t *testing.T) {
+	const each = 8
+	p := newPlace(t)
+	var ears []<-chan struct{}
+	var of [2]int // who has been rung, of each process
+	for i := range of {
+		b, _ := p.bell(p.connect())
+		for range each {
+			ear, stop := b.Listen(work)
+			defer stop()
+			ears = append(ears, ear)
+			testdb.Receive(p, ear, "the first value")
+		}
+		sender, _ := p.bell(p.connect())
+		for _, messages := range []int{1, 2, 5, 1000} {
+			sender.RingFor(work, messages)
+			want := min(messages, len(ears))
+			if i == 1 && messages == 5 {
+				want = 6 // three of each
+			}
+			testdb.Eventually(p, "as many are woken", func() bool { return rung(ears) >= want })
+			p.settle(50 * time.Millisecond)
+			require.Equal(t, want, rung(ears), messages)
+			for _, ear := range ears {
+				select {
+				case <-ear:
+				default:
+				}
+			}
+		}
+	}
+}
+
+func rung(ears []<-chan struct{}) (n int) {
+	for _, ear := range ears {
+		n += len(ear)
+	}
+	return n
+}
+
+func TestQueuesOfTheSameHashAreHeardApart(t *testing.T) {
+	byBase := map[int32]string{}
+	var one, two string
+	for i := 0; two == ""; i++ {
+		name := fmt.Sprintf("public.q%d", i)
+		if other, ok := byBase[pgbell.BaseOf(name)]; ok {
+			one, two = other, name
+		}
+		byBase[pgbell.BaseOf(name)] = name
+	}
+	p := newPlace(t)
+	b, _ := p.bell(p.connect())
+	pgbell.Lingering(b, 100*time.Millisecond)
+	first, leave := b.Listen(one)
+	testdb.Receive(p, first, "the first value")
+	second, stop := b.Listen(two)
+	defer stop()
+	testdb.Receive(p, second, "the first value")
+	leave()
+	p.settle(500 * time.Millisecond)
+	sender, _ := p.bell(p.connect())
+	sender.Ring(two)
+	testdb.Receive(p, second, "a ring")
+}
+
+// unreachable is a *sql.DB whose server does not answer.
+func (p *place) unreachable() *sql.DB {
+	config := p.config.Copy()
+	config.Host, config.Fallbacks = p.TempDir(), nil
+	db := stdlib.OpenDB(*config)
+	p.Cleanup(func() { require.NoError(p, db.Close()) })
+	return db
+}
+
+// tries counts statements that begin so.
+type tries struct {
+	of string
+	n  atomic.Int64
+}
+
+// TraceQueryStart implements pgx.QueryTracer.
+func (t *tries) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	if strings.HasPrefix(d.SQL, t.of) {
+		t.n.Add(1)
+	}
+	return ctx
+}
+
+// TraceQueryEnd implements pgx.QueryTracer.
+func (t *tries) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

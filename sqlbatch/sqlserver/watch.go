@@ -1,0 +1,157 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// A watch is one request for all queues of a process. It takes a chair of each, looks at
+// those until one has something, with a WAITFOR between the looks, gives the chairs back
+// and says what it found. So the server looks, not a client over the network, and no
+// more often than sqlbatch.WatchChairs times for each queue, however many processes idle.
+//
+// Two things that the watch of a peer was blamed for are not so here. It reads, and holds
+// nothing between two looks: no lock, no transaction, no version of a row. And it is not
+// for every process.
+//
+// What stays is the worker thread of the request, which the server may take away when it
+// has too few, and its looks, each of which counts as executions of the statements inside.
+//
+// Application locks of the session are chairs: they need no right and no row, the
+// database knows them from other databases' of the same name, and they end with the
+// session, whoever dies. They are given back by the request that took them, so
+// who stands still keeps a chair until the end of its request and no longer. An error
+// or an attention ends the request before that: then its session has to be closed.
+//
+// LOCK_TIMEOUT: a look passes over rows that are locked, and waits for nothing but those
+// who change the table itself. They end the request for all of its queues by error 1222.
+const watchOpen = settling + `DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @until datetime2(3) = DATEADD(millisecond, @most_ms, @now);
+DECLARE @late datetime2(3) = DATEADD(millisecond, -{margin}, @now);
+DECLARE @granted int;
+DECLARE @chairs int = 0;
+DECLARE @seen int;
+DECLARE @any int = 0;
+`
+
+// watchSit takes a chair of the queue, if it is one to look at. @chair is NULL without one.
+const watchSit = `DECLARE @chair{i} nvarchar(255);
+DECLARE @found{i} int = 0;
+{floors}IF CONVERT(int, SUBSTRING(@queues, {look}, 1)) = 1
+BEGIN
+    SET @chair{i} = {'first chair'};
+    EXEC @granted = sys.sp_getapplock @Resource = @chair{i}, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
+    IF @granted < 0
+    BEGIN
+        SET @chair{i} = {'second chair'};
+        EXEC @granted = sys.sp_getapplock @Resource = @chair{i}, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
+    END;
+    IF @granted < 0
+        SET @chair{i} = NULL;
+    IF @granted >= 0
+        SET @chairs = @chairs + 1;
+END;
+`
+
+// watchLook is a look at one queue: that of nextDueText, for what is due by now. What it
+// walks over is leased or locked by others. The next look need not walk it again, so it
+// begins as far back as a claim would: at most what came in the last moments is walked each
+// time. What others give back to a place before that, claims do not find either, but
+// surveys.
+const watchLook = `    IF @chair{i} IS NOT NULL
+    BEGIN
+        SET @seen = 0;
+        IF EXISTS (
+            SELECT 1
+            FROM (VALUES (2, @floor{i}_3), (1, @floor{i}_2), (0, @floor{i}_1), (-1, @floor{i}_0)) AS p (priority, floor)
+            CROSS APPLY (
+                SELECT TOP (1) q.due_at
+                FROM ` + looked + `
+                WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.due_at <= @now AND q.lease_until <= @now
+                ORDER BY q.due_at, q.id) AS f)
+            SET @seen = 1;
+        IF @seen = 1 AND NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
+        BEGIN
+            SET @found{i} = 1;
+            SET @any = 1;
+        END;
+        IF @seen = 0
+        BEGIN
+            SET @floor{i}_0 = @late;
+            SET @floor{i}_1 = @late;
+            SET @floor{i}_2 = @late;
+            SET @floor{i}_3 = @late;
+        END;
+    END;
+`
+
+const (
+	watchPause = `    IF @any = 1 OR @now >= @until
+        BREAK;
+    WAITFOR DELAY @every;
+    SET @now = SYSUTCDATETIME();
+    SET @late = DATEADD(millisecond, -{margin}, @now);
+END;
+`
+	watchRise = `IF @chair{i} IS NOT NULL
+    EXEC @granted = sys.sp_releaseapplock @Resource = @chair{i}, @LockOwner = N'Session';
+`
+	watchRow = `({i}, CASE WHEN @chair{i} IS NULL THEN 0 ELSE 1 END, @found{i})`
+)
+
+const (
+	watchDeclaration = "@queues varbinary(8000), @every varchar(12), @most_ms int"
+	watchedBytes     = 1 + 8*sqlbatch.Priorities // whether to look, and the floors
+)
+
+// watchText names each queue in one statement of each kind, in their order.
+func watchText(queues []sqlbatch.Watched) string {
+	var open, look, rise strings.Builder
+	rows := make([]string, len(queues))
+	for i, w := range queues {
+		var floors strings.Builder
+		for p := range sqlbatch.Priorities {
+			floors.WriteString(floorText(fmt.Sprintf("@floor%d_%d", i, p), "@queues", watchedBytes*i+1+8*p))
+		}
+		place := strings.NewReplacer("{i}", strconv.Itoa(i), "{look}", strconv.Itoa(watchedBytes*i+1), "{floors}", floors.String())
+		named := names(w.Names)
+		render := func(template string) string { return named.Replace(place.Replace(template)) }
+		open.WriteString(render(watchSit))
+		look.WriteString(render(watchLook))
+		rise.WriteString(render(watchRise))
+		rows[i] = render(watchRow)
+	}
+	always := names(sqlbatch.Names{})
+	return always.Replace(alone(watchOpen)) + open.String() + "WHILE @chairs > 0\nBEGIN\n" + look.String() + always.Replace(watchPause) + rise.String() +
+		"SELECT w.place, w.seated, w.found\nFROM (VALUES " + strings.Join(rows, ", ") + ") AS w (place, seated, found);\n"
+}
+
+func (dialect) Watch(queues []sqlbatch.Watched, every, atMost time.Duration) sqlbatch.Statement {
+	queues = queues[:min(len(queues), sqlbatch.MostWatched)]
+	list := make([]byte, 0, watchedBytes*len(queues))
+	for _, w := range queues {
+		var look byte
+		if w.Look {
+			look = 1
+		}
+		list = append(append(list, look), packFloors(w.Floors)...)
+	}
+	return call(watchText(queues), watchDeclaration,
+		sql.Named("queues", list),
+		sql.Named("every", clockTime(every)),
+		sql.Named("most_ms", int32(build.Milliseconds(min(atMost, time.Hour)))))
+}
+
+// clockTime is a time to wait as WAITFOR reads it, less than a minute. It rounds to
+// milliseconds, and the server to a third of ten.
+func clockTime(d time.Duration) string {
+	ms := min(max(1, d.Milliseconds()), 59_999)
+	return fmt.Sprintf("00:00:%02d.%03d", ms/1000, ms%1000)
+}

@@ -1,0 +1,311 @@
+package sqlserver_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
+)
+
+const watchStep = 5 * time.Millisecond
+
+// watch is one under way, on a session of its own.
+type watch struct {
+	*queue
+	conn *sql.Conn
+	done chan watched
+}
+
+type watched struct {
+	rows [][]any
+	err  error
+}
+
+// session is a connection that nobody else has.
+func (q *queue) session(ctx context.Context) *sql.Conn {
+	q.t.Helper()
+	conn, err := q.DB().Conn(ctx)
+	require.NoError(q.t, err)
+	q.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// watch begins one and waits until it waits itself, or has ended.
+func (q *queue) watch(ctx context.Context, conn *sql.Conn, most time.Duration, queues ...sqlbatch.Watched) *watch {
+	q.t.Helper()
+	w := &watch{q, conn, make(chan watched, 1)}
+	before := q.Clock().Waiting()
+	go func() {
+		rows, err := read(ctx, conn, sqlserver.Dialect.Watch(queues, watchStep, most))
+		w.done <- watched{rows, err}
+	}()
+	w.asleep(before + 1)
+	return w
+}
+
+// asleep waits until n sessions wait for the clock, or this one has ended.
+func (w *watch) asleep(n int) {
+	for {
+		changed := w.Clock().Changed()
+		if w.Clock().Waiting() >= n {
+			return
+		}
+		select {
+		case <-changed:
+		case d := <-w.done:
+			w.done <- d
+			return
+		}
+	}
+}
+
+// result is what it told: place, seated, found of each queue.
+func (w *watch) result() [][]any {
+	w.t.Helper()
+	select {
+	case d := <-w.done:
+		require.NoError(w.t, d.err)
+		return d.rows
+	case <-time.After(10 * time.Second):
+		require.FailNow(w.t, "it waits on")
+		return nil
+	}
+}
+
+// looks has the server look once more.
+func (w *watch) looks() {
+	w.Clock().Advance(watchStep)
+	w.asleep(1)
+}
+
+// requireWaiting: it has not ended.
+func (w *watch) requireWaiting() {
+	w.t.Helper()
+	select {
+	case d := <-w.done:
+		require.Fail(w.t, "it has ended", "%v", d)
+	default:
+	}
+}
+
+func answer(place, seated, found int64) []any { return []any{place, seated, found} }
+
+var orders = sqlbatch.Watched{Names: suite.Orders, Look: true}
+
+func eachSnapshot(t *testing.T, test func(t *testing.T, ctx context.Context, q *queue)) {
+	t.Parallel()
+	for _, rcsi := range []bool{false, true} {
+		t.Run(fmt.Sprintf("snapshots=%v", rcsi), func(t *testing.T) {
+			t.Parallel()
+			test(t, within(t), newQueue(t, mssqltest.Options{ReadCommittedSnapshot: rcsi}))
+		})
+	}
+}
+
+func TestAWatchEndsWithTheLookThatSeesAMessage(t *testing.T) {
+	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
+		conn := q.session(ctx)
+		w := q.watch(ctx, conn, time.Second, orders)
+		w.looks()
+		w.looks()
+		w.requireWaiting()
+		q.exec(q.Enqueue(makeRows(1, 1)))
+		w.looks()
+		require.Equal(t, [][]any{answer(0, 1, 1)}, w.result())
+
+		w = q.watch(ctx, conn, time.Second, orders)
+		require.Equal(t, [][]any{answer(0, 1, 1)}, w.result(), "the first look")
+		require.Len(t, q.rows(q.Claim(claimTen)), 1)
+		w = q.watch(ctx, conn, time.Second, orders)
+		w.looks()
+		w.requireWaiting()
+		q.Clock().Advance(time.Second)
+		require.Equal(t, [][]any{answer(0, 1, 0)}, w.result(), "its time is over")
+		w = q.watch(ctx, conn, 0, orders)
+		require.Equal(t, [][]any{answer(0, 1, 0)}, w.result(), "one look")
+	})
+}
+
+// A transaction that is open is passed over, and seen once it is committed, if that
+// is soon.
+func TestAWatchWaitsForNobodyAndSeesWhatIsCommitted(t *testing.T) {
+	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
+		w := q.watch(ctx, q.session(ctx), time.Second, orders)
+		tx := begin(t, ctx, q)
+		st := q.InTx().Enqueue(makeRows(1, 0))
+		_, err := tx.ExecContext(ctx, st.Text, st.Args...)
+		require.NoError(t, err)
+		_, err = tx.ExecContext(ctx, "UPDATE dbo.chanq_queues SET paused = 0")
+		require.NoError(t, err)
+		for range 4 {
+			w.looks()
+		}
+		w.requireWaiting()
+		require.Empty(t, waiting(q))
+		require.NoError(t, tx.Commit())
+		w.looks()
+		require.Equal(t, [][]any{answer(0, 1, 1)}, w.result())
+	})
+}
+
+func TestBetweenTwoLooksAWatchHoldsNothingButItsChair(t *testing.T) {
+	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
+		q.exec(q.Enqueue(makeRows(3, 0)))
+		require.Len(t, q.rows(q.Claim(claimTen)), 3)
+		conn := q.session(ctx)
+		w := q.watch(ctx, conn, time.Second, orders)
+		for range 3 {
+			w.looks()
+			held := q.Engine().Locks()
+			require.Len(t, held, 1)
+			require.NotEmpty(t, held[0].Resource.App)
+		}
+		q.Clock().Advance(time.Second)
+		w.result()
+		require.Empty(t, q.Engine().Locks(), "the chair is given back")
+	})
+}
+
+func TestTwoSessionsWatchAQueueAndNoThird(t *testing.T) {
+	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
+		first, second, third := q.session(ctx), q.session(ctx), q.session(ctx)
+		a := q.watch(ctx, first, time.Second, orders)
+		b := q.watch(ctx, second, time.Second, orders)
+		require.Equal(t, [][]any{answer(0, 0, 0)}, q.watch(ctx, third, time.Second, orders).result(), "at once")
+		a.requireWaiting()
+		b.requireWaiting()
+		q.exec(q.Enqueue(makeRows(1, 0)))
+		q.Clock().Advance(watchStep)
+		require.Equal(t, [][]any{answer(0, 1, 1)}, a.result())
+		require.Equal(t, [][]any{answer(0, 1, 1)}, b.result())
+		require.Equal(t, [][]any{answer(0, 1, 1)}, q.watch(ctx, third, time.Second, orders).result())
+	})
+}
+
+// Whoever dies leaves its chair with its session, and so does who was interrupted: the
+// driver ends the request, and chanq the session.
+func TestAChairEndsWithItsSession(t *testing.T) {
+	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
+		conn := q.session(ctx)
+		interrupted, cancel := context.WithCancel(ctx)
+		w := q.watch(interrupted, conn, time.Hour, orders)
+		cancel()
+		d := <-w.done
+		require.ErrorIs(t, d.err, context.Canceled)
+		require.Empty(t, q.Engine().Waiting(), "the attention has ended the wait")
+		require.NoError(t, conn.PingContext(ctx))
+		require.Len(t, q.Engine().Locks(), 1, "so its session must be closed")
+		require.ErrorIs(t, conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn)
+		require.Eventually(t, func() bool { return len(q.Engine().Locks()) == 0 }, 5*time.Second, time.Millisecond)
+	})
+}
+
+func TestAWatchOfSeveralQueuesSaysWhichHaveSomething(t *testing.T) {
+	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
+		others := []sqlbatch.Names{{Queue: "a"}, {Queue: "b"}}
+		all := []sqlbatch.Watched{{Names: others[0], Look: true}, {Names: others[1], Look: true}, orders}
+		for _, n := range others {
+			suite.Migrate(t, sqlserver.Dialect, q.DB(), n)
+		}
+		conn := q.session(ctx)
+		w := q.watch(ctx, conn, time.Second, all...)
+		q.exec(sqlserver.Dialect.Queue(others[1]).Enqueue(makeRows(1, -1)))
+		q.exec(q.Enqueue(makeRows(1, 2)))
+		w.looks()
+		require.Equal(t, [][]any{answer(0, 1, 0), answer(1, 1, 1), answer(2, 1, 1)}, w.result())
+
+		all[1].Look, all[2].Look = false, false
+		w = q.watch(ctx, conn, time.Second, all...)
+		w.looks()
+		w.requireWaiting()
+		held := q.Engine().Locks()
+		require.Len(t, held, 1)
+		require.Contains(t, held[0].Resource.App, "dbo.a")
+		q.Clock().Advance(time.Second)
+		require.Equal(t, [][]any{answer(0, 1, 0), answer(1, 0, 0), answer(2, 0, 0)}, w.result())
+		all[0].Look = false
+		require.Equal(t, [][]any{answer(0, 0, 0), answer(1, 0, 0), answer(2, 0, 0)}, q.watch(ctx, conn, time.Second, all...).result(), "there is nothing to wait for")
+		require.Equal(t, sqlserver.Dialect.Watch(all, watchStep, 0).Args[0], sqlserver.Dialect.Watch([]sqlbatch.Watched{{Names: others[0], Look: true}, all[1], orders}, time.Second, time.Second).Args[0],
+			"one text, whoever is looked for")
+	})
+}
+
+func TestAPausedQueueEndsNoWatchUntilItGoesOn(t *testing.T) {
+	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
+		q.exec(q.Pause())
+		q.exec(q.Enqueue(makeRows(1, 0)))
+		w := q.watch(ctx, q.session(ctx), time.Hour, orders)
+		for range 100 { // longer than a FloorMargin
+			w.looks()
+		}
+		w.requireWaiting()
+		q.exec(q.Resume())
+		w.looks()
+		require.Equal(t, [][]any{answer(0, 1, 1)}, w.result())
+	})
+}
+
+// What is leased is walked once. Each look after that reads what came in the last moments.
+func TestAWatchDoesNotWalkAgainOverWhatIsLeased(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})
+	const leased, looks = 1000, 20
+	q.store(leased, 0)
+	r := &reader{queue: q}
+	r.claimAll(leased, time.Hour)
+	w := q.watch(ctx, q.session(ctx), time.Hour, orders)
+	require.GreaterOrEqual(t, cost(q, "WAITFOR").KeysRead, int64(leased), "the first look")
+	q.Engine().ResetPlans()
+	for range looks {
+		w.looks()
+	}
+	require.LessOrEqual(t, cost(q, "WAITFOR").KeysRead, int64(looks))
+	q.exec(q.Enqueue(makeRows(1, 0)))
+	w.looks()
+	require.Equal(t, [][]any{answer(0, 1, 1)}, w.result())
+
+	from := orders
+	from.Floors = r.floors
+	require.Len(t, r.claim(1, time.Hour, sqlbatch.FIFO), 1)
+	q.Engine().ResetPlans()
+	w = q.watch(ctx, w.conn, time.Hour, from)
+	require.Less(t, cost(q, "WAITFOR").KeysRead, int64(leased), "from where claims have got to")
+	w.requireWaiting()
+}
+
+func TestAWatchSeesWhatFallsDue(t *testing.T) {
+	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
+		later := makeRows(1, 0)
+		later[0].Delay = 3 * watchStep
+		q.exec(q.Enqueue(later))
+		w := q.watch(ctx, q.session(ctx), time.Hour, orders)
+		w.looks()
+		w.looks()
+		w.requireWaiting()
+		w.looks()
+		require.Equal(t, [][]any{answer(0, 1, 1)}, w.result())
+	})
+}
+
+// Who changes the table itself has it alone. The watch does not wait for that.
+func TestAWatchFailsSoonWhereTheTableIsLocked(t *testing.T) {
+	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
+		tx := begin(t, ctx, q)
+		_, err := tx.ExecContext(ctx, "ALTER TABLE dbo.chanq_orders SET (LOCK_ESCALATION = DISABLE)")
+		require.NoError(t, err)
+		w := q.watch(ctx, q.session(ctx), time.Hour, orders)
+		w.Clock().Advance(sqlbatch.LockWait)
+		d := <-w.done
+		require.EqualValues(t, 1222, numberOf(d.err))
+	})
+}
