@@ -175,6 +175,11 @@ type seat struct {
 	at   time.Duration // monotonic time of the last look
 	next time.Duration // what it saw to come is due then
 	near bool          // something has rung in this process since: what it is may be due later
+
+	lately [busyClaims]time.Duration // when the last claims were that brought something
+	turn   int                       // of the oldest of those
+	vains  int                       // rings in a row that were in vain
+	vainAt time.Duration             // when the last of those was
 }
 
 const (
@@ -187,11 +192,19 @@ const (
 	// lookEvery is how often one who sits looks at least, after messages that it was
 	// woken for: some that came with them may be due later.
 	lookEvery = time.Second
+
+	// So many claims that brought something within busyFor are enough to do without a Bell:
+	// as often one polls.
+	busyClaims = 16
+	busyFor    = 400 * time.Millisecond
+
+	// mostRest is how long one is deaf at most that was woken in vain again and again.
+	mostRest = 100 * time.Millisecond
 )
 
 // sit begins to listen.
 func (s *seat) sit() {
-	if s.bell == nil || s.heard != nil || monotonic() < s.again {
+	if now := monotonic(); s.bell == nil || s.heard != nil || now < s.again || s.busy(now) > 0 {
 		return
 	}
 	s.stands = false
@@ -256,15 +269,33 @@ func (s *seat) spare(pollMax time.Duration) time.Duration {
 
 // deaf is for how long yet it is not to listen.
 func (s *seat) deaf() time.Duration {
-	if s.bell == nil || s.again == 0 {
+	now := monotonic()
+	if s.bell == nil || s.heard != nil || s.again == 0 && s.busy(now) <= 0 {
 		return math.MaxInt64
 	}
-	left := s.again - monotonic()
+	left := max(s.again-now, s.busy(now))
 	if left <= 0 {
 		s.again = 0
 		return math.MaxInt64
 	}
 	return left
+}
+
+// busy is for how long yet it claims so often that it needs no Bell.
+func (s *seat) busy(now time.Duration) time.Duration {
+	if s.lately[s.turn] == 0 {
+		return 0
+	}
+	return s.lately[s.turn] + busyFor - now
+}
+
+// rest is for how long yet it hears nothing, since it was rung in vain again and again: the
+// messages are others', or there are none.
+func (s *seat) rest() time.Duration {
+	if s.vains < 3 {
+		return 0
+	}
+	return s.vainAt + min(mostRest, ringEvery<<min(s.vains-3, 8)) - monotonic()
 }
 
 // quiet says that whoever sits here has heard of nothing that it has not looked for.
@@ -278,20 +309,31 @@ func (s *seat) vain() bool {
 		s.watch.claimed(false)
 		return false // a watch finds nothing below the floor
 	}
+	if vain {
+		now := monotonic()
+		if now-s.vainAt > lookEvery {
+			s.vains = 0
+		}
+		s.vains++
+		s.vainAt = now
+	}
 	return vain
 }
 
 // claimed notes a claim that brought something, and whether that was all it asked for. It
-// reports that there is work enough without a Bell: one full claim after another.
+// reports that there is work enough without a Bell: one full claim after another, or many.
 func (s *seat) claimed(full bool) (enough bool) {
-	s.woken, s.owes = false, false
+	s.woken, s.owes, s.vains = false, false, 0
+	now := monotonic()
+	s.lately[s.turn] = now
+	s.turn = (s.turn + 1) % busyClaims
 	if s.watch != nil {
 		s.watch.claimed(true)
 	}
-	if !full {
+	if full {
+		s.full++
+	} else {
 		s.full = 0
-		return false
 	}
-	s.full++
-	return s.full > 1
+	return s.full > 1 || s.busy(now) > 0
 }

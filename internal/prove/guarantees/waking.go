@@ -275,9 +275,11 @@ func ringingLate(w *world) {
 	testdb.Send(w, sends, testdb.Texts("early")...)
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	w.asleep(c, b)
+	before := c.Stats().Looks
 	require.NoError(w, tx.Commit())
 	sends.Wake()
 	require.Equal(w, "late", testdb.Take(w, c, 1)[0].Body)
+	require.LessOrEqual(w, c.Stats().Looks-before, int64(1), "the first look finds it")
 }
 
 func busyReaders(w *world) {
@@ -298,15 +300,28 @@ func busyReaders(w *world) {
 	listens(1)
 	require.NoError(w, c.Shutdown(w.Soon()))
 	listens(0)
+
+	small := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: time.Hour, Prefetch: 4})
+	w.asleep(small, b)
+	testdb.Send(w, q, testdb.Texts("a", "b", "c", "d")...) // it has no room to look for more
+	listens(0)
+	for _, l := range testdb.Take(w, small, 4) {
+		require.NoError(w, l.Ack())
+	}
+	listens(1)
 }
 
 // deaf is a Bell whose channels are closed.
-type deaf struct{ board }
+type deaf struct {
+	board
+	times []time.Time // of Listen
+}
 
 func (d *deaf) Listen(string) (<-chan struct{}, func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sat++
+	d.times = append(d.times, time.Now())
 	ear := make(chan struct{})
 	close(ear)
 	return ear, func() {}
@@ -319,6 +334,9 @@ func deafBells(w *world) {
 	w.Eventually("it has listened twice", func() bool { _, sat, _ := b.count(); return sat > 1 })
 	s := c.Stats()
 	require.Less(w, s.EmptyClaims+s.Looks, int64(40), "about as often as without a bell")
+	b.mu.Lock()
+	require.GreaterOrEqual(w, b.times[1].Sub(b.times[0]), 900*time.Millisecond)
+	b.mu.Unlock()
 	_, elsewhere := w.Connect()
 	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
 	testdb.Take(w, c, 1)
