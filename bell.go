@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"database/sql"
 	"math"
 	"sync"
 	"time"
@@ -8,8 +9,9 @@ import (
 
 // Bell wakes idle consumers of other processes, so that a message does not wait for
 // their next look: by whatever messenger there is between the processes.
-// github.com/chanq/chanq/pgbell is one for PostgreSQL. Give the same to Config in all
-// programs that use a queue. Within a process, and on one *sql.DB, consumers wake
+// github.com/chanq/chanq/pgbell is one for PostgreSQL, and SQLite files that
+// github.com/chanq/chanq/embedded opened have one by themselves. Give the same to Config in
+// all programs that use a queue. Within a process, and on one *sql.DB, consumers wake
 // without it.
 //
 // A Bell makes nothing more certain and nothing less: consumers look each
@@ -45,6 +47,29 @@ type Bell interface {
 	// are worth no more than one. A closed channel says that rings are heard no more: the
 	// consumer calls stop, looks as without a Bell, and calls Listen again after a second.
 	Listen(queue string) (heard <-chan struct{}, stop func())
+}
+
+// NoBell is a Config.Bell that switches off the one that a *sql.DB has by itself: nobody
+// is woken, and idle consumers poll.
+type NoBell struct{}
+
+// Ring implements Bell.
+func (NoBell) Ring(string) {}
+
+// Listen implements Bell. It hears nothing.
+func (NoBell) Listen(string) (<-chan struct{}, func()) { return nil, func() {} }
+
+// bellOf is the Bell of a queue on db, where the config has this one; nil is none.
+func bellOf(db *sql.DB, configured Bell) Bell {
+	switch b := configured.(type) {
+	case NoBell:
+		return nil
+	case nil:
+		own, _ := db.Driver().(Bell)
+		return own
+	default:
+		return b
+	}
 }
 
 // countingBell is what Bell's Ring tells of.

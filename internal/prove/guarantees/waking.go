@@ -30,11 +30,16 @@ var waking = []test{
 	{"WhoIsNotHeardLeavesAMessageToWhomTheBellWakes", leavingToOthers},
 }
 
+// alone is a queue whose consumers are woken by this process alone.
+var alone = chanq.Config{Bell: chanq.NoBell{}}
+
 // board is a Bell between the *sql.DBs of a test. A ring wakes who listens at that
 // moment, and nobody else.
 type board struct {
 	before, after func() // of a Listen, which hears between the two; nil is nothing
 	late          bool   // a Listen returns before it hears
+
+	here, there chanq.Bell // of the two *sql.DBs, to hear and to ring by; nil: this board's own
 
 	mu     sync.Mutex // guards what follows
 	ears   []chan struct{}
@@ -47,6 +52,10 @@ func (b *board) Ring(queue string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rings++
+	if b.there != nil {
+		b.there.Ring(queue)
+		return
+	}
 	for _, ear := range b.ears {
 		select {
 		case ear <- struct{}{}:
@@ -56,6 +65,9 @@ func (b *board) Ring(queue string) {
 }
 
 func (b *board) Listen(queue string) (<-chan struct{}, func()) {
+	if b.here != nil {
+		return b.listenThere(queue)
+	}
 	ear := make(chan struct{}, 1)
 	hear := func() {
 		if b.before != nil {
@@ -83,6 +95,15 @@ func (b *board) Listen(queue string) (<-chan struct{}, func()) {
 	}
 }
 
+func (b *board) listenThere(queue string) (<-chan struct{}, func()) {
+	b.mu.Lock()
+	b.sat++
+	b.mu.Unlock()
+	b.before()
+	defer b.after()
+	return b.here.Listen(queue)
+}
+
 func (b *board) count() (rings, sat, listening int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,28 +116,32 @@ var seldom = chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour}
 // The moments of a consumer that found nothing: it sits down, looks, and sleeps; or it is
 // heard only when it has looked, and looks again. A message may be committed at each of
 // them, and its sender may ring at that moment or at any later one: the consumer, which
-// looks once an hour, has it at once.
+// looks once an hour, has it at once. The same by the Bell of the *sql.DB, if it has one.
 func wakingAtAnyMoment(w *world) {
 	const before, sits, looked, again, sleeps = "before it listens", "when it listens", "when it has looked", "when it has looked again", "when it sleeps"
 	w.Within(5 * testdb.Bound)
 	q := w.Queue("work", chanq.Config{})
 	_, elsewhere := w.Connect()
-	sender := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), chanq.ProducerConfig{})
-	for _, late := range []bool{false, true} {
+	sender := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", alone), chanq.ProducerConfig{})
+	boards := []*board{{}, {late: true}}
+	if here, is := w.DB.Driver().(chanq.Bell); is {
+		boards = append(boards, &board{here: here, there: elsewhere.Driver().(chanq.Bell)})
+	}
+	for _, kind := range boards {
 		moments := []string{before, sits, looked, again, sleeps}
-		if late {
+		if kind.late {
 			moments = []string{looked, before, sits, again, sleeps}
 		}
 		for i, committed := range moments {
 			for _, rung := range moments[i:] {
-				b := &board{late: late}
-				w.Logf("late %v: committed %s, rung %s", late, committed, rung)
+				b := &board{late: kind.late, here: kind.here, there: kind.there}
+				w.Logf("late %v, own %v: committed %s, rung %s", b.late, b.here != nil, committed, rung)
 				w.wakes(b, func(moment string) {
 					if moment == committed {
 						testdb.SendBy(w, sender, chanq.Message[string]{Body: "a"})
 					}
 					if moment == rung {
-						b.Ring("")
+						b.Ring(w.Engine.Dialect.Traits().Schema + ".work")
 					}
 				})
 				require.Zero(w, testdb.Counted(w, q))
