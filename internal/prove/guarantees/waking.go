@@ -470,7 +470,6 @@ func ringingUnknown(w *world) {
 	require.Error(w, testdb.Receive(w, sent, "an outcome"))
 	w.Eventually("it rings", func() bool { rings, _, _ := b.count(); return rings > 0 })
 	w.Faults.Inject(nil)
-	require.Len(w, testdb.Lease(w, q, 1, time.Minute), 1)
 }
 
 // One who listens, and hears nothing since others do, sees a message at a look: it looks
