@@ -95,6 +95,8 @@ func stopWhileDecoding(w *world) {
 		}
 	}
 	c.Stop()
+	stopped := time.Now()
+	w.Eventually("a claimer that did not wait would have ended", func() bool { return time.Since(stopped) > 20*time.Millisecond })
 	close(gate)
 	require.NoError(w, c.Shutdown(w.Soon()))
 	require.Equal(w, chanq.Stats{Ready: count - acked}, testdb.Counted(w, q))
