@@ -134,6 +134,7 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 	if spare := c.seat.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
 		return
 	}
+	waited := false
 	for first := true; c.stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		sat := c.beSeated(wait)
@@ -143,6 +144,8 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 		switch {
 		case err != nil && !first:
 			return // the claim meets the error, too, and deals with it
+		case ready && !first && !waited && c.seat.beside():
+			waited, wait = true, min(wait, ringEvery) // somebody whom the Bell woke may be on his way
 		case ready && (!first || !empty || sat || below):
 			if !first && !c.seat.stands {
 				c.rise() // nobody woke for it: there may be a place for us now
@@ -150,6 +153,9 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 			return
 		case err == nil && !ready && c.seat.stands:
 			wait = c.cfg.PollMax
+		}
+		if !ready {
+			waited = false
 		}
 		if err == nil && any && due > 0 {
 			wait = min(wait, due)
@@ -168,7 +174,14 @@ func (c *Consumer[T]) arm() {
 
 // doze is a pause in which the Bell is heard, and that ends when a survey is worth it.
 func (c *Consumer[T]) doze(wait time.Duration) (rung bool) {
-	return c.pause(min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic())), c.seat.heard)
+	wait = min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic()))
+	if rest := min(wait, c.seat.rest()); rest > 0 {
+		if c.pause(rest, nil) {
+			return true
+		}
+		wait -= rest
+	}
+	return c.pause(wait, c.seat.heard)
 }
 
 // beSeated has the consumer listen for the Bell before a pause that is long enough,
