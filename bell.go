@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"database/sql"
 	"math"
 	"sync"
 	"time"
@@ -8,8 +9,9 @@ import (
 
 // Bell wakes idle consumers of other processes, so that a message does not wait for
 // their next look: by whatever messenger there is between the processes.
-// github.com/chanq/chanq/pgbell is one for PostgreSQL. Give the same to Config in all
-// programs that use a queue. Within a process, and on one *sql.DB, consumers wake
+// github.com/chanq/chanq/pgbell is one for PostgreSQL, and SQLite files that
+// github.com/chanq/chanq/embedded opened have one by themselves. Give the same to Config in
+// all programs that use a queue. Within a process, and on one *sql.DB, consumers wake
 // without it.
 //
 // A Bell makes nothing more certain and nothing less: consumers look each
@@ -45,6 +47,29 @@ type Bell interface {
 	// are worth no more than one. A closed channel says that rings are heard no more: the
 	// consumer calls stop, looks as without a Bell, and calls Listen again after a second.
 	Listen(queue string) (heard <-chan struct{}, stop func())
+}
+
+// NoBell is a Config.Bell that switches off the one that a *sql.DB has by itself: nobody
+// is woken, and idle consumers poll.
+type NoBell struct{}
+
+// Ring implements Bell.
+func (NoBell) Ring(string) {}
+
+// Listen implements Bell. It hears nothing.
+func (NoBell) Listen(string) (<-chan struct{}, func()) { return nil, func() {} }
+
+// bellOf is the Bell of a queue on db, where the config has this one; nil is none.
+func bellOf(db *sql.DB, configured Bell) Bell {
+	switch b := configured.(type) {
+	case NoBell:
+		return nil
+	case nil:
+		own, _ := db.Driver().(Bell)
+		return own
+	default:
+		return b
+	}
 }
 
 // countingBell is what Bell's Ring tells of.
@@ -150,6 +175,11 @@ type seat struct {
 	at   time.Duration // monotonic time of the last look
 	next time.Duration // what it saw to come is due then
 	near bool          // something has rung in this process since: what it is may be due later
+
+	lately [busyClaims]time.Duration // when the last claims were that brought something
+	turn   int                       // of the oldest of those
+	vains  int                       // rings in a row that were in vain
+	vainAt time.Duration             // when the last of those was
 }
 
 const (
@@ -162,11 +192,19 @@ const (
 	// lookEvery is how often one who sits looks at least, after messages that it was
 	// woken for: some that came with them may be due later.
 	lookEvery = time.Second
+
+	// So many claims that brought something within busyFor are enough to do without a Bell:
+	// as often one polls.
+	busyClaims = 16
+	busyFor    = 400 * time.Millisecond
+
+	// mostRest is how long one is deaf at most that was woken in vain again and again.
+	mostRest = 100 * time.Millisecond
 )
 
 // sit begins to listen.
 func (s *seat) sit() {
-	if s.bell == nil || s.heard != nil || monotonic() < s.again {
+	if now := monotonic(); s.bell == nil || s.heard != nil || now < s.again || s.busy(now) > 0 {
 		return
 	}
 	s.stands = false
@@ -231,15 +269,33 @@ func (s *seat) spare(pollMax time.Duration) time.Duration {
 
 // deaf is for how long yet it is not to listen.
 func (s *seat) deaf() time.Duration {
-	if s.bell == nil || s.again == 0 {
+	now := monotonic()
+	if s.bell == nil || s.heard != nil || s.again == 0 && s.busy(now) <= 0 {
 		return math.MaxInt64
 	}
-	left := s.again - monotonic()
+	left := max(s.again-now, s.busy(now))
 	if left <= 0 {
 		s.again = 0
 		return math.MaxInt64
 	}
 	return left
+}
+
+// busy is for how long yet it claims so often that it needs no Bell.
+func (s *seat) busy(now time.Duration) time.Duration {
+	if s.lately[s.turn] == 0 {
+		return 0
+	}
+	return s.lately[s.turn] + busyFor - now
+}
+
+// rest is for how long yet it hears nothing, since it was rung in vain again and again: the
+// messages are others', or there are none.
+func (s *seat) rest() time.Duration {
+	if s.vains < 3 {
+		return 0
+	}
+	return s.vainAt + min(mostRest, ringEvery<<min(s.vains-3, 8)) - monotonic()
 }
 
 // quiet says that whoever sits here has heard of nothing that it has not looked for.
@@ -253,20 +309,31 @@ func (s *seat) vain() bool {
 		s.watch.claimed(false)
 		return false // a watch finds nothing below the floor
 	}
+	if vain {
+		now := monotonic()
+		if now-s.vainAt > lookEvery {
+			s.vains = 0
+		}
+		s.vains++
+		s.vainAt = now
+	}
 	return vain
 }
 
 // claimed notes a claim that brought something, and whether that was all it asked for. It
-// reports that there is work enough without a Bell: one full claim after another.
+// reports that there is work enough without a Bell: one full claim after another, or many.
 func (s *seat) claimed(full bool) (enough bool) {
-	s.woken, s.owes = false, false
+	s.woken, s.owes, s.vains = false, false, 0
+	now := monotonic()
+	s.lately[s.turn] = now
+	s.turn = (s.turn + 1) % busyClaims
 	if s.watch != nil {
 		s.watch.claimed(true)
 	}
-	if !full {
+	if full {
+		s.full++
+	} else {
 		s.full = 0
-		return false
 	}
-	s.full++
-	return s.full > 1
+	return s.full > 1 || s.busy(now) > 0
 }

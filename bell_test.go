@@ -183,3 +183,51 @@ func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 		require.Negative(t, s.spare(time.Hour))
 	})
 }
+
+func TestWhoClaimsOftenDoesNotSit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &tally{}
+		s := seat{bell: b}
+		claims := func(n int, each time.Duration) (enough bool) {
+			for range n {
+				time.Sleep(each)
+				enough = s.claimed(false)
+			}
+			return enough
+		}
+		require.False(t, claims(15, time.Millisecond))
+		require.True(t, claims(1, time.Millisecond))
+		s.sit()
+		require.Zero(t, b.listens)
+		require.Equal(t, busyFor-15*time.Millisecond, s.deaf(), "then it tries again")
+		time.Sleep(busyFor)
+		s.sit()
+		require.Equal(t, 1, b.listens)
+		require.False(t, claims(100, 30*time.Millisecond))
+	})
+}
+
+func TestWhoIsWokenInVainAgainAndAgainRests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := seat{bell: &tally{}}
+		s.sit()
+		s.rang(true)
+		vain := func() time.Duration {
+			s.rang(true)
+			require.True(t, s.vain())
+			return s.rest()
+		}
+		for _, want := range []time.Duration{0, 0, 20, 40, 80, 100, 100} {
+			require.Equal(t, want*time.Millisecond, vain())
+		}
+		time.Sleep(100 * time.Millisecond)
+		require.Zero(t, s.rest(), "it hears again")
+		s.rang(true)
+		s.claimed(false)
+		require.Zero(t, vain(), "that was not in vain")
+		vain()
+		require.NotZero(t, vain())
+		time.Sleep(2 * time.Second)
+		require.Zero(t, vain(), "that was long ago")
+	})
+}

@@ -74,7 +74,9 @@ func (c *Consumer[T]) claimAll() {
 			}
 		case got > 0:
 			idle.Reset()
-			c.seat.claimed(false)
+			if c.seat.claimed(false) {
+				c.rise()
+			}
 			pause := idle.Pause()
 			if got >= worthwhile {
 				pause /= 4

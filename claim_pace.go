@@ -163,7 +163,14 @@ func (c *Consumer[T]) arm() {
 
 // doze is a pause in which the Bell is heard, and that ends when a survey is worth it.
 func (c *Consumer[T]) doze(wait time.Duration) (rung bool) {
-	return c.pause(min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic())), c.seat.heard)
+	wait = min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic()))
+	if rest := min(wait, c.seat.rest()); rest > 0 {
+		if c.pause(rest, nil) {
+			return true
+		}
+		wait -= rest
+	}
+	return c.pause(wait, c.seat.heard)
 }
 
 // beSeated has the consumer listen for the Bell before a pause that is long enough,

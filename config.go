@@ -34,8 +34,10 @@ type Config struct {
 	// PostgreSQL, synchronous below FULL of SQLite). Default DurabilityRequired: Open
 	// and Migrate refuse it with ErrNotDurable, as they find it for their connection.
 	Durability Durability
-	// Bell wakes idle consumers of other processes. Default none: they find what this
-	// process sends at their next look, after ConsumerConfig.PollMax at the latest.
+	// Bell wakes idle consumers of other processes. Default: the driver of the *sql.DB, if
+	// that is a Bell, as it is for a file that embedded.Open opened; else none, and NoBell
+	// is none in any case: idle consumers find what other processes send at their next
+	// look, after ConsumerConfig.PollMax at the latest.
 	Bell Bell
 	// Hooks are told of what happens. Default none.
 	Hooks Hooks

@@ -119,7 +119,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	cfg, err := cfg.withDefaults()
 	var pools []*sessions
 	var watch *watchEar
-	if err == nil && q.core.cfg.Bell == nil {
+	if err == nil && q.core.ringer.bell == nil {
 		watch, err = openWatch(q.core, cfg.WatchEvery)
 	}
 	if err == nil {

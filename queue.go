@@ -60,7 +60,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		db: db, name: name, cfg: cfg, dialect: d, guest: guest{id: NewID()},
 		sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name},
 	}
-	q.ringer.bell, q.ringer.name = cfg.Bell, q.key.schema+"."+name
+	q.ringer.bell, q.ringer.name = bellOf(db, cfg.Bell), q.key.schema+"."+name
 	q.lone = &health{queue: q, part: "consumer"}
 	return q, nil
 }

@@ -208,7 +208,7 @@ func (l *watchLine) deafen() {
 
 // newSeat is one at the Bell of the queue, or at a watch, if that is not nil.
 func newSeat(q *queue, watch *watchEar) seat {
-	s := seat{bell: q.cfg.Bell, name: q.ringer.name, watch: watch}
+	s := seat{bell: q.ringer.bell, name: q.ringer.name, watch: watch}
 	if watch != nil {
 		s.bell = watch
 	}
