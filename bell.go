@@ -301,6 +301,10 @@ func (s *seat) rest() time.Duration {
 // quiet says that whoever sits here has heard of nothing that it has not looked for.
 func (s *seat) quiet() bool { return s.stands && len(s.heard) == 0 }
 
+// beside says that it listens, and is not heard: others may be who sit where it found no
+// place.
+func (s *seat) beside() bool { return s.heard != nil && !s.stands }
+
 // vain reports, after a claim that brought nothing, that somebody had rung for one.
 func (s *seat) vain() bool {
 	vain := s.woken

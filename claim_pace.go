@@ -129,6 +129,7 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 	if spare := c.seat.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
 		return
 	}
+	waited := false
 	for first := true; c.stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		sat := c.beSeated(wait)
@@ -138,6 +139,8 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 		switch {
 		case err != nil && !first:
 			return // the claim meets the error, too, and deals with it
+		case ready && !first && !waited && c.seat.beside():
+			waited, wait = true, min(wait, ringEvery) // somebody whom the Bell woke may be on his way
 		case ready && (!first || !empty || sat || below):
 			if !first && !c.seat.stands {
 				c.rise() // nobody woke for it: there may be a place for us now
@@ -145,6 +148,9 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 			return
 		case err == nil && !ready && c.seat.stands:
 			wait = c.cfg.PollMax
+		}
+		if !ready {
+			waited = false
 		}
 		if err == nil && any && due > 0 {
 			wait = min(wait, due)

@@ -125,7 +125,7 @@ func (q *Queue[T]) Name() string { return q.core.name }
 
 // Wake makes idle consumers of this queue look for messages at once: call it after
 // committing a transaction that used SendTx. It costs no round trip. Consumers in other
-// processes need a Config.Bell for it; without one they find the messages within a second
+// processes need a Bell for it; without one they find the messages within a second
 // or so, or ConsumerConfig.PollMax, if that is longer.
 func (q *Queue[T]) Wake() {
 	q.core.key.wake()

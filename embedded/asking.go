@@ -10,7 +10,7 @@ import (
 
 const (
 	// askEvery is how often SQLite is asked while somebody is idle.
-	askEvery = 2 * time.Millisecond
+	askEvery = 5 * time.Millisecond
 	// askRest is for how long it is not, after something was committed: by whoever wrote to
 	// the file, and whatever it was.
 	askRest = 20 * time.Millisecond

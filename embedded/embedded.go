@@ -52,8 +52,9 @@ var memory atomic.Int64
 // the *sql.DB is a chanq.Bell (see chanq.Config.Bell; chanq.NoBell switches it off). It
 // rings by a named pipe for each queue, in the directory path-bell, which idle consumers
 // make and leave behind: some microseconds for a commit. Where there are no such pipes (on
-// Windows, on FAT, or without the right to make them), idle consumers ask SQLite each 2 ms
-// whether anything was committed, on a connection of their own: half a percent or so of a core.
+// Windows, on FAT, or without the right to make them), a process with idle consumers asks
+// SQLite each 5 ms whether anything was committed, on a connection of its own, which is some
+// percent of a core.
 //
 // The tables of the application may be in the same file, which is what SendTx and
 // AckTx of chanq need. Close the *sql.DB after the producers and consumers that

@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,9 @@ var waking = []test{
 	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
 	{"AConsumerThatIsWokenForEachMessageLooksOnceASecond", looksSeldom},
 	{"ARingThatComesWithAClaimCostsOneMore", ringBesideClaim},
+	{"ABellThatIsRungForNothingIsHeardSeldom", ringingInVain},
+	{"AGroupThatMayBeStoredRings", ringingUnknown},
+	{"WhoIsNotHeardLeavesAMessageToWhomTheBellWakes", leavingToOthers},
 }
 
 // alone is a queue whose consumers are woken by this process alone.
@@ -421,4 +425,71 @@ func ringBesideClaim(w *world) {
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	w.asleep(c, b)
 	require.Equal(w, before+1, c.Stats().EmptyClaims)
+}
+
+func ringingInVain(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	before, began := c.Stats().EmptyClaims, time.Now()
+	for range 60 {
+		b.Ring("")
+		w.pass(10 * time.Millisecond)
+	}
+	most := 6 + int64(time.Since(began)/(100*time.Millisecond))
+	require.LessOrEqual(w, c.Stats().EmptyClaims-before, most)
+	_, elsewhere := w.Connect()
+	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b}), testdb.Texts("a")...)
+	testdb.Take(w, c, 1)
+}
+
+// Its producer gives up, and does not know.
+func ringingUnknown(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	st := w.Statements("work")
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(w, err)
+	var struck atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if struck.Load() == 0 && !enqueues(op, st) {
+			return faultdb.Fault{}
+		}
+		return w.Broken(struck.Add(1) == 1)
+	})
+	sent := make(chan error, 1)
+	go func() { // ends with Close
+		_, err := p.Send(w.Context(), chanq.Message[string]{Body: "a"})
+		sent <- err
+	}()
+	w.Eventually("it is stored, and tried again", func() bool { return struck.Load() > 1 })
+	ctx, cancel := context.WithCancel(w.Context())
+	cancel()
+	_ = p.Close(ctx)
+	require.Error(w, testdb.Receive(w, sent, "an outcome"))
+	w.Eventually("it rings", func() bool { rings, _, _ := b.count(); return rings > 0 })
+	w.Faults.Inject(nil)
+	require.Len(w, testdb.Lease(w, q, 1, time.Minute), 1)
+}
+
+// One who listens, and hears nothing since others do, sees a message at a look: it looks
+// once more before it claims. Nobody is on his way to this one.
+func leavingToOthers(w *world) {
+	b := &board{late: true}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: 200 * time.Millisecond, PollMax: 200 * time.Millisecond})
+	w.Eventually("it looks", func() bool { return c.Stats().Looks > 2 })
+	_, elsewhere := w.Connect()
+	gate := make(chan struct{})
+	st := w.Statements("work")
+	seen := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return looks(op, st) })
+	w.Eventually("it looks", func() bool { return seen.Struck() != "" })
+	before := c.Stats()
+	close(gate)
+	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
+	testdb.Take(w, c, 1)
+	after := c.Stats()
+	require.GreaterOrEqual(w, after.Looks-before.Looks, int64(3), "the one that was held, one that sees it, and one more")
+	require.Equal(w, before.EmptyClaims, after.EmptyClaims)
 }
