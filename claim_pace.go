@@ -14,14 +14,19 @@ import (
 // When a claim is made, and how many messages it asks for.
 
 // flow is what the claimer knows of its readers' pace. Only the claimer uses it,
-// save skipped.
+// save skipped and coming.
 type flow struct {
-	delivered int64        // leases sent on the channel, or set aside
+	delivered int64        // leases sent on the channel, about to be, or set aside
 	skipped   atomic.Int64 // of those, the ones that readers dropped
 	samples   []flowSample
 	meanBytes int  // of a body, by the last claim
 	lastClaim int  // messages of the last claim
 	atWork    bool // the last claim found some
+
+	beside chan struct{} // closed when the claim before is delivered; nil: it is
+	coming atomic.Int64  // leases of it that are not on the channel yet
+	used   []claimedRow  // of it
+	free   []claimedRow  // no claim's
 }
 
 type flowSample struct {
@@ -52,7 +57,7 @@ func (c *Consumer[T]) waitForRoom() int {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for c.stop.Err() == nil {
-		buffered := len(c.out)
+		buffered := c.buffered()
 		most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
 		room := min(most-buffered, c.queue.dialect.Traits().ClaimRows, c.allowance.bound())
 		if c.flow.meanBytes == 0 { // nothing is known of sizes, but that of the largest

@@ -188,3 +188,17 @@ func TestRequestsGetLongerWhileNothingComesAndNobody(t *testing.T) {
 	a.ears[0].arm(sqlbatch.Floors{})
 	require.Equal(t, watchFor, quiet())
 }
+
+func TestARequestIsOfNoMoreQueuesThanItsStatementTakes(t *testing.T) {
+	first, _ := newWatchLine(1)
+	w := first.ears[0].watcher
+	var last <-chan struct{}
+	for range sqlbatch.MostWatched {
+		l, heard := newWatchLine(1)
+		l.ears[0].watcher, l.seated, last = w, true, heard[0]
+		w.lines = append(w.lines, l)
+	}
+	require.Len(t, w.plan(monotonic()).watched, sqlbatch.MostWatched)
+	_, open := <-last
+	require.False(t, open, "it polls")
+}

@@ -90,7 +90,8 @@ func Files(path string) []string {
 }
 
 // Connector is Open for programs that wrap drivers, for tracing say: give the
-// wrapped connector to sql.OpenDB. A wrapper must pass Close and Driver on.
+// wrapped connector to sql.OpenDB. A wrapper must pass Close and Driver on. Where it has a
+// driver of its own, set chanq.Config's Dialect, and Bell to the connector's Driver, which is one.
 func Connector(path string) (driver.Connector, error) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return nil, fmt.Errorf("chanq: embedded: path %q is neither a file nor \":memory:\"", path)

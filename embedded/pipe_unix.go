@@ -88,10 +88,15 @@ func (p *pipe) rest() (n int) {
 		return 0
 	}
 	_ = raw.Read(func(fd uintptr) bool {
-		n, _ = syscall.Read(int(fd), make([]byte, 512))
-		return true
+		for buffer := make([]byte, 512); ; { // much, where this process was stopped for long
+			some, err := syscall.Read(int(fd), buffer)
+			if err != nil || some == 0 {
+				return true
+			}
+			n += some
+		}
 	})
-	return max(n, 0)
+	return n
 }
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
