@@ -37,7 +37,7 @@ type Bell interface {
 
 	// Listen is called by a consumer that found nothing, before its last look and the
 	// pause that follows; what the channel gives ends that pause. stop is called once:
-	// when there is so much that the consumer needs no bell, when its readers are busy, when
+	// when it claims so often that it needs no bell, when its readers are busy, when
 	// the channel was closed, and when it ends. A few messages now and then do not end it.
 	//
 	// The first value says that rings are heard from here on, which lets the consumer
