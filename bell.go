@@ -39,6 +39,8 @@ type Bell interface {
 	// pause that follows; what the channel gives ends that pause. stop is called once:
 	// when it claims so often that it needs no bell, when its readers are busy, when
 	// the channel was closed, and when it ends. A few messages now and then do not end it.
+	// Like the two methods it must not block. A ring that it finds in the channel, not
+	// received yet, is the Bell's to hand on, if it was for this consumer alone.
 	//
 	// The first value says that rings are heard from here on, which lets the consumer
 	// look again, and then sleep for as long as PollMax; without it, it looks after pauses
@@ -171,6 +173,7 @@ type seat struct {
 	full   int  // claims in a row that brought all they asked for
 
 	again time.Duration // monotonic time before which it does not sit down
+	early bool          // it was to sit down, and that was too early
 
 	at   time.Duration // monotonic time of the last look
 	next time.Duration // what it saw to come is due then
@@ -204,7 +207,11 @@ const (
 
 // sit begins to listen.
 func (s *seat) sit() {
-	if now := monotonic(); s.bell == nil || s.heard != nil || now < s.again || s.busy(now) > 0 {
+	if s.bell == nil || s.heard != nil {
+		return
+	}
+	now := monotonic()
+	if s.early = now < s.again || s.busy(now) > 0; s.early {
 		return
 	}
 	s.stands = false
@@ -267,18 +274,22 @@ func (s *seat) spare(pollMax time.Duration) time.Duration {
 	return min(s.at+min(lookEvery, pollMax), s.next) - monotonic()
 }
 
-// deaf is for how long yet it is not to listen.
+// deaf is for how long yet it is not to listen. Where that has ended since it was too early
+// to sit down, it is for no time, and then for ever: whoever sleeps sits down before.
 func (s *seat) deaf() time.Duration {
+	if s.bell == nil || s.heard != nil {
+		return math.MaxInt64
+	}
 	now := monotonic()
-	if s.bell == nil || s.heard != nil || s.again == 0 && s.busy(now) <= 0 {
-		return math.MaxInt64
+	if left := max(s.again-now, s.busy(now)); left > 0 {
+		return left
 	}
-	left := max(s.again-now, s.busy(now))
-	if left <= 0 {
-		s.again = 0
-		return math.MaxInt64
+	s.again = 0
+	if s.early {
+		s.early = false
+		return 0
 	}
-	return left
+	return math.MaxInt64
 }
 
 // busy is for how long yet it claims so often that it needs no Bell.

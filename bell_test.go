@@ -127,6 +127,33 @@ func TestWhoIsToldThatNothingIsHeardSitsDownAgainLater(t *testing.T) {
 	require.Equal(t, 2, b.stops)
 }
 
+func TestWhoMaySitDownSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for name, wait := range map[string]func(*seat){
+			"told that nothing is heard": func(s *seat) { s.sit(); s.rang(false) },
+			"busy": func(s *seat) {
+				for range busyClaims {
+					s.claimed(false)
+				}
+			},
+		} {
+			b := &tally{}
+			s := seat{bell: b}
+			wait(&s)
+			sat := b.listens
+			left := s.deaf()
+			time.Sleep(left - time.Millisecond)
+			s.sit()
+			require.Equal(t, sat, b.listens, name)
+			time.Sleep(2 * time.Millisecond) // it looks meanwhile
+			require.Zero(t, s.deaf(), name)
+			require.Greater(t, s.deaf(), time.Hour, "%s: once", name)
+			s.sit()
+			require.Equal(t, sat+1, b.listens, name)
+		}
+	})
+}
+
 func TestOneFullClaimAfterAnotherLeavesTheBell(t *testing.T) {
 	b := &tally{}
 	s := seat{bell: b}
