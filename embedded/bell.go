@@ -43,6 +43,7 @@ type bell struct {
 	closed bool
 	lines  map[string]*line
 	asks   bool                 // there is a goroutine that asks
+	tried  time.Time            // when a pipe could last not be opened
 	rung   map[string]time.Time // when a queue was rung here
 }
 
@@ -111,15 +112,23 @@ func (b *bell) Listen(queue string) (heard <-chan struct{}, stop func()) {
 func (b *bell) open(queue string) *line {
 	l := &line{queue: queue, left: make(chan struct{})}
 	b.lines[queue] = l
-	pipe, err := openPipe(b.pipeOf(queue), b.path())
-	if err == nil {
-		l.pipe = pipe
-		b.joined.Go(func() { b.hear(l) })
-	} else if !b.asks {
+	if !b.openPipe(l) && !b.asks {
 		b.asks = true
 		b.joined.Go(b.ask)
 	}
 	return l
+}
+
+// openPipe has a line's pipe heard, if it can be opened. mu is held.
+func (b *bell) openPipe(l *line) bool {
+	pipe, err := openPipe(b.pipeOf(l.queue), b.path())
+	if err != nil {
+		b.tried = time.Now()
+		return false
+	}
+	l.pipe = pipe
+	b.joined.Go(func() { b.hear(l) })
+	return true
 }
 
 // pipeOf is the name of a queue's pipe.

@@ -302,6 +302,24 @@ func TestWithoutPipesSQLiteIsAsked(t *testing.T) {
 	b.joined.Wait()
 }
 
+// So that what is soon over, such as too many open files, costs no asking for ever.
+func TestAPipeThatCouldNotBeMadeIsTriedAgainWhileSQLiteIsAsked(t *testing.T) {
+	path := database(t)
+	needPipes(t, path)
+	require.NoError(t, os.RemoveAll(path+bellSuffix))
+	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
+	b := at(t, path)
+	heard, stop := listen(t, b)
+	require.False(t, hasPipe(b))
+	require.NoError(t, os.Remove(path+bellSuffix))
+	require.Eventually(t, func() bool { return hasPipe(b) }, 10*time.Second, time.Millisecond)
+	requireQuietEventually(t, heard)
+	at(t, path).Ring(queue)
+	requireHeard(t, heard)
+	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.asks }, 10*time.Second, time.Millisecond, "nobody asks any more")
+	stop()
+}
+
 // What is committed before SQLite is asked for the first time came after the last look.
 func TestACommitBeforeTheFirstQuestionIsHeard(t *testing.T) {
 	path := database(t)
@@ -392,7 +410,7 @@ func BenchmarkRing(b *testing.B) {
 	}
 }
 
-// BenchmarkAsk is one of the 500 questions of a second.
+// BenchmarkAsk is one of the 200 questions of a second.
 func BenchmarkAsk(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "queue.db")
 	c, err := Connector(path)
