@@ -122,14 +122,38 @@ func TestWhoWasWokenLeavesTheNextRingToOthers(t *testing.T) {
 	sender, first, second := at(t, path), at(t, path), at(t, path)
 	heard, _ := listen(t, first)
 	require.Eventually(t, func() bool { // on a slow machine the first may be back too soon
-		sender.Ring(queue)
+		sender.wakeOthers(queue, 1)
 		requireHeard(t, heard)
-		sender.Ring(queue)
+		sender.wakeOthers(queue, 1)
 		others, stop := listen(t, second)
 		defer stop()
 		<-time.After(3 * yieldFor)
 		return hears(others)
 	}, 10*time.Second, time.Millisecond)
+}
+
+// Many senders of single messages ring each for itself.
+func TestRingsThatFollowEachOtherAreFewAndTheLastOneIsKept(t *testing.T) {
+	path := database(t)
+	needPipes(t, path)
+	b := at(t, path)
+	sleeper, err := openPipe(b.pipeOf(queue), path) // which reads when we say so
+	require.NoError(t, err)
+	defer sleeper.close()
+	began := time.Now()
+	for range 1000 {
+		b.Ring(queue)
+	}
+	most := 2 + int(time.Since(began)/ringEvery)
+	n := 0
+	require.Eventually(t, func() bool { n += sleeper.rest(); return n > 1 }, 10*time.Second, time.Millisecond, "the last one, too")
+	require.LessOrEqual(t, n, most)
+	<-time.After(10 * ringEvery)
+	sleeper.rest()
+	b.Ring(queue)
+	b.Ring(queue)
+	b.close()
+	require.Equal(t, 2, sleeper.rest(), "at the end none is late")
 }
 
 func TestARingOfWhoLeavesIsAnothers(t *testing.T) {
