@@ -51,11 +51,14 @@ func (b *bell) answered(changed bool, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asks = false
+	again := time.Since(b.tried) > missing // what was in the way may be gone, such as too many open files
 	for _, l := range b.lines {
 		switch {
 		case l.pipe != nil:
 		case err != nil:
 			b.deafen(l)
+		case again && b.openPipe(l):
+			l.wake(len(l.ears))
 		default:
 			b.asks = true
 			if changed {

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"database/sql/driver"
+	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -42,8 +43,15 @@ type bell struct {
 	mu     sync.Mutex // guards what follows; held for moments
 	closed bool
 	lines  map[string]*line
-	asks   bool                 // there is a goroutine that asks
-	rung   map[string]time.Time // when a queue was rung here
+	asks   bool              // there is a goroutine that asks
+	tried  time.Time         // when a pipe could last not be opened
+	rung   map[string]*rings // those of each queue by this process
+}
+
+// rings are those of a queue. mu of the bell guards them.
+type rings struct {
+	at   time.Time   // of the last one
+	late *time.Timer // rings for those that came too soon after that; nil: there are none
 }
 
 // line is a queue as this process hears it. mu of the bell guards it.
@@ -72,6 +80,10 @@ const (
 	// yieldFor is how long who was woken leaves the next bytes to others. It looks again
 	// by itself soon after that.
 	yieldFor = 5 * time.Millisecond
+	// ringEvery is the least time between two rings. Each byte wakes every process that sleeps
+	// far enough to see that there is nothing for it, which many senders of single messages
+	// would pay for at each commit; and who was woken does not read for as long.
+	ringEvery = yieldFor
 	// missing is how often a pipe is looked for that somebody may have removed.
 	missing = time.Second
 )
@@ -86,7 +98,7 @@ func newBell(path string, connect func() (driver.Conn, error)) *bell {
 		}
 		return path
 	}
-	return &bell{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}, rung: map[string]time.Time{}}
+	return &bell{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}, rung: map[string]*rings{}}
 }
 
 // Listen implements chanq.Bell. It hears at once.
@@ -111,15 +123,23 @@ func (b *bell) Listen(queue string) (heard <-chan struct{}, stop func()) {
 func (b *bell) open(queue string) *line {
 	l := &line{queue: queue, left: make(chan struct{})}
 	b.lines[queue] = l
-	pipe, err := openPipe(b.pipeOf(queue), b.path())
-	if err == nil {
-		l.pipe = pipe
-		b.joined.Go(func() { b.hear(l) })
-	} else if !b.asks {
+	if !b.openPipe(l) && !b.asks {
 		b.asks = true
 		b.joined.Go(b.ask)
 	}
 	return l
+}
+
+// openPipe has a line's pipe heard, if it can be opened. mu is held.
+func (b *bell) openPipe(l *line) bool {
+	pipe, err := openPipe(b.pipeOf(l.queue), b.path())
+	if err != nil {
+		b.tried = time.Now()
+		return false
+	}
+	l.pipe = pipe
+	b.joined.Go(func() { b.hear(l) })
+	return true
 }
 
 // pipeOf is the name of a queue's pipe.
@@ -130,18 +150,48 @@ func (b *bell) pipeOf(queue string) string {
 // Ring implements chanq.Bell.
 func (b *bell) Ring(queue string) { b.RingFor(queue, 1) }
 
-// RingFor is Ring for a number of messages.
+// RingFor is Ring for a number of messages. One that comes soon after another one is late.
 func (b *bell) RingFor(queue string, messages int) {
-	now := time.Now()
-	b.mu.Lock()
-	more := now.Sub(b.rung[queue]) < sending
-	b.rung[queue] = now
-	b.mu.Unlock()
-	n := min((messages-1)/perSleeper+1, mostRung)
-	if more {
-		n = 1
+	if n := b.toWake(queue, messages); n > 0 {
+		b.wakeOthers(queue, n)
 	}
-	b.wakeOthers(queue, n)
+}
+
+// toWake is how many to wake now.
+func (b *bell) toWake(queue string, messages int) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.rung[queue]
+	if r == nil {
+		r = &rings{}
+		b.rung[queue] = r
+	}
+	now := time.Now()
+	since := now.Sub(r.at)
+	switch {
+	case r.late != nil:
+		return 0
+	case since < ringEvery && !b.closed:
+		r.late = time.AfterFunc(ringEvery-since, func() { b.ringLate(queue, r) })
+		return 0
+	}
+	r.at = now
+	if since < sending {
+		return 1
+	}
+	return min((messages-1)/perSleeper+1, mostRung)
+}
+
+// ringLate rings for what came too soon, if nobody has.
+func (b *bell) ringLate(queue string, r *rings) {
+	b.mu.Lock()
+	late := r.late
+	r.late, r.at = nil, time.Now()
+	b.mu.Unlock()
+	if late != nil {
+		late.Stop()
+		b.wakeOthers(queue, 1)
+	}
 }
 
 // wakeOthers wakes n who listen in any process.
@@ -278,7 +328,7 @@ func (b *bell) yield(l *line) {
 	}
 }
 
-// close ends the bell. Consumers that still listen are told.
+// close ends the bell. Consumers that still listen are told, and no ring is late any more.
 func (b *bell) close() {
 	b.mu.Lock()
 	if !b.closed {
@@ -288,6 +338,10 @@ func (b *bell) close() {
 			b.deafen(l)
 		}
 	}
+	rung := maps.Clone(b.rung)
 	b.mu.Unlock()
+	for queue, r := range rung {
+		b.ringLate(queue, r)
+	}
 	b.joined.Wait()
 }

@@ -122,14 +122,38 @@ func TestWhoWasWokenLeavesTheNextRingToOthers(t *testing.T) {
 	sender, first, second := at(t, path), at(t, path), at(t, path)
 	heard, _ := listen(t, first)
 	require.Eventually(t, func() bool { // on a slow machine the first may be back too soon
-		sender.Ring(queue)
+		sender.wakeOthers(queue, 1)
 		requireHeard(t, heard)
-		sender.Ring(queue)
+		sender.wakeOthers(queue, 1)
 		others, stop := listen(t, second)
 		defer stop()
 		<-time.After(3 * yieldFor)
 		return hears(others)
 	}, 10*time.Second, time.Millisecond)
+}
+
+// Many senders of single messages ring each for itself.
+func TestRingsThatFollowEachOtherAreFewAndTheLastOneIsKept(t *testing.T) {
+	path := database(t)
+	needPipes(t, path)
+	b := at(t, path)
+	sleeper, err := openPipe(b.pipeOf(queue), path) // which reads when we say so
+	require.NoError(t, err)
+	defer sleeper.close()
+	began := time.Now()
+	for range 1000 {
+		b.Ring(queue)
+	}
+	most := 2 + int(time.Since(began)/ringEvery)
+	n := 0
+	require.Eventually(t, func() bool { n += sleeper.rest(); return n > 1 }, 10*time.Second, time.Millisecond, "the last one, too")
+	require.LessOrEqual(t, n, most)
+	<-time.After(10 * ringEvery)
+	sleeper.rest()
+	b.Ring(queue)
+	b.Ring(queue)
+	b.close()
+	require.Equal(t, 2, sleeper.rest(), "at the end none is late")
 }
 
 func TestARingOfWhoLeavesIsAnothers(t *testing.T) {
@@ -302,6 +326,24 @@ func TestWithoutPipesSQLiteIsAsked(t *testing.T) {
 	b.joined.Wait()
 }
 
+// So that what is soon over, such as too many open files, costs no asking for ever.
+func TestAPipeThatCouldNotBeMadeIsTriedAgainWhileSQLiteIsAsked(t *testing.T) {
+	path := database(t)
+	needPipes(t, path)
+	require.NoError(t, os.RemoveAll(path+bellSuffix))
+	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
+	b := at(t, path)
+	heard, stop := listen(t, b)
+	require.False(t, hasPipe(b))
+	require.NoError(t, os.Remove(path+bellSuffix))
+	require.Eventually(t, func() bool { return hasPipe(b) }, 10*time.Second, time.Millisecond)
+	requireQuietEventually(t, heard)
+	at(t, path).Ring(queue)
+	requireHeard(t, heard)
+	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.asks }, 10*time.Second, time.Millisecond, "nobody asks any more")
+	stop()
+}
+
 // What is committed before SQLite is asked for the first time came after the last look.
 func TestACommitBeforeTheFirstQuestionIsHeard(t *testing.T) {
 	path := database(t)
@@ -392,7 +434,7 @@ func BenchmarkRing(b *testing.B) {
 	}
 }
 
-// BenchmarkAsk is one of the 500 questions of a second.
+// BenchmarkAsk is one of the 200 questions of a second.
 func BenchmarkAsk(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "queue.db")
 	c, err := Connector(path)
