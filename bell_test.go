@@ -2,6 +2,7 @@ package chanq
 
 import (
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,11 +12,12 @@ import (
 
 // tally is a Bell that counts.
 type tally struct {
-	rings, messages, listens, stops int
-	ear                             chan struct{}
+	rings, messages atomic.Int64 // a ring may be a timer's
+	listens, stops  int
+	ear             chan struct{}
 }
 
-func (b *tally) Ring(string) { b.rings++ }
+func (b *tally) Ring(string) { b.rings.Add(1) }
 
 func (b *tally) Listen(string) (<-chan struct{}, func()) {
 	b.listens++
@@ -26,7 +28,10 @@ func (b *tally) Listen(string) (<-chan struct{}, func()) {
 // counted is one that wants to know of how many messages.
 type counted struct{ *tally }
 
-func (b counted) RingFor(_ string, messages int) { b.rings++; b.messages += messages }
+func (b counted) RingFor(_ string, messages int) {
+	b.rings.Add(1)
+	b.messages.Add(int64(messages))
+}
 
 // bubble is synctest.Test where the local time, too, is the bubble's.
 func bubble(t *testing.T, f func(*testing.T)) {
@@ -43,36 +48,36 @@ func TestABurstRingsAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
 		b := &tally{}
 		r := ringer{bell: counted{b}}
 		r.ring(1, true)
-		require.Equal(t, 1, b.rings, "the first at once")
+		require.EqualValues(t, 1, b.rings.Load(), "the first at once")
 		for range 9 {
 			time.Sleep(time.Millisecond)
 			r.ring(1, true)
 		}
-		require.Equal(t, 1, b.rings)
+		require.EqualValues(t, 1, b.rings.Load())
 		time.Sleep(ringEvery)
 		synctest.Wait()
-		require.Equal(t, 2, b.rings, "and again for what came since, though no more does")
-		require.Equal(t, 10, b.messages)
+		require.EqualValues(t, 2, b.rings.Load(), "and again for what came since, though no more does")
+		require.EqualValues(t, 10, b.messages.Load())
 		time.Sleep(time.Second)
 		r.ring(1, true)
 		r.ring(1, true)
 		r.ring(1, false)
-		require.Equal(t, 4, b.rings, "at the end at once")
-		require.Equal(t, 13, b.messages)
+		require.EqualValues(t, 4, b.rings.Load(), "at the end at once")
+		require.EqualValues(t, 13, b.messages.Load())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, 4, b.rings, "and not twice")
+		require.EqualValues(t, 4, b.rings.Load(), "and not twice")
 		r.ring(1, true)
 		r.ring(1, true)
 		r.end()
-		require.Equal(t, 15, b.messages)
+		require.EqualValues(t, 15, b.messages.Load())
 	})
 }
 
 func TestAPlainBellIsRungWithoutACount(t *testing.T) {
 	b := &tally{}
 	(&ringer{bell: b}).ring(3, false)
-	require.Equal(t, 1, b.rings)
+	require.EqualValues(t, 1, b.rings.Load())
 	(&ringer{}).ring(3, false) // nothing
 }
 
