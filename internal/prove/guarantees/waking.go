@@ -423,6 +423,7 @@ func ringBesideClaim(w *world) {
 	b.Ring("")
 	close(gate)
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+	w.Eventually("it has claimed once more", func() bool { return c.Stats().EmptyClaims > before })
 	w.asleep(c, b)
 	require.Equal(w, before+1, c.Stats().EmptyClaims)
 }
