@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"database/sql"
 	"math"
 	"sync"
 	"time"
@@ -8,8 +9,9 @@ import (
 
 // Bell wakes idle consumers of other processes, so that a message does not wait for
 // their next look: by whatever messenger there is between the processes.
-// github.com/chanq/chanq/pgbell is one for PostgreSQL. Give the same to Config in all
-// programs that use a queue. Within a process, and on one *sql.DB, consumers wake
+// github.com/chanq/chanq/pgbell is one for PostgreSQL, and SQLite files that
+// github.com/chanq/chanq/embedded opened have one by themselves. Give the same to Config in
+// all programs that use a queue. Within a process, and on one *sql.DB, consumers wake
 // without it.
 //
 // A Bell makes nothing more certain and nothing less: consumers look each
@@ -35,8 +37,10 @@ type Bell interface {
 
 	// Listen is called by a consumer that found nothing, before its last look and the
 	// pause that follows; what the channel gives ends that pause. stop is called once:
-	// when there is so much that the consumer needs no bell, when its readers are busy, when
+	// when it claims so often that it needs no bell, when its readers are busy, when
 	// the channel was closed, and when it ends. A few messages now and then do not end it.
+	// Like the two methods it must not block. A ring that it finds in the channel, not
+	// received yet, is the Bell's to hand on, if it was for this consumer alone.
 	//
 	// The first value says that rings are heard from here on, which lets the consumer
 	// look again, and then sleep for as long as PollMax; without it, it looks after pauses
@@ -45,6 +49,29 @@ type Bell interface {
 	// are worth no more than one. A closed channel says that rings are heard no more: the
 	// consumer calls stop, looks as without a Bell, and calls Listen again after a second.
 	Listen(queue string) (heard <-chan struct{}, stop func())
+}
+
+// NoBell is a Config.Bell that switches off the one that a *sql.DB has by itself: nobody
+// is woken, and idle consumers poll.
+type NoBell struct{}
+
+// Ring implements Bell.
+func (NoBell) Ring(string) {}
+
+// Listen implements Bell. It hears nothing.
+func (NoBell) Listen(string) (<-chan struct{}, func()) { return nil, func() {} }
+
+// bellOf is the Bell of a queue on db, where the config has this one; nil is none.
+func bellOf(db *sql.DB, configured Bell) Bell {
+	switch b := configured.(type) {
+	case NoBell:
+		return nil
+	case nil:
+		own, _ := db.Driver().(Bell)
+		return own
+	default:
+		return b
+	}
 }
 
 // countingBell is what Bell's Ring tells of.
@@ -146,10 +173,16 @@ type seat struct {
 	full   int  // claims in a row that brought all they asked for
 
 	again time.Duration // monotonic time before which it does not sit down
+	early bool          // it was to sit down, and that was too early
 
 	at   time.Duration // monotonic time of the last look
 	next time.Duration // what it saw to come is due then
 	near bool          // something has rung in this process since: what it is may be due later
+
+	lately [busyClaims]time.Duration // when the last claims were that brought something
+	turn   int                       // of the oldest of those
+	vains  int                       // rings in a row that were in vain
+	vainAt time.Duration             // when the last of those was
 }
 
 const (
@@ -162,11 +195,23 @@ const (
 	// lookEvery is how often one who sits looks at least, after messages that it was
 	// woken for: some that came with them may be due later.
 	lookEvery = time.Second
+
+	// So many claims that brought something within busyFor are enough to do without a Bell:
+	// as often one polls.
+	busyClaims = 16
+	busyFor    = 400 * time.Millisecond
+
+	// mostRest is how long one is deaf at most that was woken in vain again and again.
+	mostRest = 100 * time.Millisecond
 )
 
 // sit begins to listen.
 func (s *seat) sit() {
-	if s.bell == nil || s.heard != nil || monotonic() < s.again {
+	if s.bell == nil || s.heard != nil {
+		return
+	}
+	now := monotonic()
+	if s.early = now < s.again || s.busy(now) > 0; s.early {
 		return
 	}
 	s.stands = false
@@ -229,21 +274,47 @@ func (s *seat) spare(pollMax time.Duration) time.Duration {
 	return min(s.at+min(lookEvery, pollMax), s.next) - monotonic()
 }
 
-// deaf is for how long yet it is not to listen.
+// deaf is for how long yet it is not to listen. Where that has ended since it was too early
+// to sit down, it is for no time, and then for ever: whoever sleeps sits down before.
 func (s *seat) deaf() time.Duration {
-	if s.bell == nil || s.again == 0 {
+	if s.bell == nil || s.heard != nil {
 		return math.MaxInt64
 	}
-	left := s.again - monotonic()
-	if left <= 0 {
-		s.again = 0
-		return math.MaxInt64
+	now := monotonic()
+	if left := max(s.again-now, s.busy(now)); left > 0 {
+		return left
 	}
-	return left
+	s.again = 0
+	if s.early {
+		s.early = false
+		return 0
+	}
+	return math.MaxInt64
+}
+
+// busy is for how long yet it claims so often that it needs no Bell.
+func (s *seat) busy(now time.Duration) time.Duration {
+	if s.lately[s.turn] == 0 {
+		return 0
+	}
+	return s.lately[s.turn] + busyFor - now
+}
+
+// rest is for how long yet it hears nothing, since it was rung in vain again and again: the
+// messages are others', or there are none.
+func (s *seat) rest() time.Duration {
+	if s.vains < 3 {
+		return 0
+	}
+	return s.vainAt + min(mostRest, ringEvery<<min(s.vains-3, 8)) - monotonic()
 }
 
 // quiet says that whoever sits here has heard of nothing that it has not looked for.
 func (s *seat) quiet() bool { return s.stands && len(s.heard) == 0 }
+
+// beside says that it listens, and is not heard: others may be who sit where it found no
+// place.
+func (s *seat) beside() bool { return s.heard != nil && !s.stands }
 
 // vain reports, after a claim that brought nothing, that somebody had rung for one.
 func (s *seat) vain() bool {
@@ -253,20 +324,31 @@ func (s *seat) vain() bool {
 		s.watch.claimed(false)
 		return false // a watch finds nothing below the floor
 	}
+	if vain {
+		now := monotonic()
+		if now-s.vainAt > lookEvery {
+			s.vains = 0
+		}
+		s.vains++
+		s.vainAt = now
+	}
 	return vain
 }
 
 // claimed notes a claim that brought something, and whether that was all it asked for. It
-// reports that there is work enough without a Bell: one full claim after another.
+// reports that there is work enough without a Bell: one full claim after another, or many.
 func (s *seat) claimed(full bool) (enough bool) {
-	s.woken, s.owes = false, false
+	s.woken, s.owes, s.vains = false, false, 0
+	now := monotonic()
+	s.lately[s.turn] = now
+	s.turn = (s.turn + 1) % busyClaims
 	if s.watch != nil {
 		s.watch.claimed(true)
 	}
-	if !full {
+	if full {
+		s.full++
+	} else {
 		s.full = 0
-		return false
 	}
-	s.full++
-	return s.full > 1
+	return s.full > 1 || s.busy(now) > 0
 }

@@ -2,6 +2,7 @@ package chanq
 
 import (
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,11 +12,12 @@ import (
 
 // tally is a Bell that counts.
 type tally struct {
-	rings, messages, listens, stops int
-	ear                             chan struct{}
+	rings, messages atomic.Int64 // a ring may be a timer's
+	listens, stops  int
+	ear             chan struct{}
 }
 
-func (b *tally) Ring(string) { b.rings++ }
+func (b *tally) Ring(string) { b.rings.Add(1) }
 
 func (b *tally) Listen(string) (<-chan struct{}, func()) {
 	b.listens++
@@ -26,7 +28,10 @@ func (b *tally) Listen(string) (<-chan struct{}, func()) {
 // counted is one that wants to know of how many messages.
 type counted struct{ *tally }
 
-func (b counted) RingFor(_ string, messages int) { b.rings++; b.messages += messages }
+func (b counted) RingFor(_ string, messages int) {
+	b.rings.Add(1)
+	b.messages.Add(int64(messages))
+}
 
 // bubble is synctest.Test where the local time, too, is the bubble's.
 func bubble(t *testing.T, f func(*testing.T)) {
@@ -43,36 +48,36 @@ func TestABurstRingsAtOnceThenSeldomAndAtItsEnd(t *testing.T) {
 		b := &tally{}
 		r := ringer{bell: counted{b}}
 		r.ring(1, true)
-		require.Equal(t, 1, b.rings, "the first at once")
+		require.EqualValues(t, 1, b.rings.Load(), "the first at once")
 		for range 9 {
 			time.Sleep(time.Millisecond)
 			r.ring(1, true)
 		}
-		require.Equal(t, 1, b.rings)
+		require.EqualValues(t, 1, b.rings.Load())
 		time.Sleep(ringEvery)
 		synctest.Wait()
-		require.Equal(t, 2, b.rings, "and again for what came since, though no more does")
-		require.Equal(t, 10, b.messages)
+		require.EqualValues(t, 2, b.rings.Load(), "and again for what came since, though no more does")
+		require.EqualValues(t, 10, b.messages.Load())
 		time.Sleep(time.Second)
 		r.ring(1, true)
 		r.ring(1, true)
 		r.ring(1, false)
-		require.Equal(t, 4, b.rings, "at the end at once")
-		require.Equal(t, 13, b.messages)
+		require.EqualValues(t, 4, b.rings.Load(), "at the end at once")
+		require.EqualValues(t, 13, b.messages.Load())
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Equal(t, 4, b.rings, "and not twice")
+		require.EqualValues(t, 4, b.rings.Load(), "and not twice")
 		r.ring(1, true)
 		r.ring(1, true)
 		r.end()
-		require.Equal(t, 15, b.messages)
+		require.EqualValues(t, 15, b.messages.Load())
 	})
 }
 
 func TestAPlainBellIsRungWithoutACount(t *testing.T) {
 	b := &tally{}
 	(&ringer{bell: b}).ring(3, false)
-	require.Equal(t, 1, b.rings)
+	require.EqualValues(t, 1, b.rings.Load())
 	(&ringer{}).ring(3, false) // nothing
 }
 
@@ -125,6 +130,33 @@ func TestWhoIsToldThatNothingIsHeardSitsDownAgainLater(t *testing.T) {
 	require.Equal(t, 2, b.listens)
 	require.False(t, s.rang(false), "nothing was promised")
 	require.Equal(t, 2, b.stops)
+}
+
+func TestWhoMaySitDownSinceItsLastLookDoesSoBeforeItSleeps(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for name, wait := range map[string]func(*seat){
+			"told that nothing is heard": func(s *seat) { s.sit(); s.rang(false) },
+			"busy": func(s *seat) {
+				for range busyClaims {
+					s.claimed(false)
+				}
+			},
+		} {
+			b := &tally{}
+			s := seat{bell: b}
+			wait(&s)
+			sat := b.listens
+			left := s.deaf()
+			time.Sleep(left - time.Millisecond)
+			s.sit()
+			require.Equal(t, sat, b.listens, name)
+			time.Sleep(2 * time.Millisecond) // it looks meanwhile
+			require.Zero(t, s.deaf(), name)
+			require.Greater(t, s.deaf(), time.Hour, "%s: once", name)
+			s.sit()
+			require.Equal(t, sat+1, b.listens, name)
+		}
+	})
 }
 
 func TestOneFullClaimAfterAnotherLeavesTheBell(t *testing.T) {
@@ -181,5 +213,53 @@ func TestWhoIsWokenForEachMessageLooksOnceASecond(t *testing.T) {
 		require.Equal(t, 150*time.Millisecond, s.spare(time.Hour), "what it saw to come")
 		s.looked(-time.Hour)
 		require.Negative(t, s.spare(time.Hour))
+	})
+}
+
+func TestWhoClaimsOftenDoesNotSit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &tally{}
+		s := seat{bell: b}
+		claims := func(n int, each time.Duration) (enough bool) {
+			for range n {
+				time.Sleep(each)
+				enough = s.claimed(false)
+			}
+			return enough
+		}
+		require.False(t, claims(15, time.Millisecond))
+		require.True(t, claims(1, time.Millisecond))
+		s.sit()
+		require.Zero(t, b.listens)
+		require.Equal(t, busyFor-15*time.Millisecond, s.deaf(), "then it tries again")
+		time.Sleep(busyFor)
+		s.sit()
+		require.Equal(t, 1, b.listens)
+		require.False(t, claims(100, 30*time.Millisecond))
+	})
+}
+
+func TestWhoIsWokenInVainAgainAndAgainRests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := seat{bell: &tally{}}
+		s.sit()
+		s.rang(true)
+		vain := func() time.Duration {
+			s.rang(true)
+			require.True(t, s.vain())
+			return s.rest()
+		}
+		for _, want := range []time.Duration{0, 0, 20, 40, 80, 100, 100} {
+			require.Equal(t, want*time.Millisecond, vain())
+		}
+		time.Sleep(100 * time.Millisecond)
+		require.Zero(t, s.rest(), "it hears again")
+		s.rang(true)
+		s.claimed(false)
+		require.Zero(t, vain(), "that was not in vain")
+		vain()
+		require.NotZero(t, vain())
+		time.Sleep(2 * time.Second)
+		require.Zero(t, vain(), "that was long ago")
 	})
 }

@@ -135,7 +135,7 @@ func findDialect(db *sql.DB) (sqlbatch.Dialect, error) {
 		return sqlserver.Dialect, nil
 	case strings.HasPrefix(path, "github.com/jackc/pgx/") && strings.HasSuffix(path, "/stdlib"), path == "github.com/lib/pq":
 		return postgres.Dialect, nil
-	case path == "modernc.org/sqlite":
+	case path == "modernc.org/sqlite", path == "github.com/chanq/chanq/embedded":
 		return sqlite.Dialect, nil
 	default:
 		return nil, fmt.Errorf("unknown driver %s (%s): set Config.Dialect to sqlserver.Dialect, postgres.Dialect or sqlite.Dialect", t, path)

@@ -3,7 +3,6 @@ package chanq
 import (
 	"context"
 	"database/sql"
-	"slices"
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
@@ -39,6 +38,7 @@ const worthwhile = 64
 func (c *Consumer[T]) claimAll() {
 	defer close(c.out)
 	defer c.releaseBuffer()
+	defer c.awaitDelivered()
 	defer c.rise()
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
@@ -74,7 +74,9 @@ func (c *Consumer[T]) claimAll() {
 			}
 		case got > 0:
 			idle.Reset()
-			c.seat.claimed(false)
+			if c.seat.claimed(false) {
+				c.rise()
+			}
 			pause := idle.Pause()
 			if got >= worthwhile {
 				pause /= 4
@@ -128,7 +130,7 @@ func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 	}
 	start := monotonic()
 	p := c.claimParams(n)
-	rows := claimedRows{rows: make([]claimedRow, 0, min(p.Rows, max(minClaim, c.flow.lastClaim)))}
+	rows := claimedRows{rows: c.flow.takeRows(p.Rows)}
 	failure = loop.Try(c.abandoned, func(context.Context) error { return c.runClaim(c.queue.sql.Claim(p), rows.scan) })
 	done()
 	if failure != nil {
@@ -139,17 +141,24 @@ func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 	c.surveys.floor.claimed(rows.rows, c.cfg.Order, took, start+took)
 	c.flow.atWork = claimed > 0
 	if claimed == 0 {
+		c.flow.giveRows(rows.rows)
 		c.caution.found(nil, p.Suspects)
 		return p.Rows, 0, nil
 	}
 	c.allowance.arrived(took, c.claimPatience())
 	c.flow.lastClaim, c.flow.meanBytes = claimed, max(1, rows.bytes/claimed)
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
-	event := ClaimedEvent{Queue: c.queue.name, Messages: claimed, Bytes: rows.bytes, Took: took}
-	leases := buildLeases[T](c.queue, rows.rows, c, deadlineAfter(start, c.cfg.LeaseFor), start+c.cfg.MaxExtend)
-	got = c.deliver(leases, p.Suspects)
-	call(c.queue.cfg.Hooks.Claimed, event) // they are extended by now, however long it takes
-	return p.Rows, got, nil
+	b := claimedBatch{
+		rows: rows.rows, deadline: deadlineAfter(start, c.cfg.LeaseFor), until: start + c.cfg.MaxExtend,
+		event: ClaimedEvent{Queue: c.queue.name, Messages: claimed, Bytes: rows.bytes, Took: took},
+	}
+	if c.awaitDelivered(); c.caution.wary || !b.mayComeBeside() {
+		got = c.deliver(b, p.Suspects)
+		c.flow.giveRows(b.rows)
+		return p.Rows, got, nil
+	}
+	c.deliverBeside(b)
+	return p.Rows, claimed, nil
 }
 
 // claimParams are those of a claim where there is room for n messages.
@@ -182,65 +191,4 @@ func (c *Consumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) error
 		return &lateError{err}
 	}
 	return err
-}
-
-// deliver hands new leases to the keeper and to the readers, and returns how many
-// are not given back. There is room for them in the channel.
-func (c *Consumer[T]) deliver(leases []*Lease[T], askedForSuspects bool) (kept int) {
-	c.held.Add(int64(len(leases)))
-	holds := make([]*lease, len(leases))
-	for i, l := range leases {
-		holds[i] = l.lease
-	}
-	back := c.caution.found(holds, askedForSuspects)
-	var aside []*lease
-	for _, l := range holds {
-		if l.state.Load() == leaseSettling {
-			aside = append(aside, l)
-		}
-	}
-	for _, l := range back {
-		l.takeBack()
-	}
-	if len(aside)+len(back) > 0 {
-		leases = slices.DeleteFunc(leases, func(l *Lease[T]) bool { return l.lease.state.Load() == leaseSettling })
-	}
-	c.keeper.hold(holds)
-	if len(aside) > 0 {
-		// They count as taken: that many expired must not make claims small.
-		c.flow.delivered += int64(len(aside))
-		c.settler.addAll(aside...)
-	}
-	kept = len(aside) + len(leases)
-	if len(back) > 0 && !c.setBack(back) {
-		// It cannot be told from the others while those may still be ours.
-		leases = slices.DeleteFunc(leases, func(l *Lease[T]) bool {
-			if !l.lease.suspect || !l.lease.takeBack() {
-				return false
-			}
-			c.settler.addAll(l.lease)
-			return true
-		})
-	}
-	for _, l := range leases {
-		c.flow.delivered++
-		c.out <- l
-	}
-	return kept
-}
-
-// releaseBuffer takes back what no reader has taken.
-func (c *Consumer[T]) releaseBuffer() {
-	var back []*lease
-	for {
-		select {
-		case l := <-c.out:
-			if l.lease.takeBack() {
-				back = append(back, l.lease)
-			}
-		default:
-			c.settler.addAll(back...)
-			return
-		}
-	}
 }

@@ -14,14 +14,19 @@ import (
 // When a claim is made, and how many messages it asks for.
 
 // flow is what the claimer knows of its readers' pace. Only the claimer uses it,
-// save skipped.
+// save skipped and coming.
 type flow struct {
-	delivered int64        // leases sent on the channel, or set aside
+	delivered int64        // leases sent on the channel, about to be, or set aside
 	skipped   atomic.Int64 // of those, the ones that readers dropped
 	samples   []flowSample
 	meanBytes int  // of a body, by the last claim
 	lastClaim int  // messages of the last claim
 	atWork    bool // the last claim found some
+
+	beside chan struct{} // closed when the claim before is delivered; nil: it is
+	coming atomic.Int64  // leases of it that are not on the channel yet
+	used   []claimedRow  // of it
+	free   []claimedRow  // no claim's
 }
 
 type flowSample struct {
@@ -52,7 +57,7 @@ func (c *Consumer[T]) waitForRoom() int {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for c.stop.Err() == nil {
-		buffered, waiting := len(c.out), 0
+		buffered, waiting := c.buffered(), 0
 		if c.order != nil {
 			c.flow.delivered = c.order.sent.Load()
 		}
@@ -138,6 +143,7 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 	if spare := c.seat.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
 		return
 	}
+	waited := false
 	for first := true; c.stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		sat := c.beSeated(wait)
@@ -147,6 +153,8 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 		switch {
 		case err != nil && !first:
 			return // the claim meets the error, too, and deals with it
+		case ready && !first && !waited && c.seat.beside():
+			waited, wait = true, min(wait, ringEvery) // somebody whom the Bell woke may be on his way
 		case ready && (!first || !empty || sat || below):
 			if !first && !c.seat.stands {
 				c.rise() // nobody woke for it: there may be a place for us now
@@ -154,6 +162,9 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 			return
 		case err == nil && !ready && c.seat.stands:
 			wait = c.cfg.PollMax
+		}
+		if !ready {
+			waited = false
 		}
 		if err == nil && any && due > 0 {
 			wait = min(wait, due)
@@ -172,7 +183,14 @@ func (c *Consumer[T]) arm() {
 
 // doze is a pause in which the Bell is heard, and that ends when a survey is worth it.
 func (c *Consumer[T]) doze(wait time.Duration) (rung bool) {
-	return c.pause(min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic())), c.seat.heard)
+	wait = min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic()))
+	if rest := min(wait, c.seat.rest()); rest > 0 {
+		if c.pause(rest, nil) {
+			return true
+		}
+		wait -= rest
+	}
+	return c.pause(wait, c.seat.heard)
 }
 
 // beSeated has the consumer listen for the Bell before a pause that is long enough,

@@ -30,14 +30,17 @@ const (
 // Its goroutines, all joined by Shutdown: the claimer (claim.go), the storers of the
 // settler, the keeper and its extender, the trimmer where Config.Retain is set, on
 // PostgreSQL one that vacuums (vacuum.go), one that notes this consumer among the members
-// (member.go), one for a survey that is slow (survey.go), and the supervisor, which
+// (member.go), one for a survey that is slow (survey.go), one for a large claim that is
+// delivered beside the next one (claim_deliver.go), with the last of those with
+// ConsumerConfig.WatchEvery on the *sql.DB theirs (watch.go), and the supervisor, which
 // ends the others in order; those of statements that were left behind (internal/session);
 // and, where hooks are told apart from what calls them (Hooks), one for each of
 // LeaseLost and Availability, while there is something to tell.
 //
 // At work it uses up to five sessions at once, of those that all queues on its *sql.DB
 // share: one claims, two settle and two extend leases; in health three. Each Pipe that
-// reads it uses one more. While idle it holds none: see internal/session.
+// reads it uses one more, and so do all with ConsumerConfig.WatchEvery together, while one of them
+// is idle. Otherwise it holds none while idle: see internal/session.
 type Consumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
@@ -123,7 +126,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	cfg, err := cfg.withDefaults()
 	var pools []*sessions
 	var watch *watchEar
-	if err == nil && q.core.cfg.Bell == nil && !q.core.ordered() {
+	if err == nil && q.core.ringer.bell == nil && !q.core.ordered() {
 		watch, err = openWatch(q.core, cfg.WatchEvery)
 	}
 	if err == nil {

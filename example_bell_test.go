@@ -3,6 +3,7 @@ package chanq_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -36,8 +37,11 @@ func (b *udpBell) hear() {
 	buffer := make([]byte, 512)
 	for {
 		n, _, err := b.conn.ReadFrom(buffer)
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil {
+			continue // on Windows: there was nobody at the address of an earlier ring
 		}
 		b.mu.Lock()
 		for ear, queue := range b.ears {

@@ -45,7 +45,7 @@ func ExampleQueue_SendTx() {
 		if err := tx.Commit(); err != nil {
 			return err
 		}
-		mails.Wake() // consumers of this process look at once
+		mails.Wake() // idle consumers look at once
 		return nil
 	}
 	for _, name := range []string{"Ada", "Grace", "Ada"} {

@@ -124,9 +124,10 @@ func TestALeaseOfTryLeaseIsFreedWhenItIsSettled(t *testing.T) {
 
 func TestATellerKeepsTheOrderAndABoundOfWhatIsUntold(t *testing.T) {
 	var x teller
-	gate := make(chan struct{})
+	begun, gate := make(chan struct{}), make(chan struct{})
 	var told []int
-	x.tell(func() { <-gate })
+	x.tell(func() { close(begun); <-gate })
+	<-begun // it is no more among those that wait
 	for i := range 2 * maxUntold {
 		x.tell(func() { told = append(told, i) })
 	}

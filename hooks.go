@@ -119,8 +119,9 @@ type AvailabilityEvent struct {
 type HousekeepingEvent struct {
 	Queue string
 	// Task is "members" (this consumer is not seen in Queue.Members), "trim" (what
-	// Config.Retain no longer keeps stays) or "vacuum" (on PostgreSQL: the live table grows
-	// until autovacuum comes, see Config.VacuumEvery).
+	// Config.Retain no longer keeps stays), "vacuum" (on PostgreSQL: the live table grows
+	// until autovacuum comes, see Config.VacuumEvery) or "watch" (on SQL Server: idle consumers
+	// poll in spite of ConsumerConfig.WatchEvery).
 	Task string
 	Err  error // what the database refused; nil when it no longer does
 }

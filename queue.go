@@ -63,7 +63,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if q.ordered() && q.sql.Slots(nil).Text == "" {
 		return refuse(errNotOrdered(d))
 	}
-	q.ringer.bell, q.ringer.name = cfg.Bell, q.key.schema+"."+name
+	q.ringer.bell, q.ringer.name = bellOf(db, cfg.Bell), q.key.schema+"."+name
 	q.lone = &health{queue: q, part: "consumer"}
 	return q, nil
 }
@@ -119,7 +119,7 @@ func (q *Queue[T]) Name() string { return q.core.name }
 
 // Wake makes idle consumers of this queue look for messages at once: call it after
 // committing a transaction that used SendTx. It costs no round trip. Consumers in other
-// processes need a Config.Bell for it; without one they find the messages within a second
+// processes need a Bell for it; without one they find the messages within a second
 // or so, or ConsumerConfig.PollMax, if that is longer.
 func (q *Queue[T]) Wake() { q.core.wake() }
 

@@ -15,7 +15,7 @@ import (
 
 // SendTx stores messages in the caller's transaction: they are in the queue if
 // and when that commits. It needs no Producer and no connection of its own. Call Wake
-// after the commit to have consumers of this process look at once. There is a Receipt
+// after the commit to have idle consumers look at once. There is a Receipt
 // for each message, in order; with no messages it does nothing, and returns none.
 //
 // One round trip per 500 messages or 4 MiB of bodies; one more where a DedupKey or a

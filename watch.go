@@ -29,9 +29,10 @@ import (
 // at once whether there was a chair.
 
 const (
-	// watchFor is the longest request: for so long whoever stands still keeps a chair, and
-	// a queue that comes to others waits for the request that is under way.
-	watchFor = time.Second
+	// watchFor is how long a request is, and watchLong if one after another brings nothing
+	// and there is no queue left that might come to the others: whoever comes waits for the
+	// request that is under way, and whoever stands still keeps a chair until it ends.
+	watchFor, watchLong = time.Second, 8 * time.Second
 	// watchBriefly is the same while a queue that has its chair is left out: its consumer
 	// is at a claim, and comes back soon.
 	watchBriefly = 50 * time.Millisecond
@@ -53,6 +54,7 @@ type watcher struct {
 
 	mu    sync.Mutex   // guards what follows; held for moments, for no statement
 	lines []*watchLine // those of all consumers, in the order of their names: the text depends on them
+	quiet int          // requests for all of them, one after another, that found nothing
 }
 
 // openWatch has a consumer of q take part in the watch on its *sql.DB. It returns nil where
@@ -186,29 +188,40 @@ type watchRequest struct {
 func (w *watcher) plan(now time.Duration) watchRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := watchRequest{every: math.MaxInt64, atMost: watchFor, wait: time.Hour}
-	for i, l := range w.lines {
-		if i >= sqlbatch.MostWatched {
-			l.deafen()
-			continue
-		}
-		look, trial, left := l.plan(now)
-		s := sqlbatch.Watched{Names: l.names, Look: look, Floors: noPlace}
-		switch {
-		case look:
+	r := watchRequest{every: math.MaxInt64, atMost: min(watchFor<<min(w.quiet, 10), watchLong), wait: time.Hour}
+	lines := w.lines[:min(len(w.lines), sqlbatch.MostWatched)]
+	for _, l := range w.lines[len(lines):] {
+		l.deafen()
+	}
+	duties := make([]watchDuty, len(lines))
+	for i, l := range lines {
+		var left time.Duration
+		duties[i], left = l.duty(now)
+		r.wait = min(r.wait, left)
+		switch duties[i] {
+		case watchNone:
+			r.atMost = min(r.atMost, watchFor)
+		case watchLook:
 			r.looks = true
+		case watchSit:
+			r.looks, r.atMost = true, 0
+		case watchRest:
+			r.atMost = min(r.atMost, max(left, watchBriefly))
+		case watchMissed:
+			r.atMost = min(r.atMost, watchBriefly)
+		}
+	}
+	for i, l := range lines {
+		s := sqlbatch.Watched{Names: l.names, Floors: noPlace}
+		switch duties[i] {
+		case watchLook, watchSit, watchKeep:
+			s.Look = r.looks
 			for _, e := range l.ears {
 				if e.heard != nil && e.placed {
 					s.Floors, r.every = lowest(s.Floors, e.floors), min(r.every, e.every)
 				}
 			}
-			if trial {
-				r.atMost = 0
-			}
-		case l.seated:
-			r.atMost = min(r.atMost, max(left, watchBriefly))
 		}
-		r.wait = min(r.wait, left)
 		r.lines, r.watched = append(r.lines, l), append(r.watched, s)
 	}
 	return r
@@ -237,6 +250,10 @@ func (w *watcher) answered(r watchRequest, answers []watchAnswer) (found bool) {
 			l.answered(answers[i], monotonic())
 			found = found || answers[i].found
 		}
+	}
+	w.quiet++
+	if found || r.atMost < watchFor || len(r.lines) != len(w.lines) {
+		w.quiet = 0
 	}
 	w.mu.Unlock()
 	for i, l := range r.lines {

@@ -112,36 +112,52 @@ func (e *watchEar) ring() {
 	}
 }
 
-// plan decides whether a request is to look at the queue, and whether that is to find a
-// chair first. If not, it says for how long; math.MaxInt64: nobody listens.
-func (l *watchLine) plan(now time.Duration) (look, trial bool, left time.Duration) {
-	listening, armed := false, false
+// watchDuty is what the next request is to do about a queue.
+type watchDuty uint8
+
+const (
+	watchNone   watchDuty = iota // nobody listens, or it is too early to try for a chair again
+	watchSit                     // try for a chair
+	watchLook                    // look
+	watchKeep                    // look, if there is a request: its consumer is awake, and back soon
+	watchMissed                  // what is there was found already, and its consumer is awake
+	watchRest                    // it was looked at in vain
+)
+
+// duty also says how long it may be until there is more to do; math.MaxInt64 is for ever.
+func (l *watchLine) duty(now time.Duration) (duty watchDuty, left time.Duration) {
+	listens, armed := false, false
 	left = math.MaxInt64
 	for _, e := range l.ears {
-		if e.heard == nil || !e.placed {
-			continue
-		}
-		listening = true
 		switch {
+		case e.heard == nil || !e.placed:
+			continue
 		case !e.armed:
 		case e.rest > now:
 			left = min(left, e.rest-now)
 		default:
 			armed = true
 		}
+		listens = true
 	}
 	switch {
-	case !listening:
+	case !listens:
 		l.seated = false
-		return false, false, math.MaxInt64
-	case !l.seated && !armed:
-		return false, false, left
+		return watchNone, math.MaxInt64
+	case armed && l.seated:
+		return watchLook, math.MaxInt64
+	case armed && l.tryAt > now:
+		return watchNone, l.tryAt - now
+	case armed:
+		return watchSit, math.MaxInt64
 	case !l.seated:
-		return l.tryAt <= now, true, max(0, l.tryAt-now)
-	case armed, left == math.MaxInt64 && !l.missed:
-		return true, false, 0
+		return watchNone, left
+	case left < math.MaxInt64:
+		return watchRest, left
+	case l.missed:
+		return watchMissed, math.MaxInt64
 	}
-	return false, false, left
+	return watchKeep, math.MaxInt64
 }
 
 // answered takes what a request told of the queue.
@@ -192,7 +208,7 @@ func (l *watchLine) deafen() {
 
 // newSeat is one at the Bell of the queue, or at a watch, if that is not nil.
 func newSeat(q *queue, watch *watchEar) seat {
-	s := seat{bell: q.cfg.Bell, name: q.ringer.name, watch: watch}
+	s := seat{bell: q.ringer.bell, name: q.ringer.name, watch: watch}
 	if watch != nil {
 		s.bell = watch
 	}

@@ -163,17 +163,25 @@ func sendHalf(ctx context.Context, o options, s *store, sleepers *sleepers, r *m
 	if err != nil {
 		return err
 	}
-	before, err := sleepers.ask()
-	if err != nil {
-		return errors.Join(err, producer.Close(context.WithoutCancel(ctx)))
-	}
-	before += s.counter.Statements()
-	r.N = max(1, int(r.RatePerS*o.latencyFor.Seconds()/2))
-	err = measure.AtRate(ctx, r.RatePerS, r.N, stamped(ctx, producer, o.latencyBody()))
+	n := max(5, int(r.RatePerS*o.latencyFor.Seconds()/2))
+	warm := n / 5 // until the sleeper is awake, and has what was sent meanwhile
+	r.N = n - warm
+	var before int64
+	send := stamped(ctx, producer, o.latencyBody())
+	err = measure.AtRate(ctx, r.RatePerS, n, func(i int, due time.Time) (err error) {
+		if i == warm {
+			if before, err = sleepers.ask(); err != nil {
+				return err
+			}
+			before += s.counter.Statements()
+			sleepers.forget()
+		}
+		return send(i, due)
+	})
 	if err = errors.Join(err, producer.Close(context.WithoutCancel(ctx))); err != nil {
 		return err
 	}
-	after, err := sleepers.readAll(ctx, r.N)
+	after, err := sleepers.readAll(ctx, n)
 	r.StatementsPerMessage = float64(after+s.counter.Statements()-before) / float64(r.N)
 	sleepers.read.into(r)
 	return err

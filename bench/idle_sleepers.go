@@ -145,6 +145,9 @@ func (s *sleepers) ask() (statements int64, err error) {
 	return statements, nil
 }
 
+// forget begins anew with the ages of what is read.
+func (s *sleepers) forget() { s.read.Ages, s.read.Slowest = measure.Histogram{}, 0 }
+
 // readAll asks until they have read n messages, and settled those.
 func (s *sleepers) readAll(ctx context.Context, n int) (statements int64, err error) {
 	for patience := time.Now().Add(30 * time.Second); ; {

@@ -148,11 +148,11 @@ func TestSleepersArePlottedTogether(t *testing.T) {
 	var out bytes.Buffer
 	to := filepath.Join(t.TempDir(), "idle.svg")
 	require.NoError(t, run(t.Context(), []string{"plot", "-in", in, "-out", to, "-title", "Asleep"}, &out, io.Discard))
-	require.Contains(t, out.String(), "| postgres chanq, bell | 1 | 100ms-500ms | 200 |", "the rounds together")
+	require.Contains(t, out.String(), "| postgres chanq, bell | 1 | 100ms-500ms | 200 | 2.0", "the quantiles of the rounds together")
 	plot, err := os.ReadFile(to)
 	require.NoError(t, err)
 	requireXML(t, plot)
-	for _, want := range []string{"Asleep", "gaps of 2s-4s", "48 sleepers", "slowest: 3.00 ms"} {
+	for _, want := range []string{"Asleep", "chanq, bell, 2s-4s", "48 sleepers", "slowest: 3.00 ms"} {
 		require.Contains(t, string(plot), want)
 	}
 }

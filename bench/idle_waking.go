@@ -17,7 +17,10 @@ type waking struct {
 
 func (s *store) waking(bell bool) waking {
 	w := waking{queue: s.config(), end: func() error { return nil }}
-	if bell && s.engine.wake != nil {
+	switch {
+	case !bell:
+		w.queue.Bell = chanq.NoBell{}
+	case s.engine.wake != nil:
 		s.engine.wake(s, &w)
 	}
 	return w

@@ -23,7 +23,7 @@ func (c bars) draw() []byte {
 	const right, thick, gap = 90, 11, 9
 	left := 150.0
 	for _, row := range c.rows {
-		left = max(left, 12+6.1*float64(len(row.label)))
+		left = max(left, 12+6.8*float64(len(row.label)))
 	}
 	s := &svg{width: 760}
 	s.text(10, 20, "start", c.title)

@@ -73,7 +73,7 @@ func latencyPlot(results []measure.Result) bars {
 // sleptPlot has the ways in which sleepers were measured, those with the same gaps side by
 // side.
 func sleptPlot(all []measure.Slept) bars {
-	c := bars{title: "send to delivery in another process that sleeps", unit: "ms", names: []string{"p50", "p99", "slowest", "one commit"}}
+	c := bars{title: "send to delivery in another process that sleeps in the gaps between messages", unit: "ms", names: []string{"p50", "p99", "slowest", "one commit"}}
 	var gaps []string
 	for _, s := range all {
 		if !slices.Contains(gaps, s.Gap) {
@@ -85,7 +85,7 @@ func sleptPlot(all []measure.Slept) bars {
 			if s.Gap != gap {
 				continue
 			}
-			label := s.Name + ", gaps of " + gap
+			label := s.Name + ", " + gap
 			if s.Sleepers > 1 {
 				label += fmt.Sprintf(", %d sleepers", s.Sleepers)
 			}

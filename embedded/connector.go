@@ -15,26 +15,34 @@ type connector struct {
 	name   string
 	driver driver.Driver
 	turn   *turnstile
+	bell   *bell       // the driver's; nil in memory
 	keep   driver.Conn // keeps a database in memory alive; nil for a file
 }
 
 func newConnector(name, path string) (*connector, error) {
-	c := &connector{name: name, driver: &sqlite.Driver{}, turn: newTurnstile(path)}
-	if path == inMemory {
-		keep, err := c.driver.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		c.keep = keep
+	sqlite := &sqlite.Driver{}
+	c := &connector{name: name, driver: sqlite, turn: newTurnstile(path)}
+	if path != inMemory {
+		c.bell = newBell(path, func() (driver.Conn, error) { return sqlite.Open(name) })
+		c.driver = fileDriver{sqlite, c.bell}
+		return c, nil
 	}
+	keep, err := sqlite.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	c.keep = keep
 	return c, nil
 }
 
-// Driver is SQLite's own, by which chanq knows the dialect.
+// Driver is SQLite's own, or one with a bell, by which chanq knows the dialect.
 func (c *connector) Driver() driver.Driver { return c.driver }
 
 // Close is called by (*sql.DB).Close.
 func (c *connector) Close() error {
+	if c.bell != nil {
+		c.bell.close()
+	}
 	c.turn.close()
 	if c.keep == nil {
 		return nil

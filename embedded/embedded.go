@@ -7,6 +7,8 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -46,6 +48,14 @@ var memory atomic.Int64
 // and path-next, which are left behind. Where those cannot be had (on Windows, or without the
 // right to make the files), and with programs that do not know them, processes poll.
 //
+// Idle consumers of chanq wake when another process has sent something, since the driver of
+// the *sql.DB is a chanq.Bell (see chanq.Config.Bell; chanq.NoBell switches it off). It
+// rings by a named pipe for each queue, in the directory path-bell, which idle consumers
+// make and leave behind: some microseconds for a commit. Where there are no such pipes (on
+// Windows, on FAT, or without the right to make them), a process with idle consumers asks
+// SQLite each 5 ms whether anything was committed, on a connection of its own, which is some
+// percent of a core.
+//
 // The tables of the application may be in the same file, which is what SendTx and
 // AckTx of chanq need. Close the *sql.DB after the producers and consumers that
 // use it have ended.
@@ -65,17 +75,23 @@ func Open(path string) (*sql.DB, error) {
 
 // Files are the names that the files of a database at path may have: the database,
 // its write-ahead log, the index of that, and the locks of the turn among
-// processes. They may be removed together while no process uses the database.
+// processes; and, after what is in it now, the directory of the pipes that wake consumers.
+// They may be removed together, in this order, while no process uses the database.
 func Files(path string) []string {
 	files := []string{path}
 	for _, suffix := range []string{journalSuffix, "-shm", "-journal", turnSuffix, nextSuffix} {
 		files = append(files, path+suffix)
 	}
-	return files
+	pipes, _ := os.ReadDir(path + bellSuffix) // which may not be there
+	for _, pipe := range pipes {
+		files = append(files, filepath.Join(path+bellSuffix, pipe.Name()))
+	}
+	return append(files, path+bellSuffix)
 }
 
 // Connector is Open for programs that wrap drivers, for tracing say: give the
-// wrapped connector to sql.OpenDB. A wrapper must pass Close and Driver on.
+// wrapped connector to sql.OpenDB. A wrapper must pass Close and Driver on. Where it has a
+// driver of its own, set chanq.Config's Dialect, and Bell to the connector's Driver, which is one.
 func Connector(path string) (driver.Connector, error) {
 	if path == "" || strings.ContainsRune(path, 0) {
 		return nil, fmt.Errorf("chanq: embedded: path %q is neither a file nor \":memory:\"", path)

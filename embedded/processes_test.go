@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	child.Main(map[string]child.Part{"write": child.Does(writeWithoutEnd)})
+	child.Main(map[string]child.Part{"write": child.Does(writeWithoutEnd), "read": child.Does(read)})
 	goleak.VerifyTestMain(m)
 }
 

@@ -111,8 +111,8 @@ func New(db *sql.DB, cfg Config) *Bell {
 	return b
 }
 
-// Close ends the Bell. It rings for what it has not rung for yet, so close it after the
-// senders: for a second at most. It gives its connection back and joins its goroutines,
+// Close ends the Bell. It rings for what it has not rung for yet, so close it after
+// producers and consumers: for a second at most. It gives its connection back and joins its goroutines,
 // after a statement that is under way. Consumers that still listen poll from then on. It
 // may be called again, and always returns nil.
 func (b *Bell) Close() error {

@@ -7,10 +7,9 @@ import (
 )
 
 const (
-	// A queue is rung no sooner after a ring than this: when nobody sat, since senders
-	// that have so much to do need few rings; and when somebody did, who may be on his way.
-	restUnheard = 20 * time.Millisecond
-	restHeard   = 5 * time.Millisecond
+	// rest is the least time between two rings of a queue: who was woken is on his way, and
+	// senders that have so much to do need few rings.
+	rest = 20 * time.Millisecond
 
 	// many stands for more messages than there are consumers.
 	many = 1 << 20
@@ -121,21 +120,14 @@ FROM (
 func (b *Bell) ringOne(queue string, messages int) {
 	ctx, cancel := context.WithTimeout(b.rings, commandTimeout)
 	defer cancel()
-	result, err := b.db.ExecContext(ctx, ringStatement, class, baseOf(queue), rand.IntN(chairs), messages)
-	heard := int64(0)
-	if err == nil {
-		heard, _ = result.RowsAffected()
-	}
+	_, err := b.db.ExecContext(ctx, ringStatement, class, baseOf(queue), rand.IntN(chairs), messages)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t, now := b.rung[queue], time.Now()
-	switch {
-	case err != nil && now.Sub(t.since) < ringFor && !b.closed:
+	if err != nil && now.Sub(t.since) < ringFor && !b.closed {
 		t.messages = min(t.messages+messages, many)
 		t.notUntil = now.Add(ringAgain)
-	case err == nil && heard > 0:
-		t.notUntil = now.Add(restHeard)
-	default:
-		t.notUntil = now.Add(restUnheard)
+	} else {
+		t.notUntil = now.Add(rest)
 	}
 }

@@ -289,3 +289,20 @@ func (t *tries) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQue
 
 // TraceQueryEnd implements pgx.QueryTracer.
 func (t *tries) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func TestARingThatFailedIsRepeated(t *testing.T) {
+	p := newPlace(t)
+	b, _ := p.bell(p.connect())
+	heard, stop := b.Listen(work)
+	defer stop()
+	testdb.Receive(p, heard, "the first value")
+	way := &detour{}
+	nowhere := p.config.Copy()
+	nowhere.Host, nowhere.Fallbacks = p.TempDir(), nil
+	way.to.Store(nowhere)
+	sender, _ := p.bell(way.open(t))
+	sender.Ring(work)
+	p.settle(100 * time.Millisecond)
+	way.to.Store(p.config)
+	testdb.Receive(p, heard, "the ring")
+}

@@ -16,6 +16,9 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
 // rightsScript is the two parts of docs/rights/sqlserver.sql: before the first
@@ -124,6 +127,9 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	l.requireEnded(orders)
 	_, err = read(ctx, db, q.Trim(0, 10, 0))
 	require.NoError(t, err)
+	rows, err := read(ctx, db, sqlserver.Dialect.Watch([]sqlbatch.Watched{{Names: suite.Orders, Look: true}}, time.Millisecond, 0))
+	require.NoError(t, err)
+	require.Equal(t, [][]any{{int64(0), int64(1), int64(0)}}, rows)
 
 	p, err = orders.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)

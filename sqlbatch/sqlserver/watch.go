@@ -37,12 +37,16 @@ DECLARE @until datetime2(3) = DATEADD(millisecond, @most_ms, @now);
 DECLARE @late datetime2(3) = DATEADD(millisecond, -{margin}, @now);
 DECLARE @granted int;
 DECLARE @chairs int = 0;
-DECLARE @seen int;
 DECLARE @any int = 0;
 `
 
 // watchSit takes a chair of the queue, if it is one to look at. @chair is NULL without one.
+// Who has the second chair leaves what it sees to who has the first: it says so only after
+// @after looks more that see something. So a message wakes one process, and another one where that
+// is too slow.
 const watchSit = `DECLARE @chair{i} nvarchar(255);
+DECLARE @after{i} int = 0;
+DECLARE @seen{i} int = 0;
 DECLARE @found{i} int = 0;
 {floors}IF CONVERT(int, SUBSTRING(@queues, {look}, 1)) = 1
 BEGIN
@@ -51,6 +55,7 @@ BEGIN
     IF @granted < 0
     BEGIN
         SET @chair{i} = {'second chair'};
+        SET @after{i} = {after};
         EXEC @granted = sys.sp_getapplock @Resource = @chair{i}, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
     END;
     IF @granted < 0
@@ -67,8 +72,8 @@ END;
 // surveys.
 const watchLook = `    IF @chair{i} IS NOT NULL
     BEGIN
-        SET @seen = 0;
-        IF EXISTS (
+        SET @seen{i} = @seen{i} + 1;
+        IF NOT EXISTS (
             SELECT 1
             FROM (VALUES (2, @floor{i}_3), (1, @floor{i}_2), (0, @floor{i}_1), (-1, @floor{i}_0)) AS p (priority, floor)
             CROSS APPLY (
@@ -76,13 +81,13 @@ const watchLook = `    IF @chair{i} IS NOT NULL
                 FROM ` + looked + `
                 WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.due_at <= @now AND q.lease_until <= @now
                 ORDER BY q.due_at, q.id) AS f)
-            SET @seen = 1;
-        IF @seen = 1 AND NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
+            SET @seen{i} = 0;
+        IF @seen{i} > @after{i} AND NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
         BEGIN
             SET @found{i} = 1;
             SET @any = 1;
         END;
-        IF @seen = 0
+        IF @seen{i} = 0
         BEGIN
             SET @floor{i}_0 = @late;
             SET @floor{i}_1 = @late;
@@ -106,6 +111,9 @@ END;
 	watchRow = `({i}, CASE WHEN @chair{i} IS NULL THEN 0 ELSE 1 END, @found{i})`
 )
 
+// secondAfter looks are time enough for a claim over a network.
+const secondAfter = 4
+
 const (
 	watchDeclaration = "@queues varbinary(8000), @every varchar(12), @most_ms int"
 	watchedBytes     = 1 + 8*sqlbatch.Priorities // whether to look, and the floors
@@ -120,7 +128,7 @@ func watchText(queues []sqlbatch.Watched) string {
 		for p := range sqlbatch.Priorities {
 			floors.WriteString(floorText(fmt.Sprintf("@floor%d_%d", i, p), "@queues", watchedBytes*i+1+8*p))
 		}
-		place := strings.NewReplacer("{i}", strconv.Itoa(i), "{look}", strconv.Itoa(watchedBytes*i+1), "{floors}", floors.String())
+		place := strings.NewReplacer("{i}", strconv.Itoa(i), "{look}", strconv.Itoa(watchedBytes*i+1), "{floors}", floors.String(), "{after}", strconv.Itoa(secondAfter))
 		named := names(w.Names)
 		render := func(template string) string { return named.Replace(place.Replace(template)) }
 		open.WriteString(render(watchSit))

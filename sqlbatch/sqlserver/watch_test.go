@@ -157,6 +157,23 @@ func TestAWatchWaitsForNobodyAndSeesWhatIsCommitted(t *testing.T) {
 	})
 }
 
+// Another version of it, of before the claim, does not count.
+func TestAWatchPassesOverWhatIsBeingClaimed(t *testing.T) {
+	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
+		q.exec(q.Enqueue(makeRows(1, 0)))
+		tx := begin(t, ctx, q)
+		claimed, err := read(ctx, tx, q.InTx().Claim(claimTen))
+		require.NoError(t, err)
+		require.Len(t, claimed, 1)
+		w := q.watch(ctx, q.session(ctx), time.Second, orders)
+		w.looks()
+		w.requireWaiting()
+		require.NoError(t, tx.Rollback())
+		w.looks()
+		require.Equal(t, [][]any{answer(0, 1, 1)}, w.result())
+	})
+}
+
 func TestBetweenTwoLooksAWatchHoldsNothingButItsChair(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		q.exec(q.Enqueue(makeRows(3, 0)))
@@ -186,7 +203,15 @@ func TestTwoSessionsWatchAQueueAndNoThird(t *testing.T) {
 		q.exec(q.Enqueue(makeRows(1, 0)))
 		q.Clock().Advance(watchStep)
 		require.Equal(t, [][]any{answer(0, 1, 1)}, a.result())
-		require.Equal(t, [][]any{answer(0, 1, 1)}, b.result())
+		for range 3 {
+			b.asleep(1)
+			b.requireWaiting()
+			q.Clock().Advance(watchStep)
+		}
+		b.asleep(1)
+		b.requireWaiting()
+		q.Clock().Advance(watchStep)
+		require.Equal(t, [][]any{answer(0, 1, 1)}, b.result(), "since the first is slow")
 		require.Equal(t, [][]any{answer(0, 1, 1)}, q.watch(ctx, third, time.Second, orders).result())
 	})
 }

@@ -62,6 +62,10 @@ const tellIdleEvery = 200 * time.Millisecond
 // nap sends single messages in gaps to receivers of other processes, or nothing for as
 // long; messages carry in N when they were sent. It returns when they should be received.
 func nap(ctx context.Context, q Queue, job Job) (o Outcome, err error) {
+	if job.Gap == (measure.Gap{}) {
+		o.Cost, err = measure.Of(q.Statements, func() error { return measure.Sleep(ctx, job.For) })
+		return o, err
+	}
 	sender, err := q.Sender(ctx)
 	if err != nil {
 		return o, err
@@ -69,9 +73,6 @@ func nap(ctx context.Context, q Queue, job Job) (o Outcome, err error) {
 	body := bodyBeside(job.Body)
 	var took []time.Duration
 	o.Cost, err = measure.Of(q.Statements, func() error {
-		if job.Gap == (measure.Gap{}) {
-			return measure.Sleep(ctx, job.For)
-		}
 		n, err := measure.AtGaps(ctx, job.Gap, job.For, func(now time.Time) error {
 			err := sender.Send(ctx, Message{N: int(now.UnixNano()), Body: body})
 			took = append(took, time.Since(now))

@@ -32,7 +32,7 @@ func TestAReceiverSleepsWhileAnotherProcessNaps(t *testing.T) {
 		require.NoError(t, <-told)
 		require.EqualValues(t, o.Sent, last.Received, "each, and told before the end of the nap")
 		require.InEpsilon(t, 3000, all.Quantile(0.5), 0.06)
-		require.Zero(t, q.open)
+		require.Zero(t, q.open.Load())
 		rest, err := run(t.Context(), q, Job{Phase: Nap, For: 10 * time.Second})
 		require.NoError(t, err)
 		require.Zero(t, rest.Sent)
@@ -46,6 +46,6 @@ func TestASenderThatFailsEndsItsNap(t *testing.T) {
 		q.onSend = func(Message) error { return errors.New("refused") }
 		_, err := run(t.Context(), q, Job{Phase: Nap, Gap: measure.Cold, For: time.Minute})
 		require.ErrorContains(t, err, "refused")
-		require.Zero(t, q.open)
+		require.Zero(t, q.open.Load())
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,7 @@ type channelQueue struct {
 	asked      int64
 	onDeliver  func(Message, func(Message))
 	onSend     func(Message) error
-	open       int // senders and receivers that were not closed
+	open       atomic.Int64 // senders and receivers that were not closed
 	closed     chan struct{}
 	received   sync.WaitGroup
 	settledAll chan struct{}
@@ -39,12 +40,12 @@ func newChannelQueue() *channelQueue {
 func (q *channelQueue) Setup(context.Context) error { q.asked += 100; return nil }
 
 func (q *channelQueue) Sender(context.Context) (Sender, error) {
-	q.open++
+	q.open.Add(1)
 	return (*channelSender)(q), nil
 }
 
 func (q *channelQueue) Receiver(_ context.Context, n int, deliver func(Message)) (Receiver, error) {
-	q.open++
+	q.open.Add(1)
 	q.settledAll, q.closed = make(chan struct{}), make(chan struct{})
 	q.received.Go(func() {
 		for i := 0; i < n || n == 0; i++ {
@@ -86,7 +87,7 @@ func (s *channelSender) Send(_ context.Context, m Message) error {
 	return nil
 }
 
-func (s *channelSender) Close(context.Context) error { s.open--; return nil }
+func (s *channelSender) Close(context.Context) error { s.open.Add(-1); return nil }
 
 type channelReceiver channelQueue
 
@@ -100,7 +101,7 @@ func (r *channelReceiver) Wait(ctx context.Context) error {
 }
 
 func (r *channelReceiver) Close(context.Context) error {
-	r.open--
+	r.open.Add(-1)
 	close(r.closed)
 	r.received.Wait()
 	return nil
@@ -131,7 +132,7 @@ func TestAPhaseMeasuresItsOwnStatementsAndClosesWhatItOpened(t *testing.T) {
 	do := func(phase string) Outcome {
 		o, err := run(ctx, q, Job{Phase: phase, N: 100, Body: 64, Rate: 10_000, Warm: 5})
 		require.NoError(t, err, phase)
-		assert.Zero(t, q.open, "%s left a side open", phase)
+		assert.Zero(t, q.open.Load(), "%s left a side open", phase)
 		return o
 	}
 	do(Setup)
@@ -176,7 +177,7 @@ func TestASystemThatLosesOrInventsMessagesIsCaught(t *testing.T) {
 			q.onDeliver = c.misbehave
 			_, err := run(context.Background(), q, Job{Phase: Pipeline, N: 10, Body: 64})
 			assert.ErrorContains(t, err, c.problem)
-			assert.Zero(t, q.open)
+			assert.Zero(t, q.open.Load())
 		})
 	}
 }

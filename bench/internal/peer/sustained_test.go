@@ -40,7 +40,7 @@ func TestASustainedPhaseKeepsItsBacklogUntilItIsStopped(t *testing.T) {
 		}
 		last, err := sustain(t, q, Job{Body: 100, Backlog: 1000}, 5*time.Second)
 		require.NoError(t, err)
-		require.Zero(t, q.open)
+		require.Zero(t, q.open.Load())
 		require.InDelta(t, 5000, last.Received, 50)
 		require.InDelta(t, 750, last.Sent-last.Received, 251, "two batches of 500 at most")
 		require.InEpsilon(t, 0.75e6, last.Ages.Quantile(0.5), 0.5)
@@ -64,7 +64,7 @@ func TestASideThatEndsEndsTheSustainedPhase(t *testing.T) {
 		_, err := sustain(t, q, Job{Body: 100, Rate: 200}, time.Hour)
 		require.ErrorContains(t, err, "refused")
 		require.ErrorContains(t, err, "a side ended early")
-		require.Zero(t, q.open)
+		require.Zero(t, q.open.Load())
 	})
 }
 

@@ -199,7 +199,8 @@ func closeTwice(w *world) {
 
 func bellOfDefaultSchema(w *world) {
 	standard := w.Engine.Dialect.Traits().Schema
-	cfgs := []chanq.Config{{}, {Schema: standard}}
+	cfgs := []chanq.Config{alone, alone}
+	cfgs[1].Schema = standard
 	short := w.Queue("work", cfgs[0])
 	long := testdb.OpenOn[string](w, w.DB, "work", cfgs[1])
 	for _, pair := range [][2]*chanq.Queue[string]{{short, long}, {long, short}} {

@@ -261,7 +261,7 @@ func claimsBeyond(w *world, q *chanq.Queue[string], c *chanq.Consumer[string], d
 }
 
 func foundAtOnce(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", alone)
 	first := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	l := testdb.Lease(w, q, 1, time.Hour)[0]
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
@@ -272,7 +272,7 @@ func foundAtOnce(w *world) {
 
 func wakeFinds(w *world) {
 	w.skipWithOneWriter()
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", alone)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)

@@ -21,7 +21,7 @@ func Run(t *testing.T, e testdb.Engine) {
 	e.Require(t)
 	for _, suite := range [][]test{
 		delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, finding, bounds, reading, piping,
-		operating, sweeping, trusting, outages, stuck, trouble, pipeTrouble, outliving, misbehaving, hooking, codecs, contexts, processes, claiming, lapsing, expiring, joining, sparing, dropping, ahead, waking, watching,
+		operating, sweeping, trusting, outages, stuck, trouble, pipeTrouble, outliving, misbehaving, hooking, codecs, contexts, processes, claiming, lapsing, expiring, joining, sparing, dropping, ahead, handing, waking, watching,
 		kinds, ordered, orderedMembers, orderedSlots,
 	} {
 		for _, c := range suite {

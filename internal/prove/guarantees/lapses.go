@@ -38,7 +38,7 @@ func lapse(w *world, q *chanq.Queue[string], n, times int) {
 }
 
 func oneSuspect(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", alone)
 	sent := testdb.Send(w, q, testdb.Texts("s0", "s1", "s2", "s3")...)
 	lapse(w, q, 4, 2)
 	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanq.Stats{Ready: 4} })

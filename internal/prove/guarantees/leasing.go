@@ -104,7 +104,7 @@ func paused(w *world, q *chanq.Queue[string]) *chanq.Consumer[string] {
 }
 
 func givenBackWakes(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", alone)
 	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
 	first := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
 	held := testdb.Take(w, first, 2)
@@ -123,7 +123,7 @@ func givenBackWakes(w *world) {
 }
 
 func tryLeaseWakes(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", alone)
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
 	held := testdb.Lease(w, q, 2, time.Hour)
 	c := paused(w, q)

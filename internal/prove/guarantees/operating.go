@@ -262,7 +262,7 @@ func kill(w *world, q *chanq.Queue[string], ms ...chanq.Message[string]) []chanq
 }
 
 func redrive(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", alone)
 	ids := kill(w, q, testdb.Texts("a", "b", "c")...)
 	before := testdb.Get(w, q, ids[0])
 	n, err := q.Redrive(w.Soon(), 2)

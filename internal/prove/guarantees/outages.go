@@ -275,9 +275,10 @@ func idle(w *world) {
 }
 
 func polling(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	cfg := chanq.Config{Bell: chanq.NoBell{}}
+	q := w.Queue("work", cfg)
 	_, db := w.Connect()
-	elsewhere := testdb.OpenOn[string](w, db, "work", chanq.Config{})
+	elsewhere := testdb.OpenOn[string](w, db, "work", cfg)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 50 * time.Millisecond})
 	for i := range 3 {
 		w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > int64(i)/2 })

@@ -152,7 +152,7 @@ func delayed(w *world) {
 }
 
 func nextDue(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", alone)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
 	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
 	testdb.Send(w, q, chanq.Message[string]{Body: "soon", Delay: testdb.Slowness * 300 * time.Millisecond})
@@ -331,7 +331,7 @@ func sendAfterClose(w *world) {
 }
 
 func wake(w *world) {
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", alone)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
 	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})

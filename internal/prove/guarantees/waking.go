@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,13 +25,21 @@ var waking = []test{
 	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
 	{"AConsumerThatIsWokenForEachMessageLooksOnceASecond", looksSeldom},
 	{"ARingThatComesWithAClaimCostsOneMore", ringBesideClaim},
+	{"ABellThatIsRungForNothingIsHeardSeldom", ringingInVain},
+	{"AGroupThatMayBeStoredRings", ringingUnknown},
+	{"WhoIsNotHeardLeavesAMessageToWhomTheBellWakes", leavingToOthers},
 }
+
+// alone is a queue whose consumers are woken by this process alone.
+var alone = chanq.Config{Bell: chanq.NoBell{}}
 
 // board is a Bell between the *sql.DBs of a test. A ring wakes who listens at that
 // moment, and nobody else.
 type board struct {
 	before, after func() // of a Listen, which hears between the two; nil is nothing
 	late          bool   // a Listen returns before it hears
+
+	here, there chanq.Bell // of the two *sql.DBs, to hear and to ring by; nil: this board's own
 
 	mu     sync.Mutex // guards what follows
 	ears   []chan struct{}
@@ -43,6 +52,10 @@ func (b *board) Ring(queue string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rings++
+	if b.there != nil {
+		b.there.Ring(queue)
+		return
+	}
 	for _, ear := range b.ears {
 		select {
 		case ear <- struct{}{}:
@@ -52,6 +65,9 @@ func (b *board) Ring(queue string) {
 }
 
 func (b *board) Listen(queue string) (<-chan struct{}, func()) {
+	if b.here != nil {
+		return b.listenThere(queue)
+	}
 	ear := make(chan struct{}, 1)
 	hear := func() {
 		if b.before != nil {
@@ -79,6 +95,15 @@ func (b *board) Listen(queue string) (<-chan struct{}, func()) {
 	}
 }
 
+func (b *board) listenThere(queue string) (<-chan struct{}, func()) {
+	b.mu.Lock()
+	b.sat++
+	b.mu.Unlock()
+	b.before()
+	defer b.after()
+	return b.here.Listen(queue)
+}
+
 func (b *board) count() (rings, sat, listening int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,28 +116,32 @@ var seldom = chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour}
 // The moments of a consumer that found nothing: it sits down, looks, and sleeps; or it is
 // heard only when it has looked, and looks again. A message may be committed at each of
 // them, and its sender may ring at that moment or at any later one: the consumer, which
-// looks once an hour, has it at once.
+// looks once an hour, has it at once. The same by the Bell of the *sql.DB, if it has one.
 func wakingAtAnyMoment(w *world) {
 	const before, sits, looked, again, sleeps = "before it listens", "when it listens", "when it has looked", "when it has looked again", "when it sleeps"
 	w.Within(5 * testdb.Bound)
 	q := w.Queue("work", chanq.Config{})
 	_, elsewhere := w.Connect()
-	sender := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), chanq.ProducerConfig{})
-	for _, late := range []bool{false, true} {
+	sender := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", alone), chanq.ProducerConfig{})
+	boards := []*board{{}, {late: true}}
+	if here, is := w.DB.Driver().(chanq.Bell); is {
+		boards = append(boards, &board{here: here, there: elsewhere.Driver().(chanq.Bell)})
+	}
+	for _, kind := range boards {
 		moments := []string{before, sits, looked, again, sleeps}
-		if late {
+		if kind.late {
 			moments = []string{looked, before, sits, again, sleeps}
 		}
 		for i, committed := range moments {
 			for _, rung := range moments[i:] {
-				b := &board{late: late}
-				w.Logf("late %v: committed %s, rung %s", late, committed, rung)
+				b := &board{late: kind.late, here: kind.here, there: kind.there}
+				w.Logf("late %v, own %v: committed %s, rung %s", b.late, b.here != nil, committed, rung)
 				w.wakes(b, func(moment string) {
 					if moment == committed {
 						testdb.SendBy(w, sender, chanq.Message[string]{Body: "a"})
 					}
 					if moment == rung {
-						b.Ring("")
+						b.Ring(w.Engine.Dialect.Traits().Schema + ".work")
 					}
 				})
 				require.Zero(w, testdb.Counted(w, q))
@@ -250,9 +279,11 @@ func ringingLate(w *world) {
 	testdb.Send(w, sends, testdb.Texts("early")...)
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 	w.asleep(c, b)
+	before := c.Stats().Looks
 	require.NoError(w, tx.Commit())
 	sends.Wake()
 	require.Equal(w, "late", testdb.Take(w, c, 1)[0].Body)
+	require.LessOrEqual(w, c.Stats().Looks-before, int64(1), "the first look finds it")
 }
 
 func busyReaders(w *world) {
@@ -273,15 +304,28 @@ func busyReaders(w *world) {
 	listens(1)
 	require.NoError(w, c.Shutdown(w.Soon()))
 	listens(0)
+
+	small := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: time.Hour, Prefetch: 4})
+	w.asleep(small, b)
+	testdb.Send(w, q, testdb.Texts("a", "b", "c", "d")...) // it has no room to look for more
+	listens(0)
+	for _, l := range testdb.Take(w, small, 4) {
+		require.NoError(w, l.Ack())
+	}
+	listens(1)
 }
 
 // deaf is a Bell whose channels are closed.
-type deaf struct{ board }
+type deaf struct {
+	board
+	times []time.Time // of Listen
+}
 
 func (d *deaf) Listen(string) (<-chan struct{}, func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sat++
+	d.times = append(d.times, time.Now())
 	ear := make(chan struct{})
 	close(ear)
 	return ear, func() {}
@@ -294,6 +338,9 @@ func deafBells(w *world) {
 	w.Eventually("it has listened twice", func() bool { _, sat, _ := b.count(); return sat > 1 })
 	s := c.Stats()
 	require.Less(w, s.EmptyClaims+s.Looks, int64(40), "about as often as without a bell")
+	b.mu.Lock()
+	require.GreaterOrEqual(w, b.times[1].Sub(b.times[0]), 900*time.Millisecond)
+	b.mu.Unlock()
 	_, elsewhere := w.Connect()
 	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
 	testdb.Take(w, c, 1)
@@ -376,6 +423,73 @@ func ringBesideClaim(w *world) {
 	b.Ring("")
 	close(gate)
 	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+	w.Eventually("it has claimed once more", func() bool { return c.Stats().EmptyClaims > before })
 	w.asleep(c, b)
 	require.Equal(w, before+1, c.Stats().EmptyClaims)
+}
+
+func ringingInVain(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	before, began := c.Stats().EmptyClaims, time.Now()
+	for range 60 {
+		b.Ring("")
+		w.pass(10 * time.Millisecond)
+	}
+	most := 12 + int64(time.Since(began)/(100*time.Millisecond)) // of the 60
+	require.LessOrEqual(w, c.Stats().EmptyClaims-before, most)
+	_, elsewhere := w.Connect()
+	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b}), testdb.Texts("a")...)
+	testdb.Take(w, c, 1)
+}
+
+// Its producer gives up, and does not know.
+func ringingUnknown(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	st := w.Statements("work")
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(w, err)
+	var struck atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if struck.Load() == 0 && !enqueues(op, st) {
+			return faultdb.Fault{}
+		}
+		return w.Broken(struck.Add(1) == 1)
+	})
+	sent := make(chan error, 1)
+	go func() { // ends with Close
+		_, err := p.Send(w.Context(), chanq.Message[string]{Body: "a"})
+		sent <- err
+	}()
+	w.Eventually("it is stored, and tried again", func() bool { return struck.Load() > 1 })
+	ctx, cancel := context.WithCancel(w.Context())
+	cancel()
+	_ = p.Close(ctx)
+	require.Error(w, testdb.Receive(w, sent, "an outcome"))
+	w.Eventually("it rings", func() bool { rings, _, _ := b.count(); return rings > 0 })
+	w.Faults.Inject(nil)
+}
+
+// One who listens, and hears nothing since others do, sees a message at a look: it looks
+// once more before it claims. Nobody is on his way to this one.
+func leavingToOthers(w *world) {
+	b := &board{late: true}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: 200 * time.Millisecond, PollMax: 200 * time.Millisecond})
+	w.Eventually("it looks", func() bool { return c.Stats().Looks > 2 })
+	_, elsewhere := w.Connect()
+	gate := make(chan struct{})
+	st := w.Statements("work")
+	seen := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return looks(op, st) })
+	w.Eventually("it looks", func() bool { return seen.Struck() != "" })
+	before := c.Stats()
+	close(gate)
+	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
+	testdb.Take(w, c, 1)
+	after := c.Stats()
+	require.GreaterOrEqual(w, after.Looks-before.Looks, int64(3), "the one that was held, one that sees it, and one more")
+	require.Equal(w, before.EmptyClaims, after.EmptyClaims)
 }

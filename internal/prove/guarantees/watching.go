@@ -3,6 +3,7 @@ package guarantees
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -94,7 +95,8 @@ func watchingAtAnyStatement(w *world) {
 	}
 }
 
-// Whatever becomes of a request, the next one comes, and a message with it.
+// Whatever becomes of a request, the next one comes, and a message with it: one that is sent
+// when the consumer, which looks once an hour, has looked again and sleeps.
 func watchingAgain(w *world) {
 	w.Within(3 * testdb.Bound)
 	watch := w.watches()
@@ -106,16 +108,16 @@ func watchingAgain(w *world) {
 		"undone": faultdb.Fail(failure[sqlbatch.RolledBack]), "refused": faultdb.Fail(failure[sqlbatch.Permanent]),
 		"not arrived": faultdb.Cut(failure[sqlbatch.Unknown]), "not answered": faultdb.Cut(failure[sqlbatch.Unknown]).Applied(),
 	} {
-		struck := make(chan struct{}, 1)
+		var requests atomic.Int32
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-			if !watch(op) || len(struck) > 0 {
+			if !watch(op) || requests.Add(1) > 1 {
 				return faultdb.Fault{}
 			}
-			struck <- struct{}{}
 			return fault
 		})
 		c := w.watcher(q)
-		w.Eventually("it has failed", func() bool { return len(struck) > 0 })
+		// One failed, one took a chair, and one of a second ended in vain.
+		w.Eventually(what, func() bool { return requests.Load() > 3 })
 		testdb.SendBy(w, sender, chanq.Message[string]{Body: what})
 		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
 		require.NoError(w, c.Shutdown(w.Soon()))

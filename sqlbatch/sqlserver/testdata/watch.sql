@@ -10,9 +10,10 @@ DECLARE @until datetime2(3) = DATEADD(millisecond, @most_ms, @now);
 DECLARE @late datetime2(3) = DATEADD(millisecond, -250, @now);
 DECLARE @granted int;
 DECLARE @chairs int = 0;
-DECLARE @seen int;
 DECLARE @any int = 0;
 DECLARE @chair0 nvarchar(255);
+DECLARE @after0 int = 0;
+DECLARE @seen0 int = 0;
 DECLARE @found0 int = 0;
 DECLARE @floor0_0 datetime2(3) = DATEADD(millisecond, CONVERT(int, SUBSTRING(@queues, 6, 4)), DATEADD(day, CONVERT(int, SUBSTRING(@queues, 2, 4)), @epoch));
 IF @floor0_0 > @late
@@ -33,6 +34,7 @@ BEGIN
     IF @granted < 0
     BEGIN
         SET @chair0 = N'chanq chair 2 of dbo.orders';
+        SET @after0 = 4;
         EXEC @granted = sys.sp_getapplock @Resource = @chair0, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
     END;
     IF @granted < 0
@@ -44,8 +46,8 @@ WHILE @chairs > 0
 BEGIN
     IF @chair0 IS NOT NULL
     BEGIN
-        SET @seen = 0;
-        IF EXISTS (
+        SET @seen0 = @seen0 + 1;
+        IF NOT EXISTS (
             SELECT 1
             FROM (VALUES (2, @floor0_3), (1, @floor0_2), (0, @floor0_1), (-1, @floor0_0)) AS p (priority, floor)
             CROSS APPLY (
@@ -53,13 +55,13 @@ BEGIN
                 FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
                 WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.due_at <= @now AND q.lease_until <= @now
                 ORDER BY q.due_at, q.id) AS f)
-            SET @seen = 1;
-        IF @seen = 1 AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
+            SET @seen0 = 0;
+        IF @seen0 > @after0 AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
         BEGIN
             SET @found0 = 1;
             SET @any = 1;
         END;
-        IF @seen = 0
+        IF @seen0 = 0
         BEGIN
             SET @floor0_0 = @late;
             SET @floor0_1 = @late;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -39,6 +40,9 @@ func walk(ctx context.Context, root *os.Root, own []string) ([]entry, error) {
 			entries = append(entries, entry{file: file{Path: printable(path)}, skipped: reason(err)})
 			return fs.SkipDir
 		case item.IsDir():
+			if info, err := item.Info(); err == nil && slices.ContainsFunc(ownInfo, func(own fs.FileInfo) bool { return os.SameFile(own, info) }) {
+				return fs.SkipDir
+			}
 			return nil
 		}
 		entries = append(entries, look(root, path, item, ownInfo))

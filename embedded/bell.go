@@ -1,0 +1,347 @@
+package embedded
+
+import (
+	"database/sql/driver"
+	"maps"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"modernc.org/sqlite"
+)
+
+// fileDriver is SQLite's driver for one file, and the Bell of that file: chanq finds it
+// by the *sql.DB.
+type fileDriver struct {
+	*sqlite.Driver
+	*bell
+}
+
+// bell wakes idle consumers of other processes that have the same file. It is a chanq.Bell.
+//
+// Each queue has a named pipe in the directory path-bell, which idle consumers make and
+// have open for reading. Who has committed writes a byte into it, or some, and whoever reads
+// a byte first wakes. So one message wakes one process of any number; one that was stopped
+// is passed over, since it does not read; and of one that died nothing is left behind. Where nobody listens the pipe cannot be opened for writing, which is a system call.
+//
+// No ring is lost. A byte is read as long as anybody has the pipe open. If nobody has when
+// it is rung, or everybody leaves with bytes in it, then whoever opens it next has yet to
+// look. What was read for a consumer that has left is written again.
+//
+// Where there are no named pipes (on Windows, on FAT, without the right to make them),
+// SQLite is asked instead (asking.go).
+//
+// Its goroutines, joined by close: one for each pipe that is open (hear), and one that asks.
+type bell struct {
+	path    func() string               // of the database, as all processes know it
+	connect func() (driver.Conn, error) // to ask by
+	closing chan struct{}               // closed by close
+	joined  sync.WaitGroup
+
+	mu     sync.Mutex // guards what follows; held for moments
+	closed bool
+	lines  map[string]*line
+	asks   bool              // there is a goroutine that asks
+	tried  time.Time         // when a pipe could last not be opened
+	rung   map[string]*rings // those of each queue by this process
+}
+
+// rings are those of a queue. mu of the bell guards them.
+type rings struct {
+	at   time.Time   // of the last one
+	late *time.Timer // rings for those that came too soon after that; nil: there are none
+}
+
+// line is a queue as this process hears it. mu of the bell guards it.
+type line struct {
+	queue string
+	pipe  *pipe // nil: SQLite is asked
+	ears  []*ear
+	next  int           // whose turn it is to be woken
+	left  chan struct{} // closed when nobody listens any more
+}
+
+// ear is one consumer that listens.
+type ear struct {
+	bell chan struct{} // of capacity 1
+	rung bool          // what is in bell is a ring, and not the first value
+}
+
+const (
+	bellSuffix = "-bell"
+	// perSleeper is how many messages one who wakes takes by itself, at the least.
+	perSleeper = 16
+	// mostRung is how many wake at once, for any number of messages. While more are sent, each
+	// ring wakes one more: who finds nothing to claim keeps those who write from it.
+	mostRung = 4
+	sending  = 50 * time.Millisecond // after a ring, more may be
+	// yieldFor is how long who was woken leaves the next bytes to others. It looks again
+	// by itself soon after that.
+	yieldFor = 5 * time.Millisecond
+	// ringEvery is the least time between two rings. Each byte wakes every process that sleeps
+	// far enough to see that there is nothing for it, which many senders of single messages
+	// would pay for at each commit; and who was woken does not read for as long.
+	ringEvery = yieldFor
+	// missing is how often a pipe is looked for that somebody may have removed.
+	missing = time.Second
+)
+
+func newBell(path string, connect func() (driver.Conn, error)) *bell {
+	if whole, err := filepath.Abs(path); err == nil {
+		path = whole
+	}
+	real := func() string {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			return real
+		}
+		return path
+	}
+	return &bell{path: sync.OnceValue(real), connect: connect, closing: make(chan struct{}), lines: map[string]*line{}, rung: map[string]*rings{}}
+}
+
+// Listen implements chanq.Bell. It hears at once.
+func (b *bell) Listen(queue string) (heard <-chan struct{}, stop func()) {
+	e := &ear{bell: make(chan struct{}, 1)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		close(e.bell)
+		return e.bell, func() {}
+	}
+	l := b.lines[queue]
+	if l == nil {
+		l = b.open(queue)
+	}
+	l.ears = append(l.ears, e)
+	e.bell <- struct{}{}
+	return e.bell, func() { b.leave(l, e) }
+}
+
+// open begins to hear a queue. mu is held.
+func (b *bell) open(queue string) *line {
+	l := &line{queue: queue, left: make(chan struct{})}
+	b.lines[queue] = l
+	if !b.openPipe(l) && !b.asks {
+		b.asks = true
+		b.joined.Go(b.ask)
+	}
+	return l
+}
+
+// openPipe has a line's pipe heard, if it can be opened. mu is held.
+func (b *bell) openPipe(l *line) bool {
+	pipe, err := openPipe(b.pipeOf(l.queue), b.path())
+	if err != nil {
+		b.tried = time.Now()
+		return false
+	}
+	l.pipe = pipe
+	b.joined.Go(func() { b.hear(l) })
+	return true
+}
+
+// pipeOf is the name of a queue's pipe.
+func (b *bell) pipeOf(queue string) string {
+	return filepath.Join(b.path()+bellSuffix, url.PathEscape(queue))
+}
+
+// Ring implements chanq.Bell.
+func (b *bell) Ring(queue string) { b.RingFor(queue, 1) }
+
+// RingFor is Ring for a number of messages. One that comes soon after another one is late.
+func (b *bell) RingFor(queue string, messages int) {
+	if n := b.toWake(queue, messages); n > 0 {
+		b.wakeOthers(queue, n)
+	}
+}
+
+// toWake is how many to wake now.
+func (b *bell) toWake(queue string, messages int) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.rung[queue]
+	if r == nil {
+		r = &rings{}
+		b.rung[queue] = r
+	}
+	now := time.Now()
+	since := now.Sub(r.at)
+	switch {
+	case r.late != nil:
+		return 0
+	case since < ringEvery && !b.closed:
+		r.late = time.AfterFunc(ringEvery-since, func() { b.ringLate(queue, r) })
+		return 0
+	}
+	r.at = now
+	if since < sending {
+		return 1
+	}
+	return min((messages-1)/perSleeper+1, mostRung)
+}
+
+// ringLate rings for what came too soon, if nobody has.
+func (b *bell) ringLate(queue string, r *rings) {
+	b.mu.Lock()
+	late := r.late
+	r.late, r.at = nil, time.Now()
+	b.mu.Unlock()
+	if late != nil {
+		late.Stop()
+		b.wakeOthers(queue, 1)
+	}
+}
+
+// wakeOthers wakes n who listen in any process.
+func (b *bell) wakeOthers(queue string, n int) { ringPipe(b.pipeOf(queue), n) }
+
+// leave ends an ear. A ring that it has not heard is another's.
+func (b *bell) leave(l *line, e *ear) {
+	if b.left(l, e) {
+		b.wakeOthers(l.queue, 1)
+	}
+}
+
+// left ends an ear, and reports whether a ring has to be passed on.
+func (b *bell) left(l *line, e *ear) (rings bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := slices.Index(l.ears, e)
+	if at < 0 { // deaf already
+		return false
+	}
+	l.ears = slices.Delete(l.ears, at, at+1)
+	rings = e.rung && len(e.bell) > 0
+	if len(l.ears) == 0 {
+		b.end(l)
+	} else if rings {
+		l.wake(1)
+		return false
+	}
+	return rings
+}
+
+// end stops hearing a queue. mu is held.
+func (b *bell) end(l *line) {
+	close(l.left)
+	delete(b.lines, l.queue)
+	if l.pipe != nil {
+		l.pipe.close()
+	}
+}
+
+// deafen tells all ears that nothing is heard any more. mu is held.
+func (b *bell) deafen(l *line) {
+	for _, e := range l.ears {
+		close(e.bell)
+	}
+	l.ears = nil
+	b.end(l)
+}
+
+// wake rings n of the ears, in turn, and none twice.
+func (l *line) wake(n int) {
+	for range l.ears {
+		if n == 0 {
+			return
+		}
+		l.next = (l.next + 1) % len(l.ears)
+		e := l.ears[l.next]
+		e.rung = true
+		select {
+		case e.bell <- struct{}{}:
+			n--
+		default: // it has yet to hear
+		}
+	}
+}
+
+// hear reads the pipe of a queue until everybody has left.
+func (b *bell) hear(l *line) {
+	for pipe := l.pipe; pipe != nil; {
+		n, err := pipe.read(missing)
+		switch {
+		case err == nil:
+			b.called(l, n)
+			b.yield(l)
+			if n := pipe.rest(); n > 0 { // nobody else wanted them
+				b.called(l, n)
+				b.yield(l)
+			}
+		case isTimeout(err) && pipe.isThere():
+		default:
+			pipe = b.renew(l, isTimeout(err))
+		}
+	}
+}
+
+// called wakes ears, or whoever else listens where they have left.
+func (b *bell) called(l *line, n int) {
+	b.mu.Lock()
+	gone := len(l.ears) == 0
+	l.wake(n)
+	b.mu.Unlock()
+	if gone {
+		b.wakeOthers(l.queue, n)
+	}
+}
+
+// renew opens a pipe again that was removed, so that nothing was heard of late. It returns
+// nil when everybody has left, or has to.
+func (b *bell) renew(l *line, removed bool) *pipe {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(l.ears) == 0 {
+		return nil
+	}
+	if removed {
+		if pipe, err := openPipe(b.pipeOf(l.queue), b.path()); err == nil {
+			l.pipe.close()
+			l.pipe = pipe
+			l.wake(len(l.ears))
+			return pipe
+		}
+	}
+	b.deafen(l)
+	return nil
+}
+
+// yield leaves the pipe to others until an ear has heard what it was rung for, and for a
+// while in any case.
+func (b *bell) yield(l *line) {
+	timer := time.NewTicker(yieldFor)
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.left:
+			return
+		case <-timer.C:
+		}
+		b.mu.Lock()
+		ready := slices.ContainsFunc(l.ears, func(e *ear) bool { return len(e.bell) == 0 })
+		b.mu.Unlock()
+		if ready {
+			return
+		}
+	}
+}
+
+// close ends the bell. Consumers that still listen are told, and no ring is late any more.
+func (b *bell) close() {
+	b.mu.Lock()
+	if !b.closed {
+		b.closed = true
+		close(b.closing)
+		for _, l := range b.lines {
+			b.deafen(l)
+		}
+	}
+	rung := maps.Clone(b.rung)
+	b.mu.Unlock()
+	for queue, r := range rung {
+		b.ringLate(queue, r)
+	}
+	b.joined.Wait()
+}

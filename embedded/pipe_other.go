@@ -1,0 +1,20 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package embedded
+
+import (
+	"errors"
+	"time"
+)
+
+// pipe is not built for this system: SQLite is asked.
+type pipe struct{}
+
+func openPipe(string, string) (*pipe, error) { return nil, errors.ErrUnsupported }
+func ringPipe(string, int)                   {}
+func isTimeout(error) bool                   { return false }
+
+func (*pipe) read(time.Duration) (int, error) { return 0, errors.ErrUnsupported }
+func (*pipe) rest() int                       { return 0 }
+func (*pipe) isThere() bool                   { return false }
+func (*pipe) close()                          {}

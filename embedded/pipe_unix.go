@@ -1,0 +1,124 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// pipe is a named pipe that is open for reading; for writing, too, so that it never
+// ends. One goroutine reads.
+type pipe struct {
+	name string
+	file *os.File
+	info fs.FileInfo
+}
+
+// openPipe opens a pipe, which it makes if it is not there, as is its directory: for those
+// who may write to the database. As with the files of the turn, anything may be there
+// where others may write: links are not followed, and only a pipe is used.
+func openPipe(name, database string) (*pipe, error) {
+	info, err := os.Stat(database)
+	if err != nil {
+		return nil, err
+	}
+	mode := info.Mode().Perm()
+	if err := makeDirectory(filepath.Dir(name), mode|mode&0o222>>1|mode&0o222<<1); err != nil {
+		return nil, err
+	}
+	mode = mode&0o222 | mode&0o222<<1
+	made := syscall.Mkfifo(name, uint32(mode))
+	if made != nil && !errors.Is(made, fs.ErrExist) {
+		return nil, &os.PathError{Op: "mkfifo", Path: name, Err: made}
+	}
+	fd, err := syscall.Open(name, syscall.O_RDWR|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	p := &pipe{name: name, file: os.NewFile(uintptr(fd), name)}
+	if p.info, err = p.file.Stat(); err == nil && p.info.Mode().Type() != fs.ModeNamedPipe {
+		err = fmt.Errorf("%s is not a named pipe (%w)", name, fs.ErrInvalid)
+	}
+	if err == nil && made == nil {
+		err = p.file.Chmod(mode) // against the umask
+	}
+	if err == nil {
+		err = p.file.SetReadDeadline(time.Time{}) // or a read could not be ended
+	}
+	if err != nil {
+		_ = p.file.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func makeDirectory(name string, mode fs.FileMode) error {
+	err := os.Mkdir(name, mode)
+	if err == nil {
+		return os.Chmod(name, mode) // against the umask
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(name)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a directory (%w)", name, fs.ErrInvalid)
+	}
+	return err
+}
+
+// read waits for a byte, and takes that one only.
+func (p *pipe) read(patience time.Duration) (int, error) {
+	if err := p.file.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	return p.file.Read(make([]byte, 1))
+}
+
+// rest takes what is there, without waiting.
+func (p *pipe) rest() (n int) {
+	raw, err := p.file.SyscallConn()
+	if err != nil || p.file.SetReadDeadline(time.Time{}) != nil {
+		return 0
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		for buffer := make([]byte, 512); ; { // much, where this process was stopped for long
+			some, err := syscall.Read(int(fd), buffer)
+			if err != nil || some == 0 {
+				return true
+			}
+			n += some
+		}
+	})
+	return n
+}
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// isThere reports that its name is still its own.
+func (p *pipe) isThere() bool {
+	info, err := os.Lstat(p.name)
+	return err == nil && os.SameFile(info, p.info)
+}
+
+// close may be called while another goroutine reads, which ends that.
+func (p *pipe) close() { _ = p.file.Close() }
+
+// ringPipe writes n bytes to a pipe, if somebody has it open. It does not wait.
+func ringPipe(name string, n int) {
+	fd, err := syscall.Open(name, syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer syscall.Close(fd)
+	var info syscall.Stat_t
+	if err := syscall.Fstat(fd, &info); err == nil && info.Mode&syscall.S_IFMT == syscall.S_IFIFO {
+		_, _ = syscall.Write(fd, make([]byte, n)) // a pipe that is full wakes enough
+	}
+}

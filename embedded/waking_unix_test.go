@@ -1,0 +1,62 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package embedded_test
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// One that was stopped reads no bytes, so that others get them; one that died is gone.
+func TestAProcessThatIsStoppedOrKilledDelaysNothing(t *testing.T) {
+	s := share(t)
+	stuck := s.reader()
+	s.pass()
+	s.settle(200 * time.Millisecond) // it sleeps
+	require.NoError(t, syscall.Kill(stuck.PID(), syscall.SIGSTOP))
+	defer func() { require.NoError(t, stuck.Kill()) }() // it could not end otherwise
+	other := s.reader()
+	for range 10 {
+		s.pass()
+		s.settle(30 * time.Millisecond)
+	}
+	require.NoError(t, syscall.Kill(stuck.PID(), syscall.SIGCONT))
+	for range 10 {
+		s.pass()
+	}
+	s.settle(200 * time.Millisecond)
+	require.NoError(t, other.Kill())
+	for range 10 {
+		s.pass()
+		s.settle(30 * time.Millisecond)
+	}
+}
+
+// It takes a second until that is noticed, and whoever looks meanwhile finds what was sent.
+func TestAPipeThatIsRemovedUnderASleeperIsMadeAgain(t *testing.T) {
+	s := share(t)
+	s.reader()
+	s.pass()
+	s.settle(200 * time.Millisecond)
+	require.NoError(t, os.RemoveAll(s.path+"-bell"))
+	began := time.Now()
+	s.pass()
+	require.Less(t, time.Since(began), 5*time.Second)
+	s.pass()
+}
+
+// Where no pipes can be had, SQLite is asked.
+func TestAMessageComesSoonWithoutPipes(t *testing.T) {
+	s := share(t)
+	require.NoError(t, os.WriteFile(s.path+"-bell", nil, 0o600))
+	s.reader()
+	s.pass()
+	for i := range 10 {
+		s.settle(time.Duration(i) * 10 * time.Millisecond)
+		s.pass()
+	}
+}
