@@ -194,6 +194,7 @@ func TestNobodyHearsOfWhatWasRungBefore(t *testing.T) {
 	sender.wakeOthers(queue, 100)
 	requireHeard(t, heard)
 	stop()
+	b.joined.Wait() // it writes again what it had read for nobody
 	heard, stop = listen(t, b)
 	defer stop()
 	requireQuiet(t, heard)

@@ -181,7 +181,7 @@ func outageCountsNothing(w *world) {
 		}
 		return faultdb.Fault{}
 	})
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1, StatementTimeout: 50 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1, StatementTimeout: 500 * time.Millisecond})
 	w.Eventually("claims of one failed again and again", func() bool {
 		mu.Lock()
 		defer mu.Unlock()

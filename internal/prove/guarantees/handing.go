@@ -19,11 +19,11 @@ var handing = []test{
 
 const (
 	largeClaim = 256 // the least of those that are delivered beside the next one
-	midway     = 200 // of its bodies, in the last of its parts but one
+	beforeEnd  = 50  // so many bodies before its end the readers have nearly all of it
 )
 
-// slowReader is a codec that does something midway through large claims, until that
-// says that it was enough.
+// slowReader is a codec that does something late in large claims, until that says that
+// it was enough.
 type slowReader struct {
 	begun, asks, read atomic.Int32 // claims, what the last one asked for, and bodies decoded since
 	enough            atomic.Bool
@@ -33,7 +33,7 @@ type slowReader struct {
 func (c *slowReader) Encode(body any) ([]byte, error) { return []byte(body.(note).Text), nil }
 
 func (c *slowReader) Decode(data []byte, body any) error {
-	if c.read.Add(1) == midway && c.asks.Load() >= largeClaim && !c.enough.Load() {
+	if asks := c.asks.Load(); c.read.Add(1) == asks-beforeEnd && asks >= largeClaim && !c.enough.Load() {
 		c.enough.Store(c.do())
 	}
 	body.(*note).Text = string(data)

@@ -266,24 +266,34 @@ func ringingLate(w *world) {
 		w.Skip("there is one writer: nothing is sent while a transaction is open")
 	}
 	b := &board{}
-	q := w.Queue("work", chanq.Config{Bell: b})
+	gate := make(chan struct{}, 1) // behind a claim the consumer looks no further
+	defer close(gate)
+	q := w.Queue("work", chanq.Config{Bell: b, Hooks: chanq.Hooks{Claimed: func(chanq.ClaimedEvent) { <-gate }}})
 	_, elsewhere := w.Connect()
 	sends := testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b})
-	tx, err := elsewhere.BeginTx(w.Soon(), nil)
-	require.NoError(w, err)
-	_, err = sends.SendTx(w.Soon(), tx, testdb.Texts("late")...)
-	require.NoError(w, err)
-	w.pass(2 * sqlbatch.FloorMargin)
 	c := testdb.Start(w, q, seldom)
-	w.asleep(c, b)
-	testdb.Send(w, sends, testdb.Texts("early")...)
-	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
-	w.asleep(c, b)
-	before := c.Stats().Looks
-	require.NoError(w, tx.Commit())
-	sends.Wake()
-	require.Equal(w, "late", testdb.Take(w, c, 1)[0].Body)
-	require.LessOrEqual(w, c.Stats().Looks-before, int64(1), "the first look finds it")
+	late := func() (looks int64) {
+		tx, err := elsewhere.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		_, err = sends.SendTx(w.Soon(), tx, testdb.Texts("late")...)
+		require.NoError(w, err)
+		w.pass(2 * sqlbatch.FloorMargin)
+		w.asleep(c, b)
+		gate <- struct{}{}
+		testdb.Send(w, sends, testdb.Texts("early")...)
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+		w.asleep(c, b)
+		before := c.Stats().Looks
+		require.NoError(w, tx.Commit())
+		sends.Wake()
+		l := testdb.Take(w, c, 1)[0]
+		require.Equal(w, "late", l.Body)
+		looks = c.Stats().Looks - before
+		require.NoError(w, l.Ack())
+		gate <- struct{}{}
+		return looks
+	}
+	w.Eventually("the first look finds it, but for one that is due just then", func() bool { return late() <= 1 })
 }
 
 func busyReaders(w *world) {
