@@ -31,7 +31,8 @@ const (
 // settler, the keeper and its extender, the trimmer where Config.Retain is set, on
 // PostgreSQL one that vacuums (vacuum.go), one that notes this consumer among the members
 // (member.go), one for a survey that is slow (survey.go), and the supervisor, which
-// ends the others in order; those of statements that were left behind (internal/session);
+// ends the others in order; of an ordered queue two that hand leases out (dispatch.go), and
+// at the end one that gives its slots back; those of statements that were left behind (internal/session);
 // and, where hooks are told apart from what calls them (Hooks), one for each of
 // LeaseLost and Availability, while there is something to tell.
 //
