@@ -115,6 +115,6 @@ type ordered interface {
 	// of its owner (NULL: none); messages, how many there are; waiting, how many of these cannot
 	// be claimed now; oldest, milliseconds since the first of them was sent (NULL: none);
 	// top_key (bytes), the key that the most of them have (NULL: no key), and top, how many. It
-	// reads limit rows a slot.
+	// reads limit rows a slot, at most Traits.ClaimRows.
 	SlotStats(limit int) Statement
 }

@@ -135,24 +135,33 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	for _, template := range dropTexts(r.ordered) {
 		texts.drop = append(texts.drop, r.Replace(template))
 	}
-	for state, template := range peekTexts(r.ordered) {
+	for state, template := range peekTexts() {
 		texts.peek[state] = r.Replace(template)
 	}
-	for state, template := range purgeTexts(r.ordered) {
+	for state, template := range purgeTexts() {
 		texts.purge[state] = r.Replace(template)
 	}
 	if r.ordered {
-		texts.stats = r.Replace(orderedStatsText)
-		texts.claimSlots, texts.claimSlotsBlind = r.Replace(claimSlotsText(content)), r.Replace(claimSlotsText(noContent))
-		texts.slots, texts.slotStats, texts.held = r.Replace(slotsText), r.Replace(slotStatsText), r.Replace(heldText)
-		texts.takeSlots, texts.giveSlots = r.Replace(takeSlotsText), r.Replace(giveSlotsText)
-		texts.horizon, texts.begin = r.Replace(horizonText), r.Replace(begunText)
+		texts.order(r)
 	}
 	skips := &queue{texts: texts, settle: newSettles(r, skips)}
 	skips.inTx, skips.skips = skips, skips
 	inTx := &queue{texts: texts, settle: newSettles(r, waits), skips: skips}
 	inTx.inTx = inTx
 	return &queue{texts: texts, settle: newSettles(r, waitsShortly), inTx: inTx, skips: skips}
+}
+
+// order renders what an ordered queue has alone, or in another way.
+func (t *texts) order(r renderer) {
+	t.claimSlots, t.claimSlotsBlind = r.Replace(claimSlotsText(content)), r.Replace(claimSlotsText(noContent))
+	t.slots, t.slotStats, t.held = r.Replace(slotsText), r.Replace(slotStatsText), r.Replace(heldText)
+	t.takeSlots, t.giveSlots = r.Replace(takeSlotsText), r.Replace(giveSlotsText)
+	t.horizon, t.begin = r.Replace(horizonText), r.Replace(drawText)
+	t.stats = r.Replace(orderedStatsText)
+	for state, is := range seqStates {
+		t.peek[state] = r.Replace(peekSeqText(is.condition))
+		t.purge[state] = r.Replace(purgeSeqText(is.condition + is.before))
+	}
 }
 
 func (q *queue) InTx() sqlbatch.Queue { return q.inTx }

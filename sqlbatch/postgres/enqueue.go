@@ -58,10 +58,6 @@ const (
 	// drawText draws a number while it holds that lock. The inner SELECT is made first, since
 	// OFFSET keeps it apart.
 	drawText = `SELECT nextval({'numbers'}::regclass) FROM (SELECT ` + sending + ` AS held OFFSET 0) AS s WHERE s.held IS NOT NULL`
-
-	// begunText draws before the INSERT, which is then made beside that of another group: numbers
-	// come in the order of groups.
-	begunText = drawText
 )
 
 func enqueueText(ordered bool) string {
@@ -90,6 +86,8 @@ func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement {
 	return q.rowList(q.begun, rows)
 }
 
+// Begun draws before the INSERT, which is then made beside that of another group: numbers come in
+// the order of groups.
 func (q *queue) Begun() sqlbatch.Statement { return sqlbatch.Statement{Text: q.begin} }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {

@@ -98,11 +98,8 @@ const (
 
 // Peeks of live messages choose by the index and fetch the rows afterwards, so
 // that no body is sorted. They come in the order of claims.
-func peekTexts(ordered bool) map[sqlbatch.State]string {
+func peekTexts() map[sqlbatch.State]string {
 	live := func(condition string) string {
-		if ordered {
-			return peekSeqText(condition)
-		}
 		return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 ),

@@ -27,11 +27,8 @@ RETURNING uuid_send(q.id)`
 //
 // $2, $3 and $4 are a Window, $5 its priority. When a message was claimed is in its fence,
 // whose salt is at least 1: see FenceBits.
-func purgeTexts(ordered bool) map[sqlbatch.State]string {
+func purgeTexts() map[sqlbatch.State]string {
 	live := func(from, condition string) string {
-		if ordered {
-			return purgeSeqText(condition)
-		}
 		return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 )

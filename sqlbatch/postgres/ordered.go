@@ -27,8 +27,8 @@ func behindSeq(slot, seq string) string {
 }
 
 // claimSlotsText walks the parts one after the other until there are n rows, without what
-// the member itself holds, locks of them what may be claimed, and passes over what others
-// have locked. Rows that were changed since it began are looked at once more when their lock is
+// the member itself holds. It walks the same once more and locks what may be claimed, which costs
+// a third of finding each row by its id, and passes over what others have locked. Rows that were changed since it began are looked at once more when their lock is
 // taken. A lease ends with the membership at the latest.
 //
 // The two limits of a part are for the planner: see chosen. NOT IN looks into a hash of what
@@ -51,20 +51,29 @@ walked AS MATERIALIZED (
   FROM parts AS p
   CROSS JOIN LATERAL (
     SELECT l.* FROM (
-      SELECT q.id, q.slot, q.seq, q.order_key, q.due_at, greatest(q.due_at, q.lease_until) - (SELECT now FROM t) AS wait,
-             ` + claimable + ` AS claimable
+      SELECT q.id, q.slot, q.seq
       FROM {live} AS q
       WHERE ` + behindSeq("p.slot", "p.seq") + ` AND ` + not("(q.lease_until > (SELECT now FROM t) AND q.leased_by = $3::uuid AND $10::integer = 0)") + `
       ORDER BY q.slot, q.seq LIMIT {rows}) AS l
     LIMIT p.most) AS w
   LIMIT (SELECT n FROM t)
 ),
+seen AS MATERIALIZED (
+  SELECT w.o, w.slot, count(*) AS n, min(w.seq) AS first, max(w.seq) AS last FROM walked AS w GROUP BY w.o, w.slot
+),
+sum AS MATERIALIZED (
+  SELECT coalesce(sum(s.n), 0) AS n, max(s.o) AS o FROM seen AS s
+),
 chosen AS MATERIALIZED (
-  SELECT w.id
-  FROM walked AS w
-  JOIN {live} AS q ON q.id = ANY (ARRAY[w.id])
-  WHERE w.claimable AND ` + claimable + `
-  FOR UPDATE OF q SKIP LOCKED
+  SELECT c.id
+  FROM seen AS s
+  CROSS JOIN LATERAL (
+    SELECT l.id FROM (
+      SELECT q.id FROM {live} AS q
+      WHERE (q.slot, q.seq) >= (s.slot, s.first) AND (q.slot, q.seq) <= (s.slot, s.last) AND ` + claimable + `
+      ORDER BY q.slot, q.seq LIMIT {rows} FOR UPDATE SKIP LOCKED) AS l
+    LIMIT s.n) AS c
+  LIMIT (SELECT n FROM t)
 ),
 leased AS (
   UPDATE {live} AS q
@@ -78,24 +87,24 @@ leased AS (
 SELECT uuid_send(l.id) AS id, ` + strings.ReplaceAll(claimedColumns, "*", "l.") + `, l.slot, l.seq, l.order_key, NULL::bigint AS wait
 FROM leased AS l
 UNION ALL
-SELECT uuid_send(w.id), 0, 0, 0, 0, 0, 0, w.due_at, NULL, NULL, NULL, NULL, w.slot, w.seq, convert_to(w.order_key, {encoding}), greatest(w.wait, 0)
+SELECT uuid_send(q.id), 0, 0, 0, 0, 0, 0, q.due_at, NULL, NULL, NULL, NULL, q.slot, q.seq, convert_to(q.order_key, {encoding}),
+       greatest(q.due_at - (SELECT now FROM t), q.lease_until - (SELECT now FROM t), 0)
 FROM walked AS w
-WHERE w.id NOT IN (SELECT l.id FROM leased AS l)
+JOIN {live} AS q ON q.id = ANY (ARRAY[w.id])
+WHERE (SELECT count(*) FROM leased) < (SELECT n FROM sum) AND w.id NOT IN (SELECT l.id FROM leased AS l)
 UNION ALL
 SELECT NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, p.slot,
-       CASE WHEN p.o > a.o THEN p.seq WHEN w.n >= p.most OR p.o = a.o THEN w.seq WHEN p.most <= 0 THEN p.seq ELSE 9223372036854775807 END, NULL, NULL
-FROM parts AS p
-LEFT JOIN (SELECT o, count(*) AS n, max(seq) AS seq FROM walked GROUP BY o) AS w ON w.o = p.o
-CROSS JOIN (SELECT CASE WHEN count(*) >= (SELECT n FROM t) THEN coalesce(max(o), 0) END AS o FROM walked) AS a`
+       CASE WHEN p.o > a.o THEN p.seq WHEN s.n >= p.most OR p.o = a.o THEN s.last WHEN p.most <= 0 THEN p.seq ELSE 9223372036854775807 END, NULL, NULL
+FROM (SELECT CASE WHEN s.n >= t.n THEN coalesce(s.o, 0) END AS o FROM sum AS s CROSS JOIN t) AS a
+CROSS JOIN parts AS p
+LEFT JOIN seen AS s ON s.o = p.o`
 }
 
-const (
-	// claimable: it is due, nobody leases it, and it is no suspect that was not asked for.
-	claimable = `(q.due_at <= (SELECT now FROM t) AND q.lease_until <= (SELECT now FROM t) AND
-              q.lapses + CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END < $5::integer)`
+// claimable: it is due, nobody leases it, and it is no suspect that was not asked for.
+var claimable = not("q.due_at > (SELECT now FROM t)") + " AND " + not("q.lease_until > (SELECT now FROM t)") +
+	" AND " + not("q.lapses + CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END >= (SELECT $5::integer)")
 
-	claimedColumns = `*priority, *fence, *attempts, *lapses, *expired, *enqueued_at, *due_at, *expires_at, *dedup_key, *headers, *body`
-)
+const claimedColumns = `*priority, *fence, *attempts, *lapses, *expired, *enqueued_at, *due_at, *expires_at, *dedup_key, *headers, *body`
 
 func (q *queue) ClaimSlots(c sqlbatch.SlotClaim) sqlbatch.Statement {
 	text, lapses, mine := q.claimSlots, int64(c.Lapses), int64(0)
@@ -153,7 +162,7 @@ func peekSeqText(condition string) string {
   SELECT {now} AS now, $1::integer AS n
 ),
 chosen AS MATERIALIZED (
-  ` + seqs(anyLane(condition)) + `
+  ` + seqs(condition) + `
 )
 SELECT ` + liveColumns + `
 FROM chosen AS c
@@ -163,7 +172,6 @@ ORDER BY q.seq`
 
 // purgeSeqText looks once more at each row when it has its lock.
 func purgeSeqText(condition string) string {
-	condition = strings.ReplaceAll(anyLane(condition), "$4", "$3")
 	return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 )
@@ -175,8 +183,13 @@ WHERE id = ANY (ARRAY(
 RETURNING uuid_send(id), seq`
 }
 
-// anyLane is a condition on a state, of every priority.
-func anyLane(condition string) string { return strings.ReplaceAll(condition, "{lane}", "true") }
+// seqStates are the conditions of a state, and of what Window.Before bounds, which is $3. The
+// planner takes each for one that all but a few rows meet.
+var seqStates = map[sqlbatch.State]struct{ condition, before string }{
+	sqlbatch.Ready:     {not("q.due_at > (SELECT now FROM t)") + ` AND ` + not("q.lease_until > (SELECT now FROM t)"), ` AND ` + not("q.due_at >= (SELECT $3::bigint)")},
+	sqlbatch.Scheduled: {not("q.due_at <= (SELECT now FROM t)") + ` AND ` + not("q.lease_until > (SELECT now FROM t)"), ` AND ` + not("q.enqueued_at >= (SELECT $3::bigint)")},
+	sqlbatch.Leased:    {not("q.due_at > (SELECT now FROM t)") + ` AND ` + not("q.lease_until <= (SELECT now FROM t)"), ` AND ` + not("(q.fence - 1) >> {fence bits} >= (SELECT $3::bigint)")},
+}
 
 // orderedStatsText counts what is leased, or waits for its time, among the first of each slot,
 // where it lies; and of what is ready it finds the first $1 wherever it is.

@@ -87,7 +87,7 @@ func (q *queue) GiveSlots(member [16]byte, parts []sqlbatch.SlotPart) sqlbatch.S
 }
 
 // slotStatsText reads the first $1 rows of each slot, in order.
-const slotStatsText = `WITH t AS MATERIALIZED (
+var slotStatsText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 )
 SELECT s.slot, (SELECT convert_to(m.name, {encoding}) FROM {members} AS m WHERE m.id = s.member) AS owner,
@@ -101,8 +101,10 @@ CROSS JOIN LATERAL (
   LEFT JOIN LATERAL (
     SELECT e.order_key, count(*) AS messages, count(*) FILTER (WHERE e.due_at > t.now OR e.lease_until > t.now) AS waiting, min(e.enqueued_at) AS first
     FROM (
-      SELECT q.order_key, q.due_at, q.lease_until, q.enqueued_at FROM {live} AS q
-      WHERE q.slot = s.slot ORDER BY q.seq LIMIT (SELECT n FROM t)) AS e
+      SELECT f.* FROM (
+        SELECT q.order_key, q.due_at, q.lease_until, q.enqueued_at FROM {live} AS q
+        WHERE ` + behindSeq("s.slot", "(-1)") + ` ORDER BY q.slot, q.seq LIMIT {rows}) AS f
+      LIMIT (SELECT n FROM t)) AS e
     GROUP BY e.order_key) AS k ON true
   GROUP BY t.now) AS r
 WHERE s.queue = {name}

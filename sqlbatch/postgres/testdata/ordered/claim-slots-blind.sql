@@ -15,22 +15,29 @@ walked AS MATERIALIZED (
   FROM parts AS p
   CROSS JOIN LATERAL (
     SELECT l.* FROM (
-      SELECT q.id, q.slot, q.seq, q.order_key, q.due_at, greatest(q.due_at, q.lease_until) - (SELECT now FROM t) AS wait,
-             (q.due_at <= (SELECT now FROM t) AND q.lease_until <= (SELECT now FROM t) AND
-              q.lapses + CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END < $5::integer) AS claimable
+      SELECT q.id, q.slot, q.seq
       FROM "public"."chanq_orders" AS q
       WHERE (q.slot, q.seq) > (p.slot, p.seq) AND (q.slot, q.seq) <= (p.slot, 9223372036854775807) AND ((q.lease_until > (SELECT now FROM t) AND q.leased_by = $3::uuid AND $10::integer = 0))::integer <> 1
       ORDER BY q.slot, q.seq LIMIT 1000) AS l
     LIMIT p.most) AS w
   LIMIT (SELECT n FROM t)
 ),
+seen AS MATERIALIZED (
+  SELECT w.o, w.slot, count(*) AS n, min(w.seq) AS first, max(w.seq) AS last FROM walked AS w GROUP BY w.o, w.slot
+),
+sum AS MATERIALIZED (
+  SELECT coalesce(sum(s.n), 0) AS n, max(s.o) AS o FROM seen AS s
+),
 chosen AS MATERIALIZED (
-  SELECT w.id
-  FROM walked AS w
-  JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[w.id])
-  WHERE w.claimable AND (q.due_at <= (SELECT now FROM t) AND q.lease_until <= (SELECT now FROM t) AND
-              q.lapses + CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END < $5::integer)
-  FOR UPDATE OF q SKIP LOCKED
+  SELECT c.id
+  FROM seen AS s
+  CROSS JOIN LATERAL (
+    SELECT l.id FROM (
+      SELECT q.id FROM "public"."chanq_orders" AS q
+      WHERE (q.slot, q.seq) >= (s.slot, s.first) AND (q.slot, q.seq) <= (s.slot, s.last) AND (q.due_at > (SELECT now FROM t))::integer <> 1 AND (q.lease_until > (SELECT now FROM t))::integer <> 1 AND (q.lapses + CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END >= (SELECT $5::integer))::integer <> 1
+      ORDER BY q.slot, q.seq LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l
+    LIMIT s.n) AS c
+  LIMIT (SELECT n FROM t)
 ),
 leased AS (
   UPDATE "public"."chanq_orders" AS q
@@ -44,12 +51,14 @@ leased AS (
 SELECT uuid_send(l.id) AS id, l.priority, l.fence, l.attempts, l.lapses, l.expired, l.enqueued_at, l.due_at, l.expires_at, l.dedup_key, l.headers, l.body, l.slot, l.seq, l.order_key, NULL::bigint AS wait
 FROM leased AS l
 UNION ALL
-SELECT uuid_send(w.id), 0, 0, 0, 0, 0, 0, w.due_at, NULL, NULL, NULL, NULL, w.slot, w.seq, convert_to(w.order_key, getdatabaseencoding()), greatest(w.wait, 0)
+SELECT uuid_send(q.id), 0, 0, 0, 0, 0, 0, q.due_at, NULL, NULL, NULL, NULL, q.slot, q.seq, convert_to(q.order_key, getdatabaseencoding()),
+       greatest(q.due_at - (SELECT now FROM t), q.lease_until - (SELECT now FROM t), 0)
 FROM walked AS w
-WHERE w.id NOT IN (SELECT l.id FROM leased AS l)
+JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[w.id])
+WHERE (SELECT count(*) FROM leased) < (SELECT n FROM sum) AND w.id NOT IN (SELECT l.id FROM leased AS l)
 UNION ALL
 SELECT NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, p.slot,
-       CASE WHEN p.o > a.o THEN p.seq WHEN w.n >= p.most OR p.o = a.o THEN w.seq WHEN p.most <= 0 THEN p.seq ELSE 9223372036854775807 END, NULL, NULL
-FROM parts AS p
-LEFT JOIN (SELECT o, count(*) AS n, max(seq) AS seq FROM walked GROUP BY o) AS w ON w.o = p.o
-CROSS JOIN (SELECT CASE WHEN count(*) >= (SELECT n FROM t) THEN coalesce(max(o), 0) END AS o FROM walked) AS a;
+       CASE WHEN p.o > a.o THEN p.seq WHEN s.n >= p.most OR p.o = a.o THEN s.last WHEN p.most <= 0 THEN p.seq ELSE 9223372036854775807 END, NULL, NULL
+FROM (SELECT CASE WHEN s.n >= t.n THEN coalesce(s.o, 0) END AS o FROM sum AS s CROSS JOIN t) AS a
+CROSS JOIN parts AS p
+LEFT JOIN seen AS s ON s.o = p.o;

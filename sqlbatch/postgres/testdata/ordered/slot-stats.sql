@@ -12,8 +12,10 @@ CROSS JOIN LATERAL (
   LEFT JOIN LATERAL (
     SELECT e.order_key, count(*) AS messages, count(*) FILTER (WHERE e.due_at > t.now OR e.lease_until > t.now) AS waiting, min(e.enqueued_at) AS first
     FROM (
-      SELECT q.order_key, q.due_at, q.lease_until, q.enqueued_at FROM "public"."chanq_orders" AS q
-      WHERE q.slot = s.slot ORDER BY q.seq LIMIT (SELECT n FROM t)) AS e
+      SELECT f.* FROM (
+        SELECT q.order_key, q.due_at, q.lease_until, q.enqueued_at FROM "public"."chanq_orders" AS q
+        WHERE (q.slot, q.seq) > (s.slot, (-1)) AND (q.slot, q.seq) <= (s.slot, 9223372036854775807) ORDER BY q.slot, q.seq LIMIT 1000) AS f
+      LIMIT (SELECT n FROM t)) AS e
     GROUP BY e.order_key) AS k ON true
   GROUP BY t.now) AS r
 WHERE s.queue = 'orders'

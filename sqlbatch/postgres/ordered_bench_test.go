@@ -1,0 +1,139 @@
+package postgres_test
+
+import (
+	"database/sql"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+)
+
+// BenchmarkKinds is one round of leases of a plain and of an ordered queue in turns, beside a
+// backlog of messages that are leased: those of the ordered one lie before its marks.
+func BenchmarkKinds(b *testing.B) {
+	for _, backlog := range []int{0, 20_000} {
+		b.Run(fmt.Sprintf("backlog=%d", backlog), func(b *testing.B) {
+			kinds := []*kind{newKind(b, "plain", 0), newKind(b, "ordered", slotCount)}
+			for _, k := range kinds {
+				for range backlog / 500 {
+					k.enqueue(b, 500)
+				}
+				for range backlog / 1000 {
+					k.claim(b)
+				}
+				k.mark(b)
+				clear(k.spent)
+			}
+			for i := 0; b.Loop(); i++ {
+				for j := range kinds {
+					k := kinds[(i+j)%len(kinds)]
+					k.enqueue(b, 500)
+					k.enqueue(b, 500)
+					items := k.claim(b)
+					k.mark(b) // as a claimer knows them
+					require.Len(b, k.run(b, "ack1000", k.q.Ack(items)), 1000)
+				}
+			}
+			for _, k := range kinds {
+				for op, d := range k.spent {
+					b.ReportMetric(float64(d.Microseconds())/float64(b.N), "µs/"+op+"-"+k.name)
+				}
+			}
+		})
+	}
+}
+
+// kind is a queue of the one kind or the other, and the time that its statements took.
+type kind struct {
+	name   string
+	db     *sql.DB
+	q      sqlbatch.Queue
+	slots  int
+	claims sqlbatch.SlotClaim
+	floors sqlbatch.Floors
+	next   uint64
+	spent  map[string]time.Duration
+}
+
+func newKind(b *testing.B, name string, slots int) *kind {
+	k := &kind{name: name, db: pgtest.Open(b), slots: slots, spent: map[string]time.Duration{}}
+	k.db.SetMaxOpenConns(1)
+	names := sqlbatch.Names{Queue: "orders", Slots: slots}
+	suite.Migrate(b, postgres.Dialect, k.db, names)
+	k.q = postgres.Dialect.Queue(names)
+	if slots > 0 {
+		join := k.q.Join(sqlbatch.Member{ID: member, For: time.Hour})
+		_, err := k.db.Exec(join.Text, join.Args...)
+		require.NoError(b, err)
+		k.claims = sqlbatch.SlotClaim{Rows: 1000, Lease: time.Hour, Member: member, Suspects: true}
+		var all []int
+		for slot := range slots {
+			all = append(all, slot)
+			k.claims.Parts = append(k.claims.Parts, sqlbatch.SlotPart{Slot: slot, Fence: 1, Limit: 1000})
+		}
+		take := k.q.TakeSlots(member, all)
+		_, err = k.db.Exec(take.Text, take.Args...)
+		require.NoError(b, err)
+	}
+	return k
+}
+
+func (k *kind) run(b *testing.B, op string, st sqlbatch.Statement) []sqlbatch.Item {
+	start := time.Now()
+	items := itemsOf(b, k.db, st)
+	k.spent[op] += time.Since(start)
+	return items
+}
+
+func (k *kind) enqueue(b *testing.B, n int) {
+	rows := make([]sqlbatch.Row, n)
+	for i := range rows {
+		k.next++
+		binary.BigEndian.PutUint64(rows[i].ID[:], k.next)
+		rows[i].Body = make([]byte, 200)
+		if k.slots > 0 {
+			rows[i].OrderKey = fmt.Sprint("customer ", k.next%10_000)
+			rows[i].Slot = sqlbatch.SlotOf(rows[i].OrderKey, rows[i].ID, k.slots)
+		}
+	}
+	k.run(b, "enqueue500", k.q.Enqueue(rows))
+}
+
+// claim leases a thousand.
+func (k *kind) claim(b *testing.B) []sqlbatch.Item {
+	if k.slots == 0 {
+		c := claimOf(1000)
+		c.Lease, c.Floors = time.Hour, k.floors
+		items := k.run(b, "claim1000", k.q.Claim(c))
+		require.Len(b, items, 1000)
+		return items
+	}
+	k.claims.Salt++
+	var items []sqlbatch.Item
+	for _, item := range k.run(b, "claim1000", k.q.ClaimSlots(k.claims)) {
+		if item.Fence != 0 {
+			items = append(items, item)
+		}
+	}
+	require.Len(b, items, 1000)
+	return items
+}
+
+// mark has claims begin behind all that is there.
+func (k *kind) mark(b *testing.B) {
+	if k.slots == 0 {
+		floor := &k.floors[-sqlbatch.PriorityLow]
+		require.NoError(b, k.db.QueryRow(`SELECT coalesce(max(due_at), 0) + 1 FROM chanq_orders WHERE lease_until > 0`).Scan(floor))
+		return
+	}
+	for i := range k.claims.Parts {
+		require.NoError(b, k.db.QueryRow(`SELECT coalesce((SELECT seq FROM chanq_orders WHERE slot = $1 ORDER BY slot DESC, seq DESC LIMIT 1), 0)`, i).Scan(&k.claims.Parts[i].From))
+	}
+}

@@ -1,0 +1,321 @@
+package postgres_test
+
+import (
+	"database/sql"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// found is what a claim from slots returned, by the first byte of the ids.
+type found struct {
+	leased []byte // by seq
+	seqs   map[byte]int64
+	past   map[byte]int64
+	ends   map[int]int64
+}
+
+func (q *serverQueue) claimSlots(on runner, c *sqlbatch.SlotClaim) *found {
+	q.Helper()
+	c.Salt++
+	f := &found{seqs: map[byte]int64{}, past: map[byte]int64{}, ends: map[int]int64{}}
+	for _, row := range q.rows(on, q.ClaimSlots(*c)) {
+		seq, _ := row[13].(int64)
+		if row[0] == nil {
+			f.ends[int(row[12].(int64))] = seq
+			continue
+		}
+		n := row[0].([]byte)[0]
+		f.seqs[n] = seq
+		if row[15] == nil {
+			f.leased = append(f.leased, n)
+		} else {
+			f.past[n] = row[15].(int64)
+		}
+	}
+	slices.SortFunc(f.leased, func(a, b byte) int { return int(f.seqs[a] - f.seqs[b]) })
+	return f
+}
+
+func line(slot int, key string, ns ...byte) (rows []sqlbatch.Row) {
+	for _, n := range ns {
+		rows = append(rows, sqlbatch.Row{ID: id(n), Slot: slot, OrderKey: key})
+	}
+	return rows
+}
+
+func TestAClaimFromSlotsTellsOfWhatOthersHaveLocked(t *testing.T) {
+	q, c := newOrdered(t)
+	q.enqueue(line(0, "a", 1, 2, 3)...)
+	tx := q.begin()
+	require.Equal(t, []byte{2}, q.ids(tx, q.InTx().Cancel([][16]byte{id(2)})))
+	f := q.claimSlots(q.db, c)
+	require.Equal(t, []byte{1, 3}, f.leased)
+	require.Equal(t, map[byte]int64{2: 0}, f.past)
+	require.NoError(t, tx.Rollback())
+	require.Equal(t, []byte{2}, q.claimSlots(q.db, c).leased)
+}
+
+func TestASlotThatAnotherTakesAtThisMomentIsLeftToHim(t *testing.T) {
+	q, _ := newOrdered(t)
+	other := [16]byte{0xB0}
+	q.rows(q.db, q.Join(sqlbatch.Member{ID: other, For: time.Hour}))
+	q.rows(q.db, q.Leave(member))
+	tx := q.begin()
+	_, err := tx.Exec(`UPDATE chanq_slots SET fence = fence + 1 WHERE slot = 1`)
+	require.NoError(t, err)
+	require.Equal(t, [][]any{{int64(0), int64(2)}}, q.rows(q.db, q.TakeSlots(other, []int{0, 1})), "it waits for nobody")
+	require.NoError(t, tx.Commit())
+}
+
+// His row is locked while he joins again: he has not gone.
+func TestAMemberWhoIsComingBackKeepsHisSlots(t *testing.T) {
+	q, _ := newOrdered(t)
+	other := [16]byte{0xB0}
+	q.rows(q.db, q.Join(sqlbatch.Member{ID: other, For: time.Hour}))
+	q.exec(`UPDATE chanq_members SET until = 1 WHERE id = $1`, fmt.Sprintf("%x", member))
+	tx := q.begin()
+	q.rows(tx, q.Join(sqlbatch.Member{ID: member, For: time.Hour}))
+	require.Empty(t, q.rows(q.db, q.TakeSlots(other, []int{0, 1})))
+	require.NoError(t, tx.Commit())
+	require.Empty(t, q.rows(q.db, q.TakeSlots(other, []int{0, 1})))
+}
+
+// drawn and senders of a Horizon.
+func (q *serverQueue) horizon() (drawn int64, senders []string) {
+	q.Helper()
+	row := q.rows(q.db, q.Horizon())[0]
+	return row[0].(int64), strings.Fields(row[1].(string))
+}
+
+func TestTheHorizonKnowsWhoeverHasDrawn(t *testing.T) {
+	q, c := newOrdered(t)
+	drawn, senders := q.horizon()
+	require.Empty(t, senders)
+	require.Equal(t, int64(1)<<sqlbatch.SeqBits-1, drawn, "nothing yet: a number that is not drawn is not below")
+
+	late := q.begin()
+	require.Empty(t, q.rows(late, q.InTx().Enqueue(line(0, "a", 1))))
+	begun := q.begin()
+	require.Len(t, q.rows(begun, q.Begun()), 1)
+	foreign := q.begin()
+	_, err := foreign.Exec(`INSERT INTO chanq_orders (body) VALUES ('')`)
+	require.NoError(t, err)
+	drawn, senders = q.horizon()
+	require.Len(t, senders, 3, "each once, also who has only drawn, and who is no chanq")
+	elsewhere := q.begin()
+	_, err = elsewhere.Exec(`SELECT pg_advisory_xact_lock_shared(1, 2)`)
+	require.NoError(t, err)
+
+	q.enqueue(line(0, "a", 2)...)
+	later, again := q.horizon()
+	require.Greater(t, later, drawn)
+	require.ElementsMatch(t, senders, again, "whoever has committed is none, nor who has another lock")
+	require.NoError(t, begun.Rollback())
+	require.NoError(t, foreign.Commit())
+	_, again = q.horizon()
+	require.Len(t, again, 1)
+	require.Subset(t, senders, again)
+	require.NoError(t, late.Commit())
+	_, again = q.horizon()
+	require.Empty(t, again)
+	f := q.claimSlots(q.db, c)
+	require.LessOrEqual(t, f.seqs[1], drawn)
+	require.Greater(t, f.seqs[2], drawn)
+	require.LessOrEqual(t, f.seqs[2], later)
+}
+
+func TestGroupsThatAreInsertedSideBySideHaveTheOrderInWhichTheyBegan(t *testing.T) {
+	q, c := newOrdered(t)
+	first, second := q.begin(), q.begin()
+	require.Len(t, q.rows(first, q.Begun()), 1)
+	require.Len(t, q.rows(second, q.Begun()), 1)
+	require.Empty(t, q.rows(second, q.InOwnTx().EnqueueBegun(line(0, "a", 3, 4))))
+	require.Empty(t, q.rows(first, q.InOwnTx().EnqueueBegun(line(0, "a", 1, 2))))
+	require.NoError(t, first.Commit())
+	require.NoError(t, second.Commit())
+	require.Equal(t, []byte{1, 2, 3, 4}, q.claimSlots(q.db, c).leased)
+}
+
+// watcher is a claimer's view: marks go no farther than the horizon that was known before the
+// claim.
+type watcher struct {
+	q       *serverQueue
+	mark    int64
+	safe    int64
+	endless bool // a broken one
+	waiting []sample
+}
+
+type sample struct {
+	drawn   int64
+	senders []string
+}
+
+func (w *watcher) sample() {
+	drawn, here := w.q.horizon()
+	w.waiting = append(w.waiting, sample{drawn, here})
+	for i := range w.waiting {
+		s := &w.waiting[i]
+		s.senders = slices.DeleteFunc(slices.Clone(s.senders), func(who string) bool { return !slices.Contains(here, who) })
+		if len(s.senders) == 0 {
+			w.safe = max(w.safe, s.drawn)
+		}
+	}
+}
+
+func (w *watcher) claim(c *sqlbatch.SlotClaim) *found {
+	safe := w.safe
+	if w.endless {
+		safe = math.MaxInt64
+	}
+	c.Parts[0].From = w.mark
+	f := w.q.claimSlots(w.q.db, c)
+	reached := f.ends[0]
+	if reached == math.MaxInt64 { // the last that it saw
+		reached = w.mark
+		for _, seq := range f.seqs {
+			reached = max(reached, seq)
+		}
+	}
+	w.mark = max(w.mark, min(safe, reached))
+	return f
+}
+
+// history sends messages of one key in transactions that overlap, and claims and acks
+// meanwhile. It reports a message that was claimed before one that had been sent before it.
+func history(t *rapid.T, q *serverQueue, c *sqlbatch.SlotClaim, w *watcher) (inversion string) {
+	type open struct {
+		tx *sql.Tx
+		n  byte
+	}
+	var under []open
+	after := map[byte][]byte{} // what had been sent when the send of this began
+	var sent, seen []byte
+	next := byte(1)
+	defer func() {
+		for _, o := range under {
+			_ = o.tx.Rollback()
+		}
+	}()
+	for range rapid.IntRange(5, 40).Draw(t, "steps") {
+		switch do := rapid.IntRange(0, 5).Draw(t, "do"); {
+		case do == 0 && len(under) < 4 && next < 200:
+			tx, err := q.db.BeginTx(q.ctx, nil)
+			require.NoError(t, err)
+			after[next] = slices.Clone(sent)
+			q.rows(tx, q.InTx().Enqueue(line(0, "a", next)))
+			under = append(under, open{tx, next})
+			next++
+		case do == 1 && next < 200:
+			after[next] = slices.Clone(sent)
+			q.enqueue(line(0, "a", next)...)
+			sent = append(sent, next)
+			next++
+		case do == 2 && len(under) > 0:
+			i := rapid.IntRange(0, len(under)-1).Draw(t, "which")
+			require.NoError(t, under[i].tx.Commit())
+			sent = append(sent, under[i].n)
+			under = slices.Delete(under, i, i+1)
+		case do == 3:
+			w.sample()
+		case do >= 4:
+			c.Rows = rapid.IntRange(1, 5).Draw(t, "rows")
+			f := w.claim(c)
+			for _, n := range f.leased {
+				seen = append(seen, n)
+				for _, before := range after[n] {
+					if !slices.Contains(seen, before) {
+						return fmt.Sprintf("%d was sent before %d", before, n)
+					}
+				}
+			}
+			if len(f.leased) > 0 && rapid.Bool().Draw(t, "ack") {
+				q.rows(q.db, q.Ack(q.items(f.leased...)))
+			}
+		}
+	}
+	return ""
+}
+
+// What commits late is claimed before what was sent after its commit.
+func TestNoClaimPassesAMessageThatCommitsLate(t *testing.T) {
+	q, c := newOrdered(t)
+	c.Parts = c.Parts[:1]
+	rapid.Check(t, func(t *rapid.T) {
+		q.exec(`DELETE FROM chanq_orders`)
+		require.Empty(t, history(t, q, c, &watcher{q: q}))
+	})
+}
+
+// The same without a horizon goes wrong, so the test above can fail.
+func TestWithoutAHorizonWhatCommitsLateIsPassed(t *testing.T) {
+	q, c := newOrdered(t)
+	w := &watcher{q: q, endless: true}
+	late := q.begin()
+	q.rows(late, q.InTx().Enqueue(line(0, "a", 1)))
+	q.enqueue(line(0, "b", 2)...)
+	require.Equal(t, []byte{2}, w.claim(c).leased)
+	require.NoError(t, late.Commit())
+	q.enqueue(line(0, "a", 3)...)
+	require.Equal(t, []byte{3}, w.claim(c).leased)
+
+	w = &watcher{q: q}
+	q.rows(q.db, q.Release(q.items(2, 3)))
+	require.Equal(t, []byte{1, 2, 3}, w.claim(c).leased)
+}
+
+// hot is how many rows were updated in place, and how many in all.
+func (q *serverQueue) hot() (hot, all int64) {
+	q.Helper()
+	require.Eventually(q, func() bool {
+		q.exec(`SELECT pg_stat_clear_snapshot()`)
+		require.NoError(q, q.db.QueryRow(`SELECT n_tup_hot_upd, n_tup_upd FROM pg_stat_user_tables WHERE relname = 'chanq_orders'`).Scan(&hot, &all))
+		return all > 0
+	}, 30*time.Second, 10*time.Millisecond)
+	return hot, all
+}
+
+func TestAClaimFromSlotsTouchesNoIndex(t *testing.T) {
+	q, c := newOrdered(t)
+	q.db.SetMaxOpenConns(1)
+	rows := make([]sqlbatch.Row, 500)
+	for i := range rows {
+		rows[i] = sqlbatch.Row{ID: [16]byte{byte(i >> 8), byte(i)}, Slot: i % slotCount, OrderKey: fmt.Sprint(i), Body: make([]byte, 200)}
+	}
+	q.enqueue(rows...)
+	leased := 0
+	for _, row := range q.rows(q.db, q.ClaimSlots(*c)) {
+		if row[0] != nil {
+			leased++
+		}
+	}
+	require.Equal(t, 500, leased)
+	hot, all := q.hot()
+	require.Equal(t, int64(500), all)
+	require.GreaterOrEqual(t, hot, int64(490))
+}
+
+// What waits behind the mark, and behind the first that have room, is not read.
+func TestAClaimFromSlotsReadsNoBacklog(t *testing.T) {
+	q, c := newOrdered(t)
+	q.fillSlots(64 * 11 * 20)
+	var top int64
+	require.NoError(t, q.db.QueryRow(`SELECT max(seq) FROM chanq_orders`).Scan(&top))
+	q.fillSlots(64 * 11 * 20)
+	c.Rows = 100
+	for i := range c.Parts {
+		c.Parts[i].From, c.Parts[i].Limit = top, 10
+	}
+	require.LessOrEqual(t, q.read(q.ClaimSlots(*c)), int64(4*100+64))
+	c.Parts = c.Parts[:4]
+	require.LessOrEqual(t, q.read(q.ClaimSlots(*c)), int64(4*40+64), "ten of each slot")
+}

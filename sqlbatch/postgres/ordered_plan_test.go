@@ -1,0 +1,143 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+)
+
+// slotCount is how many slots the ordered queue of these tests has.
+const slotCount = 64
+
+// newOrdered is an ordered queue, of which member owns all slots.
+func newOrdered(t *testing.T) (*serverQueue, *sqlbatch.SlotClaim) {
+	db := pgtest.Open(t)
+	names := sqlbatch.Names{Queue: "orders", Slots: slotCount}
+	suite.Migrate(t, postgres.Dialect, db, names)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	q := &serverQueue{T: t, db: db, ctx: ctx, Queue: postgres.Dialect.Queue(names)}
+	return q, q.owns(member)
+}
+
+// owns has a member own all slots, and returns a claim of his.
+func (q *serverQueue) owns(who [16]byte) *sqlbatch.SlotClaim {
+	q.Helper()
+	q.rows(q.db, q.Join(sqlbatch.Member{ID: who, Name: "m", Host: "h", For: time.Hour}))
+	c := &sqlbatch.SlotClaim{Rows: 1000, Lease: time.Minute, Member: who, Salt: 1, Suspects: true}
+	var all []int
+	for slot := range slotCount {
+		all = append(all, slot)
+	}
+	for _, row := range q.rows(q.db, q.TakeSlots(who, all)) {
+		c.Parts = append(c.Parts, sqlbatch.SlotPart{Slot: int(row[0].(int64)), Fence: row[1].(int64), Limit: 1000})
+	}
+	require.Len(q, c.Parts, slotCount)
+	return c
+}
+
+// fillSlots puts rows into all slots: ready ones, some that wait for a retry, and some that
+// somebody has leased.
+func (q *serverQueue) fillSlots(rows int) {
+	q.Helper()
+	q.exec(`INSERT INTO chanq_orders (id, slot, seq, order_key, due_at, lease_until, enqueued_at, leased_by, body)
+SELECT gen_random_uuid(), i % 64, (nextval('chanq_orders_seq') << 20) + 1, 'k' || i % 1000, extract(epoch FROM now()) * 1000 + CASE i % 11 WHEN 2 THEN 3600000 ELSE -1000 END,
+       CASE i % 11 WHEN 1 THEN extract(epoch FROM now()) * 1000 + 3600000 ELSE 0 END, 0,
+       CASE i % 11 WHEN 1 THEN gen_random_uuid() END, convert_to(repeat('x', 100), 'UTF8')
+FROM generate_series(1, $1) AS i`, rows)
+}
+
+func TestPlansOfOrderedQueuesKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
+	q, claim := newOrdered(t)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	few := *claim
+	few.Rows, few.Parts, few.Mine = 1, claim.Parts[:1], true
+	items := make([]sqlbatch.Item, 1000)
+	buries := make([]sqlbatch.BuryItem, len(items))
+	for i := range items {
+		items[i] = sqlbatch.Item{ID: [16]byte{byte(i >> 8), byte(i)}, Fence: 1}
+		buries[i].Item = items[i]
+	}
+	type use struct {
+		st    sqlbatch.Statement
+		slots int // scans of the claim index
+		keys  int // probes of the primary key
+	}
+	uses := map[string]use{
+		"claim":           {q.ClaimSlots(*claim), 2, 2},
+		"claim one":       {q.ClaimSlots(few), 2, 2},
+		"slots":           {q.Slots(claim.Parts), 1, 0},
+		"slot stats":      {q.SlotStats(100), 1, 0},
+		"stats":           {q.Stats(1000), 1, 0},
+		"extend":          {q.Extend(items, time.Minute), 0, 1},
+		"end after":       {q.EndAfter(items, time.Minute), 0, 1},
+		"bury":            {q.Bury(buries), 0, 1},
+		"bury skipping":   {q.SkipLocked().Bury(buries), 0, 2},
+		"archive":         {q.Archive(items), 0, 1},
+		"peek ready":      {q.Peek(sqlbatch.Ready, 1000, nil), 1, 1},
+		"peek scheduled":  {q.Peek(sqlbatch.Scheduled, 1000, nil), 1, 1},
+		"peek leased":     {q.Peek(sqlbatch.Leased, 1000, nil), 1, 1},
+		"purge ready":     {q.Purge(sqlbatch.Ready, 1000, sqlbatch.Window{}), 1, 2},
+		"purge scheduled": {q.Purge(sqlbatch.Scheduled, 1000, sqlbatch.Window{}), 1, 2},
+		"purge leased":    {q.Purge(sqlbatch.Leased, 1000, sqlbatch.Window{}), 1, 2},
+	}
+	slot := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders on`)
+	key := regexp.MustCompile(`Index Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
+	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Index Scan on ix_chanq_orders `)
+	sort := regexp.MustCompile(`Sort Key: q\.`) // of what is walked
+	check := func(statistics string, full bool) {
+		for name, use := range uses {
+			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+				plan := q.plan(conn, use.st, mode)
+				message := fmt.Sprintf("%s, %s, %s:\n%s", name, statistics, mode, plan)
+				require.Len(t, key.FindAllString(plan, -1), use.keys, message)
+				if !full {
+					require.NotContains(t, plan, "Seq Scan on chanq_orders q", message)
+					continue
+				}
+				require.Len(t, slot.FindAllString(plan, -1), use.slots, message)
+				if name != "stats" { // which reads whatever comes first
+					require.NotRegexp(t, scan, plan, message)
+				}
+				if !strings.HasPrefix(name, "peek") && !strings.HasPrefix(name, "purge") { // an operator's, of a thousand a slot
+					require.NotRegexp(t, sort, plan, message)
+				}
+				if strings.HasPrefix(name, "claim") {
+					require.Contains(t, plan, "hashed SubPlan", message)
+					require.NotContains(t, plan, "JIT", message)
+				}
+			}
+		}
+	}
+	q.exec(`ALTER TABLE chanq_orders SET (autovacuum_enabled = false)`)
+	q.fillSlots(100_000)
+	check("never analyzed", true)
+	q.exec(`ANALYZE chanq_orders`)
+	check("up to date", true)
+	q.exec(`TRUNCATE chanq_orders`)
+	q.exec(`ANALYZE chanq_orders`)
+	q.fillSlots(100_000)
+	check("from when it was empty", true)
+	q.exec(`DELETE FROM chanq_orders`)
+	q.exec(`VACUUM ANALYZE chanq_orders`)
+	check("from when it was empty, in a file that was not", false)
+	q.fillSlots(100_000)
+	check("from when it was empty, in a file that was not, and is full again", false)
+	q.exec(`ANALYZE chanq_orders`)
+	_, err = conn.ExecContext(q.ctx, `SET random_page_cost = 20`)
+	require.NoError(t, err)
+	delete(uses, "stats")
+	check("up to date, on a slow disk", true)
+}
