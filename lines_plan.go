@@ -35,7 +35,7 @@ const (
 	retryPauses = 6                     // that often
 
 	firstLook  = 50 * time.Millisecond // after the message was acked in a transaction, doubled
-	lookPauses = 5                     // that often
+	lookPauses = 4                     // that often
 )
 
 // linePlan is what to claim.
