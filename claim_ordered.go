@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -86,7 +87,8 @@ func (d *dispatch[T]) claimAll() {
 			if asked > 0 {
 				c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
 			}
-			if c.seat.vain() {
+			if c.seat.vain() { // slots may be free, or it lies below the marks
+				d.tenure.hurry()
 				d.change(func(ls *lines) { ls.sweep(monotonic()) })
 			}
 			if asked == 0 {
@@ -102,22 +104,26 @@ func (d *dispatch[T]) claimAll() {
 func (d *dispatch[T]) round(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
 	c := d.c
 	if _, hurried := c.ears.heard(); hurried {
+		d.tenure.hurry()
 		d.change(func(ls *lines) { ls.sweep(monotonic()) })
 	}
-	failure = loop.Try(c.stop, func(ctx context.Context) error {
-		if _, err := d.tend(ctx); err != nil {
-			return err
-		}
-		return d.sample(ctx, false)
-	})
-	if failure == nil {
+	began := time.Now()
+	_, err := d.tend(c.stop)
+	if err == nil {
+		err = d.sample(c.stop, false)
+	}
+	if err == nil {
 		c.seat.answer()
-		asked, got, failure = d.claim(loop, n)
+		if asked, got, failure = d.claim(loop, n); failure != nil {
+			return asked, 0, failure
+		}
+		began = time.Now()
+		err = d.askHeld(c.stop)
 	}
-	if failure == nil {
-		failure = loop.Try(c.stop, d.askHeld)
+	if err != nil { // not of the claim
+		return 0, 0, &retry.Failure{Err: err, Class: c.queue.classify(err), Began: began}
 	}
-	return asked, got, failure
+	return asked, got, nil
 }
 
 // failed draws the consequences of a statement that failed. One that may run yet may lease
@@ -162,6 +168,7 @@ func (d *dispatch[T]) tend(ctx context.Context) (*slotLook, error) {
 	}
 	if look != nil && err == nil {
 		d.c.count(func(s *ConsumerStats) { s.Looks++ })
+		d.looked(linePlan{parts: parts}, monotonic()-now)
 		if !look.any || look.due > 0 {
 			d.change(func(ls *lines) { ls.viewed(parts, now, d.sweeps) })
 		}
@@ -210,7 +217,7 @@ func (d *dispatch[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 		return claim.Rows, 0, failure
 	}
 	took := monotonic() - start
-	d.sweeps = max(sweepEvery, surveyShare*took)
+	d.looked(plan, took)
 	c.flow.atWork = len(rows.rows) > 0
 	leases := buildLeases[T](c.queue, rows.rows, c, min(deadlineAfter(start, c.cfg.LeaseFor), until), math.MaxInt64)
 	if claimed := len(leases); claimed > 0 {
@@ -228,11 +235,23 @@ func (d *dispatch[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 	return claim.Rows, len(rows.lines), nil
 }
 
+// looked notes how long a claim or a look took: looks from the beginning take a twentieth of
+// the time at most.
+func (d *dispatch[T]) looked(p linePlan, took time.Duration) {
+	if !slices.ContainsFunc(p.parts, func(part sqlbatch.SlotPart) bool { return part.From == 0 }) {
+		return
+	}
+	if d.sweeps = max(sweepEvery, surveyShare*took); d.sweeps > sweepEvery {
+		d.change(func(ls *lines) { ls.postpone(p, monotonic()+d.sweeps) })
+	}
+}
+
 // plan is the next claim where there is room for n messages.
 func (d *dispatch[T]) plan(n int, now time.Duration) (p linePlan, claim sqlbatch.SlotClaim) {
 	c := d.c
 	rows, suspects, lapses := c.caution.ask(n)
-	d.change(func(ls *lines) { p = ls.plan(now, d.horizon.at(), d.sweeps, c.caution.wary && suspects) })
+	owned := d.tenure.owned()
+	d.change(func(ls *lines) { ls.own(owned); p = ls.plan(now, d.horizon.at(), d.sweeps, c.caution.wary && suspects) })
 	d.salt = d.salt%(1<<sqlbatch.FenceBits) + 1
 	return p, sqlbatch.SlotClaim{
 		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: d.salt,
@@ -312,154 +331,6 @@ func (d *dispatch[T]) askHeld(ctx context.Context) error {
 		}
 	})
 	return nil
-}
-
-// pause waits as Consumer.pause does, and for a change of the lines.
-func (d *dispatch[T]) pause(wait time.Duration, heard <-chan struct{}) (rung bool) {
-	c := d.c
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for end := monotonic() + wait; ; wait = end - monotonic() {
-		select {
-		case <-c.stop.Done():
-			return false
-		case <-c.ears.bell:
-			c.seat.told()
-			return true
-		case _, open := <-heard:
-			if c.seat.rang(open) {
-				return true
-			}
-			heard = nil
-		case <-c.cleared:
-			d.change(func(ls *lines) { ls.retry(monotonic()) })
-			return true
-		case <-d.changed:
-			wait = d.untilDue(wait)
-			if d.wanted.Swap(false) || wait <= 0 {
-				return true
-			}
-			timer.Reset(wait)
-		case <-timer.C:
-			return false
-		}
-	}
-}
-
-// waitForMessage returns when a claim may find something, or after Stop: as that of
-// Consumer, but that the look is one at the slots.
-func (d *dispatch[T]) waitForMessage(idle *retry.Backoff, empty bool) {
-	c := d.c
-	for first := true; c.stop.Err() == nil; first = false {
-		wait := idle.Poll()
-		sat := c.beSeated(wait)
-		if sat || !first {
-			d.tenure.hurry()
-		}
-		look, err := d.tend(c.stop)
-		if err == nil {
-			err = d.sample(c.stop, true)
-		}
-		if err != nil {
-			if !first {
-				return // the claim meets the error, too, and deals with it
-			}
-		} else if look != nil && look.any {
-			if look.due <= 0 && (!first || !empty || sat) {
-				return
-			}
-			if look.due > 0 {
-				wait = min(wait, look.due)
-			}
-		} else if c.seat.stands {
-			wait = c.cfg.PollMax
-		}
-		wait = d.untilDue(min(wait, c.seat.deaf()))
-		if wait <= 0 || d.pause(wait, c.seat.heard) {
-			return
-		}
-	}
-}
-
-// untilDue is for how long, up to most, nothing is to be done for entries or slots.
-func (d *dispatch[T]) untilDue(most time.Duration) time.Duration {
-	d.mu.Lock()
-	due, any := d.lines.due()
-	d.mu.Unlock()
-	if any {
-		most = min(most, due-monotonic())
-	}
-	if !d.tenure.alive() {
-		return most
-	}
-	return min(most, d.tenure.wait())
-}
-
-// vacate gives the slots back, as their handlers end, until ctx ends, or there are none.
-func (d *dispatch[T]) vacate(ctx context.Context) {
-	d.tenure.leave()
-	pause := retry.Backoff{Low: d.c.cfg.PollMin, High: d.c.cfg.PollMax}
-	for !d.tenure.empty() && ctx.Err() == nil {
-		if _, err := d.tend(ctx); err != nil {
-			retry.Sleep(ctx, pause.Pause())
-			continue
-		}
-		if d.tenure.empty() {
-			return
-		}
-		select {
-		case <-d.changed:
-		case <-ctx.Done():
-		case <-time.After(min(time.Second, max(time.Millisecond, d.tenure.wait()))):
-		}
-	}
-}
-
-// orderedRows collects a claim from an ordered queue.
-type orderedRows struct {
-	claimedRows
-	lines  []lineRow // leased and passed
-	leased []int     // of those leased, where they are in lines
-	ends   []lineEnd
-
-	slot, seq int64
-	orderKey  sql.RawBytes
-	wait      sql.NullInt64
-}
-
-func (r *orderedRows) scan(rows *sql.Rows) error {
-	if err := r.read(rows, &r.slot, &r.seq, &r.orderKey, &r.wait); err != nil {
-		return err
-	}
-	if r.id == nil {
-		r.ends = append(r.ends, lineEnd{slot: int(r.slot), seq: r.seq})
-		return nil
-	}
-	row := lineRow{slot: int(r.slot), seq: r.seq, wait: time.Duration(r.wait.Int64) * time.Millisecond}
-	if r.orderKey == nil {
-		row.key = lineKey{name: string(r.id)}
-	} else {
-		row.key = lineKey{name: string(r.orderKey), keyed: true}
-	}
-	if !r.wait.Valid {
-		r.leased = append(r.leased, len(r.lines))
-		r.keepRow()
-		if row.key.keyed {
-			r.rows[len(r.rows)-1].orderKey = row.key.name
-		}
-	}
-	r.lines = append(r.lines, row)
-	return nil
-}
-
-// walked reports that a slot was.
-func (r *orderedRows) walked(slot int) bool {
-	for _, e := range r.ends {
-		if e.slot == slot {
-			return true
-		}
-	}
-	return false
 }
 
 // claimBlind is that of Consumer, for what a claim of one meets first.

@@ -31,7 +31,8 @@ const (
 // settler, the keeper and its extender, the trimmer where Config.Retain is set, on
 // PostgreSQL one that vacuums (vacuum.go), one that notes this consumer among the members
 // (member.go), one for a survey that is slow (survey.go), one for a large claim that is
-// delivered beside the next one (claim_deliver.go), with the last of those with
+// delivered beside the next one (claim_deliver.go), of an ordered queue two that hand leases
+// out (dispatch.go) and at the end one that gives its slots back, with the last of those with
 // ConsumerConfig.WatchEvery on the *sql.DB theirs (watch.go), and the supervisor, which
 // ends the others in order; those of statements that were left behind (internal/session);
 // and, where hooks are told apart from what calls them (Hooks), one for each of

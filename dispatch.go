@@ -49,7 +49,7 @@ func newDispatch[T any](c *Consumer[T]) *dispatch[T] {
 		salt:    newSalt(), sweeps: sweepEvery,
 	}
 	table := slotStatements{c.queue, c.member.ID, d.runIdle}
-	d.tenure = newTenure(c.queue.cfg.Slots, c.member.ID, &c.here, table, d, func() { c.queue.ring(ringMany, false) })
+	d.tenure = newTenure(c.queue.cfg.Slots, c.member.ID, &c.here, table, d, c.queue.wake)
 	return d
 }
 

@@ -130,7 +130,8 @@ func (l *Lease[T]) Wait(ctx context.Context) error { return l.lease.wait(ctx) }
 // ctx ends. It returns ErrLeaseLost if the lease is lost. After an *OpError that is
 // Unknown, Deadline is the sooner of what was and what may be. A lease that had run out here may be settled again afterwards,
 // but its Context stays ended, and the consumer neither extends it nor waits for
-// it.
+// it. On an ordered queue no lease outlives its consumer's membership, which is LeaseFor at
+// most: there the consumer extends it, again and again, until d is over.
 func (l *Lease[T]) Extend(ctx context.Context, d time.Duration) error {
 	if d < minLease || d > sqlbatch.MaxDelay {
 		return fmt.Errorf("chanq: extend: d is %v: must be from %v to %v", d, minLease, sqlbatch.MaxDelay)

@@ -83,6 +83,9 @@ func (q *queue) trySetEnd(ctx context.Context, s *sessions, l *lease, d, timeout
 		return 0, 0, err
 	}
 	if len(changed) == 1 {
+		if bound != nil { // the keeper goes on where the membership ends sooner
+			l.until.Store(max(l.until.Load(), int64(start+d)))
+		}
 		return min(l.reach(start, d), most), 0, nil
 	}
 	seen, err := q.look(ctx, s, timeout, []*lease{l})

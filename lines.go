@@ -58,6 +58,7 @@ type lineSlot struct {
 	mark    int64 // up to where its rows are known
 	sweepAt time.Duration
 	mine    time.Duration // until then leases may be ours that we do not know of
+	ours    bool          // it may be claimed now
 	closing bool
 	asks    bool // which keys the dead hold is to be asked before anything is handed out
 	stalled bool // it was not claimed, since so much of it waits
@@ -133,7 +134,7 @@ func (ls *lines) open(number int, fence int64, most int, now time.Duration) {
 		i, _ := slices.BinarySearchFunc(ls.slots, number, func(s *lineSlot, n int) int { return cmp.Compare(s.number, n) })
 		ls.slots = slices.Insert(ls.slots, i, s)
 	}
-	s.fence, s.most, s.closing = fence, most, false
+	s.fence, s.most, s.ours, s.closing = fence, most, true, false
 	s.mark, s.sweepAt, s.mine = 0, now, now+ls.config.leaseFor
 }
 
@@ -175,12 +176,6 @@ func (ls *lines) handIn(t *spot) {
 	t.state, t.message = spotAside, nil
 	ls.count(t, +1)
 	ls.back = append(ls.back, t.lease)
-}
-
-// drained reports that nothing of a slot that is being given back is ours any more.
-func (ls *lines) drained(number int) bool {
-	s := ls.slot(number)
-	return s == nil || s.closing && len(s.spots) == 0
 }
 
 // drop ends a slot that was given back, or is another's now. What is left of it, if it
@@ -303,13 +298,13 @@ func (ls *lines) know(t *spot, at time.Duration, doubt bool) {
 // had to wait for one to end.
 func (ls *lines) advance(l *keyLine) {
 	s := l.slot
-	ls.handOut(l)
 	for len(s.blocked) > 0 && s.out < s.most {
-		l := s.blocked[0]
+		first := s.blocked[0]
 		s.blocked = s.blocked[1:]
-		l.blocked = false
-		ls.handOut(l)
+		first.blocked = false
+		ls.handOut(first)
 	}
+	ls.handOut(l) // behind those, so that one key does not keep the others from work
 	if len(l.spots) == 0 && !l.held && s.lines[l.key] == l {
 		delete(s.lines, l.key)
 	}
@@ -373,106 +368,5 @@ func (ls *lines) concluded(t *spot, l *lease, now time.Duration) {
 	default:
 		t.suspect = l.suspect
 		ls.know(t, now+l.delay, false)
-	}
-}
-
-// hold closes a line until allow opens it again. What waits in it is given back.
-func (ls *lines) hold(l *keyLine) {
-	l.held, l.since = true, ls.questions
-	for _, t := range slices.Clone(l.spots) {
-		if t.state == spotWaits {
-			ls.handIn(t)
-		}
-	}
-}
-
-// allow is told which lines of a slot the dead hold, by what was asked after the slot's
-// last claim: all others are free.
-func (ls *lines) allow(number int, held map[lineKey]bool, now time.Duration) {
-	s := ls.slot(number)
-	if s == nil {
-		return
-	}
-	s.asks = false
-	for key := range held {
-		l := s.lines[key]
-		if l == nil {
-			l = &keyLine{slot: s, key: key}
-			s.lines[key] = l
-		}
-		ls.hold(l)
-	}
-	for key, l := range s.lines {
-		if l.held && !held[key] && l.since < ls.questions {
-			l.held = false
-			s.mark, s.sweepAt = 0, now // what was redriven goes first
-			for _, t := range l.spots {
-				if t.state == spotKnown {
-					t.at = min(t.at, now)
-				}
-			}
-		}
-		ls.advance(l)
-	}
-}
-
-// asking returns the slots whose held lines are to be asked for: those that must be, or,
-// with all, those that have any.
-func (ls *lines) asking(all bool) (numbers []int) {
-	ls.questions++
-	for _, s := range ls.slots {
-		asks := s.asks && !s.closing
-		if all && !asks && !s.closing {
-			for _, l := range s.lines {
-				asks = asks || l.held
-			}
-		}
-		if asks {
-			numbers = append(numbers, s.number)
-		}
-	}
-	return numbers
-}
-
-// looks returns the leases whose transactions are to be looked after now, and when the
-// next ones are.
-func (ls *lines) looks(now time.Duration) (due []*lease, next time.Duration) {
-	next = now + time.Hour
-	ls.inTx = slices.DeleteFunc(ls.inTx, func(t *spot) bool { return t.state != spotOut || t.lease.state.Load() != leaseInTx })
-	for _, t := range ls.inTx {
-		if t.lookAt > now {
-			next = min(next, t.lookAt)
-			continue
-		}
-		t.lookAt = now + firstLook<<t.looks
-		t.looks = min(t.looks+1, lookPauses)
-		next = min(next, t.lookAt)
-		due = append(due, t.lease)
-	}
-	return due, next
-}
-
-// hurry has a lease that is in a transaction looked after now. It reports whether it is.
-func (ls *lines) hurry(l *lease, now time.Duration) bool {
-	t := l.spot
-	if t == nil || t.state != spotOut || l.state.Load() != leaseInTx {
-		return false
-	}
-	t.lookAt, t.looks = now, 0
-	return true
-}
-
-// looked is told how the row of a lease in a transaction stands, by a look that began at
-// began.
-func (ls *lines) looked(l *lease, stands standing, began time.Duration) {
-	t := l.spot
-	if t == nil || t.lease != l || t.state != spotOut || l.state.Load() != leaseInTx {
-		return
-	}
-	switch {
-	case stands == standsGone:
-		ls.over(t)
-	case stands == standsMoved, began >= l.deadlineAt():
-		ls.know(t, began, true)
 	}
 }

@@ -35,7 +35,7 @@ const (
 	retryPauses = 6                     // that often
 
 	firstLook  = 50 * time.Millisecond // after the message was acked in a transaction, doubled
-	lookPauses = 5                     // that often
+	lookPauses = 4                     // that often
 )
 
 // linePlan is what to claim.
@@ -73,7 +73,7 @@ func (ls *lines) plan(now time.Duration, horizon int64, sweepEvery time.Duration
 	share := ls.share()
 	for i := range ls.slots {
 		s := ls.slots[(first+i)%len(ls.slots)]
-		if s.closing {
+		if s.closing || !s.ours {
 			continue
 		}
 		if part, mine, any := s.part(now, share); any {
@@ -87,11 +87,21 @@ func (ls *lines) plan(now time.Duration, horizon int64, sweepEvery time.Duration
 	return p
 }
 
+// own is told which slots may be claimed, by number: others are to be taken anew before.
+func (ls *lines) own(list []ownSlot) {
+	for _, s := range ls.slots {
+		for len(list) > 0 && list[0].slot < s.number {
+			list = list[1:]
+		}
+		s.ours = len(list) > 0 && list[0] == ownSlot{s.number, s.fence}
+	}
+}
+
 // suspect is the one to be tried next.
 func (ls *lines) suspect() (best *spot) {
 	for _, s := range ls.slots {
 		for _, t := range s.entries {
-			if t.suspect && !s.closing && !t.line.held && (best == nil || cmp.Or(cmp.Compare(t.tries, best.tries), cmp.Compare(t.at, best.at)) < 0) {
+			if t.suspect && s.ours && !s.closing && !t.line.held && (best == nil || cmp.Or(cmp.Compare(t.tries, best.tries), cmp.Compare(t.at, best.at)) < 0) {
 				best = t
 			}
 		}
@@ -119,9 +129,13 @@ func (s *lineSlot) part(now time.Duration, share int) (p sqlbatch.SlotPart, mine
 		return p, false, false
 	}
 	known := 0 // rows that the claim may return, and that take no more room
-	for seq, t := range s.spots {
-		if seq > from && (mine || t.state == spotKnown) {
-			known++
+	if mine {
+		known = len(s.spots)
+	} else {
+		for _, t := range s.entries {
+			if t.seq > from {
+				known++
+			}
 		}
 	}
 	return sqlbatch.SlotPart{Slot: s.number, Fence: s.fence, From: from, Limit: known + max(1, room)}, mine, true
@@ -269,9 +283,6 @@ func (ls *lines) take(s *lineSlot, r lineRow, now time.Duration) *spot {
 		state = spotAside
 	}
 	t := ls.insert(s, r, state)
-	if t.line.held && state == spotWaits {
-		ls.handIn(t)
-	}
 	// What became of it before it had a spot was told to nobody.
 	ls.moved(r.lease, now)
 	return t
@@ -298,14 +309,6 @@ func (ls *lines) forget(now time.Duration) {
 	}
 }
 
-// highest is the highest mark.
-func (ls *lines) highest() (mark int64) {
-	for _, s := range ls.slots {
-		mark = max(mark, s.mark)
-	}
-	return mark
-}
-
 // view is what a look is to tell the due time of: what the next claims would begin with.
 func (ls *lines) view(now time.Duration) (parts []sqlbatch.SlotPart) {
 	share := ls.share()
@@ -320,6 +323,16 @@ func (ls *lines) view(now time.Duration) (parts []sqlbatch.SlotPart) {
 		parts = append(parts, part)
 	}
 	return parts
+}
+
+// postpone is told how long the next look from the beginning has time, after a claim that
+// looked from there.
+func (ls *lines) postpone(p linePlan, until time.Duration) {
+	for _, part := range p.parts {
+		if s := ls.slot(part.Slot); s != nil && part.From == 0 {
+			s.sweepAt = max(s.sweepAt, until)
+		}
+	}
 }
 
 // viewed is told that a look found nothing to claim there. It does instead of a claim
@@ -346,7 +359,7 @@ func (ls *lines) leaving() (drained []int) {
 func (ls *lines) due() (at time.Duration, any bool) {
 	at = math.MaxInt64
 	for _, s := range ls.slots {
-		if s.closing {
+		if s.closing || !s.ours {
 			continue
 		}
 		for _, t := range s.entries {

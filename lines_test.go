@@ -74,8 +74,55 @@ func TestWhatTheDeadHeldIsReadFromTheBeginning(t *testing.T) {
 	l, _ = ls.next()
 	require.Nil(t, l, "it was not dead when that was asked")
 	back, _ := ls.collect()
-	require.Len(t, back, 1, "what is behind a dead one is not kept from others")
+	require.Empty(t, back, "it is not claimed again and again")
 	require.Equal(t, []int{0}, ls.asking(true))
 	ls.allow(0, nil, 2)
+	back, _ = ls.collect()
+	require.Len(t, back, 1)
 	require.Zero(t, ls.plan(2, slotEnd, time.Hour, false).parts[0].From, "what was redriven goes first")
+}
+
+func TestAnEntryThatIsMadeWhileAClaimIsUnderWayIsNotGoneByThat(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100}, 0, 1, 2)
+	l, _ := ls.next()
+	p := ls.plan(1, 0, time.Hour, false)
+	l.state.Store(leaseSettling)
+	l.op = settleNack
+	l.finish(nil)
+	ls.claimed(p, nil, []lineEnd{{seq: slotEnd}}, 1)
+	two, _ := ls.next()
+	require.Nil(t, two, "that claim saw it leased")
+	ls.claimed(ls.plan(2, 0, time.Hour, false), nil, []lineEnd{{seq: slotEnd}}, 2)
+	two, _ = ls.next()
+	require.NotNil(t, two, "it was cancelled")
+}
+
+func TestASlotThatIsToBeTakenAnewIsNotClaimedBefore(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100}, slotEnd, 1)
+	ls.own(nil)
+	require.Empty(t, ls.plan(1, slotEnd, time.Hour, false).parts)
+	ls.own([]ownSlot{{0, 2}})
+	require.Empty(t, ls.plan(1, slotEnd, time.Hour, false).parts, "its fence is another")
+	ls.open(0, 2, 0, 1)
+	ls.own([]ownSlot{{0, 2}})
+	require.Len(t, ls.plan(1, slotEnd, time.Hour, false).parts, 1)
+}
+
+func TestWhereFewKeysMayBeAtWorkTheyTakeTurns(t *testing.T) {
+	ls := newLines(lineConfig{prefetch: 100})
+	ls.open(0, 1, 1, 0)
+	s := &sim{lines: ls}
+	var rows []lineRow
+	for seq := range int64(4) {
+		key := lineKey{[]string{"a", "a", "b", "b"}[seq], true}
+		rows = append(rows, lineRow{seq: seq + 1, key: key, lease: &lease{owner: simOwner{s}, item: sqlbatch.Item{Fence: seq + 1}}})
+	}
+	ls.claimed(ls.plan(0, slotEnd, time.Second, false), rows, []lineEnd{{seq: slotEnd}}, 0)
+	var got []int64
+	for l, _ := ls.next(); l != nil; l, _ = ls.next() {
+		got = append(got, l.item.Fence)
+		l.state.Store(leaseSettling)
+		l.finish(nil)
+	}
+	require.Equal(t, []int64{1, 3, 2, 4}, got)
 }

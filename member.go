@@ -88,6 +88,9 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 		if err == nil && c.here.joined(began, c.cfg.LeaseFor) && c.order != nil {
 			c.order.hurry() // slots may be taken
 		}
+		if err == nil && c.order != nil {
+			notify(c.keeper.wake) // leases may last longer now
+		}
 		retry.Sleep(ctx, pause)
 	}
 	if c.abandoned.Err() == nil {

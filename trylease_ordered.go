@@ -169,8 +169,10 @@ func (g *guestClaim[T]) take(ctx context.Context) error {
 	}
 	share := (len(look.rows) + max(1, look.members) - 1) / max(1, look.members)
 	rand.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
-	for _, own := range mine {
-		g.kept = append(g.kept, own.slot)
+	if g.slots == nil { // the first claim of this call
+		for _, own := range mine {
+			g.kept = append(g.kept, own.slot)
+		}
 	}
 	mine = append(mine, free[:min(len(free), max(0, share-len(mine)))]...)
 	if len(mine) == 0 {

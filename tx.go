@@ -59,7 +59,9 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 // more: roll back. From the call on the lease is no longer extended, because the extension
 // must not wait for a row that the transaction holds; so call it late in the
 // transaction. After a rollback it may still be settled until it expires: in
-// Handle, by returning an error.
+// Handle, by returning an error. On an ordered queue the next message of the key comes once
+// the consumer has seen the commit: it looks when the handler returns, and else after 50 ms,
+// and then less and less often, down to once a second.
 func (l *Lease[T]) AckTx(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return errors.New("chanq: ack: tx is nil")

@@ -81,14 +81,14 @@ func keysOfMany(w *world) {
 // it again.
 func keysCutOff(w *world) {
 	q := w.keys(chanq.Config{Slots: 8})
-	ms, sent := manyKeys(30, 30)
+	ms, sent := manyKeys(30, 60)
 	testdb.Send(w, q, ms...)
 	r := &recorder{}
 	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 8}
 	var done sync.WaitGroup
 	start := func() (*faultdb.Connector, *chanq.Consumer[string]) {
 		faults, db := w.Connect()
-		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{LeaseFor: shortLease, Prefetch: 50})
+		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{LeaseFor: steadyLease, Prefetch: 50})
 		done.Go(func() {
 			_ = c.Handle(3, func(_ context.Context, l *chanq.Lease[string]) error {
 				from := time.Now()
