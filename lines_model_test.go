@@ -40,6 +40,7 @@ type simRow struct {
 	locked           bool // by somebody
 	tx               bool // deleted in a transaction that is open
 	handled          int
+	forgotten        bool // by the database, which another has replaced that lagged
 }
 
 func (r *simRow) alive() bool { return r.visible && !r.dead && !r.gone }
@@ -337,7 +338,7 @@ func (s *sim) handOut() {
 		}
 		r.handled++
 		for _, o := range s.rows {
-			if o.key != r.key || o == r {
+			if o.key != r.key || o == r || r.forgotten {
 				continue
 			}
 			if o.alive() && o.committed < r.begun {
@@ -348,7 +349,7 @@ func (s *sim) handOut() {
 			}
 		}
 		for _, o := range s.out {
-			if s.leases[o].key == r.key && o.state.Load() == leaseHeld && s.now < o.deadlineAt() {
+			if s.leases[o].key == r.key && !s.leases[o].forgotten && !r.forgotten && o.state.Load() == leaseHeld && s.now < o.deadlineAt() {
 				s.t.Fatalf("%d was handed out beside %d", r.name, s.leases[o].name)
 			}
 		}
@@ -475,6 +476,29 @@ func (s *sim) expire() {
 		}
 	}
 	s.out = slices.DeleteFunc(s.out, func(l *lease) bool { return l.state.Load() != leaseHeld && s.chance(2, "forget") })
+}
+
+// failOver has another database take over that has not heard of the last messages. Senders
+// that had not committed are gone with the first.
+func (s *sim) failOver() {
+	kept := s.number - int64(s.pick(4, "forgotten"))
+	s.number = 0
+	for _, r := range s.rows {
+		if r.seq > kept && !r.forgotten || !r.visible {
+			r.gone, r.forgotten = true, true
+		}
+		if !r.forgotten {
+			s.number = max(s.number, r.seq)
+		}
+		if r.tx {
+			r.tx = false
+		}
+	}
+	s.horizon = 0
+	if s.claim != nil {
+		s.loseClaim()
+	}
+	s.lines.forget(s.now)
 }
 
 // check checks the counts, and the bounds.
@@ -634,6 +658,11 @@ func TestNoMessageOvertakesAnotherOfItsKeyWhateverHappens(t *testing.T) {
 			"cancel": func(*rapid.T) {
 				if r := s.some("row", func(r *simRow) bool { return r.alive() && !r.tx && !r.locked }); r != nil {
 					r.gone = true
+				}
+			},
+			"fail over": func(*rapid.T) {
+				if s.chance(4, "fail over") {
+					s.failOver()
 				}
 			},
 			"redrive": func(*rapid.T) {

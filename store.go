@@ -43,16 +43,25 @@ func (q *queue) enqueue(ctx context.Context, run runner, build sqlbatch.Queue, r
 }
 
 // cut returns how many of items fit one statement: no more than rows and bytes
-// allow (at least one), and no dedup key nor chosen ID twice.
+// allow (at least one), and no dedup key nor chosen ID twice. Nor is there what comes behind
+// a message with a dedup key in the same line: such a one may be stored by a second INSERT,
+// where it was a duplicate of what left the queue at this moment.
 func cut[I any](items []I, rows, bytes int, of func(*I) (row *sqlbatch.Row, given bool)) int {
 	var keys map[string]bool
 	var ids map[[16]byte]bool
+	var closed map[string]bool // lines
 	size := 0
 	for i := range items {
 		row, given := of(&items[i])
 		size += len(row.Body) + len(row.Headers)
-		if i == rows || i > 0 && size > bytes || row.Key != "" && keys[row.Key] || given && ids[row.ID] {
+		if i == rows || i > 0 && size > bytes || row.Key != "" && keys[row.Key] || given && ids[row.ID] || closed[row.OrderKey] {
 			return i
+		}
+		if row.Key != "" && row.OrderKey != "" {
+			if closed == nil {
+				closed = map[string]bool{}
+			}
+			closed[row.OrderKey] = true
 		}
 		if row.Key != "" {
 			if keys == nil {

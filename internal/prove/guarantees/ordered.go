@@ -386,9 +386,10 @@ func keyRolledBack(w *world) {
 	testdb.Send(w, q, keyed("a", 1, 3)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
 	for range 2 { // its lease is extended no more, and runs out
+		l := w.next(c, "a/1") // before the transaction, which keeps others from writing to SQLite
 		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		require.NoError(w, w.next(c, "a/1").AckTx(w.Soon(), tx))
+		require.NoError(w, l.AckTx(w.Soon(), tx))
 		require.NoError(w, tx.Rollback())
 	}
 	w.ack(w.next(c, "a/1"))

@@ -1,0 +1,81 @@
+package chanq
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// claimedLines are lines of one slot after a claim that found these rows, all of one key,
+// and came to the end of the slot.
+func claimedLines(config lineConfig, horizon int64, seqs ...int64) *lines {
+	ls := newLines(config)
+	ls.open(0, 1, 0, 0)
+	s := &sim{lines: ls}
+	var rows []lineRow
+	for _, seq := range seqs {
+		rows = append(rows, lineRow{seq: seq, key: lineKey{"a", true}, lease: &lease{owner: simOwner{s}, item: sqlbatch.Item{Fence: seq}}})
+	}
+	ls.claimed(ls.plan(0, horizon, time.Second, false), rows, []lineEnd{{seq: slotEnd}}, 0)
+	return ls
+}
+
+func TestAClaimBeginsWhereTheOneBeforeItEndedButNotAboveTheHorizonOfThat(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100}, 3, 1, 2, 3, 4, 5)
+	require.EqualValues(t, 3, ls.plan(1, slotEnd, time.Second, false).parts[0].From)
+	ls.claimed(ls.plan(1, slotEnd, time.Second, false), nil, []lineEnd{{seq: 4}}, 1)
+	require.EqualValues(t, 4, ls.plan(1, 9, time.Second, false).parts[0].From)
+}
+
+func TestWhereTheDatabaseMayHaveForgottenNumbersAllIsReadAgain(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100, leaseFor: time.Minute}, slotEnd, 1, 2, 3)
+	require.EqualValues(t, 3, ls.plan(1, slotEnd, time.Hour, false).parts[0].From)
+	ls.forget(2)
+	p := ls.plan(2, slotEnd, time.Hour, false)
+	require.Zero(t, p.parts[0].From)
+	require.True(t, p.mine, "leases may be ours that we do not know of")
+	ls.claimed(p, nil, nil, 2)
+	require.Zero(t, ls.plan(3, slotEnd, time.Hour, false).parts[0].From, "that claim has not read it")
+}
+
+func TestASlotOfWhichMuchWaitsIsNotClaimed(t *testing.T) {
+	seqs := make([]int64, 12)
+	for i := range seqs {
+		seqs[i] = int64(i + 1)
+	}
+	ls := claimedLines(lineConfig{prefetch: 1}, slotEnd, seqs...)
+	require.Empty(t, ls.plan(1, slotEnd, time.Hour, false).parts)
+	require.Equal(t, 1, ls.stalled())
+	for i := range 4 {
+		l, _ := ls.next()
+		require.EqualValues(t, i+1, l.item.Fence)
+		l.state.Store(leaseSettling)
+		l.finish(nil)
+	}
+	require.True(t, ls.wanted, "the claimer is to be woken")
+	require.Len(t, ls.plan(1, slotEnd, time.Hour, false).parts, 1)
+}
+
+func TestWhatTheDeadHeldIsReadFromTheBeginning(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100, holds: true}, slotEnd, 1, 2)
+	require.Equal(t, []int{0}, ls.asking(false))
+	l, _ := ls.next()
+	require.Nil(t, l, "who knows which keys are held")
+	ls.allow(0, nil, 0)
+	l, _ = ls.next()
+	l.state.Store(leaseSettling)
+	l.op = settleDead
+	ls.asking(true)
+	l.finish(nil)
+	ls.allow(0, nil, 1)
+	l, _ = ls.next()
+	require.Nil(t, l, "it was not dead when that was asked")
+	back, _ := ls.collect()
+	require.Len(t, back, 1, "what is behind a dead one is not kept from others")
+	require.Equal(t, []int{0}, ls.asking(true))
+	ls.allow(0, nil, 2)
+	require.Zero(t, ls.plan(2, slotEnd, time.Hour, false).parts[0].From, "what was redriven goes first")
+}
