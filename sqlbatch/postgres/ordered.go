@@ -27,9 +27,10 @@ func behindSeq(slot, seq string) string {
 }
 
 // claimSlotsText walks the parts one after the other until there are n rows, without what
-// the member itself holds. It walks the same once more and locks what may be claimed, which costs
-// a third of finding each row by its id, and passes over what others have locked. Rows that were changed since it began are looked at once more when their lock is
-// taken. A lease ends with the membership at the latest.
+// the member itself holds. It walks the same once more and locks what may be claimed, and
+// passes over what others have locked: that costs less than to find each row by its id.
+// Rows that were changed since it began are looked at once more when their lock is taken. A
+// lease ends with the membership at the latest.
 //
 // The two limits of a part are for the planner: see chosen. NOT IN looks into a hash of what
 // was leased, whatever the planner thinks of how many there are.
@@ -127,14 +128,15 @@ func (q *queue) ClaimSlots(c sqlbatch.SlotClaim) sqlbatch.Statement {
 // horizonText reads how far numbers were drawn, and then who holds the lock of senders. Whoever
 // drew one of these numbers held it before, and still does until what it inserted can be seen. The
 // locks are read for the row of numbers, so after it. Numbers are those of the whole of a
-// statement: its last seq.
+// statement: its last seq. A transaction that is prepared (for a commit in two phases) loses the
+// name that it had.
 const horizonText = `WITH n AS MATERIALIZED (
   SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END AS number FROM {numbers}
 )
 SELECT ((n.number + 1) << {seq bits}) - 1 AS drawn, coalesce(l.senders, '') AS senders
 FROM n
 CROSS JOIN LATERAL (
-  SELECT string_agg(l.virtualtransaction, ' ') AS senders
+  SELECT string_agg(CASE WHEN l.virtualtransaction LIKE '-1/%' THEN '` + sqlbatch.UnknownSender + `' ELSE l.virtualtransaction END, ' ') AS senders
   FROM pg_catalog.pg_locks AS l
   WHERE l.locktype = 'advisory' AND l.classid = {senders} AND l.objid = (hashtext({'live'})::bigint & 4294967295)::oid AND l.objsubid = 2
     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
