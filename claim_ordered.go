@@ -252,7 +252,7 @@ func (d *dispatch[T]) plan(n int, now time.Duration) (p linePlan, claim sqlbatch
 	rows, suspects, lapses := c.caution.ask(n)
 	owned := d.tenure.owned()
 	d.change(func(ls *lines) { ls.own(owned); p = ls.plan(now, d.horizon.at(), d.sweeps, c.caution.wary && suspects) })
-	d.salt = d.salt%(1<<sqlbatch.FenceBits) + 1
+	d.salt = nextSalt(d.salt)
 	return p, sqlbatch.SlotClaim{
 		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: d.salt,
 		Suspects: suspects, Lapses: lapses, Parts: p.parts, Mine: p.mine,

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // The horizon of an ordered queue: up to where no message can appear any more.
@@ -87,9 +89,10 @@ func (h *horizon) sampled(drawn int64, senders string, now time.Duration) (forgo
 	}
 	h.known, h.last, h.drawn = true, now, drawn
 	here := strings.Fields(senders)
+	renamed := slices.Contains(here, sqlbatch.UnknownSender) // any of those that are missing
 	for i := range h.waiting {
 		w := &h.waiting[i]
-		w.senders = slices.DeleteFunc(w.senders, func(s string) bool { return !slices.Contains(here, s) })
+		w.senders = slices.DeleteFunc(w.senders, func(s string) bool { return !renamed && !slices.Contains(here, s) })
 		if len(w.senders) == 0 {
 			h.safe = max(h.safe, w.drawn)
 		}

@@ -28,6 +28,17 @@ func TestTheHorizonIsWhatWasDrawnBeforeTheSendersOfThatTimeHadEnded(t *testing.T
 	require.EqualValues(t, 12, h.at())
 }
 
+// A transaction that was prepared is not known by its name any more.
+func TestASenderThatHasLostItsNameMayBeAnyOfThoseBefore(t *testing.T) {
+	var h horizon
+	h.sampled(7, "", 0)
+	h.sampled(9, "a", second)
+	h.sampled(9, "*", 2*second)
+	require.EqualValues(t, 7, h.at(), "it may be a")
+	h.sampled(9, "b", 3*second)
+	require.EqualValues(t, 9, h.at())
+}
+
 func TestASampleIsDueWhereClaimsReadSomethingAgain(t *testing.T) {
 	var h horizon
 	h.sampled(7, "", 0)

@@ -109,6 +109,7 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 type guest struct {
 	id   ID
 	turn chan struct{} // of capacity 1: taken by a TryLease on an ordered queue
+	salt int64         // of its last claim there; of who has the turn
 
 	mu    sync.Mutex
 	until time.Duration // to be noted, of monotonic

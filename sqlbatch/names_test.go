@@ -12,7 +12,7 @@ func TestCheckNamesAdmitsPlainQueueNamesOnly(t *testing.T) {
 	for _, queue := range []string{"a", "orders", "a1_b", "dead", "done", strings.Repeat("q", 63)} {
 		require.NoError(t, sqlbatch.CheckNames(sqlbatch.Names{Queue: queue}), queue)
 	}
-	for _, queue := range []string{"", "1a", "_a", "Orders", "a-b", "a b", "a]", "a'", "é", "a\n", strings.Repeat("q", 64), "orders_dead", "orders_done", "queues"} {
+	for _, queue := range []string{"", "1a", "_a", "Orders", "a-b", "a b", "a]", "a'", "é", "a\n", strings.Repeat("q", 64), "orders_dead", "orders_done", "orders_seq", "queues", "members", "slots"} {
 		require.Error(t, sqlbatch.CheckNames(sqlbatch.Names{Queue: queue}), queue)
 	}
 }
@@ -25,5 +25,14 @@ func TestCheckNamesBoundsTheSchema(t *testing.T) {
 		err := sqlbatch.CheckNames(sqlbatch.Names{Schema: schema, Queue: "a"})
 		require.ErrorContains(t, err, "without control characters and line breaks", "%q", schema)
 		require.NotContains(t, err.Error(), "\n")
+	}
+}
+
+func TestCheckNamesBoundsTheSlots(t *testing.T) {
+	for _, slots := range []int{0, 1, sqlbatch.MaxSlots} {
+		require.NoError(t, sqlbatch.CheckNames(sqlbatch.Names{Queue: "a", Slots: slots}))
+	}
+	for _, slots := range []int{-1, sqlbatch.MaxSlots + 1} {
+		require.Error(t, sqlbatch.CheckNames(sqlbatch.Names{Queue: "a", Slots: slots}))
 	}
 }

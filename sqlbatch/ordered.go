@@ -15,6 +15,10 @@ import (
 // they may become visible in another order: see Horizon.
 const SeqBits = 20
 
+// UnknownSender, among those of a Horizon, may be any that was among them before, under another
+// name.
+const UnknownSender = "*"
+
 // MaxSlots is the most slots of a queue, MaxOrderKey the most bytes of a key.
 const (
 	MaxSlots    = 1024
@@ -101,8 +105,8 @@ type ordered interface {
 	GiveSlots(member [16]byte, parts []SlotPart) Statement
 	// Horizon returns one row: drawn, the greatest seq that may have been given by now, and
 	// senders, a text: who may have drawn and not committed yet, in any order, with spaces
-	// between. Once a later Horizon has none of these senders, all that will ever be seen up to
-	// drawn can be seen by every claim that begins from then on. A statement without text: all that can be
+	// between. Once a later Horizon has none of these senders, and no UnknownSender, all that will
+	// ever be seen up to drawn can be seen by every claim that begins from then on. A statement without text: all that can be
 	// drawn can be seen by whoever comes later.
 	Horizon() Statement
 	// Begun draws the number for one EnqueueBegun, in its transaction and before it. It returns

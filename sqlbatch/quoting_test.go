@@ -28,13 +28,16 @@ func FuzzQuoting(f *testing.F) {
 			t.Skip()
 		}
 		for dialect, standard := range map[sqlbatch.Dialect]string{postgres.Dialect: "public", sqlite.Dialect: "main"} {
-			plain, odd := standardTexts(dialect, sqlbatch.Names{Queue: "orders"}), standardTexts(dialect, n)
-			require.Len(t, odd, len(plain))
-			for i := range plain {
-				if strings.Contains(plain[i], "'"+schema+"'") {
-					continue // a string of the statement's own, which a name that is like it cannot be told from
+			for _, slots := range []int{0, 4} {
+				n.Slots = slots
+				plain, odd := standardTexts(dialect, sqlbatch.Names{Queue: "orders", Slots: slots}), standardTexts(dialect, n)
+				require.Len(t, odd, len(plain))
+				for i := range plain {
+					if strings.Contains(plain[i], "'"+schema+"'") {
+						continue // a string of the statement's own, which a name that is like it cannot be told from
+					}
+					require.Equal(t, standardTokens(plain[i], standard), standardTokens(odd[i], schema), odd[i])
 				}
-				require.Equal(t, standardTokens(plain[i], standard), standardTokens(odd[i], schema), odd[i])
 			}
 		}
 	})

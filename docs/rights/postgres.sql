@@ -39,3 +39,10 @@ GRANT SELECT ON chanq_members TO chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders TO chanq_operator;
 GRANT SELECT, UPDATE, DELETE ON chanq_orders_dead TO chanq_operator;
 GRANT SELECT, UPDATE, DELETE ON chanq_orders_done TO chanq_operator;
+
+-- Part 3, for an ordered queue, which has a sequence beside its tables, and its slots in a
+-- table of all queues. What part 2 says is for its tables, too.
+GRANT USAGE ON SEQUENCE chanq_orders_seq TO chanq_producer;
+GRANT SELECT ON SEQUENCE chanq_orders_seq TO chanq_consumer; -- up to where messages can appear no more
+GRANT SELECT, UPDATE (member, fence) ON chanq_slots TO chanq_consumer; -- which slots are whose
+GRANT SELECT ON chanq_slots TO chanq_operator;

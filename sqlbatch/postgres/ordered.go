@@ -27,9 +27,10 @@ func behindSeq(slot, seq string) string {
 }
 
 // claimSlotsText walks the parts one after the other until there are n rows, without what
-// the member itself holds. It walks the same once more and locks what may be claimed, which costs
-// a third of finding each row by its id, and passes over what others have locked. Rows that were changed since it began are looked at once more when their lock is
-// taken. A lease ends with the membership at the latest.
+// the member itself holds. It walks the same once more and locks what may be claimed, and
+// passes over what others have locked: that costs less than to find each row by its id.
+// Rows that were changed since it began are looked at once more when their lock is taken. A
+// lease ends with the membership at the latest.
 //
 // The two limits of a part are for the planner: see chosen. NOT IN looks into a hash of what
 // was leased, whatever the planner thinks of how many there are.
@@ -61,7 +62,7 @@ walked AS MATERIALIZED (
 seen AS MATERIALIZED (
   SELECT w.o, w.slot, count(*) AS n, min(w.seq) AS first, max(w.seq) AS last FROM walked AS w GROUP BY w.o, w.slot
 ),
-sum AS MATERIALIZED (
+total AS MATERIALIZED (
   SELECT coalesce(sum(s.n), 0) AS n, max(s.o) AS o FROM seen AS s
 ),
 chosen AS MATERIALIZED (
@@ -91,11 +92,11 @@ SELECT uuid_send(q.id), 0, 0, 0, 0, 0, 0, q.due_at, NULL, NULL, NULL, NULL, q.sl
        greatest(q.due_at - (SELECT now FROM t), q.lease_until - (SELECT now FROM t), 0)
 FROM walked AS w
 JOIN {live} AS q ON q.id = ANY (ARRAY[w.id])
-WHERE (SELECT count(*) FROM leased) < (SELECT n FROM sum) AND w.id NOT IN (SELECT l.id FROM leased AS l)
+WHERE (SELECT count(*) FROM leased) < (SELECT n FROM total) AND w.id NOT IN (SELECT l.id FROM leased AS l)
 UNION ALL
 SELECT NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, p.slot,
        CASE WHEN p.o > a.o THEN p.seq WHEN s.n >= p.most OR p.o = a.o THEN s.last WHEN p.most <= 0 THEN p.seq ELSE 9223372036854775807 END, NULL, NULL
-FROM (SELECT CASE WHEN s.n >= t.n THEN coalesce(s.o, 0) END AS o FROM sum AS s CROSS JOIN t) AS a
+FROM (SELECT CASE WHEN s.n >= t.n THEN coalesce(s.o, 0) END AS o FROM total AS s CROSS JOIN t) AS a
 CROSS JOIN parts AS p
 LEFT JOIN seen AS s ON s.o = p.o`
 }
@@ -127,14 +128,15 @@ func (q *queue) ClaimSlots(c sqlbatch.SlotClaim) sqlbatch.Statement {
 // horizonText reads how far numbers were drawn, and then who holds the lock of senders. Whoever
 // drew one of these numbers held it before, and still does until what it inserted can be seen. The
 // locks are read for the row of numbers, so after it. Numbers are those of the whole of a
-// statement: its last seq.
+// statement: its last seq. A transaction that is prepared (for a commit in two phases) loses the
+// name that it had.
 const horizonText = `WITH n AS MATERIALIZED (
   SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END AS number FROM {numbers}
 )
 SELECT ((n.number + 1) << {seq bits}) - 1 AS drawn, coalesce(l.senders, '') AS senders
 FROM n
 CROSS JOIN LATERAL (
-  SELECT string_agg(l.virtualtransaction, ' ') AS senders
+  SELECT string_agg(CASE WHEN l.virtualtransaction LIKE '-1/%' THEN '` + sqlbatch.UnknownSender + `' ELSE l.virtualtransaction END, ' ') AS senders
   FROM pg_catalog.pg_locks AS l
   WHERE l.locktype = 'advisory' AND l.classid = {senders} AND l.objid = (hashtext({'live'})::bigint & 4294967295)::oid AND l.objsubid = 2
     AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
@@ -201,7 +203,7 @@ first AS MATERIALIZED (
   CROSS JOIN LATERAL (
     SELECT q.due_at, q.lease_until FROM {live} AS q
     WHERE ` + behindSeq("s.slot", "(-1)") + `
-    ORDER BY q.slot, q.seq LIMIT (SELECT 2 * n / {slot count} + 100 FROM t)) AS e
+    ORDER BY q.slot, q.seq LIMIT (SELECT 2 * n / {slot count} + {rows} FROM t)) AS e
   WHERE s.queue = {name}
 )
 SELECT

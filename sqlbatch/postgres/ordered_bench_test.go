@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 )
 
 // BenchmarkKinds is one round of leases of a plain and of an ordered queue in turns, beside a
-// backlog of messages that are leased: those of the ordered one lie before its marks.
+// backlog of messages that are leased: those of the ordered one lie before its marks. It measures
+// the CPU time of the server's process too, if it runs on this machine.
 func BenchmarkKinds(b *testing.B) {
 	for _, backlog := range []int{0, 20_000} {
 		b.Run(fmt.Sprintf("backlog=%d", backlog), func(b *testing.B) {
@@ -30,6 +32,7 @@ func BenchmarkKinds(b *testing.B) {
 				}
 				k.mark(b)
 				clear(k.spent)
+				clear(k.cpu)
 			}
 			for i := 0; b.Loop(); i++ {
 				for j := range kinds {
@@ -44,6 +47,7 @@ func BenchmarkKinds(b *testing.B) {
 			for _, k := range kinds {
 				for op, d := range k.spent {
 					b.ReportMetric(float64(d.Microseconds())/float64(b.N), "µs/"+op+"-"+k.name)
+					b.ReportMetric(float64(k.cpu[op].Microseconds())/float64(b.N), "cpu-µs/"+op+"-"+k.name)
 				}
 			}
 		})
@@ -60,11 +64,14 @@ type kind struct {
 	floors sqlbatch.Floors
 	next   uint64
 	spent  map[string]time.Duration
+	cpu    map[string]time.Duration
+	pid    int
 }
 
 func newKind(b *testing.B, name string, slots int) *kind {
-	k := &kind{name: name, db: pgtest.Open(b), slots: slots, spent: map[string]time.Duration{}}
+	k := &kind{name: name, db: pgtest.Open(b), slots: slots, spent: map[string]time.Duration{}, cpu: map[string]time.Duration{}}
 	k.db.SetMaxOpenConns(1)
+	require.NoError(b, k.db.QueryRow(`SELECT pg_backend_pid()`).Scan(&k.pid))
 	names := sqlbatch.Names{Queue: "orders", Slots: slots}
 	suite.Migrate(b, postgres.Dialect, k.db, names)
 	k.q = postgres.Dialect.Queue(names)
@@ -86,10 +93,20 @@ func newKind(b *testing.B, name string, slots int) *kind {
 }
 
 func (k *kind) run(b *testing.B, op string, st sqlbatch.Statement) []sqlbatch.Item {
-	start := time.Now()
+	start, used := time.Now(), k.used()
 	items := itemsOf(b, k.db, st)
 	k.spent[op] += time.Since(start)
+	k.cpu[op] += k.used() - used
 	return items
+}
+
+// used is the CPU time that the process of the connection has taken so far.
+func (k *kind) used() (d time.Duration) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", k.pid))
+	if err == nil {
+		_, _ = fmt.Sscanf(string(stat), "%d", &d) // 0 where it is not known
+	}
+	return d
 }
 
 func (k *kind) enqueue(b *testing.B, n int) {

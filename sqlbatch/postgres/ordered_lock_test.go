@@ -133,6 +133,31 @@ func TestTheHorizonKnowsWhoeverHasDrawn(t *testing.T) {
 	require.LessOrEqual(t, f.seqs[2], later)
 }
 
+func TestASenderWhoseTransactionIsPreparedHasNoNameOfItsOwn(t *testing.T) {
+	q, _ := newOrdered(t)
+	var most int
+	require.NoError(t, q.db.QueryRow(`SELECT current_setting('max_prepared_transactions')::int`).Scan(&most))
+	if most == 0 {
+		t.Skip("this server prepares no transactions: max_prepared_transactions is 0")
+	}
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	run := func(text string) {
+		_, err := conn.ExecContext(q.ctx, text)
+		require.NoError(t, err, text)
+	}
+	name := fmt.Sprintf("chanq %d", time.Now().UnixNano()) // of the whole server
+	run(`BEGIN`)
+	require.Empty(t, q.rows(conn, q.InTx().Enqueue(line(0, "a", 1))))
+	run(`PREPARE TRANSACTION '` + name + `'`)
+	_, senders := q.horizon()
+	require.Equal(t, []string{sqlbatch.UnknownSender}, senders)
+	run(`COMMIT PREPARED '` + name + `'`)
+	_, senders = q.horizon()
+	require.Empty(t, senders)
+}
+
 func TestGroupsThatAreInsertedSideBySideHaveTheOrderInWhichTheyBegan(t *testing.T) {
 	q, c := newOrdered(t)
 	first, second := q.begin(), q.begin()

@@ -33,12 +33,15 @@ type rights struct {
 	config *pgx.ConnConfig
 	rename *strings.Replacer
 	part2  string
+	part3  string // of an ordered queue
 }
 
 func newRights(t *testing.T) *rights {
 	text, err := os.ReadFile("../../docs/rights/postgres.sql")
 	require.NoError(t, err)
 	part1, part2, ok := strings.Cut(string(text), "-- Part 2")
+	require.True(t, ok)
+	part2, part3, ok := strings.Cut(part2, "-- Part 3")
 	require.True(t, ok)
 	var names, own []string
 	for _, role := range roles {
@@ -60,7 +63,7 @@ func newRights(t *testing.T) *rights {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2}
+	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3}
 	owner := stdlib.OpenDB(*r.config)
 	defer owner.Close()
 	_, err = owner.Exec(r.rename.Replace(part1))
@@ -84,6 +87,15 @@ func (r *rights) migrated() *rights {
 	require.NoError(r, chanq.Migrate(r.ctx, migrator, "orders", chanq.Config{}))
 	require.NoError(r, chanq.Migrate(r.ctx, migrator, "orders", chanq.Config{}), "again")
 	_, err := migrator.ExecContext(r.ctx, r.rename.Replace("-- "+r.part2))
+	require.NoError(r, err)
+	return r
+}
+
+// migratedOrdered does the same for an ordered queue.
+func (r *rights) migratedOrdered(cfg chanq.Config) *rights {
+	migrator := r.as("migrator")
+	require.NoError(r, chanq.Migrate(r.ctx, migrator, "orders", cfg))
+	_, err := migrator.ExecContext(r.ctx, r.rename.Replace("-- "+r.part2+"-- "+r.part3))
 	require.NoError(r, err)
 	return r
 }
@@ -262,4 +274,35 @@ func TestAnOperatorDoesTheRest(t *testing.T) {
 	r.refuses(db, "DELETE FROM chanq_members", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq_queues VALUES ('x', 1, false, 0)")
 	r.requireRefused(chanq.Drop(r.ctx, db, "orders", chanq.Config{}))
 	require.NoError(t, chanq.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}))
+}
+
+// What each statement of an ordered queue needs, role by role.
+func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
+	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 4}
+	r := newRights(t).migratedOrdered(cfg)
+	q := postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders", Slots: 4})
+	row := func() []sqlbatch.Row { return []sqlbatch.Row{{ID: chanq.NewID(), OrderKey: "a", Slot: 1}} }
+	parts := []sqlbatch.SlotPart{{Slot: 1, Fence: 1, Limit: 10}}
+	items := []sqlbatch.Item{{Fence: 1}}
+
+	producer := r.as("producer")
+	producer.SetMaxOpenConns(1) // Begun draws for the session
+	r.runs(producer, q.Enqueue(row()), q.EnqueueNew(row()), q.Begun(), q.EnqueueBegun(row()))
+	r.refuses(producer, "SELECT last_value FROM chanq_orders_seq", "SELECT setval('chanq_orders_seq', 1)", "SELECT * FROM chanq_slots", "SELECT order_key FROM chanq_orders")
+
+	consumer := r.as("consumer")
+	r.runs(consumer, q.Join(sqlbatch.Member{ID: member, For: time.Hour}), q.Slots(parts), q.TakeSlots(member, []int{1}), q.Horizon(),
+		q.ClaimSlots(sqlbatch.SlotClaim{Rows: 10, Lease: time.Minute, Member: member, Salt: 1, Suspects: true, Parts: parts}),
+		q.Extend(items, time.Minute), q.EndAfter(items, time.Minute), q.SkipLocked().Extend(items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}),
+		q.Archive(items), q.Held([]int{1}, 10), q.SlotStats(10), q.GiveSlots(member, parts))
+	r.refuses(consumer, "SELECT nextval('chanq_orders_seq')", "UPDATE chanq_orders SET seq = 1", "UPDATE chanq_orders SET slot = 1", "UPDATE chanq_orders SET order_key = ''",
+		"DELETE FROM chanq_slots", "INSERT INTO chanq_slots (queue, slot) VALUES ('orders', 9)", "UPDATE chanq_slots SET slot = 1")
+
+	operator := r.as("operator")
+	r.runs(operator, q.Stats(10), q.SlotStats(10), q.Slots(nil), q.Redrive(10, nil, sqlbatch.Window{}))
+	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
+		r.runs(operator, q.Peek(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
+	}
+	r.refuses(operator, "UPDATE chanq_slots SET member = NULL", "SELECT nextval('chanq_orders_seq')")
+	require.NoError(t, chanq.Drop(r.ctx, r.as("migrator"), "orders", cfg))
 }

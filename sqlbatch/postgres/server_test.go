@@ -204,6 +204,19 @@ func TestQuotesEveryName(t *testing.T) {
 		q.rows(tx, st)
 		require.NoError(t, tx.Rollback(), name)
 	}
+
+	names.Queue, names.Slots = strings.Repeat("order", 12), 4
+	suite.Migrate(t, postgres.Dialect, db, names)
+	q.Queue = postgres.Dialect.Queue(names)
+	for name, st := range suite.Calls(q.Queue, "a") {
+		tx := q.begin()
+		q.rows(tx, q.Begun())
+		q.rows(tx, st)
+		require.NoError(t, tx.Rollback(), name)
+	}
+	for _, st := range q.Drop() {
+		q.rows(db, st)
+	}
 }
 
 // A DBA's own choice of storage outlives the next migration.

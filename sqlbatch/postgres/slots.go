@@ -140,7 +140,7 @@ func packParts(list []sqlbatch.SlotPart) parts {
 		p.slots.number(int64(part.Slot))
 		p.fences.number(part.Fence)
 		p.from.number(part.From)
-		p.most.number(int64(part.Limit))
+		p.most.number(int64(min(part.Limit, maxRows)))
 	}
 	return p
 }

@@ -13,8 +13,9 @@ import (
 // has this claim's salt in the lower bits of its fence.
 
 // walkOf is a WITH that walks the parts ?1 one after the other until there are ?2 rows, without
-// what ?3 holds, save what is told apart as taken. A LIMIT is the same for all slots, so that of a part
-// is found by counting: end is the seq of its last row.
+// what ?3 holds, save what is taken (and all of it with ?4). A LIMIT cannot be another for each
+// slot: the rows of a part are counted up to the greatest one, which is ?5, for the seq of
+// its last row.
 func walkOf(taken string) string {
 	mine := `(q.leased_by IS ?3 AND q.lease_until > {now} AND NOT ` + taken + ` AND NOT ?4)`
 	return `WITH parts AS MATERIALIZED (

@@ -9,6 +9,7 @@ import (
 // A list of parts: record = slot 4, fence 19, from 19, limit 5.
 const (
 	partSize = 4 + 19 + 19 + 5
+	maxPart  = 99_999
 
 	partList = `(
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 47 FROM n WHERE o + 47 < length(?1))
@@ -23,7 +24,7 @@ func packParts(parts []sqlbatch.SlotPart) []byte {
 		list = appendDigits(list, int64(p.Slot), 4)
 		list = appendDigits(list, p.Fence, 19)
 		list = appendDigits(list, p.From, 19)
-		list = appendDigits(list, int64(p.Limit), 5)
+		list = appendDigits(list, int64(min(p.Limit, maxPart)), 5)
 	}
 	return orNone(list)
 }

@@ -1,0 +1,202 @@
+package suite
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The dead of an ordered queue, and what operators do with it.
+
+func buriesEnd(w *world) {
+	c := w.owner()
+	w.line(0, "a", 1, 2)
+	require.Len(w, w.claimSlots(c).leased, 2)
+	items := w.items(1, 2)
+	w.lapse(1)
+	buries := []sqlbatch.BuryItem{{Item: items[0]}, {Item: items[1], Error: "e"}}
+	require.Equal(w, items[1:], w.settled(w.run(w.Bury(buries))))
+	require.Equal(w, []any{"dead", "ready"}, []any{w.get(2)["state"], w.get(1)["state"]})
+	require.Empty(w, w.run(w.SkipLocked().Bury(buries)))
+	require.Equal(w, items[:1], w.settled(w.run(w.Ack(items))), "an ack needs its fence alone")
+}
+
+func deadHold(w *world) {
+	c := w.owner()
+	held := func(limit int, slots ...int) (all []string) {
+		w.Helper()
+		for _, row := range w.run(w.Held(slots, limit)) {
+			require.Len(w, row, 2)
+			all = append(all, string('0'+byte(row[0].(int64)))+row[1].(string))
+		}
+		slices.Sort(all)
+		return all
+	}
+	require.Empty(w, held(10, 0, 1, 2, 3))
+	w.line(0, "a", 1, 2)
+	w.line(0, "b", 3)
+	w.line(0, "né", 4)
+	w.line(1, "a", 5)
+	w.line(2, "", 6)
+	require.Len(w, w.claimSlots(c).leased, 6)
+	var buries []sqlbatch.BuryItem
+	for _, item := range w.items(1, 2, 3, 4, 5, 6) {
+		buries = append(buries, sqlbatch.BuryItem{Item: item})
+	}
+	require.Len(w, w.run(w.Bury(buries)), 6)
+	require.Equal(w, []string{"0a", "0b", "0né", "1a"}, held(10, 0, 1, 2, 3), "each once")
+	require.Equal(w, []string{"1a"}, held(10, 1, 2))
+	require.Equal(w, []string{"0a", "0b", "1a"}, held(2, 0, 1))
+	require.Empty(w, held(10))
+	w.run(w.Redrive(0, ids(1), sqlbatch.Window{}))
+	require.Contains(w, held(10, 0), "0a", "another of them is dead")
+	w.run(w.Discard(ids(2)))
+	require.Equal(w, []string{"0b", "0né"}, held(10, 0))
+}
+
+func placesAreKept(w *world) {
+	c := w.owner()
+	w.line(2, "a", 1, 2, 3)
+	f := w.claimSlots(c)
+	place := func(n byte) []any { w.Helper(); return w.run(w.Get(id(n)))[0][16:] }
+	want := func(n byte) []any { return []any{int64(2), f.seqs[n], "a"} }
+	require.Equal(w, want(1), place(1))
+	var buries []sqlbatch.BuryItem
+	for _, item := range w.items(1, 2) {
+		buries = append(buries, sqlbatch.BuryItem{Item: item})
+	}
+	require.Len(w, w.run(w.Bury(buries)), 2)
+	require.Equal(w, want(1), place(1))
+	require.Equal(w, want(2), w.run(w.Peek(sqlbatch.Dead, 1, nil))[0][16:])
+	require.Len(w, w.run(w.Redrive(0, ids(1), sqlbatch.Window{})), 1)
+	require.Len(w, w.run(w.Redrive(10, nil, sqlbatch.Window{})), 1)
+	require.Equal(w, []any{want(1), want(2)}, []any{place(1), place(2)})
+	w.line(2, "a", 4)
+	require.Equal(w, []byte{1, 2, 4}, w.claimSlots(c).leased, "behind them comes what is sent later")
+	require.Len(w, w.run(w.Archive(w.items(3))), 1)
+	require.Equal(w, []any{"done", want(3)}, []any{w.get(3)["state"], place(3)})
+	w.line(3, "b", 3)
+	require.Len(w, w.claimSlots(c).leased, 1)
+	require.Len(w, w.run(w.Archive(w.items(3))), 1)
+	require.Equal(w, []any{int64(3), "b"}, []any{place(3)[0], place(3)[2]}, "the older copy gave way")
+}
+
+func peeksBySeq(w *world) {
+	c := w.owner()
+	w.line(3, "a", 1)
+	w.line(0, "b", 2)
+	w.line(2, "c", 3)
+	w.line(0, "d", 4, 5)
+	require.Equal(w, []byte{1, 2, 3, 4, 5}, w.peek(sqlbatch.Ready, 10))
+	require.Equal(w, []byte{1, 2, 3}, w.peek(sqlbatch.Ready, 3))
+	rows := w.run(w.Peek(sqlbatch.Ready, 3, nil))
+	require.Equal(w, []any{int64(2), "c"}, []any{rows[2][16], rows[2][18]})
+	place := &sqlbatch.Place{At: rows[2][17].(int64)}
+	require.Equal(w, []any{id4(4), id4(5)}, firsts(w.run(w.Peek(sqlbatch.Ready, 3, place)), 1))
+
+	require.Len(w, w.claimSlots(c).leased, 5)
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(2)[0], Delay: time.Hour}, {Item: w.items(5)[0]}})), 2)
+	require.Equal(w, []byte{1, 3, 4}, w.peek(sqlbatch.Leased, 10))
+	require.Equal(w, []byte{2}, w.peek(sqlbatch.Scheduled, 10))
+	require.Equal(w, []byte{5}, w.peek(sqlbatch.Ready, 10))
+}
+
+func id4(n byte) any { id := id(n); return string(id[:]) }
+
+func firsts(rows [][]any, column int) (all []any) {
+	for _, row := range rows {
+		all = append(all, row[column])
+	}
+	return all
+}
+
+func purgesBySeq(w *world) {
+	c := w.owner()
+	for n := range byte(12) {
+		w.line(int(n)%3, strings.Repeat("k", int(n)%2), n+1)
+	}
+	require.Len(w, w.claimSlots(c).leased, 12)
+	require.Len(w, w.run(w.Release(w.items(1, 2, 3, 4, 5, 6))), 6)
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(7)[0], Delay: time.Hour}})), 1)
+	var window sqlbatch.Window
+	window.Before = w.now() + 1000
+	var gone []byte
+	for range 3 {
+		rows := w.run(w.Purge(sqlbatch.Ready, 2, window))
+		require.Len(w, rows, 2)
+		gone = append(gone, w.numbers(rows)...)
+		for _, row := range rows {
+			window.After = max(window.After, row[1].(int64))
+		}
+	}
+	require.ElementsMatch(w, []byte{1, 2, 3, 4, 5, 6}, gone)
+	require.ElementsMatch(w, []byte{1, 2}, gone[:2], "by seq")
+	require.Empty(w, w.run(w.Purge(sqlbatch.Ready, 2, window)))
+	require.Empty(w, w.run(w.Purge(sqlbatch.Scheduled, 2, sqlbatch.Window{Before: 1})))
+	require.Empty(w, w.run(w.Purge(sqlbatch.Leased, 2, sqlbatch.Window{Before: 1})))
+	require.Equal(w, []byte{7}, w.numbers(w.run(w.Purge(sqlbatch.Scheduled, 2, sqlbatch.Window{}))))
+	require.Len(w, w.run(w.Purge(sqlbatch.Leased, 10, sqlbatch.Window{})), 5)
+}
+
+func orderedStats(w *world) {
+	c := w.owner()
+	for n := range byte(8) {
+		w.line(int(n)%2, "a", n+1)
+	}
+	w.shift("chanq_orders.due_at", -time.Minute, w.is(8))
+	require.Len(w, w.claimSlots(c).leased, 8)
+	require.Len(w, w.run(w.Release(w.items(1, 2, 8))), 3)
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(3)[0], Delay: time.Hour}})), 1)
+	require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: w.items(4)[0]}})), 1)
+	require.Len(w, w.run(w.Archive(w.items(5))), 1)
+	row := w.run(w.Stats(100))[0]
+	require.Equal(w, list(3, 1, 2, 1, 1), row[:5])
+	require.InDelta(w, time.Minute.Milliseconds(), row[5], 10_000)
+	require.Equal(w, int64(0), row[6])
+	require.Equal(w, int64(2), w.run(w.Stats(2))[0][0])
+}
+
+func slotStats(w *world) {
+	c := w.owner()
+	w.line(1, "a", 1)
+	w.line(1, "b", 2, 3)
+	w.line(1, "", 4)
+	w.line(1, "a", 5, 6)
+	w.line(2, "", 7)
+	c.Parts = c.Parts[1:2]
+	c.Rows = 2
+	require.Len(w, w.claimSlots(c).leased, 2)
+	w.shift("chanq_orders.enqueued_at", -time.Minute, w.is(1))
+	rows := w.run(w.SlotStats(100))
+	require.Len(w, rows, slots)
+	require.Equal(w, []any{int64(0), nameOf(member), int64(0), int64(0), nil, nil, int64(0)}, rows[0])
+	one := rows[1]
+	require.Equal(w, list(6, 2), one[2:4])
+	require.InDelta(w, time.Minute.Milliseconds(), one[4], 10_000)
+	require.Equal(w, []any{"a", int64(3)}, one[5:])
+	require.Equal(w, []any{int64(1), nil, int64(0)}, []any{rows[2][2], rows[2][5], rows[2][6]}, "without a key")
+	require.Equal(w, []any{int64(3), "b", int64(2)}, []any{w.run(w.SlotStats(3))[1][2], w.run(w.SlotStats(3))[1][5], w.run(w.SlotStats(3))[1][6]})
+	w.run(w.Leave(member))
+	require.Nil(w, w.run(w.SlotStats(3))[1][1])
+}
+
+func orderedDrop(w *world) {
+	c := w.owner()
+	w.line(0, "a", 1)
+	require.Len(w, w.claimSlots(c).leased, 1)
+	for _, st := range w.Drop() {
+		w.run(st)
+	}
+	require.Empty(w, w.run(w.Version()))
+	plain := w.dialect.Queue(Orders)
+	Migrate(w.T, w.dialect, w.db, Orders)
+	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0)}, w.run(plain.Version()), "it may become a plain one")
+	require.Empty(w, w.run(plain.Members()))
+	var left int
+	require.NoError(w, w.db.QueryRow("SELECT COUNT(*) FROM chanq_slots").Scan(&left))
+	require.Zero(w, left)
+}

@@ -1,0 +1,122 @@
+package suite
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Who owns the slots of an ordered queue.
+
+func leasesEndWithMembers(w *world) {
+	w.joinAs(member, 10*time.Second)
+	c := w.claimOf(w.take(member, 0))
+	until := w.run(w.Members())[0][5]
+	w.line(0, "a", 1, 2)
+	require.Len(w, w.claimSlots(c).leased, 2)
+	ends := func() any { w.Helper(); return w.get(1)["lease_until"] }
+	require.Equal(w, until, ends())
+	items := w.items(1)
+	require.Len(w, w.run(w.Extend(items, time.Hour)), 1)
+	require.Equal(w, until, ends())
+	require.Len(w, w.run(w.EndAfter(items, time.Hour)), 1)
+	require.Equal(w, until, ends())
+	require.Len(w, w.run(w.EndAfter(items, time.Second)), 1)
+	sooner := ends()
+	require.Less(w, sooner, until)
+	w.joinAs(member, time.Hour)
+	require.Len(w, w.run(w.Extend(items, time.Minute)), 1)
+	require.InDelta(w, w.now()+time.Minute.Milliseconds(), ends(), 10_000)
+	later := ends()
+	w.run(w.Leave(member))
+	require.Len(w, w.run(w.SkipLocked().Extend(items, 2*time.Hour)), 1)
+	require.Equal(w, later, ends(), "who has left extends nothing")
+	require.Len(w, w.run(w.EndAfter(items, 2*time.Hour)), 1)
+	require.Equal(w, later, ends())
+	require.Len(w, w.run(w.EndAfter(items, 0)), 1)
+	require.Less(w, ends(), later)
+}
+
+func slotsAreTaken(w *world) {
+	require.Empty(w, w.take(nobody, 0), "only members take")
+	w.joinAs(member, time.Hour)
+	require.Equal(w, map[int]int64{0: 1, 2: 1}, w.take(member, 0, 2))
+	require.Equal(w, map[int]int64{2: 2}, w.take(member, 2), "what is his already, by another fence")
+	w.joinAs(other, time.Hour)
+	require.Equal(w, map[int]int64{1: 1}, w.take(other, 0, 1, 2), "not what another owns")
+	require.Empty(w, w.take(other))
+	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(member)+"'")
+	require.Empty(w, w.take(member, 0, 3), "whose time is over takes nothing")
+	require.Equal(w, map[int]int64{0: 2}, w.take(other, 0), "its owner is gone")
+	w.joinAs(member, time.Hour)
+	require.Empty(w, w.take(other, 2), "he is back")
+	w.run(w.Leave(member))
+	require.Equal(w, map[int]int64{2: 3}, w.take(other, 2), "he has left")
+
+	elsewhere := Ordered
+	elsewhere.Queue = "others"
+	Migrate(w.T, w.dialect, w.db, elsewhere)
+	require.Equal(w, map[int]int64{0: 1}, w.fences(w.run(w.dialect.Queue(elsewhere).TakeSlots(other, []int{0, slots}))), "each queue has its own")
+}
+
+func slotsAreGiven(w *world) {
+	w.joinAs(member, time.Hour)
+	w.joinAs(other, time.Hour)
+	w.take(member, 0, 1)
+	parts := []sqlbatch.SlotPart{{Slot: 0, Fence: 1}, {Slot: 1, Fence: 0}, {Slot: 2}}
+	require.Empty(w, w.run(w.GiveSlots(other, parts)))
+	require.Equal(w, map[int]int64{0: 1}, w.fences(w.run(w.GiveSlots(member, parts))), "by its fence")
+	require.Empty(w, w.run(w.GiveSlots(member, parts)), "it is free")
+	require.Equal(w, map[int]int64{0: 2}, w.take(other, 0, 1))
+	require.Empty(w, w.run(w.GiveSlots(member, nil)))
+}
+
+func slotsTell(w *world) {
+	for _, row := range w.run(w.Slots(nil)) {
+		require.Equal(w, []any{nil, nil, int64(0), int64(0), nil}, row[1:])
+	}
+	w.joinAs(member, time.Hour)
+	w.joinAs(other, time.Minute)
+	w.take(member, 1)
+	w.take(other, 2)
+	rows := w.run(w.Slots(nil))
+	require.Len(w, rows, slots)
+	for slot, row := range rows {
+		require.Equal(w, int64(slot), row[0])
+		require.Equal(w, int64(2), row[4], "members")
+	}
+	require.Equal(w, string(member[:]), rows[1][1])
+	require.InDelta(w, time.Hour.Milliseconds(), rows[1][2], 10_000)
+	require.Equal(w, []any{string(other[:]), int64(1)}, []any{rows[2][1], rows[2][3]})
+	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(other)+"'")
+	w.run(w.Leave(member))
+	rows = w.run(w.Slots(nil))
+	require.Equal(w, list(0, 1, 0), rows[1][2:5], "he has left")
+	require.Less(w, rows[2][2], int64(-1000))
+}
+
+func slotsDue(w *world) {
+	c := w.owner()
+	due := func(slot int) any { w.Helper(); return w.run(w.Slots(c.Parts))[slot][5] }
+	require.Nil(w, due(0))
+	w.line(0, "a", 1, 2)
+	require.LessOrEqual(w, due(0), int64(0))
+	require.Nil(w, due(1))
+	f := w.claimSlots(c)
+	require.Nil(w, due(0), "they are leased")
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(2)[0], Delay: time.Minute}})), 1)
+	require.InDelta(w, time.Minute.Milliseconds(), due(0), 10_000)
+	c.Parts[0].From = f.seqs[2]
+	require.Nil(w, due(0))
+	w.line(0, "a", 3)
+	require.LessOrEqual(w, due(0), int64(0))
+	c.Parts[0].Limit = 0
+	require.Nil(w, due(0))
+	c.Parts[0].Limit = most
+	w.run(w.Pause())
+	require.Nil(w, due(0))
+	w.run(w.Resume())
+	require.Nil(w, w.run(w.Slots(c.Parts[1:]))[0][5], "of parts only")
+}

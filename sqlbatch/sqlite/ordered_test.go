@@ -1,0 +1,198 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
+)
+
+const slotCount = 64
+
+var member = [16]byte{15: 9}
+
+// newOrdered is an ordered queue, of which member owns all slots.
+func newOrdered(t testing.TB) (*table, *sqlbatch.SlotClaim) {
+	t.Helper()
+	table := newTable(t, sqlbatch.Names{Queue: "orders", Slots: slotCount})
+	table.run(table.q.Join(sqlbatch.Member{ID: member, For: time.Hour}))
+	c := &sqlbatch.SlotClaim{Rows: 1000, Lease: time.Minute, Member: member, Suspects: true}
+	var all []int
+	for slot := range slotCount {
+		all = append(all, slot)
+		c.Parts = append(c.Parts, sqlbatch.SlotPart{Slot: slot, Fence: 1, Limit: 1000})
+	}
+	require.Len(t, table.run(table.q.TakeSlots(member, all)), slotCount)
+	return table, c
+}
+
+// fillSlots stores n ready messages, a 64th in each slot.
+func (s *table) fillSlots(n int) {
+	s.Helper()
+	s.run(sqlbatch.Statement{Text: `INSERT INTO chanq_orders (slot, order_key, body)
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+SELECT i % 64, printf('key %d', i % 1000), x'00' FROM n`, Args: []any{n}})
+}
+
+func TestPlansOfOrderedQueues(t *testing.T) {
+	table, _ := newOrdered(t)
+	check := func(t *testing.T) {
+		plans := map[string]string{}
+		for name, st := range suite.Calls(table.q, "a") {
+			plans[name] = table.plan(st)
+		}
+		const index = "INDEX ix_chanq_orders_due "
+		for name, seeks := range map[string]int{"claim-slots": 4, "claim-slots-blind": 4, "slots": 1} { // a claim walks twice, and counts the limits of its parts
+			require.Equal(t, seeks, strings.Count(plans[name], index+"(slot=? AND rowid>?"), "%s:\n%s", name, plans[name])
+			require.NotContains(t, plans[name], "SCAN q", plans[name])
+		}
+		for _, name := range []string{"peek-ready", "peek-scheduled", "peek-leased", "purge-ready", "purge-scheduled", "purge-leased"} {
+			require.Contains(t, plans[name], "USING INTEGER PRIMARY KEY (rowid>?)", "%s:\n%s", name, plans[name])
+		}
+		require.Contains(t, plans["held"], "ix_chanq_orders_dead_line (slot=? AND order_key>?)", plans["held"])
+		for _, name := range []string{"ack", "archive", "extend", "end-after", "nack", "release", "bury"} {
+			require.Contains(t, plans[name], "sqlite_autoindex_chanq_orders_1 (id=?)", "%s:\n%s", name, plans[name])
+		}
+	}
+	t.Run("rows=0", check)
+	table.run(sqlbatch.Statement{Text: "ANALYZE"})
+	t.Run("rows=0/analyzed", check)
+	table.fillSlots(100_000)
+	t.Run("rows=100000/analyzed-when-empty", check)
+	table.run(sqlbatch.Statement{Text: "ANALYZE"})
+	t.Run("rows=100000/analyzed", check)
+}
+
+// Fences of claims in one millisecond differ, though a claim tells by them what it has
+// leased.
+func TestClaimsFollowEachOtherWithinAMillisecond(t *testing.T) {
+	table, c := newOrdered(t)
+	table.fillSlots(640)
+	c.Rows = 1
+	c.Salt = 1<<sqlbatch.FenceBits - 3
+	seen := map[int64]bool{}
+	for range 50 {
+		c.Salt = c.Salt%(1<<sqlbatch.FenceBits) + 1
+		leased := 0
+		for _, row := range table.run(table.q.ClaimSlots(*c)) {
+			if row[0] == nil {
+				continue
+			}
+			require.Nil(t, row[15])
+			require.False(t, seen[row[13].(int64)], "twice")
+			seen[row[13].(int64)] = true
+			leased++
+		}
+		require.Equal(t, 1, leased)
+	}
+}
+
+// BenchmarkKinds is the life of messages of a plain and of an ordered queue in memory, in
+// turns, beside a backlog that is leased.
+func BenchmarkKinds(b *testing.B) {
+	const n = 500
+	for _, backlog := range []int{0, 20_000} {
+		b.Run(fmt.Sprintf("backlog=%d", backlog), func(b *testing.B) {
+			plain := newTable(b, sqlbatch.Names{Queue: "orders"})
+			ordered, c := newOrdered(b)
+			c.Lease = time.Hour
+			tables := map[string]*table{"plain": plain, "ordered": ordered}
+			spent, ids := map[string]time.Duration{}, map[string]uint64{}
+			floors := sqlbatch.Floors{}
+			stmts := map[string]map[string]*sql.Stmt{"plain": {}, "ordered": {}}
+			var run func(op, kind string, st sqlbatch.Statement) []sqlbatch.Item
+			run = func(op, kind string, st sqlbatch.Statement) (items []sqlbatch.Item) {
+				for _, prior := range st.Prior {
+					run(op, kind, prior)
+				}
+				stmt := stmts[kind][st.Text]
+				if stmt == nil {
+					var err error
+					stmt, err = tables[kind].conn.PrepareContext(b.Context(), st.Text)
+					require.NoError(b, err)
+					stmts[kind][st.Text] = stmt
+				}
+				began := time.Now()
+				rows, err := stmt.QueryContext(b.Context(), st.Args...)
+				require.NoError(b, err)
+				columns, _ := rows.Columns()
+				values := make([]any, len(columns))
+				places := make([]any, len(columns))
+				for i := range values {
+					places[i] = &values[i]
+				}
+				for rows.Next() {
+					require.NoError(b, rows.Scan(places...))
+					if len(values) == 16 {
+						if values[0] == nil {
+							continue
+						}
+						part := &c.Parts[values[12].(int64)]
+						part.From = max(part.From, values[13].(int64))
+					}
+					item := sqlbatch.Item{ID: [16]byte(values[0].([]byte))}
+					if len(values) > 2 {
+						item.Fence = values[2].(int64)
+					}
+					if len(values) == 12 {
+						floors[-sqlbatch.PriorityLow] = values[7].(int64)
+					}
+					items = append(items, item)
+				}
+				require.NoError(b, rows.Close())
+				spent[op+kind] += time.Since(began)
+				return items
+			}
+			enqueue := func(kind string) {
+				rows := make([]sqlbatch.Row, n)
+				for i := range rows {
+					ids[kind]++
+					rows[i].Body = make([]byte, 200)
+					binary.BigEndian.PutUint64(rows[i].ID[:], ids[kind])
+					if kind == "ordered" {
+						rows[i].OrderKey = fmt.Sprint("customer ", ids[kind]%10_000)
+						rows[i].Slot = sqlbatch.SlotOf(rows[i].OrderKey, rows[i].ID, slotCount)
+					}
+				}
+				run("enqueue-", kind, tables[kind].q.Enqueue(rows))
+			}
+			claim := func(kind string) []sqlbatch.Item {
+				if kind == "ordered" {
+					c.Rows = n
+					c.Salt++
+					return run("claim-", kind, ordered.q.ClaimSlots(*c))
+				}
+				p := claimOf(n, time.Hour)
+				p.Floors = floors
+				return run("claim-", kind, plain.q.Claim(p))
+			}
+			for _, kind := range []string{"plain", "ordered"} {
+				for range backlog / n {
+					enqueue(kind)
+				}
+				for range backlog / n {
+					require.Len(b, claim(kind), n)
+				}
+			}
+			clear(spent)
+			for b.Loop() {
+				for _, kind := range []string{"plain", "ordered"} {
+					enqueue(kind)
+					items := claim(kind)
+					require.Len(b, items, n)
+					run("ack-", kind, tables[kind].q.Ack(items))
+				}
+			}
+			for op, d := range spent {
+				b.ReportMetric(float64(d.Microseconds())/float64(b.N), "µs/"+op)
+			}
+		})
+	}
+}

@@ -1,0 +1,181 @@
+package sqlbatch
+
+import "time"
+
+// What statements are built of.
+
+// Priority lanes. They are claimed from the highest down.
+const (
+	PriorityLow    = -1
+	PriorityUrgent = 2
+	Priorities     = PriorityUrgent - PriorityLow + 1
+)
+
+// Floors say for each priority, from the lowest up, where a claim begins to read: at
+// messages that were due then, in Unix milliseconds of the database's clock, or later. 0
+// is the beginning.
+//
+// What was claimed and settled lies before the others: PostgreSQL's dead index entries
+// until a vacuum, and for as long as a snapshot may still see them; SQL Server's ghosts
+// until their cleanup; and what is leased. A claim that began there would walk all of
+// it each time.
+type Floors [Priorities]int64
+
+// FloorMargin is how far a floor stays behind the database's clock: what an INSERT
+// stored that took less than this long is found though others were claimed meanwhile.
+// A quarter of a second is longer than almost every commit, and so short that what died
+// in it is soon walked.
+const FloorMargin = 250 * time.Millisecond
+
+// MaxKey is the most bytes of a dedup key, MaxError the most of an error text
+// that is kept with a message (longer ones are cut).
+const (
+	MaxKey   = 200
+	MaxError = 2000
+)
+
+// MaxDelay is the longest delay, lease or retention that every dialect can add
+// to a time.
+const MaxDelay = 100 * 365 * 24 * time.Hour
+
+// Fences
+//
+// A fence is a 64-bit integer that only grows, and is never given twice for one
+// id: not to an id that is sent again, nor by a database that forgot a claim
+// (a restore, a failover to a standby that lagged). A claim sets it to
+//
+//	greatest(fence, milliseconds since 1970 << FenceBits) + salt
+//
+// where salt is a random number that the claimer chose: two claims with one
+// fence would have to meet in one millisecond of the database's clock, and then
+// still one in a million. 43 bits of milliseconds last until the year 2248.
+const FenceBits = 20
+
+// Row is one message to enqueue.
+type Row struct {
+	ID       [16]byte
+	Priority int8
+	Delay    time.Duration // until it is due; rounded up to milliseconds
+	TTL      time.Duration // until it expires, from now; 0 is never
+	Key      string        // dedup key; "" is none
+	OrderKey string        // of an ordered queue, which has no Priority and no Delay; "" is none
+	Slot     int           // of an ordered queue: see SlotOf
+	Headers  []byte        // nil is none
+	Body     []byte
+}
+
+// Item names one lease: its message's id and its fence.
+type Item struct {
+	ID    [16]byte
+	Fence int64
+}
+
+// NackItem gives a message back, due after Delay, with the error that caused it.
+type NackItem struct {
+	Item
+	Delay time.Duration
+	Error string // "" keeps what is there
+}
+
+// BuryItem sets a message aside in the dead table.
+type BuryItem struct {
+	Item
+	Error string
+	// Uncounted: nobody was given the message by this claim, so its attempt is
+	// refunded.
+	Uncounted bool
+}
+
+// Order is how a claim chooses within a priority.
+type Order uint8
+
+// The orders.
+const (
+	FIFO     Order = iota // by due time, then id
+	OrderAny              // whatever the database finds first
+)
+
+// ClaimParams are the values of a claim.
+type ClaimParams struct {
+	Rows   int // at most Traits.ClaimRows
+	Lease  time.Duration
+	Member [16]byte // who claims: see Member
+	Salt   int64    // random, from 1 to 1 << FenceBits: see FenceBits
+	Order  Order
+	Floors Floors
+	// Suspects: take messages with this many lapses or more, too. A lapse is a
+	// lease that ran out, was never settled and never given back; a message counts
+	// those in a row. Without Suspects those whose count is at least Lapses by now
+	// are left where they are.
+	Suspects bool
+	Lapses   int
+	// Blind leaves key, headers and body out of the result, NULL each: for a
+	// message that cannot be read.
+	Blind bool
+}
+
+// Window bounds a statement that works through a table in steps, in the order of times
+// and ids, so that none reads what an earlier one has seen. What came to its place at
+// Before or later is not touched (0: no bound); what is not behind After and AfterID, the
+// time and id of the last one that the step before it returned, was seen. Both times are Unix
+// milliseconds of the database's clock, and the zero value is the whole table.
+type Window struct {
+	After   int64
+	AfterID [16]byte
+	Before  int64
+	// Priority is the one whose messages are meant, where they are live: each has an order
+	// of its own. Live ones of an ordered queue have one order: there After is a seq, and counts
+	// without AfterID.
+	Priority int8
+}
+
+// First is the bound below which nothing is: the beginning of the window.
+func (w Window) First(least int64) (at int64, id [16]byte) {
+	if w.After == 0 && w.AfterID == [16]byte{} {
+		return least, id
+	}
+	return w.After, w.AfterID
+}
+
+// Place is where Peek goes on: behind a message, as a Peek or Get showed it. At is its
+// due_at, or of a dead or done one its ended_at; there At and ID count alone. Of a live one of
+// an ordered queue it is the seq, which counts alone.
+type Place struct {
+	Priority int8
+	At       int64
+	ID       [16]byte
+}
+
+// Member is a consumer as the database knows it: who holds leases, for operators.
+type Member struct {
+	ID      [16]byte
+	Name    string
+	Host    string
+	Process int
+	For     time.Duration // until it counts as gone, unless it joined for longer, or joins again
+}
+
+// MaxMemberText is the most bytes of a member's name or host.
+const MaxMemberText = 200
+
+// The kinds of Problems.
+const (
+	ProblemForm       = "form"       // tables of before the first release
+	ProblemEncoding   = "encoding"   // the database cannot hold all of Unicode
+	ProblemDurability = "durability" // a commit may be lost after it was confirmed
+)
+
+// State is where a message is in its life.
+type State string
+
+// The states of a stored message.
+const (
+	Ready     State = "ready"
+	Scheduled State = "scheduled"
+	Leased    State = "leased"
+	Dead      State = "dead"
+	Done      State = "done"
+)
+
+// Live reports whether messages of the state are in the live table.
+func (s State) Live() bool { return s == Ready || s == Scheduled || s == Leased }
