@@ -52,7 +52,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 	columns := func(of string) string { return ", " + of + "slot, " + of + "seq, " + of + "order_key" }
 	return strings.NewReplacer(
 		"{order}", columns(""), "{d order}", columns("d."), "{e order}", columns("e."), "{q order}", columns("q."), "{deleted order}", columns("deleted."),
-		"{live order}", liveOrder, "{ended order}", endedOrder,
+		"{live order}", strings.Replace(liveOrder, "{slot count}", strconv.Itoa(n.Slots), 1), "{ended order}", endedOrder,
 		"{running}", " AND q.lease_until > @now", "{extended}", untilGone(extended), "{end after}", untilGone("@until"), "{holder}", holder,
 		"{kinds}", ", holds = "+holds, "{slots and holds}", strconv.Itoa(n.Slots)+", "+holds, "{slot count}", strconv.Itoa(n.Slots),
 	)
