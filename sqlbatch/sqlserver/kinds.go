@@ -42,7 +42,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 	if n.Slots == 0 {
 		return strings.NewReplacer(
 			"{order}", "", "{d order}", "", "{e order}", "", "{q order}", "", "{deleted order}", "", "{live order}", "", "{ended order}", "",
-			"{running}", "", "{extended}", extended, "{end after}", "@until", "{holder}", "", "{kinds}", "", "{slots and holds}", "0, 0",
+			"{running}", "", "{extended}", extended, "{end after}", "@until", "{holder}", "", "{set holds}", "", "{slots and holds}", "0, 0",
 		)
 	}
 	holds := "0"
@@ -54,7 +54,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 		"{order}", columns(""), "{d order}", columns("d."), "{e order}", columns("e."), "{q order}", columns("q."), "{deleted order}", columns("deleted."),
 		"{live order}", strings.Replace(liveOrder, "{slot count}", strconv.Itoa(n.Slots), 1), "{ended order}", endedOrder,
 		"{running}", " AND q.lease_until > @now", "{extended}", untilGone(extended), "{end after}", untilGone("@until"), "{holder}", holder,
-		"{kinds}", ", holds = "+holds, "{slots and holds}", strconv.Itoa(n.Slots)+", "+holds, "{slot count}", strconv.Itoa(n.Slots),
+		"{set holds}", ", holds = "+holds, "{slots and holds}", strconv.Itoa(n.Slots)+", "+holds, "{slot count}", strconv.Itoa(n.Slots),
 	)
 }
 

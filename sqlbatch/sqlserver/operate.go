@@ -16,7 +16,7 @@ const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version
 SELECT {name}, @version, 0, SYSUTCDATETIME(), {slots and holds}
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 UPDATE {queues} WITH (ROWLOCK)
-SET version = @version{kinds}
+SET version = @version{set holds}
 WHERE name = {name};
 `
 

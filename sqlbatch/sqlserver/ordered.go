@@ -63,6 +63,7 @@ DECLARE @walked TABLE (o int NOT NULL, slot smallint NOT NULL, seq bigint NOT NU
     due_at datetime2(3) NOT NULL, lease_until datetime2(3) NOT NULL, order_key varbinary(200) NULL, PRIMARY KEY CLUSTERED (o, seq, id));
 DECLARE @stops TABLE (o int NOT NULL, seq bigint NOT NULL, id binary(16) NOT NULL, PRIMARY KEY CLUSTERED (o, seq, id));
 DECLARE @ends TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, after bigint NOT NULL, seq bigint NOT NULL);
+DECLARE @count int;
 DECLARE @full int;
 ~BEGIN TRANSACTION;
 INSERT INTO @parts (o, slot, after, most)
@@ -98,7 +99,8 @@ INSERT INTO @stops (o, seq, id)
 SELECT w.o, w.seq, w.id
 FROM @walked AS w
 WHERE w.fence = 0 AND w.due_at <= @now AND NOT EXISTS (SELECT 1 FROM @free AS f WHERE f.id = w.id);
-IF (SELECT COUNT(*) FROM @walked AS w) >= @n
+SET @count = (SELECT COUNT(*) FROM @walked AS w);
+IF @count >= @n
     SET @full = CASE WHEN @n > 0 THEN (SELECT MAX(w.o) FROM @walked AS w) ELSE 0 END;
 INSERT INTO @ends (o, slot, after, seq)
 SELECT p.o, p.slot, p.after,

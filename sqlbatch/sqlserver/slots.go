@@ -34,11 +34,9 @@ const (
 	numbersText = `IF OBJECT_ID({'numbers'}, N'SO') IS NULL
     CREATE SEQUENCE {numbers} AS bigint START WITH 0 INCREMENT BY 1 MINVALUE 0 MAXVALUE 8796093022207 NO CACHE;
 `
-	firstNumberText = `IF ` + drawn + ` = 0
-BEGIN
-    DECLARE @first bigint;
-    SET @first = NEXT VALUE FOR {numbers};
-END;
+	firstNumberText = `DECLARE @drawn bigint = ` + drawn + `;
+IF @drawn = 0
+    SET @drawn = NEXT VALUE FOR {numbers};
 `
 	drawn = `(SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID({'numbers'}))`
 )
