@@ -36,3 +36,11 @@ GRANT SELECT ON dbo.chanq_members TO chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_operator;
 GRANT SELECT, DELETE ON dbo.chanq_orders_dead TO chanq_operator;
 GRANT SELECT, DELETE ON dbo.chanq_orders_done TO chanq_operator;
+
+-- An ordered queue: besides, who sends draws numbers, who consumes takes slots and asks how far numbers
+-- were drawn, and the migrator makes the sequence.
+-- GRANT CREATE SEQUENCE ON SCHEMA::dbo TO chanq_migrator;
+-- GRANT UPDATE ON dbo.chanq_orders_seq TO chanq_producer;
+-- GRANT SELECT, UPDATE ON dbo.chanq_slots TO chanq_consumer;
+-- GRANT VIEW DEFINITION ON dbo.chanq_orders_seq TO chanq_consumer;
+-- GRANT SELECT ON dbo.chanq_slots TO chanq_operator;

@@ -58,14 +58,20 @@ type queue struct {
 	problems, clock                     string
 	join, leave, members                string
 
+	// Of an ordered queue.
+	claimSlots                                            [2]string // whole, and blind
+	slots, takeSlots, giveSlots, horizon, held, slotStats string
+	rungs                                                 func() []rung
+	ordered                                               bool
+
 	tx   *queue // the same for a transaction of the caller; itself there
 	skip *queue // the same with settles that skip locked rows; itself where they do
 }
 
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
-	r := names(n)
-	q := newQueue(func(template string) string { return r.Replace(skipping(alone(template))) })
-	q.tx = newQueue(func(template string) string { return r.Replace(waiting(within(template))) })
+	r := newRenderer(n)
+	q := newQueue(r.ordered, func(template string) string { return r.Replace(skipping(alone(template))) })
+	q.tx = newQueue(r.ordered, func(template string) string { return r.Replace(waiting(within(template))) })
 	skip := *q.tx
 	skip.settles(func(template string) string { return r.Replace(skipping(within(template))) })
 	skip.tx, skip.skip = &skip, &skip
@@ -88,7 +94,7 @@ func (q *queue) settles(render func(template string) string) {
 	q.endAfter = render(endAfterText)
 }
 
-func newQueue(render func(template string) string) *queue {
+func newQueue(ordered bool, render func(template string) string) *queue {
 	q := &queue{
 		find:       render(findText),
 		look:       render(lookText),
@@ -127,11 +133,31 @@ func newQueue(render func(template string) string) *queue {
 	for state, template := range purgeTexts {
 		q.purge[state] = render(template)
 	}
-	for _, r := range ladder() {
-		q.enqueue = append(q.enqueue, render(strings.Replace(enqueueText, "{rows}", r.values, 1)))
-		q.enqueueNew = append(q.enqueueNew, render(strings.Replace(enqueueNewText, "{rows}", r.values, 1)))
+	q.rungs = ladder
+	enqueue, enqueueNew := enqueueText, enqueueNewText
+	if ordered {
+		q.rungs = orderedLadder
+		enqueue, enqueueNew = enqueueOrderedText, enqueueNewOrderedText
+		q.renderOrdered(render)
+	}
+	for _, r := range q.rungs() {
+		q.enqueue = append(q.enqueue, render(strings.Replace(enqueue, "{rows}", r.values, 1)))
+		q.enqueueNew = append(q.enqueueNew, render(strings.Replace(enqueueNew, "{rows}", r.values, 1)))
 	}
 	return q
+}
+
+// renderOrdered renders what an ordered queue has alone, or otherwise than a plain one.
+func (q *queue) renderOrdered(render func(template string) string) {
+	q.ordered = true
+	q.claimSlots = [2]string{render(claimSlotsText(claimContents)), render(claimSlotsText(claimNoContents))}
+	q.slots, q.takeSlots, q.giveSlots = render(slotsText), render(takeSlotsText), render(giveSlotsText)
+	q.horizon, q.held, q.slotStats = render(horizonText), render(heldText), render(slotStatsText)
+	q.stats, q.drop = render(orderedStatsText), render(dropOrderedText)
+	for state, condition := range seqStates {
+		q.peek[state] = render(peekSeqText(condition.rows))
+		q.purge[state] = render(purgeSeqText(condition.rows, condition.before))
+	}
 }
 
 func (q *queue) InTx() sqlbatch.Queue { return q.tx }
@@ -217,7 +243,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 	}
 	bracket := func(name string) string { return build.Quote("[", name, "]") }
 	object := func(name string) string { return bracket(schema) + "." + bracket(name) }
-	live, queues, members := "chanq_"+n.Queue, "chanq_queues", "chanq_members"
+	live, queues, members, slots := "chanq_"+n.Queue, "chanq_queues", "chanq_members", "chanq_slots"
 	dead, done := live+"_dead", live+"_done"
 	return strings.NewReplacer(
 		"{live}", object(live), "{'live'}", unicodeString(object(live)),
@@ -225,6 +251,11 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{done}", object(done), "{'done'}", unicodeString(object(done)),
 		"{queues}", object(queues), "{'queues'}", unicodeString(object(queues)),
 		"{members}", object(members), "{'members'}", unicodeString(object(members)),
+		"{slots}", object(slots), "{'slots'}", unicodeString(object(slots)), "{slots pk}", bracket("PK_"+slots),
+		"{numbers}", object(live+"_seq"), "{'numbers'}", unicodeString(object(live+"_seq")),
+		"{'gate'}", unicodeString("chanq senders of "+schema+"."+n.Queue),
+		"{df slot}", bracket("DF_"+live+"_slot"), "{df seq}", bracket("DF_"+live+"_seq"),
+		"{dead line}", bracket("IX_"+dead+"_line"), "{'dead line'}", unicodeString("IX_"+dead+"_line"),
 		"{name}", build.Quote("'", n.Queue, "'"),
 		"{'schema'}", unicodeString(schema),
 		"{'first chair'}", unicodeString("chanq chair 1 of "+schema+"."+n.Queue), "{'second chair'}", unicodeString("chanq chair 2 of "+schema+"."+n.Queue),

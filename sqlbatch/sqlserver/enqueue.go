@@ -3,7 +3,9 @@ package sqlserver
 import (
 	"cmp"
 	"database/sql"
+	"encoding/binary"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -67,7 +69,10 @@ WHERE v.m IS NOT NULL`
 const enqueueNewText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
 OUTPUT inserted.id
-` + enqueueSelect + `
+` + enqueueSelect + newOnly + `;
+`
+
+const newOnly = `
   AND NOT EXISTS (
     SELECT 1
     FROM {live} AS e WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
@@ -76,12 +81,59 @@ OUTPUT inserted.id
     SELECT 1
     FROM {live} AS e WITH (READCOMMITTEDLOCK, INDEX ({key}), FORCESEEK)
     WHERE e.dedup_key = v.k AND e.dedup_key IS NOT NULL)
-OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
+
+// enqueueGate is what a send to an ordered queue does before its INSERT: it goes through the gate, which all
+// senders share, and draws its number. Once it has inserted, claims see its rows or are stopped by their
+// locks, and it leaves the gate (closeGate), whenever its transaction ends. One who fails in
+// between, in a transaction of the caller, keeps it to the end of that, which delays the horizon only.
+const (
+	enqueueGate = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @granted int;
+DECLARE @number bigint;
+~BEGIN TRANSACTION;
+EXEC @granted = sys.sp_getapplock @Resource = {'gate'}, @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
+IF @granted < 0
+BEGIN
+    THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
+END;
+SET @number = NEXT VALUE FOR {numbers};
 `
+	closeGate = `EXEC @granted = sys.sp_releaseapplock @Resource = {'gate'}, @LockOwner = N'Transaction';
+~COMMIT TRANSACTION;
+`
+)
+
+// enqueueOrderedText and enqueueNewOrderedText are enqueueText and enqueueNewText of an ordered queue.
+const (
+	enqueueOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, order_key, dedup_key, headers, body)
+` + enqueueOrderedSelect + `;
+` + closeGate
+	enqueueNewOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, order_key, dedup_key, headers, body)
+OUTPUT inserted.id
+` + enqueueOrderedSelect + newOnly + `;
+` + closeGate
+
+	// enqueueOrderedSelect: m is the mark of a plain queue, slot, place in the INSERT and order key.
+	enqueueOrderedSelect = `SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
+       @now,
+       @now,
+       CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
+       CONVERT(smallint, SUBSTRING(v.m, 34, 2)),
+       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
+       CASE WHEN DATALENGTH(v.m) > 39 THEN SUBSTRING(v.m, 40, 200) END,
+       v.k, v.h, v.b
+FROM (VALUES {rows}) AS v (m, k, h, b)
+WHERE v.m IS NOT NULL`
+)
 
 func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
+	if q.ordered {
+		return q.enqueueOrdered(q.enqueue, rows, func(a, b placed) int { return build.CompareIDs(a.ID, b.ID) })
+	}
 	rows = build.InOrder(rows, func(a, b sqlbatch.Row) int { return build.CompareIDs(a.ID, b.ID) })
-	return enqueue(q.enqueue, rows)
+	return q.enqueueRows(q.enqueue, rows, packMark)
 }
 
 // EnqueueBegun is the same: a SQL Server does not tell a session without rights of its own
@@ -89,24 +141,56 @@ func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
 func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.Enqueue(rows) }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
+	if q.ordered {
+		return q.enqueueOrdered(q.enqueueNew, rows, func(a, b placed) int {
+			return cmp.Or(strings.Compare(a.Key, b.Key), build.CompareIDs(a.ID, b.ID))
+		})
+	}
 	rows = build.InOrder(rows, func(a, b sqlbatch.Row) int {
 		return cmp.Or(strings.Compare(a.Key, b.Key), build.CompareIDs(a.ID, b.ID))
 	})
-	return enqueue(q.enqueueNew, rows)
+	return q.enqueueRows(q.enqueueNew, rows, packMark)
 }
 
-// enqueue fills the smallest rung that holds the rows. The bodies are not
+// placed is a row and its place among those of its INSERT.
+type placed struct {
+	*sqlbatch.Row
+	place int
+}
+
+// enqueueOrdered inserts rows in another order than they have in their lines.
+func (q *queue) enqueueOrdered(texts []string, rows []sqlbatch.Row, order func(a, b placed) int) sqlbatch.Statement {
+	moved := make([]placed, len(rows))
+	for i := range rows {
+		moved[i] = placed{&rows[i], i}
+	}
+	slices.SortStableFunc(moved, order)
+	sorted := make([]sqlbatch.Row, len(rows))
+	for i := range moved {
+		sorted[i] = *moved[i].Row
+	}
+	next := 0
+	return q.enqueueRows(texts, sorted, func(b []byte, r *sqlbatch.Row) []byte {
+		b = binary.BigEndian.AppendUint16(packMark(b, r), uint16(r.Slot))
+		b = binary.BigEndian.AppendUint32(b, uint32(moved[next].place))
+		next++
+		return append(b, r.OrderKey...)
+	})
+}
+
+// enqueueRows fills the smallest rung that holds the rows. The bodies are not
 // copied.
-func enqueue(texts []string, rows []sqlbatch.Row) sqlbatch.Statement {
+func (q *queue) enqueueRows(texts []string, rows []sqlbatch.Row, pack func([]byte, *sqlbatch.Row) []byte) sqlbatch.Statement {
 	i := bits.Len(uint(max(len(rows), 1) - 1))
-	r := &ladder()[i]
+	r := &q.rungs()[i]
 	args := make([]any, 2, 2+len(r.unused))
 	args[0], args[1] = texts[i], r.declaration
 	marks := make([]byte, 0, markBytes*len(rows))
 	for n := range rows {
 		row, names := &rows[n], r.names[4*n:]
-		marks = packMark(marks, row)
-		mark := marks[len(marks)-markBytes:]
+		from := len(marks)
+		marks = pack(marks, row)
+		mark := marks[from:len(marks):len(marks)]
 		key, headers := r.unused[4*n+1], r.unused[4*n+2]
 		if row.Key != "" {
 			key = sql.Named(names[1], []byte(row.Key))
@@ -134,9 +218,13 @@ type rung struct {
 	unused      []any // each parameter as a typed NULL: an untyped one is an nvarchar, error 257
 }
 
-// ladder is the rungs of 1, 2, 4 … maxRung rows.
-var ladder = sync.OnceValue(func() []rung {
-	var rungs []rung
+// ladder is the rungs of 1, 2, 4 … maxRung rows, orderedLadder those of ordered queues.
+var (
+	ladder        = sync.OnceValue(func() []rung { return rungsOf("binary(33)") })
+	orderedLadder = sync.OnceValue(func() []rung { return rungsOf("varbinary(239)") })
+)
+
+func rungsOf(mark string) (rungs []rung) {
 	for n := 1; n <= maxRung; n *= 2 {
 		r := rung{rows: n}
 		var values, declaration strings.Builder
@@ -147,7 +235,7 @@ var ladder = sync.OnceValue(func() []rung {
 			}
 			k := strconv.Itoa(i)
 			values.WriteString("(@m" + k + ", @k" + k + ", @h" + k + ", @b" + k + ")")
-			declaration.WriteString("@m" + k + " binary(33), @k" + k + " varbinary(200), @h" + k + " varbinary(max), @b" + k + " varbinary(max)")
+			declaration.WriteString("@m" + k + " " + mark + ", @k" + k + " varbinary(200), @h" + k + " varbinary(max), @b" + k + " varbinary(max)")
 			for _, letter := range []string{"m", "k", "h", "b"} {
 				r.names = append(r.names, letter+k)
 				r.unused = append(r.unused, sql.Named(letter+k, []byte(nil)))
@@ -157,4 +245,4 @@ var ladder = sync.OnceValue(func() []rung {
 		rungs = append(rungs, r)
 	}
 	return rungs
-})
+}

@@ -147,7 +147,7 @@ const (
        DATEDIFF_BIG(millisecond, '19700101', q.expires_at) AS expires_at,
        q.leased_by,
        (SELECT m.name FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
-       q.dedup_key, q.last_error, q.headers, q.body
+       q.dedup_key, q.last_error, q.headers, q.body{q order}
 `
 	peekLanes = `FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
@@ -179,7 +179,7 @@ ORDER BY q.priority DESC, q.due_at, q.id;
        CONVERT(bigint, NULL) AS expires_at,
        CONVERT(binary(16), NULL) AS leased_by,
        CONVERT(nvarchar(200), NULL) AS holder,
-       q.dedup_key, q.last_error, q.headers, q.body
+       q.dedup_key, q.last_error, q.headers, q.body{q order}
 `
 )
 
@@ -208,7 +208,7 @@ func peekLane(b peekBound) string {
 
 // peekEnded is what ended before the place.
 func peekEnded(state, table, index string) string {
-	part := `    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.last_error, e.headers, e.body
+	part := `    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.last_error, e.headers, e.body{e order}
     FROM ` + table + ` AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX (` + index + `), FORCESEEK)
     WHERE e.ended_at `
 	const order = `
@@ -234,6 +234,10 @@ var peekTexts = map[sqlbatch.State]string{
 }
 
 func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
+	if s.Live() && q.ordered {
+		_, seq, _ := build.Peek(s, after, noEnd)
+		return q.peekSeq(s, n, seq)
+	}
 	lane, at, id := build.Peek(s, after, noEnd)
 	days, ms := span(min(at, noEnd))
 	declaration, args := "@n bigint, @after_days int, @after_ms int, @id binary(16)", []any{
@@ -259,7 +263,7 @@ SELECT 'dead' AS state, ` + peekEndedColumns + `FROM {dead} AS q WITH (INDEX ({d
 WHERE q.id = @id
 UNION ALL
 SELECT d.state, d.id, d.priority, d.fence, d.attempts, d.enqueued_at, d.due_at, d.lease_until, d.ended_at, d.expires_at,
-       d.leased_by, d.holder, d.dedup_key, d.last_error, d.headers, d.body FROM (
+       d.leased_by, d.holder, d.dedup_key, d.last_error, d.headers, d.body{d order} FROM (
     SELECT TOP (1) 'done' AS state, ` + peekEndedColumns + `FROM {done} AS q WITH (INDEX ({done id}), FORCESEEK)
     WHERE q.id = @id
     ORDER BY q.ended_at DESC

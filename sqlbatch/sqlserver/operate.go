@@ -12,11 +12,11 @@ import (
 // recordText seeks the key of the table of queues. UPDLOCK and SERIALIZABLE hold
 // the place of the row until it is there, so that two first records of one queue
 // do not collide. Each of the two statements may be repeated.
-const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at)
-SELECT {name}, @version, 0, SYSUTCDATETIME()
+const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, slots, holds)
+SELECT {name}, @version, 0, SYSUTCDATETIME(), {slots and holds}
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 UPDATE {queues} WITH (ROWLOCK)
-SET version = @version
+SET version = @version{set holds}
 WHERE name = {name};
 `
 
@@ -151,6 +151,9 @@ func lastFence(before int64) int64 {
 }
 
 func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
+	if s.Live() && q.ordered {
+		return q.purgeSeq(s, n, w)
+	}
 	declaration, args := "@n bigint"+windowDeclaration, append([]any{sql.Named("n", int64(n))}, windowOf(w)...)
 	if s.Live() {
 		declaration, args = declaration+", @priority smallint", append(args, sql.Named("priority", int16(w.Priority)))
@@ -218,8 +221,8 @@ const (
 
 	// A moved row is due now, with no attempts, no lapses, no expiry, and a higher
 	// fence than any lease of its former life.
-	redriveClose = `INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, headers, body, last_error)
-SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.headers, d.body, d.last_error
+	redriveClose = `INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, fence, dedup_key, headers, body, last_error{order})
+SELECT d.id, d.priority, @now, d.enqueued_at, d.fence + 1, d.dedup_key, d.headers, d.body, d.last_error{d order}
 ` + fromChosen + `;
 DELETE d
 ` + ended + `
@@ -302,6 +305,10 @@ WHERE s.name = {name};
 DROP TABLE {live};
 DROP TABLE {dead};
 DROP TABLE {done};
+`
+
+// dropOrderedText: the table's default refers to the sequence, so that goes after it.
+const dropOrderedText = dropText + dropSlots + `DROP SEQUENCE {numbers};
 `
 
 func (q *queue) Drop() []sqlbatch.Statement { return []sqlbatch.Statement{call(q.drop, "")} }

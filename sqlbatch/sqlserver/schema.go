@@ -1,13 +1,17 @@
 package sqlserver
 
 import (
+	"slices"
+
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Numbers of the errors that the migrations throw.
+// Numbers of the errors that statements throw: the first two are the migrations'.
 const (
 	errLockNotGranted = 51871
 	errNoSchema       = 51872
+	errCameBack       = 51873 // thrown by a claim from slots
+	errGate           = 51874 // thrown by an enqueue
 )
 
 // Begin takes the application lock that every migration of the database takes; it
@@ -33,13 +37,17 @@ func (dialect) Commit() string { return "COMMIT TRANSACTION;\n" }
 // Migrations may be run again, each statement looks first for what it makes. They
 // run as text without parameters, so that a DBA can run them by hand as they are.
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
-	names := names(n)
+	r := newRenderer(n)
 	m := sqlbatch.Migration{Number: 1, Registry: 1}
-	for _, template := range []string{
-		schemaText + queuesTableText, membersTableText, liveTableText, dueIndexText, keyIndexText,
-		deadTableText, deadEndedIndexText, deadKeyIndexText, doneTableText, doneIDIndexText, firstRecordText,
-	} {
-		m.Statements = append(m.Statements, names.Replace(template))
+	before, index, after := []string(nil), dueIndexText, []string(nil)
+	if r.ordered {
+		before, index, after = []string{slotsTableText, slotRowsText, numbersText, firstNumberText}, seqIndexText, []string{deadLineIndexText}
+	}
+	for _, template := range slices.Concat(
+		[]string{schemaText + queuesTableText, membersTableText}, before, []string{liveTableText, index, keyIndexText},
+		[]string{deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, firstRecordText},
+	) {
+		m.Statements = append(m.Statements, r.Replace(template))
 	}
 	return []sqlbatch.Migration{m}
 }
@@ -53,8 +61,8 @@ END;
 `
 
 // firstRecordText makes Open find what was made by hand. See recordText.
-const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at)
-SELECT {name}, 1, 0, SYSUTCDATETIME()
+const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, slots, holds)
+SELECT {name}, 1, 0, SYSUTCDATETIME(), {slots and holds}
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 `
 
@@ -117,7 +125,7 @@ BEGIN
         expires_at datetime2(3) NULL,
         fence bigint NOT NULL CONSTRAINT {df fence} DEFAULT (0),
         attempts int NOT NULL CONSTRAINT {df attempts} DEFAULT (0),
-        lapses smallint NOT NULL CONSTRAINT {df lapses} DEFAULT (0),
+        lapses smallint NOT NULL CONSTRAINT {df lapses} DEFAULT (0),{live order}
         dedup_key varbinary(200) NULL,
         leased_by binary(16) NULL,
         headers varbinary(max) NULL,
@@ -160,7 +168,7 @@ const endedColumns = `        id binary(16) NOT NULL,
         attempts int NOT NULL,
         enqueued_at datetime2(3) NOT NULL,
         ended_at datetime2(3) NOT NULL,
-        dedup_key varbinary(200) NULL,
+{ended order}        dedup_key varbinary(200) NULL,
         headers varbinary(max) NULL,
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,

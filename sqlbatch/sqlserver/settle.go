@@ -13,20 +13,17 @@ import (
 // crash undid would be a lease that another consumer may take while its holder
 // still counts on it.
 const (
-	// extendText never moves an end back: an extension that was given up by its
-	// client, but not by the server, may come after a later one, whose end the holder
-	// counts on.
-	extendText = extendOpen + `SET lease_until = CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END
+	extendText = extendOpen + `SET lease_until = {extended}
 ` + extendClose
 
-	endAfterText = extendOpen + `SET lease_until = @until
+	endAfterText = extendOpen + `SET lease_until = {end after}
 ` + extendClose
 
 	extendOpen = settling + `DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
 UPDATE q
 `
 	extendClose = `OUTPUT deleted.id, deleted.fence
-` + fromItems + `;
+` + items + joinLease + `{holder}` + fromListOptions + `;
 `
 )
 
@@ -69,17 +66,23 @@ const numbers = `(VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160)
 const (
 	joinLease = `INNER JOIN {live} AS q WITH ({past}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 `
+	// buryLease: of an ordered queue only what is leased still. Its owner may be another already, and have
+	// handed out the next of its line.
+	buryLease = `INNER JOIN {live} AS q WITH ({past}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence{running}
+`
 	fromListOptions = `OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
 )
 
 // fromItems is the leases named by @a, of itemBytes each.
-const fromItems = `FROM (
+const fromItems = items + joinLease + fromListOptions
+
+const items = `FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,
            CONVERT(bigint, SUBSTRING(@a, 24 * (x.i + y.i) + 17, 8)) AS fence
     FROM ` + numbers + `
     WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
-` + joinLease + fromListOptions
+`
 
 // ackText deletes leases: U then X on the row by PK, then X on its entries in IX
 // and UX. A repeat deletes nothing, so an unknown outcome may be repeated.
@@ -100,8 +103,8 @@ const archiveText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;
 DELETE q
 OUTPUT deleted.id, deleted.priority, deleted.fence, deleted.attempts, deleted.enqueued_at, @now,
-       deleted.dedup_key, deleted.headers, deleted.body, deleted.last_error
-INTO {done} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, headers, body, last_error)
+       deleted.dedup_key, deleted.headers, deleted.body, deleted.last_error{deleted order}
+INTO {done} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, headers, body, last_error{order})
 OUTPUT deleted.id, deleted.fence
 ` + fromItems + `;
 ~COMMIT TRANSACTION WITH (DELAYED_DURABILITY = ON);
@@ -184,17 +187,17 @@ func (q *queue) Release(items []sqlbatch.Item) sqlbatch.Statement {
 const buryText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;
 DELETE d
-` + fromBuries + `INNER JOIN {live} AS q WITH ({hold}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+` + fromBuries + `INNER JOIN {live} AS q WITH ({hold}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence{running}
 INNER JOIN {dead} AS d WITH (ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = q.id
 ` + fromListOptions + `;
 DELETE q
 OUTPUT deleted.id, deleted.priority, deleted.fence + 1, deleted.attempts - a.refund, deleted.enqueued_at, @now,
        deleted.dedup_key, deleted.headers, deleted.body,
        CASE WHEN a.bytes = 0 THEN deleted.last_error
-            ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END
-INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, headers, body, last_error)
+            ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END{deleted order}
+INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, headers, body, last_error{order})
 OUTPUT deleted.id, deleted.fence
-` + fromBuries + joinLease + fromListOptions + `;
+` + fromBuries + buryLease + fromListOptions + `;
 ~COMMIT TRANSACTION;
 `
 

@@ -55,6 +55,9 @@ type Options struct {
 	// KeepGhosts leaves deleted entries in place until Engine.CleanGhosts: see
 	// engine.Options.
 	KeepGhosts bool
+	// OnRelease is called between two locks that the end of a transaction gives back: see
+	// engine.Options.
+	OnRelease func()
 	// Wire is passed on to the TDS server: faults, encryption, instruments.
 	Wire tds.Options
 	// Query adds to the DSN, such as "packet size".
@@ -94,6 +97,7 @@ func Start(t testing.TB, o Options) *Server {
 		ReadCommittedSnapshot:  o.ReadCommittedSnapshot,
 		AllowSnapshotIsolation: o.AllowSnapshotIsolation,
 		KeepGhosts:             o.KeepGhosts,
+		OnRelease:              o.OnRelease,
 	})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -83,6 +83,12 @@ func (r *resolver) statement(s ast.Statement) {
 		for _, c := range s.Body.Definition.ColumnDefinitions {
 			columns = append(columns, c.ColumnIdentifier.Value)
 		}
+		in := &scope{sources: []source{{columns: columns}}}
+		for _, c := range s.Body.Definition.TableConstraints {
+			for _, k := range c.(*ast.UniqueConstraintDefinition).Columns {
+				r.expression(k.Column, in)
+			}
+		}
 		r.rows[s.Body.VariableName.Value] = columns
 	case *ast.SetVariableStatement, *ast.SetRowCountStatement, *ast.SetCommandStatement:
 		r.expression(s, none)
@@ -129,7 +135,9 @@ func (r *resolver) statement(s ast.Statement) {
 		in, _ := r.change(d.Target, d.FromClause, d.OutputClause, d.OutputIntoClause)
 		r.expression(d.TopRowFilter, none)
 		r.expression(d.WhereClause, in)
-	case *ast.DropTableStatement:
+	case *ast.DropTableStatement, *ast.DropSequenceStatement:
+	case *ast.CreateSequenceStatement:
+		r.define(s)
 	case *ast.CreateTableStatement:
 		var columns []string
 		for _, c := range s.Definition.ColumnDefinitions {
@@ -422,6 +430,10 @@ func (r *resolver) walk(v reflect.Value, in *scope) {
 				arguments = arguments[1:]
 			}
 			r.expression(arguments, in)
+		case *ast.NextValueForExpression:
+			if name := e.SequenceName.BaseIdentifier.Value; !r.tables[name].sequence {
+				fail("unknown sequence %s", name)
+			}
 		case ast.QueryExpression:
 			r.query(e, in)
 		default:

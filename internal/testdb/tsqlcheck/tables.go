@@ -10,13 +10,15 @@ import (
 
 // Table is what a statement may name of a table.
 type Table struct {
-	Columns []string
-	Indexes []string
-	Checked bool // by a CHECK, so that it cannot be the target of OUTPUT INTO
+	Columns  []string
+	Indexes  []string
+	sequence bool
+	Checked  bool // by a CHECK, so that it cannot be the target of OUTPUT INTO
 }
 
 // systemTables are the views of the schema sys that chanq asks.
 var systemTables = map[string]Table{
+	"sequences": {Columns: []string{"object_id", "current_value"}},
 	"databases": {Columns: []string{"name", "database_id", "delayed_durability"}},
 }
 
@@ -60,6 +62,8 @@ func (r *resolver) define(s ast.Statement) {
 			}
 		}
 		r.tables[s.SchemaObjectName.BaseIdentifier.Value] = t
+	case *ast.CreateSequenceStatement:
+		r.tables[s.Name.BaseIdentifier.Value] = Table{sequence: true}
 	case *ast.CreateIndexStatement:
 		name := s.OnName.BaseIdentifier.Value
 		t := r.tables[name]

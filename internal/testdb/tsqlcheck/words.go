@@ -37,12 +37,15 @@ var (
 		"Equals": "=", "LessThan": "<", "GreaterThan": ">", "LessThanOrEqualTo": "<=", "GreaterThanOrEqualTo": ">=",
 		"NotEqualToBrackets": "<>",
 	}
-	signs        = map[string]string{"Negative": "-"}
-	operators    = map[string]string{"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "Modulo": "%"}
-	indexOptions = map[string]string{"StatisticsNoRecompute": "STATISTICS_NORECOMPUTE", "AllowPageLocks": "ALLOW_PAGE_LOCKS"}
-	hintNames    = map[string]string{
+	signs           = map[string]string{"Negative": "-"}
+	operators       = map[string]string{"Add": "+", "Subtract": "-", "Multiply": "*", "Divide": "/", "Modulo": "%"}
+	indexOptions    = map[string]string{"StatisticsNoRecompute": "STATISTICS_NORECOMPUTE", "AllowPageLocks": "ALLOW_PAGE_LOCKS"}
+	sequenceOptions = map[string]string{
+		"Start": "START WITH", "Increment": "INCREMENT BY", "MinValue": "MINVALUE", "MaxValue": "MAXVALUE", "Cache": "CACHE",
+	}
+	hintNames = map[string]string{
 		"Rowlock": "ROWLOCK", "TabLockX": "TABLOCKX", "HoldLock": "HOLDLOCK", "UpdLock": "UPDLOCK", "ReadPast": "READPAST",
-		"ReadCommittedLock": "READCOMMITTEDLOCK", "Serializable": "SERIALIZABLE",
+		"ReadCommittedLock": "READCOMMITTEDLOCK", "ReadUncommitted": "READUNCOMMITTED", "Serializable": "SERIALIZABLE",
 	}
 )
 
@@ -62,7 +65,7 @@ var types = map[string]limit{
 // functions, by their count of arguments.
 var functions = map[string]int{
 	"SYSUTCDATETIME": 0, "DATEADD": 3, "DATEDIFF_BIG": 3, "DATALENGTH": 1, "SUBSTRING": 3,
-	"COUNT_BIG": 1, "COUNT": 1, "MIN": 1, "OBJECT_ID": 2, "SCHEMA_ID": 1, "INDEXPROPERTY": 3,
+	"COUNT_BIG": 1, "COUNT": 1, "MIN": 1, "MAX": 1, "OBJECT_ID": 2, "SCHEMA_ID": 1, "INDEXPROPERTY": 3,
 	"NEWID": 0, "DB_ID": 0, "COL_LENGTH": 2,
 }
 

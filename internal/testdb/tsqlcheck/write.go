@@ -69,6 +69,10 @@ func (w *writer) statement(s ast.Statement) {
 	case *ast.DeclareTableVariableStatement:
 		w.put("DECLARE", s.Body.VariableName.Value, "TABLE (")
 		list(w, s.Body.Definition.ColumnDefinitions, w.column)
+		for _, c := range s.Body.Definition.TableConstraints {
+			w.put(",")
+			w.namelessKey(c)
+		}
 		w.put(")")
 	case *ast.BeginTransactionStatement:
 		w.put("BEGIN TRANSACTION")
@@ -130,6 +134,11 @@ func (w *writer) statement(s ast.Statement) {
 		w.with(s.WithCtesAndXmlNamespaces)
 		w.delete(s.DeleteSpecification)
 		w.options(s.OptimizerHints)
+	case *ast.CreateSequenceStatement:
+		w.sequence(s)
+	case *ast.DropSequenceStatement:
+		w.put("DROP SEQUENCE")
+		list(w, s.Objects, w.object)
 	case *ast.DropTableStatement:
 		w.put("DROP TABLE")
 		list(w, s.Objects, w.object)

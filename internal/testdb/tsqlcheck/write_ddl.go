@@ -64,6 +64,41 @@ func (w *writer) constraint(c ast.TableConstraint) {
 	w.indexOptions(u.IndexOptions)
 }
 
+// namelessKey is the key of a table variable, which has no name.
+func (w *writer) namelessKey(c ast.TableConstraint) {
+	u, ok := c.(*ast.UniqueConstraintDefinition)
+	if !ok || !clusteredKey(u) || u.ConstraintIdentifier != nil || len(u.IndexOptions) > 0 {
+		fail("constraint %T of a table variable other than a clustered primary key without a name", c)
+	}
+	w.put("PRIMARY KEY CLUSTERED (")
+	w.keyColumns(u.Columns)
+	w.put(")")
+}
+
+// sequence writes the one form of CREATE SEQUENCE.
+func (w *writer) sequence(s *ast.CreateSequenceStatement) {
+	w.put("CREATE SEQUENCE")
+	w.object(s.Name)
+	for _, o := range s.SequenceOptions {
+		switch o := o.(type) {
+		case *ast.DataTypeSequenceOption:
+			w.put("AS")
+			w.dataType(o.DataType)
+		case *ast.SequenceOption:
+			w.put("NO", spell(sequenceOptions, o.OptionKind))
+		case *ast.ScalarExpressionSequenceOption:
+			w.put(spell(sequenceOptions, o.OptionKind))
+			if n, ok := o.OptionValue.(*ast.NumericLiteral); ok {
+				w.put(n.Value)
+			} else {
+				w.scalar(o.OptionValue)
+			}
+		default:
+			fail("sequence option %T", o)
+		}
+	}
+}
+
 func clusteredKey(u *ast.UniqueConstraintDefinition) bool {
 	return u.IsPrimaryKey && u.IndexType != nil && u.IndexType.IndexTypeKind == "Clustered"
 }

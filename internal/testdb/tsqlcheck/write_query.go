@@ -286,6 +286,12 @@ func (w *writer) scalar(e ast.ScalarExpression) {
 		w.put(")")
 	case *ast.FunctionCall:
 		w.function(e)
+	case *ast.NextValueForExpression:
+		if e.OverClause != nil {
+			fail("NEXT VALUE FOR with OVER")
+		}
+		w.put("NEXT VALUE FOR")
+		w.object(e.SequenceName)
 	default:
 		fail("expression %T", e)
 	}

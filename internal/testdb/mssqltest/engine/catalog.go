@@ -44,6 +44,8 @@ type object struct {
 	view    *view
 	proc    *proc
 	trigger *trigger
+
+	sequence *sequence
 }
 
 // view is its SELECT, compiled where it is used.

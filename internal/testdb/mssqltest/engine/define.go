@@ -47,6 +47,10 @@ func (s *Session) defineIn(x *exec, n *node) error {
 		return x.createTable(n, st)
 	case *ast.CreateIndexStatement:
 		return x.createIndex(n, st)
+	case *ast.CreateSequenceStatement:
+		return x.createSequence(n, st)
+	case *ast.DropSequenceStatement:
+		return x.dropObjects(st.Objects, st.IsIfExists, "sequence", func(o *object) bool { return o.sequence != nil })
 	case *ast.CreateSchemaStatement:
 		return x.createSchema(st)
 	case *ast.CreateProcedureStatement:

@@ -34,6 +34,9 @@ type Options struct {
 	KeepGhosts bool
 	// OnWait is called when a session begins to wait for a lock.
 	OnWait func(lock.Info)
+	// OnRelease is called after each lock that the end of a transaction gives back, by its session: others
+	// may run meanwhile. Default: all are given back at one moment.
+	OnRelease func()
 }
 
 // Engine is one server with one database. It implements tds.Handler. Safe for
@@ -89,7 +92,7 @@ func New(opts Options) *Engine {
 	e.nextSession.Store(50)
 	e.locks = lock.New(lock.Options{
 		After:  func(d time.Duration) (<-chan time.Time, func()) { return opts.Clock.After(d) },
-		OnWait: opts.OnWait,
+		OnWait: opts.OnWait, OnRelease: opts.OnRelease,
 	})
 	return e
 }

@@ -67,6 +67,8 @@ func (c *compiler) scalar(e ast.ScalarExpression) (*scalar, error) {
 		return c.call(strings.ToUpper(e.FunctionName.Value), e.Parameters, e)
 	case *ast.SearchedCaseExpression:
 		return c.choice(e.WhenClauses, e.ElseExpression)
+	case *ast.NextValueForExpression:
+		return c.nextValue(e)
 	case *ast.ScalarSubquery:
 		return c.scalarSubquery(e.QueryExpression)
 	}

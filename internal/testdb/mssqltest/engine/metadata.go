@@ -16,6 +16,8 @@ func (o *object) typeCode() string {
 		return "V "
 	case o.trigger != nil:
 		return "TR"
+	case o.sequence != nil:
+		return "SO"
 	}
 	return "P "
 }

@@ -24,6 +24,7 @@ var systemViews = map[string]systemView{
 		func(x *exec) []Row { return objectRows(x, func(*object) bool { return true }) }},
 	"tables": {cols("name", typeSysname, "object_id", typeInt, "type", sqltype.Type{Kind: sqltype.Char, Size: 2}),
 		func(x *exec) []Row { return objectRows(x, func(o *object) bool { return o.table != nil }) }},
+	"sequences": {cols("name", typeSysname, "object_id", typeInt, "current_value", typeBigInt), sequenceRows},
 	"databases": {cols("name", typeSysname, "database_id", typeInt, "is_read_committed_snapshot_on", typeBit,
 		"snapshot_isolation_state", typeTinyInt, "delayed_durability", typeInt),
 		func(x *exec) []Row {

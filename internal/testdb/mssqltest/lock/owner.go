@@ -155,6 +155,11 @@ func (o *owner) Release() {
 	defer t.mu.Unlock()
 	for o.held != nil {
 		t.drop(o.held)
+		if t.opts.OnRelease != nil {
+			t.mu.Unlock()
+			t.opts.OnRelease()
+			t.mu.Lock()
+		}
 	}
 	o.rows = o.rows[:0]
 	clear(o.escalated)

@@ -19,6 +19,10 @@ type Options struct {
 	// has joined the queue and with no mutex held. The request may have been
 	// answered by then. Default none.
 	OnWait func(Info)
+
+	// OnRelease is called by the goroutine that calls Release after each lock that it gives back, with no
+	// mutex held: others may lock in between. Default none, and no lock in between.
+	OnRelease func()
 }
 
 // New makes a lock manager that holds no locks.

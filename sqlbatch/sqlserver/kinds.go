@@ -1,0 +1,74 @@
+package sqlserver
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// renderer makes a statement of a template. What stands there in braces is a name, or what
+// only one of the two kinds of queues has: that may have names in braces itself.
+type renderer struct {
+	ordered     bool
+	kind, names *strings.Replacer
+}
+
+func (r renderer) Replace(template string) string { return r.names.Replace(r.kind.Replace(template)) }
+
+func newRenderer(n sqlbatch.Names) renderer {
+	return renderer{ordered: n.Slots > 0, kind: kind(n), names: names(n)}
+}
+
+// extended never moves an end back: an extension that was given up by its client, but not by the
+// server, may come after a later one, whose end the holder counts on.
+const extended = `CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END`
+
+// untilGone is the end of a lease, or that of its holder's membership if it is sooner, so that who
+// takes a slot from a member that is gone finds no lease of its that runs. Of a member
+// without a row it is the end that it has.
+func untilGone(end string) string {
+	return `CASE WHEN g.until < ` + end + ` THEN g.until
+                       WHEN g.until IS NULL AND q.lease_until < ` + end + ` THEN q.lease_until
+                       ELSE ` + end + ` END`
+}
+
+// holder finds the membership of the holder of a lease: one row, of NULL if there is none.
+const holder = `CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WHERE m.id = q.leased_by) AS g
+`
+
+// kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
+func kind(n sqlbatch.Names) *strings.Replacer {
+	if n.Slots == 0 {
+		return strings.NewReplacer(
+			"{order}", "", "{d order}", "", "{e order}", "", "{q order}", "", "{deleted order}", "", "{live order}", "", "{ended order}", "",
+			"{running}", "", "{extended}", extended, "{end after}", "@until", "{holder}", "", "{set holds}", "", "{slots and holds}", "0, 0",
+		)
+	}
+	holds := "0"
+	if n.Holds {
+		holds = "1"
+	}
+	columns := func(of string) string { return ", " + of + "slot, " + of + "seq, " + of + "order_key" }
+	return strings.NewReplacer(
+		"{order}", columns(""), "{d order}", columns("d."), "{e order}", columns("e."), "{q order}", columns("q."), "{deleted order}", columns("deleted."),
+		"{live order}", strings.Replace(liveOrder, "{slot count}", strconv.Itoa(n.Slots), 1), "{ended order}", endedOrder,
+		"{running}", " AND q.lease_until > @now", "{extended}", untilGone(extended), "{end after}", untilGone("@until"), "{holder}", holder,
+		"{set holds}", ", holds = "+holds, "{slots and holds}", strconv.Itoa(n.Slots)+", "+holds, "{slot count}", strconv.Itoa(n.Slots),
+	)
+}
+
+// liveOrder is what the live table has more. The slot of a message that another program inserts
+// without one is any: a line of its own may be anywhere. Its number is drawn as the row is made,
+// without the gate of enqueueOrderedText: between such a send and one that another program makes
+// after it there is an order only if the first was visible before the second began.
+const (
+	liveOrder = `
+        slot smallint NOT NULL CONSTRAINT {df slot} DEFAULT (CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % {slot count}),
+        seq bigint NOT NULL CONSTRAINT {df seq} DEFAULT (NEXT VALUE FOR {numbers} * 1048576),
+        order_key varbinary(200) NULL,`
+	endedOrder = `        slot smallint NOT NULL,
+        seq bigint NOT NULL,
+        order_key varbinary(200) NULL,
+`
+)

@@ -1,0 +1,116 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What operators do with an ordered queue goes by seq, through the first rows of every slot.
+
+// seqStates are the conditions of a state, and what Window.Before bounds.
+var seqStates = map[sqlbatch.State]struct{ rows, before string }{
+	sqlbatch.Ready:     {"{r}.due_at <= @now AND {r}.lease_until <= @now", "{r}.due_at < @before"},
+	sqlbatch.Scheduled: {"{r}.due_at > @now AND {r}.lease_until <= @now", "{r}.enqueued_at < @before"},
+	sqlbatch.Leased:    {"{r}.due_at <= @now AND {r}.lease_until > @now", "{r}.fence <= @mark"},
+}
+
+// chosenBySeq are the first @n ids behind @after of all slots, of their rows r that meet a condition.
+// Hints are those of statsText.
+func chosenBySeq(condition string) string {
+	return `FROM (
+    SELECT TOP (@n) f.id
+    FROM {slots} AS s
+    CROSS APPLY (
+        SELECT TOP (@n) r.id, r.seq
+        FROM {live} AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
+        WHERE r.slot = s.slot AND r.seq > @after AND ` + of("r", condition) + `
+        ORDER BY r.seq) AS f
+    WHERE s.queue = {name}
+    ORDER BY f.seq
+) AS c
+`
+}
+
+func of(row, condition string) string { return strings.ReplaceAll(condition, "{r}", row) }
+
+// peekSeqText looks up the rows of those that it shows.
+func peekSeqText(condition string) string {
+	return session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state,
+       ` + peekColumns + chosenBySeq(condition) + `INNER JOIN {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = c.id
+ORDER BY q.seq
+` + fromListOptions + `;
+`
+}
+
+// purgeSeqText looks once more at each row when it has its lock, and skips what is locked.
+func purgeSeqText(condition, before string) string {
+	condition += " AND " + before
+	bound := `DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, '19700101'));
+`
+	if !strings.Contains(before, "@before") {
+		bound = ""
+	}
+	return session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+` + bound + `DELETE q
+OUTPUT deleted.id, deleted.seq AS place
+` + chosenBySeq(condition) + `INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = c.id
+WHERE ` + of("q", condition) + `
+` + fromListOptions + `;
+`
+}
+
+func (q *queue) peekSeq(s sqlbatch.State, n int, after int64) sqlbatch.Statement {
+	return call(q.peek[s], "@n bigint, @after bigint", sql.Named("n", int64(n)), sql.Named("after", after))
+}
+
+func (q *queue) purgeSeq(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
+	declaration, args := "@n bigint, @after bigint", []any{sql.Named("n", int64(n)), sql.Named("after", w.After)}
+	if s == sqlbatch.Leased {
+		return call(q.purge[s], declaration+", @mark bigint", append(args, sql.Named("mark", lastFence(w.Before)))...)
+	}
+	if w.Before <= 0 {
+		w.Before = noEnd
+	}
+	days, ms := span(min(w.Before, noEnd))
+	return call(q.purge[s], declaration+", @before_days int, @before_ms int", append(args, sql.Named("before_days", days), sql.Named("before_ms", ms))...)
+}
+
+// orderedStatsText counts what is leased, or waits for its time, among the first of each slot, where
+// it lies; and of what is ready it finds the first @limit among ten times as many rows, wherever they are. Hints are those of
+// statsText.
+const orderedStatsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @ready bigint = (SELECT COUNT_BIG(*) FROM (
+    SELECT TOP (@limit) r.id
+    FROM (
+        SELECT TOP (10 * @limit) e.id, e.due_at, e.lease_until
+        FROM {live} AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ({pk}))) AS r
+    WHERE r.due_at <= @now AND r.lease_until <= @now) AS f);
+SELECT @ready AS ready,
+       CASE WHEN f.scheduled < @limit THEN f.scheduled ELSE @limit END AS scheduled,
+       CASE WHEN f.leased < @limit THEN f.leased ELSE @limit END AS leased,
+       (SELECT COUNT_BIG(*) FROM (
+            SELECT TOP (@limit) d.id
+            FROM {dead} AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}))) AS d) AS dead,
+       (SELECT COUNT_BIG(*) FROM (
+            SELECT TOP (@limit) d.id
+            FROM {done} AS d WITH (READPAST, READCOMMITTEDLOCK, INDEX ({done id}))) AS d) AS done,
+       DATEDIFF_BIG(millisecond, f.oldest, @now) AS oldest_ms,
+       (SELECT COUNT(*) FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK)
+        WHERE s.name = {name} AND s.paused = 1) AS paused
+FROM (
+    SELECT COUNT_BIG(CASE WHEN e.due_at > @now AND e.lease_until <= @now THEN 1 END) AS scheduled,
+           COUNT_BIG(CASE WHEN e.lease_until > @now THEN 1 END) AS leased,
+           MIN(CASE WHEN e.due_at <= @now AND e.lease_until <= @now THEN e.due_at END) AS oldest
+    FROM {slots} AS p
+    CROSS APPLY (
+        SELECT TOP (2 * @limit / {slot count} + 100) q.due_at, q.lease_until
+        FROM ` + looked + `
+        WHERE q.slot = p.slot
+        ORDER BY q.seq) AS e
+    WHERE p.queue = {name}
+) AS f
+OPTION (KEEPFIXED PLAN);
+`

@@ -1,0 +1,249 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"encoding/binary"
+	"math"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The statements about who owns the slots of an ordered queue, and their tables.
+
+// slotsTableText: a row is written when its slot changes hands, and at no other time.
+const slotsTableText = `IF OBJECT_ID({'slots'}, N'U') IS NULL
+    CREATE TABLE {slots} (
+        queue varchar(63) NOT NULL,
+        slot smallint NOT NULL,
+        member binary(16) NULL,
+        fence bigint NOT NULL,
+        CONSTRAINT {slots pk} PRIMARY KEY CLUSTERED (queue, slot) WITH (ALLOW_PAGE_LOCKS = OFF)
+    );
+`
+
+const slotRowsText = `INSERT INTO {slots} WITH (ROWLOCK) (queue, slot, fence)
+SELECT {name}, x.i + y.i, 0
+FROM ` + slotNumbers + `
+WHERE x.i + y.i < {slot count} AND NOT EXISTS (SELECT 1 FROM {slots} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.queue = {name} AND s.slot = x.i + y.i);
+`
+
+// numbersText: a number is written before it is given, so none comes back after a crash, and
+// current_value is the last that was given. Of a sequence that nobody has drawn from it is the first
+// one that will be: firstNumberText draws that, and leaves it to nobody.
+const (
+	numbersText = `IF OBJECT_ID({'numbers'}, N'SO') IS NULL
+    CREATE SEQUENCE {numbers} AS bigint START WITH 0 INCREMENT BY 1 MINVALUE 0 MAXVALUE 8796093022207 NO CACHE;
+`
+	firstNumberText = `DECLARE @drawn bigint = ` + drawn + `;
+IF @drawn = 0
+    SET @drawn = NEXT VALUE FOR {numbers};
+`
+	drawn = `(SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID({'numbers'}))`
+)
+
+// slotNumbers counts 0 to 1023, as numbers does.
+const slotNumbers = `(VALUES (0), (32), (64), (96), (128), (160), (192), (224), (256), (288), (320), (352), (384), (416), (448), (480),
+                 (512), (544), (576), (608), (640), (672), (704), (736), (768), (800), (832), (864), (896), (928), (960), (992)) AS x (i)
+    CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
+                       (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)`
+
+// partBytes are those of a SlotPart: slot, fence, from, limit.
+const partBytes = 2 + 8 + 8 + 4
+
+// fromParts is the parts of @list, in order from 1 on.
+const fromParts = `FROM (
+    SELECT x.i + y.i + 1 AS o,
+           CONVERT(smallint, SUBSTRING(@list, 22 * (x.i + y.i) + 1, 2)) AS slot,
+           CONVERT(bigint, SUBSTRING(@list, 22 * (x.i + y.i) + 3, 8)) AS fence,
+           CONVERT(bigint, SUBSTRING(@list, 22 * (x.i + y.i) + 11, 8)) AS after,
+           CONVERT(int, SUBSTRING(@list, 22 * (x.i + y.i) + 19, 4)) AS most
+    FROM ` + slotNumbers + `
+    WHERE x.i + y.i < DATALENGTH(@list) / 22
+) AS a
+`
+
+func packParts(parts []sqlbatch.SlotPart) []byte {
+	parts = parts[:min(len(parts), sqlbatch.MaxSlots)]
+	b := make([]byte, 0, partBytes*len(parts))
+	for _, p := range parts {
+		b = binary.BigEndian.AppendUint16(b, uint16(p.Slot))
+		b = binary.BigEndian.AppendUint64(b, uint64(p.Fence))
+		b = binary.BigEndian.AppendUint64(b, uint64(p.From))
+		b = binary.BigEndian.AppendUint32(b, uint32(max(0, min(p.Limit, math.MaxInt32))))
+	}
+	return b
+}
+
+// fromSlots is the slots of @slots.
+const fromSlots = `FROM (
+    SELECT CONVERT(smallint, SUBSTRING(@slots, 2 * (x.i + y.i) + 1, 2)) AS slot
+    FROM ` + slotNumbers + `
+    WHERE x.i + y.i < DATALENGTH(@slots) / 2
+) AS a
+`
+
+func packSlots(slots []int) []byte {
+	slots = slots[:min(len(slots), sqlbatch.MaxSlots)]
+	b := make([]byte, 0, 2*len(slots))
+	for _, slot := range slots {
+		b = binary.BigEndian.AppendUint16(b, uint16(slot))
+	}
+	return b
+}
+
+// partsTable holds parts while a statement goes through them.
+const partsTable = `DECLARE @parts TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, after bigint NOT NULL, most int NOT NULL);
+`
+
+// slotsText probes, for each slot of which a part is given, for what is behind it and nobody
+// leases: by IX and the rows, as nextDueText does. What is leased there is no more than members
+// hold. It waits for a slot or a member that is being written, for a moment.
+const slotsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @members bigint = (SELECT COUNT_BIG(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > @now);
+` + partsTable + `INSERT INTO @parts (o, slot, after, most)
+SELECT a.o, a.slot, a.after, a.most
+` + fromParts + `WHERE ` + notPaused + `;
+SELECT s.slot, s.member AS owner,
+       CASE WHEN s.member IS NULL THEN NULL WHEN g.until IS NULL THEN CONVERT(bigint, 0) ELSE DATEDIFF_BIG(millisecond, @now, g.until) END AS left_ms,
+       s.fence, @members AS members, DATEDIFF_BIG(millisecond, @now, d.due_at) AS due_in
+FROM {slots} AS s
+CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WHERE m.id = s.member) AS g
+CROSS APPLY (
+    SELECT MIN(f.due_at) AS due_at
+    FROM @parts AS p
+    CROSS APPLY (
+        SELECT TOP (p.most) q.due_at
+        FROM ` + looked + `
+        WHERE q.slot = p.slot AND q.seq > p.after AND q.lease_until <= @now
+        ORDER BY q.seq) AS f
+    WHERE p.slot = s.slot) AS d
+WHERE s.queue = {name}
+ORDER BY s.slot
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+
+const notPaused = `NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)`
+
+func (q *queue) Slots(parts []sqlbatch.SlotPart) sqlbatch.Statement {
+	return q.orderedCall(q.slots, "@list varbinary(max)", sql.Named("list", packParts(parts)))
+}
+
+// takeSlotsText passes over slots that somebody has locked: a claim that still runs, or who takes
+// them at the same moment. Whose time is over has his own row locked meanwhile, so that he cannot
+// come back between the look and the taking; one that lives waits that long with his heartbeat.
+const takeSlotsText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+UPDATE s
+SET member = @by,
+    fence = s.fence + 1
+OUTPUT inserted.slot, inserted.fence
+` + fromSlots + `INNER JOIN {slots} AS s WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
+WHERE EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = @by AND m.until > @now)
+  AND (s.member IS NULL OR s.member = @by
+       OR NOT EXISTS (SELECT 1 FROM {members} AS m WITH (UPDLOCK, ROWLOCK, INDEX ({members pk}), FORCESEEK) WHERE m.id = s.member AND m.until > @now))
+` + fromListOptions + `;
+`
+
+func (q *queue) TakeSlots(member [16]byte, slots []int) sqlbatch.Statement {
+	return q.orderedCall(q.takeSlots, "@slots varbinary(8000), @by binary(16)", sql.Named("slots", packSlots(slots)), sql.Named("by", member[:]))
+}
+
+const giveSlotsText = settling + `UPDATE s
+SET member = NULL
+OUTPUT inserted.slot, inserted.fence
+` + fromParts + `INNER JOIN {slots} AS s WITH (UPDLOCK, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
+WHERE s.fence = a.fence AND s.member = @by
+` + fromListOptions + `;
+`
+
+func (q *queue) GiveSlots(member [16]byte, parts []sqlbatch.SlotPart) sqlbatch.Statement {
+	return q.orderedCall(q.giveSlots, "@list varbinary(max), @by binary(16)", sql.Named("list", packParts(parts)), sql.Named("by", member[:]))
+}
+
+// heldText goes from key to key, all slots side by side: one probe of the dead table's index for
+// each key, however many of its messages are dead. It waits for what is being moved there or back.
+const heldText = settling + `DECLARE @keys TABLE (slot smallint NOT NULL, order_key varbinary(200) NOT NULL, n int NOT NULL, PRIMARY KEY CLUSTERED (slot, order_key));
+DECLARE @n int = 1;
+DECLARE @found int;
+INSERT INTO @keys (slot, order_key, n)
+SELECT a.slot, f.order_key, 1
+` + fromSlots + `CROSS APPLY (
+    SELECT TOP (1) d.order_key
+    FROM ` + heldDead + `
+    WHERE d.slot = a.slot AND d.order_key IS NOT NULL
+    ORDER BY d.order_key) AS f
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+SET @found = @@ROWCOUNT;
+WHILE @found > 0 AND @n < @limit
+BEGIN
+    INSERT INTO @keys (slot, order_key, n)
+    SELECT k.slot, f.order_key, @n + 1
+    FROM @keys AS k
+    CROSS APPLY (
+        SELECT TOP (1) d.order_key
+        FROM ` + heldDead + `
+        WHERE d.slot = k.slot AND d.order_key > k.order_key AND d.order_key IS NOT NULL
+        ORDER BY d.order_key) AS f
+    WHERE k.n = @n
+    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+    SET @found = @@ROWCOUNT;
+    SET @n = @n + 1;
+END;
+SELECT k.slot, k.order_key FROM @keys AS k WHERE k.n <= @limit;
+`
+
+const heldDead = `{dead} AS d WITH (READCOMMITTEDLOCK, INDEX ({dead line}), FORCESEEK)`
+
+func (q *queue) Held(slots []int, limit int) sqlbatch.Statement {
+	return q.orderedCall(q.held, "@slots varbinary(8000), @limit int", sql.Named("slots", packSlots(slots)), sql.Named("limit", int32(limit)))
+}
+
+// slotStatsText reads the first @limit rows of each slot, with hints as in statsText. The
+// messages of a key are neighbours in @first, so counting them is one seek a key.
+const slotStatsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @first TABLE (slot smallint NOT NULL, order_key varbinary(200) NOT NULL, seq bigint NOT NULL, id binary(16) NOT NULL,
+    waits int NULL, enqueued_at datetime2(3) NOT NULL, PRIMARY KEY CLUSTERED (slot, order_key, seq, id));
+DECLARE @keys TABLE (slot smallint NOT NULL, order_key varbinary(200) NOT NULL, n bigint NOT NULL, PRIMARY KEY CLUSTERED (slot, order_key));
+INSERT INTO @first (slot, order_key, seq, id, waits, enqueued_at)
+SELECT s.slot, CASE WHEN f.order_key IS NULL THEN 0x ELSE f.order_key END, f.seq, f.id, CASE WHEN f.due_at > @now OR f.lease_until > @now THEN 1 END, f.enqueued_at
+FROM {slots} AS s
+CROSS APPLY (
+    SELECT TOP (@limit) q.order_key, q.seq, q.id, q.due_at, q.lease_until, q.enqueued_at
+    FROM ` + looked + `
+    WHERE q.slot = s.slot
+    ORDER BY q.seq) AS f
+WHERE s.queue = {name}
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+INSERT INTO @keys (slot, order_key, n)
+SELECT r.slot, r.order_key, c.n
+FROM @first AS r
+CROSS APPLY (SELECT COUNT_BIG(*) AS n FROM @first AS e WHERE e.slot = r.slot AND e.order_key = r.order_key) AS c
+WHERE r.order_key > 0x AND NOT EXISTS (
+    SELECT 1 FROM @first AS b
+    WHERE b.slot = r.slot AND b.order_key = r.order_key AND (b.seq < r.seq OR b.seq = r.seq AND b.id < r.id));
+SELECT s.slot, (SELECT m.name FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = s.member) AS owner,
+       c.messages, c.waiting, DATEDIFF_BIG(millisecond, c.enqueued_at, @now) AS oldest_ms,
+       (SELECT TOP (1) k.order_key FROM @keys AS k WHERE k.slot = s.slot ORDER BY k.n DESC, k.order_key) AS top_key,
+       CASE WHEN t.n IS NULL THEN CONVERT(bigint, 0) ELSE t.n END AS top_messages
+FROM {slots} AS s
+CROSS APPLY (SELECT COUNT_BIG(*) AS messages, COUNT_BIG(r.waits) AS waiting, MIN(r.enqueued_at) AS enqueued_at FROM @first AS r WHERE r.slot = s.slot) AS c
+CROSS APPLY (SELECT MAX(k.n) AS n FROM @keys AS k WHERE k.slot = s.slot) AS t
+WHERE s.queue = {name}
+ORDER BY s.slot;
+`
+
+func (q *queue) SlotStats(limit int) sqlbatch.Statement {
+	return q.orderedCall(q.slotStats, "@limit bigint", sql.Named("limit", int64(limit)))
+}
+
+// orderedCall is a call of a statement that plain queues do not have.
+func (q *queue) orderedCall(text, declaration string, args ...any) sqlbatch.Statement {
+	if text == "" {
+		return sqlbatch.Statement{}
+	}
+	return call(text, declaration, args...)
+}
+
+const dropSlots = `DELETE s
+FROM {slots} AS s WITH (ROWLOCK)
+WHERE s.queue = {name};
+`
