@@ -1,3 +1,3 @@
-INSERT INTO [dbo].[chanq_queues] WITH (ROWLOCK) (name, version, paused, created_at)
-SELECT 'orders', 1, 0, SYSUTCDATETIME()
+INSERT INTO [dbo].[chanq_queues] WITH (ROWLOCK) (name, version, paused, created_at, slots, holds)
+SELECT 'orders', 1, 0, SYSUTCDATETIME(), 0, 0
 WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = 'orders');

@@ -25,7 +25,7 @@ walked AS MATERIALIZED (
 seen AS MATERIALIZED (
   SELECT w.o, w.slot, count(*) AS n, min(w.seq) AS first, max(w.seq) AS last FROM walked AS w GROUP BY w.o, w.slot
 ),
-sum AS MATERIALIZED (
+total AS MATERIALIZED (
   SELECT coalesce(sum(s.n), 0) AS n, max(s.o) AS o FROM seen AS s
 ),
 chosen AS MATERIALIZED (
@@ -55,10 +55,10 @@ SELECT uuid_send(q.id), 0, 0, 0, 0, 0, 0, q.due_at, NULL, NULL, NULL, NULL, q.sl
        greatest(q.due_at - (SELECT now FROM t), q.lease_until - (SELECT now FROM t), 0)
 FROM walked AS w
 JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[w.id])
-WHERE (SELECT count(*) FROM leased) < (SELECT n FROM sum) AND w.id NOT IN (SELECT l.id FROM leased AS l)
+WHERE (SELECT count(*) FROM leased) < (SELECT n FROM total) AND w.id NOT IN (SELECT l.id FROM leased AS l)
 UNION ALL
 SELECT NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, p.slot,
        CASE WHEN p.o > a.o THEN p.seq WHEN s.n >= p.most OR p.o = a.o THEN s.last WHEN p.most <= 0 THEN p.seq ELSE 9223372036854775807 END, NULL, NULL
-FROM (SELECT CASE WHEN s.n >= t.n THEN coalesce(s.o, 0) END AS o FROM sum AS s CROSS JOIN t) AS a
+FROM (SELECT CASE WHEN s.n >= t.n THEN coalesce(s.o, 0) END AS o FROM total AS s CROSS JOIN t) AS a
 CROSS JOIN parts AS p
 LEFT JOIN seen AS s ON s.o = p.o;

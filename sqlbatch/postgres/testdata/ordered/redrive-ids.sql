@@ -1,9 +1,9 @@
 WITH chosen AS MATERIALIZED (
   SELECT d.* FROM unnest($1::uuid[]) AS a (id)
   JOIN "public"."chanq_orders_dead" AS d ON d.id = ANY (ARRAY[a.id])
-  WHERE NOT EXISTS (SELECT 1 FROM "public"."chanq_orders" AS q WHERE q.id = d.id)
+  WHERE NOT EXISTS (SELECT 1 FROM "public"."chanq_orders" AS q WHERE q.id = d.id OFFSET 0)
     AND (d.dedup_key IS NULL OR NOT EXISTS (
-      SELECT 1 FROM "public"."chanq_orders" AS q WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL))
+      SELECT 1 FROM "public"."chanq_orders" AS q WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL OFFSET 0))
   FOR UPDATE OF d
 ),
 moved AS (

@@ -6,7 +6,7 @@ first AS MATERIALIZED (
   CROSS JOIN LATERAL (
     SELECT q.due_at, q.lease_until FROM "public"."chanq_orders" AS q
     WHERE (q.slot, q.seq) > (s.slot, (-1)) AND (q.slot, q.seq) <= (s.slot, 9223372036854775807)
-    ORDER BY q.slot, q.seq LIMIT (SELECT 2 * n / 4 + 100 FROM t)) AS e
+    ORDER BY q.slot, q.seq LIMIT (SELECT 2 * n / 4 + 1000 FROM t)) AS e
   WHERE s.queue = 'orders'
 )
 SELECT

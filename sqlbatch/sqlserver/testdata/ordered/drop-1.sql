@@ -1,0 +1,17 @@
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+DELETE m
+FROM [dbo].[chanq_members] AS m WITH (ROWLOCK)
+WHERE m.queue = 'orders';
+DELETE s
+FROM [dbo].[chanq_queues] AS s WITH (ROWLOCK)
+WHERE s.name = 'orders';
+DROP TABLE [dbo].[chanq_orders];
+DROP TABLE [dbo].[chanq_orders_dead];
+DROP TABLE [dbo].[chanq_orders_done];
+DELETE s
+FROM [dbo].[chanq_slots] AS s WITH (ROWLOCK)
+WHERE s.queue = 'orders';
+DROP SEQUENCE [dbo].[chanq_orders_seq];

@@ -1,0 +1,39 @@
+-- @m0 varbinary(239), @k0 varbinary(200), @h0 varbinary(max), @b0 varbinary(max), @m1 varbinary(239), @k1 varbinary(200), @h1 varbinary(max), @b1 varbinary(max), @m2 varbinary(239), @k2 varbinary(200), @h2 varbinary(max), @b2 varbinary(max), @m3 varbinary(239), @k3 varbinary(200), @h3 varbinary(max), @b3 varbinary(max)
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @granted int;
+DECLARE @number bigint;
+BEGIN TRANSACTION;
+EXEC @granted = sys.sp_getapplock @Resource = N'chanq senders of dbo.orders', @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
+IF @granted < 0
+BEGIN
+    THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
+END;
+SET @number = NEXT VALUE FOR [dbo].[chanq_orders_seq];
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, order_key, dedup_key, headers, body)
+OUTPUT inserted.id
+SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
+       @now,
+       @now,
+       CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
+       CONVERT(smallint, SUBSTRING(v.m, 34, 2)),
+       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
+       CASE WHEN DATALENGTH(v.m) > 39 THEN SUBSTRING(v.m, 40, 200) END,
+       v.k, v.h, v.b
+FROM (VALUES (@m0, @k0, @h0, @b0), (@m1, @k1, @h1, @b1), (@m2, @k2, @h2, @b2), (@m3, @k3, @h3, @b3)) AS v (m, k, h, b)
+WHERE v.m IS NOT NULL
+  AND NOT EXISTS (
+    SELECT 1
+    FROM [dbo].[chanq_orders] AS e WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK)
+    WHERE e.id = CONVERT(binary(16), SUBSTRING(v.m, 1, 16)))
+  AND NOT EXISTS (
+    SELECT 1
+    FROM [dbo].[chanq_orders] AS e WITH (READCOMMITTEDLOCK, INDEX ([UX_chanq_orders_key]), FORCESEEK)
+    WHERE e.dedup_key = v.k AND e.dedup_key IS NOT NULL)
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+EXEC @granted = sys.sp_releaseapplock @Resource = N'chanq senders of dbo.orders', @LockOwner = N'Transaction';
+COMMIT TRANSACTION;

@@ -1,0 +1,29 @@
+-- @m0 varbinary(239), @k0 varbinary(200), @h0 varbinary(max), @b0 varbinary(max)
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @granted int;
+DECLARE @number bigint;
+BEGIN TRANSACTION;
+EXEC @granted = sys.sp_getapplock @Resource = N'chanq senders of dbo.orders', @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
+IF @granted < 0
+BEGIN
+    THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
+END;
+SET @number = NEXT VALUE FOR [dbo].[chanq_orders_seq];
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, order_key, dedup_key, headers, body)
+SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
+       @now,
+       @now,
+       CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
+            THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
+       CONVERT(smallint, SUBSTRING(v.m, 34, 2)),
+       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
+       CASE WHEN DATALENGTH(v.m) > 39 THEN SUBSTRING(v.m, 40, 200) END,
+       v.k, v.h, v.b
+FROM (VALUES (@m0, @k0, @h0, @b0)) AS v (m, k, h, b)
+WHERE v.m IS NOT NULL;
+EXEC @granted = sys.sp_releaseapplock @Resource = N'chanq senders of dbo.orders', @LockOwner = N'Transaction';
+COMMIT TRANSACTION;

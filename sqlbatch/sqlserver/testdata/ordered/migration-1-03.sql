@@ -1,0 +1,8 @@
+IF OBJECT_ID(N'[dbo].[chanq_slots]', N'U') IS NULL
+    CREATE TABLE [dbo].[chanq_slots] (
+        queue varchar(63) NOT NULL,
+        slot smallint NOT NULL,
+        member binary(16) NULL,
+        fence bigint NOT NULL,
+        CONSTRAINT [PK_chanq_slots] PRIMARY KEY CLUSTERED (queue, slot) WITH (ALLOW_PAGE_LOCKS = OFF)
+    );

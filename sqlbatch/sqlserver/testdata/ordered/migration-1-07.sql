@@ -1,0 +1,27 @@
+IF OBJECT_ID(N'[dbo].[chanq_orders]', N'U') IS NULL
+BEGIN
+    CREATE TABLE [dbo].[chanq_orders] (
+        id binary(16) NOT NULL CONSTRAINT [DF_chanq_orders_id] DEFAULT (CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME()))
+            + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)
+            + SUBSTRING(CONVERT(binary(16), NEWID()), 9, 8)),
+        priority smallint NOT NULL CONSTRAINT [DF_chanq_orders_priority] DEFAULT (0),
+        due_at datetime2(3) NOT NULL CONSTRAINT [DF_chanq_orders_due_at] DEFAULT (SYSUTCDATETIME()),
+        lease_until datetime2(3) NOT NULL CONSTRAINT [DF_chanq_orders_lease_until] DEFAULT ('19700101'),
+        enqueued_at datetime2(3) NOT NULL CONSTRAINT [DF_chanq_orders_enqueued_at] DEFAULT (SYSUTCDATETIME()),
+        expires_at datetime2(3) NULL,
+        fence bigint NOT NULL CONSTRAINT [DF_chanq_orders_fence] DEFAULT (0),
+        attempts int NOT NULL CONSTRAINT [DF_chanq_orders_attempts] DEFAULT (0),
+        lapses smallint NOT NULL CONSTRAINT [DF_chanq_orders_lapses] DEFAULT (0),
+        slot smallint NOT NULL CONSTRAINT [DF_chanq_orders_slot] DEFAULT (CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4),
+        seq bigint NOT NULL CONSTRAINT [DF_chanq_orders_seq] DEFAULT (NEXT VALUE FOR [dbo].[chanq_orders_seq] * 1048576),
+        order_key varbinary(200) NULL,
+        dedup_key varbinary(200) NULL,
+        leased_by binary(16) NULL,
+        headers varbinary(max) NULL,
+        body varbinary(max) NOT NULL,
+        last_error nvarchar(2000) NULL,
+        CONSTRAINT [PK_chanq_orders] PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF),
+        CONSTRAINT [CK_chanq_orders_priority] CHECK (priority >= -1 AND priority <= 2)
+    );
+    ALTER TABLE [dbo].[chanq_orders] SET (LOCK_ESCALATION = DISABLE);
+END;
