@@ -67,7 +67,7 @@ func (w *worker) settle(e event, l *chanq.Lease[string], how string, outcome kin
 	switch {
 	case err == nil:
 		about(e, outcome, nil)
-	case errors.Is(err, chanq.ErrLeaseLost):
+	case errors.Is(err, chanq.ErrLeaseLost), errors.Is(err, chanq.ErrSettled): // after AckTx, if the message is gone
 		about(e, lost, nil)
 	case isUnknown(err):
 		about(e, unknown, nil)

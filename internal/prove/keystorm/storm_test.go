@@ -293,10 +293,10 @@ func (s *storm) stuck() {
 	}
 	require.NoError(s.t, err)
 	for _, state := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead} {
-		entries, err := s.queue.Peek(s.t.Context(), state, 5)
+		entries, err := s.queue.Peek(s.t.Context(), state, 100)
 		require.NoError(s.t, err)
 		for _, e := range entries {
-			s.t.Logf("%+v", e)
+			s.t.Log(e.State, e.Key, string(e.Body), "attempts", e.Attempts, "by", e.LeasedBy, "until", e.LeaseUntil, "due", e.DueAt)
 		}
 	}
 }
