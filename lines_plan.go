@@ -265,12 +265,14 @@ func (ls *lines) found(s *lineSlot, r lineRow, p linePlan, now time.Duration) *s
 	case t.state != spotKnown:
 		return nil // its outcome tells
 	}
+	pauses := t.suspect && t.at > now // this claim was for others
 	t.born, t.doubt, t.suspect = p.scan, p.mine, r.wait <= 0
-	if t.suspect {
+	switch {
+	case !t.suspect:
+		t.at, t.tries = now+r.wait+time.Millisecond, 0
+	case !pauses:
 		t.at = now + retryPause<<t.tries
 		t.tries = min(t.tries+1, retryPauses)
-	} else {
-		t.at, t.tries = now+r.wait+time.Millisecond, 0
 	}
 	return t
 }

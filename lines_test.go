@@ -145,12 +145,16 @@ func TestASuspectWaitsForNoOther(t *testing.T) {
 	p = ls.plan(1, slotEnd, time.Hour, true)
 	require.True(t, p.spare, "the first of the line is not due")
 	require.False(t, p.probe)
-	ls.claimed(ls.plan(2*time.Second, slotEnd, time.Hour, false), []lineRow{{seq: 1, key: key}, {seq: 2, key: key}}, []lineEnd{{seq: slotEnd}}, 2*time.Second)
-	p = ls.plan(3*time.Second, slotEnd, time.Hour, true)
+	const locked = 2 * time.Second
+	for i := range time.Duration(3) { // by claims that are for others, too
+		passed := []lineRow{{seq: 1, key: key}, {seq: 2, key: key}}
+		ls.claimed(ls.plan(locked+i, slotEnd, 0, false), passed, []lineEnd{{seq: slotEnd}}, locked+i)
+	}
+	p = ls.plan(locked+retryPause, slotEnd, time.Hour, true)
 	require.True(t, p.probe)
 	require.EqualValues(t, 0, p.parts[0].From, "the first of its line is tried, alone")
 	one := &lease{owner: simOwner{s}, suspect: true}
-	ls.claimed(p, []lineRow{{seq: 1, key: key, lease: one}}, []lineEnd{{seq: 1}}, 3*time.Second)
+	ls.claimed(p, []lineRow{{seq: 1, key: key, lease: one}}, []lineEnd{{seq: 1}}, locked+retryPause)
 	l, _ := ls.next()
 	require.Same(t, one, l)
 }

@@ -204,8 +204,7 @@ func (s *storm) turn(now time.Time) {
 		return true
 	})
 	if s.holds && s.random.IntN(20) == 0 {
-		_, err := s.queue.Redrive(s.t.Context(), 1000)
-		require.NoError(s.t, err)
+		_, _ = s.queue.Redrive(s.t.Context(), 1000) // again soon, if a process stopped with the database locked
 	}
 }
 
