@@ -106,6 +106,7 @@ func TestPlansOfOrderedQueuesKeepToTheIndexesWhateverTheStatistics(t *testing.T)
 				require.Len(t, key.FindAllString(plan, -1), use.keys, message)
 				if claims[name].st.Text != "" {
 					require.Equal(t, 2, strings.Count(plan, "Tid Scan on chanq_orders"), message)
+					require.Equal(t, 2, strings.Count(plan, "((seq + 0) >= "), message)
 				}
 				if !full {
 					require.NotContains(t, plan, "Seq Scan on chanq_orders q", message)
