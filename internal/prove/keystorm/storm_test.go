@@ -77,7 +77,7 @@ const (
 	slots   = 16
 	keys    = 12 // of each worker
 	// calm is how long the rest of the queue may take.
-	calm = time.Minute
+	calm = 3 * time.Minute
 )
 
 // storm is one run.
