@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestMovementsOfACustomerAreBookedInOrderAlsoThoseAfterARetry(t *testing.T) {
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	read, write := io.Pipe()
 	ended := make(chan error, 1)
