@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // orderArgument as the first argument asks for the ways to keep the order of each key.
@@ -34,7 +36,7 @@ type orderedQueue interface {
 	// hold takes the first message of each of so many keys, and keeps it in work.
 	hold(ctx context.Context, keys int) error
 	// drain takes and completes n messages, or as many as it can in most; it says how
-	// many, and how long the statements took that fetch.
+	// many, and how long the statements took that fetch. None: the first one took too long.
 	drain(ctx context.Context, n int, most time.Duration) (done int, fetching time.Duration, err error)
 	close(ctx context.Context) error
 }
@@ -55,7 +57,7 @@ func parseOrder(args []string, usage io.Writer) (o orderOptions, err error) {
 	f.IntVar(&o.keys, "keys", 10_000, "keys that they have")
 	f.IntVar(&o.free, "free", 1_000, "messages of other keys that are drained beside those that are blocked")
 	f.StringVar(&blocked, "blocked", "0,1000,10000,100000", fmt.Sprintf("comma-separated: messages that wait behind those in work of %d keys", hotKeys))
-	f.DurationVar(&o.most, "most", 10*time.Second, "a drain ends after this time with what it has got by then")
+	f.DurationVar(&o.most, "most", 10*time.Second, "a drain ends after this time with what it has got by then; a single fetch that takes six times as long is cancelled")
 	f.IntVar(&o.body, "body", 200, "bytes of a body")
 	f.IntVar(&o.rounds, "rounds", 1, "rounds")
 	f.StringVar(&o.format, "format", formatTable, "table, or json: one object a line for each measurement")
@@ -162,7 +164,7 @@ func (s orderSystem) measure(ctx context.Context, o orderOptions, server *server
 			r := result
 			r.Axis, r.Size = "blocked", size
 			hot := min(size, hotKeys)
-			if err := errors.Join(q.send(ctx, keysOf(size, hotKeys, "hot"), body), q.hold(ctx, hot), q.send(ctx, keysOf(o.free, o.keys, "customer"), body), tidy()); err != nil {
+			if err := errors.Join(q.send(ctx, keysOf(size, hotKeys, "hot"), body), q.hold(ctx, hot), q.send(ctx, freeKeys(o.free, o.keys), body), tidy()); err != nil {
 				return err
 			}
 			done, fetching, err := q.drain(ctx, o.free, o.most)
@@ -208,6 +210,18 @@ func keysOf(n, keys int, name string) []string {
 	return names
 }
 
+// freeKeys are keysOf without those that have their slot in chanq with a hot one, of which
+// nothing would come.
+func freeKeys(n, keys int) []string {
+	slot := func(key string) int { return sqlbatch.SlotOf(key, [16]byte{}, 64) }
+	hot := map[int]bool{}
+	for _, key := range keysOf(hotKeys, hotKeys, "hot") {
+		hot[slot(key)] = true
+	}
+	names := slices.DeleteFunc(keysOf(keys, keys, "customer"), func(key string) bool { return hot[slot(key)] })
+	return slices.Repeat(names, n/len(names)+1)[:n]
+}
+
 func orderTable(o orderOptions, about string, results []measure.Result) measure.Table {
 	t := measure.Table{
 		Title: fmt.Sprintf("%d messages of %d keys, body %d B, rounds %d; fetches of %d, drained for %v at most; %s", o.n, o.keys, o.body, o.rounds, fetchRows, o.most, about),
@@ -222,8 +236,8 @@ func orderTable(o orderOptions, about string, results []measure.Result) measure.
 		row := []string{s.Key, s.Results[0].Version, measure.Ranged(by[0].Results, enqueueRate), measure.Ranged(by[0].Results, drainRate)}
 		for _, g := range by[1:] {
 			text := measure.Ranged(g.Results, fetch)
-			if g.Results[0].N < o.free {
-				text += fmt.Sprintf(", of %d", g.Results[0].N)
+			if g.Results[0].N == 0 {
+				text = "more than " + text
 			}
 			row = append(row, text)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"slices"
 	"time"
@@ -184,8 +185,11 @@ func (q shapedQueue) hold(ctx context.Context, keys int) error {
 func (q shapedQueue) drain(ctx context.Context, n int, most time.Duration) (done int, fetching time.Duration, err error) {
 	for began := time.Now(); done < n && time.Since(began) < most; {
 		start := time.Now()
-		ids, err := q.take(ctx, min(n-done, fetchRows))
+		ids, err := q.take(ctx, min(n-done, fetchRows), 6*most)
 		fetching += time.Since(start)
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return done, fetching, nil
+		}
 		if err != nil {
 			return done, fetching, err
 		}
@@ -200,7 +204,9 @@ func (q shapedQueue) drain(ctx context.Context, n int, most time.Duration) (done
 	return done, fetching, nil
 }
 
-func (q shapedQueue) take(ctx context.Context, n int) (ids []int64, err error) {
+func (q shapedQueue) take(ctx context.Context, n int, most time.Duration) (ids []int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	rows, err := q.conn.QueryContext(ctx, q.fetch, n)
 	if err != nil {
 		return nil, err
@@ -217,4 +223,9 @@ func (q shapedQueue) take(ctx context.Context, n int) (ids []int64, err error) {
 	return ids, rows.Err()
 }
 
-func (q shapedQueue) close(context.Context) error { return q.conn.Close() }
+func (q shapedQueue) close(context.Context) error {
+	if err := q.conn.Close(); !errors.Is(err, driver.ErrBadConn) { // which a cancelled fetch leaves
+		return err
+	}
+	return nil
+}
