@@ -133,7 +133,9 @@ func (d *delivery) ends(holds bool) bool {
 
 // stale: the lease had run out when its reader got it, as one finds that was stopped with it in
 // his hand. It counts no more, unless its settle did.
-func (d *delivery) stale() bool { return d.from >= d.deadline && d.outcome != ended }
+func (d *delivery) stale() bool {
+	return d.from >= d.deadline && d.outcome != ended && d.outcome != returned
+}
 
 // judge judges a history that has come to its end: the processes have ended, and the queue
 // is empty. holds says that a dead message keeps its key closed, and comes again.
