@@ -14,7 +14,9 @@ import (
 )
 
 func TestASustainedRunTellsEachIntervalAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	check := func(t *testing.T, engine ...string) []measure.Result {
+		t.Parallel()
 		results := runJSON(t, append([]string{"sustained", "-for", "1s", "-every", "200ms", "-backlog", "500", "-consumers", "2"}, engine...)...)
 		require.Len(t, results, 5)
 		received, timed := 0, false // in some interval: a slow machine may receive nothing in another
@@ -48,6 +50,7 @@ func TestASustainedRunTellsEachIntervalAndLeavesNothing(t *testing.T) {
 }
 
 func TestASnapshotCanBeHeldOnEachEngine(t *testing.T) {
+	t.Parallel()
 	for _, o := range []options{{engine: "sqlite"}, {engine: "sqlserver", dsn: standIn}, {engine: "postgres"}} {
 		t.Run(o.engine, func(t *testing.T) {
 			if o.engine == "postgres" {
@@ -82,6 +85,7 @@ func TestOtherProcessesReadASustainedRunAtARate(t *testing.T) {
 }
 
 func TestASustainedRunIsToldRecordedAndPlotted(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	recorded, plot := filepath.Join(dir, "x.jsonl"), filepath.Join(dir, "x.svg")
 	var out bytes.Buffer

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
@@ -435,7 +436,7 @@ func TestAnIdleConsumerLooksOnceAPollMax(t *testing.T) {
 	c, err := orders.Consume(ctx, chanq.ConsumerConfig{PollMin: pollMax, PollMax: pollMax})
 	require.NoError(t, err)
 	looks := func(n int64) {
-		require.Eventually(t, func() bool { return c.Stats().Looks >= n }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Stats().Looks >= n }, testdb.Patience, time.Millisecond)
 	}
 	looks(1)
 	seen.take()
