@@ -8,7 +8,8 @@ import (
 
 // Codec turns message bodies into bytes and back. It must be safe for
 // concurrent use. Bodies of type []byte, string and json.RawMessage never meet
-// a codec: they are stored as they are.
+// a codec: they are stored as they are, and read so, but for JSON in UTF-16 that another
+// program has stored, which a json.RawMessage has in UTF-8.
 //
 // Encode runs where the message is handed over: within Send and SendTx, in a worker of
 // Pipe, and, for what comes through Producer.C, in the producer's intake. Decode runs
@@ -27,13 +28,14 @@ type Codec interface {
 	Decode(data []byte, body any) error
 }
 
-// JSON is the default Codec: encoding/json.
+// JSON is the default Codec: encoding/json. It writes UTF-8, and reads UTF-16 and marks of the
+// byte order, too, as other programs may store them.
 var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}
 
 func (jsonCodec) Encode(body any) ([]byte, error)    { return json.Marshal(body) }
-func (jsonCodec) Decode(data []byte, body any) error { return json.Unmarshal(data, body) }
+func (jsonCodec) Decode(data []byte, body any) error { return unmarshal(data, body) }
 
 // meetsCodec reports that bodies of this type are encoded by the user's code.
 func meetsCodec[T any]() bool {
@@ -68,7 +70,7 @@ func decodeBody[T any](c Codec, data []byte, body *T) error {
 		*b = data
 		return nil
 	case *json.RawMessage:
-		*b = data
+		*b = rawJSON(data)
 		return nil
 	case *string:
 		*b = string(data)
@@ -142,7 +144,7 @@ func decodeHeaders(data []byte) (map[string]string, error) {
 		return nil, nil
 	}
 	var h map[string]string
-	if err := json.Unmarshal(data, &h); err != nil {
+	if err := unmarshal(data, &h); err != nil {
 		return nil, fmt.Errorf("headers: %w", err)
 	}
 	return h, nil

@@ -17,6 +17,7 @@ func FuzzHeaders(f *testing.F) {
 	f.Add("\x00", "<&>\u2028", "é", "😀", []byte(`{"a":1}`))
 	f.Add("\xff", "a", "\xfe", "b", []byte("null"))
 	f.Add("k", strings.Repeat("v", maxHeaderBytes), "k", "", []byte(`[{}]`))
+	f.Add("k", "v", "k", "", []byte("{\x00}\x00"))
 	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string, stored []byte) {
 		given := map[string]string{k1: v1, k2: v2}
 		valid := true
@@ -36,7 +37,8 @@ func FuzzHeaders(f *testing.F) {
 
 		read, err := decodeHeaders(stored)
 		var want map[string]string
-		if len(stored) > 0 && json.Unmarshal(stored, &want) != nil {
+		text, wrong := utf8JSON(stored)
+		if len(stored) > 0 && (wrong != nil || json.Unmarshal(text, &want) != nil) {
 			require.ErrorContains(t, err, "headers")
 			require.Nil(t, read)
 			return

@@ -32,7 +32,9 @@ type lines struct {
 	back      []*lease    // to be given back to the database by the caller
 	lost      []*lease    // superseded by a later claim of ours, to be told so
 
-	waiting int // leases that wait for their line, of all slots
+	waiting int          // leases that wait for their line, of all slots
+	held    int          // lines that the dead hold
+	had     map[int]bool // slots that were ever ours, by number
 	// wanted: there may be more to claim, or a slot is drained; knew: there are new entries.
 	wanted, knew bool
 }
@@ -113,7 +115,7 @@ const (
 	spotOver                   // in no line any more
 )
 
-func newLines(config lineConfig) *lines { return &lines{config: config} }
+func newLines(config lineConfig) *lines { return &lines{config: config, had: map[int]bool{}} }
 
 // slot returns the slot of this number, or nil.
 func (ls *lines) slot(number int) *lineSlot {
@@ -135,7 +137,11 @@ func (ls *lines) open(number int, fence int64, most int, now time.Duration) {
 		ls.slots = slices.Insert(ls.slots, i, s)
 	}
 	s.fence, s.most, s.ours, s.closing = fence, most, true, false
-	s.mark, s.sweepAt, s.mine = 0, now, now+ls.config.leaseFor
+	s.mark, s.sweepAt = 0, now
+	if ls.had[number] {
+		s.mine = now + ls.config.leaseFor
+	}
+	ls.had[number] = true
 }
 
 // close begins to give a slot back: what waits is to be given back to the database, and
@@ -189,6 +195,9 @@ func (ls *lines) drop(number int) {
 	for _, t := range s.spots {
 		ls.count(t, -1)
 		t.state, t.message = spotOver, nil
+	}
+	for _, l := range s.lines {
+		ls.release(l)
 	}
 	ls.slots = slices.DeleteFunc(ls.slots, func(o *lineSlot) bool { return o == s })
 }

@@ -79,7 +79,7 @@ func sustain(ctx context.Context, o options, s *store, report func(measure.Resul
 // sendSustained keeps the backlog filled, or sends at a rate whatever becomes of
 // it, and closes the producer. A message carries the time at which it was to be sent.
 func sendSustained(ctx context.Context, o options, producer *chanq.Producer[[]byte], sent, received *atomic.Int64) (err error) {
-	one := stamped(ctx, producer, o.latencyBody())
+	one := stamped(ctx, producer, o.latencyBody(), newKeys(o.keys))
 	send := func(i int, due time.Time) error {
 		err := one(i, due)
 		if err == nil {
