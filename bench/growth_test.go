@@ -31,7 +31,9 @@ func TestEveryAxisIsMeasuredAtEverySize(t *testing.T) {
 			if r.Strategy == "chanq" || len(figuresOf(r.Axis)) == 4 && r.ClaimStatement > 0 {
 				sizes[r.Axis] = append(sizes[r.Axis], r.Size)
 			}
-			require.Positive(t, figuresOf(r.Axis)[0].of(r), "%+v", r)
+			if r.FormulaBytes == 0 { // the heap is everybody's: TestMemoryStaysWithinTheFormula has it to itself
+				require.Positive(t, figuresOf(r.Axis)[0].of(r), "%+v", r)
+			}
 		}
 		require.Len(t, sizes, len(growthAxes))
 		require.ElementsMatch(t, []int{100, 500}, sizes["backlog"])

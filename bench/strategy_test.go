@@ -117,7 +117,6 @@ func TestAnArticlesMethodPassesWhatAnotherWorkerIsTaking(t *testing.T) {
 func TestPipesMoveEveryMessage(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, o options) {
-		t.Parallel()
 		for _, name := range []string{"raw-pipe", "chanq-pipe"} {
 			require.NoError(t, onStore(t.Context(), o, name, func(s *store, way strategy) error {
 				require.NoError(t, way.enqueue(t.Context(), makeBodies(150, 50)))
