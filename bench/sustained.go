@@ -78,7 +78,7 @@ func sendSustained(ctx context.Context, o options, s *store, sent, received *ato
 	if err != nil {
 		return err
 	}
-	one := stamped(ctx, producer, o.latencyBody())
+	one := stamped(ctx, producer, o.latencyBody(), newKeys(o.keys))
 	send := func(i int, due time.Time) error {
 		err := one(i, due)
 		if err == nil {
