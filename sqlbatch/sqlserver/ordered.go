@@ -46,8 +46,8 @@ IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead line'}, 'IndexID') IS NULL
 // A delete that is not committed cannot be seen by such a walk: that of an AckTx, by somebody who had
 // this slot or this lease before. Where the caller draws conclusions from what is absent (parts in
 // doubt), the gaps between what was walked are read once more with S locks. What is locked there is waited
-// for a moment; if it stays so, or a row came back, the slot is left out this time (@shut), as
-// if there had been no room for it. XACT_ABORT is off meanwhile, or error 1222 would doom
+// for a moment, that of the first such slot for a longer one; if it stays so, or a row came back, the
+// slot is left out this time (@shut), as if there had been no room for it. XACT_ABORT is off meanwhile, or error 1222 would doom
 // the transaction; whoever gives up waiting for the answer closes the session.
 //
 // The slots' rows are locked from the look at their owner to the end, so that whoever takes one
@@ -115,7 +115,6 @@ SELECT p.o, p.slot, p.after,
 FROM @parts AS p
 CROSS APPLY (SELECT COUNT(*) AS n, MAX(w.seq) AS seq FROM @walked AS w WHERE w.o = p.o) AS c;
 ~SET XACT_ABORT OFF;
-~SET LOCK_TIMEOUT 10;
 SET @o = (SELECT MIN(p.o) FROM @parts AS p WHERE p.doubt = 1);
 WHILE @o IS NOT NULL
 BEGIN
@@ -124,7 +123,7 @@ BEGIN
             SELECT 1
             FROM ` + gaps + ` AS g
             INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK) ON q.slot = g.slot AND q.seq > g.after AND q.seq <= g.last
-            WHERE q.fence > 0)
+            WHERE q.fence > 0 AND ` + notMine + `)
             INSERT INTO @shut (o) VALUES (@o);
     END TRY
     BEGIN CATCH
@@ -133,6 +132,7 @@ BEGIN
             SET XACT_ABORT ON;
             THROW;
         END;
+        SET LOCK_TIMEOUT 5;
         INSERT INTO @shut (o) VALUES (@o);
     END CATCH;
     SET @o = (SELECT MIN(p.o) FROM @parts AS p WHERE p.doubt = 1 AND p.o > @o);

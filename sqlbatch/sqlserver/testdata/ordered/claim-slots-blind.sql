@@ -78,7 +78,6 @@ SELECT p.o, p.slot, p.after,
 FROM @parts AS p
 CROSS APPLY (SELECT COUNT(*) AS n, MAX(w.seq) AS seq FROM @walked AS w WHERE w.o = p.o) AS c;
 SET XACT_ABORT OFF;
-SET LOCK_TIMEOUT 10;
 SET @o = (SELECT MIN(p.o) FROM @parts AS p WHERE p.doubt = 1);
 WHILE @o IS NOT NULL
 BEGIN
@@ -94,7 +93,7 @@ BEGIN
                 INNER JOIN @ends AS e ON e.o = @o
                 CROSS APPLY (SELECT MIN(w.seq) AS seq FROM @walked AS w WHERE w.o = @o AND w.seq > b.after) AS n) AS g
             INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK) ON q.slot = g.slot AND q.seq > g.after AND q.seq <= g.last
-            WHERE q.fence > 0)
+            WHERE q.fence > 0 AND (@mine = 1 OR q.leased_by IS NULL OR q.leased_by <> @by OR q.lease_until <= @now))
             INSERT INTO @shut (o) VALUES (@o);
     END TRY
     BEGIN CATCH
@@ -103,6 +102,7 @@ BEGIN
             SET XACT_ABORT ON;
             THROW;
         END;
+        SET LOCK_TIMEOUT 5;
         INSERT INTO @shut (o) VALUES (@o);
     END CATCH;
     SET @o = (SELECT MIN(p.o) FROM @parts AS p WHERE p.doubt = 1 AND p.o > @o);
