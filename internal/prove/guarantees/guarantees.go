@@ -41,7 +41,7 @@ type test struct {
 // that process's part. Call it from TestMain.
 func Main(run func() int) {
 	child.Main(map[string]child.Part{processPart: child.Does(play)})
-	testdb.Together(4)
+	testdb.Together(8)
 	os.Exit(run())
 }
 

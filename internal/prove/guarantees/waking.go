@@ -412,7 +412,7 @@ func looksSeldom(w *world) {
 	}
 	after := c.Stats()
 	seconds := int64(time.Since(began) / time.Second)
-	require.LessOrEqual(w, after.Looks-before.Looks, 2+seconds)
+	require.LessOrEqual(w, after.Looks-before.Looks, 2+2*seconds)
 	require.Equal(w, before.EmptyClaims, after.EmptyClaims)
 }
 
