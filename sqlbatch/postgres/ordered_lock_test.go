@@ -17,7 +17,8 @@ import (
 
 // found is what a claim from slots returned, by the first byte of the ids.
 type found struct {
-	leased []byte // by seq
+	rows   [][]any // that were leased
+	leased []byte  // their ids, by seq
 	seqs   map[byte]int64
 	past   map[byte]int64
 	ends   map[int]int64
@@ -40,7 +41,7 @@ func foundIn(rows [][]any) *found {
 		n := row[0].([]byte)[0]
 		f.seqs[n] = seq
 		if row[15] == nil {
-			f.leased = append(f.leased, n)
+			f.leased, f.rows = append(f.leased, n), append(f.rows, row)
 		} else {
 			f.past[n] = row[15].(int64)
 		}
@@ -330,53 +331,6 @@ func TestWithoutAHorizonWhatCommitsLateIsPassed(t *testing.T) {
 	w = &watcher{q: q}
 	q.rows(q.db, q.Release(q.items(2, 3)))
 	require.Equal(t, []byte{1, 2, 3}, w.claim(c).leased)
-}
-
-// hot is how many rows were updated in place, and how many in all.
-func (q *serverQueue) hot() (hot, all int64) {
-	q.Helper()
-	require.Eventually(q, func() bool {
-		q.exec(`SELECT pg_stat_clear_snapshot()`)
-		require.NoError(q, q.db.QueryRow(`SELECT n_tup_hot_upd, n_tup_upd FROM pg_stat_user_tables WHERE relname = 'chanq_orders'`).Scan(&hot, &all))
-		return all > 0
-	}, 30*time.Second, 10*time.Millisecond)
-	return hot, all
-}
-
-func TestAClaimFromSlotsTouchesNoIndex(t *testing.T) {
-	q, c := newOrdered(t)
-	q.db.SetMaxOpenConns(1)
-	rows := make([]sqlbatch.Row, 500)
-	for i := range rows {
-		rows[i] = sqlbatch.Row{ID: [16]byte{byte(i >> 8), byte(i)}, Slot: i % slotCount, OrderKey: fmt.Sprint(i), Body: make([]byte, 200)}
-	}
-	q.enqueue(rows...)
-	leased := 0
-	for _, row := range q.rows(q.db, q.ClaimSlots(*c)) {
-		if row[0] != nil {
-			leased++
-		}
-	}
-	require.Equal(t, 500, leased)
-	hot, all := q.hot()
-	require.Equal(t, int64(500), all)
-	require.GreaterOrEqual(t, hot, int64(490))
-}
-
-// What waits behind the mark, and behind the first that have room, is not read.
-func TestAClaimFromSlotsReadsNoBacklog(t *testing.T) {
-	q, c := newOrdered(t)
-	q.fillSlots(64 * 11 * 20)
-	var top int64
-	require.NoError(t, q.db.QueryRow(`SELECT max(seq) FROM chanq_orders`).Scan(&top))
-	q.fillSlots(64 * 11 * 20)
-	c.Rows = 100
-	for i := range c.Parts {
-		c.Parts[i].From, c.Parts[i].Limit = top, 10
-	}
-	require.LessOrEqual(t, q.read(q.ClaimSlots(*c)), int64(4*100+64))
-	c.Parts = c.Parts[:4]
-	require.LessOrEqual(t, q.read(q.ClaimSlots(*c)), int64(4*40+64), "ten of each slot")
 }
 
 func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
