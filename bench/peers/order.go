@@ -152,7 +152,7 @@ func (s orderSystem) measure(ctx context.Context, o orderOptions, server *server
 		}
 		began = time.Now()
 		done, fetching, err := q.drain(ctx, o.n, o.most)
-		r.N, r.DrainPerS, r.ClaimStatement = done, float64(done)/time.Since(began).Seconds(), 1e6*fetching.Seconds()/float64(max(done, 1))
+		r.N, r.DrainPerS, r.ClaimStatement = done, float64(done)/time.Since(began).Seconds(), fetchTime(fetching, done)
 		results = append(results, r)
 		return err
 	})
@@ -168,12 +168,21 @@ func (s orderSystem) measure(ctx context.Context, o orderOptions, server *server
 				return err
 			}
 			done, fetching, err := q.drain(ctx, o.free, o.most)
-			r.N, r.ClaimStatement = done, 1e6*fetching.Seconds()/float64(max(done, 1))
+			r.N, r.ClaimStatement = done, fetchTime(fetching, done)
 			results = append(results, r)
 			return err
 		})
 	}
 	return results, err
+}
+
+// fetchTime is that of a message, in µs; that of a fetch that was cancelled is the least that
+// it would have taken.
+func fetchTime(fetching time.Duration, done int) float64 {
+	if done == 0 {
+		done = fetchRows
+	}
+	return 1e6 * fetching.Seconds() / float64(done)
 }
 
 // onQueue runs f on an empty queue; tidy does what autovacuum would.

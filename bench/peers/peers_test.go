@@ -226,6 +226,10 @@ func TestWaysToKeepOrderAreMeasured(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, measure.WriteTables(&out, orderTable(o, "a server", results)))
 	assert.Contains(t, out.String(), "ms to fetch 100, 60 blocked")
+	out.Reset()
+	results[1].N, results[1].ClaimStatement = 0, fetchTime(time.Minute, 0) // cancelled after that time
+	require.NoError(t, measure.WriteTables(&out, orderTable(o, "a server", results)))
+	assert.Contains(t, out.String(), "more than 60000")
 	_, err = parseOrder([]string{"-blocked", "many", "-systems", "none"}, io.Discard)
 	assert.ErrorContains(t, err, `"many"`)
 	assert.ErrorContains(t, err, "-dsn is needed")
