@@ -69,7 +69,7 @@ func keysOfMany(w *world) {
 		w.Eventually("the new one has slots", func() bool { return c.Stats().Slots > 0 })
 		require.NoError(w, all[len(all)-2].Shutdown(w.Soon()))
 	}
-	w.emptied(q)
+	w.emptied(q, r, sent)
 	for _, c := range all {
 		require.NoError(w, c.Shutdown(w.Soon()))
 	}
@@ -117,7 +117,7 @@ func keysCutOff(w *world) {
 		faults.Inject(nil)
 		w.Eventually("both have slots again", func() bool { return a.Stats().Slots > 0 })
 	}
-	w.emptied(q)
+	w.emptied(q, r, sent)
 	require.NoError(w, a.Shutdown(w.Soon()))
 	require.NoError(w, b.Shutdown(w.Soon()))
 	done.Wait()
