@@ -60,6 +60,7 @@ type lineSlot struct {
 	mark    int64 // up to where its rows are known
 	sweepAt time.Duration
 	mine    time.Duration // until then leases may be ours that we do not know of
+	doubt   bool          // nor is it known whether somebody's transaction is deleting messages
 	ours    bool          // it may be claimed now
 	closing bool
 	asks    bool // which keys the dead hold is to be asked before anything is handed out
@@ -137,7 +138,7 @@ func (ls *lines) open(number int, fence int64, most int, now time.Duration) {
 		ls.slots = slices.Insert(ls.slots, i, s)
 	}
 	s.fence, s.most, s.ours, s.closing = fence, most, true, false
-	s.mark, s.sweepAt = 0, now
+	s.mark, s.sweepAt, s.doubt = 0, now, true
 	if ls.had[number] {
 		s.mine = now + ls.config.leaseFor
 	}

@@ -67,7 +67,7 @@ func (ls *lines) plan(now time.Duration, horizon int64, sweepEvery time.Duration
 		t, any := ls.suspect(now)
 		p.spare = any
 		if t != nil {
-			p.parts = []sqlbatch.SlotPart{{Slot: t.line.slot.number, Fence: t.line.slot.fence, From: t.seq - 1, Limit: 1}}
+			p.parts = []sqlbatch.SlotPart{{Slot: t.line.slot.number, Fence: t.line.slot.fence, From: t.seq - 1, Limit: 1, Doubt: t.doubt}}
 			p.mine, p.probe, p.spare = t.doubt, true, false
 			return p
 		}
@@ -151,7 +151,7 @@ func (s *lineSlot) part(now time.Duration, share int) (p sqlbatch.SlotPart, mine
 			}
 		}
 	}
-	return sqlbatch.SlotPart{Slot: s.number, Fence: s.fence, From: from, Limit: known + max(1, room)}, mine, true
+	return sqlbatch.SlotPart{Slot: s.number, Fence: s.fence, From: from, Limit: known + max(1, room), Doubt: mine || s.doubt}, mine, true
 }
 
 // lineRow is a row of a claim.
@@ -229,7 +229,7 @@ func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, e
 			s.sweepAt = now
 		}
 	} else {
-		ls.walked(s, p, part.From, end, told)
+		ls.walked(s, p, part, end, told)
 		switch {
 		case part.From > s.mark: // a probe
 		case end == slotEnd:
@@ -237,6 +237,7 @@ func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, e
 			if p.mine {
 				s.mine = 0 // every claim since was told of ours
 			}
+			s.doubt = s.doubt && !part.Doubt
 		case part.From == 0:
 			s.mark = min(end, p.horizon) // there is more than was known: the next claim goes on from here
 		default:
@@ -304,11 +305,12 @@ func (ls *lines) take(s *lineSlot, r lineRow, now time.Duration) *spot {
 	return t
 }
 
-// walked takes note that a claim has told of all rows of a slot from one number to another.
-func (ls *lines) walked(s *lineSlot, p linePlan, from, end int64, told map[int64]bool) {
+// walked takes note that a claim has told of all rows of a slot behind the beginning of its
+// part up to a number.
+func (ls *lines) walked(s *lineSlot, p linePlan, part sqlbatch.SlotPart, end int64, told map[int64]bool) {
 	for i := len(s.entries) - 1; i >= 0; i-- { // what takes the place of one that is over was seen
 		t := s.entries[i]
-		if t.seq > from && t.seq <= end && t.born < p.scan && !told[t.seq] && (p.mine || !t.doubt) {
+		if t.seq > part.From && t.seq <= end && t.born < p.scan && !told[t.seq] && (p.mine && part.Doubt || !t.doubt) {
 			if ls.config.holds {
 				s.asks = true // it may be dead
 			}

@@ -44,6 +44,9 @@ type SlotPart struct {
 	Fence int64 // that TakeSlots returned: by it the owner is known
 	From  int64 // rows with a greater seq
 	Limit int   // of these at most so many are returned
+	// Doubt: the caller draws conclusions from what is absent, of messages too that a
+	// transaction may be deleting. Where that cannot be said the part is not claimed from, and ends where it began.
+	Doubt bool
 }
 
 // SlotClaim are the values of a claim from an ordered queue. Rows, Lease, Member, Suspects,

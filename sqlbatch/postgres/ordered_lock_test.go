@@ -378,3 +378,28 @@ func TestAClaimFromSlotsReadsNoBacklog(t *testing.T) {
 	c.Parts = c.Parts[:4]
 	require.LessOrEqual(t, q.read(q.ClaimSlots(*c)), int64(4*40+64), "ten of each slot")
 }
+
+func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
+	q, _ := newOrdered(t)
+	key, body := strings.Repeat("é", sqlbatch.MaxOrderKey/2), make([]byte, 1<<20)
+	q.enqueue(
+		sqlbatch.Row{ID: id(1), Slot: sqlbatch.MaxSlots - 1, OrderKey: key, Body: body},
+		sqlbatch.Row{ID: id(2), Slot: sqlbatch.MaxSlots - 1},
+		sqlbatch.Row{ID: id(3), OrderKey: "a", Key: "b", Headers: []byte("c")},
+	)
+	var rows [3]struct {
+		slot, bytes int
+		key         sql.NullString
+	}
+	for i := range rows {
+		row := &rows[i]
+		require.NoError(t, q.db.QueryRow(`SELECT slot, length(body), order_key FROM chanq_orders WHERE id = $1`, fmt.Sprintf("%x", id(byte(i+1)))).Scan(&row.slot, &row.bytes, &row.key))
+	}
+	require.Equal(t, sqlbatch.MaxSlots-1, rows[0].slot)
+	require.Equal(t, len(body), rows[0].bytes)
+	require.Equal(t, key, rows[0].key.String)
+	require.Equal(t, sqlbatch.MaxSlots-1, rows[1].slot)
+	require.False(t, rows[1].key.Valid)
+	require.Zero(t, rows[1].bytes+rows[2].slot+rows[2].bytes)
+	require.Equal(t, "a", rows[2].key.String)
+}

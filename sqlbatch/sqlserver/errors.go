@@ -76,7 +76,7 @@ var errorClasses = classes(map[sqlbatch.Class][]int32{
 		1222, // lock timeout
 		1204, // no lock resources
 		601,  // a page moved under a read of what is not committed
-		errCameBack, errGate,
+		errGate,
 		3960, 3961, 3930, 3998, // snapshot conflict; a transaction that cannot be committed
 		701,        // no memory
 		8645, 8651, // no memory grant

@@ -44,9 +44,11 @@ IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead line'}, 'IndexID') IS NULL
 // itself, so that a claim reads no more however many wait behind.
 //
 // A delete that is not committed cannot be seen by such a walk: that of an AckTx, by somebody who had
-// this slot or this lease before. Where the caller draws conclusions from what is absent (@mine), the
-// gaps between what was walked are read once more with S locks: what is locked there is waited for a
-// moment, and a row that came back undoes the claim.
+// this slot or this lease before. Where the caller draws conclusions from what is absent (parts in
+// doubt), the gaps between what was walked are read once more with S locks. What is locked there is waited
+// for a moment, that of the first such slot for a longer one; if it stays so, or a row came back, the
+// slot is left out this time (@shut), as if there had been no room for it. XACT_ABORT is off meanwhile, or error 1222 would doom
+// the transaction; whoever gives up waiting for the answer closes the session.
 //
 // The slots' rows are locked from the look at their owner to the end, so that whoever takes one
 // anew, after a claim of unknown outcome, passes it over until that claim has ended. No lease
@@ -64,11 +66,13 @@ IF @gone < @until
 DECLARE @walked TABLE (o int NOT NULL, slot smallint NOT NULL, seq bigint NOT NULL, id binary(16) NOT NULL, fence bigint NOT NULL,
     due_at datetime2(3) NOT NULL, lease_until datetime2(3) NOT NULL, order_key varbinary(200) NULL, PRIMARY KEY CLUSTERED (o, seq, id));
 DECLARE @ends TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, after bigint NOT NULL, seq bigint NOT NULL);
+DECLARE @shut TABLE (o int NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @count int;
 DECLARE @full int;
+DECLARE @o int;
 ~BEGIN TRANSACTION;
-INSERT INTO @parts (o, slot, after, most)
-SELECT a.o, a.slot, a.after, CASE WHEN a.most < @n THEN a.most ELSE @n END
+INSERT INTO @parts (o, slot, after, most, doubt)
+SELECT a.o, a.slot, a.after, CASE WHEN a.most < @n THEN a.most ELSE @n END, a.doubt
 ` + fromParts + `INNER JOIN {slots} AS s WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
 WHERE s.fence = a.fence AND s.member = @by AND @gone > @now AND NOT EXISTS (
     SELECT 1 FROM {queues} AS p WITH (READPAST, READCOMMITTEDLOCK) WHERE p.name = {name} AND p.paused = 1)
@@ -110,30 +114,46 @@ SELECT p.o, p.slot, p.after,
             ELSE CONVERT(bigint, 0x7FFFFFFFFFFFFFFF) END
 FROM @parts AS p
 CROSS APPLY (SELECT COUNT(*) AS n, MAX(w.seq) AS seq FROM @walked AS w WHERE w.o = p.o) AS c;
-IF @mine = 1
+~SET XACT_ABORT OFF;
+SET @o = (SELECT MIN(p.o) FROM @parts AS p WHERE p.doubt = 1);
+WHILE @o IS NOT NULL
 BEGIN
-    IF EXISTS (
-        SELECT 1
-        FROM ` + gaps + ` AS g
-        INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK) ON q.slot = g.slot AND q.seq > g.after AND q.seq <= g.last
-        WHERE q.fence > 0)
-    BEGIN
-        THROW 51873, N'chanq: a message came back while its slot was claimed from', 1;
-    END;
+    BEGIN TRY
+        IF EXISTS (
+            SELECT 1
+            FROM ` + gaps + ` AS g
+            INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK) ON q.slot = g.slot AND q.seq > g.after AND q.seq <= g.last
+            WHERE q.fence > 0 AND ` + notMine + `)
+            INSERT INTO @shut (o) VALUES (@o);
+    END TRY
+    BEGIN CATCH
+        IF ERROR_NUMBER() <> 1222
+        BEGIN
+            SET XACT_ABORT ON;
+            THROW;
+        END;
+        SET LOCK_TIMEOUT 5;
+        INSERT INTO @shut (o) VALUES (@o);
+    END CATCH;
+    SET @o = (SELECT MIN(p.o) FROM @parts AS p WHERE p.doubt = 1 AND p.o > @o);
 END;
+~SET XACT_ABORT ON;
+~SET LOCK_TIMEOUT 50;
 UPDATE q
 ` + claimSet + `
 ` + claimOutput + contents + `, inserted.slot, inserted.seq, inserted.order_key, CONVERT(bigint, NULL) AS wait
 FROM @walked AS w
 INNER JOIN @free AS f ON f.id = w.id
 INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = w.id
+WHERE NOT EXISTS (SELECT 1 FROM @shut AS h WHERE h.o = w.o)
 ` + fromListOptions + `;
 SELECT w.id, ` + notLeased + `DATEDIFF_BIG(millisecond, '19700101', w.due_at) AS due_at, ` + claimNothing + `, w.slot, w.seq, w.order_key,
        CASE WHEN w.due_at > @now AND w.due_at >= w.lease_until THEN DATEDIFF_BIG(millisecond, @now, w.due_at)
             WHEN w.lease_until > @now THEN DATEDIFF_BIG(millisecond, @now, w.lease_until) ELSE CONVERT(bigint, 0) END AS wait
 FROM @walked AS w
 WHERE NOT EXISTS (SELECT 1 FROM @free AS f WHERE f.id = w.id);
-SELECT CONVERT(binary(16), NULL) AS id, ` + notLeased + `CONVERT(bigint, 0) AS due_at, ` + claimNothing + `, e.slot, e.seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, NULL) AS wait
+SELECT CONVERT(binary(16), NULL) AS id, ` + notLeased + `CONVERT(bigint, 0) AS due_at, ` + claimNothing + `, e.slot,
+       CASE WHEN EXISTS (SELECT 1 FROM @shut AS h WHERE h.o = e.o) THEN e.after ELSE e.seq END AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, NULL) AS wait
 FROM @ends AS e;
 ~COMMIT TRANSACTION;
 `
@@ -142,15 +162,15 @@ FROM @ends AS e;
 // notMine leaves out what the member holds itself, unless it wants to be told.
 const notMine = `(@mine = 1 OR q.leased_by IS NULL OR q.leased_by <> @by OR q.lease_until <= @now)`
 
-// gaps are where nothing was walked: before, between and behind the rows of each part.
+// gaps are where nothing was walked of the part @o: before, between and behind its rows.
 const gaps = `(
-            SELECT b.o, b.slot, b.after, CASE WHEN n.seq IS NULL THEN e.seq ELSE n.seq - 1 END AS last
-            FROM (
-                SELECT s.o, s.slot, s.after FROM @ends AS s
-                UNION ALL
-                SELECT w.o, w.slot, w.seq FROM @walked AS w) AS b
-            INNER JOIN @ends AS e ON e.o = b.o
-            CROSS APPLY (SELECT MIN(w.seq) AS seq FROM @walked AS w WHERE w.o = b.o AND w.seq > b.after) AS n)`
+                SELECT e.slot, b.after, CASE WHEN n.seq IS NULL THEN e.seq ELSE n.seq - 1 END AS last
+                FROM (
+                    SELECT s.after FROM @ends AS s WHERE s.o = @o
+                    UNION ALL
+                    SELECT w.seq FROM @walked AS w WHERE w.o = @o) AS b
+                INNER JOIN @ends AS e ON e.o = @o
+                CROSS APPLY (SELECT MIN(w.seq) AS seq FROM @walked AS w WHERE w.o = @o AND w.seq > b.after) AS n)`
 
 // The columns of what is not leased.
 const (

@@ -10,8 +10,7 @@ import (
 const (
 	errLockNotGranted = 51871
 	errNoSchema       = 51872
-	errCameBack       = 51873 // thrown by a claim from slots
-	errGate           = 51874 // thrown by an enqueue
+	errGate           = 51873 // thrown by an enqueue of an ordered queue
 )
 
 // Begin takes the application lock that every migration of the database takes; it

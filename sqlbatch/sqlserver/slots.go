@@ -47,18 +47,19 @@ const slotNumbers = `(VALUES (0), (32), (64), (96), (128), (160), (192), (224), 
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)`
 
-// partBytes are those of a SlotPart: slot, fence, from, limit.
-const partBytes = 2 + 8 + 8 + 4
+// partBytes are those of a SlotPart: slot, fence, from, limit, doubt.
+const partBytes = 2 + 8 + 8 + 4 + 1
 
 // fromParts is the parts of @list, in order from 1 on.
 const fromParts = `FROM (
     SELECT x.i + y.i + 1 AS o,
-           CONVERT(smallint, SUBSTRING(@list, 22 * (x.i + y.i) + 1, 2)) AS slot,
-           CONVERT(bigint, SUBSTRING(@list, 22 * (x.i + y.i) + 3, 8)) AS fence,
-           CONVERT(bigint, SUBSTRING(@list, 22 * (x.i + y.i) + 11, 8)) AS after,
-           CONVERT(int, SUBSTRING(@list, 22 * (x.i + y.i) + 19, 4)) AS most
+           CONVERT(smallint, SUBSTRING(@list, 23 * (x.i + y.i) + 1, 2)) AS slot,
+           CONVERT(bigint, SUBSTRING(@list, 23 * (x.i + y.i) + 3, 8)) AS fence,
+           CONVERT(bigint, SUBSTRING(@list, 23 * (x.i + y.i) + 11, 8)) AS after,
+           CONVERT(int, SUBSTRING(@list, 23 * (x.i + y.i) + 19, 4)) AS most,
+           CONVERT(int, SUBSTRING(@list, 23 * (x.i + y.i) + 23, 1)) AS doubt
     FROM ` + slotNumbers + `
-    WHERE x.i + y.i < DATALENGTH(@list) / 22
+    WHERE x.i + y.i < DATALENGTH(@list) / 23
 ) AS a
 `
 
@@ -70,6 +71,11 @@ func packParts(parts []sqlbatch.SlotPart) []byte {
 		b = binary.BigEndian.AppendUint64(b, uint64(p.Fence))
 		b = binary.BigEndian.AppendUint64(b, uint64(p.From))
 		b = binary.BigEndian.AppendUint32(b, uint32(max(0, min(p.Limit, math.MaxInt32))))
+		doubt := byte(0)
+		if p.Doubt {
+			doubt = 1
+		}
+		b = append(b, doubt)
 	}
 	return b
 }
@@ -92,7 +98,7 @@ func packSlots(slots []int) []byte {
 }
 
 // partsTable holds parts while a statement goes through them.
-const partsTable = `DECLARE @parts TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, after bigint NOT NULL, most int NOT NULL);
+const partsTable = `DECLARE @parts TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, after bigint NOT NULL, most int NOT NULL, doubt int NOT NULL);
 `
 
 // slotsText probes, for each slot of which a part is given, for what is behind it and nobody
@@ -100,8 +106,8 @@ const partsTable = `DECLARE @parts TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, 
 // hold. It waits for a slot or a member that is being written, for a moment.
 const slotsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @members bigint = (SELECT COUNT_BIG(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > @now);
-` + partsTable + `INSERT INTO @parts (o, slot, after, most)
-SELECT a.o, a.slot, a.after, a.most
+` + partsTable + `INSERT INTO @parts (o, slot, after, most, doubt)
+SELECT a.o, a.slot, a.after, a.most, a.doubt
 ` + fromParts + `WHERE ` + notPaused + `;
 SELECT s.slot, s.member AS owner,
        CASE WHEN s.member IS NULL THEN NULL WHEN g.until IS NULL THEN CONVERT(bigint, 0) ELSE DATEDIFF_BIG(millisecond, @now, g.until) END AS left_ms,

@@ -20,7 +20,7 @@ func Run(t *testing.T, e testdb.Engine) {
 	e.Require(t)
 	for _, suite := range [][]test{
 		delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, finding, bounds, reading, piping,
-		operating, sweeping, trusting, outages, stuck, trouble, pipeTrouble, outliving, misbehaving, hooking, codecs, contexts, processes, claiming, lapsing, expiring, joining, sparing, dropping, ahead, handing, waking, watching,
+		operating, sweeping, trusting, outages, stuck, trouble, pipeTrouble, outliving, misbehaving, hooking, codecs, contexts, processes, claiming, lapsing, expiring, joining, sparing, dropping, ahead, handing, waking, wakingCosts, watching,
 		kinds, ordered, orderedMembers, orderedSlots,
 	} {
 		for _, c := range suite {
@@ -41,7 +41,7 @@ type test struct {
 // that process's part. Call it from TestMain.
 func Main(run func() int) {
 	child.Main(map[string]child.Part{processPart: child.Does(play)})
-	testdb.Together(4)
+	testdb.Together(6)
 	os.Exit(run())
 }
 

@@ -85,7 +85,7 @@ func maxExtend(w *world) {
 func tryLeaseExpires(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	leases := testdb.Lease(w, q, 2, shortLease)
+	leases := testdb.Lease(w, q, 2, steadyLease)
 	require.NoError(w, leases[0].Context().Err())
 	require.NoError(w, leases[1].Context().Err())
 	require.NoError(w, leases[1].Extend(w.Soon(), time.Minute))

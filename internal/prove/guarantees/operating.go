@@ -223,12 +223,10 @@ func purge(w *world) {
 		}
 	}
 	q := w.Queue("work", chanq.Config{})
-	for range 3 {
-		testdb.Send(w, q, testdb.Texts(make([]string, 800)...)...)
-	}
+	testdb.Send(w, q, testdb.Texts(make([]string, 1200)...)...) // more than one step
 	n, err := q.Purge(w.Soon(), chanq.StateReady)
 	require.NoError(w, err)
-	require.Equal(w, 2400, n)
+	require.Equal(w, 1200, n)
 	require.Zero(w, testdb.Counted(w, q))
 }
 
@@ -242,9 +240,7 @@ func purgeBehind(w *world) {
 	for i := range batch {
 		batch[i].Delay = time.Hour
 	}
-	for range 7 {
-		testdb.Send(w, q, batch...)
-	}
+	testdb.Send(w, q, batch...)
 	n, err := q.Purge(w.Soon(), chanq.StateLeased)
 	require.NoError(w, err)
 	require.Equal(w, 1, n)
@@ -365,7 +361,7 @@ func pause(w *world) {
 }
 
 func retain(w *world) {
-	q := w.Queue("work", chanq.Config{Retain: 300 * time.Millisecond})
+	q := w.Queue("work", chanq.Config{Retain: steadyLease})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	l := testdb.Take(w, c, 1)[0]

@@ -46,10 +46,13 @@ type Verdict struct {
 	Repeated                           int // came again, which is no fault
 }
 
-// OK reports that nothing was.
-func (v Verdict) OK() bool {
-	return len(v.Inversions)+len(v.Overlaps)+len(v.Lost)+len(v.Ghosts) == 0
+// Faults is how much was.
+func (v Verdict) Faults() int {
+	return len(v.Inversions) + len(v.Overlaps) + len(v.Lost) + len(v.Ghosts)
 }
+
+// OK reports that nothing was.
+func (v Verdict) OK() bool { return v.Faults() == 0 }
 
 func (v Verdict) String() string {
 	some := func(what string, all []string) string {

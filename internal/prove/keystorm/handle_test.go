@@ -17,9 +17,13 @@ func (w *worker) handle(l *chanq.Lease[string]) {
 		e.Took = max(1, time.Duration(e.At-at))
 	}
 	tell(e)
-	if w.roll(100) == 0 {
+	switch {
+	case w.roll(100) == 0:
+		_ = l.Extend(context.Background(), time.Hour) // which holds its key no longer than this process lives
 		rest(l.Context(), w.moment(w.LeaseFor*3/2)) // longer than a lease, some of them
-	} else {
+	case hot(l.Key):
+		rest(l.Context(), w.moment(10*w.Work)) // so that some wait behind it
+	default:
 		rest(l.Context(), w.moment(w.Work))
 	}
 	switch n := w.roll(100); {

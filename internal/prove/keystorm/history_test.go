@@ -1,8 +1,10 @@
 package keystorm_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/chanq/chanq/internal/prove/keyorder"
@@ -22,6 +24,7 @@ type history struct {
 // send is some messages of a key, sent together.
 type send struct {
 	process, first, last int
+	at                   int64
 	outcome              kind // intended, until it is known
 }
 
@@ -54,7 +57,7 @@ func (h *history) add(process int, e event) {
 	case joined, quiet:
 	case intended:
 		h.messages += e.Last - e.Number + 1
-		h.sends[e.Key] = append(h.sends[e.Key], &send{process, e.Number, e.Last, intended})
+		h.sends[e.Key] = append(h.sends[e.Key], &send{process, e.Number, e.Last, e.At, intended})
 	case stored, dropped, unknown, failed:
 		if e.Lease != 0 {
 			h.conclude(process, e)
@@ -130,7 +133,9 @@ func (d *delivery) ends(holds bool) bool {
 
 // stale: the lease had run out when its reader got it, as one finds that was stopped with it in
 // his hand. It counts no more, unless its settle did.
-func (d *delivery) stale() bool { return d.from >= d.deadline && d.outcome != ended }
+func (d *delivery) stale() bool {
+	return d.from >= d.deadline && d.outcome != ended && d.outcome != returned
+}
 
 // judge judges a history that has come to its end: the processes have ended, and the queue
 // is empty. holds says that a dead message keeps its key closed, and comes again.
@@ -173,3 +178,24 @@ func (h *history) judge(holds bool) (v keyorder.Verdict, stale int) {
 	}
 	return keyorder.JudgeSent(all, sent), stale
 }
+
+// story is what happened to a key, in the order of time.
+func (h *history) story(key string) string {
+	var b strings.Builder
+	for _, s := range h.sends[key] {
+		fmt.Fprintf(&b, "\n    %d to %d sent by process %d at %s: %s", s.first, s.last, s.process, clock(s.at), s.outcome)
+	}
+	of := slices.DeleteFunc(slices.Clone(h.deliveries), func(d *delivery) bool { return d.key != key })
+	slices.SortStableFunc(of, func(a, b *delivery) int { return cmp.Compare(a.from, b.from) })
+	for _, d := range of {
+		fmt.Fprintf(&b, "\n    %d got by process %d at %s (until %s)", d.number, d.process, clock(d.from), clock(d.deadline))
+		if d.settling > 0 {
+			fmt.Fprintf(&b, ", to %s it at %s: %s", d.how, clock(d.settling), d.outcome)
+		} else {
+			fmt.Fprintf(&b, ": %s", d.outcome)
+		}
+	}
+	return b.String()
+}
+
+func clock(at int64) string { return time.Unix(0, at).Format("15:04:05.000") }

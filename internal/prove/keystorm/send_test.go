@@ -44,6 +44,12 @@ func (w *worker) send(ctx context.Context) error {
 	return err
 }
 
+// hot: the key is the first of a sender.
+func hot(key string) bool {
+	_, k, _ := strings.Cut(key, ":")
+	return len(k) == 1 && k < strconv.Itoa(senders)
+}
+
 // run sends at its rate, whatever the answers take, until ctx ends.
 func (s *sender) run(ctx context.Context) {
 	tick := time.NewTicker(time.Duration(float64(time.Second) * senders / s.Rate))
@@ -56,7 +62,7 @@ func (s *sender) run(ctx context.Context) {
 		}
 		key := s.keys[s.roll(len(s.keys))]
 		if s.roll(3) == 0 {
-			key = s.keys[0] // a hot one
+			key = s.keys[0] // the hot one
 		}
 		switch n := s.roll(10); {
 		case n < 6:

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,7 +77,7 @@ const (
 	slots   = 16
 	keys    = 12 // of each worker
 	// calm is how long the rest of the queue may take.
-	calm = time.Minute
+	calm = 3 * time.Minute
 )
 
 // storm is one run.
@@ -118,6 +119,10 @@ func weather(t *testing.T, e testdb.Engine, holds bool) {
 		time.Since(began).Round(time.Second/10), len(s.all), s.kills, s.freezes, 2**stormLease, s.leaves, messages, deliveries, stale,
 		s.history.ends, s.history.returns, s.history.losses, s.history.unknowns, quantiles(latencies))
 	t.Log(v)
+	for _, fault := range slices.Concat(v.Inversions, v.Overlaps, v.Lost, v.Ghosts)[:min(3, v.Faults())] {
+		key, _, _ := strings.Cut(fault, ": ")
+		t.Log(fault, s.history.story(key))
+	}
 	require.True(t, v.OK(), v.String())
 	require.Empty(t, s.history.faults)
 	// A storm that hits nobody at work would prove nothing.

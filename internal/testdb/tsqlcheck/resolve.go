@@ -104,6 +104,10 @@ func (r *resolver) statement(s ast.Statement) {
 		for _, inner := range s.StatementList.Statements {
 			r.statement(inner)
 		}
+	case *ast.TryCatchStatement:
+		for _, inner := range slices.Concat(s.TryStatements.Statements, s.CatchStatements.Statements) {
+			r.statement(inner)
+		}
 	case *ast.ExecuteStatement:
 		r.expression(s.ExecuteSpecification.Variable, none)
 		for _, a := range s.ExecuteSpecification.ExecutableEntity.(*ast.ExecutableProcedureReference).Parameters {

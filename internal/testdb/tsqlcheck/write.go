@@ -109,8 +109,14 @@ func (w *writer) statement(s ast.Statement) {
 			w.statement(inner)
 		}
 		w.put("END")
+	case *ast.TryCatchStatement:
+		w.block("TRY", s.TryStatements)
+		w.block("CATCH", s.CatchStatements)
 	case *ast.ThrowStatement:
 		w.put("THROW")
+		if s.ErrorNumber == nil {
+			break
+		}
 		w.scalar(s.ErrorNumber)
 		w.put(",")
 		w.scalar(s.Message)
@@ -170,6 +176,18 @@ func (w *writer) statement(s ast.Statement) {
 		fail("statement %T", s)
 	}
 	w.put(";")
+}
+
+// block writes one of the two blocks of a TRY.
+func (w *writer) block(kind string, list *ast.StatementList) {
+	w.put("BEGIN", kind)
+	if list == nil || len(list.Statements) == 0 {
+		fail("empty %s", kind)
+	}
+	for _, inner := range list.Statements {
+		w.statement(inner)
+	}
+	w.put("END", kind)
 }
 
 func (w *writer) execute(s *ast.ExecuteSpecification) {

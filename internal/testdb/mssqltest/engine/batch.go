@@ -164,7 +164,7 @@ func (b *batch) node(st ast.Statement) (*node, error) {
 	case *ast.WhileStatement:
 		err = add(st.Statement)
 	case *ast.TryCatchStatement:
-		err = errUnsupported("TRY")
+		err = tryNode(st, add)
 	}
 	return n, err
 }

@@ -191,7 +191,7 @@ func (s *Session) runSelect(f *frame, n *node) error {
 
 func (s *Session) throw(f *frame, n *node, st *ast.ThrowStatement) error {
 	if st.ErrorNumber == nil {
-		return errUnsupported("THROW without a number")
+		return s.throwAgain()
 	}
 	v, t, err := s.evaluate(f, n)
 	if err != nil {

@@ -33,6 +33,7 @@ func init() {
 		"SCHEMA_ID":      {1, 1, schemaID},
 		"COL_LENGTH":     {2, 2, colLength},
 		"INDEXPROPERTY":  {3, 3, indexProperty},
+		"ERROR_NUMBER":   {0, 0, fromSession(typeInt, errorNumber)},
 	}
 }
 

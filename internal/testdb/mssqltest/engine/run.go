@@ -84,6 +84,9 @@ func (s *Session) failed(f *frame, n *node, err error) (stop bool, _ error) {
 	if e.Line == 0 {
 		e.Line, e.Proc = n.line, f.proc
 	}
+	if s.catches(e) {
+		return true, caught{e}
+	}
 	s.report(e)
 	s.done(n, 0, false)
 	_, thrown := n.st.(*ast.ThrowStatement)
@@ -112,6 +115,8 @@ func (s *Session) runNode(f *frame, n *node) (flow, error) {
 		return s.runIf(f, n)
 	case *ast.WhileStatement:
 		return s.runWhile(f, n)
+	case *ast.TryCatchStatement:
+		return s.runTry(f, n)
 	case *ast.BreakStatement:
 		return breakLoop, nil
 	case *ast.ContinueStatement:

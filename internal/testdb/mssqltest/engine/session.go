@@ -36,6 +36,8 @@ type Session struct {
 	declared  []string // its cursors, in s.cursors or already deallocated
 	out       tds.Results
 	frame     *frame
+	tries     int            // in which it is
+	caught    *sqltype.Error // of the CATCH in which it is
 	now       Statement
 	result    []sqltype.Column // that rows are of
 	sent      int
@@ -49,6 +51,7 @@ var errAbort = errors.New("engine: batch ended")
 // Run runs one request.
 func (s *Session) Run(ctx context.Context, r *tds.Request, w tds.Results) error {
 	s.ctx, s.out, s.broken, s.declared = ctx, w, nil, nil
+	s.tries, s.caught = 0, nil
 	defer func() { s.ctx, s.out = nil, nil }()
 	if r.Reset {
 		s.reset(r.KeepTx)

@@ -11,27 +11,30 @@ DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @leas
 DECLARE @gone datetime2(3) = (SELECT m.until FROM [dbo].[chanq_members] AS m WHERE m.id = @by);
 IF @gone < @until
     SET @until = @gone;
-DECLARE @parts TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, after bigint NOT NULL, most int NOT NULL);
+DECLARE @parts TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, after bigint NOT NULL, most int NOT NULL, doubt int NOT NULL);
 DECLARE @free TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @walked TABLE (o int NOT NULL, slot smallint NOT NULL, seq bigint NOT NULL, id binary(16) NOT NULL, fence bigint NOT NULL,
     due_at datetime2(3) NOT NULL, lease_until datetime2(3) NOT NULL, order_key varbinary(200) NULL, PRIMARY KEY CLUSTERED (o, seq, id));
 DECLARE @ends TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, after bigint NOT NULL, seq bigint NOT NULL);
+DECLARE @shut TABLE (o int NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @count int;
 DECLARE @full int;
+DECLARE @o int;
 BEGIN TRANSACTION;
-INSERT INTO @parts (o, slot, after, most)
-SELECT a.o, a.slot, a.after, CASE WHEN a.most < @n THEN a.most ELSE @n END
+INSERT INTO @parts (o, slot, after, most, doubt)
+SELECT a.o, a.slot, a.after, CASE WHEN a.most < @n THEN a.most ELSE @n END, a.doubt
 FROM (
     SELECT x.i + y.i + 1 AS o,
-           CONVERT(smallint, SUBSTRING(@list, 22 * (x.i + y.i) + 1, 2)) AS slot,
-           CONVERT(bigint, SUBSTRING(@list, 22 * (x.i + y.i) + 3, 8)) AS fence,
-           CONVERT(bigint, SUBSTRING(@list, 22 * (x.i + y.i) + 11, 8)) AS after,
-           CONVERT(int, SUBSTRING(@list, 22 * (x.i + y.i) + 19, 4)) AS most
+           CONVERT(smallint, SUBSTRING(@list, 23 * (x.i + y.i) + 1, 2)) AS slot,
+           CONVERT(bigint, SUBSTRING(@list, 23 * (x.i + y.i) + 3, 8)) AS fence,
+           CONVERT(bigint, SUBSTRING(@list, 23 * (x.i + y.i) + 11, 8)) AS after,
+           CONVERT(int, SUBSTRING(@list, 23 * (x.i + y.i) + 19, 4)) AS most,
+           CONVERT(int, SUBSTRING(@list, 23 * (x.i + y.i) + 23, 1)) AS doubt
     FROM (VALUES (0), (32), (64), (96), (128), (160), (192), (224), (256), (288), (320), (352), (384), (416), (448), (480),
                  (512), (544), (576), (608), (640), (672), (704), (736), (768), (800), (832), (864), (896), (928), (960), (992)) AS x (i)
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
-    WHERE x.i + y.i < DATALENGTH(@list) / 22
+    WHERE x.i + y.i < DATALENGTH(@list) / 23
 ) AS a
 INNER JOIN [dbo].[chanq_slots] AS s WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
 WHERE s.fence = a.fence AND s.member = @by AND @gone > @now AND NOT EXISTS (
@@ -74,24 +77,38 @@ SELECT p.o, p.slot, p.after,
             ELSE CONVERT(bigint, 0x7FFFFFFFFFFFFFFF) END
 FROM @parts AS p
 CROSS APPLY (SELECT COUNT(*) AS n, MAX(w.seq) AS seq FROM @walked AS w WHERE w.o = p.o) AS c;
-IF @mine = 1
+SET XACT_ABORT OFF;
+SET @o = (SELECT MIN(p.o) FROM @parts AS p WHERE p.doubt = 1);
+WHILE @o IS NOT NULL
 BEGIN
-    IF EXISTS (
-        SELECT 1
-        FROM (
-            SELECT b.o, b.slot, b.after, CASE WHEN n.seq IS NULL THEN e.seq ELSE n.seq - 1 END AS last
+    BEGIN TRY
+        IF EXISTS (
+            SELECT 1
             FROM (
-                SELECT s.o, s.slot, s.after FROM @ends AS s
-                UNION ALL
-                SELECT w.o, w.slot, w.seq FROM @walked AS w) AS b
-            INNER JOIN @ends AS e ON e.o = b.o
-            CROSS APPLY (SELECT MIN(w.seq) AS seq FROM @walked AS w WHERE w.o = b.o AND w.seq > b.after) AS n) AS g
-        INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK) ON q.slot = g.slot AND q.seq > g.after AND q.seq <= g.last
-        WHERE q.fence > 0)
-    BEGIN
-        THROW 51873, N'chanq: a message came back while its slot was claimed from', 1;
-    END;
+                SELECT e.slot, b.after, CASE WHEN n.seq IS NULL THEN e.seq ELSE n.seq - 1 END AS last
+                FROM (
+                    SELECT s.after FROM @ends AS s WHERE s.o = @o
+                    UNION ALL
+                    SELECT w.seq FROM @walked AS w WHERE w.o = @o) AS b
+                INNER JOIN @ends AS e ON e.o = @o
+                CROSS APPLY (SELECT MIN(w.seq) AS seq FROM @walked AS w WHERE w.o = @o AND w.seq > b.after) AS n) AS g
+            INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK) ON q.slot = g.slot AND q.seq > g.after AND q.seq <= g.last
+            WHERE q.fence > 0 AND (@mine = 1 OR q.leased_by IS NULL OR q.leased_by <> @by OR q.lease_until <= @now))
+            INSERT INTO @shut (o) VALUES (@o);
+    END TRY
+    BEGIN CATCH
+        IF ERROR_NUMBER() <> 1222
+        BEGIN
+            SET XACT_ABORT ON;
+            THROW;
+        END;
+        SET LOCK_TIMEOUT 5;
+        INSERT INTO @shut (o) VALUES (@o);
+    END CATCH;
+    SET @o = (SELECT MIN(p.o) FROM @parts AS p WHERE p.doubt = 1 AND p.o > @o);
 END;
+SET XACT_ABORT ON;
+SET LOCK_TIMEOUT 50;
 UPDATE q
 SET lease_until = @until,
         fence = CASE WHEN q.fence > @mark THEN q.fence ELSE @mark END + @salt,
@@ -107,6 +124,7 @@ OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, insert
 FROM @walked AS w
 INNER JOIN @free AS f ON f.id = w.id
 INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = w.id
+WHERE NOT EXISTS (SELECT 1 FROM @shut AS h WHERE h.o = w.o)
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 SELECT w.id, 0 AS priority, CONVERT(bigint, 0) AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired, CONVERT(bigint, 0) AS enqueued_at,
        DATEDIFF_BIG(millisecond, '19700101', w.due_at) AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, w.slot, w.seq, w.order_key,
@@ -115,6 +133,7 @@ SELECT w.id, 0 AS priority, CONVERT(bigint, 0) AS fence, 0 AS attempts, 0 AS lap
 FROM @walked AS w
 WHERE NOT EXISTS (SELECT 1 FROM @free AS f WHERE f.id = w.id);
 SELECT CONVERT(binary(16), NULL) AS id, 0 AS priority, CONVERT(bigint, 0) AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired, CONVERT(bigint, 0) AS enqueued_at,
-       CONVERT(bigint, 0) AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, e.slot, e.seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, NULL) AS wait
+       CONVERT(bigint, 0) AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, e.slot,
+       CASE WHEN EXISTS (SELECT 1 FROM @shut AS h WHERE h.o = e.o) THEN e.after ELSE e.seq END AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, NULL) AS wait
 FROM @ends AS e;
 COMMIT TRANSACTION;

@@ -10,7 +10,7 @@ BEGIN TRANSACTION;
 EXEC @granted = sys.sp_getapplock @Resource = N'chanq senders of dbo.orders', @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
 IF @granted < 0
 BEGIN
-    THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
+    THROW 51873, N'chanq: the gate of senders was closed for ten seconds', 1;
 END;
 SET @number = NEXT VALUE FOR [dbo].[chanq_orders_seq];
 INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, order_key, dedup_key, headers, body)
