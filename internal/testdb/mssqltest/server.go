@@ -14,7 +14,7 @@
 // What it does not do: it has no optimizer (a plan is what the hints and the order
 // of the text say), ghost records only where a test asks for them, no pages (so neither
 // page locks nor latches), no disk (a commit cannot be lost, nothing is slow), no plan cache (it
-// counts pairs of text and declaration), one database, one collation, and of T-SQL
+// counts pairs of text and declaration), one database (master is another name of it), one collation, and of T-SQL
 // only what chanq, the five articles that it came from and the drivers' greetings
 // use. Everything else is refused with error 40517 or the server's own number, never
 // passed over. It proves nothing about speed or about undocumented behaviour: what
