@@ -267,6 +267,8 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{df enqueued_at}", bracket("DF_"+live+"_enqueued_at"),
 		"{df fence}", bracket("DF_"+live+"_fence"), "{df attempts}", bracket("DF_"+live+"_attempts"),
 		"{df lapses}", bracket("DF_"+live+"_lapses"), "{ck priority}", bracket("CK_"+live+"_priority"),
+		"{ck values}", bracket("CK_"+live+"_values"), "{ck sizes}", bracket("CK_"+live+"_sizes"), "{ck order}", bracket("CK_"+live+"_order"),
+		"{last fence}", strconv.Itoa(sqlbatch.LastFence), "{most body}", strconv.Itoa(sqlbatch.MaxBody), "{most headers}", strconv.Itoa(sqlbatch.MaxHeaders),
 		"{dead pk}", bracket("PK_"+dead), "{dead ended}", bracket("IX_"+dead+"_ended"), "{dead key}", bracket("IX_"+dead+"_key"),
 		"{'dead ended'}", unicodeString("IX_"+dead+"_ended"), "{'dead key'}", unicodeString("IX_"+dead+"_key"),
 		"{done pk}", bracket("PK_"+done), "{done id}", bracket("IX_"+done+"_id"), "{'done id'}", unicodeString("IX_"+done+"_id"),

@@ -94,8 +94,10 @@ const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
 
 // liveTableText: ids are UUIDv7, so the clustered key appends. No foreign key,
 // trigger, indexed view or further index: OUTPUT to the client forbids some, and
-// READPAST may block on the others. The CHECK keeps out what no claim would ever
-// see.
+// READPAST may block on the others. The CHECKs keep out what no claim would ever
+// see, and what would make one fail: sums that are too large, and more bytes than a consumer
+// could read. They are looked at where their columns are written; those of the sizes, by a
+// send alone.
 //
 // Every column but the body has a default, so that any program's INSERT of a body
 // is a message. The id's is a UUIDv7: 48 bits of milliseconds, the version with
@@ -132,7 +134,9 @@ BEGIN
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
         CONSTRAINT {pk} PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF),
-        CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2)
+        CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2),
+        CONSTRAINT {ck values} CHECK (due_at >= '19700101' AND attempts >= 0 AND attempts <= 2000000000 AND lapses >= 0 AND fence >= 0 AND fence <= {last fence}),
+        CONSTRAINT {ck sizes} CHECK (DATALENGTH(body) <= {most body} AND DATALENGTH(headers) <= {most headers}){order checks}
     );
     ALTER TABLE {live} SET (LOCK_ESCALATION = DISABLE);
 END;
