@@ -30,6 +30,9 @@ const sweepEvery = time.Second
 // the slot is handed out.
 const heldMost = 10_000
 
+// heldEvery is how often it is asked whether what the dead hold is free.
+const heldEvery = time.Second
+
 // claimAll runs until Stop, then gives back what no reader has and closes the channel.
 func (d *dispatch[T]) claimAll() {
 	c := d.c
@@ -311,9 +314,10 @@ func (d *dispatch[T]) askHeld(ctx context.Context) error {
 		return nil
 	}
 	d.mu.Lock()
-	slots := d.lines.asking(now-d.asked >= time.Second)
+	again := now-d.asked >= heldEvery
+	slots := d.lines.asking(again)
 	d.mu.Unlock()
-	if now-d.asked >= time.Second {
+	if again {
 		d.asked = now
 	}
 	if len(slots) == 0 {

@@ -57,6 +57,9 @@ func (d *dispatch[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 		if err == nil {
 			err = d.sample(c.stop, true)
 		}
+		if err == nil {
+			err = d.askHeld(c.stop)
+		}
 		if err != nil {
 			if !first {
 				return // the claim meets the error, too, and deals with it
@@ -82,9 +85,13 @@ func (d *dispatch[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 func (d *dispatch[T]) untilDue(most time.Duration) time.Duration {
 	d.mu.Lock()
 	due, any := d.lines.due()
+	held := d.lines.held > 0
 	d.mu.Unlock()
 	if any {
 		most = min(most, due-monotonic())
+	}
+	if held {
+		most = min(most, d.asked+heldEvery-monotonic())
 	}
 	if !d.tenure.alive() {
 		return most

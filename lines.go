@@ -33,6 +33,7 @@ type lines struct {
 	lost      []*lease    // superseded by a later claim of ours, to be told so
 
 	waiting int // leases that wait for their line, of all slots
+	held    int // lines that the dead hold
 	// wanted: there may be more to claim, or a slot is drained; knew: there are new entries.
 	wanted, knew bool
 }
@@ -189,6 +190,9 @@ func (ls *lines) drop(number int) {
 	for _, t := range s.spots {
 		ls.count(t, -1)
 		t.state, t.message = spotOver, nil
+	}
+	for _, l := range s.lines {
+		ls.release(l)
 	}
 	ls.slots = slices.DeleteFunc(ls.slots, func(o *lineSlot) bool { return o == s })
 }

@@ -10,7 +10,20 @@ import (
 
 // hold closes a line until allow opens it again. What waits in it is kept: given back, it
 // would be claimed again and again.
-func (ls *lines) hold(l *keyLine) { l.held, l.since = true, ls.questions }
+func (ls *lines) hold(l *keyLine) {
+	if !l.held {
+		ls.held++
+	}
+	l.held, l.since = true, ls.questions
+}
+
+// release ends that.
+func (ls *lines) release(l *keyLine) {
+	if l.held {
+		ls.held--
+	}
+	l.held = false
+}
 
 // allow is told which lines of a slot the dead hold, by what was asked after the slot's
 // last claim: all others are free.
@@ -31,8 +44,8 @@ func (ls *lines) allow(number int, held map[lineKey]bool, now time.Duration) {
 	for key, l := range s.lines {
 		if l.held && !held[key] && l.since < ls.questions {
 			// What was redriven goes first: so all is read again, in its order.
-			l.held = false
-			s.mark, s.sweepAt = 0, now
+			ls.release(l)
+			s.mark, s.sweepAt, ls.wanted = 0, now, true
 			for _, t := range l.spots {
 				switch t.state {
 				case spotWaits:

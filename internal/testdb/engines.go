@@ -121,6 +121,9 @@ func sqlServer(name string, create func(testing.TB) string) Engine {
 // create databases on a real SQL Server.
 const SQLServerVariable = "CHANQ_TEST_SQLSERVER"
 
+// snapshotVariable, set to on, has READ_COMMITTED_SNAPSHOT on in those databases.
+const snapshotVariable = "CHANQ_TEST_SQLSERVER_SNAPSHOT"
+
 func createDatabase(t testing.TB) string {
 	Engine{Name: "a real SQL Server", Needs: SQLServerVariable}.Require(t)
 	dsn, err := url.Parse(os.Getenv(SQLServerVariable))
@@ -130,6 +133,10 @@ func createDatabase(t testing.TB) string {
 	name := fmt.Sprintf("chanq_test_%x", chanq.NewID())
 	_, err = admin.ExecContext(context.Background(), "CREATE DATABASE ["+name+"]")
 	require.NoError(t, err)
+	if os.Getenv(snapshotVariable) == "on" {
+		_, err = admin.ExecContext(context.Background(), "ALTER DATABASE ["+name+"] SET READ_COMMITTED_SNAPSHOT ON")
+		require.NoError(t, err)
+	}
 	t.Cleanup(func() {
 		_, err := admin.ExecContext(context.Background(), "ALTER DATABASE ["+name+"] SET SINGLE_USER WITH ROLLBACK IMMEDIATE; DROP DATABASE ["+name+"]")
 		require.NoError(t, err)

@@ -254,6 +254,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{slots}", object(slots), "{'slots'}", unicodeString(object(slots)), "{slots pk}", bracket("PK_"+slots),
 		"{numbers}", object(live+"_seq"), "{'numbers'}", unicodeString(object(live+"_seq")),
 		"{'gate'}", unicodeString("chanq senders of "+schema+"."+n.Queue),
+		"{df slots}", bracket("DF_"+queues+"_slots"), "{df holds}", bracket("DF_"+queues+"_holds"),
 		"{df slot}", bracket("DF_"+live+"_slot"), "{df seq}", bracket("DF_"+live+"_seq"),
 		"{dead line}", bracket("IX_"+dead+"_line"), "{'dead line'}", unicodeString("IX_"+dead+"_line"),
 		"{name}", build.Quote("'", n.Queue, "'"),

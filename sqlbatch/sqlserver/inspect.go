@@ -214,7 +214,7 @@ func peekEnded(state, table, index string) string {
 	const order = `
     ORDER BY e.ended_at DESC, e.id DESC
 `
-	const row = `    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.last_error, u.headers, u.body FROM (
+	const row = `    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.last_error, u.headers, u.body{u order} FROM (
 `
 	return session + peekAfter + `SELECT TOP (@n) '` + state + `' AS state, ` + peekEndedColumns + `FROM (
 ` + row + part + `= @after AND e.id < @id` + order + `    ) AS u

@@ -48,7 +48,8 @@ ORDER BY q.seq
 // purgeSeqText looks once more at each row when it has its lock, and skips what is locked.
 func purgeSeqText(condition, before string) string {
 	condition += " AND " + before
-	bound := `DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, '19700101'));
+	bound := `DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @before_days, @epoch));
 `
 	if !strings.Contains(before, "@before") {
 		bound = ""

@@ -71,8 +71,8 @@ const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
         name varchar(63) NOT NULL,
         version int NOT NULL,
         paused bit NOT NULL,
-        slots smallint NOT NULL DEFAULT 0,
-        holds bit NOT NULL DEFAULT 0,
+        slots smallint NOT NULL CONSTRAINT {df slots} DEFAULT (0),
+        holds bit NOT NULL CONSTRAINT {df holds} DEFAULT (0),
         created_at datetime2(3) NOT NULL,
         CONSTRAINT {queues pk} PRIMARY KEY CLUSTERED (name) WITH (ALLOW_PAGE_LOCKS = OFF)
     );

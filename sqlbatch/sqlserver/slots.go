@@ -38,7 +38,7 @@ const (
 IF @drawn = 0
     SET @drawn = NEXT VALUE FOR {numbers};
 `
-	drawn = `(SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID({'numbers'}))`
+	drawn = `(SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID({'numbers'}, N'SO'))`
 )
 
 // slotNumbers counts 0 to 1023, as numbers does.

@@ -147,7 +147,7 @@ func (w *world) foreignBodies() []foreignRow {
 func (w *world) foreignNumbers() []foreignRow {
 	one := func(column, value string) map[string]string { return map[string]string{column: value} }
 	held := func(until string) map[string]string {
-		return map[string]string{"leased_by": w.sqlID(chanq.ID{1}), "lease_until": until}
+		return map[string]string{"leased_by": w.sqlID(chanq.ID{1}), "lease_until": until, "fence": "7"}
 	}
 	tooLarge := fmt.Sprint(uint64(sqlbatch.LastFence) + 1)
 	rows := []foreignRow{

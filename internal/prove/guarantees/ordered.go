@@ -111,7 +111,11 @@ type recorder struct {
 // note notes a lease whose handler began at from, and is done; ended says that its ack is
 // in the database.
 func (r *recorder) note(l *chanq.Lease[string], from time.Time, ended bool) {
-	until := time.Now()
+	r.noteUntil(l, from, time.Now(), ended)
+}
+
+// noteUntil is note for a handler that was done with it at until.
+func (r *recorder) noteUntil(l *chanq.Lease[string], from, until time.Time, ended bool) {
 	if d := l.Deadline(); d.Before(until) {
 		until = d
 	}

@@ -93,13 +93,14 @@ func keysCutOff(w *world) {
 			_ = c.Handle(3, func(_ context.Context, l *chanq.Lease[string]) error {
 				from := time.Now()
 				<-time.After(5 * time.Millisecond)
+				until := time.Now() // its next one may be on its way before Wait returns
 				err := l.Ack()
 				if err == nil {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Until(l.Deadline()))
 					defer cancel()
 					err = l.Wait(ctx)
 				}
-				r.note(l, from, !errors.Is(err, chanq.ErrLeaseLost)) // what is unknown was done, or comes again
+				r.noteUntil(l, from, until, !errors.Is(err, chanq.ErrLeaseLost)) // what is unknown was done, or comes again
 				return nil
 			})
 		})

@@ -364,7 +364,7 @@ func anyProgramSends(w *world) {
 	c := w.owner()
 	w.line(1, "a", 1)
 	w.exec("INSERT INTO chanq_orders (body) VALUES (%s), (%s)", w.bytes([]byte("x")), w.bytes([]byte("y")))
-	w.exec("INSERT INTO chanq_orders (slot, order_key, body) VALUES (1, 'a', %s)", w.bytes([]byte("z")))
+	w.exec("INSERT INTO chanq_orders (slot, order_key, body) VALUES (1, %s, %s)", w.bytes([]byte("a")), w.bytes([]byte("z")))
 	w.line(1, "a", 2)
 	rows := w.run(w.Peek(sqlbatch.Ready, 10, nil))
 	var bodies []string

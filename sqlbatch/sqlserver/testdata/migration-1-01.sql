@@ -7,8 +7,8 @@ IF OBJECT_ID(N'[dbo].[chanq_queues]', N'U') IS NULL
         name varchar(63) NOT NULL,
         version int NOT NULL,
         paused bit NOT NULL,
-        slots smallint NOT NULL DEFAULT 0,
-        holds bit NOT NULL DEFAULT 0,
+        slots smallint NOT NULL CONSTRAINT [DF_chanq_queues_slots] DEFAULT (0),
+        holds bit NOT NULL CONSTRAINT [DF_chanq_queues_holds] DEFAULT (0),
         created_at datetime2(3) NOT NULL,
         CONSTRAINT [PK_chanq_queues] PRIMARY KEY CLUSTERED (name) WITH (ALLOW_PAGE_LOCKS = OFF)
     );
