@@ -33,7 +33,8 @@ const heldMost = 10_000
 // heldEvery is how often it is asked whether what the dead hold is free.
 const heldEvery = time.Second
 
-// claimAll runs until Stop, then gives back what no reader has and closes the channel.
+// claimAll runs until Stop, then gives back what is on the channel, and closes it. What waits
+// goes back with its slots: see vacate.
 func (d *dispatch[T]) claimAll() {
 	c := d.c
 	var apart conc.WaitGroup
@@ -41,7 +42,6 @@ func (d *dispatch[T]) claimAll() {
 	apart.Go(d.watch)
 	defer func() {
 		apart.Wait()
-		d.change(func(ls *lines) { ls.stop() })
 		c.releaseBuffer()
 		close(c.out)
 	}()
@@ -214,7 +214,7 @@ func (d *dispatch[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 	if len(plan.parts) == 0 {
 		return 0, 0, nil
 	}
-	rows := orderedRows{}
+	rows := d.takeRows()
 	failure = loop.Try(c.abandoned, func(context.Context) error { return c.runClaim(c.queue.sql.ClaimSlots(claim), rows.scan) })
 	if failure != nil {
 		return claim.Rows, 0, failure
@@ -228,14 +228,15 @@ func (d *dispatch[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 		c.flow.lastClaim, c.flow.meanBytes = claimed, max(1, rows.bytes/claimed)
 		c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
 	}
-	d.deliver(leases, &rows, plan, claim.Suspects)
+	d.deliver(leases, rows, plan, claim.Suspects)
 	if len(leases) > 0 {
 		call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.name, Messages: len(leases), Bytes: rows.bytes, Took: took})
 	}
-	if len(leases) == 0 && len(rows.lines) < claim.Rows {
-		return claim.Rows, 0, nil
+	if got = len(leases); rows.more() {
+		got = claim.Rows // whatever is left of a slot, the next claim is worth it
 	}
-	return claim.Rows, len(rows.lines), nil
+	d.giveRows(rows)
+	return claim.Rows, got, nil
 }
 
 // looked notes how long a claim or a look took: looks from the beginning take a twentieth of

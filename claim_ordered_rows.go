@@ -2,6 +2,7 @@ package chanq
 
 import (
 	"database/sql"
+	"slices"
 	"time"
 )
 
@@ -42,12 +43,30 @@ func (r *orderedRows) scan(rows *sql.Rows) error {
 	return nil
 }
 
+// more reports that something was leased, and that a slot was not walked to its end.
+func (r *orderedRows) more() bool {
+	return len(r.leased) > 0 && slices.ContainsFunc(r.ends, func(e lineEnd) bool { return e.seq < slotEnd })
+}
+
 // walked reports that a slot was.
 func (r *orderedRows) walked(slot int) bool {
-	for _, e := range r.ends {
-		if e.slot == slot {
-			return true
-		}
+	return slices.ContainsFunc(r.ends, func(e lineEnd) bool { return e.slot == slot })
+}
+
+// takeRows returns room for what a claim finds. That of one that failed may be in use yet.
+func (d *dispatch[T]) takeRows() *orderedRows {
+	rows := d.rows
+	if d.rows = nil; rows == nil {
+		rows = &orderedRows{}
 	}
-	return false
+	return rows
+}
+
+// giveRows takes back what takeRows gave, with nothing in it.
+func (d *dispatch[T]) giveRows(r *orderedRows) {
+	clear(r.rows)
+	clear(r.lines)
+	r.rows, r.lines, r.leased, r.ends = r.rows[:0], r.lines[:0], r.leased[:0], r.ends[:0]
+	r.bytes, r.arena = 0, nil
+	d.rows = r
 }

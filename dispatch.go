@@ -32,6 +32,7 @@ type dispatch[T any] struct {
 	tenure  *tenure
 	horizon horizon
 	salt    int64
+	rows    *orderedRows  // for the next claim; nil: none yet
 	sweeps  time.Duration // between two looks from the beginning
 	rest    time.Duration // no statement of the tenure before, after one that failed
 	asked   time.Duration // when the held lines were last asked for

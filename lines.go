@@ -32,8 +32,9 @@ type lines struct {
 	back      []*lease    // to be given back to the database by the caller
 	lost      []*lease    // superseded by a later claim of ours, to be told so
 
-	waiting int // leases that wait for their line, of all slots
-	held    int // lines that the dead hold
+	waiting int          // leases that wait for their line, of all slots
+	held    int          // lines that the dead hold
+	had     map[int]bool // slots that were ever ours, by number
 	// wanted: there may be more to claim, or a slot is drained; knew: there are new entries.
 	wanted, knew bool
 }
@@ -114,7 +115,7 @@ const (
 	spotOver                   // in no line any more
 )
 
-func newLines(config lineConfig) *lines { return &lines{config: config} }
+func newLines(config lineConfig) *lines { return &lines{config: config, had: map[int]bool{}} }
 
 // slot returns the slot of this number, or nil.
 func (ls *lines) slot(number int) *lineSlot {
@@ -136,7 +137,11 @@ func (ls *lines) open(number int, fence int64, most int, now time.Duration) {
 		ls.slots = slices.Insert(ls.slots, i, s)
 	}
 	s.fence, s.most, s.ours, s.closing = fence, most, true, false
-	s.mark, s.sweepAt, s.mine = 0, now, now+ls.config.leaseFor
+	s.mark, s.sweepAt = 0, now
+	if ls.had[number] {
+		s.mine = now + ls.config.leaseFor
+	}
+	ls.had[number] = true
 }
 
 // close begins to give a slot back: what waits is to be given back to the database, and

@@ -99,10 +99,11 @@ func (g *guestClaim[T]) claim(ctx context.Context, n, most int) (leases []*Lease
 	}
 	ls.rotate = g.slots[rand.N(len(g.slots))].slot
 	plan := ls.plan(start, 0, time.Second, false)
+	plan.mine = true // of calls before
 	var rows orderedRows
 	g.queue.guest.salt = nextSalt(g.queue.guest.salt)
 	err = g.queue.once(ctx, g.queue.sql.ClaimSlots(sqlbatch.SlotClaim{
-		Rows: most, Lease: g.d, Member: g.queue.guest.id, Salt: g.queue.guest.salt, Suspects: true, Parts: plan.parts, Mine: true,
+		Rows: most, Lease: g.d, Member: g.queue.guest.id, Salt: g.queue.guest.salt, Suspects: true, Parts: plan.parts, Mine: plan.mine,
 	}), rows.scan)
 	if err != nil {
 		return nil, false, err

@@ -33,18 +33,20 @@ IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead line'}, 'IndexID') IS NULL
 // that was sent before is in the table: committed, or by a transaction that is open.
 //
 // Then it walks the same ranges and reads what is there, committed or not (@walked). So it
-// sees all that was sent before one of those it has locked, save what was settled or deleted. A row that
-// nobody has ever claimed and that is not locked ends the walk of its slot (@stops): its sender has not
-// committed yet, or has just done so, and what is behind it waits, as if the claim waited for its
-// lock. What others hold is told of, and walked past. Error 601, a page that moved under the
-// walk, undoes the claim.
+// sees all that was sent before one of those it has locked, save what was settled or deleted. What is
+// walked and not locked is told of: others hold it, or its sender has not committed yet, or
+// has done so a moment ago. Its key is closed then, and no other. Error 601, a page that moved
+// under the walk, undoes the claim.
 //
 // Then it leases what is both free and walked.
 //
+// Both go through as many entries as the part may return, besides those that the member holds
+// itself, so that a claim reads no more however many wait behind.
+//
 // A delete that is not committed cannot be seen by such a walk: that of an AckTx, by somebody who had
-// this slot or this lease before. Where the caller draws conclusions from what is absent (@mine), all
-// entries of the ranges are read once more with S locks: what is locked is waited for a moment, and a row
-// that came back undoes the claim.
+// this slot or this lease before. Where the caller draws conclusions from what is absent (@mine), the
+// gaps between what was walked are read once more with S locks: what is locked there is waited for a
+// moment, and a row that came back undoes the claim.
 //
 // The slots' rows are locked from the look at their owner to the end, so that whoever takes one
 // anew, after a claim of unknown outcome, passes it over until that claim has ended. No lease
@@ -61,7 +63,6 @@ IF @gone < @until
 ` + partsTable + `DECLARE @free TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @walked TABLE (o int NOT NULL, slot smallint NOT NULL, seq bigint NOT NULL, id binary(16) NOT NULL, fence bigint NOT NULL,
     due_at datetime2(3) NOT NULL, lease_until datetime2(3) NOT NULL, order_key varbinary(200) NULL, PRIMARY KEY CLUSTERED (o, seq, id));
-DECLARE @stops TABLE (o int NOT NULL, seq bigint NOT NULL, id binary(16) NOT NULL, PRIMARY KEY CLUSTERED (o, seq, id));
 DECLARE @ends TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, after bigint NOT NULL, seq bigint NOT NULL);
 DECLARE @count int;
 DECLARE @full int;
@@ -77,9 +78,13 @@ SELECT TOP (@n) f.id
 FROM @parts AS p
 CROSS APPLY (
     SELECT TOP (p.most) u.id
-    FROM {live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
+    FROM (
+        SELECT TOP (p.most) q.id, q.seq, q.due_at, q.lease_until, q.leased_by, q.lapses
+        FROM ` + looked + `
+        WHERE q.slot = p.slot AND q.seq > p.after AND ` + notMine + `
+        ORDER BY q.seq) AS i
     INNER JOIN {live} AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON u.id = i.id
-    WHERE i.slot = p.slot AND i.seq > p.after AND i.due_at <= @now AND i.lease_until <= @now
+    WHERE i.due_at <= @now AND i.lease_until <= @now
       AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses
       AND u.due_at <= @now AND u.lease_until <= @now
     ORDER BY i.seq) AS f
@@ -91,33 +96,27 @@ FROM @parts AS p
 CROSS APPLY (
     SELECT TOP (p.most) q.seq, q.id, q.fence, q.due_at, q.lease_until, q.order_key
     FROM {live} AS q WITH (READUNCOMMITTED, INDEX ({due}), FORCESEEK)
-    WHERE q.slot = p.slot AND q.seq > p.after AND (@mine = 1 OR q.leased_by IS NULL OR q.leased_by <> @by OR q.lease_until <= @now)
+    WHERE q.slot = p.slot AND q.seq > p.after AND ` + notMine + `
     ORDER BY q.seq) AS w
 ORDER BY p.o, w.seq
 ` + fromListOptions + `;
-INSERT INTO @stops (o, seq, id)
-SELECT w.o, w.seq, w.id
-FROM @walked AS w
-WHERE w.fence = 0 AND w.due_at <= @now AND NOT EXISTS (SELECT 1 FROM @free AS f WHERE f.id = w.id);
 SET @count = (SELECT COUNT(*) FROM @walked AS w);
 IF @count >= @n
     SET @full = CASE WHEN @n > 0 THEN (SELECT MAX(w.o) FROM @walked AS w) ELSE 0 END;
 INSERT INTO @ends (o, slot, after, seq)
 SELECT p.o, p.slot, p.after,
-       CASE WHEN s.seq IS NOT NULL THEN s.seq - 1
-            WHEN p.o > @full OR p.most <= 0 THEN p.after
+       CASE WHEN p.o > @full OR p.most <= 0 THEN p.after
             WHEN p.o = @full OR c.n >= p.most THEN c.seq
             ELSE CONVERT(bigint, 0x7FFFFFFFFFFFFFFF) END
 FROM @parts AS p
-CROSS APPLY (SELECT COUNT(*) AS n, MAX(w.seq) AS seq FROM @walked AS w WHERE w.o = p.o) AS c
-CROSS APPLY (SELECT MIN(e.seq) AS seq FROM @stops AS e WHERE e.o = p.o) AS s;
+CROSS APPLY (SELECT COUNT(*) AS n, MAX(w.seq) AS seq FROM @walked AS w WHERE w.o = p.o) AS c;
 IF @mine = 1
 BEGIN
     IF EXISTS (
         SELECT 1
-        FROM @ends AS e
-        INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK) ON q.slot = e.slot AND q.seq > e.after AND q.seq <= e.seq
-        WHERE q.fence > 0 AND NOT EXISTS (SELECT 1 FROM @walked AS w WHERE w.o = e.o AND w.seq = q.seq))
+        FROM ` + gaps + ` AS g
+        INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK) ON q.slot = g.slot AND q.seq > g.after AND q.seq <= g.last
+        WHERE q.fence > 0)
     BEGIN
         THROW 51873, N'chanq: a message came back while its slot was claimed from', 1;
     END;
@@ -128,18 +127,30 @@ UPDATE q
 FROM @walked AS w
 INNER JOIN @free AS f ON f.id = w.id
 INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = w.id
-WHERE NOT EXISTS (SELECT 1 FROM @stops AS s WHERE s.o = w.o AND s.seq < w.seq)
 ` + fromListOptions + `;
 SELECT w.id, ` + notLeased + `DATEDIFF_BIG(millisecond, '19700101', w.due_at) AS due_at, ` + claimNothing + `, w.slot, w.seq, w.order_key,
        CASE WHEN w.due_at > @now AND w.due_at >= w.lease_until THEN DATEDIFF_BIG(millisecond, @now, w.due_at)
             WHEN w.lease_until > @now THEN DATEDIFF_BIG(millisecond, @now, w.lease_until) ELSE CONVERT(bigint, 0) END AS wait
 FROM @walked AS w
-WHERE NOT EXISTS (SELECT 1 FROM @free AS f WHERE f.id = w.id) AND NOT EXISTS (SELECT 1 FROM @stops AS s WHERE s.o = w.o AND s.seq <= w.seq);
+WHERE NOT EXISTS (SELECT 1 FROM @free AS f WHERE f.id = w.id);
 SELECT CONVERT(binary(16), NULL) AS id, ` + notLeased + `CONVERT(bigint, 0) AS due_at, ` + claimNothing + `, e.slot, e.seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, NULL) AS wait
 FROM @ends AS e;
 ~COMMIT TRANSACTION;
 `
 }
+
+// notMine leaves out what the member holds itself, unless it wants to be told.
+const notMine = `(@mine = 1 OR q.leased_by IS NULL OR q.leased_by <> @by OR q.lease_until <= @now)`
+
+// gaps are where nothing was walked: before, between and behind the rows of each part.
+const gaps = `(
+            SELECT b.o, b.slot, b.after, CASE WHEN n.seq IS NULL THEN e.seq ELSE n.seq - 1 END AS last
+            FROM (
+                SELECT s.o, s.slot, s.after FROM @ends AS s
+                UNION ALL
+                SELECT w.o, w.slot, w.seq FROM @walked AS w) AS b
+            INNER JOIN @ends AS e ON e.o = b.o
+            CROSS APPLY (SELECT MIN(w.seq) AS seq FROM @walked AS w WHERE w.o = b.o AND w.seq > b.after) AS n)`
 
 // The columns of what is not leased.
 const (

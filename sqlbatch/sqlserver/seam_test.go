@@ -53,9 +53,12 @@ type seam struct {
 	stored   map[string][]byte // of a key, what was committed
 	open     []*sending
 	leased   map[byte]bool
+	entries  map[byte]spot // told of and not leased: their keys are closed
 	claiming bool
 	busy     bool // a hook is at work
 }
+
+type spot struct{ slot, seq int64 }
 
 const seamSlots = 2
 
@@ -150,18 +153,11 @@ func (s *seam) sample() {
 	}
 }
 
-// claim claims, and checks that no message was passed. Marks follow as those of a consumer.
+// claim claims, and checks that no message was passed. Marks and entries follow as those of a
+// consumer.
 func (s *seam) claim() {
 	horizon := s.horizon
-	parts := slices.Clone(s.parts)
-	if s.IntN(5) == 0 {
-		for i := range parts {
-			parts[i].From = 0
-		}
-	}
-	for i := range parts {
-		parts[i].Limit = 1 + s.IntN(8)
-	}
+	parts := s.plan()
 	s.salt++
 	s.claiming = true
 	rows := s.rows(s.ClaimSlots(sqlbatch.SlotClaim{
@@ -172,21 +168,31 @@ func (s *seam) claim() {
 	last := map[int64]int64{}
 	ends := map[int64]int64{}
 	for _, row := range rows {
-		slot, seq := row[12].(int64), row[13].(int64)
+		at := spot{row[12].(int64), row[13].(int64)}
 		if row[0] == nil {
-			ends[slot] = seq
+			ends[at.slot] = at.seq
 			continue
 		}
 		n := row[0].(string)[0]
-		told[n], last[slot] = true, max(last[slot], seq)
+		told[n], last[at.slot] = true, max(last[at.slot], at.seq)
+		s.entries[n] = at
 		if row[15] == nil {
 			assert.False(s, s.messages[n].gone, "%d was rolled back", n)
 			leased[n] = true
+			delete(s.entries, n)
+		}
+	}
+	for n, at := range s.entries {
+		from := parts[slices.IndexFunc(parts, func(p sqlbatch.SlotPart) bool { return int64(p.Slot) == at.slot })].From
+		if !told[n] && at.seq > from && at.seq <= ends[at.slot] {
+			assert.True(s, s.messages[n].gone, "%d of key %s is there, and was not told of", n, s.messages[n].key)
+			delete(s.entries, n)
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(leased)) {
 		for _, b := range s.messages[n].before {
-			assert.True(s, s.leased[b] || told[b] || s.messages[b].gone, "%d of key %s passes %d", n, s.messages[n].key, b)
+			_, closed := s.entries[b]
+			assert.True(s, s.leased[b] || leased[b] || closed || s.messages[b].gone, "%d of key %s passes %d", n, s.messages[n].key, b)
 		}
 	}
 	maps.Copy(s.leased, leased)
@@ -196,10 +202,26 @@ func (s *seam) claim() {
 		if end == math.MaxInt64 {
 			end = max(p.From, last[int64(p.Slot)])
 		}
-		if p.From == s.parts[i].From {
-			s.parts[i].From = max(p.From, min(end, horizon))
+		s.parts[i].From = max(s.parts[i].From, min(end, horizon))
+	}
+}
+
+// plan is what the next claim asks for: behind the marks, from an entry on, or all.
+func (s *seam) plan() []sqlbatch.SlotPart {
+	parts := slices.Clone(s.parts)
+	from := s.IntN(5)
+	for i := range parts {
+		parts[i].Limit = 1 + s.IntN(8)
+		for _, at := range s.entries {
+			if at.slot == int64(parts[i].Slot) && from <= 1 {
+				parts[i].From = min(parts[i].From, at.seq-1)
+			}
+		}
+		if from == 0 {
+			parts[i].From = 0
 		}
 	}
+	return parts
 }
 
 func (s *seam) act() {
@@ -230,7 +252,7 @@ func TestNoClaimFromSlotsPassesAMessageOfTheSameKey(t *testing.T) {
 func playSeam(t *testing.T, versions bool, seed uint64) {
 	s := &seam{
 		TB: t, Rand: rand.New(rand.NewPCG(seed, 0)), member: [16]byte{7},
-		messages: map[byte]*sent{}, stored: map[string][]byte{}, leased: map[byte]bool{}, busy: true,
+		messages: map[byte]*sent{}, stored: map[string][]byte{}, leased: map[byte]bool{}, entries: map[byte]spot{}, busy: true,
 	}
 	server := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: versions, OnRelease: func() {
 		if !s.claiming && !s.busy && s.IntN(2) == 0 {

@@ -621,6 +621,7 @@ func keySuspects(w *world) {
 		for _, l := range all {
 			<-l.Context().Done()
 		}
+		w.Eventually("the leases have ended in the database, too", func() bool { return testdb.Counted(w, q).Leased == 0 })
 	}
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for range 4 {

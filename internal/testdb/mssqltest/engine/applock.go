@@ -20,7 +20,7 @@ func named(proc string, args []argument, names ...string) ([]string, error) {
 		if a.name != "" {
 			at = -1
 			for j, n := range names {
-				if strings.EqualFold(n, a.name) {
+				if sameName(a.name, n) {
 					at = j
 				}
 			}

@@ -64,18 +64,32 @@ func parse(text string, declare []*param) (*batch, error) {
 	if err != nil {
 		return nil, severity(15, 102, "Incorrect syntax: %s.", err)
 	}
+	if hasGo(text) {
+		return nil, errSyntaxNear("GO")
+	}
 	b := &batch{text: text, names: map[string]*variable{}}
 	if err := b.declareParams(declare); err != nil {
 		return nil, err
 	}
-	switch len(script.Batches) {
-	case 0:
-	case 1:
+	if len(script.Batches) == 1 {
 		err = whole(opening(text), func() error { return b.compile(script.Batches[0].Statements) })
-	default:
-		err = errSyntaxNear("GO")
 	}
 	return b, err
+}
+
+// hasGo says whether a line of the tools that read scripts is among the words of a
+// text: a server knows no GO, and the parser takes it for the end of a batch.
+func hasGo(text string) bool {
+	if !strings.Contains(strings.ToUpper(text), "GO") {
+		return false
+	}
+	lexer := parser.NewLexer(text)
+	for t := lexer.NextToken(); t.Type != parser.TokenEOF; t = lexer.NextToken() {
+		if t.Type == parser.TokenIdent && strings.EqualFold(t.Literal, "GO") {
+			return true
+		}
+	}
+	return false
 }
 
 func (b *batch) compile(list []ast.Statement) error {
@@ -288,6 +302,7 @@ type frame struct {
 	tables []*table
 	inProc bool
 	proc   string
+	made   options // of a procedure
 
 	returned int64
 }

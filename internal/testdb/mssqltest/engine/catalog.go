@@ -55,7 +55,10 @@ type view struct {
 }
 
 // proc is a stored procedure: a batch with parameters.
-type proc struct{ body *batch }
+type proc struct {
+	body *batch
+	made options // what it keeps of its creator's
+}
 
 type trigger struct {
 	name    string

@@ -3,11 +3,11 @@ package engine
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/sqlc-dev/teesql/ast"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 )
 
 func (s *Session) runIf(f *frame, n *node) (flow, error) {
@@ -79,7 +79,7 @@ func (s *Session) runSimple(f *frame, n *node) error {
 		if s.set.noCount && !hasOutput(n.st) {
 			return nil
 		}
-		s.done(count, true)
+		s.done(n, count, true)
 		return nil
 	case *ast.DeclareTableVariableStatement:
 		return nil
@@ -111,12 +111,16 @@ func (s *Session) runSimple(f *frame, n *node) error {
 		return s.waitFor(f, n, st)
 	case *ast.BeginTransactionStatement:
 		s.beginUnseen()
-		s.begin()
+		s.begin(nameOfTransaction(f, st.Name))
 		return nil
 	case *ast.CommitTransactionStatement:
 		return s.commit()
 	case *ast.RollbackTransactionStatement:
-		return s.rollback()
+		return s.rollback(nameOfTransaction(f, st.Name))
+	case *ast.SaveTransactionStatement:
+		return s.save(nameOfTransaction(f, st.Name))
+	case *ast.UseStatement:
+		return s.use(st.DatabaseName.Value)
 	case *ast.DeclareCursorStatement, *ast.OpenCursorStatement, *ast.FetchCursorStatement, *ast.CloseCursorStatement, *ast.DeallocateCursorStatement:
 		return s.cursorStatement(f, n)
 	}
@@ -133,6 +137,27 @@ func initialises(d *ast.DeclareVariableStatement) bool {
 		}
 	}
 	return false
+}
+
+// commandOf is what the end of a statement says of it.
+func commandOf(st ast.Statement) tds.Command {
+	switch st.(type) {
+	case *ast.SelectStatement:
+		return tds.Select
+	case *ast.InsertStatement:
+		return tds.Insert
+	case *ast.UpdateStatement:
+		return tds.Update
+	case *ast.DeleteStatement:
+		return tds.Delete
+	}
+	name := fmt.Sprintf("%T", st)
+	for _, verb := range []string{"Create", "Alter", "Drop"} {
+		if strings.HasPrefix(name, "*ast."+verb) {
+			return tds.Define
+		}
+	}
+	return 0
 }
 
 func hasOutput(st ast.Statement) bool {
@@ -159,7 +184,7 @@ func (s *Session) runSelect(f *frame, n *node) error {
 	}
 	s.rowcount = count
 	if !assigns {
-		s.done(count, true)
+		s.done(n, count, true)
 	}
 	return nil
 }
@@ -224,124 +249,4 @@ func (e *Engine) setWaiting(id int, on bool) {
 	} else {
 		delete(e.waitfor, id)
 	}
-}
-
-// setStatement runs SET of an option; done is false for other statements.
-func (s *Session) setStatement(f *frame, n *node) (done bool, _ error) {
-	switch st := n.st.(type) {
-	case *ast.PredicateSetStatement:
-		for _, name := range strings.Split(st.Options, ",") {
-			if err := s.setOption(strings.TrimSpace(name), st.IsOn); err != nil {
-				return true, err
-			}
-		}
-		return true, nil
-	case *ast.SetTransactionIsolationLevelStatement:
-		level, ok := map[string]isolation{
-			"ReadUncommitted": readUncommitted, "ReadCommitted": readCommitted, "RepeatableRead": repeatableRead,
-			"Serializable": serializable, "Snapshot": snapshot,
-		}[st.Level]
-		if !ok {
-			return true, errSyntaxNear(st.Level)
-		}
-		s.set.level = level
-		return true, nil
-	case *ast.SetRowCountStatement:
-		v, _, err := s.evaluate(f, n)
-		if err != nil {
-			return true, err
-		}
-		limit, ok := v[0].(int64)
-		if !ok || limit < 0 {
-			return true, severity(15, 1015, "An integer of 0 or more is needed after SET ROWCOUNT.")
-		}
-		s.set.rowCount = limit
-		return true, nil
-	case *ast.SetCommandStatement:
-		v, t, err := s.evaluate(f, n)
-		if err != nil {
-			return true, err
-		}
-		at := 0
-		for _, c := range st.Commands {
-			g, ok := c.(*ast.GeneralSetCommand)
-			if !ok {
-				return true, errUnsupported(fmt.Sprintf("%T", c))
-			}
-			if err := s.setCommand(g.CommandType, v[at], t[at]); err != nil {
-				return true, err
-			}
-			at++
-		}
-		return true, nil
-	}
-	return false, nil
-}
-
-func (s *Session) setOption(name string, on bool) error {
-	switch name {
-	case "NoCount":
-		s.set.noCount = on
-	case "XactAbort":
-		s.set.xactAbort = on
-	case "QuotedIdentifier":
-		s.set.quotedIdentifier = on
-	case "AnsiDefaults":
-		s.set.quotedIdentifier, s.set.ansi, s.set.implicit = on, on, on
-	case "AnsiNulls", "AnsiPadding", "AnsiWarnings", "ConcatNullYieldsNull", "ArithAbort":
-		s.set.ansi = on
-	case "NumericRoundAbort", "AnsiNullDfltOn", "AnsiNullDfltOff", "ArithIgnore", "CursorCloseOnCommit", "ForcePlan", "IO", "Time":
-	case "ImplicitTransactions":
-		s.set.implicit = on
-	default:
-		return errUnsupported("SET " + name)
-	}
-	return nil
-}
-
-func (s *Session) setCommand(name string, v sqltype.Value, t sqltype.Type) error {
-	switch name {
-	case "LockTimeout":
-		n, err := convert(v, t, typeInt, 0)
-		if err != nil {
-			return err
-		}
-		s.set.lockTimeout = -1
-		if ms, _ := n.(int64); ms >= 0 {
-			s.set.lockTimeout = time.Duration(ms) * time.Millisecond
-		}
-	case "DeadlockPriority":
-		if word, ok := v.(string); ok {
-			p, known := map[string]int{"LOW": -5, "NORMAL": 0, "HIGH": 5}[strings.ToUpper(word)]
-			if !known {
-				return errSyntaxNear(word)
-			}
-			s.set.deadlockPriority = p
-		} else if n, ok := v.(int64); ok && n >= -10 && n <= 10 {
-			s.set.deadlockPriority = int(n)
-		} else {
-			return errSyntaxNear("DEADLOCK_PRIORITY")
-		}
-		if s.tx != nil {
-			s.tx.owner.SetDeadlockPriority(s.set.deadlockPriority)
-		}
-	case "Language", "DateFormat", "DateFirst", "ContextInfo", "QueryGovernorCostLimit":
-	default:
-		return errUnsupported("SET " + name)
-	}
-	return nil
-}
-
-// checkFilteredIndex is error 1934: changes of a table with a filtered index
-// need the ANSI settings.
-func (s *Session) checkFilteredIndex(t *table, verb string) error {
-	if s.set.quotedIdentifier && s.set.ansi {
-		return nil
-	}
-	for _, ix := range t.indexes {
-		if ix.filter != nil {
-			return errWrongSet(verb)
-		}
-	}
-	return nil
 }

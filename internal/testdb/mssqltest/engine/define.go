@@ -35,13 +35,12 @@ func (s *Session) define(f *frame, n *node) error {
 		}
 	}
 	if err == nil {
-		s.done(0, false)
+		s.done(n, 0, false)
 	}
 	return err
 }
 
 func (s *Session) defineIn(x *exec, n *node) error {
-	db := s.e.db
 	switch st := n.st.(type) {
 	case *ast.CreateTableStatement:
 		return x.createTable(n, st)
@@ -73,11 +72,6 @@ func (s *Session) defineIn(x *exec, n *node) error {
 		return x.dropObjects(st.Objects, st.IsIfExists, "procedure", func(o *object) bool { return o.proc != nil })
 	case *ast.DropSchemaStatement:
 		return x.dropSchema(st)
-	case *ast.UseStatement:
-		if !equalFold(st.DatabaseName.Value, db.name) {
-			return sqlError(911, "Database '%s' does not exist. Make sure that the name is entered correctly.", st.DatabaseName.Value)
-		}
-		return nil
 	}
 	if done, err := x.security(n.st); done {
 		return err
@@ -163,7 +157,7 @@ func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.Pr
 		return err
 	}
 	o := &object{schema: schema, name: name}
-	o.proc = &proc{body: b}
+	o.proc = &proc{body: b, made: x.s.set.options & madeWith}
 	if alter {
 		was := db.object(schema, name)
 		if was == nil || was.proc == nil {

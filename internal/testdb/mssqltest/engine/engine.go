@@ -6,13 +6,13 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
-	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
 )
 
@@ -97,19 +97,20 @@ func New(opts Options) *Engine {
 	return e
 }
 
-// Login admits a connection: error 18456 for a wrong user or password, 4060 for
-// another database.
+// Login admits a connection: error 18456 for a wrong user or password, 4060 before it
+// for another database.
 func (e *Engine) Login(_ context.Context, l tds.Login) (tds.Session, error) {
 	e.mu.Lock()
 	password, known := e.logins[strings.ToLower(l.User)]
 	strict := e.opts.Logins != nil
 	e.mu.Unlock()
 	if (strict || known) && (!known || password != l.Password) {
-		return nil, &sqltype.Error{Number: 18456, State: 1, Class: 14, Message: "Login failed for user '" + l.User + "'."}
+		return nil, errLogin(l.User)
 	}
 	if l.Database != "" && !strings.EqualFold(l.Database, e.db.name) && !strings.EqualFold(l.Database, "master") {
-		return nil, &sqltype.Error{Number: 4060, State: 1, Class: 11,
-			Message: "Cannot open database \"" + l.Database + "\" requested by the login. The login failed."}
+		return nil, errors.Join(
+			severity(11, 4060, "Cannot open database \"%s\" requested by the login. The login failed.", l.Database),
+			errLogin(l.User))
 	}
 	return e.NewSession(l), nil
 }
@@ -117,6 +118,7 @@ func (e *Engine) Login(_ context.Context, l tds.Login) (tds.Session, error) {
 // NewSession makes a session without a wire, for tests of statements.
 func (e *Engine) NewSession(l tds.Login) *Session {
 	s := &Session{e: e, id: int(e.nextSession.Add(1)), login: l, user: "dbo"}
+	s.database = s.firstDatabase()
 	e.db.mu.RLock()
 	if u := e.db.users[strings.ToLower(l.User)]; u != nil {
 		s.user = u.name

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
 )
@@ -24,6 +25,8 @@ func errSyntaxNear(near string) error {
 func errUnsupported(what string) error {
 	return sqlError(40517, "Keyword or statement option '%s' is not supported by this stand-in for SQL Server.", what)
 }
+
+func errLogin(user string) error { return severity(14, 18456, "Login failed for user '%s'.", user) }
 
 func errUndeclared(name string) error {
 	return severity(15, 137, "Must declare the scalar variable \"%s\".", name)
@@ -134,10 +137,10 @@ func errTrigger(t *table) error {
 		"contains an OUTPUT clause without INTO clause.", t.name)
 }
 
-func errWrongSet(verb string) error {
-	return sqlError(1934, "%s failed because the following SET options have incorrect settings: 'QUOTED_IDENTIFIER'. "+
+func errWrongSet(verb string, wrong []string) error {
+	return sqlError(1934, "%s failed because the following SET options have incorrect settings: '%s'. "+
 		"Verify that SET options are correct for use with indexed views and/or indexes on computed columns and/or filtered "+
-		"indexes and/or query notifications and/or XML data type methods and/or spatial index operations.", verb)
+		"indexes and/or query notifications and/or XML data type methods and/or spatial index operations.", verb, strings.Join(wrong, ", "))
 }
 
 func errDenied(action, object, database, schema string) error {

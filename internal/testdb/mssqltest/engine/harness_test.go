@@ -17,15 +17,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // recorder keeps what a request produced.
 type recorder struct {
-	sets     [][]Row
-	columns  [][]string
-	errors   []*sqltype.Error
-	messages []string
-	counts   []int64
-	status   *int32
-	outputs  []tds.Param
-	flushes  int
-	tx       []string
+	sets      [][]Row
+	columns   [][]string
+	errors    []*sqltype.Error
+	messages  []string
+	counts    []int64
+	status    *int32
+	outputs   []tds.Param
+	places    []int // of the outputs
+	commands  []tds.Command
+	databases []string
+	flushes   int
+	tx        []string
 }
 
 func (r *recorder) Columns(c []sqltype.Column) error {
@@ -43,10 +46,16 @@ func (r *recorder) Row(row []sqltype.Value) error {
 	return nil
 }
 
-func (r *recorder) Done(rows uint64, hasCount, _ bool) error {
-	if hasCount {
-		r.counts = append(r.counts, int64(rows))
+func (r *recorder) Done(e tds.End) error {
+	if e.Counted {
+		r.counts = append(r.counts, int64(e.Rows))
 	}
+	r.commands = append(r.commands, e.Command)
+	return nil
+}
+
+func (r *recorder) Database(now, before string) error {
+	r.databases = append(r.databases, before+" to "+now)
 	return nil
 }
 
@@ -59,12 +68,16 @@ func (r *recorder) Message(e *sqltype.Error) error {
 	return nil
 }
 
-func (r *recorder) ReturnStatus(n int32) error    { r.status = &n; return nil }
-func (r *recorder) ReturnValue(p tds.Param) error { r.outputs = append(r.outputs, p); return nil }
-func (r *recorder) TxBegan(uint64) error          { r.tx = append(r.tx, "began"); return nil }
-func (r *recorder) TxCommitted(uint64) error      { r.tx = append(r.tx, "committed"); return nil }
-func (r *recorder) TxRolledBack(uint64) error     { r.tx = append(r.tx, "rolled back"); return nil }
-func (r *recorder) Flush() error                  { r.flushes++; return nil }
+func (r *recorder) ReturnValue(place int, p tds.Param) error {
+	r.places, r.outputs = append(r.places, place), append(r.outputs, p)
+	return nil
+}
+
+func (r *recorder) ReturnStatus(n int32) error { r.status = &n; return nil }
+func (r *recorder) TxBegan(uint64) error       { r.tx = append(r.tx, "began"); return nil }
+func (r *recorder) TxCommitted(uint64) error   { r.tx = append(r.tx, "committed"); return nil }
+func (r *recorder) TxRolledBack(uint64) error  { r.tx = append(r.tx, "rolled back"); return nil }
+func (r *recorder) Flush() error               { r.flushes++; return nil }
 
 // values is the first column of every row of every result.
 func (r *recorder) values() []any {

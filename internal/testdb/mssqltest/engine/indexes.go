@@ -30,8 +30,8 @@ func (x *exec) createIndex(n *node, st *ast.CreateIndexStatement) error {
 		ix.include = append(ix.include, at)
 	}
 	if st.FilterPredicate != nil {
-		if !x.s.set.quotedIdentifier || !x.s.set.ansi {
-			return errWrongSet("CREATE INDEX")
+		if wrong := x.s.set.options.wrong(); len(wrong) > 0 {
+			return errWrongSet("CREATE INDEX", wrong)
 		}
 		if err := t.filter(ix, n, st.FilterPredicate); err != nil {
 			return err

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -51,9 +52,9 @@ func (s *Session) runRPC(r *tds.Request) error {
 		return err
 	}
 	s.sentResult(s.out.ReturnStatus(int32(code)))
-	for _, a := range args {
+	for i, a := range args {
 		if a.output {
-			s.sentResult(s.out.ReturnValue(tds.Param{Name: a.name, Output: true, Type: a.typ, Value: a.val}))
+			s.sentResult(s.out.ReturnValue(i, tds.Param{Name: a.name, Output: true, Type: a.typ, Value: a.val}))
 		}
 	}
 	return nil
@@ -151,7 +152,7 @@ func (s *Session) call(f *frame, schema, name string, args []argument) (int64, e
 	}
 	b := o.proc.body
 	sub := s.newFrame(b)
-	sub.inProc, sub.proc = true, o.name
+	sub.inProc, sub.proc, sub.made = true, o.name, o.proc.made
 	if err := s.bind(sub, o.name, args); err != nil {
 		return 0, err
 	}
@@ -251,6 +252,9 @@ func (s *Session) scoped(f *frame) error {
 	was, count := s.set, s.trancount
 	s.nest++
 	s.unseen = false
+	if f.proc != "" {
+		s.set.options = s.set.options&^madeWith | f.made
+	}
 	_, err := s.runFrame(f)
 	s.nest--
 	priority := s.set.deadlockPriority
@@ -297,34 +301,47 @@ func init() {
 		"sp_getapplock":       (*Session).getAppLock,
 		"sp_releaseapplock":   (*Session).releaseAppLock,
 		"sp_reset_connection": func(s *Session, _ []argument) (int64, error) { s.reset(false); return 0, nil },
+		"sp_prepare":          (*Session).prepare,
+		"sp_execute":          (*Session).executePrepared,
+		"sp_prepexec":         (*Session).prepareAndExecute,
+		"sp_unprepare":        (*Session).unprepare,
 	}
 }
 
-func (s *Session) executeSQL(args []argument) (int64, error) {
-	text := func(at int, what string) (string, error) {
-		if at >= len(args) {
-			return "", nil
-		}
-		a := args[at]
-		if a.name != "" && !strings.EqualFold(a.name, what) && !strings.EqualFold(a.name, "@stmt") && !strings.EqualFold(a.name, "@statement") {
-			return "", sqlError(8145, "%s is not a parameter for procedure sp_executesql.", a.name)
-		}
-		if a.val == nil {
-			return "", nil
-		}
-		if !isNational(a.typ.Kind) {
-			return "", sqlError(214, "Procedure expects parameter '%s' of type 'ntext/nchar/nvarchar'.", what)
-		}
-		return a.val.(string), nil
+// sameName compares the name of an argument with that of a system procedure's parameter,
+// before which some clients leave out the @.
+func sameName(given, parameter string) bool {
+	return strings.EqualFold(strings.TrimPrefix(given, "@"), strings.TrimPrefix(parameter, "@"))
+}
+
+// unicode is the text that stands at a place among the arguments of a system procedure;
+// names are what that parameter is called.
+func unicode(proc string, args []argument, at int, names ...string) (string, error) {
+	if at >= len(args) {
+		return "", nil
 	}
+	a := args[at]
+	if a.name != "" && !slices.ContainsFunc(names, func(n string) bool { return sameName(a.name, n) }) {
+		return "", sqlError(8145, "%s is not a parameter for procedure %s.", a.name, proc)
+	}
+	if a.val == nil {
+		return "", nil
+	}
+	if !isNational(a.typ.Kind) {
+		return "", sqlError(214, "Procedure expects parameter '%s' of type 'ntext/nchar/nvarchar'.", names[0])
+	}
+	return a.val.(string), nil
+}
+
+func (s *Session) executeSQL(args []argument) (int64, error) {
 	if len(args) == 0 {
 		return 0, errMissingParam("sp_executesql", "@statement")
 	}
-	statement, err := text(0, "@statement")
+	statement, err := unicode("sp_executesql", args, 0, "@statement", "@stmt")
 	if err != nil {
 		return 0, err
 	}
-	declaration, err := text(1, "@params")
+	declaration, err := unicode("sp_executesql", args, 1, "@params")
 	if err != nil {
 		return 0, err
 	}

@@ -85,7 +85,7 @@ func (s *Session) failed(f *frame, n *node, err error) (stop bool, _ error) {
 		e.Line, e.Proc = n.line, f.proc
 	}
 	s.report(e)
-	s.done(0, false)
+	s.done(n, 0, false)
 	_, thrown := n.st.(*ast.ThrowStatement)
 	switch {
 	case s.set.xactAbort || rollsBack(e):
@@ -101,6 +101,9 @@ func (s *Session) failed(f *frame, n *node, err error) (stop bool, _ error) {
 func (s *Session) runNode(f *frame, n *node) (flow, error) {
 	if err := s.ctx.Err(); err != nil {
 		return goOn, err
+	}
+	if s.set.fmtOnly {
+		return goOn, s.runFmtOnly(f, n)
 	}
 	switch st := n.st.(type) {
 	case *ast.BeginEndBlockStatement:
@@ -242,6 +245,8 @@ func expressionsOf(st ast.Statement) []ast.ScalarExpression {
 		}
 	case *ast.SetRowCountStatement:
 		return []ast.ScalarExpression{st.NumberRows}
+	case *ast.SetTextSizeStatement:
+		return []ast.ScalarExpression{st.TextSize}
 	case *ast.SetCommandStatement:
 		var list []ast.ScalarExpression
 		for _, c := range st.Commands {

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
@@ -13,10 +12,11 @@ import (
 // Session is one connection's state. It implements tds.Session: one request at
 // a time.
 type Session struct {
-	e     *Engine
-	id    int
-	login tds.Login
-	user  string // dbo is not subject to permissions
+	e        *Engine
+	id       int
+	login    tds.Login
+	user     string // dbo is not subject to permissions
+	database string // as the client knows it
 
 	set       settings
 	tx        *txn
@@ -28,6 +28,8 @@ type Session struct {
 	fetchStatus int64
 	nest        int
 	cursors     map[string]*openCursor // global ones
+	prepared    map[int64]prepared     // by handle
+	lastHandle  int64
 
 	// Of the request that runs.
 	ctx       context.Context
@@ -35,25 +37,10 @@ type Session struct {
 	out       tds.Results
 	frame     *frame
 	now       Statement
+	result    []sqltype.Column // that rows are of
 	sent      int
 	unflushed int
 	broken    error
-}
-
-// settings are what SET changes. A procedure's changes end with it.
-type settings struct {
-	noCount, xactAbort bool
-	quotedIdentifier   bool
-	ansi               bool // the other options that filtered indexes ask for
-	implicit           bool // IMPLICIT_TRANSACTIONS
-	rowCount           int64
-	level              isolation
-	lockTimeout        time.Duration
-	deadlockPriority   int
-}
-
-func (s *Session) defaults() settings {
-	return settings{quotedIdentifier: s.login.ODBC, ansi: s.login.ODBC, level: readCommitted, lockTimeout: -1}
 }
 
 // errAbort ends a batch whose error has been reported.
@@ -107,8 +94,12 @@ func (s *Session) reset(keepTx bool) {
 	level := s.set.level
 	s.set = s.defaults()
 	s.set.level = level
-	s.cursors = nil
+	s.cursors, s.prepared = nil, nil
 	s.rowcount = 0
+	if first := s.firstDatabase(); s.database != first {
+		s.sentResult(s.out.Database(first, s.database))
+		s.database = first
+	}
 }
 
 func (s *Session) runText(text string) error {
@@ -147,6 +138,7 @@ func (s *Session) columns(cols []outCol) error {
 		out[i] = sqltype.Column{Name: c.name, Type: c.typ, Nullable: c.nullable}
 	}
 	s.sent = 0
+	s.result = out
 	s.sentResult(s.out.Columns(out))
 	return nil
 }
@@ -170,6 +162,9 @@ func (x *exec) row(row Row) error {
 	if s.broken != nil {
 		return context.Canceled
 	}
+	if s.set.textSize < maxTextSize {
+		row = s.shorten(row)
+	}
 	s.sentResult(s.out.Row(row))
 	s.sent++
 	x.cost.RowsReturned++
@@ -188,86 +183,12 @@ func (x *exec) row(row Row) error {
 	return nil
 }
 
-func (s *Session) done(n int64, counted bool) {
-	if s.frame != nil && s.frame.inProc && s.set.noCount && !counted {
+// done ends a statement.
+func (s *Session) done(n *node, rows int64, counted bool) {
+	if s.frame.inProc && s.set.noCount && !counted {
 		return
 	}
-	s.sentResult(s.out.Done(uint64(n), counted && !s.set.noCount, s.frame != nil && s.frame.inProc))
-}
-
-// beginUnseen opens the transaction that IMPLICIT_TRANSACTIONS puts before the
-// first statement that touches a table, and before BEGIN TRANSACTION, which then
-// is the second level.
-func (s *Session) beginUnseen() {
-	if s.set.implicit && s.trancount == 0 && s.tx == nil {
-		s.begin()
-		s.unseen = true
-	}
-}
-
-// begin, commit and rollbackAll are BEGIN TRANSACTION and its ends.
-
-func (s *Session) begin() {
-	if s.trancount++; s.trancount == 1 {
-		s.tx = s.newTxn()
-		s.sentResult(s.out.TxBegan(s.tx.id))
-	}
-}
-
-func (s *Session) commit() error {
-	switch {
-	case s.trancount == 0:
-		return sqlError(3902, "The COMMIT TRANSACTION request has no corresponding BEGIN TRANSACTION.")
-	case s.trancount > 1:
-		s.trancount--
-		return nil
-	}
-	tx := s.tx
-	s.tx, s.trancount = nil, 0
-	tx.commit(s.e.db)
-	s.sentResult(s.out.TxCommitted(tx.id))
-	if h := s.e.hooksNow(); h.Committed != nil {
-		h.Committed(s.ctx, s.now)
-	}
-	return nil
-}
-
-func (s *Session) rollbackAll() {
-	if s.tx == nil {
-		return
-	}
-	tx := s.tx
-	explicit := s.trancount > 0
-	s.tx, s.trancount = nil, 0
-	tx.rollback(s.e.db)
-	if explicit && s.out != nil {
-		s.sentResult(s.out.TxRolledBack(tx.id))
-	}
-}
-
-// transaction answers a request of the transaction manager.
-func (s *Session) transaction(r tds.TxRequest) error {
-	switch r.Op {
-	case tds.TxBegin:
-		if r.Isolation > 0 {
-			s.set.level = isolation(r.Isolation)
-		}
-		s.begin()
-		return nil
-	case tds.TxCommit:
-		return s.commit()
-	case tds.TxRollback:
-		return s.rollback()
-	}
-	return errUnsupported("transaction request")
-}
-
-// rollback ends the whole transaction, whatever its name: there are no
-// savepoints here.
-func (s *Session) rollback() error {
-	if s.trancount == 0 {
-		return sqlError(3903, "The ROLLBACK TRANSACTION request has no corresponding BEGIN TRANSACTION.")
-	}
-	s.rollbackAll()
-	return nil
+	s.sentResult(s.out.Done(tds.End{
+		Command: commandOf(n.st), Rows: uint64(rows), Counted: counted && !s.set.noCount, InProc: s.frame.inProc,
+	}))
 }

@@ -10,9 +10,17 @@ type txn struct {
 	state *txState
 	undo  []undoRecord
 	wrote []oldVersions
+	name  string // as BEGIN TRANSACTION said
+	saves []savepoint
 
 	snapshot    uint64
 	hasSnapshot bool
+}
+
+// savepoint is what SAVE TRANSACTION leaves: how much was to undo then.
+type savepoint struct {
+	name string
+	mark int
 }
 
 // undoRecord undoes one step: a version pushed, an index entry added, or, if fn

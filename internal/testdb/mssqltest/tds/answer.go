@@ -15,7 +15,7 @@ var errFatal = errors.New("an error of class 20 or above was sent")
 // answer runs one call and sends its answer. An error ends the connection.
 func (c *Conn) answer(session Session, call *call) error {
 	if call.attention {
-		c.out.buf = appendDone(c.out.buf, done{token: tokenDone, status: doneAttention})
+		c.acknowledge()
 		return c.out.finish()
 	}
 	started := time.Now()
@@ -28,9 +28,14 @@ func (c *Conn) answer(session Session, call *call) error {
 		return err
 	}
 	if exchange.Interrupted = !call.close(); exchange.Interrupted {
-		r.acknowledge()
+		r.cut()
+		exchange.ResponseBytes = c.out.total()
+		if err := c.out.finish(); err != nil {
+			return err
+		}
+		c.acknowledge()
 	}
-	exchange.ResponseBytes = c.out.total()
+	exchange.ResponseBytes += c.out.total()
 	c.server.options.Observe(c, exchange)
 	if err := c.out.finish(); err != nil {
 		return err
@@ -39,6 +44,11 @@ func (c *Conn) answer(session Session, call *call) error {
 		return errFatal
 	}
 	return nil
+}
+
+// acknowledge writes the answer to an attention.
+func (c *Conn) acknowledge() {
+	c.out.buf = appendDone(c.out.buf, done{token: tokenDone, status: doneAttention})
 }
 
 // run writes the answer to a call. An error means that there is nobody to send

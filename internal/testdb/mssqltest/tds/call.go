@@ -19,8 +19,8 @@ var (
 // answers it and closes it. Whichever of the two comes first decides how an
 // attention is acknowledged:
 //
-//	open --interrupt--> interrupted --close--> closed   the answer ends with the acknowledgement
-//	open --close--> closed                              the acknowledgement is an answer of its own
+//	open --interrupt--> interrupted --close--> closed   the answer is cut short, the acknowledgement follows it
+//	open --close--> closed                              the acknowledgement comes where the attention stands among the calls
 type call struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc

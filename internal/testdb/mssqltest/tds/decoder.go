@@ -61,6 +61,15 @@ func (d *decoder) u64() uint64 {
 // bVarChar reads a string with a one-byte length in UTF-16 units.
 func (d *decoder) bVarChar() string { return decodeUTF16(d.bytes(2 * int(d.u8()))) }
 
+// bVarByteText reads a string with a one-byte length in bytes.
+func (d *decoder) bVarByteText() string {
+	n := int(d.u8())
+	if n%2 != 0 {
+		d.fail("UTF-16 text of %d bytes", n)
+	}
+	return decodeUTF16(d.bytes(n))
+}
+
 // usVarChar reads a string with a two-byte length in UTF-16 units.
 func (d *decoder) usVarChar() string { return decodeUTF16(d.bytes(2 * int(d.u16()))) }
 

@@ -218,8 +218,8 @@ func TestObserveIsToldBeforeTheClientHasItsAnswer(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Len(t, seen, 2)
 	require.True(t, seen[1].Interrupted)
-	// Header, ENVCHANGE that acknowledges the reset, DONE.
-	require.Equal(t, 8+6+13, seen[1].ResponseBytes)
+	// Header, ENVCHANGE that acknowledges the reset, DONE; header, DONE that acknowledges the attention.
+	require.Equal(t, 8+6+13+8+13, seen[1].ResponseBytes)
 }
 
 func TestALostAnswerIsObservedAsLost(t *testing.T) {

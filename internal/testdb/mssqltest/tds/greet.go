@@ -37,8 +37,14 @@ func (c *Conn) greet() (login7, error) {
 		if err != nil {
 			return login7{}, fmt.Errorf("TLS: %w", err)
 		}
+		plain := c.in.r
 		c.in = newMessageReader(secured, maxLoginBytes)
 		c.out.w, c.out.packetType = secured, packetReply
+		if agreed == encryptOff {
+			// The first packet of LOGIN7 is all that is encrypted.
+			c.in.then, c.out.w = plain, c.socket
+			encrypted = false
+		}
 	}
 	if msg, err = c.in.read(); err != nil {
 		return login7{}, err
@@ -61,10 +67,9 @@ func (c *Conn) greet() (login7, error) {
 func (c *Conn) admit(asked login7) (Session, error) {
 	session, err := c.open(asked)
 	if err != nil {
-		refusal := &sqltype.Error{Number: 50000, State: 1, Class: fatalClass, Line: 1,
-			Message: fmt.Sprintf("The stand-in failed: %v", err)}
-		errors.As(err, &refusal)
-		c.out.buf = appendMessage(c.out.buf, c.server.options.ServerName, refusal)
+		for _, refusal := range refusals(err) {
+			c.out.buf = appendMessage(c.out.buf, c.server.options.ServerName, refusal)
+		}
 		c.out.buf = appendDone(c.out.buf, done{token: tokenDone, status: doneError})
 		return nil, errors.Join(err, c.out.finish())
 	}
@@ -89,6 +94,21 @@ func (c *Conn) admit(asked login7) (Session, error) {
 		return nil, err
 	}
 	return session, nil
+}
+
+// refusals are the errors that a client whose login failed is told.
+func refusals(err error) (told []*sqltype.Error) {
+	list := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		list = joined.Unwrap()
+	}
+	for _, err := range list {
+		refusal := &sqltype.Error{Number: 50000, State: 1, Class: fatalClass, Line: 1,
+			Message: fmt.Sprintf("The stand-in failed: %v", err)}
+		errors.As(err, &refusal)
+		told = append(told, refusal)
+	}
+	return told
 }
 
 func (c *Conn) open(asked login7) (Session, error) {

@@ -10,8 +10,8 @@ import (
 
 // Handler answers for a server: it admits connections.
 type Handler interface {
-	// Login admits one connection. A *sqltype.Error (18456, 4060, 40613 …) is sent
-	// to the client and the connection closed.
+	// Login admits one connection. A *sqltype.Error (18456, 40613 …), or several that
+	// are joined (4060 and then 18456), are sent to the client and the connection closed.
 	Login(ctx context.Context, login Login) (Session, error)
 }
 
@@ -85,6 +85,27 @@ type TxRequest struct {
 	Isolation uint8
 }
 
+// Command is what a statement does, as its DONE says. It is zero for statements that
+// drivers do not tell apart.
+type Command uint16
+
+// The commands, by their number on the wire (CurCmd).
+const (
+	Select Command = 193
+	Insert Command = 195
+	Delete Command = 196
+	Update Command = 197
+	Define Command = 198 // CREATE, ALTER, DROP
+)
+
+// End is the end of one statement.
+type End struct {
+	Command Command
+	Rows    uint64
+	Counted bool // false for statements without a row count and under NOCOUNT
+	InProc  bool // it ran inside a procedure or sp_executesql
+}
+
 // Results receives what a request produces, in order. Its methods return an
 // error only when the connection is gone, or when a value is not of its
 // column's type or does not fit it, which is a fault of the session: Run
@@ -92,13 +113,15 @@ type TxRequest struct {
 type Results interface {
 	Columns([]sqltype.Column) error
 	Row([]sqltype.Value) error
-	// Done ends one statement. hasCount is false for statements without a row
-	// count and under NOCOUNT; inProc says that it ran inside a procedure or
-	// sp_executesql. The last DONE of a response is written by the server.
-	Done(rows uint64, hasCount, inProc bool) error
+	// Done ends one statement. The last DONE of a response is written by the server.
+	Done(End) error
 	Message(*sqltype.Error) error // error or information, by Class
 	ReturnStatus(int32) error
-	ReturnValue(Param) error
+	// ReturnValue is the value of an output parameter, which had that place in the
+	// call; the first is 0.
+	ReturnValue(place int, p Param) error
+	// Database tells the client that the session is in another database.
+	Database(now, before string) error
 	// TxBegan, TxCommitted and TxRolledBack tell the client's side of the
 	// transaction's state (ENVCHANGE 8, 9, 10). id is never 0.
 	TxBegan(id uint64) error

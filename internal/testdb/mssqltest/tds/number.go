@@ -54,7 +54,8 @@ func appendDecimal(b []byte, t sqltype.Type, v *big.Rat) ([]byte, error) {
 }
 
 func decodeDecimal(b []byte, t sqltype.Type) (*big.Rat, error) {
-	if len(b) < 5 || len(b)%4 != 1 {
+	// As long as declared, or as few bytes as the number needs.
+	if len(b) < 2 || len(b) > decimalBytes(maxPrecision) {
 		return nil, malformedf("decimal of %d bytes", len(b))
 	}
 	magnitude := slices.Clone(b[1:])

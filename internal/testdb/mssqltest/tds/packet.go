@@ -56,8 +56,9 @@ type message struct {
 // messageReader puts messages together from packets. One goroutine uses it.
 type messageReader struct {
 	r         *bufio.Reader
-	maxPacket int // the negotiated packet size
-	maxBytes  int // of a message's payload
+	maxPacket int           // the negotiated packet size
+	maxBytes  int           // of a message's payload
+	then      *bufio.Reader // whence all packets behind the next one come; nil if from r
 	buf       []byte
 }
 
@@ -106,6 +107,9 @@ func (m *messageReader) read() (message, error) {
 			return msg, fmt.Errorf("packet body: %w", err)
 		}
 		msg.wireBytes += size + headerBytes
+		if m.then != nil {
+			m.r, m.then = m.then, nil
+		}
 		if last {
 			msg.status |= h[1] & (statusEOM | statusIgnore)
 			msg.payload = m.buf

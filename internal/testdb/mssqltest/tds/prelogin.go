@@ -54,14 +54,15 @@ func parsePrelogin(b []byte) (encryption, error) {
 	}
 }
 
-// agreeEncryption is the server's answer to what the client said. With a
-// certificate every client that can encrypt does so for the whole connection.
+// agreeEncryption is the server's answer to what the client said. Without a
+// certificate nothing is encrypted. With one, the login is, and the rest of the
+// connection if the client asks for it: the server is not set to force it.
 func agreeEncryption(client encryption, haveTLS bool) encryption {
 	switch {
 	case !haveTLS || client == encryptNotSupported:
 		return encryptNotSupported
 	case client == encryptOff:
-		return encryptRequired
+		return encryptOff
 	default:
 		return encryptOn
 	}

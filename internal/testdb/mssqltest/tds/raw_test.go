@@ -43,7 +43,7 @@ func (s rawSession) Run(ctx context.Context, r *Request, w Results) error {
 
 func (rawSession) Close() {}
 
-func serveRaw(t testing.TB, h *rawHandler, options Options) *Server {
+func serveRaw(t testing.TB, h Handler, options Options) *Server {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -81,12 +81,18 @@ func loginRaw(t testing.TB, s *Server) *rawClient {
 
 func (c *rawClient) greet() {
 	c.t.Helper()
-	c.send(packetPrelogin, appendPrelogin(nil, encryptNotSupported))
+	require.Equal(c.t, encryptNotSupported, c.prelogin(encryptNotSupported))
+}
+
+// prelogin says something of encryption and returns what the server says.
+func (c *rawClient) prelogin(says encryption) encryption {
+	c.t.Helper()
+	c.send(packetPrelogin, appendPrelogin(nil, says))
 	msg, err := c.in.read()
 	require.NoError(c.t, err)
 	said, err := parsePrelogin(msg.payload)
 	require.NoError(c.t, err)
-	require.Equal(c.t, encryptNotSupported, said)
+	return said
 }
 
 // packet is one packet with its header.
@@ -109,11 +115,12 @@ func (c *rawClient) send(packetType byte, payload []byte) {
 
 // reply is what a reply says, by token.
 type reply struct {
-	done   []uint16 // status of each DONE, DONEPROC and DONEINPROC
-	final  byte     // the last token
-	errors []int32
-	class  byte // of the last error
-	env    []byte
+	done     []uint16  // status of each DONE, DONEPROC and DONEINPROC
+	final    byte      // the last token
+	commands []Command // those that are told
+	errors   []int32
+	class    byte // of the last error
+	env      []byte
 }
 
 // reply reads one answer that has no columns in it.
@@ -127,7 +134,10 @@ func (c *rawClient) reply() reply {
 		switch r.final = d.u8(); r.final {
 		case tokenDone, tokenDoneProc, tokenDoneInProc:
 			r.done = append(r.done, d.u16())
-			d.bytes(10)
+			if command := Command(d.u16()); command != 0 {
+				r.commands = append(r.commands, command)
+			}
+			d.u64()
 		case tokenError, tokenInfo, tokenEnvChange, tokenLoginAck:
 			body := d.bytes(int(d.u16()))
 			switch r.final {

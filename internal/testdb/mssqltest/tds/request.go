@@ -80,13 +80,13 @@ func (d *decoder) transaction() []*Request {
 	case TxBegin:
 		add(d.beginTx())
 	case TxCommit, TxRollback:
-		add(TxRequest{Op: op, Name: d.bVarChar()})
+		add(TxRequest{Op: op, Name: d.bVarByteText()})
 		const beginAnother = 1
 		if d.u8()&beginAnother != 0 {
 			add(d.beginTx())
 		}
 	case TxSave:
-		add(TxRequest{Op: op, Name: d.bVarChar()})
+		add(TxRequest{Op: op, Name: d.bVarByteText()})
 	default:
 		d.fail("transaction-manager request %d", op)
 	}
@@ -102,6 +102,6 @@ func (d *decoder) beginTx() TxRequest {
 	if tx.Isolation > highestIsolation {
 		d.fail("isolation level %d", tx.Isolation)
 	}
-	tx.Name = d.bVarChar()
+	tx.Name = d.bVarByteText()
 	return tx
 }

@@ -19,7 +19,6 @@ type response struct {
 
 	columns []sqltype.Column
 	held    done // the DONE held back; token 0 for none
-	outputs uint16
 	rows    int
 	late    []byte // ends of transactions that came after an attention
 	failed  bool   // an error since the last DONE
@@ -79,19 +78,16 @@ func (r *response) Row(values []sqltype.Value) error {
 	return r.token(func(b []byte) ([]byte, error) { return appendRow(b, r.columns, values) })
 }
 
-func (r *response) Done(rows uint64, hasCount, inProc bool) error {
-	d := done{token: tokenDone, rows: rows}
-	if inProc {
+func (r *response) Done(e End) error {
+	d := done{token: tokenDone, command: e.Command, rows: e.Rows}
+	if e.InProc {
 		d.token = tokenDoneInProc
 	}
-	if hasCount {
+	if e.Counted {
 		d.status |= doneCount
 	}
 	if r.failed {
 		d.status |= doneError
-	}
-	if r.columns != nil {
-		d.command = commandSelect
 	}
 	r.columns, r.failed = nil, false
 	err := r.simple(func(b []byte) []byte { return b }) // releases the one before
@@ -116,9 +112,12 @@ func (r *response) ReturnStatus(status int32) error {
 	})
 }
 
-func (r *response) ReturnValue(p Param) error {
-	r.outputs++
-	return r.token(func(b []byte) ([]byte, error) { return appendReturnValue(b, r.outputs-1, p) })
+func (r *response) ReturnValue(place int, p Param) error {
+	return r.token(func(b []byte) ([]byte, error) { return appendReturnValue(b, uint16(place), p) })
+}
+
+func (r *response) Database(now, before string) error {
+	return r.simple(func(b []byte) []byte { return appendEnvText(b, envDatabase, now, before) })
 }
 
 func (r *response) TxBegan(id uint64) error      { return r.tx(envTxBegin, id) }
@@ -171,12 +170,13 @@ func (r *response) endRequest(kind RequestKind, more bool) {
 		final.status |= doneMore
 	}
 	r.out.buf = appendDone(r.out.buf, final)
-	r.columns, r.outputs, r.failed, r.broken = nil, 0, false, false
+	r.columns, r.failed, r.broken = nil, false, false
 }
 
-// acknowledge ends an answer that an attention interrupted.
-func (r *response) acknowledge() {
+// cut ends an answer that an attention interrupted: the acknowledgement follows in a
+// message of its own, as from every server since 2005, and some drivers wait for that.
+func (r *response) cut() {
 	r.out.discard()
 	r.out.buf = append(r.out.buf, r.late...)
-	r.out.buf = appendDone(r.out.buf, done{token: tokenDone, status: doneAttention})
+	r.out.buf = appendDone(r.out.buf, done{token: tokenDone, status: doneError})
 }

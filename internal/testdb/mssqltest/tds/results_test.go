@@ -64,7 +64,7 @@ func TestAnErrorBehindRowsIsSeenAfterTheRows(t *testing.T) {
 		"before the end of the statement":     {message(deadlock)},
 		"with the end of the statement":       {message(deadlock), counted(2)},
 		"after the end of the statement":      {counted(2), message(deadlock)},
-		"after the end of a call's statement": {func(w tds.Results) error { return w.Done(2, true, true) }, message(deadlock)},
+		"after the end of a call's statement": {func(w tds.Results) error { return w.Done(tds.End{Rows: 2, Counted: true, InProc: true}) }, message(deadlock)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parts := append([]func(tds.Results) error{columns(intColumn("n")), row(int64(1)), row(int64(2))}, end...)
@@ -121,10 +121,10 @@ func TestSeveralResultSetsComeInOrder(t *testing.T) {
 func TestRowsAffectedIsTheSumOfTheCounts(t *testing.T) {
 	var inProc, hasCount bool
 	h := &fakeHandler{run: func(_ context.Context, _ *tds.Request, w tds.Results) error {
-		if err := w.Done(3, hasCount, inProc); err != nil {
+		if err := w.Done(tds.End{Rows: 3, Counted: hasCount, InProc: inProc}); err != nil {
 			return err
 		}
-		return w.Done(4, hasCount, inProc)
+		return w.Done(tds.End{Rows: 4, Counted: hasCount, InProc: inProc})
 	}}
 	db := open(t, serve(t, h, tds.Options{}))
 	for _, c := range []struct {
@@ -200,7 +200,7 @@ func TestOutputParametersAndReturnStatusReachTheCaller(t *testing.T) {
 			case "@n":
 				p.Value = p.Value.(int64) + 1
 			}
-			if err := w.ReturnValue(p); err != nil {
+			if err := w.ReturnValue(i, p); err != nil {
 				return err
 			}
 		}

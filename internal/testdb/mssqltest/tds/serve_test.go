@@ -131,7 +131,7 @@ func row(v ...sqltype.Value) func(tds.Results) error {
 }
 
 func counted(n uint64) func(tds.Results) error {
-	return func(w tds.Results) error { return w.Done(n, true, false) }
+	return func(w tds.Results) error { return w.Done(tds.End{Rows: n, Counted: true}) }
 }
 
 func message(e sqltype.Error) func(tds.Results) error {
@@ -148,12 +148,12 @@ func echo(from int) func(context.Context, *tds.Request, tds.Results) error {
 			cols = append(cols, sqltype.Column{Name: strings.TrimPrefix(p.Name, "@"), Type: p.Type, Nullable: true})
 			values = append(values, p.Value)
 		}
-		return answer(columns(cols...), row(values...), func(w tds.Results) error { return w.Done(1, true, true) })(nil, r, w)
+		return answer(columns(cols...), row(values...), func(w tds.Results) error { return w.Done(tds.End{Rows: 1, Counted: true, InProc: true}) })(nil, r, w)
 	}
 }
 
 // nothing answers that a statement without rows or count has run.
-func nothing(_ context.Context, _ *tds.Request, w tds.Results) error { return w.Done(0, false, false) }
+func nothing(_ context.Context, _ *tds.Request, w tds.Results) error { return w.Done(tds.End{}) }
 
 func intColumn(name string) sqltype.Column {
 	return sqltype.Column{Name: name, Type: sqltype.Type{Kind: sqltype.Int}, Nullable: true}

@@ -2,6 +2,7 @@ package tds
 
 import (
 	"crypto/tls"
+	"encoding/binary"
 	"net"
 )
 
@@ -35,12 +36,12 @@ type handshakeConn struct {
 	out  *messageWriter
 	rest []byte // of the client's message
 	bare bool
+	left int // bytes to come of the record that is being read bare
 }
 
 func (h *handshakeConn) Read(b []byte) (int, error) {
 	if h.bare {
-		// The buffer may hold what came behind the client's last message.
-		return h.in.r.Read(b)
+		return h.readRecord(b)
 	}
 	if err := h.flush(); err != nil {
 		return 0, err
@@ -58,6 +59,23 @@ func (h *handshakeConn) Read(b []byte) (int, error) {
 	n := copy(b, h.rest)
 	h.rest = h.rest[n:]
 	return n, nil
+}
+
+// readRecord reads no farther than to the end of a record: where only the login is
+// encrypted, what follows is none. It reads from the buffer, which may hold what came
+// behind the client's last message.
+func (h *handshakeConn) readRecord(b []byte) (int, error) {
+	const header = 5
+	if h.left == 0 {
+		opening, err := h.in.r.Peek(header)
+		if err != nil {
+			return 0, err
+		}
+		h.left = header + int(binary.BigEndian.Uint16(opening[3:]))
+	}
+	n, err := h.in.r.Read(b[:min(len(b), h.left)])
+	h.left -= n
+	return n, err
 }
 
 func (h *handshakeConn) Write(b []byte) (int, error) {

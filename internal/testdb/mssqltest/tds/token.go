@@ -33,9 +33,6 @@ const (
 	doneServerError = 0x100
 )
 
-// commandSelect is the CurCmd of a statement that returned rows.
-const commandSelect = 0xc1
-
 // Kinds of ENVCHANGE.
 const (
 	envDatabase   = 1
@@ -97,13 +94,13 @@ func appendMessage(b []byte, server string, e *sqltype.Error) []byte {
 type done struct {
 	token   byte
 	status  uint16
-	command uint16
+	command Command
 	rows    uint64
 }
 
 func appendDone(b []byte, d done) []byte {
 	b = binary.LittleEndian.AppendUint16(append(b, d.token), d.status)
-	b = binary.LittleEndian.AppendUint16(b, d.command)
+	b = binary.LittleEndian.AppendUint16(b, uint16(d.command))
 	return binary.LittleEndian.AppendUint64(b, d.rows)
 }
 

@@ -9,6 +9,8 @@ import (
 // Type tokens (MS-TDS 2.2.5.4).
 const (
 	typeNull           = 0x1f
+	typeImage          = 0x22
+	typeText           = 0x23
 	typeGUID           = 0x24
 	typeIntN           = 0x26
 	typeDateN          = 0x28
@@ -24,6 +26,7 @@ const (
 	typeMoney          = 0x3c
 	typeDateTime       = 0x3d
 	typeFloat8         = 0x3e
+	typeNText          = 0x63
 	typeBitN           = 0x68
 	typeDecimalN       = 0x6a
 	typeNumericN       = 0x6c
@@ -53,6 +56,7 @@ const (
 	fixedLength lengthForm = iota // none: the type says it, and NULL cannot be
 	byteLength                    // one byte, 0 is NULL
 	shortLength                   // two bytes, 0xFFFF is NULL
+	longLength                    // four bytes, 0xFFFFFFFF is NULL
 	plpLength                     // partially length-prefixed chunks
 )
 
@@ -96,6 +100,8 @@ func (d *decoder) typeInfo() wireType {
 		d.clockType(&w)
 	case typeBigVarBinary, typeBigVarChar, typeBigBinary, typeBigChar, typeNVarChar, typeNChar:
 		d.textType(&w)
+	case typeImage, typeText, typeNText:
+		d.longType(&w)
 	case typeXML:
 		w.form, w.t = plpLength, sqltype.Type{Kind: sqltype.XML}
 		if d.u8() != 0 { // a schema collection: database, schema, name
@@ -218,6 +224,22 @@ func (d *decoder) textType(w *wireType) {
 	case w.bytes > maxShortBytes:
 		d.fail("type 0x%02x of %d bytes", w.token, w.bytes)
 	}
+}
+
+// longType reads the types that were before (max): parameters of older clients.
+func (d *decoder) longType(w *wireType) {
+	w.form, w.bytes = longLength, int(d.u32())
+	w.t.Size = sqltype.Max
+	switch w.token {
+	case typeImage:
+		w.t.Kind = sqltype.VarBinary
+		return
+	case typeText:
+		w.t.Kind = sqltype.VarChar
+	default:
+		w.t.Kind = sqltype.NVarChar
+	}
+	d.bytes(len(collation))
 }
 
 // appendTypeInfo appends the TYPE_INFO of a column or a returned value.

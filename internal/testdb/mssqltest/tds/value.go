@@ -16,6 +16,7 @@ const (
 	plpNull    = math.MaxUint64
 	plpUnknown = math.MaxUint64 - 1
 	shortNull  = 0xffff
+	longNull   = 0xffffffff
 )
 
 // value reads one value of type w.
@@ -45,6 +46,10 @@ func (d *decoder) rawValue(w wireType) (b []byte, null bool) {
 		}
 	case shortLength:
 		if n = int(d.u16()); n == shortNull {
+			return nil, true
+		}
+	case longLength:
+		if n = int(d.u32()); n == longNull {
 			return nil, true
 		}
 	case plpLength:

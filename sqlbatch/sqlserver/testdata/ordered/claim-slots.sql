@@ -15,7 +15,6 @@ DECLARE @parts TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NU
 DECLARE @free TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @walked TABLE (o int NOT NULL, slot smallint NOT NULL, seq bigint NOT NULL, id binary(16) NOT NULL, fence bigint NOT NULL,
     due_at datetime2(3) NOT NULL, lease_until datetime2(3) NOT NULL, order_key varbinary(200) NULL, PRIMARY KEY CLUSTERED (o, seq, id));
-DECLARE @stops TABLE (o int NOT NULL, seq bigint NOT NULL, id binary(16) NOT NULL, PRIMARY KEY CLUSTERED (o, seq, id));
 DECLARE @ends TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, after bigint NOT NULL, seq bigint NOT NULL);
 DECLARE @count int;
 DECLARE @full int;
@@ -43,9 +42,13 @@ SELECT TOP (@n) f.id
 FROM @parts AS p
 CROSS APPLY (
     SELECT TOP (p.most) u.id
-    FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+    FROM (
+        SELECT TOP (p.most) q.id, q.seq, q.due_at, q.lease_until, q.leased_by, q.lapses
+        FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+        WHERE q.slot = p.slot AND q.seq > p.after AND (@mine = 1 OR q.leased_by IS NULL OR q.leased_by <> @by OR q.lease_until <= @now)
+        ORDER BY q.seq) AS i
     INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
-    WHERE i.slot = p.slot AND i.seq > p.after AND i.due_at <= @now AND i.lease_until <= @now
+    WHERE i.due_at <= @now AND i.lease_until <= @now
       AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses
       AND u.due_at <= @now AND u.lease_until <= @now
     ORDER BY i.seq) AS f
@@ -61,29 +64,30 @@ CROSS APPLY (
     ORDER BY q.seq) AS w
 ORDER BY p.o, w.seq
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
-INSERT INTO @stops (o, seq, id)
-SELECT w.o, w.seq, w.id
-FROM @walked AS w
-WHERE w.fence = 0 AND w.due_at <= @now AND NOT EXISTS (SELECT 1 FROM @free AS f WHERE f.id = w.id);
 SET @count = (SELECT COUNT(*) FROM @walked AS w);
 IF @count >= @n
     SET @full = CASE WHEN @n > 0 THEN (SELECT MAX(w.o) FROM @walked AS w) ELSE 0 END;
 INSERT INTO @ends (o, slot, after, seq)
 SELECT p.o, p.slot, p.after,
-       CASE WHEN s.seq IS NOT NULL THEN s.seq - 1
-            WHEN p.o > @full OR p.most <= 0 THEN p.after
+       CASE WHEN p.o > @full OR p.most <= 0 THEN p.after
             WHEN p.o = @full OR c.n >= p.most THEN c.seq
             ELSE CONVERT(bigint, 0x7FFFFFFFFFFFFFFF) END
 FROM @parts AS p
-CROSS APPLY (SELECT COUNT(*) AS n, MAX(w.seq) AS seq FROM @walked AS w WHERE w.o = p.o) AS c
-CROSS APPLY (SELECT MIN(e.seq) AS seq FROM @stops AS e WHERE e.o = p.o) AS s;
+CROSS APPLY (SELECT COUNT(*) AS n, MAX(w.seq) AS seq FROM @walked AS w WHERE w.o = p.o) AS c;
 IF @mine = 1
 BEGIN
     IF EXISTS (
         SELECT 1
-        FROM @ends AS e
-        INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK) ON q.slot = e.slot AND q.seq > e.after AND q.seq <= e.seq
-        WHERE q.fence > 0 AND NOT EXISTS (SELECT 1 FROM @walked AS w WHERE w.o = e.o AND w.seq = q.seq))
+        FROM (
+            SELECT b.o, b.slot, b.after, CASE WHEN n.seq IS NULL THEN e.seq ELSE n.seq - 1 END AS last
+            FROM (
+                SELECT s.o, s.slot, s.after FROM @ends AS s
+                UNION ALL
+                SELECT w.o, w.slot, w.seq FROM @walked AS w) AS b
+            INNER JOIN @ends AS e ON e.o = b.o
+            CROSS APPLY (SELECT MIN(w.seq) AS seq FROM @walked AS w WHERE w.o = b.o AND w.seq > b.after) AS n) AS g
+        INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK) ON q.slot = g.slot AND q.seq > g.after AND q.seq <= g.last
+        WHERE q.fence > 0)
     BEGIN
         THROW 51873, N'chanq: a message came back while its slot was claimed from', 1;
     END;
@@ -103,14 +107,13 @@ OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, insert
 FROM @walked AS w
 INNER JOIN @free AS f ON f.id = w.id
 INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = w.id
-WHERE NOT EXISTS (SELECT 1 FROM @stops AS s WHERE s.o = w.o AND s.seq < w.seq)
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 SELECT w.id, 0 AS priority, CONVERT(bigint, 0) AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired, CONVERT(bigint, 0) AS enqueued_at,
        DATEDIFF_BIG(millisecond, '19700101', w.due_at) AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, w.slot, w.seq, w.order_key,
        CASE WHEN w.due_at > @now AND w.due_at >= w.lease_until THEN DATEDIFF_BIG(millisecond, @now, w.due_at)
             WHEN w.lease_until > @now THEN DATEDIFF_BIG(millisecond, @now, w.lease_until) ELSE CONVERT(bigint, 0) END AS wait
 FROM @walked AS w
-WHERE NOT EXISTS (SELECT 1 FROM @free AS f WHERE f.id = w.id) AND NOT EXISTS (SELECT 1 FROM @stops AS s WHERE s.o = w.o AND s.seq <= w.seq);
+WHERE NOT EXISTS (SELECT 1 FROM @free AS f WHERE f.id = w.id);
 SELECT CONVERT(binary(16), NULL) AS id, 0 AS priority, CONVERT(bigint, 0) AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired, CONVERT(bigint, 0) AS enqueued_at,
        CONVERT(bigint, 0) AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, e.slot, e.seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, NULL) AS wait
 FROM @ends AS e;
