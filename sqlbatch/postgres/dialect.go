@@ -205,6 +205,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{slots}", in+quote("chanq_slots"), "{slots pk}", quote("pk_chanq_slots"),
 		"{numbers}", in+quote(stem+"_seq"), "{'numbers'}", literal(stem+"_seq"), "{seq bits}", strconv.Itoa(sqlbatch.SeqBits),
 		"{dead line}", quote("lx_"+stem+"_dead"), "{'dead line'}", literal("lx_"+stem+"_dead"),
+		"{new id}", newID, "{messages}", in+quote(stem+"_messages"), "{send}", in+quote(stem+"_send"),
 		"{senders}", strconv.Itoa(sendersClass),
 		"{$}", tag,
 		"{name}", build.Quote("'", n.Queue, "'"),

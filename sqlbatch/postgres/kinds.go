@@ -24,7 +24,7 @@ func newRenderer(n sqlbatch.Names) renderer {
 func kind(n sqlbatch.Names) *strings.Replacer {
 	if n.Slots == 0 {
 		return strings.NewReplacer(
-			"{order}", "", "{q.order}", "", "{replace order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{shown order}", "",
+			"{order}", "", "{q.order}", "", "{d.order}", "", "{replace order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{shown order}", "",
 			"{running}", "", "{slots and holds}", "0, 0", "{holds}", "0",
 		)
 	}
@@ -33,7 +33,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 		holds = "1"
 	}
 	return strings.NewReplacer(
-		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key",
+		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key", "{d.order}", ", d.slot, d.seq, d.order_key",
 		"{replace order}", ",\n  slot = excluded.slot, seq = excluded.seq, order_key = excluded.order_key",
 		"{live order}", strings.ReplaceAll(liveOrder, "{slot count}", slots), "{ended order}", endedOrder,
 		"{order checks}", strings.ReplaceAll(orderChecks, "{slot count}", slots),

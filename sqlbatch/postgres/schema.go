@@ -100,7 +100,7 @@ const liveTableText = `DO {$}
 BEGIN
   IF to_regclass({'live'}) IS NULL THEN
     CREATE TABLE {live} (
-      id          uuid     NOT NULL DEFAULT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid,
+      id          uuid     NOT NULL DEFAULT {new id},
       due_at      bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
       lease_until bigint   NOT NULL DEFAULT 0,
       enqueued_at bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
@@ -126,6 +126,8 @@ BEGIN
   END IF;
 END
 {$}`
+
+const newID = `(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid`
 
 // dueIndexText is what claims walk: due time, delay and retry are all due_at. What a
 // claim changes must stay out of it.

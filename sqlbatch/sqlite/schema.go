@@ -146,6 +146,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{live}", in+q(live), "{live_unqualified}", q(live), "{live_text}", build.Quote("'", live, "'"),
 		"{dead}", in+q(live+"_dead"), "{dead_unqualified}", q(live+"_dead"),
 		"{done}", in+q(live+"_done"), "{done_unqualified}", q(live+"_done"),
+		"{messages}", in+q(live+"_messages"),
 		"{due_ix}", in+q("ix_"+live+"_due"), "{due_ix_unqualified}", q("ix_"+live+"_due"),
 		"{dedup_ix}", in+q("ux_"+live+"_dedup"),
 		"{dead_ix}", in+q("ix_"+live+"_dead_ended"),
