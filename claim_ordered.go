@@ -256,6 +256,9 @@ func (d *dispatch[T]) plan(n int, now time.Duration) (p linePlan, claim sqlbatch
 	rows, suspects, lapses := c.caution.ask(n)
 	owned := d.tenure.owned()
 	d.change(func(ls *lines) { ls.own(owned); p = ls.plan(now, d.horizon.at(), d.sweeps, c.caution.wary && suspects) })
+	if p.spare {
+		rows, suspects, lapses = n, false, c.caution.least
+	}
 	d.salt = nextSalt(d.salt)
 	return p, sqlbatch.SlotClaim{
 		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: d.salt,

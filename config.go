@@ -221,8 +221,8 @@ type ConsumerConfig struct {
 	// watch, and a Config.Bell takes its place: there it means nothing.
 	WatchEvery time.Duration
 	// Linger is how long a settle lingers for others to join its statement, at
-	// most a tenth of LeaseFor. One that Wait waits for does so for 5 ms at most,
-	// Flush and Stop end it. Default 5 ms.
+	// most a tenth of LeaseFor. One that Wait waits for, or the next message of its Key, does so
+	// for 5 ms at most, where many come at once; Flush and Stop end it. Default 5 ms.
 	Linger time.Duration
 	// Order of claims within a priority. Default OrderFIFO.
 	Order Order

@@ -353,6 +353,8 @@ func (c *Consumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bo
 // or never will: after a Shutdown that gave up.
 func (c *Consumer[T]) expire(l *lease) { c.keeper.loseLease(l, leaseExpired) }
 
+func (c *Consumer[T]) awaits(l *lease) bool { return c.order != nil && c.order.awaits(l) }
+
 func (c *Consumer[T]) moved(l *lease) {
 	if c.order != nil {
 		c.order.moved(l)

@@ -27,6 +27,7 @@ type dispatch[T any] struct {
 	sent   atomic.Int64 // leases on the channel, so far
 	inHand atomic.Int64 // of run
 	wanted atomic.Bool  // lines.wanted, for the claimer
+	waits  atomic.Bool  // some lease waits for its line
 
 	// Of the claimer.
 	tenure  *tenure
@@ -62,6 +63,7 @@ func (d *dispatch[T]) change(f func(*lines)) {
 	back, lost := d.lines.collect()
 	ready, wanted, knew := len(d.lines.ready) > 0, d.lines.wanted, d.lines.knew
 	d.lines.wanted, d.lines.knew = false, false
+	d.waits.Store(d.lines.waiting > 0)
 	d.mu.Unlock()
 	d.giveBack(back)
 	for _, l := range lost {
@@ -103,6 +105,17 @@ func (d *dispatch[T]) moved(l *lease) {
 	if l.state.Load() == leaseInTx {
 		notify(d.txs)
 	}
+}
+
+// awaits reports whether others wait for the settle of a lease: behind it, or for its turn.
+func (d *dispatch[T]) awaits(l *lease) bool {
+	if !d.waits.Load() {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t := l.spot
+	return t != nil && t.state == spotOut && (len(t.line.spots) > 1 || len(t.line.slot.blocked) > 0)
 }
 
 // buffered is how many leases are ready for readers and not on the channel yet, and how

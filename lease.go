@@ -188,6 +188,8 @@ type leaseOwner interface {
 	extend(ctx context.Context, l *lease, d time.Duration) (held bool, err error)
 	// hurry is told that somebody waits for the settle that was handed over.
 	hurry()
+	// awaits reports whether other messages wait for the settle that is handed over.
+	awaits(*lease) bool
 	// ended is called once, when the lease is no longer held: it is settled, in a
 	// transaction, expired or lost.
 	ended(l *lease)

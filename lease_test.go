@@ -20,6 +20,7 @@ func (still) settle(*lease) error     { return nil }
 func (still) hurry()                  {}
 func (still) ended(*lease)            {}
 func (still) moved(*lease)            {}
+func (still) awaits(*lease) bool      { return false }
 func (still) parent() context.Context { return context.Background() }
 func (still) expire(*lease)           {}
 func (still) settled(SettledEvent)    {}

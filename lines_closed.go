@@ -15,6 +15,18 @@ func (ls *lines) hold(l *keyLine) {
 		ls.held++
 	}
 	l.held, l.since = true, ls.questions
+	ls.giveBackSuspects(l)
+}
+
+// giveBackSuspects gives back the suspects of a line whose turn it is not. A consumer holds one
+// suspect at a time; one that waits would keep from coming what it waits for, if that is a
+// suspect, too, and the suspects of all other lines.
+func (ls *lines) giveBackSuspects(l *keyLine) {
+	for i, t := range l.spots {
+		if t.state == spotWaits && t.lease.suspect && (i > 0 || l.held) {
+			ls.handIn(t)
+		}
+	}
 }
 
 // release ends that.

@@ -63,6 +63,7 @@ func (simOwner) home() *queue                                                { r
 func (simOwner) parent() context.Context                                     { return context.Background() }
 func (simOwner) settle(*lease) error                                         { return nil }
 func (simOwner) extend(context.Context, *lease, time.Duration) (bool, error) { return false, nil }
+func (simOwner) awaits(*lease) bool                                          { return false }
 func (simOwner) hurry()                                                      {}
 func (simOwner) ended(*lease)                                                {}
 func (simOwner) expire(*lease)                                               {}

@@ -43,6 +43,7 @@ type linePlan struct {
 	parts []sqlbatch.SlotPart
 	mine  bool   // tell of our own leases, too
 	probe bool   // the one part is of a suspect
+	spare bool   // suspects are to be left out: none of those that are known may go now
 	scan  uint64 // number of this claim
 
 	horizon int64 // as it was before the claim was sent
@@ -57,15 +58,17 @@ func (ls *lines) share() int {
 func (s *lineSlot) used() int { return s.waiting + len(s.entries) }
 
 // plan says what to claim now, no part: nothing. No row appears any more up to the
-// horizon. With probe, and if some message was passed over as a suspect, it is a claim of
-// one such.
+// horizon. With probe, and if some messages were passed over as suspects, it is a claim of
+// one that is the first of its line, or else one that leaves them out.
 func (ls *lines) plan(now time.Duration, horizon int64, sweepEvery time.Duration, probe bool) (p linePlan) {
 	ls.scans++
 	p.scan, p.horizon = ls.scans, horizon
 	if probe {
-		if t := ls.suspect(); t != nil {
+		t, any := ls.suspect(now)
+		p.spare = any
+		if t != nil {
 			p.parts = []sqlbatch.SlotPart{{Slot: t.line.slot.number, Fence: t.line.slot.fence, From: t.seq - 1, Limit: 1}}
-			p.mine, p.probe = t.doubt, true
+			p.mine, p.probe, p.spare = t.doubt, true, false
 			return p
 		}
 	}
@@ -97,17 +100,27 @@ func (ls *lines) own(list []ownSlot) {
 	}
 }
 
-// suspect is the one to be tried next.
-func (ls *lines) suspect() (best *spot) {
+// suspect is the one to be tried next, nil if there is none yet; any says that some are known.
+func (ls *lines) suspect(now time.Duration) (best *spot, any bool) {
 	for _, s := range ls.slots {
+		if s.closing || !s.ours {
+			continue
+		}
 		for _, t := range s.entries {
-			if t.suspect && s.ours && !s.closing && !t.line.held && (best == nil || cmp.Or(cmp.Compare(t.tries, best.tries), cmp.Compare(t.at, best.at)) < 0) {
+			if !t.suspect {
+				continue
+			}
+			any = true
+			if t.first() && t.at <= now && (best == nil || cmp.Or(cmp.Compare(t.tries, best.tries), cmp.Compare(t.at, best.at)) < 0) {
 				best = t
 			}
 		}
 	}
-	return best
+	return best, any
 }
+
+// first: nothing but its own state keeps the message from being handed out.
+func (t *spot) first() bool { return t.line.spots[0] == t && !t.line.held && t.line.busy == 0 }
 
 // part is what to claim of a slot, if anything.
 func (s *lineSlot) part(now time.Duration, share int) (p sqlbatch.SlotPart, mine, any bool) {
@@ -232,6 +245,7 @@ func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, e
 	}
 	for _, l := range touched {
 		ls.advance(l)
+		ls.giveBackSuspects(l)
 	}
 }
 
@@ -251,12 +265,14 @@ func (ls *lines) found(s *lineSlot, r lineRow, p linePlan, now time.Duration) *s
 	case t.state != spotKnown:
 		return nil // its outcome tells
 	}
+	pauses := t.suspect && t.at > now // this claim was for others
 	t.born, t.doubt, t.suspect = p.scan, p.mine, r.wait <= 0
-	if t.suspect {
+	switch {
+	case !t.suspect:
+		t.at, t.tries = now+r.wait+time.Millisecond, 0
+	case !pauses:
 		t.at = now + retryPause<<t.tries
 		t.tries = min(t.tries+1, retryPauses)
-	} else {
-		t.at, t.tries = now+r.wait+time.Millisecond, 0
 	}
 	return t
 }

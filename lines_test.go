@@ -126,3 +126,35 @@ func TestWhereFewKeysMayBeAtWorkTheyTakeTurns(t *testing.T) {
 	}
 	require.Equal(t, []int64{1, 3, 2, 4}, got)
 }
+
+// TestASuspectWaitsForNoOther has the one that is held wait behind another, which would never be
+// asked for.
+func TestASuspectWaitsForNoOther(t *testing.T) {
+	ls := newLines(lineConfig{prefetch: 100})
+	ls.open(0, 1, 0, 0)
+	s := &sim{lines: ls}
+	key := lineKey{"a", true}
+	two := &lease{owner: simOwner{s}, suspect: true}
+	p := ls.plan(0, slotEnd, time.Hour, false)
+	ls.claimed(p, []lineRow{{seq: 1, key: key, wait: time.Second}, {seq: 2, key: key, lease: two}}, []lineEnd{{seq: slotEnd}}, 0)
+	back, _ := ls.collect()
+	require.Equal(t, []*lease{two}, back)
+	two.state.Store(leaseSettling)
+	two.op = settleRelease
+	two.finish(nil)
+	p = ls.plan(1, slotEnd, time.Hour, true)
+	require.True(t, p.spare, "the first of the line is not due")
+	require.False(t, p.probe)
+	const locked = 2 * time.Second
+	for i := range time.Duration(3) { // by claims that are for others, too
+		passed := []lineRow{{seq: 1, key: key}, {seq: 2, key: key}}
+		ls.claimed(ls.plan(locked+i, slotEnd, 0, false), passed, []lineEnd{{seq: slotEnd}}, locked+i)
+	}
+	p = ls.plan(locked+retryPause, slotEnd, time.Hour, true)
+	require.True(t, p.probe)
+	require.EqualValues(t, 0, p.parts[0].From, "the first of its line is tried, alone")
+	one := &lease{owner: simOwner{s}, suspect: true}
+	ls.claimed(p, []lineRow{{seq: 1, key: key, lease: one}}, []lineEnd{{seq: 1}}, locked+retryPause)
+	l, _ := ls.next()
+	require.Same(t, one, l)
+}

@@ -106,7 +106,7 @@ func (s *settler) haste(l *lease) group.Haste {
 	switch {
 	case l.deadlineAt()-monotonic() < 2*s.linger: // it is too late for an extension
 		return group.Urgent
-	case l.done.Load() != nil:
+	case l.done.Load() != nil, s.owner.awaits(l):
 		return group.Awaited
 	}
 	return group.Unhurried

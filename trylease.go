@@ -94,6 +94,7 @@ func (o *loneOwner) parent() context.Context { return o.values }
 func (o *loneOwner) hurry()                  {}
 func (o *loneOwner) ended(*lease)            {}
 func (o *loneOwner) moved(*lease)            {}
+func (o *loneOwner) awaits(*lease) bool      { return false }
 func (o *loneOwner) expire(l *lease)         { l.lose(leaseExpired) }
 func (o *loneOwner) broken(error)            {} // the lease tells
 

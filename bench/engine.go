@@ -53,6 +53,12 @@ func findEngine(name string) engine {
 // place is where a queue is: what another process needs in order to use it.
 type place struct {
 	Engine, DSN, File, Schema, Queue string
+
+	Slots int // of an ordered queue; 0: a plain one
+}
+
+func (p place) names() sqlbatch.Names {
+	return sqlbatch.Names{Schema: p.Schema, Queue: p.Queue, Slots: p.Slots}
 }
 
 // connect opens a queue that is there.
@@ -64,7 +70,7 @@ func (e engine) connect(p place) (*store, error) {
 	}
 	s := &store{
 		engine: e, place: p, dialect: e.dialect, counter: counter, spent: &spent{},
-		sql: e.dialect.Queue(sqlbatch.Names{Schema: p.Schema, Queue: p.Queue}),
+		sql: e.dialect.Queue(p.names()),
 	}
 	s.db = sql.OpenDB(connector)
 	s.remove = s.db.Close
@@ -95,7 +101,11 @@ func (s *store) migrate(ctx context.Context) (*store, error) {
 }
 
 func (s *store) config() chanq.Config {
-	return chanq.Config{Dialect: s.dialect, Schema: s.place.Schema}
+	config := chanq.Config{Dialect: s.dialect, Schema: s.place.Schema}
+	if s.place.Slots > 0 {
+		config.Kind, config.Slots = chanq.KindOrdered, s.place.Slots
+	}
+	return config
 }
 
 // openTimed is open, with hooks that tell spent of the statements.
@@ -118,7 +128,7 @@ func (s *store) open(ctx context.Context) (*chanq.Queue[[]byte], error) {
 func (s *store) next(ctx context.Context) (*store, error) {
 	next := *s
 	next.place.Queue += "_next"
-	next.sql = s.dialect.Queue(sqlbatch.Names{Schema: next.place.Schema, Queue: next.place.Queue})
+	next.sql = s.dialect.Queue(next.place.names())
 	next.remove = nil
 	return &next, chanq.Migrate(ctx, s.db, next.place.Queue, s.config())
 }

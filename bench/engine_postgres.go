@@ -44,7 +44,7 @@ func checkPostgres(o options) error {
 // queues have after they were empty; chanq's plans do not depend on them.
 func openPostgres(ctx context.Context, e engine, o options) (*store, error) {
 	name := newQueueName()
-	s, err := e.connect(place{Engine: e.name, DSN: o.dsn, Schema: name, Queue: "bench"})
+	s, err := e.connect(place{Engine: e.name, DSN: o.dsn, Schema: name, Queue: "bench", Slots: o.slots})
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func openSQLite(ctx context.Context, e engine, o options) (*store, error) {
 		}
 		path, remove = filepath.Join(dir, "bench.db"), func() error { return os.RemoveAll(dir) }
 	}
-	s, err := e.connect(place{Engine: e.name, File: path, Queue: "bench"})
+	s, err := e.connect(place{Engine: e.name, File: path, Queue: "bench", Slots: o.slots})
 	if err != nil {
 		return nil, errors.Join(err, remove())
 	}

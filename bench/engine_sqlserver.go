@@ -10,6 +10,7 @@ import (
 
 	mssql "github.com/microsoft/go-mssqldb"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
 	mssqlengine "github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
@@ -53,7 +54,7 @@ func openSQLServer(ctx context.Context, e engine, o options) (*store, error) {
 			return nil, err
 		}
 	}
-	s, err := e.connect(place{Engine: e.name, DSN: o.dsn, Queue: newQueueName()})
+	s, err := e.connect(place{Engine: e.name, DSN: o.dsn, Queue: newQueueName(), Slots: o.slots})
 	if err != nil {
 		return nil, errors.Join(err, stop())
 	}
@@ -61,12 +62,9 @@ func openSQLServer(ctx context.Context, e engine, o options) (*store, error) {
 		ctx := context.WithoutCancel(ctx)
 		var errs []error
 		for _, queue := range []string{s.place.Queue, s.place.Queue + "_next"} {
-			for _, end := range []string{"", "_dead", "_done"} {
-				_, err := s.db.ExecContext(ctx, "DROP TABLE IF EXISTS [dbo].[chanq_"+queue+end+"]")
+			if err := chanq.DropWithMessages(ctx, s.db, queue, s.config()); !errors.Is(err, chanq.ErrNoSchema) {
 				errs = append(errs, err)
 			}
-			_, err := s.db.ExecContext(ctx, "DELETE FROM [dbo].[chanq_queues] WHERE name = @p1", queue)
-			errs = append(errs, err)
 		}
 		return errors.Join(append(errs, s.db.Close(), stop())...)
 	}

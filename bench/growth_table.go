@@ -33,11 +33,13 @@ func figuresOf(axis string) []figure {
 	switch axis {
 	case "backlog", "leased", "scheduled":
 		return []figure{
-			{"claim µs/msg", func(r measure.Result) float64 { return r.ClaimStatement }},
+			{"claim µs/msg", claimTime},
 			{"ack µs/msg", func(r measure.Result) float64 { return r.AckStatement }},
 			{"enqueue µs/msg", func(r measure.Result) float64 { return r.EnqueueStatement }},
 			cpu,
 		}
+	case blockedStep, slotsStep:
+		return []figure{{"claim µs/msg", claimTime}, wall, cpu, statements}
 	case "consumers", "processes":
 		return []figure{wall, drain, cpu, statements}
 	case "purge", "redrive", "trim":

@@ -18,26 +18,30 @@ import (
 var quickGrowth = []string{
 	"growth", "-rounds", "1", "-samples", "100", "-batch", "50",
 	"-backlog", "100,500", "-leased", "0,500", "-scheduled", "0,500", "-consumers", "1,3", "-processes", "1,2",
-	"-purge", "10,2500", "-redrive", "10,2500", "-trim", "10,2500",
+	"-purge", "10,1100", "-redrive", "10,1100", "-trim", "10,1100",
 	"-bodies", "10,5000", "-batches", "20,50", "-lingers", "5", "-prefetch", "20,100", "-buffer", "65536,131072",
 }
 
 func TestEveryAxisIsMeasuredAtEverySize(t *testing.T) {
+	t.Parallel()
 	check := func(t *testing.T, engine ...string) {
+		t.Parallel()
 		sizes := map[string][]int{}
 		for _, r := range runJSON(t, append(quickGrowth, engine...)...) {
 			if r.Strategy == "chanq" || len(figuresOf(r.Axis)) == 4 && r.ClaimStatement > 0 {
 				sizes[r.Axis] = append(sizes[r.Axis], r.Size)
 			}
-			require.Positive(t, figuresOf(r.Axis)[0].of(r), "%+v", r)
+			if r.FormulaBytes == 0 { // the heap is everybody's: TestMemoryStaysWithinTheFormula has it to itself
+				require.Positive(t, figuresOf(r.Axis)[0].of(r), "%+v", r)
+			}
 		}
 		require.Len(t, sizes, len(growthAxes))
 		require.ElementsMatch(t, []int{100, 500}, sizes["backlog"])
 		require.ElementsMatch(t, []int{0, 500}, sizes["leased"])
 		require.ElementsMatch(t, []int{1, 3}, sizes["consumers"])
 		require.ElementsMatch(t, []int{1, 2}, sizes["processes"])
-		require.ElementsMatch(t, []int{10, 2500}, sizes["purge"])
-		require.ElementsMatch(t, []int{10, 2500}, sizes["trim"])
+		require.ElementsMatch(t, []int{10, 1100}, sizes["purge"])
+		require.ElementsMatch(t, []int{10, 1100}, sizes["trim"])
 		require.ElementsMatch(t, []int{10, 5000}, sizes["bodies"])
 		require.ElementsMatch(t, []int{65536, 131072}, sizes["buffer"])
 	}
@@ -47,7 +51,9 @@ func TestEveryAxisIsMeasuredAtEverySize(t *testing.T) {
 
 // What fill writes by plain SQL is what chanq would have written.
 func TestFilledMessagesAreInTheirStateAndInOrder(t *testing.T) {
+	t.Parallel()
 	check := func(t *testing.T, o options) {
+		t.Parallel()
 		for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Leased, sqlbatch.Scheduled} {
 			s, err := openQueue(t.Context(), o)
 			require.NoError(t, err)

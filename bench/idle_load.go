@@ -167,7 +167,7 @@ func sendHalf(ctx context.Context, o options, s *store, sleepers *sleepers, r *m
 	warm := n / 5 // until the sleeper is awake, and has what was sent meanwhile
 	r.N = n - warm
 	var before int64
-	send := stamped(ctx, producer, o.latencyBody())
+	send := stamped(ctx, producer, o.latencyBody(), nil)
 	err = measure.AtRate(ctx, r.RatePerS, n, func(i int, due time.Time) (err error) {
 		if i == warm {
 			if before, err = sleepers.ask(); err != nil {

@@ -17,7 +17,9 @@ import (
 
 // Every step is measured on every engine, for a moment.
 func TestSleepersAreMeasured(t *testing.T) {
+	t.Parallel()
 	check := func(t *testing.T, args ...string) {
+		t.Parallel()
 		results := runJSON(t, append([]string{
 			"latency", "-idle", "-rounds", "1", "-for", "200ms", "-rest", "200ms", "-burst", "100ms", "-pairs", "1", "-crowd", "3", "-saturation", "400",
 		}, args...)...)
@@ -25,7 +27,8 @@ func TestSleepersAreMeasured(t *testing.T) {
 		for _, r := range results {
 			seen[fmt.Sprintf("%s %d %v", r.Step, r.Processes-1, r.Bell)]++
 			require.Positive(t, r.N)
-			require.Positive(t, r.StatementsPerMessage+r.IdleStatements, "what is asked is counted: %+v", r)
+			// Where a step takes long, what sleepers asked meanwhile is taken off, at the rate of a short rest.
+			require.True(t, r.StatementsPerMessage > 0 || r.IdleStatements > 0, "what is asked is counted: %+v", r)
 			switch r.Step {
 			case "enqueue", "singles":
 				require.Positive(t, r.EnqueuePerS)

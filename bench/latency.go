@@ -145,12 +145,12 @@ func stamp(body []byte, due time.Time) {
 }
 
 // stamped sends on a producer's channel bodies that say when they were due.
-func stamped(ctx context.Context, producer *chanq.Producer[[]byte], size int) func(int, time.Time) error {
+func stamped(ctx context.Context, producer *chanq.Producer[[]byte], size int, keys *keys) func(int, time.Time) error {
 	return func(_ int, due time.Time) error {
 		body := make([]byte, size)
 		stamp(body, due)
 		select {
-		case producer.C() <- chanq.Message[[]byte]{Body: body}:
+		case producer.C() <- chanq.Message[[]byte]{Key: keys.next(), Body: body}:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

@@ -13,7 +13,9 @@ import (
 )
 
 func TestLatencyIsMeasuredInOneProcessAndAcrossTwo(t *testing.T) {
+	t.Parallel()
 	check := func(t *testing.T, engine ...string) {
+		t.Parallel()
 		results := runJSON(t, append([]string{"latency", "-saturation", "1000", "-for", "200ms", "-rounds", "1"}, engine...)...)
 		require.Len(t, results, 4)
 		seen := map[string]int{}
@@ -33,6 +35,7 @@ func TestLatencyIsMeasuredInOneProcessAndAcrossTwo(t *testing.T) {
 }
 
 func TestARateThatIsGivenIsTheOnlyOne(t *testing.T) {
+	t.Parallel()
 	results := runJSON(t, "latency", "-rate", "500", "-for", "100ms", "-rounds", "1")
 	require.Len(t, results, 2)
 	for _, r := range results {

@@ -7,6 +7,7 @@
 //	go run ./bench senders    goroutines that wait for what they send, beside the bare statement
 //	go run ./bench growth     what a message costs as backlog, consumers, bodies … grow
 //	go run ./bench sustained  throughput, latency and size of the tables over minutes
+//	go run ./bench order      what an ordered queue costs beside a plain one
 //	go run ./bench plot       recorded sustained runs as one plot and one table
 //	go run ./bench report     all of it, as docs/bench/report.md with plots
 //	go run ./bench compare    what two files of results differ in, for .ci/bench-compare
@@ -73,6 +74,7 @@ var commands = []command{
 	{name: "latency", measure: measureLatency, table: writeLatency},
 	{name: "senders", measure: measureSenders, table: writeSenders},
 	{name: "growth", measure: measureGrowth, table: writeGrowth},
+	{name: "order", measure: measureOrder, table: writeOrder},
 	{name: "sustained", measure: measureSustained, table: writeSustainedEnd, head: writeSustainedHead, line: writeSustainedLine},
 }
 
@@ -93,7 +95,7 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
 	if i < 0 {
-		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, senders, growth, sustained, plot, report, compare, soak", name)
+		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, senders, growth, order, sustained, plot, report, compare, soak", name)
 	}
 	o, err := parse(name, args, usage)
 	if err != nil {

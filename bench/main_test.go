@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/child"
 )
 
@@ -12,5 +13,6 @@ import (
 // processes.
 func TestMain(m *testing.M) {
 	child.Main(parts)
+	testdb.Together(4)
 	goleak.VerifyTestMain(m)
 }

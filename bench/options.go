@@ -38,6 +38,9 @@ type options struct {
 	sustainedFor, every           time.Duration
 	plot                          string
 
+	order       bool
+	slots, keys int // of an ordered queue, and of its messages; 0: a plain queue, and none has a key
+
 	crews    []crew
 	inFlight int
 
@@ -104,7 +107,7 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of all allocations here")
 	f.StringVar(&o.mutexProfile, "mutexprofile", "", "write a profile of contended mutexes here")
 	f.StringVar(&o.blockProfile, "blockprofile", "", "write a profile of waiting goroutines here")
-	chosen, crews, loads, axes, steps, lists := "", "", "", "", "", map[string]*string{}
+	chosen, crews, loads, axes, steps, ordered, lists := "", "", "", "", "", false, map[string]*string{}
 	if command == "throughput" || command == "report" {
 		f.StringVar(&chosen, "strategies", "", "comma-separated: "+strings.Join(strategyNames(), ", ")+" (default those that the engine has)")
 		f.IntVar(&o.n, "n", 50_000, "messages")
@@ -138,6 +141,12 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		f.BoolVar(&o.hold, "hold", false, fmt.Sprintf("open a snapshot in another session after %v, and keep it", measure.HoldAfter))
 		f.StringVar(&o.plot, "plot", "", "write throughput and size over time here, as SVG")
 	}
+	if command == "sustained" {
+		f.BoolVar(&ordered, "ordered", false, fmt.Sprintf("an ordered queue, and messages of %d keys", manyKeys))
+	}
+	if command == "order" {
+		o.declareOrder(f, &steps, lists)
+	}
 	if command == "growth" || command == "report" {
 		f.StringVar(&axes, "axes", strings.Join(axisNames(), ","), "comma-separated: "+strings.Join(axisNames(), ", "))
 		for _, a := range growthAxes {
@@ -151,6 +160,9 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 			o.strategies = strategiesOf(o.engine)
 		}
 		o.axes, o.steps = split(axes), split(steps)
+		if ordered {
+			o.slots, o.keys = manySlots, manyKeys
+		}
 		o.growth = map[string][]int{}
 		var errs []error
 		for _, text := range split(crews) {
@@ -234,10 +246,10 @@ func (o options) check(rest []string) error {
 	if o.samples != 0 || len(o.axes) > 0 {
 		within("-samples", o.samples, 1, 10_000_000)
 		if o.db != "" {
-			fail("-db holds one queue, and growth compares several: set TMPDIR to choose the disk")
+			fail("-db holds one queue, and this compares several: set TMPDIR to choose the disk")
 		}
 	}
-	for _, axis := range growthAxes {
+	for _, axis := range slices.Concat(growthAxes, orderAxes) {
 		for _, size := range o.growth[axis.name] {
 			within("-"+axis.name, size, axis.least, axis.most)
 		}
@@ -263,6 +275,15 @@ func (o options) check(rest []string) error {
 			fail("-burst is %v and -rest is %v: must be positive", o.burst, o.rest)
 		}
 	}
+	if o.order {
+		for _, step := range o.steps {
+			among("-steps", step, orderSteps)
+		}
+		within("-keys", o.keys, 1, 10_000_000)
+		if o.rest <= 0 {
+			fail("-rest is %v: must be positive", o.rest)
+		}
+	}
 	if o.rate < 0 || o.saturation < 0 || o.latencyFor < 0 {
 		fail("-rate, -saturation and -for must not be negative")
 	}
@@ -280,6 +301,6 @@ func (o options) messages(strategy string) int {
 // newResult has what is the same for every measurement of a run.
 func newResult(o options, strategy string) measure.Result {
 	r := measure.Here()
-	r.Engine, r.Strategy, r.BodyBytes, r.Command = o.engine, strategy, o.body, o.command
+	r.Engine, r.Strategy, r.BodyBytes, r.Keys, r.Command = o.engine, strategy, o.body, o.keys, o.command
 	return r
 }

@@ -46,7 +46,7 @@ func (t senderTask) run(ctx context.Context, s *store, _ <-chan string) error {
 	if err != nil {
 		return err
 	}
-	err = measure.AtRate(ctx, t.Rate, t.N, stamped(ctx, producer, t.Body))
+	err = measure.AtRate(ctx, t.Rate, t.N, stamped(ctx, producer, t.Body, nil))
 	return errors.Join(err, producer.Close(context.WithoutCancel(ctx)))
 }
 

@@ -87,6 +87,9 @@ func runsOf(results []measure.Result) (runs []sustainedRun) {
 func nameOf(intervals []measure.Result) string {
 	last := intervals[len(intervals)-1]
 	parts := []string{last.Engine + " " + last.Strategy}
+	if last.Keys > 0 {
+		parts = append(parts, "ordered")
+	}
 	if last.Processes > 1 {
 		parts = append(parts, fmt.Sprintf("%d processes", last.Processes))
 	}

@@ -79,6 +79,7 @@ func requireXML(t *testing.T, content []byte) {
 }
 
 func TestAReportRunsWhatItReports(t *testing.T) {
+	t.Parallel()
 	out := t.TempDir()
 	stale := filepath.Join(out, "growth-of-nothing.svg")
 	require.NoError(t, os.WriteFile(stale, nil, 0o600))

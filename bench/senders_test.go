@@ -12,7 +12,9 @@ import (
 )
 
 func TestSendersThatWaitAreMeasuredBesideTheBareStatement(t *testing.T) {
+	t.Parallel()
 	check := func(t *testing.T, engine ...string) {
+		t.Parallel()
 		seen := map[string]float64{}
 		for _, r := range runJSON(t, append([]string{"senders", "-n", "200", "-senders", "8x1,2x50", "-rounds", "1"}, engine...)...) {
 			c := crew{r.Senders, r.Batch}

@@ -15,11 +15,12 @@ type channels struct {
 	queue *chanq.Queue[[]byte]
 	batch int
 	send  string
+	keys  int // of the messages; 0: none has one
 }
 
 func newChannels(ctx context.Context, o options, s *store) (strategy, error) {
 	queue, err := s.openTimed(ctx)
-	return channels{queue, o.batch, o.send}, err
+	return channels{queue, o.batch, o.send, o.keys}, err
 }
 
 func (c channels) enqueue(ctx context.Context, bodies [][]byte) error {
@@ -31,16 +32,17 @@ func (c channels) enqueue(ctx context.Context, bodies [][]byte) error {
 }
 
 func (c channels) sendAll(ctx context.Context, producer *chanq.Producer[[]byte], bodies [][]byte) error {
+	keys := newKeys(c.keys)
 	if c.send == sendChannel {
 		for _, body := range bodies {
-			producer.C() <- chanq.Message[[]byte]{Body: body}
+			producer.C() <- chanq.Message[[]byte]{Key: keys.next(), Body: body}
 		}
 		return nil
 	}
 	for some := range slices.Chunk(bodies, c.batch) {
 		messages := make([]chanq.Message[[]byte], len(some))
 		for i, body := range some {
-			messages[i].Body = body
+			messages[i].Key, messages[i].Body = keys.next(), body
 		}
 		if _, err := producer.SendBatch(ctx, messages...); err != nil {
 			return err

@@ -27,7 +27,7 @@ func newPipe(ctx context.Context, o options, s *store) (strategy, error) {
 		return nil, err
 	}
 	next, err := second.open(ctx)
-	return piped{channels{queue, o.batch, o.send}, next}, err
+	return piped{channels{queue, o.batch, o.send, 0}, next}, err
 }
 
 func (p piped) drain(ctx context.Context, n int) error {

@@ -160,6 +160,12 @@ func (s *spent) add(more *spent) {
 	s.ack += more.ack
 }
 
+func (s *spent) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.enqueue, s.claim, s.ack = 0, 0, 0
+}
+
 // of is what was spent for each message of a result.
 func (s *spent) of(r *measure.Result) {
 	per := 1e6 / float64(r.N)

@@ -22,11 +22,13 @@ type server struct {
 
 func eachServer(t *testing.T, f func(t *testing.T, s server)) {
 	t.Run("sqlserver", func(t *testing.T) {
+		t.Parallel()
 		standIn := mssqltest.Start(t, mssqltest.Options{Clock: mssqlengine.RealClock{}})
 		f(t, server{"sqlserver", standIn.DSN(), `SELECT (SELECT COUNT(*) FROM sys.tables WHERE name NOT IN ('chanq_queues', 'chanq_members')) +
 (SELECT COUNT(*) FROM dbo.chanq_queues) + (SELECT COUNT(*) FROM sys.objects WHERE [type] IN ('V', 'P'))`, standIn.DB()})
 	})
 	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
 		dsn := pgtest.DSN(t)
 		s := server{"postgres", dsn, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'bench%'`, nil}
 		inner, err := postgresEngine.connector(place{DSN: dsn}, &measure.Counter{})
@@ -45,6 +47,7 @@ func (s server) requireEmpty(t *testing.T) {
 }
 
 func TestEveryStrategyIsMeasuredOnServersWhichAreLeftAsTheyWere(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s server) {
 		results := runJSON(t, "throughput", "-engine", s.engine, "-dsn", s.dsn, "-n", "120", "-batch", "50", "-single-n", "10", "-rounds", "1")
 		require.Len(t, results, len(strategies))
@@ -63,6 +66,7 @@ func TestEveryStrategyIsMeasuredOnServersWhichAreLeftAsTheyWere(t *testing.T) {
 
 // Statements count as the driver is asked: a begin and a commit are one each.
 func TestArticlesMethodsTakeEachMessageOnceInKnownStatements(t *testing.T) {
+	t.Parallel()
 	const n = 12
 	perMessage := map[string]map[string]float64{
 		"sqlserver": {"updlock-readpast": 5, "cursor-applock": 1 + 3./4, "view-output": 2, "cte-readpast": 3, "guid-marker": 2 + 1./4},
@@ -87,6 +91,7 @@ func TestArticlesMethodsTakeEachMessageOnceInKnownStatements(t *testing.T) {
 }
 
 func TestAnArticlesMethodPassesWhatAnotherWorkerIsTaking(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, s server) {
 		o := options{engine: s.engine, dsn: s.dsn, articleBatch: 1}
 		require.NoError(t, onStore(t.Context(), o, "view-output", func(s *store, way strategy) error {
@@ -110,6 +115,7 @@ func TestAnArticlesMethodPassesWhatAnotherWorkerIsTaking(t *testing.T) {
 
 // A hand-over leaves as many messages in the second queue and none in the first.
 func TestPipesMoveEveryMessage(t *testing.T) {
+	t.Parallel()
 	check := func(t *testing.T, o options) {
 		for _, name := range []string{"raw-pipe", "chanq-pipe"} {
 			require.NoError(t, onStore(t.Context(), o, name, func(s *store, way strategy) error {

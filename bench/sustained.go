@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
 )
 
@@ -33,18 +34,22 @@ func sustain(ctx context.Context, o options, s *store, report func(measure.Resul
 	if others <= 1 {
 		others = 0
 	}
+	producer, err := s.producer(ctx, o.batch) // before the time begins
+	if err != nil {
+		return err
+	}
 	readers, err := startReaders(ctx, task, others)
 	if err == nil && others == 0 {
 		err = readers.readHere(ctx, task, s)
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, producer.Close(ctx))
 	}
 	readers.begin()
 	var sent atomic.Int64
 	sender, failed := make(chan error, 1), make(chan error, 2) // of both sides
 	go func() {
-		sender <- sendSustained(ctx, o, s, &sent, &readers.received)
+		sender <- sendSustained(ctx, o, producer, &sent, &readers.received)
 		failed <- errors.New("the sender ended early")
 	}()
 	go func() {
@@ -72,13 +77,9 @@ func sustain(ctx context.Context, o options, s *store, report func(measure.Resul
 }
 
 // sendSustained keeps the backlog filled, or sends at a rate whatever becomes of
-// it. A message carries the time at which it was to be sent.
-func sendSustained(ctx context.Context, o options, s *store, sent, received *atomic.Int64) error {
-	producer, err := s.producer(ctx, o.batch)
-	if err != nil {
-		return err
-	}
-	one := stamped(ctx, producer, o.latencyBody())
+// it, and closes the producer. A message carries the time at which it was to be sent.
+func sendSustained(ctx context.Context, o options, producer *chanq.Producer[[]byte], sent, received *atomic.Int64) (err error) {
+	one := stamped(ctx, producer, o.latencyBody(), newKeys(o.keys))
 	send := func(i int, due time.Time) error {
 		err := one(i, due)
 		if err == nil {

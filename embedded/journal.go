@@ -21,9 +21,15 @@ import (
 //
 // It belongs to whoever is inside the turnstile.
 type journal struct {
-	path  string // of the log; "" in memory
-	next  time.Time
-	pause time.Duration // after the last try, which was in vain; 0 if it was not
+	path     string        // of the log; "" in memory
+	long     int64         // journalLong
+	patience time.Duration // journalPatience
+	next     time.Time
+	pause    time.Duration // after the last try, which was in vain; 0 if it was not
+}
+
+func newJournal(path string) journal {
+	return journal{path: path, long: journalLong, patience: journalPatience}
 }
 
 const (
@@ -46,20 +52,20 @@ func (j *journal) shorten(conn driver.ExecerContext) {
 		return
 	}
 	j.next = began.Add(journalLook)
-	if j.length() <= journalLong {
+	if j.length() <= j.long {
 		j.pause = 0
 		return
 	}
 	// What fails here failed in vain, and the writes of this connection have not.
 	for _, text := range []string{
-		fmt.Sprintf("PRAGMA busy_timeout(%d)", journalPatience.Milliseconds()),
+		fmt.Sprintf("PRAGMA busy_timeout(%d)", j.patience.Milliseconds()),
 		"PRAGMA wal_checkpoint(TRUNCATE)",
 		fmt.Sprintf("PRAGMA busy_timeout(%d)", busyTimeout.Milliseconds()),
 	} {
 		_, _ = conn.ExecContext(context.Background(), text, nil)
 	}
 	took := time.Since(began)
-	if j.length() <= journalLong {
+	if j.length() <= j.long {
 		j.pause = 0
 		return
 	}

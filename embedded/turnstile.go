@@ -19,7 +19,7 @@ func newTurnstile(path string) *turnstile {
 	t := &turnstile{here: make(chan struct{}, 1)}
 	if path != inMemory {
 		t.across = &fileLock{path: path}
-		t.journal.path = path + journalSuffix
+		t.journal = newJournal(path + journalSuffix)
 	}
 	return t
 }

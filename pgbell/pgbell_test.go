@@ -106,6 +106,7 @@ func (p *place) pass(by *chanq.Producer[string], to *chanq.Consumer[string]) {
 }
 
 func TestASleeperOfAnotherProcessHasEachMessageWithoutLooking(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.migrate()
 	sends, _ := p.process()
@@ -126,6 +127,7 @@ func TestASleeperOfAnotherProcessHasEachMessageWithoutLooking(t *testing.T) {
 
 // The sender's transaction tells nobody: the caller says when it is committed.
 func TestWakeRingsForATransaction(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.migrate()
 	sends, _ := p.process()
@@ -144,6 +146,7 @@ func TestWakeRingsForATransaction(t *testing.T) {
 }
 
 func TestFourSitAndAMessageWakesOneOfThem(t *testing.T) {
+	t.Parallel()
 	const n = 6
 	p := newPlace(t)
 	var heard [n]<-chan struct{}
@@ -199,6 +202,7 @@ func TestFourSitAndAMessageWakesOneOfThem(t *testing.T) {
 
 // What was sent to one who did not hear it any more is another's.
 func TestARingThatWasNotHeardIsHandedOn(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	first, _ := p.bell(p.connect())
 	second, _ := p.bell(p.connect())
@@ -215,6 +219,7 @@ func TestARingThatWasNotHeardIsHandedOn(t *testing.T) {
 }
 
 func TestAConsumerWhoseReadersAreBusyGivesItsChairUp(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.migrate()
 	sends, _ := p.process()
@@ -233,6 +238,7 @@ func TestAConsumerWhoseReadersAreBusyGivesItsChairUp(t *testing.T) {
 }
 
 func TestAConnectionThatIsLostIsBackSoonAndWhatCameMeanwhileIsFound(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.migrate()
 	sends, _ := p.process()
@@ -258,6 +264,7 @@ func TestAConnectionThatIsLostIsBackSoonAndWhatCameMeanwhileIsFound(t *testing.T
 }
 
 func TestWhatADriverKeepsToItselfIsFoundOut(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
 	changed := make(chan error, 10)
@@ -273,6 +280,7 @@ func TestWhatADriverKeepsToItselfIsFoundOut(t *testing.T) {
 
 // A connection on which nothing comes any more, and nobody says so.
 func TestAConnectionThatHasFallenSilentIsFoundOut(t *testing.T) {
+	t.Parallel()
 	config, err := pgx.ParseConfig(pgtest.StartCluster(t).DSN()) // of its own: one of its processes stands still
 	require.NoError(t, err)
 	p := placeAt(t, config)
@@ -293,6 +301,7 @@ func TestAConnectionThatHasFallenSilentIsFoundOut(t *testing.T) {
 }
 
 func TestAfterCloseNobodyIsHeard(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	b, _ := p.bell(p.connect())
 	heard, stop := b.Listen(work)

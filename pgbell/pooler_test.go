@@ -20,8 +20,10 @@ import (
 
 // A pooler gives each transaction, or statement, a session that others have, too.
 func TestBehindAPoolerItIsToldOnceAndConsumersPoll(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"transaction", "statement"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			p := newPlace(t)
 			p.migrate()
 			pooled := placeAt(t, pgtest.StartPooler(t, p.config, mode).Config())
@@ -67,6 +69,7 @@ func (p *place) listening(pooled *place) (channels []string) {
 
 // Queues go through the pooler, and their bell round it.
 func TestABellRoundThePoolerWakesConsumersBehindIt(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.migrate()
 	pooled := placeAt(t, pgtest.StartPooler(t, p.config, "transaction").Config())
@@ -85,6 +88,7 @@ func TestABellRoundThePoolerWakesConsumersBehindIt(t *testing.T) {
 
 // A pooler that is taken away, and one that gives whole sessions, are heard through.
 func TestWhenThePoolerGoesRingsAreHeard(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	p.migrate()
 	transactions := pgtest.StartPooler(t, p.config, "transaction")

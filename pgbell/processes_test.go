@@ -25,6 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	child.Main(map[string]child.Part{"read": child.Does(read)})
+	testdb.Together(8)
 	goleak.VerifyTestMain(m)
 }
 
@@ -61,6 +62,7 @@ func read(ctx context.Context, dsn string, _ <-chan string) error {
 // One that sits and is frozen is woken in vain; others find what it does not take at
 // their next look, and its chair when it is dead.
 func TestAProcessThatStandsStillDelaysNothingBeyondThePoll(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.DSN(t)
 	config, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
@@ -92,6 +94,7 @@ func TestAProcessThatStandsStillDelaysNothingBeyondThePoll(t *testing.T) {
 }
 
 func TestAServerThatCrashesIsHeardAgainWhenItIsBack(t *testing.T) {
+	t.Parallel()
 	server := pgtest.StartCluster(t)
 	config, err := pgx.ParseConfig(server.DSN())
 	require.NoError(t, err)
@@ -115,6 +118,7 @@ func TestAServerThatCrashesIsHeardAgainWhenItIsBack(t *testing.T) {
 // the disk. The server tells who waits for it for ten milliseconds, and its disk takes
 // longer.
 func TestNoCommitWaitsForAnother(t *testing.T) {
+	t.Parallel()
 	server := pgtest.StartCluster(t, "fsync=on", "commit_delay=20000", "commit_siblings=0", "log_lock_waits=on", "deadlock_timeout=10ms")
 	config, err := pgx.ParseConfig(server.DSN())
 	require.NoError(t, err)

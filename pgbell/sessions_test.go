@@ -44,6 +44,7 @@ func (p *place) as(settings ...string) *place {
 }
 
 func TestARoleWithoutRightsListensAndRingsWhateverItsTimeouts(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	guest := p.as("idle_session_timeout = '400ms'", "idle_in_transaction_session_timeout = '100ms'", "statement_timeout = '200ms'", "lock_timeout = '100ms'")
 	b, changed := p.bell(guest.connect())
@@ -58,8 +59,10 @@ func TestARoleWithoutRightsListensAndRingsWhateverItsTimeouts(t *testing.T) {
 }
 
 func TestWhatIsRefusedIsToldOnceAndTriedSeldom(t *testing.T) {
+	t.Parallel()
 	for function, refused := range map[string]string{"pg_try_advisory_lock(int, int)": "SELECT i FROM", "pg_notify(text, text)": "SELECT pg_notify"} {
 		t.Run(refused, func(t *testing.T) {
+			t.Parallel()
 			p := newPlace(t)
 			p.admins("REVOKE EXECUTE ON FUNCTION " + function + " FROM PUBLIC")
 			guest := p.as()
@@ -81,6 +84,7 @@ func TestWhatIsRefusedIsToldOnceAndTriedSeldom(t *testing.T) {
 }
 
 func TestADatabaseOfOneConnectionIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	db := p.connect()
 	db.SetMaxOpenConns(1)
@@ -98,6 +102,7 @@ func TestADatabaseOfOneConnectionIsLeftAlone(t *testing.T) {
 
 // Whoever is told may take his time, and may panic.
 func TestWhoeverIsToldTheListenerReads(t *testing.T) {
+	t.Parallel()
 	server := pgtest.StartCluster(t) // of its own: others' listeners would hold its queue
 	config, err := pgx.ParseConfig(server.DSN())
 	require.NoError(t, err)
@@ -131,7 +136,7 @@ func TestWhoeverIsToldTheListenerReads(t *testing.T) {
 	defer stop()
 	testdb.Receive(p, heard, "the first value, though nobody has come back from telling")
 	channel := "chnq_" + fmt.Sprint(int(pgbell.BaseOf(work))+b.Chair(work))
-	p.admins(fmt.Sprintf("SELECT pg_notify('%s', repeat('x', 7000) || i) FROM generate_series(1, 3000) AS i", channel))
+	p.admins(fmt.Sprintf("SELECT pg_notify('%s', repeat('x', 7000) || i) FROM generate_series(1, 600) AS i", channel))
 	testdb.Eventually(p, "the server's queue is empty", func() bool {
 		p.admins("SELECT pg_notify('others', repeat('x', 7000) || i) FROM generate_series(1, 10) AS i") // has the server clean up
 		var usage float64
@@ -143,6 +148,7 @@ func TestWhoeverIsToldTheListenerReads(t *testing.T) {
 }
 
 func TestOneConnectionListensForAllQueues(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	db := p.connect()
 	b, _ := p.bell(db)
@@ -173,6 +179,7 @@ func TestOneConnectionListensForAllQueues(t *testing.T) {
 
 // A program that sends and ends, closes its bell with its last statement.
 func TestWhatWasSentLastRings(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	b, _ := p.bell(p.connect())
 	heard, stop := b.Listen(work)
@@ -200,6 +207,7 @@ func TestWhatWasSentLastRings(t *testing.T) {
 }
 
 func TestAnEarForEachMessageIsWoken(t *testing.T) {
+	t.Parallel()
 	const each = 8
 	p := newPlace(t)
 	var ears []<-chan struct{}
@@ -240,6 +248,7 @@ func rung(ears []<-chan struct{}) (n int) {
 }
 
 func TestQueuesOfTheSameHashAreHeardApart(t *testing.T) {
+	t.Parallel()
 	byBase := map[int32]string{}
 	var one, two string
 	for i := 0; two == ""; i++ {
@@ -291,6 +300,7 @@ func (t *tries) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQue
 func (t *tries) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 func TestARingThatFailedIsRepeated(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	b, _ := p.bell(p.connect())
 	heard, stop := b.Listen(work)

@@ -4,6 +4,7 @@
 //	cd bench/peers && go run . -dsn 'host=… user=…' -n 20000 -body 200 -rounds 5 -format table
 //	cd bench/peers && go run . sustained -dsn 'host=… user=…' -for 2m -hold
 //	cd bench/peers && go run . idle -dsn 'host=… user=…' -for 1m
+//	cd bench/peers && go run . order -dsn 'host=… user=…'
 //
 // README.md says what is compared, and what is not.
 package main
@@ -42,6 +43,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, out, messages io.Writer) (err error) {
+	if len(args) > 0 && args[0] == orderArgument {
+		return runOrder(ctx, args[1:], out, messages)
+	}
 	o, err := parse(args, messages)
 	if err != nil {
 		return err

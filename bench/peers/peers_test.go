@@ -204,6 +204,54 @@ func TestTheTableHasMediansRangesAndTheRatiosOfRounds(t *testing.T) {
 	assert.NotContains(t, text, "/ other", "no ratio between engines")
 }
 
+// Each way to keep order goes on with other keys beside those in work, and takes nothing of these.
+func TestWaysToKeepOrderAreMeasured(t *testing.T) {
+	dsn := os.Getenv("CHANQ_TEST_POSTGRES")
+	if dsn == "" {
+		t.Skip("NOT TESTED: CHANQ_TEST_POSTGRES is not set")
+	}
+	var out bytes.Buffer
+	args := []string{orderArgument, "-dsn", dsn, "-n", "300", "-keys", "200", "-free", "150", "-blocked", "60", "-most", "10s", "-format", "json"}
+	require.NoError(t, run(t.Context(), args, &out, io.Discard))
+	results, err := measure.Read(&out)
+	require.NoError(t, err)
+	require.Len(t, results, 2*len(orderSystems))
+	for i, r := range results {
+		assert.Equal(t, orderSystems[i/2].name, r.Strategy)
+		assert.Equal(t, []int{300, 150}[i%2], r.N, r.Strategy)
+		assert.Positive(t, r.ClaimStatement, r.Strategy)
+	}
+	out.Reset()
+	o, err := parseOrder(args[1:], io.Discard)
+	require.NoError(t, err)
+	require.NoError(t, measure.WriteTables(&out, orderTable(o, "a server", results)))
+	assert.Contains(t, out.String(), "ms to fetch 100, 60 blocked")
+	_, err = parseOrder([]string{"-blocked", "many", "-systems", "none"}, io.Discard)
+	assert.ErrorContains(t, err, `"many"`)
+	assert.ErrorContains(t, err, "-dsn is needed")
+}
+
+// A message whose key is in work is not taken, by any of them.
+func TestWaysToKeepOrderTakeNothingOfAKeyInWork(t *testing.T) {
+	dsn := os.Getenv("CHANQ_TEST_POSTGRES")
+	if dsn == "" {
+		t.Skip("NOT TESTED: CHANQ_TEST_POSTGRES is not set")
+	}
+	server, err := connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, server.close()) }()
+	for _, s := range orderSystems[1:] {
+		err := s.onQueue(t.Context(), server, func(q orderedQueue, tidy func() error) error {
+			require.NoError(t, q.send(t.Context(), []string{"a", "b", "a", "b", "c", "a"}, "x"))
+			require.NoError(t, q.hold(t.Context(), 2)) // of a and b
+			ids, err := q.(shapedQueue).take(t.Context(), 10, time.Minute)
+			require.Len(t, ids, 1, s.name)
+			return err
+		})
+		require.NoError(t, err, s.name)
+	}
+}
+
 func TestOptionsAreCheckedAllAtOnce(t *testing.T) {
 	_, err := parse([]string{"-n", "0", "-body", "3", "-rounds", "0", "-format", "xml", "-systems", "postgres/chanq,x,sqlite/chanq,sqlite/chanq", "more"}, io.Discard)
 	for _, problem := range []string{

@@ -28,8 +28,10 @@ CROSS JOIN (
   OFFSET 0
 ) AS r`
 
-// orderedEnqueueText inserts into an ordered queue: $12 has the slots, $13 the lengths of
-// order keys, which stand behind the other key, and $14 the places of rows that are not in order.
+// orderedEnqueueText inserts into an ordered queue. $9 has deduplication keys and headers, $10 each
+// row's order key and its body; $7 says how long these are, and which slot it has: shapeOf. $8 has
+// the places of rows that are not in order. Each list costs a statement more than what the rest of
+// an order does, and these are as many as those of a plain queue.
 //
 // Before it draws its number it takes a lock that every sender shares and nobody ever asks
 // for alone, to the end of the transaction: see horizonText. Both are done once a statement,
@@ -37,19 +39,23 @@ CROSS JOIN (
 const orderedEnqueueText = `INSERT INTO {live} (id, due_at, enqueued_at, expires_at, dedup_key, headers, body, slot, seq, order_key)
 SELECT r.id, t.now, t.now, t.now + r.ttl,
        CASE WHEN r.key > 0 THEN convert_from(substring(r.names FOR r.key), 'UTF8') END,
-       CASE WHEN length(r.names) > r.key + r.line THEN substring(r.names FROM r.key + r.line + 1) END,
-       r.body, r.slot, (t.number << {seq bits}) + r.place,
-       CASE WHEN r.line > 0 THEN convert_from(substring(r.names FROM r.key + 1 FOR r.line), 'UTF8') END
+       CASE WHEN length(r.names) > r.key THEN substring(r.names FROM r.key + 1) END,
+       r.body, r.slot, (t.number << {seq bits}) + r.place, r.order_key
 FROM (SELECT {now} AS now, (` + drawText + `) AS number) AS t
 CROSS JOIN (
-  SELECT a.id, nullif(a.ttl, 0) AS ttl, coalesce(a.key, 0) AS key, coalesce(a.line, 0) AS line, coalesce(a.slot, 0) AS slot, coalesce(a.place, a.o) AS place,
-         CASE WHEN a.names > 0 THEN substring($10::bytea FROM a.names_at FOR a.names) END AS names,
-         substring($11::bytea FROM coalesce(a.body_at, 1) FOR coalesce(a.body, 0)) AS body
-  FROM unnest($1::uuid[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::integer[], $7::integer[], $8::integer[], $9::integer[],
-              $12::smallint[], $13::integer[], $14::integer[]) WITH ORDINALITY
-    AS a (id, priority, delay, ttl, key, names_at, names, body_at, body, slot, line, place, o)
+  SELECT a.id, nullif(a.ttl, 0) AS ttl, coalesce(a.key, 0) AS key, (a.shape >> 40)::smallint AS slot, coalesce(a.place, a.o) AS place,
+         CASE WHEN a.names > 0 THEN substring($9::bytea FROM a.names_at FOR a.names) END AS names,
+         CASE WHEN a.shape & (255::bigint << 32) <> 0 THEN convert_from(substring($10::bytea FROM a.at FOR (a.shape >> 32)::integer & 255), 'UTF8') END AS order_key,
+         substring($10::bytea FROM a.at + ((a.shape >> 32)::integer & 255) FOR (a.shape & 4294967295)::integer) AS body
+  FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::integer[], $5::integer[], $6::integer[], $7::bigint[], $8::integer[]) WITH ORDINALITY
+    AS a (id, ttl, key, names_at, names, at, shape, place, o)
   OFFSET 0
 ) AS r`
+
+// shapeOf is a row's slot, and how long its order key and its body are.
+func shapeOf(row *sqlbatch.Row) int64 {
+	return int64(row.Slot)<<40 | int64(len(row.OrderKey))<<32 | int64(len(row.Body))
+}
 
 const (
 	// sending holds this queue's lock of senders: chno, as a number, and which queue it is.
@@ -94,10 +100,13 @@ func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 	byKey := sortedBy(rows, func(a, b sqlbatch.Row) int { return strings.Compare(a.Key, b.Key) })
 	st := q.rowList(q.enqueueNew, byKey)
 	if q.ordered && len(rows) > 0 && &byKey[0] != &rows[0] {
-		st.Args[len(st.Args)-1] = places(rows, byKey)
+		st.Args[placesArg] = places(rows, byKey)
 	}
 	return st
 }
+
+// placesArg is $8 of orderedEnqueueText.
+const placesArg = 7
 
 // places tells of rows that were put into another order where each of them was, from 1 on.
 func places(rows, moved []sqlbatch.Row) string {
@@ -113,47 +122,71 @@ func places(rows, moved []sqlbatch.Row) string {
 }
 
 func (q *queue) rowList(text string, rows []sqlbatch.Row) sqlbatch.Statement {
-	named, body := 0, 0
+	if q.ordered {
+		return orderedRowList(text, rows)
+	}
+	body := 0
 	for i := range rows {
-		named += len(rows[i].Key) + len(q.line(&rows[i])) + len(rows[i].Headers)
 		body += len(rows[i].Body)
 	}
 	n := len(rows)
-	ids, priorities, keys := newArray(n, 32), newArray(n, 2), newArray(n, 3)
-	delays, ttls := newArray(n, 8), newArray(n, 8)
-	slots, lines := newArray(n, 4), newArray(n, 3)
-	names, bodies := newBlob(n, named), newBlob(n, body)
+	priorities, delays := newArray(n, 2), newArray(n, 8)
+	bodies := newBlob(n, body)
 	for i := range rows {
 		row := &rows[i]
-		ids.id(row.ID)
 		priorities.number(int64(row.Priority))
 		delays.number(build.Milliseconds(row.Delay))
-		ttls.number(build.Milliseconds(row.TTL))
-		keys.number(int64(len(row.Key)))
-		slots.number(int64(row.Slot))
-		line := q.line(row)
-		lines.number(int64(len(line)))
-		names.next(len(row.Key) + len(line) + len(row.Headers))
-		names.data = append(append(append(names.data, row.Key...), line...), row.Headers...)
 		bodies.next(len(row.Body))
 		bodies.data = append(bodies.data, row.Body...)
 	}
-	namesAt, namesBytes := names.place()
 	bodyAt, bodyBytes := bodies.place()
-	args := []any{
-		ids.literal(), priorities.orEmpty(), delays.orEmpty(), ttls.orEmpty(), keys.orEmpty(),
-		namesAt, namesBytes, bodyAt, bodyBytes, names.data, bodies.data,
-	}
-	if q.ordered {
-		args = append(args, slots.orEmpty(), lines.orEmpty(), "{}")
-	}
-	return sqlbatch.Statement{Text: text, Args: args}
+	l := packNamed(rows)
+	return sqlbatch.Statement{Text: text, Args: []any{
+		l.ids, priorities.orEmpty(), delays.orEmpty(), l.ttls, l.keys, l.at, l.bytes, bodyAt, bodyBytes, l.names, bodies.data,
+	}}
 }
 
-// line is the order key, which a plain queue has no place for.
-func (q *queue) line(row *sqlbatch.Row) string {
-	if !q.ordered {
-		return ""
+func orderedRowList(text string, rows []sqlbatch.Row) sqlbatch.Statement {
+	data := 0
+	for i := range rows {
+		data += len(rows[i].OrderKey) + len(rows[i].Body)
 	}
-	return row.OrderKey
+	n := len(rows)
+	shapes, linesAndBodies := newArray(n, 14), newBlob(n, data)
+	for i := range rows {
+		row := &rows[i]
+		shapes.number(shapeOf(row))
+		linesAndBodies.next(len(row.OrderKey) + len(row.Body))
+		linesAndBodies.data = append(append(linesAndBodies.data, row.OrderKey...), row.Body...)
+	}
+	l := packNamed(rows)
+	return sqlbatch.Statement{Text: text, Args: []any{
+		l.ids, l.ttls, l.keys, l.at, l.bytes, linesAndBodies.starts.literal(), shapes.literal(), "{}", l.names, linesAndBodies.data,
+	}}
+}
+
+// named are the lists that both kinds of queues have: ids, times to live, and what few messages
+// have, a key of their own and headers.
+type named struct {
+	ids, ttls, keys, at, bytes string
+	names                      []byte
+}
+
+func packNamed(rows []sqlbatch.Row) named {
+	size := 0
+	for i := range rows {
+		size += len(rows[i].Key) + len(rows[i].Headers)
+	}
+	n := len(rows)
+	ids, ttls, keys, names := newArray(n, 32), newArray(n, 8), newArray(n, 3), newBlob(n, size)
+	for i := range rows {
+		row := &rows[i]
+		ids.id(row.ID)
+		ttls.number(build.Milliseconds(row.TTL))
+		keys.number(int64(len(row.Key)))
+		names.next(len(row.Key) + len(row.Headers))
+		names.data = append(append(names.data, row.Key...), row.Headers...)
+	}
+	at, bytes := names.place()
+	return named{ids.literal(), ttls.orEmpty(), keys.orEmpty(), at, bytes, names.data}
 }

@@ -24,7 +24,7 @@ func newRenderer(n sqlbatch.Names) renderer {
 func kind(n sqlbatch.Names) *strings.Replacer {
 	if n.Slots == 0 {
 		return strings.NewReplacer(
-			"{order}", "", "{q.order}", "", "{d.order}", "", "{replace order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{shown order}", "",
+			"{order}", "", "{q.order}", "", "{d.order}", "", "{order checks}", "", "{replace order}", "", "{live seq}", "", "{live slot}", "", "{live key}", "", "{ended order}", "", "{shown order}", "",
 			"{running}", "", "{slots and holds}", "0, 0", "{holds}", "0",
 		)
 	}
@@ -35,22 +35,24 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 	return strings.NewReplacer(
 		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key", "{d.order}", ", d.slot, d.seq, d.order_key",
 		"{replace order}", ",\n  slot = excluded.slot, seq = excluded.seq, order_key = excluded.order_key",
-		"{live order}", strings.ReplaceAll(liveOrder, "{slot count}", slots), "{ended order}", endedOrder,
+		"{live seq}", liveSeq, "{live slot}", strings.ReplaceAll(liveSlot, "{slot count}", slots), "{live key}", liveKey, "{ended order}", endedOrder,
 		"{order checks}", strings.ReplaceAll(orderChecks, "{slot count}", slots),
 		"{shown order}", ", q.slot, q.seq, convert_to(q.order_key, {encoding}) AS order_key",
 		"{running}", " AND q.lease_until > {now}", "{slots and holds}", slots+", "+holds, "{holds}", holds, "{slot count}", slots,
 	)
 }
 
-// liveOrder and endedOrder are the columns of an order, with the types and defaults that they have
-// in the live table, and in the others.
+// liveSeq, liveSlot and liveKey are the columns of an order in the live table, each where its width
+// belongs, and endedOrder are those of the others.
 //
 // The seq of whatever program inserts here is drawn as enqueueText draws it. It cannot know the
 // slot of its message, which then is any: a line of its own may be anywhere.
 const (
-	liveOrder = `
-      slot        smallint NOT NULL DEFAULT floor(random() * {slot count})::smallint,
-      seq         bigint   NOT NULL DEFAULT CASE WHEN ` + sending + ` IS NOT NULL THEN nextval({'numbers'}::regclass) << {seq bits} END,
+	liveSeq = `
+      seq         bigint   NOT NULL DEFAULT CASE WHEN ` + sending + ` IS NOT NULL THEN nextval({'numbers'}::regclass) << {seq bits} END,`
+	liveSlot = `
+      slot        smallint NOT NULL DEFAULT floor(random() * {slot count})::smallint,`
+	liveKey = `
       order_key   text COLLATE "C",`
 	endedOrder = `
   slot        smallint NOT NULL,

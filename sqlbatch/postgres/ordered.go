@@ -23,28 +23,28 @@ var deadLineIndexText = indexText("{'dead line'}", `CREATE INDEX {dead line} ON 
 // behindSeq is a range of the index: of one slot what is behind a seq. It compares rows:
 // of slot = $1 the planner would think that there are few, and sort them.
 func behindSeq(slot, seq string) string {
-	return "(q.slot, q.seq) > (" + slot + ", " + seq + ") AND (q.slot, q.seq) <= (" + slot + ", 9223372036854775807)"
+	return "(q.slot, q.seq) > (" + slot + ", " + seq + ") AND q.slot <= " + slot
 }
 
 // claimSlotsText walks the parts one after the other until there are n rows, without what
-// the member itself holds. It walks the same once more and locks what may be claimed, and
-// passes over what others have locked: that costs less than to find each row by its id.
-// Rows that were changed since it began are looked at once more when their lock is taken. A
-// lease ends with the membership at the latest.
+// the member itself holds, and notes where those lie that may be claimed. These it locks in
+// the order in which they lie, and passes over what others have locked, and leases them. A row that has
+// changed since the statement began lies somewhere else by then, and counts for one that is locked.
+// A lease ends with the membership at the latest.
 //
 // The two limits of a part are for the planner: see chosen. NOT IN looks into a hash of what
 // was leased, whatever the planner thinks of how many there are.
 func claimSlotsText(content string) string {
 	return `WITH t AS MATERIALIZED (
-  SELECT {now} AS now, $1::integer AS n, m.until
+  SELECT {now} AS now, $1::integer AS n, least({now} + $2::bigint, m.until) AS ends, {now} << {fence bits} AS fence
   FROM {members} AS m
   WHERE m.id = $3::uuid AND m.until > {now} AND NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)
 ),
 parts AS MATERIALIZED (
   SELECT a.o, a.slot, a.seq, a.most
   FROM unnest($6::smallint[], $7::bigint[], $8::bigint[], $9::integer[]) WITH ORDINALITY AS a (slot, fence, seq, most, o)
-  JOIN {slots} AS s ON s.queue = {name} AND s.slot = a.slot AND s.fence = a.fence AND s.member = $3::uuid
   WHERE EXISTS (SELECT 1 FROM t)
+    AND ((a.slot, a.fence) IN (SELECT s.slot, s.fence FROM {slots} AS s WHERE s.queue = {name} AND s.member = $3::uuid)) IS TRUE
   ORDER BY a.o
 ),
 walked AS MATERIALIZED (
@@ -52,7 +52,7 @@ walked AS MATERIALIZED (
   FROM parts AS p
   CROSS JOIN LATERAL (
     SELECT l.* FROM (
-      SELECT q.id, q.slot, q.seq
+      SELECT q.id, q.seq, CASE WHEN ` + claimable + ` THEN q.ctid END AS at
       FROM {live} AS q
       WHERE ` + behindSeq("p.slot", "p.seq") + ` AND ` + not("(q.lease_until > (SELECT now FROM t) AND q.leased_by = $3::uuid AND $10::integer = 0)") + `
       ORDER BY q.slot, q.seq LIMIT {rows}) AS l
@@ -60,41 +60,35 @@ walked AS MATERIALIZED (
   LIMIT (SELECT n FROM t)
 ),
 seen AS MATERIALIZED (
-  SELECT w.o, w.slot, count(*) AS n, min(w.seq) AS first, max(w.seq) AS last FROM walked AS w GROUP BY w.o, w.slot
+  SELECT w.o, count(*) AS n, min(w.seq) AS first, max(w.seq) AS last FROM walked AS w GROUP BY w.o
 ),
 total AS MATERIALIZED (
-  SELECT coalesce(sum(s.n), 0) AS n, max(s.o) AS o FROM seen AS s
+  SELECT coalesce(sum(s.n), 0) AS n, max(s.o) AS o, min(s.first) AS first, max(s.last) AS last FROM seen AS s
 ),
 chosen AS MATERIALIZED (
-  SELECT c.id
-  FROM seen AS s
-  CROSS JOIN LATERAL (
-    SELECT l.id FROM (
-      SELECT q.id FROM {live} AS q
-      WHERE (q.slot, q.seq) >= (s.slot, s.first) AND (q.slot, q.seq) <= (s.slot, s.last) AND ` + claimable + `
-      ORDER BY q.slot, q.seq LIMIT {rows} FOR UPDATE SKIP LOCKED) AS l
-    LIMIT s.n) AS c
-  LIMIT (SELECT n FROM t)
+  SELECT q.ctid AS at
+  FROM {live} AS q
+  WHERE ` + liesAt("SELECT w.at FROM walked AS w WHERE w.at IS NOT NULL") + ` AND ` + claimable + `
+  FOR UPDATE SKIP LOCKED
 ),
-leased AS (
+leased AS MATERIALIZED (
   UPDATE {live} AS q
-  SET lease_until = least((SELECT now FROM t) + $2::bigint, (SELECT until FROM t)), fence = greatest(q.fence, (SELECT now << {fence bits} FROM t)) + $4::bigint,
-      attempts = q.attempts + 1, lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
-  FROM chosen AS c
-  WHERE q.id = ANY (ARRAY[c.id])
-  RETURNING q.id, q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
-            q.enqueued_at, q.due_at, q.expires_at, ` + content + `, q.slot, q.seq, convert_to(q.order_key, {encoding}) AS order_key
+  SET lease_until = (SELECT ends FROM t), fence = greatest(q.fence, (SELECT fence FROM t)) + $4::bigint, attempts = q.attempts + 1,
+      lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
+  WHERE ` + liesAt("SELECT c.at FROM chosen AS c") + `
+  RETURNING uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence, q.attempts, q.lapses::integer AS lapses,
+            coalesce(q.expires_at <= (SELECT now FROM t), false)::integer AS expired, q.enqueued_at, q.due_at, q.expires_at,
+            ` + content + `, q.slot::integer AS slot, q.seq, convert_to(q.order_key, (SELECT {encoding})) AS order_key, NULL::bigint AS wait
 )
-SELECT uuid_send(l.id) AS id, ` + strings.ReplaceAll(claimedColumns, "*", "l.") + `, l.slot, l.seq, l.order_key, NULL::bigint AS wait
-FROM leased AS l
+SELECT * FROM leased
 UNION ALL
-SELECT uuid_send(q.id), 0, 0, 0, 0, 0, 0, q.due_at, NULL, NULL, NULL, NULL, q.slot, q.seq, convert_to(q.order_key, {encoding}),
+SELECT uuid_send(q.id), 0, 0::bigint, 0, 0, 0, 0::bigint, q.due_at, NULL, NULL, NULL, NULL, q.slot, q.seq, convert_to(q.order_key, (SELECT {encoding})),
        greatest(q.due_at - (SELECT now FROM t), q.lease_until - (SELECT now FROM t), 0)
 FROM walked AS w
 JOIN {live} AS q ON q.id = ANY (ARRAY[w.id])
-WHERE (SELECT count(*) FROM leased) < (SELECT n FROM total) AND w.id NOT IN (SELECT l.id FROM leased AS l)
+WHERE (SELECT count(*) FROM leased) < (SELECT n FROM total) AND uuid_send(w.id) NOT IN (SELECT l.id FROM leased AS l)
 UNION ALL
-SELECT NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, p.slot,
+SELECT NULL, 0, 0::bigint, 0, 0, 0, 0::bigint, 0::bigint, NULL, NULL, NULL, NULL, p.slot,
        CASE WHEN p.o > a.o THEN p.seq WHEN s.n >= p.most OR p.o = a.o THEN s.last WHEN p.most <= 0 THEN p.seq ELSE 9223372036854775807 END, NULL, NULL
 FROM (SELECT CASE WHEN s.n >= t.n THEN coalesce(s.o, 0) END AS o FROM total AS s CROSS JOIN t) AS a
 CROSS JOIN parts AS p
@@ -102,10 +96,20 @@ LEFT JOIN seen AS s ON s.o = p.o`
 }
 
 // claimable: it is due, nobody leases it, and it is no suspect that was not asked for.
-var claimable = not("q.due_at > (SELECT now FROM t)") + " AND " + not("q.lease_until > (SELECT now FROM t)") +
-	" AND " + not("q.lapses + CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END >= (SELECT $5::integer)")
+const claimable = `q.due_at <= (SELECT now FROM t) AND q.lease_until <= (SELECT now FROM t) AND q.lapses + CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END < (SELECT $5::integer)`
 
-const claimedColumns = `*priority, *fence, *attempts, *lapses, *expired, *enqueued_at, *due_at, *expires_at, *dedup_key, *headers, *body`
+// liesAt finds the rows of a list of places among those that were walked. It is the cheapest
+// way to a row, without an index, but the planner takes a place for a page that has to be read, a list for
+// ten, and would rather read all of a table that is small or that it does not know yet. What
+// stands before ELSE is never done. It makes it dear to look at the list, which this way does
+// once, and the other for each row. (Where the planner thinks that there is no row, in a small file,
+// it reads all the same: then the range of seqs sorts out what is far from the list.)
+func liesAt(list string) string {
+	return `q.ctid = ANY (CASE WHEN (SELECT n FROM t) < 0 THEN ` + dear + ` ELSE ARRAY(` + list + `) END)
+    AND q.seq + 0 >= (SELECT first FROM total) AND q.seq + 0 <= (SELECT last FROM total)`
+}
+
+var dear = `ARRAY[` + strings.Repeat(`col_description(0, (SELECT n FROM t))::tid, `, 4) + `NULL]`
 
 func (q *queue) ClaimSlots(c sqlbatch.SlotClaim) sqlbatch.Statement {
 	text, lapses, mine := q.claimSlots, int64(c.Lapses), int64(0)

@@ -26,8 +26,12 @@ type found struct {
 func (q *serverQueue) claimSlots(on runner, c *sqlbatch.SlotClaim) *found {
 	q.Helper()
 	c.Salt++
+	return foundIn(q.rows(on, q.ClaimSlots(*c)))
+}
+
+func foundIn(rows [][]any) *found {
 	f := &found{seqs: map[byte]int64{}, past: map[byte]int64{}, ends: map[int]int64{}}
-	for _, row := range q.rows(on, q.ClaimSlots(*c)) {
+	for _, row := range rows {
 		seq, _ := row[13].(int64)
 		if row[0] == nil {
 			f.ends[int(row[12].(int64))] = seq
@@ -62,6 +66,36 @@ func TestAClaimFromSlotsTellsOfWhatOthersHaveLocked(t *testing.T) {
 	require.Equal(t, map[byte]int64{2: 0}, f.past)
 	require.NoError(t, tx.Rollback())
 	require.Equal(t, []byte{2}, q.claimSlots(q.db, c).leased)
+}
+
+// The claim has its view of the table, and waits before it locks a row.
+func TestWhatChangesWhileAClaimIsUnderWayIsLeftToTheNext(t *testing.T) {
+	q, c := newOrdered(t)
+	c.Parts = c.Parts[:1]
+	q.enqueue(line(0, "a", 1, 2, 3)...)
+	tx := q.begin()
+	_, err := tx.Exec(`SELECT pg_advisory_xact_lock(1)`)
+	require.NoError(t, err)
+	const lock = "WHERE q.ctid = ANY"
+	c.Salt++
+	st := q.ClaimSlots(*c)
+	require.Equal(t, 2, strings.Count(st.Text, lock))
+	st.Text = strings.Replace(st.Text, lock, "WHERE (SELECT pg_advisory_xact_lock_shared(1)::text) = '' AND q.ctid = ANY", 1)
+	claimed := make(chan *found)
+	go func() { claimed <- foundIn(q.rows(q.db, st)) }()
+	require.Eventually(t, func() (waits bool) {
+		require.NoError(t, q.db.QueryRow(`SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits))
+		return waits
+	}, 30*time.Second, 10*time.Millisecond)
+	q.exec(`UPDATE chanq_orders SET attempts = 5 WHERE id = $1`, fmt.Sprintf("%x", id(2)))
+	require.Equal(t, []byte{3}, q.ids(q.db, q.Cancel([][16]byte{id(3)})))
+	require.NoError(t, tx.Commit())
+	f := <-claimed
+	require.Equal(t, []byte{1}, f.leased)
+	require.Equal(t, map[byte]int64{2: 0, 3: 0}, f.past)
+	f = q.claimSlots(q.db, c)
+	require.Equal(t, []byte{2}, f.leased)
+	require.Empty(t, f.past, "one is gone, and one is ours")
 }
 
 func TestASlotThatAnotherTakesAtThisMomentIsLeftToHim(t *testing.T) {
@@ -343,4 +377,29 @@ func TestAClaimFromSlotsReadsNoBacklog(t *testing.T) {
 	require.LessOrEqual(t, q.read(q.ClaimSlots(*c)), int64(4*100+64))
 	c.Parts = c.Parts[:4]
 	require.LessOrEqual(t, q.read(q.ClaimSlots(*c)), int64(4*40+64), "ten of each slot")
+}
+
+func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
+	q, _ := newOrdered(t)
+	key, body := strings.Repeat("é", sqlbatch.MaxOrderKey/2), make([]byte, 1<<20)
+	q.enqueue(
+		sqlbatch.Row{ID: id(1), Slot: sqlbatch.MaxSlots - 1, OrderKey: key, Body: body},
+		sqlbatch.Row{ID: id(2), Slot: sqlbatch.MaxSlots - 1},
+		sqlbatch.Row{ID: id(3), OrderKey: "a", Key: "b", Headers: []byte("c")},
+	)
+	var rows [3]struct {
+		slot, bytes int
+		key         sql.NullString
+	}
+	for i := range rows {
+		row := &rows[i]
+		require.NoError(t, q.db.QueryRow(`SELECT slot, length(body), order_key FROM chanq_orders WHERE id = $1`, fmt.Sprintf("%x", id(byte(i+1)))).Scan(&row.slot, &row.bytes, &row.key))
+	}
+	require.Equal(t, sqlbatch.MaxSlots-1, rows[0].slot)
+	require.Equal(t, len(body), rows[0].bytes)
+	require.Equal(t, key, rows[0].key.String)
+	require.Equal(t, sqlbatch.MaxSlots-1, rows[1].slot)
+	require.False(t, rows[1].key.Valid)
+	require.Zero(t, rows[1].bytes+rows[2].slot+rows[2].bytes)
+	require.Equal(t, "a", rows[2].key.String)
 }

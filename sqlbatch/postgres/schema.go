@@ -104,12 +104,12 @@ BEGIN
       due_at      bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
       lease_until bigint   NOT NULL DEFAULT 0,
       enqueued_at bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
-      fence       bigint   NOT NULL DEFAULT 0,
+      fence       bigint   NOT NULL DEFAULT 0,{live seq}
       attempts    integer  NOT NULL DEFAULT 0,
       priority    smallint NOT NULL DEFAULT 0,
-      lapses      smallint NOT NULL DEFAULT 0,{live order}
+      lapses      smallint NOT NULL DEFAULT 0,{live slot}
       leased_by   uuid,
-      expires_at  bigint,
+      expires_at  bigint,{live key}
       dedup_key   text COLLATE "C",
       last_error  text,
       headers     bytea,

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
@@ -176,7 +177,7 @@ func TestOnlyWhatMovesOrEndsAMessageWritesAnIndex(t *testing.T) {
 // and counts right up to it whatever they are.
 func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
 	t.Parallel()
-	const limit, few = 4000, 10
+	const limit, few = 400, 10
 	ago := sqlbatch.Floors{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64} // a FloorMargin
 	for _, c := range []struct {
 		name       string
@@ -234,12 +235,12 @@ func TestLooksReadNoMoreKeysWhateverTheOtherStatesHold(t *testing.T) {
 				}
 				return keys
 			}
-			c.more(q, 10_000)
+			c.more(q, 1000)
 			before := look()
 			require.LessOrEqual(t, before["stats"], c.stats+few+20)
 			require.LessOrEqual(t, before["peek few"], int64(5*few))
 			require.LessOrEqual(t, before["next due"], int64(few))
-			c.more(q, 20_000)
+			c.more(q, 2000)
 			require.Equal(t, before, look())
 		})
 	}
@@ -435,7 +436,7 @@ func TestAnIdleConsumerLooksOnceAPollMax(t *testing.T) {
 	c, err := orders.Consume(ctx, chanq.ConsumerConfig{PollMin: pollMax, PollMax: pollMax})
 	require.NoError(t, err)
 	looks := func(n int64) {
-		require.Eventually(t, func() bool { return c.Stats().Looks >= n }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return c.Stats().Looks >= n }, testdb.Patience, time.Millisecond)
 	}
 	looks(1)
 	seen.take()

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
@@ -60,7 +61,7 @@ func TestBesideAnOpenKeyedSendTxNobodyWaitsButWhoHasTheSameKey(t *testing.T) {
 			stored, _ := read(ctx, q.DB(), q.EnqueueNew(row))
 			outcome <- stored
 		}()
-		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, 5*time.Second, time.Millisecond, "the same key waits")
+		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, testdb.Patience, time.Millisecond, "the same key waits")
 		require.NoError(t, tx.Commit())
 		require.Empty(t, <-outcome, "and is not stored twice")
 	})

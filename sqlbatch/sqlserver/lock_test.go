@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/sqlbatch"
@@ -23,8 +24,7 @@ func eachSetting(t *testing.T, test func(t *testing.T, ctx context.Context, q *q
 	for _, rcsi := range []bool{false, true} {
 		t.Run(fmt.Sprintf("snapshots=%v", rcsi), func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(within(t), 8*time.Second)
-			defer cancel()
+			ctx := within(t)
 			q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: rcsi, AllowSnapshotIsolation: rcsi})
 			orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
 			require.NoError(t, err)
@@ -293,7 +293,7 @@ func TestSettlesOfTheSameRowsInAnyOrderDoNotDeadlock(t *testing.T) {
 		}
 		for n, list := range [][]sqlbatch.Item{items, backwards} {
 			go settle(list)
-			require.Eventually(t, func() bool { return len(waiting(q)) == n+1 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return len(waiting(q)) == n+1 }, testdb.Patience, time.Millisecond)
 		}
 		require.NoError(t, middle.Commit())
 		require.NoError(t, <-outcome)
@@ -315,7 +315,7 @@ func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 		require.NoError(t, second.Ack())
 		flushed := make(chan error, 1)
 		go func() { flushed <- c.Flush(ctx) }()
-		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, testdb.Patience, time.Millisecond)
 		_, err = tx.ExecContext(ctx, "SET DEADLOCK_PRIORITY HIGH; UPDATE dbo.chanq_orders SET last_error = NULL WHERE id = @p1", first.ID[:])
 		require.NoError(t, err, "the settle is the victim")
 		require.NoError(t, tx.Commit())

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 )
@@ -90,7 +91,7 @@ func awaitEmpty(t *testing.T, ctx context.Context, srv *mssqltest.Server) {
 		var n int
 		err := srv.DB().QueryRowContext(ctx, "SELECT COUNT(*) FROM dbo.chanq_orders WITH (READCOMMITTEDLOCK)").Scan(&n)
 		return err == nil && n == 0
-	}, 15*time.Second, 10*time.Millisecond)
+	}, testdb.Patience, 10*time.Millisecond)
 }
 
 // traffic sends and acks while things go wrong.
@@ -198,12 +199,12 @@ func TestAServerThatIsTooSlowIsAskedAgain(t *testing.T) {
 
 func TestAConnectionThatHangsHoldsUpNothingElse(t *testing.T) {
 	t.Parallel()
-	f := newTraffic(t, 5*time.Second)
+	f := newTraffic(t, 2*testdb.Patience)
 	hung := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Ack), At: mssqltest.Received, Hang: true})
 	var ending sync.WaitGroup
 	ending.Go(func() {
 		<-hung.Fired()
-		assert.Eventually(t, func() bool { return f.c.Stats().Looks > 0 }, 4*time.Second, time.Millisecond, "the claimer goes on")
+		assert.Eventually(t, func() bool { return f.c.Stats().Looks > 0 }, testdb.Patience, time.Millisecond, "the claimer goes on")
 		f.srv.Wire().KillAll() // as keep-alives find out in the end
 	})
 	f.run(50)
@@ -233,6 +234,6 @@ func TestATrimThatWasUndoneIsMadeAgain(t *testing.T) {
 		stats, err := orders.Stats(ctx)
 		require.NoError(t, err)
 		return stats.Done == 0
-	}, 10*time.Second, 10*time.Millisecond)
+	}, testdb.Patience, 10*time.Millisecond)
 	require.NoError(t, consumer.Shutdown(ctx))
 }

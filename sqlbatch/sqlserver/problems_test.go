@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -53,7 +54,7 @@ func TestAMemberThatIsLockedHoldsUpNoOtherAndItselfNotForLong(t *testing.T) {
 			_, err := read(ctx, q.DB(), q.Join(held))
 			outcome <- err
 		}()
-		require.Eventually(t, func() bool { return q.Clock().Waiting() == 1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return q.Clock().Waiting() == 1 }, testdb.Patience, time.Millisecond)
 		q.Clock().Advance(sqlbatch.LockWait)
 		require.Equal(t, int32(1222), numberOf(<-outcome))
 		require.NoError(t, tx.Rollback())

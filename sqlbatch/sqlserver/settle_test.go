@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -102,7 +103,7 @@ func TestASettleInATransactionOfTheCallerWaitsUnlessItIsToldToSkip(t *testing.T)
 			settled, _ := read(ctx, patient, q.InTx().Ack(items))
 			outcome <- settledItems(settled)
 		}()
-		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, testdb.Patience, time.Millisecond)
 		require.NoError(t, holder.Rollback())
 		require.Equal(t, items, <-outcome)
 	})
@@ -126,7 +127,7 @@ func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 				_, err := read(ctx, q.DB(), settles(q.Queue, items)[name])
 				outcome <- err
 			}()
-			require.Eventually(t, func() bool { return q.Clock().Waiting() == 1 }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return q.Clock().Waiting() == 1 }, testdb.Patience, time.Millisecond)
 			q.Clock().Advance(sqlbatch.LockWait)
 			err = <-outcome
 			require.Equal(t, int32(1222), numberOf(err), "%v", err)

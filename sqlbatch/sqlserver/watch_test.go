@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -75,7 +76,7 @@ func (w *watch) result() [][]any {
 	case d := <-w.done:
 		require.NoError(w.t, d.err)
 		return d.rows
-	case <-time.After(10 * time.Second):
+	case <-time.After(testdb.Patience):
 		require.FailNow(w.t, "it waits on")
 		return nil
 	}
@@ -230,7 +231,7 @@ func TestAChairEndsWithItsSession(t *testing.T) {
 		require.NoError(t, conn.PingContext(ctx))
 		require.Len(t, q.Engine().Locks(), 1, "so its session must be closed")
 		require.ErrorIs(t, conn.Raw(func(any) error { return driver.ErrBadConn }), driver.ErrBadConn)
-		require.Eventually(t, func() bool { return len(q.Engine().Locks()) == 0 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(q.Engine().Locks()) == 0 }, testdb.Patience, time.Millisecond)
 	})
 }
 

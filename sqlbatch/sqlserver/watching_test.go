@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
@@ -36,7 +37,7 @@ func process(t *testing.T, ctx context.Context, dsn string, cfg chanq.ConsumerCo
 // waitingSessions waits until n sessions are in a watch.
 func (q *queue) waitingSessions(n int) {
 	q.t.Helper()
-	require.Eventually(q.t, func() bool { return len(q.Engine().Waiting()) == n }, 15*time.Second, time.Millisecond, "%d wait", n)
+	require.Eventually(q.t, func() bool { return len(q.Engine().Waiting()) == n }, testdb.Patience, time.Millisecond, "%d wait", n)
 }
 
 // The server's clock stands still: no watch ends by itself.
@@ -101,7 +102,7 @@ func TestAProcessThatStandsStillDoesNotKeepItsChair(t *testing.T) {
 	}
 	q.waitingSessions(2)
 	healthy := process(t, ctx, q.DSN(), hourly)
-	require.Eventually(t, func() bool { return healthy.Stats().Looks > 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return healthy.Stats().Looks > 0 }, testdb.Patience, time.Millisecond)
 	proxy.Set(netproxy.Silence)
 	defer proxy.Set(netproxy.Conditions{})
 	owner, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
@@ -120,7 +121,7 @@ func TestAConsumerWhoseReadersAreBusyLeavesItsChair(t *testing.T) {
 	busy := []*chanq.Consumer[int]{process(t, ctx, q.DSN(), slow), process(t, ctx, q.DSN(), slow)}
 	q.waitingSessions(2)
 	idle := process(t, ctx, q.DSN(), hourly)
-	require.Eventually(t, func() bool { return idle.Stats().Looks > 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return idle.Stats().Looks > 0 }, testdb.Patience, time.Millisecond)
 	owner, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
 	require.NoError(t, err)
 	n := 0
@@ -200,7 +201,7 @@ func TestStatementsOfConsumersThatWatch(t *testing.T) {
 	began := time.Now()
 	for i := range messages {
 		send(t, ctx, owner, i, i)
-		require.Eventually(t, func() bool { return claimed() == int64(i+1) }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return claimed() == int64(i+1) }, testdb.Patience, time.Millisecond)
 	}
 	took := time.Since(began)
 	n = asked.take()

@@ -19,7 +19,7 @@ import (
 // was not measured is left out.
 //
 // A line with axis is one of growth, one with at_s an interval of a sustained run, one with
-// step of sleepers, one with senders of many callers; another one is of latency where it has latencies and of
+// step of sleepers or of what order costs, one with senders of many callers; another one is of latency where it has latencies and of
 // throughput where it has rates. Batch is 0 in those of bench/peers.
 type Result struct {
 	Engine    string `json:"engine"`
@@ -30,6 +30,7 @@ type Result struct {
 	Batch     int    `json:"batch,omitempty"`
 	Send      string `json:"send,omitempty"`
 	Senders   int    `json:"senders,omitempty"` // goroutines that wait for what they send, Batch messages a call
+	Keys      int    `json:"keys,omitempty"`    // of the messages of an ordered queue; 0: a plain one
 	Round     int    `json:"round"`
 
 	EnqueuePerS          float64 `json:"enqueue_per_s,omitempty"`

@@ -41,6 +41,10 @@ func (w *world) face(queue string, cfg chanq.Config) {
 	conn, err := w.DB.Conn(w.Soon())
 	require.NoError(w, err)
 	defer conn.Close()
+	if w.Engine.Dialect.Name() == "sqlserver" {
+		texts = append([]string{"SET QUOTED_IDENTIFIER, ANSI_NULLS OFF"}, append(texts, procedures...)...)
+		procedures = nil
+	}
 	for range 2 {
 		for _, text := range append(texts, procedures...) {
 			_, err := conn.ExecContext(w.Soon(), text)

@@ -5,7 +5,6 @@
 package guarantees
 
 import (
-	"flag"
 	"os"
 	"testing"
 	"time"
@@ -42,20 +41,8 @@ type test struct {
 // that process's part. Call it from TestMain.
 func Main(run func() int) {
 	child.Main(map[string]child.Part{processPart: child.Does(play)})
-	waitTogether()
+	testdb.Together(4)
 	os.Exit(run())
-}
-
-// waitTogether has more tests run at once than there are processors, unless -parallel
-// says how many: they wait for leases to end most of their time.
-func waitTogether() {
-	const parallel, most = "test.parallel", "4"
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
-	if !given {
-		_ = flag.Set(parallel, most)
-	}
 }
 
 // world is one test's database, with the steps that only these tests take.

@@ -45,6 +45,7 @@ var ordered = []test{
 	{"G10_TryLeaseTakesOneMessageOfAKeyAndClosesIt", keysOfTryLease},
 	{"G10_PipesKeepTheOrderOfKeys", keysThroughPipes},
 	{"MaxExtendOfAnOrderedMessageCountsFromItsHandOut", keyMaxExtend},
+	{"AnAckForWhichTheNextOfItsKeyWaitsDoesNotLinger", keyAwaited},
 	{"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone", keyHot},
 	{"NoMoreKeysThanMaxKeysAreAtWork", keysAtWork},
 	{"G06_StopGivesBackWhatWaitsForItsKey", keyStopped},
@@ -539,6 +540,19 @@ func keyMaxExtend(w *world) {
 	two := w.next(c, "a/2")
 	require.Equal(w, 1, two.Attempt, "it was not lost while it waited")
 	w.ack(two)
+}
+
+func keyAwaited(w *world) {
+	q := w.keys(chanq.Config{})
+	testdb.Send(w, q, keyed("a", 1, 3)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Linger: time.Minute})
+	l := w.next(c, "a/1")
+	w.Eventually("the next ones wait", func() bool { return c.Stats().Waiting == 2 })
+	began := time.Now()
+	require.NoError(w, l.Ack())
+	require.NoError(w, w.next(c, "a/2").Ack())
+	w.ack(w.next(c, "a/3"))
+	require.Less(w, time.Since(began), time.Minute)
 }
 
 func keyHot(w *world) {

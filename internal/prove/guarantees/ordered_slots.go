@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,7 @@ var orderedSlots = []test{
 	{"TheSlotsOfOneThatLeavesAreTakenAtOnce", slotsOfOneThatLeaves},
 	{"TheSlotsOfOneThatIsCutOffAreTakenWhenItsLeaseIsOver", slotsOfOneThatIsCutOff},
 	{"ASlotThatIsAtWorkIsGivenBackWhenItsHandlerHasReturned", slotsAtWork},
+	{"AnIdleConsumerOfAnOrderedQueueLooksOnceASecond", slotsIdle},
 }
 
 const manySlots = 16
@@ -133,4 +135,22 @@ func slotsAtWork(w *world) {
 		require.NoError(w, l.Ack())
 	}
 	w.slotsBalanced(balanceWithin, a, b)
+}
+
+// slotsIdle counts the statements from the eleventh look on: until then the members may
+// count as changed. Heartbeats are no queries.
+func slotsIdle(w *world) {
+	_, start, _ := w.manySlotted(slotLease)
+	faults, c := start()
+	w.Eventually("looks are once a second", func() bool { return c.Stats().Looks > 10 })
+	var queries atomic.Int64
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind == faultdb.Query {
+			queries.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	began := time.Now()
+	w.Eventually("four looks", func() bool { return queries.Load() >= 4 })
+	require.GreaterOrEqual(w, time.Since(began), 2*time.Second, "one was about to begin")
 }

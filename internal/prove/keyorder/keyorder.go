@@ -4,7 +4,6 @@
 package keyorder
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -18,64 +17,150 @@ type Handled struct {
 	// From is when the reader got it, by the machine's clock, and Until when he was done with
 	// it, or his lease ended, if that was sooner.
 	From, Until time.Time
-	// Ended: it was acked, or set aside as dead, and the reader heard so.
+	// Ended: it was acked, or set aside as dead, and the reader heard so; at Heard, if that
+	// is known.
 	Ended bool
+	Heard time.Time
+	// MayHave: it was to be, and nobody heard what came of it.
+	MayHave bool
+}
+
+// Sent is what was sent of a key.
+type Sent struct {
+	// Last is the number of the last message.
+	Last int
+	// Unsure are those of which nobody knows whether they were stored, or when. Each has the
+	// last number that was sent together with it: what was sent later may have come to the
+	// table before it.
+	Unsure map[int]int
+	// Never are those that were certainly not stored.
+	Never map[int]bool
 }
 
 // Verdict is what was wrong.
 type Verdict struct {
 	// Inversions are messages that came after one that was sent later, Overlaps those that
-	// came while another of their key was in somebody's hands, and Lost those that never
-	// ended.
-	Inversions, Overlaps, Lost []string
-	Repeated                   int // came again, which is no fault
+	// came while another of their key was in somebody's hands, Lost those that never ended,
+	// and Ghosts those that came though they were never stored, or had ended for good.
+	Inversions, Overlaps, Lost, Ghosts []string
+	Repeated                           int // came again, which is no fault
 }
 
 // OK reports that nothing was.
-func (v Verdict) OK() bool { return len(v.Inversions)+len(v.Overlaps)+len(v.Lost) == 0 }
+func (v Verdict) OK() bool {
+	return len(v.Inversions)+len(v.Overlaps)+len(v.Lost)+len(v.Ghosts) == 0
+}
 
 func (v Verdict) String() string {
 	some := func(what string, all []string) string {
 		return fmt.Sprintf("%d %s %q", len(all), what, all[:min(len(all), 5)])
 	}
-	return fmt.Sprintf("%s, %s, %s, %d repeated", some("inversions", v.Inversions), some("overlaps", v.Overlaps), some("lost", v.Lost), v.Repeated)
+	return fmt.Sprintf("%s, %s, %s, %s, %d repeated", some("inversions", v.Inversions), some("overlaps", v.Overlaps),
+		some("lost", v.Lost), some("ghosts", v.Ghosts), v.Repeated)
 }
 
 // Judge judges a history, in any order, of so many messages sent of each key.
-func Judge(history []Handled, sent map[string]int) (v Verdict) {
+func Judge(history []Handled, sent map[string]int) Verdict {
+	all := make(map[string]Sent, len(sent))
+	for key, n := range sent {
+		all[key] = Sent{Last: n}
+	}
+	return JudgeSent(history, all)
+}
+
+// JudgeSent judges a history, in any order, where not every send is known to have stored
+// its messages.
+func JudgeSent(history []Handled, sent map[string]Sent) (v Verdict) {
 	keys := map[string][]Handled{}
 	for _, h := range history {
 		keys[h.Key] = append(keys[h.Key], h)
+		if _, known := sent[h.Key]; !known {
+			v.Ghosts = append(v.Ghosts, fmt.Sprintf("%s: nothing was sent of it", h.Key))
+		}
 	}
-	for key, n := range sent {
-		all := keys[key]
-		slices.SortStableFunc(all, func(a, b Handled) int { return a.From.Compare(b.From) })
-		ended := map[int]bool{}
-		highest, last := 0, Handled{}
-		for _, h := range all {
-			if h.Number < highest {
-				v.Inversions = append(v.Inversions, fmt.Sprintf("%s: %d after %d", key, h.Number, highest))
-			}
-			if h.Number == highest {
-				v.Repeated++
-			}
-			highest = max(highest, h.Number)
-			if h.From.Before(last.Until) {
-				v.Overlaps = append(v.Overlaps, fmt.Sprintf("%s: %d beside %d, for %v", key, h.Number, last.Number, last.Until.Sub(h.From)))
-			}
-			if cmp.Compare(h.Until.UnixNano(), last.Until.UnixNano()) > 0 {
-				last = h
-			}
-			ended[h.Number] = ended[h.Number] || h.Ended
+	for key, s := range sent {
+		slices.SortStableFunc(keys[key], func(a, b Handled) int { return a.From.Compare(b.From) })
+		k := line{key: key, sent: s, verdict: &v, seen: map[int]fate{}}
+		for _, h := range keys[key] {
+			k.next(h)
 		}
-		for i := 1; i <= n; i++ {
-			// An ack whose outcome its reader never heard of is one if a later one came.
-			if !ended[i] && (i > highest || i == highest) {
-				v.Lost = append(v.Lost, fmt.Sprintf("%s: %d of %d", key, i, n))
-			} else if !slices.ContainsFunc(all, func(h Handled) bool { return h.Number == i }) {
-				v.Lost = append(v.Lost, fmt.Sprintf("%s: %d of %d never came", key, i, n))
-			}
-		}
+		k.end()
 	}
 	return v
+}
+
+// line is what came of one key so far.
+type line struct {
+	key     string
+	sent    Sent
+	verdict *Verdict
+	seen    map[int]fate
+	highest int
+	last    Handled // whose end is the latest
+}
+
+// fate is what is known of a message that came.
+type fate struct {
+	ended, may bool
+	heard      time.Time
+}
+
+func (k *line) next(h Handled) {
+	v := k.verdict
+	before, again := k.seen[h.Number]
+	switch {
+	case h.Number < 1 || h.Number > k.sent.Last || k.sent.Never[h.Number]:
+		v.Ghosts = append(v.Ghosts, fmt.Sprintf("%s: %d came, and was never stored", k.key, h.Number))
+	case !before.heard.IsZero() && before.heard.Before(h.From):
+		v.Ghosts = append(v.Ghosts, fmt.Sprintf("%s: %d came %v after its end", k.key, h.Number, h.From.Sub(before.heard)))
+	}
+	if later, is := k.overtaken(h.Number); is {
+		v.Inversions = append(v.Inversions, fmt.Sprintf("%s: %d after %d, at %s", k.key, h.Number, later, h.From.Format(clock)))
+	}
+	if again {
+		v.Repeated++
+	}
+	k.highest = max(k.highest, h.Number)
+	if h.From.Before(k.last.Until) {
+		v.Overlaps = append(v.Overlaps, fmt.Sprintf("%s: %d beside %d, for %v, at %s", k.key, h.Number, k.last.Number, k.last.Until.Sub(h.From), h.From.Format(clock)))
+	}
+	if h.Until.After(k.last.Until) {
+		k.last = h
+	}
+	before.ended, before.may = before.ended || h.Ended, before.may || h.MayHave
+	if h.Ended && before.heard.IsZero() {
+		before.heard = h.Heard
+	}
+	k.seen[h.Number] = before
+}
+
+const clock = "15:04:05.000"
+
+// overtaken reports that a message that was sent later came before, and which.
+func (k *line) overtaken(number int) (later int, is bool) {
+	last, unsure := k.sent.Unsure[number]
+	if !unsure {
+		return k.highest, k.highest > number
+	}
+	for later := number + 1; later <= last; later++ {
+		if _, came := k.seen[later]; came {
+			return later, true
+		}
+	}
+	return 0, false
+}
+
+// end judges what is missing.
+func (k *line) end() {
+	for i := 1; i <= k.sent.Last; i++ {
+		f, came := k.seen[i]
+		_, unsure := k.sent.Unsure[i]
+		switch {
+		case f.ended || f.may || k.sent.Never[i] || unsure && !came:
+		case came:
+			k.verdict.Lost = append(k.verdict.Lost, fmt.Sprintf("%s: %d of %d", k.key, i, k.sent.Last))
+		default:
+			k.verdict.Lost = append(k.verdict.Lost, fmt.Sprintf("%s: %d of %d never came", k.key, i, k.sent.Last))
+		}
+	}
 }

@@ -39,12 +39,32 @@ const deeper = 3 * (4 + claimed)
 // producers do.
 var firsts atomic.Int64
 
-// fromFloor is a floor between what is leased, which was due a minute ago, and what is ready.
+// longAgo is when what is leased was due, in milliseconds from now.
+const longAgo = "-3600000 - i % 1000"
+
+// fromFloor is a floor between what is leased and what is ready, however long it takes to
+// fill the table.
 func fromFloor() (f sqlbatch.Floors) {
 	for i := range f {
 		f[i] = time.Now().Add(-30 * time.Second).UnixMilli()
 	}
 	return f
+}
+
+// countedSQLite is a queue on a database with one connection, whose pages are counted.
+func countedSQLite(t *testing.T) (*sql.DB, sqlbatch.Queue) {
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "queue.db")+"?_pragma=synchronous(OFF)&_pragma=cache_size(-65536)")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db.SetMaxOpenConns(1)
+	names := sqlbatch.Names{Queue: "work"}
+	for _, m := range sqlite.Dialect.Migrations(names) {
+		for _, text := range m.Statements {
+			_, err := db.Exec(text)
+			require.NoError(t, err)
+		}
+	}
+	return db, sqlite.Dialect.Queue(names)
 }
 
 func fillSQLite(t *testing.T, db *sql.DB, n int, due, by string) {
@@ -57,18 +77,7 @@ SELECT CAST(printf('%06d%010d', ?3, i) AS BLOB), i % 4 - 1, CAST(round((julianda
 
 func TestOnSQLiteAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	t.Parallel()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "queue.db")+"?_pragma=synchronous(OFF)&_pragma=cache_size(-65536)")
-	require.NoError(t, err)
-	defer db.Close()
-	db.SetMaxOpenConns(1) // whose pages are counted
-	names := sqlbatch.Names{Queue: "work"}
-	for _, m := range sqlite.Dialect.Migrations(names) {
-		for _, text := range m.Statements {
-			_, err := db.Exec(text)
-			require.NoError(t, err)
-		}
-	}
-	q := sqlite.Dialect.Queue(names)
+	db, q := countedSQLite(t)
 	ready := func() { fillSQLite(t, db, 1000, "-i", "") }
 	measure := func(st sqlbatch.Statement, rows int) int {
 		before := pagesRead(t, db)
@@ -81,7 +90,7 @@ func TestOnSQLiteAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	alone, look := measure(claim, claimed), measure(q.NextDue(fromFloor()), 1)
 	others, held := scheduled/slower, leased/slower
 	fillSQLite(t, db, others, "3600000 + i", "")
-	fillSQLite(t, db, held, "-60000 - i % 1000", "another")
+	fillSQLite(t, db, held, longAgo, "another")
 	ready()
 	among, lookAmong := measure(claim, claimed), measure(q.NextDue(fromFloor()), 1)
 	t.Logf("pages for a claim of %d: %d alone, %d beside %d scheduled and %d leased; for a look: %d, %d", claimed, alone, among, others, held, look, lookAmong)
@@ -144,7 +153,7 @@ FROM generate_series(1, $1) AS i`, n, held, firsts.Add(1))
 	buffersRead(t, db, claim) // the catalog is read
 	alone, look := buffersRead(t, db, claim), buffersRead(t, db, q.NextDue(fromFloor()))
 	fill(scheduled, "3600000 + i", false)
-	fill(leased, "-60000 - i % 1000", true)
+	fill(leased, longAgo, true)
 	fill(1000, "-i", false)
 	for _, statistics := range []string{"as autovacuum left them", "up to date"} {
 		buffersRead(t, db, claim)

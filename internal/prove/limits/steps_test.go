@@ -1,14 +1,11 @@
 package limits_test
 
 import (
-	"database/sql"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 // However much lies before what an operator deletes, a step does not walk over it once
@@ -16,22 +13,11 @@ import (
 func TestOnSQLiteAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 	t.Parallel()
 	const step, steps = 200, 5
-	const before = 40_000 // leased, where ready ones are purged; and the other way round
+	const before = 10_000 // leased, where ready ones are purged; and the other way round
 	for state, by := range map[sqlbatch.State][2]string{sqlbatch.Ready: {"", "another"}, sqlbatch.Leased: {"another", ""}} {
 		t.Run(string(state), func(t *testing.T) {
 			t.Parallel()
-			db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "queue.db")+"?_pragma=synchronous(OFF)&_pragma=cache_size(-65536)")
-			require.NoError(t, err)
-			defer db.Close()
-			db.SetMaxOpenConns(1) // whose pages are counted
-			names := sqlbatch.Names{Queue: "work"}
-			for _, m := range sqlite.Dialect.Migrations(names) {
-				for _, text := range m.Statements {
-					_, err := db.Exec(text)
-					require.NoError(t, err)
-				}
-			}
-			q := sqlite.Dialect.Queue(names)
+			db, q := countedSQLite(t)
 			fillSQLite(t, db, before, "-7200000 + i", by[1])
 			fillSQLite(t, db, 4*step*steps, "-3600000 + i", by[0]) // a quarter in each priority
 			w := sqlbatch.Window{Before: 1 << 42}

@@ -60,7 +60,7 @@ func sum(times []time.Duration) (all time.Duration) {
 	return all
 }
 
-// Somebody's snapshot keeps a few hundred thousand dead entries where the queue begins. Claims
+// Somebody's snapshot keeps a great many dead entries where the queue begins. Claims
 // do not walk them. Surveys do, but all consumers together spend a twentieth of the time
 // on that.
 func TestOnPostgreSQLSurveysOfALongBeginningTakeATwentiethOfTheTime(t *testing.T) {
@@ -68,7 +68,7 @@ func TestOnPostgreSQLSurveysOfALongBeginningTakeATwentiethOfTheTime(t *testing.T
 		t.Skip("takes half a minute")
 	}
 	t.Parallel()
-	const members, dead, window = 4, 400_000, 15 * time.Second
+	const members, dead, window = 4, 200_000, 8 * time.Second
 	config := pgtest.Config(t)
 	watch := &stopwatch{}
 	config.Tracer = watch
@@ -115,13 +115,14 @@ func TestOnPostgreSQLSurveysOfALongBeginningTakeATwentiethOfTheTime(t *testing.T
 	}
 	sendUntil(func() bool { return len(watch.of(survey, 0)) >= 2*members }) // they know of each other
 	surveysBefore, claimsBefore, began := len(watch.of(survey, 0)), len(watch.of(claim, 0)), time.Now()
-	sendUntil(func() bool { return time.Since(began) >= window })
+	sendUntil(func() bool { // on a slow machine, which takes long for one, they are seldom
+		return time.Since(began) >= window && len(watch.of(survey, 0)) > surveysBefore
+	})
 	passed, surveys, claims := time.Since(began), watch.of(survey, surveysBefore), watch.of(claim, claimsBefore)
 	slices.Sort(claims)
 	longest, median := slices.Max(watch.of(survey, 0)), claims[len(claims)/2]
 	t.Logf("in %v %d surveys took %v, the longest %v; %d claims, half of them less than %v each", passed, len(surveys), sum(surveys), longest, len(claims), median)
 	require.Greater(t, longest, 20*time.Millisecond, "a survey is dear here")
 	require.Less(t, median, longest/4, "claims begin at the floor")
-	require.NotEmpty(t, surveys)
 	require.LessOrEqual(t, sum(surveys), passed/20+members*longest, "and one of each consumer, whose rest lies beyond the window")
 }

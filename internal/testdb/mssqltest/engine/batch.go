@@ -287,12 +287,26 @@ func procParams(list []*ast.ProcedureParameter) ([]*param, error) {
 	for _, p := range list {
 		v := &variable{name: p.VariableName.Value}
 		var err error
-		if v.typ, err = typeOf(p.DataType, 1); err != nil {
+		if v.typ, err = paramType(p.DataType); err != nil {
 			return nil, err
 		}
 		out = append(out, &param{v: v, byDefault: p.Value, output: p.Modifier == "Output"})
 	}
 	return out, nil
+}
+
+// paramType is the type of a parameter. FreeTDS and tedious declare those that were
+// before (max), too; no column is of them here.
+func paramType(ref ast.DataTypeReference) (sqltype.Type, error) {
+	if r, ok := ref.(*ast.SqlDataTypeReference); ok && len(r.Parameters) == 0 && r.Name != nil {
+		kind, older := map[string]sqltype.Kind{
+			"text": sqltype.VarChar, "ntext": sqltype.NVarChar, "image": sqltype.VarBinary,
+		}[lower(r.Name.BaseIdentifier.Value)]
+		if older {
+			return sqltype.Type{Kind: kind, Size: sqltype.Max}, nil
+		}
+	}
+	return typeOf(ref, 1)
 }
 
 // frame is one run of a batch: the values of its variables.

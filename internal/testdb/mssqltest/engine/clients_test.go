@@ -129,9 +129,9 @@ func TestTextSizeCutsWhatHasNoBound(t *testing.T) {
 	all := "SELECT b, n, v, short FROM dbo.long"
 	whole := Row{[]byte{1, 2, 3, 4, 5, 6, 7, 8}, "abcdefgh", "abcdefgh", []byte{1, 2, 3, 4, 5, 6, 7, 8}}
 	require.Equal(t, whole, c.query(all)[0])
-	require.Equal(t, Row{[]byte{1, 2, 3, 4}, "ab", "abcd", whole[3]}, c.query("SET TEXTSIZE 4; "+all)[0])
+	require.Equal(t, Row{[]byte{1, 2, 3, 4}, "ab", "abcd", whole[3]}, c.query("SET TEXTSIZE 4; " + all)[0])
 	require.Equal(t, int64(8), c.scalar("SELECT DATALENGTH(b) FROM dbo.long"), "only of what is returned")
-	require.Equal(t, whole, c.query("SET TEXTSIZE -1; "+all)[0])
+	require.Equal(t, whole, c.query("SET TEXTSIZE -1; " + all)[0])
 	c.fails(102, "SET TEXTSIZE -2")
 
 	c.exec("DECLARE @n int = 1; WHILE @n < 11 BEGIN UPDATE dbo.long SET b = b + b; SET @n = @n + 1; END")
@@ -241,6 +241,16 @@ func TestGoIsNoStatement(t *testing.T) {
 		c.fails(102, text)
 	}
 	require.Equal(t, int64(1), c.scalar("SELECT COUNT(*) AS [go] FROM dbo.items -- GO\n WHERE note <> 'GO'"))
+}
+
+func TestParametersMayBeOfTheTypesBeforeMax(t *testing.T) {
+	c := newServer(t).client()
+	long := func(k sqltype.Kind) sqltype.Type { return sqltype.Type{Kind: k, Size: sqltype.Max} }
+	w := c.call("SELECT @a, @b, @c", "@a text, @b ntext, @c image",
+		p{"a", long(sqltype.VarChar), "å"}, p{"b", long(sqltype.NVarChar), "😀"}, p{"c", long(sqltype.VarBinary), []byte{1}})
+	require.Empty(t, w.errors)
+	require.Equal(t, Row{"å", "😀", []byte{1}}, w.sets[0][0])
+	c.fails(2715, "CREATE TABLE dbo.old (note text NULL)")
 }
 
 func TestABareWordIsAStringToAProcedure(t *testing.T) {

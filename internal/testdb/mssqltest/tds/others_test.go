@@ -81,7 +81,7 @@ func TestTextBeforeMaxIsAParameterToo(t *testing.T) {
 	h := &rawHandler{}
 	c := loginRaw(t, serveRaw(t, h, Options{}))
 	long := func(token byte, collated bool, value []byte) []byte {
-		b := binary.LittleEndian.AppendUint32([]byte{0, 0, token}, 1<<30)
+		b := binary.LittleEndian.AppendUint32([]byte{0, 0, token}, 1) // which it exceeds
 		if collated {
 			b = append(b, collation[:]...)
 		}

@@ -2,6 +2,7 @@ package tds
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/chanq/chanq/internal/testdb/mssqltest/sqltype"
 )
@@ -226,9 +227,11 @@ func (d *decoder) textType(w *wireType) {
 	}
 }
 
-// longType reads the types that were before (max): parameters of older clients.
+// longType reads the types that were before (max): parameters of older clients. Their
+// greatest length binds nobody: tedious counts in it the characters of what is ntext.
 func (d *decoder) longType(w *wireType) {
-	w.form, w.bytes = longLength, int(d.u32())
+	d.u32()
+	w.form, w.bytes = longLength, math.MaxInt32
 	w.t.Size = sqltype.Max
 	switch w.token {
 	case typeImage:

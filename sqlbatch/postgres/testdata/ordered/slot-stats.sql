@@ -14,7 +14,7 @@ CROSS JOIN LATERAL (
     FROM (
       SELECT f.* FROM (
         SELECT q.order_key, q.due_at, q.lease_until, q.enqueued_at FROM "public"."chanq_orders" AS q
-        WHERE (q.slot, q.seq) > (s.slot, (-1)) AND (q.slot, q.seq) <= (s.slot, 9223372036854775807) ORDER BY q.slot, q.seq LIMIT 1000) AS f
+        WHERE (q.slot, q.seq) > (s.slot, (-1)) AND q.slot <= s.slot ORDER BY q.slot, q.seq LIMIT 1000) AS f
       LIMIT (SELECT n FROM t)) AS e
     GROUP BY e.order_key) AS k ON true
   GROUP BY t.now) AS r

@@ -7,7 +7,7 @@ SELECT s.slot, uuid_send(s.member) AS owner, CASE WHEN s.member IS NOT NULL THEN
        (SELECT min(e.due_at) FROM (
           SELECT f.due_at FROM (
             SELECT q.due_at FROM "public"."chanq_orders" AS q
-            WHERE NOT t.paused AND (q.slot, q.seq) > (a.slot, a.seq) AND (q.slot, q.seq) <= (a.slot, 9223372036854775807) AND (q.lease_until > t.now)::integer <> 1
+            WHERE NOT t.paused AND (q.slot, q.seq) > (a.slot, a.seq) AND q.slot <= a.slot AND (q.lease_until > t.now)::integer <> 1
             ORDER BY q.slot, q.seq LIMIT 1000) AS f
           LIMIT a.most) AS e) - t.now AS due_in
 FROM t

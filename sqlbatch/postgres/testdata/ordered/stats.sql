@@ -5,7 +5,7 @@ first AS MATERIALIZED (
   SELECT e.* FROM "public"."chanq_slots" AS s
   CROSS JOIN LATERAL (
     SELECT q.due_at, q.lease_until FROM "public"."chanq_orders" AS q
-    WHERE (q.slot, q.seq) > (s.slot, (-1)) AND (q.slot, q.seq) <= (s.slot, 9223372036854775807)
+    WHERE (q.slot, q.seq) > (s.slot, (-1)) AND q.slot <= s.slot
     ORDER BY q.slot, q.seq LIMIT (SELECT 2 * n / 4 + 1000 FROM t)) AS e
   WHERE s.queue = 'orders'
 )
