@@ -2,6 +2,7 @@ package foreign
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -103,20 +104,39 @@ func (s *shop) waiting() int {
 
 // run runs all of the document, and checks what came of each block.
 func (s *shop) run(client func(text string)) {
+	roles := s.roles()
 	for _, b := range blocks(s.T, s.Engine.Dialect.Name()) {
 		was := s.waiting()
-		client(b.text)
+		client(roles.Replace(b.text))
 		require.Equal(s, b.sends, s.waiting()-was, "%s", b.text)
 	}
 	s.consume()
 }
 
+// roles has the roles of the document be this test's own: on PostgreSQL those of all databases
+// have one list.
+func (s *shop) roles() *strings.Replacer {
+	if s.Engine.Dialect.Name() != "postgres" {
+		return strings.NewReplacer()
+	}
+	var pairs []string
+	for _, role := range []string{"chanq_sender", "chanq_reader"} {
+		own := fmt.Sprintf("%s_%x", role, chanq.NewID())
+		pairs = append(pairs, role, own)
+		s.Cleanup(func() {
+			s.Exec("DROP OWNED BY " + own)
+			s.Exec("DROP ROLE " + own)
+		})
+	}
+	return strings.NewReplacer(pairs...)
+}
+
 // consume has Go handle what is due.
 func (s *shop) consume() {
-	c := testdb.Start(s, s.orders, chanq.ConsumerConfig{})
 	names := map[int]string{}
 	ready := testdb.Stats(s, s.orders).Ready
 	require.GreaterOrEqual(s, ready, 2)
+	c := testdb.Start(s, s.orders, chanq.ConsumerConfig{})
 	for _, l := range testdb.Take(s, c, ready) {
 		names[l.Body.N] = l.Body.Name
 		require.NoError(s, l.Ack())
