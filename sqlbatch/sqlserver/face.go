@@ -95,7 +95,7 @@ const (
     SET ROWCOUNT 0;
 `
 	sendKey = `    DECLARE @dedup varbinary(804);
-    IF @dedup_key <> N''
+    IF DATALENGTH(@dedup_key) > 0
         EXEC {utf8} @dedup_key, @dedup OUTPUT;
     IF @id IS NULL
         SET @id = {new id};
@@ -133,7 +133,7 @@ AS
 BEGIN
     SET XACT_ABORT ON;
 ` + sendOptions + sendKey + `    DECLARE @line varbinary(804);
-    IF @key <> N''
+    IF DATALENGTH(@key) > 0
         EXEC {utf8} @key, @line OUTPUT;
     DECLARE @of varbinary(804) = ISNULL(@line, @id);
     DECLARE @hash bigint = CONVERT(bigint, 2166136261);

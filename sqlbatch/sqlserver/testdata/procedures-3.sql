@@ -14,7 +14,7 @@ BEGIN
     SET ROWCOUNT 0;
     DECLARE @now datetime2(3) = SYSUTCDATETIME();
     DECLARE @dedup varbinary(804);
-    IF @dedup_key <> N''
+    IF DATALENGTH(@dedup_key) > 0
         EXEC [dbo].[chanq_utf8] @dedup_key, @dedup OUTPUT;
     IF @id IS NULL
         SET @id = CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME()))

@@ -13,7 +13,7 @@ BEGIN
     SET NUMERIC_ROUNDABORT OFF;
     SET ROWCOUNT 0;
     DECLARE @dedup varbinary(804);
-    IF @dedup_key <> N''
+    IF DATALENGTH(@dedup_key) > 0
         EXEC [dbo].[chanq_utf8] @dedup_key, @dedup OUTPUT;
     IF @id IS NULL
         SET @id = CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME()))
@@ -22,7 +22,7 @@ BEGIN
     IF @body IS NULL
         SET @body = CONVERT(varbinary(max), @text);
     DECLARE @line varbinary(804);
-    IF @key <> N''
+    IF DATALENGTH(@key) > 0
         EXEC [dbo].[chanq_utf8] @key, @line OUTPUT;
     DECLARE @of varbinary(804) = ISNULL(@line, @id);
     DECLARE @hash bigint = CONVERT(bigint, 2166136261);
