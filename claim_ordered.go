@@ -292,9 +292,9 @@ func (d *dispatch[T]) deliver(leases []*Lease[T], rows *orderedRows, p linePlan,
 		c.keeper.hold(holds)
 	}
 	if len(back) > 0 && !c.setBack(back) {
-		for _, l := range holds { // it cannot be told from the others
-			if l.suspect && l.takeBack() {
-				aside = append(aside, l)
+		for _, l := range leases { // it cannot be told from the others; holds is the keeper's by now
+			if l.lease.suspect && l.lease.takeBack() {
+				aside = append(aside, l.lease)
 			}
 		}
 	}
