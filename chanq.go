@@ -49,29 +49,66 @@ import (
 // in it, which sqlcmd would replace. d is sqlserver.Dialect, postgres.Dialect or
 // sqlite.Dialect.
 func Schema(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
-	if isNil(d) {
-		return nil, errors.New("chanq: schema: dialect is nil; give sqlserver.Dialect, postgres.Dialect or sqlite.Dialect")
-	}
-	v := validator{}
-	cfg.checkOrder(&v)
-	if err := v.err(); err != nil {
-		return nil, fmt.Errorf("chanq: schema: %w", err)
-	}
-	names := cfg.names(queue)
-	if err := sqlbatch.CheckNames(names); err != nil {
-		return nil, fmt.Errorf("chanq: schema: %w", err)
-	}
-	if cfg.Kind == KindOrdered && d.Queue(names).Slots(nil).Text == "" {
-		return nil, fmt.Errorf("chanq: schema: %w", errNotOrdered(d))
-	}
-	if d.Name() == sqlserver.Dialect.Name() && strings.Contains(cfg.Schema, "$(") {
-		return nil, fmt.Errorf("chanq: schema: schema name %q: sqlcmd would put the value of a variable in the place of $(…); use Migrate", cfg.Schema)
+	names, err := printable(d, queue, cfg)
+	if err != nil {
+		return nil, err
 	}
 	var texts []string
 	for _, m := range d.Migrations(names) {
 		texts = append(texts, m.Statements...)
 	}
 	return texts, nil
+}
+
+// View lists the statements that make the view chanq_<queue>_messages of a queue that is there,
+// which shows what is in it to people and to programs that are not in Go: docs/sql.md says what its
+// columns are. They are as those of Schema. Migrate makes no view; Drop removes it.
+func View(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
+	names, err := printable(d, queue, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return d.View(names), nil
+}
+
+// Procedures lists the statements that make the procedure chanq_<queue>_send (on PostgreSQL a
+// function), by which programs that are not in Go may send: docs/sql.md says what its parameters
+// are. They are as those of Schema. Migrate makes none; Drop removes it. SQLite has no procedures:
+// errors.ErrUnsupported.
+func Procedures(d sqlbatch.Dialect, queue string, cfg Config) ([]string, error) {
+	names, err := printable(d, queue, cfg)
+	if err != nil {
+		return nil, err
+	}
+	texts := d.Procedures(names)
+	if len(texts) == 0 {
+		return nil, fmt.Errorf("chanq: schema: %s has no procedures: %w", d.Name(), errors.ErrUnsupported)
+	}
+	return texts, nil
+}
+
+// printable names what statements are printed of.
+func printable(d sqlbatch.Dialect, queue string, cfg Config) (sqlbatch.Names, error) {
+	none := sqlbatch.Names{}
+	if isNil(d) {
+		return none, errors.New("chanq: schema: dialect is nil; give sqlserver.Dialect, postgres.Dialect or sqlite.Dialect")
+	}
+	v := validator{}
+	cfg.checkOrder(&v)
+	if err := v.err(); err != nil {
+		return none, fmt.Errorf("chanq: schema: %w", err)
+	}
+	names := cfg.names(queue)
+	if err := sqlbatch.CheckNames(names); err != nil {
+		return none, fmt.Errorf("chanq: schema: %w", err)
+	}
+	if cfg.Kind == KindOrdered && d.Queue(names).Slots(nil).Text == "" {
+		return none, fmt.Errorf("chanq: schema: %w", errNotOrdered(d))
+	}
+	if d.Name() == sqlserver.Dialect.Name() && strings.Contains(cfg.Schema, "$(") {
+		return none, fmt.Errorf("chanq: schema: schema name %q: sqlcmd would put the value of a variable in the place of $(…); use Migrate", cfg.Schema)
+	}
+	return names, nil
 }
 
 // Open connects to a queue whose tables Migrate has made. It costs two round

@@ -39,7 +39,6 @@ func (d *dispatch[T]) claimAll() {
 	c := d.c
 	var apart conc.WaitGroup
 	apart.Go(d.run)
-	apart.Go(d.watch)
 	defer func() {
 		apart.Wait()
 		c.releaseBuffer()
@@ -214,10 +213,14 @@ func (d *dispatch[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 	if len(plan.parts) == 0 {
 		return 0, 0, nil
 	}
+	asked = claim.Rows
+	if !plan.probe && !c.caution.wary { // what it has to pass takes nothing from what it leases
+		claim.Rows = min(claim.Rows+plan.known, c.queue.dialect.Traits().ClaimRows)
+	}
 	rows := d.takeRows()
 	failure = loop.Try(c.abandoned, func(context.Context) error { return c.runClaim(c.queue.sql.ClaimSlots(claim), rows.scan) })
 	if failure != nil {
-		return claim.Rows, 0, failure
+		return asked, 0, failure
 	}
 	took := monotonic() - start
 	d.looked(plan, took)
@@ -233,10 +236,10 @@ func (d *dispatch[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 		call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.name, Messages: len(leases), Bytes: rows.bytes, Took: took})
 	}
 	if got = len(leases); rows.more() {
-		got = claim.Rows // whatever is left of a slot, the next claim is worth it
+		got = asked // whatever is left of a slot, the next claim is worth it
 	}
 	d.giveRows(rows)
-	return claim.Rows, got, nil
+	return asked, got, nil
 }
 
 // looked notes how long a claim or a look took: looks from the beginning take a twentieth of
@@ -289,9 +292,9 @@ func (d *dispatch[T]) deliver(leases []*Lease[T], rows *orderedRows, p linePlan,
 		c.keeper.hold(holds)
 	}
 	if len(back) > 0 && !c.setBack(back) {
-		for _, l := range holds { // it cannot be told from the others
-			if l.suspect && l.takeBack() {
-				aside = append(aside, l)
+		for _, l := range leases { // it cannot be told from the others; holds is the keeper's by now
+			if l.lease.suspect && l.lease.takeBack() {
+				aside = append(aside, l.lease)
 			}
 		}
 	}

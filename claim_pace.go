@@ -73,8 +73,8 @@ func (c *Consumer[T]) waitForRoom() int {
 			room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
 		} else {
 			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered - waiting
-			if buffered+waiting == 0 {
-				fit = max(fit, 1) // a body larger than all of the room comes alone
+			if buffered == 0 { // a body larger than all of the room comes alone; and what waits may wait for a claim
+				fit = max(fit, 1)
 			}
 			room = min(room, fit)
 		}

@@ -115,7 +115,7 @@ func (c Config) withDefaults() (Config, error) {
 	case c.MaxAttempts < 0 || c.MaxAttempts > mostAttempts:
 		v.wrong("Config.MaxAttempts is %d: must be 0 (the default, %d), from 1 to %d, or UnlimitedAttempts", c.MaxAttempts, defaultMaxAttempts, mostAttempts)
 	}
-	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, 256<<20)
+	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, sqlbatch.MaxBody)
 	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
 	v.duration("Config.VacuumEvery", &c.VacuumEvery, time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
 	v.duration("Config.SessionMaxAge", &c.SessionMaxAge, 30*time.Minute, 100*time.Millisecond, sqlbatch.MaxDelay)

@@ -204,6 +204,7 @@ func (c *Consumer[T]) supervise(forget func()) {
 	}
 	if c.order != nil {
 		claimer.Go(c.order.claimAll)
+		rest.Go(func() { c.order.watch(attending) })
 	} else {
 		claimer.Go(c.claimAll)
 	}

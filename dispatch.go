@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,9 +11,9 @@ import (
 
 // dispatch is what a consumer of an ordered queue has besides: the lines of its messages
 // (lines.go), and the slots that it owns (slots.go). The claimer fills the lines
-// (claim_ordered.go). Its goroutines, which the claimer joins: run, which moves leases whose
-// turn it is to the channel, and watch, which looks after those that were acked in a
-// transaction.
+// (claim_ordered.go). Its goroutines: run, which moves leases whose turn it is to the
+// channel, and which the claimer joins; and watch, which looks after those that were acked in a
+// transaction for as long as the consumer has leases.
 type dispatch[T any] struct {
 	c *Consumer[T]
 
@@ -221,21 +222,21 @@ func (d *dispatch[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 	return keep
 }
 
-// watch looks after leases that were acked in transactions, until Stop: what is gone was
+// watch looks after leases that were acked in transactions, until ctx ends: what is gone was
 // committed, and the next of its line goes.
-func (d *dispatch[T]) watch() {
+func (d *dispatch[T]) watch(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	pause := retry.Backoff{Low: firstLook, High: time.Second}
-	for d.c.stop.Err() == nil {
+	for ctx.Err() == nil {
 		began := monotonic()
 		d.mu.Lock()
 		due, next := d.lines.looks(began)
 		d.mu.Unlock()
 		if len(due) > 0 {
-			seen, err := d.c.queue.look(d.c.stop, d.c.notes, d.c.cfg.tryTimeout(), due)
+			seen, err := d.c.queue.look(ctx, d.c.notes, d.c.cfg.tryTimeout(), due)
 			if err != nil {
-				retry.Sleep(d.c.stop, pause.Pause())
+				retry.Sleep(ctx, pause.Pause())
 				continue
 			}
 			pause.Reset()
@@ -250,7 +251,7 @@ func (d *dispatch[T]) watch() {
 		select {
 		case <-d.txs:
 		case <-timer.C:
-		case <-d.c.stop.Done():
+		case <-ctx.Done():
 		}
 	}
 }

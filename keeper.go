@@ -76,8 +76,10 @@ const minSweep = 2048
 
 // hold takes charge of the leases of one claim. Between ticks a fast reader
 // settles far more than are ever held at once: hold drops those that ended when
-// they may be half of all, so that their messages do not stay in memory.
+// they may be half of all, so that their messages do not stay in memory. The slice is the
+// keeper's from here on.
 func (k *keeper) hold(leases []*lease) {
+	first := leases[0]
 	k.mu.Lock()
 	k.holds = append(k.holds, leases)
 	k.count += len(leases)
@@ -85,7 +87,7 @@ func (k *keeper) hold(leases []*lease) {
 		k.drop((*lease).hasEnded)
 	}
 	k.mu.Unlock()
-	if k.due(leases[0], monotonic()) { // the claim was slow
+	if k.due(first, monotonic()) { // the claim was slow
 		notify(k.wake)
 	}
 }

@@ -59,7 +59,8 @@ type lineSlot struct {
 
 	mark    int64 // up to where its rows are known
 	sweepAt time.Duration
-	mine    time.Duration // until then leases may be ours that we do not know of
+	mine    bool          // leases may be ours that we do not know of
+	claims  time.Duration // until then a claim from before may lease something yet
 	doubt   bool          // nor is it known whether somebody's transaction is deleting messages
 	ours    bool          // it may be claimed now
 	closing bool
@@ -67,6 +68,7 @@ type lineSlot struct {
 	stalled bool // it was not claimed, since so much of it waits
 
 	spots   map[int64]*spot // by number
+	ended   map[int64]bool  // left the queue since the last claim was planned, which may tell of them yet
 	lines   map[lineKey]*keyLine
 	entries []*spot
 	waiting int
@@ -133,14 +135,14 @@ func (ls *lines) slot(number int) *lineSlot {
 func (ls *lines) open(number int, fence int64, most int, now time.Duration) {
 	s := ls.slot(number)
 	if s == nil {
-		s = &lineSlot{number: number, spots: map[int64]*spot{}, lines: map[lineKey]*keyLine{}, asks: ls.config.holds}
+		s = &lineSlot{number: number, spots: map[int64]*spot{}, lines: map[lineKey]*keyLine{}, ended: map[int64]bool{}, asks: ls.config.holds}
 		i, _ := slices.BinarySearchFunc(ls.slots, number, func(s *lineSlot, n int) int { return cmp.Compare(s.number, n) })
 		ls.slots = slices.Insert(ls.slots, i, s)
 	}
 	s.fence, s.most, s.ours, s.closing = fence, most, true, false
 	s.mark, s.sweepAt, s.doubt = 0, now, true
 	if ls.had[number] {
-		s.mine = now + ls.config.leaseFor
+		s.mine, s.claims = true, now+ls.config.leaseFor
 	}
 	ls.had[number] = true
 }
@@ -282,6 +284,9 @@ func (ls *lines) insert(s *lineSlot, row lineRow, state spotState) *spot {
 
 // over takes a spot out of its line.
 func (ls *lines) over(t *spot) {
+	if t.state != spotKnown {
+		t.line.slot.ended[t.seq] = true
+	}
 	ls.count(t, -1)
 	t.state, t.message = spotOver, nil
 	l := t.line
@@ -371,7 +376,7 @@ func (ls *lines) concluded(t *spot, l *lease, now time.Duration) {
 	case l.err != nil || l.op == settleAck:
 		ls.over(t)
 	case l.op == settleDead:
-		if ls.config.holds {
+		if ls.config.holds && t.line.key.keyed {
 			ls.hold(t.line)
 		}
 		ls.over(t)

@@ -234,10 +234,11 @@ func (s *sim) run() {
 	left := c.rows
 	here := min(c.start+simLease, s.here) - 1
 	for _, p := range c.plan.parts {
-		if left == 0 {
-			return
-		}
 		if !s.owner[p.Slot] || s.fences[p.Slot] != p.Fence || s.there <= s.now {
+			continue
+		}
+		if left == 0 { // not looked at, for want of room
+			c.ends = append(c.ends, lineEnd{slot: p.Slot, seq: p.From})
 			continue
 		}
 		end := lineEnd{slot: p.Slot, seq: slotEnd}

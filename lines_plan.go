@@ -43,6 +43,7 @@ type linePlan struct {
 	parts []sqlbatch.SlotPart
 	mine  bool   // tell of our own leases, too
 	probe bool   // the one part is of a suspect
+	known int    // rows that the claim may tell of besides what it leases
 	spare bool   // suspects are to be left out: none of those that are known may go now
 	scan  uint64 // number of this claim
 
@@ -63,6 +64,9 @@ func (s *lineSlot) used() int { return s.waiting + len(s.entries) }
 func (ls *lines) plan(now time.Duration, horizon int64, sweepEvery time.Duration, probe bool) (p linePlan) {
 	ls.scans++
 	p.scan, p.horizon = ls.scans, horizon
+	for _, s := range ls.slots {
+		clear(s.ended)
+	}
 	if probe {
 		t, any := ls.suspect(now)
 		p.spare = any
@@ -87,7 +91,26 @@ func (ls *lines) plan(now time.Duration, horizon int64, sweepEvery time.Duration
 			p.mine = p.mine || mine
 		}
 	}
+	for i := range p.parts {
+		part := &p.parts[i]
+		known := ls.slot(part.Slot).known(part.From, p.mine)
+		part.Limit += known
+		p.known += known
+	}
 	return p
+}
+
+// known is how many rows a claim of the slot may tell of that take no more room.
+func (s *lineSlot) known(from int64, mine bool) (n int) {
+	if mine {
+		return len(s.spots)
+	}
+	for _, t := range s.entries {
+		if t.seq > from {
+			n++
+		}
+	}
+	return n
 }
 
 // own is told which slots may be claimed, by number: others are to be taken anew before.
@@ -122,13 +145,13 @@ func (ls *lines) suspect(now time.Duration) (best *spot, any bool) {
 // first: nothing but its own state keeps the message from being handed out.
 func (t *spot) first() bool { return t.line.spots[0] == t && !t.line.held && t.line.busy == 0 }
 
-// part is what to claim of a slot, if anything.
+// part is what to claim of a slot, if anything. Its Limit is without the rows that are known.
 func (s *lineSlot) part(now time.Duration, share int) (p sqlbatch.SlotPart, mine, any bool) {
 	from := s.mark
 	room := share - s.used()
 	any = s.used() <= share/2 // not a row at a time
 	s.stalled = !any
-	mine = now < s.mine
+	mine = s.mine
 	if now >= s.sweepAt {
 		from, any = 0, true
 	}
@@ -141,17 +164,7 @@ func (s *lineSlot) part(now time.Duration, share int) (p sqlbatch.SlotPart, mine
 	if !any {
 		return p, false, false
 	}
-	known := 0 // rows that the claim may return, and that take no more room
-	if mine {
-		known = len(s.spots)
-	} else {
-		for _, t := range s.entries {
-			if t.seq > from {
-				known++
-			}
-		}
-	}
-	return sqlbatch.SlotPart{Slot: s.number, Fence: s.fence, From: from, Limit: known + max(1, room), Doubt: mine || s.doubt}, mine, true
+	return sqlbatch.SlotPart{Slot: s.number, Fence: s.fence, From: from, Limit: max(1, room), Doubt: mine || s.doubt}, mine, true
 }
 
 // lineRow is a row of a claim.
@@ -189,7 +202,7 @@ func (ls *lines) claimed(p linePlan, rows []lineRow, ends []lineEnd, now time.Du
 		for n = 0; n < len(own) && own[n].slot == part.Slot; n++ {
 		}
 		end, walked := reached[part.Slot]
-		if !walked && served && !p.probe {
+		if (!walked || end == part.From) && served && !p.probe {
 			ls.rotate, served = part.Slot, false // the next claim begins with it
 		}
 		if i == len(p.parts)-1 && served && !p.probe {
@@ -224,9 +237,13 @@ func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, e
 			touched = append(touched, t.line)
 		}
 	}
-	if !walked {
+	if !walked { // paused, or not ours any more, which the next look tells
+		again := now + slotsSoon
 		if part.From == 0 {
-			s.sweepAt = now
+			s.sweepAt = again
+		}
+		for _, t := range s.entries {
+			t.at = max(t.at, again)
 		}
 	} else {
 		ls.walked(s, p, part, end, told)
@@ -234,9 +251,7 @@ func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, e
 		case part.From > s.mark: // a probe
 		case end == slotEnd:
 			s.mark = max(s.mark, min(last, p.horizon))
-			if p.mine {
-				s.mine = 0 // every claim since was told of ours
-			}
+			s.mine = s.mine && !(p.mine && now >= s.claims) // every claim since was told of ours
 			s.doubt = s.doubt && !part.Doubt
 		case part.From == 0:
 			s.mark = min(end, p.horizon) // there is more than was known: the next claim goes on from here
@@ -261,6 +276,8 @@ func (ls *lines) found(s *lineSlot, r lineRow, p linePlan, now time.Duration) *s
 	switch {
 	case r.lease != nil:
 		return ls.take(s, r, now)
+	case t == nil && s.ended[r.seq]:
+		return nil // the claim saw it before it went
 	case t == nil:
 		t = ls.insert(s, r, spotKnown)
 	case t.state != spotKnown:
@@ -312,7 +329,7 @@ func (ls *lines) walked(s *lineSlot, p linePlan, part sqlbatch.SlotPart, end int
 		t := s.entries[i]
 		if t.seq > part.From && t.seq <= end && t.born < p.scan && !told[t.seq] && (p.mine && part.Doubt || !t.doubt) {
 			if ls.config.holds {
-				s.asks = true // it may be dead
+				s.asks = s.asks || t.line.key.keyed // it may be dead
 			}
 			ls.over(t)
 		}
@@ -323,7 +340,7 @@ func (ls *lines) walked(s *lineSlot, p linePlan, part sqlbatch.SlotPart, end int
 // confirmed, so numbers below the marks may come again.
 func (ls *lines) forget(now time.Duration) {
 	for _, s := range ls.slots {
-		s.mark, s.sweepAt, s.mine = 0, now, now+ls.config.leaseFor
+		s.mark, s.sweepAt, s.mine, s.claims = 0, now, true, now+ls.config.leaseFor
 	}
 }
 
@@ -357,7 +374,7 @@ func (ls *lines) postpone(p linePlan, until time.Duration) {
 // from the beginning, where there are no entries that may be gone.
 func (ls *lines) viewed(parts []sqlbatch.SlotPart, now, sweepEvery time.Duration) {
 	for _, p := range parts {
-		if s := ls.slot(p.Slot); s != nil && p.From == 0 && len(s.entries) == 0 && s.mine == 0 {
+		if s := ls.slot(p.Slot); s != nil && p.From == 0 && len(s.entries) == 0 && !s.mine {
 			s.sweepAt = now + sweepEvery
 		}
 	}

@@ -158,3 +158,65 @@ func TestASuspectWaitsForNoOther(t *testing.T) {
 	l, _ := ls.next()
 	require.Same(t, one, l)
 }
+
+func TestWhatAClaimSawOfAMessageThatEndedMeanwhileClosesNothing(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100, leaseFor: time.Minute}, slotEnd, 1, 2)
+	first, _ := ls.next()
+	ls.forget(1)
+	p := ls.plan(1, slotEnd, time.Hour, false)
+	require.True(t, p.mine)
+	first.op = settleAck
+	first.state.Store(leaseSettled)
+	ls.moved(first, 1)
+	second, _ := ls.next()
+	require.NotNil(t, second, "the first one's ack is in the database")
+	key := lineKey{"a", true}
+	ls.claimed(p, []lineRow{{seq: 1, key: key, wait: time.Minute}, {seq: 2, key: key, wait: time.Minute}}, []lineEnd{{seq: slotEnd}}, 1)
+	second.op = settleAck
+	second.state.Store(leaseSettled)
+	ls.moved(second, 2)
+	ls.claimed(ls.plan(2, slotEnd, time.Hour, false), []lineRow{{seq: 3, key: key, lease: &lease{owner: simOwner{&sim{lines: ls}}}}}, []lineEnd{{seq: slotEnd}}, 2)
+	third, _ := ls.next()
+	require.NotNil(t, third)
+}
+
+func TestAPausedQueueIsNotClaimedAgainAtOnce(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100}, slotEnd)
+	ls.claimed(ls.plan(1, slotEnd, time.Hour, false), []lineRow{{seq: 1, key: lineKey{"a", true}, wait: time.Second}}, []lineEnd{{seq: slotEnd}}, 1)
+	now := time.Minute
+	ls.claimed(ls.plan(now, slotEnd, time.Hour, false), nil, nil, now)
+	due, any := ls.due()
+	require.True(t, any)
+	require.Greater(t, due, now)
+}
+
+func TestWhereRoomWasWantingTheNextClaimBegins(t *testing.T) {
+	ls := newLines(lineConfig{prefetch: 100})
+	for slot := range 3 {
+		ls.open(slot, 1, 0, 0)
+	}
+	served := func() (slots []int) {
+		p := ls.plan(1, slotEnd, 0, false)
+		for _, part := range p.parts {
+			slots = append(slots, part.Slot)
+		}
+		ls.claimed(p, nil, []lineEnd{{p.parts[0].Slot, slotEnd}, {p.parts[1].Slot, p.parts[1].From}, {p.parts[2].Slot, p.parts[2].From}}, 1)
+		return slots
+	}
+	require.Equal(t, []int{0, 1, 2}, served())
+	require.Equal(t, []int{1, 2, 0}, served())
+	require.Equal(t, []int{2, 0, 1}, served())
+}
+
+func TestWhatIsKnownTakesNoRoomOfAClaim(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100}, slotEnd)
+	var rows []lineRow
+	for seq := range int64(5) {
+		rows = append(rows, lineRow{seq: seq + 1, key: lineKey{"a", true}, wait: time.Hour})
+	}
+	ls.claimed(ls.plan(1, slotEnd, time.Hour, false), rows, []lineEnd{{seq: slotEnd}}, 1)
+	ls.sweep(2)
+	p := ls.plan(2, slotEnd, time.Hour, false)
+	require.Equal(t, 5, p.known)
+	require.Greater(t, p.parts[0].Limit, p.known)
+}

@@ -259,7 +259,10 @@ func (s *slots) see(row slotRow, now time.Duration) {
 	case ours && n.state == slotForeign: // a take whose answer was lost, or of an earlier membership
 		n.state, n.fence = slotEmptied, row.fence
 	case ours:
-		n.fence = row.fence // a take may have come late
+		if n.state == slotOurs && n.fence != row.fence {
+			n.state = slotAsked // a take has come late: taken again, so that claims have its fence
+		}
+		n.fence = row.fence
 	case n.state == slotAsked && !n.told && free:
 	case n.state != slotForeign:
 		s.lose(row.slot)

@@ -103,7 +103,8 @@ type slotActor struct {
 	done   bool   // the database has it
 	err    error  // what the claimer gets
 
-	holds   []bool // slotTaken, and neither drained nor gone: leases may be handed out
+	holds   []bool  // slotTaken, and neither drained nor gone: leases may be handed out
+	fences  []int64 // of slotTaken, by which it claims
 	leaving []bool
 	handed  []int
 	ending  bool
@@ -117,7 +118,7 @@ func (w *slotWorld) join() *slotActor {
 	w.born++
 	a := &slotActor{world: w, id: [16]byte{byte(w.born), byte(w.born >> 8), 1}}
 	n := len(w.owners)
-	a.holds, a.leaving, a.handed = make([]bool, n), make([]bool, n), make([]int, n)
+	a.holds, a.leaving, a.handed, a.fences = make([]bool, n), make([]bool, n), make([]int, n), make([]int64, n)
 	a.here.now = func() time.Duration { return w.now + a.ahead }
 	a.tenure = newTenure(n, a.id, &a.here, a, a, func() {
 		for _, other := range w.all {
@@ -166,7 +167,9 @@ func (a *slotActor) give(_ context.Context, list []ownSlot) error {
 	return a.run(func() { a.world.give(a.id, list) })
 }
 
-func (a *slotActor) slotTaken(slot int, _ int64) { a.holds[slot], a.leaving[slot] = true, false }
+func (a *slotActor) slotTaken(slot int, fence int64) {
+	a.holds[slot], a.leaving[slot], a.fences[slot] = true, false, fence
+}
 
 func (a *slotActor) slotLeaving(slot int) {
 	a.leaving[slot] = true

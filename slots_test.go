@@ -43,7 +43,7 @@ func (w *slotWorld) balanced() bool {
 			return false
 		}
 		for _, own := range a.tenure.owned() {
-			if own.fence == w.fences[own.slot] { // or no claim would find anything
+			if own.fence == w.fences[own.slot] && own.fence == a.fences[own.slot] { // or no claim would find anything
 				held++
 			}
 		}

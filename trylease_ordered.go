@@ -117,6 +117,11 @@ func (g *guestClaim[T]) claim(ctx context.Context, n, most int) (leases []*Lease
 		}
 	}
 	ls.claimed(plan, rows.lines, rows.ends, monotonic())
+	for _, e := range rows.ends {
+		if s := ls.slot(e.slot); s != nil && e.seq == slotEnd && len(s.entries) == 0 { // of calls before there is nothing left
+			g.kept = slices.DeleteFunc(g.kept, func(slot int) bool { return slot == e.slot })
+		}
+	}
 	if err = g.queue.askHeld(ctx, ls, g.once); err == nil {
 		leases, back = g.choose(ls, n, back)
 	}

@@ -37,6 +37,11 @@ type Dialect interface {
 	// to it that the queue's version is no lower than the migration's number, so
 	// that what was run by hand is known, too.
 	Migrations(Names) []Migration
+	// View makes chanq_<queue>_messages, which shows what is in the queue to people and programs,
+	// and Procedures what sends to it by chanq_<queue>_send: none where the database has no
+	// procedures. Each statement may be run again without harm, and is a batch of its own.
+	View(Names) []string
+	Procedures(Names) []string
 	// Begin is run before migrations on their connection, and Commit after them:
 	// a transaction that excludes every other migration of this database.
 	Begin() []string

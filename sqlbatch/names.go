@@ -18,7 +18,7 @@ func CheckNames(n Names) error {
 	if !queueName.MatchString(n.Queue) {
 		return fmt.Errorf("queue name %q: must match [a-z][a-z0-9_]{0,62}", n.Queue)
 	}
-	for _, suffix := range []string{"_dead", "_done", "_seq"} {
+	for _, suffix := range []string{"_dead", "_done", "_seq", "_messages", "_send"} {
 		if strings.HasSuffix(n.Queue, suffix) {
 			return fmt.Errorf("queue name %q: the ending %s is taken by what belongs to queue %q", n.Queue, suffix, strings.TrimSuffix(n.Queue, suffix))
 		}

@@ -34,6 +34,17 @@ const (
 	MaxError = 2000
 )
 
+// MaxBody is the most bytes of a body that the tables take, MaxHeaders the most of headers, from
+// whatever program: more than chanq sends, whose bound is lower, and who sends UTF-16 needs twice
+// as many.
+const (
+	MaxBody    = 256 << 20
+	MaxHeaders = 64 << 10
+)
+
+// LastTime is the latest time in a table, in Unix milliseconds: the end of the year 9999.
+const LastTime = 253402300799999
+
 // MaxDelay is the longest delay, lease or retention that every dialect can add
 // to a time.
 const MaxDelay = 100 * 365 * 24 * time.Hour
@@ -50,6 +61,10 @@ const MaxDelay = 100 * 365 * 24 * time.Hour
 // fence would have to meet in one millisecond of the database's clock, and then
 // still one in a million. 43 bits of milliseconds last until the year 2248.
 const FenceBits = 20
+
+// LastFence is the greatest fence that the tables take, from the year 2241: another program that
+// wrote more would make the sum of a claim too large.
+const LastFence = 9_000_000_000_000_000_000
 
 // Row is one message to enqueue.
 type Row struct {

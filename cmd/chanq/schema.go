@@ -15,12 +15,17 @@ import (
 func (a *app) schemaCommand() *cobra.Command {
 	var name string
 	var k kindFlags
+	var view, procedures bool
 	cmd := &cobra.Command{
 		Use:   "schema QUEUE...",
 		Short: "Print the statements that migrate would run",
 		Long: `Prints the statements that make the tables of queues, for a database
 administrator to read and run; each may be run again without harm. It connects to
-nothing. The dialect is that of --dialect, or else of --db or --dsn.`,
+nothing. The dialect is that of --dialect, or else of --db or --dsn.
+
+With --view and --procedures it prints what other programs may use, in the place of the
+tables: the view chanq_QUEUE_messages, which shows what is in the queue, and the procedure
+chanq_QUEUE_send, which adds a message (docs/sql.md). Migrate makes neither.`,
 		Example: `  chanq schema --dialect sqlserver --schema jobs mail | sqlcmd -d shop`,
 		Args:    atLeast(1, "one queue or more"),
 		RunE: func(cmd *cobra.Command, queues []string) error {
@@ -35,7 +40,7 @@ nothing. The dialect is that of --dialect, or else of --db or --dsn.`,
 				if err := a.checkName(queue); err != nil {
 					return err
 				}
-				texts, err := chanq.Schema(d, queue, k.set(chanq.Config{Schema: a.schema}))
+				texts, err := printed(d, queue, k.set(chanq.Config{Schema: a.schema}), view, procedures)
 				if err != nil {
 					return err
 				}
@@ -59,8 +64,30 @@ nothing. The dialect is that of --dialect, or else of --db or --dsn.`,
 		},
 	}
 	cmd.Flags().StringVar(&name, "dialect", "", "`dialect`: sqlserver, postgres or sqlite")
+	cmd.Flags().BoolVar(&view, "view", false, "print the view of messages in the place of the tables")
+	cmd.Flags().BoolVar(&procedures, "procedures", false, "print the procedure that sends in the place of the tables")
 	k.add(cmd)
 	return cmd
+}
+
+// printed is what schema prints of a queue.
+func printed(d sqlbatch.Dialect, queue string, config chanq.Config, view, procedures bool) (texts []string, err error) {
+	if !view && !procedures {
+		return chanq.Schema(d, queue, config)
+	}
+	if view {
+		if texts, err = chanq.View(d, queue, config); err != nil {
+			return nil, err
+		}
+	}
+	if procedures {
+		more, err := chanq.Procedures(d, queue, config)
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, more...)
+	}
+	return texts, nil
 }
 
 func (a *app) dialect(name string) (sqlbatch.Dialect, error) {

@@ -193,6 +193,9 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{queues}", in+quote("chanq_queues"), "{queues pk}", quote("pk_chanq_queues"),
 		"{members}", in+quote("chanq_members"), "{members pk}", quote("pk_chanq_members"),
 		"{live}", in+quote(stem), "{'live'}", literal(stem), "{live pk}", quote("pk_"+stem), "{live priority}", quote("ck_"+stem),
+		"{live values}", quote("cv_"+stem), "{live sizes}", quote("cs_"+stem), "{live line}", quote("co_"+stem),
+		"{last fence}", strconv.Itoa(sqlbatch.LastFence), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
+		"{most headers}", strconv.Itoa(sqlbatch.MaxHeaders), "{most key}", strconv.Itoa(sqlbatch.MaxKey),
 		"{due}", quote("ix_"+stem), "{'due'}", literal("ix_"+stem), "{key}", quote("ux_"+stem), "{'key'}", literal("ux_"+stem),
 		"{dead}", in+quote(stem+"_dead"), "{dead pk}", quote("pk_"+stem+"_dead"),
 		"{dead ended}", quote("ix_"+stem+"_dead"), "{'dead ended'}", literal("ix_"+stem+"_dead"),
@@ -202,6 +205,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{slots}", in+quote("chanq_slots"), "{slots pk}", quote("pk_chanq_slots"),
 		"{numbers}", in+quote(stem+"_seq"), "{'numbers'}", literal(stem+"_seq"), "{seq bits}", strconv.Itoa(sqlbatch.SeqBits),
 		"{dead line}", quote("lx_"+stem+"_dead"), "{'dead line'}", literal("lx_"+stem+"_dead"),
+		"{new id}", newID, "{messages}", in+quote(stem+"_messages"), "{send}", in+quote(stem+"_send"),
 		"{senders}", strconv.Itoa(sendersClass),
 		"{$}", tag,
 		"{name}", build.Quote("'", n.Queue, "'"),
@@ -214,9 +218,9 @@ func names(n sqlbatch.Names) *strings.Replacer {
 }
 
 // maxStem is what a queue's name may have for the longest name made of
-// it, pk_chanq_<queue>_dead, to fit the 63 bytes of an identifier. PostgreSQL
+// it, chanq_<queue>_messages, to fit the 63 bytes of an identifier. PostgreSQL
 // cuts longer ones off silently, and the three tables of a queue would be one.
-const maxStem = 63 - len("pk_chanq_") - len("_dead")
+const maxStem = 63 - len("chanq_") - len("_messages")
 
 // stem is the queue's name, or the start of a longer one with a part of
 // its hash. No queue has a $ in its name.

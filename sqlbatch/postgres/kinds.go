@@ -24,7 +24,7 @@ func newRenderer(n sqlbatch.Names) renderer {
 func kind(n sqlbatch.Names) *strings.Replacer {
 	if n.Slots == 0 {
 		return strings.NewReplacer(
-			"{order}", "", "{q.order}", "", "{replace order}", "", "{live seq}", "", "{live slot}", "", "{live key}", "", "{ended order}", "", "{shown order}", "",
+			"{order}", "", "{q.order}", "", "{d.order}", "", "{order checks}", "", "{replace order}", "", "{live seq}", "", "{live slot}", "", "{live key}", "", "{ended order}", "", "{shown order}", "",
 			"{running}", "", "{slots and holds}", "0, 0", "{holds}", "0",
 		)
 	}
@@ -33,9 +33,10 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 		holds = "1"
 	}
 	return strings.NewReplacer(
-		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key",
+		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key", "{d.order}", ", d.slot, d.seq, d.order_key",
 		"{replace order}", ",\n  slot = excluded.slot, seq = excluded.seq, order_key = excluded.order_key",
 		"{live seq}", liveSeq, "{live slot}", strings.ReplaceAll(liveSlot, "{slot count}", slots), "{live key}", liveKey, "{ended order}", endedOrder,
+		"{order checks}", strings.ReplaceAll(orderChecks, "{slot count}", slots),
 		"{shown order}", ", q.slot, q.seq, convert_to(q.order_key, {encoding}) AS order_key",
 		"{running}", " AND q.lease_until > {now}", "{slots and holds}", slots+", "+holds, "{holds}", holds, "{slot count}", slots,
 	)
@@ -58,6 +59,10 @@ const (
   seq         bigint   NOT NULL,
   order_key   text COLLATE "C",`
 )
+
+// orderChecks keep out what no claim would find.
+const orderChecks = `,
+      CONSTRAINT {live line} CHECK (slot >= 0 AND slot < {slot count} AND seq > 0 AND seq < 9223372036854775807 AND octet_length(order_key) <= {most key})`
 
 // sendersClass is the class of the advisory locks that senders share: chno.
 const sendersClass = 'c'<<24 | 'h'<<16 | 'n'<<8 | 'o'

@@ -189,6 +189,8 @@ func dropTexts(ordered bool) []string {
 	texts := []string{
 		`DELETE FROM {members} WHERE queue = {name}`,
 		`DELETE FROM {queues} WHERE name = {name}`,
+		`DROP VIEW IF EXISTS {messages}`,
+		`DROP FUNCTION IF EXISTS {send}`,
 		`DROP TABLE {live}, {dead}, {done}`,
 	}
 	if ordered {

@@ -54,7 +54,7 @@ walked AS MATERIALIZED (
     SELECT l.* FROM (
       SELECT q.id, q.seq, CASE WHEN ` + claimable + ` THEN q.ctid END AS at
       FROM {live} AS q
-      WHERE ` + behindSeq("p.slot", "p.seq") + ` AND ` + not("(q.lease_until > (SELECT now FROM t) AND q.leased_by = $3::uuid AND $10::integer = 0)") + `
+      WHERE ` + behindSeq("p.slot", "p.seq") + ` AND ` + not("(q.lease_until > (SELECT now FROM t) AND q.leased_by IS NOT DISTINCT FROM $3::uuid AND $10::integer = 0)") + `
       ORDER BY q.slot, q.seq LIMIT {rows}) AS l
     LIMIT p.most) AS w
   LIMIT (SELECT n FROM t)

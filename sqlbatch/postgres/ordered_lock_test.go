@@ -334,7 +334,7 @@ func TestWithoutAHorizonWhatCommitsLateIsPassed(t *testing.T) {
 }
 
 func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
-	q, _ := newOrdered(t)
+	q := newOrderedOf(t, sqlbatch.MaxSlots)
 	key, body := strings.Repeat("é", sqlbatch.MaxOrderKey/2), make([]byte, 1<<20)
 	q.enqueue(
 		sqlbatch.Row{ID: id(1), Slot: sqlbatch.MaxSlots - 1, OrderKey: key, Body: body},

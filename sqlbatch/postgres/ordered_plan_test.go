@@ -21,13 +21,17 @@ const slotCount = 64
 
 // newOrdered is an ordered queue, of which member owns all slots.
 func newOrdered(t *testing.T) (*serverQueue, *sqlbatch.SlotClaim) {
+	q := newOrderedOf(t, slotCount)
+	return q, q.owns(member)
+}
+
+func newOrderedOf(t *testing.T, slots int) *serverQueue {
 	db := pgtest.Open(t)
-	names := sqlbatch.Names{Queue: "orders", Slots: slotCount}
+	names := sqlbatch.Names{Queue: "orders", Slots: slots}
 	suite.Migrate(t, postgres.Dialect, db, names)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	q := &serverQueue{T: t, db: db, ctx: ctx, Queue: postgres.Dialect.Queue(names)}
-	return q, q.owns(member)
+	return &serverQueue{T: t, db: db, ctx: ctx, Queue: postgres.Dialect.Queue(names)}
 }
 
 // owns has a member own all slots, and returns a claim of his.

@@ -80,7 +80,10 @@ const membersTableText = `CREATE TABLE IF NOT EXISTS {members} (
 //
 // Every column but body has a default, so that INSERT INTO chanq_orders (body)
 // of any program is a message. Its id is a UUIDv7, whose first 48 bits are the time;
-// the others are those of a random UUID.
+// the others are those of a random UUID. The checks keep out what no claim would ever see, and
+// what would make one fail: sums that are too large, keys that the index of the dead cannot
+// take, more bytes than a consumer could read. The length of a body outside of the row is
+// known without reading it.
 //
 // due_at is a message's place, lease_until the end of its lease, which has passed where
 // nobody holds it. A claim and an extension change what is in no index; fillfactor 50
@@ -97,7 +100,7 @@ const liveTableText = `DO {$}
 BEGIN
   IF to_regclass({'live'}) IS NULL THEN
     CREATE TABLE {live} (
-      id          uuid     NOT NULL DEFAULT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid,
+      id          uuid     NOT NULL DEFAULT {new id},
       due_at      bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
       lease_until bigint   NOT NULL DEFAULT 0,
       enqueued_at bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
@@ -112,7 +115,10 @@ BEGIN
       headers     bytea,
       body        bytea    NOT NULL,
       CONSTRAINT {live pk} PRIMARY KEY (id),
-      CONSTRAINT {live priority} CHECK (priority BETWEEN -1 AND 2)
+      CONSTRAINT {live priority} CHECK (priority BETWEEN -1 AND 2),
+      CONSTRAINT {live values} CHECK (due_at BETWEEN 0 AND {last time} AND lease_until BETWEEN 0 AND {last time} AND enqueued_at BETWEEN 0 AND {last time}
+        AND expires_at BETWEEN 0 AND {last time} AND attempts BETWEEN 0 AND 2000000000 AND lapses >= 0 AND fence BETWEEN 0 AND {last fence}),
+      CONSTRAINT {live sizes} CHECK (octet_length(body) <= {most body} AND octet_length(headers) <= {most headers} AND octet_length(dedup_key) <= {most key}){order checks}
     ) WITH (fillfactor = 50,
       autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,
       toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000, toast.vacuum_truncate = off);
@@ -120,6 +126,8 @@ BEGIN
   END IF;
 END
 {$}`
+
+const newID = `(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid`
 
 // dueIndexText is what claims walk: due time, delay and retry are all due_at. What a
 // claim changes must stay out of it.

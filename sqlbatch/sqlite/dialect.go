@@ -76,7 +76,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		cancel:        text(cancelText),
 		discard:       text(discardText),
 		queues:        text(queuesText),
-		drop:          []string{text(dropMembers), text(dropRecord), text(dropLive), text(dropDead), text(dropDone)},
+		drop:          []string{text(dropMembers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),
 		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete),
 		setPaused: text(setPausedText), trim: text(trimText),

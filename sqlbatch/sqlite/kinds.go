@@ -40,7 +40,7 @@ func untilGone(end string) string {
 func kind(n sqlbatch.Names) *strings.Replacer {
 	if n.Slots == 0 {
 		return strings.NewReplacer(
-			"{order}", "", "{q.order}", "", "{live order}", "", "{ended order}", "", "{sent}", "", "{sent values}", "",
+			"{order}", "", "{q.order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{sent}", "", "{sent values}", "",
 			"{id key}", "PRIMARY KEY", "{claim columns}", "(priority, due_at, id)", "{row size}", fmt.Sprint(rowSize),
 			"{running}", "", "{extended}", extended, "{end after}", endAfter, "{slots and holds}", "0, 0",
 		)
@@ -52,7 +52,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 	return strings.NewReplacer(
 		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key",
 		"{live order}", fmt.Sprintf(liveOrder, n.Slots), "{ended order}", endedOrder, "{sent}", ", slot, order_key", "{sent values}", sentValues,
-		"{id key}", "UNIQUE", "{claim columns}", "(slot)", "{row size}", fmt.Sprint(rowSize+orderSize),
+		"{order checks}", fmt.Sprintf(orderChecks, n.Slots), "{id key}", "UNIQUE", "{claim columns}", "(slot)", "{row size}", fmt.Sprint(rowSize+orderSize),
 		"{running}", " AND q.lease_until > {now}", "{extended}", untilGone(extended), "{end after}", untilGone(endAfter),
 		"{slots and holds}", fmt.Sprintf("%d, %d", n.Slots, holds), "{slot count}", fmt.Sprint(n.Slots),
 	)
@@ -72,6 +72,12 @@ const (
   seq         INTEGER NOT NULL,
   order_key   TEXT,`
 )
+
+// orderChecks keep out what no claim would find. They do not name seq, which is AUTOINCREMENT's.
+const orderChecks = `,
+  CHECK (slot >= 0 AND slot < %d AND (slot | 0) = slot),
+  CHECK (seq > 0),
+  CHECK (length(CAST(order_key AS BLOB)) <= {most key})`
 
 // orderedMigration1 is the rest of the first migration of an ordered queue. The index of claims
 // is that of the slot: as every index it ends in the rowid.

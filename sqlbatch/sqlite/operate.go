@@ -23,6 +23,7 @@ const queuesText = `SELECT name FROM {queues} ORDER BY name`
 const (
 	dropMembers = `DELETE FROM {members} WHERE queue = {name}`
 	dropRecord  = `DELETE FROM {queues} WHERE name = {name}`
+	dropView    = `DROP VIEW IF EXISTS {messages}`
 	dropLive    = `DROP TABLE {live}`
 	dropDead    = `DROP TABLE {dead}`
 	dropDone    = `DROP TABLE {done}`

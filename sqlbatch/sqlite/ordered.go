@@ -16,8 +16,11 @@ import (
 // what ?3 holds, save what is taken (and all of it with ?4). A LIMIT cannot be another for each
 // slot: the rows of a part are counted up to the greatest one, which is ?5, for the seq of
 // its last row.
-func walkOf(taken string) string {
-	mine := `(q.leased_by IS ?3 AND q.lease_until > {now} AND NOT ` + taken + ` AND NOT ?4)`
+//
+// What of ?3's has run out within late milliseconds counts as held: the SELECT must not meet
+// more than the UPDATE did, or what that has leased may lie behind the limits.
+func walkOf(taken, late string) string {
+	mine := `(q.leased_by IS ?3 AND q.lease_until > {now} - ` + late + ` AND NOT ` + taken + ` AND NOT ?4)`
 	return `WITH parts AS MATERIALIZED (
   SELECT p.o, p.slot, p.seq, p.most FROM ` + partList + ` AS p
   CROSS JOIN {slots} AS s ON s.queue = {name} AND s.slot = p.slot AND s.fence = p.fence AND s.member = ?3
@@ -42,14 +45,14 @@ walked AS MATERIALIZED (
 // raised to the next millisecond.
 const justTaken = `(q.leased_by IS ?3 AND (q.fence - ?6) & 1048575 = 0)`
 
-var claimSlotsText = walkOf(`false`) + `UPDATE {live}
+var claimSlotsText = walkOf(`false`, `0`) + `UPDATE {live}
 SET lease_until = min({now} + ?7, (SELECT m.until FROM {members} AS m WHERE m.id = ?3)),
   fence = (CASE WHEN fence > {now} << 20 THEN (fence >> 20) + 1 ELSE {now} END << 20) + ?6, attempts = attempts + 1,
   lapses = lapses + (leased_by IS NOT NULL), leased_by = ?3
 WHERE seq IN (SELECT w.seq FROM walked AS w WHERE w.due_at <= {now} AND w.lease_until <= {now} AND w.lapses + (w.leased_by IS NOT NULL) < ?8)`
 
 func claimedSlotsOf(content string) string {
-	return walkOf(justTaken) + `SELECT q.id, q.priority, q.fence, q.attempts, q.lapses, coalesce(q.expires_at <= {now}, 0), q.enqueued_at, q.due_at, q.expires_at,
+	return walkOf(justTaken, `1000`) + `SELECT q.id, q.priority, q.fence, q.attempts, q.lapses, coalesce(q.expires_at <= {now}, 0), q.enqueued_at, q.due_at, q.expires_at,
   ` + content + `, q.slot, q.seq, q.order_key, NULL AS wait
 FROM walked AS w CROSS JOIN {live} AS q ON q.seq = w.seq
 WHERE w.taken

@@ -30,7 +30,8 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 //
 // Every column but body has a default, so that the INSERT of any program is a
 // message; and as a column of SQLite takes values of any type, the checks refuse
-// what no statement of chanq could find or read. They are written for speed: what
+// what no statement of chanq could find or read, and more bytes than a consumer could. They
+// are written for speed: what
 // is x” or more is a blob, and a number that | 0 leaves as it is is an integer. (A
 // list of IN would make an insert dearer by half.)
 var migration1 = []string{
@@ -68,10 +69,16 @@ var migration1 = []string{
   body        BLOB    NOT NULL,
   CHECK (id >= x'' AND length(id) = 16),
   CHECK (priority BETWEEN -1 AND 2 AND (priority | 0) = priority),
-  CHECK ((due_at | 0) = due_at),
-  CHECK ((lease_until | 0) = lease_until),
-  CHECK ((enqueued_at | 0) = enqueued_at),
-  CHECK ((expires_at | 0) = expires_at)
+  CHECK (due_at BETWEEN 0 AND {last time} AND (due_at | 0) = due_at),
+  CHECK (lease_until BETWEEN 0 AND {last time} AND (lease_until | 0) = lease_until),
+  CHECK (enqueued_at BETWEEN 0 AND {last time} AND (enqueued_at | 0) = enqueued_at),
+  CHECK (expires_at BETWEEN 0 AND {last time} AND (expires_at | 0) = expires_at),
+  CHECK (fence BETWEEN 0 AND {last fence} AND (fence | 0) = fence),
+  CHECK (attempts BETWEEN 0 AND 2000000000 AND (attempts | 0) = attempts),
+  CHECK (lapses BETWEEN 0 AND 2000000000 AND (lapses | 0) = lapses),
+  CHECK (length(body) <= {most body}),
+  CHECK (length(headers) <= {most headers}),
+  CHECK (length(CAST(dedup_key AS BLOB)) <= {most key}){order checks}
 )`,
 	`CREATE INDEX IF NOT EXISTS {due_ix} ON {live_unqualified} {claim columns}`,
 	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
@@ -139,6 +146,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{live}", in+q(live), "{live_unqualified}", q(live), "{live_text}", build.Quote("'", live, "'"),
 		"{dead}", in+q(live+"_dead"), "{dead_unqualified}", q(live+"_dead"),
 		"{done}", in+q(live+"_done"), "{done_unqualified}", q(live+"_done"),
+		"{messages}", in+q(live+"_messages"),
 		"{due_ix}", in+q("ix_"+live+"_due"), "{due_ix_unqualified}", q("ix_"+live+"_due"),
 		"{dedup_ix}", in+q("ux_"+live+"_dedup"),
 		"{dead_ix}", in+q("ix_"+live+"_dead_ended"),
@@ -146,6 +154,8 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{done_ix}", in+q("ix_"+live+"_done_ended"),
 		"{schema_text}", build.Quote("'", schema, "'"),
 		"{name}", "'"+n.Queue+"'",
+		"{last fence}", fmt.Sprint(sqlbatch.LastFence), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
+		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey),
 		"{now}", now, "{margin}", fmt.Sprint(sqlbatch.FloorMargin.Milliseconds()),
 	)...)
 }

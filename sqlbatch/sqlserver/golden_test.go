@@ -69,6 +69,9 @@ func TestStatementsPassTheCheck(t *testing.T) { eachKind(t, statementsPassTheChe
 func statementsPassTheCheck(t *testing.T, n sqlbatch.Names) {
 	tables := tables(t, n)
 	for name, s := range goldens(n) {
+		if strings.HasPrefix(name, "view-") || strings.HasPrefix(name, "procedures-") {
+			continue // the check knows queries and tables; the guarantees run these
+		}
 		given := tsqlcheck.Given{Parameters: s.declaration, Tables: tables}
 		require.NoError(t, tsqlcheck.Check(s.text, given), "%s:\n%s", name, s.text)
 	}

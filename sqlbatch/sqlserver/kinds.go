@@ -41,7 +41,7 @@ const holder = `CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WH
 func kind(n sqlbatch.Names) *strings.Replacer {
 	if n.Slots == 0 {
 		return strings.NewReplacer(
-			"{order}", "", "{d order}", "", "{e order}", "", "{q order}", "", "{u order}", "", "{deleted order}", "", "{live order}", "", "{ended order}", "",
+			"{order}", "", "{d order}", "", "{e order}", "", "{l order}", "", "{q order}", "", "{u order}", "", "{deleted order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "",
 			"{running}", "", "{extended}", extended, "{end after}", "@until", "{holder}", "", "{set holds}", "", "{slots and holds}", "0, 0",
 		)
 	}
@@ -51,8 +51,9 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 	}
 	columns := func(of string) string { return ", " + of + "slot, " + of + "seq, " + of + "order_key" }
 	return strings.NewReplacer(
-		"{order}", columns(""), "{d order}", columns("d."), "{e order}", columns("e."), "{q order}", columns("q."), "{u order}", columns("u."), "{deleted order}", columns("deleted."),
+		"{order}", columns(""), "{d order}", columns("d."), "{e order}", columns("e."), "{l order}", columns("l."), "{q order}", columns("q."), "{u order}", columns("u."), "{deleted order}", columns("deleted."),
 		"{live order}", strings.Replace(liveOrder, "{slot count}", strconv.Itoa(n.Slots), 1), "{ended order}", endedOrder,
+		"{order checks}", strings.Replace(orderChecks, "{slot count}", strconv.Itoa(n.Slots), 1),
 		"{running}", " AND q.lease_until > @now", "{extended}", untilGone(extended), "{end after}", untilGone("@until"), "{holder}", holder,
 		"{set holds}", ", holds = "+holds, "{slots and holds}", strconv.Itoa(n.Slots)+", "+holds, "{slot count}", strconv.Itoa(n.Slots),
 	)
@@ -72,3 +73,7 @@ const (
         order_key varbinary(200) NULL,
 `
 )
+
+// orderChecks keep out what no claim would find.
+const orderChecks = `,
+        CONSTRAINT {ck order} CHECK (slot >= 0 AND slot < {slot count} AND seq > 0 AND seq < CONVERT(bigint, 0x7FFFFFFFFFFFFFFF))`

@@ -302,6 +302,8 @@ WHERE m.queue = {name};
 DELETE s
 FROM {queues} AS s WITH (ROWLOCK)
 WHERE s.name = {name};
+DROP VIEW IF EXISTS {messages};
+DROP PROCEDURE IF EXISTS {send};
 DROP TABLE {live};
 DROP TABLE {dead};
 DROP TABLE {done};

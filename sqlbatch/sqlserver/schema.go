@@ -93,8 +93,10 @@ const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
 
 // liveTableText: ids are UUIDv7, so the clustered key appends. No foreign key,
 // trigger, indexed view or further index: OUTPUT to the client forbids some, and
-// READPAST may block on the others. The CHECK keeps out what no claim would ever
-// see.
+// READPAST may block on the others. The CHECKs keep out what no claim would ever
+// see, and what would make one fail: sums that are too large, and more bytes than a consumer
+// could read. They are looked at where their columns are written; those of the sizes, by a
+// send alone.
 //
 // Every column but the body has a default, so that any program's INSERT of a body
 // is a message. The id's is a UUIDv7: 48 bits of milliseconds, the version with
@@ -114,9 +116,7 @@ const membersTableText = `IF OBJECT_ID({'members'}, N'U') IS NULL
 const liveTableText = `IF OBJECT_ID({'live'}, N'U') IS NULL
 BEGIN
     CREATE TABLE {live} (
-        id binary(16) NOT NULL CONSTRAINT {df id} DEFAULT (CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME()))
-            + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)
-            + SUBSTRING(CONVERT(binary(16), NEWID()), 9, 8)),
+        id binary(16) NOT NULL CONSTRAINT {df id} DEFAULT ({new id}),
         priority smallint NOT NULL CONSTRAINT {df priority} DEFAULT (0),
         due_at datetime2(3) NOT NULL CONSTRAINT {df due_at} DEFAULT (SYSUTCDATETIME()),
         lease_until datetime2(3) NOT NULL CONSTRAINT {df lease_until} DEFAULT ('19700101'),
@@ -131,11 +131,17 @@ BEGIN
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
         CONSTRAINT {pk} PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF),
-        CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2)
+        CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2),
+        CONSTRAINT {ck values} CHECK (due_at >= '19700101' AND attempts >= 0 AND attempts <= 2000000000 AND lapses >= 0 AND fence >= 0 AND fence <= CONVERT(bigint, {last fence})),
+        CONSTRAINT {ck sizes} CHECK (DATALENGTH(body) <= {most body} AND DATALENGTH(headers) <= {most headers}){order checks}
     );
     ALTER TABLE {live} SET (LOCK_ESCALATION = DISABLE);
 END;
 `
+
+const newID = `CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME()))
+            + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)
+            + SUBSTRING(CONVERT(binary(16), NEWID()), 9, 8)`
 
 // dueIndexText is what claims walk: due time, delay and retry are all due_at. What a
 // claim changes must stay out of it, as a key, as a filter and as a column that it

@@ -202,7 +202,7 @@ func keyNacked(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	l := w.next(c, "a/1")
 	began := time.Now()
-	const delay = 700 * time.Millisecond
+	const delay = 5 * time.Second
 	require.NoError(w, l.Nack(delay, errors.New("not now")))
 	require.NoError(w, l.Wait(w.Soon()))
 	w.closed(q, c)

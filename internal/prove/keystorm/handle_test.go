@@ -20,7 +20,7 @@ func (w *worker) handle(l *chanq.Lease[string]) {
 	switch {
 	case w.roll(100) == 0:
 		_ = l.Extend(context.Background(), time.Hour) // which holds its key no longer than this process lives
-		rest(l.Context(), w.moment(w.LeaseFor*3/2)) // longer than a lease, some of them
+		rest(l.Context(), w.moment(w.LeaseFor*3/2))   // longer than a lease, some of them
 	case hot(l.Key):
 		rest(l.Context(), w.moment(10*w.Work)) // so that some wait behind it
 	default:

@@ -139,7 +139,7 @@ func (r *resolver) statement(s ast.Statement) {
 		in, _ := r.change(d.Target, d.FromClause, d.OutputClause, d.OutputIntoClause)
 		r.expression(d.TopRowFilter, none)
 		r.expression(d.WhereClause, in)
-	case *ast.DropTableStatement, *ast.DropSequenceStatement:
+	case *ast.DropTableStatement, *ast.DropSequenceStatement, *ast.DropViewStatement, *ast.DropProcedureStatement:
 	case *ast.CreateSequenceStatement:
 		r.define(s)
 	case *ast.CreateTableStatement:

@@ -145,6 +145,14 @@ func (w *writer) statement(s ast.Statement) {
 	case *ast.DropSequenceStatement:
 		w.put("DROP SEQUENCE")
 		list(w, s.Objects, w.object)
+	case *ast.DropViewStatement:
+		w.put("DROP VIEW")
+		w.ifExists(s.IsIfExists)
+		list(w, s.Objects, w.object)
+	case *ast.DropProcedureStatement:
+		w.put("DROP PROCEDURE")
+		w.ifExists(s.IsIfExists)
+		list(w, s.Objects, w.object)
 	case *ast.DropTableStatement:
 		w.put("DROP TABLE")
 		list(w, s.Objects, w.object)

@@ -187,3 +187,9 @@ func (w *writer) dataType(d ast.DataTypeReference) {
 		w.put(")")
 	}
 }
+
+func (w *writer) ifExists(is bool) {
+	if is {
+		w.put("IF EXISTS")
+	}
+}

@@ -85,6 +85,12 @@ func Goldens(d sqlbatch.Dialect, n sqlbatch.Names) map[string]string {
 			all[fmt.Sprintf("migration-%d-%02d", m.Number, i+1)] = script(text)
 		}
 	}
+	for i, text := range d.View(n) {
+		all[fmt.Sprintf("view-%d", i+1)] = script(text)
+	}
+	for i, text := range d.Procedures(n) {
+		all[fmt.Sprintf("procedures-%d", i+1)] = script(text)
+	}
 	all["migration-commit"] = script(d.Commit())
 
 	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int { return (len(a)-len(b))*1000 + strings.Compare(a, b) })

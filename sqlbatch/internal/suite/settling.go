@@ -45,7 +45,7 @@ func onlyTheirFence(w *world) {
 func manyClaims(w *world) {
 	for name := range Settles(w) {
 		w.leased(1, 2, 3)
-		for n, fence := range map[byte]int64{1: 7, 2: 1<<63 - 2, 3: 1 << 41} {
+		for n, fence := range map[byte]int64{1: 7, 2: sqlbatch.LastFence - 1, 3: 1 << 41} {
 			w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", fence, w.is(n))
 		}
 		items := w.items(1, 2, 3)

@@ -179,7 +179,7 @@ func mostOfAll(w *world) {
 	p.Lease, p.Salt = sqlbatch.MaxDelay, 1<<sqlbatch.FenceBits
 	require.Len(w, w.run(w.Claim(p)), len(all))
 
-	const fence = 1<<63 - 6 // each of what follows adds one, but for the extension
+	const fence = sqlbatch.LastFence - 5 // each of what follows adds one, but for the extension
 	w.exec("UPDATE chanq_orders SET fence = %d", int64(fence))
 	var items []sqlbatch.Item
 	var nacks []sqlbatch.NackItem

@@ -1,1 +1,1 @@
-DROP TABLE "main"."chanq_orders";
+DROP VIEW IF EXISTS "main"."chanq_orders_messages";

@@ -18,8 +18,14 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   body        BLOB    NOT NULL,
   CHECK (id >= x'' AND length(id) = 16),
   CHECK (priority BETWEEN -1 AND 2 AND (priority | 0) = priority),
-  CHECK ((due_at | 0) = due_at),
-  CHECK ((lease_until | 0) = lease_until),
-  CHECK ((enqueued_at | 0) = enqueued_at),
-  CHECK ((expires_at | 0) = expires_at)
+  CHECK (due_at BETWEEN 0 AND 253402300799999 AND (due_at | 0) = due_at),
+  CHECK (lease_until BETWEEN 0 AND 253402300799999 AND (lease_until | 0) = lease_until),
+  CHECK (enqueued_at BETWEEN 0 AND 253402300799999 AND (enqueued_at | 0) = enqueued_at),
+  CHECK (expires_at BETWEEN 0 AND 253402300799999 AND (expires_at | 0) = expires_at),
+  CHECK (fence BETWEEN 0 AND 9000000000000000000 AND (fence | 0) = fence),
+  CHECK (attempts BETWEEN 0 AND 2000000000 AND (attempts | 0) = attempts),
+  CHECK (lapses BETWEEN 0 AND 2000000000 AND (lapses | 0) = lapses),
+  CHECK (length(body) <= 268435456),
+  CHECK (length(headers) <= 65536),
+  CHECK (length(CAST(dedup_key AS BLOB)) <= 200)
 );

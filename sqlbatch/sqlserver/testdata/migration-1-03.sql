@@ -18,7 +18,9 @@ BEGIN
         body varbinary(max) NOT NULL,
         last_error nvarchar(2000) NULL,
         CONSTRAINT [PK_chanq_orders] PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF),
-        CONSTRAINT [CK_chanq_orders_priority] CHECK (priority >= -1 AND priority <= 2)
+        CONSTRAINT [CK_chanq_orders_priority] CHECK (priority >= -1 AND priority <= 2),
+        CONSTRAINT [CK_chanq_orders_values] CHECK (due_at >= '19700101' AND attempts >= 0 AND attempts <= 2000000000 AND lapses >= 0 AND fence >= 0 AND fence <= CONVERT(bigint, 0x7ce66c50e2840000)),
+        CONSTRAINT [CK_chanq_orders_sizes] CHECK (DATALENGTH(body) <= 268435456 AND DATALENGTH(headers) <= 65536)
     );
     ALTER TABLE [dbo].[chanq_orders] SET (LOCK_ESCALATION = DISABLE);
 END;

@@ -91,6 +91,7 @@ var integerOps = map[string]func(a, b int64) (int64, bool){
 		p := a * b
 		return p, p/b == a && !(a == -1 && b == math.MinInt64) && !(b == -1 && a == math.MinInt64)
 	},
+	"BitwiseXor": func(a, b int64) (int64, bool) { return a ^ b, true },
 	"Divide": func(a, b int64) (int64, bool) {
 		if b == 0 || a == math.MinInt64 && b == -1 {
 			return 0, false

@@ -191,7 +191,7 @@ func (b *batch) declarations(v reflect.Value) error {
 			return nil
 		}
 		switch n := v.Interface().(type) {
-		case *ast.CreateProcedureStatement, *ast.AlterProcedureStatement, *ast.CreateTriggerStatement: // have variables of their own
+		case *ast.CreateProcedureStatement, *ast.CreateOrAlterProcedureStatement, *ast.AlterProcedureStatement, *ast.CreateTriggerStatement: // have variables of their own
 			return nil
 		case *ast.NamedTableReference:
 			if err := b.checkHints(n); err != nil {

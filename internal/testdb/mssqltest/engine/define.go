@@ -53,11 +53,15 @@ func (s *Session) defineIn(x *exec, n *node) error {
 	case *ast.CreateSchemaStatement:
 		return x.createSchema(st)
 	case *ast.CreateProcedureStatement:
-		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, false)
+		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, create)
+	case *ast.CreateOrAlterProcedureStatement:
+		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, createOrAlter)
 	case *ast.AlterProcedureStatement:
-		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, true)
+		return x.createProc(n, st.ProcedureReference, st.Parameters, st.StatementList, alter)
 	case *ast.CreateViewStatement:
-		return x.createView(n, st)
+		return x.createView(n, st, create)
+	case *ast.CreateOrAlterViewStatement:
+		return x.createView(n, (*ast.CreateViewStatement)(st), createOrAlter)
 	case *ast.CreateTriggerStatement:
 		return x.createTrigger(st)
 	case *ast.AlterTableSetStatement:
@@ -142,7 +146,16 @@ func (x *exec) dropSchema(st *ast.DropSchemaStatement) error {
 	return nil
 }
 
-func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.ProcedureParameter, body *ast.StatementList, alter bool) error {
+// manner is what may be there before.
+type manner uint8
+
+const (
+	create manner = iota
+	alter
+	createOrAlter
+)
+
+func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.ProcedureParameter, body *ast.StatementList, how manner) error {
 	db := x.s.e.db
 	schema, name := nameOf(ref.Name)
 	b := &batch{text: n.batch.text, names: map[string]*variable{}, stats: x.s.e.planStats(batchKey{text: schema + "." + name})}
@@ -158,12 +171,12 @@ func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.Pr
 	}
 	o := &object{schema: schema, name: name}
 	o.proc = &proc{body: b, made: x.s.set.options & madeWith}
-	if alter {
-		was := db.object(schema, name)
-		if was == nil || was.proc == nil {
-			return sqlError(208, "Invalid object name '%s'.", spelled(ref.Name))
-		}
+	was := db.object(schema, name)
+	switch {
+	case how != create && was != nil && was.proc != nil:
 		x.undo(db.drop(was))
+	case how == alter:
+		return sqlError(208, "Invalid object name '%s'.", spelled(ref.Name))
 	}
 	undo, err := db.add(o)
 	if err == nil {
@@ -172,7 +185,7 @@ func (x *exec) createProc(n *node, ref *ast.ProcedureReference, params []*ast.Pr
 	return err
 }
 
-func (x *exec) createView(n *node, st *ast.CreateViewStatement) error {
+func (x *exec) createView(n *node, st *ast.CreateViewStatement, how manner) error {
 	schema, name := nameOf(st.SchemaObjectName)
 	if st.WithCheckOption || st.SelectStatement.WithCtesAndXmlNamespaces != nil {
 		return errUnsupported("CREATE VIEW with CHECK OPTION or common table expressions")
@@ -181,6 +194,9 @@ func (x *exec) createView(n *node, st *ast.CreateViewStatement) error {
 	c := &compiler{db: x.s.e.db, batch: n.batch, source: n.batch.text}
 	if _, err := c.query(st.SelectStatement.QueryExpression); err != nil {
 		return err
+	}
+	if was := x.s.e.db.object(schema, name); how == createOrAlter && was != nil && was.view != nil {
+		x.undo(x.s.e.db.drop(was))
 	}
 	undo, err := x.s.e.db.add(&object{schema: schema, name: name,
 		view: &view{columns: st.Columns, query: st.SelectStatement.QueryExpression}})

@@ -17,7 +17,7 @@ walked AS MATERIALIZED (
     SELECT l.* FROM (
       SELECT q.id, q.seq, CASE WHEN q.due_at <= (SELECT now FROM t) AND q.lease_until <= (SELECT now FROM t) AND q.lapses + CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END < (SELECT $5::integer) THEN q.ctid END AS at
       FROM "public"."chanq_orders" AS q
-      WHERE (q.slot, q.seq) > (p.slot, p.seq) AND q.slot <= p.slot AND ((q.lease_until > (SELECT now FROM t) AND q.leased_by = $3::uuid AND $10::integer = 0))::integer <> 1
+      WHERE (q.slot, q.seq) > (p.slot, p.seq) AND q.slot <= p.slot AND ((q.lease_until > (SELECT now FROM t) AND q.leased_by IS NOT DISTINCT FROM $3::uuid AND $10::integer = 0))::integer <> 1
       ORDER BY q.slot, q.seq LIMIT 1000) AS l
     LIMIT p.most) AS w
   LIMIT (SELECT n FROM t)

@@ -14,9 +14,9 @@ walked AS MATERIALIZED (
     SELECT seq FROM (
       SELECT seq, row_number() OVER (ORDER BY seq) AS k FROM (
         SELECT q.seq FROM "main"."chanq_orders" AS q INDEXED BY "ix_chanq_orders_due"
-        WHERE q.slot = p.slot AND q.seq > p.seq AND NOT (q.leased_by IS ?3 AND q.lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND NOT false AND NOT ?4) ORDER BY q.seq LIMIT ?5 + 0))
+        WHERE q.slot = p.slot AND q.seq > p.seq AND NOT (q.leased_by IS ?3 AND q.lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 0 AND NOT false AND NOT ?4) ORDER BY q.seq LIMIT ?5 + 0))
     WHERE k = p.most), 9223372036854775807)
-  WHERE NOT (q.leased_by IS ?3 AND q.lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND NOT false AND NOT ?4)
+  WHERE NOT (q.leased_by IS ?3 AND q.lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 0 AND NOT false AND NOT ?4)
   LIMIT ?2 + 0
 )
 UPDATE "main"."chanq_orders"
@@ -41,9 +41,9 @@ walked AS MATERIALIZED (
     SELECT seq FROM (
       SELECT seq, row_number() OVER (ORDER BY seq) AS k FROM (
         SELECT q.seq FROM "main"."chanq_orders" AS q INDEXED BY "ix_chanq_orders_due"
-        WHERE q.slot = p.slot AND q.seq > p.seq AND NOT (q.leased_by IS ?3 AND q.lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND NOT (q.leased_by IS ?3 AND (q.fence - ?6) & 1048575 = 0) AND NOT ?4) ORDER BY q.seq LIMIT ?5 + 0))
+        WHERE q.slot = p.slot AND q.seq > p.seq AND NOT (q.leased_by IS ?3 AND q.lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 1000 AND NOT (q.leased_by IS ?3 AND (q.fence - ?6) & 1048575 = 0) AND NOT ?4) ORDER BY q.seq LIMIT ?5 + 0))
     WHERE k = p.most), 9223372036854775807)
-  WHERE NOT (q.leased_by IS ?3 AND q.lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND NOT (q.leased_by IS ?3 AND (q.fence - ?6) & 1048575 = 0) AND NOT ?4)
+  WHERE NOT (q.leased_by IS ?3 AND q.lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 1000 AND NOT (q.leased_by IS ?3 AND (q.fence - ?6) & 1048575 = 0) AND NOT ?4)
   LIMIT ?2 + 0
 )
 SELECT q.id, q.priority, q.fence, q.attempts, q.lapses, coalesce(q.expires_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), 0), q.enqueued_at, q.due_at, q.expires_at,

@@ -8,6 +8,8 @@ WHERE m.queue = 'orders';
 DELETE s
 FROM [dbo].[chanq_queues] AS s WITH (ROWLOCK)
 WHERE s.name = 'orders';
+DROP VIEW IF EXISTS [dbo].[chanq_orders_messages];
+DROP PROCEDURE IF EXISTS [dbo].[chanq_orders_send];
 DROP TABLE [dbo].[chanq_orders];
 DROP TABLE [dbo].[chanq_orders_dead];
 DROP TABLE [dbo].[chanq_orders_done];

@@ -1,0 +1,3 @@
+// Package foreign proves docs/sql.md: every statement of it is run, by the drivers that Go has and by
+// programs that are not Go, and what they sent is delivered.
+package foreign

@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What other programs may use beside the tables: see docs/sql.md.
+
+// viewText shows the first messages of each priority, or of each slot, and those that died last, each in
+// the order of an index, so that nothing is sorted and the answer has a bound. What is body or
+// header is cut before it is shown, and of a long body only its first part is read.
+const viewText = `CREATE OR REPLACE VIEW {messages} AS
+SELECT m.state, m.id, m.priority,
+  to_timestamp(m.due_at / 1000.0) AS due_at, to_timestamp(m.lease_until / 1000.0) AS lease_until,
+  to_timestamp(m.enqueued_at / 1000.0) AS enqueued_at, to_timestamp(m.expires_at / 1000.0) AS expires_at, to_timestamp(m.ended_at / 1000.0) AS ended_at,
+  m.attempts, m.dedup_key,{view order}
+  {text of headers} AS headers,
+  {text of body} AS body,
+  m.bytes, m.last_error
+FROM (
+  SELECT CASE WHEN q.lease_until > {now} THEN 'leased' WHEN q.due_at > {now} THEN 'scheduled' ELSE 'ready' END AS state,
+    q.id, q.priority, q.due_at, CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, q.enqueued_at, q.expires_at, NULL::bigint AS ended_at,
+    q.attempts, q.dedup_key{q.order}, substring(q.headers FROM 1 FOR 4000) AS headers, substring(q.body FROM 1 FOR 4000) AS body, octet_length(q.body) AS bytes, q.last_error
+  FROM {view parts}
+  CROSS JOIN LATERAL (SELECT l.* FROM {live} AS l WHERE {view lane}) AS q
+  UNION ALL
+  SELECT 'dead', d.id, d.priority, NULL, NULL, d.enqueued_at, NULL, d.ended_at,
+    d.attempts, d.dedup_key{d.order}, substring(d.headers FROM 1 FOR 4000), substring(d.body FROM 1 FOR 4000), octet_length(d.body), d.last_error
+  FROM (SELECT e.* FROM {dead} AS e ORDER BY e.ended_at DESC, e.id DESC LIMIT 1000) AS d
+) AS m`
+
+// A text of bytes that are not UTF-8 would be an error, and the whole view with it. utf8Bytes are the
+// sequences of bytes, in hexadecimal digits, that are, without the zero byte, which no text may
+// have; utf8Start are those that a cut at 4,000 bytes may leave.
+const (
+	utf8Bytes = `(?:0[1-9a-f]|[1-7][0-9a-f]|(?:c[2-9a-f]|d[0-9a-f])[89ab][0-9a-f]|e0[ab][0-9a-f][89ab][0-9a-f]|(?:e[1-9abcef])(?:[89ab][0-9a-f]){2}|ed[89][0-9a-f][89ab][0-9a-f]` +
+		`|f0[9ab][0-9a-f](?:[89ab][0-9a-f]){2}|f[123](?:[89ab][0-9a-f]){3}|f48[0-9a-f](?:[89ab][0-9a-f]){2})*`
+	utf8Start = `(?:[cdef][0-9a-f](?:[89ab][0-9a-f]){0,2})?`
+)
+
+// textOf is what is UTF-8 as text, and of all else the bytes as bytea prints them, with its
+// ASCII readable.
+func textOf(column string) string {
+	digits := `encode(` + column + `, 'hex')`
+	return `CASE WHEN ` + digits + ` ~ '^` + utf8Bytes + utf8Start + `$'
+    THEN convert_from(decode(substring(` + digits + ` FROM '^` + utf8Bytes + `'), 'hex'), 'UTF8')
+    ELSE encode(` + column + `, 'escape') END`
+}
+
+// sendText is a function for both kinds of queues, of which one has a key in the place of priority
+// and delay.
+const (
+	sendText = `CREATE OR REPLACE FUNCTION {send}(body text, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, priority integer DEFAULT 0, delay interval DEFAULT '0', id uuid DEFAULT NULL)
+RETURNS uuid LANGUAGE sql VOLATILE AS {$}
+  INSERT INTO {live} AS q (id, priority, due_at, dedup_key, headers, body)
+  VALUES (coalesce($6, {new id}), $4, (extract(epoch FROM statement_timestamp() + $5) * 1000)::bigint, nullif($2, ''), convert_to($3, 'UTF8'), convert_to($1, 'UTF8'))
+  RETURNING q.id
+{$}`
+
+	// sendOrderedText finds the slot as SlotOf does.
+	sendOrderedText = `CREATE OR REPLACE FUNCTION {send}(body text, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL)
+RETURNS uuid LANGUAGE plpgsql VOLATILE AS {$}
+DECLARE
+  new_id uuid := coalesce($5, {new id});
+  line bytea := coalesce(convert_to(nullif($2, ''), 'UTF8'), uuid_send(new_id));
+  hash bigint := 2166136261;
+BEGIN
+  FOR i IN 0 .. length(line) - 1 LOOP
+    hash := (hash # get_byte(line, i)) * 16777619 & 4294967295;
+  END LOOP;
+  INSERT INTO {live} (id, slot, order_key, dedup_key, headers, body)
+  VALUES (new_id, hash % {slot count}, nullif($2, ''), nullif($3, ''), convert_to($4, 'UTF8'), convert_to($1, 'UTF8'));
+  RETURN new_id;
+END
+{$}`
+)
+
+func (dialect) View(n sqlbatch.Names) []string {
+	r := newRenderer(n)
+	parts, lane, order := "(VALUES (2), (1), (0), (-1)) AS p (priority)", "l.priority = p.priority ORDER BY l.due_at, uuid_send(l.id) LIMIT 1000", ""
+	if r.ordered {
+		parts, lane, order = "generate_series(0, "+strconv.Itoa(n.Slots-1)+") AS p (slot)", "l.slot = p.slot ORDER BY l.seq LIMIT 100", " m.slot, m.seq, m.order_key,"
+	}
+	text := strings.NewReplacer(
+		"{view parts}", parts, "{view lane}", lane, "{view order}", order,
+		"{text of headers}", textOf("m.headers"), "{text of body}", textOf("m.body"),
+	)
+	return []string{r.Replace(text.Replace(viewText))}
+}
+
+func (dialect) Procedures(n sqlbatch.Names) []string {
+	r := newRenderer(n)
+	if r.ordered {
+		return []string{r.Replace(sendOrderedText)}
+	}
+	return []string{r.Replace(sendText)}
+}

@@ -1,0 +1,186 @@
+package sqlserver
+
+import (
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What other programs may use beside the tables: see docs/sql.md.
+
+// keepOptions is a batch of its own before each view and procedure: both keep these two options
+// for ever as they are when it is made. CREATE must begin a batch.
+const keepOptions = `SET ANSI_NULLS, QUOTED_IDENTIFIER ON;
+`
+
+// viewText shows the first messages of each priority, or of each slot, and those that died last, each in
+// the order of an index, so that nothing is sorted and the answer has a bound. READPAST with
+// READCOMMITTEDLOCK: it waits for nobody, whatever the level of the session that reads, and holds a
+// lock only on the row that it is at. Bodies are cut: a long one would be read, under that lock,
+// from pages of its own. A body or headers that begin as UTF-16 does are shown as that, all else in the code
+// page of the database, which is right for ASCII, and for all of UTF-8 where the collation says so.
+const viewText = `CREATE OR ALTER VIEW {messages} AS
+SELECT m.state, CONVERT(char(32), m.id, 2) AS id, m.priority, m.due_at, m.lease_until, m.enqueued_at, m.expires_at, m.ended_at, m.attempts,
+       CONVERT(varchar(200), m.dedup_key) AS dedup_key,{view order}
+       CASE WHEN SUBSTRING(m.headers, 2, 1) = 0x00 OR SUBSTRING(m.headers, 1, 2) = 0xFFFE THEN CONVERT(nvarchar(4000), m.headers) ELSE CONVERT(varchar(4000), m.headers) END AS headers,
+       CASE WHEN SUBSTRING(m.body, 2, 1) = 0x00 OR SUBSTRING(m.body, 1, 2) = 0xFFFE THEN CONVERT(nvarchar(4000), m.body) ELSE CONVERT(varchar(4000), m.body) END AS body,
+       m.bytes, m.last_error
+FROM (
+    SELECT CASE WHEN q.lease_until > SYSUTCDATETIME() THEN 'leased' WHEN q.due_at > SYSUTCDATETIME() THEN 'scheduled' ELSE 'ready' END AS state,
+           q.id, q.priority, q.due_at, CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until,
+           q.enqueued_at, q.expires_at, CONVERT(datetime2(3), NULL) AS ended_at, q.attempts, q.dedup_key{q order},
+           CONVERT(varbinary(4000), SUBSTRING(q.headers, 1, 4000)) AS headers, CONVERT(varbinary(4000), SUBSTRING(q.body, 1, 4000)) AS body, DATALENGTH(q.body) AS bytes, q.last_error
+    FROM {view parts}
+    CROSS APPLY (
+        SELECT TOP (1000) l.id, l.priority, l.due_at, l.lease_until, l.leased_by, l.enqueued_at, l.expires_at, l.attempts, l.dedup_key{l order}, l.headers, l.body, l.last_error
+        FROM {live} AS l WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
+        WHERE {view lane}) AS q
+    UNION ALL
+    SELECT 'dead' AS state, d.id, d.priority, CONVERT(datetime2(3), NULL) AS due_at, CONVERT(datetime2(3), NULL) AS lease_until,
+           d.enqueued_at, CONVERT(datetime2(3), NULL) AS expires_at, d.ended_at, d.attempts, d.dedup_key{d order},
+           CONVERT(varbinary(4000), SUBSTRING(d.headers, 1, 4000)) AS headers, CONVERT(varbinary(4000), SUBSTRING(d.body, 1, 4000)) AS body, DATALENGTH(d.body) AS bytes, d.last_error
+    FROM (
+        SELECT TOP (1000) e.id, e.priority, e.enqueued_at, e.ended_at, e.attempts, e.dedup_key{e order}, e.headers, e.body, e.last_error
+        FROM {dead} AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ({dead ended}))
+        ORDER BY e.ended_at DESC, e.id DESC) AS d
+) AS m;
+`
+
+// utf8Text makes of a key the bytes of its UTF-8, by which Go knows it. SQL Server before 2019 has no
+// function that does. It goes through the pairs of bytes of the UTF-16, low one first.
+const utf8Text = `CREATE OR ALTER PROCEDURE {utf8}
+    @text nvarchar(201),
+    @bytes varbinary(804) OUTPUT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @raw varbinary(402) = CONVERT(varbinary(402), @text);
+    DECLARE @i int = 1;
+    DECLARE @c int;
+    DECLARE @d int;
+    SET @bytes = 0x;
+    WHILE @i < DATALENGTH(@raw)
+    BEGIN
+        SET @c = CONVERT(int, SUBSTRING(@raw, @i, 1)) + 256 * CONVERT(int, SUBSTRING(@raw, @i + 1, 1));
+        SET @i = @i + 2;
+        IF @c >= 55296 AND @c < 56320 AND @i < DATALENGTH(@raw)
+        BEGIN
+            SET @d = CONVERT(int, SUBSTRING(@raw, @i, 1)) + 256 * CONVERT(int, SUBSTRING(@raw, @i + 1, 1));
+            IF @d >= 56320 AND @d < 57344
+            BEGIN
+                SET @c = 65536 + (@c - 55296) * 1024 + @d - 56320;
+                SET @i = @i + 2;
+            END;
+        END;
+        IF @c < 128
+            SET @bytes = @bytes + CONVERT(binary(1), @c);
+        ELSE IF @c < 2048
+            SET @bytes = @bytes + CONVERT(binary(1), 192 + @c / 64) + CONVERT(binary(1), 128 + @c % 64);
+        ELSE IF @c >= 55296 AND @c < 57344
+            THROW 51875, N'chanq: a key has half of a surrogate pair', 1;
+        ELSE IF @c < 65536
+            SET @bytes = @bytes + CONVERT(binary(1), 224 + @c / 4096) + CONVERT(binary(1), 128 + @c / 64 % 64) + CONVERT(binary(1), 128 + @c % 64);
+        ELSE
+            SET @bytes = @bytes + CONVERT(binary(1), 240 + @c / 262144) + CONVERT(binary(1), 128 + @c / 4096 % 64) + CONVERT(binary(1), 128 + @c / 64 % 64) + CONVERT(binary(1), 128 + @c % 64);
+    END;
+END;
+`
+
+// A table with a filtered index takes a row only from a session with seven settings. A procedure
+// keeps two of them from its maker, and sets the others until it ends.
+const (
+	sendOptions = `    SET NOCOUNT ON;
+    SET ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL ON;
+    SET NUMERIC_ROUNDABORT OFF;
+    SET ROWCOUNT 0;
+`
+	sendKey = `    DECLARE @dedup varbinary(804);
+    IF DATALENGTH(@dedup_key) > 0
+        EXEC {utf8} @dedup_key, @dedup OUTPUT;
+    IF @id IS NULL
+        SET @id = {new id};
+    IF @body IS NULL
+        SET @body = CONVERT(varbinary(max), @text);
+`
+
+	sendText = `CREATE OR ALTER PROCEDURE {send}
+    @text nvarchar(max) = NULL,
+    @dedup_key nvarchar(201) = NULL,
+    @headers nvarchar(max) = NULL,
+    @priority smallint = 0,
+    @delay_ms bigint = 0,
+    @body varbinary(max) = NULL,
+    @id binary(16) = NULL OUTPUT
+AS
+BEGIN
+` + sendOptions + `    DECLARE @now datetime2(3) = SYSUTCDATETIME();
+` + sendKey + `    INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, dedup_key, headers, body)
+    VALUES (@id, @priority, DATEADD(millisecond, CONVERT(int, @delay_ms % 86400000), DATEADD(day, CONVERT(int, @delay_ms / 86400000), @now)), @now,
+        @dedup, CONVERT(varbinary(max), @headers), @body);
+END;
+`
+
+	// sendOrderedText finds the slot as SlotOf does, and goes through the gate as enqueueGate does. An error
+	// undoes the caller's transaction, too, since it must not leave the gate.
+	sendOrderedText = `CREATE OR ALTER PROCEDURE {send}
+    @text nvarchar(max) = NULL,
+    @key nvarchar(201) = NULL,
+    @dedup_key nvarchar(201) = NULL,
+    @headers nvarchar(max) = NULL,
+    @body varbinary(max) = NULL,
+    @id binary(16) = NULL OUTPUT
+AS
+BEGIN
+    SET XACT_ABORT ON;
+` + sendOptions + sendKey + `    DECLARE @line varbinary(804);
+    IF DATALENGTH(@key) > 0
+        EXEC {utf8} @key, @line OUTPUT;
+    DECLARE @of varbinary(804) = ISNULL(@line, @id);
+    DECLARE @hash bigint = CONVERT(bigint, 2166136261);
+    DECLARE @i int = 1;
+    WHILE @i <= DATALENGTH(@of)
+    BEGIN
+        SET @hash = (@hash ^ CONVERT(bigint, SUBSTRING(@of, @i, 1))) * 16777619 % CONVERT(bigint, 4294967296);
+        SET @i = @i + 1;
+    END;
+    DECLARE @granted int;
+    DECLARE @number bigint;
+    BEGIN TRANSACTION;
+    EXEC @granted = sys.sp_getapplock @Resource = {'gate'}, @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
+    IF @granted < 0
+    BEGIN
+        THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
+    END;
+    SET @number = NEXT VALUE FOR {numbers};
+    INSERT INTO {live} WITH (ROWLOCK) (id, slot, seq, order_key, dedup_key, headers, body)
+    VALUES (@id, CONVERT(smallint, @hash % {slot count}), @number * 1048576, @line, @dedup, CONVERT(varbinary(max), @headers), @body);
+    EXEC @granted = sys.sp_releaseapplock @Resource = {'gate'}, @LockOwner = N'Transaction';
+    COMMIT TRANSACTION;
+END;
+`
+)
+
+func (dialect) View(n sqlbatch.Names) []string {
+	r := newRenderer(n)
+	text := strings.NewReplacer(
+		"{view parts}", "(VALUES (2), (1), (0), (-1)) AS p (priority)",
+		"{view lane}", "l.priority = p.priority ORDER BY l.due_at, l.id", "{view order}", "",
+	)
+	if r.ordered {
+		text = strings.NewReplacer(
+			"{view parts}", "(SELECT s.slot FROM {slots} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.queue = {name}) AS p",
+			"{view lane}", "l.slot = p.slot ORDER BY l.seq",
+			"{view order}", "\n       m.slot, m.seq, CONVERT(varchar(200), m.order_key) AS order_key,", "TOP (1000) l.", "TOP (100) l.",
+		)
+	}
+	return []string{keepOptions, r.Replace(text.Replace(viewText))}
+}
+
+func (dialect) Procedures(n sqlbatch.Names) []string {
+	r := newRenderer(n)
+	send := sendText
+	if r.ordered {
+		send = sendOrderedText
+	}
+	return []string{keepOptions, r.Replace(utf8Text), r.Replace(send)}
+}

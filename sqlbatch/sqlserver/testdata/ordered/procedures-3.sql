@@ -1,0 +1,48 @@
+CREATE OR ALTER PROCEDURE [dbo].[chanq_orders_send]
+    @text nvarchar(max) = NULL,
+    @key nvarchar(201) = NULL,
+    @dedup_key nvarchar(201) = NULL,
+    @headers nvarchar(max) = NULL,
+    @body varbinary(max) = NULL,
+    @id binary(16) = NULL OUTPUT
+AS
+BEGIN
+    SET XACT_ABORT ON;
+    SET NOCOUNT ON;
+    SET ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL ON;
+    SET NUMERIC_ROUNDABORT OFF;
+    SET ROWCOUNT 0;
+    DECLARE @dedup varbinary(804);
+    IF DATALENGTH(@dedup_key) > 0
+        EXEC [dbo].[chanq_utf8] @dedup_key, @dedup OUTPUT;
+    IF @id IS NULL
+        SET @id = CONVERT(binary(6), DATEDIFF_BIG(millisecond, '19700101', SYSUTCDATETIME()))
+            + CONVERT(binary(2), 28672 + CONVERT(int, SUBSTRING(CONVERT(binary(16), NEWID()), 1, 2)) % 4096)
+            + SUBSTRING(CONVERT(binary(16), NEWID()), 9, 8);
+    IF @body IS NULL
+        SET @body = CONVERT(varbinary(max), @text);
+    DECLARE @line varbinary(804);
+    IF DATALENGTH(@key) > 0
+        EXEC [dbo].[chanq_utf8] @key, @line OUTPUT;
+    DECLARE @of varbinary(804) = ISNULL(@line, @id);
+    DECLARE @hash bigint = CONVERT(bigint, 2166136261);
+    DECLARE @i int = 1;
+    WHILE @i <= DATALENGTH(@of)
+    BEGIN
+        SET @hash = (@hash ^ CONVERT(bigint, SUBSTRING(@of, @i, 1))) * 16777619 % CONVERT(bigint, 4294967296);
+        SET @i = @i + 1;
+    END;
+    DECLARE @granted int;
+    DECLARE @number bigint;
+    BEGIN TRANSACTION;
+    EXEC @granted = sys.sp_getapplock @Resource = N'chanq senders of dbo.orders', @LockMode = N'Shared', @LockOwner = N'Transaction', @LockTimeout = 10000;
+    IF @granted < 0
+    BEGIN
+        THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
+    END;
+    SET @number = NEXT VALUE FOR [dbo].[chanq_orders_seq];
+    INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, slot, seq, order_key, dedup_key, headers, body)
+    VALUES (@id, CONVERT(smallint, @hash % 4), @number * 1048576, @line, @dedup, CONVERT(varbinary(max), @headers), @body);
+    EXEC @granted = sys.sp_releaseapplock @Resource = N'chanq senders of dbo.orders', @LockOwner = N'Transaction';
+    COMMIT TRANSACTION;
+END;
