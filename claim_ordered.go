@@ -40,6 +40,7 @@ func (d *dispatch[T]) claimAll() {
 	var apart conc.WaitGroup
 	apart.Go(d.run)
 	defer func() {
+		c.stopNow() // it is, unless this is a panic, which must come out
 		apart.Wait()
 		c.releaseBuffer()
 		close(c.out)

@@ -47,6 +47,7 @@ var ordered = []test{
 	{"MaxExtendOfAnOrderedMessageCountsFromItsHandOut", keyMaxExtend},
 	{"AnAckForWhichTheNextOfItsKeyWaitsDoesNotLinger", keyAwaited},
 	{"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone", keyHot},
+	{"G11_WhatWaitsForItsKeyKeepsNoRetryFromBeingClaimed", keyOfLarge},
 	{"NoMoreKeysThanMaxKeysAreAtWork", keysAtWork},
 	{"G06_StopGivesBackWhatWaitsForItsKey", keyStopped},
 	{"G07_OfSuspectsOfAnOrderedQueueOneIsHeldAtATime", keySuspects},
@@ -591,6 +592,22 @@ func keyHot(w *world) {
 	w.ack(l)
 	for i := 2; i <= 200; i++ {
 		w.ack(w.next(c, fmt.Sprint("hot/", i)))
+	}
+}
+
+func keyOfLarge(w *world) {
+	q := w.keys(chanq.Config{Slots: 1})
+	body := func(i int) string { return fmt.Sprint(strings.Repeat("x", 1000), i) }
+	const count = 10
+	for i := range count {
+		testdb.Send(w, q, chanq.Message[string]{Key: "a", Body: body(i)})
+	}
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 4000})
+	first := w.next(c, body(0))
+	w.Eventually("there is no room for more bytes", func() bool { return c.Stats().Waiting >= 3 })
+	require.NoError(w, first.Nack(0, errors.New("again")))
+	for i := range count {
+		w.ack(w.next(c, body(i)))
 	}
 }
 
