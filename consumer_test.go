@@ -103,6 +103,23 @@ func TestALeaseOfASlowClaimIsExtendedBeforeTheNextTick(t *testing.T) {
 	require.NoError(t, l.Ack())
 }
 
+func TestReleaseAllReadsNothingThatTheKeeperHasDropped(t *testing.T) {
+	var c *Consumer[string]
+	q := openTestQueue[string](t, Config{Hooks: Hooks{Settled: func(SettledEvent) {
+		c.keeper.mu.Lock()
+		defer c.keeper.mu.Unlock()
+		c.keeper.drop((*lease).hasEnded)
+	}}})
+	p := testProducer(t, q, ProducerConfig{})
+	_, err := p.SendBatch(t.Context(), make([]Message[string], 3)...)
+	require.NoError(t, err)
+	c = testConsumer(t, q, ConsumerConfig{})
+	for range 3 {
+		<-c.C()
+	}
+	require.NoError(t, c.ReleaseAll(soon(t)))
+}
+
 func TestReleaseAllLetsAConsumerEndWhoseLastLeaseEndsMeanwhile(t *testing.T) {
 	c := &Consumer[int]{queue: &queue{}, drained: make(chan struct{}, 1)}
 	c.stop, c.stopNow = context.WithCancel(t.Context())

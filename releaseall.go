@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 )
 
 // ReleaseAll stops, as Stop does, and gives back everything that this consumer holds:
@@ -36,7 +37,7 @@ func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
 		}
 	}
 	if len(back) > 0 {
-		c.keeper.hold(back)
+		c.keeper.hold(slices.Clone(back)) // it drops from what it holds
 		c.settler.addAll(back...)
 	}
 	err := c.settler.backlog.Flush(ctx)

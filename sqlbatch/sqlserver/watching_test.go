@@ -34,7 +34,8 @@ func process(t *testing.T, ctx context.Context, dsn string, cfg chanq.ConsumerCo
 	return consume(t, ctx, q, cfg)
 }
 
-// waitingSessions waits until n sessions are in a watch.
+// waitingSessions waits until n sessions are in a watch: whoever found no free chair tries
+// again within 12 s, and whoever lost his listens again 5 s later.
 func (q *queue) waitingSessions(n int) {
 	q.t.Helper()
 	require.Eventually(q.t, func() bool { return len(q.Engine().Waiting()) == n }, testdb.Patience, time.Millisecond, "%d wait", n)
@@ -43,12 +44,15 @@ func (q *queue) waitingSessions(n int) {
 // The server's clock stands still: no watch ends by itself.
 func TestOfFiveProcessesTwoWatchAndStopEndsThatAtOnce(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
 	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
 	got := make(chan int, 100)
+	watches := hourly
+	watches.PollMin = 50 * time.Millisecond // who has no chair yet claims, and listens again after that
 	var all []*chanq.Consumer[int]
 	for range 5 {
-		c := process(t, ctx, q.DSN(), hourly)
+		c := process(t, ctx, q.DSN(), watches)
 		all = append(all, c)
 		go func() {
 			for l := range c.C() {
@@ -67,7 +71,8 @@ func TestOfFiveProcessesTwoWatchAndStopEndsThatAtOnce(t *testing.T) {
 		return true
 	}, 10*time.Second, time.Millisecond)
 	require.Len(t, q.Engine().Waiting(), 2)
-	require.Len(t, q.Engine().Locks(), 2, "two chairs")
+	locks := func() int { return len(q.Engine().Locks()) }
+	require.Eventually(t, func() bool { return locks() == 2 }, 10*time.Second, time.Millisecond, "two chairs")
 	owner, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
 	require.NoError(t, err)
 	for i, c := range all {
@@ -80,7 +85,7 @@ func TestOfFiveProcessesTwoWatchAndStopEndsThatAtOnce(t *testing.T) {
 		require.NoError(t, c.Shutdown(ctx))
 		q.waitingSessions(min(2, len(all)-i-1))
 	}
-	require.Empty(t, q.Engine().Locks())
+	require.Eventually(t, func() bool { return locks() == 0 }, 10*time.Second, time.Millisecond)
 }
 
 // Its request ends in its time, or when there is something, and with it the chair, though
@@ -94,7 +99,7 @@ func TestAProcessThatStandsStillDoesNotKeepItsChair(t *testing.T) {
 	require.NoError(t, err)
 	proxy, err := netproxy.Listen("tcp", dsn.Host)
 	require.NoError(t, err)
-	defer proxy.Close()
+	t.Cleanup(proxy.Close) // after the processes have ended: go-mssqldb 1.11.2 gives the buffer of a connection that is cut to the next one while it still reads
 	frozen := *dsn
 	frozen.Host = (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: proxy.Addr().Port}).String()
 	for range 2 {
