@@ -196,10 +196,13 @@ func (d *dispatch[T]) sample(ctx context.Context, idle bool) error {
 func (d *dispatch[T]) runIdle(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.c.claimPatience())
 	defer cancel()
+	run := d.c.sessions.RunPatient
 	if d.c.flow.atWork {
-		return d.c.sessions.Run(ctx, st, scan)
+		run = d.c.sessions.Run
 	}
-	return d.c.sessions.RunPatient(ctx, st, scan)
+	err := run(ctx, st, scan)
+	d.c.mind("claim", err)
+	return err
 }
 
 // claim leases up to n messages of what the lines ask for, and puts what it finds into

@@ -432,12 +432,18 @@ func (c *Consumer[T]) fell(err error) {
 	notify(c.fallen)
 }
 
-// tell is the report of a chore. A panic of its statement ends the consumer.
+// mind ends the consumer where an error, of a statement that is made again whatever becomes of
+// it, is of a panic.
+func (c *Consumer[T]) mind(op string, err error) {
+	if session.Panicked(err) {
+		c.broken(c.queue.fail(op, err))
+	}
+}
+
+// tell is the report of a chore.
 func (c *Consumer[T]) tell(h *housework, err error) {
 	h.report(err)
-	if session.Panicked(err) {
-		c.broken(c.queue.fail(h.op, err))
-	}
+	c.mind(h.op, err)
 }
 
 func (c *Consumer[T]) settled(e SettledEvent) {

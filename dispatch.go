@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
-	"github.com/chanq/chanq/internal/session"
 )
 
 // dispatch is what a consumer of an ordered queue has besides: the lines of its messages
@@ -258,9 +257,7 @@ func (d *dispatch[T]) watch(ctx context.Context) {
 		if len(due) > 0 {
 			seen, err := d.c.queue.look(ctx, d.c.notes, d.c.cfg.tryTimeout(), due)
 			if err != nil {
-				if session.Panicked(err) {
-					d.c.broken(d.c.queue.fail("look", err))
-				}
+				d.c.mind("look", err)
 				retry.Sleep(ctx, pause.Pause())
 				continue
 			}

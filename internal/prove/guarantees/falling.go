@@ -28,7 +28,7 @@ var falling = []test{
 	}},
 }
 
-// falls has the driver panic once in a statement of a consumer, first of a plain and then of an
+// falls has the driver panic in a kind of statement of a consumer's, first of a plain and then of an
 // ordered queue.
 func (w *world) falls(plain, ordered func(faultdb.Op, sqlbatch.Queue) bool) {
 	w.Helper()
@@ -39,16 +39,30 @@ func (w *world) falls(plain, ordered func(faultdb.Op, sqlbatch.Queue) bool) {
 func (w *world) fallsIn(q *chanq.Queue[string], meant func(faultdb.Op) bool) {
 	w.Helper()
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	strike := w.Strike(faultdb.Panic(errors.New("aargh")), meant)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if meant(op) {
+			return faultdb.Panic(errors.New("aargh"))
+		}
+		return faultdb.Fault{}
+	})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 	var held []*chanq.Lease[string]
-	for l := range c.C() {
+	for open := true; open; {
+		var l *chanq.Lease[string]
+		select {
+		case l, open = <-c.C():
+		case <-w.Soon().Done():
+			require.Fail(w, "the consumer goes on")
+		}
+		if !open {
+			break
+		}
 		if held = append(held, l); len(held) == 1 {
 			require.NoError(w, l.Ack()) // the other one is extended
 		}
 	}
 	<-c.Done()
-	require.NotEmpty(w, strike.Struck())
+	w.Faults.Inject(nil)
 	require.ErrorContains(w, c.Err(), "aargh")
 	for _, l := range held {
 		_ = l.Release()
