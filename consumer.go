@@ -304,7 +304,7 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 func (c *Consumer[T]) Done() <-chan struct{} { return c.stop.Done() }
 
 // Err is the permanent error that ended the consumer (the table is missing, a
-// right is missing), or nil. Outages do not end a consumer.
+// right is missing, the driver has panicked), or nil. Outages do not end a consumer.
 func (c *Consumer[T]) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
