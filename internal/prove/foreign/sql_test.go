@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
 )
 
 // block is a block of code of the document.
@@ -120,7 +122,7 @@ func (s *shop) roles() *strings.Replacer {
 		return strings.NewReplacer()
 	}
 	var pairs []string
-	for _, role := range []string{"chanq_sender", "chanq_reader"} {
+	for _, role := range []string{"chanq_sender", "chanq_writer", "chanq_reader"} {
 		own := fmt.Sprintf("%s_%x", role, chanq.NewID())
 		pairs = append(pairs, role, own)
 		s.Cleanup(func() {
@@ -191,6 +193,8 @@ type client struct {
 	name   string
 	engine testdb.Engine
 	args   func(address string) []string
+	// find is the program and what it needs in its environment, or skips the test; nil: it is called name.
+	find func(t testing.TB) (program string, environment []string)
 	// end is what a script must end in.
 	end string
 	// wrong finds an error in what the program wrote.
@@ -203,6 +207,25 @@ var clients = []client{
 		return []string{"--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", dsn}
 	}},
 	{name: "tsql", engine: testdb.StandIn, args: tsqlArgs, end: "\nGO\n", wrong: regexp.MustCompile(`(?m)^Msg (\d+) .*`)},
+	{name: "pymssql", engine: testdb.StandIn, args: script("freetds.py"), find: func(t testing.TB) (string, []string) { return mssqltest.PyMSSQL(t), nil }},
+	{name: "tedious", engine: testdb.StandIn, args: script("tedious.js"), find: func(t testing.TB) (string, []string) {
+		node, modules := mssqltest.Tedious(t)
+		return node, []string{modules}
+	}},
+}
+
+func script(name string) func(string) []string {
+	return func(string) []string { return []string{filepath.Join("testdata", name)} }
+}
+
+// place is the address of SQL Server as those scripts have it.
+func place(dsn string) []string {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return nil
+	}
+	password, _ := u.User.Password()
+	return []string{"CHANQ_HOST=" + u.Hostname(), "CHANQ_PORT=" + u.Port(), "CHANQ_USER=" + u.User.Username(), "CHANQ_PASSWORD=" + password, "CHANQ_DATABASE=" + u.Query().Get("database")}
 }
 
 func tsqlArgs(dsn string) []string {
@@ -219,19 +242,25 @@ func TestEveryStatementOfTheDocumentRunsByProgramsThatAreNotGo(t *testing.T) {
 	for _, c := range clients {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := exec.LookPath(c.name); err != nil {
-				t.Skipf("NOT TESTED by %s: it is not here (.ci/run installs it)", c.name)
+			program, environment := c.name, []string(nil)
+			if c.find != nil {
+				program, environment = c.find(t)
+			} else if _, err := exec.LookPath(program); err != nil {
+				t.Skipf("NOT TESTED by %s: it is not here (.ci/run installs it)", program)
 			}
 			s := open(t, c.engine)
+			if c.engine.Dialect.Name() == "sqlserver" {
+				environment = append(environment, place(s.Address)...)
+			}
 			s.run(func(text string) {
 				if c.end != "" && !strings.HasSuffix(text, c.end) {
 					text = strings.TrimSuffix(text, "\n") + c.end
 				}
 				ctx, cancel := context.WithTimeout(s.Soon(), testdb.Patience)
 				defer cancel()
-				cmd := exec.CommandContext(ctx, c.name, c.args(s.Address)...)
+				cmd := exec.CommandContext(ctx, program, c.args(s.Address)...)
 				cmd.Stdin = strings.NewReader(text)
-				cmd.Env = append(os.Environ(), "PGCLIENTENCODING=UTF8", "TDSVER=7.4", "LC_ALL=C.UTF-8")
+				cmd.Env = append(append(os.Environ(), "PGCLIENTENCODING=UTF8", "TDSVER=7.4", "LC_ALL=C.UTF-8"), environment...)
 				out, err := cmd.CombinedOutput()
 				require.NoError(s, err, "%s\n%s", text, out)
 				if c.wrong != nil {
