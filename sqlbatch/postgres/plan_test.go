@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/stretchr/testify/require"
 )
 

@@ -1,12 +1,8 @@
 package foreign
 
 import (
-	"context"
 	"fmt"
-	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,7 +13,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb"
-	"github.com/chanq/chanq/internal/testdb/mssqltest"
 )
 
 // block is a block of code of the document.
@@ -185,88 +180,4 @@ func TestEveryStatementOfTheDocumentRunsByTheDriversOfGo(t *testing.T) {
 			}
 		})
 	})
-}
-
-// client is a program that runs a script. It says on its standard error, or by its status, what
-// went wrong.
-type client struct {
-	name   string
-	engine testdb.Engine
-	args   func(address string) []string
-	// find is the program and what it needs in its environment, or skips the test; nil: it is called name.
-	find func(t testing.TB) (program string, environment []string)
-	// end is what a script must end in.
-	end string
-	// wrong finds an error in what the program wrote.
-	wrong *regexp.Regexp
-}
-
-var clients = []client{
-	{name: "sqlite3", engine: testdb.SQLite, args: func(path string) []string { return []string{"-bail", "-cmd", ".timeout 10000", path} }},
-	{name: "psql", engine: testdb.Postgres, args: func(dsn string) []string {
-		return []string{"--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", dsn}
-	}},
-	{name: "tsql", engine: testdb.StandIn, args: tsqlArgs, end: "\nGO\n", wrong: regexp.MustCompile(`(?m)^Msg (\d+) .*`)},
-	{name: "pymssql", engine: testdb.StandIn, args: script("freetds.py"), find: func(t testing.TB) (string, []string) { return mssqltest.PyMSSQL(t), nil }},
-	{name: "tedious", engine: testdb.StandIn, args: script("tedious.js"), find: func(t testing.TB) (string, []string) {
-		node, modules := mssqltest.Tedious(t)
-		return node, []string{modules}
-	}},
-}
-
-func script(name string) func(string) []string {
-	return func(string) []string { return []string{filepath.Join("testdata", name)} }
-}
-
-// place is the address of SQL Server as those scripts have it.
-func place(dsn string) []string {
-	u, err := url.Parse(dsn)
-	if err != nil {
-		return nil
-	}
-	password, _ := u.User.Password()
-	return []string{"CHANQ_HOST=" + u.Hostname(), "CHANQ_PORT=" + u.Port(), "CHANQ_USER=" + u.User.Username(), "CHANQ_PASSWORD=" + password, "CHANQ_DATABASE=" + u.Query().Get("database")}
-}
-
-func tsqlArgs(dsn string) []string {
-	u, err := url.Parse(dsn)
-	if err != nil {
-		return nil
-	}
-	password, _ := u.User.Password()
-	return []string{"-H", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(), "-P", password, "-D", u.Query().Get("database"), "-o", "fqh"}
-}
-
-func TestEveryStatementOfTheDocumentRunsByProgramsThatAreNotGo(t *testing.T) {
-	t.Parallel()
-	for _, c := range clients {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			program, environment := c.name, []string(nil)
-			if c.find != nil {
-				program, environment = c.find(t)
-			} else if _, err := exec.LookPath(program); err != nil {
-				t.Skipf("NOT TESTED by %s: it is not here (.ci/run installs it)", program)
-			}
-			s := open(t, c.engine)
-			if c.engine.Dialect.Name() == "sqlserver" {
-				environment = append(environment, place(s.Address)...)
-			}
-			s.run(func(text string) {
-				if c.end != "" && !strings.HasSuffix(text, c.end) {
-					text = strings.TrimSuffix(text, "\n") + c.end
-				}
-				ctx, cancel := context.WithTimeout(s.Soon(), testdb.Patience)
-				defer cancel()
-				cmd := exec.CommandContext(ctx, program, c.args(s.Address)...)
-				cmd.Stdin = strings.NewReader(text)
-				cmd.Env = append(append(os.Environ(), "PGCLIENTENCODING=UTF8", "TDSVER=7.4", "LC_ALL=C.UTF-8"), environment...)
-				out, err := cmd.CombinedOutput()
-				require.NoError(s, err, "%s\n%s", text, out)
-				if c.wrong != nil {
-					require.NotRegexp(s, c.wrong, string(out), text)
-				}
-			})
-		})
-	}
 }

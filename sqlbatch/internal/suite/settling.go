@@ -168,7 +168,7 @@ func orderedBounds(w *world) {
 
 func atBounds(w *world, claim func() []byte) {
 	w.sendAll(1)
-	most := strings.NewReplacer("{attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{lapse}", fmt.Sprint(sqlbatch.LastLapse), "{fence}", fmt.Sprint(int64(sqlbatch.LastFence)))
+	most := strings.NewReplacer("{attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{lapse}", fmt.Sprint(sqlbatch.LastLapse), "{fence}", fmt.Sprint(int64(sqlbatch.LastFence)), "{near}", fmt.Sprint(int64(sqlbatch.LastFence)-1), "{beyond}", fmt.Sprint(int64(sqlbatch.LastFence)+1))
 	set := func(values string) error {
 		_, err := w.db.Exec("UPDATE chanq_orders SET " + most.Replace(values))
 		return err
@@ -179,7 +179,7 @@ func atBounds(w *world, claim func() []byte) {
 		"release": func(i sqlbatch.Item) sqlbatch.Statement { return w.Release([]sqlbatch.Item{i}) },
 	}
 	for name, settle := range settles {
-		for _, values := range []string{"attempts = {attempt}, lapses = {lapse}, fence = {fence}", "attempts = 1, lapses = 1, fence = {fence}", "attempts = 0, lapses = 0, fence = {fence} - 1"} {
+		for _, values := range []string{"attempts = {attempt}, lapses = {lapse}, fence = {fence}", "attempts = 1, lapses = 1, fence = {fence}", "attempts = 0, lapses = 0, fence = {near}"} {
 			require.NoError(w, set(values), values)
 			require.Equal(w, []byte{1}, claim(), "%s of %s", name, values)
 			fences := map[int64]bool{}
@@ -194,7 +194,7 @@ func atBounds(w *world, claim func() []byte) {
 			require.Len(w, w.run(settle(w.items(1)[0])), 1, "%s of %s", name, values)
 		}
 	}
-	for _, values := range []string{"attempts = 0, lapses = 1", "attempts = 3, lapses = 4", "attempts = -1", "attempts = {attempt} + 1", "lapses = -1, attempts = 5", "fence = {fence} + 1"} {
+	for _, values := range []string{"attempts = 0, lapses = 1", "attempts = 3, lapses = 4", "attempts = -1", "attempts = {attempt} + 1", "lapses = -1, attempts = 5", "fence = {beyond}"} {
 		require.Error(w, set(values), values)
 	}
 	require.Equal(w, []byte{1}, claim())

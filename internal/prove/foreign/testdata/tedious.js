@@ -1,33 +1,34 @@
-// Runs the script of its standard input by tedious, batch after batch; they end with a line GO.
-// CHANQ_HOST, CHANQ_PORT, CHANQ_USER, CHANQ_PASSWORD and CHANQ_DATABASE say where.
+// Runs batches by tedious: each comes on the standard input and ends with a line GO, and is answered by a
+// line ok. CHANQ_HOST, CHANQ_PORT, CHANQ_USER, CHANQ_PASSWORD and CHANQ_DATABASE say where.
 'use strict';
-const fs = require('fs');
+const readline = require('readline');
 const { Connection, Request } = require('tedious');
 
 const env = process.env;
-const batches = fs.readFileSync(0, 'utf8').split(/\nGO\n/).filter((text) => text.trim() !== '');
-
 const connection = new Connection({
   server: env.CHANQ_HOST,
   authentication: { type: 'default', options: { userName: env.CHANQ_USER, password: env.CHANQ_PASSWORD } },
   options: { port: +env.CHANQ_PORT, database: env.CHANQ_DATABASE, encrypt: false },
 });
 
-const end = (error) => {
-  if (error) {
-    console.error(error);
-    process.exitCode = 1;
+const run = (batch) => new Promise((done, failed) => {
+  connection.execSqlBatch(new Request(batch, (error) => error ? failed(error) : done()));
+});
+
+(async () => {
+  await new Promise((done, failed) => connection.connect((error) => error ? failed(error) : done()));
+  let lines = [];
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    if (line !== 'GO') {
+      lines.push(line);
+      continue;
+    }
+    await run(lines.join('\n'));
+    lines = [];
+    console.log('ok');
   }
   connection.close();
-};
-
-const next = () => {
-  const text = batches.shift();
-  if (text === undefined) {
-    end();
-    return;
-  }
-  connection.execSqlBatch(new Request(text, (error) => error ? end(error) : next()));
-};
-
-connection.connect((error) => error ? end(error) : next());
+})().catch((error) => {
+  console.error(error);
+  process.exit(1);
+});
