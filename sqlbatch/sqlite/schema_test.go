@@ -224,38 +224,3 @@ func TestAViewTakesThePlaceOfAnOlderOne(t *testing.T) {
 	table.send(1, 3, 0)
 	require.Len(t, table.run(sqlbatch.Statement{Text: "SELECT state, id FROM chanq_orders_messages"}), 3)
 }
-
-// Who asks the view for everything but headers and bodies has no body read: of one that is a blob, its
-// length stands in the row's header.
-func TestTheViewReadsNoBodyThatIsNotAskedFor(t *testing.T) {
-	for _, n := range []sqlbatch.Names{{Queue: "orders"}, {Queue: "orders", Slots: 4}} {
-		table := newTable(t, n)
-		table.face(n)
-		table.exec("INSERT INTO chanq_orders (body) VALUES (zeroblob(3000000))")
-		table.exec("INSERT INTO chanq_orders (body) VALUES (zeroblob(5))")
-		columns := "state, id, priority, due_at, lease_until, enqueued_at, expires_at, ended_at, attempts, dedup_key, bytes, last_error"
-		query := "SELECT " + columns + " FROM chanq_orders_messages ORDER BY bytes"
-		rows := table.run(sqlbatch.Statement{Text: query})
-		require.EqualValues(t, 5, rows[0][10])
-		require.EqualValues(t, 3000000, rows[1][10])
-		for _, name := range []string{"chanq_orders", "chanq_orders_dead"} {
-			of := table.run(sqlbatch.Statement{Text: "SELECT cid FROM pragma_table_info('" + name + "') WHERE name = 'body'"})[0][0]
-			cursors := map[any]bool{}
-			root := table.run(sqlbatch.Statement{Text: "SELECT rootpage FROM sqlite_schema WHERE name = '" + name + "'"})[0][0]
-			looks := 0
-			program := table.run(sqlbatch.Statement{Text: "EXPLAIN " + query})
-			for _, op := range program { // addr, opcode, p1, p2, p3, p4, p5, comment
-				if op[1] == "OpenRead" && op[3] == root {
-					cursors[op[2]] = true
-				}
-			}
-			for _, op := range program {
-				if op[1] == "Column" && cursors[op[2]] && op[3] == of {
-					require.NotZero(t, op[6].(int64)&0xC0, "only its type or its length: %v", op)
-					looks++
-				}
-			}
-			require.NotZero(t, looks, name)
-		}
-	}
-}

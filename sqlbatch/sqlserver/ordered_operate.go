@@ -18,7 +18,7 @@ var seqStates = map[sqlbatch.State]struct{ rows, before string }{
 }
 
 // reachText counts entries of IX, and looks up no row. Hints are those of statsText.
-const reachText = session + `SELECT ISNULL(MIN(CASE WHEN f.n >= @rows THEN f.seq END), CONVERT(bigint, 0x7FFFFFFFFFFFFFFF)) AS seq
+const reachText = session + `SELECT MIN(CASE WHEN f.n >= @rows THEN f.seq ELSE CONVERT(bigint, 0x7FFFFFFFFFFFFFFF) END) AS seq
 FROM {slots} AS s
 CROSS APPLY (
     SELECT COUNT_BIG(*) AS n, MAX(e.seq) AS seq
