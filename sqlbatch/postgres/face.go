@@ -11,7 +11,7 @@ import (
 
 // viewText shows the first messages of each priority, or of each slot, and those that died last, each in
 // the order of an index, so that nothing is sorted and the answer has a bound: the ranges compare rows for
-// the reason that behindFloor and behindSeq have. What is body or
+// the reason that behindSeq has, and there are two limits for that of chosen. What is body or
 // header is cut before it is shown, and of a long body only its first part is read.
 const viewText = `CREATE OR REPLACE VIEW {messages} AS
 SELECT m.state, m.id, m.priority,
@@ -26,7 +26,7 @@ FROM (
     q.id, q.priority, q.due_at, CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, q.enqueued_at, q.expires_at, NULL::bigint AS ended_at,
     q.attempts, q.dedup_key{q.order}, substring(q.headers FROM 1 FOR 4000) AS headers, substring(q.body FROM 1 FOR 4000) AS body, octet_length(q.body) AS bytes, q.last_error
   FROM {view parts}
-  CROSS JOIN LATERAL (SELECT q.* FROM {live} AS q WHERE {view lane}) AS q
+  CROSS JOIN LATERAL (SELECT * FROM (SELECT q.* FROM {live} AS q WHERE {view lane}) AS l LIMIT (SELECT 1000)) AS q
   UNION ALL
   SELECT 'dead', d.id, d.priority, NULL, NULL, d.enqueued_at, NULL, d.ended_at,
     d.attempts, d.dedup_key{d.order}, substring(d.headers FROM 1 FOR 4000), substring(d.body FROM 1 FOR 4000), octet_length(d.body), d.last_error
@@ -89,7 +89,7 @@ END
 
 func (dialect) View(n sqlbatch.Names) []string {
 	r := newRenderer(n)
-	parts, lane, order := priorities, "q.priority = p.priority AND (q.due_at, uuid_send(q.id)) >= (0, ''::bytea) ORDER BY q.due_at, uuid_send(q.id) LIMIT 1000", ""
+	parts, lane, order := priorities, "(q.priority, q.due_at) >= (p.priority, 0) AND q.priority <= p.priority ORDER BY q.priority, q.due_at, uuid_send(q.id) LIMIT 1000", ""
 	if r.ordered {
 		parts, lane, order = "generate_series(0, "+strconv.Itoa(n.Slots-1)+") AS p (slot)", behindSeq("p.slot", "0")+" ORDER BY q.slot, q.seq LIMIT 100", " m.slot, m.seq, m.order_key,"
 	}

@@ -150,17 +150,21 @@ func (q *queue) Horizon() sqlbatch.Statement { return sqlbatch.Statement{Text: q
 
 // What operators do with an ordered queue goes by seq, through the first rows of every slot.
 
-// reachText reads the index alone, where a vacuum has come by.
-var reachText = `SELECT coalesce(min(e.seq), 9223372036854775807) AS seq
+// reachText reads the index alone, where a vacuum has come by. The two limits are for the planner:
+// see chosen.
+var reachText = `SELECT min(CASE WHEN f.n >= $2::bigint THEN f.seq ELSE 9223372036854775807 END) AS seq
 FROM {slots} AS s
 CROSS JOIN LATERAL (
-  SELECT q.seq FROM {live} AS q
-  WHERE ` + behindSeq("s.slot", "$1::bigint") + `
-  ORDER BY q.slot, q.seq OFFSET $2::bigint - 1 LIMIT 1) AS e
+  SELECT count(*) AS n, max(e.seq) AS seq FROM (
+    SELECT l.seq FROM (
+      SELECT q.seq FROM {live} AS q
+      WHERE ` + behindSeq("s.slot", "$1::bigint") + `
+      ORDER BY q.slot, q.seq LIMIT {rows}) AS l
+    LIMIT (SELECT $2::bigint)) AS e) AS f
 WHERE s.queue = {name}`
 
 func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.reach, Args: []any{after, int64(rows)}}
+	return sqlbatch.Statement{Text: q.reach, Args: []any{after, int64(min(rows, maxRows))}}
 }
 
 // seqs are the first ids of a state behind $2 and up to a seq, of all slots in one order.
