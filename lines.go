@@ -49,6 +49,7 @@ type lineConfig struct {
 	prefetch int
 	leaseFor time.Duration
 	holds    bool // a dead message keeps its line closed
+	hides    bool // claims pass over what a transaction is deleting: Traits.HidesDeletes
 }
 
 // lineKey names a line within its slot: by a key, or by the ID of a message without one.
@@ -74,7 +75,7 @@ type lineSlot struct {
 	stalled bool // it was not claimed, since so much of it waits
 
 	spots   map[int64]*spot // by number
-	ended   []int64         // left the queue since the last claim was planned, which may tell of them yet
+	ended   []ID            // left the queue since the last claim was planned, which may tell of them yet
 	lines   map[lineKey]*keyLine
 	entries []*spot
 	waiting int
@@ -108,11 +109,14 @@ type spot struct {
 	at      time.Duration
 	born    uint64 // the last claim that began before
 	doubt   bool   // the lease that we had may be running yet
+	absent  bool   // a claim did not tell of it, and a transaction may be deleting it
 	suspect bool   // it was passed over, perhaps as a suspect
 	tries   uint8  // how often it was found in somebody's hands
 
-	looks  uint8 // of one in a transaction
-	lookAt time.Duration
+	// Of one that was acked in a transaction.
+	watched bool // it is in inTx
+	looks   uint8
+	lookAt  time.Duration
 }
 
 type spotState uint8
@@ -316,7 +320,7 @@ func oneOf[V any](slab *[]V) *V {
 // over takes a spot out of its line.
 func (ls *lines) over(t *spot) {
 	if t.state != spotKnown {
-		t.line.slot.ended = append(t.line.slot.ended, t.seq)
+		t.line.slot.ended = append(t.line.slot.ended, t.lease.item.ID)
 	}
 	ls.count(t, -1)
 	t.end()
@@ -334,7 +338,7 @@ func (ls *lines) know(t *spot, at time.Duration, doubt bool) {
 		return
 	}
 	ls.count(t, -1)
-	t.state, t.message, t.at, t.doubt, t.born = spotKnown, nil, at, doubt, ls.scans
+	t.state, t.message, t.at, t.doubt, t.absent, t.born = spotKnown, nil, at, doubt, false, ls.scans
 	ls.count(t, +1)
 	ls.knew = true
 	ls.advance(t.line)
@@ -384,8 +388,11 @@ func (ls *lines) moved(l *lease, now time.Duration) {
 	switch l.state.Load() {
 	case leaseInTx:
 		if t.state == spotOut {
-			t.lookAt = now + firstLook
-			ls.inTx = append(ls.inTx, t)
+			t.lookAt, t.looks = now+firstLook, 0
+			if !t.watched { // not by a transaction before, which was rolled back
+				t.watched = true
+				ls.inTx = append(ls.inTx, t)
+			}
 		}
 	case leaseExpired, leaseLost:
 		if t.state != spotKnown {
