@@ -102,6 +102,7 @@ type spot struct {
 	born    uint64 // the last claim that began before
 	doubt   bool   // the lease that we had may be running yet
 	suspect bool   // it was passed over, perhaps as a suspect
+	spared  bool   // and that by a claim that left suspects out: one of it may find it free
 	tries   uint8  // how often it was found in somebody's hands
 
 	looks  uint8 // of one in a transaction
