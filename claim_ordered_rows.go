@@ -27,6 +27,7 @@ func (r *orderedRows) scan(rows *sql.Rows) error {
 		return nil
 	}
 	row := lineRow{slot: int(r.slot), seq: r.seq, wait: time.Duration(r.wait.Int64) * time.Millisecond}
+	copy(row.id[:], r.id)
 	if r.orderKey == nil {
 		row.key = lineKey{name: string(r.id)}
 	} else {

@@ -45,6 +45,7 @@ func newDispatch[T any](c *Consumer[T]) *dispatch[T] {
 		c: c,
 		lines: newLines(lineConfig{
 			prefetch: c.cfg.Prefetch, leaseFor: c.cfg.LeaseFor, holds: c.queue.cfg.DeadKey == DeadKeyHolds,
+			hides: c.queue.dialect.Traits().HidesDeletes,
 		}),
 		ready: make(chan struct{}, 1), recall: make(chan struct{}, 1),
 		changed: make(chan struct{}, 1), txs: make(chan struct{}, 1),

@@ -43,6 +43,7 @@ type lineConfig struct {
 	prefetch int
 	leaseFor time.Duration
 	holds    bool // a dead message keeps its line closed
+	hides    bool // claims pass over what a transaction is deleting: Traits.HidesDeletes
 }
 
 // lineKey names a line within its slot: by a key, or by the ID of a message without one.
@@ -68,7 +69,7 @@ type lineSlot struct {
 	stalled bool // it was not claimed, since so much of it waits
 
 	spots   map[int64]*spot // by number
-	ended   map[int64]bool  // left the queue since the last claim was planned, which may tell of them yet
+	ended   map[ID]bool     // left the queue since the last claim was planned, which may tell of them yet
 	lines   map[lineKey]*keyLine
 	entries []*spot
 	waiting int
@@ -101,12 +102,15 @@ type spot struct {
 	at      time.Duration
 	born    uint64 // the last claim that began before
 	doubt   bool   // the lease that we had may be running yet
+	absent  bool   // a claim did not tell of it, and a transaction may be deleting it
 	suspect bool   // it was passed over, perhaps as a suspect
 	spared  bool   // and that by a claim that left suspects out: one of it may find it free
 	tries   uint8  // how often it was found in somebody's hands
 
-	looks  uint8 // of one in a transaction
-	lookAt time.Duration
+	// Of one that was acked in a transaction.
+	watched bool // it is in inTx
+	looks   uint8
+	lookAt  time.Duration
 }
 
 type spotState uint8
@@ -136,7 +140,7 @@ func (ls *lines) slot(number int) *lineSlot {
 func (ls *lines) open(number int, fence int64, most int, now time.Duration) {
 	s := ls.slot(number)
 	if s == nil {
-		s = &lineSlot{number: number, spots: map[int64]*spot{}, lines: map[lineKey]*keyLine{}, ended: map[int64]bool{}, asks: ls.config.holds}
+		s = &lineSlot{number: number, spots: map[int64]*spot{}, lines: map[lineKey]*keyLine{}, ended: map[ID]bool{}, asks: ls.config.holds}
 		i, _ := slices.BinarySearchFunc(ls.slots, number, func(s *lineSlot, n int) int { return cmp.Compare(s.number, n) })
 		ls.slots = slices.Insert(ls.slots, i, s)
 	}
@@ -286,7 +290,7 @@ func (ls *lines) insert(s *lineSlot, row lineRow, state spotState) *spot {
 // over takes a spot out of its line.
 func (ls *lines) over(t *spot) {
 	if t.state != spotKnown {
-		t.line.slot.ended[t.seq] = true
+		t.line.slot.ended[t.lease.item.ID] = true
 	}
 	ls.count(t, -1)
 	t.state, t.message = spotOver, nil
@@ -304,7 +308,7 @@ func (ls *lines) know(t *spot, at time.Duration, doubt bool) {
 		return
 	}
 	ls.count(t, -1)
-	t.state, t.message, t.at, t.doubt, t.born = spotKnown, nil, at, doubt, ls.scans
+	t.state, t.message, t.at, t.doubt, t.absent, t.born = spotKnown, nil, at, doubt, false, ls.scans
 	ls.count(t, +1)
 	ls.knew = true
 	ls.advance(t.line)
@@ -354,8 +358,11 @@ func (ls *lines) moved(l *lease, now time.Duration) {
 	switch l.state.Load() {
 	case leaseInTx:
 		if t.state == spotOut {
-			t.lookAt = now + firstLook
-			ls.inTx = append(ls.inTx, t)
+			t.lookAt, t.looks = now+firstLook, 0
+			if !t.watched { // not by a transaction before, which was rolled back
+				t.watched = true
+				ls.inTx = append(ls.inTx, t)
+			}
 		}
 	case leaseExpired, leaseLost:
 		if t.state != spotKnown {

@@ -93,7 +93,10 @@ func (ls *lines) asking(all bool) (numbers []int) {
 // next ones are.
 func (ls *lines) looks(now time.Duration) (due []*lease, next time.Duration) {
 	next = now + time.Hour
-	ls.inTx = slices.DeleteFunc(ls.inTx, func(t *spot) bool { return t.state != spotOut || t.lease.state.Load() != leaseInTx })
+	ls.inTx = slices.DeleteFunc(ls.inTx, func(t *spot) bool {
+		t.watched = t.state == spotOut && t.lease.state.Load() == leaseInTx
+		return !t.watched
+	})
 	for _, t := range ls.inTx {
 		if t.lookAt > now {
 			next = min(next, t.lookAt)

@@ -18,7 +18,8 @@ import (
 // The model of lines: a database of rows, senders that draw a number and commit late, a
 // claim whose answer is late or never comes, settles whose outcome is late or unknown,
 // transactions of callers, locks, operators, another member, and a membership that
-// lapses, be it in this process's view only. What is handed out is judged by the rows.
+// lapses, be it in this process's view only. In some databases a claim does not see what a
+// transaction is deleting. What is handed out is judged by the rows.
 
 const (
 	simLease = 100 * time.Millisecond
@@ -42,6 +43,8 @@ type simRow struct {
 	handled          int
 	forgotten        bool // by the database, which another has replaced that lagged
 }
+
+func (r *simRow) id() ID { return ID{byte(r.name >> 8), byte(r.name)} }
 
 func (r *simRow) alive() bool { return r.visible && !r.dead && !r.gone }
 
@@ -75,6 +78,7 @@ type sim struct {
 	t     *rapid.T
 	lines *lines
 	holds bool
+	hides bool // what a transaction is deleting is seen by claims in doubt only
 	now   time.Duration
 	step  int
 
@@ -96,7 +100,8 @@ type sim struct {
 
 func newSim(t *rapid.T) *sim {
 	s := &sim{t: t, holds: rapid.Bool().Draw(t, "holds"), leases: map[*lease]*simRow{}, answers: map[*lease]error{}, now: time.Second}
-	s.lines = newLines(lineConfig{prefetch: 16, leaseFor: simLease, holds: s.holds})
+	s.hides = rapid.Bool().Draw(t, "hides")
+	s.lines = newLines(lineConfig{prefetch: 16, leaseFor: simLease, holds: s.holds, hides: s.hides})
 	s.heartbeat(true)
 	s.takeSlots()
 	return s
@@ -237,7 +242,7 @@ func (s *sim) run() {
 		if !s.owner[p.Slot] || s.fences[p.Slot] != p.Fence || s.there <= s.now {
 			continue
 		}
-		if left == 0 { // not looked at, for want of room
+		if left == 0 || s.shut(p) { // not looked at, for want of room
 			c.ends = append(c.ends, lineEnd{slot: p.Slot, seq: p.From})
 			continue
 		}
@@ -245,7 +250,7 @@ func (s *sim) run() {
 		walked, last := 0, p.From
 		all := slices.SortedFunc(slices.Values(s.rows), func(a, b *simRow) int { return cmp.Compare(a.seq, b.seq) })
 		for _, r := range all {
-			if r.slot != p.Slot || r.seq <= p.From || !r.alive() {
+			if r.slot != p.Slot || r.seq <= p.From || !r.alive() || s.hides && r.tx {
 				continue
 			}
 			if walked == p.Limit || left == 0 {
@@ -253,7 +258,7 @@ func (s *sim) run() {
 				break
 			}
 			last = r.seq
-			row := lineRow{slot: r.slot, seq: r.seq, key: lineKey{r.key, true}}
+			row := lineRow{id: r.id(), slot: r.slot, seq: r.seq, key: lineKey{r.key, true}}
 			switch {
 			case r.until > s.now && r.mine:
 				if !c.plan.mine {
@@ -268,7 +273,7 @@ func (s *sim) run() {
 			default:
 				s.fence++
 				r.fence, r.mine, r.until = s.fence, true, min(s.now+simLease, s.there)
-				l := &lease{owner: simOwner{s}, item: sqlbatch.Item{Fence: r.fence}}
+				l := &lease{owner: simOwner{s}, item: sqlbatch.Item{ID: r.id(), Fence: r.fence}}
 				l.deadline.Store(int64(here))
 				row.lease = l
 				s.leases[l] = r
@@ -279,6 +284,17 @@ func (s *sim) run() {
 		}
 		c.ends = append(c.ends, end)
 	}
+}
+
+// shut: a part in doubt is not claimed from where something is being deleted.
+func (s *sim) shut(p sqlbatch.SlotPart) bool {
+	return s.hides && p.Doubt && slices.ContainsFunc(s.rows, func(r *simRow) bool { return r.slot == p.Slot && r.seq > p.From && r.tx })
+}
+
+// known: we have heard of the row.
+func (s *sim) known(r *simRow) bool {
+	slot := s.lines.slot(r.slot)
+	return slot != nil && slot.spots[r.seq] != nil
 }
 
 // hear hears of what a claim found.
@@ -487,7 +503,7 @@ func (s *sim) failOver() {
 	s.number = 0
 	for _, r := range s.rows {
 		if r.seq > kept && !r.forgotten || !r.visible {
-			r.gone, r.forgotten = true, true
+			r.gone, r.dead, r.forgotten = true, false, true
 		}
 		if !r.forgotten {
 			s.number = max(s.number, r.seq)
@@ -660,6 +676,12 @@ func TestNoMessageOvertakesAnotherOfItsKeyWhateverHappens(t *testing.T) {
 			"cancel": func(*rapid.T) {
 				if r := s.some("row", func(r *simRow) bool { return r.alive() && !r.tx && !r.locked }); r != nil {
 					r.gone = true
+				}
+			},
+			"cancel tx": func(*rapid.T) { // where it is hidden, of what nobody has seen yet, the key is open
+				r := s.some("row", func(r *simRow) bool { return r.alive() && !r.tx && !r.locked && (!s.hides || s.known(r)) })
+				if r != nil {
+					r.tx = true
 				}
 			},
 			"fail over": func(*rapid.T) {

@@ -19,7 +19,8 @@ import (
 //
 // An entry that lies where a claim has walked, and of which it told nothing, is gone; if
 // that claim began after the entry was made, and if it was to tell of our own leases, too,
-// where the entry may be one.
+// where the entry may be one. Where claims do not see what a transaction is deleting, only one
+// in doubt says so: any other has the entry asked for by such a one.
 //
 // Where claims begin below the mark: at an entry whose time has come; and once in a while
 // at the beginning, for what was given back, redriven or deleted by others.
@@ -71,8 +72,9 @@ func (ls *lines) plan(now time.Duration, horizon int64, sweepEvery time.Duration
 		t, any := ls.suspect(now)
 		p.spare = any
 		if t != nil {
-			p.parts = []sqlbatch.SlotPart{{Slot: t.line.slot.number, Fence: t.line.slot.fence, From: t.seq - 1, Limit: 1, Doubt: t.doubt}}
-			p.mine, p.probe, p.spare = t.doubt, true, false
+			s := t.line.slot
+			p.mine, p.probe, p.spare = s.mine || t.doubt, true, false
+			p.parts = []sqlbatch.SlotPart{{Slot: s.number, Fence: s.fence, From: t.seq - 1, Limit: 1, Doubt: p.mine || s.doubt || t.absent}}
 			return p
 		}
 	}
@@ -152,23 +154,25 @@ func (s *lineSlot) part(now time.Duration, share int) (p sqlbatch.SlotPart, mine
 	any = s.used() <= share/2 // not a row at a time
 	s.stalled = !any
 	mine = s.mine
+	doubt := s.doubt
 	if now >= s.sweepAt {
 		from, any = 0, true
 	}
 	for _, t := range s.entries {
 		if t.at <= now && !t.line.held {
 			from, any = min(from, t.seq-1), true
-			mine = mine || t.doubt
+			mine, doubt = mine || t.doubt, doubt || t.absent
 		}
 	}
 	if !any {
 		return p, false, false
 	}
-	return sqlbatch.SlotPart{Slot: s.number, Fence: s.fence, From: from, Limit: max(1, room), Doubt: mine || s.doubt}, mine, true
+	return sqlbatch.SlotPart{Slot: s.number, Fence: s.fence, From: from, Limit: max(1, room), Doubt: mine || doubt}, mine, true
 }
 
 // lineRow is a row of a claim.
 type lineRow struct {
+	id    ID
 	slot  int
 	seq   int64
 	key   lineKey
@@ -246,7 +250,7 @@ func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, e
 			t.at = max(t.at, again)
 		}
 	} else {
-		ls.walked(s, p, part, end, told)
+		ls.walked(s, p, part, end, told, now)
 		switch {
 		case part.From > s.mark: // a probe
 		case end == slotEnd:
@@ -276,7 +280,7 @@ func (ls *lines) found(s *lineSlot, r lineRow, p linePlan, now time.Duration) *s
 	switch {
 	case r.lease != nil:
 		return ls.take(s, r, now)
-	case t == nil && s.ended[r.seq]:
+	case t == nil && s.ended[r.id]:
 		return nil // the claim saw it before it went
 	case t == nil:
 		t = ls.insert(s, r, spotKnown)
@@ -284,15 +288,20 @@ func (ls *lines) found(s *lineSlot, r lineRow, p linePlan, now time.Duration) *s
 		return nil // its outcome tells
 	}
 	pauses := t.suspect && t.at > now // this claim was for others
-	t.born, t.doubt, t.suspect, t.spared = p.scan, p.mine, r.wait <= 0, p.spare
+	t.born, t.doubt, t.absent, t.suspect, t.spared = p.scan, p.mine, false, r.wait <= 0, p.spare
 	switch {
 	case !t.suspect:
 		t.at, t.tries = now+r.wait+time.Millisecond, 0
 	case !pauses:
-		t.at = now + retryPause<<t.tries
-		t.tries = min(t.tries+1, retryPauses)
+		t.pause(now)
 	}
 	return t
+}
+
+// pause has an entry wait for its next try, longer each time.
+func (t *spot) pause(now time.Duration) {
+	t.at = now + retryPause<<t.tries
+	t.tries = min(t.tries+1, retryPauses)
 }
 
 // replace ends a spot whose place another takes.
@@ -324,10 +333,24 @@ func (ls *lines) take(s *lineSlot, r lineRow, now time.Duration) *spot {
 
 // walked takes note that a claim has told of all rows of a slot behind the beginning of its
 // part up to a number.
-func (ls *lines) walked(s *lineSlot, p linePlan, part sqlbatch.SlotPart, end int64, told map[int64]bool) {
+func (ls *lines) walked(s *lineSlot, p linePlan, part sqlbatch.SlotPart, end int64, told map[int64]bool, now time.Duration) {
+	if part.Doubt && end == part.From { // something there is locked, or there was no room
+		for _, t := range s.entries {
+			if t.at <= now && t.seq > part.From {
+				t.pause(now)
+			}
+		}
+		return
+	}
 	for i := len(s.entries) - 1; i >= 0; i-- { // what takes the place of one that is over was seen
 		t := s.entries[i]
-		if t.seq > part.From && t.seq <= end && t.born < p.scan && !told[t.seq] && (p.mine && part.Doubt || !t.doubt) {
+		switch {
+		case t.seq <= part.From, t.seq > end, t.born >= p.scan, told[t.seq], t.doubt && !(p.mine && part.Doubt):
+		case ls.config.hides && !part.Doubt:
+			if !t.absent {
+				t.absent, t.at = true, now
+			}
+		default:
 			if ls.config.holds {
 				s.asks = s.asks || t.line.key.keyed // it may be dead
 			}
@@ -337,10 +360,14 @@ func (ls *lines) walked(s *lineSlot, p linePlan, part sqlbatch.SlotPart, end int
 }
 
 // forget has all slots walked from the beginning: the database may have lost what it had
-// confirmed, so numbers below the marks may come again.
+// confirmed, so numbers below the marks may come again, those of suspects too: a claim of one
+// alone might find another message there, and not the one before that.
 func (ls *lines) forget(now time.Duration) {
 	for _, s := range ls.slots {
 		s.mark, s.sweepAt, s.mine, s.claims = 0, now, true, now+ls.config.leaseFor
+		for _, t := range s.entries {
+			t.suspect = false
+		}
 	}
 }
 

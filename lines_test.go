@@ -17,7 +17,8 @@ func claimedLines(config lineConfig, horizon int64, seqs ...int64) *lines {
 	s := &sim{lines: ls}
 	var rows []lineRow
 	for _, seq := range seqs {
-		rows = append(rows, lineRow{seq: seq, key: lineKey{"a", true}, lease: &lease{owner: simOwner{s}, item: sqlbatch.Item{Fence: seq}}})
+		id := ID{byte(seq)}
+		rows = append(rows, lineRow{id: id, seq: seq, key: lineKey{"a", true}, lease: &lease{owner: simOwner{s}, item: sqlbatch.Item{ID: id, Fence: seq}}})
 	}
 	ls.claimed(ls.plan(0, horizon, time.Second, false), rows, []lineEnd{{seq: slotEnd}}, 0)
 	return ls
@@ -191,7 +192,7 @@ func TestWhatAClaimSawOfAMessageThatEndedMeanwhileClosesNothing(t *testing.T) {
 	second, _ := ls.next()
 	require.NotNil(t, second, "the first one's ack is in the database")
 	key := lineKey{"a", true}
-	ls.claimed(p, []lineRow{{seq: 1, key: key, wait: time.Minute}, {seq: 2, key: key, wait: time.Minute}}, []lineEnd{{seq: slotEnd}}, 1)
+	ls.claimed(p, []lineRow{{id: ID{1}, seq: 1, key: key, wait: time.Minute}, {id: ID{2}, seq: 2, key: key, wait: time.Minute}}, []lineEnd{{seq: slotEnd}}, 1)
 	second.op = settleAck
 	second.state.Store(leaseSettled)
 	ls.moved(second, 2)
@@ -239,4 +240,41 @@ func TestWhatIsKnownTakesNoRoomOfAClaim(t *testing.T) {
 	p := ls.plan(2, slotEnd, time.Hour, false)
 	require.Equal(t, 5, p.known)
 	require.Greater(t, p.parts[0].Limit, p.known)
+}
+
+func TestWhatATransactionMayBeDeletingIsGoneOnceAClaimInDoubtSaysSo(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100, hides: true}, slotEnd, 1, 2)
+	l, _ := ls.next()
+	l.op, l.delay = settleNack, time.Hour
+	l.state.Store(leaseSettling)
+	l.finish(nil)
+	sweep := ls.plan(time.Second, slotEnd, time.Hour, false)
+	require.False(t, sweep.parts[0].Doubt)
+	ls.claimed(sweep, nil, []lineEnd{{seq: slotEnd}}, time.Second)
+	two, _ := ls.next()
+	require.Nil(t, two, "the transaction may roll back")
+	asked := ls.plan(time.Second, slotEnd, time.Hour, false)
+	require.True(t, asked.parts[0].Doubt)
+	require.False(t, asked.mine, "of our own nothing is in doubt")
+	ls.claimed(asked, nil, []lineEnd{{seq: asked.parts[0].From}}, time.Second)
+	require.False(t, ls.plan(time.Second, slotEnd, time.Hour, false).parts[0].Doubt, "it is locked: the rest of the slot goes on meanwhile")
+	asked = ls.plan(time.Second+retryPause, slotEnd, time.Hour, false)
+	require.True(t, asked.parts[0].Doubt)
+	ls.claimed(asked, nil, []lineEnd{{seq: slotEnd}}, 2*time.Second)
+	two, _ = ls.next()
+	require.NotNil(t, two, "it was cancelled")
+}
+
+func TestALeaseThatIsAckedInTwoTransactionsIsLookedAfterOnce(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100}, slotEnd, 1, 2)
+	l, _ := ls.next()
+	require.NoError(t, l.enterTx())
+	require.NoError(t, l.enterTx(), "the first was rolled back")
+	due, _ := ls.looks(time.Minute)
+	require.Len(t, due, 1)
+	ls.looked(l, standsGone, time.Minute)
+	due, _ = ls.looks(time.Hour)
+	require.Empty(t, due)
+	two, _ := ls.next()
+	require.NotNil(t, two)
 }

@@ -109,7 +109,9 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 type guest struct {
 	id   ID
 	turn chan struct{} // of capacity 1: taken by a TryLease on an ordered queue
-	salt int64         // of its last claim there; of who has the turn
+	// Of who has the turn.
+	salt int64            // of its last claim there
+	out  map[int][]*lease // those of its calls that may be running, by slot
 
 	mu    sync.Mutex
 	until time.Duration // to be noted, of monotonic

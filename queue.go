@@ -57,7 +57,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		return refuse(err)
 	}
 	q := &queue{
-		db: db, name: name, cfg: cfg, dialect: d, guest: guest{id: NewID(), turn: make(chan struct{}, 1), salt: newSalt()},
+		db: db, name: name, cfg: cfg, dialect: d, guest: guest{id: NewID(), turn: make(chan struct{}, 1), salt: newSalt(), out: map[int][]*lease{}},
 		sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name},
 	}
 	if q.ordered() && q.sql.Slots(nil).Text == "" {

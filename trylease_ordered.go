@@ -92,13 +92,21 @@ func (g *guestClaim[T]) claim(ctx context.Context, n, most int) (leases []*Lease
 	if err := g.take(ctx); err != nil || len(g.slots) == 0 {
 		return nil, false, err
 	}
-	ls := newLines(lineConfig{prefetch: most * len(g.slots), leaseFor: g.d, holds: g.queue.cfg.DeadKey == DeadKeyHolds})
+	ls := newLines(lineConfig{
+		prefetch: most * len(g.slots), leaseFor: g.d,
+		holds: g.queue.cfg.DeadKey == DeadKeyHolds, hides: g.queue.dialect.Traits().HidesDeletes,
+	})
 	start, bound := monotonic(), g.queue.guest.bound()
 	for _, own := range g.slots {
-		ls.open(own.slot, own.fence, g.queue.cfg.keysOf(own.slot), start)
+		if most, room := g.keysLeft(own.slot, start); room {
+			ls.open(own.slot, own.fence, most, start)
+		}
 	}
 	ls.rotate = g.slots[rand.N(len(g.slots))].slot
 	plan := ls.plan(start, 0, time.Second, false)
+	if len(plan.parts) == 0 {
+		return nil, false, nil
+	}
 	plan.mine = true // of calls before
 	var rows orderedRows
 	g.queue.guest.salt = nextSalt(g.queue.guest.salt)
@@ -138,6 +146,23 @@ func (g *guestClaim[T]) claim(ctx context.Context, n, most int) (leases []*Lease
 	return leases, len(rows.lines) == most, err
 }
 
+// keysLeft is how many keys of a slot this call may hand out, 0 for any number, as long as there
+// is room: the leases of calls before count until they have ended.
+func (g *guestClaim[T]) keysLeft(slot int, now time.Duration) (most int, room bool) {
+	out := g.queue.guest.out
+	out[slot] = slices.DeleteFunc(out[slot], func(l *lease) bool {
+		switch l.state.Load() {
+		case leaseHeld, leaseInTx, leaseSettling:
+			return now >= l.deadlineAt()
+		}
+		return true
+	})
+	if most = g.queue.cfg.keysOf(slot); most == 0 {
+		return 0, true
+	}
+	return most - len(out[slot]), most > len(out[slot])
+}
+
 // choose takes up to n leases whose turn it is; of suspects one.
 func (g *guestClaim[T]) choose(ls *lines, n int, back []*lease) (leases []*Lease[T], _ []*lease) {
 	for len(leases) < n {
@@ -151,7 +176,11 @@ func (g *guestClaim[T]) choose(ls *lines, n int, back []*lease) (leases []*Lease
 			continue
 		}
 		g.suspect = g.suspect || l.suspect
-		g.kept = append(g.kept, l.spot.line.slot.number)
+		slot := l.spot.line.slot.number
+		g.kept = append(g.kept, slot)
+		if g.queue.cfg.MaxKeys > 0 {
+			g.queue.guest.out[slot] = append(g.queue.guest.out[slot], l)
+		}
 		leases = append(leases, message.(*Lease[T]))
 	}
 	return leases, back

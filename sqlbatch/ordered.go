@@ -85,7 +85,8 @@ type ordered interface {
 	//     in wait milliseconds (0: somebody has locked it, or a claim that asks for suspects
 	//     gets it). Of the columns of Claim only id counts; content is NULL.
 	//   - id is NULL: the end of a slot's part. Whatever could be seen of the slot behind From and up
-	//     to this seq is among the other rows, or held by Member: what is not, does not exist.
+	//     to this seq is among the other rows, or held by Member: what is not, does not exist, or
+	//     is being deleted where Traits.HidesDeletes says so and the part is not in doubt.
 	//     The greatest int64: the slot was walked to its end. From: Rows were found before it
 	//     came to this part.
 	//

@@ -25,14 +25,15 @@ func (dialect) Name() string { return "sqlserver" }
 
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
-		Schema:      "dbo",
-		Remedies:    remedies,
-		EnqueueRows: maxRung,
-		ClaimRows:   1000, // a lock a row, and no other that lasts: far under where escalation is tried
-		AckItems:    listBytes / itemBytes,
-		NackItems:   listBytes / nackBytes,
-		BuryItems:   listBytes / buryBytes,
-		FindIDs:     listRecords,
+		Schema:       "dbo",
+		Remedies:     remedies,
+		HidesDeletes: true,
+		EnqueueRows:  maxRung,
+		ClaimRows:    1000, // a lock a row, and no other that lasts: far under where escalation is tried
+		AckItems:     listBytes / itemBytes,
+		NackItems:    listBytes / nackBytes,
+		BuryItems:    listBytes / buryBytes,
+		FindIDs:      listRecords,
 	}
 }
 

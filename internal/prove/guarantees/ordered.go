@@ -35,6 +35,7 @@ var ordered = []test{
 	{"G10_AMessageThatExpiredOpensItsKey", keyExpired},
 	{"G10_AMessageThatCannotBeDecodedOpensItsKey", keyUndecodable},
 	{"G10_ACancelledMessageOpensItsKey", keyCancelled},
+	{"G10_AMessageWhoseCancelTxIsRolledBackKeepsItsKeyClosed", keyCancelRolledBack},
 	{"G10_AMessageThatCommitsLateComesBeforeThoseThatWereSentAfterIt", keyLate},
 	{"G10_TheNextOfAKeyWaitsForTheCommitOfAckTx", keyInTx},
 	{"G10_AfterARollbackOfAckTxTheMessageComesAgainFirst", keyRolledBack},
@@ -49,6 +50,7 @@ var ordered = []test{
 	{"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone", keyHot},
 	{"G11_WhatWaitsForItsKeyKeepsNoRetryFromBeingClaimed", keyOfLarge},
 	{"NoMoreKeysThanMaxKeysAreAtWork", keysAtWork},
+	{"NoMoreKeysThanMaxKeysAreLeasedByTryLease", keysOfGuests},
 	{"G06_StopGivesBackWhatWaitsForItsKey", keyStopped},
 	{"G07_OfSuspectsOfAnOrderedQueueOneIsHeldAtATime", keySuspects},
 }
@@ -376,6 +378,50 @@ func keyCancelled(w *world) {
 	w.ack(w.next(c, "a/2"))
 }
 
+func keyCancelRolledBack(w *world) {
+	w.skipWithoutRowLocks()
+	q := w.keys(chanq.Config{})
+	ids := testdb.Send(w, q, keyed("a", 1, 2)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := w.next(c, "a/1")
+	require.NoError(w, l.Nack(time.Hour, nil))
+	require.NoError(w, l.Wait(w.Soon()))
+	_, db := w.Connect()
+	tx, err := db.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	gone, err := q.CancelTx(w.Soon(), tx, ids[0])
+	require.NoError(w, err)
+	require.Len(w, gone, 1)
+	for range 2 { // by claims that begin where claims do, and by such as look again
+		w.sweeps(q)
+	}
+	w.closed(q, c)
+	require.NoError(w, tx.Rollback())
+	w.sweeps(q)
+	w.closed(q, c)
+	_, err = q.Cancel(w.Soon(), ids[0])
+	require.NoError(w, err)
+	w.ack(w.next(c, "a/2"))
+}
+
+// sweeps has the one consumer of a queue claim from the beginning, and waits until that is over.
+func (w *world) sweeps(q *chanq.Queue[string]) {
+	w.Helper()
+	var claims atomic.Int64
+	st := w.orderedStatements()
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if claimsSlots(op, st) {
+			claims.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	for n := range int64(2) { // the first may be under way
+		q.Wake()
+		w.Eventually("it claims", func() bool { return claims.Load() > n })
+	}
+	w.Faults.Inject(nil)
+}
+
 // keyLate has a message commit when others with greater numbers were handled.
 func keyLate(w *world) {
 	q := w.keys(chanq.Config{Slots: 1})
@@ -638,6 +684,24 @@ func keysAtWork(w *world) {
 	w.emptied(q, r, sent)
 	r.judge(w, sent)
 	require.EqualValues(w, 3, most.Load())
+}
+
+func keysOfGuests(w *world) {
+	q := w.keys(chanq.Config{Slots: 2, MaxKeys: 3})
+	ms, _ := manyKeys(40, 1)
+	testdb.Send(w, q, ms...)
+	lease := func(n int) []*chanq.Lease[string] {
+		got, err := q.TryLease(w.Soon(), 10, time.Minute)
+		require.NoError(w, err)
+		require.Len(w, got, n)
+		return got
+	}
+	first := lease(3)
+	lease(0)
+	require.NoError(w, first[0].Ack())
+	require.NoError(w, first[1].Nack(time.Hour, nil))
+	lease(2)
+	lease(0)
 }
 
 func keyStopped(w *world) {
