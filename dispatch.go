@@ -232,7 +232,7 @@ func (d *dispatch[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 	var back []*lease
 	d.with(func(*lines) {
 		for _, l := range hand {
-			if t := l.lease.spot; t.state == spotOver || t.line.slot.closing {
+			if t := l.lease.spot; t == nil || t.line.slot.closing {
 				back = append(back, l.lease)
 			} else {
 				keep = append(keep, l)

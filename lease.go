@@ -216,7 +216,7 @@ type lease struct {
 	attempt  int   // as Lease.Attempt, which the reader might change
 	lapses   int   // before this claim, in a row
 	priority Priority
-	spot     *spot         // of an ordered queue: its place in its line, once it has one
+	spot     *spot         // of an ordered queue: its place in its line, while it has one
 	suspect  bool          // see claim_suspects.go
 	stuck    bool          // its row was locked when it was last to be extended; of the keeper's extender
 	deadline atomic.Int64  // of monotonic()

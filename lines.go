@@ -35,6 +35,12 @@ type lines struct {
 	waiting int          // leases that wait for their line, of all slots
 	held    int          // lines that the dead hold
 	had     map[int]bool // slots that were ever ours, by number
+
+	freeLines []keyLine // to be used next
+	freeSpots []spot
+	places    []rowPlace // room for claimed
+	touched   []*keyLine // room for claimedOf
+
 	// wanted: there may be more to claim, or a slot is drained; knew: there are new entries.
 	wanted, knew bool
 }
@@ -69,7 +75,7 @@ type lineSlot struct {
 	stalled bool // it was not claimed, since so much of it waits
 
 	spots   map[int64]*spot // by number
-	ended   map[ID]bool     // left the queue since the last claim was planned, which may tell of them yet
+	ended   []ID            // left the queue since the last claim was planned, which may tell of them yet
 	lines   map[lineKey]*keyLine
 	entries []*spot
 	waiting int
@@ -81,10 +87,11 @@ type lineSlot struct {
 type keyLine struct {
 	slot    *lineSlot
 	key     lineKey
-	spots   []*spot // by number
-	busy    int     // turns that are out or aside
-	held    bool    // by a dead message
-	since   uint64  // the last question for held lines that began before it was
+	spots   []*spot  // by number
+	first   [1]*spot // room for those of a line of one
+	busy    int      // turns that are out or aside
+	held    bool     // by a dead message
+	since   uint64   // the last question for held lines that began before it was
 	blocked bool
 }
 
@@ -104,6 +111,7 @@ type spot struct {
 	doubt   bool   // the lease that we had may be running yet
 	absent  bool   // a claim did not tell of it, and a transaction may be deleting it
 	suspect bool   // it was passed over, perhaps as a suspect
+	spared  bool   // and that by a claim that left suspects out: one of it may find it free
 	tries   uint8  // how often it was found in somebody's hands
 
 	// Of one that was acked in a transaction.
@@ -139,7 +147,7 @@ func (ls *lines) slot(number int) *lineSlot {
 func (ls *lines) open(number int, fence int64, most int, now time.Duration) {
 	s := ls.slot(number)
 	if s == nil {
-		s = &lineSlot{number: number, spots: map[int64]*spot{}, lines: map[lineKey]*keyLine{}, ended: map[ID]bool{}, asks: ls.config.holds}
+		s = &lineSlot{number: number, spots: map[int64]*spot{}, lines: map[lineKey]*keyLine{}, asks: ls.config.holds}
 		i, _ := slices.BinarySearchFunc(ls.slots, number, func(s *lineSlot, n int) int { return cmp.Compare(s.number, n) })
 		ls.slots = slices.Insert(ls.slots, i, s)
 	}
@@ -201,7 +209,7 @@ func (ls *lines) drop(number int) {
 	ls.giveBack(func(t *spot) bool { return t.line.slot == s })
 	for _, t := range s.spots {
 		ls.count(t, -1)
-		t.state, t.message = spotOver, nil
+		t.end()
 	}
 	for _, l := range s.lines {
 		ls.release(l)
@@ -263,13 +271,15 @@ func (ls *lines) count(t *spot, d int) {
 }
 
 // insert puts a message that was found into its line.
-func (ls *lines) insert(s *lineSlot, row lineRow, state spotState) *spot {
+func (ls *lines) insert(s *lineSlot, row *lineRow, state spotState) *spot {
 	l := s.lines[row.key]
 	if l == nil {
-		l = &keyLine{slot: s, key: row.key}
+		l = oneOf(&ls.freeLines)
+		l.slot, l.key, l.spots = s, row.key, l.first[:0]
 		s.lines[row.key] = l
 	}
-	t := &spot{line: l, seq: row.seq, lease: row.lease, state: state}
+	t := oneOf(&ls.freeSpots)
+	t.line, t.seq, t.lease, t.state = l, row.seq, row.lease, state
 	if state == spotWaits {
 		t.message = row.message
 	}
@@ -286,13 +296,35 @@ func (ls *lines) insert(s *lineSlot, row lineRow, state spotState) *spot {
 	return t
 }
 
+// end parts a spot from its lease: who keeps the one is not to keep the other in memory, nor
+// its neighbours, with which it was made.
+func (t *spot) end() {
+	if t.lease != nil {
+		t.lease.spot = nil
+	}
+	t.state, t.lease, t.message = spotOver, nil, nil
+}
+
+// lineSlab is how many spots, or lines, are made at once.
+const lineSlab = 16
+
+// oneOf returns one of a slab, which is nobody's yet.
+func oneOf[V any](slab *[]V) *V {
+	if len(*slab) == 0 {
+		*slab = make([]V, lineSlab)
+	}
+	v := &(*slab)[0]
+	*slab = (*slab)[1:]
+	return v
+}
+
 // over takes a spot out of its line.
 func (ls *lines) over(t *spot) {
 	if t.state != spotKnown {
-		t.line.slot.ended[t.lease.item.ID] = true
+		t.line.slot.ended = append(t.line.slot.ended, t.lease.item.ID)
 	}
 	ls.count(t, -1)
-	t.state, t.message = spotOver, nil
+	t.end()
 	l := t.line
 	l.spots = slices.DeleteFunc(l.spots, func(o *spot) bool { return o == t })
 	delete(l.slot.spots, t.seq)
@@ -351,7 +383,7 @@ func (ls *lines) handOut(l *keyLine) {
 // moved is told of every change of the state of a lease that was claimed for a line.
 func (ls *lines) moved(l *lease, now time.Duration) {
 	t := l.spot
-	if t == nil || t.state == spotOver || t.lease != l {
+	if t == nil || t.lease != l {
 		return
 	}
 	switch l.state.Load() {

@@ -45,7 +45,7 @@ type linePlan struct {
 	mine  bool   // tell of our own leases, too
 	probe bool   // the one part is of a suspect
 	known int    // rows that the claim may tell of besides what it leases
-	spare bool   // suspects are to be left out: none of those that are known may go now
+	spare bool   // suspects are left out
 	scan  uint64 // number of this claim
 
 	horizon int64 // as it was before the claim was sent
@@ -66,7 +66,7 @@ func (ls *lines) plan(now time.Duration, horizon int64, sweepEvery time.Duration
 	ls.scans++
 	p.scan, p.horizon = ls.scans, horizon
 	for _, s := range ls.slots {
-		clear(s.ended)
+		s.ended = s.ended[:0]
 	}
 	if probe {
 		t, any := ls.suspect(now)
@@ -136,7 +136,7 @@ func (ls *lines) suspect(now time.Duration) (best *spot, any bool) {
 				continue
 			}
 			any = true
-			if t.first() && t.at <= now && (best == nil || cmp.Or(cmp.Compare(t.tries, best.tries), cmp.Compare(t.at, best.at)) < 0) {
+			if t.first() && (t.at <= now || t.spared) && (best == nil || cmp.Or(cmp.Compare(t.tries, best.tries), cmp.Compare(t.at, best.at)) < 0) {
 				best = t
 			}
 		}
@@ -191,20 +191,13 @@ type lineEnd struct {
 // claimed is told what a claim found. Leases that are in state settling are to be set
 // aside by the caller.
 func (ls *lines) claimed(p linePlan, rows []lineRow, ends []lineEnd, now time.Duration) {
-	slices.SortFunc(rows, func(a, b lineRow) int { return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.seq, b.seq)) })
+	ls.places = placesOfRows(ls.places[:0], rows)
 	reached := make(map[int]int64, len(ends))
 	for _, e := range ends {
 		reached[e.slot] = e.seq
 	}
 	served := true
 	for i, part := range p.parts {
-		n := 0
-		for n < len(rows) && rows[n].slot < part.Slot {
-			n++
-		}
-		own := rows[n:]
-		for n = 0; n < len(own) && own[n].slot == part.Slot; n++ {
-		}
 		end, walked := reached[part.Slot]
 		if (!walked || end == part.From) && served && !p.probe {
 			ls.rotate, served = part.Slot, false // the next claim begins with it
@@ -212,27 +205,59 @@ func (ls *lines) claimed(p linePlan, rows []lineRow, ends []lineEnd, now time.Du
 		if i == len(p.parts)-1 && served && !p.probe {
 			ls.rotate = part.Slot + 1
 		}
-		ls.claimedOf(p, part, own[:n], end, walked, now)
+		first, _ := slices.BinarySearchFunc(ls.places, part.Slot, func(at rowPlace, slot int) int { return cmp.Compare(int(at.slot), slot) })
+		own := ls.places[first:]
+		n := 0
+		for n < len(own) && int(own[n].slot) == part.Slot {
+			n++
+		}
+		ls.claimedOf(p, part, rows, own[:n], end, walked, now)
 	}
 }
 
+// rowPlace is where in a claim's answer a row is. It is sorted in the place of the row, which is large.
+type rowPlace struct {
+	slot, at int32
+	seq      int64
+}
+
+// placesOfRows appends the places of rows, by slot and number.
+func placesOfRows(places []rowPlace, rows []lineRow) []rowPlace {
+	for i := range rows {
+		places = append(places, rowPlace{int32(rows[i].slot), int32(i), rows[i].seq})
+	}
+	slices.SortFunc(places, func(a, b rowPlace) int {
+		if a.slot != b.slot {
+			return cmp.Compare(a.slot, b.slot)
+		}
+		return cmp.Compare(a.seq, b.seq)
+	})
+	return places
+}
+
 // claimedOf is claimed for one slot.
-func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, end int64, walked bool, now time.Duration) {
+func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, places []rowPlace, end int64, walked bool, now time.Duration) {
 	s := ls.slot(part.Slot)
 	if s == nil || s.closing || s.fence != part.Fence {
-		for _, r := range rows {
-			if r.lease != nil {
-				ls.back = append(ls.back, r.lease)
+		for _, place := range places {
+			if l := rows[place.at].lease; l != nil {
+				ls.back = append(ls.back, l)
 			}
 		}
 		return
 	}
 	last := part.From
-	touched := make([]*keyLine, 0, len(rows))
-	told := make(map[int64]bool, len(rows))
-	for _, r := range rows {
+	touched := ls.touched[:0]
+	var told map[int64]bool // for the entries that there are by now
+	if len(s.entries) > 0 {
+		told = make(map[int64]bool, len(places))
+	}
+	for _, place := range places {
+		r := &rows[place.at]
 		last = max(last, r.seq)
-		told[r.seq] = true
+		if told != nil {
+			told[r.seq] = true
+		}
 		t := ls.found(s, r, p, now)
 		if p.probe && r.seq > part.From+1 && t != nil && t.state == spotWaits {
 			ls.handIn(t) // the suspect is gone, and who knows what lies before this one
@@ -267,10 +292,12 @@ func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, e
 		ls.advance(l)
 		ls.giveBackSuspects(l)
 	}
+	clear(touched)
+	ls.touched = touched[:0]
 }
 
 // found puts a row of a claim into its line. It returns nil where that changes nothing.
-func (ls *lines) found(s *lineSlot, r lineRow, p linePlan, now time.Duration) *spot {
+func (ls *lines) found(s *lineSlot, r *lineRow, p linePlan, now time.Duration) *spot {
 	t := s.spots[r.seq]
 	if t != nil && (r.lease != nil || t.line.key != r.key) {
 		// We had it before, or knew of it; or the database gives its number to another.
@@ -280,7 +307,7 @@ func (ls *lines) found(s *lineSlot, r lineRow, p linePlan, now time.Duration) *s
 	switch {
 	case r.lease != nil:
 		return ls.take(s, r, now)
-	case t == nil && s.ended[r.id]:
+	case t == nil && slices.Contains(s.ended, r.id):
 		return nil // the claim saw it before it went
 	case t == nil:
 		t = ls.insert(s, r, spotKnown)
@@ -288,7 +315,7 @@ func (ls *lines) found(s *lineSlot, r lineRow, p linePlan, now time.Duration) *s
 		return nil // its outcome tells
 	}
 	pauses := t.suspect && t.at > now // this claim was for others
-	t.born, t.doubt, t.absent, t.suspect = p.scan, p.mine, false, r.wait <= 0
+	t.born, t.doubt, t.absent, t.suspect, t.spared = p.scan, p.mine, false, r.wait <= 0, p.spare
 	switch {
 	case !t.suspect:
 		t.at, t.tries = now+r.wait+time.Millisecond, 0
@@ -310,7 +337,7 @@ func (ls *lines) replace(t *spot) {
 		ls.lost = append(ls.lost, t.lease)
 	}
 	ls.count(t, -1)
-	t.state, t.message = spotOver, nil
+	t.end()
 	l := t.line
 	l.spots = slices.DeleteFunc(l.spots, func(o *spot) bool { return o == t })
 	delete(l.slot.spots, t.seq)
@@ -320,7 +347,7 @@ func (ls *lines) replace(t *spot) {
 }
 
 // take puts a lease into its line.
-func (ls *lines) take(s *lineSlot, r lineRow, now time.Duration) *spot {
+func (ls *lines) take(s *lineSlot, r *lineRow, now time.Duration) *spot {
 	state := spotWaits
 	if r.lease.state.Load() == leaseSettling {
 		state = spotAside
@@ -440,18 +467,6 @@ func (ls *lines) due() (at time.Duration, any bool) {
 func (ls *lines) sweep(now time.Duration) {
 	for _, s := range ls.slots {
 		s.sweepAt = min(s.sweepAt, now)
-	}
-}
-
-// retry has the entries tried now that somebody had locked, or that were passed over as
-// suspects.
-func (ls *lines) retry(now time.Duration) {
-	for _, s := range ls.slots {
-		for _, t := range s.entries {
-			if t.suspect {
-				t.at, t.tries = min(t.at, now), 0
-			}
-		}
 	}
 }
 

@@ -206,7 +206,7 @@ func (w *storer) store(leases []*lease) {
 
 // pieces sorts a group, and cuts it by kind of settle and by what a statement takes.
 func (w *storer) pieces(leases []*lease, at time.Time) (pieces []*settlePiece) {
-	slices.SortStableFunc(leases, func(a, b *lease) int {
+	slices.SortFunc(leases, func(a, b *lease) int {
 		return cmp.Or(cmp.Compare(a.op, b.op), compareItems(a.item, b.item))
 	})
 	traits := w.queue.dialect.Traits()
