@@ -263,6 +263,7 @@ func (d *dispatch[T]) plan(n int, now time.Duration) (p linePlan, claim sqlbatch
 	if p.spare {
 		rows, suspects, lapses = n, false, c.caution.least
 	}
+	p.spare = !suspects
 	d.salt = nextSalt(d.salt)
 	return p, sqlbatch.SlotClaim{
 		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: d.salt,

@@ -29,7 +29,6 @@ func (d *dispatch[T]) pause(wait time.Duration, heard <-chan struct{}) (rung boo
 			heard = nil
 			timer.Reset(min(end-monotonic(), c.seat.deaf()))
 		case <-c.cleared:
-			d.change(func(ls *lines) { ls.retry(monotonic()) })
 			return true
 		case <-d.changed:
 			wait = d.untilDue(wait)

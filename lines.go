@@ -112,6 +112,7 @@ type spot struct {
 	doubt   bool   // the lease that we had may be running yet
 	absent  bool   // a claim did not tell of it, and a transaction may be deleting it
 	suspect bool   // it was passed over, perhaps as a suspect
+	spared  bool   // and that by a claim that left suspects out: one of it may find it free
 	tries   uint8  // how often it was found in somebody's hands
 
 	// Of one that was acked in a transaction.

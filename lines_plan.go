@@ -46,7 +46,7 @@ type linePlan struct {
 	mine  bool   // tell of our own leases, too
 	probe bool   // the one part is of a suspect
 	known int    // rows that the claim may tell of besides what it leases
-	spare bool   // suspects are to be left out: none of those that are known may go now
+	spare bool   // suspects are left out
 	scan  uint64 // number of this claim
 
 	horizon int64 // as it was before the claim was sent
@@ -145,7 +145,7 @@ func (ls *lines) suspect(now time.Duration) (best *spot, any bool) {
 				continue
 			}
 			any = true
-			if t.first() && t.at <= now && (best == nil || cmp.Or(cmp.Compare(t.tries, best.tries), cmp.Compare(t.at, best.at)) < 0) {
+			if t.first() && (t.at <= now || t.spared) && (best == nil || cmp.Or(cmp.Compare(t.tries, best.tries), cmp.Compare(t.at, best.at)) < 0) {
 				best = t
 			}
 		}
@@ -324,7 +324,7 @@ func (ls *lines) found(s *lineSlot, r *lineRow, p linePlan, now time.Duration) *
 		return nil // its outcome tells
 	}
 	pauses := t.suspect && t.at > now // this claim was for others
-	t.born, t.doubt, t.absent, t.suspect = p.scan, p.mine, false, r.wait <= 0
+	t.born, t.doubt, t.absent, t.suspect, t.spared = p.scan, p.mine, false, r.wait <= 0, p.spare
 	switch {
 	case !t.suspect:
 		t.at, t.tries = now+r.wait+time.Millisecond, 0
@@ -476,18 +476,6 @@ func (ls *lines) due() (at time.Duration, any bool) {
 func (ls *lines) sweep(now time.Duration) {
 	for _, s := range ls.slots {
 		s.sweepAt = min(s.sweepAt, now)
-	}
-}
-
-// retry has the entries tried now that somebody had locked, or that were passed over as
-// suspects.
-func (ls *lines) retry(now time.Duration) {
-	for _, s := range ls.slots {
-		for _, t := range s.entries {
-			if t.suspect {
-				t.at, t.tries = min(t.at, now), 0
-			}
-		}
 	}
 }
 

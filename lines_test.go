@@ -160,6 +160,26 @@ func TestASuspectWaitsForNoOther(t *testing.T) {
 	require.Same(t, one, l)
 }
 
+func TestTheNextSuspectIsTriedAtOnceAndNoClaimIsMadeForTheOthers(t *testing.T) {
+	ls := newLines(lineConfig{prefetch: 100})
+	ls.open(0, 1, 0, 0)
+	p := ls.plan(0, slotEnd, time.Hour, false)
+	p.spare = true // one is in hand
+	passed := []lineRow{{seq: 1, key: lineKey{"a", true}}, {seq: 2, key: lineKey{"b", true}}}
+	ls.claimed(p, passed, []lineEnd{{seq: slotEnd}}, 0)
+	due, _ := ls.due()
+	require.Equal(t, retryPause, due, "they may be in somebody's hands as well")
+	p = ls.plan(1, slotEnd, time.Hour, true)
+	require.True(t, p.probe)
+	require.EqualValues(t, 0, p.parts[0].From)
+	ls.claimed(p, passed[:1], []lineEnd{{seq: 1}}, 1) // it is
+	p = ls.plan(2, slotEnd, time.Hour, true)
+	require.True(t, p.probe)
+	require.EqualValues(t, 1, p.parts[0].From, "the other one")
+	ls.claimed(p, passed[1:], []lineEnd{{seq: 2}}, 2)
+	require.False(t, ls.plan(3, slotEnd, time.Hour, true).probe, "not in vain again and again")
+}
+
 func TestWhatAClaimSawOfAMessageThatEndedMeanwhileClosesNothing(t *testing.T) {
 	ls := claimedLines(lineConfig{prefetch: 100, leaseFor: time.Minute}, slotEnd, 1, 2)
 	first, _ := ls.next()

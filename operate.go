@@ -137,7 +137,8 @@ const maxPeek = 1000
 
 // Peek returns up to n (at most 1000) messages of a state without claiming
 // them: live ones in the order of claims, dead and done ones latest first. One
-// round trip. PeekAfter goes on behind them.
+// round trip; for live ones of an ordered queue two, and two more for each 1000
+// messages in one slot that are of another state. PeekAfter goes on behind them.
 func (q *Queue[T]) Peek(ctx context.Context, s State, n int) ([]Entry, error) {
 	return q.core.peek(ctx, s, n, nil)
 }
@@ -167,6 +168,9 @@ func (q *queue) peek(ctx context.Context, s State, n int, after *sqlbatch.Place)
 	}
 	if n < 1 || n > maxPeek {
 		return nil, fmt.Errorf("chanq: peek %s: n is %d: must be from 1 to %d", q.name, n, maxPeek)
+	}
+	if sqlbatch.State(s).Live() && q.ordered() {
+		return q.peekBySeq(ctx, sqlbatch.State(s), n, after)
 	}
 	return q.entries(ctx, "peek", q.sql.Peek(sqlbatch.State(s), n, after))
 }
@@ -253,14 +257,15 @@ func idOf(raw []byte) (id ID) {
 	return id
 }
 
-// operateRows is how many rows one statement of Purge and Redrive touches: few
-// enough to hold its locks shortly.
+// operateRows is how many rows one statement of Purge and Redrive touches, and of an ordered queue
+// looks at in each slot: few enough to hold its locks shortly.
 const operateRows = 1000
 
 // Purge deletes every message that is of a state when it is called, leased ones
 // too, if asked, and returns how many it deleted. What comes to that state later
 // stays, so it ends beside producers, too. It runs in statements of 1000 rows each, for
-// each priority where they are live and the queue is plain, after one that asks for the database's time; each
+// each priority where they are live and the queue is plain, or else for each 1000 messages of a slot, after
+// one that asks for the database's time; each
 // begins where the one before it ended. An error comes with the count so
 // far. Messages that others have locked at the moment may be left.
 func (q *Queue[T]) Purge(ctx context.Context, s State) (int, error) {
@@ -271,19 +276,26 @@ func (q *Queue[T]) Purge(ctx context.Context, s State) (int, error) {
 	if err != nil {
 		return 0, q.core.fail("purge", err)
 	}
+	if sqlbatch.State(s).Live() && q.core.ordered() {
+		return q.core.purgeBySeq(ctx, sqlbatch.State(s), w)
+	}
 	lowest, highest := sqlbatch.PriorityLow, sqlbatch.PriorityUrgent
-	if !sqlbatch.State(s).Live() || q.core.ordered() {
+	if !sqlbatch.State(s).Live() {
 		lowest = highest // their order knows no priorities
 	}
 	total := 0
 	for p := highest; p >= lowest; p-- {
 		w.Priority = int8(p)
-		n, err := q.core.repeat(ctx, "purge", -1, w, func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.core.sql.Purge(sqlbatch.State(s), n, w) })
+		n, err := q.core.purge(ctx, sqlbatch.State(s), w)
 		if total += n; err != nil {
 			return total, err
 		}
 	}
 	return total, nil
+}
+
+func (q *queue) purge(ctx context.Context, s sqlbatch.State, w sqlbatch.Window) (int, error) {
+	return q.repeat(ctx, "purge", -1, w, func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.sql.Purge(s, n, w) })
 }
 
 // PurgeIDs deletes the dead messages with these IDs and returns the IDs of those that it

@@ -119,6 +119,10 @@ type ordered interface {
 	// Held returns slot, order_key (bytes) of the dead messages of these slots that have a key: up to
 	// limit keys of each slot.
 	Held(slots []int, limit int) Statement
+	// Reach returns one row: up to which seq no slot has more than rows messages behind after (at least
+	// one, at most Traits.ClaimRows), or the greatest int64. It reads so many entries of the index a slot, and no row. Peek and
+	// Purge of live messages read no more than these up to there, however few of them are of the state.
+	Reach(after int64, rows int) Statement
 	// SlotStats returns a row for each slot, of the first limit messages by seq: slot; owner, the name
 	// of its owner (NULL: none); messages, how many there are; waiting, how many of these cannot
 	// be claimed now; oldest, milliseconds since the first of them was sent (NULL: none);

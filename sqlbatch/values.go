@@ -64,7 +64,22 @@ const FenceBits = 20
 
 // LastFence is the greatest fence that the tables take, from the year 2241: another program that
 // wrote more would make the sum of a claim too large.
-const LastFence = 9_000_000_000_000_000_000
+//
+// Above HighFence a sum may not have room. Only another program can have written such a
+// fence, or one close below. The next claim begins anew at the clock, where no claim has given
+// this message a fence before: it would fail otherwise, and with it all claims from then on.
+const (
+	LastFence = 9_000_000_000_000_000_000
+	HighFence = LastFence - 1<<40
+)
+
+// LastAttempt is the most attempts that the tables take, LastLapse the most lapses: a claim
+// counts no further. Each lapse was an attempt, and so is the lease that a message has, which the
+// tables check, so that a settle that takes them off has enough.
+const (
+	LastAttempt = 2_000_000_000
+	LastLapse   = 32767
+)
 
 // Row is one message to enqueue.
 type Row struct {
@@ -140,8 +155,9 @@ type Window struct {
 	Before  int64
 	// Priority is the one whose messages are meant, where they are live: each has an order
 	// of its own. Live ones of an ordered queue have one order: there After is a seq, and counts
-	// without AfterID.
+	// without AfterID, and nothing behind the seq Upto is read (0: no bound).
 	Priority int8
+	Upto     int64
 }
 
 // First is the bound below which nothing is: the beginning of the window.
@@ -154,11 +170,12 @@ func (w Window) First(least int64) (at int64, id [16]byte) {
 
 // Place is where Peek goes on: behind a message, as a Peek or Get showed it. At is its
 // due_at, or of a dead or done one its ended_at; there At and ID count alone. Of a live one of
-// an ordered queue it is the seq, which counts alone.
+// an ordered queue it is the seq, and nothing behind the seq Upto is read (0: no bound).
 type Place struct {
 	Priority int8
 	At       int64
 	ID       [16]byte
+	Upto     int64
 }
 
 // Member is a consumer as the database knows it: who holds leases, for operators.

@@ -9,9 +9,10 @@ CREATE ROLE chanq_producer;
 CREATE ROLE chanq_consumer;
 CREATE ROLE chanq_operator;
 
--- The migrator makes the tables: chanq migrate orders.
+-- The migrator makes the tables: chanq migrate orders. An ordered queue has a sequence, which
+-- a default of its table refers to: that is what REFERENCES is for.
 GRANT CREATE TABLE TO chanq_migrator;
-GRANT ALTER, SELECT, INSERT, UPDATE ON SCHEMA::dbo TO chanq_migrator;
+GRANT ALTER, SELECT, INSERT, UPDATE, REFERENCES ON SCHEMA::dbo TO chanq_migrator;
 
 -- Part 2, after the migration.
 
@@ -37,10 +38,9 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_operator;
 GRANT SELECT, DELETE ON dbo.chanq_orders_dead TO chanq_operator;
 GRANT SELECT, DELETE ON dbo.chanq_orders_done TO chanq_operator;
 
--- An ordered queue: besides, who sends draws numbers, who consumes takes slots and asks how far numbers
--- were drawn, and the migrator makes the sequence.
--- GRANT CREATE SEQUENCE ON SCHEMA::dbo TO chanq_migrator;
--- GRANT UPDATE ON dbo.chanq_orders_seq TO chanq_producer;
--- GRANT SELECT, UPDATE ON dbo.chanq_slots TO chanq_consumer;
--- GRANT VIEW DEFINITION ON dbo.chanq_orders_seq TO chanq_consumer;
--- GRANT SELECT ON dbo.chanq_slots TO chanq_operator;
+-- Part 3, for an ordered queue, which has its sequence beside its tables, and its slots in a table of
+-- all queues. What part 2 says is for its tables, too.
+GRANT UPDATE ON dbo.chanq_orders_seq TO chanq_producer; -- draws numbers
+GRANT VIEW DEFINITION ON dbo.chanq_orders_seq TO chanq_consumer; -- asks how far they were drawn
+GRANT SELECT, UPDATE ON dbo.chanq_slots TO chanq_consumer; -- which slots are whose
+GRANT SELECT ON dbo.chanq_slots TO chanq_operator;

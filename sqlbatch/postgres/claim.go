@@ -64,8 +64,7 @@ const (
 // the old one as long as there is room, and the indexes are left alone. Entries
 // of messages that are gone lie before the floor.
 //
-// A row that still has a holder was never settled: its lease lapsed. The count
-// stops where a smallint does.
+// A row that still has a holder was never settled: its lease lapsed.
 func claimText(content string) string {
 	return `WITH t AS MATERIALIZED (
   SELECT {now} AS now,
@@ -80,12 +79,20 @@ chosen AS MATERIALIZED (
       ORDER BY due_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
 )
 UPDATE {live} AS q
-SET lease_until = (SELECT now FROM t) + $2::bigint, fence = greatest(q.fence, (SELECT now << {fence bits} FROM t)) + $4::bigint,
-    attempts = q.attempts + 1, lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
+SET lease_until = (SELECT now FROM t) + $2::bigint, fence = ` + higherFence("(SELECT now << {fence bits} FROM t)") + ` + $4::bigint,
+    ` + counted + `, leased_by = $3::uuid
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
           q.enqueued_at, q.due_at, q.expires_at, ` + content
+}
+
+// counted: a claim counts no further than the tables do.
+const counted = `attempts = least(q.attempts + 1, {last attempt}), lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, {last lapse}) END`
+
+// higherFence is where the fence of a claim grows from: see HighFence.
+func higherFence(mark string) string {
+	return `CASE WHEN q.fence > {high fence} THEN ` + mark + ` ELSE greatest(q.fence, ` + mark + `) END`
 }
 
 // Claim has one form for all orders: in the order of the index it reads no more

@@ -88,7 +88,7 @@ type texts struct {
 	drop                                                                []string
 	redrive, redriveIDs, setPaused, trim, join, leave, members          string
 	claimSlots, claimSlotsBlind, slots, takeSlots, giveSlots            string // of an ordered queue, as the next
-	slotStats, held, horizon, begin                                     string
+	slotStats, held, horizon, begin, reach                              string
 	peek, purge                                                         map[sqlbatch.State]string
 }
 
@@ -156,7 +156,7 @@ func (t *texts) order(r renderer) {
 	t.claimSlots, t.claimSlotsBlind = r.Replace(claimSlotsText(content)), r.Replace(claimSlotsText(noContent))
 	t.slots, t.slotStats, t.held = r.Replace(slotsText), r.Replace(slotStatsText), r.Replace(heldText)
 	t.takeSlots, t.giveSlots = r.Replace(takeSlotsText), r.Replace(giveSlotsText)
-	t.horizon, t.begin = r.Replace(horizonText), r.Replace(drawText)
+	t.horizon, t.begin, t.reach = r.Replace(horizonText), r.Replace(drawText), r.Replace(reachText)
 	t.stats = r.Replace(orderedStatsText)
 	for state, is := range seqStates {
 		t.peek[state] = r.Replace(peekSeqText(is.condition))
@@ -194,7 +194,8 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{members}", in+quote("chanq_members"), "{members pk}", quote("pk_chanq_members"),
 		"{live}", in+quote(stem), "{'live'}", literal(stem), "{live pk}", quote("pk_"+stem), "{live priority}", quote("ck_"+stem),
 		"{live values}", quote("cv_"+stem), "{live sizes}", quote("cs_"+stem), "{live line}", quote("co_"+stem),
-		"{last fence}", strconv.Itoa(sqlbatch.LastFence), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
+		"{last fence}", strconv.Itoa(sqlbatch.LastFence), "{high fence}", strconv.Itoa(sqlbatch.HighFence),
+		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
 		"{most headers}", strconv.Itoa(sqlbatch.MaxHeaders), "{most key}", strconv.Itoa(sqlbatch.MaxKey),
 		"{due}", quote("ix_"+stem), "{'due'}", literal("ix_"+stem), "{key}", quote("ux_"+stem), "{'key'}", literal("ux_"+stem),
 		"{dead}", in+quote(stem+"_dead"), "{dead pk}", quote("pk_"+stem+"_dead"),

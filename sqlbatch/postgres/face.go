@@ -10,7 +10,8 @@ import (
 // What other programs may use beside the tables: see docs/sql.md.
 
 // viewText shows the first messages of each priority, or of each slot, and those that died last, each in
-// the order of an index, so that nothing is sorted and the answer has a bound. What is body or
+// the order of an index, so that nothing is sorted and the answer has a bound: the ranges compare rows for
+// the reason that behindSeq has, and there are two limits for that of chosen. What is body or
 // header is cut before it is shown, and of a long body only its first part is read.
 const viewText = `CREATE OR REPLACE VIEW {messages} AS
 SELECT m.state, m.id, m.priority,
@@ -25,7 +26,7 @@ FROM (
     q.id, q.priority, q.due_at, CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, q.enqueued_at, q.expires_at, NULL::bigint AS ended_at,
     q.attempts, q.dedup_key{q.order}, substring(q.headers FROM 1 FOR 4000) AS headers, substring(q.body FROM 1 FOR 4000) AS body, octet_length(q.body) AS bytes, q.last_error
   FROM {view parts}
-  CROSS JOIN LATERAL (SELECT l.* FROM {live} AS l WHERE {view lane}) AS q
+  CROSS JOIN LATERAL (SELECT * FROM (SELECT q.* FROM {live} AS q WHERE {view lane}) AS l LIMIT (SELECT 1000)) AS q
   UNION ALL
   SELECT 'dead', d.id, d.priority, NULL, NULL, d.enqueued_at, NULL, d.ended_at,
     d.attempts, d.dedup_key{d.order}, substring(d.headers FROM 1 FOR 4000), substring(d.body FROM 1 FOR 4000), octet_length(d.body), d.last_error
@@ -51,10 +52,12 @@ func textOf(column string) string {
 }
 
 // sendText is a function for both kinds of queues, of which one has a key in the place of priority
-// and delay.
+// and delay. It runs with the rights of its owner, so that who sends by it needs no other; so it looks
+// for what it names where nobody else can put something by that name, and is nobody's to call until its
+// owner says whose.
 const (
 	sendText = `CREATE OR REPLACE FUNCTION {send}(body text, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, priority integer DEFAULT 0, delay interval DEFAULT '0', id uuid DEFAULT NULL)
-RETURNS uuid LANGUAGE sql VOLATILE AS {$}
+RETURNS uuid LANGUAGE sql VOLATILE ` + asOwner + ` AS {$}
   INSERT INTO {live} AS q (id, priority, due_at, dedup_key, headers, body)
   VALUES (coalesce($6, {new id}), $4, (extract(epoch FROM statement_timestamp() + $5) * 1000)::bigint, nullif($2, ''), convert_to($3, 'UTF8'), convert_to($1, 'UTF8'))
   RETURNING q.id
@@ -62,7 +65,7 @@ RETURNS uuid LANGUAGE sql VOLATILE AS {$}
 
 	// sendOrderedText finds the slot as SlotOf does.
 	sendOrderedText = `CREATE OR REPLACE FUNCTION {send}(body text, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL)
-RETURNS uuid LANGUAGE plpgsql VOLATILE AS {$}
+RETURNS uuid LANGUAGE plpgsql VOLATILE ` + asOwner + ` AS {$}
 DECLARE
   new_id uuid := coalesce($5, {new id});
   line bytea := coalesce(convert_to(nullif($2, ''), 'UTF8'), uuid_send(new_id));
@@ -76,13 +79,19 @@ BEGIN
   RETURN new_id;
 END
 {$}`
+
+	asOwner = `SECURITY DEFINER SET search_path = pg_catalog, pg_temp`
+
+	// sendRightsText takes what every role has of a new function. From creation to here anybody could
+	// call it; rights that were given by name stay.
+	sendRightsText = `REVOKE ALL ON FUNCTION {send} FROM PUBLIC`
 )
 
 func (dialect) View(n sqlbatch.Names) []string {
 	r := newRenderer(n)
-	parts, lane, order := "(VALUES (2), (1), (0), (-1)) AS p (priority)", "l.priority = p.priority ORDER BY l.due_at, uuid_send(l.id) LIMIT 1000", ""
+	parts, lane, order := priorities, "(q.priority, q.due_at) >= (p.priority, 0) AND q.priority <= p.priority ORDER BY q.priority, q.due_at, uuid_send(q.id) LIMIT 1000", ""
 	if r.ordered {
-		parts, lane, order = "generate_series(0, "+strconv.Itoa(n.Slots-1)+") AS p (slot)", "l.slot = p.slot ORDER BY l.seq LIMIT 100", " m.slot, m.seq, m.order_key,"
+		parts, lane, order = "generate_series(0, "+strconv.Itoa(n.Slots-1)+") AS p (slot)", behindSeq("p.slot", "0")+" ORDER BY q.slot, q.seq LIMIT 100", " m.slot, m.seq, m.order_key,"
 	}
 	text := strings.NewReplacer(
 		"{view parts}", parts, "{view lane}", lane, "{view order}", order,
@@ -93,8 +102,9 @@ func (dialect) View(n sqlbatch.Names) []string {
 
 func (dialect) Procedures(n sqlbatch.Names) []string {
 	r := newRenderer(n)
+	send := sendText
 	if r.ordered {
-		return []string{r.Replace(sendOrderedText)}
+		send = sendOrderedText
 	}
-	return []string{r.Replace(sendText)}
+	return []string{r.Replace(send), r.Replace(sendRightsText)}
 }

@@ -132,7 +132,7 @@ func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.St
 	args := []any{int64(min(n, maxRows))}
 	lane, at, id := build.Peek(s, after, math.MaxInt64)
 	if s.Live() && q.ordered {
-		return sqlbatch.Statement{Text: q.peek[s], Args: append(args, at)}
+		return sqlbatch.Statement{Text: q.peek[s], Args: append(args, at, build.UptoOf(after))}
 	}
 	if s.Live() {
 		args = append(args, int64(lane))

@@ -62,7 +62,7 @@ func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.State
 	args := append([]any{int64(min(n, maxRows))}, window(w)...)
 	switch {
 	case s.Live() && q.ordered:
-		args = []any{args[0], w.After, args[3]}
+		args = []any{args[0], w.After, args[3], build.Upto(w.Upto)}
 	case s.Live():
 		args = append(args, int64(w.Priority))
 	}

@@ -73,8 +73,8 @@ chosen AS MATERIALIZED (
 ),
 leased AS MATERIALIZED (
   UPDATE {live} AS q
-  SET lease_until = (SELECT ends FROM t), fence = greatest(q.fence, (SELECT fence FROM t)) + $4::bigint, attempts = q.attempts + 1,
-      lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
+  SET lease_until = (SELECT ends FROM t), fence = ` + higherFence("(SELECT fence FROM t)") + ` + $4::bigint,
+      ` + counted + `, leased_by = $3::uuid
   WHERE ` + liesAt("SELECT c.at FROM chosen AS c") + `
   RETURNING uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence, q.attempts, q.lapses::integer AS lapses,
             coalesce(q.expires_at <= (SELECT now FROM t), false)::integer AS expired, q.enqueued_at, q.due_at, q.expires_at,
@@ -150,13 +150,30 @@ func (q *queue) Horizon() sqlbatch.Statement { return sqlbatch.Statement{Text: q
 
 // What operators do with an ordered queue goes by seq, through the first rows of every slot.
 
-// seqs are the first ids of a state behind $2, of all slots in one order.
-func seqs(condition string) string {
+// reachText reads the index alone, where a vacuum has come by. The two limits are for the planner:
+// see chosen.
+var reachText = `SELECT min(CASE WHEN f.n >= $2::bigint THEN f.seq ELSE 9223372036854775807 END) AS seq
+FROM {slots} AS s
+CROSS JOIN LATERAL (
+  SELECT count(*) AS n, max(e.seq) AS seq FROM (
+    SELECT l.seq FROM (
+      SELECT q.seq FROM {live} AS q
+      WHERE ` + behindSeq("s.slot", "$1::bigint") + `
+      ORDER BY q.slot, q.seq LIMIT {rows}) AS l
+    LIMIT (SELECT $2::bigint)) AS e) AS f
+WHERE s.queue = {name}`
+
+func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.reach, Args: []any{after, int64(min(rows, maxRows))}}
+}
+
+// seqs are the first ids of a state behind $2 and up to a seq, of all slots in one order.
+func seqs(condition, upto string) string {
 	return `SELECT f.id FROM {slots} AS s
   CROSS JOIN LATERAL (
     SELECT e.* FROM (
       SELECT q.id, q.seq FROM {live} AS q
-      WHERE ` + behindSeq("s.slot", "$2::bigint") + ` AND ` + condition + `
+      WHERE ` + behindSeq("s.slot", "$2::bigint") + ` AND (q.slot, q.seq) <= (s.slot, ` + upto + `::bigint) AND ` + condition + `
       ORDER BY q.slot, q.seq LIMIT {rows}) AS e
     LIMIT (SELECT n FROM t)) AS f
   WHERE s.queue = {name}
@@ -168,7 +185,7 @@ func peekSeqText(condition string) string {
   SELECT {now} AS now, $1::integer AS n
 ),
 chosen AS MATERIALIZED (
-  ` + seqs(condition) + `
+  ` + seqs(condition, "$3") + `
 )
 SELECT ` + liveColumns + `
 FROM chosen AS c
@@ -185,7 +202,7 @@ DELETE FROM {live}
 WHERE id = ANY (ARRAY(
   SELECT q.id FROM {live} AS q
   WHERE q.id = ANY (ARRAY(
-  ` + seqs(condition) + `)) AND ` + condition + ` FOR UPDATE SKIP LOCKED))
+  ` + seqs(condition, "$4") + `)) AND ` + condition + ` FOR UPDATE SKIP LOCKED))
 RETURNING uuid_send(id), seq`
 }
 

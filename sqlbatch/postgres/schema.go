@@ -117,7 +117,8 @@ BEGIN
       CONSTRAINT {live pk} PRIMARY KEY (id),
       CONSTRAINT {live priority} CHECK (priority BETWEEN -1 AND 2),
       CONSTRAINT {live values} CHECK (due_at BETWEEN 0 AND {last time} AND lease_until BETWEEN 0 AND {last time} AND enqueued_at BETWEEN 0 AND {last time}
-        AND expires_at BETWEEN 0 AND {last time} AND attempts BETWEEN 0 AND 2000000000 AND lapses >= 0 AND fence BETWEEN 0 AND {last fence}),
+        AND expires_at BETWEEN 0 AND {last time} AND lapses >= 0
+        AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND {last attempt} AND fence BETWEEN 0 AND {last fence}),
       CONSTRAINT {live sizes} CHECK (octet_length(body) <= {most body} AND octet_length(headers) <= {most headers} AND octet_length(dedup_key) <= {most key}){order checks}
     ) WITH (fillfactor = 50,
       autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,

@@ -40,12 +40,15 @@ const fromFloor = lane + ` AND due_at >= min({floor}, {now} - {margin}) AND leas
 // Claim: one seek a priority, highest first. The outer LIMIT ends the walk as soon
 // as enough rows were found, and is 0 when the queue is paused. One writer: no row can
 // be locked by another. What a claim changes is in no index.
-const claimText = `UPDATE {live} SET lease_until = {now} + ?6, fence = CASE WHEN fence > {now} << 20 THEN fence ELSE {now} << 20 END + ?8,
-  attempts = attempts + 1, lapses = lapses + (leased_by IS NOT NULL), leased_by = ?7
+const claimText = `UPDATE {live} SET lease_until = {now} + ?6, fence = CASE WHEN fence > {now} << 20 AND fence <= {high fence} THEN fence ELSE {now} << 20 END + ?8,
+  ` + counted + `, leased_by = ?7
 WHERE rowid IN (SELECT rowid FROM (
 {lanes}
   ) LIMIT coalesce((SELECT iif(paused, 0, ?5) FROM {queues} WHERE name = {name}), 0))
 RETURNING id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, expires_at, `
+
+// counted: a claim counts no further than the tables do.
+const counted = `attempts = min(attempts + 1, {last attempt}), lapses = min(lapses + (leased_by IS NOT NULL), {last lapse})`
 
 const (
 	withBody = `dedup_key, headers, body`

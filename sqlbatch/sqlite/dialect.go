@@ -52,7 +52,7 @@ type queue struct {
 	ordered                                     bool // what follows is of an ordered queue alone
 	claimSlots, claimedSlots, claimedSlotsBlind string
 	slots, takeSlots, giveSlots                 string
-	slotStats, held                             string
+	slotStats, held, reach                      string
 }
 
 // Watch has no text: see Dialect.Watch.
@@ -106,7 +106,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 func (q *queue) order(text func(string) string) {
 	q.claimSlots, q.claimedSlots, q.claimedSlotsBlind = text(claimSlotsText), text(claimedSlotsOf(withBody)), text(claimedSlotsOf(blind))
 	q.slots, q.takeSlots, q.giveSlots = text(slotsText), text(takeSlotsText), text(giveSlotsText)
-	q.slotStats, q.held = text(slotStatsText), text(heldText)
+	q.slotStats, q.held, q.reach = text(slotStatsText), text(heldText), text(reachText)
 	q.stats = text(orderedStatsText)
 	q.drop = append(q.drop, text(dropSlots))
 	for state, condition := range map[sqlbatch.State]string{sqlbatch.Ready: isReady, sqlbatch.Scheduled: isScheduled, sqlbatch.Leased: isLeased} {

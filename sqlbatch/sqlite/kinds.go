@@ -73,10 +73,12 @@ const (
   order_key   TEXT,`
 )
 
-// orderChecks keep out what no claim would find. They do not name seq, which is AUTOINCREMENT's.
+// orderChecks keep out what no claim would find, and a seq after which AUTOINCREMENT had no number
+// left, or none that this check lets through: the bound grows with time, by a million each
+// millisecond.
 const orderChecks = `,
   CHECK (slot >= 0 AND slot < %d AND (slot | 0) = slot),
-  CHECK (seq > 0),
+  CHECK (seq > 0 AND seq >> {seq bits} < enqueued_at),
   CHECK (length(CAST(order_key AS BLOB)) <= {most key})`
 
 // orderedMigration1 is the rest of the first migration of an ordered queue. The index of claims

@@ -87,7 +87,7 @@ func (q *queue) Cancel(ids [][16]byte) sqlbatch.Statement {
 func (q *queue) Purge(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
 	args := append([]any{int64(n)}, window(w)...)
 	if s.Live() && q.ordered {
-		return sqlbatch.Statement{Text: q.purge[s], Args: []any{args[0], w.After, args[3]}}
+		return sqlbatch.Statement{Text: q.purge[s], Args: []any{args[0], w.After, args[3], build.Upto(w.Upto)}}
 	}
 	if s.Live() {
 		args = append(args, int64(w.Priority))

@@ -82,13 +82,13 @@ walked ` + as + ` (
 }
 
 // A claim makes ?5 of a fence, which its lower bits end in: a fence that is ahead of the clock is
-// raised to the next millisecond.
+// raised to the next millisecond, save one above HighFence.
 const justTaken = `(q.leased_by IS ?3 AND (q.fence - ?5) & 1048575 = 0)`
 
 var claimSlotsText = walkOf(`false`, `0`, `AS NOT MATERIALIZED`) + `UPDATE {live}
 SET lease_until = min({now} + ?14, (SELECT m.until FROM {members} AS m WHERE m.id = ?3)),
-  fence = (CASE WHEN fence > {now} << 20 THEN (fence >> 20) + 1 ELSE {now} END << 20) + ?5, attempts = attempts + 1,
-  lapses = lapses + (leased_by IS NOT NULL), leased_by = ?3
+  fence = (CASE WHEN fence > {now} << 20 AND fence <= {high fence} THEN (fence >> 20) + 1 ELSE {now} END << 20) + ?5,
+  ` + counted + `, leased_by = ?3
 WHERE seq IN (SELECT w.seq FROM walked AS w WHERE w.due_at <= {now} AND w.lease_until <= {now} AND w.lapses + (w.leased_by IS NOT NULL) < ?15)`
 
 func claimedSlotsOf(content string) string {
@@ -139,11 +139,11 @@ const (
 	isScheduled = `due_at > {now} AND lease_until <= {now}`
 	isLeased    = `due_at <= {now} AND lease_until > {now}`
 
-	peekSeq    = `SELECT ` + liveColumns + ` WHERE seq > ?2 AND `
+	peekSeq    = `SELECT ` + liveColumns + ` WHERE seq > ?2 AND seq <= ?3 AND `
 	peekSeqEnd = ` ORDER BY seq LIMIT ?1 + 0`
 
-	// ?2 and ?3 are a Window.
-	purgeSeq    = `DELETE FROM {live} WHERE seq IN (SELECT seq FROM {live} WHERE seq > ?2 AND `
+	// ?2, ?3 and ?4 are a Window.
+	purgeSeq    = `DELETE FROM {live} WHERE seq IN (SELECT seq FROM {live} WHERE seq > ?2 AND seq <= ?4 AND `
 	purgeSeqEnd = ` ORDER BY seq LIMIT ?1 + 0)
 RETURNING id, seq`
 )
@@ -153,6 +153,14 @@ var purgeSeqEnds = map[sqlbatch.State]string{
 	sqlbatch.Ready:     ` AND due_at < ?3` + purgeSeqEnd,
 	sqlbatch.Scheduled: ` AND enqueued_at < ?3` + purgeSeqEnd,
 	sqlbatch.Leased:    ` AND (fence - 1) >> 20 < ?3` + purgeSeqEnd,
+}
+
+const reachText = `SELECT coalesce(min((
+  SELECT q.seq FROM {live} AS q INDEXED BY {due_ix_unqualified} WHERE q.slot = s.slot AND q.seq > ?1 ORDER BY q.seq LIMIT 1 OFFSET ?2 - 1)), 9223372036854775807)
+FROM {slots} AS s WHERE s.queue = {name}`
+
+func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.reach, Args: []any{after, int64(rows)}}
 }
 
 // orderedStatsText reads by seq: what is leased, or waits for its time, lies before most of what is ready.

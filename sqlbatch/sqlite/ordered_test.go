@@ -57,8 +57,9 @@ func TestPlansOfOrderedQueues(t *testing.T) {
 			require.NotContains(t, plans[name], "SCAN q", plans[name])
 		}
 		for _, name := range []string{"peek-ready", "peek-scheduled", "peek-leased", "purge-ready", "purge-scheduled", "purge-leased"} {
-			require.Contains(t, plans[name], "USING INTEGER PRIMARY KEY (rowid>?)", "%s:\n%s", name, plans[name])
+			require.Contains(t, plans[name], "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)", "%s:\n%s", name, plans[name])
 		}
+		require.Contains(t, plans["reach"], index+"(slot=? AND rowid>?)", plans["reach"])
 		require.Contains(t, plans["held"], "ix_chanq_orders_dead_line (slot=? AND order_key>?)", plans["held"])
 		for _, name := range []string{"ack", "archive", "extend", "end-after", "nack", "release", "bury"} {
 			require.Contains(t, plans[name], "sqlite_autoindex_chanq_orders_1 (id=?)", "%s:\n%s", name, plans[name])

@@ -74,8 +74,8 @@ var migration1 = []string{
   CHECK (enqueued_at BETWEEN 0 AND {last time} AND (enqueued_at | 0) = enqueued_at),
   CHECK (expires_at BETWEEN 0 AND {last time} AND (expires_at | 0) = expires_at),
   CHECK (fence BETWEEN 0 AND {last fence} AND (fence | 0) = fence),
-  CHECK (attempts BETWEEN 0 AND 2000000000 AND (attempts | 0) = attempts),
-  CHECK (lapses BETWEEN 0 AND 2000000000 AND (lapses | 0) = lapses),
+  CHECK (attempts BETWEEN lapses + (leased_by IS NOT NULL) AND {last attempt} AND (attempts | 0) = attempts),
+  CHECK (lapses BETWEEN 0 AND {last lapse} AND (lapses | 0) = lapses),
   CHECK (length(body) <= {most body}),
   CHECK (length(headers) <= {most headers}),
   CHECK (length(CAST(dedup_key AS BLOB)) <= {most key}){order checks}
@@ -154,7 +154,8 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{done_ix}", in+q("ix_"+live+"_done_ended"),
 		"{schema_text}", build.Quote("'", schema, "'"),
 		"{name}", "'"+n.Queue+"'",
-		"{last fence}", fmt.Sprint(sqlbatch.LastFence), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
+		"{last fence}", fmt.Sprint(sqlbatch.LastFence), "{high fence}", fmt.Sprint(sqlbatch.HighFence),
+		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
 		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey),
 		"{now}", now, "{margin}", fmt.Sprint(sqlbatch.FloorMargin.Milliseconds()),
 	)...)

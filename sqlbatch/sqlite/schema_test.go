@@ -207,3 +207,20 @@ func TestWhatATriggerRaisesIsOfTheRow(t *testing.T) {
 		require.Equal(t, sqlbatch.BadRow, sqlite.Dialect.Classify(err), "%s: %v", action, err)
 	}
 }
+
+func (s *table) face(n sqlbatch.Names) {
+	s.Helper()
+	for _, text := range sqlite.Dialect.View(n) {
+		s.exec(text)
+	}
+}
+
+func TestAViewTakesThePlaceOfAnOlderOne(t *testing.T) {
+	n := sqlbatch.Names{Queue: "orders"}
+	table := newTable(t, n)
+	table.exec("CREATE VIEW chanq_orders_messages AS SELECT 1 AS one")
+	table.face(n)
+	table.face(n)
+	table.send(1, 3, 0)
+	require.Len(t, table.run(sqlbatch.Statement{Text: "SELECT state, id FROM chanq_orders_messages"}), 3)
+}

@@ -137,12 +137,12 @@ const (
 )
 
 // A fence grows from where the millisecond begins, or from where it is if that is
-// greater. A count of lapses that has no room left stays.
+// greater, but see HighFence. A count that has no room left stays.
 const (
 	claimSet = `SET lease_until = @until,
-        fence = CASE WHEN q.fence > @mark THEN q.fence ELSE @mark END + @salt,
-        attempts = q.attempts + 1,
-        lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
+        fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, {high fence}) THEN q.fence ELSE @mark END + @salt,
+        attempts = CASE WHEN q.attempts < {last attempt} THEN q.attempts + 1 ELSE q.attempts END,
+        lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END,
         leased_by = @by`
 
 	claimOutput = `OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,

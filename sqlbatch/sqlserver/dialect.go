@@ -60,10 +60,10 @@ type queue struct {
 	join, leave, members                string
 
 	// Of an ordered queue.
-	claimSlots                                            [2]string // whole, and blind
-	slots, takeSlots, giveSlots, horizon, held, slotStats string
-	rungs                                                 func() []rung
-	ordered                                               bool
+	claimSlots                                                   [2]string // whole, and blind
+	slots, takeSlots, giveSlots, horizon, held, slotStats, reach string
+	rungs                                                        func() []rung
+	ordered                                                      bool
 
 	tx   *queue // the same for a transaction of the caller; itself there
 	skip *queue // the same with settles that skip locked rows; itself where they do
@@ -153,7 +153,7 @@ func (q *queue) renderOrdered(render func(template string) string) {
 	q.ordered = true
 	q.claimSlots = [2]string{render(claimSlotsText(claimContents)), render(claimSlotsText(claimNoContents))}
 	q.slots, q.takeSlots, q.giveSlots = render(slotsText), render(takeSlotsText), render(giveSlotsText)
-	q.horizon, q.held, q.slotStats = render(horizonText), render(heldText), render(slotStatsText)
+	q.horizon, q.held, q.slotStats, q.reach = render(horizonText), render(heldText), render(slotStatsText), render(reachText)
 	q.stats, q.drop = render(orderedStatsText), render(dropOrderedText)
 	for state, condition := range seqStates {
 		q.peek[state] = render(peekSeqText(condition.rows))
@@ -271,7 +271,8 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{df fence}", bracket("DF_"+live+"_fence"), "{df attempts}", bracket("DF_"+live+"_attempts"),
 		"{df lapses}", bracket("DF_"+live+"_lapses"), "{ck priority}", bracket("CK_"+live+"_priority"),
 		"{ck values}", bracket("CK_"+live+"_values"), "{ck sizes}", bracket("CK_"+live+"_sizes"), "{ck order}", bracket("CK_"+live+"_order"),
-		"{last fence}", "0x"+strconv.FormatInt(sqlbatch.LastFence, 16), "{most body}", strconv.Itoa(sqlbatch.MaxBody), "{most headers}", strconv.Itoa(sqlbatch.MaxHeaders),
+		"{last fence}", "0x"+strconv.FormatInt(sqlbatch.LastFence, 16), "{high fence}", "0x"+strconv.FormatInt(sqlbatch.HighFence, 16),
+		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{most body}", strconv.Itoa(sqlbatch.MaxBody), "{most headers}", strconv.Itoa(sqlbatch.MaxHeaders),
 		"{dead pk}", bracket("PK_"+dead), "{dead ended}", bracket("IX_"+dead+"_ended"), "{dead key}", bracket("IX_"+dead+"_key"),
 		"{'dead ended'}", unicodeString("IX_"+dead+"_ended"), "{'dead key'}", unicodeString("IX_"+dead+"_key"),
 		"{done pk}", bracket("PK_"+done), "{done id}", bracket("IX_"+done+"_id"), "{'done id'}", unicodeString("IX_"+done+"_id"),

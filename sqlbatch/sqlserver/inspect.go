@@ -236,7 +236,7 @@ var peekTexts = map[sqlbatch.State]string{
 func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
 	if s.Live() && q.ordered {
 		_, seq, _ := build.Peek(s, after, noEnd)
-		return q.peekSeq(s, n, seq)
+		return q.peekSeq(s, n, seq, build.UptoOf(after))
 	}
 	lane, at, id := build.Peek(s, after, noEnd)
 	days, ms := span(min(at, noEnd))

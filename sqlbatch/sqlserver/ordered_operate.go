@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // What operators do with an ordered queue goes by seq, through the first rows of every slot.
@@ -16,7 +17,25 @@ var seqStates = map[sqlbatch.State]struct{ rows, before string }{
 	sqlbatch.Leased:    {"{r}.due_at <= @now AND {r}.lease_until > @now", "{r}.fence <= @mark"},
 }
 
-// chosenBySeq are the first @n ids behind @after of all slots, of their rows r that meet a condition.
+// reachText counts entries of IX, and looks up no row. Hints are those of statsText.
+const reachText = session + `SELECT MIN(CASE WHEN f.n >= @rows THEN f.seq ELSE CONVERT(bigint, 0x7FFFFFFFFFFFFFFF) END) AS seq
+FROM {slots} AS s
+CROSS APPLY (
+    SELECT COUNT_BIG(*) AS n, MAX(e.seq) AS seq
+    FROM (
+        SELECT TOP (@rows) q.seq
+        FROM ` + looked + `
+        WHERE q.slot = s.slot AND q.seq > @after
+        ORDER BY q.seq) AS e) AS f
+WHERE s.queue = {name}
+OPTION (KEEPFIXED PLAN);
+`
+
+func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
+	return q.orderedCall(q.reach, "@rows bigint, @after bigint", sql.Named("rows", int64(rows)), sql.Named("after", after))
+}
+
+// chosenBySeq are the first @n ids behind @after and up to @upto of all slots, of their rows r that meet a condition.
 // Hints are those of statsText.
 func chosenBySeq(condition string) string {
 	return `FROM (
@@ -25,7 +44,7 @@ func chosenBySeq(condition string) string {
     CROSS APPLY (
         SELECT TOP (@n) r.id, r.seq
         FROM {live} AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
-        WHERE r.slot = s.slot AND r.seq > @after AND ` + of("r", condition) + `
+        WHERE r.slot = s.slot AND r.seq > @after AND r.seq <= @upto AND ` + of("r", condition) + `
         ORDER BY r.seq) AS f
     WHERE s.queue = {name}
     ORDER BY f.seq
@@ -63,12 +82,12 @@ WHERE ` + of("q", condition) + `
 `
 }
 
-func (q *queue) peekSeq(s sqlbatch.State, n int, after int64) sqlbatch.Statement {
-	return call(q.peek[s], "@n bigint, @after bigint", sql.Named("n", int64(n)), sql.Named("after", after))
+func (q *queue) peekSeq(s sqlbatch.State, n int, after, upto int64) sqlbatch.Statement {
+	return call(q.peek[s], "@n bigint, @after bigint, @upto bigint", sql.Named("n", int64(n)), sql.Named("after", after), sql.Named("upto", upto))
 }
 
 func (q *queue) purgeSeq(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
-	declaration, args := "@n bigint, @after bigint", []any{sql.Named("n", int64(n)), sql.Named("after", w.After)}
+	declaration, args := "@n bigint, @after bigint, @upto bigint", []any{sql.Named("n", int64(n)), sql.Named("after", w.After), sql.Named("upto", build.Upto(w.Upto))}
 	if s == sqlbatch.Leased {
 		return call(q.purge[s], declaration+", @mark bigint", append(args, sql.Named("mark", lastFence(w.Before)))...)
 	}

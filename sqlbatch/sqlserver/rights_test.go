@@ -21,15 +21,17 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// rightsScript is the two parts of docs/rights/sqlserver.sql: before the first
-// migration and after it.
-func rightsScript(t *testing.T) (before, after string) {
+// rightsScript is the parts of docs/rights/sqlserver.sql: before the first migration, after it,
+// and after that of an ordered queue.
+func rightsScript(t *testing.T) (before, after, ordered string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/rights/sqlserver.sql")
 	require.NoError(t, err)
 	before, after, ok := strings.Cut(string(text), "-- Part 2")
 	require.True(t, ok)
-	return before, "-- Part 2" + after
+	after, ordered, ok = strings.Cut(after, "-- Part 3")
+	require.True(t, ok)
+	return before, "-- Part 2" + after, "-- Part 3" + ordered
 }
 
 // member makes a login that has a role, and a pool of it. The roles are there.
@@ -50,7 +52,7 @@ func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string)
 // once the queue is there.
 func login(t *testing.T, ctx context.Context, q *queue, role string) *sql.DB {
 	t.Helper()
-	before, after := rightsScript(t)
+	before, after, _ := rightsScript(t)
 	for _, part := range []string{before, after} {
 		_, err := q.DB().ExecContext(ctx, part)
 		require.NoError(t, err)
@@ -145,7 +147,7 @@ func TestTheDocumentedRightsOfAMigratorSuffice(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	s := mssqltest.Start(t, mssqltest.Options{})
-	before, after := rightsScript(t)
+	before, after, _ := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
 	require.NoError(t, err)
 	db := member(t, ctx, s, "chanq_migrator")
@@ -193,4 +195,57 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	require.Zero(t, stats.Ready+stats.Leased)
 	_, err = db.ExecContext(ctx, "DROP TABLE dbo.chanq_orders")
 	requireRefused(t, 262, err)
+}
+
+// What each statement of an ordered queue needs, role by role.
+func TestTheDocumentedRightsSufficeForAnOrderedQueue(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	s := mssqltest.Start(t, mssqltest.Options{})
+	before, after, ordered := rightsScript(t)
+	_, err := s.DB().ExecContext(ctx, before)
+	require.NoError(t, err)
+	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 4}
+	require.NoError(t, chanq.Migrate(ctx, member(t, ctx, s, "chanq_migrator"), "orders", cfg))
+	_, err = s.DB().ExecContext(ctx, after+ordered)
+	require.NoError(t, err)
+	q := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders", Slots: 4})
+	runs := func(db *sql.DB, statements ...sqlbatch.Statement) (last [][]any) {
+		for _, st := range statements {
+			last, err = read(ctx, db, st)
+			require.NoError(t, err, st.Text)
+		}
+		return last
+	}
+	refuses := func(db *sql.DB, texts ...string) {
+		for _, text := range texts {
+			_, err := db.ExecContext(ctx, text)
+			requireRefused(t, 229, err)
+		}
+	}
+	row := func(n byte) []sqlbatch.Row {
+		return []sqlbatch.Row{{ID: [16]byte{n}, OrderKey: "a", Slot: 1, Body: []byte("b")}}
+	}
+	me := [16]byte{1}
+	parts := []sqlbatch.SlotPart{{Slot: 1, Fence: 1, Limit: 10, Doubt: true}}
+	items := []sqlbatch.Item{{Fence: 1}}
+
+	producer := member(t, ctx, s, "chanq_producer")
+	runs(producer, q.Enqueue(row(1)), q.EnqueueNew(row(2)))
+	refuses(producer, "SELECT slot FROM dbo.chanq_slots", "UPDATE dbo.chanq_orders SET slot = 1")
+
+	consumer := member(t, ctx, s, "chanq_consumer")
+	runs(consumer, q.Join(sqlbatch.Member{ID: me, For: time.Hour}), q.Slots(parts), q.TakeSlots(me, []int{1}))
+	require.Equal(t, int64(3<<sqlbatch.SeqBits-1), runs(consumer, q.Horizon())[0][0], "how far numbers were drawn: the first is nobody's")
+	require.Len(t, runs(consumer, q.ClaimSlots(sqlbatch.SlotClaim{Rows: 10, Lease: time.Minute, Member: me, Salt: 1, Suspects: true, Parts: parts})), 3)
+	runs(consumer, q.Extend(items, time.Minute), q.EndAfter(items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}), q.Archive(items),
+		q.Held([]int{1}, 10), q.SlotStats(10), q.GiveSlots(me, parts))
+	refuses(consumer, "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders_seq", "DELETE dbo.chanq_slots", "INSERT dbo.chanq_slots (queue, slot, fence) VALUES ('orders', 9, 0)")
+
+	operator := member(t, ctx, s, "chanq_operator")
+	runs(operator, q.Stats(10), q.SlotStats(10), q.Slots(nil), q.Redrive(10, nil, sqlbatch.Window{}), q.Reach(0, 10))
+	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
+		runs(operator, q.Peek(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
+	}
+	refuses(operator, "UPDATE dbo.chanq_slots SET member = NULL", "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders_seq")
 }

@@ -132,7 +132,8 @@ BEGIN
         last_error nvarchar(2000) NULL,
         CONSTRAINT {pk} PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF),
         CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2),
-        CONSTRAINT {ck values} CHECK (due_at >= '19700101' AND attempts >= 0 AND attempts <= 2000000000 AND lapses >= 0 AND fence >= 0 AND fence <= CONVERT(bigint, {last fence})),
+        CONSTRAINT {ck values} CHECK (due_at >= '19700101' AND lease_until >= '19700101' AND enqueued_at >= '19700101' AND expires_at >= '19700101'
+            AND lapses >= 0 AND attempts >= lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND attempts <= {last attempt} AND fence >= 0 AND fence <= CONVERT(bigint, {last fence})),
         CONSTRAINT {ck sizes} CHECK (DATALENGTH(body) <= {most body} AND DATALENGTH(headers) <= {most headers}){order checks}
     );
     ALTER TABLE {live} SET (LOCK_ESCALATION = DISABLE);

@@ -1,11 +1,8 @@
 package foreign
 
 import (
-	"context"
 	"fmt"
-	"net/url"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -120,7 +117,7 @@ func (s *shop) roles() *strings.Replacer {
 		return strings.NewReplacer()
 	}
 	var pairs []string
-	for _, role := range []string{"chanq_sender", "chanq_reader"} {
+	for _, role := range []string{"chanq_sender", "chanq_writer", "chanq_reader"} {
 		own := fmt.Sprintf("%s_%x", role, chanq.NewID())
 		pairs = append(pairs, role, own)
 		s.Cleanup(func() {
@@ -183,61 +180,4 @@ func TestEveryStatementOfTheDocumentRunsByTheDriversOfGo(t *testing.T) {
 			}
 		})
 	})
-}
-
-// client is a program that runs a script. It says on its standard error, or by its status, what
-// went wrong.
-type client struct {
-	name   string
-	engine testdb.Engine
-	args   func(address string) []string
-	// end is what a script must end in.
-	end string
-	// wrong finds an error in what the program wrote.
-	wrong *regexp.Regexp
-}
-
-var clients = []client{
-	{name: "sqlite3", engine: testdb.SQLite, args: func(path string) []string { return []string{"-bail", "-cmd", ".timeout 10000", path} }},
-	{name: "psql", engine: testdb.Postgres, args: func(dsn string) []string {
-		return []string{"--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", dsn}
-	}},
-	{name: "tsql", engine: testdb.StandIn, args: tsqlArgs, end: "\nGO\n", wrong: regexp.MustCompile(`(?m)^Msg (\d+) .*`)},
-}
-
-func tsqlArgs(dsn string) []string {
-	u, err := url.Parse(dsn)
-	if err != nil {
-		return nil
-	}
-	password, _ := u.User.Password()
-	return []string{"-H", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(), "-P", password, "-D", u.Query().Get("database"), "-o", "fqh"}
-}
-
-func TestEveryStatementOfTheDocumentRunsByProgramsThatAreNotGo(t *testing.T) {
-	t.Parallel()
-	for _, c := range clients {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			if _, err := exec.LookPath(c.name); err != nil {
-				t.Skipf("NOT TESTED by %s: it is not here (.ci/run installs it)", c.name)
-			}
-			s := open(t, c.engine)
-			s.run(func(text string) {
-				if c.end != "" && !strings.HasSuffix(text, c.end) {
-					text = strings.TrimSuffix(text, "\n") + c.end
-				}
-				ctx, cancel := context.WithTimeout(s.Soon(), testdb.Patience)
-				defer cancel()
-				cmd := exec.CommandContext(ctx, c.name, c.args(s.Address)...)
-				cmd.Stdin = strings.NewReader(text)
-				cmd.Env = append(os.Environ(), "PGCLIENTENCODING=UTF8", "TDSVER=7.4", "LC_ALL=C.UTF-8")
-				out, err := cmd.CombinedOutput()
-				require.NoError(s, err, "%s\n%s", text, out)
-				if c.wrong != nil {
-					require.NotRegexp(s, c.wrong, string(out), text)
-				}
-			})
-		})
-	}
 }

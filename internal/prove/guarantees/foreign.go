@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -138,6 +139,8 @@ func (w *world) foreignBodies() []foreignRow {
 		{name: "a body of text", set: map[string]string{"body": `'{"Text":"text"}'`}, end: arrivesAs("text"), only: "sqlite"},
 		{name: "a body that is a number", set: map[string]string{"body": "5"}, end: diesOf("cannot decode"), only: "sqlite"},
 		{name: "a body above 256 MiB", set: map[string]string{"body": "zeroblob(268435457)"}, end: isRefused, only: "sqlite"},
+		{name: "headers that are a number", set: map[string]string{"headers": "5"}, end: diesOf("headers"), only: "sqlite"},
+		{name: "a dedup key that is a number", set: map[string]string{"dedup_key": "5"}, only: "sqlite"},
 		{name: "a dedup key of any bytes", set: map[string]string{"dedup_key": w.sqlBytes("\xFF\x00")}, only: "sqlite"},
 		{name: "another dedup key of any bytes", set: map[string]string{"dedup_key": w.sqlBytes("\xFF\x00")}, only: "sqlserver"},
 	}
@@ -147,24 +150,41 @@ func (w *world) foreignBodies() []foreignRow {
 func (w *world) foreignNumbers() []foreignRow {
 	one := func(column, value string) map[string]string { return map[string]string{column: value} }
 	held := func(until string) map[string]string {
-		return map[string]string{"leased_by": w.sqlID(chanq.ID{1}), "lease_until": until, "fence": "7"}
+		return map[string]string{"leased_by": w.sqlID(chanq.ID{1}), "lease_until": until, "fence": "7", "attempts": "1"}
 	}
-	tooLarge := fmt.Sprint(uint64(sqlbatch.LastFence) + 1)
+	// Of what is at the bounds that the tables have: no claim of it may fail, nor what settles it.
+	with := func(set map[string]string, column, value string) map[string]string {
+		set[column] = value
+		return set
+	}
+	last, most, tooLarge := fmt.Sprint(uint64(sqlbatch.LastFence)), fmt.Sprint(sqlbatch.LastAttempt), fmt.Sprint(uint64(sqlbatch.LastFence)+1)
 	rows := []foreignRow{
 		{name: "no attempts, and one less", set: one("attempts", "-1"), end: isRefused},
 		{name: "attempts", set: one("attempts", "5"), end: foreignEnd{attempt: 6}},
-		{name: "more attempts than there may be", set: one("attempts", "1999999999"), end: foreignEnd{attempt: 2000000000}},
+		{name: "almost the most attempts", set: one("attempts", "1999999999"), end: foreignEnd{attempt: sqlbatch.LastAttempt}},
+		{name: "the most attempts", set: one("attempts", most), end: foreignEnd{attempt: sqlbatch.LastAttempt}},
 		{name: "attempts that cannot be counted", set: one("attempts", "2147483647"), end: isRefused},
 		{name: "lapses below zero", set: one("lapses", "-1"), end: isRefused},
+		{name: "a lapse that was no attempt", set: one("lapses", "1"), end: isRefused},
+		{name: "one lapse more than attempts", set: map[string]string{"attempts": "4", "lapses": "5"}, end: isRefused},
+		{name: "a lease that is no attempt", set: with(held(w.sqlTime(-1)), "attempts", "0"), end: isRefused},
+		{name: "a lease beside as many lapses", set: with(held(w.sqlTime(-1)), "lapses", "1"), end: isRefused},
+		{name: "the most lapses", set: with(one("lapses", fmt.Sprint(sqlbatch.LastLapse)), "attempts", most), end: diesOf("ran out without a settle")},
+		{name: "the most lapses and an old lease", set: with(with(held(w.sqlTime(-1)), "lapses", fmt.Sprint(sqlbatch.LastLapse)), "attempts", most), end: diesOf("ran out without a settle")},
 		{name: "a fence below zero", set: one("fence", "-1"), end: isRefused},
+		{name: "the last fence", set: one("fence", last)},
+		{name: "an old lease by the last fence", set: with(held(w.sqlTime(-1)), "fence", last), end: foreignEnd{attempt: 2}},
+		{name: "a fence with no room for many claims", set: one("fence", fmt.Sprint(uint64(sqlbatch.LastFence)-10))},
 		{name: "a fence that is too large", set: one("fence", tooLarge), end: isRefused},
-		{name: "a lease that is over", set: held(w.sqlTime(-1))},
+		{name: "a lease that is over", set: held(w.sqlTime(-1)), end: foreignEnd{attempt: 2}},
 		{name: "a lease that runs", set: held(w.sqlTime(1)), end: waitsOn},
 		{name: "an error before the first attempt", set: one("last_error", "'strange'")},
 		{name: "an expiry in the past", set: one("expires_at", w.sqlTime(-1)), end: diesOf(chanq.ReasonExpired)},
 		{name: "an expiry in a hundred years", set: one("expires_at", w.sqlTime(36500))},
 		{name: "a send in the future", set: one("enqueued_at", w.sqlTime(36500))},
-		{name: "a due time before 1970", set: one("due_at", w.sqlMillis("-1", "1969-12-31")), end: isRefused},
+	}
+	for _, column := range []string{"due_at", "lease_until", "enqueued_at", "expires_at"} {
+		rows = append(rows, foreignRow{name: column + " before 1970", set: one(column, w.sqlMillis("-1", "1969-12-31")), end: isRefused})
 	}
 	for column := range map[string]bool{"id": true, "due_at": true, "lease_until": true, "fence": true, "attempts": true, "lapses": true, "expires_at": true} {
 		rows = append(rows, foreignRow{name: column + " is a word", set: one(column, "'soon'"), end: isRefused})
@@ -209,6 +229,11 @@ func foreignOrderedRows(w *world) {
 		{name: "the last slot", set: in("3", "", "")},
 		{name: "a slot behind the last", set: in("4", "", ""), end: isRefused},
 		{name: "no place", set: in("1", "0", ""), end: isRefused},
+		{name: "the last place", set: in("1", fmt.Sprint(math.MaxInt64), ""), end: isRefused},
+		{name: "a place after which there is none", set: in("1", fmt.Sprint(math.MaxInt64-1), ""), end: isRefused, only: "sqlite"},
+		{name: "a place of a later year", set: in("1", fmt.Sprint(uint64(1)<<62-1), ""), end: isRefused, only: "sqlite"},
+		{name: "a key that is a number", set: map[string]string{"order_key": "5"}, only: "sqlite"},
+		{name: "a key of any bytes", set: map[string]string{"order_key": w.sqlBytes("\xFF\x00")}, only: "sqlite"},
 		{name: "due in a hundred years", set: map[string]string{"due_at": w.sqlTime(36500)}, end: waitsOn},
 	})
 	end := foreignStory{world: w, q: q, ids: map[chanq.ID]foreignRow{}}

@@ -22,6 +22,7 @@ var operating = []test{
 	{"CancelDeletesLiveMessages", cancelLive},
 	{"PurgeDeletesEveryMessageOfOneState", purge},
 	{"PurgeFindsAStateBehindManyOfAnother", purgeBehind},
+	{"OperatorsFindAStateBehindManyOfAnotherInOneSlot", operateBehind},
 	{"RedriveMakesTheDeadReadyAgain", redrive},
 	{"RedriveMovesAllTheDeadAlthoughSomeMustStay", redriveAll},
 	{"RedriveIDsMovesTheOnesThatAreMeant", redriveIDs},
@@ -228,6 +229,47 @@ func purge(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, 1200, n)
 	require.Zero(w, testdb.Counted(w, q))
+}
+
+// operateBehind looks for two messages of an ordered queue among more of one slot than one statement goes
+// through.
+func operateBehind(w *world) {
+	q, ok := w.ordered("work", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
+	if !ok {
+		return
+	}
+	var all []chanq.Message[string]
+	for _, text := range numbers(2200) {
+		all = append(all, chanq.Message[string]{Key: "a", Body: text})
+	}
+	ids := testdb.Send(w, q, all...)
+	later := []chanq.ID{ids[1050], ids[2199]}
+	for _, id := range later {
+		w.Exec("UPDATE chanq_work SET due_at = " + w.sqlTime(1) + " WHERE id = " + w.sqlID(id))
+	}
+	idsOf := func(entries []chanq.Entry, err error) (ids []chanq.ID) {
+		w.Helper()
+		require.NoError(w, err)
+		for _, e := range entries {
+			ids = append(ids, e.ID)
+		}
+		return ids
+	}
+	require.Equal(w, later, idsOf(q.Peek(w.Soon(), chanq.StateScheduled, 10)))
+	require.Equal(w, later[:1], idsOf(q.Peek(w.Soon(), chanq.StateScheduled, 1)))
+	require.Equal(w, later[1:], idsOf(q.PeekAfter(w.Soon(), testdb.Get(w, q, later[0]), 10)))
+	require.Empty(w, idsOf(q.Peek(w.Soon(), chanq.StateLeased, 10)))
+	first := idsOf(q.Peek(w.Soon(), chanq.StateReady, 1000))
+	require.Equal(w, ids[:1000], first)
+	require.Equal(w, append(slices.Clone(ids[1000:1050]), ids[1051:2001]...), idsOf(q.PeekAfter(w.Soon(), testdb.Get(w, q, ids[999]), 1000)))
+
+	n, err := q.Purge(w.Soon(), chanq.StateScheduled)
+	require.NoError(w, err)
+	require.Equal(w, 2, n)
+	require.Equal(w, 2198, testdb.Stats(w, q).Ready)
+	n, err = q.Purge(w.Soon(), chanq.StateReady)
+	require.NoError(w, err)
+	require.Equal(w, 2198, n)
 }
 
 // purgeBehind purges what lies behind many messages of another state in the

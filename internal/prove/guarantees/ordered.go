@@ -110,6 +110,7 @@ func (w *world) ack(l *chanq.Lease[string]) {
 type recorder struct {
 	mu      sync.Mutex
 	history []keyorder.Handled
+	seen    map[string]bool // bodies
 }
 
 // note notes a lease whose handler began at from, and is done; ended says that its ack is
@@ -127,6 +128,10 @@ func (r *recorder) noteUntil(l *chanq.Lease[string], from, until time.Time, ende
 	n, _ := strconv.Atoi(number)
 	r.mu.Lock()
 	r.history = append(r.history, keyorder.Handled{Key: key, Number: n, From: from, Until: until, Ended: ended})
+	if r.seen == nil {
+		r.seen = map[string]bool{}
+	}
+	r.seen[l.Body] = true
 	r.mu.Unlock()
 }
 
@@ -134,11 +139,7 @@ func (r *recorder) noteUntil(l *chanq.Lease[string], from, until time.Time, ende
 func (r *recorder) messages() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	seen := map[string]bool{}
-	for _, h := range r.history {
-		seen[fmt.Sprint(h.Key, "/", h.Number)] = true
-	}
-	return len(seen)
+	return len(r.seen)
 }
 
 // handle is a handler that notes what it is given.

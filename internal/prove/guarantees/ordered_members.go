@@ -39,7 +39,7 @@ func claimsSlots(op faultdb.Op, q sqlbatch.Queue) bool {
 // keysOfMany has consumers come and go while many messages are sent and handled.
 func keysOfMany(w *world) {
 	q := w.keys(chanq.Config{Slots: 16})
-	ms, sent := manyKeys(50, 40)
+	ms, sent := manyKeys(50, 40/testdb.Slowness/testdb.Slowness)
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 50})
 	r := &recorder{}
 	var done sync.WaitGroup
@@ -51,7 +51,7 @@ func keysOfMany(w *world) {
 	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 16}
 	start := func() *chanq.Consumer[string] {
 		_, db := w.Connect()
-		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{LeaseFor: steadyLease})
+		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{}) // all go in peace: no lease runs out
 		done.Go(func() {
 			_ = c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
 				from := time.Now()
@@ -81,7 +81,7 @@ func keysOfMany(w *world) {
 // it again.
 func keysCutOff(w *world) {
 	q := w.keys(chanq.Config{Slots: 8})
-	ms, sent := manyKeys(30, 60)
+	ms, sent := manyKeys(30, 60/testdb.Slowness)
 	testdb.Send(w, q, ms...)
 	r := &recorder{}
 	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 8}

@@ -25,23 +25,9 @@ import (
 
 // Drivers that nothing here was written for: what they send and wait for is theirs.
 
-// TestTediousSpeaksToTheStandIn needs Node.js, and tedious in CHANQ_TEST_NODE_MODULES or
-// where npm puts it beside the script.
 func TestTediousSpeaksToTheStandIn(t *testing.T) {
 	t.Parallel()
-	modules := os.Getenv("CHANQ_TEST_NODE_MODULES")
-	if modules == "" {
-		modules = filepath.Join("testdata", "clients", "node_modules")
-	}
-	modules, err := filepath.Abs(modules)
-	require.NoError(t, err)
-	if _, err := os.Stat(filepath.Join(modules, "tedious")); err != nil {
-		t.Skip("NOT TESTED with tedious: npm ci in internal/testdb/mssqltest/testdata/clients installs it")
-	}
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("NOT TESTED with tedious: Node.js is not here")
-	}
+	node, modules := mssqltest.Tedious(t)
 	for name, c := range map[string]struct {
 		certificate bool
 		encrypt     string
@@ -55,21 +41,14 @@ func TestTediousSpeaksToTheStandIn(t *testing.T) {
 			if c.certificate {
 				o.Wire = tds.Options{TLS: certificate(t)}
 			}
-			speaks(t, o, []string{"NODE_PATH=" + modules, "CHANQ_ENCRYPT=" + c.encrypt}, node, "tedious.js")
+			speaks(t, o, []string{modules, "CHANQ_ENCRYPT=" + c.encrypt}, node, "tedious.js")
 		})
 	}
 }
 
-// TestFreeTDSSpeaksToTheStandIn needs pymssql, as Debian packages it or as PyPI does.
 func TestFreeTDSSpeaksToTheStandIn(t *testing.T) {
 	t.Parallel()
-	for _, python := range []string{"/usr/bin/python3", "python3"} {
-		if exec.CommandContext(t.Context(), python, "-c", "import pymssql").Run() == nil {
-			speaks(t, mssqltest.Options{}, nil, python, "freetds.py")
-			return
-		}
-	}
-	t.Skip("NOT TESTED with FreeTDS: pymssql is not here (Debian's python3-pymssql)")
+	speaks(t, mssqltest.Options{}, nil, mssqltest.PyMSSQL(t), "freetds.py")
 }
 
 // speaks runs a script of testdata/clients against a stand-in; each check that it reports

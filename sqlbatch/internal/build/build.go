@@ -4,6 +4,7 @@ package build
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -71,4 +72,20 @@ func Peek(s sqlbatch.State, after *sqlbatch.Place, end int64) (lane int, at int6
 		return -1, 0, id
 	}
 	return 0, end, [16]byte(bytes.Repeat([]byte{0xFF}, 16))
+}
+
+// Upto is the bound of a Place or a Window where the queue is ordered: none is the greatest seq.
+func Upto(seq int64) int64 {
+	if seq == 0 {
+		return math.MaxInt64
+	}
+	return seq
+}
+
+// UptoOf is that of a Place.
+func UptoOf(p *sqlbatch.Place) int64 {
+	if p == nil {
+		return math.MaxInt64
+	}
+	return Upto(p.Upto)
 }

@@ -92,7 +92,7 @@ func orderedCalls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement 
 	return map[string]sqlbatch.Statement{
 		"claim-slots": q.ClaimSlots(claim), "claim-slots-blind": q.ClaimSlots(blind), "slots": q.Slots(parts),
 		"take-slots": q.TakeSlots(member, []int{0, 1}), "give-slots": q.GiveSlots(member, parts), "horizon": q.Horizon(),
-		"held": q.Held([]int{0, 1}, n), "slot-stats": q.SlotStats(n), "begun": q.Begun(),
+		"held": q.Held([]int{0, 1}, n), "slot-stats": q.SlotStats(n), "reach": q.Reach(int64(n), n+1), "begun": q.Begun(),
 	}
 }
 

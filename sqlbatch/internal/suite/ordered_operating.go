@@ -200,3 +200,32 @@ func orderedDrop(w *world) {
 	require.NoError(w, w.db.QueryRow("SELECT COUNT(*) FROM chanq_slots").Scan(&left))
 	require.Zero(w, left)
 }
+
+// reaches: slot 1 has five messages and slot 0 two, by turns.
+func reaches(w *world) {
+	reach := func(after int64, rows int) int64 {
+		w.Helper()
+		found := w.run(w.Reach(after, rows))
+		require.Len(w, found, 1)
+		return found[0][0].(int64)
+	}
+	require.EqualValues(w, end, reach(0, 1), "an empty queue")
+	for n, slot := range []int{1, 0, 1, 1, 0, 1, 1} {
+		w.line(slot, "a", byte(n+1))
+	}
+	var seqs []int64
+	for _, row := range w.run(w.Peek(sqlbatch.Ready, 10, nil)) {
+		seqs = append(seqs, row[17].(int64))
+	}
+	require.Len(w, seqs, 7)
+	require.Equal(w, seqs[0], reach(0, 1), "the first of a slot")
+	require.Equal(w, seqs[2], reach(0, 2), "the second of slot 1")
+	require.Equal(w, seqs[5], reach(seqs[0], 3), "the third of slot 1 behind the first")
+	require.EqualValues(w, end, reach(seqs[5], 2), "no slot has two")
+
+	upto := seqs[3]
+	page := w.run(w.Peek(sqlbatch.Ready, 10, &sqlbatch.Place{At: seqs[0], Upto: upto}))
+	require.Equal(w, []any{id4(2), id4(3), id4(4)}, firsts(page, 1))
+	require.ElementsMatch(w, []byte{2, 3, 4}, w.numbers(w.run(w.Purge(sqlbatch.Ready, 10, sqlbatch.Window{After: seqs[0], Upto: upto}))))
+	require.Equal(w, []byte{1, 5, 6, 7}, w.peek(sqlbatch.Ready, 10))
+}

@@ -1,6 +1,8 @@
 package suite
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +19,7 @@ var settling = []test{
 	{"ArchiveAndBuryMoveTheWholeMessage", moved},
 	{"AnExtensionNeverMovesAnEndBack", extended},
 	{"ALookTellsTheFences", looked},
+	{"WhatIsAtTheBoundsOfTheTablesIsClaimedAndSettled", bounds},
 }
 
 func onlyTheirFence(w *world) {
@@ -146,4 +149,54 @@ func looked(w *world) {
 	require.ElementsMatch(w, []sqlbatch.Item{{ID: id(1), Fence: fence}, {ID: id(2)}}, found)
 	require.Empty(w, w.run(w.Look(ids(3))))
 	require.Empty(w, w.run(w.Look(nil)))
+}
+
+// bounds: counts and fences that leave no room, as only another program writes them.
+func bounds(w *world) {
+	claim := func() []byte {
+		p := claimOf(10)
+		p.Salt = 1 << sqlbatch.FenceBits
+		return w.numbers(w.run(w.Claim(p)))
+	}
+	atBounds(w, claim)
+}
+
+func orderedBounds(w *world) {
+	c := w.owner()
+	atBounds(w, func() []byte { return w.claimSlots(c).leased })
+}
+
+func atBounds(w *world, claim func() []byte) {
+	w.sendAll(1)
+	most := strings.NewReplacer("{attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{lapse}", fmt.Sprint(sqlbatch.LastLapse), "{fence}", fmt.Sprint(int64(sqlbatch.LastFence)), "{near}", fmt.Sprint(int64(sqlbatch.LastFence)-1), "{beyond}", fmt.Sprint(int64(sqlbatch.LastFence)+1))
+	set := func(values string) error {
+		_, err := w.db.Exec("UPDATE chanq_orders SET " + most.Replace(values))
+		return err
+	}
+	settles := map[string]func(sqlbatch.Item) sqlbatch.Statement{
+		"nack":    func(i sqlbatch.Item) sqlbatch.Statement { return w.Nack([]sqlbatch.NackItem{{Item: i}}) },
+		"snooze":  func(i sqlbatch.Item) sqlbatch.Statement { return w.Snooze([]sqlbatch.NackItem{{Item: i}}) },
+		"release": func(i sqlbatch.Item) sqlbatch.Statement { return w.Release([]sqlbatch.Item{i}) },
+	}
+	for name, settle := range settles {
+		for _, values := range []string{"attempts = {attempt}, lapses = {lapse}, fence = {fence}", "attempts = 1, lapses = 1, fence = {fence}", "attempts = 0, lapses = 0, fence = {near}"} {
+			require.NoError(w, set(values), values)
+			require.Equal(w, []byte{1}, claim(), "%s of %s", name, values)
+			fences := map[int64]bool{}
+			for range 3 { // leases that run out
+				fence := w.items(1)[0].Fence
+				require.Less(w, fence, int64(sqlbatch.HighFence))
+				require.NotContains(w, fences, fence)
+				fences[fence] = true
+				w.lapse(1)
+				require.Equal(w, []byte{1}, claim(), "%s of %s", name, values)
+			}
+			require.Len(w, w.run(settle(w.items(1)[0])), 1, "%s of %s", name, values)
+		}
+	}
+	for _, values := range []string{"attempts = 0, lapses = 1", "attempts = 3, lapses = 4", "attempts = -1", "attempts = {attempt} + 1", "lapses = -1, attempts = 5", "fence = {beyond}"} {
+		require.Error(w, set(values), values)
+	}
+	require.Equal(w, []byte{1}, claim())
+	require.Error(w, set("attempts = 2, lapses = 2"), "the lease is an attempt, too")
 }

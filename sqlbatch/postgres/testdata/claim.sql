@@ -35,8 +35,8 @@ chosen AS MATERIALIZED (
   LIMIT (SELECT n FROM t)
 )
 UPDATE "public"."chanq_orders" AS q
-SET lease_until = (SELECT now FROM t) + $2::bigint, fence = greatest(q.fence, (SELECT now << 20 FROM t)) + $4::bigint,
-    attempts = q.attempts + 1, lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
+SET lease_until = (SELECT now FROM t) + $2::bigint, fence = CASE WHEN q.fence > 8999998900488372224 THEN (SELECT now << 20 FROM t) ELSE greatest(q.fence, (SELECT now << 20 FROM t)) END + $4::bigint,
+    attempts = least(q.attempts + 1, 2000000000), lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,

@@ -19,7 +19,8 @@ BEGIN
       CONSTRAINT "pk_chanq_orders" PRIMARY KEY (id),
       CONSTRAINT "ck_chanq_orders" CHECK (priority BETWEEN -1 AND 2),
       CONSTRAINT "cv_chanq_orders" CHECK (due_at BETWEEN 0 AND 253402300799999 AND lease_until BETWEEN 0 AND 253402300799999 AND enqueued_at BETWEEN 0 AND 253402300799999
-        AND expires_at BETWEEN 0 AND 253402300799999 AND attempts BETWEEN 0 AND 2000000000 AND lapses >= 0 AND fence BETWEEN 0 AND 9000000000000000000),
+        AND expires_at BETWEEN 0 AND 253402300799999 AND lapses >= 0
+        AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND 2000000000 AND fence BETWEEN 0 AND 9000000000000000000),
       CONSTRAINT "cs_chanq_orders" CHECK (octet_length(body) <= 268435456 AND octet_length(headers) <= 65536 AND octet_length(dedup_key) <= 200)
     ) WITH (fillfactor = 50,
       autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,

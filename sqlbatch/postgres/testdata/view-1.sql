@@ -15,7 +15,7 @@ FROM (
     q.id, q.priority, q.due_at, CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, q.enqueued_at, q.expires_at, NULL::bigint AS ended_at,
     q.attempts, q.dedup_key, substring(q.headers FROM 1 FOR 4000) AS headers, substring(q.body FROM 1 FOR 4000) AS body, octet_length(q.body) AS bytes, q.last_error
   FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
-  CROSS JOIN LATERAL (SELECT l.* FROM "public"."chanq_orders" AS l WHERE l.priority = p.priority ORDER BY l.due_at, uuid_send(l.id) LIMIT 1000) AS q
+  CROSS JOIN LATERAL (SELECT * FROM (SELECT q.* FROM "public"."chanq_orders" AS q WHERE (q.priority, q.due_at) >= (p.priority, 0) AND q.priority <= p.priority ORDER BY q.priority, q.due_at, uuid_send(q.id) LIMIT 1000) AS l LIMIT (SELECT 1000)) AS q
   UNION ALL
   SELECT 'dead', d.id, d.priority, NULL, NULL, d.enqueued_at, NULL, d.ended_at,
     d.attempts, d.dedup_key, substring(d.headers FROM 1 FOR 4000), substring(d.body FROM 1 FOR 4000), octet_length(d.body), d.last_error

@@ -1,5 +1,5 @@
-UPDATE "main"."chanq_orders" SET lease_until = CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) + ?6, fence = CASE WHEN fence > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) << 20 THEN fence ELSE CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) << 20 END + ?8,
-  attempts = attempts + 1, lapses = lapses + (leased_by IS NOT NULL), leased_by = ?7
+UPDATE "main"."chanq_orders" SET lease_until = CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) + ?6, fence = CASE WHEN fence > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) << 20 AND fence <= 8999998900488372224 THEN fence ELSE CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) << 20 END + ?8,
+  attempts = min(attempts + 1, 2000000000), lapses = min(lapses + (leased_by IS NOT NULL), 32767), leased_by = ?7
 WHERE rowid IN (SELECT rowid FROM (
     SELECT * FROM (SELECT rowid FROM "main"."chanq_orders" INDEXED BY "ix_chanq_orders_due" WHERE priority = 2 AND due_at >= min(?4, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 250) AND lease_until <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND due_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND lapses + (leased_by IS NOT NULL) < ?9 ORDER BY due_at, id LIMIT ?5 + 0)
     UNION ALL

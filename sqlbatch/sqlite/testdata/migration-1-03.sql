@@ -23,8 +23,8 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   CHECK (enqueued_at BETWEEN 0 AND 253402300799999 AND (enqueued_at | 0) = enqueued_at),
   CHECK (expires_at BETWEEN 0 AND 253402300799999 AND (expires_at | 0) = expires_at),
   CHECK (fence BETWEEN 0 AND 9000000000000000000 AND (fence | 0) = fence),
-  CHECK (attempts BETWEEN 0 AND 2000000000 AND (attempts | 0) = attempts),
-  CHECK (lapses BETWEEN 0 AND 2000000000 AND (lapses | 0) = lapses),
+  CHECK (attempts BETWEEN lapses + (leased_by IS NOT NULL) AND 2000000000 AND (attempts | 0) = attempts),
+  CHECK (lapses BETWEEN 0 AND 32767 AND (lapses | 0) = lapses),
   CHECK (length(body) <= 268435456),
   CHECK (length(headers) <= 65536),
   CHECK (length(CAST(dedup_key AS BLOB)) <= 200)

@@ -29,8 +29,8 @@ IF @left > 0
 BEGIN
     UPDATE TOP (@left) q
     SET lease_until = @until,
-        fence = CASE WHEN q.fence > @mark THEN q.fence ELSE @mark END + @salt,
-        attempts = q.attempts + 1,
+        fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN q.fence ELSE @mark END + @salt,
+        attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
         lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
@@ -50,8 +50,8 @@ IF @left > 0
 BEGIN
     UPDATE TOP (@left) q
     SET lease_until = @until,
-        fence = CASE WHEN q.fence > @mark THEN q.fence ELSE @mark END + @salt,
-        attempts = q.attempts + 1,
+        fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN q.fence ELSE @mark END + @salt,
+        attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
         lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
@@ -71,8 +71,8 @@ IF @left > 0
 BEGIN
     UPDATE TOP (@left) q
     SET lease_until = @until,
-        fence = CASE WHEN q.fence > @mark THEN q.fence ELSE @mark END + @salt,
-        attempts = q.attempts + 1,
+        fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN q.fence ELSE @mark END + @salt,
+        attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
         lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,
@@ -92,8 +92,8 @@ IF @left > 0
 BEGIN
     UPDATE TOP (@left) q
     SET lease_until = @until,
-        fence = CASE WHEN q.fence > @mark THEN q.fence ELSE @mark END + @salt,
-        attempts = q.attempts + 1,
+        fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, 0x7ce66b50e2840000) THEN q.fence ELSE @mark END + @salt,
+        attempts = CASE WHEN q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
         lapses = CASE WHEN q.leased_by IS NOT NULL AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
         leased_by = @by
     OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses,

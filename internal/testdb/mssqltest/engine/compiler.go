@@ -25,7 +25,9 @@ type compiler struct {
 	paths  []*access
 	agg    *aggregation // set while compiling what comes after GROUP BY
 	hints  queryHints
-	depth  int // of views within views
+	depth  int      // of views within views
+	view   *object  // the outermost one
+	maker  *Session // of the table whose defaults these are
 }
 
 type cteDef struct {

@@ -27,7 +27,8 @@ type baseUse struct {
 	hints  tableHints
 	target bool // the statement changes rows found through it
 	need   map[int]bool
-	param  *int // a table variable: where the frame has it
+	param  *int    // a table variable: where the frame has it
+	view   *object // the view by which it is read
 }
 
 // from is the FROM clause in parts: what is joined, on which conditions.
@@ -137,9 +138,12 @@ func (c *compiler) named(r *ast.NamedTableReference, target bool) (from, error) 
 		if c.depth++; c.depth > 32 {
 			return from{}, sqlError(217, "Maximum stored procedure, function, trigger, or view nesting level exceeded (limit 32).")
 		}
-		was := c.ctes
+		was, view := c.ctes, c.view
 		c.ctes = nil
-		defer func() { c.ctes = was; c.depth-- }()
+		if view == nil {
+			c.view = o
+		}
+		defer func() { c.ctes, c.view = was, view; c.depth-- }()
 		return add(c.derivedFor(o.view.query, o.view.columns, hints, false, target))
 	case o.table == nil:
 		return from{}, errNoObject(spelled(r.SchemaObject))
@@ -153,7 +157,7 @@ func (c *compiler) base(t *table, hints tableHints, target bool) (*source, from,
 	if err != nil {
 		return nil, from{}, err
 	}
-	u := &baseUse{at: len(c.uses), table: t, slot: slot, hints: hints, target: target, need: map[int]bool{}}
+	u := &baseUse{at: len(c.uses), table: t, slot: slot, hints: hints, target: target, need: map[int]bool{}, view: c.view}
 	c.uses = append(c.uses, u)
 	src := &source{target: u}
 	for i, col := range t.cols {

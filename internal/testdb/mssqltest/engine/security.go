@@ -158,6 +158,12 @@ func (s *Session) allowed(n *node, uses []*baseUse, writes []*table) error {
 		return errDenied(action, t.name, s.e.db.name, t.schema)
 	}
 	read := func(u *baseUse) error {
+		if u.view != nil { // which is the owner's, as the table is
+			if s.has("SELECT", u.view.schema, u.view.name) {
+				return nil
+			}
+			return errDenied("SELECT", u.view.name, s.e.db.name, u.view.schema)
+		}
 		err := check("SELECT", u.table)
 		if err == nil {
 			return nil

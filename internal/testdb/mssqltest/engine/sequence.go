@@ -72,7 +72,9 @@ func (x *exec) createSequence(n *node, st *ast.CreateSequenceStatement) error {
 	return err
 }
 
-// nextValue compiles NEXT VALUE FOR. Who draws needs the permission to UPDATE the sequence.
+// nextValue compiles NEXT VALUE FOR. Who draws needs the permission to UPDATE the sequence, unless he does
+// by a procedure or by the default of a column, which have the sequence's owner; and who makes such a
+// default that for REFERENCES.
 func (c *compiler) nextValue(e *ast.NextValueForExpression) (*scalar, error) {
 	if e.OverClause != nil {
 		return nil, errUnsupported("NEXT VALUE FOR … OVER")
@@ -82,9 +84,12 @@ func (c *compiler) nextValue(e *ast.NextValueForExpression) (*scalar, error) {
 	if o == nil || o.sequence == nil {
 		return nil, errNoObject(spelled(e.SequenceName))
 	}
-	q := o.sequence
+	q, byDefault := o.sequence, c.maker != nil
+	if byDefault && !c.maker.has("REFERENCES", o.schema, o.name) {
+		return nil, errDenied("REFERENCES", o.name, c.db.name, o.schema)
+	}
 	out := derive(typeBigInt, nil, func(x *exec) (sqltype.Value, error) {
-		if !x.s.has("UPDATE", o.schema, o.name) {
+		if !byDefault && (x.s.frame == nil || x.s.frame.proc == "") && !x.s.has("UPDATE", o.schema, o.name) {
 			return nil, errDenied("UPDATE", o.name, x.s.e.db.name, o.schema)
 		}
 		number := q.start + q.given.Add(1) - 1
@@ -97,10 +102,12 @@ func (c *compiler) nextValue(e *ast.NextValueForExpression) (*scalar, error) {
 	return out, nil
 }
 
+// sequenceRows are those of the sequences that the user may know of: on which he has any permission.
 func sequenceRows(x *exec) []Row {
 	var out []Row
 	for _, o := range x.s.e.db.list() {
-		if o.sequence != nil {
+		known := x.s.has("VIEW DEFINITION", o.schema, o.name) || x.s.has("UPDATE", o.schema, o.name) || x.s.has("ALTER", o.schema, o.name)
+		if o.sequence != nil && known {
 			out = append(out, Row{o.name, int64(o.id), o.sequence.current()})
 		}
 	}

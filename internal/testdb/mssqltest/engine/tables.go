@@ -245,7 +245,7 @@ func (x *exec) createTable(n *node, st *ast.CreateTableStatement) error {
 		return errUnsupported("temporary table or CREATE TABLE AS")
 	}
 	t := newTable(x.s.e.db, schema, name)
-	c := &compiler{db: x.s.e.db, batch: n.batch, source: n.batch.text}
+	c := &compiler{db: x.s.e.db, batch: n.batch, source: n.batch.text, maker: x.s}
 	if err := c.define(t, st.Definition); err != nil {
 		return err
 	}

@@ -37,8 +37,8 @@ chosen AS MATERIALIZED (
 ),
 leased AS MATERIALIZED (
   UPDATE "public"."chanq_orders" AS q
-  SET lease_until = (SELECT ends FROM t), fence = greatest(q.fence, (SELECT fence FROM t)) + $4::bigint, attempts = q.attempts + 1,
-      lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
+  SET lease_until = (SELECT ends FROM t), fence = CASE WHEN q.fence > 8999998900488372224 THEN (SELECT fence FROM t) ELSE greatest(q.fence, (SELECT fence FROM t)) END + $4::bigint,
+      attempts = least(q.attempts + 1, 2000000000), lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
   WHERE q.ctid = ANY (CASE WHEN (SELECT n FROM t) < 0 THEN ARRAY[col_description(0, (SELECT n FROM t))::tid, col_description(0, (SELECT n FROM t))::tid, col_description(0, (SELECT n FROM t))::tid, col_description(0, (SELECT n FROM t))::tid, NULL] ELSE ARRAY(SELECT c.at FROM chosen AS c) END)
     AND q.seq + 0 >= (SELECT first FROM total) AND q.seq + 0 <= (SELECT last FROM total)
   RETURNING uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence, q.attempts, q.lapses::integer AS lapses,

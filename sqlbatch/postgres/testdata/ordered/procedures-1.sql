@@ -1,5 +1,5 @@
 CREATE OR REPLACE FUNCTION "public"."chanq_orders_send"(body text, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL)
-RETURNS uuid LANGUAGE plpgsql VOLATILE AS $chanq$
+RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $chanq$
 DECLARE
   new_id uuid := coalesce($5, (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid);
   line bytea := coalesce(convert_to(nullif($2, ''), 'UTF8'), uuid_send(new_id));

@@ -9,7 +9,7 @@ WHERE id = ANY (ARRAY(
   CROSS JOIN LATERAL (
     SELECT e.* FROM (
       SELECT q.id, q.seq FROM "public"."chanq_orders" AS q
-      WHERE (q.slot, q.seq) > (s.slot, $2::bigint) AND q.slot <= s.slot AND (q.due_at > (SELECT now FROM t))::integer <> 1 AND (q.lease_until <= (SELECT now FROM t))::integer <> 1 AND ((q.fence - 1) >> 20 >= (SELECT $3::bigint))::integer <> 1
+      WHERE (q.slot, q.seq) > (s.slot, $2::bigint) AND q.slot <= s.slot AND (q.slot, q.seq) <= (s.slot, $4::bigint) AND (q.due_at > (SELECT now FROM t))::integer <> 1 AND (q.lease_until <= (SELECT now FROM t))::integer <> 1 AND ((q.fence - 1) >> 20 >= (SELECT $3::bigint))::integer <> 1
       ORDER BY q.slot, q.seq LIMIT 1000) AS e
     LIMIT (SELECT n FROM t)) AS f
   WHERE s.queue = 'orders'

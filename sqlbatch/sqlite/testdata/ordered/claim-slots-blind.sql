@@ -25,8 +25,8 @@ walked AS NOT MATERIALIZED (
 )
 UPDATE "main"."chanq_orders"
 SET lease_until = min(CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) + ?14, (SELECT m.until FROM "main"."chanq_members" AS m WHERE m.id = ?3)),
-  fence = (CASE WHEN fence > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) << 20 THEN (fence >> 20) + 1 ELSE CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) END << 20) + ?5, attempts = attempts + 1,
-  lapses = lapses + (leased_by IS NOT NULL), leased_by = ?3
+  fence = (CASE WHEN fence > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) << 20 AND fence <= 8999998900488372224 THEN (fence >> 20) + 1 ELSE CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) END << 20) + ?5,
+  attempts = min(attempts + 1, 2000000000), lapses = min(lapses + (leased_by IS NOT NULL), 32767), leased_by = ?3
 WHERE seq IN (SELECT w.seq FROM walked AS w WHERE w.due_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND w.lease_until <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND w.lapses + (w.leased_by IS NOT NULL) < ?15);
 
 WITH parts AS MATERIALIZED (

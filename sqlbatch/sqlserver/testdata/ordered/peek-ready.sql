@@ -1,4 +1,4 @@
--- @n bigint, @after bigint
+-- @n bigint, @after bigint, @upto bigint
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -20,7 +20,7 @@ FROM (
     CROSS APPLY (
         SELECT TOP (@n) r.id, r.seq
         FROM [dbo].[chanq_orders] AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-        WHERE r.slot = s.slot AND r.seq > @after AND r.due_at <= @now AND r.lease_until <= @now
+        WHERE r.slot = s.slot AND r.seq > @after AND r.seq <= @upto AND r.due_at <= @now AND r.lease_until <= @now
         ORDER BY r.seq) AS f
     WHERE s.queue = 'orders'
     ORDER BY f.seq

@@ -1,0 +1,52 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"math"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// peekBySeq goes through an ordered queue in steps, each of which ends after a number of messages: a
+// few that wait or are leased may lie among millions that are ready, and one statement through all
+// of them would take too long.
+func (q *queue) peekBySeq(ctx context.Context, s sqlbatch.State, n int, after *sqlbatch.Place) (list []Entry, err error) {
+	var place sqlbatch.Place
+	if after != nil {
+		place = *after
+	}
+	for len(list) < n && place.Upto < math.MaxInt64 {
+		if place.Upto, err = q.reach(ctx, place.At); err != nil {
+			return nil, q.fail("peek", err)
+		}
+		found, err := q.entries(ctx, "peek", q.sql.Peek(s, n-len(list), &place))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+		place.At = place.Upto
+	}
+	return list, nil
+}
+
+// reach is up to which seq a step behind a seq looks.
+func (q *queue) reach(ctx context.Context, after int64) (upto int64, err error) {
+	err = q.once(ctx, q.sql.Reach(after, operateRows), func(rows *sql.Rows) error { return rows.Scan(&upto) })
+	return upto, err
+}
+
+// purgeBySeq is to purge what peekBySeq is to a peek.
+func (q *queue) purgeBySeq(ctx context.Context, s sqlbatch.State, w sqlbatch.Window) (total int, err error) {
+	for w.Upto < math.MaxInt64 {
+		if w.Upto, err = q.reach(ctx, w.After); err != nil {
+			return total, q.fail("purge", err)
+		}
+		n, err := q.purge(ctx, s, w)
+		if total += n; err != nil {
+			return total, err
+		}
+		w.After = w.Upto
+	}
+	return total, nil
+}

@@ -1,0 +1,1 @@
+REVOKE ALL ON FUNCTION "public"."chanq_orders_send" FROM PUBLIC;
