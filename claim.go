@@ -40,6 +40,7 @@ func (c *Consumer[T]) claimAll() {
 	defer c.releaseBuffer()
 	defer c.awaitDelivered()
 	defer c.rise()
+	defer c.caught()
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()

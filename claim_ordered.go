@@ -40,12 +40,12 @@ func (d *dispatch[T]) claimAll() {
 	var apart conc.WaitGroup
 	apart.Go(d.run)
 	defer func() {
-		c.stopNow() // it is, unless this is a panic, which must come out
 		apart.Wait()
 		c.releaseBuffer()
 		close(c.out)
 	}()
 	defer c.rise()
+	defer c.caught()
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
@@ -153,18 +153,16 @@ func (d *dispatch[T]) forget() {
 // the look, if there was one.
 func (d *dispatch[T]) tend(ctx context.Context) (*slotLook, error) {
 	now := monotonic()
-	d.mu.Lock()
-	drained := d.lines.leaving()
-	d.mu.Unlock()
+	var drained []int
+	d.with(func(ls *lines) { drained = ls.leaving() })
 	for _, slot := range drained {
 		d.tenure.drained(slot)
 	}
 	if now < d.rest || d.tenure.wait() > 0 {
 		return nil, nil
 	}
-	d.mu.Lock()
-	parts := d.lines.view(now)
-	d.mu.Unlock()
+	var parts []sqlbatch.SlotPart
+	d.with(func(ls *lines) { parts = ls.view(now) })
 	look, err := d.tenure.tend(ctx, parts)
 	if err != nil {
 		d.rest = now + slotsSoon
@@ -198,10 +196,13 @@ func (d *dispatch[T]) sample(ctx context.Context, idle bool) error {
 func (d *dispatch[T]) runIdle(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.c.claimPatience())
 	defer cancel()
+	run := d.c.sessions.RunPatient
 	if d.c.flow.atWork {
-		return d.c.sessions.Run(ctx, st, scan)
+		run = d.c.sessions.Run
 	}
-	return d.c.sessions.RunPatient(ctx, st, scan)
+	err := run(ctx, st, scan)
+	d.c.mind("claim", err)
+	return err
 }
 
 // claim leases up to n messages of what the lines ask for, and puts what it finds into
@@ -322,10 +323,9 @@ func (d *dispatch[T]) askHeld(ctx context.Context) error {
 	if !d.lines.config.holds {
 		return nil
 	}
-	d.mu.Lock()
 	again := now-d.asked >= heldEvery
-	slots := d.lines.asking(again)
-	d.mu.Unlock()
+	var slots []int
+	d.with(func(ls *lines) { slots = ls.asking(again) })
 	if again {
 		d.asked = now
 	}

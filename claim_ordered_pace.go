@@ -82,10 +82,12 @@ func (d *dispatch[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 
 // untilDue is for how long, up to most, nothing is to be done for entries or slots.
 func (d *dispatch[T]) untilDue(most time.Duration) time.Duration {
-	d.mu.Lock()
-	due, any := d.lines.due()
-	held := d.lines.held > 0
-	d.mu.Unlock()
+	var due time.Duration
+	var any, held bool
+	d.with(func(ls *lines) {
+		due, any = ls.due()
+		held = ls.held > 0
+	})
 	if any {
 		most = min(most, due-monotonic())
 	}

@@ -238,6 +238,7 @@ func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	defer cancel()
 	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.ask(false, monotonic())), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err != nil {
+		c.mind("claim", err)
 		return 0, false, err
 	}
 	c.count(func(s *ConsumerStats) { s.Looks++ })

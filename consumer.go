@@ -65,6 +65,7 @@ type Consumer[T any] struct {
 	abandon   context.CancelFunc
 	returned  chan struct{} // the claimer has ended, and given back the buffer
 	drained   chan struct{} // stopping, and the last lease ended
+	fallen    chan struct{} // of capacity 1: a goroutine has panicked
 	finished  chan struct{} // every goroutine has ended, but for what follows
 	idle      chan struct{} // and every handler of Handle and Pipe has returned
 	// Of the claimer.
@@ -153,6 +154,7 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		progress: make(chan struct{}, 1),
 		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
+		fallen:   make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
 		seat:     newSeat(q.core, watch),
 		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
@@ -194,32 +196,43 @@ func (c *Consumer[T]) supervise(forget func()) {
 	for range c.settler.storers() {
 		rest.Go(c.settler.run)
 	}
-	rest.Go(c.keeper.run)
-	rest.Go(func() { c.attend(attending) })
+	run := func(f func()) {
+		rest.Go(func() {
+			defer c.caught()
+			f()
+		})
+	}
+	run(c.keeper.run)
+	run(func() { c.attend(attending) })
 	if c.queue.cfg.Retain > 0 {
-		rest.Go(c.trim)
+		run(c.trim)
 	}
 	if c.queue.sql.Wear().Text != "" {
-		rest.Go(c.vacuum)
+		run(c.vacuum)
 	}
 	if c.order != nil {
 		claimer.Go(c.order.claimAll)
-		rest.Go(func() { c.order.watch(attending) })
+		run(func() { c.order.watch(attending) })
 	} else {
 		claimer.Go(c.claimAll)
 	}
 	claimer.Wait()
 	close(c.returned)
 	if c.order != nil {
-		rest.Go(func() { c.order.vacate(attending) })
+		run(func() { c.order.vacate(attending) })
 	}
 	forget()
 	endWatch := c.seat.leave()
 	c.settler.backlog.Drain()
+	var enough <-chan time.Time
 	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {
 		select {
 		case <-c.drained:
 		case <-c.abandoned.Done():
+		case <-c.fallen: // there may be leases that nobody knows of any more
+			enough = time.After(c.cfg.LeaseFor)
+		case <-enough:
+			c.abandon()
 		}
 	}
 	c.settler.backlog.Close()
@@ -291,7 +304,7 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 func (c *Consumer[T]) Done() <-chan struct{} { return c.stop.Done() }
 
 // Err is the permanent error that ended the consumer (the table is missing, a
-// right is missing), or nil. Outages do not end a consumer.
+// right is missing, the driver has panicked), or nil. Outages do not end a consumer.
 func (c *Consumer[T]) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -403,6 +416,34 @@ func (c *Consumer[T]) broken(err error) {
 	}
 	c.mu.Unlock()
 	c.Stop()
+}
+
+// caught ends the consumer by a panic of one of its goroutines, which is a fault of chanq's:
+// those of drivers and of the user's functions are caught where they are called. What is
+// delivered may still be settled, for LeaseFor; then it is given up. It is to be deferred.
+func (c *Consumer[T]) caught() {
+	if p := recover(); p != nil {
+		c.fell(panicked(p))
+	}
+}
+
+func (c *Consumer[T]) fell(err error) {
+	c.broken(&OpError{Op: "consume", Queue: c.queue.name, Err: err})
+	notify(c.fallen)
+}
+
+// mind ends the consumer where an error, of a statement that is made again whatever becomes of
+// it, is of a panic.
+func (c *Consumer[T]) mind(op string, err error) {
+	if session.Panicked(err) {
+		c.broken(c.queue.fail(op, err))
+	}
+}
+
+// tell is the report of a chore.
+func (c *Consumer[T]) tell(h *housework, err error) {
+	h.report(err)
+	c.mind(h.op, err)
 }
 
 func (c *Consumer[T]) settled(e SettledEvent) {

@@ -17,8 +17,9 @@ import (
 type dispatch[T any] struct {
 	c *Consumer[T]
 
-	mu    sync.Mutex // guards lines; held for moments, nothing is called under it
-	lines *lines
+	mu     sync.Mutex // guards lines and fallen; held for moments, nothing is called under it
+	lines  *lines
+	fallen bool // by a panic: nobody knows what may be handed out, so nothing is
 
 	ready   chan struct{} // of capacity 1: a lease is ready
 	recall  chan struct{} // of capacity 1: a slot is to be given back
@@ -60,13 +61,15 @@ func newDispatch[T any](c *Consumer[T]) *dispatch[T] {
 // change changes the lines, and does what follows: leases are given back to the database,
 // others are told that they are lost, and whoever waits is woken.
 func (d *dispatch[T]) change(f func(*lines)) {
-	d.mu.Lock()
-	f(d.lines)
-	back, lost := d.lines.collect()
-	ready, wanted, knew := len(d.lines.ready) > 0, d.lines.wanted, d.lines.knew
-	d.lines.wanted, d.lines.knew = false, false
-	d.waits.Store(d.lines.waiting > 0)
-	d.mu.Unlock()
+	var back, lost []*lease
+	var ready, wanted, knew bool
+	d.with(func(ls *lines) {
+		f(ls)
+		back, lost = ls.collect()
+		ready, wanted, knew = len(ls.ready) > 0, ls.wanted, ls.knew
+		ls.wanted, ls.knew = false, false
+		d.waits.Store(ls.waiting > 0)
+	})
 	d.giveBack(back)
 	for _, l := range lost {
 		d.c.keeper.loseLease(l, leaseLost)
@@ -80,6 +83,23 @@ func (d *dispatch[T]) change(f func(*lines)) {
 	if wanted || knew {
 		notify(d.changed)
 	}
+}
+
+// with has f use the lines, under their lock. A panic in it ends the consumer, and the use of
+// the lines; whoever was about to use them goes on.
+func (d *dispatch[T]) with(f func(*lines)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fallen {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			d.fallen = true
+			d.c.fell(panicked(p))
+		}
+	}()
+	f(d.lines)
 }
 
 // hurry ends the claimer's pause.
@@ -110,35 +130,35 @@ func (d *dispatch[T]) moved(l *lease) {
 }
 
 // awaits reports whether others wait for the settle of a lease: behind it, or for its turn.
-func (d *dispatch[T]) awaits(l *lease) bool {
+func (d *dispatch[T]) awaits(l *lease) (others bool) {
 	if !d.waits.Load() {
 		return false
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t := l.spot
-	return t != nil && t.state == spotOut && (len(t.line.spots) > 1 || len(t.line.slot.blocked) > 0)
+	d.with(func(*lines) {
+		t := l.spot
+		others = t != nil && t.state == spotOut && (len(t.line.spots) > 1 || len(t.line.slot.blocked) > 0)
+	})
+	return others
 }
 
 // buffered is how many leases are ready for readers and not on the channel yet, and how
 // many wait for their line.
 func (d *dispatch[T]) buffered() (ready, waiting int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.lines.ready) + int(d.inHand.Load()), d.lines.waiting
+	d.with(func(ls *lines) { ready, waiting = len(ls.ready), ls.waiting })
+	return ready + int(d.inHand.Load()), waiting
 }
 
 // stats fills in what is of ordered queues.
 func (d *dispatch[T]) stats(s *ConsumerStats) {
 	ready, waiting := d.buffered()
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	s.Buffered += ready
-	s.Waiting, s.Slots, s.StalledSlots = waiting, len(d.lines.slots), d.lines.stalled()
+	s.Waiting = waiting
+	d.with(func(ls *lines) { s.Slots, s.StalledSlots = len(ls.slots), ls.stalled() })
 }
 
 // run moves leases to the channel until Stop, and then gives back what it has in hand.
 func (d *dispatch[T]) run() {
+	defer d.c.caught()
 	var hand []*Lease[T]
 	for d.c.stop.Err() == nil {
 		d.inHand.Store(int64(len(hand)))
@@ -180,16 +200,16 @@ const handful = 64
 // next takes leases whose turn it is. From here on their MaxExtend runs.
 func (d *dispatch[T]) next(hand []*Lease[T]) []*Lease[T] {
 	most := min(handful, d.c.cfg.Prefetch)
-	d.mu.Lock()
-	for len(hand) < most {
-		_, message := d.lines.next()
-		if message == nil {
-			break
+	d.with(func(ls *lines) {
+		for len(hand) < most {
+			_, message := ls.next()
+			if message == nil {
+				break
+			}
+			hand = append(hand, message.(*Lease[T]))
 		}
-		hand = append(hand, message.(*Lease[T]))
-	}
-	d.inHand.Store(int64(len(hand)))
-	d.mu.Unlock()
+		d.inHand.Store(int64(len(hand)))
+	})
 	until := monotonic() + d.c.cfg.MaxExtend
 	for _, l := range hand {
 		l.lease.until.Store(int64(until))
@@ -210,15 +230,15 @@ func (d *dispatch[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 	}
 	keep := hand[:0]
 	var back []*lease
-	d.mu.Lock()
-	for _, l := range hand {
-		if t := l.lease.spot; t == nil || t.line.slot.closing {
-			back = append(back, l.lease)
-		} else {
-			keep = append(keep, l)
+	d.with(func(*lines) {
+		for _, l := range hand {
+			if t := l.lease.spot; t == nil || t.line.slot.closing {
+				back = append(back, l.lease)
+			} else {
+				keep = append(keep, l)
+			}
 		}
-	}
-	d.mu.Unlock()
+	})
 	d.giveBack(back)
 	return keep
 }
@@ -231,12 +251,13 @@ func (d *dispatch[T]) watch(ctx context.Context) {
 	pause := retry.Backoff{Low: firstLook, High: time.Second}
 	for ctx.Err() == nil {
 		began := monotonic()
-		d.mu.Lock()
-		due, next := d.lines.looks(began)
-		d.mu.Unlock()
+		var due []*lease
+		next := began + time.Hour
+		d.with(func(ls *lines) { due, next = ls.looks(began) })
 		if len(due) > 0 {
 			seen, err := d.c.queue.look(ctx, d.c.notes, d.c.cfg.tryTimeout(), due)
 			if err != nil {
+				d.c.mind("look", err)
 				retry.Sleep(ctx, pause.Pause())
 				continue
 			}
@@ -260,9 +281,8 @@ func (d *dispatch[T]) watch(ctx context.Context) {
 // returned is told that the handler of a lease that is in a transaction has returned: it is
 // likely to be committed.
 func (d *dispatch[T]) returned(l *lease) {
-	d.mu.Lock()
-	hurry := d.lines.hurry(l, monotonic())
-	d.mu.Unlock()
+	hurry := false
+	d.with(func(ls *lines) { hurry = ls.hurry(l, monotonic()) })
 	if hurry {
 		notify(d.txs)
 	}
@@ -284,11 +304,11 @@ func (d *dispatch[T]) slotGone(slot int) {
 	notify(d.recall)
 }
 
-func (d *dispatch[T]) handedOut(slot int) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if s := d.lines.slot(slot); s != nil {
-		return s.out
-	}
-	return 0
+func (d *dispatch[T]) handedOut(slot int) (n int) {
+	d.with(func(ls *lines) {
+		if s := ls.slot(slot); s != nil {
+			n = s.out
+		}
+	})
+	return n
 }

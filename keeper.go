@@ -11,6 +11,7 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -37,6 +38,7 @@ type keeper struct {
 	// bound is beyond which no lease is extended: the end of the membership, of an ordered
 	// queue; nil: none.
 	bound func() time.Duration
+	owner leaseOwner
 
 	// mu guards what follows, for one pass over the leases at most: claims wait for it.
 	// Nothing is called under it that waits.
@@ -62,7 +64,7 @@ type keeper struct {
 func newKeeper(owner leaseOwner, s *sessions, h *health, leaseFor, timeout time.Duration) *keeper {
 	q := owner.home()
 	k := &keeper{
-		queue: q, sessions: s, leaseFor: leaseFor, timeout: timeout,
+		queue: q, owner: owner, sessions: s, leaseFor: leaseFor, timeout: timeout,
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		loop: retry.Loop{Health: h, Classify: q.classify},
 	}
@@ -130,7 +132,7 @@ func (k *keeper) run() {
 	defer close(batches)
 	extender.Go(func() {
 		for batch := range batches {
-			answers <- k.extendAll(batch)
+			answers <- k.extendOrFall(batch)
 		}
 	})
 	tick := k.leaseFor / 3
@@ -219,6 +221,16 @@ func (k *keeper) loseLease(l *lease, to leaseState) {
 // full is the most leases of a statement.
 func (k *keeper) full() int { return max(1, k.queue.dialect.Traits().AckItems) }
 
+// extendOrFall is extendAll. A panic in it, which is a fault of chanq's, ends the owner.
+func (k *keeper) extendOrFall(leases []*lease) (answered bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			k.owner.broken(&OpError{Op: "extend", Queue: k.queue.name, Err: panicked(p)})
+		}
+	}()
+	return k.extendAll(leases)
+}
+
 // extendAll extends leases and reports whether the database answered for all. Those
 // that end first go first, and those that were found locked go by themselves.
 func (k *keeper) extendAll(leases []*lease) bool {
@@ -240,6 +252,9 @@ func (k *keeper) extendAll(leases []*lease) bool {
 				failed++
 				k.most = max(1, k.most/2) // should one of them be the cause, it will be alone
 				k.loop.Failed(k.stop, f)  // the pause is run's
+				if session.Panicked(f.Err) {
+					k.owner.broken(k.queue.fail("extend", f.Err))
+				}
 			}
 			leases = leases[n:]
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -77,7 +78,7 @@ func (q *queue) trySetEnd(ctx context.Context, s *sessions, l *lease, d, timeout
 	defer cancel()
 	changed, _, err := s.Items(within, sql.EndAfter([]sqlbatch.Item{l.item}, d), nil)
 	if err != nil {
-		if q.classify(err) == sqlbatch.Unknown {
+		if q.classify(err) == sqlbatch.Unknown || session.Fell(err) {
 			l.doubt(start, d)
 		}
 		return 0, 0, err

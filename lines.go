@@ -36,7 +36,8 @@ type lines struct {
 	held    int          // lines that the dead hold
 	had     map[int]bool // slots that were ever ours, by number
 
-	freeLines []keyLine // to be used next
+	inTurn    []*lineSlot // room for turns
+	freeLines []keyLine   // to be used next
 	freeSpots []spot
 	places    []rowPlace // room for claimed
 	touched   []*keyLine // room for claimedOf

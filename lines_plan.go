@@ -27,8 +27,9 @@ import (
 
 const (
 	// leastWaiting is how many leases and entries of a slot may wait at least before the
-	// slot is claimed no more, but for its entries.
-	leastWaiting = 16
+	// slot is claimed no more, but for its entries. By default that is more than a claim has room
+	// for in all slots together, so that those that are ahead wait for those that are behind.
+	leastWaiting = 24
 	// slotEnd is the end of a slot.
 	slotEnd = math.MaxInt64
 
@@ -78,10 +79,8 @@ func (ls *lines) plan(now time.Duration, horizon int64, sweepEvery time.Duration
 			return p
 		}
 	}
-	first, _ := slices.BinarySearchFunc(ls.slots, ls.rotate, func(s *lineSlot, n int) int { return cmp.Compare(s.number, n) })
 	share := ls.share()
-	for i := range ls.slots {
-		s := ls.slots[(first+i)%len(ls.slots)]
+	for _, s := range ls.turns() {
 		if s.closing || !s.ours {
 			continue
 		}
@@ -100,6 +99,16 @@ func (ls *lines) plan(now time.Duration, horizon int64, sweepEvery time.Duration
 		p.known += known
 	}
 	return p
+}
+
+// turns are the slots in the order in which they are claimed from: those first that are behind, so
+// that what was sent first comes first, and neighbours in the table at about the same time. Where
+// they are equal each is first in its turn.
+func (ls *lines) turns() []*lineSlot {
+	first, _ := slices.BinarySearchFunc(ls.slots, ls.rotate, func(s *lineSlot, n int) int { return cmp.Compare(s.number, n) })
+	ls.inTurn = append(append(ls.inTurn[:0], ls.slots[first:]...), ls.slots[:first]...)
+	slices.SortStableFunc(ls.inTurn, func(a, b *lineSlot) int { return cmp.Compare(a.mark, b.mark) })
+	return ls.inTurn
 }
 
 // known is how many rows a claim of the slot may tell of that take no more room.

@@ -43,7 +43,7 @@ func TestWhereTheDatabaseMayHaveForgottenNumbersAllIsReadAgain(t *testing.T) {
 }
 
 func TestASlotOfWhichMuchWaitsIsNotClaimed(t *testing.T) {
-	seqs := make([]int64, 12)
+	seqs := make([]int64, leastWaiting/2+4)
 	for i := range seqs {
 		seqs[i] = int64(i + 1)
 	}
@@ -277,4 +277,40 @@ func TestALeaseThatIsAckedInTwoTransactionsIsLookedAfterOnce(t *testing.T) {
 	require.Empty(t, due)
 	two, _ := ls.next()
 	require.NotNil(t, two)
+}
+
+// TestSlotsThatAreBehindComeFirst has a claim without room for all begin with those whose messages
+// were sent first, and with each in turn where they are equal.
+func TestSlotsThatAreBehindComeFirst(t *testing.T) {
+	const slots = 4
+	ls := newLines(lineConfig{prefetch: 100})
+	for slot := range slots {
+		ls.open(slot, 1, 0, 0)
+	}
+	order := func(p linePlan) (numbers []int) {
+		for _, part := range p.parts {
+			numbers = append(numbers, part.Slot)
+		}
+		return numbers
+	}
+	full := func(reached ...int64) { // for more than these slots it had no room
+		var ends []lineEnd
+		p := ls.plan(1, slotEnd, time.Hour, false)
+		for i, part := range p.parts {
+			if i < len(reached) {
+				ends = append(ends, lineEnd{part.Slot, reached[i]})
+			} else {
+				ends = append(ends, lineEnd{part.Slot, part.From})
+			}
+		}
+		ls.claimed(p, nil, ends, 1)
+	}
+	full(7, 7)
+	require.Equal(t, []int{2, 3, 0, 1}, order(ls.plan(1, slotEnd, time.Hour, false)), "that had no room")
+	full(5, 9)
+	require.Equal(t, []int{2, 0, 1, 3}, order(ls.plan(1, slotEnd, time.Hour, false)), "by how far they are")
+	full(7)
+	require.Equal(t, []int{0, 1, 2, 3}, order(ls.plan(1, slotEnd, time.Hour, false)))
+	full(slotEnd) // the first of those that are equal has nothing more
+	require.Equal(t, []int{1, 2, 0, 3}, order(ls.plan(1, slotEnd, time.Hour, false)), "in turn, where they are equal")
 }

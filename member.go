@@ -81,7 +81,7 @@ func (c *Consumer[T]) attend(ctx context.Context) {
 		}
 		began := monotonic()
 		err := c.asMember(ctx, timeout, c.queue.sql.Join(c.member))
-		chore.report(err)
+		c.tell(&chore, err)
 		if err != nil && c.queue.ordered() {
 			pause /= 4
 		}

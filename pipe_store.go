@@ -99,12 +99,12 @@ func (p *pipe[In, Out]) storePart(items []*piped[Out]) (again [][]*piped[Out]) {
 			return err
 		})
 	}, func(f *retry.Failure) retry.Next {
-		switch f.Class {
-		case sqlbatch.RolledBack:
+		switch {
+		case f.Class == sqlbatch.RolledBack:
 			// An input may be locked, or an output wait for a key: the repetition passes over
 			// the one, and waits for the other as long as it may.
 			acks = p.from.queue.sql.InTx().SkipLocked()
-		case sqlbatch.Unknown:
+		case f.Class == sqlbatch.Unknown, session.Fell(f.Err):
 			for _, item := range items {
 				item.in.unknown = true
 			}

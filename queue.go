@@ -76,7 +76,7 @@ func (q *queue) fail(op string, err error) error {
 	if class == sqlbatch.NoSchema {
 		err = fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.name, err)
 	}
-	return &OpError{Op: op, Queue: q.name, Unknown: class == sqlbatch.Unknown, Err: err}
+	return &OpError{Op: op, Queue: q.name, Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
 }
 
 // classify is what an error means: session.Classify, and that of errors of chanq's own.

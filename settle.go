@@ -134,9 +134,27 @@ func (s *settler) run() {
 		if !open {
 			return
 		}
-		w.store(leases)
+		w.storeOrFall(leases)
 		w.groups.Done()
 	}
+}
+
+// storeOrFall is store. A panic in it, which is a fault of chanq's, ends the owner, and the
+// settles at hand with an error.
+func (w *storer) storeOrFall(leases []*lease) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		err := panicked(p)
+		w.owner.broken(&OpError{Op: "settle", Queue: w.queue.name, Err: err})
+		w.scratch = settleScratch{}
+		for _, l := range leases {
+			l.finish(&OpError{Op: l.op.String(), Queue: w.queue.name, ID: l.item.ID, Unknown: true, Err: err})
+		}
+	}()
+	w.store(leases)
 }
 
 // settleTally is what became of a group.
@@ -211,7 +229,7 @@ func (w *storer) try(p *settlePiece, tally *settleTally) (again []*settlePiece) 
 	if f == nil {
 		return nil
 	}
-	if f.Class == sqlbatch.Unknown {
+	if f.Class == sqlbatch.Unknown || session.Fell(f.Err) {
 		for _, l := range p.leases {
 			l.unknown = true
 		}

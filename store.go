@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -115,7 +116,7 @@ func (p *Producer[T]) store(group []*pending[T], t *turn) {
 			return retry.AtOnce
 		}
 		var half *halfDoneError
-		unknown = unknown || f.Class == sqlbatch.Unknown || errors.As(f.Err, &half)
+		unknown = unknown || f.Class == sqlbatch.Unknown || session.Fell(f.Err) || errors.As(f.Err, &half)
 		switch {
 		case f.Class == sqlbatch.BadRow, isPermanent(f.Class):
 			return retry.Stop

@@ -85,7 +85,10 @@ func (c *Consumer[T]) surveyNow() (s survey, below bool) {
 func (c *Consumer[T]) surveyApart() {
 	c.surveys.floor.begin(monotonic())
 	patience := c.surveys.patience
-	c.joined.Go(func() { c.surveyed <- c.queue.survey(c.stop, patience, c.notes.RunTimed) })
+	c.joined.Go(func() {
+		defer c.caught()
+		c.surveyed <- c.queue.survey(c.stop, patience, c.notes.RunTimed)
+	})
 }
 
 // endSurvey takes what a survey found. It reports that there is something to claim below

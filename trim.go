@@ -24,7 +24,7 @@ func (c *Consumer[T]) trim() {
 		if round%whole == 0 {
 			after = 0
 		}
-		chore.report(c.trimOnce(&after))
+		c.tell(&chore, c.trimOnce(&after))
 	}
 }
 

@@ -44,7 +44,7 @@ func (c *Consumer[T]) vacuumIfWorn(p *vacuumPace, chore *housework) {
 	w, err := c.wear()
 	if err != nil || !p.worth(monotonic(), w) {
 		if err != nil {
-			chore.report(err)
+			c.tell(chore, err)
 		}
 		return
 	}
@@ -71,7 +71,7 @@ func (c *Consumer[T]) vacuumIfWorn(p *vacuumPace, chore *housework) {
 	if c.stop.Err() != nil {
 		return // which is no failure
 	}
-	chore.report(err)
+	c.tell(chore, err)
 	if err != nil {
 		p.failed(monotonic(), took)
 		return

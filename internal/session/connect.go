@@ -21,19 +21,16 @@ const connectTimeout = 15 * time.Second
 // first.
 func connect(ctx context.Context, db *sql.DB, probe bool) (*sql.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	type attempt struct {
+	type result struct {
 		conn *sql.Conn
 		err  error
 	}
-	done := make(chan attempt)
+	done := make(chan result)
 	go func() {
 		defer cancel()
-		conn, err := db.Conn(ctx)
-		if err == nil && probe {
-			conn, err = probed(ctx, db, conn)
-		}
+		conn, err := attempt(ctx, db, probe)
 		select {
-		case done <- attempt{conn, err}:
+		case done <- result{conn, err}:
 		case <-ctx.Done():
 			if err == nil {
 				_ = conn.Close() // nobody waits for it: it goes back to the *sql.DB
@@ -41,11 +38,20 @@ func connect(ctx context.Context, db *sql.DB, probe bool) (*sql.Conn, error) {
 		}
 	}()
 	select {
-	case a := <-done:
-		return a.conn, a.err
+	case r := <-done:
+		return r.conn, r.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+func attempt(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, err error) {
+	defer caught(&err)
+	conn, err = db.Conn(ctx)
+	if err == nil && probe {
+		conn, err = probed(ctx, db, conn)
+	}
+	return conn, err
 }
 
 const (

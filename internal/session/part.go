@@ -171,7 +171,7 @@ func (p *Part) acquire(ctx context.Context) (*puddle.Resource[*session], error) 
 		switch {
 		case p.maxAge == 0, !idle && !res.Value().old(time.Since(made), p.maxAge), made.After(began):
 			return res, nil
-		case !p.pool.spare(0) && (!idle || answers(ctx, res.Value().conn) == nil):
+		case !p.pool.spare(0) && (!idle || res.Value().answers(ctx) == nil):
 			return res, nil
 		}
 		res.Value().broken = true
@@ -255,12 +255,13 @@ func CollectItems(items *[]sqlbatch.Item) func(*sql.Rows) error {
 
 // InTx runs f in one transaction on one session. Only an error of the commit
 // itself leaves the outcome unknown.
-func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) error {
+func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 	res, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer p.release(res)
+	defer res.Value().caught(&err)
 	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted} // statements that skip locked rows need it
 	if p.pool.traits.OneWriter {
 		opts = nil

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"math/rand/v2"
 	"time"
 
@@ -17,6 +18,7 @@ type session struct {
 	prepared map[string]*sql.Stmt // nil where the dialect gains nothing by it
 	young    float64              // 0…1: those that were made together are not renewed together
 	broken   bool                 // the connection must be closed: its state is unknown, or it is too old
+	fallen   bool                 // the driver has panicked: the *sql.Conn may be locked for ever
 }
 
 // maxPrepared bounds the statements of a session that several queues share.
@@ -36,12 +38,27 @@ func (s *session) old(age, maxAge time.Duration) bool {
 	return age >= maxAge-time.Duration(s.young*float64(maxAge/8))
 }
 
-func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+// caught is the package's, and has the connection closed. It is to be deferred.
+func (s *session) caught(err *error) {
+	if p := recover(); p != nil {
+		s.broken, s.fallen = true, true
+		*err = newPanicError(p)
+	}
+}
+
+// answers asks the database for nothing, and waits for the answer.
+func (s *session) answers(ctx context.Context) (err error) {
+	defer s.caught(&err)
+	return answers(ctx, s.conn)
+}
+
+func (s *session) run(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) (err error) {
+	defer s.caught(&err)
 	if len(st.Prior) == 0 {
 		return s.one(ctx, st, scan)
 	}
 	begun := false
-	err := func() error {
+	err = func() error {
 		for _, text := range s.dialect.Begin() {
 			if err := s.one(ctx, sqlbatch.Statement{Text: text}, nil); err != nil {
 				return err
@@ -144,6 +161,10 @@ func (s *session) prepare(ctx context.Context, text string) (*sql.Stmt, error) {
 
 // close gives the connection back to the *sql.DB, or closes it if it is broken.
 func (s *session) close() {
+	if s.fallen {
+		s.wreck()
+		return
+	}
 	for _, stmt := range s.prepared {
 		_ = stmt.Close()
 	}
@@ -152,4 +173,17 @@ func (s *session) close() {
 	} else {
 		_ = s.conn.Close()
 	}
+}
+
+// wreck closes the driver's connection under a *sql.Conn that a panic may have left locked,
+// which would keep its Close waiting for ever. Its place among those that the *sql.DB may open
+// is lost.
+func (s *session) wreck() {
+	_ = s.conn.Raw(func(conn any) (err error) {
+		defer caught(new(error))
+		if c, ok := conn.(driver.Conn); ok {
+			_ = c.Close()
+		}
+		return nil
+	})
 }

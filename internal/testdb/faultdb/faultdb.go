@@ -61,6 +61,7 @@ const (
 	hold
 	stick
 	lead
+	fall
 )
 
 // Fail returns err. The connection lives.
@@ -81,6 +82,9 @@ func Hang() Fault { return Hold(nil) }
 // Stick is Hold for a driver that does not look at its context while it waits for
 // the network.
 func Stick(gate <-chan struct{}) Fault { return Fault{verb: stick, gate: gate} }
+
+// Panic panics with err, as a driver with a fault does.
+func Panic(err error) Fault { return Fault{verb: fall, err: err} }
 
 // After runs another statement on the operation's connection before it, to change
 // what holds for its session. An error of that is the operation's.
@@ -285,6 +289,8 @@ func (f Fault) strike(ctx context.Context, cn *conn) error {
 			cn.cut()
 			return ctx.Err()
 		}
+	case fall:
+		panic(f.err)
 	case lead:
 		return cn.lead(ctx, f.first)
 	}
