@@ -182,6 +182,8 @@ func groupsAndHangs(w *world) {
 // before it.
 func (w *world) eachOperation(verb string, step int, cfg chanq.ProducerConfig, fault func() faultdb.Fault) {
 	const groups = 4
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
 	for n := 0; ; n += step {
 		name := "work_" + strconv.Itoa(len(verb)) + "_" + strconv.Itoa(n)
 		q := w.Queue(name, chanq.Config{})
@@ -192,9 +194,9 @@ func (w *world) eachOperation(verb string, step int, cfg chanq.ProducerConfig, f
 			case err := <-sent.err:
 				require.NoError(w, err, "%s at %d, %s", verb, n, sent.hit.Struck())
 				done = true
-			default:
+			case <-look.C:
+				w.requirePrefix(q, groups)
 			}
-			w.requirePrefix(q, groups)
 		}
 		w.Heal()
 		require.NoError(w, p.Close(w.Soon()))
