@@ -23,6 +23,7 @@ var facing = []test{
 	{"TheViewWaitsForNobodyAndHoldsUpNobody", viewBesideLocks},
 	{"TheProcedureSends", procedureSends},
 	{"TheProcedureKnowsTheSlotOfAKey", procedureKnowsSlots},
+	{"AProcedureThatFailsTreatsTheCallersTransactionAsDocsSay", procedureInTx},
 	{"ASessionWithoutTheSettingsSendsByTheProcedure", procedureWithoutSettings},
 	{"DropTakesViewAndProcedureAlong", dropFace},
 }
@@ -216,6 +217,37 @@ func procedureKnowsSlots(w *world) {
 	for i, e := range entries {
 		require.Equal(w, keys[i], e.Key, "in the order of the sends")
 		require.Equal(w, sqlbatch.SlotOf(e.Key, e.ID, slots), e.Slot, "%q", e.Key)
+	}
+}
+
+// procedureInTx: on SQL Server, where it is not the same everywhere.
+func procedureInTx(w *world) {
+	if w.Engine.Dialect.Name() != "sqlserver" {
+		return
+	}
+	for left, cfg := range map[int]chanq.Config{1: {}, 0: {Kind: chanq.KindOrdered, Slots: 4}} {
+		w.Open()
+		require.NoError(w, chanq.Migrate(w.Soon(), w.DB, "work", cfg))
+		w.face("work", cfg)
+		conn, err := w.DB.Conn(w.Soon())
+		require.NoError(w, err)
+		_, err = conn.ExecContext(w.Soon(), "BEGIN TRANSACTION")
+		require.NoError(w, err)
+		require.NoError(w, w.sendBy(w.Soon(), conn, `{}`, `, @dedup_key = N'k'`))
+		require.Error(w, w.sendBy(w.Soon(), conn, `{}`, `, @dedup_key = N'k'`))
+		var open, sent int
+		require.NoError(w, conn.QueryRowContext(w.Soon(), "SELECT @@TRANCOUNT").Scan(&open))
+		require.Equal(w, left, open)
+		if open > 0 {
+			_, err = conn.ExecContext(w.Soon(), "COMMIT TRANSACTION")
+			require.NoError(w, err)
+		}
+		require.NoError(w, conn.QueryRowContext(w.Soon(), "SELECT COUNT(*) FROM chanq_work").Scan(&sent))
+		require.Equal(w, left, sent, "what the transaction did before")
+		require.NoError(w, conn.Close())
+		_, err = w.DB.ExecContext(w.Soon(), "DELETE FROM chanq_work")
+		require.NoError(w, err)
+		require.NoError(w, chanq.Drop(w.Soon(), w.DB, "work", cfg))
 	}
 }
 
