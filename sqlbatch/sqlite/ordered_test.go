@@ -160,7 +160,7 @@ func BenchmarkKinds(b *testing.B) {
 			var run func(op, kind string, st sqlbatch.Statement) []sqlbatch.Item
 			run = func(op, kind string, st sqlbatch.Statement) (items []sqlbatch.Item) {
 				for _, prior := range st.Prior {
-					run("prior-"+op, kind, prior)
+					run(op, kind, prior)
 				}
 				stmt := stmts[kind][st.Text]
 				if stmt == nil {
