@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -19,6 +20,8 @@ import (
 var orderedMembers = []test{
 	{"G10_TheOrderOfKeysIsKeptWhileConsumersComeAndGo", keysOfMany},
 	{"G10_TheOrderOfKeysIsKeptWhileAConsumerIsCutOff", keysCutOff},
+	{"TryLeaseKeepsTheSlotsOfWhatItHoldsAndNoOthers", slotsOfAGuest},
+	{"AStoppedConsumerGivesBackASlotOnceItsAckTxHasCommitted", slotInTx},
 }
 
 // orderedStatements builds the statements of the queue, to know them when they pass.
@@ -122,4 +125,52 @@ func keysCutOff(w *world) {
 	require.NoError(w, b.Shutdown(w.Soon()))
 	done.Wait()
 	r.judge(w, sent)
+}
+
+func slotsOfAGuest(w *world) {
+	q := w.keys(chanq.Config{})
+	testdb.Send(w, q, keyed("a", 1, 1)...)
+	lease := func(messages, slots int) []*chanq.Lease[string] {
+		got, err := q.TryLease(w.Soon(), 10, time.Hour)
+		require.NoError(w, err)
+		require.Len(w, got, messages)
+		all, err := q.Slots(w.Soon())
+		require.NoError(w, err)
+		require.Len(w, all, 4)
+		owned := 0
+		for _, s := range all {
+			if s.Owner != "" {
+				owned++
+			}
+		}
+		require.Equal(w, slots, owned)
+		return got
+	}
+	held := lease(1, 1)
+	lease(0, 1)
+	require.NoError(w, held[0].Ack())
+	lease(0, 0)
+}
+
+// slotInTx has a reader keep the stopped consumer from its end, which frees all slots.
+func slotInTx(w *world) {
+	q := w.keys(chanq.Config{Slots: 2})
+	other := "b"
+	for i := 0; sqlbatch.SlotOf(other, chanq.ID{}, 2) == sqlbatch.SlotOf("a", chanq.ID{}, 2); i++ {
+		other = fmt.Sprint("b", i)
+	}
+	testdb.Send(w, q, append(keyed("a", 1, 2), keyed(other, 1, 1)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	leases := testdb.Take(w, c, 2)
+	if leases[0].Key != "a" {
+		leases[0], leases[1] = leases[1], leases[0]
+	}
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, leases[0].AckTx(w.Soon(), tx))
+	c.Stop()
+	require.NoError(w, tx.Commit())
+	d := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	w.ack(w.next(d, "a/2"))
+	w.ack(leases[1])
 }
