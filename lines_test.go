@@ -314,3 +314,17 @@ func TestSlotsThatAreBehindComeFirst(t *testing.T) {
 	full(slotEnd) // the first of those that are equal has nothing more
 	require.Equal(t, []int{1, 2, 0, 3}, order(ls.plan(1, slotEnd, time.Hour, false)), "in turn, where they are equal")
 }
+
+// TestALeaseThatIsOverKeepsNothingOfItsSlot: a reader may keep it for as long as he likes.
+func TestALeaseThatIsOverKeepsNothingOfItsSlot(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100}, slotEnd, 1, 2)
+	l, _ := ls.next()
+	spot := l.spot
+	l.state.Store(leaseSettling)
+	l.finish(nil)
+	require.Nil(t, l.spot)
+	require.Nil(t, spot.lease, "nor do those keep it that were made with its spot")
+	l, _ = ls.next()
+	ls.drop(0)
+	require.Nil(t, l.spot)
+}
