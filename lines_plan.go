@@ -257,16 +257,9 @@ func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, p
 	}
 	last := part.From
 	touched := ls.touched[:0]
-	var told map[int64]bool // for the entries that there are by now
-	if len(s.entries) > 0 {
-		told = make(map[int64]bool, len(places))
-	}
 	for _, place := range places {
 		r := &rows[place.at]
 		last = max(last, r.seq)
-		if told != nil {
-			told[r.seq] = true
-		}
 		t := ls.found(s, r, p, now)
 		if p.probe && r.seq > part.From+1 && t != nil && t.state == spotWaits {
 			ls.handIn(t) // the suspect is gone, and who knows what lies before this one
@@ -284,7 +277,7 @@ func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, p
 			t.at = max(t.at, again)
 		}
 	} else {
-		ls.walked(s, p, part, end, told, now)
+		ls.walked(s, p, part, end, now)
 		switch {
 		case part.From > s.mark: // a probe
 		case end == slotEnd:
@@ -368,8 +361,8 @@ func (ls *lines) take(s *lineSlot, r *lineRow, now time.Duration) *spot {
 }
 
 // walked takes note that a claim has told of all rows of a slot behind the beginning of its
-// part up to a number.
-func (ls *lines) walked(s *lineSlot, p linePlan, part sqlbatch.SlotPart, end int64, told map[int64]bool, now time.Duration) {
+// part up to a number. The entries that it told of were born with it.
+func (ls *lines) walked(s *lineSlot, p linePlan, part sqlbatch.SlotPart, end int64, now time.Duration) {
 	if part.Doubt && end == part.From { // something there is locked, or there was no room
 		for _, t := range s.entries {
 			if t.at <= now && t.seq > part.From {
@@ -381,7 +374,7 @@ func (ls *lines) walked(s *lineSlot, p linePlan, part sqlbatch.SlotPart, end int
 	for i := len(s.entries) - 1; i >= 0; i-- { // what takes the place of one that is over was seen
 		t := s.entries[i]
 		switch {
-		case t.seq <= part.From, t.seq > end, t.born >= p.scan, told[t.seq], t.doubt && !(p.mine && part.Doubt):
+		case t.seq <= part.From, t.seq > end, t.born >= p.scan, t.doubt && !(p.mine && part.Doubt):
 		case ls.config.hides && !part.Doubt:
 			if !t.absent {
 				t.absent, t.at = true, now

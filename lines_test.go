@@ -330,3 +330,17 @@ func TestANumberThatTheDatabaseGivesAgainIsThatOfAnotherMessage(t *testing.T) {
 	l, _ := ls.next()
 	require.Nil(t, l, "the one before it is locked")
 }
+
+// TestALeaseThatIsOverKeepsNothingOfItsSlot: a reader may keep it for as long as he likes.
+func TestALeaseThatIsOverKeepsNothingOfItsSlot(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100}, slotEnd, 1, 2)
+	l, _ := ls.next()
+	spot := l.spot
+	l.state.Store(leaseSettling)
+	l.finish(nil)
+	require.Nil(t, l.spot)
+	require.Nil(t, spot.lease, "nor do those keep it that were made with its spot")
+	l, _ = ls.next()
+	ls.drop(0)
+	require.Nil(t, l.spot)
+}
