@@ -301,7 +301,7 @@ func (ls *lines) claimedOf(p linePlan, part sqlbatch.SlotPart, rows []lineRow, p
 // found puts a row of a claim into its line. It returns nil where that changes nothing.
 func (ls *lines) found(s *lineSlot, r *lineRow, p linePlan, now time.Duration) *spot {
 	t := s.spots[r.seq]
-	if t != nil && (r.lease != nil || t.line.key != r.key) {
+	if t != nil && (r.lease != nil || t.line.key != r.key || t.state != spotKnown && t.lease.item.ID != r.id) {
 		// We had it before, or knew of it; or the database gives its number to another.
 		ls.replace(t)
 		t = nil

@@ -315,6 +315,22 @@ func TestSlotsThatAreBehindComeFirst(t *testing.T) {
 	require.Equal(t, []int{1, 2, 0, 3}, order(ls.plan(1, slotEnd, time.Hour, false)), "in turn, where they are equal")
 }
 
+func TestANumberThatTheDatabaseGivesAgainIsThatOfAnotherMessage(t *testing.T) {
+	ls := claimedLines(lineConfig{prefetch: 100, leaseFor: time.Minute}, slotEnd, 1)
+	former, _ := ls.next()
+	ls.forget(1)
+	key := lineKey{"a", true}
+	two := &lease{owner: simOwner{&sim{lines: ls}}}
+	ls.claimed(ls.plan(1, 0, time.Hour, false), []lineRow{{id: ID{8}, seq: 1, key: key}, {id: ID{9}, seq: 2, key: key, lease: two}}, []lineEnd{{seq: slotEnd}}, 1)
+	_, lost := ls.collect()
+	require.Equal(t, []*lease{former}, lost)
+	former.op = settleAck
+	former.state.Store(leaseSettled)
+	ls.moved(former, 2)
+	l, _ := ls.next()
+	require.Nil(t, l, "the one before it is locked")
+}
+
 // TestALeaseThatIsOverKeepsNothingOfItsSlot: a reader may keep it for as long as he likes.
 func TestALeaseThatIsOverKeepsNothingOfItsSlot(t *testing.T) {
 	ls := claimedLines(lineConfig{prefetch: 100}, slotEnd, 1, 2)
