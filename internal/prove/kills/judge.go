@@ -174,11 +174,13 @@ func (j *judge) end(sent sending, stored []sending) int64 {
 }
 
 // repeated reports, where connections were broken, that an INSERT whose outcome was
-// unknown was repeated after the message had come to its end.
+// unknown was repeated after the message had come to its end. Leases that nobody knows of,
+// since the answers to their claims did not arrive or their holders died, took their time.
 func (j *judge) repeated(m *message, i int) bool {
 	before, d := m.deliveries[i-1], m.deliveries[i]
 	known := slices.ContainsFunc(m.stored, func(s sending) bool { return s.at <= before.at })
-	return j.Broken && before.final() && d.attempt == 1 && !known
+	unseen := time.Duration(d.attempt-1) * j.LeaseFor
+	return j.Broken && before.final() && !known && time.Duration(d.at-before.at)+skew >= unseen
 }
 
 // begins reports that a delivery is the first of another row: the message was

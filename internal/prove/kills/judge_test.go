@@ -80,6 +80,7 @@ func TestTheJudgeExplainsWhatIsPromised(t *testing.T) {
 		"stored again, and the ack was not seen":       {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 x1 1 3:intended 1.1 3:stored 11 2:got1 2:confirmed1", want: Duplicates{Again: 1}, received: 1},
 		"stored again by chanq, after an outage":       {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: Duplicates{Again: 1}, received: 1},
 		"stored again by chanq, as connections break":  {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", broken: true, want: Duplicates{Again: 1}, received: 1},
+		"stored again so, and its first holder died":   {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 1.5 x7 12 2:got2 2:confirmed2", broken: true, want: Duplicates{Again: 1}, received: 1},
 		"run out before it was got":                    {words: sent + "11 2:got2 2:confirmed2 13 1:stale1 1:lost1", received: 1},
 		"run out, and its ack may have counted":        {words: sent + "13 1:stale1 1:unknown1", received: 1},
 		"a claim that nobody saw takes a kill":         {words: sent + "x7 11 2:got2 2:confirmed2", received: 1},
@@ -117,6 +118,7 @@ func TestTheJudgeFindsWhatIsBroken(t *testing.T) {
 		words, want string
 		outage      Span
 		strict      bool
+		broken      bool
 	}{
 		"lost":                                       {words: sent, want: "LOST: stored, never delivered"},
 		"lost after a nack":                          {words: sent + "1:got1nack 1:confirmed1", want: "never delivered again"},
@@ -129,6 +131,7 @@ func TestTheJudgeFindsWhatIsBroken(t *testing.T) {
 		"stale, and its ack is confirmed":            {words: sent + "x3 11 2:got2 2:confirmed2 13 1:stale1 1:confirmed1", want: "after its end by process 2"},
 		"an outage after the send":                   {words: "0 0:intended 0.4 0:stored 1 1:got1 1:confirmed1 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: "after its end by process 1"},
 		"stored again, and no connection had broken": {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", want: "after its end by process 1"},
+		"stored again, held and run out, too soon":   {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 1.5 x7 9 2:got2 2:confirmed2", broken: true, want: "after its end by process 1"},
 		"stored again, but only once":                {words: "0 0:intended 0.4 x0 0.5 1:got1 0.6 1:confirmed1 1 3:intended 1.1 3:stored 2 2:got1 2:confirmed1 4:got1 4:confirmed1", want: "delivered to process 4 after"},
 		"a phantom":                                  {words: sent + "1:got1 x3 11 2:got2 2:confirmed2", want: "process 1 was not killed and never knew"},
 		"an outcome is never told":                   {words: sent + "1:got1", want: "never knew"},
@@ -145,7 +148,7 @@ func TestTheJudgeFindsWhatIsBroken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := stale(c.words)
-			h.Strict = c.strict
+			h.Strict, h.Broken = c.strict, c.broken
 			if c.outage != (Span{}) {
 				h.Outages = []Span{c.outage}
 			}
