@@ -21,7 +21,7 @@ func Run(t *testing.T, e testdb.Engine) {
 	for _, suite := range [][]test{
 		delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, finding, bounds, reading, piping,
 		operating, sweeping, trusting, outages, stuck, trouble, pipeTrouble, outliving, misbehaving, falling, hooking, codecs, contexts, processes, claiming, lapsing, expiring, joining, sparing, dropping, ahead, handing, waking, wakingCosts, watching,
-		kinds, ordered, orderedMembers, orderedSlots, foreign, facing,
+		kinds, ordered, orderedReading, orderedMembers, orderedSlots, foreign, facing,
 	} {
 		for _, c := range suite {
 			t.Run(c.name, func(t *testing.T) {
