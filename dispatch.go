@@ -43,11 +43,8 @@ type dispatch[T any] struct {
 
 func newDispatch[T any](c *Consumer[T]) *dispatch[T] {
 	d := &dispatch[T]{
-		c: c,
-		lines: newLines(lineConfig{
-			prefetch: c.cfg.Prefetch, leaseFor: c.cfg.LeaseFor, holds: c.queue.cfg.DeadKey == DeadKeyHolds,
-			hides: c.queue.dialect.Traits().HidesDeletes,
-		}),
+		c:     c,
+		lines: newLines(c.queue.lineConfig(c.cfg.Prefetch, c.cfg.LeaseFor)),
 		ready: make(chan struct{}, 1), recall: make(chan struct{}, 1),
 		changed: make(chan struct{}, 1), txs: make(chan struct{}, 1),
 		horizon: horizon{endless: c.queue.sql.Horizon().Text == ""},

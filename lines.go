@@ -53,6 +53,13 @@ type lineConfig struct {
 	hides    bool // claims pass over what a transaction is deleting: Traits.HidesDeletes
 }
 
+func (q *queue) lineConfig(prefetch int, leaseFor time.Duration) lineConfig {
+	return lineConfig{
+		prefetch: prefetch, leaseFor: leaseFor,
+		holds: q.cfg.DeadKey == DeadKeyHolds, hides: q.dialect.Traits().HidesDeletes,
+	}
+}
+
 // lineKey names a line within its slot: by a key, or by the ID of a message without one.
 type lineKey struct {
 	name  string

@@ -92,10 +92,7 @@ func (g *guestClaim[T]) claim(ctx context.Context, n, most int) (leases []*Lease
 	if err := g.take(ctx); err != nil || len(g.slots) == 0 {
 		return nil, false, err
 	}
-	ls := newLines(lineConfig{
-		prefetch: most * len(g.slots), leaseFor: g.d,
-		holds: g.queue.cfg.DeadKey == DeadKeyHolds, hides: g.queue.dialect.Traits().HidesDeletes,
-	})
+	ls := newLines(g.queue.lineConfig(most*len(g.slots), g.d))
 	start, bound := monotonic(), g.queue.guest.bound()
 	for _, own := range g.slots {
 		if most, room := g.keysLeft(own.slot, start); room {
