@@ -26,6 +26,9 @@
 //	→ Lease.Ack (lease.go) → a group → DELETE (settle.go, sqlbatch)
 //
 // while the keeper (keeper.go) extends the leases of what is held.
+//
+// The repository's docs/README.md is a book on it: a first program, concepts, how-to,
+// guarantees, operations.
 package chanq
 
 import (
@@ -95,6 +98,10 @@ func printable(d sqlbatch.Dialect, queue string, cfg Config) (sqlbatch.Names, er
 	}
 	v := validator{}
 	cfg.checkOrder(&v)
+	cfg.Shard.check(&v)
+	if cfg.Shard.Count > 0 && cfg.Shard.Set.IsZero() {
+		v.wrong("Config.Shard.Set is zero: must be the same for all shards, from NewID, say")
+	}
 	if err := v.err(); err != nil {
 		return none, fmt.Errorf("chanq: schema: %w", err)
 	}
@@ -119,33 +126,50 @@ func printable(d sqlbatch.Dialect, queue string, cfg Config) (sqlbatch.Names, er
 // lost (ErrNotDurable; see Config.Durability). The caller keeps db, and closes it
 // after the last Producer and Consumer have ended.
 func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Queue[T], error) {
-	core, err := newQueue("open", db, queue, cfg)
+	core, err := openCore(ctx, db, queue, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return whole[T](core), nil
+}
+
+func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue, error) {
+	core, err := newQueue("open", db, name, cfg)
 	if err != nil {
 		return nil, err
 	}
 	if err := session.Enough(db); err != nil {
-		return nil, fmt.Errorf("chanq: open %s: %w", queue, err)
+		return nil, fmt.Errorf("chanq: open %s: %w", name, err)
 	}
 	s := openOnce(db, core.dialect)
 	defer s.close()
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
 	err = core.fits(run, cfg.Slots)
 	if err == nil {
-		err = core.trust(run)
+		err = core.trusted(run)
 	}
 	if err != nil {
-		return nil, &OpError{Op: "open", Queue: queue, Err: err}
+		return nil, &OpError{Op: "open", Queue: name, Err: err}
 	}
-	return &Queue[T]{core: core}, nil
+	return core, nil
 }
 
 // fits returns why the tables of a queue are not those that Config says, or nil. slots are
 // those that the caller gave; 0 is any number. One round trip, by run.
 func (q *queue) fits(run runner, slots int) error {
 	found, err := q.stored(run)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	if err := q.check(found, slots); err != nil {
+		return &unfitError{err}
+	}
+	return q.adopt(found)
+}
+
+// check says why what the database has is not what Config says, or nil.
+func (q *queue) check(found stored, slots int) error {
+	switch {
 	case found.version < sqlbatch.Version:
 		return fmt.Errorf("%w of version %d (found %d); run chanq.Migrate, or the command: chanq migrate %s",
 			ErrNoSchema, sqlbatch.Version, found.version, q.name)
@@ -158,7 +182,7 @@ func (q *queue) fits(run runner, slots int) error {
 	if found.deadKey() != q.cfg.DeadKey {
 		return fmt.Errorf("%w: Config.DeadKey is %v, and the database says %v; run chanq.Migrate to change that, and give all programs the same", ErrKind, q.cfg.DeadKey, found.deadKey())
 	}
-	return q.adopt(found)
+	return nil
 }
 
 // findDialect knows drivers by their package, so that none is imported here.

@@ -13,9 +13,9 @@ import (
 // The claimer: one goroutine that keeps the buffer of a consumer filled.
 //
 // A claim asks for the free room of the buffer, when at least half of what it may hold
-// is free, and never for more than readers took in the last second (claim_pace.go): a
-// slow replica does not hoard. A full batch means that more may be there, so the next
-// claim follows at once. A short one is no proof of an empty queue, since rows that
+// is free, and never for more than readers took in the last second, or 16
+// (claim_pace.go): a slow replica does not hoard. A full batch means that more may
+// be there, so the next claim follows at once. A short one is no proof of an empty queue, since rows that
 // others have locked are skipped: it is followed by a pause of PollMin, or a quarter of
 // it where the claim was worth its statement, an empty one by doubling pauses up to
 // PollMax, in which the due time of the next message is read (no lock, no write) instead
@@ -35,7 +35,7 @@ import (
 const worthwhile = 64
 
 // claimAll runs until Stop, then gives the buffer back and closes the channel.
-func (c *Consumer[T]) claimAll() {
+func (c *shardConsumer[T]) claimAll() {
 	defer close(c.out)
 	defer c.releaseBuffer()
 	defer c.awaitDelivered()
@@ -44,6 +44,9 @@ func (c *Consumer[T]) claimAll() {
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
+	if !c.meet(&loop) {
+		return
+	}
 	for {
 		n := c.waitForRoom()
 		if n == 0 {
@@ -100,7 +103,7 @@ func (c *Consumer[T]) claimAll() {
 
 // connect takes the connections before there is anything to hand to readers,
 // where they are few. What fails is met again by the claim.
-func (c *Consumer[T]) connect() {
+func (c *shardConsumer[T]) connect() {
 	ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
 	defer cancel()
 	began := time.Now()
@@ -114,7 +117,30 @@ func (c *Consumer[T]) connect() {
 	}
 }
 
-func (c *Consumer[T]) count(f func(*ConsumerStats)) {
+// meet waits until the shard is known to be the right one. It reports false after Stop, and
+// where it is another one, which ends the consumer.
+func (c *shardConsumer[T]) meet(loop *retry.Loop) bool {
+	for c.queue.unmet.Load() {
+		failure := loop.Try(c.abandoned, func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, c.claimPatience())
+			defer cancel()
+			return c.queue.met(ctx, c.sessions)
+		})
+		switch {
+		case failure == nil:
+		case isPermanent(failure.Class):
+			c.broken(c.queue.fail("claim", failure.Err))
+			return false
+		case c.stop.Err() != nil:
+			return false
+		default:
+			retry.Sleep(c.stop, loop.Failed(c.abandoned, failure))
+		}
+	}
+	return true
+}
+
+func (c *shardConsumer[T]) count(f func(*ConsumerStats)) {
 	c.mu.Lock()
 	f(&c.stats)
 	c.mu.Unlock()
@@ -124,7 +150,7 @@ func (c *Consumer[T]) count(f func(*ConsumerStats)) {
 // them. It returns for how many it asked and how many it got: those that it had to
 // give back are none. It is not cancelled by Stop: its rows would be leased to
 // nobody. They are anyway when Shutdown has given up.
-func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
+func (c *shardConsumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
 	done, err := c.ears.turns.await(c.stop, n)
 	if err != nil { // Stop
 		return 0, 0, &retry.Failure{Err: err}
@@ -151,7 +177,7 @@ func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
 	b := claimedBatch{
 		rows: rows.rows, deadline: deadlineAfter(start, c.cfg.LeaseFor), until: start + c.cfg.MaxExtend,
-		event: ClaimedEvent{Queue: c.queue.name, Messages: claimed, Bytes: rows.bytes, Took: took},
+		event: ClaimedEvent{Queue: c.queue.name, Shard: c.queue.shard, Messages: claimed, Bytes: rows.bytes, Took: took},
 	}
 	if c.awaitDelivered(); c.caution.wary || !b.mayComeBeside() {
 		got = c.deliver(b, p.Suspects)
@@ -163,7 +189,7 @@ func (c *Consumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 }
 
 // claimParams are those of a claim where there is room for n messages.
-func (c *Consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
+func (c *shardConsumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 	rows, suspects, lapses := c.caution.ask(n)
 	alone := c.caution.wary && suspects
 	return sqlbatch.ClaimParams{
@@ -174,13 +200,13 @@ func (c *Consumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 
 // claimPatience is for how long a claim may take: what comes later than the end of
 // its leases is of no use.
-func (c *Consumer[T]) claimPatience() time.Duration {
+func (c *shardConsumer[T]) claimPatience() time.Duration {
 	return min(c.cfg.StatementTimeout, c.cfg.LeaseFor)
 }
 
 // runClaim runs the statement of a claim. Its error is a *lateError if the answer
 // did not arrive in time.
-func (c *Consumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+func (c *shardConsumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	ctx, cancel := context.WithTimeout(c.abandoned, c.claimPatience())
 	defer cancel()
 	run := c.sessions.RunPatient

@@ -43,7 +43,7 @@ func compareRows(a, b claimedRow) int {
 
 // deliverBeside is deliver for rows that mayComeBeside, and returns at once.
 // awaitDelivered joins it.
-func (c *Consumer[T]) deliverBeside(b claimedBatch) {
+func (c *shardConsumer[T]) deliverBeside(b claimedBatch) {
 	delivered := make(chan struct{})
 	c.flow.beside, c.flow.used = delivered, b.rows
 	c.flow.delivered += int64(len(b.rows))
@@ -67,7 +67,7 @@ func (c *Consumer[T]) deliverBeside(b claimedBatch) {
 }
 
 // awaitDelivered waits until the claim before is delivered.
-func (c *Consumer[T]) awaitDelivered() {
+func (c *shardConsumer[T]) awaitDelivered() {
 	if c.flow.beside != nil {
 		<-c.flow.beside
 		c.flow.giveRows(c.flow.used)
@@ -91,7 +91,7 @@ func (f *flow) giveRows(rows []claimedRow) {
 }
 
 // buffered is how many leases are on the channel, or come to it.
-func (c *Consumer[T]) buffered() int {
+func (c *shardConsumer[T]) buffered() int {
 	coming := c.flow.coming.Load() // first: what comes to the channel now counts twice, not never
 	return int(coming) + len(c.out)
 }
@@ -124,7 +124,7 @@ func toDeliver[T any](leases []*Lease[T], n int) []*Lease[T] {
 
 // hold hands new leases to the keeper, and those of them that are set aside to the
 // settler.
-func (c *Consumer[T]) hold(leases, aside []*lease) {
+func (c *shardConsumer[T]) hold(leases, aside []*lease) {
 	c.held.Add(int64(len(leases)))
 	c.keeper.hold(leases)
 	if len(aside) > 0 {
@@ -134,7 +134,7 @@ func (c *Consumer[T]) hold(leases, aside []*lease) {
 
 // deliver hands the leases of a claim to the keeper and to the readers, and returns how
 // many are not given back. There is room for them in the channel.
-func (c *Consumer[T]) deliver(b claimedBatch, askedForSuspects bool) (kept int) {
+func (c *shardConsumer[T]) deliver(b claimedBatch, askedForSuspects bool) (kept int) {
 	defer func() { call(c.queue.cfg.Hooks.Claimed, b.event) }() // they are extended by now, however long it takes
 	leases := buildLeases[T](c.queue, b.rows, c, b.deadline, b.until)
 	holds := partsOf(leases)
@@ -166,7 +166,7 @@ func (c *Consumer[T]) deliver(b claimedBatch, askedForSuspects bool) (kept int) 
 }
 
 // releaseBuffer takes back what no reader has taken.
-func (c *Consumer[T]) releaseBuffer() {
+func (c *shardConsumer[T]) releaseBuffer() {
 	var back []*lease
 	for {
 		select {

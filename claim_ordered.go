@@ -49,6 +49,9 @@ func (d *dispatch[T]) claimAll() {
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
+	if !c.meet(&loop) {
+		return
+	}
 	for {
 		n := c.waitForRoom()
 		if n == 0 {
@@ -201,7 +204,7 @@ func (d *dispatch[T]) runIdle(ctx context.Context, st sqlbatch.Statement, scan f
 		run = d.c.sessions.Run
 	}
 	err := run(ctx, st, scan)
-	d.c.mind("claim", err)
+	mind(d.c, "claim", err)
 	return err
 }
 
@@ -235,7 +238,7 @@ func (d *dispatch[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 	}
 	d.deliver(leases, rows, plan, claim.Suspects)
 	if len(leases) > 0 {
-		call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.name, Messages: len(leases), Bytes: rows.bytes, Took: took})
+		call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.name, Shard: c.queue.shard, Messages: len(leases), Bytes: rows.bytes, Took: took})
 	}
 	if got = len(leases); rows.more() {
 		got = asked // whatever is left of a slot, the next claim is worth it

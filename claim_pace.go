@@ -52,7 +52,7 @@ func (f *flow) takenLately(now time.Duration, buffered int) int {
 }
 
 // waitForRoom returns how many messages to claim next, 0 after Stop.
-func (c *Consumer[T]) waitForRoom() int {
+func (c *shardConsumer[T]) waitForRoom() int {
 	look := c.cfg.PollMin
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -100,7 +100,7 @@ func (c *Consumer[T]) waitForRoom() int {
 
 // pause waits for d, a ring in this process, one that the Bell's heard gives, the end of a
 // suspect, a survey that found something, or Stop. It reports one of the former four.
-func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) {
+func (c *shardConsumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) {
 	end := time.Now().Add(d)
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -137,7 +137,7 @@ func (c *Consumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) 
 // The first look is before the first pause, which may be long already: a ring for a
 // scheduled message does not shorten it. After a claim that brought something it may wait
 // for a while where the Bell would ring.
-func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
+func (c *shardConsumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 	defer c.seat.disarm()
 	c.arm()
 	if spare := c.seat.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
@@ -177,12 +177,12 @@ func (c *Consumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 
 // arm says from where a watch is to look, as long as the consumer does not. What is about to
 // be committed lies up to a FloorMargin below the floor by the time that it looks.
-func (c *Consumer[T]) arm() {
+func (c *shardConsumer[T]) arm() {
 	c.seat.arm(c.surveys.floor.ask(false, monotonic()+sqlbatch.FloorMargin))
 }
 
 // doze is a pause in which the Bell is heard, and that ends when a survey is worth it.
-func (c *Consumer[T]) doze(wait time.Duration) (rung bool) {
+func (c *shardConsumer[T]) doze(wait time.Duration) (rung bool) {
 	wait = min(wait, c.seat.deaf(), c.surveys.floor.wait(monotonic()))
 	if rest := min(wait, c.seat.rest()); rest > 0 {
 		if c.pause(rest, nil) {
@@ -195,7 +195,7 @@ func (c *Consumer[T]) doze(wait time.Duration) (rung bool) {
 
 // beSeated has the consumer listen for the Bell before a pause that is long enough,
 // unless its readers are busy. It reports that it does so only from now on.
-func (c *Consumer[T]) beSeated(pause time.Duration) bool {
+func (c *shardConsumer[T]) beSeated(pause time.Duration) bool {
 	switch {
 	case len(c.out) > 0:
 		c.rise()
@@ -207,7 +207,7 @@ func (c *Consumer[T]) beSeated(pause time.Duration) bool {
 }
 
 // rise ends listening to the Bell. What it had rung for, and no claim was made, is others'.
-func (c *Consumer[T]) rise() {
+func (c *shardConsumer[T]) rise() {
 	if c.seat.rise() {
 		c.queue.ringer.ring(1, false)
 	}
@@ -216,7 +216,7 @@ func (c *Consumer[T]) rise() {
 // look asks when there may be something to claim: by a survey, if one is due for which
 // claims may wait, or else from where claims begin. below says that a survey found
 // something where no claim would have.
-func (c *Consumer[T]) look() (due time.Duration, any, below bool, err error) {
+func (c *shardConsumer[T]) look() (due time.Duration, any, below bool, err error) {
 	c.hear()
 	if c.surveys.floor.isDue(monotonic()) {
 		if !c.surveys.apart {
@@ -232,13 +232,13 @@ func (c *Consumer[T]) look() (due time.Duration, any, below bool, err error) {
 	return due, any, false, err
 }
 
-func (c *Consumer[T]) nextDue() (due time.Duration, any bool, err error) {
+func (c *shardConsumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
 	ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 	defer cancel()
 	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.ask(false, monotonic())), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err != nil {
-		c.mind("claim", err)
+		mind(c, "claim", err)
 		return 0, false, err
 	}
 	c.count(func(s *ConsumerStats) { s.Looks++ })

@@ -126,6 +126,7 @@ func (r *claimedRow) spent(maxAttempts int) bool {
 // Those that no handler may see, because they expired, their attempts are spent or
 // their body cannot be decoded, come back in state settling, to be set aside.
 func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline, until time.Duration) []*Lease[T] {
+	q.recorder.claimed(rows)
 	leases := make([]*Lease[T], len(rows))
 	var inner []lease
 	var slab []Lease[T]
@@ -140,7 +141,7 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		row, l := &rows[i], &slab[0]
 		leases[i], l.lease = l, &inner[0]
 		slab, inner = slab[1:], inner[1:]
-		l.Queue, l.ID, l.Priority, l.DedupKey = q.name, row.item.ID, row.priority, string(row.key)
+		l.Queue, l.Shard, l.ID, l.Priority, l.DedupKey = q.name, q.index, row.item.ID, row.priority, string(row.key)
 		l.Key = row.orderKey
 		l.Attempt, l.Fence = row.attempts, row.item.Fence
 		l.EnqueuedAt, l.DueAt = time.UnixMilli(row.enqueued), time.UnixMilli(row.due)

@@ -58,7 +58,7 @@ func (e *lateError) Unwrap() error { return e.err }
 // shrink makes the next claim smaller, if the size of this one, of n messages, may be
 // why it failed. A claim of one that fails twice, while the database answers a look
 // in between, has met a message that cannot be read.
-func (c *Consumer[T]) shrink(n int, f *retry.Failure) {
+func (c *shardConsumer[T]) shrink(n int, f *retry.Failure) {
 	_, late := f.Err.(*lateError)
 	a := &c.allowance
 	switch {
@@ -83,7 +83,7 @@ func (c *Consumer[T]) shrink(n int, f *retry.Failure) {
 
 // claimBlind claims one message without its contents, and counts that as a failed
 // attempt: due again after the Backoff, or dead. What fails here is tried again.
-func (c *Consumer[T]) claimBlind(late bool, cause error) {
+func (c *shardConsumer[T]) claimBlind(late bool, cause error) {
 	if c.order != nil {
 		c.order.claimBlind(late, cause)
 		return
@@ -103,7 +103,7 @@ func (c *Consumer[T]) claimBlind(late bool, cause error) {
 
 // unread is the lease of a message that was claimed without its contents, to be nacked or
 // set aside.
-func (c *Consumer[T]) unread(row *claimedRow, deadline time.Duration, late bool, cause error) *lease {
+func (c *shardConsumer[T]) unread(row *claimedRow, deadline time.Duration, late bool, cause error) *lease {
 	c.allowance.blind = true
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed++ })
 	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}

@@ -82,7 +82,7 @@ func (c *caution) found(leases []*lease, askedForSuspects bool) (back []*lease) 
 // setBack gives suspects back that nobody has seen, and returns when the database
 // has them: before that, the one that is kept must not be delivered. It reports
 // false when that takes too long.
-func (c *Consumer[T]) setBack(suspects []*lease) bool {
+func (c *shardConsumer[T]) setBack(suspects []*lease) bool {
 	ctx, cancel := context.WithTimeout(c.abandoned, min(c.cfg.StatementTimeout, c.cfg.LeaseFor/6))
 	defer cancel()
 	c.settler.addAll(suspects...)

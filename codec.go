@@ -29,7 +29,8 @@ type Codec interface {
 }
 
 // JSON is the default Codec: encoding/json. It writes UTF-8, and reads UTF-16 and marks of the
-// byte order, too, as other programs may store them.
+// byte order, too, as other programs may store them. Bytes that are in neither are an error, where
+// encoding/json alone would read U+FFFD.
 var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}

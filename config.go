@@ -33,7 +33,7 @@ type Config struct {
 	// MaxKeys is for an ordered queue the most keys that handlers work on at once, in all
 	// processes together, leases of TryLease among them, as long as all have the same Config. Each slot has its part of it,
 	// so it must not be below Slots, and fewer are at work where keys with messages fall into
-	// few slots. Default 0: as many as there are. An error where Kind is not KindOrdered.
+	// few slots. Shards have it together, each its part. Default 0: as many as there are. An error where Kind is not KindOrdered.
 	MaxKeys int
 	// DeadKey says for an ordered queue whether the messages behind a dead one of the same
 	// key are delivered. Default DeadKeyOpens. An error where Kind is not KindOrdered.
@@ -44,6 +44,12 @@ type Config struct {
 	// that is go-mssqldb, pgx, lib/pq or modernc.org/sqlite; set it for others, and for
 	// drivers that wrap these.
 	Dialect sqlbatch.Dialect
+	// Shard says, of a queue that is spread over several places, which one this is: for who
+	// migrates or operates one by itself. Programs that send and consume use MigrateShards and
+	// OpenShards, which set it. Migrate writes it down: a Set that is zero is made up by shard 0,
+	// and an error for the others. Open refuses what the database says otherwise, with ErrShards;
+	// StoredConfig returns that. Default: the queue has no shards.
+	Shard ShardMark
 	// Schema that holds the tables. Default: dbo on SQL Server, public on
 	// PostgreSQL, main on SQLite.
 	Schema string
@@ -84,6 +90,10 @@ type Config struct {
 	// Where it may not, Hooks.Housekeeping says what to grant. Default 1 s, at least 10 ms,
 	// at most 100 years, which leaves it all to autovacuum.
 	VacuumEvery time.Duration
+	// History says whether this program adds to what Queue.History tells of the queue. Default
+	// HistoryKept. A program whose role may not write chanq_samples, or where that is missing, works
+	// as well without, and Hooks.Housekeeping says so.
+	History History
 	// SessionMaxAge is how old a connection that this queue's producers and consumers
 	// use may become before it is replaced, in the manner of SetConnMaxLifetime, which
 	// does not see connections that are in use for so long: after a switch to another
@@ -122,6 +132,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Durability > DurabilityAsIs {
 		v.wrong("Config.Durability is %d: must be DurabilityRequired (%d, the default) or DurabilityAsIs (%d)", c.Durability, DurabilityRequired, DurabilityAsIs)
 	}
+	if c.History > HistoryOff {
+		v.wrong("Config.History is %d: must be HistoryKept (%d, the default) or HistoryOff (%d)", c.History, HistoryKept, HistoryOff)
+	}
 	if c.Bell != nil && isNil(c.Bell) {
 		v.wrong("Config.Bell: a nil %T; leave it unset for none", c.Bell)
 	}
@@ -130,6 +143,7 @@ func (c Config) withDefaults() (Config, error) {
 	} else if isNil(c.Codec) {
 		v.wrong("Config.Codec: a nil %T; leave it unset for JSON", c.Codec)
 	}
+	c.Shard.check(&v)
 	c.checkOrder(&v)
 	return c, v.err()
 }
@@ -150,7 +164,7 @@ type ProducerConfig struct {
 	InFlight int
 	// BufferBytes bounds the messages that are handed over and not stored yet,
 	// and those that cannot be stored and wait for Close; sends block when it is
-	// reached. Default 16 MiB.
+	// reached. Shards have equal parts of it. Default 16 MiB.
 	BufferBytes int
 	// StatementTimeout is the deadline of every statement: one that takes longer is
 	// cancelled and repeated. Default 30 s.
@@ -179,7 +193,8 @@ type ConsumerConfig struct {
 	// 200 bytes. Default host/pid.
 	Name string
 	// Prefetch is the most leases that wait in the buffer for a reader. What a
-	// replica buffers, others cannot have. Default 1000, at most 100,000. Of an ordered
+	// replica buffers, others cannot have. Shards have equal parts of it, of 16 at least. Default
+	// 1000, at most 100,000. Of an ordered
 	// queue as many again may wait for the one before them of their key, each slot's share of
 	// Prefetch, but 24 at least: where more than half of a slot's share waits, it is claimed
 	// no more until some of that is settled (ConsumerStats.StalledSlots).

@@ -39,10 +39,10 @@ func TestSettledLeasesDoNotStayWithTheKeeper(t *testing.T) {
 		require.NoError(t, (<-c.C()).Ack())
 	}
 	require.NoError(t, c.Flush(soon(t)))
-	c.keeper.mu.Lock()
-	defer c.keeper.mu.Unlock()
+	c.shards[0].keeper.mu.Lock()
+	defer c.shards[0].keeper.mu.Unlock()
 	kept := 0
-	for _, hold := range c.keeper.holds {
+	for _, hold := range c.shards[0].keeper.holds {
 		kept += len(hold)
 	}
 	require.Less(t, kept, n/2)
@@ -106,9 +106,9 @@ func TestALeaseOfASlowClaimIsExtendedBeforeTheNextTick(t *testing.T) {
 func TestReleaseAllReadsNothingThatTheKeeperHasDropped(t *testing.T) {
 	var c *Consumer[string]
 	q := openTestQueue[string](t, Config{Hooks: Hooks{Settled: func(SettledEvent) {
-		c.keeper.mu.Lock()
-		defer c.keeper.mu.Unlock()
-		c.keeper.drop((*lease).hasEnded)
+		c.shards[0].keeper.mu.Lock()
+		defer c.shards[0].keeper.mu.Unlock()
+		c.shards[0].keeper.drop((*lease).hasEnded)
 	}}})
 	p := testProducer(t, q, ProducerConfig{})
 	_, err := p.SendBatch(t.Context(), make([]Message[string], 3)...)
@@ -121,7 +121,7 @@ func TestReleaseAllReadsNothingThatTheKeeperHasDropped(t *testing.T) {
 }
 
 func TestReleaseAllLetsAConsumerEndWhoseLastLeaseEndsMeanwhile(t *testing.T) {
-	c := &Consumer[int]{queue: &queue{}, drained: make(chan struct{}, 1)}
+	c := &shardConsumer[int]{queue: &queue{}, drained: make(chan struct{}, 1)}
 	c.stop, c.stopNow = context.WithCancel(t.Context())
 	c.stopNow()
 	l := &lease{owner: c}

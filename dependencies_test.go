@@ -1,7 +1,10 @@
 package chanq_test
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -22,4 +25,25 @@ func TestTheRootPackagePullsInNoDriverAndNoCommand(t *testing.T) {
 		}
 	}
 	require.Contains(t, string(out), "github.com/chanq/chanq/sqlbatch/sqlserver")
+}
+
+// The library is configured by what it is given: it reads no environment variable, and opens no
+// connection of its own.
+func TestTheLibraryReadsNoEnvironmentAndDialsNobody(t *testing.T) {
+	forbidden := regexp.MustCompile(`\b(os\.(Getenv|LookupEnv|Environ|ExpandEnv)|sql\.(Open|OpenDB)|net\.Dial\w*)\(`)
+	looked := 0
+	for _, pattern := range []string{"*.go", "internal/group/*.go", "internal/retry/*.go", "internal/session/*.go", "pgbell/*.go", "sqlbatch/*.go", "sqlbatch/*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.NotRegexp(t, forbidden, string(source), file)
+			looked++
+		}
+	}
+	require.Greater(t, looked, 100)
 }

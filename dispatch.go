@@ -15,7 +15,7 @@ import (
 // channel, and which the claimer joins; and watch, which looks after those that were acked in a
 // transaction for as long as the consumer has leases.
 type dispatch[T any] struct {
-	c *Consumer[T]
+	c *shardConsumer[T]
 
 	mu     sync.Mutex // guards lines and fallen; held for moments, nothing is called under it
 	lines  *lines
@@ -41,7 +41,7 @@ type dispatch[T any] struct {
 	asked   time.Duration // when the held lines were last asked for
 }
 
-func newDispatch[T any](c *Consumer[T]) *dispatch[T] {
+func newDispatch[T any](c *shardConsumer[T]) *dispatch[T] {
 	d := &dispatch[T]{
 		c:     c,
 		lines: newLines(c.queue.lineConfig(c.cfg.Prefetch, c.cfg.LeaseFor)),
@@ -229,7 +229,7 @@ func (d *dispatch[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 	var back []*lease
 	d.with(func(*lines) {
 		for _, l := range hand {
-			if t := l.lease.spot; t == nil || t.line.slot.closing {
+			if l.lease.spot.leaving() {
 				back = append(back, l.lease)
 			} else {
 				keep = append(keep, l)
@@ -239,6 +239,24 @@ func (d *dispatch[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 	d.giveBack(back)
 	return keep
 }
+
+// recallAll has those look for leases of slots that are to be given back who have some that no
+// reader has taken.
+func (d *dispatch[T]) recallAll() {
+	notify(d.recall)
+	if d.c.merged != nil {
+		d.c.merged.recallAll()
+	}
+}
+
+// leaving reports a lease of a slot that is to be given back, or that is gone.
+func (d *dispatch[T]) leaving(l *lease) (is bool) {
+	d.with(func(*lines) { is = l.spot.leaving() })
+	return is
+}
+
+// leaving is under the lock of the lines.
+func (t *spot) leaving() bool { return t == nil || t.line.slot.closing }
 
 // watch looks after leases that were acked in transactions, until ctx ends: what is gone was
 // committed, and the next of its line goes.
@@ -254,7 +272,7 @@ func (d *dispatch[T]) watch(ctx context.Context) {
 		if len(due) > 0 {
 			seen, err := d.c.queue.look(ctx, d.c.notes, d.c.cfg.tryTimeout(), due)
 			if err != nil {
-				d.c.mind("look", err)
+				mind(d.c, "look", err)
 				retry.Sleep(ctx, pause.Pause())
 				continue
 			}
@@ -293,12 +311,12 @@ func (d *dispatch[T]) slotTaken(slot int, fence int64) {
 
 func (d *dispatch[T]) slotLeaving(slot int) {
 	d.change(func(ls *lines) { ls.close(slot) })
-	notify(d.recall)
+	d.recallAll()
 }
 
 func (d *dispatch[T]) slotGone(slot int) {
 	d.change(func(ls *lines) { ls.drop(slot) })
-	notify(d.recall)
+	d.recallAll()
 }
 
 func (d *dispatch[T]) handedOut(slot int) (n int) {

@@ -39,7 +39,7 @@ func Queues(ctx context.Context, db *sql.DB, cfg Config) ([]string, error) {
 //
 // Consumers and producers that still run end with ErrNoSchema, or fail with it. The
 // user needs the rights to drop the queue's tables, to read them, and to delete from
-// chanq_queues and chanq_members. A few round trips; of cfg it uses Dialect and Schema.
+// chanq_queues, chanq_members and chanq_samples. A few round trips; of cfg it uses Dialect and Schema.
 // On SQLite a goroutine that holds a transaction must not call it: see Queue.
 func Drop(ctx context.Context, db *sql.DB, queue string, cfg Config) error {
 	return drop(ctx, db, queue, cfg, func(s Stats) error {

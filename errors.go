@@ -26,6 +26,9 @@ var (
 	// ErrKind: the tables of the queue are of another kind, or have another number of slots,
 	// than Config says. The error tells what the database has.
 	ErrKind = errors.New("chanq: another kind of queue")
+	// ErrShards: the places are not those that the queue is made of, in their order, or a queue
+	// is a shard and was not taken for one. The error tells what the database has.
+	ErrShards = errors.New("chanq: other shards")
 	// ErrNotDurable: the database may lose what it has confirmed. The error says which
 	// setting it is; Config.Durability takes the database as it is.
 	ErrNotDurable = errors.New("chanq: commits are not durable")
@@ -45,10 +48,11 @@ var errMadeByHand = errors.New("chanq: no message: this Lease was made by hand, 
 type OpError struct {
 	Op    string // "send", "ack", "claim" …
 	Queue string
-	ID    ID // of the message, where one is meant
-	// Unknown: the database may or may not have applied the operation. Sending
-	// again with the same Message.ID is safe; so is settling again after
-	// redelivery.
+	Shard string // the name of the Shard; "" where the queue has none
+	ID    ID     // of the message, where one is meant
+	// Unknown: the database may or may not have applied the operation. Sending again
+	// with the same Message.ID stores nothing twice while the message is in the queue (see
+	// Message.ID); settling again is safe, also after redelivery.
 	Unknown bool
 	Err     error
 }
@@ -56,6 +60,9 @@ type OpError struct {
 func (e *OpError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "chanq: %s %s", e.Op, e.Queue)
+	if e.Shard != "" {
+		fmt.Fprintf(&b, " (shard %s)", e.Shard)
+	}
 	if !e.ID.IsZero() {
 		fmt.Fprintf(&b, " %s", e.ID)
 	}
@@ -105,7 +112,7 @@ func (e *BatchError) Unwrap() []error {
 // Unsent is a message that a Producer was handed through its channel and could
 // not store.
 type Unsent[T any] struct {
-	Message Message[T] // with its ID: sending it again cannot store it twice
+	Message Message[T] // with its ID: sent again, it is not stored twice while it is in the queue
 	Err     error
 }
 

@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -59,6 +60,21 @@ func (f falls) Join(m sqlbatch.Member) sqlbatch.Statement {
 	return f.Queue.Join(m)
 }
 
+func (f falls) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
+	f.fall("enqueue")
+	return f.Queue.Enqueue(rows)
+}
+
+func (f falls) InOwnTx() sqlbatch.Queue { // as a pipe begins
+	f.fall("pipe")
+	return f.Queue.InOwnTx()
+}
+
+func (f falls) Sample(s sqlbatch.Sample) sqlbatch.Statement {
+	f.fall("sample")
+	return f.Queue.Sample(s)
+}
+
 func TestAPanicOfAnyGoroutineEndsTheConsumerWithAnErrorAndNothingHangs(t *testing.T) {
 	for _, kind := range []Kind{KindPlain, KindOrdered} {
 		for _, at := range []string{"claim", "survey", "extend", "ack", "join"} {
@@ -104,6 +120,72 @@ func requireFallen(t *testing.T, c *Consumer[string]) {
 	_ = c.Stats()
 }
 
+func TestAPanicOfAStorerIsToldToSendersAndTheProducerGoesOn(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	armed := &atomic.Bool{}
+	q.core.sql = falls{q.core.sql, "enqueue", armed}
+	p := testProducer(t, q, ProducerConfig{})
+	armed.Store(true)
+	receipt, err := p.Send(soon(t), Message[string]{Body: "a"})
+	var op *OpError
+	require.ErrorAs(t, err, &op)
+	require.ErrorContains(t, op, "a fault")
+	require.True(t, op.Unknown)
+	p.C() <- Message[string]{Body: "b"}
+	require.ErrorContains(t, p.Flush(soon(t)), "a fault")
+	armed.Store(false)
+	_, err = p.Send(soon(t), Message[string]{Body: "a", ID: receipt.ID})
+	require.NoError(t, err)
+	var unsent *UnsentError[string]
+	require.ErrorAs(t, p.Close(soon(t)), &unsent)
+	require.Len(t, unsent.Unsent, 1)
+	require.Equal(t, "b", unsent.Unsent[0].Message.Body)
+	s, err := q.Stats(soon(t))
+	require.NoError(t, err)
+	require.Equal(t, 1, s.Ready)
+}
+
+func TestAPanicOfAPipesStorerEndsTheConsumerAndTheInputsStay(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	armed := &atomic.Bool{}
+	q.core.sql = falls{q.core.sql, "pipe", armed}
+	p := testProducer(t, q, ProducerConfig{})
+	_, err := p.SendBatch(soon(t), make([]Message[string], 3)...)
+	require.NoError(t, err)
+	armed.Store(true)
+	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Second})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Pipe(c, p, 2, func(context.Context, *Lease[string]) ([]Message[string], error) { return nil, nil })
+	}()
+	select {
+	case err := <-ended:
+		require.ErrorContains(t, err, "a fault")
+	case <-soon(t).Done():
+		require.Fail(t, "the pipe goes on")
+	}
+	require.NoError(t, c.Shutdown(soon(t)))
+	list, err := q.core.peek(soon(t), StateReady, 10, nil)
+	require.NoError(t, err)
+	leased, err := q.core.peek(soon(t), StateLeased, 10, nil)
+	require.NoError(t, err)
+	require.Len(t, append(list, leased...), 3)
+}
+
+func TestAPanicInTheHistoryIsToldAndStopsNothingElse(t *testing.T) {
+	told := make(chan HousekeepingEvent, 1)
+	q := openTestQueue[string](t, Config{Hooks: Hooks{Housekeeping: func(e HousekeepingEvent) { told <- e }}})
+	q.core.sampleEvery = time.Millisecond
+	armed := &atomic.Bool{}
+	armed.Store(true)
+	q.core.sql = falls{q.core.sql, "sample", armed}
+	p := testProducer(t, q, ProducerConfig{})
+	require.ErrorContains(t, (<-told).Err, "a fault")
+	_, err := p.Send(soon(t), Message[string]{Body: "a"})
+	require.NoError(t, err)
+	require.NoError(t, p.Close(soon(t)))
+}
+
 func TestAPanicInTheLinesHandsNothingOutAnyMore(t *testing.T) {
 	q := openTestQueue[string](t, Config{Kind: KindOrdered, Slots: 1})
 	ms := make([]Message[string], 4)
@@ -115,7 +197,7 @@ func TestAPanicInTheLinesHandsNothingOutAnyMore(t *testing.T) {
 	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Second})
 	first := <-c.C()
 	require.Eventually(t, func() bool { return c.Stats().Waiting == 3 }, 10*time.Second, time.Millisecond)
-	c.order.change(func(*lines) { panic("a fault") })
+	c.shards[0].order.change(func(*lines) { panic("a fault") })
 	require.NoError(t, first.Ack())
 	require.NoError(t, first.Wait(soon(t)))
 	next, open := <-c.C()

@@ -33,8 +33,15 @@ func (h *health) Failed(began time.Time, err error) {
 	h.last = time.Now()
 	if h.since.IsZero() {
 		h.since = h.last
-		h.tell(AvailabilityEvent{Queue: h.queue.name, Part: h.part, Err: err})
+		h.tell(AvailabilityEvent{Queue: h.queue.name, Shard: h.queue.shard, Shards: h.queue.of, Part: h.part, Err: err})
 	}
+}
+
+// away says that the database does not answer.
+func (h *health) away() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.since.IsZero()
 }
 
 // Worked notes a success. One that was under way when another failed is no sign
@@ -49,7 +56,7 @@ func (h *health) Worked(began time.Time) {
 	if !h.since.IsZero() {
 		down := time.Since(h.since)
 		h.since = time.Time{}
-		h.tell(AvailabilityEvent{Queue: h.queue.name, Part: h.part, Up: true, Down: down})
+		h.tell(AvailabilityEvent{Queue: h.queue.name, Shard: h.queue.shard, Shards: h.queue.of, Part: h.part, Up: true, Down: down})
 	}
 }
 
@@ -79,6 +86,6 @@ func (h *housework) report(err error) {
 	}
 	if refused := err != nil; refused != h.refused {
 		h.refused = refused
-		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.name, Task: h.task, Err: h.queue.fail(h.op, err)})
+		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.name, Shard: h.queue.shard, Task: h.task, Err: h.queue.fail(h.op, err)})
 	}
 }

@@ -3,15 +3,18 @@ package chanq
 import (
 	"errors"
 	"fmt"
+
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // What comes through Producer.C.
 
 // hand is what the intake has received and not handed over.
 type hand[T any] struct {
-	ready []pending[T] // encoded
-	now   pending[T]   // at the codec; its origin is the message
-	given bool         // Close gave it up
+	ready []pending[T]      // encoded
+	shard *shardProducer[T] // of now
+	now   pending[T]        // at the codec; its origin is the message
+	given bool              // Close gave it up
 }
 
 // intake receives from C until Close begins. A codec that leaves by runtime.Goexit
@@ -23,7 +26,9 @@ func (p *Producer[T]) intake() {
 			p.workers.Go(p.intake)
 			return
 		}
-		p.backlog.Close()
+		for _, shard := range p.shards {
+			shard.backlog.Close()
+		}
 		close(p.received)
 	}()
 	in := p.in
@@ -48,27 +53,31 @@ func (p *Producer[T]) handOver(m Message[T]) {
 	const most = 64
 	items := make([]pending[T], 0, p.usual)
 	size := 0
+	shard := p.shards[0]
 	defer func() { // a codec may leave by runtime.Goexit
 		p.usual = len(items)
 		if len(items) > 0 {
-			p.pushInTurn(items, size)
+			p.handIn(items, size)
 		}
 	}()
 	for ok := true; ok; {
-		item, err := p.encode(m, items)
+		if len(p.shards) > 1 {
+			shard = p.shardFor(&m)
+		}
+		item, err := p.encode(shard, m, items)
 		switch {
 		case err == errGivenUp:
 			items = nil
 			return
 		case err != nil:
-			p.keepUnsent(item, err)
-		case size+item.Size > p.cfg.BufferBytes: // never has room for both
-			p.pushInTurn(items, size)
+			shard.keepUnsent(item, err)
+		case size+item.Size > shard.cfg.BufferBytes: // never has room for both
+			p.handIn(items, size)
 			items, size = append([]pending[T](nil), item), item.Size
 		default:
 			items, size = append(items, item), size+item.Size
 		}
-		if len(items) == most || size >= p.cfg.BufferBytes/4 {
+		if len(items) == most || size >= shard.cfg.BufferBytes/4 {
 			break
 		}
 		select {
@@ -84,19 +93,19 @@ var errGivenUp = errors.New("given up")
 
 // encode prepares a message of C. Close must not wait for the user's codec: while
 // that has the message, it and what was received before it are in p.hand.
-func (p *Producer[T]) encode(m Message[T], ready []pending[T]) (item pending[T], err error) {
+func (p *Producer[T]) encode(shard *shardProducer[T], m Message[T], ready []pending[T]) (item pending[T], err error) {
 	if !meetsCodec[T]() {
-		item, err = p.prepare(&m)
+		item, err = shard.prepare(&m)
 		item.origin = m
 		return item, err
 	}
 	if m.ID.IsZero() {
-		m.ID = NewID() // as it may have to be returned with one
+		m.ID = shard.queue.newID() // as it may have to be returned with one
 	} else {
 		item.given = true
 	}
 	item.origin, item.Size = m, rowOverhead
-	h := &hand[T]{ready: ready, now: item}
+	h := &hand[T]{shard: shard, ready: ready, now: item}
 	p.mu.Lock()
 	if p.abandoned.Err() != nil {
 		p.mu.Unlock()
@@ -114,11 +123,11 @@ func (p *Producer[T]) encode(m Message[T], ready []pending[T]) (item pending[T],
 		case gone:
 			err = errGivenUp
 		case left:
-			p.keepUnsent(item, fmt.Errorf("Message.Body: codec %w", errLeft))
+			shard.keepUnsent(item, fmt.Errorf("Message.Body: codec %w", errLeft))
 		}
 	}()
 	given := item.given
-	item, err = p.prepare(&m)
+	item, err = shard.prepare(&m)
 	item.origin, item.given = m, given
 	left = false
 	return item, err
@@ -134,16 +143,46 @@ func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
 		return nil
 	}
 	h.given = true
-	for _, item := range append(h.ready[:len(h.ready):len(h.ready)], h.now) {
-		unsent = append(unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, ErrClosed, false)})
+	give := func(shard *shardProducer[T], m Message[T]) {
+		unsent = append(unsent, Unsent[T]{Message: m, Err: shard.sendError(m.ID, ErrClosed, false)})
 	}
+	for _, item := range h.ready {
+		give(p.shards[p.indexOf(&item.row)], item.origin)
+	}
+	give(h.shard, h.now.origin)
 	return unsent
+}
+
+// indexOf is the shard of a message that was encoded for it.
+func (p *Producer[T]) indexOf(row *sqlbatch.Row) int {
+	i, _ := shardOf(row.OrderKey, row.Key, row.ID, len(p.shards))
+	return i
+}
+
+// handIn pushes what came through C to the shards where it belongs.
+func (p *Producer[T]) handIn(items []pending[T], size int) {
+	if len(p.shards) == 1 {
+		p.shards[0].pushInTurn(items, size)
+		return
+	}
+	parts := make([][]pending[T], len(p.shards))
+	sizes := make([]int, len(p.shards))
+	for _, item := range items {
+		i := p.indexOf(&item.row)
+		parts[i] = append(parts[i], item)
+		sizes[i] += item.Size
+	}
+	for i, part := range parts {
+		if len(part) > 0 {
+			p.shards[i].pushInTurn(part, sizes[i])
+		}
+	}
 }
 
 // pushInTurn pushes what came through C once the buffer has room. When Close
 // begins it waits no more: nothing comes after what is in hand, and messages that
 // could not be stored keep their room until Close.
-func (p *Producer[T]) pushInTurn(items []pending[T], size int) {
+func (p *shardProducer[T]) pushInTurn(items []pending[T], size int) {
 	if p.reserve(p.open, size) != nil {
 		for i := range items {
 			items[i].Size = 0
@@ -155,7 +194,7 @@ func (p *Producer[T]) pushInTurn(items []pending[T], size int) {
 // keepUnsent keeps a message that cannot be stored until Close; it takes room
 // in the buffer like any other. One with too large a body takes that of the
 // largest that is allowed, lest it keep all others out.
-func (p *Producer[T]) keepUnsent(item pending[T], err error) {
+func (p *shardProducer[T]) keepUnsent(item pending[T], err error) {
 	_ = p.reserve(p.open, min(item.Size, p.queue.cfg.MaxBody+rowOverhead)) // kept in any case
 	p.mu.Lock()
 	p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: p.sendError(item.origin.ID, err, false)})

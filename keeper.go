@@ -11,7 +11,6 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/chanq/chanq/internal/retry"
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -225,7 +224,7 @@ func (k *keeper) full() int { return max(1, k.queue.dialect.Traits().AckItems) }
 func (k *keeper) extendOrFall(leases []*lease) (answered bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			k.owner.broken(&OpError{Op: "extend", Queue: k.queue.name, Err: panicked(p)})
+			k.owner.broken(&OpError{Op: "extend", Queue: k.queue.name, Shard: k.queue.shard, Err: panicked(p)})
 		}
 	}()
 	return k.extendAll(leases)
@@ -252,9 +251,7 @@ func (k *keeper) extendAll(leases []*lease) bool {
 				failed++
 				k.most = max(1, k.most/2) // should one of them be the cause, it will be alone
 				k.loop.Failed(k.stop, f)  // the pause is run's
-				if session.Panicked(f.Err) {
-					k.owner.broken(k.queue.fail("extend", f.Err))
-				}
+				mind(k.owner, "extend", f.Err)
 			}
 			leases = leases[n:]
 		}

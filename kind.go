@@ -104,7 +104,7 @@ func (c *Config) keysOf(slot int) int {
 
 // names says which tables a queue has.
 func (c *Config) names(queue string) sqlbatch.Names {
-	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: c.Slots, Holds: c.DeadKey == DeadKeyHolds}
+	return sqlbatch.Names{Schema: c.Schema, Queue: queue, Slots: c.Slots, Holds: c.DeadKey == DeadKeyHolds, Shard: c.Shard.Index, Shards: c.Shard.Count, ShardSet: c.Shard.Set}
 }
 
 // stored is what the database says of a queue.
@@ -112,6 +112,7 @@ type stored struct {
 	version int
 	slots   int
 	holds   int
+	shard   ShardMark
 }
 
 func (s stored) kind() Kind {
@@ -139,7 +140,7 @@ func (s stored) differs(c *Config, slots int) error {
 	case slots != 0 && slots != s.slots:
 		return fmt.Errorf("%w: Config.Slots is %d, and the database says %d, which cannot be changed; leave Config.Slots unset", ErrKind, slots, s.slots)
 	}
-	return nil
+	return s.shard.isNot(c.Shard)
 }
 
 // stored asks the database of a queue; the version is 0 where there are no tables. One
@@ -147,7 +148,12 @@ func (s stored) differs(c *Config, slots int) error {
 func (q *queue) stored(run runner) (s stored, err error) {
 	err = run(q.sql.Version(), func(rows *sql.Rows) error {
 		var paused int64
-		return rows.Scan(&s.version, &paused, &s.slots, &s.holds)
+		var set string
+		err := rows.Scan(&s.version, &paused, &s.slots, &s.holds, &s.shard.Index, &s.shard.Count, &set)
+		if err == nil && s.shard.Count > 0 {
+			s.shard.Set, err = ParseID(set)
+		}
+		return err
 	})
 	if err != nil && q.classify(err) == sqlbatch.NoSchema {
 		return stored{}, nil
@@ -155,21 +161,21 @@ func (q *queue) stored(run runner) (s stored, err error) {
 	return s, err
 }
 
-// adopt takes the kind, the slots and the dead keys of the database for Config's.
+// adopt takes the kind, the slots, the dead keys and the shard of the database for Config's.
 func (q *queue) adopt(s stored) error {
-	q.cfg.Kind, q.cfg.Slots, q.cfg.DeadKey = s.kind(), s.slots, s.deadKey()
+	q.cfg.Kind, q.cfg.Slots, q.cfg.DeadKey, q.cfg.Shard = s.kind(), s.slots, s.deadKey(), s.shard
 	q.sql = q.dialect.Queue(q.cfg.names(q.name))
 	v := validator{}
 	q.cfg.checkOrder(&v)
 	return v.err()
 }
 
-// StoredConfig returns cfg with what the database keeps of it for a queue: Kind, Slots and
-// DeadKey. It is for programs that operate queues whatever their kind is; others give to Open
+// StoredConfig returns cfg with what the database keeps of it for a queue: Kind, Slots,
+// DeadKey and Shard. It is for programs that operate queues whatever their kind is; others give to Open
 // what they gave to Migrate. One round trip; ErrNoSchema where there is no such queue.
 func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Config, error) {
 	plain := cfg
-	plain.Kind, plain.Slots, plain.MaxKeys, plain.DeadKey = KindPlain, 0, 0, DeadKeyOpens
+	plain.Kind, plain.Slots, plain.MaxKeys, plain.DeadKey, plain.Shard = KindPlain, 0, 0, DeadKeyOpens, ShardMark{}
 	q, err := newQueue("look at", db, queue, plain)
 	if err != nil {
 		return cfg, err
@@ -181,7 +187,7 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 	if err != nil {
 		return cfg, &OpError{Op: "look at", Queue: queue, Err: err}
 	}
-	cfg.Kind, cfg.Slots, cfg.DeadKey = found.kind(), found.slots, found.deadKey()
+	cfg.Kind, cfg.Slots, cfg.DeadKey, cfg.Shard = found.kind(), found.slots, found.deadKey(), found.shard
 	return cfg, nil
 }
 

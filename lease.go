@@ -22,6 +22,9 @@ type Lease[T any] struct {
 	Message[T]
 	// Queue is the name of the queue that the message is in.
 	Queue string
+	// Shard is the index of the one that it is in, for AckTx: the transaction is there. 0 where the
+	// queue has none.
+	Shard int
 	// Attempt counts the claims of this message, this one included, that were
 	// deliveries or may have been: one that was given back undelivered (Release, Stop)
 	// does not count, one whose process died with the message in its buffer does, until
@@ -225,6 +228,7 @@ type lease struct {
 	cuts     atomic.Uint32 // Extends begun and ended: odd while one is under way
 	state    atomic.Uint32
 	isEnded  atomic.Bool
+	noted    atomic.Bool // the history counts it as acked in a transaction
 
 	// Written by settle before the state is settling, read by the settler.
 	op    settleOp
@@ -322,7 +326,7 @@ func (l *lease) reason() string {
 
 // lossEvent is what the LeaseLost hook hears.
 func (l *lease) lossEvent(confirmed bool) LeaseLostEvent {
-	return LeaseLostEvent{Queue: l.owner.home().name, ID: l.item.ID, Attempt: l.attempt, Confirmed: confirmed}
+	return LeaseLostEvent{Queue: l.owner.home().name, Shard: l.owner.home().shard, ID: l.item.ID, Attempt: l.attempt, Confirmed: confirmed}
 }
 
 // finish records the outcome of a settle and wakes those who wait for it.

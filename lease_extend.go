@@ -19,7 +19,7 @@ import (
 // does not go, as of now; nil: it does.
 func (q *queue) setEnd(ctx context.Context, s *sessions, turn chan struct{}, l *lease, d, timeout time.Duration, bound func() time.Duration) (held bool, err error) {
 	failed := func(err error) error {
-		return &OpError{Op: "extend", Queue: q.name, ID: l.item.ID, Err: err}
+		return &OpError{Op: "extend", Queue: q.name, Shard: q.shard, ID: l.item.ID, Err: err}
 	}
 	for !l.extending() { // two Extends of one lease at once: rare enough
 		if retry.Sleep(ctx, time.Millisecond); ctx.Err() != nil {

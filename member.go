@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,9 @@ type Member struct {
 	// Since is when it came, and Until when it counts as gone unless it says before
 	// that it is still there, both by the database's clock.
 	Since, Until time.Time
+	// Shard is the index of the one that knows it; 0 where the queue has none. A consumer of
+	// several shards is a member in each, under another ID.
+	Shard int
 }
 
 // Members returns who consumes this queue now, first come first, in one round trip:
@@ -30,9 +34,14 @@ type Member struct {
 // Queue that took messages by TryLease, which is one member however often it does, as
 // long as it took them for, or a quarter longer.
 func (q *Queue[T]) Members(ctx context.Context) ([]Member, error) {
+	all, err := ofEach(q, func(core *queue) ([]Member, error) { return core.members(ctx) })
+	return slices.Concat(all...), err
+}
+
+func (q *queue) members(ctx context.Context) ([]Member, error) {
 	var list []Member
-	err := q.core.once(ctx, q.core.sql.Members(), func(rows *sql.Rows) error {
-		var m Member
+	err := q.once(ctx, q.sql.Members(), func(rows *sql.Rows) error {
+		m := Member{Shard: q.index}
 		var id []byte
 		var since, until int64
 		if err := rows.Scan(&id, &m.Name, &m.Host, &m.Process, &since, &until); err != nil {
@@ -43,7 +52,7 @@ func (q *Queue[T]) Members(ctx context.Context) ([]Member, error) {
 		list = append(list, m)
 		return nil
 	})
-	return list, q.core.fail("members", err)
+	return list, q.fail("members", err)
 }
 
 // newMember is this process as a member, for a time.
@@ -72,7 +81,7 @@ const leaveTimeout = 5 * time.Second
 // unless Shutdown has given up: it may hold messages still. Nothing waits for it,
 // but the end of the consumer for that last statement. It has sessions of
 // its own kind, so that no claim waits for one.
-func (c *Consumer[T]) attend(ctx context.Context) {
+func (c *shardConsumer[T]) attend(ctx context.Context) {
 	chore := housework{queue: c.queue, task: "members", op: "join"}
 	for ctx.Err() == nil {
 		timeout, pause := c.cfg.StatementTimeout, c.cfg.LeaseFor/3
@@ -146,8 +155,11 @@ func (q *queue) visit(ctx context.Context, name string, d time.Duration) {
 	}
 }
 
-func (c *Consumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {
+func (c *shardConsumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	if err := c.queue.met(ctx, c.notes); err != nil {
+		return err
+	}
 	return c.notes.RunPatient(ctx, st, nil)
 }

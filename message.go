@@ -78,7 +78,7 @@ type Receipt struct {
 // row checks and encodes a message. The ID is set in any case.
 func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	if given = !m.ID.IsZero(); !given {
-		m.ID = NewID()
+		m.ID = q.newID()
 	}
 	row = sqlbatch.Row{ID: m.ID, Priority: int8(m.Priority), Delay: m.Delay, TTL: m.TTL, Key: m.DedupKey}
 	switch {
@@ -94,6 +94,9 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 		return row, given, fmt.Errorf("%w: Message.DedupKey of %d bytes, at most %d", ErrTooLarge, len(m.DedupKey), sqlbatch.MaxKey)
 	case !utf8.ValidString(m.DedupKey) || strings.ContainsRune(m.DedupKey, 0):
 		return row, given, fmt.Errorf("Message.DedupKey %q: must be UTF-8 without NUL", m.DedupKey)
+	}
+	if i, _ := shardOf(m.Key, m.DedupKey, m.ID, q.of); i != q.index {
+		return row, given, q.wrongShard(i)
 	}
 	if err := m.line(q, &row); err != nil {
 		return row, given, err

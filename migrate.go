@@ -64,6 +64,19 @@ func newer(version int) error {
 	return fmt.Errorf("%w: version %d, this chanq knows %d; upgrade this program", ErrNewerSchema, version, sqlbatch.Version)
 }
 
+// settleShard completes the mark of a shard that is to be made.
+func (q *queue) settleShard() error {
+	switch {
+	case q.of == 0 || !q.cfg.Shard.Set.IsZero():
+		return nil
+	case q.index > 0:
+		return fmt.Errorf("Config.Shard.Set is zero: must be that of shard 0, which Migrate makes up; StoredConfig tells it")
+	}
+	q.cfg.Shard.Set = NewID()
+	q.sql = q.dialect.Queue(q.cfg.names(q.name))
+	return nil
+}
+
 func (q *queue) migrate(run runner, slots int) error {
 	if err := q.trust(run); err != nil {
 		return err
@@ -83,7 +96,12 @@ func (q *queue) migrate(run runner, slots int) error {
 		return err
 	case found.version > sqlbatch.Version:
 		return newer(found.version)
-	case found.version > 0:
+	case found.version == 0:
+		if err := q.settleShard(); err != nil {
+			return err
+		}
+		migrations = q.dialect.Migrations(q.cfg.names(q.name))
+	default:
 		if err := found.differs(&q.cfg, slots); err != nil {
 			return err
 		}

@@ -1,22 +1,19 @@
 package chanq
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What operators do with a queue. Purge and Redrive take all messages of a state;
-// PurgeIDs, RedriveIDs and Cancel take those with the IDs that they are given.
+// What operators do with a queue: they count, look, cancel and pause. Purges and redrives are in
+// purge.go.
 
 // Stats is a picture of a queue.
 type Stats struct {
@@ -24,7 +21,9 @@ type Stats struct {
 	// many or more, so that looking at a deep queue costs no more than looking at a short
 	// one. Ready and leased ones are told apart among the first of each priority that are
 	// due, at least twice Limit of them: where more are leased, what is ready behind them may
-	// not be counted, and the other way round.
+	// not be counted, and the other way round. Of an ordered queue scheduled and leased ones, and
+	// the oldest, are looked for among the first Limit/Config.Slots of each slot (SQLite: the
+	// first 2*Limit in the order of their sends): there may be more behind them.
 	Ready, Scheduled, Leased, Dead, Done int
 	Limit                                int
 	// OldestReady is for how long the oldest ready message has been due.
@@ -36,11 +35,40 @@ const statsLimit = 10_000
 
 // Stats counts the messages of the queue, up to 10,000 of each state, in one
 // round trip that reads no more than a few times as many entries. It takes no locks
-// that others wait for; it is for operators, not for deciding whether to claim.
+// that others wait for; it is for operators, not for deciding whether to claim. Of a queue with
+// several shards the counts are added up, so there they may be above Limit; what those that answer
+// have is returned beside the error that names the others, and ShardStats tells them apart.
 func (q *Queue[T]) Stats(ctx context.Context) (Stats, error) {
+	all, err := ofEach(q, func(core *queue) (Stats, error) { return core.stats(ctx) })
 	s := Stats{Limit: statsLimit}
-	err := q.core.once(ctx, q.core.sql.Stats(statsLimit), s.scan)
-	return s, q.core.fail("stats", err)
+	for _, shard := range all {
+		s.add(shard)
+	}
+	return s, err
+}
+
+// ShardStats is the Stats of one shard.
+type ShardStats struct {
+	Shard string // its name; "" where the queue has none
+	Stats
+	Err error // why nothing is known of it, or nil
+}
+
+// ShardStats is Stats of each shard by itself, in the order of the list; of a queue that has none it
+// has one entry. It costs what Stats costs.
+func (q *Queue[T]) ShardStats(ctx context.Context) []ShardStats {
+	all, _ := ofEach(q, func(core *queue) (ShardStats, error) { // each has its own error
+		s := ShardStats{Shard: core.shard}
+		s.Stats, s.Err = core.stats(ctx)
+		return s, nil
+	})
+	return all
+}
+
+func (q *queue) stats(ctx context.Context) (Stats, error) {
+	s := Stats{Limit: statsLimit}
+	err := q.once(ctx, q.sql.Stats(statsLimit), s.scan)
+	return s, q.fail("stats", err)
 }
 
 func (s *Stats) scan(rows *sql.Rows) error {
@@ -89,14 +117,22 @@ type Entry struct {
 	LastError string
 	Headers   map[string]string
 	Body      []byte
+	Size      int // of the body, in bytes, also where Browse left it out
 	// Key and Slot are of an ordered queue.
 	Key  string
 	Slot int
+	// Shard is the index of the one that the message is in; 0 where the queue has none.
+	Shard int
 
 	seq int64 // its place there
 }
 
 func (q *queue) entries(ctx context.Context, op string, st sqlbatch.Statement) ([]Entry, error) {
+	return q.entriesOf(ctx, op, st, func(e *Entry) any { return &e.Body })
+}
+
+// entriesOf has the column of bodies scanned to where body says.
+func (q *queue) entriesOf(ctx context.Context, op string, st sqlbatch.Statement, body func(*Entry) any) ([]Entry, error) {
 	var list []Entry
 	err := q.once(ctx, st, func(rows *sql.Rows) error {
 		var e Entry
@@ -105,7 +141,7 @@ func (q *queue) entries(ctx context.Context, op string, st sqlbatch.Statement) (
 		var member []byte
 		var due, lease, ended, expires sql.NullInt64
 		var holder, lastError sql.NullString
-		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &member, &holder, &key, &lastError, &headers, &e.Body}
+		columns := []any{&e.State, &id, &e.Priority, &e.Fence, &e.Attempts, &enqueued, &due, &lease, &ended, &expires, &member, &holder, &key, &lastError, &headers, body(&e)}
 		if q.ordered() {
 			columns = append(columns, &e.Slot, &e.seq, &line)
 		}
@@ -113,11 +149,12 @@ func (q *queue) entries(ctx context.Context, op string, st sqlbatch.Statement) (
 			return err
 		}
 		copy(e.ID[:], id)
+		e.Size = max(e.Size, len(e.Body))
 		e.EnqueuedAt = time.UnixMilli(enqueued)
 		e.DueAt, e.LeaseUntil, e.EndedAt, e.ExpiresAt = timeOf(due), timeOf(lease), timeOf(ended), timeOf(expires)
 		copy(e.Member[:], member)
 		e.LeasedBy, e.DedupKey, e.LastError = holder.String, string(key), lastError.String
-		e.Key = string(line)
+		e.Key, e.Shard = string(line), q.index
 		e.Headers, _ = decodeHeaders(headers) // unreadable ones are why a message may be dead
 		list = append(list, e)
 		return nil
@@ -140,7 +177,7 @@ const maxPeek = 1000
 // round trip; for live ones of an ordered queue two, and two more for each 1000
 // messages in one slot that are of another state. PeekAfter goes on behind them.
 func (q *Queue[T]) Peek(ctx context.Context, s State, n int) ([]Entry, error) {
-	return q.core.peek(ctx, s, n, nil)
+	return q.peek(ctx, s, n, nil)
 }
 
 // PeekAfter is Peek of the messages behind last, in the order of Peek and of the state
@@ -152,27 +189,30 @@ func (q *Queue[T]) Peek(ctx context.Context, s State, n int) ([]Entry, error) {
 // or change their state or due time between two pages, some may be missed; one that
 // stays where it is is shown, once, unless SQL Server has it locked at the moment.
 func (q *Queue[T]) PeekAfter(ctx context.Context, last Entry, n int) ([]Entry, error) {
-	place := sqlbatch.Place{Priority: int8(last.Priority), At: last.DueAt.UnixMilli(), ID: last.ID}
-	switch live := sqlbatch.State(last.State).Live(); {
-	case !live:
-		place.At = last.EndedAt.UnixMilli()
-	case q.core.ordered():
-		place.At = last.seq
+	if last.Shard < 0 || last.Shard >= max(q.core.of, len(q.shards)) {
+		return nil, fmt.Errorf("chanq: peek %s: last is of shard %d, which there is not", q.core.name, last.Shard)
 	}
-	return q.core.peek(ctx, last.State, n, &place)
+	return q.peek(ctx, last.State, n, &last)
 }
 
 func (q *queue) peek(ctx context.Context, s State, n int, after *sqlbatch.Place) ([]Entry, error) {
-	if err := checkState(s); err != nil {
-		return nil, fmt.Errorf("chanq: peek %s: %w", q.name, err)
-	}
-	if n < 1 || n > maxPeek {
-		return nil, fmt.Errorf("chanq: peek %s: n is %d: must be from 1 to %d", q.name, n, maxPeek)
+	if err := q.checkPeek("peek", s, n); err != nil {
+		return nil, err
 	}
 	if sqlbatch.State(s).Live() && q.ordered() {
 		return q.peekBySeq(ctx, sqlbatch.State(s), n, after)
 	}
 	return q.entries(ctx, "peek", q.sql.Peek(sqlbatch.State(s), n, after))
+}
+
+func (q *queue) checkPeek(op string, s State, n int) error {
+	if err := checkState(s); err != nil {
+		return fmt.Errorf("chanq: %s %s: %w", op, q.name, err)
+	}
+	if n < 1 || n > maxPeek {
+		return fmt.Errorf("chanq: %s %s: n is %d: must be from 1 to %d", op, q.name, n, maxPeek)
+	}
+	return nil
 }
 
 func checkState(s State) error {
@@ -185,12 +225,13 @@ func checkState(s State) error {
 
 // Get returns one message wherever it is, or ErrNotFound. One round trip.
 func (q *Queue[T]) Get(ctx context.Context, id ID) (Entry, error) {
-	list, err := q.core.entries(ctx, "get", q.core.sql.Get(id))
-	if err != nil {
-		return Entry{}, err
-	}
+	all, err := ofEach(q, func(core *queue) ([]Entry, error) { return core.entries(ctx, "get", core.sql.Get(id)) })
+	list := slices.Concat(all...)
 	if len(list) == 0 {
-		return Entry{}, &OpError{Op: "get", Queue: q.core.name, ID: id, Err: ErrNotFound}
+		if err == nil {
+			err = &OpError{Op: "get", Queue: q.core.name, ID: id, Err: ErrNotFound}
+		}
+		return Entry{}, err
 	}
 	found := list[0]
 	for _, e := range list[1:] {
@@ -206,16 +247,25 @@ func (q *Queue[T]) Get(ctx context.Context, id ID) (Entry, error) {
 // IDs of those it found. The holder of a leased one learns of it by
 // ErrLeaseLost. One round trip per 400 messages on SQL Server, per 1000 elsewhere.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
-	return q.core.byID(ctx, "cancel", ids, q.core.sql.Cancel, collectIDs)
+	return q.idsOfEach(func(core *queue) ([]ID, error) {
+		return core.byID(ctx, "cancel", ids, core.sql.Cancel, collectIDs)
+	})
 }
 
 // CancelTx is Cancel in the caller's transaction: the messages are gone if and when that
 // commits. It waits for rows that others have locked, as long as ctx lets it, and so does
 // whoever wants to settle one of them until the transaction ends. After an error roll
-// back.
+// back. A transaction is in one place, so of a queue with several shards it is an error: call it
+// on Queue.Shard.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx *sql.Tx, ids ...ID) ([]ID, error) {
 	if tx == nil {
 		return nil, errors.New("chanq: cancel: tx is nil")
+	}
+	if err := q.inOnePlace("cancel"); err != nil {
+		return nil, err
+	}
+	if err := q.core.metTx(ctx, tx); err != nil {
+		return nil, q.core.failTx("cancel", err)
 	}
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
 	return byIDs(q.core, run, func(err error) error { return q.core.failTx("cancel", err) }, ids, q.core.sql.InTx().Cancel, collectIDs)
@@ -257,172 +307,22 @@ func idOf(raw []byte) (id ID) {
 	return id
 }
 
-// operateRows is how many rows one statement of Purge and Redrive touches, and of an ordered queue
-// looks at in each slot: few enough to hold its locks shortly.
-const operateRows = 1000
-
-// Purge deletes every message that is of a state when it is called, leased ones
-// too, if asked, and returns how many it deleted. What comes to that state later
-// stays, so it ends beside producers, too. It runs in statements of 1000 rows each, for
-// each priority where they are live and the queue is plain, or else for each 1000 messages of a slot, after
-// one that asks for the database's time; each
-// begins where the one before it ended. An error comes with the count so
-// far. Messages that others have locked at the moment may be left.
-func (q *Queue[T]) Purge(ctx context.Context, s State) (int, error) {
-	if err := checkState(s); err != nil {
-		return 0, fmt.Errorf("chanq: purge %s: %w", q.core.name, err)
-	}
-	w, err := q.core.window(ctx)
-	if err != nil {
-		return 0, q.core.fail("purge", err)
-	}
-	if sqlbatch.State(s).Live() && q.core.ordered() {
-		return q.core.purgeBySeq(ctx, sqlbatch.State(s), w)
-	}
-	lowest, highest := sqlbatch.PriorityLow, sqlbatch.PriorityUrgent
-	if !sqlbatch.State(s).Live() {
-		lowest = highest // their order knows no priorities
-	}
-	total := 0
-	for p := highest; p >= lowest; p-- {
-		w.Priority = int8(p)
-		n, err := q.core.purge(ctx, sqlbatch.State(s), w)
-		if total += n; err != nil {
-			return total, err
-		}
-	}
-	return total, nil
-}
-
-func (q *queue) purge(ctx context.Context, s sqlbatch.State, w sqlbatch.Window) (int, error) {
-	return q.repeat(ctx, "purge", -1, w, func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.sql.Purge(s, n, w) })
-}
-
-// PurgeIDs deletes the dead messages with these IDs and returns the IDs of those that it
-// found: what Cancel is for live ones. One round trip per 400 messages on SQL Server, per
-// 1000 elsewhere; it waits for those that others have locked.
-func (q *Queue[T]) PurgeIDs(ctx context.Context, ids ...ID) ([]ID, error) {
-	return q.core.byID(ctx, "purge", ids, q.core.sql.Discard, collectIDs)
-}
-
-// Redrive makes up to limit messages that are dead when it is called ready again
-// (all, if limit is 0), oldest first, with no attempts counted and without an
-// expiry, each once, and returns how many. One that is set aside again meanwhile
-// stays dead, and so do those whose DedupKey is in the queue again. It runs in
-// statements of 1000 rows, after one that asks for the database's time; an error
-// comes with the count so far.
-func (q *Queue[T]) Redrive(ctx context.Context, limit int) (int, error) {
-	if limit < 0 {
-		return 0, fmt.Errorf("chanq: redrive %s: limit is %d: must be 0 (all) or more", q.core.name, limit)
-	}
-	if limit == 0 {
-		limit = -1
-	}
-	w, err := q.core.window(ctx)
-	if err != nil {
-		return 0, q.core.fail("redrive", err)
-	}
-	n, err := q.core.repeat(ctx, "redrive", limit, w, func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.core.sql.Redrive(n, nil, w) })
-	if n > 0 {
-		q.Wake()
-	}
-	return n, err
-}
-
-// RedriveIDs makes the dead messages with these IDs ready again, as Redrive
-// does, and returns the IDs of those it moved. One round trip per 400 messages on
-// SQL Server, per 1000 elsewhere.
-func (q *Queue[T]) RedriveIDs(ctx context.Context, ids ...ID) ([]ID, error) {
-	ids = slices.Clone(ids)
-	slices.SortFunc(ids, func(a, b ID) int { return bytes.Compare(a[:], b[:]) })
-	ids = slices.Compact(ids) // one that dies again meanwhile is not moved again
-	moved, err := q.core.byID(ctx, "redrive", ids, func(ids [][16]byte) sqlbatch.Statement {
-		return q.core.sql.Redrive(len(ids), ids, sqlbatch.Window{})
-	}, collectPlaced)
-	if len(moved) > 0 {
-		q.Wake()
-	}
-	return moved, err
-}
-
-// window is that of what is there now, by the database's clock. Whatever comes to its
-// place once window has returned is not in it: the millisecond that the clock was in is
-// over by then.
-func (q *queue) window(ctx context.Context) (w sqlbatch.Window, err error) {
-	if err := q.once(ctx, q.sql.Clock(), func(rows *sql.Rows) error { return rows.Scan(&w.Before) }); err != nil {
-		return w, err
-	}
-	w.Before++
-	retry.Sleep(ctx, 2*time.Millisecond)
-	return w, context.Cause(ctx)
-}
-
-// repeat runs a statement of up to operateRows rows of a window until it finds none or
-// limit rows (-1: no limit) are done. One that
-// finds fewer than it may is no sign of the end: a redrive leaves those whose keys
-// are taken. Each begins behind the last that the one before has returned, so none walks
-// over what others have deleted, or left.
-func (q *queue) repeat(ctx context.Context, op string, limit int, w sqlbatch.Window, build func(int, sqlbatch.Window) sqlbatch.Statement) (int, error) {
-	total := 0
-	for total != limit {
-		n := operateRows
-		if limit >= 0 {
-			n = min(n, limit-total)
-		}
-		found := 0
-		err := q.once(ctx, build(n, w), func(rows *sql.Rows) error {
-			found++
-			return scanPlace(rows, &w)
-		})
-		if err != nil {
-			return total, q.fail(op, err)
-		}
-		if found == 0 {
-			break
-		}
-		total += found
-	}
-	return total, nil
-}
-
-// scanPlace moves the window behind a message, if it is not there already: rows come in
-// any order.
-func scanPlace(rows *sql.Rows, w *sqlbatch.Window) error {
-	var raw sql.RawBytes
-	var at int64
-	if err := rows.Scan(&raw, &at); err != nil {
-		return err
-	}
-	from, last := w.First(math.MinInt64)
-	if id := idOf(raw); at > from || at == from && bytes.Compare(id[:], last[:]) > 0 {
-		w.After, w.AfterID = at, id
-	}
-	return nil
-}
-
-// collectPlaced is collectIDs for statements that tell the place of a message, too.
-func collectPlaced(found *[]ID) func(*sql.Rows) error {
-	return func(rows *sql.Rows) error {
-		var raw sql.RawBytes
-		var place int64
-		err := rows.Scan(&raw, &place)
-		*found = append(*found, idOf(raw))
-		return err
-	}
-}
-
 // Pause stops claims of this queue in all processes, as soon as each polls
 // next. What is leased already may be settled, and what consumers have buffered is
 // still delivered; sends go on. One round trip.
 func (q *Queue[T]) Pause(ctx context.Context) error {
-	return q.core.fail("pause", q.core.once(ctx, q.core.sql.Pause(), nil))
+	return together(q.shards, func(core *queue) error {
+		return core.fail("pause", core.once(ctx, core.sql.Pause(), nil))
+	})
 }
 
 // Resume ends a pause. One round trip.
 func (q *Queue[T]) Resume(ctx context.Context) error {
-	err := q.core.once(ctx, q.core.sql.Resume(), nil)
-	if err == nil {
-		q.Wake()
-	}
-	return q.core.fail("resume", err)
+	return together(q.shards, func(core *queue) error {
+		err := core.once(ctx, core.sql.Resume(), nil)
+		if err == nil {
+			core.wake()
+		}
+		return core.fail("resume", err)
+	})
 }

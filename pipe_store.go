@@ -25,6 +25,7 @@ func (p *pipe[In, Out]) groupConfig() group.Config[*piped[Out]] {
 // storeAll stores groups of what the workers have done: as many as are there. It
 // returns when they have ended, and nothing is late.
 func (p *pipe[In, Out]) storeAll() {
+	defer p.sessions.close()
 	defer p.to.queue.ringer.end() // for what was stored before the last group failed
 	p.connect()
 	p.groups = p.backlog.Worker()
@@ -33,9 +34,27 @@ func (p *pipe[In, Out]) storeAll() {
 		if !open {
 			return
 		}
-		p.store(items)
+		p.storeOrFall(items)
 		p.groups.Done()
 	}
+}
+
+// storeOrFall is store. A panic in it, which is a fault of chanq's, ends the consumer, and the
+// inputs at hand with an error: they may be replaced.
+func (p *pipe[In, Out]) storeOrFall(items []*piped[Out]) {
+	defer func() {
+		fault := recover()
+		if fault == nil {
+			return
+		}
+		err := panicked(fault)
+		for _, item := range items {
+			item.in.unknown = true
+		}
+		p.giveUp(items, err)
+		p.from.fell(err)
+	}()
+	p.store(items)
 }
 
 // connect takes the connection before it is needed, where there are few. What fails is
@@ -153,7 +172,7 @@ func (p *pipe[In, Out]) timeout(items []*piped[Out]) time.Duration {
 
 // nack gives an input back that cannot be replaced in time.
 func (p *pipe[In, Out]) nack(l *lease, err error) {
-	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.name, ID: l.item.ID, Attempt: l.attempt, Err: err})
+	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.name, Shard: p.from.queue.shard, ID: l.item.ID, Attempt: l.attempt, Err: err})
 	l.delay = nackDelay(p.from.backoff(l.failures()))
 	p.handBack(l, l.nackOp(), err)
 }
@@ -183,6 +202,9 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 			keyed = keyed || group[i].keys
 		}
 	}
+	if err := p.to.queue.metTx(ctx, tx); err != nil {
+		return nil, 0, err
+	}
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
 	for sent < len(rows) {
 		chunk := rows[sent:]
@@ -199,7 +221,7 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 // conclude tells each input its outcome: those that were not acked are looked at. What
 // is locked is stored later, apart from what comes meanwhile.
 func (p *pipe[In, Out]) conclude(items []*piped[Out], held []sqlbatch.Item, sent int, start time.Time) {
-	tally := settleTally{event: SettledEvent{Queue: p.from.queue.name}}
+	tally := settleTally{event: SettledEvent{Queue: p.from.queue.name, Shard: p.from.queue.shard}}
 	var missing []*lease
 	unknown := false
 	for i := range items {
@@ -216,7 +238,8 @@ func (p *pipe[In, Out]) conclude(items []*piped[Out], held []sqlbatch.Item, sent
 		p.to.queue.ring(max(1, sent), p.backlog.Open() > len(items))
 	}
 	if sent > 0 {
-		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.name, Messages: sent, Took: time.Since(start)})
+		p.to.queue.recorder.sent.Add(int64(sent))
+		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.name, Shard: p.to.queue.shard, Messages: sent, Took: time.Since(start)})
 	}
 	if len(missing) > 0 {
 		locked := p.lookAfter(missing, &tally)
@@ -228,6 +251,7 @@ func (p *pipe[In, Out]) conclude(items []*piped[Out], held []sqlbatch.Item, sent
 	}
 	if tally.event.Acked+tally.event.Lost > 0 {
 		tally.event.Took = time.Since(start)
+		p.from.queue.recorder.settled(tally.event)
 		call(p.from.queue.cfg.Hooks.Settled, tally.event)
 		p.from.settled(tally.event)
 	}
@@ -274,5 +298,5 @@ func (p *pipe[In, Out]) giveUp(items []*piped[Out], err error) {
 }
 
 func (p *pipe[In, Out]) giveUpLease(l *lease, err error) {
-	l.finish(&OpError{Op: "pipe", Queue: p.from.queue.name, ID: l.item.ID, Unknown: l.unknown, Err: err})
+	l.finish(&OpError{Op: "pipe", Queue: p.from.queue.name, Shard: p.from.queue.shard, ID: l.item.ID, Unknown: l.unknown, Err: err})
 }

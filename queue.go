@@ -5,6 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
 
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
@@ -17,7 +20,10 @@ import (
 // and AckTx, and nothing else of chanq that goes to the database (Send, Flush,
 // Wait, Stats …) until it has committed or rolled back: that would wait for the
 // transaction, and the transaction for it, until the call's context ends.
-type Queue[T any] struct{ core *queue }
+type Queue[T any] struct {
+	core   *queue   // the first of them
+	shards []*queue // one, but of OpenShards
+}
 
 // queue is what the parts of a Queue share; it knows nothing of T.
 type queue struct {
@@ -31,7 +37,16 @@ type queue struct {
 	lone    *health   // what settles of TryLease's leases see of the database
 	guest   guest     // as whom TryLease takes messages
 	floor   loneFloor // of TryLease
+
+	shard       string      // the name of this shard; "" where the queue has no others
+	index, of   int         // which one it is, of how many; 0 of 0 where it has no others
+	unmet       atomic.Bool // nobody has asked yet whether it is that: see shards_away.go
+	recorder    recorder
+	sampleEvery time.Duration // StepFine, but for tests
 }
+
+// whole is a queue of these shards.
+func whole[T any](shards ...*queue) *Queue[T] { return &Queue[T]{core: shards[0], shards: shards} }
 
 // newQueue checks what op was given. Its errors are complete.
 func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
@@ -58,7 +73,10 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	}
 	q := &queue{
 		db: db, name: name, cfg: cfg, dialect: d, guest: guest{id: NewID(), turn: make(chan struct{}, 1), salt: newSalt(), out: map[int][]*lease{}},
-		sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name},
+		sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
+	}
+	if cfg.Shard.Count > 0 {
+		q.index, q.of, q.shard = cfg.Shard.Index, cfg.Shard.Count, strconv.Itoa(cfg.Shard.Index)
 	}
 	if q.ordered() && q.sql.Slots(nil).Text == "" {
 		return refuse(errNotOrdered(d))
@@ -76,12 +94,15 @@ func (q *queue) fail(op string, err error) error {
 	if class == sqlbatch.NoSchema {
 		err = fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.name, err)
 	}
-	return &OpError{Op: op, Queue: q.name, Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
+	return &OpError{Op: op, Queue: q.name, Shard: q.shard, Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
 }
 
 // classify is what an error means: session.Classify, and that of errors of chanq's own.
 func (q *queue) classify(err error) sqlbatch.Class {
 	if denied := (*deniedError)(nil); errors.As(err, &denied) {
+		return sqlbatch.Permanent
+	}
+	if unfit := (*unfitError)(nil); errors.As(err, &unfit) {
 		return sqlbatch.Permanent
 	}
 	if undecided := (*undecidedError)(nil); errors.As(err, &undecided) {
@@ -96,6 +117,9 @@ func isPermanent(c sqlbatch.Class) bool {
 	return c == sqlbatch.NoSchema || c == sqlbatch.Permanent
 }
 
+// label is its name, with that of the shard.
+func (q *queue) label() string { return placeOf(q.name, q.shard) }
+
 // ordered says that it is an ordered queue.
 func (q *queue) ordered() bool { return q.cfg.Kind == KindOrdered }
 
@@ -104,6 +128,9 @@ func (q *queue) ordered() bool { return q.cfg.Kind == KindOrdered }
 func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	s := openOnce(q.db, q.dialect)
 	defer s.close()
+	if err := q.met(ctx, s); err != nil {
+		return err
+	}
 	return s.Run(ctx, st, scan)
 }
 
@@ -121,7 +148,11 @@ func (q *Queue[T]) Name() string { return q.core.name }
 // committing a transaction that used SendTx. It costs no round trip. Consumers in other
 // processes need a Bell for it; without one they find the messages within a second
 // or so, or ConsumerConfig.PollMax, if that is longer.
-func (q *Queue[T]) Wake() { q.core.wake() }
+func (q *Queue[T]) Wake() {
+	for _, core := range q.shards {
+		core.wake()
+	}
+}
 
 // wake has all idle consumers look at once.
 func (q *queue) wake() {

@@ -40,7 +40,7 @@ func testConsumer[T any](t *testing.T, q *Queue[T], cfg ConsumerConfig) *Consume
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		_ = c.Shutdown(ctx)
-		<-c.finished
+		<-c.shards[0].finished
 	})
 	return c
 }

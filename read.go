@@ -18,7 +18,7 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	return func(yield func(*Lease[T]) bool) {
 		defer c.Stop() // however the loop is left; a channel that closed has stopped before
 		for l := range c.out {
-			if !c.skip(l) && !yield(l) {
+			if !skip(l) && !yield(l) {
 				return
 			}
 		}
@@ -34,19 +34,19 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 // it may be called again after the end of its ctx.
 func (c *Consumer[T]) Receive(ctx context.Context, most int) ([]*Lease[T], error) {
 	if most < 1 {
-		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.queue.name, most)
+		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.name, most)
 	}
 	var batch []*Lease[T]
 	for len(batch) == 0 {
 		if ctx.Err() != nil { // rather than what is there
-			return nil, fmt.Errorf("chanq: receive %s: %w", c.queue.name, context.Cause(ctx))
+			return nil, fmt.Errorf("chanq: receive %s: %w", c.name, context.Cause(ctx))
 		}
 		select {
 		case l, open := <-c.out:
 			if !open {
 				return nil, c.ending()
 			}
-			if !c.skip(l) {
+			if !skip(l) {
 				batch = append(make([]*Lease[T], 0, min(most, len(c.out)+1)), l)
 			}
 		case <-ctx.Done():
@@ -58,7 +58,7 @@ func (c *Consumer[T]) Receive(ctx context.Context, most int) ([]*Lease[T], error
 			if !open {
 				return batch, nil
 			}
-			if !c.skip(l) {
+			if !skip(l) {
 				batch = append(batch, l)
 			}
 		default:
@@ -73,13 +73,19 @@ func (c *Consumer[T]) ending() error {
 	if err := c.Err(); err != nil {
 		return err
 	}
-	return &OpError{Op: "receive", Queue: c.queue.name, Err: ErrClosed}
+	return &OpError{Op: "receive", Queue: c.name, Err: ErrClosed}
 }
+
+// holderOf is who has claimed a lease that came from a Consumer.
+func holderOf[T any](l *Lease[T]) *shardConsumer[T] { return l.lease.owner.(*shardConsumer[T]) }
+
+// skip reports a lease that ran out, and tells who claimed it.
+func skip[T any](l *Lease[T]) bool { return l.lease.gone() && holderOf(l).skip(l) }
 
 // skip reports a lease that ran out while it lay in the buffer. It is released:
 // should the database still hold it for us, the attempt does not count. Nor does
 // it count as taken: where buffered leases run out, claims must become smaller.
-func (c *Consumer[T]) skip(l *Lease[T]) bool {
+func (c *shardConsumer[T]) skip(l *Lease[T]) bool {
 	if !l.lease.gone() {
 		return false
 	}
@@ -103,7 +109,7 @@ func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]
 			for open := true; open && len(batch) < most; {
 				select {
 				case l, ok := <-c.out:
-					if open = ok; ok && !c.skip(l) {
+					if open = ok; ok && !skip(l) {
 						batch = append(batch, l)
 					}
 				case <-timer.C:
@@ -144,14 +150,14 @@ func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]
 func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) error) error {
 	switch {
 	case workers < 1:
-		return fmt.Errorf("chanq: handle %s: workers is %d: must be at least 1", c.queue.name, workers)
+		return fmt.Errorf("chanq: handle %s: workers is %d: must be at least 1", c.name, workers)
 	case fn == nil:
-		return fmt.Errorf("chanq: handle %s: fn must not be nil", c.queue.name)
+		return fmt.Errorf("chanq: handle %s: fn must not be nil", c.name)
 	}
 	crew(workers, func() {
 		for l := range c.out {
-			if c.begin(l) {
-				c.serve(l, func(l *Lease[T]) error { return fn(l.Context(), l) }, c.dispose)
+			if shard := holderOf(l); shard.begin(l) {
+				shard.serve(l, func(l *Lease[T]) error { return fn(l.Context(), l) }, shard.dispose)
 			}
 		}
 	})
@@ -161,7 +167,7 @@ func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) er
 // begin counts a worker in, unless the lease has ended. In this order: a lease that
 // ends after the look, while the consumer stops, finds the worker counted, and
 // Shutdown waits for it.
-func (c *Consumer[T]) begin(l *Lease[T]) bool {
+func (c *shardConsumer[T]) begin(l *Lease[T]) bool {
 	c.working.Add(1)
 	if c.skip(l) {
 		c.handlerDone()
@@ -172,7 +178,7 @@ func (c *Consumer[T]) begin(l *Lease[T]) bool {
 
 // serve calls do and deals with its outcome in deferred functions: where do leaves by
 // runtime.Goexit nothing else is run any more.
-func (c *Consumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Lease[T], error)) {
+func (c *shardConsumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Lease[T], error)) {
 	defer c.handlerDone()
 	err := errLeft
 	defer func() { then(l, err) }()
@@ -185,9 +191,9 @@ func (c *Consumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then func(*Le
 }
 
 // dispose settles a lease as its handler's error says.
-func (c *Consumer[T]) dispose(l *Lease[T], err error) {
+func (c *shardConsumer[T]) dispose(l *Lease[T], err error) {
 	if err != nil {
-		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.name, ID: l.lease.item.ID, Attempt: l.lease.attempt, Err: err})
+		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.name, Shard: c.queue.shard, ID: l.lease.item.ID, Attempt: l.lease.attempt, Err: err})
 	}
 	switch state := l.lease.state.Load(); {
 	case state >= leaseSettling:
@@ -220,7 +226,7 @@ func nackDelay(d time.Duration) time.Duration { return min(max(d, 0), sqlbatch.M
 
 // backoff asks ConsumerConfig.Backoff. The default stands in for one that fails, or
 // returns what is no delay.
-func (c *Consumer[T]) backoff(attempt int) time.Duration {
+func (c *shardConsumer[T]) backoff(attempt int) time.Duration {
 	d := time.Duration(-1)
 	_ = apart(func() { d = c.cfg.Backoff(attempt) })
 	if d < 0 || d > sqlbatch.MaxDelay {

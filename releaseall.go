@@ -20,15 +20,22 @@ import (
 // waits for handlers that do not heed their contexts. On SQLite a goroutine that holds a
 // transaction must not call it: see Queue.
 func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
-	failed := func(err error) error { return fmt.Errorf("chanq: release all of %s: %w", c.queue.name, err) }
 	c.Stop()
+	if err := together(c.shards, func(shard *shardConsumer[T]) error { return shard.releaseAll(ctx) }); err != nil {
+		return fmt.Errorf("chanq: release all of %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// releaseAll gives back what readers have of this shard. The consumer has stopped.
+func (c *shardConsumer[T]) releaseAll(ctx context.Context) error {
 	select {
 	case <-c.returned: // the buffer is given back, and no claim is under way
 	case <-ctx.Done():
-		return failed(context.Cause(ctx))
+		return context.Cause(ctx)
 	}
 	if c.gaveUp.Load() {
-		return failed(ErrClosed)
+		return ErrClosed
 	}
 	var back []*lease
 	for _, l := range c.keeper.held() {
@@ -42,7 +49,7 @@ func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
 	}
 	err := c.settler.backlog.Flush(ctx)
 	if err == nil {
-		err = c.Err() // and so for what lay in the buffer
+		err = c.failure() // and so for what lay in the buffer
 	}
 	left := 0
 	for _, l := range back {
@@ -55,14 +62,14 @@ func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return failed(fmt.Errorf("%d of %d leases are not known to be given back: %w", left, len(back), err))
+		return fmt.Errorf("%d of %d leases are not known to be given back: %w", left, len(back), err)
 	}
 	return nil
 }
 
 // revoke takes a lease away from its reader, who has lost it from now on, and returns one
 // in its place that is to be released, or nil if the lease is not held any more.
-func (c *Consumer[T]) revoke(l *lease) *lease {
+func (c *shardConsumer[T]) revoke(l *lease) *lease {
 	c.held.Add(1) // of the new one: the consumer must not end between the two
 	if !l.lose(leaseLost) {
 		c.letGo()

@@ -148,10 +148,10 @@ func (w *storer) storeOrFall(leases []*lease) {
 			return
 		}
 		err := panicked(p)
-		w.owner.broken(&OpError{Op: "settle", Queue: w.queue.name, Err: err})
+		w.owner.broken(&OpError{Op: "settle", Queue: w.queue.name, Shard: w.queue.shard, Err: err})
 		w.scratch = settleScratch{}
 		for _, l := range leases {
-			l.finish(&OpError{Op: l.op.String(), Queue: w.queue.name, ID: l.item.ID, Unknown: true, Err: err})
+			l.finish(&OpError{Op: l.op.String(), Queue: w.queue.name, Shard: w.queue.shard, ID: l.item.ID, Unknown: true, Err: err})
 		}
 	}()
 	w.store(leases)
@@ -183,7 +183,7 @@ type settlePiece struct {
 // is locked goes to the late ones.
 func (w *storer) store(leases []*lease) {
 	start := time.Now()
-	tally := settleTally{event: SettledEvent{Queue: w.queue.name}}
+	tally := settleTally{event: SettledEvent{Queue: w.queue.name, Shard: w.queue.shard}}
 	places := placesOf(leases)
 	for pieces := w.pieces(leases, start); len(pieces) > 0; {
 		// Pieces that failed have to wait behind the others.
@@ -196,6 +196,7 @@ func (w *storer) store(leases []*lease) {
 	}
 	if tally.locked < len(leases) {
 		tally.event.Took = time.Since(start)
+		w.queue.recorder.settled(tally.event)
 		call(w.queue.cfg.Hooks.Settled, tally.event)
 		if tally.event.Released > 0 {
 			w.queue.gaveBack(places)
@@ -328,8 +329,9 @@ func (w *storer) finishChanged(p *settlePiece, changed []sqlbatch.Item, tally *s
 }
 
 func (s *settler) finishDone(l *lease) {
+	s.queue.recorder.rolledBack(l)
 	if l.op == settleDead {
-		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.name, ID: l.item.ID, Attempt: l.attempt, Reason: l.reason()})
+		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.name, Shard: s.queue.shard, ID: l.item.ID, Attempt: l.attempt, Reason: l.reason()})
 	}
 	l.finish(nil)
 }

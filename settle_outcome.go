@@ -22,10 +22,11 @@ func (s *settler) finishMissing(l *lease, f fate, tally *settleTally) {
 		l.finish(ErrSettled)
 	case fateLost:
 		tally.event.Lost++
+		s.queue.recorder.rolledBack(l)
 		l.finish(ErrLeaseLost)
 		call(s.queue.cfg.Hooks.LeaseLost, l.lossEvent(true))
 	default:
-		l.finish(&OpError{Op: l.op.String(), Queue: s.queue.name, ID: l.item.ID, Unknown: true, Err: errOutcomeHidden})
+		l.finish(&OpError{Op: l.op.String(), Queue: s.queue.name, Shard: s.queue.shard, ID: l.item.ID, Unknown: true, Err: errOutcomeHidden})
 	}
 }
 
@@ -37,7 +38,7 @@ func (s *settler) finishFailed(p *settlePiece, f *retry.Failure) {
 		if abandoned && l.locked > 0 {
 			cause = errLocked
 		}
-		l.finish(&OpError{Op: p.op.String(), Queue: s.queue.name, ID: l.item.ID, Unknown: l.unknown, Err: cause})
+		l.finish(&OpError{Op: p.op.String(), Queue: s.queue.name, Shard: s.queue.shard, ID: l.item.ID, Unknown: l.unknown, Err: cause})
 	}
 	switch {
 	case abandoned:

@@ -31,6 +31,11 @@ import (
 // some seconds is taken by whoever sees it, more of them each second, whatever his share;
 // and they are not given back for a while, unless the members become others.
 //
+// What keeps a thousand members from asking a thousand times a second: one that has no slot, as
+// there are more members than slots, looks the more rarely the more there are, at a pace of
+// its own. So those that wait look as often as those that have one, all together, and a slot
+// that becomes free is seen at once by one of them.
+//
 // That two members never have one slot is the database's doing: a take succeeds only
 // where the slot is free, its owner's membership is over, or it is the asker's own, and
 // only while the asker's membership lasts. Here a slot counts as lost at the local end of
@@ -42,6 +47,9 @@ const (
 	// become others, for as long as it may take until all have seen that.
 	slotsEvery    = time.Second
 	slotsRestless = 4 * time.Second
+	// slotsPatience is the most between two looks of a member that has no slot, where there are
+	// more members than slots.
+	slotsPatience = 4 * time.Second
 	// slotsSoon is that to one that somebody is in a hurry for.
 	slotsSoon = 50 * time.Millisecond
 	// slotsStarve is for how long a slot is left to those whose share it should be.
@@ -120,6 +128,7 @@ type slots struct {
 	fewest  int           // at the last two
 	changed time.Duration // when they were others than at the look before
 	turn    int           // where the search for free slots begins
+	pace    time.Duration // of its looks while it has no slot, of 256: no two are in step for long
 	vain    int           // takes in a row that others were faster than
 
 	// What was taken beyond the share.
@@ -133,7 +142,9 @@ func newSlots(n int, member [16]byte, user slotUser) *slots {
 	s := &slots{member: member, user: user, notes: make([]slotNote, n)}
 	for _, b := range member { // members begin at different places
 		s.turn = (s.turn*31 + int(b)) % n
+		s.pace = (s.pace*31 + time.Duration(b)) % 128
 	}
+	s.pace += 128
 	return s
 }
 
@@ -247,7 +258,15 @@ func (s *slots) look(rows []slotRow, members int, now time.Duration) {
 	if !s.ending {
 		s.grow(now)
 		s.shrink(now)
+		if s.members > len(s.notes) && s.count(slotForeign) == len(s.notes) {
+			s.next = now + max(slotsEvery/2, s.patience())
+		}
 	}
+}
+
+// patience is the time to the next look of one that has no slot.
+func (s *slots) patience() time.Duration {
+	return min(slotsPatience, slotsEvery*time.Duration(s.members)/time.Duration(len(s.notes))) * s.pace / 256
 }
 
 // see takes what a look saw of one slot.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -30,6 +31,14 @@ type slotWorld struct {
 	born  int
 	bell  bool // gives wake the others
 	all   []*slotActor
+	asked slotCounts
+}
+
+// slotCounts are statements that the database has run.
+type slotCounts struct{ looks, takes, gives, beats int }
+
+func (n slotCounts) minus(o slotCounts) slotCounts {
+	return slotCounts{n.looks - o.looks, n.takes - o.takes, n.gives - o.gives, n.beats - o.beats}
 }
 
 func newSlotWorld(n int) *slotWorld {
@@ -40,11 +49,18 @@ func newSlotWorld(n int) *slotWorld {
 
 func (w *slotWorld) lives(id [16]byte) bool { return w.until[id] > w.now }
 
-func (w *slotWorld) beat(id [16]byte) { w.until[id] = max(w.until[id], w.now+modelLease) }
+func (w *slotWorld) beat(id [16]byte) {
+	w.asked.beats++
+	if !w.lives(id) { // it comes
+		maps.DeleteFunc(w.until, func(_ [16]byte, until time.Duration) bool { return until < w.now-24*time.Hour })
+	}
+	w.until[id] = max(w.until[id], w.now+modelLease)
+}
 
 func (w *slotWorld) leave(id [16]byte) { delete(w.until, id) }
 
 func (w *slotWorld) look() slotLook {
+	w.asked.looks++
 	l := slotLook{}
 	for id := range w.until {
 		if w.lives(id) {
@@ -58,6 +74,7 @@ func (w *slotWorld) look() slotLook {
 }
 
 func (w *slotWorld) take(id [16]byte, list []ownSlot) (got []ownSlot) {
+	w.asked.takes++
 	if !w.lives(id) {
 		return nil
 	}
@@ -77,6 +94,7 @@ func (w *slotWorld) take(id [16]byte, list []ownSlot) (got []ownSlot) {
 }
 
 func (w *slotWorld) give(id [16]byte, list []ownSlot) {
+	w.asked.gives++
 	for _, own := range list {
 		if w.owners[own.slot] == id && w.fences[own.slot] == own.fence {
 			w.owners[own.slot] = [16]byte{}

@@ -16,7 +16,7 @@ import (
 // repeated until their outcome is known.
 
 // storeAll stores groups until Close has drained the producer, or given up.
-func (p *Producer[T]) storeAll() {
+func (p *shardProducer[T]) storeAll() {
 	groups := p.backlog.Worker()
 	for {
 		items, open := groups.Next()
@@ -24,7 +24,7 @@ func (p *Producer[T]) storeAll() {
 			return
 		}
 		t := p.line.join(groups.Turn())
-		p.store(items, t)
+		p.storeOrFall(items, t)
 		t.end()
 		groups.Done()
 	}
@@ -80,8 +80,28 @@ func cut[I any](items []I, rows, bytes int, of func(*I) (row *sqlbatch.Row, give
 	return len(items)
 }
 
+// storeOrFall is store. A panic in it, which is a fault of chanq's, is what those of the group are
+// told that have no outcome yet: they may be stored. The next group is tried: a producer has
+// nobody to tell but its senders.
+func (p *shardProducer[T]) storeOrFall(group []*pending[T], t *turn) {
+	defer func() {
+		fault := recover()
+		if fault == nil {
+			return
+		}
+		receipts := make([]Receipt, len(group))
+		for i, item := range group {
+			receipts[i].ID = item.row.ID
+		}
+		err := panicked(fault)
+		t.await() // outcomes are told in order
+		p.answer(group, receipts, err, true)
+	}()
+	p.store(group, t)
+}
+
 // store stores a group and tells those who wait for it. t is its turn.
-func (p *Producer[T]) store(group []*pending[T], t *turn) {
+func (p *shardProducer[T]) store(group []*pending[T], t *turn) {
 	rows := make([]sqlbatch.Row, len(group))
 	receipts := make([]Receipt, len(group))
 	keyed, bytes := false, 0
@@ -103,6 +123,9 @@ func (p *Producer[T]) store(group []*pending[T], t *turn) {
 	unknown := false
 	loop := p.loop
 	f := loop.UntilKnown(p.abandoned, func(ctx context.Context) error {
+		if err := p.queue.met(ctx, p.sessions); err != nil {
+			return err
+		}
 		if ahead {
 			ahead = false
 			return p.storeAhead(ctx, t, rows)
@@ -156,12 +179,13 @@ func (p *Producer[T]) store(group []*pending[T], t *turn) {
 			duplicates++
 		}
 	}
-	call(p.queue.cfg.Hooks.Sent, SentEvent{Queue: p.queue.name, Messages: len(group) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(start)})
+	p.queue.recorder.sent.Add(int64(len(group) - duplicates))
+	call(p.queue.cfg.Hooks.Sent, SentEvent{Queue: p.queue.name, Shard: p.queue.shard, Messages: len(group) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(start)})
 }
 
 // answer tells the outcome of a group. Messages of C that failed keep their
 // room in the buffer until Close.
-func (p *Producer[T]) answer(group []*pending[T], receipts []Receipt, err error, unknown bool) {
+func (p *shardProducer[T]) answer(group []*pending[T], receipts []Receipt, err error, unknown bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	freed := 0
@@ -182,7 +206,7 @@ func (p *Producer[T]) answer(group []*pending[T], receipts []Receipt, err error,
 // giveUp tells all that have no outcome yet what is known of them: a driver may
 // take long to notice that its statement was given up. What is in a statement
 // may be stored.
-func (p *Producer[T]) giveUp(cause error) {
+func (p *shardProducer[T]) giveUp(cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.backlog.Each(func(item *pending[T], underWay bool) {
@@ -196,7 +220,7 @@ func (p *Producer[T]) giveUp(cause error) {
 
 // answerOne tells an outcome to whom it concerns, once. It reports whether the message
 // gives its room in the buffer back. mu is held.
-func (p *Producer[T]) answerOne(item *pending[T], r Receipt, err error) (freed bool) {
+func (p *shardProducer[T]) answerOne(item *pending[T], r Receipt, err error) (freed bool) {
 	if item.told {
 		return false
 	}
@@ -213,7 +237,7 @@ func (p *Producer[T]) answerOne(item *pending[T], r Receipt, err error) (freed b
 }
 
 // explain adds the remedy to an error of the database.
-func (p *Producer[T]) explain(err error) error {
+func (p *shardProducer[T]) explain(err error) error {
 	if op, ok := p.queue.fail("send", err).(*OpError); ok {
 		return op.Err
 	}

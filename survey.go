@@ -40,7 +40,7 @@ const mostPatience = time.Hour
 
 // survey makes a survey, if one is due, and takes the result of one that has ended. It
 // returns the failure of one that claims wait for.
-func (c *Consumer[T]) survey(loop *retry.Loop) *retry.Failure {
+func (c *shardConsumer[T]) survey(loop *retry.Loop) *retry.Failure {
 	c.hear()
 	select {
 	case s := <-c.surveyed:
@@ -61,14 +61,14 @@ func (c *Consumer[T]) survey(loop *retry.Loop) *retry.Failure {
 }
 
 // hear takes note of what this process gave back, and of who says that there is something.
-func (c *Consumer[T]) hear() {
+func (c *shardConsumer[T]) hear() {
 	low, hurried := c.ears.heard()
 	c.surveys.floor.lower(low)
 	c.surveys.floor.hurried = c.surveys.floor.hurried || hurried
 }
 
 // surveyNow makes a survey on the session of claims, and waits for it. below is endSurvey's.
-func (c *Consumer[T]) surveyNow() (s survey, below bool) {
+func (c *shardConsumer[T]) surveyNow() (s survey, below bool) {
 	run := c.sessions.RunPatientTimed
 	if c.flow.atWork {
 		run = c.sessions.RunTimed
@@ -82,7 +82,7 @@ func (c *Consumer[T]) surveyNow() (s survey, below bool) {
 }
 
 // surveyApart begins a survey beside the claims.
-func (c *Consumer[T]) surveyApart() {
+func (c *shardConsumer[T]) surveyApart() {
 	c.surveys.floor.begin(monotonic())
 	patience := c.surveys.patience
 	c.joined.Go(func() {
@@ -93,7 +93,7 @@ func (c *Consumer[T]) surveyApart() {
 
 // endSurvey takes what a survey found. It reports that there is something to claim below
 // where claims have got to.
-func (c *Consumer[T]) endSurvey(s survey) (below bool) {
+func (c *shardConsumer[T]) endSurvey(s survey) (below bool) {
 	if s.err != nil && isPermanent(c.queue.classify(s.err)) {
 		c.broken(c.queue.fail("claim", s.err))
 	}
@@ -115,7 +115,7 @@ func (c *Consumer[T]) endSurvey(s survey) (below bool) {
 
 // surveyEnded takes the result of a survey apart. It reports that the claimer has
 // something to do: a claim, which tells whether the database answers, too.
-func (c *Consumer[T]) surveyEnded(s survey) bool { return c.endSurvey(s) || s.err != nil }
+func (c *shardConsumer[T]) surveyEnded(s survey) bool { return c.endSurvey(s) || s.err != nil }
 
 // claimFailed notes a claim that failed, and for how long it had tried.
 func (v *surveyor) claimFailed(took time.Duration) {

@@ -14,7 +14,7 @@ import (
 // the one before it ended, and does not walk over what that one left behind. Once an hour,
 // of rounds, one begins at the beginning, for what somebody had locked, or
 // archived in a transaction that was open for long.
-func (c *Consumer[T]) trim() {
+func (c *shardConsumer[T]) trim() {
 	const whole = 60
 	every := max(time.Second, min(time.Minute, c.queue.cfg.Retain))
 	chore := housework{queue: c.queue, task: "trim", op: "trim"}
@@ -31,11 +31,16 @@ func (c *Consumer[T]) trim() {
 // trimOnce deletes in steps, each from where the one before ended. Between them others
 // have their turn. A step that failed is repeated from where it began: its rows may precede
 // the error, and be there still.
-func (c *Consumer[T]) trimOnce(after *int64) error {
+func (c *shardConsumer[T]) trimOnce(after *int64) error {
 	for c.stop.Err() == nil {
 		deleted, last := 0, *after
 		ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
-		err := c.notes.RunPatient(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows, *after), func(rows *sql.Rows) error {
+		err := c.queue.met(ctx, c.notes)
+		if err != nil {
+			cancel()
+			return err
+		}
+		err = c.notes.RunPatient(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows, *after), func(rows *sql.Rows) error {
 			var id sql.RawBytes
 			var place int64
 			err := rows.Scan(&id, &place)

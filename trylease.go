@@ -3,6 +3,7 @@ package chanq
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -28,6 +29,10 @@ import (
 // returned messages are its own for a quarter longer than d, and their other keys wait.
 // It costs three round trips, and up to two more.
 //
+// Of a queue with several shards it asks one after the other, beginning anywhere, until it has n;
+// what some of them fail with it returns if no other had a message. It returns none before
+// the last has answered, or ctx has ended, so bound that where a place may be away.
+//
 // These leases are not extended unless Extend is called, so d must be enough for
 // all n. Their contexts end at their deadlines. Each settle is a round trip of its
 // own whose outcome it returns, for as long as 30 s if the database does not
@@ -44,26 +49,47 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 	if err != nil {
 		return nil, err
 	}
-	if q.core.ordered() {
-		return q.tryLeaseOrdered(ctx, n, d, config)
+	if len(q.shards) == 1 {
+		return tryLease[T](ctx, q.core, n, d, config)
+	}
+	var leases []*Lease[T]
+	var errs []error
+	first := rand.IntN(len(q.shards))
+	for i := range q.shards {
+		if len(leases) == n {
+			break
+		}
+		found, err := tryLease[T](ctx, q.shards[(first+i)%len(q.shards)], n-len(leases), d, config)
+		leases, errs = append(leases, found...), append(errs, err)
+	}
+	if len(leases) > 0 {
+		return leases, nil
+	}
+	return nil, joined(errs)
+}
+
+// tryLease is TryLease on one shard.
+func tryLease[T any](ctx context.Context, q *queue, n int, d time.Duration, config ConsumerConfig) ([]*Lease[T], error) {
+	if q.ordered() {
+		return tryLeaseOrdered[T](ctx, q, n, d, config)
 	}
 	start := monotonic()
-	from, given := q.core.floor.ask(start)
+	from, given := q.floor.ask(start)
 	var rows claimedRows
-	err = q.core.once(ctx, q.core.sql.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: q.core.guest.id, Salt: newSalt(), Suspects: true, Floors: from}), rows.scan)
+	err := q.once(ctx, q.sql.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: q.guest.id, Salt: newSalt(), Suspects: true, Floors: from}), rows.scan)
 	if err != nil {
-		return nil, q.core.fail("try lease", err)
+		return nil, q.fail("try lease", err)
 	}
-	q.core.floor.claimed(rows.rows, from, given, start, monotonic())
+	q.floor.claimed(rows.rows, from, given, start, monotonic())
 	if len(rows.rows) == 0 {
 		return nil, nil
 	}
-	q.core.visit(ctx, config.Name, d)
-	owner := &loneOwner{queue: q.core, timeout: config.StatementTimeout, values: context.WithoutCancel(ctx)}
+	q.visit(ctx, config.Name, d)
+	owner := &loneOwner{queue: q, timeout: config.StatementTimeout, values: context.WithoutCancel(ctx)}
 	var leases []*Lease[T]
 	var back []*lease
 	suspect := false
-	for _, l := range buildLeases[T](q.core, rows.rows, owner, deadlineAfter(start, d), start) {
+	for _, l := range buildLeases[T](q, rows.rows, owner, deadlineAfter(start, d), start) {
 		switch {
 		case l.lease.state.Load() == leaseSettling:
 			back = append(back, l.lease)

@@ -22,8 +22,7 @@ import (
 const guestRows = 100
 
 // tryLeaseOrdered is TryLease on an ordered queue.
-func (q *Queue[T]) tryLeaseOrdered(ctx context.Context, n int, d time.Duration, config ConsumerConfig) (leases []*Lease[T], err error) {
-	core := q.core
+func tryLeaseOrdered[T any](ctx context.Context, core *queue, n int, d time.Duration, config ConsumerConfig) (leases []*Lease[T], err error) {
 	select { // one call at a time: each takes the slots of the one before under new fences
 	case core.guest.turn <- struct{}{}:
 		defer func() { <-core.guest.turn }()

@@ -165,13 +165,13 @@ func (l *line) resting() bool {
 
 // mayGoAhead reports whether a group is to be stored by storeAhead: others are under way,
 // or are full behind it, and there are connections for both.
-func (p *Producer[T]) mayGoAhead(t *turn) bool {
+func (p *shardProducer[T]) mayGoAhead(t *turn) bool {
 	return t != nil && (t.former != nil || p.backlog.Full()) && !p.line.resting() && p.sessions.Spare()
 }
 
 // storeAhead stores rows in a transaction that is committed once the group before is
 // stored. Where it fails the rows are not stored, unless the commit itself failed.
-func (p *Producer[T]) storeAhead(ctx context.Context, t *turn, rows []sqlbatch.Row) error {
+func (p *shardProducer[T]) storeAhead(ctx context.Context, t *turn, rows []sqlbatch.Row) error {
 	own := p.queue.sql.InOwnTx()
 	st := own.EnqueueBegun(rows)
 	former := t.former

@@ -23,10 +23,14 @@ import (
 // or ID waiting, and nobody else, and it waits for such a one itself. All messages are
 // checked before the first is sent: a wrong one leaves the transaction as it was. After
 // another error roll back. It may be called at any time, by many goroutines, each with a
-// transaction of its own.
+// transaction of its own. A transaction is in one place, so of a queue with several shards it is an
+// error: call it on Queue.Shard, of the one that Queue.ShardOf names.
 func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]Receipt, error) {
 	if tx == nil {
 		return nil, errors.New("chanq: send: tx is nil")
+	}
+	if err := q.inOnePlace("send"); err != nil {
+		return nil, err
 	}
 	core := q.core
 	rows := make([]sqlbatch.Row, len(ms))
@@ -36,10 +40,13 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 		m := ms[i]
 		row, chosen, err := m.row(core)
 		if err != nil {
-			return nil, &OpError{Op: "send", Queue: core.name, ID: m.ID, Err: err}
+			return nil, &OpError{Op: "send", Queue: core.name, Shard: core.shard, ID: m.ID, Err: err}
 		}
 		rows[i], receipts[i].ID = row, row.ID
 		given = given || chosen || row.Key != ""
+	}
+	if err := core.metTx(ctx, tx); err != nil {
+		return nil, core.failTx("send", err)
 	}
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
 	most := min(defaultBatchRows, core.dialect.Traits().EnqueueRows)
@@ -50,6 +57,7 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 		}
 		first += n
 	}
+	core.recorder.sentInTx(receipts)
 	return receipts, nil
 }
 
@@ -77,7 +85,7 @@ func (l *lease) notAcked(err error) error {
 	if op := (*OpError)(nil); err == nil || errors.As(err, &op) {
 		return err // of the statement
 	}
-	return &OpError{Op: "ack", Queue: l.owner.home().name, ID: l.item.ID, Err: err}
+	return &OpError{Op: "ack", Queue: l.owner.home().name, Shard: l.owner.home().shard, ID: l.item.ID, Err: err}
 }
 
 // AckTx acks the messages of many leases in the caller's transaction, as
@@ -107,7 +115,7 @@ func AckTx[T any](ctx context.Context, tx *sql.Tx, leases ...*Lease[T]) error {
 		}
 		all[i] = l.lease
 		if here, first := all[i].owner.home(), all[0].owner.home(); here.key != first.key {
-			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: give those of one Queue", first.name, here.name)
+			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: give those of one Queue, and one shard of it", first.label(), here.label())
 		}
 		errs[i] = whyNotHeld(all[i].state.Load())
 		held = held && errs[i] == nil
@@ -188,7 +196,9 @@ func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease) []error {
 				l.cancel()
 				l.owner.moved(l)
 			}
+			continue
 		}
+		leases[0].owner.home().recorder.ackedInTx(l)
 	}
 	return errs
 }

@@ -20,8 +20,17 @@ func foreign(data []byte) bool {
 }
 
 // utf8JSON returns JSON in UTF-8, whichever of the encodings it is in: data itself if it is
-// that already. UTF-32, which no database makes, stays as it is.
+// that already. UTF-32, which no database makes, stays as it is. What is in none of them is an error,
+// with data as it is: encoding/json would read U+FFFD in the place of bytes that nobody then has.
 func utf8JSON(data []byte) ([]byte, error) {
+	text, err := decodeText(data)
+	if err == nil && !utf8.Valid(text) {
+		return data, errNoUnicode
+	}
+	return text, err
+}
+
+func decodeText(data []byte) ([]byte, error) {
 	if !foreign(data) {
 		return data, nil
 	}
@@ -40,10 +49,13 @@ func utf8JSON(data []byte) ([]byte, error) {
 	return data, nil
 }
 
-var errOddUTF16 = errors.New("UTF-16 of an odd number of bytes: its end is missing")
+var (
+	errOddUTF16  = errors.New("UTF-16 of an odd number of bytes: its end is missing")
+	errHalfUTF16 = errors.New("UTF-16 with half of a surrogate pair")
+	errNoUnicode = errors.New("bytes that are neither UTF-8 nor UTF-16")
+)
 
-// fromUTF16 reads pairs of bytes, of which the one at low is the lower. Half of a surrogate pair
-// becomes U+FFFD, as encoding/json has it.
+// fromUTF16 reads pairs of bytes, of which the one at low is the lower.
 func fromUTF16(data []byte, low int) ([]byte, error) {
 	if len(data)%2 != 0 {
 		return nil, errOddUTF16
@@ -58,9 +70,10 @@ func fromUTF16(data []byte, low int) ([]byte, error) {
 			} else {
 				r = utf8.RuneError
 			}
-			if r != utf8.RuneError {
-				i += 2
+			if r == utf8.RuneError {
+				return nil, errHalfUTF16
 			}
+			i += 2
 		}
 		text = utf8.AppendRune(text, r)
 	}

@@ -58,17 +58,28 @@ func TestWhatIsNoJSONInAnyEncodingIsRefusedAndStaysAsItIs(t *testing.T) {
 	require.ErrorIs(t, JSON.Decode([]byte("{\x00}"), &got), errOddUTF16)
 }
 
-func TestHalfASurrogatePairIsReadAsEncodingJSONReadsIt(t *testing.T) {
-	for data, want := range map[string]string{
-		"\"\x00\x3D\xD8\"\x00":         "\uFFFD",
-		"\"\x00\x00\xDEa\x00\"\x00":    "\uFFFDa",
-		"\"\x00\x3D\xD8\x3D\xD8\"\x00": "\uFFFD\uFFFD",
-		"\"\x00\x3D\xD8\x00\xDE\"\x00": "😀",
+// encoding/json alone would read U+FFFD for each of these, and whoever reads that knows nothing of it.
+func TestWhatIsNotUnicodeIsRefusedAndNotAltered(t *testing.T) {
+	for data, want := range map[string]error{
+		"\"\x00\x3D\xD8\"\x00":         errHalfUTF16,
+		"\"\x00\x00\xDEa\x00\"\x00":    errHalfUTF16,
+		"\"\x00\x3D\xD8\x3D\xD8\"\x00": errHalfUTF16,
+		"\xFE\xFF\x00\"\xD8\x3D":       errHalfUTF16,
+		"\"\xFF\"":                     errNoUnicode,
+		"\"caf\xE9\"":                  errNoUnicode, // Latin-1
+		"\"\xED\xA0\xBD\"":             errNoUnicode,
+		"\xEF\xBB\xBF\"\xC3\"":         errNoUnicode,
 	} {
-		var got string
-		require.NoError(t, JSON.Decode([]byte(data), &got), "%q", data)
-		require.Equal(t, want, got, "%q", data)
+		got := "as it was"
+		require.ErrorIs(t, JSON.Decode([]byte(data), &got), want, "%q", data)
+		require.Equal(t, "as it was", got)
+		_, err := decodeHeaders([]byte(data))
+		require.ErrorIs(t, err, want, "%q", data)
+		require.Equal(t, data, string(rawJSON([]byte(data))), "%q", data)
 	}
+	var got string
+	require.NoError(t, JSON.Decode([]byte("\"\x00\x3D\xD8\x00\xDE\"\x00"), &got))
+	require.Equal(t, "😀", got)
 }
 
 func TestReadingUTF8CopiesNothing(t *testing.T) {

@@ -19,6 +19,7 @@ const (
 	stateKey     = attribute.Key("chanq.state")
 	partKey      = attribute.Key("chanq.part")      // producer or consumer
 	confirmedKey = attribute.Key("chanq.confirmed") // the database reported the loss
+	taskKey      = attribute.Key("chanq.task")
 	attemptKey   = attribute.Key("chanq.attempt")
 )
 
@@ -33,10 +34,12 @@ type instruments struct {
 	failed     metric.Int64Counter
 	outages    metric.Int64Counter
 	down       metric.Float64Histogram
+	inOutage   metric.Int64UpDownCounter
+	refused    metric.Int64Gauge
 }
 
 func newInstruments(m metric.Meter) (i instruments, err error) {
-	var errs [10]error
+	var errs [12]error
 	seconds := metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 	i.sent, errs[0] = messagingconv.NewClientSentMessages(m)
 	i.consumed, errs[1] = messagingconv.NewClientConsumedMessages(m)
@@ -54,49 +57,73 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 		metric.WithDescription("Times that the database stopped answering a producer or consumer."))
 	i.down, errs[9] = m.Float64Histogram("chanq.outage.duration", metric.WithUnit("s"),
 		metric.WithDescription("How long the database did not answer, once it does again."), seconds)
+	i.inOutage, errs[10] = m.Int64UpDownCounter("chanq.outages.now", metric.WithUnit("{part}"),
+		metric.WithDescription("Producers and consumers that the database does not answer now."))
+	i.refused, errs[11] = m.Int64Gauge("chanq.housekeeping.refused", metric.WithUnit("1"),
+		metric.WithDescription("1 as long as the database refuses a task of a consumer."))
 	return i, errors.Join(errs[:]...)
 }
 
 // queueAttributes are those of every measurement, and more.
-func queueAttributes(queue string, more ...attribute.KeyValue) metric.MeasurementOption {
-	return metric.WithAttributes(append(more, semconv.MessagingSystemKey.String(system), semconv.MessagingDestinationName(queue))...)
+func queueAttributes(queue, shard string, more ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributes(append(where(queue, shard), append(more, semconv.MessagingSystemKey.String(system))...)...)
+}
+
+// where is the queue, and the shard, if it has such.
+func where(queue, shard string) []attribute.KeyValue {
+	if shard == "" {
+		return []attribute.KeyValue{semconv.MessagingDestinationName(queue)}
+	}
+	return []attribute.KeyValue{semconv.MessagingDestinationName(queue), semconv.MessagingDestinationPartitionID(shard)}
 }
 
 // Hooks measure what chanq does. Join them with others by chanq.JoinHooks.
 func (t *Telemetry) Hooks() chanq.Hooks {
 	ctx := context.Background() // of no span: a statement serves many messages
-	took := func(queue, name string, kind messagingconv.OperationTypeAttr, d time.Duration) {
-		t.operation.Record(ctx, d.Seconds(), name, system, t.operation.AttrDestinationName(queue), t.operation.AttrOperationType(kind))
+	took := func(queue, shard, name string, kind messagingconv.OperationTypeAttr, d time.Duration) {
+		t.operation.Record(ctx, d.Seconds(), name, system, append(where(queue, shard), t.operation.AttrOperationType(kind))...)
 	}
 	return chanq.Hooks{
 		Sent: func(e chanq.SentEvent) {
-			t.countSent(e.Queue, e.Messages, e.Duplicates)
-			took(e.Queue, "send", messagingconv.OperationTypeSend, e.Took)
+			t.countSent(e.Queue, e.Shard, e.Messages, e.Duplicates)
+			took(e.Queue, e.Shard, "send", messagingconv.OperationTypeSend, e.Took)
 		},
 		Claimed: func(e chanq.ClaimedEvent) {
-			t.consumed.Add(ctx, int64(e.Messages), "claim", system, t.consumed.AttrDestinationName(e.Queue))
-			took(e.Queue, "claim", messagingconv.OperationTypeReceive, e.Took)
+			t.consumed.Add(ctx, int64(e.Messages), "claim", system, where(e.Queue, e.Shard)...)
+			took(e.Queue, e.Shard, "claim", messagingconv.OperationTypeReceive, e.Took)
 		},
 		Settled: func(e chanq.SettledEvent) {
 			for outcome, n := range map[string]int{"acked": e.Acked, "nacked": e.Nacked, "released": e.Released, "dead": e.Dead} {
 				if n > 0 {
-					t.settled.Add(ctx, int64(n), queueAttributes(e.Queue, outcomeKey.String(outcome)))
+					t.settled.Add(ctx, int64(n), queueAttributes(e.Queue, e.Shard, outcomeKey.String(outcome)))
 				}
 			}
-			took(e.Queue, "settle", messagingconv.OperationTypeSettle, e.Took)
+			took(e.Queue, e.Shard, "settle", messagingconv.OperationTypeSettle, e.Took)
 		},
 		LeaseLost: func(e chanq.LeaseLostEvent) {
-			t.lost.Add(ctx, 1, queueAttributes(e.Queue, confirmedKey.Bool(e.Confirmed)))
+			t.lost.Add(ctx, 1, queueAttributes(e.Queue, e.Shard, confirmedKey.Bool(e.Confirmed)))
 		},
 		Failed: func(e chanq.FailedEvent) {
-			t.failed.Add(ctx, 1, queueAttributes(e.Queue))
+			if chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
+				t.failed.Add(ctx, 1, queueAttributes(e.Queue, e.Shard))
+			}
 		},
 		Availability: func(e chanq.AvailabilityEvent) {
+			part := queueAttributes(e.Queue, e.Shard, partKey.String(e.Part))
 			if e.Up {
-				t.down.Record(ctx, e.Down.Seconds(), queueAttributes(e.Queue, partKey.String(e.Part)))
+				t.down.Record(ctx, e.Down.Seconds(), part)
+				t.inOutage.Add(ctx, -1, part)
 			} else {
-				t.outages.Add(ctx, 1, queueAttributes(e.Queue, partKey.String(e.Part)))
+				t.outages.Add(ctx, 1, part)
+				t.inOutage.Add(ctx, 1, part)
 			}
+		},
+		Housekeeping: func(e chanq.HousekeepingEvent) {
+			refused := int64(0)
+			if e.Err != nil {
+				refused = 1
+			}
+			t.refused.Record(ctx, refused, queueAttributes(e.Queue, e.Shard, taskKey.String(e.Task)))
 		},
 	}
 }
@@ -112,16 +139,16 @@ func (t *Telemetry) SentTx(queue string, receipts ...chanq.Receipt) {
 			duplicates++
 		}
 	}
-	t.countSent(queue, len(receipts)-duplicates, duplicates)
+	t.countSent(queue, "", len(receipts)-duplicates, duplicates)
 }
 
-func (t *Telemetry) countSent(queue string, messages, duplicates int) {
+func (t *Telemetry) countSent(queue, shard string, messages, duplicates int) {
 	ctx := context.Background()
 	if messages > 0 {
-		t.sent.Add(ctx, int64(messages), "send", system, t.sent.AttrDestinationName(queue))
+		t.sent.Add(ctx, int64(messages), "send", system, where(queue, shard)...)
 	}
 	if duplicates > 0 {
-		t.duplicates.Add(ctx, int64(duplicates), queueAttributes(queue))
+		t.duplicates.Add(ctx, int64(duplicates), queueAttributes(queue, shard))
 	}
 }
 
@@ -139,6 +166,11 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanq.Stats
 	if err != nil {
 		return nil, err
 	}
+	paused, err := t.meter.Int64ObservableGauge("chanq.queue.paused", metric.WithUnit("1"),
+		metric.WithDescription("1 where the queue is paused."))
+	if err != nil {
+		return nil, err
+	}
 	return t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		s, err := stats(ctx)
 		if err != nil {
@@ -147,9 +179,33 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanq.Stats
 		for state, n := range map[chanq.State]int{
 			chanq.StateReady: s.Ready, chanq.StateScheduled: s.Scheduled, chanq.StateLeased: s.Leased, chanq.StateDead: s.Dead, chanq.StateDone: s.Done,
 		} {
-			o.ObserveInt64(messages, int64(n), queueAttributes(queue, stateKey.String(string(state))))
+			o.ObserveInt64(messages, int64(n), queueAttributes(queue, "", stateKey.String(string(state))))
 		}
-		o.ObserveFloat64(oldest, s.OldestReady.Seconds(), queueAttributes(queue))
+		o.ObserveFloat64(oldest, s.OldestReady.Seconds(), queueAttributes(queue, ""))
+		is := int64(0)
+		if s.Paused {
+			is = 1
+		}
+		o.ObserveInt64(paused, is, queueAttributes(queue, ""))
 		return nil
-	}, messages, oldest)
+	}, messages, oldest, paused)
+}
+
+// WatchMembers counts the consumers of a queue, of all programs, whenever metrics are collected,
+// which costs one round trip each time: give Queue.Name and Queue.Members. What is said of Watch holds
+// for it.
+func (t *Telemetry) WatchMembers(queue string, members func(context.Context) ([]chanq.Member, error)) (metric.Registration, error) {
+	count, err := t.meter.Int64ObservableGauge("chanq.queue.members", metric.WithUnit("{consumer}"),
+		metric.WithDescription("Consumers of a queue, of all programs."))
+	if err != nil {
+		return nil, err
+	}
+	return t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		list, err := members(ctx)
+		if err != nil {
+			return err
+		}
+		o.ObserveInt64(count, int64(len(list)), queueAttributes(queue, ""))
+		return nil
+	}, count)
 }

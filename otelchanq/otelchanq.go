@@ -15,7 +15,7 @@
 //
 // Metrics come from the hooks, from Handler and Stage, from SentTx and from Watch. Where
 // OpenTelemetry's conventions for messaging have a name for something, that is
-// its name here:
+// its name here; the package chanqprom has the same figures for Prometheus:
 //
 //	messaging.client.sent.messages       counter    messages stored by producers (by SendTx: SentTx)
 //	messaging.client.consumed.messages   counter    messages claimed by consumers
@@ -24,13 +24,19 @@
 //	chanq.sent.duplicates                counter    not stored, because of their DedupKey
 //	chanq.settled.messages               counter    by chanq.outcome: acked, nacked, released, dead
 //	chanq.leases.lost                    counter    leases that ended before their message was settled
-//	chanq.handler.errors                 counter    errors and panics of Handle and Pipe
+//	chanq.handler.errors                 counter    errors and panics of Handle and Pipe, Snooze left out
 //	chanq.outages                        counter    by chanq.part: times that the database stopped answering
 //	chanq.outage.duration                histogram  s, how long it did not, once it does again
+//	chanq.outages.now                    updown     by chanq.part: producers and consumers it does not answer now
+//	chanq.housekeeping.refused           gauge      by chanq.task: 1 as long as the database refuses it
 //	chanq.queue.messages                 gauge      by chanq.state: ready, scheduled, leased, dead, done (Watch)
 //	chanq.queue.oldest_ready             gauge      s, how long the oldest ready message has been due (Watch)
+//	chanq.queue.paused                   gauge      1 or 0 (Watch)
+//	chanq.queue.members                  gauge      consumers, of all programs (WatchMembers)
 //
-// All have messaging.system chanq and messaging.destination.name, the queue.
+// All have messaging.system chanq and messaging.destination.name, the queue; and those of the hooks,
+// of a queue with several shards (chanq.OpenShards), messaging.destination.partition.id, the shard's
+// name.
 //
 // A trace follows a message through its headers: Headers writes the context of
 // the span in which it is sent, and Handler continues that trace. What SendTx,

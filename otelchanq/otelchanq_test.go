@@ -71,7 +71,7 @@ func (b *backend) metrics() map[string]float64 {
 				require.Equal(b, "orders", queue.AsString(), m.Name)
 				var parts []string
 				for _, kv := range set.ToSlice() {
-					if key := string(kv.Key); strings.HasPrefix(key, "chanq.") || key == "messaging.operation.name" || key == "error.type" {
+					if key := string(kv.Key); strings.HasPrefix(key, "chanq.") || key == "messaging.operation.name" || key == "messaging.destination.partition.id" || key == "error.type" {
 						parts = append(parts, kv.Value.String())
 					}
 				}
@@ -115,6 +115,19 @@ func (b *backend) queue() (*chanq.Queue[string], *sql.DB) {
 	return q, db
 }
 
+func TestShardsAreToldApart(t *testing.T) {
+	b := newBackend(t)
+	h := b.telemetry.Hooks()
+	h.Sent(chanq.SentEvent{Queue: "orders", Shard: "east", Messages: 2, Duplicates: 1})
+	h.Sent(chanq.SentEvent{Queue: "orders", Shard: "west", Messages: 3})
+	h.Availability(chanq.AvailabilityEvent{Queue: "orders", Shard: "west", Shards: 2, Part: "producer"})
+	seen := b.metrics()
+	require.Equal(t, 2.0, seen["messaging.client.sent.messages east send"])
+	require.Equal(t, 3.0, seen["messaging.client.sent.messages send west"])
+	require.Equal(t, 1.0, seen["chanq.sent.duplicates east"])
+	require.Equal(t, 1.0, seen["chanq.outages.now producer west"])
+}
+
 func TestAQueueIsMeasured(t *testing.T) {
 	b := newBackend(t)
 	q, _ := b.queue()
@@ -125,6 +138,8 @@ func TestAQueueIsMeasured(t *testing.T) {
 	require.NoError(t, p.Close(t.Context()))
 	watch, err := b.telemetry.Watch(q.Name(), q.Stats)
 	require.NoError(t, err)
+	members, err := b.telemetry.WatchMembers(q.Name(), q.Members)
+	require.NoError(t, err)
 
 	got := b.metrics()
 	require.Equal(t, 3.0, got["messaging.client.sent.messages send"])
@@ -134,6 +149,8 @@ func TestAQueueIsMeasured(t *testing.T) {
 	require.Equal(t, 1.0, got["chanq.queue.messages scheduled"])
 	require.Zero(t, got["chanq.queue.messages dead"])
 	require.Contains(t, got, "chanq.queue.oldest_ready")
+	require.Contains(t, got, "chanq.queue.paused")
+	require.Contains(t, got, "chanq.queue.members")
 
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{Backoff: func(int) time.Duration { return 0 }})
 	require.NoError(t, err)
@@ -164,6 +181,7 @@ func TestAQueueIsMeasured(t *testing.T) {
 	require.Equal(t, 1.0, got["chanq.queue.messages dead"])
 
 	require.NoError(t, watch.Unregister())
+	require.NoError(t, members.Unregister())
 	require.NotContains(t, b.metrics(), "chanq.queue.messages dead")
 }
 
@@ -219,7 +237,13 @@ func TestLossesAndOutagesAreMeasured(t *testing.T) {
 	h.Availability(chanq.AvailabilityEvent{Queue: "orders", Part: "consumer", Err: errors.New("gone")})
 	h.Availability(chanq.AvailabilityEvent{Queue: "orders", Part: "consumer", Up: true, Down: time.Minute})
 	h.Availability(chanq.AvailabilityEvent{Queue: "orders", Part: "producer", Err: errors.New("gone")})
+	h.Housekeeping(chanq.HousekeepingEvent{Queue: "orders", Task: "vacuum", Err: errors.New("no right")})
+	h.Failed(chanq.FailedEvent{Queue: "orders", Err: chanq.Snooze(time.Second, nil)})
 	got := b.metrics()
+	require.Equal(t, 0.0, got["chanq.outages.now consumer"])
+	require.Equal(t, 1.0, got["chanq.outages.now producer"])
+	require.Equal(t, 1.0, got["chanq.housekeeping.refused vacuum"])
+	require.NotContains(t, got, "chanq.handler.errors", "a snooze is none")
 	require.Equal(t, 1.0, got["chanq.leases.lost true"])
 	require.Equal(t, 1.0, got["chanq.leases.lost false"])
 	require.Equal(t, 3.0, got["chanq.settled.messages released"])

@@ -86,6 +86,11 @@ type Names struct {
 	Queue  string
 	Slots  int  // of an ordered queue, up to MaxSlots; 0: it is a plain one
 	Holds  bool // a dead message keeps its key closed
+
+	// Of a queue that is a shard of one over several places: which one of how many, and what
+	// names them all. Shards is 0 where it is a queue by itself.
+	Shard, Shards int
+	ShardSet      [16]byte
 }
 
 // Migration is one numbered step of the schema.
@@ -247,8 +252,9 @@ type Queue interface {
 	// member that has left, not later than it did.
 
 	// Version returns one row: the schema's version, whether the queue is paused (1 or 0),
-	// how many slots it has (0: it is a plain one), and whether dead messages hold their
-	// keys (1 or 0). No row: the queue was never migrated.
+	// how many slots it has (0: it is a plain one), whether dead messages hold their
+	// keys (1 or 0), and which shard it is, of how many (0: it is none), of which set (32
+	// hexadecimal digits). No row: the queue was never migrated.
 	Version() Statement
 	// Problems returns a row for each reason not to trust this database with the
 	// queue: one of the kinds above, and what was found. It works without the
@@ -274,6 +280,11 @@ type Queue interface {
 	// ones are passed over on the way to each other. Of an ordered queue slot, seq and
 	// order_key (bytes) follow; live ones come by seq, whatever their slot, which is Place.At.
 	Peek(s State, n int, after *Place) Statement
+	// Browse is Peek without regard to leases: ready and leased ones are both of either state. So
+	// it reads no more than n entries a lane, whatever state they are in. Of live ones of an
+	// ordered queue it is Peek, which a place with an Upto bounds. Instead of headers there is
+	// NULL, and instead of the body how many bytes it has.
+	Browse(s State, n int, after *Place) Statement
 	// Get returns the columns of Peek for one message, wherever it is.
 	Get([16]byte) Statement
 	// Cancel deletes live messages, leased ones too, and returns their ids.
@@ -313,14 +324,26 @@ type Queue interface {
 	// does. No transaction may be open. No result.
 	Vacuum() Statement
 
-	// Join notes a member of this queue, or that it is still there, and forgets
-	// members of any queue that have been gone for a day. Leave forgets one. No
+	// Join notes a member of this queue, or that it is still there. For one that comes it
+	// forgets members of any queue that have been gone for a day. Leave forgets one. No
 	// result.
 	Join(Member) Statement
 	Leave(id [16]byte) Statement
 	// Members returns those of this queue that are not gone, first come first:
 	// id, name, host, process, since, until.
 	Members() Statement
+
+	// Sample adds to the queue's samples, which it makes where they are missing; one of nothing
+	// writes nothing, and asks as much. It returns step, and 1
+	// if somebody has counted a Depth for that sample by now, or 0: of the least step, and perhaps
+	// of the others.
+	Sample(Sample) Statement
+	// Samples returns those of a step that begin at since (Unix milliseconds) or later, oldest
+	// first: at; ready, scheduled, leased, dead, oldest (milliseconds), NULL each where nobody
+	// counted; sent, acked, nacked, died, delivered, waited (milliseconds).
+	Samples(since int64, step time.Duration) Statement
+	// Thin deletes the samples that are older than SampleAges. No result.
+	Thin() Statement
 }
 
 // LockWait is how long a settle waits for a row that somebody has locked, where

@@ -12,7 +12,7 @@ func TestCheckNamesAdmitsPlainQueueNamesOnly(t *testing.T) {
 	for _, queue := range []string{"a", "orders", "a1_b", "dead", "done", strings.Repeat("q", 63)} {
 		require.NoError(t, sqlbatch.CheckNames(sqlbatch.Names{Queue: queue}), queue)
 	}
-	for _, queue := range []string{"", "1a", "_a", "Orders", "a-b", "a b", "a]", "a'", "é", "a\n", strings.Repeat("q", 64), "orders_dead", "orders_done", "orders_seq", "queues", "members", "slots"} {
+	for _, queue := range []string{"", "1a", "_a", "Orders", "a-b", "a b", "a]", "a'", "é", "a\n", strings.Repeat("q", 64), "orders_dead", "orders_done", "orders_seq", "queues", "members", "slots", "samples"} {
 		require.Error(t, sqlbatch.CheckNames(sqlbatch.Names{Queue: queue}), queue)
 	}
 }

@@ -187,6 +187,27 @@ type Member struct {
 	For     time.Duration // until it counts as gone, unless it joined for longer, or joins again
 }
 
+// Sample is what a process adds to the samples of a queue: to the one of each of SampleSteps that
+// the database's clock is in. The zero value adds nothing.
+type Sample struct {
+	Sent, Acked, Nacked, Died, Delivered int64
+	Waited                               time.Duration // of those that were delivered, together
+	Depth                                *Depth        // nil: nobody counted
+}
+
+// Depth is how much is in a queue. Of several of one sample the greatest of each stays.
+type Depth struct {
+	Ready, Scheduled, Leased, Dead int
+	Oldest                         time.Duration
+}
+
+// SampleSteps are how long samples are, in seconds, and SampleAges for how long, in seconds, those
+// of each step are kept.
+var (
+	SampleSteps = [3]int{10, 60, 3600}
+	SampleAges  = [3]int{2 * 3600, 2 * 86400, 90 * 86400}
+)
+
 // MaxMemberText is the most bytes of a member's name or host.
 const MaxMemberText = 200
 
@@ -195,6 +216,7 @@ const (
 	ProblemForm       = "form"       // tables of before the first release
 	ProblemEncoding   = "encoding"   // the database cannot hold all of Unicode
 	ProblemDurability = "durability" // a commit may be lost after it was confirmed
+	ProblemNode       = "node"       // programs that connect here and elsewhere would break the order of a queue
 )
 
 // State is where a message is in its life.

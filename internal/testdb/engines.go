@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/jackc/pgx/v5/stdlib"
 	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
 
@@ -68,13 +67,15 @@ var (
 	}
 	Postgres = Engine{
 		Name: "postgres", Dialect: postgres.Dialect, Shared: true, Needs: pgtest.Variable,
-		Create: pgtest.DSN,
-		Connect: func(address string) (driver.Connector, error) {
-			return stdlib.GetDefaultDriver().(driver.DriverContext).OpenConnector(address)
-		},
-		Copy:   pgtest.Copy,
-		Errors: postgresErrors,
+		Create:  pgtest.DSN,
+		Connect: connectPostgres,
+		Copy:    pgtest.Copy,
+		Errors:  postgresErrors,
 	}
+	// Citus is a schema on a worker, through the coordinator; CitusElsewhere is one through
+	// another worker.
+	Citus          = citus("citus", pgtest.CitusSchema)
+	CitusElsewhere = citus("citus through another node", pgtest.CitusElsewhere)
 	// StandIn is SQL Server's, which reads under locks; StandInVersions reads row
 	// versions, as a database does with READ_COMMITTED_SNAPSHOT on.
 	StandIn         = sqlServer("stand-in", func(t testing.TB) string { return standIn(t, engine.RealClock{}, false) })
@@ -97,7 +98,9 @@ func (e Engine) Require(t testing.TB) {
 }
 
 // Engines lists all that has a database of its own on every call of Create.
-func Engines() []Engine { return []Engine{SQLite, StandIn, StandInVersions, Postgres, SQLServer} }
+func Engines() []Engine {
+	return []Engine{SQLite, StandIn, StandInVersions, Postgres, SQLServer, Citus, CitusElsewhere}
+}
 
 // StandInAt is StandInVersions with another clock.
 func StandInAt(clock engine.Clock) Engine {

@@ -50,8 +50,8 @@ func behindFloor(row, floor, now string) string {
 func not(condition string) string { return "(" + condition + ")::integer <> 1" }
 
 // What a claim returns of a message, or what it returns instead.
-const (
-	content   = `convert_to(q.dedup_key, {encoding}) AS dedup_key, q.headers, q.body`
+var (
+	content   = textBytes("q.dedup_key") + ` AS dedup_key, q.headers, q.body`
 	noContent = `NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body`
 )
 

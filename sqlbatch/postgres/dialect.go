@@ -67,6 +67,7 @@ var remedies = map[string]string{
 	sqlbatch.ProblemEncoding: "the encoding of a database cannot be changed: make one with ENCODING 'UTF8' TEMPLATE template0",
 	sqlbatch.ProblemDurability: "set synchronous_commit to on for this role (ALTER ROLE … SET synchronous_commit = 'on'), this database and this connection; " +
 		"ALTER TABLE … SET LOGGED if it is a table",
+	sqlbatch.ProblemNode: "connect to the coordinator, as all other programs of this queue must",
 }
 
 // queue is the statements of one queue, every text rendered.
@@ -87,9 +88,10 @@ type texts struct {
 	discard, queues, lock, wear, vacuum                                 string
 	drop                                                                []string
 	redrive, redriveIDs, setPaused, trim, join, leave, members          string
+	sample, counted, samples, thin                                      string
 	claimSlots, claimSlotsBlind, slots, takeSlots, giveSlots            string // of an ordered queue, as the next
 	slotStats, held, horizon, begin, reach                              string
-	peek, purge                                                         map[sqlbatch.State]string
+	peek, browse, purge                                                 map[sqlbatch.State]string
 }
 
 // Watch has no text: see Dialect.Watch.
@@ -129,7 +131,12 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		join:       r.Replace(joinText),
 		leave:      r.Replace(leaveText),
 		members:    r.Replace(membersText),
+		sample:     r.Replace(sampleText),
+		counted:    r.Replace(countedText),
+		samples:    r.Replace(samplesText),
+		thin:       r.Replace(thinText()),
 		peek:       map[sqlbatch.State]string{},
+		browse:     map[sqlbatch.State]string{},
 		purge:      map[sqlbatch.State]string{},
 	}
 	for _, template := range dropTexts(r.ordered) {
@@ -137,6 +144,9 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	}
 	for state, template := range peekTexts() {
 		texts.peek[state] = r.Replace(template)
+	}
+	for state, template := range browseTexts(r.ordered) {
+		texts.browse[state] = r.Replace(template)
 	}
 	for state, template := range purgeTexts() {
 		texts.purge[state] = r.Replace(template)
@@ -190,8 +200,9 @@ func names(n sqlbatch.Names) *strings.Replacer {
 	}
 	literal := func(name string) string { return build.Quote("'", in+quote(name), "'") }
 	return strings.NewReplacer(
-		"{queues}", in+quote("chanq_queues"), "{queues pk}", quote("pk_chanq_queues"),
-		"{members}", in+quote("chanq_members"), "{members pk}", quote("pk_chanq_members"),
+		"{queues}", in+quote("chanq_queues"), "{shard values}", build.ShardValues(n), "{queues pk}", quote("pk_chanq_queues"),
+		"{members}", in+quote("chanq_members"), "{members pk}", quote("pk_chanq_members"), "{members queue}", quote("ix_chanq_members"), "{'members queue'}", literal("ix_chanq_members"),
+		"{samples}", in+quote("chanq_samples"), "{samples pk}", quote("pk_chanq_samples"),
 		"{live}", in+quote(stem), "{'live'}", literal(stem), "{live pk}", quote("pk_"+stem), "{live priority}", quote("ck_"+stem),
 		"{live values}", quote("cv_"+stem), "{live sizes}", quote("cs_"+stem), "{live line}", quote("co_"+stem),
 		"{last fence}", strconv.Itoa(sqlbatch.LastFence), "{high fence}", strconv.Itoa(sqlbatch.HighFence),
@@ -204,18 +215,34 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{done}", in+quote(stem+"_done"), "{done pk}", quote("pk_"+stem+"_done"),
 		"{done ended}", quote("ix_"+stem+"_done"), "{'done ended'}", literal("ix_"+stem+"_done"),
 		"{slots}", in+quote("chanq_slots"), "{slots pk}", quote("pk_chanq_slots"),
-		"{numbers}", in+quote(stem+"_seq"), "{'numbers'}", literal(stem+"_seq"), "{seq bits}", strconv.Itoa(sqlbatch.SeqBits),
+		"{numbers}", in+quote(stem+"_seq"), "{'numbers'}", literal(stem+"_seq"), "{seq bits}", strconv.Itoa(sqlbatch.SeqBits), "{seqs}", strconv.Itoa(1<<sqlbatch.SeqBits),
 		"{dead line}", quote("lx_"+stem+"_dead"), "{'dead line'}", literal("lx_"+stem+"_dead"),
 		"{new id}", newID, "{messages}", in+quote(stem+"_messages"), "{send}", in+quote(stem+"_send"),
 		"{senders}", strconv.Itoa(sendersClass),
 		"{$}", tag,
 		"{name}", build.Quote("'", n.Queue, "'"),
-		"{now}", "(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)", // SELECT: once, not for each row
-		"{begun}", "(SELECT (extract(epoch FROM transaction_timestamp()) * 1000)::bigint)",
+		"{now}", once(clock), "{clock}", clock,
+		"{begun}", once("(extract(epoch FROM transaction_timestamp()) * 1000)::bigint"),
 		"{encoding}", "getdatabaseencoding()", // as it is: in one that is SQL_ASCII, others may have stored any bytes
 		"{rows}", strconv.Itoa(maxRows), "{fence bits}", strconv.Itoa(sqlbatch.FenceBits),
 		"{margin}", strconv.FormatInt(sqlbatch.FloorMargin.Milliseconds(), 10),
 	)
+}
+
+// clock is the time of the database.
+const clock = "(extract(epoch FROM statement_timestamp()) * 1000)::bigint"
+
+// once has an expression evaluated once, not for each row, and hides it from the planner. Citus
+// looks for a column in what it would evaluate before it sends a statement on, and fails at a
+// sub-select that has none; the planner makes one of the two.
+func once(expression string) string {
+	return "(SELECT c.v FROM (SELECT " + expression + " AS v) AS c)"
+}
+
+// textBytes is convert_to for the encoding of the database, as it is, of functions that are
+// IMMUTABLE: no others may stand in a RETURNING for Citus.
+func textBytes(column string) string {
+	return "decode(replace(" + column + ", chr(92), repeat(chr(92), 2)), 'escape')"
 }
 
 // maxStem is what a queue's name may have for the longest name made of

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"net"
+	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -14,6 +15,9 @@ import (
 func (dialect) Classify(err error) sqlbatch.Class {
 	var server interface{ SQLState() string }
 	if errors.As(err, &server) && len(server.SQLState()) == 5 {
+		if server.SQLState() == "XX000" {
+			return classifyText(err.Error())
+		}
 		return classifySQLState(server.SQLState())
 	}
 	var safe interface{ SafeToRetry() bool } // pgx: nothing was sent
@@ -63,6 +67,19 @@ var stateClasses = map[string]sqlbatch.Class{
 	"53": sqlbatch.Refused,   // no memory, disk, connections: undone, and an operator has to act
 	"54": sqlbatch.BadRow,    // too long for the program's limits
 	"P0": sqlbatch.BadRow,    // a trigger of a DBA's refuses
+}
+
+// classifyText reads what is left of an error of an INSERT that Citus has made a COPY to a
+// worker: its text, with an SQLSTATE that says nothing. In another language than English it is
+// Unknown, and the insert is repeated in a form whose errors come as they are.
+func classifyText(text string) sqlbatch.Class {
+	switch {
+	case strings.Contains(text, "duplicate key value violates unique constraint"):
+		return sqlbatch.Duplicate
+	case strings.Contains(text, " violates "): // a constraint, of chanq's or of a DBA's
+		return sqlbatch.BadRow
+	}
+	return sqlbatch.Unknown
 }
 
 // The end of a session (57P01, 57P02: shutdown, crash of another session) may

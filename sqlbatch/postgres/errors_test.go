@@ -43,6 +43,19 @@ func TestClassifiesBySQLState(t *testing.T) {
 	require.Equal(t, "refused", postgres.Dialect.Classify(sql.ErrConnDone).String())
 }
 
+// Citus tells the SQLSTATE of no error of the COPY that it makes of an INSERT.
+func TestClassifiesWhatCitusSaysOfACopyByItsText(t *testing.T) {
+	for text, class := range map[string]string{
+		`duplicate key value violates unique constraint "ux_chanq_orders_102013"`:                       "duplicate",
+		`new row for relation "chanq_orders_102013" violates check constraint "ck_chanq_orders_102013"`: "bad row",
+		`null value in column "a" of relation "chanq_orders_102013" violates not-null constraint`:       "bad row",
+		`failure on connection marked as essential: 127.0.0.1:9701`:                                     "unknown",
+	} {
+		require.Equal(t, class, postgres.Dialect.Classify(&pgconn.PgError{Code: "XX000", Message: text}).String(), text)
+		require.Equal(t, "unknown", postgres.Dialect.Classify(&pgconn.PgError{Code: "58000", Message: text}).String())
+	}
+}
+
 // The errors as a server and pgx really make them.
 func TestClassifiesTheErrorsOfAServer(t *testing.T) {
 	q := newQueue(t)

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -56,26 +55,29 @@ func textOf(column string) string {
 // for what it names where nobody else can put something by that name, and is nobody's to call until its
 // owner says whose.
 const (
-	sendText = `CREATE OR REPLACE FUNCTION {send}(body text, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, priority integer DEFAULT 0, delay interval DEFAULT '0', id uuid DEFAULT NULL)
+	sendText = `CREATE OR REPLACE FUNCTION {send}(body text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, priority integer DEFAULT 0, delay interval DEFAULT '0', id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL)
 RETURNS uuid LANGUAGE sql VOLATILE ` + asOwner + ` AS {$}
-  INSERT INTO {live} AS q (id, priority, due_at, dedup_key, headers, body)
-  VALUES (coalesce($6, {new id}), $4, (extract(epoch FROM statement_timestamp() + $5) * 1000)::bigint, nullif($2, ''), convert_to($3, 'UTF8'), convert_to($1, 'UTF8'))
+  INSERT INTO {live} AS q (id, priority, due_at, expires_at, dedup_key, headers, body)
+  VALUES (coalesce($6, {new id}), coalesce($4, 0), (extract(epoch FROM statement_timestamp() + coalesce($5, '0')) * 1000)::bigint,
+    (extract(epoch FROM statement_timestamp() + $7) * 1000)::bigint, nullif($2, ''), convert_to($3, 'UTF8'), coalesce($8, convert_to($1, 'UTF8')))
   RETURNING q.id
 {$}`
 
-	// sendOrderedText finds the slot as SlotOf does.
-	sendOrderedText = `CREATE OR REPLACE FUNCTION {send}(body text, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL)
+	// sendOrderedText finds the slot as SlotOf does, among as many as the queue has: whoever prints this may
+	// not know how many those are.
+	sendOrderedText = `CREATE OR REPLACE FUNCTION {send}(body text DEFAULT NULL, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL)
 RETURNS uuid LANGUAGE plpgsql VOLATILE ` + asOwner + ` AS {$}
 DECLARE
   new_id uuid := coalesce($5, {new id});
   line bytea := coalesce(convert_to(nullif($2, ''), 'UTF8'), uuid_send(new_id));
   hash bigint := 2166136261;
+  slots integer := (SELECT s.slots FROM {queues} AS s WHERE s.name = {name});
 BEGIN
   FOR i IN 0 .. length(line) - 1 LOOP
     hash := (hash # get_byte(line, i)) * 16777619 & 4294967295;
   END LOOP;
-  INSERT INTO {live} (id, slot, order_key, dedup_key, headers, body)
-  VALUES (new_id, hash % {slot count}, nullif($2, ''), nullif($3, ''), convert_to($4, 'UTF8'), convert_to($1, 'UTF8'));
+  INSERT INTO {live} (id, slot, expires_at, order_key, dedup_key, headers, body)
+  VALUES (new_id, hash % slots, (extract(epoch FROM statement_timestamp() + $6) * 1000)::bigint, nullif($2, ''), nullif($3, ''), convert_to($4, 'UTF8'), coalesce($7, convert_to($1, 'UTF8')));
   RETURN new_id;
 END
 {$}`
@@ -91,7 +93,7 @@ func (dialect) View(n sqlbatch.Names) []string {
 	r := newRenderer(n)
 	parts, lane, order := priorities, "(q.priority, q.due_at) >= (p.priority, 0) AND q.priority <= p.priority ORDER BY q.priority, q.due_at, uuid_send(q.id) LIMIT 1000", ""
 	if r.ordered {
-		parts, lane, order = "generate_series(0, "+strconv.Itoa(n.Slots-1)+") AS p (slot)", behindSeq("p.slot", "0")+" ORDER BY q.slot, q.seq LIMIT 100", " m.slot, m.seq, m.order_key,"
+		parts, lane, order = "(SELECT s.slot FROM {slots} AS s WHERE s.queue = {name}) AS p", behindSeq("p.slot", "0")+" ORDER BY q.slot, q.seq LIMIT 100", " m.slot, m.seq, m.order_key,"
 	}
 	text := strings.NewReplacer(
 		"{view parts}", parts, "{view lane}", lane, "{view order}", order,

@@ -50,7 +50,7 @@ func TestNamesOfLongQueuesFitAndDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for _, queue := range []string{"q", long[:49], long[:50], long + "abc", long + "abd"} {
 		for _, m := range postgres.Dialect.Migrations(sqlbatch.Names{Queue: queue}) {
-			for _, text := range m.Statements[2 : len(m.Statements)-1] { // the others are about the tables of all queues
+			for _, text := range m.Statements[3 : len(m.Statements)-2] { // the others are about the tables of all queues
 				name, _, _ := strings.Cut(text[strings.Index(text, "CREATE"):], " (")
 				require.False(t, seen[name], name)
 				seen[name] = true

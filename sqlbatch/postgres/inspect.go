@@ -1,11 +1,6 @@
 package postgres
 
-import (
-	"math"
-
-	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/internal/build"
-)
+import "github.com/chanq/chanq/sqlbatch"
 
 // findText probes the primary key for each id and the index of keys for
 // each key, and reads no other column than a producer may. It waits for nobody:
@@ -86,21 +81,27 @@ const (
 // Conditions on the rows of a lane that hold a state.
 var (
 	ready     = `{lane} AND due_at <= (SELECT now FROM t) AND ` + not("lease_until > (SELECT now FROM t)")
-	scheduled = `{lane} AND due_at > (SELECT now FROM t) AND ` + not("lease_until > (SELECT now FROM t)")
+	scheduled = `{lane} AND due_at > (SELECT now FROM t) AND ` + free
+	free      = not("lease_until > (SELECT now FROM t)")
 	leased    = `{lane} AND due_at <= (SELECT now FROM t) AND ` + not("lease_until <= (SELECT now FROM t)")
 )
 
 const (
 	// $2, $3 and $4 are the lane, the time and the id of a Place: all of the lanes behind
 	// its own, and nothing of those before.
-	behind = ` AND (due_at, uuid_send(id)) > (CASE WHEN {number} = $2::integer THEN $3::bigint WHEN {number} > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))`
+	behind = ` AND (due_at, uuid_send(id)) > (` + behindAt + `, uuid_send($4::uuid))`
+
+	behindAt = `CASE WHEN {number} = $2::integer THEN $3::bigint WHEN {number} > $2::integer THEN -1 ELSE 9223372036854775807 END`
 )
 
-// Peeks of live messages choose by the index and fetch the rows afterwards, so
-// that no body is sorted. They come in the order of claims.
-func peekTexts() map[sqlbatch.State]string {
-	live := func(condition string) string {
-		return `WITH t AS MATERIALIZED (
+// behindNow is behind, and not due: with one bound, since of two the index may be read from the
+// lower one.
+var behindNow = ` AND (due_at, uuid_send(id)) > (greatest((SELECT now FROM t), ` + behindAt + `), uuid_send($4::uuid)) AND ` + not("due_at <= (SELECT now FROM t)")
+
+// peekLiveText chooses by the index and fetches the rows afterwards, so that no body is
+// sorted. They come in the order of claims.
+func peekLiveText(condition, behind string) string {
+	return `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
 ),
 chosen AS MATERIALIZED (
@@ -112,11 +113,13 @@ SELECT ` + liveColumns + `
 FROM chosen AS c
 JOIN {live} AS q ON q.id = ANY (ARRAY[c.id])
 ORDER BY q.priority DESC, q.due_at, q.id`
-	}
+}
+
+func peekTexts() map[sqlbatch.State]string {
 	return map[sqlbatch.State]string{
-		sqlbatch.Ready:     live(ready),
-		sqlbatch.Scheduled: live(scheduled),
-		sqlbatch.Leased:    live(leased),
+		sqlbatch.Ready:     peekLiveText(ready, behind),
+		sqlbatch.Scheduled: peekLiveText(`{lane} AND `+free, behindNow),
+		sqlbatch.Leased:    peekLiveText(leased, behind),
 		sqlbatch.Dead: `SELECT ` + deadColumns + `
 FROM {dead} AS q
 WHERE (q.ended_at, q.id) < ($2::bigint, $3::uuid)
@@ -129,15 +132,7 @@ ORDER BY q.ended_at DESC, q.id DESC LIMIT $1::integer`,
 }
 
 func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
-	args := []any{int64(min(n, maxRows))}
-	lane, at, id := build.Peek(s, after, math.MaxInt64)
-	if s.Live() && q.ordered {
-		return sqlbatch.Statement{Text: q.peek[s], Args: append(args, at, build.UptoOf(after))}
-	}
-	if s.Live() {
-		args = append(args, int64(lane))
-	}
-	return sqlbatch.Statement{Text: q.peek[s], Args: append(args, at, hexID(id))}
+	return q.page(q.peek[s], s, n, after)
 }
 
 // getText probes the primary key of each table.
@@ -170,7 +165,10 @@ SELECT '` + sqlbatch.ProblemDurability + `', 'synchronous_commit is off'
 WHERE current_setting('synchronous_commit') = 'off'
 UNION ALL
 SELECT '` + sqlbatch.ProblemDurability + `', 'the table ' || {'live'} || ' is not logged'
-FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass({'live'}) AND c.relpersistence <> 'p'`
+FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass({'live'}) AND c.relpersistence <> 'p'
+UNION ALL
+SELECT '` + sqlbatch.ProblemNode + `', 'the queue is ordered, and this node of Citus draws other numbers than the coordinator'
+FROM pg_catalog.pg_sequence AS s WHERE s.seqrelid = to_regclass({'numbers'}) AND s.seqmin > 1`
 
 func (q *queue) Problems() sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.problems, Args: []any{"UTF8"}}
@@ -182,7 +180,7 @@ func (q *queue) Clock() sqlbatch.Statement { return sqlbatch.Statement{Text: q.c
 
 // The statements of operators and of housekeeping on PostgreSQL.
 
-const versionText = `SELECT version, paused::integer, slots, holds FROM {queues} WHERE name = {name}`
+const versionText = `SELECT version, paused::integer, slots, holds, shard, shards, shard_set FROM {queues} WHERE name = {name}`
 
 func (q *queue) Version() sqlbatch.Statement { return sqlbatch.Statement{Text: q.version} }
 

@@ -46,14 +46,15 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 // belongs, and endedOrder are those of the others.
 //
 // The seq of whatever program inserts here is drawn as enqueueText draws it. It cannot know the
-// slot of its message, which then is any: a line of its own may be anywhere.
+// slot of its message, which then is any: a line of its own may be anywhere. A product, not a shift:
+// of the large numbers that a node of Citus other than the coordinator draws, this is an error.
 const (
 	liveSeq = `
-      seq         bigint   NOT NULL DEFAULT CASE WHEN ` + sending + ` IS NOT NULL THEN nextval({'numbers'}::regclass) << {seq bits} END,`
+  seq         bigint   NOT NULL DEFAULT CASE WHEN ` + sending + ` IS NOT NULL THEN nextval({'numbers'}::regclass) * {seqs} END,`
 	liveSlot = `
-      slot        smallint NOT NULL DEFAULT floor(random() * {slot count})::smallint,`
+  slot        smallint NOT NULL DEFAULT floor(random() * {slot count})::smallint,`
 	liveKey = `
-      order_key   text COLLATE "C",`
+  order_key   text COLLATE "C",`
 	endedOrder = `
   slot        smallint NOT NULL,
   seq         bigint   NOT NULL,
@@ -62,7 +63,7 @@ const (
 
 // orderChecks keep out what no claim would find.
 const orderChecks = `,
-      CONSTRAINT {live line} CHECK (slot >= 0 AND slot < {slot count} AND seq > 0 AND seq < 9223372036854775807 AND octet_length(order_key) <= {most key})`
+  CONSTRAINT {live line} CHECK (slot >= 0 AND slot < {slot count} AND seq > 0 AND seq < 9223372036854775807 AND octet_length(order_key) BETWEEN 1 AND {most key})`
 
 // sendersClass is the class of the advisory locks that senders share: chno.
 const sendersClass = 'c'<<24 | 'h'<<16 | 'n'<<8 | 'o'

@@ -69,3 +69,19 @@ SELECT gen_random_uuid(), 0, 0, 0, 'orders', '', '' FROM generate_series(1, 50)`
 		}
 	}
 }
+
+// It reads the table from end to end: a thousand that stay do not.
+func TestOnlyOneThatComesForgetsOthers(t *testing.T) {
+	q := newQueue(t)
+	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(1), Name: "a", For: time.Hour}))
+	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(2), Name: "b", For: time.Hour}))
+	q.exec(`UPDATE chanq_members SET until = 0 WHERE name = 'b'`)
+	count := func() (n int) {
+		require.NoError(t, q.db.QueryRow(`SELECT count(*) FROM chanq_members`).Scan(&n))
+		return n
+	}
+	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(1), Name: "a", For: time.Hour}))
+	require.Equal(t, 2, count(), "a stays")
+	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(3), Name: "c", For: time.Hour}))
+	require.Equal(t, 2, count(), "c comes")
+}

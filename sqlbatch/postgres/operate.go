@@ -9,7 +9,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-const recordText = `INSERT INTO {queues} (name, version, created_at, slots, holds) VALUES ({name}, $1::integer, {now}, {slots and holds})
+const recordText = `INSERT INTO {queues} (name, version, created_at, slots, holds, shard, shards, shard_set) VALUES ({name}, $1::integer, {clock}, {slots and holds}, {shard values})
 ON CONFLICT (name) DO UPDATE SET version = excluded.version, holds = excluded.holds`
 
 const setPausedText = `UPDATE {queues} SET paused = $1::integer = 1 WHERE name = {name}`
@@ -133,11 +133,12 @@ RETURNING uuid_send(id), ended_at`
 ` + redriveMove
 
 	// By the primary key, waiting for what is locked. The smallest id of the list
-	// has a key first: the list is in order, and so is the insert.
+	// has a key first. Citus takes no list that is joined with what is locked.
 	redriveIDsText = `WITH chosen AS MATERIALIZED (
-  SELECT d.* FROM unnest($1::uuid[]) AS a (id)
-  JOIN {dead} AS d ON d.id = ANY (ARRAY[a.id])
-  WHERE ` + redriveRoom + `
+  SELECT d.* FROM {dead} AS d
+  WHERE d.id = ANY (ARRAY(SELECT a.id FROM unnest($1::uuid[]) AS a (id)))
+    AND ` + redriveRoom + `
+  ORDER BY d.id
   FOR UPDATE OF d
 ),
 ` + redriveMove
@@ -192,6 +193,7 @@ func dropTexts(ordered bool) []string {
 		`DROP VIEW IF EXISTS {messages}`,
 		`DROP FUNCTION IF EXISTS {send}`,
 		`DROP TABLE {live}, {dead}, {done}`,
+		`DELETE FROM {samples} WHERE queue = {name}`,
 	}
 	if ordered {
 		texts = append(texts, `DELETE FROM {slots} WHERE queue = {name}`, `DROP SEQUENCE {numbers}`)

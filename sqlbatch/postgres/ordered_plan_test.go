@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,7 +107,8 @@ func TestPlansOfOrderedQueuesKeepToTheIndexesWhateverTheStatistics(t *testing.T)
 	slot := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders on`)
 	key := regexp.MustCompile(`Index Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
 	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Index Scan on ix_chanq_orders `)
-	sort := regexp.MustCompile(`Sort Key: q(_1)?\.`) // of what is walked
+	hashed := regexp.MustCompile(`hashed SubPlan \d+`) // PostgreSQL 17 and later name one once for each of its columns
+	sort := regexp.MustCompile(`Sort Key: q(_1)?\.`)   // of what is walked
 	check := func(statistics string, uses map[string]use, full bool) {
 		for name, use := range uses {
 			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
@@ -129,7 +131,9 @@ func TestPlansOfOrderedQueuesKeepToTheIndexesWhateverTheStatistics(t *testing.T)
 					require.NotRegexp(t, sort, plan, message)
 				}
 				if claims[name].st.Text != "" {
-					require.Equal(t, 2, strings.Count(plan, "hashed SubPlan"), message)
+					found := hashed.FindAllString(plan, -1)
+					slices.Sort(found)
+					require.Len(t, slices.Compact(found), 2, message)
 					require.NotContains(t, plan, "JIT", message)
 				}
 			}

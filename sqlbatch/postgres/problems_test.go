@@ -5,6 +5,7 @@ import (
 
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -59,4 +60,26 @@ func TestHasProblemsWithCommitsThatMayBeLost(t *testing.T) {
 	_, err = tx.Exec(`SET LOCAL synchronous_commit = on; ALTER TABLE chanq_orders SET UNLOGGED`)
 	require.NoError(t, err)
 	require.Equal(t, [][]any{{sqlbatch.ProblemDurability, `the table "public"."chanq_orders" is not logged`}}, q.rows(tx, q.Problems()))
+}
+
+// As the nodes of Citus have it that are not the coordinator: each draws numbers of its own.
+func TestHasProblemsWithANodeThatDrawsOtherNumbers(t *testing.T) {
+	q := newQueue(t)
+	names := sqlbatch.Names{Queue: "lines", Slots: 4}
+	suite.Migrate(t, postgres.Dialect, q.db, names)
+	lines := postgres.Dialect.Queue(names)
+	require.Empty(t, q.rows(q.db, lines.Problems()))
+	q.exec(`ALTER SEQUENCE chanq_lines_seq MINVALUE 281474976710657 MAXVALUE 562949953421313 START 281474976710657 RESTART`)
+	found := q.rows(q.db, lines.Problems())
+	require.Len(t, found, 1)
+	require.Equal(t, sqlbatch.ProblemNode, found[0][0])
+	require.Empty(t, q.rows(q.db, q.Problems()), "of another queue")
+
+	for _, st := range []sqlbatch.Statement{
+		lines.Enqueue([]sqlbatch.Row{{ID: id(1)}}),
+		{Text: `INSERT INTO chanq_lines (body) VALUES ('')`},
+	} {
+		_, err := q.tryRows(q.db, st)
+		require.ErrorContains(t, err, "bigint out of range", "who did not ask: his message would have any place")
+	}
 }

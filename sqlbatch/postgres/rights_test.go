@@ -171,8 +171,8 @@ func TestAProducerReadsNoBody(t *testing.T) {
 	r.requireRefused(err)
 	r.requireRefused(errors.Unwrap(q.Pause(r.ctx)))
 	r.requireRefused(chanq.Migrate(r.ctx, db, "invoices", chanq.Config{}))
-	r.runs(db, orders.Problems(), orders.Clock())
-	r.refuses(db, orders.Members().Text, "DELETE FROM chanq_members", "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
+	r.runs(db, orders.Problems(), orders.Clock(), orders.Sample(sqlbatch.Sample{Sent: 1}))
+	r.refuses(db, "DELETE FROM chanq_samples", orders.Members().Text, "DELETE FROM chanq_members", "SELECT body FROM chanq_orders", "SELECT headers FROM chanq_orders", "SELECT last_error FROM chanq_orders",
 		"SELECT body FROM chanq_orders_dead", "DELETE FROM chanq_orders", "UPDATE chanq_orders SET fence = 0", "ALTER TABLE chanq_orders ADD x int")
 }
 
@@ -225,6 +225,7 @@ func TestAConsumerAltersNothing(t *testing.T) {
 	item := sqlbatch.Item{Fence: 1}
 	r.runs(db, orders.Trim(0, 10, 0), // with Config.Retain
 		orders.Problems(), orders.Clock(), orders.Look([][16]byte{{}}), orders.Join(sqlbatch.Member{For: time.Hour}), orders.Members(), orders.Leave([16]byte{}),
+		orders.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), orders.Samples(0, time.Minute), orders.Thin(),
 		orders.SkipLocked().Ack([]sqlbatch.Item{item}), orders.SkipLocked().Archive([]sqlbatch.Item{item}), orders.SkipLocked().Bury([]sqlbatch.BuryItem{{Item: item}}),
 		orders.SkipLocked().Nack([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Snooze([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Release([]sqlbatch.Item{item}),
 		orders.SkipLocked().Extend([]sqlbatch.Item{item}, time.Hour), orders.EndAfter([]sqlbatch.Item{item}, time.Hour))
@@ -270,7 +271,7 @@ func TestAnOperatorDoesTheRest(t *testing.T) {
 		_, err = q.Purge(r.ctx, state)
 		require.NoError(t, err, state)
 	}
-	r.runs(db, orders.Members(), orders.Problems(), orders.Clock(), orders.Queues(), orders.Discard([][16]byte{{}}), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
+	r.runs(db, orders.Members(), orders.Samples(0, time.Minute), orders.Problems(), orders.Clock(), orders.Queues(), orders.Discard([][16]byte{{}}), orders.Redrive(1, nil, sqlbatch.Window{Before: 1}))
 	r.refuses(db, "DELETE FROM chanq_members", "ALTER TABLE chanq_orders ADD x int", "DROP TABLE chanq_orders", "INSERT INTO chanq_queues VALUES ('x', 1, false, 0)")
 	r.requireRefused(chanq.Drop(r.ctx, db, "orders", chanq.Config{}))
 	require.NoError(t, chanq.Drop(r.ctx, r.as("migrator"), "orders", chanq.Config{}))

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -37,8 +38,8 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 		before, index, after = []string{slotsTableText, numbersText, slotRowsText}, seqIndexText, []string{deadLineIndexText}
 	}
 	for _, template := range slices.Concat(
-		[]string{queuesTableText, membersTableText}, before, []string{liveTableText, index, keyIndexText},
-		[]string{deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneEndedIndexText, firstRecordText},
+		[]string{queuesTableText, membersTableText, membersIndexText}, before, []string{liveTableText, index, keyIndexText},
+		[]string{deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, firstRecordText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -46,7 +47,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 }
 
 // firstRecordText makes Open find what was made by hand.
-const firstRecordText = `INSERT INTO {queues} (name, version, created_at, slots, holds) VALUES ({name}, 1, {now}, {slots and holds}) ON CONFLICT (name) DO NOTHING`
+const firstRecordText = `INSERT INTO {queues} (name, version, created_at, slots, holds, shard, shards, shard_set) VALUES ({name}, 1, {clock}, {slots and holds}, {shard values}) ON CONFLICT (name) DO NOTHING`
 
 const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   name       text COLLATE "C" NOT NULL,
@@ -54,13 +55,16 @@ const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   paused     boolean NOT NULL DEFAULT false,
   slots      smallint NOT NULL DEFAULT 0,
   holds      smallint NOT NULL DEFAULT 0,
+  shard      smallint NOT NULL DEFAULT 0,
+  shards     smallint NOT NULL DEFAULT 0,
+  shard_set  text COLLATE "C" NOT NULL DEFAULT '',
   created_at bigint  NOT NULL,
   CONSTRAINT {queues pk} PRIMARY KEY (name)
 )`
 
 // membersTableText has a row for each consumer of each queue, which writes it
-// anew several times a minute. No index but that of the key, and room on the page:
-// such a write touches no index.
+// anew several times a minute. No index has what that changes, and there is room on the
+// page: such a write touches no index.
 const membersTableText = `CREATE TABLE IF NOT EXISTS {members} (
   id      uuid   NOT NULL,
   since   bigint NOT NULL,
@@ -71,6 +75,10 @@ const membersTableText = `CREATE TABLE IF NOT EXISTS {members} (
   host    text   NOT NULL,
   CONSTRAINT {members pk} PRIMARY KEY (id)
 ) WITH (fillfactor = 50)`
+
+// membersIndexText is for the count of a queue's consumers, which each look of each of them
+// takes: of a thousand consumers of two hundred queues it reads five rows, not all.
+var membersIndexText = indexText("{'members queue'}", `CREATE INDEX {members queue} ON {members} (queue)`)
 
 // Times are Unix milliseconds, not timestamptz: they compare and add as they
 // are, whatever the session's time zone. (to_timestamp(due_at / 1000.0) reads
@@ -96,37 +104,30 @@ const membersTableText = `CREATE TABLE IF NOT EXISTS {members} (
 // and deleted, and pglz takes four times as long as the insert without it. A
 // claim does not copy them. Storage and settings are those of a new table only,
 // so that a DBA's choice outlives the next migration.
-const liveTableText = `DO {$}
-BEGIN
-  IF to_regclass({'live'}) IS NULL THEN
-    CREATE TABLE {live} (
-      id          uuid     NOT NULL DEFAULT {new id},
-      due_at      bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
-      lease_until bigint   NOT NULL DEFAULT 0,
-      enqueued_at bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
-      fence       bigint   NOT NULL DEFAULT 0,{live seq}
-      attempts    integer  NOT NULL DEFAULT 0,
-      priority    smallint NOT NULL DEFAULT 0,
-      lapses      smallint NOT NULL DEFAULT 0,{live slot}
-      leased_by   uuid,
-      expires_at  bigint,{live key}
-      dedup_key   text COLLATE "C",
-      last_error  text,
-      headers     bytea,
-      body        bytea    NOT NULL,
-      CONSTRAINT {live pk} PRIMARY KEY (id),
-      CONSTRAINT {live priority} CHECK (priority BETWEEN -1 AND 2),
-      CONSTRAINT {live values} CHECK (due_at BETWEEN 0 AND {last time} AND lease_until BETWEEN 0 AND {last time} AND enqueued_at BETWEEN 0 AND {last time}
-        AND expires_at BETWEEN 0 AND {last time} AND lapses >= 0
-        AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND {last attempt} AND fence BETWEEN 0 AND {last fence}),
-      CONSTRAINT {live sizes} CHECK (octet_length(body) <= {most body} AND octet_length(headers) <= {most headers} AND octet_length(dedup_key) <= {most key}){order checks}
-    ) WITH (fillfactor = 50,
-      autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,
-      toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000, toast.vacuum_truncate = off);
-    ALTER TABLE {live} ALTER COLUMN body SET STORAGE EXTERNAL;
-  END IF;
-END
-{$}`
+const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
+  id          uuid     NOT NULL DEFAULT {new id},
+  due_at      bigint   NOT NULL DEFAULT {clock},
+  lease_until bigint   NOT NULL DEFAULT 0,
+  enqueued_at bigint   NOT NULL DEFAULT {clock},
+  fence       bigint   NOT NULL DEFAULT 0,{live seq}
+  attempts    integer  NOT NULL DEFAULT 0,
+  priority    smallint NOT NULL DEFAULT 0,
+  lapses      smallint NOT NULL DEFAULT 0,{live slot}
+  leased_by   uuid,
+  expires_at  bigint,{live key}
+  dedup_key   text COLLATE "C",
+  last_error  text,
+  headers     bytea,
+  body        bytea    NOT NULL,
+  CONSTRAINT {live pk} PRIMARY KEY (id),
+  CONSTRAINT {live priority} CHECK (priority BETWEEN -1 AND 2),
+  CONSTRAINT {live values} CHECK (due_at BETWEEN 0 AND {last time} AND lease_until BETWEEN 0 AND {last time} AND enqueued_at BETWEEN 0 AND {last time}
+    AND expires_at BETWEEN 0 AND {last time} AND lapses >= 0
+    AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND {last attempt} AND fence BETWEEN 0 AND {last fence}),
+  CONSTRAINT {live sizes} CHECK (octet_length(body) <= {most body} AND octet_length(headers) <= {most headers} AND octet_length(dedup_key) BETWEEN 1 AND {most key}){order checks}
+) WITH (fillfactor = 50,
+  autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,
+  toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000, toast.vacuum_truncate = off)`
 
 const newID = `(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid`
 
@@ -137,7 +138,16 @@ const newID = `(lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigi
 // serve to find a row by id, at the price of reading all of the index, and where
 // statistics say that the table is empty, as they do after a vacuum in a quiet
 // moment, that looks as cheap as the primary key.
-var dueIndexText = indexText("{'due'}", `CREATE INDEX {due} ON {live} (priority, due_at, uuid_send(id))`)
+var dueIndexText = indexText("{'due'}", newTableText, `CREATE INDEX {due} ON {live} (priority, due_at, uuid_send(id))`)
+
+// newTableText is done with the first index of a live table, which is missing where the
+// table is new: CREATE TABLE takes no storage before PostgreSQL 16. Citus refuses it, and
+// compresses.
+const newTableText = `BEGIN
+      ALTER TABLE {live} ALTER COLUMN body SET STORAGE EXTERNAL;
+    EXCEPTION WHEN feature_not_supported THEN
+      NULL;
+    END`
 
 // keyIndexText holds the messages that have a key, others cost nothing.
 var keyIndexText = indexText("{'key'}", `CREATE UNIQUE INDEX {key} ON {live} (dedup_key) WHERE dedup_key IS NOT NULL`)
@@ -175,11 +185,11 @@ var doneEndedIndexText = indexText("{'done ended'}", `CREATE INDEX {done ended} 
 // indexText makes an index if it is not there. IF NOT EXISTS would look after it has locked
 // the table: a process that starts would wait for whoever vacuums it, or has a transaction
 // open in which he sent something, and all others would wait behind that process.
-func indexText(name, create string) string {
+func indexText(name string, create ...string) string {
 	return `DO {$}
 BEGIN
   IF to_regclass(` + name + `) IS NULL THEN
-    ` + create + `;
+    ` + strings.Join(create, ";\n    ") + `;
   END IF;
 END
 {$}`

@@ -35,7 +35,8 @@ const (
 	waits locked = iota
 	// waitsShortly: for LockWait, then it fails, and nothing is done. The
 	// setting is made before the first row is looked for, where the list is
-	// evaluated, and ends with the statement's own transaction.
+	// evaluated, and ends with the statement's own transaction. (Citus evaluates the list
+	// on the node where the statement came in, and waits on the other: docs/citus.md.)
 	waitsShortly
 	// skips locks what is free before it writes, and so writes each row
 	// twice: an ack of a thousand takes 1.7 times as long (docs/decisions.md).
@@ -46,9 +47,29 @@ const (
 // as q. Parameters are the ids, a fence, how far each lease's fence is above it, and then
 // the other columns of the list, which have a name and a type each.
 func (l locked) list(columns ...string) string {
+	selected := []string{"a.id", "a.above"}
+	for _, column := range columns {
+		name, _, _ := strings.Cut(column, " ")
+		selected = append(selected, "a."+name)
+	}
+	return l.listOf(selected, columns)
+}
+
+// errorList is list with one other column, and a text: error, which is NULL where none is to be
+// noted. Citus wants it made here, and no function like this in what is set or returned.
+func (l locked) errorList(column string) string {
+	name, _, _ := strings.Cut(column, " ")
+	return l.listOf([]string{
+		"a.id", "a.above", "a." + name, "CASE WHEN a.bytes > 0 THEN convert_from(substring($7::bytea FROM a.starts FOR a.bytes), 'UTF8') END AS error",
+	}, []string{column, "starts integer", "bytes integer"})
+}
+
+// listOf is what is selected of the list of these columns. The planner makes one of the two; as
+// it is here Citus takes it, and a function that sub-selects are given to it takes nowhere else.
+func (l locked) listOf(selected, columns []string) string {
 	ids := "$1::uuid[]"
 	if l == waitsShortly {
-		ids = fmt.Sprintf("CASE WHEN set_config('lock_timeout', '%d', true) IS NOT NULL THEN %s END", sqlbatch.LockWait.Milliseconds(), ids)
+		ids = fmt.Sprintf("CASE WHEN set_config('lock_timeout', w.ms, true) IS NOT NULL THEN %s END FROM (VALUES ('%d')) AS w (ms)", ids, sqlbatch.LockWait.Milliseconds())
 	}
 	names, arrays := []string{"id", "above"}, []string{"(SELECT " + ids + ")", "(SELECT $3::bigint[])"}
 	for i, column := range columns {
@@ -56,15 +77,14 @@ func (l locked) list(columns ...string) string {
 		names = append(names, name)
 		arrays = append(arrays, fmt.Sprintf("(SELECT $%d::%s[])", i+4, kind))
 	}
-	unnested := "unnest(" + strings.Join(arrays, ", ") + ") AS a (" + strings.Join(names, ", ") + ")"
+	list := "(\n  SELECT " + strings.Join(selected, ", ") + "\n  FROM unnest(" + strings.Join(arrays, ", ") + ") AS a (" + strings.Join(names, ", ") + ")\n) AS a"
 	if l == skips {
-		unnested = `(
-  SELECT a.* FROM ` + unnested + `
+		list = "(\n  SELECT a.* FROM " + list + `
   JOIN {live} AS q ON ` + match + `
   FOR UPDATE OF q SKIP LOCKED
 ) AS a`
 	}
-	return unnested + "\nWHERE " + match
+	return list + "\nWHERE " + match
 }
 
 // settles are the statements that apply to leases.
@@ -137,9 +157,8 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 // matches nothing.
 func nackText(locked locked, attempts string) string {
 	return `UPDATE {live} AS q
-SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL,
-    last_error = CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END
-FROM ` + locked.list("delay bigint", "error_at integer", "error integer") + `
+SET due_at = {now} + coalesce(a.delay, 0), lease_until = 0, fence = q.fence + 1, attempts = ` + attempts + `, lapses = 0, leased_by = NULL, last_error = coalesce(a.error, q.last_error)
+FROM ` + locked.errorList("delay bigint") + `
 RETURNING uuid_send(q.id), q.fence - 1`
 }
 
@@ -183,9 +202,9 @@ func (q *queue) Release(items []sqlbatch.Item) sqlbatch.Statement {
 func buryText(locked locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
-  USING ` + locked.list("uncounted integer", "error_at integer", "error integer") + `{running}
+  USING ` + locked.errorList("uncounted integer") + `{running}
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.headers, q.body,
-            CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END AS last_error{q.order}
+            coalesce(a.error, q.last_error) AS last_error{q.order}
 )
 INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
 SELECT id, priority, enqueued_at, {now}, fence + 1, attempts, dedup_key, last_error, headers, body{order}

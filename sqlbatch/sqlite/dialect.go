@@ -47,7 +47,8 @@ type queue struct {
 	redriveInsert, redriveDelete                  string
 	setPaused, trim                               string
 	joinSweep, join, leave, members               string
-	peek, purge                                   map[sqlbatch.State]string
+	peek, browse, purge                           map[sqlbatch.State]string
+	sample, counted, samples, thin                string
 
 	ordered                                     bool // what follows is of an ordered queue alone
 	claimSlots, claimedSlots, claimedSlotsBlind string
@@ -76,11 +77,12 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		cancel:        text(cancelText),
 		discard:       text(discardText),
 		queues:        text(queuesText),
-		drop:          []string{text(dropMembers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone)},
+		drop:          []string{text(dropMembers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone), text(dropSamples)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),
 		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete),
 		setPaused: text(setPausedText), trim: text(trimText),
 		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), members: text(membersText),
+		sample: text(sampleText), counted: text(countedText), samples: text(samplesText), thin: text(thinText()),
 		peek: map[sqlbatch.State]string{
 			sqlbatch.Ready:     text(lanes(peekLive, peekLane, ready+behind)),
 			sqlbatch.Scheduled: text(lanes(peekLive, peekLane, peekScheduled)),
@@ -88,6 +90,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 			sqlbatch.Dead:      text(peekDead),
 			sqlbatch.Done:      text(peekDone),
 		},
+		browse: map[sqlbatch.State]string{},
 		purge: map[sqlbatch.State]string{
 			sqlbatch.Ready:     text(purgeReady),
 			sqlbatch.Scheduled: text(purgeScheduled),
@@ -95,6 +98,9 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 			sqlbatch.Dead:      text(purgeDead),
 			sqlbatch.Done:      text(purgeDone),
 		},
+	}
+	for state, template := range browseTexts(r.ordered) {
+		q.browse[state] = text(template)
 	}
 	if r.ordered {
 		q.order(text)
@@ -109,7 +115,7 @@ func (q *queue) order(text func(string) string) {
 	q.slotStats, q.held, q.reach = text(slotStatsText), text(heldText), text(reachText)
 	q.stats = text(orderedStatsText)
 	q.drop = append(q.drop, text(dropSlots))
-	for state, condition := range map[sqlbatch.State]string{sqlbatch.Ready: isReady, sqlbatch.Scheduled: isScheduled, sqlbatch.Leased: isLeased} {
+	for state, condition := range seqStates {
 		q.peek[state] = text(peekSeq + condition + peekSeqEnd)
 		q.purge[state] = text(purgeSeq + condition + purgeSeqEnds[state])
 	}

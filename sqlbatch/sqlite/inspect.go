@@ -1,15 +1,10 @@
 package sqlite
 
-import (
-	"math"
-
-	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/internal/build"
-)
+import "github.com/chanq/chanq/sqlbatch"
 
 // The statements that look, and change nothing.
 
-const versionText = `SELECT version, paused, slots, holds FROM {queues} WHERE name = {name}`
+const versionText = `SELECT version, paused, slots, holds, shard, shards, shard_set FROM {queues} WHERE name = {name}`
 
 const clockText = `SELECT {now}`
 
@@ -91,15 +86,7 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 }
 
 func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
-	args := []any{int64(n)}
-	lane, at, id := build.Peek(s, after, math.MaxInt64)
-	if s.Live() && q.ordered {
-		return sqlbatch.Statement{Text: q.peek[s], Args: append(args, at, build.UptoOf(after))}
-	}
-	if s.Live() {
-		args = append(args, int64(lane))
-	}
-	return sqlbatch.Statement{Text: q.peek[s], Args: append(args, at, id[:])}
+	return q.page(q.peek[s], s, n, after)
 }
 
 func (q *queue) Get(id [16]byte) sqlbatch.Statement {

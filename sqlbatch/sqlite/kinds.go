@@ -74,12 +74,16 @@ const (
 )
 
 // orderChecks keep out what no claim would find, and a seq after which AUTOINCREMENT had no number
-// left, or none that this check lets through: the bound grows with time, by a million each
-// millisecond.
+// left, or none that this check lets through.
 const orderChecks = `,
   CHECK (slot >= 0 AND slot < %d AND (slot | 0) = slot),
-  CHECK (seq > 0 AND seq >> {seq bits} < enqueued_at),
-  CHECK (length(CAST(order_key AS BLOB)) <= {most key})`
+  CHECK (seq > 0 AND seq < {last seq}),
+  CHECK (length(CAST(order_key AS BLOB)) BETWEEN 1 AND {most key})`
+
+// lastSeq is where seqs end: after every power of two that another program might try, with room for
+// half of all numbers up to there, and no number of its own that anybody would think of. It has to be
+// the same at all times: one that went by a column would go by what that program wrote there.
+const lastSeq = 3 << 60
 
 // orderedMigration1 is the rest of the first migration of an ordered queue. The index of claims
 // is that of the slot: as every index it ends in the rowid.

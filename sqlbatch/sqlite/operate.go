@@ -10,7 +10,7 @@ import (
 
 // The statements of operators and of housekeeping on SQLite.
 
-const recordText = `INSERT INTO {queues} (name, version, created_at, slots, holds) VALUES ({name}, ?1, {now}, {slots and holds})
+const recordText = `INSERT INTO {queues} (name, version, created_at, slots, holds, shard, shards, shard_set) VALUES ({name}, ?1, {now}, {slots and holds}, {shard values})
 ON CONFLICT (name) DO UPDATE SET version = excluded.version, holds = excluded.holds`
 
 const cancelText = `DELETE FROM {live} WHERE id IN ` + listed + ` RETURNING id`
@@ -22,6 +22,7 @@ const queuesText = `SELECT name FROM {queues} ORDER BY name`
 // Drop: nobody else writes meanwhile, so Lock has nothing to do.
 const (
 	dropMembers = `DELETE FROM {members} WHERE queue = {name}`
+	dropSamples = `DELETE FROM {samples} WHERE queue = {name}`
 	dropRecord  = `DELETE FROM {queues} WHERE name = {name}`
 	dropView    = `DROP VIEW IF EXISTS {messages}`
 	dropLive    = `DROP TABLE {live}`

@@ -148,6 +148,9 @@ const (
 RETURNING id, seq`
 )
 
+// seqStates are the conditions of a state.
+var seqStates = map[sqlbatch.State]string{sqlbatch.Ready: isReady, sqlbatch.Scheduled: isScheduled, sqlbatch.Leased: isLeased}
+
 // purgeSeqEnds have what Window.Before bounds: see Purge.
 var purgeSeqEnds = map[sqlbatch.State]string{
 	sqlbatch.Ready:     ` AND due_at < ?3` + purgeSeqEnd,
@@ -164,7 +167,7 @@ func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
 }
 
 // orderedStatsText reads by seq: what is leased, or waits for its time, lies before most of what is ready.
-const orderedStatsText = `WITH first AS MATERIALIZED (SELECT due_at, lease_until FROM {live} ORDER BY seq LIMIT ?1 * 10)
+const orderedStatsText = `WITH first AS MATERIALIZED (SELECT due_at, lease_until FROM {live} ORDER BY seq LIMIT ?1 * 2)
 SELECT
   (SELECT min(count(*), ?1) FROM first WHERE ` + isReady + `),
   (SELECT min(count(*), ?1) FROM first WHERE ` + isScheduled + `),

@@ -33,7 +33,8 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 // what no statement of chanq could find or read, and more bytes than a consumer could. They
 // are written for speed: what
 // is x” or more is a blob, and a number that | 0 leaves as it is is an integer. (A
-// list of IN would make an insert dearer by half.)
+// list of IN would make an insert dearer by half.) The length of a text is that in characters, and
+// up to the first zero: only as a blob it is that of its bytes.
 var migration1 = []string{
 	`CREATE TABLE IF NOT EXISTS {queues} (
   name       TEXT    NOT NULL PRIMARY KEY,
@@ -41,6 +42,9 @@ var migration1 = []string{
   paused     INTEGER NOT NULL DEFAULT 0,
   slots      INTEGER NOT NULL DEFAULT 0,
   holds      INTEGER NOT NULL DEFAULT 0,
+  shard      INTEGER NOT NULL DEFAULT 0,
+  shards     INTEGER NOT NULL DEFAULT 0,
+  shard_set  TEXT    NOT NULL DEFAULT '',
   created_at INTEGER NOT NULL
 )`,
 	`CREATE TABLE IF NOT EXISTS {members} (
@@ -76,9 +80,9 @@ var migration1 = []string{
   CHECK (fence BETWEEN 0 AND {last fence} AND (fence | 0) = fence),
   CHECK (attempts BETWEEN lapses + (leased_by IS NOT NULL) AND {last attempt} AND (attempts | 0) = attempts),
   CHECK (lapses BETWEEN 0 AND {last lapse} AND (lapses | 0) = lapses),
-  CHECK (length(body) <= {most body}),
-  CHECK (length(headers) <= {most headers}),
-  CHECK (length(CAST(dedup_key AS BLOB)) <= {most key}){order checks}
+  CHECK ({bytes of body} <= {most body}),
+  CHECK ({bytes of headers} <= {most headers}),
+  CHECK (length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND {most key}){order checks}
 )`,
 	`CREATE INDEX IF NOT EXISTS {due_ix} ON {live_unqualified} {claim columns}`,
 	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
@@ -87,7 +91,8 @@ var migration1 = []string{
 	`CREATE INDEX IF NOT EXISTS {dead_key_ix} ON {dead_unqualified} (dedup_key, id) WHERE dedup_key IS NOT NULL`,
 	`CREATE TABLE IF NOT EXISTS {done} (` + endedColumns,
 	`CREATE INDEX IF NOT EXISTS {done_ix} ON {done_unqualified} (ended_at, id)`,
-	`INSERT INTO {queues} (name, version, created_at, slots, holds) VALUES ({name}, 1, {now}, {slots and holds}) ON CONFLICT (name) DO NOTHING`,
+	samplesTableText,
+	`INSERT INTO {queues} (name, version, created_at, slots, holds, shard, shards, shard_set) VALUES ({name}, 1, {now}, {slots and holds}, {shard values}) ON CONFLICT (name) DO NOTHING`,
 }
 
 // endedColumns are those of the dead and of the done.
@@ -130,6 +135,11 @@ func timeBytes() []string {
 
 const now = `CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)`
 
+// bytesOf is how many bytes a column has. A cast would have the zeros of a zeroblob be written out.
+func bytesOf(column string) string {
+	return "CASE WHEN " + column + " >= x'' THEN length(" + column + ") ELSE length(CAST(" + column + " AS BLOB)) END"
+}
+
 // names writes the names in braces of all texts.
 func names(n sqlbatch.Names) *strings.Replacer {
 	schema := n.Schema
@@ -140,8 +150,8 @@ func names(n sqlbatch.Names) *strings.Replacer {
 	live := "chanq_" + n.Queue
 	in := q(schema) + "."
 	return strings.NewReplacer(append(timeBytes(),
-		"{queues}", in+q("chanq_queues"),
-		"{members}", in+q("chanq_members"),
+		"{queues}", in+q("chanq_queues"), "{shard values}", build.ShardValues(n),
+		"{members}", in+q("chanq_members"), "{samples}", in+q("chanq_samples"),
 		"{slots}", in+q("chanq_slots"), "{dead_line_ix}", in+q("ix_"+live+"_dead_line"),
 		"{live}", in+q(live), "{live_unqualified}", q(live), "{live_text}", build.Quote("'", live, "'"),
 		"{dead}", in+q(live+"_dead"), "{dead_unqualified}", q(live+"_dead"),
@@ -157,6 +167,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{last fence}", fmt.Sprint(sqlbatch.LastFence), "{high fence}", fmt.Sprint(sqlbatch.HighFence),
 		"{last attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{last lapse}", fmt.Sprint(sqlbatch.LastLapse), "{seq bits}", fmt.Sprint(sqlbatch.SeqBits), "{last time}", fmt.Sprint(sqlbatch.LastTime), "{most body}", fmt.Sprint(sqlbatch.MaxBody),
 		"{most headers}", fmt.Sprint(sqlbatch.MaxHeaders), "{most key}", fmt.Sprint(sqlbatch.MaxKey),
+		"{bytes of body}", bytesOf("body"), "{bytes of headers}", bytesOf("headers"), "{last seq}", fmt.Sprint(uint64(lastSeq)),
 		"{now}", now, "{margin}", fmt.Sprint(sqlbatch.FloorMargin.Milliseconds()),
 	)...)
 }

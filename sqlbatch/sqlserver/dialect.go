@@ -52,12 +52,13 @@ type queue struct {
 	ack, archive, nack, snooze, release, bury, extend, endAfter string
 
 	version, record, stats, get, cancel string
-	peek, purge                         map[sqlbatch.State]string
+	peek, browse, purge                 map[sqlbatch.State]string
 	redrive, redriveIDs                 string
 	pause, resume, trim                 string
 	discard, queues, lock, drop         string
 	problems, clock                     string
 	join, leave, members                string
+	sample, counted, samples, thin      string
 
 	// Of an ordered queue.
 	claimSlots                                                   [2]string // whole, and blind
@@ -120,7 +121,12 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		join:       render(joinText),
 		leave:      render(leaveText),
 		members:    render(membersText),
+		sample:     render(sampleText),
+		samples:    render(samplesText),
+		counted:    render(countedText),
+		thin:       render(thinText()),
 		peek:       map[sqlbatch.State]string{},
+		browse:     map[sqlbatch.State]string{},
 		purge:      map[sqlbatch.State]string{},
 	}
 	q.settles(render)
@@ -130,6 +136,9 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 	}
 	for state, template := range peekTexts {
 		q.peek[state] = render(template)
+	}
+	for state, template := range browseTexts(ordered) {
+		q.browse[state] = render(template)
 	}
 	for state, template := range purgeTexts {
 		q.purge[state] = render(template)
@@ -244,7 +253,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 	}
 	bracket := func(name string) string { return build.Quote("[", name, "]") }
 	object := func(name string) string { return bracket(schema) + "." + bracket(name) }
-	live, queues, members, slots := "chanq_"+n.Queue, "chanq_queues", "chanq_members", "chanq_slots"
+	live, queues, members, slots, samples := "chanq_"+n.Queue, "chanq_queues", "chanq_members", "chanq_slots", "chanq_samples"
 	dead, done := live+"_dead", live+"_done"
 	return strings.NewReplacer(
 		"{live}", object(live), "{'live'}", unicodeString(object(live)),
@@ -252,10 +261,13 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		"{done}", object(done), "{'done'}", unicodeString(object(done)),
 		"{queues}", object(queues), "{'queues'}", unicodeString(object(queues)),
 		"{members}", object(members), "{'members'}", unicodeString(object(members)),
+		"{samples}", object(samples), "{'samples'}", unicodeString(object(samples)), "{samples pk}", bracket("PK_"+samples),
 		"{slots}", object(slots), "{'slots'}", unicodeString(object(slots)), "{slots pk}", bracket("PK_"+slots),
 		"{messages}", object(live+"_messages"), "{send}", object(live+"_send"), "{utf8}", object("chanq_utf8"), "{new id}", newID,
 		"{numbers}", object(live+"_seq"), "{'numbers'}", unicodeString(object(live+"_seq")),
 		"{'gate'}", unicodeString("chanq senders of "+schema+"."+n.Queue),
+		"{df shard}", bracket("DF_"+queues+"_shard"), "{df shards}", bracket("DF_"+queues+"_shards"), "{df shard set}", bracket("DF_"+queues+"_shard_set"),
+		"{shard values}", build.ShardValues(n),
 		"{df slots}", bracket("DF_"+queues+"_slots"), "{df holds}", bracket("DF_"+queues+"_holds"),
 		"{df slot}", bracket("DF_"+live+"_slot"), "{df seq}", bracket("DF_"+live+"_seq"),
 		"{dead line}", bracket("IX_"+dead+"_line"), "{'dead line'}", unicodeString("IX_"+dead+"_line"),

@@ -94,7 +94,8 @@ const (
     SET NUMERIC_ROUNDABORT OFF;
     SET ROWCOUNT 0;
 `
-	sendKey = `    DECLARE @dedup varbinary(804);
+	sendKey = `    DECLARE @now datetime2(3) = SYSUTCDATETIME();
+    DECLARE @dedup varbinary(804);
     IF DATALENGTH(@dedup_key) > 0
         EXEC {utf8} @dedup_key, @dedup OUTPUT;
     IF @id IS NULL
@@ -102,6 +103,7 @@ const (
     IF @body IS NULL
         SET @body = CONVERT(varbinary(max), @text);
 `
+	sendExpiry = `DATEADD(millisecond, CONVERT(int, @ttl_ms % 86400000), DATEADD(day, CONVERT(int, @ttl_ms / 86400000), @now))`
 
 	sendText = `CREATE OR ALTER PROCEDURE {send}
     @text nvarchar(max) = NULL,
@@ -110,17 +112,19 @@ const (
     @priority smallint = 0,
     @delay_ms bigint = 0,
     @body varbinary(max) = NULL,
-    @id binary(16) = NULL OUTPUT
+    @id binary(16) = NULL OUTPUT,
+    @ttl_ms bigint = NULL
 AS
 BEGIN
-` + sendOptions + `    DECLARE @now datetime2(3) = SYSUTCDATETIME();
-` + sendKey + `    INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, dedup_key, headers, body)
-    VALUES (@id, @priority, DATEADD(millisecond, CONVERT(int, @delay_ms % 86400000), DATEADD(day, CONVERT(int, @delay_ms / 86400000), @now)), @now,
-        @dedup, CONVERT(varbinary(max), @headers), @body);
+` + sendOptions + sendKey + `    SET @delay_ms = ISNULL(@delay_ms, 0);
+    INSERT INTO {live} WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
+    VALUES (@id, ISNULL(@priority, 0), DATEADD(millisecond, CONVERT(int, @delay_ms % 86400000), DATEADD(day, CONVERT(int, @delay_ms / 86400000), @now)), @now,
+        ` + sendExpiry + `, @dedup, CONVERT(varbinary(max), @headers), @body);
 END;
 `
 
-	// sendOrderedText finds the slot as SlotOf does, and goes through the gate as enqueueGate does. An error
+	// sendOrderedText finds the slot as SlotOf does, among as many as the queue has, since whoever prints this may
+	// not know how many those are; and it goes through the gate as enqueueGate does. An error
 	// undoes the caller's transaction, too, since it must not leave the gate.
 	sendOrderedText = `CREATE OR ALTER PROCEDURE {send}
     @text nvarchar(max) = NULL,
@@ -128,7 +132,8 @@ END;
     @dedup_key nvarchar(201) = NULL,
     @headers nvarchar(max) = NULL,
     @body varbinary(max) = NULL,
-    @id binary(16) = NULL OUTPUT
+    @id binary(16) = NULL OUTPUT,
+    @ttl_ms bigint = NULL
 AS
 BEGIN
     SET XACT_ABORT ON;
@@ -143,6 +148,7 @@ BEGIN
         SET @hash = (@hash ^ CONVERT(bigint, SUBSTRING(@of, @i, 1))) * 16777619 % CONVERT(bigint, 4294967296);
         SET @i = @i + 1;
     END;
+    DECLARE @slots smallint = (SELECT s.slots FROM {queues} AS s WITH (READCOMMITTEDLOCK, ROWLOCK) WHERE s.name = {name});
     DECLARE @granted int;
     DECLARE @number bigint;
     BEGIN TRANSACTION;
@@ -152,8 +158,9 @@ BEGIN
         THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
     END;
     SET @number = NEXT VALUE FOR {numbers};
-    INSERT INTO {live} WITH (ROWLOCK) (id, slot, seq, order_key, dedup_key, headers, body)
-    VALUES (@id, CONVERT(smallint, @hash % {slot count}), @number * 1048576, @line, @dedup, CONVERT(varbinary(max), @headers), @body);
+    INSERT INTO {live} WITH (ROWLOCK) (id, slot, seq, due_at, enqueued_at, expires_at, order_key, dedup_key, headers, body)
+    VALUES (@id, CONVERT(smallint, @hash % @slots), @number * 1048576, @now, @now,
+        ` + sendExpiry + `, @line, @dedup, CONVERT(varbinary(max), @headers), @body);
     EXEC @granted = sys.sp_releaseapplock @Resource = {'gate'}, @LockOwner = N'Transaction';
     COMMIT TRANSACTION;
 END;

@@ -4,7 +4,6 @@ import (
 	"database/sql"
 
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // fromIDs and fromKeys are the ids of @ids and the keys of @keys.
@@ -61,7 +60,7 @@ func (q *queue) Look(ids [][16]byte) sqlbatch.Statement {
 
 // versionText seeks the key of the table of queues. A missing table is error
 // 208, class NoSchema.
-const versionText = session + `SELECT version, CONVERT(int, paused) AS paused, slots, CONVERT(int, holds) AS holds
+const versionText = session + `SELECT version, CONVERT(int, paused) AS paused, slots, CONVERT(int, holds) AS holds, shard, shards, shard_set
 FROM {queues}
 WHERE name = {name};
 `
@@ -234,19 +233,7 @@ var peekTexts = map[sqlbatch.State]string{
 }
 
 func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
-	if s.Live() && q.ordered {
-		_, seq, _ := build.Peek(s, after, noEnd)
-		return q.peekSeq(s, n, seq, build.UptoOf(after))
-	}
-	lane, at, id := build.Peek(s, after, noEnd)
-	days, ms := span(min(at, noEnd))
-	declaration, args := "@n bigint, @after_days int, @after_ms int, @id binary(16)", []any{
-		sql.Named("n", int64(n)), sql.Named("after_days", days), sql.Named("after_ms", ms), sql.Named("id", id[:]),
-	}
-	if s.Live() {
-		declaration, args = declaration+", @lane int", append(args, sql.Named("lane", int32(lane)))
-	}
-	return call(q.peek[s], declaration, args...)
+	return q.page(q.peek[s], s, n, after)
 }
 
 // getText seeks PK, the key of the dead table and the index of done ids, in that

@@ -12,8 +12,8 @@ import (
 // recordText seeks the key of the table of queues. UPDLOCK and SERIALIZABLE hold
 // the place of the row until it is there, so that two first records of one queue
 // do not collide. Each of the two statements may be repeated.
-const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, slots, holds)
-SELECT {name}, @version, 0, SYSUTCDATETIME(), {slots and holds}
+const recordText = session + `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, slots, holds, shard, shards, shard_set)
+SELECT {name}, @version, 0, SYSUTCDATETIME(), {slots and holds}, {shard values}
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 UPDATE {queues} WITH (ROWLOCK)
 SET version = @version{set holds}
@@ -299,6 +299,9 @@ func (q *queue) Vacuum() sqlbatch.Statement { return sqlbatch.Statement{} }
 const dropText = session + `DELETE m
 FROM {members} AS m WITH (ROWLOCK)
 WHERE m.queue = {name};
+DELETE h
+FROM {samples} AS h WITH (ROWLOCK)
+WHERE h.queue = {name};
 DELETE s
 FROM {queues} AS s WITH (ROWLOCK)
 WHERE s.name = {name};

@@ -82,10 +82,6 @@ WHERE ` + of("q", condition) + `
 `
 }
 
-func (q *queue) peekSeq(s sqlbatch.State, n int, after, upto int64) sqlbatch.Statement {
-	return call(q.peek[s], "@n bigint, @after bigint, @upto bigint", sql.Named("n", int64(n)), sql.Named("after", after), sql.Named("upto", upto))
-}
-
 func (q *queue) purgeSeq(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.Statement {
 	declaration, args := "@n bigint, @after bigint, @upto bigint", []any{sql.Named("n", int64(n)), sql.Named("after", w.After), sql.Named("upto", build.Upto(w.Upto))}
 	if s == sqlbatch.Leased {
@@ -99,13 +95,13 @@ func (q *queue) purgeSeq(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.St
 }
 
 // orderedStatsText counts what is leased, or waits for its time, among the first of each slot, where
-// it lies; and of what is ready it finds the first @limit among ten times as many rows, wherever they are. Hints are those of
+// it lies; and of what is ready it finds the first @limit among twice as many rows, wherever they are. Hints are those of
 // statsText.
 const orderedStatsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @ready bigint = (SELECT COUNT_BIG(*) FROM (
     SELECT TOP (@limit) r.id
     FROM (
-        SELECT TOP (10 * @limit) e.id, e.due_at, e.lease_until
+        SELECT TOP (2 * @limit) e.id, e.due_at, e.lease_until
         FROM {live} AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ({pk}))) AS r
     WHERE r.due_at <= @now AND r.lease_until <= @now) AS f);
 SELECT @ready AS ready,
@@ -126,7 +122,7 @@ FROM (
            MIN(CASE WHEN e.due_at <= @now AND e.lease_until <= @now THEN e.due_at END) AS oldest
     FROM {slots} AS p
     CROSS APPLY (
-        SELECT TOP (2 * @limit / {slot count} + 100) q.due_at, q.lease_until
+        SELECT TOP (@limit / {slot count} + 10) q.due_at, q.lease_until
         FROM ` + looked + `
         WHERE q.slot = p.slot
         ORDER BY q.seq) AS e

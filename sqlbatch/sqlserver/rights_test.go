@@ -89,6 +89,8 @@ func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 	_, err = p.Send(ctx, chanq.Message[string]{Body: "repeated"})
 	require.NoError(t, err)
 	require.NoError(t, p.Close(ctx))
+	_, err = read(ctx, db, q.Sample(sqlbatch.Sample{Sent: 1}))
+	require.NoError(t, err)
 
 	_, err = orders.TryLease(ctx, 1, time.Minute)
 	requireRefused(t, 230, err)
@@ -127,8 +129,10 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	require.NoError(t, err)
 	l.live(c)
 	l.requireEnded(orders)
-	_, err = read(ctx, db, q.Trim(0, 10, 0))
-	require.NoError(t, err)
+	for _, st := range []sqlbatch.Statement{q.Trim(0, 10, 0), q.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), q.Thin()} {
+		_, err = read(ctx, db, st)
+		require.NoError(t, err)
+	}
 	rows, err := read(ctx, db, sqlserver.Dialect.Watch([]sqlbatch.Watched{{Names: suite.Orders, Look: true}}, time.Millisecond, 0))
 	require.NoError(t, err)
 	require.Equal(t, [][]any{{int64(0), int64(1), int64(0)}}, rows)
@@ -182,6 +186,8 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	_, err = orders.Redrive(ctx, 0)
 	require.NoError(t, err)
 	_, err = orders.PurgeIDs(ctx, ready[0].ID)
+	require.NoError(t, err)
+	_, err = orders.History(ctx, time.Time{}, chanq.StepMinute)
 	require.NoError(t, err)
 	queues, err := chanq.Queues(ctx, db, chanq.Config{})
 	require.NoError(t, err)

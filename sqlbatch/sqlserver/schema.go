@@ -44,7 +44,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	}
 	for _, template := range slices.Concat(
 		[]string{schemaText + queuesTableText, membersTableText}, before, []string{liveTableText, index, keyIndexText},
-		[]string{deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, firstRecordText},
+		[]string{deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, firstRecordText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -60,8 +60,8 @@ END;
 `
 
 // firstRecordText makes Open find what was made by hand. See recordText.
-const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, slots, holds)
-SELECT {name}, 1, 0, SYSUTCDATETIME(), {slots and holds}
+const firstRecordText = `INSERT INTO {queues} WITH (ROWLOCK) (name, version, paused, created_at, slots, holds, shard, shards, shard_set)
+SELECT {name}, 1, 0, SYSUTCDATETIME(), {slots and holds}, {shard values}
 WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = {name});
 `
 
@@ -72,6 +72,9 @@ const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
         paused bit NOT NULL,
         slots smallint NOT NULL CONSTRAINT {df slots} DEFAULT (0),
         holds bit NOT NULL CONSTRAINT {df holds} DEFAULT (0),
+        shard smallint NOT NULL CONSTRAINT {df shard} DEFAULT (0),
+        shards smallint NOT NULL CONSTRAINT {df shards} DEFAULT (0),
+        shard_set varchar(32) NOT NULL CONSTRAINT {df shard set} DEFAULT (''),
         created_at datetime2(3) NOT NULL,
         CONSTRAINT {queues pk} PRIMARY KEY CLUSTERED (name) WITH (ALLOW_PAGE_LOCKS = OFF)
     );
@@ -134,7 +137,7 @@ BEGIN
         CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2),
         CONSTRAINT {ck values} CHECK (due_at >= '19700101' AND lease_until >= '19700101' AND enqueued_at >= '19700101' AND expires_at >= '19700101'
             AND lapses >= 0 AND attempts >= lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND attempts <= {last attempt} AND fence >= 0 AND fence <= CONVERT(bigint, {last fence})),
-        CONSTRAINT {ck sizes} CHECK (DATALENGTH(body) <= {most body} AND DATALENGTH(headers) <= {most headers}){order checks}
+        CONSTRAINT {ck sizes} CHECK (DATALENGTH(body) <= {most body} AND DATALENGTH(headers) <= {most headers} AND DATALENGTH(dedup_key) > 0){order checks}
     );
     ALTER TABLE {live} SET (LOCK_ESCALATION = DISABLE);
 END;

@@ -14,6 +14,10 @@ func TestSQLite(t *testing.T) { guarantees.Run(t, testdb.SQLite) }
 
 func TestPostgreSQL(t *testing.T) { guarantees.Run(t, testdb.Postgres) }
 
+func TestCitus(t *testing.T) { guarantees.Run(t, testdb.Citus) }
+
+func TestCitusThroughAnotherNode(t *testing.T) { guarantees.Run(t, testdb.CitusElsewhere) }
+
 func TestSQLServerStandIn(t *testing.T) { guarantees.Run(t, testdb.StandIn) }
 
 // What the server reads is all that differs from the other stand-in, which the race detector

@@ -56,7 +56,7 @@ func (w *world) slotsBalanced(within time.Duration, consumers ...*chanq.Consumer
 // manySlotted is a queue, and starts consumers of it, each on its own connections or on the
 // test's.
 func (w *world) manySlotted(lease time.Duration) (q *chanq.Queue[string], apart func() (*faultdb.Connector, *chanq.Consumer[string]), here func() *chanq.Consumer[string]) {
-	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: manySlots}
+	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: manySlots, History: chanq.HistoryOff} // whose statements are others
 	q = w.keys(cfg)
 	consume := chanq.ConsumerConfig{LeaseFor: lease, Prefetch: 32}
 	return q, func() (*faultdb.Connector, *chanq.Consumer[string]) {

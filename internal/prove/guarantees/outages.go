@@ -252,7 +252,7 @@ func hangs(w *world) {
 
 func idle(w *world) {
 	const pollMax = 100 * time.Millisecond
-	q := w.Queue("work", chanq.Config{})
+	q := w.Queue("work", chanq.Config{History: chanq.HistoryOff}) // which has statements of its own
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Millisecond, PollMax: pollMax})
 	w.Eventually("the pauses are at their longest", func() bool { return c.Stats().Looks > 12 })
 	var ops, writes atomic.Int64

@@ -28,6 +28,8 @@ func TestRandomHistories(t *testing.T) { histories.Run(t, testdb.Memory) }
 
 func TestRandomHistoriesOnPostgreSQL(t *testing.T) { histories.Run(t, testdb.Postgres) }
 
+func TestRandomHistoriesOnCitus(t *testing.T) { histories.Run(t, testdb.Citus) }
+
 func TestRandomHistoriesOnSQLServer(t *testing.T) { histories.Run(t, testdb.StandInVersions) }
 
 // On SQLite a refusal is that of database/sql, which then looks for another
@@ -41,6 +43,11 @@ func TestFaultsAtEveryOperation(t *testing.T) {
 
 func TestFaultsAtEveryOperationOnPostgreSQL(t *testing.T) {
 	histories.Walk(t, testdb.Postgres, stride(1, 11))
+}
+
+// Each run has a schema to make first.
+func TestFaultsAtEveryOperationOnCitus(t *testing.T) {
+	histories.Walk(t, testdb.Citus, stride(29, 97))
 }
 
 // On the stand-in a run takes longer than on the other engines; 1 passes, too.

@@ -227,7 +227,7 @@ func (h *history) compareEntry(e chanq.Entry, m *message, elapsed int64) {
 	learn("time of sending", &m.enqueued, e.EnqueuedAt)
 	want := chanq.Entry{
 		ID: m.id, State: e.State, Priority: m.priority, Attempts: m.attempts, Fence: e.Fence,
-		DedupKey: m.key, Member: e.Member, LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body),
+		DedupKey: m.key, Member: e.Member, LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body), Size: len(m.body),
 	}
 	switch {
 	case e.State == chanq.StateDead || e.State == chanq.StateDone:

@@ -83,13 +83,13 @@ func (w *worker) settle(e event, l *chanq.Lease[string], how string, outcome kin
 // ackTx acks in a transaction that takes its time, and is rolled back now and then: then the
 // message is given back.
 func (w *worker) ackTx(e event, l *chanq.Lease[string]) {
-	tx, err := w.db.BeginTx(context.Background(), nil)
+	tx, err := w.shards[l.Shard].DB.BeginTx(context.Background(), nil)
 	if err == nil {
 		defer func() { _ = tx.Rollback() }() // again, perhaps
 		err = l.AckTx(context.Background(), tx)
 	}
 	if err == nil {
-		rest(l.Context(), w.moment(min(w.Late, 300*time.Millisecond)))
+		rest(l.Context(), w.moment(min(w.Databases[l.Shard].late(), 300*time.Millisecond)))
 	}
 	if err != nil || w.roll(4) == 0 {
 		if tx != nil {

@@ -125,19 +125,20 @@ func isUnknown(err error) bool {
 // sendTx sends in a transaction that commits late, or not at all. What the database undoes
 // or what cannot be begun is not stored.
 func (s *sender) sendTx(ctx context.Context, batch event, ms []chanq.Message[string]) {
-	tx, err := s.db.BeginTx(context.Background(), nil)
+	shard := s.queue.ShardOf(ms[0]) // they have one key
+	tx, err := s.shards[shard].DB.BeginTx(context.Background(), nil)
 	if err != nil {
 		sent(batch, dropped, err)
 		return
 	}
 	defer func() { _ = tx.Rollback() }() // again, perhaps
 	for _, m := range ms {
-		if _, err := s.queue.SendTx(context.Background(), tx, m); err != nil {
+		if _, err := s.queue.Shard(shard).SendTx(context.Background(), tx, m); err != nil {
 			s.drop(tx, batch)
 			return
 		}
 	}
-	rest(ctx, s.moment(s.Late))
+	rest(ctx, s.moment(s.Databases[shard].late()))
 	if s.roll(4) == 0 {
 		s.drop(tx, batch)
 		return

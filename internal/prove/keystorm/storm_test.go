@@ -15,7 +15,6 @@ package keystorm_test
 
 import (
 	"context"
-	"database/sql"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -45,31 +44,35 @@ var (
 	stormKills = flag.Int("storm.kills", 8, "workers that are killed meanwhile")
 	stormLease = flag.Duration("storm.lease", 1500*time.Millisecond, "LeaseFor; workers are stopped for twice as long")
 	stormRate  = flag.Float64("storm.rate", 15, "sends a second, of each of the eight workers")
-	stormHolds = flag.Bool("storm.holds", false, "dead messages keep their keys closed, and are redriven")
-	stormSeed  = flag.Uint64("storm.seed", 0, "of what happens to whom; 0: another one each time")
+	// One that needs nothing, by default.
+	stormShards = flag.String("storm.shards", "sqlite,stand-in,sqlite", "comma-separated: the engines of a queue over several places")
+	stormHolds  = flag.Bool("storm.holds", false, "dead messages keep their keys closed, and are redriven")
+	stormSeed   = flag.Uint64("storm.seed", 0, "of what happens to whom; 0: another one each time")
 )
 
-// engines by name. Their bounds differ where a transaction keeps all others from writing.
+// engines by name.
 var engines = map[string]testdb.Engine{
 	testdb.SQLite.Name: testdb.SQLite, testdb.Postgres.Name: testdb.Postgres,
 	testdb.StandIn.Name: testdb.StandIn, testdb.StandInVersions.Name: testdb.StandInVersions,
-}
-
-// late is how long a transaction that sends is open at most.
-func late(e testdb.Engine) time.Duration {
-	if e.Name == testdb.SQLite.Name {
-		return 5 * time.Millisecond
-	}
-	return 2 * time.Second
 }
 
 func TestStorm(t *testing.T) {
 	for _, e := range []testdb.Engine{testdb.SQLite, testdb.Postgres, testdb.StandIn, testdb.StandInVersions} {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
-			weather(t, e, *stormHolds)
+			weather(t, *stormHolds, e)
 		})
 	}
+	t.Run("shards", func(t *testing.T) {
+		t.Parallel()
+		var shards []testdb.Engine
+		for name := range strings.SplitSeq(*stormShards, ",") {
+			e, known := engines[name]
+			require.True(t, known, name)
+			shards = append(shards, e)
+		}
+		weather(t, *stormHolds, shards...)
+	})
 }
 
 const (
@@ -103,13 +106,13 @@ type filling struct {
 	former *process // whose place it was, which must have ended
 }
 
-func weather(t *testing.T, e testdb.Engine, holds bool) {
+func weather(t *testing.T, holds bool, where ...testdb.Engine) {
 	seed := *stormSeed
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	t.Logf("-storm.seed %d", seed)
-	s := newStorm(t, e, holds, seed)
+	s := newStorm(t, holds, seed, where...)
 	began := time.Now()
 	s.blow(*stormFor, *stormKills)
 	s.settle()
@@ -130,21 +133,30 @@ func weather(t *testing.T, e testdb.Engine, holds bool) {
 	require.Positive(t, v.Repeated)
 }
 
-// newStorm makes the queue, and a crew that is not there yet.
-func newStorm(t *testing.T, e testdb.Engine, holds bool, seed uint64) *storm {
-	address := e.Create(t)
+// newStorm makes the queue, in one database or over several, and a crew that is not there yet.
+func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *storm {
 	cfg := config(slots, holds)
-	connector, err := e.Connect(address)
-	require.NoError(t, err)
-	db := sql.OpenDB(connector)
-	require.NoError(t, chanq.Migrate(t.Context(), db, queueName, cfg))
-	require.NoError(t, db.Close())
-	_, queue, end, err := open(t.Context(), e, address, cfg)
+	var databases []database
+	var shards []chanq.Shard
+	for _, e := range where {
+		e.Require(t)
+		d := database{e.Name, e.Create(t)}
+		shard, end, err := d.open()
+		require.NoError(t, err)
+		defer end()
+		databases, shards = append(databases, d), append(shards, shard)
+	}
+	if len(shards) == 1 {
+		require.NoError(t, chanq.Migrate(t.Context(), shards[0].DB, queueName, cfg))
+	} else {
+		require.NoError(t, chanq.MigrateShards(t.Context(), shards, queueName, cfg))
+	}
+	queue, _, end, err := open(t.Context(), databases, cfg)
 	require.NoError(t, err)
 	t.Cleanup(end)
 	c := newCrew(task{
-		Engine: e.Name, Address: address, Keys: keys, Rate: *stormRate, LeaseFor: *stormLease, Slots: slots, Holds: holds,
-		Late: late(e), Work: 20 * time.Millisecond, Seed: seed,
+		Databases: databases, Keys: keys, Rate: *stormRate, LeaseFor: *stormLease, Slots: slots, Holds: holds,
+		Work: 20 * time.Millisecond, Seed: seed,
 	}, workers)
 	t.Cleanup(c.abandon)
 	return &storm{crew: c, t: t, queue: queue, random: rand.New(rand.NewPCG(seed, 2)), holds: holds}

@@ -37,7 +37,7 @@ const (
 )
 
 func handOvers(t *testing.T, e testdb.Engine) {
-	s := newStorm(t, e, false, 1)
+	s := newStorm(t, false, 1, e)
 	s.task.Rate = 5
 	var joins, leaves, kills []time.Duration
 	join := func(place int) {

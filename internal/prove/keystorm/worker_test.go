@@ -19,18 +19,44 @@ import (
 
 // task is what a worker is told when it starts.
 type task struct {
-	Engine, Address string
-	Number          int            // of the process
-	Place           int            // its keys are named for it
-	Next            map[string]int // number of the next message of each key; 1 where there is none
-	Keys            int
-	Rate            float64 // sends a second
-	LeaseFor        time.Duration
-	Slots           int
-	Holds           bool
-	Late            time.Duration // a transaction that sends is open for so long at most
-	Work            time.Duration // on a lease, at most, with most leases
-	Seed            uint64
+	Databases []database     // one, or the shards of the queue
+	Number    int            // of the process
+	Place     int            // its keys are named for it
+	Next      map[string]int // number of the next message of each key; 1 where there is none
+	Keys      int
+	Rate      float64 // sends a second
+	LeaseFor  time.Duration
+	Slots     int
+	Holds     bool
+	Work      time.Duration // on a lease, at most, with most leases
+	Seed      uint64
+}
+
+// database is where the queue is, or one of its shards.
+type database struct{ Engine, Address string }
+
+// late is how long a transaction that sends is open at most.
+func (d database) late() time.Duration {
+	if d.Engine == testdb.SQLite.Name {
+		return 5 * time.Millisecond
+	}
+	return 2 * time.Second
+}
+
+// open opens the database. The processes wake each other by what the engine has.
+func (d database) open() (shard chanq.Shard, end func(), err error) {
+	connector, err := engines[d.Engine].Connect(d.Address)
+	if err != nil {
+		return shard, nil, err
+	}
+	shard.DB = sql.OpenDB(connector)
+	shard.DB.SetMaxOpenConns(12)
+	if d.Engine != testdb.Postgres.Name {
+		return shard, func() { _ = shard.DB.Close() }, nil // nothing is open on it
+	}
+	bell := pgbell.New(shard.DB, pgbell.Config{})
+	shard.Bell = bell
+	return shard, func() { _, _ = bell.Close(), shard.DB.Close() }, nil
 }
 
 const queueName = "keys"
@@ -43,33 +69,39 @@ func config(slots int, holds bool) chanq.Config {
 	return cfg
 }
 
-// open opens the database and the queue. The processes wake each other by what the engine has.
-func open(ctx context.Context, e testdb.Engine, address string, cfg chanq.Config) (*sql.DB, *chanq.Queue[string], func(), error) {
-	connector, err := e.Connect(address)
-	if err != nil {
-		return nil, nil, nil, err
+// open opens the databases and the queue.
+func open(ctx context.Context, databases []database, cfg chanq.Config) (q *chanq.Queue[string], shards []chanq.Shard, end func(), err error) {
+	var ends []func()
+	end = func() {
+		for _, f := range ends {
+			f()
+		}
 	}
-	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(12)
-	end := func() { _ = db.Close() } // nothing is open on it
-	if e.Name == testdb.Postgres.Name {
-		bell := pgbell.New(db, pgbell.Config{})
-		cfg.Bell = bell
-		end = func() { _, _ = bell.Close(), db.Close() }
+	for _, d := range databases {
+		shard, endOne, err := d.open()
+		if err != nil {
+			end()
+			return nil, nil, nil, err
+		}
+		shards, ends = append(shards, shard), append(ends, endOne)
 	}
-	q, err := chanq.Open[string](ctx, db, queueName, cfg)
+	if len(shards) == 1 {
+		cfg.Bell = shards[0].Bell
+		q, err = chanq.Open[string](ctx, shards[0].DB, queueName, cfg)
+	} else {
+		q, err = chanq.OpenShards[string](ctx, shards, queueName, cfg)
+	}
 	if err != nil {
 		end()
-		return nil, nil, nil, err
 	}
-	return db, q, end, nil
+	return q, shards, end, err
 }
 
 // worker sends and receives. Its goroutines: the senders, each with keys of its own, and the
 // handlers.
 type worker struct {
 	task
-	db     *sql.DB
+	shards []chanq.Shard
 	queue  *chanq.Queue[string]
 	leases atomic.Int64
 
@@ -87,7 +119,7 @@ const handlers = 16
 // end of them.
 func work(ctx context.Context, t task, orders <-chan string) error {
 	w := &worker{task: t, random: rand.New(rand.NewPCG(t.Seed, 1))}
-	db, queue, end, err := open(ctx, engines[t.Engine], t.Address, config(t.Slots, t.Holds))
+	queue, shards, end, err := open(ctx, t.Databases, config(t.Slots, t.Holds))
 	if ctx.Err() != nil { // it is to leave before it was there
 		return nil
 	}
@@ -95,7 +127,7 @@ func work(ctx context.Context, t task, orders <-chan string) error {
 		return err
 	}
 	defer end()
-	w.db, w.queue = db, queue
+	w.queue, w.shards = queue, shards
 	send, stopSending := context.WithCancel(ctx)
 	defer stopSending()
 	go func() { // ends with the orders

@@ -37,6 +37,11 @@ func TestPostgreSQLSurvivesKilledProcessesAndItsOwnCrash(t *testing.T) {
 	}})
 }
 
+// TestCitusSurvivesKilledProcesses: other tests use the servers, so none is crashed.
+func TestCitusSurvivesKilledProcesses(t *testing.T) {
+	survive(t, storm{Engine: "citus", Address: testdb.Citus.Create(t), Rate: 200})
+}
+
 // TestSQLServerStandInSurvivesKilledProcesses: the stand-in keeps its tables in
 // memory, so it is not restarted.
 func TestSQLServerStandInSurvivesKilledProcesses(t *testing.T) {

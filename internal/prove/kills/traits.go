@@ -27,6 +27,11 @@ type engine struct {
 // hiccup is how long everybody may have to wait.
 const hiccup = 500 * time.Millisecond
 
+// lockLease locks any leased row on PostgreSQL and Citus.
+const lockLease = `SELECT uuid_send(id) FROM chanq_soak
+	WHERE id = (SELECT id FROM chanq_soak WHERE leased_by IS NOT NULL ORDER BY random() LIMIT 1) AND leased_by IS NOT NULL
+	FOR UPDATE SKIP LOCKED`
+
 var engines = map[string]engine{
 	"sqlite": {
 		Engine: testdb.SQLite, file: true,
@@ -35,13 +40,15 @@ var engines = map[string]engine{
 		lockAll: `BEGIN IMMEDIATE`, lockFor: hiccup, freezeFor: hiccup,
 	},
 	"postgres": {
-		Engine: testdb.Postgres,
-		size:   `SELECT pg_total_relation_size('chanq_soak'), (SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'chanq_soak')`,
-		drop:   []string{`DROP TABLE IF EXISTS chanq_soak, chanq_soak_dead, chanq_soak_done`, `DELETE FROM chanq_queues WHERE name = 'soak'`},
-		lockOne: `SELECT uuid_send(id) FROM chanq_soak
-			WHERE id = (SELECT id FROM chanq_soak WHERE leased_by IS NOT NULL ORDER BY random() LIMIT 1) AND leased_by IS NOT NULL
-			FOR UPDATE SKIP LOCKED`,
-		lockFor: 2 * leaseFor, freezeFor: 2 * leaseFor,
+		Engine:  testdb.Postgres,
+		size:    `SELECT pg_total_relation_size('chanq_soak'), (SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'chanq_soak')`,
+		drop:    []string{`DROP TABLE IF EXISTS chanq_soak, chanq_soak_dead, chanq_soak_done`, `DELETE FROM chanq_queues WHERE name = 'soak'`},
+		lockOne: lockLease, lockFor: 2 * leaseFor, freezeFor: 2 * leaseFor,
+	},
+	"citus": {
+		Engine:  testdb.Citus,
+		size:    `SELECT citus_total_relation_size('chanq_soak'), 0`,
+		lockOne: lockLease, lockFor: 2 * leaseFor, freezeFor: 2 * leaseFor,
 	},
 	"sqlserver": {
 		Engine: testdb.SQLServer,

@@ -28,6 +28,7 @@ const (
 	Extend     Kind = "extend"
 	Join       Kind = "join"
 	Leave      Kind = "leave"
+	Sample     Kind = "sample"
 	Ping       Kind = "ping" // of the driver
 	Begin      Kind = "begin"
 	Commit     Kind = "commit"
@@ -93,6 +94,7 @@ var marks = []struct {
 	{"31 * (x.i + y.i)", Bury},
 	{"@host", Join},
 	{"[chanq_members] AS m WITH (ROWLOCK)", Leave},
+	{"@delivered", Sample},
 	{"@until", Extend},
 	{"_done] (id", Archive},
 	{"OUTPUT deleted.id, deleted.fence", Ack},

@@ -52,6 +52,8 @@ type Options struct {
 	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options,
 	// both on in Azure SQL.
 	ReadCommittedSnapshot, AllowSnapshotIsolation bool
+	// Version is the product's, as SERVERPROPERTY tells it: see engine.Options.
+	Version string
 	// KeepGhosts leaves deleted entries in place until Engine.CleanGhosts: see
 	// engine.Options.
 	KeepGhosts bool
@@ -96,6 +98,7 @@ func Start(t testing.TB, o Options) *Server {
 		Clock:                  o.Clock,
 		ReadCommittedSnapshot:  o.ReadCommittedSnapshot,
 		AllowSnapshotIsolation: o.AllowSnapshotIsolation,
+		Version:                o.Version,
 		KeepGhosts:             o.KeepGhosts,
 		OnRelease:              o.OnRelease,
 	})

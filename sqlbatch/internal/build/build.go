@@ -4,6 +4,7 @@ package build
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -72,6 +73,15 @@ func Peek(s sqlbatch.State, after *sqlbatch.Place, end int64) (lane int, at int6
 		return -1, 0, id
 	}
 	return 0, end, [16]byte(bytes.Repeat([]byte{0xFF}, 16))
+}
+
+// ShardValues are the values of a queue's columns shard, shards and shard_set.
+func ShardValues(n sqlbatch.Names) string {
+	set := ""
+	if n.Shards > 0 {
+		set = fmt.Sprintf("%x", n.ShardSet)
+	}
+	return fmt.Sprintf("%d, %d, '%s'", n.Shard, n.Shards, set)
 }
 
 // Upto is the bound of a Place or a Window where the queue is ordered: none is the greatest seq.

@@ -37,6 +37,10 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"join":          q.Join(sqlbatch.Member{ID: id, Name: value, Host: value, Process: n, For: d}),
 		"leave":         q.Leave(id),
 		"members":       q.Members(),
+		"counted":       q.Sample(sqlbatch.Sample{}),
+		"sample":        q.Sample(sqlbatch.Sample{Sent: int64(n), Waited: d, Depth: &sqlbatch.Depth{Ready: n}}),
+		"samples":       q.Samples(int64(n), d),
+		"thin":          q.Thin(),
 		"record":        q.Record(n),
 		"stats":         q.Stats(n),
 		"get":           q.Get(id),
@@ -75,6 +79,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	}
 	for _, s := range States {
 		calls["peek-"+string(s)] = q.Peek(s, n, &sqlbatch.Place{Priority: 1, At: int64(n), ID: id})
+		calls["browse-"+string(s)] = q.Browse(s, n, &sqlbatch.Place{Priority: 1, At: int64(n), ID: id})
 		calls["purge-"+string(s)] = q.Purge(s, n, sqlbatch.Window{Before: int64(n)})
 	}
 	return calls

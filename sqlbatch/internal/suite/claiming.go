@@ -148,7 +148,7 @@ func paused(w *world, claim claimer) {
 	w.sendAll(1)
 	w.run(w.Pause())
 	require.Empty(w, w.run(w.Claim(claim(10))))
-	require.Equal(w, [][]any{list(sqlbatch.Version, 1, 0, 0)}, w.run(w.Version()))
+	require.Equal(w, [][]any{list(sqlbatch.Version, 1, 0, 0, 0, 0, "")}, w.run(w.Version()))
 	w.run(w.Resume())
 	require.Len(w, w.run(w.Claim(claim(10))), 1)
 }

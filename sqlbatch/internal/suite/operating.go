@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ var operating = []test{
 	{"PeekAndGetShowEachState", shown},
 	{"PeekShowsTheOrderOfClaims", peekOrder},
 	{"PeeksPageThroughEachState", pages},
+	{"ABrowseLooksAtNoLease", browses},
 	{"CountsStopAtTheLimit", counts},
 	{"ACountEndsAtTheLimitWhateverTheOtherStatesHold", countsBeside},
 	{"APurgeTakesOneStateOnlyAndNoMoreThanAsked", purged},
@@ -61,6 +63,7 @@ func pages(w *world) {
 		table := w.fillPages(state)
 		all := w.run(w.Peek(state, 100, nil))
 		require.Len(w, all, want, state)
+		w.browsesAsPeek(state, all)
 		for from := 0; from < want; {
 			end := min(from+2, want)
 			var after *sqlbatch.Place
@@ -73,6 +76,38 @@ func pages(w *world) {
 		}
 		require.Empty(w, w.run(w.Peek(state, 2, w.place(all[want-1]))), state)
 	}
+}
+
+// browsesAsPeek pages through the same rows without their headers and bodies.
+func (w *world) browsesAsPeek(state sqlbatch.State, all [][]any) {
+	w.Helper()
+	var seen [][]any
+	for page := w.run(w.Browse(state, 7, nil)); len(page) > 0; page = w.run(w.Browse(state, 7, w.place(page[len(page)-1]))) {
+		seen = append(seen, page...)
+	}
+	require.Equal(w, outlines(all), seen, state)
+}
+
+// outlines are rows of Peek as Browse has them.
+func outlines(rows [][]any) (all [][]any) {
+	for _, row := range rows {
+		row = slices.Clone(row)
+		row[14], row[15] = nil, int64(len(row[15].(string)))
+		all = append(all, row)
+	}
+	return all
+}
+
+// browses: what is leased keeps its place among what is ready, and what is scheduled does not
+// come in between.
+func browses(w *world) {
+	w.send(sqlbatch.Row{ID: id(1), Body: []byte("long")}, sqlbatch.Row{ID: id(2), Headers: []byte("h")}, sqlbatch.Row{ID: id(3)}, sqlbatch.Row{ID: id(4), Delay: time.Hour})
+	require.Len(w, w.claim(2), 2)
+	want := outlines(append(w.run(w.Peek(sqlbatch.Leased, 10, nil)), w.run(w.Peek(sqlbatch.Ready, 10, nil))...))
+	require.Len(w, want, 3)
+	require.Equal(w, want, w.run(w.Browse(sqlbatch.Ready, 10, nil)))
+	require.Equal(w, want, w.run(w.Browse(sqlbatch.Leased, 10, nil)))
+	require.Equal(w, []any{id4(4)}, firsts(w.run(w.Browse(sqlbatch.Scheduled, 10, nil)), 1))
 }
 
 func (w *world) place(row []any) *sqlbatch.Place {

@@ -154,11 +154,11 @@ var ordered = []test{
 }
 
 func kindIsKnown(w *world) {
-	require.Equal(w, [][]any{list(sqlbatch.Version, 0, slots, 0)}, w.run(w.Version()))
+	require.Equal(w, [][]any{list(sqlbatch.Version, 0, slots, 0, 0, 0, "")}, w.run(w.Version()))
 	held := Ordered
 	held.Holds = true
 	w.run(w.dialect.Queue(held).Record(sqlbatch.Version))
-	require.Equal(w, [][]any{list(sqlbatch.Version, 0, slots, 1)}, w.run(w.Version()))
+	require.Equal(w, [][]any{list(sqlbatch.Version, 0, slots, 1, 0, 0, "")}, w.run(w.Version()))
 }
 
 func slotsAreInOrder(w *world) {

@@ -103,6 +103,12 @@ func peeksBySeq(w *world) {
 	require.Equal(w, []byte{1, 3, 4}, w.peek(sqlbatch.Leased, 10))
 	require.Equal(w, []byte{2}, w.peek(sqlbatch.Scheduled, 10))
 	require.Equal(w, []byte{5}, w.peek(sqlbatch.Ready, 10))
+	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased} {
+		require.Equal(w, outlines(w.run(w.Peek(state, 10, nil))), w.run(w.Browse(state, 10, nil)), state)
+	}
+	require.Equal(w, []any{id4(4)}, firsts(w.run(w.Browse(sqlbatch.Leased, 10, place)), 1))
+	place.At, place.Upto = 0, place.At
+	require.Equal(w, []any{id4(1), id4(3)}, firsts(w.run(w.Browse(sqlbatch.Leased, 10, place)), 1))
 }
 
 func id4(n byte) any { id := id(n); return string(id[:]) }
@@ -194,7 +200,7 @@ func orderedDrop(w *world) {
 	require.Empty(w, w.run(w.Version()))
 	plain := w.dialect.Queue(Orders)
 	Migrate(w.T, w.dialect, w.db, Orders)
-	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0)}, w.run(plain.Version()), "it may become a plain one")
+	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0, 0, 0, "")}, w.run(plain.Version()), "it may become a plain one")
 	require.Empty(w, w.run(plain.Members()))
 	var left int
 	require.NoError(w, w.db.QueryRow("SELECT COUNT(*) FROM chanq_slots").Scan(&left))

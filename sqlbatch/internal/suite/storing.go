@@ -63,7 +63,7 @@ func clock(w *world) { require.InDelta(w, time.Now().UnixMilli(), w.now(), 30_00
 func migrateAgain(w *world) {
 	w.sendAll(1)
 	Migrate(w, w.dialect, w.db, Orders)
-	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0)}, w.run(w.Version()))
+	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0, 0, 0, "")}, w.run(w.Version()))
 	require.Equal(w, []byte{1}, w.claim(10))
 }
 

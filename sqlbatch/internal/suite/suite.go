@@ -34,7 +34,7 @@ func Run(t *testing.T, d sqlbatch.Dialect, open func(*testing.T) *sql.DB) {
 			})
 		}
 	}
-	run(Orders, slices.Concat(storing, claiming, settling, operating, members))
+	run(Orders, slices.Concat(storing, claiming, settling, operating, members, sampling))
 	if HasOrdered(d) {
 		run(Ordered, ordered)
 	} else {

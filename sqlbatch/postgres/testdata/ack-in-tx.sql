@@ -1,4 +1,7 @@
 DELETE FROM "public"."chanq_orders" AS q
-USING unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
+USING (
+  SELECT a.id, a.above
+  FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
+) AS a
 WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
 RETURNING uuid_send(q.id), q.fence;

@@ -1,6 +1,9 @@
 DELETE FROM "public"."chanq_orders" AS q
 USING (
-  SELECT a.* FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
+  SELECT a.* FROM (
+  SELECT a.id, a.above
+  FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
+) AS a
   JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
   FOR UPDATE OF q SKIP LOCKED
 ) AS a

@@ -1,11 +1,14 @@
 WITH gone AS (
   DELETE FROM "public"."chanq_orders" AS q
-  USING unnest((SELECT CASE WHEN set_config('lock_timeout', '100', true) IS NOT NULL THEN $1::uuid[] END), (SELECT $3::bigint[])) AS a (id, above)
+  USING (
+  SELECT a.id, a.above
+  FROM unnest((SELECT CASE WHEN set_config('lock_timeout', w.ms, true) IS NOT NULL THEN $1::uuid[] END FROM (VALUES ('100')) AS w (ms)), (SELECT $3::bigint[])) AS a (id, above)
+) AS a
 WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.last_error, q.headers, q.body
 )
 INSERT INTO "public"."chanq_orders_done" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
-SELECT id, priority, enqueued_at, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), fence, attempts, dedup_key, last_error, headers, body
+SELECT id, priority, enqueued_at, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c), fence, attempts, dedup_key, last_error, headers, body
 FROM gone
 ON CONFLICT (id) DO UPDATE SET
   priority = excluded.priority, enqueued_at = excluded.enqueued_at, ended_at = excluded.ended_at, fence = excluded.fence,

@@ -1,12 +1,15 @@
 WITH gone AS (
   DELETE FROM "public"."chanq_orders" AS q
-  USING unnest((SELECT $1::uuid[]), (SELECT $3::bigint[]), (SELECT $4::integer[]), (SELECT $5::integer[]), (SELECT $6::integer[])) AS a (id, above, uncounted, error_at, error)
+  USING (
+  SELECT a.id, a.above, a.uncounted, CASE WHEN a.bytes > 0 THEN convert_from(substring($7::bytea FROM a.starts FOR a.bytes), 'UTF8') END AS error
+  FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[]), (SELECT $4::integer[]), (SELECT $5::integer[]), (SELECT $6::integer[])) AS a (id, above, uncounted, starts, bytes)
+) AS a
 WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.headers, q.body,
-            CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END AS last_error
+            coalesce(a.error, q.last_error) AS last_error
 )
 INSERT INTO "public"."chanq_orders_dead" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body)
-SELECT id, priority, enqueued_at, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), fence + 1, attempts, dedup_key, last_error, headers, body
+SELECT id, priority, enqueued_at, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c), fence + 1, attempts, dedup_key, last_error, headers, body
 FROM gone
 ON CONFLICT (id) DO UPDATE SET
   priority = excluded.priority, enqueued_at = excluded.enqueued_at, ended_at = excluded.ended_at, fence = excluded.fence,

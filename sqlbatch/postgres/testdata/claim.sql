@@ -1,5 +1,5 @@
 WITH t AS MATERIALIZED (
-  SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now,
+  SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now,
          CASE WHEN EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused) THEN 0 ELSE $1::integer END AS n
 ),
 chosen AS MATERIALIZED (
@@ -40,4 +40,4 @@ SET lease_until = (SELECT now FROM t) + $2::bigint, fence = CASE WHEN q.fence > 
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
-          q.enqueued_at, q.due_at, q.expires_at, convert_to(q.dedup_key, getdatabaseencoding()) AS dedup_key, q.headers, q.body;
+          q.enqueued_at, q.due_at, q.expires_at, decode(replace(q.dedup_key, chr(92), repeat(chr(92), 2)), 'escape') AS dedup_key, q.headers, q.body;

@@ -1,1 +1,1 @@
-SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now;
+SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now;

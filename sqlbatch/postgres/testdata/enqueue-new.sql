@@ -3,7 +3,7 @@ SELECT r.id, r.priority, t.now + r.delay, t.now, t.now + r.ttl,
        CASE WHEN r.key > 0 THEN convert_from(substring(r.names FOR r.key), 'UTF8') END,
        CASE WHEN length(r.names) > r.key THEN substring(r.names FROM r.key + 1) END,
        r.body
-FROM (SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now) AS t
+FROM (SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now) AS t
 CROSS JOIN (
   SELECT a.id, coalesce(a.priority, 0) AS priority, coalesce(a.delay, 0) AS delay, nullif(a.ttl, 0) AS ttl, coalesce(a.key, 0) AS key,
          CASE WHEN a.names > 0 THEN substring($10::bytea FROM a.names_at FOR a.names) END AS names,

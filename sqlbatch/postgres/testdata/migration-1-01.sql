@@ -4,6 +4,9 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_queues" (
   paused     boolean NOT NULL DEFAULT false,
   slots      smallint NOT NULL DEFAULT 0,
   holds      smallint NOT NULL DEFAULT 0,
+  shard      smallint NOT NULL DEFAULT 0,
+  shards     smallint NOT NULL DEFAULT 0,
+  shard_set  text COLLATE "C" NOT NULL DEFAULT '',
   created_at bigint  NOT NULL,
   CONSTRAINT "pk_chanq_queues" PRIMARY KEY (name)
 );

@@ -1,7 +1,12 @@
 DO $chanq$
 BEGIN
-  IF to_regclass('"public"."ux_chanq_orders"') IS NULL THEN
-    CREATE UNIQUE INDEX "ux_chanq_orders" ON "public"."chanq_orders" (dedup_key) WHERE dedup_key IS NOT NULL;
+  IF to_regclass('"public"."ix_chanq_orders"') IS NULL THEN
+    BEGIN
+      ALTER TABLE "public"."chanq_orders" ALTER COLUMN body SET STORAGE EXTERNAL;
+    EXCEPTION WHEN feature_not_supported THEN
+      NULL;
+    END;
+    CREATE INDEX "ix_chanq_orders" ON "public"."chanq_orders" (priority, due_at, uuid_send(id));
   END IF;
 END
 $chanq$;

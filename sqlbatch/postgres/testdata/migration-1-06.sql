@@ -1,13 +1,7 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq_orders_dead" (
-  id          uuid     NOT NULL,
-  enqueued_at bigint   NOT NULL,
-  ended_at    bigint   NOT NULL,
-  fence       bigint   NOT NULL,
-  attempts    integer  NOT NULL,
-  priority    smallint NOT NULL,
-  dedup_key   text COLLATE "C",
-  last_error  text,
-  headers     bytea,
-  body        bytea    NOT NULL,
-  CONSTRAINT "pk_chanq_orders_dead" PRIMARY KEY (id)
-);
+DO $chanq$
+BEGIN
+  IF to_regclass('"public"."ux_chanq_orders"') IS NULL THEN
+    CREATE UNIQUE INDEX "ux_chanq_orders" ON "public"."chanq_orders" (dedup_key) WHERE dedup_key IS NOT NULL;
+  END IF;
+END
+$chanq$;

@@ -1,1 +1,7 @@
-INSERT INTO "public"."chanq_queues" (name, version, created_at, slots, holds) VALUES ('orders', 1, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), 0, 0) ON CONFLICT (name) DO NOTHING;
+DO $chanq$
+BEGIN
+  IF to_regclass('"public"."ix_chanq_orders_done"') IS NULL THEN
+    CREATE INDEX "ix_chanq_orders_done" ON "public"."chanq_orders_done" (ended_at, id);
+  END IF;
+END
+$chanq$;

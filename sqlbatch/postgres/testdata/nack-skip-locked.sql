@@ -1,8 +1,10 @@
 UPDATE "public"."chanq_orders" AS q
-SET due_at = (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) + coalesce(a.delay, 0), lease_until = 0, fence = q.fence + 1, attempts = q.attempts - q.lapses, lapses = 0, leased_by = NULL,
-    last_error = CASE WHEN a.error > 0 THEN convert_from(substring($7::bytea FROM a.error_at FOR a.error), 'UTF8') ELSE q.last_error END
+SET due_at = (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) + coalesce(a.delay, 0), lease_until = 0, fence = q.fence + 1, attempts = q.attempts - q.lapses, lapses = 0, leased_by = NULL, last_error = coalesce(a.error, q.last_error)
 FROM (
-  SELECT a.* FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[]), (SELECT $4::bigint[]), (SELECT $5::integer[]), (SELECT $6::integer[])) AS a (id, above, delay, error_at, error)
+  SELECT a.* FROM (
+  SELECT a.id, a.above, a.delay, CASE WHEN a.bytes > 0 THEN convert_from(substring($7::bytea FROM a.starts FOR a.bytes), 'UTF8') END AS error
+  FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[]), (SELECT $4::bigint[]), (SELECT $5::integer[]), (SELECT $6::integer[])) AS a (id, above, delay, starts, bytes)
+) AS a
   JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
   FOR UPDATE OF q SKIP LOCKED
 ) AS a

@@ -1,22 +1,22 @@
 WITH t AS MATERIALIZED (
-  SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, $1::integer AS n
+  SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, $1::integer AS n
 ),
 chosen AS MATERIALIZED (
   SELECT * FROM (
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND due_at > (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND (due_at, uuid_send(id)) > (CASE WHEN 0 = $2::integer THEN $3::bigint WHEN 0 > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND (lease_until > (SELECT now FROM t))::integer <> 1 AND (due_at, uuid_send(id)) > (greatest((SELECT now FROM t), CASE WHEN 0 = $2::integer THEN $3::bigint WHEN 0 > $2::integer THEN -1 ELSE 9223372036854775807 END), uuid_send($4::uuid)) AND (due_at <= (SELECT now FROM t))::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000) AS l1 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND due_at > (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND (due_at, uuid_send(id)) > (CASE WHEN 1 = $2::integer THEN $3::bigint WHEN 1 > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND (lease_until > (SELECT now FROM t))::integer <> 1 AND (due_at, uuid_send(id)) > (greatest((SELECT now FROM t), CASE WHEN 1 = $2::integer THEN $3::bigint WHEN 1 > $2::integer THEN -1 ELSE 9223372036854775807 END), uuid_send($4::uuid)) AND (due_at <= (SELECT now FROM t))::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000) AS l2 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND due_at > (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND (due_at, uuid_send(id)) > (CASE WHEN 2 = $2::integer THEN $3::bigint WHEN 2 > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND (lease_until > (SELECT now FROM t))::integer <> 1 AND (due_at, uuid_send(id)) > (greatest((SELECT now FROM t), CASE WHEN 2 = $2::integer THEN $3::bigint WHEN 2 > $2::integer THEN -1 ELSE 9223372036854775807 END), uuid_send($4::uuid)) AND (due_at <= (SELECT now FROM t))::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000) AS l3 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND due_at > (SELECT now FROM t) AND (lease_until > (SELECT now FROM t))::integer <> 1 AND (due_at, uuid_send(id)) > (CASE WHEN 3 = $2::integer THEN $3::bigint WHEN 3 > $2::integer THEN -1 ELSE 9223372036854775807 END, uuid_send($4::uuid))
+      SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND (lease_until > (SELECT now FROM t))::integer <> 1 AND (due_at, uuid_send(id)) > (greatest((SELECT now FROM t), CASE WHEN 3 = $2::integer THEN $3::bigint WHEN 3 > $2::integer THEN -1 ELSE 9223372036854775807 END), uuid_send($4::uuid)) AND (due_at <= (SELECT now FROM t))::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000) AS l4 LIMIT (SELECT n FROM t))
   ) AS l
   LIMIT (SELECT n FROM t)

@@ -10,4 +10,7 @@ SELECT 'durability', 'synchronous_commit is off'
 WHERE current_setting('synchronous_commit') = 'off'
 UNION ALL
 SELECT 'durability', 'the table ' || '"public"."chanq_orders"' || ' is not logged'
-FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass('"public"."chanq_orders"') AND c.relpersistence <> 'p';
+FROM pg_catalog.pg_class AS c WHERE c.oid = to_regclass('"public"."chanq_orders"') AND c.relpersistence <> 'p'
+UNION ALL
+SELECT 'node', 'the queue is ordered, and this node of Citus draws other numbers than the coordinator'
+FROM pg_catalog.pg_sequence AS s WHERE s.seqrelid = to_regclass('"public"."chanq_orders_seq"') AND s.seqmin > 1;

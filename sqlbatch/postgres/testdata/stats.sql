@@ -1,5 +1,5 @@
 WITH t AS MATERIALIZED (
-  SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, $1::bigint AS n
+  SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, $1::bigint AS n
 ),
 ready AS MATERIALIZED (
   SELECT f.due_at FROM (VALUES (2), (1), (0), (-1)) AS p (priority)

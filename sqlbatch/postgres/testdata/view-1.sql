@@ -11,7 +11,7 @@ SELECT m.state, m.id, m.priority,
     ELSE encode(m.body, 'escape') END AS body,
   m.bytes, m.last_error
 FROM (
-  SELECT CASE WHEN q.lease_until > (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) THEN 'leased' WHEN q.due_at > (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) THEN 'scheduled' ELSE 'ready' END AS state,
+  SELECT CASE WHEN q.lease_until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) THEN 'leased' WHEN q.due_at > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) THEN 'scheduled' ELSE 'ready' END AS state,
     q.id, q.priority, q.due_at, CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, q.enqueued_at, q.expires_at, NULL::bigint AS ended_at,
     q.attempts, q.dedup_key, substring(q.headers FROM 1 FOR 4000) AS headers, substring(q.body FROM 1 FOR 4000) AS body, octet_length(q.body) AS bytes, q.last_error
   FROM (VALUES (2), (1), (0), (-1)) AS p (priority)

@@ -4,5 +4,8 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_queues" (
   paused     INTEGER NOT NULL DEFAULT 0,
   slots      INTEGER NOT NULL DEFAULT 0,
   holds      INTEGER NOT NULL DEFAULT 0,
+  shard      INTEGER NOT NULL DEFAULT 0,
+  shards     INTEGER NOT NULL DEFAULT 0,
+  shard_set  TEXT    NOT NULL DEFAULT '',
   created_at INTEGER NOT NULL
 );

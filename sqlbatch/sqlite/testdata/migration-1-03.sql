@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   CHECK (fence BETWEEN 0 AND 9000000000000000000 AND (fence | 0) = fence),
   CHECK (attempts BETWEEN lapses + (leased_by IS NOT NULL) AND 2000000000 AND (attempts | 0) = attempts),
   CHECK (lapses BETWEEN 0 AND 32767 AND (lapses | 0) = lapses),
-  CHECK (length(body) <= 268435456),
-  CHECK (length(headers) <= 65536),
-  CHECK (length(CAST(dedup_key AS BLOB)) <= 200)
+  CHECK (CASE WHEN body >= x'' THEN length(body) ELSE length(CAST(body AS BLOB)) END <= 268435456),
+  CHECK (CASE WHEN headers >= x'' THEN length(headers) ELSE length(CAST(headers AS BLOB)) END <= 65536),
+  CHECK (length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND 200)
 );

@@ -9,6 +9,9 @@ IF OBJECT_ID(N'[dbo].[chanq_queues]', N'U') IS NULL
         paused bit NOT NULL,
         slots smallint NOT NULL CONSTRAINT [DF_chanq_queues_slots] DEFAULT (0),
         holds bit NOT NULL CONSTRAINT [DF_chanq_queues_holds] DEFAULT (0),
+        shard smallint NOT NULL CONSTRAINT [DF_chanq_queues_shard] DEFAULT (0),
+        shards smallint NOT NULL CONSTRAINT [DF_chanq_queues_shards] DEFAULT (0),
+        shard_set varchar(32) NOT NULL CONSTRAINT [DF_chanq_queues_shard_set] DEFAULT (''),
         created_at datetime2(3) NOT NULL,
         CONSTRAINT [PK_chanq_queues] PRIMARY KEY CLUSTERED (name) WITH (ALLOW_PAGE_LOCKS = OFF)
     );

@@ -5,7 +5,8 @@ CREATE OR ALTER PROCEDURE [dbo].[chanq_orders_send]
     @priority smallint = 0,
     @delay_ms bigint = 0,
     @body varbinary(max) = NULL,
-    @id binary(16) = NULL OUTPUT
+    @id binary(16) = NULL OUTPUT,
+    @ttl_ms bigint = NULL
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -22,7 +23,8 @@ BEGIN
             + SUBSTRING(CONVERT(binary(16), NEWID()), 9, 8);
     IF @body IS NULL
         SET @body = CONVERT(varbinary(max), @text);
-    INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, dedup_key, headers, body)
-    VALUES (@id, @priority, DATEADD(millisecond, CONVERT(int, @delay_ms % 86400000), DATEADD(day, CONVERT(int, @delay_ms / 86400000), @now)), @now,
-        @dedup, CONVERT(varbinary(max), @headers), @body);
+    SET @delay_ms = ISNULL(@delay_ms, 0);
+    INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body)
+    VALUES (@id, ISNULL(@priority, 0), DATEADD(millisecond, CONVERT(int, @delay_ms % 86400000), DATEADD(day, CONVERT(int, @delay_ms / 86400000), @now)), @now,
+        DATEADD(millisecond, CONVERT(int, @ttl_ms % 86400000), DATEADD(day, CONVERT(int, @ttl_ms / 86400000), @now)), @dedup, CONVERT(varbinary(max), @headers), @body);
 END;

@@ -17,6 +17,8 @@ type database struct {
 
 	rcsi          atomic.Bool  // READ_COMMITTED_SNAPSHOT
 	allowSnapshot atomic.Bool  // ALLOW_SNAPSHOT_ISOLATION
+	autoClose     atomic.Bool  // AUTO_CLOSE, which does nothing here
+	level         atomic.Int64 // COMPATIBILITY_LEVEL, which does nothing here
 	delayed       atomic.Int64 // DELAYED_DURABILITY, as sys.databases numbers it
 
 	version atomic.Uint64 // grows with each change of the catalog: plans are made for one

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -290,12 +291,26 @@ func (x *exec) alterDatabase(st *ast.AlterDatabaseSetStatement) error {
 				db.delayed.Store(value)
 				continue
 			}
+			if l, ok := o.(*ast.LiteralDatabaseOption); ok && l.OptionKind == "CompatibilityLevel" {
+				value, isNumber := l.Value.(*ast.IntegerLiteral)
+				if !isNumber {
+					return errUnsupported("COMPATIBILITY_LEVEL that is no number")
+				}
+				level, err := strconv.ParseInt(value.Value, 10, 64)
+				if err != nil || level < 100 || level > 160 || level%10 != 0 {
+					return sqlError(15048, "Valid values of the database compatibility level are 100, 110, 120, 130, 140, 150, or 160.")
+				}
+				db.level.Store(level)
+				continue
+			}
 			return errUnsupported(fmt.Sprintf("%T", o))
 		}
 		is := strings.EqualFold(on.OptionState, "On")
 		switch on.OptionKind {
 		case "ReadCommittedSnapshot":
 			db.rcsi.Store(is)
+		case "AutoClose":
+			db.autoClose.Store(is)
 		case "AllowSnapshotIsolation":
 			db.allowSnapshot.Store(is)
 		default:

@@ -28,6 +28,8 @@ type Options struct {
 	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options
 	// at the start. Default off, as on a server of one's own.
 	ReadCommittedSnapshot, AllowSnapshotIsolation bool
+	// Version is the product's, as SERVERPROPERTY tells it. Default that of the greeting.
+	Version string
 	// KeepGhosts leaves what was deleted, and entries of keys that have changed, where
 	// they were until CleanGhosts: scans walk them, lock them for a moment, count them,
 	// and never return them. Default: they go as soon as no snapshot needs them.
@@ -49,6 +51,7 @@ type Engine struct {
 
 	nextTx      atomic.Uint64
 	nextSession atomic.Int64
+	sessions    sync.Map // by number: *Session, until it is closed
 
 	mu      sync.Mutex // guards what follows
 	batches map[batchKey]*batch
@@ -66,6 +69,9 @@ type batchKey struct{ text, declaration string }
 func New(opts Options) *Engine {
 	if opts.Database == "" {
 		opts.Database = "chanq"
+	}
+	if opts.Version == "" {
+		opts.Version = "16.0.1000.0"
 	}
 	if opts.Clock == nil {
 		opts.Clock = RealClock{}
@@ -86,13 +92,14 @@ func New(opts Options) *Engine {
 	for u, p := range opts.Logins {
 		e.logins[strings.ToLower(u)] = p
 	}
+	e.db.level.Store(160)
 	e.db.rcsi.Store(opts.ReadCommittedSnapshot)
 	e.db.allowSnapshot.Store(opts.AllowSnapshotIsolation)
 	e.db.versions.keep = opts.KeepGhosts
 	e.nextSession.Store(50)
 	e.locks = lock.New(lock.Options{
 		After:  func(d time.Duration) (<-chan time.Time, func()) { return opts.Clock.After(d) },
-		OnWait: opts.OnWait, OnRelease: opts.OnRelease,
+		OnWait: e.waited, OnRelease: opts.OnRelease,
 	})
 	return e
 }
@@ -125,6 +132,7 @@ func (e *Engine) NewSession(l tds.Login) *Session {
 	}
 	e.db.mu.RUnlock()
 	s.set = s.defaults()
+	e.sessions.Store(s.id, s)
 	return s
 }
 

@@ -19,21 +19,23 @@ var functions map[string]function
 
 func init() {
 	functions = map[string]function{
-		"SYSUTCDATETIME": {0, 0, now(typeTime7)},
-		"SYSDATETIME":    {0, 0, now(typeTime7)},
-		"GETUTCDATE":     {0, 0, now(typeDateTime)},
-		"GETDATE":        {0, 0, now(typeDateTime)},
-		"NEWID":          {0, 0, newID},
-		"SUBSTRING":      {3, 3, substring},
-		"DATALENGTH":     {1, 1, dataLength},
-		"ISNULL":         {2, 2, isNullFunc},
-		"DB_NAME":        {0, 0, fromSession(typeSysname, func(s *Session) sqltype.Value { return s.e.db.name })},
-		"DB_ID":          {0, 0, fromSession(typeSmallInt, func(*Session) sqltype.Value { return databaseID })},
-		"OBJECT_ID":      {1, 2, objectID},
-		"SCHEMA_ID":      {1, 1, schemaID},
-		"COL_LENGTH":     {2, 2, colLength},
-		"INDEXPROPERTY":  {3, 3, indexProperty},
-		"ERROR_NUMBER":   {0, 0, fromSession(typeInt, errorNumber)},
+		"SYSUTCDATETIME":    {0, 0, now(typeTime7)},
+		"SYSDATETIME":       {0, 0, now(typeTime7)},
+		"GETUTCDATE":        {0, 0, now(typeDateTime)},
+		"GETDATE":           {0, 0, now(typeDateTime)},
+		"NEWID":             {0, 0, newID},
+		"SUBSTRING":         {3, 3, substring},
+		"DATALENGTH":        {1, 1, dataLength},
+		"ISNULL":            {2, 2, isNullFunc},
+		"DB_NAME":           {0, 0, fromSession(typeSysname, func(s *Session) sqltype.Value { return s.e.db.name })},
+		"DB_ID":             {0, 0, fromSession(typeSmallInt, func(*Session) sqltype.Value { return databaseID })},
+		"OBJECT_ID":         {1, 2, objectID},
+		"SCHEMA_ID":         {1, 1, schemaID},
+		"COL_LENGTH":        {2, 2, colLength},
+		"INDEXPROPERTY":     {3, 3, indexProperty},
+		"SERVERPROPERTY":    {1, 1, serverProperty},
+		"HAS_PERMS_BY_NAME": {3, 3, hasPermsByName},
+		"ERROR_NUMBER":      {0, 0, fromSession(typeInt, errorNumber)},
 	}
 }
 
@@ -172,6 +174,8 @@ func globalVariable(name string) (*scalar, error) {
 		t, f = typeInt, func(s *Session) sqltype.Value { return int64(s.trancount) }
 	case "@@FETCH_STATUS":
 		t, f = typeInt, func(s *Session) sqltype.Value { return s.fetchStatus }
+	case "@@SPID":
+		t, f = typeSmallInt, func(s *Session) sqltype.Value { return int64(s.id) }
 	case "@@VERSION":
 		t, f = sqltype.Type{Kind: sqltype.NVarChar, Size: 300}, func(*Session) sqltype.Value { return "Stand-in for Microsoft SQL Server, for tests" }
 	default:

@@ -77,6 +77,17 @@ type binding struct {
 	sc   *scalar
 }
 
+// named is the scalar by the name that a query sees: what a derived table or a view computes has none
+// of its own, and what it renames has another.
+func (b *binding) named() *scalar {
+	if b.sc.name == b.name {
+		return b.sc
+	}
+	sc := *b.sc
+	sc.name = b.name
+	return &sc
+}
+
 // scope is where column names are looked up: the sources of one SELECT, then
 // those around it.
 type scope struct {
@@ -104,7 +115,7 @@ func (sc *scope) resolve(parts []*ast.Identifier) (*scalar, error) {
 					if found != nil {
 						return nil, errAmbiguous(column)
 					}
-					found = src.cols[i].sc
+					found = src.cols[i].named()
 				}
 			}
 		}

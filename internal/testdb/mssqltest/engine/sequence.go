@@ -103,7 +103,7 @@ func (c *compiler) nextValue(e *ast.NextValueForExpression) (*scalar, error) {
 }
 
 // sequenceRows are those of the sequences that the user may know of: on which he has any permission.
-func sequenceRows(x *exec) []Row {
+func sequenceRows(x *exec) ([]Row, error) {
 	var out []Row
 	for _, o := range x.s.e.db.list() {
 		known := x.s.has("VIEW DEFINITION", o.schema, o.name) || x.s.has("UPDATE", o.schema, o.name) || x.s.has("ALTER", o.schema, o.name)
@@ -111,5 +111,5 @@ func sequenceRows(x *exec) []Row {
 			out = append(out, Row{o.name, int64(o.id), o.sequence.current()})
 		}
 	}
-	return out
+	return out, nil
 }

@@ -24,6 +24,8 @@ type Session struct {
 	trancount int
 	unseen    bool // a transaction was begun by IMPLICIT_TRANSACTIONS
 
+	seen seen // by other sessions
+
 	rowcount    int64
 	fetchStatus int64
 	nest        int
@@ -50,6 +52,8 @@ var errAbort = errors.New("engine: batch ended")
 
 // Run runs one request.
 func (s *Session) Run(ctx context.Context, r *tds.Request, w tds.Results) error {
+	s.note(&s.seen.request)
+	defer s.seen.request.Store(0)
 	s.ctx, s.out, s.broken, s.declared = ctx, w, nil, nil
 	s.tries, s.caught = 0, nil
 	defer func() { s.ctx, s.out = nil, nil }()
@@ -79,6 +83,7 @@ func (s *Session) Run(ctx context.Context, r *tds.Request, w tds.Results) error 
 
 // Close rolls back and gives up every lock.
 func (s *Session) Close() {
+	s.e.sessions.Delete(s.id)
 	if s.tx != nil {
 		s.tx.rollback(s.e.db)
 		s.tx, s.trancount = nil, 0

@@ -282,6 +282,15 @@ func TestViewsCanBeUpdated(t *testing.T) {
 	c.exec("DROP VIEW dbo.late")
 }
 
+func TestColumnsOfAViewHaveTheirNames(t *testing.T) {
+	c := withItems(t, 1).client()
+	c.exec("CREATE VIEW dbo.shown AS SELECT d.number, d.twice, CASE WHEN d.twice > 0 THEN 'y' END AS word FROM (SELECT id AS number, 2 * id AS twice FROM dbo.items) AS d")
+	for _, text := range []string{"SELECT number, twice, word FROM dbo.shown", "SELECT s.number, s.twice, s.word FROM dbo.shown AS s", "SELECT * FROM dbo.shown"} {
+		require.Equal(t, []string{"number", "twice", "word"}, c.exec(text).columns[0], text)
+	}
+	require.Equal(t, []string{"n", ""}, c.exec("SELECT twice AS n, twice + 1 FROM dbo.shown").columns[0])
+}
+
 func TestFilteredIndexesNeedTheAnsiSettings(t *testing.T) {
 	c := newServer(t).client()
 	c.exec("CREATE TABLE dbo.keyed (id int PRIMARY KEY, k int NULL); CREATE UNIQUE INDEX UX ON dbo.keyed (k) WHERE k IS NOT NULL")

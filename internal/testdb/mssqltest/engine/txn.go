@@ -36,6 +36,8 @@ type undoRecord struct {
 func (s *Session) newTxn() *txn {
 	tx := &txn{s: s, id: s.e.nextTx.Add(1), state: &txState{}}
 	tx.owner = s.e.locks.NewOwner(s.id, s.set.deadlockPriority)
+	s.seen.tx.Store(tx.id)
+	s.note(&s.seen.began)
 	return tx
 }
 
@@ -84,12 +86,19 @@ func (tx *txn) end(db *database) {
 	if tx.owner != nil {
 		tx.owner.Release()
 	}
+	if tx.s != nil {
+		tx.s.seen.began.Store(0)
+		tx.s.seen.snapshot.Store(0)
+	}
 }
 
 // view is the snapshot of a SNAPSHOT transaction, taken at its first read.
 func (tx *txn) view(db *database) uint64 {
 	if !tx.hasSnapshot {
 		tx.snapshot, tx.hasSnapshot = db.versions.snapshot(), true
+		if tx.s != nil {
+			tx.s.note(&tx.s.seen.snapshot)
+		}
 	}
 	return tx.snapshot
 }

@@ -1,7 +1,10 @@
 WITH gone AS (
   DELETE FROM "public"."chanq_orders" AS q
   USING (
-  SELECT a.* FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
+  SELECT a.* FROM (
+  SELECT a.id, a.above
+  FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
+) AS a
   JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
   FOR UPDATE OF q SKIP LOCKED
 ) AS a
@@ -9,7 +12,7 @@ WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts, q.dedup_key, q.last_error, q.headers, q.body, q.slot, q.seq, q.order_key
 )
 INSERT INTO "public"."chanq_orders_done" AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body, slot, seq, order_key)
-SELECT id, priority, enqueued_at, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), fence, attempts, dedup_key, last_error, headers, body, slot, seq, order_key
+SELECT id, priority, enqueued_at, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c), fence, attempts, dedup_key, last_error, headers, body, slot, seq, order_key
 FROM gone
 ON CONFLICT (id) DO UPDATE SET
   priority = excluded.priority, enqueued_at = excluded.enqueued_at, ended_at = excluded.ended_at, fence = excluded.fence,

@@ -1,7 +1,7 @@
 WITH t AS MATERIALIZED (
-  SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, $1::integer AS n, least((SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) + $2::bigint, m.until) AS ends, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) << 20 AS fence
+  SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, $1::integer AS n, least((SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) + $2::bigint, m.until) AS ends, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) << 20 AS fence
   FROM "public"."chanq_members" AS m
-  WHERE m.id = $3::uuid AND m.until > (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AND NOT EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused)
+  WHERE m.id = $3::uuid AND m.until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AND NOT EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused)
 ),
 parts AS MATERIALIZED (
   SELECT a.o, a.slot, a.seq, a.most
@@ -31,7 +31,7 @@ total AS MATERIALIZED (
 chosen AS MATERIALIZED (
   SELECT q.ctid AS at
   FROM "public"."chanq_orders" AS q
-  WHERE q.ctid = ANY (CASE WHEN (SELECT n FROM t) < 0 THEN ARRAY[col_description(0, (SELECT n FROM t))::tid, col_description(0, (SELECT n FROM t))::tid, col_description(0, (SELECT n FROM t))::tid, col_description(0, (SELECT n FROM t))::tid, NULL] ELSE ARRAY(SELECT w.at FROM walked AS w WHERE w.at IS NOT NULL) END)
+  WHERE q.ctid = ANY (CASE WHEN (SELECT n FROM t) < 0 THEN ARRAY[to_tsvector('pg_catalog.simple'::regconfig, (SELECT n FROM t)::text)::text::tid, to_tsvector('pg_catalog.simple'::regconfig, (SELECT n FROM t)::text)::text::tid, to_tsvector('pg_catalog.simple'::regconfig, (SELECT n FROM t)::text)::text::tid, to_tsvector('pg_catalog.simple'::regconfig, (SELECT n FROM t)::text)::text::tid, NULL] ELSE ARRAY(SELECT w.at FROM walked AS w WHERE w.at IS NOT NULL) END)
     AND q.seq + 0 >= (SELECT first FROM total) AND q.seq + 0 <= (SELECT last FROM total) AND q.due_at <= (SELECT now FROM t) AND q.lease_until <= (SELECT now FROM t) AND q.lapses + CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END < (SELECT $5::integer)
   FOR UPDATE SKIP LOCKED
 ),
@@ -39,11 +39,11 @@ leased AS MATERIALIZED (
   UPDATE "public"."chanq_orders" AS q
   SET lease_until = (SELECT ends FROM t), fence = CASE WHEN q.fence > 8999998900488372224 THEN (SELECT fence FROM t) ELSE greatest(q.fence, (SELECT fence FROM t)) END + $4::bigint,
       attempts = least(q.attempts + 1, 2000000000), lapses = CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE least(q.lapses + 1, 32767) END, leased_by = $3::uuid
-  WHERE q.ctid = ANY (CASE WHEN (SELECT n FROM t) < 0 THEN ARRAY[col_description(0, (SELECT n FROM t))::tid, col_description(0, (SELECT n FROM t))::tid, col_description(0, (SELECT n FROM t))::tid, col_description(0, (SELECT n FROM t))::tid, NULL] ELSE ARRAY(SELECT c.at FROM chosen AS c) END)
+  WHERE q.ctid = ANY (CASE WHEN (SELECT n FROM t) < 0 THEN ARRAY[to_tsvector('pg_catalog.simple'::regconfig, (SELECT n FROM t)::text)::text::tid, to_tsvector('pg_catalog.simple'::regconfig, (SELECT n FROM t)::text)::text::tid, to_tsvector('pg_catalog.simple'::regconfig, (SELECT n FROM t)::text)::text::tid, to_tsvector('pg_catalog.simple'::regconfig, (SELECT n FROM t)::text)::text::tid, NULL] ELSE ARRAY(SELECT c.at FROM chosen AS c) END)
     AND q.seq + 0 >= (SELECT first FROM total) AND q.seq + 0 <= (SELECT last FROM total)
   RETURNING uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence, q.attempts, q.lapses::integer AS lapses,
             coalesce(q.expires_at <= (SELECT now FROM t), false)::integer AS expired, q.enqueued_at, q.due_at, q.expires_at,
-            NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body, q.slot::integer AS slot, q.seq, convert_to(q.order_key, (SELECT getdatabaseencoding())) AS order_key, NULL::bigint AS wait
+            NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body, q.slot::integer AS slot, q.seq, decode(replace(q.order_key, chr(92), repeat(chr(92), 2)), 'escape') AS order_key, NULL::bigint AS wait
 )
 SELECT * FROM leased
 UNION ALL

@@ -1,1 +1,1 @@
-DROP SEQUENCE "public"."chanq_orders_seq";
+DELETE FROM "public"."chanq_slots" WHERE queue = 'orders';

@@ -1,7 +1,10 @@
 UPDATE "public"."chanq_orders" AS q
-SET lease_until = least(greatest(q.lease_until, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) + $4::bigint), coalesce((SELECT m.until FROM "public"."chanq_members" AS m WHERE m.id = q.leased_by), q.lease_until))
+SET lease_until = least(greatest(q.lease_until, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) + $4::bigint), coalesce((SELECT m.until FROM "public"."chanq_members" AS m WHERE m.id = q.leased_by), q.lease_until))
 FROM (
-  SELECT a.* FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
+  SELECT a.* FROM (
+  SELECT a.id, a.above
+  FROM unnest((SELECT $1::uuid[]), (SELECT $3::bigint[])) AS a (id, above)
+) AS a
   JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
   FOR UPDATE OF q SKIP LOCKED
 ) AS a

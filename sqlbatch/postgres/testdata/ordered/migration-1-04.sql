@@ -1,1 +1,7 @@
-CREATE SEQUENCE IF NOT EXISTS "public"."chanq_orders_seq" AS bigint MINVALUE 1 MAXVALUE 8796093022207 CACHE 1;
+CREATE TABLE IF NOT EXISTS "public"."chanq_slots" (
+  fence  bigint   NOT NULL DEFAULT 0,
+  member uuid,
+  slot   smallint NOT NULL,
+  queue  text COLLATE "C" NOT NULL,
+  CONSTRAINT "pk_chanq_slots" PRIMARY KEY (queue, slot)
+) WITH (fillfactor = 50);

@@ -1,1 +1,1 @@
-INSERT INTO "public"."chanq_slots" (queue, slot) SELECT 'orders', s FROM generate_series(0, 4 - 1) AS s ON CONFLICT DO NOTHING;
+CREATE SEQUENCE IF NOT EXISTS "public"."chanq_orders_seq" AS bigint MINVALUE 1 MAXVALUE 8796093022207 CACHE 1;

@@ -1,7 +1,28 @@
-DO $chanq$
-BEGIN
-  IF to_regclass('"public"."ix_chanq_orders"') IS NULL THEN
-    CREATE INDEX "ix_chanq_orders" ON "public"."chanq_orders" (slot, seq);
-  END IF;
-END
-$chanq$;
+CREATE TABLE IF NOT EXISTS "public"."chanq_orders" (
+  id          uuid     NOT NULL DEFAULT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid,
+  due_at      bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+  lease_until bigint   NOT NULL DEFAULT 0,
+  enqueued_at bigint   NOT NULL DEFAULT (extract(epoch FROM statement_timestamp()) * 1000)::bigint,
+  fence       bigint   NOT NULL DEFAULT 0,
+  seq         bigint   NOT NULL DEFAULT CASE WHEN pg_advisory_xact_lock_shared(1667788399, hashtext('"public"."chanq_orders"')) IS NOT NULL THEN nextval('"public"."chanq_orders_seq"'::regclass) * 1048576 END,
+  attempts    integer  NOT NULL DEFAULT 0,
+  priority    smallint NOT NULL DEFAULT 0,
+  lapses      smallint NOT NULL DEFAULT 0,
+  slot        smallint NOT NULL DEFAULT floor(random() * 4)::smallint,
+  leased_by   uuid,
+  expires_at  bigint,
+  order_key   text COLLATE "C",
+  dedup_key   text COLLATE "C",
+  last_error  text,
+  headers     bytea,
+  body        bytea    NOT NULL,
+  CONSTRAINT "pk_chanq_orders" PRIMARY KEY (id),
+  CONSTRAINT "ck_chanq_orders" CHECK (priority BETWEEN -1 AND 2),
+  CONSTRAINT "cv_chanq_orders" CHECK (due_at BETWEEN 0 AND 253402300799999 AND lease_until BETWEEN 0 AND 253402300799999 AND enqueued_at BETWEEN 0 AND 253402300799999
+    AND expires_at BETWEEN 0 AND 253402300799999 AND lapses >= 0
+    AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND 2000000000 AND fence BETWEEN 0 AND 9000000000000000000),
+  CONSTRAINT "cs_chanq_orders" CHECK (octet_length(body) <= 268435456 AND octet_length(headers) <= 65536 AND octet_length(dedup_key) BETWEEN 1 AND 200),
+  CONSTRAINT "co_chanq_orders" CHECK (slot >= 0 AND slot < 4 AND seq > 0 AND seq < 9223372036854775807 AND octet_length(order_key) BETWEEN 1 AND 200)
+) WITH (fillfactor = 50,
+  autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off,
+  toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000, toast.vacuum_truncate = off);

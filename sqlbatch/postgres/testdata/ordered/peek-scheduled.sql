@@ -1,5 +1,5 @@
 WITH t AS MATERIALIZED (
-  SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, $1::integer AS n
+  SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, $1::integer AS n
 ),
 chosen AS MATERIALIZED (
   SELECT f.id FROM "public"."chanq_slots" AS s

@@ -1,15 +1,16 @@
-CREATE OR REPLACE FUNCTION "public"."chanq_orders_send"(body text, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL)
+CREATE OR REPLACE FUNCTION "public"."chanq_orders_send"(body text DEFAULT NULL, key text DEFAULT NULL, dedup_key text DEFAULT NULL, headers text DEFAULT NULL, id uuid DEFAULT NULL, ttl interval DEFAULT NULL, bytes bytea DEFAULT NULL)
 RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $chanq$
 DECLARE
   new_id uuid := coalesce($5, (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7' || substr(gen_random_uuid()::text, 16))::uuid);
   line bytea := coalesce(convert_to(nullif($2, ''), 'UTF8'), uuid_send(new_id));
   hash bigint := 2166136261;
+  slots integer := (SELECT s.slots FROM "public"."chanq_queues" AS s WHERE s.name = 'orders');
 BEGIN
   FOR i IN 0 .. length(line) - 1 LOOP
     hash := (hash # get_byte(line, i)) * 16777619 & 4294967295;
   END LOOP;
-  INSERT INTO "public"."chanq_orders" (id, slot, order_key, dedup_key, headers, body)
-  VALUES (new_id, hash % 4, nullif($2, ''), nullif($3, ''), convert_to($4, 'UTF8'), convert_to($1, 'UTF8'));
+  INSERT INTO "public"."chanq_orders" (id, slot, expires_at, order_key, dedup_key, headers, body)
+  VALUES (new_id, hash % slots, (extract(epoch FROM statement_timestamp() + $6) * 1000)::bigint, nullif($2, ''), nullif($3, ''), convert_to($4, 'UTF8'), coalesce($7, convert_to($1, 'UTF8')));
   RETURN new_id;
 END
 $chanq$;

@@ -1,5 +1,5 @@
 WITH t AS MATERIALIZED (
-  SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now, $1::integer AS n
+  SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, $1::integer AS n
 )
 SELECT s.slot, (SELECT convert_to(m.name, getdatabaseencoding()) FROM "public"."chanq_members" AS m WHERE m.id = s.member) AS owner,
        r.messages, r.waiting, r.oldest, convert_to(r.top_key, getdatabaseencoding()) AS top_key, r.top

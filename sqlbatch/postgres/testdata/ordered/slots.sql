@@ -1,6 +1,6 @@
 WITH t AS MATERIALIZED (
-  SELECT (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now,
-         (SELECT count(*) FROM "public"."chanq_members" AS m WHERE m.queue = 'orders' AND m.until > (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)) AS members,
+  SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now,
+         (SELECT count(*) FROM "public"."chanq_members" AS m WHERE m.queue = 'orders' AND m.until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c)) AS members,
          EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused) AS paused
 )
 SELECT s.slot, uuid_send(s.member) AS owner, CASE WHEN s.member IS NOT NULL THEN coalesce(m.until - t.now, 0) END AS "left", s.fence, t.members,

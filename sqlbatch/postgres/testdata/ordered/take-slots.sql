@@ -2,11 +2,11 @@ WITH wanted AS MATERIALIZED (
   SELECT s.slot, s.fence, s.member
   FROM unnest($2::smallint[]) AS a (slot)
   JOIN "public"."chanq_slots" AS s ON s.queue = 'orders' AND s.slot = a.slot
-  WHERE EXISTS (SELECT 1 FROM "public"."chanq_members" AS m WHERE m.id = $1::uuid AND m.until > (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint))
+  WHERE EXISTS (SELECT 1 FROM "public"."chanq_members" AS m WHERE m.id = $1::uuid AND m.until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c))
 ),
 gone AS MATERIALIZED (
   SELECT m.id FROM "public"."chanq_members" AS m
-  WHERE m.id IN (SELECT w.member FROM wanted AS w) AND m.until <= (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint)
+  WHERE m.id IN (SELECT w.member FROM wanted AS w) AND m.until <= (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c)
   FOR UPDATE SKIP LOCKED
 ),
 free AS MATERIALIZED (

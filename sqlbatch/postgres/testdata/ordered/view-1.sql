@@ -11,10 +11,10 @@ SELECT m.state, m.id, m.priority,
     ELSE encode(m.body, 'escape') END AS body,
   m.bytes, m.last_error
 FROM (
-  SELECT CASE WHEN q.lease_until > (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) THEN 'leased' WHEN q.due_at > (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) THEN 'scheduled' ELSE 'ready' END AS state,
+  SELECT CASE WHEN q.lease_until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) THEN 'leased' WHEN q.due_at > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) THEN 'scheduled' ELSE 'ready' END AS state,
     q.id, q.priority, q.due_at, CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, q.enqueued_at, q.expires_at, NULL::bigint AS ended_at,
     q.attempts, q.dedup_key, q.slot, q.seq, q.order_key, substring(q.headers FROM 1 FOR 4000) AS headers, substring(q.body FROM 1 FOR 4000) AS body, octet_length(q.body) AS bytes, q.last_error
-  FROM generate_series(0, 3) AS p (slot)
+  FROM (SELECT s.slot FROM "public"."chanq_slots" AS s WHERE s.queue = 'orders') AS p
   CROSS JOIN LATERAL (SELECT * FROM (SELECT q.* FROM "public"."chanq_orders" AS q WHERE (q.slot, q.seq) > (p.slot, 0) AND q.slot <= p.slot ORDER BY q.slot, q.seq LIMIT 100) AS l LIMIT (SELECT 1000)) AS q
   UNION ALL
   SELECT 'dead', d.id, d.priority, NULL, NULL, d.enqueued_at, NULL, d.ended_at,

@@ -1,4 +1,4 @@
-WITH first AS MATERIALIZED (SELECT due_at, lease_until FROM "main"."chanq_orders" ORDER BY seq LIMIT ?1 * 10)
+WITH first AS MATERIALIZED (SELECT due_at, lease_until FROM "main"."chanq_orders" ORDER BY seq LIMIT ?1 * 2)
 SELECT
   (SELECT min(count(*), ?1) FROM first WHERE due_at <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND lease_until <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)),
   (SELECT min(count(*), ?1) FROM first WHERE due_at > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) AND lease_until <= CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)),

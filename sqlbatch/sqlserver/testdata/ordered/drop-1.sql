@@ -5,6 +5,9 @@ SET ROWCOUNT 0;
 DELETE m
 FROM [dbo].[chanq_members] AS m WITH (ROWLOCK)
 WHERE m.queue = 'orders';
+DELETE h
+FROM [dbo].[chanq_samples] AS h WITH (ROWLOCK)
+WHERE h.queue = 'orders';
 DELETE s
 FROM [dbo].[chanq_queues] AS s WITH (ROWLOCK)
 WHERE s.name = 'orders';

@@ -4,7 +4,8 @@ CREATE OR ALTER PROCEDURE [dbo].[chanq_orders_send]
     @dedup_key nvarchar(201) = NULL,
     @headers nvarchar(max) = NULL,
     @body varbinary(max) = NULL,
-    @id binary(16) = NULL OUTPUT
+    @id binary(16) = NULL OUTPUT,
+    @ttl_ms bigint = NULL
 AS
 BEGIN
     SET XACT_ABORT ON;
@@ -12,6 +13,7 @@ BEGIN
     SET ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL ON;
     SET NUMERIC_ROUNDABORT OFF;
     SET ROWCOUNT 0;
+    DECLARE @now datetime2(3) = SYSUTCDATETIME();
     DECLARE @dedup varbinary(804);
     IF DATALENGTH(@dedup_key) > 0
         EXEC [dbo].[chanq_utf8] @dedup_key, @dedup OUTPUT;
@@ -32,6 +34,7 @@ BEGIN
         SET @hash = (@hash ^ CONVERT(bigint, SUBSTRING(@of, @i, 1))) * 16777619 % CONVERT(bigint, 4294967296);
         SET @i = @i + 1;
     END;
+    DECLARE @slots smallint = (SELECT s.slots FROM [dbo].[chanq_queues] AS s WITH (READCOMMITTEDLOCK, ROWLOCK) WHERE s.name = 'orders');
     DECLARE @granted int;
     DECLARE @number bigint;
     BEGIN TRANSACTION;
@@ -41,8 +44,9 @@ BEGIN
         THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
     END;
     SET @number = NEXT VALUE FOR [dbo].[chanq_orders_seq];
-    INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, slot, seq, order_key, dedup_key, headers, body)
-    VALUES (@id, CONVERT(smallint, @hash % 4), @number * 1048576, @line, @dedup, CONVERT(varbinary(max), @headers), @body);
+    INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, slot, seq, due_at, enqueued_at, expires_at, order_key, dedup_key, headers, body)
+    VALUES (@id, CONVERT(smallint, @hash % @slots), @number * 1048576, @now, @now,
+        DATEADD(millisecond, CONVERT(int, @ttl_ms % 86400000), DATEADD(day, CONVERT(int, @ttl_ms / 86400000), @now)), @line, @dedup, CONVERT(varbinary(max), @headers), @body);
     EXEC @granted = sys.sp_releaseapplock @Resource = N'chanq senders of dbo.orders', @LockOwner = N'Transaction';
     COMMIT TRANSACTION;
 END;

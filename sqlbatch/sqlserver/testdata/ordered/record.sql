@@ -3,8 +3,8 @@ SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
-INSERT INTO [dbo].[chanq_queues] WITH (ROWLOCK) (name, version, paused, created_at, slots, holds)
-SELECT 'orders', @version, 0, SYSUTCDATETIME(), 4, 0
+INSERT INTO [dbo].[chanq_queues] WITH (ROWLOCK) (name, version, paused, created_at, slots, holds, shard, shards, shard_set)
+SELECT 'orders', @version, 0, SYSUTCDATETIME(), 4, 0, 0, 0, ''
 WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = 'orders');
 UPDATE [dbo].[chanq_queues] WITH (ROWLOCK)
 SET version = @version, holds = 0

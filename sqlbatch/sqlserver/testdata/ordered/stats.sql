@@ -7,7 +7,7 @@ DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @ready bigint = (SELECT COUNT_BIG(*) FROM (
     SELECT TOP (@limit) r.id
     FROM (
-        SELECT TOP (10 * @limit) e.id, e.due_at, e.lease_until
+        SELECT TOP (2 * @limit) e.id, e.due_at, e.lease_until
         FROM [dbo].[chanq_orders] AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]))) AS r
     WHERE r.due_at <= @now AND r.lease_until <= @now) AS f);
 SELECT @ready AS ready,
@@ -28,7 +28,7 @@ FROM (
            MIN(CASE WHEN e.due_at <= @now AND e.lease_until <= @now THEN e.due_at END) AS oldest
     FROM [dbo].[chanq_slots] AS p
     CROSS APPLY (
-        SELECT TOP (2 * @limit / 4 + 100) q.due_at, q.lease_until
+        SELECT TOP (@limit / 4 + 10) q.due_at, q.lease_until
         FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         WHERE q.slot = p.slot
         ORDER BY q.seq) AS e

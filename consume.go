@@ -1,0 +1,218 @@
+package chanq
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// A consumer as its user sees it: the leases of all shards on one channel. What claims,
+// keeps and settles is of one shard: consumer.go.
+
+// Order is how a consumer's claims choose within a priority.
+type Order uint8
+
+// The orders.
+const (
+	OrderFIFO Order = iota // by due time, then ID
+	OrderAny               // whatever the database finds first; cheaper on SQL Server
+)
+
+// Consumer claims messages ahead of its readers and delivers them on a channel.
+// It is safe for concurrent use: any number of goroutines may read it, by its
+// channel, All, Batches and Handle at once, and each lease goes to one of them.
+// End it by Stop, or the end of Consume's context, and Shutdown.
+//
+// At work it uses up to five sessions at once, of those that all queues on its *sql.DB
+// share: one claims, two settle and two extend leases; in health three. Each Pipe that
+// reads it uses one more, and so do all with ConsumerConfig.WatchEvery together, while one of them
+// is idle. Otherwise it holds none while idle: see internal/session.
+//
+// Of a queue of several shards (OpenShards) it has all that once for each shard, and one
+// goroutine more for each, which brings its leases to the channel (merge.go).
+type Consumer[T any] struct {
+	name    string              // of the queue
+	shards  []*shardConsumer[T] // one, but of a queue of OpenShards
+	out     chan *Lease[T]      // of the only shard, or merged
+	stop    context.Context
+	stopNow context.CancelFunc
+}
+
+// ConsumerStats are counts since Consume, and what is held now. Another process's
+// consumers are not in it: see Queue.Stats.
+type ConsumerStats struct {
+	// Claims.
+	Claimed     int64 // messages
+	Claims      int64 // statements that found some
+	EmptyClaims int64 // statements that found none
+	Looks       int64 // reads while idle, of when there may be something to claim
+
+	// Settles that are in the database. Those of AckTx are not counted: only the
+	// caller learns whether his transaction was committed.
+	Acked, Nacked, Released, Dead int64
+	Lost                          int64 // settles that came after the lease had ended
+
+	// Now.
+	Buffered int // leases that wait for a reader
+	// Of an ordered queue: leases that wait for the one before them of their key, which a
+	// reader has; the slots that this consumer has; and those of them of which no more is
+	// claimed before something of what waits is settled.
+	Waiting, Slots, StalledSlots int
+	Held                         int // leases buffered or delivered, not ended
+	Settling                     int // settles that wait for their statement
+}
+
+// Consume starts a consumer. The end of ctx does what Stop does, and nothing
+// else; call Shutdown to wait for the last settles. The values of ctx are in the
+// contexts of the leases. It asks the database nothing: one that does not answer is
+// an outage (see Hooks.Availability). Where the *sql.DB has a limit (SetMaxOpenConns), a
+// consumer keeps five of its connections, all consumers on it together six (SQLite: one,
+// shared by all queues), and Consume is an error that says which limit would do if that
+// leaves none for the application.
+func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("chanq: consume %s: %w", q.core.name, err)
+	}
+	c := &Consumer[T]{name: q.core.name}
+	c.stop, c.stopNow = context.WithCancel(context.Background())
+	for _, core := range q.shards {
+		shard, err := newShardConsumer[T](core, cfg.share(len(q.shards)), context.WithoutCancel(ctx), c.stop, c.stopNow)
+		if err != nil {
+			for _, opened := range c.shards {
+				opened.discard()
+			}
+			c.stopNow()
+			return nil, fmt.Errorf("chanq: consume %s: %w", q.core.name, err)
+		}
+		c.shards = append(c.shards, shard)
+	}
+	c.out = c.shards[0].out
+	if n := len(c.shards); n > 1 {
+		m := mergeOf[T](n, cfg.Prefetch)
+		c.out = m.out
+		for _, shard := range c.shards {
+			shard.merged = m
+		}
+	}
+	forget := context.AfterFunc(ctx, c.Stop)
+	for _, shard := range c.shards {
+		go shard.supervise(forget)
+	}
+	return c, nil
+}
+
+// C is the channel of leases. The consumer closes it once, after Stop, the end
+// of Consume's context or a permanent error (see Err); what was in it is
+// released uncounted.
+func (c *Consumer[T]) C() <-chan *Lease[T] { return c.out }
+
+// Stop ends claiming and gives back what no reader has taken, uncounted. It
+// returns at once; delivered leases go on and may be settled. It may be called
+// again, by anyone.
+func (c *Consumer[T]) Stop() { c.stopNow() }
+
+// Shutdown stops, waits until every delivered lease is settled or lost, every
+// handler of Handle and Pipe has returned and every settle is in the database,
+// and joins all goroutines. If ctx ends before, it gives up what is not settled
+// yet (those messages are delivered again when their leases end, at most
+// ConsumerConfig.LeaseFor later) and returns an error that says how much; the
+// goroutines end as soon as the driver returns. A lease in the hands of a reader
+// who neither settles nor loses it keeps Shutdown waiting. It may be called again: after
+// one that gave up it waits for the goroutines and handlers that have not ended yet; the
+// *sql.DB is in use until then. On SQLite a goroutine that holds a transaction must not
+// call it: see Queue.
+func (c *Consumer[T]) Shutdown(ctx context.Context) error {
+	c.Stop()
+	held, settling, working, gaveUp := 0, 0, 0, false
+	for _, shard := range c.shards {
+		if !shard.over(ctx) {
+			h, s, w := shard.giveUp()
+			held, settling, working, gaveUp = held+h, settling+s, working+w, true
+		}
+	}
+	if !gaveUp {
+		return nil
+	}
+	return fmt.Errorf("chanq: shutdown %s: %d leases not settled, %d settles not confirmed, %d handlers not returned: %w", c.name, held, settling, working, context.Cause(ctx))
+}
+
+// Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of
+// Consume's context or a permanent error, which Err tells by then. What was delivered
+// may still be settled.
+func (c *Consumer[T]) Done() <-chan struct{} { return c.stop.Done() }
+
+// Err is the permanent error that ended the consumer (the table is missing, a
+// right is missing, the driver has panicked), or nil. Outages do not end a consumer.
+func (c *Consumer[T]) Err() error {
+	for _, shard := range c.shards {
+		if err := shard.failure(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Flush waits until every settle that was handed in before is in the database,
+// or refused, or ctx ends, whose error it returns: what became of a settle is told
+// by Lease.Wait. It waits for settles whose rows somebody has locked, too, which no other
+// settle does. On SQLite a
+// goroutine that holds a transaction must not call it: see Queue.
+func (c *Consumer[T]) Flush(ctx context.Context) error {
+	err := together(c.shards, func(shard *shardConsumer[T]) error { return shard.settler.backlog.Flush(ctx) })
+	if err != nil {
+		return fmt.Errorf("chanq: flush %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// Stats returns counts, and asks the database nothing.
+func (c *Consumer[T]) Stats() ConsumerStats {
+	s := c.shards[0].counts()
+	for _, shard := range c.shards[1:] {
+		s.add(shard.counts())
+	}
+	if len(c.shards) > 1 {
+		s.Buffered += len(c.out)
+	}
+	return s
+}
+
+// add adds the counts of another shard.
+func (s *ConsumerStats) add(o ConsumerStats) {
+	s.Claimed += o.Claimed
+	s.Claims += o.Claims
+	s.EmptyClaims += o.EmptyClaims
+	s.Looks += o.Looks
+	s.Acked += o.Acked
+	s.Nacked += o.Nacked
+	s.Released += o.Released
+	s.Dead += o.Dead
+	s.Lost += o.Lost
+	s.Buffered += o.Buffered
+	s.Waiting += o.Waiting
+	s.Slots += o.Slots
+	s.StalledSlots += o.StalledSlots
+	s.Held += o.Held
+	s.Settling += o.Settling
+}
+
+// together calls f for each at the same time, for the only one in place, and joins the
+// errors. What f waits for in one delays the others by nothing.
+func together[E any](all []E, f func(E) error) error {
+	return togetherOf(len(all), func(i int) error { return f(all[i]) })
+}
+
+// togetherOf is together of what has the indexes below n.
+func togetherOf(n int, f func(int) error) error {
+	if n == 1 {
+		return f(0)
+	}
+	errs := make([]error, n)
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() { errs[i] = f(i) })
+	}
+	calls.Wait()
+	return joined(errs)
+}

@@ -1,0 +1,176 @@
+package chanq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+)
+
+// A handler that calls a service: each answer has its error, and the service learns by the
+// message's ID that it has had it before.
+func ExampleConsumer_Handle_service() {
+	ctx := context.Background()
+	answers := map[string]int{"1 EUR": http.StatusCreated, "0 EUR": http.StatusUnprocessableEntity}
+	bank := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(answers[r.Header.Get("Amount")])
+	}))
+	defer bank.Close()
+
+	charge := func(ctx context.Context, lease *chanq.Lease[string]) error {
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second) // the lease's context: it ends with the lease
+		defer cancel()
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, bank.URL, http.NoBody)
+		if err != nil {
+			return chanq.DeadLetter(err)
+		}
+		request.Header.Set("Amount", lease.Body)
+		request.Header.Set("Idempotency-Key", lease.ID.String()) // the second delivery has the same ID
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err // tried again after ConsumerConfig.Backoff
+		}
+		defer answer.Body.Close()
+		switch err := errors.New(answer.Status); {
+		case answer.StatusCode == http.StatusTooManyRequests:
+			return chanq.Snooze(time.Minute, err) // not this message's fault: later, uncounted
+		case answer.StatusCode >= 500:
+			return chanq.RetryAfter(10*time.Second, err) // counted: ten of these, and it is dead
+		case answer.StatusCode >= 400:
+			return chanq.DeadLetter(err) // will never succeed
+		}
+		return nil // acked
+	}
+
+	for _, amount := range []string{"1 EUR", "0 EUR"} {
+		lease := &chanq.Lease[string]{Message: chanq.Message[string]{ID: chanq.NewID(), Body: amount}, Attempt: 1}
+		fmt.Println(amount, chanq.Outcome(charge(ctx, lease)).Kind)
+	}
+	// Output:
+	// 1 EUR ack
+	// 0 EUR dead-letter
+}
+
+// A send whose outcome is not known is repeated with the ID that it had.
+func ExampleProducer_Send() {
+	ctx := context.Background()
+	db, err := embedded.Open(":memory:")
+	check(err)
+	defer db.Close()
+	orders := openQueue[Order](ctx, db, "orders")
+	producer, err := orders.Producer(chanq.ProducerConfig{})
+	check(err)
+	send := func(message chanq.Message[Order]) error {
+		bound, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		receipt, err := producer.Send(bound, message)
+		var failed *chanq.OpError
+		if errors.As(err, &failed) && failed.Unknown {
+			message.ID = receipt.ID // while it is in the queue, it is not stored twice
+			_, err = producer.Send(ctx, message)
+		}
+		return err
+	}
+	fmt.Println(send(chanq.Message[Order]{Body: Order{Number: 1}}))
+	check(producer.Close(ctx))
+	// Output: <nil>
+}
+
+// Dead messages are looked at, and redriven or purged.
+func ExampleQueue_RedriveIDs() {
+	ctx := context.Background()
+	orders, consumer, done := numbers(ctx)
+	defer done()
+	for n := 1; n <= 3; n++ {
+		lease := <-consumer.C()
+		check(lease.DeadLetter(fmt.Errorf("no stock for %d", lease.Body)))
+		check(lease.Wait(ctx))
+	}
+	check(consumer.Shutdown(ctx))
+
+	dead, err := orders.Peek(ctx, chanq.StateDead, 1000)
+	check(err)
+	var again, never []chanq.ID
+	for _, entry := range dead {
+		if strings.HasPrefix(entry.LastError, "no stock") && string(entry.Body) != "2" {
+			again = append(again, entry.ID)
+		} else {
+			never = append(never, entry.ID)
+		}
+	}
+	redriven, err := orders.RedriveIDs(ctx, again...) // ready at once, no attempt counted, consumers wake
+	check(err)
+	purged, err := orders.PurgeIDs(ctx, never...)
+	check(err)
+	fmt.Println(len(redriven), "redriven,", len(purged), "purged")
+	// Output: 2 redriven, 1 purged
+}
+
+// Hooks tell a program's log and its alarm what happens.
+func ExampleJoinHooks() {
+	alarm := func(text string, args ...any) { slog.Error(text, args...) }
+	hooks := chanq.JoinHooks(chanq.LogHooks(slog.Default()), chanq.Hooks{
+		Dead: func(e chanq.DeadEvent) { alarm("message set aside", "queue", e.Queue, "id", e.ID, "reason", e.Reason) },
+		LeaseLost: func(e chanq.LeaseLostEvent) {
+			alarm("handler was too slow, or the database away", "queue", e.Queue, "id", e.ID)
+		},
+		Availability: func(e chanq.AvailabilityEvent) { alarm("database", "queue", e.Queue, "up", e.Up, "error", e.Err) },
+	})
+	config := chanq.Config{Hooks: hooks}
+	_ = config
+}
+
+// greet is a handler to be tested.
+func greet(_ context.Context, lease *chanq.Lease[string]) error {
+	if lease.Body == "" {
+		return chanq.DeadLetter(errors.New("nobody to greet"))
+	}
+	return nil
+}
+
+// A handler by itself needs no database.
+func TestGreetSetsAsideWhatHasNoName(t *testing.T) {
+	lease := &chanq.Lease[string]{Message: chanq.Message[string]{Body: ""}, Attempt: 1}
+	outcome := chanq.Outcome(greet(t.Context(), lease))
+	require.Equal(t, chanq.OutcomeDeadLetter, outcome.Kind)
+	require.Equal(t, "nobody to greet", outcome.Reason)
+}
+
+// With a database in memory a test sees what becomes of the messages.
+func TestGreetThroughAQueue(t *testing.T) {
+	db, err := embedded.Open(":memory:")
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, chanq.Migrate(t.Context(), db, "names", chanq.Config{}))
+	names, err := chanq.Open[string](t.Context(), db, "names", chanq.Config{})
+	require.NoError(t, err)
+	producer, err := names.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	_, err = producer.SendBatch(t.Context(), chanq.Message[string]{Body: "Ada"}, chanq.Message[string]{Body: ""})
+	require.NoError(t, err)
+	require.NoError(t, producer.Close(t.Context()))
+
+	leases, err := names.TryLease(t.Context(), 10, time.Minute) // starts nothing
+	require.NoError(t, err)
+	for _, lease := range leases {
+		if chanq.Outcome(greet(t.Context(), lease)).Kind == chanq.OutcomeAck {
+			require.NoError(t, lease.Ack())
+		} else {
+			require.NoError(t, lease.DeadLetter(errors.New("refused")))
+		}
+	}
+	stats, err := names.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, stats.Dead)
+	require.Zero(t, stats.Ready+stats.Leased)
+}

@@ -1,0 +1,56 @@
+package chanq_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+)
+
+// Change is what befell a customer.
+type Change struct{ Text string }
+
+// memory is a database of its own.
+func memory() *sql.DB {
+	db, err := embedded.Open(":memory:")
+	check(err)
+	return db
+}
+
+// The messages of one key come in the order in which they were sent, one after another.
+func ExampleConfig_ordered() {
+	ctx := context.Background()
+	db := memory()
+	defer db.Close()
+
+	cfg := chanq.Config{Kind: chanq.KindOrdered}
+	err := chanq.Migrate(ctx, db, "orders", cfg) // or: chanq migrate --ordered orders
+	check(err)
+	q, err := chanq.Open[Change](ctx, db, "orders", cfg)
+	check(err)
+
+	p, err := q.Producer(chanq.ProducerConfig{})
+	check(err)
+	customer := "ada"
+	for _, change := range []Change{{"came"}, {"bought"}, {"left"}} {
+		p.Send(ctx, chanq.Message[Change]{Key: customer, Body: change})
+	}
+	check(p.Close(ctx))
+
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{})
+	check(err)
+	check(c.Handle(8, func(_ context.Context, lease *chanq.Lease[Change]) error {
+		fmt.Println(lease.Key, lease.Body.Text)
+		if lease.Body.Text == "left" {
+			c.Stop()
+		}
+		return nil
+	}))
+	check(c.Shutdown(ctx))
+	// Output:
+	// ada came
+	// ada bought
+	// ada left
+}

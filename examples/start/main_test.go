@@ -1,0 +1,32 @@
+package main
+
+import (
+	"database/sql"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq/internal/testdb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The first program does the same on each engine, and again on what it has left.
+func TestTheShopSellsTheSameOnEveryEngine(t *testing.T) {
+	for _, e := range []testdb.Engine{testdb.Memory, testdb.StandIn, testdb.Postgres, testdb.SQLServer} {
+		t.Run(e.Name, func(t *testing.T) {
+			e.Require(t)
+			connector, err := e.Connect(e.Create(t))
+			require.NoError(t, err)
+			db := sql.OpenDB(connector)
+			defer db.Close()
+			for range 2 {
+				var out strings.Builder
+				require.NoError(t, shop(t.Context(), db, &out))
+				require.Equal(t, "order 1: tea, attempt 1\norder 2: coffee, attempt 1\norder 3: cake, attempt 1\n", out.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,115 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// History says whether the programs that use a queue note what becomes of it.
+type History uint8
+
+const (
+	// HistoryKept has each Queue with a producer or consumer add what it did to the table
+	// chanq_samples, every ten seconds; one of all processes counts the messages, too, as Stats
+	// does. That is a statement of three rows a Queue and ten seconds, or a read of one where
+	// nothing was done, and one Stats, one more such statement and once a minute a DELETE of what is
+	// old for all of them together.
+	HistoryKept History = iota
+	// HistoryOff: this program adds nothing.
+	HistoryOff
+)
+
+// Sample is what became of a queue in one stretch of time, as Queue.History has it.
+type Sample struct {
+	At   time.Time     // when it begins, by the database's clock
+	Step time.Duration // how long it is
+
+	// Counted: somebody counted the messages meanwhile. The counts are the greatest that were
+	// found, each bounded as those of Stats, and OldestReady the longest. Of a queue of several
+	// shards they are added up, and Counted says that they were counted in all of them.
+	Counted                        bool
+	Ready, Scheduled, Leased, Dead int
+	OldestReady                    time.Duration
+
+	// What the programs with a producer or a consumer of the queue did, added up: who has neither
+	// notes nothing, so a program that knows SendTx alone keeps a Producer besides, which
+	// holds no connection while it is idle. What other programs insert is in none of these, nor
+	// what a program did that had its producer or consumer for less than ten seconds.
+	//
+	// SendTx and AckTx count when their statement has succeeded, since nobody but the caller
+	// learns of the commit. So Sent is too high by what was sent in transactions that were rolled
+	// back. Acked is right where the message is settled afterwards by the holder of its lease, which takes
+	// it back; where it is not, and is delivered again when the lease has ended, it is counted
+	// again with that delivery.
+	Sent                int64 // messages that were stored, duplicates left out
+	Acked, Nacked, Died int64 // settles; Died: set aside
+	Delivered           int64 // messages that were claimed, each time
+	// Waited is for how long those that were delivered had been due, together.
+	Waited time.Duration
+}
+
+// MeanWait is for how long a message that was delivered had been due, on average; 0 where
+// none was.
+func (s Sample) MeanWait() time.Duration {
+	if s.Delivered == 0 {
+		return 0
+	}
+	return s.Waited / time.Duration(s.Delivered)
+}
+
+// The steps of History, and for how long samples of each are kept: 5,760 rows a queue at most.
+const (
+	StepFine   = 10 * time.Second // kept for two hours
+	StepMinute = time.Minute      // kept for two days
+	StepHour   = time.Hour        // kept for ninety days
+)
+
+// History returns the samples of the queue that begin at since or later, oldest first, in one
+// round trip. step is StepFine, StepMinute or StepHour; each has samples of its own, which are there
+// as soon as something was noted in them, and the last one is still growing. Where nobody had a
+// producer or a consumer there is none: no sample is not a sample of nothing. ErrNoSchema where
+// the table of samples is missing, which Migrate makes.
+//
+// It reads no more than it returns, and takes no locks that others wait for. The shards of a queue
+// of several are asked at the same time, and their samples of one time, each by the clock of its
+// own database, added up. Where some do not answer it returns what the others say, none of it
+// Counted, and an error that names them.
+func (q *Queue[T]) History(ctx context.Context, since time.Time, step time.Duration) ([]Sample, error) {
+	switch step {
+	case StepFine, StepMinute, StepHour:
+	default:
+		return nil, fmt.Errorf("chanq: history %s: step is %v: must be %v, %v or %v", q.core.name, step, StepFine, StepMinute, StepHour)
+	}
+	all, err := ofEach(q, func(core *queue) ([]Sample, error) { return core.history(ctx, since, step) })
+	return sumSamples(all), err
+}
+
+func (q *queue) history(ctx context.Context, since time.Time, step time.Duration) ([]Sample, error) {
+	var list []Sample
+	err := q.once(ctx, q.sql.Samples(since.UnixMilli(), step), func(rows *sql.Rows) error {
+		s := Sample{Step: step}
+		err := s.scan(rows)
+		list = append(list, s)
+		return err
+	})
+	return list, q.fail("history", err)
+}
+
+func (s *Sample) scan(rows *sql.Rows) error {
+	var at, waited int64
+	var ready, scheduled, leased, dead, oldest sql.NullInt64
+	err := rows.Scan(&at, &ready, &scheduled, &leased, &dead, &oldest, &s.Sent, &s.Acked, &s.Nacked, &s.Died, &s.Delivered, &waited)
+	s.At, s.Counted = time.UnixMilli(at), ready.Valid
+	s.Ready, s.Scheduled, s.Leased, s.Dead = int(ready.Int64), int(scheduled.Int64), int(leased.Int64), int(dead.Int64)
+	s.OldestReady, s.Waited = time.Duration(oldest.Int64)*time.Millisecond, time.Duration(waited)*time.Millisecond
+	return err
+}
+
+// depth is what the database is told of a picture of the queue.
+func (s Stats) depth() *sqlbatch.Depth {
+	return &sqlbatch.Depth{Ready: s.Ready, Scheduled: s.Scheduled, Leased: s.Leased, Dead: s.Dead, Oldest: s.OldestReady}
+}

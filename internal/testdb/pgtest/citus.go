@@ -1,0 +1,102 @@
+package pgtest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+)
+
+// CitusVariable is the environment variable with the connection string of a Citus
+// coordinator, and of a database of it in which all nodes were added. Nodes are reached by the
+// addresses that citus_add_node was told, and the role has a lock_timeout, as docs/citus.md says.
+// compose.yaml starts such a cluster.
+const CitusVariable = "CHANQ_TEST_CITUS"
+
+// CitusSchema is the connection string of that database with a new distributed schema of the
+// test's own as its search_path. It is dropped when the test ends. Without a cluster the test is
+// skipped.
+//
+// Databases would have to be made on every node, and a schema is what Citus distributes; but public
+// is the one that it does not.
+func CitusSchema(t testing.TB) string {
+	t.Helper()
+	dsn := os.Getenv(CitusVariable)
+	if dsn == "" {
+		t.Skipf("NOT TESTED on Citus: %s is not set (compose.yaml starts a cluster: docker compose --profile citus up)", CitusVariable)
+	}
+	dsn = with(dsn, "lock_timeout", "0") // of this session; it is for those between the nodes
+	name := fmt.Sprintf("chanq_test_%d_%d", os.Getpid(), databases.Add(1))
+	run(t, dsn, `SET citus.enable_schema_based_sharding TO on`, `CREATE SCHEMA `+name)
+	t.Cleanup(func() { run(t, dsn, `DROP SCHEMA `+name+` CASCADE`) })
+	return with(dsn, "search_path", name)
+}
+
+// CitusElsewhere is CitusSchema by way of a worker that does not have the schema.
+func CitusElsewhere(t testing.TB) string {
+	t.Helper()
+	dsn := CitusSchema(t)
+	run(t, dsn, `CREATE TABLE anchor ()`) // until there is a table the schema is nowhere
+	conn := connect(t, dsn)
+	defer conn.Close(context.Background())
+	var host, port string
+	require.NoError(t, conn.QueryRow(context.Background(), `SELECT n.nodename, n.nodeport::text FROM pg_dist_node AS n
+WHERE n.groupid <> 0 AND n.groupid NOT IN (
+  SELECT p.groupid FROM pg_dist_shard AS h JOIN pg_dist_placement AS p USING (shardid) WHERE h.logicalrelid = 'anchor'::regclass)
+LIMIT 1`).Scan(&host, &port), "the cluster has two workers")
+	return with(with(dsn, "host", host), "port", port)
+}
+
+// CitusCoordinator opens the database by way of the coordinator.
+func CitusCoordinator(t testing.TB) *sql.DB {
+	t.Helper()
+	config, err := pgx.ParseConfig(with(os.Getenv(CitusVariable), "lock_timeout", "0"))
+	require.NoError(t, err)
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// Schema is the one that a connection string begins its search_path with, "" if it has none.
+func Schema(dsn string) (string, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return "", err
+	}
+	return config.RuntimeParams["search_path"], nil
+}
+
+// with is a connection string with another setting.
+func with(dsn, name, value string) string {
+	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
+		return fmt.Sprintf("%s %s=%s", dsn, name, value) // the last one counts
+	}
+	separator := "?"
+	if strings.Contains(dsn, "?") {
+		separator = "&"
+	}
+	return dsn + separator + name + "=" + value
+}
+
+func run(t testing.TB, dsn string, texts ...string) {
+	t.Helper()
+	conn := connect(t, dsn)
+	defer conn.Close(context.Background())
+	for _, text := range texts {
+		_, err := conn.Exec(context.Background(), text)
+		require.NoError(t, err, text)
+	}
+}
+
+func connect(t testing.TB, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), dsn)
+	require.NoError(t, err)
+	return conn
+}

@@ -1,0 +1,134 @@
+package chanq
+
+import "sync/atomic"
+
+// How the leases of several shards come to one channel.
+//
+// Each shard has a mover, which takes leases from the channel of its claimer and sends them on
+// the consumer's. That has little room, and who waits to send on it is served in turn: so where
+// readers are slow each shard has its share, and where one has nothing, or is away, the others
+// have all. What is on the channel when the consumer stops goes back to the shards that
+// claimed it; and so does, of an ordered queue, what belongs to slots that are to be given back.
+
+// merged is the channel of a consumer of several shards.
+type merged[T any] struct {
+	out    chan *Lease[T]
+	movers atomic.Int64    // that may yet send
+	recall []chan struct{} // one of each mover, of capacity 1: slots are to be given back
+}
+
+// mergedRoom is how many leases the channel holds of each shard, in the mean.
+const mergedRoom = 64
+
+// mergeOf makes the channel of n shards, whose buffers have room for prefetch leases together.
+func mergeOf[T any](n, prefetch int) *merged[T] {
+	m := &merged[T]{out: make(chan *Lease[T], min(prefetch/4, n*mergedRoom))}
+	m.movers.Store(int64(n))
+	for range n {
+		m.recall = append(m.recall, make(chan struct{}, 1))
+	}
+	return m
+}
+
+// recallAll has the movers give back the leases of slots that are to be given back: of any
+// shard, since each may have some of another's in hand.
+func (m *merged[T]) recallAll() {
+	for _, recall := range m.recall {
+		notify(recall)
+	}
+}
+
+// share is the part of a consumer's buffer that one of n shards has: of what the merged channel
+// leaves, an equal part, but no less than a claim worth its statement brings.
+func (c ConsumerConfig) share(n int) ConsumerConfig {
+	if n > 1 {
+		c.Prefetch = max((c.Prefetch-c.Prefetch/4)/n, min(c.Prefetch, minClaim))
+		c.PrefetchBytes = max(1, c.PrefetchBytes/n)
+	}
+	return c
+}
+
+// move moves leases to the merged channel until the claimer has closed its own; the last mover
+// closes that. It gives back what it has in hand when the consumer stops.
+func (c *shardConsumer[T]) move(recall <-chan struct{}) {
+	defer c.leaveMerged()
+	var hand []*Lease[T] // one; more after a recall
+	for {
+		if len(hand) == 0 {
+			select {
+			case l, open := <-c.out:
+				if !open {
+					return
+				}
+				hand = append(hand, l)
+			case <-recall:
+				hand = c.merged.recalled(hand)
+			}
+			continue
+		}
+		select {
+		case c.merged.out <- hand[0]:
+			hand = hand[1:]
+		case <-recall:
+			hand = c.merged.recalled(hand)
+		case <-c.stop.Done():
+			for _, l := range hand {
+				holderOf(l).giveBack(l.lease)
+			}
+			for l := range c.out { // the claimer takes back the rest, and closes it
+				c.giveBack(l.lease)
+			}
+			return
+		}
+	}
+}
+
+// leaveMerged is the end of a mover. Nothing that it sent stays on the channel.
+func (c *shardConsumer[T]) leaveMerged() {
+	c.stopNow() // it is, unless a panic of the claimer brought the end
+	c.emptyMerged()
+	if c.merged.movers.Add(-1) == 0 {
+		close(c.merged.out)
+	}
+}
+
+// emptyMerged gives back what no reader has taken, of whatever shard.
+func (c *shardConsumer[T]) emptyMerged() {
+	for {
+		select {
+		case l := <-c.merged.out:
+			holderOf(l).giveBack(l.lease)
+		default:
+			return
+		}
+	}
+}
+
+// giveBack releases a lease that no reader has.
+func (c *shardConsumer[T]) giveBack(l *lease) {
+	if l.takeBack() {
+		c.settler.addAll(l)
+	}
+}
+
+// recalled takes back what is on the channel, and in hand, and gives back those of slots that
+// their shard's consumer is to lose. The rest stays in hand: of a line there is one lease at most,
+// so no order is lost.
+func (m *merged[T]) recalled(hand []*Lease[T]) []*Lease[T] {
+	for n := len(m.out); n > 0; n-- {
+		select {
+		case l := <-m.out:
+			hand = append(hand, l)
+		default:
+		}
+	}
+	keep := hand[:0]
+	for _, l := range hand {
+		if c := holderOf(l); c.order.leaving(l.lease) {
+			c.giveBack(l.lease)
+		} else {
+			keep = append(keep, l)
+		}
+	}
+	return keep
+}

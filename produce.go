@@ -1,0 +1,215 @@
+package chanq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/sourcegraph/conc"
+)
+
+// A producer as its user sees it: what comes in goes to the shard where it belongs. What
+// stores it there is producer.go.
+
+// Producer stores messages, many to a statement. It is safe for concurrent use:
+// one for each queue is enough for a program. End it by Close.
+//
+// Its goroutines, all joined by Close: the intake, which reads C (intake.go), those of each
+// shardProducer, and at the end one that waits for these.
+//
+// Each storer uses one session while it stores. While idle a producer holds no connection:
+// see internal/session.
+type Producer[T any] struct {
+	name    string              // of the queue
+	shards  []*shardProducer[T] // one, but of a queue of OpenShards
+	in      chan Message[T]     // unbuffered: what was sent is in the intake's hands
+	usual   int                 // how many the intake last received together; of its own
+	flushIn chan struct{}       // received by the intake after all that was sent before
+	workers conc.WaitGroup      // the intake
+
+	open      context.Context // ends when Close begins
+	shut      context.CancelFunc
+	abandoned context.Context
+	abandon   context.CancelFunc
+	received  chan struct{} // the intake has ended
+	finished  chan struct{} // every goroutine has ended
+	closeOnce sync.Once
+	spread    spread
+
+	mu   sync.Mutex // guards what follows; taken while no shard's is held
+	hand *hand[T]   // of the intake, while a codec has what it took from C
+}
+
+// Producer starts a producer. Where the *sql.DB has a limit (SetMaxOpenConns), a
+// producer keeps one of its connections, or two if InFlight is above 1, and all producers
+// on it together two (SQLite: one, shared by all queues). What InFlight asks for beyond, and
+// two for full groups where it is 1, is taken while there is enough to spare. It is an error that says which limit would do if
+// that leaves none for the application.
+func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
+	p := &Producer[T]{
+		name:     q.core.name,
+		in:       make(chan Message[T]),
+		flushIn:  make(chan struct{}),
+		received: make(chan struct{}),
+		finished: make(chan struct{}),
+	}
+	p.open, p.shut = context.WithCancel(context.Background())
+	p.abandoned, p.abandon = context.WithCancel(context.Background())
+	for _, core := range q.shards {
+		own, err := core.producerConfig(cfg)
+		var shard *shardProducer[T]
+		if err == nil {
+			own.BufferBytes = max(1, own.BufferBytes/len(q.shards))
+			shard, err = newShardProducer[T](core, own, p.open, p.abandoned)
+		}
+		if err != nil {
+			for _, opened := range p.shards {
+				opened.discard()
+			}
+			p.shut()
+			p.abandon()
+			return nil, fmt.Errorf("chanq: producer %s: %w", q.core.name, err)
+		}
+		p.shards = append(p.shards, shard)
+	}
+	p.workers.Go(p.intake)
+	for _, shard := range p.shards {
+		shard.start()
+	}
+	return p, nil
+}
+
+// producerConfig completes and checks a config.
+func (q *queue) producerConfig(cfg ProducerConfig) (ProducerConfig, error) {
+	cfg, err := cfg.withDefaults(q.dialect)
+	if err == nil && q.ordered() && cfg.InFlight > 1 {
+		err = fmt.Errorf("ProducerConfig.InFlight is %d: must be 1, since the queue is ordered, and statements side by side have no order", cfg.InFlight)
+	}
+	return cfg, err
+}
+
+// C is a channel to send on, unbuffered: a send that went through has handed the
+// message over, and Close returns it if it could not be stored. From the
+// beginning of Close nobody receives: a sender that may outlive the producer
+// selects on Done, too. C is never closed by chanq; closing it is allowed and
+// ends nothing but C.
+func (p *Producer[T]) C() chan<- Message[T] { return p.in }
+
+// Done is closed when Close begins.
+func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
+
+// Send stores one message and waits for it: a nil error means that it is in the
+// database. Sends of many goroutines share statements. If ctx ends first, Send
+// returns an *OpError whose Unknown says whether the message may be stored yet.
+// The Receipt has the message's ID in every case: sent again with that ID, it is
+// not stored twice while it is in the queue. On SQLite a goroutine that holds a
+// transaction must not call it: see Queue.
+func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
+	receipts, err := p.send(ctx, []Message[T]{m})
+	var batch *BatchError
+	if errors.As(err, &batch) {
+		err = batch.Errs[0]
+	}
+	return receipts[0], err
+}
+
+// SendBatch stores messages and waits for them, as Send does: a nil error means
+// that all are in the database. They may go in several statements, which other
+// sends share. There is a Receipt for each message; a *BatchError says which
+// were not stored. No messages are no error.
+func (p *Producer[T]) SendBatch(ctx context.Context, ms ...Message[T]) ([]Receipt, error) {
+	if len(ms) == 0 {
+		return nil, nil
+	}
+	return p.send(ctx, ms)
+}
+
+// Flush waits until every message handed over before, also through C, is stored
+// or known to be impossible to store, or ctx ends. What came through C and
+// could not be stored is returned by Close, and makes Flush fail. On SQLite a
+// goroutine that holds a transaction must not call it: see Queue.
+func (p *Producer[T]) Flush(ctx context.Context) error {
+	select {
+	case p.flushIn <- struct{}{}:
+	case <-p.open.Done(): // Close flushes, too
+	case <-ctx.Done():
+		return fmt.Errorf("chanq: flush %s: %w", p.name, context.Cause(ctx))
+	}
+	if err := together(p.shards, func(shard *shardProducer[T]) error { return shard.flushed(ctx) }); err != nil {
+		return fmt.Errorf("chanq: flush %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// Close stores everything that was handed over and ends the producer; sends
+// fail with ErrClosed from its beginning. If ctx ends before all is stored it
+// gives up; the goroutines end as soon as the driver returns. An *UnsentError has
+// the messages that came through C and are not known to be stored, each with its
+// error. Calling it again, at the same time or later, waits until the goroutines have
+// ended, and returns nil, or the error of its own ctx: what is unsent is the first
+// call's. On SQLite a goroutine that holds a transaction must not call it: see Queue.
+func (p *Producer[T]) Close(ctx context.Context) error {
+	first := false
+	p.closeOnce.Do(func() {
+		first = true
+		p.shut()
+		for _, shard := range p.shards {
+			shard.backlog.Drain()
+		}
+		go p.end()
+	})
+	if !first {
+		return p.closed(ctx)
+	}
+	var unsent []Unsent[T]
+	select {
+	case <-p.finished:
+	case <-ctx.Done():
+		p.abandon()
+		hand := p.giveUpHand()
+		if hand == nil {
+			<-p.received // soon: nothing is encoded any more, and nothing waited for
+		}
+		for _, shard := range p.shards {
+			shard.giveUp(context.Cause(ctx))
+		}
+		unsent = hand
+	}
+	for _, shard := range slices.Backward(p.shards) {
+		unsent = append(shard.takeUnsent(), unsent...)
+	}
+	if len(unsent) == 0 {
+		return nil
+	}
+	return &UnsentError[T]{Unsent: unsent}
+}
+
+// end waits for the intake and the storers, and ends the rest.
+func (p *Producer[T]) end() {
+	p.workers.Wait()
+	for _, shard := range p.shards {
+		shard.workers.Wait()
+	}
+	p.abandon()
+	for _, shard := range p.shards {
+		shard.end()
+	}
+	close(p.finished)
+}
+
+// closed waits for a Close that has begun.
+func (p *Producer[T]) closed(ctx context.Context) error {
+	select {
+	case <-p.finished:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-p.finished: // both at once
+		return nil
+	default:
+		return fmt.Errorf("chanq: close %s: %w", p.name, context.Cause(ctx))
+	}
+}

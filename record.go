@@ -1,0 +1,204 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// recorder adds up what the producers and consumers of one Queue do, and notes it among the
+// samples of the database: see History. It has one goroutine, which the first of them starts
+// and the last one joins.
+type recorder struct {
+	sent, acked, nacked, died, delivered atomic.Int64
+	waited                               atomic.Int64 // milliseconds
+
+	mu    sync.Mutex // guards what follows
+	users int
+	end   func() // ends the goroutine, and joins it
+}
+
+// claimed counts what a claim has leased. By its fence is known when that was, by the
+// database's clock.
+func (r *recorder) claimed(rows []claimedRow) {
+	waited := int64(0)
+	for i := range rows {
+		waited += max(0, rows[i].item.Fence>>sqlbatch.FenceBits-rows[i].due)
+	}
+	r.delivered.Add(int64(len(rows)))
+	r.waited.Add(waited)
+}
+
+// settled counts settles that are in the database.
+func (r *recorder) settled(e SettledEvent) {
+	r.acked.Add(int64(e.Acked))
+	r.nacked.Add(int64(e.Nacked))
+	r.died.Add(int64(e.Dead))
+}
+
+// sentInTx counts what SendTx has stored. Whether it commits nobody learns but the caller.
+func (r *recorder) sentInTx(receipts []Receipt) {
+	for i := range receipts {
+		if !receipts[i].Duplicate {
+			r.sent.Add(1)
+		}
+	}
+}
+
+// ackedInTx counts a message that AckTx has deleted, once, in however many transactions
+// that was tried.
+func (r *recorder) ackedInTx(l *lease) {
+	if l.noted.CompareAndSwap(false, true) {
+		r.acked.Add(1)
+	}
+}
+
+// rolledBack is told of a lease whose row was there after all. What was counted of it before is
+// taken back.
+func (r *recorder) rolledBack(l *lease) {
+	if l.noted.CompareAndSwap(true, false) {
+		r.acked.Add(-1)
+	}
+}
+
+// take returns what was counted since the last call. More may have been taken back than was acked
+// since: that waits for the next call.
+func (r *recorder) take() sqlbatch.Sample {
+	acked := max(0, r.acked.Load())
+	r.acked.Add(-acked)
+	return sqlbatch.Sample{
+		Sent: r.sent.Swap(0), Acked: acked, Nacked: r.nacked.Swap(0), Died: r.died.Swap(0),
+		Delivered: r.delivered.Swap(0), Waited: time.Duration(r.waited.Swap(0)) * time.Millisecond,
+	}
+}
+
+// putBack counts again what is not in the database.
+func (r *recorder) putBack(s sqlbatch.Sample) {
+	r.sent.Add(s.Sent)
+	r.acked.Add(s.Acked)
+	r.nacked.Add(s.Nacked)
+	r.died.Add(s.Died)
+	r.delivered.Add(s.Delivered)
+	r.waited.Add(s.Waited.Milliseconds())
+}
+
+// record has the queue's samples written for as long as there is somebody who called it and
+// has not called the function that it returned. That waits for the goroutine, if it is the last.
+func (q *queue) record() (leave func()) {
+	if q.cfg.History == HistoryOff {
+		return func() {}
+	}
+	r := &q.recorder
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.users++; r.users == 1 {
+		stop, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer q.recordFell()
+			q.recordAll(stop)
+		}()
+		r.end = func() { cancel(); <-done }
+	}
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		end := func() {}
+		if r.users--; r.users == 0 {
+			end = r.end
+		}
+		r.mu.Unlock()
+		end()
+	})
+}
+
+// recordFell tells of a panic, which is a fault of chanq's and ends the history of this program. It
+// is to be deferred.
+func (q *queue) recordFell() {
+	if p := recover(); p != nil {
+		call(q.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: q.name, Shard: q.shard, Task: "history", Err: q.fail("record", panicked(p))})
+	}
+}
+
+// sampleTimeout is the deadline of a sample, and how long the end of a queue's last producer or
+// consumer waits for one that it hangs in.
+const sampleTimeout = 5 * time.Second
+
+// recordAll notes a sample each ten seconds until stop ends, at a time of its own in each, and at
+// the end what has come since: not of a program that had the queue open for less, for which
+// that would be a statement more of the few that it makes.
+func (q *queue) recordAll(stop context.Context) {
+	chore := housework{queue: q, task: "history", op: "record"}
+	var thinned time.Duration
+	retry.Sleep(stop, q.sampleEvery/2+rand.N(q.sampleEvery/2))
+	for first := true; ; first = false {
+		last := stop.Err() != nil
+		if last && first {
+			return
+		}
+		of := stop
+		if last {
+			of = context.WithoutCancel(stop)
+		}
+		ctx, cancel := context.WithTimeout(of, sampleTimeout)
+		counted, err := q.recordOnce(ctx, last)
+		if now := monotonic(); err == nil && counted && now-thinned >= time.Minute {
+			thinned, err = now, q.once(ctx, q.sql.Thin(), nil)
+		}
+		cancel()
+		if last {
+			return
+		}
+		chore.report(err)
+		retry.Sleep(stop, q.sampleEvery)
+	}
+}
+
+// recordOnce notes what has come since the last call, and counts the messages if nobody has yet,
+// unless it is the last. Where nothing has come it only asks: of many processes that idle one
+// writes. What may be in the database or not is not noted again.
+func (q *queue) recordOnce(ctx context.Context, last bool) (counted bool, err error) {
+	s := q.recorder.take()
+	if last && s == (sqlbatch.Sample{}) {
+		return false, nil
+	}
+	known, err := q.addSample(ctx, s)
+	if err != nil {
+		if q.classify(err) != sqlbatch.Unknown {
+			q.recorder.putBack(s)
+		}
+		return false, err
+	}
+	if known || last {
+		return false, nil
+	}
+	var found Stats
+	switch err := q.once(ctx, q.sql.Stats(statsLimit), found.scan); {
+	case err == nil:
+	case isPermanent(q.classify(err)):
+		return false, nil // a producer's role need not see so much: others count
+	default:
+		return false, err
+	}
+	_, err = q.addSample(ctx, sqlbatch.Sample{Depth: found.depth()})
+	return err == nil, err
+}
+
+// addSample reports whether somebody has counted the messages for the sample that s went to.
+func (q *queue) addSample(ctx context.Context, s sqlbatch.Sample) (counted bool, err error) {
+	err = q.once(ctx, q.sql.Sample(s), func(rows *sql.Rows) error {
+		var step, known int
+		err := rows.Scan(&step, &known)
+		if step == sqlbatch.SampleSteps[0] {
+			counted = known != 0
+		}
+		return err
+	})
+	return counted, err
+}

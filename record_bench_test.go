@@ -1,0 +1,60 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// BenchmarkHistory is what a program's part of the history costs, of which it does one add in ten
+// seconds, and one of all programs a count besides: add is the statement that adds what was done
+// to the samples; count is Stats, of a queue of 20,000 messages, and its sample. docs/operations.md
+// has the figures.
+func BenchmarkHistory(b *testing.B) {
+	for engine, open := range map[string]func() *sql.DB{
+		"sqlite": func() *sql.DB {
+			db, err := embedded.Open(filepath.Join(b.TempDir(), "q.db"))
+			require.NoError(b, err)
+			b.Cleanup(func() { db.Close() })
+			return db
+		},
+		"postgres": func() *sql.DB { return pgtest.Open(b) },
+	} {
+		b.Run("engine="+engine, func(b *testing.B) {
+			ctx, db := context.Background(), open()
+			cfg := Config{History: HistoryOff, Durability: DurabilityAsIs}
+			require.NoError(b, Migrate(ctx, db, "orders", cfg))
+			q, err := Open[string](ctx, db, "orders", cfg)
+			require.NoError(b, err)
+			p, err := q.Producer(ProducerConfig{})
+			require.NoError(b, err)
+			for range 40 {
+				batch := make([]Message[string], 500)
+				_, err = p.SendBatch(ctx, batch...)
+				require.NoError(b, err)
+			}
+			require.NoError(b, p.Close(ctx))
+			b.Run("do=add", func(b *testing.B) {
+				for b.Loop() {
+					_, err := q.core.addSample(ctx, sqlbatch.Sample{Sent: 500, Acked: 500, Delivered: 500})
+					require.NoError(b, err)
+				}
+			})
+			b.Run("do=count", func(b *testing.B) {
+				for b.Loop() {
+					s, err := q.Stats(ctx)
+					require.NoError(b, err)
+					_, err = q.core.addSample(ctx, sqlbatch.Sample{Depth: s.depth()})
+					require.NoError(b, err)
+				}
+			})
+		})
+	}
+}

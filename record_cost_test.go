@@ -1,0 +1,58 @@
+package chanq
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkWithHistory is what comes through a queue with the history and without, side by side in turns:
+// ratio is messages a second with it, over those without. A sample is taken every half second, which
+// is twenty times as often as in a program.
+func BenchmarkWithHistory(b *testing.B) {
+	onEngines(b, func(b *testing.B, open opener) {
+		for b.Loop() {
+			var through [2]float64
+			for turn := range 6 {
+				kept := turn % 2
+				through[kept] += throughput(b, open, []History{HistoryOff, HistoryKept}[kept])
+			}
+			b.ReportMetric(through[1]/through[0], "ratio")
+			b.ReportMetric(through[1]/3, "msgs/s")
+		}
+	})
+}
+
+// throughput is how many messages a second come through a new queue, for two seconds.
+func throughput(b *testing.B, open opener, h History) float64 {
+	b.Helper()
+	db := open(b)
+	cfg := Config{History: h, Durability: DurabilityAsIs}
+	require.NoError(b, Migrate(b.Context(), db, "orders", cfg))
+	q, err := Open[string](b.Context(), db, "orders", cfg)
+	require.NoError(b, err)
+	q.core.sampleEvery = 500 * time.Millisecond
+	p, err := q.Producer(ProducerConfig{})
+	require.NoError(b, err)
+	c, err := q.Consume(context.Background(), ConsumerConfig{})
+	require.NoError(b, err)
+	var handled atomic.Int64
+	ended := make(chan error, 1)
+	go func() { // ends with Shutdown
+		ended <- c.Handle(8, func(context.Context, *Lease[string]) error { handled.Add(1); return nil })
+	}()
+	start := time.Now()
+	batch := make([]Message[string], 500)
+	for time.Since(start) < 2*time.Second {
+		_, err := p.SendBatch(b.Context(), batch...)
+		require.NoError(b, err)
+	}
+	rate := float64(handled.Load()) / time.Since(start).Seconds()
+	require.NoError(b, p.Close(b.Context()))
+	require.NoError(b, c.Shutdown(b.Context()))
+	require.NoError(b, <-ended)
+	return rate
+}

@@ -1,0 +1,248 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/internal/testdb/mssqltest"
+	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
+)
+
+// total adds up the samples of a step.
+func total(t *testing.T, q *Queue[string], step time.Duration) (sum Sample) {
+	t.Helper()
+	list, err := q.History(t.Context(), time.Time{}, step)
+	require.NoError(t, err)
+	for _, s := range list {
+		require.Equal(t, step, s.Step)
+		sum.Sent, sum.Acked, sum.Nacked, sum.Died, sum.Delivered = sum.Sent+s.Sent, sum.Acked+s.Acked, sum.Nacked+s.Nacked, sum.Died+s.Died, sum.Delivered+s.Delivered
+		sum.Waited += s.Waited
+		if s.Counted {
+			sum.Counted, sum.Ready, sum.Dead = true, max(sum.Ready, s.Ready), max(sum.Dead, s.Dead)
+		}
+	}
+	return sum
+}
+
+// recorded waits until the history says what is expected of it.
+func recorded(t *testing.T, q *Queue[string], is func(Sample) bool) {
+	t.Helper()
+	require.Eventually(t, func() bool { return is(total(t, q, StepFine)) }, 20*time.Second, 5*time.Millisecond)
+}
+
+func TestTheHistoryHasWhatBecameOfAQueue(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	q.core.sampleEvery = 20 * time.Millisecond
+	p := testProducer(t, q, ProducerConfig{})
+	_, err := p.SendBatch(soon(t), Message[string]{Body: "a"}, Message[string]{Body: "b"}, Message[string]{Body: "c"}, Message[string]{Body: "d"})
+	require.NoError(t, err)
+	recorded(t, q, func(s Sample) bool { return s.Sent == 4 && s.Counted && s.Ready == 4 })
+
+	c := testConsumer(t, q, ConsumerConfig{})
+	leases, err := c.Receive(soon(t), 4)
+	require.NoError(t, err)
+	for i := len(leases); i < 4; i++ {
+		leases = append(leases, <-c.C())
+	}
+	require.NoError(t, leases[0].Ack())
+	require.NoError(t, leases[1].Ack())
+	require.NoError(t, leases[2].Nack(time.Hour, errors.New("later")))
+	require.NoError(t, leases[3].DeadLetter(errors.New("never")))
+	recorded(t, q, func(s Sample) bool { return s.Acked == 2 && s.Nacked == 1 && s.Died == 1 && s.Delivered == 4 })
+	for _, step := range []time.Duration{StepFine, StepMinute, StepHour} {
+		s := total(t, q, step)
+		require.Equal(t, [5]int64{4, 2, 1, 1, 4}, [5]int64{s.Sent, s.Acked, s.Nacked, s.Died, s.Delivered}, step)
+		require.Positive(t, s.Waited)
+		require.Less(t, s.MeanWait(), time.Minute, "by the database's clock")
+	}
+	_, err = q.History(t.Context(), time.Time{}, time.Second)
+	require.ErrorContains(t, err, "step is 1s")
+}
+
+func TestTheLastPartOfAQueueNotesWhatIsLeft(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	q.core.sampleEvery = 700 * time.Millisecond
+	p := testProducer(t, q, ProducerConfig{})
+	recorded(t, q, func(s Sample) bool { return s.Counted }) // and now it sleeps for that long
+	_, err := p.Send(soon(t), Message[string]{Body: "a"})
+	require.NoError(t, err)
+	require.NoError(t, p.Close(soon(t)))
+	require.Equal(t, int64(1), total(t, q, StepFine).Sent)
+	require.Equal(t, 0, q.core.recorder.users)
+}
+
+func TestWhatCannotBeNotedIsNotedLater(t *testing.T) {
+	events := make(chan HousekeepingEvent, 100)
+	q := openTestQueue[string](t, Config{Hooks: Hooks{Housekeeping: func(e HousekeepingEvent) { events <- e }}})
+	_, err := q.core.db.ExecContext(t.Context(), "ALTER TABLE chanq_samples RENAME TO away")
+	require.NoError(t, err)
+	_, err = q.History(t.Context(), time.Time{}, StepHour)
+	require.ErrorIs(t, err, ErrNoSchema)
+	q.core.sampleEvery = 20 * time.Millisecond
+	p := testProducer(t, q, ProducerConfig{})
+	_, err = p.Send(soon(t), Message[string]{Body: "a"})
+	require.NoError(t, err)
+	e := <-events
+	require.Equal(t, "history", e.Task)
+	require.ErrorIs(t, e.Err, ErrNoSchema)
+	_, err = q.core.db.ExecContext(t.Context(), "ALTER TABLE away RENAME TO chanq_samples")
+	require.NoError(t, err)
+	recorded(t, q, func(s Sample) bool { return s.Sent == 1 })
+	require.NoError(t, (<-events).Err, "it goes on")
+}
+
+func TestAHistoryThatIsOffWritesNothing(t *testing.T) {
+	q := openTestQueue[string](t, Config{History: HistoryOff})
+	p, err := q.Producer(ProducerConfig{})
+	require.NoError(t, err)
+	require.Zero(t, q.core.recorder.users)
+	require.NoError(t, p.Close(context.Background()))
+	_, err = Open[string](t.Context(), q.core.db, "orders", Config{History: 7})
+	require.ErrorContains(t, err, "Config.History is 7")
+}
+
+// opener makes an empty database.
+type opener = func(testing.TB) *sql.DB
+
+// onEngines runs something on each engine.
+func onEngines[T interface {
+	testing.TB
+	Run(string, func(T)) bool
+}](t T, do func(T, opener)) {
+	for name, open := range map[string]opener{
+		"sqlite": func(t testing.TB) *sql.DB {
+			db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
+			require.NoError(t, err)
+			return db
+		},
+		"postgres": func(t testing.TB) *sql.DB { return pgtest.Open(t) },
+		"stand-in": func(t testing.TB) *sql.DB {
+			db, err := sql.Open("sqlserver", mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}}).DSN())
+			require.NoError(t, err)
+			return db
+		},
+	} {
+		t.Run("engine="+name, func(t T) {
+			do(t, func(t testing.TB) *sql.DB {
+				db := open(t)
+				t.Cleanup(func() { db.Close() })
+				return db
+			})
+		})
+	}
+}
+
+func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
+	onEngines(t, func(t *testing.T, open opener) {
+		db := open(t)
+		require.NoError(t, Migrate(t.Context(), db, "orders", Config{}))
+		q, err := Open[string](t.Context(), db, "orders", Config{})
+		require.NoError(t, err)
+		in := func(do func(*sql.Tx), end func(*sql.Tx) error) {
+			t.Helper()
+			tx, err := db.BeginTx(soon(t), nil)
+			require.NoError(t, err)
+			do(tx)
+			require.NoError(t, end(tx))
+		}
+		in(func(tx *sql.Tx) {
+			_, err := q.SendTx(soon(t), tx, Message[string]{Body: "a", DedupKey: "k"}, Message[string]{Body: "b", DedupKey: "k"}, Message[string]{Body: "c"}, Message[string]{Body: "d"})
+			require.NoError(t, err)
+		}, (*sql.Tx).Commit)
+		counted := func() [3]int64 {
+			s := q.core.recorder.take()
+			q.core.recorder.putBack(s)
+			return [3]int64{s.Sent, s.Acked, s.Nacked}
+		}
+		require.Equal(t, [3]int64{3, 0, 0}, counted(), "a duplicate is not sent")
+
+		leases, err := q.TryLease(soon(t), 3, time.Minute)
+		require.NoError(t, err)
+		require.Len(t, leases, 3)
+		all := func(tx *sql.Tx) { require.NoError(t, AckTx(soon(t), tx, leases...)) }
+		in(all, (*sql.Tx).Rollback)
+		require.Equal(t, [3]int64{3, 3, 0}, counted(), "nobody has told of the rollback")
+		in(all, (*sql.Tx).Rollback)
+		require.Equal(t, [3]int64{3, 3, 0}, counted(), "each once")
+		require.NoError(t, leases[2].Nack(0, nil))
+		require.Equal(t, [3]int64{3, 2, 1}, counted(), "one was not acked after all")
+		require.NoError(t, leases[1].Ack())
+		require.Equal(t, [3]int64{3, 2, 1}, counted(), "still once")
+		leases = leases[:1]
+		in(all, (*sql.Tx).Commit)
+		require.Equal(t, [3]int64{3, 2, 1}, counted())
+		require.ErrorIs(t, leases[0].Ack(), ErrSettled)
+		require.Equal(t, [3]int64{3, 2, 1}, counted(), "it is gone by that commit")
+
+		p, err := q.Producer(ProducerConfig{}) // who notes it
+		require.NoError(t, err)
+		_, err = q.core.addSample(soon(t), q.core.recorder.take())
+		require.NoError(t, err)
+		require.NoError(t, p.Close(soon(t)))
+		s := total(t, q, StepFine)
+		require.Equal(t, [3]int64{3, 2, 1}, [3]int64{s.Sent, s.Acked, s.Nacked})
+	})
+}
+
+func TestWhatIsTakenBackIsNeverLessThanNothing(t *testing.T) {
+	var r recorder
+	l := &lease{}
+	r.ackedInTx(l)
+	require.Equal(t, int64(1), r.take().Acked)
+	r.rolledBack(l)
+	r.rolledBack(l)
+	require.Zero(t, r.take().Acked)
+	r.settled(SettledEvent{Acked: 3})
+	require.Equal(t, int64(2), r.take().Acked, "the debt is paid")
+}
+
+func TestTheHistoryOfSeveralShardsIsAddedUp(t *testing.T) {
+	var shards []Shard
+	for _, name := range []string{"east", "west"} {
+		db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		shards = append(shards, Shard{Name: name, DB: db})
+	}
+	require.NoError(t, MigrateShards(t.Context(), shards, "orders", Config{}))
+	q, err := OpenShards[string](t.Context(), shards, "orders", Config{})
+	require.NoError(t, err)
+	for _, core := range q.shards {
+		core.sampleEvery = 20 * time.Millisecond
+	}
+	p := testProducer(t, q, ProducerConfig{})
+	var ms []Message[string]
+	for i := 0; len(ms) < 7; i++ { // three to one, four to the other
+		m := Message[string]{Body: "a", DedupKey: strconv.Itoa(i)}
+		if q.ShardOf(m) == min(len(ms)/3, 1) {
+			ms = append(ms, m)
+		}
+	}
+	_, err = p.SendBatch(soon(t), ms...)
+	require.NoError(t, err)
+	recorded(t, q, func(s Sample) bool { return s.Sent == 7 && s.Counted && s.Ready == 7 })
+	require.Equal(t, int64(3), total(t, q.Shard(0), StepFine).Sent)
+	require.Equal(t, int64(4), total(t, q.Shard(1), StepFine).Sent)
+
+	require.NoError(t, p.Close(soon(t)))
+	require.NoError(t, shards[1].DB.Close())
+	list, err := q.History(t.Context(), time.Time{}, StepHour)
+	var op *OpError
+	require.ErrorAs(t, err, &op)
+	require.Equal(t, "west", op.Shard)
+	sum := Sample{}
+	for _, s := range list {
+		sum.add(s)
+		require.False(t, s.Counted, "not in all")
+	}
+	require.Equal(t, int64(3), sum.Sent, "what the other says is told")
+}

@@ -1,0 +1,192 @@
+package suite
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var sampling = []test{
+	{"SamplesAddUpInEachStep", samplesAddUp},
+	{"ASampleHasTheGreatestOfWhatWasCounted", samplesCount},
+	{"ASampleOfNothingAsksAndWritesNothing", samplesNothing},
+	{"SamplesOfManyProcessesAreThoseOfAModel", samplesModel},
+	{"SamplesAreReadFromATimeOn", samplesRange},
+	{"OldSamplesAreDeletedStepByStep", samplesThin},
+	{"SamplesGoWithTheirQueue", samplesDropped},
+}
+
+// columns of Samples behind at.
+const counts5, sums6 = 5, 6
+
+// sample runs a Sample, and returns whether somebody has counted.
+func (w *world) sample(q sqlbatch.Queue, s sqlbatch.Sample) (counted bool) {
+	w.Helper()
+	rows := w.run(q.Sample(s))
+	for _, row := range rows {
+		if fmt.Sprint(row[0]) == "10" {
+			return fmt.Sprint(row[1]) == "1"
+		}
+	}
+	require.Fail(w, "no row of the least step", rows)
+	return false
+}
+
+func (w *world) samples(step time.Duration) [][]any {
+	w.Helper()
+	return w.run(w.Samples(0, step))
+}
+
+// sums are what the samples of a step add up to: a test may run over the end of one.
+func (w *world) sums(step time.Duration) (sums [sums6]int64) {
+	w.Helper()
+	for _, row := range w.samples(step) {
+		require.Len(w, row, 1+counts5+sums6)
+		for i := range sums {
+			sums[i] += row[1+counts5+i].(int64)
+		}
+	}
+	return sums
+}
+
+var steps = []time.Duration{10 * time.Second, time.Minute, time.Hour}
+
+func samplesAddUp(w *world) {
+	require.Empty(w, w.samples(steps[0]))
+	w.sample(w.Queue, sqlbatch.Sample{Sent: 1, Acked: 2, Nacked: 3, Died: 4, Delivered: 5, Waited: 6 * time.Millisecond})
+	w.sample(w.Queue, sqlbatch.Sample{Sent: 10, Acked: 20, Nacked: 30, Died: 40, Delivered: 50, Waited: time.Minute})
+	w.sample(w.dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Sent: 100})
+	for _, step := range steps {
+		require.Equal(w, [sums6]int64{11, 22, 33, 44, 55, 60_006}, w.sums(step), step)
+		for _, row := range w.samples(step) {
+			require.Zero(w, row[0].(int64)%step.Milliseconds(), "it begins where its step begins")
+			require.InDelta(w, w.now(), row[0], float64(step.Milliseconds()+60_000))
+		}
+	}
+}
+
+func samplesCount(w *world) {
+	require.False(w, w.sample(w.Queue, sqlbatch.Sample{Sent: 1}), "nobody has counted")
+	for _, row := range w.samples(time.Hour) {
+		require.Equal(w, make([]any, counts5), row[1:1+counts5])
+	}
+	require.True(w, w.sample(w.Queue, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: 5, Scheduled: 4, Leased: 3, Dead: 2, Oldest: time.Second}}))
+	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
+	w.sample(w.Queue, sqlbatch.Sample{Depth: &sqlbatch.Depth{Ready: 1, Scheduled: 5, Leased: 1, Dead: 3, Oldest: time.Millisecond}})
+	rows := w.samples(time.Hour)
+	require.Equal(w, "[5 5 3 3 1000]", fmt.Sprint(rows[len(rows)-1][1:1+counts5]))
+	require.Equal(w, int64(2), w.sums(time.Hour)[0], "who counts adds nothing")
+}
+
+func samplesNothing(w *world) {
+	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "nobody has counted")
+	w.sample(w.dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Depth: &sqlbatch.Depth{}})
+	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "another queue is no matter")
+	require.Empty(w, w.samples(steps[0]))
+	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
+	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "somebody has sent")
+	known := false
+	for range 3 { // the end of a sample may lie in between, but not each time
+		w.sample(w.Queue, sqlbatch.Sample{Depth: &sqlbatch.Depth{}})
+		before := w.samples(steps[0])
+		if known = w.sample(w.Queue, sqlbatch.Sample{}); known {
+			require.Equal(w, before, w.samples(steps[0]))
+			break
+		}
+	}
+	require.True(w, known, "somebody has counted")
+	w.age(steps[0], steps[0])
+	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "but not for this one")
+}
+
+// samplesModel has processes at random add what they did and count, and compares with a model that knows no
+// steps: what all samples of a step add up to, and the greatest of all counts.
+func samplesModel(w *world) {
+	const seed = 7
+	random := rand.New(rand.NewPCG(seed, seed))
+	queues := []sqlbatch.Queue{w.Queue, w.dialect.Queue(sqlbatch.Names{Queue: "other"})}
+	var sums [2][sums6]int64
+	var most [2][counts5]int64
+	for range 60 {
+		of := random.IntN(2)
+		n := func() int64 { return random.Int64N(1_000_000) }
+		s := sqlbatch.Sample{Sent: n(), Acked: n(), Nacked: n(), Died: n(), Delivered: n(), Waited: time.Duration(n()) * time.Millisecond}
+		for i, v := range []int64{s.Sent, s.Acked, s.Nacked, s.Died, s.Delivered, s.Waited.Milliseconds()} {
+			sums[of][i] += v
+		}
+		if random.IntN(3) == 0 {
+			s.Depth = &sqlbatch.Depth{Ready: random.IntN(10_000), Scheduled: random.IntN(10_000), Leased: random.IntN(10_000), Dead: random.IntN(10_000), Oldest: time.Duration(n()) * time.Millisecond}
+			for i, v := range []int64{int64(s.Depth.Ready), int64(s.Depth.Scheduled), int64(s.Depth.Leased), int64(s.Depth.Dead), s.Depth.Oldest.Milliseconds()} {
+				most[of][i] = max(most[of][i], v)
+			}
+		}
+		w.run(queues[of].Sample(s))
+	}
+	for i, q := range queues {
+		for _, step := range steps {
+			var found [sums6]int64
+			var greatest [counts5]int64
+			for _, row := range w.run(q.Samples(0, step)) {
+				for j := range found {
+					found[j] += row[1+counts5+j].(int64)
+				}
+				for j := range greatest {
+					if v := row[1+j]; v != nil {
+						greatest[j] = max(greatest[j], reflect.ValueOf(v).Int())
+					}
+				}
+			}
+			require.Equal(w, sums[i], found, step)
+			require.Equal(w, most[i], greatest, step)
+		}
+	}
+}
+
+// age makes the samples of a step older.
+func (w *world) age(step, by time.Duration) {
+	w.exec("UPDATE chanq_samples SET at = at - %d WHERE step = %d", by.Milliseconds(), int(step.Seconds()))
+}
+
+func samplesRange(w *world) {
+	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
+	w.age(time.Hour, 10*time.Hour)
+	w.sample(w.Queue, sqlbatch.Sample{Sent: 2})
+	all := w.samples(time.Hour)
+	require.Len(w, all, 2)
+	require.Less(w, all[0][0], all[1][0], "oldest first")
+	require.Len(w, w.run(w.Samples(all[0][0].(int64), time.Hour)), 2)
+	require.Equal(w, all[1:], w.run(w.Samples(all[0][0].(int64)+1, time.Hour)))
+}
+
+func samplesThin(w *world) {
+	for i, step := range sqlbatch.SampleSteps {
+		step, kept := time.Duration(step)*time.Second, time.Duration(sqlbatch.SampleAges[i])*time.Second
+		for _, by := range []time.Duration{kept + step, kept - 2*step} {
+			w.exec("INSERT INTO chanq_samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', %d, %d, 0, 0, 0, 0, 0, 0)",
+				int(step.Seconds()), w.now()-by.Milliseconds())
+		}
+		require.Len(w, w.samples(step), 2)
+	}
+	w.run(w.dialect.Queue(sqlbatch.Names{Queue: "other"}).Thin())
+	require.Len(w, w.samples(steps[0]), 2, "of another queue")
+	require.Empty(w, w.run(w.Thin()))
+	for _, step := range steps {
+		require.Len(w, w.samples(step), 1, step)
+	}
+}
+
+func samplesDropped(w *world) {
+	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
+	w.sample(w.dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Sent: 1})
+	for _, st := range w.Drop() {
+		w.run(st)
+	}
+	var queues string
+	require.NoError(w, w.db.QueryRow("SELECT MIN(queue) FROM chanq_samples").Scan(&queues))
+	require.Equal(w, "other", queues)
+}

@@ -1,0 +1,57 @@
+package postgres
+
+import (
+	"math"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// Browses are peeks that ask nothing of leases, so that none walks over a backlog to find
+// a few, and that read no body: the length of one is known without it.
+
+// outlined leaves headers out, and the body but for its length.
+func outlined(peek string) string {
+	return strings.Replace(peek, `q.headers, q.body{shown order}`, `NULL::bytea AS headers, octet_length(q.body)::bigint AS body{shown order}`, 1)
+}
+
+// due is a condition on the rows of a lane.
+const due = `{lane} AND due_at <= (SELECT now FROM t)`
+
+func browseTexts(ordered bool) map[sqlbatch.State]string {
+	peeks := peekTexts()
+	texts := map[sqlbatch.State]string{
+		sqlbatch.Ready:     peekLiveText(due, behind),
+		sqlbatch.Scheduled: peekLiveText(`{lane}`, behindNow),
+		sqlbatch.Leased:    peekLiveText(due, behind),
+		sqlbatch.Dead:      peeks[sqlbatch.Dead],
+		sqlbatch.Done:      peeks[sqlbatch.Done],
+	}
+	if ordered {
+		for state, is := range seqStates {
+			texts[state] = peekSeqText(is.condition)
+		}
+	}
+	for state, text := range texts {
+		texts[state] = outlined(text)
+	}
+	return texts
+}
+
+func (q *queue) Browse(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
+	return q.page(q.browse[s], s, n, after)
+}
+
+// page is a statement of Peek's parameters.
+func (q *queue) page(text string, s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
+	args := []any{int64(min(n, maxRows))}
+	lane, at, id := build.Peek(s, after, math.MaxInt64)
+	if s.Live() && q.ordered {
+		return sqlbatch.Statement{Text: text, Args: append(args, at, build.UptoOf(after))}
+	}
+	if s.Live() {
+		args = append(args, int64(lane))
+	}
+	return sqlbatch.Statement{Text: text, Args: append(args, at, hexID(id))}
+}

@@ -1,0 +1,82 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// samplesTableText has some thousand rows a queue: see sqlbatch.SampleAges. Three of them, one a
+// step, are written several times a minute by each process, the others never again. No index but
+// that of the key, and room on the page: such a write touches no index.
+const samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
+  at        bigint  NOT NULL,
+  sent      bigint  NOT NULL,
+  acked     bigint  NOT NULL,
+  nacked    bigint  NOT NULL,
+  died      bigint  NOT NULL,
+  delivered bigint  NOT NULL,
+  waited    bigint  NOT NULL,
+  step      integer NOT NULL,
+  ready     integer,
+  scheduled integer,
+  leased    integer,
+  dead      integer,
+  oldest    bigint,
+  queue     text COLLATE "C" NOT NULL,
+  CONSTRAINT {samples pk} PRIMARY KEY (queue, step, at)
+) WITH (fillfactor = 80)`
+
+// sampleText writes the rows of all steps in one order, so that two of them never wait for each
+// other in a circle. greatest passes over NULL.
+const sampleText = `INSERT INTO {samples} AS s (queue, step, at, sent, acked, nacked, died, delivered, waited, ready, scheduled, leased, dead, oldest)
+SELECT {name}, p.step, t.now - t.now % (1000 * p.step), $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint,
+  $7::integer, $8::integer, $9::integer, $10::integer, $11::bigint
+FROM (SELECT {now} AS now) AS t CROSS JOIN (VALUES (10), (60), (3600)) AS p (step)
+ORDER BY p.step
+ON CONFLICT (queue, step, at) DO UPDATE SET
+  sent = s.sent + excluded.sent, acked = s.acked + excluded.acked, nacked = s.nacked + excluded.nacked, died = s.died + excluded.died,
+  delivered = s.delivered + excluded.delivered, waited = s.waited + excluded.waited,
+  ready = greatest(s.ready, excluded.ready), scheduled = greatest(s.scheduled, excluded.scheduled), leased = greatest(s.leased, excluded.leased),
+  dead = greatest(s.dead, excluded.dead), oldest = greatest(s.oldest, excluded.oldest)
+RETURNING s.step, (s.ready IS NOT NULL)::integer`
+
+// countedText is what a Sample of nothing asks: it writes nothing.
+const countedText = `SELECT 10 AS step, EXISTS (
+  SELECT FROM {samples} AS s, (SELECT {now} AS now) AS t
+  WHERE s.queue = {name} AND s.step = 10 AND s.at = t.now - t.now % 10000 AND s.ready IS NOT NULL)::integer`
+
+func (q *queue) Sample(s sqlbatch.Sample) sqlbatch.Statement {
+	if s == (sqlbatch.Sample{}) {
+		return sqlbatch.Statement{Text: q.counted}
+	}
+	args := []any{s.Sent, s.Acked, s.Nacked, s.Died, s.Delivered, s.Waited.Milliseconds(), nil, nil, nil, nil, nil}
+	if d := s.Depth; d != nil {
+		args[6], args[7], args[8], args[9], args[10] = int64(d.Ready), int64(d.Scheduled), int64(d.Leased), int64(d.Dead), d.Oldest.Milliseconds()
+	}
+	return sqlbatch.Statement{Text: q.sample, Args: args}
+}
+
+// samplesText reads a range of the primary key.
+const samplesText = `SELECT at, ready, scheduled, leased, dead, oldest, sent, acked, nacked, died, delivered, waited
+FROM {samples} WHERE queue = {name} AND step = $2::integer AND at >= $1::bigint ORDER BY at`
+
+func (q *queue) Samples(since int64, step time.Duration) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.samples, Args: []any{since, int64(step / time.Second)}}
+}
+
+// thinText passes over what another process is deleting.
+func thinText() string {
+	var old []string
+	for i, step := range sqlbatch.SampleSteps {
+		old = append(old, fmt.Sprintf("step = %d AND at < {now} - %d000", step, sqlbatch.SampleAges[i]))
+	}
+	return `DELETE FROM {samples}
+WHERE ctid = ANY (ARRAY(
+  SELECT ctid FROM {samples} WHERE queue = {name} AND (` + strings.Join(old, " OR ") + `)
+  LIMIT {rows} FOR UPDATE SKIP LOCKED))`
+}
+
+func (q *queue) Thin() sqlbatch.Statement { return sqlbatch.Statement{Text: q.thin} }

@@ -1,0 +1,31 @@
+WITH t AS MATERIALIZED (
+  SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, $1::integer AS n
+),
+chosen AS MATERIALIZED (
+  SELECT * FROM (
+    (SELECT * FROM (
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 2 AND (due_at, uuid_send(id)) > (greatest((SELECT now FROM t), CASE WHEN 0 = $2::integer THEN $3::bigint WHEN 0 > $2::integer THEN -1 ELSE 9223372036854775807 END), uuid_send($4::uuid)) AND (due_at <= (SELECT now FROM t))::integer <> 1
+      ORDER BY due_at, uuid_send(id) LIMIT 1000) AS l1 LIMIT (SELECT n FROM t))
+    UNION ALL
+    (SELECT * FROM (
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 1 AND (due_at, uuid_send(id)) > (greatest((SELECT now FROM t), CASE WHEN 1 = $2::integer THEN $3::bigint WHEN 1 > $2::integer THEN -1 ELSE 9223372036854775807 END), uuid_send($4::uuid)) AND (due_at <= (SELECT now FROM t))::integer <> 1
+      ORDER BY due_at, uuid_send(id) LIMIT 1000) AS l2 LIMIT (SELECT n FROM t))
+    UNION ALL
+    (SELECT * FROM (
+      SELECT id FROM "public"."chanq_orders" WHERE priority = 0 AND (due_at, uuid_send(id)) > (greatest((SELECT now FROM t), CASE WHEN 2 = $2::integer THEN $3::bigint WHEN 2 > $2::integer THEN -1 ELSE 9223372036854775807 END), uuid_send($4::uuid)) AND (due_at <= (SELECT now FROM t))::integer <> 1
+      ORDER BY due_at, uuid_send(id) LIMIT 1000) AS l3 LIMIT (SELECT n FROM t))
+    UNION ALL
+    (SELECT * FROM (
+      SELECT id FROM "public"."chanq_orders" WHERE priority = -1 AND (due_at, uuid_send(id)) > (greatest((SELECT now FROM t), CASE WHEN 3 = $2::integer THEN $3::bigint WHEN 3 > $2::integer THEN -1 ELSE 9223372036854775807 END), uuid_send($4::uuid)) AND (due_at <= (SELECT now FROM t))::integer <> 1
+      ORDER BY due_at, uuid_send(id) LIMIT 1000) AS l4 LIMIT (SELECT n FROM t))
+  ) AS l
+  LIMIT (SELECT n FROM t)
+)
+SELECT CASE WHEN q.lease_until > (SELECT now FROM t) THEN 'leased' WHEN q.due_at <= (SELECT now FROM t) THEN 'ready' ELSE 'scheduled' END AS state,
+  uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.due_at,
+  CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, NULL::bigint AS ended_at, q.expires_at, uuid_send(q.leased_by) AS leased_by,
+  (SELECT convert_to(m.name, getdatabaseencoding()) FROM "public"."chanq_members" AS m WHERE m.id = q.leased_by) AS holder,
+  convert_to(q.dedup_key, getdatabaseencoding()) AS dedup_key, convert_to(q.last_error, getdatabaseencoding()) AS last_error, NULL::bytea AS headers, octet_length(q.body)::bigint AS body
+FROM chosen AS c
+JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[c.id])
+ORDER BY q.priority DESC, q.due_at, q.id;

@@ -1,0 +1,1 @@
+DELETE FROM "public"."chanq_samples" WHERE queue = 'orders';

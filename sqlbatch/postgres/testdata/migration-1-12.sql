@@ -1,0 +1,17 @@
+CREATE TABLE IF NOT EXISTS "public"."chanq_samples" (
+  at        bigint  NOT NULL,
+  sent      bigint  NOT NULL,
+  acked     bigint  NOT NULL,
+  nacked    bigint  NOT NULL,
+  died      bigint  NOT NULL,
+  delivered bigint  NOT NULL,
+  waited    bigint  NOT NULL,
+  step      integer NOT NULL,
+  ready     integer,
+  scheduled integer,
+  leased    integer,
+  dead      integer,
+  oldest    bigint,
+  queue     text COLLATE "C" NOT NULL,
+  CONSTRAINT "pk_chanq_samples" PRIMARY KEY (queue, step, at)
+) WITH (fillfactor = 80);

@@ -1,0 +1,22 @@
+WITH t AS MATERIALIZED (
+  SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, $1::integer AS n
+),
+chosen AS MATERIALIZED (
+  SELECT f.id FROM "public"."chanq_slots" AS s
+  CROSS JOIN LATERAL (
+    SELECT e.* FROM (
+      SELECT q.id, q.seq FROM "public"."chanq_orders" AS q
+      WHERE (q.slot, q.seq) > (s.slot, $2::bigint) AND q.slot <= s.slot AND (q.slot, q.seq) <= (s.slot, $3::bigint) AND (q.due_at > (SELECT now FROM t))::integer <> 1 AND (q.lease_until > (SELECT now FROM t))::integer <> 1
+      ORDER BY q.slot, q.seq LIMIT 1000) AS e
+    LIMIT (SELECT n FROM t)) AS f
+  WHERE s.queue = 'orders'
+  ORDER BY f.seq LIMIT (SELECT n FROM t)
+)
+SELECT CASE WHEN q.lease_until > (SELECT now FROM t) THEN 'leased' WHEN q.due_at <= (SELECT now FROM t) THEN 'ready' ELSE 'scheduled' END AS state,
+  uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.due_at,
+  CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, NULL::bigint AS ended_at, q.expires_at, uuid_send(q.leased_by) AS leased_by,
+  (SELECT convert_to(m.name, getdatabaseencoding()) FROM "public"."chanq_members" AS m WHERE m.id = q.leased_by) AS holder,
+  convert_to(q.dedup_key, getdatabaseencoding()) AS dedup_key, convert_to(q.last_error, getdatabaseencoding()) AS last_error, NULL::bytea AS headers, octet_length(q.body)::bigint AS body, q.slot, q.seq, convert_to(q.order_key, getdatabaseencoding()) AS order_key
+FROM chosen AS c
+JOIN "public"."chanq_orders" AS q ON q.id = ANY (ARRAY[c.id])
+ORDER BY q.seq;

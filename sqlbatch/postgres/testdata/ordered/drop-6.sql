@@ -1,1 +1,0 @@
-DELETE FROM "public"."chanq_slots" WHERE queue = 'orders';

@@ -1,0 +1,1 @@
+DROP SEQUENCE "public"."chanq_orders_seq";

@@ -1,7 +1,0 @@
-CREATE TABLE IF NOT EXISTS "public"."chanq_slots" (
-  fence  bigint   NOT NULL DEFAULT 0,
-  member uuid,
-  slot   smallint NOT NULL,
-  queue  text COLLATE "C" NOT NULL,
-  CONSTRAINT "pk_chanq_slots" PRIMARY KEY (queue, slot)
-) WITH (fillfactor = 50);

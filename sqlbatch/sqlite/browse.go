@@ -1,0 +1,55 @@
+package sqlite
+
+import (
+	"math"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// Browses are peeks that ask nothing of leases, so that none walks over a backlog to find
+// a few, and that read no body: SQLite knows the length of one without its pages.
+
+// outlined leaves headers out, and the body but for its length.
+func outlined(peek string) string {
+	return strings.Replace(peek, ` headers, body{order}`, ` NULL AS headers, length(body) AS body{order}`, 1)
+}
+
+const browseLater = lane + ` AND +due_at > {now} AND (due_at, id) > (max({now}, ` + from + `), ?4)`
+
+func browseTexts(ordered bool) map[sqlbatch.State]string {
+	texts := map[sqlbatch.State]string{
+		sqlbatch.Ready:     lanes(peekLive, peekLane, due+behind),
+		sqlbatch.Scheduled: lanes(peekLive, peekLane, browseLater),
+		sqlbatch.Dead:      peekDead,
+		sqlbatch.Done:      peekDone,
+	}
+	texts[sqlbatch.Leased] = texts[sqlbatch.Ready]
+	if ordered {
+		for state, condition := range seqStates {
+			texts[state] = peekSeq + condition + peekSeqEnd
+		}
+	}
+	for state, text := range texts {
+		texts[state] = outlined(text)
+	}
+	return texts
+}
+
+func (q *queue) Browse(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
+	return q.page(q.browse[s], s, n, after)
+}
+
+// page is a statement of Peek's parameters.
+func (q *queue) page(text string, s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
+	args := []any{int64(n)}
+	lane, at, id := build.Peek(s, after, math.MaxInt64)
+	if s.Live() && q.ordered {
+		return sqlbatch.Statement{Text: text, Args: append(args, at, build.UptoOf(after))}
+	}
+	if s.Live() {
+		args = append(args, int64(lane))
+	}
+	return sqlbatch.Statement{Text: text, Args: append(args, at, id[:])}
+}

@@ -1,0 +1,86 @@
+package sqlite
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// samplesTableText has some thousand rows a queue: see sqlbatch.SampleAges. WITHOUT ROWID: they are
+// found by their key, and read in its order.
+const samplesTableText = `CREATE TABLE IF NOT EXISTS {samples} (
+  queue     TEXT    NOT NULL,
+  step      INTEGER NOT NULL,
+  at        INTEGER NOT NULL,
+  ready     INTEGER,
+  scheduled INTEGER,
+  leased    INTEGER,
+  dead      INTEGER,
+  oldest    INTEGER,
+  sent      INTEGER NOT NULL,
+  acked     INTEGER NOT NULL,
+  nacked    INTEGER NOT NULL,
+  died      INTEGER NOT NULL,
+  delivered INTEGER NOT NULL,
+  waited    INTEGER NOT NULL,
+  PRIMARY KEY (queue, step, at)
+) WITHOUT ROWID`
+
+// sampleText: WHERE true tells the ON of the conflict from that of a join.
+var sampleText = `INSERT INTO {samples} (queue, step, at, sent, acked, nacked, died, delivered, waited, ready, scheduled, leased, dead, oldest)
+SELECT {name}, p.column1, t.now - t.now % (1000 * p.column1), ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11
+FROM (SELECT {now} AS now) AS t CROSS JOIN (VALUES (10), (60), (3600)) AS p
+WHERE true
+ON CONFLICT (queue, step, at) DO UPDATE SET
+  sent = sent + excluded.sent, acked = acked + excluded.acked, nacked = nacked + excluded.nacked, died = died + excluded.died,
+  delivered = delivered + excluded.delivered, waited = waited + excluded.waited,` + greatestOf("ready", "scheduled", "leased", "dead", "oldest") + `
+RETURNING step, ready IS NOT NULL`
+
+// greatestOf keeps the greater of what is there and what comes: max of NULL would be NULL.
+func greatestOf(columns ...string) string {
+	var all strings.Builder
+	for i, c := range columns {
+		if i > 0 {
+			all.WriteByte(',')
+		}
+		fmt.Fprintf(&all, "\n  %[1]s = coalesce(max(%[1]s, excluded.%[1]s), excluded.%[1]s, %[1]s)", c)
+	}
+	return all.String()
+}
+
+// countedText is what a Sample of nothing asks: it writes nothing.
+const countedText = `SELECT 10, EXISTS (
+  SELECT 1 FROM {samples} AS s, (SELECT {now} AS now) AS t
+  WHERE s.queue = {name} AND s.step = 10 AND s.at = t.now - t.now % 10000 AND s.ready IS NOT NULL)`
+
+func (q *queue) Sample(s sqlbatch.Sample) sqlbatch.Statement {
+	if s == (sqlbatch.Sample{}) {
+		return sqlbatch.Statement{Text: q.counted}
+	}
+	args := []any{s.Sent, s.Acked, s.Nacked, s.Died, s.Delivered, s.Waited.Milliseconds(), nil, nil, nil, nil, nil}
+	if d := s.Depth; d != nil {
+		args[6], args[7], args[8], args[9], args[10] = int64(d.Ready), int64(d.Scheduled), int64(d.Leased), int64(d.Dead), d.Oldest.Milliseconds()
+	}
+	return sqlbatch.Statement{Text: q.sample, Args: args}
+}
+
+// samplesText reads a range of the primary key.
+const samplesText = `SELECT at, ready, scheduled, leased, dead, oldest, sent, acked, nacked, died, delivered, waited
+FROM {samples} WHERE queue = {name} AND step = ?2 AND at >= ?1 ORDER BY at`
+
+func (q *queue) Samples(since int64, step time.Duration) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.samples, Args: []any{since, int64(step / time.Second)}}
+}
+
+// thinText is three ranges of the primary key.
+func thinText() string {
+	var old []string
+	for i, step := range sqlbatch.SampleSteps {
+		old = append(old, fmt.Sprintf("step = %d AND at < {now} - %d000", step, sqlbatch.SampleAges[i]))
+	}
+	return `DELETE FROM {samples} WHERE queue = {name} AND (` + strings.Join(old, " OR ") + `)`
+}
+
+func (q *queue) Thin() sqlbatch.Statement { return sqlbatch.Statement{Text: q.thin} }

@@ -1,0 +1,1 @@
+DELETE FROM "main"."chanq_samples" WHERE queue = 'orders';

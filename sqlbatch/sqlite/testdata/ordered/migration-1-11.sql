@@ -1,1 +1,0 @@
-INSERT INTO "main"."chanq_queues" (name, version, created_at, slots, holds) VALUES ('orders', 1, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), 4, 0) ON CONFLICT (name) DO NOTHING;

@@ -1,0 +1,1 @@
+DELETE FROM "main"."chanq_samples" WHERE queue = 'orders' AND (step = 10 AND at < CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 7200000 OR step = 60 AND at < CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 172800000 OR step = 3600 AND at < CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) - 7776000000);

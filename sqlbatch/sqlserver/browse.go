@@ -1,0 +1,66 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// Browses are peeks that ask nothing of leases, so that none walks over a backlog to find
+// a few, and that read no body: DATALENGTH of one is in its row.
+
+// outlined leaves headers out, and the body but for its length.
+func outlined(peek string) string {
+	return strings.Replace(peek, `q.headers, q.body{q order}`, `CONVERT(varbinary(max), NULL) AS headers, CONVERT(bigint, DATALENGTH(q.body)) AS body{q order}`, 1)
+}
+
+const stateColumn = `CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state, `
+
+var (
+	browseDue   = peekBound{"IS NOT NULL", "@first", "@after", " AND @after <= @now", " AND l.due_at <= @now"}
+	browseLater = peekBound{"IS NOT NULL", "@now", "CASE WHEN @after > @now THEN @after ELSE @now END", " AND @after > @now", ""}
+)
+
+func browseTexts(ordered bool) map[sqlbatch.State]string {
+	live := func(b peekBound) string {
+		return peekPlace + `SELECT TOP (@n) ` + stateColumn + peekColumns + peekLane(b) + peekOrder
+	}
+	texts := map[sqlbatch.State]string{
+		sqlbatch.Ready:     live(browseDue),
+		sqlbatch.Scheduled: live(browseLater),
+		sqlbatch.Leased:    live(browseDue),
+		sqlbatch.Dead:      peekTexts[sqlbatch.Dead],
+		sqlbatch.Done:      peekTexts[sqlbatch.Done],
+	}
+	if ordered {
+		for state, is := range seqStates {
+			texts[state] = peekSeqText(is.rows)
+		}
+	}
+	for state, text := range texts {
+		texts[state] = outlined(text)
+	}
+	return texts
+}
+
+func (q *queue) Browse(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
+	return q.page(q.browse[s], s, n, after)
+}
+
+// page is a statement of Peek's parameters.
+func (q *queue) page(text string, s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
+	lane, at, id := build.Peek(s, after, noEnd)
+	if s.Live() && q.ordered {
+		return call(text, "@n bigint, @after bigint, @upto bigint", sql.Named("n", int64(n)), sql.Named("after", at), sql.Named("upto", build.UptoOf(after)))
+	}
+	days, ms := span(min(at, noEnd))
+	declaration, args := "@n bigint, @after_days int, @after_ms int, @id binary(16)", []any{
+		sql.Named("n", int64(n)), sql.Named("after_days", days), sql.Named("after_ms", ms), sql.Named("id", id[:]),
+	}
+	if s.Live() {
+		declaration, args = declaration+", @lane int", append(args, sql.Named("lane", int32(lane)))
+	}
+	return call(text, declaration, args...)
+}

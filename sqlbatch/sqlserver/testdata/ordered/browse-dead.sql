@@ -1,0 +1,32 @@
+-- @n bigint, @after_days int, @after_ms int, @id binary(16)
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+DECLARE @epoch datetime2(3) = '19700101';
+DECLARE @after datetime2(3) = DATEADD(millisecond, @after_ms, DATEADD(day, @after_days, @epoch));
+SELECT TOP (@n) 'dead' AS state, q.id, q.priority, q.fence, q.attempts,
+       DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
+       CONVERT(bigint, NULL) AS due_at,
+       CONVERT(bigint, NULL) AS lease_until,
+       DATEDIFF_BIG(millisecond, '19700101', q.ended_at) AS ended_at,
+       CONVERT(bigint, NULL) AS expires_at,
+       CONVERT(binary(16), NULL) AS leased_by,
+       CONVERT(nvarchar(200), NULL) AS holder,
+       q.dedup_key, q.last_error, CONVERT(varbinary(max), NULL) AS headers, CONVERT(bigint, DATALENGTH(q.body)) AS body, q.slot, q.seq, q.order_key
+FROM (
+    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.last_error, u.headers, u.body, u.slot, u.seq, u.order_key FROM (
+    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.last_error, e.headers, e.body, e.slot, e.seq, e.order_key
+    FROM [dbo].[chanq_orders_dead] AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_dead_ended]), FORCESEEK)
+    WHERE e.ended_at = @after AND e.id < @id
+    ORDER BY e.ended_at DESC, e.id DESC
+    ) AS u
+    UNION ALL
+    SELECT u.id, u.priority, u.fence, u.attempts, u.enqueued_at, u.ended_at, u.dedup_key, u.last_error, u.headers, u.body, u.slot, u.seq, u.order_key FROM (
+    SELECT TOP (@n) e.id, e.priority, e.fence, e.attempts, e.enqueued_at, e.ended_at, e.dedup_key, e.last_error, e.headers, e.body, e.slot, e.seq, e.order_key
+    FROM [dbo].[chanq_orders_dead] AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_dead_ended]), FORCESEEK)
+    WHERE e.ended_at < @after
+    ORDER BY e.ended_at DESC, e.id DESC
+    ) AS u
+) AS q
+ORDER BY q.ended_at DESC, q.id DESC;

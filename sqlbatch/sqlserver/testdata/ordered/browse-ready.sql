@@ -1,0 +1,30 @@
+-- @n bigint, @after bigint, @upto bigint
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN 'ready' ELSE 'scheduled' END AS state,
+       q.id, q.priority, q.fence, q.attempts,
+       DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at) AS enqueued_at,
+       DATEDIFF_BIG(millisecond, '19700101', q.due_at) AS due_at,
+       CASE WHEN q.leased_by IS NOT NULL THEN DATEDIFF_BIG(millisecond, '19700101', q.lease_until) END AS lease_until,
+       CONVERT(bigint, NULL) AS ended_at,
+       DATEDIFF_BIG(millisecond, '19700101', q.expires_at) AS expires_at,
+       q.leased_by,
+       (SELECT m.name FROM [dbo].[chanq_members] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
+       q.dedup_key, q.last_error, CONVERT(varbinary(max), NULL) AS headers, CONVERT(bigint, DATALENGTH(q.body)) AS body, q.slot, q.seq, q.order_key
+FROM (
+    SELECT TOP (@n) f.id
+    FROM [dbo].[chanq_slots] AS s
+    CROSS APPLY (
+        SELECT TOP (@n) r.id, r.seq
+        FROM [dbo].[chanq_orders] AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+        WHERE r.slot = s.slot AND r.seq > @after AND r.seq <= @upto AND r.due_at <= @now AND r.lease_until <= @now
+        ORDER BY r.seq) AS f
+    WHERE s.queue = 'orders'
+    ORDER BY f.seq
+) AS c
+INNER JOIN [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = c.id
+ORDER BY q.seq
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

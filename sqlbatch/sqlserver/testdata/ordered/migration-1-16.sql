@@ -1,3 +1,0 @@
-INSERT INTO [dbo].[chanq_queues] WITH (ROWLOCK) (name, version, paused, created_at, slots, holds)
-SELECT 'orders', 1, 0, SYSUTCDATETIME(), 4, 0
-WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.name = 'orders');
