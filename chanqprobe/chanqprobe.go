@@ -1,0 +1,132 @@
+// Package chanqprobe answers the probes of those who run programs, Kubernetes say: is a worker
+// alive, and is it ready?
+//
+//	probe := chanqprobe.New()
+//	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Hooks: probe.Hooks()})
+//	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{})
+//	probe.Add("orders", consumer)
+//	http.Handle("/livez", probe.Live())
+//	http.Handle("/readyz", probe.Ready())
+//
+// A probe asks the database nothing: a thousand workers whose probes did would be a load, and a
+// database that is slow would have them all restarted, which helps nobody.
+package chanqprobe
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/chanq/chanq"
+)
+
+// Consumer is what a probe looks at: a *chanq.Consumer[T] of any T is one.
+type Consumer interface {
+	Done() <-chan struct{}
+	Err() error
+}
+
+// Probe knows the health of a program's producers and consumers. It is safe for concurrent use.
+type Probe struct {
+	mu        sync.Mutex // guards what follows
+	consumers map[string]Consumer
+	away      map[part]map[string]int // of how many of a part the database does not answer, by shard
+}
+
+// part of a queue: its producers or its consumers.
+type part struct {
+	queue, name string
+	shards      int
+}
+
+// cannotWork: all its places are away.
+func (p part) cannotWork(away map[string]int) bool { return len(away) >= max(p.shards, 1) }
+
+// New makes a probe of nothing, which is alive and ready.
+func New() *Probe {
+	return &Probe{consumers: map[string]Consumer{}, away: map[part]map[string]int{}}
+}
+
+// Hooks hear of outages. Join them with others by chanq.JoinHooks.
+func (p *Probe) Hooks() chanq.Hooks {
+	return chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		at := part{e.Queue, e.Part, e.Shards}
+		away := p.away[at]
+		if away == nil {
+			away = map[string]int{}
+			p.away[at] = away
+		}
+		if !e.Up {
+			away[e.Shard]++
+		} else if away[e.Shard]--; away[e.Shard] <= 0 {
+			delete(away, e.Shard)
+		}
+	}}
+}
+
+// Add has a consumer looked at, by a name that is told when it has ended. One that is added with a
+// name that another has takes its place.
+func (p *Probe) Add(name string, c Consumer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.consumers[name] = c
+}
+
+// Live answers 200, or 500 where a consumer has ended by a permanent error (Consumer.Err), which
+// nothing in the program mends: a table or a right is missing. An outage does not: consumers
+// go on by themselves once the database answers. Nor does a Stop.
+func (p *Probe) Live() http.Handler {
+	return p.answer(http.StatusInternalServerError, func(tell func(string, ...any)) {
+		for name, c := range p.consumers {
+			if err := c.Err(); err != nil {
+				tell("%s has ended: %v", name, err)
+			}
+		}
+	})
+}
+
+// Ready answers 200, or 503 while a consumer is stopping or has ended, or the database does not
+// answer a producer or a consumer whose queue has Hooks: so a rollout waits for workers that can work.
+// Of a queue with several shards (chanq.OpenShards) all must be away: one delays its own messages
+// only.
+func (p *Probe) Ready() http.Handler {
+	return p.answer(http.StatusServiceUnavailable, func(tell func(string, ...any)) {
+		for name, c := range p.consumers {
+			select {
+			case <-c.Done():
+				tell("%s is stopping or has ended", name)
+			default:
+			}
+		}
+		for at, away := range p.away {
+			if !at.cannotWork(away) {
+				continue
+			}
+			tell("%s: the database does not answer a %s", at.queue, at.name)
+		}
+	})
+}
+
+// answer serves what look tells, a line each, with a status, or 200 where it tells nothing.
+func (p *Probe) answer(status int, look func(tell func(string, ...any))) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var told []string
+		p.mu.Lock()
+		look(func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) })
+		p.mu.Unlock()
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		if len(told) == 0 {
+			fmt.Fprintln(w, "ok")
+			return
+		}
+		slices.Sort(told)
+		w.WriteHeader(status)
+		for _, line := range told {
+			fmt.Fprintln(w, line)
+		}
+	})
+}

@@ -1,0 +1,207 @@
+package chanqprom_test
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqprom"
+	"github.com/chanq/chanq/embedded"
+)
+
+// scrape is what Prometheus reads, by lines, without comments.
+func scrape(t *testing.T, m *chanqprom.Metrics) map[string]string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	require.Equal(t, 200, w.Code, w.Body)
+	found := map[string]string{}
+	for line := range strings.Lines(w.Body.String()) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "} "); ok && !strings.HasPrefix(line, "#") {
+			found[name+"}"] = value
+		}
+	}
+	return found
+}
+
+func TestPrometheusReadsWhatBecameOfMessages(t *testing.T) {
+	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{}))
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
+	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Hooks: m.Hooks()})
+	require.NoError(t, err)
+	stop := m.Watch(q)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	for range 2 {
+		_, err = p.SendBatch(t.Context(), chanq.Message[string]{Body: "a"}, chanq.Message[string]{Body: "b", DedupKey: "k"}, chanq.Message[string]{Body: "c", Delay: time.Hour})
+		require.NoError(t, err)
+	}
+	require.NoError(t, p.Close(t.Context()))
+	leases, err := q.TryLease(t.Context(), 2, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, leases[0].Ack())
+	require.NoError(t, leases[1].DeadLetter(errors.New("bad")))
+
+	seen := scrape(t, m)
+	for name, want := range map[string]string{
+		`chanq_sent_messages_total{queue="mail",shard=""}`:                               "5",
+		`chanq_duplicate_messages_total{queue="mail",shard=""}`:                          "1",
+		`chanq_settled_messages_total{outcome="acked",queue="mail",shard=""}`:            "1",
+		`chanq_settled_messages_total{outcome="dead",queue="mail",shard=""}`:             "1",
+		`chanq_messages{queue="mail",shard="",state="ready"}`:                            "1",
+		`chanq_messages{queue="mail",shard="",state="scheduled"}`:                        "2",
+		`chanq_messages{queue="mail",shard="",state="leased"}`:                           "0",
+		`chanq_messages{queue="mail",shard="",state="dead"}`:                             "1",
+		`chanq_messages{queue="mail",shard="",state="done"}`:                             "0",
+		`chanq_paused{queue="mail",shard=""}`:                                            "0",
+		`chanq_members{queue="mail",shard=""}`:                                           "1",
+		`chanq_up{queue="mail",shard=""}`:                                                "1",
+		`chanq_statement_duration_seconds_count{operation="send",queue="mail",shard=""}`: "2",
+	} {
+		require.Equal(t, want, seen[name], "%s in %v", name, seen)
+	}
+	require.Contains(t, seen, `chanq_oldest_ready_seconds{queue="mail",shard=""}`)
+	problems, err := testutil.CollectAndLint(m)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+
+	stop()
+	require.NotContains(t, scrape(t, m), `chanq_up{queue="mail",shard=""}`)
+}
+
+func TestHooksAreCounted(t *testing.T) {
+	m := chanqprom.New(chanqprom.Config{})
+	h := m.Hooks()
+	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer"})
+	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer"})
+	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Up: true})
+	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "vacuum", Err: errors.New("no right")})
+	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim"})
+	h.LeaseLost(chanq.LeaseLostEvent{Queue: "q"})
+	h.Failed(chanq.FailedEvent{Queue: "q", Err: errors.New("x")})
+	h.Failed(chanq.FailedEvent{Queue: "q", Err: chanq.Snooze(time.Second, nil)})
+	h.Claimed(chanq.ClaimedEvent{Queue: "q", Messages: 3})
+	seen := scrape(t, m)
+	for name, want := range map[string]string{
+		`chanq_outages_total{part="consumer",queue="q",shard=""}`:      "2",
+		`chanq_parts_in_outage{part="consumer",queue="q",shard=""}`:    "1",
+		`chanq_housekeeping_refused{queue="q",shard="",task="vacuum"}`: "1",
+		`chanq_housekeeping_refused{queue="q",shard="",task="trim"}`:   "0",
+		`chanq_leases_lost_total{queue="q",shard=""}`:                  "1",
+		`chanq_handler_errors_total{queue="q",shard=""}`:               "1",
+		`chanq_delivered_messages_total{queue="q",shard=""}`:           "3",
+	} {
+		require.Equal(t, want, seen[name], name)
+	}
+}
+
+func TestAllQueuesAreWatchedThoseThatComeLaterToo(t *testing.T) {
+	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
+	require.NoError(t, err)
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
+	defer m.WatchAll(db, chanq.Config{})()
+	require.Empty(t, scrape(t, m))
+	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{}))
+	require.NoError(t, chanq.Migrate(t.Context(), db, "payments", chanq.Config{Kind: chanq.KindOrdered, DeadKey: chanq.DeadKeyHolds}))
+	seen := scrape(t, m)
+	require.Equal(t, "1", seen[`chanq_up{queue="mail",shard=""}`])
+	require.Equal(t, "1", seen[`chanq_up{queue="payments",shard=""}`])
+	require.NoError(t, db.Close())
+	require.Equal(t, map[string]string{`chanq_up{queue="",shard=""}`: "0"}, scrape(t, m), "the database does not answer")
+}
+
+// slow is a queue whose database answers when it likes to.
+type slow struct {
+	looks   atomic.Int64
+	hanging atomic.Bool
+}
+
+func (s *slow) Name() string { return "slow" }
+
+func (s *slow) Stats(ctx context.Context) (chanq.Stats, error) {
+	s.looks.Add(1)
+	if s.hanging.Load() {
+		<-ctx.Done()
+		return chanq.Stats{}, ctx.Err()
+	}
+	return chanq.Stats{Ready: 1, Paused: true}, nil
+}
+
+func (s *slow) Members(context.Context) ([]chanq.Member, error) { return nil, nil }
+
+func TestSeveralThatScrapeShareALook(t *testing.T) {
+	s := &slow{}
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Hour})
+	defer m.Watch(s)()
+	for range 3 {
+		seen := scrape(t, m)
+		require.Equal(t, []string{"1", "1"}, []string{seen[`chanq_messages{queue="slow",shard="",state="ready"}`], seen[`chanq_paused{queue="slow",shard=""}`]})
+	}
+	require.Equal(t, int64(1), s.looks.Load())
+}
+
+func TestAScrapeDoesNotWaitForADatabaseThatHangs(t *testing.T) {
+	s := &slow{}
+	s.hanging.Store(true)
+	m := chanqprom.New(chanqprom.Config{Timeout: 10 * time.Millisecond})
+	defer m.Watch(s)()
+	require.Equal(t, map[string]string{`chanq_up{queue="slow",shard=""}`: "0"}, scrape(t, m))
+}
+
+func TestShardsAreToldApart(t *testing.T) {
+	var shards []chanq.Shard
+	for _, name := range []string{"east", "west"} {
+		db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
+		require.NoError(t, err)
+		defer db.Close()
+		shards = append(shards, chanq.Shard{Name: name, DB: db})
+	}
+	require.NoError(t, chanq.MigrateShards(t.Context(), shards, "mail", chanq.Config{}))
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
+	q, err := chanq.OpenShards[string](t.Context(), shards, "mail", chanq.Config{Hooks: m.Hooks()})
+	require.NoError(t, err)
+	stop := m.Watch(q)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	message := chanq.Message[string]{DedupKey: "k"}
+	_, err = p.Send(t.Context(), message)
+	require.NoError(t, err)
+	require.NoError(t, p.Close(t.Context()))
+	there, other := shards[q.ShardOf(message)].Name, shards[1-q.ShardOf(message)].Name
+
+	seen := scrape(t, m)
+	for name, want := range map[string]string{
+		`chanq_sent_messages_total{queue="mail",shard="` + there + `"}`:    "1",
+		`chanq_messages{queue="mail",shard="` + there + `",state="ready"}`: "1",
+		`chanq_messages{queue="mail",shard="` + other + `",state="ready"}`: "0",
+		`chanq_up{queue="mail",shard="` + other + `"}`:                     "1",
+		`chanq_members{queue="mail",shard="` + other + `"}`:                "0",
+	} {
+		require.Equal(t, want, seen[name], "%s in %v", name, seen)
+	}
+	require.NoError(t, shards[1-q.ShardOf(message)].DB.Close())
+	seen = scrape(t, m)
+	require.Equal(t, "0", seen[`chanq_up{queue="mail",shard="`+other+`"}`])
+	require.Equal(t, "1", seen[`chanq_up{queue="mail",shard="`+there+`"}`])
+	require.Equal(t, "1", seen[`chanq_messages{queue="mail",shard="`+there+`",state="ready"}`])
+	require.NotContains(t, seen, `chanq_messages{queue="mail",shard="`+other+`",state="ready"}`)
+	stop()
+
+	// Each by itself, in a program that has none of the queue's.
+	each := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
+	defer each.WatchAll(shards[q.ShardOf(message)].DB, chanq.Config{})()
+	require.Equal(t, "1", scrape(t, each)[`chanq_up{queue="mail",shard="`+strconv.Itoa(q.ShardOf(message))+`"}`])
+}

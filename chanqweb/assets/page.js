@@ -1,0 +1,80 @@
+// What a page does beyond its links and forms: it follows the figures, and it can be used
+// by keys.
+"use strict";
+
+// The part that changes comes anew from the server, where all of it is escaped.
+const live = document.getElementById("live");
+const follow = document.getElementById("follow");
+let source = null;
+let wanted = true;
+
+function show(html) {
+  const focused = document.activeElement && live.contains(document.activeElement) ? document.activeElement.id : "";
+  const open = [...live.querySelectorAll("details[open][id]")].map((d) => d.id);
+  live.innerHTML = html;
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+}
+
+function begin() {
+  if (source || !wanted || document.hidden) return;
+  source = new EventSource(live.dataset.live);
+  source.onmessage = (e) => {
+    follow.dataset.state = "on";
+    const selected = getSelection();
+    if (selected && !selected.isCollapsed && live.contains(selected.anchorNode)) return; // somebody copies
+    show(e.data);
+  };
+  source.onerror = () => { follow.dataset.state = "away"; };
+}
+
+function end() {
+  source?.close();
+  source = null;
+}
+
+if (live && follow && "EventSource" in window) {
+  follow.hidden = false;
+  follow.addEventListener("click", () => {
+    wanted = !wanted;
+    follow.setAttribute("aria-pressed", String(wanted));
+    follow.dataset.state = "";
+    if (wanted) begin(); else end();
+  });
+  document.addEventListener("visibilitychange", () => { if (document.hidden) end(); else begin(); });
+  addEventListener("pagehide", end);
+  begin();
+}
+
+// Choosing all messages of a list.
+const all = document.getElementById("all");
+if (all) {
+  all.hidden = false;
+  all.addEventListener("change", () => {
+    for (const box of document.querySelectorAll("input[name=id][type=checkbox]")) box.checked = all.checked;
+  });
+}
+
+// Keys: j and k move through what can be opened, / finds, u goes up, n turns the page.
+function move(by) {
+  const links = [...document.querySelectorAll("main th[scope=row] a, main .causes a")];
+  if (!links.length) return;
+  const at = links.indexOf(document.activeElement);
+  const next = links[at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(Math.max(at + by, 0), links.length - 1)];
+  next.focus();
+  next.scrollIntoView({ block: "nearest" });
+}
+
+document.addEventListener("keydown", (e) => {
+  if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input:not([type=checkbox]), textarea, select")) return;
+  const keys = {
+    j: () => move(1),
+    k: () => move(-1),
+    "/": () => document.getElementById("find")?.focus(),
+    u: () => document.getElementById("up")?.click(),
+    n: () => document.getElementById("next")?.click(),
+  };
+  if (!keys[e.key]) return;
+  e.preventDefault();
+  keys[e.key]();
+});

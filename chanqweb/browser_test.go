@@ -1,0 +1,222 @@
+package chanqweb_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqweb"
+)
+
+// shotsVariable names a folder to which the browser's tests write what they saw.
+const shotsVariable = "CHANQ_TEST_SCREENSHOTS"
+
+// browser is a tab of a browser that notes what its pages complain of.
+type browser struct {
+	t   *testing.T
+	ctx context.Context
+
+	mu         sync.Mutex
+	complaints []string
+}
+
+func newBrowser(t *testing.T) *browser {
+	t.Helper()
+	program := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			program = path
+			break
+		}
+	}
+	if program == "" {
+		t.Skip("NOT TESTED in a browser: chromium is not here (apt-get install chromium)")
+	}
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), chromedp.Headless, chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		require.NoError(t, chromedp.Cancel(ctx))
+		cancel()
+	})
+	b := &browser{t: t, ctx: ctx}
+	require.NoError(t, chromedp.Listen(ctx, b.listen))
+	_, err := chromedp.Call(ctx, cdplog.Enable, cdp.Empty{})
+	require.NoError(t, err)
+	return b
+}
+
+// listen must return at once: a page that asks something stands still, which the test finds.
+func (b *browser) listen(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *cdplog.EventEntryAdded: // of the policy, too
+		b.complaints = append(b.complaints, fmt.Sprintf("%s: %s %s", e.Entry.Source, e.Entry.Text, e.Entry.URL))
+	case *runtime.EventExceptionThrown:
+		b.complaints = append(b.complaints, "a script failed: "+e.ExceptionDetails.Text)
+	case *page.EventJavascriptDialogOpening:
+		b.complaints = append(b.complaints, "a script asks: "+e.Message)
+	}
+}
+
+// do does one thing after the other, in a minute altogether.
+func (b *browser) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	defer cancel()
+	require.NoError(b.t, chromedp.Do(ctx, actions...), "complaints: %v", b.complaints)
+}
+
+// see looks at a page until its end is there.
+func (b *browser) see(url string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(url), chromedp.WaitVisible("footer"))
+}
+
+// evaluate is what an expression of JavaScript is, which the tools' own side may always run.
+func evaluate[T any](b *browser, expression string) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	require.NoError(b.t, err, expression)
+	return v
+}
+
+// quiet requires that no page complained.
+func (b *browser) quiet() {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Empty(b.t, b.complaints)
+}
+
+// size makes the window of a desk or of a telephone, light or dark.
+func (b *browser) size(width int64, scheme string) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: width < 500})
+	require.NoError(b.t, err)
+	_, err = chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	require.NoError(b.t, err)
+}
+
+// shoot returns the picture of a whole page, and keeps it where that is wanted.
+func (b *browser) shoot(name string) []byte {
+	b.t.Helper()
+	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	require.NoError(b.t, err)
+	if folder := os.Getenv(shotsVariable); folder != "" {
+		require.NoError(b.t, os.WriteFile(filepath.Join(folder, name+".png"), png, 0o600))
+	}
+	return png
+}
+
+// look is a window.
+type look struct {
+	name   string
+	width  int64
+	scheme string
+}
+
+// The pages at both widths: each is as wide as the window, shows something, and does what the
+// policy allows.
+func TestPagesInABrowser(t *testing.T) {
+	shop := newShop(t)
+	shop.fill()
+	s := shop.open(everything, func(c *chanqweb.Config) { c.History = waves{} })
+	b := newBrowser(t)
+	dead, err := shop.mail.Peek(t.Context(), chanq.StateDead, 1)
+	require.NoError(t, err)
+	looks := []look{{"desk-light", 1280, "light"}, {"telephone-dark", 390, "dark"}}
+	if os.Getenv(shotsVariable) != "" {
+		looks = append(looks, look{"desk-dark", 1280, "dark"}, look{"telephone-light", 390, "light"})
+	}
+	for _, look := range looks {
+		b.size(look.width, look.scheme)
+		for name, path := range map[string]string{
+			"overview": "/", "queue": "/q/mail/", "messages": "/q/mail/messages?state=dead", "leased": "/q/mail/messages?state=leased",
+			"message": "/q/mail/m/" + dead[0].ID.String(), "failures": "/q/mail/failures", "members": "/q/mail/members", "slots": "/q/payments/slots", "missing": "/q/nothing/",
+		} {
+			b.see(s.url + path)
+			require.False(t, evaluate[bool](b, `document.documentElement.scrollWidth > innerWidth`), "%s at %s is wider than the window", name, look.name)
+			png := b.shoot(look.name + "-" + name)
+			require.Greater(t, len(png), 10_000, "%s at %s shows something", name, look.name)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.complaints {
+		require.True(t, strings.Contains(c, "404") && strings.Contains(c, "/q/nothing/"), c)
+	}
+}
+
+func TestAnOperatorRetriesAGroupInABrowser(t *testing.T) {
+	shop := newShop(t)
+	shop.kill(shop.mail, "x", nil, fmt.Errorf("user 1 is unknown"), fmt.Errorf("user 2 is unknown"), fmt.Errorf("disk full"))
+	s := shop.open(everything)
+	b := newBrowser(t)
+	b.size(1280, "light")
+	b.see(s.url + "/q/mail/failures")
+	b.do(chromedp.Click(`.causes li:first-child button[value=retry]`), chromedp.WaitVisible(`.notice`))
+	require.Contains(t, evaluate[string](b, `document.querySelector(".notice").textContent`), "2 messages are ready again")
+	require.Equal(t, 2, shop.stats(shop.mail).Ready)
+
+	b.do(chromedp.Click(`.causes li:first-child button[value=delete]`), chromedp.WaitReady(`input[name=sure]`))
+	require.Equal(t, 1, shop.stats(shop.mail).Dead)
+	b.do(chromedp.Click(`main button.danger`), chromedp.WaitVisible(`.notice`))
+	require.Zero(t, shop.stats(shop.mail).Dead)
+	b.quiet()
+}
+
+func TestAPageFollowsTheFiguresAndObeysKeysInABrowser(t *testing.T) {
+	shop := newShop(t)
+	shop.queue("reports", chanq.Config{})
+	s := shop.open(chanqweb.Rights{})
+	b := newBrowser(t)
+	b.see(s.url + "/")
+	b.do(chromedp.KeyEvent("jj"))
+	require.Equal(t, "q-reports", evaluate[string](b, `document.activeElement.id`))
+	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
+	_, err := chromedp.Run(b.ctx, chromedp.Poll[bool](`document.querySelector("#live td").textContent === "1"`))
+	require.NoError(t, err)
+	require.Equal(t, "q-reports", evaluate[string](b, `document.activeElement.id`), "what had the focus has it still")
+	b.do(chromedp.KeyEvent("k\r"), chromedp.WaitVisible(`.tabs`))
+	require.Equal(t, "/ops/queues/q/mail/", evaluate[string](b, `location.pathname`))
+	b.do(chromedp.KeyEvent("u"), chromedp.WaitVisible(`.queues`))
+	b.quiet()
+}
+
+// What would run in a careless page runs in none.
+func TestTextsOfIllWillRunNothingInABrowser(t *testing.T) {
+	shop := newShop(t)
+	var causes []error
+	for _, evil := range evils {
+		causes = append(causes, fmt.Errorf("%s", evil))
+	}
+	ids := shop.kill(shop.mail, strings.Join(evils, "\n"), map[string]string{"h": evils[1]}, causes...)
+	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
+	shop.consume(shop.mail, evils[1], 1)
+	s := shop.open(chanqweb.Rights{User: evils[1], Change: true, Bodies: true}, func(c *chanqweb.Config) { c.Title = evils[0] })
+	b := newBrowser(t)
+	for _, path := range []string{"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/members", "/q/mail/m/" + ids[0].String()} {
+		b.see(s.url + path)
+		require.Zero(t, evaluate[int](b, `document.querySelectorAll("main img, main script, main [onload], main [onerror], main [onfocus]").length`), path)
+	}
+	b.quiet()
+}

@@ -1,0 +1,183 @@
+package chanqweb
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// Charts are lines of SVG without a word in them: those around are of HTML, so that they
+// are as large on a telephone as elsewhere.
+
+// The box in which lines are drawn. It is stretched to what room there is.
+const (
+	chartWidth  = 600
+	chartHeight = 100
+)
+
+// chart is what a template draws.
+type chart struct {
+	Title  string
+	Lines  []line
+	Top    string // what the upper edge is
+	Places []string
+	Empty  bool
+	Rows   [][]string // the same as a table, the last first
+}
+
+// line is one of up to three lines of a chart.
+type line struct {
+	Name string
+	Path string // of SVG: gaps are moves
+	Area string // of the surface below
+	Last string
+}
+
+// series is a figure of samples; NaN is a gap.
+type series struct {
+	name string
+	of   func(chanq.Sample) float64
+}
+
+// draw makes a chart of samples, from begin for as long as last.
+func draw(title string, samples []chanq.Sample, begin time.Time, s span, format func(float64) string, all ...series) chart {
+	c := chart{Title: title, Places: s.Places, Empty: len(samples) == 0}
+	top := 0.0
+	for _, one := range all {
+		for _, sample := range samples {
+			if v := one.of(sample); !math.IsNaN(v) {
+				top = max(top, v)
+			}
+		}
+	}
+	top = roundUp(top)
+	c.Top = format(top)
+	for _, one := range all {
+		path, last := trace(samples, begin, s.Last, s.step, top, one.of)
+		c.Lines = append(c.Lines, line{Name: one.name, Path: path, Area: below(path), Last: format(last)})
+	}
+	c.Rows = table(samples, s, format, all)
+	return c
+}
+
+// mostRows are as many as the table beside a chart has.
+const mostRows = 60
+
+func table(samples []chanq.Sample, s span, format func(float64) string, all []series) (rows [][]string) {
+	every := max(1, int(s.Last/s.step)/mostRows)
+	for i := len(samples) - 1; i >= 0 && len(rows) < mostRows; i -= every {
+		row := []string{samples[i].At.UTC().Format("2 Jan 15:04:05")}
+		for _, one := range all {
+			row = append(row, format(one.of(samples[i])))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// trace is the path of a figure. Where samples are missing, it begins anew.
+func trace(samples []chanq.Sample, begin time.Time, last, step time.Duration, top float64, of func(chanq.Sample) float64) (path string, latest float64) {
+	var b strings.Builder
+	var before time.Time
+	latest = math.NaN()
+	for _, s := range samples {
+		v := of(s)
+		x := float64(s.At.Sub(begin)) / float64(last) * chartWidth
+		if math.IsNaN(v) || x < 0 || x > chartWidth {
+			continue
+		}
+		verb := 'L'
+		if before.IsZero() || s.At.Sub(before) > 5*step/2 {
+			verb = 'M'
+		}
+		y := float64(chartHeight)
+		if top > 0 {
+			y -= v / top * (chartHeight - 4)
+		}
+		fmt.Fprintf(&b, "%c%.1f %.1f", verb, x, y-1)
+		before, latest = s.At, v
+	}
+	return b.String(), latest
+}
+
+// below closes each piece of a path along the lower edge.
+func below(path string) string {
+	var b strings.Builder
+	for piece := range strings.SplitSeq(path, "M") {
+		points := strings.Split(piece, "L")
+		if len(points) < 2 {
+			continue
+		}
+		first, _, _ := strings.Cut(points[0], " ")
+		last, _, _ := strings.Cut(points[len(points)-1], " ")
+		fmt.Fprintf(&b, "M%s %dL%sL%s %dZ", first, chartHeight, strings.Join(points, "L"), last, chartHeight)
+	}
+	return b.String()
+}
+
+// roundUp is the next of 1, 2, 5, 10, 20 …
+func roundUp(v float64) float64 {
+	if v <= 0 {
+		return 1
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, m := range []float64{1, 2, 5} {
+		if v <= m*unit*1.0000001 {
+			return m * unit
+		}
+	}
+	return 10 * unit
+}
+
+// counted is a depth, where it is known.
+func counted(of func(chanq.Sample) int) func(chanq.Sample) float64 {
+	return func(s chanq.Sample) float64 {
+		if !s.Counted {
+			return math.NaN()
+		}
+		return float64(of(s))
+	}
+}
+
+// rate is a figure a second.
+func rate(step time.Duration, of func(chanq.Sample) int64) func(chanq.Sample) float64 {
+	return func(s chanq.Sample) float64 { return float64(of(s)) / step.Seconds() }
+}
+
+func charts(samples []chanq.Sample, now time.Time, s span) []chart {
+	begin := now.Add(-s.Last)
+	return []chart{
+		draw("Depth", samples, begin, s, amount,
+			series{"ready", counted(func(s chanq.Sample) int { return s.Ready })},
+			series{"leased", counted(func(s chanq.Sample) int { return s.Leased })},
+			series{"dead", counted(func(s chanq.Sample) int { return s.Dead })}),
+		draw("Messages a second", samples, begin, s, perSecond,
+			series{"sent", rate(s.step, func(s chanq.Sample) int64 { return s.Sent })},
+			series{"acked", rate(s.step, func(s chanq.Sample) int64 { return s.Acked })},
+			series{"failed", rate(s.step, func(s chanq.Sample) int64 { return s.Nacked + s.Died })}),
+		draw("Waiting", samples, begin, s, seconds,
+			series{"mean wait", func(s chanq.Sample) float64 { return s.MeanWait().Seconds() }},
+			series{"oldest ready", func(s chanq.Sample) float64 {
+				if !s.Counted {
+					return math.NaN()
+				}
+				return s.OldestReady.Seconds()
+			}}),
+	}
+}
+
+// sparkline is the depth of the last hour, in a box of its own.
+func sparkline(samples []chanq.Sample, now time.Time) line {
+	depth := counted(func(s chanq.Sample) int { return s.Ready + s.Leased })
+	top := 1.0
+	for _, s := range samples {
+		if v := depth(s); !math.IsNaN(v) {
+			top = max(top, v)
+		}
+	}
+	path, _ := trace(samples, now.Add(-time.Hour), time.Hour, chanq.StepMinute, top, depth)
+	return line{Path: path, Area: below(path)}
+}

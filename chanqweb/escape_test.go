@@ -1,0 +1,118 @@
+package chanqweb_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqweb"
+)
+
+var (
+	tags = regexp.MustCompile(`<[a-zA-Z/!][^>]*>`)
+	text = regexp.MustCompile(`"[^"]*"`)
+)
+
+// shapes are the tags of a page, without the values of their attributes.
+func shapes(page string) map[string]bool {
+	found := map[string]bool{}
+	for _, tag := range tags.FindAllString(page, -1) {
+		found[text.ReplaceAllString(tag, `""`)] = true
+	}
+	return found
+}
+
+// benign are the tags of all pages of a shop that holds nothing of ill will.
+func benign(t testing.TB) map[string]bool {
+	t.Helper()
+	harmless.mu.Lock()
+	defer harmless.mu.Unlock()
+	if harmless.shapes != nil {
+		return harmless.shapes
+	}
+	shop := newShop(t)
+	shop.fill()
+	all := map[string]bool{}
+	for at, page := range shop.open(everything).crawl() {
+		if !strings.Contains(at, "/assets/") && !strings.HasSuffix(at, "/body") {
+			for shape := range shapes(page) {
+				all[shape] = true
+			}
+		}
+	}
+	harmless.shapes = all
+	return all
+}
+
+// harmless is what the first test has found.
+var harmless struct {
+	mu     sync.Mutex
+	shapes map[string]bool
+}
+
+// hostile puts a text wherever a message can have one, and returns the pages that show it.
+func hostile(t testing.TB, shop *shop, evil string) map[string]string {
+	t.Helper()
+	headers := map[string]string{"h": evil}
+	if !utf8.ValidString(evil) {
+		headers = nil
+	}
+	dead := shop.kill(shop.mail, evil, headers, fmt.Errorf("%s", evil), fmt.Errorf("also: %s", evil))
+	s := shop.open(chanqweb.Rights{User: evil, Change: true, Bodies: true}, func(c *chanqweb.Config) { c.Title = evil })
+	pages := map[string]string{}
+	for _, path := range []string{
+		"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/members",
+		"/q/mail/m/" + dead[0].String(), "/q/mail/m/" + dead[0].String() + "?as=text", "/q/mail/m/" + dead[0].String() + "?as=hex",
+	} {
+		pages[path] = s.see(path)
+	}
+	_, err := shop.mail.PurgeIDs(t.Context(), dead...)
+	require.NoError(t, err)
+	return pages
+}
+
+// requireBenign: evil may be read on a page, and makes no tag of it.
+func requireBenign(t testing.TB, known map[string]bool, pages map[string]string) {
+	t.Helper()
+	for path, page := range pages {
+		require.Equal(t, 1, strings.Count(page, "<script"), path)
+		require.True(t, utf8.ValidString(page), path)
+		for shape := range shapes(page) {
+			require.True(t, known[shape], "%s has %s", path, shape)
+		}
+		require.False(t, strings.ContainsAny(page, "\u202e\u2066\u200f\x00\x1b"), "%s hides something", path)
+	}
+}
+
+var evils = []string{
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' autofocus onfocus=alert(1) x='`, `</pre></title></textarea><svg onload=alert(1)>`,
+	`{{.Token}}`, `javascript:alert(1)`, "\u202egnp.exe\u2066", "\x1b[31mred\x00", `{"a":"</script><b>"}`, "\xff\xfe<b>", "`${alert(1)}`", "data: x\n\nevent: y\n\n",
+}
+
+func TestTextsOfIllWillAreShownAndNothingElse(t *testing.T) {
+	known := benign(t)
+	shop := newShop(t)
+	for _, evil := range evils {
+		requireBenign(t, known, hostile(t, shop, evil))
+	}
+}
+
+// Names of consumers are texts of others, too.
+func TestAMembersNameIsShownAsItIs(t *testing.T) {
+	known := benign(t)
+	shop := newShop(t)
+	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
+	shop.consume(shop.mail, `<img src=x onerror=alert(1)>`, 1)
+	s := shop.open(everything)
+	pages := map[string]string{"members": s.see("/q/mail/members"), "queue": s.see("/q/mail/"), "leased": s.see("/q/mail/messages?state=leased")}
+	requireBenign(t, known, pages)
+	for where, page := range pages {
+		require.Contains(t, page, "&lt;img src=x", where)
+	}
+}

@@ -1,0 +1,92 @@
+package chanqweb
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+)
+
+// everyView is every page, with a text wherever somebody else may have written one.
+func everyView(text string, body []byte, now time.Time) []*view {
+	e := chanq.Entry{
+		State: chanq.StateDead, EnqueuedAt: now, DueAt: now, LeaseUntil: now, EndedAt: now, ExpiresAt: now, Member: chanq.ID{1}, LeasedBy: text,
+		DedupKey: text, Key: text, LastError: text, Size: 1,
+	}
+	live := e
+	live.State = chanq.StateLeased
+	as, forms, shown, cut := bodyAs(body, "")
+	members := []memberLine{{Member: chanq.Member{Name: text, Host: text, Since: now, Until: now}, Holds: "1"}}
+	causes := []*cause{{Key: keyOf(causeOf(text)), Text: causeOf(text), Sample: printable(text), Count: 1, Latest: now, Oldest: now}}
+	views := []*view{
+		{Page: "overview", Live: "live", Data: overviewData{Queues: []queueLine{{Name: "mail"}, {Name: "bad", Trouble: printable(text)}}, Next: "mail", More: true, Total: 2}},
+		{Page: "queue", Live: "live", Data: queueData{Members: members, History: printable(text), Spans: spans, Span: "hour"}},
+		{Page: "messages", Data: messagesData{State: e.State, States: states, List: []chanq.Entry{e}, From: "a", Next: "b", Keyed: true, Failed: true, Held: true}},
+		{Page: "message", Data: messageData{Entry: e, Headers: []headerLine{{printable(text), printable(text)}}, As: as, Forms: forms, Text: shown, Cut: cut, Cause: "c"}},
+		{Page: "message", Data: messageData{Entry: live, Live: true}},
+		{Page: "failures", Data: failuresData{Causes: causes, Looked: 1, Most: 1}},
+		{Page: "members", Data: membersData{Members: members, Others: []heldLine{{printable(text), 1}}}},
+		{Page: "slots", Data: slotsData{Slots: []chanq.SlotStats{{Owner: text, TopKey: printable(text), TopKeyMessages: 1, Messages: 1}}}},
+		{Page: "trouble", Name: "Trouble", Data: printable(text)},
+		{Page: "ask", Data: askData{change: change{Do: "retry", Cause: keyOf(text), Back: toFailures, IDs: []chanq.ID{{1}}}, Question: "?"}},
+	}
+	for _, v := range views {
+		v.Title, v.Root, v.Token, v.Now, v.Rights = printable(text), "../", "t", now, Rights{User: text, Change: true, Bodies: true}
+		if v.Page != "trouble" {
+			v.Queue, v.Kind = "mail", chanq.KindOrdered
+		}
+	}
+	return views
+}
+
+var (
+	anyTag   = regexp.MustCompile(`<[a-zA-Z/!][^>]*>`)
+	anyValue = regexp.MustCompile(`"[^"]*"`)
+)
+
+// shapesOf are the tags of pages, without the values of their attributes, and a script's text
+// if there were any.
+func shapesOf(t testing.TB, p *pages, views []*view) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, v := range views {
+		page, err := p.render(v.Page, "layout", v)
+		require.NoError(t, err, v.Page)
+		require.True(t, utf8.Valid(page), v.Page)
+		require.False(t, strings.ContainsFunc(string(page), concealed), "%s hides something", v.Page)
+		for _, tag := range anyTag.FindAll(page, -1) {
+			all[string(anyValue.ReplaceAll(tag, []byte(`""`)))] = true
+		}
+	}
+	return all
+}
+
+func FuzzEscaping(f *testing.F) {
+	p := loadPages()
+	now := time.Unix(1_700_000_000, 0)
+	known := map[string]bool{}
+	for _, body := range []string{"", "{}", "x", "\xff", strings.Repeat("x", bodyShown+1)} {
+		for shape := range shapesOf(f, p, everyView("harmless", []byte(body), now)) {
+			known[shape] = true
+		}
+		for shape := range shapesOf(f, p, everyView("", []byte(body), now)) {
+			known[shape] = true
+		}
+	}
+	for _, evil := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' autofocus onfocus=alert(1) x='`, `</pre></title><svg onload=alert(1)>`, `{{.Token}}`,
+		`javascript:alert(1)`, "\u202egnp.exe\u2066", "\x1b[31m\x00\r", `{"a":"</script><b>"}`, "\xff\xfe<b>", "`${1}`", "-->", "&lt;b&gt;",
+	} {
+		f.Add(evil, []byte(evil))
+	}
+	f.Fuzz(func(t *testing.T, text string, body []byte) {
+		for shape := range shapesOf(t, p, everyView(text, body, now)) {
+			require.True(t, known[shape], shape)
+		}
+	})
+}

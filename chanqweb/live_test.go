@@ -1,0 +1,79 @@
+package chanqweb_test
+
+import (
+	"bufio"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqweb"
+)
+
+// follow opens a stream of events, and returns the next one.
+func (s *site) follow(path string) (next func() string, end func()) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, s.url+path, nil)
+	require.NoError(s.t, err)
+	response, err := s.client.Do(r)
+	require.NoError(s.t, err)
+	require.Equal(s.t, http.StatusOK, response.StatusCode)
+	require.Equal(s.t, "text/event-stream", response.Header.Get("Content-Type"))
+	lines := bufio.NewScanner(response.Body)
+	next = func() string {
+		var b strings.Builder
+		for lines.Scan() {
+			if lines.Text() == "" {
+				return b.String()
+			}
+			text, ok := strings.CutPrefix(lines.Text(), "data: ")
+			require.True(s.t, ok || lines.Text() == "data:", lines.Text())
+			b.WriteString(text + "\n")
+		}
+		return ""
+	}
+	return next, func() { require.NoError(s.t, response.Body.Close()) }
+}
+
+func TestAPageFollowsTheFigures(t *testing.T) {
+	shop := newShop(t)
+	s := shop.open(everything)
+	next, end := s.follow("/q/mail/live?span=hour")
+	defer end()
+	require.Contains(t, next(), `<a id="t-ready" href="../../q/mail/messages?state=ready">0</a>`)
+	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
+	for !strings.Contains(next(), `state=ready">1</a>`) { // or the test runs out of its time
+	}
+}
+
+func TestNoMoreFollowThanMay(t *testing.T) {
+	s := newShop(t).open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.MaxLive = 1 })
+	next, end := s.follow("/live")
+	require.Contains(t, next(), "mail")
+	require.Equal(t, http.StatusServiceUnavailable, s.get("/live").StatusCode)
+	s.see("/")
+	end()
+	require.Eventually(t, func() bool {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/live", nil)
+		require.NoError(t, err)
+		response, err := s.client.Do(r)
+		require.NoError(t, err)
+		defer response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	}, patience, tick, "who left gave its place back")
+}
+
+func TestCloseEndsWhatFollows(t *testing.T) {
+	shop := newShop(t)
+	page, err := chanqweb.New(shop.db, chanqweb.Config{})
+	require.NoError(t, err)
+	s := shop.serve(page)
+	next, end := s.follow("/live")
+	defer end()
+	require.Contains(t, next(), "mail")
+	page.Close()
+	for next() != "" { // until the stream ends
+	}
+}

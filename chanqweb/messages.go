@@ -1,0 +1,261 @@
+package chanqweb
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/chanq/chanq"
+)
+
+// messagesAPage is how many messages a list has.
+const messagesAPage = 50
+
+var states = []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone}
+
+// messagesData is what a list of messages shows.
+type messagesData struct {
+	State  chanq.State
+	States []chanq.State
+	List   []chanq.Entry
+	From   chanq.Place
+	Next   chanq.Place
+	Short  bool // there may be others behind Next, among many of another state
+	// What some of them have.
+	Keyed, Failed, Held bool
+}
+
+func (h *Handler) messages(v *visit) (*answer, error) {
+	name, query := v.PathValue("queue"), v.URL.Query()
+	state := chanq.State(query.Get("state"))
+	if state == "" {
+		state = chanq.StateReady
+	}
+	if !slices.Contains(states, state) {
+		return nil, errNoPage
+	}
+	q, kind, err := h.store.queue(v.ctx, name)
+	if err != nil {
+		return nil, noQueue(err)
+	}
+	data := messagesData{State: state, States: states, From: chanq.Place(query.Get("from"))}
+	data.List, data.Next, err = q.Browse(v.ctx, state, data.From, messagesAPage)
+	if err = v.besides(q, err); err != nil {
+		if data.From != "" && v.ctx.Err() == nil {
+			return nil, &refusal{http.StatusBadRequest, "There is no such place in the queue."}
+		}
+		return nil, err
+	}
+	data.Short = data.Next != "" && len(data.List) < messagesAPage
+	for i := range data.List {
+		e := &data.List[i]
+		h.cfg.Redact(name, e)
+		data.Keyed = data.Keyed || e.Key != "" || e.DedupKey != ""
+		data.Failed = data.Failed || e.LastError != ""
+		data.Held = data.Held || state == chanq.StateLeased
+	}
+	title := fmt.Sprintf("%s in %s", state, name)
+	return &answer{view: &view{Page: "messages", Tab: "messages", Name: title, Queue: name, Kind: kind, Data: data}}, nil
+}
+
+// find leads to a message by its ID.
+func (h *Handler) find(v *visit) (*answer, error) {
+	name := v.PathValue("queue")
+	id, err := chanq.ParseID(v.URL.Query().Get("id"))
+	if err != nil {
+		return nil, &refusal{http.StatusBadRequest, "That is not the ID of a message. An ID is like 0199c0de-0000-7000-8000-000000000000."}
+	}
+	return &answer{goTo: "q/" + url.PathEscape(name) + "/m/" + id.String()}, nil
+}
+
+// messageData is what the page of one message shows.
+type messageData struct {
+	chanq.Entry
+	Headers []headerLine
+	Life    []moment
+	As      string // json, text or hex
+	Forms   []string
+	Text    string // of the body, as As says
+	Cut     bool   // there is more of it
+	Cause   string // of its death
+	Live    bool   // in the queue, and not ended
+}
+
+type headerLine struct{ Name, Value string }
+
+// moment is one of a message's life.
+type moment struct {
+	What   string
+	At     stampOf
+	Coming bool
+}
+
+// bodyShown is how many bytes of a body a page has.
+const bodyShown = 64 << 10
+
+func (h *Handler) entry(v *visit) (e chanq.Entry, kind chanq.Kind, err error) {
+	name := v.PathValue("queue")
+	id, err := chanq.ParseID(v.PathValue("id"))
+	if err != nil {
+		return e, 0, errNoMessage
+	}
+	q, kind, err := h.store.queue(v.ctx, name)
+	if err != nil {
+		return e, 0, noQueue(err)
+	}
+	if e, err = q.Get(v.ctx, id); err != nil {
+		return e, 0, err
+	}
+	h.cfg.Redact(name, &e)
+	return e, kind, nil
+}
+
+func (h *Handler) message(v *visit) (*answer, error) {
+	e, kind, err := h.entry(v)
+	if err != nil {
+		return nil, err
+	}
+	name := v.PathValue("queue")
+	data := messageData{Entry: e, Life: lifeOf(e, v), Live: e.State != chanq.StateDead && e.State != chanq.StateDone}
+	if e.State == chanq.StateDead {
+		data.Cause = keyOf(causeOf(e.LastError))
+	}
+	for n, value := range e.Headers {
+		if !v.rights.Bodies {
+			value = ""
+		}
+		data.Headers = append(data.Headers, headerLine{printable(n), printable(value)})
+	}
+	slices.SortFunc(data.Headers, func(a, b headerLine) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
+	if v.rights.Bodies {
+		data.As, data.Forms, data.Text, data.Cut = bodyAs(e.Body, v.URL.Query().Get("as"))
+	}
+	data.Entry.Body = nil // the rest is not for templates
+	title := "Message " + e.ID.String()
+	return &answer{view: &view{Page: "message", Tab: "messages", Name: title, Queue: name, Kind: kind, Data: data}}, nil
+}
+
+// bodyAs shows a body as somebody wants it, or as it is best read, and says how else it can be.
+func bodyAs(body []byte, wanted string) (as string, forms []string, text string, cut bool) {
+	shown := body
+	if len(shown) > bodyShown {
+		shown, cut = shown[:bodyShown], true
+	}
+	if !cut && json.Valid(body) {
+		forms = append(forms, "json")
+	}
+	if utf8.Valid(cutRune(shown, cut)) {
+		forms = append(forms, "text")
+	}
+	forms = append(forms, "hex")
+	as = forms[0]
+	if slices.Contains(forms, wanted) {
+		as = wanted
+	}
+	switch as {
+	case "json":
+		var b bytes.Buffer
+		if json.Indent(&b, body, "", "  ") == nil {
+			return as, forms, printable(b.String()), cut
+		}
+		return as, forms, printable(string(body)), cut
+	case "text":
+		return as, forms, printable(string(cutRune(shown, cut))), cut
+	}
+	if most := bodyShown / 8; len(shown) > most {
+		shown, cut = shown[:most], true
+	}
+	return as, forms, hex.Dump(shown), cut
+}
+
+// cutRune leaves out what was cut of the last character.
+func cutRune(b []byte, cut bool) []byte {
+	for i := 1; cut && i < utf8.UTFMax && i <= len(b); i++ {
+		if r := b[len(b)-i:]; utf8.RuneStart(r[0]) {
+			if !utf8.FullRune(r) {
+				return b[:len(b)-i]
+			}
+			break
+		}
+	}
+	return b
+}
+
+// body is the whole body, to be stored: never shown by the browser.
+func (h *Handler) body(v *visit) (*answer, error) {
+	if !v.rights.Bodies {
+		return nil, errNoBodies
+	}
+	e, _, err := h.entry(v)
+	if err != nil {
+		return nil, err
+	}
+	return &answer{stream: func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("Content-Disposition", `attachment; filename="`+e.ID.String()+`"`)
+		w.Header().Set("Content-Length", strconv.Itoa(len(e.Body)))
+		_, _ = w.Write(e.Body) // who is gone misses it
+	}}, nil
+}
+
+// lifeOf is what is known of a message's life, in order.
+func lifeOf(e chanq.Entry, v *visit) (life []moment) {
+	add := func(what string, at stampOf) {
+		if !at.IsZero() {
+			life = append(life, moment{what, at, at.After(v.now)})
+		}
+	}
+	add("sent", stampOf{e.EnqueuedAt})
+	if e.DueAt.After(e.EnqueuedAt) {
+		add("due", stampOf{e.DueAt})
+	}
+	if e.State == chanq.StateLeased {
+		add("lease ends, unless it is extended", stampOf{e.LeaseUntil})
+	} else {
+		add("last lease ended", stampOf{e.LeaseUntil})
+	}
+	add("expires", stampOf{e.ExpiresAt})
+	switch e.State {
+	case chanq.StateDead:
+		add("set aside", stampOf{e.EndedAt})
+	case chanq.StateDone:
+		add("acked", stampOf{e.EndedAt})
+	}
+	slices.SortStableFunc(life, func(a, b moment) int { return a.At.Compare(b.At.Time) })
+	return life
+}
+
+// failuresData is what the page of failures shows.
+type failuresData struct {
+	Causes []*cause
+	Others int // causes that are not shown
+	Looked int
+	All    bool
+	Most   int // the share of the first, for the bars
+}
+
+func (h *Handler) failures(v *visit) (*answer, error) {
+	name := v.PathValue("queue")
+	q, kind, err := h.store.queue(v.ctx, name)
+	if err != nil {
+		return nil, noQueue(err)
+	}
+	list, looked, all, err := h.causes(v.ctx, q)
+	if err = v.besides(q, err); err != nil {
+		return nil, err
+	}
+	data := failuresData{Causes: list, Looked: looked, All: all}
+	if len(list) > mostCauses {
+		data.Causes, data.Others = list[:mostCauses], len(list)-mostCauses
+	}
+	if len(list) > 0 {
+		data.Most = list[0].Count
+	}
+	return &answer{view: &view{Page: "failures", Tab: "failures", Name: "Failures in " + name, Queue: name, Kind: kind, Data: data}}, nil
+}

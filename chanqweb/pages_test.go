@@ -1,0 +1,276 @@
+package chanqweb_test
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
+)
+
+var address = regexp.MustCompile(`(?:href|src|data-live|action)="([^"]*)"`)
+
+// crawl asks for every page that links lead to, and returns what they are.
+func (s *site) crawl() map[string]string {
+	s.t.Helper()
+	pages := map[string]string{}
+	next := []string{s.url + "/"}
+	for len(next) > 0 {
+		at := next[0]
+		next = next[1:]
+		if _, seen := pages[at]; seen || strings.Contains(at, "/live") || strings.HasSuffix(at, "/change") || strings.HasSuffix(at, "/find") {
+			continue // these are no pages
+		}
+		require.True(s.t, strings.HasPrefix(at, s.url+"/"), "%s leads out of the page", at)
+		r := s.get(strings.TrimPrefix(at, s.url))
+		require.Equal(s.t, http.StatusOK, r.StatusCode, at)
+		pages[at] = r.text
+		for _, found := range address.FindAllStringSubmatch(r.text, -1) {
+			link, err := r.Request.URL.Parse(html.UnescapeString(found[1]))
+			require.NoError(s.t, err)
+			link.Fragment = ""
+			next = append(next, link.String())
+		}
+	}
+	return pages
+}
+
+// Whatever a page links to is there, under the prefix, and obeys the policy that forbids
+// what is inline.
+func TestEveryLinkOfEveryPageLeadsToAPage(t *testing.T) {
+	shop := newShop(t)
+	shop.fill()
+	s := shop.open(everything, func(c *chanqweb.Config) { c.History = waves{} })
+	pages := s.crawl()
+	require.Greater(t, len(pages), 100)
+	inline := regexp.MustCompile(`(?i)<style|\sstyle=|<script(?:[^>]*)>[^<]|\son[a-z]+=|javascript:|https?://`)
+	for at, text := range pages {
+		if strings.Contains(at, "/assets/") || strings.HasSuffix(at, "/body") {
+			continue
+		}
+		require.NotRegexp(t, inline, text, at)
+	}
+	kinds := map[string]bool{}
+	for at := range pages {
+		u, err := url.Parse(at)
+		require.NoError(t, err)
+		parts := strings.Split(strings.TrimPrefix(u.Path, "/ops/queues/"), "/")
+		kinds[parts[0]+strings.Join(parts[min(2, len(parts)):min(3, len(parts))], "")] = true
+	}
+	require.Subset(t, []string{"", "q", "qmessages", "qm", "qfailures", "qmembers", "qslots", "assets"}, keysOf(kinds))
+	require.Len(t, kinds, 8)
+}
+
+func keysOf(m map[string]bool) (keys []string) {
+	for k := range m {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+func TestEveryAnswerCarriesThePolicy(t *testing.T) {
+	s := newShop(t).open(chanqweb.Rights{})
+	for path, status := range map[string]int{
+		"/": 200, "/q/mail/": 200, "/q/mail": 200, "/q/nothing/": 404, "/q/No-Name/": 404, "/elsewhere": 404, "/q/mail/m/x": 404, "/q/mail/slots": 404,
+		"/q/mail/m/" + chanq.NewID().String(): 404, "/q/mail/messages?state=odd": 404, "/q/mail/messages?from=odd": 400, "/q/mail/find?id=odd": 400,
+		"/assets/style.css": 200, "/assets/none": 404, "/q/mail/change": 404, "/assets/..%2fchanqweb.go": 404,
+	} {
+		r := s.get(path)
+		require.Equal(t, status, r.StatusCode, path)
+		policy := r.Header.Get("Content-Security-Policy")
+		require.Contains(t, policy, "default-src 'none'", path)
+		require.NotContains(t, policy, "unsafe", path)
+		require.Equal(t, "nosniff", r.Header.Get("X-Content-Type-Options"), path)
+		require.Equal(t, "no-store", r.Header.Get("Cache-Control"), path)
+	}
+	style := regexp.MustCompile(`assets/style\.css\?v=[0-9a-f]+`).FindString(s.see("/"))
+	require.Contains(t, s.get("/"+style).Header.Get("Cache-Control"), "immutable")
+}
+
+func TestAListIsReadPageByPage(t *testing.T) {
+	shop := newShop(t)
+	shop.fill()
+	s := shop.open(chanqweb.Rights{})
+	id := regexp.MustCompile(`class="id" href="[^"]*/m/([0-9a-f-]{36})"`)
+	next := regexp.MustCompile(`id="next" href="([^"]*)"`)
+	var seen []string
+	for path := "/q/mail/messages?state=ready"; ; {
+		text := s.see(path)
+		for _, found := range id.FindAllStringSubmatch(text, -1) {
+			seen = append(seen, found[1])
+		}
+		more := next.FindStringSubmatch(text)
+		if more == nil {
+			break
+		}
+		path = "/q/mail/messages" + html.UnescapeString(more[1])
+	}
+	list, err := shop.mail.Peek(t.Context(), chanq.StateReady, 1000)
+	require.NoError(t, err)
+	var want []string
+	for _, e := range list {
+		want = append(want, e.ID.String())
+	}
+	require.NotEmpty(t, want)
+	require.Equal(t, want, seen)
+}
+
+func TestAMessageIsFoundByItsID(t *testing.T) {
+	shop := newShop(t)
+	ids := shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("hello")})
+	s := shop.open(chanqweb.Rights{})
+	r := s.get("/q/mail/find?id=" + ids[0].String())
+	require.Equal(t, http.StatusOK, r.StatusCode)
+	require.Equal(t, s.url+"/q/mail/m/"+ids[0].String(), r.Request.URL.String())
+}
+
+// What is hidden is on no page, in whatever form; what is shown is.
+func TestBodiesAndHeadersAreHiddenUnlessTheyAreShown(t *testing.T) {
+	const secret, token = "S3CRET-body", "S3CRET-header"
+	shop := newShop(t)
+	dead := shop.kill(shop.mail, secret, map[string]string{"token": token}, fmt.Errorf("no"))[0]
+	live := shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`"` + secret + `"`), Headers: map[string]string{"token": token}})[0]
+	hidden := shop.open(chanqweb.Rights{Change: true})
+	for at, text := range hidden.crawl() {
+		require.NotContains(t, text, "S3CRET", at)
+		require.NotContains(t, text, "UzNDUkVU", at)    // in base64
+		require.NotContains(t, text, "53 33 43 52", at) // in hex
+	}
+	for _, id := range []chanq.ID{dead, live} {
+		require.Equal(t, http.StatusForbidden, hidden.get("/q/mail/m/"+id.String()+"/body").StatusCode)
+		shown := shop.open(chanqweb.Rights{Bodies: true})
+		require.Contains(t, shown.see("/q/mail/m/"+id.String()), secret)
+		require.Contains(t, shown.see("/q/mail/m/"+id.String()), token)
+		require.Contains(t, shown.see("/q/mail/m/"+id.String()+"?as=hex"), "53 33 43 52")
+		whole := shown.get("/q/mail/m/" + id.String() + "/body")
+		require.Contains(t, whole.text, secret)
+		require.Equal(t, "application/octet-stream", whole.Header.Get("Content-Type"))
+		require.Contains(t, whole.Header.Get("Content-Disposition"), "attachment")
+	}
+}
+
+func TestARedactorSeesAllBeforeAnybody(t *testing.T) {
+	shop := newShop(t)
+	shop.kill(shop.mail, "S3CRET", map[string]string{"token": "S3CRET"}, fmt.Errorf("no S3CRET"), fmt.Errorf("S3CRET %w", http.ErrAbortHandler))
+	payments := shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2})
+	shop.send(payments, chanq.Message[[]byte]{Key: "S3CRET", Body: []byte("S3CRET")})
+	s := shop.open(everything, func(c *chanqweb.Config) {
+		c.Redact = func(queue string, e *chanq.Entry) {
+			if !strings.Contains("mail payments", queue) {
+				t.Error(queue)
+			}
+			e.LastError = strings.ReplaceAll(e.LastError, "S3CRET", "***")
+			e.Key, e.Body = strings.ReplaceAll(e.Key, "S3CRET", "***"), []byte("***")
+			for name := range e.Headers {
+				e.Headers[name] = "***"
+			}
+		}
+	})
+	for at, text := range s.crawl() {
+		require.NotContains(t, text, "S3CRET", at)
+	}
+}
+
+func TestFailuresAreGroupedByCause(t *testing.T) {
+	shop := newShop(t)
+	shop.fill()
+	text := shop.open(chanqweb.Rights{}).see("/q/mail/failures")
+	require.Contains(t, text, "60 dead messages.")
+	order := []string{"550 … user … of … is unknown", "dial tcp …: connect: connection refused", "template …: field … is missing", "panic: runtime error: index out of range"}
+	at := 0
+	for _, cause := range order {
+		i := strings.Index(text[at:], cause)
+		require.GreaterOrEqual(t, i, 0, cause)
+		at += i
+	}
+	require.Equal(t, 4, strings.Count(text, `<li id="c-`))
+}
+
+func TestMembersAreListedWithWhatTheyHold(t *testing.T) {
+	shop := newShop(t)
+	shop.fill()
+	text := shop.open(chanqweb.Rights{}).see("/q/mail/members")
+	for name, holds := range map[string]string{"mailer-1": "12", "mailer-2": "7"} {
+		require.Regexp(t, `(?s)>`+name+`<.*?data-label="Holds">`+holds+`<`, text)
+	}
+}
+
+func TestWithoutAHistoryThePageSaysSo(t *testing.T) {
+	shop := newShop(t)
+	require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "There is no history of the last hour")
+	text := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.History = waves{} }).see("/q/mail/?span=week")
+	require.NotContains(t, text, "There is no history")
+	require.Contains(t, text, "7 days ago")
+	_, err := shop.db.ExecContext(t.Context(), "DROP TABLE chanq_samples")
+	require.NoError(t, err)
+	require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "its table is not here")
+	shop.open(chanqweb.Rights{}).see("/")
+}
+
+// statements counts those that a function has sent.
+func (s *shop) statements(f func()) int {
+	var n atomic.Int64
+	s.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+		if op.Kind == faultdb.Query || op.Kind == faultdb.Exec {
+			n.Add(1)
+		}
+		return f
+	})
+	defer s.faults.Inject(nil)
+	f()
+	return int(n.Load())
+}
+
+// However many look, the database is asked for the figures of a queue once a second.
+func TestFiguresThatAreFreshAreNotAskedForAgain(t *testing.T) {
+	shop := newShop(t)
+	s := shop.open(chanqweb.Rights{})
+	s.see("/")
+	began := time.Now()
+	asked := shop.statements(func() {
+		for range 20 {
+			s.see("/")
+		}
+	})
+	// One statement for the names of the queues each time, and of the queue its figures.
+	require.LessOrEqual(t, asked, 20+1+int(time.Since(began)/time.Second), "the figures of a queue are a second old")
+}
+
+func TestADatabaseThatIsAwayIsSaidToBe(t *testing.T) {
+	shop := newShop(t)
+	s := shop.open(chanqweb.Rights{})
+	shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("disk <b>gone</b>")) })
+	r := s.get("/q/mail/")
+	require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
+	require.Contains(t, r.text, "disk &lt;b&gt;gone&lt;/b&gt;")
+	require.Contains(t, s.log.String(), "a page has failed")
+	shop.faults.Inject(nil)
+	s.see("/q/mail/")
+}
+
+func TestADatabaseThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
+	shop := newShop(t)
+	s := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.Timeout = 50 * time.Millisecond })
+	shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Hang() })
+	defer shop.faults.Inject(nil)
+	r := s.get("/q/mail/")
+	require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
+	require.Contains(t, r.text, "has not answered in time")
+}
+
+func TestAConfigIsChecked(t *testing.T) {
+	_, err := chanqweb.New(nil, chanqweb.Config{Timeout: -1, MaxLive: -1, Secret: []byte("short")})
+	for _, wrong := range []string{"db is nil", "Timeout", "MaxLive", "Secret"} {
+		require.ErrorContains(t, err, wrong)
+	}
+}

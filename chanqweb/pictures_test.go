@@ -1,0 +1,46 @@
+package chanqweb_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqweb"
+)
+
+var pictures = flag.String("pictures", "", "a `folder` for the documents' pictures of the page: ../docs/pictures")
+
+// mostPicture is in bytes: who clones the repository has them all.
+const mostPicture = 120 << 10
+
+// TestPicturesOfTheDocuments draws them anew, in a light window:
+//
+//	go test ./chanqweb -run PicturesOfTheDocuments -pictures ../docs/pictures
+func TestPicturesOfTheDocuments(t *testing.T) {
+	if *pictures == "" {
+		t.Skip("-pictures names no folder")
+	}
+	shop := newShop(t)
+	shop.fill()
+	s := shop.open(everything, func(c *chanqweb.Config) { c.History = waves{} })
+	b := newBrowser(t)
+	dead, err := shop.mail.Peek(t.Context(), chanq.StateDead, 1)
+	require.NoError(t, err)
+	for _, p := range []struct {
+		name, path string
+		width      int64
+	}{
+		{"overview", "/", 1100}, {"queue", "/q/mail/", 1100}, {"failures", "/q/mail/failures", 1100}, {"message", "/q/mail/m/" + dead[0].ID.String(), 1100},
+		{"telephone", "/", 390},
+	} {
+		b.size(p.width, "light")
+		b.see(s.url + p.path)
+		png := b.shoot("picture-" + p.name)
+		require.Less(t, len(png), mostPicture, p.name)
+		require.NoError(t, os.WriteFile(filepath.Join(*pictures, "ui-"+p.name+".png"), png, 0o600))
+	}
+}

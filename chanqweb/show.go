@@ -1,0 +1,171 @@
+package chanqweb
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/chanq/chanq"
+)
+
+// How figures and texts are shown.
+
+// limited is a count that ends at a limit.
+func limited(n, limit int) string {
+	if n >= limit {
+		return grouped(int64(limit)) + "+"
+	}
+	return grouped(int64(n))
+}
+
+// grouped has a thin space between thousands.
+func grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "\u2009" + digits[i:]
+	}
+	return digits
+}
+
+func amount(v float64) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	return grouped(int64(math.Round(v)))
+}
+
+func perSecond(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "–"
+	case v != 0 && v < 10:
+		return strconv.FormatFloat(v, 'g', 2, 64)
+	}
+	return amount(v)
+}
+
+func seconds(v float64) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	return lasting(time.Duration(v * float64(time.Second)))
+}
+
+// lasting is a duration in the largest two units that it has.
+func lasting(d time.Duration) string {
+	if d < 0 {
+		d = 0
+	}
+	units := []struct {
+		name string
+		of   time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}}
+	for i, u := range units {
+		if d < u.of {
+			continue
+		}
+		text := fmt.Sprintf("%d %s", d/u.of, u.name)
+		if i+1 < len(units) {
+			if rest := d % u.of / units[i+1].of; rest > 0 {
+				text += fmt.Sprintf(" %d %s", rest, units[i+1].name)
+			}
+		}
+		return text
+	}
+	return fmt.Sprintf("%d ms", d.Milliseconds())
+}
+
+// ago is how long a time lies back, or ahead.
+func ago(t, now time.Time) string {
+	switch d := now.Sub(t); {
+	case t.IsZero():
+		return "–"
+	case d < -time.Second:
+		return "in " + lasting(-d)
+	case d < time.Second:
+		return "now"
+	default:
+		return lasting(d) + " ago"
+	}
+}
+
+// exact is a time for people, stamp the same for programs.
+func exact(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// sized is a count of bytes.
+func sized(n int) string {
+	switch {
+	case n < 1<<10:
+		return strconv.Itoa(n) + " B"
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+// printable is a text in which everything can be seen: what would be obeyed, or hidden, or turn
+// the direction of what follows, stands there by its number.
+func printable(s string) string {
+	if !strings.ContainsFunc(s, concealed) && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		if concealed(r) {
+			fmt.Fprintf(&b, "\\u%04x", r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func concealed(r rune) bool {
+	switch r {
+	case '\n', '\t', ' ':
+		return false
+	case '\u2028', '\u2029':
+		return true
+	}
+	return !unicode.IsPrint(r)
+}
+
+// brief is the first line of a text, n characters at most.
+func brief(s string, n int) string {
+	first, rest, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	runes := []rune(printable(strings.TrimSpace(first)))
+	switch {
+	case len(runes) > n:
+		return string(runes[:n-1]) + "…"
+	case rest != "":
+		return string(runes) + " …"
+	}
+	return string(runes)
+}
+
+// whenOf is the time that matters in a state, and what it is.
+func whenOf(e chanq.Entry) time.Time {
+	switch e.State {
+	case chanq.StateLeased:
+		return e.LeaseUntil
+	case chanq.StateDead, chanq.StateDone:
+		return e.EndedAt
+	}
+	return e.DueAt
+}
+
+// holder is who has the lease: by name, or by ID, since a member is forgotten after a day.
+func holder(e chanq.Entry) string {
+	switch {
+	case e.LeasedBy != "":
+		return printable(e.LeasedBy)
+	case !e.Member.IsZero():
+		return e.Member.String()
+	}
+	return ""
+}
