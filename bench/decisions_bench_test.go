@@ -78,7 +78,7 @@ func BenchmarkDecideTable(b *testing.B) {
 			{"rowid", func(text string) string { return text }},
 			{"withoutRowid", func(text string) string {
 				text = strings.ReplaceAll(text, "rowid", "id")
-				if strings.HasPrefix(text, "CREATE TABLE") {
+				if strings.HasPrefix(text, "CREATE TABLE") && !strings.HasSuffix(text, "WITHOUT ROWID") {
 					text += " WITHOUT ROWID"
 				}
 				return text

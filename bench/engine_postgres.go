@@ -55,6 +55,14 @@ func openPostgres(ctx context.Context, e engine, o options) (*store, error) {
 		_, err := s.db.ExecContext(context.WithoutCancel(ctx), `DROP SCHEMA "`+name+`" CASCADE`)
 		return errors.Join(err, s.db.Close())
 	}
+	var citus bool
+	err = s.db.QueryRowContext(ctx, `SELECT to_regproc('citus_schema_distribute') IS NOT NULL`).Scan(&citus)
+	if err == nil && citus {
+		_, err = s.db.ExecContext(ctx, `SELECT citus_schema_distribute($1::regnamespace)`, name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.remove())
+	}
 	return s.migrate(ctx)
 }
 
@@ -62,8 +70,8 @@ func openPostgres(ctx context.Context, e engine, o options) (*store, error) {
 type tracer struct{ counter *measure.Counter }
 
 // TraceQueryStart implements pgx.QueryTracer.
-func (t tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	t.counter.Add()
+func (t tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	t.counter.Add(data.SQL)
 	return ctx
 }
 

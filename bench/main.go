@@ -8,6 +8,8 @@
 //	go run ./bench growth     what a message costs as backlog, consumers, bodies … grow
 //	go run ./bench sustained  throughput, latency and size of the tables over minutes
 //	go run ./bench order      what an ordered queue costs beside a plain one
+//	go run ./bench shards     one queue over several files beside one in a single file
+//	go run ./bench scale      many queues, consumers and processes that have nothing to do
 //	go run ./bench plot       recorded sustained runs as one plot and one table
 //	go run ./bench report     all of it, as docs/bench/report.md with plots
 //	go run ./bench compare    what two files of results differ in, for .ci/bench-compare
@@ -63,6 +65,7 @@ type command struct {
 	name    string
 	measure func(ctx context.Context, o options, report func(measure.Result)) error
 	table   func(w io.Writer, o options, results []measure.Result) error
+	apart   bool // has flags of its own, and is in no report
 	// A command that takes long tells its results as they come, in place of a table
 	// before its end.
 	head func(w io.Writer, o options) error
@@ -74,7 +77,9 @@ var commands = []command{
 	{name: "latency", measure: measureLatency, table: writeLatency},
 	{name: "senders", measure: measureSenders, table: writeSenders},
 	{name: "growth", measure: measureGrowth, table: writeGrowth},
-	{name: "order", measure: measureOrder, table: writeOrder},
+	{name: "order", measure: measureOrder, table: writeOrder, apart: true},
+	{name: "shards", measure: measureShards, table: writeShards, apart: true},
+	{name: "scale", measure: measureScale, table: writeScale, apart: true},
 	{name: "sustained", measure: measureSustained, table: writeSustainedEnd, head: writeSustainedHead, line: writeSustainedLine},
 }
 
@@ -95,7 +100,7 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	}
 	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
 	if i < 0 {
-		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, senders, growth, order, sustained, plot, report, compare, soak", name)
+		return fmt.Errorf("unknown command %q; known: throughput (the default), latency, senders, growth, order, shards, scale, sustained, plot, report, compare, soak", name)
 	}
 	o, err := parse(name, args, usage)
 	if err != nil {

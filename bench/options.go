@@ -41,6 +41,10 @@ type options struct {
 	order       bool
 	slots, keys int // of an ordered queue, and of its messages; 0: a plain queue, and none has a key
 
+	shards bool
+
+	scale scaleOptions
+
 	crews    []crew
 	inFlight int
 
@@ -147,6 +151,14 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 	if command == "order" {
 		o.declareOrder(f, &steps, lists)
 	}
+	if command == "scale" {
+		o.declareScale(f, &steps)
+	}
+	if command == shardAxis.name {
+		o.shards = true
+		lists[shardAxis.name] = f.String(shardAxis.name, shardAxis.sizes, shardAxis.about)
+		f.IntVar(&o.n, "n", 50_000, "messages")
+	}
 	if command == "growth" || command == "report" {
 		f.StringVar(&axes, "axes", strings.Join(axisNames(), ","), "comma-separated: "+strings.Join(axisNames(), ", "))
 		for _, a := range growthAxes {
@@ -249,7 +261,7 @@ func (o options) check(rest []string) error {
 			fail("-db holds one queue, and this compares several: set TMPDIR to choose the disk")
 		}
 	}
-	for _, axis := range slices.Concat(growthAxes, orderAxes) {
+	for _, axis := range slices.Concat(growthAxes, orderAxes, []growthAxis{shardAxis}) {
 		for _, size := range o.growth[axis.name] {
 			within("-"+axis.name, size, axis.least, axis.most)
 		}
@@ -282,6 +294,17 @@ func (o options) check(rest []string) error {
 		within("-keys", o.keys, 1, 10_000_000)
 		if o.rest <= 0 {
 			fail("-rest is %v: must be positive", o.rest)
+		}
+	}
+	if o.scale.queues != 0 {
+		if err := o.checkScale(within); err != nil {
+			fail("%w", err)
+		}
+	}
+	if o.shards {
+		within("-n", o.n, 1, 10_000_000)
+		if err := o.checkShards(); err != nil {
+			fail("%w", err)
 		}
 	}
 	if o.rate < 0 || o.saturation < 0 || o.latencyFor < 0 {

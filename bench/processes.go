@@ -12,7 +12,7 @@ import (
 
 // parts are what this program does as another process of a measurement.
 var parts = map[string]child.Part{
-	"send": part[senderTask](), "read": part[readTask](), "sleep": part[sleepTask](), kills.WorkerPart: child.Does(kills.Work),
+	"send": part[senderTask](), "read": part[readTask](), "sleep": part[sleepTask](), "crowd": part[crowdTask](), kills.WorkerPart: child.Does(kills.Work),
 }
 
 // task is what such a process does with a queue that is there; it ends with ctx.

@@ -51,7 +51,7 @@ func runReport(ctx context.Context, args []string, usage io.Writer) error {
 			return err
 		}
 		for _, c := range commands {
-			if c.line != nil { // takes long, and has a plot of its own
+			if c.apart || c.line != nil { // one with lines takes long, and has a plot of its own
 				continue
 			}
 			err = errors.Join(err, c.measure(ctx, o, func(r measure.Result) {

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/jackc/pgx/v5/stdlib"
 	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
@@ -23,7 +25,75 @@ import (
 type connection struct {
 	*sql.DB
 	dialect sqlbatch.Dialect
-	name    string // for people: without password
+	name    string        // for people: without password
+	others  []*connection // of --place
+	missed  error         // of places that cannot be reached
+}
+
+// all are it and the others.
+func (c *connection) all() []*connection { return append([]*connection{c}, c.others...) }
+
+// partly says that what was found is to be shown, whatever err some places have: it is one of
+// several.
+func (c *connection) partly(err error) bool {
+	return err == nil || c.missed != nil || len(c.others) > 0
+}
+
+func (c *connection) Close() error {
+	errs := []error{c.DB.Close()}
+	for _, other := range c.others {
+		errs = append(errs, other.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// placesFlag is of commands that look at queues over several places.
+func (a *app) placesFlag(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringArrayVar(&a.places, "place", nil, "another `place` to look at, too: a SQLite file, or what --dsn may be; may be given again")
+	return cmd
+}
+
+// connectAll is connect, and opens the places of --place besides. Those that cannot be reached are
+// missed, if there is another.
+func (a *app) connectAll(ctx context.Context) (*connection, error) {
+	first, err := a.target()
+	if err != nil {
+		return nil, err
+	}
+	targets := []target{first}
+	for _, place := range a.places {
+		t, err := a.placeTarget(place)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, t)
+	}
+	var all *connection
+	var missed []error
+	for _, t := range targets {
+		c, err := a.open(ctx, t, mustExist)
+		switch {
+		case err != nil:
+			missed = append(missed, err)
+		case all == nil:
+			all = c
+		default:
+			all.others = append(all.others, c)
+		}
+	}
+	if all == nil {
+		return nil, errors.Join(missed...)
+	}
+	all.missed = errors.Join(missed...)
+	return all, nil
+}
+
+// placeTarget reads a --place.
+func (a *app) placeTarget(place string) (target, error) {
+	if !strings.Contains(place, "://") && !strings.HasPrefix(place, "@") && !strings.HasPrefix(place, "env:") && keywordsOf(place) == none {
+		return target{file: place}, nil
+	}
+	return a.targetOf("--place", place)
 }
 
 // creation says whether a SQLite file that does not exist is made.
@@ -58,7 +128,7 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 		if err := db.PingContext(ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("connect to %s: %w", name, err), db.Close())
 		}
-		return &connection{db, sqlserver.Dialect, name}, nil
+		return &connection{DB: db, dialect: sqlserver.Dialect, name: name}, nil
 	case t.postgres != nil:
 		config := t.postgres.Copy()
 		if config.RuntimeParams["application_name"] == "" {
@@ -69,7 +139,7 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 		if err := db.PingContext(ctx); err != nil {
 			return nil, errors.Join(fmt.Errorf("connect to %s: %w", name, err), db.Close())
 		}
-		return &connection{db, postgres.Dialect, name}, nil
+		return &connection{DB: db, dialect: postgres.Dialect, name: name}, nil
 	case t.file != "":
 		if c == mustExist {
 			if _, err := os.Stat(t.file); errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +150,7 @@ func (a *app) open(ctx context.Context, t target, c creation) (*connection, erro
 		if err != nil {
 			return nil, fmt.Errorf("--db: %w", err)
 		}
-		return &connection{db, sqlite.Dialect, t.file}, nil
+		return &connection{DB: db, dialect: sqlite.Dialect, name: t.file}, nil
 	default:
 		return nil, usage("which database? Give --db FILE or --dsn URL (or @FILE, env:NAME), or set CHANQ_DSN")
 	}

@@ -73,9 +73,6 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	if a.output != "text" {
-		return usage("demo: -o %s is not for the demo, whose last line is its result", a.output)
-	}
 	t, err := a.target()
 	if err != nil {
 		return err
@@ -106,11 +103,15 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 		fmt.Fprintf(a.err, "the queues are in %s\n", visible(c.name))
 	}
 	fmt.Fprintf(a.err, "if this is killed, go on with: %s\n", again)
+	told := a.out
+	if a.output == "json" { // the result alone
+		told = a.err
+	}
 	result, err := demo.Run(ctx, c.DB, demo.Options{
 		Dialect: c.dialect, Schema: a.schema, Durability: a.durability(),
 		Dir: f.dir, DefaultDir: standardLibrary, Own: ownFiles(t.file),
 		Fresh: f.fresh, Workers: f.workers, LeaseFor: f.lease, Verbose: f.verbose,
-		Out: a.out, Progress: a.progress("files", f.every),
+		Out: told, Progress: a.progress("files", f.every),
 	})
 	err = errors.Join(err, c.Close())
 	if err != nil {
@@ -122,7 +123,14 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 			return err
 		}
 	}
-	fmt.Fprintln(a.out, result)
+	if a.output == "json" {
+		err = a.json(result)
+	} else {
+		_, err = fmt.Fprintln(a.out, result)
+	}
+	if err != nil {
+		return err
+	}
 	if !result.OK() {
 		return errors.New("demo: the queues and the files do not agree, see above")
 	}

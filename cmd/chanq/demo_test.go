@@ -30,6 +30,7 @@ func TestDemoEndsWithItsResult(t *testing.T) {
 	temporary := regexp.MustCompile(`--db (\S+)`).FindStringSubmatch(r.err)
 	require.NotNil(t, temporary)
 	require.NoDirExists(t, filepath.Dir(temporary[1]), "the temporary file is removed")
+	require.JSONEq(t, `{"verified":40,"differences":0,"lost":0,"duplicated":0,"changed":0,"skipped":0}`, succeed(t, "", "demo", "--dir", dir, "-o", "json").out)
 }
 
 func TestDemoFailsOnADifference(t *testing.T) {
@@ -194,9 +195,10 @@ type child struct {
 
 func start(t *testing.T, args ...string) *child {
 	t.Helper()
+	path := program(t) // it is built at first, for as long as that takes
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, program(t), args...)
+	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Stdout = &bytes.Buffer{}
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)

@@ -54,7 +54,12 @@ func (a *app) target() (target, error) {
 	if dsn == "" {
 		return target{}, nil
 	}
-	dsn, err := elsewhere(from, dsn)
+	return a.targetOf(from, dsn)
+}
+
+// targetOf reads a DSN, or what holds one. from is where it was given.
+func (a *app) targetOf(from, dsn string) (target, error) {
+	dsn, err := elsewhere(from, "a DSN", dsn)
 	if err != nil {
 		return target{}, err
 	}
@@ -122,7 +127,7 @@ const (
 // env:NAME the environment variable, of any other itself. So no password needs to
 // be on the command line, which all processes of the machine can read. The value is
 // not repeated in errors: it may be a DSN that was put in the wrong place.
-func elsewhere(from, value string) (string, error) {
+func elsewhere(from, what, value string) (string, error) {
 	if file, ok := strings.CutPrefix(value, inFile); ok {
 		text, err := readStart(file)
 		text = bytes.TrimSpace(text)
@@ -130,9 +135,9 @@ func elsewhere(from, value string) (string, error) {
 		case err != nil:
 			return "", usage("%s: the file after @ cannot be read: %w", from, err)
 		case len(text) == 0:
-			return "", usage("%s: the file after @ is empty; it must hold a DSN and nothing else", from)
+			return "", usage("%s: the file after @ is empty; it must hold %s and nothing else", from, what)
 		case len(text) > maxDSN || bytes.ContainsAny(text, "\r\n"):
-			return "", usage("%s: the file after @ has more than one line; it must hold a DSN and nothing else", from)
+			return "", usage("%s: the file after @ has more than one line; it must hold %s and nothing else", from, what)
 		}
 		return string(text), nil
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +16,8 @@ import (
 type kindFlags struct {
 	ordered, holds bool
 	slots          int
+	shard, set     string
+	mark           chanq.ShardMark // which these two say; of check
 }
 
 func (k *kindFlags) add(cmd *cobra.Command) {
@@ -21,6 +25,8 @@ func (k *kindFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&k.ordered, "ordered", false, "keep the messages of a key in order")
 	flags.IntVar(&k.slots, "slots", 0, "with --ordered: how many slots (default 64, or as many as there are)")
 	flags.BoolVar(&k.holds, "dead-key-holds", false, "with --ordered: a dead message holds up those behind it with its key")
+	flags.StringVar(&k.shard, "shard", "", "which `I/N` of a queue over several places this is, from 0/N to N-1/N")
+	flags.StringVar(&k.set, "set", "", "with --shard: the `ID` of the set that the shards are, which migrate makes up for shard 0")
 }
 
 func (k *kindFlags) check() error {
@@ -31,38 +37,77 @@ func (k *kindFlags) check() error {
 		return usage("--slots is for --ordered")
 	case k.holds && !k.ordered:
 		return usage("--dead-key-holds is for --ordered")
+	case k.set != "" && k.shard == "":
+		return usage("--set is for --shard")
+	case k.shard == "":
+		return nil
 	}
+	return k.checkShard()
+}
+
+func (k *kindFlags) checkShard() error {
+	index, n, ok := strings.Cut(k.shard, "/")
+	var errs [2]error
+	k.mark.Index, errs[0] = strconv.Atoi(index)
+	k.mark.Count, errs[1] = strconv.Atoi(n)
+	if !ok || errors.Join(errs[:]...) != nil || k.mark.Count < 1 || k.mark.Count > sqlbatch.MaxShards || k.mark.Index < 0 || k.mark.Index >= k.mark.Count {
+		return usage("--shard is %q: must be which one of how many, from 0/N to N-1/N, of at most %d", k.shard, sqlbatch.MaxShards)
+	}
+	if k.set == "" {
+		return nil
+	}
+	set, err := chanq.ParseID(k.set)
+	if err != nil || set.IsZero() {
+		return usage("--set is %q: must be the ID that chanq migrate told for shard 0", k.set)
+	}
+	k.mark.Set = set
 	return nil
 }
 
-// set has config say what the flags say.
-func (k *kindFlags) set(config chanq.Config) chanq.Config {
+// says has config say what the flags say.
+func (k *kindFlags) says(config chanq.Config) chanq.Config {
 	if k.ordered {
 		config.Kind, config.Slots = chanq.KindOrdered, k.slots
 	}
 	if k.holds {
 		config.DeadKey = chanq.DeadKeyHolds
 	}
+	config.Shard = k.mark
 	return config
 }
 
 // config is what to migrate a queue to: what the flags say, or else what it is.
 func (k *kindFlags) config(ctx context.Context, c *connection, queue string, config chanq.Config) (chanq.Config, error) {
-	if k.ordered {
-		return k.set(config), nil
-	}
 	found, err := chanq.StoredConfig(ctx, c.DB, queue, config)
 	if errors.Is(err, chanq.ErrNoSchema) {
-		return config, nil
+		return k.says(config), nil
 	}
-	return found, err
+	if err != nil {
+		return config, err
+	}
+	if k.ordered {
+		config = k.says(config)
+	} else {
+		config = found
+	}
+	if config.Shard = found.Shard; k.shard != "" {
+		config.Shard = k.mark
+	}
+	return config, nil
 }
 
 // openQueue opens a queue of whatever kind it is.
 func openQueue(ctx context.Context, c *connection, name string, config chanq.Config) (*chanq.Queue[[]byte], error) {
+	q, _, err := openStored(ctx, c, name, config)
+	return q, err
+}
+
+// openStored is openQueue, and returns what the database says of the queue.
+func openStored(ctx context.Context, c *connection, name string, config chanq.Config) (*chanq.Queue[[]byte], chanq.Config, error) {
 	config, err := chanq.StoredConfig(ctx, c.DB, name, config)
 	if err != nil && !errors.Is(err, chanq.ErrNoSchema) { // which Open tells better
-		return nil, err
+		return nil, config, err
 	}
-	return chanq.Open[[]byte](ctx, c.DB, name, config)
+	q, err := chanq.Open[[]byte](ctx, c.DB, name, config)
+	return q, config, err
 }

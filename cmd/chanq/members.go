@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 )
 
 func (a *app) membersCommand() *cobra.Command {
-	return &cobra.Command{
+	return a.placesFlag(&cobra.Command{
 		Use:   "members [QUEUE...]",
 		Short: "List who consumes",
 		Long: `Lists the consumers of the named queues, or of all: their names, where they run,
@@ -19,32 +20,33 @@ do three times in a lease. A process that died is listed for one lease more.`,
 		Example: `  chanq members --db jobs.db
   chanq members --db jobs.db -o json mail`,
 		RunE: func(cmd *cobra.Command, queues []string) error {
-			c, err := a.connect(cmd.Context(), mustExist)
+			c, err := a.connectAll(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
 			all := []memberLine{} // not null
-			err = a.eachQueue(cmd.Context(), c, queues, func(q *chanq.Queue[[]byte]) error {
+			err = a.eachQueue(cmd.Context(), c, queues, func(q look) error {
 				list, err := q.Members(cmd.Context())
 				for _, m := range list {
-					all = append(all, memberLine{q.Name(), m.ID, m.Name, m.Host, m.Process, m.Since.UTC(), m.Until.UTC()})
+					all = append(all, memberLine{q.Name(), q.shard(), m.ID, m.Name, m.Host, m.Process, m.Since.UTC(), m.Until.UTC()})
 				}
 				return err
 			})
-			if err != nil {
+			switch {
+			case !c.partly(err):
 				return err
+			case a.output == "json":
+				return errors.Join(a.json(all), err)
 			}
-			if a.output == "json" {
-				return a.json(all)
-			}
-			return a.table(membersTable(all))
+			return errors.Join(a.table(membersTable(all)), err)
 		},
-	}
+	})
 }
 
 type memberLine struct {
 	Queue   string    `json:"queue"`
+	Shard   string    `json:"shard,omitempty"` // as 0/3
 	ID      chanq.ID  `json:"id"`
 	Name    string    `json:"name"`
 	Host    string    `json:"host"`
@@ -56,7 +58,7 @@ type memberLine struct {
 func membersTable(list []memberLine) [][]string {
 	rows := [][]string{{"QUEUE", "NAME", "HOST", "PROCESS", "SINCE", "UNTIL", "ID"}}
 	for _, m := range list {
-		rows = append(rows, []string{m.Queue, brief(m.Name, 40), brief(m.Host, 40), strconv.Itoa(m.Process), clock(m.Since), clock(m.Until), m.ID.String()})
+		rows = append(rows, []string{label(m.Queue, m.Shard), brief(m.Name, 40), brief(m.Host, 40), strconv.Itoa(m.Process), clock(m.Since), clock(m.Until), m.ID.String()})
 	}
 	return rows
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -19,9 +20,15 @@ transaction. It may be run again at any time, also while the queue is in use.
 
 With --ordered the queues keep the messages of a key in order, as Config.Kind of the
 application says. Kind and number of slots are for ever; a queue that is there
-needs neither flag. --dead-key-holds is changed by migrating with --ordered again.`,
+needs neither flag. --dead-key-holds is changed by migrating with --ordered again.
+
+With --shard a queue is one of several that a program opens together, by OpenShards, each in
+a place of its own. Migrate shard 0 first: it tells the ID of the set, which the others are
+given by --set. This is for ever, too.`,
 		Example: `  chanq migrate --db jobs.db mail invoices
   chanq migrate --db jobs.db --ordered --slots 16 payments
+  chanq migrate --db a.db --shard 0/2 mail
+  chanq migrate --db b.db --shard 1/2 --set 01a2071b-3526-73dc-a4fd-9e770ea15f13 mail
   chanq migrate --dsn 'sqlserver://sa:password@localhost?database=shop' --schema jobs mail`,
 		Args: atLeast(1, "one queue or more"),
 		RunE: func(cmd *cobra.Command, queues []string) error {
@@ -46,12 +53,7 @@ needs neither flag. --dead-key-holds is changed by migrating with --ordered agai
 				if err := chanq.Migrate(cmd.Context(), c.DB, queue, config); err != nil {
 					return err
 				}
-				if a.output == "json" {
-					err = a.json(map[string]any{"queue": queue, "version": sqlbatch.Version})
-				} else {
-					_, err = fmt.Fprintf(a.out, "queue %s has version %d\n", queue, sqlbatch.Version)
-				}
-				if err != nil {
+				if err := a.tellMigrated(cmd.Context(), c, queue, config); err != nil {
 					return err
 				}
 			}
@@ -60,6 +62,25 @@ needs neither flag. --dead-key-holds is changed by migrating with --ordered agai
 	})
 	k.add(cmd)
 	return cmd
+}
+
+// tellMigrated says what a queue is now.
+func (a *app) tellMigrated(ctx context.Context, c *connection, queue string, config chanq.Config) error {
+	told := map[string]any{"queue": queue, "version": sqlbatch.Version}
+	text := fmt.Sprintf("queue %s has version %d", queue, sqlbatch.Version)
+	if config.Shard.Count > 0 {
+		found, err := chanq.StoredConfig(ctx, c.DB, queue, config)
+		if err != nil {
+			return err
+		}
+		told["shard"] = found.Shard
+		text += fmt.Sprintf(", and is %v", found.Shard)
+	}
+	if a.output == "json" {
+		return a.json(told)
+	}
+	_, err := fmt.Fprintln(a.out, text)
+	return err
 }
 
 // checkName finds a wrong queue or schema before a file is made for it.

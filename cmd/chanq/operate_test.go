@@ -29,7 +29,7 @@ func TestSchemaIsPrintedForEachDialect(t *testing.T) {
 	require.Equal(t, server, succeed(t, "", "schema", "--dsn", "sqlserver://nowhere?database=x", "--schema", "jobs", "mail").out, "it connects to nothing")
 	require.Contains(t, succeed(t, "", "schema", "--dialect", "sqlite", "mail").out, `CREATE TABLE IF NOT EXISTS "main"."chanq_mail"`)
 	postgres := succeed(t, "", "schema", "--dialect", "postgres", "--schema", "jobs", "mail").out
-	require.Contains(t, postgres, `CREATE TABLE "jobs"."chanq_mail"`)
+	require.Contains(t, postgres, `CREATE TABLE IF NOT EXISTS "jobs"."chanq_mail"`)
 	require.Equal(t, postgres, succeed(t, "", "schema", "--dsn", "postgres://nowhere/x", "--schema", "jobs", "mail").out, "it connects to nothing")
 	var parsed struct{ Statements []string }
 	require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "schema", "--dialect", "sqlite", "-o", "json", "mail").out), &parsed))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
 	"github.com/chanq/chanq/internal/testdb/pgtest"
 )
 
@@ -38,6 +39,13 @@ func TestCommandsSpeakToPostgreSQL(t *testing.T) {
 	require.Equal(t, "there is no queue post\n", run("drop", "post"))
 
 	require.Contains(t, run("members"), "QUEUE")
+	well := findings(t, succeed(t, "", "doctor", "-o", "json", "--dsn", dsn))
+	for _, check := range []string{"round trip", "clock", "version", "pooler", "connections", "autovacuum", "dead rows", "durability", "messages"} {
+		require.Equal(t, doctor.OK, well[check].Status, "%s: %s", check, well[check].Found)
+	}
+	require.Equal(t, "this login may send, consume, operate, note the history", well["rights"].Found)
+	ill := findings(t, runIn(t.Context(), "", "doctor", "-o", "json", "--dsn", dsn+"&synchronous_commit=off"))
+	require.Equal(t, doctor.Failure, ill["durability"].Status)
 
 	// A session that confirms commits before they are on disk.
 	loose := dsn + "&synchronous_commit=off"

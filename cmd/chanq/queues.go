@@ -2,32 +2,69 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/chanq/chanq"
 )
 
+// look is a queue that is looked at, in one place.
+type look struct {
+	*chanq.Queue[[]byte]
+	place  *connection
+	config chanq.Config
+}
+
+// shard is which of a queue over several places it is, "0/3" say, or "".
+func (l look) shard() string {
+	if l.config.Shard.Count == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", l.config.Shard.Index, l.config.Shard.Count)
+}
+
+// label is the name, and of a shard which it is.
+func label(queue, shard string) string {
+	if shard == "" {
+		return queue
+	}
+	return queue + " " + shard
+}
+
 // queueStats is a line of stats and top.
 type queueStats struct {
-	name string
+	name, shard string
 	chanq.Stats
 }
 
 // allStats looks at the named queues, or at all.
 func (a *app) allStats(ctx context.Context, c *connection, names []string) ([]queueStats, error) {
 	var list []queueStats
-	err := a.eachQueue(ctx, c, names, func(q *chanq.Queue[[]byte]) error {
+	err := a.eachQueue(ctx, c, names, func(q look) error {
 		s, err := q.Stats(ctx)
-		list = append(list, queueStats{q.Name(), s})
+		if err == nil {
+			list = append(list, queueStats{q.Name(), q.shard(), s})
+		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
+	return list, err
 }
 
-// eachQueue calls f for the named queues, or for all.
-func (a *app) eachQueue(ctx context.Context, c *connection, names []string, f func(*chanq.Queue[[]byte]) error) error {
+// eachQueue calls f for the named queues, or for all, in each place. What one of several fails with
+// keeps none from being looked at.
+func (a *app) eachQueue(ctx context.Context, c *connection, names []string, f func(look) error) error {
+	errs := []error{c.missed}
+	for _, place := range c.all() {
+		err := a.eachQueueOf(ctx, place, names, f)
+		if err != nil && len(c.others) > 0 {
+			err = fmt.Errorf("%s: %w", place.name, err)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (a *app) eachQueueOf(ctx context.Context, c *connection, names []string, f func(look) error) error {
 	if len(names) == 0 {
 		var err error
 		if names, err = chanq.Queues(ctx, c.DB, a.queueConfig(c)); err != nil {
@@ -35,11 +72,11 @@ func (a *app) eachQueue(ctx context.Context, c *connection, names []string, f fu
 		}
 	}
 	for _, name := range names {
-		q, err := openQueue(ctx, c, name, a.queueConfig(c))
+		q, config, err := openStored(ctx, c, name, a.queueConfig(c))
 		if err != nil {
 			return err
 		}
-		if err := f(q); err != nil {
+		if err := f(look{q, c, config}); err != nil {
 			return err
 		}
 	}

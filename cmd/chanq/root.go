@@ -20,8 +20,9 @@ type app struct {
 	terminal io.Writer // what out writes to, if that is a terminal; else nil
 
 	db, dsn, schema string
-	output          string // of -o
-	asIs            bool   // --not-durable
+	output          string   // of -o
+	asIs            bool     // --not-durable
+	places          []string // of --place
 	secrets         []string
 }
 
@@ -100,7 +101,6 @@ forms, too.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%s: %w; %s --help lists the flags", path(cmd), err, cmd.CommandPath())
 	})
@@ -117,10 +117,11 @@ forms, too.`,
 	}
 	for _, add := range []func() *cobra.Command{
 		a.demoCommand, a.migrateCommand, a.schemaCommand, a.sendCommand, a.receiveCommand, a.statsCommand,
-		a.topCommand, a.membersCommand, a.peekCommand, a.deadCommand, a.cancelCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand, a.dropCommand,
+		a.topCommand, a.uiCommand, a.doctorCommand, a.benchCommand, a.membersCommand, a.peekCommand, a.deadCommand, a.cancelCommand, a.purgeCommand, a.pauseCommand, a.resumeCommand, a.dropCommand, a.manCommand,
 	} {
 		root.AddCommand(add())
 	}
+	a.completions(root)
 	return root
 }
 

@@ -25,7 +25,8 @@ nothing. The dialect is that of --dialect, or else of --db or --dsn.
 
 With --view and --procedures it prints what other programs may use, in the place of the
 tables: the view chanq_QUEUE_messages, which shows what is in the queue, and the procedure
-chanq_QUEUE_send, which adds a message (docs/sql.md). Migrate makes neither.`,
+chanq_QUEUE_send, which adds a message (docs/sql.md). Migrate makes neither. Those of an ordered queue want
+--ordered, and find out by themselves how many slots it has.`,
 		Example: `  chanq schema --dialect sqlserver --schema jobs mail | sqlcmd -d shop`,
 		Args:    atLeast(1, "one queue or more"),
 		RunE: func(cmd *cobra.Command, queues []string) error {
@@ -40,7 +41,7 @@ chanq_QUEUE_send, which adds a message (docs/sql.md). Migrate makes neither.`,
 				if err := a.checkName(queue); err != nil {
 					return err
 				}
-				texts, err := printed(d, queue, k.set(chanq.Config{Schema: a.schema}), view, procedures)
+				texts, err := printed(d, queue, k.says(chanq.Config{Schema: a.schema}), view, procedures)
 				if err != nil {
 					return err
 				}
@@ -67,6 +68,7 @@ chanq_QUEUE_send, which adds a message (docs/sql.md). Migrate makes neither.`,
 	cmd.Flags().BoolVar(&view, "view", false, "print the view of messages in the place of the tables")
 	cmd.Flags().BoolVar(&procedures, "procedures", false, "print the procedure that sends in the place of the tables")
 	k.add(cmd)
+	cmd.Flags().Lookup("slots").Usage = "with --ordered, of the tables: how many slots (default 64)"
 	return cmd
 }
 

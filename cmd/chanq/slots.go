@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -11,26 +12,26 @@ import (
 // queueSlots are the slots of a queue.
 type queueSlots struct {
 	Queue string            `json:"queue"`
+	Shard string            `json:"shard,omitempty"` // as 0/3
 	Slots []chanq.SlotStats `json:"slots"`
 }
 
 // slotStats shows the slots of the ordered ones of the named queues, or of all.
 func (a *app) slotStats(ctx context.Context, c *connection, names []string) error {
 	list := []queueSlots{} // not null
-	err := a.eachQueue(ctx, c, names, func(q *chanq.Queue[[]byte]) error {
-		config, err := chanq.StoredConfig(ctx, c.DB, q.Name(), a.queueConfig(c))
-		if err != nil || config.Kind != chanq.KindOrdered {
-			return err
+	err := a.eachQueue(ctx, c, names, func(q look) error {
+		if q.config.Kind != chanq.KindOrdered {
+			return nil
 		}
 		slots, err := q.Slots(ctx)
-		list = append(list, queueSlots{q.Name(), slots})
+		list = append(list, queueSlots{q.Name(), q.shard(), slots})
 		return err
 	})
-	if err != nil {
+	if !c.partly(err) {
 		return err
 	}
 	if a.output == "json" {
-		return a.json(list)
+		return errors.Join(a.json(list), err)
 	}
 	rows := [][]string{{"QUEUE", "SLOT", "OWNER", "MESSAGES", "WAITING", "OLDEST", "MOST OF KEY", ""}}
 	for _, q := range list {
@@ -49,8 +50,8 @@ func (a *app) slotStats(ctx context.Context, c *connection, names []string) erro
 			if s.TopKeyMessages > 0 {
 				key, most = brief(s.TopKey, 40), strconv.Itoa(s.TopKeyMessages)
 			}
-			rows = append(rows, []string{q.Queue, strconv.Itoa(s.Slot), owner, messages, strconv.Itoa(s.Waiting), oldest, key, most})
+			rows = append(rows, []string{label(q.Queue, q.Shard), strconv.Itoa(s.Slot), owner, messages, strconv.Itoa(s.Waiting), oldest, key, most})
 		}
 	}
-	return a.table(rows)
+	return errors.Join(a.table(rows), err)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
 	"github.com/chanq/chanq/internal/testdb/mssqltest"
 	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
 )
@@ -37,6 +38,11 @@ func TestCommandsSpeakToSQLServer(t *testing.T) {
 	run("migrate", "post")
 	require.Equal(t, "queue post dropped\n", run("drop", "post"))
 	require.Equal(t, "there is no queue post\n", run("drop", "post"))
+
+	seen := findings(t, succeed(t, "", "doctor", "-o", "json", "--dsn", server.DSN()))
+	for _, check := range []string{"round trip", "clock", "durability", "messages"} {
+		require.Equal(t, doctor.OK, seen[check].Status, "%s: %s", check, seen[check].Found)
+	}
 
 	u, err := url.Parse(server.DSN())
 	require.NoError(t, err)

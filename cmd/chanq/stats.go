@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -19,12 +20,15 @@ for how long the oldest ready message has been due.
 --slots shows, for ordered queues, each slot: who has it, how many messages are in it
 and cannot be claimed just now (at work, or waiting to be tried again), for how long
 the oldest is in the queue, and the key that most have. These counts stop at 1000.
-Other queues are left out.`,
+Other queues are left out.
+
+Of a queue over several places each shard is a line, named 0/3 say; --place shows more places at once.`,
 		Example: `  chanq stats --db jobs.db
   chanq stats --db jobs.db -o json mail
-  chanq stats --db jobs.db --slots payments`,
+  chanq stats --db jobs.db --slots payments
+  chanq stats --db east.db --place west.db --place north.db orders`,
 		RunE: func(cmd *cobra.Command, queues []string) error {
-			c, err := a.connect(cmd.Context(), mustExist)
+			c, err := a.connectAll(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -33,42 +37,47 @@ Other queues are left out.`,
 				return a.slotStats(cmd.Context(), c, queues)
 			}
 			list, err := a.allStats(cmd.Context(), c, queues)
-			if err != nil {
+			switch {
+			case !c.partly(err):
 				return err
+			case a.output == "json":
+				return errors.Join(a.json(statsJSON(list)), err)
 			}
-			if a.output == "json" {
-				return a.json(statsJSON(list))
-			}
-			return a.table(statsTable(list))
+			return errors.Join(a.table(statsTable(list)), err)
 		},
 	}
 	cmd.Flags().BoolVar(&slots, "slots", false, "show the slots of ordered queues")
-	return cmd
+	return a.placesFlag(cmd)
 }
 
 func statsTable(list []queueStats) [][]string {
 	rows := [][]string{{"QUEUE", "READY", "SCHEDULED", "LEASED", "DEAD", "DONE", "OLDEST", ""}}
 	for _, q := range list {
-		limited := func(n int) string {
-			if n >= q.Limit {
-				return strconv.Itoa(q.Limit) + "+"
-			}
-			return strconv.Itoa(n)
-		}
-		oldest, paused := "-", ""
-		if q.Ready > 0 {
-			oldest = q.OldestReady.Round(100 * time.Millisecond).String()
-		}
-		if q.Paused {
-			paused = "paused"
-		}
-		rows = append(rows, []string{q.name, limited(q.Ready), limited(q.Scheduled), limited(q.Leased), limited(q.Dead), limited(q.Done), oldest, paused})
+		rows = append(rows, statsRow(q))
 	}
 	return rows
 }
 
+func statsRow(q queueStats) []string {
+	limited := func(n int) string {
+		if n >= q.Limit {
+			return strconv.Itoa(q.Limit) + "+"
+		}
+		return strconv.Itoa(n)
+	}
+	oldest, paused := "-", ""
+	if q.Ready > 0 {
+		oldest = q.OldestReady.Round(100 * time.Millisecond).String()
+	}
+	if q.Paused {
+		paused = "paused"
+	}
+	return []string{label(q.name, q.shard), limited(q.Ready), limited(q.Scheduled), limited(q.Leased), limited(q.Dead), limited(q.Done), oldest, paused}
+}
+
 type statsLine struct {
 	Queue     string  `json:"queue"`
+	Shard     string  `json:"shard,omitempty"` // as 0/3
 	Ready     int     `json:"ready"`
 	Scheduled int     `json:"scheduled"`
 	Leased    int     `json:"leased"`
@@ -82,7 +91,7 @@ type statsLine struct {
 func statsJSON(list []queueStats) []statsLine {
 	lines := []statsLine{} // not null
 	for _, q := range list {
-		lines = append(lines, statsLine{q.name, q.Ready, q.Scheduled, q.Leased, q.Dead, q.Done, q.Limit, q.OldestReady.Seconds(), q.Paused})
+		lines = append(lines, statsLine{q.name, q.shard, q.Ready, q.Scheduled, q.Leased, q.Dead, q.Done, q.Limit, q.OldestReady.Seconds(), q.Paused})
 	}
 	return lines
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,4 +99,31 @@ func TestTopClearsATerminal(t *testing.T) {
 	text := seen(t, "top", "--db", db, "-n", "1")
 	require.True(t, strings.HasPrefix(text, "\x1b[H\x1b[2J"), "%q", text)
 	require.Contains(t, text, "mail")
+}
+
+// An SSH session tells its width; who reads sees no wrapped line, and Ctrl-C ends it.
+func TestTopFitsAnSSHSessionAndEndsWithAnInterrupt(t *testing.T) {
+	db := newQueue(t, "mail")
+	screen, end := pseudoTerminal(t)
+	size := [4]uint16{10, 50, 0, 0}
+	_, _, code := syscall.Syscall(syscall.SYS_IOCTL, end.Fd(), syscall.TIOCSWINSZ, uintptr(unsafe.Pointer(&size)))
+	require.Zero(t, code)
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		ended <- Run(ctx, []string{"top", "--db", db, "--every", "10ms"}, strings.NewReader(""), end, io.Discard)
+	}()
+	var shown strings.Builder
+	part := make([]byte, 4096)
+	for strings.Count(shown.String(), "mail") < 3 {
+		n, err := screen.Read(part)
+		require.NoError(t, err)
+		shown.Write(part[:n])
+	}
+	interrupt()
+	require.Equal(t, exitOK, <-ended)
+	require.NotContains(t, shown.String(), "LAST HOUR")
+	for line := range strings.Lines(strings.NewReplacer("\x1b[H", "", "\x1b[2J", "", "\r", "").Replace(shown.String())) {
+		require.LessOrEqual(t, len([]rune(strings.TrimRight(line, " \n"))), 50, line)
+	}
 }

@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/chanq/chanq"
 )
 
 func (a *app) topCommand() *cobra.Command {
@@ -13,10 +17,20 @@ func (a *app) topCommand() *cobra.Command {
 	var n int
 	cmd := &cobra.Command{
 		Use:   "top [QUEUE...]",
-		Short: "Show the stats of queues again and again",
+		Short: "Show queues at work again and again",
 		Long: `Shows what chanq stats shows, for the named queues or for all, every second until
 interrupted: in place on a terminal, one table after the other elsewhere; with
--o json one array on a line each time.`,
+-o json one array on a line each time.
+
+IN/S and OUT/S are messages that were sent and acked, over the last minute, by programs that had the
+queue open for ten seconds at least, with a producer or a consumer (see Queue.History). LAST HOUR
+draws the most that was ready in each minute of it, the latest on the right. Both are of the
+queue's history, which is read once in ten seconds; - is where there is none. MEMBERS
+is how many consume, of all processes; chanq members says who, and so does top of one queue.
+
+A terminal that is narrow gets fewer columns, and one that is low fewer queues: no line is wrapped.
+
+Of a queue over several places each shard is a line, named 0/3 say; --place shows more places at once.`,
 		Example: `  chanq top --db jobs.db
   chanq top --db jobs.db --every 10s mail`,
 		RunE: func(cmd *cobra.Command, queues []string) error {
@@ -31,21 +45,22 @@ interrupted: in place on a terminal, one table after the other elsewhere; with
 	}
 	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two looks")
 	cmd.Flags().IntVarP(&n, "number", "n", 0, "how many looks (default until interrupted)")
-	return cmd
+	return a.placesFlag(cmd)
 }
 
 // top goes on while the database is away: that is when it is watched.
 func (a *app) top(ctx context.Context, queues []string, every time.Duration, n int) error {
-	c, err := a.connect(ctx, mustExist)
+	c, err := a.connectAll(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	trends := map[string]trend{}
 	for i := 1; ; i++ {
-		list, err := a.allStats(ctx, c, queues)
-		if err != nil && i == 1 {
+		list, err := a.topLines(ctx, c, queues, trends)
+		if i == 1 && !c.partly(err) {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -65,21 +80,118 @@ func (a *app) top(ctx context.Context, queues []string, every time.Duration, n i
 	}
 }
 
-func (a *app) showTop(c *connection, list []queueStats, failure error) error {
-	switch {
-	case a.output == "json" && failure == nil:
-		return a.json(statsJSON(list))
-	case a.output == "json":
-		fmt.Fprintf(a.err, "chanq: %s\n", a.clean(failure))
+// topLine is what top shows of a queue.
+type topLine struct {
+	queueStats
+	trend
+	members []chanq.Member
+}
+
+// topLines looks at the named queues, or at all. trends are what is known of their histories.
+func (a *app) topLines(ctx context.Context, c *connection, queues []string, trends map[string]trend) ([]topLine, error) {
+	var list []topLine
+	err := a.eachQueue(ctx, c, queues, func(q look) error {
+		s, err := q.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		members, err := q.Members(ctx)
+		if err != nil {
+			return err
+		}
+		key := q.place.name + " " + q.Name()
+		t := trends[key]
+		if err := t.look(ctx, q.Queue); err != nil {
+			return err
+		}
+		trends[key] = t
+		list = append(list, topLine{queueStats{q.Name(), q.shard(), s}, t, members})
 		return nil
+	})
+	return list, err
+}
+
+func (a *app) showTop(c *connection, list []topLine, failure error) error {
+	if a.output == "json" {
+		if failure != nil {
+			fmt.Fprintf(a.err, "chanq: %s\n", a.clean(failure))
+		}
+		if !c.partly(failure) {
+			return nil
+		}
+		return a.json(topJSON(list))
 	}
 	if a.terminal != nil {
 		fmt.Fprint(a.terminal, "\x1b[H\x1b[2J") // to the corner, and clear
 	}
-	fmt.Fprintf(a.out, "%s  %s\n", time.Now().Format(time.TimeOnly), visible(c.name))
+	width, height := a.size()
+	heading := time.Now().Format(time.TimeOnly) + "  " + visible(names(c))
+	if width > 0 {
+		heading = brief(heading, width)
+	}
+	fmt.Fprintln(a.out, heading)
 	if failure != nil {
-		_, err := fmt.Fprintf(a.out, "%s\n", a.clean(failure))
+		if _, err := fmt.Fprintf(a.out, "%s\n", a.clean(failure)); err != nil || !c.partly(failure) {
+			return err
+		}
+	}
+	if err := a.table(fit(topTable(list), width, height-2)); err != nil || len(list) != 1 || len(list[0].members) == 0 {
 		return err
 	}
-	return a.table(statsTable(list))
+	return a.topMembers(list[0].members, width, height-5)
+}
+
+// topMembers are those of the only queue that is shown.
+func (a *app) topMembers(members []chanq.Member, width, lines int) error {
+	rows := [][]string{{"MEMBER", "HOST", "PROCESS", "FOR"}}
+	for _, m := range members {
+		since := time.Since(m.Since).Round(time.Second) // by this machine's clock
+		rows = append(rows, []string{brief(m.Name, 40), brief(m.Host, 40), strconv.Itoa(m.Process), max(since, 0).String()})
+	}
+	fmt.Fprintln(a.out)
+	return a.table(fit(rows, width, lines))
+}
+
+// names are those of all places.
+func names(c *connection) string {
+	var list []string
+	for _, place := range c.all() {
+		list = append(list, place.name)
+	}
+	return strings.Join(list, ", ")
+}
+
+func topTable(list []topLine) [][]string {
+	rows := [][]string{{"QUEUE", "READY", "SCHEDULED", "LEASED", "DEAD", "OLDEST", "IN/S", "OUT/S", "LAST HOUR", "MEMBERS", ""}}
+	for _, l := range list {
+		s := statsRow(l.queueStats)
+		in, out := "-", "-"
+		if l.known {
+			in, out = rate(l.in), rate(l.out)
+		}
+		rows = append(rows, []string{s[0], s[1], s[2], s[3], s[4], s[6], in, out, sparkline(l.depths), strconv.Itoa(len(l.members)), s[7]})
+	}
+	return rows
+}
+
+type topJSONLine struct {
+	statsLine
+	In      *float64 `json:"sent_per_second"` // null: no history
+	Out     *float64 `json:"acked_per_second"`
+	Members []string `json:"members"`
+}
+
+func topJSON(list []topLine) []topJSONLine {
+	lines := []topJSONLine{} // not null
+	for _, l := range list {
+		line := topJSONLine{statsLine: statsJSON([]queueStats{l.queueStats})[0], Members: []string{}}
+		if l.known {
+			line.In, line.Out = &l.in, &l.out
+		}
+		for _, m := range l.members {
+			line.Members = append(line.Members, m.Name)
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }

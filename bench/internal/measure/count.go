@@ -11,7 +11,10 @@ import (
 // statement and for each begin and end of a transaction. Preparing is not
 // counted, since it happens once for each text. It costs one atomic addition a
 // statement, nothing a row, so that it stays on in timed runs.
-type Counter struct{ statements atomic.Int64 }
+type Counter struct {
+	statements atomic.Int64
+	heard      atomic.Pointer[func(text string)]
+}
 
 // Statements is the count so far; 0 of no counter.
 func (c *Counter) Statements() int64 {
@@ -22,7 +25,16 @@ func (c *Counter) Statements() int64 {
 }
 
 // Add counts one. It is for a driver that tells by itself of what it is asked.
-func (c *Counter) Add() { c.statements.Add(1) }
+func (c *Counter) Add(text string) {
+	c.statements.Add(1)
+	if heard := c.heard.Load(); heard != nil {
+		(*heard)(text)
+	}
+}
+
+// Heard has f called with the text of each statement that Add counts from now on, by whoever
+// runs it.
+func (c *Counter) Heard(f func(text string)) { c.heard.Store(&f) }
 
 // Connector wraps the connections of inner with the counter. The drivers must
 // have the interfaces of Go 1.8.

@@ -100,6 +100,8 @@ type Result struct {
 	HeapBytes    float64 `json:"heap_bytes,omitempty"`
 	FormulaBytes float64 `json:"formula_bytes,omitempty"`
 
+	Scale *Scale `json:"scale,omitempty"` // of consumers that have nothing to do
+
 	GOOS       string `json:"goos,omitempty"`
 	GOARCH     string `json:"goarch,omitempty"`
 	GoVersion  string `json:"go_version,omitempty"`

@@ -13,12 +13,12 @@ import (
 
 // Result is what a demo found.
 type Result struct {
-	Verified    int // files whose two digests were compared
-	Differences int // of those, the ones whose digests differ
-	Lost        int // files whose result did not arrive
-	Duplicated  int // files whose result was recorded more than once
-	Changed     int // files that are not as they were listed: nothing to compare
-	Skipped     int // names in the folder that are no readable regular files
+	Verified    int `json:"verified"`    // files whose two digests were compared
+	Differences int `json:"differences"` // of those, the ones whose digests differ
+	Lost        int `json:"lost"`        // files whose result did not arrive
+	Duplicated  int `json:"duplicated"`  // files whose result was recorded more than once
+	Changed     int `json:"changed"`     // files that are not as they were listed: nothing to compare
+	Skipped     int `json:"skipped"`     // names in the folder that are no readable regular files
 }
 
 // OK reports that every file came through once and right.

@@ -1,0 +1,32 @@
+package measure
+
+// Scale is what many consumers that have nothing to do ask and take, all of them together
+// where nothing else is said.
+type Scale struct {
+	About   string `json:"about"`
+	Queues  int    `json:"queues"`
+	Schemas int    `json:"schemas"`
+	Slots   int    `json:"slots,omitempty"`
+	Limit   int    `json:"limit,omitempty"` // of connections of a process
+
+	Connections  []int              `json:"connections"`    // of the processes, one look a second
+	ConnectsPerS float64            `json:"connects_per_s"` // to the database, by whomever
+	AskedPerS    map[string]float64 `json:"asked_per_s"`    // statements by their kind
+	ServerCPU    float64            `json:"server_cpu"`     // processors; 0 where nobody knows
+	ClientCPU    float64            `json:"client_cpu"`
+	ServerBytes  int64              `json:"server_bytes"` // of all its processes, with the part of what they share
+	Backends     int                `json:"backends"`
+
+	HeapPerConsumer float64 `json:"heap_bytes_per_consumer"`
+	RSSPerConsumer  float64 `json:"rss_bytes_per_consumer"` // beyond that of the process without consumers
+	RSS             int64   `json:"rss_bytes"`
+	Goroutines      float64 `json:"goroutines_per_consumer"`
+}
+
+// Statements a second, of all kinds.
+func (s Scale) Statements() (perSecond float64) {
+	for _, n := range s.AskedPerS {
+		perSecond += n
+	}
+	return perSecond
+}

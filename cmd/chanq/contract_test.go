@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+)
+
+// contract is what each command writes with -o json: the kind of value on each line, and the keys of its
+// objects, or of those in its list. What programs read must not change.
+var contract = map[string]string{
+	"bench":        "{consumed_per_second paced_per_second round_trip_seconds stored_in_bulk_per_second stored_per_second under_way_median_seconds under_way_p99_seconds}",
+	"cancel":       "{cancelled}",
+	"dead list":    "{attempt body ended_at enqueued_at fence id last_error priority state}",
+	"dead purge":   "{purged}",
+	"dead redrive": "{redriven}",
+	"demo":         "{changed differences duplicated lost skipped verified}",
+	"doctor":       "[{check found queue? remedy? status}]",
+	"drop":         "{dropped queue}",
+	"man":          "{folder pages}",
+	"members":      "[{host id name process queue since until}]",
+	"migrate":      "{queue version}",
+	"pause":        "{paused queue}",
+	"peek":         "{attempt body due_at enqueued_at fence id last_error? priority state}",
+	"purge":        "{purged}",
+	"receive":      "{attempt body enqueued_at fence id priority}",
+	"resume":       "{paused queue}",
+	"schema":       "{dialect queue statements}",
+	"send":         "{duplicate id}",
+	"stats":        "[{dead done leased limit oldest_ready_seconds paused queue ready scheduled}]",
+	"top":          "[{acked_per_second dead done leased limit members oldest_ready_seconds paused queue ready scheduled sent_per_second}]",
+}
+
+// without are the commands that answer in no JSON: a page that is served, and scripts for shells.
+var without = []string{"ui", "help", "completion", "completion bash", "completion fish", "completion powershell", "completion zsh", "dead"}
+
+func TestEachCommandSpeaksJSON(t *testing.T) {
+	db := newQueue(t, "mail")
+	send := func(bodies ...string) []string {
+		return succeed(t, "", append([]string{"send", "--db", db, "mail"}, bodies...)...).lines()
+	}
+	killed := func() string {
+		id := send("x")[0]
+		succeed(t, "", "purge", "--yes", "--state", "dead", "--db", db, "mail")
+		succeed(t, "", "receive", "--nack", "--max-attempts", "1", "--db", db, "mail")
+		return id
+	}
+	arguments := map[string]func() []string{
+		"bench":        func() []string { return []string{"--db", filepath.Join(t.TempDir(), "b.db"), "--for", "400ms"} },
+		"cancel":       func() []string { return []string{"--db", db, "mail", send("x")[0]} },
+		"dead list":    func() []string { killed(); return []string{"--db", db, "mail"} },
+		"dead purge":   func() []string { return []string{"--db", db, "mail", killed()} },
+		"dead redrive": func() []string { killed(); return []string{"--db", db, "mail"} },
+		"demo":         func() []string { return []string{"--dir", folderOf(t, 3)} },
+		"drop":         func() []string { succeed(t, "", "migrate", "--db", db, "post"); return []string{"--db", db, "post"} },
+		"man":          func() []string { return []string{t.TempDir()} },
+		"migrate":      func() []string { return []string{"--db", db, "mail"} },
+		"pause":        func() []string { return []string{"--db", db, "mail"} },
+		"resume":       func() []string { return []string{"--db", db, "mail"} },
+		"peek":         func() []string { send("x"); return []string{"--db", db, "mail"} },
+		"purge":        func() []string { send("x"); return []string{"--db", db, "--yes", "--state", "ready", "mail"} },
+		"receive": func() []string {
+			send("x")
+			succeed(t, "", "resume", "--db", db, "mail")
+			return []string{"--db", db, "mail"}
+		},
+		"schema": func() []string { return []string{"--dialect", "sqlite", "mail"} },
+		"send":   func() []string { return []string{"--db", db, "mail", "x"} },
+		"top":    func() []string { return []string{"--db", db, "-n", "2", "--every", "10ms"} },
+	}
+	for _, name := range leaves((&app{}).root()) {
+		if slices.Contains(without, name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			require.Contains(t, contract, name, "what does it write?")
+			args := []string{"--db", db}
+			if of := arguments[name]; of != nil {
+				args = of()
+			}
+			r := runIn(t.Context(), "", append(append(strings.Fields(name), "-o", "json"), args...)...)
+			require.Contains(t, []int{exitOK, exitFailed}, r.status, r.err) // doctor: nobody consumes
+			require.NotEmpty(t, r.out)
+			for _, line := range r.lines() {
+				fits(t, contract[name], line)
+			}
+		})
+	}
+}
+
+// leaves are the names of all commands below one, without its own name.
+func leaves(cmd *cobra.Command) (names []string) {
+	everyCommand(cmd, func(c *cobra.Command) { names = append(names, path(c)) })
+	return names
+}
+
+// fits requires that a line is JSON of a shape. A key with ? may be missing, and an empty list fits any.
+func fits(t *testing.T, shape, line string) {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader([]byte(line)))
+	var value any
+	require.NoError(t, d.Decode(&value), line)
+	require.False(t, d.More(), "one value on a line: %s", line)
+	objects := []any{value}
+	if strings.HasPrefix(shape, "[") {
+		require.IsType(t, []any{}, value, line)
+		objects, shape = value.([]any), strings.Trim(shape, "[]")
+	}
+	for _, o := range objects {
+		has, ok := o.(map[string]any)
+		require.True(t, ok, line)
+		var known []string
+		for key := range strings.FieldsSeq(strings.Trim(shape, "{}")) {
+			name, optional := strings.CutSuffix(key, "?")
+			known = append(known, name)
+			if !optional {
+				require.Contains(t, has, name, line)
+			}
+		}
+		for name := range has {
+			require.Contains(t, known, name, line)
+		}
+	}
+}

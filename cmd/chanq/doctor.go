@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor [QUEUE...]",
+		Short: "Look for what hurts the queues, and say what mends it",
+		Long: `Connects, and looks at what the queues' health depends on: how long the database takes to
+answer, its clock, version and settings (durability, row versions, autovacuum, journal), a
+pooler in between, transactions that are open for long, sessions that wait for rows,
+dead rows; and of the named queues, or of all, the tables, what is in them, and whether somebody
+consumes. For each thing that is wrong it says the remedy.
+
+It changes nothing. What this login may not see is told as unseen: on PostgreSQL a member of
+pg_monitor sees all, on SQL Server a login with VIEW SERVER STATE. Run it with the DSN of the
+program that has the trouble: some settings are those of a role or a connection.
+
+Exit status 1 says that something is broken: messages are lost, or nobody takes them.`,
+		Example: `  chanq doctor --db jobs.db
+  chanq doctor --dsn @/run/secrets/shop-dsn -o json mail`,
+		RunE: func(cmd *cobra.Command, queues []string) error {
+			c, err := a.connect(cmd.Context(), mustExist)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.doctor(cmd.Context(), c, queues)
+		},
+	}
+}
+
+// errUnwell has been told in full.
+var errUnwell = errors.New("doctor: something is broken; see above")
+
+func (a *app) doctor(ctx context.Context, c *connection, queues []string) error {
+	config := a.queueConfig(c)
+	config.Durability = a.durability() // which is what is to be looked at
+	findings, err := doctor.Examine(ctx, doctor.Patient{DB: c.DB, Dialect: c.dialect, Config: config, Queues: queues})
+	if err != nil {
+		return err
+	}
+	for i := range findings { // drivers put into errors what they were given
+		findings[i].Found, findings[i].Remedy = a.redact(findings[i].Found), a.redact(findings[i].Remedy)
+	}
+	if a.output == "json" {
+		err = a.json(findings)
+	} else {
+		err = a.showFindings(findings)
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range findings {
+		if f.Status == doctor.Failure {
+			return errUnwell
+		}
+	}
+	return nil
+}
+
+// showFindings writes a line for each, and under what is wrong the remedy.
+func (a *app) showFindings(findings []doctor.Finding) error {
+	marks := map[doctor.Status]string{doctor.OK: "  ok    ", doctor.Warning: "! warn  ", doctor.Failure: "X FAIL  ", doctor.Unseen: "? unseen"}
+	for _, f := range findings {
+		where := f.Check
+		if f.Queue != "" {
+			where = f.Queue + ": " + f.Check
+		}
+		if _, err := fmt.Fprintf(a.out, "%s  %s: %s\n", marks[f.Status], visible(where), visible(f.Found)); err != nil {
+			return err
+		}
+		if f.Remedy == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(a.out, "          → %s\n", visible(f.Remedy)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

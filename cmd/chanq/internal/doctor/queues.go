@@ -1,0 +1,159 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// queues looks at each queue as its programs see it.
+func (e *examination) queues() {
+	names := e.Queues
+	if len(names) == 0 {
+		ctx, cancel := context.WithTimeout(e.ctx, e.Look)
+		defer cancel()
+		var err error
+		if names, err = chanq.Queues(ctx, e.DB, e.Config); err != nil {
+			e.unseen("queues", "", err)
+			return
+		}
+		if len(names) == 0 {
+			e.add(Finding{Check: "queues", Status: Warning, Found: "there is no queue in this schema", Remedy: "chanq migrate QUEUE makes one; or give --schema, if they are in another"})
+		}
+	}
+	for _, name := range names {
+		e.queue(name)
+	}
+}
+
+func (e *examination) queue(name string) {
+	ctx, cancel := context.WithTimeout(e.ctx, 3*e.Look)
+	defer cancel()
+	add := func(check string, status Status, found, remedy string) {
+		e.add(Finding{check, name, status, found, remedy})
+	}
+	config := e.Config
+	config.MaxAttempts = chanq.UnlimitedAttempts
+	config, err := chanq.StoredConfig(ctx, e.DB, name, config)
+	if err != nil {
+		add("tables", Failure, err.Error(), remedyOf(err, name))
+		return
+	}
+	_, err = chanq.Open[[]byte](ctx, e.DB, name, config)
+	switch {
+	case errors.Is(err, chanq.ErrNotDurable):
+		add("durability", Failure, err.Error(), "do what it says; where a loss of messages in a crash is acceptable, give Config.Durability")
+	case err != nil:
+		add("tables", Failure, err.Error(), remedyOf(err, name))
+		return
+	default:
+		add("durability", OK, "what is committed is kept, as far as this connection's settings say", "")
+	}
+	config.Durability = chanq.DurabilityAsIs
+	q, err := chanq.Open[[]byte](ctx, e.DB, name, config)
+	if err != nil {
+		add("tables", Failure, err.Error(), remedyOf(err, name))
+		return
+	}
+	e.rights(name)
+	samples, err := q.History(ctx, time.Now().Add(-time.Minute), chanq.StepFine)
+	e.state(ctx, q, stands(samples))
+	e.failures(name, samples)
+	switch {
+	case errors.Is(err, chanq.ErrNoSchema):
+		add("history", Warning, "the table of samples is missing: charts and rates stay empty", "chanq migrate "+name)
+	case err != nil:
+		e.unseen("history", name, err)
+	}
+}
+
+func remedyOf(err error, queue string) string {
+	if errors.Is(err, chanq.ErrNoSchema) {
+		return "chanq migrate " + queue
+	}
+	return ""
+}
+
+// stands reports that somebody consumed for most of the last minute, and nothing was delivered.
+func stands(lastMinute []chanq.Sample) bool {
+	delivered := int64(0)
+	for _, s := range lastMinute {
+		delivered += s.Delivered
+	}
+	return len(lastMinute) >= 5 && delivered == 0
+}
+
+// failures looks at how many of the last minute's deliveries came to nothing. Where the backlog is deep,
+// what failed is due again behind all of it, so that nothing dies for long.
+func (e *examination) failures(queue string, lastMinute []chanq.Sample) {
+	var failed, delivered int64
+	for _, s := range lastMinute {
+		failed, delivered = failed+s.Nacked+s.Died, delivered+s.Delivered
+	}
+	if delivered >= 10 && failed*5 > delivered {
+		e.add(Finding{"failures", queue, Warning, fmt.Sprintf("of %d deliveries in the last minute %d failed", delivered, failed),
+			"the programs' logs have the errors (Hooks.Failed), and so has last_error: chanq peek -o json " + queue + ", with --state scheduled for what waits for its next attempt"})
+	}
+}
+
+// lateReady is for how long a message of a queue that is at work may have been due.
+const lateReady = time.Minute
+
+// state looks at what is in a queue, and who takes it.
+func (e *examination) state(ctx context.Context, q *chanq.Queue[[]byte], stands bool) {
+	name := q.Name()
+	add := func(check string, status Status, found, remedy string) {
+		e.add(Finding{check, name, status, found, remedy})
+	}
+	s, err := q.Stats(ctx)
+	if err != nil {
+		e.unseen("messages", name, err)
+		return
+	}
+	members, err := q.Members(ctx)
+	if err != nil {
+		e.unseen("members", name, err)
+		return
+	}
+	found := fmt.Sprintf("%s ready, %s leased, %s dead; the oldest ready one has been due for %v",
+		counted(s.Ready, s.Limit), counted(s.Leased, s.Limit), counted(s.Dead, s.Limit), round(s.OldestReady))
+	consumers := fmt.Sprintf("%d consumers: ", len(members))
+	switch {
+	case s.Paused && s.Ready > 0:
+		add("paused", Warning, "the queue is paused, and "+found, "chanq resume "+name)
+	case s.Ready > 0 && len(members) == 0:
+		add("members", Failure, "nobody consumes: "+found, "start a consumer; if one runs, see its log for an outage or a right that is missing (Hooks.Availability, Consumer.Err)")
+	case s.OldestReady > lateReady && stands:
+		add("oldest", Warning, consumers+found+"; for a minute nothing has been delivered", "handlers are stuck, most likely: chanq members says who consumes, chanq peek --state leased what they hold; see what their goroutines wait for (SIGQUIT, or net/http/pprof), give that a deadline, and start the program again")
+	case s.OldestReady > lateReady:
+		add("oldest", Warning, consumers+found, "handlers are too slow, too few or stuck: chanq members says who consumes, chanq peek --state leased what they hold; add workers or consumers, and see whether a call in the handler hangs")
+	default:
+		add("messages", OK, consumers+found, "")
+	}
+	if s.Dead > 0 {
+		add("dead", Warning, counted(s.Dead, s.Limit)+" dead messages"+e.cause(ctx, q), fmt.Sprintf("chanq dead list %[1]s tells why; when that is mended, chanq dead redrive %[1]s, or chanq purge --state dead %[1]s", name))
+	}
+}
+
+// cause is the error of the message that died last.
+func (e *examination) cause(ctx context.Context, q *chanq.Queue[[]byte]) string {
+	last, err := q.Peek(ctx, chanq.StateDead, 1)
+	if err != nil || len(last) == 0 || last[0].LastError == "" {
+		return ""
+	}
+	text := []rune(last[0].LastError)
+	if len(text) > 120 {
+		text = append(text[:119], '…')
+	}
+	return fmt.Sprintf(", the last %v ago: %q", round(time.Since(last[0].EndedAt)), string(text))
+}
+
+func counted(n, limit int) string {
+	if n >= limit {
+		return fmt.Sprintf("%d or more", n)
+	}
+	return fmt.Sprint(n)
+}

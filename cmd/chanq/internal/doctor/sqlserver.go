@@ -1,0 +1,142 @@
+package doctor
+
+import (
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// oldestServer is SQL Server 2016.
+const oldestServer = 13
+
+// azure is the EngineEdition of Azure SQL Database, whose version numbers are its own.
+const azure = 5
+
+// sqlServer looks at what SQL Server tells every login, and at what it tells those with VIEW SERVER
+// STATE.
+func (e *examination) sqlServer() {
+	e.sqlServerVersion()
+	e.sqlServerSettings()
+	e.sqlServerTransactions()
+	e.sqlServerVersions()
+	e.sqlServerWaits()
+}
+
+func (e *examination) sqlServerVersion() {
+	var version string
+	var major, edition int
+	if !e.ask("version", `SELECT CONVERT(nvarchar(128), SERVERPROPERTY('ProductVersion')) AS version, CONVERT(int, SERVERPROPERTY('ProductMajorVersion')) AS major, CONVERT(int, SERVERPROPERTY('EngineEdition')) AS edition`, &version, &major, &edition) {
+		return
+	}
+	f := Finding{Check: "version", Status: OK, Found: "SQL Server " + version}
+	if edition != azure && major < oldestServer {
+		f.Status, f.Remedy = Failure, "chanq needs SQL Server 2016 or later"
+	}
+	e.add(f)
+}
+
+// sqlServerSettings looks at the database's own.
+func (e *examination) sqlServerSettings() {
+	var snapshot, isolation, autoClose bool
+	var level int
+	if !e.ask("settings", `SELECT d.is_read_committed_snapshot_on, CONVERT(bit, d.snapshot_isolation_state) AS isolation, d.is_auto_close_on, CONVERT(int, d.compatibility_level) AS level
+FROM sys.databases AS d WHERE d.database_id = DB_ID()`, &snapshot, &isolation, &autoClose, &level) {
+		return
+	}
+	e.ok("settings", "READ_COMMITTED_SNAPSHOT is %s, compatibility level %d", onOff(snapshot), level)
+	if autoClose {
+		e.add(Finding{Check: "settings", Status: Warning, Found: "AUTO_CLOSE is ON", Remedy: "ALTER DATABASE CURRENT SET AUTO_CLOSE OFF: the database is shut down and recovered whenever nobody is connected"})
+	}
+	if level < 10*oldestServer {
+		e.add(Finding{Check: "settings", Status: Warning, Found: fmt.Sprintf("the compatibility level is %d", level), Remedy: "ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130 or higher: with less, statements may get other plans than chanq's hints ask for"})
+	}
+}
+
+func onOff(on bool) string {
+	if on {
+		return "ON"
+	}
+	return "OFF"
+}
+
+// sqlServerTransactions looks for transactions that keep ghosts and row versions, or rows.
+func (e *examination) sqlServerTransactions() {
+	text := `SELECT TOP (20) s.session_id, s.program_name, s.status, DATEDIFF(second, t.transaction_begin_time, SYSDATETIME()) AS seconds
+FROM sys.dm_tran_session_transactions AS st
+INNER JOIN sys.dm_tran_active_transactions AS t ON t.transaction_id = st.transaction_id
+INNER JOIN sys.dm_exec_sessions AS s ON s.session_id = st.session_id
+WHERE s.session_id <> @@SPID AND s.is_user_process = 1 AND DATEDIFF(second, t.transaction_begin_time, SYSDATETIME()) > ` + fmt.Sprint(int(e.Long.Seconds())) + `
+ORDER BY t.transaction_begin_time`
+	n := 0
+	if e.rows("long transactions", text, func(rows *sql.Rows) error {
+		var session, seconds int
+		var program sql.NullString
+		var status string
+		if err := rows.Scan(&session, &program, &status, &seconds); err != nil {
+			return err
+		}
+		n++
+		e.add(Finding{Check: "long transactions", Status: Warning,
+			Found:  fmt.Sprintf("session %d of %s, %s, has a transaction open for %v: what it touched stays locked, and ghosts and row versions stay", session, named(program), status, time.Duration(seconds)*time.Second),
+			Remedy: fmt.Sprintf("end its transaction; if nobody can, KILL %d", session)})
+		return nil
+	}) && n == 0 {
+		e.ok("long transactions", "nobody has a transaction open for longer than %v", e.Long)
+	}
+}
+
+// named is a program that may not say its name.
+func named(program sql.NullString) string {
+	if program.String == "" {
+		return "an unnamed program"
+	}
+	return program.String
+}
+
+// sqlServerVersions looks for who keeps row versions: a reader's transaction at SNAPSHOT, or any
+// statement where READ_COMMITTED_SNAPSHOT is on. They fill tempdb, and keep ghosts.
+func (e *examination) sqlServerVersions() {
+	text := `SELECT TOP (20) v.session_id, v.elapsed_time_seconds, s.program_name
+FROM sys.dm_tran_active_snapshot_database_transactions AS v
+INNER JOIN sys.dm_exec_sessions AS s ON s.session_id = v.session_id
+WHERE v.elapsed_time_seconds > ` + fmt.Sprint(int(e.Long.Seconds())) + ` AND v.session_id <> @@SPID
+ORDER BY v.elapsed_time_seconds DESC`
+	n := 0
+	if e.rows("old snapshots", text, func(rows *sql.Rows) error {
+		var session, seconds int
+		var program sql.NullString
+		if err := rows.Scan(&session, &seconds, &program); err != nil {
+			return err
+		}
+		n++
+		e.add(Finding{Check: "old snapshots", Status: Warning,
+			Found:  fmt.Sprintf("session %d of %s has kept row versions for %v: ghosts of acked messages stay, and tempdb grows", session, named(program), time.Duration(seconds)*time.Second),
+			Remedy: fmt.Sprintf("end its transaction, or close its rows; if nobody can, KILL %d", session)})
+		return nil
+	}) && n == 0 {
+		e.ok("old snapshots", "nobody keeps row versions for longer than %v", e.Long)
+	}
+}
+
+// sqlServerWaits looks for requests that wait for another session.
+func (e *examination) sqlServerWaits() {
+	text := `SELECT TOP (20) r.session_id, r.blocking_session_id, r.wait_time, r.wait_type
+FROM sys.dm_exec_requests AS r
+WHERE r.blocking_session_id > 0 AND r.wait_time > ` + fmt.Sprint(e.Wait.Milliseconds()) + ` AND r.database_id = DB_ID()
+ORDER BY r.wait_time DESC`
+	n := 0
+	if e.rows("locks", text, func(rows *sql.Rows) error {
+		var session, blocker, ms int
+		var kind sql.NullString
+		if err := rows.Scan(&session, &blocker, &ms, &kind); err != nil {
+			return err
+		}
+		n++
+		e.add(Finding{Check: "locks", Status: Warning,
+			Found:  fmt.Sprintf("session %d has waited for session %d for %v (%s)", session, blocker, round(time.Duration(ms)*time.Millisecond), kind.String),
+			Remedy: fmt.Sprintf("a transaction that touched messages (SendTx, AckTx, or by hand) may be open: end it soon after; KILL %d ends what has no owner", blocker)})
+		return nil
+	}) && n == 0 {
+		e.ok("locks", "nobody waits for a lock for longer than %v", e.Wait)
+	}
+}

@@ -1,0 +1,82 @@
+package doctor_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/internal/prove/trouble"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+)
+
+// told is what the doctor says of each situation: by which check, and in what words. What it says of
+// SQLite, if that is another thing, is behind the bar.
+var told = map[string]string{
+	"poison":    `dead: invoice `,
+	"stuck":     `oldest: 1 consumers: `,
+	"dead":      `members: nobody consumes: `,
+	"slow":      `locks: nightly job (|write lock: `,
+	"forgotten": `long transactions: of web shop, idle in transaction, with rows of chanq_post in hand|write lock: somebody has had the write lock for 2s, and has it still`,
+	"paused":    `paused: the queue is paused, and `,
+}
+
+// Each thing that goes wrong is found, with a remedy, and once it is mended nothing is found of it.
+func TestWhatGoesWrongIsFoundAndThatItIsMended(t *testing.T) {
+	require.Len(t, told, len(trouble.Situations))
+	for _, engine := range []string{"postgres", "sqlite"} {
+		for _, s := range trouble.Situations {
+			t.Run(engine+"/"+s.Name, func(t *testing.T) {
+				t.Parallel()
+				p, w := troubled(t, engine == "postgres")
+				require.NoError(t, p.Fill(t.Context(), 3000))
+				pg, lite, differs := strings.Cut(told[s.Name], "|")
+				if differs && !p.Postgres {
+					pg = lite
+				}
+				check, words, _ := strings.Cut(pg, ": ")
+				ctx := context.WithoutCancel(t.Context())
+				mend, err := s.Begin(ctx, p)
+				require.NoError(t, err)
+				var seen string
+				require.Eventually(t, func() bool {
+					seen = ""
+					for _, f := range w.wrong(check) {
+						require.NotEmpty(t, f.Remedy)
+						seen += f.Found + "\n"
+					}
+					return strings.Contains(seen, words) && seen != ""
+				}, time.Minute, 50*time.Millisecond, check)
+				end, err := mend(ctx)
+				require.NoError(t, err)
+				defer end()
+				require.Eventually(t, func() bool { return len(w.wrong(check)) == 0 }, time.Minute, 50*time.Millisecond, check)
+			})
+		}
+	}
+}
+
+func troubled(t *testing.T, onPostgres bool) (*trouble.Place, *ward) {
+	t.Helper()
+	p := &trouble.Place{Queue: "post", Postgres: onPostgres}
+	patient := doctor.Patient{Queues: []string{"post"}, Long: 500 * time.Millisecond, Wait: 200 * time.Millisecond, Look: 2 * time.Second}
+	if onPostgres {
+		config := pgtest.Config(t)
+		p.DB, patient.Dialect = stdlib.OpenDB(*config), postgres.Dialect
+	} else {
+		db, err := embedded.Open(filepath.Join(t.TempDir(), "post.db"))
+		require.NoError(t, err)
+		p.DB, patient.Dialect = db, sqlite.Dialect
+	}
+	t.Cleanup(func() { p.DB.Close() })
+	patient.DB = p.DB
+	return p, &ward{t, patient}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// trend is what the history of a queue says of its last hour.
+type trend struct {
+	looked  time.Time
+	known   bool    // there is a history of the last minute
+	in, out float64 // messages a second
+	depths  []int   // the most that were ready, by minutes, oldest first; below zero: not known
+}
+
+// trendEvery is how often the history is read: nothing is added to it more often.
+const trendEvery = chanq.StepFine
+
+// look reads the history, unless that was done just now.
+func (t *trend) look(ctx context.Context, q *chanq.Queue[[]byte]) error {
+	now := time.Now()
+	if now.Sub(t.looked) < trendEvery {
+		return nil
+	}
+	fine, err := q.History(ctx, now.Add(-time.Minute-chanq.StepFine), chanq.StepFine)
+	if errors.Is(err, chanq.ErrNoSchema) { // of tables that nobody has migrated since
+		*t = trend{looked: now}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	minutes, err := q.History(ctx, now.Add(-time.Hour), chanq.StepMinute)
+	if err != nil {
+		return err
+	}
+	*t = trend{looked: now, depths: depths(now, minutes)}
+	t.in, t.out, t.known = rates(fine)
+	return nil
+}
+
+// rates are those of the samples but the last, which is growing still, unless it is the only one.
+func rates(fine []chanq.Sample) (in, out float64, known bool) {
+	if len(fine) > 1 {
+		fine = fine[:len(fine)-1]
+	}
+	var sent, acked int64
+	for _, s := range fine {
+		sent, acked = sent+s.Sent, acked+s.Acked
+	}
+	if len(fine) == 0 {
+		return 0, 0, false
+	}
+	last := fine[len(fine)-1]
+	span := last.At.Add(last.Step).Sub(fine[0].At).Seconds()
+	return float64(sent) / span, float64(acked) / span, true
+}
+
+// depths has a place for each minute of the hour before now.
+func depths(now time.Time, minutes []chanq.Sample) []int {
+	if len(minutes) == 0 {
+		return nil
+	}
+	list := make([]int, 60)
+	for i := range list {
+		list[i] = -1
+	}
+	for _, s := range minutes {
+		if i := 59 - int(now.Sub(s.At)/time.Minute); s.Counted && i >= 0 && i < len(list) {
+			list[i] = s.Ready
+		}
+	}
+	return list
+}
+
+// sparkWidth is how many letters draw an hour.
+const sparkWidth = 20
+
+// sparkline draws the greatest of each part of a list: a blank where nothing is known.
+func sparkline(list []int) string {
+	if len(list) == 0 {
+		return "-"
+	}
+	const levels = "▁▂▃▄▅▆▇█"
+	most := 0
+	parts := make([]int, sparkWidth)
+	for i := range parts {
+		parts[i] = -1
+	}
+	for i, n := range list {
+		part := i * sparkWidth / len(list)
+		parts[part] = max(parts[part], n)
+		most = max(most, n)
+	}
+	var b strings.Builder
+	for _, n := range parts {
+		switch {
+		case n < 0:
+			b.WriteRune('·')
+		case most == 0:
+			b.WriteRune('▁')
+		default:
+			b.WriteRune([]rune(levels)[n*7/most])
+		}
+	}
+	return b.String()
+}
+
+// rate is messages a second, in few digits.
+func rate(r float64) string {
+	if r > 0 && r < 10 {
+		return fmt.Sprintf("%.1f", r)
+	}
+	return fmt.Sprintf("%.0f", r)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqprom"
+	"github.com/chanq/chanq/chanqweb"
+)
+
+// ui are the flags of chanq ui.
+type ui struct {
+	listen, title, password string
+	cert, key               string
+	change, bodies          bool
+}
+
+func (a *app) uiCommand() *cobra.Command {
+	var u ui
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Serve a page that shows the queues",
+		Long: `Serves a page for a browser: the queues, their messages by state, failures by cause,
+who consumes. It shows and changes nothing, unless --allow-changes lets it retry, delete
+and pause; bodies, and values of headers, are hidden unless --show-bodies shows them.
+
+Beside it are /metrics for Prometheus, which the same may see, and /livez and /readyz for
+probes, which anybody may.
+
+It is for this machine alone, without a password. On another address than a loopback
+one it wants --password: as @FILE or env:NAME, since all processes of a machine can read
+its command lines. Without --cert and --key the password crosses the network as it is:
+then have a proxy in front that does TLS.`,
+		Example: `  chanq ui --db jobs.db
+  chanq ui --dsn @/run/secrets/shop-dsn --allow-changes
+  chanq ui --dsn env:SHOP --listen :8443 --password @/run/secrets/ui --cert ui.crt --key ui.key`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := u.check(); err != nil {
+				return err
+			}
+			return a.serve(cmd.Context(), u)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&u.listen, "listen", "127.0.0.1:8686", "`address` to listen on")
+	flags.StringVar(&u.title, "title", "", "what the page calls the database (default its server and name)")
+	flags.StringVar(&u.password, "password", "", "the `password` to ask for: @FILE or env:NAME, which hold it")
+	flags.BoolVar(&u.change, "allow-changes", false, "let the page retry, delete, cancel, pause and resume")
+	flags.BoolVar(&u.bodies, "show-bodies", false, "show bodies and values of headers")
+	flags.StringVar(&u.cert, "cert", "", "`file` with the certificate, for TLS")
+	flags.StringVar(&u.key, "key", "", "`file` with its key")
+	return cmd
+}
+
+// leastPassword is in bytes: nothing but its length keeps somebody from trying.
+const leastPassword = 12
+
+func (u *ui) check() error {
+	host, _, err := net.SplitHostPort(u.listen)
+	if err != nil {
+		return usage("--listen is %q: must be HOST:PORT, such as 127.0.0.1:8686", u.listen)
+	}
+	if (u.cert == "") != (u.key == "") {
+		return usage("--cert and --key belong together")
+	}
+	if u.password == "" {
+		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return usage("--listen %s can be reached from elsewhere: give a --password", u.listen)
+		}
+		return nil
+	}
+	if !strings.HasPrefix(u.password, "@") && !strings.HasPrefix(u.password, "env:") {
+		u.password = "" // it is on no other line of output, either
+		return usage("--password must be @FILE or env:NAME, which hold it: others can read command lines")
+	}
+	if u.password, err = elsewhere("--password", "the password", u.password); err != nil {
+		return err
+	}
+	if len(u.password) < leastPassword {
+		return usage("the password of --password has fewer than %d characters", leastPassword)
+	}
+	return nil
+}
+
+// serve ends with ctx.
+func (a *app) serve(ctx context.Context, u ui) error {
+	c, err := a.connect(ctx, mustExist)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if u.title == "" {
+		u.title = c.name
+	}
+	page, err := chanqweb.New(c.DB, chanqweb.Config{
+		Dialect: c.dialect, Schema: a.schema, Title: u.title, Log: slog.New(slog.NewTextHandler(a.err, nil)),
+		Rights: func(r *http.Request) chanqweb.Rights {
+			return chanqweb.Rights{User: chanqweb.User(r), Change: u.change, Bodies: u.bodies}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	metrics := chanqprom.New(chanqprom.Config{})
+	defer metrics.WatchAll(c.DB, chanq.Config{Dialect: c.dialect, Schema: a.schema})()
+	handler := u.routes(page, metrics.Handler())
+	var listen net.ListenConfig
+	l, err := listen.Listen(ctx, "tcp", u.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	scheme := "http"
+	if u.cert != "" {
+		scheme = "https"
+	}
+	if _, err := fmt.Fprintf(a.out, "%s://%s\n", scheme, l.Addr()); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return serveUntil(ctx, u, page, &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(a.err, nil), slog.LevelWarn),
+	}, l)
+}
+
+// routes are the page's and those of programs that look. Probes say that the server answers, which
+// is no secret; all else is behind the password, or for this machine.
+func (u *ui) routes(page, metrics http.Handler) http.Handler {
+	guarded, all := http.NewServeMux(), http.NewServeMux()
+	guarded.Handle("/", page)
+	guarded.Handle("GET /metrics", metrics)
+	well := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
+	all.HandleFunc("GET /livez", well)
+	all.HandleFunc("GET /readyz", well)
+	if u.password != "" {
+		all.Handle("/", chanqweb.WithPassword(guarded, u.password))
+	} else {
+		all.Handle("/", chanqweb.LocalOnly(guarded))
+	}
+	return all
+}
+
+// serveUntil serves until ctx ends, and lets what is under way end then.
+func serveUntil(ctx context.Context, u ui, page *chanqweb.Handler, server *http.Server, l net.Listener) error {
+	server.RegisterOnShutdown(page.Close)
+	ended := make(chan error, 1)
+	go func() { // ends with the server
+		if u.cert != "" {
+			ended <- server.ServeTLS(l, u.cert, u.key)
+		} else {
+			ended <- server.Serve(l)
+		}
+	}()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	err := server.Shutdown(ctx)
+	if ended := <-ended; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
+	return err
+}
