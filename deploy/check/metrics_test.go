@@ -1,0 +1,89 @@
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqprom"
+)
+
+// queue is one with a message in each state.
+type queue struct{}
+
+func (queue) Name() string                                    { return "q" }
+func (queue) Stats(context.Context) (chanq.Stats, error)      { return chanq.Stats{}, nil }
+func (queue) Members(context.Context) ([]chanq.Member, error) { return nil, nil }
+
+// told are the names of the series that chanqprom has, once everything has happened.
+func told(t *testing.T) []string {
+	t.Helper()
+	m := chanqprom.New(chanqprom.Config{})
+	defer m.Watch(queue{})()
+	h := m.Hooks()
+	h.Sent(chanq.SentEvent{Queue: "q"})
+	h.Claimed(chanq.ClaimedEvent{Queue: "q"})
+	h.Settled(chanq.SettledEvent{Queue: "q"})
+	h.LeaseLost(chanq.LeaseLostEvent{Queue: "q"})
+	h.Failed(chanq.FailedEvent{Queue: "q"})
+	h.Availability(chanq.AvailabilityEvent{Queue: "q"})
+	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q"})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	var names []string
+	for _, f := range families {
+		names = append(names, f.GetName())
+		if strings.HasSuffix(f.GetName(), "_seconds") {
+			names = append(names, f.GetName()+"_bucket", f.GetName()+"_count", f.GetName()+"_sum")
+		}
+	}
+	return names
+}
+
+// TestTheDashboardReadsWhatChanqTells reads each query of each panel.
+func TestTheDashboardReadsWhatChanqTells(t *testing.T) {
+	text, err := os.ReadFile("../grafana/chanq.json")
+	require.NoError(t, err)
+	var dashboard struct {
+		Title  string
+		UID    string
+		Panels []struct {
+			Title, Type string
+			Targets     []struct{ Expr string }
+			GridPos     struct{ X, Y, W, H int }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &dashboard))
+	require.NotEmpty(t, dashboard.UID)
+	names, taken := told(t), map[[2]int]string{}
+	for _, p := range dashboard.Panels {
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				require.Less(t, at[0], 24, p.Title)
+				require.Empty(t, taken[at], "%s lies on %s", p.Title, taken[at])
+				taken[at] = p.Title
+			}
+		}
+		if p.Type == "row" {
+			continue
+		}
+		require.NotEmpty(t, p.Targets, p.Title)
+		for _, target := range p.Targets {
+			// Grafana's variables are filled in before Prometheus sees them.
+			expr := strings.NewReplacer("$__rate_interval", "5m", "$queue", ".+").Replace(target.Expr)
+			for _, metric := range metricsOf(t, expr) {
+				require.Contains(t, names, metric, p.Title)
+			}
+		}
+	}
+	require.Greater(t, len(dashboard.Panels), 8)
+}
