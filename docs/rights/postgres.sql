@@ -20,6 +20,7 @@ GRANT USAGE ON SCHEMA public TO chanq_producer, chanq_consumer, chanq_operator;
 -- message has a dedup key. It cannot do without them.
 GRANT SELECT ON chanq_queues TO chanq_producer;
 GRANT INSERT, SELECT (id, dedup_key, fence) ON chanq_orders TO chanq_producer;
+GRANT SELECT, INSERT, UPDATE ON chanq_samples TO chanq_producer; -- the queue's history; not with HistoryOff
 
 -- A consumer claims and settles. It cannot add messages nor change bodies: a
 -- stage of a pipeline is a consumer of one queue and a producer of the next.
@@ -28,6 +29,7 @@ GRANT SELECT, DELETE, UPDATE (due_at, lease_until, fence, attempts, lapses, leas
 GRANT SELECT, INSERT, UPDATE ON chanq_orders_dead TO chanq_consumer; -- UPDATE: a message that ends again replaces its older copy
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders_done TO chanq_consumer; -- with Config.Retain
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_members TO chanq_consumer; -- its own row, and those of consumers that are long gone
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_samples TO chanq_consumer; -- likewise, and what is old of it
 -- So that consumers vacuum the live table, which else waits for autovacuum, one of them is
 -- a member of chanq_migrator, its owner, or from PostgreSQL 17 on has the right to:
 -- GRANT MAINTAIN ON chanq_orders TO chanq_consumer
@@ -35,7 +37,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_members TO chanq_consumer; -- its 
 -- An operator looks, pauses, cancels, purges and redrives. UPDATE serves the
 -- locks of rows.
 GRANT SELECT, UPDATE ON chanq_queues TO chanq_operator;
-GRANT SELECT ON chanq_members TO chanq_operator;
+GRANT SELECT ON chanq_members, chanq_samples TO chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders TO chanq_operator;
 GRANT SELECT, UPDATE, DELETE ON chanq_orders_dead TO chanq_operator;
 GRANT SELECT, UPDATE, DELETE ON chanq_orders_done TO chanq_operator;

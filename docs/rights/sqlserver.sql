@@ -22,6 +22,7 @@ GRANT ALTER, SELECT, INSERT, UPDATE, REFERENCES ON SCHEMA::dbo TO chanq_migrator
 GRANT SELECT ON dbo.chanq_queues TO chanq_producer;
 GRANT INSERT ON dbo.chanq_orders TO chanq_producer;
 GRANT SELECT ON dbo.chanq_orders (id, dedup_key, fence) TO chanq_producer;
+GRANT SELECT, INSERT, UPDATE ON dbo.chanq_samples TO chanq_producer; -- the queue's history; not with HistoryOff
 
 -- A consumer claims and settles, and says that it is there. It cannot add messages: a stage of a pipeline is
 -- a consumer of one queue and a producer of the next.
@@ -30,10 +31,12 @@ GRANT SELECT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_consumer;
 GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders_dead TO chanq_consumer;
 GRANT SELECT, INSERT, DELETE ON dbo.chanq_orders_done TO chanq_consumer; -- with Config.Retain
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_members TO chanq_consumer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_samples TO chanq_consumer; -- the history, and what is old of it
 
 -- An operator looks, pauses, cancels, purges and redrives.
 GRANT SELECT, UPDATE ON dbo.chanq_queues TO chanq_operator;
 GRANT SELECT ON dbo.chanq_members TO chanq_operator;
+GRANT SELECT ON dbo.chanq_samples TO chanq_operator;
 GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_orders TO chanq_operator;
 GRANT SELECT, DELETE ON dbo.chanq_orders_dead TO chanq_operator;
 GRANT SELECT, DELETE ON dbo.chanq_orders_done TO chanq_operator;

@@ -1,0 +1,193 @@
+package chanq_test
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// documents are the texts of the repository, by their paths.
+func documents(t *testing.T, ending string) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	require.NoError(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == "testdata" || entry.Name() == ".git") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(path, ending) {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		texts[filepath.ToSlash(path)] = string(text)
+		return err
+	}))
+	return texts
+}
+
+// What the documents have in Go is a part of what the tests compile and run.
+func TestTheDocumentsQuoteTheirExamples(t *testing.T) {
+	var sources []string
+	for _, pattern := range []string{"example*_test.go", "examples/*/*.go", "*/example*_test.go"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, files, pattern)
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			require.NoError(t, err)
+			sources = append(sources, "\n"+unindented(string(source)))
+		}
+	}
+	blocks := 0
+	for file, text := range documents(t, ".md") {
+		for _, block := range regexp.MustCompile("(?s)\n```go\n(.*?)```\n").FindAllStringSubmatch(text, -1) {
+			blocks++
+			quoted := func(source string) bool { return quotes(source, unindented(block[1])) }
+			require.True(t, slices.ContainsFunc(sources, quoted), "%s: no example has this:\n%s", file, block[1])
+		}
+	}
+	require.Greater(t, blocks, 20)
+}
+
+// quotes says that a block is a part of a source. One with a line of … is a sketch: the source
+// has its lines in their order, with others between them.
+func quotes(source, block string) bool {
+	if !strings.Contains("\n"+block, "\n…\n") {
+		return strings.Contains(source, "\n"+block)
+	}
+	for line := range strings.Lines(block) {
+		if line == "…\n" {
+			continue
+		}
+		_, rest, found := strings.Cut(source, "\n"+line)
+		if !found {
+			return false
+		}
+		source = "\n" + rest
+	}
+	return true
+}
+
+// unindented is a text whose lines begin with their first letter.
+func unindented(text string) string {
+	return regexp.MustCompile(`(?m)^\t+`).ReplaceAllString(text, "")
+}
+
+// A block says what it is written in: so the tests that run blocks can tell which are theirs.
+func TestEachBlockSaysItsLanguage(t *testing.T) {
+	languages := []string{"go", "sh", "sql", "yaml", "text"}
+	for file, text := range documents(t, ".md") {
+		inside := false
+		for _, fence := range regexp.MustCompile("(?m)^```(.*)$").FindAllStringSubmatch(text, -1) {
+			if inside = !inside; inside {
+				language, _, _ := strings.Cut(fence[1], " ")
+				require.Contains(t, languages, language, "%s: ```%s", file, fence[1])
+			}
+		}
+		require.False(t, inside, "%s: a block without an end", file)
+	}
+}
+
+func TestTheDocumentsLinkToWhatIsThere(t *testing.T) {
+	texts := documents(t, ".md")
+	require.Greater(t, len(texts), 10)
+	linked := map[string]bool{"README.md": true}
+	code := regexp.MustCompile("(?ms)^```.*?^```$")
+	for file, text := range texts {
+		for _, link := range regexp.MustCompile(`\]\(([^)\s]+)\)`).FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
+			target, section, _ := strings.Cut(link[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			target = filepath.ToSlash(filepath.Join(filepath.Dir(file), target))
+			if link[1][0] == '#' {
+				target = file
+			}
+			linked[target] = true
+			_, err := os.Stat(target)
+			require.NoError(t, err, "%s links to %s", file, link[1])
+			if section != "" {
+				require.Contains(t, sections(texts[target]), section, "%s links to %s", file, link[1])
+			}
+		}
+	}
+	for file := range texts {
+		if filepath.Dir(file) == "docs" {
+			require.True(t, linked[file], "nothing links to %s", file)
+		}
+	}
+	index := texts["docs/README.md"]
+	for _, page := range pages(t) {
+		require.Contains(t, index, "("+page+")", "the index does not have %s", page)
+	}
+}
+
+// Who reads the book from its beginning is led through it: the last line of a page, where it names
+// the next one, names one that the index has behind it.
+func TestThePagesFollowEachOther(t *testing.T) {
+	texts := documents(t, ".md")
+	index, led := texts["docs/README.md"], 0
+	for _, page := range pages(t) {
+		lines := strings.Split(strings.TrimSpace(texts["docs/"+page]), "\n")
+		next := regexp.MustCompile(`^Next: \[.*\]\((.*)\)$`).FindStringSubmatch(lines[len(lines)-1])
+		if next == nil {
+			continue
+		}
+		led++
+		require.Less(t, strings.Index(index, "("+page+")"), strings.Index(index, "("+next[1]+")"), "%s leads to %s", page, next[1])
+	}
+	require.Greater(t, led, 15)
+}
+
+// pages are the names of the pages of docs.
+func pages(t *testing.T) (names []string) {
+	files, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	for _, file := range files {
+		if name := filepath.Base(file); name != "README.md" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// sections are the names by which links find the headings of a document.
+func sections(text string) (names []string) {
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
+}
+
+// A browser shows nothing of a picture that is not well-formed, and draws text beyond its edge
+// nowhere: those that are written by hand have a title, a viewBox and no script.
+func TestThePicturesAreWellFormed(t *testing.T) {
+	pictures := documents(t, ".svg")
+	require.Contains(t, pictures, "docs/pictures/way.svg")
+	for file, text := range pictures {
+		d := xml.NewDecoder(strings.NewReader(text))
+		for {
+			_, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err, file)
+		}
+		if filepath.Dir(file) == "docs/pictures" {
+			require.Regexp(t, `^<svg [^>]*viewBox="0 0 \d+ \d+"[^>]*>\n<title>[^<]+</title>`, text, file)
+			require.NotContains(t, text, "<script", file)
+		}
+	}
+}
