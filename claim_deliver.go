@@ -58,6 +58,7 @@ func (c *shardConsumer[T]) deliverBeside(b claimedBatch) {
 			leases = toDeliver(leases, len(aside))
 			c.hold(holds, aside)
 			for _, l := range leases {
+				c.came(1)
 				c.out <- l
 			}
 			c.flow.coming.Add(-int64(len(rows)))
@@ -90,10 +91,18 @@ func (f *flow) giveRows(rows []claimedRow) {
 	f.free = rows[:0]
 }
 
-// buffered is how many leases are on the channel, or come to it.
+// buffered is how many leases are on the channel, or come to it. Those on the merged channel, which
+// has its own part of Prefetch, are not among them.
 func (c *shardConsumer[T]) buffered() int {
 	coming := c.flow.coming.Load() // first: what comes to the channel now counts twice, not never
-	return int(coming) + len(c.out)
+	own, _ := c.onChannel()
+	return int(coming) + own
+}
+
+// forReaders is how many leases wait for a reader.
+func (c *shardConsumer[T]) forReaders() int {
+	own, merged := c.onChannel()
+	return own + merged
 }
 
 func partsOf[T any](leases []*Lease[T]) []*lease {
@@ -160,6 +169,7 @@ func (c *shardConsumer[T]) deliver(b claimedBatch, askedForSuspects bool) (kept 
 	}
 	for _, l := range leases {
 		c.flow.delivered++
+		c.came(1)
 		c.out <- l
 	}
 	return kept
@@ -171,6 +181,7 @@ func (c *shardConsumer[T]) releaseBuffer() {
 	for {
 		select {
 		case l := <-c.out:
+			c.came(-1)
 			if l.lease.takeBack() {
 				back = append(back, l.lease)
 			}

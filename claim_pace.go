@@ -57,23 +57,22 @@ func (c *shardConsumer[T]) waitForRoom() int {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for c.stop.Err() == nil {
-		buffered, waiting := c.buffered(), 0
+		ready, waiting := 0, 0
 		if c.order != nil {
+			_, _ = c.order.tend(c.stop)         // what fails is met again by the next round
+			ready, waiting = c.order.buffered() // first: what comes to the channel now counts twice, not never
 			c.flow.delivered = c.order.sent.Load()
 		}
+		buffered := c.buffered()
 		most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
-		if c.order != nil {
-			_, _ = c.order.tend(c.stop) // what fails is met again by the next round
-			var ready int
-			ready, waiting = c.order.buffered()
-			buffered += ready
-		}
+		buffered += ready
 		room := min(most-buffered, c.queue.dialect.Traits().ClaimRows, c.allowance.bound())
 		if c.flow.meanBytes == 0 { // nothing is known of sizes, but that of the largest
 			room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
 		} else {
-			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered - waiting
-			if buffered == 0 { // a body larger than all of the room comes alone; and what waits may wait for a claim
+			_, merged := c.onChannel()
+			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered - merged - waiting
+			if buffered+merged == 0 { // a body larger than all of the room comes alone; and what waits may wait for a claim
 				fit = max(fit, 1)
 			}
 			room = min(room, fit)
@@ -197,7 +196,7 @@ func (c *shardConsumer[T]) doze(wait time.Duration) (rung bool) {
 // unless its readers are busy. It reports that it does so only from now on.
 func (c *shardConsumer[T]) beSeated(pause time.Duration) bool {
 	switch {
-	case len(c.out) > 0:
+	case c.forReaders() > 0:
 		c.rise()
 	case c.seat.heard == nil && (pause > shortPause || pause >= c.cfg.PollMax):
 		c.seat.sit()

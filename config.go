@@ -201,7 +201,8 @@ type ConsumerConfig struct {
 	Prefetch int
 	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the
 	// last claim: one claim may overshoot. The first, which knows no size, counts on
-	// Config.MaxBody for each. Default 64 MiB.
+	// Config.MaxBody for each. Shards have equal parts of it, and a body that is larger than that
+	// part comes alone: so there may be one such of each. Default 64 MiB.
 	PrefetchBytes int
 	// LeaseFor is how long a claim or an extension holds a message: the longest
 	// time until the messages of a process that died are delivered again. Default

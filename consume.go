@@ -172,9 +172,6 @@ func (c *Consumer[T]) Stats() ConsumerStats {
 	for _, shard := range c.shards[1:] {
 		s.add(shard.counts())
 	}
-	if len(c.shards) > 1 {
-		s.Buffered += len(c.out)
-	}
 	return s
 }
 

@@ -267,7 +267,7 @@ func (c *shardConsumer[T]) counts() ConsumerStats {
 	c.mu.Lock()
 	s := c.stats
 	c.mu.Unlock()
-	s.Buffered, s.Held, s.Settling = len(c.out), int(c.held.Load()), c.settler.backlog.Waiting()
+	s.Buffered, s.Held, s.Settling = c.forReaders(), int(c.held.Load()), c.settler.backlog.Waiting()
 	if c.order != nil {
 		c.order.stats(&s)
 	}

@@ -178,6 +178,7 @@ func (d *dispatch[T]) run() {
 		}
 		select {
 		case d.c.out <- l:
+			d.c.came(1) // it counts as in hand until here
 			d.sent.Add(1)
 			hand = hand[1:]
 		case <-d.recall:
@@ -220,6 +221,7 @@ func (d *dispatch[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 	for n := len(d.c.out); n > 0; n-- {
 		select {
 		case l := <-d.c.out:
+			d.c.came(-1)
 			d.sent.Add(-1)
 			hand = append(hand, l)
 		default:

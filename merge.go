@@ -15,6 +15,7 @@ type merged[T any] struct {
 	out    chan *Lease[T]
 	movers atomic.Int64    // that may yet send
 	recall []chan struct{} // one of each mover, of capacity 1: slots are to be given back
+	transit
 }
 
 // mergedRoom is how many leases the channel holds of each shard, in the mean.
@@ -22,7 +23,8 @@ const mergedRoom = 64
 
 // mergeOf makes the channel of n shards, whose buffers have room for prefetch leases together.
 func mergeOf[T any](n, prefetch int) *merged[T] {
-	m := &merged[T]{out: make(chan *Lease[T], min(prefetch/4, n*mergedRoom))}
+	out := make(chan *Lease[T], min(prefetch/4, n*mergedRoom))
+	m := &merged[T]{out: out, transit: transit{channel: func() int { return len(out) }, before: make([]int, n), on: make([]int, n)}}
 	m.movers.Store(int64(n))
 	for range n {
 		m.recall = append(m.recall, make(chan struct{}, 1))
@@ -66,17 +68,19 @@ func (c *shardConsumer[T]) move(recall <-chan struct{}) {
 			}
 			continue
 		}
+		shard := holderOf(hand[0]).queue.index // the lease is the reader's once it is sent
 		select {
 		case c.merged.out <- hand[0]:
+			c.merged.sent(shard)
 			hand = hand[1:]
 		case <-recall:
 			hand = c.merged.recalled(hand)
 		case <-c.stop.Done():
 			for _, l := range hand {
-				holderOf(l).giveBack(l.lease)
+				holderOf(l).giveBackEarly(l.lease)
 			}
 			for l := range c.out { // the claimer takes back the rest, and closes it
-				c.giveBack(l.lease)
+				c.giveBackEarly(l.lease)
 			}
 			return
 		}
@@ -104,6 +108,29 @@ func (c *shardConsumer[T]) emptyMerged() {
 	}
 }
 
+// came notes leases that come to the shard's channel, before they do, or, where n is negative, that
+// they were taken back.
+func (c *shardConsumer[T]) came(n int) {
+	if c.merged != nil {
+		c.merged.came(c.queue.index, n)
+	}
+}
+
+// onChannel is how many leases wait for a reader on the shard's channel and, of several shards,
+// behind that on their way to the merged one, and on that.
+func (c *shardConsumer[T]) onChannel() (own, merged int) {
+	if c.merged == nil {
+		return len(c.out), 0
+	}
+	return c.merged.of(c.queue.index)
+}
+
+// giveBackEarly is giveBack of what has not come to the merged channel, or was taken from it.
+func (c *shardConsumer[T]) giveBackEarly(l *lease) {
+	c.came(-1)
+	c.giveBack(l)
+}
+
 // giveBack releases a lease that no reader has.
 func (c *shardConsumer[T]) giveBack(l *lease) {
 	if l.takeBack() {
@@ -118,6 +145,7 @@ func (m *merged[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 	for n := len(m.out); n > 0; n-- {
 		select {
 		case l := <-m.out:
+			holderOf(l).came(1)
 			hand = append(hand, l)
 		default:
 		}
@@ -125,7 +153,7 @@ func (m *merged[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 	keep := hand[:0]
 	for _, l := range hand {
 		if c := holderOf(l); c.order.leaving(l.lease) {
-			c.giveBack(l.lease)
+			c.giveBackEarly(l.lease)
 		} else {
 			keep = append(keep, l)
 		}
