@@ -26,10 +26,11 @@ type database struct {
 	pool *Pool
 
 	mu        sync.Mutex
-	made      int   // connections
-	open      int   // of them
-	ran       []int // which connection ran each statement
-	forgotten int   // up to this one they do not answer
+	made      int     // connections
+	open      int     // of them
+	ran       []int   // which connection ran each statement
+	forgotten int     // up to this one they do not answer
+	undone    []error // of each rollback, how its transaction's context did
 	connect   func(context.Context) error
 	texts     map[string]func(context.Context) error // what a statement does
 	ends      []func()                               // of what hangs
@@ -76,20 +77,30 @@ func (w *database) Connect(ctx context.Context) (driver.Conn, error) {
 	defer w.mu.Unlock()
 	w.made++
 	w.open++
-	return &connection{w, w.made}, nil
+	return &connection{w: w, number: w.made}, nil
 }
 
 type connection struct {
 	w      *database
 	number int
+	tx     context.Context // of its latest transaction
 }
 
 func (c *connection) Prepare(text string) (driver.Stmt, error) { return &prepared{c, text}, nil }
 func (c *connection) Begin() (driver.Tx, error)                { return c, nil }
 func (c *connection) Commit() error                            { return nil }
-func (c *connection) Rollback() error                          { return nil }
 
-func (c *connection) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return c, nil }
+func (c *connection) Rollback() error {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.w.undone = append(c.w.undone, c.tx.Err())
+	return nil
+}
+
+func (c *connection) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
+	c.tx = ctx
+	return c, nil
+}
 
 func (c *connection) Close() error {
 	c.w.mu.Lock()

@@ -253,8 +253,26 @@ func CollectItems(items *[]sqlbatch.Item) func(*sql.Rows) error {
 	}
 }
 
-// InTx runs f in one transaction on one session. Only an error of the commit
-// itself leaves the outcome unknown.
+// rollbackGrace is how long a transaction outlasts its context, so that it can be rolled
+// back. go-mssqldb 1.11 gives the answer to a rollback whose context has ended to nobody,
+// and the buffer into which that is read to another connection.
+const rollbackGrace = time.Second
+
+// outlasting returns a context that ends rollbackGrace after ctx does. To be ended.
+func outlasting(ctx context.Context) (longer context.Context, end context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-longer.Done():
+		case <-time.After(rollbackGrace):
+			cancel()
+		}
+	})
+	return longer, func() { stop(); cancel() }
+}
+
+// InTx runs f in one transaction on one session. f is to end with ctx. Only an error of
+// the commit itself leaves the outcome unknown.
 func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 	res, err := p.acquire(ctx)
 	if err != nil {
@@ -267,19 +285,21 @@ func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 		opts = nil
 	}
 	res.Value().broken = true // until it is committed
-	tx, err := res.Value().conn.BeginTx(ctx, opts)
+	longer, end := outlasting(ctx)
+	defer end()
+	tx, err := res.Value().conn.BeginTx(longer, opts)
 	if err != nil {
 		return &NotRunError{Err: err}
 	}
-	if err := f(tx); err != nil {
+	if err := cmp.Or(f(tx), ctx.Err()); err != nil {
 		_ = tx.Rollback() // the connection is closed in any case
 		return &NotRunError{Err: err}
 	}
 	switch err = tx.Commit(); {
 	case err == nil:
 		res.Value().broken = false
-	case errors.Is(err, sql.ErrTxDone): // rolled back at the end of ctx
-		return &NotRunError{Err: cmp.Or(ctx.Err(), err)}
+	case errors.Is(err, sql.ErrTxDone): // rolled back
+		return &NotRunError{Err: err}
 	}
 	return err
 }

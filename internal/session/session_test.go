@@ -443,6 +443,7 @@ func TestATransactionThatDidNotReachItsCommitHasNoUnknownOutcome(t *testing.T) {
 			require.Error(w, err)
 			require.Equal(w, sqlbatch.Refused, Classify(postgres.Dialect, err))
 		}
+		require.Equal(w, []error{nil, nil}, w.undone, "a driver may not wait for the answer once the context has ended")
 		require.NoError(w, p.InTx(context.Background(), func(*sql.Tx) error { return nil }))
 		p.Close()
 	})
