@@ -108,7 +108,7 @@ func slotsOfOneThatIsCutOff(w *world) {
 	w.slotsBalanced(cutOffWithin, b)
 	w.Eventually("it knows that it has none", func() bool { return a.Stats().Slots == 0 })
 	faults.Inject(nil)
-	w.slotsBalanced(balanceWithin+testdb.Slowness*5*time.Second, a, b) // its pauses have grown meanwhile
+	w.slotsBalanced(balanceWithin+testdb.Slowness*20*time.Second, a, b) // who needs seconds for what the other gave back waits for half a minute more
 }
 
 // slotsAtWork has a handler hold a message of each slot while another consumer joins.
