@@ -214,7 +214,7 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	endWatch()
 	unrecord()
 	c.keeper.losses.close()
-	c.health.changes.close()
+	c.health.end()
 	for _, s := range c.pools() {
 		s.close()
 	}

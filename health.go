@@ -18,6 +18,7 @@ type health struct {
 	since   time.Time // zero while up
 	last    time.Time // of the latest failure
 	well    time.Time // of the latest success
+	ended   bool
 	changes teller
 }
 
@@ -27,7 +28,7 @@ type health struct {
 func (h *health) Failed(began time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if began.Before(h.well) {
+	if h.ended || began.Before(h.well) {
 		return
 	}
 	h.last = time.Now()
@@ -49,15 +50,32 @@ func (h *health) away() bool {
 func (h *health) Worked(began time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if began.Before(h.last) {
+	if h.ended || began.Before(h.last) {
 		return
 	}
 	h.well = time.Now()
-	if !h.since.IsZero() {
-		down := time.Since(h.since)
-		h.since = time.Time{}
-		h.tell(AvailabilityEvent{Queue: h.queue.name, Shard: h.queue.shard, Shards: h.queue.of, Part: h.part, Up: true, Down: down})
+	h.over(false)
+}
+
+// end is called when the producer or consumer has ended. An outage ends with it, or whoever counts
+// those that are in one would count it for ever. It returns when all is told.
+func (h *health) end() {
+	h.mu.Lock()
+	h.over(true)
+	h.ended = true
+	h.mu.Unlock()
+	h.changes.close()
+}
+
+// over tells that an outage is over, if there is one: because the database answers, or because
+// nobody asks it any more. mu is held.
+func (h *health) over(ended bool) {
+	if h.since.IsZero() {
+		return
 	}
+	down := time.Since(h.since)
+	h.since = time.Time{}
+	h.tell(AvailabilityEvent{Queue: h.queue.name, Shard: h.queue.shard, Shards: h.queue.of, Part: h.part, Up: true, Ended: ended, Down: down})
 }
 
 // tell has the hook called, in the order of the changes and without the lock: not by
@@ -68,12 +86,14 @@ func (h *health) tell(e AvailabilityEvent) {
 	}
 }
 
-// housework tells the Housekeeping hook of changes of one task, once each. It is used
-// by one goroutine.
+// housework tells the Housekeeping hook of changes of one task, once each. One goroutine
+// reports; another one may end it.
 type housework struct {
 	queue    *queue
 	task, op string // op: as in OpError
-	refused  bool
+
+	mu             sync.Mutex // guards what follows; held while the hook is called, so that changes are told in order
+	refused, ended bool
 }
 
 // report notes how the task went. That the database is away is told by others.
@@ -84,8 +104,20 @@ func (h *housework) report(err error) {
 			return
 		}
 	}
-	if refused := err != nil; refused != h.refused {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if refused := err != nil; !h.ended && refused != h.refused {
 		h.refused = refused
 		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.name, Shard: h.queue.shard, Task: h.task, Err: h.queue.fail(h.op, err)})
 	}
+}
+
+// end is called when nobody does the task any more. What was refused is over then, as an outage is.
+func (h *housework) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refused && !h.ended {
+		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.name, Shard: h.queue.shard, Task: h.task, Ended: true})
+	}
+	h.ended = true
 }

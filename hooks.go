@@ -44,10 +44,12 @@ type Hooks struct {
 	// Dead: a message was set aside.
 	Dead func(DeadEvent)
 	// Availability: the database stopped answering a producer or consumer, or
-	// answers it again. Once per change.
+	// answers it again; or that one has ended meanwhile. Once per change, so each outage
+	// ends.
 	Availability func(AvailabilityEvent)
 	// Housekeeping: the database refuses a task that keeps the tables in order, and
-	// that no delivery waits for, or no longer refuses it. Once per change.
+	// that no delivery waits for, or no longer refuses it; or whoever did it has ended. Once
+	// per change.
 	Housekeeping func(HousekeepingEvent)
 }
 
@@ -111,9 +113,12 @@ type AvailabilityEvent struct {
 	Queue, Shard string
 	Shards       int    // how many the queue has; 0 where it has none
 	Part         string // "producer" or "consumer"
-	Up           bool
-	Err          error         // what failed; nil when Up
-	Down         time.Duration // how long it was down; when Up
+	Up           bool   // this outage is over
+	// Ended, when Up: the producer or consumer has ended while the database did not answer, so
+	// nothing is known of that any more.
+	Ended bool
+	Err   error         // what failed; nil when Up
+	Down  time.Duration // how long it was down; when Up
 }
 
 // HousekeepingEvent is a change in how a task goes that no delivery waits for. The
@@ -127,6 +132,8 @@ type HousekeepingEvent struct {
 	// poll in spite of ConsumerConfig.WatchEvery).
 	Task string
 	Err  error // what the database refused; nil when it no longer does
+	// Ended: whoever did the task has ended, and it was refused until then. Err is nil.
+	Ended bool
 }
 
 // LogHooks logs every event: losses of availability, refused housekeeping, lost
@@ -160,14 +167,18 @@ func LogHooks(log *slog.Logger) Hooks {
 			log.Warn("chanq: message is dead", "queue", placeOf(e.Queue, e.Shard), "id", e.ID, "attempt", e.Attempt, "reason", e.Reason)
 		},
 		Availability: func(e AvailabilityEvent) {
-			if e.Up {
+			if e.Ended {
+				log.Info("chanq: ended while the database did not answer", "queue", placeOf(e.Queue, e.Shard), "part", e.Part, "down", e.Down)
+			} else if e.Up {
 				log.Info("chanq: database answers again", "queue", placeOf(e.Queue, e.Shard), "part", e.Part, "down", e.Down)
 			} else {
 				log.Warn("chanq: database does not answer", "queue", placeOf(e.Queue, e.Shard), "part", e.Part, "err", e.Err)
 			}
 		},
 		Housekeeping: func(e HousekeepingEvent) {
-			if e.Err == nil {
+			if e.Ended {
+				log.Info("chanq: ended while housekeeping was refused", "queue", placeOf(e.Queue, e.Shard), "task", e.Task)
+			} else if e.Err == nil {
 				log.Info("chanq: housekeeping goes on", "queue", placeOf(e.Queue, e.Shard), "task", e.Task)
 			} else {
 				log.Warn("chanq: housekeeping is refused", "queue", placeOf(e.Queue, e.Shard), "task", e.Task, "err", e.Err)

@@ -55,15 +55,18 @@ func TestLogHooksLogLossesAsWarningsAndTheRestForDebugging(t *testing.T) {
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Up: true})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim", Err: errors.New("refused")})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim"})
+	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Up: true, Ended: true})
+	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim", Ended: true})
 	h.Failed(chanq.FailedEvent{Queue: "q", ID: id, Err: errors.New("500")})
 	h.Failed(chanq.FailedEvent{Queue: "q", ID: id, Err: chanq.Snooze(time.Minute, errors.New("429"))})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	require.Len(t, lines, 11)
+	require.Len(t, lines, 13)
 	for i, want := range [][]string{
 		{"DEBUG", "messages=3"}, {"DEBUG", "messages=3"}, {"DEBUG", "acked=3"},
 		{"WARN", "lease lost", id.String()}, {"WARN", "dead", "reason=enough"},
 		{"WARN", "does not answer", "err=gone"}, {"INFO", "answers again"},
 		{"WARN", "housekeeping", "task=trim", "err=refused"}, {"INFO", "housekeeping", "task=trim"},
+		{"INFO", "ended while the database did not answer"}, {"INFO", "ended while housekeeping was refused"},
 		{"WARN", "failed", "err=500"}, {"DEBUG", "snoozed", "delay=1m0s", "err=429"},
 	} {
 		for _, word := range want {

@@ -83,6 +83,7 @@ const leaveTimeout = 5 * time.Second
 // its own kind, so that no claim waits for one.
 func (c *shardConsumer[T]) attend(ctx context.Context) {
 	chore := housework{queue: c.queue, task: "members", op: "join"}
+	defer chore.end()
 	for ctx.Err() == nil {
 		timeout, pause := c.cfg.StatementTimeout, c.cfg.LeaseFor/3
 		if c.queue.ordered() { // all slots are lost with the membership: there is time for several tries

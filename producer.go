@@ -145,7 +145,7 @@ func (p *shardProducer[T]) discard() { p.sessions.close() }
 func (p *shardProducer[T]) end() {
 	p.queue.ringer.end() // for what was stored before the last group failed
 	p.unrecord()
-	p.health.changes.close()
+	p.health.end()
 	p.sessions.close()
 }
 

@@ -135,6 +135,7 @@ const sampleTimeout = 5 * time.Second
 // that would be a statement more of the few that it makes.
 func (q *queue) recordAll(stop context.Context) {
 	chore := housework{queue: q, task: "history", op: "record"}
+	defer chore.end()
 	var thinned time.Duration
 	retry.Sleep(stop, q.sampleEvery/2+rand.N(q.sampleEvery/2))
 	for first := true; ; first = false {

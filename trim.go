@@ -18,6 +18,7 @@ func (c *shardConsumer[T]) trim() {
 	const whole = 60
 	every := max(time.Second, min(time.Minute, c.queue.cfg.Retain))
 	chore := housework{queue: c.queue, task: "trim", op: "trim"}
+	defer chore.end()
 	after := int64(0)
 	for round := 1; c.stop.Err() == nil; round++ {
 		retry.Sleep(c.stop, every/2+rand.N(every))

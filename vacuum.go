@@ -19,6 +19,7 @@ import (
 // settles wait for one, and ends with Stop, which cancels what is under way.
 func (c *shardConsumer[T]) vacuum() {
 	chore := housework{queue: c.queue, task: "vacuum", op: "vacuum"}
+	defer chore.end()
 	every := c.queue.cfg.VacuumEvery
 	p := vacuumPace{}
 	for c.stop.Err() == nil {

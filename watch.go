@@ -127,14 +127,19 @@ func (e *watchEar) leave() (close func()) {
 	if len(e.line.ears) == 0 {
 		w.lines = slices.DeleteFunc(w.lines, func(o *watchLine) bool { return o == e.line })
 	}
+	endChore := func() {}
+	if len(e.line.ears) == 0 {
+		endChore = e.line.chore.end
+	}
 	if len(w.lines) > 0 {
-		return func() {}
+		return endChore
 	}
 	shared.of[e.line.chore.queue.db].watch = nil
 	w.end()
 	return func() {
 		<-w.ended
 		w.sessions.close()
+		endChore()
 	}
 }
 

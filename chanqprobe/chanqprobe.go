@@ -13,7 +13,9 @@
 package chanqprobe
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -29,8 +31,14 @@ type Consumer interface {
 
 // Probe knows the health of a program's producers and consumers. It is safe for concurrent use.
 type Probe struct {
+	// Log is told why a consumer has ended, once, when a probe sees it: those who ask are not, since
+	// errors of databases have names of hosts and users. nil is slog.Default(). Set it before
+	// others use the Probe.
+	Log *slog.Logger
+
 	mu        sync.Mutex // guards what follows
 	consumers map[string]Consumer
+	logged    map[string]Consumer     // whose end is in the log
 	away      map[part]map[string]int // of how many of a part the database does not answer, by shard
 }
 
@@ -45,10 +53,10 @@ func (p part) cannotWork(away map[string]int) bool { return len(away) >= max(p.s
 
 // New makes a probe of nothing, which is alive and ready.
 func New() *Probe {
-	return &Probe{consumers: map[string]Consumer{}, away: map[part]map[string]int{}}
+	return &Probe{consumers: map[string]Consumer{}, logged: map[string]Consumer{}, away: map[part]map[string]int{}}
 }
 
-// Hooks hear of outages. Join them with others by chanq.JoinHooks.
+// Hooks hear of outages, which end with whoever is in one at the latest. Join them with others by chanq.JoinHooks.
 func (p *Probe) Hooks() chanq.Hooks {
 	return chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
 		p.mu.Lock()
@@ -82,10 +90,29 @@ func (p *Probe) Live() http.Handler {
 	return p.answer(http.StatusInternalServerError, func(tell func(string, ...any)) {
 		for name, c := range p.consumers {
 			if err := c.Err(); err != nil {
-				tell("%s has ended: %v", name, err)
+				tell("%s has ended: %s", name, p.why(name, c, err))
 			}
 		}
 	})
+}
+
+// why is an error in a sentence that anybody may read. mu is held.
+func (p *Probe) why(name string, c Consumer, err error) string {
+	if p.logged[name] != c {
+		p.logged[name] = c
+		log := p.Log
+		if log == nil {
+			log = slog.Default()
+		}
+		log.Error("chanqprobe: a consumer has ended", "name", name, "err", err)
+	}
+	switch {
+	case errors.Is(err, chanq.ErrNoSchema):
+		return "the queue's tables are missing, or older than the program: run chanq migrate"
+	case errors.Is(err, chanq.ErrNewerSchema):
+		return "the queue's tables are newer than the program"
+	}
+	return "the database refuses what it needs, and no repetition mends that: the program's log says what"
 }
 
 // Ready answers 200, or 503 while a consumer is stopping or has ended, or the database does not

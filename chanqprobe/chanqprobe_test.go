@@ -1,9 +1,13 @@
 package chanqprobe_test
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +62,8 @@ func TestAConsumerThatNothingMendsIsNotAlive(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	p := chanqprobe.New()
+	var log strings.Builder
+	p.Log = slog.New(slog.NewTextHandler(&log, nil))
 	consume := func(queue string) *chanq.Consumer[string] {
 		require.NoError(t, chanq.Migrate(t.Context(), db, queue, chanq.Config{}))
 		q, err := chanq.Open[string](t.Context(), db, queue, chanq.Config{Hooks: p.Hooks()})
@@ -85,6 +91,53 @@ func TestAConsumerThatNothingMendsIsNotAlive(t *testing.T) {
 	require.NoError(t, err)
 	<-breaks.Done()
 	require.Eventually(t, func() bool { code, body = get(p.Live()); return code == 500 }, 10*time.Second, time.Millisecond)
-	require.Contains(t, body, "breaks has ended: chanq: ")
-	require.Contains(t, body, "chanq migrate breaks")
+	require.Equal(t, "breaks has ended: the queue's tables are missing, or older than the program: run chanq migrate\n", body)
+	get(p.Live())
+	require.Equal(t, 1, strings.Count(log.String(), "chanq migrate breaks"), "whole, once, in the log: %s", log.String())
+}
+
+// ended is a consumer that has.
+type ended struct{ err error }
+
+func (e ended) Done() <-chan struct{} { return nil }
+func (e ended) Err() error            { return e.err }
+
+func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
+	var log strings.Builder
+	p := chanqprobe.New()
+	p.Log = slog.New(slog.NewTextHandler(&log, nil))
+	p.Add("mail", ended{errors.New("user shop at 10.1.2.3 may not")})
+	for range 2 {
+		code, body := get(p.Live())
+		require.Equal(t, 500, code)
+		require.Equal(t, "mail has ended: the database refuses what it needs, and no repetition mends that: the program's log says what\n", body)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "user shop at 10.1.2.3 may not"))
+}
+
+// A consumer that is stopped in an outage, and one that takes its place, leave the program ready.
+func TestAnOutageEndsWithWhoIsInIt(t *testing.T) {
+	p := chanqprobe.New()
+	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
+	require.NoError(t, err)
+	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{}))
+	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Hooks: p.Hooks()})
+	require.NoError(t, err)
+	producer, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	holder, err := db.BeginTx(t.Context(), nil) // which keeps all others from writing
+	require.NoError(t, err)
+	sent := make(chan error, 1)
+	go func() { // ends with Close
+		_, err := producer.Send(t.Context(), chanq.Message[string]{})
+		sent <- err
+	}()
+	require.Eventually(t, func() bool { code, _ := get(p.Ready()); return code == 503 }, time.Minute, 10*time.Millisecond)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = producer.Close(over) // the error is Send's
+	require.Error(t, <-sent)
+	require.Eventually(t, func() bool { code, _ := get(p.Ready()); return code == 200 }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, holder.Rollback())
+	require.NoError(t, db.Close())
 }

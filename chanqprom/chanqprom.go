@@ -30,21 +30,27 @@
 //	chanq_members                     gauge      consumers, of all programs
 //	chanq_up                          gauge      1, or 0 where the database did not answer; then the others are missing
 //
-// All have the labels queue, chanq_up that of WatchAll's list of queues as "", and shard, which is ""
-// where a queue has none. Of one with several (chanq.OpenShards) each is told by itself: one that is
-// away has chanq_up 0, and nothing else of what is asked. The package otelchanq has the same figures
-// for OpenTelemetry.
+// All have the labels queue and shard, which is "" where a queue has none. Of one with several
+// (chanq.OpenShards) each is told by itself: one that is away has chanq_up 0, and nothing else of what
+// is asked. Where the list of queues of a WatchAll is not known there is chanq_up 0 with queue "". Why
+// one is not seen is in Config.Log, once per change, and not in the metrics: errors of databases have
+// names of hosts and users.
+//
+// A database that is away, or two with a queue of one name, never make a collection fail: of each
+// queue and shard one is told, which is the first watched that answers. Programs with several
+// databases whose queues have the same names have a Metrics for each, and labels to tell them apart
+// (prometheus.WrapRegistererWith). The package otelchanq has the same figures for OpenTelemetry.
 package chanqprom
 
 import (
+	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/chanq/chanq"
 )
 
 // Config says how queues are looked at. The zero value is right for most.
@@ -57,6 +63,8 @@ type Config struct {
 	Timeout time.Duration
 	// Buckets of chanq_statement_duration_seconds, in seconds. Default from 1 ms to 30 s.
 	Buckets []float64
+	// Log is told, once per change, why a queue cannot be seen. Default slog.Default().
+	Log *slog.Logger
 }
 
 // Metrics is what Prometheus is told of the queues of a program. It is safe for concurrent use. It has
@@ -68,9 +76,14 @@ type Metrics struct {
 	inOutage, refused                                           *prometheus.GaugeVec
 	took                                                        *prometheus.HistogramVec
 
-	mu      sync.Mutex // guards what follows
-	watched map[int]watch
-	next    int // number of the next watch
+	hooked             atomic.Bool // Hooks was called
+	sending, consuming sync.Map    // places whose counters have begun
+
+	mu       sync.Mutex // guards what follows
+	refusals map[task]int
+	watched  map[int]watch
+	next     int            // number of the next watch
+	unseen   map[place]bool // and that is in the log
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
@@ -84,6 +97,9 @@ func New(cfg Config) *Metrics {
 		cfg.Timeout = 5 * time.Second
 	}
 	cfg.Timeout = max(cfg.Timeout, time.Millisecond)
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
 	if cfg.Buckets == nil {
 		cfg.Buckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 	}
@@ -107,52 +123,7 @@ func New(cfg Config) *Metrics {
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "chanq_statement_duration_seconds", Help: "How long statements took, each for many messages.", Buckets: cfg.Buckets,
 		}, []string{"queue", "shard", "operation"}),
-		watched: map[int]watch{},
-	}
-}
-
-// Hooks count what producers and consumers do. Join them with others by chanq.JoinHooks.
-func (m *Metrics) Hooks() chanq.Hooks {
-	took := func(queue, shard, operation string, d time.Duration) {
-		m.took.WithLabelValues(queue, shard, operation).Observe(d.Seconds())
-	}
-	return chanq.Hooks{
-		Sent: func(e chanq.SentEvent) {
-			m.sent.WithLabelValues(e.Queue, e.Shard).Add(float64(e.Messages))
-			m.duplicates.WithLabelValues(e.Queue, e.Shard).Add(float64(e.Duplicates))
-			took(e.Queue, e.Shard, "send", e.Took)
-		},
-		Claimed: func(e chanq.ClaimedEvent) {
-			m.delivered.WithLabelValues(e.Queue, e.Shard).Add(float64(e.Messages))
-			took(e.Queue, e.Shard, "claim", e.Took)
-		},
-		Settled: func(e chanq.SettledEvent) {
-			for outcome, n := range map[string]int{"acked": e.Acked, "nacked": e.Nacked, "released": e.Released, "dead": e.Dead} {
-				m.settled.WithLabelValues(e.Queue, e.Shard, outcome).Add(float64(n))
-			}
-			took(e.Queue, e.Shard, "settle", e.Took)
-		},
-		LeaseLost: func(e chanq.LeaseLostEvent) { m.lost.WithLabelValues(e.Queue, e.Shard).Inc() },
-		Failed: func(e chanq.FailedEvent) {
-			if chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
-				m.failed.WithLabelValues(e.Queue, e.Shard).Inc()
-			}
-		},
-		Availability: func(e chanq.AvailabilityEvent) {
-			if e.Up {
-				m.inOutage.WithLabelValues(e.Queue, e.Shard, e.Part).Dec()
-				return
-			}
-			m.outages.WithLabelValues(e.Queue, e.Shard, e.Part).Inc()
-			m.inOutage.WithLabelValues(e.Queue, e.Shard, e.Part).Inc()
-		},
-		Housekeeping: func(e chanq.HousekeepingEvent) {
-			refused := 0.0
-			if e.Err != nil {
-				refused = 1
-			}
-			m.refused.WithLabelValues(e.Queue, e.Shard, e.Task).Set(refused)
-		},
+		watched: map[int]watch{}, refusals: map[task]int{}, unseen: map[place]bool{},
 	}
 }
 
@@ -174,15 +145,15 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect is prometheus.Collector's. It looks at the watched queues, side by side, unless that was
 // done within Config.MaxAge, and takes no longer than Config.Timeout for it.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	m.collectWatched(ch) // first: counters may begin with it
 	for _, c := range m.own() {
 		c.Collect(ch)
 	}
-	m.collectWatched(ch)
 }
 
 // Handler serves these metrics, and no others, in the format that the client asks for.
 func (m *Metrics) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m) // the only one
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(m.cfg.Log.Handler(), slog.LevelWarn)})
 }

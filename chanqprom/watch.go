@@ -2,7 +2,7 @@ package chanqprom
 
 import (
 	"context"
-	"database/sql"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,24 +32,22 @@ type sharded interface {
 	ShardStats(context.Context) []chanq.ShardStats
 }
 
-// watch returns the queues that are watched at the moment.
-type watch func(context.Context) ([]*look, error)
+// watch has the queues that are watched at the moment.
+type watch interface {
+	list(context.Context) ([]*look, error)
+}
 
 // Watch has a queue looked at whenever metrics are collected, until the function that it returns is
-// called: do so before its *sql.DB is closed. A queue that is watched twice in one Metrics makes a
-// collection fail.
+// called: do so before its *sql.DB is closed. A queue that is watched twice in one Metrics is told once.
+// Where Hooks was called, the counters of what a queue's consumers fail with begin at 0 with the first look.
 func (m *Metrics) Watch(q Source) (stop func()) {
-	one := []*look{{source: q}}
-	return m.add(func(context.Context) ([]*look, error) { return one, nil })
+	return m.add(one{&look{source: q, here: true}})
 }
 
-// WatchAll is Watch of all queues of a schema, of whatever kind, those that come later, too. That
-// costs one round trip more for each collection that asks the database. Of cfg it uses Dialect and Schema.
-func (m *Metrics) WatchAll(db *sql.DB, cfg chanq.Config) (stop func()) {
-	cfg = chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs}
-	a := &all{db: db, cfg: cfg, maxAge: m.cfg.MaxAge}
-	return m.add(a.list)
-}
+// one is a queue that its program has.
+type one struct{ *look }
+
+func (o one) list(context.Context) ([]*look, error) { return []*look{o.look}, nil }
 
 func (m *Metrics) add(w watch) (stop func()) {
 	m.mu.Lock()
@@ -64,65 +62,10 @@ func (m *Metrics) add(w watch) (stop func()) {
 	}
 }
 
-// all are the queues of a schema.
-type all struct {
-	db     *sql.DB
-	cfg    chanq.Config
-	maxAge time.Duration
-
-	mu    sync.Mutex // guards what follows, and is held while the database is asked
-	at    time.Time
-	names []string
-	known map[string]*look
-}
-
-func (a *all) list(ctx context.Context) ([]*look, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if time.Since(a.at) >= a.maxAge {
-		names, err := chanq.Queues(ctx, a.db, a.cfg)
-		if err != nil {
-			return nil, err
-		}
-		a.at, a.names = time.Now(), names
-	}
-	known := map[string]*look{}
-	var list []*look
-	for _, name := range a.names {
-		l := a.known[name]
-		if l == nil {
-			cfg, err := chanq.StoredConfig(ctx, a.db, name, a.cfg)
-			if err != nil {
-				continue // dropped just now
-			}
-			q, err := chanq.Open[[]byte](ctx, a.db, name, cfg)
-			if err != nil {
-				l = &look{source: broken{name, err}} // looked at again next time
-				list = append(list, l)
-				continue
-			}
-			l = &look{source: q}
-		}
-		known[name] = l
-		list = append(list, l)
-	}
-	a.known = known
-	return list, nil
-}
-
-// broken is a queue that cannot be opened.
-type broken struct {
-	name string
-	err  error
-}
-
-func (b broken) Name() string                                    { return b.name }
-func (b broken) Stats(context.Context) (chanq.Stats, error)      { return chanq.Stats{}, b.err }
-func (b broken) Members(context.Context) ([]chanq.Member, error) { return nil, b.err }
-
 // look is what was seen of a queue, and when.
 type look struct {
 	source Source
+	here   bool // it is the program's own: see Watch
 
 	mu      sync.Mutex // guards what follows, and is held while the database is asked
 	at      time.Time
@@ -130,8 +73,17 @@ type look struct {
 	members []int              // of each; below 0: not known
 }
 
-// collect looks, unless that was done just now, and tells what is seen.
-func (l *look) collect(ctx context.Context, maxAge time.Duration, ch chan<- prometheus.Metric) {
+// seen is what is known of a queue, or of a shard.
+type seen struct {
+	place
+	stats   chanq.Stats
+	err     error
+	members int // below 0: not known
+	here    bool
+}
+
+// collect looks, unless that was done just now, and returns what is seen.
+func (l *look) collect(ctx context.Context, maxAge time.Duration) (list []seen) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if time.Since(l.at) >= maxAge {
@@ -139,8 +91,9 @@ func (l *look) collect(ctx context.Context, maxAge time.Duration, ch chan<- prom
 		l.at = time.Now()
 	}
 	for i, s := range l.shards {
-		tell(ch, l.source.Name(), s, l.members[i])
+		list = append(list, seen{place{l.source.Name(), s.Shard}, s.Stats, s.Err, l.members[i], l.here})
 	}
+	return list
 }
 
 // again asks the database. mu is held.
@@ -167,12 +120,12 @@ func (l *look) again(ctx context.Context) {
 	}
 }
 
-// tell tells of one shard.
-func tell(ch chan<- prometheus.Metric, queue string, s chanq.ShardStats, members int) {
+// tell tells of one place.
+func tell(ch chan<- prometheus.Metric, s seen) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{queue, s.Shard}, labels...)...)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.queue, s.shard}, labels...)...)
 	}
-	if s.Err != nil {
+	if s.err != nil {
 		gauge(upDesc, 0)
 		return
 	}
@@ -180,58 +133,96 @@ func tell(ch chan<- prometheus.Metric, queue string, s chanq.ShardStats, members
 	for _, n := range []struct {
 		state chanq.State
 		n     int
-	}{{chanq.StateReady, s.Ready}, {chanq.StateScheduled, s.Scheduled}, {chanq.StateLeased, s.Leased}, {chanq.StateDead, s.Dead}, {chanq.StateDone, s.Done}} {
+	}{
+		{chanq.StateReady, s.stats.Ready}, {chanq.StateScheduled, s.stats.Scheduled}, {chanq.StateLeased, s.stats.Leased},
+		{chanq.StateDead, s.stats.Dead}, {chanq.StateDone, s.stats.Done},
+	} {
 		gauge(messagesDesc, float64(n.n), string(n.state))
 	}
-	gauge(oldestDesc, s.OldestReady.Seconds())
+	gauge(oldestDesc, s.stats.OldestReady.Seconds())
 	paused := 0.0
-	if s.Paused {
+	if s.stats.Paused {
 		paused = 1
 	}
 	gauge(pausedDesc, paused)
-	if members >= 0 {
-		gauge(membersDesc, float64(members))
+	if s.members >= 0 {
+		gauge(membersDesc, float64(s.members))
 	}
 }
-
-// sideBySide is how many queues are looked at at once: each takes a connection.
-const sideBySide = 4
 
 func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), m.cfg.Timeout)
 	defer cancel()
 	m.mu.Lock()
 	var watched []watch
-	numbers := make([]int, 0, len(m.watched))
-	for n := range m.watched {
-		numbers = append(numbers, n)
-	}
-	slices.Sort(numbers)
-	for _, n := range numbers {
+	for _, n := range slices.Sorted(maps.Keys(m.watched)) {
 		watched = append(watched, m.watched[n])
 	}
 	m.mu.Unlock()
-	var looks []*look
-	for _, w := range watched {
-		list, err := w(ctx)
-		if err != nil {
-			ch <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, 0, "", "")
-			continue
-		}
-		looks = append(looks, list...)
+	found := make([][]seen, len(watched))
+	var lookers sync.WaitGroup
+	for i, w := range watched { // side by side: one that hangs keeps no other from being seen
+		lookers.Go(func() { found[i] = lookAt(ctx, w, m.cfg.MaxAge) })
 	}
-	next := make(chan *look)
+	lookers.Wait()
+	places := map[place]seen{}
+	for _, s := range slices.Concat(found...) {
+		if before, twice := places[s.place]; !twice || before.err != nil && s.err == nil && s.queue != "" {
+			places[s.place] = s
+		}
+	}
+	for _, s := range places {
+		if s.here && m.hooked.Load() {
+			m.beginFailing(s.place)
+		}
+		tell(ch, s)
+	}
+	m.note(places)
+}
+
+// sideBySide is how many queues of one database are looked at at once: each takes a connection.
+const sideBySide = 4
+
+// lookAt returns what is seen of a watch, in the order of its list.
+func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
+	looks, err := w.list(ctx)
+	if err != nil {
+		return []seen{{err: err}}
+	}
+	found := make([][]seen, len(looks))
+	next := make(chan int)
 	var lookers sync.WaitGroup
 	for range min(sideBySide, len(looks)) {
 		lookers.Go(func() { // ends when next is closed
-			for l := range next {
-				l.collect(ctx, m.cfg.MaxAge, ch)
+			for i := range next {
+				found[i] = looks[i].collect(ctx, maxAge)
 			}
 		})
 	}
-	for _, l := range looks {
-		next <- l
+	for i := range looks {
+		next <- i
 	}
 	close(next)
 	lookers.Wait()
+	return slices.Concat(found...)
+}
+
+// note logs which places are not seen, and why, and which are seen again: once per change.
+func (m *Metrics) note(places map[place]seen) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for p := range m.unseen {
+		if s, known := places[p]; known && s.err == nil || !known && p.queue == "" {
+			m.cfg.Log.Info("chanqprom: seen again", "queue", p.queue, "shard", p.shard)
+			delete(m.unseen, p)
+		} else if !known { // its watch has ended, or nobody knows whether it is there
+			delete(m.unseen, p)
+		}
+	}
+	for p, s := range places {
+		if s.err != nil && !m.unseen[p] {
+			m.unseen[p] = true
+			m.cfg.Log.Warn("chanqprom: not seen", "queue", p.queue, "shard", p.shard, "err", s.err)
+		}
+	}
 }

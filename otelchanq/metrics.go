@@ -3,7 +3,6 @@ package otelchanq
 import (
 	"context"
 	"errors"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -75,57 +74,6 @@ func where(queue, shard string) []attribute.KeyValue {
 		return []attribute.KeyValue{semconv.MessagingDestinationName(queue)}
 	}
 	return []attribute.KeyValue{semconv.MessagingDestinationName(queue), semconv.MessagingDestinationPartitionID(shard)}
-}
-
-// Hooks measure what chanq does. Join them with others by chanq.JoinHooks.
-func (t *Telemetry) Hooks() chanq.Hooks {
-	ctx := context.Background() // of no span: a statement serves many messages
-	took := func(queue, shard, name string, kind messagingconv.OperationTypeAttr, d time.Duration) {
-		t.operation.Record(ctx, d.Seconds(), name, system, append(where(queue, shard), t.operation.AttrOperationType(kind))...)
-	}
-	return chanq.Hooks{
-		Sent: func(e chanq.SentEvent) {
-			t.countSent(e.Queue, e.Shard, e.Messages, e.Duplicates)
-			took(e.Queue, e.Shard, "send", messagingconv.OperationTypeSend, e.Took)
-		},
-		Claimed: func(e chanq.ClaimedEvent) {
-			t.consumed.Add(ctx, int64(e.Messages), "claim", system, where(e.Queue, e.Shard)...)
-			took(e.Queue, e.Shard, "claim", messagingconv.OperationTypeReceive, e.Took)
-		},
-		Settled: func(e chanq.SettledEvent) {
-			for outcome, n := range map[string]int{"acked": e.Acked, "nacked": e.Nacked, "released": e.Released, "dead": e.Dead} {
-				if n > 0 {
-					t.settled.Add(ctx, int64(n), queueAttributes(e.Queue, e.Shard, outcomeKey.String(outcome)))
-				}
-			}
-			took(e.Queue, e.Shard, "settle", messagingconv.OperationTypeSettle, e.Took)
-		},
-		LeaseLost: func(e chanq.LeaseLostEvent) {
-			t.lost.Add(ctx, 1, queueAttributes(e.Queue, e.Shard, confirmedKey.Bool(e.Confirmed)))
-		},
-		Failed: func(e chanq.FailedEvent) {
-			if chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
-				t.failed.Add(ctx, 1, queueAttributes(e.Queue, e.Shard))
-			}
-		},
-		Availability: func(e chanq.AvailabilityEvent) {
-			part := queueAttributes(e.Queue, e.Shard, partKey.String(e.Part))
-			if e.Up {
-				t.down.Record(ctx, e.Down.Seconds(), part)
-				t.inOutage.Add(ctx, -1, part)
-			} else {
-				t.outages.Add(ctx, 1, part)
-				t.inOutage.Add(ctx, 1, part)
-			}
-		},
-		Housekeeping: func(e chanq.HousekeepingEvent) {
-			refused := int64(0)
-			if e.Err != nil {
-				refused = 1
-			}
-			t.refused.Record(ctx, refused, queueAttributes(e.Queue, e.Shard, taskKey.String(e.Task)))
-		},
-	}
 }
 
 // SentTx counts messages that Queue.SendTx stored, as the hooks count those of

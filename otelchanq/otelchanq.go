@@ -75,6 +75,7 @@ type Telemetry struct {
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
 	instruments
+	begun begun
 }
 
 // New makes the instruments. Its error is the meter's.
@@ -92,6 +93,7 @@ func New(cfg Config) (*Telemetry, error) {
 		meter:      cfg.MeterProvider.Meter(scope),
 		tracer:     cfg.TracerProvider.Tracer(scope),
 		propagator: cfg.Propagator,
+		begun:      begun{refusals: map[task]int{}},
 	}
 	var err error
 	if t.instruments, err = newInstruments(t.meter); err != nil {

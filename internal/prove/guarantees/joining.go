@@ -197,9 +197,11 @@ func memberRefused(w *world) {
 	require.NoError(w, l.Wait(w.Soon()), "the consumer goes on")
 	require.NoError(w, c.Err())
 	mu.Lock()
-	defer mu.Unlock()
 	require.Len(w, told, 1, "once, and of an outage others tell")
 	require.Equal(w, "work", told[0].Queue)
 	require.Equal(w, "members", told[0].Task)
 	require.ErrorIs(w, told[0].Err, refused)
+	mu.Unlock()
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Equal(w, []chanq.HousekeepingEvent{{Queue: "work", Task: "members", Ended: true}}, told[1:], "it is over with the consumer")
 }

@@ -17,6 +17,7 @@ import (
 
 var outages = []test{
 	{"G01_ConsumerAndProducerOutliveAnOutage", outage},
+	{"AnOutageEndsWithItsConsumerAndProducer", outageOfWhoEnds},
 	{"APermanentErrorEndsTheConsumerThroughErr", permanent},
 	{"APermanentErrorOfASettleEndsTheConsumer", permanentSettle},
 	{"APermanentErrorIsReturnedBySend", permanentSend},
@@ -107,6 +108,45 @@ func outage(w *world) {
 		back := func(part string) bool { up, down := l.of(part); return up == 1 && down == 1 }
 		w.Eventually("both have told of the end", func() bool { return back("consumer") && back("producer") })
 		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+}
+
+// Whoever counts those that are in an outage, as metrics and probes do, must not count one for ever that was
+// stopped in it.
+func outageOfWhoEnds(w *world) {
+	var l log
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: l.add}})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	testdb.SendBy(w, p, chanq.Message[string]{Body: "before"})
+	held := testdb.Take(w, c, 1)[0]
+	w.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(w.Failure(sqlbatch.Refused)) })
+	require.NoError(w, held.Ack())
+	sent := make(chan error, 1)
+	go func() { // ends with Close
+		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "during"})
+		sent <- err
+	}()
+	w.Eventually("both have told", func() bool {
+		_, consumers := l.of("consumer")
+		_, producers := l.of("producer")
+		return consumers == 1 && producers == 1
+	})
+	over, cancel := context.WithCancel(context.Background())
+	cancel() // the database does not come back
+	require.Error(w, c.Shutdown(over))
+	_ = p.Close(over) // the error is Send's
+	require.Error(w, <-sent)
+	w.Eventually("both outages are over", func() bool {
+		consumers, _ := l.of("consumer")
+		producers, _ := l.of("producer")
+		return consumers == 1 && producers == 1
+	})
+	w.Faults.Inject(nil)
+	require.Len(w, l.events, 4, "nothing comes later")
+	for _, e := range l.events {
+		require.Equal(w, e.Up, e.Ended, "nobody knows whether it answers")
+		require.Equal(w, e.Up, e.Down > 0)
 	}
 }
 

@@ -182,12 +182,25 @@ func watchingRefused(w *world) {
 	require.Error(w, e.Err)
 	_, elsewhere := w.Connect()
 	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a", "b")...)
-	testdb.Take(w, c, 2)
+	for _, l := range testdb.Take(w, c, 2) {
+		require.NoError(w, l.Ack())
+	}
 	w.Faults.Inject(nil)
 	e = testdb.Receive(w, events, "that it goes on")
 	require.Equal(w, "watch", e.Task)
 	require.NoError(w, e.Err)
+	require.False(w, e.Ended)
 	require.NoError(w, c.Err())
+
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if watch(op) {
+			return faultdb.Fail(w.Engine.Errors[sqlbatch.Permanent])
+		}
+		return faultdb.Fault{}
+	})
+	require.Error(w, testdb.Receive(w, events, "that it is refused again").Err)
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Equal(w, chanq.HousekeepingEvent{Queue: "work", Task: "watch", Ended: true}, testdb.Receive(w, events, "its end"))
 }
 
 func watchingDropped(w *world) {

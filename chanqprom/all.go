@@ -1,0 +1,109 @@
+package chanqprom
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// WatchAll is Watch of all queues of a schema, of whatever kind, those that come later, too. That
+// costs one round trip more for each collection that asks the database, and two for each queue once a
+// minute. Of cfg it uses Dialect and Schema.
+func (m *Metrics) WatchAll(db *sql.DB, cfg chanq.Config) (stop func()) {
+	cfg = chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs}
+	return m.add(&all{db: db, cfg: cfg, maxAge: m.cfg.MaxAge})
+}
+
+// all are the queues of a schema.
+type all struct {
+	db     *sql.DB
+	cfg    chanq.Config
+	maxAge time.Duration
+
+	mu    sync.Mutex // guards what follows, and is held while the database is asked
+	at    time.Time
+	names []string
+	known map[string]*look
+}
+
+func (a *all) list(ctx context.Context) ([]*look, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if time.Since(a.at) >= a.maxAge {
+		names, err := chanq.Queues(ctx, a.db, a.cfg)
+		if err != nil {
+			return nil, err
+		}
+		a.at, a.names = time.Now(), names
+	}
+	known := map[string]*look{}
+	var list []*look
+	for _, name := range a.names {
+		l := a.known[name]
+		if l == nil {
+			l = &look{source: &stored{all: a, name: name}}
+		}
+		known[name] = l
+		list = append(list, l)
+	}
+	a.known = known
+	return list, nil
+}
+
+// reopenAfter is after how many times Config.MaxAge a queue is opened again, by default a minute: it may
+// have been dropped, and made anew as another kind or another shard.
+const reopenAfter = 12
+
+// stored is a queue as the database has it. It is opened when it is looked at; again after a while, or
+// where it did not answer. Its look calls one method at a time.
+type stored struct {
+	all    *all
+	name   string
+	opened time.Time
+	queue  *chanq.Queue[[]byte] // nil: to be opened
+	shard  string               // which one it is, as far as that was ever known
+}
+
+func (s *stored) Name() string { return s.name }
+
+func (s *stored) Stats(ctx context.Context) (chanq.Stats, error) {
+	one := s.ShardStats(ctx)[0]
+	return one.Stats, one.Err
+}
+
+// ShardStats has one entry: each shard of a queue is a place of its own here.
+func (s *stored) ShardStats(ctx context.Context) []chanq.ShardStats {
+	if s.queue == nil || time.Since(s.opened) > reopenAfter*s.all.maxAge {
+		if err := s.open(ctx); err != nil {
+			s.queue = nil
+			return []chanq.ShardStats{{Shard: s.shard, Err: err}}
+		}
+	}
+	list := s.queue.ShardStats(ctx)
+	s.shard = list[0].Shard
+	if list[0].Err != nil {
+		s.queue = nil
+	}
+	return list
+}
+
+func (s *stored) open(ctx context.Context) error {
+	cfg, err := chanq.StoredConfig(ctx, s.all.db, s.name, s.all.cfg)
+	if err != nil {
+		return err
+	}
+	s.queue, err = chanq.Open[[]byte](ctx, s.all.db, s.name, cfg)
+	s.opened = time.Now()
+	return err
+}
+
+func (s *stored) Members(ctx context.Context) ([]chanq.Member, error) {
+	if s.queue == nil {
+		return nil, errors.New("the queue is not open")
+	}
+	return s.queue.Members(ctx)
+}

@@ -1,0 +1,208 @@
+package chanqprom_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqprom"
+	"github.com/chanq/chanq/embedded"
+)
+
+func opened(t *testing.T, queues ...string) *sql.DB {
+	t.Helper()
+	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	for _, name := range queues {
+		require.NoError(t, chanq.Migrate(t.Context(), db, name, chanq.Config{}))
+	}
+	return db
+}
+
+// An increase is seen between two values: a counter that begins with what it counts first hides it.
+func TestCountersBeginAtZero(t *testing.T) {
+	db := opened(t, "mail")
+	m := chanqprom.New(chanqprom.Config{})
+	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Hooks: m.Hooks()})
+	require.NoError(t, err)
+	defer m.Watch(q)()
+	seen := scrape(t, m)
+	for _, name := range []string{`chanq_leases_lost_total{queue="mail",shard=""}`, `chanq_handler_errors_total{queue="mail",shard=""}`, `chanq_outages_total{part="consumer",queue="mail",shard=""}`} {
+		require.Equal(t, "0", seen[name], name)
+	}
+	for name := range seen {
+		require.NotContains(t, name, "chanq_delivered", "nobody consumes here")
+		require.NotContains(t, name, "chanq_settled", "nobody consumes here")
+	}
+
+	// Not watched here: those of consumers with the first claim, those of producers with the first send.
+	m = chanqprom.New(chanqprom.Config{})
+	m.Hooks().Claimed(chanq.ClaimedEvent{Queue: "mail", Shard: "east", Messages: 3})
+	m.Hooks().Sent(chanq.SentEvent{Queue: "post", Messages: 3})
+	for name, want := range map[string]string{
+		`chanq_leases_lost_total{queue="mail",shard="east"}`:                     "0",
+		`chanq_handler_errors_total{queue="mail",shard="east"}`:                  "0",
+		`chanq_settled_messages_total{outcome="dead",queue="mail",shard="east"}`: "0",
+		`chanq_delivered_messages_total{queue="mail",shard="east"}`:              "3",
+		`chanq_outages_total{part="consumer",queue="mail",shard="east"}`:         "0",
+		`chanq_outages_total{part="producer",queue="post",shard=""}`:             "0",
+		`chanq_duplicate_messages_total{queue="post",shard=""}`:                  "0",
+	} {
+		require.Equal(t, want, scrape(t, m)[name], name)
+	}
+	watcher := chanqprom.New(chanqprom.Config{})
+	defer watcher.Watch(q)()
+	for name := range scrape(t, watcher) {
+		require.NotContains(t, name, "_total", "who only watches counts nothing")
+	}
+}
+
+// A producer or consumer that is closed while its database is away is in no outage any more.
+func TestAnOutageEndsWithWhoIsInIt(t *testing.T) {
+	m := chanqprom.New(chanqprom.Config{})
+	h := m.Hooks()
+	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer"})
+	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Up: true, Ended: true})
+	require.Equal(t, "0", scrape(t, m)[`chanq_parts_in_outage{part="consumer",queue="q",shard=""}`])
+
+	refused := func(want string, events ...chanq.HousekeepingEvent) {
+		t.Helper()
+		for _, e := range events {
+			e.Queue, e.Task = "q", "vacuum"
+			h.Housekeeping(e)
+		}
+		require.Equal(t, want, scrape(t, m)[`chanq_housekeeping_refused{queue="q",shard="",task="vacuum"}`])
+	}
+	bad := chanq.HousekeepingEvent{Err: errors.New("no right")}
+	refused("1", bad, bad)
+	refused("1", chanq.HousekeepingEvent{})
+	refused("0", chanq.HousekeepingEvent{Ended: true})
+	refused("1", bad)
+}
+
+// One database that is away, or several, do not hide the others; nor do queues of one name.
+func TestDatabasesThatAreAwayLeaveTheOthersToBeSeen(t *testing.T) {
+	var log strings.Builder
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	well, away, alsoAway := opened(t, "mail"), opened(t, "mail", "post"), opened(t, "mail")
+	defer m.Watch(refusing{hung{"mail"}})()
+	for _, db := range []*sql.DB{away, well, alsoAway} {
+		defer m.WatchAll(db, chanq.Config{})()
+	}
+	gathered := func() {
+		t.Helper()
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(m)
+		_, err := registry.Gather()
+		require.NoError(t, err)
+	}
+	require.Equal(t, "1", scrape(t, m)[`chanq_up{queue="mail",shard=""}`], "three of four have one")
+	gathered()
+	require.NoError(t, away.Close())
+	require.NoError(t, alsoAway.Close())
+	for range 2 {
+		gathered()
+		seen := scrape(t, m)
+		require.Equal(t, "0", seen[`chanq_up{queue="",shard=""}`])
+		require.Equal(t, "1", seen[`chanq_up{queue="mail",shard=""}`])
+		require.NotContains(t, seen, `chanq_up{queue="post",shard=""}`)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "not seen"), "once: %s", log.String())
+	require.Contains(t, log.String(), "database is closed")
+}
+
+// hung is a queue whose database does not answer until it is let go.
+type hung struct{ name string }
+
+func (h hung) Name() string { return h.name }
+func (h hung) Stats(ctx context.Context) (chanq.Stats, error) {
+	<-ctx.Done()
+	return chanq.Stats{}, ctx.Err()
+}
+func (h hung) Members(ctx context.Context) ([]chanq.Member, error) { return nil, ctx.Err() }
+
+// ready is a queue that answers who has time.
+type ready struct{ hung }
+
+func (ready) Stats(ctx context.Context) (chanq.Stats, error) { return chanq.Stats{}, ctx.Err() }
+
+func TestQueuesThatHangDoNotKeepOthersFromBeingSeen(t *testing.T) {
+	m := chanqprom.New(chanqprom.Config{Timeout: 200 * time.Millisecond})
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		defer m.Watch(hung{name})()
+	}
+	defer m.Watch(ready{hung{"ready"}})()
+	seen := scrape(t, m)
+	require.Equal(t, "0", seen[`chanq_up{queue="e",shard=""}`])
+	require.Equal(t, "1", seen[`chanq_up{queue="ready",shard=""}`])
+}
+
+// refusing is a queue whose database tells who asked, and where.
+type refusing struct{ hung }
+
+func (refusing) Stats(context.Context) (chanq.Stats, error) {
+	return chanq.Stats{}, errors.New("connect to 10.1.2.3 as shop: refused")
+}
+
+// What a database says of itself, names of hosts and users say, is in the log alone.
+func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
+	var log strings.Builder
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	defer m.Watch(refusing{hung{"mail"}})()
+	for range 3 {
+		w := httptest.NewRecorder()
+		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		require.Equal(t, 200, w.Code)
+		require.Contains(t, w.Body.String(), `chanq_up{queue="mail",shard=""} 0`)
+		require.NotContains(t, w.Body.String(), "10.1.2.3")
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "connect to 10.1.2.3 as shop"), "whole, once: %s", log.String())
+}
+
+// A queue that cannot be opened at first is looked at again, and so is one that was dropped and made
+// anew, of another kind maybe.
+func TestQueuesThatComeBackAreSeenAgain(t *testing.T) {
+	db := opened(t, "mail")
+	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
+	defer m.WatchAll(db, chanq.Config{})()
+	for _, change := range [][2]string{
+		{"UPDATE chanq_queues SET version = version + 100", "UPDATE chanq_queues SET version = version - 100"}, // it cannot be opened
+		{"ALTER TABLE chanq_mail RENAME TO away", "ALTER TABLE away RENAME TO chanq_mail"},
+	} {
+		for i, up := range []string{"0", "1"} {
+			_, err := db.ExecContext(t.Context(), change[i])
+			require.NoError(t, err)
+			require.Equal(t, up, scrape(t, m)[`chanq_up{queue="mail",shard=""}`], change[i])
+		}
+	}
+
+	require.NoError(t, chanq.Drop(t.Context(), db, "mail", chanq.Config{}))
+	other := chanq.Shard{Name: "other", DB: opened(t)}
+	require.NoError(t, chanq.MigrateShards(t.Context(), []chanq.Shard{{Name: "this", DB: db}, other}, "mail", chanq.Config{}))
+	require.Equal(t, "1", scrape(t, m)[`chanq_up{queue="mail",shard="0"}`], "it is a shard now")
+	require.NoError(t, chanq.Drop(t.Context(), db, "mail", chanq.Config{Shard: chanq.ShardMark{Count: 2}}))
+
+	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{Kind: chanq.KindOrdered}))
+	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Kind: chanq.KindOrdered})
+	require.NoError(t, err)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	_, err = p.Send(t.Context(), chanq.Message[string]{Key: "a"})
+	require.NoError(t, err)
+	require.NoError(t, p.Close(t.Context()))
+	require.Eventually(t, func() bool {
+		seen := scrape(t, m)
+		return seen[`chanq_up{queue="mail",shard=""}`] == "1" && seen[`chanq_messages{queue="mail",shard="",state="ready"}`] == "1"
+	}, 10*time.Second, time.Millisecond)
+}
