@@ -110,6 +110,7 @@ func (p *pipe[In, Out]) storePart(items []*piped[Out]) (again [][]*piped[Out]) {
 	acks := p.from.queue.sql.InOwnTx()
 	var held []sqlbatch.Item
 	sent := 0
+	var undone time.Time // when the first of the tries in a row began that the database has undone
 	loop := p.loop
 	loop.Timeout = p.timeout(items)
 	f := loop.UntilKnown(p.from.abandoned, func(ctx context.Context) error {
@@ -118,17 +119,24 @@ func (p *pipe[In, Out]) storePart(items []*piped[Out]) (again [][]*piped[Out]) {
 			return err
 		})
 	}, func(f *retry.Failure) retry.Next {
+		if f.Class != sqlbatch.RolledBack {
+			undone = time.Time{}
+		} else if undone.IsZero() {
+			undone = f.Began
+		}
 		switch {
 		case f.Class == sqlbatch.RolledBack:
 			// An input may be locked, or an output wait for a key: the repetition passes over
-			// the one, and waits for the other as long as it may.
+			// the one, and waits for the other as long as it may. The database may let it
+			// wait for less than a try: then several tries are as long.
 			acks = p.from.queue.sql.InTx().SkipLocked()
 		case f.Class == sqlbatch.Unknown, session.Fell(f.Err):
 			for _, item := range items {
 				item.in.unknown = true
 			}
 		}
-		if f.Class == sqlbatch.BadRow || isPermanent(f.Class) || ranOut(f, loop.Timeout) {
+		waited := !undone.IsZero() && time.Since(undone) >= loop.Timeout
+		if f.Class == sqlbatch.BadRow || isPermanent(f.Class) || waited || ranOut(f, loop.Timeout) {
 			return retry.Stop
 		}
 		return retry.Again

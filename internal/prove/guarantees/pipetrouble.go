@@ -3,6 +3,8 @@ package guarantees
 import (
 	"bytes"
 	"context"
+	"database/sql/driver"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
 )
 
 // What is stuck in a pipe delays itself only.
@@ -20,6 +23,7 @@ var pipeTrouble = []test{
 	{"G12_HungClaimPipeAndTrimLoseNoLease", hungOfThreeKinds},
 	{"G12_AnInputWhoseOutputsNeverArriveEndsAlone", hungOutputs},
 	{"G12_AnOutputWhoseKeyIsTakenByAnOpenTransactionKeepsTheOthersOfItsGroupForAWhileOnly", takenKey},
+	{"G12_AnOutputThatTheDatabaseUndoesAgainAndAgainKeepsTheOthersOfItsGroupForAWhileOnly", undoneOutput},
 }
 
 func lockedInput(w *world) {
@@ -110,21 +114,11 @@ func hungOfThreeKinds(w *world) {
 
 // hungOutputs: an INSERT that has the poison in it never arrives.
 func hungOutputs(w *world) {
-	poison := []byte("poison")
 	x := startPipe(w, chanq.Config{MaxAttempts: 2}, chanq.ConsumerConfig{LeaseFor: 3 * testdb.Slowness * time.Second, StatementTimeout: testdb.Slowness * time.Second,
 		Backoff: func(int) time.Duration { return time.Millisecond }}, passOn)
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		for _, arg := range op.Args {
-			switch v := arg.Value.(type) {
-			case []byte:
-				if bytes.Contains(v, poison) {
-					return faultdb.Hang()
-				}
-			case string:
-				if strings.Contains(v, string(poison)) {
-					return faultdb.Hang()
-				}
-			}
+		if carries(op, "poison") {
+			return faultdb.Hang()
 		}
 		return faultdb.Fault{}
 	})
@@ -134,6 +128,39 @@ func hungOutputs(w *world) {
 	w.Eventually("the poison is dead", func() bool { return testdb.Stats(w, x.in).Dead == 1 })
 	require.Equal(w, 2, testdb.Get(w, x.in, ids[1]).Attempts)
 	w.Faults.Inject(nil)
+	x.stop(w)
+}
+
+// carries reports that an argument of a statement has this text in it.
+func carries(op faultdb.Op, text string) bool {
+	return slices.ContainsFunc(op.Args, func(arg driver.NamedValue) bool {
+		switch v := arg.Value.(type) {
+		case []byte:
+			return bytes.Contains(v, []byte(text))
+		case string:
+			return strings.Contains(v, text)
+		}
+		return false
+	})
+}
+
+// undoneOutput: each try ends at once, as where a lock_timeout of the session is shorter than a try
+// while somebody holds the key of the output.
+func undoneOutput(w *world) {
+	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: troubleLease}, passOn)
+	undo := faultdb.Fail(w.Failure(sqlbatch.RolledBack))
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if carries(op, "stuck") {
+			return undo
+		}
+		return faultdb.Fault{}
+	})
+	_, db := w.Connect() // no faults there
+	testdb.Send(w, testdb.OpenOn[string](w, db, "input", chanq.Config{}), testdb.Texts(append([]string{"stuck"}, numbers(20)...)...)...)
+	w.Eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 20 })
+	require.Equal(w, 1, testdb.Stats(w, x.in).Leased)
+	w.Faults.Inject(nil)
+	w.Eventually("and so is the first", func() bool { return testdb.Stats(w, x.out).Ready == 21 })
 	x.stop(w)
 }
 
