@@ -1,0 +1,93 @@
+package postgres_test
+
+import (
+	"database/sql"
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/stretchr/testify/require"
+)
+
+// buryMany puts rows into the dead table.
+func (q *serverQueue) buryMany(rows int) {
+	q.Helper()
+	q.exec(`INSERT INTO chanq_orders_dead (id, enqueued_at, ended_at, fence, attempts, priority, dedup_key, body)
+SELECT gen_random_uuid(), i, i, 1, 1, 0, 'k' || i, convert_to(repeat('x', 100), 'UTF8') FROM generate_series(1, $1) AS i`, rows)
+}
+
+// What operators do to single dead messages costs no more the more of them there are. (A plan that
+// was made while the table was one page reads all of it, until autovacuum has analyzed it.)
+func TestDeadMessagesAreFoundByTheirIndexesWhateverTheStatistics(t *testing.T) {
+	q := newQueue(t)
+	conn, err := q.db.Conn(q.ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	q.exec(`ALTER TABLE chanq_orders_dead SET (autovacuum_enabled = false)`)
+	ids := make([][16]byte, 1000)
+	for i := range ids {
+		ids[i] = [16]byte{byte(i >> 8), byte(i)}
+	}
+	single := map[string]sqlbatch.Statement{
+		"redrive ids": q.Redrive(0, ids, sqlbatch.Window{}),
+		"redrive one": q.Redrive(0, ids[:1], sqlbatch.Window{}),
+		"discard":     q.Discard(ids),
+		"get":         q.Get(ids[0]),
+	}
+	many := map[string]sqlbatch.Statement{ // of which there are few in an empty table
+		"redrive": q.Redrive(100, nil, sqlbatch.Window{}),
+		"purge":   q.Purge(sqlbatch.Dead, 100, sqlbatch.Window{}),
+		"peek":    q.Peek(sqlbatch.Dead, 100, nil),
+	}
+	scan := regexp.MustCompile(`Seq Scan on chanq_orders|Hash Join|Merge Join`)
+	key := regexp.MustCompile(`using (pk|ix)_chanq_orders_dead on|Bitmap Index Scan on pk_chanq_orders_dead `)
+	check := func(statistics string, uses map[string]sqlbatch.Statement) {
+		for name, st := range uses {
+			for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+				plan := q.plan(conn, st, mode)
+				message := fmt.Sprintf("%s, %s, %s:\n%s", name, statistics, mode, plan)
+				require.NotRegexp(t, scan, plan, message)
+				require.Regexp(t, key, plan, message)
+			}
+		}
+	}
+	q.buryMany(100_000)
+	check("never analyzed", single)
+	check("never analyzed", many)
+	q.exec(`ANALYZE chanq_orders_dead`)
+	check("up to date", single)
+	check("up to date", many)
+	q.exec(`TRUNCATE chanq_orders_dead`)
+	q.exec(`VACUUM ANALYZE chanq_orders_dead`)
+	q.buryMany(20_000)
+	check("from when it was empty", single)
+	check("from when it was empty", many)
+	q.exec(`DELETE FROM chanq_orders_dead WHERE ctid <> (SELECT max(ctid) FROM chanq_orders_dead)`)
+	q.exec(`VACUUM ANALYZE chanq_orders_dead`)
+	check("from when one was left, in a large file", single)
+	q.buryMany(20_000)
+	check("from when one was left, in a large file, and full again", single)
+}
+
+func TestARedriveOfAFewReadsNothingOfTheOtherDead(t *testing.T) {
+	q := newQueue(t)
+	q.buryMany(100_000)
+	var few [][16]byte
+	for _, row := range q.rows(q.db, sqlbatch.Statement{Text: `SELECT uuid_send(id) FROM chanq_orders_dead WHERE ended_at % 1000 = 0`}) {
+		few = append(few, [16]byte(row[0].([]byte)))
+	}
+	require.Len(t, few, 100)
+	tx := q.begin()
+	before := q.readOfDead(tx)
+	require.Len(t, q.rows(tx, q.Redrive(0, few, sqlbatch.Window{})), len(few))
+	require.LessOrEqual(t, q.readOfDead(tx)-before, int64(6*len(few)))
+}
+
+// readOfDead is how many rows of the dead table, and entries of its indexes, a transaction has read.
+func (q *serverQueue) readOfDead(on *sql.Tx) (n int64) {
+	q.Helper()
+	require.NoError(q, on.QueryRow(`SELECT sum(pg_stat_get_xact_tuples_returned(c)) FROM (
+SELECT 'chanq_orders_dead'::regclass::oid UNION ALL SELECT indexrelid FROM pg_index WHERE indrelid = 'chanq_orders_dead'::regclass) AS t (c)`).Scan(&n))
+	return n
+}
