@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/chanq/chanq/internal/testdb/faultdb"
@@ -14,13 +15,27 @@ import (
 
 // citus is an engine whose tests know of no schema, though each has one of its own: where a
 // statement says public, the database gets that schema's name.
-func citus(name string, create func(testing.TB) string) Engine {
+func citus(create func(testing.TB) string) Engine {
 	return Engine{
-		Name: name, Dialect: postgres.Dialect, Shared: true, Needs: pgtest.CitusVariable,
+		Name: "citus", Dialect: postgres.Dialect, Shared: true, Needs: pgtest.CitusVariable,
 		Create:  create,
-		Connect: connectCitus,
-		Errors:  postgresErrors,
+		Connect: connectCitus, ConnectWith: connectCitusWith,
+		Errors: postgresErrors,
 	}
+}
+
+// citusWorker is Citus by way of a worker, which takes no DDL and no ordered queues.
+func citusWorker(name string, create func(testing.TB) string) Engine {
+	e := citus(create)
+	e.Name, e.PlainOnly = name, true
+	e.Tables = func(address string) (driver.Connector, error) {
+		coordinator, err := pgtest.CitusTables(address)
+		if err != nil {
+			return nil, err
+		}
+		return connectCitus(coordinator)
+	}
+	return e
 }
 
 func connectPostgres(address string) (driver.Connector, error) {
@@ -28,11 +43,24 @@ func connectPostgres(address string) (driver.Connector, error) {
 }
 
 func connectCitus(address string) (driver.Connector, error) {
+	return connectCitusWith(address, func(*pgx.ConnConfig) {})
+}
+
+func connectPostgresWith(address string, change func(*pgx.ConnConfig)) (driver.Connector, error) {
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
+		return nil, err
+	}
+	change(config)
+	return stdlib.GetConnector(*config), nil
+}
+
+func connectCitusWith(address string, change func(*pgx.ConnConfig)) (driver.Connector, error) {
 	schema, err := pgtest.Schema(address)
 	if err != nil {
 		return nil, err
 	}
-	inner, err := connectPostgres(address)
+	inner, err := connectPostgresWith(address, change)
 	if err != nil {
 		return nil, err
 	}

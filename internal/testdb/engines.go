@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
 
@@ -39,6 +40,12 @@ type Engine struct {
 	Create func(testing.TB) string
 	// Connect opens an address, also in another process if Shared.
 	Connect func(address string) (driver.Connector, error)
+	// ConnectWith is Connect of PostgreSQL and Citus, with a change of pgx's configuration.
+	ConnectWith func(address string, change func(*pgx.ConnConfig)) (driver.Connector, error)
+	// Tables opens an address where tables can be made and dropped, nil if Connect does.
+	Tables func(address string) (driver.Connector, error)
+	// PlainOnly: there are no ordered queues by way of this address.
+	PlainOnly bool
 	// Shared: processes can share a database by its address.
 	Shared bool
 	// Copy copies the database of an address, to which nobody is connected, and
@@ -68,14 +75,15 @@ var (
 	Postgres = Engine{
 		Name: "postgres", Dialect: postgres.Dialect, Shared: true, Needs: pgtest.Variable,
 		Create:  pgtest.DSN,
-		Connect: connectPostgres,
-		Copy:    pgtest.Copy,
-		Errors:  postgresErrors,
+		Connect: connectPostgres, ConnectWith: connectPostgresWith,
+		Copy:   pgtest.Copy,
+		Errors: postgresErrors,
 	}
 	// Citus is a schema on a worker, through the coordinator; CitusElsewhere is one through
-	// another worker.
-	Citus          = citus("citus", pgtest.CitusSchema)
-	CitusElsewhere = citus("citus through another node", pgtest.CitusElsewhere)
+	// another worker, and CitusHolder one through the worker that has it.
+	Citus          = citus(pgtest.CitusSchema)
+	CitusElsewhere = citusWorker("citus through another node", pgtest.CitusElsewhere)
+	CitusHolder    = citusWorker("citus through the node of the schema", pgtest.CitusHolder)
 	// StandIn is SQL Server's, which reads under locks; StandInVersions reads row
 	// versions, as a database does with READ_COMMITTED_SNAPSHOT on.
 	StandIn         = sqlServer("stand-in", func(t testing.TB) string { return standIn(t, engine.RealClock{}, false) })
@@ -89,6 +97,14 @@ func needing(variable string, e Engine) Engine {
 	return e
 }
 
+// ConnectTables opens an address where tables can be made and dropped.
+func (e Engine) ConnectTables(address string) (driver.Connector, error) {
+	if e.Tables != nil {
+		return e.Tables(address)
+	}
+	return e.Connect(address)
+}
+
 // Require skips a test, loudly, that has no server to run on.
 func (e Engine) Require(t testing.TB) {
 	t.Helper()
@@ -99,7 +115,7 @@ func (e Engine) Require(t testing.TB) {
 
 // Engines lists all that has a database of its own on every call of Create.
 func Engines() []Engine {
-	return []Engine{SQLite, StandIn, StandInVersions, Postgres, SQLServer, Citus, CitusElsewhere}
+	return []Engine{SQLite, StandIn, StandInVersions, Postgres, SQLServer, Citus, CitusElsewhere, CitusHolder}
 }
 
 // StandInAt is StandInVersions with another clock.

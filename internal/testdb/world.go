@@ -3,6 +3,7 @@ package testdb
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ type World struct {
 	Address string
 	Faults  *faultdb.Connector
 	DB      *sql.DB
+	tables  *sql.DB
 }
 
 // New is the world of a test that is to end within Bound. Nothing is made before
@@ -54,9 +56,29 @@ func (w *World) Open() *sql.DB {
 	return w.DB
 }
 
+// Tables is the database where tables can be made and dropped: w.DB, but for an engine that has
+// another way to it for that.
+func (w *World) Tables() *sql.DB {
+	w.Open()
+	if w.tables == nil {
+		w.tables = w.DB
+		if w.Engine.Tables != nil {
+			_, w.tables = w.ConnectTables()
+		}
+	}
+	return w.tables
+}
+
 // Connect opens the database again, apart from w.DB.
-func (w *World) Connect() (*faultdb.Connector, *sql.DB) {
-	c, err := w.Engine.Connect(w.Address)
+func (w *World) Connect() (*faultdb.Connector, *sql.DB) { return w.connect(w.Engine.Connect) }
+
+// ConnectTables is Connect, where tables can be made and dropped.
+func (w *World) ConnectTables() (*faultdb.Connector, *sql.DB) {
+	return w.connect(w.Engine.ConnectTables)
+}
+
+func (w *World) connect(to func(address string) (driver.Connector, error)) (*faultdb.Connector, *sql.DB) {
+	c, err := to(w.Address)
 	require.NoError(w, err)
 	faults := faultdb.New(c)
 	db := sql.OpenDB(faults)
@@ -80,15 +102,24 @@ func (w *World) Queue(name string, cfg chanq.Config) *chanq.Queue[string] {
 	return QueueOf[string](w, name, cfg)
 }
 
-// QueueOf migrates and opens a queue.
+// QueueOf migrates and opens a queue. A test of an ordered one is skipped where there are none.
 func QueueOf[M any](w interface {
 	T
 	Open() *sql.DB
+	Migrate(name string, cfg chanq.Config) error
 }, name string, cfg chanq.Config) *chanq.Queue[M] {
 	w.Helper()
-	db := w.Open()
-	require.NoError(w, chanq.Migrate(Soon(w), db, name, cfg))
-	return OpenOn[M](w, db, name, cfg)
+	require.NoError(w, w.Migrate(name, cfg))
+	return OpenOn[M](w, w.Open(), name, cfg)
+}
+
+// Migrate makes a queue. A test of an ordered one is skipped where there are none.
+func (w *World) Migrate(name string, cfg chanq.Config) error {
+	w.Helper()
+	if w.Engine.PlainOnly && cfg.Kind == chanq.KindOrdered {
+		w.Skipf("there are no ordered queues on %s", w.Engine.Name)
+	}
+	return chanq.Migrate(Soon(w), w.Tables(), name, cfg)
 }
 
 // OpenOn opens a queue that is there.
@@ -97,6 +128,13 @@ func OpenOn[M any](t T, db *sql.DB, name string, cfg chanq.Config) *chanq.Queue[
 	q, err := chanq.Open[M](Soon(t), db, name, cfg)
 	require.NoError(t, err)
 	return q
+}
+
+// Define executes a statement of the test's own that makes, changes or drops a table.
+func (w *World) Define(text string) {
+	w.Helper()
+	_, err := w.Tables().ExecContext(w.Soon(), text)
+	require.NoError(w, err, text)
 }
 
 // Exec executes a statement of the test's own.

@@ -32,11 +32,11 @@ func listsQueues(w *world) {
 	names, err = chanq.Queues(w.Soon(), db, chanq.Config{})
 	require.NoError(w, err)
 	require.Equal(w, []string{"a_ledger", "work"}, names)
-	require.NoError(w, chanq.Drop(w.Soon(), db, "work", chanq.Config{}))
+	require.NoError(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
 	names, err = chanq.Queues(w.Soon(), db, chanq.Config{})
 	require.NoError(w, err)
 	require.Equal(w, []string{"a_ledger"}, names)
-	require.ErrorIs(w, chanq.Drop(w.Soon(), db, "work", chanq.Config{}), chanq.ErrNoSchema)
+	require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
 	_, err = chanq.Open[string](w.Soon(), db, "work", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNoSchema)
 	require.Equal(w, chanq.Stats{}, testdb.Counted(w, w.Queue("work", chanq.Config{})), "it can be made again")
@@ -54,9 +54,9 @@ func dropRefuses(w *world) {
 				require.NoError(w, err)
 			}
 		}
-		require.ErrorIs(w, chanq.Drop(w.Soon(), w.DB, "work", chanq.Config{}), chanq.ErrNotEmpty, s)
+		require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty, s)
 		w.requireState(q, id, s, "it is as it was")
-		require.NoError(w, chanq.DropWithMessages(w.Soon(), w.DB, "work", chanq.Config{}), s)
+		require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}), s)
 	}
 	w.requireState(other, kept, chanq.StateReady)
 }
@@ -72,14 +72,15 @@ func dropWaits(w *world) {
 	require.NoError(w, err)
 	lock := w.Statements("work").InTx().Lock()
 	began := make(chan struct{})
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+	faults, tables := w.ConnectTables()
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if testdb.Runs(op, lock) {
 			close(began)
 		}
 		return faultdb.Fault{}
 	})
 	dropped := make(chan error, 1)
-	go func() { dropped <- chanq.Drop(w.Soon(), w.DB, "work", chanq.Config{}) }()
+	go func() { dropped <- chanq.Drop(w.Soon(), tables, "work", chanq.Config{}) }()
 	w.within("the drop asks for the tables", began)
 	select {
 	case err := <-dropped:
@@ -95,7 +96,7 @@ func dropUnderConsumer(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
 	w.Eventually("it looks", func() bool { return c.Stats().EmptyClaims > 0 })
-	require.NoError(w, chanq.Drop(w.Soon(), w.DB, "work", chanq.Config{}))
+	require.NoError(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
 	w.within("the consumer ends", c.Done())
 	require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
 }

@@ -18,6 +18,8 @@ func TestCitus(t *testing.T) { guarantees.Run(t, testdb.Citus) }
 
 func TestCitusThroughAnotherNode(t *testing.T) { guarantees.Run(t, testdb.CitusElsewhere) }
 
+func TestCitusThroughTheNodeOfTheSchema(t *testing.T) { guarantees.Run(t, testdb.CitusHolder) }
+
 func TestSQLServerStandIn(t *testing.T) { guarantees.Run(t, testdb.StandIn) }
 
 // What the server reads is all that differs from the other stand-in, which the race detector

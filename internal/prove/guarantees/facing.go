@@ -39,7 +39,7 @@ func (w *world) face(queue string, cfg chanq.Config) {
 	} else {
 		require.NoError(w, err)
 	}
-	conn, err := w.DB.Conn(w.Soon())
+	conn, err := w.Tables().Conn(w.Soon())
 	require.NoError(w, err)
 	defer conn.Close()
 	if w.Engine.Dialect.Name() == "sqlserver" {
@@ -275,10 +275,9 @@ func procedureWithoutSettings(w *world) {
 
 func dropFace(w *world) {
 	for _, cfg := range []chanq.Config{{}, {Kind: chanq.KindOrdered, Slots: 4}} {
-		w.Open()
-		require.NoError(w, chanq.Migrate(w.Soon(), w.DB, "work", cfg))
+		require.NoError(w, w.Migrate("work", cfg))
 		w.face("work", cfg)
-		require.NoError(w, chanq.Drop(w.Soon(), w.DB, "work", cfg))
+		require.NoError(w, chanq.Drop(w.Soon(), w.Tables(), "work", cfg))
 		_, err := w.DB.ExecContext(w.Soon(), "SELECT * FROM chanq_work_messages")
 		require.Error(w, err)
 		if w.hasProcedures() {

@@ -126,11 +126,11 @@ func dropOrdered(w *world) {
 		return
 	}
 	testdb.Send(w, q, chanq.Message[string]{Key: "k"})
-	require.ErrorIs(w, chanq.Drop(w.Soon(), w.DB, "work", chanq.Config{}), chanq.ErrNotEmpty)
-	require.NoError(w, chanq.DropWithMessages(w.Soon(), w.DB, "work", chanq.Config{}))
-	require.ErrorIs(w, chanq.Drop(w.Soon(), w.DB, "work", chanq.Config{}), chanq.ErrNoSchema)
+	require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty)
+	require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}))
+	require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
 	testdb.Send(w, w.Queue("work", chanq.Config{}), testdb.Texts("plain")...)
-	require.NoError(w, chanq.DropWithMessages(w.Soon(), w.DB, "work", orderedConfig))
+	require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
 	testdb.Send(w, w.Queue("work", chanq.Config{Kind: chanq.KindOrdered, Slots: 7}), chanq.Message[string]{Key: "k"})
 }
 
@@ -261,7 +261,7 @@ func orderedGroups(w *world) {
 	for i, meant := range []func(faultdb.Op) bool{begins, stores, func(op faultdb.Op) bool { return op.Kind == faultdb.Commit }} {
 		w.Heal()
 		if w.DB != nil {
-			require.NoError(w, chanq.DropWithMessages(w.Soon(), w.DB, "work", orderedConfig))
+			require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
 		}
 		q, ok := w.ordered("work", orderedConfig)
 		if !ok {

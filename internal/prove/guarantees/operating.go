@@ -460,18 +460,18 @@ func newerSchema(w *world) {
 	require.NoError(w, err)
 	_, err = chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})
 	require.ErrorIs(w, err, chanq.ErrNewerSchema)
-	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.DB, "work", chanq.Config{}), chanq.ErrNewerSchema)
+	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNewerSchema)
 	require.ErrorContains(w, err, fmt.Sprint(sqlbatch.Version+1))
 	w.requireState(q, id, chanq.StateReady)
 }
 
 func migrateTogether(w *world) {
-	db := w.Open()
-	_, second := w.Connect()
+	tables := w.Tables()
+	_, second := w.ConnectTables()
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
-			to := db
+			to := tables
 			if i%2 == 1 {
 				to = second
 			}
@@ -481,7 +481,7 @@ func migrateTogether(w *world) {
 		})
 	}
 	wg.Wait()
-	q := testdb.OpenOn[string](w, db, "queue0", chanq.Config{})
+	q := testdb.OpenOn[string](w, w.DB, "queue0", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	require.NoError(w, q.Pause(w.Soon()))
 	require.NoError(w, chanq.Migrate(w.Soon(), second, "queue0", chanq.Config{}))
@@ -490,15 +490,13 @@ func migrateTogether(w *world) {
 }
 
 func schemaByHand(w *world) {
-	db := w.Open()
 	list, err := chanq.Schema(w.Engine.Dialect, "work", chanq.Config{})
 	require.NoError(w, err)
 	for range 2 {
 		for _, text := range list {
-			_, err := db.ExecContext(w.Soon(), text)
-			require.NoError(w, err, text)
+			w.Define(text)
 		}
 	}
-	q := testdb.OpenOn[string](w, db, "work", chanq.Config{Retain: time.Hour})
+	q := testdb.OpenOn[string](w, w.Open(), "work", chanq.Config{Retain: time.Hour})
 	oneOfEach(w, q)
 }

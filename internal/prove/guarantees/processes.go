@@ -28,6 +28,9 @@ type task struct {
 	Workers, Attempts     int // of those who handle messages
 }
 
+// migrates is the part of a process that makes tables.
+const migrates = "migrate"
+
 // processPart is the one part of this package's children.
 const processPart = "guarantees"
 
@@ -39,7 +42,7 @@ var parts = map[string]func(context.Context, *sql.DB, task) error{
 	"ack":        playAck,
 	"die":        playDie,
 	"die of one": playMortal,
-	"migrate": func(ctx context.Context, db *sql.DB, _ task) error {
+	migrates: func(ctx context.Context, db *sql.DB, _ task) error {
 		return chanq.Migrate(ctx, db, "work", chanq.Config{})
 	},
 }
@@ -49,7 +52,11 @@ func play(ctx context.Context, t task, _ <-chan string) error {
 		if e.Name != t.Engine {
 			continue
 		}
-		c, err := e.Connect(t.Address)
+		connect := e.Connect
+		if t.Part == migrates {
+			connect = e.ConnectTables
+		}
+		c, err := connect(t.Address)
 		if err != nil {
 			return err
 		}
@@ -256,7 +263,7 @@ func migratingProcesses(w *world) {
 	w.Open()
 	var all []*process
 	for range 6 {
-		all = append(all, w.spawn("migrate"))
+		all = append(all, w.spawn(migrates))
 	}
 	for _, p := range all {
 		require.NoError(w, p.Wait())

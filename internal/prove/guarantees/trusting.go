@@ -27,8 +27,7 @@ func oldForm(w *world) {
 		"DROP TABLE chanq_work",
 		"CREATE TABLE chanq_work (id int NOT NULL PRIMARY KEY, fence int NOT NULL)",
 	} {
-		_, err := w.DB.ExecContext(w.Soon(), text)
-		require.NoError(w, err)
+		w.Define(text)
 	}
 	refused := func(err error) {
 		w.Helper()
@@ -38,14 +37,13 @@ func oldForm(w *world) {
 	}
 	_, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})
 	refused(err)
-	refused(chanq.Migrate(w.Soon(), w.DB, "work", chanq.Config{}))
+	refused(chanq.Migrate(w.Soon(), w.Tables(), "work", chanq.Config{}))
 	_, err = w.DB.ExecContext(w.Soon(), "INSERT INTO chanq_work (id, fence) VALUES (1, 1)")
 	require.NoError(w, err, "nothing was changed")
 	w.requireState(testdb.OpenOn[string](w, w.DB, "other", chanq.Config{}), id, chanq.StateReady)
 
 	for _, table := range []string{"chanq_work", "chanq_work_dead", "chanq_work_done"} {
-		_, err := w.DB.ExecContext(w.Soon(), "DROP TABLE "+table)
-		require.NoError(w, err)
+		w.Define("DROP TABLE " + table)
 	}
 	w.requireState(w.Queue("work", chanq.Config{}), testdb.Send(w, w.Queue("work", chanq.Config{}), testdb.Texts("new")...)[0], chanq.StateReady)
 }

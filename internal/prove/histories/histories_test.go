@@ -30,6 +30,14 @@ func TestRandomHistoriesOnPostgreSQL(t *testing.T) { histories.Run(t, testdb.Pos
 
 func TestRandomHistoriesOnCitus(t *testing.T) { histories.Run(t, testdb.Citus) }
 
+func TestRandomHistoriesOnCitusThroughAnotherNode(t *testing.T) {
+	histories.Run(t, testdb.CitusElsewhere)
+}
+
+func TestRandomHistoriesOnCitusThroughTheNodeOfTheSchema(t *testing.T) {
+	histories.Run(t, testdb.CitusHolder)
+}
+
 func TestRandomHistoriesOnSQLServer(t *testing.T) { histories.Run(t, testdb.StandInVersions) }
 
 // On SQLite a refusal is that of database/sql, which then looks for another
@@ -48,6 +56,10 @@ func TestFaultsAtEveryOperationOnPostgreSQL(t *testing.T) {
 // Each run has a schema to make first.
 func TestFaultsAtEveryOperationOnCitus(t *testing.T) {
 	histories.Walk(t, testdb.Citus, stride(29, 97))
+}
+
+func TestFaultsAtEveryOperationOnCitusThroughAnotherNode(t *testing.T) {
+	histories.Walk(t, testdb.CitusElsewhere, stride(59, 97))
 }
 
 // On the stand-in a run takes longer than on the other engines; 1 passes, too.

@@ -39,7 +39,14 @@ func Run(t *testing.T, e testdb.Engine) {
 			db := sql.OpenDB(served.connector(t, e, address))
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
 			cfg := chanq.Config{Dialect: e.Dialect, MaxAttempts: maxAttempts, Retain: retain}
-			require.NoError(t, chanq.Migrate(t.Context(), db, "model", cfg))
+			tables := db
+			if e.Tables != nil {
+				connector, err := e.Tables(address)
+				require.NoError(t, err)
+				tables = sql.OpenDB(connector)
+				t.Cleanup(func() { require.NoError(t, tables.Close()) })
+			}
+			require.NoError(t, chanq.Migrate(t.Context(), tables, "model", cfg))
 			time, err := newClock(db, e.Dialect, "model")
 			require.NoError(t, err)
 			rapid.Check(t, func(t *rapid.T) {

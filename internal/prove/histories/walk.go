@@ -163,10 +163,16 @@ const acked chanq.State = "acked"
 type unowned struct{ driver.Connector }
 
 func newWalk(t *testing.T, e testdb.Engine, m mishap, a aim) *walk {
-	inner, err := e.Connect(e.Create(t))
+	address := e.Create(t)
+	inner, err := e.Connect(address)
 	require.NoError(t, err)
+	observed := inner
+	if e.Tables != nil {
+		observed, err = e.Tables(address)
+		require.NoError(t, err)
+	}
 	w := &walk{
-		T: t, mishap: m, aim: a, observer: sql.OpenDB(inner),
+		T: t, mishap: m, aim: a, observer: sql.OpenDB(observed),
 		stored: map[chanq.ID]string{}, doubtful: map[chanq.ID]bool{}, settledAs: map[chanq.ID]chanq.State{},
 		visits: map[string]int{}, effects: map[chanq.ID]bool{},
 	}

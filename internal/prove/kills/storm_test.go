@@ -42,6 +42,14 @@ func TestCitusSurvivesKilledProcesses(t *testing.T) {
 	survive(t, storm{Engine: "citus", Address: testdb.Citus.Create(t), Rate: 200})
 }
 
+func TestCitusSurvivesKilledProcessesThroughAnotherNode(t *testing.T) {
+	survive(t, storm{Engine: "citus-elsewhere", Address: testdb.CitusElsewhere.Create(t), Rate: 200})
+}
+
+func TestCitusSurvivesKilledProcessesThroughTheNodeOfTheSchema(t *testing.T) {
+	survive(t, storm{Engine: "citus-holder", Address: testdb.CitusHolder.Create(t), Rate: 200})
+}
+
 // TestSQLServerStandInSurvivesKilledProcesses: the stand-in keeps its tables in
 // memory, so it is not restarted.
 func TestSQLServerStandInSurvivesKilledProcesses(t *testing.T) {

@@ -32,6 +32,15 @@ const lockLease = `SELECT uuid_send(id) FROM chanq_soak
 	WHERE id = (SELECT id FROM chanq_soak WHERE leased_by IS NOT NULL ORDER BY random() LIMIT 1) AND leased_by IS NOT NULL
 	FOR UPDATE SKIP LOCKED`
 
+// citus is one by way of a node.
+func citus(e testdb.Engine) engine {
+	return engine{
+		Engine:  e,
+		size:    `SELECT citus_total_relation_size('chanq_soak'), 0`,
+		lockOne: lockLease, lockFor: 2 * leaseFor, freezeFor: 2 * leaseFor,
+	}
+}
+
 var engines = map[string]engine{
 	"sqlite": {
 		Engine: testdb.SQLite, file: true,
@@ -45,11 +54,9 @@ var engines = map[string]engine{
 		drop:    []string{`DROP TABLE IF EXISTS chanq_soak, chanq_soak_dead, chanq_soak_done`, `DELETE FROM chanq_queues WHERE name = 'soak'`},
 		lockOne: lockLease, lockFor: 2 * leaseFor, freezeFor: 2 * leaseFor,
 	},
-	"citus": {
-		Engine:  testdb.Citus,
-		size:    `SELECT citus_total_relation_size('chanq_soak'), 0`,
-		lockOne: lockLease, lockFor: 2 * leaseFor, freezeFor: 2 * leaseFor,
-	},
+	"citus":           citus(testdb.Citus),
+	"citus-elsewhere": citus(testdb.CitusElsewhere),
+	"citus-holder":    citus(testdb.CitusHolder),
 	"sqlserver": {
 		Engine: testdb.SQLServer,
 		size:   `SELECT SUM(reserved_page_count) * 8192, 0 FROM sys.dm_db_partition_stats WHERE object_id = OBJECT_ID(N'dbo.chanq_soak')`,

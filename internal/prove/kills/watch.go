@@ -14,10 +14,11 @@ import (
 // watch looks at the queue from the judge's process, over a connection that
 // nothing breaks.
 type watch struct {
-	engine engine
-	db     *sql.DB
-	queue  *chanq.Queue[[]byte]
-	start  time.Time
+	engine  engine
+	address string
+	db      *sql.DB
+	queue   *chanq.Queue[[]byte]
+	start   time.Time
 
 	samples []sample
 }
@@ -38,7 +39,7 @@ func newWatch(name, address string) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watch{engine: e, db: db, start: time.Now()}, nil
+	return &watch{engine: e, address: address, db: db, start: time.Now()}, nil
 }
 
 // create makes the queue, which must not be there: its messages are not ours.
@@ -48,7 +49,13 @@ func (w *watch) create(ctx context.Context) (err error) {
 	} else if !errors.Is(err, chanq.ErrNoSchema) {
 		return err
 	}
-	if err := chanq.Migrate(ctx, w.db, queueName, config(w.engine)); err != nil {
+	connector, err := w.engine.ConnectTables(w.address)
+	if err != nil {
+		return err
+	}
+	tables := sql.OpenDB(connector)
+	defer tables.Close()
+	if err := chanq.Migrate(ctx, tables, queueName, config(w.engine)); err != nil {
 		return err
 	}
 	w.queue, err = chanq.Open[[]byte](ctx, w.db, queueName, config(w.engine))

@@ -41,16 +41,40 @@ func CitusSchema(t testing.TB) string {
 // CitusElsewhere is CitusSchema by way of a worker that does not have the schema.
 func CitusElsewhere(t testing.TB) string {
 	t.Helper()
+	return throughWorker(t, `n.groupid NOT IN (`+schemaGroups+`)`)
+}
+
+// CitusHolder is CitusSchema by way of the worker that has the schema.
+func CitusHolder(t testing.TB) string {
+	t.Helper()
+	return throughWorker(t, `n.groupid IN (`+schemaGroups+`)`)
+}
+
+// schemaGroups are the nodes that the schema of a session lies on.
+const schemaGroups = `SELECT p.groupid FROM pg_dist_shard AS h JOIN pg_dist_placement AS p USING (shardid) WHERE h.logicalrelid = 'anchor'::regclass`
+
+// throughWorker is CitusSchema by way of a worker of which a condition on n is so.
+func throughWorker(t testing.TB, condition string) string {
+	t.Helper()
 	dsn := CitusSchema(t)
 	run(t, dsn, `CREATE TABLE anchor ()`) // until there is a table the schema is nowhere
 	conn := connect(t, dsn)
 	defer conn.Close(context.Background())
 	var host, port string
 	require.NoError(t, conn.QueryRow(context.Background(), `SELECT n.nodename, n.nodeport::text FROM pg_dist_node AS n
-WHERE n.groupid <> 0 AND n.groupid NOT IN (
-  SELECT p.groupid FROM pg_dist_shard AS h JOIN pg_dist_placement AS p USING (shardid) WHERE h.logicalrelid = 'anchor'::regclass)
+WHERE n.groupid <> 0 AND `+condition+`
 LIMIT 1`).Scan(&host, &port), "the cluster has two workers")
 	return with(with(dsn, "host", host), "port", port)
+}
+
+// CitusTables is the address of the same schema by way of the coordinator, the one node that
+// makes and drops tables.
+func CitusTables(dsn string) (string, error) {
+	schema, err := Schema(dsn)
+	if err != nil {
+		return "", err
+	}
+	return with(with(os.Getenv(CitusVariable), "lock_timeout", "0"), "search_path", schema), nil
 }
 
 // CitusCoordinator opens the database by way of the coordinator.

@@ -194,12 +194,10 @@ func orderedDrop(w *world) {
 	c := w.owner()
 	w.line(0, "a", 1)
 	require.Len(w, w.claimSlots(c).leased, 1)
-	for _, st := range w.Drop() {
-		w.run(st)
-	}
+	w.dropTables()
 	require.Empty(w, w.run(w.Version()))
 	plain := w.dialect.Queue(Orders)
-	Migrate(w.T, w.dialect, w.db, Orders)
+	Migrate(w.T, w.dialect, w.tables, Orders)
 	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0, 0, 0, "")}, w.run(plain.Version()), "it may become a plain one")
 	require.Empty(w, w.run(plain.Members()))
 	var left int

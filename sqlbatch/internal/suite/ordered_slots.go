@@ -57,7 +57,7 @@ func slotsAreTaken(w *world) {
 
 	elsewhere := Ordered
 	elsewhere.Queue = "others"
-	Migrate(w.T, w.dialect, w.db, elsewhere)
+	Migrate(w.T, w.dialect, w.tables, elsewhere)
 	require.Equal(w, map[int]int64{0: 1}, w.fences(w.run(w.dialect.Queue(elsewhere).TakeSlots(other, []int{0, slots}))), "each queue has its own")
 }
 

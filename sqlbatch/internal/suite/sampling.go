@@ -183,9 +183,7 @@ func samplesThin(w *world) {
 func samplesDropped(w *world) {
 	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
 	w.sample(w.dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Sent: 1})
-	for _, st := range w.Drop() {
-		w.run(st)
-	}
+	w.dropTables()
 	var queues string
 	require.NoError(w, w.db.QueryRow("SELECT MIN(queue) FROM chanq_samples").Scan(&queues))
 	require.Equal(w, "other", queues)

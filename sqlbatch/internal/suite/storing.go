@@ -62,17 +62,17 @@ func clock(w *world) { require.InDelta(w, time.Now().UnixMilli(), w.now(), 30_00
 
 func migrateAgain(w *world) {
 	w.sendAll(1)
-	Migrate(w, w.dialect, w.db, Orders)
+	Migrate(w, w.dialect, w.tables, Orders)
 	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0, 0, 0, "")}, w.run(w.Version()))
 	require.Equal(w, []byte{1}, w.claim(10))
 }
 
 func registry(w *world) {
 	others := sqlbatch.Names{Queue: "others"}
-	w.exec("DROP TABLE chanq_queues")
+	w.define("DROP TABLE chanq_queues")
 	m := w.dialect.Migrations(others)[0]
 	for _, text := range m.Statements[:m.Registry] {
-		w.exec("%s", text)
+		w.define(text)
 	}
 	q := w.dialect.Queue(others)
 	require.Empty(w, w.run(q.Version()), "it can be asked for")

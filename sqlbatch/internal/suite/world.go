@@ -24,6 +24,7 @@ type world struct {
 	*testing.T
 	dialect sqlbatch.Dialect
 	db      *sql.DB
+	tables  *sql.DB // where they can be made and dropped
 	sqlbatch.Queue
 }
 
@@ -119,6 +120,22 @@ func (w *world) exec(format string, args ...any) {
 	w.Helper()
 	_, err := w.db.Exec(fmt.Sprintf(format, args...))
 	require.NoError(w, err)
+}
+
+// define makes, changes or drops a table.
+func (w *world) define(text string) {
+	w.Helper()
+	_, err := w.tables.Exec(text)
+	require.NoError(w, err, text)
+}
+
+// dropTables drops the queue.
+func (w *world) dropTables() {
+	w.Helper()
+	for _, st := range w.Drop() {
+		_, err := Rows(context.Background(), w.tables, st)
+		require.NoError(w, err, st.Text)
+	}
 }
 
 // shift moves a time of some rows by d: "chanq_orders.due_at".
