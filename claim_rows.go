@@ -30,10 +30,6 @@ const (
 	headersGrow = 8
 )
 
-// ReasonExpired is the last error of a message that was set aside because its TTL
-// was over.
-const ReasonExpired = "expired"
-
 // claimedRow is a row of a claim, its bytes copied.
 type claimedRow struct {
 	item               sqlbatch.Item
@@ -154,7 +150,7 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 	}
 	inTurn[T](len(rows), func(i int) { leases[i].fill(q, &rows[i]) }, func(i int) {
 		leases[i].lease.quiet = true
-		leases[i].lease.setAside(fmt.Sprintf("chanq: cannot decode: codec %v", errLeft))
+		leases[i].lease.setAside(fmt.Sprintf("%scodec %v", reasonDecode, errLeft))
 	})
 	order := func(a, b *Lease[T]) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.lease.due, b.lease.due), bytes.Compare(a.ID[:], b.ID[:]))
@@ -200,7 +196,7 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 	}
 	if err != nil {
 		l.lease.quiet = true
-		l.lease.setAside(fmt.Sprintf("chanq: cannot decode: %v", err))
+		l.lease.setAside(fmt.Sprintf("%s%v", reasonDecode, err))
 		return
 	}
 	l.lease.suspect = isSuspect(row.attempts, row.lapses, q.cfg.MaxAttempts)

@@ -115,7 +115,7 @@ func (c *shardConsumer[T]) unread(row *claimedRow, deadline time.Duration, late 
 	case late:
 		l.text = fmt.Sprintf("chanq: could not be read within %v", c.claimPatience())
 	default:
-		l.text, l.quiet = fmt.Sprintf("chanq: could not be read: %v", cause), true
+		l.text, l.quiet = fmt.Sprintf("%s%v", reasonRead, cause), true
 	}
 	if !row.expired {
 		l.op = l.nackOp()

@@ -3,6 +3,7 @@ package chanq
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"slices"
 	"time"
 
@@ -157,7 +158,7 @@ func (p *pipe[In, Out]) storePart(items []*piped[Out]) (again [][]*piped[Out]) {
 	case len(items) > 1:
 		return slices.Collect(slices.Chunk(items, (len(items)+parts-1)/parts))
 	case f.Class == sqlbatch.BadRow:
-		p.handBack(first.in, settleDead, f.Err)
+		p.handBack(first.in, settleDead, fmt.Errorf("%s%w", reasonOutput, f.Err))
 	case first.failed:
 		p.nack(first.in, f.Err)
 	default:

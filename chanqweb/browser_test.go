@@ -166,18 +166,18 @@ func TestPagesInABrowser(t *testing.T) {
 	}
 }
 
-func TestAnOperatorRetriesAGroupInABrowser(t *testing.T) {
+func TestAnOperatorRedrivesAGroupInABrowser(t *testing.T) {
 	shop := newShop(t)
 	shop.kill(shop.mail, "x", nil, fmt.Errorf("user 1 is unknown"), fmt.Errorf("user 2 is unknown"), fmt.Errorf("disk full"))
 	s := shop.open(everything)
 	b := newBrowser(t)
 	b.size(1280, "light")
 	b.see(s.url + "/q/mail/failures")
-	b.do(chromedp.Click(`.causes li:first-child button[value=retry]`), chromedp.WaitVisible(`.notice`))
+	b.do(chromedp.Click(`.causes li:first-child button[value=redrive]`), chromedp.WaitVisible(`.notice`))
 	require.Contains(t, evaluate[string](b, `document.querySelector(".notice").textContent`), "2 messages are ready again")
 	require.Equal(t, 2, shop.stats(shop.mail).Ready)
 
-	b.do(chromedp.Click(`.causes li:first-child button[value=delete]`), chromedp.WaitReady(`input[name=sure]`))
+	b.do(chromedp.Click(`.causes li:first-child button[value=purge]`), chromedp.WaitReady(`input[name=sure]`))
 	require.Equal(t, 1, shop.stats(shop.mail).Dead)
 	b.do(chromedp.Click(`main button.danger`), chromedp.WaitVisible(`.notice`))
 	require.Zero(t, shop.stats(shop.mail).Dead)

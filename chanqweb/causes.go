@@ -38,12 +38,20 @@ func keyOf(cause string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// eachDead calls f with the latest dead messages, as they are shown, some at a time, up to most of
-// them and for as long as ctx lasts. It reports whether those were all.
-func (h *Handler) eachDead(ctx context.Context, q *chanq.Queue[[]byte], most int, f func([]chanq.Entry) error) (all bool, err error) {
+// eachDead calls f with the latest dead messages, as the visitor may see them, some at a time, up to most
+// of them and for as long as ctx lasts. It reports whether those were all. What shards have that do not
+// answer is not among them.
+func (h *Handler) eachDead(ctx context.Context, v *visit, q *chanq.Queue[[]byte], most int, f func([]chanq.Entry) error) (all bool, err error) {
 	var from chanq.Place
+	all = true
 	for looked := 0; looked < most; {
-		list, next, err := q.Browse(ctx, chanq.StateDead, from, causesAtOnce)
+		ask, cancel := patient(ctx, q.Shards())
+		list, next, err := q.Browse(ask, chanq.StateDead, from, causesAtOnce)
+		cancel()
+		if away := missing(apart(q, err)); away != "" {
+			h.teller.tell(q.Name(), away, err)
+			v.away, all, err = away, false, nil
+		}
 		if err != nil {
 			if looked > 0 && ctx.Err() != nil {
 				return false, nil
@@ -51,13 +59,16 @@ func (h *Handler) eachDead(ctx context.Context, q *chanq.Queue[[]byte], most int
 			return false, err
 		}
 		for i := range list {
-			h.cfg.Redact(q.Name(), &list[i])
+			h.conceal(v, q.Name(), &list[i])
 		}
 		if err := f(list); err != nil {
 			return false, err
 		}
 		if next == "" {
-			return true, nil
+			return all, nil
+		}
+		if ctx.Err() != nil {
+			break
 		}
 		looked, from = looked+len(list), next
 	}
@@ -65,11 +76,11 @@ func (h *Handler) eachDead(ctx context.Context, q *chanq.Queue[[]byte], most int
 }
 
 // causes are those of the latest dead messages, the most frequent first.
-func (h *Handler) causes(ctx context.Context, q *chanq.Queue[[]byte]) (list []*cause, looked int, all bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, lookAtCauses)
+func (h *Handler) causes(v *visit, q *chanq.Queue[[]byte]) (list []*cause, looked int, all bool, err error) {
+	ctx, cancel := context.WithTimeout(v.ctx, lookAtCauses)
 	defer cancel()
 	found := map[string]*cause{}
-	all, err = h.eachDead(ctx, q, mostDead, func(page []chanq.Entry) error {
+	all, err = h.eachDead(ctx, v, q, mostDead, func(page []chanq.Entry) error {
 		looked += len(page)
 		for _, e := range page {
 			text := causeOf(e.LastError)
@@ -90,10 +101,10 @@ func (h *Handler) causes(ctx context.Context, q *chanq.Queue[[]byte]) (list []*c
 
 // toCause does something to all dead messages of a cause, for as long as finding them may take. It
 // reports how many that were, and whether it came to the end.
-func (h *Handler) toCause(ctx context.Context, q *chanq.Queue[[]byte], key string, do func([]chanq.ID) (int, error)) (n int, all bool, err error) {
+func (h *Handler) toCause(ctx context.Context, v *visit, q *chanq.Queue[[]byte], key string, do func([]chanq.ID) (int, error)) (n int, all bool, err error) {
 	find, stop := context.WithTimeout(ctx, findCauses)
 	defer stop()
-	all, err = h.eachDead(find, q, math.MaxInt, func(page []chanq.Entry) error {
+	all, err = h.eachDead(find, v, q, math.MaxInt, func(page []chanq.Entry) error {
 		var ids []chanq.ID
 		for _, e := range page {
 			if keyOf(causeOf(e.LastError)) == key {

@@ -43,11 +43,11 @@ func whole(f func(*chanq.Queue[[]byte], context.Context) error) func(context.Con
 }
 
 var deeds = map[string]deed{
-	"pause":  {notice: "The queue is paused: nothing is claimed any more, in any process.", run: whole((*chanq.Queue[[]byte]).Pause)},
-	"resume": {notice: "The queue goes on.", run: whole((*chanq.Queue[[]byte]).Resume)},
-	"retry":  {notice: "%s ready again, with no attempts counted.", many: true, run: byIDs((*chanq.Queue[[]byte]).RedriveIDs)},
-	"delete": {
-		ask: "Delete dead messages? There is no way back.", notice: "%s deleted.", many: true,
+	"pause":   {notice: "The queue is paused: nothing is claimed any more, in any process.", run: whole((*chanq.Queue[[]byte]).Pause)},
+	"resume":  {notice: "The queue goes on.", run: whole((*chanq.Queue[[]byte]).Resume)},
+	"redrive": {notice: "%s ready again, with no attempts counted.", many: true, run: byIDs((*chanq.Queue[[]byte]).RedriveIDs)},
+	"purge": {
+		ask: "Purge dead messages? They are deleted: there is no way back.", notice: "%s purged.", many: true,
 		run: byIDs((*chanq.Queue[[]byte]).PurgeIDs),
 	},
 	"cancel": {
@@ -107,7 +107,10 @@ func (h *Handler) change(v *visit) (*answer, error) {
 		return nil, err
 	}
 	query := url.Values{"did": {c.Do}, "n": {strconv.Itoa(n)}}
-	if !all {
+	switch {
+	case v.away != "":
+		query.Set("away", "yes")
+	case !all:
 		query.Set("more", "yes")
 	}
 	return &answer{goTo: "q/" + url.PathEscape(name) + "/" + back(c.Back, query)}, nil
@@ -144,7 +147,7 @@ func readChange(form url.Values) (c change, d deed, err error) {
 }
 
 // do makes a change, and logs it. It goes on when who asked has gone: half of it would be
-// done.
+// done. Shards that do not answer are passed over, and named in v.
 func (h *Handler) do(v *visit, q *chanq.Queue[[]byte], c change, d deed) (n int, all bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.ctx), changeTime)
 	defer cancel()
@@ -153,20 +156,30 @@ func (h *Handler) do(v *visit, q *chanq.Queue[[]byte], c change, d deed) (n int,
 	if c.Cause != "" && len(c.IDs) == 0 {
 		log = log.With("cause", c.Cause)
 		log.Info("chanqweb: a change begins", "messages", "all of the cause")
-		n, all, err = h.toCause(ctx, q, c.Cause, func(ids []chanq.ID) (int, error) { return d.run(ctx, q, ids) })
+		n, all, err = h.toCause(ctx, v, q, c.Cause, func(ids []chanq.ID) (int, error) { return h.run(ctx, v, q, d, ids) })
 	} else {
 		log.Info("chanqweb: a change begins", "messages", len(c.IDs), "first", firstOf(c.IDs))
-		n, err = d.run(ctx, q, c.IDs)
+		n, err = h.run(ctx, v, q, d, c.IDs)
 	}
 	if err != nil {
 		log.Error("chanqweb: a change has failed", "changed", n, "error", err)
 		return n, false, err
 	}
-	log.Info("chanqweb: a change was made", "changed", n, "all", all)
+	log.Info("chanqweb: a change was made", "changed", n, "all", all && v.away == "", "away", v.away)
 	if err := h.store.changed(ctx, q.Name()); err != nil && !errors.Is(err, chanq.ErrNoSchema) {
 		log.Debug("chanqweb: the figures are not renewed", "error", err)
 	}
 	return n, all, nil
+}
+
+// run does it to some messages, or to the queue.
+func (h *Handler) run(ctx context.Context, v *visit, q *chanq.Queue[[]byte], d deed, ids []chanq.ID) (int, error) {
+	n, err := d.run(ctx, q, ids)
+	if away := missing(apart(q, err)); away != "" {
+		h.teller.tell(q.Name(), away, err)
+		v.away, err = away, nil
+	}
+	return n, err
 }
 
 func firstOf(ids []chanq.ID) string {
@@ -193,19 +206,23 @@ func back(to string, query url.Values) string {
 func noticeOf(query url.Values) string {
 	d, known := deeds[query.Get("did")]
 	n, err := strconv.Atoi(query.Get("n"))
+	var text string
 	switch {
 	case !known || err != nil || n < 0:
 		return ""
 	case !d.many:
-		return d.notice
+		text = d.notice
 	case n == 0:
-		return "No message was changed: none was there any more, or none that could be."
+		text = "No message was changed: none was there any more, or none that could be."
+	case n == 1:
+		text = fmt.Sprintf(d.notice, "One message is")
+	default:
+		text = fmt.Sprintf(d.notice, grouped(int64(n))+" messages are")
 	}
-	text := "One message is"
-	if n > 1 {
-		text = grouped(int64(n)) + " messages are"
-	}
-	if text = fmt.Sprintf(d.notice, text); query.Get("more") != "" {
+	switch {
+	case query.Get("away") != "":
+		text += " Not all shards have answered: do it once more when they do."
+	case query.Get("more") != "" && d.many:
 		text += " There may be more of them: do it once more."
 	}
 	return text

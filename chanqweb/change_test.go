@@ -29,7 +29,7 @@ func TestWhoMayNotChangeAnythingHasNoFormAndNoSuccess(t *testing.T) {
 		require.NotContains(t, text, `method="post"`, at)
 	}
 	token := shop.open(everything).token("/q/mail/")
-	for do := range map[string]bool{"pause": true, "retry": true, "delete": true, "cancel": true} {
+	for do := range map[string]bool{"pause": true, "redrive": true, "purge": true, "cancel": true} {
 		r := s.post("mail", "do", do, "id", ids[0].String(), "sure", "yes", "token", token)
 		require.Equal(t, http.StatusForbidden, r.StatusCode, do)
 	}
@@ -118,24 +118,24 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 	did("The queue goes on", "do", "resume")
 	require.False(t, shop.stats(shop.mail).Paused)
 
-	did("One message is ready again", "do", "retry", "id", dead[3].String(), "back", "dead")
+	did("One message is ready again", "do", "redrive", "id", dead[3].String(), "back", "dead")
 	require.Equal(t, 3, shop.stats(shop.mail).Dead)
-	did("No message was changed", "do", "retry", "id", dead[3].String(), "back", "dead")
+	did("No message was changed", "do", "redrive", "id", dead[3].String(), "back", "dead")
 
 	key := causeKey(t, s.see("/q/mail/failures"), "user … is unknown")
-	did("2 messages are ready again", "do", "retry", "cause", key, "back", "failures")
+	did("2 messages are ready again", "do", "redrive", "cause", key, "back", "failures")
 	require.Equal(t, 1, shop.stats(shop.mail).Dead)
 
-	did("Are you sure?", "do", "delete", "id", dead[2].String(), "back", "dead")
+	did("Are you sure?", "do", "purge", "id", dead[2].String(), "back", "dead")
 	require.Equal(t, 1, shop.stats(shop.mail).Dead, "it asks before")
-	did("One message is deleted", "do", "delete", "id", dead[2].String(), "back", "dead", "sure", "yes")
+	did("One message is purged", "do", "purge", "id", dead[2].String(), "back", "dead", "sure", "yes")
 	require.Zero(t, shop.stats(shop.mail).Dead)
 
 	did("Are you sure?", "do", "cancel", "id", ready.String(), "back", "ready")
 	did("One message is cancelled", "do", "cancel", "id", ready.String(), "back", "ready", "sure", "yes")
 	require.Equal(t, 3, shop.stats(shop.mail).Ready, "those that were dead")
 
-	for _, said := range []string{"do=pause", "do=resume", "do=retry", "cause=" + key, "changed=2", "do=delete", "do=cancel", "user=ada"} {
+	for _, said := range []string{"do=pause", "do=resume", "do=redrive", "cause=" + key, "changed=2", "do=purge", "do=cancel", "user=ada"} {
 		require.Contains(t, s.log.String(), said)
 	}
 }
@@ -153,12 +153,12 @@ func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
 	shop := newShop(t)
 	s := shop.open(everything)
 	token := s.token("/q/mail/")
-	many := []string{"do", "retry", "token", token}
+	many := []string{"do", "redrive", "token", token}
 	for range 1001 {
 		many = append(many, "id", chanq.NewID().String())
 	}
 	for _, fields := range [][]string{
-		{"do", "drop"}, {"do", ""}, {"do", "retry"}, {"do", "retry", "id", "odd"}, {"do", "cancel", "sure", "yes"}, {"do", "retry", "cause", "odd"}, many,
+		{"do", "drop"}, {"do", ""}, {"do", "redrive"}, {"do", "redrive", "id", "odd"}, {"do", "cancel", "sure", "yes"}, {"do", "redrive", "cause", "odd"}, many,
 	} {
 		r := s.post("mail", append(fields, "token", token)...)
 		require.Equal(t, http.StatusBadRequest, r.StatusCode, fields[:2])
@@ -184,8 +184,8 @@ func TestAFormLeadsNowhereElse(t *testing.T) {
 // An address may be made by anybody: it puts no words into the page's mouth.
 func TestANoticeIsOneOfThePagesOwn(t *testing.T) {
 	s := newShop(t).open(chanqweb.Rights{})
-	for _, query := range []string{"?did=all+is+lost&n=1", "?did=retry&n=<b>", "?did=retry&n=-1", "?did=drop&n=1"} {
+	for _, query := range []string{"?did=all+is+lost&n=1", "?did=redrive&n=<b>", "?did=redrive&n=-1", "?did=drop&n=1"} {
 		require.NotContains(t, s.see("/q/mail/"+query), "notice", query)
 	}
-	require.Contains(t, s.see("/q/mail/?did=retry&n=3"), "3 messages are ready again")
+	require.Contains(t, s.see("/q/mail/?did=redrive&n=3"), "3 messages are ready again")
 }

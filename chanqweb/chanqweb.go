@@ -50,12 +50,14 @@ type Config struct {
 	// goroutines. Default: look.
 	Rights func(*http.Request) Rights
 
-	// Redact changes a message before any of it is shown: its errors, keys, headers, body. In
+	// Redact changes a message before any of it is shown, whoever looks: its errors, keys, headers, body. In
 	// lists it has neither headers nor body, and for the page of slots nothing but Key and Slot.
+	// Of what handlers returned as an error nothing else is hidden (see Rights.Bodies).
 	// It is called by many goroutines, and what it is given is its own. Default: nothing is changed.
 	Redact func(queue string, e *chanq.Entry)
 
-	// Log gets a record of each change, and of each that was refused. Default slog.Default().
+	// Log gets a record of each change, and of each that was refused; and the errors of the database, of
+	// which a page tells no more than a sentence. Default slog.Default().
 	Log *slog.Logger
 
 	// History is what queues were like. Default: what chanq keeps of them, chanq.Queue.History.
@@ -76,8 +78,8 @@ type Config struct {
 // Rights are what somebody may do. The zero value is to look.
 type Rights struct {
 	User   string // who it is, for the log
-	Change bool   // retry, delete, pause, resume
-	Bodies bool   // see bodies, and values of headers
+	Change bool   // redrive, purge, cancel, pause, resume
+	Bodies bool   // see bodies, values of headers, and what a codec said of those it cannot decode
 }
 
 // Handler serves the page. It is safe for concurrent use, and has no goroutines but those
@@ -85,6 +87,7 @@ type Rights struct {
 type Handler struct {
 	cfg    Config
 	store  *store
+	teller *teller
 	pages  *pages
 	mux    *http.ServeMux
 	origin *http.CrossOriginProtection
@@ -139,8 +142,9 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 		cfg.Secret = make([]byte, leastSecret)
 		rand.Read(cfg.Secret) // which never fails
 	}
+	told := &teller{log: cfg.Log, last: map[string]time.Time{}}
 	h := &Handler{
-		cfg: cfg, store: newStore(db, cfg), pages: loadPages(), mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
+		cfg: cfg, store: newStore(db, cfg, told), teller: told, pages: loadPages(), mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
 		lives: make(chan struct{}, cfg.MaxLive), closed: make(chan struct{}),
 	}
 	h.routes()

@@ -24,7 +24,6 @@ type chart struct {
 	Lines  []line
 	Top    string // what the upper edge is
 	Places []string
-	Empty  bool
 	Rows   [][]string // the same as a table, the last first
 }
 
@@ -42,9 +41,10 @@ type series struct {
 	of   func(chanq.Sample) float64
 }
 
-// draw makes a chart of samples, from begin for as long as last.
-func draw(title string, samples []chanq.Sample, begin time.Time, s span, format func(float64) string, all ...series) chart {
-	c := chart{Title: title, Places: s.Places, Empty: len(samples) == 0}
+// draw makes a chart of samples of the time before now.
+func draw(title string, samples []chanq.Sample, now time.Time, s span, format func(float64) string, all ...series) chart {
+	begin := now.Add(-s.Last)
+	c := chart{Title: title, Places: s.Places}
 	top := 0.0
 	for _, one := range all {
 		for _, sample := range samples {
@@ -54,10 +54,14 @@ func draw(title string, samples []chanq.Sample, begin time.Time, s span, format 
 		}
 	}
 	top = roundUp(top)
-	c.Top = format(top)
+	c.Top = strings.TrimSuffix(format(top), "+")
 	for _, one := range all {
-		path, last := trace(samples, begin, s.Last, s.step, top, one.of)
-		c.Lines = append(c.Lines, line{Name: one.name, Path: path, Area: below(path), Last: format(last)})
+		path, latest := trace(samples, begin, s.Last, s.step, top, one.of)
+		l := line{Name: one.name, Path: path, Area: below(path), Last: format(math.NaN())}
+		if latest != nil && now.Sub(latest.At.Add(s.step)) <= 2*s.step { // else it is no figure of now
+			l.Last = format(one.of(*latest))
+		}
+		c.Lines = append(c.Lines, l)
 	}
 	c.Rows = table(samples, s, format, all)
 	return c
@@ -78,30 +82,42 @@ func table(samples []chanq.Sample, s span, format func(float64) string, all []se
 	return rows
 }
 
-// trace is the path of a figure. Where samples are missing, it begins anew.
-func trace(samples []chanq.Sample, begin time.Time, last, step time.Duration, top float64, of func(chanq.Sample) float64) (path string, latest float64) {
+// trace is the path of a figure, and the last sample on it. Where samples are missing, or have no such
+// figure, it begins anew; one between two gaps is a dot.
+func trace(samples []chanq.Sample, begin time.Time, last, step time.Duration, top float64, of func(chanq.Sample) float64) (path string, latest *chanq.Sample) {
 	var b strings.Builder
-	var before time.Time
-	latest = math.NaN()
-	for _, s := range samples {
-		v := of(s)
+	alone := false // what was written last begins a piece
+	for i := range samples {
+		s := &samples[i]
+		v := of(*s)
 		x := float64(s.At.Sub(begin)) / float64(last) * chartWidth
 		if math.IsNaN(v) || x < 0 || x > chartWidth {
 			continue
-		}
-		verb := 'L'
-		if before.IsZero() || s.At.Sub(before) > 5*step/2 {
-			verb = 'M'
 		}
 		y := float64(chartHeight)
 		if top > 0 {
 			y -= v / top * (chartHeight - 4)
 		}
-		fmt.Fprintf(&b, "%c%.1f %.1f", verb, x, y-1)
-		before, latest = s.At, v
+		if latest != nil && s.At.Sub(latest.At) <= 5*step/2 {
+			fmt.Fprintf(&b, "L%.1f %.1f", x, y-1)
+			alone = false
+		} else {
+			if alone {
+				b.WriteString(dot)
+			}
+			fmt.Fprintf(&b, "M%.1f %.1f", x, y-1)
+			alone = true
+		}
+		latest = s
+	}
+	if alone {
+		b.WriteString(dot)
 	}
 	return b.String(), latest
 }
+
+// dot is a line of no length, whose round ends are seen.
+const dot = "h0"
 
 // below closes each piece of a path along the lower edge.
 func below(path string) string {
@@ -147,19 +163,25 @@ func rate(step time.Duration, of func(chanq.Sample) int64) func(chanq.Sample) fl
 	return func(s chanq.Sample) float64 { return float64(of(s)) / step.Seconds() }
 }
 
-func charts(samples []chanq.Sample, now time.Time, s span) []chart {
-	begin := now.Add(-s.Last)
+// charts are those of a queue, whose counts end at limit in each of its shards.
+func charts(samples []chanq.Sample, now time.Time, s span, limit int) []chart {
+	over := ended(samples, s.step, now) // what is still added up would be drawn too low
 	return []chart{
-		draw("Depth", samples, begin, s, amount,
+		draw("Depth", samples, now, s, func(v float64) string { return atLeast(v, limit) },
 			series{"ready", counted(func(s chanq.Sample) int { return s.Ready })},
 			series{"leased", counted(func(s chanq.Sample) int { return s.Leased })},
 			series{"dead", counted(func(s chanq.Sample) int { return s.Dead })}),
-		draw("Messages a second", samples, begin, s, perSecond,
+		draw("Messages a second", over, now, s, perSecond,
 			series{"sent", rate(s.step, func(s chanq.Sample) int64 { return s.Sent })},
 			series{"acked", rate(s.step, func(s chanq.Sample) int64 { return s.Acked })},
 			series{"failed", rate(s.step, func(s chanq.Sample) int64 { return s.Nacked + s.Died })}),
-		draw("Waiting", samples, begin, s, seconds,
-			series{"mean wait", func(s chanq.Sample) float64 { return s.MeanWait().Seconds() }},
+		draw("Waiting", samples, now, s, seconds,
+			series{"mean wait", func(s chanq.Sample) float64 {
+				if s.Delivered == 0 { // nobody has waited, which is not to have waited for no time
+					return math.NaN()
+				}
+				return s.MeanWait().Seconds()
+			}},
 			series{"oldest ready", func(s chanq.Sample) float64 {
 				if !s.Counted {
 					return math.NaN()
@@ -167,6 +189,14 @@ func charts(samples []chanq.Sample, now time.Time, s span) []chart {
 				return s.OldestReady.Seconds()
 			}}),
 	}
+}
+
+// atLeast is a count, with a + where counting has ended.
+func atLeast(v float64, limit int) string {
+	if limit > 0 && v >= float64(limit) {
+		return amount(v) + "+"
+	}
+	return amount(v)
 }
 
 // sparkline is the depth of the last hour, in a box of its own.

@@ -2,6 +2,7 @@ package chanqweb
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/chanq/chanq"
@@ -37,26 +38,59 @@ func spanNamed(name string) span {
 	return spans[0]
 }
 
-// samples are those of a time.
-func (h *Handler) samples(ctx context.Context, queue string, since time.Time, step time.Duration) ([]chanq.Sample, error) {
+// samples are those of a time: of several shards, of those that answer.
+func (h *Handler) samples(v *visit, queue string, since time.Time, step time.Duration) (list []chanq.Sample, err error) {
 	if h.cfg.History != nil {
-		return h.cfg.History.History(ctx, queue, since, step)
+		return h.cfg.History.History(v.ctx, queue, since, step)
 	}
-	q, _, err := h.store.queue(ctx, queue)
+	q, _, err := h.store.queue(v.ctx, queue)
 	if err != nil {
 		return nil, err
 	}
-	return q.History(ctx, since, step)
+	err = h.ask(v, q, func(ctx context.Context) (err error) { list, err = q.History(ctx, since, step); return err })
+	return list, err
 }
 
 // lastHour are the samples of minutes, of now or of a moment ago.
-func (h *Handler) lastHour(ctx context.Context, queue string, now time.Time) (list []chanq.Sample, err error) {
-	if list, known := h.store.sampled(queue, now); known {
+func (h *Handler) lastHour(v *visit, queue string) (list []chanq.Sample, err error) {
+	if list, known := h.store.sampled(queue, v.now); known {
 		return list, nil
 	}
-	list, err = h.samples(ctx, queue, now.Add(-time.Hour), chanq.StepMinute)
+	away := v.away // is of the whole page, and a line has its own
+	list, err = h.samples(v, queue, v.now.Add(-time.Hour), chanq.StepMinute)
+	v.away = away
 	if err == nil {
-		h.store.keepSamples(queue, now, list)
+		h.store.keepSamples(queue, v.now, list)
 	}
 	return list, err
+}
+
+// growing reports whether a sample is, or may be, of a time that is not over: by clocks that may
+// be apart, the database's and the page's, for as long as there could be one after it.
+func growing(s chanq.Sample, step time.Duration, now time.Time) bool { return now.Sub(s.At) < 2*step }
+
+// ended are samples without the last one, while that may grow.
+func ended(list []chanq.Sample, step time.Duration, now time.Time) []chanq.Sample {
+	if n := len(list); n > 0 && growing(list[n-1], step, now) {
+		return list[:n-1]
+	}
+	return list
+}
+
+// lastWhole is the last sample of a time that is over, if it is of just now.
+func lastWhole(list []chanq.Sample, step time.Duration, now time.Time) (last chanq.Sample, ok bool) {
+	list = ended(list, step, now)
+	if len(list) == 0 || quietSince(list, step, now) != "" {
+		return last, false
+	}
+	return list[len(list)-1], true
+}
+
+// quietSince says since when there are no samples; "" where the last one is of just now.
+func quietSince(list []chanq.Sample, step time.Duration, now time.Time) string {
+	end := list[len(list)-1].At.Add(step)
+	if now.Sub(end) <= 2*step {
+		return ""
+	}
+	return fmt.Sprintf("nothing since %s (%s)", end.UTC().Format("15:04 UTC"), ago(end, now))
 }

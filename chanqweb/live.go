@@ -32,9 +32,10 @@ func (h *Handler) live(do func(*visit) (*answer, error)) http.HandlerFunc {
 		out := http.NewResponseController(w)
 		end := time.NewTimer(liveLasts)
 		defer end.Stop()
+		well := time.Now() // when the last figures were shown: by the page itself, if by no event
 		for {
 			began := time.Now()
-			if h.event(w, r, out, do) != nil {
+			if h.event(w, r, out, do, &well) != nil {
 				return
 			}
 			pause := time.NewTimer(max(liveEvery, share*time.Since(began)))
@@ -51,19 +52,18 @@ func (h *Handler) live(do func(*visit) (*answer, error)) http.HandlerFunc {
 	}
 }
 
-// event sends the part of a page that changes, as it is now.
-func (h *Handler) event(w http.ResponseWriter, r *http.Request, out *http.ResponseController, do func(*visit) (*answer, error)) error {
+// event sends the part of a page that changes, as it is now; or that it is not known, since well.
+func (h *Handler) event(w http.ResponseWriter, r *http.Request, out *http.ResponseController, do func(*visit) (*answer, error), well *time.Time) error {
 	ctx, cancel := context.WithTimeout(r.Context(), h.cfg.Timeout)
 	defer cancel()
 	v := &visit{Request: r, ctx: ctx, w: w, rights: h.cfg.Rights(r), now: time.Now()}
 	shown := &view{Page: "trouble"}
 	if a, err := h.answer(v, do); err != nil {
-		shown.Data = asRefusal(ctx, err).text
+		shown.Data = fmt.Sprintf("%s There are no figures since %s (%s).", h.told(v, r.PathValue("queue"), err).text, well.UTC().Format("15:04:05 UTC"), lasting(v.now.Sub(*well)))
 	} else {
-		shown = a.view
+		shown, *well = a.view, v.now
 	}
-	shown.placed = h.store.placed(shown.Queue)
-	shown.Title, shown.Root, shown.Rights, shown.Now = h.cfg.Title, root(r), v.rights, v.now
+	h.complete(v, shown)
 	part, err := h.pages.render(shown.Page, "live", shown)
 	if err != nil {
 		return err

@@ -2,8 +2,10 @@ package chanqweb
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -45,17 +47,20 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 		return nil, noQueue(err)
 	}
 	data := messagesData{State: state, States: states, From: chanq.Place(query.Get("from"))}
-	data.List, data.Next, err = q.Browse(v.ctx, state, data.From, messagesAPage)
-	if err = v.besides(q, err); err != nil {
-		if data.From != "" && v.ctx.Err() == nil {
-			return nil, &refusal{http.StatusBadRequest, "There is no such place in the queue."}
+	err = h.ask(v, q, func(ctx context.Context) (err error) {
+		data.List, data.Next, err = q.Browse(ctx, state, data.From, messagesAPage)
+		return err
+	})
+	if err != nil {
+		if op := (*chanq.OpError)(nil); data.From != "" && !errors.As(err, &op) && v.ctx.Err() == nil {
+			return nil, errNoPlace // nobody was asked
 		}
 		return nil, err
 	}
 	data.Short = data.Next != "" && len(data.List) < messagesAPage
 	for i := range data.List {
 		e := &data.List[i]
-		h.cfg.Redact(name, e)
+		h.conceal(v, name, e)
 		data.Keyed = data.Keyed || e.Key != "" || e.DedupKey != ""
 		data.Failed = data.Failed || e.LastError != ""
 		data.Held = data.Held || state == chanq.StateLeased
@@ -109,10 +114,14 @@ func (h *Handler) entry(v *visit) (e chanq.Entry, kind chanq.Kind, err error) {
 	if err != nil {
 		return e, 0, noQueue(err)
 	}
-	if e, err = q.Get(v.ctx, id); err != nil {
+	err = h.ask(v, q, func(ctx context.Context) (err error) { e, err = q.Get(ctx, id); return err })
+	switch {
+	case err != nil:
 		return e, 0, err
+	case e.ID.IsZero(): // some have not answered
+		return e, 0, errNotEnough
 	}
-	h.cfg.Redact(name, &e)
+	h.conceal(v, name, &e)
 	return e, kind, nil
 }
 
@@ -127,9 +136,6 @@ func (h *Handler) message(v *visit) (*answer, error) {
 		data.Cause = keyOf(causeOf(e.LastError))
 	}
 	for n, value := range e.Headers {
-		if !v.rights.Bodies {
-			value = ""
-		}
 		data.Headers = append(data.Headers, headerLine{printable(n), printable(value)})
 	}
 	slices.SortFunc(data.Headers, func(a, b headerLine) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
@@ -246,8 +252,8 @@ func (h *Handler) failures(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	list, looked, all, err := h.causes(v.ctx, q)
-	if err = v.besides(q, err); err != nil {
+	list, looked, all, err := h.causes(v, q)
+	if err != nil {
 		return nil, err
 	}
 	data := failuresData{Causes: list, Looked: looked, All: all}

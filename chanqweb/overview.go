@@ -23,18 +23,20 @@ type overviewData struct {
 type queueLine struct {
 	Name    string
 	Kind    chanq.Kind
-	Stats   chanq.Stats
+	Stats   figures
 	Spark   line
 	In, Out string // messages a second, of the last whole minute
+	Quiet   string // why there are no such figures, and none of the last minutes in the line
 	Trouble string // instead of the rest
 	placed
 }
 
 func (h *Handler) overview(v *visit) (*answer, error) {
-	names, err := h.store.names(v.ctx)
+	names, away, err := h.store.names(v.ctx)
 	if err != nil {
 		return nil, err
 	}
+	v.away = away
 	data := overviewData{Total: len(names)}
 	after := v.URL.Query().Get("after")
 	from, found := slices.BinarySearch(names, after)
@@ -55,7 +57,7 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 			if v.ctx.Err() != nil {
 				return nil, err
 			}
-			line = queueLine{Name: name, Trouble: asRefusal(v.ctx, err).text}
+			line = queueLine{Name: name, Trouble: h.told(v, name, err).text}
 		}
 		data.Queues = append(data.Queues, line)
 	}
@@ -72,24 +74,32 @@ func (h *Handler) queueLine(v *visit, name string) (queueLine, error) {
 		return queueLine{}, err
 	}
 	line := queueLine{Name: name, Kind: kind, Stats: stats, placed: h.store.placed(name)}
-	list, err := h.lastHour(v.ctx, name, v.now)
-	if err == nil && len(list) > 0 {
+	list, err := h.lastHour(v, name)
+	switch {
+	case errors.Is(err, chanq.ErrNoSchema) || err == nil && len(list) == 0:
+		line.Quiet = "no history"
+	case err != nil:
+		h.told(v, name, err)
+		line.Quiet = "the history cannot be read"
+	default:
 		line.Spark = sparkline(list, v.now)
-		last := list[max(0, len(list)-2)] // the last one is of a minute that is not over
-		line.In, line.Out = perSecond(float64(last.Sent)/chanq.StepMinute.Seconds()), perSecond(float64(last.Acked)/chanq.StepMinute.Seconds())
+		line.Quiet = quietSince(list, chanq.StepMinute, v.now)
+		if last, ok := lastWhole(list, chanq.StepMinute, v.now); ok {
+			line.In, line.Out = perSecond(float64(last.Sent)/chanq.StepMinute.Seconds()), perSecond(float64(last.Acked)/chanq.StepMinute.Seconds())
+		}
 	}
 	return line, nil
 }
 
 // queueData is what the page of a queue shows.
 type queueData struct {
-	Stats   chanq.Stats
+	Stats   figures
 	Members []memberLine
 	More    int // members that are not shown
 	Span    string
 	Spans   []span
 	Charts  []chart
-	History string // why there are none
+	History string // why there are none, or how old they are
 }
 
 // membersShown is how many members the page of a queue has.
@@ -105,8 +115,9 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	members, err := q.Members(v.ctx)
-	if err = v.besides(q, err); err != nil {
+	var members []chanq.Member
+	err = h.ask(v, q, func(ctx context.Context) (err error) { members, err = q.Members(ctx); return err })
+	if err != nil {
 		return nil, err
 	}
 	data := queueData{Stats: stats, Members: memberLines(members), Spans: spans}
@@ -116,31 +127,40 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	}
 	s := spanNamed(v.URL.Query().Get("span"))
 	data.Span = s.Name
-	data.Charts, data.History = h.chartsOf(v, name, s)
+	data.Charts, data.History = h.chartsOf(v, name, s, stats.Limit)
 	return &answer{view: &view{
 		Page: "queue", Tab: "queue", Name: name, Queue: name, Kind: kind, Data: data, Live: "q/" + name + "/live?span=" + s.Name,
 	}}, nil
 }
 
 // chartsOf returns no charts, and why, where there is nothing to draw.
-func (h *Handler) chartsOf(v *visit, queue string, s span) ([]chart, string) {
-	list, err := h.samples(v.ctx, queue, v.now.Add(-s.Last), s.step)
+func (h *Handler) chartsOf(v *visit, queue string, s span, limit int) ([]chart, string) {
+	list, err := h.samples(v, queue, v.now.Add(-s.Last), s.step)
 	switch {
 	case errors.Is(err, chanq.ErrNoSchema):
 		return nil, "There is no history: its table is not here. Migrate the queue once more to have one."
 	case err != nil:
-		return nil, "The history cannot be read: " + printable(err.Error())
+		return nil, "The history cannot be read. " + h.told(v, queue, err).text
 	case len(list) == 0:
 		return nil, "There is no history of the last " + s.Name + ": no producer and no consumer was there to write one."
 	}
-	return charts(list, v.now, s), ""
+	quiet := quietSince(list, s.step, v.now)
+	if quiet != "" {
+		quiet = "The charts end before now, " + quiet + ": no producer and no consumer was there to go on."
+	}
+	return charts(list, v.now, s, limit), quiet
 }
 
 // noQueue: a name that no queue can have is not there either.
 func noQueue(err error) error {
 	var op *chanq.OpError
-	if err == nil || errors.As(err, &op) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || errors.As(err, &op) {
 		return err
+	}
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, chanq.ErrNewerSchema, chanq.ErrShards, chanq.ErrKind} {
+		if errors.Is(err, known) {
+			return err
+		}
 	}
 	return errNoQueue
 }
@@ -181,12 +201,18 @@ func (h *Handler) members(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	members, err := q.Members(v.ctx)
-	if err = v.besides(q, err); err != nil {
+	var members []chanq.Member
+	err = h.ask(v, q, func(ctx context.Context) (err error) { members, err = q.Members(ctx); return err })
+	if err != nil {
 		return nil, err
 	}
-	leased, next, err := q.Browse(v.ctx, chanq.StateLeased, "", leasesLooked)
-	if err = v.besides(q, err); err != nil {
+	var leased []chanq.Entry
+	var next chanq.Place
+	err = h.ask(v, q, func(ctx context.Context) (err error) {
+		leased, next, err = q.Browse(ctx, chanq.StateLeased, "", leasesLooked)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	data := membersData{Members: memberLines(members), Counted: len(leased), All: next == ""}
@@ -226,14 +252,15 @@ func (h *Handler) slots(v *visit) (*answer, error) {
 	if kind != chanq.KindOrdered {
 		return nil, errNoPage
 	}
-	list, err := q.Slots(v.ctx)
-	if err = v.besides(q, err); err != nil {
+	var list []chanq.SlotStats
+	err = h.ask(v, q, func(ctx context.Context) (err error) { list, err = q.Slots(ctx); return err })
+	if err != nil {
 		return nil, err
 	}
 	data := slotsData{Slots: list, Limit: chanq.SlotStatsLimit}
 	for i := range list {
 		e := chanq.Entry{Key: list[i].TopKey, Slot: list[i].Slot}
-		h.cfg.Redact(name, &e)
+		h.conceal(v, name, &e)
 		list[i].TopKey = printable(e.Key)
 		if list[i].Owner == "" {
 			data.Free++

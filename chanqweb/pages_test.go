@@ -159,6 +159,46 @@ func TestBodiesAndHeadersAreHiddenUnlessTheyAreShown(t *testing.T) {
 	}
 }
 
+// letter is a body that a codec reads.
+type letter struct {
+	Number int
+}
+
+// What a decoder could not read it repeats: that is hidden with the body.
+func TestWhatADecoderSaysIsHiddenAsBodiesAre(t *testing.T) {
+	shop := newShop(t)
+	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`{"Number":"x","S3CRET":1}`)}, chanq.Message[[]byte]{Body: []byte(`S3CRET`)})
+	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`{}`)})
+	_, err := shop.db.ExecContext(t.Context(), `UPDATE chanq_mail SET headers = CAST('{"S3CRET' AS BLOB) WHERE body = CAST('{}' AS BLOB)`)
+	require.NoError(t, err)
+	reader, err := chanq.Open[letter](t.Context(), shop.db, "mail", chanq.Config{Codec: frank{}})
+	require.NoError(t, err)
+	leases, err := reader.TryLease(t.Context(), 10, time.Minute)
+	require.NoError(t, err)
+	require.Empty(t, leases)
+	dead, err := shop.mail.Peek(t.Context(), chanq.StateDead, 10)
+	require.NoError(t, err)
+	require.Len(t, dead, 3)
+	hidden := shop.open(chanqweb.Rights{Change: true})
+	for at, text := range hidden.crawl() {
+		require.NotContains(t, text, "S3CRET", at)
+		require.NotContains(t, text, "looking for beginning", at)
+	}
+	text := hidden.see("/q/mail/failures")
+	require.Contains(t, text, "chanq: cannot decode: headers (why is hidden, as bodies are)")
+	require.Contains(t, text, "chanq: cannot decode (why is hidden, as bodies are)")
+	r := hidden.post("mail", "do", "redrive", "cause", causeKey(t, text, "chanq: cannot decode (why"), "back", "failures", "token", hidden.token("/q/mail/failures"))
+	require.Contains(t, r.text, "2 messages are ready again", "a cause is found by what is shown of it")
+	require.NotContains(t, hidden.log.String(), "S3CRET")
+	require.Contains(t, shop.open(everything).see("/q/mail/failures"), "unexpected end of JSON", "who may see bodies sees why")
+}
+
+// frank is a codec that tells all that it could not read.
+type frank struct{ chanq.Codec }
+
+func (frank) Decode(data []byte, _ any) error { return fmt.Errorf("%s is no letter", data) }
+func (frank) Encode(any) ([]byte, error)      { return nil, nil }
+
 func TestARedactorSeesAllBeforeAnybody(t *testing.T) {
 	shop := newShop(t)
 	shop.kill(shop.mail, "S3CRET", map[string]string{"token": "S3CRET"}, fmt.Errorf("no S3CRET"), fmt.Errorf("S3CRET %w", http.ErrAbortHandler))
@@ -249,13 +289,60 @@ func TestFiguresThatAreFreshAreNotAskedForAgain(t *testing.T) {
 func TestADatabaseThatIsAwayIsSaidToBe(t *testing.T) {
 	shop := newShop(t)
 	s := shop.open(chanqweb.Rights{})
-	shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("disk <b>gone</b>")) })
-	r := s.get("/q/mail/")
-	require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
-	require.Contains(t, r.text, "disk &lt;b&gt;gone&lt;/b&gt;")
-	require.Contains(t, s.log.String(), "a page has failed")
+	shop.faults.Inject(func(faultdb.Op) faultdb.Fault {
+		return faultdb.Fail(fmt.Errorf("SQLSTATE 28P01: password of user S3CRET at host db7"))
+	})
+	for range 3 {
+		r := s.get("/q/mail/")
+		require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
+		require.Contains(t, r.text, "The database has answered with an error")
+	}
+	require.Equal(t, 1, strings.Count(s.log.String(), "user S3CRET at host db7"), "the log has the whole, once a minute")
 	shop.faults.Inject(nil)
 	s.see("/q/mail/")
+}
+
+// Whatever fails, and on whatever page: what the database says is in the log, and on no page.
+func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
+	shop := newShop(t) // without consumers, whose statements would be among those of pages
+	dead := shop.kill(shop.mail, "x", nil, fmt.Errorf("no"))
+	shop.send(shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2}), chanq.Message[[]byte]{Key: "k", Body: []byte("x")})
+	paths := []string{
+		"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/members", "/q/payments/slots", "/q/mail/m/" + dead[0].String(),
+	}
+	for _, path := range paths {
+		failed := 1
+		for at := 1; failed > 0; at++ { // each statement of the page in turn, until none is left to fail
+			failed = 0
+			n := 0
+			s := shop.open(everything)
+			shop.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+				if op.Kind != faultdb.Query && op.Kind != faultdb.Exec {
+					return f
+				}
+				if n++; n < at {
+					return f
+				}
+				failed++
+				return faultdb.Fail(fmt.Errorf("user S3CRET in %s", op.Text))
+			})
+			r := s.get(path)
+			shop.faults.Inject(nil)
+			require.NotContains(t, r.text, "S3CRET", "%s, from statement %d on", path, at)
+			require.NotContains(t, r.text, "SELECT", "%s, from statement %d on", path, at)
+			if failed > 0 {
+				require.Contains(t, s.log.String(), "S3CRET", "%s, from statement %d on", path, at)
+			}
+		}
+	}
+	s := shop.open(everything)
+	shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("user S3CRET")) })
+	defer shop.faults.Inject(nil)
+	next, end := s.follow("/q/mail/live?span=hour")
+	defer end()
+	text := next()
+	require.Contains(t, text, "There are no figures since")
+	require.NotContains(t, text, "S3CRET")
 }
 
 func TestADatabaseThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {

@@ -38,12 +38,12 @@ func TestAQueueOfSeveralShardsIsShownWhole(t *testing.T) {
 	require.NoError(t, other.Close())
 	r := s.get("/q/spread/messages?state=ready")
 	require.Equal(t, http.StatusOK, r.StatusCode, r.text)
-	require.Contains(t, r.text, "Not all shards answer")
+	require.Contains(t, r.text, "Shard west does not answer: what it has is missing here.")
 	require.Contains(t, r.text, `<td data-label="Shard">east</td>`)
 }
 
 // Also what lies behind the messages that the page has looked at.
-func TestARetryOfACauseReachesAllOfIt(t *testing.T) {
+func TestARedriveOfACauseReachesAllOfIt(t *testing.T) {
 	shop := newShop(t)
 	const many = 4_500
 	_, err := shop.db.ExecContext(t.Context(), fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
@@ -53,7 +53,7 @@ func TestARetryOfACauseReachesAllOfIt(t *testing.T) {
 	s := shop.open(everything)
 	page := s.see("/q/mail/failures")
 	require.Contains(t, page, "there are more")
-	r := s.post("mail", "do", "retry", "cause", causeKey(t, page, "user … is unknown"), "back", "failures", "token", s.token("/q/mail/failures"))
+	r := s.post("mail", "do", "redrive", "cause", causeKey(t, page, "user … is unknown"), "back", "failures", "token", s.token("/q/mail/failures"))
 	require.Equal(t, http.StatusOK, r.StatusCode, r.text)
 	require.Contains(t, r.text, "4\u2009500 messages are ready again")
 	require.Zero(t, shop.stats(shop.mail).Dead)

@@ -79,6 +79,18 @@ func lasting(d time.Duration) string {
 	return fmt.Sprintf("%d ms", d.Milliseconds())
 }
 
+// freshFor is for how long figures need no word of when they were asked for: those that follow
+// them see new ones each other second.
+const freshFor = 5 * time.Second
+
+// old is how old figures are; "" where they are fresh.
+func old(at, now time.Time) string {
+	if d := now.Sub(at); !at.IsZero() && d > freshFor {
+		return lasting(d)
+	}
+	return ""
+}
+
 // ago is how long a time lies back, or ahead.
 func ago(t, now time.Time) string {
 	switch d := now.Sub(t); {

@@ -3,6 +3,7 @@ package chanqweb
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -73,11 +74,12 @@ func TestALineBeginsAnewWhereSamplesAreMissing(t *testing.T) {
 	path, last := trace(samples, begin, time.Hour, time.Minute, 100, counted(func(s chanq.Sample) int { return s.Ready }))
 	require.Equal(t, 2, strings.Count(path, "M"), path)
 	require.Equal(t, 3, strings.Count(path, "L"), path)
-	require.InDelta(t, 110, last, 0)
+	require.Equal(t, 110, last.Ready)
 	require.Equal(t, 2, strings.Count(below(path), "Z"))
 	samples[1].Counted = false
 	path, _ = trace(samples[:2], begin, time.Hour, time.Minute, 100, counted(func(s chanq.Sample) int { return s.Ready }))
-	require.Equal(t, "M0.0 99.0", path, "what was not counted is not 0")
+	require.Equal(t, "M0.0 99.0"+dot, path, "what was not counted is not 0, and one by itself is a dot")
+	require.Empty(t, below(path))
 }
 
 func TestTheUpperEdgeIsARoundFigure(t *testing.T) {
@@ -95,4 +97,59 @@ func TestQueuesThatDoNotExistAreNotRemembered(t *testing.T) {
 		s.forget(name)
 	}
 	require.Empty(t, s.known)
+}
+
+// The time that is not over has not had all its messages, and would be drawn as a fall.
+func TestRatesAreOfTimesThatAreOver(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	var samples []chanq.Sample
+	for i := 6; i >= 0; i-- {
+		sent := int64(1000)
+		if i == 0 {
+			sent = 10 // the last one has just begun
+		}
+		samples = append(samples, chanq.Sample{At: now.Add(-time.Second - time.Duration(i)*chanq.StepFine), Counted: true, Ready: 10 + i, Sent: sent})
+	}
+	all := charts(samples, now, spans[0], 10_000)
+	require.Equal(t, "100", all[1].Lines[0].Last)
+	points := func(c chart) int { return strings.Count(c.Lines[0].Path, "M") + strings.Count(c.Lines[0].Path, "L") }
+	require.Equal(t, 6, points(all[1]))
+	require.Equal(t, "100", all[1].Rows[0][1])
+	require.Equal(t, 1, strings.Count(all[1].Lines[0].Path, "M"))
+	y := regexp.MustCompile(`[ML][0-9.]+ ([0-9.]+)`)
+	for _, at := range y.FindAllStringSubmatch(all[1].Lines[0].Path, -1) {
+		require.Equal(t, "3.0", at[1], "it is level")
+	}
+	require.Equal(t, "10", all[0].Lines[0].Last, "a depth is known at once")
+	// Clocks that are apart: the database's is behind by most of a step.
+	require.Equal(t, 6, points(charts(samples, now.Add(8*time.Second), spans[0], 10_000)[1]))
+}
+
+// Where nobody was given a message nobody has waited, which is not to have waited for no time.
+func TestMeanWaitHasAGapWhereNothingWasDelivered(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	var samples []chanq.Sample
+	for i := 30; i >= 1; i-- {
+		s := chanq.Sample{At: now.Add(-time.Duration(i) * chanq.StepFine), Counted: true}
+		if i > 20 || i < 5 || i == 12 {
+			s.Delivered, s.Waited = 2, 8*time.Second
+		}
+		samples = append(samples, s)
+	}
+	wait := charts(samples, now, spans[0], 10_000)[2]
+	require.Equal(t, 3, strings.Count(wait.Lines[0].Path, "M"), wait.Lines[0].Path)
+	require.Equal(t, 1, strings.Count(wait.Lines[0].Path, dot), "one by itself is a dot")
+	require.Equal(t, 2, strings.Count(wait.Lines[0].Area, "Z"))
+	require.Equal(t, "4 s", wait.Lines[0].Last)
+	require.Equal(t, "4 s", wait.Rows[0][1])
+	require.Equal(t, "–", wait.Rows[1][1], "a minute before")
+}
+
+func TestACountThatHasEndedHasAPlus(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	depth := charts([]chanq.Sample{{At: now.Add(-chanq.StepFine), Counted: true, Ready: 10_000, Dead: 9_999}}, now, spans[0], 10_000)[0]
+	require.Equal(t, "10\u2009000+", depth.Lines[0].Last)
+	require.Equal(t, "9\u2009999", depth.Lines[2].Last)
+	require.Equal(t, "10\u2009000+", depth.Rows[0][1])
+	require.Equal(t, "10\u2009000", depth.Top)
 }

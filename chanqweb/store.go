@@ -1,12 +1,8 @@
 package chanqweb
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -20,6 +16,7 @@ type store struct {
 	config chanq.Config
 	shards []chanq.Shard
 	turns  chan struct{} // of capacity pagesAtOnce: held by requests at the database
+	teller *teller
 
 	mu    sync.Mutex
 	known map[string]*known
@@ -28,12 +25,12 @@ type store struct {
 
 // known is what is remembered of a queue.
 type known struct {
+	placed placed // guarded by mu of the store
+
 	turn   chan struct{} // of capacity 1: guards what follows
 	opened time.Time
 	queue  *chanq.Queue[[]byte]
 	kind   chanq.Kind
-	shard  string // which one it is, of a queue that was opened alone
-	away   string // why the figures are not of all shards
 
 	looked time.Time
 	took   time.Duration
@@ -54,9 +51,9 @@ const (
 	share    = 20
 )
 
-func newStore(db *sql.DB, cfg Config) *store {
+func newStore(db *sql.DB, cfg Config, t *teller) *store {
 	return &store{
-		db: db, shards: cfg.Shards, turns: make(chan struct{}, pagesAtOnce), known: map[string]*known{}, hours: map[string]hour{},
+		db: db, shards: cfg.Shards, teller: t, turns: make(chan struct{}, pagesAtOnce), known: map[string]*known{}, hours: map[string]hour{},
 		config: chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs},
 	}
 }
@@ -69,14 +66,6 @@ func take(ctx context.Context, turns chan struct{}) (give func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-}
-
-func (s *store) names(ctx context.Context) ([]string, error) {
-	names, err := chanq.Queues(ctx, s.db, s.config)
-	if errors.Is(err, chanq.ErrNoSchema) {
-		return nil, nil
-	}
-	return names, err
 }
 
 // with calls f with what is known of a queue that exists, one call at a time.
@@ -119,90 +108,50 @@ func (s *store) forget(name string) {
 	delete(s.hours, name)
 }
 
-func (s *store) open(ctx context.Context, name string, k *known) error {
-	config, err := chanq.StoredConfig(ctx, s.db, name, s.config)
-	if err != nil {
-		return err
-	}
-	mark, q, shard := config.Shard, (*chanq.Queue[[]byte])(nil), ""
-	if mark.Count > 0 && mark.Count == len(s.shards) {
-		config.Schema, config.Shard = "", chanq.ShardMark{}
-		q, err = chanq.OpenShards[[]byte](ctx, s.shards, name, config)
-	} else {
-		if mark.Count > 0 {
-			shard = fmt.Sprintf("shard %d of %d", mark.Index, mark.Count)
-		}
-		q, err = chanq.Open[[]byte](ctx, s.db, name, config)
-	}
-	if err != nil {
-		return err
-	}
-	k.queue, k.kind, k.shard, k.opened, k.looked = q, config.Kind, shard, time.Now(), time.Time{}
-	return nil
-}
-
-// placed is where a queue is: in shards of these names, or in one that is shown alone; and why
-// figures are not of all of them.
-type placed struct {
-	Shards      []string
-	Shard, Away string
-}
-
-// placed asks nothing: of a queue that is not known, or that somebody asks about just now, it
-// is empty.
-func (s *store) placed(name string) (p placed) {
-	s.mu.Lock()
-	k := s.known[name]
-	s.mu.Unlock()
-	if k == nil {
-		return p
-	}
-	select {
-	case k.turn <- struct{}{}:
-		defer func() { <-k.turn }()
-	default:
-		return p
-	}
-	if k.queue != nil && k.queue.Shards() > 1 {
-		for i, shard := range s.shards {
-			p.Shards = append(p.Shards, cmp.Or(printable(shard.Name), strconv.Itoa(i)))
-		}
-	}
-	p.Shard, p.Away = k.shard, k.away
-	return p
-}
-
-// apart is what the shards of a queue say that do not answer while others do; "" where err is
-// another one, or none.
-func apart(q *chanq.Queue[[]byte], err error) string {
-	var op *chanq.OpError
-	if q.Shards() > 1 && errors.As(err, &op) && op.Shard != "" {
-		return "Not all shards answer: " + printable(err.Error())
-	}
-	return ""
-}
-
 // queue is one that exists, and its kind.
 func (s *store) queue(ctx context.Context, name string) (q *chanq.Queue[[]byte], kind chanq.Kind, err error) {
 	err = s.with(ctx, name, func(k *known) error { q, kind = k.queue, k.kind; return nil })
 	return q, kind, err
 }
 
+// figures are the Stats of a queue, and when they were asked for.
+type figures struct {
+	chanq.Stats
+	At time.Time
+}
+
 // stats are those of now, or of a moment ago.
-func (s *store) stats(ctx context.Context, name string) (stats chanq.Stats, kind chanq.Kind, err error) {
+func (s *store) stats(ctx context.Context, name string) (found figures, kind chanq.Kind, err error) {
 	err = s.with(ctx, name, func(k *known) error {
 		if time.Since(k.looked) > max(leastAge, share*k.took) {
-			began := time.Now()
-			stats, err := k.queue.Stats(ctx)
-			if k.away = apart(k.queue, err); err != nil && (k.away == "" || ctx.Err() != nil) {
+			if err := s.look(ctx, name, k); err != nil {
 				return err
 			}
-			k.stats, k.looked, k.took = stats, time.Now(), time.Since(began)
 		}
-		stats, kind = k.stats, k.kind
+		found, kind = figures{k.stats, k.looked}, k.kind
 		return nil
 	})
-	return stats, kind, err
+	return found, kind, err
+}
+
+// look asks for the figures.
+func (s *store) look(ctx context.Context, name string, k *known) error {
+	began := time.Now()
+	ask, cancel := patient(ctx, k.queue.Shards())
+	defer cancel()
+	stats, err := k.queue.Stats(ask)
+	away := missing(apart(k.queue, err))
+	if err != nil && (away == "" || ctx.Err() != nil) {
+		return err
+	}
+	if away != "" {
+		s.teller.tell(name, away, err)
+	}
+	s.mu.Lock()
+	k.placed.Away = away
+	s.mu.Unlock()
+	k.stats, k.looked, k.took = stats, time.Now(), time.Since(began)
+	return nil
 }
 
 // changed has the next figures asked for.

@@ -66,6 +66,7 @@ func (p *pages) functions() template.FuncMap {
 		"limited":   limited,
 		"grouped":   func(n int) string { return grouped(int64(n)) },
 		"lasting":   lasting,
+		"old":       old,
 		"ago":       ago,
 		"exact":     exact,
 		"stamp":     stamp,

@@ -2,7 +2,6 @@ package chanqweb
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -20,13 +19,39 @@ type visit struct {
 	away   string // why an answer is not of all shards
 }
 
-// besides takes the error of shards that do not answer for a notice beside what others say.
-func (v *visit) besides(q *chanq.Queue[[]byte], err error) error {
-	if away := apart(q, err); away != "" && v.ctx.Err() == nil {
-		v.away = away
-		return nil
+// shardPatience is for how long a page waits for shards, of which one may hang: what the others
+// have is shown then.
+const shardPatience = 2 * time.Second
+
+// patient is ctx for something that is asked of a queue of so many shards.
+func patient(ctx context.Context, shards int) (context.Context, context.CancelFunc) {
+	if shards < 2 {
+		return ctx, func() {}
 	}
-	return err
+	patience := shardPatience
+	if end, ok := ctx.Deadline(); ok {
+		patience = min(patience, time.Until(end)/2)
+	}
+	return context.WithTimeout(ctx, patience)
+}
+
+// ask asks a queue for something. Shards that do not answer are a notice beside what the others say.
+func (h *Handler) ask(v *visit, q *chanq.Queue[[]byte], f func(context.Context) error) error {
+	ctx, cancel := patient(v.ctx, q.Shards())
+	defer cancel()
+	return h.besides(v, q, f(ctx))
+}
+
+// besides is the error of something that was asked, without those of shards that do not answer while
+// others do.
+func (h *Handler) besides(v *visit, q *chanq.Queue[[]byte], err error) error {
+	away := missing(apart(q, err))
+	if away == "" || v.ctx.Err() != nil {
+		return err
+	}
+	v.away = away
+	h.teller.tell(q.Name(), away, err)
+	return nil
 }
 
 // answer is what a page answers: one of its fields.
@@ -57,25 +82,6 @@ type view struct {
 	Status int
 	Now    time.Time
 }
-
-// refusal is an error that the visitor made, or meets.
-type refusal struct {
-	status int
-	text   string
-}
-
-func (r *refusal) Error() string { return r.text }
-
-var (
-	errNoPage    = &refusal{http.StatusNotFound, "There is no such page."}
-	errNoQueue   = &refusal{http.StatusNotFound, "There is no such queue."}
-	errNoMessage = &refusal{http.StatusNotFound, "There is no such message any more. It may have been acked, deleted or trimmed."}
-	errNoChange  = &refusal{http.StatusForbidden, "You may look, and not change anything."}
-	errNoBodies  = &refusal{http.StatusForbidden, "Bodies are hidden from you."}
-	errNoToken   = &refusal{http.StatusForbidden, "This form is not from this page, or from before it was started anew. Go back, load the page again, and try once more."}
-	errForm      = &refusal{http.StatusBadRequest, "This form cannot be understood."}
-	errNoAnswer  = &refusal{http.StatusServiceUnavailable, "The database has not answered in time."}
-)
 
 // page makes a handler of what answers a visit.
 func (h *Handler) page(do func(*visit) (*answer, error)) http.HandlerFunc {
@@ -120,10 +126,16 @@ func root(r *http.Request) string {
 
 func (h *Handler) show(v *visit, view *view) {
 	h.complete(v, view)
+	if v.rights.Change {
+		view.Token = h.token(nonce(v.w, v.Request), v.rights.User)
+	}
+	if view.Notice == "" {
+		view.Notice = noticeOf(v.URL.Query())
+	}
 	body, err := h.pages.render(view.Page, "layout", view)
 	if err != nil {
 		h.cfg.Log.Error("chanqweb: a page cannot be shown", "page", view.Page, "error", err)
-		http.Error(v.w, "This page cannot be shown; the log says why.", http.StatusInternalServerError)
+		http.Error(v.w, errNoTemplate, http.StatusInternalServerError)
 		return
 	}
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -133,39 +145,16 @@ func (h *Handler) show(v *visit, view *view) {
 	_, _ = v.w.Write(body) // who is gone misses it
 }
 
+// complete fills in what is the same for all pages.
 func (h *Handler) complete(v *visit, view *view) {
 	view.Title, view.Root, view.Rights, view.Now = h.cfg.Title, root(v.Request), v.rights, v.now
 	if view.placed = h.store.placed(view.Queue); v.away != "" {
 		view.Away = v.away
 	}
-	if v.rights.Change {
-		view.Token = h.token(nonce(v.w, v.Request), v.rights.User)
-	}
-	if view.Notice == "" {
-		view.Notice = noticeOf(v.URL.Query())
-	}
 }
 
 // fail shows what went wrong.
 func (h *Handler) fail(v *visit, err error) {
-	why := asRefusal(v.ctx, err)
-	if why.status >= http.StatusInternalServerError && v.Request.Context().Err() == nil {
-		h.cfg.Log.Error("chanqweb: a page has failed", "path", v.URL.Path, "error", err)
-	}
+	why := h.told(v, v.PathValue("queue"), err)
 	h.show(v, &view{Page: "trouble", Name: http.StatusText(why.status), Data: why.text, Status: why.status})
-}
-
-func asRefusal(ctx context.Context, err error) *refusal {
-	var own *refusal
-	switch {
-	case errors.As(err, &own):
-		return own
-	case errors.Is(err, chanq.ErrNoSchema):
-		return errNoQueue
-	case errors.Is(err, chanq.ErrNotFound):
-		return errNoMessage
-	case ctx.Err() != nil:
-		return errNoAnswer
-	}
-	return &refusal{http.StatusServiceUnavailable, "The database says: " + printable(err.Error())}
 }

@@ -16,16 +16,26 @@ function show(html) {
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
+// What is seen may be old: well is when it last came.
+let well = new Date();
+
+function tell(state, text) {
+  if (state === "on") well = new Date();
+  follow.dataset.state = state;
+  follow.textContent = text;
+  live.classList.toggle("old", state === "away");
+}
+
 function begin() {
   if (source || !wanted || document.hidden) return;
   source = new EventSource(live.dataset.live);
   source.onmessage = (e) => {
-    follow.dataset.state = "on";
+    tell("on", "Live");
     const selected = getSelection();
     if (selected && !selected.isCollapsed && live.contains(selected.anchorNode)) return; // somebody copies
     show(e.data);
   };
-  source.onerror = () => { follow.dataset.state = "away"; };
+  source.onerror = () => tell("away", "No figures since " + well.toLocaleTimeString());
 }
 
 function end() {
@@ -38,7 +48,7 @@ if (live && follow && "EventSource" in window) {
   follow.addEventListener("click", () => {
     wanted = !wanted;
     follow.setAttribute("aria-pressed", String(wanted));
-    follow.dataset.state = "";
+    tell("", wanted ? "Live" : "Not live");
     if (wanted) begin(); else end();
   });
   document.addEventListener("visibilitychange", () => { if (document.hidden) end(); else begin(); });

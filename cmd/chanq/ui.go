@@ -30,8 +30,8 @@ func (a *app) uiCommand() *cobra.Command {
 		Use:   "ui",
 		Short: "Serve a page that shows the queues",
 		Long: `Serves a page for a browser: the queues, their messages by state, failures by cause,
-who consumes. It shows and changes nothing, unless --allow-changes lets it retry, delete
-and pause; bodies, and values of headers, are hidden unless --show-bodies shows them.
+who consumes. It shows and changes nothing, unless --allow-changes lets it redrive, purge,
+cancel and pause; bodies, and values of headers, are hidden unless --show-bodies shows them.
 
 Beside it are /metrics for Prometheus, which the same may see, and /livez and /readyz for
 probes, which anybody may.
@@ -55,7 +55,7 @@ then have a proxy in front that does TLS.`,
 	flags.StringVar(&u.listen, "listen", "127.0.0.1:8686", "`address` to listen on")
 	flags.StringVar(&u.title, "title", "", "what the page calls the database (default its server and name)")
 	flags.StringVar(&u.password, "password", "", "the `password` to ask for: @FILE or env:NAME, which hold it")
-	flags.BoolVar(&u.change, "allow-changes", false, "let the page retry, delete, cancel, pause and resume")
+	flags.BoolVar(&u.change, "allow-changes", false, "let the page redrive, purge, cancel, pause and resume")
 	flags.BoolVar(&u.bodies, "show-bodies", false, "show bodies and values of headers")
 	flags.StringVar(&u.cert, "cert", "", "`file` with the certificate, for TLS")
 	flags.StringVar(&u.key, "key", "", "`file` with its key")

@@ -1,0 +1,33 @@
+package chanq
+
+import "strings"
+
+// What chanq itself writes as the last error of a message.
+
+// ReasonExpired is the last error of a message that was set aside because its TTL
+// was over.
+const ReasonExpired = "expired"
+
+// How the last errors begin that go on in the words of a codec, or of a driver: those repeat what
+// they could not make sense of, so they may have pieces of a body or of headers in them.
+const (
+	reasonHeaders = "chanq: cannot decode: headers: "
+	reasonDecode  = "chanq: cannot decode: "
+	reasonRead    = "chanq: could not be read: "
+	reasonOutput  = "chanq: an output cannot be stored: "
+	reasonBody    = "Message.Body: " // of an output of a Pipe that cannot be encoded
+	reasonHeader  = "Message.Headers: "
+)
+
+// DiscreetError is LastError for those who may not see bodies: what chanq wrote itself because a
+// message could not be decoded, read or encoded is cut to that, without the words of the codec or
+// the driver, which may repeat pieces of a body or of headers. What handlers return is
+// theirs, and is left as it is.
+func (e *Entry) DiscreetError() string {
+	for _, begin := range []string{reasonHeaders, reasonDecode, reasonRead, reasonOutput, reasonBody, reasonHeader} {
+		if at := strings.Index(e.LastError, begin); at >= 0 {
+			return e.LastError[:at+len(begin)-len(": ")] + " (why is hidden, as bodies are)"
+		}
+	}
+	return e.LastError
+}
