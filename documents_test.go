@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -133,8 +134,8 @@ func TestTheDocumentsLinkToWhatIsThere(t *testing.T) {
 	}
 }
 
-// Who reads the book from its beginning is led through it: the last line of a page, where it names
-// the next one, names one that the index has behind it.
+// Who reads the book from its beginning is led through it: the last line of each page but one names
+// the page that the index has behind it.
 func TestThePagesFollowEachOther(t *testing.T) {
 	texts := documents(t, ".md")
 	index, led := texts["docs/README.md"], 0
@@ -145,9 +146,11 @@ func TestThePagesFollowEachOther(t *testing.T) {
 			continue
 		}
 		led++
-		require.Less(t, strings.Index(index, "("+page+")"), strings.Index(index, "("+next[1]+")"), "%s leads to %s", page, next[1])
+		behind := regexp.MustCompile(`\(([a-z-]+\.md)\)`).FindStringSubmatch(index[strings.Index(index, "("+page+")")+1:])
+		require.NotNil(t, behind, "%s is the last of the index, and leads to %s", page, next[1])
+		require.Equal(t, behind[1], next[1], "%s leads to %s", page, next[1])
 	}
-	require.Greater(t, led, 15)
+	require.Equal(t, len(pages(t))-1, led, "each page but the last one leads to another")
 }
 
 // pages are the names of the pages of docs.
@@ -169,6 +172,42 @@ func sections(text string) (names []string) {
 		names = append(names, strings.ReplaceAll(name, " ", "-"))
 	}
 	return names
+}
+
+// A promise is as good as its test: those that documents name are there, and as many as they say.
+// A name that ends in … is the beginning of one.
+func TestTheDocumentsNameTestsThatAreThere(t *testing.T) {
+	guarantee := regexp.MustCompile(`"(G\d\d)_\w+`)
+	beginning := regexp.MustCompile(`(?m)^func (?:Test|Fuzz|Benchmark)\w+|"G\d\d_\w+`)
+	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark|G\\d\\d_)[A-Za-z0-9_]+)(…?)`")
+	tests, counts, checked := map[string]bool{}, map[string]int{}, 0
+	for file, text := range documents(t, ".go") {
+		for _, name := range beginning.FindAllString(text, -1) {
+			tests[strings.TrimPrefix(strings.TrimPrefix(name, "func "), `"`)] = true
+		}
+		if strings.HasPrefix(file, "internal/prove/guarantees/") {
+			for _, name := range guarantee.FindAllStringSubmatch(text, -1) {
+				counts[name[1]]++
+			}
+		}
+	}
+	texts := documents(t, ".md")
+	for file, text := range texts {
+		for _, name := range named.FindAllStringSubmatch(text, -1) {
+			checked++
+			there := tests[name[1]]
+			for test := range tests {
+				there = there || name[2] != "" && strings.HasPrefix(test, name[1])
+			}
+			require.True(t, there, "%s names %s", file, name[0])
+		}
+	}
+	require.Greater(t, checked, 100)
+	told := regexp.MustCompile("`(G\\d\\d)_\\*` \\((\\d+)\\)").FindAllStringSubmatch(texts["docs/reliability.md"], -1)
+	require.Len(t, told, len(counts))
+	for _, row := range told {
+		require.Equal(t, strconv.Itoa(counts[row[1]]), row[2], "tests of %s", row[1])
+	}
 }
 
 // A browser shows nothing of a picture that is not well-formed, and draws text beyond its edge

@@ -1,0 +1,47 @@
+package chanq
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The page of limits has a number in many of its rows. These are the ones of the code.
+func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
+	text, err := os.ReadFile("docs/limits.md")
+	require.NoError(t, err)
+	for row, limit := range map[string]int{
+		"| body, as it is encoded":      sqlbatch.MaxBody >> 20,
+		"| headers |":                   maxHeaders,
+		"| `DedupKey`, `Key` |":         sqlbatch.MaxKey,
+		"| attempts (":                  mostAttempts,
+		"| consumer (":                  sqlbatch.MaxMemberText,
+		"| settles that wait |":         minBacklog,
+		"| places of one queue":         sqlbatch.MaxShards,
+		"| slots of an ordered queue |": sqlbatch.MaxSlots,
+		"| `Peek`, `TryLease` |":        maxPeek,
+		"| counts of `Stats` |":         statsLimit,
+		"| counts of `Slots` |":         SlotStatsLimit,
+		"| `BatchRows`, `BatchBytes`":   defaultBatchRows,
+		"| `LeaseFor` |":                int(minLease.Milliseconds()),
+		"| keys with a dead message":    heldMost,
+	} {
+		_, cells, found := strings.Cut(string(text), "\n"+row)
+		require.True(t, found, row)
+		cells, _, _ = strings.Cut(cells, "\n")
+		require.Regexp(t, fmt.Sprintf(`(^|[^0-9,])%s([^0-9,]|,? |$)`, grouped(limit)), cells, row)
+	}
+}
+
+// grouped is a number as documents write it: 10,000.
+func grouped(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return grouped(n/1000) + fmt.Sprintf(",%03d", n%1000)
+}
