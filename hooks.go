@@ -10,8 +10,8 @@ import (
 // once, with no lock held: about a microsecond each, where a statement was run or
 // something failed. A panic in one, or runtime.Goexit (t.FailNow), ends that call and
 // nothing else. Events carry no bodies and no headers; their Shard is the name of one, and "" where
-// the queue has none. LogHooks and the module
-// github.com/chanq/chanq/otelchanq (OpenTelemetry) have some ready.
+// the queue has none. LogHooks, the packages chanqprom
+// (Prometheus) and chanqprobe (probes) and the module otelchanq (OpenTelemetry) have some ready.
 //
 // A hook should return soon. What calls it waits for it: Sent a storer, and with
 // InFlight 1 all sends of its producer; Claimed the claims; Settled and Dead the
