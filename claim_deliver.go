@@ -178,16 +178,11 @@ func (c *shardConsumer[T]) deliver(b claimedBatch, askedForSuspects bool) (kept 
 // releaseBuffer takes back what no reader has taken.
 func (c *shardConsumer[T]) releaseBuffer() {
 	var back []*lease
-	for {
-		select {
-		case l := <-c.out:
-			c.came(-1)
-			if l.lease.takeBack() {
-				back = append(back, l.lease)
-			}
-		default:
-			c.settler.addAll(back...)
-			return
+	for _, l := range takeAll(c.out, nil) {
+		c.came(-1)
+		if l.lease.takeBack() {
+			back = append(back, l.lease)
 		}
 	}
+	c.settler.addAll(back...)
 }

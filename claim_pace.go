@@ -77,7 +77,7 @@ func (c *shardConsumer[T]) waitForRoom() int {
 			}
 			room = min(room, fit)
 		}
-		if buffered <= most/2 && !c.settler.crowded() && room > 0 {
+		if buffered <= most/2 && !c.crowded() && room > 0 {
 			c.wakeAt.Store(0)
 			return room
 		}

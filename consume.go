@@ -3,7 +3,8 @@ package chanq
 import (
 	"context"
 	"fmt"
-	"sync"
+
+	"github.com/sourcegraph/conc"
 )
 
 // A consumer as its user sees it: the leases of all shards on one channel. What claims,
@@ -76,8 +77,12 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 	}
 	c := &Consumer[T]{name: q.core.name}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
+	var m *merged[T]
+	if n := len(q.shards); n > 1 {
+		m = mergeOf[T](n, cfg.Prefetch)
+	}
 	for _, core := range q.shards {
-		shard, err := newShardConsumer[T](core, cfg.share(len(q.shards)), context.WithoutCancel(ctx), c.stop, c.stopNow)
+		shard, err := newShardConsumer(core, cfg.share(len(q.shards)), context.WithoutCancel(ctx), c.stop, c.stopNow, m)
 		if err != nil {
 			for _, opened := range c.shards {
 				opened.discard()
@@ -87,13 +92,8 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		}
 		c.shards = append(c.shards, shard)
 	}
-	c.out = c.shards[0].out
-	if n := len(c.shards); n > 1 {
-		m := mergeOf[T](n, cfg.Prefetch)
+	if c.out = c.shards[0].out; m != nil {
 		c.out = m.out
-		for _, shard := range c.shards {
-			shard.merged = m
-		}
 	}
 	forget := context.AfterFunc(ctx, c.Stop)
 	for _, shard := range c.shards {
@@ -124,17 +124,13 @@ func (c *Consumer[T]) Stop() { c.stopNow() }
 // call it: see Queue.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	c.Stop()
-	held, settling, working, gaveUp := 0, 0, 0, false
-	for _, shard := range c.shards {
-		if !shard.over(ctx) {
-			h, s, w := shard.giveUp()
-			held, settling, working, gaveUp = held+h, settling+s, working+w, true
+	return together(c.shards, func(shard *shardConsumer[T]) error {
+		if shard.over(ctx) {
+			return nil
 		}
-	}
-	if !gaveUp {
-		return nil
-	}
-	return fmt.Errorf("chanq: shutdown %s: %d leases not settled, %d settles not confirmed, %d handlers not returned: %w", c.name, held, settling, working, context.Cause(ctx))
+		held, settling, working := shard.giveUp()
+		return shard.queue.inPlace("shutdown", fmt.Errorf("%d leases not settled, %d settles not confirmed, %d handlers not returned: %w", held, settling, working, context.Cause(ctx)))
+	})
 }
 
 // Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of
@@ -159,11 +155,9 @@ func (c *Consumer[T]) Err() error {
 // settle does. On SQLite a
 // goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
-	err := together(c.shards, func(shard *shardConsumer[T]) error { return shard.settler.backlog.Flush(ctx) })
-	if err != nil {
-		return fmt.Errorf("chanq: flush %s: %w", c.name, err)
-	}
-	return nil
+	return together(c.shards, func(shard *shardConsumer[T]) error {
+		return shard.queue.inPlace("flush", shard.settler.backlog.Flush(ctx))
+	})
 }
 
 // Stats returns counts, and asks the database nothing.
@@ -200,14 +194,16 @@ func together[E any](all []E, f func(E) error) error {
 	return togetherOf(len(all), func(i int) error { return f(all[i]) })
 }
 
-// togetherOf is together of what has the indexes below n.
+// togetherOf is together of what has the indexes below n. A call that does not return, because
+// something that it calls leaves by runtime.Goexit, has failed; one that panics does so here.
 func togetherOf(n int, f func(int) error) error {
 	if n == 1 {
 		return f(0)
 	}
 	errs := make([]error, n)
-	var calls sync.WaitGroup
+	var calls conc.WaitGroup
 	for i := range n {
+		errs[i] = errLeft
 		calls.Go(func() { errs[i] = f(i) })
 	}
 	calls.Wait()

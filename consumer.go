@@ -2,6 +2,7 @@ package chanq
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,11 +77,36 @@ type shardConsumer[T any] struct {
 	mu    sync.Mutex // guards what follows; held for moments, nothing is called under it
 	err   error
 	stats ConsumerStats
+	pipes []crowding // of several shards: their parts for this one
+}
+
+// crowding says that so much waits to be stored that claims had better wait, too.
+type crowding interface{ crowded() bool }
+
+// crowded is that of the settles, and of pipes.
+func (c *shardConsumer[T]) crowded() bool {
+	c.mu.Lock()
+	pipes := c.pipes
+	c.mu.Unlock()
+	return c.settler.crowded() || slices.ContainsFunc(pipes, crowding.crowded)
+}
+
+// minds has claims wait for a pipe, until the function that it returns is called.
+func (c *shardConsumer[T]) minds(pipe crowding) (end func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pipes = append(slices.Clone(c.pipes), pipe)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.pipes = slices.DeleteFunc(slices.Clone(c.pipes), func(o crowding) bool { return o == pipe })
+	}
 }
 
 // newShardConsumer opens sessions on the shard, and starts nothing: call start or discard.
-// stop is the Consumer's, and values are those of the leases' contexts.
-func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.Context, stopNow context.CancelFunc) (*shardConsumer[T], error) {
+// stop is the Consumer's, and so is merged, which is nil where it has no other shards; values are those
+// of the leases' contexts.
+func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.Context, stopNow context.CancelFunc, merged *merged[T]) (*shardConsumer[T], error) {
 	var watch *watchEar
 	var err error
 	if q.ringer.bell == nil && !q.ordered() {
@@ -106,6 +132,7 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 		health:   health{queue: q, part: "consumer"},
 		values:   values,
 		out:      make(chan *Lease[T], cfg.Prefetch),
+		merged:   merged,
 		stop:     stop, stopNow: stopNow,
 		progress: make(chan struct{}, 1),
 		returned: make(chan struct{}),
@@ -119,7 +146,12 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 		idle:     make(chan struct{}),
 	}
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
-	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
+	crowd := max(settleFactor*cfg.Prefetch, minBacklog)
+	room := crowd
+	if merged != nil {
+		room = 0 // who settles for a place that is away must not wait: it is about to settle for the others
+	}
+	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), crowd, room)
 	c.keeper = newKeeper(c, pools[2], &c.health, cfg.LeaseFor, cfg.StatementTimeout)
 	if c.queue.ordered() {
 		c.order = newDispatch(c)

@@ -218,15 +218,10 @@ func (d *dispatch[T]) next(hand []*Lease[T]) []*Lease[T] {
 // recalled takes back what is on the channel, and in hand, of slots that are to be given
 // back, and returns the rest. Of a line there is one lease at most, so no order is lost.
 func (d *dispatch[T]) recalled(hand []*Lease[T]) []*Lease[T] {
-	for n := len(d.c.out); n > 0; n-- {
-		select {
-		case l := <-d.c.out:
-			d.c.came(-1)
-			d.sent.Add(-1)
-			hand = append(hand, l)
-		default:
-		}
-	}
+	mine := len(hand)
+	hand = takeAll(d.c.out, hand)
+	d.c.came(mine - len(hand))
+	d.sent.Add(int64(mine - len(hand)))
 	keep := hand[:0]
 	var back []*lease
 	d.with(func(*lines) {

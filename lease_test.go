@@ -36,7 +36,7 @@ func stillLease(left time.Duration) *lease {
 }
 
 func TestASettleDoesNotLingerBeyondItsLease(t *testing.T) {
-	s := newSettler(still{}, nil, nil, t.Context(), 0, time.Minute, 10)
+	s := newSettler(still{}, nil, nil, t.Context(), 0, time.Minute, 10, 10)
 	for left, haste := range map[time.Duration]group.Haste{time.Hour: group.Unhurried, time.Minute: group.Urgent, 0: group.Urgent} {
 		require.Equal(t, haste, s.haste(stillLease(left)), left)
 	}

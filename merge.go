@@ -1,6 +1,9 @@
 package chanq
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // How the leases of several shards come to one channel.
 //
@@ -62,7 +65,10 @@ func (c *shardConsumer[T]) move(recall <-chan struct{}) {
 				if !open {
 					return
 				}
-				hand = append(hand, l)
+				// Its recall may have come and gone while it was on its way here.
+				if !c.recalledEarly(l) {
+					hand = append(hand, l)
+				}
 			case <-recall:
 				hand = c.merged.recalled(hand)
 			}
@@ -96,16 +102,27 @@ func (c *shardConsumer[T]) leaveMerged() {
 	}
 }
 
-// emptyMerged gives back what no reader has taken, of whatever shard.
+// emptyMerged gives back what no reader has taken, of whatever shard. The others go on sending until
+// they end, too.
 func (c *shardConsumer[T]) emptyMerged() {
-	for {
+	for _, l := range takeAll(c.merged.out, nil) {
+		holderOf(l).giveBack(l.lease)
+	}
+}
+
+// takeAll takes what lies on a channel now, behind what is in hand: the channel of one shard, or that
+// of all. What becomes of it is another matter for each: of one shard's all may be looked at under one lock, and
+// what is given back is so together; the leases of the merged channel have an owner each.
+func takeAll[T any](from <-chan *Lease[T], hand []*Lease[T]) []*Lease[T] {
+	for n := len(from); n > 0; n-- {
 		select {
-		case l := <-c.merged.out:
-			holderOf(l).giveBack(l.lease)
-		default:
-			return
+		case l := <-from:
+			hand = append(hand, l)
+		default: // a reader was quicker
+			return hand
 		}
 	}
+	return hand
 }
 
 // came notes leases that come to the shard's channel, before they do, or, where n is negative, that
@@ -142,21 +159,21 @@ func (c *shardConsumer[T]) giveBack(l *lease) {
 // their shard's consumer is to lose. The rest stays in hand: of a line there is one lease at most,
 // so no order is lost.
 func (m *merged[T]) recalled(hand []*Lease[T]) []*Lease[T] {
-	for n := len(m.out); n > 0; n-- {
-		select {
-		case l := <-m.out:
-			holderOf(l).came(1)
-			hand = append(hand, l)
-		default:
-		}
+	mine := len(hand)
+	hand = takeAll(m.out, hand)
+	for _, l := range hand[mine:] {
+		holderOf(l).came(1)
 	}
-	keep := hand[:0]
-	for _, l := range hand {
-		if c := holderOf(l); c.order.leaving(l.lease) {
-			c.giveBackEarly(l.lease)
-		} else {
-			keep = append(keep, l)
-		}
+	return slices.DeleteFunc(hand, func(l *Lease[T]) bool { return holderOf(l).recalledEarly(l) })
+}
+
+// recalledEarly gives a lease back that no reader has, and that is not on the merged channel, if its
+// slot is to be given back. Then it was not taken: claims need not be larger for it.
+func (c *shardConsumer[T]) recalledEarly(l *Lease[T]) bool {
+	if c.order == nil || !c.order.leaving(l.lease) {
+		return false
 	}
-	return keep
+	c.order.sent.Add(-1)
+	c.giveBackEarly(l.lease)
+	return true
 }

@@ -223,9 +223,19 @@ func checkState(s State) error {
 	return fmt.Errorf("state %q: must be ready, scheduled, leased, dead or done", s)
 }
 
-// Get returns one message wherever it is, or ErrNotFound. One round trip.
+// Get returns one message wherever it is, or ErrNotFound. One round trip. Of a queue with several
+// shards all are asked at the same time; once one has it, the others have a second to answer. Where none
+// has it, and some do not answer, it returns an error that names them when ctx ends.
 func (q *Queue[T]) Get(ctx context.Context, id ID) (Entry, error) {
-	all, err := ofEach(q, func(core *queue) ([]Entry, error) { return core.entries(ctx, "get", core.sql.Get(id)) })
+	bound, hurry, stop := hurried(ctx)
+	defer stop()
+	all, err := ofEach(q, func(core *queue) ([]Entry, error) {
+		list, err := core.entries(bound, "get", core.sql.Get(id))
+		if len(list) > 0 {
+			hurry(getPatience)
+		}
+		return list, err
+	})
 	list := slices.Concat(all...)
 	if len(list) == 0 {
 		if err == nil {
@@ -242,6 +252,10 @@ func (q *Queue[T]) Get(ctx context.Context, id ID) (Entry, error) {
 	}
 	return found, nil
 }
+
+// getPatience is for how long Get waits for other shards than that which has the message: one ID may be
+// in two of them.
+const getPatience = time.Second
 
 // Cancel deletes messages that are ready, scheduled or leased and returns the
 // IDs of those it found. The holder of a leased one learns of it by

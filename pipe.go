@@ -66,6 +66,9 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 	}
 	var storers conc.WaitGroup
 	for _, p := range parts {
+		if len(parts) > 1 {
+			defer p.from.minds(p)()
+		}
 		storers.Go(p.storeAll) // ends when the workers have
 	}
 	crew(workers, func() {

@@ -18,8 +18,12 @@ import (
 // groupConfig: as many inputs as one statement acks, or 4 MiB or so of outputs.
 func (p *pipe[In, Out]) groupConfig() group.Config[*piped[Out]] {
 	most, linger := p.from.queue.dialect.Traits().AckItems, p.from.cfg.linger()
+	room := 2 * most
+	if p.from.merged != nil {
+		room = 0 // workers do not wait for one place, since they work for all: claims do, see crowded
+	}
 	return group.Config[*piped[Out]]{
-		Full: most, Capacity: 2 * most, Linger: linger, AwaitedLinger: linger, Cut: p.fit, Abandoned: p.from.abandoned,
+		Full: most, Capacity: room, Linger: linger, AwaitedLinger: linger, Cut: p.fit, Abandoned: p.from.abandoned,
 	}
 }
 
@@ -56,6 +60,11 @@ func (p *pipe[In, Out]) storeOrFall(items []*piped[Out]) {
 		p.from.fell(err)
 	}()
 	p.store(items)
+}
+
+// crowded: more than a group waits.
+func (p *pipe[In, Out]) crowded() bool {
+	return p.backlog.Waiting() > p.from.queue.dialect.Traits().AckItems
 }
 
 // connect takes the connection before it is needed, where there are few. What fails is

@@ -137,10 +137,9 @@ func (p *Producer[T]) Flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("chanq: flush %s: %w", p.name, context.Cause(ctx))
 	}
-	if err := together(p.shards, func(shard *shardProducer[T]) error { return shard.flushed(ctx) }); err != nil {
-		return fmt.Errorf("chanq: flush %s: %w", p.name, err)
-	}
-	return nil
+	return together(p.shards, func(shard *shardProducer[T]) error {
+		return shard.queue.inPlace("flush", shard.flushed(ctx))
+	})
 }
 
 // Close stores everything that was handed over and ends the producer; sends
@@ -193,9 +192,10 @@ func (p *Producer[T]) end() {
 		shard.workers.Wait()
 	}
 	p.abandon()
-	for _, shard := range p.shards {
+	_ = together(p.shards, func(shard *shardProducer[T]) error { // each waits for its last sample
 		shard.end()
-	}
+		return nil
+	})
 	close(p.finished)
 }
 

@@ -157,7 +157,16 @@ func (p *shardProducer[T]) connect() {
 	_ = p.sessions.Fill(ctx)
 }
 
+// send stores messages, and waits for them.
 func (p *shardProducer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
+	call, items := p.encodeAll(ms)
+	return p.sendEncoded(ctx, call, items)
+}
+
+// encodeAll makes a call of messages, and of those that can be stored what is to be. It calls the
+// user's codec, so it is for the goroutine of the sender: a codec that leaves by runtime.Goexit takes
+// that along, and nothing is handed over.
+func (p *shardProducer[T]) encodeAll(ms []Message[T]) (*sendCall, []pending[T]) {
 	call := &sendCall{outcomes: make([]outcome, len(ms)), open: len(ms), done: make(chan struct{})}
 	items := make([]pending[T], 0, len(ms))
 	for i := range ms {
@@ -171,6 +180,10 @@ func (p *shardProducer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt
 		item.call, item.index = call, i
 		items = append(items, item)
 	}
+	return call, items
+}
+
+func (p *shardProducer[T]) sendEncoded(ctx context.Context, call *sendCall, items []pending[T]) ([]Receipt, error) {
 	// Handed over in parts that fit the buffer.
 	for len(items) > 0 {
 		n, size := 1, items[0].Size

@@ -97,6 +97,17 @@ func (q *queue) fail(op string, err error) error {
 	return &OpError{Op: op, Queue: q.name, Shard: q.shard, Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
 }
 
+// inPlace is the error of a call that concerns all shards, which says which of them it is of, or nil.
+func (q *queue) inPlace(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case q.of == 0:
+		return fmt.Errorf("chanq: %s %s: %w", op, q.name, err)
+	}
+	return &OpError{Op: op, Queue: q.name, Shard: q.shard, Err: err}
+}
+
 // classify is what an error means: session.Classify, and that of errors of chanq's own.
 func (q *queue) classify(err error) sqlbatch.Class {
 	if denied := (*deniedError)(nil); errors.As(err, &denied) {

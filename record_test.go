@@ -206,16 +206,7 @@ func TestWhatIsTakenBackIsNeverLessThanNothing(t *testing.T) {
 }
 
 func TestTheHistoryOfSeveralShardsIsAddedUp(t *testing.T) {
-	var shards []Shard
-	for _, name := range []string{"east", "west"} {
-		db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		shards = append(shards, Shard{Name: name, DB: db})
-	}
-	require.NoError(t, MigrateShards(t.Context(), shards, "orders", Config{}))
-	q, err := OpenShards[string](t.Context(), shards, "orders", Config{})
-	require.NoError(t, err)
+	q := openTestShards(t, 2)
 	for _, core := range q.shards {
 		core.sampleEvery = 20 * time.Millisecond
 	}
@@ -227,18 +218,18 @@ func TestTheHistoryOfSeveralShardsIsAddedUp(t *testing.T) {
 			ms = append(ms, m)
 		}
 	}
-	_, err = p.SendBatch(soon(t), ms...)
+	_, err := p.SendBatch(soon(t), ms...)
 	require.NoError(t, err)
 	recorded(t, q, func(s Sample) bool { return s.Sent == 7 && s.Counted && s.Ready == 7 })
 	require.Equal(t, int64(3), total(t, q.Shard(0), StepFine).Sent)
 	require.Equal(t, int64(4), total(t, q.Shard(1), StepFine).Sent)
 
 	require.NoError(t, p.Close(soon(t)))
-	require.NoError(t, shards[1].DB.Close())
+	require.NoError(t, q.shards[1].db.Close())
 	list, err := q.History(t.Context(), time.Time{}, StepHour)
 	var op *OpError
 	require.ErrorAs(t, err, &op)
-	require.Equal(t, "west", op.Shard)
+	require.Equal(t, "1", op.Shard)
 	sum := Sample{}
 	for _, s := range list {
 		sum.add(s)

@@ -21,10 +21,9 @@ import (
 // transaction must not call it: see Queue.
 func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
 	c.Stop()
-	if err := together(c.shards, func(shard *shardConsumer[T]) error { return shard.releaseAll(ctx) }); err != nil {
-		return fmt.Errorf("chanq: release all of %s: %w", c.name, err)
-	}
-	return nil
+	return together(c.shards, func(shard *shardConsumer[T]) error {
+		return shard.queue.inPlace("release all of", shard.releaseAll(ctx))
+	})
 }
 
 // releaseAll gives back what readers have of this shard. The consumer has stopped.

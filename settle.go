@@ -30,7 +30,7 @@ type settler struct {
 	queue     *queue
 	sessions  *sessions
 	backlog   *group.Backlog[*lease]
-	capacity  int
+	crowd     int
 	linger    time.Duration
 	timeout   time.Duration   // of one try
 	loop      retry.Loop      // to be copied for each statement
@@ -53,16 +53,16 @@ const (
 	lockPauses = 6
 )
 
-// newSettler makes the settler of an owner: timeout is that of one try, and capacity how
-// many settles may wait before add does.
-func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Context, timeout, linger time.Duration, capacity int) *settler {
+// newSettler makes the settler of an owner: timeout is that of one try, more than half of crowd that
+// wait are a crowd, and room is how many may wait before add does; 0 is no bound.
+func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Context, timeout, linger time.Duration, crowd, room int) *settler {
 	q := owner.home()
 	return &settler{
-		owner: owner, queue: q, sessions: s, capacity: capacity, linger: linger, timeout: timeout, abandoned: abandoned,
+		owner: owner, queue: q, sessions: s, crowd: crowd, linger: linger, timeout: timeout, abandoned: abandoned,
 		loop: retry.Loop{Health: h, Classify: q.classify},
 		backlog: group.New(group.Config[*lease]{
 			Full: q.dialect.Traits().AckItems, Linger: linger, AwaitedLinger: awaitedLinger,
-			Capacity: capacity, Moment: settleMoment, Abandoned: abandoned,
+			Capacity: room, Moment: settleMoment, Abandoned: abandoned,
 		}),
 	}
 }
@@ -99,7 +99,7 @@ func (s *settler) addAll(leases ...*lease) {
 }
 
 // crowded reports that so many settles wait that claims had better do so, too.
-func (s *settler) crowded() bool { return s.backlog.Waiting() > s.capacity/2 }
+func (s *settler) crowded() bool { return s.backlog.Waiting() > s.crowd/2 }
 
 // haste is how soon a settle is to be stored.
 func (s *settler) haste(l *lease) group.Haste {

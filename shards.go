@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -81,9 +80,14 @@ func (m ShardMark) isNot(wanted ShardMark) error {
 // with index 0, says to which set they belong: so processes may call it at the same time, and
 // again after one of them failed. The number of shards and their order are for ever: to
 // change them, drain into a queue of another name. What is there already and is no shard, or
-// another one, is left alone: ErrShards. Config.Schema and Config.Shard must be unset.
+// another one, is left alone: ErrShards. All are looked at before anything is changed: so nothing is
+// where one of them does not answer, or is not what it should be. What that does not show, a right that
+// is missing, say, leaves those before it migrated. Config.Schema and Config.Shard must be unset.
 func MigrateShards(ctx context.Context, shards []Shard, name string, cfg Config) error {
 	if err := checkShards("migrate", name, shards, cfg); err != nil {
+		return err
+	}
+	if err := checkPlaces(ctx, shards, name, cfg); err != nil {
 		return err
 	}
 	mark := ShardMark{Count: len(shards)}
@@ -100,6 +104,62 @@ func MigrateShards(ctx context.Context, shards []Shard, name string, cfg Config)
 		}
 	}
 	return nil
+}
+
+// checkPlaces says why not all of shards can be migrated, or nil. It changes nothing.
+func checkPlaces(ctx context.Context, shards []Shard, name string, cfg Config) error {
+	marks := make([]ShardMark, len(shards))
+	check := func(i int) error {
+		own := shards[i].config(cfg, ShardMark{Index: i, Count: len(shards)})
+		q, err := newQueue("migrate", shards[i].DB, name, own)
+		if err != nil {
+			return inShard(shards[i].name(i), err)
+		}
+		if marks[i], err = q.migratable(ctx, own.Slots); err != nil {
+			return &OpError{Op: "migrate", Queue: name, Shard: shards[i].name(i), Err: err}
+		}
+		return nil
+	}
+	err := togetherOf(len(shards)-1, func(i int) error { return check(i + 1) })
+	if err == nil {
+		err = check(0) // last: where another process migrates them, that one is first
+	}
+	if err != nil {
+		return err
+	}
+	for i, mark := range marks {
+		switch {
+		case mark.Count == 0: // it is to be made
+			continue
+		case marks[0].Count == 0:
+			err = fmt.Errorf("%w: the database says: %v; and shard %s has no tables, which is migrated first; give the places that were migrated, all of them, in their order", ErrShards, mark, shards[0].name(0))
+		default:
+			err = mark.isNot(ShardMark{Index: i, Count: len(shards), Set: marks[0].Set})
+		}
+		if err != nil {
+			return &OpError{Op: "migrate", Queue: name, Shard: shards[i].name(i), Err: err}
+		}
+	}
+	return nil
+}
+
+// migratable says why migrate would refuse the tables of a queue, or whose shard they are, of no set
+// where they are to be made. It waits for no driver that does not return.
+func (q *queue) migratable(ctx context.Context, slots int) (mark ShardMark, err error) {
+	s := openOnce(q.db, q.dialect)
+	defer s.close()
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return s.Run(ctx, st, scan) }
+	if err := q.trust(run); err != nil {
+		return mark, err
+	}
+	found, err := q.stored(run)
+	switch {
+	case err != nil || found.version == 0:
+		return mark, err
+	case found.version > sqlbatch.Version:
+		return mark, newer(found.version)
+	}
+	return found.shard, found.differs(&q.cfg, slots)
 }
 
 // OpenShards opens a queue whose messages are spread over several places, so that it holds and
@@ -121,14 +181,13 @@ func OpenShards[T any](ctx context.Context, shards []Shard, name string, cfg Con
 	}
 	cores := make([]*queue, len(shards))
 	missing := make([]error, len(shards))
-	bound, giveUp := context.WithCancel(ctx)
-	defer giveUp()
-	var one sync.Once // that has answered: the others have so much time, from the beginning
+	bound, hurry, stop := hurried(ctx) // once one has answered the others have so much time, from the beginning
+	defer stop()
 	began := time.Now()
 	err := togetherOf(len(shards), func(i int) (err error) {
 		cores[i], missing[i], err = openShard(bound, shards, i, name, cfg)
 		if err == nil && missing[i] == nil {
-			one.Do(func() { time.AfterFunc(openPatience-time.Since(began), giveUp) })
+			hurry(openPatience - time.Since(began))
 		}
 		return err
 	})

@@ -144,37 +144,53 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 	case len(ms) == 1:
 		return p.shardFor(&ms[0]).send(ctx, ms)
 	}
-	parts := p.divide(ms)
-	receipts, errs, failed := make([]Receipt, len(ms)), make([]error, len(ms)), false
-	var sends sync.WaitGroup
-	for i, part := range parts {
-		if len(part) == 0 {
+	var parts []*sendPart[T]
+	for i, at := range p.divide(ms) {
+		if len(at) == 0 {
 			continue
 		}
-		sends.Go(func() {
-			those := make([]Message[T], len(part))
-			for j, at := range part {
-				those[j] = ms[at]
-			}
-			stored, err := p.shards[i].send(ctx, those)
-			batch := (*BatchError)(nil)
-			errors.As(err, &batch)
-			for j, at := range part {
-				receipts[at] = stored[j]
-				if batch != nil {
-					errs[at] = batch.Errs[j]
-				}
-			}
-		})
+		those := make([]Message[T], len(at))
+		for j := range at {
+			those[j] = ms[at[j]]
+		}
+		part := &sendPart[T]{shard: p.shards[i], at: at}
+		part.call, part.items = part.shard.encodeAll(those)
+		parts = append(parts, part)
 	}
-	sends.Wait()
-	for _, err := range errs {
-		failed = failed || err != nil
+	_ = together(parts, func(part *sendPart[T]) error { // part has what became of it
+		part.receipts, part.err = part.shard.sendEncoded(ctx, part.call, part.items)
+		return nil
+	})
+	receipts, errs, failed := make([]Receipt, len(ms)), make([]error, len(ms)), false
+	for _, part := range parts {
+		if part.receipts == nil { // it did not return
+			part.shard.withdraw(part.call, errLeft)
+			part.receipts, part.err = part.call.result()
+		}
+		batch := (*BatchError)(nil)
+		errors.As(part.err, &batch)
+		for j, at := range part.at {
+			receipts[at] = part.receipts[j]
+			if batch != nil {
+				errs[at] = batch.Errs[j]
+			}
+		}
+		failed = failed || batch != nil
 	}
 	if !failed {
 		return receipts, nil
 	}
 	return receipts, &BatchError{Op: "send", Errs: errs}
+}
+
+// sendPart is what goes to one shard of the messages of a SendBatch.
+type sendPart[T any] struct {
+	shard    *shardProducer[T]
+	at       []int // where they are among all
+	call     *sendCall
+	items    []pending[T]
+	receipts []Receipt
+	err      error
 }
 
 // divide says which of the messages, by their places in ms, go to each shard. Of those that

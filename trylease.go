@@ -3,7 +3,6 @@ package chanq
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -29,9 +28,11 @@ import (
 // returned messages are its own for a quarter longer than d, and their other keys wait.
 // It costs three round trips, and up to two more.
 //
-// Of a queue with several shards it asks one after the other, beginning anywhere, until it has n;
-// what some of them fail with it returns if no other had a message. It returns none before
-// the last has answered, or ctx has ended, so bound that where a place may be away.
+// Of a queue with several shards it asks one after the other, beginning anywhere, until it has n. One that
+// has not answered within a second does not keep it from asking the next, and once there is a message
+// nobody is waited for longer than that; what comes too late is given back, if it can be. What some of
+// them fail with it returns if no other had a message. Without one it waits for all to answer, or for
+// ctx to end, so bound that where a place may be away.
 //
 // These leases are not extended unless Extend is called, so d must be enough for
 // all n. Their contexts end at their deadlines. Each settle is a round trip of its
@@ -52,20 +53,7 @@ func (q *Queue[T]) TryLease(ctx context.Context, n int, d time.Duration) ([]*Lea
 	if len(q.shards) == 1 {
 		return tryLease[T](ctx, q.core, n, d, config)
 	}
-	var leases []*Lease[T]
-	var errs []error
-	first := rand.IntN(len(q.shards))
-	for i := range q.shards {
-		if len(leases) == n {
-			break
-		}
-		found, err := tryLease[T](ctx, q.shards[(first+i)%len(q.shards)], n-len(leases), d, config)
-		leases, errs = append(leases, found...), append(errs, err)
-	}
-	if len(leases) > 0 {
-		return leases, nil
-	}
-	return nil, joined(errs)
+	return tryLeaseOfEach[T](ctx, q.shards, n, d, config)
 }
 
 // tryLease is TryLease on one shard.
@@ -144,7 +132,7 @@ func (o *loneOwner) store(ctx context.Context, leases []*lease) {
 	defer o.queue.lone.changes.wait()
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	st := newSettler(o, s, o.queue.lone, ctx, o.timeout, 0, 0)
+	st := newSettler(o, s, o.queue.lone, ctx, o.timeout, 0, 0, 0)
 	st.addAll(leases...)
 	st.backlog.Close()
 	st.run()

@@ -46,6 +46,43 @@ func TestAQueueByItselfBecomesNoShard(t *testing.T) {
 	})
 }
 
+// TestNothingIsMigratedWhereOnePlaceCannotBe: it is a queue by itself, of another set, of another
+// kind, or away.
+func TestNothingIsMigratedWhereOnePlaceCannotBe(t *testing.T) {
+	for name, spoil := range map[string]func(*world){
+		"a queue by itself": func(w *world) {
+			require.NoError(w, chanq.Migrate(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
+		},
+		"of another set": func(w *world) {
+			cfg := chanq.Config{Shard: chanq.ShardMark{Index: 2, Count: count, Set: chanq.NewID()}}
+			require.NoError(w, chanq.Migrate(w.soon(), w.places[2].DB, "orders", cfg))
+		},
+		"of another kind": func(w *world) {
+			cfg := ordered
+			cfg.Shard = chanq.ShardMark{Index: 2, Count: count, Set: chanq.NewID()}
+			require.NoError(w, chanq.Migrate(w.soon(), w.places[2].DB, "orders", cfg))
+		},
+		"away": func(w *world) { w.gone(2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+			spoil(w)
+			err := chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{})
+			require.Equal(w, "place2", opError(w, err).Shard)
+			for place := range 2 {
+				_, err := chanq.StoredConfig(w.soon(), w.places[place].DB, "orders", chanq.Config{})
+				require.ErrorIs(w, err, chanq.ErrNoSchema, "place %d is as it was", place)
+			}
+			w.Heal()
+			if name != "away" {
+				require.NoError(w, chanq.Drop(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
+			}
+			w.queue(chanq.Config{})
+			require.NoError(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{}), "it may be called again")
+		})
+	}
+}
+
 func TestAMigrationThatFailedHalfwayGoesOn(t *testing.T) {
 	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
 	for place := range count {

@@ -2,12 +2,15 @@ package shards_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
 )
 
 // TestAPipeReplacesInputsInTheirShard has one place go away meanwhile.
@@ -55,6 +58,60 @@ func TestAPipeReplacesInputsInTheirShard(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAPipeGoesOnThoughOnePlaceStoresNothing: its transactions hang there, while its claims go on, so
+// that more of its inputs are handled than wait for a statement anywhere.
+func TestAPipeGoesOnThoughOnePlaceStoresNothing(t *testing.T) {
+	t.Parallel()
+	const stuck, many = 1, 1500
+	w := newWorld(t, testdb.SQLite, testdb.StandIn, testdb.SQLite)
+	from := w.queue(chanq.Config{})
+	require.NoError(w, chanq.MigrateShards(w.soon(), w.shards(), "billed", chanq.Config{}))
+	to, err := chanq.OpenShards[string](w.soon(), w.shards(), "billed", chanq.Config{})
+	require.NoError(w, err)
+	require.Less(w, 3*w.places[stuck].Engine.Dialect.Traits().AckItems, many)
+	testdb.Send(w, from, of(from, stuck, many, "a")...)
+	w.places[stuck].Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind == faultdb.Begin {
+			return faultdb.Hang()
+		}
+		return faultdb.Fault{}
+	})
+	w.Cleanup(w.Heal)
+	cfg := quick
+	cfg.LeaseFor = time.Minute
+	c, p := testdb.Start(w, from, cfg), testdb.Produce(w, to, chanq.ProducerConfig{})
+	ended := make(chan error, 1)
+	var handled atomic.Int64 // of the place that is stuck
+	go func() {
+		ended <- chanq.Pipe(c, p, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			if l.Shard == stuck {
+				handled.Add(1)
+			}
+			return []chanq.Message[string]{{Body: l.Body}}, nil
+		})
+	}()
+	w.Cleanup(func() { w.Heal(); c.Stop() })
+	for last := int64(-1); last != handled.Load() || last < int64(w.places[stuck].Engine.Dialect.Traits().AckItems); {
+		last = handled.Load()
+		<-time.After(500 * time.Millisecond) // it gets no further
+	}
+	require.Less(w, handled.Load(), int64(many), "claims wait")
+	for _, shard := range []int{0, 2} {
+		testdb.Send(w, from, of(from, shard, 50, "b")...)
+		testdb.Eventually(w, "the others are replaced", func() bool {
+			s, err := to.Shard(shard).Stats(w.soon())
+			return err == nil && s.Ready == 50
+		})
+	}
+	w.Heal()
+	testdb.Eventually(w, "all are", func() bool {
+		s, err := to.Stats(w.soon())
+		return err == nil && s.Ready == many+100
+	})
+	c.Stop()
+	require.NoError(w, testdb.Receive(w, ended, "the end"))
 }
 
 func TestAnOutputThatBelongsToAnotherShardSetsItsInputAside(t *testing.T) {
