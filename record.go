@@ -136,7 +136,8 @@ const sampleTimeout = 5 * time.Second
 func (q *queue) recordAll(stop context.Context) {
 	chore := housework{queue: q, task: "history", op: "record"}
 	defer chore.end()
-	var thinned time.Duration
+	thin := monotonic() // when it is due: at once, since a program that is started each minute must do it, too
+	var unthinned error
 	retry.Sleep(stop, q.sampleEvery/2+rand.N(q.sampleEvery/2))
 	for first := true; ; first = false {
 		last := stop.Err() != nil
@@ -148,11 +149,14 @@ func (q *queue) recordAll(stop context.Context) {
 			of = context.WithoutCancel(stop)
 		}
 		ctx, cancel := context.WithTimeout(of, sampleTimeout)
-		counted, err := q.recordOnce(ctx, last)
-		if now := monotonic(); err == nil && counted && now-thinned >= time.Minute {
-			thinned, err = now, q.once(ctx, q.sql.Thin(), nil)
+		counts, err := q.recordOnce(ctx, last)
+		if now := monotonic(); err == nil && counts && now >= thin {
+			thin, unthinned = now+time.Minute, q.once(ctx, q.sql.Thin(), nil)
 		}
 		cancel()
+		if err == nil { // and until the next time what was refused then is so still
+			err = unthinned
+		}
 		if last {
 			return
 		}
@@ -163,8 +167,9 @@ func (q *queue) recordAll(stop context.Context) {
 
 // recordOnce notes what has come since the last call, and counts the messages if nobody has yet,
 // unless it is the last. Where nothing has come it only asks: of many processes that idle one
-// writes. What may be in the database or not is not noted again.
-func (q *queue) recordOnce(ctx context.Context, last bool) (counted bool, err error) {
+// writes. What may be in the database or not is not noted again. It reports whether this process is
+// the one that counts, or would be if it might: what is old is its to delete, whoever writes.
+func (q *queue) recordOnce(ctx context.Context, last bool) (counts bool, err error) {
 	s := q.recorder.take()
 	if last && s == (sqlbatch.Sample{}) {
 		return false, nil
@@ -183,7 +188,7 @@ func (q *queue) recordOnce(ctx context.Context, last bool) (counted bool, err er
 	switch err := q.once(ctx, q.sql.Stats(statsLimit), found.scan); {
 	case err == nil:
 	case isPermanent(q.classify(err)):
-		return false, nil // a producer's role need not see so much: others count
+		return true, nil // a producer's role need not see so much: others count, if there are any
 	default:
 		return false, err
 	}

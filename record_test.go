@@ -80,6 +80,35 @@ func TestTheLastPartOfAQueueNotesWhatIsLeft(t *testing.T) {
 	require.Equal(t, 0, q.core.recorder.users)
 }
 
+// A program that lives for seconds only, started again and again, deletes what is old, too.
+func TestAYoungProgramKeepsTheHistoryBounded(t *testing.T) {
+	q := openTestQueue[string](t, Config{})
+	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq_samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0)`)
+	require.NoError(t, err)
+	q.core.sampleEvery = 20 * time.Millisecond
+	testProducer(t, q, ProducerConfig{})
+	recorded(t, q, func(s Sample) bool { return s.Counted && s.Sent == 0 })
+}
+
+// What may not be deleted is told once, not with each sample that may be noted.
+func TestAHistoryThatMayNotBeThinnedIsToldOnce(t *testing.T) {
+	events := make(chan HousekeepingEvent, 100)
+	q := openTestQueue[string](t, Config{Hooks: Hooks{Housekeeping: func(e HousekeepingEvent) { events <- e }}})
+	_, err := q.core.db.ExecContext(t.Context(), `INSERT INTO chanq_samples (queue, step, at, sent, acked, nacked, died, delivered, waited) VALUES ('orders', 10, 0, 7, 0, 0, 0, 0, 0);
+		CREATE TRIGGER kept BEFORE DELETE ON chanq_samples BEGIN SELECT RAISE(ABORT, 'kept'); END`)
+	require.NoError(t, err)
+	q.core.sampleEvery = 20 * time.Millisecond
+	p := testProducer(t, q, ProducerConfig{})
+	require.Error(t, (<-events).Err)
+	for range 5 {
+		before := total(t, q, StepFine).Sent
+		_, err := p.Send(soon(t), Message[string]{Body: "a"})
+		require.NoError(t, err)
+		recorded(t, q, func(s Sample) bool { return s.Sent > before })
+	}
+	require.Empty(t, events)
+}
+
 func TestWhatCannotBeNotedIsNotedLater(t *testing.T) {
 	events := make(chan HousekeepingEvent, 100)
 	q := openTestQueue[string](t, Config{Hooks: Hooks{Housekeeping: func(e HousekeepingEvent) { events <- e }}})

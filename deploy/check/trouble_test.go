@@ -22,7 +22,7 @@ import (
 // fires are the alerts that tell each situation, among others.
 var fires = map[string][]string{
 	"poison":    {"ChanqDead", "ChanqHandlersFail"},
-	"stuck":     {"ChanqOldestReady", "ChanqStandsStill"},
+	"stuck":     {"ChanqHandlersStuck", "ChanqOldestReady", "ChanqStandsStill"},
 	"dead":      {"ChanqNoMembers", "ChanqOldestReady"},
 	"slow":      {"ChanqStatementsSlow"},
 	"forgotten": {"ChanqOutage"}, // on SQLite; on PostgreSQL others go on, and ChanqDeadRows comes
@@ -68,7 +68,7 @@ func TestTheAlertsTellWhatGoesWrong(t *testing.T) {
 				now := scraped(t, m)
 				firingNow = nil
 				for name, r := range rules {
-					if len(firing(t, fiveMinutes(first, now), r.Expr))+len(firing(t, fiveMinutes(before, now), r.Expr)) > 0 {
+					if len(firing(t, fiveMinutes(first, now), r.Expr, 5))+len(firing(t, fiveMinutes(before, now), r.Expr, 5)) > 0 {
 						firingNow = append(firingNow, name)
 					}
 				}

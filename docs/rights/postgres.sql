@@ -20,7 +20,7 @@ GRANT USAGE ON SCHEMA public TO chanq_producer, chanq_consumer, chanq_operator;
 -- message has a dedup key. It cannot do without them.
 GRANT SELECT ON chanq_queues TO chanq_producer;
 GRANT INSERT, SELECT (id, dedup_key, fence) ON chanq_orders TO chanq_producer;
-GRANT SELECT, INSERT, UPDATE ON chanq_samples TO chanq_producer; -- the queue's history; not with HistoryOff
+GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_samples TO chanq_producer; -- the queue's history, and what is old of it; not with HistoryOff
 
 -- A consumer claims and settles. It cannot add messages nor change bodies: a
 -- stage of a pipeline is a consumer of one queue and a producer of the next.

@@ -22,7 +22,7 @@ GRANT ALTER, SELECT, INSERT, UPDATE, REFERENCES ON SCHEMA::dbo TO chanq_migrator
 GRANT SELECT ON dbo.chanq_queues TO chanq_producer;
 GRANT INSERT ON dbo.chanq_orders TO chanq_producer;
 GRANT SELECT ON dbo.chanq_orders (id, dedup_key, fence) TO chanq_producer;
-GRANT SELECT, INSERT, UPDATE ON dbo.chanq_samples TO chanq_producer; -- the queue's history; not with HistoryOff
+GRANT SELECT, INSERT, UPDATE, DELETE ON dbo.chanq_samples TO chanq_producer; -- the queue's history, and what is old of it; not with HistoryOff
 
 -- A consumer claims and settles, and says that it is there. It cannot add messages: a stage of a pipeline is
 -- a consumer of one queue and a producer of the next.
