@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"path/filepath"
 	"slices"
@@ -126,5 +127,35 @@ func fits(t *testing.T, shape, line string) {
 		for name := range has {
 			require.Contains(t, known, name, line)
 		}
+	}
+}
+
+// With -o json an error is a line of JSON, too, and the status says of what kind it is.
+func TestErrorsAreJSONWhereAnswersAre(t *testing.T) {
+	db := newQueue(t, "mail")
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for _, c := range []struct {
+		ctx    context.Context
+		status int
+		args   []string
+	}{
+		{t.Context(), exitFailed, []string{"stats", "--db", filepath.Join(t.TempDir(), "none.db")}},
+		{t.Context(), exitFailed, []string{"peek", "--db", db, "post"}},
+		{t.Context(), exitUsage, []string{"stats", "--db", db, "--wrong"}},
+		{t.Context(), exitUsage, []string{"peek", "--db", db, "--state", "lost", "mail"}},
+		{stopped, exitInterrupted, []string{"stats", "--db", db}},
+	} {
+		r := runIn(c.ctx, "", append([]string{"-o", "json"}, c.args...)...)
+		require.Equal(t, c.status, r.status, c.args)
+		require.Empty(t, r.out, c.args)
+		fits(t, "{error status}", strings.TrimSuffix(r.err, "\n"))
+		var told failure
+		require.NoError(t, json.Unmarshal([]byte(r.err), &told))
+		require.Equal(t, c.status, told.Status)
+		require.NotEmpty(t, told.Error)
+
+		r = runIn(c.ctx, "", c.args...)
+		require.Equal(t, "chanq: "+told.Error+"\n", r.err, "the same as text")
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -47,30 +48,46 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	root.SetOut(out)
 	root.SetErr(errOut)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	text, status := a.clean(err), exitFailed
 	var wrong *usageError
 	switch {
-	case err == nil:
-		return exitOK
 	case errors.Is(err, demo.ErrInterrupted):
-		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
-		return exitInterrupted
+		status = exitInterrupted
 	case ctx.Err() != nil: // what a driver says of it is not always context.Canceled
-		text := "interrupted"
-		if !errors.Is(err, context.Canceled) {
-			text += ": " + a.clean(err)
+		status = exitInterrupted
+		if errors.Is(err, context.Canceled) {
+			text = "interrupted"
+		} else {
+			text = "interrupted: " + text
 		}
-		fmt.Fprintf(errOut, "chanq: %s\n", text)
-		return exitInterrupted
 	case errors.As(err, &wrong):
-		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
-		return exitUsage
+		status = exitUsage
 	case errors.Is(err, chanq.ErrNotDurable):
-		fmt.Fprintf(errOut, "chanq: %s; on this command line, give --not-durable\n", a.clean(err))
-		return exitFailed
-	default:
-		fmt.Fprintf(errOut, "chanq: %s\n", a.clean(err))
-		return exitFailed
+		text += "; on this command line, give --not-durable"
 	}
+	a.fail(text, status)
+	return status
+}
+
+// fail tells an error, by which the command ends with a status, or in spite of which it goes on: 0.
+func (a *app) fail(text string, status int) {
+	if a.output != "json" {
+		fmt.Fprintf(a.err, "chanq: %s\n", text)
+		return
+	}
+	line, err := json.Marshal(failure{text, status})
+	if err == nil {
+		fmt.Fprintf(a.err, "%s\n", line)
+	}
+}
+
+// failure is the JSON of an error.
+type failure struct {
+	Error  string `json:"error"`
+	Status int    `json:"status"`
 }
 
 func (a *app) root() *cobra.Command {

@@ -114,7 +114,7 @@ func (a *app) topLines(ctx context.Context, c *connection, queues []string, tren
 func (a *app) showTop(c *connection, list []topLine, failure error) error {
 	if a.output == "json" {
 		if failure != nil {
-			fmt.Fprintf(a.err, "chanq: %s\n", a.clean(failure))
+			a.fail(a.clean(failure), exitOK)
 		}
 		if !c.partly(failure) {
 			return nil

@@ -12,7 +12,7 @@ var needs = []struct{ to, right, table string }{
 	{"consume", "SELECT", "queues"}, {"consume", "SELECT", ""}, {"consume", "UPDATE", ""}, {"consume", "DELETE", ""},
 	{"consume", "INSERT", "dead"}, {"consume", "INSERT", "members"}, {"consume", "DELETE", "members"},
 	{"operate", "UPDATE", "queues"}, {"operate", "INSERT", ""}, {"operate", "DELETE", "dead"},
-	{"note the history", "INSERT", "samples"}, {"note the history", "UPDATE", "samples"},
+	{"note the history", "INSERT", "samples"}, {"note the history", "UPDATE", "samples"}, {"note the history", "DELETE", "samples"},
 }
 
 // rights says what this login may do with a queue. A file has none: who may write it, may all.

@@ -43,13 +43,22 @@ func (e *examination) sqlServerSettings() {
 FROM sys.databases AS d WHERE d.database_id = DB_ID()`, &snapshot, &isolation, &autoClose, &level) {
 		return
 	}
-	e.ok("settings", "READ_COMMITTED_SNAPSHOT is %s, compatibility level %d", onOff(snapshot), level)
+	e.add(Finding{Check: "settings", Status: OK, Found: fmt.Sprintf("READ_COMMITTED_SNAPSHOT is %s, compatibility level %d", onOff(snapshot), level), Remedy: rowVersions(snapshot)})
 	if autoClose {
 		e.add(Finding{Check: "settings", Status: Warning, Found: "AUTO_CLOSE is ON", Remedy: "ALTER DATABASE CURRENT SET AUTO_CLOSE OFF: the database is shut down and recovered whenever nobody is connected"})
 	}
 	if level < 10*oldestServer {
 		e.add(Finding{Check: "settings", Status: Warning, Found: fmt.Sprintf("the compatibility level is %d", level), Remedy: "ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130 or higher: with less, statements may get other plans than chanq's hints ask for"})
 	}
+}
+
+// rowVersions says what is better: chanq's own statements do as well with either.
+func rowVersions(on bool) string {
+	if on {
+		return ""
+	}
+	return "chanq works as well without; but who reads its tables by plain SELECTs, a report say, waits for rows that are claimed or settled, and holds these up: " +
+		"if somebody does, ALTER DATABASE CURRENT SET READ_COMMITTED_SNAPSHOT ON, which waits until nobody else is connected, and costs row versions in tempdb"
 }
 
 func onOff(on bool) string {

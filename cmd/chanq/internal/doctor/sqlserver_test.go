@@ -37,6 +37,7 @@ func TestASQLServerThatIsWellIsFoundWell(t *testing.T) {
 	}
 	require.Equal(t, "SQL Server 16.0.1000.0", w.one("version").Found)
 	require.Equal(t, "READ_COMMITTED_SNAPSHOT is OFF, compatibility level 160", w.one("settings").Found)
+	require.Contains(t, w.one("settings").Remedy, "SET READ_COMMITTED_SNAPSHOT ON", "for those who read the tables")
 	require.Equal(t, "this login may send, consume, operate, note the history", w.one("rights").Found)
 }
 
@@ -51,6 +52,7 @@ func TestASQLServersSettingsThatHurtAreNamed(t *testing.T) {
 	}
 	settings := w.all("settings")
 	require.Equal(t, "READ_COMMITTED_SNAPSHOT is ON, compatibility level 120", settings[0].Found)
+	require.Empty(t, settings[0].Remedy)
 	require.Equal(t, "AUTO_CLOSE is ON", settings[1].Found)
 	require.Contains(t, settings[1].Remedy, "SET AUTO_CLOSE OFF")
 	require.Equal(t, "the compatibility level is 120", settings[2].Found)
@@ -123,7 +125,7 @@ func TestASQLServersLoginThatMayLittleIsToldWhat(t *testing.T) {
 	rights := w.one("rights")
 	require.Equal(t, doctor.OK, rights.Status)
 	require.Contains(t, rights.Found, "this login may send, not consume (UPDATE on the live table, DELETE on the live table, INSERT on dead, INSERT on members, DELETE on members)")
-	require.Contains(t, rights.Found, "not note the history (INSERT on samples, UPDATE on samples)")
+	require.Contains(t, rights.Found, "not note the history (INSERT on samples, UPDATE on samples, DELETE on samples)")
 	require.Contains(t, rights.Remedy, "docs/rights")
 	for _, check := range []string{"long transactions", "old snapshots"} {
 		f := w.one(check)
