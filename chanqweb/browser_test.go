@@ -21,6 +21,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/internal/testdb/faultdb"
 )
 
 // shotsVariable names a folder to which the browser's tests write what they saw.
@@ -99,12 +100,18 @@ func evaluate[T any](b *browser, expression string) T {
 	return v
 }
 
-// quiet requires that no page complained.
-func (b *browser) quiet() {
+// quiet requires that no page complained, but of what has all of these words.
+func (b *browser) quiet(but ...string) {
 	b.t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	require.Empty(b.t, b.complaints)
+	for _, c := range b.complaints {
+		known := len(but) > 0
+		for _, word := range but {
+			known = known && strings.Contains(c, word)
+		}
+		require.True(b.t, known, c)
+	}
 }
 
 // size makes the window of a desk or of a telephone, light or dark.
@@ -134,36 +141,94 @@ type look struct {
 	scheme string
 }
 
-// The pages at both widths: each is as wide as the window, shows something, and does what the
-// policy allows.
+// The pages at both widths, light and dark, for who may change things and who may not: each can be
+// read, says what it is for, and does what the policy allows.
 func TestPagesInABrowser(t *testing.T) {
 	shop := newShop(t)
 	shop.fill()
-	s := shop.open(everything, func(c *chanqweb.Config) { c.History = waves{} })
+	with := func(c *chanqweb.Config) { c.History = waves{} }
+	may, mayNot := shop.open(everything, with), shop.open(chanqweb.Rights{}, with)
 	b := newBrowser(t)
 	dead, err := shop.mail.Peek(t.Context(), chanq.StateDead, 1)
 	require.NoError(t, err)
-	looks := []look{{"desk-light", 1280, "light"}, {"telephone-dark", 390, "dark"}}
-	if os.Getenv(shotsVariable) != "" {
-		looks = append(looks, look{"desk-dark", 1280, "dark"}, look{"telephone-light", 390, "light"})
+	pages := []struct {
+		name, path string
+		says       []string
+		acts       string // buttons of who may change things
+	}{
+		{"overview", "/", []string{"Queues", "mail", "payments", "4 queues"}, ""},
+		{"queue", "/q/mail/", []string{"Ready", "Messages a second", "mean wait", "Who consumes", "mailer-1"}, "Pause"},
+		{"messages", "/q/mail/messages?state=dead", []string{"Messages", dead[0].ID.String()}, "Redrive the chosen|Purge the chosen"},
+		{"leased", "/q/mail/messages?state=leased", []string{"mailer-2"}, "Cancel the chosen"},
+		{"message", "/q/mail/m/" + dead[0].ID.String(), []string{"Last error", "Life", "Facts", "Headers"}, "Redrive|Purge"},
+		{"failures", "/q/mail/failures", []string{"Failures by cause", "60 dead messages", "user … of … is unknown"}, "Redrive"},
+		{"members", "/q/mail/members", []string{"Members", "mailer-1"}, ""},
+		{"slots", "/q/payments/slots", []string{"8 slots", "Keys that wait"}, ""},
+		{"missing", "/q/nothing/", []string{"There is no such queue."}, ""},
 	}
-	for _, look := range looks {
+	for _, look := range []look{{"desk-light", 1280, "light"}, {"telephone-dark", 390, "dark"}, {"desk-dark", 1280, "dark"}, {"telephone-light", 390, "light"}} {
 		b.size(look.width, look.scheme)
-		for name, path := range map[string]string{
-			"overview": "/", "queue": "/q/mail/", "messages": "/q/mail/messages?state=dead", "leased": "/q/mail/messages?state=leased",
-			"message": "/q/mail/m/" + dead[0].ID.String(), "failures": "/q/mail/failures", "members": "/q/mail/members", "slots": "/q/payments/slots", "missing": "/q/nothing/",
-		} {
-			b.see(s.url + path)
-			require.False(t, evaluate[bool](b, `document.documentElement.scrollWidth > innerWidth`), "%s at %s is wider than the window", name, look.name)
-			png := b.shoot(look.name + "-" + name)
-			require.Greater(t, len(png), 10_000, "%s at %s shows something", name, look.name)
+		for _, page := range pages {
+			where := page.name + " at " + look.name
+			b.see(may.url + page.path)
+			b.reads(where, look.scheme == "dark", page.says...)
+			b.shoot(look.name + "-" + page.name)
+			acts := evaluate[string](b, `[...document.querySelectorAll("main form[method=post] button")].map((e) => e.innerText.trim()).join("|")`)
+			require.True(t, strings.HasPrefix(acts, page.acts) && (page.acts != "" || acts == ""), "%s has the buttons %s", where, acts)
 		}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, c := range b.complaints {
-		require.True(t, strings.Contains(c, "404") && strings.Contains(c, "/q/nothing/"), c)
+	for _, page := range pages {
+		b.see(mayNot.url + page.path)
+		b.reads(page.name+" for who may not change anything", false, append(page.says, "read-only")...)
+		require.Zero(t, evaluate[int](b, `document.querySelectorAll("form[method=post]").length`), page.name)
 	}
+	b.quiet("404", "/q/nothing/")
+}
+
+// A database that is slow, or away, and the question before something is deleted.
+func TestTroubleInABrowser(t *testing.T) {
+	shop := newShop(t)
+	ids := shop.kill(shop.mail, "x", nil, fmt.Errorf("no"))
+	s := shop.open(everything, func(c *chanqweb.Config) {
+		c.History, c.Timeout = samplesUntil(time.Now().Add(-17*time.Minute)), patience
+	})
+	b := newBrowser(t)
+	for _, look := range []look{{"desk-light", 1280, "light"}, {"telephone-dark", 390, "dark"}} {
+		dark := look.scheme == "dark"
+		b.size(look.width, look.scheme)
+		shop.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+			if strings.Contains(op.Text, "ready") {
+				time.Sleep(500 * time.Millisecond)
+			}
+			return f
+		})
+		for _, path := range []string{"/", "/q/mail/"} {
+			require.Eventually(t, func() bool {
+				b.see(s.url + path)
+				return strings.Contains(evaluate[string](b, `document.body.innerText`), "igures ")
+			}, patience, tick)
+			b.reads("a slow database at "+look.name, dark, "nothing since")
+			b.shoot(fmt.Sprintf("%s-slow-%d", look.name, len(path)))
+		}
+		shop.faults.Inject(nil)
+
+		b.see(s.url + "/q/mail/m/" + ids[0].String())
+		b.do(chromedp.Click(`main button[value=purge]`), chromedp.WaitReady(`input[name=sure]`))
+		b.reads("the question at "+look.name, dark, "Are you sure?", "Purge dead messages?", "one message", "Yes, purge", "No")
+		b.shoot(look.name + "-ask")
+		b.do(chromedp.Click(`main a.button`), chromedp.WaitVisible(`.messages`))
+		require.Equal(t, 1, shop.stats(shop.mail).Dead, "no is no")
+
+		// Who follows is told since when there is nothing, and then follows again.
+		b.see(s.url + "/q/mail/")
+		shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("gone")) })
+		b.do(chromedp.WaitVisible(`#live .trouble`))
+		b.reads("a database that is away at "+look.name, dark, "There are no figures since")
+		b.shoot(look.name + "-away")
+		shop.faults.Inject(nil)
+		b.do(chromedp.WaitVisible(`#live .tiles`))
+	}
+	b.quiet()
 }
 
 func TestAnOperatorRedrivesAGroupInABrowser(t *testing.T) {
@@ -199,6 +264,25 @@ func TestAPageFollowsTheFiguresAndObeysKeysInABrowser(t *testing.T) {
 	b.do(chromedp.KeyEvent("k\r"), chromedp.WaitVisible(`.tabs`))
 	require.Equal(t, "/ops/queues/q/mail/", evaluate[string](b, `location.pathname`))
 	b.do(chromedp.KeyEvent("u"), chromedp.WaitVisible(`.queues`))
+
+	b.do(chromedp.KeyEvent("?"), chromedp.WaitVisible(`#help`))
+	b.reads("the help", false, "next page", "find a message by its ID")
+	b.do(chromedp.KeyEvent("?"), chromedp.WaitNotVisible(`#help`))
+	b.do(chromedp.KeyEvent("/"))
+	require.Equal(t, "find", evaluate[string](b, `document.activeElement.id`))
+	require.Empty(t, evaluate[string](b, `(document.activeElement.value = "")`), "the tool types what a page has refused, too")
+	b.do(chromedp.KeyEvent("mail\r"), chromedp.WaitVisible(`.tabs`))
+	require.Equal(t, "/ops/queues/q/mail/", evaluate[string](b, `location.pathname`))
+	var many []chanq.Message[[]byte]
+	for range 60 {
+		many = append(many, chanq.Message[[]byte]{Body: []byte("x")})
+	}
+	shop.send(shop.mail, many...)
+	b.do(chromedp.KeyEvent("/"), chromedp.WaitVisible(`.messages`)) // a page that has no field leads to the one that has
+	require.Equal(t, "find", evaluate[string](b, `document.activeElement.id`))
+	require.True(t, evaluate[bool](b, `document.activeElement.blur() === undefined`))
+	b.do(chromedp.KeyEvent("n"), chromedp.WaitVisible(`.pages a:first-child:not(#next)`))
+	require.Contains(t, evaluate[string](b, `location.search`), "from=")
 	b.quiet()
 }
 

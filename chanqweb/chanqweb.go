@@ -158,6 +158,9 @@ func (h *Handler) Close() { close(h.closed) }
 func (h *Handler) routes() {
 	h.mux.HandleFunc("GET /{$}", h.page(h.overview))
 	h.mux.HandleFunc("GET /live", h.live(h.overview))
+	h.mux.HandleFunc("GET /find", h.page(func(v *visit) (*answer, error) {
+		return &answer{goTo: "q/" + url.PathEscape(v.URL.Query().Get("queue")) + "/"}, nil
+	}))
 	h.mux.HandleFunc("GET /q/{queue}", h.page(func(v *visit) (*answer, error) {
 		return &answer{goTo: "q/" + url.PathEscape(v.PathValue("queue")) + "/"}, nil
 	}))

@@ -235,36 +235,3 @@ func (h *Handler) members(v *visit) (*answer, error) {
 	slices.SortFunc(data.Others, func(a, b heldLine) int { return b.Count - a.Count })
 	return &answer{view: &view{Page: "members", Tab: "members", Name: "Members of " + name, Queue: name, Kind: kind, Data: data}}, nil
 }
-
-// slotsData is what the page of slots shows.
-type slotsData struct {
-	Slots []chanq.SlotStats
-	Limit int
-	Free  int // without an owner
-}
-
-func (h *Handler) slots(v *visit) (*answer, error) {
-	name := v.PathValue("queue")
-	q, kind, err := h.store.queue(v.ctx, name)
-	if err != nil {
-		return nil, noQueue(err)
-	}
-	if kind != chanq.KindOrdered {
-		return nil, errNoPage
-	}
-	var list []chanq.SlotStats
-	err = h.ask(v, q, func(ctx context.Context) (err error) { list, err = q.Slots(ctx); return err })
-	if err != nil {
-		return nil, err
-	}
-	data := slotsData{Slots: list, Limit: chanq.SlotStatsLimit}
-	for i := range list {
-		e := chanq.Entry{Key: list[i].TopKey, Slot: list[i].Slot}
-		h.conceal(v, name, &e)
-		list[i].TopKey = printable(e.Key)
-		if list[i].Owner == "" {
-			data.Free++
-		}
-	}
-	return &answer{view: &view{Page: "slots", Tab: "slots", Name: "Slots of " + name, Queue: name, Kind: kind, Data: data}}, nil
-}

@@ -19,6 +19,7 @@ import (
 type placed struct {
 	Shards      []string
 	Shard, Away string
+	Holds       bool // dead messages hold their keys
 }
 
 // placed asks nothing: of a queue that is not known it is empty.
@@ -111,7 +112,7 @@ func (s *store) open(ctx context.Context, name string, k *known) error {
 	if err != nil {
 		return err
 	}
-	var at placed
+	at := placed{Holds: config.DeadKey == chanq.DeadKeyHolds}
 	var q *chanq.Queue[[]byte]
 	mark := config.Shard
 	if mark.Count > 0 && mark.Count == len(s.shards) {

@@ -65,7 +65,18 @@ if (all) {
   });
 }
 
-// Keys: j and k move through what can be opened, / finds, u goes up, n turns the page.
+// Keys: j and k move through what can be opened, / finds, u goes up, n turns the page, ? says so.
+const find = document.getElementById("find");
+const help = document.getElementById("help");
+if (location.hash === "#find") find?.focus();
+
+// A page without a field to find something leads to the one that has it.
+function seek() {
+  const messages = document.getElementById("to-messages");
+  if (find) find.focus();
+  else if (messages) location.href = messages.href + "#find";
+}
+
 function move(by) {
   const links = [...document.querySelectorAll("main th[scope=row] a, main .causes a")];
   if (!links.length) return;
@@ -80,11 +91,12 @@ document.addEventListener("keydown", (e) => {
   const keys = {
     j: () => move(1),
     k: () => move(-1),
-    "/": () => document.getElementById("find")?.focus(),
+    "/": seek,
+    "?": () => { if (help.open) help.close(); else help.showModal(); },
     u: () => document.getElementById("up")?.click(),
     n: () => document.getElementById("next")?.click(),
   };
-  if (!keys[e.key]) return;
+  if (!keys[e.key] || (help.open && e.key !== "?")) return;
   e.preventDefault();
   keys[e.key]();
 });

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
@@ -70,4 +72,27 @@ func TestDemoSpeaksToPostgreSQL(t *testing.T) {
 	}
 	r := succeed(t, "", "demo", "--dsn", dsn, "--fresh", "--schema", "public")
 	require.Contains(t, r.out, "\nverified 150 files, 0 differences, 0 lost, 0 duplicated\n", "the folder is that of the demo in the database")
+}
+
+// The page's sessions have no jit, unless the DSN says that they are to have it; a pooler that knows no
+// such setting is asked without.
+func TestThePageTurnsJITOff(t *testing.T) {
+	dsn := pgtest.URL(t)
+	config, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	is := func(dsn, want string) {
+		t.Helper()
+		a := &app{dsn: dsn}
+		c, err := a.connectPage(t.Context())
+		require.NoError(t, err)
+		defer c.Close()
+		var jit string
+		require.NoError(t, c.QueryRowContext(t.Context(), "SHOW jit").Scan(&jit))
+		require.Equal(t, want, jit, dsn)
+	}
+	is(dsn, "off")
+	is(dsn+"&jit=on", "on")
+	is(dsn+"&options=-c%20jit%3Don", "on")
+	pooler := pgtest.StartPooler(t, config, "session").Config()
+	is(fmt.Sprintf("host=%s port=%d user=%s dbname=%s sslmode=disable", pooler.Host, pooler.Port, pooler.User, pooler.Database), "on")
 }

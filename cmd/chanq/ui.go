@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/chanq/chanq"
@@ -94,7 +95,7 @@ func (u *ui) check() error {
 
 // serve ends with ctx.
 func (a *app) serve(ctx context.Context, u ui) error {
-	c, err := a.connect(ctx, mustExist)
+	c, err := a.connectPage(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,6 +131,28 @@ func (a *app) serve(ctx context.Context, u ui) error {
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(a.err, nil), slog.LevelWarn),
 	}, l)
+}
+
+// connectPage is connect with PostgreSQL's jit off, unless the DSN says what it is to be: it compiles
+// statements whose estimate is high, which takes many times as long as they do. A pooler that
+// takes no such setting at the beginning of a session is asked without.
+func (a *app) connectPage(ctx context.Context) (*connection, error) {
+	t, err := a.target()
+	if err != nil {
+		return nil, err
+	}
+	asked := t.postgres
+	if asked == nil || asked.RuntimeParams["jit"] != "" || strings.Contains(asked.RuntimeParams["options"], "jit") {
+		return a.open(ctx, t, mustExist)
+	}
+	t.postgres = asked.Copy()
+	t.postgres.RuntimeParams["jit"] = "off"
+	c, err := a.open(ctx, t, mustExist)
+	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == "08P01" { // protocol_violation, as PgBouncer says
+		t.postgres = asked
+		return a.open(ctx, t, mustExist)
+	}
+	return c, err
 }
 
 // routes are the page's and those of programs that look. Probes say that the server answers, which

@@ -1,0 +1,84 @@
+package chanqweb_test
+
+import (
+	"github.com/stretchr/testify/require"
+)
+
+// flaws is a function that looks at a page as somebody does who reads it: all text is within the
+// window, or in something that scrolls; no two texts are in one place; each stands out against what
+// is behind it, as WCAG 2 wants it (4.5 to 1, large ones 3 to 1); and the paper is dark in a dark window, and light in a
+// light one. It returns what is wrong.
+const flaws = `(dark) => {
+  const wrong = [];
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgba = (color) => { // whatever way it is written in
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = color;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+    return [r, g, b, a / 255];
+  };
+  const over = (top, below) => [0, 1, 2].map((i) => top[i] * top[3] + below[i] * (1 - top[3])).concat(1);
+  const luminance = (c) => {
+    const [r, g, b] = c.slice(0, 3).map((v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (e) => {
+    const layers = [];
+    for (; e; e = e.parentElement) {
+      const c = rgba(getComputedStyle(e).backgroundColor);
+      if (c[3] > 0) layers.push(c);
+      if (c[3] === 1) break;
+    }
+    return layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255, 1]);
+  };
+  const paper = luminance(behind(document.body));
+  if (dark ? paper > 0.05 : paper < 0.8) wrong.push("the paper's luminance is " + paper.toFixed(3));
+  if (document.documentElement.scrollWidth > innerWidth) wrong.push("it is " + document.documentElement.scrollWidth + " wide in a window of " + innerWidth);
+  const scrolls = (e) => {
+    for (; e; e = e.parentElement) if (e !== document.documentElement && e !== document.body && ["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX)) return true;
+    return false;
+  };
+  const boxes = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = texts.nextNode());) {
+    const e = node.parentElement, text = node.textContent.trim();
+    if (!text || ["SCRIPT", "STYLE", "TEXTAREA"].includes(e.tagName) || !e.checkVisibility({ visibilityProperty: true }) || e.closest(".skip, details:not([open]) > :not(summary)")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    const rects = [...range.getClientRects()].filter((r) => r.width > 1 && r.height > 1);
+    const style = getComputedStyle(e), size = parseFloat(style.fontSize);
+    const ground = behind(e), ink = over(rgba(style.color), ground);
+    const [a, b] = [luminance(ink), luminance(ground)].sort((x, y) => y - x);
+    const least = size >= 24 || (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5;
+    if (rects.length && (a + 0.05) / (b + 0.05) < least) wrong.push(JSON.stringify(text.slice(0, 40)) + " has a contrast of " + ((a + 0.05) / (b + 0.05)).toFixed(2));
+    for (const r of rects) {
+      if ((r.left < -1 || r.right > innerWidth + 1) && !scrolls(e)) wrong.push(JSON.stringify(text.slice(0, 40)) + " is outside of the window");
+      if (!scrolls(e)) boxes.push({ text: text.slice(0, 40), r });
+    }
+  }
+  if (!boxes.length) wrong.push("no text is seen");
+  boxes.sort((x, y) => x.r.top - y.r.top);
+  for (let i = 0; i < boxes.length; i++) {
+    for (let j = i + 1; j < boxes.length && boxes[j].r.top < boxes[i].r.bottom; j++) {
+      const x = boxes[i].r, y = boxes[j].r;
+      const w = Math.min(x.right, y.right) - Math.max(x.left, y.left), h = Math.min(x.bottom, y.bottom) - Math.max(x.top, y.top);
+      if (w > 2 && h > 4) wrong.push(JSON.stringify(boxes[i].text) + " and " + JSON.stringify(boxes[j].text) + " are in one place");
+    }
+  }
+  return [...new Set(wrong)];
+}`
+
+// reads requires that a page can be read, and that it says something.
+func (b *browser) reads(where string, dark bool, says ...string) {
+	b.t.Helper()
+	scheme := "false"
+	if dark {
+		scheme = "true"
+	}
+	require.Empty(b.t, evaluate[[]string](b, "("+flaws+")("+scheme+")"), where)
+	seen := evaluate[string](b, `document.body.innerText`)
+	for _, text := range says {
+		require.Contains(b.t, seen, text, where)
+	}
+}

@@ -1,0 +1,117 @@
+package chanqweb
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// slotsData is what the page of slots shows.
+type slotsData struct {
+	Slots []chanq.SlotStats
+	Limit int
+	Free  int // without an owner
+	Keys  []*keyLine
+	More  int  // keys that are not shown
+	All   bool // all messages were looked at
+}
+
+// keyLine is a key whose next message nobody can have just now.
+type keyLine struct {
+	Key         string
+	Slot, Shard int
+	Why         string    // leased, scheduled or dead: the state of the message that it waits for
+	ID          chanq.ID  // of that message
+	Until       time.Time // its lease ends, or it is due again
+	Attempts    int
+	LastError   string
+	Messages    int // of the key, among those that were looked at
+}
+
+const (
+	keysShown  = 50
+	keysLooked = 1000 // messages of each state that are looked at to find them
+)
+
+func (h *Handler) slots(v *visit) (*answer, error) {
+	name := v.PathValue("queue")
+	q, kind, err := h.store.queue(v.ctx, name)
+	if err != nil {
+		return nil, noQueue(err)
+	}
+	if kind != chanq.KindOrdered {
+		return nil, errNoPage
+	}
+	var list []chanq.SlotStats
+	err = h.ask(v, q, func(ctx context.Context) (err error) { list, err = q.Slots(ctx); return err })
+	if err != nil {
+		return nil, err
+	}
+	data := slotsData{Slots: list, Limit: chanq.SlotStatsLimit}
+	for i := range list {
+		e := chanq.Entry{Key: list[i].TopKey, Slot: list[i].Slot}
+		h.conceal(v, name, &e)
+		list[i].TopKey = printable(e.Key)
+		if list[i].Owner == "" {
+			data.Free++
+		}
+	}
+	if data.Keys, data.All, err = h.closedKeys(v, q); err != nil {
+		return nil, err
+	}
+	if len(data.Keys) > keysShown {
+		data.More, data.Keys = len(data.Keys)-keysShown, data.Keys[:keysShown]
+	}
+	return &answer{view: &view{Page: "slots", Tab: "slots", Name: "Slots of " + name, Queue: name, Kind: kind, Data: data}}, nil
+}
+
+// closedKeys are the keys of an ordered queue that wait for a message: one that is leased, one that is
+// to be tried again, or, where dead ones hold their keys, a dead one. Those with the most messages
+// are first. all says that no message was left out.
+func (h *Handler) closedKeys(v *visit, q *chanq.Queue[[]byte]) (list []*keyLine, all bool, err error) {
+	type place struct {
+		shard int
+		key   string
+	}
+	closed := map[place]*keyLine{}
+	states := []chanq.State{chanq.StateLeased, chanq.StateScheduled, chanq.StateReady}
+	if h.store.placed(q.Name()).Holds {
+		states = slices.Insert(states, 0, chanq.StateDead)
+	}
+	all = true
+	for _, state := range states {
+		var found []chanq.Entry
+		var next chanq.Place
+		err := h.ask(v, q, func(ctx context.Context) (err error) {
+			found, next, err = q.Browse(ctx, state, "", keysLooked)
+			return err
+		})
+		if err != nil {
+			return nil, false, err
+		}
+		all = all && next == ""
+		for _, e := range found {
+			if e.Key == "" {
+				continue // it is a line of its own
+			}
+			at := place{e.Shard, e.Key}
+			k := closed[at]
+			if k == nil && state == chanq.StateReady {
+				continue
+			}
+			if k == nil {
+				h.conceal(v, q.Name(), &e)
+				k = &keyLine{Key: e.Key, Slot: e.Slot, Shard: e.Shard, Why: string(e.State), ID: e.ID, Until: whenOf(e), Attempts: e.Attempts, LastError: e.LastError}
+				closed[at], list = k, append(list, k)
+			}
+			if state != chanq.StateDead {
+				k.Messages++
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *keyLine) int { return cmp.Compare(b.Messages, a.Messages) })
+	return list, all, nil
+}
