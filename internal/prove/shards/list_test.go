@@ -28,9 +28,10 @@ func TestAnotherListOfPlacesIsRefused(t *testing.T) {
 		mixed[2] = other.shards()[2]
 		mixed[2].Name = "foreign"
 		errShards(w, open(mixed...), "(shard foreign)")
-		_, err := chanq.Open[string](w.soon(), list[1].DB, "orders", chanq.Config{})
+		alone := chanq.Config{Schema: list[1].Schema}
+		_, err := chanq.Open[string](w.soon(), list[1].DB, "orders", alone)
 		errShards(w, err, "OpenShards")
-		errShards(w, chanq.Migrate(w.soon(), list[1].DB, "orders", chanq.Config{}))
+		errShards(w, chanq.Migrate(w.soon(), list[1].DB, "orders", alone))
 		errShards(w, chanq.MigrateShards(w.soon(), list[:2], "orders", chanq.Config{}))
 		require.NoError(w, chanq.MigrateShards(w.soon(), list, "orders", chanq.Config{}), "it may be called again")
 		require.NoError(w, open(list...))
@@ -39,7 +40,8 @@ func TestAnotherListOfPlacesIsRefused(t *testing.T) {
 
 func TestAQueueByItselfBecomesNoShard(t *testing.T) {
 	onEach(t, func(w *world) {
-		require.NoError(w, chanq.Migrate(w.soon(), w.places[0].DB, "orders", chanq.Config{}))
+		first := w.shards()[0]
+		require.NoError(w, chanq.Migrate(w.soon(), first.DB, "orders", chanq.Config{Schema: first.Schema}))
 		errShards(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{}), "a queue by itself")
 		_, err := chanq.OpenShards[string](w.soon(), w.shards(), "orders", chanq.Config{})
 		errShards(w, err, "(shard place0)")

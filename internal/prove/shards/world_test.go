@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/chanq/chanq/internal/testdb"
 	"github.com/chanq/chanq/internal/testdb/child"
 	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/internal/testdb/pgtest"
 )
 
 func TestMain(m *testing.M) {
@@ -36,24 +38,51 @@ const count = 3
 type world struct {
 	*testing.T
 	places []*testdb.World
+	// schemas of the places, if they are those of one *sql.DB: then all places are the same world.
+	schemas []string
 }
 
-// onEach runs a test over three files, over places of three kinds, and over three schemas of one Citus.
+// onEach runs a test over three files, over places of three kinds, and over three schemas of one
+// *sql.DB, on PostgreSQL and on Citus.
 func onEach(t *testing.T, test func(*world)) {
 	t.Parallel()
 	for _, set := range []struct {
-		name    string
-		engines []testdb.Engine
+		name string
+		make func(*testing.T) *world
 	}{
-		{"files", []testdb.Engine{testdb.SQLite, testdb.SQLite, testdb.SQLite}},
-		{"engines", []testdb.Engine{testdb.StandIn, testdb.SQLite, testdb.Postgres}},
-		{"schemas of one Citus", []testdb.Engine{testdb.Citus, testdb.Citus, testdb.Citus}},
+		{"files", func(t *testing.T) *world { return newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite) }},
+		{"engines", func(t *testing.T) *world { return newWorld(t, testdb.StandIn, testdb.SQLite, testdb.Postgres) }},
+		{"schemas of one PostgreSQL", schemasOfPostgres},
+		{"schemas of one Citus", schemasOfCitus},
 	} {
 		t.Run(set.name, func(t *testing.T) {
 			t.Parallel()
-			test(newWorld(t, set.engines...))
+			test(set.make(t))
 		})
 	}
+}
+
+func schemasOfPostgres(t *testing.T) *world {
+	w := &world{T: t}
+	place := testdb.New(t, testdb.Postgres)
+	place.Open()
+	for _, schema := range []string{"first", "second", "third"} {
+		place.Exec("CREATE SCHEMA " + schema)
+		w.places, w.schemas = append(w.places, place), append(w.schemas, schema)
+	}
+	return w
+}
+
+func schemasOfCitus(t *testing.T) *world {
+	w := &world{T: t}
+	place := testdb.New(t, testdb.Citus)
+	place.Open()
+	for range count {
+		schema, err := pgtest.Schema(pgtest.CitusSchema(t))
+		require.NoError(t, err)
+		w.places, w.schemas = append(w.places, place), append(w.schemas, schema)
+	}
+	return w
 }
 
 func newWorld(t *testing.T, engines ...testdb.Engine) *world {
@@ -79,6 +108,9 @@ func (w *world) shards() []chanq.Shard {
 	list := make([]chanq.Shard, len(w.places))
 	for i, place := range w.places {
 		list[i] = chanq.Shard{Name: fmt.Sprintf("place%d", i), DB: place.DB}
+		if w.schemas != nil {
+			list[i].Schema = w.schemas[i]
+		}
 	}
 	return list
 }
@@ -97,14 +129,20 @@ func (w *world) open(cfg chanq.Config) *chanq.Queue[string] {
 }
 
 // gone has a place be away until Heal: each operation fails with a broken connection.
-func (w *world) gone(place int) {
-	fault := w.places[place].Broken(false)
-	w.places[place].Faults.Inject(func(faultdb.Op) faultdb.Fault { return fault })
-}
+func (w *world) gone(place int) { w.strike(place, w.places[place].Broken(false)) }
 
 // silent has a place answer nothing any more until Heal.
-func (w *world) silent(place int) {
-	w.places[place].Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Hang() })
+func (w *world) silent(place int) { w.strike(place, faultdb.Hang()) }
+
+// strike has a fault meet each operation of a place; on a *sql.DB with others, each that names its
+// schema.
+func (w *world) strike(place int, fault faultdb.Fault) {
+	w.places[place].Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if w.schemas != nil && !strings.Contains(op.Text, `"`+w.schemas[place]+`".`) {
+			return faultdb.Fault{}
+		}
+		return fault
+	})
 }
 
 // bodies are n of them.
