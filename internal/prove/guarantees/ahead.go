@@ -182,6 +182,7 @@ func groupsAndHangs(w *world) {
 // before it.
 func (w *world) eachOperation(verb string, step int, cfg chanq.ProducerConfig, fault func() faultdb.Fault) {
 	const groups = 4
+	w.Within(8 * time.Minute) // a queue for each operation, of which each takes a second to make on Citus
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for n := 0; ; n += step {

@@ -78,8 +78,10 @@ func killedMember(w *world) {
 	for range 3 {
 		p.line(w)
 	}
-	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
-	require.Equal(w, p.PID(), members(w, q)[0].Process)
+	w.Eventually("it has joined", func() bool {
+		list := members(w, q) // at times nobody, where the machine keeps its heartbeat waiting
+		return len(list) == 1 && list[0].Process == p.PID()
+	})
 	require.NoError(w, p.Kill())
 	w.Eventually("it is gone", func() bool { return len(members(w, q)) == 0 })
 }

@@ -198,6 +198,9 @@ func keysAtWork(w *world) {
 				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 				}
 				<-time.After(2 * time.Millisecond)
+				for most.Load() < 3 && time.Since(from) < time.Second { // the others are on their way
+					<-time.After(time.Millisecond)
+				}
 				now.Add(-1)
 				r.note(l, from, true)
 				return nil

@@ -72,6 +72,7 @@ type step interface {
 type history struct {
 	*rapid.T
 	db        *sql.DB
+	cfg       chanq.Config
 	clock     clock
 	sessions  *sessions
 	queue     *chanq.Queue[string]
@@ -93,7 +94,7 @@ type consumer struct {
 }
 
 func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock, served *sessions) *history {
-	h := &history{T: t, db: db, clock: c, sessions: served, fences: map[chanq.ID]map[int64]int{}, model: newModel(cfg.MaxAttempts, cfg.Retain > 0, cfg.Dialect.Name() == "sqlserver")}
+	h := &history{T: t, db: db, cfg: cfg, clock: c, sessions: served, fences: map[chanq.ID]map[int64]int{}, model: newModel(cfg.MaxAttempts, cfg.Retain > 0, cfg.Dialect.Name() == "sqlserver")}
 	h.model.now = c.now(t)
 	var err error
 	h.queue, err = chanq.Open[string](context.Background(), db, "model", cfg)
