@@ -70,14 +70,20 @@ var stateClasses = map[string]sqlbatch.Class{
 }
 
 // classifyText reads what is left of an error of an INSERT that Citus has made a COPY to a
-// worker: its text, with an SQLSTATE that says nothing. In another language than English it is
-// Unknown, and the insert is repeated in a form whose errors come as they are.
+// worker: its text, with an SQLSTATE that says nothing. A COPY that failed so is undone, but
+// others say XX000, too, of connections that broke (see classifySQLState), so only what a worker
+// certainly said is read: a duplicate, a constraint, and what ends a statement that waits. In another
+// language than English it is Unknown, and the insert is repeated in a form whose errors come as they are.
 func classifyText(text string) sqlbatch.Class {
 	switch {
 	case strings.Contains(text, "duplicate key value violates unique constraint"):
 		return sqlbatch.Duplicate
 	case strings.Contains(text, " violates "): // a constraint, of chanq's or of a DBA's
 		return sqlbatch.BadRow
+	case strings.Contains(text, "canceling statement due to "), // a timeout, of a lock say
+		strings.Contains(text, "deadlock detected"),
+		strings.Contains(text, "could not serialize access"):
+		return sqlbatch.RolledBack
 	}
 	return sqlbatch.Unknown
 }

@@ -49,11 +49,23 @@ func TestClassifiesWhatCitusSaysOfACopyByItsText(t *testing.T) {
 		`duplicate key value violates unique constraint "ux_chanq_orders_102013"`:                       "duplicate",
 		`new row for relation "chanq_orders_102013" violates check constraint "ck_chanq_orders_102013"`: "bad row",
 		`null value in column "a" of relation "chanq_orders_102013" violates not-null constraint`:       "bad row",
-		`failure on connection marked as essential: 127.0.0.1:9701`:                                     "unknown",
+		`canceling statement due to lock timeout`:                                                       "rolled back",
+		`canceling statement due to statement timeout`:                                                  "rolled back",
+		`deadlock detected`: "rolled back",
+		`could not serialize access due to read/write dependencies among transactions`:                                                "rolled back",
+		`failure on connection marked as essential: 127.0.0.1:9701`:                                                                   "unknown",
+		`connection to the remote node app@127.0.0.1:9701 failed with the following error: server closed the connection unexpectedly`: "unknown",
+		`cannot execute command because a local execution has accessed a placement in the transaction`:                                "unknown",
 	} {
 		require.Equal(t, class, postgres.Dialect.Classify(&pgconn.PgError{Code: "XX000", Message: text}).String(), text)
 		require.Equal(t, "unknown", postgres.Dialect.Classify(&pgconn.PgError{Code: "58000", Message: text}).String())
 	}
+}
+
+// A node of Citus that is away: the statement may have been at work there.
+func TestANodeOfCitusThatIsAwayIsUnknown(t *testing.T) {
+	err := &pgconn.PgError{Code: "08006", Message: "connection to the remote node app@127.0.0.1:9701 failed with the following error: Connection refused"}
+	require.Equal(t, "unknown", postgres.Dialect.Classify(err).String())
 }
 
 // The errors as a server and pgx really make them.

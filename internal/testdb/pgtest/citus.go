@@ -15,7 +15,8 @@ import (
 
 // CitusVariable is the environment variable with the connection string of a Citus
 // coordinator, and of a database of it in which all nodes were added. Nodes are reached by the
-// addresses that citus_add_node was told, and the role has a lock_timeout, as docs/citus.md says.
+// addresses that citus_add_node was told, and the role has a lock_timeout, as docs/citus.md says;
+// the owner of the extension has none.
 // compose.yaml starts such a cluster.
 const CitusVariable = "CHANQ_TEST_CITUS"
 
@@ -84,6 +85,23 @@ func CitusCoordinator(t testing.TB) *sql.DB {
 	require.NoError(t, err)
 	db := stdlib.OpenDB(*config)
 	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+// CitusMover opens the database by way of the coordinator as a superuser without a lock_timeout, who
+// can move schemas that are in use.
+func CitusMover(t testing.TB) *sql.DB {
+	t.Helper()
+	coordinator := with(os.Getenv(CitusVariable), "lock_timeout", "0")
+	name := fmt.Sprintf("chanq_test_mover_%d_%d", os.Getpid(), databases.Add(1))
+	run(t, coordinator, `CREATE ROLE `+name+` SUPERUSER LOGIN`)
+	config, err := pgx.ParseConfig(with(coordinator, "user", name))
+	require.NoError(t, err)
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() {
+		db.Close()
+		run(t, coordinator, `DROP ROLE `+name)
+	})
 	return db
 }
 
