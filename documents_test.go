@@ -99,6 +99,15 @@ func TestEachBlockSaysItsLanguage(t *testing.T) {
 	}
 }
 
+// A line of text that follows the last row of a table is shown as a row of it.
+func TestTablesEndWithAnEmptyLine(t *testing.T) {
+	code := regexp.MustCompile("(?ms)^```.*?^```$")
+	glued := regexp.MustCompile(`(?m)^\|.*\n[^|\n<].*`)
+	for file, text := range documents(t, ".md") {
+		require.Empty(t, glued.FindAllString(code.ReplaceAllString(text, ""), -1), file)
+	}
+}
+
 func TestTheDocumentsLinkToWhatIsThere(t *testing.T) {
 	texts := documents(t, ".md")
 	require.Greater(t, len(texts), 10)
