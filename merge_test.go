@@ -3,6 +3,7 @@ package chanq
 import (
 	"context"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -123,6 +124,8 @@ func TestCloseWaitsForTheEndOfAllShardsAtOnce(t *testing.T) {
 	p := testProducer(t, openTestShards(t, 3), ProducerConfig{})
 	arrived := make(chan struct{}, len(p.shards))
 	all := make(chan struct{})
+	meet := sync.OnceFunc(func() { close(all) })
+	t.Cleanup(meet) // before the producer's, which waits
 	for _, shard := range p.shards {
 		end := shard.unrecord
 		shard.unrecord = func() {
@@ -135,7 +138,7 @@ func TestCloseWaitsForTheEndOfAllShardsAtOnce(t *testing.T) {
 		for range p.shards {
 			<-arrived
 		}
-		close(all)
+		meet()
 	}()
 	require.NoError(t, p.Close(soon(t)))
 	require.NoError(t, p.closed(soon(t)), "the goroutines have ended")
