@@ -16,7 +16,7 @@ import (
 // shardConsumer claims from one shard and owns the leases; a Consumer has one for each.
 //
 // Its goroutines, all joined by Shutdown: the claimer (claim.go), the storers of the
-// settler, the keeper and its extender, the trimmer where Config.Retain is set, on
+// settler and the one of what is apart, the keeper and its extender, the trimmer where Config.Retain is set, on
 // PostgreSQL one that vacuums (vacuum.go), one that notes this consumer among the members
 // (member.go), one that notes the Queue's history, for all its producers and consumers, which the
 // last of them joins (record.go), one for a survey that is slow (survey.go), one for a large claim that is
@@ -115,7 +115,7 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 		}
 	}
 	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge,
-		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers},
+		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers, Spare: 1},
 		session.Need{Kind: session.Extend, Sessions: extendSessions}, session.Need{Kind: session.Note, Sessions: noteSessions})
 	if err != nil {
 		if watch != nil {
@@ -152,6 +152,7 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 		room = 0 // who settles for a place that is away must not wait: it is about to settle for the others
 	}
 	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), crowd, room)
+	c.settler.aside = c.settler.backlog.Aside()
 	c.keeper = newKeeper(c, pools[2], &c.health, cfg.LeaseFor, cfg.StatementTimeout)
 	if c.queue.ordered() {
 		c.order = newDispatch(c)
@@ -173,7 +174,7 @@ func (c *shardConsumer[T]) discard() {
 
 // The most sessions that a consumer uses at once, besides those of its settler: claims,
 // settles and extensions never wait for each other's. Of settles and extensions the second
-// is for when the first one's statement hangs.
+// is for when the first one's statement hangs. A spare one is for settles that are apart.
 const (
 	claimSessions  = 1
 	extendSessions = 2
@@ -191,6 +192,7 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	for range c.settler.storers() {
 		rest.Go(c.settler.run)
 	}
+	rest.Go(c.settler.runApart)
 	run := func(f func()) {
 		rest.Go(func() {
 			defer c.caught()

@@ -29,6 +29,9 @@ import (
 // The database keeps the later of two ends, so extensions may overlap, and one that
 // was left behind does no harm when it is carried out after all. Lease.Extend alone
 // may set an earlier end: see lease.extending.
+//
+// SQLite writes all of a row again to extend its lease. So heavy ones are extended one by one,
+// after all others, and for a third of LeaseFor at most before it is the others' turn again.
 type keeper struct {
 	queue    *queue
 	sessions *sessions
@@ -230,34 +233,48 @@ func (k *keeper) extendOrFall(leases []*lease) (answered bool) {
 	return k.extendAll(leases)
 }
 
+// heavyBody is how many bytes of a body make a lease heavy: more than almost all messages have,
+// and written in a moment.
+const heavyBody = 4 << 20
+
 // extendAll extends leases and reports whether the database answered for all. Those
-// that end first go first, and those that were found locked go by themselves.
+// that end first go first, and those that are heavy, or were found locked, go by themselves.
 func (k *keeper) extendAll(leases []*lease) bool {
+	began := monotonic()
 	slices.SortStableFunc(leases, func(a, b *lease) int { return cmp.Compare(a.deadlineAt(), b.deadlineAt()) })
-	var free, locked []*lease
+	var free, locked, heavy []*lease
 	for _, l := range leases {
-		if l.stuck {
+		switch {
+		case l.stuck:
 			locked = append(locked, l)
-		} else {
+		case l.heavy:
+			heavy = append(heavy, l)
+		default:
 			free = append(free, l)
 		}
 	}
 	failed := 0
-	each := func(leases []*lease, skip bool) {
+	each := func(leases []*lease, most int, skip bool) {
 		for len(leases) > 0 && failed < keeperTries && k.stop.Err() == nil {
-			n := min(len(leases), k.most)
+			n := min(len(leases), most, k.most)
 			f := k.loop.Try(k.stop, func(context.Context) error { return k.extendSome(leases[:n], skip) })
 			if f != nil && k.stop.Err() == nil {
 				failed++
-				k.most = max(1, k.most/2) // should one of them be the cause, it will be alone
-				k.loop.Failed(k.stop, f)  // the pause is run's
+				if n > 1 {
+					k.most = max(1, k.most/2) // should one of them be the cause, it will be alone
+				}
+				k.loop.Failed(k.stop, f) // the pause is run's
 				mind(k.owner, "extend", f.Err)
 			}
 			leases = leases[n:]
 		}
 	}
-	each(free, false)
-	each(locked, true)
+	each(free, math.MaxInt, false)
+	each(locked, math.MaxInt, true)
+	for len(heavy) > 0 && monotonic()-began < k.leaseFor/3 {
+		each(heavy[:1], 1, false)
+		heavy = heavy[1:]
+	}
 	if failed == 0 {
 		k.most = k.full()
 	}

@@ -221,6 +221,7 @@ type lease struct {
 	priority Priority
 	spot     *spot         // of an ordered queue: its place in its line, while it has one
 	suspect  bool          // see claim_suspects.go
+	heavy    bool          // its body is of heavyBody or more
 	stuck    bool          // its row was locked when it was last to be extended; of the keeper's extender
 	deadline atomic.Int64  // of monotonic()
 	unsure   atomic.Int64  // the shortest Extend that may yet take effect; 0 is none: see doubt
@@ -242,6 +243,8 @@ type lease struct {
 	// Of who stores the settle.
 	unknown bool  // a try may have been applied
 	locked  uint8 // how often its row was found locked, up to lockPauses
+	// doublings is how often the time of a try was doubled: see settle_apart.go.
+	doublings uint8
 
 	err  error                         // outcome; written before the state is settled
 	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait

@@ -20,7 +20,8 @@ import (
 // own. One is enough while all goes well, and then the other waits, so that groups grow
 // with the time that a statement takes. A statement that takes longer than a moment does
 // not hold up what comes after it: the other storer goes on with the next group. What
-// somebody has locked is kept apart from all groups, and tried again later.
+// somebody has locked is kept out of all groups, and tried again later. What takes longer
+// than a try may goes apart, to the storer in runApart (settle_apart.go), of consumers only.
 //
 // Each lease learns its own outcome. A statement returns the (id, fence) of every row
 // it changed; what it does not return is looked at (settle_look.go) before anybody hears that
@@ -31,6 +32,7 @@ type settler struct {
 	sessions  *sessions
 	backlog   *group.Backlog[*lease]
 	crowd     int
+	aside     *group.Worker[*lease] // of runApart; nil: nothing goes apart
 	linger    time.Duration
 	timeout   time.Duration   // of one try
 	loop      retry.Loop      // to be copied for each statement
@@ -116,6 +118,7 @@ func (s *settler) haste(l *lease) group.Haste {
 type storer struct {
 	*settler
 	groups  *group.Worker[*lease]
+	apart   bool // what it stores is
 	scratch settleScratch
 }
 
@@ -127,8 +130,9 @@ type settleScratch struct {
 }
 
 // run stores groups until the backlog is closed and each settle has an outcome.
-func (s *settler) run() {
-	w := storer{settler: s, groups: s.backlog.Worker()}
+func (s *settler) run() { (&storer{settler: s, groups: s.backlog.Worker()}).run() }
+
+func (w *storer) run() {
 	for {
 		leases, open := w.groups.Next()
 		if !open {
@@ -159,8 +163,8 @@ func (w *storer) storeOrFall(leases []*lease) {
 
 // settleTally is what became of a group.
 type settleTally struct {
-	event  SettledEvent
-	locked int
+	event SettledEvent
+	kept  int // for later: they are locked, or apart
 }
 
 // count counts a settle that is in the database.
@@ -170,18 +174,22 @@ func (t *settleTally) count(op settleOp) {
 
 // settlePiece is a part of a group: settles of one kind that one statement takes.
 type settlePiece struct {
-	op     settleOp
-	leases []*lease
-	skip   bool // leave out what is locked
-	failed int  // tries that may have failed by one of the rows
-	loop   retry.Loop
-	at     time.Time // not before
+	op      settleOp
+	leases  []*lease
+	skip    bool // leave out what is locked
+	failed  int  // tries that may have failed by one of the rows
+	loop    retry.Loop
+	timeout time.Duration // of one try
+	at      time.Time     // not before
 }
 
 // store settles a group: one statement for each kind of settle in it, acks first,
 // and repetitions until the outcome of each is known or the backlog is abandoned. What
-// is locked goes to the late ones.
+// is locked goes to the late ones, and what takes long goes apart.
 func (w *storer) store(leases []*lease) {
+	if w.apart {
+		w.gainTime(leases[0])
+	}
 	start := time.Now()
 	tally := settleTally{event: SettledEvent{Queue: w.queue.name, Shard: w.queue.shard}}
 	places := placesOf(leases)
@@ -194,7 +202,7 @@ func (w *storer) store(leases []*lease) {
 		}
 		pieces = append(pieces, w.try(p, &tally)...)
 	}
-	if tally.locked < len(leases) {
+	if tally.kept < len(leases) {
 		tally.event.Took = time.Since(start)
 		w.queue.recorder.settled(tally.event)
 		call(w.queue.cfg.Hooks.Settled, tally.event)
@@ -218,7 +226,7 @@ func (w *storer) pieces(leases []*lease, at time.Time) (pieces []*settlePiece) {
 		for n < len(rest) && n < limit && rest[n].op == op {
 			n++
 		}
-		pieces = append(pieces, &settlePiece{op: op, leases: rest[:n], skip: rest[0].locked > 0, loop: w.loop, at: at})
+		pieces = append(pieces, &settlePiece{op: op, leases: rest[:n], skip: rest[0].locked > 0, loop: w.loop, timeout: w.timeOf(rest[0]), at: at})
 		rest = rest[n:]
 	}
 	return pieces
@@ -243,12 +251,15 @@ func (w *storer) try(p *settlePiece, tally *settleTally) (again []*settlePiece) 
 	case refused:
 		// One row must not sink its neighbours.
 		return p.halves()
+	case w.aside != nil && len(p.leases) == 1 && ranOut(f, p.timeout):
+		w.putApart(p, f, tally)
+		return nil
 	}
 	p.at = time.Now().Add(p.loop.Failed(w.abandoned, f))
 	if f.Class == sqlbatch.RolledBack {
 		p.skip = true
 	}
-	if f.Class == sqlbatch.RolledBack || ranOut(f, w.timeout) {
+	if f.Class == sqlbatch.RolledBack || ranOut(f, p.timeout) {
 		// Nor must one keep the others waiting.
 		if p.failed++; p.failed > 1 && len(p.leases) > 1 {
 			return p.halves()
@@ -278,7 +289,7 @@ func (w *storer) runPiece(ctx context.Context, p *settlePiece, tally *settleTall
 	if p.skip {
 		sql = sql.SkipLocked()
 	}
-	within, cancel := context.WithTimeout(ctx, w.timeout)
+	within, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	changed, left, err := w.sessions.Items(within, w.scratch.statement(w.queue, sql, p.op, p.leases), w.scratch.changed[:0])
 	if left {
@@ -301,7 +312,7 @@ func (w *storer) runPiece(ctx context.Context, p *settlePiece, tally *settleTall
 			w.finishMissing(l, f, tally)
 			continue
 		}
-		tally.locked++
+		tally.kept++
 		w.groups.Late(l, l.foundLocked())
 	}
 	p.leases = nil

@@ -4,7 +4,7 @@
 //
 // A Backlog gathers the items. Each goroutine that stores them has a Worker: Next waits
 // for a group that is due, Done says that each item of it has an outcome, but for those
-// that Late keeps for later.
+// that Late and Apart keep for later.
 //
 // A group is due
 //
@@ -74,6 +74,7 @@ type Config[I Item] struct {
 type Backlog[I Item] struct {
 	cfg  Config[I]
 	wake chan struct{} // for one Worker: what is due may have changed
+	beck chan struct{} // as wake, for the Worker that takes what is apart
 
 	// mu guards what follows, the Places of the items, and all of a Worker but its timer.
 	// Nothing is waited for under it; of the caller's only Cut and the functions given
@@ -86,6 +87,7 @@ type Backlog[I Item] struct {
 	since   time.Time // when the oldest of waiting came, or the last group left
 	former  int       // size of the group before
 	late    []lateItem[I]
+	apart   []lateItem[I]
 	workers []*Worker[I]
 	idle    int    // Workers that wait for a group, and for no other Worker
 	taken   uint64 // count of groups, late ones apart; the next one's turn
@@ -111,7 +113,7 @@ type flush struct {
 
 // New makes a Backlog.
 func New[I Item](cfg Config[I]) *Backlog[I] {
-	b := &Backlog[I]{cfg: cfg, wake: make(chan struct{}, 1)}
+	b := &Backlog[I]{cfg: cfg, wake: make(chan struct{}, 1), beck: make(chan struct{}, 1)}
 	b.room.L = &b.mu
 	return b
 }
@@ -193,9 +195,11 @@ func (b *Backlog[I]) noted(before int, h Haste) {
 	}
 }
 
-func (b *Backlog[I]) notify() {
+func (b *Backlog[I]) notify() { call(b.wake) }
+
+func call(wake chan struct{}) {
 	select {
-	case b.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
@@ -276,6 +280,7 @@ func (b *Backlog[I]) Close() {
 	b.room.Broadcast()
 	b.mu.Unlock()
 	b.notify()
+	call(b.beck)
 }
 
 // Flush waits until all items that were added before have an outcome, or ctx ends,
@@ -313,8 +318,10 @@ func (b *Backlog[I]) endFlushes() {
 			oldest = min(oldest, w.oldest)
 		}
 	}
-	for _, l := range b.late {
-		oldest = min(oldest, l.item.place().seq)
+	for _, kept := range [][]lateItem[I]{b.late, b.apart} {
+		for _, l := range kept {
+			oldest = min(oldest, l.item.place().seq)
+		}
 	}
 	b.flushes = slices.DeleteFunc(b.flushes, func(f flush) bool {
 		if f.below > oldest {
@@ -325,11 +332,11 @@ func (b *Backlog[I]) endFlushes() {
 	})
 }
 
-// Waiting is how many items are in no group, late ones included.
+// Waiting is how many items are in no group, those that are late or apart included.
 func (b *Backlog[I]) Waiting() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.count() + len(b.late)
+	return b.count() + len(b.late) + len(b.apart)
 }
 
 // Open is how many items have no outcome: those that wait, and those of groups that
@@ -357,8 +364,8 @@ func (b *Backlog[I]) Remove(gone func(I) bool) {
 	b.endFlushes()
 }
 
-// Each calls f for all items without an outcome, but for late ones, in order, and says which
-// are in a group that is under way. The Workers must not reorder their groups.
+// Each calls f for all items without an outcome, but for those that are late or apart, in order,
+// and says which are in a group that is under way. The Workers must not reorder their groups.
 func (b *Backlog[I]) Each(f func(item I, underWay bool)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -44,29 +44,7 @@ func setUp(t *testing.T, workers int, keep bool, cfg group.Config[*item]) *bench
 	cfg.Abandoned = ctx
 	b := &bench{t: t, backlog: group.New(cfg), began: time.Now(), abandon: abandon}
 	for range workers {
-		w := b.backlog.Worker()
-		b.workers.Go(func() {
-			for {
-				items, open := w.Next()
-				if !open {
-					return
-				}
-				s := stored{after: time.Since(b.began), group: items, work: w, done: make(chan struct{})}
-				for _, it := range items {
-					s.items = append(s.items, it.n)
-				}
-				b.mu.Lock()
-				b.groups = append(b.groups, s)
-				b.mu.Unlock()
-				if keep {
-					select {
-					case <-s.done:
-					case <-t.Context().Done(): // the test has failed
-					}
-				}
-				w.Done()
-			}
-		})
+		b.work(b.backlog.Worker(), keep)
 	}
 	t.Cleanup(func() { // also where the test has failed
 		b.backlog.Close()
@@ -75,6 +53,38 @@ func setUp(t *testing.T, workers int, keep bool, cfg group.Config[*item]) *bench
 	})
 	synctest.Wait()
 	return b
+}
+
+// aside starts the worker of what is apart, which keeps each group until finish.
+func (b *bench) aside() {
+	b.work(b.backlog.Aside(), true)
+	synctest.Wait()
+}
+
+// work starts a goroutine with a worker.
+func (b *bench) work(w *group.Worker[*item], keep bool) {
+	b.workers.Go(func() {
+		for {
+			items, open := w.Next()
+			if !open {
+				return
+			}
+			s := stored{after: time.Since(b.began), group: items, work: w, done: make(chan struct{})}
+			for _, it := range items {
+				s.items = append(s.items, it.n)
+			}
+			b.mu.Lock()
+			b.groups = append(b.groups, s)
+			b.mu.Unlock()
+			if keep {
+				select {
+				case <-s.done:
+				case <-b.t.Context().Done(): // the test has failed
+				}
+			}
+			w.Done()
+		}
+	})
 }
 
 func (b *bench) add(h group.Haste, numbers ...int) {

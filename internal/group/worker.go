@@ -18,12 +18,16 @@ type Worker[I Item] struct {
 	oldest  uint64    // the least seq of items, when they left
 	began   time.Time // when they left
 	late    bool      // items had been late
-	later   int       // how many of items have become late
+	later   int       // how many of items have become late, or are apart
+	aside   bool      // it takes what is apart, and nothing else
 }
 
 // Worker makes another one. Its goroutine calls Next until that reports the end.
 func (b *Backlog[I]) Worker() *Worker[I] {
-	w := &Worker[I]{backlog: b, timer: time.NewTimer(forever)}
+	return b.hire(&Worker[I]{backlog: b, timer: time.NewTimer(forever)})
+}
+
+func (b *Backlog[I]) hire(w *Worker[I]) *Worker[I] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.workers = append(b.workers, w)
@@ -35,6 +39,9 @@ func (b *Backlog[I]) Worker() *Worker[I] {
 // of their own, one at a time. open is false at the end: the Backlog is closed, and
 // every item has an outcome.
 func (w *Worker[I]) Next() (items []I, open bool) {
+	if w.aside {
+		return w.nextApart()
+	}
 	b := w.backlog
 	for {
 		b.mu.Lock()
@@ -59,9 +66,8 @@ func (w *Worker[I]) Next() (items []I, open bool) {
 			return items, true
 		}
 		if b.closed && b.added == b.done {
-			b.notify() // the others end, too
+			w.end()
 			b.mu.Unlock()
-			w.timer.Stop()
 			return nil, false
 		}
 		var abandoned <-chan struct{}
@@ -91,8 +97,15 @@ func (w *Worker[I]) Next() (items []I, open bool) {
 	}
 }
 
+// end has the other Workers end, too. mu is held.
+func (w *Worker[I]) end() {
+	w.backlog.notify()
+	call(w.backlog.beck)
+	w.timer.Stop()
+}
+
 // Done says that every item of the group has an outcome, save those that have become
-// late.
+// late, or are apart.
 func (w *Worker[I]) Done() {
 	b := w.backlog
 	b.mu.Lock()
@@ -188,7 +201,7 @@ func (w *Worker[I]) takeLate(now time.Time) (wait time.Duration) {
 func (b *Backlog[I]) busy(now time.Time) time.Duration {
 	var wait time.Duration
 	for _, w := range b.workers {
-		if len(w.items) > 0 && !w.late {
+		if len(w.items) > 0 && !w.late && !w.aside {
 			wait = max(wait, b.cfg.Moment-now.Sub(w.began))
 		}
 	}
