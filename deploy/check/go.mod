@@ -4,8 +4,8 @@ go 1.25.0
 
 require (
 	github.com/chanq/chanq v0.0.0-00010101000000-000000000000
-	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/client_golang v1.23.2
+	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/prometheus v0.305.0
 	github.com/stretchr/testify v1.12.1
 	go.yaml.in/yaml/v3 v3.0.5
