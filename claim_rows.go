@@ -145,7 +145,9 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 			l.ExpiresAt = time.UnixMilli(row.expires.Int64)
 		}
 		l.lease.owner, l.lease.item, l.lease.due, l.lease.priority, l.lease.attempt, l.lease.lapses = owner, row.item, row.due, row.priority, row.attempts, row.lapses
-		l.lease.heavy = len(row.body) >= heavyBody
+		if len(row.body) >= heavyBody {
+			l.lease.heavy = len(row.body)
+		}
 		l.lease.deadline.Store(int64(deadline))
 		l.lease.until.Store(int64(until))
 	}

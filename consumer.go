@@ -301,10 +301,11 @@ func (c *shardConsumer[T]) counts() ConsumerStats {
 	c.mu.Lock()
 	s := c.stats
 	c.mu.Unlock()
-	s.Buffered, s.Held, s.Settling = c.forReaders(), int(c.held.Load()), c.settler.backlog.Waiting()
 	if c.order != nil {
-		c.order.stats(&s)
+		c.order.stats(&s) // first: what comes to the channel now counts twice, not never
 	}
+	s.Buffered += c.forReaders()
+	s.Held, s.Settling = int(c.held.Load()), c.settler.backlog.Waiting()
 	return s
 }
 

@@ -31,7 +31,8 @@ import (
 // may set an earlier end: see lease.extending.
 //
 // SQLite writes all of a row again to extend its lease. So heavy ones are extended one by one,
-// after all others, and for a third of LeaseFor at most before it is the others' turn again.
+// after all others, the largest last, and for a third of LeaseFor at most before it is the others' turn
+// again; those that were too slow come behind them.
 type keeper struct {
 	queue    *queue
 	sessions *sessions
@@ -240,21 +241,21 @@ const heavyBody = 4 << 20
 // extendAll extends leases and reports whether the database answered for all. Those
 // that end first go first, and those that are heavy, or were found locked, go by themselves.
 func (k *keeper) extendAll(leases []*lease) bool {
-	began := monotonic()
 	slices.SortStableFunc(leases, func(a, b *lease) int { return cmp.Compare(a.deadlineAt(), b.deadlineAt()) })
 	var free, locked, heavy []*lease
 	for _, l := range leases {
 		switch {
 		case l.stuck:
 			locked = append(locked, l)
-		case l.heavy:
+		case l.heavy > 0:
 			heavy = append(heavy, l)
 		default:
 			free = append(free, l)
 		}
 	}
 	failed := 0
-	each := func(leases []*lease, most int, skip bool) {
+	each := func(leases []*lease, most int, skip bool) (answered bool) {
+		before := failed
 		for len(leases) > 0 && failed < keeperTries && k.stop.Err() == nil {
 			n := min(len(leases), most, k.most)
 			f := k.loop.Try(k.stop, func(context.Context) error { return k.extendSome(leases[:n], skip) })
@@ -268,13 +269,19 @@ func (k *keeper) extendAll(leases []*lease) bool {
 			}
 			leases = leases[n:]
 		}
+		return failed == before
 	}
 	each(free, math.MaxInt, false)
 	each(locked, math.MaxInt, true)
-	for len(heavy) > 0 && monotonic()-began < k.leaseFor/3 {
-		each(heavy[:1], 1, false)
-		heavy = heavy[1:]
+	slices.SortStableFunc(heavy, func(a, b *lease) int { return cmp.Or(cmp.Compare(a.slow, b.slow), cmp.Compare(a.heavy, b.heavy)) })
+	away, slow := failed, 0
+	for began := monotonic(); len(heavy) > 0 && monotonic()-began < k.leaseFor/3; heavy = heavy[1:] {
+		if failed = away; !each(heavy[:1], 1, false) {
+			heavy[0].slow++
+			slow++
+		}
 	}
+	failed = away + slow + len(heavy)
 	if failed == 0 {
 		k.most = k.full()
 	}

@@ -221,7 +221,8 @@ type lease struct {
 	priority Priority
 	spot     *spot         // of an ordered queue: its place in its line, while it has one
 	suspect  bool          // see claim_suspects.go
-	heavy    bool          // its body is of heavyBody or more
+	heavy    int           // bytes of its body where they are heavyBody or more, else 0
+	slow     int           // extensions of it that failed, where it is heavy; of the keeper's goroutine
 	stuck    bool          // its row was locked when it was last to be extended; of the keeper's extender
 	deadline atomic.Int64  // of monotonic()
 	unsure   atomic.Int64  // the shortest Extend that may yet take effect; 0 is none: see doubt
@@ -324,7 +325,7 @@ func (l *lease) reason() string {
 	if l.quiet {
 		return "chanq: cannot decode: last_error of the message says why"
 	}
-	return l.text
+	return discreet(l.text)
 }
 
 // lossEvent is what the LeaseLost hook hears.

@@ -169,7 +169,7 @@ func (p *pipe[In, Out]) storePart(items []*piped[Out]) (again [][]*piped[Out]) {
 	case f.Class == sqlbatch.BadRow:
 		p.handBack(first.in, settleDead, fmt.Errorf("%s%w", reasonOutput, f.Err))
 	case first.failed:
-		p.nack(first.in, f.Err)
+		p.nack(first.in, fmt.Errorf("%s%w", reasonOutput, f.Err))
 	default:
 		// What has come meanwhile goes before the second try.
 		first.failed = true

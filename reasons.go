@@ -23,11 +23,18 @@ const (
 // message could not be decoded, read or encoded is cut to that, without the words of the codec or
 // the driver, which may repeat pieces of a body or of headers. What handlers return is
 // theirs, and is left as it is.
-func (e *Entry) DiscreetError() string {
+func (e *Entry) DiscreetError() string { return discreet(e.LastError) }
+
+// discreet cuts a text behind the first of these beginnings: what follows may quote others.
+func discreet(text string) string {
+	cut, first := -1, len(text)
 	for _, begin := range []string{reasonHeaders, reasonDecode, reasonRead, reasonOutput, reasonBody, reasonHeader} {
-		if at := strings.Index(e.LastError, begin); at >= 0 {
-			return e.LastError[:at+len(begin)-len(": ")] + " (why is hidden, as bodies are)"
+		if at := strings.Index(text, begin); at >= 0 && at < first {
+			cut, first = at+len(begin)-len(": "), at
 		}
 	}
-	return e.LastError
+	if cut < 0 {
+		return text
+	}
+	return text[:cut] + " (why is hidden, as bodies are)"
 }

@@ -21,6 +21,8 @@ func TestWhatACodecSaysIsCutFromAnErrorForOthers(t *testing.T) {
 		"output 3: Message.Body: S3CRET":       "output 3: Message.Body" + hidden,
 		"output 3: Message.Headers: S3CRET":    "output 3: Message.Headers" + hidden,
 		"chanq: an output cannot be stored: S": "chanq: an output cannot be stored" + hidden,
+		"output 3: Message.Body: S3CRET in chanq: cannot decode: S3": "output 3: Message.Body" + hidden,
+		"chanq: could not be read: S3CRET: Message.Headers: S3CRET":  "chanq: could not be read" + hidden,
 	} {
 		require.Equal(t, want, (&chanq.Entry{LastError: text}).DiscreetError())
 	}

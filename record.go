@@ -150,7 +150,10 @@ func (q *queue) recordAll(stop context.Context) {
 		}
 		ctx, cancel := context.WithTimeout(of, sampleTimeout)
 		counts, err := q.recordOnce(ctx, last)
-		if now := monotonic(); err == nil && counts && now >= thin {
+		switch now := monotonic(); {
+		case err == nil && !counts:
+			unthinned = nil // another one's task by now
+		case err == nil && now >= thin:
 			thin, unthinned = now+time.Minute, q.once(ctx, q.sql.Thin(), nil)
 		}
 		cancel()

@@ -188,6 +188,7 @@ type settlePiece struct {
 // is locked goes to the late ones, and what takes long goes apart.
 func (w *storer) store(leases []*lease) {
 	if w.apart {
+		defer w.sessions.Alone(w.abandoned)()
 		w.gainTime(leases[0])
 	}
 	start := time.Now()

@@ -20,7 +20,8 @@ import (
 // extend a lease whose row a settle has locked. Where the database has done that within its time
 // it is well, and it is the settle that takes long: so the try has twice the time of the one
 // before. Where it has not, a connection hangs or the database is away, and more time
-// would not help.
+// would not help. But where one session writes, that is none that hangs: there the row is written whole by
+// the extension, too, and whether or not that was in time the try has more.
 
 const (
 	// apartMost is the most time of one try apart, where that of all tries is not longer.
@@ -65,7 +66,8 @@ func (w *storer) gainTime(l *lease) {
 	if apartTime(w.timeout, next) < apartMost {
 		next++
 	}
-	if held, err := w.owner.extend(ctx, l, 2*apartTime(w.timeout, next)); held && err == nil {
+	held, err := w.owner.extend(ctx, l, 2*apartTime(w.timeout, next))
+	if held && err == nil || err != nil && w.queue.dialect.Traits().OneWriter {
 		l.doublings = next
 	}
 }

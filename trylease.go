@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -90,7 +91,7 @@ func tryLease[T any](ctx context.Context, q *queue, n int, d time.Duration, conf
 		}
 	}
 	if len(back) > 0 {
-		owner.store(ctx, back) // if this fails, the next claim tries again
+		owner.giveBack(ctx, back) // if this fails, the next claim tries again
 	}
 	return leases, nil
 }
@@ -136,6 +137,14 @@ func (o *loneOwner) store(ctx context.Context, leases []*lease) {
 	st.addAll(leases...)
 	st.backlog.Close()
 	st.run()
+}
+
+// giveBack stores releases. Where ctx ends meanwhile, as when other shards had enough, they have
+// tryPatience more.
+func (o *loneOwner) giveBack(ctx context.Context, leases []*lease) {
+	longer, end := session.Outlasting(ctx, tryPatience)
+	defer end()
+	o.store(longer, leases)
 }
 
 func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -137,7 +138,7 @@ func (g *guestClaim[T]) claim(ctx context.Context, n, most int) (leases []*Lease
 		}
 	}
 	if len(back) > 0 {
-		g.owner.store(ctx, back) // if this fails, they come again when their leases have ended
+		g.owner.giveBack(ctx, back) // if this fails, they come again when their leases have ended
 	}
 	return leases, len(rows.lines) == most, err
 }
@@ -221,7 +222,9 @@ func (g *guestClaim[T]) leave(ctx context.Context) {
 	if len(rest) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(g.d/10, leaveTimeout))
+	longer, end := session.Outlasting(ctx, tryPatience)
+	defer end()
+	ctx, cancel := context.WithTimeout(longer, min(g.d/10, leaveTimeout))
 	defer cancel()
 	_ = slotStatements{g.queue, g.queue.guest.id, g.once}.give(ctx, rest)
 }

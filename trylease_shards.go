@@ -53,6 +53,9 @@ func tryLeaseOfEach[T any](ctx context.Context, shards []*queue, n int, d time.D
 			errs = append(errs, a.err)
 			take := min(len(a.leases), n-len(leases))
 			leases = append(leases, a.leases[:take]...)
+			if len(leases) == n {
+				enough()
+			}
 			giveBackSpare(ctx, a.leases[take:], d)
 			more = true
 		case <-timer.C:

@@ -38,7 +38,7 @@ type Probe struct {
 
 	mu        sync.Mutex // guards what follows
 	consumers map[string]Consumer
-	logged    map[string]Consumer     // whose end is in the log
+	logged    map[string]bool         // whose end is in the log
 	away      map[part]map[string]int // of how many of a part the database does not answer, by shard
 }
 
@@ -53,7 +53,7 @@ func (p part) cannotWork(away map[string]int) bool { return len(away) >= max(p.s
 
 // New makes a probe of nothing, which is alive and ready.
 func New() *Probe {
-	return &Probe{consumers: map[string]Consumer{}, logged: map[string]Consumer{}, away: map[part]map[string]int{}}
+	return &Probe{consumers: map[string]Consumer{}, logged: map[string]bool{}, away: map[part]map[string]int{}}
 }
 
 // Hooks hear of outages, which end with whoever is in one at the latest. Join them with others by chanq.JoinHooks.
@@ -90,16 +90,16 @@ func (p *Probe) Live() http.Handler {
 	return p.answer(http.StatusInternalServerError, func(tell func(string, ...any)) {
 		for name, c := range p.consumers {
 			if err := c.Err(); err != nil {
-				tell("%s has ended: %s", name, p.why(name, c, err))
+				tell("%s has ended: %s", name, p.why(name, err))
 			}
 		}
 	})
 }
 
 // why is an error in a sentence that anybody may read. mu is held.
-func (p *Probe) why(name string, c Consumer, err error) string {
-	if p.logged[name] != c {
-		p.logged[name] = c
+func (p *Probe) why(name string, err error) string {
+	if !p.logged[name] {
+		p.logged[name] = true
 		log := p.Log
 		if log == nil {
 			log = slog.Default()

@@ -167,9 +167,12 @@ func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
 	lookers.Wait()
 	places := map[place]seen{}
 	for _, s := range slices.Concat(found...) {
-		if before, twice := places[s.place]; !twice || before.err != nil && s.err == nil && s.queue != "" {
-			places[s.place] = s
+		before, twice := places[s.place]
+		s.here, before.here = s.here || before.here, s.here || before.here
+		if twice && (before.err == nil || s.err != nil || s.queue == "") {
+			s = before
 		}
+		places[s.place] = s
 	}
 	for _, s := range places {
 		if s.here && m.hooked.Load() {

@@ -29,7 +29,7 @@ const (
 	mostDead     = 4_000            // are looked at for a page
 	mostCauses   = 100              // are shown
 	lookAtCauses = 2 * time.Second  // for a page; what was seen by then is shown
-	findCauses   = 30 * time.Second // for a retry
+	findCauses   = 30 * time.Second // for a change
 	causesAtOnce = 1000
 )
 
@@ -47,7 +47,11 @@ func (h *Handler) eachDead(ctx context.Context, v *visit, q *chanq.Queue[[]byte]
 	for looked := 0; looked < most; {
 		ask, cancel := patient(ctx, q.Shards())
 		list, next, err := q.Browse(ask, chanq.StateDead, from, causesAtOnce)
+		late := ask.Err() != nil
 		cancel()
+		if err != nil && late && looked > 0 && v.away == "" {
+			return false, nil // the time is short by now: no shard need be away
+		}
 		if away := missing(apart(q, err)); away != "" {
 			h.teller.tell(q.Name(), away, err)
 			v.away, all, err = away, false, nil

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/chanq/chanq"
 )
@@ -172,8 +173,16 @@ func (h *Handler) do(v *visit, q *chanq.Queue[[]byte], c change, d deed) (n int,
 	return n, all, nil
 }
 
+// shardChangeTime is for how long one statement's worth of a change may take in a queue of several shards.
+const shardChangeTime = 5 * time.Second
+
 // run does it to some messages, or to the queue.
 func (h *Handler) run(ctx context.Context, v *visit, q *chanq.Queue[[]byte], d deed, ids []chanq.ID) (int, error) {
+	if q.Shards() > 1 { // one may hang
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, shardChangeTime)
+		defer cancel()
+	}
 	n, err := d.run(ctx, q, ids)
 	if away := missing(apart(q, err)); away != "" {
 		h.teller.tell(q.Name(), away, err)

@@ -54,7 +54,7 @@ func (h *Handler) overview(v *visit) (*answer, error) {
 			continue
 		}
 		if err != nil {
-			if v.ctx.Err() != nil {
+			if v.ctx.Err() != nil && len(data.Queues) == 0 {
 				return nil, err
 			}
 			line = queueLine{Name: name, Trouble: h.told(v, name, err).text}

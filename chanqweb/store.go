@@ -76,7 +76,7 @@ func (s *store) with(ctx context.Context, name string, f func(*known) error) err
 		return err
 	}
 	defer give()
-	if k.queue == nil || time.Since(k.opened) > reopenAfter {
+	if k.queue == nil || time.Since(k.opened) > reopenAfter && s.placed(name).Away == "" { // which would be waited for
 		if err := s.open(ctx, name, k); err != nil {
 			s.forget(name)
 			return err

@@ -78,6 +78,20 @@ func (p *Part) Spare() bool {
 	return p.lane.open > 1 || p.pool.spare(1+int(p.pool.coming.Load()))
 }
 
+// Alone waits for its turn, where the *sql.DB has a limit: of those statements that may take long one is
+// run at a time on all of it, so that the other session of the kind stays for the rest. done ends the turn.
+func (p *Part) Alone(ctx context.Context) (done func()) {
+	if p.pool.limit() == 0 {
+		return func() {}
+	}
+	select {
+	case p.pool.alone <- struct{}{}:
+		return func() { <-p.pool.alone }
+	case <-ctx.Done():
+		return func() {}
+	}
+}
+
 // Close waits until the statements that were left behind have ended. No other one may be
 // under way, nor come later.
 func (p *Part) Close() {
@@ -258,13 +272,13 @@ func CollectItems(items *[]sqlbatch.Item) func(*sql.Rows) error {
 // and the buffer into which that is read to another connection.
 const rollbackGrace = time.Second
 
-// outlasting returns a context that ends rollbackGrace after ctx does. To be ended.
-func outlasting(ctx context.Context) (longer context.Context, end context.CancelFunc) {
+// Outlasting returns a context that ends d after ctx does, or by end, which is to be called.
+func Outlasting(ctx context.Context, d time.Duration) (longer context.Context, end context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		select {
 		case <-longer.Done():
-		case <-time.After(rollbackGrace):
+		case <-time.After(d):
 			cancel()
 		}
 	})
@@ -285,7 +299,7 @@ func (p *Part) InTx(ctx context.Context, f func(tx *sql.Tx) error) (err error) {
 		opts = nil
 	}
 	res.Value().broken = true // until it is committed
-	longer, end := outlasting(ctx)
+	longer, end := Outlasting(ctx, rollbackGrace)
 	defer end()
 	tx, err := res.Value().conn.BeginTx(longer, opts)
 	if err != nil {

@@ -65,7 +65,8 @@ type Pool struct {
 	life    context.Context // ends with Close: of attempts to connect
 	end     context.CancelFunc
 	dials   sync.WaitGroup
-	coming  atomic.Int64 // attempts to connect
+	coming  atomic.Int64  // attempts to connect
+	alone   chan struct{} // of capacity 1: see Part.Alone
 
 	mu    sync.Mutex // guards what follows; before a lane's
 	lanes [kinds]*lane
@@ -74,7 +75,7 @@ type Pool struct {
 
 // NewPool makes a pool without a session. Close it after the last part.
 func NewPool(db *sql.DB, d sqlbatch.Dialect) *Pool {
-	p := &Pool{db: db, dialect: d, traits: d.Traits()}
+	p := &Pool{db: db, dialect: d, traits: d.Traits(), alone: make(chan struct{}, 1)}
 	p.life, p.end = context.WithCancel(context.Background())
 	return p
 }

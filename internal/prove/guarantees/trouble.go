@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,11 +45,11 @@ func (l *losses) hooks() chanq.Hooks {
 	}}
 }
 
-func (l *losses) but(id chanq.ID) (others []chanq.ID) {
+func (l *losses) but(ids ...chanq.ID) (others []chanq.ID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, lost := range l.lost {
-		if lost != id {
+		if !slices.Contains(ids, lost) {
 			others = append(others, lost)
 		}
 	}
