@@ -151,9 +151,10 @@ func (q *queue) recordAll(stop context.Context) {
 		ctx, cancel := context.WithTimeout(of, sampleTimeout)
 		counts, err := q.recordOnce(ctx, last)
 		switch now := monotonic(); {
-		case err == nil && !counts:
+		case err != nil || now < thin:
+		case !counts && now >= thin+time.Minute:
 			unthinned = nil // another one's task by now
-		case err == nil && now >= thin:
+		case counts:
 			thin, unthinned = now+time.Minute, q.once(ctx, q.sql.Thin(), nil)
 		}
 		cancel()

@@ -3,6 +3,7 @@ package pgtest
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -83,7 +84,8 @@ ignore_startup_parameters = extra_float_digits
 			require.Fail(t, "pgbouncer has ended", "%v\n%s", err, p.log.String())
 		case <-time.After(10 * time.Millisecond):
 		}
-		if _, err := os.Stat(socket); err == nil {
+		if conn, err := net.Dial("unix", socket); err == nil { // it is there before anybody listens
+			_ = conn.Close()
 			return p
 		}
 		require.Less(t, time.Since(began), 10*time.Second, "pgbouncer listens")
