@@ -254,10 +254,10 @@ func (k *keeper) extendAll(leases []*lease) bool {
 		}
 	}
 	failed := 0
-	each := func(leases []*lease, most int, skip bool) (answered bool) {
+	each := func(leases []*lease, skip bool) (answered bool) {
 		before := failed
 		for len(leases) > 0 && failed < keeperTries && k.stop.Err() == nil {
-			n := min(len(leases), most, k.most)
+			n := min(len(leases), k.most)
 			f := k.loop.Try(k.stop, func(context.Context) error { return k.extendSome(leases[:n], skip) })
 			if f != nil && k.stop.Err() == nil {
 				failed++
@@ -271,12 +271,12 @@ func (k *keeper) extendAll(leases []*lease) bool {
 		}
 		return failed == before
 	}
-	each(free, math.MaxInt, false)
-	each(locked, math.MaxInt, true)
+	each(free, false)
+	each(locked, true)
 	slices.SortStableFunc(heavy, func(a, b *lease) int { return cmp.Or(cmp.Compare(a.slow, b.slow), cmp.Compare(a.heavy, b.heavy)) })
 	away, slow := failed, 0
 	for began := monotonic(); len(heavy) > 0 && monotonic()-began < k.leaseFor/3; heavy = heavy[1:] {
-		if failed = away; !each(heavy[:1], 1, false) {
+		if failed = away; !each(heavy[:1], false) {
 			heavy[0].slow++
 			slow++
 		}

@@ -105,6 +105,12 @@ type queueData struct {
 // membersShown is how many members the page of a queue has.
 const membersShown = 20
 
+// membersOf are those that the shards know which answer.
+func (h *Handler) membersOf(v *visit, q *chanq.Queue[[]byte]) (members []chanq.Member, err error) {
+	err = h.ask(v, q, func(ctx context.Context) (err error) { members, err = q.Members(ctx); return err })
+	return members, err
+}
+
 func (h *Handler) queue(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
 	stats, kind, err := h.store.stats(v.ctx, name)
@@ -115,8 +121,7 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	var members []chanq.Member
-	err = h.ask(v, q, func(ctx context.Context) (err error) { members, err = q.Members(ctx); return err })
+	members, err := h.membersOf(v, q)
 	if err != nil {
 		return nil, err
 	}
@@ -201,8 +206,7 @@ func (h *Handler) members(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	var members []chanq.Member
-	err = h.ask(v, q, func(ctx context.Context) (err error) { members, err = q.Members(ctx); return err })
+	members, err := h.membersOf(v, q)
 	if err != nil {
 		return nil, err
 	}
