@@ -8,7 +8,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/chanq/chanq/sqlbatch/sqlite"

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 )
 

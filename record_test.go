@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/internal/testdb/mssqltest"
-	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/mssqltest"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 // total adds up the samples of a step.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )

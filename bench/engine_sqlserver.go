@@ -12,8 +12,8 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
-	mssqlengine "github.com/chanq/chanq/internal/testdb/mssqltest/engine"
-	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
+	mssqlengine "github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/internal/testdb/mssqltest"
-	mssqlengine "github.com/chanq/chanq/internal/testdb/mssqltest/engine"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/mssqltest"
+	mssqlengine "github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 )
 

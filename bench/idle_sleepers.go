@@ -11,7 +11,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
-	"github.com/chanq/chanq/internal/testdb/child"
+	"github.com/chanq/chanq/prove/testdb/child"
 )
 
 // sleepTask reads in a process of its own with one consumer, as most do. At each order

@@ -38,8 +38,8 @@ import (
 
 	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/bench/internal/peer"
-	"github.com/chanq/chanq/internal/prove/kills"
-	"github.com/chanq/chanq/internal/testdb/child"
+	"github.com/chanq/chanq/prove/kills"
+	"github.com/chanq/chanq/prove/testdb/child"
 )
 
 func main() {

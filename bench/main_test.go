@@ -5,8 +5,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/chanq/chanq/internal/testdb"
-	"github.com/chanq/chanq/internal/testdb/child"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/child"
 )
 
 // TestMain also is the program that measurements start as their other

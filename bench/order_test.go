@@ -11,7 +11,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 // Every step is measured for a moment on PostgreSQL, which is the fastest in such a test, and

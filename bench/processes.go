@@ -6,8 +6,8 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
-	"github.com/chanq/chanq/internal/prove/kills"
-	"github.com/chanq/chanq/internal/testdb/child"
+	"github.com/chanq/chanq/prove/kills"
+	"github.com/chanq/chanq/prove/testdb/child"
 )
 
 // parts are what this program does as another process of a measurement.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
-	"github.com/chanq/chanq/internal/testdb/child"
+	"github.com/chanq/chanq/prove/testdb/child"
 )
 
 // readTask reads with some consumers, and tells how much as it goes on. In a

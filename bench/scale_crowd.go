@@ -14,7 +14,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
-	"github.com/chanq/chanq/internal/testdb/child"
+	"github.com/chanq/chanq/prove/testdb/child"
 )
 
 // crowdTask is to have a consumer of each of these queues in one process, on one *sql.DB. At

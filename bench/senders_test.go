@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/bench/internal/measure"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 func TestSendersThatWaitAreMeasuredBesideTheBareStatement(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 func TestAQueueOverFilesIsMeasuredBesideOneInAFile(t *testing.T) {

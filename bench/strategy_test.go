@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/bench/internal/measure"
-	"github.com/chanq/chanq/internal/testdb/mssqltest"
-	mssqlengine "github.com/chanq/chanq/internal/testdb/mssqltest/engine"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/mssqltest"
+	mssqlengine "github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 // server is where the strategies of servers can be tested: for counts, never for

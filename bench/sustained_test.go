@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/bench/internal/measure"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 func TestASustainedRunTellsEachIntervalAndLeavesNothing(t *testing.T) {

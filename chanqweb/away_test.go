@@ -17,7 +17,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
 // divided is a shop with queues in two shards, each of which may go away: the plain queue spread has

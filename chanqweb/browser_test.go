@@ -21,7 +21,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
-	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
 // shotsVariable names a folder to which the browser's tests write what they saw.

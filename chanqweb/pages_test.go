@@ -15,7 +15,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
-	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
 var address = regexp.MustCompile(`(?:href|src|data-live|action)="([^"]*)"`)

@@ -25,7 +25,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/internal/testdb/faultdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/internal/testdb/child"
+	"github.com/chanq/chanq/prove/testdb/child"
 )
 
 func TestMain(m *testing.M) {

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/internal/testdb"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 // A pooler gives each transaction, or statement, a session that others have, too.

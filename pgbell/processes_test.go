@@ -17,10 +17,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/internal/testdb"
-	"github.com/chanq/chanq/internal/testdb/child"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/child"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 func TestMain(m *testing.M) {

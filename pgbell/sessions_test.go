@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/testdb"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
 	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 // admins runs statements on the database.

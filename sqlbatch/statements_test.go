@@ -3,7 +3,7 @@ package sqlbatch_test
 import (
 	"testing"
 
-	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 func TestCommandsSpeakToPostgreSQL(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
-	"github.com/chanq/chanq/internal/testdb/mssqltest"
-	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/mssqltest"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 )
 
 func TestCommandsSpeakToSQLServer(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqprom"
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/internal/prove/trouble"
+	"github.com/chanq/chanq/prove/trouble"
 )
 
 // fires are the alerts that tell each situation, among others.

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/chanq/chanq/internal/testdb"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

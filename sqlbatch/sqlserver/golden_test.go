@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chanq/chanq/internal/testdb/tsqlcheck"
+	"github.com/chanq/chanq/prove/testdb/tsqlcheck"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/internal/testdb/mssqltest"
-	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/mssqltest"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 )
 
 // poolWith is connections on which somebody has set an option.

@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/internal/testdb"
-	"github.com/chanq/chanq/internal/testdb/mssqltest"
-	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
-	"github.com/chanq/chanq/internal/testdb/mssqltest/tds"
-	"github.com/chanq/chanq/internal/testdb/netproxy"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/mssqltest"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
+	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
 
 // Consumers that watch, each with a *sql.DB of its own, as processes have. They look once

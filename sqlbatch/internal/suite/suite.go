@@ -28,7 +28,7 @@ type Database struct {
 
 // Run tests what every statement does, one by one: each test has a database of its
 // own. Locks, plans and rights are the engines' own, and tested beside them; what
-// chanq makes of the statements is tested in internal/prove.
+// chanq makes of the statements is tested in prove.
 //
 // open makes an empty database, which is gone when its test ends.
 func Run(t *testing.T, d sqlbatch.Dialect, open func(*testing.T) Database) {

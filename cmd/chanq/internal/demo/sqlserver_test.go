@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/cmd/chanq/internal/demo"
-	"github.com/chanq/chanq/internal/testdb/faultdb"
-	"github.com/chanq/chanq/internal/testdb/mssqltest"
-	"github.com/chanq/chanq/internal/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/prove/testdb/mssqltest"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 

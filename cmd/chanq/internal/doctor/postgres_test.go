@@ -12,7 +12,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/internal/prove/trouble"
-	"github.com/chanq/chanq/internal/testdb/pgtest"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
+	"github.com/chanq/chanq/prove/trouble"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )

@@ -1,0 +1,61 @@
+package foreign
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// others are the blocks of SQL for a dialect in all documents but docs/sql.md.
+func others(t *testing.T, dialect string) (list []block) {
+	t.Helper()
+	files, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	for _, file := range files {
+		if filepath.Base(file) == "sql.md" {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
+			if m[2] == dialect {
+				sends, _ := strconv.Atoi(m[3])
+				list = append(list, block{m[4], sends})
+			}
+		}
+	}
+	return list
+}
+
+// What the book has in SQL for an engine runs there. Blocks that name none are pictures of what
+// chanq does, or ask a server for what the stand-in does not have.
+func TestTheStatementsOfTheOtherDocumentsRun(t *testing.T) {
+	for _, e := range []testdb.Engine{testdb.SQLite, testdb.StandIn, testdb.Postgres, testdb.SQLServer} {
+		t.Run(e.Name, func(t *testing.T) {
+			e.Require(t)
+			blocks := others(t, e.Dialect.Name())
+			require.NotEmpty(t, blocks)
+			s := open(t, e)
+			t.Chdir(t.TempDir()) // for backup.db
+			conn, err := s.DB.Conn(s.Soon())
+			require.NoError(t, err)
+			defer conn.Close()
+			for _, b := range blocks {
+				was := s.waiting()
+				for statement := range strings.SplitSeq(b.text, ";\n") {
+					if strings.TrimSpace(statement) != "" {
+						_, err := conn.ExecContext(s.Soon(), statement)
+						require.NoError(t, err, statement)
+					}
+				}
+				require.Equal(t, b.sends, s.waiting()-was, "%s", b.text)
+			}
+		})
+	}
+}

@@ -1,0 +1,226 @@
+package guarantees
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Claims whose answer does not arrive in time, or cannot be read.
+var claiming = []test{
+	{"G12_AClaimTooLargeForItsNetworkShrinksAndGrowsAgain", shrinkingClaims},
+	{"G12_AMessageThatDoesNotArriveInTimeDelaysItselfOnly", func(w *world) { unreadable(w, faultdb.Hang(), "chanq: could not be read within 500ms") }},
+	{"G12_AMessageThatTheDriverCannotReadDelaysItselfOnly", func(w *world) {
+		unreadable(w, faultdb.Fail(w.Failure(sqlbatch.BadRow)), "chanq: could not be read: ")
+	}},
+	{"G12_AnUnreadableMessageIsDeadWhenItsAttemptsAreSpent", unreadableEnds},
+	{"AnOutageCountsNoAttempts", outageCountsNothing},
+	{"AClaimIsGivenUpWhenItsLeasesWouldHaveEnded", claimEndsWithItsLease},
+	{"G11_TheFirstClaimKeepsToPrefetchBytes", firstClaim},
+}
+
+// asked is for how many messages a claim asks.
+func asked(op faultdb.Op) int {
+	for _, arg := range op.Args {
+		n, _ := arg.Value.(int64)
+		if small, is := arg.Value.(int32); is {
+			n = int64(small)
+		}
+		if n > 0 && n < 1<<30 { // the first that is no floor
+			return int(n)
+		}
+	}
+	return 0
+}
+
+// claimSizes notes what claims ask for.
+type claimSizes struct {
+	mu    sync.Mutex
+	sizes []int
+}
+
+func (s *claimSizes) note(op faultdb.Op) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := asked(op)
+	s.sizes = append(s.sizes, n)
+	return n
+}
+
+func (s *claimSizes) all() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sizes)
+}
+
+func shrinkingClaims(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(30)...)...)
+	st := w.Statements("work")
+	for _, fault := range []faultdb.Fault{faultdb.Hang(), faultdb.Fail(w.Failure(sqlbatch.BadRow))} {
+		testdb.Send(w, q, testdb.Texts(numbers(20)...)...)
+		var sizes claimSizes
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if claims(op, st) && sizes.note(op) > 1 {
+				return fault
+			}
+			return faultdb.Fault{}
+		})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: 300 * time.Millisecond})
+		for _, l := range testdb.Take(w, c, 5) {
+			require.Equal(w, 1, l.Attempt)
+			require.NoError(w, l.Ack())
+		}
+		require.Contains(w, fmt.Sprint(sizes.all()), "[16 8 4 2 1 ")
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if claims(op, st) {
+				sizes.note(op)
+			}
+			return faultdb.Fault{}
+		})
+		for _, l := range testdb.Take(w, c, 15) {
+			require.NoError(w, l.Ack())
+		}
+		w.Eventually("claims grow again", func() bool {
+			testdb.Send(w, q, testdb.Texts("more")...)
+			for _, l := range testdb.Take(w, c, 1) {
+				require.NoError(w, l.Ack())
+			}
+			all := sizes.all()
+			return all[len(all)-1] >= 16
+		})
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+}
+
+// unreadable has the first of three messages fail every claim that is not blind.
+func unreadable(w *world, fault faultdb.Fault, why string) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("unreadable", "a", "b")...)[0]
+	st := w.Statements("work")
+	var mu sync.Mutex
+	blind := 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case blindClaims(op, st):
+			blind++
+		case claims(op, st) && blind == 0:
+			return fault
+		}
+		return faultdb.Fault{}
+	})
+	var attempts []int
+	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: 500 * time.Millisecond, Backoff: func(attempt int) time.Duration {
+		attempts = append(attempts, attempt)
+		return time.Hour
+	}})
+	require.Equal(w, []string{"a", "b"}, testdb.Bodies(testdb.Take(w, c, 2)))
+	w.Eventually("it waits for its next attempt", func() bool { return testdb.Get(w, q, id).State == chanq.StateScheduled })
+	e := testdb.Get(w, q, id)
+	require.Equal(w, 1, e.Attempts)
+	require.True(w, strings.HasPrefix(e.LastError, why), e.LastError)
+	require.Equal(w, []byte("unreadable"), e.Body)
+	require.Empty(w, c.C())
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(w, 1, blind, "one message is read without its contents, once")
+	require.Equal(w, []int{1}, attempts)
+}
+
+func unreadableEnds(w *world) {
+	q := w.Queue("work", chanq.Config{MaxAttempts: 2})
+	id := testdb.Send(w, q, testdb.Texts("unreadable")...)[0]
+	st := w.Statements("work")
+	bad := w.Failure(sqlbatch.BadRow)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if claims(op, st) && !blindClaims(op, st) {
+			return faultdb.Fail(bad)
+		}
+		return faultdb.Fault{}
+	})
+	testdb.Start(w, q, chanq.ConsumerConfig{Backoff: func(int) time.Duration { return time.Millisecond }})
+	w.Eventually("it is dead", func() bool { return testdb.Stats(w, q).Dead == 1 })
+	e := testdb.Get(w, q, id)
+	require.Equal(w, 2, e.Attempts)
+	require.Contains(w, e.LastError, "could not be read")
+}
+
+func outageCountsNothing(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
+	st := w.Statements("work")
+	broken := w.Failure(sqlbatch.Unknown)
+	var mu sync.Mutex
+	ones, blind := 0, 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case blindClaims(op, st):
+			blind++
+			return faultdb.Hang()
+		case claims(op, st):
+			if asked(op) == 1 {
+				ones++
+			}
+			return faultdb.Hang()
+		case testdb.Runs(op, st.NextDue(sqlbatch.Floors{})):
+			return faultdb.Cut(broken)
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1, StatementTimeout: 500 * time.Millisecond})
+	w.Eventually("claims of one failed again and again", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return ones >= 5
+	})
+	w.Faults.Inject(nil)
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, 1, l.Attempt)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Zero(w, blind)
+	require.Empty(w, testdb.Get(w, q, id).LastError)
+}
+
+func claimEndsWithItsLease(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	st := w.Statements("work")
+	w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
+	began := time.Now()
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, StatementTimeout: time.Hour})
+	require.Equal(w, 1, testdb.Take(w, c, 1)[0].Attempt)
+	require.Less(w, time.Since(began), testdb.Patience/2)
+}
+
+func firstClaim(w *world) {
+	for maxBody, want := range map[int]int{10_000: 5, 1 << 20: 1, 1000: 16} {
+		q := w.Queue("work", chanq.Config{MaxBody: maxBody})
+		st := w.Statements("work")
+		var sizes claimSizes
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if claims(op, st) {
+				sizes.note(op)
+			}
+			return faultdb.Fault{}
+		})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 50_000})
+		w.Eventually("it has claimed", func() bool { return len(sizes.all()) > 0 })
+		require.Equal(w, want, sizes.all()[0], fmt.Sprint(maxBody))
+		require.NoError(w, c.Shutdown(context.Background()))
+	}
+}

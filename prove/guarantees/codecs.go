@@ -1,0 +1,239 @@
+package guarantees
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// What a codec of the user's may do without harm to chanq, as other functions may
+// (misbehaving).
+var codecs = []test{
+	{"ADecoderThatPanicsOrLeavesSetsItsMessageAsideAlone", decodersMisbehave},
+	{"ADecoderMayKeepWhatItReads", decodersKeep},
+	{"ADecoderThatBlocksEndsNoShutdown", decodersBlock},
+	{"AnEncoderThatPanicsOrLeavesCostsItsMessageAlone", encodersMisbehave},
+	{"AnEncoderThatBlocksEndsNoClose", encodersBlock},
+	{"SendsWhoseEncodersLeaveTakeNoRoom", sendersLeave},
+	{"APipesOutputWhoseEncoderLeavesSetsItsInputAside", pipeEncodersLeave},
+}
+
+// note is a body that meets a codec.
+type note struct{ Text string }
+
+// moody is a codec whose mood is in the body.
+type moody struct {
+	ask  func(who string)
+	gate chan struct{}
+	kept [][]byte
+	mu   sync.Mutex
+}
+
+func (c *moody) feel(body, who string) error {
+	if c.ask != nil {
+		c.ask(who)
+	}
+	switch {
+	case strings.HasPrefix(body, who+" panics"):
+		panic(who)
+	case strings.HasPrefix(body, who+" leaves"):
+		runtime.Goexit()
+	case strings.HasPrefix(body, who+" fails rudely"):
+		return &rude{"Error", runtime.Goexit}
+	case strings.HasPrefix(body, who+" blocks"):
+		<-c.gate
+	}
+	return nil
+}
+
+func (c *moody) Encode(body any) ([]byte, error) {
+	text := body.(note).Text
+	return []byte(text), c.feel(text, "encode")
+}
+
+func (c *moody) Decode(data []byte, body any) error {
+	c.mu.Lock()
+	c.kept = append(c.kept, data)
+	c.mu.Unlock()
+	body.(*note).Text = string(data)
+	return c.feel(string(data), "decode")
+}
+
+func notes(texts ...string) []chanq.Message[note] {
+	ms := make([]chanq.Message[note], len(texts))
+	for i, text := range texts {
+		ms[i].Body.Text = text
+	}
+	return ms
+}
+
+func decodersMisbehave(w *world) {
+	mixed := []string{"first", "decode panics", "decode leaves", "decode leaves too", "middle", "decode fails rudely", "last", "decode leaves at the end"}
+	for _, way := range []string{"consumer", "trylease"} {
+		q := testdb.QueueOf[note](w, way, chanq.Config{Codec: &moody{}})
+		sent := testdb.Send(w, q, notes(mixed...)...)
+		var good []*chanq.Lease[note]
+		if way == "consumer" {
+			good = testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{}), 3)
+		} else {
+			var err error
+			good, err = q.TryLease(w.Soon(), len(mixed), time.Minute)
+			require.NoError(w, err)
+		}
+		require.Equal(w, []note{{"first"}, {"middle"}, {"last"}}, testdb.Bodies(good), way)
+		w.Eventually("the others are dead", func() bool { return testdb.Stats(w, q).Dead == len(mixed)-3 })
+		for i, text := range mixed {
+			if e := testdb.Get(w, q, sent[i]); strings.HasPrefix(text, "decode") {
+				require.Equal(w, chanq.StateDead, e.State, text)
+				require.Equal(w, text, string(e.Body), "its bytes are kept")
+				require.Contains(w, e.LastError, "cannot decode", text)
+			}
+		}
+		for _, l := range good {
+			require.NoError(w, l.Ack())
+			require.NoError(w, l.Wait(w.Soon()))
+		}
+	}
+}
+
+func decodersKeep(w *world) {
+	codec := &moody{}
+	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: codec})
+	testdb.Send(w, q, notes(numbers(100)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 10})
+	for _, l := range testdb.Take(w, c, 100) {
+		require.NoError(w, l.Ack())
+	}
+	require.NoError(w, c.Shutdown(w.Soon()))
+	codec.mu.Lock()
+	defer codec.mu.Unlock()
+	got := make([]string, len(codec.kept))
+	for i, data := range codec.kept {
+		got[i] = string(data)
+	}
+	require.Equal(w, numbers(100), got, "nobody writes over it")
+}
+
+func decodersBlock(w *world) {
+	codec := &moody{gate: make(chan struct{})}
+	open := sync.OnceFunc(func() { close(codec.gate) })
+	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: codec})
+	testdb.Send(w, q, notes("held")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	w.Cleanup(open) // before the consumer's
+	held := testdb.Take(w, c, 1)[0]
+	testdb.Send(w, q, notes("decode blocks")...)
+	at := held.Deadline()
+	w.Eventually("what was delivered before is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
+	require.NoError(w, held.Ack())
+	require.NoError(w, held.Wait(w.Soon()), "and settled")
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(w, c.Shutdown(ctx), context.DeadlineExceeded)
+	open()
+	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
+}
+
+func encodersMisbehave(w *world) {
+	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: &moody{}})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	mixed := []string{"first", "encode panics", "encode leaves", "encode leaves too", "middle", "encode fails rudely", "last"}
+	for _, m := range notes(mixed...) {
+		p.C() <- m
+	}
+	require.ErrorContains(w, p.Flush(w.Soon()), "4 messages sent on C could not be stored")
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_, _ = p.Send(context.Background(), notes("encode leaves its caller")[0])
+		w.Errorf("Send returned though its caller has left")
+	}()
+	w.within("the caller leaves", left)
+	_, err := p.Send(w.Soon(), notes("encode panics in Send")[0])
+	require.ErrorContains(w, err, "codec panicked")
+	_, err = p.Send(w.Soon(), notes("sent")[0])
+	require.NoError(w, err)
+	var unsent *chanq.UnsentError[note]
+	require.ErrorAs(w, p.Close(w.Soon()), &unsent)
+	require.Len(w, unsent.Unsent, 4)
+	for _, u := range unsent.Unsent {
+		require.True(w, strings.HasPrefix(u.Message.Body.Text, "encode "), u.Message.Body.Text)
+		require.False(w, u.Message.ID.IsZero())
+		require.ErrorContains(w, u.Err, "Message.Body")
+	}
+	require.Equal(w, []note{{"first"}, {"middle"}, {"last"}, {"sent"}}, testdb.Bodies(testdb.Lease(w, q, 4, time.Minute)))
+}
+
+func encodersBlock(w *world) {
+	codec := &moody{gate: make(chan struct{})}
+	open := sync.OnceFunc(func() { close(codec.gate) })
+	w.Cleanup(open)
+	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: codec})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	p.C() <- notes("encode blocks")[0]
+	_, err := p.Send(w.Soon(), notes("sent beside it")[0])
+	require.NoError(w, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		err = p.Close(ctx)
+	}()
+	w.within("Close returns", closed)
+	var unsent *chanq.UnsentError[note]
+	require.ErrorAs(w, err, &unsent)
+	require.Len(w, unsent.Unsent, 1)
+	require.Equal(w, "encode blocks", unsent.Unsent[0].Message.Body.Text)
+	require.ErrorIs(w, unsent.Unsent[0].Err, chanq.ErrClosed)
+	open()
+	require.NoError(w, p.Close(w.Soon()), "its goroutines end")
+	require.Equal(w, 1, testdb.Stats(w, q).Ready, "and what was given up is not stored")
+}
+
+// sendersLeave fills the buffer many times over with messages that never arrive.
+func sendersLeave(w *world) {
+	q := testdb.QueueOf[note](w, "work", chanq.Config{Codec: &moody{}})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: 2000})
+	var senders sync.WaitGroup
+	for range 100 {
+		senders.Add(1)
+		go func() {
+			defer senders.Done()
+			_, _ = p.SendBatch(context.Background(), notes("would be sent", "encode leaves")...)
+		}()
+	}
+	senders.Wait()
+	_, err := p.SendBatch(w.Soon(), notes(numbers(20)...)...)
+	require.NoError(w, err)
+	require.NoError(w, p.Close(w.Soon()))
+	require.Equal(w, chanq.Stats{Ready: 20}, testdb.Counted(w, q))
+}
+
+func pipeEncodersLeave(w *world) {
+	from, to := w.Queue("work", chanq.Config{}), testdb.QueueOf[note](w, "output", chanq.Config{Codec: &moody{}})
+	ids := testdb.Send(w, from, testdb.Texts("encode leaves", "encode panics", "encode fails rudely", "last")...)
+	c, p := testdb.Start(w, from, chanq.ConsumerConfig{Backoff: later}), testdb.Produce(w, to, chanq.ProducerConfig{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[note], error) {
+			return notes("fine", l.Body), nil
+		})
+	}()
+	w.Eventually("all are settled", func() bool { return settled(c) == 4 })
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.NoError(w, <-ended)
+	for _, id := range ids[:3] {
+		e := testdb.Get(w, from, id)
+		require.Equal(w, chanq.StateDead, e.State)
+		require.Contains(w, e.LastError, "output 1: Message.Body", "which says what is wrong")
+	}
+	require.Equal(w, []note{{"fine"}, {"last"}}, testdb.Bodies(testdb.Lease(w, to, 2, time.Minute)))
+}

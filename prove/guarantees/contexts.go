@@ -1,0 +1,241 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Contexts of leases, and ends of producers, whatever has happened before.
+var contexts = []test{
+	{"AContextEndsWithItsLeaseAfterAShutdownThatGaveUp", contextAfterShutdown},
+	{"PipeReturnsAfterAShutdownThatGaveUp", pipeAfterShutdown},
+	{"AContextEndsAtItsDeadlineAfterARolledBackAckTx", contextAfterRollback},
+	{"AContextEndsAtTheDeadlineOfAShorterExtend", contextAfterShorterExtend},
+	{"AContextEndsAtItsDeadlineWhileTheSettleHangs", contextWhileSettling},
+	{"AContextOutlivesASettleThatSucceeded", contextAfterSettle},
+	{"OneLeaseIsPrintedWhileItIsExtended", printWhileExtended},
+	{"TheSecondOfTwoClosesWaitsAndTakesNothing", closeTwice},
+	{"OneBellRingsForBothNamesOfTheDefaultSchema", bellOfDefaultSchema},
+	{"SettlesOfTryLeaseTellAnOutageOnce", availabilityOfTryLease},
+}
+
+func contextAfterShutdown(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	begun, ended := make(chan *chanq.Lease[string], 1), make(chan error, 1)
+	var over atomic.Int64 // when the first handler knew, by this process's clock
+	go func() {
+		ended <- c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
+			begun <- l
+			<-ctx.Done()
+			over.Store(time.Now().UnixNano())
+			return context.Cause(ctx)
+		})
+	}()
+	l := <-begun
+	gone, end := context.WithCancel(context.Background())
+	end()
+	require.ErrorIs(w, c.Shutdown(gone), context.Canceled)
+	again := testdb.Lease(w, q, 1, time.Minute)
+	require.Equal(w, id, again[0].ID)
+	select {
+	case err := <-ended:
+		require.NoError(w, err)
+	case <-time.After(testdb.Patience):
+		require.Fail(w, "Handle does not return")
+	}
+	require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
+	require.WithinRange(w, time.Unix(0, over.Load()), l.Deadline(), l.Deadline().Add(steadyLease), "at its deadline")
+}
+
+func pipeAfterShutdown(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	c, p := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease}), testdb.Produce(w, w.Queue("output", chanq.Config{}), chanq.ProducerConfig{})
+	begun, ended := make(chan struct{}, 2), make(chan error, 1)
+	go func() {
+		ended <- chanq.Pipe(c, p, 2, func(ctx context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			begun <- struct{}{}
+			<-ctx.Done()
+			if l.Body == "a" {
+				return testdb.Texts("too late"), nil
+			}
+			return nil, ctx.Err()
+		})
+	}()
+	<-begun
+	<-begun
+	gone, end := context.WithCancel(context.Background())
+	end()
+	require.ErrorIs(w, c.Shutdown(gone), context.Canceled)
+	select {
+	case err := <-ended:
+		require.NoError(w, err)
+	case <-time.After(testdb.Patience):
+		require.Fail(w, "Pipe does not return")
+	}
+	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
+}
+
+func contextAfterRollback(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	kept := testdb.Take(w, c, 2)
+	used, late := kept[0].Context(), kept[1].Context()
+	require.NoError(w, used.Err())
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, chanq.AckTx(w.Soon(), tx, kept...))
+	require.NoError(w, tx.Rollback())
+	for range kept {
+		again := testdb.Take(w, c, 1)[0]
+		require.Equal(w, 2, again.Attempt)
+	}
+	require.ErrorIs(w, context.Cause(late), chanq.ErrLeaseLost, "first used when another delivery has begun")
+	w.ended(kept[0]) // at about the same time: its timer may be a moment late
+	require.ErrorIs(w, context.Cause(used), chanq.ErrLeaseLost)
+	require.NoError(w, kept[0].Ack(), "it is handed over")
+	require.ErrorIs(w, kept[0].Wait(w.Soon()), chanq.ErrLeaseLost)
+}
+
+func contextAfterShorterExtend(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("used", "extended twice")...)
+	leases := testdb.Lease(w, q, 2, time.Hour)
+	for _, l := range leases {
+		require.NoError(w, l.Context().Err())
+		require.NoError(w, l.Extend(w.Soon(), steadyLease))
+	}
+	require.NoError(w, leases[1].Extend(w.Soon(), time.Hour))
+	w.ended(leases[0])
+	require.False(w, time.Now().Before(leases[0].Deadline()))
+	require.NoError(w, leases[1].Context().Err(), "its end was set later again")
+	require.Equal(w, 2, testdb.Lease(w, q, 1, time.Minute)[0].Attempt)
+}
+
+func contextWhileSettling(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	l := testdb.Lease(w, q, 1, shortLease)[0]
+	require.NoError(w, l.Context().Err())
+	struck, free := w.stick(func(op faultdb.Op) bool { return acks(op, w.Statements("work")) })
+	acked := make(chan error, 1)
+	go func() { acked <- l.Ack() }()
+	w.within("the ack hangs", struck)
+	w.ended(l)
+	require.False(w, time.Now().Before(l.Deadline()))
+	free()
+	<-acked
+}
+
+func contextAfterSettle(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	l := testdb.Lease(w, q, 1, steadyLease)[0]
+	ctx := l.Context()
+	require.NoError(w, ctx.Err())
+	require.NoError(w, l.Ack())
+	w.Eventually("its time is over", func() bool { return time.Now().After(l.Deadline().Add(50 * time.Millisecond)) })
+	require.NoError(w, ctx.Err(), "what follows the settle may use it")
+}
+
+// printWhileExtended is for the race detector.
+func printWhileExtended(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a body")...)
+	l := testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease}), 1)[0]
+	first := l.Deadline()
+	w.Eventually("it is extended twice", func() bool {
+		fmt.Fprintf(io.Discard, "%v %+v %#v %v", l, l, l, *l)
+		return l.Deadline().Sub(first) > shortLease
+	})
+	require.Contains(w, fmt.Sprintf("%+v", l), "a body")
+	require.NoError(w, l.Ack())
+}
+
+func closeTwice(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
+	st := w.Statements("work")
+	struck, free := w.stick(func(op faultdb.Op) bool { return enqueues(op, st) })
+	for _, m := range testdb.Texts("a", "b") {
+		p.C() <- m
+	}
+	w.within("an INSERT hangs", struck)
+	first := make(chan error, 1)
+	bounded, giveUp := context.WithCancel(context.Background())
+	defer giveUp()
+	go func() { first <- p.Close(bounded) }()
+	w.within("the first Close has begun", p.Done())
+	short, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	err := p.Close(short)
+	require.ErrorIs(w, err, context.DeadlineExceeded)
+	var unsent *chanq.UnsentError[string]
+	require.False(w, errors.As(err, &unsent), "what is unsent is the first call's")
+	require.Empty(w, first, "which goes on")
+	second := make(chan error, 1)
+	go func() { second <- p.Close(w.Soon()) }()
+	giveUp()
+	require.ErrorAs(w, <-first, &unsent)
+	require.Len(w, unsent.Unsent, 2)
+	free()
+	require.NoError(w, <-second, "it waits for the goroutines")
+	require.NoError(w, p.Close(w.Soon()))
+}
+
+func bellOfDefaultSchema(w *world) {
+	standard := w.Engine.Dialect.Traits().Schema
+	cfgs := []chanq.Config{alone, alone}
+	cfgs[1].Schema = standard
+	short := w.Queue("work", cfgs[0])
+	long := testdb.OpenOn[string](w, w.DB, "work", cfgs[1])
+	for _, pair := range [][2]*chanq.Queue[string]{{short, long}, {long, short}} {
+		c := testdb.Start(w, pair[0], chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+		w.Eventually("it is idle", func() bool { return c.Stats().Looks > 0 })
+		testdb.Send(w, pair[1], testdb.Texts("a")...)
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack(), "the next look would be in an hour")
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+}
+
+func availabilityOfTryLease(w *world) {
+	told := make(chan chanq.AvailabilityEvent, 100)
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) { told <- e }}})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	leases := testdb.Lease(w, q, 2, time.Hour)
+	st := w.Statements("work")
+	refused := faultdb.Fail(w.Failure(sqlbatch.Refused))
+	var tries atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !acks(op, st) {
+			return faultdb.Fault{}
+		}
+		tries.Add(1)
+		return refused
+	})
+	acked := make(chan error, 2)
+	for _, l := range leases {
+		go func() { acked <- l.Ack() }()
+	}
+	w.Eventually("both are refused a few times", func() bool { return tries.Load() > 4 })
+	w.Faults.Inject(nil)
+	require.NoError(w, <-acked)
+	require.NoError(w, <-acked)
+	require.False(w, (<-told).Up)
+	require.True(w, (<-told).Up)
+	require.Empty(w, told, "once each")
+}

@@ -1,0 +1,144 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+)
+
+// The queues of a database, and their end.
+var dropping = []test{
+	{"QueuesListsThoseThatWereMigratedAndNotDropped", listsQueues},
+	{"DropRefusesAQueueWithAMessageInAnyState", dropRefuses},
+	{"DropWaitsForAnOpenSendTx", dropWaits},
+	{"AConsumerOfADroppedQueueEndsThroughErr", dropUnderConsumer},
+	{"G08_CancelTxCancelsWithTheCallersTransactionOrNotAtAll", cancelTx},
+	{"PurgeIDsDeletesTheDeadThatAreMeant", purgeIDs},
+}
+
+func listsQueues(w *world) {
+	db := w.Open()
+	names, err := chanq.Queues(w.Soon(), db, chanq.Config{})
+	require.NoError(w, err)
+	require.Empty(w, names, "there has never been one")
+	w.Queue("work", chanq.Config{})
+	w.Queue("a_ledger", chanq.Config{})
+	names, err = chanq.Queues(w.Soon(), db, chanq.Config{})
+	require.NoError(w, err)
+	require.Equal(w, []string{"a_ledger", "work"}, names)
+	require.NoError(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
+	names, err = chanq.Queues(w.Soon(), db, chanq.Config{})
+	require.NoError(w, err)
+	require.Equal(w, []string{"a_ledger"}, names)
+	require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
+	_, err = chanq.Open[string](w.Soon(), db, "work", chanq.Config{})
+	require.ErrorIs(w, err, chanq.ErrNoSchema)
+	require.Equal(w, chanq.Stats{}, testdb.Counted(w, w.Queue("work", chanq.Config{})), "it can be made again")
+}
+
+func dropRefuses(w *world) {
+	other := w.Queue("works", chanq.Config{})
+	kept := testdb.Send(w, other, testdb.Texts("kept")...)[0]
+	for _, s := range states {
+		q := w.Queue("work", chanq.Config{Retain: time.Hour})
+		id := oneOfEach(w, q)[s]
+		for _, another := range states {
+			if another != s {
+				_, err := q.Purge(w.Soon(), another)
+				require.NoError(w, err)
+			}
+		}
+		require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty, s)
+		w.requireState(q, id, s, "it is as it was")
+		require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}), s)
+	}
+	w.requireState(other, kept, chanq.StateReady)
+}
+
+func dropWaits(w *world) {
+	if w.Engine.Dialect.Traits().OneWriter {
+		w.Skip("one writer: there are no two transactions at once")
+	}
+	q := w.Queue("work", chanq.Config{})
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	receipts, err := q.SendTx(w.Soon(), tx, testdb.Texts("a")...)
+	require.NoError(w, err)
+	lock := w.Statements("work").InTx().Lock()
+	began := make(chan struct{})
+	faults, tables := w.ConnectTables()
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, lock) {
+			close(began)
+		}
+		return faultdb.Fault{}
+	})
+	dropped := make(chan error, 1)
+	go func() { dropped <- chanq.Drop(w.Soon(), tables, "work", chanq.Config{}) }()
+	w.within("the drop asks for the tables", began)
+	select {
+	case err := <-dropped:
+		require.Fail(w, "it did not wait", "%v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	require.NoError(w, tx.Commit())
+	require.ErrorIs(w, <-dropped, chanq.ErrNotEmpty)
+	w.requireState(q, receipts[0].ID, chanq.StateReady)
+}
+
+func dropUnderConsumer(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+	w.Eventually("it looks", func() bool { return c.Stats().EmptyClaims > 0 })
+	require.NoError(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}))
+	w.within("the consumer ends", c.Done())
+	require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
+}
+
+func cancelTx(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts("a", "b", "kept")...)
+	l := testdb.Lease(w, q, 1, time.Hour)[0]
+	for _, commit := range []bool{false, true} {
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		found, err := q.CancelTx(w.Soon(), tx, sent[0], sent[1], chanq.NewID())
+		require.NoError(w, err)
+		require.ElementsMatch(w, sent[:2], found)
+		if !commit {
+			require.NoError(w, tx.Rollback())
+			require.Equal(w, chanq.Stats{Ready: 2, Leased: 1}, testdb.Counted(w, q))
+			continue
+		}
+		require.NoError(w, tx.Commit())
+	}
+	require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
+	require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
+	_, err := q.CancelTx(w.Soon(), nil, sent...)
+	require.ErrorContains(w, err, "tx is nil")
+	ctx, cancel := context.WithCancel(w.Soon())
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	defer tx.Rollback()
+	cancel()
+	_, err = q.CancelTx(ctx, tx, sent[2])
+	var op *chanq.OpError
+	require.True(w, errors.As(err, &op) && !op.Unknown, "nothing is there before the commit: %v", err)
+}
+
+func purgeIDs(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	dead := kill(w, q, testdb.Texts("a", "b", "c")...)
+	live := testdb.Send(w, q, testdb.Texts("live")...)
+	found, err := q.PurgeIDs(w.Soon(), dead[0], dead[2], live[0], chanq.NewID())
+	require.NoError(w, err)
+	require.ElementsMatch(w, []chanq.ID{dead[0], dead[2]}, found)
+	require.Equal(w, chanq.Stats{Ready: 1, Dead: 1}, testdb.Counted(w, q))
+	w.requireState(q, dead[1], chanq.StateDead)
+}

@@ -1,0 +1,303 @@
+package guarantees
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+)
+
+// Claims begin where those before them ended. What comes to a place before that is found
+// nevertheless, and soon, though other messages keep coming, or none does.
+var finding = []test{
+	{"G10_WhatATransactionCommitsLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityNormal, 2*time.Second) }},
+	{"G10_WhatIsLowAndCommittedLateIsFound", func(w *world) { lateCommit(w, chanq.PriorityLow, 2*time.Second) }},
+	{"G10_WhatATransactionOfTenSecondsCommitsIsFound", longCommit},
+	{"G10_WhatAnotherProcessGivesBackIsFound", foundReleased},
+	{"G10_AMessageWhoseLeaseRanOutIsFound", foundLapsed},
+	{"G10_WhatRanOutInAnOutageIsFoundSoonAfterIt", foundAfterOutage},
+	{"G10_WhatIsRedrivenOrSentAgainIsFound", foundAgain},
+	{"G10_WhatThisProcessGivesBackIsFoundAtOnce", foundAtOnce},
+	{"WakeFindsWhatWasCommittedLateAtOnce", wakeFinds},
+	{"TryLeaseFindsWhatLiesBelowWhatItTookBefore", tryLeaseFinds},
+}
+
+// foundWithin is the promise for a database in health.
+const foundWithin = testdb.Slowness * 1500 * time.Millisecond
+
+// beyond is how far claims get above a place before a test has a message come to it:
+// farther than they look back by themselves.
+const beyond = 600 * time.Millisecond
+
+// stream is a consumer that claims without a pause, since another process keeps sending.
+type stream struct {
+	*world
+	q, elsewhere *chanq.Queue[string] // the consumer's, and as the other process has it
+	others       chan *chanq.Lease[string]
+	claimed      chan time.Time // the due time of each message of the stream
+}
+
+// flow starts a stream.
+func (w *world) flow() *stream {
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	s := &stream{
+		world: w, q: q, elsewhere: testdb.OpenOn[string](w, db, "work", chanq.Config{}),
+		others: make(chan *chanq.Lease[string], 100), claimed: make(chan time.Time, 1),
+	}
+	return s
+}
+
+// start has the consumer and the sender go on until the test ends.
+func (s *stream) start() {
+	c := testdb.Start(s, s.q, chanq.ConsumerConfig{})
+	p := testdb.Produce(s, s.elsewhere, chanq.ProducerConfig{})
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	read := make(chan struct{})
+	go func() { // ends with the consumer
+		defer close(read)
+		for l := range c.C() {
+			if l.Body != "of the stream" {
+				s.others <- l
+				continue
+			}
+			select {
+			case s.claimed <- l.DueAt:
+			default:
+			}
+			_ = l.Ack() // a lost one comes again
+		}
+	}()
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_, _ = p.Send(s.Soon(), chanq.Message[string]{Body: "of the stream"}) // a failed one is not missed
+			case <-stop:
+				return
+			}
+		}
+	}()
+	s.Cleanup(func() {
+		close(stop)
+		<-stopped
+		c.Stop()
+		<-read
+	})
+}
+
+// getsBeyond waits until messages are claimed that were due so long after a time.
+func (s *stream) getsBeyond(due time.Time, d time.Duration) {
+	s.Helper()
+	s.Eventually("claims get beyond it", func() bool {
+		return testdb.Receive(s, s.claimed, "a message of the stream").After(due.Add(d))
+	})
+}
+
+// finds waits for a message that is not of the stream, and returns how long it took.
+func (s *stream) finds(body string, since time.Time) time.Duration {
+	s.Helper()
+	l := testdb.Receive(s, s.others, body)
+	took := time.Since(since)
+	require.Equal(s, body, l.Body)
+	require.NoError(s, l.Ack())
+	require.NoError(s, l.Wait(s.Soon()))
+	return took
+}
+
+// promptly does something up to three times, which is to take no longer than foundWithin:
+// a machine may stand still for a moment.
+func (s *stream) promptly(find func() time.Duration) {
+	s.Helper()
+	var took time.Duration
+	for range 3 {
+		if took = find(); took <= foundWithin {
+			return
+		}
+		s.Logf("found after %v", took)
+	}
+	require.LessOrEqual(s, took, foundWithin)
+}
+
+// longCommit is lateCommit of a transaction that a person might wait for.
+func longCommit(w *world) {
+	if testing.Short() {
+		w.Skip("takes ten seconds and more")
+	}
+	lateCommit(w, chanq.PriorityNormal, 10*time.Second)
+}
+
+// lateCommit has a transaction open while claims get so far beyond it.
+func lateCommit(w *world, p chanq.Priority, open time.Duration) {
+	w.skipWithOneWriter()
+	s := w.flow()
+	s.start()
+	s.promptly(func() time.Duration {
+		tx, err := s.DB.BeginTx(s.Soon(), nil)
+		require.NoError(s, err)
+		defer tx.Rollback()
+		_, err = s.q.SendTx(s.Soon(), tx, chanq.Message[string]{Body: "late", Priority: p})
+		require.NoError(s, err)
+		s.getsBeyond(testdb.Receive(s, s.claimed, "a message of the stream"), open)
+		require.NoError(s, tx.Commit())
+		return s.finds("late", time.Now())
+	})
+}
+
+// skipWithOneWriter skips where an open transaction keeps everybody from claiming.
+func (w *world) skipWithOneWriter() {
+	if w.Engine.Dialect.Traits().OneWriter {
+		w.Skip("nothing is claimed while somebody writes")
+	}
+}
+
+func foundReleased(w *world) {
+	s := w.flow()
+	testdb.Send(s, s.q, testdb.Texts("given back 1", "given back 2", "given back 3")...)
+	leases := testdb.Lease(s, s.elsewhere, 3, time.Hour)
+	s.start()
+	s.getsBeyond(leases[2].DueAt, beyond)
+	s.promptly(func() time.Duration {
+		l := leases[0]
+		leases = leases[1:]
+		require.NoError(s, l.Release())
+		return s.finds(l.Body, time.Now())
+	})
+}
+
+func foundLapsed(w *world) {
+	const d = 2 * time.Second
+	s := w.flow()
+	var leases []*chanq.Lease[string]
+	for i, body := range []string{"lapsed 1", "lapsed 2", "lapsed 3"} {
+		testdb.Send(s, s.q, testdb.Texts(body)...)
+		leases = append(leases, testdb.Lease(s, s.elsewhere, 1, time.Duration(1+i)*d)...)
+	}
+	s.start()
+	s.promptly(func() time.Duration {
+		l := leases[0]
+		leases = leases[1:]
+		return s.finds(l.Body, l.Deadline())
+	})
+}
+
+// foundAfterOutage has the database not answer for a while. What surveys took then must not
+// count: it would be long until the next.
+func foundAfterOutage(w *world) {
+	const timeout = testdb.Slowness * time.Second
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	elsewhere := testdb.OpenOn[string](w, db, "work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("ran out")...)
+	held := testdb.Lease(w, elsewhere, 1, time.Hour)[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: timeout})
+	claimsBeyond(w, q, c, held.DueAt)
+
+	st := w.Statements("work")
+	var surveys, others atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case testdb.Runs(op, st.Survey()):
+			surveys.Add(1)
+		case surveys.Load() > 0 && (claims(op, st) || looks(op, st)): // it begins with a survey
+			others.Add(1)
+		default:
+			return faultdb.Fault{}
+		}
+		return faultdb.Hang()
+	})
+	w.Eventually("each has failed", func() bool { return surveys.Load() > 0 && others.Load() > 1 })
+	require.NoError(w, held.Extend(w.Soon(), 100*time.Millisecond))
+	<-time.After(time.Until(held.Deadline()))
+	w.Faults.Inject(nil)
+	over := time.Now()
+	require.Equal(w, "ran out", testdb.Take(w, c, 1)[0].Body)
+	require.Less(w, time.Since(over), timeout+2*foundWithin+testdb.Slowness*time.Second, "and not twenty times as long as the surveys had waited")
+}
+
+func foundAgain(w *world) {
+	s := w.flow()
+	for i, body := range []string{"dead", "cancelled"} {
+		testdb.Send(s, s.q, chanq.Message[string]{ID: chanq.ID{15: byte(1 + i)}, Body: body})
+	}
+	leases := testdb.Lease(s, s.elsewhere, 2, time.Hour)
+	require.NoError(s, leases[0].DeadLetter(errors.New("enough")))
+	_, err := s.elsewhere.Cancel(s.Soon(), leases[1].ID)
+	require.NoError(s, err)
+	s.start()
+	s.getsBeyond(leases[1].DueAt, beyond)
+	n, err := s.elsewhere.Redrive(s.Soon(), 0)
+	require.NoError(s, err)
+	require.Equal(s, 1, n)
+	s.promptly(func() time.Duration {
+		began := time.Now()
+		return s.finds("dead", began)
+	})
+	s.promptly(func() time.Duration {
+		began := time.Now()
+		testdb.Send(s, s.elsewhere, chanq.Message[string]{ID: leases[1].ID, Body: "cancelled"})
+		return s.finds("cancelled", began)
+	})
+}
+
+// claimsBeyond sends, to a consumer that never polls, until it has claimed what was due
+// long after a time.
+func claimsBeyond(w *world, q *chanq.Queue[string], c *chanq.Consumer[string], due time.Time) {
+	w.Eventually("claims get beyond it", func() bool {
+		testdb.Send(w, q, testdb.Texts("another")...)
+		l := testdb.Take(w, c, 1)[0]
+		require.NoError(w, l.Ack())
+		return l.DueAt.After(due.Add(beyond))
+	})
+}
+
+func foundAtOnce(w *world) {
+	q := w.Queue("work", alone)
+	first := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	l := testdb.Lease(w, q, 1, time.Hour)[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	claimsBeyond(w, q, c, l.DueAt)
+	require.NoError(w, l.Release())
+	require.Equal(w, first, testdb.Take(w, c, 1)[0].ID)
+}
+
+func wakeFinds(w *world) {
+	w.skipWithOneWriter()
+	q := w.Queue("work", alone)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	defer tx.Rollback()
+	_, err = q.SendTx(w.Soon(), tx, testdb.Texts("late")...)
+	require.NoError(w, err)
+	testdb.Send(w, q, testdb.Texts("another")...)
+	claimsBeyond(w, q, c, testdb.Take(w, c, 1)[0].DueAt)
+	require.NoError(w, tx.Commit())
+	q.Wake()
+	require.Equal(w, "late", testdb.Take(w, c, 1)[0].Body)
+}
+
+func tryLeaseFinds(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	first := testdb.Lease(w, q, 1, time.Hour)[0]
+	w.Eventually("claims get beyond it", func() bool {
+		testdb.Send(w, q, testdb.Texts("another")...)
+		l := testdb.Lease(w, q, 1, time.Hour)[0]
+		require.NoError(w, l.Ack())
+		return l.DueAt.After(first.DueAt.Add(beyond))
+	})
+	require.NoError(w, first.Release())
+	again, err := q.TryLease(w.Soon(), 1, time.Hour)
+	require.NoError(w, err)
+	require.Equal(w, []string{"a"}, testdb.Bodies(again))
+}

@@ -1,0 +1,88 @@
+// Package guarantees is the suite that every engine passes: one test for each
+// guarantee of chanq, and for each behaviour that its documentation promises.
+// It drives the public API against a real database through faultdb, which cuts,
+// fails and holds the statements it chooses.
+package guarantees
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/child"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Run runs the suite.
+func Run(t *testing.T, e testdb.Engine) {
+	e.Require(t)
+	for _, suite := range [][]test{
+		delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, finding, bounds, reading, piping,
+		operating, sweeping, trusting, outages, stuck, trouble, slow, pipeTrouble, outliving, misbehaving, falling, hooking, codecs, contexts, processes, claiming, lapsing, expiring, joining, sparing, dropping, ahead, handing, waking, wakingCosts, watching,
+		kinds, ordered, orderedReading, orderedMembers, orderedSlots, foreign, facing,
+	} {
+		for _, c := range suite {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				c.run(&world{testdb.New(t, e)})
+			})
+		}
+	}
+}
+
+type test struct {
+	name string
+	run  func(*world)
+}
+
+// Main runs the tests of a package, or, in a process that a test has started,
+// that process's part. Call it from TestMain.
+func Main(run func() int) {
+	child.Main(map[string]child.Part{processPart: child.Does(play)})
+	testdb.Together(6)
+	os.Exit(run())
+}
+
+// world is one test's database, with the steps that only these tests take.
+type world struct{ *testdb.World }
+
+// shortLease is the lease of tests that see one end, steadyLease of those where
+// none may end: a loaded machine may keep the keeper waiting for a while.
+const (
+	shortLease  = testdb.Slowness * 300 * time.Millisecond
+	steadyLease = testdb.Slowness * 1500 * time.Millisecond
+)
+
+func claims(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})) ||
+		testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1})) || blindClaims(op, q)
+}
+
+// looks are what an idle consumer does, and one at work once a second.
+func looks(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.NextDue(sqlbatch.Floors{})) || testdb.Runs(op, q.Survey())
+}
+
+func blindClaims(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true, Blind: true})) ||
+		testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1, Blind: true}))
+}
+
+func acks(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.Ack(nil)) || testdb.Runs(op, q.SkipLocked().Ack(nil))
+}
+
+// extends are the keeper's, ends Lease.Extend's.
+func extends(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.Extend(nil, 0)) || testdb.Runs(op, q.SkipLocked().Extend(nil, 0))
+}
+
+func ends(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.EndAfter(nil, 0)) || testdb.Runs(op, q.SkipLocked().EndAfter(nil, 0))
+}
+
+func enqueues(op faultdb.Op, q sqlbatch.Queue) bool {
+	return op.Kind == faultdb.Exec && testdb.Runs(op, q.Enqueue(make([]sqlbatch.Row, 1)))
+}

@@ -1,0 +1,201 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+)
+
+// What a hook of the user's may do without harm to chanq, as other functions may
+// (misbehaving).
+var hooking = []test{
+	{"HooksMayPanicAndLeave", hooksMisbehave},
+	{"AHookThatBlocksEndsNoLeaseAndNoShutdown", hooksBlock},
+	{"AHookThatBlocksEndsNoClose", sentBlocks},
+	{"AHookThatWaitsForItselfWaitsUntilItsContextEnds", hooksWaitForThemselves},
+}
+
+// allHooks has f called by every hook, with its name.
+func allHooks(f func(hook string)) chanq.Hooks {
+	return chanq.Hooks{
+		Sent:         func(chanq.SentEvent) { f("Sent") },
+		Claimed:      func(chanq.ClaimedEvent) { f("Claimed") },
+		Settled:      func(chanq.SettledEvent) { f("Settled") },
+		LeaseLost:    func(chanq.LeaseLostEvent) { f("LeaseLost") },
+		Failed:       func(chanq.FailedEvent) { f("Failed") },
+		Dead:         func(chanq.DeadEvent) { f("Dead") },
+		Availability: func(chanq.AvailabilityEvent) { f("Availability") },
+	}
+}
+
+func hooksMisbehave(w *world) {
+	for name, do := range map[string]func(){"panic": func() { panic("a hook") }, "leave": runtime.Goexit} {
+		var mu sync.Mutex
+		called := map[string]int{}
+		hooks := allHooks(func(hook string) {
+			mu.Lock()
+			called[hook]++
+			mu.Unlock()
+			do()
+		})
+		q := w.Queue(name, chanq.Config{Hooks: chanq.JoinHooks(hooks, hooks)})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
+		for _, m := range testdb.Texts("a", "b", "dead", "fails", "cancelled") {
+			p.C() <- m
+		}
+		require.NoError(w, p.Close(w.Soon()), "nothing of C is lost")
+		require.Equal(w, 5, testdb.Stats(w, q).Ready)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: later})
+		ended := make(chan error, 1)
+		go func() {
+			ended <- c.Handle(2, func(ctx context.Context, l *chanq.Lease[string]) error {
+				switch l.Body {
+				case "dead":
+					return chanq.DeadLetter(errors.New("never"))
+				case "fails":
+					return errors.New("failed")
+				case "cancelled":
+					_, err := q.Cancel(ctx, l.ID)
+					<-ctx.Done()
+					return errors.Join(err, ctx.Err())
+				}
+				return nil
+			})
+		}()
+		w.Eventually("all hooks of a healthy database are called, each of both sets", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, hook := range []string{"Sent", "Claimed", "Settled", "LeaseLost", "Failed", "Dead"} {
+				if called[hook] < 2 {
+					return false
+				}
+			}
+			return true
+		})
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.NoError(w, <-ended)
+		require.Equal(w, chanq.Stats{Scheduled: 1, Dead: 1}, testdb.Counted(w, q))
+	}
+}
+
+// hooksBlock has one hook after another never return, beside a lease that somebody
+// holds.
+func hooksBlock(w *world) {
+	for _, blocked := range []string{"Claimed", "Settled", "LeaseLost", "Failed", "Dead", "Availability"} {
+		gate, inside := make(chan struct{}), make(chan struct{})
+		var armed, claimed atomic.Bool
+		var first sync.Once
+		open := sync.OnceFunc(func() { close(gate) })
+		q := w.Queue(strings.ToLower(blocked), chanq.Config{Hooks: allHooks(func(hook string) {
+			if hook == "Claimed" && !armed.Load() {
+				claimed.Store(true)
+			}
+			if hook == blocked && armed.Load() {
+				first.Do(func() { close(inside) })
+				<-gate
+			}
+		})})
+		testdb.Send(w, q, testdb.Texts("held")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, Backoff: later})
+		w.Cleanup(open) // before the consumer's
+		held := testdb.Take(w, c, 1)[0]
+		w.Eventually("the claim is told", claimed.Load)
+		armed.Store(true)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
+				switch blocked {
+				case "Failed":
+					return errors.New("failed")
+				case "Dead":
+					return chanq.DeadLetter(errors.New("never"))
+				case "LeaseLost":
+					_, err := q.Cancel(ctx, l.ID)
+					<-ctx.Done()
+					return err
+				}
+				return nil
+			})
+		}()
+		if blocked == "Availability" {
+			extend := w.Statements(strings.ToLower(blocked)).Extend(nil, 0)
+			w.Strike(w.Broken(false), func(op faultdb.Op) bool { return testdb.Runs(op, extend) })
+		} else {
+			testdb.Send(w, q, testdb.Texts("meets the hook")...)
+		}
+		w.within("the hook blocks: "+blocked, inside)
+		at := held.Deadline()
+		w.Eventually(blocked+": the other lease is extended", func() bool { return held.Deadline().Sub(at) > steadyLease })
+		require.NoError(w, held.Context().Err(), blocked)
+		if blocked == "Claimed" {
+			w.Eventually("what was claimed is handled", func() bool { return c.Stats().Acked == 1 })
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		require.ErrorIs(w, c.Shutdown(ctx), context.DeadlineExceeded, blocked)
+		cancel()
+		open()
+		require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end with the hook")
+		require.NoError(w, <-ended)
+	}
+}
+
+func sentBlocks(w *world) {
+	gate, inside := make(chan struct{}), make(chan struct{})
+	w.Cleanup(sync.OnceFunc(func() { close(gate) }))
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Sent: func(chanq.SentEvent) {
+		close(inside)
+		<-gate
+	}}})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
+	_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "stored"})
+	require.NoError(w, err)
+	w.within("the hook blocks", inside)
+	p.C() <- chanq.Message[string]{Body: "behind it"}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	var unsent *chanq.UnsentError[string]
+	require.ErrorAs(w, p.Close(ctx), &unsent)
+	require.Len(w, unsent.Unsent, 1)
+	require.Equal(w, "behind it", unsent.Unsent[0].Message.Body)
+}
+
+func hooksWaitForThemselves(w *world) {
+	short := func() context.Context {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		time.AfterFunc(time.Second, cancel)
+		return ctx
+	}
+	var c atomic.Pointer[chanq.Consumer[string]]
+	var p atomic.Pointer[chanq.Producer[string]]
+	outcomes := make(chan error, 10)
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{
+		Sent: func(e chanq.SentEvent) {
+			if p := p.Load(); p != nil && e.Bytes == len("flush") {
+				outcomes <- p.Flush(short())
+			}
+		},
+		Claimed: func(e chanq.ClaimedEvent) { outcomes <- c.Load().Shutdown(short()) },
+	}})
+	p.Store(testdb.Produce(w, q, chanq.ProducerConfig{}))
+	_, err := p.Load().Send(w.Soon(), chanq.Message[string]{Body: "flush"})
+	require.NoError(w, err)
+	require.ErrorIs(w, <-outcomes, context.DeadlineExceeded, "it waits for the storer that waits for it")
+	_, err = p.Load().Send(w.Soon(), chanq.Message[string]{Body: "the producer goes on"})
+	require.NoError(w, err)
+	started := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{}), chanq.ConsumerConfig{})
+	c.Store(started)
+	require.NoError(w, started.Shutdown(w.Soon()))
+	c.Store(testdb.Start(w, q, chanq.ConsumerConfig{}))
+	require.ErrorIs(w, <-outcomes, context.DeadlineExceeded)
+	require.NoError(w, c.Load().Shutdown(w.Soon()))
+}

@@ -1,0 +1,209 @@
+package guarantees
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Who consumes, as the database knows it.
+var joining = []test{
+	{"AConsumerIsAMemberFromItsStartToItsEnd", memberForItsLife},
+	{"AMemberWhoseProcessWasKilledIsGoneAfterItsLease", killedMember},
+	{"AConsumerThatGaveUpIsAMemberUntilItsLeasesEnd", gaveUpMember},
+	{"WhoeverTakesMessagesByTryLeaseIsAMemberMeanwhile", tryLeaseMember},
+	{"WhoTakesMessagesByTryLeaseOftenIsOneMemberUntilTheLastOfThem", oftenMember},
+	{"NothingWaitsForTheMembership", memberHangs},
+	{"ARefusedMembershipIsToldOnce", memberRefused},
+}
+
+func members[T any](w *world, q *chanq.Queue[T]) []chanq.Member {
+	w.Helper()
+	list, err := q.Members(w.Soon())
+	require.NoError(w, err)
+	return list
+}
+
+func memberForItsLife(w *world) {
+	q, other := w.Queue("work", chanq.Config{}), w.Queue("other", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	require.Empty(w, members(w, q))
+	a := testdb.Start(w, q, chanq.ConsumerConfig{Name: "billing", LeaseFor: steadyLease})
+	l := testdb.Take(w, a, 1)[0]
+	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	testdb.Start(w, q, chanq.ConsumerConfig{})
+	w.Eventually("so has another", func() bool { return len(members(w, q)) == 2 })
+	list := members(w, q)
+	host, err := os.Hostname()
+	require.NoError(w, err)
+	require.Equal(w, "billing", list[0].Name, "first come first")
+	for _, m := range list {
+		require.Equal(w, host, m.Host)
+		require.Equal(w, os.Getpid(), m.Process)
+		require.WithinDuration(w, time.Now(), m.Since, time.Minute)
+	}
+	require.Contains(w, list[1].Name, host+"/")
+	require.NotEqual(w, list[0].ID, list[1].ID)
+	e := testdb.Get(w, q, id)
+	require.Equal(w, list[0].ID, e.Member)
+	require.Equal(w, "billing", e.LeasedBy)
+	require.Empty(w, members(w, other), "of this queue")
+
+	first := list[0]
+	w.Eventually("it says that it is still there", func() bool {
+		again := members(w, q)[0]
+		require.Equal(w, first.ID, again.ID)
+		require.Equal(w, first.Since, again.Since)
+		return again.Until.Sub(first.Until) > 2*steadyLease
+	})
+	a.Stop()
+	require.Len(w, members(w, q), 2, "it holds a message still")
+	require.NoError(w, l.Ack())
+	require.NoError(w, a.Shutdown(w.Soon()))
+	require.Len(w, members(w, q), 1)
+}
+
+func killedMember(w *world) {
+	q := w.shared()
+	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+	p := w.spawn("hold")
+	for range 3 {
+		p.line(w)
+	}
+	w.Eventually("it has joined", func() bool {
+		list := members(w, q) // at times nobody, where the machine keeps its heartbeat waiting
+		return len(list) == 1 && list[0].Process == p.PID()
+	})
+	require.NoError(w, p.Kill())
+	w.Eventually("it is gone", func() bool { return len(members(w, q)) == 0 })
+}
+
+func gaveUpMember(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute})
+	l := testdb.Take(w, c, 1)[0]
+	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.Error(w, c.Shutdown(ended))
+	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
+	require.Len(w, members(w, q), 1, "whose name the message in its hands shows")
+	require.NotEmpty(w, testdb.Get(w, q, l.ID).LeasedBy)
+}
+
+func tryLeaseMember(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	none, err := q.TryLease(w.Soon(), 1, time.Minute)
+	require.NoError(w, err)
+	require.Empty(w, none)
+	require.Empty(w, members(w, q), "it took nothing")
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	testdb.Lease(w, q, 1, 10*shortLease)
+	list := members(w, q)
+	require.Len(w, list, 1)
+	e := testdb.Get(w, q, id)
+	require.Equal(w, list[0].ID, e.Member)
+	require.Equal(w, list[0].Name, e.LeasedBy)
+	w.Eventually("its time is over", func() bool { return len(members(w, q)) == 0 })
+
+	st := w.Statements("work")
+	refused := w.Failure(sqlbatch.Permanent)
+	hit := w.Strike(faultdb.Fail(refused), func(op faultdb.Op) bool { return testdb.Runs(op, st.Join(sqlbatch.Member{})) })
+	testdb.Lease(w, q, 1, time.Minute)
+	require.NotEmpty(w, hit.Struck(), "a failure is no matter")
+
+	testdb.Send(w, q, testdb.Texts("b")...)
+	w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return testdb.Runs(op, st.Join(sqlbatch.Member{})) })
+	l := testdb.Lease(w, q, 1, 10*shortLease)[0]
+	require.True(w, time.Now().Before(l.Deadline()), "nor does a database that hangs cost the lease")
+}
+
+func oftenMember(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	ids := testdb.Send(w, q, testdb.Texts(numbers(5)...)...)
+	testdb.Lease(w, q, 1, time.Hour)
+	until := members(w, q)[0].Until
+	st := w.Statements("work").Join(sqlbatch.Member{})
+	again := w.Strike(faultdb.Fault{}, func(op faultdb.Op) bool { return testdb.Runs(op, st) })
+	for range 4 {
+		require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack())
+	}
+	list := members(w, q)
+	require.Len(w, list, 1)
+	require.Empty(w, again.Struck(), "that is known")
+	require.WithinDuration(w, until, list[0].Until, 10*time.Second, "it has the first one still")
+	require.Equal(w, list[0].Name, testdb.Get(w, q, ids[0]).LeasedBy)
+	other := testdb.OpenOn[string](w, w.DB, "work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("other")...)
+	testdb.Lease(w, other, 1, time.Minute)
+	require.Len(w, members(w, q), 2)
+}
+
+func memberHangs(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	if w.Engine.Dialect.Traits().OneWriter {
+		w.Skip("one connection serves all statements")
+	}
+	testdb.Send(w, q, testdb.Texts("a")...)
+	st := w.Statements("work")
+	struck, free := w.stick(func(op faultdb.Op) bool { return testdb.Runs(op, st.Join(sqlbatch.Member{})) })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	w.within("it tries to join", struck)
+	l := testdb.Take(w, c, 1)[0]
+	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.Soon()))
+	free()
+	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+func memberRefused(w *world) {
+	var mu sync.Mutex
+	var told []chanq.HousekeepingEvent
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Housekeeping: func(e chanq.HousekeepingEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, e)
+	}}})
+	st := w.Statements("work")
+	refused, away := w.Failure(sqlbatch.Permanent), w.Failure(sqlbatch.Refused)
+	var tries int
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if !testdb.Runs(op, st.Join(sqlbatch.Member{})) {
+			return faultdb.Fault{}
+		}
+		if tries++; tries == 1 {
+			return faultdb.Fail(away)
+		}
+		return faultdb.Fail(refused)
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	w.Eventually("it tries again and again", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return tries > 4
+	})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	l := testdb.Take(w, c, 1)[0]
+	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.Soon()), "the consumer goes on")
+	require.NoError(w, c.Err())
+	mu.Lock()
+	require.Len(w, told, 1, "once, and of an outage others tell")
+	require.Equal(w, "work", told[0].Queue)
+	require.Equal(w, "members", told[0].Task)
+	require.ErrorIs(w, told[0].Err, refused)
+	mu.Unlock()
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Equal(w, []chanq.HousekeepingEvent{{Queue: "work", Task: "members", Ended: true}}, told[1:], "it is over with the consumer")
+}

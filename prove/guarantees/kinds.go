@@ -1,0 +1,309 @@
+package guarantees
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The kinds of queues, as Migrate, Open, sends and operators see them. What an ordered one
+// promises to consumers is in ordered.go.
+var kinds = []test{
+	{"AQueueIsOpenedAsTheKindThatItIs", kindsDiffer},
+	{"TheSlotsOfAQueueAreForEver", slotsDiffer},
+	{"MigrateChangesWhatADeadMessageDoes", deadKeyDiffers},
+	{"ADroppedQueueMayComeBackAsAnother", dropOrdered},
+	{"AMessageOfAnOrderedQueueHasAKeyAndNoPlaceOfItsOwn", orderedMessages},
+	{"OperatorsSeeAnOrderedQueueInItsOrder", orderedPages},
+	{"OperatorsSeeItsSlots", slotStats},
+	{"G10_GroupsOfAnOrderedQueueAreNumberedInOrder", orderedGroups},
+}
+
+var orderedConfig = chanq.Config{Kind: chanq.KindOrdered, Slots: 4}
+
+// ordered is an ordered queue, or none where the engine has none yet, which it must say.
+func (w *world) ordered(name string, cfg chanq.Config) (q *chanq.Queue[string], ok bool) {
+	w.Helper()
+	if w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name, Slots: 4}).Slots(nil).Text != "" {
+		return w.Queue(name, cfg), true
+	}
+	err := chanq.Migrate(w.Soon(), w.Open(), name, cfg)
+	require.ErrorContains(w, err, "no ordered queues on "+w.Engine.Dialect.Name())
+	_, err = chanq.Schema(w.Engine.Dialect, name, cfg)
+	require.ErrorContains(w, err, "no ordered queues on "+w.Engine.Dialect.Name())
+	return nil, false
+}
+
+// opens is what comes of opening and of migrating the queue so.
+func (w *world) opens(cfg chanq.Config) (open, migrate error) {
+	_, open = chanq.Open[string](w.Soon(), w.DB, "work", cfg)
+	return open, chanq.Migrate(w.Soon(), w.DB, "work", cfg)
+}
+
+func kindsDiffer(w *world) {
+	if _, ok := w.ordered("work", orderedConfig); !ok {
+		return
+	}
+	open, migrate := w.opens(chanq.Config{})
+	for _, err := range []error{open, migrate} {
+		require.ErrorIs(w, err, chanq.ErrKind)
+		require.ErrorContains(w, err, "Config.Kind is plain, and the database says ordered, of 4 slots")
+	}
+	found, err := chanq.StoredConfig(w.Soon(), w.DB, "work", chanq.Config{MaxBody: 5})
+	require.NoError(w, err)
+	require.Equal(w, chanq.Config{Kind: chanq.KindOrdered, Slots: 4, MaxBody: 5}, found)
+
+	w.Queue("plain", chanq.Config{})
+	_, err = chanq.Open[string](w.Soon(), w.DB, "plain", orderedConfig)
+	require.ErrorIs(w, err, chanq.ErrKind)
+	require.ErrorContains(w, err, "Config.Kind is ordered, and the database says plain")
+	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.DB, "plain", orderedConfig), chanq.ErrKind)
+	testdb.Send(w, testdb.OpenOn[string](w, w.DB, "plain", chanq.Config{}), testdb.Texts("it is as it was")...)
+	found, err = chanq.StoredConfig(w.Soon(), w.DB, "plain", orderedConfig)
+	require.NoError(w, err)
+	require.Equal(w, chanq.Config{}, found)
+	_, err = chanq.StoredConfig(w.Soon(), w.DB, "nowhere", chanq.Config{})
+	require.ErrorIs(w, err, chanq.ErrNoSchema)
+}
+
+func slotsDiffer(w *world) {
+	if _, ok := w.ordered("work", orderedConfig); !ok {
+		return
+	}
+	open, migrate := w.opens(chanq.Config{Kind: chanq.KindOrdered, Slots: 5})
+	for _, err := range []error{open, migrate} {
+		require.ErrorIs(w, err, chanq.ErrKind)
+		require.ErrorContains(w, err, "Config.Slots is 5, and the database says 4")
+	}
+	open, migrate = w.opens(chanq.Config{Kind: chanq.KindOrdered})
+	require.NoError(w, open, "as many as there are")
+	require.NoError(w, migrate)
+	q, err := chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{Kind: chanq.KindOrdered})
+	require.NoError(w, err)
+	for i := range 20 {
+		testdb.Send(w, q, chanq.Message[string]{Key: fmt.Sprint("key", i)})
+	}
+	entries, err := q.Peek(w.Soon(), chanq.StateReady, 20)
+	require.NoError(w, err)
+	for _, e := range entries {
+		require.Equal(w, sqlbatch.SlotOf(e.Key, e.ID, 4), e.Slot, "those of the database count")
+	}
+	open, _ = w.opens(chanq.Config{Kind: chanq.KindOrdered, MaxKeys: 5})
+	require.ErrorContains(w, open, "MaxKeys", "the default of 64 slots is more")
+	w.Queue("many", chanq.Config{Kind: chanq.KindOrdered})
+	found, err := chanq.StoredConfig(w.Soon(), w.DB, "many", chanq.Config{})
+	require.NoError(w, err)
+	require.Equal(w, 64, found.Slots)
+}
+
+func deadKeyDiffers(w *world) {
+	if _, ok := w.ordered("work", orderedConfig); !ok {
+		return
+	}
+	holds := orderedConfig
+	holds.DeadKey = chanq.DeadKeyHolds
+	_, err := chanq.Open[string](w.Soon(), w.DB, "work", holds)
+	require.ErrorIs(w, err, chanq.ErrKind)
+	require.ErrorContains(w, err, "Config.DeadKey is holds, and the database says opens; run chanq.Migrate")
+	require.NoError(w, chanq.Migrate(w.Soon(), w.DB, "work", holds))
+	testdb.OpenOn[string](w, w.DB, "work", holds)
+	_, err = chanq.Open[string](w.Soon(), w.DB, "work", orderedConfig)
+	require.ErrorIs(w, err, chanq.ErrKind)
+}
+
+func dropOrdered(w *world) {
+	q, ok := w.ordered("work", orderedConfig)
+	if !ok {
+		return
+	}
+	testdb.Send(w, q, chanq.Message[string]{Key: "k"})
+	require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNotEmpty)
+	require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", chanq.Config{}))
+	require.ErrorIs(w, chanq.Drop(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNoSchema)
+	testdb.Send(w, w.Queue("work", chanq.Config{}), testdb.Texts("plain")...)
+	require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
+	testdb.Send(w, w.Queue("work", chanq.Config{Kind: chanq.KindOrdered, Slots: 7}), chanq.Message[string]{Key: "k"})
+}
+
+func orderedMessages(w *world) {
+	q, ok := w.ordered("work", orderedConfig)
+	if !ok {
+		return
+	}
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	long := strings.Repeat("k", 200)
+	for _, c := range []struct {
+		m    chanq.Message[string]
+		says string
+	}{
+		{chanq.Message[string]{Priority: chanq.PriorityHigh}, "Message.Priority is high: queue work is ordered"},
+		{chanq.Message[string]{Delay: time.Second}, "Message.Delay is 1s: queue work is ordered"},
+		{chanq.Message[string]{Key: long + "k"}, "Message.Key of 201 bytes, at most 200"},
+		{chanq.Message[string]{Key: "a\x00b"}, "must be UTF-8 without NUL"},
+		{chanq.Message[string]{Key: "\xff"}, "must be UTF-8 without NUL"},
+	} {
+		_, err := p.Send(w.Soon(), c.m)
+		require.ErrorContains(w, err, c.says)
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		_, err = q.SendTx(w.Soon(), tx, c.m)
+		require.ErrorContains(w, err, c.says)
+		require.NoError(w, tx.Rollback())
+	}
+	_, err := testdb.Produce(w, w.Queue("plain", chanq.Config{}), chanq.ProducerConfig{}).Send(w.Soon(), chanq.Message[string]{Key: "k"})
+	require.ErrorContains(w, err, `Message.Key is "k": it is for ordered queues, and queue plain is plain`)
+	_, err = q.Producer(chanq.ProducerConfig{InFlight: 2})
+	require.ErrorContains(w, err, "ProducerConfig.InFlight is 2: must be 1, since the queue is ordered")
+
+	for i, key := range []string{long, "", "Ä"} {
+		receipt, err := p.Send(w.Soon(), chanq.Message[string]{Key: key, Body: "b", DedupKey: fmt.Sprint("d", i), TTL: time.Hour})
+		require.NoError(w, err)
+		e, err := q.Get(w.Soon(), receipt.ID)
+		require.NoError(w, err)
+		require.Equal(w, key, e.Key)
+		require.Equal(w, sqlbatch.SlotOf(key, receipt.ID, 4), e.Slot)
+	}
+}
+
+// orderedPages sends to all slots: pages go by the order of the sends.
+func orderedPages(w *world) {
+	const n = 30
+	q, ok := w.ordered("work", orderedConfig)
+	if !ok {
+		return
+	}
+	for i := range n {
+		testdb.Send(w, q, chanq.Message[string]{Key: fmt.Sprint(i % 7), Body: fmt.Sprintf("%06d", i)})
+	}
+	require.Equal(w, numbersOf(n), w.pages(q, 7))
+	purged, err := q.Purge(w.Soon(), chanq.StateReady)
+	require.NoError(w, err)
+	require.Equal(w, n, purged)
+	require.Equal(w, chanq.Stats{}, testdb.Counted(w, q))
+}
+
+// pages reads all ready messages, so many at once; each entry travels as JSON.
+func (w *world) pages(q *chanq.Queue[string], page int) (bodies []string) {
+	w.Helper()
+	entries, err := q.Peek(w.Soon(), chanq.StateReady, page)
+	for len(entries) > 0 {
+		require.NoError(w, err)
+		for _, e := range entries {
+			bodies = append(bodies, string(e.Body))
+		}
+		text, err := json.Marshal(entries[len(entries)-1])
+		require.NoError(w, err)
+		var last chanq.Entry
+		require.NoError(w, json.Unmarshal(text, &last))
+		require.Equal(w, entries[len(entries)-1].Key, last.Key)
+		entries, err = q.PeekAfter(w.Soon(), last, page)
+		require.NoError(w, err)
+	}
+	return bodies
+}
+
+func numbersOf(n int) (list []string) {
+	for i := range n {
+		list = append(list, fmt.Sprintf("%06d", i))
+	}
+	return list
+}
+
+func slotStats(w *world) {
+	q, ok := w.ordered("work", orderedConfig)
+	if !ok {
+		return
+	}
+	_, err := w.Queue("plain", chanq.Config{}).Slots(w.Soon())
+	require.ErrorContains(w, err, "plain")
+	for i := range 6 {
+		testdb.Send(w, q, chanq.Message[string]{Key: []string{"a", "a", "b"}[i%3]})
+	}
+	slots, err := q.Slots(w.Soon())
+	require.NoError(w, err)
+	require.Len(w, slots, 4)
+	total := 0
+	for i, s := range slots {
+		require.Equal(w, i, s.Slot)
+		require.Empty(w, s.Owner, "nobody consumes")
+		require.Zero(w, s.Waiting)
+		total += s.Messages
+		require.Equal(w, s.Messages > 0, s.TopKey != "")
+	}
+	require.Equal(w, 6, total)
+	a := slots[sqlbatch.SlotOf("a", [16]byte{}, 4)]
+	require.Equal(w, "a", a.TopKey)
+	require.Equal(w, 4, a.TopKeyMessages)
+	require.GreaterOrEqual(w, a.Oldest, time.Duration(0))
+}
+
+// orderedGroups holds what a group of a producer does first, and then its INSERT, while the
+// groups behind it are full: their numbers come after its own.
+func orderedGroups(w *world) {
+	st := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "work", Slots: 4})
+	rows := make([]sqlbatch.Row, groupRows)
+	begins := func(op faultdb.Op) bool {
+		begun := st.InOwnTx().Begun()
+		return op.Kind == faultdb.Exec && begun.Text != "" && testdb.Runs(op, begun)
+	}
+	stores := func(op faultdb.Op) bool {
+		return op.Kind == faultdb.Exec && (testdb.Runs(op, st.InOwnTx().EnqueueBegun(rows)) || testdb.Runs(op, st.Enqueue(rows)))
+	}
+	for i, meant := range []func(faultdb.Op) bool{begins, stores, func(op faultdb.Op) bool { return op.Kind == faultdb.Commit }} {
+		w.Heal()
+		if w.DB != nil {
+			require.NoError(w, chanq.DropWithMessages(w.Soon(), w.Tables(), "work", orderedConfig))
+		}
+		q, ok := w.ordered("work", orderedConfig)
+		if !ok {
+			return
+		}
+		if w.oneWriter() && i != 1 {
+			continue // which begins no transaction for a group
+		}
+		if i == 0 && st.InOwnTx().Begun().Text == "" {
+			continue // the INSERT draws the number
+		}
+		w.holdFirst(q, meant)
+	}
+}
+
+// holdFirst sends groups of one key while the first operation that is meant is held, until
+// the others had the time to overtake it.
+func (w *world) holdFirst(q *chanq.Queue[string], meant func(faultdb.Op) bool) {
+	const groups = 4
+	gate := make(chan struct{})
+	var met atomic.Int32
+	p := testdb.Produce(w, q, groupConfig)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if meant(op) && met.Add(1) == 1 {
+			return faultdb.Hold(gate)
+		}
+		return faultdb.Fault{}
+	})
+	messages := testdb.Texts(numbersOf(groups * groupRows)...)
+	for i := range messages {
+		messages[i].Key = "k"
+	}
+	sent := make(chan error, 1)
+	ctx := w.Soon()
+	go func() {
+		_, err := p.SendBatch(ctx, messages...)
+		sent <- err
+	}()
+	w.Eventually("the first group is held", func() bool { return met.Load() > 0 })
+	began := time.Now()
+	w.Eventually("others had the time", func() bool { return time.Since(began) > 50*time.Millisecond })
+	close(gate)
+	require.NoError(w, <-sent)
+	require.Equal(w, numbersOf(groups*groupRows), w.pages(q, 100))
+}

@@ -1,0 +1,326 @@
+package guarantees
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+)
+
+// A message whose process dies of it must end, and alone.
+var lapsing = append([]test{
+	{"G07_AConsumerHoldsOneSuspectAtATime", oneSuspect},
+	{"G07_TryLeaseTakesOneSuspect", tryLeaseOneSuspect},
+	{"G07_ASuspectIsDeliveredOnlyWhenTheOthersAreGivenBack", suspectsGoBackFirst},
+	{"G07_WhatLapsedBesideAnotherGetsAnAttemptOfItsOwn", attemptOfItsOwn},
+	{"G07_ASettleClearsASuspect", settleClears},
+	{"G07_WhatLapsedBesideAnotherKeepsItsAttemptsForItsOwnFailures", attemptsForFailures},
+	{"G07_SuspectsThatWaitAreClaimedOnce", waitingSuspects},
+	{"G07_ADeadMessageSaysHowOftenItWasTried", deadSaysWhy},
+}, killers()...)
+
+// lapse has the queue's messages lapse so often: claimed together, and never
+// settled. It claims times + 1 times, since a lapse is counted by the next claim.
+func lapse(w *world, q *chanq.Queue[string], n, times int) {
+	w.Helper()
+	for range times {
+		testdb.Lease(w, q, n, 100*time.Millisecond)
+	}
+}
+
+func oneSuspect(w *world) {
+	q := w.Queue("work", alone)
+	sent := testdb.Send(w, q, testdb.Texts("s0", "s1", "s2", "s3")...)
+	lapse(w, q, 4, 2)
+	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanq.Stats{Ready: 4} })
+	testdb.Send(w, q, testdb.Texts("f0", "f1", "f2")...)
+	// Nothing is found by polling: the end of one suspect makes room for the next.
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Minute, PollMax: time.Minute})
+	leases := testdb.Take(w, c, 4)
+	require.ElementsMatch(w, []string{"s0", "f0", "f1", "f2"}, testdb.Bodies(leases), "others go on beside it")
+	for i := 1; i < 4; i++ {
+		require.Equal(w, chanq.Stats{Ready: 4 - i, Leased: 3 + 1}, testdb.Counted(w, q))
+		for _, id := range sent[i:] {
+			require.Equal(w, 2, testdb.Get(w, q, id).Attempts, "what is given back does not count")
+		}
+		// Another fresh one comes, though suspects are waiting; another suspect does not.
+		testdb.Send(w, q, testdb.Texts("beside")...)
+		l := testdb.Take(w, c, 1)[0]
+		require.Equal(w, "beside", l.Body)
+		require.NoError(w, l.Ack())
+		for _, l := range leases {
+			if strings.HasPrefix(l.Body, "s") {
+				require.Equal(w, 3, l.Attempt)
+				require.NoError(w, l.Ack())
+			}
+		}
+		require.Equal(w, 1, len(leases)-3)
+		leases = append(leases[:0], noSuspects(leases)...)
+		leases = append(leases, testdb.Take(w, c, 1)...)
+		require.Equal(w, fmt.Sprint("s", i), leases[3].Body)
+		require.NoError(w, c.Flush(w.Soon()))
+	}
+	for _, l := range leases {
+		require.NoError(w, l.Ack())
+	}
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Zero(w, testdb.Counted(w, q))
+}
+
+func noSuspects(leases []*chanq.Lease[string]) (fresh []*chanq.Lease[string]) {
+	for _, l := range leases {
+		if !strings.HasPrefix(l.Body, "s") {
+			fresh = append(fresh, l)
+		}
+	}
+	return fresh
+}
+
+func tryLeaseOneSuspect(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("s0", "s1", "s2")...)
+	lapse(w, q, 3, 2)
+	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanq.Stats{Ready: 3} })
+	testdb.Send(w, q, testdb.Texts("fresh")...)
+	for i := range 3 {
+		leases, err := q.TryLease(w.Soon(), 10, time.Minute)
+		require.NoError(w, err)
+		want := []string{fmt.Sprint("s", i)}
+		if i == 0 {
+			want = append(want, "fresh")
+		}
+		require.Equal(w, want, testdb.Bodies(leases))
+		require.Equal(w, 3, leases[0].Attempt)
+	}
+}
+
+func suspectsGoBackFirst(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("s0", "s1", "s2")...)
+	lapse(w, q, 3, 2)
+	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanq.Stats{Ready: 3} })
+	testdb.Send(w, q, testdb.Texts("fresh")...)
+	st := w.Statements("work")
+	gate := make(chan struct{})
+	var once sync.Once
+	open := func() { once.Do(func() { close(gate) }) }
+	w.Cleanup(open)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, st.Release(nil)) {
+			return faultdb.Hold(gate)
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, PollMax: 20 * time.Millisecond})
+	require.Equal(w, "fresh", testdb.Take(w, c, 1)[0].Body, "which waits for a part of LeaseFor at most")
+	require.Zero(w, c.Stats().Buffered, "a process that dies now must not leave several that nobody can tell apart")
+	open()
+	l := testdb.Take(w, c, 1)[0]
+	require.True(w, strings.HasPrefix(l.Body, "s"), l.Body)
+}
+
+func attemptOfItsOwn(w *world) {
+	for _, most := range []int{1, 2} {
+		name := fmt.Sprint("work", most)
+		q := w.Queue(name, chanq.Config{MaxAttempts: most})
+		testdb.Send(w, q, testdb.Texts("killer", "beside")...)
+		lapse(w, q, 2, most)
+		// All attempts are spent, and who is to blame is not known.
+		l := testdb.Lease(w, q, 1, time.Minute)[0]
+		require.Equal(w, "killer", l.Body)
+		require.Equal(w, most+1, l.Attempt)
+		beside := testdb.Lease(w, q, 1, time.Minute)[0]
+		require.Equal(w, "beside", beside.Body)
+		require.Equal(w, most+1, beside.Attempt)
+		require.NoError(w, beside.Ack())
+		require.NoError(w, l.DeadLetter(nil))
+		require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+	}
+}
+
+// attemptsForFailures: a message that only lay beside one that kills its process has
+// met no handler yet, and may fail as often as any other.
+func attemptsForFailures(w *world) {
+	const most = 3
+	q := w.Queue("work", chanq.Config{MaxAttempts: most})
+	id := testdb.Send(w, q, testdb.Texts("beside")...)[0]
+	lapse(w, q, 1, 2)
+	l := testdb.Lease(w, q, 1, time.Minute)[0]
+	require.Equal(w, 3, l.Attempt)
+	for failure := 1; failure < most; failure++ {
+		require.NoError(w, l.Nack(0, nil))
+		require.Equal(w, failure, testdb.Get(w, q, id).Attempts, "the lapses count no more")
+		l = testdb.Lease(w, q, 1, time.Minute)[0]
+		require.Equal(w, failure+1, l.Attempt)
+	}
+	require.NoError(w, l.Nack(0, nil))
+	e := testdb.Get(w, q, id)
+	require.Equal(w, chanq.StateDead, e.State)
+	require.Equal(w, most, e.Attempts)
+}
+
+// waitingSuspects: with one attempt a single lapse makes a suspect. Those that wait for
+// their turn must not be claimed and given back again and again.
+func waitingSuspects(w *world) {
+	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	testdb.Send(w, q, testdb.Texts("s0", "s1", "s2")...)
+	lapse(w, q, 3, 1)
+	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanq.Stats{Ready: 3} })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Millisecond, PollMax: time.Millisecond})
+	first := testdb.Take(w, c, 1)[0]
+	require.Equal(w, "s0", first.Body)
+	before := c.Stats()
+	require.EqualValues(w, 3, before.Claimed)
+	w.Eventually("it has claimed many times", func() bool { return c.Stats().EmptyClaims > before.EmptyClaims+10 })
+	require.EqualValues(w, 3, c.Stats().Claimed)
+	require.EqualValues(w, 2, c.Stats().Released)
+	require.NoError(w, first.Ack())
+	require.Equal(w, "s1", testdb.Take(w, c, 1)[0].Body)
+}
+
+func settleClears(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	lapse(w, q, 2, 2)
+	for range 2 {
+		l := testdb.Lease(w, q, 1, time.Minute)[0]
+		require.Equal(w, 3, l.Attempt)
+		require.NoError(w, l.Nack(0, nil))
+		if l.Body == "b" {
+			break
+		}
+		again := testdb.Lease(w, q, 1, time.Minute)[0]
+		require.NoError(w, again.Release())
+		if again.Body == "b" {
+			break
+		}
+	}
+	w.Eventually("both are delivered at once again", func() bool {
+		leases, err := q.TryLease(w.Soon(), 2, time.Minute)
+		require.NoError(w, err)
+		for _, l := range leases {
+			require.NoError(w, l.Nack(0, nil))
+		}
+		return len(leases) == 2
+	})
+}
+
+func deadSaysWhy(w *world) {
+	for most, deliveries := range map[int]int{1: 2, 2: 3, 3: 3, 5: 5} {
+		var mu sync.Mutex
+		var dead []chanq.DeadEvent
+		q := w.Queue(fmt.Sprint("work", most), chanq.Config{MaxAttempts: most, Hooks: chanq.Hooks{Dead: func(e chanq.DeadEvent) {
+			mu.Lock()
+			defer mu.Unlock()
+			dead = append(dead, e)
+		}}})
+		id := testdb.Send(w, q, testdb.Texts("killer")...)[0]
+		for attempt := 1; attempt <= deliveries; attempt++ {
+			require.Equal(w, attempt, testdb.Lease(w, q, 1, 100*time.Millisecond)[0].Attempt)
+		}
+		w.Eventually("a claim finds it out", func() bool {
+			none, err := q.TryLease(w.Soon(), 1, time.Minute)
+			require.NoError(w, err)
+			require.Empty(w, none)
+			return testdb.Stats(w, q).Dead == 1
+		})
+		e := testdb.Get(w, q, id)
+		require.Equal(w, deliveries, e.Attempts, "each of which was a delivery")
+		require.Contains(w, e.LastError, fmt.Sprintf("%d attempts, and %d leases that ran out", deliveries, deliveries))
+		require.Equal(w, []chanq.DeadEvent{{Queue: fmt.Sprint("work", most), ID: id, Attempt: deliveries, Reason: e.LastError}}, dead)
+	}
+}
+
+// killers are the tests with processes that die of one message out of many.
+func killers() (tests []test) {
+	for _, attempts := range []int{3, 10} {
+		for _, workers := range []int{1, 4, 8} {
+			tests = append(tests, test{
+				fmt.Sprintf("G07_OnlyTheMessageThatKillsDies_workers=%d_attempts=%d", workers, attempts),
+				func(w *world) { oneKiller(w, workers, attempts) },
+			})
+		}
+	}
+	return tests
+}
+
+const deadly = "deadly"
+
+// playMortal handles messages until its input ends, or it meets the one that it dies
+// of.
+func playMortal(ctx context.Context, db *sql.DB, t task) error {
+	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{MaxAttempts: t.Attempts})
+	if err != nil {
+		return err
+	}
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: steadyLease / 2, PollMax: 20 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	err = c.Handle(t.Workers, func(_ context.Context, l *chanq.Lease[string]) error {
+		if l.Body == deadly {
+			os.Exit(3)
+		}
+		fmt.Println(l.Body)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.Shutdown(context.Background())
+}
+
+func oneKiller(w *world, workers, attempts int) {
+	const count = 100
+	w.shared()
+	q := testdb.OpenOn[string](w, w.DB, "work", chanq.Config{MaxAttempts: attempts})
+	messages := testdb.Texts(append([]string{deadly}, numbers(count-1)...)...)
+	id := testdb.Send(w, q, messages...)[0]
+	seen := map[string]bool{}
+	deaths := 0
+	empty := 0 // looks in a row: one may miss a row that a claim moves meanwhile
+	for end := false; !end; {
+		p := w.spawnTo(task{Part: "die of one", Workers: workers, Attempts: attempts})
+		for alive := true; alive; {
+			select {
+			case line := <-p.lines:
+				seen[line] = true
+			case <-p.Ended():
+				alive = false
+			case <-time.After(20 * time.Millisecond):
+				if s := testdb.Stats(w, q); s.Ready+s.Scheduled+s.Leased > 0 {
+					empty = 0
+				} else if empty++; empty == 3 {
+					end, alive = true, false
+				}
+			}
+		}
+		if !end {
+			deaths++
+			require.LessOrEqual(w, deaths, attempts+1, "it dies again and again")
+		}
+		p.Stop()
+		for _, line := range p.rest() {
+			seen[line] = true
+		}
+	}
+	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+	e := testdb.Get(w, q, id)
+	require.Equal(w, chanq.StateDead, e.State)
+	require.Equal(w, attempts, e.Attempts)
+	require.Equal(w, attempts, deaths, "each attempt was a delivery")
+	require.Contains(w, e.LastError, fmt.Sprintf("%d attempts", attempts))
+	for _, n := range numbers(count - 1) {
+		require.True(w, seen[n], "message %s was never handled", n)
+	}
+	require.Len(w, seen, count-1)
+}

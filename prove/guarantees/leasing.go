@@ -1,0 +1,134 @@
+package guarantees
+
+import (
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+var leasing = []test{
+	{"ExtendMovesTheEndOfTheLease", extendMoves},
+	{"ACancelledMessageEndsItsLeaseWithItsCause", cancelledWhileHeld},
+	{"MaxExtendEndsTheLeaseOfAStuckHandler", maxExtend},
+	{"TryLeaseEndsContextsAtDeadlines", tryLeaseExpires},
+	{"WhatIsGivenBackEndsThePauseOfAnotherConsumer", givenBackWakes},
+	{"WhatTryLeaseGivesBackEndsThePauseOfAConsumer", tryLeaseWakes},
+	{"G03_AHolderOfAFormerLifeOfAnIDHasNoLeaseOnTheNext", formerLife},
+	{"G03_AFenceIsNeverGivenTwiceToOneID", fencesOfOneID},
+	{"G03_AHolderWhoseClaimTheDatabaseForgotHasNoLease", forgottenClaim},
+}
+
+func extendMoves(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	l := testdb.Lease(w, q, 1, time.Minute)[0]
+	before := testdb.Get(w, q, id)
+	require.NoError(w, l.Extend(w.Soon(), time.Hour))
+	e := testdb.Get(w, q, id)
+	require.Equal(w, before.Fence, e.Fence)
+	require.WithinRange(w, e.LeaseUntil, before.LeaseUntil.Add(58*time.Minute), before.LeaseUntil.Add(60*time.Minute))
+	require.WithinRange(w, l.Deadline(), e.LeaseUntil.Add(-time.Minute), e.LeaseUntil)
+
+	require.Error(w, l.Extend(w.Soon(), 0))
+	require.Error(w, l.Extend(w.Soon(), -time.Second))
+	require.NoError(w, l.Extend(w.Soon(), 200*time.Millisecond), "it may be shortened")
+	require.Equal(w, 2, testdb.Lease(w, q, 1, time.Minute)[0].Attempt)
+}
+
+func cancelledWhileHeld(w *world) {
+	var mu sync.Mutex
+	var lost []chanq.LeaseLostEvent
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{LeaseLost: func(e chanq.LeaseLostEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		lost = append(lost, e)
+	}}})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	l := testdb.Take(w, c, 1)[0]
+	require.NoError(w, l.Context().Err())
+	found, err := q.Cancel(w.Soon(), id, chanq.NewID())
+	require.NoError(w, err)
+	require.Equal(w, []chanq.ID{id}, found)
+	w.ended(l)
+	require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
+	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost)
+	require.ErrorIs(w, l.Extend(w.Soon(), time.Minute), chanq.ErrLeaseLost)
+	w.Eventually("the hook is told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(lost) == 1 && lost[0] == chanq.LeaseLostEvent{Queue: "work", ID: id, Attempt: 1, Confirmed: true}
+	})
+	require.NoError(w, c.Shutdown(w.Soon()), "nothing is held any more")
+}
+
+func maxExtend(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: steadyLease})
+	began := time.Now()
+	stuck := testdb.Take(w, c, 1)[0]
+	w.ended(stuck)
+	require.Greater(w, time.Since(began), steadyLease*11/10, "it was extended before")
+	again := testdb.Take(w, c, 1)[0]
+	require.Equal(w, 2, again.Attempt)
+	require.NoError(w, again.Ack())
+	require.NoError(w, again.Wait(w.Soon()))
+	require.NoError(w, stuck.Ack(), "the consumer does not know of the loss yet")
+	require.ErrorIs(w, stuck.Wait(w.Soon()), chanq.ErrLeaseLost)
+}
+
+func tryLeaseExpires(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	leases := testdb.Lease(w, q, 2, steadyLease)
+	require.NoError(w, leases[0].Context().Err())
+	require.NoError(w, leases[1].Context().Err())
+	require.NoError(w, leases[1].Extend(w.Soon(), time.Minute))
+	w.ended(leases[0])
+	require.NoError(w, leases[1].Context().Err())
+	require.NoError(w, leases[1].Ack())
+	require.NoError(w, leases[0].Ack(), "nobody else has it: the database decides")
+}
+
+// paused starts a consumer that looks again by itself after an hour only.
+func paused(w *world, q *chanq.Queue[string]) *chanq.Consumer[string] {
+	w.Helper()
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	w.Eventually("the consumer pauses", func() bool { return c.Stats().Looks > 0 })
+	return c
+}
+
+func givenBackWakes(w *world) {
+	q := w.Queue("work", alone)
+	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+	first := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	held := testdb.Take(w, first, 2)
+	w.Eventually("the third is in the buffer", func() bool { return first.Stats().Buffered == 1 })
+	other := paused(w, q)
+	first.Stop()
+	l := testdb.Take(w, other, 1)[0]
+	require.Equal(w, "c", l.Body, "by Stop")
+	require.NoError(w, l.Ack())
+	for i, delay := range []time.Duration{0, testdb.Slowness * 100 * time.Millisecond} {
+		require.NoError(w, held[i].Nack(delay, nil))
+		l = testdb.Take(w, other, 1)[0]
+		require.Equal(w, held[i].ID, l.ID, "by Nack(%v)", delay)
+		require.NoError(w, l.Ack())
+	}
+}
+
+func tryLeaseWakes(w *world) {
+	q := w.Queue("work", alone)
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	held := testdb.Lease(w, q, 2, time.Hour)
+	c := paused(w, q)
+	require.NoError(w, held[0].Release())
+	require.Equal(w, held[0].ID, testdb.Take(w, c, 1)[0].ID)
+	require.NoError(w, held[1].Nack(0, nil))
+	require.Equal(w, held[1].ID, testdb.Take(w, c, 1)[0].ID)
+}

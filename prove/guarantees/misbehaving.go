@@ -1,0 +1,292 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// What functions of the user's may do without harm to chanq: panic, leave by
+// runtime.Goexit as t.FailNow does, block, and call back. docs/guarantees.md has the
+// table.
+var misbehaving = []test{
+	{"AHandlerThatLeavesByGoexitHasFailed", handlersLeave},
+	{"APipeFunctionThatLeavesByGoexitHasFailed", pipesLeave},
+	{"ErrorsMayDoAnythingWhenTheyAreLookedInto", errorsMisbehave},
+	{"BackoffMayDoAnything", backoffMisbehaves},
+	{"UsersFunctionsMayCallBack", callBack},
+	{"ALoopLeftByAPanicStops", loopsPanic},
+	{"AContextWhoseValuesPanicFailsItsHandlersAlone", valuesPanic},
+}
+
+// handledAll runs Handle with one worker until the messages are settled, and shows that
+// it returns, and Shutdown.
+func handledAll[T any](w *world, q *chanq.Queue[T], n int64, cfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[T]) error) {
+	w.Helper()
+	c := testdb.Start(w, q, cfg)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Handle(1, fn) }()
+	w.Eventually("all are settled", func() bool { return settled(c) >= n })
+	require.NoError(w, c.Shutdown(w.Soon()))
+	select {
+	case err := <-ended:
+		require.NoError(w, err)
+	case <-time.After(testdb.Patience):
+		require.Fail(w, "Handle does not return")
+	}
+}
+
+// later has what failed come back when the test is over.
+func later(int) time.Duration { return time.Hour }
+
+func handlersLeave(w *world) {
+	failed := make(chan chanq.FailedEvent, 10)
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Failed: func(e chanq.FailedEvent) { failed <- e }}})
+	ids := testdb.Send(w, q, testdb.Texts("leaves", "leaves too", "last")...)
+	handledAll(w, q, 3, chanq.ConsumerConfig{Backoff: later}, func(_ context.Context, l *chanq.Lease[string]) error {
+		if l.Body != "last" {
+			runtime.Goexit()
+		}
+		return nil
+	})
+	for _, id := range ids[:2] {
+		e := testdb.Get(w, q, id)
+		require.Equal(w, chanq.StateScheduled, e.State)
+		require.Equal(w, 1, e.Attempts)
+		require.Contains(w, e.LastError, "runtime.Goexit")
+		require.ErrorContains(w, (<-failed).Err, "runtime.Goexit")
+	}
+	w.requireState(q, ids[2], "")
+}
+
+func pipesLeave(w *world) {
+	from, to := w.Queue("work", chanq.Config{}), w.Queue("output", chanq.Config{})
+	ids := testdb.Send(w, from, testdb.Texts("leaves", "panics", "last")...)
+	c, p := testdb.Start(w, from, chanq.ConsumerConfig{Backoff: later}), testdb.Produce(w, to, chanq.ProducerConfig{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			switch l.Body {
+			case "leaves":
+				runtime.Goexit()
+			case "panics":
+				panic("aargh")
+			}
+			return testdb.Texts("out of " + l.Body), nil
+		})
+	}()
+	w.Eventually("all are settled", func() bool { return settled(c) == 3 })
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.NoError(w, <-ended)
+	require.Contains(w, testdb.Get(w, from, ids[0]).LastError, "runtime.Goexit")
+	require.Contains(w, testdb.Get(w, from, ids[1]).LastError, "aargh")
+	require.Equal(w, []string{"out of last"}, testdb.Bodies(testdb.Lease(w, to, 1, time.Minute)))
+}
+
+// rude is an error of which one method does something.
+type rude struct {
+	method string
+	do     func()
+}
+
+func (e *rude) at(method string) {
+	if e.method == method {
+		e.do()
+	}
+}
+func (e *rude) Error() string { e.at("Error"); return "rude" }
+func (e *rude) Unwrap() error { e.at("Unwrap"); return nil }
+func (e *rude) Is(error) bool { e.at("Is"); return false }
+func (e *rude) As(any) bool   { e.at("As"); return e.method == "As yes" }
+
+func rudely(p any) func() { return func() { panic(p) } }
+
+func errorsMisbehave(w *world) {
+	var typedNil *rude
+	errs := map[string]error{"a typed nil": typedNil, "As yes": &rude{method: "As yes"}, "joined": errors.Join(&rude{"Unwrap", runtime.Goexit}, typedNil)}
+	for _, method := range []string{"Error", "Unwrap", "Is", "As"} {
+		errs[method+" panics"] = &rude{method, rudely("no")}
+		errs[method+" panics rudely"] = &rude{method, rudely(&rude{"Error", runtime.Goexit})}
+		errs[method+" leaves"] = &rude{method, runtime.Goexit}
+		errs[method+" leaves, wrapped"] = chanq.RetryAfter(time.Hour, &rude{method, runtime.Goexit})
+	}
+	names := []string{"panics rudely"}
+	for name := range errs {
+		names = append(names, name)
+	}
+	names = append(names, "last")
+	for _, way := range []string{"handle", "pipe"} {
+		q := w.Queue(way, chanq.Config{})
+		sent := testdb.Send(w, q, testdb.Texts(names...)...)
+		fail := func(l *chanq.Lease[string]) error {
+			if l.Body == "panics rudely" {
+				panic(&rude{"Error", runtime.Goexit})
+			}
+			return errs[l.Body]
+		}
+		cfg := chanq.ConsumerConfig{Backoff: later}
+		if way == "handle" {
+			handledAll(w, q, int64(len(names)), cfg, func(_ context.Context, l *chanq.Lease[string]) error { return fail(l) })
+		} else {
+			c, p := testdb.Start(w, q, cfg), testdb.Produce(w, w.Queue("output", chanq.Config{}), chanq.ProducerConfig{})
+			ended := make(chan error, 1)
+			go func() {
+				ended <- chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) { return nil, fail(l) })
+			}()
+			w.Eventually("all are settled", func() bool { return settled(c) == int64(len(names)) })
+			require.NoError(w, c.Shutdown(w.Soon()))
+			require.NoError(w, <-ended)
+		}
+		for i, name := range names[:len(names)-1] {
+			e := testdb.Get(w, q, sent[i])
+			require.Equal(w, chanq.StateScheduled, e.State, "%s: %s", way, name)
+			require.Equal(w, 1, e.Attempts, name)
+			require.NotEmpty(w, e.LastError, name)
+		}
+		w.requireState(q, sent[len(sent)-1], "")
+	}
+}
+
+func backoffMisbehaves(w *world) {
+	for name, backoff := range map[string]func(int) time.Duration{
+		"panics":    func(int) time.Duration { panic("no delay") },
+		"leaves":    func(int) time.Duration { runtime.Goexit(); return 0 },
+		"negative":  func(int) time.Duration { return -time.Hour },
+		"overflows": func(int) time.Duration { return 1<<63 - 1 },
+	} {
+		q := w.Queue(name, chanq.Config{})
+		id := testdb.Send(w, q, testdb.Texts("fails")...)[0]
+		c := testdb.Start(w, q, chanq.ConsumerConfig{Backoff: backoff})
+		ended := make(chan error, 1)
+		var once atomic.Bool
+		go func() {
+			ended <- c.Handle(1, func(context.Context, *chanq.Lease[string]) error {
+				if once.Swap(true) {
+					return nil // it is back, after the default delay, which is below a second
+				}
+				return errors.New("ask for a delay")
+			})
+		}()
+		w.Eventually(name+": it is handled again", func() bool {
+			_, err := q.Get(w.Soon(), id)
+			return errors.Is(err, chanq.ErrNotFound)
+		})
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.NoError(w, <-ended)
+	}
+}
+
+func callBack(w *world) {
+	var q atomic.Pointer[chanq.Queue[note]]
+	var c atomic.Pointer[chanq.Consumer[note]]
+	asked := func(who string) {
+		if q := q.Load(); q != nil {
+			if _, err := q.Stats(w.Soon()); err != nil {
+				w.Errorf("%s: %v", who, err)
+			}
+		}
+		if c := c.Load(); c != nil {
+			_ = c.Stats()
+			_ = c.Err()
+		}
+	}
+	q.Store(testdb.QueueOf[note](w, "work", chanq.Config{Hooks: allHooks(asked), Codec: &moody{ask: asked}}))
+	p := testdb.Produce(w, q.Load(), chanq.ProducerConfig{})
+	for _, text := range numbers(6) {
+		p.C() <- chanq.Message[note]{Body: note{text}}
+	}
+	require.NoError(w, p.Close(w.Soon()))
+	c.Store(testdb.Start(w, q.Load(), chanq.ConsumerConfig{Backoff: func(int) time.Duration { asked("Backoff"); return time.Hour }}))
+	ended := make(chan error, 1)
+	read := make(chan struct{}) // the reader below has had one: the worker may go on
+	first := true
+	go func() {
+		ended <- c.Load().Handle(1, func(context.Context, *chanq.Lease[note]) error {
+			if !first {
+				<-read
+			}
+			first = false
+			asked("handler")
+			return &rude{"Unwrap", func() { asked("Unwrap") }}
+		})
+	}()
+	w.Eventually("some failed", func() bool { return c.Load().Stats().Nacked > 0 })
+	for l := range c.Load().All() {
+		require.NoError(w, l.DeadLetter(&rude{"Error", func() { asked("Error") }}))
+		require.NoError(w, c.Load().Flush(w.Soon()))
+		c.Load().Stop()
+	}
+	close(read)
+	require.NoError(w, c.Load().Shutdown(w.Soon()))
+	require.NoError(w, <-ended)
+}
+
+func loopsPanic(w *world) {
+	loops := map[string]func(*chanq.Consumer[string], func()){
+		"all": func(c *chanq.Consumer[string], leave func()) {
+			for range c.All() {
+				leave()
+			}
+		},
+		"batches": func(c *chanq.Consumer[string], leave func()) {
+			for range c.Batches(1, 0) {
+				leave()
+			}
+		},
+	}
+	leaves := map[string]func(){"panic": func() { panic("a body") }, "goexit": runtime.Goexit}
+	for loop, read := range loops {
+		for way, leave := range leaves {
+			q := w.Queue(loop+"_"+way, chanq.Config{})
+			testdb.Send(w, q, testdb.Texts(numbers(5)...)...)
+			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+			w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 5 })
+			left := make(chan struct{})
+			go func() {
+				defer close(left)
+				defer func() { _ = recover() }()
+				read(c, leave)
+			}()
+			w.within("the loop is left", left)
+			w.Eventually(loop+" "+way+": the rest is back", func() bool { return testdb.Stats(w, q).Ready == 4 })
+			closed(w, c)
+		}
+	}
+}
+
+// moodyContext panics when it is asked for a value of the user's.
+type moodyContext struct{ context.Context }
+
+func (c moodyContext) Value(key any) any {
+	if _, mine := key.(aKey); mine {
+		panic("no such value")
+	}
+	return c.Context.Value(key)
+}
+
+func valuesPanic(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	ids := testdb.Send(w, q, testdb.Texts("asks", "does not")...)
+	c, err := q.Consume(moodyContext{w.Context()}, chanq.ConsumerConfig{Backoff: later})
+	require.NoError(w, err)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
+			if l.Body == "asks" {
+				ctx.Value(aKey{})
+			}
+			return ctx.Err()
+		})
+	}()
+	w.Eventually("both are settled", func() bool { return settled(c) == 2 })
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.NoError(w, <-ended)
+	require.Contains(w, testdb.Get(w, q, ids[0]).LastError, "no such value")
+}

@@ -1,0 +1,502 @@
+package guarantees
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var operating = []test{
+	{"StatsCountsEachState", statsCounts},
+	{"PeekShowsEachStateWithoutClaiming", peek},
+	{"PeekAfterPagesThroughAllThatStays", peekPages},
+	{"GetFindsAMessageWhereverItIs", getFinds},
+	{"CancelDeletesLiveMessages", cancelLive},
+	{"PurgeDeletesEveryMessageOfOneState", purge},
+	{"PurgeFindsAStateBehindManyOfAnother", purgeBehind},
+	{"OperatorsFindAStateBehindManyOfAnotherInOneSlot", operateBehind},
+	{"RedriveMakesTheDeadReadyAgain", redrive},
+	{"RedriveMovesAllTheDeadAlthoughSomeMustStay", redriveAll},
+	{"RedriveIDsMovesTheOnesThatAreMeant", redriveIDs},
+	{"PauseStopsClaimsOfEveryConsumerUntilResume", pause},
+	{"RetainKeepsAckedMessagesForATime", retain},
+	{"QueuesDoNotTouchEachOther", isolation},
+	{"OpenSaysThatTheSchemaIsMissing", noSchema},
+	{"OpenAndMigrateLeaveANewerSchemaAlone", newerSchema},
+	{"ManyMayMigrateAtOnceAndAgain", migrateTogether},
+	{"TheStatementsOfSchemaMakeAQueueByHand", schemaByHand},
+}
+
+// oneOfEach fills a queue with a message of each state.
+func oneOfEach(w *world, q *chanq.Queue[string]) map[chanq.State]chanq.ID {
+	byState := map[chanq.State]chanq.ID{}
+	for _, s := range []chanq.State{chanq.StateDone, chanq.StateDead, chanq.StateLeased} {
+		byState[s] = testdb.Send(w, q, chanq.Message[string]{Body: string(s), DedupKey: string(s), Headers: map[string]string{"is": string(s)}})[0]
+		l := testdb.Lease(w, q, 1, time.Hour)[0]
+		switch s {
+		case chanq.StateDone:
+			require.NoError(w, l.Ack())
+		case chanq.StateDead:
+			require.NoError(w, l.DeadLetter(errors.New("enough")))
+		}
+	}
+	byState[chanq.StateReady] = testdb.Send(w, q, testdb.Texts("ready")...)[0]
+	byState[chanq.StateScheduled] = testdb.Send(w, q, chanq.Message[string]{Body: "scheduled", Delay: time.Hour})[0]
+	return byState
+}
+
+var states = []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone}
+
+func statsCounts(w *world) {
+	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	require.Equal(w, chanq.Stats{Limit: 10_000}, testdb.Stats(w, q))
+	oneOfEach(w, q)
+	require.Equal(w, chanq.Stats{Ready: 1, Scheduled: 1, Leased: 1, Dead: 1, Done: 1}, testdb.Counted(w, q))
+	w.Eventually("the oldest grows older", func() bool { return testdb.Stats(w, q).OldestReady > 20*time.Millisecond })
+	require.Less(w, testdb.Stats(w, q).OldestReady, time.Minute)
+}
+
+func peek(w *world) {
+	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	byState := oneOfEach(w, q)
+	for _, s := range states {
+		entries, err := q.Peek(w.Soon(), s, 10)
+		require.NoError(w, err)
+		require.Len(w, entries, 1, s)
+		require.Equal(w, byState[s], entries[0].ID, s)
+		require.Equal(w, testdb.Get(w, q, byState[s]), entries[0], s)
+	}
+	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+	entries, err := q.Peek(w.Soon(), chanq.StateReady, 2)
+	require.NoError(w, err)
+	require.Len(w, entries, 2)
+	require.Equal(w, "ready", string(entries[0].Body))
+	for _, bad := range []func() error{
+		func() error { _, err := q.Peek(w.Soon(), "gone", 1); return err },
+		func() error { _, err := q.Peek(w.Soon(), chanq.StateReady, 0); return err },
+		func() error { _, err := q.Peek(w.Soon(), chanq.StateReady, 1001); return err },
+		func() error { _, err := q.Purge(w.Soon(), ""); return err },
+		func() error { _, err := q.Redrive(w.Soon(), -1); return err },
+	} {
+		require.Error(w, bad())
+	}
+}
+
+// peekPages pages by 7 through 40 messages of a state, sent as one batch, so that most are
+// due at one time. Between two pages the message that the place is of goes, and so does one
+// that is still to come, and another is sent.
+func peekPages(w *world) {
+	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead} {
+		q := w.Queue(string(s), chanq.Config{})
+		message := func(i int) (m chanq.Message[string]) {
+			m.Priority = chanq.Priority(i%2 + 1)
+			if s == chanq.StateScheduled {
+				m.Delay = time.Hour
+			}
+			return m
+		}
+		ms := make([]chanq.Message[string], 40)
+		for i := range ms {
+			ms[i] = message(i)
+		}
+		testdb.Send(w, q, ms...)
+		remove := q.Cancel
+		if s == chanq.StateLeased || s == chanq.StateDead {
+			leases := testdb.Lease(w, q, len(ms), time.Hour)
+			if s == chanq.StateDead {
+				for _, l := range leases {
+					require.NoError(w, l.DeadLetter(errors.New("enough")))
+				}
+				remove = q.PurgeIDs
+			}
+		}
+		all, err := q.Peek(w.Soon(), s, 1000)
+		require.NoError(w, err)
+		require.Len(w, all, len(ms))
+
+		var stay, shown []chanq.ID
+		page, err := q.Peek(w.Soon(), s, 7)
+		for i := 0; len(page) > 0; i++ {
+			require.NoError(w, err)
+			for _, e := range page {
+				shown = append(shown, e.ID)
+			}
+			last := page[len(page)-1]
+			gone := []chanq.ID{last.ID}
+			if i < 5 {
+				gone = append(gone, all[len(all)-1-i].ID) // from the end, which pages come to last
+			}
+			_, err := remove(w.Soon(), gone...)
+			require.NoError(w, err)
+			if i < 3 && (s == chanq.StateReady || s == chanq.StateScheduled) {
+				testdb.Send(w, q, message(0))
+			}
+			page, err = q.PeekAfter(w.Soon(), last, 7)
+			require.NoError(w, err)
+		}
+		for _, e := range all[:30] { // none of which went before it was shown
+			stay = append(stay, e.ID)
+		}
+		require.Equal(w, stay, known(shown, stay), "%s: each once, and in order", s)
+	}
+	_, err := w.Queue("ready", chanq.Config{}).PeekAfter(w.Soon(), chanq.Entry{}, 1)
+	require.ErrorContains(w, err, `state ""`)
+}
+
+// known are those of the ids that are among these.
+func known(ids, these []chanq.ID) (known []chanq.ID) {
+	for _, id := range ids {
+		if slices.Contains(these, id) {
+			known = append(known, id)
+		}
+	}
+	return known
+}
+
+func getFinds(w *world) {
+	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	for s, id := range oneOfEach(w, q) {
+		e := testdb.Get(w, q, id)
+		require.Equal(w, s, e.State)
+		require.Equal(w, string(s), string(e.Body))
+		switch s {
+		case chanq.StateReady, chanq.StateScheduled:
+			require.Nil(w, e.Headers)
+			require.Zero(w, e.Attempts)
+		default:
+			require.Equal(w, map[string]string{"is": string(s)}, e.Headers)
+			require.Equal(w, string(s), e.DedupKey)
+			require.Equal(w, 1, e.Attempts)
+		}
+		if s == chanq.StateLeased {
+			require.NotEmpty(w, e.LeasedBy)
+		}
+		if s == chanq.StateDead {
+			require.Equal(w, "enough", e.LastError)
+		}
+	}
+	_, err := q.Get(w.Soon(), chanq.NewID())
+	require.ErrorIs(w, err, chanq.ErrNotFound)
+}
+
+func cancelLive(w *world) {
+	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	byState := oneOfEach(w, q)
+	var all []chanq.ID
+	for _, id := range byState {
+		all = append(all, id)
+	}
+	found, err := q.Cancel(w.Soon(), append(all, chanq.NewID())...)
+	require.NoError(w, err)
+	require.ElementsMatch(w, []chanq.ID{byState[chanq.StateReady], byState[chanq.StateScheduled], byState[chanq.StateLeased]}, found)
+	require.Equal(w, chanq.Stats{Dead: 1, Done: 1}, testdb.Counted(w, q))
+	found, err = q.Cancel(w.Soon())
+	require.NoError(w, err)
+	require.Empty(w, found)
+
+	many := testdb.Send(w, q, testdb.Texts(make([]string, 1200)...)...)
+	found, err = q.Cancel(w.Soon(), many...)
+	require.NoError(w, err)
+	require.ElementsMatch(w, many, found)
+}
+
+func purge(w *world) {
+	for _, s := range states {
+		q := w.Queue(string(s)+"_purge", chanq.Config{Retain: time.Hour})
+		byState := oneOfEach(w, q)
+		n, err := q.Purge(w.Soon(), s)
+		require.NoError(w, err)
+		require.Equal(w, 1, n, s)
+		for other, id := range byState {
+			if other == s {
+				w.requireState(q, id, "")
+			} else {
+				w.requireState(q, id, other)
+			}
+		}
+	}
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(make([]string, 1200)...)...) // more than one step
+	n, err := q.Purge(w.Soon(), chanq.StateReady)
+	require.NoError(w, err)
+	require.Equal(w, 1200, n)
+	require.Zero(w, testdb.Counted(w, q))
+}
+
+// operateBehind looks for two messages of an ordered queue among more of one slot than one statement goes
+// through.
+func operateBehind(w *world) {
+	q, ok := w.ordered("work", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
+	if !ok {
+		return
+	}
+	var all []chanq.Message[string]
+	for _, text := range numbers(2200) {
+		all = append(all, chanq.Message[string]{Key: "a", Body: text})
+	}
+	ids := testdb.Send(w, q, all...)
+	later := []chanq.ID{ids[1050], ids[2199]}
+	for _, id := range later {
+		w.Exec("UPDATE chanq_work SET due_at = " + w.sqlTime(1) + " WHERE id = " + w.sqlID(id))
+	}
+	idsOf := func(entries []chanq.Entry, err error) (ids []chanq.ID) {
+		w.Helper()
+		require.NoError(w, err)
+		for _, e := range entries {
+			ids = append(ids, e.ID)
+		}
+		return ids
+	}
+	require.Equal(w, later, idsOf(q.Peek(w.Soon(), chanq.StateScheduled, 10)))
+	require.Equal(w, later[:1], idsOf(q.Peek(w.Soon(), chanq.StateScheduled, 1)))
+	require.Equal(w, later[1:], idsOf(q.PeekAfter(w.Soon(), testdb.Get(w, q, later[0]), 10)))
+	require.Empty(w, idsOf(q.Peek(w.Soon(), chanq.StateLeased, 10)))
+	first := idsOf(q.Peek(w.Soon(), chanq.StateReady, 1000))
+	require.Equal(w, ids[:1000], first)
+	require.Equal(w, append(slices.Clone(ids[1000:1050]), ids[1051:2001]...), idsOf(q.PeekAfter(w.Soon(), testdb.Get(w, q, ids[999]), 1000)))
+
+	n, err := q.Purge(w.Soon(), chanq.StateScheduled)
+	require.NoError(w, err)
+	require.Equal(w, 2, n)
+	require.Equal(w, 2198, testdb.Stats(w, q).Ready)
+	n, err = q.Purge(w.Soon(), chanq.StateReady)
+	require.NoError(w, err)
+	require.Equal(w, 2198, n)
+}
+
+// purgeBehind purges what lies behind many messages of another state in the
+// same range of the claim index.
+func purgeBehind(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("leased")...)
+	testdb.Lease(w, q, 1, 24*time.Hour)
+	batch := make([]chanq.Message[string], 1500)
+	for i := range batch {
+		batch[i].Delay = time.Hour
+	}
+	testdb.Send(w, q, batch...)
+	n, err := q.Purge(w.Soon(), chanq.StateLeased)
+	require.NoError(w, err)
+	require.Equal(w, 1, n)
+}
+
+func kill(w *world, q *chanq.Queue[string], ms ...chanq.Message[string]) []chanq.ID {
+	w.Helper()
+	ids := testdb.Send(w, q, ms...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for _, l := range testdb.Take(w, c, len(ms)) {
+		require.NoError(w, l.DeadLetter(errors.New("killed")))
+	}
+	require.NoError(w, c.Shutdown(w.Soon()))
+	return ids
+}
+
+func redrive(w *world) {
+	q := w.Queue("work", alone)
+	ids := kill(w, q, testdb.Texts("a", "b", "c")...)
+	before := testdb.Get(w, q, ids[0])
+	n, err := q.Redrive(w.Soon(), 2)
+	require.NoError(w, err)
+	require.Equal(w, 2, n)
+	require.Equal(w, chanq.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q))
+	e := testdb.Get(w, q, ids[0])
+	require.Equal(w, chanq.StateReady, e.State, "oldest first")
+	require.Zero(w, e.Attempts)
+	require.Equal(w, "killed", e.LastError, "what happened is kept")
+	require.Greater(w, e.Fence, before.Fence, "no former holder can settle it")
+	require.Equal(w, before.EnqueuedAt, e.EnqueuedAt)
+	n, err = q.Redrive(w.Soon(), 0)
+	require.NoError(w, err)
+	require.Equal(w, 1, n)
+	got := testdb.Lease(w, q, 3, time.Minute)
+	require.ElementsMatch(w, []string{"a", "b", "c"}, testdb.Bodies(got))
+	require.Equal(w, 1, got[0].Attempt)
+
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	require.NoError(w, got[0].DeadLetter(nil))
+	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
+	_, err = q.Redrive(w.Soon(), 0)
+	require.NoError(w, err)
+	require.Equal(w, got[0].ID, testdb.Take(w, c, 1)[0].ID, "consumers of this process are woken")
+}
+
+func redriveAll(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	keyed := chanq.Message[string]{Body: "keyed", DedupKey: "k"}
+	kill(w, q, keyed)
+	kill(w, q, keyed)
+	for range 3 {
+		kill(w, q, testdb.Texts(make([]string, 400)...)...)
+	}
+	n, err := q.Redrive(w.Soon(), 0)
+	require.NoError(w, err)
+	require.Equal(w, 1201, n)
+	require.Equal(w, chanq.Stats{Ready: 1201, Dead: 1}, testdb.Counted(w, q), "one of the two must stay dead")
+	n, err = q.Redrive(w.Soon(), 0)
+	require.NoError(w, err)
+	require.Zero(w, n)
+}
+
+func redriveIDs(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	ids := kill(w, q, testdb.Texts("a", "b", "c")...)
+	moved, err := q.RedriveIDs(w.Soon(), ids[1], ids[2], chanq.NewID())
+	require.NoError(w, err)
+	require.ElementsMatch(w, ids[1:], moved)
+	w.requireState(q, ids[0], chanq.StateDead)
+	moved, err = q.RedriveIDs(w.Soon())
+	require.NoError(w, err)
+	require.Empty(w, moved)
+	require.Equal(w, chanq.Stats{Ready: 2, Dead: 1}, testdb.Counted(w, q), "no IDs are not all of them")
+}
+
+func pause(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	other := w.Queue("other", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("leased")...)
+	consumers := []*chanq.Consumer[string]{testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})}
+	l := testdb.Take(w, consumers[0], 1)[0]
+	require.NoError(w, q.Pause(w.Soon()))
+	require.NoError(w, q.Pause(w.Soon()), "again")
+	require.True(w, testdb.Stats(w, q).Paused)
+	require.False(w, testdb.Stats(w, other).Paused)
+
+	_, db := w.Connect()
+	consumers = append(consumers, testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), chanq.ConsumerConfig{PollMax: 20 * time.Millisecond}))
+	testdb.Send(w, q, testdb.Texts("waits")...)
+	looks := func() []int64 {
+		var n []int64
+		for _, c := range consumers {
+			n = append(n, c.Stats().Looks+c.Stats().EmptyClaims)
+		}
+		return n
+	}
+	before := looks()
+	w.Eventually("each consumer has looked again", func() bool {
+		now := looks()
+		return now[0] > before[0]+3 && now[1] > before[1]+3
+	})
+	require.Equal(w, chanq.Stats{Ready: 1, Leased: 1, Paused: true}, testdb.Counted(w, q))
+	none, err := q.TryLease(w.Soon(), 1, time.Minute)
+	require.NoError(w, err)
+	require.Empty(w, none)
+	require.NoError(w, l.Ack(), "what is leased may be settled")
+	require.NoError(w, l.Wait(w.Soon()))
+
+	require.NoError(w, q.Resume(w.Soon()))
+	select {
+	case got := <-consumers[0].C():
+		require.Equal(w, "waits", got.Body)
+	case got := <-consumers[1].C():
+		require.Equal(w, "waits", got.Body)
+	case <-time.After(testdb.Patience):
+		require.Fail(w, "it is still paused")
+	}
+}
+
+func retain(w *world) {
+	q := w.Queue("work", chanq.Config{Retain: steadyLease})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := testdb.Take(w, c, 1)[0]
+	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.Soon()))
+	e := testdb.Get(w, q, id)
+	require.Equal(w, chanq.StateDone, e.State)
+	require.Equal(w, []byte("a"), e.Body)
+	require.False(w, e.EndedAt.Before(e.EnqueuedAt))
+	w.Eventually("it is no longer kept", func() bool { return testdb.Counted(w, q) == chanq.Stats{} })
+
+	kept := w.Queue("kept", chanq.Config{Retain: time.Hour})
+	id = testdb.Send(w, kept, testdb.Texts("a")...)[0]
+	require.NoError(w, testdb.Lease(w, kept, 1, time.Minute)[0].Ack())
+	// Sent, and acked, again with its ID.
+	testdb.Send(w, kept, chanq.Message[string]{ID: id, Body: "again"})
+	require.NoError(w, testdb.Lease(w, kept, 1, time.Minute)[0].Ack())
+	require.Equal(w, []byte("again"), testdb.Get(w, kept, id).Body)
+}
+
+func isolation(w *world) {
+	a := w.Queue("work", chanq.Config{})
+	b := w.Queue("work_2", chanq.Config{})
+	id := chanq.NewID()
+	testdb.Send(w, a, chanq.Message[string]{ID: id, Body: "a", DedupKey: "k"})
+	testdb.Send(w, b, chanq.Message[string]{ID: id, Body: "b", DedupKey: "k"})
+	require.NoError(w, testdb.Lease(w, a, 1, time.Minute)[0].Ack())
+	require.NoError(w, a.Pause(w.Soon()))
+	l := testdb.Lease(w, b, 1, time.Minute)[0]
+	require.Equal(w, "b", l.Body)
+	require.NoError(w, l.DeadLetter(nil))
+	n, err := a.Redrive(w.Soon(), 0)
+	require.NoError(w, err)
+	require.Zero(w, n)
+	require.Equal(w, chanq.Stats{Paused: true}, testdb.Counted(w, a))
+	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, b))
+}
+
+func noSchema(w *world) {
+	db := w.Open()
+	for range 2 {
+		_, err := chanq.Open[string](w.Soon(), db, "work", chanq.Config{})
+		require.ErrorIs(w, err, chanq.ErrNoSchema)
+		require.ErrorContains(w, err, "chanq migrate work")
+		w.Queue("other", chanq.Config{}) // the registry is there now, the queue is not
+	}
+}
+
+func newerSchema(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	record := w.Statements("work").Record(sqlbatch.Version + 1)
+	_, err := w.DB.ExecContext(w.Soon(), record.Text, record.Args...)
+	require.NoError(w, err)
+	_, err = chanq.Open[string](w.Soon(), w.DB, "work", chanq.Config{})
+	require.ErrorIs(w, err, chanq.ErrNewerSchema)
+	require.ErrorIs(w, chanq.Migrate(w.Soon(), w.Tables(), "work", chanq.Config{}), chanq.ErrNewerSchema)
+	require.ErrorContains(w, err, fmt.Sprint(sqlbatch.Version+1))
+	w.requireState(q, id, chanq.StateReady)
+}
+
+func migrateTogether(w *world) {
+	tables := w.Tables()
+	_, second := w.ConnectTables()
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			to := tables
+			if i%2 == 1 {
+				to = second
+			}
+			if err := chanq.Migrate(w.Soon(), to, fmt.Sprintf("queue%d", i%3), chanq.Config{}); err != nil {
+				w.Errorf("migrate: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	q := testdb.OpenOn[string](w, w.DB, "queue0", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	require.NoError(w, q.Pause(w.Soon()))
+	require.NoError(w, chanq.Migrate(w.Soon(), second, "queue0", chanq.Config{}))
+	w.requireState(q, id, chanq.StateReady)
+	require.True(w, testdb.Stats(w, q).Paused, "migrating again changes nothing")
+}
+
+func schemaByHand(w *world) {
+	list, err := chanq.Schema(w.Engine.Dialect, "work", chanq.Config{})
+	require.NoError(w, err)
+	for range 2 {
+		for _, text := range list {
+			w.Define(text)
+		}
+	}
+	q := testdb.OpenOn[string](w, w.Open(), "work", chanq.Config{Retain: time.Hour})
+	oneOfEach(w, q)
+}

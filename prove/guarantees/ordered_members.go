@@ -1,0 +1,176 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Ordered queues: several consumers, which come, go and fail.
+
+var orderedMembers = []test{
+	{"G10_TheOrderOfKeysIsKeptWhileConsumersComeAndGo", keysOfMany},
+	{"G10_TheOrderOfKeysIsKeptWhileAConsumerIsCutOff", keysCutOff},
+	{"TryLeaseKeepsTheSlotsOfWhatItHoldsAndNoOthers", slotsOfAGuest},
+	{"AStoppedConsumerGivesBackASlotOnceItsAckTxHasCommitted", slotInTx},
+}
+
+// orderedStatements builds the statements of the queue, to know them when they pass.
+func (w *world) orderedStatements() sqlbatch.Queue {
+	return w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "work", Slots: 4})
+}
+
+func claimsSlots(op faultdb.Op, q sqlbatch.Queue) bool {
+	for _, c := range []sqlbatch.SlotClaim{{Rows: 1, Suspects: true}, {Rows: 1, Suspects: true, Mine: true}, {Rows: 1}, {Rows: 1, Mine: true}} {
+		c.Parts = make([]sqlbatch.SlotPart, 1)
+		if testdb.Runs(op, q.ClaimSlots(c)) {
+			return true
+		}
+	}
+	return false
+}
+
+// keysOfMany has consumers come and go while many messages are sent and handled.
+func keysOfMany(w *world) {
+	q := w.keys(chanq.Config{Slots: 16})
+	ms, sent := manyKeys(50, 40/testdb.Slowness/testdb.Slowness)
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 50})
+	r := &recorder{}
+	var done sync.WaitGroup
+	done.Go(func() {
+		for _, m := range ms {
+			p.C() <- m
+		}
+	})
+	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 16}
+	start := func() *chanq.Consumer[string] {
+		_, db := w.Connect()
+		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{}) // all go in peace: no lease runs out
+		done.Go(func() {
+			_ = c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
+				from := time.Now()
+				<-time.After(time.Millisecond)
+				r.note(l, from, true)
+				return nil
+			})
+		})
+		return c
+	}
+	all := []*chanq.Consumer[string]{start()}
+	for range 3 {
+		all = append(all, start())
+		c := all[len(all)-1]
+		w.Eventually("the new one has slots", func() bool { return c.Stats().Slots > 0 })
+		require.NoError(w, all[len(all)-2].Shutdown(w.Soon()))
+	}
+	w.emptied(q, r, sent)
+	for _, c := range all {
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+	done.Wait()
+	r.judge(w, sent)
+}
+
+// keysCutOff has one of two consumers lose its database for longer than its lease, and find
+// it again.
+func keysCutOff(w *world) {
+	q := w.keys(chanq.Config{Slots: 8})
+	ms, sent := manyKeys(30, 60/testdb.Slowness)
+	testdb.Send(w, q, ms...)
+	r := &recorder{}
+	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 8}
+	var done sync.WaitGroup
+	start := func() (*faultdb.Connector, *chanq.Consumer[string]) {
+		faults, db := w.Connect()
+		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{LeaseFor: steadyLease, Prefetch: 50})
+		done.Go(func() {
+			_ = c.Handle(3, func(_ context.Context, l *chanq.Lease[string]) error {
+				from := time.Now()
+				<-time.After(5 * time.Millisecond)
+				until := time.Now() // its next one may be on its way before Wait returns
+				err := l.Ack()
+				if err == nil {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Until(l.Deadline()))
+					defer cancel()
+					err = l.Wait(ctx)
+				}
+				r.noteUntil(l, from, until, !errors.Is(err, chanq.ErrLeaseLost)) // what is unknown was done, or comes again
+				return nil
+			})
+		})
+		return faults, c
+	}
+	faults, a := start()
+	_, b := start()
+	w.Eventually("both have slots", func() bool { return a.Stats().Slots > 0 && b.Stats().Slots > 0 })
+	for range 2 {
+		broken := w.Broken(false)
+		faults.Inject(func(faultdb.Op) faultdb.Fault { return broken })
+		faults.CutAll(w.Failure(sqlbatch.Unknown))
+		w.Eventually("the other one has all", func() bool { return b.Stats().Slots == 8 })
+		faults.Inject(nil)
+		w.Eventually("both have slots again", func() bool { return a.Stats().Slots > 0 })
+	}
+	w.emptied(q, r, sent)
+	require.NoError(w, a.Shutdown(w.Soon()))
+	require.NoError(w, b.Shutdown(w.Soon()))
+	done.Wait()
+	r.judge(w, sent)
+}
+
+func slotsOfAGuest(w *world) {
+	q := w.keys(chanq.Config{})
+	testdb.Send(w, q, keyed("a", 1, 1)...)
+	lease := func(messages, slots int) []*chanq.Lease[string] {
+		got, err := q.TryLease(w.Soon(), 10, time.Hour)
+		require.NoError(w, err)
+		require.Len(w, got, messages)
+		all, err := q.Slots(w.Soon())
+		require.NoError(w, err)
+		require.Len(w, all, 4)
+		owned := 0
+		for _, s := range all {
+			if s.Owner != "" {
+				owned++
+			}
+		}
+		require.Equal(w, slots, owned)
+		return got
+	}
+	held := lease(1, 1)
+	lease(0, 1)
+	require.NoError(w, held[0].Ack())
+	lease(0, 0)
+}
+
+// slotInTx has a reader keep the stopped consumer from its end, which frees all slots.
+func slotInTx(w *world) {
+	q := w.keys(chanq.Config{Slots: 2})
+	other := "b"
+	for i := 0; sqlbatch.SlotOf(other, chanq.ID{}, 2) == sqlbatch.SlotOf("a", chanq.ID{}, 2); i++ {
+		other = fmt.Sprint("b", i)
+	}
+	testdb.Send(w, q, append(keyed("a", 1, 2), keyed(other, 1, 1)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	leases := testdb.Take(w, c, 2)
+	if leases[0].Key != "a" {
+		leases[0], leases[1] = leases[1], leases[0]
+	}
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, leases[0].AckTx(w.Soon(), tx))
+	c.Stop()
+	require.NoError(w, tx.Commit())
+	d := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	w.ack(w.next(d, "a/2"))
+	w.ack(leases[1])
+}

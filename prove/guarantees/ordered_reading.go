@@ -1,0 +1,283 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// Ordered queues: each way of reading, and how much is read at once.
+
+var orderedReading = []test{
+	{"ABatchHasOneMessageOfAKey", keysOfABatch},
+	{"ReceiveTakesOneMessageOfAKey", keysOfReceive},
+	{"G10_TryLeaseTakesOneMessageOfAKeyAndClosesIt", keysOfTryLease},
+	{"G10_PipesKeepTheOrderOfKeys", keysThroughPipes},
+	{"MaxExtendOfAnOrderedMessageCountsFromItsHandOut", keyMaxExtend},
+	{"AnAckForWhichTheNextOfItsKeyWaitsDoesNotLinger", keyAwaited},
+	{"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone", keyHot},
+	{"G11_WhatWaitsForItsKeyKeepsNoRetryFromBeingClaimed", keyOfLarge},
+	{"NoMoreKeysThanMaxKeysAreAtWork", keysAtWork},
+	{"NoMoreKeysThanMaxKeysAreLeasedByTryLease", keysOfGuests},
+	{"G06_StopGivesBackWhatWaitsForItsKey", keyStopped},
+	{"G07_OfSuspectsOfAnOrderedQueueOneIsHeldAtATime", keySuspects},
+}
+
+func keysOfABatch(w *world) {
+	q := w.keys(chanq.Config{})
+	ms, sent := manyKeys(5, 10)
+	testdb.Send(w, q, ms...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	r := &recorder{}
+	n := 0
+	for batch := range c.Batches(100, 20*time.Millisecond) {
+		keys := map[string]bool{}
+		from := time.Now()
+		for _, l := range batch {
+			require.False(w, keys[l.Key], l.Key)
+			keys[l.Key] = true
+			r.note(l, from, true)
+		}
+		require.NoError(w, chanq.AckAll(w.Soon(), batch...))
+		if n += len(batch); n == len(ms) {
+			break
+		}
+	}
+	r.judge(w, sent)
+}
+
+func keysOfReceive(w *world) {
+	q := w.keys(chanq.Config{})
+	ms, sent := manyKeys(3, 4)
+	testdb.Send(w, q, ms...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	r := &recorder{}
+	for n := 0; n < len(ms); {
+		got, err := c.Receive(w.Soon(), 100)
+		require.NoError(w, err)
+		keys := map[string]bool{}
+		for _, l := range got {
+			require.False(w, keys[l.Key], l.Key)
+			keys[l.Key] = true
+			r.note(l, time.Now(), true)
+		}
+		require.NoError(w, chanq.AckAll(w.Soon(), got...))
+		n += len(got)
+	}
+	r.judge(w, sent)
+}
+
+func keysOfTryLease(w *world) {
+	q := w.keys(chanq.Config{})
+	ms, _ := manyKeys(3, 2)
+	testdb.Send(w, q, ms...)
+	first, err := q.TryLease(w.Soon(), 10, time.Minute)
+	require.NoError(w, err)
+	require.ElementsMatch(w, []string{"key0/1", "key1/1", "key2/1"}, testdb.Bodies(first))
+	more, err := q.TryLease(w.Soon(), 10, time.Minute)
+	require.NoError(w, err)
+	require.Empty(w, more, "their keys are closed")
+	require.NoError(w, first[0].Ack())
+	require.NoError(w, first[1].Nack(time.Hour, nil))
+	more, err = q.TryLease(w.Soon(), 10, time.Minute)
+	require.NoError(w, err)
+	require.Equal(w, []string{first[0].Key + "/2"}, testdb.Bodies(more))
+	require.Equal(w, 1, more[0].Attempt, "what was given back does not count")
+	require.NoError(w, first[2].Extend(w.Soon(), 2*time.Minute))
+	require.Greater(w, time.Until(first[2].Deadline()), time.Minute)
+}
+
+func keysThroughPipes(w *world) {
+	q := w.keys(chanq.Config{})
+	out := w.Queue("out", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
+	ms, sent := manyKeys(6, 20)
+	testdb.Send(w, q, ms...)
+	from := testdb.Start(w, q, chanq.ConsumerConfig{})
+	to := testdb.Produce(w, out, chanq.ProducerConfig{})
+	c := testdb.Start(w, out, chanq.ConsumerConfig{})
+	r := &recorder{}
+	var done sync.WaitGroup
+	done.Go(func() {
+		_ = chanq.Pipe(from, to, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			return []chanq.Message[string]{{Key: l.Key, Body: l.Body}}, nil
+		})
+	})
+	done.Go(func() { _ = c.Handle(4, r.handle) })
+	w.emptied(out, r, sent)
+	require.NoError(w, from.Shutdown(w.Soon()))
+	require.NoError(w, c.Shutdown(w.Soon()))
+	done.Wait()
+	r.judge(w, sent)
+}
+
+func keyMaxExtend(w *world) {
+	q := w.keys(chanq.Config{})
+	testdb.Send(w, q, keyed("a", 1, 2)...)
+	began := time.Now()
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease, MaxExtend: steadyLease})
+	l := w.next(c, "a/1")
+	w.Eventually("the next one waits", func() bool { return c.Stats().Waiting == 1 })
+	w.Eventually("MaxExtend is over", func() bool {
+		require.NoError(w, l.Extend(w.Soon(), steadyLease))
+		return time.Since(began) > 2*steadyLease
+	})
+	w.ack(l)
+	two := w.next(c, "a/2")
+	require.Equal(w, 1, two.Attempt, "it was not lost while it waited")
+	w.ack(two)
+}
+
+func keyAwaited(w *world) {
+	q := w.keys(chanq.Config{})
+	testdb.Send(w, q, keyed("a", 1, 3)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Linger: time.Minute})
+	l := w.next(c, "a/1")
+	w.Eventually("the next ones wait", func() bool { return c.Stats().Waiting == 2 })
+	began := time.Now()
+	require.NoError(w, l.Ack())
+	require.NoError(w, w.next(c, "a/2").Ack())
+	w.ack(w.next(c, "a/3"))
+	require.Less(w, time.Since(began), time.Minute)
+}
+
+func keyHot(w *world) {
+	q := w.keys(chanq.Config{})
+	const hot = 2000
+	testdb.Send(w, q, keyed("hot", 1, hot)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 100})
+	l := w.next(c, "hot/1")
+	w.Eventually("its slot is stalled", func() bool { return c.Stats().StalledSlots == 1 })
+	w.closed(q, c)
+	s := c.Stats()
+	require.LessOrEqual(w, s.Waiting, 100/4+1)
+	require.LessOrEqual(w, s.Held, 100/4+2)
+	w.ack(l)
+	for i := 2; i <= 200; i++ {
+		w.ack(w.next(c, fmt.Sprint("hot/", i)))
+	}
+}
+
+func keyOfLarge(w *world) {
+	q := w.keys(chanq.Config{Slots: 1})
+	body := func(i int) string { return fmt.Sprint(strings.Repeat("x", 1000), i) }
+	const count = 10
+	for i := range count {
+		testdb.Send(w, q, chanq.Message[string]{Key: "a", Body: body(i)})
+	}
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 4000})
+	first := w.next(c, body(0))
+	w.Eventually("there is no room for more bytes", func() bool { return c.Stats().Waiting >= 3 })
+	require.NoError(w, first.Nack(0, errors.New("again")))
+	for i := range count {
+		w.ack(w.next(c, body(i)))
+	}
+}
+
+func keysAtWork(w *world) {
+	q := w.keys(chanq.Config{Slots: 2, MaxKeys: 3})
+	ms, sent := manyKeys(40, 3)
+	testdb.Send(w, q, ms...)
+	r := &recorder{}
+	var now, most atomic.Int64
+	var done sync.WaitGroup
+	for range 2 {
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		done.Go(func() {
+			_ = c.Handle(20, func(_ context.Context, l *chanq.Lease[string]) error {
+				from := time.Now()
+				n := now.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				<-time.After(2 * time.Millisecond)
+				for most.Load() < 3 && time.Since(from) < time.Second { // the others are on their way
+					<-time.After(time.Millisecond)
+				}
+				now.Add(-1)
+				r.note(l, from, true)
+				return nil
+			})
+		})
+		defer c.Stop()
+	}
+	w.emptied(q, r, sent)
+	r.judge(w, sent)
+	require.EqualValues(w, 3, most.Load())
+}
+
+func keysOfGuests(w *world) {
+	q := w.keys(chanq.Config{Slots: 2, MaxKeys: 3})
+	ms, _ := manyKeys(40, 1)
+	testdb.Send(w, q, ms...)
+	lease := func(n int) []*chanq.Lease[string] {
+		got, err := q.TryLease(w.Soon(), 10, time.Minute)
+		require.NoError(w, err)
+		require.Len(w, got, n)
+		return got
+	}
+	first := lease(3)
+	lease(0)
+	require.NoError(w, first[0].Ack())
+	require.NoError(w, first[1].Nack(time.Hour, nil))
+	lease(2)
+	lease(0)
+}
+
+func keyStopped(w *world) {
+	q := w.keys(chanq.Config{})
+	ms, _ := manyKeys(3, 5)
+	testdb.Send(w, q, ms...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := testdb.Take(w, c, 1)[0]
+	w.Eventually("others wait", func() bool { return c.Stats().Held == len(ms) })
+	c.Stop()
+	w.Eventually("they are given back", func() bool { return testdb.Counted(w, q).Ready == len(ms)-1 })
+	w.ack(l)
+	require.NoError(w, c.Shutdown(w.Soon()))
+	entries, err := q.Peek(w.Soon(), chanq.StateReady, 100)
+	require.NoError(w, err)
+	require.Len(w, entries, len(ms)-1)
+	for _, e := range entries {
+		require.Zero(w, e.Attempts)
+	}
+	members, err := q.Members(w.Soon())
+	require.NoError(w, err)
+	require.Empty(w, members)
+}
+
+// keySuspects has leases run out twice, as of processes that died.
+func keySuspects(w *world) {
+	q := w.keys(chanq.Config{})
+	ms, _ := manyKeys(4, 2)
+	testdb.Send(w, q, ms...)
+	for range 2 {
+		var all []*chanq.Lease[string]
+		all, err := q.TryLease(w.Soon(), 10, shortLease)
+		require.NoError(w, err)
+		require.Len(w, all, 4)
+		for _, l := range all {
+			<-l.Context().Done()
+		}
+		w.Eventually("the leases have ended in the database, too", func() bool { return testdb.Counted(w, q).Leased == 0 })
+	}
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for range 4 {
+		l := testdb.Take(w, c, 1)[0]
+		require.Equal(w, 3, l.Attempt)
+		select {
+		case o := <-c.C():
+			require.Fail(w, "a second suspect", o.Body)
+		case <-time.After(300 * time.Millisecond):
+		}
+		w.ack(l)
+		w.ack(w.next(c, l.Key+"/2"))
+	}
+}

@@ -1,0 +1,156 @@
+package guarantees
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// How soon the slots of an ordered queue are where they should be.
+var orderedSlots = []test{
+	{"WhoJoinsHasItsShareOfTheSlotsInThreeSeconds", slotsOfOneThatJoins},
+	{"WhoIsBusyGivesBackSlotsToo", slotsOfOneThatIsBusy},
+	{"TheSlotsOfOneThatLeavesAreTakenAtOnce", slotsOfOneThatLeaves},
+	{"TheSlotsOfOneThatIsCutOffAreTakenWhenItsLeaseIsOver", slotsOfOneThatIsCutOff},
+	{"ASlotThatIsAtWorkIsGivenBackWhenItsHandlerHasReturned", slotsAtWork},
+	{"AnIdleConsumerOfAnOrderedQueueLooksOnceASecond", slotsIdle},
+}
+
+const manySlots = 16
+
+// Bounds, from the last change until the slots are balanced.
+const (
+	balanceWithin = testdb.Slowness * 3 * time.Second
+	leaveWithin   = testdb.Slowness * 500 * time.Millisecond
+	cutOffWithin  = testdb.Slowness*2*time.Second + slotLease
+	slotLease     = steadyLease
+)
+
+// slotsBalanced waits until each of the consumers has as many slots, and requires that it
+// took no longer than that.
+func (w *world) slotsBalanced(within time.Duration, consumers ...*chanq.Consumer[string]) {
+	w.Helper()
+	began := time.Now()
+	w.Eventually("the slots are balanced", func() bool {
+		total := 0
+		for _, c := range consumers {
+			n := c.Stats().Slots
+			if n > (manySlots+len(consumers)-1)/len(consumers) {
+				return false
+			}
+			total += n
+		}
+		return total == manySlots
+	})
+	took := time.Since(began)
+	w.Logf("balanced after %v", took)
+	require.LessOrEqual(w, took, within)
+}
+
+// manySlotted is a queue, and starts consumers of it, each on its own connections or on the
+// test's.
+func (w *world) manySlotted(lease time.Duration) (q *chanq.Queue[string], apart func() (*faultdb.Connector, *chanq.Consumer[string]), here func() *chanq.Consumer[string]) {
+	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: manySlots, History: chanq.HistoryOff} // whose statements are others
+	q = w.keys(cfg)
+	consume := chanq.ConsumerConfig{LeaseFor: lease, Prefetch: 32}
+	return q, func() (*faultdb.Connector, *chanq.Consumer[string]) {
+			faults, db := w.Connect()
+			return faults, testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), consume)
+		}, func() *chanq.Consumer[string] {
+			return testdb.Start(w, q, consume)
+		}
+}
+
+func slotsOfOneThatJoins(w *world) {
+	_, start, _ := w.manySlotted(slotLease)
+	var all []*chanq.Consumer[string]
+	for range 4 {
+		_, c := start()
+		all = append(all, c)
+		w.slotsBalanced(balanceWithin, all...)
+	}
+}
+
+// slotsOfOneThatIsBusy has nobody read: no claim follows on the first.
+func slotsOfOneThatIsBusy(w *world) {
+	q, start, _ := w.manySlotted(slotLease)
+	for i := range 300 {
+		testdb.Send(w, q, chanq.Message[string]{Body: "x", Key: string(rune('A' + i%60))})
+	}
+	_, a := start()
+	w.Eventually("it waits for readers", func() bool { return a.Stats().Buffered > 0 })
+	_, b := start()
+	w.slotsBalanced(balanceWithin, a, b)
+}
+
+func slotsOfOneThatLeaves(w *world) {
+	_, _, start := w.manySlotted(slotLease)
+	a, b := start(), start()
+	w.slotsBalanced(balanceWithin+slotLease, a, b)
+	require.NoError(w, a.Shutdown(w.Soon()))
+	w.slotsBalanced(leaveWithin, b)
+}
+
+func slotsOfOneThatIsCutOff(w *world) {
+	_, start, _ := w.manySlotted(slotLease)
+	faults, a := start()
+	_, b := start()
+	w.slotsBalanced(balanceWithin, a, b)
+	broken := w.Broken(false)
+	faults.Inject(func(faultdb.Op) faultdb.Fault { return broken })
+	faults.CutAll(w.Failure(sqlbatch.Unknown))
+	w.slotsBalanced(cutOffWithin, b)
+	w.Eventually("it knows that it has none", func() bool { return a.Stats().Slots == 0 })
+	faults.Inject(nil)
+	w.slotsBalanced(balanceWithin+testdb.Slowness*20*time.Second, a, b) // who needs seconds for what the other gave back waits for half a minute more
+}
+
+// slotsAtWork has a handler hold a message of each slot while another consumer joins.
+func slotsAtWork(w *world) {
+	q, start, _ := w.manySlotted(10 * slotLease) // none may end
+	for slot, found := 0, map[int]bool{}; len(found) < manySlots; slot++ {
+		key := string(rune('0' + slot))
+		if s := sqlbatch.SlotOf(key, [16]byte{}, manySlots); !found[s] {
+			found[s] = true
+			testdb.Send(w, q, chanq.Message[string]{Key: key, Body: key})
+		}
+	}
+	_, a := start()
+	leases := testdb.Take(w, a, manySlots)
+	_, b := start()
+	w.Eventually("the other one is there", func() bool {
+		members, err := q.Members(w.Soon())
+		return err == nil && len(members) == 2
+	})
+	began := time.Now()
+	w.Eventually("there was time for three looks", func() bool { return time.Since(began) > 3*time.Second })
+	require.Zero(w, b.Stats().Slots, "all are at work")
+	for _, l := range leases {
+		require.NoError(w, l.Ack())
+	}
+	w.slotsBalanced(balanceWithin, a, b)
+}
+
+// slotsIdle counts the statements from the eleventh look on: until then the members may
+// count as changed. Heartbeats are no queries.
+func slotsIdle(w *world) {
+	_, start, _ := w.manySlotted(slotLease)
+	faults, c := start()
+	w.Eventually("looks are once a second", func() bool { return c.Stats().Looks > 10 })
+	var queries atomic.Int64
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind == faultdb.Query {
+			queries.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	began := time.Now()
+	w.Eventually("four looks", func() bool { return queries.Load() >= 4 })
+	require.GreaterOrEqual(w, time.Since(began), 2*time.Second, "one was about to begin")
+}

@@ -1,0 +1,148 @@
+package guarantees
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/keyorder"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What tests of ordered queues are made of.
+
+// keys is a queue that keeps the order of keys.
+func (w *world) keys(cfg chanq.Config) *chanq.Queue[string] {
+	w.Helper()
+	if w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "work", Slots: 4}).Slots(nil).Text == "" {
+		w.Skip("this engine has no ordered queues yet")
+	}
+	cfg.Kind = chanq.KindOrdered
+	if cfg.Slots == 0 {
+		cfg.Slots = 4
+	}
+	return w.Queue("work", cfg)
+}
+
+// keyed are messages of a key, numbered.
+func keyed(key string, from, to int) (ms []chanq.Message[string]) {
+	for i := from; i <= to; i++ {
+		ms = append(ms, chanq.Message[string]{Key: key, Body: fmt.Sprint(key, "/", i)})
+	}
+	return ms
+}
+
+// take receives one message, which must be this one.
+func (w *world) next(c *chanq.Consumer[string], body string) *chanq.Lease[string] {
+	w.Helper()
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, body, l.Body)
+	return l
+}
+
+// closed sends a message of another key, and receives that: those of the key that is
+// closed did not come before, though they had more time.
+func (w *world) closed(q *chanq.Queue[string], c *chanq.Consumer[string]) {
+	w.Helper()
+	for i, found := 0, 0; found < 3; i++ {
+		key := fmt.Sprint("other", i)
+		if slot := sqlbatch.SlotOf(key, chanq.ID{}, 4); slot == sqlbatch.SlotOf("hot", chanq.ID{}, 4) {
+			continue // which may be stalled
+		}
+		found++
+		testdb.Send(w, q, chanq.Message[string]{Key: key, Body: "other"})
+		require.NoError(w, w.next(c, "other").Ack())
+		require.NoError(w, c.Flush(w.Soon()))
+	}
+}
+
+func (w *world) ack(l *chanq.Lease[string]) {
+	w.Helper()
+	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.Soon()))
+}
+
+// recorder notes what handlers were given.
+type recorder struct {
+	mu      sync.Mutex
+	history []keyorder.Handled
+	seen    map[string]bool // bodies
+}
+
+// note notes a lease whose handler began at from, and is done; ended says that its ack is
+// in the database.
+func (r *recorder) note(l *chanq.Lease[string], from time.Time, ended bool) {
+	r.noteUntil(l, from, time.Now(), ended)
+}
+
+// noteUntil is note for a handler that was done with it at until.
+func (r *recorder) noteUntil(l *chanq.Lease[string], from, until time.Time, ended bool) {
+	if d := l.Deadline(); d.Before(until) {
+		until = d
+	}
+	key, number, _ := strings.Cut(l.Body, "/")
+	n, _ := strconv.Atoi(number)
+	r.mu.Lock()
+	r.history = append(r.history, keyorder.Handled{Key: key, Number: n, From: from, Until: until, Ended: ended})
+	if r.seen == nil {
+		r.seen = map[string]bool{}
+	}
+	r.seen[l.Body] = true
+	r.mu.Unlock()
+}
+
+// messages is how many were handled, each counted once.
+func (r *recorder) messages() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.seen)
+}
+
+// handle is a handler that notes what it is given.
+func (r *recorder) handle(_ context.Context, l *chanq.Lease[string]) error {
+	r.note(l, time.Now(), true)
+	return nil
+}
+
+func (r *recorder) judge(w *world, sent map[string]int) {
+	w.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := keyorder.Judge(r.history, sent)
+	require.True(w, v.OK(), v.String())
+}
+
+// manyKeys are messages of so many keys, of each so many, one of each key after another.
+func manyKeys(keys, each int) (ms []chanq.Message[string], sent map[string]int) {
+	sent = map[string]int{}
+	for i := range each {
+		for k := range keys {
+			key := fmt.Sprint("key", k)
+			sent[key] = each
+			ms = append(ms, keyed(key, i+1, i+1)...)
+		}
+	}
+	return ms, sent
+}
+
+// emptied waits until all messages were handled, and the queue has nothing more to hand out.
+// Counts alone do not tell: some databases leave out what somebody has locked.
+func (w *world) emptied(q *chanq.Queue[string], r *recorder, sent map[string]int) {
+	w.Helper()
+	n := 0
+	for _, each := range sent {
+		n += each
+	}
+	w.Eventually("all are handled", func() bool { return r.messages() >= n })
+	w.Eventually("the queue is empty", func() bool {
+		s := testdb.Counted(w, q)
+		return s.Ready+s.Leased+s.Scheduled == 0
+	})
+}

@@ -1,0 +1,362 @@
+package guarantees
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var outages = []test{
+	{"G01_ConsumerAndProducerOutliveAnOutage", outage},
+	{"AnOutageEndsWithItsConsumerAndProducer", outageOfWhoEnds},
+	{"APermanentErrorEndsTheConsumerThroughErr", permanent},
+	{"APermanentErrorOfASettleEndsTheConsumer", permanentSettle},
+	{"APermanentErrorIsReturnedBySend", permanentSend},
+	{"AnErrorThatPassesIsNotSeen", passing},
+	{"AStatementThatHangsEndsAtItsDeadline", hangs},
+	{"AnIdleConsumerCostsOneStatementAPollMax", idle},
+	{"MessagesOfOtherProcessesAreFoundByPolling", polling},
+	{"NothingIsStoredByACallWhoseArgumentsAreWrong", nothingWritten},
+}
+
+// log collects the events of Availability.
+type log struct {
+	mu     sync.Mutex
+	events []chanq.AvailabilityEvent
+}
+
+func (l *log) add(e chanq.AvailabilityEvent) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, e)
+}
+
+func (l *log) of(part string) (up, down int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		switch {
+		case e.Part != part:
+		case e.Up:
+			up++
+		default:
+			down++
+		}
+	}
+	return up, down
+}
+
+func outage(w *world) {
+	for i, f := range []faultdb.Fault{
+		faultdb.Cut(w.Failure(sqlbatch.Unknown)),
+		faultdb.Fail(w.Failure(sqlbatch.Refused)),
+	} {
+		var l log
+		cfg := chanq.Config{Hooks: chanq.Hooks{Availability: l.add}}
+		q := w.Queue(fmt.Sprint("work", i), cfg)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "before"})
+		require.NoError(w, err)
+		held := testdb.Take(w, c, 1)[0]
+
+		var struck atomic.Int64
+		w.Faults.Inject(func(faultdb.Op) faultdb.Fault {
+			struck.Add(1)
+			return f
+		})
+		w.Faults.CutAll(w.Failure(sqlbatch.Unknown))
+		sent := make(chan error, 1)
+		go func() {
+			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "during"})
+			sent <- err
+		}()
+		require.NoError(w, held.Ack())
+		down := func(part string) bool { up, down := l.of(part); return up == 0 && down == 1 }
+		w.Eventually("both have told", func() bool { return down("consumer") && down("producer") })
+		from := struck.Load()
+		w.Eventually("they try again and again", func() bool { return struck.Load() > from+10 })
+		require.True(w, down("consumer") && down("producer"), "once")
+		require.Empty(w, sent)
+		select {
+		case _, open := <-c.C():
+			require.True(w, open, "the channel stays open")
+		default:
+		}
+		require.NoError(w, c.Err())
+
+		w.Faults.Inject(nil)
+		require.NoError(w, <-sent)
+		require.NoError(w, held.Wait(w.Soon()))
+		for {
+			l := testdb.Take(w, c, 1)[0]
+			require.NoError(w, l.Ack())
+			if l.Body == "during" {
+				break
+			}
+		}
+		require.NoError(w, c.Flush(w.Soon()))
+		back := func(part string) bool { up, down := l.of(part); return up == 1 && down == 1 }
+		w.Eventually("both have told of the end", func() bool { return back("consumer") && back("producer") })
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+}
+
+// Whoever counts those that are in an outage, as metrics and probes do, must not count one for ever that was
+// stopped in it.
+func outageOfWhoEnds(w *world) {
+	var l log
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: l.add}})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	testdb.SendBy(w, p, chanq.Message[string]{Body: "before"})
+	held := testdb.Take(w, c, 1)[0]
+	w.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(w.Failure(sqlbatch.Refused)) })
+	require.NoError(w, held.Ack())
+	sent := make(chan error, 1)
+	go func() { // ends with Close
+		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "during"})
+		sent <- err
+	}()
+	w.Eventually("both have told", func() bool {
+		_, consumers := l.of("consumer")
+		_, producers := l.of("producer")
+		return consumers == 1 && producers == 1
+	})
+	over, cancel := context.WithCancel(context.Background())
+	cancel() // the database does not come back
+	require.Error(w, c.Shutdown(over))
+	_ = p.Close(over) // the error is Send's
+	require.Error(w, <-sent)
+	w.Eventually("both outages are over", func() bool {
+		consumers, _ := l.of("consumer")
+		producers, _ := l.of("producer")
+		return consumers == 1 && producers == 1
+	})
+	w.Faults.Inject(nil)
+	require.Len(w, l.events, 4, "nothing comes later")
+	for _, e := range l.events {
+		require.Equal(w, e.Up, e.Ended, "nobody knows whether it answers")
+		require.Equal(w, e.Up, e.Down > 0)
+	}
+}
+
+func permanent(w *world) {
+	for i, class := range []sqlbatch.Class{sqlbatch.Permanent, sqlbatch.NoSchema} {
+		name := fmt.Sprint("work", i)
+		q := w.Queue(name, chanq.Config{})
+		testdb.Send(w, q, testdb.Texts("a", "b")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+		leases := testdb.Take(w, c, 2)
+		cause := w.Failure(class)
+		st := w.Statements(name)
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			// Where a session asks whether the statement compiles, it hears the same.
+			asked := op
+			if op.Kind == faultdb.Prepare {
+				asked.Kind = faultdb.Query
+			}
+			if claims(asked, st) || looks(asked, st) {
+				return faultdb.Fail(cause)
+			}
+			return faultdb.Fault{}
+		})
+		require.NoError(w, leases[0].Ack())
+		select {
+		case _, open := <-c.C():
+			require.False(w, open)
+		case <-time.After(testdb.Patience):
+			require.Fail(w, "the channel stays open")
+		}
+		require.ErrorIs(w, c.Err(), cause)
+		var op *chanq.OpError
+		require.ErrorAs(w, c.Err(), &op)
+		require.Equal(w, "claim", op.Op)
+		if class == sqlbatch.NoSchema {
+			require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
+			require.ErrorContains(w, c.Err(), "chanq migrate "+name)
+		}
+		require.ErrorIs(w, c.Handle(1, func(context.Context, *chanq.Lease[string]) error { return nil }), cause)
+		require.NoError(w, leases[1].Ack(), "what is delivered may be settled")
+		require.NoError(w, leases[1].Wait(w.Soon()))
+		require.NoError(w, c.Shutdown(w.Soon()))
+		w.Faults.Inject(nil)
+		require.Zero(w, testdb.Counted(w, q))
+	}
+}
+
+func permanentSettle(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := testdb.Take(w, c, 1)[0]
+	cause := w.Failure(sqlbatch.Permanent)
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if acks(op, st) {
+			return faultdb.Fail(cause)
+		}
+		return faultdb.Fault{}
+	})
+	require.NoError(w, l.Ack())
+	require.ErrorIs(w, l.Wait(w.Soon()), cause)
+	closed(w, c)
+	require.ErrorIs(w, c.Err(), cause)
+}
+
+func permanentSend(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	cause := w.Failure(sqlbatch.Permanent)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind == faultdb.Exec {
+			return faultdb.Fail(cause)
+		}
+		return faultdb.Fault{}
+	})
+	_, err := p.Send(w.Soon(), chanq.Message[string]{})
+	require.ErrorIs(w, err, cause)
+	var op *chanq.OpError
+	require.ErrorAs(w, err, &op)
+	require.False(w, op.Unknown)
+	w.Faults.Inject(nil)
+	_, err = p.Send(w.Soon(), chanq.Message[string]{})
+	require.NoError(w, err, "a producer is not ended by it")
+}
+
+// passing fails every second statement with errors after which the database has
+// undone it.
+func passing(w *world) {
+	var l log
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: l.add}})
+	deadlock := w.Failure(sqlbatch.RolledBack)
+	var mu sync.Mutex
+	last := map[string]bool{}
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind != faultdb.Exec && op.Kind != faultdb.Query {
+			return faultdb.Fault{}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		text := op.Text
+		if text == "sp_executesql" {
+			text = fmt.Sprint(op.Args[0].Value)
+		}
+		if last[text] = !last[text]; last[text] {
+			return faultdb.Fail(deadlock)
+		}
+		return faultdb.Fault{}
+	})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for i := range 10 {
+		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: fmt.Sprint(i)})
+		require.NoError(w, err)
+	}
+	for _, l := range testdb.Take(w, c, 10) {
+		require.Equal(w, 1, l.Attempt)
+		require.NoError(w, l.Ack())
+		require.NoError(w, l.Wait(w.Soon()))
+	}
+	up, down := l.of("consumer")
+	require.Zero(w, up+down, "no outage")
+}
+
+func hangs(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	st := w.Statements("work")
+	hit := w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: testdb.Slowness * 100 * time.Millisecond})
+	w.Eventually("a claim hangs", func() bool { return hit.Struck() != "" })
+	testdb.Send(w, q, testdb.Texts("a")...)
+	l := testdb.Take(w, c, 1)[0]
+	hit = w.Strike(faultdb.Hang().Applied(), func(op faultdb.Op) bool { return acks(op, st) })
+	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.Soon()))
+	require.NotEmpty(w, hit.Struck())
+	p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: testdb.Slowness * 100 * time.Millisecond})
+	hit = w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return enqueues(op, st) })
+	_, err := p.Send(w.Soon(), chanq.Message[string]{})
+	require.NoError(w, err)
+	require.NotEmpty(w, hit.Struck())
+}
+
+func idle(w *world) {
+	const pollMax = 100 * time.Millisecond
+	q := w.Queue("work", chanq.Config{History: chanq.HistoryOff}) // which has statements of its own
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Millisecond, PollMax: pollMax})
+	w.Eventually("the pauses are at their longest", func() bool { return c.Stats().Looks > 12 })
+	var ops, writes atomic.Int64
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case op.Kind == faultdb.Prepare: // some drivers do it for each query, without a round trip
+		case looks(op, st):
+			ops.Add(1)
+		default:
+			writes.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	began := time.Now()
+	w.Eventually("twelve looks", func() bool { return ops.Load() >= 12 })
+	// Each pause is jittered down to a half.
+	require.GreaterOrEqual(w, time.Since(began), 11*pollMax/2-pollMax/2)
+	require.Zero(w, writes.Load(), "looking does not write")
+}
+
+func polling(w *world) {
+	cfg := chanq.Config{Bell: chanq.NoBell{}}
+	q := w.Queue("work", cfg)
+	_, db := w.Connect()
+	elsewhere := testdb.OpenOn[string](w, db, "work", cfg)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 50 * time.Millisecond})
+	for i := range 3 {
+		w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > int64(i)/2 })
+		testdb.Send(w, elsewhere, testdb.Texts("a")...)
+		l := testdb.Take(w, c, 1)[0]
+		require.NoError(w, l.Ack())
+		require.NoError(w, l.Wait(w.Soon()))
+	}
+}
+
+func nothingWritten(w *world) {
+	q := w.Queue("work", chanq.Config{MaxBody: 100})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	before := w.Faults.Ops()
+	for _, m := range badMessages() {
+		_, err := p.Send(w.Soon(), m)
+		require.Error(w, err)
+	}
+	require.Equal(w, before, w.Faults.Ops())
+	_, err := p.SendBatch(w.Soon(), append(testdb.Texts("good"), badMessages()...)...)
+	var batch *chanq.BatchError
+	require.ErrorAs(w, err, &batch)
+	require.NoError(w, batch.Errs[0], "a bad message does not sink its neighbours")
+	for _, err := range batch.Errs[1:] {
+		require.Error(w, err)
+	}
+	require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
+}
+
+func badMessages() []chanq.Message[string] {
+	return []chanq.Message[string]{
+		{Priority: chanq.PriorityUrgent + 1},
+		{Priority: chanq.PriorityLow - 1},
+		{Delay: -1},
+		{Delay: sqlbatch.MaxDelay + 1},
+		{DedupKey: string(make([]byte, sqlbatch.MaxKey+1))},
+		{DedupKey: "nul\x00"},
+		{DedupKey: "not utf-8 \xff"},
+		{Body: string(make([]byte, 101))},
+	}
+}

@@ -1,0 +1,222 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
+)
+
+// Sessions are renewed and distrusted, trims are refused, and settles outlive their
+// consumer.
+var outliving = []test{
+	{"AFlushWaitsForALockedSettleAndAShutdownThatGivesUpCountsIt", lockedAtTheEnd},
+	{"SessionsAreRenewed", renewedSessions},
+	{"ASessionIsNotUsedAgainAfterAnErrorThatMayLeaveATransaction", distrustedSession},
+	{"ATrimThatIsRefusedIsTold", refusedTrim},
+	{"G13_ATrimGoesOnWhereTheOneBeforeItEnded", trimsGoOn},
+	{"ASettleAfterARollbackAndTheEndOfTheConsumerIsStored", settleAfterTheEnd},
+}
+
+func lockedAtTheEnd(w *world) {
+	w.skipWithoutRowLocks()
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("stuck", "free")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	leases := testdb.Take(w, c, 2)
+	w.lock("work", leases[0].ID)
+	for _, l := range leases {
+		require.NoError(w, l.Ack())
+	}
+	require.NoError(w, leases[1].Wait(w.Soon()))
+	short, cancel := context.WithTimeout(context.Background(), atOnce/2)
+	defer cancel()
+	require.ErrorIs(w, c.Flush(short), context.DeadlineExceeded)
+	require.Equal(w, 1, c.Stats().Settling)
+	require.Equal(w, 1, c.Stats().Held)
+	ended, giveUp := context.WithTimeout(context.Background(), atOnce/2)
+	defer giveUp()
+	require.ErrorContains(w, c.Shutdown(ended), "0 leases not settled, 1 settles not confirmed")
+	var op *chanq.OpError
+	require.ErrorAs(w, leases[0].Wait(w.Soon()), &op)
+	require.False(w, op.Unknown, "nothing was done")
+	require.ErrorContains(w, op, "locked")
+	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+// renewedSessions: while all is in use all the time.
+func renewedSessions(w *world) {
+	if w.Engine.Dialect.Traits().OneWriter {
+		w.Skip("SQLite's connection is to a file")
+	}
+	const age = testdb.Slowness * 300 * time.Millisecond
+	var mu sync.Mutex
+	first, last := map[int]time.Time{}, map[int]time.Time{}
+	q := w.Queue("work", chanq.Config{SessionMaxAge: age})
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if acks(op, st) || claims(op, st) || testdb.Runs(op, st.Enqueue(make([]sqlbatch.Row, 1))) {
+			mu.Lock()
+			defer mu.Unlock()
+			if first[op.Conn].IsZero() {
+				first[op.Conn] = time.Now()
+			}
+			last[op.Conn] = time.Now()
+		}
+		return faultdb.Fault{}
+	})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+	renewed := func() bool { // three kinds of work, each renewed thrice
+		mu.Lock()
+		defer mu.Unlock()
+		return len(first) >= 3*3
+	}
+	for began := time.Now(); !renewed(); {
+		require.Less(w, time.Since(began), testdb.Patience, "sessions stay")
+		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "a"})
+		require.NoError(w, err)
+		l := testdb.Take(w, c, 1)[0]
+		require.NoError(w, l.Ack())
+		require.NoError(w, l.Wait(w.Soon()))
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for conn := range first {
+		require.Less(w, last[conn].Sub(first[conn]), age+atOnce/2)
+	}
+}
+
+func distrustedSession(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	st := w.Statements("work")
+	for class, kept := range map[sqlbatch.Class]bool{
+		sqlbatch.RolledBack: true, sqlbatch.BadRow: true,
+		sqlbatch.Permanent: false, sqlbatch.NoSchema: false, sqlbatch.Refused: false, sqlbatch.Unknown: false,
+	} {
+		var mu sync.Mutex
+		var conns []int
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if op.Kind == faultdb.Prepare || op.Kind == faultdb.Connect || !strings.Contains(op.Text+textOf(op), "INSERT") {
+				return faultdb.Fault{}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if conns = append(conns, op.Conn); len(conns) == 1 {
+				return faultdb.Fail(w.Engine.Errors[class])
+			}
+			return faultdb.Fault{}
+		})
+		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "a"})
+		if err != nil {
+			_, err = p.Send(w.Soon(), chanq.Message[string]{Body: "b"})
+		}
+		require.NoError(w, err)
+		w.Faults.Inject(nil)
+		require.Equal(w, kept, conns[0] == conns[1], "%s: %v", class, conns)
+	}
+	_ = st
+}
+
+// textOf is the text that a procedure executes.
+func textOf(op faultdb.Op) string {
+	if len(op.Args) > 0 {
+		text, _ := op.Args[0].Value.(string)
+		return text
+	}
+	return ""
+}
+
+func refusedTrim(w *world) {
+	told := make(chan chanq.HousekeepingEvent, 100)
+	q := w.Queue("work", chanq.Config{Retain: time.Millisecond, Hooks: chanq.Hooks{Housekeeping: func(e chanq.HousekeepingEvent) { told <- e }}})
+	st := w.Statements("work")
+	refused := w.Failure(sqlbatch.Permanent)
+	tries := make(chan struct{}, 100)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, st.Trim(time.Millisecond, 1, 0)) {
+			tries <- struct{}{}
+			return faultdb.Fail(refused)
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for range 3 {
+		<-tries
+	}
+	w.Faults.Inject(nil)
+	e := <-told
+	require.Equal(w, []string{"work", "trim"}, []string{e.Queue, e.Task})
+	require.ErrorIs(w, e.Err, refused)
+	e = <-told
+	require.NoError(w, e.Err, "once, until it goes on")
+	require.NoError(w, c.Err())
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Empty(w, told)
+}
+
+func settleAfterTheEnd(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	ids := testdb.Send(w, q, testdb.Texts("a", "b")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	leases := testdb.Take(w, c, 2)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, chanq.AckTx(w.Soon(), tx, leases...))
+	c.Stop()
+	require.NoError(w, tx.Rollback())
+	require.NoError(w, c.Shutdown(w.Soon()), "it waits for no transaction")
+	require.NoError(w, leases[0].Nack(time.Hour, errors.New("rolled back")))
+	require.NoError(w, leases[0].Wait(w.Soon()))
+	require.Equal(w, "rolled back", testdb.Get(w, q, ids[0]).LastError)
+	require.NoError(w, leases[1].Release())
+	require.NoError(w, leases[1].Wait(w.Soon()))
+	e := testdb.Get(w, q, ids[1])
+	require.Equal(w, chanq.StateReady, e.State)
+	require.Zero(w, e.Attempts)
+}
+
+// trimsGoOn: what lies before the end of a round is left to the one in sixty that begins at
+// the beginning, so that none walks over what was deleted before.
+func trimsGoOn(w *world) {
+	q := w.Queue("work", chanq.Config{Retain: time.Second})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	end := func(body string) chanq.ID {
+		id := testdb.Send(w, q, testdb.Texts(body)...)[0]
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+		require.NoError(w, c.Flush(w.Soon()))
+		return id
+	}
+	gone := func(id chanq.ID) bool {
+		_, err := q.Get(w.Soon(), id)
+		return errors.Is(err, chanq.ErrNotFound)
+	}
+	first := end("a")
+	w.Eventually("it is trimmed", func() bool { return gone(first) })
+	past := "1000"
+	if w.Engine.Dialect == sqlserver.Dialect {
+		past = "'20000101'"
+	}
+	var behind chanq.ID
+	w.Eventually("one seems to have ended long ago, before it is trimmed", func() bool {
+		behind = end("b")
+		res, err := w.DB.ExecContext(w.Soon(), "UPDATE chanq_work_done SET ended_at = "+past)
+		require.NoError(w, err)
+		n, err := res.RowsAffected()
+		require.NoError(w, err)
+		return n > 0
+	})
+	last := end("c")
+	w.Eventually("the next rounds come", func() bool { return gone(last) })
+	require.False(w, gone(behind))
+}

@@ -1,0 +1,196 @@
+package guarantees
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What is stuck in a pipe delays itself only.
+var pipeTrouble = []test{
+	{"G12_ALockedRowOfAPipeDelaysItselfOnly", lockedInput},
+	{"G12_HungClaimPipeAndTrimLoseNoLease", hungOfThreeKinds},
+	{"G12_AnInputWhoseOutputsNeverArriveEndsAlone", hungOutputs},
+	{"G12_AnOutputWhoseKeyIsTakenByAnOpenTransactionKeepsTheOthersOfItsGroupForAWhileOnly", takenKey},
+	{"G12_AnOutputThatTheDatabaseUndoesAgainAndAgainKeepsTheOthersOfItsGroupForAWhileOnly", undoneOutput},
+}
+
+func lockedInput(w *world) {
+	w.skipWithoutRowLocks()
+	var lost losses
+	var mu sync.Mutex
+	handled := map[string]int{}
+	first, goOn := make(chan struct{}, 100), make(chan struct{})
+	x := startPipe(w, chanq.Config{Hooks: lost.hooks()}, chanq.ConsumerConfig{LeaseFor: troubleLease}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		mu.Lock()
+		handled[l.Body]++
+		mu.Unlock()
+		first <- struct{}{}
+		<-goOn
+		return testdb.Texts(l.Body), nil
+	})
+	sent := testdb.Send(w, x.in, testdb.Texts(numbers(50)...)...)
+	<-first
+	stuck := sent[0] // the oldest is the first
+	unlock := w.lock("input", stuck)
+	began := time.Now()
+	close(goOn)
+	w.Eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 49 })
+	require.Less(w, time.Since(began), atOnce)
+	require.Equal(w, chanq.Stats{Ready: 49}, testdb.Counted(w, x.out))
+	pass(2 * troubleLease)
+	began = time.Now()
+	testdb.Send(w, x.in, testdb.Texts("later")...)
+	w.Eventually("so is what comes later", func() bool { return x.c.Stats().Acked == 50 })
+	require.Less(w, time.Since(began), atOnce)
+	unlock()
+	w.Eventually("and the locked one in the end", func() bool { return testdb.Counted(w, x.in) == chanq.Stats{} })
+	x.stop(w)
+	require.Equal(w, chanq.Stats{Ready: 51}, testdb.Counted(w, x.out), "once")
+	for body, n := range handled {
+		require.True(w, n == 1 || body == numbers(1)[0], "%s was delivered %d times", body, n)
+	}
+	require.Empty(w, lost.but(stuck))
+}
+
+// hungOfThreeKinds: each on a connection of its own, for as long as leases could be lost.
+func hungOfThreeKinds(w *world) {
+	w.skipWithoutRowLocks() // nor have statements of three kinds three connections
+	var lost losses
+	goOn := make(chan struct{})
+	x := startPipe(w, chanq.Config{Retain: time.Second, Hooks: lost.hooks()}, chanq.ConsumerConfig{LeaseFor: troubleLease}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		if l.Body != "1" {
+			<-goOn
+		}
+		return testdb.Texts(l.Body), nil
+	})
+	st := w.Statements("input")
+	gate := make(chan struct{})
+	var mu sync.Mutex
+	hung := map[string]int{}
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		kind := ""
+		switch {
+		case claims(op, st) || looks(op, st):
+			kind = "claim"
+		case testdb.Runs(op, st.Trim(time.Second, 1, 0)):
+			kind = "trim"
+		case testdb.Runs(op, st.InOwnTx().Archive(nil)) || testdb.Runs(op, st.InTx().SkipLocked().Archive(nil)): // nothing else settles here
+			kind = "pipe"
+		default:
+			return faultdb.Fault{}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if kind == "claim" && x.c.Stats().Claimed < 3 {
+			return faultdb.Fault{}
+		}
+		hung[kind]++
+		return faultdb.Stick(gate)
+	})
+	w.Cleanup(sync.OnceFunc(func() { w.Faults.Inject(nil); close(gate) }))
+	testdb.Send(w, x.in, testdb.Texts("1", "2", "3")...)
+	w.Eventually("all three hang", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(hung) == 3
+	})
+	pass(2 * troubleLease)
+	require.Empty(w, lost.but(chanq.ID{}))
+	require.Equal(w, 3, testdb.Stats(w, x.in).Leased)
+	close(goOn)
+}
+
+// hungOutputs: an INSERT that has the poison in it never arrives.
+func hungOutputs(w *world) {
+	x := startPipe(w, chanq.Config{MaxAttempts: 2}, chanq.ConsumerConfig{LeaseFor: 3 * testdb.Slowness * time.Second, StatementTimeout: testdb.Slowness * time.Second,
+		Backoff: func(int) time.Duration { return time.Millisecond }}, passOn)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if carries(op, "poison") {
+			return faultdb.Hang()
+		}
+		return faultdb.Fault{}
+	})
+	_, db := w.Connect() // no faults there
+	ids := testdb.Send(w, testdb.OpenOn[string](w, db, "input", chanq.Config{}), testdb.Texts("a", "poison", "b", "c")...)
+	w.Eventually("the others are replaced", func() bool { return testdb.Stats(w, x.out).Ready == 3 })
+	w.Eventually("the poison is dead", func() bool { return testdb.Stats(w, x.in).Dead == 1 })
+	require.Equal(w, 2, testdb.Get(w, x.in, ids[1]).Attempts)
+	w.Faults.Inject(nil)
+	x.stop(w)
+}
+
+// carries reports that an argument of a statement has this text in it.
+func carries(op faultdb.Op, text string) bool {
+	return slices.ContainsFunc(op.Args, func(arg driver.NamedValue) bool {
+		switch v := arg.Value.(type) {
+		case []byte:
+			return bytes.Contains(v, []byte(text))
+		case string:
+			return strings.Contains(v, text)
+		}
+		return false
+	})
+}
+
+// undoneOutput: each try ends at once, as where a lock_timeout of the session is shorter than a try
+// while somebody holds the key of the output.
+func undoneOutput(w *world) {
+	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: troubleLease}, passOn)
+	undo := faultdb.Fail(w.Failure(sqlbatch.RolledBack))
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if carries(op, "stuck") {
+			return undo
+		}
+		return faultdb.Fault{}
+	})
+	_, db := w.Connect() // no faults there
+	testdb.Send(w, testdb.OpenOn[string](w, db, "input", chanq.Config{}), testdb.Texts(append([]string{"stuck"}, numbers(20)...)...)...)
+	w.Eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 20 })
+	require.Equal(w, 1, testdb.Stats(w, x.in).Leased)
+	w.Faults.Inject(nil)
+	w.Eventually("and so is the first", func() bool { return testdb.Stats(w, x.out).Ready == 21 })
+	x.stop(w)
+}
+
+// takenKey: the other transaction is open for as long as the first input is tried.
+func takenKey(w *world) {
+	w.skipWithoutRowLocks()
+	first, goOn := make(chan struct{}, 100), make(chan struct{})
+	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: troubleLease}, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		first <- struct{}{}
+		<-goOn
+		out := testdb.Texts(l.Body)
+		if l.Body == "keyed" {
+			out[0].DedupKey = "taken"
+		}
+		return out, nil
+	})
+	testdb.Send(w, x.in, testdb.Texts(append([]string{"keyed"}, numbers(20)...)...)...)
+	<-first
+	_, db := w.Connect()
+	other := testdb.OpenOn[string](w, db, "output", chanq.Config{})
+	tx, err := db.BeginTx(context.Background(), nil)
+	require.NoError(w, err)
+	_, err = other.SendTx(w.Soon(), tx, chanq.Message[string]{Body: "mine", DedupKey: "taken"})
+	require.NoError(w, err)
+	began := time.Now()
+	close(goOn)
+	w.Eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 20 })
+	require.Less(w, time.Since(began), 2*troubleLease)
+	require.NoError(w, tx.Rollback())
+	w.Eventually("and so is the first", func() bool { return x.c.Stats().Acked == 21 })
+	x.stop(w)
+	require.Equal(w, chanq.Stats{Ready: 21}, testdb.Counted(w, x.out))
+}

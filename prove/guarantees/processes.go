@@ -1,0 +1,272 @@
+package guarantees
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/child"
+)
+
+var processes = []test{
+	{"G01_MessagesOfAKilledProcessAreDeliveredAgain", killedConsumer},
+	{"G01_WhatAKilledProcessHasSentIsStored", killedProducer},
+	{"G02_ProcessesShareAQueueWithoutTakingAMessageTwice", sharing},
+	{"G07_AMessageThatKillsItsProcessIsSetAside", killsProcesses},
+	{"ManyProcessesMayMigrateAtOnce", migratingProcesses},
+}
+
+// task is what a process that a test has started is told.
+type task struct {
+	Part, Engine, Address string
+	Workers, Attempts     int // of those who handle messages
+}
+
+// migrates is the part of a process that makes tables.
+const migrates = "migrate"
+
+// processPart is the one part of this package's children.
+const processPart = "guarantees"
+
+// parts are what such a process may play, until its context ends. The test reads
+// its standard output.
+var parts = map[string]func(context.Context, *sql.DB, task) error{
+	"hold":       playHold,
+	"send":       playSend,
+	"ack":        playAck,
+	"die":        playDie,
+	"die of one": playMortal,
+	migrates: func(ctx context.Context, db *sql.DB, _ task) error {
+		return chanq.Migrate(ctx, db, "work", chanq.Config{})
+	},
+}
+
+func play(ctx context.Context, t task, _ <-chan string) error {
+	for _, e := range testdb.Engines() {
+		if e.Name != t.Engine {
+			continue
+		}
+		connect := e.Connect
+		if t.Part == migrates {
+			connect = e.ConnectTables
+		}
+		c, err := connect(t.Address)
+		if err != nil {
+			return err
+		}
+		db := sql.OpenDB(c)
+		defer db.Close()
+		return parts[t.Part](ctx, db, t)
+	}
+	return fmt.Errorf("unknown engine %q", t.Engine)
+}
+
+// playHold takes three leases and keeps them.
+func playHold(ctx context.Context, db *sql.DB, _ task) error {
+	return consume(ctx, db, shortLease, func(c *chanq.Consumer[string]) error {
+		for range 3 {
+			fmt.Println((<-c.C()).Body)
+		}
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// playSend sends for ever and says what is stored.
+func playSend(ctx context.Context, db *sql.DB, _ task) error {
+	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{})
+	if err != nil {
+		return err
+	}
+	p, err := q.Producer(chanq.ProducerConfig{})
+	if err != nil {
+		return err
+	}
+	for {
+		r, err := p.Send(ctx, chanq.Message[string]{})
+		if err != nil {
+			return err
+		}
+		fmt.Println(r.ID)
+	}
+}
+
+// playAck acks what it gets and says so, until its input ends.
+func playAck(ctx context.Context, db *sql.DB, _ task) error {
+	return consume(ctx, db, 30*time.Second, func(c *chanq.Consumer[string]) error {
+		for l := range c.C() { // until ctx ends
+			if err := l.Ack(); err != nil {
+				return err
+			}
+			if err := l.Wait(context.Background()); err != nil {
+				return err
+			}
+			fmt.Println(l.Body, l.Attempt)
+		}
+		return c.Shutdown(context.Background())
+	})
+}
+
+// playDie dies of the first message.
+func playDie(ctx context.Context, db *sql.DB, _ task) error {
+	return consume(ctx, db, shortLease, func(c *chanq.Consumer[string]) error {
+		l := <-c.C()
+		fmt.Println("attempt", l.Attempt)
+		os.Exit(3)
+		return nil
+	})
+}
+
+func consume(ctx context.Context, db *sql.DB, leaseFor time.Duration, f func(*chanq.Consumer[string]) error) error {
+	q, err := chanq.Open[string](ctx, db, "work", chanq.Config{})
+	if err != nil {
+		return err
+	}
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: leaseFor, PollMax: 20 * time.Millisecond, Prefetch: 3})
+	if err != nil {
+		return err
+	}
+	return f(c)
+}
+
+// process is a process that plays a part.
+type process struct {
+	*child.Process
+	lines chan string // of its standard output
+}
+
+func (w *world) spawn(part string) *process {
+	w.Helper()
+	return w.spawnTo(task{Part: part})
+}
+
+func (w *world) spawnTo(t task) *process {
+	w.Helper()
+	t.Engine, t.Address = w.Engine.Name, w.Address
+	p := &process{lines: make(chan string, 100_000)}
+	var err error
+	p.Process, err = child.Start(context.Background(), processPart, t, func(line string) { p.lines <- line })
+	require.NoError(w, err)
+	w.Cleanup(func() { _ = p.Kill() }) // it may have ended
+	return p
+}
+
+func (p *process) line(w *world) string {
+	w.Helper()
+	select {
+	case s := <-p.lines:
+		return s
+	case <-p.Ended():
+		require.NotEmpty(w, p.lines, "the process ended: %v", p.Wait())
+		return <-p.lines
+	case <-time.After(testdb.Patience):
+		require.Fail(w, "the process says nothing")
+	}
+	return ""
+}
+
+// rest is what an ended process has said and nobody has read.
+func (p *process) rest() (said []string) {
+	<-p.Ended()
+	for len(p.lines) > 0 {
+		said = append(said, <-p.lines)
+	}
+	return said
+}
+
+// shared skips what needs a database that processes can share.
+func (w *world) shared() *chanq.Queue[string] {
+	if !w.Engine.Shared {
+		w.Skipf("SKIPPED: %s cannot be shared by processes", w.Engine.Name)
+	}
+	return w.Queue("work", chanq.Config{MaxAttempts: 2})
+}
+
+func killedConsumer(w *world) {
+	q := w.shared()
+	sent := testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+	p := w.spawn("hold")
+	for _, body := range []string{"a", "b", "c"} {
+		require.Equal(w, body, p.line(w))
+	}
+	require.NoError(w, p.Kill())
+	again := testdb.Lease(w, q, 3, time.Minute)
+	require.ElementsMatch(w, sent, testdb.IDs(again))
+	for _, l := range again {
+		require.Equal(w, 2, l.Attempt)
+	}
+}
+
+func killedProducer(w *world) {
+	q := w.shared()
+	p := w.spawn("send")
+	var said []string
+	for range 50 {
+		said = append(said, p.line(w))
+	}
+	require.NoError(w, p.Kill())
+	for _, s := range append(said, p.rest()...) {
+		id, err := chanq.ParseID(s)
+		require.NoError(w, err)
+		require.Equal(w, chanq.StateReady, testdb.Get(w, q, id).State)
+	}
+}
+
+func sharing(w *world) {
+	const count = 200
+	q := w.shared()
+	workers := []*process{w.spawn("ack"), w.spawn("ack"), w.spawn("ack")}
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 10})
+	for _, m := range testdb.Texts(numbers(count)...) {
+		p.C() <- m
+	}
+	require.NoError(w, p.Flush(w.Soon()))
+	w.Eventually("all are acked", func() bool {
+		return len(workers[0].lines)+len(workers[1].lines)+len(workers[2].lines) == count
+	})
+	seen := map[string]int{}
+	for _, p := range workers {
+		p.Stop()
+		require.NoError(w, p.Wait())
+		for _, s := range p.rest() {
+			seen[s]++
+		}
+	}
+	for _, n := range numbers(count) {
+		require.Equal(w, 1, seen[n+" 1"], n)
+	}
+	require.Len(w, seen, count)
+}
+
+func killsProcesses(w *world) {
+	q := w.shared()
+	id := testdb.Send(w, q, testdb.Texts("deadly")...)[0]
+	for attempt := 1; attempt <= 3; attempt++ { // the last as the only suspect
+		require.Equal(w, fmt.Sprint("attempt ", attempt), w.spawn("die").line(w))
+	}
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	w.Eventually("it is dead", func() bool { return testdb.Get(w, q, id).State == chanq.StateDead })
+	require.Equal(w, []byte("deadly"), testdb.Get(w, q, id).Body)
+	require.Empty(w, c.C())
+}
+
+func migratingProcesses(w *world) {
+	if !w.Engine.Shared {
+		w.Skipf("SKIPPED: %s cannot be shared by processes", w.Engine.Name)
+	}
+	w.Open()
+	var all []*process
+	for range 6 {
+		all = append(all, w.spawn(migrates))
+	}
+	for _, p := range all {
+		require.NoError(w, p.Wait())
+	}
+	testdb.OpenOn[string](w, w.DB, "work", chanq.Config{})
+}

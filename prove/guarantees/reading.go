@@ -1,0 +1,399 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var reading = []test{
+	{"LeavingAllStopsAndReturnsTheRest", allStops},
+	{"AllSkipsWhatWasLostInTheBuffer", allSkips},
+	{"BatchesAreFullWhereMessagesAreAndShortWhereTimeIsUp", batches},
+	{"LeavingBatchesStops", batchesStop},
+	{"ReceiveWaitsForTheFirstAndTakesWhatIsThere", receive},
+	{"ReceiveSkipsWhatWasLostInTheBuffer", receiveSkips},
+	{"ReceiveTellsTheEndOfItsContextAndOfTheConsumer", receiveEnds},
+	{"HandleSettlesByTheError", handle},
+	{"SnoozeIsUncountedHoweverOftenItIsReturned", snoozes},
+	{"HandleUsesAsManyWorkersAsToldAndReturnsAfterTheLast", handleWorkers},
+	{"HandleSurvivesWhateverTheUsersFunctionsDo", handleSurvives},
+	{"HandleLimitsDelaysToWhatCanBeStored", handleDelays},
+	{"HandleLeavesALeaseThatItsFunctionSettled", handleSettled},
+	{"HandlersLearnOfALossByTheirContext", handlerLoses},
+}
+
+func allStops(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(10)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for l := range c.All() {
+		require.Equal(w, "000", l.Body)
+		w.Eventually("the rest is buffered", func() bool { return c.Stats().Buffered == 9 })
+		break
+	}
+	w.Eventually("the rest is back", func() bool { return testdb.Stats(w, q).Ready == 9 })
+	closed(w, c)
+	for range c.All() {
+		require.Fail(w, "the channel is closed")
+	}
+}
+
+func allSkips(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts("taken", "lost", "kept")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	for l := range c.All() {
+		require.NotEqual(w, "lost", l.Body)
+		if l.Body == "taken" {
+			w.Eventually("the others are buffered", func() bool { return c.Stats().Buffered == 2 })
+			_, err := q.Cancel(w.Soon(), sent[1])
+			require.NoError(w, err)
+			w.Eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
+		}
+		require.NoError(w, l.Ack())
+		if l.Body == "kept" {
+			break
+		}
+	}
+	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+func batches(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(10)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 10 })
+	var sizes []int
+	var got []string
+	for batch := range c.Batches(4, 50*time.Millisecond) {
+		sizes = append(sizes, len(batch))
+		for _, l := range batch {
+			got = append(got, l.Body)
+			require.NoError(w, l.Ack())
+		}
+		if len(got) == 10 {
+			c.Stop()
+		}
+	}
+	require.Equal(w, []int{4, 4, 2}, sizes)
+	require.Equal(w, numbers(10), got)
+}
+
+func batchesStop(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(10)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for batch := range c.Batches(0, time.Minute) {
+		require.Len(w, batch, 1, "a max below 1 counts as 1")
+		break
+	}
+	closed(w, c)
+	require.Equal(w, chanq.Stats{Ready: 9, Leased: 1}, func() chanq.Stats {
+		w.Eventually("the rest is back", func() bool { return testdb.Stats(w, q).Ready == 9 })
+		return testdb.Counted(w, q)
+	}())
+}
+
+func receive(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	got := make(chan []*chanq.Lease[string], 1)
+	go func() {
+		leases, err := c.Receive(w.Soon(), 4)
+		if err != nil {
+			w.Errorf("receive: %v", err)
+		}
+		got <- leases
+	}()
+	testdb.Send(w, q, testdb.Texts("first")...)
+	require.Equal(w, []string{"first"}, testdb.Bodies(<-got), "it does not wait for more")
+	testdb.Send(w, q, testdb.Texts(numbers(6)...)...)
+	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 6 })
+	for _, want := range [][]string{numbers(6)[:4], numbers(6)[4:]} {
+		leases, err := c.Receive(w.Soon(), 4)
+		require.NoError(w, err)
+		require.Equal(w, want, testdb.Bodies(leases))
+		for _, l := range leases {
+			require.Equal(w, "work", l.Queue)
+		}
+	}
+	_, err := c.Receive(w.Soon(), 0)
+	require.ErrorContains(w, err, "most is 0")
+}
+
+func receiveSkips(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts("lost", "kept", "lost", "kept")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 4 })
+	_, err := q.Cancel(w.Soon(), sent[0], sent[2])
+	require.NoError(w, err)
+	w.Eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
+	leases, err := c.Receive(w.Soon(), 4)
+	require.NoError(w, err)
+	require.Equal(w, []string{"kept", "kept"}, testdb.Bodies(leases))
+}
+
+func receiveEnds(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	ctx, cancel := context.WithCancelCause(w.Soon())
+	thought := errors.New("the caller thinks better of it")
+	time.AfterFunc(10*time.Millisecond, func() { cancel(thought) })
+	_, err := c.Receive(ctx, 1)
+	require.ErrorIs(w, err, thought)
+	testdb.Send(w, q, testdb.Texts("a")...)
+	w.Eventually("it is buffered", func() bool { return c.Stats().Buffered == 1 })
+	_, err = c.Receive(ctx, 1)
+	require.ErrorIs(w, err, thought, "what is there is left to who can use it")
+	require.Equal(w, 1, c.Stats().Buffered)
+
+	select {
+	case <-c.Done():
+		require.Fail(w, "it has not stopped")
+	default:
+	}
+	c.Stop()
+	<-c.Done()
+	closed(w, c)
+	_, err = c.Receive(w.Soon(), 1)
+	require.ErrorIs(w, err, chanq.ErrClosed)
+
+	st := w.Statements("work")
+	refused := w.Failure(sqlbatch.Permanent)
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if claims(op, st) {
+			return faultdb.Fail(refused)
+		}
+		return faultdb.Fault{}
+	})
+	broken := testdb.Start(w, q, chanq.ConsumerConfig{})
+	<-broken.Done()
+	_, err = broken.Receive(w.Soon(), 1)
+	require.ErrorIs(w, err, refused)
+	require.Equal(w, broken.Err(), err)
+}
+
+func snoozes(w *world) {
+	in, out := w.Queue("work", chanq.Config{MaxAttempts: 1}), w.Queue("out", chanq.Config{})
+	id := testdb.Send(w, in, testdb.Texts("a")...)[0]
+	limit := errors.New("429 Too Many Requests")
+	failed := 0
+	handled(w, in, 5, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) error {
+		if l.Attempt != 1 {
+			w.Errorf("attempt %d", l.Attempt)
+		}
+		delay := time.Millisecond
+		if failed++; failed == 5 {
+			delay = time.Hour
+		}
+		return fmt.Errorf("fetch: %w", chanq.Snooze(delay, limit))
+	})
+	e := testdb.Get(w, in, id)
+	require.Equal(w, chanq.StateScheduled, e.State)
+	require.Greater(w, time.Until(e.DueAt), 50*time.Minute)
+	require.Zero(w, e.Attempts)
+	require.Equal(w, "fetch: "+limit.Error(), e.LastError)
+
+	second := testdb.Send(w, in, testdb.Texts("b")...)[0]
+	c, p := testdb.Start(w, in, chanq.ConsumerConfig{}), testdb.Produce(w, out, chanq.ProducerConfig{})
+	require.NoError(w, chanq.Pipe(c, p, 1, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		c.Stop()
+		return nil, chanq.Snooze(time.Hour, limit)
+	}))
+	require.NoError(w, c.Shutdown(w.Soon()))
+	e = testdb.Get(w, in, second)
+	require.Equal(w, chanq.StateScheduled, e.State)
+	require.Zero(w, e.Attempts)
+	require.Equal(w, int64(1), c.Stats().Released)
+}
+
+// handled runs Handle until it has settled n messages.
+func handled(w *world, q *chanq.Queue[string], n int64, cfg chanq.ConsumerConfig, fn func(context.Context, *chanq.Lease[string]) error) {
+	w.Helper()
+	c := testdb.Start(w, q, cfg)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Handle(2, fn) }()
+	w.Eventually("all are handled", func() bool { return settled(c) == n })
+	c.Stop()
+	require.NoError(w, <-ended)
+	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+// settled is how many settles of a consumer are in the database. Counting the
+// messages that are left would not do: those that are locked at the moment are
+// skipped by the count.
+func settled[T any](c *chanq.Consumer[T]) int64 {
+	s := c.Stats()
+	return s.Acked + s.Nacked + s.Released + s.Dead
+}
+
+func handle(w *world) {
+	q := w.Queue("work", chanq.Config{MaxAttempts: 3})
+	byBody := map[string]chanq.ID{}
+	names := []string{"ack", "retry after", "dead letter", "fail", "panic"}
+	for i, id := range testdb.Send(w, q, testdb.Texts(names...)...) {
+		byBody[names[i]] = id
+	}
+	cfg := chanq.ConsumerConfig{Backoff: func(attempt int) time.Duration { return time.Duration(attempt) * time.Hour }}
+	handled(w, q, int64(len(names)), cfg, func(ctx context.Context, l *chanq.Lease[string]) error {
+		if ctx != l.Context() {
+			w.Errorf("the context is the lease's")
+		}
+		switch l.Body {
+		case "retry after":
+			return chanq.RetryAfter(10*time.Hour, errors.New("not now"))
+		case "dead letter":
+			return chanq.DeadLetter(errors.New("never"))
+		case "fail":
+			return errors.New("failed")
+		case "panic":
+			panic("aargh")
+		}
+		return nil
+	})
+	w.requireState(q, byBody["ack"], "")
+	for body, want := range map[string]struct {
+		state chanq.State
+		delay time.Duration
+		text  string
+	}{
+		"retry after": {chanq.StateScheduled, 10 * time.Hour, "not now"},
+		"dead letter": {chanq.StateDead, 0, "never"},
+		"fail":        {chanq.StateScheduled, time.Hour, "failed"},
+		"panic":       {chanq.StateScheduled, time.Hour, "aargh"},
+	} {
+		e := testdb.Get(w, q, byBody[body])
+		require.Equal(w, want.state, e.State, body)
+		require.Contains(w, e.LastError, want.text, body)
+		require.Equal(w, 1, e.Attempts, body)
+		if want.delay > 0 {
+			require.WithinRange(w, e.DueAt, e.EnqueuedAt.Add(want.delay), e.EnqueuedAt.Add(want.delay+time.Minute), body)
+		}
+	}
+	require.Contains(w, testdb.Get(w, q, byBody["panic"]).LastError, "reading.go", "the stack is kept")
+}
+
+func handleWorkers(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(10)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	inside, gate := make(chan struct{}, 10), make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Handle(3, func(context.Context, *chanq.Lease[string]) error {
+			inside <- struct{}{}
+			<-gate
+			return nil
+		})
+	}()
+	w.Eventually("three work at once", func() bool { return len(inside) == 3 })
+	c.Stop()
+	closed(w, c)
+	require.Len(w, inside, 3, "and no more")
+	require.Empty(w, ended)
+	close(gate)
+	require.NoError(w, <-ended)
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Equal(w, chanq.Stats{Ready: 7}, testdb.Counted(w, q))
+}
+
+// tactless is an error that panics when it is looked at.
+type tactless struct{}
+
+func (tactless) Error() string { panic("no text") }
+
+func handleSurvives(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("error panics", "backoff panics", "last")...)
+	cfg := chanq.ConsumerConfig{LeaseFor: shortLease, Backoff: func(int) time.Duration { panic("no delay") }}
+	var mu sync.Mutex
+	seen := map[string]int{}
+	c := testdb.Start(w, q, cfg)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
+			mu.Lock()
+			seen[l.Body]++
+			mu.Unlock()
+			if l.Attempt == 1 {
+				switch l.Body {
+				case "error panics":
+					return chanq.RetryAfter(0, tactless{})
+				case "backoff panics":
+					return errors.New("ask for a delay")
+				}
+			}
+			return nil
+		})
+	}()
+	w.Eventually("the last is handled, and the others as well", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return seen["last"] == 1 && seen["error panics"] == 2 && seen["backoff panics"] >= 1
+	})
+	w.Eventually("none is held", func() bool { return testdb.Stats(w, q).Leased == 0 })
+	c.Stop()
+	require.NoError(w, <-ended)
+}
+
+func handleDelays(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	ids := testdb.Send(w, q, testdb.Texts("long", "negative")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	var once sync.Map
+	go c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
+		if _, again := once.LoadOrStore(l.Body, true); again {
+			return nil
+		}
+		if l.Body == "long" {
+			return chanq.RetryAfter(1<<62, errors.New("in a century or three"))
+		}
+		return chanq.RetryAfter(-time.Hour, errors.New("yesterday"))
+	})
+	w.Eventually("the long one is given back", func() bool { return testdb.Get(w, q, ids[0]).State == chanq.StateScheduled })
+	w.Eventually("the negative one comes at once", func() bool {
+		_, err := q.Get(w.Soon(), ids[1])
+		return errors.Is(err, chanq.ErrNotFound)
+	})
+}
+
+func handleSettled(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	handled(w, q, 1, chanq.ConsumerConfig{}, func(_ context.Context, l *chanq.Lease[string]) error {
+		if err := l.DeadLetter(errors.New("by the function")); err != nil {
+			w.Errorf("dead letter: %v", err)
+		}
+		return errors.New("by its error")
+	})
+	require.Equal(w, "by the function", testdb.Get(w, q, id).LastError)
+}
+
+func handlerLoses(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	begun, cause := make(chan struct{}), make(chan error, 1)
+	go c.Handle(1, func(ctx context.Context, l *chanq.Lease[string]) error {
+		close(begun)
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return ctx.Err()
+	})
+	<-begun
+	_, err := q.Cancel(w.Soon(), id)
+	require.NoError(w, err)
+	require.ErrorIs(w, <-cause, chanq.ErrLeaseLost)
+	require.NoError(w, c.Shutdown(w.Soon()))
+}

@@ -1,0 +1,349 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var sending = []test{
+	{"G05_ASendOfUnknownOutcomeIsStoredOnce", unknownSend},
+	{"G05_ABatchOfUnknownOutcomeIsStoredOnce", unknownBatch},
+	{"G05_TheSameIDIsStoredOnce", sameID},
+	{"AMessageArrivesAsItWasSent", arrivesAsSent},
+	{"AnEmptyBodyIsABody", emptyBody},
+	{"ADelayedMessageComesWhenItIsDue", delayed},
+	{"TheNextDueTimeEndsAPause", nextDue},
+	{"ASendWhoseContextEndsSaysWhetherItMayBeStored", sendContext},
+	{"FlushOfAProducerWaitsForEveryMessage", producerFlush},
+	{"FlushOfAProducerIsNotFooledByASendThatIsWithdrawn", flushAndWithdraw},
+	{"CloseStoresWhatWasHandedOver", closeStores},
+	{"CloseReturnsWhatCouldNotBeStored", closeReturns},
+	{"CloseReturnsAlthoughUnsentMessagesFillTheBuffer", closeFullOfUnsent},
+	{"SendsAfterCloseAreRefused", sendAfterClose},
+	{"WakeAfterACommitEndsThePause", wake},
+}
+
+func unknownSend(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	st := w.Statements("work")
+	for _, applied := range []bool{false, true} {
+		hit := w.Strike(w.Broken(applied), func(op faultdb.Op) bool { return enqueues(op, st) })
+		ids := testdb.Send(w, q, testdb.Texts("once")...)
+		require.NotEmpty(w, hit.Struck())
+		require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
+		got := testdb.Lease(w, q, 1, time.Minute)
+		require.Equal(w, ids[0], got[0].ID)
+		require.NoError(w, got[0].Ack())
+	}
+}
+
+func unknownBatch(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	hit := w.Strike(w.Broken(true), func(op faultdb.Op) bool { return op.Kind == faultdb.Exec })
+	for _, m := range testdb.Texts("a", "b", "c") {
+		p.C() <- m
+	}
+	require.NoError(w, p.Flush(w.Soon()))
+	require.NotEmpty(w, hit.Struck())
+	require.Equal(w, []string{"a", "b", "c"}, testdb.Bodies(testdb.Lease(w, q, 3, time.Minute)))
+	require.Equal(w, chanq.Stats{Leased: 3}, testdb.Counted(w, q))
+}
+
+func sameID(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	id := chanq.NewID()
+	m := chanq.Message[string]{ID: id, Body: "once"}
+	for range 2 {
+		r, err := p.Send(w.Soon(), m)
+		require.NoError(w, err)
+		require.Equal(w, chanq.Receipt{ID: id}, r)
+	}
+	receipts, err := p.SendBatch(w.Soon(), m, chanq.Message[string]{Body: "other"}, m)
+	require.NoError(w, err)
+	require.Equal(w, []chanq.Receipt{{ID: id}, {ID: receipts[1].ID}, {ID: id}}, receipts)
+	require.Equal(w, chanq.Stats{Ready: 2}, testdb.Counted(w, q))
+	testdb.Lease(w, q, 2, time.Minute)
+	_, err = p.Send(w.Soon(), m)
+	require.NoError(w, err)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	receipts, err = q.SendTx(w.Soon(), tx, m, chanq.Message[string]{ID: chanq.NewID()}, m)
+	require.NoError(w, err)
+	require.Equal(w, []chanq.ID{id, receipts[1].ID, id}, []chanq.ID{receipts[0].ID, receipts[1].ID, receipts[2].ID})
+	require.NoError(w, tx.Commit())
+	require.Equal(w, chanq.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q), "leased ones are not stored again, either")
+}
+
+func arrivesAsSent(w *world) {
+	type order struct {
+		Number int
+		Name   string
+	}
+	q := testdb.QueueOf[order](w, "orders", chanq.Config{})
+	headers := map[string]string{"trace": "00-abc", "ключ": "värde \" \\ \n 😀", "empty": ""}
+	sent := chanq.Message[order]{
+		Body: order{7, `käse ÿ \ " '`}, Headers: headers, Priority: chanq.PriorityHigh, DedupKey: `{"\, ' ключ 7`,
+	}
+	sent.ID = testdb.Send(w, q, sent)[0]
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Name: "me"})
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, sent, l.Message)
+	require.Equal(w, 1, l.Attempt)
+	require.Equal(w, l.EnqueuedAt, l.DueAt)
+	require.WithinDuration(w, time.Now(), l.EnqueuedAt, time.Hour)
+	w.Eventually("the holder is known", func() bool { return testdb.Get(w, q, l.ID).LeasedBy == "me" })
+
+	bytes := testdb.QueueOf[[]byte](w, "bytes", chanq.Config{})
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	big := make([]byte, 1<<20)
+	big[1<<19] = 1
+	testdb.Send(w, bytes, chanq.Message[[]byte]{Body: all}, chanq.Message[[]byte]{Body: big})
+	got := testdb.Lease(w, bytes, 2, time.Minute)
+	require.Equal(w, all, got[0].Body)
+	require.Equal(w, big, got[1].Body)
+}
+
+func emptyBody(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("", "", "x", "")...)
+	require.Equal(w, []string{"", "", "x", ""}, testdb.Bodies(testdb.Lease(w, q, 4, time.Minute)))
+	bytes := testdb.QueueOf[[]byte](w, "bytes", chanq.Config{})
+	testdb.Send(w, bytes, chanq.Message[[]byte]{}, chanq.Message[[]byte]{Body: []byte{}})
+	for _, l := range testdb.Lease(w, bytes, 2, time.Minute) {
+		require.Empty(w, l.Body)
+		require.NoError(w, l.Ack())
+	}
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	_, err := p.Send(w.Soon(), chanq.Message[string]{})
+	require.NoError(w, err)
+	require.Empty(w, testdb.Lease(w, q, 1, time.Minute)[0].Body)
+}
+
+func delayed(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q,
+		chanq.Message[string]{Body: "later", Delay: testdb.Slowness * 400 * time.Millisecond},
+		chanq.Message[string]{Body: "soon", Delay: testdb.Slowness * 200 * time.Millisecond},
+		chanq.Message[string]{Body: "never", Delay: sqlbatch.MaxDelay})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for i, l := range testdb.Take(w, c, 2) {
+		require.Equal(w, []string{"soon", "later"}[i], l.Body)
+		require.Equal(w, []time.Duration{200, 400}[i]*testdb.Slowness*time.Millisecond, l.DueAt.Sub(l.EnqueuedAt))
+		require.Zero(w, l.Delay)
+		require.NoError(w, l.Ack())
+	}
+	require.Equal(w, chanq.StateScheduled, testdb.Get(w, q, sent[2]).State)
+}
+
+func nextDue(w *world) {
+	q := w.Queue("work", alone)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
+	testdb.Send(w, q, chanq.Message[string]{Body: "soon", Delay: testdb.Slowness * 300 * time.Millisecond})
+	require.Equal(w, "soon", testdb.Take(w, c, 1)[0].Body)
+}
+
+func sendContext(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
+	st := w.Statements("work")
+	gate := make(chan struct{})
+	hit := w.Strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return enqueues(op, st) })
+	ctx, cancel := context.WithCancelCause(context.Background())
+	type result struct {
+		receipt chanq.Receipt
+		err     error
+	}
+	results := make(chan result, 2)
+	for i := range 2 {
+		go func() {
+			r, err := p.Send(ctx, chanq.Message[string]{})
+			results <- result{r, err}
+		}()
+		if i == 0 {
+			w.Eventually("the first is under way", func() bool { return hit.Struck() != "" })
+		}
+	}
+	mine := errors.New("mine")
+	cancel(mine)
+	unknown := map[bool]chanq.ID{}
+	for range 2 {
+		r := <-results
+		var op *chanq.OpError
+		require.ErrorAs(w, r.err, &op)
+		require.ErrorIs(w, r.err, mine)
+		require.Equal(w, r.receipt.ID, op.ID)
+		unknown[op.Unknown] = op.ID
+	}
+	require.Len(w, unknown, 2, "one was in a statement, one in none")
+	close(gate)
+	require.NoError(w, p.Close(w.Soon()))
+	require.Equal(w, chanq.StateReady, testdb.Get(w, q, unknown[true]).State)
+	w.requireState(q, unknown[false], "")
+}
+
+func producerFlush(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{Linger: time.Minute})
+	// The first goes at once, and a full group makes the ones after it linger.
+	_, err := p.SendBatch(w.Soon(), testdb.Texts(make([]string, 100)...)...)
+	require.NoError(w, err)
+	for _, m := range testdb.Texts("x", "y", "z") {
+		p.C() <- m
+	}
+	require.NoError(w, p.Flush(w.Soon()))
+	require.Equal(w, chanq.Stats{Ready: 103}, testdb.Counted(w, q))
+	require.NoError(w, p.Flush(w.Soon()), "with nothing to flush")
+}
+
+func flushAndWithdraw(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
+	gates := make([]chan struct{}, 2)
+	for i := range gates {
+		gates[i] = make(chan struct{})
+	}
+	st := w.Statements("work")
+	var reached atomic.Int32
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if enqueues(op, st) {
+			if n := reached.Add(1); int(n) <= len(gates) {
+				return faultdb.Hold(gates[n-1])
+			}
+		}
+		return faultdb.Fault{}
+	})
+	p.C() <- chanq.Message[string]{Body: "under way"}
+	w.Eventually("the first is under way", func() bool { return reached.Load() == 1 })
+	flushed := make(chan error, 1)
+	p.C() <- chanq.Message[string]{Body: "must be flushed"}
+	ctx, flushStarted := w.Soon(), make(chan struct{})
+	go func() {
+		close(flushStarted)
+		flushed <- p.Flush(ctx)
+	}()
+	<-flushStarted
+	// Sends behind the flushed message are withdrawn.
+	for range 50 {
+		ended, end := context.WithTimeout(context.Background(), time.Millisecond)
+		_, err := p.Send(ended, chanq.Message[string]{Body: "withdrawn"})
+		end()
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+	}
+	close(gates[0])
+	w.Eventually("the second is under way", func() bool { return reached.Load() == 2 })
+	require.Empty(w, flushed, "the message before the flush is not stored yet")
+	close(gates[1])
+	require.NoError(w, <-flushed)
+	require.Equal(w, 2, testdb.Stats(w, q).Ready)
+}
+
+func closeStores(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{Linger: time.Minute, BatchRows: 7})
+	for _, m := range testdb.Texts(numbers(50)...) {
+		p.C() <- m
+	}
+	require.NoError(w, p.Close(w.Soon()))
+	require.NoError(w, p.Close(w.Soon()), "again")
+	require.Equal(w, numbers(50), testdb.Bodies(testdb.Lease(w, q, 50, time.Minute)))
+}
+
+func closeReturns(w *world) {
+	q := w.Queue("work", chanq.Config{MaxBody: 10})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	p.C() <- chanq.Message[string]{Body: "fits"}
+	p.C() <- chanq.Message[string]{Body: strings.Repeat("x", 11)}
+	require.ErrorIs(w, p.Flush(w.Soon()), chanq.ErrTooLarge)
+	w.Eventually("the first is stored", func() bool { return testdb.Stats(w, q).Ready == 1 })
+	broken := w.Failure(sqlbatch.Unknown)
+	w.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Cut(broken) })
+	p.C() <- chanq.Message[string]{Body: "outage"}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	var unsent *chanq.UnsentError[string]
+	require.ErrorAs(w, p.Close(ctx), &unsent)
+	require.Len(w, unsent.Unsent, 2)
+	require.ErrorIs(w, unsent, chanq.ErrTooLarge)
+	w.Faults.Inject(nil)
+	outage := unsent.Unsent[1]
+	require.Equal(w, "outage", outage.Message.Body)
+	require.Equal(w, outage.Message.ID, testdb.Send(w, q, outage.Message)[0], "it is sent again with its ID")
+	require.Equal(w, []string{"fits", "outage"}, testdb.Bodies(testdb.Lease(w, q, 2, time.Minute)))
+}
+
+func closeFullOfUnsent(w *world) {
+	q := w.Queue("work", chanq.Config{MaxBody: 1})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: 600})
+	var accepted atomic.Int32
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for {
+			select {
+			case p.C() <- chanq.Message[string]{Body: "too large"}:
+				accepted.Add(1)
+			case <-p.Done():
+				return
+			}
+		}
+	})
+	w.Eventually("the buffer is full, and one waits", func() bool { return accepted.Load() == 3 })
+	var unsent *chanq.UnsentError[string]
+	require.ErrorAs(w, p.Close(w.Soon()), &unsent)
+	sender.Wait()
+	require.Len(w, unsent.Unsent, int(accepted.Load()))
+	for _, u := range unsent.Unsent {
+		require.ErrorIs(w, u.Err, chanq.ErrTooLarge)
+	}
+}
+
+func sendAfterClose(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	select {
+	case <-p.Done():
+		require.Fail(w, "not closed yet")
+	default:
+	}
+	require.NoError(w, p.Close(w.Soon()))
+	<-p.Done()
+	_, err := p.Send(w.Soon(), chanq.Message[string]{})
+	require.ErrorIs(w, err, chanq.ErrClosed)
+	_, err = p.SendBatch(w.Soon(), testdb.Texts("a", "b")...)
+	require.ErrorIs(w, err, chanq.ErrClosed)
+	require.NoError(w, p.Flush(w.Soon()))
+}
+
+func wake(w *world) {
+	q := w.Queue("work", alone)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
+	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "by Send"})
+	require.NoError(w, err)
+	require.Equal(w, "by Send", testdb.Take(w, c, 1)[0].Body)
+	w.Eventually("the consumer pauses again", func() bool { return c.Stats().EmptyClaims > 1 || c.Stats().Claims > 0 })
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	_, err = q.SendTx(w.Soon(), tx, testdb.Texts("by SendTx")...)
+	require.NoError(w, err)
+	require.NoError(w, tx.Commit())
+	q.Wake()
+	require.Equal(w, "by SendTx", testdb.Take(w, c, 1)[0].Body)
+}

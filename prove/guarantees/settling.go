@@ -1,0 +1,593 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var settling = []test{
+	{"G03_AFormerHolderCannotChangeTheMessage", formerHolder},
+	{"G03_EachLeaseOfAGroupLearnsItsOwnOutcome", mixedGroup},
+	{"G03_AMessageHeldTwiceIsSettledOnceInOneGroup", heldTwice},
+	{"G03_ASettleOfUnknownOutcomeIsRepeatedUntilItIsKnown", unknownSettle},
+	{"G03_ASettleOfSeveralStatementsWhoseCommitIsCutIsNotToldAsLost", unknownCommit},
+	{"G03_AStaleSettleOfUnknownOutcomeIsStillLost", unknownAndLost},
+	{"ALookThatFailsLeavesNoOutcomeUnknown", lookFails},
+	{"ALeaseIsSettledOnce", settledOnce},
+	{"WaitTellsTheOutcomeWheneverItIsAsked", waitTells},
+	{"FlushWaitsForEverySettleHandedIn", flushWaits},
+	{"ASettleLingersUntilSomebodyWaits", settlesLinger},
+	{"ANackIsDueAfterItsDelayWithItsError", nackDelays},
+	{"AReleaseAfterIsUncountedDueAfterItsDelayAndFenced", releaseAfter},
+	{"AckAllWaitsForAllAndTellsEachItsOutcome", ackAll},
+	{"AckAllOfTryLeaseIsOneStatementForAll", ackAllAlone},
+	{"AckAllReturnsWithItsContext", ackAllContext},
+}
+
+// settles are the ways to settle a lease, and the state they leave behind.
+var settles = []struct {
+	name  string
+	do    func(*chanq.Lease[string]) error
+	state chanq.State // "": gone
+}{
+	{"ack", (*chanq.Lease[string]).Ack, ""},
+	{"nack", func(l *chanq.Lease[string]) error { return l.Nack(0, errors.New("again")) }, chanq.StateReady},
+	{"release", (*chanq.Lease[string]).Release, chanq.StateReady},
+	{"dead-letter", func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("enough")) }, chanq.StateDead},
+}
+
+func (w *world) requireState(q *chanq.Queue[string], id chanq.ID, s chanq.State, note ...any) {
+	w.Helper()
+	e, err := q.Get(w.Soon(), id)
+	if s == "" {
+		require.ErrorIs(w, err, chanq.ErrNotFound, note...)
+		return
+	}
+	require.NoError(w, err, note...)
+	require.Equal(w, s, e.State, note...)
+}
+
+func formerHolder(w *world) {
+	for _, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
+		q := w.Queue("work", cfg)
+		for _, s := range append(settles[:len(settles):len(settles)], struct {
+			name  string
+			do    func(*chanq.Lease[string]) error
+			state chanq.State
+		}{"extend", func(l *chanq.Lease[string]) error { return l.Extend(w.Soon(), time.Minute) }, ""}) {
+			id := testdb.Send(w, q, testdb.Texts(s.name)...)[0]
+			former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+			holder := testdb.Lease(w, q, 1, time.Minute)[0]
+			before := testdb.Get(w, q, id)
+			require.ErrorIs(w, s.do(former), chanq.ErrLeaseLost, s.name)
+			require.Equal(w, before, testdb.Get(w, q, id), s.name)
+			require.NoError(w, holder.Ack(), s.name)
+		}
+		id := testdb.Send(w, q, testdb.Texts("in a transaction")...)[0]
+		former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		holder := testdb.Lease(w, q, 1, time.Minute)[0]
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		require.ErrorIs(w, former.AckTx(w.Soon(), tx), chanq.ErrLeaseLost)
+		require.NoError(w, tx.Commit())
+		require.Equal(w, chanq.StateLeased, testdb.Get(w, q, id).State)
+		require.NoError(w, holder.Ack())
+	}
+}
+
+// grouping is a consumer whose settles the test can hold together in one group,
+// on a connection of its own, which claims only while the test lets it.
+type grouping struct {
+	*world
+	faults   *faultdb.Connector
+	consumer *chanq.Consumer[string]
+	queue    *chanq.Queue[string]
+
+	mu     sync.Mutex
+	gate   chan struct{} // holds the next ack
+	held   chan struct{} // closed when it is held
+	noMore bool          // claims fail
+	groups []chanq.SettledEvent
+}
+
+func newGrouping(w *world, name string, cfg chanq.Config) *grouping {
+	g := &grouping{world: w}
+	faults, db := w.Connect()
+	cfg.Hooks.Settled = func(e chanq.SettledEvent) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.groups = append(g.groups, e)
+	}
+	g.faults, g.queue = faults, testdb.OpenOn[string](w, db, name, cfg)
+	st := w.Statements(name)
+	first := st.Ack(nil)
+	if cfg.Retain > 0 {
+		first = st.Archive(nil)
+	}
+	refused := w.Failure(sqlbatch.RolledBack)
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		switch {
+		case g.noMore && claims(op, st):
+			return faultdb.Fail(refused)
+		case g.gate != nil && testdb.Runs(op, first):
+			gate := g.gate
+			g.gate = nil
+			close(g.held)
+			return faultdb.Hold(gate)
+		}
+		return faultdb.Fault{}
+	})
+	g.consumer = testdb.Start(w, g.queue, chanq.ConsumerConfig{LeaseFor: 2 * shortLease, MaxExtend: 100 * time.Millisecond})
+	return g
+}
+
+func (g *grouping) stopClaims() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.noMore = true
+}
+
+// group acks first alone, and has everything that settle hands in form the next
+// group.
+func (g *grouping) group(first *chanq.Lease[string], settle func()) chanq.SettledEvent {
+	gate, held := make(chan struct{}), make(chan struct{})
+	g.mu.Lock()
+	g.gate, g.held, g.groups = gate, held, nil
+	g.mu.Unlock()
+	require.NoError(g, first.Ack())
+	select {
+	case <-held:
+	case <-time.After(testdb.Patience):
+		require.Fail(g, "the first ack was not stored")
+	}
+	settle()
+	close(gate)
+	require.NoError(g, g.consumer.Flush(g.Soon()))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	require.Len(g, g.groups, 2)
+	return g.groups[1]
+}
+
+// ended waits for the ends of leases that are not extended.
+func (w *world) ended(leases ...*chanq.Lease[string]) {
+	w.Helper()
+	for _, l := range leases {
+		select {
+		case <-l.Context().Done():
+			require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
+		case <-time.After(testdb.Patience):
+			require.Fail(w, "the lease does not end")
+		}
+	}
+}
+
+func mixedGroup(w *world) {
+	for i, s := range settles {
+		for j, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
+			note := fmt.Sprintf("%s, Retain %v", s.name, cfg.Retain)
+			name := fmt.Sprintf("mixed%d%d", i, j)
+			q := w.Queue(name, cfg)
+			testdb.Send(w, q, testdb.Texts("0", "1", "2", "3", "4", "5", "6", "7")...)
+			g := newGrouping(w, name, cfg)
+			leases := testdb.Take(w, g.consumer, 8)
+			g.stopClaims()
+			w.ended(leases...)
+			others := testdb.Lease(w, q, 4, time.Minute)
+			require.Equal(w, []string{"0", "1", "2", "3"}, testdb.Bodies(others), note)
+
+			event := g.group(leases[7], func() {
+				for _, l := range leases[:7] {
+					require.NoError(w, s.do(l), note)
+				}
+			})
+			require.Equal(w, 3, event.Acked+event.Nacked+event.Released+event.Dead, note)
+			require.Equal(w, 4, event.Lost, note)
+			for i, l := range leases[:7] {
+				if i < 4 {
+					require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost, note)
+					w.requireState(q, l.ID, chanq.StateLeased, note)
+					continue
+				}
+				require.NoError(w, l.Wait(w.Soon()), note)
+				state := s.state
+				if state == "" && cfg.Retain > 0 {
+					state = chanq.StateDone
+				}
+				w.requireState(q, l.ID, state, note)
+			}
+			require.EqualValues(w, 4, g.consumer.Stats().Lost, note)
+		}
+	}
+}
+
+func heldTwice(w *world) {
+	for i, staleFirst := range []bool{true, false} {
+		for j, s := range settles {
+			note := fmt.Sprintf("%s, stale first: %v", s.name, staleFirst)
+			name := fmt.Sprintf("twice%d%d", i, j)
+			q := w.Queue(name, chanq.Config{})
+			testdb.Send(w, q, testdb.Texts("twice")...)
+			g := newGrouping(w, name, chanq.Config{})
+			stale := testdb.Take(w, g.consumer, 1)[0]
+			w.ended(stale)
+			testdb.Send(w, q, testdb.Texts("first")...)
+			var current, first *chanq.Lease[string]
+			for current == nil || first == nil { // on a slow machine one may end before the other comes
+				if l := testdb.Take(w, g.consumer, 1)[0]; l.Body == "first" {
+					first = l
+				} else {
+					current = l
+				}
+			}
+			g.stopClaims()
+			require.Equal(w, stale.ID, current.ID, note)
+			event := g.group(first, func() {
+				order := []*chanq.Lease[string]{stale, current}
+				if !staleFirst {
+					order = []*chanq.Lease[string]{current, stale}
+				}
+				for _, l := range order {
+					require.NoError(w, s.do(l), note)
+				}
+			})
+			require.Equal(w, 1, event.Acked+event.Nacked+event.Released+event.Dead, note)
+			require.Equal(w, 1, event.Lost, note)
+			require.ErrorIs(w, stale.Wait(w.Soon()), chanq.ErrLeaseLost, note)
+			require.NoError(w, current.Wait(w.Soon()), note)
+			w.requireState(q, current.ID, s.state, note)
+		}
+	}
+}
+
+// settleStatement is the statement by which a settle reaches the database.
+func settleStatement(q sqlbatch.Queue, name string) sqlbatch.Statement {
+	switch name {
+	case "nack":
+		return q.Nack(nil)
+	case "release":
+		return q.Release(nil)
+	case "dead-letter":
+		return q.Bury(nil)
+	}
+	return q.Ack(nil)
+}
+
+func unknownSettle(w *world) {
+	for _, applied := range []bool{false, true} {
+		for _, s := range settles {
+			note := fmt.Sprintf("%s, applied: %v", s.name, applied)
+			q := w.Queue("work", chanq.Config{})
+			id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+			l := testdb.Lease(w, q, 1, time.Minute)[0]
+			st := settleStatement(w.Statements("work"), s.name)
+			hit := w.Strike(w.Broken(applied), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
+			require.NoError(w, s.do(l), note)
+			require.NotEmpty(w, hit.Struck(), note)
+			require.NoError(w, l.Wait(w.Soon()), note)
+			w.requireState(q, id, s.state, note)
+			w.Faults.Inject(nil)
+			_, err := q.Cancel(w.Soon(), id)
+			require.NoError(w, err)
+		}
+	}
+}
+
+// unknownCommit cuts each operation of an ack that is a transaction on some
+// engines.
+func unknownCommit(w *world) {
+	q := w.Queue("work", chanq.Config{Retain: time.Hour})
+	for _, applied := range []bool{false, true} {
+		for _, s := range settles {
+			for i := 0; ; i++ {
+				id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+				l := testdb.Lease(w, q, 1, time.Minute)[0]
+				hit := w.StrikeNth(i, w.Broken(applied))
+				err := s.do(l)
+				note := fmt.Sprintf("%s, applied: %v, %s", s.name, applied, hit.Struck())
+				require.NoError(w, err, note)
+				w.Faults.Inject(nil)
+				state := s.state
+				if state == "" {
+					state = chanq.StateDone
+				}
+				w.requireState(q, id, state, note)
+				_, err = q.Cancel(w.Soon(), id)
+				require.NoError(w, err)
+				if hit.Struck() == "" {
+					break
+				}
+			}
+		}
+	}
+}
+
+func unknownAndLost(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	stale := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+	holder := testdb.Lease(w, q, 1, time.Minute)[0]
+	st := w.Statements("work").Ack(nil)
+	hit := w.Strike(faultdb.Cut(w.Failure(sqlbatch.Unknown)).Applied(), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
+	require.ErrorIs(w, stale.Ack(), chanq.ErrLeaseLost)
+	require.NotEmpty(w, hit.Struck())
+	w.requireState(q, id, chanq.StateLeased)
+	require.NoError(w, holder.Ack())
+}
+
+// lookFails cuts the look at what a settle or an extension did not return: these have
+// said by then that they changed nothing.
+func lookFails(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	st := w.Statements("work").Look(nil)
+	looks := func(op faultdb.Op) bool { return testdb.Runs(op, st) }
+	for _, s := range settles {
+		testdb.Send(w, q, testdb.Texts("a")...)
+		stale := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack())
+		hit := w.Strike(w.Broken(false), looks)
+		require.ErrorIs(w, s.do(stale), chanq.ErrLeaseLost, s.name)
+		require.NotEmpty(w, hit.Struck(), s.name)
+	}
+	testdb.Send(w, q, testdb.Texts("a")...)
+	stale := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack())
+	w.Strike(w.Broken(false), looks)
+	var op *chanq.OpError
+	require.ErrorAs(w, stale.Extend(w.Soon(), time.Minute), &op)
+	require.False(w, op.Unknown, "nothing was extended")
+	require.ErrorIs(w, stale.Extend(w.Soon(), time.Minute), chanq.ErrLeaseLost)
+}
+
+func settledOnce(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for _, l := range testdb.Take(w, c, 2) {
+		var wg sync.WaitGroup
+		var first atomic.Int32
+		for range 4 {
+			for _, s := range settles {
+				wg.Go(func() {
+					switch err := s.do(l); {
+					case err == nil:
+						first.Add(1)
+					case !errors.Is(err, chanq.ErrSettled):
+						w.Errorf("%s: %v", s.name, err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		require.EqualValues(w, 1, first.Load())
+		require.ErrorIs(w, l.Extend(w.Soon(), time.Minute), chanq.ErrSettled)
+		require.NoError(w, l.Wait(w.Soon()))
+	}
+}
+
+func waitTells(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	gate := make(chan struct{})
+	st := w.Statements("work").Ack(nil)
+	w.Strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	l := testdb.Take(w, c, 1)[0]
+
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.ErrorIs(w, l.Wait(ended), context.Canceled, "before the settle")
+	outcomes := make(chan error, 3)
+	for range 3 {
+		go func() { outcomes <- l.Wait(w.Soon()) }()
+	}
+	require.NoError(w, l.Ack())
+	require.ErrorIs(w, l.Wait(ended), context.Canceled, "before it is in the database")
+	require.Empty(w, outcomes)
+	close(gate)
+	for range 3 {
+		require.NoError(w, <-outcomes)
+	}
+	require.NoError(w, l.Wait(ended), "afterwards the outcome is there at once")
+}
+
+func flushWaits(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
+	leases := testdb.Take(w, c, 3)
+	gate := make(chan struct{})
+	st := w.Statements("work").Ack(nil)
+	hit := w.Strike(faultdb.Hold(gate), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
+	for _, l := range leases {
+		require.NoError(w, l.Ack())
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.ErrorIs(w, c.Flush(ended), context.Canceled)
+	w.Eventually("the ack is held", func() bool { return hit.Struck() != "" })
+	require.ErrorIs(w, c.Flush(ended), context.Canceled, "while its statement is under way")
+	close(gate)
+	require.NoError(w, c.Flush(w.Soon()))
+	require.Zero(w, testdb.Counted(w, q))
+	require.EqualValues(w, 3, c.Stats().Acked)
+	require.Zero(w, c.Stats().Settling)
+}
+
+// settlesLinger: the statement of a settle that nobody waits for is put off, so
+// that others may share it, and Wait and Stop put an end to that.
+func settlesLinger(w *world) {
+	const all = 20
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(all)...)...)
+	var statements atomic.Int64
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if acks(op, st) {
+			statements.Add(1)
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute, LeaseFor: time.Hour})
+	leases := testdb.Take(w, c, all)
+	ack := func(n int) (last *chanq.Lease[string]) {
+		for range n {
+			last, leases = leases[0], leases[1:]
+			require.NoError(w, last.Ack())
+		}
+		return last
+	}
+	for range 10 {
+		ack(1)
+		for range 5 { // round trips, in which the settle would be stored
+			require.Equal(w, chanq.Stats{Leased: all}, testdb.Counted(w, q))
+		}
+	}
+	require.NoError(w, ack(1).Wait(w.Soon()), "after the settle")
+	require.EqualValues(w, 1, statements.Load(), "all share one statement")
+	require.Equal(w, chanq.Stats{Leased: all - 11}, testdb.Counted(w, q))
+
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.ErrorIs(w, leases[0].Wait(ended), context.Canceled, "before the settle")
+	l := ack(1)
+	w.Eventually("it does not wait for a group like the one before", func() bool { return c.Stats().Acked == 12 })
+	require.NoError(w, l.Wait(w.Soon()))
+
+	require.NoError(w, ack(7).Wait(w.Soon()))
+	ack(1)
+	require.NoError(w, c.Shutdown(w.Soon()), "nor does the last one")
+	require.Zero(w, testdb.Counted(w, q))
+}
+
+func nackDelays(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	l := testdb.Lease(w, q, 1, time.Minute)[0]
+	require.Error(w, l.Nack(-time.Second, nil), "negative")
+	require.NoError(w, l.Nack(time.Hour, errors.New("später: \x00 \xff")))
+	e := testdb.Get(w, q, id)
+	require.Equal(w, chanq.StateScheduled, e.State)
+	require.Contains(w, e.LastError, "später")
+	require.Equal(w, 1, e.Attempts)
+	require.Empty(w, e.LeasedBy)
+	none, err := q.TryLease(w.Soon(), 1, time.Minute)
+	require.NoError(w, err)
+	require.Empty(w, none)
+}
+
+func ackAll(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts(numbers(6)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
+	leases := testdb.Take(w, c, 6)
+	require.NoError(w, leases[1].Release(), "settled before")
+	require.NoError(w, c.Flush(w.Soon()))
+	_, err := q.Cancel(w.Soon(), sent[4])
+	require.NoError(w, err)
+	err = chanq.AckAll(w.Soon(), append(leases, leases[0])...)
+	var batch *chanq.BatchError
+	require.ErrorAs(w, err, &batch)
+	require.Len(w, batch.Errs, 7)
+	for i, want := range []error{1: chanq.ErrSettled, 4: chanq.ErrLeaseLost, 6: nil} {
+		require.ErrorIs(w, batch.Errs[i], want, i)
+		var op *chanq.OpError
+		if want != nil {
+			require.ErrorAs(w, batch.Errs[i], &op)
+			require.Equal(w, chanq.OpError{Op: "ack", Queue: "work", ID: sent[i], Err: want}, *op)
+		}
+	}
+	for i, id := range sent {
+		if i != 1 {
+			w.requireState(q, id, "", i) // at once: AckAll has waited
+		}
+	}
+	require.NoError(w, chanq.AckAll[string](w.Soon()))
+	require.ErrorContains(w, chanq.AckAll(w.Soon(), leases[0], nil), "lease 1 is nil")
+}
+
+func ackAllAlone(w *world) {
+	q, other := w.Queue("work", chanq.Config{}), w.Queue("other", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+	id := testdb.Send(w, other, testdb.Texts("d")...)[0]
+	leases := append(testdb.Lease(w, q, 3, time.Minute), testdb.Lease(w, other, 1, time.Minute)...)
+	runs := 0
+	here, there := w.Statements("work"), w.Statements("other")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if acks(op, here) || acks(op, there) {
+			runs++
+		}
+		return faultdb.Fault{}
+	})
+	require.NoError(w, chanq.AckAll(w.Soon(), leases...))
+	require.Equal(w, 2, runs, "one for each queue")
+	require.Equal(w, chanq.Stats{}, testdb.Counted(w, q))
+	w.requireState(other, id, "")
+}
+
+func ackAllContext(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	st := w.Statements("work")
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	held := testdb.Take(w, c, 2)
+	struck, free := w.stick(func(op faultdb.Op) bool { return acks(op, st) })
+	ctx, cancel := context.WithCancel(w.Soon())
+	go func() {
+		<-struck
+		cancel()
+	}()
+	err := chanq.AckAll(ctx, held...)
+	require.ErrorIs(w, err, context.Canceled)
+	var op *chanq.OpError
+	require.ErrorAs(w, err, &op)
+	require.True(w, op.Unknown)
+	free()
+	require.NoError(w, held[0].Wait(w.Soon()), "the consumer goes on")
+
+	testdb.Send(w, q, testdb.Texts("alone")...)
+	c.Stop()
+	alone := testdb.Lease(w, q, 1, time.Minute)
+	hung := w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return acks(op, st) })
+	ctx, cancel = context.WithTimeout(w.Soon(), 50*time.Millisecond)
+	defer cancel()
+	require.Error(w, chanq.AckAll(ctx, alone...), "TryLease's own settles have no such bound")
+	require.NotEmpty(w, hung.Struck())
+}
+
+func releaseAfter(w *world) {
+	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].ReleaseAfter(0))
+	for range 3 {
+		former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		l := testdb.Lease(w, q, 1, time.Minute)[0]
+		require.Equal(w, 2, l.Attempt, "the lapse counts")
+		require.ErrorIs(w, former.ReleaseAfter(time.Hour), chanq.ErrLeaseLost)
+		require.NoError(w, l.ReleaseAfter(0))
+		e := testdb.Get(w, q, id)
+		require.Equal(w, chanq.StateReady, e.State)
+		require.Zero(w, e.Attempts, "neither this attempt nor the lapse before it")
+	}
+	l := testdb.Lease(w, q, 1, time.Minute)[0]
+	require.Error(w, l.ReleaseAfter(-1))
+	before := time.Now()
+	require.NoError(w, l.ReleaseAfter(time.Hour), "the last attempt, too")
+	e := testdb.Get(w, q, id)
+	require.Equal(w, chanq.StateScheduled, e.State)
+	require.WithinDuration(w, before.Add(time.Hour), e.DueAt, time.Minute)
+	require.Greater(w, e.Fence, l.Fence)
+}

@@ -1,0 +1,194 @@
+package guarantees
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Statements that take longer than the time of a try, as those do that move a body of hundreds
+// of megabytes.
+var slow = []test{
+	{"G12_SettlesThatTakeLongDelayNoOtherAndEnd", slowSettles},
+	{"G12_ASettleEndsThoughItsExtensionsTakeLong", slowSettleAndExtensions},
+	{"G12_ShutdownIsBoundedThoughASettleTakesLong", slowSettleAtShutdown},
+	{"G12_AnExtensionThatTakesLongLosesNoOtherLease", slowExtension},
+}
+
+// slowTry is the time of a try to settle in these tests, and slowTime what a slow one takes.
+const (
+	slowTry  = time.Second
+	slowTime = 5 * slowTry / 2
+)
+
+func slowConfig() chanq.ConsumerConfig {
+	return chanq.ConsumerConfig{LeaseFor: 5 * steadyLease, StatementTimeout: slowTry}
+}
+
+func buries(op faultdb.Op, q sqlbatch.Queue) bool {
+	for _, st := range []sqlbatch.Statement{q.Bury(nil), q.SkipLocked().Bury(nil)} {
+		if testdb.Runs(op, st) || len(st.Prior) > 0 && testdb.Runs(op, st.Prior[0]) {
+			return true
+		}
+	}
+	return false
+}
+
+func slowSettles(w *world) {
+	var lost losses
+	q := w.Queue("work", chanq.Config{Hooks: lost.hooks()})
+	testdb.Send(w, q, testdb.Texts(numbers(22)...)...)
+	c := testdb.Start(w, q, slowConfig())
+	leases := testdb.Take(w, c, 22)
+	delivered := w.again(q)
+	st := w.Statements("work")
+	stuck := make(chan struct{})
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !buries(op, st) {
+			return faultdb.Fault{}
+		}
+		return faultdb.Hold(stuck)
+	})
+	// One after the other, so that they are of two groups.
+	for _, l := range leases[:2] {
+		require.NoError(w, l.DeadLetter(nil))
+		w.Eventually("its group is under way", func() bool { return c.Stats().Settling == 0 })
+	}
+	for _, l := range leases[2:] {
+		require.NoError(w, l.Ack())
+	}
+	waits(w, leases[2:])
+	require.Equal(w, chanq.Stats{Leased: 2}, testdb.Counted(w, q), "the others went on")
+
+	// Now they end, in their time.
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !buries(op, st) {
+			return faultdb.Fault{}
+		}
+		done := make(chan struct{})
+		time.AfterFunc(slowTime, func() { close(done) })
+		return faultdb.Hold(done)
+	})
+	close(stuck) // one of them at most is under way
+	waits(w, leases[:2])
+	w.Faults.Inject(nil)
+	require.NoError(w, c.Flush(w.Soon()))
+	require.Equal(w, chanq.Stats{Dead: 2}, testdb.Counted(w, q))
+	require.Empty(w, delivered())
+	require.Empty(w, lost.but(chanq.ID{}))
+	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+// slowSettleAndExtensions is of an engine with one writer, where what takes long to settle takes long to
+// extend: the settle has more time with each try nevertheless.
+func slowSettleAndExtensions(w *world) {
+	if !w.oneWriter() {
+		w.Skip("elsewhere an extension that takes long says that the database is away")
+	}
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("huge")...)
+	c := testdb.Start(w, q, slowConfig())
+	l := testdb.Take(w, c, 1)[0]
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case ends(op, st):
+			return faultdb.Hang()
+		case buries(op, st):
+			done := make(chan struct{})
+			time.AfterFunc(slowTime, func() { close(done) })
+			return faultdb.Hold(done)
+		}
+		return faultdb.Fault{}
+	})
+	require.NoError(w, l.DeadLetter(nil))
+	waits(w, []*chanq.Lease[string]{l})
+	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+	w.Faults.Inject(nil)
+	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+func slowSettleAtShutdown(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("huge")...)
+	c := testdb.Start(w, q, slowConfig())
+	l := testdb.Take(w, c, 1)[0]
+	st := w.Statements("work")
+	tries, apart := 0, make(chan struct{})
+	var once sync.Once
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !buries(op, st) {
+			return faultdb.Fault{}
+		}
+		if tries++; tries == 3 {
+			once.Do(func() { close(apart) })
+		}
+		return faultdb.Hang()
+	})
+	require.NoError(w, l.DeadLetter(nil))
+	w.within("it is apart", apart)
+	ctx, cancel := context.WithTimeout(context.Background(), slowTry)
+	defer cancel()
+	require.ErrorContains(w, c.Shutdown(ctx), "1 settle")
+	var op *chanq.OpError
+	require.ErrorAs(w, l.Wait(w.Soon()), &op)
+	require.True(w, op.Unknown)
+	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
+}
+
+// names reports that a statement names a message among its values.
+func names(op faultdb.Op, id chanq.ID) bool {
+	for _, arg := range op.Args {
+		switch v := arg.Value.(type) {
+		case []byte:
+			if bytes.Contains(v, id[:]) {
+				return true
+			}
+		case string:
+			if strings.Contains(v, hex.EncodeToString(id[:])) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// slowExtension: SQLite writes the whole row again. What another statement extends beside it
+// would take as long. Nor may two that take long cost another large one its lease.
+func slowExtension(w *world) {
+	var lost losses
+	q := w.Queue("work", chanq.Config{Hooks: lost.hooks(), MaxBody: 8 << 20})
+	body := strings.Repeat("x", 5<<20)
+	huge := testdb.Send(w, q, testdb.Texts(body, body)...)
+	testdb.Send(w, q, testdb.Texts(body[:4<<20])...)
+	testdb.Send(w, q, testdb.Texts(numbers(20)...)...)
+	st := w.Statements("work")
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: troubleLease})
+	leases := testdb.Take(w, c, 23)
+	var struck atomic.Bool
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !extends(op, st) || !names(op, huge[0]) && !names(op, huge[1]) {
+			return faultdb.Fault{}
+		}
+		struck.Store(true)
+		return faultdb.Hang()
+	})
+	pass(2 * troubleLease)
+	require.True(w, struck.Load())
+	for _, l := range leases[2:] {
+		require.NoError(w, l.Ack())
+	}
+	waits(w, leases[2:])
+	require.Empty(w, lost.but(huge...))
+}

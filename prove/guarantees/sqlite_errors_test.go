@@ -1,0 +1,58 @@
+package guarantees_test
+
+import (
+	"context"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// SQLite's one error for all of these is that of a missing table, too.
+func TestOnSQLiteAnErrorOfTheRunDoesNotEndAConsumerButAMissingTableDoes(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	db, err := embedded.Open(filepath.Join(t.TempDir(), "queue.db"))
+	require.NoError(t, err)
+	defer db.Close()
+	var down atomic.Int64
+	told := make(chan struct{}, 1)
+	cfg := chanq.Config{Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
+		if e.Err != nil && down.Add(1) == 1 {
+			told <- struct{}{}
+		}
+	}}}
+	require.NoError(t, chanq.Migrate(ctx, db, "work", cfg))
+	q, err := chanq.Open[string](ctx, db, "work", cfg)
+	require.NoError(t, err)
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Close(ctx)) }()
+	_, err = p.Send(ctx, chanq.Message[string]{Body: "a"})
+	require.NoError(t, err)
+
+	_, err = db.ExecContext(ctx, `CREATE TRIGGER audit BEFORE UPDATE ON chanq_work BEGIN SELECT json('no JSON'); END`)
+	require.NoError(t, err)
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	require.NoError(t, err)
+	testdb.Receive(t, told, "the outage")
+	require.NoError(t, c.Err())
+	_, err = db.ExecContext(ctx, `DROP TRIGGER audit`)
+	require.NoError(t, err)
+	l := testdb.Take(t, c, 1)[0]
+	require.Equal(t, "a", l.Body)
+	require.NoError(t, l.Ack())
+	require.NoError(t, c.Flush(ctx))
+
+	_, err = db.ExecContext(ctx, `DROP TABLE chanq_work`)
+	require.NoError(t, err)
+	require.Nil(t, testdb.Receive(t, c.C(), "the end of the channel"))
+	require.ErrorIs(t, c.Err(), chanq.ErrNoSchema)
+	require.NoError(t, c.Shutdown(ctx))
+}

@@ -1,0 +1,347 @@
+package guarantees
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var stopping = []test{
+	{"G06_StopReturnsWhatWasNotTakenUncountedInItsOrder", stopReturns},
+	{"G06_StopWritesAcksBeforeItReleases", acksFirst},
+	{"G06_ShutdownWaitsForDeliveredLeases", shutdownWaits},
+	{"G06_TheEndOfTheContextStops", contextStops},
+	{"G06_StopDuringAClaimReturnsItsMessages", stopDuringClaim},
+	{"G11_StopNeedsNoReader", stopNeedsNoReader},
+	{"G06_ReleaseAllReturnsWhatHandlersHoldToo", releaseAll},
+	{"ReleaseAllStoresWhatIsBeingSettledAndLeavesTransactionsAlone", releaseAllSettling},
+	{"ReleaseAllTellsWhatTheDatabaseDoesNotHave", releaseAllDead},
+	{"ShutdownOfADeadDatabaseReturnsByItsContext", shutdownDead},
+	{"ASettleAfterShutdownGaveUpIsRefused", settleAfterShutdown},
+	{"ShutdownMayBeCalledAgain", shutdownAgain},
+	{"ShutdownWaitsForHandlersThoughOneBeforeGaveUp", shutdownAfterGivingUp},
+}
+
+func numbers(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%03d", i)
+	}
+	return out
+}
+
+// closed reads the channel of a stopped consumer to its end. What the reader
+// still gets is given back.
+func closed[T any](w *world, c *chanq.Consumer[T]) {
+	w.Helper()
+	timeout := time.After(testdb.Patience)
+	for {
+		select {
+		case l, open := <-c.C():
+			if !open {
+				return
+			}
+			_ = l.Release() // where the consumer has given up, its lease runs out
+		case <-timeout:
+			require.Fail(w, "the channel does not close")
+		}
+	}
+}
+
+func stopReturns(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(12)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	taken := testdb.Take(w, c, 2)
+	w.Eventually("the rest is buffered", func() bool { return c.Stats().Buffered == 10 })
+	require.Equal(w, chanq.Stats{Leased: 12}, testdb.Counted(w, q))
+	c.Stop()
+	// At once: the leases would run for an hour.
+	back := testdb.Lease(w, q, 10, time.Minute)
+	require.Equal(w, numbers(12)[2:], testdb.Bodies(back))
+	for _, l := range back {
+		require.Equal(w, 1, l.Attempt, "it had been counted")
+	}
+	closed(w, c)
+	w.Eventually("the statistics say so", func() bool { return c.Stats().Released == 10 })
+	for _, l := range taken {
+		require.NoError(w, l.Context().Err(), "delivered leases go on")
+		require.NoError(w, l.Ack())
+	}
+	require.NoError(w, c.Shutdown(w.Soon()))
+	for _, l := range taken {
+		require.NoError(w, l.Wait(w.Soon()))
+	}
+}
+
+func acksFirst(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(20)...)...)
+	var mu sync.Mutex
+	var order []string
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case acks(op, st):
+			order = append(order, "ack")
+		case testdb.Runs(op, st.Release(nil)):
+			order = append(order, "release")
+		case claims(op, st):
+			order = append(order, "claim")
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute})
+	leases := testdb.Take(w, c, 5)
+	for _, l := range leases {
+		require.NoError(w, l.Ack())
+	}
+	require.NoError(w, c.Shutdown(w.Soon()))
+	mu.Lock()
+	defer mu.Unlock()
+	last := func(what string) int {
+		for i, s := range slices.Backward(order) {
+			if s == what {
+				return i
+			}
+		}
+		return -1
+	}
+	require.Contains(w, order, "ack")
+	require.Contains(w, order, "release")
+	require.Less(w, last("ack"), slices.Index(order, "release"), order)
+	require.Less(w, last("claim"), slices.Index(order, "release"), order)
+}
+
+func shutdownWaits(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	l := testdb.Take(w, c, 1)[0]
+	ended := make(chan error, 1)
+	go func() { ended <- c.Shutdown(w.Soon()) }()
+	first := testdb.Get(w, q, l.ID).LeaseUntil
+	w.Eventually("the lease is still extended", func() bool { return testdb.Get(w, q, l.ID).LeaseUntil.Sub(first) > steadyLease })
+	require.Empty(w, ended)
+	require.NoError(w, l.Ack())
+	require.NoError(w, <-ended)
+	require.NoError(w, l.Wait(w.Soon()))
+	w.requireState(q, l.ID, "")
+}
+
+func contextStops(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	ctx, end := context.WithCancel(context.WithValue(context.Background(), aKey{}, "a value"))
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{})
+	require.NoError(w, err)
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, "a value", l.Context().Value(aKey{}), "leases inherit the values")
+	end()
+	closed(w, c)
+	require.NoError(w, l.Context().Err(), "and not the end")
+	require.NoError(w, l.Ack())
+	require.NoError(w, l.Wait(w.Soon()))
+	require.NoError(w, c.Err())
+	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+type aKey struct{}
+
+func stopDuringClaim(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	ids := testdb.Send(w, q, testdb.Texts("a", "b")...)
+	gate := make(chan struct{})
+	st := w.Statements("work")
+	hit := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return claims(op, st) })
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	w.Eventually("the claim is under way", func() bool { return hit.Struck() != "" })
+	c.Stop()
+	close(gate)
+	require.NoError(w, c.Shutdown(w.Soon()))
+	for _, id := range ids {
+		e := testdb.Get(w, q, id)
+		require.Equal(w, chanq.StateReady, e.State)
+		require.Zero(w, e.Attempts)
+	}
+}
+
+func stopNeedsNoReader(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(100)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	w.Eventually("the buffer is filled", func() bool { return c.Stats().Buffered >= 16 })
+	require.NoError(w, c.Shutdown(w.Soon()), "although nobody reads")
+	require.Equal(w, chanq.Stats{Ready: 100}, testdb.Counted(w, q))
+}
+
+func shutdownDead(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	leases := testdb.Take(w, c, 3)
+	broken := w.Failure(sqlbatch.Unknown)
+	for _, f := range []faultdb.Fault{faultdb.Cut(broken), faultdb.Hang()} {
+		w.Faults.Inject(func(faultdb.Op) faultdb.Fault { return f })
+	}
+	require.NoError(w, leases[0].Ack())
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	err := c.Shutdown(ctx)
+	require.ErrorIs(w, err, context.DeadlineExceeded)
+	require.ErrorContains(w, err, "leases not settled")
+	require.Error(w, leases[0].Wait(w.Soon()), "it is not known to be acked")
+	closed(w, c)
+}
+
+func settleAfterShutdown(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	l := testdb.Take(w, c, 1)[0]
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.ErrorIs(w, c.Shutdown(ended), context.Canceled)
+	require.ErrorIs(w, l.Ack(), chanq.ErrClosed)
+	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrClosed)
+	require.Equal(w, 2, testdb.Lease(w, q, 1, time.Minute)[0].Attempt, "it is delivered again")
+}
+
+func shutdownAfterGivingUp(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	begun, gate, left := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		left <- c.Handle(1, func(context.Context, *chanq.Lease[string]) error {
+			close(begun)
+			<-gate // whatever becomes of its context
+			return nil
+		})
+	}()
+	select {
+	case <-begun:
+	case <-w.Soon().Done():
+		w.Fatal("no handler runs")
+	}
+	for range 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		err := c.Shutdown(ctx)
+		cancel()
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		require.ErrorContains(w, err, "1 handlers not returned")
+	}
+	close(gate)
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.NoError(w, <-left)
+}
+
+func shutdownAgain(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for range 3 {
+		c.Stop()
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	for range 20 {
+		require.NoError(w, c.Shutdown(ended), "it is shut down, whatever the context")
+	}
+	require.NoError(w, c.Flush(w.Soon()))
+	require.NoError(w, c.Err())
+}
+
+func releaseAll(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(8)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 4})
+	taken := testdb.Take(w, c, 2)
+	waits := make(chan error, 1)
+	go func() { waits <- taken[0].Wait(w.Soon()) }()
+	began, handled := make(chan struct{}, 8), make(chan error, 1)
+	go func() {
+		handled <- c.Handle(2, func(ctx context.Context, l *chanq.Lease[string]) error {
+			began <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	<-began
+	<-began
+	require.NoError(w, c.ReleaseAll(w.Soon()))
+	require.Equal(w, chanq.Stats{Ready: 8}, testdb.Counted(w, q), "at once: the leases would run for an hour")
+	require.NoError(w, <-handled, "contexts have ended")
+	for _, l := range taken {
+		require.ErrorIs(w, context.Cause(l.Context()), chanq.ErrLeaseLost)
+		require.ErrorIs(w, l.Ack(), chanq.ErrLeaseLost)
+		require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost, "the release is not its holder's outcome")
+	}
+	require.ErrorIs(w, <-waits, chanq.ErrLeaseLost)
+	require.NoError(w, c.Shutdown(w.Soon()))
+	again := testdb.Lease(w, q, 8, time.Minute)
+	require.Equal(w, numbers(8), testdb.Bodies(again), "to their former places")
+	for _, l := range again {
+		require.Equal(w, 1, l.Attempt, "uncounted")
+	}
+	require.NoError(w, c.ReleaseAll(w.Soon()), "nothing is left")
+}
+
+func releaseAllSettling(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	sent := testdb.Send(w, q, testdb.Texts("acked", "in a transaction", "held")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Linger: time.Minute, LeaseFor: time.Hour})
+	leases := testdb.Take(w, c, 3)
+	require.NoError(w, leases[0].Ack())
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, leases[1].AckTx(w.Soon(), tx))
+	if w.Engine.Dialect.Traits().OneWriter {
+		require.NoError(w, tx.Commit()) // nobody else writes before
+	}
+	require.NoError(w, c.ReleaseAll(w.Soon()))
+	require.NoError(w, leases[0].Wait(w.Soon()))
+	if !w.Engine.Dialect.Traits().OneWriter {
+		require.NoError(w, tx.Commit(), "the transaction goes on")
+	}
+	w.requireState(q, sent[0], "")
+	w.requireState(q, sent[1], "")
+	w.requireState(q, sent[2], chanq.StateReady)
+}
+
+func releaseAllDead(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	testdb.Take(w, c, 2)
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, st.Release(nil)) || testdb.Runs(op, st.SkipLocked().Release(nil)) {
+			return w.Broken(false)
+		}
+		return faultdb.Fault{}
+	})
+	var err error // of one who waits long enough to hear of a try
+	for wait := 100 * time.Millisecond; wait < testdb.Patience && !strings.Contains(fmt.Sprint(err), "2 of 2"); wait *= 4 {
+		ctx, cancel := context.WithTimeout(w.Soon(), wait)
+		err = c.ReleaseAll(ctx)
+		cancel()
+		require.Error(w, err)
+	}
+	require.ErrorContains(w, err, "2 of 2 leases")
+	w.Faults.Inject(nil)
+	require.NoError(w, c.Shutdown(w.Soon()), "it goes on")
+	require.Equal(w, chanq.Stats{Ready: 2}, testdb.Counted(w, q))
+}

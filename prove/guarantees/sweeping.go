@@ -1,0 +1,193 @@
+package guarantees
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Operators' calls on a queue that is in use.
+var sweeping = []test{
+	{"PurgeDeletesWhatWasThereBesideProducers", purgeBesideProducers},
+	{"PurgeOfTheDeadLeavesWhoDiesMeanwhile", purgeBesideTheDying},
+	{"RedriveMovesEachOnceBesideAConsumerThatSetsAsideAgain", redriveBesideTheDying},
+	{"RedriveMovesOneWhoseKeyDiesAgainMeanwhile", redriveBesideItsKey},
+	{"RedriveWithALimitGoesOnWithTheOldest", redriveInParts},
+	{"StatsAreExactWhateverTheOtherStatesHold", statsBesideMany},
+}
+
+// between calls do, on another connection, before the nth of the statements that are
+// meant runs. The statement waits for it.
+func between(w *world, n int, meant sqlbatch.Statement, do func()) {
+	if len(meant.Prior) > 0 { // it has a transaction of its own, which must not wait with a lock
+		meant = sqlbatch.Statement{Text: w.Engine.Dialect.Begin()[0]}
+	}
+	var reached atomic.Int64
+	gate := make(chan struct{})
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !testdb.Runs(op, meant) || reached.Add(1) != int64(n) {
+			return faultdb.Fault{}
+		}
+		go func() { // ends before the call that runs the statement
+			defer close(gate)
+			do()
+		}()
+		return faultdb.Hold(gate)
+	})
+}
+
+func purgeBesideProducers(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
+	const before, later = 1200, 300
+	testdb.Send(w, q, testdb.Texts(make([]string, before)...)...)
+	between(w, 1, w.Statements("work").Purge(sqlbatch.Ready, 1, sqlbatch.Window{}), func() {
+		testdb.Send(w, other, testdb.Texts(make([]string, later)...)...)
+	})
+	n, err := q.Purge(w.Soon(), chanq.StateReady)
+	require.NoError(w, err)
+	require.Equal(w, before, n, "what came later stays")
+	require.Equal(w, chanq.Stats{Ready: later}, testdb.Counted(w, q))
+	w.Faults.Inject(nil)
+	n, err = q.Purge(w.Soon(), chanq.StateReady)
+	require.NoError(w, err)
+	require.Equal(w, later, n)
+}
+
+func purgeBesideTheDying(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
+	const before, later = 1200, 300
+	kill(w, q, testdb.Texts(make([]string, before)...)...)
+	between(w, 2, w.Statements("work").Purge(sqlbatch.Dead, 1, sqlbatch.Window{}), func() {
+		kill(w, other, testdb.Texts(make([]string, later)...)...)
+	})
+	n, err := q.Purge(w.Soon(), chanq.StateDead)
+	require.NoError(w, err)
+	require.Equal(w, before, n, "who died later stays")
+	require.Equal(w, chanq.Stats{Dead: later}, testdb.Counted(w, q))
+}
+
+// redriveBesideTheDying sets aside again, while the rest is redriven, what has been
+// redriven so far.
+func redriveBesideTheDying(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
+	const dead = 1200
+	ids := kill(w, q, testdb.Texts(make([]string, dead)...)...)
+	killed := 0
+	killAgain := func() {
+		c := testdb.Start(w, other, chanq.ConsumerConfig{PollMax: 10 * time.Millisecond})
+		for _, l := range testdb.Take(w, c, 200) {
+			require.NoError(w, l.DeadLetter(errors.New("again")))
+			killed++
+		}
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+	st := w.Statements("work")
+	between(w, 2, st.Redrive(1, nil, sqlbatch.Window{}), killAgain)
+	n, err := q.Redrive(w.Soon(), 0)
+	require.NoError(w, err)
+	require.Equal(w, dead, n)
+	require.Equal(w, chanq.Stats{Ready: dead - killed, Dead: killed}, testdb.Counted(w, q), "who died again stays dead")
+
+	w.Faults.Inject(nil)
+	_, err = q.Redrive(w.Soon(), 0)
+	require.NoError(w, err)
+	for range dead / 200 {
+		killAgain()
+	}
+	require.Equal(w, chanq.Stats{Dead: dead}, testdb.Counted(w, q))
+	killed = 0
+	chunks := (dead + w.Engine.Dialect.Traits().FindIDs - 1) / w.Engine.Dialect.Traits().FindIDs
+	between(w, chunks, st.Redrive(1, make([][16]byte, 1), sqlbatch.Window{}), killAgain) // where the list begins again
+	moved, err := q.RedriveIDs(w.Soon(), append(ids, ids...)...)
+	require.NoError(w, err)
+	require.ElementsMatch(w, ids, moved, "each is moved once")
+}
+
+// redriveBesideItsKey: of two dead with one key the smaller ID goes first. Set aside
+// again meanwhile, it is none of those that the redrive is about, nor in the queue.
+func redriveBesideItsKey(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	_, db := w.Connect()
+	other := testdb.OpenOn[string](w, db, "work", chanq.Config{})
+	first := kill(w, q, chanq.Message[string]{DedupKey: "k"})[0]
+	second := kill(w, q, chanq.Message[string]{DedupKey: "k"})[0]
+	between(w, 2, w.Statements("work").Redrive(1, nil, sqlbatch.Window{}), func() {
+		require.NoError(w, testdb.Lease(w, other, 1, time.Minute)[0].DeadLetter(errors.New("again")))
+	})
+	n, err := q.Redrive(w.Soon(), 0)
+	require.NoError(w, err)
+	require.Equal(w, 2, n)
+	w.requireState(q, first, chanq.StateDead)
+	w.requireState(q, second, chanq.StateReady)
+}
+
+func redriveInParts(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	var ids []chanq.ID
+	for range 3 {
+		ids = append(ids, kill(w, q, testdb.Texts(make([]string, 400)...)...)...)
+	}
+	n, err := q.Redrive(w.Soon(), 1100)
+	require.NoError(w, err)
+	require.Equal(w, 1100, n)
+	require.Equal(w, chanq.Stats{Ready: 1100, Dead: 100}, testdb.Counted(w, q))
+	w.requireState(q, ids[799], chanq.StateReady)
+	twice, err := q.RedriveIDs(w.Soon(), append(ids, ids...)...)
+	require.NoError(w, err)
+	require.Len(w, twice, 100, "one that is named twice is moved once")
+}
+
+// statsBesideMany has many messages of one state, more than are counted, before and
+// behind a few of another.
+func statsBesideMany(w *world) {
+	if testdb.Slowness > 1 && w.Engine.Needs == "" {
+		w.Skip("nothing of this runs side by side, and with the race detector it would take a minute; the check runs it without")
+	}
+	q := w.Queue("work", chanq.Config{})
+	const limit, many, few = 10_000, 10_500, 10
+	some := func(n int, d time.Duration) []chanq.Message[string] {
+		batch := make([]chanq.Message[string], n)
+		for i := range batch {
+			batch[i].Delay = d
+		}
+		return batch
+	}
+	for range many / 1500 {
+		testdb.Send(w, q, some(1500, 0)...)
+	}
+	testdb.Send(w, q, some(few, 48*time.Hour)...)
+	require.Equal(w, chanq.Stats{Ready: limit, Scheduled: few}, testdb.Counted(w, q))
+	for range many / 500 {
+		testdb.Lease(w, q, 500, 24*time.Hour)
+	}
+	require.Equal(w, chanq.Stats{Scheduled: few, Leased: limit}, testdb.Counted(w, q), "few scheduled behind many leased")
+	entries, err := q.Peek(w.Soon(), chanq.StateScheduled, 1000)
+	require.NoError(w, err)
+	require.Len(w, entries, few)
+
+	n, err := q.Purge(w.Soon(), chanq.StateLeased)
+	require.NoError(w, err)
+	require.Equal(w, many, n)
+	testdb.Send(w, q, some(few, 0)...)
+	testdb.Lease(w, q, few, 72*time.Hour)
+	for range many / 1500 {
+		testdb.Send(w, q, some(1500, time.Hour)...)
+	}
+	require.Equal(w, chanq.Stats{Scheduled: limit, Leased: few}, testdb.Counted(w, q), "few leased behind many scheduled")
+	entries, err = q.Peek(w.Soon(), chanq.StateLeased, 1000)
+	require.NoError(w, err)
+	require.Len(w, entries, few)
+}

@@ -1,0 +1,308 @@
+package guarantees
+
+import (
+	"database/sql"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var transacting = []test{
+	{"G08_SendTxStoresWithTheCallersTransactionOrNotAtAll", sendTx},
+	{"AckTxCommitsOrRollsBackWithTheCaller", ackTx},
+	{"AFailureInTheCallersTransactionIsNotUnknown", failureInTx},
+	{"ALeaseOfAckTxIsNotExtended", ackTxStopsExtension},
+	{"G08_AckTxOfManyLeasesIsOneStatementForAll", ackTxOfMany},
+	{"G08_AckTxOfManyLeasesNamesThoseThatWereLost", ackTxOfLost},
+	{"AckTxOfLeasesKnownToBeLostAsksNoDatabase", ackTxKnownLost},
+	{"AckTxOfOneTellsALossAsThatOfManyDoes", ackTxOneLost},
+}
+
+func sendTx(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, chanq.Message[string]{Body: "first", DedupKey: "taken"})
+	for _, commit := range []bool{false, true} {
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		receipts, err := q.SendTx(w.Soon(), tx,
+			chanq.Message[string]{Body: "a"},
+			chanq.Message[string]{Body: "b", DedupKey: "taken"},
+			chanq.Message[string]{Body: "c", DedupKey: "free"},
+			chanq.Message[string]{Body: "d", DedupKey: "free"},
+			chanq.Message[string]{Body: "e"})
+		require.NoError(w, err)
+		duplicates := []bool{false, true, false, true, false}
+		for i, r := range receipts {
+			require.Equal(w, duplicates[i], r.Duplicate, i)
+			require.False(w, r.ID.IsZero())
+		}
+		require.Equal(w, receipts[2].ID, receipts[3].ID)
+		if !commit {
+			require.NoError(w, tx.Rollback())
+			require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
+			continue
+		}
+		require.NoError(w, tx.Commit())
+		require.Equal(w, []string{"first", "a", "c", "e"}, testdb.Bodies(testdb.Lease(w, q, 4, time.Minute)))
+	}
+	_, err := q.SendTx(w.Soon(), nil, testdb.Texts("x")...)
+	require.ErrorContains(w, err, "tx is nil")
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	defer tx.Rollback()
+	_, err = q.SendTx(w.Soon(), tx, chanq.Message[string]{Body: "fine"}, chanq.Message[string]{Priority: 9})
+	require.ErrorContains(w, err, "Message.Priority")
+	receipts, err := q.SendTx(w.Soon(), tx)
+	require.NoError(w, err)
+	require.Empty(w, receipts)
+	before := w.Faults.Ops()
+	receipts, err = q.SendTx(w.Soon(), tx, testdb.Texts(make([]string, 501)...)...)
+	require.NoError(w, err)
+	require.Len(w, receipts, 501)
+	require.LessOrEqual(w, w.Faults.Ops()-before, 4, "two statements, whose rows may have to be read")
+	require.NoError(w, tx.Commit())
+	require.Equal(w, 501, testdb.Counted(w, q).Ready)
+}
+
+func ackTx(w *world) {
+	for _, cfg := range []chanq.Config{{}, {Retain: time.Hour}} {
+		q := w.Queue("work", cfg)
+		ledger := w.Queue("ledger", chanq.Config{})
+		id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		l := testdb.Take(w, c, 1)[0]
+
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		require.NoError(w, l.AckTx(w.Soon(), tx))
+		_, err = ledger.SendTx(w.Soon(), tx, testdb.Texts("not booked")...)
+		require.NoError(w, err)
+		require.NoError(w, tx.Rollback())
+		w.requireState(q, id, chanq.StateLeased)
+		require.Zero(w, testdb.Stats(w, ledger).Ready)
+
+		tx, err = w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		require.NoError(w, l.AckTx(w.Soon(), tx), "after a rollback it may be tried again")
+		_, err = ledger.SendTx(w.Soon(), tx, testdb.Texts("booked")...)
+		require.NoError(w, err)
+		require.NoError(w, tx.Commit())
+		if cfg.Retain > 0 {
+			w.requireState(q, id, chanq.StateDone)
+		} else {
+			w.requireState(q, id, "")
+		}
+		booked := testdb.Lease(w, ledger, 1, time.Minute)[0]
+		require.Equal(w, "booked", booked.Body)
+		require.NoError(w, booked.Ack())
+		require.NoError(w, c.Shutdown(w.Soon()), "nothing is held any more")
+	}
+}
+
+func ackTxStopsExtension(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease})
+	l := testdb.Take(w, c, 1)[0]
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, l.AckTx(w.Soon(), tx))
+	require.NoError(w, tx.Rollback())
+	again := testdb.Take(w, c, 1)[0]
+	require.Equal(w, 2, again.Attempt, "the lease ran out")
+	require.NoError(w, l.Ack(), "after a rollback it may be settled")
+	require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost, "too late")
+	require.NoError(w, again.Ack())
+}
+
+// acksTx reports the ack of AckTx in a caller's transaction.
+func (w *world) acksTx(op faultdb.Op, queue string, cfg chanq.Config) bool {
+	st := w.Statements(queue).InTx()
+	if cfg.Retain > 0 {
+		return testdb.Runs(op, st.Archive(nil))
+	}
+	return testdb.Runs(op, st.Ack(nil))
+}
+
+func ackTxOfMany(w *world) {
+	for name, cfg := range map[string]chanq.Config{"work": {}, "kept": {Retain: time.Hour}} {
+		q := w.Queue(name, cfg)
+		const n = 300
+		testdb.Send(w, q, testdb.Texts(make([]string, n)...)...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		leases := testdb.Take(w, c, n)
+		slices.Reverse(leases)
+		var mu sync.Mutex
+		var ran []string // arguments of each statement
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if w.acksTx(op, name, cfg) {
+				mu.Lock()
+				defer mu.Unlock()
+				var values []any
+				for _, arg := range op.Args {
+					values = append(values, arg.Value)
+				}
+				ran = append(ran, fmt.Sprint(values))
+			}
+			return faultdb.Fault{}
+		})
+		// Rows are written in the order of their ids, as by everyone else: two that
+		// take them in different orders could wait for each other.
+		var inOrder []sqlbatch.Item
+		fences := map[chanq.ID]int64{}
+		for _, l := range leases {
+			fences[l.ID] = l.Fence
+		}
+		for _, id := range testdb.IDs(leases) {
+			inOrder = append(inOrder, sqlbatch.Item{ID: id, Fence: fences[id]})
+		}
+		st := w.Statements(name).InTx().Ack(inOrder)
+		if cfg.Retain > 0 {
+			st = w.Statements(name).InTx().Archive(inOrder)
+		}
+		var want []any
+		for _, arg := range st.Args {
+			if named, ok := arg.(sql.NamedArg); ok {
+				arg = named.Value
+			}
+			want = append(want, arg)
+		}
+		for _, commit := range []bool{false, true} {
+			tx, err := w.DB.BeginTx(w.Soon(), nil)
+			require.NoError(w, err)
+			require.NoError(w, chanq.AckTx(w.Soon(), tx, leases...))
+			mu.Lock()
+			require.Equal(w, []string{fmt.Sprint(want)}, ran, name)
+			ran = nil
+			mu.Unlock()
+			if !commit {
+				require.NoError(w, tx.Rollback())
+				require.Equal(w, chanq.Stats{Leased: n}, testdb.Counted(w, q), "after a rollback they may be tried again")
+				continue
+			}
+			require.NoError(w, tx.Commit())
+			gone := chanq.Stats{}
+			if cfg.Retain > 0 {
+				gone.Done = n
+			}
+			require.Equal(w, gone, testdb.Counted(w, q))
+		}
+		w.Faults.Inject(nil)
+		require.NoError(w, c.Shutdown(w.Soon()), "nothing is held any more")
+	}
+}
+
+func ackTxOfLost(w *world) {
+	for name, cfg := range map[string]chanq.Config{"work": {}, "kept": {Retain: time.Hour}} {
+		q := w.Queue(name, cfg)
+		testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+		former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		holder := testdb.Lease(w, q, 3, time.Minute)
+		var theirs *chanq.Lease[string]
+		var ours []*chanq.Lease[string]
+		for _, l := range holder {
+			if l.ID == former.ID {
+				theirs = l
+			} else {
+				ours = append(ours, l)
+			}
+		}
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		err = chanq.AckTx(w.Soon(), tx, ours[0], former, ours[1])
+		require.NoError(w, tx.Rollback())
+		require.ErrorIs(w, err, chanq.ErrLeaseLost)
+		var batch *chanq.BatchError
+		require.ErrorAs(w, err, &batch)
+		require.Len(w, batch.Errs, 3)
+		require.NoError(w, batch.Errs[0])
+		require.ErrorIs(w, batch.Errs[1], chanq.ErrLeaseLost)
+		require.NoError(w, batch.Errs[2])
+		require.EqualError(w, err, "chanq: ack: 1 of 3 messages failed; first: ack "+name+" "+former.ID.String()+": lease lost")
+		require.Equal(w, chanq.Stats{Leased: 3}, testdb.Counted(w, q), "all or nothing")
+		require.ErrorIs(w, former.Wait(w.Soon()), chanq.ErrLeaseLost, "the loss is known now")
+		for _, l := range append(ours, theirs) {
+			require.NoError(w, l.Ack(), "the others may be settled")
+		}
+	}
+}
+
+func ackTxOneLost(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+	testdb.Lease(w, q, 1, time.Minute)
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	defer tx.Rollback()
+	want := chanq.OpError{Op: "ack", Queue: "work", ID: id, Err: chanq.ErrLeaseLost}
+	var one, of *chanq.OpError
+	require.ErrorAs(w, former.AckTx(w.Soon(), tx), &one)
+	require.Equal(w, want, *one)
+	require.ErrorAs(w, chanq.AckTx(w.Soon(), tx, former), &of)
+	require.Equal(w, want, *of)
+}
+
+func ackTxKnownLost(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	leases := testdb.Lease(w, q, 2, time.Minute)
+	require.NoError(w, leases[1].Ack())
+	other := w.Queue("other", chanq.Config{})
+	testdb.Send(w, other, testdb.Texts("x")...)
+	foreign := testdb.Lease(w, other, 1, time.Minute)[0]
+
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	defer tx.Rollback()
+	before := w.Faults.Ops()
+	err = chanq.AckTx(w.Soon(), tx, leases...)
+	require.ErrorIs(w, err, chanq.ErrSettled)
+	var batch *chanq.BatchError
+	require.ErrorAs(w, err, &batch)
+	require.NoError(w, batch.Errs[0])
+	require.ErrorContains(w, chanq.AckTx(w.Soon(), tx, leases[0], foreign), "two queues, work and other")
+	require.ErrorContains(w, chanq.AckTx(w.Soon(), tx, leases[0], nil), "lease 1 is nil")
+	require.ErrorContains(w, chanq.AckTx(w.Soon(), nil, leases[0]), "tx is nil")
+	require.NoError(w, chanq.AckTx[string](w.Soon(), tx))
+	require.Equal(w, before, w.Faults.Ops())
+
+	require.NoError(w, chanq.AckTx(w.Soon(), tx, leases[0], leases[0]), "twice is once")
+	require.NoError(w, tx.Commit())
+	w.requireState(q, leases[0].ID, "")
+}
+
+func failureInTx(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	leases := testdb.Lease(w, q, 2, time.Minute)
+	for what, do := range map[string]func(tx *sql.Tx) error{
+		"SendTx":      func(tx *sql.Tx) error { _, err := q.SendTx(w.Soon(), tx, testdb.Texts("c")...); return err },
+		"Lease.AckTx": func(tx *sql.Tx) error { return leases[0].AckTx(w.Soon(), tx) },
+		"AckTx":       func(tx *sql.Tx) error { return chanq.AckTx(w.Soon(), tx, leases...) },
+	} {
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		hit := w.Strike(w.Broken(false), func(op faultdb.Op) bool { return op.Kind == faultdb.Exec || op.Kind == faultdb.Query })
+		err = do(tx)
+		require.NotEmpty(w, hit.Struck(), what)
+		w.Faults.Inject(nil)
+		_ = tx.Rollback()                          // its connection is gone
+		for _, err := range []error{err, do(tx)} { // the second time in a transaction that has ended
+			var op *chanq.OpError
+			require.ErrorAs(w, err, &op, what)
+			require.False(w, op.Unknown, "%s: %v", what, err)
+		}
+	}
+	for _, l := range leases {
+		require.NoError(w, l.Ack(), "they may be settled after the rollback")
+	}
+}

@@ -1,0 +1,345 @@
+package guarantees
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What is stuck delays itself only.
+var trouble = []test{
+	{"G12_AnAckThatHangsDelaysNoOther", hungAck},
+	{"G12_AnExtensionThatHangsLosesNoLease", hungExtension},
+	{"G12_AnExtendThatHangsLosesNoLease", hungExtend},
+	{"G12_ALockedRowDelaysItselfOnly", lockedRow},
+	{"G12_ALeaseWhoseRowIsLockedForAWhileIsKept", lockedForAWhile},
+	{"G09_WhateverAnExtendOfUnknownOutcomeDoesTheDeadlineIsNotLaterThanTheDatabases", doubtfulExtend},
+	{"G09_AnExtensionThatComesLateTakesNothingAway", lateExtension},
+}
+
+// troubleLease is the lease of tests that wait for two of them.
+const troubleLease = testdb.Slowness * 3 * time.Second
+
+// at once: within a second of a machine with nothing else to do.
+const atOnce = testdb.Slowness * time.Second
+
+// losses collects what the LeaseLost hook tells.
+type losses struct {
+	mu   sync.Mutex
+	lost []chanq.ID
+}
+
+func (l *losses) hooks() chanq.Hooks {
+	return chanq.Hooks{LeaseLost: func(e chanq.LeaseLostEvent) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lost = append(l.lost, e.ID)
+	}}
+}
+
+func (l *losses) but(ids ...chanq.ID) (others []chanq.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, lost := range l.lost {
+		if !slices.Contains(ids, lost) {
+			others = append(others, lost)
+		}
+	}
+	return others
+}
+
+// hang has the first connection hang for good on which a meant operation comes, with
+// whatever follows on it. A driver of a server does not look at its context meanwhile;
+// SQLite has one connection, which could not be replaced then.
+func (w *world) hang(meant func(faultdb.Op) bool) (struck <-chan struct{}) {
+	gate, hit := make(chan struct{}), make(chan struct{})
+	var mu sync.Mutex
+	conn := 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if conn == 0 && meant(op) {
+			conn = op.Conn
+			close(hit)
+		}
+		switch {
+		case conn == 0 || op.Conn != conn:
+			return faultdb.Fault{}
+		case w.Engine.Dialect.Traits().OneWriter:
+			return faultdb.Hang()
+		}
+		return faultdb.Stick(gate)
+	})
+	w.Cleanup(func() {
+		w.Faults.Inject(nil)
+		close(gate)
+	})
+	return hit
+}
+
+// again consumes whatever comes due beside another consumer, and counts the
+// deliveries of each message.
+func (w *world) again(q *chanq.Queue[string]) func() map[chanq.ID]int {
+	_, db := w.Connect()
+	c, err := testdb.OpenOn[string](w, db, q.Name(), chanq.Config{}).Consume(context.Background(), chanq.ConsumerConfig{})
+	require.NoError(w, err)
+	var mu sync.Mutex
+	got := map[chanq.ID]int{}
+	go func() {
+		for l := range c.C() {
+			mu.Lock()
+			got[l.ID]++
+			mu.Unlock()
+			_ = l.Ack() // whoever held it before learns that it is lost
+		}
+	}()
+	stop := func() map[chanq.ID]int {
+		c.Stop()
+		_ = c.Shutdown(w.Soon())
+		mu.Lock()
+		defer mu.Unlock()
+		return got
+	}
+	w.Cleanup(func() { stop() })
+	return stop
+}
+
+// lock has somebody else's transaction lock the row of a message until the function
+// that it returns is called.
+func (w *world) lock(queue string, id chanq.ID) (unlock func()) {
+	w.Helper()
+	_, db := w.Connect()
+	tx, err := db.BeginTx(context.Background(), nil)
+	require.NoError(w, err)
+	if w.Engine.Dialect.Name() == "postgres" {
+		_, err = tx.Exec(`SELECT 1 FROM chanq_`+queue+` WHERE id = $1 FOR UPDATE`, id.String())
+	} else {
+		_, err = tx.Exec(`UPDATE chanq_`+queue+` SET priority = priority WHERE id = @p1`, id[:])
+	}
+	require.NoError(w, err)
+	unlock = sync.OnceFunc(func() { require.NoError(w, tx.Rollback()) })
+	w.Cleanup(unlock)
+	return unlock
+}
+
+func (w *world) skipWithoutRowLocks() {
+	if w.Engine.Dialect.Traits().OneWriter {
+		w.Skip("SQLite has no lock of a row")
+	}
+}
+
+// waits waits for the outcomes of settles.
+func waits(w *world, leases []*chanq.Lease[string]) {
+	w.Helper()
+	for i, l := range leases {
+		require.NoError(w, l.Wait(w.Soon()), "%d of %d", i, len(leases))
+	}
+}
+
+func pass(d time.Duration) { <-time.After(d) }
+
+func hungAck(w *world) {
+	var lost losses
+	q := w.Queue("work", chanq.Config{Hooks: lost.hooks()})
+	testdb.Send(w, q, testdb.Texts(numbers(200)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: troubleLease})
+	leases := testdb.Take(w, c, 200)
+	pass(troubleLease / 2) // they are extended, and on their way to the next time
+	delivered := w.again(q)
+	st := w.Statements("work")
+	struck := w.hang(func(op faultdb.Op) bool { return acks(op, st) })
+	require.NoError(w, leases[0].Ack())
+	w.within("an ack hangs", struck)
+	began := time.Now()
+	for _, l := range leases[1:] {
+		require.NoError(w, l.Ack())
+	}
+	waits(w, leases[1:])
+	if !w.Engine.Dialect.Traits().OneWriter {
+		require.Less(w, time.Since(began), atOnce)
+	}
+	require.NoError(w, leases[0].Wait(w.Soon()), "it is repeated on another connection")
+	require.Less(w, time.Since(began), troubleLease, "soon enough for a lease that is not extended any more")
+	require.Zero(w, testdb.Counted(w, q))
+	require.Empty(w, delivered())
+	require.Empty(w, lost.but(chanq.ID{}))
+}
+
+func hungExtension(w *world) {
+	st := w.Statements("work")
+	w.hungWhileHeld(func(op faultdb.Op) bool { return extends(op, st) }, func(*chanq.Lease[string]) {})
+}
+
+func hungExtend(w *world) {
+	st := w.Statements("work")
+	w.hungWhileHeld(func(op faultdb.Op) bool { return ends(op, st) }, func(l *chanq.Lease[string]) {
+		var op *chanq.OpError
+		require.ErrorAs(w, l.Extend(w.Soon(), time.Hour), &op)
+		require.True(w, op.Unknown)
+	})
+}
+
+// hungWhileHeld holds leases while a statement hangs.
+func (w *world) hungWhileHeld(meant func(faultdb.Op) bool, do func(*chanq.Lease[string])) {
+	var lost losses
+	q := w.Queue("work", chanq.Config{Hooks: lost.hooks()})
+	testdb.Send(w, q, testdb.Texts(numbers(20)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: troubleLease})
+	leases := testdb.Take(w, c, 20)
+	delivered := w.again(q)
+	struck := w.hang(meant)
+	do(leases[0])
+	w.within("a statement hangs", struck)
+	pass(2 * troubleLease)
+	for _, l := range leases {
+		require.NoError(w, l.Ack())
+	}
+	waits(w, leases)
+	require.Empty(w, delivered())
+	require.Empty(w, lost.but(chanq.ID{}))
+}
+
+func lockedRow(w *world) {
+	w.skipWithoutRowLocks()
+	var lost losses
+	q := w.Queue("work", chanq.Config{Hooks: lost.hooks()})
+	testdb.Send(w, q, testdb.Texts(numbers(240)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: troubleLease})
+	leases := testdb.Take(w, c, 240)
+	stuck, others := leases[100], append(leases[:100:100], leases[101:]...)
+	delivered := w.again(q)
+	unlock := w.lock("work", stuck.ID)
+	began := time.Now()
+	extended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), atOnce)
+		defer cancel()
+		extended <- stuck.Extend(ctx, time.Hour)
+	}()
+	require.NoError(w, others[238].Extend(w.Soon(), time.Hour))
+	require.Less(w, time.Since(began), atOnce)
+	require.ErrorContains(w, <-extended, "locked")
+	began = time.Now()
+
+	// Settled at once, of each kind; the stuck one among the acks.
+	for i, l := range others[:200] {
+		switch {
+		case i < 180:
+			require.NoError(w, l.Ack())
+		case i < 190:
+			require.NoError(w, l.Nack(time.Hour, nil))
+		default:
+			require.NoError(w, l.DeadLetter(nil))
+		}
+		if i == 90 {
+			require.NoError(w, stuck.Ack())
+		}
+	}
+	waits(w, others[:200])
+	require.Less(w, time.Since(began), atOnce)
+	require.Equal(w, 10, testdb.Stats(w, q).Scheduled)
+	require.Equal(w, 10, testdb.Stats(w, q).Dead)
+
+	// Extended, while the row is locked, and settled then.
+	held := others[200:]
+	require.NoError(w, held[0].Extend(w.Soon(), troubleLease))
+	pass(time.Until(began.Add(2 * troubleLease)))
+	began = time.Now()
+	for _, l := range held {
+		require.NoError(w, l.Ack())
+	}
+	waits(w, held)
+	require.Less(w, time.Since(began), atOnce)
+
+	unlock()
+	if err := stuck.Wait(w.Soon()); err != nil {
+		require.ErrorIs(w, err, chanq.ErrLeaseLost)
+	}
+	for id := range delivered() {
+		require.Equal(w, stuck.ID, id)
+	}
+	require.Empty(w, lost.but(stuck.ID))
+}
+
+// lockedForAWhile: over the time of an extension, and less than the lease.
+func lockedForAWhile(w *world) {
+	w.skipWithoutRowLocks()
+	var lost losses
+	q := w.Queue("work", chanq.Config{Hooks: lost.hooks()})
+	testdb.Send(w, q, testdb.Texts("locked", "free")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: troubleLease})
+	leases := testdb.Take(w, c, 2)
+	claimed := leases[0].Deadline()
+	unlock := w.lock("work", leases[0].ID)
+	w.Eventually("the other one is extended", func() bool { return leases[1].Deadline().After(claimed.Add(troubleLease / 6)) })
+	unlock()
+	w.Eventually("so is this one", func() bool { return leases[0].Deadline().After(claimed.Add(troubleLease / 6)) })
+	for _, l := range leases {
+		require.NoError(w, l.Ack())
+	}
+	waits(w, leases)
+	require.Empty(w, lost.but(chanq.ID{}))
+}
+
+func doubtfulExtend(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	st := w.Statements("work")
+	for _, c := range []struct {
+		what string
+		take func() *chanq.Lease[string]
+	}{
+		{"of TryLease", func() *chanq.Lease[string] { return testdb.Lease(w, q, 1, time.Minute)[0] }},
+		{"of a consumer", func() *chanq.Lease[string] {
+			return testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute}), 1)[0]
+		}},
+	} {
+		l := c.take()
+		fence := testdb.Get(w, q, id).Fence
+		hit := w.Strike(w.Broken(false), func(op faultdb.Op) bool { return ends(op, st) })
+		const d = 2 * time.Second
+		began := time.Now()
+		var op *chanq.OpError
+		require.ErrorAs(w, l.Extend(w.Soon(), d), &op, c.what)
+		require.True(w, op.Unknown)
+		require.NotEmpty(w, hit.Struck())
+		require.False(w, l.Deadline().After(time.Now().Add(d)), "it may have been applied")
+		require.NoError(w, l.Extend(w.Soon(), time.Hour))
+		// The first strikes now.
+		late := st.EndAfter([]sqlbatch.Item{{ID: id, Fence: fence}}, d)
+		_, err := w.DB.Exec(late.Text, late.Args...)
+		require.NoError(w, err)
+		end := testdb.Get(w, q, id).LeaseUntil
+		require.False(w, l.Deadline().After(end), "%s: %v after", c.what, l.Deadline().Sub(end))
+		require.True(w, l.Deadline().After(began))
+		require.NoError(w, l.Release())
+		require.NoError(w, l.Wait(w.Soon()))
+	}
+}
+
+func lateExtension(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	l := testdb.Lease(w, q, 1, time.Hour)[0]
+	e := testdb.Get(w, q, id)
+	st := w.Statements("work")
+	for _, late := range []sqlbatch.Statement{
+		st.Extend([]sqlbatch.Item{{ID: id, Fence: e.Fence}}, time.Minute),
+		st.SkipLocked().Extend([]sqlbatch.Item{{ID: id, Fence: e.Fence}}, time.Minute),
+	} {
+		_, err := w.DB.Exec(late.Text, late.Args...)
+		require.NoError(w, err)
+		require.Equal(w, e.LeaseUntil, testdb.Get(w, q, id).LeaseUntil)
+	}
+	require.NoError(w, l.Extend(w.Soon(), time.Minute))
+	require.True(w, testdb.Get(w, q, id).LeaseUntil.Before(e.LeaseUntil), "Extend may make it shorter")
+	require.NoError(w, l.Ack())
+}

@@ -1,0 +1,426 @@
+package guarantees
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var waking = []test{
+	{"ACommitAtAnyMomentWakesAConsumerThatIsAboutToSleep", wakingAtAnyMoment},
+	{"WhateverLeavesSomethingToClaimRingsTheBell", ringing},
+	{"ABellThatIsRungForALateCommitFindsIt", ringingLate},
+	{"AConsumerWhoseReadersAreBusyListensToNoBell", busyReaders},
+	{"ABellThatHearsNothingIsNotAskedAgainAndAgain", deafBells},
+	{"AConsumerThatEndsHandsOnWhatItWasWokenFor", handingOn},
+	{"AGroupThatMayBeStoredRings", ringingUnknown},
+	{"WhoIsNotHeardLeavesAMessageToWhomTheBellWakes", leavingToOthers},
+}
+
+// alone is a queue whose consumers are woken by this process alone.
+var alone = chanq.Config{Bell: chanq.NoBell{}}
+
+// board is a Bell between the *sql.DBs of a test. A ring wakes who listens at that
+// moment, and nobody else.
+type board struct {
+	before, after func() // of a Listen, which hears between the two; nil is nothing
+	late          bool   // a Listen returns before it hears
+
+	here, there chanq.Bell // of the two *sql.DBs, to hear and to ring by; nil: this board's own
+
+	mu     sync.Mutex // guards what follows
+	ears   []chan struct{}
+	rings  int
+	sat    int
+	hearer func() // has a late Listen hear
+}
+
+func (b *board) Ring(queue string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rings++
+	if b.there != nil {
+		b.there.Ring(queue)
+		return
+	}
+	for _, ear := range b.ears {
+		select {
+		case ear <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (b *board) Listen(queue string) (<-chan struct{}, func()) {
+	if b.here != nil {
+		return b.listenThere(queue)
+	}
+	ear := make(chan struct{}, 1)
+	hear := func() {
+		if b.before != nil {
+			b.before()
+		}
+		b.mu.Lock()
+		b.ears = append(b.ears, ear)
+		b.mu.Unlock()
+		ear <- struct{}{}
+		if b.after != nil {
+			b.after()
+		}
+	}
+	b.mu.Lock()
+	b.sat++
+	b.hearer = hear
+	b.mu.Unlock()
+	if !b.late {
+		hear()
+	}
+	return ear, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.ears = slices.DeleteFunc(b.ears, func(c chan struct{}) bool { return c == ear })
+	}
+}
+
+func (b *board) listenThere(queue string) (<-chan struct{}, func()) {
+	b.mu.Lock()
+	b.sat++
+	b.mu.Unlock()
+	b.before()
+	defer b.after()
+	return b.here.Listen(queue)
+}
+
+func (b *board) count() (rings, sat, listening int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rings, b.sat, len(b.ears)
+}
+
+// seldom has a consumer look only when it is woken.
+var seldom = chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour}
+
+// The moments of a consumer that found nothing: it sits down, looks, and sleeps; or it is
+// heard only when it has looked, and looks again. A message may be committed at each of
+// them, and its sender may ring at that moment or at any later one: the consumer, which
+// looks once an hour, has it at once. The same by the Bell of the *sql.DB, if it has one.
+func wakingAtAnyMoment(w *world) {
+	const before, sits, looked, again, sleeps = "before it listens", "when it listens", "when it has looked", "when it has looked again", "when it sleeps"
+	w.Within(5 * testdb.Bound)
+	q := w.Queue("work", chanq.Config{})
+	_, elsewhere := w.Connect()
+	sender := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", alone), chanq.ProducerConfig{})
+	boards := []*board{{}, {late: true}}
+	if here, is := w.DB.Driver().(chanq.Bell); is {
+		boards = append(boards, &board{here: here, there: elsewhere.Driver().(chanq.Bell)})
+	}
+	for _, kind := range boards {
+		moments := []string{before, sits, looked, again, sleeps}
+		if kind.late {
+			moments = []string{looked, before, sits, again, sleeps}
+		}
+		for i, committed := range moments {
+			for _, rung := range moments[i:] {
+				b := &board{late: kind.late, here: kind.here, there: kind.there}
+				w.Logf("late %v, own %v: committed %s, rung %s", b.late, b.here != nil, committed, rung)
+				w.wakes(b, func(moment string) {
+					if moment == committed {
+						testdb.SendBy(w, sender, chanq.Message[string]{Body: "a"})
+					}
+					if moment == rung {
+						b.Ring(w.Engine.Dialect.Traits().Schema + ".work")
+					}
+				})
+				require.Zero(w, testdb.Counted(w, q))
+			}
+		}
+	}
+}
+
+// wakes starts a consumer at a bell, has something happen at each moment until it gets a
+// message, and ends it.
+func (w *world) wakes(b *board, at func(moment string)) {
+	type look struct {
+		moment string
+		gate   chan struct{}
+	}
+	looks := make(chan look, 2)
+	n := 0
+	st := w.Statements("work")
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if _, sat, _ := b.count(); sat == 0 || n == 2 || !testdb.Runs(op, st.NextDue(sqlbatch.Floors{})) && !testdb.Runs(op, st.Survey()) {
+			return faultdb.Fault{}
+		}
+		l := look{[]string{"when it has looked", "when it has looked again"}[n], make(chan struct{})}
+		n++
+		looks <- l
+		return faultdb.Hold(l.gate).Applied()
+	})
+	defer w.Faults.Inject(nil)
+	b.before, b.after = func() { at("before it listens") }, func() { at("when it listens") }
+	c, err := testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Bell: b}).Consume(w.Context(), seldom)
+	require.NoError(w, err)
+	defer c.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(testdb.Patience)
+	slept, heard := false, !b.late
+	for {
+		select {
+		case l := <-looks:
+			at(l.moment)
+			close(l.gate)
+		case <-tick.C:
+			switch looked := c.Stats().Looks; {
+			case !heard && looked > 0:
+				heard = true
+				b.hearer()
+			case heard && !slept && looked > 1:
+				slept = true
+				at("when it sleeps")
+			}
+		case l, open := <-c.C():
+			require.True(w, open)
+			require.NoError(w, l.Ack())
+			require.NoError(w, c.Shutdown(w.Soon()))
+			return
+		case <-timeout:
+			require.Fail(w, "it sleeps on")
+		}
+	}
+}
+
+func ringing(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	rings := func(what string, want bool, do func()) {
+		before, _, _ := b.count()
+		do()
+		after, _, _ := b.count()
+		require.Equal(w, want, after > before, what)
+	}
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	lease := func() *chanq.Lease[string] { return testdb.Lease(w, q, 1, time.Minute)[0] }
+	rings("a send", true, func() { testdb.SendBy(w, p, testdb.Texts("a")...) })
+	rings("a release", true, func() { require.NoError(w, lease().Release()) })
+	rings("a nack", true, func() { require.NoError(w, lease().Nack(0, nil)) })
+	rings("a claim and an ack", false, func() { require.NoError(w, lease().Ack()) })
+	rings("a transaction", false, func() {
+		tx, err := w.DB.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		_, err = q.SendTx(w.Soon(), tx, testdb.Texts("b")...)
+		require.NoError(w, err)
+		require.NoError(w, tx.Commit())
+	})
+	rings("its sender", true, q.Wake)
+	l := lease()
+	rings("a message that dies", false, func() { require.NoError(w, l.DeadLetter(nil)) })
+	rings("a redrive", true, func() {
+		_, err := q.Redrive(w.Soon(), 0)
+		require.NoError(w, err)
+	})
+	rings("a pause", false, func() { require.NoError(w, q.Pause(w.Soon())) })
+	rings("its end", true, func() { require.NoError(w, q.Resume(w.Soon())) })
+}
+
+// asleep waits until a consumer listens and has nothing to do.
+func (w *world) asleep(c *chanq.Consumer[string], b *board) {
+	before := int64(-1)
+	w.Eventually("it sleeps", func() bool {
+		_, _, listening := b.count()
+		s := c.Stats()
+		now := s.Looks + s.EmptyClaims
+		still := listening > 0 && now > 0 && now == before
+		before = now
+		w.pass(20 * time.Millisecond)
+		return still
+	})
+}
+
+// pass lets time go by in which nothing is to happen.
+func (w *world) pass(d time.Duration) {
+	select {
+	case <-w.Context().Done():
+	case <-time.After(d):
+	}
+}
+
+// A transaction that sent a message long before another one was claimed, and is
+// committed after: the consumer is beyond its place.
+func ringingLate(w *world) {
+	w.Open()
+	if w.Engine.Dialect.Traits().OneWriter {
+		w.Skip("there is one writer: nothing is sent while a transaction is open")
+	}
+	b := &board{}
+	gate := make(chan struct{}, 1) // behind a claim the consumer looks no further
+	defer close(gate)
+	q := w.Queue("work", chanq.Config{Bell: b, Hooks: chanq.Hooks{Claimed: func(chanq.ClaimedEvent) { <-gate }}})
+	_, elsewhere := w.Connect()
+	sends := testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b})
+	c := testdb.Start(w, q, seldom)
+	late := func() (looks int64) {
+		tx, err := elsewhere.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		_, err = sends.SendTx(w.Soon(), tx, testdb.Texts("late")...)
+		require.NoError(w, err)
+		w.pass(2 * sqlbatch.FloorMargin)
+		w.asleep(c, b)
+		gate <- struct{}{}
+		testdb.Send(w, sends, testdb.Texts("early")...)
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+		w.asleep(c, b)
+		before := c.Stats().Looks
+		require.NoError(w, tx.Commit())
+		sends.Wake()
+		l := testdb.Take(w, c, 1)[0]
+		require.Equal(w, "late", l.Body)
+		looks = c.Stats().Looks - before
+		require.NoError(w, l.Ack())
+		gate <- struct{}{}
+		return looks
+	}
+	w.Eventually("the first look finds it, but for one that is due just then", func() bool { return late() <= 1 })
+}
+
+func busyReaders(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: time.Hour})
+	listens := func(want int) {
+		w.Eventually("so many listen", func() bool { _, _, n := b.count(); return n == want })
+	}
+	w.asleep(c, b)
+	testdb.Send(w, q, testdb.Texts("a", "b")...)
+	listens(0)
+	for _, l := range testdb.Take(w, c, 2) {
+		require.NoError(w, l.Ack())
+	}
+	testdb.Send(w, q, testdb.Texts("c")...)
+	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+	listens(1)
+	require.NoError(w, c.Shutdown(w.Soon()))
+	listens(0)
+
+	small := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: time.Hour, Prefetch: 4})
+	w.asleep(small, b)
+	testdb.Send(w, q, testdb.Texts("a", "b", "c", "d")...) // it has no room to look for more
+	listens(0)
+	for _, l := range testdb.Take(w, small, 4) {
+		require.NoError(w, l.Ack())
+	}
+	listens(1)
+}
+
+// deaf is a Bell whose channels are closed.
+type deaf struct {
+	board
+	times []time.Time // of Listen
+}
+
+func (d *deaf) Listen(string) (<-chan struct{}, func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sat++
+	d.times = append(d.times, time.Now())
+	ear := make(chan struct{})
+	close(ear)
+	return ear, func() {}
+}
+
+func deafBells(w *world) {
+	b := &deaf{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	w.Eventually("it has listened twice", func() bool { _, sat, _ := b.count(); return sat > 1 })
+	s := c.Stats()
+	require.Less(w, s.EmptyClaims+s.Looks, int64(40), "about as often as without a bell")
+	b.mu.Lock()
+	require.GreaterOrEqual(w, b.times[1].Sub(b.times[0]), 900*time.Millisecond)
+	b.mu.Unlock()
+	_, elsewhere := w.Connect()
+	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
+	testdb.Take(w, c, 1)
+}
+
+// Its claim fails, and it is stopped before another one: the message is for somebody else.
+func handingOn(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	st := w.Statements("work")
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	var failed atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !claims(op, st) {
+			return faultdb.Fault{}
+		}
+		failed.Add(1)
+		return faultdb.Fail(w.Failure(sqlbatch.Refused))
+	})
+	b.Ring("")
+	w.Eventually("its claim fails", func() bool { return failed.Load() > 0 })
+	before, _, _ := b.count()
+	require.NoError(w, c.Shutdown(w.Soon()))
+	after, _, listening := b.count()
+	require.Equal(w, before+1, after)
+	require.Zero(w, listening)
+}
+
+// Its producer gives up, and does not know.
+func ringingUnknown(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	st := w.Statements("work")
+	p, err := q.Producer(chanq.ProducerConfig{})
+	require.NoError(w, err)
+	var struck atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if struck.Load() == 0 && !enqueues(op, st) {
+			return faultdb.Fault{}
+		}
+		return w.Broken(struck.Add(1) == 1)
+	})
+	sent := make(chan error, 1)
+	go func() { // ends with Close
+		_, err := p.Send(w.Context(), chanq.Message[string]{Body: "a"})
+		sent <- err
+	}()
+	w.Eventually("it is stored, and tried again", func() bool { return struck.Load() > 1 })
+	ctx, cancel := context.WithCancel(w.Context())
+	cancel()
+	_ = p.Close(ctx)
+	require.Error(w, testdb.Receive(w, sent, "an outcome"))
+	w.Eventually("it rings", func() bool { rings, _, _ := b.count(); return rings > 0 })
+	w.Faults.Inject(nil)
+}
+
+// One who listens, and hears nothing since others do, sees a message at a look: it looks
+// once more before it claims. Nobody is on his way to this one.
+func leavingToOthers(w *world) {
+	b := &board{late: true}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: 200 * time.Millisecond, PollMax: 200 * time.Millisecond})
+	w.Eventually("it looks", func() bool { return c.Stats().Looks > 2 })
+	_, elsewhere := w.Connect()
+	gate := make(chan struct{})
+	st := w.Statements("work")
+	seen := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return looks(op, st) })
+	w.Eventually("it looks", func() bool { return seen.Struck() != "" })
+	before := c.Stats()
+	close(gate)
+	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
+	testdb.Take(w, c, 1)
+	after := c.Stats()
+	require.GreaterOrEqual(w, after.Looks-before.Looks, int64(3), "the one that was held, one that sees it, and one more")
+	require.Equal(w, before.EmptyClaims, after.EmptyClaims)
+}

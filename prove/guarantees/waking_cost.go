@@ -1,0 +1,95 @@
+package guarantees
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+)
+
+// What consumers ask that a bell wakes.
+var wakingCosts = []test{
+	{"AMessageWithAnotherIsDeliveredWhenItIsDue", dueLater},
+	{"AConsumerThatIsWokenForEachMessageLooksOnceASecond", looksSeldom},
+	{"ARingThatComesWithAClaimCostsOneMore", ringBesideClaim},
+	{"ABellThatIsRungForNothingIsHeardSeldom", ringingInVain},
+}
+
+// sleeper is a consumer that sleeps at a bell, and a producer on another *sql.DB that rings it.
+func (w *world) sleeper() (*chanq.Producer[string], *chanq.Consumer[string]) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	_, elsewhere := w.Connect()
+	p := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b}), chanq.ProducerConfig{})
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	return p, c
+}
+
+// Who was woken for a message and has it need not look what came with it. Within a second
+// it does.
+func dueLater(w *world) {
+	p, c := w.sleeper()
+	testdb.SendBy(w, p, chanq.Message[string]{Body: "now"}, chanq.Message[string]{Body: "later", Delay: 300 * time.Millisecond})
+	for _, body := range []string{"now", "later"} {
+		l := testdb.Take(w, c, 1)[0]
+		require.Equal(w, body, l.Body)
+		require.NoError(w, l.Ack())
+	}
+}
+
+func looksSeldom(w *world) {
+	p, c := w.sleeper()
+	before, began := c.Stats(), time.Now()
+	for range 10 {
+		testdb.SendBy(w, p, testdb.Texts("a")...)
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+		w.pass(30 * time.Millisecond)
+	}
+	after := c.Stats()
+	seconds := int64(time.Since(began) / time.Second)
+	require.LessOrEqual(w, after.Looks-before.Looks, 2+2*seconds)
+	require.LessOrEqual(w, after.EmptyClaims-before.EmptyClaims, seconds)
+}
+
+// It may be for something that the claim did not see, and no more than that.
+func ringBesideClaim(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	st := w.Statements("work")
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	_, elsewhere := w.Connect()
+	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{}), testdb.Texts("a")...)
+	before := c.Stats().EmptyClaims
+	gate := make(chan struct{})
+	claim := w.Strike(faultdb.Hold(gate).Applied(), func(op faultdb.Op) bool { return claims(op, st) })
+	b.Ring("")
+	w.Eventually("it has claimed", func() bool { return claim.Struck() != "" })
+	b.Ring("")
+	close(gate)
+	require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+	w.Eventually("it has claimed once more", func() bool { return c.Stats().EmptyClaims > before })
+	w.asleep(c, b)
+	require.Equal(w, before+1, c.Stats().EmptyClaims)
+}
+
+func ringingInVain(w *world) {
+	b := &board{}
+	q := w.Queue("work", chanq.Config{Bell: b})
+	c := testdb.Start(w, q, seldom)
+	w.asleep(c, b)
+	before, began := c.Stats().EmptyClaims, time.Now()
+	for range 60 {
+		b.Ring("")
+		w.pass(10 * time.Millisecond)
+	}
+	most := 12 + int64(time.Since(began)/(100*time.Millisecond)) // of the 60
+	require.LessOrEqual(w, c.Stats().EmptyClaims-before, most)
+	_, elsewhere := w.Connect()
+	testdb.Send(w, testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{Bell: b}), testdb.Texts("a")...)
+	testdb.Take(w, c, 1)
+}

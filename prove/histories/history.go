@@ -1,0 +1,300 @@
+package histories
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// All delays and leases are whole hours and a jump of the clock is a minute
+// more, so that the time a history takes changes nothing: whatever is not due
+// yet is not due for minutes.
+const jump = time.Hour + time.Minute
+
+// Few of each, so that they meet.
+const (
+	maxAttempts = 3
+	maxLive     = 14 // that senders see to; redriving may exceed it
+	producers   = 2
+	chosenIDs   = 3
+)
+
+// Run runs random histories on an engine and holds each against the model.
+func Run(t *testing.T, e testdb.Engine) {
+	e.Require(t)
+	for _, retain := range []time.Duration{0, 24 * time.Hour} {
+		t.Run(fmt.Sprintf("Retain=%v", retain), func(t *testing.T) {
+			address := e.Create(t)
+			served := &sessions{}
+			db := sql.OpenDB(served.connector(t, e, address))
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			cfg := chanq.Config{Dialect: e.Dialect, MaxAttempts: maxAttempts, Retain: retain}
+			tables := db
+			if e.Tables != nil {
+				connector, err := e.Tables(address)
+				require.NoError(t, err)
+				tables = sql.OpenDB(connector)
+				t.Cleanup(func() { require.NoError(t, tables.Close()) })
+			}
+			require.NoError(t, chanq.Migrate(t.Context(), tables, "model", cfg))
+			time, err := newClock(db, e.Dialect, "model")
+			require.NoError(t, err)
+			rapid.Check(t, func(t *rapid.T) {
+				h := begin(t, db, cfg, time, served)
+				defer h.end()
+				t.Repeat(map[string]func(*rapid.T){
+					"":     func(*rapid.T) { h.compare() },
+					"step": func(t *rapid.T) { h.step(steps.Draw(t, "step")) },
+				})
+			})
+		})
+	}
+}
+
+// step is one action of a history. It runs to its end on the queue and on the
+// model, and holds what the queue said against what the model says.
+type step interface {
+	fmt.Stringer
+	run(*history)
+}
+
+// history is one run: the queue, the model, and who uses them.
+type history struct {
+	*rapid.T
+	db        *sql.DB
+	cfg       chanq.Config
+	clock     clock
+	sessions  *sessions
+	queue     *chanq.Queue[string]
+	model     *queueModel
+	producers [producers]*chanq.Producer[string]
+	consumers []*consumer
+	leases    []*lease
+	ids       [chosenIDs]chanq.ID
+	fences    map[chanq.ID]map[int64]int // the turn that each fence was given in
+	messages  int                        // made so far; numbers their bodies
+	count     int                        // of steps
+	ran       string
+}
+
+// consumer is one that has stopped claiming and holds leases.
+type consumer struct {
+	*chanq.Consumer[string]
+	name string
+}
+
+func begin(t *rapid.T, db *sql.DB, cfg chanq.Config, c clock, served *sessions) *history {
+	h := &history{T: t, db: db, cfg: cfg, clock: c, sessions: served, fences: map[chanq.ID]map[int64]int{}, model: newModel(cfg.MaxAttempts, cfg.Retain > 0, cfg.Dialect.Name() == "sqlserver")}
+	h.model.now = c.now(t)
+	var err error
+	h.queue, err = chanq.Open[string](context.Background(), db, "model", cfg)
+	require.NoError(t, err)
+	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead, chanq.StateDone} {
+		_, err := h.queue.Purge(h.soon(), s)
+		require.NoError(t, err)
+	}
+	require.NoError(t, h.queue.Resume(h.soon()))
+	for i := range h.producers {
+		h.producers[i] = h.produce()
+	}
+	for i := range h.ids {
+		h.ids[i] = chanq.NewID()
+	}
+	return h
+}
+
+// end closes what is open, whatever state it is in.
+func (h *history) end() {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, c := range h.consumers {
+		_ = c.Shutdown(gone)     // of leases that the history never settled
+		_ = c.Shutdown(h.soon()) // waits for what the driver has under way
+	}
+	for _, p := range h.producers {
+		_ = p.Close(h.soon()) // has nothing left unless the history failed
+	}
+	h.sessions.settle(h, h.db)
+}
+
+func (h *history) produce() *chanq.Producer[string] {
+	p, err := h.queue.Producer(chanq.ProducerConfig{Linger: time.Microsecond})
+	require.NoError(h, err)
+	return p
+}
+
+// step runs a step. Every row is compared after it.
+func (h *history) step(s step) {
+	h.count++
+	h.ran = fmt.Sprintf("step %d, %v", h.count, s)
+	h.Logf("%2d  %v", h.count, s)
+	h.model.now = h.clock.now(h)
+	s.run(h)
+}
+
+// note adds what a step met to the printed history.
+func (h *history) note(format string, args ...any) {
+	h.Logf("      "+format, args...)
+}
+
+// soon is a context for what must return.
+func (h *history) soon() context.Context { return testdb.Soon(h) }
+
+// eventually waits for what must come.
+func (h *history) eventually(what string, is func() bool) {
+	testdb.Eventually(h, what+", "+h.ran, is)
+}
+
+// compare holds every row of the queue, and its counts, against the model.
+func (h *history) compare() {
+	at := h.clock.now(h)
+	var want, got chanq.Stats
+	counts := map[chanq.State]*int{
+		chanq.StateReady: &want.Ready, chanq.StateScheduled: &want.Scheduled, chanq.StateLeased: &want.Leased,
+		chanq.StateDead: &want.Dead, chanq.StateDone: &want.Done,
+	}
+	seen := map[chanq.ID]bool{}
+	elapsed := at - h.model.now
+	h.model.now = at
+	for _, s := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased} {
+		entries := h.peek(s)
+		for _, e := range entries {
+			h.compareEntry(e, h.model.live[e.ID], elapsed)
+			seen[e.ID] = true
+		}
+		// The time is known now, and with it the state and the order.
+		list := h.model.in(s)
+		*counts[s] = len(list)
+		require.Equal(h, listed(list), entryBodies(entries), "%s: the %s messages and their order", h.ran, s)
+	}
+	lapsed := h.clock.lapsed(h)
+	for id, m := range h.model.live {
+		require.True(h, seen[id], "%s: message %s is gone", h.ran, m.body)
+		require.Equal(h, m.lapses, lapsed[id], "%s: leases of %s that ran out in a row", h.ran, m.body)
+	}
+	for _, s := range []chanq.State{chanq.StateDead, chanq.StateDone} {
+		entries := h.peek(s)
+		for _, e := range entries {
+			h.compareEntry(e, h.model.endedAs(s, e), elapsed)
+		}
+		list := h.model.ended(s)
+		slices.Reverse(list)
+		*counts[s] = len(list)
+		require.Equal(h, listed(list), entryBodies(entries), "%s: the %s messages, latest first", h.ran, s)
+	}
+	got, err := h.queue.Stats(h.soon())
+	require.NoError(h, err)
+	want.Limit, want.Paused = got.Limit, h.model.paused
+	// Each lane's ready messages are in the order of their due times.
+	var oldest int64
+	for _, m := range h.model.in(chanq.StateReady) {
+		oldest = max(oldest, at-m.due.ms)
+	}
+	require.GreaterOrEqual(h, got.OldestReady.Milliseconds(), oldest, h.ran)
+	require.Less(h, got.OldestReady.Milliseconds(), oldest+testdb.Patience.Milliseconds(), h.ran)
+	got.OldestReady = 0
+	require.Equal(h, want, got, "%s: Stats", h.ran)
+	for _, c := range h.consumers {
+		held := 0
+		for _, l := range h.leases {
+			if l.consumer == c && l.state == holding {
+				held++
+			}
+		}
+		require.Equal(h, held, c.Stats().Held, "%s: leases held by %s", h.ran, c.name)
+	}
+}
+
+func (h *history) peek(s chanq.State) []chanq.Entry {
+	entries, err := h.queue.Peek(h.soon(), s, 100)
+	require.NoError(h, err)
+	return entries
+}
+
+// compareEntry compares a row with its message and learns the times that the
+// step has set, if they are possible.
+func (h *history) compareEntry(e chanq.Entry, m *message, elapsed int64) {
+	require.NotNil(h, m, "%s: message %s is %s, and should not be", h.ran, e.Body, e.State)
+	learn := func(what string, t *moment, got time.Time) {
+		if !t.exact {
+			require.GreaterOrEqual(h, got.UnixMilli(), t.ms, "%s: %s of %s", h.ran, what, m.body)
+			require.LessOrEqual(h, got.UnixMilli(), t.ms+elapsed, "%s: %s of %s", h.ran, what, m.body)
+			*t = moment{got.UnixMilli(), true}
+		}
+	}
+	learn("time of sending", &m.enqueued, e.EnqueuedAt)
+	want := chanq.Entry{
+		ID: m.id, State: e.State, Priority: m.priority, Attempts: m.attempts, Fence: e.Fence,
+		DedupKey: m.key, Member: e.Member, LeasedBy: e.LeasedBy, LastError: m.err, Body: []byte(m.body), Size: len(m.body),
+	}
+	switch {
+	case e.State == chanq.StateDead || e.State == chanq.StateDone:
+		learn("end", &m.ended, e.EndedAt)
+		want.EndedAt = time.UnixMilli(m.ended.ms)
+	case m.leasedBy != "":
+		learn("end of the lease", &m.lease, e.LeaseUntil)
+		want.LeaseUntil = time.UnixMilli(m.lease.ms)
+		fallthrough
+	default:
+		learn("due time", &m.due, e.DueAt)
+		want.DueAt = time.UnixMilli(m.due.ms)
+	}
+	if m.expires.ms > 0 {
+		learn("expiry", &m.expires, e.ExpiresAt)
+	}
+	h.learnFence(m, e.Fence)
+	want.EnqueuedAt = time.UnixMilli(m.enqueued.ms)
+	if m.expires.ms > 0 {
+		want.ExpiresAt = time.UnixMilli(m.expires.ms)
+	}
+	require.Equal(h, m.leasedBy != "", e.Member != chanq.ID{}, "%s: message %s has a holder", h.ran, m.body)
+	if start, open := strings.CutSuffix(m.err, "…"); open && strings.HasPrefix(e.LastError, start) {
+		want.LastError = e.LastError
+	}
+	require.Equal(h, want, e, "%s: message %s", h.ran, m.body)
+}
+
+// learnFence holds that the fence of a row stays as long as its turn, then grows,
+// and that the ID never had it before, in this life or a former one.
+func (h *history) learnFence(m *message, fence int64) {
+	if m.fenced == m.turn {
+		require.Equal(h, m.fence, fence, "%s: fence of %s", h.ran, m.body)
+		return
+	}
+	require.Greater(h, fence, m.fence, "%s: fence of %s", h.ran, m.body)
+	given := h.fences[m.id]
+	if given == nil {
+		given = map[int64]int{}
+		h.fences[m.id] = given
+	}
+	if turn, known := given[fence]; known {
+		require.Equal(h, turn, m.turn, "%s: the ID of %s had fence %d before", h.ran, m.body, fence)
+	}
+	given[fence], m.fence, m.fenced = m.turn, fence, m.turn
+}
+
+func listed(list []*message) []string {
+	names := make([]string, len(list))
+	for i, m := range list {
+		names[i] = m.body
+	}
+	return names
+}
+
+func entryBodies(list []chanq.Entry) []string {
+	names := make([]string, len(list))
+	for i, e := range list {
+		names[i] = string(e.Body)
+	}
+	return names
+}

@@ -1,0 +1,186 @@
+package keystorm_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// task is what a worker is told when it starts.
+type task struct {
+	Databases []database     // one, or the shards of the queue
+	Number    int            // of the process
+	Place     int            // its keys are named for it
+	Next      map[string]int // number of the next message of each key; 1 where there is none
+	Keys      int
+	Rate      float64 // sends a second
+	LeaseFor  time.Duration
+	Slots     int
+	Holds     bool
+	Work      time.Duration // on a lease, at most, with most leases
+	Seed      uint64
+}
+
+// database is where the queue is, or one of its shards.
+type database struct{ Engine, Address string }
+
+// late is how long a transaction that sends is open at most.
+func (d database) late() time.Duration {
+	if d.Engine == testdb.SQLite.Name {
+		return 5 * time.Millisecond
+	}
+	return 2 * time.Second
+}
+
+// open opens the database. The processes wake each other by what the engine has.
+func (d database) open() (shard chanq.Shard, end func(), err error) {
+	connector, err := engines[d.Engine].Connect(d.Address)
+	if err != nil {
+		return shard, nil, err
+	}
+	shard.DB = sql.OpenDB(connector)
+	shard.DB.SetMaxOpenConns(12)
+	if d.Engine != testdb.Postgres.Name {
+		return shard, func() { _ = shard.DB.Close() }, nil // nothing is open on it
+	}
+	bell := pgbell.New(shard.DB, pgbell.Config{})
+	shard.Bell = bell
+	return shard, func() { _, _ = bell.Close(), shard.DB.Close() }, nil
+}
+
+const queueName = "keys"
+
+func config(slots int, holds bool) chanq.Config {
+	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: slots, MaxAttempts: 10_000} // of processes that die
+	if holds {
+		cfg.DeadKey = chanq.DeadKeyHolds
+	}
+	return cfg
+}
+
+// open opens the databases and the queue.
+func open(ctx context.Context, databases []database, cfg chanq.Config) (q *chanq.Queue[string], shards []chanq.Shard, end func(), err error) {
+	var ends []func()
+	end = func() {
+		for _, f := range ends {
+			f()
+		}
+	}
+	for _, d := range databases {
+		shard, endOne, err := d.open()
+		if err != nil {
+			end()
+			return nil, nil, nil, err
+		}
+		shards, ends = append(shards, shard), append(ends, endOne)
+	}
+	if len(shards) == 1 {
+		cfg.Bell = shards[0].Bell
+		q, err = chanq.Open[string](ctx, shards[0].DB, queueName, cfg)
+	} else {
+		q, err = chanq.OpenShards[string](ctx, shards, queueName, cfg)
+	}
+	if err != nil {
+		end()
+	}
+	return q, shards, end, err
+}
+
+// worker sends and receives. Its goroutines: the senders, each with keys of its own, and the
+// handlers.
+type worker struct {
+	task
+	shards []chanq.Shard
+	queue  *chanq.Queue[string]
+	leases atomic.Int64
+
+	mu     sync.Mutex // guards random
+	random *rand.Rand
+}
+
+// senders of a worker: one that holds a transaction open keeps the others from nothing.
+const senders = 4
+
+// handlers of a worker.
+const handlers = 16
+
+// work is the whole life of a worker. It stops sending at the first order, and leaves at the
+// end of them.
+func work(ctx context.Context, t task, orders <-chan string) error {
+	w := &worker{task: t, random: rand.New(rand.NewPCG(t.Seed, 1))}
+	queue, shards, end, err := open(ctx, t.Databases, config(t.Slots, t.Holds))
+	if ctx.Err() != nil { // it is to leave before it was there
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer end()
+	w.queue, w.shards = queue, shards
+	send, stopSending := context.WithCancel(ctx)
+	defer stopSending()
+	go func() { // ends with the orders
+		<-orders
+		stopSending()
+	}()
+	c, err := queue.Consume(ctx, chanq.ConsumerConfig{Name: fmt.Sprint(t.Number), LeaseFor: t.LeaseFor, Prefetch: 200})
+	if ctx.Err() != nil && err != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	tell(event{Kind: joined})
+	tasks := pool.New().WithErrors()
+	tasks.Go(func() error { return w.send(send) })
+	tasks.Go(func() error { return w.receive(c) })
+	return tasks.Wait()
+}
+
+// receive handles what comes until the worker leaves, in either of two ways.
+func (w *worker) receive(c *chanq.Consumer[string]) error {
+	if w.Number%2 == 0 {
+		err := c.Handle(handlers, func(_ context.Context, l *chanq.Lease[string]) error {
+			w.handle(l)
+			return nil // it is settled
+		})
+		return errors.Join(err, c.Shutdown(context.Background()), c.Err())
+	}
+	hands := pool.New().WithMaxGoroutines(handlers)
+	for l := range c.All() {
+		hands.Go(func() { w.handle(l) })
+	}
+	err := c.Shutdown(context.Background())
+	hands.Wait()
+	return errors.Join(err, c.Err())
+}
+
+func (w *worker) roll(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.random.IntN(n)
+}
+
+// moment is a time from nothing to d.
+func (w *worker) moment(d time.Duration) time.Duration { return time.Duration(w.roll(int(d) + 1)) }
+
+// rest works on something, or waits for somebody.
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,98 @@
+package kills
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/child"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	child.Main(map[string]child.Part{WorkerPart: child.Does(Work)})
+	goleak.VerifyTestMain(m)
+}
+
+func TestSQLiteSurvivesKilledProcesses(t *testing.T) {
+	survive(t, storm{Engine: "sqlite", Address: filepath.Join(t.TempDir(), "queue.db"), Rate: 200})
+}
+
+// TestPostgreSQLSurvivesKilledProcessesAndItsOwnCrash has a server of its own,
+// with everything on that lets commits survive a crash.
+func TestPostgreSQLSurvivesKilledProcessesAndItsOwnCrash(t *testing.T) {
+	c := pgtest.StartCluster(t, "fsync=on", "full_page_writes=on", "synchronous_commit=on")
+	survive(t, storm{Engine: "postgres", Address: c.DSN(), Rate: 400, Crash: func() error {
+		if err := c.Crash(); err != nil {
+			return err
+		}
+		return c.Resume()
+	}})
+}
+
+// TestCitusSurvivesKilledProcesses: other tests use the servers, so none is crashed.
+func TestCitusSurvivesKilledProcesses(t *testing.T) {
+	survive(t, storm{Engine: "citus", Address: testdb.Citus.Create(t), Rate: 200})
+}
+
+func TestCitusSurvivesKilledProcessesThroughAnotherNode(t *testing.T) {
+	survive(t, storm{Engine: "citus-elsewhere", Address: testdb.CitusElsewhere.Create(t), Rate: 200})
+}
+
+func TestCitusSurvivesKilledProcessesThroughTheNodeOfTheSchema(t *testing.T) {
+	survive(t, storm{Engine: "citus-holder", Address: testdb.CitusHolder.Create(t), Rate: 200})
+}
+
+// TestSQLServerStandInSurvivesKilledProcesses: the stand-in keeps its tables in
+// memory, so it is not restarted.
+func TestSQLServerStandInSurvivesKilledProcesses(t *testing.T) {
+	survive(t, storm{Engine: "sqlserver", Address: testdb.StandIn.Create(t), Rate: 400})
+}
+
+// setting is a number that a variable of the environment may give, to repeat a
+// run or to make it longer.
+func setting(t *testing.T, variable string, standard uint64) uint64 {
+	text := os.Getenv(variable)
+	if text == "" {
+		return standard
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	require.NoError(t, err, variable)
+	return n
+}
+
+// survive kills any of eight processes, a hundred times, and holds what they told
+// against what is promised.
+func survive(t *testing.T, s storm) {
+	t.Parallel()
+	s.Seed = setting(t, "CHANQ_CRASH_SEED", uint64(time.Now().UnixNano()))
+	s.Kills = int(setting(t, "CHANQ_CRASH_KILLS", 100))
+	s.Workers, s.KillEvery, s.For = 8, 275*time.Millisecond, time.Hour
+	s.Body = 200
+	// Busy for three quarters of the time, so that a kill strikes work, and buffers.
+	s.Work = 2 * 3 * time.Second / 4 * time.Duration(readers*s.Workers) / time.Duration(s.Rate)
+	t.Logf("CHANQ_CRASH_SEED=%d CHANQ_CRASH_KILLS=%d", s.Seed, s.Kills)
+	began := time.Now()
+	crew, watch, err := s.run(t.Context(), t.Output())
+	require.NoError(t, err)
+	defer watch.close()
+	v := crew.judge()
+	t.Logf("%d kills in %v: %s", crew.totals().kills, time.Since(began).Round(time.Second/10), v)
+	for _, fault := range v.Faults[:min(len(v.Faults), 20)] {
+		t.Error(fault)
+	}
+	require.Empty(t, v.Faults[min(len(v.Faults), 20):], "and more")
+	_, err = watch.buried(v)
+	require.NoError(t, err)
+	require.Equal(t, s.Kills, crew.totals().kills)
+	// A storm that hits nobody in the middle of his work would prove nothing.
+	require.Positive(t, v.Duplicates.Killed, "no kill took a lease with it")
+	require.Positive(t, v.Unseen, "no kill took with it what was in a buffer")
+}

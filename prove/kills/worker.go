@@ -1,0 +1,366 @@
+package kills
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc/pool"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// order is what a worker is told when it starts.
+type order struct {
+	Engine  string
+	Address string
+	Number  int
+	Rate    int // messages a second
+	Faults  float64
+	Body    int
+	Seed    uint64
+	// Freeze is the mean time between two freezes that the worker makes itself; 0
+	// where the crew sees to it.
+	Freeze time.Duration
+	Work   time.Duration // at most, with most leases
+	Again  []Again       // sent first: a former worker may have stored them
+}
+
+// worker sends and receives. Its goroutines: the sender and the batches it has
+// under way, the reader and the leases it holds for a while, one that waits for each
+// outcome, one that weighs the process, one that reads what the crew says.
+type worker struct {
+	order
+	random *rand.Rand // guarded by mu
+	faults int64      // guarded by mu
+	frozen int64      // guarded by mu
+	freeze time.Time  // when the next one is due; guarded by mu
+	sent   int        // messages; names them; guarded by mu
+
+	mu sync.Mutex
+}
+
+// readers of a worker are as many leases as it works on at once, if it does.
+const readers = 4
+
+// WorkerPart is the name of the worker's part among those of a child, Work the part:
+// it stops sending at the first order and receiving at the end of them.
+const WorkerPart = "soak worker"
+
+// Work is the whole life of a worker process.
+func Work(receive context.Context, o order, orders <-chan string) error {
+	w := &worker{order: o, random: rand.New(rand.NewPCG(o.Seed, 2))}
+	w.freeze = time.Now().Add(next(w.random, w.Freeze))
+	w.tell(Event{Kind: Started})
+	send, stopSending := context.WithCancel(receive)
+	defer stopSending()
+	go func() { // ends with the orders
+		<-orders
+		stopSending()
+	}()
+	return w.run(send, receive)
+}
+
+func (w *worker) run(send, receive context.Context) error {
+	e := engines[w.Engine]
+	db, err := e.open(w.Address, w.choose)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	cfg := config(e)
+	cfg.Hooks.LeaseLost = func(e chanq.LeaseLostEvent) { w.tell(Event{Kind: Ended, ID: e.ID, Attempt: e.Attempt}) }
+	cfg.Hooks.Claimed = func(e chanq.ClaimedEvent) {
+		if e.Took > leaseFor/2 {
+			w.tell(Event{Kind: Slow, Took: e.Took})
+		}
+	}
+	q, err := reach(func() (*chanq.Queue[[]byte], error) { return chanq.Open[[]byte](receive, db, queueName, cfg) })
+	if err != nil {
+		return err
+	}
+	p, err := reach(func() (*chanq.Producer[[]byte], error) { return q.Producer(chanq.ProducerConfig{}) })
+	if err != nil {
+		return err
+	}
+	c, err := reach(func() (*chanq.Consumer[[]byte], error) {
+		return q.Consume(receive, chanq.ConsumerConfig{Name: fmt.Sprint("worker ", w.Number), LeaseFor: leaseFor, Prefetch: 200})
+	})
+	if err != nil {
+		return err
+	}
+	work := pool.New().WithErrors()
+	work.Go(func() error { return w.send(send, p) })
+	work.Go(func() error { return w.receive(c) })
+	work.Go(func() error { return w.weigh(receive) })
+	return work.Wait()
+}
+
+// reach opens through a connection that may break, to a server that may be away.
+func reach[T any](open func() (T, error)) (v T, err error) {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for deadline := time.Now().Add(time.Minute); ; <-again.C {
+		if v, err = open(); err == nil || errors.Is(err, chanq.ErrNoSchema) || time.Now().After(deadline) {
+			return v, err
+		}
+	}
+}
+
+// choose breaks one of many operations, before or after it is applied, and freezes
+// one now and then.
+func (w *worker) choose(faultdb.Op) faultdb.Fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Now().After(w.freeze) {
+		w.freeze = time.Now().Add(next(w.random, w.Freeze))
+		w.frozen++
+		thawed := make(chan struct{})
+		time.AfterFunc(time.Duration(w.random.Int64N(int64(engines[w.Engine].freezeFor))), func() { close(thawed) })
+		return faultdb.Hold(thawed)
+	}
+	if w.random.Float64() >= w.Faults {
+		return faultdb.Fault{}
+	}
+	w.faults++
+	f := faultdb.Cut(engines[w.Engine].Errors[sqlbatch.Unknown])
+	if w.random.IntN(2) == 0 {
+		f = f.Applied()
+	}
+	return f
+}
+
+// tell writes events in one write. A kill may cut the last line short.
+func (w *worker) tell(events ...Event) {
+	var lines []byte
+	at := now()
+	for _, e := range events {
+		e.At = at
+		line, err := json.Marshal(e)
+		if err != nil {
+			panic(err) // there is nothing in it that JSON does not know
+		}
+		lines = append(append(lines, line...), '\n')
+	}
+	_, _ = os.Stdout.Write(lines) // without a reader, the crew is gone, and stdin ends
+}
+
+func (w *worker) roll(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.random.IntN(n)
+}
+
+// send sends in small batches, at its rate whatever the answers take, and waits
+// for them at the end.
+func (w *worker) send(until context.Context, p *chanq.Producer[[]byte]) error {
+	const ticks = 50 // a second
+	tick := time.NewTicker(time.Second / ticks)
+	defer tick.Stop()
+	under := pool.New().WithMaxGoroutines(64)
+	if len(w.Again) > 0 {
+		under.Go(func() {
+			ms := make([]chanq.Message[[]byte], len(w.Again))
+			for i, a := range w.Again {
+				ms[i] = w.message(a.Name)
+				ms[i].ID = a.ID
+			}
+			w.sendBatch(p, ms)
+		})
+	}
+	owed := 0.0
+	for running := true; running; {
+		select {
+		case <-until.Done():
+			running = false
+		case <-tick.C:
+			owed += float64(w.Rate) / ticks
+			if n := int(owed); n > 0 {
+				owed -= float64(n)
+				under.Go(func() {
+					ms := make([]chanq.Message[[]byte], n)
+					for i := range ms {
+						ms[i] = w.message(w.name())
+					}
+					w.sendBatch(p, ms)
+				})
+			}
+		}
+	}
+	under.Wait()
+	return p.Close(context.Background())
+}
+
+func (w *worker) sendBatch(p *chanq.Producer[[]byte], ms []chanq.Message[[]byte]) {
+	events := make([]Event, len(ms))
+	for i, m := range ms {
+		events[i] = Event{Kind: Intended, Name: nameOf(m.Body), ID: m.ID}
+	}
+	w.tell(events...)
+	receipts, err := p.SendBatch(context.Background(), ms...)
+	var batch *chanq.BatchError
+	if err != nil && !errors.As(err, &batch) {
+		return // nothing is known
+	}
+	var stored []Event
+	for i, e := range events {
+		if batch == nil || batch.Errs[i] == nil {
+			e.Kind, e.ID = Stored, receipts[i].ID
+			stored = append(stored, e)
+		}
+	}
+	w.tell(stored...)
+}
+
+// stamp is the length of the time that a body begins with. The message's name
+// follows, a zero and bytes that mean nothing.
+const stamp = 8
+
+func nameOf(body []byte) string {
+	name, _, _ := bytes.Cut(body[stamp:], []byte{0})
+	return string(name)
+}
+
+func (w *worker) name() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sent++
+	return fmt.Sprintf("%d/%d", w.Number, w.sent)
+}
+
+// message is any of the kinds that a program might send. Every second has an ID of
+// the sender's choice.
+func (w *worker) message(name string) chanq.Message[[]byte] {
+	m := chanq.Message[[]byte]{Body: make([]byte, stamp+len(name)+1+w.roll(w.Body+1))}
+	copy(m.Body[stamp:], name)
+	if w.roll(2) == 0 {
+		m.ID = chanq.NewID()
+	}
+	switch w.roll(20) {
+	case 0:
+		m.Delay = time.Duration(w.roll(2000)) * time.Millisecond
+	case 1:
+		m.Priority = chanq.PriorityHigh
+	case 2:
+		m.Headers = map[string]string{"kind": "soak"}
+	}
+	binary.BigEndian.PutUint64(m.Body, uint64(now()+int64(m.Delay)))
+	return m
+}
+
+// receive settles every lease in one of the ways there are, and learns each
+// outcome.
+func (w *worker) receive(c *chanq.Consumer[[]byte]) error {
+	outcomes := pool.New() // one that is stuck keeps no other from being told
+	if w.Work > 0 {
+		outcomes = outcomes.WithMaxGoroutines(readers)
+	}
+	held := pool.New().WithMaxGoroutines(32)
+	for l := range c.All() {
+		e := Event{Kind: Got, Name: nameOf(l.Body), ID: l.ID, Attempt: l.Attempt, How: w.how(), Deadline: l.Deadline().UnixNano()}
+		if l.Attempt == 1 {
+			e.Latency = max(1, time.Duration(now()-int64(binary.BigEndian.Uint64(l.Body))))
+		}
+		w.tell(e)
+		if w.roll(100) > 0 {
+			if w.Work == 0 {
+				w.settle(l, e.How)
+			}
+			outcomes.Go(func() {
+				if w.Work > 0 {
+					<-time.After(time.Duration(w.roll(int(w.Work)))) // in which most kills should strike
+					w.settle(l, e.How)
+				}
+				w.outcome(l, e)
+			})
+			continue
+		}
+		held.Go(func() { // holds it for a while, extending it
+			_ = l.Extend(context.Background(), 2*leaseFor) // the outcome of the settle tells
+			rest := time.NewTimer(time.Duration(w.roll(3000)) * time.Millisecond)
+			defer rest.Stop()
+			select {
+			case <-rest.C:
+			case <-l.Context().Done():
+			}
+			w.settle(l, e.How)
+			w.outcome(l, e)
+		})
+	}
+	held.Wait()
+	outcomes.Wait()
+	return errors.Join(c.Shutdown(context.Background()), c.Err())
+}
+
+func (w *worker) how() How {
+	switch n := w.roll(100); {
+	case n < 4:
+		return Nack
+	case n < 6:
+		return Release
+	case n < 7:
+		return Bury
+	}
+	return Ack
+}
+
+func (w *worker) settle(l *chanq.Lease[[]byte], how How) {
+	switch how { // Wait returns what went wrong
+	case Nack:
+		_ = l.Nack(time.Duration(w.roll(500))*time.Millisecond, errors.New("try again"))
+	case Release:
+		_ = l.Release()
+	case Bury:
+		_ = l.DeadLetter(errors.New("enough"))
+	default:
+		_ = l.Ack()
+	}
+}
+
+func (w *worker) outcome(l *chanq.Lease[[]byte], got Event) {
+	kind := OutcomeOf(l.Wait(context.Background()))
+	w.tell(Event{Kind: kind, Name: got.Name, ID: got.ID, Attempt: got.Attempt})
+}
+
+// OutcomeOf is what Wait told of a settle.
+func OutcomeOf(err error) Kind {
+	var op *chanq.OpError
+	switch {
+	case err == nil:
+		return Confirmed
+	case errors.Is(err, chanq.ErrLeaseLost):
+		return Lost
+	case errors.As(err, &op) && op.Unknown:
+		return Unknown
+	}
+	return Failed
+}
+
+// weigh tells the worker's weight once a second.
+func (w *worker) weigh(until context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-until.Done():
+			return nil
+		case <-tick.C:
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		w.mu.Lock()
+		faults, frozen := w.faults, w.frozen
+		w.mu.Unlock()
+		w.tell(Event{Kind: Weighed, Usage: usage{m.HeapAlloc, runtime.NumGoroutine(), faults, frozen}})
+	}
+}

@@ -1,0 +1,137 @@
+package limits_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+)
+
+// inUse is the most connections that a *sql.DB has in use at once, and that are open in
+// the database, over a time.
+func (w *world) inUse(d time.Duration) (inUse, open int) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < d; <-tick.C {
+		now, _ := w.Faults.Conns()
+		inUse, open = max(inUse, w.DB.Stats().InUse), max(open, now)
+	}
+	return inUse, open
+}
+
+// Twenty queues on one *sql.DB, each with a consumer that looks once a second and says
+// more often than by default that it is there. What a minute would show comes here in
+// seconds: LeaseFor is a tenth of its default.
+func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
+	const queues = 20
+	const most = 3 // of what is in use; the *sql.DB keeps two more open for whoever asks next
+	onEach(t, func(w *world) {
+		var producers []*chanq.Producer[string]
+		var consumers []*chanq.Consumer[string]
+		for i := range queues {
+			q := w.Queue("work_"+string(rune('a'+i)), chanq.Config{})
+			producers = append(producers, testdb.Produce(w, q, chanq.ProducerConfig{}))
+			consumers = append(consumers, testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 3 * time.Second}))
+		}
+		looks := func() (n int64) {
+			for _, c := range consumers {
+				n += c.Stats().Looks
+			}
+			return n
+		}
+		idle := func(when string) {
+			inUse, open := 0, 0
+			for range 3 { // a machine that stands still for half a second looks like a statement that hangs
+				before := looks()
+				inUse, open = w.inUse(8 * time.Second)
+				w.Logf("%s: %d in use, %d open, %d looks", when, inUse, open, looks()-before)
+				require.Greater(w, looks()-before, int64(3*queues), "they do look")
+				if inUse <= most && open <= most+2 {
+					return
+				}
+			}
+			require.LessOrEqual(w, inUse, most, when)
+			require.LessOrEqual(w, open, most+2, when)
+		}
+		idle("never used")
+		var working sync.WaitGroup
+		for i := range queues {
+			working.Go(func() {
+				testdb.SendBy(w, producers[i], make([]chanq.Message[string], 20)...)
+				for _, l := range testdb.Take(w, consumers[i], 20) {
+					if err := l.Ack(); err != nil {
+						w.Errorf("ack: %v", err)
+					}
+				}
+				if err := consumers[i].Flush(w.Soon()); err != nil {
+					w.Errorf("flush: %v", err)
+				}
+			})
+		}
+		working.Wait()
+		w.Eventually("what nobody needs any more is closed, without anybody asking", func() bool {
+			return w.DB.Stats().InUse <= most
+		})
+		idle("used before")
+		for i := range queues {
+			require.NoError(w, producers[i].Close(w.Soon()))
+			require.NoError(w, consumers[i].Shutdown(w.Soon()))
+		}
+		require.Zero(w, w.DB.Stats().InUse)
+	})
+}
+
+// A claim that hangs, in one queue, while claims of another wait for nothing; whether
+// the *sql.DB has a limit, which the application has used up, or not.
+func TestAQueueThatHangsKeepsNoOtherWaiting(t *testing.T) {
+	for _, limited := range []bool{false, true} {
+		name := map[bool]string{false: "WithoutALimit", true: "WhereTheApplicationHasUsedUpTheLimit"}[limited]
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(w *world) {
+				if w.Engine.Dialect.Traits().OneWriter {
+					w.Skip("all queues of a SQLite database share one connection")
+				}
+				stuck, other := w.Queue("stuck", chanq.Config{}), w.Queue("other", chanq.Config{})
+				const floors = 2 + 2 + 2 + 1
+				if limited {
+					w.DB.SetMaxOpenConns(floors + 1)
+				}
+				p := testdb.Produce(w, other, chanq.ProducerConfig{})
+				st := w.Statements("stuck")
+				gate, hung := make(chan struct{}), make(chan struct{})
+				var once sync.Once
+				w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+					if !looks(op, st) {
+						return faultdb.Fault{}
+					}
+					once.Do(func() { close(hung) })
+					return faultdb.Stick(gate)
+				})
+				w.Cleanup(func() { w.Faults.Inject(nil) })
+				defer close(gate)
+				testdb.Start(w, stuck, chanq.ConsumerConfig{StatementTimeout: 10 * time.Minute})
+				c := testdb.Start(w, other, chanq.ConsumerConfig{})
+				<-hung
+				if limited {
+					w.Eventually("the floors are connected", func() bool { return w.DB.Stats().InUse >= floors })
+					conn, err := w.DB.Conn(w.Soon())
+					require.NoError(w, err)
+					defer conn.Close()
+				}
+				for range 20 {
+					began := time.Now()
+					testdb.SendBy(w, p, chanq.Message[string]{Body: "a"})
+					l := testdb.Take(w, c, 1)[0]
+					require.NoError(w, l.Ack())
+					require.NoError(w, l.Wait(w.Soon()))
+					require.Less(w, time.Since(began), 2*time.Second)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,226 @@
+package limits_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// nothingIsOpen: no connection is in use, and no statement, result or transaction
+// is left. TestMain sees to the goroutines.
+func (w *world) nothingIsOpen() {
+	w.Helper()
+	// database/sql ends a transaction whose context ended in a goroutine of its own.
+	w.Eventually("no transaction is open", func() bool { return w.Faults.Open().Txs == 0 })
+	require.Zero(w, w.DB.Stats().InUse, "connections in use")
+	open := w.Faults.Open()
+	require.Equal(w, w.DB.Stats().OpenConnections, open.Conns, "connections that the pool does not know")
+	open.Conns = 0
+	require.Zero(w, open)
+	require.NoError(w, w.DB.Close())
+	require.Zero(w, w.Faults.Open().Conns)
+}
+
+func TestNothingIsLeftOpen(t *testing.T) {
+	onEach(t, func(w *world) {
+		b := newBustle(w, chanq.Config{Retain: time.Hour})
+		require.NoError(w, b.run())
+		require.NoError(w, b.end(w.Soon()))
+		w.nothingIsOpen()
+	})
+}
+
+func TestNothingIsLeftOpenAfterFaults(t *testing.T) {
+	const runs = 2
+	onEach(t, func(w *world) {
+		b := newBustle(w, chanq.Config{Retain: time.Hour})
+		for seed := range uint64(runs) {
+			w.Faults.Inject(w.randomFaults(rand.New(rand.NewPCG(seed, 1)), 15))
+			_ = b.run() // what fails is not the question
+			if seed%2 == 0 {
+				// The end is given up while everything fails.
+				w.Faults.Inject(w.randomFaults(rand.New(rand.NewPCG(seed, 2)), 1))
+				over, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+				_ = b.end(over)
+				cancel()
+			}
+			w.Faults.Inject(nil)
+			require.NoError(w, b.end(w.Soon()))
+		}
+		w.nothingIsOpen()
+	})
+}
+
+// randomFaults strikes one operation in so many.
+func (w *world) randomFaults(r *rand.Rand, one int) func(faultdb.Op) faultdb.Fault {
+	broken := errors.New("connection reset by peer")
+	kinds := []faultdb.Fault{
+		faultdb.Fail(w.Failure(sqlbatch.RolledBack)), faultdb.Cut(broken), faultdb.Cut(broken).Applied(), faultdb.Cut(broken).AfterRows(1),
+		faultdb.Fail(w.Failure(sqlbatch.RolledBack)).AfterRows(1), faultdb.Hang(),
+	}
+	return func(op faultdb.Op) faultdb.Fault {
+		if r.IntN(one) > 0 {
+			return faultdb.Fault{}
+		}
+		f := kinds[r.IntN(len(kinds))]
+		if op.Kind == faultdb.Rollback || op.Kind == faultdb.Connect {
+			f = faultdb.Cut(broken) // these have no deadline to hang until
+		}
+		return f
+	}
+}
+
+// bustle does everything that chanq can do, once a run.
+type bustle struct {
+	*world
+	q, next         *chanq.Queue[string]
+	producer, moved *chanq.Producer[string]
+	consumer, last  *chanq.Consumer[string]
+	working         sync.WaitGroup
+}
+
+func newBustle(w *world, cfg chanq.Config) *bustle {
+	return &bustle{world: w, q: w.Queue("work", cfg), next: w.Queue("next", cfg)}
+}
+
+// run starts everything anew and returns the errors.
+func (b *bustle) run() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	const statement = 250 * time.Millisecond * testdb.Slowness
+	var errs []error
+	note := func(err error) { errs = append(errs, err) }
+	var err error
+	b.producer, err = b.q.Producer(chanq.ProducerConfig{InFlight: 2, StatementTimeout: statement})
+	require.NoError(b, err)
+	b.moved, err = b.next.Producer(chanq.ProducerConfig{StatementTimeout: statement})
+	require.NoError(b, err)
+	cfg := chanq.ConsumerConfig{LeaseFor: 10 * statement, StatementTimeout: statement, PollMax: 20 * time.Millisecond, Backoff: func(int) time.Duration { return 0 }}
+	b.consumer, err = b.q.Consume(context.Background(), cfg)
+	require.NoError(b, err)
+	b.last, err = b.next.Consume(context.Background(), cfg)
+	require.NoError(b, err)
+
+	for i := range 20 {
+		_, err := b.producer.Send(ctx, chanq.Message[string]{Body: fmt.Sprint(i), DedupKey: fmt.Sprint("key ", i%15), Headers: map[string]string{"n": fmt.Sprint(i)}})
+		note(err)
+		select {
+		case b.producer.C() <- chanq.Message[string]{Body: fmt.Sprint(i)}:
+		case <-ctx.Done():
+		}
+	}
+	note(b.producer.Flush(ctx))
+	for _, commit := range []bool{true, false} {
+		note(b.inTx(ctx, commit))
+	}
+	var handled atomic.Int64
+	b.working.Go(func() {
+		_ = chanq.Pipe(b.consumer, b.moved, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			handled.Add(1)
+			switch {
+			case l.Attempt == 1 && len(l.Body)%2 == 0:
+				return nil, chanq.RetryAfter(0, errors.New("again"))
+			case l.Body == "7":
+				return nil, chanq.DeadLetter(errors.New("no"))
+			}
+			return []chanq.Message[string]{{Body: l.Body}}, nil
+		})
+	})
+	b.working.Go(func() {
+		_ = b.last.Handle(4, func(ctx context.Context, l *chanq.Lease[string]) error {
+			ctx, cancel := context.WithTimeout(ctx, statement)
+			defer cancel()
+			if err := l.Extend(ctx, time.Minute); err != nil {
+				return err
+			}
+			if len(l.Body) > 1 {
+				return nil
+			}
+			tx, err := b.DB.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			if err := l.AckTx(ctx, tx); err != nil {
+				return err
+			}
+			return tx.Commit()
+		})
+	})
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for handled.Load() < 20 && ctx.Err() == nil {
+		<-tick.C
+	}
+	note(b.operate(ctx))
+	return errors.Join(errs...)
+}
+
+// inTx sends in a transaction, and leases what it sent.
+func (b *bustle) inTx(ctx context.Context, commit bool) error {
+	tx, err := b.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := b.q.SendTx(ctx, tx, chanq.Message[string]{Body: "in tx", DedupKey: "tx"}); err != nil {
+		return err
+	}
+	if !commit {
+		return nil
+	}
+	return tx.Commit()
+}
+
+// operate makes every call of an operator, and leases without a consumer.
+func (b *bustle) operate(ctx context.Context) error {
+	var errs []error
+	note := func(_ any, err error) { errs = append(errs, err) }
+	leases, err := b.next.TryLease(ctx, 3, time.Minute)
+	note(nil, err)
+	for i, l := range leases {
+		note(nil, []func() error{l.Ack, l.Release, func() error { return l.Nack(0, errors.New("no")) }}[i]())
+	}
+	note(b.q.Stats(ctx))
+	note(b.q.Peek(ctx, chanq.StateReady, 10))
+	note(b.q.Redrive(ctx, 0))
+	note(b.q.RedriveIDs(ctx, chanq.NewID()))
+	note(b.q.Cancel(ctx, chanq.NewID()))
+	note(b.q.Purge(ctx, chanq.StateDone))
+	note(nil, b.q.Pause(ctx))
+	note(nil, b.q.Resume(ctx))
+	note(nil, chanq.Migrate(ctx, b.DB, "work", chanq.Config{}))
+	if _, err := b.q.Get(ctx, chanq.NewID()); !errors.Is(err, chanq.ErrNotFound) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// end stops everything in order. It may be called again.
+func (b *bustle) end(ctx context.Context) error {
+	b.consumer.Stop()
+	b.last.Stop()
+	errs := []error{b.consumer.Shutdown(ctx), b.last.Shutdown(ctx)}
+	var unsent *chanq.UnsentError[string]
+	for _, p := range []*chanq.Producer[string]{b.producer, b.moved} {
+		if err := p.Close(ctx); err != nil && !errors.As(err, &unsent) {
+			errs = append(errs, err)
+		}
+	}
+	if ctx.Err() == nil {
+		b.working.Wait()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,239 @@
+package limits_test
+
+import (
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// outages collects what the Availability hook is told.
+type outages struct {
+	mu   sync.Mutex
+	told []string
+	errs []error
+}
+
+func (o *outages) add(e chanq.AvailabilityEvent) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e.Up {
+		o.told = append(o.told, e.Part+" up")
+	} else {
+		o.told = append(o.told, e.Part+" down")
+		o.errs = append(o.errs, e.Err)
+	}
+}
+
+func (o *outages) list() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.told)
+}
+
+func (o *outages) heard(what string) bool { return slices.Contains(o.list(), what) }
+
+func (o *outages) errors() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return errors.Join(o.errs...)
+}
+
+// everyWrite strikes what a producer and a consumer write.
+func (w *world) everyWrite(f faultdb.Fault) {
+	st := w.Statements("work")
+	w.StrikeAll(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)),
+		st.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true}), st.Ack(nil), st.Extend(nil, time.Second))
+}
+
+func TestStatementsThatAreUndoneForEverAreAnOutage(t *testing.T) {
+	onEach(t, func(w *world) {
+		var told outages
+		q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: told.add}})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		testdb.SendBy(w, p, testdb.Texts("a")...)
+		w.everyWrite(faultdb.Fail(w.Failure(sqlbatch.RolledBack)))
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		sent := make(chan error, 1)
+		go func() {
+			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "b"})
+			sent <- err
+		}()
+		w.Eventually("both have told", func() bool { return told.heard("producer down") && told.heard("consumer down") })
+		require.Len(w, told.list(), 2, "once")
+		require.Empty(w, sent)
+		require.NoError(w, c.Err())
+		w.Faults.Inject(nil)
+		require.NoError(w, <-sent)
+		for _, l := range testdb.Take(w, c, 2) {
+			require.NoError(w, l.Ack())
+		}
+		w.Eventually("both are back", func() bool { return told.heard("producer up") && told.heard("consumer up") })
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.NoError(w, p.Close(w.Soon()))
+	})
+}
+
+// A process that opened the file and never ends its transaction.
+func TestALockThatIsNeverGivenUpIsAnOutage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testdb.SQLite)
+	var told outages
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: told.add}})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	testdb.SendBy(w, p, testdb.Texts("a", "b")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	l := testdb.Take(w, c, 1)[0]
+
+	other, err := sql.Open("sqlite", w.Address)
+	require.NoError(t, err)
+	defer other.Close()
+	holder, err := other.Conn(w.Soon())
+	require.NoError(t, err)
+	defer holder.Close()
+	w.Eventually("it has the lock", func() bool {
+		_, err := holder.ExecContext(w.Soon(), "BEGIN IMMEDIATE")
+		return err == nil
+	})
+	require.NoError(t, l.Ack())
+	w.Eventually("the consumer has told", func() bool { return told.heard("consumer down") })
+	require.ErrorContains(t, told.errors(), "SQLITE_BUSY")
+	require.NoError(t, c.Err())
+	_, err = holder.ExecContext(w.Soon(), "ROLLBACK")
+	require.NoError(t, err)
+	require.NoError(t, l.Wait(w.Soon()))
+	require.NoError(t, testdb.Take(w, c, 1)[0].Ack())
+	w.Eventually("the consumer is back", func() bool { return told.heard("consumer up") })
+	require.NoError(t, c.Shutdown(w.Soon()))
+	require.NoError(t, p.Close(w.Soon()))
+	require.Zero(t, testdb.Counted(w, q))
+}
+
+// A SQLite file that may not grow: what is deleted makes room. A row grows a little when
+// it is claimed, so these leave that much of their pages.
+func TestAFullDiskHoldsUpSendsUntilThereIsRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testdb.SQLite)
+	var told outages
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: told.add}})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	for range 100 {
+		testdb.SendBy(w, p, testdb.Texts(strings.Repeat("x", 3900))...)
+	}
+	w.everyWrite(faultdb.After("PRAGMA max_page_count = 1")) // SQLite takes it for: as many as there are
+	sent := make(chan error, 1)
+	go func() {
+		_, err := p.Send(w.Soon(), chanq.Message[string]{Body: strings.Repeat("y", 100_000)})
+		sent <- err
+	}()
+	w.Eventually("the producer has told", func() bool { return told.heard("producer down") })
+	require.ErrorContains(t, told.errors(), "full")
+	require.Empty(t, sent, "it waits")
+
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	for _, l := range testdb.Take(w, c, 100) {
+		require.NoError(t, l.Ack())
+	}
+	require.NoError(t, <-sent, "what was acked made room")
+	w.Eventually("the producer is back", func() bool { return told.heard("producer up") })
+	l := testdb.Take(w, c, 1)[0]
+	require.Len(t, l.Body, 100_000)
+	require.NoError(t, l.Ack())
+	require.NoError(t, c.Shutdown(w.Soon()))
+	require.NoError(t, p.Close(w.Soon()))
+	require.Zero(t, testdb.Counted(w, q))
+}
+
+// What a server answers while it is a standby passes; a file that may not be
+// written does not, and is said at once.
+func TestAReadOnlyDatabase(t *testing.T) {
+	onEach(t, func(w *world) {
+		var told outages
+		q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: told.add}})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		testdb.SendBy(w, p, testdb.Texts("held", "ready")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour, Prefetch: 1})
+		held := testdb.Take(w, c, 1)[0]
+		switch w.Engine.Dialect.Name() {
+		case "sqlite":
+			w.everyWrite(faultdb.After("PRAGMA query_only = 1"))
+		case "postgres":
+			w.everyWrite(faultdb.After("SET default_transaction_read_only = on"))
+		case "sqlserver":
+			w.everyWrite(faultdb.Fail(mssql.Error{Number: 3906, Message: "the database is read-only"}))
+		}
+		require.NoError(w, held.Ack())
+		if w.Engine.Dialect.Name() == "sqlite" {
+			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "not sent"})
+			requireReadOnly(w, err)
+			requireReadOnly(w, held.Wait(w.Soon()))
+			for l := range c.C() { // until it is closed
+				_ = l.Release() // fails like the other
+			}
+			requireReadOnly(w, c.Err())
+			require.NoError(w, c.Shutdown(w.Soon()))
+			require.Empty(w, told.list(), "it is an error, not an outage")
+			w.everyWrite(faultdb.After("PRAGMA query_only = 0"))
+			testdb.SendBy(w, p, testdb.Texts("after")...)
+			entry, err := q.Get(w.Soon(), held.ID)
+			require.NoError(w, err)
+			require.Equal(w, chanq.StateLeased, entry.State, "what could not be acked is delivered again when its lease ends")
+			again := testdb.Start(w, q, chanq.ConsumerConfig{})
+			require.Equal(w, "after", w.takeUnless(again, "ready").Body)
+			require.NoError(w, again.Shutdown(w.Soon()))
+			require.NoError(w, p.Close(w.Soon()))
+			return
+		}
+		sent := make(chan error, 1)
+		go func() {
+			_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "after"})
+			sent <- err
+		}()
+		w.Eventually("both have told", func() bool { return told.heard("producer down") && told.heard("consumer down") })
+		require.Empty(w, sent)
+		require.NoError(w, c.Err())
+		if w.Engine.Dialect.Name() == "postgres" {
+			w.everyWrite(faultdb.After("SET default_transaction_read_only = off"))
+		} else {
+			w.Faults.Inject(nil)
+		}
+		require.NoError(w, <-sent)
+		require.NoError(w, held.Wait(w.Soon()))
+		require.Equal(w, "after", w.takeUnless(c, "ready").Body)
+		w.Eventually("both are back", func() bool { return told.heard("producer up") && told.heard("consumer up") })
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.NoError(w, p.Close(w.Soon()))
+		require.Zero(w, testdb.Counted(w, q))
+	})
+}
+
+func requireReadOnly(w *world, err error) {
+	w.Helper()
+	var op *chanq.OpError
+	require.ErrorAs(w, err, &op)
+	require.False(w, op.Unknown)
+	require.ErrorContains(w, err, "readonly")
+}
+
+// takeUnless acks leases until one has another body.
+func (w *world) takeUnless(c *chanq.Consumer[string], body string) *chanq.Lease[string] {
+	w.Helper()
+	for {
+		l := testdb.Take(w, c, 1)[0]
+		require.NoError(w, l.Ack())
+		if l.Body != body {
+			return l
+		}
+	}
+}

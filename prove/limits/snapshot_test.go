@@ -1,0 +1,64 @@
+package limits_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What somebody's snapshot keeps the database from cleaning up lies before the floor: a claim
+// does not walk it, while one from the beginning does. And where its page has room, a claim
+// leaves no entry in any index.
+func TestOnPostgreSQLClaimsDoNotWalkWhatASnapshotKeeps(t *testing.T) {
+	testdb.Postgres.Require(t)
+	w := newWorld(t, testdb.Postgres)
+	const rounds, each = 20, 500
+	q := w.Queue("work", chanq.Config{})
+	w.Exec(`ALTER TABLE chanq_work SET (autovacuum_enabled = off)`)
+	_, db := w.Connect()
+	snapshot, err := db.BeginTx(w.Soon(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	require.NoError(t, err)
+	defer snapshot.Rollback()
+	var n int
+	require.NoError(t, snapshot.QueryRow(`SELECT count(*) FROM chanq_work`).Scan(&n))
+
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	var last int64
+	for range rounds {
+		testdb.SendBy(w, p, make([]chanq.Message[string], each)...)
+		for _, l := range testdb.Take(w, c, each) {
+			last = max(last, l.DueAt.UnixMilli())
+			require.NoError(t, l.Ack())
+		}
+	}
+	require.NoError(t, c.Flush(w.Soon()))
+	require.NoError(t, c.Shutdown(w.Soon()))
+	testdb.SendBy(w, p, make([]chanq.Message[string], 100)...)
+
+	st := w.Statements("work")
+	claim := func(f sqlbatch.Floors) int {
+		return buffersRead(t, w.DB, st.Claim(sqlbatch.ClaimParams{Rows: 100, Salt: 1, Suspects: true, Floors: f}))
+	}
+	w.Eventually("what was claimed is older than claims look back by themselves", func() bool {
+		var now int64
+		require.NoError(t, w.DB.QueryRow(`SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint`).Scan(&now))
+		return now > last+2*sqlbatch.FloorMargin.Milliseconds()
+	})
+	above, beginning := claim(sqlbatch.Floors{last + 1, last + 1, last + 1, last + 1}), claim(sqlbatch.Floors{})
+	t.Logf("buffers for a claim of 100 after %d under a snapshot: %d from the floor, %d from the beginning", rounds*each, above, beginning)
+	require.Less(t, above, 100*12)
+	require.Greater(t, beginning, 3*above, "the snapshot does keep them")
+	var updated, hot int
+	w.Eventually("the database has counted", func() bool {
+		require.NoError(t, w.DB.QueryRow(`SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'chanq_work'`).Scan(&updated, &hot))
+		return updated >= rounds*each
+	})
+	t.Logf("%d of %d updates left the indexes alone", hot, updated)
+	require.Greater(t, hot, updated*4/5, "a page that the snapshot keeps from being cleaned up may have no room left")
+}

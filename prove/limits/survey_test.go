@@ -1,0 +1,128 @@
+package limits_test
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+)
+
+// stopwatch is a pgx tracer that knows how long statements took, by their text.
+type stopwatch struct {
+	mu    sync.Mutex
+	times map[string][]time.Duration
+}
+
+type begun struct {
+	text string
+	at   time.Time
+}
+
+type begunKey struct{}
+
+func (s *stopwatch) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, begunKey{}, begun{data.SQL, time.Now()})
+}
+
+func (s *stopwatch) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	b := ctx.Value(begunKey{}).(begun)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.times == nil {
+		s.times = map[string][]time.Duration{}
+	}
+	s.times[b.text] = append(s.times[b.text], time.Since(b.at))
+}
+
+// of are the times of a statement since a count of them.
+func (s *stopwatch) of(st sqlbatch.Statement, since int) []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.times[st.Text][since:])
+}
+
+func sum(times []time.Duration) (all time.Duration) {
+	for _, d := range times {
+		all += d
+	}
+	return all
+}
+
+// Somebody's snapshot keeps a great many dead entries where the queue begins. Claims
+// do not walk them. Surveys do, but all consumers together spend a twentieth of the time
+// on that.
+func TestOnPostgreSQLSurveysOfALongBeginningTakeATwentiethOfTheTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	t.Parallel()
+	const members, dead, window = 4, 200_000, 8 * time.Second
+	config := pgtest.Config(t)
+	watch := &stopwatch{}
+	config.Tracer = watch
+	db := stdlib.OpenDB(*config)
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cfg := chanq.Config{VacuumEvery: time.Hour}
+	require.NoError(t, chanq.Migrate(ctx, db, "work", cfg))
+	exec := func(text string, args ...any) {
+		_, err := db.ExecContext(ctx, text, args...)
+		require.NoError(t, err)
+	}
+	exec(`ALTER TABLE chanq_work SET (autovacuum_enabled = off)`)
+	snapshot, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	require.NoError(t, err)
+	defer snapshot.Rollback()
+	_, err = snapshot.Exec(`SELECT count(*) FROM chanq_work`)
+	require.NoError(t, err)
+	exec(`INSERT INTO chanq_work (due_at, body) SELECT i, '' FROM generate_series(1, $1) AS i`, dead)
+	exec(`DELETE FROM chanq_work`)
+
+	q, err := chanq.Open[string](ctx, db, "work", cfg)
+	require.NoError(t, err)
+	for range members {
+		c := testdb.Start(t, q, chanq.ConsumerConfig{})
+		go func() { // ends with the consumer
+			for l := range c.C() {
+				_ = l.Ack()
+			}
+		}()
+	}
+	p := testdb.Produce(t, q, chanq.ProducerConfig{})
+	st := postgres.Dialect.Queue(sqlbatch.Names{Queue: "work"})
+	survey, claim := st.Survey(), st.Claim(sqlbatch.ClaimParams{})
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	sendUntil := func(is func() bool) {
+		for !is() {
+			_, err := p.Send(ctx, chanq.Message[string]{Body: "on"})
+			require.NoError(t, err)
+			<-tick.C
+		}
+	}
+	sendUntil(func() bool { return len(watch.of(survey, 0)) >= 2*members }) // they know of each other
+	surveysBefore, claimsBefore, began := len(watch.of(survey, 0)), len(watch.of(claim, 0)), time.Now()
+	sendUntil(func() bool { // on a slow machine, which takes long for one, they are seldom
+		return time.Since(began) >= window && len(watch.of(survey, 0)) > surveysBefore
+	})
+	passed, surveys, claims := time.Since(began), watch.of(survey, surveysBefore), watch.of(claim, claimsBefore)
+	slices.Sort(claims)
+	longest, median := slices.Max(watch.of(survey, 0)), claims[len(claims)/2]
+	t.Logf("in %v %d surveys took %v, the longest %v; %d claims, half of them less than %v each", passed, len(surveys), sum(surveys), longest, len(claims), median)
+	require.Greater(t, longest, 20*time.Millisecond, "a survey is dear here")
+	require.Less(t, median, longest/4, "claims begin at the floor")
+	require.LessOrEqual(t, sum(surveys), passed/20+members*longest, "and one of each consumer, whose rest lies beyond the window")
+}

@@ -1,0 +1,41 @@
+// Package limits is tests alone: chanq with too few connections, too many
+// messages, a full disk, a clock that is wrong, and everything counted that it
+// leaves behind. docs/reliability.md has what they found.
+package limits_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var engines = []testdb.Engine{testdb.SQLite, testdb.StandInVersions, testdb.Postgres}
+
+// world is one test's database, with the steps that only these tests take.
+type world struct{ *testdb.World }
+
+// newWorld makes the database.
+func newWorld(t *testing.T, e testdb.Engine) *world {
+	w := &world{testdb.New(t, e)}
+	w.Open()
+	return w
+}
+
+// onEach runs a test on every engine.
+func onEach(t *testing.T, test func(*world)) {
+	testdb.OnEach(t, engines, func(w *testdb.World) {
+		w.Open()
+		test(&world{w})
+	})
+}
+
+// looks are what an idle consumer does, and one at work once a second.
+func looks(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.NextDue(sqlbatch.Floors{})) || testdb.Runs(op, q.Survey())
+}

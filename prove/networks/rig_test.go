@@ -1,0 +1,95 @@
+// Package networks runs chanq over networks that fail: each test reaches its
+// server through a proxy that it breaks, and watches the truth over a direct
+// connection.
+package networks
+
+import (
+	"database/sql"
+	"flag"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/netproxy"
+)
+
+func TestMain(m *testing.M) {
+	// These tests wait; they do not work. One minute of a silent network should pass
+	// once for all of them.
+	if err := flag.Set("test.parallel", "32"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// rig is a database behind a proxy, and World's is the same beside it: the truth.
+type rig struct {
+	*testdb.World
+	proxy *netproxy.Proxy
+	near  *sql.DB // through the proxy
+}
+
+// onEach runs a test on each kind of server.
+func onEach(t *testing.T, test func(*rig)) {
+	testdb.OnEach(t, []testdb.Engine{testdb.Postgres, testdb.StandIn}, func(w *testdb.World) { test(behindProxy(w)) })
+}
+
+func behindProxy(w *testdb.World) *rig {
+	w.Within(2*hole + emptied)
+	w.Open()
+	network, upstream, err := w.Engine.Server(w.Address)
+	require.NoError(w, err)
+	r := &rig{World: w, proxy: netproxy.Start(w.T, network, upstream)}
+	address, err := w.Engine.Through(w.Address, r.proxy.Addr())
+	require.NoError(w, err)
+	connector, err := w.Engine.Connect(address)
+	require.NoError(w, err)
+	r.near = sql.OpenDB(connector)
+	w.Cleanup(func() {
+		r.proxy.Set(netproxy.Conditions{})
+		r.proxy.Close()
+		require.NoError(r, r.near.Close())
+	})
+	return r
+}
+
+// queues makes a queue and opens it on both sides.
+func (r *rig) queues(name string, hooks chanq.Hooks) (near, truth *chanq.Queue[string]) {
+	r.Helper()
+	truth = r.Queue(name, chanq.Config{MaxAttempts: 1000})
+	return testdb.OpenOn[string](r, r.near, name, chanq.Config{MaxAttempts: 1000, Hooks: hooks}), truth
+}
+
+// changes collects the events of the Availability hook.
+type changes struct {
+	mu     sync.Mutex
+	events []chanq.AvailabilityEvent
+}
+
+func (c *changes) add(e chanq.AvailabilityEvent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.events = append(c.events, e)
+}
+
+// of tells the changes of one part, in order: "down up".
+func (c *changes) of(part string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []string
+	for _, e := range c.events {
+		switch {
+		case e.Part != part:
+		case e.Up:
+			list = append(list, "up")
+		default:
+			list = append(list, "down")
+		}
+	}
+	return strings.Join(list, " ")
+}

@@ -1,0 +1,143 @@
+package networks
+
+import (
+	"context"
+	"database/sql/driver"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/netproxy"
+)
+
+// bound is how long a shutdown is given, and slack how much later it may return
+// on a loaded machine: less than go-mssqldb takes to give up a statement, and far
+// less than a statement's deadline.
+const (
+	bound = time.Second
+	slack = 3 * time.Second
+)
+
+// silent is a server from which nothing comes any more while statements are
+// under way.
+func silent(r *rig) { r.proxy.Set(netproxy.Silence) }
+
+// mute is a server that cuts its connections, accepts new ones, and does not
+// greet.
+func mute(r *rig) {
+	r.proxy.Set(netproxy.Silence)
+	r.proxy.Reset()
+	r.Eventually("the consumer tries to connect", func() bool { return r.proxy.Open() > 0 })
+}
+
+// These tests run one by one, so that what a test leaves behind can be seen.
+
+func TestShutdownIsBoundedWhenPostgreSQLIsSilent(t *testing.T) {
+	shutdown(behindProxy(testdb.New(t, testdb.Postgres)), silent)
+}
+
+func TestShutdownIsBoundedWhenPostgreSQLDoesNotGreet(t *testing.T) {
+	shutdown(behindProxy(testdb.New(t, testdb.Postgres)), mute)
+}
+
+func TestShutdownIsBoundedWhenSQLServerIsSilent(t *testing.T) {
+	shutdown(standInWithDeadlines(t), silent)
+}
+
+func TestShutdownIsBoundedWhenSQLServerDoesNotGreet(t *testing.T) {
+	shutdown(standInWithDeadlines(t), mute)
+}
+
+// standInWithDeadlines has go-mssqldb give up a read or write after a while: as it
+// is, it looks at no context while it waits for a server's greeting, or for room to
+// write.
+func standInWithDeadlines(t *testing.T) *rig {
+	e := testdb.StandIn
+	e.Connect = func(dsn string) (driver.Connector, error) {
+		return testdb.StandIn.Connect(dsn + "&connection+timeout=5")
+	}
+	return behindProxy(testdb.New(t, e))
+}
+
+func shutdown(r *rig, die func(*rig)) {
+	near, truth := r.queues("work", chanq.Hooks{})
+	for _, body := range []string{"held", "acked"} {
+		testdb.Send(r, truth, testdb.Texts(body)...)
+	}
+	before := goleak.IgnoreCurrent()
+	c, err := near.Consume(context.Background(), chanq.ConsumerConfig{})
+	require.NoError(r, err)
+	// One statement for all, larger than what a connection takes before it blocks.
+	p, err := near.Producer(chanq.ProducerConfig{BatchBytes: 32 << 20})
+	require.NoError(r, err)
+	held, acked := testdb.Take(r, c, 1)[0], testdb.Take(r, c, 1)[0]
+	_, err = p.Send(r.Soon(), chanq.Message[string]{Body: "connects the producer"})
+	require.NoError(r, err)
+	testdb.Take(r, c, 1) // held, too
+
+	die(r)
+	require.NoError(r, acked.Ack())
+	var bodies []string
+	for _, name := range strings.Split("abcdefghijklmnop", "") {
+		bodies = append(bodies, name)
+		p.C() <- chanq.Message[string]{Body: name + strings.Repeat(".", 900<<10)}
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	began := time.Now()
+	err = c.Shutdown(ctx)
+	require.Less(r, time.Since(began), bound+slack)
+	require.ErrorIs(r, err, context.DeadlineExceeded)
+	require.ErrorContains(r, err, "2 leases not settled, 1 settles not confirmed")
+
+	ctx, cancel = context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	began = time.Now()
+	err = p.Close(ctx)
+	require.Less(r, time.Since(began), bound+slack)
+	var unsent *chanq.UnsentError[string]
+	require.ErrorAs(r, err, &unsent)
+	var back []string
+	for _, u := range unsent.Unsent {
+		back = append(back, u.Message.Body[:1])
+		require.False(r, u.Message.ID.IsZero(), "it can be sent again")
+		require.Error(r, u.Err)
+	}
+	require.ElementsMatch(r, bodies, back)
+
+	var op *chanq.OpError
+	require.ErrorAs(r, acked.Wait(r.Soon()), &op)
+	require.ErrorIs(r, held.Ack(), chanq.ErrClosed)
+
+	closed := make(chan error, 1)
+	go func() { closed <- r.near.Close() }()
+	select {
+	case err := <-closed:
+		require.NoError(r, err)
+	case <-time.After(testdb.Patience):
+		require.Fail(r, "the *sql.DB does not close")
+	}
+	// Nothing of chanq nor of its driver is left, though the network is still silent
+	// and the deadline of a statement, 30 s, is not over.
+	// What the proxy and the server do for its connections is not ours.
+	others := []goleak.Option{before}
+	for _, f := range []string{"netproxy.(*link).run", "netproxy.(*link).forward", "netproxy.(*link).forward.func1",
+		"mssqltest/tds.(*Conn).serve", "mssqltest/tds.(*Conn).serve.func2"} {
+		others = append(others, goleak.IgnoreAnyFunction("github.com/chanq/chanq/prove/testdb/"+f))
+	}
+	// pgx tries for 15 s to cancel a statement that was given up.
+	others = append(others, goleak.IgnoreAnyFunction("github.com/jackc/pgx/v5/pgconn.(*PgConn).asyncClose.func1"))
+	var left error
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+		if left = goleak.Find(others...); left == nil {
+			break
+		}
+	}
+	require.NoError(r, left)
+}

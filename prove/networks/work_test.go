@@ -1,0 +1,264 @@
+package networks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/kills"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/netproxy"
+)
+
+const (
+	disturbedFor = 15 * time.Second // well within the minute that the black holes take
+	workLease    = 3 * time.Second
+	workers      = 4 // that read, and as many that send
+	sendEvery    = 100 * time.Millisecond
+	emptied      = 4 * time.Minute // for a queue to become empty, on a loaded machine
+	bodyBytes    = 1 << 10
+)
+
+// TestResetsInTheMiddleOfStatements resets connections at pieces of data that
+// are chosen by chance: requests that did not arrive, answers that did not.
+func TestResetsInTheMiddleOfStatements(t *testing.T) {
+	onEach(t, func(r *rig) {
+		work(r, time.Second, func(over context.Context, outage func() func()) {
+			var mu sync.Mutex
+			chance := r.chance()
+			r.proxy.ResetAt(func(p netproxy.Piece) bool {
+				mu.Lock()
+				defer mu.Unlock()
+				if chance.IntN(20) > 0 {
+					return false
+				}
+				outage()()
+				return true
+			})
+			<-over.Done()
+			r.proxy.ResetAt(nil)
+		})
+	})
+}
+
+func TestASlowNetwork(t *testing.T) {
+	onEach(t, func(r *rig) {
+		work(r, 30*time.Second, func(over context.Context, outage func() func()) {
+			defer outage()()
+			r.proxy.Set(netproxy.Conditions{Latency: 50 * time.Millisecond})
+			<-over.Done()
+		})
+	})
+}
+
+func TestANarrowNetwork(t *testing.T) {
+	onEach(t, func(r *rig) {
+		work(r, 30*time.Second, func(over context.Context, outage func() func()) {
+			defer outage()()
+			r.proxy.Set(netproxy.Conditions{BytesPerSecond: 64 << 10})
+			<-over.Done()
+		})
+	})
+}
+
+// TestHalfOpenConnections stops one direction for a while, shorter than a
+// statement's deadline or longer than a lease, and sometimes for ever for what is
+// connected.
+func TestHalfOpenConnections(t *testing.T) {
+	onEach(t, func(r *rig) {
+		chance := r.chance()
+		work(r, time.Second, func(over context.Context, outage func() func()) {
+			for n := 0; over.Err() == nil; n++ {
+				var c netproxy.Conditions
+				c.Hold[n%2] = true
+				recovered := outage()
+				r.proxy.Set(c)
+				select {
+				case <-over.Done():
+				case <-time.After(200*time.Millisecond + time.Duration(chance.Int64N(int64(workLease*3/2)))):
+				}
+				if chance.IntN(3) == 0 {
+					r.proxy.Forget()
+				}
+				r.proxy.Set(netproxy.Conditions{})
+				recovered()
+				select {
+				case <-over.Done():
+				case <-time.After(300 * time.Millisecond):
+				}
+			}
+		})
+	})
+}
+
+func (r *rig) chance() *rand.Rand {
+	seed := uint64(time.Now().UnixNano())
+	r.Logf("seed %d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// history collects what the judge needs.
+type history struct {
+	mu sync.Mutex
+	*kills.History
+}
+
+func (h *history) note(worker int, e kills.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e.At = time.Now().UnixNano()
+	h.Add(worker, e)
+}
+
+// outage notes one that begins, and returns what notes its end.
+func (h *history) outage() (ended func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := len(h.Outages)
+	h.Outages = append(h.Outages, kills.Span{From: time.Now().UnixNano(), To: 1 << 62})
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.Outages[n].To = time.Now().UnixNano()
+	}
+}
+
+// work consumes one queue and fills another over a disturbed network, then looks
+// at both over the direct one. What is consumed was sent over the direct network
+// and what is sent is consumed over it, so that neither explains the other's
+// faults: a message must come out of the second queue exactly once. statement is
+// the deadline of statements: short where they are lost, long where they are slow.
+func work(r *rig, statement time.Duration, disturb func(over context.Context, outage func() func())) {
+	inNear, inTruth := r.queues("inbox", chanq.Hooks{})
+	outNear, outTruth := r.queues("outbox", chanq.Hooks{})
+	feeder, err := inTruth.Producer(chanq.ProducerConfig{})
+	require.NoError(r, err)
+	sender, err := outNear.Producer(chanq.ProducerConfig{StatementTimeout: statement})
+	require.NoError(r, err)
+	c, err := inNear.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: workLease, PollMax: 50 * time.Millisecond, StatementTimeout: statement})
+	require.NoError(r, err)
+
+	h := &history{History: kills.NewHistory(workLease)}
+	over, stop := context.WithTimeout(context.Background(), disturbedFor)
+	defer stop()
+	var work errgroup.Group
+	padding := strings.Repeat(".", bodyBytes)
+	for w := range workers {
+		work.Go(func() error { return consume(c, w, h) })
+	}
+	sent := make([][]string, 2*workers)
+	for w := range 2 * workers {
+		p := feeder
+		if w >= workers {
+			p = sender
+		}
+		work.Go(func() error {
+			tick := time.NewTicker(sendEvery)
+			defer tick.Stop()
+			for n := 0; over.Err() == nil; n++ {
+				name := fmt.Sprint(w, "/", n)
+				if p == feeder {
+					h.note(workers+w, kills.Event{Kind: kills.Intended, Name: name})
+				}
+				receipt, err := p.Send(context.Background(), chanq.Message[string]{Body: name + " " + padding})
+				if err != nil {
+					return err
+				}
+				if p == feeder {
+					h.note(workers+w, kills.Event{Kind: kills.Stored, Name: name, ID: receipt.ID})
+				} else {
+					sent[w] = append(sent[w], name)
+				}
+				<-tick.C
+			}
+			return nil
+		})
+	}
+	work.Go(func() error {
+		<-over.Done()
+		// The consumer empties its queue over a network that is whole again.
+		ctx, cancel := context.WithTimeout(context.Background(), emptied)
+		defer cancel()
+		defer c.Stop() // so that the readers end, should this fail
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			s, err := inTruth.Stats(ctx)
+			if err != nil {
+				return err
+			}
+			if s.Ready+s.Scheduled+s.Leased == 0 {
+				return c.Shutdown(ctx)
+			}
+			<-tick.C
+		}
+	})
+	disturb(over, h.outage)
+	r.proxy.Set(netproxy.Conditions{})
+	require.NoError(r, work.Wait())
+	require.NoError(r, errors.Join(feeder.Close(r.Soon()), sender.Close(r.Soon()), c.Err()))
+
+	v := h.Judge()
+	r.Logf("%d outages; consumed: %s", len(h.Outages), v)
+	require.Empty(r, v.Faults)
+	require.Zero(r, v.Duplicates.Again, "its send was not disturbed")
+	require.Equal(r, v.Stored, v.Delivered)
+	require.Positive(r, v.Stored)
+	require.NotEmpty(r, h.Outages)
+	s, err := inTruth.Stats(r.Soon())
+	require.NoError(r, err)
+	require.Zero(r, s.Dead)
+
+	want := map[string]int{}
+	for _, list := range sent {
+		for _, name := range list {
+			want[name] = 1
+		}
+	}
+	r.Logf("sent: %d", len(want))
+	require.NotEmpty(r, want)
+	got := map[string]int{}
+	for {
+		leases, err := outTruth.TryLease(r.Soon(), 1000, 10*time.Minute)
+		require.NoError(r, err)
+		if len(leases) == 0 {
+			break
+		}
+		for _, l := range leases {
+			name, _, _ := strings.Cut(l.Body, " ")
+			got[name]++
+			require.Equal(r, 1, l.Attempt)
+		}
+	}
+	require.Equal(r, want, got, "each message once")
+}
+
+// consume acks what it gets, and notes what became of it.
+func consume(c *chanq.Consumer[string], worker int, h *history) error {
+	for l := range c.C() {
+		name, _, _ := strings.Cut(l.Body, " ")
+		note := func(k kills.Kind) {
+			h.note(worker, kills.Event{Kind: k, Name: name, ID: l.ID, Attempt: l.Attempt, Deadline: l.Deadline().UnixNano()})
+		}
+		note(kills.Got)
+		_ = l.Ack() // Wait tells
+		ctx, cancel := context.WithTimeout(context.Background(), testdb.Patience)
+		err := l.Wait(ctx)
+		cancel()
+		outcome := kills.OutcomeOf(err)
+		if outcome == kills.Failed {
+			return err
+		}
+		note(outcome)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package shards_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/netproxy"
+)
+
+// behindProxy has a place be reached through a network that can be broken.
+func (w *world) behindProxy(place int) *netproxy.Proxy {
+	p := w.places[place]
+	network, upstream, err := p.Engine.Server(p.Address)
+	require.NoError(w, err)
+	proxy := netproxy.Start(w.T, network, upstream)
+	address, err := p.Engine.Through(p.Address, proxy.Addr())
+	require.NoError(w, err)
+	connector, err := p.Engine.Connect(address)
+	require.NoError(w, err)
+	db := sql.OpenDB(connector)
+	w.Cleanup(func() { // after what uses it
+		proxy.Set(netproxy.Conditions{})
+		proxy.Close()
+		require.NoError(w, db.Close())
+	})
+	p.DB = db
+	return proxy
+}
+
+// TestAPlaceThatFreezesDelaysItsOwnMessagesOnly: it refuses nothing and breaks no connection, as a
+// server that is stopped, or a network that swallows what it is given.
+func TestAPlaceThatFreezesDelaysItsOwnMessagesOnly(t *testing.T) {
+	t.Parallel()
+	for _, e := range []testdb.Engine{testdb.Postgres, testdb.StandIn} {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			e.Require(t)
+			freeze(newWorld(t, testdb.SQLite, e, testdb.SQLite))
+		})
+	}
+}
+
+func freeze(w *world) {
+	const place = 1
+	proxy := w.behindProxy(place)
+	q := w.queue(ordered)
+	cfg := quick
+	cfg.LeaseFor = 2 * time.Second // for which what a consumer leaves behind is nobody's
+	c, y := w.handle(q, cfg)
+	p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: time.Second})
+	w.Cleanup(func() { proxy.Set(netproxy.Conditions{}) })
+	own := keyed(q, ordered, place, 10)
+	others := append(keyed(q, ordered, 0, 10), keyed(q, ordered, 2, 10)...)
+	testdb.SendBy(w, p, append(own[:5:5], others[:5]...)...)
+	testdb.Eventually(w, "all are handled", func() bool { return y.has(own[:5]) && y.has(others[:5]) })
+
+	proxy.Set(netproxy.Silence)
+	short, cancel := context.WithTimeout(w.soon(), time.Second)
+	defer cancel()
+	receipt, err := p.Send(short, own[5])
+	require.ErrorIs(w, err, context.DeadlineExceeded)
+	patient := make(chan error, 1)
+	go func() {
+		_, err := p.Send(context.Background(), own[6])
+		patient <- err
+	}()
+	for _, m := range others[5:] {
+		_, err := p.Send(w.soon(), m)
+		require.NoError(w, err)
+	}
+	testdb.Eventually(w, "the others are handled", func() bool { return y.has(others) })
+	require.Zero(w, y.count(own[5:]))
+	require.Empty(w, patient)
+
+	c.Stop()
+	for range c.C() { // it is closed, though a claim hangs
+	}
+	given, cancel := context.WithTimeout(w.soon(), time.Second)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- c.Shutdown(given) }()
+	testdb.Receive(w, ended, "Shutdown returns when its context has ended")
+
+	proxy.Set(netproxy.Conditions{})
+	require.NoError(w, testdb.Receive(w, patient, "what waited is stored"))
+	own[5].ID = receipt.ID
+	testdb.SendBy(w, p, own[5])
+	testdb.SendBy(w, p, own[7:]...)
+	_, later := w.handle(q, cfg)
+	testdb.Eventually(w, "all are handled", func() bool { return later.has(own[5:]) })
+}

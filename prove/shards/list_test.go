@@ -1,0 +1,148 @@
+package shards_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+)
+
+func TestAnotherListOfPlacesIsRefused(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.queue(chanq.Config{})
+		open := func(shards ...chanq.Shard) error {
+			_, err := chanq.OpenShards[string](w.soon(), shards, "orders", chanq.Config{})
+			return err
+		}
+		list := w.shards()
+		errShards(w, open(list[:2]...), "shard 0 of 2", "shard 0 of 3")
+		errShards(w, open(list[1], list[0], list[2]), "shard 0 of 3", "shard 1 of 3")
+		other := newWorld(w.T, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+		other.queue(chanq.Config{})
+		mixed := slices.Clone(list)
+		mixed[2] = other.shards()[2]
+		mixed[2].Name = "foreign"
+		errShards(w, open(mixed...), "(shard foreign)")
+		alone := chanq.Config{Schema: list[1].Schema}
+		_, err := chanq.Open[string](w.soon(), list[1].DB, "orders", alone)
+		errShards(w, err, "OpenShards")
+		errShards(w, chanq.Migrate(w.soon(), list[1].DB, "orders", alone))
+		errShards(w, chanq.MigrateShards(w.soon(), list[:2], "orders", chanq.Config{}))
+		require.NoError(w, chanq.MigrateShards(w.soon(), list, "orders", chanq.Config{}), "it may be called again")
+		require.NoError(w, open(list...))
+	})
+}
+
+func TestAQueueByItselfBecomesNoShard(t *testing.T) {
+	onEach(t, func(w *world) {
+		first := w.shards()[0]
+		require.NoError(w, chanq.Migrate(w.soon(), first.DB, "orders", chanq.Config{Schema: first.Schema}))
+		errShards(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{}), "a queue by itself")
+		_, err := chanq.OpenShards[string](w.soon(), w.shards(), "orders", chanq.Config{})
+		errShards(w, err, "(shard place0)")
+	})
+}
+
+// TestNothingIsMigratedWhereOnePlaceCannotBe: it is a queue by itself, of another set, of another
+// kind, or away.
+func TestNothingIsMigratedWhereOnePlaceCannotBe(t *testing.T) {
+	for name, spoil := range map[string]func(*world){
+		"a queue by itself": func(w *world) {
+			require.NoError(w, chanq.Migrate(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
+		},
+		"of another set": func(w *world) {
+			cfg := chanq.Config{Shard: chanq.ShardMark{Index: 2, Count: count, Set: chanq.NewID()}}
+			require.NoError(w, chanq.Migrate(w.soon(), w.places[2].DB, "orders", cfg))
+		},
+		"of another kind": func(w *world) {
+			cfg := ordered
+			cfg.Shard = chanq.ShardMark{Index: 2, Count: count, Set: chanq.NewID()}
+			require.NoError(w, chanq.Migrate(w.soon(), w.places[2].DB, "orders", cfg))
+		},
+		"away": func(w *world) { w.gone(2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+			spoil(w)
+			err := chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{})
+			require.Equal(w, "place2", opError(w, err).Shard)
+			for place := range 2 {
+				_, err := chanq.StoredConfig(w.soon(), w.places[place].DB, "orders", chanq.Config{})
+				require.ErrorIs(w, err, chanq.ErrNoSchema, "place %d is as it was", place)
+			}
+			w.Heal()
+			if name != "away" {
+				require.NoError(w, chanq.Drop(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
+			}
+			w.queue(chanq.Config{})
+			require.NoError(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{}), "it may be called again")
+		})
+	}
+}
+
+func TestAMigrationThatFailedHalfwayGoesOn(t *testing.T) {
+	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	for place := range count {
+		fault := w.places[place].Broken(false)
+		w.places[place].Faults.Inject(func(faultdb.Op) faultdb.Fault { return fault })
+		require.Error(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{}))
+		w.Heal()
+	}
+	w.queue(chanq.Config{})
+}
+
+func TestProcessesMayMigrateAtTheSameTime(t *testing.T) {
+	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	errs := make(chan error)
+	for range 4 {
+		go func() {
+			errs <- chanq.MigrateShards(context.Background(), w.shards(), "orders", chanq.Config{})
+		}()
+	}
+	for range 4 {
+		require.NoError(w, testdb.Receive(w, errs, "an end"))
+	}
+	w.open(chanq.Config{})
+}
+
+// TestShardsAreMigratedOneByOne as the command does, each where it can be reached.
+func TestShardsAreMigratedOneByOne(t *testing.T) {
+	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	migrate := func(i int, set chanq.ID) error {
+		cfg := chanq.Config{Shard: chanq.ShardMark{Index: i, Count: count, Set: set}}
+		return chanq.Migrate(w.soon(), w.places[i].DB, "orders", cfg)
+	}
+	require.ErrorContains(w, migrate(1, chanq.ID{}), "Config.Shard.Set is zero")
+	require.NoError(w, migrate(0, chanq.ID{}))
+	first, err := chanq.StoredConfig(w.soon(), w.places[0].DB, "orders", chanq.Config{})
+	require.NoError(w, err)
+	require.NoError(w, migrate(1, first.Shard.Set))
+	require.NoError(w, migrate(2, first.Shard.Set))
+	errShards(w, migrate(2, chanq.NewID()))
+	w.open(chanq.Config{})
+	alone, err := chanq.Open[string](w.soon(), w.places[0].DB, "orders", first)
+	require.NoError(w, err, "one may be looked at by itself")
+	require.Equal(w, 1, alone.Shards())
+}
+
+func TestWhatIsWrongWithAListIsSaidAtOnce(t *testing.T) {
+	w := newWorld(t, testdb.SQLite, testdb.SQLite)
+	list := w.shards()
+	list[0].Name, list[1].Name = "a\n", "a\n"
+	err := chanq.MigrateShards(w.soon(), list, "orders", chanq.Config{Schema: "s", Shard: chanq.ShardMark{Count: 2}})
+	for _, words := range []string{"control characters", "two shards have it", "Config.Schema", "Config.Shard"} {
+		require.ErrorContains(w, err, words)
+	}
+	require.ErrorContains(w, chanq.MigrateShards(w.soon(), nil, "orders", chanq.Config{}), "0 shards")
+	_, err = chanq.OpenShards[string](w.soon(), []chanq.Shard{{}}, "orders", chanq.Config{})
+	require.ErrorContains(w, err, "db is nil")
+	err = chanq.Migrate(w.soon(), list[0].DB, "orders", chanq.Config{Shard: chanq.ShardMark{Index: 2, Count: 2}})
+	require.ErrorContains(w, err, "Config.Shard.Index is 2")
+	err = chanq.Migrate(w.soon(), list[0].DB, "orders", chanq.Config{Shard: chanq.ShardMark{Index: 1}})
+	require.ErrorContains(w, err, "Config.Shard.Count is 0")
+}

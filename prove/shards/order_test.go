@@ -1,0 +1,120 @@
+package shards_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/keyorder"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+var ordered = chanq.Config{Kind: chanq.KindOrdered, Slots: 16}
+
+func pass(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) { return nil, nil }
+
+// TestKeysKeepTheirOrderOverShards has two consumers, and one place that goes away meanwhile.
+func TestKeysKeepTheirOrderOverShards(t *testing.T) {
+	onEach(t, func(w *world) {
+		const keys, each = 30, 12
+		q := w.queue(ordered)
+		var mu sync.Mutex
+		var history []keyorder.Handled
+		var handled sync.WaitGroup
+		handled.Add(keys * each)
+		for range 2 {
+			c := testdb.Start(w, q, quick)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = c.Handle(8, func(_ context.Context, l *chanq.Lease[string]) error {
+					h := keyorder.Handled{Key: l.Key, From: time.Now(), Ended: true}
+					_, err := fmt.Sscan(l.Body, &h.Number)
+					if err != nil {
+						return err
+					}
+					h.Until = time.Now()
+					mu.Lock()
+					history = append(history, h)
+					first := l.Attempt == 1
+					mu.Unlock()
+					if first {
+						handled.Done()
+					}
+					return nil
+				})
+			}()
+			w.Cleanup(func() { w.Heal(); c.Stop(); <-done })
+		}
+		p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: time.Second})
+		sent := map[string]int{}
+		for n := 1; n <= each; n++ {
+			for k := range keys {
+				key := fmt.Sprint("key", k)
+				sent[key] = n
+				p.C() <- chanq.Message[string]{Key: key, Body: fmt.Sprint(n)}
+			}
+			switch n {
+			case each / 3:
+				w.gone(2)
+			case each * 2 / 3:
+				w.Heal()
+			}
+		}
+		require.NoError(w, p.Flush(w.soon()))
+		all := make(chan struct{})
+		go func() { handled.Wait(); close(all) }()
+		testdb.Receive(w, all, "the last message")
+		mu.Lock()
+		defer mu.Unlock()
+		verdict := keyorder.Judge(history, sent)
+		require.True(w, verdict.OK(), "%v", verdict)
+	})
+}
+
+// TestASlotIsGivenAwayThoughItsLeasesWaitForAReader: they are on the channel that all shards
+// share, which nobody reads.
+func TestASlotIsGivenAwayThoughItsLeasesWaitForAReader(t *testing.T) {
+	w := newWorld(t, testdb.SQLite, testdb.SQLite)
+	q := w.queue(ordered)
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	for i := range 200 {
+		testdb.SendBy(w, p, chanq.Message[string]{Key: fmt.Sprint(i), Body: "a"})
+	}
+	first := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollMax: 50 * time.Millisecond})
+	testdb.Eventually(w, "it has all slots, and the channel is full", func() bool {
+		return first.Stats().Slots == 2*ordered.Slots && len(first.C()) == cap(first.C())
+	})
+	second := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollMax: 50 * time.Millisecond})
+	testdb.Eventually(w, "half of them change hands", func() bool { return second.Stats().Slots == ordered.Slots })
+	require.Equal(w, ordered.Slots, first.Stats().Slots)
+}
+
+func TestEachShardHasKeysInAllItsSlots(t *testing.T) {
+	w := newWorld(t, testdb.SQLite, testdb.SQLite)
+	q := w.queue(ordered)
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	var ms []chanq.Message[string]
+	for i := range 400 {
+		ms = append(ms, chanq.Message[string]{Key: fmt.Sprint("customer-", i), Body: "a"})
+	}
+	testdb.SendBy(w, p, ms...)
+	slots, err := q.Slots(w.soon())
+	require.NoError(w, err)
+	require.Len(w, slots, 2*ordered.Slots)
+	for _, s := range slots {
+		require.NotZero(w, s.Messages, "slot %d of shard %d", s.Slot, s.Shard)
+	}
+	entries := pages(w, q, chanq.StateReady, 60)
+	require.Len(w, entries, len(ms))
+	seen := map[chanq.ID]bool{}
+	for _, e := range entries {
+		require.False(w, seen[e.ID])
+		seen[e.ID] = true
+	}
+}

@@ -1,0 +1,153 @@
+package shards_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// TestAPlaceThatIsAwayDelaysItsOwnMessagesOnly has one of three go away, in two ways, while a
+// consumer reads and a producer sends, and come back.
+func TestAPlaceThatIsAwayDelaysItsOwnMessagesOnly(t *testing.T) {
+	for _, way := range []struct {
+		name string
+		go_  func(*world, int)
+	}{{"broken", (*world).gone}, {"silent", (*world).silent}} {
+		t.Run(way.name, func(t *testing.T) {
+			onEach(t, func(w *world) { outage(w, way.go_) })
+		})
+	}
+}
+
+func outage(w *world, goAway func(*world, int)) {
+	const away = 1
+	var mu sync.Mutex
+	var events []chanq.AvailabilityEvent
+	q := w.queue(chanq.Config{Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}}})
+	c, y := w.handle(q, quick)
+	p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: time.Second})
+	before := bodies("before", 30)
+	testdb.SendBy(w, p, before...)
+	testdb.Eventually(w, "all from before are handled", func() bool { return y.has(before) })
+	require.NoError(w, c.Flush(w.soon()), "or they come again, since their acks are lost")
+
+	goAway(w, away)
+	own := of(q, away, 10, "own")
+	stored := make(chan error, 1)
+	go func() {
+		_, err := p.SendBatch(context.Background(), own...)
+		stored <- err
+	}()
+	testdb.Eventually(w, "the producer knows", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, e := range events {
+			if e.Part == "producer" && !e.Up {
+				return true
+			}
+		}
+		return false
+	})
+	var others []chanq.Message[string]
+	for _, shard := range []int{0, 2} {
+		others = append(others, of(q, shard, 20, "others")...)
+	}
+	anywhere := bodies("anywhere", 200)
+	_, err := p.SendBatch(w.soon(), others...)
+	require.NoError(w, err)
+	_, err = p.SendBatch(w.soon(), anywhere...)
+	require.NoError(w, err, "what may go anywhere goes where it is stored")
+	for _, m := range bodies("single", 20) {
+		_, err := p.Send(w.soon(), m)
+		require.NoError(w, err)
+	}
+	testdb.Eventually(w, "the others are handled", func() bool { return y.has(others) && y.has(anywhere) })
+	require.Zero(w, y.count(own))
+	require.Empty(w, stored, "what belongs there waits")
+	select {
+	case <-c.Done():
+		w.Fatal("the consumer has ended: ", c.Err())
+	default:
+	}
+
+	w.Heal()
+	require.NoError(w, testdb.Receive(w, stored, "what waited is stored"))
+	testdb.Eventually(w, "all are handled", func() bool { return y.has(own) })
+	y.once(w)
+	mu.Lock()
+	defer mu.Unlock()
+	for _, e := range events {
+		require.Equal(w, "place1", e.Shard, "%+v", e)
+	}
+}
+
+func TestWhatCannotBeStoredIsToldOfAllShards(t *testing.T) {
+	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	var told atomic.Int64
+	q := w.queue(chanq.Config{Hooks: chanq.Hooks{Sent: func(e chanq.SentEvent) {
+		require.NotEqual(w, "place2", e.Shard)
+		told.Add(int64(e.Messages))
+	}}})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	w.gone(2)
+	lost, kept := of(q, 2, 5, "lost"), of(q, 0, 5, "kept")
+	for i := range lost {
+		p.C() <- lost[i]
+		p.C() <- kept[i]
+	}
+	testdb.Eventually(w, "the others are stored, and the producer knows", func() bool { return told.Load() == 5 })
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var unsent *chanq.UnsentError[string]
+	require.True(w, errors.As(p.Close(ctx), &unsent))
+	require.Len(w, unsent.Unsent, len(lost))
+	for i, u := range unsent.Unsent {
+		require.Equal(w, lost[i].Body, u.Message.Body)
+		require.Equal(w, "place2", opError(w, u.Err).Shard)
+	}
+	w.Heal()
+	require.NoError(w, p.Close(w.soon()))
+}
+
+func TestOperatorsAreToldWhichShardIsAway(t *testing.T) {
+	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	q := w.queue(chanq.Config{})
+	for i := range count {
+		testdb.Send(w, q, of(q, i, 2, "a")...)
+	}
+	w.gone(1)
+	s, err := q.Stats(w.soon())
+	require.Equal(w, "place1", opError(w, err).Shard)
+	require.Equal(w, 4, s.Ready, "what the others have is told")
+	leases, err := q.TryLease(w.soon(), 10, time.Minute)
+	require.NoError(w, err)
+	require.Len(w, leases, 4)
+	_, err = q.TryLease(w.soon(), 10, time.Minute)
+	require.Equal(w, "place1", opError(w, err).Shard)
+	n, err := q.Purge(w.soon(), chanq.StateLeased)
+	require.Equal(w, "place1", opError(w, err).Shard)
+	require.Equal(w, 4, n)
+}
+
+func TestAPermanentErrorOfOneShardEndsTheConsumer(t *testing.T) {
+	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	q := w.queue(chanq.Config{})
+	c := testdb.Start(w, q, quick)
+	require.NoError(w, chanq.DropWithMessages(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
+	testdb.Receive(w, c.Done(), "the end")
+	require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
+	require.Equal(w, "place2", opError(w, c.Err()).Shard)
+	require.NoError(w, c.Shutdown(w.soon()))
+}

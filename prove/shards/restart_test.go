@@ -1,0 +1,205 @@
+package shards_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/child"
+)
+
+// overFiles calls f with the queue over files.
+func overFiles(ctx context.Context, files []string, f func(*chanq.Queue[string]) error) error {
+	var shards []chanq.Shard
+	for _, file := range files {
+		connector, err := embedded.Connector(file)
+		if err != nil {
+			return err
+		}
+		db := sql.OpenDB(connector)
+		defer db.Close()
+		shards = append(shards, chanq.Shard{DB: db})
+	}
+	q, err := chanq.OpenShards[string](ctx, shards, "orders", chanq.Config{})
+	if err != nil {
+		return err
+	}
+	return f(q)
+}
+
+// consume is a process that handles what lies in the files, and tells of each message that it
+// got it, and that it is done with it, until its input ends.
+func consume(ctx context.Context, files []string, _ <-chan string) error {
+	return overFiles(ctx, files, func(q *chanq.Queue[string]) error { return handleAndTell(ctx, q) })
+}
+
+func handleAndTell(ctx context.Context, q *chanq.Queue[string]) error {
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: 500 * time.Millisecond, Prefetch: 20})
+	if err != nil {
+		return err
+	}
+	var out sync.Mutex
+	tell := func(what, body string) {
+		out.Lock()
+		defer out.Unlock()
+		fmt.Println(what, body)
+	}
+	err = c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
+		tell("got", l.Body)
+		if l.Ack() == nil && l.Wait(context.Background()) == nil {
+			tell("done", l.Body)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.Shutdown(context.Background())
+}
+
+func TestNothingIsLostThoughProcessesAreKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	q := w.queue(chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 10})
+	all := bodies("a", 300)
+	testdb.SendBy(w, p, all...)
+	var files []string
+	for _, place := range w.places {
+		files = append(files, place.Address)
+	}
+	var mu sync.Mutex
+	got, done := map[string]int{}, map[string]int{}
+	var late []string
+	for life := range 4 {
+		enough := make(chan struct{})
+		heard := 0
+		process, err := child.Start(context.Background(), "consumer", files, func(line string) {
+			what, body, _ := strings.Cut(line, " ")
+			mu.Lock()
+			defer mu.Unlock()
+			if what == "done" {
+				done[body]++
+			} else if got[body]++; done[body] > 0 {
+				late = append(late, body)
+			}
+			if heard++; heard == 60 {
+				close(enough)
+			}
+		})
+		require.NoError(w, err)
+		if life < 3 {
+			testdb.Receive(w, enough, "some that it handled")
+			require.NoError(w, process.Kill())
+			continue
+		}
+		testdb.Eventually(w, "all are handled", func() bool { return testdb.Counted(w, q) == chanq.Stats{} })
+		process.Stop()
+		require.NoError(w, process.Wait())
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	require.Empty(w, late, "what is done comes no more")
+	for _, m := range all {
+		require.NotZero(w, got[m.Body], m.Body)
+		require.LessOrEqual(w, done[m.Body], 1, m.Body)
+	}
+}
+
+// errand is what a process that sends is told.
+type errand struct {
+	Files []string
+	From  int // number of the first batch
+}
+
+// batch makes messages that are the same each time: half of them have an ID of their own, half a
+// DedupKey.
+func batch(number int) []chanq.Message[string] {
+	ms := bodies(fmt.Sprintf("%d.", number), 8)
+	for i := range ms {
+		if i%2 == 0 {
+			sum := sha256.Sum256([]byte(ms[i].Body))
+			ms[i].ID = chanq.ID(sum[:16])
+		} else {
+			ms[i].DedupKey = ms[i].Body
+		}
+	}
+	return ms
+}
+
+// send is a process that sends batches one after another until its input ends, and tells of each
+// that it is stored.
+func send(ctx context.Context, e errand, _ <-chan string) error {
+	return overFiles(ctx, e.Files, func(q *chanq.Queue[string]) error {
+		p, err := q.Producer(chanq.ProducerConfig{BatchRows: 3})
+		if err != nil {
+			return err
+		}
+		for number := e.From; ctx.Err() == nil; number++ {
+			if _, err := p.SendBatch(context.Background(), batch(number)...); err != nil {
+				return err
+			}
+			fmt.Println(number)
+		}
+		return p.Close(context.Background())
+	})
+}
+
+// TestWhatASenderWasToldIsStoredOnceThoughItIsKilled: each life begins with the batch before the one
+// that the former was killed in, since it cannot know.
+func TestWhatASenderWasToldIsStoredOnceThoughItIsKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	q := w.queue(chanq.Config{})
+	var files []string
+	for _, place := range w.places {
+		files = append(files, place.Address)
+	}
+	next := 0
+	for life := range 4 {
+		enough, heard := make(chan struct{}), 0
+		next = max(0, next-1)
+		process, err := child.Start(context.Background(), "sender", errand{files, next}, func(line string) {
+			number, err := strconv.Atoi(line)
+			if err != nil || number != next {
+				t.Errorf("batch %d is followed by %q", next-1, line)
+			}
+			next++
+			if heard++; heard == 15 {
+				close(enough)
+			}
+		})
+		require.NoError(w, err)
+		testdb.Receive(w, enough, "some batches")
+		if life < 3 {
+			require.NoError(w, process.Kill()) // and has heard all of it
+		} else {
+			process.Stop()
+			require.NoError(w, process.Wait())
+		}
+	}
+	var want, stored []string
+	for number := range next {
+		for _, m := range batch(number) {
+			want = append(want, m.Body)
+		}
+	}
+	for _, e := range pages(w, q, chanq.StateReady, 500) {
+		stored = append(stored, string(e.Body))
+	}
+	slices.Sort(want)
+	slices.Sort(stored)
+	require.Equal(w, want, stored)
+}

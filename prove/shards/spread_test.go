@@ -1,0 +1,148 @@
+package shards_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+func TestMessagesAreSpreadAndEachIsHandledOnce(t *testing.T) {
+	onEach(t, func(w *world) {
+		q := w.queue(chanq.Config{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 20})
+		var all []chanq.Message[string]
+		batch := bodies("batch", 120)
+		receipts, err := p.SendBatch(w.soon(), batch...)
+		require.NoError(w, err)
+		for i, r := range receipts {
+			e := testdb.Get(w, q, r.ID)
+			require.Equal(w, batch[i].Body, string(e.Body), "the receipts are in the order of the messages")
+		}
+		keyed := bodies("key", 60)
+		for i := range keyed {
+			keyed[i].DedupKey = fmt.Sprint("k", i)
+		}
+		_, err = p.SendBatch(w.soon(), keyed...)
+		require.NoError(w, err)
+		through := bodies("channel", 60)
+		for _, m := range through {
+			p.C() <- m
+		}
+		require.NoError(w, p.Flush(w.soon()))
+		single := bodies("single", 9)
+		for _, m := range single {
+			_, err := p.Send(w.soon(), m)
+			require.NoError(w, err)
+		}
+		all = slices.Concat(batch, keyed, through, single)
+		require.Equal(w, len(all), testdb.Counted(w, q).Ready)
+		for i := range count {
+			ready := testdb.Counted(w, q.Shard(i)).Ready
+			require.Greater(w, ready, len(all)/6, "shard %d", i)
+		}
+		c, y := w.handle(q, chanq.ConsumerConfig{})
+		testdb.Eventually(w, "all are handled", func() bool { return y.has(all) })
+		require.NoError(w, c.Flush(w.soon()))
+		y.once(w)
+		require.EqualValues(w, len(all), c.Stats().Acked)
+		require.Zero(w, testdb.Counted(w, q))
+	})
+}
+
+func TestAMessageThatIsSentAgainMeetsItself(t *testing.T) {
+	onEach(t, func(w *world) {
+		q := w.queue(chanq.Config{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		own := chanq.NewID()
+		for _, m := range []chanq.Message[string]{{Body: "none"}, {Body: "key", DedupKey: "k"}, {Body: "id", ID: own}, {Body: "both", DedupKey: "b", ID: chanq.NewID()}} {
+			first, err := p.Send(w.soon(), m)
+			require.NoError(w, err)
+			if m.DedupKey == "" {
+				m.ID = first.ID
+			}
+			for range 5 {
+				again, err := p.Send(w.soon(), m)
+				require.NoError(w, err)
+				require.Equal(w, first.ID, again.ID)
+			}
+		}
+		require.Equal(w, 4, testdb.Counted(w, q).Ready)
+	})
+}
+
+func TestIDsNameTheirShard(t *testing.T) {
+	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	q := w.queue(chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	for range 30 {
+		r, err := p.Send(w.soon(), chanq.Message[string]{Body: "a"})
+		require.NoError(w, err)
+		e := testdb.Get(w, q, r.ID)
+		require.Equal(w, e.Shard, q.ShardOf(chanq.Message[string]{ID: r.ID}))
+	}
+	require.Equal(w, -1, q.ShardOf(chanq.Message[string]{}), "it may go anywhere")
+}
+
+// TestReadersTakeFromEachShardInTurn has one shard with little beside one with much. It looks at
+// the channel only while that is full.
+func TestReadersTakeFromEachShardInTurn(t *testing.T) {
+	w := newWorld(t, testdb.SQLite, testdb.SQLite)
+	q := w.queue(chanq.Config{})
+	testdb.Send(w, q, of(q, 0, 500, "much")...)
+	few := of(q, 1, 12, "few") // as many as a first claim brings
+	testdb.Send(w, q, few...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 80, LeaseFor: time.Minute}) // 20 on the channel, and 30 of each shard
+	testdb.Eventually(w, "all of the few are claimed", func() bool { return testdb.Counted(w, q.Shard(1)).Leased == len(few) })
+	found := 0
+	for range cap(c.C()) + 2*len(few) + 2 {
+		testdb.Eventually(w, "the channel is full", func() bool { return len(c.C()) == cap(c.C()) })
+		if l := <-c.C(); l.Shard == 1 {
+			found++
+		}
+	}
+	require.Equal(w, len(few), found)
+}
+
+func TestWhatNobodyTookGoesBackOnStop(t *testing.T) {
+	onEach(t, func(w *world) {
+		const n = 150
+		q := w.queue(chanq.Config{})
+		testdb.Send(w, q, bodies("a", n)...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 60, LeaseFor: time.Minute})
+		l := <-c.C()
+		testdb.Eventually(w, "the channel is full, and one waits to be sent there", func() bool {
+			s := c.Stats()
+			return len(c.C()) == cap(c.C()) && s.Buffered > cap(c.C())
+		})
+		c.Stop()
+		testdb.Eventually(w, "all but the one that a reader has are back", func() bool { return testdb.Counted(w, q).Ready == n-1 })
+		require.NoError(w, l.Ack())
+		require.NoError(w, c.Shutdown(w.soon()))
+		back := testdb.Lease(w, q, 100, time.Minute)
+		for _, l := range back {
+			require.Equal(w, 1, l.Attempt, "it does not count")
+			require.NoError(w, l.Ack())
+		}
+	})
+}
+
+func TestReleaseAllGivesBackWhatReadersHaveOfAllShards(t *testing.T) {
+	onEach(t, func(w *world) {
+		const n = 30
+		q := w.queue(chanq.Config{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 5})
+		testdb.SendBy(w, p, bodies("a", n)...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		held := testdb.Take(w, c, n/2)
+		require.NoError(w, c.ReleaseAll(w.soon()))
+		require.Equal(w, n, testdb.Counted(w, q).Ready)
+		require.ErrorIs(w, held[0].Ack(), chanq.ErrLeaseLost)
+		require.NoError(w, c.Shutdown(w.soon()))
+	})
+}

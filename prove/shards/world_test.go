@@ -1,0 +1,237 @@
+package shards_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/child"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
+)
+
+func TestMain(m *testing.M) {
+	child.Main(map[string]child.Part{"consumer": child.Does(consume), "sender": child.Does(send)})
+	result := m.Run()
+	if err := goleak.Find(); err != nil && result == 0 {
+		fmt.Println("goroutines are left behind:", err)
+		result = 1
+	}
+	os.Exit(result)
+}
+
+// count is how many places the queues of these tests have.
+const count = 3
+
+// world is a queue's places.
+type world struct {
+	*testing.T
+	places []*testdb.World
+	// schemas of the places, if they are those of one *sql.DB: then all places are the same world.
+	schemas []string
+}
+
+// onEach runs a test over three files, over places of three kinds, and over three schemas of one
+// *sql.DB, on PostgreSQL and on Citus.
+func onEach(t *testing.T, test func(*world)) {
+	t.Parallel()
+	for _, set := range []struct {
+		name string
+		make func(*testing.T) *world
+	}{
+		{"files", func(t *testing.T) *world { return newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite) }},
+		{"engines", func(t *testing.T) *world { return newWorld(t, testdb.StandIn, testdb.SQLite, testdb.Postgres) }},
+		{"schemas of one PostgreSQL", schemasOfPostgres},
+		{"schemas of one Citus", schemasOfCitus},
+	} {
+		t.Run(set.name, func(t *testing.T) {
+			t.Parallel()
+			test(set.make(t))
+		})
+	}
+}
+
+func schemasOfPostgres(t *testing.T) *world {
+	w := &world{T: t}
+	place := testdb.New(t, testdb.Postgres)
+	place.Open()
+	for _, schema := range []string{"first", "second", "third"} {
+		place.Exec("CREATE SCHEMA " + schema)
+		w.places, w.schemas = append(w.places, place), append(w.schemas, schema)
+	}
+	return w
+}
+
+func schemasOfCitus(t *testing.T) *world {
+	w := &world{T: t}
+	place := testdb.New(t, testdb.Citus)
+	place.Open()
+	for range count {
+		schema, err := pgtest.Schema(pgtest.CitusSchema(t))
+		require.NoError(t, err)
+		w.places, w.schemas = append(w.places, place), append(w.schemas, schema)
+	}
+	return w
+}
+
+func newWorld(t *testing.T, engines ...testdb.Engine) *world {
+	w := &world{T: t}
+	for _, e := range engines {
+		place := testdb.New(t, e)
+		place.Open()
+		w.places = append(w.places, place)
+	}
+	return w
+}
+
+// Heal ends the faults of all places.
+func (w *world) Heal() {
+	for _, place := range w.places {
+		place.Heal()
+	}
+}
+
+func (w *world) soon() context.Context { return testdb.Soon(w) }
+
+func (w *world) shards() []chanq.Shard {
+	list := make([]chanq.Shard, len(w.places))
+	for i, place := range w.places {
+		list[i] = chanq.Shard{Name: fmt.Sprintf("place%d", i), DB: place.DB}
+		if w.schemas != nil {
+			list[i].Schema = w.schemas[i]
+		}
+	}
+	return list
+}
+
+func (w *world) queue(cfg chanq.Config) *chanq.Queue[string] {
+	w.Helper()
+	require.NoError(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", cfg))
+	return w.open(cfg)
+}
+
+func (w *world) open(cfg chanq.Config) *chanq.Queue[string] {
+	w.Helper()
+	q, err := chanq.OpenShards[string](w.soon(), w.shards(), "orders", cfg)
+	require.NoError(w, err)
+	return q
+}
+
+// gone has a place be away until Heal: each operation fails with a broken connection.
+func (w *world) gone(place int) { w.strike(place, w.places[place].Broken(false)) }
+
+// silent has a place answer nothing any more until Heal.
+func (w *world) silent(place int) { w.strike(place, faultdb.Hang()) }
+
+// strike has a fault meet each operation of a place; on a *sql.DB with others, each that names its
+// schema.
+func (w *world) strike(place int, fault faultdb.Fault) {
+	w.places[place].Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if w.schemas != nil && !strings.Contains(op.Text, `"`+w.schemas[place]+`".`) {
+			return faultdb.Fault{}
+		}
+		return fault
+	})
+}
+
+// bodies are n of them.
+func bodies(prefix string, n int) []chanq.Message[string] {
+	ms := make([]chanq.Message[string], n)
+	for i := range ms {
+		ms[i].Body = fmt.Sprintf("%s%03d", prefix, i)
+	}
+	return ms
+}
+
+// of makes n messages that belong to a shard by their DedupKey.
+func of(q *chanq.Queue[string], shard, n int, prefix string) (ms []chanq.Message[string]) {
+	for i := 0; len(ms) < n; i++ {
+		m := chanq.Message[string]{Body: fmt.Sprintf("%s%03d", prefix, i)}
+		if m.DedupKey = m.Body; q.ShardOf(m) == shard {
+			ms = append(ms, m)
+		}
+	}
+	return ms
+}
+
+// tally is what was handled.
+type tally struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (y *tally) add(body string) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.seen == nil {
+		y.seen = map[string]int{}
+	}
+	y.seen[body]++
+}
+
+func (y *tally) has(ms []chanq.Message[string]) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	return !slices.ContainsFunc(ms, func(m chanq.Message[string]) bool { return y.seen[m.Body] == 0 })
+}
+
+func (y *tally) count(ms []chanq.Message[string]) (n int) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for _, m := range ms {
+		n += min(1, y.seen[m.Body])
+	}
+	return n
+}
+
+// once says that nothing was handled twice.
+func (y *tally) once(t require.TestingT) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for body, n := range y.seen {
+		require.Equal(t, 1, n, body)
+	}
+}
+
+// handle acks all that comes, until the test ends.
+func (w *world) handle(q *chanq.Queue[string], cfg chanq.ConsumerConfig) (*chanq.Consumer[string], *tally) {
+	c := testdb.Start(w, q, cfg)
+	y := &tally{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
+			y.add(l.Body)
+			return nil
+		})
+	}()
+	w.Cleanup(func() { w.Heal(); c.Stop(); <-done })
+	return c, y
+}
+
+// quick are times with which an outage is soon over.
+var quick = chanq.ConsumerConfig{LeaseFor: 10 * time.Second, StatementTimeout: time.Second, PollMax: 50 * time.Millisecond}
+
+var errShards = func(t require.TestingT, err error, words ...string) {
+	require.ErrorIs(t, err, chanq.ErrShards)
+	for _, word := range words {
+		require.ErrorContains(t, err, word)
+	}
+}
+
+func opError(t require.TestingT, err error) *chanq.OpError {
+	var op *chanq.OpError
+	require.True(t, errors.As(err, &op), "%v", err)
+	return op
+}

@@ -1,0 +1,227 @@
+// Package testdb is what the tests and proofs of chanq run on: one list of the
+// engines, with a way to make an empty database on each; and World, a test's
+// database with the small steps of which its story is made.
+package testdb
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb/mssqltest"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/pgtest"
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/postgres"
+	"github.com/chanq/chanq/sqlbatch/sqlite"
+	"github.com/chanq/chanq/sqlbatch/sqlserver"
+)
+
+// Engine is a kind of database to test.
+type Engine struct {
+	Name    string
+	Dialect sqlbatch.Dialect
+	// Needs is the environment variable that leads to its server, "" if it needs none.
+	Needs string
+	// Create makes an empty database and returns its address, or skips the test
+	// where there is no server. What it made is removed by a cleanup of the test.
+	Create func(testing.TB) string
+	// Connect opens an address, also in another process if Shared.
+	Connect func(address string) (driver.Connector, error)
+	// ConnectWith is Connect of PostgreSQL and Citus, with a change of pgx's configuration.
+	ConnectWith func(address string, change func(*pgx.ConnConfig)) (driver.Connector, error)
+	// Tables opens an address where tables can be made and dropped, nil if Connect does.
+	Tables func(address string) (driver.Connector, error)
+	// PlainOnly: there are no ordered queues by way of this address.
+	PlainOnly bool
+	// Shared: processes can share a database by its address.
+	Shared bool
+	// Copy copies the database of an address, to which nobody is connected, and
+	// returns the address of the copy. Nil: it cannot be copied.
+	Copy func(t testing.TB, address string) string
+	// Errors are as this engine's driver makes them, one for each class. Unknown is
+	// that of a connection that broke.
+	Errors map[sqlbatch.Class]error
+}
+
+// The engines. Without a server, a test on PostgreSQL or SQLServer is skipped.
+var (
+	SQLite = Engine{
+		Name: "sqlite", Dialect: sqlite.Dialect, Shared: true,
+		Create:  func(t testing.TB) string { return filepath.Join(t.TempDir(), "queue.db") },
+		Connect: embedded.Connector,
+		Copy:    copyFile,
+		Errors:  sqliteErrors,
+	}
+	// Memory is SQLite without a file.
+	Memory = Engine{
+		Name: "sqlite in memory", Dialect: sqlite.Dialect,
+		Create:  func(testing.TB) string { return ":memory:" },
+		Connect: embedded.Connector,
+		Errors:  sqliteErrors,
+	}
+	Postgres = Engine{
+		Name: "postgres", Dialect: postgres.Dialect, Shared: true, Needs: pgtest.Variable,
+		Create:  pgtest.DSN,
+		Connect: connectPostgres, ConnectWith: connectPostgresWith,
+		Copy:   pgtest.Copy,
+		Errors: postgresErrors,
+	}
+	// Citus is a schema on a worker, through the coordinator; CitusElsewhere is one through
+	// another worker, and CitusHolder one through the worker that has it.
+	Citus          = citus(pgtest.CitusSchema)
+	CitusElsewhere = citusWorker("citus through another node", pgtest.CitusElsewhere)
+	CitusHolder    = citusWorker("citus through the node of the schema", pgtest.CitusHolder)
+	// StandIn is SQL Server's, which reads under locks; StandInVersions reads row
+	// versions, as a database does with READ_COMMITTED_SNAPSHOT on.
+	StandIn         = sqlServer("stand-in", func(t testing.TB) string { return standIn(t, engine.RealClock{}, false) })
+	StandInVersions = StandInAt(engine.RealClock{})
+	// SQLServer is a real one: SQLServerVariable leads to it.
+	SQLServer = needing(SQLServerVariable, sqlServer("sqlserver", createDatabase))
+)
+
+func needing(variable string, e Engine) Engine {
+	e.Needs = variable
+	return e
+}
+
+// ConnectTables opens an address where tables can be made and dropped.
+func (e Engine) ConnectTables(address string) (driver.Connector, error) {
+	if e.Tables != nil {
+		return e.Tables(address)
+	}
+	return e.Connect(address)
+}
+
+// Require skips a test, loudly, that has no server to run on.
+func (e Engine) Require(t testing.TB) {
+	t.Helper()
+	if e.Needs != "" && os.Getenv(e.Needs) == "" {
+		t.Skipf("NOT TESTED on %s: %s is not set (.ci/postgres and compose.yaml start servers)", e.Name, e.Needs)
+	}
+}
+
+// Engines lists all that has a database of its own on every call of Create.
+func Engines() []Engine {
+	return []Engine{SQLite, StandIn, StandInVersions, Postgres, SQLServer, Citus, CitusElsewhere, CitusHolder}
+}
+
+// StandInAt is StandInVersions with another clock.
+func StandInAt(clock engine.Clock) Engine {
+	return sqlServer("stand-in with row versions", func(t testing.TB) string { return standIn(t, clock, true) })
+}
+
+func standIn(t testing.TB, clock engine.Clock, versions bool) string {
+	return mssqltest.Start(t, mssqltest.Options{Clock: clock, ReadCommittedSnapshot: versions}).DSN()
+}
+
+func sqlServer(name string, create func(testing.TB) string) Engine {
+	return Engine{
+		Name: name, Dialect: sqlserver.Dialect, Shared: true,
+		Create:  create,
+		Connect: func(dsn string) (driver.Connector, error) { return mssql.NewConnector(dsn) },
+		Errors:  sqlServerErrors,
+	}
+}
+
+// SQLServerVariable is the environment variable with the DSN of a login that may
+// create databases on a real SQL Server.
+const SQLServerVariable = "CHANQ_TEST_SQLSERVER"
+
+// snapshotVariable, set to on, has READ_COMMITTED_SNAPSHOT on in those databases.
+const snapshotVariable = "CHANQ_TEST_SQLSERVER_SNAPSHOT"
+
+func createDatabase(t testing.TB) string {
+	Engine{Name: "a real SQL Server", Needs: SQLServerVariable}.Require(t)
+	dsn, err := url.Parse(os.Getenv(SQLServerVariable))
+	require.NoError(t, err, "%s must be a sqlserver:// URL", SQLServerVariable)
+	admin, err := sql.Open("sqlserver", dsn.String())
+	require.NoError(t, err)
+	name := fmt.Sprintf("chanq_test_%x", chanq.NewID())
+	_, err = admin.ExecContext(context.Background(), "CREATE DATABASE ["+name+"]")
+	require.NoError(t, err)
+	if os.Getenv(snapshotVariable) == "on" {
+		_, err = admin.ExecContext(context.Background(), "ALTER DATABASE ["+name+"] SET READ_COMMITTED_SNAPSHOT ON")
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() {
+		_, err := admin.ExecContext(context.Background(), "ALTER DATABASE ["+name+"] SET SINGLE_USER WITH ROLLBACK IMMEDIATE; DROP DATABASE ["+name+"]")
+		require.NoError(t, err)
+		require.NoError(t, admin.Close())
+	})
+	query := dsn.Query()
+	query.Set("database", name)
+	dsn.RawQuery = query.Encode()
+	return dsn.String()
+}
+
+func copyFile(t testing.TB, path string) string {
+	db, err := embedded.Open(path)
+	require.NoError(t, err)
+	defer db.Close()
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	_, err = db.ExecContext(context.Background(), `VACUUM INTO ?1`, copied)
+	require.NoError(t, err)
+	return copied
+}
+
+var (
+	sqliteErrors = map[sqlbatch.Class]error{
+		sqlbatch.Unknown:    errors.New("disk went away"),
+		sqlbatch.RolledBack: code(5),    // SQLITE_BUSY
+		sqlbatch.Refused:    code(13),   // SQLITE_FULL
+		sqlbatch.NoSchema:   code(1),    // SQLITE_ERROR
+		sqlbatch.Permanent:  code(8),    // SQLITE_READONLY
+		sqlbatch.BadRow:     code(19),   // SQLITE_CONSTRAINT
+		sqlbatch.Duplicate:  code(2067), // SQLITE_CONSTRAINT_UNIQUE
+	}
+	postgresErrors = map[sqlbatch.Class]error{
+		sqlbatch.Unknown:    state("08006"), // connection_failure
+		sqlbatch.RolledBack: state("40P01"), // deadlock_detected
+		sqlbatch.Refused:    state("53300"), // too_many_connections
+		sqlbatch.NoSchema:   state("42P01"), // undefined_table
+		sqlbatch.Permanent:  state("42501"), // insufficient_privilege
+		sqlbatch.BadRow:     state("22021"), // character_not_in_repertoire
+		sqlbatch.Duplicate:  state("23505"), // unique_violation
+	}
+	sqlServerErrors = map[sqlbatch.Class]error{
+		sqlbatch.Unknown:    errors.New("connection reset by peer"),
+		sqlbatch.RolledBack: number(1205),
+		sqlbatch.Refused:    number(40613),
+		sqlbatch.NoSchema:   number(208),
+		sqlbatch.Permanent:  number(229),
+		sqlbatch.BadRow:     number(2628),
+		sqlbatch.Duplicate:  number(2601),
+	}
+)
+
+// code is an error of SQLite, as its driver gives them.
+type code int
+
+func (c code) Code() int     { return int(c) }
+func (c code) Error() string { return fmt.Sprintf("injected: SQLite's code %d", int(c)) }
+
+// state is an error as a driver of PostgreSQL makes it.
+type state string
+
+func (s state) SQLState() string { return string(s) }
+func (s state) Error() string    { return "injected: SQLSTATE " + string(s) }
+
+// number is an error of SQL Server, as its driver tells it. The driver's own type
+// cannot be compared, as errors.Is does.
+type number int32
+
+func (n number) SQLErrorNumber() int32 { return int32(n) }
+func (n number) Error() string         { return fmt.Sprintf("mssql: injected (%d)", int32(n)) }

@@ -1,0 +1,322 @@
+package engine
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"sync/atomic"
+
+	"github.com/sqlc-dev/teesql/ast"
+	"github.com/sqlc-dev/teesql/parser"
+
+	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
+)
+
+// batch is a parsed text: statements and the variables that they declare. It
+// is shared by the sessions that send the same text.
+type batch struct {
+	text   string
+	names  map[string]*variable
+	vars   []*variable // scalars, by their place in a frame
+	tables []*variable // table variables, by theirs
+	params []*param
+	byName map[string]int // the parameters, by lower-case name
+	body   []*node
+	stats  *planStats
+}
+
+// variable is a declared variable: a scalar, or a table.
+type variable struct {
+	name  string
+	at    int
+	typ   sqltype.Type
+	table *ast.TableDefinition
+}
+
+// param is a parameter of a procedure or of sp_executesql.
+type param struct {
+	v         *variable
+	byDefault ast.ScalarExpression
+	output    bool
+}
+
+// node is one statement and those inside it.
+type node struct {
+	st    ast.Statement
+	batch *batch
+	line  int32
+	kids  [][]*node
+	plan  atomic.Pointer[compiled]
+}
+
+// compiled is a node's plan for one version of the catalog.
+type compiled struct {
+	version uint64
+	plan    plan
+	c       *compiler
+}
+
+func (b *batch) variable(name string) *variable { return b.names[strings.ToLower(name)] }
+
+// parse reads a batch. declare are parameters that it may use.
+func parse(text string, declare []*param) (*batch, error) {
+	script, err := parser.Parse(context.Background(), strings.NewReader(text))
+	if err != nil {
+		return nil, severity(15, 102, "Incorrect syntax: %s.", err)
+	}
+	if hasGo(text) {
+		return nil, errSyntaxNear("GO")
+	}
+	b := &batch{text: text, names: map[string]*variable{}}
+	if err := b.declareParams(declare); err != nil {
+		return nil, err
+	}
+	if len(script.Batches) == 1 {
+		err = whole(opening(text), func() error { return b.compile(script.Batches[0].Statements) })
+	}
+	return b, err
+}
+
+// hasGo says whether a line of the tools that read scripts is among the words of a
+// text: a server knows no GO, and the parser takes it for the end of a batch.
+func hasGo(text string) bool {
+	if !strings.Contains(strings.ToUpper(text), "GO") {
+		return false
+	}
+	lexer := parser.NewLexer(text)
+	for t := lexer.NextToken(); t.Type != parser.TokenEOF; t = lexer.NextToken() {
+		if t.Type == parser.TokenIdent && strings.EqualFold(t.Literal, "GO") {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *batch) compile(list []ast.Statement) error {
+	if err := b.declarations(reflect.ValueOf(list)); err != nil {
+		return err
+	}
+	var err error
+	b.body, err = b.nodes(list)
+	return err
+}
+
+func (b *batch) declare(v *variable) error {
+	key := strings.ToLower(v.name)
+	if b.names[key] != nil {
+		return severity(15, 134, "The variable name '%s' has already been declared. Variable names must be unique within a query batch or stored procedure.", v.name)
+	}
+	if v.table != nil {
+		v.at = len(b.tables)
+		b.tables = append(b.tables, v)
+	} else {
+		v.at = len(b.vars)
+		b.vars = append(b.vars, v)
+	}
+	b.names[key] = v
+	return nil
+}
+
+func (b *batch) declareParams(list []*param) error {
+	b.byName = make(map[string]int, len(list))
+	for i, p := range list {
+		if err := b.declare(p.v); err != nil {
+			return err
+		}
+		b.byName[strings.ToLower(p.v.name)] = i
+	}
+	b.params = list
+	return nil
+}
+
+func (b *batch) nodes(list []ast.Statement) ([]*node, error) {
+	var out []*node
+	for _, st := range list {
+		n, err := b.node(st)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+func (b *batch) node(st ast.Statement) (*node, error) {
+	n := &node{st: st, batch: b}
+	if f, ok := st.(interface{ Frag() *ast.Fragment }); ok {
+		n.line = int32(f.Frag().StartLine)
+	}
+	add := func(list ...ast.Statement) error {
+		kids, err := b.nodes(list)
+		n.kids = append(n.kids, kids)
+		return err
+	}
+	var err error
+	switch st := st.(type) {
+	case *ast.LabelStatement:
+		return nil, errSyntaxNear(st.Value)
+	case *ast.BeginEndBlockStatement:
+		err = add(st.StatementList.Statements...)
+	case *ast.IfStatement:
+		if err = add(st.ThenStatement); err == nil && st.ElseStatement != nil {
+			err = add(st.ElseStatement)
+		}
+	case *ast.WhileStatement:
+		err = add(st.Statement)
+	case *ast.TryCatchStatement:
+		err = tryNode(st, add)
+	}
+	return n, err
+}
+
+func statements(list *ast.StatementList) []ast.Statement {
+	if list == nil {
+		return nil
+	}
+	return list.Statements
+}
+
+// declarations walks a batch in the order of its text, notes what is declared
+// and refuses what is used without: errors 137 and 1087 come before anything
+// runs.
+func (b *batch) declarations(v reflect.Value) error {
+	switch v.Kind() {
+	case reflect.Interface:
+		if v.IsNil() {
+			return nil
+		}
+		return b.declarations(v.Elem())
+	case reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		switch n := v.Interface().(type) {
+		case *ast.CreateProcedureStatement, *ast.CreateOrAlterProcedureStatement, *ast.AlterProcedureStatement, *ast.CreateTriggerStatement: // have variables of their own
+			return nil
+		case *ast.NamedTableReference:
+			if err := b.checkHints(n); err != nil {
+				return err
+			}
+		case *ast.DeclareVariableElement:
+			if err := b.declarations(reflect.ValueOf(n.Value)); err != nil {
+				return err
+			}
+			return b.declareElement(n)
+		case *ast.DeclareTableVariableBody:
+			return b.declare(&variable{name: n.VariableName.Value, table: n.Definition})
+		case *ast.ExecuteParameter:
+			return b.declarations(reflect.ValueOf(&n.ParameterValue).Elem())
+		case *ast.VariableTableReference:
+			if x := b.variable(n.Variable.Name); x == nil || x.table == nil {
+				return errUndeclaredTable(n.Variable.Name)
+			}
+			return nil
+		case *ast.VariableReference:
+			if b.variable(n.Name) == nil {
+				return errUndeclared(n.Name)
+			}
+			return nil
+		}
+		return b.declarations(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				if err := b.declarations(v.Field(i)); err != nil {
+					return err
+				}
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if err := b.declarations(v.Index(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// declareElement notes one scalar. The parser forgets the names of other
+// types; they are read from the text.
+func (b *batch) declareElement(n *ast.DeclareVariableElement) error {
+	v := &variable{name: n.VariableName.Value}
+	if n.DataType != nil && n.DataType.Name != nil {
+		var err error
+		if v.typ, err = typeOf(n.DataType, 1); err != nil {
+			return err
+		}
+		return b.declare(v)
+	}
+	words := strings.Fields(b.span(n.Frag()))
+	if len(words) > 1 && strings.EqualFold(words[1], "AS") {
+		words = words[1:]
+	}
+	if len(words) < 2 {
+		return errSyntaxNear(n.VariableName.Value)
+	}
+	if strings.EqualFold(words[1], "xml") {
+		v.typ = sqltype.Type{Kind: sqltype.XML, Size: sqltype.Max}
+		return b.declare(v)
+	}
+	return errUnsupported("type " + words[1])
+}
+
+// declarationParams reads the declaration string of sp_executesql.
+func declarationParams(text string) ([]*param, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	script, err := parser.Parse(context.Background(), strings.NewReader("CREATE PROCEDURE p "+text+" AS RETURN"))
+	if err != nil || len(script.Batches) != 1 || len(script.Batches[0].Statements) != 1 {
+		return nil, errSyntaxNear(text)
+	}
+	st, ok := script.Batches[0].Statements[0].(*ast.CreateProcedureStatement)
+	if !ok {
+		return nil, errSyntaxNear(text)
+	}
+	var out []*param
+	err = whole(opening(text), func() (err error) {
+		out, err = procParams(st.Parameters)
+		return err
+	})
+	return out, err
+}
+
+func procParams(list []*ast.ProcedureParameter) ([]*param, error) {
+	var out []*param
+	for _, p := range list {
+		v := &variable{name: p.VariableName.Value}
+		var err error
+		if v.typ, err = paramType(p.DataType); err != nil {
+			return nil, err
+		}
+		out = append(out, &param{v: v, byDefault: p.Value, output: p.Modifier == "Output"})
+	}
+	return out, nil
+}
+
+// paramType is the type of a parameter. FreeTDS and tedious declare those that were
+// before (max), too; no column is of them here.
+func paramType(ref ast.DataTypeReference) (sqltype.Type, error) {
+	if r, ok := ref.(*ast.SqlDataTypeReference); ok && len(r.Parameters) == 0 && r.Name != nil {
+		kind, older := map[string]sqltype.Kind{
+			"text": sqltype.VarChar, "ntext": sqltype.NVarChar, "image": sqltype.VarBinary,
+		}[lower(r.Name.BaseIdentifier.Value)]
+		if older {
+			return sqltype.Type{Kind: kind, Size: sqltype.Max}, nil
+		}
+	}
+	return typeOf(ref, 1)
+}
+
+// frame is one run of a batch: the values of its variables.
+type frame struct {
+	batch  *batch
+	vars   []sqltype.Value
+	tables []*table
+	inProc bool
+	proc   string
+	made   options // of a procedure
+
+	returned int64
+}

@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"strings"
+
+	"github.com/sqlc-dev/teesql/ast"
+
+	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
+)
+
+// maxSlots bounds the tables of one statement.
+const maxSlots = 64
+
+// compiler turns the tree of one statement into closures. What it makes is
+// immutable, so that sessions share it.
+type compiler struct {
+	db     *database
+	batch  *batch
+	source string // text of the batch
+	scope  *scope
+	ctes   []cteDef
+	slots  int
+	spools int
+	uses   []*baseUse
+	paths  []*access
+	agg    *aggregation // set while compiling what comes after GROUP BY
+	hints  queryHints
+	depth  int      // of views within views
+	view   *object  // the outermost one
+	maker  *Session // of the table whose defaults these are
+}
+
+type cteDef struct {
+	name    string
+	columns []*ast.Identifier
+	query   ast.QueryExpression
+	outer   []cteDef // those that it may name
+}
+
+// queryHints are the OPTION clause.
+type queryHints struct{ forceOrder bool }
+
+var knownQueryHints = map[string]bool{
+	"LoopJoin": true, "KeepFixedPlan": true, "Recompile": true, "MaxDop": true, "OptimizeFor": true, "KeepPlan": true,
+	"HashJoin": true, "MergeJoin": true, "Fast": true, "MaxRecursion": true, "OrderGroup": true, "HashGroup": true,
+	"RobustPlan": true, "ExpandViews": true, "IgnoreNonClusteredColumnStoreIndex": true, "UseHintList": true,
+}
+
+func (c *compiler) optimizerHints(list []ast.OptimizerHintBase) error {
+	for _, h := range list {
+		kind := ""
+		switch h := h.(type) {
+		case *ast.OptimizerHint:
+			kind = h.HintKind
+		case *ast.LiteralOptimizerHint:
+			kind = h.HintKind
+		case *ast.OptimizeForOptimizerHint:
+			kind = "OptimizeFor"
+		case *ast.UseHintList:
+			kind = "UseHintList"
+		}
+		switch {
+		case kind == "ForceOrder":
+			c.hints.forceOrder = true
+		case !knownQueryHints[kind]:
+			return errSyntaxNear(kind)
+		}
+	}
+	return nil
+}
+
+func (c *compiler) withCTEs(w *ast.WithCtesAndXmlNamespaces) error {
+	if w == nil {
+		return nil
+	}
+	for _, e := range w.CommonTableExpressions {
+		c.ctes = append(c.ctes, cteDef{
+			name: strings.ToLower(e.ExpressionName.Value), columns: e.Columns, query: e.QueryExpression,
+			outer: append([]cteDef(nil), c.ctes...),
+		})
+	}
+	return nil
+}
+
+func (c *compiler) newSlot() (int, error) {
+	if c.slots == maxSlots {
+		return 0, sqlError(8623, "The query processor ran out of internal resources and could not produce a query plan.")
+	}
+	c.slots++
+	return c.slots - 1, nil
+}
+
+func (c *compiler) newSpool() int {
+	c.spools++
+	return c.spools - 1
+}
+
+// inner runs f with a scope of its own inside the present one.
+func (c *compiler) inner(f func() error) error {
+	outer, agg := c.scope, c.agg
+	c.scope, c.agg = &scope{parent: outer}, nil
+	defer func() { c.scope, c.agg = outer, agg }()
+	return f()
+}
+
+// constant is an expression that is its value.
+func constant(v sqltype.Value, t sqltype.Type) *scalar {
+	return &scalar{typ: t, nullable: v == nil, eval: func(*exec) (sqltype.Value, error) { return v, nil }}
+}
+
+// columnOf is the expression for column col of what is in slot.
+func columnOf(slot, col int, t sqltype.Type, nullable bool, name string) *scalar {
+	use := colUse{slot: slot, col: col}
+	return &scalar{
+		typ: t, nullable: nullable, name: name,
+		refs: 1 << slot, cols: []colUse{use}, col: &use,
+		eval: func(x *exec) (sqltype.Value, error) {
+			row := x.slots[slot].row
+			if row == nil {
+				return nil, nil
+			}
+			return row[col], nil
+		},
+	}
+}
+
+// derive makes an expression over others.
+func derive(t sqltype.Type, args []*scalar, eval func(*exec) (sqltype.Value, error)) *scalar {
+	out := &scalar{typ: t, eval: eval, nullable: true}
+	for _, a := range args {
+		out.refs |= a.refs
+		out.cols = append(out.cols, a.cols...)
+		out.volatile = out.volatile || a.volatile
+	}
+	return out
+}
+
+// cast converts sc to a type, silently if it has it.
+func cast(sc *scalar, to sqltype.Type, style int) *scalar {
+	if sc.typ == to {
+		return sc
+	}
+	from := sc.typ
+	out := derive(to, []*scalar{sc}, func(x *exec) (sqltype.Value, error) {
+		v, err := sc.eval(x)
+		if err != nil || v == nil {
+			return nil, err
+		}
+		return convert(v, from, to, style)
+	})
+	out.nullable = sc.nullable
+	return out
+}
+
+// castImplicit is cast where the language converts by itself, or refuses.
+func castImplicit(sc *scalar, to sqltype.Type) (*scalar, error) {
+	if err := checkImplicit(sc.typ, to); err != nil {
+		return nil, err
+	}
+	return cast(sc, to, 0), nil
+}

@@ -1,0 +1,164 @@
+// Package engine runs the T-SQL of the SQL Server stand-in: tables, indexes,
+// transactions and the statements that chanq sends, with the locks and the
+// limits that SQL Server documents. A statement is run because its tree is
+// understood; what is not is a SQL error that names it.
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
+)
+
+// Options configure New. The zero value is a server on the machine's clock
+// that lets anyone in.
+type Options struct {
+	Database string // default "chanq"
+	// Logins are users and their passwords. Default: any. A login is dbo unless
+	// CREATE USER has made a user of its name.
+	Logins map[string]string
+	// Clock default RealClock.
+	Clock Clock
+	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options
+	// at the start. Default off, as on a server of one's own.
+	ReadCommittedSnapshot, AllowSnapshotIsolation bool
+	// Version is the product's, as SERVERPROPERTY tells it. Default that of the greeting.
+	Version string
+	// KeepGhosts leaves what was deleted, and entries of keys that have changed, where
+	// they were until CleanGhosts: scans walk them, lock them for a moment, count them,
+	// and never return them. Default: they go as soon as no snapshot needs them.
+	KeepGhosts bool
+	// OnWait is called when a session begins to wait for a lock.
+	OnWait func(lock.Info)
+	// OnRelease is called after each lock that the end of a transaction gives back, by its session: others
+	// may run meanwhile. Default: all are given back at one moment.
+	OnRelease func()
+}
+
+// Engine is one server with one database. It implements tds.Handler. Safe for
+// concurrent use; each session serves one connection.
+type Engine struct {
+	opts  Options
+	clock Clock
+	db    *database
+	locks lock.Manager
+
+	nextTx      atomic.Uint64
+	nextSession atomic.Int64
+	sessions    sync.Map // by number: *Session, until it is closed
+
+	mu      sync.Mutex // guards what follows
+	batches map[batchKey]*batch
+	stats   map[batchKey]*planStats
+	hooks   Hooks
+	logins  map[string]string
+	waitfor map[int]bool // sessions in WAITFOR
+}
+
+// batchKey is what SQL Server keys its plan cache by: the text and the
+// declaration of its parameters.
+type batchKey struct{ text, declaration string }
+
+// New makes an empty server.
+func New(opts Options) *Engine {
+	if opts.Database == "" {
+		opts.Database = "chanq"
+	}
+	if opts.Version == "" {
+		opts.Version = "16.0.1000.0"
+	}
+	if opts.Clock == nil {
+		opts.Clock = RealClock{}
+	}
+	e := &Engine{
+		opts: opts, clock: opts.Clock,
+		batches: map[batchKey]*batch{}, stats: map[batchKey]*planStats{}, waitfor: map[int]bool{},
+		logins: map[string]string{},
+		db: &database{
+			name:    opts.Database,
+			schemas: map[string]*schema{}, objects: map[string]*object{}, users: map[string]*user{},
+			nextID: 100,
+		},
+	}
+	for i, name := range []string{"dbo", "guest", "INFORMATION_SCHEMA", "sys"} {
+		e.db.schemas[strings.ToLower(name)] = &schema{i + 1, name}
+	}
+	for u, p := range opts.Logins {
+		e.logins[strings.ToLower(u)] = p
+	}
+	e.db.level.Store(160)
+	e.db.rcsi.Store(opts.ReadCommittedSnapshot)
+	e.db.allowSnapshot.Store(opts.AllowSnapshotIsolation)
+	e.db.versions.keep = opts.KeepGhosts
+	e.nextSession.Store(50)
+	e.locks = lock.New(lock.Options{
+		After:  func(d time.Duration) (<-chan time.Time, func()) { return opts.Clock.After(d) },
+		OnWait: e.waited, OnRelease: opts.OnRelease,
+	})
+	return e
+}
+
+// Login admits a connection: error 18456 for a wrong user or password, 4060 before it
+// for another database.
+func (e *Engine) Login(_ context.Context, l tds.Login) (tds.Session, error) {
+	e.mu.Lock()
+	password, known := e.logins[strings.ToLower(l.User)]
+	strict := e.opts.Logins != nil
+	e.mu.Unlock()
+	if (strict || known) && (!known || password != l.Password) {
+		return nil, errLogin(l.User)
+	}
+	if l.Database != "" && !strings.EqualFold(l.Database, e.db.name) && !strings.EqualFold(l.Database, "master") {
+		return nil, errors.Join(
+			severity(11, 4060, "Cannot open database \"%s\" requested by the login. The login failed.", l.Database),
+			errLogin(l.User))
+	}
+	return e.NewSession(l), nil
+}
+
+// NewSession makes a session without a wire, for tests of statements.
+func (e *Engine) NewSession(l tds.Login) *Session {
+	s := &Session{e: e, id: int(e.nextSession.Add(1)), login: l, user: "dbo"}
+	s.database = s.firstDatabase()
+	e.db.mu.RLock()
+	if u := e.db.users[strings.ToLower(l.User)]; u != nil {
+		s.user = u.name
+	}
+	e.db.mu.RUnlock()
+	s.set = s.defaults()
+	e.sessions.Store(s.id, s)
+	return s
+}
+
+// batch returns the parsed text, which is parsed once.
+func (e *Engine) batch(text, declaration string) (*batch, error) {
+	key := batchKey{text, declaration}
+	e.mu.Lock()
+	b := e.batches[key]
+	e.mu.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	params, err := declarationParams(declaration)
+	if err != nil {
+		return nil, err
+	}
+	b, err = parse(text, params)
+	if err != nil {
+		return nil, err
+	}
+	b.stats = e.planStats(key)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if other := e.batches[key]; other != nil {
+		return other, nil
+	}
+	e.batches[key] = b
+	return b, nil
+}

@@ -1,0 +1,113 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
+)
+
+// exec is one run of one statement.
+type exec struct {
+	s     *Session
+	f     *frame
+	ctx   context.Context
+	tx    *txn
+	local *txn // carries changes of table variables
+	now   time.Time
+
+	slots    []slot
+	spools   []*spool
+	readings []reading
+
+	cost    Cost
+	held    map[*index]int // locks of this statement, for escalation
+	atEnd   []rowLock      // to give back when the statement ends
+	tables  []tableLock
+	snap    uint64
+	hasSnap bool
+}
+
+// slot is what a range variable stands for now.
+type slot struct {
+	row   Row
+	rec   *record
+	ver   *version
+	locks []rowLock // held for this row alone; of a row to be changed
+	taken bool      // somebody after the scan needs the locks
+}
+
+type rowLock struct {
+	index *index
+	key   string
+	mode  lock.Mode
+}
+
+type tableLock struct {
+	table *table
+	mode  lock.Mode
+}
+
+// spool keeps the rows of a part that is read several times.
+type spool struct {
+	rows [][]slot
+}
+
+func (x *exec) statementSnapshot() uint64 {
+	if !x.hasSnap {
+		x.snap, x.hasSnap = x.s.e.db.versions.snapshot(), true
+	}
+	return x.snap
+}
+
+// rowLimit is SET ROWCOUNT: where a SELECT, INSERT, UPDATE or DELETE stops,
+// unless its TOP is less; -1 is nowhere.
+func (x *exec) rowLimit() int64 {
+	if x.s.set.rowCount > 0 {
+		return x.s.set.rowCount
+	}
+	return -1
+}
+
+func (x *exec) unlock(locks []rowLock) {
+	for _, l := range locks {
+		x.unlockRow(l.index, l.key, l.mode)
+	}
+}
+
+// open prepares the tables of a statement: permissions to read them, how, and
+// the locks on the tables themselves.
+func (x *exec) open(uses []*baseUse) error {
+	x.readings = make([]reading, len(uses))
+	for i, u := range uses {
+		r, err := x.reading(u)
+		if err != nil {
+			return err
+		}
+		x.readings[i] = r
+		if r.table == lock.None {
+			continue
+		}
+		if err := x.lockTable(u.table, r.table, r.wait); err != nil {
+			return err
+		}
+		if !r.keep && (r.table == lock.IS || r.table == lock.SchS || r.table == lock.S) {
+			x.tables = append(x.tables, tableLock{u.table, r.table})
+		}
+	}
+	return nil
+}
+
+// close gives back what the statement held for itself.
+func (x *exec) close() {
+	x.unlock(x.atEnd)
+	x.atEnd = nil
+	for _, l := range x.tables {
+		x.tx.owner.Unlock(lock.Resource{Object: l.table.id}, l.mode)
+	}
+	x.tables = nil
+	if x.hasSnap {
+		x.s.e.db.versions.release(x.snap)
+		x.hasSnap = false
+	}
+}

@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"encoding/binary"
+	"math"
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
+)
+
+// Keys are encoded so that the order of their bytes is the order of SQL: one
+// part per column, none of which is a prefix of another.
+const (
+	keyNull  = 0x01
+	keyValue = 0x02
+)
+
+// appendKey encodes one column of a key.
+func appendKey(b []byte, v sqltype.Value, desc bool) []byte {
+	at := len(b)
+	if v == nil {
+		b = append(b, keyNull)
+	} else {
+		b = appendKeyValue(append(b, keyValue), v)
+	}
+	if desc {
+		for i := at; i < len(b); i++ {
+			b[i] = ^b[i]
+		}
+	}
+	return b
+}
+
+func appendKeyValue(b []byte, v sqltype.Value) []byte {
+	switch v := v.(type) {
+	case bool:
+		n := int64(0)
+		if v {
+			n = 1
+		}
+		return appendInt(b, n)
+	case int64:
+		return appendInt(b, v)
+	case float64:
+		u := math.Float64bits(v)
+		if u>>63 == 1 {
+			u = ^u
+		} else {
+			u |= 1 << 63
+		}
+		return binary.BigEndian.AppendUint64(b, u)
+	case *big.Rat:
+		return appendDecimal(b, v)
+	case string:
+		return appendBytes(b, []byte(sortKey(v)))
+	case []byte:
+		return appendBytes(b, v)
+	case sqltype.GUID:
+		g := guidOrder(v)
+		return append(b, g[:]...)
+	case time.Time:
+		return appendInt(b, ticks(v))
+	}
+	panic("engine: no key for this type")
+}
+
+func appendInt(b []byte, n int64) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(n)^1<<63)
+}
+
+// appendBytes escapes zeros, so that a string sorts before its extensions.
+func appendBytes(b, v []byte) []byte {
+	for _, c := range v {
+		b = append(b, c)
+		if c == 0 {
+			b = append(b, 0xFF)
+		}
+	}
+	return append(b, 0, 0)
+}
+
+// appendDecimal encodes with 38 digits before and after the point.
+func appendDecimal(b []byte, r *big.Rat) []byte {
+	scaled := new(big.Int).Mul(r.Num(), pow10(38))
+	scaled.Quo(scaled, r.Denom())
+	offset := new(big.Int).Lsh(big.NewInt(1), 255)
+	var buf [33]byte
+	offset.Add(offset, scaled).FillBytes(buf[:])
+	return append(b, buf[:]...)
+}
+
+// guidOrder puts the bytes of a uniqueidentifier in the order in which SQL
+// Server compares them: the last group first.
+func guidOrder(g sqltype.GUID) (o [16]byte) {
+	for i, at := range [16]int{10, 11, 12, 13, 14, 15, 8, 9, 6, 7, 4, 5, 0, 1, 2, 3} {
+		o[i] = g[at]
+	}
+	return o
+}
+
+// ticks counts 100 ns from the year 1.
+func ticks(t time.Time) int64 {
+	return (t.Unix()+62135596800)*10_000_000 + int64(t.Nanosecond()/100)
+}
+
+// successor is the first key above every key that begins with prefix, and
+// whether there is one.
+func successor(prefix string) (string, bool) {
+	b := []byte(prefix)
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i] != 0xFF {
+			b[i]++
+			return string(b[:i+1]), true
+		}
+	}
+	return "", false
+}
+
+// sortKey is what is compared of a string: by the one collation here, neither
+// case nor blanks at the end count.
+func sortKey(s string) string { return strings.ToLower(strings.TrimRight(s, " ")) }
+
+func compareText(a, b string) int {
+	if a == b {
+		return 0
+	}
+	return strings.Compare(sortKey(a), sortKey(b))
+}

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"strings"
+
+	"github.com/sqlc-dev/teesql/ast"
+
+	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
+)
+
+// slotSet is a set of range variables of one statement.
+type slotSet uint64
+
+func (s slotSet) has(i int) bool { return s>>i&1 == 1 }
+
+func (s slotSet) within(other slotSet) bool { return s&^other == 0 }
+
+// colUse is a column of a range variable.
+type colUse struct{ slot, col int }
+
+// scalar is a compiled expression.
+type scalar struct {
+	typ      sqltype.Type
+	eval     func(*exec) (sqltype.Value, error)
+	refs     slotSet
+	cols     []colUse
+	col      *colUse // set if it is a plain column
+	name     string  // of that column
+	nullable bool
+	volatile bool // NEWID: no two evaluations agree
+}
+
+// tri is a truth value of SQL.
+type tri uint8
+
+const (
+	isFalse tri = iota
+	isTrue
+	isUnknown
+)
+
+func triOf(b bool) tri {
+	if b {
+		return isTrue
+	}
+	return isFalse
+}
+
+// cond is a compiled predicate.
+type cond struct {
+	eval func(*exec) (tri, error)
+	refs slotSet
+	cols []colUse
+	args []sarg
+	text string // to recognise the predicate of a filtered index
+}
+
+// sarg says that a predicate compares a column with something that does not
+// depend on it: an index may be searched for it.
+type sarg struct {
+	col  colUse
+	op   string // = < <= > >= null in
+	val  *scalar
+	list []*scalar
+}
+
+// source is one name in a FROM clause and the columns behind it.
+type source struct {
+	alias  string // lower case
+	schema string // of a table without an alias
+	cols   []binding
+	target *baseUse // the one table that a change through this name changes
+}
+
+type binding struct {
+	name string
+	sc   *scalar
+}
+
+// named is the scalar by the name that a query sees: what a derived table or a view computes has none
+// of its own, and what it renames has another.
+func (b *binding) named() *scalar {
+	if b.sc.name == b.name {
+		return b.sc
+	}
+	sc := *b.sc
+	sc.name = b.name
+	return &sc
+}
+
+// scope is where column names are looked up: the sources of one SELECT, then
+// those around it.
+type scope struct {
+	parent  *scope
+	sources []*source
+}
+
+// resolve finds a column by its name, which may be qualified.
+func (sc *scope) resolve(parts []*ast.Identifier) (*scalar, error) {
+	names := make([]string, len(parts))
+	for i, p := range parts {
+		names[i] = p.Value
+	}
+	column := names[len(names)-1]
+	for at := sc; at != nil; at = at.parent {
+		var found *scalar
+		matched := false
+		for _, src := range at.sources {
+			if !src.matches(names[:len(names)-1]) {
+				continue
+			}
+			matched = true
+			for i := range src.cols {
+				if strings.EqualFold(src.cols[i].name, column) {
+					if found != nil {
+						return nil, errAmbiguous(column)
+					}
+					found = src.cols[i].named()
+				}
+			}
+		}
+		if found != nil {
+			return found, nil
+		}
+		if matched && len(names) > 1 {
+			return nil, errNoColumn(column)
+		}
+	}
+	if len(names) > 1 {
+		return nil, errUnbound(strings.Join(names, "."))
+	}
+	return nil, errNoColumn(column)
+}
+
+func (src *source) matches(qualifier []string) bool {
+	switch len(qualifier) {
+	case 0:
+		return true
+	case 1:
+		return strings.EqualFold(src.alias, qualifier[0])
+	}
+	return src.schema != "" && strings.EqualFold(src.alias, qualifier[len(qualifier)-1]) &&
+		strings.EqualFold(src.schema, qualifier[len(qualifier)-2])
+}
+
+func (src *source) column(name string) *binding {
+	for i := range src.cols {
+		if strings.EqualFold(src.cols[i].name, name) {
+			return &src.cols[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
+)
+
+// What the dynamic management views tell of sessions: who has a transaction open, and who waits
+// for whom. As on a server, one without VIEW SERVER STATE sees its own session only, or is refused.
+
+// seen is what other sessions may know of one: times of the server's clock, in nanoseconds; 0 is none.
+type seen struct {
+	request  atomic.Int64 // since when one runs
+	began    atomic.Int64 // the transaction that is open
+	tx       atomic.Uint64
+	snapshot atomic.Int64 // it keeps row versions since
+	waits    atomic.Int64 // since when it has waited for a lock, if it does
+}
+
+func (s *Session) note(at *atomic.Int64) { at.Store(s.e.clock.Now().UnixNano()) }
+
+// waited is told by the lock manager of each wait that begins.
+func (e *Engine) waited(i lock.Info) {
+	if s, ok := e.sessions.Load(i.Session); ok {
+		s := s.(*Session)
+		s.note(&s.seen.waits)
+	}
+	if e.opts.OnWait != nil {
+		e.opts.OnWait(i)
+	}
+}
+
+// visible are the sessions that x may see, by number.
+func visible(x *exec) []*Session {
+	var list []*Session
+	all := x.s.granted(viewServerState, wholeDatabase)
+	x.s.e.sessions.Range(func(_, v any) bool {
+		if s := v.(*Session); all || s == x.s {
+			list = append(list, s)
+		}
+		return true
+	})
+	slices.SortFunc(list, func(a, b *Session) int { return a.id - b.id })
+	return list
+}
+
+const viewServerState = "VIEW SERVER STATE"
+
+// needServerState refuses who has not that right.
+func needServerState(x *exec) error {
+	if x.s.granted(viewServerState, wholeDatabase) {
+		return nil
+	}
+	return severity(14, 300, "%s permission was denied on object 'server', database 'master'.", viewServerState)
+}
+
+func init() {
+	typeTinyText := sqltype.Type{Kind: sqltype.NVarChar, Size: 60}
+	for name, v := range map[string]systemView{
+		"dm_exec_sessions": {cols("session_id", typeSmallInt, "program_name", typeSysname, "host_name", typeSysname, "login_name", typeSysname,
+			"status", typeTinyText, "is_user_process", typeBit, "database_id", typeSmallInt), sessionRows},
+		"dm_exec_requests": {cols("session_id", typeSmallInt, "status", typeTinyText, "database_id", typeSmallInt,
+			"blocking_session_id", typeSmallInt, "wait_type", typeTinyText, "wait_time", typeInt), requestRows},
+		"dm_tran_session_transactions": {cols("session_id", typeInt, "transaction_id", typeBigInt), transactionRows(func(s *Session) Row {
+			return Row{int64(s.id), int64(s.seen.tx.Load())}
+		})},
+		"dm_tran_active_transactions": {cols("transaction_id", typeBigInt, "transaction_begin_time", typeDateTime), transactionRows(func(s *Session) Row {
+			return Row{int64(s.seen.tx.Load()), time.Unix(0, s.seen.began.Load()).UTC()}
+		})},
+		"dm_tran_active_snapshot_database_transactions": {cols("session_id", typeInt, "transaction_id", typeBigInt, "elapsed_time_seconds", typeBigInt), snapshotRows},
+	} {
+		systemViews[name] = v
+	}
+}
+
+func sessionRows(x *exec) ([]Row, error) {
+	var out []Row
+	for _, s := range visible(x) {
+		status := "sleeping"
+		if s.seen.request.Load() != 0 {
+			status = "running"
+		}
+		out = append(out, Row{int64(s.id), s.login.AppName, s.login.HostName, s.login.User, status, true, databaseID})
+	}
+	return out, nil
+}
+
+func requestRows(x *exec) ([]Row, error) {
+	blockers := x.s.e.blockers()
+	now := x.s.e.clock.Now()
+	var out []Row
+	for _, s := range visible(x) {
+		if s.seen.request.Load() == 0 {
+			continue
+		}
+		row := Row{int64(s.id), "running", databaseID, int64(0), nil, int64(0)}
+		if b, waits := blockers[s.id]; waits {
+			row[1], row[3], row[4] = "suspended", int64(b.Session), "LCK_M_"+b.Mode.String()
+			row[5] = now.Sub(time.Unix(0, s.seen.waits.Load())).Milliseconds()
+		}
+		out = append(out, row)
+	}
+	return out, nil
+}
+
+// blockers are, by sessions that wait, a session that has what they wait for, and in what mode they
+// want it.
+func (e *Engine) blockers() map[int]lock.Info {
+	all := e.locks.Snapshot()
+	found := map[int]lock.Info{}
+	for _, w := range all {
+		if !w.Waiting {
+			continue
+		}
+		for _, h := range all {
+			if !h.Waiting && h.Session != w.Session && h.Resource == w.Resource && !lock.Compatible(h.Mode, w.Mode) {
+				found[w.Session] = lock.Info{Session: h.Session, Mode: w.Mode}
+				break
+			}
+		}
+	}
+	return found
+}
+
+func transactionRows(row func(*Session) Row) func(*exec) ([]Row, error) {
+	return func(x *exec) ([]Row, error) {
+		if err := needServerState(x); err != nil {
+			return nil, err
+		}
+		var out []Row
+		for _, s := range visible(x) {
+			if s.seen.began.Load() != 0 {
+				out = append(out, row(s))
+			}
+		}
+		return out, nil
+	}
+}
+
+func snapshotRows(x *exec) ([]Row, error) {
+	if err := needServerState(x); err != nil {
+		return nil, err
+	}
+	var out []Row
+	for _, s := range visible(x) {
+		if at := s.seen.snapshot.Load(); at != 0 {
+			out = append(out, Row{int64(s.id), int64(s.seen.tx.Load()), int64(x.s.e.clock.Now().Sub(time.Unix(0, at)).Seconds())})
+		}
+	}
+	return out, nil
+}
+
+// serverProperty knows what the greeting tells, too, unless Options.Version says otherwise.
+func serverProperty(_ *compiler, args []*scalar) (*scalar, error) {
+	return strict(typeSysname, []*scalar{cast(args[0], typeText, 0)}, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
+		version := x.s.e.opts.Version
+		switch lower(v[0].(string)) {
+		case "productversion":
+			return version, nil
+		case "productmajorversion":
+			return version[:slices.Index([]byte(version), '.')], nil
+		case "engineedition":
+			return "3", nil
+		}
+		return nil, nil
+	}), nil
+}
+
+// hasPermsByName knows objects: NULL where there is none of that name, or no such right.
+func hasPermsByName(_ *compiler, args []*scalar) (*scalar, error) {
+	for i := range args {
+		args[i] = cast(args[i], typeText, 0)
+	}
+	return strict(typeInt, args, func(x *exec, v []sqltype.Value) (sqltype.Value, error) {
+		permission := v[2].(string)
+		if !equalFold(v[1].(string), "OBJECT") || !slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE", "EXECUTE"}, permission) {
+			return nil, errUnsupported("HAS_PERMS_BY_NAME of " + v[1].(string) + ", " + permission)
+		}
+		o := findObject(x, v[0].(string))
+		if o == nil {
+			return nil, nil
+		}
+		return int64(boolInt(x.s.has(permission, o.schema, o.name))), nil
+	}), nil
+}

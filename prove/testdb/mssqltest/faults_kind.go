@@ -1,0 +1,116 @@
+package mssqltest
+
+import (
+	"strings"
+
+	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
+)
+
+// Kind says which of chanq's statements a request is.
+type Kind string
+
+// The kinds. In a transaction of the caller they are the same.
+const (
+	Enqueue    Kind = "enqueue"
+	EnqueueNew Kind = "keyed enqueue"
+	Find       Kind = "find"
+	Look       Kind = "look"
+	Claim      Kind = "claim"
+	NextDue    Kind = "next due"
+	Survey     Kind = "survey"
+	Watch      Kind = "watch"
+	Ack        Kind = "ack"
+	Archive    Kind = "archive"
+	Nack       Kind = "nack"
+	Release    Kind = "release"
+	Bury       Kind = "bury"
+	Extend     Kind = "extend"
+	Join       Kind = "join"
+	Leave      Kind = "leave"
+	Sample     Kind = "sample"
+	Ping       Kind = "ping" // of the driver
+	Begin      Kind = "begin"
+	Commit     Kind = "commit"
+	Rollback   Kind = "rollback"
+	Other      Kind = "other"
+)
+
+// Request is what a fault may be picked by.
+type Request struct {
+	Kind Kind
+	Text string // of the batch, that of sp_executesql included
+}
+
+// Is picks requests of some kinds.
+func Is(kinds ...Kind) func(Request) bool {
+	return func(r Request) bool {
+		for _, k := range kinds {
+			if r.Kind == k {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// RequestOf says what a request of the wire is.
+func RequestOf(r *tds.Request) Request {
+	switch {
+	case r.Kind == tds.Batch:
+		return Request{kindOf(r.Text), r.Text}
+	case r.Kind == tds.Transaction:
+		switch r.Tx.Op {
+		case tds.TxBegin:
+			return Request{Kind: Begin}
+		case tds.TxCommit:
+			return Request{Kind: Commit}
+		case tds.TxRollback:
+			return Request{Kind: Rollback}
+		}
+	case len(r.Params) > 0:
+		if text, ok := r.Params[0].Value.(string); ok {
+			return Request{kindOf(text), text}
+		}
+	}
+	return Request{Kind: Other}
+}
+
+func statementOf(st engine.Statement) Request { return Request{kindOf(st.Text), st.Text} }
+
+// marks tell chanq's statements apart: the first that a text contains decides.
+var marks = []struct {
+	mark string
+	kind Kind
+}{
+	{"select 1;", Ping},
+	{"WAITFOR DELAY @every", Watch},
+	{"leased_by = @by", Claim},
+	{"AS due_in_ms", NextDue},
+	{"AS due_in,", Survey},
+	{"FROM (VALUES (@m0, @k0, @h0, @b0)", Enqueue},
+	{"attempts = q.attempts - 1,", Release},
+	{"38 * (x.i + y.i)", Nack},
+	{"31 * (x.i + y.i)", Bury},
+	{"@host", Join},
+	{"[chanq_members] AS m WITH (ROWLOCK)", Leave},
+	{"@delivered", Sample},
+	{"@until", Extend},
+	{"_done] (id", Archive},
+	{"OUTPUT deleted.id, deleted.fence", Ack},
+	{"DATALENGTH(@places)", Find},
+	{"SELECT q.id, q.fence\n", Look},
+}
+
+func kindOf(text string) Kind {
+	for _, m := range marks {
+		if !strings.Contains(text, m.mark) {
+			continue
+		}
+		if m.kind == Enqueue && strings.Contains(text, "NOT EXISTS") {
+			return EnqueueNew
+		}
+		return m.kind
+	}
+	return Other
+}

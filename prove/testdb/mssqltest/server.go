@@ -1,0 +1,141 @@
+// Package mssqltest starts a stand-in for SQL Server inside a test: go-mssqldb
+// connects to it over a socket, and it runs chanq's own T-SQL.
+//
+// It is no product and no part of one: nothing outside of tests imports it. It is
+// here because SQL Server is the first engine of chanq and no developer's machine
+// should need one to run the tests. What it stands for are the rules that chanq
+// relies on, as Microsoft documents them: locks on rows, key ranges and tables,
+// their compatibility, queues and escalation; isolation levels and row versions;
+// hints; which indexes a hint admits; deadlocks and who is their victim; what an
+// error rolls back; limits and error numbers; and the wire, with attentions, broken
+// connections and failovers at a moment that a test chooses. docs/sqlserver.md lists
+// the rules, each with its test.
+//
+// What it does not do: it has no optimizer (a plan is what the hints and the order
+// of the text say), ghost records only where a test asks for them, no pages (so neither
+// page locks nor latches), no disk (a commit cannot be lost, nothing is slow), no plan cache (it
+// counts pairs of text and declaration), one database (master is another name of it), one collation, and of T-SQL
+// only what chanq, the five articles that it came from and the drivers' greetings
+// use. Everything else is refused with error 40517 or the server's own number, never
+// passed over. It proves nothing about speed or about undocumented behaviour: what
+// must hold on a real server is tested there too (CHANQ_TEST_SQLSERVER).
+//
+// Its rooms: tds is the wire, engine runs the statements, lock is the lock manager,
+// sqltype is what they say to each other; here are Start and the faults.
+package mssqltest
+
+import (
+	"database/sql"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	_ "github.com/microsoft/go-mssqldb" // the driver that DB uses
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
+)
+
+// Options configure Start. The zero value is an empty database on a clock that
+// stands still, with READ_COMMITTED_SNAPSHOT off.
+type Options struct {
+	// Clock is the server's clock: engine.RealClock{} where a test has to see
+	// time pass. Default a ManualClock at the noon of 2026-01-01.
+	Clock engine.Clock
+	// Database is the name of the one database. Default "chanq".
+	Database string
+	// User and Password are the only login at the start. Default "sa" and a
+	// password of the package's.
+	User, Password string
+	// ReadCommittedSnapshot and AllowSnapshotIsolation are the database's options,
+	// both on in Azure SQL.
+	ReadCommittedSnapshot, AllowSnapshotIsolation bool
+	// Version is the product's, as SERVERPROPERTY tells it: see engine.Options.
+	Version string
+	// KeepGhosts leaves deleted entries in place until Engine.CleanGhosts: see
+	// engine.Options.
+	KeepGhosts bool
+	// OnRelease is called between two locks that the end of a transaction gives back: see
+	// engine.Options.
+	OnRelease func()
+	// Wire is passed on to the TDS server: faults, encryption, instruments.
+	Wire tds.Options
+	// Query adds to the DSN, such as "packet size".
+	Query url.Values
+}
+
+// Server is a running stand-in.
+type Server struct {
+	engine *engine.Engine
+	wire   *tds.Server
+	faults *faults
+	manual *engine.ManualClock
+	dsn    string
+	db     *sql.DB
+}
+
+// Start serves on the loopback interface until the test has ended.
+func Start(t testing.TB, o Options) *Server {
+	t.Helper()
+	s := &Server{}
+	if o.Clock == nil {
+		s.manual = engine.NewManualClock(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
+		o.Clock = s.manual
+	} else if m, ok := o.Clock.(*engine.ManualClock); ok {
+		s.manual = m
+	}
+	if o.Database == "" {
+		o.Database = "chanq"
+	}
+	if o.User == "" {
+		o.User, o.Password = "sa", "stand-in"
+	}
+	s.engine = engine.New(engine.Options{
+		Database:               o.Database,
+		Logins:                 map[string]string{o.User: o.Password},
+		Clock:                  o.Clock,
+		ReadCommittedSnapshot:  o.ReadCommittedSnapshot,
+		AllowSnapshotIsolation: o.AllowSnapshotIsolation,
+		Version:                o.Version,
+		KeepGhosts:             o.KeepGhosts,
+		OnRelease:              o.OnRelease,
+	})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s.faults = newFaults(s.engine)
+	s.wire = tds.Serve(ln, s.engine, s.faults.wrap(o.Wire))
+	query := url.Values{"database": {o.Database}, "encrypt": {"disable"}}
+	if o.Wire.TLS != nil {
+		query.Set("encrypt", "true")
+		query.Set("TrustServerCertificate", "true")
+	}
+	for k, v := range o.Query {
+		query[k] = v
+	}
+	dsn := url.URL{Scheme: "sqlserver", User: url.UserPassword(o.User, o.Password), Host: ln.Addr().String(), RawQuery: query.Encode()}
+	s.dsn = dsn.String()
+	s.db, err = sql.Open("sqlserver", s.dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = s.db.Close()
+		_ = s.wire.Close()
+	})
+	return s
+}
+
+// DSN is how go-mssqldb connects as the user of Options.
+func (s *Server) DSN() string { return s.dsn }
+
+// DB is a pool of connections as the user of Options, closed with the test.
+func (s *Server) DB() *sql.DB { return s.db }
+
+// Engine is what runs the statements: instruments and hooks.
+func (s *Server) Engine() *engine.Engine { return s.engine }
+
+// Wire is the TDS server: faults of connections.
+func (s *Server) Wire() *tds.Server { return s.wire }
+
+// Clock is the manual clock, nil if Options say another.
+func (s *Server) Clock() *engine.ManualClock { return s.manual }

@@ -1,0 +1,219 @@
+package tds
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
+)
+
+// maxQueued is how many messages a client may send ahead of their answers.
+const maxQueued = 16
+
+// Conn is one connection of a client.
+//
+// Goroutines: one serves (started by the Server, which joins it): it greets,
+// runs the requests, and alone writes to the socket. One reads (started by the
+// first after LOGIN7 and joined by it): it puts messages together, so that an
+// attention or the end of the connection is seen while a request runs. Either
+// ends the other by the context and by closing the socket.
+type Conn struct {
+	server *Server
+	id     uint16
+	socket net.Conn
+	ctx    context.Context // ends with the connection, cause ErrConnectionGone
+	cancel context.CancelCauseFunc
+	login  atomic.Pointer[Login]
+	calls  chan *call // from the reading to the serving goroutine
+
+	in  *messageReader // the serving goroutine's until the reading one starts
+	out *messageWriter // the serving goroutine's
+}
+
+func newConn(s *Server, id uint16, socket net.Conn) *Conn {
+	c := &Conn{server: s, id: id, socket: socket, calls: make(chan *call, maxQueued)}
+	c.ctx, c.cancel = context.WithCancelCause(context.WithValue(s.ctx, connKey{}, c))
+	c.in = newMessageReader(socket, maxLoginBytes)
+	// The least packet until a size is agreed: the client may have asked for it.
+	c.out = &messageWriter{w: socket, packetType: packetReply, spid: id, maxPacket: minPacketBytes}
+	return c
+}
+
+type connKey struct{}
+
+// ConnOf is the connection whose request runs with ctx, nil if there is none:
+// for what a Handler calls, which has no other way to a connection.
+func ConnOf(ctx context.Context) *Conn {
+	c, _ := ctx.Value(connKey{}).(*Conn)
+	return c
+}
+
+// ID is the connection's number, as in the packets' headers.
+func (c *Conn) ID() int { return int(c.id) }
+
+// Login is what the client said of itself; zero before it did.
+func (c *Conn) Login() Login {
+	if l := c.login.Load(); l != nil {
+		return *l
+	}
+	return Login{}
+}
+
+// Kill resets the connection: the client sees RST, a running request's context
+// ends.
+func (c *Conn) Kill() {
+	if tcp, ok := c.socket.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	c.cancel(ErrConnectionGone)
+	_ = c.socket.Close()
+}
+
+// serve runs the connection from its first byte to its last.
+func (c *Conn) serve() {
+	reading := make(chan struct{})
+	close(reading) // not begun
+	defer func() {
+		c.cancel(ErrConnectionGone)
+		_ = c.socket.Close()
+		<-reading
+	}()
+	asked, err := c.greet()
+	if err != nil {
+		c.log("login", err)
+		return
+	}
+	reading = make(chan struct{})
+	go func() {
+		defer close(reading)
+		c.read()
+	}()
+	session, err := c.admit(asked)
+	if err != nil {
+		c.log("login", err)
+		return
+	}
+	defer session.Close()
+	for {
+		select {
+		case call := <-c.calls:
+			err := c.answer(session, call)
+			call.cancel(nil)
+			if err != nil {
+				c.log("request", err)
+				return
+			}
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *Conn) log(doing string, err error) {
+	c.server.options.Log.Info("connection ends", "id", c.id, "doing", doing, "error", err)
+}
+
+// read turns the client's messages into calls until the connection ends or the
+// client sends what is no TDS.
+func (c *Conn) read() {
+	var open []*call // not known to be closed, oldest first
+	for {
+		msg, err := c.in.read()
+		for len(open) > 0 && open[0].state.Load() == callClosed {
+			open = open[1:]
+		}
+		switch {
+		case err != nil:
+		case msg.packetType == packetAttention:
+			if !interruptFirst(open) {
+				err = c.queue(&call{attention: true})
+			}
+		default:
+			var next *call
+			if next, err = newCall(msg); err == nil {
+				open = append(open, next)
+				err = c.queue(next)
+			}
+		}
+		if err != nil {
+			c.endReading(err, len(open) > 0)
+			return
+		}
+	}
+}
+
+// interruptFirst interrupts the call whose answer the client is waiting for,
+// if there is one.
+func interruptFirst(open []*call) bool {
+	for _, call := range open {
+		if call.interrupt() {
+			return true
+		}
+	}
+	return false
+}
+
+// endReading ends the connection, after telling an idle client what was wrong
+// with its message.
+func (c *Conn) endReading(err error, busy bool) {
+	var bad malformed
+	if errors.As(err, &bad) && !busy {
+		refusal := &sqltype.Error{Number: 4002, State: 1, Class: fatalClass, Line: 1,
+			Message: "The incoming tabular data stream (TDS) protocol stream is incorrect. " + bad.what}
+		if c.queue(&call{refused: refusal}) == nil {
+			return // the serving goroutine closes the connection
+		}
+	}
+	c.cancel(ErrConnectionGone)
+}
+
+// queue hands a call to the serving goroutine.
+func (c *Conn) queue(next *call) error {
+	next.ctx, next.cancel = context.WithCancelCause(c.ctx)
+	select {
+	case c.calls <- next:
+		return nil
+	default:
+		next.cancel(nil)
+		return malformedf("more than %d messages ahead of their answers", maxQueued)
+	}
+}
+
+// newCall decodes a message.
+func newCall(msg message) (*call, error) {
+	next := &call{wireBytes: msg.wireBytes}
+	switch msg.packetType {
+	case packetBatch, packetRPC, packetTransaction, packetBulkLoad:
+	default:
+		return nil, malformedf("message of type %d", msg.packetType)
+	}
+	switch {
+	case msg.status&statusIgnore != 0:
+		next.ignored = true
+	case msg.packetType == packetBulkLoad:
+		next.refused = errBulkLoad()
+	default:
+		var err error
+		next.requests, err = parseRequests(msg)
+		if err != nil && !errors.As(err, &next.refused) {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
+// pause waits as an Action says.
+func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,56 @@
+package testdb
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/chanq/chanq/prove/testdb/child"
+)
+
+func TestMain(m *testing.M) {
+	child.Main(map[string]child.Part{"hang": child.Does(hang)})
+	goleak.VerifyTestMain(m)
+}
+
+// hanging stands for a test that waits for ever.
+type hanging struct{}
+
+func (hanging) Name() string   { return "TestThatHangs" }
+func (hanging) Cleanup(func()) {}
+
+func hang(context.Context, struct{}, <-chan string) error {
+	watch(hanging{}, time.Millisecond)
+	waitForEver()
+	return nil
+}
+
+func waitForEver() { <-make(chan struct{}) }
+
+func TestATestThatHangsIsEndedAndSaysWhere(t *testing.T) {
+	p, err := child.Start(t.Context(), "hang", struct{}{}, nil)
+	require.NoError(t, err)
+	err = p.Wait()
+	require.ErrorContains(t, err, "TestThatHangs has not ended in its time")
+	require.ErrorContains(t, err, "testdb.waitForEver(")
+}
+
+// Every engine's errors are of the class that they stand for, and its address
+// leads to its server.
+func TestEnginesAreWhatTheySay(t *testing.T) {
+	for _, e := range append(Engines(), Memory) {
+		t.Run(e.Name, func(t *testing.T) {
+			w := New(t, e)
+			for class := range e.Errors {
+				require.Error(t, w.Failure(class))
+			}
+			require.NoError(t, w.Open().PingContext(w.Soon()))
+			network, upstream, err := e.Server(w.Address)
+			require.NoError(t, err)
+			require.Equal(t, e.Dialect.Name() == "sqlite", network == "" && upstream == "")
+		})
+	}
+}

@@ -1,0 +1,159 @@
+package testdb
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// World is one test's database, reached through faults.
+type World struct {
+	*testing.T
+	Engine Engine
+
+	watch *time.Timer
+	// Since Open:
+	Address string
+	Faults  *faultdb.Connector
+	DB      *sql.DB
+	tables  *sql.DB
+}
+
+// New is the world of a test that is to end within Bound. Nothing is made before
+// Open, which its methods call.
+func New(t *testing.T, e Engine) *World {
+	return &World{T: t, Engine: e, watch: watch(t, Bound)}
+}
+
+// Within gives the test another time than Bound, from now on.
+func (w *World) Within(d time.Duration) { w.watch.Reset(Slowness * d) }
+
+// OnEach runs a test on each of some engines.
+func OnEach(t *testing.T, engines []Engine, test func(*World)) {
+	t.Parallel()
+	for _, e := range engines {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			test(New(t, e))
+		})
+	}
+}
+
+// Open makes the database, once.
+func (w *World) Open() *sql.DB {
+	if w.DB == nil {
+		w.Address = w.Engine.Create(w.T)
+		w.Faults, w.DB = w.Connect()
+	}
+	return w.DB
+}
+
+// Tables is the database where tables can be made and dropped: w.DB, but for an engine that has
+// another way to it for that.
+func (w *World) Tables() *sql.DB {
+	w.Open()
+	if w.tables == nil {
+		w.tables = w.DB
+		if w.Engine.Tables != nil {
+			_, w.tables = w.ConnectTables()
+		}
+	}
+	return w.tables
+}
+
+// Connect opens the database again, apart from w.DB.
+func (w *World) Connect() (*faultdb.Connector, *sql.DB) { return w.connect(w.Engine.Connect) }
+
+// ConnectTables is Connect, where tables can be made and dropped.
+func (w *World) ConnectTables() (*faultdb.Connector, *sql.DB) {
+	return w.connect(w.Engine.ConnectTables)
+}
+
+func (w *World) connect(to func(address string) (driver.Connector, error)) (*faultdb.Connector, *sql.DB) {
+	c, err := to(w.Address)
+	require.NoError(w, err)
+	faults := faultdb.New(c)
+	db := sql.OpenDB(faults)
+	w.Cleanup(func() {
+		faults.Inject(nil)
+		require.NoError(w, db.Close())
+	})
+	return faults, db
+}
+
+// Heal ends the faults.
+func (w *World) Heal() {
+	if w.Faults != nil {
+		w.Faults.Inject(nil)
+	}
+}
+
+// Queue migrates and opens a queue of text messages.
+func (w *World) Queue(name string, cfg chanq.Config) *chanq.Queue[string] {
+	w.Helper()
+	return QueueOf[string](w, name, cfg)
+}
+
+// QueueOf migrates and opens a queue. A test of an ordered one is skipped where there are none.
+func QueueOf[M any](w interface {
+	T
+	Open() *sql.DB
+	Migrate(name string, cfg chanq.Config) error
+}, name string, cfg chanq.Config) *chanq.Queue[M] {
+	w.Helper()
+	require.NoError(w, w.Migrate(name, cfg))
+	return OpenOn[M](w, w.Open(), name, cfg)
+}
+
+// Migrate makes a queue. A test of an ordered one is skipped where there are none.
+func (w *World) Migrate(name string, cfg chanq.Config) error {
+	w.Helper()
+	if w.Engine.PlainOnly && cfg.Kind == chanq.KindOrdered {
+		w.Skipf("there are no ordered queues on %s", w.Engine.Name)
+	}
+	return chanq.Migrate(Soon(w), w.Tables(), name, cfg)
+}
+
+// OpenOn opens a queue that is there.
+func OpenOn[M any](t T, db *sql.DB, name string, cfg chanq.Config) *chanq.Queue[M] {
+	t.Helper()
+	q, err := chanq.Open[M](Soon(t), db, name, cfg)
+	require.NoError(t, err)
+	return q
+}
+
+// Define executes a statement of the test's own that makes, changes or drops a table.
+func (w *World) Define(text string) {
+	w.Helper()
+	_, err := w.Tables().ExecContext(w.Soon(), text)
+	require.NoError(w, err, text)
+}
+
+// Exec executes a statement of the test's own.
+func (w *World) Exec(text string, args ...any) {
+	w.Helper()
+	_, err := w.DB.ExecContext(w.Soon(), text, args...)
+	require.NoError(w, err, text)
+}
+
+// Statements builds the statements of a queue, to know them when they pass.
+func (w *World) Statements(name string) sqlbatch.Queue {
+	return w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name})
+}
+
+// Eventually waits until it is so.
+func (w *World) Eventually(what string, is func() bool) {
+	w.Helper()
+	Eventually(w, what, is)
+}
+
+// Soon is a context for calls that must return.
+func (w *World) Soon() context.Context { return Soon(w) }

@@ -1,0 +1,215 @@
+// Package trouble sets up what goes wrong with queues, as an operator meets it, in a queue as
+// deep as one likes: a type of message that poisons its handler, a handler that is stuck, consumers
+// that are dead, a database that is slow, a transaction that somebody forgot, a queue that
+// somebody paused. Tests set each up and see that the alerts, chanq doctor and chanq top tell it; the
+// command in the folder situation sets one up to be looked at, by whatever one likes:
+//
+//	go run ./prove/trouble/situation -db /tmp/trouble.db stuck
+//
+// docs/operations.md has what is seen then, and what to do. PostgreSQL and SQLite.
+package trouble
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// Place is where something goes wrong.
+type Place struct {
+	DB       *sql.DB
+	Postgres bool // else it is SQLite
+	Queue    string
+	Hooks    chanq.Hooks // of the programs that use the queue
+}
+
+// Letter is what is in a message.
+type Letter struct {
+	Type   string `json:"type"` // card, parcel or invoice
+	Number int    `json:"number"`
+}
+
+// Situation is one thing that goes wrong.
+type Situation struct {
+	Name string
+	What string // in a sentence
+	// Begin has it go wrong. The function that it returns mends it, as an operator would, and leaves a
+	// consumer that works; what that returns ends it.
+	Begin func(context.Context, *Place) (mend func(context.Context) (end func(), err error), err error)
+}
+
+// Situations are all of them.
+var Situations = []Situation{
+	{"poison", "messages of one type fail, each time, until they are dead", poison},
+	{"stuck", "each worker of the only consumer has come to a message on which it hangs", stuck},
+	{"dead", "messages are ready, and nobody consumes", dead},
+	{"slow", "something else holds the queue's table, on SQLite the file, for seconds again and again", slow},
+	{"forgotten", "a program has sent in a transaction that it does not end", forgotten},
+	{"paused", "somebody has paused the queue", paused},
+}
+
+const (
+	fillSQLite = `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
+INSERT INTO chanq_%s (body, due_at) SELECT CAST('{"type":"' || CASE i %% 3 WHEN 0 THEN 'card' WHEN 1 THEN 'parcel' ELSE 'invoice' END || '","number":' || i || '}' AS BLOB), ?2 + i / 100 FROM n`
+	fillPostgres = `INSERT INTO chanq_%s (body, due_at) SELECT convert_to('{"type":"' || (ARRAY['card', 'parcel', 'invoice'])[i %% 3 + 1] || '","number":' || i || '}', 'UTF8'), $2::bigint + i / 100 FROM generate_series(0, $1::integer - 1) AS n (i)`
+)
+
+// age is for how long the oldest message of a Fill has been due.
+const age = 6 * time.Hour
+
+// Fill makes the queue, if need be, and puts n messages into it, as any program may: by an INSERT. They
+// have been due for hours, so that who looks sees a queue that has been in trouble for long.
+func (p *Place) Fill(ctx context.Context, n int) error {
+	if err := chanq.Migrate(ctx, p.DB, p.Queue, chanq.Config{}); err != nil {
+		return err
+	}
+	text := fillSQLite
+	if p.Postgres {
+		text = fillPostgres
+	}
+	_, err := p.DB.ExecContext(ctx, fmt.Sprintf(text, p.Queue), n, time.Now().Add(-age).UnixMilli())
+	return err
+}
+
+// open is the queue as its programs have it: what fails three times is dead.
+func (p *Place) open(ctx context.Context) (*chanq.Queue[json.RawMessage], error) {
+	return chanq.Open[json.RawMessage](ctx, p.DB, p.Queue, chanq.Config{Hooks: p.Hooks, MaxAttempts: 3})
+}
+
+// workers are those of each consumer.
+const workers = 8
+
+// consume has a consumer handle messages until the function that it returns is called, which waits for
+// no handler that hangs longer than a moment.
+func (p *Place) consume(ctx context.Context, handle func(context.Context, Letter) error) (stop func(), err error) {
+	q, err := p.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	soon := func(int) time.Duration { return 10 * time.Millisecond }
+	c, err := q.Consume(context.WithoutCancel(ctx), chanq.ConsumerConfig{Name: "post-office/1", Backoff: soon, StatementTimeout: 3 * time.Second})
+	if err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { // ends once the consumer has stopped and its handlers have returned
+		ended <- c.Handle(workers, func(_ context.Context, l *chanq.Lease[json.RawMessage]) error {
+			var letter Letter
+			if err := json.Unmarshal(l.Body, &letter); err != nil {
+				return chanq.DeadLetter(err)
+			}
+			return handle(running, letter)
+		})
+	}()
+	return func() {
+		c.Stop()
+		cancel()
+		down, done := context.WithTimeout(context.Background(), 30*time.Second)
+		defer done()
+		_ = c.Shutdown(down)
+		<-ended
+	}, nil
+}
+
+// well handles whatever comes.
+func well(context.Context, Letter) error { return nil }
+
+// replace is the mending of most: the bad consumer goes, and one that works comes.
+func (p *Place) replace(stop func()) func(context.Context) (func(), error) {
+	return func(ctx context.Context) (func(), error) {
+		stop()
+		return p.consume(ctx, well)
+	}
+}
+
+var errCurrency = errors.New(`parse invoice: unknown currency "XBT"`)
+
+func poison(ctx context.Context, p *Place) (func(context.Context) (func(), error), error) {
+	stop, err := p.consume(ctx, func(_ context.Context, l Letter) error {
+		if l.Type == "invoice" {
+			return fmt.Errorf("invoice %d: %w", l.Number, errCurrency)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (func(), error) { // a version that knows the currency, then a redrive
+		end, err := p.replace(stop)(ctx)
+		if err != nil {
+			return nil, err
+		}
+		q, err := p.open(ctx)
+		if err == nil {
+			_, err = q.Redrive(ctx, 0)
+		}
+		return end, err
+	}, nil
+}
+
+func stuck(ctx context.Context, p *Place) (func(context.Context) (func(), error), error) {
+	hangs := make(chan struct{}, workers)
+	stop, err := p.consume(ctx, func(ctx context.Context, l Letter) error {
+		if l.Type == "parcel" {
+			select {
+			case hangs <- struct{}{}:
+			case <-ctx.Done():
+			}
+			<-ctx.Done() // a call without a deadline, to a service that does not answer
+			return ctx.Err()
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for range workers {
+		select {
+		case <-hangs:
+		case <-ctx.Done():
+			stop()
+			return nil, ctx.Err()
+		}
+	}
+	return p.replace(stop), nil
+}
+
+func dead(ctx context.Context, p *Place) (func(context.Context) (func(), error), error) {
+	stop, err := p.consume(ctx, well)
+	if err != nil {
+		return nil, err
+	}
+	stop() // and nobody starts it again
+	return p.replace(func() {}), nil
+}
+
+func paused(ctx context.Context, p *Place) (func(context.Context) (func(), error), error) {
+	q, err := p.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.Pause(ctx); err != nil {
+		return nil, err
+	}
+	stop, err := p.consume(ctx, well)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (func(), error) { return stop, q.Resume(ctx) }, nil
+}
+
+// Named is the situation of a name.
+func Named(name string) (Situation, bool) {
+	for _, s := range Situations {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Situation{}, false
+}
