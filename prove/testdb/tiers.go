@@ -1,0 +1,48 @@
+package testdb
+
+import (
+	"os"
+	"testing"
+)
+
+// Tier is the environment variable that chooses how much the tests run. Empty: what a
+// newcomer has time for. "long": also real clocks, files, sockets, PostgreSQL, killed
+// processes, every operation. "soak": also each test of more than 20 s.
+const Tier = "CHANQ_TEST"
+
+// Long skips a test of the long tier in the other ones.
+func Long(t testing.TB) {
+	t.Helper()
+	if !IsLong() {
+		t.Skipf("SKIPPED: runs with %s=long", Tier)
+	}
+}
+
+// Soak skips a test of the soak tier in the other ones.
+func Soak(t testing.TB) {
+	t.Helper()
+	if os.Getenv(Tier) != "soak" {
+		t.Skipf("SKIPPED: runs with %s=soak", Tier)
+	}
+}
+
+// Of returns short in the default tier, and long in the tiers above it.
+func Of[V any](short, long V) V {
+	if IsLong() {
+		return long
+	}
+	return short
+}
+
+// IsLong reports whether the long tier or the soak tier runs. It panics if the
+// variable has another value, which would hide tests.
+func IsLong() bool {
+	switch tier := os.Getenv(Tier); tier {
+	case "":
+		return false
+	case "long", "soak":
+		return true
+	default:
+		panic(Tier + "=" + tier + `: want "", "long" or "soak"`)
+	}
+}
