@@ -74,6 +74,9 @@ func (d *dispatch[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 			wait = c.cfg.PollMax
 		}
 		wait = d.untilDue(min(wait, c.seat.deaf()))
+		if first && empty { // what is due in less than the database's millisecond was not claimed
+			wait = max(wait, time.Millisecond)
+		}
 		if wait <= 0 || d.pause(wait, c.seat.heard) {
 			return
 		}

@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// Local time, by which deadlines of leases are kept: what passed since the
-// process started, by the wall clock or the monotonic one, whichever went further.
+// Local time, by which deadlines of leases are kept: what passed since
+// processStart, by the wall clock or the monotonic one, whichever went further.
 // The monotonic clock stands still while a machine is suspended, and the
 // database's does not: a lease that ended meanwhile must not look alive here.
 
-// processStart is zero of monotonic.
-var processStart = time.Now()
+// processStart is the zero of monotonic: fifty years before the process started, since the
+// clock of a test's bubble (testing/synctest) begins in 2000.
+var processStart = time.Now().Add(-50 * 365 * 24 * time.Hour)
 
 var localClock clock
 

@@ -1,45 +1,52 @@
-package guarantees_test
+package guarantees
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 
-	"github.com/chanq/chanq/prove/guarantees"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/child"
 )
 
-func TestSQLite(t *testing.T) { guarantees.Run(t, testdb.SQLite) }
+func TestSQLiteInMemory(t *testing.T) { run(t, testdb.Memory) }
 
-func TestPostgreSQL(t *testing.T) { guarantees.Run(t, testdb.Postgres) }
+func TestSQLServerEmulatorInMemory(t *testing.T) { run(t, testdb.Emulator) }
 
-func TestCitus(t *testing.T) { guarantees.Run(t, testdb.Citus) }
+func TestSQLite(t *testing.T) { run(t, testdb.SQLite) }
 
-func TestCitusThroughAnotherNode(t *testing.T) { guarantees.Run(t, testdb.CitusElsewhere) }
+func TestPostgreSQL(t *testing.T) { run(t, testdb.Postgres) }
 
-func TestCitusThroughTheNodeOfTheSchema(t *testing.T) { guarantees.Run(t, testdb.CitusHolder) }
+func TestCitus(t *testing.T) { run(t, testdb.Citus) }
 
-func TestSQLServerStandIn(t *testing.T) { guarantees.Run(t, testdb.StandIn) }
+func TestCitusThroughAnotherNode(t *testing.T) { run(t, testdb.CitusElsewhere) }
 
-// What the server reads is all that differs from the other stand-in, which the race detector
-// has seen.
-func TestSQLServerStandInWithReadCommittedSnapshot(t *testing.T) {
+func TestCitusThroughTheNodeOfTheSchema(t *testing.T) { run(t, testdb.CitusHolder) }
+
+func TestSQLServerEmulator(t *testing.T) { run(t, testdb.StandIn) }
+
+// With row versions only what the server reads differs from the other emulator, which the race
+// detector has seen.
+func TestSQLServerEmulatorWithReadCommittedSnapshot(t *testing.T) {
 	if testdb.Slowness > 1 {
-		t.Skip("it runs without -race, as README's command does")
+		t.Skip("SKIPPED: runs without -race")
 	}
-	guarantees.Run(t, testdb.StandInVersions)
+	run(t, testdb.StandInVersions)
 }
 
-func TestSQLServer(t *testing.T) { guarantees.Run(t, testdb.SQLServer) }
+func TestSQLServer(t *testing.T) { run(t, testdb.SQLServer) }
 
 func TestMain(m *testing.M) {
-	guarantees.Main(func() int {
-		result := m.Run()
-		if err := goleak.Find(); err != nil && result == 0 {
-			fmt.Println("goroutines are left behind:", err)
-			return 1
-		}
-		return result
-	})
+	child.Main(map[string]child.Part{processPart: child.Does(play)})
+	if testdb.IsLong() {
+		testdb.Together(6) // tests on real clocks mostly wait
+	}
+	result := m.Run()
+	if err := goleak.Find(); err != nil && result == 0 {
+		fmt.Println("goroutines are left behind:", err)
+		result = 1
+	}
+	os.Exit(result)
 }

@@ -1,4 +1,4 @@
-package histories_test
+package histories
 
 import (
 	"database/sql/driver"
@@ -8,7 +8,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/chanq/chanq/prove/histories"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -24,21 +23,21 @@ func TestMain(m *testing.M) {
 
 const raceDetector = testdb.Slowness > 1
 
-func TestRandomHistories(t *testing.T) { histories.Run(t, testdb.Memory) }
+func TestRandomHistories(t *testing.T) { Run(t, testdb.Memory) }
 
-func TestRandomHistoriesOnPostgreSQL(t *testing.T) { histories.Run(t, testdb.Postgres) }
+func TestRandomHistoriesOnPostgreSQL(t *testing.T) { Run(t, testdb.Postgres) }
 
-func TestRandomHistoriesOnCitus(t *testing.T) { histories.Run(t, testdb.Citus) }
+func TestRandomHistoriesOnCitus(t *testing.T) { Run(t, testdb.Citus) }
 
 func TestRandomHistoriesOnCitusThroughAnotherNode(t *testing.T) {
-	histories.Run(t, testdb.CitusElsewhere)
+	Run(t, testdb.CitusElsewhere)
 }
 
 func TestRandomHistoriesOnCitusThroughTheNodeOfTheSchema(t *testing.T) {
-	histories.Run(t, testdb.CitusHolder)
+	Run(t, testdb.CitusHolder)
 }
 
-func TestRandomHistoriesOnSQLServer(t *testing.T) { histories.Run(t, testdb.StandInVersions) }
+func TestRandomHistoriesOnSQLServer(t *testing.T) { Run(t, testdb.StandInVersions) }
 
 // On SQLite a refusal is that of database/sql, which then looks for another
 // connection by itself.
@@ -46,25 +45,25 @@ func TestFaultsAtEveryOperation(t *testing.T) {
 	e := testdb.Memory
 	e.Errors = maps.Clone(e.Errors)
 	e.Errors[sqlbatch.Refused] = driver.ErrBadConn
-	histories.Walk(t, e, stride(1, 37))
+	Walk(t, e, stride(1, 37))
 }
 
 func TestFaultsAtEveryOperationOnPostgreSQL(t *testing.T) {
-	histories.Walk(t, testdb.Postgres, stride(1, 11))
+	Walk(t, testdb.Postgres, stride(1, 11))
 }
 
 // Each run has a schema to make first.
 func TestFaultsAtEveryOperationOnCitus(t *testing.T) {
-	histories.Walk(t, testdb.Citus, stride(29, 97))
+	Walk(t, testdb.Citus, stride(29, 97))
 }
 
 func TestFaultsAtEveryOperationOnCitusThroughAnotherNode(t *testing.T) {
-	histories.Walk(t, testdb.CitusElsewhere, stride(59, 97))
+	Walk(t, testdb.CitusElsewhere, stride(59, 97))
 }
 
 // On the stand-in a run takes longer than on the other engines; 1 passes, too.
 func TestFaultsAtEveryOperationOnSQLServer(t *testing.T) {
-	histories.Walk(t, testdb.StandInVersions, stride(5, 23))
+	Walk(t, testdb.StandInVersions, stride(5, 23))
 }
 
 func stride(here, withRaceDetector int) int {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb/memnet"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
@@ -48,6 +49,9 @@ type Engine struct {
 	PlainOnly bool
 	// Shared: processes can share a database by its address.
 	Shared bool
+	// Bubble: it is in memory, and so is the way to it. Tests on it run in bubbles of
+	// testing/synctest, where leases end in no time, at the same moment at any load.
+	Bubble bool
 	// Copy copies the database of an address, to which nobody is connected, and
 	// returns the address of the copy. Nil: it cannot be copied.
 	Copy func(t testing.TB, address string) string
@@ -56,20 +60,25 @@ type Engine struct {
 	Errors map[sqlbatch.Class]error
 }
 
-// The engines. Without a server, a test on PostgreSQL or SQLServer is skipped.
+// The engines. Memory and Emulator serve every tier (-short: Memory alone), the others the
+// long one; those that need a server are skipped without it.
 var (
+	// Memory is SQLite without a file.
+	Memory = Engine{
+		Name: "sqlite in memory", Dialect: sqlite.Dialect, Bubble: true,
+		Create:  createMemory,
+		Connect: connectMemory,
+		Errors:  sqliteErrors,
+	}
+	// Emulator is SQL Server's emulator, reached without a socket. It reads under locks.
+	Emulator = inMemory(sqlServer("emulator in memory", func(t testing.TB) string {
+		return mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}, InMemory: true}).DSN()
+	}))
 	SQLite = Engine{
 		Name: "sqlite", Dialect: sqlite.Dialect, Shared: true,
 		Create:  func(t testing.TB) string { return filepath.Join(t.TempDir(), "queue.db") },
 		Connect: embedded.Connector,
 		Copy:    copyFile,
-		Errors:  sqliteErrors,
-	}
-	// Memory is SQLite without a file.
-	Memory = Engine{
-		Name: "sqlite in memory", Dialect: sqlite.Dialect,
-		Create:  func(testing.TB) string { return ":memory:" },
-		Connect: embedded.Connector,
 		Errors:  sqliteErrors,
 	}
 	Postgres = Engine{
@@ -92,6 +101,11 @@ var (
 	SQLServer = needing(SQLServerVariable, sqlServer("sqlserver", createDatabase))
 )
 
+func inMemory(e Engine) Engine {
+	e.Bubble, e.Shared = true, false
+	return e
+}
+
 func needing(variable string, e Engine) Engine {
 	e.Needs = variable
 	return e
@@ -105,9 +119,15 @@ func (e Engine) ConnectTables(address string) (driver.Connector, error) {
 	return e.Connect(address)
 }
 
-// Require skips a test, loudly, that has no server to run on.
+// Require skips a test, loudly, that is of a higher tier or has no server to run on.
 func (e Engine) Require(t testing.TB) {
 	t.Helper()
+	if testing.Short() && e.Name != Memory.Name {
+		t.Skipf("SKIPPED on %s: -short has SQLite in memory only", e.Name)
+	}
+	if !e.Bubble {
+		Long(t)
+	}
 	if e.Needs != "" && os.Getenv(e.Needs) == "" {
 		t.Skipf("NOT TESTED on %s: %s is not set (.ci/postgres and compose.yaml start servers)", e.Name, e.Needs)
 	}
@@ -115,7 +135,7 @@ func (e Engine) Require(t testing.TB) {
 
 // Engines lists all that has a database of its own on every call of Create.
 func Engines() []Engine {
-	return []Engine{SQLite, StandIn, StandInVersions, Postgres, SQLServer, Citus, CitusElsewhere, CitusHolder}
+	return []Engine{Memory, Emulator, SQLite, StandIn, StandInVersions, Postgres, SQLServer, Citus, CitusElsewhere, CitusHolder}
 }
 
 // StandInAt is StandInVersions with another clock.
@@ -131,9 +151,20 @@ func sqlServer(name string, create func(testing.TB) string) Engine {
 	return Engine{
 		Name: name, Dialect: sqlserver.Dialect, Shared: true,
 		Create:  create,
-		Connect: func(dsn string) (driver.Connector, error) { return mssql.NewConnector(dsn) },
+		Connect: connectSQLServer,
 		Errors:  sqlServerErrors,
 	}
+}
+
+func connectSQLServer(dsn string) (driver.Connector, error) {
+	c, err := mssql.NewConnector(dsn)
+	if err != nil {
+		return nil, err
+	}
+	if u, err := url.Parse(dsn); err == nil && memnet.Has(u.Host) {
+		c.Dialer = memnet.Dialer{}
+	}
+	return c, nil
 }
 
 // SQLServerVariable is the environment variable with the DSN of a login that may

@@ -27,12 +27,13 @@ type T interface {
 	Cleanup(func())
 }
 
-// Eventually waits until it is so. Its text completes "it never came to this". It asks each
-// two milliseconds, or for a third of the time: what it waits for needs the processor, too.
+// Eventually waits until is returns true. Its text completes "it never came to this". The
+// pauses between two calls grow from 2 to 100 ms, since what the test waits for needs the
+// processor as well.
 func Eventually(t T, what string, is func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(Patience)
-	for {
+	for pause := 2 * time.Millisecond; ; pause = min(pause*5/4, 100*time.Millisecond) {
 		began := time.Now()
 		if is() {
 			return
@@ -40,7 +41,7 @@ func Eventually(t T, what string, is func() bool) {
 		if began.After(deadline) {
 			require.Fail(t, "it never came to this: "+what)
 		}
-		<-time.After(max(2*time.Millisecond, 2*time.Since(began)))
+		<-time.After(max(pause, 2*time.Since(began)))
 	}
 }
 

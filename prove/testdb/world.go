@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -42,8 +43,25 @@ func OnEach(t *testing.T, engines []Engine, test func(*World)) {
 	for _, e := range engines {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
-			test(New(t, e))
+			Run(t, e, test)
 		})
+	}
+}
+
+// Run runs a test on an engine, in a bubble if the engine has Bubble: there the test cannot
+// have subtests, and fails if a goroutine is left when it has ended.
+func Run(t *testing.T, e Engine, test func(*World)) {
+	t.Helper()
+	e.Require(t)
+	InBubble(t, e.Bubble, func(t *testing.T) { test(New(t, e)) })
+}
+
+// InBubble runs a test in a bubble of testing/synctest, or as it is.
+func InBubble(t *testing.T, bubble bool, test func(*testing.T)) {
+	if bubble {
+		synctest.Test(t, test)
+	} else {
+		test(t)
 	}
 }
 

@@ -31,9 +31,10 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/microsoft/go-mssqldb" // the driver that DB uses
+	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb/memnet"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
@@ -62,6 +63,9 @@ type Options struct {
 	OnRelease func()
 	// Wire is passed on to the TDS server: faults, encryption, instruments.
 	Wire tds.Options
+	// InMemory serves on a listener of package memnet instead of the loopback interface: a
+	// client needs memnet.Dialer.
+	InMemory bool
 	// Query adds to the DSN, such as "packet size".
 	Query url.Values
 }
@@ -76,7 +80,7 @@ type Server struct {
 	db     *sql.DB
 }
 
-// Start serves on the loopback interface until the test has ended.
+// Start serves until the test has ended.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	s := &Server{}
@@ -102,7 +106,7 @@ func Start(t testing.TB, o Options) *Server {
 		KeepGhosts:             o.KeepGhosts,
 		OnRelease:              o.OnRelease,
 	})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := listen(o.InMemory)
 	require.NoError(t, err)
 	s.faults = newFaults(s.engine)
 	s.wire = tds.Serve(ln, s.engine, s.faults.wrap(o.Wire))
@@ -116,13 +120,24 @@ func Start(t testing.TB, o Options) *Server {
 	}
 	dsn := url.URL{Scheme: "sqlserver", User: url.UserPassword(o.User, o.Password), Host: ln.Addr().String(), RawQuery: query.Encode()}
 	s.dsn = dsn.String()
-	s.db, err = sql.Open("sqlserver", s.dsn)
+	connector, err := mssql.NewConnector(s.dsn)
 	require.NoError(t, err)
+	if o.InMemory {
+		connector.Dialer = memnet.Dialer{}
+	}
+	s.db = sql.OpenDB(connector)
 	t.Cleanup(func() {
 		_ = s.db.Close()
 		_ = s.wire.Close()
 	})
 	return s
+}
+
+func listen(inMemory bool) (net.Listener, error) {
+	if inMemory {
+		return memnet.Listen(), nil
+	}
+	return net.Listen("tcp", "127.0.0.1:0")
 }
 
 // DSN is how go-mssqldb connects as the user of Options.

@@ -84,7 +84,7 @@ func (w *world) sqlTime(days int) string {
 	case "postgres":
 		return fmt.Sprintf("(extract(epoch FROM now()) * 1000)::bigint + %d * 86400000::bigint", days)
 	}
-	return fmt.Sprintf("CAST(strftime('%%s', 'now') AS INTEGER) * 1000 + %d * 86400000", days)
+	return fmt.Sprintf("CAST(round((julianday('now') - 2440587.5 + %d) * 86400000.0) AS INTEGER)", days)
 }
 
 // sqlMillis is a time in Unix milliseconds, where the column is one, and in words where it is not.

@@ -281,7 +281,7 @@ func handle(w *world) {
 			require.WithinRange(w, e.DueAt, e.EnqueuedAt.Add(want.delay), e.EnqueuedAt.Add(want.delay+time.Minute), body)
 		}
 	}
-	require.Contains(w, testdb.Get(w, q, byBody["panic"]).LastError, "reading.go", "the stack is kept")
+	require.Contains(w, testdb.Get(w, q, byBody["panic"]).LastError, "reading_test.go", "the stack is kept")
 }
 
 func handleWorkers(w *world) {

@@ -1,0 +1,88 @@
+package testdb
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"modernc.org/libc"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/chanq/chanq/embedded"
+)
+
+// memories are the databases in memory, by their addresses. Several *sql.DB share one, and
+// its queue of writers.
+var (
+	memories      sync.Map // address → driver.Connector
+	memoryNumbers atomic.Int64
+)
+
+// createMemory makes a database that lives until the test ends.
+func createMemory(t testing.TB) string {
+	goClock()
+	c, err := embedded.Connector(":memory:")
+	require.NoError(t, err)
+	address := fmt.Sprintf("memory %d", memoryNumbers.Add(1))
+	memories.Store(address, c)
+	t.Cleanup(func() {
+		memories.Delete(address)
+		require.NoError(t, c.(interface{ Close() error }).Close())
+	})
+	return address
+}
+
+func connectMemory(address string) (driver.Connector, error) {
+	c, ok := memories.Load(address)
+	if !ok {
+		return nil, fmt.Errorf("there is no database in memory at %q", address)
+	}
+	return unowned{c.(driver.Connector)}, nil
+}
+
+// goClock has SQLite's databases in memory ask Go for the time, and sleep by it while they
+// wait for a lock: in a bubble both are the bubble's.
+var goClock = sync.OnceFunc(func() {
+	tls := libc.NewTLS()
+	defer tls.Close()
+	name, err := libc.CString("memdb")
+	if err != nil {
+		panic(err)
+	}
+	defer libc.Xfree(tls, name)
+	found := sqlite3.Xsqlite3_vfs_find(tls, name)
+	if found == 0 {
+		panic("testdb: this version of modernc.org/sqlite has no memdb")
+	}
+	memdb := *(**sqlite3.Tsqlite3_vfs)(unsafe.Pointer(&found))
+	memdb.FxSleep = address(sleep)
+	memdb.FxCurrentTimeInt64 = address(currentTime)
+})
+
+// address is how SQLite, translated from C, calls a function.
+func address[F any](f F) uintptr { return *(*uintptr)(unsafe.Pointer(&f)) }
+
+func sleep(_ *libc.TLS, _ uintptr, micros int32) int32 {
+	time.Sleep(time.Duration(micros) * time.Microsecond)
+	return micros
+}
+
+// julianEpoch is how many milliseconds before Unix's the epoch of Julian days is.
+const julianEpoch = 210_866_760_000_000
+
+func currentTime(_ *libc.TLS, _, to uintptr) int32 {
+	**(**int64)(unsafe.Pointer(&to)) = time.Now().UnixMilli() + julianEpoch
+	return 0
+}
+
+// unowned hides Close, so that closing one *sql.DB leaves the database to the others.
+type unowned struct{ inner driver.Connector }
+
+func (u unowned) Connect(ctx context.Context) (driver.Conn, error) { return u.inner.Connect(ctx) }
+func (u unowned) Driver() driver.Driver                            { return u.inner.Driver() }
