@@ -73,7 +73,7 @@ func (q *queue) settleShard() error {
 		return fmt.Errorf("Config.Shard.Set is zero: must be that of shard 0, which Migrate makes up; StoredConfig tells it")
 	}
 	q.cfg.Shard.Set = NewID()
-	q.sql = q.dialect.Queue(q.cfg.names(q.name))
+	q.render()
 	return nil
 }
 

@@ -31,7 +31,8 @@ type queue struct {
 	name    string
 	cfg     Config
 	dialect sqlbatch.Dialect
-	sql     sqlbatch.Queue
+	names   sqlbatch.Names
+	sql     sqlbatch.Queue // of these names
 	key     bellKey
 	ringer  ringer
 	lone    *health   // what settles of TryLease's leases see of the database
@@ -49,6 +50,14 @@ type queue struct {
 func whole[T any](shards ...*queue) *Queue[T] { return &Queue[T]{core: shards[0], shards: shards} }
 
 // newQueue checks what op was given. Its errors are complete.
+// render renders the statements, which costs milliseconds, if what is known of the queue has
+// changed their names.
+func (q *queue) render() {
+	if names := q.cfg.names(q.name); names != q.names {
+		q.names, q.sql = names, q.dialect.Queue(names)
+	}
+}
+
 func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err := sqlbatch.CheckNames(sqlbatch.Names{Queue: name}); err != nil {
 		return nil, fmt.Errorf("chanq: %s: %w", op, err) // which has the name
@@ -73,7 +82,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	}
 	q := &queue{
 		db: db, name: name, cfg: cfg, dialect: d, guest: guest{id: NewID(), turn: make(chan struct{}, 1), salt: newSalt(), out: map[int][]*lease{}},
-		sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
+		names: names, sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
 	}
 	if cfg.Shard.Count > 0 {
 		q.index, q.of, q.shard = cfg.Shard.Index, cfg.Shard.Count, strconv.Itoa(cfg.Shard.Index)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,10 @@ type World struct {
 	Engine Engine
 
 	watch *time.Timer
+
+	mu         sync.Mutex
+	statements map[string]sqlbatch.Queue
+
 	// Since Open:
 	Address string
 	Faults  *faultdb.Connector
@@ -164,7 +169,15 @@ func (w *World) Exec(text string, args ...any) {
 
 // Statements builds the statements of a queue, to know them when they pass.
 func (w *World) Statements(name string) sqlbatch.Queue {
-	return w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.statements[name] == nil {
+		if w.statements == nil {
+			w.statements = map[string]sqlbatch.Queue{}
+		}
+		w.statements[name] = w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name})
+	}
+	return w.statements[name]
 }
 
 // Eventually waits until it is so.
