@@ -45,12 +45,12 @@ var mishaps = []mishap{
 	{name: "HangsAfterItWasApplied", fault: func(testdb.Engine) faultdb.Fault { return faultdb.Hang().Applied() }, applied: true, ends: true, hangs: true},
 }
 
-// Walk runs a fixed scenario of sends, claims, settles and ends once for each
+// walkAll runs a fixed scenario of sends, claims, settles and ends once for each
 // of its operations on the database, which goes wrong in each of several ways,
 // and counts after each run: nothing is lost, nothing comes back after its
 // confirmed ack, and everybody was told the truth. It strikes every stride'th
 // operation, and ends with a run that no fault has met.
-func Walk(t *testing.T, e testdb.Engine, stride int) {
+func walkAll(t *testing.T, e testdb.Engine, stride int) {
 	e.Require(t)
 	var all sync.WaitGroup // not t.Parallel: the runs mostly wait
 	defer all.Wait()
@@ -67,8 +67,7 @@ func walkThrough(t *testing.T, e testdb.Engine, m mishap, first, stride int) {
 	}
 	struck := map[string]bool{}
 	for i := 7 * first % stride; ; i += stride {
-		w := newWalk(t, e, m, aim{number: i})
-		w.scenario()
+		w := playWalk(t, e, m, aim{number: i})
 		if !w.wasHit() {
 			break
 		}
@@ -77,6 +76,15 @@ func walkThrough(t *testing.T, e testdb.Engine, m mishap, first, stride int) {
 	if stride == 1 {
 		strikeRest(t, e, m, struck)
 	}
+}
+
+// playWalk runs the scenario once, in a bubble of its own if the engine has bubbles.
+func playWalk(t *testing.T, e testdb.Engine, m mishap, a aim) (w *walk) {
+	testdb.InBubble(t, e.Bubble, func(t *testing.T) {
+		w = newWalk(t, e, m, a)
+		w.scenario()
+	})
+	return w
 }
 
 // aim says which operation of a run goes wrong.
@@ -110,8 +118,7 @@ func strikeRest(t *testing.T, e testdb.Engine, m mishap, struck map[string]bool)
 			keys[key], met = true, met || struck[key]
 		}
 		if !met {
-			w := newWalk(t, e, m, aim{only: keys})
-			w.scenario()
+			w := playWalk(t, e, m, aim{only: keys})
 			require.True(t, w.wasHit(), "no run has struck the statement to %s", name)
 		}
 	}

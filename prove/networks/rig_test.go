@@ -5,7 +5,6 @@ package networks
 
 import (
 	"database/sql"
-	"flag"
 	"strings"
 	"sync"
 	"testing"
@@ -19,10 +18,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// These tests wait; they do not work. One minute of a silent network should pass
-	// once for all of them.
-	if err := flag.Set("test.parallel", "32"); err != nil {
-		panic(err)
+	if testdb.IsLong() {
+		testdb.Together(32) // one minute of a silent network should pass once for all
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -34,9 +31,11 @@ type rig struct {
 	near  *sql.DB // through the proxy
 }
 
+var engines = []testdb.Engine{testdb.Emulator, testdb.Postgres, testdb.StandIn}
+
 // onEach runs a test on each kind of server.
 func onEach(t *testing.T, test func(*rig)) {
-	testdb.OnEach(t, []testdb.Engine{testdb.Postgres, testdb.StandIn}, func(w *testdb.World) { test(behindProxy(w)) })
+	testdb.OnEach(t, engines, func(w *testdb.World) { test(behindProxy(w)) })
 }
 
 func behindProxy(w *testdb.World) *rig {

@@ -37,31 +37,25 @@ func mute(r *rig) {
 
 // These tests run one by one, so that what a test leaves behind can be seen.
 
-func TestShutdownIsBoundedWhenPostgreSQLIsSilent(t *testing.T) {
-	shutdown(behindProxy(testdb.New(t, testdb.Postgres)), silent)
-}
-
-func TestShutdownIsBoundedWhenPostgreSQLDoesNotGreet(t *testing.T) {
-	shutdown(behindProxy(testdb.New(t, testdb.Postgres)), mute)
-}
-
-func TestShutdownIsBoundedWhenSQLServerIsSilent(t *testing.T) {
-	shutdown(standInWithDeadlines(t), silent)
-}
-
-func TestShutdownIsBoundedWhenSQLServerDoesNotGreet(t *testing.T) {
-	shutdown(standInWithDeadlines(t), mute)
-}
-
-// standInWithDeadlines has go-mssqldb give up a read or write after a while: as it
-// is, it looks at no context while it waits for a server's greeting, or for room to
-// write.
-func standInWithDeadlines(t *testing.T) *rig {
-	e := testdb.StandIn
-	e.Connect = func(dsn string) (driver.Connector, error) {
-		return testdb.StandIn.Connect(dsn + "&connection+timeout=5")
+func TestShutdownIsBoundedWhenTheServerIsSilent(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.Name, func(t *testing.T) { dies(t, e, silent) })
 	}
-	return behindProxy(testdb.New(t, e))
+}
+
+func TestShutdownIsBoundedWhenTheServerDoesNotGreet(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.Name, func(t *testing.T) { dies(t, e, mute) })
+	}
+}
+
+func dies(t *testing.T, e testdb.Engine, die func(*rig)) {
+	if connect := e.Connect; e.Dialect.Name() == "sqlserver" {
+		// go-mssqldb gives up a read or write after a while: as it is, it looks at no context
+		// while it waits for a server's greeting, or for room to write.
+		e.Connect = func(dsn string) (driver.Connector, error) { return connect(dsn + "&connection+timeout=5") }
+	}
+	testdb.Run(t, e, func(w *testdb.World) { shutdown(behindProxy(w), die) })
 }
 
 func shutdown(r *rig, die func(*rig)) {

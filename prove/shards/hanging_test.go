@@ -138,7 +138,7 @@ func deaf(w *world, place int) *sql.DB {
 		}
 	})
 	p := w.places[place]
-	address, err := p.Engine.Through(p.Address, listener.Addr().(*net.TCPAddr))
+	address, err := p.Engine.Through(p.Address, listener.Addr())
 	require.NoError(w, err)
 	connector, err := p.Engine.Connect(address)
 	require.NoError(w, err)

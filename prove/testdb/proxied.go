@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/microsoft/go-mssqldb/msdsn"
+
+	"github.com/chanq/chanq/prove/testdb/memnet"
 )
 
 // Server is where an address leads. A file leads to none: network is "".
@@ -25,13 +27,17 @@ func (e Engine) Server(address string) (network, upstream string, err error) {
 		return "tcp", net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))), nil
 	case "sqlserver":
 		config, err := msdsn.Parse(address)
-		return "tcp", net.JoinHostPort(config.Host, strconv.FormatUint(max(config.Port, 1433), 10)), err
+		upstream := net.JoinHostPort(config.Host, strconv.FormatUint(max(config.Port, 1433), 10))
+		if memnet.Has(upstream) {
+			return memnet.Network, upstream, err
+		}
+		return "tcp", upstream, err
 	}
 	return "", "", nil
 }
 
 // Through is the address of the same database by way of a proxy to its server.
-func (e Engine) Through(address string, proxy *net.TCPAddr) (string, error) {
+func (e Engine) Through(address string, proxy net.Addr) (string, error) {
 	if e.Dialect.Name() == "sqlserver" {
 		config, err := msdsn.Parse(address)
 		if err != nil {
@@ -42,7 +48,8 @@ func (e Engine) Through(address string, proxy *net.TCPAddr) (string, error) {
 		return u.String(), nil
 	}
 	if !strings.HasPrefix(address, "postgres://") && !strings.HasPrefix(address, "postgresql://") {
-		return fmt.Sprintf("%s host=%s port=%d", address, proxy.IP, proxy.Port), nil // the last ones count
+		host, port, err := net.SplitHostPort(proxy.String())
+		return fmt.Sprintf("%s host=%s port=%s", address, host, port), err // the last ones count
 	}
 	u, err := url.Parse(address)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/chanq/chanq/prove/testdb/memnet"
 )
 
 // link is one connection through the proxy. Each direction has a reader, which
@@ -52,7 +54,7 @@ func (l *link) run() {
 	if !l.wait(ToServer, time.Now()) {
 		return
 	}
-	server, err := (&net.Dialer{}).DialContext(l.gone, l.proxy.network, l.proxy.upstream)
+	server, err := dialServer(l.gone, l.proxy.network, l.proxy.upstream)
 	if err != nil {
 		return // no server: the client sees a reset
 	}
@@ -69,6 +71,13 @@ func (l *link) run() {
 	both.Go(func() { l.forward(ToClient, server, l.client) })
 	both.Wait()
 	l.close() // in peace: cut would take back what is still on its way
+}
+
+func dialServer(ctx context.Context, network, address string) (net.Conn, error) {
+	if network == memnet.Network {
+		return memnet.Dial(ctx, address)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
 // forward moves data one way until its source ends, then passes the end on.
@@ -214,8 +223,8 @@ func (l *link) cut() {
 	}
 	l.end()
 	for _, c := range []net.Conn{l.client, l.server} {
-		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
+		if resets, ok := c.(interface{ SetLinger(int) error }); ok {
+			_ = resets.SetLinger(0)
 		}
 		if c != nil {
 			_ = c.Close()

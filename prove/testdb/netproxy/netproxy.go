@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/prove/testdb/memnet"
 )
 
 // Direction is the way of a piece of data.
@@ -77,10 +79,10 @@ func Start(t testing.TB, network, address string) *Proxy {
 	return p
 }
 
-// Listen listens on the loopback interface until Close and forwards to the server
-// at address of network "tcp" or "unix".
+// Listen listens until Close and forwards to the server at address of network "tcp" or "unix",
+// for which it listens on the loopback interface, or of package memnet's.
 func Listen(network, address string) (*Proxy, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := listen(network)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +91,15 @@ func Listen(network, address string) (*Proxy, error) {
 	return p, nil
 }
 
+func listen(network string) (net.Listener, error) {
+	if network == memnet.Network {
+		return memnet.Listen(), nil
+	}
+	return net.Listen("tcp", "127.0.0.1:0")
+}
+
 // Addr is where clients connect.
-func (p *Proxy) Addr() *net.TCPAddr { return p.listener.Addr().(*net.TCPAddr) }
+func (p *Proxy) Addr() net.Addr { return p.listener.Addr() }
 
 // Set changes the conditions at once, also for what is under way.
 func (p *Proxy) Set(c Conditions) {

@@ -65,8 +65,8 @@ func (c *Conn) Login() Login {
 // Kill resets the connection: the client sees RST, a running request's context
 // ends.
 func (c *Conn) Kill() {
-	if tcp, ok := c.socket.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
+	if resets, ok := c.socket.(interface{ SetLinger(int) error }); ok {
+		_ = resets.SetLinger(0)
 	}
 	c.cancel(ErrConnectionGone)
 	_ = c.socket.Close()
