@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	driver "modernc.org/sqlite"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
@@ -24,10 +25,11 @@ import (
 // scheduled or leased. It is counted in pages of the database, or in the stand-in
 // in keys, which do not vary with the machine.
 
-const (
-	claimed   = 100
-	scheduled = 1_000_000
-	leased    = 100_000
+const claimed = 100
+
+var (
+	scheduled = testdb.Of(100_000, 1_000_000)
+	leased    = testdb.Of(10_000, 100_000)
 )
 
 // deeper is what a claim may read more than with nothing else in the table: each
@@ -220,7 +222,7 @@ func buffersRead(t *testing.T, db *sql.DB, st sqlbatch.Statement) int {
 
 func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	t.Parallel()
-	const others, held = 50_000 / slower, 10_000 / slower // what takes some seconds to fill
+	others, held := testdb.Of(10_000, 50_000/slower), testdb.Of(5_000, 10_000/slower)
 	server := mssqltest.Start(t, mssqltest.Options{ReadCommittedSnapshot: true})
 	db := server.DB()
 	names := sqlbatch.Names{Queue: "work"}

@@ -87,6 +87,7 @@ func TestStatementsThatAreUndoneForEverAreAnOutage(t *testing.T) {
 
 // A process that opened the file and never ends its transaction.
 func TestALockThatIsNeverGivenUpIsAnOutage(t *testing.T) {
+	testdb.Long(t) // for 20 s: another process needs a file
 	t.Parallel()
 	w := newWorld(t, testdb.SQLite)
 	var told outages
@@ -123,8 +124,13 @@ func TestALockThatIsNeverGivenUpIsAnOutage(t *testing.T) {
 // A SQLite file that may not grow: what is deleted makes room. A row grows a little when
 // it is claimed, so these leave that much of their pages.
 func TestAFullDiskHoldsUpSendsUntilThereIsRoom(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, testdb.SQLite)
+	testdb.OnEach(t, []testdb.Engine{testdb.Memory, testdb.SQLite}, func(w *testdb.World) {
+		w.Open()
+		fullDisk(w.T, &world{w})
+	})
+}
+
+func fullDisk(t *testing.T, w *world) {
 	var told outages
 	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: told.add}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})

@@ -15,13 +15,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var engines = []testdb.Engine{testdb.SQLite, testdb.StandInVersions, testdb.Postgres}
+var engines = []testdb.Engine{testdb.Memory, testdb.Emulator, testdb.SQLite, testdb.StandInVersions, testdb.Postgres}
 
 // world is one test's database, with the steps that only these tests take.
 type world struct{ *testdb.World }
 
 // newWorld makes the database.
 func newWorld(t *testing.T, e testdb.Engine) *world {
+	e.Require(t)
 	w := &world{testdb.New(t, e)}
 	w.Open()
 	return w

@@ -71,9 +71,7 @@ var (
 		Errors:  sqliteErrors,
 	}
 	// Emulator is SQL Server's emulator, reached without a socket. It reads under locks.
-	Emulator = inMemory(sqlServer("emulator in memory", func(t testing.TB) string {
-		return mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}, InMemory: true}).DSN()
-	}))
+	Emulator = EmulatorAt(engine.RealClock{})
 	SQLite = Engine{
 		Name: "sqlite", Dialect: sqlite.Dialect, Shared: true,
 		Create:  func(t testing.TB) string { return filepath.Join(t.TempDir(), "queue.db") },
@@ -101,7 +99,11 @@ var (
 	SQLServer = needing(SQLServerVariable, sqlServer("sqlserver", createDatabase))
 )
 
-func inMemory(e Engine) Engine {
+// EmulatorAt is Emulator with another clock.
+func EmulatorAt(clock engine.Clock) Engine {
+	e := sqlServer("emulator in memory", func(t testing.TB) string {
+		return mssqltest.Start(t, mssqltest.Options{Clock: clock, InMemory: true}).DSN()
+	})
 	e.Bubble, e.Shared = true, false
 	return e
 }
