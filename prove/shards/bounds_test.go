@@ -14,61 +14,62 @@ import (
 // TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes counts what lies on the channel that all
 // share, too, and what is on its way there.
 func TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes(t *testing.T) {
-	t.Parallel()
 	for _, kind := range []struct {
 		name string
 		cfg  chanq.Config
 	}{{"plain", chanq.Config{}}, {"ordered", ordered}} {
 		t.Run(kind.name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-			q := w.queue(kind.cfg)
-			const size, most, each = 10_000, 15, 40
-			for shard := range count {
-				ms := keyed(q, kind.cfg, shard, each)
-				for i := range ms {
-					ms[i].Body = strings.Repeat("x", size-2) // with its quotes
+			onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+				w := newWorld(t, sqlite, sqlite, sqlite)
+				q := w.queue(kind.cfg)
+				const size, most, each = 10_000, 15, 40
+				for shard := range count {
+					ms := keyed(q, kind.cfg, shard, each)
+					for i := range ms {
+						ms[i].Body = strings.Repeat("x", size-2) // with its quotes
+					}
+					testdb.Send(w, q, ms...)
 				}
-				testdb.Send(w, q, ms...)
-			}
-			c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: most * size, PollMax: 20 * time.Millisecond, LeaseFor: time.Minute})
-			full := func() bool { return c.Stats().Held >= most }
-			for range 2 * each {
+				c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: most * size, PollMax: 20 * time.Millisecond, LeaseFor: time.Minute})
+				full := func() bool { return c.Stats().Held >= most }
+				for range 2 * each {
+					testdb.Eventually(w, "it has as much as it may", full)
+					require.LessOrEqual(w, c.Stats().Held, most+1, "what was acked may be held for a moment more")
+					l := testdb.Take(w, c, 1)[0]
+					require.LessOrEqual(w, c.Stats().Held, most+1)
+					require.NoError(w, l.Ack())
+					require.NoError(w, l.Wait(w.soon()))
+				}
 				testdb.Eventually(w, "it has as much as it may", full)
-				require.LessOrEqual(w, c.Stats().Held, most+1, "what was acked may be held for a moment more")
-				l := testdb.Take(w, c, 1)[0]
-				require.LessOrEqual(w, c.Stats().Held, most+1)
-				require.NoError(w, l.Ack())
-				require.NoError(w, l.Wait(w.soon()))
-			}
-			testdb.Eventually(w, "it has as much as it may", full)
-			require.Never(w, func() bool { return c.Stats().Held > most }, 300*time.Millisecond, 5*time.Millisecond)
-			require.Equal(w, most, c.Stats().Buffered)
-			testdb.Take(w, c, each) // and it goes on when somebody reads
+				require.Never(w, func() bool { return c.Stats().Held > most }, 300*time.Millisecond, 5*time.Millisecond)
+				require.Equal(w, most, c.Stats().Buffered)
+				testdb.Take(w, c, each) // and it goes on when somebody reads
+			})
 		})
 	}
 }
 
 // TestABodyLargerThanAShardsPartComesAlone: of each shard there may be one.
 func TestABodyLargerThanAShardsPartComesAlone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	q := w.queue(chanq.Config{})
-	const each = 6
-	for shard := range count {
-		ms := of(q, shard, each, "large")
-		for i := range ms {
-			ms[i].Body = strings.Repeat("x", 10_000)
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		q := w.queue(chanq.Config{})
+		const each = 6
+		for shard := range count {
+			ms := of(q, shard, each, "large")
+			for i := range ms {
+				ms[i].Body = strings.Repeat("x", 10_000)
+			}
+			testdb.Send(w, q, ms...)
 		}
-		testdb.Send(w, q, ms...)
-	}
-	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 1000, PollMax: 20 * time.Millisecond, LeaseFor: time.Minute})
-	for range count * each {
-		l := testdb.Take(w, c, 1)[0]
-		require.LessOrEqual(w, c.Stats().Held, 1+count, "the one at hand, and one of each")
-		require.NoError(w, l.Ack())
-		require.NoError(w, l.Wait(w.soon()))
-	}
-	require.NoError(w, c.Flush(w.soon()))
-	require.Zero(w, testdb.Counted(w, q))
+		c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 1000, PollMax: 20 * time.Millisecond, LeaseFor: time.Minute})
+		for range count * each {
+			l := testdb.Take(w, c, 1)[0]
+			require.LessOrEqual(w, c.Stats().Held, 1+count, "the one at hand, and one of each")
+			require.NoError(w, l.Ack())
+			require.NoError(w, l.Wait(w.soon()))
+		}
+		require.NoError(w, c.Flush(w.soon()))
+		require.Zero(w, testdb.Counted(w, q))
+	})
 }

@@ -37,13 +37,9 @@ func (w *world) behindProxy(place int) *netproxy.Proxy {
 // server that is stopped, or a network that swallows what it is given.
 func TestAPlaceThatFreezesDelaysItsOwnMessagesOnly(t *testing.T) {
 	t.Parallel()
-	for _, e := range []testdb.Engine{testdb.Postgres, testdb.StandIn} {
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			e.Require(t)
-			freeze(newWorld(t, testdb.SQLite, e, testdb.SQLite))
-		})
-	}
+	withServer(t, func(t *testing.T, sqlite, server testdb.Engine) {
+		freeze(newWorld(t, sqlite, server, sqlite))
+	})
 }
 
 func freeze(w *world) {

@@ -67,82 +67,92 @@ func TestNothingIsMigratedWhereOnePlaceCannotBe(t *testing.T) {
 		"away": func(w *world) { w.gone(2) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-			spoil(w)
-			err := chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{})
-			require.Equal(w, "place2", opError(w, err).Shard)
-			for place := range 2 {
-				_, err := chanq.StoredConfig(w.soon(), w.places[place].DB, "orders", chanq.Config{})
-				require.ErrorIs(w, err, chanq.ErrNoSchema, "place %d is as it was", place)
-			}
-			w.Heal()
-			if name != "away" {
-				require.NoError(w, chanq.Drop(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
-			}
-			w.queue(chanq.Config{})
-			require.NoError(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{}), "it may be called again")
+			onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+				w := newWorld(t, sqlite, sqlite, sqlite)
+				spoil(w)
+				err := chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{})
+				require.Equal(w, "place2", opError(w, err).Shard)
+				for place := range 2 {
+					_, err := chanq.StoredConfig(w.soon(), w.places[place].DB, "orders", chanq.Config{})
+					require.ErrorIs(w, err, chanq.ErrNoSchema, "place %d is as it was", place)
+				}
+				w.Heal()
+				if name != "away" {
+					require.NoError(w, chanq.Drop(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
+				}
+				w.queue(chanq.Config{})
+				require.NoError(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{}), "it may be called again")
+			})
 		})
 	}
 }
 
 func TestAMigrationThatFailedHalfwayGoesOn(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	for place := range count {
-		fault := w.places[place].Broken(false)
-		w.places[place].Faults.Inject(func(faultdb.Op) faultdb.Fault { return fault })
-		require.Error(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{}))
-		w.Heal()
-	}
-	w.queue(chanq.Config{})
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		for place := range count {
+			fault := w.places[place].Broken(false)
+			w.places[place].Faults.Inject(func(faultdb.Op) faultdb.Fault { return fault })
+			require.Error(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{}))
+			w.Heal()
+		}
+		w.queue(chanq.Config{})
+	})
 }
 
 func TestProcessesMayMigrateAtTheSameTime(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	errs := make(chan error)
-	for range 4 {
-		go func() {
-			errs <- chanq.MigrateShards(context.Background(), w.shards(), "orders", chanq.Config{})
-		}()
-	}
-	for range 4 {
-		require.NoError(w, testdb.Receive(w, errs, "an end"))
-	}
-	w.open(chanq.Config{})
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		errs := make(chan error)
+		for range 4 {
+			go func() {
+				errs <- chanq.MigrateShards(context.Background(), w.shards(), "orders", chanq.Config{})
+			}()
+		}
+		for range 4 {
+			require.NoError(w, testdb.Receive(w, errs, "an end"))
+		}
+		w.open(chanq.Config{})
+	})
 }
 
 // TestShardsAreMigratedOneByOne as the command does, each where it can be reached.
 func TestShardsAreMigratedOneByOne(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	migrate := func(i int, set chanq.ID) error {
-		cfg := chanq.Config{Shard: chanq.ShardMark{Index: i, Count: count, Set: set}}
-		return chanq.Migrate(w.soon(), w.places[i].DB, "orders", cfg)
-	}
-	require.ErrorContains(w, migrate(1, chanq.ID{}), "Config.Shard.Set is zero")
-	require.NoError(w, migrate(0, chanq.ID{}))
-	first, err := chanq.StoredConfig(w.soon(), w.places[0].DB, "orders", chanq.Config{})
-	require.NoError(w, err)
-	require.NoError(w, migrate(1, first.Shard.Set))
-	require.NoError(w, migrate(2, first.Shard.Set))
-	errShards(w, migrate(2, chanq.NewID()))
-	w.open(chanq.Config{})
-	alone, err := chanq.Open[string](w.soon(), w.places[0].DB, "orders", first)
-	require.NoError(w, err, "one may be looked at by itself")
-	require.Equal(w, 1, alone.Shards())
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		migrate := func(i int, set chanq.ID) error {
+			cfg := chanq.Config{Shard: chanq.ShardMark{Index: i, Count: count, Set: set}}
+			return chanq.Migrate(w.soon(), w.places[i].DB, "orders", cfg)
+		}
+		require.ErrorContains(w, migrate(1, chanq.ID{}), "Config.Shard.Set is zero")
+		require.NoError(w, migrate(0, chanq.ID{}))
+		first, err := chanq.StoredConfig(w.soon(), w.places[0].DB, "orders", chanq.Config{})
+		require.NoError(w, err)
+		require.NoError(w, migrate(1, first.Shard.Set))
+		require.NoError(w, migrate(2, first.Shard.Set))
+		errShards(w, migrate(2, chanq.NewID()))
+		w.open(chanq.Config{})
+		alone, err := chanq.Open[string](w.soon(), w.places[0].DB, "orders", first)
+		require.NoError(w, err, "one may be looked at by itself")
+		require.Equal(w, 1, alone.Shards())
+	})
 }
 
 func TestWhatIsWrongWithAListIsSaidAtOnce(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite)
-	list := w.shards()
-	list[0].Name, list[1].Name = "a\n", "a\n"
-	err := chanq.MigrateShards(w.soon(), list, "orders", chanq.Config{Schema: "s", Shard: chanq.ShardMark{Count: 2}})
-	for _, words := range []string{"control characters", "two shards have it", "Config.Schema", "Config.Shard"} {
-		require.ErrorContains(w, err, words)
-	}
-	require.ErrorContains(w, chanq.MigrateShards(w.soon(), nil, "orders", chanq.Config{}), "0 shards")
-	_, err = chanq.OpenShards[string](w.soon(), []chanq.Shard{{}}, "orders", chanq.Config{})
-	require.ErrorContains(w, err, "db is nil")
-	err = chanq.Migrate(w.soon(), list[0].DB, "orders", chanq.Config{Shard: chanq.ShardMark{Index: 2, Count: 2}})
-	require.ErrorContains(w, err, "Config.Shard.Index is 2")
-	err = chanq.Migrate(w.soon(), list[0].DB, "orders", chanq.Config{Shard: chanq.ShardMark{Index: 1}})
-	require.ErrorContains(w, err, "Config.Shard.Count is 0")
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite)
+		list := w.shards()
+		list[0].Name, list[1].Name = "a\n", "a\n"
+		err := chanq.MigrateShards(w.soon(), list, "orders", chanq.Config{Schema: "s", Shard: chanq.ShardMark{Count: 2}})
+		for _, words := range []string{"control characters", "two shards have it", "Config.Schema", "Config.Shard"} {
+			require.ErrorContains(w, err, words)
+		}
+		require.ErrorContains(w, chanq.MigrateShards(w.soon(), nil, "orders", chanq.Config{}), "0 shards")
+		_, err = chanq.OpenShards[string](w.soon(), []chanq.Shard{{}}, "orders", chanq.Config{})
+		require.ErrorContains(w, err, "db is nil")
+		err = chanq.Migrate(w.soon(), list[0].DB, "orders", chanq.Config{Shard: chanq.ShardMark{Index: 2, Count: 2}})
+		require.ErrorContains(w, err, "Config.Shard.Index is 2")
+		err = chanq.Migrate(w.soon(), list[0].DB, "orders", chanq.Config{Shard: chanq.ShardMark{Index: 1}})
+		require.ErrorContains(w, err, "Config.Shard.Count is 0")
+	})
 }

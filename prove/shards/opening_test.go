@@ -52,32 +52,34 @@ func keyed(q *chanq.Queue[string], cfg chanq.Config, shard, n int) []chanq.Messa
 // TestAPlaceThatWasAwayIsRefusedWhenItIsAnother: what Open would have said is said before the
 // first statement.
 func TestAPlaceThatWasAwayIsRefusedWhenItIsAnother(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	w.queue(chanq.Config{})
-	other := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	there := other.queue(chanq.Config{})
-	testdb.Send(w, there, of(there, 1, 3, "foreign")...)
-	list := w.shards()
-	list[1].DB = other.places[1].DB
-	other.gone(1)
-	q, err := chanq.OpenShards[string](w.soon(), list, "orders", chanq.Config{})
-	require.NoError(w, err)
-	other.Heal()
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	_, err = p.Send(w.soon(), of(q, 1, 1, "own")[0])
-	errShards(w, err)
-	_, err = q.Shard(1).Stats(w.soon())
-	errShards(w, err)
-	tx, err := list[1].DB.BeginTx(w.soon(), nil)
-	require.NoError(w, err)
-	_, err = q.Shard(1).SendTx(w.soon(), tx, chanq.Message[string]{Body: "a"})
-	errShards(w, err)
-	require.NoError(w, tx.Rollback())
-	c := testdb.Start(w, q, quick)
-	testdb.Receive(w, c.Done(), "the end")
-	errShards(w, c.Err())
-	require.Equal(w, chanq.Stats{Ready: 3}, testdb.Counted(w, there), "nothing of it was touched")
-	require.Empty(w, members(w, there))
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		w.queue(chanq.Config{})
+		other := newWorld(t, sqlite, sqlite, sqlite)
+		there := other.queue(chanq.Config{})
+		testdb.Send(w, there, of(there, 1, 3, "foreign")...)
+		list := w.shards()
+		list[1].DB = other.places[1].DB
+		other.gone(1)
+		q, err := chanq.OpenShards[string](w.soon(), list, "orders", chanq.Config{})
+		require.NoError(w, err)
+		other.Heal()
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		_, err = p.Send(w.soon(), of(q, 1, 1, "own")[0])
+		errShards(w, err)
+		_, err = q.Shard(1).Stats(w.soon())
+		errShards(w, err)
+		tx, err := list[1].DB.BeginTx(w.soon(), nil)
+		require.NoError(w, err)
+		_, err = q.Shard(1).SendTx(w.soon(), tx, chanq.Message[string]{Body: "a"})
+		errShards(w, err)
+		require.NoError(w, tx.Rollback())
+		c := testdb.Start(w, q, quick)
+		testdb.Receive(w, c.Done(), "the end")
+		errShards(w, c.Err())
+		require.Equal(w, chanq.Stats{Ready: 3}, testdb.Counted(w, there), "nothing of it was touched")
+		require.Empty(w, members(w, there))
+	})
 }
 
 func members(w *world, q *chanq.Queue[string]) []chanq.Member {
@@ -87,25 +89,29 @@ func members(w *world, q *chanq.Queue[string]) []chanq.Member {
 }
 
 func TestNothingOpensWhereNoPlaceAnswers(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	w.queue(chanq.Config{})
-	for i := range count {
-		w.gone(i)
-	}
-	_, err := chanq.OpenShards[string](w.soon(), w.shards(), "orders", chanq.Config{})
-	require.Error(w, err)
-	for _, place := range []string{"place0", "place1", "place2"} {
-		require.ErrorContains(w, err, place)
-	}
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		w.queue(chanq.Config{})
+		for i := range count {
+			w.gone(i)
+		}
+		_, err := chanq.OpenShards[string](w.soon(), w.shards(), "orders", chanq.Config{})
+		require.Error(w, err)
+		for _, place := range []string{"place0", "place1", "place2"} {
+			require.ErrorContains(w, err, place)
+		}
+	})
 }
 
 func TestACallerWhoDoesNotWaitIsTold(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	w.queue(chanq.Config{})
-	w.silent(2)
-	ctx, cancel := context.WithTimeout(w.soon(), 100*time.Millisecond)
-	defer cancel()
-	_, err := chanq.OpenShards[string](ctx, w.shards(), "orders", chanq.Config{})
-	require.ErrorContains(w, err, "place2")
-	require.ErrorIs(w, err, context.DeadlineExceeded)
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		w.queue(chanq.Config{})
+		w.silent(2)
+		ctx, cancel := context.WithTimeout(w.soon(), 100*time.Millisecond)
+		defer cancel()
+		_, err := chanq.OpenShards[string](ctx, w.shards(), "orders", chanq.Config{})
+		require.ErrorContains(w, err, "place2")
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+	})
 }

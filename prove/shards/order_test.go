@@ -80,41 +80,45 @@ func TestKeysKeepTheirOrderOverShards(t *testing.T) {
 // TestASlotIsGivenAwayThoughItsLeasesWaitForAReader: they are on the channel that all shards
 // share, which nobody reads.
 func TestASlotIsGivenAwayThoughItsLeasesWaitForAReader(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite)
-	q := w.queue(ordered)
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	for i := range 200 {
-		testdb.SendBy(w, p, chanq.Message[string]{Key: fmt.Sprint(i), Body: "a"})
-	}
-	first := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollMax: 50 * time.Millisecond})
-	testdb.Eventually(w, "it has all slots, and the channel is full", func() bool {
-		return first.Stats().Slots == 2*ordered.Slots && len(first.C()) == cap(first.C())
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite)
+		q := w.queue(ordered)
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		for i := range 200 {
+			testdb.SendBy(w, p, chanq.Message[string]{Key: fmt.Sprint(i), Body: "a"})
+		}
+		first := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollMax: 50 * time.Millisecond})
+		testdb.Eventually(w, "it has all slots, and the channel is full", func() bool {
+			return first.Stats().Slots == 2*ordered.Slots && len(first.C()) == cap(first.C())
+		})
+		second := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollMax: 50 * time.Millisecond})
+		testdb.Eventually(w, "half of them change hands", func() bool { return second.Stats().Slots == ordered.Slots })
+		require.Equal(w, ordered.Slots, first.Stats().Slots)
 	})
-	second := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute, PollMax: 50 * time.Millisecond})
-	testdb.Eventually(w, "half of them change hands", func() bool { return second.Stats().Slots == ordered.Slots })
-	require.Equal(w, ordered.Slots, first.Stats().Slots)
 }
 
 func TestEachShardHasKeysInAllItsSlots(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite)
-	q := w.queue(ordered)
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	var ms []chanq.Message[string]
-	for i := range 400 {
-		ms = append(ms, chanq.Message[string]{Key: fmt.Sprint("customer-", i), Body: "a"})
-	}
-	testdb.SendBy(w, p, ms...)
-	slots, err := q.Slots(w.soon())
-	require.NoError(w, err)
-	require.Len(w, slots, 2*ordered.Slots)
-	for _, s := range slots {
-		require.NotZero(w, s.Messages, "slot %d of shard %d", s.Slot, s.Shard)
-	}
-	entries := pages(w, q, chanq.StateReady, 60)
-	require.Len(w, entries, len(ms))
-	seen := map[chanq.ID]bool{}
-	for _, e := range entries {
-		require.False(w, seen[e.ID])
-		seen[e.ID] = true
-	}
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite)
+		q := w.queue(ordered)
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		var ms []chanq.Message[string]
+		for i := range 400 {
+			ms = append(ms, chanq.Message[string]{Key: fmt.Sprint("customer-", i), Body: "a"})
+		}
+		testdb.SendBy(w, p, ms...)
+		slots, err := q.Slots(w.soon())
+		require.NoError(w, err)
+		require.Len(w, slots, 2*ordered.Slots)
+		for _, s := range slots {
+			require.NotZero(w, s.Messages, "slot %d of shard %d", s.Slot, s.Shard)
+		}
+		entries := pages(w, q, chanq.StateReady, 60)
+		require.Len(w, entries, len(ms))
+		seen := map[chanq.ID]bool{}
+		for _, e := range entries {
+			require.False(w, seen[e.ID])
+			seen[e.ID] = true
+		}
+	})
 }

@@ -94,60 +94,66 @@ func outage(w *world, goAway func(*world, int)) {
 }
 
 func TestWhatCannotBeStoredIsToldOfAllShards(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	var told atomic.Int64
-	q := w.queue(chanq.Config{Hooks: chanq.Hooks{Sent: func(e chanq.SentEvent) {
-		require.NotEqual(w, "place2", e.Shard)
-		told.Add(int64(e.Messages))
-	}}})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	w.gone(2)
-	lost, kept := of(q, 2, 5, "lost"), of(q, 0, 5, "kept")
-	for i := range lost {
-		p.C() <- lost[i]
-		p.C() <- kept[i]
-	}
-	testdb.Eventually(w, "the others are stored, and the producer knows", func() bool { return told.Load() == 5 })
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	var unsent *chanq.UnsentError[string]
-	require.True(w, errors.As(p.Close(ctx), &unsent))
-	require.Len(w, unsent.Unsent, len(lost))
-	for i, u := range unsent.Unsent {
-		require.Equal(w, lost[i].Body, u.Message.Body)
-		require.Equal(w, "place2", opError(w, u.Err).Shard)
-	}
-	w.Heal()
-	require.NoError(w, p.Close(w.soon()))
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		var told atomic.Int64
+		q := w.queue(chanq.Config{Hooks: chanq.Hooks{Sent: func(e chanq.SentEvent) {
+			require.NotEqual(w, "place2", e.Shard)
+			told.Add(int64(e.Messages))
+		}}})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		w.gone(2)
+		lost, kept := of(q, 2, 5, "lost"), of(q, 0, 5, "kept")
+		for i := range lost {
+			p.C() <- lost[i]
+			p.C() <- kept[i]
+		}
+		testdb.Eventually(w, "the others are stored, and the producer knows", func() bool { return told.Load() == 5 })
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		var unsent *chanq.UnsentError[string]
+		require.True(w, errors.As(p.Close(ctx), &unsent))
+		require.Len(w, unsent.Unsent, len(lost))
+		for i, u := range unsent.Unsent {
+			require.Equal(w, lost[i].Body, u.Message.Body)
+			require.Equal(w, "place2", opError(w, u.Err).Shard)
+		}
+		w.Heal()
+		require.NoError(w, p.Close(w.soon()))
+	})
 }
 
 func TestOperatorsAreToldWhichShardIsAway(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	q := w.queue(chanq.Config{})
-	for i := range count {
-		testdb.Send(w, q, of(q, i, 2, "a")...)
-	}
-	w.gone(1)
-	s, err := q.Stats(w.soon())
-	require.Equal(w, "place1", opError(w, err).Shard)
-	require.Equal(w, 4, s.Ready, "what the others have is told")
-	leases, err := q.TryLease(w.soon(), 10, time.Minute)
-	require.NoError(w, err)
-	require.Len(w, leases, 4)
-	_, err = q.TryLease(w.soon(), 10, time.Minute)
-	require.Equal(w, "place1", opError(w, err).Shard)
-	n, err := q.Purge(w.soon(), chanq.StateLeased)
-	require.Equal(w, "place1", opError(w, err).Shard)
-	require.Equal(w, 4, n)
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		q := w.queue(chanq.Config{})
+		for i := range count {
+			testdb.Send(w, q, of(q, i, 2, "a")...)
+		}
+		w.gone(1)
+		s, err := q.Stats(w.soon())
+		require.Equal(w, "place1", opError(w, err).Shard)
+		require.Equal(w, 4, s.Ready, "what the others have is told")
+		leases, err := q.TryLease(w.soon(), 10, time.Minute)
+		require.NoError(w, err)
+		require.Len(w, leases, 4)
+		_, err = q.TryLease(w.soon(), 10, time.Minute)
+		require.Equal(w, "place1", opError(w, err).Shard)
+		n, err := q.Purge(w.soon(), chanq.StateLeased)
+		require.Equal(w, "place1", opError(w, err).Shard)
+		require.Equal(w, 4, n)
+	})
 }
 
 func TestAPermanentErrorOfOneShardEndsTheConsumer(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	q := w.queue(chanq.Config{})
-	c := testdb.Start(w, q, quick)
-	require.NoError(w, chanq.DropWithMessages(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
-	testdb.Receive(w, c.Done(), "the end")
-	require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
-	require.Equal(w, "place2", opError(w, c.Err()).Shard)
-	require.NoError(w, c.Shutdown(w.soon()))
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		q := w.queue(chanq.Config{})
+		c := testdb.Start(w, q, quick)
+		require.NoError(w, chanq.DropWithMessages(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
+		testdb.Receive(w, c.Done(), "the end")
+		require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
+		require.Equal(w, "place2", opError(w, c.Err()).Shard)
+		require.NoError(w, c.Shutdown(w.soon()))
+	})
 }

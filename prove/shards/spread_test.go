@@ -77,36 +77,40 @@ func TestAMessageThatIsSentAgainMeetsItself(t *testing.T) {
 }
 
 func TestIDsNameTheirShard(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
-	q := w.queue(chanq.Config{})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	for range 30 {
-		r, err := p.Send(w.soon(), chanq.Message[string]{Body: "a"})
-		require.NoError(w, err)
-		e := testdb.Get(w, q, r.ID)
-		require.Equal(w, e.Shard, q.ShardOf(chanq.Message[string]{ID: r.ID}))
-	}
-	require.Equal(w, -1, q.ShardOf(chanq.Message[string]{}), "it may go anywhere")
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		q := w.queue(chanq.Config{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		for range 30 {
+			r, err := p.Send(w.soon(), chanq.Message[string]{Body: "a"})
+			require.NoError(w, err)
+			e := testdb.Get(w, q, r.ID)
+			require.Equal(w, e.Shard, q.ShardOf(chanq.Message[string]{ID: r.ID}))
+		}
+		require.Equal(w, -1, q.ShardOf(chanq.Message[string]{}), "it may go anywhere")
+	})
 }
 
 // TestReadersTakeFromEachShardInTurn has one shard with little beside one with much. It looks at
 // the channel only while that is full.
 func TestReadersTakeFromEachShardInTurn(t *testing.T) {
-	w := newWorld(t, testdb.SQLite, testdb.SQLite)
-	q := w.queue(chanq.Config{})
-	testdb.Send(w, q, of(q, 0, 500, "much")...)
-	few := of(q, 1, 12, "few") // as many as a first claim brings
-	testdb.Send(w, q, few...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 80, LeaseFor: time.Minute}) // 20 on the channel, and 30 of each shard
-	testdb.Eventually(w, "all of the few are claimed", func() bool { return testdb.Counted(w, q.Shard(1)).Leased == len(few) })
-	found := 0
-	for range cap(c.C()) + 2*len(few) + 2 {
-		testdb.Eventually(w, "the channel is full", func() bool { return len(c.C()) == cap(c.C()) })
-		if l := <-c.C(); l.Shard == 1 {
-			found++
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite)
+		q := w.queue(chanq.Config{})
+		testdb.Send(w, q, of(q, 0, 500, "much")...)
+		few := of(q, 1, 12, "few") // as many as a first claim brings
+		testdb.Send(w, q, few...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 80, LeaseFor: time.Minute}) // 20 on the channel, and 30 of each shard
+		testdb.Eventually(w, "all of the few are claimed", func() bool { return testdb.Counted(w, q.Shard(1)).Leased == len(few) })
+		found := 0
+		for range cap(c.C()) + 2*len(few) + 2 {
+			testdb.Eventually(w, "the channel is full", func() bool { return len(c.C()) == cap(c.C()) })
+			if l := <-c.C(); l.Shard == 1 {
+				found++
+			}
 		}
-	}
-	require.Equal(w, len(few), found)
+		require.Equal(w, len(few), found)
+	})
 }
 
 func TestWhatNobodyTookGoesBackOnStop(t *testing.T) {

@@ -42,28 +42,60 @@ type world struct {
 	schemas []string
 }
 
-// onEach runs a test over three files, over places of three kinds, and over three schemas of one
-// *sql.DB, on PostgreSQL and on Citus.
+// onEach runs a test over three databases in memory, of one kind and of two; and in the long tier
+// over three files, places of three kinds, and three schemas of one *sql.DB, on PostgreSQL and on
+// Citus.
 func onEach(t *testing.T, test func(*world)) {
 	t.Parallel()
 	for _, set := range []struct {
-		name string
-		make func(*testing.T) *world
+		name   string
+		bubble bool
+		make   func(*testing.T) *world
 	}{
-		{"files", func(t *testing.T) *world { return newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite) }},
-		{"engines", func(t *testing.T) *world { return newWorld(t, testdb.StandIn, testdb.SQLite, testdb.Postgres) }},
-		{"schemas of one PostgreSQL", schemasOfPostgres},
-		{"schemas of one Citus", schemasOfCitus},
+		{"in memory", true, func(t *testing.T) *world { return newWorld(t, testdb.Memory, testdb.Memory, testdb.Memory) }},
+		{"engines in memory", true, func(t *testing.T) *world { return newWorld(t, testdb.Emulator, testdb.Memory, testdb.Emulator) }},
+		{"files", false, func(t *testing.T) *world { return newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite) }},
+		{"engines", false, func(t *testing.T) *world { return newWorld(t, testdb.StandIn, testdb.SQLite, testdb.Postgres) }},
+		{"schemas of one PostgreSQL", false, schemasOfPostgres},
+		{"schemas of one Citus", false, schemasOfCitus},
 	} {
 		t.Run(set.name, func(t *testing.T) {
 			t.Parallel()
-			test(set.make(t))
+			testdb.InBubble(t, set.bubble, func(t *testing.T) { test(set.make(t)) })
+		})
+	}
+}
+
+// onSQLite runs a test for shards that are all SQLite's.
+func onSQLite(t *testing.T, test func(*testing.T, testdb.Engine)) {
+	t.Parallel()
+	for _, e := range []testdb.Engine{testdb.Memory, testdb.SQLite} {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			e.Require(t)
+			testdb.InBubble(t, e.Bubble, func(t *testing.T) { test(t, e) })
+		})
+	}
+}
+
+// withServer runs a test for shards of which one is a server's.
+func withServer(t *testing.T, test func(t *testing.T, sqlite, server testdb.Engine)) {
+	for _, e := range []testdb.Engine{testdb.Emulator, testdb.Postgres, testdb.StandIn} {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			e.Require(t)
+			sqlite := testdb.SQLite
+			if e.Bubble {
+				sqlite = testdb.Memory
+			}
+			testdb.InBubble(t, e.Bubble, func(t *testing.T) { test(t, sqlite, e) })
 		})
 	}
 }
 
 func schemasOfPostgres(t *testing.T) *world {
 	w := &world{T: t}
+	testdb.Postgres.Require(t)
 	place := testdb.New(t, testdb.Postgres)
 	place.Open()
 	for _, schema := range []string{"first", "second", "third"} {
@@ -75,6 +107,7 @@ func schemasOfPostgres(t *testing.T) *world {
 
 func schemasOfCitus(t *testing.T) *world {
 	w := &world{T: t}
+	testdb.Citus.Require(t)
 	place := testdb.New(t, testdb.Citus)
 	place.Open()
 	for range count {
@@ -88,6 +121,7 @@ func schemasOfCitus(t *testing.T) *world {
 func newWorld(t *testing.T, engines ...testdb.Engine) *world {
 	w := &world{T: t}
 	for _, e := range engines {
+		e.Require(t)
 		place := testdb.New(t, e)
 		place.Open()
 		w.places = append(w.places, place)
