@@ -2,11 +2,9 @@ package chanqweb_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +14,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
-	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
@@ -32,11 +30,7 @@ type divided struct {
 func newDivided(t *testing.T) *divided {
 	t.Helper()
 	shop := newShop(t)
-	inner, err := embedded.Connector(filepath.Join(t.TempDir(), "west.db"))
-	require.NoError(t, err)
-	west := faultdb.New(inner)
-	db := sql.OpenDB(west)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	west, db := database(t, testdb.Memory)
 	d := &divided{shop: shop, west: west, shards: []chanq.Shard{{Name: "east", DB: shop.db}, {Name: "west", DB: db}}}
 	spread := d.queue("spread", chanq.Config{})
 	for i := range spread.Shards() {
@@ -65,57 +59,58 @@ func (d *divided) site() *site {
 // Each page shows what the shard has that answers, and names the one that does not: whichever it is,
 // whether it fails or hangs, and whether the page was open before or comes later.
 func TestEachPageShowsWhatTheOtherShardHas(t *testing.T) {
-	d := newDivided(t)
 	for _, away := range []struct {
 		name, other string
-		at          *faultdb.Connector
+		at          func(*divided) *faultdb.Connector
 		i           int
-	}{{"west", "east", d.west, 0}, {"east", "west", d.faults, 1}} {
+	}{{"west", "east", func(d *divided) *faultdb.Connector { return d.west }, 0}, {"east", "west", func(d *divided) *faultdb.Connector { return d.faults }, 1}} {
 		for how, fault := range map[string]faultdb.Fault{"fails": faultdb.Fail(errors.New("gone")), "hangs": faultdb.Hang()} {
 			for when, before := range map[string]bool{"while it is open": true, "before it comes": false} {
 				if how == "hangs" && !before {
 					continue // opening waits for five seconds, which tests of the queue see
 				}
 				t.Run(fmt.Sprintf("%s %s %s", away.name, how, when), func(t *testing.T) {
-					s := d.site()
-					s.t = t
-					if before {
-						s.see("/q/spread/")
-						s.see("/q/lined/")
-					}
-					away.at.Inject(func(faultdb.Op) faultdb.Fault { return fault })
-					defer away.at.Inject(nil)
-					for path, shows := range map[string]string{
-						"/":                                      `>spread</a>`,
-						"/q/spread/":                             "Ready",
-						"/q/spread/messages?state=ready":         `<td data-label="Shard">` + away.other + `</td>`,
-						"/q/spread/messages?state=dead":          "no stock in " + away.other,
-						"/q/spread/failures":                     "no stock in " + away.other,
-						"/q/spread/members":                      "<h1>Members</h1>",
-						"/q/spread/m/" + d.dead[away.i].String(): "no stock in " + away.other,
-						"/q/lined/":                              "Ready",
-						"/q/lined/slots":                         `<td data-label="Shard">` + away.other + `</td>`,
-						"/q/lined/messages?state=ready":          `<td data-label="Shard">` + away.other + `</td>`,
-					} {
-						if how == "hangs" && !slices.Contains([]string{"/", "/q/spread/", "/q/spread/failures"}, path) {
-							continue // each is waited for
+					bubble(t, func(t *testing.T) {
+						d := newDivided(t)
+						s, at := d.site(), away.at(d)
+						if before {
+							s.see("/q/spread/")
+							s.see("/q/lined/")
 						}
-						notice := "Shard " + away.name + " does not answer"
-						if strings.Contains(path, "/m/") { // that one is found, and nothing of it missing
-							notice = ""
+						at.Inject(func(faultdb.Op) faultdb.Fault { return fault })
+						defer at.Inject(nil)
+						for path, shows := range map[string]string{
+							"/":                                      `>spread</a>`,
+							"/q/spread/":                             "Ready",
+							"/q/spread/messages?state=ready":         `<td data-label="Shard">` + away.other + `</td>`,
+							"/q/spread/messages?state=dead":          "no stock in " + away.other,
+							"/q/spread/failures":                     "no stock in " + away.other,
+							"/q/spread/members":                      "<h1>Members</h1>",
+							"/q/spread/m/" + d.dead[away.i].String(): "no stock in " + away.other,
+							"/q/lined/":                              "Ready",
+							"/q/lined/slots":                         `<td data-label="Shard">` + away.other + `</td>`,
+							"/q/lined/messages?state=ready":          `<td data-label="Shard">` + away.other + `</td>`,
+						} {
+							if how == "hangs" && !slices.Contains([]string{"/", "/q/spread/", "/q/spread/failures"}, path) {
+								continue // each is waited for
+							}
+							notice := "Shard " + away.name + " does not answer"
+							if strings.Contains(path, "/m/") { // that one is found, and nothing of it missing
+								notice = ""
+							}
+							var text string
+							require.Eventually(t, func() bool { // figures may be a second old
+								text = s.see(path)
+								return strings.Contains(text, notice)
+							}, patience, tick, path)
+							main := strings.Index(text, "<main")
+							require.Contains(t, text[main:], shows, path)
 						}
-						var text string
-						require.Eventually(t, func() bool { // figures may be a second old
-							text = s.see(path)
-							return strings.Contains(text, notice)
-						}, patience, tick, path)
-						at := strings.Index(text, "<main")
-						require.Contains(t, text[at:], shows, path)
-					}
-					r := s.get("/q/spread/m/" + d.dead[1-away.i].String())
-					require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
-					require.Contains(t, r.text, "Not all shards answer")
-					require.NotContains(t, s.log.String(), "panic")
+						r := s.get("/q/spread/m/" + d.dead[1-away.i].String())
+						require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
+						require.Contains(t, r.text, "Not all shards answer")
+						require.NotContains(t, s.log.String(), "panic")
+					})
 				})
 			}
 		}
@@ -123,58 +118,64 @@ func TestEachPageShowsWhatTheOtherShardHas(t *testing.T) {
 }
 
 func TestAllShardsAwayIsNoEmptyQueue(t *testing.T) {
-	d := newDivided(t)
-	s := d.site()
-	s.see("/q/spread/")
-	for _, at := range []*faultdb.Connector{d.west, d.faults} {
-		at.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(errors.New("gone")) })
-		defer at.Inject(nil)
-	}
-	for _, path := range []string{"/", "/q/spread/", "/q/spread/failures", "/q/spread/members", "/q/lined/slots"} {
-		require.Equal(t, http.StatusServiceUnavailable, s.get(path).StatusCode, path)
-	}
+	bubble(t, func(t *testing.T) {
+		d := newDivided(t)
+		s := d.site()
+		s.see("/q/spread/")
+		for _, at := range []*faultdb.Connector{d.west, d.faults} {
+			at.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(errors.New("gone")) })
+			defer at.Inject(nil)
+		}
+		for _, path := range []string{"/", "/q/spread/", "/q/spread/failures", "/q/spread/members", "/q/lined/slots"} {
+			require.Equal(t, http.StatusServiceUnavailable, s.get(path).StatusCode, path)
+		}
+	})
 }
 
 // Who follows the figures sees a shard go, and come back.
 func TestWhoFollowsSeesAShardGoAndComeBack(t *testing.T) {
-	d := newDivided(t)
-	for _, path := range []string{"/live", "/q/spread/live?span=hour"} {
-		next, end := d.site().follow(path)
-		const notice = "Shard west does not answer"
-		tag := notice
-		require.NotContains(t, next(), notice)
-		d.west.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(errors.New("gone")) })
-		for !strings.Contains(next(), tag) { // or the test runs out of its time
+	bubble(t, func(t *testing.T) {
+		d := newDivided(t)
+		for _, path := range []string{"/live", "/q/spread/live?span=hour"} {
+			next, end := d.site().follow(path)
+			const notice = "Shard west does not answer"
+			tag := notice
+			require.NotContains(t, next(), notice)
+			d.west.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(errors.New("gone")) })
+			for !strings.Contains(next(), tag) { // or the test runs out of its time
+			}
+			d.west.Inject(nil)
+			for strings.Contains(next(), tag) {
+			}
+			end()
 		}
-		d.west.Inject(nil)
-		for strings.Contains(next(), tag) {
-		}
-		end()
-	}
+	})
 }
 
 // What is done while a shard is away is done where it can be, and the page says that it is not all.
 func TestAChangeIsMadeInTheShardsThatAnswer(t *testing.T) {
-	d := newDivided(t)
-	s := d.site()
-	token := s.token("/q/spread/")
-	key := causeKey(t, s.see("/q/spread/failures"), "no stock in east")
-	for _, fault := range []faultdb.Fault{faultdb.Hang(), faultdb.Fail(errors.New("gone"))} {
-		d.west.Inject(func(faultdb.Op) faultdb.Fault { return fault })
-		began := time.Now()
-		r := s.post("spread", "do", "pause", "token", token)
+	bubble(t, func(t *testing.T) {
+		d := newDivided(t)
+		s := d.site()
+		token := s.token("/q/spread/")
+		key := causeKey(t, s.see("/q/spread/failures"), "no stock in east")
+		for _, fault := range []faultdb.Fault{faultdb.Hang(), faultdb.Fail(errors.New("gone"))} {
+			d.west.Inject(func(faultdb.Op) faultdb.Fault { return fault })
+			began := time.Now()
+			r := s.post("spread", "do", "pause", "token", token)
+			require.Equal(t, http.StatusOK, r.StatusCode)
+			require.Contains(t, r.text, "Not all shards have answered: do it once more")
+			require.Less(t, time.Since(began), 40*time.Second, "a change of all messages of a cause may take a minute")
+		}
+		r := s.post("spread", "do", "redrive", "cause", key, "back", "failures", "token", token)
 		require.Equal(t, http.StatusOK, r.StatusCode)
-		require.Contains(t, r.text, "Not all shards have answered: do it once more")
-		require.Less(t, time.Since(began), 40*time.Second, "a change of all messages of a cause may take a minute")
-	}
-	r := s.post("spread", "do", "redrive", "cause", key, "back", "failures", "token", token)
-	require.Equal(t, http.StatusOK, r.StatusCode)
-	require.Contains(t, r.text, "One message is ready again, with no attempts counted. Not all shards have answered")
-	d.west.Inject(nil)
-	r = s.post("spread", "do", "resume", "token", token)
-	require.NotContains(t, r.text, "Not all shards")
-	q := d.queue("spread", chanq.Config{})
-	require.Eventually(t, func() bool { return d.stats(q).Dead == 1 && !d.stats(q).Paused }, patience, tick)
+		require.Contains(t, r.text, "One message is ready again, with no attempts counted. Not all shards have answered")
+		d.west.Inject(nil)
+		r = s.post("spread", "do", "resume", "token", token)
+		require.NotContains(t, r.text, "Not all shards")
+		q := d.queue("spread", chanq.Config{})
+		require.Eventually(t, func() bool { return d.stats(q).Dead == 1 && !d.stats(q).Paused }, patience, tick)
+	})
 }
 
 // fixed is a history that ends.
@@ -199,39 +200,43 @@ func (f fixed) History(_ context.Context, _ string, since time.Time, _ time.Dura
 
 // Rates are of just now, or it is said since when there are none.
 func TestRatesThatAreOldAreNotShownAsThoseOfNow(t *testing.T) {
-	shop := newShop(t)
-	end := time.Now()
-	shown := func(until time.Time, path string) string {
-		return shop.open(everything, func(c *chanqweb.Config) { c.History = samplesUntil(until) }).see(path)
-	}
-	fresh := shown(end, "/")
-	require.Contains(t, fresh, "333")
-	require.Contains(t, fresh, "222")
-	require.NotContains(t, fresh, "nothing since")
-	old := shown(end.Add(-17*time.Minute), "/")
-	require.NotContains(t, old, "333")
-	require.NotContains(t, old, "222")
-	require.Contains(t, old, "nothing since "+end.Add(-17*time.Minute).UTC().Format("15:04 UTC"))
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		end := time.Now()
+		shown := func(until time.Time, path string) string {
+			return shop.open(everything, func(c *chanqweb.Config) { c.History = samplesUntil(until) }).see(path)
+		}
+		fresh := shown(end, "/")
+		require.Contains(t, fresh, "333")
+		require.Contains(t, fresh, "222")
+		require.NotContains(t, fresh, "nothing since")
+		old := shown(end.Add(-17*time.Minute), "/")
+		require.NotContains(t, old, "333")
+		require.NotContains(t, old, "222")
+		require.Contains(t, old, "nothing since "+end.Add(-17*time.Minute).UTC().Format("15:04 UTC"))
 
-	require.NotContains(t, shown(end, "/q/mail/?span=day"), "The charts end before now")
-	old = shown(end.Add(-17*time.Minute), "/q/mail/?span=day")
-	require.Contains(t, old, "The charts end before now, nothing since")
-	require.Contains(t, old, `ready <b>–</b>`, "what was is no figure of now")
+		require.NotContains(t, shown(end, "/q/mail/?span=day"), "The charts end before now")
+		old = shown(end.Add(-17*time.Minute), "/q/mail/?span=day")
+		require.Contains(t, old, "The charts end before now, nothing since")
+		require.Contains(t, old, `ready <b>–</b>`, "what was is no figure of now")
+	})
 }
 
 // Figures that are asked for seldom, since they take long, say of when they are.
 func TestFiguresThatAreOldSaySo(t *testing.T) {
-	shop := newShop(t)
-	s := shop.open(everything)
-	shop.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
-		if strings.Contains(op.Text, "ready") {
-			time.Sleep(500 * time.Millisecond) // a database that is slow: they are asked for again after ten seconds
-		}
-		return f
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		s := shop.open(everything)
+		shop.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+			if strings.Contains(op.Text, "ready") {
+				time.Sleep(500 * time.Millisecond) // a database that is slow: they are asked for again after ten seconds
+			}
+			return f
+		})
+		defer shop.faults.Inject(nil)
+		require.NotContains(t, s.see("/"), "figures of")
+		require.Eventually(t, func() bool {
+			return strings.Contains(s.see("/"), "figures of") && strings.Contains(s.see("/q/mail/"), "These figures are of")
+		}, patience, tick)
 	})
-	defer shop.faults.Inject(nil)
-	require.NotContains(t, s.see("/"), "figures of")
-	require.Eventually(t, func() bool {
-		return strings.Contains(s.see("/"), "figures of") && strings.Contains(s.see("/q/mail/"), "These figures are of")
-	}, patience, tick)
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
@@ -144,7 +145,7 @@ type look struct {
 // The pages at both widths, light and dark, for who may change things and who may not: each can be
 // read, says what it is for, and does what the policy allows.
 func TestPagesInABrowser(t *testing.T) {
-	shop := newShop(t)
+	shop := newShopOn(t, testdb.SQLite)
 	shop.fill()
 	with := func(c *chanqweb.Config) { c.History = waves{} }
 	may, mayNot := shop.open(everything, with), shop.open(chanqweb.Rights{}, with)
@@ -187,7 +188,7 @@ func TestPagesInABrowser(t *testing.T) {
 
 // A database that is slow, or away, and the question before something is deleted.
 func TestTroubleInABrowser(t *testing.T) {
-	shop := newShop(t)
+	shop := newShopOn(t, testdb.SQLite)
 	ids := shop.kill(shop.mail, "x", nil, fmt.Errorf("no"))
 	s := shop.open(everything, func(c *chanqweb.Config) {
 		c.History, c.Timeout = samplesUntil(time.Now().Add(-17*time.Minute)), patience
@@ -232,7 +233,7 @@ func TestTroubleInABrowser(t *testing.T) {
 }
 
 func TestAnOperatorRedrivesAGroupInABrowser(t *testing.T) {
-	shop := newShop(t)
+	shop := newShopOn(t, testdb.SQLite)
 	shop.kill(shop.mail, "x", nil, fmt.Errorf("user 1 is unknown"), fmt.Errorf("user 2 is unknown"), fmt.Errorf("disk full"))
 	s := shop.open(everything)
 	b := newBrowser(t)
@@ -250,7 +251,7 @@ func TestAnOperatorRedrivesAGroupInABrowser(t *testing.T) {
 }
 
 func TestAPageFollowsTheFiguresAndObeysKeysInABrowser(t *testing.T) {
-	shop := newShop(t)
+	shop := newShopOn(t, testdb.SQLite)
 	shop.queue("reports", chanq.Config{})
 	s := shop.open(chanqweb.Rights{})
 	b := newBrowser(t)
@@ -288,7 +289,7 @@ func TestAPageFollowsTheFiguresAndObeysKeysInABrowser(t *testing.T) {
 
 // What would run in a careless page runs in none.
 func TestTextsOfIllWillRunNothingInABrowser(t *testing.T) {
-	shop := newShop(t)
+	shop := newShopOn(t, testdb.SQLite)
 	var causes []error
 	for _, evil := range evils {
 		causes = append(causes, fmt.Errorf("%s", evil))

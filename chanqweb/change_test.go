@@ -22,122 +22,132 @@ func (s *shop) stats(q *chanq.Queue[[]byte]) chanq.Stats {
 }
 
 func TestWhoMayNotChangeAnythingHasNoFormAndNoSuccess(t *testing.T) {
-	shop := newShop(t)
-	ids := shop.kill(shop.mail, "x", nil, fmt.Errorf("no"))
-	s := shop.open(chanqweb.Rights{User: "eve", Bodies: true})
-	for at, text := range s.crawl() {
-		require.NotContains(t, text, `method="post"`, at)
-	}
-	token := shop.open(everything).token("/q/mail/")
-	for do := range map[string]bool{"pause": true, "redrive": true, "purge": true, "cancel": true} {
-		r := s.post("mail", "do", do, "id", ids[0].String(), "sure", "yes", "token", token)
-		require.Equal(t, http.StatusForbidden, r.StatusCode, do)
-	}
-	stats := shop.stats(shop.mail)
-	require.Equal(t, 1, stats.Dead)
-	require.False(t, stats.Paused)
-	require.Equal(t, 4, strings.Count(s.log.String(), "a change was refused"))
-	require.Contains(t, s.log.String(), "user=eve")
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		ids := shop.kill(shop.mail, "x", nil, fmt.Errorf("no"))
+		s := shop.open(chanqweb.Rights{User: "eve", Bodies: true})
+		for at, text := range s.crawl() {
+			require.NotContains(t, text, `method="post"`, at)
+		}
+		token := shop.open(everything).token("/q/mail/")
+		for do := range map[string]bool{"pause": true, "redrive": true, "purge": true, "cancel": true} {
+			r := s.post("mail", "do", do, "id", ids[0].String(), "sure", "yes", "token", token)
+			require.Equal(t, http.StatusForbidden, r.StatusCode, do)
+		}
+		stats := shop.stats(shop.mail)
+		require.Equal(t, 1, stats.Dead)
+		require.False(t, stats.Paused)
+		require.Equal(t, 4, strings.Count(s.log.String(), "a change was refused"))
+		require.Contains(t, s.log.String(), "user=eve")
+	})
 }
 
 // The form is genuine, and whoever has it may not change anything any more.
 func TestARightThatWasTakenAwayIsGone(t *testing.T) {
-	shop := newShop(t)
-	var gone atomic.Bool
-	s := shop.open(everything, func(c *chanqweb.Config) {
-		c.Rights = func(*http.Request) chanqweb.Rights { return chanqweb.Rights{User: "ada", Change: !gone.Load()} }
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		var gone atomic.Bool
+		s := shop.open(everything, func(c *chanqweb.Config) {
+			c.Rights = func(*http.Request) chanqweb.Rights { return chanqweb.Rights{User: "ada", Change: !gone.Load()} }
+		})
+		token := s.token("/q/mail/")
+		gone.Store(true)
+		require.Equal(t, http.StatusForbidden, s.post("mail", "do", "pause", "token", token).StatusCode)
+		require.False(t, shop.stats(shop.mail).Paused)
 	})
-	token := s.token("/q/mail/")
-	gone.Store(true)
-	require.Equal(t, http.StatusForbidden, s.post("mail", "do", "pause", "token", token).StatusCode)
-	require.False(t, shop.stats(shop.mail).Paused)
 }
 
 func TestAFormOfAnotherSiteChangesNothing(t *testing.T) {
-	shop := newShop(t)
-	s := shop.open(everything)
-	token := s.token("/q/mail/")
-	refused := func(why string, r reply) {
-		t.Helper()
-		require.Equal(t, http.StatusForbidden, r.StatusCode, why)
-		require.False(t, shop.stats(shop.mail).Paused, why)
-	}
-	refused("no token", s.post("mail", "do", "pause"))
-	refused("an invented token", s.post("mail", "do", "pause", "token", strings.Repeat("0", len(token))))
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		s := shop.open(everything)
+		token := s.token("/q/mail/")
+		refused := func(why string, r reply) {
+			t.Helper()
+			require.Equal(t, http.StatusForbidden, r.StatusCode, why)
+			require.False(t, shop.stats(shop.mail).Paused, why)
+		}
+		refused("no token", s.post("mail", "do", "pause"))
+		refused("an invented token", s.post("mail", "do", "pause", "token", strings.Repeat("0", len(token))))
 
-	other := shop.open(everything)
-	refused("another visitor's", other.post("mail", "do", "pause", "token", token))
-	other.token("/q/mail/") // now it has a cookie
-	refused("that of another cookie", other.post("mail", "do", "pause", "token", token))
+		other := shop.open(everything)
+		refused("another visitor's", other.post("mail", "do", "pause", "token", token))
+		other.token("/q/mail/") // now it has a cookie
+		refused("that of another cookie", other.post("mail", "do", "pause", "token", token))
 
-	secret := func(c *chanqweb.Config) { c.Secret = []byte(strings.Repeat("k", 32)) }
-	ada, bob := shop.open(everything, secret), shop.open(chanqweb.Rights{User: "bob", Change: true}, secret)
-	adas := ada.token("/q/mail/")
-	bob.client.Jar.SetCookies(&url.URL{Scheme: "http", Host: "127.0.0.1"}, ada.client.Jar.Cookies(&url.URL{Scheme: "http", Host: "127.0.0.1"}))
-	refused("that of another user, with the cookie", bob.post("mail", "do", "pause", "token", adas))
+		secret := func(c *chanqweb.Config) { c.Secret = []byte(strings.Repeat("k", 32)) }
+		ada, bob := shop.open(everything, secret), shop.open(chanqweb.Rights{User: "bob", Change: true}, secret)
+		adas := ada.token("/q/mail/")
+		bob.client.Jar.SetCookies(&url.URL{Scheme: "http", Host: "127.0.0.1"}, ada.client.Jar.Cookies(&url.URL{Scheme: "http", Host: "127.0.0.1"}))
+		refused("that of another user, with the cookie", bob.post("mail", "do", "pause", "token", adas))
 
-	form := url.Values{"do": {"pause"}, "token": {token}}.Encode()
-	for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/q/mail/change", strings.NewReader(form))
+		form := url.Values{"do": {"pause"}, "token": {token}}.Encode()
+		for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/q/mail/change", strings.NewReader(form))
+			require.NoError(t, err)
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set(header, value)
+			refused(header, s.do(r))
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/q/mail/change?"+form, strings.NewReader(""))
 		require.NoError(t, err)
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		r.Header.Set(header, value)
-		refused(header, s.do(r))
-	}
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/q/mail/change?"+form, strings.NewReader(""))
-	require.NoError(t, err)
-	refused("in the address", s.do(r))
+		refused("in the address", s.do(r))
 
-	require.Equal(t, http.StatusOK, s.post("mail", "do", "pause", "token", token).StatusCode)
-	require.True(t, shop.stats(shop.mail).Paused, "the page's own form")
+		require.Equal(t, http.StatusOK, s.post("mail", "do", "pause", "token", token).StatusCode)
+		require.True(t, shop.stats(shop.mail).Paused, "the page's own form")
+	})
 }
 
 func TestTheCookieOfFormsIsForThePageAlone(t *testing.T) {
-	s := newShop(t).open(everything)
-	cookies := s.get("/q/mail/").Cookies()
-	require.Len(t, cookies, 1)
-	require.True(t, cookies[0].HttpOnly)
-	require.Equal(t, http.SameSiteStrictMode, cookies[0].SameSite)
-	require.Empty(t, s.get("/q/mail/").Cookies(), "it is kept")
+	bubble(t, func(t *testing.T) {
+		s := newShop(t).open(everything)
+		cookies := s.get("/q/mail/").Cookies()
+		require.Len(t, cookies, 1)
+		require.True(t, cookies[0].HttpOnly)
+		require.Equal(t, http.SameSiteStrictMode, cookies[0].SameSite)
+		require.Empty(t, s.get("/q/mail/").Cookies(), "it is kept")
+	})
 }
 
 func TestChangesAreMadeAndLogged(t *testing.T) {
-	shop := newShop(t)
-	dead := shop.kill(shop.mail, "x", nil, fmt.Errorf("user 1 is unknown"), fmt.Errorf("user 2 is unknown"), fmt.Errorf("disk full"), fmt.Errorf("disk full"))
-	ready := shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("y")})[0]
-	s := shop.open(everything)
-	token := s.token("/q/mail/")
-	did := func(says string, fields ...string) {
-		t.Helper()
-		r := s.post("mail", append(fields, "token", token)...)
-		require.Equal(t, http.StatusOK, r.StatusCode, r.text)
-		require.Contains(t, r.text, says)
-	}
-	did("The queue is paused", "do", "pause")
-	require.True(t, shop.stats(shop.mail).Paused)
-	did("The queue goes on", "do", "resume")
-	require.False(t, shop.stats(shop.mail).Paused)
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		dead := shop.kill(shop.mail, "x", nil, fmt.Errorf("user 1 is unknown"), fmt.Errorf("user 2 is unknown"), fmt.Errorf("disk full"), fmt.Errorf("disk full"))
+		ready := shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("y")})[0]
+		s := shop.open(everything)
+		token := s.token("/q/mail/")
+		did := func(says string, fields ...string) {
+			t.Helper()
+			r := s.post("mail", append(fields, "token", token)...)
+			require.Equal(t, http.StatusOK, r.StatusCode, r.text)
+			require.Contains(t, r.text, says)
+		}
+		did("The queue is paused", "do", "pause")
+		require.True(t, shop.stats(shop.mail).Paused)
+		did("The queue goes on", "do", "resume")
+		require.False(t, shop.stats(shop.mail).Paused)
 
-	did("One message is ready again", "do", "redrive", "id", dead[3].String(), "back", "dead")
-	require.Equal(t, 3, shop.stats(shop.mail).Dead)
-	did("No message was changed", "do", "redrive", "id", dead[3].String(), "back", "dead")
+		did("One message is ready again", "do", "redrive", "id", dead[3].String(), "back", "dead")
+		require.Equal(t, 3, shop.stats(shop.mail).Dead)
+		did("No message was changed", "do", "redrive", "id", dead[3].String(), "back", "dead")
 
-	key := causeKey(t, s.see("/q/mail/failures"), "user … is unknown")
-	did("2 messages are ready again", "do", "redrive", "cause", key, "back", "failures")
-	require.Equal(t, 1, shop.stats(shop.mail).Dead)
+		key := causeKey(t, s.see("/q/mail/failures"), "user … is unknown")
+		did("2 messages are ready again", "do", "redrive", "cause", key, "back", "failures")
+		require.Equal(t, 1, shop.stats(shop.mail).Dead)
 
-	did("Are you sure?", "do", "purge", "id", dead[2].String(), "back", "dead")
-	require.Equal(t, 1, shop.stats(shop.mail).Dead, "it asks before")
-	did("One message is purged", "do", "purge", "id", dead[2].String(), "back", "dead", "sure", "yes")
-	require.Zero(t, shop.stats(shop.mail).Dead)
+		did("Are you sure?", "do", "purge", "id", dead[2].String(), "back", "dead")
+		require.Equal(t, 1, shop.stats(shop.mail).Dead, "it asks before")
+		did("One message is purged", "do", "purge", "id", dead[2].String(), "back", "dead", "sure", "yes")
+		require.Zero(t, shop.stats(shop.mail).Dead)
 
-	did("Are you sure?", "do", "cancel", "id", ready.String(), "back", "ready")
-	did("One message is cancelled", "do", "cancel", "id", ready.String(), "back", "ready", "sure", "yes")
-	require.Equal(t, 3, shop.stats(shop.mail).Ready, "those that were dead")
+		did("Are you sure?", "do", "cancel", "id", ready.String(), "back", "ready")
+		did("One message is cancelled", "do", "cancel", "id", ready.String(), "back", "ready", "sure", "yes")
+		require.Equal(t, 3, shop.stats(shop.mail).Ready, "those that were dead")
 
-	for _, said := range []string{"do=pause", "do=resume", "do=redrive", "cause=" + key, "changed=2", "do=purge", "do=cancel", "user=ada"} {
-		require.Contains(t, s.log.String(), said)
-	}
+		for _, said := range []string{"do=pause", "do=resume", "do=redrive", "cause=" + key, "changed=2", "do=purge", "do=cancel", "user=ada"} {
+			require.Contains(t, s.log.String(), said)
+		}
+	})
 }
 
 // causeKey is what a form says for a cause.
@@ -150,42 +160,48 @@ func causeKey(t *testing.T, page, cause string) string {
 }
 
 func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
-	shop := newShop(t)
-	s := shop.open(everything)
-	token := s.token("/q/mail/")
-	many := []string{"do", "redrive", "token", token}
-	for range 1001 {
-		many = append(many, "id", chanq.NewID().String())
-	}
-	for _, fields := range [][]string{
-		{"do", "drop"}, {"do", ""}, {"do", "redrive"}, {"do", "redrive", "id", "odd"}, {"do", "cancel", "sure", "yes"}, {"do", "redrive", "cause", "odd"}, many,
-	} {
-		r := s.post("mail", append(fields, "token", token)...)
-		require.Equal(t, http.StatusBadRequest, r.StatusCode, fields[:2])
-	}
-	require.Equal(t, http.StatusNotFound, s.post("nothing", "do", "pause", "token", token).StatusCode)
-	r := s.post("mail", "do", "pause", "token", token, "id", strings.Repeat("x", 300<<10))
-	require.Equal(t, http.StatusBadRequest, r.StatusCode, "it is too long")
-	require.False(t, shop.stats(shop.mail).Paused)
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		s := shop.open(everything)
+		token := s.token("/q/mail/")
+		many := []string{"do", "redrive", "token", token}
+		for range 1001 {
+			many = append(many, "id", chanq.NewID().String())
+		}
+		for _, fields := range [][]string{
+			{"do", "drop"}, {"do", ""}, {"do", "redrive"}, {"do", "redrive", "id", "odd"}, {"do", "cancel", "sure", "yes"}, {"do", "redrive", "cause", "odd"}, many,
+		} {
+			r := s.post("mail", append(fields, "token", token)...)
+			require.Equal(t, http.StatusBadRequest, r.StatusCode, fields[:2])
+		}
+		require.Equal(t, http.StatusNotFound, s.post("nothing", "do", "pause", "token", token).StatusCode)
+		r := s.post("mail", "do", "pause", "token", token, "id", strings.Repeat("x", 300<<10))
+		require.Equal(t, http.StatusBadRequest, r.StatusCode, "it is too long")
+		require.False(t, shop.stats(shop.mail).Paused)
+	})
 }
 
 // Where a form leads is one of the page's own places, whatever it says.
 func TestAFormLeadsNowhereElse(t *testing.T) {
-	shop := newShop(t)
-	s := shop.open(everything)
-	token := s.token("/q/mail/")
-	for _, back := range []string{"https://evil.example", "//evil.example", "../../../..", "dead", "failures"} {
-		r := s.post("mail", "do", "resume", "token", token, "back", back)
-		require.Equal(t, http.StatusOK, r.StatusCode)
-		require.True(t, strings.HasPrefix(r.Request.URL.String(), s.url+"/q/mail/"), r.Request.URL)
-	}
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		s := shop.open(everything)
+		token := s.token("/q/mail/")
+		for _, back := range []string{"https://evil.example", "//evil.example", "../../../..", "dead", "failures"} {
+			r := s.post("mail", "do", "resume", "token", token, "back", back)
+			require.Equal(t, http.StatusOK, r.StatusCode)
+			require.True(t, strings.HasPrefix(r.Request.URL.String(), s.url+"/q/mail/"), r.Request.URL)
+		}
+	})
 }
 
 // An address may be made by anybody: it puts no words into the page's mouth.
 func TestANoticeIsOneOfThePagesOwn(t *testing.T) {
-	s := newShop(t).open(chanqweb.Rights{})
-	for _, query := range []string{"?did=all+is+lost&n=1", "?did=redrive&n=<b>", "?did=redrive&n=-1", "?did=drop&n=1"} {
-		require.NotContains(t, s.see("/q/mail/"+query), "notice", query)
-	}
-	require.Contains(t, s.see("/q/mail/?did=redrive&n=3"), "3 messages are ready again")
+	bubble(t, func(t *testing.T) {
+		s := newShop(t).open(chanqweb.Rights{})
+		for _, query := range []string{"?did=all+is+lost&n=1", "?did=redrive&n=<b>", "?did=redrive&n=-1", "?did=drop&n=1"} {
+			require.NotContains(t, s.see("/q/mail/"+query), "notice", query)
+		}
+		require.Contains(t, s.see("/q/mail/?did=redrive&n=3"), "3 messages are ready again")
+	})
 }

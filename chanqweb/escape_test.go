@@ -96,23 +96,27 @@ var evils = []string{
 }
 
 func TestTextsOfIllWillAreShownAndNothingElse(t *testing.T) {
-	known := benign(t)
-	shop := newShop(t)
-	for _, evil := range evils {
-		requireBenign(t, known, hostile(t, shop, evil))
-	}
+	bubble(t, func(t *testing.T) {
+		known := benign(t)
+		shop := newShop(t)
+		for _, evil := range evils {
+			requireBenign(t, known, hostile(t, shop, evil))
+		}
+	})
 }
 
 // Names of consumers are texts of others, too.
 func TestAMembersNameIsShownAsItIs(t *testing.T) {
-	known := benign(t)
-	shop := newShop(t)
-	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
-	shop.consume(shop.mail, `<img src=x onerror=alert(1)>`, 1)
-	s := shop.open(everything)
-	pages := map[string]string{"members": s.see("/q/mail/members"), "queue": s.see("/q/mail/"), "leased": s.see("/q/mail/messages?state=leased")}
-	requireBenign(t, known, pages)
-	for where, page := range pages {
-		require.Contains(t, page, "&lt;img src=x", where)
-	}
+	bubble(t, func(t *testing.T) {
+		known := benign(t)
+		shop := newShop(t)
+		shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
+		shop.consume(shop.mail, `<img src=x onerror=alert(1)>`, 1)
+		s := shop.open(everything)
+		pages := map[string]string{"members": s.see("/q/mail/members"), "queue": s.see("/q/mail/"), "leased": s.see("/q/mail/messages?state=leased")}
+		requireBenign(t, known, pages)
+		for where, page := range pages {
+			require.Contains(t, page, "&lt;img src=x", where)
+		}
+	})
 }

@@ -38,42 +38,48 @@ func (s *site) follow(path string) (next func() string, end func()) {
 }
 
 func TestAPageFollowsTheFigures(t *testing.T) {
-	shop := newShop(t)
-	s := shop.open(everything)
-	next, end := s.follow("/q/mail/live?span=hour")
-	defer end()
-	require.Contains(t, next(), `<a id="t-ready" href="../../q/mail/messages?state=ready">0</a>`)
-	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
-	for !strings.Contains(next(), `state=ready">1</a>`) { // or the test runs out of its time
-	}
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		s := shop.open(everything)
+		next, end := s.follow("/q/mail/live?span=hour")
+		defer end()
+		require.Contains(t, next(), `<a id="t-ready" href="../../q/mail/messages?state=ready">0</a>`)
+		shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
+		for !strings.Contains(next(), `state=ready">1</a>`) { // or the test runs out of its time
+		}
+	})
 }
 
 func TestNoMoreFollowThanMay(t *testing.T) {
-	s := newShop(t).open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.MaxLive = 1 })
-	next, end := s.follow("/live")
-	require.Contains(t, next(), "mail")
-	require.Equal(t, http.StatusServiceUnavailable, s.get("/live").StatusCode)
-	s.see("/")
-	end()
-	require.Eventually(t, func() bool {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/live", nil)
-		require.NoError(t, err)
-		response, err := s.client.Do(r)
-		require.NoError(t, err)
-		defer response.Body.Close()
-		return response.StatusCode == http.StatusOK
-	}, patience, tick, "who left gave its place back")
+	bubble(t, func(t *testing.T) {
+		s := newShop(t).open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.MaxLive = 1 })
+		next, end := s.follow("/live")
+		require.Contains(t, next(), "mail")
+		require.Equal(t, http.StatusServiceUnavailable, s.get("/live").StatusCode)
+		s.see("/")
+		end()
+		require.Eventually(t, func() bool {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/live", nil)
+			require.NoError(t, err)
+			response, err := s.client.Do(r)
+			require.NoError(t, err)
+			defer response.Body.Close()
+			return response.StatusCode == http.StatusOK
+		}, patience, tick, "who left gave its place back")
+	})
 }
 
 func TestCloseEndsWhatFollows(t *testing.T) {
-	shop := newShop(t)
-	page, err := chanqweb.New(shop.db, chanqweb.Config{})
-	require.NoError(t, err)
-	s := shop.serve(page)
-	next, end := s.follow("/live")
-	defer end()
-	require.Contains(t, next(), "mail")
-	page.Close()
-	for next() != "" { // until the stream ends
-	}
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		page, err := chanqweb.New(shop.db, chanqweb.Config{})
+		require.NoError(t, err)
+		s := shop.serve(page)
+		next, end := s.follow("/live")
+		defer end()
+		require.Contains(t, next(), "mail")
+		page.Close()
+		for next() != "" { // until the stream ends
+		}
+	})
 }

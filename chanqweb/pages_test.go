@@ -48,27 +48,29 @@ func (s *site) crawl() map[string]string {
 // Whatever a page links to is there, under the prefix, and obeys the policy that forbids
 // what is inline.
 func TestEveryLinkOfEveryPageLeadsToAPage(t *testing.T) {
-	shop := newShop(t)
-	shop.fill()
-	s := shop.open(everything, func(c *chanqweb.Config) { c.History = waves{} })
-	pages := s.crawl()
-	require.Greater(t, len(pages), 100)
-	inline := regexp.MustCompile(`(?i)<style|\sstyle=|<script(?:[^>]*)>[^<]|\son[a-z]+=|javascript:|https?://`)
-	for at, text := range pages {
-		if strings.Contains(at, "/assets/") || strings.HasSuffix(at, "/body") {
-			continue
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		shop.fill()
+		s := shop.open(everything, func(c *chanqweb.Config) { c.History = waves{} })
+		pages := s.crawl()
+		require.Greater(t, len(pages), 100)
+		inline := regexp.MustCompile(`(?i)<style|\sstyle=|<script(?:[^>]*)>[^<]|\son[a-z]+=|javascript:|https?://`)
+		for at, text := range pages {
+			if strings.Contains(at, "/assets/") || strings.HasSuffix(at, "/body") {
+				continue
+			}
+			require.NotRegexp(t, inline, text, at)
 		}
-		require.NotRegexp(t, inline, text, at)
-	}
-	kinds := map[string]bool{}
-	for at := range pages {
-		u, err := url.Parse(at)
-		require.NoError(t, err)
-		parts := strings.Split(strings.TrimPrefix(u.Path, "/ops/queues/"), "/")
-		kinds[parts[0]+strings.Join(parts[min(2, len(parts)):min(3, len(parts))], "")] = true
-	}
-	require.Subset(t, []string{"", "q", "qmessages", "qm", "qfailures", "qmembers", "qslots", "assets"}, keysOf(kinds))
-	require.Len(t, kinds, 8)
+		kinds := map[string]bool{}
+		for at := range pages {
+			u, err := url.Parse(at)
+			require.NoError(t, err)
+			parts := strings.Split(strings.TrimPrefix(u.Path, "/ops/queues/"), "/")
+			kinds[parts[0]+strings.Join(parts[min(2, len(parts)):min(3, len(parts))], "")] = true
+		}
+		require.Subset(t, []string{"", "q", "qmessages", "qm", "qfailures", "qmembers", "qslots", "assets"}, keysOf(kinds))
+		require.Len(t, kinds, 8)
+	})
 }
 
 func keysOf(m map[string]bool) (keys []string) {
@@ -79,84 +81,92 @@ func keysOf(m map[string]bool) (keys []string) {
 }
 
 func TestEveryAnswerCarriesThePolicy(t *testing.T) {
-	s := newShop(t).open(chanqweb.Rights{})
-	for path, status := range map[string]int{
-		"/": 200, "/q/mail/": 200, "/q/mail": 200, "/q/nothing/": 404, "/q/No-Name/": 404, "/elsewhere": 404, "/q/mail/m/x": 404, "/q/mail/slots": 404,
-		"/q/mail/m/" + chanq.NewID().String(): 404, "/q/mail/messages?state=odd": 404, "/q/mail/messages?from=odd": 400, "/q/mail/find?id=odd": 400,
-		"/assets/style.css": 200, "/assets/none": 404, "/q/mail/change": 404, "/assets/..%2fchanqweb.go": 404,
-	} {
-		r := s.get(path)
-		require.Equal(t, status, r.StatusCode, path)
-		policy := r.Header.Get("Content-Security-Policy")
-		require.Contains(t, policy, "default-src 'none'", path)
-		require.NotContains(t, policy, "unsafe", path)
-		require.Equal(t, "nosniff", r.Header.Get("X-Content-Type-Options"), path)
-		require.Equal(t, "no-store", r.Header.Get("Cache-Control"), path)
-	}
-	style := regexp.MustCompile(`assets/style\.css\?v=[0-9a-f]+`).FindString(s.see("/"))
-	require.Contains(t, s.get("/"+style).Header.Get("Cache-Control"), "immutable")
+	bubble(t, func(t *testing.T) {
+		s := newShop(t).open(chanqweb.Rights{})
+		for path, status := range map[string]int{
+			"/": 200, "/q/mail/": 200, "/q/mail": 200, "/q/nothing/": 404, "/q/No-Name/": 404, "/elsewhere": 404, "/q/mail/m/x": 404, "/q/mail/slots": 404,
+			"/q/mail/m/" + chanq.NewID().String(): 404, "/q/mail/messages?state=odd": 404, "/q/mail/messages?from=odd": 400, "/q/mail/find?id=odd": 400,
+			"/assets/style.css": 200, "/assets/none": 404, "/q/mail/change": 404, "/assets/..%2fchanqweb.go": 404,
+		} {
+			r := s.get(path)
+			require.Equal(t, status, r.StatusCode, path)
+			policy := r.Header.Get("Content-Security-Policy")
+			require.Contains(t, policy, "default-src 'none'", path)
+			require.NotContains(t, policy, "unsafe", path)
+			require.Equal(t, "nosniff", r.Header.Get("X-Content-Type-Options"), path)
+			require.Equal(t, "no-store", r.Header.Get("Cache-Control"), path)
+		}
+		style := regexp.MustCompile(`assets/style\.css\?v=[0-9a-f]+`).FindString(s.see("/"))
+		require.Contains(t, s.get("/"+style).Header.Get("Cache-Control"), "immutable")
+	})
 }
 
 func TestAListIsReadPageByPage(t *testing.T) {
-	shop := newShop(t)
-	shop.fill()
-	s := shop.open(chanqweb.Rights{})
-	id := regexp.MustCompile(`class="id" href="[^"]*/m/([0-9a-f-]{36})"`)
-	next := regexp.MustCompile(`id="next" href="([^"]*)"`)
-	var seen []string
-	for path := "/q/mail/messages?state=ready"; ; {
-		text := s.see(path)
-		for _, found := range id.FindAllStringSubmatch(text, -1) {
-			seen = append(seen, found[1])
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		shop.fill()
+		s := shop.open(chanqweb.Rights{})
+		id := regexp.MustCompile(`class="id" href="[^"]*/m/([0-9a-f-]{36})"`)
+		next := regexp.MustCompile(`id="next" href="([^"]*)"`)
+		var seen []string
+		for path := "/q/mail/messages?state=ready"; ; {
+			text := s.see(path)
+			for _, found := range id.FindAllStringSubmatch(text, -1) {
+				seen = append(seen, found[1])
+			}
+			more := next.FindStringSubmatch(text)
+			if more == nil {
+				break
+			}
+			path = "/q/mail/messages" + html.UnescapeString(more[1])
 		}
-		more := next.FindStringSubmatch(text)
-		if more == nil {
-			break
+		list, err := shop.mail.Peek(t.Context(), chanq.StateReady, 1000)
+		require.NoError(t, err)
+		var want []string
+		for _, e := range list {
+			want = append(want, e.ID.String())
 		}
-		path = "/q/mail/messages" + html.UnescapeString(more[1])
-	}
-	list, err := shop.mail.Peek(t.Context(), chanq.StateReady, 1000)
-	require.NoError(t, err)
-	var want []string
-	for _, e := range list {
-		want = append(want, e.ID.String())
-	}
-	require.NotEmpty(t, want)
-	require.Equal(t, want, seen)
+		require.NotEmpty(t, want)
+		require.Equal(t, want, seen)
+	})
 }
 
 func TestAMessageIsFoundByItsID(t *testing.T) {
-	shop := newShop(t)
-	ids := shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("hello")})
-	s := shop.open(chanqweb.Rights{})
-	r := s.get("/q/mail/find?id=" + ids[0].String())
-	require.Equal(t, http.StatusOK, r.StatusCode)
-	require.Equal(t, s.url+"/q/mail/m/"+ids[0].String(), r.Request.URL.String())
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		ids := shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("hello")})
+		s := shop.open(chanqweb.Rights{})
+		r := s.get("/q/mail/find?id=" + ids[0].String())
+		require.Equal(t, http.StatusOK, r.StatusCode)
+		require.Equal(t, s.url+"/q/mail/m/"+ids[0].String(), r.Request.URL.String())
+	})
 }
 
 // What is hidden is on no page, in whatever form; what is shown is.
 func TestBodiesAndHeadersAreHiddenUnlessTheyAreShown(t *testing.T) {
-	const secret, token = "S3CRET-body", "S3CRET-header"
-	shop := newShop(t)
-	dead := shop.kill(shop.mail, secret, map[string]string{"token": token}, fmt.Errorf("no"))[0]
-	live := shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`"` + secret + `"`), Headers: map[string]string{"token": token}})[0]
-	hidden := shop.open(chanqweb.Rights{Change: true})
-	for at, text := range hidden.crawl() {
-		require.NotContains(t, text, "S3CRET", at)
-		require.NotContains(t, text, "UzNDUkVU", at)    // in base64
-		require.NotContains(t, text, "53 33 43 52", at) // in hex
-	}
-	for _, id := range []chanq.ID{dead, live} {
-		require.Equal(t, http.StatusForbidden, hidden.get("/q/mail/m/"+id.String()+"/body").StatusCode)
-		shown := shop.open(chanqweb.Rights{Bodies: true})
-		require.Contains(t, shown.see("/q/mail/m/"+id.String()), secret)
-		require.Contains(t, shown.see("/q/mail/m/"+id.String()), token)
-		require.Contains(t, shown.see("/q/mail/m/"+id.String()+"?as=hex"), "53 33 43 52")
-		whole := shown.get("/q/mail/m/" + id.String() + "/body")
-		require.Contains(t, whole.text, secret)
-		require.Equal(t, "application/octet-stream", whole.Header.Get("Content-Type"))
-		require.Contains(t, whole.Header.Get("Content-Disposition"), "attachment")
-	}
+	bubble(t, func(t *testing.T) {
+		const secret, token = "S3CRET-body", "S3CRET-header"
+		shop := newShop(t)
+		dead := shop.kill(shop.mail, secret, map[string]string{"token": token}, fmt.Errorf("no"))[0]
+		live := shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`"` + secret + `"`), Headers: map[string]string{"token": token}})[0]
+		hidden := shop.open(chanqweb.Rights{Change: true})
+		for at, text := range hidden.crawl() {
+			require.NotContains(t, text, "S3CRET", at)
+			require.NotContains(t, text, "UzNDUkVU", at)    // in base64
+			require.NotContains(t, text, "53 33 43 52", at) // in hex
+		}
+		for _, id := range []chanq.ID{dead, live} {
+			require.Equal(t, http.StatusForbidden, hidden.get("/q/mail/m/"+id.String()+"/body").StatusCode)
+			shown := shop.open(chanqweb.Rights{Bodies: true})
+			require.Contains(t, shown.see("/q/mail/m/"+id.String()), secret)
+			require.Contains(t, shown.see("/q/mail/m/"+id.String()), token)
+			require.Contains(t, shown.see("/q/mail/m/"+id.String()+"?as=hex"), "53 33 43 52")
+			whole := shown.get("/q/mail/m/" + id.String() + "/body")
+			require.Contains(t, whole.text, secret)
+			require.Equal(t, "application/octet-stream", whole.Header.Get("Content-Type"))
+			require.Contains(t, whole.Header.Get("Content-Disposition"), "attachment")
+		}
+	})
 }
 
 // letter is a body that a codec reads.
@@ -166,31 +176,33 @@ type letter struct {
 
 // What a decoder could not read it repeats: that is hidden with the body.
 func TestWhatADecoderSaysIsHiddenAsBodiesAre(t *testing.T) {
-	shop := newShop(t)
-	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`{"Number":"x","S3CRET":1}`)}, chanq.Message[[]byte]{Body: []byte(`S3CRET`)})
-	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`{}`)})
-	_, err := shop.db.ExecContext(t.Context(), `UPDATE chanq_mail SET headers = CAST('{"S3CRET' AS BLOB) WHERE body = CAST('{}' AS BLOB)`)
-	require.NoError(t, err)
-	reader, err := chanq.Open[letter](t.Context(), shop.db, "mail", chanq.Config{Codec: frank{}})
-	require.NoError(t, err)
-	leases, err := reader.TryLease(t.Context(), 10, time.Minute)
-	require.NoError(t, err)
-	require.Empty(t, leases)
-	dead, err := shop.mail.Peek(t.Context(), chanq.StateDead, 10)
-	require.NoError(t, err)
-	require.Len(t, dead, 3)
-	hidden := shop.open(chanqweb.Rights{Change: true})
-	for at, text := range hidden.crawl() {
-		require.NotContains(t, text, "S3CRET", at)
-		require.NotContains(t, text, "looking for beginning", at)
-	}
-	text := hidden.see("/q/mail/failures")
-	require.Contains(t, text, "chanq: cannot decode: headers (why is hidden, as bodies are)")
-	require.Contains(t, text, "chanq: cannot decode (why is hidden, as bodies are)")
-	r := hidden.post("mail", "do", "redrive", "cause", causeKey(t, text, "chanq: cannot decode (why"), "back", "failures", "token", hidden.token("/q/mail/failures"))
-	require.Contains(t, r.text, "2 messages are ready again", "a cause is found by what is shown of it")
-	require.NotContains(t, hidden.log.String(), "S3CRET")
-	require.Contains(t, shop.open(everything).see("/q/mail/failures"), "unexpected end of JSON", "who may see bodies sees why")
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`{"Number":"x","S3CRET":1}`)}, chanq.Message[[]byte]{Body: []byte(`S3CRET`)})
+		shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`{}`)})
+		_, err := shop.db.ExecContext(t.Context(), `UPDATE chanq_mail SET headers = CAST('{"S3CRET' AS BLOB) WHERE body = CAST('{}' AS BLOB)`)
+		require.NoError(t, err)
+		reader, err := chanq.Open[letter](t.Context(), shop.db, "mail", chanq.Config{Codec: frank{}})
+		require.NoError(t, err)
+		leases, err := reader.TryLease(t.Context(), 10, time.Minute)
+		require.NoError(t, err)
+		require.Empty(t, leases)
+		dead, err := shop.mail.Peek(t.Context(), chanq.StateDead, 10)
+		require.NoError(t, err)
+		require.Len(t, dead, 3)
+		hidden := shop.open(chanqweb.Rights{Change: true})
+		for at, text := range hidden.crawl() {
+			require.NotContains(t, text, "S3CRET", at)
+			require.NotContains(t, text, "looking for beginning", at)
+		}
+		text := hidden.see("/q/mail/failures")
+		require.Contains(t, text, "chanq: cannot decode: headers (why is hidden, as bodies are)")
+		require.Contains(t, text, "chanq: cannot decode (why is hidden, as bodies are)")
+		r := hidden.post("mail", "do", "redrive", "cause", causeKey(t, text, "chanq: cannot decode (why"), "back", "failures", "token", hidden.token("/q/mail/failures"))
+		require.Contains(t, r.text, "2 messages are ready again", "a cause is found by what is shown of it")
+		require.NotContains(t, hidden.log.String(), "S3CRET")
+		require.Contains(t, shop.open(everything).see("/q/mail/failures"), "unexpected end of JSON", "who may see bodies sees why")
+	})
 }
 
 // frank is a codec that tells all that it could not read.
@@ -200,61 +212,69 @@ func (frank) Decode(data []byte, _ any) error { return fmt.Errorf("%s is no lett
 func (frank) Encode(any) ([]byte, error)      { return nil, nil }
 
 func TestARedactorSeesAllBeforeAnybody(t *testing.T) {
-	shop := newShop(t)
-	shop.kill(shop.mail, "S3CRET", map[string]string{"token": "S3CRET"}, fmt.Errorf("no S3CRET"), fmt.Errorf("S3CRET %w", http.ErrAbortHandler))
-	payments := shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2})
-	shop.send(payments, chanq.Message[[]byte]{Key: "S3CRET", Body: []byte("S3CRET")})
-	s := shop.open(everything, func(c *chanqweb.Config) {
-		c.Redact = func(queue string, e *chanq.Entry) {
-			if !strings.Contains("mail payments", queue) {
-				t.Error(queue)
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		shop.kill(shop.mail, "S3CRET", map[string]string{"token": "S3CRET"}, fmt.Errorf("no S3CRET"), fmt.Errorf("S3CRET %w", http.ErrAbortHandler))
+		payments := shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2})
+		shop.send(payments, chanq.Message[[]byte]{Key: "S3CRET", Body: []byte("S3CRET")})
+		s := shop.open(everything, func(c *chanqweb.Config) {
+			c.Redact = func(queue string, e *chanq.Entry) {
+				if !strings.Contains("mail payments", queue) {
+					t.Error(queue)
+				}
+				e.LastError = strings.ReplaceAll(e.LastError, "S3CRET", "***")
+				e.Key, e.Body = strings.ReplaceAll(e.Key, "S3CRET", "***"), []byte("***")
+				for name := range e.Headers {
+					e.Headers[name] = "***"
+				}
 			}
-			e.LastError = strings.ReplaceAll(e.LastError, "S3CRET", "***")
-			e.Key, e.Body = strings.ReplaceAll(e.Key, "S3CRET", "***"), []byte("***")
-			for name := range e.Headers {
-				e.Headers[name] = "***"
-			}
+		})
+		for at, text := range s.crawl() {
+			require.NotContains(t, text, "S3CRET", at)
 		}
 	})
-	for at, text := range s.crawl() {
-		require.NotContains(t, text, "S3CRET", at)
-	}
 }
 
 func TestFailuresAreGroupedByCause(t *testing.T) {
-	shop := newShop(t)
-	shop.fill()
-	text := shop.open(chanqweb.Rights{}).see("/q/mail/failures")
-	require.Contains(t, text, "60 dead messages.")
-	order := []string{"550 … user … of … is unknown", "dial tcp …: connect: connection refused", "template …: field … is missing", "panic: runtime error: index out of range"}
-	at := 0
-	for _, cause := range order {
-		i := strings.Index(text[at:], cause)
-		require.GreaterOrEqual(t, i, 0, cause)
-		at += i
-	}
-	require.Equal(t, 4, strings.Count(text, `<li id="c-`))
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		shop.fill()
+		text := shop.open(chanqweb.Rights{}).see("/q/mail/failures")
+		require.Contains(t, text, "60 dead messages.")
+		order := []string{"550 … user … of … is unknown", "dial tcp …: connect: connection refused", "template …: field … is missing", "panic: runtime error: index out of range"}
+		at := 0
+		for _, cause := range order {
+			i := strings.Index(text[at:], cause)
+			require.GreaterOrEqual(t, i, 0, cause)
+			at += i
+		}
+		require.Equal(t, 4, strings.Count(text, `<li id="c-`))
+	})
 }
 
 func TestMembersAreListedWithWhatTheyHold(t *testing.T) {
-	shop := newShop(t)
-	shop.fill()
-	text := shop.open(chanqweb.Rights{}).see("/q/mail/members")
-	for name, holds := range map[string]string{"mailer-1": "12", "mailer-2": "7"} {
-		require.Regexp(t, `(?s)>`+name+`<.*?data-label="Holds">`+holds+`<`, text)
-	}
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		shop.fill()
+		text := shop.open(chanqweb.Rights{}).see("/q/mail/members")
+		for name, holds := range map[string]string{"mailer-1": "12", "mailer-2": "7"} {
+			require.Regexp(t, `(?s)>`+name+`<.*?data-label="Holds">`+holds+`<`, text)
+		}
+	})
 }
 
 func TestWithoutAHistoryThePageSaysSo(t *testing.T) {
-	shop := newShop(t)
-	require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "There is no history of the last hour")
-	text := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.History = waves{} }).see("/q/mail/?span=week")
-	require.NotContains(t, text, "There is no history")
-	require.Contains(t, text, "7 days ago")
-	_, err := shop.db.ExecContext(t.Context(), "DROP TABLE chanq_samples")
-	require.NoError(t, err)
-	require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "its table is not here")
-	shop.open(chanqweb.Rights{}).see("/")
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "There is no history of the last hour")
+		text := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.History = waves{} }).see("/q/mail/?span=week")
+		require.NotContains(t, text, "There is no history")
+		require.Contains(t, text, "7 days ago")
+		_, err := shop.db.ExecContext(t.Context(), "DROP TABLE chanq_samples")
+		require.NoError(t, err)
+		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "its table is not here")
+		shop.open(chanqweb.Rights{}).see("/")
+	})
 }
 
 // statements counts those that a function has sent.
@@ -273,86 +293,94 @@ func (s *shop) statements(f func()) int {
 
 // However many look, the database is asked for the figures of a queue once a second.
 func TestFiguresThatAreFreshAreNotAskedForAgain(t *testing.T) {
-	shop := newShop(t)
-	s := shop.open(chanqweb.Rights{})
-	s.see("/")
-	began := time.Now()
-	asked := shop.statements(func() {
-		for range 20 {
-			s.see("/")
-		}
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		s := shop.open(chanqweb.Rights{})
+		s.see("/")
+		began := time.Now()
+		asked := shop.statements(func() {
+			for range 20 {
+				s.see("/")
+			}
+		})
+		// One statement for the names of the queues each time, and of the queue its figures.
+		require.LessOrEqual(t, asked, 20+1+int(time.Since(began)/time.Second), "the figures of a queue are a second old")
 	})
-	// One statement for the names of the queues each time, and of the queue its figures.
-	require.LessOrEqual(t, asked, 20+1+int(time.Since(began)/time.Second), "the figures of a queue are a second old")
 }
 
 func TestADatabaseThatIsAwayIsSaidToBe(t *testing.T) {
-	shop := newShop(t)
-	s := shop.open(chanqweb.Rights{})
-	shop.faults.Inject(func(faultdb.Op) faultdb.Fault {
-		return faultdb.Fail(fmt.Errorf("SQLSTATE 28P01: password of user S3CRET at host db7"))
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		s := shop.open(chanqweb.Rights{})
+		shop.faults.Inject(func(faultdb.Op) faultdb.Fault {
+			return faultdb.Fail(fmt.Errorf("SQLSTATE 28P01: password of user S3CRET at host db7"))
+		})
+		for range 3 {
+			r := s.get("/q/mail/")
+			require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
+			require.Contains(t, r.text, "The database has answered with an error")
+		}
+		require.Equal(t, 1, strings.Count(s.log.String(), "user S3CRET at host db7"), "the log has the whole, once a minute")
+		shop.faults.Inject(nil)
+		s.see("/q/mail/")
 	})
-	for range 3 {
-		r := s.get("/q/mail/")
-		require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
-		require.Contains(t, r.text, "The database has answered with an error")
-	}
-	require.Equal(t, 1, strings.Count(s.log.String(), "user S3CRET at host db7"), "the log has the whole, once a minute")
-	shop.faults.Inject(nil)
-	s.see("/q/mail/")
 }
 
 // Whatever fails, and on whatever page: what the database says is in the log, and on no page.
 func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
-	shop := newShop(t) // without consumers, whose statements would be among those of pages
-	dead := shop.kill(shop.mail, "x", nil, fmt.Errorf("no"))
-	shop.send(shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2}), chanq.Message[[]byte]{Key: "k", Body: []byte("x")})
-	paths := []string{
-		"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/members", "/q/payments/slots", "/q/mail/m/" + dead[0].String(),
-	}
-	for _, path := range paths {
-		failed := 1
-		for at := 1; failed > 0; at++ { // each statement of the page in turn, until none is left to fail
-			failed = 0
-			n := 0
-			s := shop.open(everything)
-			shop.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
-				if op.Kind != faultdb.Query && op.Kind != faultdb.Exec {
-					return f
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t) // without consumers, whose statements would be among those of pages
+		dead := shop.kill(shop.mail, "x", nil, fmt.Errorf("no"))
+		shop.send(shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2}), chanq.Message[[]byte]{Key: "k", Body: []byte("x")})
+		paths := []string{
+			"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/members", "/q/payments/slots", "/q/mail/m/" + dead[0].String(),
+		}
+		for _, path := range paths {
+			failed := 1
+			for at := 1; failed > 0; at++ { // each statement of the page in turn, until none is left to fail
+				failed = 0
+				n := 0
+				s := shop.open(everything)
+				shop.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+					if op.Kind != faultdb.Query && op.Kind != faultdb.Exec {
+						return f
+					}
+					if n++; n < at {
+						return f
+					}
+					failed++
+					return faultdb.Fail(fmt.Errorf("user S3CRET in %s", op.Text))
+				})
+				r := s.get(path)
+				shop.faults.Inject(nil)
+				require.NotContains(t, r.text, "S3CRET", "%s, from statement %d on", path, at)
+				require.NotContains(t, r.text, "SELECT", "%s, from statement %d on", path, at)
+				if failed > 0 {
+					require.Contains(t, s.log.String(), "S3CRET", "%s, from statement %d on", path, at)
 				}
-				if n++; n < at {
-					return f
-				}
-				failed++
-				return faultdb.Fail(fmt.Errorf("user S3CRET in %s", op.Text))
-			})
-			r := s.get(path)
-			shop.faults.Inject(nil)
-			require.NotContains(t, r.text, "S3CRET", "%s, from statement %d on", path, at)
-			require.NotContains(t, r.text, "SELECT", "%s, from statement %d on", path, at)
-			if failed > 0 {
-				require.Contains(t, s.log.String(), "S3CRET", "%s, from statement %d on", path, at)
 			}
 		}
-	}
-	s := shop.open(everything)
-	shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("user S3CRET")) })
-	defer shop.faults.Inject(nil)
-	next, end := s.follow("/q/mail/live?span=hour")
-	defer end()
-	text := next()
-	require.Contains(t, text, "There are no figures since")
-	require.NotContains(t, text, "S3CRET")
+		s := shop.open(everything)
+		shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("user S3CRET")) })
+		defer shop.faults.Inject(nil)
+		next, end := s.follow("/q/mail/live?span=hour")
+		defer end()
+		text := next()
+		require.Contains(t, text, "There are no figures since")
+		require.NotContains(t, text, "S3CRET")
+	})
 }
 
 func TestADatabaseThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
-	shop := newShop(t)
-	s := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.Timeout = 50 * time.Millisecond })
-	shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Hang() })
-	defer shop.faults.Inject(nil)
-	r := s.get("/q/mail/")
-	require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
-	require.Contains(t, r.text, "has not answered in time")
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		s := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.Timeout = 50 * time.Millisecond })
+		shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Hang() })
+		defer shop.faults.Inject(nil)
+		r := s.get("/q/mail/")
+		require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
+		require.Contains(t, r.text, "has not answered in time")
+	})
 }
 
 func TestAConfigIsChecked(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 var pictures = flag.String("pictures", "", "a `folder` for the documents' pictures of the page: ../docs/pictures")
@@ -24,7 +25,7 @@ func TestPicturesOfTheDocuments(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("-pictures names no folder")
 	}
-	shop := newShop(t)
+	shop := newShopOn(t, testdb.SQLite)
 	shop.fill()
 	s := shop.open(everything, func(c *chanqweb.Config) { c.History = waves{} })
 	b := newBrowser(t)

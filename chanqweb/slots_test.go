@@ -15,56 +15,62 @@ import (
 
 // An operator finds the keys that stand still: what each waits for, until when, and how much is behind it.
 func TestKeysThatWaitAreListed(t *testing.T) {
-	shop := newShop(t)
-	q := shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds})
-	for _, key := range []string{"held", "tried", "stuck"} { // the first of each is delivered before another key comes
-		shop.send(q, chanq.Message[[]byte]{Key: key, Body: []byte("x")})
-		leases, err := q.TryLease(t.Context(), 1, time.Hour)
-		require.NoError(t, err)
-		require.Len(t, leases, 1, key)
-		switch key {
-		case "tried":
-			require.NoError(t, leases[0].Nack(time.Hour, errors.New("no stock")))
-		case "stuck":
-			require.NoError(t, leases[0].DeadLetter(errors.New("not a card")))
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		q := shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds})
+		for _, key := range []string{"held", "tried", "stuck"} { // the first of each is delivered before another key comes
+			shop.send(q, chanq.Message[[]byte]{Key: key, Body: []byte("x")})
+			leases, err := q.TryLease(t.Context(), 1, time.Hour)
+			require.NoError(t, err)
+			require.Len(t, leases, 1, key)
+			switch key {
+			case "tried":
+				require.NoError(t, leases[0].Nack(time.Hour, errors.New("no stock")))
+			case "stuck":
+				require.NoError(t, leases[0].DeadLetter(errors.New("not a card")))
+			}
 		}
-	}
-	for i := range 9 {
-		shop.send(q, chanq.Message[[]byte]{Key: []string{"tried", "tried", "held"}[i%3], Body: []byte("x")})
-	}
-	shop.send(q, chanq.Message[[]byte]{Key: "free", Body: []byte("x")}, chanq.Message[[]byte]{Body: []byte("x")})
-	s := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) {
-		c.Redact = func(_ string, e *chanq.Entry) { e.Key = strings.ToUpper(e.Key) }
+		for i := range 9 {
+			shop.send(q, chanq.Message[[]byte]{Key: []string{"tried", "tried", "held"}[i%3], Body: []byte("x")})
+		}
+		shop.send(q, chanq.Message[[]byte]{Key: "free", Body: []byte("x")}, chanq.Message[[]byte]{Body: []byte("x")})
+		s := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) {
+			c.Redact = func(_ string, e *chanq.Entry) { e.Key = strings.ToUpper(e.Key) }
+		})
+		text := s.see("/q/payments/slots")
+		_, text, found := strings.Cut(text, "Keys that wait")
+		require.True(t, found)
+		at := 0
+		for _, k := range []struct{ key, why, messages, says string }{
+			{"TRIED", "scheduled", "7", "no stock"}, {"HELD", "leased", "4", ""}, {"STUCK", "dead", "0", "not a card"},
+		} {
+			i := strings.Index(text[at:], ">"+k.key+"</a>")
+			require.GreaterOrEqual(t, i, 0, "%s, in the order of their messages", k.key)
+			at += i
+			line, _, _ := strings.Cut(text[at:], "</tr>")
+			require.Contains(t, line, `<span class="state `+k.why+`">`)
+			require.Contains(t, line, fmt.Sprintf(`data-label="Messages">%s<`, k.messages))
+			require.Contains(t, line, k.says)
+		}
+		require.NotContains(t, text, "FREE")
+		require.Equal(t, 3, strings.Count(text, "<tr><th scope=\"row\">"))
 	})
-	text := s.see("/q/payments/slots")
-	_, text, found := strings.Cut(text, "Keys that wait")
-	require.True(t, found)
-	at := 0
-	for _, k := range []struct{ key, why, messages, says string }{
-		{"TRIED", "scheduled", "7", "no stock"}, {"HELD", "leased", "4", ""}, {"STUCK", "dead", "0", "not a card"},
-	} {
-		i := strings.Index(text[at:], ">"+k.key+"</a>")
-		require.GreaterOrEqual(t, i, 0, "%s, in the order of their messages", k.key)
-		at += i
-		line, _, _ := strings.Cut(text[at:], "</tr>")
-		require.Contains(t, line, `<span class="state `+k.why+`">`)
-		require.Contains(t, line, fmt.Sprintf(`data-label="Messages">%s<`, k.messages))
-		require.Contains(t, line, k.says)
-	}
-	require.NotContains(t, text, "FREE")
-	require.Equal(t, 3, strings.Count(text, "<tr><th scope=\"row\">"))
 }
 
 func TestWithoutKeysThatWaitThePageSaysSo(t *testing.T) {
-	shop := newShop(t)
-	q := shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
-	shop.send(q, chanq.Message[[]byte]{Key: "free", Body: []byte("x")})
-	require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/payments/slots"), "No key waits.")
+	bubble(t, func(t *testing.T) {
+		shop := newShop(t)
+		q := shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
+		shop.send(q, chanq.Message[[]byte]{Key: "free", Body: []byte("x")})
+		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/payments/slots"), "No key waits.")
+	})
 }
 
 func TestAQueueIsOpenedByItsName(t *testing.T) {
-	s := newShop(t).open(chanqweb.Rights{})
-	require.Equal(t, s.url+"/q/mail/", s.get("/find?queue=mail").Request.URL.String())
-	require.Equal(t, 404, s.get("/find?queue=..%2F..").StatusCode)
-	require.Equal(t, 404, s.get("/find?queue=").StatusCode)
+	bubble(t, func(t *testing.T) {
+		s := newShop(t).open(chanqweb.Rights{})
+		require.Equal(t, s.url+"/q/mail/", s.get("/find?queue=mail").Request.URL.String())
+		require.Equal(t, 404, s.get("/find?queue=..%2F..").StatusCode)
+		require.Equal(t, 404, s.get("/find?queue=").StatusCode)
+	})
 }

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -24,19 +24,21 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
-	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/prove/testdb/memnet"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // shop is a database with queues in every state, for pages to show.
 type shop struct {
-	t      testing.TB
-	db     *sql.DB
-	faults *faultdb.Connector
-	engine string // of a deep one
-	mail   *chanq.Queue[[]byte]
+	t       testing.TB
+	db      *sql.DB
+	faults  *faultdb.Connector
+	sockets bool   // the page is reached by one
+	engine  string // of a deep one
+	mail    *chanq.Queue[[]byte]
 }
 
 const (
@@ -44,16 +46,32 @@ const (
 	deaths = 60
 )
 
-func newShop(t testing.TB) *shop {
+// bubble runs a test in a bubble of testing/synctest, beside others.
+func bubble(t *testing.T, test func(*testing.T)) {
+	t.Parallel()
+	testdb.InBubble(t, true, test)
+}
+
+// newShop is one in memory, reached without a socket: it and the page may be in a bubble.
+func newShop(t testing.TB) *shop { return newShopOn(t, testdb.Memory) }
+
+// newShopOn is one on an engine of SQLite. On a file, the page is reached by a socket.
+func newShopOn(t testing.TB, e testdb.Engine) *shop {
 	t.Helper()
-	inner, err := embedded.Connector(filepath.Join(t.TempDir(), "shop.db"))
+	s := &shop{t: t, sockets: !e.Bubble}
+	s.faults, s.db = database(t, e)
+	s.mail = s.queue("mail", chanq.Config{})
+	return s
+}
+
+func database(t testing.TB, e testdb.Engine) (*faultdb.Connector, *sql.DB) {
+	t.Helper()
+	inner, err := e.Connect(e.Create(t))
 	require.NoError(t, err)
 	faults := faultdb.New(inner)
 	db := sql.OpenDB(faults)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	s := &shop{t: t, db: db, faults: faults}
-	s.mail = s.queue("mail", chanq.Config{})
-	return s
+	return faults, db
 }
 
 func (s *shop) queue(name string, cfg chanq.Config) *chanq.Queue[[]byte] {
@@ -224,7 +242,12 @@ func (s *shop) serve(page *chanqweb.Handler) *site {
 	s.t.Helper()
 	mux := http.NewServeMux()
 	mux.Handle("/ops/queues/", http.StripPrefix("/ops/queues", page))
-	server := httptest.NewServer(mux)
+	server := httptest.NewUnstartedServer(mux)
+	if !s.sockets {
+		require.NoError(s.t, server.Listener.Close())
+		server.Listener = memnet.Listen()
+	}
+	server.Start()
 	s.t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
@@ -233,6 +256,11 @@ func (s *shop) serve(page *chanqweb.Handler) *site {
 	require.NoError(s.t, err)
 	client := server.Client()
 	client.Jar = jar
+	if !s.sockets {
+		dial := func(ctx context.Context, _, address string) (net.Conn, error) { return memnet.Dial(ctx, address) }
+		client.Transport = &http.Transport{DialContext: dial}
+		s.t.Cleanup(client.CloseIdleConnections)
+	}
 	return &site{t: s.t, url: server.URL + "/ops/queues", client: client}
 }
 
