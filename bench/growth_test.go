@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	mssqlengine "github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
@@ -23,6 +24,7 @@ var quickGrowth = []string{
 }
 
 func TestEveryAxisIsMeasuredAtEverySize(t *testing.T) {
+	testdb.Long(t)
 	t.Parallel()
 	check := func(t *testing.T, engine ...string) {
 		t.Parallel()

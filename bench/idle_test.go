@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
 // Every step is measured on every engine, for a moment.
 func TestSleepersAreMeasured(t *testing.T) {
+	testdb.Long(t)
 	t.Parallel()
 	check := func(t *testing.T, args ...string) {
 		t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	mssqlengine "github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
@@ -47,6 +48,7 @@ func (s server) requireEmpty(t *testing.T) {
 }
 
 func TestEveryStrategyIsMeasuredOnServersWhichAreLeftAsTheyWere(t *testing.T) {
+	testdb.Long(t)
 	t.Parallel()
 	eachServer(t, func(t *testing.T, s server) {
 		results := runJSON(t, "throughput", "-engine", s.engine, "-dsn", s.dsn, "-n", "120", "-batch", "50", "-single-n", "10", "-rounds", "1")

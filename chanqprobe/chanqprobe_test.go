@@ -2,6 +2,7 @@ package chanqprobe_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqprobe"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 func get(h http.Handler) (int, string) {
@@ -116,10 +118,13 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 }
 
 // A consumer that is stopped in an outage, and one that takes its place, leave the program ready.
-func TestAnOutageEndsWithWhoIsInIt(t *testing.T) {
+func TestAnOutageEndsWithWhoIsInIt(t *testing.T) { testdb.InBubble(t, true, outageEnds) }
+
+func outageEnds(t *testing.T) {
 	p := chanqprobe.New()
-	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
+	connector, err := testdb.Memory.Connect(testdb.Memory.Create(t))
 	require.NoError(t, err)
+	db := sql.OpenDB(connector)
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{}))
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Hooks: p.Hooks()})
 	require.NoError(t, err)
@@ -139,5 +144,6 @@ func TestAnOutageEndsWithWhoIsInIt(t *testing.T) {
 	require.Error(t, <-sent)
 	require.Eventually(t, func() bool { code, _ := get(p.Ready()); return code == 200 }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, holder.Rollback())
+	time.Sleep(time.Minute) // for what Close has given up
 	require.NoError(t, db.Close())
 }

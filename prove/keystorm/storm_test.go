@@ -40,8 +40,8 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	stormFor   = flag.Duration("storm.for", 8*time.Second, "how long workers send")
-	stormKills = flag.Int("storm.kills", 8, "workers that are killed meanwhile")
+	stormFor   = flag.Duration("storm.for", testdb.Of(2*time.Second, 8*time.Second), "how long workers send")
+	stormKills = flag.Int("storm.kills", testdb.Of(2, 8), "workers that are killed meanwhile")
 	stormLease = flag.Duration("storm.lease", 1500*time.Millisecond, "LeaseFor; workers are stopped for twice as long")
 	stormRate  = flag.Float64("storm.rate", 15, "sends a second, of each of the eight workers")
 	// One that needs nothing, by default.
@@ -65,6 +65,7 @@ func TestStorm(t *testing.T) {
 	}
 	t.Run("shards", func(t *testing.T) {
 		t.Parallel()
+		testdb.Long(t)
 		var shards []testdb.Engine
 		for name := range strings.SplitSeq(*stormShards, ",") {
 			e, known := engines[name]
@@ -139,7 +140,11 @@ func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *st
 	var databases []database
 	var shards []chanq.Shard
 	for _, e := range where {
-		e.Require(t)
+		if e.Name != testdb.SQLite.Name {
+			e.Require(t)
+		} else if testing.Short() {
+			t.Skip("SKIPPED: -short kills no process")
+		}
 		d := database{e.Name, e.Create(t)}
 		shard, end, err := d.open()
 		require.NoError(t, err)

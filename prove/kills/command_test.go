@@ -7,10 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
-func TestAShortSoakBreaksNoPromise(t *testing.T) { soak(t, "-engine", "sqlite", "-rate", "200") }
+func TestAShortSoakBreaksNoPromise(t *testing.T) {
+	testdb.Long(t)
+	soak(t, "-engine", "sqlite", "-rate", "200")
+}
 
 func TestAShortSoakOnPostgreSQLBreaksNoPromise(t *testing.T) {
 	soak(t, "-engine", "postgres", "-dsn", pgtest.DSN(t), "-rate", "200")

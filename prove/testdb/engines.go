@@ -72,7 +72,7 @@ var (
 	}
 	// Emulator is SQL Server's emulator, reached without a socket. It reads under locks.
 	Emulator = EmulatorAt(engine.RealClock{})
-	SQLite = Engine{
+	SQLite   = Engine{
 		Name: "sqlite", Dialect: sqlite.Dialect, Shared: true,
 		Create:  func(t testing.TB) string { return filepath.Join(t.TempDir(), "queue.db") },
 		Connect: embedded.Connector,

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/tsqlcheck"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -135,7 +136,8 @@ func settlesWaitInATransactionAlone(t *testing.T, n sqlbatch.Names) {
 // before EXISTS, one condition of several), and the golden files show those.
 func TestCheckNoticesALostToken(t *testing.T) {
 	const floor = 0.985
-	mutants, rejected := 0, 0
+	stride := testdb.Of(11, 1) // of the tokens
+	tokens, mutants, rejected := 0, 0, 0
 	passed := map[string]int{}
 	seen := map[string]bool{}
 	lose := func(name string, s serverText, tables map[string]tsqlcheck.Table) {
@@ -144,6 +146,9 @@ func TestCheckNoticesALostToken(t *testing.T) {
 		}
 		given := tsqlcheck.Given{Parameters: s.declaration, Tables: tables}
 		for start, end := range tsqlcheck.TokensOf(s.text) {
+			if tokens++; tokens%stride != 0 {
+				continue
+			}
 			mutants++
 			if tsqlcheck.Check(s.text[:start]+" "+s.text[end:], given) != nil {
 				rejected++
@@ -163,7 +168,7 @@ func TestCheckNoticesALostToken(t *testing.T) {
 	}
 	share := float64(rejected) / float64(mutants)
 	t.Logf("%d of %d lost tokens noticed (%.2f%%); not: %v", rejected, mutants, 100*share, passed)
-	require.Greater(t, mutants, 5000)
+	require.Greater(t, mutants, 5000/stride)
 	require.GreaterOrEqual(t, share, floor)
 }
 

@@ -169,6 +169,10 @@ func (l *life) requireEnded(q *chanq.Queue[string]) {
 
 // runLife sends and ends everything on a server that goes wrong.
 func runLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
+	inBubble(t, func(t *testing.T) { oneLife(t, rcsi, f) })
+}
+
+func oneLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
 	ctx := within(t)
 	srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: rcsi}).Server
 	var seen availability

@@ -34,52 +34,54 @@ func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			ctx := within(t)
-			srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
-			require.NoError(t, chanq.Migrate(ctx, srv.DB(), "bills", chanq.Config{}))
-			var seen availability
-			orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks()})
-			require.NoError(t, err)
-			bills, err := chanq.Open[int](ctx, srv.DB(), "bills", chanq.Config{})
-			require.NoError(t, err)
-			const n = 40
-			in, err := orders.Producer(chanq.ProducerConfig{})
-			require.NoError(t, err)
-			for i := range n {
-				_, err = in.Send(ctx, chanq.Message[int]{Body: i})
+			inBubble(t, func(t *testing.T) {
+				ctx := within(t)
+				srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
+				require.NoError(t, chanq.Migrate(ctx, srv.DB(), "bills", chanq.Config{}))
+				var seen availability
+				orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks()})
 				require.NoError(t, err)
-			}
-			require.NoError(t, in.Close(ctx))
+				bills, err := chanq.Open[int](ctx, srv.DB(), "bills", chanq.Config{})
+				require.NoError(t, err)
+				const n = 40
+				in, err := orders.Producer(chanq.ProducerConfig{})
+				require.NoError(t, err)
+				for i := range n {
+					_, err = in.Send(ctx, chanq.Message[int]{Body: i})
+					require.NoError(t, err)
+				}
+				require.NoError(t, in.Close(ctx))
 
-			c.f.Match = mssqltest.Is(c.kind)
-			struck := srv.Inject(c.f)
-			out, err := bills.Producer(chanq.ProducerConfig{})
-			require.NoError(t, err)
-			consumer, err := orders.Consume(ctx, shortLease)
-			require.NoError(t, err)
-			var watching sync.WaitGroup
-			watching.Go(func() {
-				awaitEmpty(t, ctx, srv)
-				consumer.Stop()
+				c.f.Match = mssqltest.Is(c.kind)
+				struck := srv.Inject(c.f)
+				out, err := bills.Producer(chanq.ProducerConfig{})
+				require.NoError(t, err)
+				consumer, err := orders.Consume(ctx, shortLease)
+				require.NoError(t, err)
+				var watching sync.WaitGroup
+				watching.Go(func() {
+					awaitEmpty(t, ctx, srv)
+					consumer.Stop()
+				})
+				require.NoError(t, chanq.Pipe(consumer, out, 2, func(_ context.Context, l *chanq.Lease[int]) ([]chanq.Message[int], error) {
+					return []chanq.Message[int]{{Body: l.Body}}, nil
+				}))
+				watching.Wait()
+				<-struck.Fired()
+				require.NoError(t, consumer.Shutdown(ctx))
+				require.NoError(t, out.Close(ctx))
+				require.NoError(t, ctx.Err())
+				seen.requireAlternating(t)
+
+				leases, err := bills.TryLease(ctx, 1000, time.Minute)
+				require.NoError(t, err)
+				billed := map[int]int{}
+				for _, l := range leases {
+					billed[l.Body]++
+				}
+				require.Len(t, leases, n)
+				require.Len(t, billed, n, "each input has one output")
 			})
-			require.NoError(t, chanq.Pipe(consumer, out, 2, func(_ context.Context, l *chanq.Lease[int]) ([]chanq.Message[int], error) {
-				return []chanq.Message[int]{{Body: l.Body}}, nil
-			}))
-			watching.Wait()
-			<-struck.Fired()
-			require.NoError(t, consumer.Shutdown(ctx))
-			require.NoError(t, out.Close(ctx))
-			require.NoError(t, ctx.Err())
-			seen.requireAlternating(t)
-
-			leases, err := bills.TryLease(ctx, 1000, time.Minute)
-			require.NoError(t, err)
-			billed := map[int]int{}
-			for _, l := range leases {
-				billed[l.Body]++
-			}
-			require.Len(t, leases, n)
-			require.Len(t, billed, n, "each input has one output")
 		})
 	}
 }
@@ -166,18 +168,20 @@ func (f *traffic) run(n int) {
 
 func TestAFailoverInTheMiddleLosesNothing(t *testing.T) {
 	t.Parallel()
-	const n = 300
-	f := newTraffic(t, 5*time.Second)
-	var failing sync.WaitGroup
-	failing.Go(func() {
-		for range n / 3 {
-			<-f.changed
-		}
-		f.srv.Failover(t, 200*time.Millisecond)
+	inBubble(t, func(t *testing.T) {
+		const n = 300
+		f := newTraffic(t, 5*time.Second)
+		var failing sync.WaitGroup
+		failing.Go(func() {
+			for range n / 3 {
+				<-f.changed
+			}
+			f.srv.Failover(t, 200*time.Millisecond)
+		})
+		f.run(n)
+		failing.Wait()
+		require.NotEmpty(t, f.seen.events["consumer"], "the consumer's hook was told")
 	})
-	f.run(n)
-	failing.Wait()
-	require.NotEmpty(t, f.seen.events["consumer"], "the consumer's hook was told")
 }
 
 func TestAServerThatIsTooSlowIsAskedAgain(t *testing.T) {
@@ -185,55 +189,61 @@ func TestAServerThatIsTooSlowIsAskedAgain(t *testing.T) {
 	for _, kind := range []mssqltest.Kind{mssqltest.Enqueue, mssqltest.Claim, mssqltest.Ack} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			f := newTraffic(t, 200*time.Millisecond)
-			// The client's deadline passes, it sends an attention, and the request is
-			// rolled back; or its answer comes too late.
-			before := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(kind), At: mssqltest.Received, Delay: time.Minute})
-			after := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(kind), At: mssqltest.Answered, Delay: time.Minute})
-			f.run(50)
-			<-before.Fired()
-			<-after.Fired()
+			inBubble(t, func(t *testing.T) {
+				f := newTraffic(t, 200*time.Millisecond)
+				// The client's deadline passes, it sends an attention, and the request is
+				// rolled back; or its answer comes too late.
+				before := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(kind), At: mssqltest.Received, Delay: time.Minute})
+				after := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(kind), At: mssqltest.Answered, Delay: time.Minute})
+				f.run(50)
+				<-before.Fired()
+				<-after.Fired()
+			})
 		})
 	}
 }
 
 func TestAConnectionThatHangsHoldsUpNothingElse(t *testing.T) {
 	t.Parallel()
-	f := newTraffic(t, 2*testdb.Patience)
-	hung := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Ack), At: mssqltest.Received, Hang: true})
-	var ending sync.WaitGroup
-	ending.Go(func() {
-		<-hung.Fired()
-		assert.Eventually(t, func() bool { return f.c.Stats().Looks > 0 }, testdb.Patience, time.Millisecond, "the claimer goes on")
-		f.srv.Wire().KillAll() // as keep-alives find out in the end
+	inBubble(t, func(t *testing.T) {
+		f := newTraffic(t, 2*testdb.Patience)
+		hung := f.srv.Inject(mssqltest.Fault{Match: mssqltest.Is(mssqltest.Ack), At: mssqltest.Received, Hang: true})
+		var ending sync.WaitGroup
+		ending.Go(func() {
+			<-hung.Fired()
+			assert.Eventually(t, func() bool { return f.c.Stats().Looks > 0 }, testdb.Patience, time.Millisecond, "the claimer goes on")
+			f.srv.Wire().KillAll() // as keep-alives find out in the end
+		})
+		f.run(50)
+		ending.Wait()
 	})
-	f.run(50)
-	ending.Wait()
 }
 
 // The rows of a statement may arrive before the error that undoes it.
 func TestATrimThatWasUndoneIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
-	srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
-	orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Retain: time.Millisecond})
-	require.NoError(t, err)
-	send(t, ctx, orders, 1, 3)
-	leases, err := orders.TryLease(ctx, 3, time.Minute)
-	require.NoError(t, err)
-	for i, l := range leases {
-		require.NoError(t, l.Ack())
-		_, err := srv.DB().ExecContext(ctx, "UPDATE dbo.chanq_orders_done SET ended_at = DATEADD(second, @p1, ended_at) WHERE id = @p2", i-9, l.ID[:])
+	inBubble(t, func(t *testing.T) {
+		ctx := within(t)
+		srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
+		orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Retain: time.Millisecond})
 		require.NoError(t, err)
-	}
+		send(t, ctx, orders, 1, 3)
+		leases, err := orders.TryLease(ctx, 3, time.Minute)
+		require.NoError(t, err)
+		for i, l := range leases {
+			require.NoError(t, l.Ack())
+			_, err := srv.DB().ExecContext(ctx, "UPDATE dbo.chanq_orders_done SET ended_at = DATEADD(second, @p1, ended_at) WHERE id = @p2", i-9, l.ID[:])
+			require.NoError(t, err)
+		}
 
-	struck := srv.Inject(mssqltest.Fault{At: mssqltest.Applied, Error: 1205, Match: func(r mssqltest.Request) bool { return strings.Contains(r.Text, "@cut") }})
-	consumer := consume(t, ctx, orders, chanq.ConsumerConfig{})
-	<-struck.Fired()
-	require.Eventually(t, func() bool {
-		stats, err := orders.Stats(ctx)
-		require.NoError(t, err)
-		return stats.Done == 0
-	}, testdb.Patience, 10*time.Millisecond)
-	require.NoError(t, consumer.Shutdown(ctx))
+		struck := srv.Inject(mssqltest.Fault{At: mssqltest.Applied, Error: 1205, Match: func(r mssqltest.Request) bool { return strings.Contains(r.Text, "@cut") }})
+		consumer := consume(t, ctx, orders, chanq.ConsumerConfig{})
+		<-struck.Fired()
+		require.Eventually(t, func() bool {
+			stats, err := orders.Stats(ctx)
+			require.NoError(t, err)
+			return stats.Done == 0
+		}, testdb.Patience, 10*time.Millisecond)
+		require.NoError(t, consumer.Shutdown(ctx))
+	})
 }

@@ -42,10 +42,7 @@ func member(t *testing.T, ctx context.Context, s *mssqltest.Server, role string)
 	dsn, err := url.Parse(s.DSN())
 	require.NoError(t, err)
 	dsn.User = url.UserPassword(role+"_app", "pw")
-	db, err := sql.Open("sqlserver", dsn.String())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
+	return connect(t, dsn.String())
 }
 
 // login makes a pool of a member of a role, with the rights that the script gives

@@ -11,6 +11,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
@@ -26,9 +27,23 @@ type queue struct {
 }
 
 func newQueue(t testing.TB, o mssqltest.Options) *queue {
+	o.InMemory = true // so that a bubble can hold it
 	q := &queue{sqlserver.Dialect.Queue(suite.Orders), mssqltest.Start(t, o), t}
 	q.migrate()
 	return q
+}
+
+// inBubble runs a test in a bubble of testing/synctest.
+func inBubble(t *testing.T, test func(*testing.T)) { testdb.InBubble(t, true, test) }
+
+// connect opens a database of newQueue's, as another program does.
+func connect(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	c, err := testdb.Emulator.Connect(dsn)
+	require.NoError(t, err)
+	db := sql.OpenDB(c)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
 }
 
 // Clock is the server's, not the statement that asks for it.

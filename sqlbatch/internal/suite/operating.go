@@ -254,7 +254,7 @@ func purged(w *world) {
 // Of live messages it is when they became what they are: due, sent or claimed. A
 // fence tells when its message was claimed.
 func purgedBefore(w *world) {
-	const before = 1_000_000_000 * 1000
+	const before = 500_000_000 * 1000
 	for column, state := range map[string]sqlbatch.State{"due_at": sqlbatch.Ready, "enqueued_at": sqlbatch.Scheduled} {
 		w.exec("DELETE FROM chanq_orders")
 		w.send(sqlbatch.Row{ID: id(1), Delay: delayOf[state]}, sqlbatch.Row{ID: id(2), Delay: delayOf[state]})
@@ -342,7 +342,7 @@ func liveWindows(w *world) {
 }
 
 // placeOf is a second in which messages of a state are due.
-var placeOf = map[sqlbatch.State]int{sqlbatch.Ready: 1_000_000_000, sqlbatch.Leased: 1_000_000_000, sqlbatch.Scheduled: 4_000_000_000}
+var placeOf = map[sqlbatch.State]int{sqlbatch.Ready: 500_000_000, sqlbatch.Leased: 500_000_000, sqlbatch.Scheduled: 4_000_000_000}
 
 func cancelled(w *world) {
 	w.oneOfEach()

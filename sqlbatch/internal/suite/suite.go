@@ -26,22 +26,29 @@ type Database struct {
 	PlainOnly bool    // there are no ordered queues by way of DB
 }
 
+// Play runs a test: as it is, or in a bubble of testing/synctest.
+type Play func(*testing.T, func(*testing.T))
+
 // Run tests what every statement does, one by one: each test has a database of its
 // own. Locks, plans and rights are the engines' own, and tested beside them; what
 // chanq makes of the statements is tested in prove.
 //
 // open makes an empty database, which is gone when its test ends.
-func Run(t *testing.T, d sqlbatch.Dialect, open func(*testing.T) Database) {
+func Run(t *testing.T, d sqlbatch.Dialect, play Play, open func(*testing.T) Database) {
 	run := func(names sqlbatch.Names, tests []test) {
+		queue := d.Queue(names)
 		for _, test := range tests {
 			t.Run(test.name, func(t *testing.T) {
-				at := open(t)
-				if names.Slots > 0 && at.PlainOnly {
-					t.Skip("there are no ordered queues there")
-				}
-				w := &world{T: t, dialect: d, db: at.DB, tables: at.Tables, Queue: d.Queue(names)}
-				Migrate(t, d, w.tables, names)
-				test.do(w)
+				t.Parallel()
+				play(t, func(t *testing.T) {
+					at := open(t)
+					if names.Slots > 0 && at.PlainOnly {
+						t.Skip("there are no ordered queues there")
+					}
+					w := &world{T: t, dialect: d, db: at.DB, tables: at.Tables, Queue: queue}
+					Migrate(t, d, w.tables, names)
+					test.do(w)
+				})
 			})
 		}
 	}

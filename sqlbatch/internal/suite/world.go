@@ -97,8 +97,11 @@ func (w *world) try(st sqlbatch.Statement) ([][]any, error) {
 	return rows, err
 }
 
+// run runs a statement. No two share a millisecond, as in a bubble they would: the times in
+// the tables are milliseconds, and some statements tell before from after.
 func (w *world) run(st sqlbatch.Statement) [][]any {
 	w.Helper()
+	time.Sleep(2 * time.Millisecond)
 	rows, err := w.try(st)
 	require.NoError(w, err, st.Text)
 	return rows
@@ -107,6 +110,7 @@ func (w *world) run(st sqlbatch.Statement) [][]any {
 // inTx runs a statement in a transaction of the caller, and commits.
 func (w *world) inTx(st sqlbatch.Statement) [][]any {
 	w.Helper()
+	time.Sleep(2 * time.Millisecond)
 	tx, err := w.db.Begin()
 	require.NoError(w, err)
 	defer tx.Rollback()
