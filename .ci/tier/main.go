@@ -1,0 +1,118 @@
+// Command tier runs go test and says how many tests ran.
+//
+//	go run ./.ci/tier NAME GO-TEST-ARGUMENTS…
+//
+// It prints what go test prints without -v (the packages, and all that a test that fails has
+// written), then a table: for each package of the tier NAME the tests and subtests that
+// passed, that were skipped and that failed. Its status is that of go test.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// event is a line of go test -json.
+type event struct {
+	Action, Package, Test, Output string
+}
+
+// tally is what became of a package's tests, by action: pass, skip, fail.
+type tally map[string]int
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: go run ./.ci/tier NAME GO-TEST-ARGUMENTS…")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1], os.Args[2:]); err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			os.Exit(exit.ExitCode())
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(tier string, args []string) error {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	packages, err := report(out, os.Stdout)
+	if waited := cmd.Wait(); waited != nil {
+		err = waited
+	}
+	return errors.Join(err, print(os.Stdout, tier, packages))
+}
+
+// report copies what matters, and counts.
+func report(from io.Reader, to io.Writer) (map[string]tally, error) {
+	packages, written := map[string]tally{}, map[string]*strings.Builder{}
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return packages, nil
+		} else if err != nil {
+			return packages, err
+		}
+		var e event
+		if json.Unmarshal(line, &e) != nil { // not of go test
+			_, _ = to.Write(line)
+			continue
+		}
+		key := e.Package + " " + e.Test
+		switch {
+		case e.Action == "build-output":
+			_, _ = io.WriteString(to, e.Output)
+		case e.Action == "output" && e.Test == "" && !strings.HasPrefix(e.Output, "=== ") && e.Output != "PASS\n":
+			_, _ = io.WriteString(to, e.Output)
+		case e.Action == "output" && e.Test != "":
+			if written[key] == nil {
+				written[key] = &strings.Builder{}
+			}
+			written[key].WriteString(e.Output)
+		case e.Test != "" && (e.Action == "pass" || e.Action == "skip" || e.Action == "fail"):
+			if packages[e.Package] == nil {
+				packages[e.Package] = tally{}
+			}
+			packages[e.Package][e.Action]++
+			loud := e.Action == "skip" && written[key] != nil && strings.Contains(written[key].String(), "NOT TESTED")
+			if written[key] != nil && (e.Action == "fail" || loud) {
+				_, _ = io.WriteString(to, written[key].String())
+			}
+			delete(written, key)
+		}
+	}
+}
+
+func print(to io.Writer, tier string, packages map[string]tally) error {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\ntier %s\tpassed\tskipped\tfailed\t\n", tier)
+	sum := tally{}
+	for _, name := range slices.Sorted(maps.Keys(packages)) {
+		t := packages[name]
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t\n", strings.TrimPrefix(name, "github.com/chanq/chanq/"), t["pass"], t["skip"], t["fail"])
+		for action, n := range t {
+			sum[action] += n
+		}
+	}
+	fmt.Fprintf(w, "all\t%d\t%d\t%d\t\n", sum["pass"], sum["skip"], sum["fail"])
+	return w.Flush()
+}
