@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -90,12 +91,12 @@ type found struct {
 	ends   map[int]int64
 }
 
-var salts int64
+// salts gives each claim another salt. Worlds share it.
+var salts atomic.Int64
 
 func (w *world) claimSlots(c *sqlbatch.SlotClaim) *found {
 	w.Helper()
-	salts++
-	c.Salt = salts
+	c.Salt = salts.Add(1)
 	f := &found{rows: map[byte][]any{}, seqs: map[byte]int64{}, past: map[byte]int64{}, ends: map[int]int64{}}
 	for _, row := range w.run(w.ClaimSlots(*c)) {
 		require.Len(w, row, 16)
