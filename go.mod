@@ -18,6 +18,7 @@ require (
 	github.com/sqlc-dev/teesql v1.1.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
+	golang.org/x/net v0.58.0
 	golang.org/x/sync v0.22.0
 	golang.org/x/term v0.45.0
 	modernc.org/libc v1.75.7
