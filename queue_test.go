@@ -43,7 +43,7 @@ func openTestShards(t *testing.T, n int) *Queue[string] {
 
 func soon(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -53,7 +53,7 @@ func testConsumer[T any](t *testing.T, q *Queue[T], cfg ConsumerConfig) *Consume
 	c, err := q.Consume(context.Background(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_ = c.Shutdown(ctx)
 		<-c.shards[0].finished

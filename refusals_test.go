@@ -257,7 +257,7 @@ func TestWrongArgumentsOfQueueCallsAreRefused(t *testing.T) {
 	faults, _, q := opened(t, chanq.Config{})
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
 	require.NoError(t, err)
-	soon, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	soon, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	defer c.Shutdown(soon)
 	p, err := q.Producer(chanq.ProducerConfig{})

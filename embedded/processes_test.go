@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
@@ -111,6 +112,7 @@ func TestAProcessThatWritesWithoutEndLetsOthersIn(t *testing.T) {
 }
 
 func TestTheTurnAmongProcessesIsACourtesy(t *testing.T) {
+	testdb.Long(t) // it bounds real time
 	path, db := openShared(t)
 	insert := func(ctx context.Context) error {
 		_, err := db.ExecContext(ctx, "INSERT INTO mine VALUES (1)")

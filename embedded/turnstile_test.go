@@ -15,7 +15,7 @@ func openTest(t *testing.T) (*sql.DB, context.Context) {
 	db, err := Open(t.TempDir() + "/t.db")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	_, err = db.Exec("CREATE TABLE t (x INTEGER)")
 	require.NoError(t, err)

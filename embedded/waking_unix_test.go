@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 // One that was stopped reads no bytes, so that others get them; one that died is gone.
@@ -38,6 +40,7 @@ func TestAProcessThatIsStoppedOrKilledDelaysNothing(t *testing.T) {
 
 // It takes a second until that is noticed, and whoever looks meanwhile finds what was sent.
 func TestAPipeThatIsRemovedUnderASleeperIsMadeAgain(t *testing.T) {
+	testdb.Long(t) // it bounds real time
 	s := share(t)
 	s.reader()
 	s.pass()

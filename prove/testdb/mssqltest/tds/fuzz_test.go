@@ -32,7 +32,7 @@ func driverMessages(t testing.TB) []message {
 	connector.Dialer = dialer
 	db := sql.OpenDB(connector)
 	defer func() { require.NoError(t, db.Close()) }()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 
 	exec := func(query string, args ...any) {

@@ -65,7 +65,7 @@ func dialRaw(t testing.TB, s *Server) *rawClient {
 	conn, err := net.Dial("tcp", s.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	return &rawClient{t: t, conn: conn, in: newMessageReader(conn, 1<<20)}
 }
 
