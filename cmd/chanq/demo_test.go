@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,10 +15,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/microsoft/go-mssqldb/msdsn"
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 func TestDemoEndsWithItsResult(t *testing.T) {
@@ -104,7 +104,7 @@ func TestCommandLinesAreQuotedForTheShell(t *testing.T) {
 // Ten times in a row the demo is killed without warning, early and late, and
 // started again on the same file.
 func TestDemoSurvivesBeingKilled(t *testing.T) {
-	const files, kills = 5000, 10
+	files, kills := testdb.Of(3000, 5000), testdb.Of(4, 10)
 	dir, db := folderOf(t, files), filepath.Join(t.TempDir(), "demo.db")
 	args := []string{"demo", "--dir", dir, "--db", db, "--lease", "1s", "--progress-every", "2ms"}
 	done := 0
@@ -134,7 +134,7 @@ func TestInterruptDrainsTheDemo(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGINT for another process")
 	}
-	const files = 5000
+	files := testdb.Of(2000, 5000)
 	dir, db := folderOf(t, files), filepath.Join(t.TempDir(), "demo.db")
 	args := []string{"demo", "--dir", dir, "--db", db, "--progress-every", "2ms"}
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
@@ -157,7 +157,7 @@ func TestInterruptDrainsTheDemo(t *testing.T) {
 		}
 		require.NoError(t, c.Close())
 	}
-	require.Contains(t, finish(t, args...), "verified 5000 files, 0 differences, 0 lost, 0 duplicated\n")
+	require.Contains(t, finish(t, args...), fmt.Sprintf("verified %d files, 0 differences, 0 lost, 0 duplicated\n", files))
 }
 
 // The first interrupt cannot end a command that waits for its reader; the
@@ -195,10 +195,7 @@ type child struct {
 
 func start(t *testing.T, args ...string) *child {
 	t.Helper()
-	path := program(t) // it is built at first, for as long as that takes
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
-	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, path, args...)
+	cmd := exec.CommandContext(t.Context(), program(t), args...)
 	cmd.Stdout = &bytes.Buffer{}
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)
@@ -206,8 +203,7 @@ func start(t *testing.T, args ...string) *child {
 	return &child{cmd, bufio.NewReader(stderr), -1, -1}
 }
 
-// finish runs the program to its end and returns what it wrote. It is faster
-// than the test, which may have the race detector.
+// finish runs the program to its end and returns what it wrote.
 func finish(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program(t), args...).Output()

@@ -6,51 +6,38 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
 
+// asCommand makes of this test binary the command, for the tests that kill it.
+const asCommand = "CHANQ_TEST_AS_COMMAND"
+
 func TestMain(m *testing.M) {
 	os.Unsetenv("CHANQ_DSN") // of the person who runs the tests
+	if os.Getenv(asCommand) != "" {
+		main()
+		return
+	}
+	os.Setenv(asCommand, "1") // of every process that is started
 	status := m.Run()
 	if err := goleak.Find(); err != nil && status == 0 {
 		fmt.Fprintln(os.Stderr, "goroutines are left behind:", err)
 		status = 1
 	}
-	if built.dir != "" {
-		os.RemoveAll(built.dir)
-	}
 	os.Exit(status)
 }
 
-// built is the command as a program, for the tests that kill it: made once,
-// without the race detector.
-var built struct {
-	once sync.Once
-	dir  string
-	path string
-	err  error
-}
-
+// program is the command as a program.
 func program(t *testing.T) string {
 	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "chanq-test-"); built.err != nil {
-			return
-		}
-		built.path = filepath.Join(built.dir, "chanq")
-		if out, err := exec.Command("go", "build", "-o", built.path, ".").CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("build: %w: %s", err, out)
-		}
-	})
-	require.NoError(t, built.err)
-	return built.path
+	path, err := os.Executable()
+	require.NoError(t, err)
+	return path
 }
 
 // ran is what a run of the command left.

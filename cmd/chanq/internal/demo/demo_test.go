@@ -18,15 +18,17 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/cmd/chanq/internal/demo"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
 func TestEveryFileComesThroughOnce(t *testing.T) {
-	f := newFixture(t, 700)
+	files := testdb.Of(300, 700)
+	f := newFixture(t, files)
 	result := f.run(t)
-	require.Equal(t, demo.Result{Verified: 700}, result)
-	require.Equal(t, "verified 700 files, 0 differences, 0 lost, 0 duplicated", result.String())
-	require.Equal(t, 700, f.number(t, "SELECT count(DISTINCT message_id) FROM chanq_demo_files"), "a message for each file")
+	require.Equal(t, demo.Result{Verified: files}, result)
+	require.Equal(t, fmt.Sprintf("verified %d files, 0 differences, 0 lost, 0 duplicated", files), result.String())
+	require.Equal(t, files, f.number(t, "SELECT count(DISTINCT message_id) FROM chanq_demo_files"), "a message for each file")
 }
 
 func TestEmptyFolderIsVerified(t *testing.T) {
@@ -151,7 +153,8 @@ func TestOnlyTheFirstFindingsAreNamed(t *testing.T) {
 }
 
 func TestInterruptedDemoGoesOn(t *testing.T) {
-	f := newFixture(t, 1500)
+	files := testdb.Of(800, 1500)
+	f := newFixture(t, files)
 	for range 3 {
 		ctx, interrupt := context.WithCancel(t.Context())
 		f.opt.Progress = &meter{after: 100, then: interrupt}
@@ -163,15 +166,16 @@ func TestInterruptedDemoGoesOn(t *testing.T) {
 	}
 	done := f.number(t, "SELECT count(*) FROM chanq_demo_files WHERE counted = 1")
 	require.Greater(t, done, 0)
-	require.Less(t, done, 1500)
+	require.Less(t, done, files)
 	f.opt.Progress = &meter{}
-	require.Equal(t, demo.Result{Verified: 1500}, f.run(t))
-	require.Contains(t, f.said.String(), fmt.Sprintf("going on: %d of 1500 files are done", done))
+	require.Equal(t, demo.Result{Verified: files}, f.run(t))
+	require.Contains(t, f.said.String(), fmt.Sprintf("going on: %d of %d files are done", done, files))
 }
 
 // Two processes may run one demo: each file is listed, hashed and counted once.
 func TestTwoDemosShareTheWork(t *testing.T) {
-	f := newFixture(t, 1000)
+	files := testdb.Of(300, 1000)
+	f := newFixture(t, files)
 	var wg sync.WaitGroup
 	results := make([]demo.Result, 2)
 	errs := make([]error, 2)
@@ -185,9 +189,9 @@ func TestTwoDemosShareTheWork(t *testing.T) {
 	wg.Wait()
 	for i := range 2 {
 		require.NoError(t, errs[i])
-		require.Equal(t, demo.Result{Verified: 1000}, results[i])
+		require.Equal(t, demo.Result{Verified: files}, results[i])
 	}
-	require.Equal(t, 1000, f.number(t, "SELECT count(*) FROM chanq_demo_files"))
+	require.Equal(t, files, f.number(t, "SELECT count(*) FROM chanq_demo_files"))
 }
 
 func TestQueuesOfOthersAreRefused(t *testing.T) {

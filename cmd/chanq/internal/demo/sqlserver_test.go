@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/cmd/chanq/internal/demo"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
@@ -26,23 +27,25 @@ func onSQLServer(t *testing.T, files int) (*fixture, *mssqltest.Server) {
 }
 
 func TestEveryFileComesThroughOnceOnSQLServer(t *testing.T) {
-	f, _ := onSQLServer(t, 700)
-	require.Equal(t, demo.Result{Verified: 700}, f.run(t))
+	files := testdb.Of(200, 700)
+	f, _ := onSQLServer(t, files)
+	require.Equal(t, demo.Result{Verified: files}, f.run(t))
 	f.write(t, "another", "content")
-	require.Equal(t, demo.Result{Verified: 700}, f.run(t))
+	require.Equal(t, demo.Result{Verified: files}, f.run(t))
 	require.Contains(t, f.said.String(), "verifying again")
 	f.opt.Fresh = true
-	require.Equal(t, demo.Result{Verified: 701}, f.run(t))
+	require.Equal(t, demo.Result{Verified: files + 1}, f.run(t))
 }
 
 func TestInterruptedDemoGoesOnOnSQLServer(t *testing.T) {
-	f, _ := onSQLServer(t, 1500)
+	files := testdb.Of(400, 1500)
+	f, _ := onSQLServer(t, files)
 	ctx, interrupt := context.WithCancel(t.Context())
 	f.opt.Progress = &meter{after: 100, then: interrupt}
 	_, err := demo.Run(ctx, f.db, f.opt)
 	require.ErrorIs(t, err, demo.ErrInterrupted)
 	f.opt.Progress = &meter{}
-	require.Equal(t, demo.Result{Verified: 1500}, f.run(t))
+	require.Equal(t, demo.Result{Verified: files}, f.run(t))
 	require.Contains(t, f.said.String(), "going on: ")
 }
 
