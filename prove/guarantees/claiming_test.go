@@ -76,7 +76,7 @@ func shrinkingClaims(w *world) {
 			}
 			return faultdb.Fault{}
 		})
-		c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: 300 * time.Millisecond})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: time.Second})
 		for _, l := range testdb.Take(w, c, 5) {
 			require.Equal(w, 1, l.Attempt)
 			require.NoError(w, l.Ack())
