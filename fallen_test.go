@@ -196,7 +196,7 @@ func TestAPanicInTheLinesHandsNothingOutAnyMore(t *testing.T) {
 	require.NoError(t, err)
 	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Second})
 	first := <-c.C()
-	require.Eventually(t, func() bool { return c.Stats().Waiting == 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.Stats().Waiting == 3 }, time.Minute, time.Millisecond)
 	c.shards[0].order.change(func(*lines) { panic("a fault") })
 	require.NoError(t, first.Ack())
 	require.NoError(t, first.Wait(soon(t)))

@@ -14,7 +14,7 @@ import (
 )
 
 func TestAnErrorAfterARolledBackAckTxSettlesTheMessage(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := embedded.Open(":memory:")
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestAnErrorAfterARolledBackAckTxSettlesTheMessage(t *testing.T) {
 }
 
 func TestASettleAfterACommittedAckTxIsNoLoss(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := embedded.Open(":memory:")
 	require.NoError(t, err)

@@ -32,7 +32,7 @@ func TestALeaseThatMissedItsRecallIsGivenBack(t *testing.T) {
 	c.out <- l
 	done := make(chan struct{})
 	go func() { defer close(done); c.move(make(chan struct{})) }()
-	require.Eventually(t, func() bool { return c.settler.backlog.Waiting()+len(c.merged.out) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.settler.backlog.Waiting()+len(c.merged.out) == 1 }, time.Minute, time.Millisecond)
 	require.Equal(t, 1, c.settler.backlog.Waiting())
 	require.Equal(t, settleRelease, l.lease.op)
 	require.Zero(t, c.forReaders())

@@ -36,7 +36,7 @@ func total(t *testing.T, q *Queue[string], step time.Duration) (sum Sample) {
 // recorded waits until the history says what is expected of it.
 func recorded(t *testing.T, q *Queue[string], is func(Sample) bool) {
 	t.Helper()
-	require.Eventually(t, func() bool { return is(total(t, q, StepFine)) }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return is(total(t, q, StepFine)) }, time.Minute, 5*time.Millisecond)
 }
 
 func TestTheHistoryHasWhatBecameOfAQueue(t *testing.T) {

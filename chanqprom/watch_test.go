@@ -204,5 +204,5 @@ func TestQueuesThatComeBackAreSeenAgain(t *testing.T) {
 	require.Eventually(t, func() bool {
 		seen := scrape(t, m)
 		return seen[`chanq_up{queue="mail",shard=""}`] == "1" && seen[`chanq_messages{queue="mail",shard="",state="ready"}`] == "1"
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }

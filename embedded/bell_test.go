@@ -57,7 +57,7 @@ func requireHeard(t *testing.T, heard <-chan struct{}) {
 	select {
 	case _, open := <-heard:
 		require.True(t, open)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		require.Fail(t, "nothing is heard")
 	}
 }
@@ -105,14 +105,14 @@ func TestAMessageWakesOneProcessOfMany(t *testing.T) {
 	sender.RingFor("main.another", 1000)
 	requireQuiet(t, heard[:]...)
 	sender.Ring(queue)
-	require.Eventually(t, func() bool { return sum() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return sum() == 1 }, time.Minute, time.Millisecond)
 	<-time.After(10 * yieldFor)
 	require.Equal(t, 1, sum(), "and no other")
 	<-time.After(2 * sending)
 	sender.RingFor(queue, 1<<20)
-	require.Eventually(t, func() bool { return sum() == 1+mostRung }, 10*time.Second, time.Millisecond, "several for many")
+	require.Eventually(t, func() bool { return sum() == 1+mostRung }, time.Minute, time.Millisecond, "several for many")
 	sender.RingFor(queue, 1<<20)
-	require.Eventually(t, func() bool { return sum() == 2+mostRung }, 10*time.Second, time.Millisecond, "one more")
+	require.Eventually(t, func() bool { return sum() == 2+mostRung }, time.Minute, time.Millisecond, "one more")
 }
 
 // Who has just been woken claims, and lets others wake for what comes then.
@@ -129,7 +129,7 @@ func TestWhoWasWokenLeavesTheNextRingToOthers(t *testing.T) {
 		defer stop()
 		<-time.After(3 * yieldFor)
 		return hears(others)
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // Many senders of single messages ring each for itself.
@@ -146,7 +146,7 @@ func TestRingsThatFollowEachOtherAreFewAndTheLastOneIsKept(t *testing.T) {
 	}
 	most := 2 + int(time.Since(began)/ringEvery)
 	n := 0
-	require.Eventually(t, func() bool { n += sleeper.rest(); return n > 1 }, 10*time.Second, time.Millisecond, "the last one, too")
+	require.Eventually(t, func() bool { n += sleeper.rest(); return n > 1 }, time.Minute, time.Millisecond, "the last one, too")
 	require.LessOrEqual(t, n, most)
 	<-time.After(10 * ringEvery)
 	sleeper.rest()
@@ -174,7 +174,7 @@ func TestARingOfWhoLeavesIsAnothers(t *testing.T) {
 	heard, stop := listen(t, stayer)
 	first, last := others, heard
 	sender.wakeOthers(queue, 2)
-	require.Eventually(t, func() bool { return len(first) == 1 && len(last) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(first) == 1 && len(last) == 1 }, time.Minute, time.Millisecond)
 	require.True(t, hears(first))
 	stop()
 	requireHeard(t, first)
@@ -337,11 +337,11 @@ func TestAPipeThatCouldNotBeMadeIsTriedAgainWhileSQLiteIsAsked(t *testing.T) {
 	heard, stop := listen(t, b)
 	require.False(t, hasPipe(b))
 	require.NoError(t, os.Remove(path+bellSuffix))
-	require.Eventually(t, func() bool { return hasPipe(b) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return hasPipe(b) }, time.Minute, time.Millisecond)
 	requireQuietEventually(t, heard)
 	at(t, path).Ring(queue)
 	requireHeard(t, heard)
-	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.asks }, 10*time.Second, time.Millisecond, "nobody asks any more")
+	require.Eventually(t, func() bool { b.mu.Lock(); defer b.mu.Unlock(); return !b.asks }, time.Minute, time.Millisecond, "nobody asks any more")
 	stop()
 }
 
@@ -371,7 +371,7 @@ func requireQuietEventually(t *testing.T, heard <-chan struct{}) {
 		}
 		<-time.After(3 * askRest)
 		return !hears(heard)
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // So the consumer polls, and tries again.

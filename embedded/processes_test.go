@@ -86,7 +86,7 @@ func takeTurn(t *testing.T, path string) (give func()) {
 // TestAProcessThatWritesWithoutEndLetsOthersIn counts, since time proves nothing:
 // how often the other process writes while this one waits to.
 func TestAProcessThatWritesWithoutEndLetsOthersIn(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	path, db := openShared(t)
 	takeTurn(t, path)()

@@ -30,7 +30,7 @@ func TestMembersAreListedWhileTheyConsume(t *testing.T) {
 	require.Eventually(t, func() bool {
 		require.NoError(t, json.Unmarshal([]byte(succeed(t, "", "members", "--db", db, "-o", "json").out), &list))
 		return len(list) == 1
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	m := list[0]
 	require.Equal(t, "mail", m.Queue)
 	require.Equal(t, "red \x1b[31m", m.Name)

@@ -138,7 +138,7 @@ func TestUIEndsBesideWhoFollows(t *testing.T) {
 	select {
 	case status := <-ended:
 		require.Equal(t, exitOK, status)
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it waits for who follows")
 	}
 }

@@ -47,7 +47,7 @@ func TestEachOrderHasOneReceiptAndARefusedOneHasNone(t *testing.T) {
 		}
 		db, err := embedded.Open(file)
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return number(t, db, "SELECT COUNT(*) FROM mails") == len(stored) }, 30*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return number(t, db, "SELECT COUNT(*) FROM mails") == len(stored) }, time.Minute, 5*time.Millisecond)
 		stop()
 		require.NoError(t, <-ended)
 		require.Equal(t, len(stored), number(t, db, "SELECT COUNT(*) FROM mails JOIN orders ON order_id = id AND text LIKE '%' || customer || '%'"))

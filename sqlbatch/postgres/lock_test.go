@@ -18,7 +18,7 @@ func (q *serverQueue) waitForLock() {
 		var waiting int
 		err := q.db.QueryRow(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
 		return err == nil && waiting == 1
-	}, 30*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // behind runs a statement that has to wait until release is called, and returns

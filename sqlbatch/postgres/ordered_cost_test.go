@@ -17,7 +17,7 @@ func (q *serverQueue) hot() (hot, all int64) {
 		q.exec(`SELECT pg_stat_clear_snapshot()`)
 		require.NoError(q, q.db.QueryRow(`SELECT n_tup_hot_upd, n_tup_upd FROM pg_stat_user_tables WHERE relname = 'chanq_orders'`).Scan(&hot, &all))
 		return all > 0
-	}, 30*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	return hot, all
 }
 

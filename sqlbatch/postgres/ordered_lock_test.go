@@ -87,7 +87,7 @@ func TestWhatChangesWhileAClaimIsUnderWayIsLeftToTheNext(t *testing.T) {
 	require.Eventually(t, func() (waits bool) {
 		require.NoError(t, q.db.QueryRow(`SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits))
 		return waits
-	}, 30*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	q.exec(`UPDATE chanq_orders SET attempts = 5 WHERE id = $1`, fmt.Sprintf("%x", id(2)))
 	require.Equal(t, []byte{3}, q.ids(q.db, q.Cancel([][16]byte{id(3)})))
 	require.NoError(t, tx.Commit())

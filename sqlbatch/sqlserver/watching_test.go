@@ -67,10 +67,10 @@ func TestOfFiveProcessesTwoWatchAndStopEndsThatAtOnce(t *testing.T) {
 				}
 			}
 			return true
-		}, 10*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 		require.Len(t, q.Engine().Waiting(), 2)
 		locks := func() int { return len(q.Engine().Locks()) }
-		require.Eventually(t, func() bool { return locks() == 2 }, 10*time.Second, time.Millisecond, "two chairs")
+		require.Eventually(t, func() bool { return locks() == 2 }, time.Minute, time.Millisecond, "two chairs")
 		owner, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
 		require.NoError(t, err)
 		for i, c := range all {
@@ -83,7 +83,7 @@ func TestOfFiveProcessesTwoWatchAndStopEndsThatAtOnce(t *testing.T) {
 			require.NoError(t, c.Shutdown(ctx))
 			q.waitingSessions(min(2, len(all)-i-1))
 		}
-		require.Eventually(t, func() bool { return locks() == 0 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return locks() == 0 }, time.Minute, time.Millisecond)
 	})
 }
 

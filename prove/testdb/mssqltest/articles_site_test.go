@@ -30,7 +30,7 @@ type session interface {
 }
 
 func newSite(t *testing.T, scripts ...string) *site {
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	s := &site{Server: mssqltest.Start(t, mssqltest.Options{}), t: t, ctx: ctx}
 	c := s.connect()

@@ -179,7 +179,7 @@ func (w *ward) wrong(check string) (list []doctor.Finding) {
 // eventually waits until a check finds something wrong.
 func (w *ward) eventually(check string) (list []doctor.Finding) {
 	w.Helper()
-	require.Eventually(w, func() bool { list = w.wrong(check); return len(list) > 0 }, 30*time.Second, 10*time.Millisecond, check)
+	require.Eventually(w, func() bool { list = w.wrong(check); return len(list) > 0 }, time.Minute, 10*time.Millisecond, check)
 	return list
 }
 

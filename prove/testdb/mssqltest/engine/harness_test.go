@@ -225,7 +225,7 @@ func (c *client) blocked() {
 			if i.Session == c.id {
 				return
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			require.Fail(c.t, "nobody waits")
 		}
 	}
@@ -236,7 +236,7 @@ func (p *pending) result() *recorder {
 	select {
 	case w := <-p.done:
 		return w
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		require.Fail(p.t, "no result")
 		return nil
 	}

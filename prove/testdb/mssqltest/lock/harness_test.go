@@ -84,7 +84,7 @@ func (p *pending) result() error {
 	select {
 	case err := <-p.done:
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		require.FailNow(p.t, "the request is still waiting")
 		return nil
 	}
