@@ -2,12 +2,10 @@ package chanqprobe_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqprobe"
-	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -60,9 +57,11 @@ func TestOneShardThatIsAwayLeavesAProgramReady(t *testing.T) {
 }
 
 func TestAConsumerThatNothingMendsIsNotAlive(t *testing.T) {
-	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
-	require.NoError(t, err)
-	defer db.Close()
+	testdb.Run(t, testdb.Memory, consumerEnds)
+}
+
+func consumerEnds(t *testdb.World) {
+	db := t.Open()
 	p := chanqprobe.New()
 	var log strings.Builder
 	p.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -89,8 +88,7 @@ func TestAConsumerThatNothingMendsIsNotAlive(t *testing.T) {
 	code, _ = get(p.Live())
 	require.Equal(t, 200, code, "it was told to")
 
-	_, err = db.ExecContext(t.Context(), "DROP TABLE chanq_breaks")
-	require.NoError(t, err)
+	t.Define("DROP TABLE chanq_breaks")
 	<-breaks.Done()
 	require.Eventually(t, func() bool { code, body = get(p.Live()); return code == 500 }, time.Minute, time.Millisecond)
 	require.Equal(t, "breaks has ended: the queue's tables are missing, or older than the program: run chanq migrate\n", body)
@@ -118,13 +116,11 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 }
 
 // A consumer that is stopped in an outage, and one that takes its place, leave the program ready.
-func TestAnOutageEndsWithWhoIsInIt(t *testing.T) { testdb.InBubble(t, true, outageEnds) }
+func TestAnOutageEndsWithWhoIsInIt(t *testing.T) { testdb.Run(t, testdb.Memory, outageEnds) }
 
-func outageEnds(t *testing.T) {
+func outageEnds(t *testdb.World) {
 	p := chanqprobe.New()
-	connector, err := testdb.Memory.Connect(testdb.Memory.Create(t))
-	require.NoError(t, err)
-	db := sql.OpenDB(connector)
+	db := t.Open()
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{}))
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Hooks: p.Hooks()})
 	require.NoError(t, err)
@@ -145,5 +141,4 @@ func outageEnds(t *testing.T) {
 	require.Eventually(t, func() bool { code, _ := get(p.Ready()); return code == 200 }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, holder.Rollback())
 	time.Sleep(time.Minute) // for what Close has given up
-	require.NoError(t, db.Close())
 }
