@@ -4,7 +4,7 @@
 // somebody paused. Tests set each up and see that the alerts, chanq doctor and chanq top tell it; the
 // command in the folder situation sets one up to be looked at, by whatever one likes:
 //
-//	go run ./prove/trouble/situation -db /tmp/trouble.db stuck
+//	go run ./cmd/chanq/internal/situation -db /tmp/trouble.db stuck
 //
 // docs/operations.md has what is seen then, and what to do. PostgreSQL and SQLite.
 package trouble
