@@ -1,7 +1,6 @@
 package chanqweb_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -30,25 +30,25 @@ type divided struct {
 func newDivided(t *testing.T) *divided {
 	t.Helper()
 	shop := newShop(t)
-	west, db := database(t, testdb.Memory)
-	d := &divided{shop: shop, west: west, shards: []chanq.Shard{{Name: "east", DB: shop.db}, {Name: "west", DB: db}}}
+	west, db := webshop.Database(t, testdb.Memory)
+	d := &divided{shop: shop, west: west, shards: []chanq.Shard{{Name: "east", DB: shop.DB}, {Name: "west", DB: db}}}
 	spread := d.queue("spread", chanq.Config{})
 	for i := range spread.Shards() {
-		d.dead = append(d.dead, d.kill(spread.Shard(i), "x", nil, fmt.Errorf("no stock in %s", d.shards[i].Name))...)
+		d.dead = append(d.dead, d.Kill(spread.Shard(i), "x", nil, fmt.Errorf("no stock in %s", d.shards[i].Name))...)
 	}
 	lined := d.queue("lined", chanq.Config{Kind: chanq.KindOrdered, Slots: 2})
 	for i := range 20 {
-		d.send(spread, chanq.Message[[]byte]{Body: []byte("x"), DedupKey: fmt.Sprint(i)})
-		d.send(lined, chanq.Message[[]byte]{Body: []byte("x"), Key: fmt.Sprint("key ", i)})
+		d.Send(spread, chanq.Message[[]byte]{Body: []byte("x"), DedupKey: fmt.Sprint(i)})
+		d.Send(lined, chanq.Message[[]byte]{Body: []byte("x"), Key: fmt.Sprint("key ", i)})
 	}
 	return d
 }
 
 func (d *divided) queue(name string, cfg chanq.Config) *chanq.Queue[[]byte] {
-	d.t.Helper()
-	require.NoError(d.t, chanq.MigrateShards(d.t.Context(), d.shards, name, cfg))
-	q, err := chanq.OpenShards[[]byte](d.t.Context(), d.shards, name, cfg)
-	require.NoError(d.t, err)
+	d.T.Helper()
+	require.NoError(d.T, chanq.MigrateShards(d.T.Context(), d.shards, name, cfg))
+	q, err := chanq.OpenShards[[]byte](d.T.Context(), d.shards, name, cfg)
+	require.NoError(d.T, err)
 	return q
 }
 
@@ -63,7 +63,7 @@ func TestEachPageShowsWhatTheOtherShardHas(t *testing.T) {
 		name, other string
 		at          func(*divided) *faultdb.Connector
 		i           int
-	}{{"west", "east", func(d *divided) *faultdb.Connector { return d.west }, 0}, {"east", "west", func(d *divided) *faultdb.Connector { return d.faults }, 1}} {
+	}{{"west", "east", func(d *divided) *faultdb.Connector { return d.west }, 0}, {"east", "west", func(d *divided) *faultdb.Connector { return d.Faults }, 1}} {
 		for how, fault := range map[string]faultdb.Fault{"fails": faultdb.Fail(errors.New("gone")), "hangs": faultdb.Hang()} {
 			for when, before := range map[string]bool{"while it is open": true, "before it comes": false} {
 				if how == "hangs" && !before {
@@ -122,7 +122,7 @@ func TestAllShardsAwayIsNoEmptyQueue(t *testing.T) {
 		d := newDivided(t)
 		s := d.site()
 		s.see("/q/spread/")
-		for _, at := range []*faultdb.Connector{d.west, d.faults} {
+		for _, at := range []*faultdb.Connector{d.west, d.Faults} {
 			at.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(errors.New("gone")) })
 			defer at.Inject(nil)
 		}
@@ -174,28 +174,8 @@ func TestAChangeIsMadeInTheShardsThatAnswer(t *testing.T) {
 		r = s.post("spread", "do", "resume", "token", token)
 		require.NotContains(t, r.text, "Not all shards")
 		q := d.queue("spread", chanq.Config{})
-		require.Eventually(t, func() bool { return d.stats(q).Dead == 1 && !d.stats(q).Paused }, patience, tick)
+		require.Eventually(t, func() bool { return d.Stats(q).Dead == 1 && !d.Stats(q).Paused }, patience, tick)
 	})
-}
-
-// fixed is a history that ends.
-type fixed []chanq.Sample
-
-// samplesUntil are a minute each, up to end.
-func samplesUntil(end time.Time) (list fixed) {
-	for at := end.Add(-20 * time.Minute); at.Before(end); at = at.Add(time.Minute) {
-		list = append(list, chanq.Sample{At: at, Step: time.Minute, Counted: true, Ready: 7, Sent: 60 * 333, Acked: 60 * 222})
-	}
-	return list
-}
-
-func (f fixed) History(_ context.Context, _ string, since time.Time, _ time.Duration) (list []chanq.Sample, err error) {
-	for _, s := range f {
-		if !s.At.Before(since) {
-			list = append(list, s)
-		}
-	}
-	return list, nil
 }
 
 // Rates are of just now, or it is said since when there are none.
@@ -204,7 +184,7 @@ func TestRatesThatAreOldAreNotShownAsThoseOfNow(t *testing.T) {
 		shop := newShop(t)
 		end := time.Now()
 		shown := func(until time.Time, path string) string {
-			return shop.open(everything, func(c *chanqweb.Config) { c.History = samplesUntil(until) }).see(path)
+			return shop.open(everything, func(c *chanqweb.Config) { c.History = webshop.SamplesUntil(until) }).see(path)
 		}
 		fresh := shown(end, "/")
 		require.Contains(t, fresh, "333")
@@ -227,13 +207,13 @@ func TestFiguresThatAreOldSaySo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(everything)
-		shop.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+		shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
 			if strings.Contains(op.Text, "ready") {
 				time.Sleep(500 * time.Millisecond) // a database that is slow: they are asked for again after ten seconds
 			}
 			return f
 		})
-		defer shop.faults.Inject(nil)
+		defer shop.Faults.Inject(nil)
 		require.NotContains(t, s.see("/"), "figures of")
 		require.Eventually(t, func() bool {
 			return strings.Contains(s.see("/"), "figures of") && strings.Contains(s.see("/q/mail/"), "These figures are of")

@@ -14,17 +14,10 @@ import (
 	"github.com/chanq/chanq/chanqweb"
 )
 
-func (s *shop) stats(q *chanq.Queue[[]byte]) chanq.Stats {
-	s.t.Helper()
-	stats, err := q.Stats(s.t.Context())
-	require.NoError(s.t, err)
-	return stats
-}
-
 func TestWhoMayNotChangeAnythingHasNoFormAndNoSuccess(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		ids := shop.kill(shop.mail, "x", nil, fmt.Errorf("no"))
+		ids := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
 		s := shop.open(chanqweb.Rights{User: "eve", Bodies: true})
 		for at, text := range s.crawl() {
 			require.NotContains(t, text, `method="post"`, at)
@@ -34,7 +27,7 @@ func TestWhoMayNotChangeAnythingHasNoFormAndNoSuccess(t *testing.T) {
 			r := s.post("mail", "do", do, "id", ids[0].String(), "sure", "yes", "token", token)
 			require.Equal(t, http.StatusForbidden, r.StatusCode, do)
 		}
-		stats := shop.stats(shop.mail)
+		stats := shop.Stats(shop.Mail)
 		require.Equal(t, 1, stats.Dead)
 		require.False(t, stats.Paused)
 		require.Equal(t, 4, strings.Count(s.log.String(), "a change was refused"))
@@ -53,7 +46,7 @@ func TestARightThatWasTakenAwayIsGone(t *testing.T) {
 		token := s.token("/q/mail/")
 		gone.Store(true)
 		require.Equal(t, http.StatusForbidden, s.post("mail", "do", "pause", "token", token).StatusCode)
-		require.False(t, shop.stats(shop.mail).Paused)
+		require.False(t, shop.Stats(shop.Mail).Paused)
 	})
 }
 
@@ -65,7 +58,7 @@ func TestAFormOfAnotherSiteChangesNothing(t *testing.T) {
 		refused := func(why string, r reply) {
 			t.Helper()
 			require.Equal(t, http.StatusForbidden, r.StatusCode, why)
-			require.False(t, shop.stats(shop.mail).Paused, why)
+			require.False(t, shop.Stats(shop.Mail).Paused, why)
 		}
 		refused("no token", s.post("mail", "do", "pause"))
 		refused("an invented token", s.post("mail", "do", "pause", "token", strings.Repeat("0", len(token))))
@@ -94,7 +87,7 @@ func TestAFormOfAnotherSiteChangesNothing(t *testing.T) {
 		refused("in the address", s.do(r))
 
 		require.Equal(t, http.StatusOK, s.post("mail", "do", "pause", "token", token).StatusCode)
-		require.True(t, shop.stats(shop.mail).Paused, "the page's own form")
+		require.True(t, shop.Stats(shop.Mail).Paused, "the page's own form")
 	})
 }
 
@@ -112,8 +105,8 @@ func TestTheCookieOfFormsIsForThePageAlone(t *testing.T) {
 func TestChangesAreMadeAndLogged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		dead := shop.kill(shop.mail, "x", nil, fmt.Errorf("user 1 is unknown"), fmt.Errorf("user 2 is unknown"), fmt.Errorf("disk full"), fmt.Errorf("disk full"))
-		ready := shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("y")})[0]
+		dead := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("user 1 is unknown"), fmt.Errorf("user 2 is unknown"), fmt.Errorf("disk full"), fmt.Errorf("disk full"))
+		ready := shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("y")})[0]
 		s := shop.open(everything)
 		token := s.token("/q/mail/")
 		did := func(says string, fields ...string) {
@@ -123,26 +116,26 @@ func TestChangesAreMadeAndLogged(t *testing.T) {
 			require.Contains(t, r.text, says)
 		}
 		did("The queue is paused", "do", "pause")
-		require.True(t, shop.stats(shop.mail).Paused)
+		require.True(t, shop.Stats(shop.Mail).Paused)
 		did("The queue goes on", "do", "resume")
-		require.False(t, shop.stats(shop.mail).Paused)
+		require.False(t, shop.Stats(shop.Mail).Paused)
 
 		did("One message is ready again", "do", "redrive", "id", dead[3].String(), "back", "dead")
-		require.Equal(t, 3, shop.stats(shop.mail).Dead)
+		require.Equal(t, 3, shop.Stats(shop.Mail).Dead)
 		did("No message was changed", "do", "redrive", "id", dead[3].String(), "back", "dead")
 
 		key := causeKey(t, s.see("/q/mail/failures"), "user … is unknown")
 		did("2 messages are ready again", "do", "redrive", "cause", key, "back", "failures")
-		require.Equal(t, 1, shop.stats(shop.mail).Dead)
+		require.Equal(t, 1, shop.Stats(shop.Mail).Dead)
 
 		did("Are you sure?", "do", "purge", "id", dead[2].String(), "back", "dead")
-		require.Equal(t, 1, shop.stats(shop.mail).Dead, "it asks before")
+		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "it asks before")
 		did("One message is purged", "do", "purge", "id", dead[2].String(), "back", "dead", "sure", "yes")
-		require.Zero(t, shop.stats(shop.mail).Dead)
+		require.Zero(t, shop.Stats(shop.Mail).Dead)
 
 		did("Are you sure?", "do", "cancel", "id", ready.String(), "back", "ready")
 		did("One message is cancelled", "do", "cancel", "id", ready.String(), "back", "ready", "sure", "yes")
-		require.Equal(t, 3, shop.stats(shop.mail).Ready, "those that were dead")
+		require.Equal(t, 3, shop.Stats(shop.Mail).Ready, "those that were dead")
 
 		for _, said := range []string{"do=pause", "do=resume", "do=redrive", "cause=" + key, "changed=2", "do=purge", "do=cancel", "user=ada"} {
 			require.Contains(t, s.log.String(), said)
@@ -177,7 +170,7 @@ func TestAFormThatMakesNoSenseIsRefused(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, s.post("nothing", "do", "pause", "token", token).StatusCode)
 		r := s.post("mail", "do", "pause", "token", token, "id", strings.Repeat("x", 300<<10))
 		require.Equal(t, http.StatusBadRequest, r.StatusCode, "it is too long")
-		require.False(t, shop.stats(shop.mail).Paused)
+		require.False(t, shop.Stats(shop.Mail).Paused)
 	})
 }
 

@@ -1,7 +1,6 @@
 package chanqweb_test
 
 import (
-	"database/sql"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -158,7 +158,7 @@ type query struct {
 // sent are the queries that a function has sent.
 func (s *shop) sent(f func()) (all []query) {
 	var mu sync.Mutex
-	s.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+	s.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
 		if op.Kind == faultdb.Query {
 			one := query{text: op.Text}
 			for _, a := range op.Args {
@@ -170,7 +170,7 @@ func (s *shop) sent(f func()) (all []query) {
 		}
 		return f
 	})
-	defer s.faults.Inject(nil)
+	defer s.Faults.Inject(nil)
 	f()
 	return all
 }
@@ -179,14 +179,14 @@ func (s *shop) sent(f func()) (all []query) {
 func (s *shop) blocks(queries []query) (total int) {
 	for _, one := range queries {
 		var text []byte
-		require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+one.text, one.args...).Scan(&text))
+		require.NoError(s.T, s.DB.QueryRowContext(s.T.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+one.text, one.args...).Scan(&text))
 		var plans []struct {
 			Plan struct {
 				Hit  int `json:"Shared Hit Blocks"`
 				Read int `json:"Shared Read Blocks"`
 			}
 		}
-		require.NoError(s.t, json.Unmarshal(text, &plans))
+		require.NoError(s.T, json.Unmarshal(text, &plans))
 		total += plans[0].Plan.Hit + plans[0].Plan.Read
 	}
 	return total
@@ -195,35 +195,29 @@ func (s *shop) blocks(queries []query) (total int) {
 // plans are the ways that queries go through tables of SQLite and their indexes, each once.
 func (s *shop) plans(queries []query) (lines []string) {
 	for _, one := range queries {
-		rows, err := s.db.QueryContext(s.t.Context(), "EXPLAIN QUERY PLAN "+one.text, one.args...)
-		require.NoError(s.t, err, one.text)
+		rows, err := s.DB.QueryContext(s.T.Context(), "EXPLAIN QUERY PLAN "+one.text, one.args...)
+		require.NoError(s.T, err, one.text)
 		for rows.Next() {
 			var id, parent, unused int
 			var line string
-			require.NoError(s.t, rows.Scan(&id, &parent, &unused, &line))
+			require.NoError(s.T, rows.Scan(&id, &parent, &unused, &line))
 			if (strings.Contains(line, "chanq_") || strings.Contains(line, "B-TREE")) && !slices.Contains(lines, line) {
 				lines = append(lines, line)
 			}
 		}
-		require.NoError(s.t, rows.Err())
-		require.NoError(s.t, rows.Close())
+		require.NoError(s.T, rows.Err())
+		require.NoError(s.T, rows.Close())
 	}
 	return lines
 }
 
 func deepShop(t *testing.T, e testdb.Engine, n int) *shop {
 	t.Helper()
-	inner, err := e.Connect(e.Create(t))
-	require.NoError(t, err)
-	faults := faultdb.New(inner)
-	db := sql.OpenDB(faults)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	shop := &shop{t: t, db: db, faults: faults, engine: e.Name}
-	shop.mail = shop.queue("mail", chanq.Config{})
-	shop.queue("line", chanq.Config{Kind: chanq.KindOrdered})
+	shop := &shop{webshop.New(t, e)}
+	shop.Queue("line", chanq.Config{Kind: chanq.KindOrdered})
 	for _, text := range deepFill[e.Dialect.Name()] {
 		text = strings.NewReplacer("{n}", fmt.Sprint(n), "{some}", fmt.Sprint(fewOfThem)).Replace(text)
-		_, err := db.ExecContext(t.Context(), text)
+		_, err := shop.DB.ExecContext(t.Context(), text)
 		require.NoError(t, err, text)
 	}
 	return shop

@@ -12,6 +12,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/chanqweb/internal/webshop"
 )
 
 var (
@@ -37,7 +38,7 @@ func benign(t testing.TB) map[string]bool {
 		return harmless.shapes
 	}
 	shop := newShop(t)
-	shop.fill()
+	shop.Fill()
 	all := map[string]bool{}
 	for at, page := range shop.open(everything).crawl() {
 		if !strings.Contains(at, "/assets/") && !strings.HasSuffix(at, "/body") {
@@ -63,7 +64,7 @@ func hostile(t testing.TB, shop *shop, evil string) map[string]string {
 	if !utf8.ValidString(evil) {
 		headers = nil
 	}
-	dead := shop.kill(shop.mail, evil, headers, fmt.Errorf("%s", evil), fmt.Errorf("also: %s", evil))
+	dead := shop.Kill(shop.Mail, evil, headers, fmt.Errorf("%s", evil), fmt.Errorf("also: %s", evil))
 	s := shop.open(chanqweb.Rights{User: evil, Change: true, Bodies: true}, func(c *chanqweb.Config) { c.Title = evil })
 	pages := map[string]string{}
 	for _, path := range []string{
@@ -72,7 +73,7 @@ func hostile(t testing.TB, shop *shop, evil string) map[string]string {
 	} {
 		pages[path] = s.see(path)
 	}
-	_, err := shop.mail.PurgeIDs(t.Context(), dead...)
+	_, err := shop.Mail.PurgeIDs(t.Context(), dead...)
 	require.NoError(t, err)
 	return pages
 }
@@ -90,16 +91,11 @@ func requireBenign(t testing.TB, known map[string]bool, pages map[string]string)
 	}
 }
 
-var evils = []string{
-	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' autofocus onfocus=alert(1) x='`, `</pre></title></textarea><svg onload=alert(1)>`,
-	`{{.Token}}`, `javascript:alert(1)`, "\u202egnp.exe\u2066", "\x1b[31mred\x00", `{"a":"</script><b>"}`, "\xff\xfe<b>", "`${alert(1)}`", "data: x\n\nevent: y\n\n",
-}
-
 func TestTextsOfIllWillAreShownAndNothingElse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		known := benign(t)
 		shop := newShop(t)
-		for _, evil := range evils {
+		for _, evil := range webshop.Evils {
 			requireBenign(t, known, hostile(t, shop, evil))
 		}
 	})
@@ -110,8 +106,8 @@ func TestAMembersNameIsShownAsItIs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		known := benign(t)
 		shop := newShop(t)
-		shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
-		shop.consume(shop.mail, `<img src=x onerror=alert(1)>`, 1)
+		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("x")})
+		shop.Consume(shop.Mail, `<img src=x onerror=alert(1)>`, 1)
 		s := shop.open(everything)
 		pages := map[string]string{"members": s.see("/q/mail/members"), "queue": s.see("/q/mail/"), "leased": s.see("/q/mail/messages?state=leased")}
 		requireBenign(t, known, pages)

@@ -44,7 +44,7 @@ func TestAPageFollowsTheFigures(t *testing.T) {
 		next, end := s.follow("/q/mail/live?span=hour")
 		defer end()
 		require.Contains(t, next(), `<a id="t-ready" href="../../q/mail/messages?state=ready">0</a>`)
-		shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
+		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("x")})
 		for !strings.Contains(next(), `state=ready">1</a>`) { // or the test runs out of its time
 		}
 	})
@@ -72,7 +72,7 @@ func TestNoMoreFollowThanMay(t *testing.T) {
 func TestCloseEndsWhatFollows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		page, err := chanqweb.New(shop.db, chanqweb.Config{})
+		page, err := chanqweb.New(shop.DB, chanqweb.Config{})
 		require.NoError(t, err)
 		s := shop.serve(page)
 		next, end := s.follow("/live")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
@@ -50,8 +51,8 @@ func (s *site) crawl() map[string]string {
 func TestEveryLinkOfEveryPageLeadsToAPage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		shop.fill()
-		s := shop.open(everything, func(c *chanqweb.Config) { c.History = waves{} })
+		shop.Fill()
+		s := shop.open(everything, func(c *chanqweb.Config) { c.History = webshop.Waves{} })
 		pages := s.crawl()
 		require.Greater(t, len(pages), 100)
 		inline := regexp.MustCompile(`(?i)<style|\sstyle=|<script(?:[^>]*)>[^<]|\son[a-z]+=|javascript:|https?://`)
@@ -104,7 +105,7 @@ func TestEveryAnswerCarriesThePolicy(t *testing.T) {
 func TestAListIsReadPageByPage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		shop.fill()
+		shop.Fill()
 		s := shop.open(chanqweb.Rights{})
 		id := regexp.MustCompile(`class="id" href="[^"]*/m/([0-9a-f-]{36})"`)
 		next := regexp.MustCompile(`id="next" href="([^"]*)"`)
@@ -120,7 +121,7 @@ func TestAListIsReadPageByPage(t *testing.T) {
 			}
 			path = "/q/mail/messages" + html.UnescapeString(more[1])
 		}
-		list, err := shop.mail.Peek(t.Context(), chanq.StateReady, 1000)
+		list, err := shop.Mail.Peek(t.Context(), chanq.StateReady, 1000)
 		require.NoError(t, err)
 		var want []string
 		for _, e := range list {
@@ -134,7 +135,7 @@ func TestAListIsReadPageByPage(t *testing.T) {
 func TestAMessageIsFoundByItsID(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		ids := shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("hello")})
+		ids := shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("hello")})
 		s := shop.open(chanqweb.Rights{})
 		r := s.get("/q/mail/find?id=" + ids[0].String())
 		require.Equal(t, http.StatusOK, r.StatusCode)
@@ -147,8 +148,8 @@ func TestBodiesAndHeadersAreHiddenUnlessTheyAreShown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const secret, token = "S3CRET-body", "S3CRET-header"
 		shop := newShop(t)
-		dead := shop.kill(shop.mail, secret, map[string]string{"token": token}, fmt.Errorf("no"))[0]
-		live := shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`"` + secret + `"`), Headers: map[string]string{"token": token}})[0]
+		dead := shop.Kill(shop.Mail, secret, map[string]string{"token": token}, fmt.Errorf("no"))[0]
+		live := shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte(`"` + secret + `"`), Headers: map[string]string{"token": token}})[0]
 		hidden := shop.open(chanqweb.Rights{Change: true})
 		for at, text := range hidden.crawl() {
 			require.NotContains(t, text, "S3CRET", at)
@@ -178,16 +179,16 @@ type letter struct {
 func TestWhatADecoderSaysIsHiddenAsBodiesAre(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`{"Number":"x","S3CRET":1}`)}, chanq.Message[[]byte]{Body: []byte(`S3CRET`)})
-		shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte(`{}`)})
-		_, err := shop.db.ExecContext(t.Context(), `UPDATE chanq_mail SET headers = CAST('{"S3CRET' AS BLOB) WHERE body = CAST('{}' AS BLOB)`)
+		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte(`{"Number":"x","S3CRET":1}`)}, chanq.Message[[]byte]{Body: []byte(`S3CRET`)})
+		shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte(`{}`)})
+		_, err := shop.DB.ExecContext(t.Context(), `UPDATE chanq_mail SET headers = CAST('{"S3CRET' AS BLOB) WHERE body = CAST('{}' AS BLOB)`)
 		require.NoError(t, err)
-		reader, err := chanq.Open[letter](t.Context(), shop.db, "mail", chanq.Config{Codec: frank{}})
+		reader, err := chanq.Open[letter](t.Context(), shop.DB, "mail", chanq.Config{Codec: frank{}})
 		require.NoError(t, err)
 		leases, err := reader.TryLease(t.Context(), 10, time.Minute)
 		require.NoError(t, err)
 		require.Empty(t, leases)
-		dead, err := shop.mail.Peek(t.Context(), chanq.StateDead, 10)
+		dead, err := shop.Mail.Peek(t.Context(), chanq.StateDead, 10)
 		require.NoError(t, err)
 		require.Len(t, dead, 3)
 		hidden := shop.open(chanqweb.Rights{Change: true})
@@ -214,9 +215,9 @@ func (frank) Encode(any) ([]byte, error)      { return nil, nil }
 func TestARedactorSeesAllBeforeAnybody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		shop.kill(shop.mail, "S3CRET", map[string]string{"token": "S3CRET"}, fmt.Errorf("no S3CRET"), fmt.Errorf("S3CRET %w", http.ErrAbortHandler))
-		payments := shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2})
-		shop.send(payments, chanq.Message[[]byte]{Key: "S3CRET", Body: []byte("S3CRET")})
+		shop.Kill(shop.Mail, "S3CRET", map[string]string{"token": "S3CRET"}, fmt.Errorf("no S3CRET"), fmt.Errorf("S3CRET %w", http.ErrAbortHandler))
+		payments := shop.Queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2})
+		shop.Send(payments, chanq.Message[[]byte]{Key: "S3CRET", Body: []byte("S3CRET")})
 		s := shop.open(everything, func(c *chanqweb.Config) {
 			c.Redact = func(queue string, e *chanq.Entry) {
 				if !strings.Contains("mail payments", queue) {
@@ -238,7 +239,7 @@ func TestARedactorSeesAllBeforeAnybody(t *testing.T) {
 func TestFailuresAreGroupedByCause(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		shop.fill()
+		shop.Fill()
 		text := shop.open(chanqweb.Rights{}).see("/q/mail/failures")
 		require.Contains(t, text, "60 dead messages.")
 		order := []string{"550 … user … of … is unknown", "dial tcp …: connect: connection refused", "template …: field … is missing", "panic: runtime error: index out of range"}
@@ -255,7 +256,7 @@ func TestFailuresAreGroupedByCause(t *testing.T) {
 func TestMembersAreListedWithWhatTheyHold(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		shop.fill()
+		shop.Fill()
 		text := shop.open(chanqweb.Rights{}).see("/q/mail/members")
 		for name, holds := range map[string]string{"mailer-1": "12", "mailer-2": "7"} {
 			require.Regexp(t, `(?s)>`+name+`<.*?data-label="Holds">`+holds+`<`, text)
@@ -267,10 +268,10 @@ func TestWithoutAHistoryThePageSaysSo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "There is no history of the last hour")
-		text := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.History = waves{} }).see("/q/mail/?span=week")
+		text := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.History = webshop.Waves{} }).see("/q/mail/?span=week")
 		require.NotContains(t, text, "There is no history")
 		require.Contains(t, text, "7 days ago")
-		_, err := shop.db.ExecContext(t.Context(), "DROP TABLE chanq_samples")
+		_, err := shop.DB.ExecContext(t.Context(), "DROP TABLE chanq_samples")
 		require.NoError(t, err)
 		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/mail/"), "its table is not here")
 		shop.open(chanqweb.Rights{}).see("/")
@@ -280,13 +281,13 @@ func TestWithoutAHistoryThePageSaysSo(t *testing.T) {
 // statements counts those that a function has sent.
 func (s *shop) statements(f func()) int {
 	var n atomic.Int64
-	s.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+	s.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
 		if op.Kind == faultdb.Query || op.Kind == faultdb.Exec {
 			n.Add(1)
 		}
 		return f
 	})
-	defer s.faults.Inject(nil)
+	defer s.Faults.Inject(nil)
 	f()
 	return int(n.Load())
 }
@@ -312,7 +313,7 @@ func TestADatabaseThatIsAwayIsSaidToBe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(chanqweb.Rights{})
-		shop.faults.Inject(func(faultdb.Op) faultdb.Fault {
+		shop.Faults.Inject(func(faultdb.Op) faultdb.Fault {
 			return faultdb.Fail(fmt.Errorf("SQLSTATE 28P01: password of user S3CRET at host db7"))
 		})
 		for range 3 {
@@ -321,7 +322,7 @@ func TestADatabaseThatIsAwayIsSaidToBe(t *testing.T) {
 			require.Contains(t, r.text, "The database has answered with an error")
 		}
 		require.Equal(t, 1, strings.Count(s.log.String(), "user S3CRET at host db7"), "the log has the whole, once a minute")
-		shop.faults.Inject(nil)
+		shop.Faults.Inject(nil)
 		s.see("/q/mail/")
 	})
 }
@@ -330,8 +331,8 @@ func TestADatabaseThatIsAwayIsSaidToBe(t *testing.T) {
 func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t) // without consumers, whose statements would be among those of pages
-		dead := shop.kill(shop.mail, "x", nil, fmt.Errorf("no"))
-		shop.send(shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2}), chanq.Message[[]byte]{Key: "k", Body: []byte("x")})
+		dead := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
+		shop.Send(shop.Queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 2}), chanq.Message[[]byte]{Key: "k", Body: []byte("x")})
 		paths := []string{
 			"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/members", "/q/payments/slots", "/q/mail/m/" + dead[0].String(),
 		}
@@ -341,7 +342,7 @@ func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
 				failed = 0
 				n := 0
 				s := shop.open(everything)
-				shop.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+				shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
 					if op.Kind != faultdb.Query && op.Kind != faultdb.Exec {
 						return f
 					}
@@ -352,7 +353,7 @@ func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
 					return faultdb.Fail(fmt.Errorf("user S3CRET in %s", op.Text))
 				})
 				r := s.get(path)
-				shop.faults.Inject(nil)
+				shop.Faults.Inject(nil)
 				require.NotContains(t, r.text, "S3CRET", "%s, from statement %d on", path, at)
 				require.NotContains(t, r.text, "SELECT", "%s, from statement %d on", path, at)
 				if failed > 0 {
@@ -361,8 +362,8 @@ func TestWhatTheDatabaseSaysIsOnNoPage(t *testing.T) {
 			}
 		}
 		s := shop.open(everything)
-		shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("user S3CRET")) })
-		defer shop.faults.Inject(nil)
+		shop.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("user S3CRET")) })
+		defer shop.Faults.Inject(nil)
 		next, end := s.follow("/q/mail/live?span=hour")
 		defer end()
 		text := next()
@@ -375,8 +376,8 @@ func TestADatabaseThatHangsIsNotWaitedForLongerThanAllowed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		s := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) { c.Timeout = 50 * time.Millisecond })
-		shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Hang() })
-		defer shop.faults.Inject(nil)
+		shop.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Hang() })
+		defer shop.Faults.Inject(nil)
 		r := s.get("/q/mail/")
 		require.Equal(t, http.StatusServiceUnavailable, r.StatusCode)
 		require.Contains(t, r.text, "has not answered in time")

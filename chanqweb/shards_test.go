@@ -9,6 +9,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -17,13 +18,13 @@ import (
 func TestAQueueOfSeveralShardsIsShownWhole(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		_, other := database(t, testdb.Memory)
-		shards := []chanq.Shard{{Name: "east", DB: shop.db}, {Name: "west", DB: other}}
+		_, other := webshop.Database(t, testdb.Memory)
+		shards := []chanq.Shard{{Name: "east", DB: shop.DB}, {Name: "west", DB: other}}
 		require.NoError(t, chanq.MigrateShards(t.Context(), shards, "spread", chanq.Config{}))
 		q, err := chanq.OpenShards[[]byte](t.Context(), shards, "spread", chanq.Config{})
 		require.NoError(t, err)
 		for i := range 40 {
-			shop.send(q, chanq.Message[[]byte]{Body: []byte("x"), DedupKey: fmt.Sprint(i)})
+			shop.Send(q, chanq.Message[[]byte]{Body: []byte("x"), DedupKey: fmt.Sprint(i)})
 		}
 		require.Contains(t, shop.open(everything).see("/q/spread/"), "shard 0 of 2", "by itself it says what it is")
 
@@ -46,7 +47,7 @@ func TestARedriveOfACauseReachesAllOfIt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
 		const many = 4_500
-		_, err := shop.db.ExecContext(t.Context(), fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+		_, err := shop.DB.ExecContext(t.Context(), fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
 			INSERT INTO chanq_mail_dead (id, priority, enqueued_at, ended_at, fence, attempts, last_error, body)
 			SELECT CAST(printf('%%016d', i) AS BLOB), 0, 1700000000000, 1700000000000 + i, 1, 10, 'user ' || i || ' is unknown', x'00' FROM n`, many))
 		require.NoError(t, err)
@@ -56,6 +57,6 @@ func TestARedriveOfACauseReachesAllOfIt(t *testing.T) {
 		r := s.post("mail", "do", "redrive", "cause", causeKey(t, page, "user … is unknown"), "back", "failures", "token", s.token("/q/mail/failures"))
 		require.Equal(t, http.StatusOK, r.StatusCode, r.text)
 		require.Contains(t, r.text, "4\u2009500 messages are ready again")
-		require.Zero(t, shop.stats(shop.mail).Dead)
+		require.Zero(t, shop.Stats(shop.Mail).Dead)
 	})
 }

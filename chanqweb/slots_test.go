@@ -17,9 +17,9 @@ import (
 func TestKeysThatWaitAreListed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		q := shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds})
+		q := shop.Queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds})
 		for _, key := range []string{"held", "tried", "stuck"} { // the first of each is delivered before another key comes
-			shop.send(q, chanq.Message[[]byte]{Key: key, Body: []byte("x")})
+			shop.Send(q, chanq.Message[[]byte]{Key: key, Body: []byte("x")})
 			leases, err := q.TryLease(t.Context(), 1, time.Hour)
 			require.NoError(t, err)
 			require.Len(t, leases, 1, key)
@@ -31,9 +31,9 @@ func TestKeysThatWaitAreListed(t *testing.T) {
 			}
 		}
 		for i := range 9 {
-			shop.send(q, chanq.Message[[]byte]{Key: []string{"tried", "tried", "held"}[i%3], Body: []byte("x")})
+			shop.Send(q, chanq.Message[[]byte]{Key: []string{"tried", "tried", "held"}[i%3], Body: []byte("x")})
 		}
-		shop.send(q, chanq.Message[[]byte]{Key: "free", Body: []byte("x")}, chanq.Message[[]byte]{Body: []byte("x")})
+		shop.Send(q, chanq.Message[[]byte]{Key: "free", Body: []byte("x")}, chanq.Message[[]byte]{Body: []byte("x")})
 		s := shop.open(chanqweb.Rights{}, func(c *chanqweb.Config) {
 			c.Redact = func(_ string, e *chanq.Entry) { e.Key = strings.ToUpper(e.Key) }
 		})
@@ -60,8 +60,8 @@ func TestKeysThatWaitAreListed(t *testing.T) {
 func TestWithoutKeysThatWaitThePageSaysSo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		q := shop.queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
-		shop.send(q, chanq.Message[[]byte]{Key: "free", Body: []byte("x")})
+		q := shop.Queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 4})
+		shop.Send(q, chanq.Message[[]byte]{Key: "free", Body: []byte("x")})
 		require.Contains(t, shop.open(chanqweb.Rights{}).see("/q/payments/slots"), "No key waits.")
 	})
 }

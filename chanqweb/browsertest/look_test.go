@@ -1,4 +1,4 @@
-package chanqweb_test
+package browsertest
 
 import (
 	"github.com/stretchr/testify/require"

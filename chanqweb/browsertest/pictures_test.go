@@ -1,4 +1,4 @@
-package chanqweb_test
+package browsertest
 
 import (
 	"flag"
@@ -10,26 +10,27 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-var pictures = flag.String("pictures", "", "a `folder` for the documents' pictures of the page: ../docs/pictures")
+var pictures = flag.String("pictures", "", "a `folder` for the documents' pictures of the page: ../../docs/pictures")
 
 // mostPicture is in bytes: who clones the repository has them all.
 const mostPicture = 120 << 10
 
 // TestPicturesOfTheDocuments draws them anew, in a light window:
 //
-//	go test ./chanqweb -run PicturesOfTheDocuments -pictures ../docs/pictures
+//	GOWORK=off go test -C chanqweb/browsertest -run PicturesOfTheDocuments -pictures ../../docs/pictures
 func TestPicturesOfTheDocuments(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("-pictures names no folder")
 	}
-	shop := newShopOn(t, testdb.SQLite)
-	shop.fill()
-	s := shop.open(everything, func(c *chanqweb.Config) { c.History = waves{} })
+	shop := webshop.New(t, testdb.SQLite)
+	shop.Fill()
+	url := open(shop, webshop.Everything, func(c *chanqweb.Config) { c.History = webshop.Waves{} })
 	b := newBrowser(t)
-	dead, err := shop.mail.Peek(t.Context(), chanq.StateDead, 1)
+	dead, err := shop.Mail.Peek(t.Context(), chanq.StateDead, 1)
 	require.NoError(t, err)
 	for _, p := range []struct {
 		name, path string
@@ -39,7 +40,7 @@ func TestPicturesOfTheDocuments(t *testing.T) {
 		{"telephone", "/", 390},
 	} {
 		b.size(p.width, "light")
-		b.see(s.url + p.path)
+		b.see(url + p.path)
 		png := b.shoot("picture-" + p.name)
 		require.Less(t, len(png), mostPicture, p.name)
 		require.NoError(t, os.WriteFile(filepath.Join(*pictures, "ui-"+p.name+".png"), png, 0o600))

@@ -1,4 +1,4 @@
-package chanqweb_test
+package browsertest
 
 import (
 	"context"
@@ -21,6 +21,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -145,12 +146,12 @@ type look struct {
 // The pages at both widths, light and dark, for who may change things and who may not: each can be
 // read, says what it is for, and does what the policy allows.
 func TestPagesInABrowser(t *testing.T) {
-	shop := newShopOn(t, testdb.SQLite)
-	shop.fill()
-	with := func(c *chanqweb.Config) { c.History = waves{} }
-	may, mayNot := shop.open(everything, with), shop.open(chanqweb.Rights{}, with)
+	shop := webshop.New(t, testdb.SQLite)
+	shop.Fill()
+	with := func(c *chanqweb.Config) { c.History = webshop.Waves{} }
+	may, mayNot := open(shop, webshop.Everything, with), open(shop, chanqweb.Rights{}, with)
 	b := newBrowser(t)
-	dead, err := shop.mail.Peek(t.Context(), chanq.StateDead, 1)
+	dead, err := shop.Mail.Peek(t.Context(), chanq.StateDead, 1)
 	require.NoError(t, err)
 	pages := []struct {
 		name, path string
@@ -171,7 +172,7 @@ func TestPagesInABrowser(t *testing.T) {
 		b.size(look.width, look.scheme)
 		for _, page := range pages {
 			where := page.name + " at " + look.name
-			b.see(may.url + page.path)
+			b.see(may + page.path)
 			b.reads(where, look.scheme == "dark", page.says...)
 			b.shoot(look.name + "-" + page.name)
 			acts := evaluate[string](b, `[...document.querySelectorAll("main form[method=post] button")].map((e) => e.innerText.trim()).join("|")`)
@@ -179,7 +180,7 @@ func TestPagesInABrowser(t *testing.T) {
 		}
 	}
 	for _, page := range pages {
-		b.see(mayNot.url + page.path)
+		b.see(mayNot + page.path)
 		b.reads(page.name+" for who may not change anything", false, append(page.says, "read-only")...)
 		require.Zero(t, evaluate[int](b, `document.querySelectorAll("form[method=post]").length`), page.name)
 	}
@@ -188,16 +189,16 @@ func TestPagesInABrowser(t *testing.T) {
 
 // A database that is slow, or away, and the question before something is deleted.
 func TestTroubleInABrowser(t *testing.T) {
-	shop := newShopOn(t, testdb.SQLite)
-	ids := shop.kill(shop.mail, "x", nil, fmt.Errorf("no"))
-	s := shop.open(everything, func(c *chanqweb.Config) {
-		c.History, c.Timeout = samplesUntil(time.Now().Add(-17*time.Minute)), patience
+	shop := webshop.New(t, testdb.SQLite)
+	ids := shop.Kill(shop.Mail, "x", nil, fmt.Errorf("no"))
+	url := open(shop, webshop.Everything, func(c *chanqweb.Config) {
+		c.History, c.Timeout = webshop.SamplesUntil(time.Now().Add(-17*time.Minute)), patience
 	})
 	b := newBrowser(t)
 	for _, look := range []look{{"desk-light", 1280, "light"}, {"telephone-dark", 390, "dark"}} {
 		dark := look.scheme == "dark"
 		b.size(look.width, look.scheme)
-		shop.faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
+		shop.Faults.Inject(func(op faultdb.Op) (f faultdb.Fault) {
 			if strings.Contains(op.Text, "ready") {
 				time.Sleep(500 * time.Millisecond)
 			}
@@ -205,60 +206,60 @@ func TestTroubleInABrowser(t *testing.T) {
 		})
 		for _, path := range []string{"/", "/q/mail/"} {
 			require.Eventually(t, func() bool {
-				b.see(s.url + path)
+				b.see(url + path)
 				return strings.Contains(evaluate[string](b, `document.body.innerText`), "igures ")
 			}, patience, tick)
 			b.reads("a slow database at "+look.name, dark, "nothing since")
 			b.shoot(fmt.Sprintf("%s-slow-%d", look.name, len(path)))
 		}
-		shop.faults.Inject(nil)
+		shop.Faults.Inject(nil)
 
-		b.see(s.url + "/q/mail/m/" + ids[0].String())
+		b.see(url + "/q/mail/m/" + ids[0].String())
 		b.do(chromedp.Click(`main button[value=purge]`), chromedp.WaitReady(`input[name=sure]`))
 		b.reads("the question at "+look.name, dark, "Are you sure?", "Purge dead messages?", "one message", "Yes, purge", "No")
 		b.shoot(look.name + "-ask")
 		b.do(chromedp.Click(`main a.button`), chromedp.WaitVisible(`.messages`))
-		require.Equal(t, 1, shop.stats(shop.mail).Dead, "no is no")
+		require.Equal(t, 1, shop.Stats(shop.Mail).Dead, "no is no")
 
 		// Who follows is told since when there is nothing, and then follows again.
-		b.see(s.url + "/q/mail/")
-		shop.faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("gone")) })
+		b.see(url + "/q/mail/")
+		shop.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Fail(fmt.Errorf("gone")) })
 		b.do(chromedp.WaitVisible(`#live .trouble`))
 		b.reads("a database that is away at "+look.name, dark, "There are no figures since")
 		b.shoot(look.name + "-away")
-		shop.faults.Inject(nil)
+		shop.Faults.Inject(nil)
 		b.do(chromedp.WaitVisible(`#live .tiles`))
 	}
 	b.quiet()
 }
 
 func TestAnOperatorRedrivesAGroupInABrowser(t *testing.T) {
-	shop := newShopOn(t, testdb.SQLite)
-	shop.kill(shop.mail, "x", nil, fmt.Errorf("user 1 is unknown"), fmt.Errorf("user 2 is unknown"), fmt.Errorf("disk full"))
-	s := shop.open(everything)
+	shop := webshop.New(t, testdb.SQLite)
+	shop.Kill(shop.Mail, "x", nil, fmt.Errorf("user 1 is unknown"), fmt.Errorf("user 2 is unknown"), fmt.Errorf("disk full"))
+	url := open(shop, webshop.Everything)
 	b := newBrowser(t)
 	b.size(1280, "light")
-	b.see(s.url + "/q/mail/failures")
+	b.see(url + "/q/mail/failures")
 	b.do(chromedp.Click(`.causes li:first-child button[value=redrive]`), chromedp.WaitVisible(`.notice`))
 	require.Contains(t, evaluate[string](b, `document.querySelector(".notice").textContent`), "2 messages are ready again")
-	require.Equal(t, 2, shop.stats(shop.mail).Ready)
+	require.Equal(t, 2, shop.Stats(shop.Mail).Ready)
 
 	b.do(chromedp.Click(`.causes li:first-child button[value=purge]`), chromedp.WaitReady(`input[name=sure]`))
-	require.Equal(t, 1, shop.stats(shop.mail).Dead)
+	require.Equal(t, 1, shop.Stats(shop.Mail).Dead)
 	b.do(chromedp.Click(`main button.danger`), chromedp.WaitVisible(`.notice`))
-	require.Zero(t, shop.stats(shop.mail).Dead)
+	require.Zero(t, shop.Stats(shop.Mail).Dead)
 	b.quiet()
 }
 
 func TestAPageFollowsTheFiguresAndObeysKeysInABrowser(t *testing.T) {
-	shop := newShopOn(t, testdb.SQLite)
-	shop.queue("reports", chanq.Config{})
-	s := shop.open(chanqweb.Rights{})
+	shop := webshop.New(t, testdb.SQLite)
+	shop.Queue("reports", chanq.Config{})
+	url := open(shop, chanqweb.Rights{})
 	b := newBrowser(t)
-	b.see(s.url + "/")
+	b.see(url + "/")
 	b.do(chromedp.KeyEvent("jj"))
 	require.Equal(t, "q-reports", evaluate[string](b, `document.activeElement.id`))
-	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
+	shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("x")})
 	_, err := chromedp.Run(b.ctx, chromedp.Poll[bool](`document.querySelector("#live td").textContent === "1"`))
 	require.NoError(t, err)
 	require.Equal(t, "q-reports", evaluate[string](b, `document.activeElement.id`), "what had the focus has it still")
@@ -278,7 +279,7 @@ func TestAPageFollowsTheFiguresAndObeysKeysInABrowser(t *testing.T) {
 	for range 60 {
 		many = append(many, chanq.Message[[]byte]{Body: []byte("x")})
 	}
-	shop.send(shop.mail, many...)
+	shop.Send(shop.Mail, many...)
 	b.do(chromedp.KeyEvent("/"), chromedp.WaitVisible(`.messages`)) // a page that has no field leads to the one that has
 	require.Equal(t, "find", evaluate[string](b, `document.activeElement.id`))
 	require.True(t, evaluate[bool](b, `document.activeElement.blur() === undefined`))
@@ -289,18 +290,18 @@ func TestAPageFollowsTheFiguresAndObeysKeysInABrowser(t *testing.T) {
 
 // What would run in a careless page runs in none.
 func TestTextsOfIllWillRunNothingInABrowser(t *testing.T) {
-	shop := newShopOn(t, testdb.SQLite)
+	shop := webshop.New(t, testdb.SQLite)
 	var causes []error
-	for _, evil := range evils {
+	for _, evil := range webshop.Evils {
 		causes = append(causes, fmt.Errorf("%s", evil))
 	}
-	ids := shop.kill(shop.mail, strings.Join(evils, "\n"), map[string]string{"h": evils[1]}, causes...)
-	shop.send(shop.mail, chanq.Message[[]byte]{Body: []byte("x")})
-	shop.consume(shop.mail, evils[1], 1)
-	s := shop.open(chanqweb.Rights{User: evils[1], Change: true, Bodies: true}, func(c *chanqweb.Config) { c.Title = evils[0] })
+	ids := shop.Kill(shop.Mail, strings.Join(webshop.Evils, "\n"), map[string]string{"h": webshop.Evils[1]}, causes...)
+	shop.Send(shop.Mail, chanq.Message[[]byte]{Body: []byte("x")})
+	shop.Consume(shop.Mail, webshop.Evils[1], 1)
+	url := open(shop, chanqweb.Rights{User: webshop.Evils[1], Change: true, Bodies: true}, func(c *chanqweb.Config) { c.Title = webshop.Evils[0] })
 	b := newBrowser(t)
 	for _, path := range []string{"/", "/q/mail/", "/q/mail/messages?state=dead", "/q/mail/failures", "/q/mail/members", "/q/mail/m/" + ids[0].String()} {
-		b.see(s.url + path)
+		b.see(url + path)
 		require.Zero(t, evaluate[int](b, `document.querySelectorAll("main img, main script, main [onload], main [onerror], main [onfocus]").length`), path)
 	}
 	b.quiet()
