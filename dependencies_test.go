@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 // A program links what it uses: no driver but its own, no server of the tests, and
@@ -25,6 +27,65 @@ func TestTheRootPackagePullsInNoDriverAndNoCommand(t *testing.T) {
 		}
 	}
 	require.Contains(t, string(out), "github.com/chanq/chanq/sqlbatch/sqlserver")
+}
+
+// apart are modules that only the command, the metrics and the browser tests need, which are modules of their own:
+// a program that imports chanq may pin other versions.
+var apart = []string{"github.com/chromedp/", "github.com/prometheus/", "github.com/spf13/cobra", "github.com/schollz/progressbar"}
+
+func TestNoModuleOfTheCommandIsInTheBuildList(t *testing.T) {
+	for _, file := range []string{"go.mod", "go.sum"} { // go.sum has what the requirements require
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "github.com/jackc/pgx/v5 ", file)
+		for _, module := range apart {
+			require.NotContains(t, string(text), module, file)
+		}
+	}
+}
+
+// A workspace replaces these itself, and go install refuses a command that replaces a module.
+func TestModulesThatAreInstalledReplaceNothing(t *testing.T) {
+	for _, file := range []string{"go.mod", "chanqprom/go.mod", "cmd/chanq/go.mod"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NotRegexp(t, `(?m)^(replace|exclude)\b`, string(text), file)
+	}
+}
+
+// A program with chanq and a driver, outside of the repository, has few modules in its build list and in its go.mod.
+// Go asks for the go.mod of each module in the list, so this needs the network or a module cache that has them.
+func TestAProgramThatImportsChanqHasFewModules(t *testing.T) {
+	testdb.Long(t)
+	const (
+		mostListed = 45 // 41 when this was written
+		mostLines  = 21 // of go.mod: 20 when this was written
+	)
+	root, err := os.Getwd()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	program := "package main\n\nimport (\n\t_ \"github.com/chanq/chanq\"\n\t_ \"github.com/jackc/pgx/v5/stdlib\"\n)\n\nfunc main() {}\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600))
+	run := func(args ...string) string {
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+		out, err := cmd.Output()
+		require.NoError(t, err, "go %s: %s", strings.Join(args, " "), out)
+		return string(out)
+	}
+	run("mod", "init", "example.com/program")
+	run("mod", "edit", "-go=1.25.0", "-replace=github.com/chanq/chanq="+root)
+	run("mod", "edit", "-require=github.com/jackc/pgx/v5@"+strings.TrimSpace(run("list", "-C", root, "-m", "-f", "{{.Version}}", "github.com/jackc/pgx/v5")))
+	run("mod", "tidy")
+	listed := strings.Fields(run("list", "-m", "-f", "{{.Path}}", "all"))
+	require.Contains(t, listed, "github.com/chanq/chanq")
+	require.LessOrEqual(t, len(listed), mostListed, listed)
+	for _, module := range apart {
+		require.False(t, slices.ContainsFunc(listed, func(path string) bool { return strings.HasPrefix(path, module) }), module)
+	}
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	require.NoError(t, err)
+	require.LessOrEqual(t, strings.Count(string(mod), "\n"), mostLines, string(mod))
 }
 
 // The library is configured by what it is given: it reads no environment variable, and opens no

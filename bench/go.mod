@@ -37,6 +37,5 @@ require (
 	modernc.org/memory v1.12.1 // indirect
 )
 
-// No program imports or installs this module. With this it is built without the workspace as well,
-// which bench/peers needs: it has an older version of what chanq uses, or a newer one.
+// No program imports or installs this module, so it may have a replace: bench/peers builds it with GOWORK=off.
 replace github.com/chanq/chanq => ../

@@ -2,12 +2,10 @@ module github.com/chanq/chanq/chanqprom
 
 go 1.25.0
 
-// This version does not exist, and only Go writes it by itself: the module is built in the workspace (../go.work),
-// which has chanq from this tree and asks no server for it. There is no replace, since go install refuses
-// a command that has one. .ci/release writes the version that is released.
-require (
-	github.com/chanq/chanq v0.0.0-00010101000000-000000000000
-)
+// Only the workspace (../go.work) has this version, which it takes from this tree; no server has it. The file is
+// that of a module which users require, so it says the same to everybody and has no replace. .ci/release writes
+// the version that is released.
+require github.com/chanq/chanq v0.0.0-00010101000000-000000000000
 
 require (
 	github.com/prometheus/client_golang v1.23.2
@@ -20,6 +18,7 @@ require (
 	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/kr/text v0.2.0 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect

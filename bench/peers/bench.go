@@ -72,6 +72,7 @@ func (b *bench) build(ctx context.Context) error {
 		}
 		command := exec.CommandContext(ctx, "go", "build", "-o", file, s.program.path)
 		command.Dir = s.program.module
+		command.Env = append(command.Environ(), "GOWORK=off") // it is a module that the workspace does not have, or in other versions
 		if said, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("building %s, in bench/peers/%s: %w\n%s", s.name(), s.program.module, err, said)
 		}

@@ -6,6 +6,7 @@ require (
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/ThreeDotsLabs/watermill-sql/v3 v3.1.0
 	github.com/chanq/chanq v0.0.0
+	github.com/chanq/chanq/bench v0.0.0
 	github.com/chanq/chanq/bench/peers/rivers v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/mikestefanello/backlite v0.6.0
@@ -58,5 +59,6 @@ require (
 
 replace (
 	github.com/chanq/chanq => ../..
+	github.com/chanq/chanq/bench => ..
 	github.com/chanq/chanq/bench/peers/rivers => ./rivers
 )

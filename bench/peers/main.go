@@ -1,10 +1,10 @@
 // Command peers measures chanq beside other queues on the same machine, with
 // the same messages and the same durability, in one interleaved run:
 //
-//	cd bench/peers && go run . -dsn 'host=… user=…' -n 20000 -body 200 -rounds 5 -format table
-//	cd bench/peers && go run . sustained -dsn 'host=… user=…' -for 2m -hold
-//	cd bench/peers && go run . idle -dsn 'host=… user=…' -for 1m
-//	cd bench/peers && go run . order -dsn 'host=… user=…'
+//	cd bench/peers && GOWORK=off go run . -dsn 'host=… user=…' -n 20000 -body 200 -rounds 5 -format table
+//	cd bench/peers && GOWORK=off go run . sustained -dsn 'host=… user=…' -for 2m -hold
+//	cd bench/peers && GOWORK=off go run . idle -dsn 'host=… user=…' -for 1m
+//	cd bench/peers && GOWORK=off go run . order -dsn 'host=… user=…'
 //
 // README.md says what is compared, and what is not.
 package main

@@ -43,7 +43,7 @@ var systems = []system{
 	{postgres, "chanq", program{}, "defaults: one goroutine on Producer.C, one on Consumer.C"},
 	{postgres, "chanq-bell", program{}, "defaults, and a pgbell.Bell in Config"},
 	{postgres, "chanq-tuned", program{}, "InFlight 2 (order of a producer is given up), batches of 512, Prefetch 4000"},
-	{postgres, "raw", program{"../..", "./bench", "peer"}, "a bare loop over chanq's statements in batches of 500, one connection claiming while another acks, and JSON; no lease is extended, no failure is met"},
+	{postgres, "raw", program{"..", ".", "peer"}, "a bare loop over chanq's statements in batches of 500, one connection claiming while another acks, and JSON; no lease is extended, no failure is met"},
 	{postgres, "river-pgx-tuned", program{}, "InsertManyFast (COPY) of 5,000; MaxWorkers 1000, FetchCooldown 2 ms, FetchPollInterval 20 ms"},
 	{postgres, "river-pgx-default", program{}, "InsertMany of 5,000; MaxWorkers 100, all else default: its FetchCooldown of 100 ms limits it to about 1,000/s on purpose"},
 	{postgres, "river-sql-tuned", program{"rivers", "./databasesql", ""}, "the newest version that is served for database/sql; InsertMany of 5,000; no LISTEN/NOTIFY; else as river-pgx-tuned"},

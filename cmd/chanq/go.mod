@@ -2,9 +2,9 @@ module github.com/chanq/chanq/cmd/chanq
 
 go 1.25.0
 
-// This version does not exist, and only Go writes it by itself: the module is built in the workspace (../../go.work),
-// which has chanq from this tree and asks no server for it. There is no replace, since go install refuses
-// a command that has one. .ci/release writes the version that is released.
+// Only the workspace (../../go.work) has these versions, which it takes from this tree; no server has them. There
+// is no replace, because go install refuses a command whose module has one. .ci/release writes the version that
+// is released.
 require (
 	github.com/chanq/chanq v0.0.0-00010101000000-000000000000
 	github.com/chanq/chanq/chanqprom v0.0.0-00010101000000-000000000000

@@ -4,6 +4,7 @@ go 1.25.0
 
 require (
 	github.com/chanq/chanq v0.0.0-00010101000000-000000000000
+	github.com/chanq/chanq/chanqprom v0.0.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/prometheus/client_model v0.6.2
 	github.com/prometheus/prometheus v0.305.0
@@ -99,4 +100,7 @@ require (
 	modernc.org/sqlite v1.59.0 // indirect
 )
 
-replace github.com/chanq/chanq => ../../
+replace (
+	github.com/chanq/chanq => ../..
+	github.com/chanq/chanq/chanqprom => ../../chanqprom
+)

@@ -3,7 +3,7 @@ module github.com/chanq/chanq/bench/peers/rivers
 go 1.25.0
 
 require (
-	github.com/chanq/chanq v0.0.0
+	github.com/chanq/chanq/bench v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/riverqueue/river v0.25.0
 	github.com/riverqueue/river/riverdriver v0.25.0
@@ -28,4 +28,7 @@ require (
 	golang.org/x/text v0.41.0 // indirect
 )
 
-replace github.com/chanq/chanq => ../../..
+replace (
+	github.com/chanq/chanq => ../../..
+	github.com/chanq/chanq/bench => ../..
+)

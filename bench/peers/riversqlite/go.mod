@@ -3,7 +3,7 @@ module github.com/chanq/chanq/bench/peers/riversqlite
 go 1.25.0
 
 require (
-	github.com/chanq/chanq v0.0.0
+	github.com/chanq/chanq/bench v0.0.0
 	github.com/chanq/chanq/bench/peers/rivers v0.0.0
 	github.com/riverqueue/river/riverdriver/riversqlite v0.31.0
 	modernc.org/sqlite v1.59.0
@@ -40,5 +40,6 @@ require (
 
 replace (
 	github.com/chanq/chanq => ../../..
+	github.com/chanq/chanq/bench => ../..
 	github.com/chanq/chanq/bench/peers/rivers => ../rivers
 )

@@ -40,15 +40,16 @@ func StartCluster(t testing.TB, settings ...string) *Cluster {
 	return c
 }
 
-// script finds .ci/postgres from a package of this module.
+// script finds .ci/postgres above the directory of the test, which may be in any module of the repository.
 func script(t testing.TB) string {
 	dir, err := os.Getwd()
 	require.NoError(t, err)
 	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return filepath.Join(dir, ".ci", "postgres")
+		file := filepath.Join(dir, ".ci", "postgres")
+		if _, err := os.Stat(file); err == nil {
+			return file
 		}
-		require.NotEqual(t, filepath.Dir(dir), dir, "no go.mod above the working directory")
+		require.NotEqual(t, filepath.Dir(dir), dir, "no .ci/postgres above the working directory")
 	}
 }
 
