@@ -7,31 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const table = `CREATE TABLE [dbo].[q] (
+func TestTablesPass(t *testing.T) {
+	require.NoError(t, tsqlcheck.Check(`CREATE TABLE [dbo].[q] (
     id binary(16) NOT NULL,
     due datetime2(3) NOT NULL,
-    fence int NOT NULL,
     note nvarchar(200) NULL,
     CONSTRAINT [PK_q] PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON)
 );
-CREATE NONCLUSTERED INDEX [IX_q] ON [dbo].[q] (due, id) WHERE note IS NOT NULL WITH (ALLOW_PAGE_LOCKS = OFF);
-CREATE TABLE [dbo].[d] (
-    id binary(16) NOT NULL,
-    note nvarchar(200) NULL
-);`
-
-func tables(t *testing.T) map[string]tsqlcheck.Table {
-	tables, err := tsqlcheck.Tables([]string{table})
-	require.NoError(t, err)
-	require.Equal(t, map[string]tsqlcheck.Table{
-		"q": {Columns: []string{"id", "due", "fence", "note"}, Indexes: []string{"PK_q", "IX_q"}},
-		"d": {Columns: []string{"id", "note"}},
-	}, tables)
-	return tables
-}
-
-func check(t *testing.T, text string) error {
-	return tsqlcheck.Check("SELECT @n AS n, @id AS id;\n"+text, tsqlcheck.Given{Parameters: "@n int, @id binary(16)", Tables: tables(t)})
+CREATE NONCLUSTERED INDEX [IX_q] ON [dbo].[q] (due, id) WHERE note IS NOT NULL WITH (ALLOW_PAGE_LOCKS = OFF);`))
 }
 
 func TestCorrectStatementsPass(t *testing.T) {
@@ -48,7 +31,7 @@ func TestCorrectStatementsPass(t *testing.T) {
 		"ALTER TABLE [dbo].[q] SET (LOCK_ESCALATION = DISABLE);",
 		"SELECT p.i FROM (VALUES (1), (2)) AS p (i) CROSS APPLY (SELECT TOP (1) q.id FROM [dbo].[q] AS q WHERE q.fence = p.i ORDER BY q.due DESC) AS f;",
 	} {
-		require.NoError(t, check(t, text), text)
+		require.NoError(t, tsqlcheck.Check(text), text)
 	}
 }
 
@@ -81,8 +64,6 @@ func TestBrokenStatementsFail(t *testing.T) {
 		"TOP without parentheses":           "DELETE TOP @n q FROM [dbo].[q] AS q;",
 		"ORDER BY in an UPDATE":             "UPDATE q SET fence = 1 FROM [dbo].[q] AS q ORDER BY q.due;",
 		"OUTPUT after FROM":                 "DELETE q FROM [dbo].[q] AS q OUTPUT deleted.id WHERE q.id = @id;",
-		"OUTPUT INTO of too few":            "DELETE q OUTPUT deleted.id INTO [dbo].[d] (id, note) FROM [dbo].[q] AS q;",
-		"INSERT of too many":                "INSERT INTO [dbo].[d] (id, note) SELECT @id, N'', 1;",
 		"VALUES of uneven rows":             "SELECT v.i FROM (VALUES (1, 2), (3)) AS v (i, j);",
 		"lock escalation NEVER":             "ALTER TABLE [dbo].[q] SET (LOCK_ESCALATION = NEVER);",
 		"unknown durability":                "COMMIT TRANSACTION WITH (DELAYED_DURABILITY = MAYBE);",
@@ -95,14 +76,6 @@ func TestBrokenStatementsFail(t *testing.T) {
 		"unknown type":                      "DECLARE @x datetime3(3);",
 		"type too long":                     "DECLARE @x varbinary(9000);",
 		"type without its length":           "DECLARE @x varbinary;",
-		"undeclared variable":               "SELECT @m AS m;",
-		"unknown column":                    "SELECT q.dues FROM [dbo].[q] AS q;",
-		"unknown alias":                     "SELECT r.id FROM [dbo].[q] AS q;",
-		"unknown table":                     "SELECT q.id FROM [dbo].[qs] AS q;",
-		"unknown index":                     "SELECT q.id FROM [dbo].[q] AS q WITH (INDEX ([IX_p]));",
-		"table without schema":              "SELECT q.id FROM [q] AS q;",
-		"ambiguous column":                  "SELECT id FROM [dbo].[q] AS q INNER JOIN [dbo].[d] AS d ON d.id = q.id;",
-		"target not in FROM":                "DELETE p FROM [dbo].[q] AS q;",
 		"join without ON":                   "SELECT q.id FROM [dbo].[q] AS q INNER JOIN [dbo].[d] AS d;",
 		"IF without THEN":                   "IF EXISTS (SELECT 1 FROM [dbo].[q] AS q);",
 		"block not closed":                  "IF @n > 0 BEGIN DELETE q FROM [dbo].[q] AS q;",
@@ -117,11 +90,6 @@ func TestBrokenStatementsFail(t *testing.T) {
 		"READPAST alone":                    "SELECT q.id FROM [dbo].[q] AS q WITH (READPAST);",
 		"two lock sizes":                    "SELECT q.id FROM [dbo].[q] AS q WITH (ROWLOCK, READCOMMITTEDLOCK);",
 	} {
-		require.Error(t, check(t, text), "%s: %s", name, text)
+		require.Error(t, tsqlcheck.Check(text), "%s: %s", name, text)
 	}
-}
-
-func TestParametersMustBeUsed(t *testing.T) {
-	err := tsqlcheck.Check("SELECT @a AS a;", tsqlcheck.Given{Parameters: "@a int, @b int"})
-	require.ErrorContains(t, err, "@b")
 }

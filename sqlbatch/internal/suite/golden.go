@@ -74,7 +74,8 @@ func Goldens(d sqlbatch.Dialect, n sqlbatch.Names) map[string]string {
 	if vacuum := d.Queue(n).Vacuum(); vacuum.Text != "" {
 		all["vacuum"] = script(vacuum.Text)
 	}
-	if watch := d.Watch([]sqlbatch.Watched{{Names: Orders}}, time.Millisecond, time.Second); watch.Text != "" {
+	// A server-side wait is for queues without order only.
+	if watch := d.Watch([]sqlbatch.Watched{{Names: n}}, time.Millisecond, time.Second); n.Slots == 0 && watch.Text != "" {
 		all["watch"] = script(Texts(watch)...)
 	}
 	for i, text := range d.Begin() {

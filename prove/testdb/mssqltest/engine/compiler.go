@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -40,30 +41,20 @@ type cteDef struct {
 // queryHints are the OPTION clause.
 type queryHints struct{ forceOrder bool }
 
-var knownQueryHints = map[string]bool{
-	"LoopJoin": true, "KeepFixedPlan": true, "Recompile": true, "MaxDop": true, "OptimizeFor": true, "KeepPlan": true,
-	"HashJoin": true, "MergeJoin": true, "Fast": true, "MaxRecursion": true, "OrderGroup": true, "HashGroup": true,
-	"RobustPlan": true, "ExpandViews": true, "IgnoreNonClusteredColumnStoreIndex": true, "UseHintList": true,
-}
-
+// optimizerHints takes the hints of the OPTION clause and refuses what chanq and the articles
+// do not use.
 func (c *compiler) optimizerHints(list []ast.OptimizerHintBase) error {
 	for _, h := range list {
-		kind := ""
-		switch h := h.(type) {
-		case *ast.OptimizerHint:
-			kind = h.HintKind
-		case *ast.LiteralOptimizerHint:
-			kind = h.HintKind
-		case *ast.OptimizeForOptimizerHint:
-			kind = "OptimizeFor"
-		case *ast.UseHintList:
-			kind = "UseHintList"
+		hint, ok := h.(*ast.OptimizerHint)
+		if !ok {
+			return errUnsupported(fmt.Sprintf("%T", h))
 		}
-		switch {
-		case kind == "ForceOrder":
+		switch hint.HintKind {
+		case "ForceOrder":
 			c.hints.forceOrder = true
-		case !knownQueryHints[kind]:
-			return errSyntaxNear(kind)
+		case "LoopJoin", "KeepFixedPlan": // a plan is what the text says anyway
+		default:
+			return errUnsupported("OPTION (" + hint.HintKind + ")")
 		}
 	}
 	return nil

@@ -119,7 +119,9 @@ func (c *compiler) inlineTable(r *ast.InlineDerivedTable) (from, error) {
 		}
 		src.cols = append(src.cols, binding{id.Value, columnOf(slot, i, t, true, id.Value)})
 	}
-	c.scope.sources = append(c.scope.sources, src)
+	if err := c.scope.add(src); err != nil {
+		return from{}, err
+	}
 	run := func(x *exec, yield func() (bool, error)) (bool, error) {
 		for _, row := range rows {
 			out := make(Row, len(row))

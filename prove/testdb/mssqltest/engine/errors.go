@@ -178,7 +178,7 @@ func rollsBack(e *sqltype.Error) bool {
 // procedure or batch that holds it and no more.
 func endsScope(e *sqltype.Error) bool {
 	switch e.Number {
-	case 102, 156, 207, 208, 209, 137, 1087, 4104, 650, 8622, 40517, 201, 10738, 331, 333, 334, 4140, 1065, 308:
+	case 102, 156, 207, 208, 209, 137, 1087, 4104, 650, 8622, 40517, 201, 10738, 331, 333, 334, 4140, 1065, 308, 109, 110, 1011, 8155:
 		return true
 	}
 	return false

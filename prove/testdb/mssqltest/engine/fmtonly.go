@@ -8,7 +8,7 @@ import "github.com/sqlc-dev/teesql/ast"
 func (s *Session) runFmtOnly(f *frame, n *node) error {
 	switch st := n.st.(type) {
 	case *ast.SelectStatement, *ast.InsertStatement, *ast.UpdateStatement, *ast.DeleteStatement:
-		p, err := n.compilePlan(s)
+		p, err := n.compilePlan(s.e.db)
 		if err != nil {
 			return err
 		}

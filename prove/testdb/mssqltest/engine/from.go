@@ -76,7 +76,7 @@ func (c *compiler) reference(ref ast.TableReference, lateral bool) (from, error)
 		src, f, err := c.derived(r.QueryExpression, r.Columns, tableHints{}, lateral)
 		if err == nil {
 			src.alias = aliasOf(r.Alias)
-			c.scope.sources = append(c.scope.sources, src)
+			err = c.scope.add(src)
 		}
 		return f, err
 	case *ast.InlineDerivedTable:
@@ -113,7 +113,7 @@ func (c *compiler) named(r *ast.NamedTableReference, target bool) (from, error) 
 			if r.Alias == nil {
 				src.schema = schema
 			}
-			c.scope.sources = append(c.scope.sources, src)
+			err = c.scope.add(src)
 		}
 		return f, err
 	}
@@ -185,8 +185,7 @@ func (c *compiler) tableVariable(r *ast.VariableTableReference, target bool) (fr
 	if r.Alias != nil {
 		src.alias = aliasOf(r.Alias)
 	}
-	c.scope.sources = append(c.scope.sources, src)
-	return f, nil
+	return f, c.scope.add(src)
 }
 
 func (c *compiler) qualifiedJoin(r *ast.QualifiedJoin) (from, error) {

@@ -194,7 +194,7 @@ func (c *compiler) insert(st *ast.InsertStatement) (*insertPlan, error) {
 	p := &insertPlan{c: c, to: d}
 	switch s := spec.InsertSource.(type) {
 	case *ast.ValuesInsertSource:
-		err = p.compileValues(s)
+		err = p.compileValues(s, len(spec.Columns) > 0)
 	case *ast.SelectInsertSource:
 		if p.query, err = c.query(s.Select); err == nil {
 			vals := make([]*scalar, len(p.query.cols))
@@ -216,7 +216,8 @@ func (c *compiler) insert(st *ast.InsertStatement) (*insertPlan, error) {
 	return p, err
 }
 
-func (p *insertPlan) compileValues(s *ast.ValuesInsertSource) error {
+// compileValues compiles VALUES; listed says that the columns are named.
+func (p *insertPlan) compileValues(s *ast.ValuesInsertSource, listed bool) error {
 	if s.IsDefaultValues {
 		return errUnsupported("DEFAULT VALUES")
 	}
@@ -232,7 +233,12 @@ func (p *insertPlan) compileValues(s *ast.ValuesInsertSource) error {
 				return err
 			}
 		}
-		if len(row) != len(p.to.cols) {
+		switch {
+		case listed && len(row) < len(p.to.cols):
+			return sqlError(109, "There are more columns in the INSERT statement than values specified in the VALUES clause. The number of values in the VALUES clause must match the number of columns specified in the INSERT statement.")
+		case listed && len(row) > len(p.to.cols):
+			return sqlError(110, "There are fewer columns in the INSERT statement than values specified in the VALUES clause. The number of values in the VALUES clause must match the number of columns specified in the INSERT statement.")
+		case len(row) != len(p.to.cols):
 			return sqlError(213, "Column name or number of supplied values does not match table definition.")
 		}
 		p.values = append(p.values, row)

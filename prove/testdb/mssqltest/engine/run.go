@@ -130,12 +130,12 @@ func (s *Session) runNode(f *frame, n *node) (flow, error) {
 }
 
 // compilePlan returns the node's plan for the catalog as it is.
-func (n *node) compilePlan(s *Session) (*compiled, error) {
-	version := s.e.db.version.Load()
+func (n *node) compilePlan(db *database) (*compiled, error) {
+	version := db.version.Load()
 	if p := n.plan.Load(); p != nil && p.version == version {
 		return p, nil
 	}
-	c := &compiler{db: s.e.db, batch: n.batch, source: n.batch.text}
+	c := &compiler{db: db, batch: n.batch, source: n.batch.text}
 	var p plan
 	err := whole(opening(n.text()), func() (err error) {
 		p, err = c.statement(n.st)
@@ -293,7 +293,7 @@ func (s *Session) runPlan(f *frame, n *node, then func(x *exec, p plan) (int64, 
 		return nil
 	}
 	for {
-		p, err := n.compilePlan(s)
+		p, err := n.compilePlan(s.e.db)
 		if err != nil {
 			return 0, finish(err)
 		}

@@ -95,6 +95,23 @@ type scope struct {
 	sources []*source
 }
 
+// add puts the names of a source in scope. No other source may have its name, and its
+// columns must have names.
+func (sc *scope) add(src *source) error {
+	for i, col := range src.cols {
+		if col.name == "" {
+			return sqlError(8155, "No column name was specified for column %d of '%s'.", i+1, src.alias)
+		}
+	}
+	for _, other := range sc.sources {
+		if other.alias == src.alias && strings.EqualFold(other.schema, src.schema) {
+			return sqlError(1011, "The correlation name '%s' is specified multiple times in a FROM clause.", src.alias)
+		}
+	}
+	sc.sources = append(sc.sources, src)
+	return nil
+}
+
 // resolve finds a column by its name, which may be qualified.
 func (sc *scope) resolve(parts []*ast.Identifier) (*scalar, error) {
 	names := make([]string, len(parts))
