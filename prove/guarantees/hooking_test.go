@@ -151,12 +151,12 @@ func hooksBlock(w *world) {
 
 func sentBlocks(w *world) {
 	gate, inside := make(chan struct{}), make(chan struct{})
-	w.Cleanup(sync.OnceFunc(func() { close(gate) }))
 	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Sent: func(chanq.SentEvent) {
 		close(inside)
 		<-gate
 	}}})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 1})
+	w.Cleanup(func() { close(gate) }) // before the producer's
 	_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "stored"})
 	require.NoError(w, err)
 	w.within("the hook blocks", inside)

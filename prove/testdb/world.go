@@ -105,11 +105,29 @@ func (w *World) connect(to func(address string) (driver.Connector, error)) (*fau
 	require.NoError(w, err)
 	faults := faultdb.New(c)
 	db := sql.OpenDB(faults)
-	w.Cleanup(func() {
-		faults.Inject(nil)
-		require.NoError(w, db.Close())
-	})
+	w.Cleanup(func() { w.close(faults, db) })
 	return faults, db
+}
+
+// close closes a database at the end of its test, which fails if anything is left open: a
+// connection in use or unknown to the pool, a statement, a result, a transaction.
+func (w *World) close(faults *faultdb.Connector, db *sql.DB) {
+	faults.Inject(nil)
+	left := func() faultdb.Open {
+		open := faults.Open()
+		open.Conns -= db.Stats().Idle
+		return open
+	}
+	// database/sql ends a transaction whose context ended in a goroutine of its own.
+	for end := time.Now().Add(Patience); !w.Failed() && left() != (faultdb.Open{}) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	open := left()
+	require.NoError(w, db.Close())
+	if !w.Failed() {
+		require.Zero(w, open, "the test has left something open, beside idle connections")
+		require.Zero(w, faults.Open(), "something is open after Close")
+	}
 }
 
 // Heal ends the faults.

@@ -15,6 +15,7 @@ type conn struct {
 	mu    sync.Mutex
 	dead  bool
 	last  error // what the first operation after a doom returns
+	fell  bool  // an operation panicked: database/sql may be unable to close its statements
 	stmts map[*stmt]struct{}
 }
 
@@ -39,6 +40,15 @@ func (c *conn) lead(ctx context.Context, text string) error {
 	}
 	_, err := c.inner.(driver.ExecerContext).ExecContext(ctx, text, nil) // every driver that chanq is for
 	return err
+}
+
+// fall notes that an operation panics.
+func (c *conn) fall() {
+	if c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.fell = true
+	}
 }
 
 // broken is the error of an operation on a broken connection. sent says that it
@@ -209,10 +219,13 @@ func (c *conn) IsValid() bool {
 func (c *conn) Close() error {
 	c.owner.forget(c)
 	c.mu.Lock()
-	stmts := c.stmts
+	stmts, fell := c.stmts, c.fell
 	c.stmts = nil
 	c.mu.Unlock()
 	for s := range stmts {
+		if fell {
+			s.end()
+		}
 		_ = s.inner.Close()
 	}
 	return c.inner.Close()
@@ -227,8 +240,11 @@ type stmt struct {
 
 func (s *stmt) NumInput() int { return s.inner.NumInput() }
 
+// end has the statement no longer be counted.
+func (s *stmt) end() { s.ended.Do(func() { s.conn.owner.note(Open{Stmts: -1}) }) }
+
 func (s *stmt) Close() error {
-	s.ended.Do(func() { s.conn.owner.note(Open{Stmts: -1}) })
+	s.end()
 	s.conn.mu.Lock()
 	_, open := s.conn.stmts[s]
 	delete(s.conn.stmts, s)

@@ -133,7 +133,8 @@ func (c *Connector) Rewrite(f func(string) string) { c.rewrite = f }
 
 // Open is what is open now: connections, and the statements, results and
 // transactions that nobody has closed or ended, also those of connections that
-// were closed under them.
+// were closed under them. Of a connection on which an operation panicked, the statements
+// end with it.
 func (c *Connector) Open() Open {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,6 +291,7 @@ func (f Fault) strike(ctx context.Context, cn *conn) error {
 			return ctx.Err()
 		}
 	case fall:
+		cn.fall()
 		panic(f.err)
 	case lead:
 		return cn.lead(ctx, f.first)
