@@ -11,11 +11,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqprobe"
 	"github.com/chanq/chanq/prove/testdb"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func get(h http.Handler) (int, string) {
 	w := httptest.NewRecorder()

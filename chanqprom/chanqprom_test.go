@@ -13,11 +13,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqprom"
 	"github.com/chanq/chanq/embedded"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // scrape is what Prometheus reads, by lines, without comments.
 func scrape(t *testing.T, m *chanqprom.Metrics) map[string]string {

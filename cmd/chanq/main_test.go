@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,12 +23,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Setenv(asCommand, "1") // of every process that is started
-	status := m.Run()
-	if err := goleak.Find(); err != nil && status == 0 {
-		fmt.Fprintln(os.Stderr, "goroutines are left behind:", err)
-		status = 1
-	}
-	os.Exit(status)
+	goleak.VerifyTestMain(m)
 }
 
 // program is the command as a program.

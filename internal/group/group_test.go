@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/internal/group"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type item struct {
 	group.Place

@@ -10,10 +10,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // block is a block of code of the document.
 type block struct {

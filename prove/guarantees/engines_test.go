@@ -1,8 +1,6 @@
 package guarantees
 
 import (
-	"fmt"
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -43,10 +41,5 @@ func TestMain(m *testing.M) {
 	if testdb.IsLong() {
 		testdb.Together(6) // tests on real clocks mostly wait
 	}
-	result := m.Run()
-	if err := goleak.Find(); err != nil && result == 0 {
-		fmt.Println("goroutines are left behind:", err)
-		result = 1
-	}
-	os.Exit(result)
+	goleak.VerifyTestMain(m)
 }

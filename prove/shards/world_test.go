@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -23,12 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	child.Main(map[string]child.Part{"consumer": child.Does(consume), "sender": child.Does(send)})
-	result := m.Run()
-	if err := goleak.Find(); err != nil && result == 0 {
-		fmt.Println("goroutines are left behind:", err)
-		result = 1
-	}
-	os.Exit(result)
+	goleak.VerifyTestMain(m)
 }
 
 // count is how many places the queues of these tests have.

@@ -10,10 +10,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"golang.org/x/net/nettest"
 
 	"github.com/chanq/chanq/prove/testdb/memnet"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // connect makes a connection with its two ends.
 func connect(t *testing.T) (client, server net.Conn) {

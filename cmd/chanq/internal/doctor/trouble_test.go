@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/cmd/chanq/internal/doctor"
 	"github.com/chanq/chanq/embedded"
@@ -17,6 +18,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // told is what the doctor says of each situation: by which check, and in what words. What it says of
 // SQLite, if that is another thing, is behind the bar.

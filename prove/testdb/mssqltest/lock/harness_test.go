@@ -7,10 +7,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	forever = lock.Wait{Timeout: -1}
