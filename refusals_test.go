@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
@@ -26,15 +26,9 @@ import (
 // opened is a database whose operations are counted, and a queue on it.
 func opened(t *testing.T, cfg chanq.Config) (*faultdb.Connector, *sql.DB, *chanq.Queue[string]) {
 	t.Helper()
-	c, err := embedded.Connector(":memory:")
-	require.NoError(t, err)
-	faults := faultdb.New(c)
-	db := sql.OpenDB(faults)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	require.NoError(t, chanq.Migrate(t.Context(), db, "orders", cfg))
-	q, err := chanq.Open[string](t.Context(), db, "orders", cfg)
-	require.NoError(t, err)
-	return faults, db, q
+	w := testdb.New(t, testdb.Memory)
+	q := w.Queue("orders", cfg)
+	return w.Faults, w.DB, q
 }
 
 // requireWords checks that an error says all that it should.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqprobe"
+	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -60,11 +62,9 @@ func TestOneShardThatIsAwayLeavesAProgramReady(t *testing.T) {
 }
 
 func TestAConsumerThatNothingMendsIsNotAlive(t *testing.T) {
-	testdb.Run(t, testdb.Memory, consumerEnds)
-}
-
-func consumerEnds(t *testdb.World) {
-	db := t.Open()
+	db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
+	require.NoError(t, err)
+	defer db.Close()
 	p := chanqprobe.New()
 	var log strings.Builder
 	p.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -91,9 +91,10 @@ func consumerEnds(t *testdb.World) {
 	code, _ = get(p.Live())
 	require.Equal(t, 200, code, "it was told to")
 
-	t.Define("DROP TABLE chanq_breaks")
+	_, err = db.ExecContext(t.Context(), "DROP TABLE chanq_breaks")
+	require.NoError(t, err)
 	<-breaks.Done()
-	require.Eventually(t, func() bool { code, body = get(p.Live()); return code == 500 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { code, body = get(p.Live()); return code == 500 }, 10*time.Second, time.Millisecond)
 	require.Equal(t, "breaks has ended: the queue's tables are missing, or older than the program: run chanq migrate\n", body)
 	get(p.Live())
 	require.Equal(t, 1, strings.Count(log.String(), "chanq migrate breaks"), "whole, once, in the log: %s", log.String())
@@ -121,27 +122,23 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 // A consumer that is stopped in an outage, and one that takes its place, leave the program ready.
 func TestAnOutageEndsWithWhoIsInIt(t *testing.T) { testdb.Run(t, testdb.Memory, outageEnds) }
 
-func outageEnds(t *testdb.World) {
+func outageEnds(w *testdb.World) {
 	p := chanqprobe.New()
-	db := t.Open()
-	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{}))
-	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Hooks: p.Hooks()})
-	require.NoError(t, err)
-	producer, err := q.Producer(chanq.ProducerConfig{})
-	require.NoError(t, err)
-	holder, err := db.BeginTx(t.Context(), nil) // which keeps all others from writing
-	require.NoError(t, err)
+	q := w.Queue("mail", chanq.Config{Hooks: p.Hooks()})
+	producer := testdb.Produce(w, q, chanq.ProducerConfig{})
+	holder, err := w.DB.BeginTx(w.Soon(), nil) // which keeps all others from writing
+	require.NoError(w, err)
 	sent := make(chan error, 1)
 	go func() { // ends with Close
-		_, err := producer.Send(t.Context(), chanq.Message[string]{})
+		_, err := producer.Send(w.Context(), chanq.Message[string]{})
 		sent <- err
 	}()
-	require.Eventually(t, func() bool { code, _ := get(p.Ready()); return code == 503 }, time.Minute, 10*time.Millisecond)
-	over, cancel := context.WithCancel(t.Context())
+	w.Eventually("the program is not ready", func() bool { code, _ := get(p.Ready()); return code == 503 })
+	over, cancel := context.WithCancel(w.Context())
 	cancel()
 	_ = producer.Close(over) // the error is Send's
-	require.Error(t, <-sent)
-	require.Eventually(t, func() bool { code, _ := get(p.Ready()); return code == 200 }, time.Minute, 10*time.Millisecond)
-	require.NoError(t, holder.Rollback())
+	require.Error(w, <-sent)
+	w.Eventually("the program is ready", func() bool { code, _ := get(p.Ready()); return code == 200 })
+	require.NoError(w, holder.Rollback())
 	time.Sleep(time.Minute) // for what Close has given up
 }

@@ -30,8 +30,9 @@ type divided struct {
 func newDivided(t *testing.T) *divided {
 	t.Helper()
 	shop := newShop(t)
-	west, db := webshop.Database(t, testdb.Memory)
-	d := &divided{shop: shop, west: west, shards: []chanq.Shard{{Name: "east", DB: shop.DB}, {Name: "west", DB: db}}}
+	other := testdb.New(t, testdb.Memory)
+	d := &divided{shop: shop, shards: []chanq.Shard{{Name: "east", DB: shop.DB}, {Name: "west", DB: other.Open()}}}
+	d.west = other.Faults
 	spread := d.queue("spread", chanq.Config{})
 	for i := range spread.Shards() {
 		d.dead = append(d.dead, d.Kill(spread.Shard(i), "x", nil, fmt.Errorf("no stock in %s", d.shards[i].Name))...)

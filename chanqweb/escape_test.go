@@ -30,7 +30,7 @@ func shapes(page string) map[string]bool {
 }
 
 // benign are the tags of all pages of a shop that holds nothing of ill will.
-func benign(t testing.TB) map[string]bool {
+func benign(t *testing.T) map[string]bool {
 	t.Helper()
 	harmless.mu.Lock()
 	defer harmless.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
-	"github.com/chanq/chanq/chanqweb/internal/webshop"
 	"github.com/chanq/chanq/prove/testdb"
 )
 
@@ -18,7 +17,7 @@ import (
 func TestAQueueOfSeveralShardsIsShownWhole(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		_, other := webshop.Database(t, testdb.Memory)
+		other := testdb.New(t, testdb.Memory).Open()
 		shards := []chanq.Shard{{Name: "east", DB: shop.DB}, {Name: "west", DB: other}}
 		require.NoError(t, chanq.MigrateShards(t.Context(), shards, "spread", chanq.Config{}))
 		q, err := chanq.OpenShards[[]byte](t.Context(), shards, "spread", chanq.Config{})

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // reached without a socket, so both may be in a bubble.
 type shop struct{ *webshop.Shop }
 
-func newShop(t testing.TB) *shop { return &shop{webshop.New(t, testdb.Memory)} }
+func newShop(t *testing.T) *shop { return &shop{webshop.New(t, testdb.Memory)} }
 
 // bubble runs a test in a bubble of testing/synctest, beside others.
 func bubble(t *testing.T, test func(*testing.T)) {

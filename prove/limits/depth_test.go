@@ -60,12 +60,7 @@ func countedSQLite(t *testing.T) (*sql.DB, sqlbatch.Queue) {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	db.SetMaxOpenConns(1)
 	names := sqlbatch.Names{Queue: "work"}
-	for _, m := range sqlite.Dialect.Migrations(names) {
-		for _, text := range m.Statements {
-			_, err := db.Exec(text)
-			require.NoError(t, err)
-		}
-	}
+	testdb.MigrateTables(t, sqlite.Dialect, db, names)
 	return db, sqlite.Dialect.Queue(names)
 }
 
@@ -147,30 +142,18 @@ func pagesRead(t *testing.T, db *sql.DB) (pages int) {
 }
 
 // runIt returns the count of rows of a statement.
-func runIt(t *testing.T, db *sql.DB, st sqlbatch.Statement) (n int) {
+func runIt(t *testing.T, db *sql.DB, st sqlbatch.Statement) int {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), st.Text, st.Args...)
+	rows, err := testdb.Rows(t.Context(), db, st)
 	require.NoError(t, err)
-	defer rows.Close()
-	for more := true; more; more = rows.NextResultSet() {
-		for rows.Next() {
-			n++
-		}
-	}
-	require.NoError(t, rows.Err())
-	return n
+	return len(rows)
 }
 
 func TestOnPostgreSQLAMillionOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Open(t)
 	names := sqlbatch.Names{Queue: "work"}
-	for _, m := range postgres.Dialect.Migrations(names) {
-		for _, text := range m.Statements {
-			_, err := db.Exec(text)
-			require.NoError(t, err)
-		}
-	}
+	testdb.MigrateTables(t, postgres.Dialect, db, names)
 	q := postgres.Dialect.Queue(names)
 	fill := func(n int, due string, held bool) {
 		_, err := db.Exec(`INSERT INTO chanq_work (id, priority, due_at, lease_until, enqueued_at, fence, attempts, leased_by, body)
@@ -226,12 +209,7 @@ func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	server := mssqltest.Start(t, mssqltest.Options{ReadCommittedSnapshot: true})
 	db := server.DB()
 	names := sqlbatch.Names{Queue: "work"}
-	for _, m := range sqlserver.Dialect.Migrations(names) {
-		for _, text := range m.Statements {
-			_, err := db.Exec(text)
-			require.NoError(t, err)
-		}
-	}
+	testdb.MigrateTables(t, sqlserver.Dialect, db, names)
 	q := sqlserver.Dialect.Queue(names)
 	next := 0
 	fill := func(n int, delay time.Duration) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -24,20 +25,14 @@ func TestOnSQLiteAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 			var pages []int
 			for range steps {
 				from := pagesRead(t, db)
-				rows, err := db.Query(q.Purge(state, step, w).Text, q.Purge(state, step, w).Args...)
+				rows, err := testdb.Rows(t.Context(), db, q.Purge(state, step, w))
 				require.NoError(t, err)
-				n := 0
-				for ; rows.Next(); n++ {
-					var id []byte
-					var at int64
-					require.NoError(t, rows.Scan(&id, &at))
-					if at > w.After {
-						w.After, w.AfterID = at, [16]byte(id)
+				for _, row := range rows {
+					if at := row[1].(int64); at > w.After {
+						w.After, w.AfterID = at, [16]byte(row[0].([]byte))
 					}
 				}
-				require.NoError(t, rows.Err())
-				require.NoError(t, rows.Close())
-				require.Equal(t, step, n)
+				require.Len(t, rows, step)
 				pages = append(pages, pagesRead(t, db)-from)
 			}
 			t.Logf("pages of each step of %d: %v", step, pages)

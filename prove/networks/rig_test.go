@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
@@ -41,19 +40,8 @@ func onEach(t *testing.T, test func(*rig)) {
 func behindProxy(w *testdb.World) *rig {
 	w.Within(2*hole + emptied)
 	w.Open()
-	network, upstream, err := w.Engine.Server(w.Address)
-	require.NoError(w, err)
-	r := &rig{World: w, proxy: netproxy.Start(w.T, network, upstream)}
-	address, err := w.Engine.Through(w.Address, r.proxy.Addr())
-	require.NoError(w, err)
-	connector, err := w.Engine.Connect(address)
-	require.NoError(w, err)
-	r.near = sql.OpenDB(connector)
-	w.Cleanup(func() {
-		r.proxy.Set(netproxy.Conditions{})
-		r.proxy.Close()
-		require.NoError(r, r.near.Close())
-	})
+	r := &rig{World: w}
+	r.proxy, r.near = w.BehindProxy()
 	return r
 }
 

@@ -2,7 +2,6 @@ package shards_test
 
 import (
 	"context"
-	"database/sql"
 	"testing"
 	"time"
 
@@ -12,26 +11,6 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 )
-
-// behindProxy has a place be reached through a network that can be broken.
-func (w *world) behindProxy(place int) *netproxy.Proxy {
-	p := w.places[place]
-	network, upstream, err := p.Engine.Server(p.Address)
-	require.NoError(w, err)
-	proxy := netproxy.Start(w.T, network, upstream)
-	address, err := p.Engine.Through(p.Address, proxy.Addr())
-	require.NoError(w, err)
-	connector, err := p.Engine.Connect(address)
-	require.NoError(w, err)
-	db := sql.OpenDB(connector)
-	w.Cleanup(func() { // after what uses it
-		proxy.Set(netproxy.Conditions{})
-		proxy.Close()
-		require.NoError(w, db.Close())
-	})
-	p.DB = db
-	return proxy
-}
 
 // TestAPlaceThatFreezesDelaysItsOwnMessagesOnly: it refuses nothing and breaks no connection, as a
 // server that is stopped, or a network that swallows what it is given.
@@ -44,7 +23,8 @@ func TestAPlaceThatFreezesDelaysItsOwnMessagesOnly(t *testing.T) {
 
 func freeze(w *world) {
 	const place = 1
-	proxy := w.behindProxy(place)
+	proxy, db := w.places[place].BehindProxy()
+	w.places[place].DB = db
 	q := w.queue(ordered)
 	cfg := quick
 	cfg.LeaseFor = 2 * time.Second // for which what a consumer leaves behind is nobody's

@@ -144,17 +144,11 @@ func deaf(w *world, place int) *sql.DB {
 			conns.Go(func() { <-ended; _ = conn.Close() })
 		}
 	})
-	p := w.places[place]
-	address, err := p.Engine.Through(p.Address, listener.Addr())
-	require.NoError(w, err)
-	connector, err := p.Engine.Connect(address)
-	require.NoError(w, err)
-	db := sql.OpenDB(connector)
+	db := w.places[place].Through(listener.Addr())
 	w.Cleanup(func() { // a driver may wait for the greeting whatever its context says
 		_ = listener.Close()
 		close(ended)
 		conns.Wait()
-		_ = db.Close()
 	})
 	return db
 }

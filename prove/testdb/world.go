@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/prove/testdb/netproxy"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -128,6 +130,27 @@ func (w *World) close(faults *faultdb.Connector, db *sql.DB) {
 		require.Zero(w, open, "the test has left something open, beside idle connections")
 		require.Zero(w, faults.Open(), "something is open after Close")
 	}
+}
+
+// Through opens the database again, by way of a proxy to its server.
+func (w *World) Through(proxy net.Addr) *sql.DB {
+	address, err := w.Engine.Through(w.Address, proxy)
+	require.NoError(w, err)
+	_, db := w.connect(func(string) (driver.Connector, error) { return w.Engine.Connect(address) })
+	return db
+}
+
+// BehindProxy opens the database again, by way of a network that the test can break.
+func (w *World) BehindProxy() (*netproxy.Proxy, *sql.DB) {
+	network, upstream, err := w.Engine.Server(w.Address)
+	require.NoError(w, err)
+	proxy := netproxy.Start(w.T, network, upstream)
+	db := w.Through(proxy.Addr())
+	w.Cleanup(func() {
+		proxy.Set(netproxy.Conditions{})
+		proxy.Close()
+	})
+	return proxy, db
 }
 
 // Heal ends the faults.

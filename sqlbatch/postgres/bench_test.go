@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/stretchr/testify/require"
 )
@@ -46,7 +46,7 @@ func BenchmarkEnqueue(b *testing.B) {
 				db := pgtest.Open(b)
 				db.SetMaxOpenConns(1)
 				names := sqlbatch.Names{Queue: "orders"}
-				suite.Migrate(b, postgres.Dialect, db, names)
+				testdb.MigrateTables(b, postgres.Dialect, db, names)
 				q := postgres.Dialect.Queue(names)
 				next := uint64(0)
 				b.ReportAllocs()
@@ -111,7 +111,7 @@ func BenchmarkLease(b *testing.B) {
 				db := pgtest.Open(b)
 				db.SetMaxOpenConns(1)
 				names := sqlbatch.Names{Queue: "orders"}
-				suite.Migrate(b, postgres.Dialect, db, names)
+				testdb.MigrateTables(b, postgres.Dialect, db, names)
 				q := postgres.Dialect.Queue(names)
 				settle := q
 				if form == "skips" {

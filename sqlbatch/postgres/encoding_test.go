@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -30,7 +31,7 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 				db := stdlib.OpenDB(*config)
 				t.Cleanup(func() { db.Close() })
 				names := sqlbatch.Names{Queue: "orders"}
-				suite.Migrate(t, postgres.Dialect, db, names)
+				testdb.MigrateTables(t, postgres.Dialect, db, names)
 				q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
 				reader := &serverQueue{T: t, db: plain, ctx: t.Context(), Queue: q.Queue}
 				var found string
@@ -60,7 +61,7 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 				require.Equal(t, key, q.get(1)["dedup_key"])
 				require.Empty(t, q.rows(db, q.Problems()))
 
-				_, err := q.tryRows(db, q.Queue.Enqueue([]sqlbatch.Row{{ID: id(1)}}))
+				_, err := suite.Rows(q.ctx, db, q.Queue.Enqueue([]sqlbatch.Row{{ID: id(1)}}))
 				require.Equal(t, "duplicate", postgres.Dialect.Classify(err).String(), "%v", err)
 			})
 		}
@@ -71,7 +72,7 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 func TestAClaimReturnsAKeyThatIsNoText(t *testing.T) {
 	db := pgtest.Encoding(t, "SQL_ASCII")
 	names := sqlbatch.Names{Queue: "orders"}
-	suite.Migrate(t, postgres.Dialect, db, names)
+	testdb.MigrateTables(t, postgres.Dialect, db, names)
 	q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
 	require.Empty(t, q.rows(db, q.Problems()))
 	q.enqueue(sqlbatch.Row{ID: id(1), Key: "é€"})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -82,20 +83,20 @@ func TestClassifiesTheErrorsOfAServer(t *testing.T) {
 		tx := q.begin()
 		_, err := tx.Exec(settings)
 		require.NoError(t, err)
-		_, err = q.tryRows(tx, st)
+		_, err = suite.Rows(q.ctx, tx, st)
 		require.NoError(t, tx.Rollback())
 		return class(err)
 	}
 	one := q.Queue.Enqueue([]sqlbatch.Row{{ID: id(1)}})
 	claim := q.Claim(claimOf(1))
 
-	_, err := q.tryRows(q.db, one)
+	_, err := suite.Rows(q.ctx, q.db, one)
 	require.Equal(t, "duplicate", class(err))
-	_, err = q.tryRows(q.db, q.Queue.Enqueue([]sqlbatch.Row{{ID: id(2), Key: "\x00"}}))
+	_, err = suite.Rows(q.ctx, q.db, q.Queue.Enqueue([]sqlbatch.Row{{ID: id(2), Key: "\x00"}}))
 	require.Equal(t, "bad row", class(err))
-	_, err = q.tryRows(q.db, postgres.Dialect.Queue(sqlbatch.Names{Queue: "other"}).NextDue(sqlbatch.Floors{}))
+	_, err = suite.Rows(q.ctx, q.db, postgres.Dialect.Queue(sqlbatch.Names{Queue: "other"}).NextDue(sqlbatch.Floors{}))
 	require.Equal(t, "no schema", class(err))
-	_, err = q.tryRows(q.db, postgres.Dialect.Queue(sqlbatch.Names{Schema: "other", Queue: "orders"}).NextDue(sqlbatch.Floors{}))
+	_, err = suite.Rows(q.ctx, q.db, postgres.Dialect.Queue(sqlbatch.Names{Schema: "other", Queue: "orders"}).NextDue(sqlbatch.Floors{}))
 	require.Equal(t, "no schema", class(err))
 	require.Equal(t, "refused", inTx(`SET TRANSACTION READ ONLY`, claim))
 	require.Equal(t, "permanent", inTx(`SET LOCAL ROLE pg_monitor`, claim))
@@ -114,11 +115,11 @@ func TestClassifiesADeadlock(t *testing.T) {
 	q.rows(tx, q.Cancel([][16]byte{id(2)}))
 	other := make(chan error, 1)
 	go func() {
-		_, err := q.tryRows(q.db, q.Cancel([][16]byte{id(1), id(2)}))
+		_, err := suite.Rows(q.ctx, q.db, q.Cancel([][16]byte{id(1), id(2)}))
 		other <- err
 	}()
 	q.waitForLock()
-	_, mine := q.tryRows(tx, q.Cancel([][16]byte{id(1)}))
+	_, mine := suite.Rows(q.ctx, tx, q.Cancel([][16]byte{id(1)}))
 	if mine == nil {
 		require.NoError(t, tx.Rollback())
 		mine = <-other

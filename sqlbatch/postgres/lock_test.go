@@ -28,7 +28,7 @@ func (q *serverQueue) behind(st sqlbatch.Statement, release func() error) (rows 
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		rows, err = q.tryRows(q.db, st)
+		rows, err = suite.Rows(q.ctx, q.db, st)
 	}()
 	q.waitForLock()
 	require.NoError(q, release())
@@ -131,7 +131,7 @@ func TestASettleWaitsForALockedRowForLockWaitAndThenChangesNothing(t *testing.T)
 		before, start := everything(), time.Now()
 
 		st := suite.Settles(q, items...)[name]
-		_, err = q.tryRows(conn, st)
+		_, err = suite.Rows(q.ctx, conn, st)
 		require.Equal(t, sqlbatch.RolledBack, postgres.Dialect.Classify(err), "%s: %v", name, err)
 		require.GreaterOrEqual(t, time.Since(start), sqlbatch.LockWait, name)
 		require.Less(t, time.Since(start), 5*time.Second, name)

@@ -6,25 +6,21 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/stretchr/testify/require"
 )
 
-func (q *serverQueue) members() (names []string) {
+func (q *serverQueue) members() []string {
 	q.Helper()
-	for _, row := range q.rows(q.db, q.Members()) {
-		require.Len(q, row, 6)
-		require.Len(q, row[0], 16)
-		names = append(names, string(row[1].([]byte)))
-	}
-	return names
+	return suite.MemberNames(q, q.rows(q.db, q.Members()))
 }
 
 func TestAMembersTextsAreCut(t *testing.T) {
 	q := newQueue(t)
 	q.rows(q.db, q.Join(sqlbatch.Member{ID: id(1), Name: "x" + strings.Repeat("é", 200), Host: "\x00\xff", For: time.Hour}))
 	row := q.rows(q.db, q.Members())[0]
-	require.Equal(t, "x"+strings.Repeat("é", 99), string(row[1].([]byte)))
-	require.Equal(t, "��", string(row[2].([]byte)))
+	require.Equal(t, "x"+strings.Repeat("é", 99), row[1])
+	require.Equal(t, "��", row[2])
 }
 
 func TestAJoinForgetsWhoIsLongGone(t *testing.T) {
@@ -60,7 +56,7 @@ SELECT gen_random_uuid(), 0, 0, 0, 'orders', '', '' FROM generate_series(1, 50)`
 		failed := make(chan error)
 		for n := range byte(8) {
 			go func() {
-				_, err := q.tryRows(q.db, q.Join(sqlbatch.Member{ID: id(n), For: time.Hour}))
+				_, err := suite.Rows(q.ctx, q.db, q.Join(sqlbatch.Member{ID: id(n), For: time.Hour}))
 				failed <- err
 			}()
 		}

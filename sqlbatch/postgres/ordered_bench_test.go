@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
@@ -71,7 +71,7 @@ func newKind(b *testing.B, name string, slots int) *kind {
 	k.db.SetMaxOpenConns(1)
 	require.NoError(b, k.db.QueryRow(`SELECT pg_backend_pid()`).Scan(&k.pid))
 	names := sqlbatch.Names{Queue: "orders", Slots: slots}
-	suite.Migrate(b, postgres.Dialect, k.db, names)
+	testdb.MigrateTables(b, postgres.Dialect, k.db, names)
 	k.q = postgres.Dialect.Queue(names)
 	if slots > 0 {
 		join := k.q.Join(sqlbatch.Member{ID: member, For: time.Hour})

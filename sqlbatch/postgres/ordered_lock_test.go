@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -24,7 +25,7 @@ type found struct {
 	ends   map[int]int64
 }
 
-func (q *serverQueue) claimSlots(on runner, c *sqlbatch.SlotClaim) *found {
+func (q *serverQueue) claimSlots(on testdb.Runner, c *sqlbatch.SlotClaim) *found {
 	q.Helper()
 	c.Salt++
 	return foundIn(q.rows(on, q.ClaimSlots(*c)))
@@ -38,7 +39,7 @@ func foundIn(rows [][]any) *found {
 			f.ends[int(row[12].(int64))] = seq
 			continue
 		}
-		n := row[0].([]byte)[0]
+		n := row[0].(string)[0]
 		f.seqs[n] = seq
 		if row[15] == nil {
 			f.leased, f.rows = append(f.leased, n), append(f.rows, row)
@@ -334,7 +335,7 @@ func TestWithoutAHorizonWhatCommitsLateIsPassed(t *testing.T) {
 }
 
 func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
-	q := newOrderedOf(t, sqlbatch.MaxSlots)
+	q := newQueueOf(t, sqlbatch.Names{Queue: "orders", Slots: sqlbatch.MaxSlots})
 	key, body := strings.Repeat("é", sqlbatch.MaxOrderKey/2), make([]byte, 1<<20)
 	q.enqueue(
 		sqlbatch.Row{ID: id(1), Slot: sqlbatch.MaxSlots - 1, OrderKey: key, Body: body},

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,9 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
@@ -22,17 +19,8 @@ const slotCount = 64
 
 // newOrdered is an ordered queue, of which member owns all slots.
 func newOrdered(t *testing.T) (*serverQueue, *sqlbatch.SlotClaim) {
-	q := newOrderedOf(t, slotCount)
+	q := newQueueOf(t, sqlbatch.Names{Queue: "orders", Slots: slotCount})
 	return q, q.owns(member)
-}
-
-func newOrderedOf(t *testing.T, slots int) *serverQueue {
-	db := pgtest.Open(t)
-	names := sqlbatch.Names{Queue: "orders", Slots: slots}
-	suite.Migrate(t, postgres.Dialect, db, names)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	return &serverQueue{T: t, db: db, ctx: ctx, Queue: postgres.Dialect.Queue(names)}
 }
 
 // owns has a member own all slots, and returns a claim of his.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/stretchr/testify/require"
 )
 
@@ -75,7 +76,7 @@ func TestARedriveOfAFewReadsNothingOfTheOtherDead(t *testing.T) {
 	q.buryMany(100_000)
 	var few [][16]byte
 	for _, row := range q.rows(q.db, sqlbatch.Statement{Text: `SELECT uuid_send(id) FROM chanq_orders_dead WHERE ended_at % 1000 = 0`}) {
-		few = append(few, [16]byte(row[0].([]byte)))
+		few = append(few, suite.IDOf(row[0]))
 	}
 	require.Len(t, few, 100)
 	tx := q.begin()

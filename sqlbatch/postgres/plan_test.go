@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/stretchr/testify/require"
 )
@@ -235,7 +236,7 @@ func TestAPageReadsNothingBeforeItsPlace(t *testing.T) {
 		q.exec(`UPDATE chanq_orders SET due_at = (SELECT min(due_at) FROM chanq_orders)`)
 		rows := q.rows(q.db, q.Peek(state, 900, nil))
 		last := rows[len(rows)-1]
-		place := &sqlbatch.Place{Priority: sqlbatch.PriorityUrgent, At: last[6].(int64), ID: [16]byte(last[1].([]byte))}
+		place := &sqlbatch.Place{Priority: sqlbatch.PriorityUrgent, At: last[6].(int64), ID: suite.IDOf(last[1])}
 		require.Len(t, q.rows(q.db, q.Peek(state, 10, place)), 10)
 		require.LessOrEqual(t, q.read(q.Peek(state, 10, place)), int64(40), state)
 	}
@@ -261,7 +262,7 @@ func TestAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 			rows := q.rows(q.db, q.Purge(state, step, w))
 			require.Len(t, rows, step)
 			for _, row := range rows {
-				if id := [16]byte(row[0].([]byte)); bytes.Compare(id[:], w.AfterID[:]) > 0 {
+				if id := suite.IDOf(row[0]); bytes.Compare(id[:], w.AfterID[:]) > 0 {
 					w.After, w.AfterID = row[1].(int64), id
 				}
 			}

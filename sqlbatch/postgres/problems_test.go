@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"testing"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -21,7 +22,7 @@ func TestProblemsTellsThatADriverSendsNoParameters(t *testing.T) {
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
 	q := &serverQueue{T: t, db: db, ctx: t.Context()}
-	_, err := q.tryRows(db, postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"}).Problems())
+	_, err := suite.Rows(q.ctx, db, postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders"}).Problems())
 	require.ErrorContains(t, err, "client_encoding=UTF8")
 }
 
@@ -66,7 +67,7 @@ func TestHasProblemsWithCommitsThatMayBeLost(t *testing.T) {
 func TestHasProblemsWithANodeThatDrawsOtherNumbers(t *testing.T) {
 	q := newQueue(t)
 	names := sqlbatch.Names{Queue: "lines", Slots: 4}
-	suite.Migrate(t, postgres.Dialect, q.db, names)
+	testdb.MigrateTables(t, postgres.Dialect, q.db, names)
 	lines := postgres.Dialect.Queue(names)
 	require.Empty(t, q.rows(q.db, lines.Problems()))
 	q.exec(`ALTER SEQUENCE chanq_lines_seq MINVALUE 281474976710657 MAXVALUE 562949953421313 START 281474976710657 RESTART`)
@@ -79,7 +80,7 @@ func TestHasProblemsWithANodeThatDrawsOtherNumbers(t *testing.T) {
 		lines.Enqueue([]sqlbatch.Row{{ID: id(1)}}),
 		{Text: `INSERT INTO chanq_lines (body) VALUES ('')`},
 	} {
-		_, err := q.tryRows(q.db, st)
+		_, err := suite.Rows(q.ctx, q.db, st)
 		require.ErrorContains(t, err, "bigint out of range", "who did not ask: his message would have any place")
 	}
 }

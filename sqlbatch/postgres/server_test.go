@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
@@ -27,73 +28,29 @@ type serverQueue struct {
 	sqlbatch.Queue
 }
 
-// runner is a *sql.DB, *sql.Conn or *sql.Tx.
-type runner interface {
-	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
-	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
+func newQueue(t *testing.T) *serverQueue { return newQueueOf(t, suite.Orders) }
+
+func newQueueOf(t *testing.T, names sqlbatch.Names) *serverQueue {
+	q := &serverQueue{T: t, db: pgtest.Open(t), ctx: testdb.Soon(t), Queue: postgres.Dialect.Queue(names)}
+	testdb.MigrateTables(t, postgres.Dialect, q.db, names)
+	return q
 }
 
-func newQueue(t *testing.T) *serverQueue {
-	db := pgtest.Open(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
-	names := sqlbatch.Names{Queue: "orders"}
-	suite.Migrate(t, postgres.Dialect, db, names)
-	return &serverQueue{T: t, db: db, ctx: ctx, Queue: postgres.Dialect.Queue(names)}
-}
-
-// rows are the result of a statement, column by column as the driver has them.
-func (q *serverQueue) rows(on runner, st sqlbatch.Statement) [][]any {
+// rows are the result of a statement.
+func (q *serverQueue) rows(on testdb.Runner, st sqlbatch.Statement) [][]any {
 	q.Helper()
-	result, err := q.tryRows(on, st)
+	result, err := suite.Rows(q.ctx, on, st)
 	require.NoError(q, err, st.Text)
 	return result
 }
 
-func (q *serverQueue) tryRows(on runner, st sqlbatch.Statement) (result [][]any, err error) {
-	rows, err := on.QueryContext(q.ctx, st.Text, st.Args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	for rows.Next() {
-		row := make([]any, len(columns))
-		into := make([]any, len(columns))
-		for i := range row {
-			into[i] = &row[i]
-		}
-		if err := rows.Scan(into...); err != nil {
-			return nil, err
-		}
-		result = append(result, row)
-	}
-	return result, rows.Err()
-}
-
 // ids are the first bytes of the ids that a statement returns first.
-func (q *serverQueue) ids(on runner, st sqlbatch.Statement) []byte {
+func (q *serverQueue) ids(on testdb.Runner, st sqlbatch.Statement) []byte {
 	q.Helper()
-	var ids []byte
-	for _, row := range q.rows(on, st) {
-		id := row[0].([]byte)
-		require.Len(q, id, 16)
-		ids = append(ids, id[0])
-	}
-	return ids
+	return suite.Numbers(q.rows(on, st))
 }
 
-func id(n byte) [16]byte { return [16]byte{n} }
-
-// member is who claims.
-var member = [16]byte{0xA0, 15: 0x0A}
-
-func claimOf(n int) sqlbatch.ClaimParams {
-	return sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Member: member, Salt: 1, Suspects: true}
-}
+var id, member, claimOf = suite.ID, suite.Member, suite.ClaimOf
 
 // item names the lease of a live message as it is now.
 func (q *serverQueue) item(n byte) sqlbatch.Item {
@@ -117,7 +74,7 @@ func (q *serverQueue) enqueue(rows ...sqlbatch.Row) {
 	require.Empty(q, q.rows(q.db, q.Queue.Enqueue(rows)))
 }
 
-func (q *serverQueue) claim(on runner, n int) []byte {
+func (q *serverQueue) claim(on testdb.Runner, n int) []byte {
 	q.Helper()
 	return q.ids(on, q.Claim(claimOf(n)))
 }
@@ -137,50 +94,21 @@ func (q *serverQueue) begin() *sql.Tx {
 }
 
 // settled are the id, fence pairs that a statement returns.
-func (q *serverQueue) settled(on runner, st sqlbatch.Statement) []sqlbatch.Item {
+func (q *serverQueue) settled(on testdb.Runner, st sqlbatch.Statement) []sqlbatch.Item {
 	q.Helper()
-	var items []sqlbatch.Item
-	for _, row := range q.rows(on, st) {
-		items = append(items, sqlbatch.Item{ID: [16]byte(row[0].([]byte)), Fence: row[1].(int64)})
-	}
-	return items
+	return suite.Items(q.rows(on, st), 1)
 }
 
-func (q *serverQueue) get(n byte) map[string]any {
+func (q *serverQueue) get(n byte) suite.Entry {
 	q.Helper()
 	rows := q.rows(q.db, q.Get(id(n)))
 	require.Len(q, rows, 1)
-	columns := []string{"state", "id", "priority", "fence", "attempts", "enqueued_at", "due_at", "lease_until", "ended_at", "expires_at", "leased_by", "holder", "dedup_key", "last_error", "headers", "body"}
-	require.Len(q, rows[0], len(columns))
-	entry := map[string]any{}
-	for i, c := range columns {
-		entry[c] = rows[0][i]
-	}
-	for _, text := range []string{"holder", "dedup_key", "last_error"} {
-		if entry[text] != nil {
-			entry[text] = string(entry[text].([]byte))
-		}
-	}
-	return entry
+	return suite.EntryOf(q, rows[0])
 }
 
-// claimed is one row that a claim returned.
-type claimed struct {
-	ID                              byte
-	Priority, Fence, Attempts       int64
-	Lapses, Expired, EnqueuedAt, At int64
-	ExpiresAt, Key, Headers, Body   any
-}
-
-func (q *serverQueue) claimed(p sqlbatch.ClaimParams) map[byte]claimed {
+func (q *serverQueue) claimed(p sqlbatch.ClaimParams) map[byte]suite.Claimed {
 	q.Helper()
-	all := map[byte]claimed{}
-	for _, r := range q.rows(q.db, q.Claim(p)) {
-		require.Len(q, r, 12)
-		id := r[0].([]byte)[0]
-		all[id] = claimed{id, r[1].(int64), r[2].(int64), r[3].(int64), r[4].(int64), r[5].(int64), r[6].(int64), r[7].(int64), r[8], r[9], r[10], r[11]}
-	}
-	return all
+	return suite.ClaimedRows(q, q.rows(q.db, q.Claim(p)))
 }
 
 func (q *serverQueue) now() (ms int64) {
@@ -196,8 +124,8 @@ func TestQuotesEveryName(t *testing.T) {
 	_, err := db.Exec(`CREATE SCHEMA "a ""b"" 'c' \\ $chanq$ $$ {live}"`)
 	require.NoError(t, err)
 	names := sqlbatch.Names{Schema: schema, Queue: strings.Repeat("select", 10)}
-	suite.Migrate(t, postgres.Dialect, db, names)
-	suite.Migrate(t, postgres.Dialect, db, names)
+	testdb.MigrateTables(t, postgres.Dialect, db, names)
+	testdb.MigrateTables(t, postgres.Dialect, db, names)
 	q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
 	for name, st := range suite.Calls(q.Queue, "a") {
 		tx := q.begin()
@@ -206,7 +134,7 @@ func TestQuotesEveryName(t *testing.T) {
 	}
 
 	names.Queue, names.Slots = strings.Repeat("order", 12), 4
-	suite.Migrate(t, postgres.Dialect, db, names)
+	testdb.MigrateTables(t, postgres.Dialect, db, names)
 	q.Queue = postgres.Dialect.Queue(names)
 	for name, st := range suite.Calls(q.Queue, "a") {
 		tx := q.begin()
@@ -224,7 +152,7 @@ func TestMigratesWithoutChangingWhatIsThere(t *testing.T) {
 	q := newQueue(t)
 	q.enqueue(sqlbatch.Row{ID: id(1)})
 	q.exec(`ALTER TABLE chanq_orders SET (fillfactor = 90), ALTER COLUMN body SET STORAGE EXTENDED`)
-	suite.Migrate(t, postgres.Dialect, q.db, sqlbatch.Names{Queue: "orders"})
+	testdb.MigrateTables(t, postgres.Dialect, q.db, sqlbatch.Names{Queue: "orders"})
 	var kept bool
 	require.NoError(t, q.db.QueryRow(`SELECT 'fillfactor=90' = ANY (c.reloptions) AND a.attstorage = 'x'
 FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'body' WHERE c.oid = 'chanq_orders'::regclass`).Scan(&kept))
@@ -270,7 +198,7 @@ func TestRunsInEveryModeOfPgx(t *testing.T) {
 			db := stdlib.OpenDB(*config)
 			t.Cleanup(func() { db.Close() })
 			names := sqlbatch.Names{Queue: "orders"}
-			suite.Migrate(t, postgres.Dialect, db, names)
+			testdb.MigrateTables(t, postgres.Dialect, db, names)
 			q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
 
 			q.enqueue(sqlbatch.Row{ID: id(1), Body: []byte{0, 1, 255, '\''}, Headers: []byte{0}, Key: `a'b"`}, sqlbatch.Row{ID: id(2)})

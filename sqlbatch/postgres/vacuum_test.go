@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
-	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
@@ -24,7 +24,7 @@ type wear struct {
 	denied              any
 }
 
-func (q *serverQueue) wear(on runner) wear {
+func (q *serverQueue) wear(on testdb.Runner) wear {
 	q.Helper()
 	rows := q.rows(on, q.Wear())
 	require.Len(q, rows, 1)
@@ -90,7 +90,7 @@ func TestAVacuumRunsInEveryModeOfPgxAndQuotesItsTable(t *testing.T) {
 			names := sqlbatch.Names{Schema: `a "b" 'c'`, Queue: "orders"}
 			_, err := db.Exec(`CREATE SCHEMA IF NOT EXISTS "a ""b"" 'c'"`)
 			require.NoError(t, err)
-			suite.Migrate(t, postgres.Dialect, db, names)
+			testdb.MigrateTables(t, postgres.Dialect, db, names)
 			q := &serverQueue{T: t, db: db, ctx: t.Context(), Queue: postgres.Dialect.Queue(names)}
 			before := q.wear(db).vacuums
 			for range 2 { // prepared by the first, where it is

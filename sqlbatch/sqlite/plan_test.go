@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
@@ -39,38 +40,16 @@ func newTable(t testing.TB, n sqlbatch.Names) *table {
 	conn, err := db.Conn(context.Background())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
-	table := &table{t, conn, sqlite.Dialect.Queue(n)}
-	for _, m := range sqlite.Dialect.Migrations(n) {
-		for _, text := range m.Statements {
-			table.run(sqlbatch.Statement{Text: text})
-		}
-	}
-	return table
+	testdb.MigrateTables(t, sqlite.Dialect, db, n)
+	return &table{t, conn, sqlite.Dialect.Queue(n)}
 }
 
 // run runs a statement and returns its rows.
 func (s *table) run(st sqlbatch.Statement) [][]any {
 	s.Helper()
-	for _, p := range st.Prior {
-		s.run(p)
-	}
-	rows, err := s.conn.QueryContext(context.Background(), st.Text, st.Args...)
+	rows, err := testdb.Rows(context.Background(), s.conn, st)
 	require.NoError(s, err, st.Text)
-	defer rows.Close()
-	columns, err := rows.Columns()
-	require.NoError(s, err)
-	var all [][]any
-	for rows.Next() {
-		values := make([]any, len(columns))
-		places := make([]any, len(columns))
-		for i := range values {
-			places[i] = &values[i]
-		}
-		require.NoError(s, rows.Scan(places...))
-		all = append(all, values)
-	}
-	require.NoError(s, rows.Err())
-	return all
+	return rows
 }
 
 // plan is SQLite's account of how it would run a statement.

@@ -258,7 +258,7 @@ func TestAPageReadsNoKeysBeforeItsPlace(t *testing.T) {
 	all := q.rows(q.Peek(sqlbatch.Ready, 3000, nil))
 	for _, at := range []int{250, 499, 2400} {
 		last := all[at]
-		place := &sqlbatch.Place{At: last[6].(int64), ID: [16]byte(last[1].([]byte))}
+		place := &sqlbatch.Place{At: last[6].(int64), ID: suite.IDOf(last[1])}
 		q.Engine().ResetPlans()
 		require.Equal(t, all[at+1:at+1+n], q.rows(q.Peek(sqlbatch.Ready, n, place)))
 		require.LessOrEqual(t, cost(q, "AS holder").KeysRead, int64(5*n), at)
@@ -326,7 +326,7 @@ func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 
 func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true})
 	orders, err := chanq.Open[[]byte](ctx, q.DB(), "orders", chanq.Config{})
 	require.NoError(t, err)
@@ -382,7 +382,7 @@ func TestThousandsOfMessagesOfAnySizeAreFortyPlansOnTheServer(t *testing.T) {
 
 func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	var sent, settled int64
 	var mu sync.Mutex
 	var seen counter
@@ -427,7 +427,7 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 
 func TestAnIdleConsumerLooksOnceAPollMax(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	var seen counter
 	q := newQueue(t, mssqltest.Options{Wire: tds.Options{Observe: seen.observe}})
 	orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})

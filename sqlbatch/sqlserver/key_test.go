@@ -11,6 +11,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
@@ -58,7 +59,7 @@ func TestBesideAnOpenKeyedSendTxNobodyWaitsButWhoHasTheSameKey(t *testing.T) {
 		row := makeRows(1, 0)
 		row[0].Key = "m"
 		go func() {
-			stored, _ := read(ctx, q.DB(), q.EnqueueNew(row))
+			stored, _ := suite.Rows(ctx, q.DB(), q.EnqueueNew(row))
 			outcome <- stored
 		}()
 		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, testdb.Patience, time.Millisecond, "the same key waits")
@@ -105,9 +106,9 @@ func TestFindLocksNoRowForAKey(t *testing.T) {
 		row.Key = "k"
 		q.exec(q.Enqueue([]sqlbatch.Row{row}))
 		hold(t, ctx, q, row.ID)
-		found, err := read(ctx, q.DB(), q.Find(nil, []string{"k", "nobody's"}))
+		found, err := suite.Rows(ctx, q.DB(), q.Find(nil, []string{"k", "nobody's"}))
 		require.NoError(t, err)
-		require.Equal(t, [][]any{{row.ID[:], []byte("k"), int64(0)}}, found)
+		require.Equal(t, [][]any{{string(row.ID[:]), "k", int64(0)}}, found)
 	})
 }
 
@@ -115,12 +116,12 @@ func TestFindLocksNoRowForAKey(t *testing.T) {
 // one, which is repeated.
 func TestTwoWhoFindAKeyFreeAreToldApartByTheIndex(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{})
 	first, second := makeRows(1, 0), makeRows(1, 0)
 	first[0].Key, second[0].Key = "k", "k"
 	q.exec(q.EnqueueNew(first))
-	_, err := read(ctx, q.DB(), q.Enqueue(second))
+	_, err := suite.Rows(ctx, q.DB(), q.Enqueue(second))
 	require.Equal(t, int32(2601), numberOf(err))
 	require.Equal(t, sqlbatch.Duplicate, sqlserver.Dialect.Classify(err))
 	require.Empty(t, q.rows(q.EnqueueNew(second)))

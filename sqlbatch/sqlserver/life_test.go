@@ -16,13 +16,6 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 )
 
-// within bounds a test's waits, so that one for ever fails it.
-func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), testdb.Patience)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // availability records the Availability hook.
 type availability struct {
 	mu     sync.Mutex
@@ -173,7 +166,7 @@ func runLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
 }
 
 func oneLife(t *testing.T, rcsi bool, f mssqltest.Fault) {
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: rcsi}).Server
 	var seen availability
 	q, err := chanq.Open[string](ctx, srv.DB(), "orders", chanq.Config{Hooks: seen.hooks()})
@@ -244,7 +237,7 @@ func TestNothingIsLostWhateverFailsAndWhenever(t *testing.T) {
 
 func TestOfCopiesInTheDoneTableGetReturnsTheLast(t *testing.T) {
 	server := mssqltest.Start(t, mssqltest.Options{})
-	ctx, id := within(t), chanq.NewID()
+	ctx, id := testdb.Soon(t), chanq.NewID()
 	cfg := chanq.Config{Retain: time.Hour}
 	require.NoError(t, chanq.Migrate(ctx, server.DB(), "orders", cfg))
 	q, err := chanq.Open[string](ctx, server.DB(), "orders", cfg)

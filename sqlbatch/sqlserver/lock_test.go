@@ -15,6 +15,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 )
 
 // eachSetting runs a test with READ_COMMITTED_SNAPSHOT off and on. The server's
@@ -24,7 +25,7 @@ func eachSetting(t *testing.T, test func(t *testing.T, ctx context.Context, q *q
 	for _, rcsi := range []bool{false, true} {
 		t.Run(fmt.Sprintf("snapshots=%v", rcsi), func(t *testing.T) {
 			t.Parallel()
-			ctx := within(t)
+			ctx := testdb.Soon(t)
 			q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: rcsi, AllowSnapshotIsolation: rcsi})
 			orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
 			require.NoError(t, err)
@@ -99,7 +100,7 @@ func TestAConsumerTakesTheNextRowsWhileAnotherHoldsAClaimOpen(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		send(t, ctx, orders, 1, 10)
 		tx := begin(t, ctx, q)
-		claimed, err := read(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 3, Lease: time.Minute, Suspects: true}))
+		claimed, err := suite.Rows(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 3, Lease: time.Minute, Suspects: true}))
 		require.NoError(t, err)
 		require.Len(t, claimed, 3)
 
@@ -151,14 +152,14 @@ func TestAnAckThatIsNotCommittedIsSkippedEvenAfterItsLeaseEnded(t *testing.T) {
 
 func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true})
 	for range 10 {
 		q.exec(q.Enqueue(makeRows(512, 0)))
 	}
 	claim := func() {
 		tx := begin(t, ctx, q)
-		claimed, err := read(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Suspects: true}))
+		claimed, err := suite.Rows(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Suspects: true}))
 		require.NoError(t, err)
 		require.Len(t, claimed, 1000)
 		for _, l := range q.Engine().Locks() {
@@ -191,12 +192,12 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 func TestAClaimKeepsNoLockOnWhatItWalksPast(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
-			for name := range settles(q.Queue, nil) {
+			for name := range suite.Settles(q.Queue) {
 				passed := q.leased(5)
 				q.exec(q.Enqueue(makeRows(5, 0)))
 				claim, p := begin(t, ctx, q), claimTen
 				p.Order = order
-				claimed, err := read(ctx, claim, q.InTx().Claim(p))
+				claimed, err := suite.Rows(ctx, claim, q.InTx().Claim(p))
 				require.NoError(t, err)
 				require.Len(t, claimed, 5)
 
@@ -207,7 +208,7 @@ func TestAClaimKeepsNoLockOnWhatItWalksPast(t *testing.T) {
 					}
 				}
 				require.Equal(t, 5, held, "the rows that it claimed, and no entry of an index")
-				settled, err := read(ctx, q.DB(), settles(q.Queue, passed)[name])
+				settled, err := suite.Rows(ctx, q.DB(), suite.Settles(q.Queue, passed...)[name])
 				require.NoError(t, err, name)
 				require.Equal(t, passed, settledItems(settled), name)
 				require.NoError(t, claim.Commit())
@@ -232,7 +233,7 @@ func TestClaimsAndSettlesBesideEachOtherDoNotDeadlock(t *testing.T) {
 					for {
 						p := claimTen
 						p.Rows, p.Salt, p.Order = 25, int64(n+1), sqlbatch.Order(n%2)
-						claimed, err := read(ctx, q.DB(), q.Claim(p))
+						claimed, err := suite.Rows(ctx, q.DB(), q.Claim(p))
 						if err != nil || len(claimed) == 0 {
 							return err
 						}
@@ -244,7 +245,7 @@ func TestClaimsAndSettlesBesideEachOtherDoNotDeadlock(t *testing.T) {
 							nacks = append(nacks, sqlbatch.NackItem{Item: i, Delay: time.Hour})
 						}
 						for _, st := range []sqlbatch.Statement{q.Nack(nacks), q.Extend(items[third:], time.Hour), q.Ack(items[2*third:])} {
-							if _, err := read(ctx, q.DB(), st); err != nil {
+							if _, err := suite.Rows(ctx, q.DB(), st); err != nil {
 								return err
 							}
 						}
@@ -286,7 +287,7 @@ func TestSettlesOfTheSameRowsInAnyOrderDoNotDeadlock(t *testing.T) {
 		settle := func(list []sqlbatch.Item) {
 			tx, err := q.DB().BeginTx(ctx, nil)
 			if err == nil {
-				_, err = read(ctx, tx, q.InTx().Ack(list))
+				_, err = suite.Rows(ctx, tx, q.InTx().Ack(list))
 				err = errors.Join(err, tx.Commit())
 			}
 			outcome <- err
@@ -328,7 +329,7 @@ func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 func TestALeakedIsolationLevelDoesNotBreakAClaim(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"SNAPSHOT", "SERIALIZABLE"} {
-		ctx := within(t)
+		ctx := testdb.Soon(t)
 		q := newQueue(t, mssqltest.Options{AllowSnapshotIsolation: true})
 		orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
 		require.NoError(t, err)
@@ -336,7 +337,7 @@ func TestALeakedIsolationLevelDoesNotBreakAClaim(t *testing.T) {
 		q.DB().SetMaxOpenConns(1)
 		_, err = q.DB().ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL "+level)
 		require.NoError(t, err)
-		_, err = read(ctx, q.DB(), q.InTx().Claim(claimTen))
+		_, err = suite.Rows(ctx, q.DB(), q.InTx().Claim(claimTen))
 		require.Equal(t, int32(650), numberOf(err), "the level has leaked: %v", err)
 		leases, err := orders.TryLease(ctx, 1, time.Minute)
 		require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
@@ -28,7 +29,7 @@ type ordered struct {
 func newOrdered(t testing.TB, slots int, o mssqltest.Options) *ordered {
 	names := sqlbatch.Names{Queue: "orders", Slots: slots}
 	q := &ordered{queue: &queue{sqlserver.Dialect.Queue(names), mssqltest.Start(t, o), t}, member: [16]byte{7}, fences: make([]int64, slots)}
-	suite.Migrate(t, sqlserver.Dialect, q.DB(), names)
+	testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), names)
 	q.exec(q.Join(sqlbatch.Member{ID: q.member, For: 1000 * time.Hour}))
 	q.take()
 	return q
@@ -49,14 +50,14 @@ func (q *ordered) take() {
 }
 
 // line sends n messages of a key by one statement, with numbers from 1 on.
-func (q *ordered) line(on querier, st sqlbatch.Queue, slot int, key string, n int) {
+func (q *ordered) line(on testdb.Runner, st sqlbatch.Queue, slot int, key string, n int) {
 	q.t.Helper()
 	rows := make([]sqlbatch.Row, n)
 	for i := range rows {
 		q.last++
 		rows[i] = sqlbatch.Row{ID: newID(), Slot: slot, OrderKey: key, Body: []byte{q.last}}
 	}
-	_, err := read(context.Background(), on, st.Enqueue(rows))
+	_, err := suite.Rows(context.Background(), on, st.Enqueue(rows))
 	require.NoError(q.t, err)
 }
 
@@ -83,7 +84,7 @@ func (q *ordered) claim(rows int, parts ...sqlbatch.SlotPart) (f found) {
 		case row[0] == nil:
 			f.ends[row[12].(int64)] = row[13].(int64)
 		case row[15] == nil:
-			f.leased = append(f.leased, row[11].([]byte)...)
+			f.leased = append(f.leased, row[11].(string)...)
 			f.items = append(f.items, itemsOf([][]any{row})...)
 		default:
 			f.past++
@@ -111,7 +112,7 @@ func TestAnOpenAckTxHoldsUpItsSlotAloneAndThatOnlyWhileItIsInDoubt(t *testing.T)
 		first := q.claim(10, sqlbatch.SlotPart{Slot: 0, Limit: 1})
 		require.Equal(t, []byte{1}, first.leased)
 		tx := begin(t, t.Context(), q.queue)
-		acked, err := read(t.Context(), tx, q.InTx().Ack(first.items))
+		acked, err := suite.Rows(t.Context(), tx, q.InTx().Ack(first.items))
 		require.NoError(t, err)
 		require.Len(t, acked, 1)
 		q.line(q.DB(), q.Queue, 0, "a", 1)
@@ -129,7 +130,7 @@ func TestAnOpenAckTxHoldsUpItsSlotAloneAndThatOnlyWhileItIsInDoubt(t *testing.T)
 		require.Equal(t, 3, f.past, "the first is the member's own, and told of")
 
 		tx = begin(t, t.Context(), q.queue)
-		acked, err = read(t.Context(), tx, q.InTx().Ack(first.items))
+		acked, err = suite.Rows(t.Context(), tx, q.InTx().Ack(first.items))
 		require.NoError(t, err)
 		require.Len(t, acked, 1)
 		q.line(q.DB(), q.Queue, 0, "b", 1)

@@ -35,7 +35,7 @@ func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
-				ctx := within(t)
+				ctx := testdb.Soon(t)
 				srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
 				require.NoError(t, chanq.Migrate(ctx, srv.DB(), "bills", chanq.Config{}))
 				var seen availability
@@ -112,7 +112,7 @@ type traffic struct {
 }
 
 func newTraffic(t *testing.T, statement time.Duration) *traffic {
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	f := &traffic{t: t, ctx: ctx, delivered: map[int]bool{}, confirmed: map[int]bool{}, changed: make(chan struct{}, 10_000)}
 	f.srv = newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
 	var err error
@@ -223,7 +223,7 @@ func TestAConnectionThatHangsHoldsUpNothingElse(t *testing.T) {
 func TestATrimThatWasUndoneIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
-		ctx := within(t)
+		ctx := testdb.Soon(t)
 		srv := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true}).Server
 		orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Retain: time.Millisecond})
 		require.NoError(t, err)

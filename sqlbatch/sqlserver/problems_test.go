@@ -17,7 +17,7 @@ import (
 
 func TestProblemsAreToldApart(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{})
 	q := &queue{sqlserver.Dialect.Queue(suite.Orders), s, t}
 	require.Empty(t, q.rows(q.Problems()), "without any table")
@@ -28,7 +28,7 @@ func TestProblemsAreToldApart(t *testing.T) {
 	exec("CREATE TABLE dbo.chanq_orders_dead (id binary(16) NOT NULL, fence int NOT NULL)")
 	require.Equal(t, [][]any{{sqlbatch.ProblemForm, "[dbo].[chanq_orders_dead]"}}, q.rows(q.Problems()))
 	exec("DROP TABLE dbo.chanq_orders_dead")
-	q.migrate()
+	testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), suite.Orders)
 	require.Empty(t, q.rows(q.Problems()))
 	exec("ALTER DATABASE CURRENT SET DELAYED_DURABILITY = ALLOWED")
 	require.Empty(t, q.rows(q.Problems()), "who asks for it decides")
@@ -51,7 +51,7 @@ func TestAMemberThatIsLockedHoldsUpNoOtherAndItselfNotForLong(t *testing.T) {
 		require.Nil(t, q.rows(q.Peek(sqlbatch.Ready, 1, nil))[0][11], "its name is not waited for")
 		outcome := make(chan error, 1)
 		go func() {
-			_, err := read(ctx, q.DB(), q.Join(held))
+			_, err := suite.Rows(ctx, q.DB(), q.Join(held))
 			outcome <- err
 		}()
 		require.Eventually(t, func() bool { return q.Clock().Waiting() == 1 }, testdb.Patience, time.Millisecond)
@@ -59,6 +59,6 @@ func TestAMemberThatIsLockedHoldsUpNoOtherAndItselfNotForLong(t *testing.T) {
 		require.Equal(t, int32(1222), numberOf(<-outcome))
 		require.NoError(t, tx.Rollback())
 		entry := q.rows(q.Get(items[0].ID))[0]
-		require.Equal(t, []any{held.ID[:], "held"}, entry[10:12])
+		require.Equal(t, []any{string(held.ID[:]), "held"}, entry[10:12])
 	})
 }

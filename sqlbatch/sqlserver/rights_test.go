@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 	"github.com/chanq/chanq/sqlbatch"
@@ -68,7 +69,7 @@ func requireRefused(t *testing.T, want int32, err error) {
 
 func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{})
 	db := login(t, ctx, q, "chanq_producer")
 	orders, err := chanq.Open[string](ctx, db, "orders", chanq.Config{})
@@ -86,7 +87,7 @@ func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 	_, err = p.Send(ctx, chanq.Message[string]{Body: "repeated"})
 	require.NoError(t, err)
 	require.NoError(t, p.Close(ctx))
-	_, err = read(ctx, db, q.Sample(sqlbatch.Sample{Sent: 1}))
+	_, err = suite.Rows(ctx, db, q.Sample(sqlbatch.Sample{Sent: 1}))
 	require.NoError(t, err)
 
 	_, err = orders.TryLease(ctx, 1, time.Minute)
@@ -107,7 +108,7 @@ func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 
 func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}})
 	db := login(t, ctx, q, "chanq_consumer")
 	cfg := chanq.Config{Retain: time.Hour}
@@ -127,10 +128,10 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	l.live(c)
 	l.requireEnded(orders)
 	for _, st := range []sqlbatch.Statement{q.Trim(0, 10, 0), q.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), q.Thin()} {
-		_, err = read(ctx, db, st)
+		_, err = suite.Rows(ctx, db, st)
 		require.NoError(t, err)
 	}
-	rows, err := read(ctx, db, sqlserver.Dialect.Watch([]sqlbatch.Watched{{Names: suite.Orders, Look: true}}, time.Millisecond, 0))
+	rows, err := suite.Rows(ctx, db, sqlserver.Dialect.Watch([]sqlbatch.Watched{{Names: suite.Orders, Look: true}}, time.Millisecond, 0))
 	require.NoError(t, err)
 	require.Equal(t, [][]any{{int64(0), int64(1), int64(0)}}, rows)
 
@@ -146,7 +147,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 
 func TestTheDocumentedRightsOfAMigratorSuffice(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{})
 	before, after, _ := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
@@ -162,7 +163,7 @@ func TestTheDocumentedRightsOfAMigratorSuffice(t *testing.T) {
 
 func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{})
 	q.exec(q.Enqueue(makeRows(3, 0)))
 	db := login(t, ctx, q, "chanq_operator")
@@ -203,7 +204,7 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 // What each statement of an ordered queue needs, role by role.
 func TestTheDocumentedRightsSufficeForAnOrderedQueue(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	s := mssqltest.Start(t, mssqltest.Options{})
 	before, after, ordered := rightsScript(t)
 	_, err := s.DB().ExecContext(ctx, before)
@@ -215,7 +216,7 @@ func TestTheDocumentedRightsSufficeForAnOrderedQueue(t *testing.T) {
 	q := sqlserver.Dialect.Queue(sqlbatch.Names{Queue: "orders", Slots: 4})
 	runs := func(db *sql.DB, statements ...sqlbatch.Statement) (last [][]any) {
 		for _, st := range statements {
-			last, err = read(ctx, db, st)
+			last, err = suite.Rows(ctx, db, st)
 			require.NoError(t, err, st.Text)
 		}
 		return last

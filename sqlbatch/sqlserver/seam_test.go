@@ -281,7 +281,7 @@ func playSeam(t *testing.T, versions bool, seed uint64) (gaps int) {
 		}
 	}})
 	names := sqlbatch.Names{Queue: "orders", Slots: seamSlots}
-	suite.Migrate(t, sqlserver.Dialect, server.DB(), names)
+	testdb.MigrateTables(t, sqlserver.Dialect, server.DB(), names)
 	s.Queue, s.db = sqlserver.Dialect.Queue(names), server.DB()
 	s.rows(s.Join(sqlbatch.Member{ID: s.member, For: time.Hour}))
 	for _, row := range s.rows(s.TakeSlots(s.member, []int{0, 1})) {

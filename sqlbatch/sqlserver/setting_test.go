@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
 )
@@ -32,7 +33,7 @@ func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
 	for _, option := range []string{"SET IMPLICIT_TRANSACTIONS ON", "SET ANSI_DEFAULTS ON", "SET ROWCOUNT 1", "SET LOCK_TIMEOUT 1", "SET XACT_ABORT OFF"} {
 		t.Run(option, func(t *testing.T) {
 			t.Parallel()
-			ctx, cfg := within(t), chanq.Config{Retain: time.Hour}
+			ctx, cfg := testdb.Soon(t), chanq.Config{Retain: time.Hour}
 			s := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
 			on := func(use func(q *chanq.Queue[int], db *sql.DB)) {
 				t.Helper()

@@ -16,19 +16,6 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// settles are the statements that apply to leases, with the same items.
-func settles(q sqlbatch.Queue, items []sqlbatch.Item) map[string]sqlbatch.Statement {
-	nacks, buries := []sqlbatch.NackItem{}, []sqlbatch.BuryItem{}
-	for _, i := range items {
-		nacks = append(nacks, sqlbatch.NackItem{Item: i})
-		buries = append(buries, sqlbatch.BuryItem{Item: i})
-	}
-	return map[string]sqlbatch.Statement{
-		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "release": q.Release(items),
-		"bury": q.Bury(buries), "extend": q.Extend(items, time.Hour), "end after": q.EndAfter(items, time.Hour),
-	}
-}
-
 // leased stores n messages and claims them.
 func (q *queue) leased(n int) []sqlbatch.Item {
 	q.t.Helper()
@@ -51,34 +38,27 @@ func hold(t *testing.T, ctx context.Context, q *queue, id [16]byte) *sql.Tx {
 
 func TestASettleLeavesOutTheRowThatSomebodyHasLockedAndNoOther(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
-		for name := range settles(q.Queue, nil) {
+		for name := range suite.Settles(q.Queue) {
 			items := q.leased(5)
 			holder := hold(t, ctx, q, items[2].ID)
-			settled, err := read(ctx, q.DB(), settles(q.Queue, items)[name])
+			settled, err := suite.Rows(ctx, q.DB(), suite.Settles(q.Queue, items...)[name])
 			require.NoError(t, err, name)
 			require.Equal(t, []sqlbatch.Item{items[0], items[1], items[3], items[4]}, settledItems(settled), name)
 
 			ids := [][16]byte{items[2].ID}
-			_, err = read(ctx, q.DB(), q.Look(ids))
+			_, err = suite.Rows(ctx, q.DB(), q.Look(ids))
 			require.Equal(t, int32(1222), numberOf(err), "%s: it is locked, not gone: %v", name, err)
 			require.Equal(t, sqlbatch.RolledBack, sqlserver.Dialect.Classify(err))
 
 			require.NoError(t, holder.Rollback())
-			require.Equal(t, [][]any{{items[2].ID[:], items[2].Fence}}, q.rows(q.Look(ids)), "it is still leased")
-			require.Equal(t, []sqlbatch.Item{items[2]}, settledItems(q.rows(settles(q.Queue, items[2:3])[name])), name)
+			require.Equal(t, [][]any{{string(items[2].ID[:]), items[2].Fence}}, q.rows(q.Look(ids)), "it is still leased")
+			require.Equal(t, []sqlbatch.Item{items[2]}, settledItems(q.rows(suite.Settles(q.Queue, items[2:3]...)[name])), name)
 			q.rows(q.Cancel(idsOf(items)))
 		}
 	})
 }
 
-func settledItems(rows [][]any) []sqlbatch.Item {
-	items := make([]sqlbatch.Item, len(rows))
-	for i, row := range rows {
-		copy(items[i].ID[:], row[0].([]byte))
-		items[i].Fence = row[1].(int64)
-	}
-	return items
-}
+func settledItems(rows [][]any) []sqlbatch.Item { return suite.Items(rows, 1) }
 
 func idsOf(items []sqlbatch.Item) (ids [][16]byte) {
 	for _, i := range items {
@@ -92,7 +72,7 @@ func TestASettleInATransactionOfTheCallerWaitsUnlessItIsToldToSkip(t *testing.T)
 		items := q.leased(3)
 		holder := hold(t, ctx, q, items[1].ID)
 		skipping := begin(t, ctx, q)
-		settled, err := read(ctx, skipping, q.InTx().SkipLocked().Ack(items))
+		settled, err := suite.Rows(ctx, skipping, q.InTx().SkipLocked().Ack(items))
 		require.NoError(t, err)
 		require.Equal(t, []sqlbatch.Item{items[0], items[2]}, settledItems(settled))
 		require.NoError(t, skipping.Rollback())
@@ -100,7 +80,7 @@ func TestASettleInATransactionOfTheCallerWaitsUnlessItIsToldToSkip(t *testing.T)
 		outcome := make(chan []sqlbatch.Item, 1)
 		patient := begin(t, ctx, q)
 		go func() {
-			settled, _ := read(ctx, patient, q.InTx().Ack(items))
+			settled, _ := suite.Rows(ctx, patient, q.InTx().Ack(items))
 			outcome <- settledItems(settled)
 		}()
 		require.Eventually(t, func() bool { return len(waiting(q)) == 1 }, testdb.Patience, time.Millisecond)
@@ -113,10 +93,10 @@ func TestASettleInATransactionOfTheCallerWaitsUnlessItIsToldToSkip(t *testing.T)
 // READPAST skips: what a settle waits for then is bounded by LOCK_TIMEOUT.
 func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 	t.Parallel()
-	for name := range settles(sqlserver.Dialect.Queue(suite.Orders), nil) {
+	for name := range suite.Settles(sqlserver.Dialect.Queue(suite.Orders)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx := within(t)
+			ctx := testdb.Soon(t)
 			q := newQueue(t, mssqltest.Options{})
 			items := q.leased(2)
 			reader := begin(t, ctx, q)
@@ -124,7 +104,7 @@ func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 			require.NoError(t, err)
 			outcome := make(chan error, 1)
 			go func() {
-				_, err := read(ctx, q.DB(), settles(q.Queue, items)[name])
+				_, err := suite.Rows(ctx, q.DB(), suite.Settles(q.Queue, items...)[name])
 				outcome <- err
 			}()
 			require.Eventually(t, func() bool { return q.Clock().Waiting() == 1 }, testdb.Patience, time.Millisecond)
@@ -132,7 +112,7 @@ func TestASettleWaitsForAReaderNoLongerThanLockWait(t *testing.T) {
 			err = <-outcome
 			require.Equal(t, int32(1222), numberOf(err), "%v", err)
 			require.NoError(t, reader.Rollback())
-			require.Len(t, q.rows(settles(q.Queue, items)[name]), 2, "nothing of it was done")
+			require.Len(t, q.rows(suite.Settles(q.Queue, items...)[name]), 2, "nothing of it was done")
 		})
 	}
 }
@@ -142,10 +122,10 @@ func TestALookDoesNotWaitEvenForThoseWhoWait(t *testing.T) {
 		items := q.leased(2)
 		require.NoError(t, func() error {
 			tx := begin(t, ctx, q)
-			_, err := read(ctx, tx, q.InTx().Ack(items[:1]))
+			_, err := suite.Rows(ctx, tx, q.InTx().Ack(items[:1]))
 			return err
 		}())
-		_, err := read(ctx, q.DB(), q.Look(idsOf(items)))
+		_, err := suite.Rows(ctx, q.DB(), q.Look(idsOf(items)))
 		require.Equal(t, int32(1222), numberOf(err), "an ack that is not committed: %v", err)
 		require.Len(t, q.rows(q.Look(idsOf(items[1:]))), 1)
 		require.Empty(t, q.rows(q.Look([][16]byte{newID()})))
@@ -161,11 +141,11 @@ func TestOpenTransactionsOnTheTableOfQueuesStopNoClaim(t *testing.T) {
 		for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
 			p := claimTen
 			p.Rows, p.Order = 1, order
-			claimed, err := read(ctx, q.DB(), q.Claim(p))
+			claimed, err := suite.Rows(ctx, q.DB(), q.Claim(p))
 			require.NoError(t, err)
 			require.Len(t, claimed, 1)
 		}
-		_, err = read(ctx, q.DB(), q.NextDue(sqlbatch.Floors{}))
+		_, err = suite.Rows(ctx, q.DB(), q.NextDue(sqlbatch.Floors{}))
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit())
 		q.exec(q.Enqueue(makeRows(1, 0)))

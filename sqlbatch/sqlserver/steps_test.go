@@ -8,6 +8,7 @@ import (
 
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
@@ -42,7 +43,7 @@ func TestAStepOfAPurgeReadsNothingOfTheStepsBefore(t *testing.T) {
 // after is the window behind the last of the rows.
 func after(w sqlbatch.Window, rows [][]any) sqlbatch.Window {
 	for _, row := range rows {
-		id, at := [16]byte(row[0].([]byte)), row[1].(int64)
+		id, at := suite.IDOf(row[0]), row[1].(int64)
 		if at > w.After || at == w.After && string(id[:]) > string(w.AfterID[:]) {
 			w.After, w.AfterID = at, id
 		}

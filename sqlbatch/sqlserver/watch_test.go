@@ -46,7 +46,7 @@ func (q *queue) watch(ctx context.Context, conn *sql.Conn, most time.Duration, q
 	w := &watch{q, conn, make(chan watched, 1)}
 	before := q.Clock().Waiting()
 	go func() {
-		rows, err := read(ctx, conn, sqlserver.Dialect.Watch(queues, watchStep, most))
+		rows, err := suite.Rows(ctx, conn, sqlserver.Dialect.Watch(queues, watchStep, most))
 		w.done <- watched{rows, err}
 	}()
 	w.asleep(before + 1)
@@ -107,7 +107,7 @@ func eachSnapshot(t *testing.T, test func(t *testing.T, ctx context.Context, q *
 	for _, rcsi := range []bool{false, true} {
 		t.Run(fmt.Sprintf("snapshots=%v", rcsi), func(t *testing.T) {
 			t.Parallel()
-			test(t, within(t), newQueue(t, mssqltest.Options{ReadCommittedSnapshot: rcsi}))
+			test(t, testdb.Soon(t), newQueue(t, mssqltest.Options{ReadCommittedSnapshot: rcsi}))
 		})
 	}
 }
@@ -163,7 +163,7 @@ func TestAWatchPassesOverWhatIsBeingClaimed(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
 		q.exec(q.Enqueue(makeRows(1, 0)))
 		tx := begin(t, ctx, q)
-		claimed, err := read(ctx, tx, q.InTx().Claim(claimTen))
+		claimed, err := suite.Rows(ctx, tx, q.InTx().Claim(claimTen))
 		require.NoError(t, err)
 		require.Len(t, claimed, 1)
 		w := q.watch(ctx, q.session(ctx), time.Second, orders)
@@ -240,7 +240,7 @@ func TestAWatchOfSeveralQueuesSaysWhichHaveSomething(t *testing.T) {
 		others := []sqlbatch.Names{{Queue: "a"}, {Queue: "b"}}
 		all := []sqlbatch.Watched{{Names: others[0], Look: true}, {Names: others[1], Look: true}, orders}
 		for _, n := range others {
-			suite.Migrate(t, sqlserver.Dialect, q.DB(), n)
+			testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), n)
 		}
 		conn := q.session(ctx)
 		w := q.watch(ctx, conn, time.Second, all...)
@@ -283,7 +283,7 @@ func TestAPausedQueueEndsNoWatchUntilItGoesOn(t *testing.T) {
 // What is leased is walked once. Each look after that reads what came in the last moments.
 func TestAWatchDoesNotWalkAgainOverWhatIsLeased(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})
 	const leased, looks = 1000, 20
 	q.store(leased, 0)

@@ -150,7 +150,7 @@ func TestAConsumerWhoseReadersAreBusyLeavesItsChair(t *testing.T) {
 func TestAWatchIsAmongTheConnectionsThatALimitMustHold(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {
-		ctx := within(t)
+		ctx := testdb.Soon(t)
 		q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}})
 		db := connect(t, q.DSN())
 		orders, err := chanq.Open[int](ctx, db, "orders", chanq.Config{})

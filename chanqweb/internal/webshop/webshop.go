@@ -21,7 +21,7 @@ import (
 
 // Shop is a database with the queue mail.
 type Shop struct {
-	T      testing.TB
+	T      *testing.T
 	DB     *sql.DB
 	Faults *faultdb.Connector // of DB
 	Mail   *chanq.Queue[[]byte]
@@ -36,47 +36,26 @@ const (
 var Everything = chanqweb.Rights{User: "ada", Change: true, Bodies: true}
 
 // New is a shop on a database of an engine, with the queue mail.
-func New(t testing.TB, e testdb.Engine) *Shop {
+func New(t *testing.T, e testdb.Engine) *Shop {
 	t.Helper()
-	s := &Shop{T: t}
-	s.Faults, s.DB = Database(t, e)
+	w := testdb.New(t, e)
+	w.Open()
+	s := &Shop{T: t, DB: w.DB, Faults: w.Faults}
 	s.Mail = s.Queue("mail", chanq.Config{})
 	return s
-}
-
-// Database is a new database of an engine, and where to inject its faults.
-func Database(t testing.TB, e testdb.Engine) (*faultdb.Connector, *sql.DB) {
-	t.Helper()
-	inner, err := e.Connect(e.Create(t))
-	require.NoError(t, err)
-	faults := faultdb.New(inner)
-	db := sql.OpenDB(faults)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return faults, db
 }
 
 // Queue creates a queue and opens it.
 func (s *Shop) Queue(name string, cfg chanq.Config) *chanq.Queue[[]byte] {
 	s.T.Helper()
 	require.NoError(s.T, chanq.Migrate(s.T.Context(), s.DB, name, cfg))
-	q, err := chanq.Open[[]byte](s.T.Context(), s.DB, name, cfg)
-	require.NoError(s.T, err)
-	return q
+	return testdb.OpenOn[[]byte](s.T, s.DB, name, cfg)
 }
 
 // Send returns the IDs of the messages.
 func (s *Shop) Send(q *chanq.Queue[[]byte], ms ...chanq.Message[[]byte]) []chanq.ID {
 	s.T.Helper()
-	p, err := q.Producer(chanq.ProducerConfig{})
-	require.NoError(s.T, err)
-	receipts, err := p.SendBatch(s.T.Context(), ms...)
-	require.NoError(s.T, err)
-	require.NoError(s.T, p.Close(s.T.Context()))
-	var ids []chanq.ID
-	for _, r := range receipts {
-		ids = append(ids, r.ID)
-	}
-	return ids
+	return testdb.Send(s.T, q, ms...)
 }
 
 // Kill dead-letters one message for each error.

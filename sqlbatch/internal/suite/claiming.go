@@ -32,7 +32,7 @@ func inOrder(do func(*world, claimer)) func(*world) {
 		for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
 			w.exec("DELETE FROM chanq_orders")
 			do(w, func(n int) sqlbatch.ClaimParams {
-				p := claimOf(n)
+				p := ClaimOf(n)
 				p.Order = order
 				return p
 			})
@@ -42,21 +42,21 @@ func inOrder(do func(*world, claimer)) func(*world) {
 
 func lanes(w *world, claim claimer) {
 	w.send(
-		sqlbatch.Row{ID: id(1), Priority: -1}, sqlbatch.Row{ID: id(2), Priority: 0}, sqlbatch.Row{ID: id(3), Priority: 1},
-		sqlbatch.Row{ID: id(4), Priority: 2}, sqlbatch.Row{ID: id(5), Priority: 2}, sqlbatch.Row{ID: id(6), Priority: 2, Delay: time.Hour},
-		sqlbatch.Row{ID: id(7), Priority: 0, Key: "k", Headers: []byte("h"), Body: []byte("b")},
+		sqlbatch.Row{ID: ID(1), Priority: -1}, sqlbatch.Row{ID: ID(2), Priority: 0}, sqlbatch.Row{ID: ID(3), Priority: 1},
+		sqlbatch.Row{ID: ID(4), Priority: 2}, sqlbatch.Row{ID: ID(5), Priority: 2}, sqlbatch.Row{ID: ID(6), Priority: 2, Delay: time.Hour},
+		sqlbatch.Row{ID: ID(7), Priority: 0, Key: "k", Headers: []byte("h"), Body: []byte("b")},
 	)
 	w.shift("chanq_orders.due_at", -time.Second, w.is(5))
 	w.shift("chanq_orders.due_at", -time.Second, w.is(7))
-	take := func(n int) []byte { return w.numbers(w.run(w.Claim(claim(n)))) }
+	take := func(n int) []byte { return Numbers(w.run(w.Claim(claim(n)))) }
 
 	require.Equal(w, []byte{5}, take(1))
 	require.ElementsMatch(w, []byte{4, 3}, take(2))
 	due := w.get(7)["due_at"].(int64)
-	row := w.claimed(claim(1))[7]
+	row := ClaimedRows(w, w.run(w.Claim(claim(1))))[7]
 	got := w.get(7)
-	require.Equal(w, claimed{7, 0, w.items(7)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), due, nil, "k", "h", "b"}, row)
-	require.Equal(w, list("leased", string(member[:])), got.of("state", "leased_by"))
+	require.Equal(w, Claimed{7, 0, w.items(7)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), due, nil, "k", "h", "b"}, row)
+	require.Equal(w, list("leased", string(Member[:])), got.of("state", "leased_by"))
 	require.InDelta(w, w.now()+time.Minute.Milliseconds(), got["lease_until"], 30_000)
 	require.Equal(w, due, got["due_at"], "its place is kept")
 	require.ElementsMatch(w, []byte{2, 1}, take(1000))
@@ -65,7 +65,7 @@ func lanes(w *world, claim claimer) {
 
 func ranOutInPlace(w *world, claim claimer) {
 	for n := byte(1); n <= 6; n++ {
-		w.send(sqlbatch.Row{ID: id(n), Priority: int8(n % 2)})
+		w.send(sqlbatch.Row{ID: ID(n), Priority: int8(n % 2)})
 		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
 	}
 	require.Len(w, w.claim(6), 6)
@@ -75,7 +75,7 @@ func ranOutInPlace(w *world, claim claimer) {
 	require.Equal(w, list(6, 0, 0), w.run(w.Stats(10))[0][:3])
 	require.Equal(w, list(2, 0, 0), w.run(w.Stats(2))[0][:3])
 	for _, n := range []byte{1, 3, 5, 2, 4, 6} {
-		require.Equal(w, []byte{n}, w.numbers(w.run(w.Claim(claim(1)))))
+		require.Equal(w, []byte{n}, Numbers(w.run(w.Claim(claim(1)))))
 	}
 	require.Empty(w, w.run(w.Claim(claim(1))))
 }
@@ -83,7 +83,7 @@ func ranOutInPlace(w *world, claim claimer) {
 // Each lane begins at its own floor, which stays behind the clock by the margin.
 func floors(w *world, claim claimer) {
 	for n := byte(1); n <= 4; n++ { // of the priorities from Low up: an old one, and a new one
-		w.send(sqlbatch.Row{ID: id(n), Priority: int8(n) - 2}, sqlbatch.Row{ID: id(n + 10), Priority: int8(n) - 2})
+		w.send(sqlbatch.Row{ID: ID(n), Priority: int8(n) - 2}, sqlbatch.Row{ID: ID(n + 10), Priority: int8(n) - 2})
 		w.shift("chanq_orders.due_at", -time.Hour, w.is(n))
 	}
 	from := func(f ...int64) sqlbatch.ClaimParams {
@@ -94,12 +94,12 @@ func floors(w *world, claim claimer) {
 	now := w.now()
 	old := now - time.Hour.Milliseconds() - 30_000
 	w.exec("UPDATE chanq_orders SET due_at = %s WHERE %s OR %s", w.at(int(now/1000)+7200), w.is(14), w.is(13))
-	require.ElementsMatch(w, []byte{1, 11, 12}, w.numbers(w.run(w.Claim(from(old, now, now, now)))), "what is newer than the margin counts always")
+	require.ElementsMatch(w, []byte{1, 11, 12}, Numbers(w.run(w.Claim(from(old, now, now, now)))), "what is newer than the margin counts always")
 	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Floors{now, now, old, now}))[0][0], int64(0))
 	require.Greater(w, w.run(w.NextDue(sqlbatch.Floors{now, now, now, now}))[0][0], int64(0), "what is scheduled lies behind")
 	far := now + 2*time.Hour.Milliseconds()
 	require.Empty(w, w.run(w.Claim(from(far, far, far, far))))
-	require.ElementsMatch(w, []byte{2, 3, 4}, w.numbers(w.run(w.Claim(from(0, 0, 0, 0)))))
+	require.ElementsMatch(w, []byte{2, 3, 4}, Numbers(w.run(w.Claim(from(0, 0, 0, 0)))))
 }
 
 func survey(w *world) {
@@ -118,17 +118,17 @@ func survey(w *world) {
 	}
 	require.Len(w, in(), sqlbatch.Priorities)
 
-	w.run(w.Join(sqlbatch.Member{ID: id(1), Name: "a", For: time.Hour}))
-	w.run(w.Join(sqlbatch.Member{ID: id(2), Name: "b", For: time.Hour}))
+	w.run(w.Join(sqlbatch.Member{ID: ID(1), Name: "a", For: time.Hour}))
+	w.run(w.Join(sqlbatch.Member{ID: ID(2), Name: "b", For: time.Hour}))
 	w.send(
-		sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2)}, sqlbatch.Row{ID: id(3)}, // leased, free, free
-		sqlbatch.Row{ID: id(4), Priority: 1}, sqlbatch.Row{ID: id(5), Priority: 1, Delay: time.Hour}, // leased, scheduled
-		sqlbatch.Row{ID: id(6), Priority: -1, Delay: time.Hour}, // scheduled
+		sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3)}, // leased, free, free
+		sqlbatch.Row{ID: ID(4), Priority: 1}, sqlbatch.Row{ID: ID(5), Priority: 1, Delay: time.Hour}, // leased, scheduled
+		sqlbatch.Row{ID: ID(6), Priority: -1, Delay: time.Hour}, // scheduled
 	)
 	for n := byte(1); n <= 4; n++ {
 		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
 	}
-	w.run(w.Claim(sqlbatch.ClaimParams{Rows: 2, Lease: time.Minute, Member: member, Salt: 1, Suspects: true}))
+	w.run(w.Claim(sqlbatch.ClaimParams{Rows: 2, Lease: time.Minute, Member: Member, Salt: 1, Suspects: true}))
 	require.Equal(w, []byte{4, 1}, w.peek(sqlbatch.Leased, 10))
 	rows := in()
 	require.Equal(w, w.get(2)["due_at"], rows[0][0], "the first that may be claimed")
@@ -164,7 +164,7 @@ func neverDue(w *world) {
 
 func nextDue(w *world) {
 	require.Equal(w, [][]any{{nil}}, w.run(w.NextDue(sqlbatch.Floors{})))
-	w.send(sqlbatch.Row{ID: id(1), Priority: 2, Delay: 2 * time.Hour}, sqlbatch.Row{ID: id(2), Priority: -1, Delay: time.Hour})
+	w.send(sqlbatch.Row{ID: ID(1), Priority: 2, Delay: 2 * time.Hour}, sqlbatch.Row{ID: ID(2), Priority: -1, Delay: time.Hour})
 	in := func() int64 { return w.run(w.NextDue(sqlbatch.Floors{}))[0][0].(int64) }
 	require.InDelta(w, time.Hour.Milliseconds()-30_000, in(), 30_000)
 	w.sendAll(3)
@@ -175,9 +175,9 @@ func nextDue(w *world) {
 
 func fences(w *world) {
 	claim := func(salt int64) int64 {
-		p := claimOf(1)
+		p := ClaimOf(1)
 		p.Salt = salt
-		return w.claimed(p)[1].Fence
+		return ClaimedRows(w, w.run(w.Claim(p)))[1].Fence
 	}
 	w.sendAll(1)
 	before := w.now()
@@ -202,7 +202,7 @@ func fences(w *world) {
 func lapses(w *world, claim claimer) {
 	lapses := func() int64 {
 		w.Helper()
-		rows := w.claimed(claim(1))
+		rows := ClaimedRows(w, w.run(w.Claim(claim(1))))
 		require.Len(w, rows, 1)
 		return rows[1].Lapses
 	}
@@ -230,23 +230,23 @@ func suspects(w *world, claim claimer) {
 
 	p := claim(10)
 	p.Suspects, p.Lapses = false, 2
-	rows := w.claimed(p)
+	rows := ClaimedRows(w, w.run(w.Claim(p)))
 	require.Len(w, rows, 2, "of 2 it would be the second lapse, 3 has two")
 	require.Equal(w, []int64{1, 1}, []int64{rows[1].Lapses, rows[4].Lapses})
 	p.Suspects = true
-	rows = w.claimed(p)
+	rows = ClaimedRows(w, w.run(w.Claim(p)))
 	require.Len(w, rows, 2)
 	require.Equal(w, []int64{2, 2}, []int64{rows[2].Lapses, rows[3].Lapses})
 }
 
 func expires(w *world) {
-	w.send(sqlbatch.Row{ID: id(1), TTL: time.Hour}, sqlbatch.Row{ID: id(2)}, sqlbatch.Row{ID: id(3), TTL: time.Millisecond})
+	w.send(sqlbatch.Row{ID: ID(1), TTL: time.Hour}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3), TTL: time.Millisecond})
 	sent := w.get(1)["enqueued_at"].(int64)
 	require.Equal(w, sent+time.Hour.Milliseconds(), w.get(1)["expires_at"])
 	require.Nil(w, w.get(2)["expires_at"])
 	require.Equal(w, sent+1, w.get(3)["expires_at"])
 	w.shift("chanq_orders.expires_at", -time.Minute, w.is(3))
-	rows := w.claimed(claimOf(10))
+	rows := ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))
 	require.Equal(w, []int64{0, 0, 1}, []int64{rows[1].Expired, rows[2].Expired, rows[3].Expired})
 	for n, row := range rows {
 		require.Equal(w, w.get(n)["expires_at"], row.ExpiresAt)
@@ -261,14 +261,14 @@ func expires(w *world) {
 }
 
 func blind(w *world, claim claimer) {
-	w.send(sqlbatch.Row{ID: id(1), Key: "k", Headers: []byte("h"), Body: []byte("b")})
+	w.send(sqlbatch.Row{ID: ID(1), Key: "k", Headers: []byte("h"), Body: []byte("b")})
 	p := claim(1)
 	p.Blind = true
-	row := w.claimed(p)[1]
+	row := ClaimedRows(w, w.run(w.Claim(p)))[1]
 	require.EqualValues(w, 1, row.Attempts)
 	require.Equal(w, []any{nil, nil, nil}, []any{row.Key, row.Headers, row.Body})
 	require.Equal(w, list("k", "h", "b"), w.get(1).of("dedup_key", "headers", "body"))
 	w.lapse(1)
-	row = w.claimed(claim(1))[1]
+	row = ClaimedRows(w, w.run(w.Claim(claim(1))))[1]
 	require.Equal(w, list("k", "h", "b"), []any{row.Key, row.Headers, row.Body})
 }

@@ -36,7 +36,7 @@ func (w *world) oneOfEach() {
 	items := w.leased(3, 4, 5)
 	require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: items[1]}})), 1)
 	require.Len(w, w.run(w.Archive(items[2:])), 1)
-	w.send(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2), Priority: 2, Delay: time.Hour})
+	w.send(sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2), Priority: 2, Delay: time.Hour})
 }
 
 func shown(w *world) {
@@ -46,13 +46,13 @@ func shown(w *world) {
 		require.Equal(w, []byte{n}, w.peek(state, 10), state)
 		rows := w.run(w.Peek(state, 10, nil))
 		require.Equal(w, string(state), rows[0][0])
-		require.Equal(w, rows, w.run(w.Get(id(n))), "Get has the columns of Peek")
+		require.Equal(w, rows, w.run(w.Get(ID(n))), "Get has the columns of Peek")
 	}
-	require.Empty(w, w.run(w.Get(id(9))))
+	require.Empty(w, w.run(w.Get(ID(9))))
 }
 
 func peekOrder(w *world) {
-	w.send(sqlbatch.Row{ID: id(3)}, sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2), Priority: 1}, sqlbatch.Row{ID: id(4), Priority: -1})
+	w.send(sqlbatch.Row{ID: ID(3)}, sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2), Priority: 1}, sqlbatch.Row{ID: ID(4), Priority: -1})
 	require.Equal(w, []byte{2, 1, 3}, w.peek(sqlbatch.Ready, 3))
 }
 
@@ -101,7 +101,7 @@ func outlines(rows [][]any) (all [][]any) {
 // browses: what is leased keeps its place among what is ready, and what is scheduled does not
 // come in between.
 func browses(w *world) {
-	w.send(sqlbatch.Row{ID: id(1), Body: []byte("long")}, sqlbatch.Row{ID: id(2), Headers: []byte("h")}, sqlbatch.Row{ID: id(3)}, sqlbatch.Row{ID: id(4), Delay: time.Hour})
+	w.send(sqlbatch.Row{ID: ID(1), Body: []byte("long")}, sqlbatch.Row{ID: ID(2), Headers: []byte("h")}, sqlbatch.Row{ID: ID(3)}, sqlbatch.Row{ID: ID(4), Delay: time.Hour})
 	require.Len(w, w.claim(2), 2)
 	want := outlines(append(w.run(w.Peek(sqlbatch.Leased, 10, nil)), w.run(w.Peek(sqlbatch.Ready, 10, nil))...))
 	require.Len(w, want, 3)
@@ -112,7 +112,7 @@ func browses(w *world) {
 
 func (w *world) place(row []any) *sqlbatch.Place {
 	w.Helper()
-	e := w.entry(row)
+	e := EntryOf(w, row)
 	at := e["due_at"]
 	if at == nil {
 		at = e["ended_at"]
@@ -126,7 +126,7 @@ func (w *world) fillPages(state sqlbatch.State) string {
 	w.exec("DELETE FROM chanq_orders")
 	send := func(first byte) (ns []byte) {
 		for n := first; n < first+20; n++ {
-			w.send(sqlbatch.Row{ID: id(n), Priority: int8(n%4) - 1})
+			w.send(sqlbatch.Row{ID: ID(n), Priority: int8(n%4) - 1})
 			ns = append(ns, n)
 		}
 		return ns
@@ -169,7 +169,7 @@ func counts(w *world) {
 	w.shift("chanq_orders.due_at", -time.Minute, "leased_by IS NULL AND priority = 0")
 	require.InDelta(w, time.Minute.Milliseconds()+15_000, stats(10)[5], 15_000)
 	for i := byte(10); i < 30; i++ {
-		w.send(sqlbatch.Row{ID: id(i), Priority: int8(i%4) - 1}, sqlbatch.Row{ID: id(i + 100), Priority: int8(i%4) - 1, Delay: time.Hour})
+		w.send(sqlbatch.Row{ID: ID(i), Priority: int8(i%4) - 1}, sqlbatch.Row{ID: ID(i + 100), Priority: int8(i%4) - 1, Delay: time.Hour})
 	}
 	require.Equal(w, list(7, 7, 1, 1, 1), stats(7)[:5])
 }
@@ -193,7 +193,7 @@ func countsBeside(w *world) {
 		}
 		w.send(rows...)
 		if state == sqlbatch.Leased {
-			p := claimOf(n)
+			p := ClaimOf(n)
 			p.Lease = delay
 			require.Len(w, w.run(w.Claim(p)), n)
 		}
@@ -231,24 +231,24 @@ func purged(w *world) {
 		if state == sqlbatch.Scheduled {
 			lane.Priority = 2
 		}
-		require.Equal(w, []byte{byte(i + 1)}, w.numbers(w.run(w.Purge(state, 10, lane))), state)
+		require.Equal(w, []byte{byte(i + 1)}, Numbers(w.run(w.Purge(state, 10, lane))), state)
 		require.Empty(w, w.run(w.Purge(state, 10, lane)))
 		for j := range States {
 			want := 1
 			if j == i {
 				want = 0
 			}
-			require.Len(w, w.run(w.Get(id(byte(j+1)))), want)
+			require.Len(w, w.run(w.Get(ID(byte(j+1)))), want)
 		}
 	}
 	w.exec("DELETE FROM chanq_orders")
-	w.send(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2), Priority: 1}, sqlbatch.Row{ID: id(3), Priority: -1})
-	require.Equal(w, []byte{2}, w.numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{Priority: 1}))))
-	require.Equal(w, []byte{1}, w.numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{}))))
+	w.send(sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2), Priority: 1}, sqlbatch.Row{ID: ID(3), Priority: -1})
+	require.Equal(w, []byte{2}, Numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{Priority: 1}))))
+	require.Equal(w, []byte{1}, Numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{}))))
 	left := w.claim(10)
 	require.Equal(w, []byte{3}, left)
 	w.lapse(left...)
-	require.Equal(w, left, w.numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{Priority: -1}))), "its lease ran out")
+	require.Equal(w, left, Numbers(w.run(w.Purge(sqlbatch.Ready, 2, sqlbatch.Window{Priority: -1}))), "its lease ran out")
 }
 
 // Of live messages it is when they became what they are: due, sent or claimed. A
@@ -257,17 +257,17 @@ func purgedBefore(w *world) {
 	const before = 500_000_000 * 1000
 	for column, state := range map[string]sqlbatch.State{"due_at": sqlbatch.Ready, "enqueued_at": sqlbatch.Scheduled} {
 		w.exec("DELETE FROM chanq_orders")
-		w.send(sqlbatch.Row{ID: id(1), Delay: delayOf[state]}, sqlbatch.Row{ID: id(2), Delay: delayOf[state]})
+		w.send(sqlbatch.Row{ID: ID(1), Delay: delayOf[state]}, sqlbatch.Row{ID: ID(2), Delay: delayOf[state]})
 		w.exec("UPDATE chanq_orders SET %s = %s", column, w.at(before/1000))
 		w.shift("chanq_orders."+column, -time.Millisecond, w.is(1))
-		require.Equal(w, []byte{1}, w.numbers(w.run(w.Purge(state, 10, sqlbatch.Window{Before: before}))), state)
-		require.Equal(w, []byte{2}, w.numbers(w.run(w.Purge(state, 10, sqlbatch.Window{}))), "without a bound")
+		require.Equal(w, []byte{1}, Numbers(w.run(w.Purge(state, 10, sqlbatch.Window{Before: before}))), state)
+		require.Equal(w, []byte{2}, Numbers(w.run(w.Purge(state, 10, sqlbatch.Window{}))), "without a bound")
 	}
 	w.leased(1, 2)
 	w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", int64(before-1)<<sqlbatch.FenceBits+1<<sqlbatch.FenceBits, w.is(1)) // the greatest of the millisecond before
 	w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", int64(before)<<sqlbatch.FenceBits+1, w.is(2))                       // the least of this one
-	require.Equal(w, []byte{1}, w.numbers(w.run(w.Purge(sqlbatch.Leased, 10, sqlbatch.Window{Before: before}))))
-	require.Equal(w, []byte{2}, w.numbers(w.run(w.Purge(sqlbatch.Leased, 10, sqlbatch.Window{}))))
+	require.Equal(w, []byte{1}, Numbers(w.run(w.Purge(sqlbatch.Leased, 10, sqlbatch.Window{Before: before}))))
+	require.Equal(w, []byte{2}, Numbers(w.run(w.Purge(sqlbatch.Leased, 10, sqlbatch.Window{}))))
 }
 
 var delayOf = map[sqlbatch.State]time.Duration{sqlbatch.Scheduled: time.Hour}
@@ -300,14 +300,14 @@ func windows(w *world) {
 		}
 		win := sqlbatch.Window{After: 2000, Before: 4000}
 		if name != "trim" { // which knows no ids
-			require.Empty(w, w.run(step(1, sqlbatch.Window{After: 2000, AfterID: id(2), Before: 3000})), name)
+			require.Empty(w, w.run(step(1, sqlbatch.Window{After: 2000, AfterID: ID(2), Before: 3000})), name)
 		}
 		rows := w.run(step(1, win))
-		require.Equal(w, []byte{2}, w.numbers(rows), name)
+		require.Equal(w, []byte{2}, Numbers(rows), name)
 		require.EqualValues(w, 2000, rows[0][1], "when it ended: %s", name)
-		require.Equal(w, []byte{3}, w.numbers(w.run(step(10, win))), name)
+		require.Equal(w, []byte{3}, Numbers(w.run(step(10, win))), name)
 		require.Empty(w, w.run(step(10, win)), name)
-		require.ElementsMatch(w, []byte{1, 4}, w.numbers(w.run(step(10, sqlbatch.Window{Before: 5000}))), name)
+		require.ElementsMatch(w, []byte{1, 4}, Numbers(w.run(step(10, sqlbatch.Window{Before: 5000}))), name)
 	}
 }
 
@@ -318,7 +318,7 @@ func liveWindows(w *world) {
 		w.exec("DELETE FROM chanq_orders")
 		var rows []sqlbatch.Row
 		for n := byte(1); n <= 5; n++ {
-			rows = append(rows, sqlbatch.Row{ID: id(n), Priority: int8(n / 5), Delay: delayOf[state]})
+			rows = append(rows, sqlbatch.Row{ID: ID(n), Priority: int8(n / 5), Delay: delayOf[state]})
 		}
 		w.send(rows...)
 		if state == sqlbatch.Leased {
@@ -333,11 +333,11 @@ func liveWindows(w *world) {
 			if len(step) == 0 {
 				break
 			}
-			purged = append(purged, w.numbers(step)...)
-			win.After, win.AfterID = step[0][1].(int64), id(purged[len(purged)-1])
+			purged = append(purged, Numbers(step)...)
+			win.After, win.AfterID = step[0][1].(int64), ID(purged[len(purged)-1])
 		}
 		require.Equal(w, []byte{1, 2, 3, 4}, purged, "%s, in the order of claims", state)
-		require.Equal(w, []byte{5}, w.numbers(w.run(w.Purge(state, 2, sqlbatch.Window{Priority: 1}))), "%s, of another priority", state)
+		require.Equal(w, []byte{5}, Numbers(w.run(w.Purge(state, 2, sqlbatch.Window{Priority: 1}))), "%s, of another priority", state)
 	}
 }
 
@@ -347,18 +347,18 @@ var placeOf = map[sqlbatch.State]int{sqlbatch.Ready: 500_000_000, sqlbatch.Lease
 func cancelled(w *world) {
 	w.oneOfEach()
 	lease := w.items(3)
-	require.ElementsMatch(w, []byte{1, 2, 3}, w.numbers(w.run(w.Cancel(ids(5, 3, 4, 2, 1)))))
+	require.ElementsMatch(w, []byte{1, 2, 3}, Numbers(w.run(w.Cancel(ids(5, 3, 4, 2, 1)))))
 	require.Empty(w, w.run(w.Ack(lease)))
 }
 
 func discarded(w *world) {
-	w.bury(sqlbatch.Row{ID: id(6)})
+	w.bury(sqlbatch.Row{ID: ID(6)})
 	w.oneOfEach()
-	require.Equal(w, []byte{4}, w.numbers(w.run(w.Discard(ids(5, 4, 3, 2, 1)))))
+	require.Equal(w, []byte{4}, Numbers(w.run(w.Discard(ids(5, 4, 3, 2, 1)))))
 	require.Empty(w, w.run(w.Discard(ids(4))))
 	require.Equal(w, []byte{6}, w.peek(sqlbatch.Dead, 10))
 	for _, n := range []byte{1, 2, 3, 5} {
-		require.Len(w, w.run(w.Get(id(n))), 1)
+		require.Len(w, w.run(w.Get(ID(n))), 1)
 	}
 }
 
@@ -366,16 +366,16 @@ func trimmed(w *world) {
 	w.oneOfEach()
 	require.Empty(w, w.run(w.Trim(time.Hour, 10, 0)))
 	w.shift("chanq_orders_done.ended_at", -time.Hour-time.Millisecond, "1 = 1")
-	require.Equal(w, []byte{5}, w.numbers(w.run(w.Trim(time.Hour, 10, 0))))
+	require.Equal(w, []byte{5}, Numbers(w.run(w.Trim(time.Hour, 10, 0))))
 }
 
 func redriven(w *world) {
-	w.send(sqlbatch.Row{ID: id(1), Priority: 2, Key: "k", Headers: []byte("h"), Body: []byte("b"), TTL: time.Hour})
+	w.send(sqlbatch.Row{ID: ID(1), Priority: 2, Key: "k", Headers: []byte("h"), Body: []byte("b"), TTL: time.Hour})
 	w.claim(1)
 	lease := w.items(1)[0]
 	w.run(w.Bury([]sqlbatch.BuryItem{{Item: lease, Error: "why"}}))
 	sent := w.get(1)["enqueued_at"]
-	require.Equal(w, []byte{1}, w.numbers(w.run(w.Redrive(10, nil, sqlbatch.Window{}))))
+	require.Equal(w, []byte{1}, Numbers(w.run(w.Redrive(10, nil, sqlbatch.Window{}))))
 	got := w.get(1)
 	require.Equal(w, list("ready", 2, lease.Fence+2, 0, sent, nil, nil, nil, "k", "why", "h", "b"),
 		got.of("state", "priority", "fence", "attempts", "enqueued_at", "expires_at", "leased_by", "holder", "dedup_key", "last_error", "headers", "body"))
@@ -385,11 +385,11 @@ func redriven(w *world) {
 }
 
 func redrivenInTurn(w *world) {
-	w.bury(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2)}, sqlbatch.Row{ID: id(3)})
+	w.bury(sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3)})
 	for n := byte(1); n <= 3; n++ {
 		w.exec("UPDATE chanq_orders_dead SET ended_at = %s WHERE %s", w.at(10-int(n)), w.is(n))
 	}
-	redrive := func(n int, ids [][16]byte) []byte { return w.numbers(w.run(w.Redrive(n, ids, sqlbatch.Window{}))) }
+	redrive := func(n int, ids [][16]byte) []byte { return Numbers(w.run(w.Redrive(n, ids, sqlbatch.Window{}))) }
 	require.Equal(w, []byte{3}, redrive(1, nil))
 	require.Equal(w, []byte{1}, redrive(0, ids(3, 1)))
 	require.Equal(w, []byte{2}, redrive(1, nil))
@@ -401,10 +401,10 @@ func redrivenRoom(w *world) {
 	} {
 		w.exec("DELETE FROM chanq_orders")
 		w.exec("DELETE FROM chanq_orders_dead")
-		w.bury(sqlbatch.Row{ID: id(1), Key: "live"}, sqlbatch.Row{ID: id(3), Key: "twice"}, sqlbatch.Row{ID: id(2), Key: "twice"},
-			sqlbatch.Row{ID: id(4)}, sqlbatch.Row{ID: id(5), Key: "free"})
-		w.send(sqlbatch.Row{ID: id(9), Key: "live"}, sqlbatch.Row{ID: id(4)})
-		require.ElementsMatch(w, []byte{2, 5}, w.numbers(w.run(redrive)), name)
+		w.bury(sqlbatch.Row{ID: ID(1), Key: "live"}, sqlbatch.Row{ID: ID(3), Key: "twice"}, sqlbatch.Row{ID: ID(2), Key: "twice"},
+			sqlbatch.Row{ID: ID(4)}, sqlbatch.Row{ID: ID(5), Key: "free"})
+		w.send(sqlbatch.Row{ID: ID(9), Key: "live"}, sqlbatch.Row{ID: ID(4)})
+		require.ElementsMatch(w, []byte{2, 5}, Numbers(w.run(redrive)), name)
 		require.Empty(w, w.run(redrive), name)
 		require.Len(w, w.run(w.Peek(sqlbatch.Dead, 10, nil)), 3)
 	}
@@ -413,8 +413,8 @@ func redrivenRoom(w *world) {
 // Of two with one key the smaller id goes first, but not one that this redrive
 // leaves.
 func redrivenBefore(w *world) {
-	w.bury(sqlbatch.Row{ID: id(2), Key: "k"}, sqlbatch.Row{ID: id(1), Key: "k"})
+	w.bury(sqlbatch.Row{ID: ID(2), Key: "k"}, sqlbatch.Row{ID: ID(1), Key: "k"})
 	w.exec("UPDATE chanq_orders_dead SET ended_at = %s WHERE %s", w.at(1), w.is(2))
 	w.exec("UPDATE chanq_orders_dead SET ended_at = %s WHERE %s", w.at(2), w.is(1))
-	require.Equal(w, []byte{2}, w.numbers(w.run(w.Redrive(10, nil, sqlbatch.Window{Before: 2000}))))
+	require.Equal(w, []byte{2}, Numbers(w.run(w.Redrive(10, nil, sqlbatch.Window{Before: 2000}))))
 }

@@ -36,7 +36,7 @@ func (w *world) line(slot int, key string, ns ...byte) {
 	w.Helper()
 	var rows []sqlbatch.Row
 	for _, n := range ns {
-		rows = append(rows, sqlbatch.Row{ID: id(n), OrderKey: key, Slot: slot, Headers: []byte{n}, Body: []byte{n, n}})
+		rows = append(rows, sqlbatch.Row{ID: ID(n), OrderKey: key, Slot: slot, Headers: []byte{n}, Body: []byte{n, n}})
 	}
 	w.send(rows...)
 }
@@ -67,13 +67,13 @@ func (w *world) take(who [16]byte, slots ...int) map[int]int64 {
 // owner joins, and owns all slots.
 func (w *world) owner() *sqlbatch.SlotClaim {
 	w.Helper()
-	w.joinAs(member, time.Hour)
-	return w.claimOf(w.take(member, 0, 1, 2, 3))
+	w.joinAs(Member, time.Hour)
+	return w.claimOf(w.take(Member, 0, 1, 2, 3))
 }
 
 // claimOf is a claim from these slots, in order.
 func (w *world) claimOf(fences map[int]int64) *sqlbatch.SlotClaim {
-	c := &sqlbatch.SlotClaim{Rows: most, Lease: time.Minute, Member: member, Lapses: math.MaxInt32}
+	c := &sqlbatch.SlotClaim{Rows: most, Lease: time.Minute, Member: Member, Lapses: math.MaxInt32}
 	for slot := range slots {
 		if fence, ok := fences[slot]; ok {
 			c.Parts = append(c.Parts, sqlbatch.SlotPart{Slot: slot, Fence: fence, Limit: most})
@@ -158,7 +158,7 @@ func kindIsKnown(w *world) {
 	require.Equal(w, [][]any{list(sqlbatch.Version, 0, slots, 0, 0, 0, "")}, w.run(w.Version()))
 	held := Ordered
 	held.Holds = true
-	w.run(w.dialect.Queue(held).Record(sqlbatch.Version))
+	w.run(w.Engine.Dialect.Queue(held).Record(sqlbatch.Version))
 	require.Equal(w, [][]any{list(sqlbatch.Version, 0, slots, 1, 0, 0, "")}, w.run(w.Version()))
 }
 
@@ -180,7 +180,7 @@ func slotsAreInOrder(w *world) {
 
 func slotLeases(w *world) {
 	c := w.owner()
-	w.send(sqlbatch.Row{ID: id(1), Key: "k1", OrderKey: "né", Slot: 3, TTL: time.Hour, Headers: []byte("h"), Body: []byte("b")}, sqlbatch.Row{ID: id(2)})
+	w.send(sqlbatch.Row{ID: ID(1), Key: "k1", OrderKey: "né", Slot: 3, TTL: time.Hour, Headers: []byte("h"), Body: []byte("b")}, sqlbatch.Row{ID: ID(2)})
 	f := w.claimSlots(c)
 	require.Equal(w, []byte{2, 1}, f.leased)
 	one, two := f.rows[1], f.rows[2]
@@ -192,7 +192,7 @@ func slotLeases(w *world) {
 	require.Equal(w, "né", one[14])
 	require.Equal(w, []any{nil, nil, nil}, []any{two[8], two[9], two[10]})
 	require.Nil(w, two[14])
-	require.Equal(w, string(member[:]), w.get(1)["leased_by"])
+	require.Equal(w, string(Member[:]), w.get(1)["leased_by"])
 	require.InDelta(w, w.now()+time.Minute.Milliseconds(), w.get(1)["lease_until"], 10_000)
 
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: item}})), 1)
@@ -267,10 +267,10 @@ func walkedPast(w *world) {
 	require.Equal(w, []byte{5}, w.claimSlots(c).leased)
 }
 
-// takeOver is the fence of a slot that other takes from member, who has left.
+// takeOver is the fence of a slot that other takes from Member, who has left.
 func (w *world) takeOver(slot int) int64 {
 	w.Helper()
-	w.run(w.Leave(member))
+	w.run(w.Leave(Member))
 	fences := w.take(other, slot)
 	require.Len(w, fences, 1)
 	return fences[slot]
@@ -321,14 +321,14 @@ func notHisSlot(w *world) {
 	w.run(w.Pause())
 	nothing("paused", *c)
 	w.run(w.Resume())
-	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(member)+"'")
+	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(Member)+"'")
 	nothing("his time is over", *c)
-	w.joinAs(member, time.Hour)
-	require.Len(w, w.run(w.GiveSlots(member, c.Parts[:1])), 1)
+	w.joinAs(Member, time.Hour)
+	require.Len(w, w.run(w.GiveSlots(Member, c.Parts[:1])), 1)
 	f := w.claimSlots(c)
 	require.Empty(w, f.leased)
 	require.Equal(w, map[int]int64{1: end, 2: end, 3: end}, f.ends, "one was given back")
-	w.run(w.Leave(member))
+	w.run(w.Leave(Member))
 	nothing("he has left", *c)
 	require.Equal(w, "ready", w.get(1)["state"])
 	require.Equal(w, int64(0), w.get(1)["attempts"])
@@ -338,9 +338,9 @@ func keyedRowsKeepTheirOrder(w *world) {
 	c := w.owner()
 	w.line(0, "a", 3)
 	rows := []sqlbatch.Row{
-		{ID: id(9), Key: "z", OrderKey: "a"}, {ID: id(8), Key: "y", OrderKey: "a"}, {ID: id(3), Key: "x", OrderKey: "a"}, {ID: id(1), Key: "b", OrderKey: "a"}, {ID: id(7), Key: "c", OrderKey: "a"},
+		{ID: ID(9), Key: "z", OrderKey: "a"}, {ID: ID(8), Key: "y", OrderKey: "a"}, {ID: ID(3), Key: "x", OrderKey: "a"}, {ID: ID(1), Key: "b", OrderKey: "a"}, {ID: ID(7), Key: "c", OrderKey: "a"},
 	}
-	require.ElementsMatch(w, []byte{9, 8, 1, 7}, w.numbers(w.run(w.EnqueueNew(rows))))
+	require.ElementsMatch(w, []byte{9, 8, 1, 7}, Numbers(w.run(w.EnqueueNew(rows))))
 	f := w.claimSlots(c)
 	require.Equal(w, []byte{3, 9, 8, 1, 7}, f.leased)
 	require.Equal(w, "c", f.rows[7][9])
@@ -352,7 +352,7 @@ func numbersGrow(w *world) {
 	last := int64(0)
 	for round := range byte(3) {
 		w.line(int(round), "a", 1, 2)
-		w.send(sqlbatch.Row{ID: id(3), OrderKey: "a", Slot: int(round)})
+		w.send(sqlbatch.Row{ID: ID(3), OrderKey: "a", Slot: int(round)})
 		f := w.claimSlots(c)
 		require.Equal(w, []byte{1, 2, 3}, f.leased)
 		for _, n := range f.leased {

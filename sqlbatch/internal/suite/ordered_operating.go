@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -19,10 +20,10 @@ func buriesEnd(w *world) {
 	items := w.items(1, 2)
 	w.lapse(1)
 	buries := []sqlbatch.BuryItem{{Item: items[0]}, {Item: items[1], Error: "e"}}
-	require.Equal(w, items[1:], w.settled(w.run(w.Bury(buries))))
+	require.Equal(w, items[1:], Items(w.run(w.Bury(buries)), 1))
 	require.Equal(w, []any{"dead", "ready"}, []any{w.get(2)["state"], w.get(1)["state"]})
 	require.Empty(w, w.run(w.SkipLocked().Bury(buries)))
-	require.Equal(w, items[:1], w.settled(w.run(w.Ack(items))), "an ack needs its fence alone")
+	require.Equal(w, items[:1], Items(w.run(w.Ack(items)), 1), "an ack needs its fence alone")
 }
 
 func deadHold(w *world) {
@@ -62,7 +63,7 @@ func placesAreKept(w *world) {
 	c := w.owner()
 	w.line(2, "a", 1, 2, 3)
 	f := w.claimSlots(c)
-	place := func(n byte) []any { w.Helper(); return w.run(w.Get(id(n)))[0][16:] }
+	place := func(n byte) []any { w.Helper(); return w.run(w.Get(ID(n)))[0][16:] }
 	want := func(n byte) []any { return []any{int64(2), f.seqs[n], "a"} }
 	require.Equal(w, want(1), place(1))
 	var buries []sqlbatch.BuryItem
@@ -111,7 +112,7 @@ func peeksBySeq(w *world) {
 	require.Equal(w, []any{id4(1), id4(3)}, firsts(w.run(w.Browse(sqlbatch.Leased, 10, place)), 1))
 }
 
-func id4(n byte) any { id := id(n); return string(id[:]) }
+func id4(n byte) any { id := ID(n); return string(id[:]) }
 
 func firsts(rows [][]any, column int) (all []any) {
 	for _, row := range rows {
@@ -134,7 +135,7 @@ func purgesBySeq(w *world) {
 	for range 3 {
 		rows := w.run(w.Purge(sqlbatch.Ready, 2, window))
 		require.Len(w, rows, 2)
-		gone = append(gone, w.numbers(rows)...)
+		gone = append(gone, Numbers(rows)...)
 		for _, row := range rows {
 			window.After = max(window.After, row[1].(int64))
 		}
@@ -144,7 +145,7 @@ func purgesBySeq(w *world) {
 	require.Empty(w, w.run(w.Purge(sqlbatch.Ready, 2, window)))
 	require.Empty(w, w.run(w.Purge(sqlbatch.Scheduled, 2, sqlbatch.Window{Before: 1})))
 	require.Empty(w, w.run(w.Purge(sqlbatch.Leased, 2, sqlbatch.Window{Before: 1})))
-	require.Equal(w, []byte{7}, w.numbers(w.run(w.Purge(sqlbatch.Scheduled, 2, sqlbatch.Window{}))))
+	require.Equal(w, []byte{7}, Numbers(w.run(w.Purge(sqlbatch.Scheduled, 2, sqlbatch.Window{}))))
 	require.Len(w, w.run(w.Purge(sqlbatch.Leased, 10, sqlbatch.Window{})), 5)
 }
 
@@ -179,14 +180,14 @@ func slotStats(w *world) {
 	w.shift("chanq_orders.enqueued_at", -time.Minute, w.is(1))
 	rows := w.run(w.SlotStats(100))
 	require.Len(w, rows, slots)
-	require.Equal(w, []any{int64(0), nameOf(member), int64(0), int64(0), nil, nil, int64(0)}, rows[0])
+	require.Equal(w, []any{int64(0), nameOf(Member), int64(0), int64(0), nil, nil, int64(0)}, rows[0])
 	one := rows[1]
 	require.Equal(w, list(6, 2), one[2:4])
 	require.InDelta(w, time.Minute.Milliseconds(), one[4], 10_000)
 	require.Equal(w, []any{"a", int64(3)}, one[5:])
 	require.Equal(w, []any{int64(1), nil, int64(0)}, []any{rows[2][2], rows[2][5], rows[2][6]}, "without a key")
 	require.Equal(w, []any{int64(3), "b", int64(2)}, []any{w.run(w.SlotStats(3))[1][2], w.run(w.SlotStats(3))[1][5], w.run(w.SlotStats(3))[1][6]})
-	w.run(w.Leave(member))
+	w.run(w.Leave(Member))
 	require.Nil(w, w.run(w.SlotStats(3))[1][1])
 }
 
@@ -196,12 +197,12 @@ func orderedDrop(w *world) {
 	require.Len(w, w.claimSlots(c).leased, 1)
 	w.dropTables()
 	require.Empty(w, w.run(w.Version()))
-	plain := w.dialect.Queue(Orders)
-	Migrate(w.T, w.dialect, w.tables, Orders)
+	plain := w.Engine.Dialect.Queue(Orders)
+	testdb.MigrateTables(w.T, w.Engine.Dialect, w.Tables(), Orders)
 	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0, 0, 0, "")}, w.run(plain.Version()), "it may become a plain one")
 	require.Empty(w, w.run(plain.Members()))
 	var left int
-	require.NoError(w, w.db.QueryRow("SELECT COUNT(*) FROM chanq_slots").Scan(&left))
+	require.NoError(w, w.DB.QueryRow("SELECT COUNT(*) FROM chanq_slots").Scan(&left))
 	require.Zero(w, left)
 }
 
@@ -230,6 +231,6 @@ func reaches(w *world) {
 	upto := seqs[3]
 	page := w.run(w.Peek(sqlbatch.Ready, 10, &sqlbatch.Place{At: seqs[0], Upto: upto}))
 	require.Equal(w, []any{id4(2), id4(3), id4(4)}, firsts(page, 1))
-	require.ElementsMatch(w, []byte{2, 3, 4}, w.numbers(w.run(w.Purge(sqlbatch.Ready, 10, sqlbatch.Window{After: seqs[0], Upto: upto}))))
+	require.ElementsMatch(w, []byte{2, 3, 4}, Numbers(w.run(w.Purge(sqlbatch.Ready, 10, sqlbatch.Window{After: seqs[0], Upto: upto}))))
 	require.Equal(w, []byte{1, 5, 6, 7}, w.peek(sqlbatch.Ready, 10))
 }

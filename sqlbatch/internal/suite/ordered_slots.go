@@ -5,14 +5,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Who owns the slots of an ordered queue.
 
 func leasesEndWithMembers(w *world) {
-	w.joinAs(member, 10*time.Second)
-	c := w.claimOf(w.take(member, 0))
+	w.joinAs(Member, 10*time.Second)
+	c := w.claimOf(w.take(Member, 0))
 	until := w.run(w.Members())[0][5]
 	w.line(0, "a", 1, 2)
 	require.Len(w, w.claimSlots(c).leased, 2)
@@ -26,11 +27,11 @@ func leasesEndWithMembers(w *world) {
 	require.Len(w, w.run(w.EndAfter(items, time.Second)), 1)
 	sooner := ends()
 	require.Less(w, sooner, until)
-	w.joinAs(member, time.Hour)
+	w.joinAs(Member, time.Hour)
 	require.Len(w, w.run(w.Extend(items, time.Minute)), 1)
 	require.InDelta(w, w.now()+time.Minute.Milliseconds(), ends(), 10_000)
 	later := ends()
-	w.run(w.Leave(member))
+	w.run(w.Leave(Member))
 	require.Len(w, w.run(w.SkipLocked().Extend(items, 2*time.Hour)), 1)
 	require.Equal(w, later, ends(), "who has left extends nothing")
 	require.Len(w, w.run(w.EndAfter(items, 2*time.Hour)), 1)
@@ -41,45 +42,45 @@ func leasesEndWithMembers(w *world) {
 
 func slotsAreTaken(w *world) {
 	require.Empty(w, w.take(nobody, 0), "only members take")
-	w.joinAs(member, time.Hour)
-	require.Equal(w, map[int]int64{0: 1, 2: 1}, w.take(member, 0, 2))
-	require.Equal(w, map[int]int64{2: 2}, w.take(member, 2), "what is his already, by another fence")
+	w.joinAs(Member, time.Hour)
+	require.Equal(w, map[int]int64{0: 1, 2: 1}, w.take(Member, 0, 2))
+	require.Equal(w, map[int]int64{2: 2}, w.take(Member, 2), "what is his already, by another fence")
 	w.joinAs(other, time.Hour)
 	require.Equal(w, map[int]int64{1: 1}, w.take(other, 0, 1, 2), "not what another owns")
 	require.Empty(w, w.take(other))
-	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(member)+"'")
-	require.Empty(w, w.take(member, 0, 3), "whose time is over takes nothing")
+	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(Member)+"'")
+	require.Empty(w, w.take(Member, 0, 3), "whose time is over takes nothing")
 	require.Equal(w, map[int]int64{0: 2}, w.take(other, 0), "its owner is gone")
-	w.joinAs(member, time.Hour)
+	w.joinAs(Member, time.Hour)
 	require.Empty(w, w.take(other, 2), "he is back")
-	w.run(w.Leave(member))
+	w.run(w.Leave(Member))
 	require.Equal(w, map[int]int64{2: 3}, w.take(other, 2), "he has left")
 
 	elsewhere := Ordered
 	elsewhere.Queue = "others"
-	Migrate(w.T, w.dialect, w.tables, elsewhere)
-	require.Equal(w, map[int]int64{0: 1}, w.fences(w.run(w.dialect.Queue(elsewhere).TakeSlots(other, []int{0, slots}))), "each queue has its own")
+	testdb.MigrateTables(w.T, w.Engine.Dialect, w.Tables(), elsewhere)
+	require.Equal(w, map[int]int64{0: 1}, w.fences(w.run(w.Engine.Dialect.Queue(elsewhere).TakeSlots(other, []int{0, slots}))), "each queue has its own")
 }
 
 func slotsAreGiven(w *world) {
-	w.joinAs(member, time.Hour)
+	w.joinAs(Member, time.Hour)
 	w.joinAs(other, time.Hour)
-	w.take(member, 0, 1)
+	w.take(Member, 0, 1)
 	parts := []sqlbatch.SlotPart{{Slot: 0, Fence: 1}, {Slot: 1, Fence: 0}, {Slot: 2}}
 	require.Empty(w, w.run(w.GiveSlots(other, parts)))
-	require.Equal(w, map[int]int64{0: 1}, w.fences(w.run(w.GiveSlots(member, parts))), "by its fence")
-	require.Empty(w, w.run(w.GiveSlots(member, parts)), "it is free")
+	require.Equal(w, map[int]int64{0: 1}, w.fences(w.run(w.GiveSlots(Member, parts))), "by its fence")
+	require.Empty(w, w.run(w.GiveSlots(Member, parts)), "it is free")
 	require.Equal(w, map[int]int64{0: 2}, w.take(other, 0, 1))
-	require.Empty(w, w.run(w.GiveSlots(member, nil)))
+	require.Empty(w, w.run(w.GiveSlots(Member, nil)))
 }
 
 func slotsTell(w *world) {
 	for _, row := range w.run(w.Slots(nil)) {
 		require.Equal(w, []any{nil, nil, int64(0), int64(0), nil}, row[1:])
 	}
-	w.joinAs(member, time.Hour)
+	w.joinAs(Member, time.Hour)
 	w.joinAs(other, time.Minute)
-	w.take(member, 1)
+	w.take(Member, 1)
 	w.take(other, 2)
 	rows := w.run(w.Slots(nil))
 	require.Len(w, rows, slots)
@@ -87,11 +88,11 @@ func slotsTell(w *world) {
 		require.Equal(w, int64(slot), row[0])
 		require.Equal(w, int64(2), row[4], "members")
 	}
-	require.Equal(w, string(member[:]), rows[1][1])
+	require.Equal(w, string(Member[:]), rows[1][1])
 	require.InDelta(w, time.Hour.Milliseconds(), rows[1][2], 10_000)
 	require.Equal(w, []any{string(other[:]), int64(1)}, []any{rows[2][1], rows[2][3]})
 	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(other)+"'")
-	w.run(w.Leave(member))
+	w.run(w.Leave(Member))
 	rows = w.run(w.Slots(nil))
 	require.Equal(w, list(0, 1, 0), rows[1][2:5], "he has left")
 	require.Less(w, rows[2][2], int64(-1000))

@@ -60,7 +60,7 @@ func samplesAddUp(w *world) {
 	require.Empty(w, w.samples(steps[0]))
 	w.sample(w.Queue, sqlbatch.Sample{Sent: 1, Acked: 2, Nacked: 3, Died: 4, Delivered: 5, Waited: 6 * time.Millisecond})
 	w.sample(w.Queue, sqlbatch.Sample{Sent: 10, Acked: 20, Nacked: 30, Died: 40, Delivered: 50, Waited: time.Minute})
-	w.sample(w.dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Sent: 100})
+	w.sample(w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Sent: 100})
 	for _, step := range steps {
 		require.Equal(w, [sums6]int64{11, 22, 33, 44, 55, 60_006}, w.sums(step), step)
 		for _, row := range w.samples(step) {
@@ -85,7 +85,7 @@ func samplesCount(w *world) {
 
 func samplesNothing(w *world) {
 	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "nobody has counted")
-	w.sample(w.dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Depth: &sqlbatch.Depth{}})
+	w.sample(w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Depth: &sqlbatch.Depth{}})
 	require.False(w, w.sample(w.Queue, sqlbatch.Sample{}), "another queue is no matter")
 	require.Empty(w, w.samples(steps[0]))
 	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
@@ -109,7 +109,7 @@ func samplesNothing(w *world) {
 func samplesModel(w *world) {
 	const seed = 7
 	random := rand.New(rand.NewPCG(seed, seed))
-	queues := []sqlbatch.Queue{w.Queue, w.dialect.Queue(sqlbatch.Names{Queue: "other"})}
+	queues := []sqlbatch.Queue{w.Queue, w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"})}
 	var sums [2][sums6]int64
 	var most [2][counts5]int64
 	for range 60 {
@@ -172,7 +172,7 @@ func samplesThin(w *world) {
 		}
 		require.Len(w, w.samples(step), 2)
 	}
-	w.run(w.dialect.Queue(sqlbatch.Names{Queue: "other"}).Thin())
+	w.run(w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"}).Thin())
 	require.Len(w, w.samples(steps[0]), 2, "of another queue")
 	require.Empty(w, w.run(w.Thin()))
 	for _, step := range steps {
@@ -182,9 +182,9 @@ func samplesThin(w *world) {
 
 func samplesDropped(w *world) {
 	w.sample(w.Queue, sqlbatch.Sample{Sent: 1})
-	w.sample(w.dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Sent: 1})
+	w.sample(w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"}), sqlbatch.Sample{Sent: 1})
 	w.dropTables()
 	var queues string
-	require.NoError(w, w.db.QueryRow("SELECT MIN(queue) FROM chanq_samples").Scan(&queues))
+	require.NoError(w, w.DB.QueryRow("SELECT MIN(queue) FROM chanq_samples").Scan(&queues))
 	require.Equal(w, "other", queues)
 }

@@ -32,10 +32,10 @@ func onlyTheirFence(w *world) {
 	} {
 		for name := range Settles(q) {
 			items := w.leased(1, 2, 3)
-			mine, stale, gone := items[0], items[1], sqlbatch.Item{ID: id(9), Fence: items[0].Fence}
+			mine, stale, gone := items[0], items[1], sqlbatch.Item{ID: ID(9), Fence: items[0].Fence}
 			stale.Fence--
 			st := Settles(q, mine, stale, gone)[name]
-			require.Equal(w, []sqlbatch.Item{mine}, w.settled(q.run(st)), "%s %s", name, form)
+			require.Equal(w, []sqlbatch.Item{mine}, Items(q.run(st), 1), "%s %s", name, form)
 			if name != "extend" && name != "end-after" {
 				require.Empty(w, q.run(st), "%s %s again", name, form)
 			}
@@ -52,7 +52,7 @@ func manyClaims(w *world) {
 			w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", fence, w.is(n))
 		}
 		items := w.items(1, 2, 3)
-		require.ElementsMatch(w, items, w.settled(w.run(Settles(w, items...)[name])), name)
+		require.ElementsMatch(w, items, Items(w.run(Settles(w, items...)[name]), 1), name)
 	}
 }
 
@@ -87,7 +87,7 @@ func snoozed(w *world) {
 		require.InDelta(w, w.now()+time.Hour.Milliseconds(), got["due_at"], 30_000)
 		w.shift("chanq_orders.due_at", -2*time.Hour, w.is(1))
 	}
-	require.Zero(w, w.claimed(claimOf(1))[1].Lapses)
+	require.Zero(w, ClaimedRows(w, w.run(w.Claim(ClaimOf(1))))[1].Lapses)
 }
 
 func released(w *world) {
@@ -100,7 +100,7 @@ func released(w *world) {
 }
 
 func moved(w *world) {
-	row := sqlbatch.Row{ID: id(1), Priority: 1, Key: "k", Headers: []byte("h"), Body: []byte("b")}
+	row := sqlbatch.Row{ID: ID(1), Priority: 1, Key: "k", Headers: []byte("h"), Body: []byte("b")}
 	moved := func(want ...any) {
 		w.Helper()
 		got := w.get(1)
@@ -132,11 +132,11 @@ func extended(w *world) {
 	items := w.leased(1)
 	end := func() int64 { return w.get(1)["lease_until"].(int64) - w.now() }
 	for _, q := range []sqlbatch.Queue{w, w.SkipLocked()} {
-		require.Equal(w, items, w.settled(w.run(q.Extend(items, time.Hour))))
+		require.Equal(w, items, Items(w.run(q.Extend(items, time.Hour)), 1))
 		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000)
-		require.Equal(w, items, w.settled(w.run(q.Extend(items, time.Second))))
+		require.Equal(w, items, Items(w.run(q.Extend(items, time.Second)), 1))
 		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000, "one that was late")
-		require.Equal(w, items, w.settled(w.run(q.EndAfter(items, time.Minute))))
+		require.Equal(w, items, Items(w.run(q.EndAfter(items, time.Minute)), 1))
 		require.InDelta(w, time.Minute.Milliseconds(), end(), 30_000, "one that is meant")
 	}
 }
@@ -145,8 +145,8 @@ func looked(w *world) {
 	w.sendAll(1, 2)
 	require.Equal(w, []byte{1}, w.claim(1))
 	fence := w.get(1)["fence"].(int64)
-	found := w.settled(w.run(w.Look(ids(1, 2, 3))))
-	require.ElementsMatch(w, []sqlbatch.Item{{ID: id(1), Fence: fence}, {ID: id(2)}}, found)
+	found := Items(w.run(w.Look(ids(1, 2, 3))), 1)
+	require.ElementsMatch(w, []sqlbatch.Item{{ID: ID(1), Fence: fence}, {ID: ID(2)}}, found)
 	require.Empty(w, w.run(w.Look(ids(3))))
 	require.Empty(w, w.run(w.Look(nil)))
 }
@@ -154,9 +154,9 @@ func looked(w *world) {
 // bounds: counts and fences that leave no room, as only another program writes them.
 func bounds(w *world) {
 	claim := func() []byte {
-		p := claimOf(10)
+		p := ClaimOf(10)
 		p.Salt = 1 << sqlbatch.FenceBits
-		return w.numbers(w.run(w.Claim(p)))
+		return Numbers(w.run(w.Claim(p)))
 	}
 	atBounds(w, claim)
 }
@@ -170,7 +170,7 @@ func atBounds(w *world, claim func() []byte) {
 	w.sendAll(1)
 	most := strings.NewReplacer("{attempt}", fmt.Sprint(sqlbatch.LastAttempt), "{lapse}", fmt.Sprint(sqlbatch.LastLapse), "{fence}", fmt.Sprint(int64(sqlbatch.LastFence)), "{near}", fmt.Sprint(int64(sqlbatch.LastFence)-1), "{beyond}", fmt.Sprint(int64(sqlbatch.LastFence)+1))
 	set := func(values string) error {
-		_, err := w.db.Exec("UPDATE chanq_orders SET " + most.Replace(values))
+		_, err := w.DB.Exec("UPDATE chanq_orders SET " + most.Replace(values))
 		return err
 	}
 	settles := map[string]func(sqlbatch.Item) sqlbatch.Statement{

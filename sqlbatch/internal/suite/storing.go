@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -32,7 +33,7 @@ func runsEverything(w *world) {
 			if name == "enqueue" || name == "enqueue-new" {
 				w.exec("DELETE FROM chanq_orders")
 			}
-			tx, err := w.db.Begin()
+			tx, err := w.DB.Begin()
 			require.NoError(w, err)
 			_, err = Rows(w.Context(), tx, st)
 			require.NoError(w, err, name)
@@ -43,12 +44,12 @@ func runsEverything(w *world) {
 
 func hostileValues(w *world) {
 	value := Hostile
-	if w.dialect.Name() == "postgres" {
+	if w.Engine.Dialect.Name() == "postgres" {
 		value = strings.ReplaceAll(value, "\x00", "") // of which there is none in a text
 	}
 	calls := Calls(w, value)
 	w.run(calls["enqueue"])
-	require.Equal(w, list(value, value, value), w.entry(w.run(calls["get"])[0]).of("dedup_key", "headers", "body"))
+	require.Equal(w, list(value, value, value), EntryOf(w, w.run(calls["get"])[0]).of("dedup_key", "headers", "body"))
 	delete(calls, "enqueue") // a second time it is a duplicate
 	w.inTx(calls["lock"])    // which it asks for
 	delete(calls, "lock")
@@ -62,22 +63,22 @@ func clock(w *world) { require.InDelta(w, time.Now().UnixMilli(), w.now(), 30_00
 
 func migrateAgain(w *world) {
 	w.sendAll(1)
-	Migrate(w, w.dialect, w.tables, Orders)
+	testdb.MigrateTables(w, w.Engine.Dialect, w.Tables(), Orders)
 	require.Equal(w, [][]any{list(sqlbatch.Version, 0, 0, 0, 0, 0, "")}, w.run(w.Version()))
 	require.Equal(w, []byte{1}, w.claim(10))
 }
 
 func registry(w *world) {
 	others := sqlbatch.Names{Queue: "others"}
-	w.define("DROP TABLE chanq_queues")
-	m := w.dialect.Migrations(others)[0]
+	w.Define("DROP TABLE chanq_queues")
+	m := w.Engine.Dialect.Migrations(others)[0]
 	for _, text := range m.Statements[:m.Registry] {
-		w.define(text)
+		w.Define(text)
 	}
-	q := w.dialect.Queue(others)
+	q := w.Engine.Dialect.Queue(others)
 	require.Empty(w, w.run(q.Version()), "it can be asked for")
-	_, err := w.try(q.Enqueue([]sqlbatch.Row{{ID: id(1)}}))
-	require.Equal(w, sqlbatch.NoSchema, w.dialect.Classify(err), "the rest comes once the version is known: %v", err)
+	_, err := w.try(q.Enqueue([]sqlbatch.Row{{ID: ID(1)}}))
+	require.Equal(w, sqlbatch.NoSchema, w.Engine.Dialect.Classify(err), "the rest comes once the version is known: %v", err)
 }
 
 func storesAll(w *world) {
@@ -86,10 +87,10 @@ func storesAll(w *world) {
 		all[i] = byte(i)
 	}
 	w.send(
-		sqlbatch.Row{ID: id(1), Body: []byte{}},
-		sqlbatch.Row{ID: id(2), Priority: -1, Headers: all, Body: all},
-		sqlbatch.Row{ID: id(3), Priority: 2, Delay: time.Hour, Key: `"\{},é`, Body: []byte("b")},
-		sqlbatch.Row{ID: id(4), Key: "k", Headers: []byte("h"), Body: []byte("last")},
+		sqlbatch.Row{ID: ID(1), Body: []byte{}},
+		sqlbatch.Row{ID: ID(2), Priority: -1, Headers: all, Body: all},
+		sqlbatch.Row{ID: ID(3), Priority: 2, Delay: time.Hour, Key: `"\{},é`, Body: []byte("b")},
+		sqlbatch.Row{ID: ID(4), Key: "k", Headers: []byte("h"), Body: []byte("last")},
 	)
 	first := w.get(1)
 	require.Equal(w, list("ready", nil, nil), first.of("state", "headers", "dedup_key"))
@@ -104,17 +105,17 @@ func storesAll(w *world) {
 
 func allOrNothing(w *world) {
 	w.sendAll(2)
-	_, err := w.try(w.Enqueue([]sqlbatch.Row{{ID: id(1)}, {ID: id(2)}}))
-	require.Equal(w, sqlbatch.Duplicate, w.dialect.Classify(err))
+	_, err := w.try(w.Enqueue([]sqlbatch.Row{{ID: ID(1)}, {ID: ID(2)}}))
+	require.Equal(w, sqlbatch.Duplicate, w.Engine.Dialect.Classify(err))
 	require.Equal(w, []byte{2}, w.claim(10))
 }
 
 func enqueueNew(w *world) {
-	w.send(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2), Key: `a"b`})
-	rows := []sqlbatch.Row{{ID: id(3), Key: "z"}, {ID: id(1)}, {ID: id(4), Key: `a"b`}, {ID: id(5)}}
-	require.ElementsMatch(w, []byte{3, 5}, w.numbers(w.run(w.EnqueueNew(rows))))
-	_, err := w.try(w.Enqueue([]sqlbatch.Row{{ID: id(6), Key: "z"}}))
-	require.Equal(w, sqlbatch.Duplicate, w.dialect.Classify(err), "by its key")
+	w.send(sqlbatch.Row{ID: ID(1)}, sqlbatch.Row{ID: ID(2), Key: `a"b`})
+	rows := []sqlbatch.Row{{ID: ID(3), Key: "z"}, {ID: ID(1)}, {ID: ID(4), Key: `a"b`}, {ID: ID(5)}}
+	require.ElementsMatch(w, []byte{3, 5}, Numbers(w.run(w.EnqueueNew(rows))))
+	_, err := w.try(w.Enqueue([]sqlbatch.Row{{ID: ID(6), Key: "z"}}))
+	require.Equal(w, sqlbatch.Duplicate, w.Engine.Dialect.Classify(err), "by its key")
 
 	w.exec("UPDATE chanq_orders SET fence = 5")
 	var found [][]any
@@ -133,7 +134,7 @@ func plainInsert(w *world) {
 	}
 	after := w.now()
 	seen := map[string]bool{}
-	for _, r := range w.run(w.Claim(claimOf(100))) {
+	for _, r := range w.run(w.Claim(ClaimOf(100))) {
 		id := r[0].(string)
 		ms := int64(0)
 		for _, b := range []byte(id[:6]) {
@@ -154,13 +155,13 @@ func plainInsert(w *world) {
 
 func noLane(w *world) {
 	for _, priority := range []int{-2, 3} {
-		_, err := w.db.Exec(fmt.Sprintf("INSERT INTO chanq_orders (priority, body) VALUES (%d, %s)", priority, w.bytes([]byte("b"))))
-		require.Equal(w, sqlbatch.BadRow, w.dialect.Classify(err), "%d: %v", priority, err)
+		_, err := w.DB.Exec(fmt.Sprintf("INSERT INTO chanq_orders (priority, body) VALUES (%d, %s)", priority, w.bytes([]byte("b"))))
+		require.Equal(w, sqlbatch.BadRow, w.Engine.Dialect.Classify(err), "%d: %v", priority, err)
 	}
 }
 
 func mostOfAll(w *world) {
-	traits := w.dialect.Traits()
+	traits := w.Engine.Dialect.Traits()
 	longest := strings.Repeat("ü", sqlbatch.MaxError) // twice as many bytes as are kept
 	var all []sqlbatch.Row
 	for n := range traits.ClaimRows {
@@ -175,7 +176,7 @@ func mostOfAll(w *world) {
 		require.Empty(w, w.run(w.EnqueueNew(rows)), "all are there")
 	}
 	w.exec("UPDATE chanq_orders SET due_at = %s", w.at(0))
-	p := claimOf(traits.ClaimRows)
+	p := ClaimOf(traits.ClaimRows)
 	p.Lease, p.Salt = sqlbatch.MaxDelay, 1<<sqlbatch.FenceBits
 	require.Len(w, w.run(w.Claim(p)), len(all))
 

@@ -4,13 +4,13 @@
 package suite
 
 import (
-	"database/sql"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -19,41 +19,28 @@ type test struct {
 	do   func(*world)
 }
 
-// Database is an empty one.
-type Database struct {
-	DB        *sql.DB
-	Tables    *sql.DB // where tables can be made and dropped
-	PlainOnly bool    // there are no ordered queues by way of DB
-}
-
-// Play runs a test: as it is, or in a bubble of testing/synctest.
-type Play func(*testing.T, func(*testing.T))
-
 // Run tests what every statement does, one by one: each test has a database of its
 // own. Locks, plans and rights are the engines' own, and tested beside them; what
 // chanq makes of the statements is tested in prove.
-//
-// open makes an empty database, which is gone when its test ends.
-func Run(t *testing.T, d sqlbatch.Dialect, play Play, open func(*testing.T) Database) {
+func Run(t *testing.T, e testdb.Engine) {
+	e.Require(t)
 	run := func(names sqlbatch.Names, tests []test) {
-		queue := d.Queue(names)
+		queue := e.Dialect.Queue(names)
 		for _, test := range tests {
 			t.Run(test.name, func(t *testing.T) {
 				t.Parallel()
-				play(t, func(t *testing.T) {
-					at := open(t)
-					if names.Slots > 0 && at.PlainOnly {
+				testdb.Run(t, e, func(w *testdb.World) {
+					if names.Slots > 0 && e.PlainOnly {
 						t.Skip("there are no ordered queues there")
 					}
-					w := &world{T: t, dialect: d, db: at.DB, tables: at.Tables, Queue: queue}
-					Migrate(t, d, w.tables, names)
-					test.do(w)
+					testdb.MigrateTables(t, e.Dialect, w.Tables(), names)
+					test.do(&world{w, queue})
 				})
 			})
 		}
 	}
 	run(Orders, slices.Concat(storing, claiming, settling, operating, members, sampling))
-	if HasOrdered(d) {
+	if HasOrdered(e.Dialect) {
 		run(Ordered, ordered)
 	} else {
 		t.Run("OrderedQueues", func(t *testing.T) { t.Skip("no ordered queues on this engine yet") })
@@ -66,19 +53,21 @@ var members = []test{
 	{"ALeasedMessageHasItsHoldersName", holders},
 }
 
-func (w *world) members() (names []string) {
-	w.Helper()
-	for _, row := range w.run(w.Members()) {
-		require.Len(w, row, 6)
-		require.Len(w, row[0], 16)
+// MemberNames are the names that Members returned.
+func MemberNames(t require.TestingT, rows [][]any) (names []string) {
+	for _, row := range rows {
+		require.Len(t, row, 6)
+		require.Len(t, row[0], 16)
 		names = append(names, row[1].(string))
 	}
 	return names
 }
 
+func (w *world) members() []string { return MemberNames(w, w.run(w.Members())) }
+
 func (w *world) join(n byte, name string, d time.Duration) {
 	w.Helper()
-	require.Empty(w, w.run(w.Join(sqlbatch.Member{ID: id(n), Name: name, Host: "höst", Process: 7, For: d})))
+	require.Empty(w, w.run(w.Join(sqlbatch.Member{ID: ID(n), Name: name, Host: "höst", Process: 7, For: d})))
 }
 
 func membersComeAndGo(w *world) {
@@ -87,11 +76,11 @@ func membersComeAndGo(w *world) {
 	w.shift("chanq_members.since", -time.Second, "1 = 1")
 	w.join(1, "second", time.Minute)
 	row := w.run(w.Members())[0]
-	two := id(2)
+	two := ID(2)
 	require.Equal(w, list(string(two[:]), "first", "höst", 7), row[:4])
 	require.Equal(w, row[4].(int64)+1000+time.Hour.Milliseconds(), row[5])
 	require.Equal(w, []string{"first", "second"}, w.members())
-	other := w.dialect.Queue(sqlbatch.Names{Queue: "other"})
+	other := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"})
 	require.Empty(w, w.run(other.Members()), "of another queue")
 
 	w.join(2, "first", 2*time.Hour)
@@ -107,10 +96,10 @@ func membersComeAndGo(w *world) {
 }
 
 func membersAreForgotten(w *world) {
-	other := w.dialect.Queue(sqlbatch.Names{Queue: "other"})
+	other := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "other"})
 	w.join(1, "a", time.Minute)
 	for i, name := range []string{"b", "c", "d"} {
-		w.run(other.Join(sqlbatch.Member{ID: id(byte(10 + i)), Name: name, For: time.Minute}))
+		w.run(other.Join(sqlbatch.Member{ID: ID(byte(10 + i)), Name: name, For: time.Minute}))
 	}
 	w.shift("chanq_members.until", -25*time.Hour, "name IN ('a', 'b')")
 	w.shift("chanq_members.until", -23*time.Hour, "name = 'c'")
@@ -118,17 +107,17 @@ func membersAreForgotten(w *world) {
 	w.join(2, "e", time.Minute)
 	w.join(1, "a", time.Minute)
 	var left int
-	require.NoError(w, w.db.QueryRow("SELECT COUNT(*) FROM chanq_members").Scan(&left))
+	require.NoError(w, w.DB.QueryRow("SELECT COUNT(*) FROM chanq_members").Scan(&left))
 	require.Equal(w, 4, left, "b was gone for more than a day, of whatever queue")
 	require.ElementsMatch(w, []string{"a", "e"}, w.members(), "a is back")
 }
 
 func holders(w *world) {
 	w.leased(1)
-	require.Equal(w, []any{string(member[:]), nil}, w.get(1).of("leased_by", "holder"))
-	w.run(w.Join(sqlbatch.Member{ID: member, Name: "né", Host: "h", For: time.Minute}))
+	require.Equal(w, []any{string(Member[:]), nil}, w.get(1).of("leased_by", "holder"))
+	w.run(w.Join(sqlbatch.Member{ID: Member, Name: "né", Host: "h", For: time.Minute}))
 	require.Equal(w, "né", w.get(1)["holder"])
-	require.Equal(w, w.run(w.Get(id(1))), w.run(w.Peek(sqlbatch.Leased, 1, nil)))
-	w.run(w.Leave(member))
+	require.Equal(w, w.run(w.Get(ID(1))), w.run(w.Peek(sqlbatch.Leased, 1, nil)))
+	w.run(w.Leave(Member))
 	require.Nil(w, w.get(1)["holder"])
 }
