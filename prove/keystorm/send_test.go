@@ -3,7 +3,6 @@ package keystorm_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/kills"
+	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
 // sender sends the messages of some keys, one send after another: each has returned before
@@ -40,7 +41,7 @@ func (w *worker) send(ctx context.Context) error {
 	}
 	all.Wait()
 	err = p.Close(context.Background())
-	tell(event{Kind: quiet})
+	kills.Tell(kills.Event{Kind: kills.Quiet})
 	return err
 }
 
@@ -66,26 +67,33 @@ func (s *sender) run(ctx context.Context) {
 		}
 		switch n := s.roll(10); {
 		case n < 6:
-			s.sendBatch(s.messages(key, 1))
+			s.sendBatch(s.batch(key, 1))
 		case n < 8:
-			s.sendBatch(s.messages(key, 2+s.roll(4)))
+			s.sendBatch(s.batch(key, 2+s.roll(4)))
 		default:
-			batch, ms := s.messages(key, 1+s.roll(3))
-			s.sendTx(ctx, batch, ms)
+			s.sendTx(ctx, s.batch(key, 1+s.roll(3)))
 		}
 	}
 }
 
-// messages makes the next ones of a key, and tells that they are going to be sent.
-func (s *sender) messages(key string, n int) (batch event, ms []chanq.Message[string]) {
-	first := s.next[key]
-	s.next[key] += n
-	batch = event{Kind: intended, At: now(), Key: key, Number: first, Last: first + n - 1}
-	for i := range n {
-		ms = append(ms, chanq.Message[string]{Key: key, Body: fmt.Sprintf("%d %d", first+i, batch.At)})
+// batch is messages of one key, and what is told of them before they are sent.
+type batch struct {
+	messages []chanq.Message[string]
+	intents  []kills.Event
+}
+
+// batch makes the next n messages of a key, and tells that they are going to be sent. Their
+// time is after all earlier sends of the key.
+func (s *sender) batch(key string, n int) (b batch) {
+	at := time.Now().UnixNano()
+	for range n {
+		number := s.next[key]
+		s.next[key]++
+		b.intents = append(b.intents, kills.Event{Kind: kills.Intended, At: at, Name: nameOf(key, number)})
+		b.messages = append(b.messages, chanq.Message[string]{Key: key, Body: fmt.Sprintf("%d %d", number, at)})
 	}
-	tell(batch)
-	return batch, ms
+	kills.Tell(b.intents...)
+	return b
 }
 
 // parse reads a body: the number, and when it was intended.
@@ -97,62 +105,57 @@ func parse(body string) (number int, at int64) {
 }
 
 // sent tells what came of a send.
-func sent(batch event, outcome kind, err error) {
-	batch.Kind, batch.At = outcome, 0
+func (b batch) sent(outcome kills.Kind, err error) {
+	for i := range b.intents {
+		e := &b.intents[i]
+		e.Kind, e.At = outcome, 0
+		if err != nil {
+			e.Error = err.Error()
+		}
+	}
+	kills.Tell(b.intents...)
+}
+
+func (s *sender) sendBatch(b batch) {
+	_, err := s.producer.SendBatch(context.Background(), b.messages...)
+	outcome := kills.Stored
 	if err != nil {
-		batch.How = err.Error()
+		outcome = kills.OutcomeOf(err)
 	}
-	tell(batch)
-}
-
-func (s *sender) sendBatch(batch event, ms []chanq.Message[string]) {
-	switch _, err := s.producer.SendBatch(context.Background(), ms...); {
-	case err == nil:
-		sent(batch, stored, nil)
-	case isUnknown(err):
-		sent(batch, unknown, nil)
-	default:
-		sent(batch, failed, err)
-	}
-}
-
-// isUnknown reports that nobody knows what came of a statement.
-func isUnknown(err error) bool {
-	var op *chanq.OpError
-	return errors.As(err, &op) && op.Unknown
+	b.sent(outcome, err)
 }
 
 // sendTx sends in a transaction that commits late, or not at all. What the database undoes
 // or what cannot be begun is not stored.
-func (s *sender) sendTx(ctx context.Context, batch event, ms []chanq.Message[string]) {
-	shard := s.queue.ShardOf(ms[0]) // they have one key
+func (s *sender) sendTx(ctx context.Context, b batch) {
+	shard := s.queue.ShardOf(b.messages[0]) // they have one key
 	tx, err := s.shards[shard].DB.BeginTx(context.Background(), nil)
 	if err != nil {
-		sent(batch, dropped, err)
+		b.sent(kills.Dropped, err)
 		return
 	}
 	defer func() { _ = tx.Rollback() }() // again, perhaps
-	for _, m := range ms {
+	for _, m := range b.messages {
 		if _, err := s.queue.Shard(shard).SendTx(context.Background(), tx, m); err != nil {
-			s.drop(tx, batch)
+			b.drop(tx)
 			return
 		}
 	}
-	rest(ctx, s.moment(s.Databases[shard].late()))
+	crew.Rest(ctx, s.moment(s.Databases[shard].late()))
 	if s.roll(4) == 0 {
-		s.drop(tx, batch)
+		b.drop(tx)
 		return
 	}
 	if err := tx.Commit(); err != nil {
-		sent(batch, unknown, err)
+		b.sent(kills.Unknown, err)
 		return
 	}
 	s.queue.Wake()
-	sent(batch, stored, nil)
+	b.sent(kills.Stored, nil)
 }
 
 // drop rolls back. After an error of that the connection is gone, and its transaction with it.
-func (s *sender) drop(tx *sql.Tx, batch event) {
+func (b batch) drop(tx *sql.Tx) {
 	_ = tx.Rollback()
-	sent(batch, dropped, nil)
+	b.sent(kills.Dropped, nil)
 }

@@ -15,8 +15,8 @@ package keystorm_test
 
 import (
 	"context"
+	"errors"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -27,8 +27,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/kills"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
+	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
 const workerPart = "key storm"
@@ -82,29 +84,19 @@ const (
 	keys    = 12 // of each worker
 	// calm is how long the rest of the queue may take.
 	calm = 3 * time.Minute
+	// look is the time between two looks at what a storm waits for.
+	look = 10 * time.Millisecond
 )
 
 // storm is one run.
 type storm struct {
-	*crew
-	t      *testing.T
-	queue  *chanq.Queue[string]
-	random *rand.Rand
-	holds  bool
+	*crew.Crew
+	t       *testing.T
+	task    task // of all workers
+	queue   *chanq.Queue[string]
+	history *kills.History
 
 	kills, freezes, leaves int
-	thaws                  []thawing
-	empty                  []filling // places
-}
-
-type thawing struct {
-	at time.Time
-	do func() error
-}
-
-type filling struct {
-	at     time.Time
-	former *process // whose place it was, which must have ended
 }
 
 func weather(t *testing.T, holds bool, where ...testdb.Engine) {
@@ -117,18 +109,17 @@ func weather(t *testing.T, holds bool, where ...testdb.Engine) {
 	began := time.Now()
 	s.blow(*stormFor, *stormKills)
 	s.settle()
-	v, stale := s.history.judge(holds)
-	messages, deliveries, latencies := s.took()
+	v := judge(s.history, holds)
 	t.Logf("%v: %d workers, %d killed, %d stopped for %v, %d left and came again; %d messages, %d deliveries (%d of leases that had run out); %d ended, %d given back, %d lost, %d unknown; sent to handled: %s",
-		time.Since(began).Round(time.Second/10), len(s.all), s.kills, s.freezes, 2**stormLease, s.leaves, messages, deliveries, stale,
-		s.history.ends, s.history.returns, s.history.losses, s.history.unknowns, quantiles(latencies))
+		time.Since(began).Round(time.Second/10), len(s.All), s.kills, s.freezes, 2**stormLease, s.leaves, v.messages, v.deliveries, v.stale,
+		v.ends, v.returns, v.losses, v.unknowns, kills.Quantiles(s.history.Latencies()))
 	t.Log(v)
 	for _, fault := range slices.Concat(v.Inversions, v.Overlaps, v.Lost, v.Ghosts)[:min(3, v.Faults())] {
 		key, _, _ := strings.Cut(fault, ": ")
-		t.Log(fault, s.history.story(key))
+		t.Log(fault, story(s.history, key))
 	}
 	require.True(t, v.OK(), v.String())
-	require.Empty(t, s.history.faults)
+	require.Empty(t, v.faults)
 	// A storm that hits nobody at work would prove nothing.
 	require.Equal(t, *stormKills, s.kills)
 	require.Positive(t, v.Repeated)
@@ -159,149 +150,123 @@ func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *st
 	queue, _, end, err := open(t.Context(), databases, cfg)
 	require.NoError(t, err)
 	t.Cleanup(end)
-	c := newCrew(task{
+	history := kills.NewHistory(*stormLease)
+	c := crew.New(workerPart, workers, rand.New(rand.NewPCG(seed, 2)), history.Hear)
+	t.Cleanup(c.Abandon)
+	return &storm{Crew: c, t: t, queue: queue, history: history, task: task{
 		Databases: databases, Keys: keys, Rate: *stormRate, LeaseFor: *stormLease, Slots: slots, Holds: holds,
 		Work: 20 * time.Millisecond, Seed: seed,
-	}, workers)
-	t.Cleanup(c.abandon)
-	return &storm{crew: c, t: t, queue: queue, random: rand.New(rand.NewPCG(seed, 2)), holds: holds}
+	}}
 }
+
+// start fills a place with a new worker.
+func (s *storm) start(place int) error {
+	t := s.task
+	t.Number, t.Place, t.Seed, t.Next = len(s.All), place, t.Seed+uint64(len(s.All)), nextOf(s.history)
+	return s.Start(place, t)
+}
+
+// refill fills the place of a worker again, after a while and when the worker has ended.
+func (s *storm) refill(former *crew.Process, wait time.Duration) {
+	s.After(wait, func() error {
+		if !former.HasEnded() {
+			s.refill(former, look)
+			return nil
+		}
+		return s.start(former.Place)
+	})
+}
+
+// run follows the schedule until done, which is for calm at most.
+func (s *storm) run(what string, every time.Duration, done func() bool) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeoutCause(s.t.Context(), calm, errTooLong)
+	defer cancel()
+	err := s.Run(ctx, every, func() (bool, error) { return done(), nil })
+	if errors.Is(err, errTooLong) {
+		s.stuck()
+	}
+	require.NoError(s.t, err, what)
+}
+
+var errTooLong = errors.New("it took too long")
 
 // blow fills the places, and then kills, stops, and has workers leave and come again, until
 // the time is over and so many are killed.
 func (s *storm) blow(length time.Duration, kills int) {
-	for i := range s.places {
+	for i := range s.Places {
 		require.NoError(s.t, s.start(i))
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	begin := time.Now()
-	killEvery := length / time.Duration(kills+1)
-	freezeEvery, leaveEvery := max(length/20, 3**stormLease/2), max(length/200, *stormLease/2)
-	kill, freeze, leave := begin.Add(killEvery), begin.Add(freezeEvery/2), begin.Add(leaveEvery)
-	for ; time.Since(begin) < length || s.kills < kills; <-tick.C {
-		now := time.Now()
-		s.turn(now)
-		switch {
-		case now.After(kill) && s.kills < kills:
-			kill = now.Add(killEvery/2 + time.Duration(s.random.Int64N(int64(killEvery))))
-			if time.Since(begin) > length {
-				kill = now
-			}
-			s.killOne(now)
-		case now.After(freeze):
-			freeze = now.Add(freezeEvery)
-			s.freezeOne(now)
-		case now.After(leave):
-			leave = now.Add(leaveEvery)
-			s.leaveOne(now)
+	s.Often(length/time.Duration(kills+1), s.toOne(func(p *crew.Process) error {
+		if s.kills == kills {
+			return nil
 		}
-	}
-}
-
-// turn does what is due: places are filled, frozen workers go on, dead messages too.
-func (s *storm) turn(now time.Time) {
-	select {
-	case err := <-s.died:
-		require.NoError(s.t, err)
-	default:
-	}
-	s.thaws = slices.DeleteFunc(s.thaws, func(t thawing) bool {
-		if now.Before(t.at) {
-			return false
+		s.kills++
+		s.history.Kill(p.Number)
+		err := s.Kill(p)
+		s.refill(p, s.soon())
+		return err
+	}))
+	s.Every(max(length/20, 3**stormLease/2), s.toOne(func(p *crew.Process) error {
+		if err := s.Freeze(p, 2**stormLease); err != nil {
+			s.t.Log(err) // not here
+			return nil
 		}
-		require.NoError(s.t, t.do())
-		return true
-	})
-	s.empty = slices.DeleteFunc(s.empty, func(f filling) bool {
-		select {
-		case <-f.former.Ended():
-		default:
-			return false
+		s.freezes++
+		return nil
+	}))
+	s.Every(max(length/200, *stormLease/2), s.toOne(func(p *crew.Process) error {
+		s.leaves++
+		s.Leave(p)
+		s.refill(p, s.soon())
+		return nil
+	}))
+	s.redrive()
+	end := time.Now().Add(length)
+	require.NoError(s.t, s.Run(s.t.Context(), look, func() (bool, error) { return time.Now().After(end) && s.kills >= kills, nil }))
+}
+
+// toOne is what is done to a worker, any. It is not done if few run.
+func (s *storm) toOne(do func(p *crew.Process) error) func() error {
+	return func() error {
+		running := s.Running()
+		if len(running) < 3 {
+			return nil
 		}
-		if now.Before(f.at) {
-			return false
-		}
-		require.NoError(s.t, s.start(f.former.place))
-		return true
-	})
-	if s.holds && s.random.IntN(20) == 0 {
-		_, _ = s.queue.Redrive(s.t.Context(), 1000) // again soon, if a process stopped with the database locked
+		return do(running[s.Random.IntN(len(running))])
 	}
 }
 
-// one is a living worker's place, any; there is none if few live.
-func (s *storm) one() (place int, any bool) {
-	living := s.living()
-	if len(living) < 3 {
-		return 0, false
-	}
-	return living[s.random.IntN(len(living))], true
-}
+// soon is how long a place stays empty.
+func (s *storm) soon() time.Duration { return time.Duration(s.Random.Int64N(int64(*stormLease))) }
 
-// vacant has the place of a worker filled after a while.
-func (s *storm) vacant(former *process, now time.Time) {
-	s.empty = append(s.empty, filling{now.Add(time.Duration(s.random.Int64N(int64(*stormLease)))), former})
-}
-
-func (s *storm) killOne(now time.Time) {
-	place, any := s.one()
-	if !any {
-		return
+// redrive has dead messages that hold their keys come again.
+func (s *storm) redrive() {
+	if s.task.Holds {
+		s.Often(400*time.Millisecond, func() error {
+			_, _ = s.queue.Redrive(s.t.Context(), 1000) // again soon, if a process stopped with the database locked
+			return nil
+		})
 	}
-	former, err := s.kill(place)
-	require.NoError(s.t, err)
-	s.kills++
-	s.vacant(former, now)
-}
-
-func (s *storm) leaveOne(now time.Time) {
-	place, any := s.one()
-	if !any {
-		return
-	}
-	s.leaves++
-	s.vacant(s.leave(place), now)
-}
-
-func (s *storm) freezeOne(now time.Time) {
-	place, any := s.one()
-	if !any {
-		return
-	}
-	thaw, err := s.freeze(place)
-	if err != nil {
-		s.t.Log(err) // not here
-		return
-	}
-	s.freezes++
-	s.thaws = append(s.thaws, thawing{now.Add(2 * *stormLease), thaw})
 }
 
 // settle lets everybody work until nothing is left, and leave.
 func (s *storm) settle() {
-	ctx, cancel := context.WithTimeoutCause(s.t.Context(), calm, errTooLong)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for ; len(s.thaws)+len(s.empty) > 0; <-tick.C {
-		s.turn(time.Now())
-		require.NoError(s.t, ctx.Err(), "not all places are filled")
-	}
-	require.NoError(s.t, s.drain(ctx))
-	for ; ; <-tick.C {
-		s.turn(time.Now())
+	s.Calm()
+	s.redrive()
+	s.run("all places are filled", look, s.Idle)
+	s.Order("drain")
+	s.run("nobody sends", look, func() bool {
+		return !slices.ContainsFunc(s.Running(), func(p *crew.Process) bool { return !s.history.IsQuiet(p.Number) })
+	})
+	s.run("the queue empties", 5*look, func() bool {
 		stats, err := s.queue.Stats(s.t.Context())
 		require.NoError(s.t, err)
-		if n := stats.Ready + stats.Scheduled + stats.Leased; n == 0 && (!s.holds || stats.Dead == 0) {
-			break
-		}
-		if ctx.Err() != nil {
-			s.stuck()
-			s.t.Fatalf("the queue does not empty: %+v", stats)
-		}
-	}
-	require.NoError(s.t, s.end(ctx))
+		return stats.Ready+stats.Scheduled+stats.Leased == 0 && (!s.task.Holds || stats.Dead == 0)
+	})
+	ctx, cancel := context.WithTimeoutCause(s.t.Context(), calm, errTooLong)
+	defer cancel()
+	require.NoError(s.t, s.End(ctx))
 }
 
 // stuck tells what is left in the queue that does not empty.
@@ -320,16 +285,4 @@ func (s *storm) stuck() {
 			s.t.Log(e.State, e.Key, string(e.Body), "attempts", e.Attempts, "by", e.LeasedBy, "until", e.LeaseUntil, "due", e.DueAt)
 		}
 	}
-}
-
-// quantiles of times.
-func quantiles(all []time.Duration) string {
-	if len(all) == 0 {
-		return "none"
-	}
-	all = slices.Sorted(slices.Values(all))
-	at := func(share float64) time.Duration {
-		return all[int(share*float64(len(all)-1))].Round(time.Millisecond / 10)
-	}
-	return fmt.Sprintf("p50 %v, p90 %v, p99 %v, most %v", at(0.5), at(0.9), at(0.99), at(1))
 }

@@ -2,7 +2,6 @@ package keystorm_test
 
 import (
 	"flag"
-	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -10,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/kills"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
 var stormTimes = flag.Bool("storm.times", false, "measure how soon slots change hands (TestHandOvers)")
@@ -39,33 +40,34 @@ const (
 func handOvers(t *testing.T, e testdb.Engine) {
 	s := newStorm(t, false, 1, e)
 	s.task.Rate = 5
-	var joins, leaves, kills []time.Duration
+	var joins, leaves, killed []time.Duration
 	join := func(place int) {
 		require.NoError(t, s.start(place))
-		require.NoError(t, s.await(t.Context(), s.places[place], s.places[place].joined, "join"))
+		s.run("it joins", look, func() bool { return s.history.HasStarted(s.Places[place].Number) })
 		joins = append(joins, s.balanced())
 	}
 	for place := range 4 {
 		join(place)
 	}
 	for i := range 4 {
-		former := s.leave(i)
+		former := s.Places[i]
+		s.Leave(former)
 		leaves = append(leaves, s.balanced())
 		<-former.Ended()
 		join(i)
-		_, err := s.kill(i)
-		require.NoError(t, err)
-		kills = append(kills, s.balanced())
+		require.NoError(t, s.Kill(s.Places[i]))
+		killed = append(killed, s.balanced())
 		join(i)
 	}
-	t.Logf("balanced after one joined: %s; all taken after one left: %s; after one was killed (LeaseFor %v): %s", quantiles(joins), quantiles(leaves), *stormLease, quantiles(kills))
+	t.Logf("balanced after one joined: %s; all taken after one left: %s; after one was killed (LeaseFor %v): %s",
+		kills.Quantiles(joins), kills.Quantiles(leaves), *stormLease, kills.Quantiles(killed))
 	s.comeAndGo(20)
 	s.settle()
-	v, _ := s.history.judge(false)
+	v := judge(s.history, false)
 	require.True(t, v.OK(), v.String())
 	require.Less(t, slices.Max(joins), joinWithin)
 	require.Less(t, slices.Max(leaves), leaveWithin)
-	require.Less(t, slices.Max(kills), killWithin+*stormLease)
+	require.Less(t, slices.Max(killed), killWithin+*stormLease)
 }
 
 // owners are the numbers of the processes that have the slots, -1 where one is nobody's.
@@ -83,64 +85,47 @@ func (s *storm) owners() []int {
 	return owners
 }
 
-// look is the time between two looks at the slots.
-const look = 10 * time.Millisecond
-
 // balanced waits until those who are there have all slots, each its share at most, and returns how
 // long that took.
 func (s *storm) balanced() time.Duration {
 	began := time.Now()
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	for ; ; <-tick.C {
+	s.run("the slots are balanced", look, func() bool {
 		counts := map[int]int{}
 		for _, n := range s.owners() {
 			counts[n]++
 		}
-		there, fair := 0, true
-		living := s.living()
-		for _, place := range living {
-			n := counts[s.places[place].number]
-			there += n
-			fair = fair && n <= (slots+len(living)-1)/len(living)
+		there, running := 0, s.Running()
+		for _, p := range running {
+			n := counts[p.Number]
+			if there += n; n > (slots+len(running)-1)/len(running) {
+				return false
+			}
 		}
-		took := time.Since(began)
-		if fair && there == slots {
-			return took
-		}
-		require.Less(s.t, took, calm, fmt.Sprint("the slots are not balanced: ", counts))
-	}
+		return there == slots
+	})
+	return time.Since(began)
 }
 
 // comeAndGo has one worker leave and come again each second, so many times, beside three that
 // stay.
 func (s *storm) comeAndGo(times int) {
-	began := time.Now()
-	s.mu.Lock()
-	s.history.latencies = nil
-	s.mu.Unlock()
+	began, before := time.Now(), len(s.history.Latencies())
 	var free []time.Duration // for how long slots were nobody's, each time
 	since := make([]time.Time, slots)
-	before := s.owners()
-	moves := 0
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	turns := 0
-	next := began
-	for ; turns < times; <-tick.C {
-		now := time.Now()
-		s.turn(now)
-		if now.After(next) {
-			next = next.Add(time.Second)
-			turns++
-			if s.places[3] != nil {
-				former := s.leave(3)
-				s.empty = append(s.empty, filling{now.Add(time.Second / 2), former})
-			}
+	last := s.owners()
+	moves, turns := 0, 0
+	s.Every(time.Second, func() error {
+		turns++
+		if p := s.Places[3]; p != nil {
+			s.Leave(p)
+			s.refill(p, time.Second/2)
 		}
-		owners := s.owners()
-		for slot, owner := range owners {
-			alive := slices.ContainsFunc(s.places, func(p *process) bool { return p != nil && p.number == owner })
+		return nil
+	})
+	s.run("all came and went", look, func() bool {
+		now := time.Now()
+		for slot, owner := range s.owners() {
+			alive := slices.ContainsFunc(s.Places, func(p *crew.Process) bool { return p != nil && p.Number == owner })
 			switch {
 			case !alive && since[slot].IsZero():
 				since[slot] = now
@@ -148,13 +133,13 @@ func (s *storm) comeAndGo(times int) {
 				free = append(free, now.Sub(since[slot]))
 				since[slot] = time.Time{}
 			}
-			if alive && owner != before[slot] {
+			if alive && owner != last[slot] {
 				moves++
-				before[slot] = owner
+				last[slot] = owner
 			}
 		}
-	}
-	_, _, latencies := s.took()
+		return turns == times
+	})
 	s.t.Logf("one of four leaves and comes again each second, %d times: %.1f slots change hands a second; nobody's: %s; sent to handled: %s",
-		times, float64(moves)/time.Since(began).Seconds(), quantiles(free), quantiles(latencies))
+		times, float64(moves)/time.Since(began).Seconds(), kills.Quantiles(free), kills.Quantiles(s.history.Latencies()[before:]))
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/pgbell"
+	"github.com/chanq/chanq/prove/kills"
 	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
 // task is what a worker is told when it starts.
@@ -128,12 +130,8 @@ func work(ctx context.Context, t task, orders <-chan string) error {
 	}
 	defer end()
 	w.queue, w.shards = queue, shards
-	send, stopSending := context.WithCancel(ctx)
-	defer stopSending()
-	go func() { // ends with the orders
-		<-orders
-		stopSending()
-	}()
+	send, stop := crew.Sending(ctx, orders)
+	defer stop()
 	c, err := queue.Consume(ctx, chanq.ConsumerConfig{Name: fmt.Sprint(t.Number), LeaseFor: t.LeaseFor, Prefetch: 200})
 	if ctx.Err() != nil && err != nil {
 		return nil
@@ -141,7 +139,7 @@ func work(ctx context.Context, t task, orders <-chan string) error {
 	if err != nil {
 		return err
 	}
-	tell(event{Kind: joined})
+	kills.Tell(kills.Event{Kind: kills.Started})
 	tasks := pool.New().WithErrors()
 	tasks.Go(func() error { return w.send(send) })
 	tasks.Go(func() error { return w.receive(c) })
@@ -174,13 +172,3 @@ func (w *worker) roll(n int) int {
 
 // moment is a time from nothing to d.
 func (w *worker) moment(d time.Duration) time.Duration { return time.Duration(w.roll(int(d) + 1)) }
-
-// rest works on something, or waits for somebody.
-func rest(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}

@@ -140,10 +140,10 @@ func Command(ctx context.Context, args []string, out, usage io.Writer) error {
 		KillEvery: o.killEvery, LockEvery: o.lockEvery, FreezeEvery: o.freezeEvery, SampleEvery: o.every,
 		Faults: o.faults, Body: o.body, Seed: o.seed,
 	}
-	crew, watch, err := s.run(ctx, out)
+	workers, watch, err := s.run(ctx, out)
 	if err != nil {
 		return err
 	}
 	defer watch.close()
-	return report(out, crew, watch)
+	return report(out, workers, watch)
 }

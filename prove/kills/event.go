@@ -2,25 +2,28 @@ package kills
 
 import (
 	"encoding/json"
-	"fmt"
+	"os"
 	"time"
 
 	"github.com/chanq/chanq"
 )
 
-// Kind is what a process tells.
+// Kind is what an event says.
 type Kind string
 
 // The kinds.
 const (
 	Started   Kind = "started"   // the process
+	Quiet     Kind = "quiet"     // the process sends no more
 	Intended  Kind = "intended"  // a message, before it is sent; ID if the sender chose it
-	Stored    Kind = "stored"    // Send returned nil
+	Stored    Kind = "stored"    // Send returned nil, or its transaction was committed
+	Dropped   Kind = "dropped"   // the transaction of the send was rolled back
 	Got       Kind = "got"       // a lease, before anything is done with it
+	Settling  Kind = "settling"  // a lease, before it is settled, if How and Deadline are not as they were at Got
 	Confirmed Kind = "confirmed" // Wait returned nil
 	Lost      Kind = "lost"      // Wait told that the lease had ended
-	Unknown   Kind = "unknown"   // Wait told that the outcome is unknown
-	Failed    Kind = "failed"    // Wait told anything else
+	Unknown   Kind = "unknown"   // Wait told that the outcome is unknown; also of a send
+	Failed    Kind = "failed"    // Wait told anything else; also of a send
 	Ended     Kind = "ended"     // the hook told that a lease ended, also of one in the buffer; by ID
 	Slow      Kind = "slow"      // a claim took long
 	Weighed   Kind = "weighed"   // the process
@@ -46,14 +49,16 @@ type Event struct {
 	Name    string   `json:"n,omitempty"`
 	ID      chanq.ID `json:"id,omitzero"`
 	Attempt int      `json:"a,omitempty"`
-	How     How      `json:"how,omitempty"` // of Got
-	// Deadline is when the holder believed, at Got, that its lease would end; 0 if it
+	Lease   int64    `json:"lease,omitempty"` // the process's number of the lease, if attempts alone do not tell leases apart
+	How     How      `json:"how,omitempty"`   // of Got and Settling
+	// Deadline is when the holder believed, at Got or Settling, that its lease would end; 0 if it
 	// is not told.
 	Deadline int64 `json:"d,omitempty"`
 	// Latency is, at the first Got of a message, how long it was due; 0 otherwise.
 	Latency time.Duration `json:"l,omitempty"`
 	Took    time.Duration `json:"took,omitempty"` // of Slow
 	Usage   usage         `json:"u,omitzero"`     // of Weighed
+	Error   string        `json:"err,omitempty"`  // of Failed
 }
 
 // usage is what a process weighs.
@@ -64,11 +69,22 @@ type usage struct {
 	Freezes    int64  `json:"freezes"` // of its own connections, so far
 }
 
-func parseEvent(line string) (e Event, err error) {
-	if err := json.Unmarshal([]byte(line), &e); err != nil {
-		return e, fmt.Errorf("line %q: %w", line, err)
+// Tell writes events in one write. Those without a time happen now. A kill may cut the last
+// line short.
+func Tell(events ...Event) {
+	var lines []byte
+	at := now()
+	for _, e := range events {
+		if e.At == 0 {
+			e.At = at
+		}
+		line, err := json.Marshal(e)
+		if err != nil {
+			panic(err) // there is nothing in it that JSON does not know
+		}
+		lines = append(append(lines, line...), '\n')
 	}
-	return e, nil
+	_, _ = os.Stdout.Write(lines) // without a reader, the crew is gone, and stdin ends
 }
 
 func now() int64 { return time.Now().UnixNano() }

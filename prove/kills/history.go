@@ -2,15 +2,17 @@ package kills
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/chanq/chanq"
 )
 
-// History is what happened: what the processes told, and what was done to them.
-// It is for one goroutine at a time.
+// History is what happened: what the processes told, and what was done to them. Any
+// goroutine may call its methods; the judge reads it when all processes have ended.
 type History struct {
 	// LeaseFor of all consumers: none of their leases ends sooner by itself.
 	LeaseFor time.Duration
@@ -23,19 +25,29 @@ type History struct {
 	// Outages are the times in which the server or the network failed. Whatever was
 	// under way then may have an unknown outcome.
 	Outages []Span
-	Locks   map[chanq.ID][]Span // rows that somebody else had locked
+	Locks   map[chanq.ID][]Span // rows that somebody else had locked; of the zero ID: the whole database
 	Freezes map[int][]Span      // frozen connections, by process
 
-	Sent, Stored, Received, Settled int             // so far
-	Latencies                       []time.Duration // of first deliveries
+	Messages []*Message // as they were first heard of
+	Strays   []string   // what contradicts itself at first sight, and sends that failed
 
-	names    map[string]*message
-	messages []*message // as they were first heard of
-	losses   map[chanq.ID][]loss
-	slow     map[int][]Span // claims, by process
-	killed   map[int]int64
-	started  map[int]int64
-	strays   []string // what contradicts itself at first sight
+	mu        sync.Mutex // guards everything but the settings, while processes live
+	so        totals     // of counts, those of events
+	latencies []time.Duration
+	names     map[string]*Message
+	losses    map[chanq.ID][]loss
+	slow      map[int][]Span // claims, by process
+	killed    map[int]int64
+	started   map[int]int64
+	quiet     map[int]bool
+	weighed   map[int]usage
+}
+
+// totals are what all processes did so far, and what was done to them.
+type totals struct {
+	sent, stored, delivered, settled int
+	kills, frozen, locked            int
+	faults                           int64
 }
 
 // Span is a stretch of time, in Unix nanoseconds.
@@ -43,103 +55,168 @@ type Span struct{ From, To int64 }
 
 func (s Span) meets(o Span) bool { return s.From <= o.To && o.From <= s.To }
 
-// message is all that is known of one message.
-type message struct {
-	name       string
-	intents    []sending
-	stored     []sending
-	deliveries []delivery
-	late       []delivery // that had run out when they were got, and counted no more
+// Message is all that is known of one message.
+type Message struct {
+	Name                     string
+	Intents, Stored, Dropped []Sending
+	Deliveries               []Delivery
+	late                     []Delivery // that had run out when they were got, and counted no more
 }
 
-type sending struct {
-	process int
-	at      int64
-	id      chanq.ID // zero if it is not known yet
+// Sending is one send of a message, or what became of it.
+type Sending struct {
+	Process int
+	At      int64
+	ID      chanq.ID // zero if it is not known yet
 }
 
-// delivery is a lease that a process got, and the outcome that it told, if it came
+// Delivery is a lease that a process got, and the outcome that it told, if it came
 // to that.
-type delivery struct {
-	process      int
-	at, deadline int64
-	attempt      int
-	how          How
-	id           chanq.ID
-	outcome      Kind
+type Delivery struct {
+	Process      int
+	At, Deadline int64
+	Attempt      int
+	Lease        int64
+	How          How
+	ID           chanq.ID
+	Settling     int64 // when the process began to settle it, if that was told
+	Outcome      Kind
+	Heard        int64  // when the process told Outcome
+	Error        string // of the outcome Failed
 }
 
 // loss is the end of a lease that its process held, in the buffer or a handler.
 type loss struct {
-	process, attempt int
-	at               int64
+	Process, Attempt int
+	At               int64
 }
 
 // NewHistory begins one.
 func NewHistory(leaseFor time.Duration) *History {
 	return &History{
 		LeaseFor: leaseFor, Locks: map[chanq.ID][]Span{}, Freezes: map[int][]Span{},
-		names: map[string]*message{}, losses: map[chanq.ID][]loss{}, slow: map[int][]Span{}, killed: map[int]int64{}, started: map[int]int64{},
+		names: map[string]*Message{}, losses: map[chanq.ID][]loss{}, slow: map[int][]Span{},
+		killed: map[int]int64{}, started: map[int]int64{}, quiet: map[int]bool{}, weighed: map[int]usage{},
 	}
 }
 
 // Kill takes down the violent end of a process, before the signal is sent.
-func (h *History) Kill(process int) { h.killed[process] = now() }
+func (h *History) Kill(process int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.killed[process] = now()
+}
 
-// Kills is how many there were.
-func (h *History) Kills() int { return len(h.killed) }
+// Outage takes down one that begins now, and is over when ended is called.
+func (h *History) Outage() (ended func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := len(h.Outages)
+	h.Outages = append(h.Outages, Span{now(), 1 << 62})
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.Outages[n].To = now()
+	}
+}
+
+// froze and locked take down a connection that was frozen, and a row that was locked, until now.
+func (h *History) froze(process int, from int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Freezes[process] = append(h.Freezes[process], Span{from, now()})
+}
+
+func (h *History) locked(id chanq.ID, from int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Locks[id] = append(h.Locks[id], Span{from, now()})
+}
+
+// Hear adds an event that a process told.
+func (h *History) Hear(process int, line string) error {
+	var e Event
+	if err := json.Unmarshal([]byte(line), &e); err != nil {
+		return fmt.Errorf("line %q: %w", line, err)
+	}
+	h.Add(process, e)
+	return nil
+}
 
 // Add takes down what a process told. What one process tells comes in its order;
 // what several tell may come in any.
 func (h *History) Add(process int, e Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	switch e.Kind {
 	case Started:
 		h.started[process] = e.At
-		return
+	case Quiet:
+		h.quiet[process] = true
+	case Weighed:
+		h.weighed[process] = e.Usage
 	case Slow:
 		h.slow[process] = append(h.slow[process], Span{e.At - int64(e.Took), e.At})
-		return
 	case Ended:
 		h.losses[e.ID] = append(h.losses[e.ID], loss{process, e.Attempt, e.At})
-		return
+	default:
+		m := h.names[e.Name]
+		if m == nil {
+			m = &Message{Name: e.Name}
+			h.names[e.Name], h.Messages = m, append(h.Messages, m)
+		}
+		h.addTo(m, process, e)
 	}
-	m := h.names[e.Name]
-	if m == nil {
-		m = &message{name: e.Name}
-		h.names[e.Name], h.messages = m, append(h.messages, m)
-	}
+}
+
+func (h *History) addTo(m *Message, process int, e Event) {
 	switch e.Kind {
 	case Intended:
-		h.Sent++
-		m.intents = append(m.intents, sending{process, e.At, e.ID})
+		h.so.sent++
+		m.Intents = append(m.Intents, Sending{process, e.At, e.ID})
+		return
 	case Stored:
-		h.Stored++
-		m.stored = append(m.stored, sending{process, e.At, e.ID})
+		h.so.stored++
+		m.Stored = append(m.Stored, Sending{process, e.At, e.ID})
+		return
+	case Dropped:
+		m.Dropped = append(m.Dropped, Sending{process, e.At, e.ID})
+		return
 	case Got:
-		h.Received++
-		m.deliveries = append(m.deliveries, delivery{process: process, at: e.At, deadline: e.Deadline, attempt: e.Attempt, how: e.How, id: e.ID})
+		h.so.delivered++
+		m.Deliveries = append(m.Deliveries, Delivery{Process: process, At: e.At, Deadline: e.Deadline, Attempt: e.Attempt, Lease: e.Lease, How: e.How, ID: e.ID})
 		if e.Latency > 0 {
-			h.Latencies = append(h.Latencies, e.Latency)
+			h.latencies = append(h.latencies, e.Latency)
 		}
-	default:
-		for i := range m.deliveries {
-			if d := &m.deliveries[i]; d.process == process && d.attempt == e.Attempt && d.outcome == "" {
-				d.outcome = e.Kind
-				h.Settled++
-				return
-			}
-		}
-		h.strays = append(h.strays, fmt.Sprintf("%s: process %d knows an outcome (%s) of a lease that it never got", e.Name, process, e.Kind))
+		return
+	}
+	i := slices.IndexFunc(m.Deliveries, func(d Delivery) bool {
+		return d.Process == process && d.Attempt == e.Attempt && d.Lease == e.Lease && d.Outcome == ""
+	})
+	switch {
+	case i >= 0 && e.Kind == Settling:
+		d := &m.Deliveries[i]
+		d.Settling, d.Deadline, d.How = e.At, e.Deadline, e.How
+	case i >= 0:
+		h.so.settled++
+		d := &m.Deliveries[i]
+		d.Outcome, d.Heard, d.Error = e.Kind, e.At, e.Error
+	case e.Attempt > 0:
+		h.Strays = append(h.Strays, fmt.Sprintf("%s: process %d knows an outcome (%s) of a lease that it never got", e.Name, process, e.Kind))
+	case e.Kind != Unknown:
+		h.Strays = append(h.Strays, fmt.Sprintf("%s: process %d could not send it: %s", e.Name, process, e.Error))
 	}
 }
 
 // Unfinished are the messages with a chosen ID that a process meant to send and is
 // not known to have stored: its successor sends them again.
 func (h *History) Unfinished(process int) (again []Again) {
-	of := func(s sending) bool { return s.process == process }
-	for _, m := range h.messages {
-		if i := slices.IndexFunc(m.intents, of); i >= 0 && !m.intents[i].id.IsZero() && !slices.ContainsFunc(m.stored, of) {
-			again = append(again, Again{m.name, m.intents[i].id})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	of := func(s Sending) bool { return s.Process == process }
+	for _, m := range h.Messages {
+		if i := slices.IndexFunc(m.Intents, of); i >= 0 && !m.Intents[i].ID.IsZero() && !slices.ContainsFunc(m.Stored, of) {
+			again = append(again, Again{m.Name, m.Intents[i].ID})
 		}
 	}
 	return again
@@ -151,35 +228,84 @@ type Again struct {
 	ID   chanq.ID
 }
 
+// Names are those of all messages so far.
+func (h *History) Names() (names []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range h.Messages {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
+// HasStarted and IsQuiet report that a process told so.
+func (h *History) HasStarted(process int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.started[process] > 0
+}
+
+func (h *History) IsQuiet(process int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.quiet[process]
+}
+
+// Latencies are those of the first deliveries so far.
+func (h *History) Latencies() []time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.latencies)
+}
+
+// totals counts what happened so far, and returns what a process weighs.
+func (h *History) totals(process int) (totals, usage) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := h.so
+	t.kills = len(h.killed)
+	for _, w := range h.weighed {
+		t.faults += w.Faults
+		t.frozen += int(w.Freezes)
+	}
+	for _, spans := range h.Freezes {
+		t.frozen += len(spans)
+	}
+	for _, spans := range h.Locks {
+		t.locked += len(spans)
+	}
+	return t, h.weighed[process]
+}
+
 // arrange brings what several processes told into the order of time, and takes out
 // the deliveries that had run out when they were got.
-func (h *History) arrange(m *message) {
-	slices.SortStableFunc(m.intents, func(a, b sending) int { return cmp.Compare(a.at, b.at) })
-	slices.SortStableFunc(m.deliveries, func(a, b delivery) int { return cmp.Compare(a.at, b.at) })
+func (h *History) arrange(m *Message) {
+	slices.SortStableFunc(m.Intents, func(a, b Sending) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(m.Deliveries, func(a, b Delivery) int { return cmp.Compare(a.At, b.At) })
 	most := 0
-	for _, d := range m.deliveries {
-		most = max(most, d.attempt)
+	for _, d := range m.Deliveries {
+		most = max(most, d.Attempt)
 	}
-	var counted []delivery
+	var counted []Delivery
 	m.late = nil
-	for _, d := range m.deliveries {
-		if d.attempt < most && h.stale(d) {
+	for _, d := range m.Deliveries {
+		if d.Attempt < most && h.stale(d) {
 			m.late = append(m.late, d)
 		} else {
 			counted = append(counted, d)
 		}
 	}
-	m.deliveries = counted
+	m.Deliveries = counted
 }
 
 // stale reports a lease that had run out when it was got. If another claim
 // followed, it counted no more; otherwise its settle may have.
-func (h *History) stale(d delivery) bool {
-	return d.deadline > 0 && d.at > d.deadline && d.outcome != Confirmed && (d.outcome != "" || h.killed[d.process] > 0)
+func (h *History) stale(d Delivery) bool {
+	return d.Deadline > 0 && d.At > d.Deadline && d.Outcome != Confirmed && (d.Outcome != "" || h.killed[d.Process] > 0)
 }
 
 // final is a delivery that is known to be the last.
-func (d delivery) final() bool { return d.outcome == Confirmed && d.ends() }
+func (d Delivery) final() bool { return d.Outcome == Confirmed && d.ends() }
 
 // ends: its settle is meant to be the last.
-func (d delivery) ends() bool { return d.how == Ack || d.how == Bury }
+func (d Delivery) ends() bool { return d.How == Ack || d.How == Bury }

@@ -30,8 +30,8 @@ const skew = 20 * time.Millisecond
 //     explain, or faster than leases end;
 //   - in a strict history, leases that were lost though nothing had stopped them.
 func (h *History) Judge() Verdict {
-	j := judge{History: h, ids: map[chanq.ID]string{}, verdict: Verdict{Faults: slices.Clone(h.strays)}}
-	for _, m := range h.messages {
+	j := judge{History: h, ids: map[chanq.ID]string{}, verdict: Verdict{Faults: slices.Clone(h.Strays)}}
+	for _, m := range h.Messages {
 		h.arrange(m)
 		j.judge(m)
 		if h.Strict {
@@ -47,52 +47,52 @@ type judge struct {
 	verdict Verdict
 }
 
-func (j *judge) fault(m *message, format string, args ...any) {
+func (j *judge) fault(m *Message, format string, args ...any) {
 	var history strings.Builder
-	for _, d := range slices.Concat(m.deliveries, m.late) {
-		fmt.Fprintf(&history, "\n    process %d got it at %s, attempt %d, until %s, to %s it: %s", d.process, clock(d.at), d.attempt, clock(d.deadline),
-			cmp.Or(string(d.how), "ack"), cmp.Or(string(d.outcome), "no outcome"))
-		if at := j.killed[d.process]; at > 0 {
+	for _, d := range slices.Concat(m.Deliveries, m.late) {
+		fmt.Fprintf(&history, "\n    process %d got it at %s, attempt %d, until %s, to %s it: %s", d.Process, clock(d.At), d.Attempt, clock(d.Deadline),
+			cmp.Or(string(d.How), "ack"), cmp.Or(string(d.Outcome), "no outcome"))
+		if at := j.killed[d.Process]; at > 0 {
 			fmt.Fprintf(&history, "; killed at %s", clock(at))
 		}
 	}
-	j.verdict.Faults = append(j.verdict.Faults, fmt.Sprintf("%s: %s%s", m.name, fmt.Sprintf(format, args...), history.String()))
+	j.verdict.Faults = append(j.verdict.Faults, fmt.Sprintf("%s: %s%s", m.Name, fmt.Sprintf(format, args...), history.String()))
 }
 
 func clock(at int64) string { return time.Unix(0, at).Format("15:04:05.000000") }
 
-func (j *judge) judge(m *message) {
+func (j *judge) judge(m *Message) {
 	v := &j.verdict
-	if len(m.intents) == 0 {
+	if len(m.Intents) == 0 {
 		j.fault(m, "nobody sent it")
 		return
 	}
 	v.Messages++
 	j.judgeIdentity(m)
-	if len(m.stored) > 0 {
+	if len(m.Stored) > 0 {
 		v.Stored++
 	}
-	if len(m.deliveries) == 0 {
-		if len(m.stored) > 0 {
+	if len(m.Deliveries) == 0 {
+		if len(m.Stored) > 0 {
 			j.fault(m, "LOST: stored, never delivered")
 		}
 		return
 	}
 	v.Delivered++
 	v.Stale += len(m.late)
-	v.Deliveries += len(m.deliveries)
-	if len(m.stored) == 0 {
+	v.Deliveries += len(m.Deliveries)
+	if len(m.Stored) == 0 {
 		v.Unsure++
 	}
 	again := j.storedAgain(m)
 	first := 0 // of those of one row
-	for i := range m.deliveries {
-		if i > first && again > 0 && begins(m.deliveries[i-1], m.deliveries[i]) || i > first && j.repeated(m, i) {
+	for i := range m.Deliveries {
+		if i > first && again > 0 && begins(m.Deliveries[i-1], m.Deliveries[i]) || i > first && j.repeated(m, i) {
 			again--
 			v.Duplicates.Again++
 			first = i
 		} else if i > first {
-			j.judgeNext(m, m.deliveries[i-1], m.deliveries[i])
+			j.judgeNext(m, m.Deliveries[i-1], m.Deliveries[i])
 		}
 		j.judgeAttempt(m, i, first)
 		j.judgeOutcome(m, i)
@@ -101,18 +101,18 @@ func (j *judge) judge(m *message) {
 
 // judgeOutcome checks that a holder learned what became of its lease, and that the
 // message went on where it had to.
-func (j *judge) judgeOutcome(m *message, i int) {
-	d, last := m.deliveries[i], i == len(m.deliveries)-1
+func (j *judge) judgeOutcome(m *Message, i int) {
+	d, last := m.Deliveries[i], i == len(m.Deliveries)-1
 	switch {
-	case d.outcome == "" && j.killed[d.process] == 0:
-		j.fault(m, "process %d was not killed and never knew the outcome of its lease", d.process)
-	case d.outcome == Failed:
-		j.fault(m, "process %d was told neither an outcome nor that it is unknown", d.process)
-	case d.outcome == Lost && last:
-		j.fault(m, "LOST: process %d was told that its lease was lost, and nobody got the message after it", d.process)
-	case d.outcome == Confirmed && last && !d.ends():
-		j.fault(m, "LOST: given back by process %d, and never delivered again", d.process)
-	case last && d.final() && d.how == Bury:
+	case d.Outcome == "" && j.killed[d.Process] == 0:
+		j.fault(m, "process %d was not killed and never knew the outcome of its lease", d.Process)
+	case d.Outcome == Failed:
+		j.fault(m, "process %d was told neither an outcome nor that it is unknown: %s", d.Process, d.Error)
+	case d.Outcome == Lost && last:
+		j.fault(m, "LOST: process %d was told that its lease was lost, and nobody got the message after it", d.Process)
+	case d.Outcome == Confirmed && last && !d.ends():
+		j.fault(m, "LOST: given back by process %d, and never delivered again", d.Process)
+	case last && d.final() && d.How == Bury:
 		j.verdict.Buried++
 	case last && d.final():
 		j.verdict.Acked++
@@ -120,7 +120,7 @@ func (j *judge) judgeOutcome(m *message, i int) {
 }
 
 // judgeIdentity checks that a message kept its ID.
-func (j *judge) judgeIdentity(m *message) {
+func (j *judge) judgeIdentity(m *Message) {
 	var id chanq.ID
 	check := func(other chanq.ID) {
 		switch {
@@ -131,28 +131,28 @@ func (j *judge) judgeIdentity(m *message) {
 		case id != other:
 			j.fault(m, "it has the IDs %s and %s", id, other)
 		}
-		if name, known := j.ids[other]; known && name != m.name {
+		if name, known := j.ids[other]; known && name != m.Name {
 			j.fault(m, "its ID %s is that of %s", other, name)
 		}
-		j.ids[other] = m.name
+		j.ids[other] = m.Name
 	}
-	for _, s := range slices.Concat(m.intents, m.stored) {
-		check(s.id)
+	for _, s := range slices.Concat(m.Intents, m.Stored) {
+		check(s.ID)
 	}
-	for _, d := range m.deliveries {
-		check(d.id)
+	for _, d := range m.Deliveries {
+		check(d.ID)
 	}
 }
 
 // storedAgain is how often a message may have been stored after its row was
 // gone: sends repeated by their sender, or by chanq because an outage hid the
 // outcome.
-func (j *judge) storedAgain(m *message) int {
-	n := len(m.intents) - 1
-	for _, sent := range m.intents {
-		end := j.end(sent, m.stored)
+func (j *judge) storedAgain(m *Message) int {
+	n := len(m.Intents) - 1
+	for _, sent := range m.Intents {
+		end := j.end(sent, m.Stored)
 		for _, o := range j.Outages {
-			if o.From < end && o.To > sent.at {
+			if o.From < end && o.To > sent.At {
 				n++
 			}
 		}
@@ -161,13 +161,13 @@ func (j *judge) storedAgain(m *message) int {
 }
 
 // end is when a send ended, as far as anybody knows.
-func (j *judge) end(sent sending, stored []sending) int64 {
+func (j *judge) end(sent Sending, stored []Sending) int64 {
 	for _, s := range stored {
-		if s.process == sent.process {
-			return s.at
+		if s.Process == sent.Process {
+			return s.At
 		}
 	}
-	if at := j.killed[sent.process]; at > 0 {
+	if at := j.killed[sent.Process]; at > 0 {
 		return at
 	}
 	return 1 << 62
@@ -176,51 +176,51 @@ func (j *judge) end(sent sending, stored []sending) int64 {
 // repeated reports, where connections were broken, that an INSERT whose outcome was
 // unknown was repeated after the message had come to its end. Leases that nobody knows of,
 // since the answers to their claims did not arrive or their holders died, took their time.
-func (j *judge) repeated(m *message, i int) bool {
-	before, d := m.deliveries[i-1], m.deliveries[i]
-	known := slices.ContainsFunc(m.stored, func(s sending) bool { return s.at <= before.at })
-	unseen := time.Duration(d.attempt-1) * j.LeaseFor
-	return j.Broken && before.final() && !known && time.Duration(d.at-before.at)+skew >= unseen
+func (j *judge) repeated(m *Message, i int) bool {
+	before, d := m.Deliveries[i-1], m.Deliveries[i]
+	known := slices.ContainsFunc(m.Stored, func(s Sending) bool { return s.At <= before.At })
+	unseen := time.Duration(d.Attempt-1) * j.LeaseFor
+	return j.Broken && before.final() && !known && time.Duration(d.At-before.At)+skew >= unseen
 }
 
 // begins reports that a delivery is the first of another row: the message was
 // consumed, as far as its holder lived to see it, and its attempts count anew.
-func begins(before, d delivery) bool {
-	return before.final() || before.ends() && d.attempt <= before.attempt
+func begins(before, d Delivery) bool {
+	return before.final() || before.ends() && d.Attempt <= before.Attempt
 }
 
 // judgeNext judges that a message was delivered again.
-func (j *judge) judgeNext(m *message, before, d delivery) {
-	why, killed := &j.verdict.Duplicates, j.killed[before.process]
+func (j *judge) judgeNext(m *Message, before, d Delivery) {
+	why, killed := &j.verdict.Duplicates, j.killed[before.Process]
 	switch {
 	case before.final():
-		j.fault(m, "delivered to process %d after its end by process %d was confirmed", d.process, before.process)
-	case before.outcome == Confirmed, before.outcome == "" && killed > d.at && !before.ends():
+		j.fault(m, "delivered to process %d after its end by process %d was confirmed", d.Process, before.Process)
+	case before.Outcome == Confirmed, before.Outcome == "" && killed > d.At && !before.ends():
 		why.Asked++ // the answer of one that was killed may have died with it
-	case before.outcome != "":
+	case before.Outcome != "":
 		why.Told++
 	case killed == 0: // judgeOutcome
-	case killed <= d.at:
+	case killed <= d.At:
 		why.Killed++
 	case j.Strict:
-		j.fault(m, "delivered to process %d while process %d held it", d.process, before.process)
-	case j.failed(before.at, d.at):
+		j.fault(m, "delivered to process %d while process %d held it", d.Process, before.Process)
+	case j.failed(before.At, d.At):
 		why.Outage++
 	default:
 		why.Late++
 	}
-	least := before.attempt + 1
-	switch before.how {
+	least := before.Attempt + 1
+	switch before.How {
 	case Release:
 		least-- // it refunds the attempt
 	case Nack:
 		least = 2 // it counts, and those that were lapses do no more
 	}
-	if d.attempt < least {
-		j.fault(m, "attempt %d follows attempt %d", d.attempt, before.attempt)
+	if d.Attempt < least {
+		j.fault(m, "attempt %d follows attempt %d", d.Attempt, before.Attempt)
 	}
-	if before.ends() && d.at+int64(skew) < before.deadline {
-		j.fault(m, "delivered to process %d at %s, before the lease of process %d could end at %s", d.process, clock(d.at), before.process, clock(before.deadline))
+	if before.ends() && d.At+int64(skew) < before.Deadline {
+		j.fault(m, "delivered to process %d at %s, before the lease of process %d could end at %s", d.Process, clock(d.At), before.Process, clock(before.Deadline))
 	}
 }
 
@@ -231,37 +231,37 @@ func (j *judge) failed(from, to int64) bool {
 
 // judgeAttempt judges the attempt that delivery i has, of those of one row from
 // first on.
-func (j *judge) judgeAttempt(m *message, i, first int) {
-	d := m.deliveries[i]
-	j.verdict.MostAttempt = max(j.verdict.MostAttempt, d.attempt)
+func (j *judge) judgeAttempt(m *Message, i, first int) {
+	d := m.Deliveries[i]
+	j.verdict.MostAttempt = max(j.verdict.MostAttempt, d.Attempt)
 	before, nacks := 0, 0
-	for _, e := range m.deliveries[first:i] {
-		before = e.attempt
-		if e.how == Nack {
+	for _, e := range m.Deliveries[first:i] {
+		before = e.Attempt
+		if e.How == Nack {
 			nacks++ // which ends a lease at once
 		}
 	}
-	j.verdict.Unseen += max(0, d.attempt-before-1)
-	if d.attempt < 1 {
-		j.fault(m, "attempt %d", d.attempt)
+	j.verdict.Unseen += max(0, d.Attempt-before-1)
+	if d.Attempt < 1 {
+		j.fault(m, "attempt %d", d.Attempt)
 	}
 	if j.Broken {
 		return // nobody knows which claims' answers were
 	}
-	sent := m.intents[0].at
-	if ended := j.ended(m, d, m.deliveries[first:i]); d.attempt > 1+ended {
-		j.fault(m, "attempt %d, after %d kills, outages and losses", d.attempt, ended)
+	sent := m.Intents[0].At
+	if ended := j.ended(m, d, m.Deliveries[first:i]); d.Attempt > 1+ended {
+		j.fault(m, "attempt %d, after %d kills, outages and losses", d.Attempt, ended)
 	}
-	leases := d.attempt - 1 - nacks
-	if took, least := time.Duration(d.at-sent), time.Duration(leases)*j.LeaseFor; took+skew < least {
-		j.fault(m, "attempt %d came %v after the send: %d leases take %v", d.attempt, took, leases, least)
+	leases := d.Attempt - 1 - nacks
+	if took, least := time.Duration(d.At-sent), time.Duration(leases)*j.LeaseFor; took+skew < least {
+		j.fault(m, "attempt %d came %v after the send: %d leases take %v", d.Attempt, took, leases, least)
 	}
 }
 
 // ended is how many claims of a message can have ended without a settle before a
 // delivery. earlier are the deliveries before it.
-func (j *judge) ended(m *message, d delivery, earlier []delivery) int {
-	sent := m.intents[0].at
+func (j *judge) ended(m *Message, d Delivery, earlier []Delivery) int {
+	sent := m.Intents[0].At
 	n := len(m.late)
 	for process, at := range j.killed {
 		if at < sent {
@@ -270,17 +270,17 @@ func (j *judge) ended(m *message, d delivery, earlier []delivery) int {
 		// One that was killed only later may have let its lease run out, if it lived for
 		// so long.
 		started, known := j.started[process]
-		if at < d.at || known && d.at-started >= int64(j.LeaseFor) {
+		if at < d.At || known && d.At-started >= int64(j.LeaseFor) {
 			n++
 		}
 	}
 	for _, o := range j.Outages {
-		if o.To > sent && o.From < d.at {
+		if o.To > sent && o.From < d.At {
 			n++
 		}
 	}
 	for _, e := range earlier {
-		if e.outcome != "" || e.how == Nack && j.killed[e.process] > d.at {
+		if e.Outcome != "" || e.How == Nack && j.killed[e.Process] > d.At {
 			n++
 		}
 	}
@@ -292,32 +292,32 @@ func (j *judge) ended(m *message, d delivery, earlier []delivery) int {
 // frozen, that less than half of it was left. Neither a connection that froze with
 // a settle or an extension on it explains a loss, nor one that broke, nor a lock
 // on another row.
-func (j *judge) judgeLosses(m *message) {
+func (j *judge) judgeLosses(m *Message) {
 	for _, id := range m.known() {
 		for _, x := range j.losses[id] {
 			// It is told when the end is noticed: by the settle, or by the next extension.
-			noticed := Span{x.at - int64(j.LeaseFor), x.at}
+			noticed := Span{x.At - int64(j.LeaseFor), x.At}
 			switch {
 			case slices.ContainsFunc(j.Locks[id], noticed.meets):
 				j.verdict.LostLocked++
-			case slices.ContainsFunc(j.slow[x.process], func(claim Span) bool {
-				return noticed.meets(Span{claim.To, claim.To}) && slices.ContainsFunc(j.Freezes[x.process], claim.meets)
+			case slices.ContainsFunc(j.slow[x.Process], func(claim Span) bool {
+				return noticed.meets(Span{claim.To, claim.To}) && slices.ContainsFunc(j.Freezes[x.Process], claim.meets)
 			}):
 				j.verdict.LostSlow++
 			default:
-				j.fault(m, "process %d lost the lease of attempt %d, and nothing explains it", x.process, x.attempt)
+				j.fault(m, "process %d lost the lease of attempt %d, and nothing explains it", x.Process, x.Attempt)
 			}
 		}
 	}
 }
 
 // known are the IDs that a message was seen with: one, or it is a fault.
-func (m *message) known() (ids []chanq.ID) {
-	for _, s := range slices.Concat(m.intents, m.stored) {
-		ids = append(ids, s.id)
+func (m *Message) known() (ids []chanq.ID) {
+	for _, s := range slices.Concat(m.Intents, m.Stored) {
+		ids = append(ids, s.ID)
 	}
-	for _, d := range slices.Concat(m.deliveries, m.late) {
-		ids = append(ids, d.id)
+	for _, d := range slices.Concat(m.Deliveries, m.late) {
+		ids = append(ids, d.ID)
 	}
 	slices.SortFunc(ids, func(a, b chanq.ID) int { return slices.Compare(a[:], b[:]) })
 	return slices.DeleteFunc(slices.Compact(ids), chanq.ID.IsZero)

@@ -105,9 +105,9 @@ func TestTheJudgeExplainsWhatIsPromised(t *testing.T) {
 func stale(words string) *History {
 	h := told(strings.ReplaceAll(words, ":stale", ":got"))
 	if strings.Contains(words, ":stale") {
-		for _, m := range h.messages {
-			d := &m.deliveries[len(m.deliveries)-1]
-			d.deadline = 99 * second / 10
+		for _, m := range h.Messages {
+			d := &m.Deliveries[len(m.Deliveries)-1]
+			d.Deadline = 99 * second / 10
 		}
 	}
 	return h

@@ -2,26 +2,25 @@ package kills
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/chanq/chanq"
 )
 
 // report prints the record's end, and returns an error if a promise was broken.
-func report(out io.Writer, c *crew, w *watch) error {
-	v, t := c.judge(), c.totals()
+func report(out io.Writer, workers *workers, w *watch) error {
+	v := workers.history.Judge()
+	t, _ := workers.history.totals(0)
 	buried, err := w.buried(v)
 	if err != nil {
 		v.Faults = append(v.Faults, err.Error())
 	}
-	latencies, err := c.latencies()
-	if err != nil {
-		return err
-	}
-	at := func(share float64) time.Duration {
-		return latencies[int(share*float64(len(latencies)-1))].Round(10 * time.Microsecond)
+	if v.Deliveries == 0 {
+		return errors.New("nothing was delivered")
 	}
 	fmt.Fprintf(out, `
 %d messages, %d of them confirmed to their senders; %d kills, %d connections broken, %d frozen, %d rows locked
@@ -29,14 +28,14 @@ delivered once %d, again %d: asked for by nack or release %d, holder killed %d,
   settle failed or not known %d, INSERT repeated after a broken answer %d
 leases lost: %d of locked rows, %d that came late over a frozen connection
 confirmed ends: %d acked, %d dead-lettered; %d in the dead table
-due to delivered: p50 %v, p99 %v, p99.9 %v, most %v
+due to delivered: %s
 heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last (most of each); goroutines %d and %d
 `,
 		v.Messages, v.Stored, t.kills, t.faults, t.frozen, t.locked,
 		v.Delivered, v.Duplicates.total(), v.Duplicates.Asked, v.Duplicates.Killed, v.Duplicates.Told, v.Duplicates.Again,
 		v.LostLocked, v.LostSlow,
 		v.Acked, v.Buried, buried,
-		at(0.5), at(0.99), at(0.999), at(1),
+		Quantiles(workers.history.Latencies()),
 		mib(int64(most(firstThird(w.samples), heapOf))), mib(int64(most(lastThird(w.samples), heapOf))),
 		most(firstThird(w.samples), goroutinesOf), most(lastThird(w.samples), goroutinesOf))
 	if len(v.Faults) == 0 {
@@ -58,6 +57,18 @@ func (w *watch) buried(v Verdict) (int, error) {
 		err = fmt.Errorf("LOST: %d messages were dead-lettered, %d are in the dead table", v.Buried, n)
 	}
 	return n, err
+}
+
+// Quantiles shows how times are distributed.
+func Quantiles(times []time.Duration) string {
+	if len(times) == 0 {
+		return "none"
+	}
+	times = slices.Sorted(slices.Values(times))
+	at := func(share float64) time.Duration {
+		return times[int(share*float64(len(times)-1))].Round(10 * time.Microsecond)
+	}
+	return fmt.Sprintf("p50 %v, p90 %v, p99 %v, p99.9 %v, most %v", at(0.5), at(0.9), at(0.99), at(0.999), at(1))
 }
 
 func firstThird(s []sample) []sample { return s[:(len(s)+2)/3] }

@@ -19,8 +19,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/chanq/chanq"
 )
@@ -58,10 +59,10 @@ type storm struct {
 // strict: nothing but what is written down keeps a lease from being extended.
 func (s storm) strict() bool { return s.Spared > 0 && s.Crash == nil }
 
-// run runs a storm, prints samples, and returns what its crew has written down, all
+// run runs a storm, prints samples, and returns what its workers told, all
 // of whom have ended. The queue must not be there before, and is empty then. The
 // end of ctx ends the sending early.
-func (s storm) run(ctx context.Context, out io.Writer) (*crew, *watch, error) {
+func (s storm) run(ctx context.Context, out io.Writer) (*workers, *watch, error) {
 	watch, err := newWatch(s.Engine, s.Address)
 	if err != nil {
 		return nil, nil, err
@@ -70,121 +71,64 @@ func (s storm) run(ctx context.Context, out io.Writer) (*crew, *watch, error) {
 		watch.close()
 		return nil, nil, err
 	}
-	crew, err := startCrew(s, watch.engine)
+	workers, err := startWorkers(s, watch.engine)
 	if err != nil {
 		watch.close()
 		return nil, nil, err
 	}
-	if err := s.play(ctx, crew, watch, out); err != nil {
-		crew.abandon()
+	if err := s.play(ctx, workers, watch, out); err != nil {
+		workers.abandon()
 		watch.close()
 		return nil, nil, err
 	}
-	return crew, watch, nil
+	return workers, watch, nil
 }
 
-// play lets the crew work, drains the queue and lets the crew end.
-func (s storm) play(ctx context.Context, crew *crew, watch *watch, out io.Writer) error {
-	random := rand.New(rand.NewPCG(s.Seed, 1))
-	disturber, err := newDisturber(watch.engine, s.Address, crew, random)
-	if err != nil {
-		return err
-	}
-	defer disturber.end()
+// play lets the workers work, drains the queue and lets the workers end.
+func (s storm) play(ctx context.Context, w *workers, watch *watch, out io.Writer) error {
 	if s.SampleEvery > 0 {
 		fmt.Fprintln(out, sampleHeader)
 	}
-	if err := s.disturb(ctx, crew, watch, disturber, out); err != nil {
+	if err := s.disturb(ctx, w, func() error { return watch.sample(w, out) }); err != nil {
 		return err
 	}
-	disturber.end()
-	crew.drain()
+	w.Order("drain")
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
 	defer cancel()
-	if err := watch.empty(bound, crew); err != nil {
+	if err := watch.empty(bound, w); err != nil {
 		return err
 	}
 	if s.SampleEvery > 0 {
-		if err := watch.sample(crew, out); err != nil {
+		if err := watch.sample(w, out); err != nil {
 			return err
 		}
 	}
-	return crew.end(bound)
+	return w.end(bound)
 }
 
 // disturb does what a storm does until its time is over, or its kills are done.
-func (s storm) disturb(ctx context.Context, crew *crew, watch *watch, disturber *disturber, out io.Writer) (err error) {
-	random := disturber.random
-	end := time.NewTimer(s.For)
-	defer end.Stop()
-	sample := time.NewTimer(never(s.SampleEvery))
-	defer sample.Stop()
-	killing := time.NewTimer(next(random, s.KillEvery))
-	defer killing.Stop()
-	locking := time.NewTimer(next(random, s.LockEvery))
-	defer locking.Stop()
-	freezing := time.NewTimer(next(random, s.FreezeEvery))
-	defer freezing.Stop()
-	recovered := make(chan error, 1)
-	crashed := false
-	defer func() {
-		if crashed {
-			err = errors.Join(err, <-recovered)
+func (s storm) disturb(ctx context.Context, w *workers, sample func() error) error {
+	var crash errgroup.Group // joined here; kills go on meanwhile
+	kills := 0
+	w.Every(s.SampleEvery, sample)
+	w.Often(s.KillEvery, func() error {
+		if s.Crash != nil && kills == s.Kills/2 {
+			crash.Go(func() error {
+				defer w.history.Outage()()
+				return s.Crash()
+			})
 		}
-	}()
-	for kills := 0; s.Kills == 0 || kills < s.Kills; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-end.C:
-			return nil
-		case err := <-crew.died:
-			return err
-		case err := <-disturber.failed:
-			return err
-		case <-sample.C:
-			if err := watch.sample(crew, out); err != nil {
-				return err
-			}
-			sample.Reset(s.SampleEvery)
-		case <-killing.C:
-			if s.Crash != nil && kills == s.Kills/2 {
-				crashed = true
-				go func() { recovered <- crew.outage(s.Crash) }() // joined above; kills go on meanwhile
-			}
-			if err := crew.killOne(random); err != nil {
-				return err
-			}
-			kills++
-			killing.Reset(next(random, s.KillEvery))
-		case <-locking.C:
-			disturber.lock()
-			locking.Reset(next(random, s.LockEvery))
-		case <-freezing.C:
-			if crew.proxies != nil { // else each worker does it
-				disturber.freeze()
-			}
-			freezing.Reset(next(random, s.FreezeEvery))
-		}
-	}
-	return nil
-}
-
-// next is when the next disturbance is due: after half to one and a half times the
-// mean, or never.
-func next(random *rand.Rand, mean time.Duration) time.Duration {
-	if mean == 0 {
-		return never(0)
-	}
-	return mean/2 + time.Duration(random.Int64N(int64(mean)))
-}
-
-// never is d, or longer than any run if that is 0.
-func never(d time.Duration) time.Duration {
-	if d == 0 {
-		return 1000 * time.Hour
-	}
-	return d
+		kills++
+		return w.killOne()
+	})
+	w.Often(s.LockEvery, w.lock)
+	w.Often(s.FreezeEvery, w.freeze)
+	end := time.Now().Add(s.For)
+	err := w.Run(context.WithoutCancel(ctx), 10*time.Millisecond, func() (bool, error) {
+		return ctx.Err() != nil || time.Now().After(end) || s.Kills > 0 && kills == s.Kills, nil
+	})
+	w.calm()
+	return errors.Join(err, crash.Wait())
 }
 
 // config is the queue's: a message may be claimed as often as workers die.

@@ -84,18 +84,19 @@ func survive(t *testing.T, s storm) {
 	s.Work = 2 * 3 * time.Second / 4 * time.Duration(readers*s.Workers) / time.Duration(s.Rate)
 	t.Logf("CHANQ_CRASH_SEED=%d CHANQ_CRASH_KILLS=%d", s.Seed, s.Kills)
 	began := time.Now()
-	crew, watch, err := s.run(t.Context(), t.Output())
+	workers, watch, err := s.run(t.Context(), t.Output())
 	require.NoError(t, err)
 	defer watch.close()
-	v := crew.judge()
-	t.Logf("%d kills in %v: %s", crew.totals().kills, time.Since(began).Round(time.Second/10), v)
+	v := workers.history.Judge()
+	totals, _ := workers.history.totals(0)
+	t.Logf("%d kills in %v: %s", totals.kills, time.Since(began).Round(time.Second/10), v)
 	for _, fault := range v.Faults[:min(len(v.Faults), 20)] {
 		t.Error(fault)
 	}
 	require.Empty(t, v.Faults[min(len(v.Faults), 20):], "and more")
 	_, err = watch.buried(v)
 	require.NoError(t, err)
-	require.Equal(t, s.Kills, crew.totals().kills)
+	require.Equal(t, s.Kills, totals.kills)
 	if s.Kills < 50 {
 		return
 	}

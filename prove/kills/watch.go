@@ -73,39 +73,30 @@ func (w *watch) close() {
 }
 
 // empty waits until nothing is left in the queue but dead messages.
-func (w *watch) empty(ctx context.Context, c *crew) error {
-	poll := time.NewTicker(100 * time.Millisecond)
-	defer poll.Stop()
-	for {
+func (w *watch) empty(ctx context.Context, workers *workers) error {
+	live := 0
+	err := workers.Run(ctx, 100*time.Millisecond, func() (bool, error) {
 		s, err := w.queue.Stats(ctx)
-		if err != nil {
-			return err
-		}
-		live := s.Ready + s.Scheduled + s.Leased
-		if live == 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d messages are left in the queue %v after the last one was sent", live, rest)
-		case err := <-c.died:
-			return err
-		case <-poll.C:
-		}
+		live = s.Ready + s.Scheduled + s.Leased
+		return live == 0, err
+	})
+	if ctx.Err() != nil {
+		return fmt.Errorf("%d messages are left in the queue %v after the last one was sent", live, rest)
 	}
+	return err
 }
 
 const sampleHeader = "   time       sent     stored  delivered    settled    live  table MiB  dead rows  heap MiB  goroutines  kills  faults"
 
-func (w *watch) sample(c *crew, out io.Writer) error {
+func (w *watch) sample(workers *workers, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	stats, err := w.queue.Stats(ctx)
 	if err != nil {
 		return err
 	}
-	s := sample{at: time.Since(w.start), live: int64(stats.Ready + stats.Scheduled + stats.Leased), usage: c.steady()}
-	s.totals = c.totals()
+	s := sample{at: time.Since(w.start), live: int64(stats.Ready + stats.Scheduled + stats.Leased)}
+	s.totals, s.usage = workers.history.totals(workers.Places[0].Number)
 	var dead sql.NullInt64
 	if err := w.db.QueryRowContext(ctx, w.engine.size).Scan(&s.bytes, &dead); err != nil {
 		return err

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb/crew"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -60,14 +59,10 @@ const WorkerPart = "soak worker"
 // Work is the whole life of a worker process.
 func Work(receive context.Context, o order, orders <-chan string) error {
 	w := &worker{order: o, random: rand.New(rand.NewPCG(o.Seed, 2))}
-	w.freeze = time.Now().Add(next(w.random, w.Freeze))
-	w.tell(Event{Kind: Started})
-	send, stopSending := context.WithCancel(receive)
-	defer stopSending()
-	go func() { // ends with the orders
-		<-orders
-		stopSending()
-	}()
+	w.freezeNext()
+	Tell(Event{Kind: Started})
+	send, stop := crew.Sending(receive, orders)
+	defer stop()
 	return w.run(send, receive)
 }
 
@@ -79,10 +74,10 @@ func (w *worker) run(send, receive context.Context) error {
 	}
 	defer db.Close()
 	cfg := config(e)
-	cfg.Hooks.LeaseLost = func(e chanq.LeaseLostEvent) { w.tell(Event{Kind: Ended, ID: e.ID, Attempt: e.Attempt}) }
+	cfg.Hooks.LeaseLost = func(e chanq.LeaseLostEvent) { Tell(Event{Kind: Ended, ID: e.ID, Attempt: e.Attempt}) }
 	cfg.Hooks.Claimed = func(e chanq.ClaimedEvent) {
 		if e.Took > leaseFor/2 {
-			w.tell(Event{Kind: Slow, Took: e.Took})
+			Tell(Event{Kind: Slow, Took: e.Took})
 		}
 	}
 	q, err := reach(func() (*chanq.Queue[[]byte], error) { return chanq.Open[[]byte](receive, db, queueName, cfg) })
@@ -117,13 +112,20 @@ func reach[T any](open func() (T, error)) (v T, err error) {
 	}
 }
 
+// freezeNext chooses when the next freeze is due.
+func (w *worker) freezeNext() {
+	if w.Freeze > 0 {
+		w.freeze = time.Now().Add(crew.Around(w.random, w.Freeze))
+	}
+}
+
 // choose breaks one of many operations, before or after it is applied, and freezes
 // one now and then.
 func (w *worker) choose(faultdb.Op) faultdb.Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if time.Now().After(w.freeze) {
-		w.freeze = time.Now().Add(next(w.random, w.Freeze))
+	if w.Freeze > 0 && time.Now().After(w.freeze) {
+		w.freezeNext()
 		w.frozen++
 		thawed := make(chan struct{})
 		time.AfterFunc(time.Duration(w.random.Int64N(int64(engines[w.Engine].freezeFor))), func() { close(thawed) })
@@ -138,21 +140,6 @@ func (w *worker) choose(faultdb.Op) faultdb.Fault {
 		f = f.Applied()
 	}
 	return f
-}
-
-// tell writes events in one write. A kill may cut the last line short.
-func (w *worker) tell(events ...Event) {
-	var lines []byte
-	at := now()
-	for _, e := range events {
-		e.At = at
-		line, err := json.Marshal(e)
-		if err != nil {
-			panic(err) // there is nothing in it that JSON does not know
-		}
-		lines = append(append(lines, line...), '\n')
-	}
-	_, _ = os.Stdout.Write(lines) // without a reader, the crew is gone, and stdin ends
 }
 
 func (w *worker) roll(n int) int {
@@ -206,7 +193,7 @@ func (w *worker) sendBatch(p *chanq.Producer[[]byte], ms []chanq.Message[[]byte]
 	for i, m := range ms {
 		events[i] = Event{Kind: Intended, Name: nameOf(m.Body), ID: m.ID}
 	}
-	w.tell(events...)
+	Tell(events...)
 	receipts, err := p.SendBatch(context.Background(), ms...)
 	var batch *chanq.BatchError
 	if err != nil && !errors.As(err, &batch) {
@@ -219,7 +206,7 @@ func (w *worker) sendBatch(p *chanq.Producer[[]byte], ms []chanq.Message[[]byte]
 			stored = append(stored, e)
 		}
 	}
-	w.tell(stored...)
+	Tell(stored...)
 }
 
 // stamp is the length of the time that a body begins with. The message's name
@@ -271,7 +258,7 @@ func (w *worker) receive(c *chanq.Consumer[[]byte]) error {
 		if l.Attempt == 1 {
 			e.Latency = max(1, time.Duration(now()-int64(binary.BigEndian.Uint64(l.Body))))
 		}
-		w.tell(e)
+		Tell(e)
 		if w.roll(100) > 0 {
 			if w.Work == 0 {
 				w.settle(l, e.How)
@@ -287,12 +274,7 @@ func (w *worker) receive(c *chanq.Consumer[[]byte]) error {
 		}
 		held.Go(func() { // holds it for a while, extending it
 			_ = l.Extend(context.Background(), 2*leaseFor) // the outcome of the settle tells
-			rest := time.NewTimer(time.Duration(w.roll(3000)) * time.Millisecond)
-			defer rest.Stop()
-			select {
-			case <-rest.C:
-			case <-l.Context().Done():
-			}
+			crew.Rest(l.Context(), time.Duration(w.roll(3000))*time.Millisecond)
 			w.settle(l, e.How)
 			w.outcome(l, e)
 		})
@@ -328,8 +310,12 @@ func (w *worker) settle(l *chanq.Lease[[]byte], how How) {
 }
 
 func (w *worker) outcome(l *chanq.Lease[[]byte], got Event) {
-	kind := OutcomeOf(l.Wait(context.Background()))
-	w.tell(Event{Kind: kind, Name: got.Name, ID: got.ID, Attempt: got.Attempt})
+	err := l.Wait(context.Background())
+	e := Event{Kind: OutcomeOf(err), Name: got.Name, ID: got.ID, Attempt: got.Attempt}
+	if e.Kind == Failed {
+		e.Error = err.Error()
+	}
+	Tell(e)
 }
 
 // OutcomeOf is what Wait told of a settle.
@@ -361,6 +347,6 @@ func (w *worker) weigh(until context.Context) error {
 		w.mu.Lock()
 		faults, frozen := w.faults, w.frozen
 		w.mu.Unlock()
-		w.tell(Event{Kind: Weighed, Usage: usage{m.HeapAlloc, runtime.NumGoroutine(), faults, frozen}})
+		Tell(Event{Kind: Weighed, Usage: usage{m.HeapAlloc, runtime.NumGoroutine(), faults, frozen}})
 	}
 }

@@ -1,0 +1,201 @@
+package kills
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb/crew"
+	"github.com/chanq/chanq/prove/testdb/netproxy"
+)
+
+// workers is the crew of a run, what it told, and what disturbs it besides kills: frozen
+// connections and locked rows. Each lock has a goroutine, which calm joins.
+type workers struct {
+	*crew.Crew
+	storm   storm
+	engine  engine
+	history *History
+	proxies []*netproxy.Proxy // by place, to the server; none to a file
+	db      *sql.DB           // takes the locks: nothing of the run waits for it
+
+	locking context.Context // ends with calm
+	calmed  context.CancelFunc
+	locks   sync.WaitGroup
+}
+
+func startWorkers(s storm, e engine) (*workers, error) {
+	w := &workers{storm: s, engine: e, history: NewHistory(leaseFor)}
+	w.history.Strict, w.history.Broken = s.strict(), s.Faults > 0
+	w.Crew = crew.New(WorkerPart, s.Workers, rand.New(rand.NewPCG(s.Seed, 1)), w.history.Hear)
+	w.locking, w.calmed = context.WithCancel(context.Background())
+	if err := w.startAll(); err != nil {
+		w.abandon()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *workers) startAll() (err error) {
+	if w.db, err = w.engine.open(w.storm.Address, nil); err != nil {
+		return err
+	}
+	network, upstream, err := w.engine.Server(w.storm.Address)
+	if err != nil {
+		return err
+	}
+	for i := range w.Places {
+		if network != "" && w.storm.FreezeEvery > 0 {
+			p, err := netproxy.Listen(network, upstream)
+			if err != nil {
+				return err
+			}
+			w.proxies = append(w.proxies, p)
+		}
+		if err := w.start(i, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start fills a place with a new process, which sends first what a former one may
+// not have stored.
+func (w *workers) start(place int, again []Again) (err error) {
+	s, number := w.storm, len(w.All)
+	address, freeze := s.Address, s.FreezeEvery
+	if w.proxies != nil {
+		if address, err = w.engine.Through(address, w.proxies[place].Addr()); err != nil {
+			return err
+		}
+		freeze = 0
+	}
+	return w.Start(place, order{
+		Engine: s.Engine, Address: address, Number: number, Again: again,
+		Rate: max(1, s.Rate/s.Workers), Faults: s.Faults, Body: s.Body, Work: s.Work,
+		Seed: s.Seed + uint64(number), Freeze: freeze * time.Duration(s.Workers),
+	})
+}
+
+// killOne kills any worker but those that are spared, and starts another in its
+// place.
+func (w *workers) killOne() error {
+	if len(w.Places) <= w.storm.Spared {
+		return nil
+	}
+	p := w.Places[w.storm.Spared+w.Random.IntN(len(w.Places)-w.storm.Spared)]
+	w.history.Kill(p.Number)
+	if err := w.Kill(p); err != nil {
+		return err
+	}
+	return w.start(p.Place, w.history.Unfinished(p.Number))
+}
+
+// freeze stops what goes through one connection of one worker. What had been sent
+// arrives afterwards. Where there is no proxy, each worker does it.
+func (w *workers) freeze() error {
+	if w.proxies == nil {
+		return nil
+	}
+	place := w.Random.IntN(len(w.proxies))
+	thaw, connected := w.proxies[place].Freeze(w.Random.IntN(1000))
+	if !connected {
+		return nil
+	}
+	from, process := now(), w.Places[place].Number
+	w.After(w.upTo(w.engine.freezeFor), func() error {
+		thaw()
+		w.history.froze(process, from)
+		return nil
+	})
+	return nil
+}
+
+func (w *workers) upTo(d time.Duration) time.Duration {
+	return time.Duration(1 + w.Random.Int64N(int64(d)))
+}
+
+// lock locks a leased row, any, as another program's transaction does, or all of
+// a database that has one writer.
+func (w *workers) lock() error {
+	length := w.upTo(w.engine.lockFor)
+	w.locks.Go(func() {
+		if err := w.lockFor(length); err != nil && w.locking.Err() == nil {
+			w.Fail(fmt.Errorf("lock a row: %w", err))
+		}
+	})
+	return nil
+}
+
+func (w *workers) lockFor(length time.Duration) error {
+	c, err := w.db.Conn(w.locking)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	from := now()
+	var id chanq.ID
+	if w.engine.lockAll != "" {
+		if _, err := c.ExecContext(w.locking, w.engine.lockAll); err != nil {
+			return err
+		}
+		crew.Rest(w.locking, length)
+		_, err := c.ExecContext(context.Background(), "ROLLBACK")
+		w.history.locked(id, from)
+		return err
+	}
+	tx, err := c.BeginTx(w.locking, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // again, perhaps
+	var raw []byte
+	switch err := tx.QueryRowContext(w.locking, w.engine.lockOne).Scan(&raw); err {
+	case nil:
+	case sql.ErrNoRows: // nothing is leased
+		return nil
+	default:
+		return err
+	}
+	copy(id[:], raw)
+	crew.Rest(w.locking, length)
+	err = tx.Rollback()
+	w.history.locked(id, from)
+	return err
+}
+
+// calm ends all disturbances but freezes, which end in their time.
+func (w *workers) calm() {
+	w.Calm()
+	w.calmed()
+	w.locks.Wait()
+}
+
+// end ends all workers and waits for them.
+func (w *workers) end(ctx context.Context) error {
+	err := w.End(ctx)
+	if err == nil {
+		w.close()
+	}
+	return err
+}
+
+// abandon kills what lives, and waits.
+func (w *workers) abandon() {
+	w.calm()
+	w.Abandon()
+	w.close()
+}
+
+func (w *workers) close() {
+	for _, p := range w.proxies {
+		p.Close()
+	}
+	if w.db != nil {
+		_ = w.db.Close() // nothing is open on it
+	}
+}

@@ -1,0 +1,9 @@
+//go:build !unix
+
+package child
+
+import "errors"
+
+// Pause and Resume fail where no signal stops a process.
+func (p *Process) Pause() error  { return errors.ErrUnsupported }
+func (p *Process) Resume() error { return errors.ErrUnsupported }

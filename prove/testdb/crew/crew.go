@@ -1,0 +1,182 @@
+// Package crew runs worker processes that a test or a measurement disturbs: it starts them,
+// kills them, stops them with a signal, replaces them, and ends them. A Crew also has a
+// schedule, by which all this happens at random times.
+//
+// A worker is a part of the running program (package child). It writes one line for each
+// event to its standard output, before it acts on what the line says, so that a kill takes
+// nothing back.
+package crew
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/chanq/chanq/prove/testdb/child"
+)
+
+// Crew is the workers of a run. Each worker runs in a place, where another one can replace it.
+// One goroutine uses a Crew. Each process has one goroutine that waits for it and one that
+// passes its lines to hear; End and Abandon join them.
+type Crew struct {
+	Places []*Process // nil where no worker is
+	All    []*Process // also those that have ended, by number
+	Random *rand.Rand
+
+	part    string
+	hear    func(process int, line string) error
+	failed  chan error // the first failure
+	waiters sync.WaitGroup
+	acts    []act
+}
+
+// Process is one worker process.
+type Process struct {
+	*child.Process
+	Number, Place int
+
+	stopped bool        // by Freeze
+	leaving atomic.Bool // it may end now
+}
+
+// HasEnded reports whether the process has ended and all its lines are heard.
+func (p *Process) HasEnded() bool {
+	select {
+	case <-p.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
+// New returns a crew without workers. hear is called with each line of each process, by one
+// goroutine for each process. Random chooses times and workers.
+func New(part string, places int, random *rand.Rand, hear func(process int, line string) error) *Crew {
+	return &Crew{Places: make([]*Process, places), Random: random, part: part, hear: hear, failed: make(chan error, 1)}
+}
+
+// Start starts a worker with a task. Its number is the length of All.
+func (c *Crew) Start(place int, task any) error {
+	p := &Process{Number: len(c.All), Place: place}
+	var err error
+	p.Process, err = child.Start(context.Background(), c.part, task, func(line string) {
+		if err := c.hear(p.Number, line); err != nil {
+			c.Fail(err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	c.All = append(c.All, p)
+	c.Places[place] = p
+	c.waiters.Go(func() {
+		if err := p.Wait(); !p.Killed() && (err != nil || !p.leaving.Load()) {
+			c.Fail(fmt.Errorf("worker %d ended by itself: %w", p.Number, err))
+		}
+	})
+	return nil
+}
+
+// Fail ends Run with an error. Any goroutine may call it.
+func (c *Crew) Fail(err error) {
+	select {
+	case c.failed <- err:
+	default: // only the first failure is returned
+	}
+}
+
+// Running returns the workers that are in their places and are not stopped.
+func (c *Crew) Running() []*Process {
+	return slices.DeleteFunc(slices.Clone(c.Places), func(p *Process) bool { return p == nil || p.stopped })
+}
+
+// Kill kills a worker, which leaves its place, and waits until all its lines are heard.
+func (c *Crew) Kill(p *Process) error {
+	c.Places[p.Place] = nil
+	if err := p.Process.Kill(); err != nil {
+		return fmt.Errorf("worker %d: %w", p.Number, err)
+	}
+	return nil
+}
+
+// Leave takes a worker out of its place. It ends when it has finished what it is doing.
+func (c *Crew) Leave(p *Process) {
+	c.Places[p.Place] = nil
+	p.leaving.Store(true)
+	p.Stop()
+}
+
+// Freeze stops a worker with a signal, and lets it go on after d.
+func (c *Crew) Freeze(p *Process, d time.Duration) error {
+	if err := p.Pause(); err != nil {
+		return err
+	}
+	p.stopped = true
+	c.After(d, func() error {
+		p.stopped = false
+		return p.Resume()
+	})
+	return nil
+}
+
+// Order writes a line to the input of every worker.
+func (c *Crew) Order(line string) {
+	for _, p := range c.Places {
+		if p != nil {
+			p.Order(line)
+		}
+	}
+}
+
+// End lets all workers leave, and waits for them.
+func (c *Crew) End(ctx context.Context) error {
+	for _, p := range c.Places {
+		if p != nil {
+			c.Leave(p)
+		}
+	}
+	for _, p := range c.All {
+		if err := c.Run(ctx, tick, func() (bool, error) { return p.HasEnded(), nil }); err != nil {
+			return fmt.Errorf("waiting for the end of worker %d: %w", p.Number, err)
+		}
+	}
+	c.waiters.Wait()
+	select {
+	case err := <-c.failed:
+		return err
+	default:
+		return nil
+	}
+}
+
+// Abandon kills all workers that have not ended, and waits.
+func (c *Crew) Abandon() {
+	for _, p := range c.All {
+		_ = p.Process.Kill() // it may have ended
+	}
+	c.waiters.Wait()
+}
+
+// Sending returns a context that ends with ctx, or when the worker receives its first order.
+func Sending(ctx context.Context, orders <-chan string) (context.Context, context.CancelFunc) {
+	send, stop := context.WithCancel(ctx)
+	go func() { // ends with the orders
+		<-orders
+		stop()
+	}()
+	return send, stop
+}
+
+// Rest waits for d, or until ctx ends.
+func Rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
