@@ -44,18 +44,19 @@ func (w *worker) handle(l *chanq.Lease[string]) {
 	}
 }
 
-// about tells something of the lease of e.
+// about tells what came of the lease of e.
 func about(e kills.Event, k kills.Kind, err error) {
-	about := kills.Event{Kind: k, Name: e.Name, Attempt: e.Attempt, Lease: e.Lease}
+	e.Kind, e.At, e.Latency, e.Deadline = k, 0, 0, 0
 	if err != nil {
-		about.Error = err.Error()
+		e.Error = err.Error()
 	}
-	kills.Tell(about)
+	kills.Tell(e)
 }
 
 // asks tells that the lease is going to be settled: from here on its reader is done with it.
 func asks(e kills.Event, l *chanq.Lease[string], how kills.How) {
-	kills.Tell(kills.Event{Kind: kills.Settling, Name: e.Name, Attempt: e.Attempt, Lease: e.Lease, How: how, Deadline: l.Deadline().UnixNano()})
+	e.Kind, e.At, e.Latency, e.Deadline, e.How = kills.Settling, 0, 0, l.Deadline().UnixNano(), how
+	kills.Tell(e)
 }
 
 func (w *worker) settle(e kills.Event, l *chanq.Lease[string], how kills.How, ask func() error) {
@@ -64,11 +65,11 @@ func (w *worker) settle(e kills.Event, l *chanq.Lease[string], how kills.How, as
 	if err == nil {
 		err = l.Wait(context.Background())
 	}
+	outcome := kills.OutcomeOf(err)
 	if errors.Is(err, chanq.ErrSettled) { // after AckTx, if the message is gone
-		about(e, kills.Lost, nil)
-		return
+		outcome = kills.Lost
 	}
-	about(e, kills.OutcomeOf(err), err)
+	about(e, outcome, err)
 }
 
 // ackTx acks in a transaction that takes its time, and is rolled back now and then: then the

@@ -1,9 +1,7 @@
 package keystorm_test
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -132,35 +130,13 @@ func sends(h *kills.History) map[string]keyorder.Sent {
 	return sent
 }
 
-// story is what happened to a key, in the order of time.
+// story is what happened to the messages of a key.
 func story(h *kills.History, key string) string {
-	type line struct {
-		at   int64
-		text string
-	}
-	var lines []line
-	add := func(at int64, format string, args ...any) {
-		lines = append(lines, line{at, fmt.Sprintf("\n    %s: ", time.Unix(0, at).Format("15:04:05.000")) + fmt.Sprintf(format, args...)})
-	}
-	for _, m := range h.Messages {
-		of, number := parseName(m.Name)
-		if of != key {
-			continue
-		}
-		for what, all := range map[string][]kills.Sending{"sent": m.Intents, "stored": m.Stored, "rolled back": m.Dropped} {
-			for _, s := range all {
-				add(s.At, "%d %s by process %d", number, what, s.Process)
-			}
-		}
-		for _, d := range m.Deliveries {
-			add(d.At, "%d got by process %d, until %s; asked to %s it after %v: %s", number, d.Process, time.Unix(0, d.Deadline).Format("15:04:05.000"),
-				cmp.Or(d.How, "ack"), time.Duration(max(0, d.Settling-d.At)), cmp.Or(d.Outcome, "no outcome"))
-		}
-	}
-	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
 	var b strings.Builder
-	for _, l := range lines {
-		b.WriteString(l.text)
+	for _, m := range h.Messages { // in about the order in which they were sent
+		if of, _ := parseName(m.Name); of == key {
+			b.WriteString("\n" + m.Name + h.Story(m))
+		}
 	}
 	return b.String()
 }

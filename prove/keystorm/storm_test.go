@@ -129,27 +129,24 @@ func weather(t *testing.T, holds bool, where ...testdb.Engine) {
 func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *storm {
 	cfg := config(slots, holds)
 	var databases []database
-	var shards []chanq.Shard
 	for _, e := range where {
 		if e.Name != testdb.SQLite.Name {
 			e.Require(t)
 		} else if testing.Short() {
 			t.Skip("SKIPPED: -short kills no process")
 		}
-		d := database{e.Name, e.Create(t)}
-		shard, end, err := d.open()
-		require.NoError(t, err)
-		defer end()
-		databases, shards = append(databases, d), append(shards, shard)
+		databases = append(databases, database{e.Name, e.Create(t)})
 	}
+	shards, end, err := open(databases)
+	require.NoError(t, err)
+	t.Cleanup(end)
 	if len(shards) == 1 {
 		require.NoError(t, chanq.Migrate(t.Context(), shards[0].DB, queueName, cfg))
 	} else {
 		require.NoError(t, chanq.MigrateShards(t.Context(), shards, queueName, cfg))
 	}
-	queue, _, end, err := open(t.Context(), databases, cfg)
+	queue, err := openQueue(t.Context(), shards, cfg)
 	require.NoError(t, err)
-	t.Cleanup(end)
 	history := kills.NewHistory(*stormLease)
 	c := crew.New(workerPart, workers, rand.New(rand.NewPCG(seed, 2)), history.Hear)
 	t.Cleanup(c.Abandon)
@@ -193,12 +190,12 @@ var errTooLong = errors.New("it took too long")
 
 // blow fills the places, and then kills, stops, and has workers leave and come again, until
 // the time is over and so many are killed.
-func (s *storm) blow(length time.Duration, kills int) {
+func (s *storm) blow(length time.Duration, count int) {
 	for i := range s.Places {
 		require.NoError(s.t, s.start(i))
 	}
-	s.Often(length/time.Duration(kills+1), s.toOne(func(p *crew.Process) error {
-		if s.kills == kills {
+	s.Often(length/time.Duration(count+1), s.toOne(func(p *crew.Process) error {
+		if s.kills == count {
 			return nil
 		}
 		s.kills++
@@ -207,7 +204,8 @@ func (s *storm) blow(length time.Duration, kills int) {
 		s.refill(p, s.soon())
 		return err
 	}))
-	s.Every(max(length/20, 3**stormLease/2), s.toOne(func(p *crew.Process) error {
+	freezeEvery, leaveEvery := max(length/20, 3**stormLease/2), max(length/200, *stormLease/2)
+	s.Every(freezeEvery/2, freezeEvery, s.toOne(func(p *crew.Process) error {
 		if err := s.Freeze(p, 2**stormLease); err != nil {
 			s.t.Log(err) // not here
 			return nil
@@ -215,7 +213,7 @@ func (s *storm) blow(length time.Duration, kills int) {
 		s.freezes++
 		return nil
 	}))
-	s.Every(max(length/200, *stormLease/2), s.toOne(func(p *crew.Process) error {
+	s.Every(leaveEvery, leaveEvery, s.toOne(func(p *crew.Process) error {
 		s.leaves++
 		s.Leave(p)
 		s.refill(p, s.soon())
@@ -223,7 +221,7 @@ func (s *storm) blow(length time.Duration, kills int) {
 	}))
 	s.redrive()
 	end := time.Now().Add(length)
-	require.NoError(s.t, s.Run(s.t.Context(), look, func() (bool, error) { return time.Now().After(end) && s.kills >= kills, nil }))
+	require.NoError(s.t, s.Run(s.t.Context(), look, func() (bool, error) { return time.Now().After(end) && s.kills >= count, nil }))
 }
 
 // toOne is what is done to a worker, any. It is not done if few run.
@@ -257,7 +255,7 @@ func (s *storm) settle() {
 	s.run("all places are filled", look, s.Idle)
 	s.Order("drain")
 	s.run("nobody sends", look, func() bool {
-		return !slices.ContainsFunc(s.Running(), func(p *crew.Process) bool { return !s.history.IsQuiet(p.Number) })
+		return !slices.ContainsFunc(s.Running(), func(p *crew.Process) bool { return !s.history.Told(p.Number, kills.Quiet) })
 	})
 	s.run("the queue empties", 5*look, func() bool {
 		stats, err := s.queue.Stats(s.t.Context())

@@ -43,7 +43,7 @@ func handOvers(t *testing.T, e testdb.Engine) {
 	var joins, leaves, killed []time.Duration
 	join := func(place int) {
 		require.NoError(t, s.start(place))
-		s.run("it joins", look, func() bool { return s.history.HasStarted(s.Places[place].Number) })
+		s.run("it joins", look, func() bool { return s.history.Told(s.Places[place].Number, kills.Started) })
 		joins = append(joins, s.balanced())
 	}
 	for place := range 4 {
@@ -114,7 +114,7 @@ func (s *storm) comeAndGo(times int) {
 	since := make([]time.Time, slots)
 	last := s.owners()
 	moves, turns := 0, 0
-	s.Every(time.Second, func() error {
+	s.Every(0, time.Second, func() error {
 		turns++
 		if p := s.Places[3]; p != nil {
 			s.Leave(p)

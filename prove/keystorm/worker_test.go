@@ -45,20 +45,30 @@ func (d database) late() time.Duration {
 	return 2 * time.Second
 }
 
-// open opens the database. The processes wake each other by what the engine has.
-func (d database) open() (shard chanq.Shard, end func(), err error) {
-	connector, err := engines[d.Engine].Connect(d.Address)
-	if err != nil {
-		return shard, nil, err
+// open opens the databases. The processes wake each other by what the engine has.
+func open(databases []database) (shards []chanq.Shard, end func(), err error) {
+	end = func() {
+		for _, s := range shards {
+			if s.Bell != nil {
+				_ = s.Bell.(*pgbell.Bell).Close()
+			}
+			_ = s.DB.Close() // nothing is open on it
+		}
 	}
-	shard.DB = sql.OpenDB(connector)
-	shard.DB.SetMaxOpenConns(12)
-	if d.Engine != testdb.Postgres.Name {
-		return shard, func() { _ = shard.DB.Close() }, nil // nothing is open on it
+	for _, d := range databases {
+		connector, err := engines[d.Engine].Connect(d.Address)
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		shard := chanq.Shard{DB: sql.OpenDB(connector)}
+		shard.DB.SetMaxOpenConns(12)
+		if d.Engine == testdb.Postgres.Name {
+			shard.Bell = pgbell.New(shard.DB, pgbell.Config{})
+		}
+		shards = append(shards, shard)
 	}
-	bell := pgbell.New(shard.DB, pgbell.Config{})
-	shard.Bell = bell
-	return shard, func() { _, _ = bell.Close(), shard.DB.Close() }, nil
+	return shards, end, nil
 }
 
 const queueName = "keys"
@@ -71,32 +81,12 @@ func config(slots int, holds bool) chanq.Config {
 	return cfg
 }
 
-// open opens the databases and the queue.
-func open(ctx context.Context, databases []database, cfg chanq.Config) (q *chanq.Queue[string], shards []chanq.Shard, end func(), err error) {
-	var ends []func()
-	end = func() {
-		for _, f := range ends {
-			f()
-		}
+func openQueue(ctx context.Context, shards []chanq.Shard, cfg chanq.Config) (*chanq.Queue[string], error) {
+	if len(shards) > 1 {
+		return chanq.OpenShards[string](ctx, shards, queueName, cfg)
 	}
-	for _, d := range databases {
-		shard, endOne, err := d.open()
-		if err != nil {
-			end()
-			return nil, nil, nil, err
-		}
-		shards, ends = append(shards, shard), append(ends, endOne)
-	}
-	if len(shards) == 1 {
-		cfg.Bell = shards[0].Bell
-		q, err = chanq.Open[string](ctx, shards[0].DB, queueName, cfg)
-	} else {
-		q, err = chanq.OpenShards[string](ctx, shards, queueName, cfg)
-	}
-	if err != nil {
-		end()
-	}
-	return q, shards, end, err
+	cfg.Bell = shards[0].Bell
+	return chanq.Open[string](ctx, shards[0].DB, queueName, cfg)
 }
 
 // worker sends and receives. Its goroutines: the senders, each with keys of its own, and the
@@ -120,16 +110,19 @@ const handlers = 16
 // work is the whole life of a worker. It stops sending at the first order, and leaves at the
 // end of them.
 func work(ctx context.Context, t task, orders <-chan string) error {
-	w := &worker{task: t, random: rand.New(rand.NewPCG(t.Seed, 1))}
-	queue, shards, end, err := open(ctx, t.Databases, config(t.Slots, t.Holds))
+	shards, end, err := open(t.Databases)
+	if err != nil {
+		return err
+	}
+	defer end()
+	queue, err := openQueue(ctx, shards, config(t.Slots, t.Holds))
 	if ctx.Err() != nil { // it is to leave before it was there
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer end()
-	w.queue, w.shards = queue, shards
+	w := &worker{task: t, shards: shards, queue: queue, random: rand.New(rand.NewPCG(t.Seed, 1))}
 	send, stop := crew.Sending(ctx, orders)
 	defer stop()
 	c, err := queue.Consume(ctx, chanq.ConsumerConfig{Name: fmt.Sprint(t.Number), LeaseFor: t.LeaseFor, Prefetch: 200})

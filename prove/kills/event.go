@@ -58,7 +58,7 @@ type Event struct {
 	Latency time.Duration `json:"l,omitempty"`
 	Took    time.Duration `json:"took,omitempty"` // of Slow
 	Usage   usage         `json:"u,omitzero"`     // of Weighed
-	Error   string        `json:"err,omitempty"`  // of Failed
+	Error   string        `json:"err,omitempty"`  // of an outcome that is not Confirmed or Stored
 }
 
 // usage is what a process weighs.

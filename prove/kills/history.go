@@ -38,9 +38,14 @@ type History struct {
 	losses    map[chanq.ID][]loss
 	slow      map[int][]Span // claims, by process
 	killed    map[int]int64
-	started   map[int]int64
-	quiet     map[int]bool
+	told      map[state]int64
 	weighed   map[int]usage
+}
+
+// state is that of a process.
+type state struct {
+	process int
+	kind    Kind
 }
 
 // totals are what all processes did so far, and what was done to them.
@@ -96,7 +101,7 @@ func NewHistory(leaseFor time.Duration) *History {
 	return &History{
 		LeaseFor: leaseFor, Locks: map[chanq.ID][]Span{}, Freezes: map[int][]Span{},
 		names: map[string]*Message{}, losses: map[chanq.ID][]loss{}, slow: map[int][]Span{},
-		killed: map[int]int64{}, started: map[int]int64{}, quiet: map[int]bool{}, weighed: map[int]usage{},
+		killed: map[int]int64{}, told: map[state]int64{}, weighed: map[int]usage{},
 	}
 }
 
@@ -149,10 +154,8 @@ func (h *History) Add(process int, e Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch e.Kind {
-	case Started:
-		h.started[process] = e.At
-	case Quiet:
-		h.quiet[process] = true
+	case Started, Quiet:
+		h.told[state{process, e.Kind}] = e.At
 	case Weighed:
 		h.weighed[process] = e.Usage
 	case Slow:
@@ -238,17 +241,11 @@ func (h *History) Names() (names []string) {
 	return names
 }
 
-// HasStarted and IsQuiet report that a process told so.
-func (h *History) HasStarted(process int) bool {
+// Told reports that a process told of a state of its own: that it is Started, or Quiet.
+func (h *History) Told(process int, kind Kind) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.started[process] > 0
-}
-
-func (h *History) IsQuiet(process int) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.quiet[process]
+	return h.told[state{process, kind}] > 0
 }
 
 // Latencies are those of the first deliveries so far.

@@ -48,15 +48,32 @@ type judge struct {
 }
 
 func (j *judge) fault(m *Message, format string, args ...any) {
-	var history strings.Builder
-	for _, d := range slices.Concat(m.Deliveries, m.late) {
-		fmt.Fprintf(&history, "\n    process %d got it at %s, attempt %d, until %s, to %s it: %s", d.Process, clock(d.At), d.Attempt, clock(d.Deadline),
-			cmp.Or(string(d.How), "ack"), cmp.Or(string(d.Outcome), "no outcome"))
-		if at := j.killed[d.Process]; at > 0 {
-			fmt.Fprintf(&history, "; killed at %s", clock(at))
+	j.verdict.Faults = append(j.verdict.Faults, fmt.Sprintf("%s: %s%s", m.Name, fmt.Sprintf(format, args...), j.Story(m)))
+}
+
+// Story is what became of a message, a line for each send and each delivery.
+func (h *History) Story(m *Message) string {
+	var b strings.Builder
+	killed := func(process int) {
+		if at := h.killed[process]; at > 0 {
+			fmt.Fprintf(&b, "; killed at %s", clock(at))
 		}
 	}
-	j.verdict.Faults = append(j.verdict.Faults, fmt.Sprintf("%s: %s%s", m.Name, fmt.Sprintf(format, args...), history.String()))
+	for i, sends := range [][]Sending{m.Intents, m.Stored, m.Dropped} {
+		for _, s := range sends {
+			fmt.Fprintf(&b, "\n    %s by process %d at %s", []Kind{Intended, Stored, Dropped}[i], s.Process, clock(s.At))
+			killed(s.Process)
+		}
+	}
+	for _, d := range slices.Concat(m.Deliveries, m.late) {
+		fmt.Fprintf(&b, "\n    process %d got it at %s, attempt %d, until %s, to %s it: %s", d.Process, clock(d.At), d.Attempt, clock(d.Deadline),
+			cmp.Or(string(d.How), "ack"), cmp.Or(string(d.Outcome), "no outcome"))
+		if d.Heard > 0 {
+			fmt.Fprintf(&b, " at %s", clock(d.Heard))
+		}
+		killed(d.Process)
+	}
+	return b.String()
 }
 
 func clock(at int64) string { return time.Unix(0, at).Format("15:04:05.000000") }
@@ -269,7 +286,7 @@ func (j *judge) ended(m *Message, d Delivery, earlier []Delivery) int {
 		}
 		// One that was killed only later may have let its lease run out, if it lived for
 		// so long.
-		started, known := j.started[process]
+		started, known := j.told[state{process, Started}]
 		if at < d.At || known && d.At-started >= int64(j.LeaseFor) {
 			n++
 		}

@@ -12,9 +12,9 @@ import (
 )
 
 // report prints the record's end, and returns an error if a promise was broken.
-func report(out io.Writer, workers *workers, w *watch) error {
-	v := workers.history.Judge()
-	t, _ := workers.history.totals(0)
+func report(out io.Writer, w *workers) error {
+	v := w.history.Judge()
+	t, _ := w.history.totals(0)
 	buried, err := w.buried(v)
 	if err != nil {
 		v.Faults = append(v.Faults, err.Error())
@@ -22,6 +22,8 @@ func report(out io.Writer, workers *workers, w *watch) error {
 	if v.Deliveries == 0 {
 		return errors.New("nothing was delivered")
 	}
+	n := len(w.samples)
+	first, last := w.samples[:(n+2)/3], w.samples[n*2/3:] // thirds
 	fmt.Fprintf(out, `
 %d messages, %d of them confirmed to their senders; %d kills, %d connections broken, %d frozen, %d rows locked
 delivered once %d, again %d: asked for by nack or release %d, holder killed %d,
@@ -35,9 +37,8 @@ heap of the worker that lived on: %.1f MiB in the first third, %.1f in the last 
 		v.Delivered, v.Duplicates.total(), v.Duplicates.Asked, v.Duplicates.Killed, v.Duplicates.Told, v.Duplicates.Again,
 		v.LostLocked, v.LostSlow,
 		v.Acked, v.Buried, buried,
-		Quantiles(workers.history.Latencies()),
-		mib(int64(most(firstThird(w.samples), heapOf))), mib(int64(most(lastThird(w.samples), heapOf))),
-		most(firstThird(w.samples), goroutinesOf), most(lastThird(w.samples), goroutinesOf))
+		Quantiles(w.history.Latencies()),
+		mib(int64(most(first, heapOf))), mib(int64(most(last, heapOf))), most(first, goroutinesOf), most(last, goroutinesOf))
 	if len(v.Faults) == 0 {
 		_, err := fmt.Fprintln(out, "0 lost, 0 delivered after a confirmed end, 0 unexplained")
 		return err
@@ -71,16 +72,12 @@ func Quantiles(times []time.Duration) string {
 	return fmt.Sprintf("p50 %v, p90 %v, p99 %v, p99.9 %v, most %v", at(0.5), at(0.9), at(0.99), at(0.999), at(1))
 }
 
-func firstThird(s []sample) []sample { return s[:(len(s)+2)/3] }
-
-func lastThird(s []sample) []sample { return s[len(s)*2/3:] }
-
-func most(samples []sample, of func(sample) uint64) (m uint64) {
+func most(samples []usage, of func(usage) uint64) (m uint64) {
 	for _, s := range samples {
 		m = max(m, of(s))
 	}
 	return m
 }
 
-func heapOf(s sample) uint64       { return s.usage.Heap }
-func goroutinesOf(s sample) uint64 { return uint64(s.usage.Goroutines) }
+func heapOf(u usage) uint64       { return u.Heap }
+func goroutinesOf(u usage) uint64 { return uint64(u.Goroutines) }

@@ -53,64 +53,58 @@ type storm struct {
 	Work   time.Duration // on a lease, at most
 	Seed   uint64
 	// Crash ends the server and brings it back, half-way through the kills.
-	Crash func() error
+	Crash func() error `json:"-"`
 }
 
 // strict: nothing but what is written down keeps a lease from being extended.
 func (s storm) strict() bool { return s.Spared > 0 && s.Crash == nil }
 
-// run runs a storm, prints samples, and returns what its workers told, all
-// of whom have ended. The queue must not be there before, and is empty then. The
+// run runs a storm, prints samples, and returns the workers and what they told. All of them
+// have ended; the caller calls end. The queue must not be there before, and is empty then. The
 // end of ctx ends the sending early.
-func (s storm) run(ctx context.Context, out io.Writer) (*workers, *watch, error) {
-	watch, err := newWatch(s.Engine, s.Address)
+func (s storm) run(ctx context.Context, out io.Writer) (*workers, error) {
+	watch, err := newWatch(ctx, s.Engine, s.Address)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if err := watch.create(ctx); err != nil {
-		watch.close()
-		return nil, nil, err
-	}
-	workers, err := startWorkers(s, watch.engine)
+	w, err := startWorkers(s, watch)
 	if err != nil {
-		watch.close()
-		return nil, nil, err
+		return nil, err
 	}
-	if err := s.play(ctx, workers, watch, out); err != nil {
-		workers.abandon()
-		watch.close()
-		return nil, nil, err
+	if err := s.play(ctx, w, out); err != nil {
+		w.end()
+		return nil, err
 	}
-	return workers, watch, nil
+	return w, nil
 }
 
 // play lets the workers work, drains the queue and lets the workers end.
-func (s storm) play(ctx context.Context, w *workers, watch *watch, out io.Writer) error {
+func (s storm) play(ctx context.Context, w *workers, out io.Writer) error {
 	if s.SampleEvery > 0 {
 		fmt.Fprintln(out, sampleHeader)
 	}
-	if err := s.disturb(ctx, w, func() error { return watch.sample(w, out) }); err != nil {
+	if err := s.disturb(ctx, w, out); err != nil {
 		return err
 	}
 	w.Order("drain")
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
 	defer cancel()
-	if err := watch.empty(bound, w); err != nil {
+	if err := w.empty(bound); err != nil {
 		return err
 	}
 	if s.SampleEvery > 0 {
-		if err := watch.sample(w, out); err != nil {
+		if err := w.sample(out); err != nil {
 			return err
 		}
 	}
-	return w.end(bound)
+	return w.End(bound)
 }
 
 // disturb does what a storm does until its time is over, or its kills are done.
-func (s storm) disturb(ctx context.Context, w *workers, sample func() error) error {
+func (s storm) disturb(ctx context.Context, w *workers, out io.Writer) error {
 	var crash errgroup.Group // joined here; kills go on meanwhile
 	kills := 0
-	w.Every(s.SampleEvery, sample)
+	w.Every(s.SampleEvery, s.SampleEvery, func() error { return w.sample(out) })
 	w.Often(s.KillEvery, func() error {
 		if s.Crash != nil && kills == s.Kills/2 {
 			crash.Go(func() error {

@@ -84,9 +84,9 @@ func survive(t *testing.T, s storm) {
 	s.Work = 2 * 3 * time.Second / 4 * time.Duration(readers*s.Workers) / time.Duration(s.Rate)
 	t.Logf("CHANQ_CRASH_SEED=%d CHANQ_CRASH_KILLS=%d", s.Seed, s.Kills)
 	began := time.Now()
-	workers, watch, err := s.run(t.Context(), t.Output())
+	workers, err := s.run(t.Context(), t.Output())
 	require.NoError(t, err)
-	defer watch.close()
+	defer workers.end()
 	v := workers.history.Judge()
 	totals, _ := workers.history.totals(0)
 	t.Logf("%d kills in %v: %s", totals.kills, time.Since(began).Round(time.Second/10), v)
@@ -94,7 +94,7 @@ func survive(t *testing.T, s storm) {
 		t.Error(fault)
 	}
 	require.Empty(t, v.Faults[min(len(v.Faults), 20):], "and more")
-	_, err = watch.buried(v)
+	_, err = workers.buried(v)
 	require.NoError(t, err)
 	require.Equal(t, s.Kills, totals.kills)
 	if s.Kills < 50 {

@@ -21,18 +21,9 @@ import (
 
 // order is what a worker is told when it starts.
 type order struct {
-	Engine  string
-	Address string
-	Number  int
-	Rate    int // messages a second
-	Faults  float64
-	Body    int
-	Seed    uint64
-	// Freeze is the mean time between two freezes that the worker makes itself; 0
-	// where the crew sees to it.
-	Freeze time.Duration
-	Work   time.Duration // at most, with most leases
-	Again  []Again       // sent first: a former worker may have stored them
+	storm  // without FreezeEvery where the crew freezes connections
+	Number int
+	Again  []Again // sent first: a former worker may have stored them
 }
 
 // worker sends and receives. Its goroutines: the sender and the batches it has
@@ -58,7 +49,7 @@ const WorkerPart = "soak worker"
 
 // Work is the whole life of a worker process.
 func Work(receive context.Context, o order, orders <-chan string) error {
-	w := &worker{order: o, random: rand.New(rand.NewPCG(o.Seed, 2))}
+	w := &worker{order: o, random: rand.New(rand.NewPCG(o.Seed+uint64(o.Number), 2))}
 	w.freezeNext()
 	Tell(Event{Kind: Started})
 	send, stop := crew.Sending(receive, orders)
@@ -114,8 +105,8 @@ func reach[T any](open func() (T, error)) (v T, err error) {
 
 // freezeNext chooses when the next freeze is due.
 func (w *worker) freezeNext() {
-	if w.Freeze > 0 {
-		w.freeze = time.Now().Add(crew.Around(w.random, w.Freeze))
+	if w.FreezeEvery > 0 {
+		w.freeze = time.Now().Add(crew.Around(w.random, w.FreezeEvery*time.Duration(w.Workers)))
 	}
 }
 
@@ -124,7 +115,7 @@ func (w *worker) freezeNext() {
 func (w *worker) choose(faultdb.Op) faultdb.Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.Freeze > 0 && time.Now().After(w.freeze) {
+	if w.FreezeEvery > 0 && time.Now().After(w.freeze) {
 		w.freezeNext()
 		w.frozen++
 		thawed := make(chan struct{})
@@ -171,7 +162,7 @@ func (w *worker) send(until context.Context, p *chanq.Producer[[]byte]) error {
 		case <-until.Done():
 			running = false
 		case <-tick.C:
-			owed += float64(w.Rate) / ticks
+			owed += max(1, float64(w.Rate)/float64(w.Workers)) / ticks
 			if n := int(owed); n > 0 {
 				owed -= float64(n)
 				under.Go(func() {

@@ -17,33 +17,29 @@ import (
 // connections and locked rows. Each lock has a goroutine, which calm joins.
 type workers struct {
 	*crew.Crew
+	*watch
 	storm   storm
-	engine  engine
 	history *History
 	proxies []*netproxy.Proxy // by place, to the server; none to a file
-	db      *sql.DB           // takes the locks: nothing of the run waits for it
 
 	locking context.Context // ends with calm
 	calmed  context.CancelFunc
 	locks   sync.WaitGroup
 }
 
-func startWorkers(s storm, e engine) (*workers, error) {
-	w := &workers{storm: s, engine: e, history: NewHistory(leaseFor)}
+func startWorkers(s storm, watch *watch) (*workers, error) {
+	w := &workers{watch: watch, storm: s, history: NewHistory(leaseFor)}
 	w.history.Strict, w.history.Broken = s.strict(), s.Faults > 0
 	w.Crew = crew.New(WorkerPart, s.Workers, rand.New(rand.NewPCG(s.Seed, 1)), w.history.Hear)
 	w.locking, w.calmed = context.WithCancel(context.Background())
 	if err := w.startAll(); err != nil {
-		w.abandon()
+		w.end()
 		return nil, err
 	}
 	return w, nil
 }
 
-func (w *workers) startAll() (err error) {
-	if w.db, err = w.engine.open(w.storm.Address, nil); err != nil {
-		return err
-	}
+func (w *workers) startAll() error {
 	network, upstream, err := w.engine.Server(w.storm.Address)
 	if err != nil {
 		return err
@@ -66,19 +62,14 @@ func (w *workers) startAll() (err error) {
 // start fills a place with a new process, which sends first what a former one may
 // not have stored.
 func (w *workers) start(place int, again []Again) (err error) {
-	s, number := w.storm, len(w.All)
-	address, freeze := s.Address, s.FreezeEvery
+	o := order{storm: w.storm, Number: len(w.All), Again: again}
 	if w.proxies != nil {
-		if address, err = w.engine.Through(address, w.proxies[place].Addr()); err != nil {
+		o.FreezeEvery = 0
+		if o.Address, err = w.engine.Through(o.Address, w.proxies[place].Addr()); err != nil {
 			return err
 		}
-		freeze = 0
 	}
-	return w.Start(place, order{
-		Engine: s.Engine, Address: address, Number: number, Again: again,
-		Rate: max(1, s.Rate/s.Workers), Faults: s.Faults, Body: s.Body, Work: s.Work,
-		Seed: s.Seed + uint64(number), Freeze: freeze * time.Duration(s.Workers),
-	})
+	return w.Start(place, o)
 }
 
 // killOne kills any worker but those that are spared, and starts another in its
@@ -175,27 +166,12 @@ func (w *workers) calm() {
 	w.locks.Wait()
 }
 
-// end ends all workers and waits for them.
-func (w *workers) end(ctx context.Context) error {
-	err := w.End(ctx)
-	if err == nil {
-		w.close()
-	}
-	return err
-}
-
-// abandon kills what lives, and waits.
-func (w *workers) abandon() {
+// end kills what lives, waits, and removes the queue.
+func (w *workers) end() {
 	w.calm()
 	w.Abandon()
-	w.close()
-}
-
-func (w *workers) close() {
 	for _, p := range w.proxies {
 		p.Close()
 	}
-	if w.db != nil {
-		_ = w.db.Close() // nothing is open on it
-	}
+	w.close()
 }

@@ -106,32 +106,6 @@ func (r *rig) chance() *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// history collects what the judge needs.
-type history struct {
-	mu sync.Mutex
-	*kills.History
-}
-
-func (h *history) note(worker int, e kills.Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e.At = time.Now().UnixNano()
-	h.Add(worker, e)
-}
-
-// outage notes one that begins, and returns what notes its end.
-func (h *history) outage() (ended func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n := len(h.Outages)
-	h.Outages = append(h.Outages, kills.Span{From: time.Now().UnixNano(), To: 1 << 62})
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.Outages[n].To = time.Now().UnixNano()
-	}
-}
-
 // work consumes one queue and fills another over a disturbed network, then looks
 // at both over the direct one. What is consumed was sent over the direct network
 // and what is sent is consumed over it, so that neither explains the other's
@@ -147,7 +121,7 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	c, err := inNear.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: workLease, PollMax: 50 * time.Millisecond, StatementTimeout: statement})
 	require.NoError(r, err)
 
-	h := &history{History: kills.NewHistory(workLease)}
+	h := kills.NewHistory(workLease)
 	over, stop := context.WithTimeout(context.Background(), disturbedFor)
 	defer stop()
 	var work errgroup.Group
@@ -167,14 +141,14 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 			for n := 0; over.Err() == nil; n++ {
 				name := fmt.Sprint(w, "/", n)
 				if p == feeder {
-					h.note(workers+w, kills.Event{Kind: kills.Intended, Name: name})
+					h.Add(workers+w, kills.Event{At: time.Now().UnixNano(), Kind: kills.Intended, Name: name})
 				}
 				receipt, err := p.Send(context.Background(), chanq.Message[string]{Body: name + " " + padding})
 				if err != nil {
 					return err
 				}
 				if p == feeder {
-					h.note(workers+w, kills.Event{Kind: kills.Stored, Name: name, ID: receipt.ID})
+					h.Add(workers+w, kills.Event{At: time.Now().UnixNano(), Kind: kills.Stored, Name: name, ID: receipt.ID})
 				} else {
 					sent[w] = append(sent[w], name)
 				}
@@ -202,7 +176,7 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 			<-tick.C
 		}
 	})
-	disturb(over, h.outage)
+	disturb(over, h.Outage)
 	r.proxy.Set(netproxy.Conditions{})
 	require.NoError(r, work.Wait())
 	require.NoError(r, errors.Join(feeder.Close(r.Soon()), sender.Close(r.Soon()), c.Err()))
@@ -243,11 +217,11 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 }
 
 // consume acks what it gets, and notes what became of it.
-func consume(c *chanq.Consumer[string], worker int, h *history) error {
+func consume(c *chanq.Consumer[string], worker int, h *kills.History) error {
 	for l := range c.C() {
 		name, _, _ := strings.Cut(l.Body, " ")
 		note := func(k kills.Kind) {
-			h.note(worker, kills.Event{Kind: k, Name: name, ID: l.ID, Attempt: l.Attempt, Deadline: l.Deadline().UnixNano()})
+			h.Add(worker, kills.Event{At: time.Now().UnixNano(), Kind: k, Name: name, ID: l.ID, Attempt: l.Attempt, Deadline: l.Deadline().UnixNano()})
 		}
 		note(kills.Got)
 		_ = l.Ack() // Wait tells

@@ -18,7 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -94,9 +94,7 @@ type Process struct {
 	complaint bytes.Buffer // its standard error; complete when ended is closed
 	ended     chan struct{}
 	err       error // set before ended is closed
-
-	mu     sync.Mutex // guards killed
-	killed bool
+	killed    atomic.Bool
 }
 
 // Start starts a child that plays a part. Each whole line of its output is passed
@@ -158,9 +156,7 @@ func (p *Process) Stop() { _ = p.in.Close() } // of one that has ended, perhaps
 // Kill ends the child with a signal that it cannot see, and waits until all that
 // it told is heard. It is an error if the child had ended by itself before.
 func (p *Process) Kill() error {
-	p.mu.Lock()
-	p.killed = true
-	p.mu.Unlock()
+	p.killed.Store(true)
 	err := p.cmd.Process.Kill()
 	<-p.ended
 	if err != nil || p.cmd.ProcessState.Exited() {
@@ -170,11 +166,7 @@ func (p *Process) Kill() error {
 }
 
 // Killed reports that Kill was called.
-func (p *Process) Killed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.killed
-}
+func (p *Process) Killed() bool { return p.killed.Load() }
 
 // Ended is closed when the child has ended and all that it told is heard.
 func (p *Process) Ended() <-chan struct{} { return p.ended }

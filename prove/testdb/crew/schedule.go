@@ -23,18 +23,18 @@ func (c *Crew) After(d time.Duration, do func() error) {
 	c.acts = append(c.acts, act{time.Now().Add(d), nil, do})
 }
 
-// Every schedules do repeatedly, until Calm. It does nothing if d is 0.
-func (c *Crew) Every(d time.Duration, do func() error) {
-	c.repeat(d, func() time.Duration { return d }, do)
+// Every schedules do after first, and then at intervals of d until Calm. It does nothing if d
+// is 0.
+func (c *Crew) Every(first, d time.Duration, do func() error) {
+	if d > 0 {
+		c.acts = append(c.acts, act{time.Now().Add(first), func() time.Duration { return d }, do})
+	}
 }
 
 // Often is Every at random times: d is their mean distance.
 func (c *Crew) Often(d time.Duration, do func() error) {
-	c.repeat(d, func() time.Duration { return Around(c.Random, d) }, do)
-}
-
-func (c *Crew) repeat(d time.Duration, wait func() time.Duration, do func() error) {
 	if d > 0 {
+		wait := func() time.Duration { return Around(c.Random, d) }
 		c.acts = append(c.acts, act{time.Now().Add(wait()), wait, do})
 	}
 }
