@@ -165,7 +165,7 @@ func (c *shardConsumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failu
 	}
 	claimed, took := len(rows.rows), monotonic()-start
 	c.surveys.claimWorked()
-	c.surveys.floor.claimed(rows.rows, c.cfg.Order, took, start+took)
+	c.surveys.floor.claimed(rows.rows, took, start+took)
 	c.flow.atWork = claimed > 0
 	if claimed == 0 {
 		c.flow.giveRows(rows.rows)
@@ -193,7 +193,7 @@ func (c *shardConsumer[T]) claimParams(n int) sqlbatch.ClaimParams {
 	rows, suspects, lapses := c.caution.ask(n)
 	alone := c.caution.wary && suspects
 	return sqlbatch.ClaimParams{
-		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Order: sqlbatch.Order(c.cfg.Order),
+		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(),
 		Suspects: suspects, Lapses: lapses, Floors: c.surveys.floor.ask(alone, monotonic()),
 	}
 }

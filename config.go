@@ -240,8 +240,6 @@ type ConsumerConfig struct {
 	// most a tenth of LeaseFor. One that Wait waits for, or the next message of its Key, does so
 	// for 5 ms at most, where many come at once; Flush and Stop end it. Default 5 ms.
 	Linger time.Duration
-	// Order of claims within a priority. Default OrderFIFO.
-	Order Order
 	// Backoff is the delay of the nack after the given attempt failed in Handle or
 	// Pipe. Default ExponentialBackoff(1 s, 5 min), also for a Backoff that panics,
 	// or returns a negative delay or one of more than a hundred years.
@@ -283,9 +281,6 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v.duration("ConsumerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
 	if c.PollMax < c.PollMin {
 		v.wrong("ConsumerConfig.PollMax is %v: must not be below PollMin, %v", c.PollMax, c.PollMin)
-	}
-	if c.Order != OrderFIFO && c.Order != OrderAny {
-		v.wrong("ConsumerConfig.Order is %d: must be OrderFIFO or OrderAny", c.Order)
 	}
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff

@@ -47,11 +47,11 @@ func requireFields(t *testing.T, err error, fields ...field) {
 
 // FuzzConfig: no config panics, and an error says which fields are wrong.
 func FuzzConfig(f *testing.F) {
-	f.Add(int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), "", byte(0))
-	f.Add(int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), "\xff", byte(2))
-	f.Add(int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), "host/1", byte(1))
-	f.Add(int64(1<<40), int64(time.Hour), int64(time.Second), int64(time.Millisecond), int64(512), int64(1000), strings.Repeat("n", 201), byte(0))
-	f.Fuzz(func(t *testing.T, a, b, c, d, e, g int64, name string, order byte) {
+	f.Add(int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), "")
+	f.Add(int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), "\xff")
+	f.Add(int64(1), int64(1), int64(1), int64(1), int64(1), int64(1), "host/1")
+	f.Add(int64(1<<40), int64(time.Hour), int64(time.Second), int64(time.Millisecond), int64(512), int64(1000), strings.Repeat("n", 201))
+	f.Fuzz(func(t *testing.T, a, b, c, d, e, g int64, name string) {
 		hour, ms := int64(time.Hour), int64(time.Millisecond)
 		queue, err := Config{MaxAttempts: int(a), MaxBody: int(b), Retain: time.Duration(c)}.withDefaults()
 		requireFields(t, err,
@@ -76,11 +76,11 @@ func FuzzConfig(f *testing.F) {
 		}
 
 		given := ConsumerConfig{
-			Name: name, Order: Order(order), Prefetch: int(a), PrefetchBytes: int(b), LeaseFor: time.Duration(c), MaxExtend: time.Duration(d),
+			Name: name, Prefetch: int(a), PrefetchBytes: int(b), LeaseFor: time.Duration(c), MaxExtend: time.Duration(d),
 			PollMin: time.Duration(e), PollMax: time.Duration(g), Linger: time.Duration(b), StatementTimeout: time.Duration(a),
 		}
 		consumer, err := given.withDefaults()
-		requireFields(t, withoutLines(err, "PollMax", "Name", "Order"),
+		requireFields(t, withoutLines(err, "PollMax", "Name"),
 			field{"ConsumerConfig.Prefetch", a, 1, 100_000, func() int64 { return int64(consumer.Prefetch) }},
 			field{"ConsumerConfig.PrefetchBytes", b, 1, 1 << 40, func() int64 { return int64(consumer.PrefetchBytes) }},
 			field{"ConsumerConfig.LeaseFor", c, 100 * ms, 24 * hour, func() int64 { return int64(consumer.LeaseFor) }},
@@ -90,7 +90,6 @@ func FuzzConfig(f *testing.F) {
 			field{"ConsumerConfig.StatementTimeout", a, ms, hour, func() int64 { return int64(consumer.StatementTimeout) }})
 		says := func(name string) bool { return err != nil && strings.Contains(err.Error(), "ConsumerConfig."+name+" ") }
 		require.Equal(t, len(name) > 200 || !utf8.ValidString(name) || strings.ContainsRune(name, 0), says("Name"), fmt.Sprint(err))
-		require.Equal(t, order > 1, says("Order"))
 		if !says("PollMax") && !says("PollMin") {
 			require.GreaterOrEqual(t, consumer.PollMax, consumer.PollMin)
 		}

@@ -10,15 +10,6 @@ import (
 // A consumer as its user sees it: the leases of all shards on one channel. What claims,
 // keeps and settles is of one shard: consumer.go.
 
-// Order is how a consumer's claims choose within a priority.
-type Order uint8
-
-// The orders.
-const (
-	OrderFIFO Order = iota // by due time, then ID
-	OrderAny               // whatever the database finds first; cheaper on SQL Server
-)
-
 // Consumer claims messages ahead of its readers and delivers them on a channel.
 // It is safe for concurrent use: any number of goroutines may read it, by its
 // channel, All, Batches and Handle at once, and each lease goes to one of them.

@@ -56,22 +56,11 @@ func placesOf(leases []*lease) sqlbatch.Floors {
 	return low
 }
 
-// raised is a floor after a claim from there. One in any order may have left out what
-// comes before the first that it took.
-func raised(from sqlbatch.Floors, rows []claimedRow, o Order) sqlbatch.Floors {
-	first, last := noPlace, sqlbatch.Floors{}
+// raised is a floor after a claim from there.
+func raised(from sqlbatch.Floors, rows []claimedRow) sqlbatch.Floors {
 	for i := range rows {
 		p := rows[i].priority - PriorityLow
-		first[p], last[p] = min(first[p], rows[i].due), max(last[p], rows[i].due)
-	}
-	for p := range from {
-		switch {
-		case first[p] == noPlace[p]:
-		case o == OrderAny:
-			from[p] = max(from[p], first[p])
-		default:
-			from[p] = max(from[p], last[p])
-		}
+		from[p] = max(from[p], rows[i].due)
 	}
 	return from
 }
@@ -152,9 +141,9 @@ func (f *floor) ask(suspectsAlone bool, now time.Duration) sqlbatch.Floors {
 }
 
 // claimed notes what a claim brought, how long it took, and when it ended.
-func (f *floor) claimed(rows []claimedRow, o Order, took, now time.Duration) {
+func (f *floor) claimed(rows []claimedRow, took, now time.Duration) {
 	before := f.now
-	f.now = raised(before, rows, o)
+	f.now = raised(before, rows)
 	for p := range f.now {
 		if f.now[p] > before[p] {
 			f.seen[p] = now - took
@@ -274,7 +263,7 @@ func (f *loneFloor) claimed(rows []claimedRow, from sqlbatch.Floors, given int, 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if given == f.given {
-		f.now = raised(f.now, rows, OrderFIFO)
+		f.now = raised(f.now, rows)
 	}
 	if from != (sqlbatch.Floors{}) {
 		return

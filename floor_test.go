@@ -29,18 +29,16 @@ func surveyed(floors sqlbatch.Floors) floor {
 
 func TestAClaimRaisesTheFloorOfThePrioritiesThatItTookFrom(t *testing.T) {
 	f := surveyed(sqlbatch.Floors{10, 20, 30, 40})
-	f.claimed([]claimedRow{at(PriorityUrgent, 45), at(PriorityNormal, 25), at(PriorityUrgent, 41), at(PriorityNormal, 12)}, OrderFIFO, 0, 0)
+	f.claimed([]claimedRow{at(PriorityUrgent, 45), at(PriorityNormal, 25), at(PriorityUrgent, 41), at(PriorityNormal, 12)}, 0, 0)
 	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(false, 0), "what is low is not hidden by what is urgent")
-	f.claimed([]claimedRow{at(PriorityNormal, 22)}, OrderFIFO, 0, 0)
+	f.claimed([]claimedRow{at(PriorityNormal, 22)}, 0, 0)
 	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(false, 0), "what lay below leaves it where it is")
-	f.claimed([]claimedRow{at(PriorityLow, 18), at(PriorityLow, 15), at(PriorityNormal, 24)}, OrderAny, 0, 0)
-	require.Equal(t, sqlbatch.Floors{15, 25, 30, 45}, f.ask(false, 0), "in any order the first counts: others may lie between")
 	require.Equal(t, sqlbatch.Floors{10, 20, 30, 40}, f.ask(true, 0), "suspects may lie where the last survey ended")
 }
 
 func TestWhatIsGivenBackLowersTheFloor(t *testing.T) {
 	f := surveyed(sqlbatch.Floors{10, 20, 30, 40})
-	f.claimed([]claimedRow{at(PriorityNormal, 25)}, OrderFIFO, 0, 0)
+	f.claimed([]claimedRow{at(PriorityNormal, 25)}, 0, 0)
 	back := noPlace
 	back[normal], back[urgent] = 15, 45
 	f.lower(back)
@@ -50,7 +48,7 @@ func TestWhatIsGivenBackLowersTheFloor(t *testing.T) {
 	f.begin(second)
 	back[normal] = 5
 	f.lower(back)
-	f.claimed([]claimedRow{at(PriorityNormal, 26)}, OrderFIFO, 0, 0)
+	f.claimed([]claimedRow{at(PriorityNormal, 26)}, 0, 0)
 	f.end(survey{known: true, floors: sqlbatch.Floors{60, 60, 60, 60}})
 	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(false, 0), "the survey had not seen it yet")
 	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(true, 0))
@@ -59,15 +57,15 @@ func TestWhatIsGivenBackLowersTheFloor(t *testing.T) {
 func TestASurveyFindsWhatLiesBelowTheFloor(t *testing.T) {
 	f := surveyed(sqlbatch.Floors{10, 20, 30, 40})
 	ready := [4]bool{normal: true, urgent: true}
-	f.claimed([]claimedRow{at(PriorityNormal, 100)}, OrderFIFO, 0, 0)
+	f.claimed([]claimedRow{at(PriorityNormal, 100)}, 0, 0)
 	f.begin(second)
-	f.claimed([]claimedRow{at(PriorityNormal, 110), at(PriorityUrgent, 120)}, OrderFIFO, 0, 0)
+	f.claimed([]claimedRow{at(PriorityNormal, 110), at(PriorityUrgent, 120)}, 0, 0)
 	require.True(t, f.end(survey{known: true, any: true, ready: ready, floors: sqlbatch.Floors{200, 50, 200, 60}}))
 	require.Equal(t, sqlbatch.Floors{200, 50, 200, 120}, f.ask(false, 0),
 		"what it saw at or behind the floor of its beginning has been claimed since, or is still to come")
 	require.Equal(t, sqlbatch.Floors{200, 50, 200, 60}, f.ask(true, 0))
 
-	f.claimed([]claimedRow{at(PriorityNormal, 100)}, OrderFIFO, 0, 0)
+	f.claimed([]claimedRow{at(PriorityNormal, 100)}, 0, 0)
 	f.begin(2 * second)
 	require.False(t, f.end(survey{known: true, any: true, ready: ready, floors: sqlbatch.Floors{300, 150, 300, 300}}))
 	require.Equal(t, sqlbatch.Floors{300, 150, 300, 300}, f.ask(false, 0), "others have claimed the rest")
@@ -81,9 +79,9 @@ func TestASurveyFindsWhatLiesBelowTheFloor(t *testing.T) {
 
 func TestTheFloorFollowsADatabasesClockThatGoesBack(t *testing.T) {
 	f := surveyed(sqlbatch.Floors{1000, 1000, 1000, 1000})
-	f.claimed([]claimedRow{at(PriorityNormal, 2000)}, OrderFIFO, 0, 0)
+	f.claimed([]claimedRow{at(PriorityNormal, 2000)}, 0, 0)
 	f.begin(second)
-	f.claimed([]claimedRow{at(PriorityNormal, 2100)}, OrderFIFO, 0, 0)
+	f.claimed([]claimedRow{at(PriorityNormal, 2100)}, 0, 0)
 	require.False(t, f.end(survey{known: true, floors: sqlbatch.Floors{500, 500, 500, 500}}))
 	require.Equal(t, sqlbatch.Floors{500, 500, 500, 500}, f.ask(false, 0))
 }
@@ -170,11 +168,11 @@ func TestOnceTheDatabaseAnswersAgainASurveyIsDue(t *testing.T) {
 func TestAClaimThatComesLateReachesBackToWhatWasAboutToBeCommitted(t *testing.T) {
 	margin := sqlbatch.FloorMargin.Milliseconds()
 	f := surveyed(sqlbatch.Floors{100, 10_000, 10_000, 10_000})
-	f.claimed([]claimedRow{at(PriorityNormal, 20_000)}, OrderFIFO, second/100, 10*second)
+	f.claimed([]claimedRow{at(PriorityNormal, 20_000)}, second/100, 10*second)
 	soon := f.ask(false, 10*second+sqlbatch.FloorMargin/4)
 	require.EqualValues(t, 20_000, soon[normal], "it does so by itself")
 	require.Equal(t, 10_000-margin, soon[urgent], "nothing urgent was claimed since the survey")
-	f.claimed(nil, OrderFIFO, 0, 10*second+sqlbatch.FloorMargin)
+	f.claimed(nil, 0, 10*second+sqlbatch.FloorMargin)
 	require.Equal(t, sqlbatch.Floors{0, 20_000 - margin, 10_000 - margin, 10_000 - margin}, f.ask(false, 10*second+sqlbatch.FloorMargin))
 
 	f.begin(20 * second)
@@ -185,17 +183,17 @@ func TestAClaimThatComesLateReachesBackToWhatWasAboutToBeCommitted(t *testing.T)
 
 func TestTheClaimThatASurveySendsBackIsPartOfItsPrice(t *testing.T) {
 	f := surveyed(sqlbatch.Floors{100, 100, 100, 100})
-	f.claimed(nil, OrderFIFO, 10*time.Millisecond, 0)
-	f.claimed(nil, OrderFIFO, second, 2*second)
+	f.claimed(nil, 10*time.Millisecond, 0)
+	f.claimed(nil, second, 2*second)
 	require.True(t, f.isDue(2*second), "another claim is not")
-	f.claimed(nil, OrderFIFO, 10*time.Millisecond, 2*second)
+	f.claimed(nil, 10*time.Millisecond, 2*second)
 	f.begin(2 * second)
 	require.True(t, f.end(survey{began: 2 * second, known: true, any: true, ready: [4]bool{true}, floors: sqlbatch.Floors{1, 200, 200, 200}}))
-	f.claimed(nil, OrderFIFO, second, 3*second)
+	f.claimed(nil, second, 3*second)
 	require.True(t, f.isDue(3*second), "once is no price")
 	f.begin(3 * second)
 	require.True(t, f.end(survey{began: 3 * second, known: true, any: true, ready: [4]bool{true}, floors: sqlbatch.Floors{0, 300, 300, 300}}))
-	f.claimed(nil, OrderFIFO, 210*time.Millisecond, 4*second)
+	f.claimed(nil, 210*time.Millisecond, 4*second)
 	require.False(t, f.isDue(4*second+4*second-1), "twenty times what it took longer than the one before")
 	require.True(t, f.isDue(4*second+4*second))
 }

@@ -172,15 +172,14 @@ func TestAWrongConsumerConfigIsRefusedByItsField(t *testing.T) {
 		"ConsumerConfig.PollMax is -1ns":                   {PollMax: -1},
 		"ConsumerConfig.PollMax is 1ms: must not be below": {PollMax: time.Millisecond},
 		"ConsumerConfig.Linger is -1ns":                    {Linger: -1},
-		"ConsumerConfig.Order is 7":                        {Order: 7},
 		"ConsumerConfig.StatementTimeout is 999.999µs":     {StatementTimeout: time.Millisecond - 1},
 		"ConsumerConfig.MaxExtend is -1ns":                 {MaxExtend: -1},
 	} {
 		_, err := q.Consume(t.Context(), cfg)
 		requireWords(t, err, "consume orders", field)
 	}
-	_, err := q.Consume(t.Context(), chanq.ConsumerConfig{Prefetch: -1, LeaseFor: -1, Order: 9})
-	requireWords(t, err, "Prefetch", "LeaseFor", "Order")
+	_, err := q.Consume(t.Context(), chanq.ConsumerConfig{Prefetch: -1, LeaseFor: -1})
+	requireWords(t, err, "Prefetch", "LeaseFor")
 	require.Equal(t, before, faults.Ops())
 }
 

@@ -116,22 +116,12 @@ type BuryItem struct {
 	Uncounted bool
 }
 
-// Order is how a claim chooses within a priority.
-type Order uint8
-
-// The orders.
-const (
-	FIFO     Order = iota // by due time, then id
-	OrderAny              // whatever the database finds first
-)
-
 // ClaimParams are the values of a claim.
 type ClaimParams struct {
 	Rows   int // at most Traits.ClaimRows
 	Lease  time.Duration
 	Member [16]byte // who claims: see Member
 	Salt   int64    // random, from 1 to 1 << FenceBits: see FenceBits
-	Order  Order
 	Floors Floors
 	// Suspects: take messages with this many lapses or more, too. A lapse is a
 	// lease that ran out, was never settled and never given back; a message counts

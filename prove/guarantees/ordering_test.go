@@ -20,7 +20,6 @@ var ordering = []test{
 	{"G10_WithinAPriorityTheDueTimeDecidesThenTheID", dueTime},
 	{"G10_AReleasedMessageComesBackToItsPlace", releasedPlace},
 	{"G10_ANackedMessageComesAfterThoseThatWereDueBefore", nackedPlace},
-	{"OrderAnyDeliversEveryMessage", orderAny},
 }
 
 // fifo sends while a consumer claims, except on SQL Server: a claim there passes
@@ -128,18 +127,4 @@ func nackedPlace(w *world) {
 		return false
 	})
 	require.Equal(w, []string{"b", "a"}, testdb.Bodies(testdb.Lease(w, q, 2, time.Minute)))
-}
-
-func orderAny(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts(numbers(100)...)...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{Order: chanq.OrderAny})
-	seen := map[string]bool{}
-	for _, l := range testdb.Take(w, c, 100) {
-		seen[l.Body] = true
-		require.NoError(w, l.Ack())
-	}
-	require.Len(w, seen, 100)
-	require.NoError(w, c.Flush(w.Soon()))
-	require.Zero(w, testdb.Counted(w, q))
 }

@@ -244,11 +244,9 @@ func TestOnTheStandInManyOtherMessagesDoNotMakeAClaimDearer(t *testing.T) {
 	}
 	fill(others, time.Hour)
 	fill(1000, 0)
-	fifo := keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Order: sqlbatch.FIFO, Suspects: true, Floors: floors}), claimed)
-	require.Equal(t, int64(1+3*claimed), fifo, "the row that says whether the queue is paused; of each message an entry, a row to lock, and one to change")
-	anyOrder := keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Order: sqlbatch.OrderAny, Suspects: true, Floors: floors}), claimed)
-	require.Equal(t, int64(1+2*claimed+claimed), anyOrder, "it need not find again what it has locked, but passes over what the first claim took")
+	claim := keys(q.Claim(sqlbatch.ClaimParams{Rows: claimed, Lease: time.Minute, Suspects: true, Floors: floors}), claimed)
+	require.Equal(t, int64(1+3*claimed), claim, "the row that says whether the queue is paused; of each message an entry, a row to lock, and one to change")
 	look := keys(q.NextDue(floors), 1)
-	require.LessOrEqual(t, look, int64(2*claimed+10), "it passes over what the two claims took")
-	t.Logf("keys for a claim of %d beside %d scheduled and %d leased: %d, in any order %d; for a look: %d", claimed, others, held, fifo, anyOrder, look)
+	require.LessOrEqual(t, look, int64(claimed+10), "it passes over what the claim took")
+	t.Logf("keys for a claim of %d beside %d scheduled and %d leased: %d; for a look: %d", claimed, others, held, claim, look)
 }

@@ -62,7 +62,7 @@ IF %[1]s > @late
 `, name, list, at+1, at+5)
 }
 
-// claimFIFOLane walks IX (priority, due_at, id) from the floor to @now, with the row of
+// claimLane walks IX (priority, due_at, id) from the floor to @now, with the row of
 // each entry, until it has found enough that nobody leases (i); locks those (u); and
 // changes them (q). The order asked for is the order of the index, so nothing is sorted,
 // and TOP with ORDER BY is the only documented way to say which rows are taken. Before
@@ -95,7 +95,7 @@ IF %[1]s > @late
 // the index. Suspects that are not asked for are passed over without a lock. OUTPUT
 // promises no order, and its rows may precede an error: the claim counts once all have
 // been read.
-const claimFIFOLane = `IF @left > 0
+const claimLane = `IF @left > 0
 BEGIN
     UPDATE q
     {set}
@@ -108,22 +108,6 @@ BEGIN
         ORDER BY i.due_at, i.id
     ) AS a
     INNER JOIN {live} AS q WITH (UPDLOCK, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
-    ` + fromListOptions + `;
-    SET @left = @left - @@ROWCOUNT;
-END;
-`
-
-// claimAnyLane walks the same index with the same hints, but leaves the choice
-// to the server: without an order to keep it may fetch rows ahead as they come, and
-// need not find again what it has locked.
-const claimAnyLane = `IF @left > 0
-BEGIN
-    UPDATE TOP (@left) q
-    {set}
-    {output}
-    FROM ` + claimFree + `
-    INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = i.id
-    WHERE ` + claimable + ` AND q.due_at <= @now AND q.lease_until <= @now
     ` + fromListOptions + `;
     SET @left = @left - @@ROWCOUNT;
 END;
@@ -162,8 +146,8 @@ const (
 )
 
 // claimText is the whole claim: the lane once for each priority.
-func claimText(lane, contents string) string {
-	lane = strings.NewReplacer("{set}", claimSet, "{output}", claimOutput+contents).Replace(lane)
+func claimText(contents string) string {
+	lane := strings.NewReplacer("{set}", claimSet, "{output}", claimOutput+contents).Replace(claimLane)
 	var b strings.Builder
 	b.WriteString(strings.Replace(claimOpen, "{floors}", floorsText(), 1))
 	for p := sqlbatch.PriorityUrgent; p >= sqlbatch.PriorityLow; p-- {
@@ -186,7 +170,7 @@ func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	if p.Blind {
 		contents = 1
 	}
-	return call(q.claim[p.Order][contents], claimDeclaration,
+	return call(q.claim[contents], claimDeclaration,
 		sql.Named("n", int32(rows)),
 		sql.Named("lease_days", days),
 		sql.Named("lease_ms", ms),

@@ -80,9 +80,9 @@ type reader struct {
 	floors sqlbatch.Floors
 }
 
-func (r *reader) claim(n int, lease time.Duration, order sqlbatch.Order) []sqlbatch.Item {
+func (r *reader) claim(n int, lease time.Duration) []sqlbatch.Item {
 	r.t.Helper()
-	rows := r.rows(r.Claim(sqlbatch.ClaimParams{Rows: n, Lease: lease, Suspects: true, Order: order, Floors: r.floors}))
+	rows := r.rows(r.Claim(sqlbatch.ClaimParams{Rows: n, Lease: lease, Suspects: true, Floors: r.floors}))
 	require.Len(r.t, rows, n)
 	for _, row := range rows {
 		at := row[1].(int64) - sqlbatch.PriorityLow
@@ -95,13 +95,13 @@ func (r *reader) claim(n int, lease time.Duration, order sqlbatch.Order) []sqlba
 func (r *reader) claimAll(n int, lease time.Duration) {
 	r.t.Helper()
 	for ; n > 0; n -= 1000 {
-		r.claim(min(n, 1000), lease, sqlbatch.FIFO)
+		r.claim(min(n, 1000), lease)
 	}
 }
 
 // keysOfClaim is what a claim of 100 messages reads: the row that says whether the
 // queue is paused; an entry for each message, a row to lock, and one to change.
-var keysOfClaim = map[sqlbatch.Order]int64{sqlbatch.FIFO: 1 + 3*100, sqlbatch.OrderAny: 1 + 2*100}
+const keysOfClaim int64 = 1 + 3*100
 
 func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
 	t.Parallel()
@@ -123,10 +123,10 @@ func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
 			r.store(backlog.ready, 0)
 			r.claimAll(100, time.Minute)
 			passed := int64(100) // leased, and due when the last was
-			for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
+			for range 2 {
 				r.Engine().ResetPlans()
-				r.claim(100, time.Minute, order)
-				require.Equal(t, keysOfClaim[order]+passed, cost(r.queue, "leased_by = @by").KeysRead)
+				r.claim(100, time.Minute)
+				require.Equal(t, keysOfClaim+passed, cost(r.queue, "leased_by = @by").KeysRead)
 				passed += 100
 			}
 			r.Engine().ResetPlans()
@@ -135,8 +135,8 @@ func TestAClaimReadsNoMoreKeysWhateverTheBacklog(t *testing.T) {
 
 			r.floors = sqlbatch.Floors{}
 			r.Engine().ResetPlans()
-			r.claim(100, time.Minute, sqlbatch.FIFO)
-			require.Equal(t, keysOfClaim[sqlbatch.FIFO]+passed+int64(backlog.leased), cost(r.queue, "leased_by = @by").KeysRead, "from the beginning")
+			r.claim(100, time.Minute)
+			require.Equal(t, keysOfClaim+passed+int64(backlog.leased), cost(r.queue, "leased_by = @by").KeysRead, "from the beginning")
 		})
 	}
 }
@@ -157,11 +157,9 @@ func TestOnlyWhatMovesOrEndsAMessageWritesAnIndex(t *testing.T) {
 		return cost(q, "").KeysWritten
 	}
 	require.Equal(t, int64(20), written(q.Enqueue(rows), 0), "an entry of the due time and one of the key")
-	for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
-		p := claimTen
-		p.Order = order
-		require.Zero(t, written(q.Claim(p), 10))
-		q.Clock().Advance(p.Lease)
+	for range 2 {
+		require.Zero(t, written(q.Claim(claimTen), 10))
+		q.Clock().Advance(claimTen.Lease)
 	}
 	again := q.rows(q.Claim(claimTen))
 	items := itemsOf(again)
@@ -313,7 +311,7 @@ func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 		note(
 			q.Enqueue(rows), q.EnqueueNew(rows[:1+r.IntN(len(rows))]),
 			q.Find(make([][16]byte, n), make([]string, r.IntN(n))),
-			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), Member: newID(), Salt: r.Int64N(1000), Suspects: r.IntN(2) == 0, Lapses: 2, Order: sqlbatch.Order(r.IntN(2))}),
+			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), Member: newID(), Salt: r.Int64N(1000), Suspects: r.IntN(2) == 0, Lapses: 2}),
 			q.NextDue(sqlbatch.Floors{}), q.Ack(items), q.Archive(items), q.Nack(nacks),
 			q.Release(items), q.Survey(),
 			q.Bury([]sqlbatch.BuryItem{{Error: strings.Repeat("y", r.IntN(3000))}}),

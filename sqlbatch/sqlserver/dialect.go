@@ -46,7 +46,7 @@ type queue struct {
 	seal.Seal
 	enqueue, enqueueNew []string // by rung
 	find, look          string
-	claim               [2][2]string // by Order, and blind ones
+	claim               [2]string // the second: blind
 	nextDue, survey     string
 
 	ack, archive, nack, snooze, release, bury, extend, endAfter string
@@ -131,8 +131,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 	}
 	q.settles(render)
 	for i, contents := range []string{claimContents, claimNoContents} {
-		q.claim[sqlbatch.FIFO][i] = render(claimText(claimFIFOLane, contents))
-		q.claim[sqlbatch.OrderAny][i] = render(claimText(claimAnyLane, contents))
+		q.claim[i] = render(claimText(contents))
 	}
 	for state, template := range peekTexts {
 		q.peek[state] = render(template)

@@ -22,7 +22,7 @@ func TestAClaimFromItsFloorsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {
 		r.store(group, 0)
 		for range group / batch {
 			r.Engine().ResetPlans()
-			items := r.claim(batch, time.Minute, sqlbatch.FIFO)
+			items := r.claim(batch, time.Minute)
 			claim = max(claim, cost(r.queue, "leased_by = @by").KeysRead)
 			require.Len(t, r.rows(r.Ack(items)), batch)
 		}
@@ -31,7 +31,7 @@ func TestAClaimFromItsFloorsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {
 	}
 	for range 20 {
 		claim, look := turn()
-		require.LessOrEqual(t, claim, keysOfClaim[sqlbatch.FIFO]+2*group, "of this group, and of the one before")
+		require.LessOrEqual(t, claim, keysOfClaim+2*group, "of this group, and of the one before")
 		require.LessOrEqual(t, look, int64(2*group))
 	}
 
@@ -41,7 +41,7 @@ func TestAClaimFromItsFloorsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {
 	surveyed := r.rows(r.Survey())
 	require.Greater(t, cost(r.queue, "AS due_in,").KeysRead, int64(20*group), "a look from the beginning walks them all")
 	require.Equal(t, []any{int64(0), r.Clock().Now().Add(-time.Second).UnixMilli(), int64(-1000), int64(0)}, surveyed[2])
-	r.claim(batch, time.Minute, sqlbatch.FIFO)
+	r.claim(batch, time.Minute)
 	require.Greater(t, cost(r.queue, "leased_by = @by").KeysRead, int64(20*group), "as would a claim")
 
 	r.Engine().CleanGhosts()

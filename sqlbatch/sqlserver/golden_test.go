@@ -76,7 +76,7 @@ func newCatalog(t *testing.T, n sqlbatch.Names) catalog {
 	srv := mssqltest.Start(t, mssqltest.Options{InMemory: true})
 	_, err := srv.DB().Exec("CREATE SCHEMA [" + n.Schema + "]")
 	require.NoError(t, err)
-	suite.Migrate(t, sqlserver.Dialect, srv.DB(), n)
+	testdb.MigrateTables(t, sqlserver.Dialect, srv.DB(), n)
 	return catalog{srv.Engine()}
 }
 

@@ -155,7 +155,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		for _, s := range []sqlbatch.Statement{
 			q.Enqueue(rows), q.EnqueueNew(rows), q.Find(ids, keys), q.Find(nil, nil),
 			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Salt: int64(n), Lapses: n, Floors: sqlbatch.Floors{0, int64(ms), math.MaxInt64}}),
-			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Suspects: true, Order: sqlbatch.OrderAny}),
+			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Suspects: true}),
 			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(items), q.Bury(buries), q.Extend(items, ms),
 			q.Ack(nil), q.Nack(nil), q.Bury(nil),
 			q.Record(n), q.Stats(n), q.NextDue(sqlbatch.Floors{int64(ms)}), q.Survey(), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(ms, n, int64(n)), q.Get(ids[0]),

@@ -191,29 +191,26 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 // What a claim walks past is leased, and its holders settle and extend it meanwhile.
 func TestAClaimKeepsNoLockOnWhatItWalksPast(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
-		for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
-			for name := range suite.Settles(q.Queue) {
-				passed := q.leased(5)
-				q.exec(q.Enqueue(makeRows(5, 0)))
-				claim, p := begin(t, ctx, q), claimTen
-				p.Order = order
-				claimed, err := suite.Rows(ctx, claim, q.InTx().Claim(p))
-				require.NoError(t, err)
-				require.Len(t, claimed, 5)
+		for name := range suite.Settles(q.Queue) {
+			passed := q.leased(5)
+			q.exec(q.Enqueue(makeRows(5, 0)))
+			claim := begin(t, ctx, q)
+			claimed, err := suite.Rows(ctx, claim, q.InTx().Claim(claimTen))
+			require.NoError(t, err)
+			require.Len(t, claimed, 5)
 
-				held := 0
-				for _, l := range q.Engine().Locks() {
-					if l.Resource.Key != "" {
-						held++
-					}
+			held := 0
+			for _, l := range q.Engine().Locks() {
+				if l.Resource.Key != "" {
+					held++
 				}
-				require.Equal(t, 5, held, "the rows that it claimed, and no entry of an index")
-				settled, err := suite.Rows(ctx, q.DB(), suite.Settles(q.Queue, passed...)[name])
-				require.NoError(t, err, name)
-				require.Equal(t, passed, settledItems(settled), name)
-				require.NoError(t, claim.Commit())
-				q.rows(q.Cancel(idsOf(append(passed, itemsOf(claimed)...))))
 			}
+			require.Equal(t, 5, held, "the rows that it claimed, and no entry of an index")
+			settled, err := suite.Rows(ctx, q.DB(), suite.Settles(q.Queue, passed...)[name])
+			require.NoError(t, err, name)
+			require.Equal(t, passed, settledItems(settled), name)
+			require.NoError(t, claim.Commit())
+			q.rows(q.Cancel(idsOf(append(passed, itemsOf(claimed)...))))
 		}
 	})
 }
@@ -232,7 +229,7 @@ func TestClaimsAndSettlesBesideEachOtherDoNotDeadlock(t *testing.T) {
 				failed <- func() error {
 					for {
 						p := claimTen
-						p.Rows, p.Salt, p.Order = 25, int64(n+1), sqlbatch.Order(n%2)
+						p.Rows, p.Salt = 25, int64(n+1)
 						claimed, err := suite.Rows(ctx, q.DB(), q.Claim(p))
 						if err != nil || len(claimed) == 0 {
 							return err

@@ -83,7 +83,7 @@ func TestAStepOfATrimOrARedriveReadsNothingOfTheStepsBefore(t *testing.T) {
 			r := &reader{queue: newQueue(t, mssqltest.Options{ReadCommittedSnapshot: true, KeepGhosts: true})}
 			r.store(step*steps, 0)
 			for left := step * steps; left > 0; left -= step {
-				c.end(r, r.claim(step, time.Hour, sqlbatch.FIFO))
+				c.end(r, r.claim(step, time.Hour))
 				r.Clock().Advance(time.Second)
 			}
 			w := sqlbatch.Window{Before: 1 << 42}

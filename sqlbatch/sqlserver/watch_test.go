@@ -302,7 +302,7 @@ func TestAWatchDoesNotWalkAgainOverWhatIsLeased(t *testing.T) {
 
 	from := orders
 	from.Floors = r.floors
-	require.Len(t, r.claim(1, time.Hour, sqlbatch.FIFO), 1)
+	require.Len(t, r.claim(1, time.Hour), 1)
 	q.Engine().ResetPlans()
 	w = q.watch(ctx, w.conn, time.Hour, from)
 	require.Less(t, cost(q, "WAITFOR").KeysRead, int64(leased), "from where claims have got to")

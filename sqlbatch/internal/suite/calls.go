@@ -59,9 +59,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	}
 	for name, change := range map[string]func(*sqlbatch.ClaimParams){
 		"":                func(*sqlbatch.ClaimParams) {},
-		"-any":            func(p *sqlbatch.ClaimParams) { p.Order = sqlbatch.OrderAny },
 		"-blind":          func(p *sqlbatch.ClaimParams) { p.Blind = true },
-		"-blind-any":      func(p *sqlbatch.ClaimParams) { p.Blind, p.Order = true, sqlbatch.OrderAny },
 		"-suspects":       func(p *sqlbatch.ClaimParams) { p.Suspects = true },
 		"-suspects-blind": func(p *sqlbatch.ClaimParams) { p.Suspects, p.Blind = true, true },
 	} {

@@ -9,38 +9,21 @@ import (
 )
 
 var claiming = []test{
-	{"AClaimTakesLanesFromTheHighestByDueTime", inOrder(lanes)},
-	{"WhatRanOutIsClaimedInItsOldPlace", inOrder(ranOutInPlace)},
-	{"AClaimBeginsAtItsFloors", inOrder(floors)},
+	{"AClaimTakesLanesFromTheHighestByDueTime", lanes},
+	{"WhatRanOutIsClaimedInItsOldPlace", ranOutInPlace},
+	{"AClaimBeginsAtItsFloors", floors},
 	{"ASurveyFindsWhatLiesBelow", survey},
-	{"APausedQueueYieldsNothing", inOrder(paused)},
+	{"APausedQueueYieldsNothing", paused},
 	{"AQueueThatIsPausedOrMissingIsNeverDue", neverDue},
 	{"NextDueIsTheEarliestOfAllLanes", nextDue},
 	{"AFenceIsNeverGivenTwice", fences},
-	{"ALapseIsALeaseThatRanOutWithoutASettle", inOrder(lapses)},
-	{"AClaimLeavesOutSuspects", inOrder(suspects)},
+	{"ALapseIsALeaseThatRanOutWithoutASettle", lapses},
+	{"AClaimLeavesOutSuspects", suspects},
 	{"AClaimTellsWhatHasExpired", expires},
-	{"ABlindClaimReturnsNoContents", inOrder(blind)},
+	{"ABlindClaimReturnsNoContents", blind},
 }
 
-// claimer claims n messages, suspects too.
-type claimer func(n int) sqlbatch.ClaimParams
-
-// inOrder runs a test with both orders: of one claimer they are the same.
-func inOrder(do func(*world, claimer)) func(*world) {
-	return func(w *world) {
-		for _, order := range []sqlbatch.Order{sqlbatch.FIFO, sqlbatch.OrderAny} {
-			w.exec("DELETE FROM chanq_orders")
-			do(w, func(n int) sqlbatch.ClaimParams {
-				p := ClaimOf(n)
-				p.Order = order
-				return p
-			})
-		}
-	}
-}
-
-func lanes(w *world, claim claimer) {
+func lanes(w *world) {
 	w.send(
 		sqlbatch.Row{ID: ID(1), Priority: -1}, sqlbatch.Row{ID: ID(2), Priority: 0}, sqlbatch.Row{ID: ID(3), Priority: 1},
 		sqlbatch.Row{ID: ID(4), Priority: 2}, sqlbatch.Row{ID: ID(5), Priority: 2}, sqlbatch.Row{ID: ID(6), Priority: 2, Delay: time.Hour},
@@ -48,12 +31,12 @@ func lanes(w *world, claim claimer) {
 	)
 	w.shift("chanq_orders.due_at", -time.Second, w.is(5))
 	w.shift("chanq_orders.due_at", -time.Second, w.is(7))
-	take := func(n int) []byte { return Numbers(w.run(w.Claim(claim(n)))) }
+	take := func(n int) []byte { return Numbers(w.run(w.Claim(ClaimOf(n)))) }
 
 	require.Equal(w, []byte{5}, take(1))
 	require.ElementsMatch(w, []byte{4, 3}, take(2))
 	due := w.get(7)["due_at"].(int64)
-	row := ClaimedRows(w, w.run(w.Claim(claim(1))))[7]
+	row := ClaimedRows(w, w.run(w.Claim(ClaimOf(1))))[7]
 	got := w.get(7)
 	require.Equal(w, Claimed{7, 0, w.items(7)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), due, nil, "k", "h", "b"}, row)
 	require.Equal(w, list("leased", string(Member[:])), got.of("state", "leased_by"))
@@ -63,7 +46,7 @@ func lanes(w *world, claim claimer) {
 	require.Empty(w, take(1000))
 }
 
-func ranOutInPlace(w *world, claim claimer) {
+func ranOutInPlace(w *world) {
 	for n := byte(1); n <= 6; n++ {
 		w.send(sqlbatch.Row{ID: ID(n), Priority: int8(n % 2)})
 		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
@@ -75,19 +58,19 @@ func ranOutInPlace(w *world, claim claimer) {
 	require.Equal(w, list(6, 0, 0), w.run(w.Stats(10))[0][:3])
 	require.Equal(w, list(2, 0, 0), w.run(w.Stats(2))[0][:3])
 	for _, n := range []byte{1, 3, 5, 2, 4, 6} {
-		require.Equal(w, []byte{n}, Numbers(w.run(w.Claim(claim(1)))))
+		require.Equal(w, []byte{n}, Numbers(w.run(w.Claim(ClaimOf(1)))))
 	}
-	require.Empty(w, w.run(w.Claim(claim(1))))
+	require.Empty(w, w.run(w.Claim(ClaimOf(1))))
 }
 
 // Each lane begins at its own floor, which stays behind the clock by the margin.
-func floors(w *world, claim claimer) {
+func floors(w *world) {
 	for n := byte(1); n <= 4; n++ { // of the priorities from Low up: an old one, and a new one
 		w.send(sqlbatch.Row{ID: ID(n), Priority: int8(n) - 2}, sqlbatch.Row{ID: ID(n + 10), Priority: int8(n) - 2})
 		w.shift("chanq_orders.due_at", -time.Hour, w.is(n))
 	}
 	from := func(f ...int64) sqlbatch.ClaimParams {
-		p := claim(10)
+		p := ClaimOf(10)
 		p.Floors = sqlbatch.Floors(f)
 		return p
 	}
@@ -144,13 +127,13 @@ func survey(w *world) {
 	require.Empty(w, w.run(w.Survey()))
 }
 
-func paused(w *world, claim claimer) {
+func paused(w *world) {
 	w.sendAll(1)
 	w.run(w.Pause())
-	require.Empty(w, w.run(w.Claim(claim(10))))
+	require.Empty(w, w.run(w.Claim(ClaimOf(10))))
 	require.Equal(w, [][]any{list(sqlbatch.Version, 1, 0, 0, 0, 0, "")}, w.run(w.Version()))
 	w.run(w.Resume())
-	require.Len(w, w.run(w.Claim(claim(10))), 1)
+	require.Len(w, w.run(w.Claim(ClaimOf(10))), 1)
 }
 
 func neverDue(w *world) {
@@ -199,10 +182,10 @@ func fences(w *world) {
 	require.Equal(w, future+3, claim(3), "of a clock that was set back")
 }
 
-func lapses(w *world, claim claimer) {
+func lapses(w *world) {
 	lapses := func() int64 {
 		w.Helper()
-		rows := ClaimedRows(w, w.run(w.Claim(claim(1))))
+		rows := ClaimedRows(w, w.run(w.Claim(ClaimOf(1))))
 		require.Len(w, rows, 1)
 		return rows[1].Lapses
 	}
@@ -221,14 +204,14 @@ func lapses(w *world, claim claimer) {
 	require.EqualValues(w, sqlbatch.LastLapse, lapses(), "the count stops")
 }
 
-func suspects(w *world, claim claimer) {
+func suspects(w *world) {
 	w.leased(1, 2, 3, 4)
 	w.exec("UPDATE chanq_orders SET lapses = 1, attempts = 2 WHERE %s OR %s", w.is(2), w.is(4))
 	w.lapse(1, 2)
 	w.run(w.Release(w.items(3, 4)))
 	w.exec("UPDATE chanq_orders SET lapses = 2, attempts = 2 WHERE %s", w.is(3))
 
-	p := claim(10)
+	p := ClaimOf(10)
 	p.Suspects, p.Lapses = false, 2
 	rows := ClaimedRows(w, w.run(w.Claim(p)))
 	require.Len(w, rows, 2, "of 2 it would be the second lapse, 3 has two")
@@ -260,15 +243,15 @@ func expires(w *world) {
 	require.Nil(w, w.get(3)["expires_at"])
 }
 
-func blind(w *world, claim claimer) {
+func blind(w *world) {
 	w.send(sqlbatch.Row{ID: ID(1), Key: "k", Headers: []byte("h"), Body: []byte("b")})
-	p := claim(1)
+	p := ClaimOf(1)
 	p.Blind = true
 	row := ClaimedRows(w, w.run(w.Claim(p)))[1]
 	require.EqualValues(w, 1, row.Attempts)
 	require.Equal(w, []any{nil, nil, nil}, []any{row.Key, row.Headers, row.Body})
 	require.Equal(w, list("k", "h", "b"), w.get(1).of("dedup_key", "headers", "body"))
 	w.lapse(1)
-	row = ClaimedRows(w, w.run(w.Claim(claim(1))))[1]
+	row = ClaimedRows(w, w.run(w.Claim(ClaimOf(1))))[1]
 	require.Equal(w, list("k", "h", "b"), []any{row.Key, row.Headers, row.Body})
 }
