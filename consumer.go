@@ -334,7 +334,7 @@ func (c *shardConsumer[T]) extend(ctx context.Context, l *lease, d time.Duration
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
 	defer cancel()
-	return c.keeper.setEnd(ctx, l, d, c.cfg.tryTimeout())
+	return c.keeper.extendOne(ctx, l, d, c.cfg.tryTimeout())
 }
 
 // expire does what the keeper does when it looks, which it need not have done yet,

@@ -27,8 +27,7 @@ import (
 // locked by the caller's transaction), nor after MaxExtend.
 //
 // The database keeps the later of two ends, so extensions may overlap, and one that
-// was left behind does no harm when it is carried out after all. Lease.Extend alone
-// may set an earlier end: see lease.extending.
+// was left behind does no harm when it is carried out after all.
 //
 // SQLite writes all of a row again to extend its lease. So heavy ones are extended one by one,
 // after all others, the largest last, and for a third of LeaseFor at most before it is the others' turn
@@ -333,9 +332,8 @@ func (k *keeper) extendOnce(leases []*lease, skip bool) (missing []*lease, err e
 		sql = sql.SkipLocked()
 	}
 	items := make([]sqlbatch.Item, len(leases))
-	cuts := make([]uint32, len(leases))
 	for i, l := range leases {
-		items[i], cuts[i] = l.item, l.cuts.Load()
+		items[i] = l.item
 	}
 	start, bound := monotonic(), time.Duration(math.MaxInt64)
 	if k.bound != nil {
@@ -348,10 +346,10 @@ func (k *keeper) extendOnce(leases []*lease, skip bool) (missing []*lease, err e
 		return nil, err
 	}
 	slices.SortFunc(changed, compareItems)
-	for i, l := range leases {
+	for _, l := range leases {
 		if _, held := slices.BinarySearchFunc(changed, l.item, compareItems); held {
 			l.stuck = false
-			l.prolong(min(l.reach(start, k.leaseFor), bound), cuts[i])
+			l.prolong(min(deadlineAfter(start, k.leaseFor), bound))
 		} else {
 			missing = append(missing, l)
 		}

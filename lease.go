@@ -126,12 +126,13 @@ func (l *Lease[T]) DeadLetter(cause error) error {
 // transaction must not call it: see Queue.
 func (l *Lease[T]) Wait(ctx context.Context) error { return l.lease.wait(ctx) }
 
-// Extend makes the lease end d from now, by the database's clock, in one round
-// trip; d is at least 100 ms, and may be less than what is left. A consumer extends
+// Extend makes the lease last at least d from now, by the database's clock, in one
+// round trip; d is at least 100 ms. It only lengthens: the later end holds. To make a
+// lease shorter, settle it by Release or Nack. A consumer extends
 // its leases by itself, for ConsumerConfig.MaxExtend; Extend is for more, and for
 // leases of TryLease. While somebody has the message's row locked it is repeated, until
 // ctx ends. It returns ErrLeaseLost if the lease is lost. After an *OpError that is
-// Unknown, Deadline is the sooner of what was and what may be. A lease that had run out here may be settled again afterwards,
+// Unknown, Deadline is what it was. A lease that had run out here may be settled again afterwards,
 // but its Context stays ended, and the consumer neither extends it nor waits for
 // it. On an ordered queue no lease outlives its consumer's membership, which is LeaseFor at
 // most: there the consumer extends it, again and again, until d is over.
@@ -219,15 +220,13 @@ type lease struct {
 	attempt  int   // as Lease.Attempt, which the reader might change
 	lapses   int   // before this claim, in a row
 	priority Priority
-	spot     *spot         // of an ordered queue: its place in its line, while it has one
-	suspect  bool          // see claim_suspects.go
-	heavy    int           // bytes of its body where they are heavyBody or more, else 0
-	slow     int           // extensions of it that failed, where it is heavy; of the keeper's goroutine
-	stuck    bool          // its row was locked when it was last to be extended; of the keeper's extender
-	deadline atomic.Int64  // of monotonic()
-	unsure   atomic.Int64  // the shortest Extend that may yet take effect; 0 is none: see doubt
-	until    atomic.Int64  // end of automatic extension
-	cuts     atomic.Uint32 // Extends begun and ended: odd while one is under way
+	spot     *spot        // of an ordered queue: its place in its line, while it has one
+	suspect  bool         // see claim_suspects.go
+	heavy    int          // bytes of its body where they are heavyBody or more, else 0
+	slow     int          // extensions of it that failed, where it is heavy; of the keeper's goroutine
+	stuck    bool         // its row was locked when it was last to be extended; of the keeper's extender
+	deadline atomic.Int64 // of monotonic()
+	until    atomic.Int64 // end of automatic extension
 	state    atomic.Uint32
 	isEnded  atomic.Bool
 	noted    atomic.Bool // the history counts it as acked in a transaction

@@ -68,14 +68,6 @@ func (l *lease) unwatch() {
 	}
 }
 
-// rewatch is called where the deadline has come nearer. A later one is found when
-// the former has come.
-func (l *lease) rewatch() {
-	if made := l.ctx.Load(); made != nil {
-		made.watch(l)
-	}
-}
-
 // endContext is called after the settle. One that did not reach the database leaves
 // a lease that runs out.
 func (l *lease) endContext() {

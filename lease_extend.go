@@ -4,30 +4,24 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// Lease.Extend, which sets the end of a lease, and may bring it nearer.
+// Lease.Extend. Like the keeper's extensions it keeps the later of two ends, so that
+// several may be under way at once, and one that was left behind does no harm.
 
-// setEnd sets the end of a lease to d from now. It is repeated while somebody has
-// the row locked, until ctx ends, and fails at once in any other case. A try takes up
-// to timeout, and a turn, if there are any to take. bound is beyond which the database
+// extend has a lease last at least d from now. It is repeated while somebody has the
+// row locked, until ctx ends, and fails at once in any other case. A try takes up to
+// timeout, and a turn, if there are any to take. bound is beyond which the database
 // does not go, as of now; nil: it does.
-func (q *queue) setEnd(ctx context.Context, s *sessions, turn chan struct{}, l *lease, d, timeout time.Duration, bound func() time.Duration) (held bool, err error) {
+func (q *queue) extend(ctx context.Context, s *sessions, turn chan struct{}, l *lease, d, timeout time.Duration, bound func() time.Duration) (held bool, err error) {
 	failed := func(err error) error {
 		return &OpError{Op: "extend", Queue: q.name, Shard: q.shard, ID: l.item.ID, Err: err}
 	}
-	for !l.extending() { // two Extends of one lease at once: rare enough
-		if retry.Sleep(ctx, time.Millisecond); ctx.Err() != nil {
-			return false, failed(context.Cause(ctx))
-		}
-	}
-	var end time.Duration
-	defer func() { l.extended(end) }()
 	var tries retry.Tries
 	skip := false
 	for {
@@ -37,14 +31,14 @@ func (q *queue) setEnd(ctx context.Context, s *sessions, turn chan struct{}, l *
 			return false, failed(context.Cause(ctx))
 		}
 		var stands standing
-		end, stands, err = q.trySetEnd(ctx, s, l, d, timeout, bound, skip)
+		held, stands, err = q.tryExtend(ctx, s, l, d, timeout, bound, skip)
 		<-turn
 		class := q.classify(err)
 		switch {
 		case err != nil && class != sqlbatch.RolledBack:
 			return false, q.fail("extend", err)
-		case err == nil && (end != 0 || stands != standsOurs):
-			return end != 0, nil
+		case err == nil && (held || stands != standsOurs):
+			return held, nil
 		}
 		skip = true
 		pause, _ := tries.Failed(retry.Failure{Class: sqlbatch.RolledBack, Began: time.Now()})
@@ -54,18 +48,18 @@ func (q *queue) setEnd(ctx context.Context, s *sessions, turn chan struct{}, l *
 	}
 }
 
-// setEnd is queue.setEnd beside the keeper's own extensions. It leaves one of the keeper's
-// sessions to these, and wakes it where the end has come near.
-func (k *keeper) setEnd(ctx context.Context, l *lease, d, timeout time.Duration) (held bool, err error) {
-	held, err = k.queue.setEnd(ctx, k.sessions, k.turn, l, d, timeout, k.bound)
+// extendOne is queue.extend beside the keeper's own extensions. It leaves one of the
+// keeper's sessions to these, and wakes it where the end has come near.
+func (k *keeper) extendOne(ctx context.Context, l *lease, d, timeout time.Duration) (held bool, err error) {
+	held, err = k.queue.extend(ctx, k.sessions, k.turn, l, d, timeout, k.bound)
 	if k.due(l, monotonic()) {
 		notify(k.wake)
 	}
 	return held, err
 }
 
-// trySetEnd returns the end of the lease, or zero, and how its row stands to it.
-func (q *queue) trySetEnd(ctx context.Context, s *sessions, l *lease, d, timeout time.Duration, bound func() time.Duration, skip bool) (end time.Duration, stands standing, err error) {
+// tryExtend reports that the database knows the lease, or how its row stands to it.
+func (q *queue) tryExtend(ctx context.Context, s *sessions, l *lease, d, timeout time.Duration, bound func() time.Duration, skip bool) (held bool, stands standing, err error) {
 	sql := q.sql
 	if skip {
 		sql = sql.SkipLocked()
@@ -76,72 +70,25 @@ func (q *queue) trySetEnd(ctx context.Context, s *sessions, l *lease, d, timeout
 	}
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	changed, _, err := s.Items(within, sql.EndAfter([]sqlbatch.Item{l.item}, d), nil)
+	changed, _, err := s.Items(within, sql.Extend([]sqlbatch.Item{l.item}, d), nil)
 	if err != nil {
-		if q.classify(err) == sqlbatch.Unknown || session.Fell(err) {
-			l.doubt(start, d)
-		}
-		return 0, 0, err
+		return false, 0, err
 	}
 	if len(changed) == 1 {
-		if bound != nil { // the keeper goes on where the membership ends sooner
-			l.until.Store(max(l.until.Load(), int64(start+d)))
-		}
-		return min(l.reach(start, d), most), 0, nil
+		l.prolong(min(deadlineAfter(start, d), most))
+		// The keeper goes on where the membership ends sooner.
+		raise(&l.until, start+d)
+		return true, 0, nil
 	}
 	seen, err := q.look(ctx, s, timeout, []*lease{l})
-	return 0, seen.of(l.item), err
+	return false, seen.of(l.item), err
 }
 
-// Ends of a lease, as this process believes in them. The keeper's extensions never
-// move the database's end back; Extend may, and it may take effect after others that
-// were sent later. So of two that are under way at once the one that may have made the
-// end earlier decides.
+// prolong notes that the database has the lease until end at least.
+func (l *lease) prolong(end time.Duration) { raise(&l.deadline, end) }
 
-// extending begins an Extend. There is one at a time: false says that another is
-// under way. Call extended at its end.
-func (l *lease) extending() bool {
-	n := l.cuts.Load()
-	return n%2 == 0 && l.cuts.CompareAndSwap(n, n+1)
-}
-
-// extended ends an Extend: the database moved the lease's end to end, or, with a zero
-// end, left it as it is.
-func (l *lease) extended(end time.Duration) {
-	if end != 0 {
-		l.deadline.Store(int64(end))
-		l.until.Store(max(l.until.Load(), int64(end)))
+// raise sets t to at, unless it is later.
+func raise(t *atomic.Int64, at time.Duration) {
+	for was := t.Load(); was < int64(at) && !t.CompareAndSwap(was, int64(at)); was = t.Load() {
 	}
-	l.cuts.Add(1)
-	l.rewatch()
-}
-
-// prolong notes an extension of the keeper's, which was sent when cuts was as given. It
-// counts for nothing beside an Extend.
-func (l *lease) prolong(end time.Duration, cuts uint32) {
-	for cuts%2 == 0 && l.cuts.Load() == cuts {
-		was := l.deadline.Load()
-		if l.deadline.CompareAndSwap(was, max(was, int64(end))) {
-			return
-		}
-	}
-}
-
-// doubt notes an Extend to d, sent at start, whose outcome is unknown: it may yet take
-// effect, at any time, and end the lease d after that. Until the Extend ends, this
-// process's view changes by nothing else.
-func (l *lease) doubt(start, d time.Duration) {
-	if u := l.unsure.Load(); u == 0 || int64(d) < u {
-		l.unsure.Store(int64(d))
-	}
-	l.deadline.Store(min(l.deadline.Load(), int64(deadlineAfter(start, d))))
-}
-
-// reach is the end of a lease that was extended by d at start: or sooner, should an
-// Extend that is in doubt take effect after it.
-func (l *lease) reach(start, d time.Duration) time.Duration {
-	if u := l.unsure.Load(); u != 0 {
-		d = min(d, time.Duration(u))
-	}
-	return deadlineAfter(start, d)
 }

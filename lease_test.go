@@ -84,28 +84,12 @@ func TestAContextOfTryLeaseThatIsUsedLateHasEnded(t *testing.T) {
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 }
 
-func TestAnExtensionBesideAnExtendCountsForNothing(t *testing.T) {
-	const later, sooner = 3 * time.Hour, time.Hour
-	l := stillLease(0)
-	l.deadline.Store(int64(2 * time.Hour))
-	sent := l.cuts.Load()
-	require.True(t, l.extending())
-	require.False(t, l.extending(), "one at a time")
-	l.prolong(later, sent)
-	l.prolong(later, l.cuts.Load())
-	require.Equal(t, 2*time.Hour, l.deadlineAt(), "the Extend may take effect after it")
-	l.extended(sooner)
-	l.prolong(later, sent)
-	require.Equal(t, sooner, l.deadlineAt(), "it did")
-	l.prolong(later, l.cuts.Load())
-	require.Equal(t, later, l.deadlineAt())
-	l.prolong(sooner, l.cuts.Load())
-	require.Equal(t, later, l.deadlineAt(), "no extension shortens")
-
-	// An Extend that may yet take effect bounds all that comes.
-	require.True(t, l.extending())
-	l.doubt(0, time.Minute)
-	l.extended(0)
-	require.Equal(t, deadlineAfter(0, time.Minute), l.deadlineAt())
-	require.Equal(t, deadlineAfter(time.Hour, time.Minute), l.reach(time.Hour, later))
+func TestNoExtensionShortens(t *testing.T) {
+	l := &lease{}
+	l.prolong(2 * time.Hour)
+	require.Equal(t, 2*time.Hour, l.deadlineAt())
+	l.prolong(time.Hour)
+	require.Equal(t, 2*time.Hour, l.deadlineAt())
+	l.prolong(3 * time.Hour)
+	require.Equal(t, 3*time.Hour, l.deadlineAt())
 }

@@ -77,7 +77,6 @@ func (c *shardConsumer[T]) revoke(l *lease) *lease {
 	release := &lease{owner: l.owner, item: l.item, due: l.due, priority: l.priority, attempt: l.attempt, lapses: l.lapses, op: settleRelease}
 	release.deadline.Store(l.deadline.Load())
 	release.until.Store(l.until.Load())
-	release.unsure.Store(l.unsure.Load())
 	release.state.Store(leaseSettling)
 	return release
 }

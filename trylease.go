@@ -161,5 +161,5 @@ func (o *loneOwner) extend(ctx context.Context, l *lease, d time.Duration) (bool
 		}
 		bound = o.queue.guest.bound
 	}
-	return o.queue.setEnd(ctx, s, make(chan struct{}, 1), l, d, o.timeout, bound)
+	return o.queue.extend(ctx, s, make(chan struct{}, 1), l, d, o.timeout, bound)
 }

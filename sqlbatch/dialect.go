@@ -240,16 +240,15 @@ type Queue interface {
 
 	// These apply to the items whose id and fence match and return id, fence of
 	// each such item.
-	Ack([]Item) Statement                     // deletes
-	Archive([]Item) Statement                 // moves to the done table
-	Nack([]NackItem) Statement                // ends the lease; the attempt stays counted, lapses are forgotten, and no attempts either
-	Snooze([]NackItem) Statement              // as Nack, but the attempt is refunded
-	Release([]Item) Statement                 // ends the lease; the attempt is refunded, and the message in its old place
-	Bury([]BuryItem) Statement                // moves to the dead table; of an ordered queue only while the lease runs
-	Extend([]Item, time.Duration) Statement   // the lease ends that long from now, or when it did, if that is later
-	EndAfter([]Item, time.Duration) Statement // the lease ends that long from now, be it sooner than it did
-	// Neither ends later, on an ordered queue, than the membership of who holds the lease; of a
-	// member that has left, not later than it did.
+	Ack([]Item) Statement                   // deletes
+	Archive([]Item) Statement               // moves to the done table
+	Nack([]NackItem) Statement              // ends the lease; the attempt stays counted, lapses are forgotten, and no attempts either
+	Snooze([]NackItem) Statement            // as Nack, but the attempt is refunded
+	Release([]Item) Statement               // ends the lease; the attempt is refunded, and the message in its old place
+	Bury([]BuryItem) Statement              // moves to the dead table; of an ordered queue only while the lease runs
+	Extend([]Item, time.Duration) Statement // the lease ends that long from now, or when it did, if that is later
+	// On an ordered queue the lease ends with its holder's membership at the latest; of a
+	// member that has left, when it did.
 
 	// Version returns one row: the schema's version, whether the queue is paused (1 or 0),
 	// how many slots it has (0: it is a plain one), whether dead messages hold their

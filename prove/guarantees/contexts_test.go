@@ -21,7 +21,6 @@ var contexts = []test{
 	{"AContextEndsWithItsLeaseAfterAShutdownThatGaveUp", contextAfterShutdown},
 	{"PipeReturnsAfterAShutdownThatGaveUp", pipeAfterShutdown},
 	{"AContextEndsAtItsDeadlineAfterARolledBackAckTx", contextAfterRollback},
-	{"AContextEndsAtTheDeadlineOfAShorterExtend", contextAfterShorterExtend},
 	{"AContextEndsAtItsDeadlineWhileTheSettleHangs", contextWhileSettling},
 	{"AContextOutlivesASettleThatSucceeded", contextAfterSettle},
 	{"OneLeaseIsPrintedWhileItIsExtended", printWhileExtended},
@@ -109,21 +108,6 @@ func contextAfterRollback(w *world) {
 	require.ErrorIs(w, context.Cause(used), chanq.ErrLeaseLost)
 	require.NoError(w, kept[0].Ack(), "it is handed over")
 	require.ErrorIs(w, kept[0].Wait(w.Soon()), chanq.ErrLeaseLost)
-}
-
-func contextAfterShorterExtend(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("used", "extended twice")...)
-	leases := testdb.Lease(w, q, 2, time.Hour)
-	for _, l := range leases {
-		require.NoError(w, l.Context().Err())
-		require.NoError(w, l.Extend(w.Soon(), steadyLease))
-	}
-	require.NoError(w, leases[1].Extend(w.Soon(), time.Hour))
-	w.ended(leases[0])
-	require.False(w, time.Now().Before(leases[0].Deadline()))
-	require.NoError(w, leases[1].Context().Err(), "its end was set later again")
-	require.Equal(w, 2, testdb.Lease(w, q, 1, time.Minute)[0].Attempt)
 }
 
 func contextWhileSettling(w *world) {

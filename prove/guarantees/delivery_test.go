@@ -382,7 +382,7 @@ func earlyExtension(w *world) {
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	const late = 200 * time.Millisecond
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !ends(op, w.Statements("work")) {
+		if !extends(op, w.Statements("work")) {
 			return faultdb.Fault{}
 		}
 		return faultdb.Hold(after(late))
@@ -425,7 +425,7 @@ func hangingExtend(w *world) {
 	leases := testdb.Take(w, c, 2)
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if extends(op, st) || ends(op, st) {
+		if extends(op, st) {
 			return faultdb.Hang()
 		}
 		return faultdb.Fault{}

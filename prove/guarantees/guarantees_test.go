@@ -85,13 +85,9 @@ func acks(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.Ack(nil)) || testdb.Runs(op, q.SkipLocked().Ack(nil))
 }
 
-// extends are the keeper's, ends Lease.Extend's.
+// extends are the keeper's and Lease.Extend's.
 func extends(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.Extend(nil, 0)) || testdb.Runs(op, q.SkipLocked().Extend(nil, 0))
-}
-
-func ends(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.EndAfter(nil, 0)) || testdb.Runs(op, q.SkipLocked().EndAfter(nil, 0))
 }
 
 func enqueues(op faultdb.Op, q sqlbatch.Queue) bool {

@@ -103,7 +103,7 @@ func slowSettleAndExtensions(w *world) {
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		switch {
-		case ends(op, st):
+		case extends(op, st):
 			return faultdb.Hang()
 		case buries(op, st):
 			done := make(chan struct{})

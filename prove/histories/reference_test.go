@@ -233,7 +233,12 @@ func (q *queueModel) bury(m *message, err string) {
 	q.dead[m.id] = m
 }
 
-func (q *queueModel) extend(m *message, d time.Duration) { m.lease = q.after(d) }
+// extend keeps the later of two ends. Where they are close, the database tells which.
+func (q *queueModel) extend(m *message, d time.Duration) {
+	if end := q.after(d); end.ms+time.Minute.Milliseconds() > m.lease.ms {
+		m.lease = moment{ms: max(end.ms, m.lease.ms)}
+	}
+}
 
 // redrive moves up to n dead messages back, in the order of dying. One stays
 // while a live message has its id or key, or a dead one with its key and a

@@ -78,7 +78,6 @@ func TestPlansOfOrderedQueuesKeepToTheIndexesWhateverTheStatistics(t *testing.T)
 		"slot stats":      {q.SlotStats(100), 1, 0},
 		"stats":           {q.Stats(1000), 1, 0},
 		"extend":          {q.Extend(items, time.Minute), 0, 1},
-		"end after":       {q.EndAfter(items, time.Minute), 0, 1},
 		"bury":            {q.Bury(buries), 0, 1},
 		"bury skipping":   {q.SkipLocked().Bury(buries), 0, 2},
 		"archive":         {q.Archive(items), 0, 1},

@@ -131,7 +131,6 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		uses["release"+form] = use{q.Release(items), 0, q.keys}
 		uses["bury"+form] = use{q.Bury(buries), 0, q.keys}
 		uses["extend"+form] = use{q.Extend(items, time.Minute), 0, q.keys}
-		uses["end-after"+form] = use{q.EndAfter(items, time.Minute), 0, q.keys}
 	}
 	lane := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders on`)
 	key := regexp.MustCompile(`Index (?:Only )?Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)

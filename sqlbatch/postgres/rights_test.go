@@ -249,7 +249,7 @@ func TestAConsumerAltersNothing(t *testing.T) {
 		orders.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), orders.Samples(0, time.Minute), orders.Thin(),
 		orders.SkipLocked().Ack([]sqlbatch.Item{item}), orders.SkipLocked().Archive([]sqlbatch.Item{item}), orders.SkipLocked().Bury([]sqlbatch.BuryItem{{Item: item}}),
 		orders.SkipLocked().Nack([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Snooze([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Release([]sqlbatch.Item{item}),
-		orders.SkipLocked().Extend([]sqlbatch.Item{item}, time.Hour), orders.EndAfter([]sqlbatch.Item{item}, time.Hour))
+		orders.SkipLocked().Extend([]sqlbatch.Item{item}, time.Hour))
 
 	_, err = own.Send(r.ctx, chanq.Message[string]{})
 	r.requireRefused(err)
@@ -315,7 +315,7 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	consumer := r.as("consumer")
 	r.runs(consumer, q.Join(sqlbatch.Member{ID: member, For: time.Hour}), q.Slots(parts), q.TakeSlots(member, []int{1}), q.Horizon(),
 		q.ClaimSlots(sqlbatch.SlotClaim{Rows: 10, Lease: time.Minute, Member: member, Salt: 1, Suspects: true, Parts: parts}),
-		q.Extend(items, time.Minute), q.EndAfter(items, time.Minute), q.SkipLocked().Extend(items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}),
+		q.Extend(items, time.Minute), q.SkipLocked().Extend(items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}),
 		q.Archive(items), q.Held([]int{1}, 10), q.SlotStats(10), q.GiveSlots(member, parts))
 	r.refuses(consumer, "SELECT nextval('chanq_orders_seq')", "UPDATE chanq_orders SET seq = 1", "UPDATE chanq_orders SET slot = 1", "UPDATE chanq_orders SET order_key = ''",
 		"DELETE FROM chanq_slots", "INSERT INTO chanq_slots (queue, slot) VALUES ('orders', 9)", "UPDATE chanq_slots SET slot = 1")

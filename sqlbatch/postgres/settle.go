@@ -88,25 +88,25 @@ func (l locked) listOf(selected, columns []string) string {
 }
 
 // settles are the statements that apply to leases.
-type settles struct{ ack, archive, nack, snooze, release, bury, extend, endAfter string }
+type settles struct{ ack, archive, nack, snooze, release, bury, extend string }
 
 func newSettles(r renderer, locked locked) *settles {
 	return &settles{
-		ack:      r.Replace(ackText(locked)),
-		archive:  r.Replace(archiveText(locked)),
-		nack:     r.Replace(nackText(locked, `q.attempts - q.lapses`)),
-		snooze:   r.Replace(nackText(locked, `q.attempts - q.lapses - 1`)),
-		release:  r.Replace(releaseText(locked)),
-		bury:     r.Replace(buryText(locked)),
-		extend:   r.Replace(extendText(locked, until(r.ordered, `greatest(q.lease_until, {now} + $4::bigint)`))),
-		endAfter: r.Replace(extendText(locked, until(r.ordered, `{now} + $4::bigint`))),
+		ack:     r.Replace(ackText(locked)),
+		archive: r.Replace(archiveText(locked)),
+		nack:    r.Replace(nackText(locked, `q.attempts - q.lapses`)),
+		snooze:  r.Replace(nackText(locked, `q.attempts - q.lapses - 1`)),
+		release: r.Replace(releaseText(locked)),
+		bury:    r.Replace(buryText(locked)),
+		extend:  r.Replace(extendText(locked, until(r.ordered))),
 	}
 }
 
 // until is the end of a lease, or that of its holder's membership if it is sooner, so that who
 // takes a slot from a member that is gone finds no lease of its that runs. (Of a
 // member without a row it is the end that it has: least would pass over a NULL.)
-func until(ordered bool, end string) string {
+func until(ordered bool) string {
+	const end = `greatest(q.lease_until, {now} + $4::bigint)`
 	if !ordered {
 		return end
 	}
@@ -240,11 +240,6 @@ RETURNING uuid_send(q.id), q.fence`
 func (q *queue) Extend(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
 	l := packItems(items)
 	return sqlbatch.Statement{Text: q.settle.extend, Args: l.args(build.Milliseconds(lease))}
-}
-
-func (q *queue) EndAfter(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
-	l := packItems(items)
-	return sqlbatch.Statement{Text: q.settle.endAfter, Args: l.args(build.Milliseconds(lease))}
 }
 
 // ends is the lists of a settle: the leases, a number for each, and the

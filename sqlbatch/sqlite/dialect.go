@@ -38,7 +38,7 @@ type queue struct {
 	seal.Seal
 	enqueue, enqueueNew, find, look               string
 	claim, claimBlind, nextDue, survey            string
-	ack, archiveInsert, extend, endAfter          string
+	ack, archiveInsert, extend                    string
 	nack, snooze, buryInsert, buryDelete, release string
 	version, record, problems, clock              string
 	stats, get, cancel, discard, queues           string
@@ -69,7 +69,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		enqueue: text(enqueueText), enqueueNew: text(enqueueNewText), find: text(findText), look: text(lookText),
 		claim: text(claimOf(withBody)), claimBlind: text(claimOf(blind)),
 		nextDue: text(lanes(nextDueText, nextDueLane, fromFloor)), survey: text(lanes(surveyText, surveyLane, "")),
-		ack: text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText), endAfter: text(endAfterText),
+		ack: text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText),
 		nack: text(nackOf(`q.attempts - q.lapses`)), snooze: text(nackOf(`q.attempts - q.lapses - 1`)), buryInsert: text(buryInsertText), buryDelete: text(buryDeleteText),
 		release: text(releaseText),
 		version: text(versionText), record: text(recordText), problems: text(problemsText), clock: text(clockText),

@@ -27,14 +27,12 @@ func newRenderer(n sqlbatch.Names) renderer {
 	return renderer{ordered: n.Slots > 0, kind: kind(n), names: names(n)}
 }
 
-const extended, endAfter = `max(lease_until, {now} + ?2)`, `{now} + ?2`
+const extended = `max(lease_until, {now} + ?2)`
 
 // untilGone is the end of a lease, or that of its holder's membership if it is sooner, so that who
 // takes a slot from a member that is gone finds no lease of its that runs. Of a member
 // without a row it is the end that it has.
-func untilGone(end string) string {
-	return `min(` + end + `, coalesce((SELECT m.until FROM {members} AS m WHERE m.id = leased_by), lease_until))`
-}
+const untilGone = `min(` + extended + `, coalesce((SELECT m.until FROM {members} AS m WHERE m.id = leased_by), lease_until))`
 
 // kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
 func kind(n sqlbatch.Names) *strings.Replacer {
@@ -42,7 +40,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 		return strings.NewReplacer(
 			"{order}", "", "{q.order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{sent}", "", "{sent values}", "",
 			"{id key}", "PRIMARY KEY", "{claim columns}", "(priority, due_at, id)", "{row size}", fmt.Sprint(rowSize),
-			"{running}", "", "{extended}", extended, "{end after}", endAfter, "{slots and holds}", "0, 0",
+			"{running}", "", "{extended}", extended, "{slots and holds}", "0, 0",
 		)
 	}
 	holds := 0
@@ -53,7 +51,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key",
 		"{live order}", fmt.Sprintf(liveOrder, n.Slots), "{ended order}", endedOrder, "{sent}", ", slot, order_key", "{sent values}", sentValues,
 		"{order checks}", fmt.Sprintf(orderChecks, n.Slots), "{id key}", "UNIQUE", "{claim columns}", "(slot)", "{row size}", fmt.Sprint(rowSize+orderSize),
-		"{running}", " AND q.lease_until > {now}", "{extended}", untilGone(extended), "{end after}", untilGone(endAfter),
+		"{running}", " AND q.lease_until > {now}", "{extended}", untilGone,
 		"{slots and holds}", fmt.Sprintf("%d, %d", n.Slots, holds), "{slot count}", fmt.Sprint(n.Slots),
 	)
 }

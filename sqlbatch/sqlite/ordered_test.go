@@ -61,7 +61,7 @@ func TestPlansOfOrderedQueues(t *testing.T) {
 		}
 		require.Contains(t, plans["reach"], index+"(slot=? AND rowid>?)", plans["reach"])
 		require.Contains(t, plans["held"], "ix_chanq_orders_dead_line (slot=? AND order_key>?)", plans["held"])
-		for _, name := range []string{"ack", "archive", "extend", "end-after", "nack", "release", "bury"} {
+		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "bury"} {
 			require.Contains(t, plans[name], "sqlite_autoindex_chanq_orders_1 (id=?)", "%s:\n%s", name, plans[name])
 		}
 	}

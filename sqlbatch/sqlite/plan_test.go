@@ -86,7 +86,7 @@ func TestPlans(t *testing.T) {
 		for name, st := range statements {
 			plans[name] = table.plan(st)
 		}
-		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "end-after", "get", "cancel", "find", "look", "claim-suspects", "claim-blind",
+		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "get", "cancel", "find", "look", "claim-suspects", "claim-blind",
 			"trim", "purge-ready", "purge-scheduled", "purge-leased", "peek-ready", "peek-scheduled", "peek-leased"} {
 			for line := range strings.Lines(plans[name]) {
 				// A full walk of a table or of one of its indexes. The list of a batch and
@@ -124,7 +124,7 @@ func TestPlans(t *testing.T) {
 		for name, table := range map[string]string{"purge-dead": "dead", "purge-done": "done", "redrive": "dead"} {
 			require.Contains(t, plans[name], "ix_chanq_orders_"+table+"_ended ((ended_at,id)>(?,?) AND ended_at<?)", plans[name])
 		}
-		for _, name := range []string{"ack", "archive", "extend", "end-after", "nack", "release", "bury"} {
+		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "bury"} {
 			require.Contains(t, plans[name], "SEARCH q "+unique, "the list outside, the unique index inside: %s\n%s", name, plans[name])
 		}
 		require.Contains(t, plans["get"], "SEARCH "+live+" "+unique, plans["get"])

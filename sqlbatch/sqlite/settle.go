@@ -15,13 +15,9 @@ SELECT id, priority, enqueued_at, {now}, fence, attempts, dedup_key, last_error,
 FROM {live} WHERE rowid IN (` + matched + `)`
 
 // An extension that comes late, after a later one, must not take back what that
-// one has given: EndAfter alone makes a lease shorter.
-const (
-	extendText = `UPDATE {live} SET lease_until = {extended} WHERE rowid IN (` + matched + `)
+// one has given.
+const extendText = `UPDATE {live} SET lease_until = {extended} WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
-	endAfterText = `UPDATE {live} SET lease_until = {end after} WHERE rowid IN (` + matched + `)
-RETURNING id, fence`
-)
 
 // Nack and Bury: record = id 16, fence 19, amount 13 (the delay of a nack, the
 // attempts that a bury gives back), error offset 9 and length 4.
@@ -66,10 +62,6 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 
 func (q *queue) Extend(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.extend, Args: []any{packItems(items), build.Milliseconds(lease)}}
-}
-
-func (q *queue) EndAfter(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.endAfter, Args: []any{packItems(items), build.Milliseconds(lease)}}
 }
 
 func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement { return nackAs(q.nack, items) }

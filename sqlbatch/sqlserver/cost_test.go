@@ -165,7 +165,6 @@ func TestOnlyWhatMovesOrEndsAMessageWritesAnIndex(t *testing.T) {
 	items := itemsOf(again)
 	require.Equal(t, int64(2), again[0][4], "and so are lapses counted")
 	require.Zero(t, written(q.Extend(items, time.Hour), 10))
-	require.Zero(t, written(q.EndAfter(items, time.Minute), 10))
 	require.Zero(t, written(q.Release(items[:2]), 2))
 	require.Equal(t, int64(4), written(q.Nack([]sqlbatch.NackItem{{Item: items[2], Delay: time.Second}, {Item: items[3], Delay: time.Second}}), 2), "out of its place and into another")
 	require.Equal(t, int64(12), written(q.Ack(items[4:]), 6))

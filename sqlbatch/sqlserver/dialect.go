@@ -49,7 +49,7 @@ type queue struct {
 	claim               [2]string // the second: blind
 	nextDue, survey     string
 
-	ack, archive, nack, snooze, release, bury, extend, endAfter string
+	ack, archive, nack, snooze, release, bury, extend string
 
 	version, record, stats, get, cancel string
 	peek, browse, purge                 map[sqlbatch.State]string
@@ -93,7 +93,6 @@ func (q *queue) settles(render func(template string) string) {
 	q.release = render(releaseText)
 	q.bury = render(buryText)
 	q.extend = render(extendText)
-	q.endAfter = render(endAfterText)
 }
 
 func newQueue(ordered bool, render func(template string) string) *queue {

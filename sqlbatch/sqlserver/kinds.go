@@ -27,11 +27,9 @@ const extended = `CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @unti
 // untilGone is the end of a lease, or that of its holder's membership if it is sooner, so that who
 // takes a slot from a member that is gone finds no lease of its that runs. Of a member
 // without a row it is the end that it has.
-func untilGone(end string) string {
-	return `CASE WHEN g.until < ` + end + ` THEN g.until
-                       WHEN g.until IS NULL AND q.lease_until < ` + end + ` THEN q.lease_until
-                       ELSE ` + end + ` END`
-}
+const untilGone = `CASE WHEN g.until < ` + extended + ` THEN g.until
+                       WHEN g.until IS NULL AND q.lease_until < ` + extended + ` THEN q.lease_until
+                       ELSE ` + extended + ` END`
 
 // holder finds the membership of the holder of a lease: one row, of NULL if there is none.
 const holder = `CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WHERE m.id = q.leased_by) AS g
@@ -42,7 +40,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 	if n.Slots == 0 {
 		return strings.NewReplacer(
 			"{order}", "", "{d order}", "", "{e order}", "", "{l order}", "", "{q order}", "", "{u order}", "", "{deleted order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "",
-			"{running}", "", "{extended}", extended, "{end after}", "@until", "{holder}", "", "{set holds}", "", "{slots and holds}", "0, 0",
+			"{running}", "", "{extended}", extended, "{holder}", "", "{set holds}", "", "{slots and holds}", "0, 0",
 		)
 	}
 	holds := "0"
@@ -54,7 +52,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 		"{order}", columns(""), "{d order}", columns("d."), "{e order}", columns("e."), "{l order}", columns("l."), "{q order}", columns("q."), "{u order}", columns("u."), "{deleted order}", columns("deleted."),
 		"{live order}", strings.Replace(liveOrder, "{slot count}", strconv.Itoa(n.Slots), 1), "{ended order}", endedOrder,
 		"{order checks}", strings.Replace(orderChecks, "{slot count}", strconv.Itoa(n.Slots), 1),
-		"{running}", " AND q.lease_until > @now", "{extended}", untilGone(extended), "{end after}", untilGone("@until"), "{holder}", holder,
+		"{running}", " AND q.lease_until > @now", "{extended}", untilGone, "{holder}", holder,
 		"{set holds}", ", holds = "+holds, "{slots and holds}", strconv.Itoa(n.Slots)+", "+holds, "{slot count}", strconv.Itoa(n.Slots),
 	)
 }

@@ -242,7 +242,7 @@ func TestTheDocumentedRightsSufficeForAnOrderedQueue(t *testing.T) {
 	runs(consumer, q.Join(sqlbatch.Member{ID: me, For: time.Hour}), q.Slots(parts), q.TakeSlots(me, []int{1}))
 	require.Equal(t, int64(3<<sqlbatch.SeqBits-1), runs(consumer, q.Horizon())[0][0], "how far numbers were drawn: the first is nobody's")
 	require.Len(t, runs(consumer, q.ClaimSlots(sqlbatch.SlotClaim{Rows: 10, Lease: time.Minute, Member: me, Salt: 1, Suspects: true, Parts: parts})), 3)
-	runs(consumer, q.Extend(items, time.Minute), q.EndAfter(items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}), q.Archive(items),
+	runs(consumer, q.Extend(items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}), q.Archive(items),
 		q.Held([]int{1}, 10), q.SlotStats(10), q.GiveSlots(me, parts))
 	refuses(consumer, "DECLARE @n bigint = NEXT VALUE FOR dbo.chanq_orders_seq", "DELETE dbo.chanq_slots", "INSERT dbo.chanq_slots (queue, slot, fence) VALUES ('orders', 9, 0)")
 

@@ -12,32 +12,16 @@ import (
 // ackText, but no index is touched. The commit does not ask for delayed durability: an extension that a
 // crash undid would be a lease that another consumer may take while its holder
 // still counts on it.
-const (
-	extendText = extendOpen + `SET lease_until = {extended}
-` + extendClose
-
-	endAfterText = extendOpen + `SET lease_until = {end after}
-` + extendClose
-
-	extendOpen = settling + `DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
+const extendText = settling + `DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
 UPDATE q
-`
-	extendClose = `OUTPUT deleted.id, deleted.fence
+SET lease_until = {extended}
+OUTPUT deleted.id, deleted.fence
 ` + items + joinLease + `{holder}` + fromListOptions + `;
 `
-)
 
 func (q *queue) Extend(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
-	return extend(q.extend, items, lease)
-}
-
-func (q *queue) EndAfter(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
-	return extend(q.endAfter, items, lease)
-}
-
-func extend(text string, items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
 	days, ms := span(build.Milliseconds(lease))
-	return call(text, "@a varbinary(8000), @lease_days int, @lease_ms int",
+	return call(q.extend, "@a varbinary(8000), @lease_days int, @lease_ms int",
 		sql.Named("a", packItems(items)),
 		sql.Named("lease_days", days),
 		sql.Named("lease_ms", ms))

@@ -113,7 +113,7 @@ func settles(q sqlbatch.Queue, d time.Duration, cause string, items ...sqlbatch.
 	}
 	return map[string]sqlbatch.Statement{
 		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "snooze": q.Snooze(nacks), "release": q.Release(items), "bury": q.Bury(buries),
-		"extend": q.Extend(items, d), "end-after": q.EndAfter(items, d),
+		"extend": q.Extend(items, d),
 	}
 }
 

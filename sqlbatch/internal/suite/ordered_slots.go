@@ -22,11 +22,6 @@ func leasesEndWithMembers(w *world) {
 	items := w.items(1)
 	require.Len(w, w.run(w.Extend(items, time.Hour)), 1)
 	require.Equal(w, until, ends())
-	require.Len(w, w.run(w.EndAfter(items, time.Hour)), 1)
-	require.Equal(w, until, ends())
-	require.Len(w, w.run(w.EndAfter(items, time.Second)), 1)
-	sooner := ends()
-	require.Less(w, sooner, until)
 	w.joinAs(Member, time.Hour)
 	require.Len(w, w.run(w.Extend(items, time.Minute)), 1)
 	require.InDelta(w, w.now()+time.Minute.Milliseconds(), ends(), 10_000)
@@ -34,10 +29,6 @@ func leasesEndWithMembers(w *world) {
 	w.run(w.Leave(Member))
 	require.Len(w, w.run(w.SkipLocked().Extend(items, 2*time.Hour)), 1)
 	require.Equal(w, later, ends(), "who has left extends nothing")
-	require.Len(w, w.run(w.EndAfter(items, 2*time.Hour)), 1)
-	require.Equal(w, later, ends())
-	require.Len(w, w.run(w.EndAfter(items, 0)), 1)
-	require.Less(w, ends(), later)
 }
 
 func slotsAreTaken(w *world) {

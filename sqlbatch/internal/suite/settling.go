@@ -36,7 +36,7 @@ func onlyTheirFence(w *world) {
 			stale.Fence--
 			st := Settles(q, mine, stale, gone)[name]
 			require.Equal(w, []sqlbatch.Item{mine}, Items(q.run(st), 1), "%s %s", name, form)
-			if name != "extend" && name != "end-after" {
+			if name != "extend" {
 				require.Empty(w, q.run(st), "%s %s again", name, form)
 			}
 			require.Equal(w, items[1:], w.items(2, 3), "%s %s", name, form)
@@ -136,8 +136,6 @@ func extended(w *world) {
 		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000)
 		require.Equal(w, items, Items(w.run(q.Extend(items, time.Second)), 1))
 		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000, "one that was late")
-		require.Equal(w, items, Items(w.run(q.EndAfter(items, time.Minute)), 1))
-		require.InDelta(w, time.Minute.Milliseconds(), end(), 30_000, "one that is meant")
 	}
 }
 

@@ -1,8 +1,0 @@
-UPDATE "public"."chanq_orders" AS q
-SET lease_until = least((SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) + $4::bigint, coalesce((SELECT m.until FROM "public"."chanq_members" AS m WHERE m.id = q.leased_by), q.lease_until))
-FROM (
-  SELECT a.id, a.above
-  FROM unnest((SELECT CASE WHEN set_config('lock_timeout', w.ms, true) IS NOT NULL THEN $1::uuid[] END FROM (VALUES ('100')) AS w (ms)), (SELECT $3::bigint[])) AS a (id, above)
-) AS a
-WHERE q.id = ANY (ARRAY[a.id]) AND q.fence = ANY (ARRAY[$2::bigint + coalesce(a.above, 0)])
-RETURNING uuid_send(q.id), q.fence;

@@ -1,5 +1,0 @@
-UPDATE "main"."chanq_orders" SET lease_until = CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) + ?2 WHERE rowid IN (SELECT q.rowid FROM (
-    WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 35 FROM n WHERE o + 35 < length(?1))
-    SELECT o FROM n) AS n
-  CROSS JOIN "main"."chanq_orders" AS q ON q.id = substr(?1, o, 16) AND q.fence = CAST(substr(?1, o + 16, 19) AS INTEGER))
-RETURNING id, fence;
