@@ -151,10 +151,9 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		l.lease.deadline.Store(int64(deadline))
 		l.lease.until.Store(int64(until))
 	}
-	inTurn[T](len(rows), func(i int) { leases[i].fill(q, &rows[i]) }, func(i int) {
-		leases[i].lease.quiet = true
-		leases[i].lease.setAside(fmt.Sprintf("%scodec %v", reasonDecode, errLeft))
-	})
+	for i := range rows {
+		leases[i].fill(q, &rows[i])
+	}
 	order := func(a, b *Lease[T]) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.lease.due, b.lease.due), bytes.Compare(a.ID[:], b.ID[:]))
 	}

@@ -14,8 +14,8 @@ import (
 // Encode runs where the message is handed over: within Send and SendTx, in a worker of
 // Pipe, and, for what comes through Producer.C, in the producer's intake. Decode runs
 // in the consumer's claimer, for a claim at a time, and within TryLease. A panic in
-// them, or runtime.Goexit, is an error of that message (within Send, Goexit ends the
-// caller). One that does not return holds up what it runs in, and nothing else; Close
+// them is an error of that message. They must not call runtime.Goexit, as t.FailNow does:
+// it ends the goroutine that they run in. One that does not return holds up what it runs in, and nothing else; Close
 // and Shutdown return at the end of their contexts. It must not wait for that: not
 // for Flush or Close of that producer in Encode, nor for Shutdown of that consumer in
 // Decode.
@@ -90,27 +90,6 @@ func guard[R any](f func() (R, error)) (r R, err error) {
 		}
 	}()
 	return f()
-}
-
-// inTurn calls decode for 0 to n-1: on a goroutine of its own if bodies of this type
-// meet a codec. One that leaves by runtime.Goexit takes that along: left is called for
-// the body it was at, and the rest goes on in another.
-func inTurn[T any](n int, decode func(i int), left func(i int)) {
-	if !meetsCodec[T]() {
-		for i := range n {
-			decode(i)
-		}
-		return
-	}
-	for i := 0; i < n; i++ {
-		if apart(func() {
-			for ; i < n; i++ {
-				decode(i)
-			}
-		}) != nil && i < n {
-			left(i)
-		}
-	}
 }
 
 // Limits of headers: few and short, for trace contexts and the like.

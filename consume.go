@@ -185,8 +185,7 @@ func together[E any](all []E, f func(E) error) error {
 	return togetherOf(len(all), func(i int) error { return f(all[i]) })
 }
 
-// togetherOf is together of what has the indexes below n. A call that does not return, because
-// something that it calls leaves by runtime.Goexit, has failed; one that panics does so here.
+// togetherOf is together of what has the indexes below n. A call that panics does so here.
 func togetherOf(n int, f func(int) error) error {
 	if n == 1 {
 		return f(0)
@@ -194,7 +193,6 @@ func togetherOf(n int, f func(int) error) error {
 	errs := make([]error, n)
 	var calls conc.WaitGroup
 	for i := range n {
-		errs[i] = errLeft
 		calls.Go(func() { errs[i] = f(i) })
 	}
 	calls.Wait()

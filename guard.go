@@ -9,15 +9,16 @@ import (
 	"github.com/sourcegraph/conc"
 )
 
-// Functions of the user's may panic, and may leave by runtime.Goexit, as t.FailNow
-// does: neither may end a goroutine that chanq needs.
+// Functions of the user's may panic, and except for codecs may leave by
+// runtime.Goexit, as t.FailNow does: neither may end a goroutine that chanq needs.
 //
 //   - Hooks, Backoff and looks into errors are called apart, on a goroutine of their
 //     own that is waited for: a microsecond, where a statement or a failure was
 //     before.
-//   - Handlers are called by their workers, and codecs by those that need them:
-//     too often for that. What they leave is replaced, and goes on behind the
-//     message that it was at.
+//   - Handlers are called by their workers, too often for that. A worker that a
+//     handler leaves is replaced, and goes on behind the message that it was at.
+//   - Codecs are called by the goroutines that need them. Their panics are caught;
+//     runtime.Goexit in them ends that goroutine.
 //
 // What a function that blocks holds up is said at Hooks, Codec and ConsumerConfig.
 

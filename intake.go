@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -17,15 +16,9 @@ type hand[T any] struct {
 	given bool              // Close gave it up
 }
 
-// intake receives from C until Close begins. A codec that leaves by runtime.Goexit
-// takes its goroutine along; another one goes on.
+// intake receives from C until Close begins.
 func (p *Producer[T]) intake() {
-	through := false
 	defer func() {
-		if !through {
-			p.workers.Go(p.intake)
-			return
-		}
 		for _, shard := range p.shards {
 			shard.backlog.Close()
 		}
@@ -44,7 +37,6 @@ func (p *Producer[T]) intake() {
 		case <-p.open.Done():
 		}
 	}
-	through = true
 }
 
 // handOver hands a message of C over, and with it, up to a limit, those whose
@@ -54,12 +46,6 @@ func (p *Producer[T]) handOver(m Message[T]) {
 	items := make([]pending[T], 0, p.usual)
 	size := 0
 	shard := p.shards[0]
-	defer func() { // a codec may leave by runtime.Goexit
-		p.usual = len(items)
-		if len(items) > 0 {
-			p.handIn(items, size)
-		}
-	}()
 	for ok := true; ok; {
 		if len(p.shards) > 1 {
 			shard = p.shardFor(&m)
@@ -67,7 +53,7 @@ func (p *Producer[T]) handOver(m Message[T]) {
 		item, err := p.encode(shard, m, items)
 		switch {
 		case err == errGivenUp:
-			items = nil
+			p.usual = 0
 			return
 		case err != nil:
 			shard.keepUnsent(item, err)
@@ -85,6 +71,10 @@ func (p *Producer[T]) handOver(m Message[T]) {
 		default:
 			ok = false
 		}
+	}
+	p.usual = len(items)
+	if len(items) > 0 {
+		p.handIn(items, size)
 	}
 }
 
@@ -113,23 +103,16 @@ func (p *Producer[T]) encode(shard *shardProducer[T], m Message[T], ready []pend
 	}
 	p.hand = h
 	p.mu.Unlock()
-	left := true
-	defer func() {
-		p.mu.Lock()
-		p.hand = nil
-		gone := h.given
-		p.mu.Unlock()
-		switch {
-		case gone:
-			err = errGivenUp
-		case left:
-			shard.keepUnsent(item, fmt.Errorf("Message.Body: codec %w", errLeft))
-		}
-	}()
 	given := item.given
 	item, err = shard.prepare(&m)
 	item.origin, item.given = m, given
-	left = false
+	p.mu.Lock()
+	p.hand = nil
+	gone := h.given
+	p.mu.Unlock()
+	if gone {
+		err = errGivenUp
+	}
 	return item, err
 }
 

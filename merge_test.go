@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -77,15 +76,7 @@ func TestWhatIsOnItsWayIsCounted(t *testing.T) {
 	require.Less(t, cap(m.line), 100)
 }
 
-// TestACallThatDoesNotReturnHasFailed, and one that panics does so where it is waited for.
-func TestACallThatDoesNotReturnHasFailed(t *testing.T) {
-	err := togetherOf(3, func(i int) error {
-		if i == 1 {
-			runtime.Goexit()
-		}
-		return nil
-	})
-	require.ErrorIs(t, err, errLeft)
+func TestACallThatPanicsDoesSoWhereItIsWaitedFor(t *testing.T) {
 	require.Panics(t, func() {
 		_ = togetherOf(2, func(int) error { panic("no") })
 	})

@@ -144,16 +144,15 @@ type piped[Out any] struct {
 func (p *pipe[In, Out]) work(l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) {
 	item := &piped[Out]{in: l.lease}
 	item.rows = item.one[:0]
-	encoding := -1 // the output that is
 	p.from.serve(l, func(l *Lease[In]) error {
 		out, err := fn(l.Context(), l)
 		if err != nil {
 			return err
 		}
-		for encoding = range out {
-			row, given, err := out[encoding].row(p.to.queue)
+		for i := range out {
+			row, given, err := out[i].row(p.to.queue)
 			if err != nil {
-				return unfit(encoding, err)
+				return unfit(i, err)
 			}
 			item.rows = append(item.rows, row)
 			item.Size += len(row.Body) + len(row.Headers)
@@ -161,9 +160,6 @@ func (p *pipe[In, Out]) work(l *Lease[In], fn func(context.Context, *Lease[In]) 
 		}
 		return nil
 	}, func(l *Lease[In], err error) {
-		if err == errLeft && encoding >= 0 {
-			err = unfit(encoding, fmt.Errorf("Message.Body: codec %w", err))
-		}
 		if err != nil {
 			p.from.dispose(l, err)
 			return

@@ -164,8 +164,7 @@ func (p *shardProducer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt
 }
 
 // encodeAll makes a call of messages, and of those that can be stored what is to be. It calls the
-// user's codec, so it is for the goroutine of the sender: a codec that leaves by runtime.Goexit takes
-// that along, and nothing is handed over.
+// user's codec, so it is for the goroutine of the sender.
 func (p *shardProducer[T]) encodeAll(ms []Message[T]) (*sendCall, []pending[T]) {
 	call := &sendCall{outcomes: make([]outcome, len(ms)), open: len(ms), done: make(chan struct{})}
 	items := make([]pending[T], 0, len(ms))

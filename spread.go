@@ -163,10 +163,6 @@ func (p *Producer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, err
 	})
 	receipts, errs, failed := make([]Receipt, len(ms)), make([]error, len(ms)), false
 	for _, part := range parts {
-		if part.receipts == nil { // it did not return
-			part.shard.withdraw(part.call, errLeft)
-			part.receipts, part.err = part.call.result()
-		}
 		batch := (*BatchError)(nil)
 		errors.As(part.err, &batch)
 		for j, at := range part.at {

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"net"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -183,40 +182,6 @@ func TestAQueueOpensBesideAPlaceThatAcceptsAndSaysNothing(t *testing.T) {
 		began = time.Now()
 		require.ErrorContains(w, chanq.MigrateShards(short, list, "orders", chanq.Config{}), "(shard place1)")
 		within(w, began)
-	})
-}
-
-// leaver is a body whose encoding ends its goroutine.
-type leaver struct{ Leaves bool }
-
-func (l leaver) MarshalJSON() ([]byte, error) {
-	if l.Leaves {
-		runtime.Goexit()
-	}
-	return []byte("{}"), nil
-}
-
-// TestACodecThatLeavesEndsTheSender of a batch, as it does where there is one place, and nothing is
-// stored.
-func TestACodecThatLeavesEndsTheSender(t *testing.T) {
-	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
-		w := newWorld(t, sqlite, sqlite, sqlite)
-		require.NoError(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", chanq.Config{}))
-		q, err := chanq.OpenShards[leaver](w.soon(), w.shards(), "orders", chanq.Config{})
-		require.NoError(w, err)
-		p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 2})
-		ms := make([]chanq.Message[leaver], 12)
-		ms[7].Body.Leaves = true
-		ended := make(chan bool, 1)
-		go func() {
-			returned := false
-			defer func() { ended <- returned }()
-			_, _ = p.SendBatch(context.Background(), ms...)
-			returned = true
-		}()
-		require.False(w, testdb.Receive(w, ended, "the end of the sender"), "it did not return")
-		require.Zero(w, testdb.Counted(w, q))
-		testdb.SendBy(w, p, ms[:7]...)
 	})
 }
 
