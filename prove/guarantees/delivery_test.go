@@ -34,6 +34,7 @@ var delivery = []test{
 	{"G07_ABodyThatPanicsTheCodecIsSetAside", panickingCodec},
 	{"G09_TheLocalDeadlineCountsFromBeforeTheClaimWasSent", earlyDeadline},
 	{"G09_TheLocalDeadlineOfAnExtensionCountsFromBeforeItWasSent", earlyExtension},
+	{"G09_TheLocalDeadlineOfAnAutomaticExtensionCountsFromBeforeItWasSent", earlyAutomaticExtension},
 	{"G09_ALeaseEndsLocallyAtItsDeadlineEvenWhileAnExtensionHangs", hangingExtension},
 	{"G09_ALeaseEndsLocallyAtItsDeadlineEvenWhileAnExtendOfAnotherHangs", hangingExtend},
 	{"G09_TheClockInAnIDDecidesNothing", clientClock},
@@ -389,6 +390,24 @@ func earlyExtension(w *world) {
 	})
 	require.NoError(w, l.Extend(w.Soon(), time.Hour))
 	require.WithinRange(w, l.Deadline(), time.Now().Add(50*time.Minute), testdb.Get(w, q, id).LeaseUntil.Add(-late*9/10))
+}
+
+func earlyAutomaticExtension(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+	const late = 200 * time.Millisecond
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !extends(op, w.Statements("work")) {
+			return faultdb.Fault{}
+		}
+		return faultdb.Hold(after(late))
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: testdb.Slowness * 3 * time.Second})
+	l := testdb.Take(w, c, 1)[0]
+	claimed := l.Deadline()
+	w.Eventually("the lease is extended", func() bool { return l.Deadline().After(claimed) })
+	local := l.Deadline()
+	require.False(w, local.After(testdb.Get(w, q, id).LeaseUntil.Add(-late*9/10)))
 }
 
 // after is a gate that opens later.
