@@ -102,7 +102,7 @@ func runAll(ctx context.Context, out io.Writer, dir string, all []deliberate, pa
 		return err
 	}
 	defer os.RemoveAll(temp)
-	r := &runner{root: dir, temp: temp, out: out, ctx: ctx, counts: map[verdict]int{}, seen: map[string]bool{}}
+	r := &runner{root: dir, temp: temp, out: out, counts: map[verdict]int{}, seen: map[string]bool{}}
 	path, fails, err := overlay(dir, temp, all)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func runAll(ctx context.Context, out io.Writer, dir string, all []deliberate, pa
 	r.fails = fails
 	r.build(ctx, path, all, parallel)
 	fmt.Fprintf(out, "%6.1f s  compiled, all breaks together\n", time.Since(began).Seconds())
-	each(ctx, parallel, all, r.baseline)
+	each(ctx, parallel, all, func(d deliberate) { r.baseline(ctx, d) })
 	each(ctx, parallel, all, func(d deliberate) {
 		began := time.Now()
 		r.mu.Lock()
@@ -154,6 +154,7 @@ func (r *runner) build(ctx context.Context, overlay string, all []deliberate, pa
 	each(ctx, parallel, one, func(d deliberate) {
 		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay="+overlay, "-o", r.binary(d), ".")
 		cmd.Dir = filepath.Join(r.root, filepath.FromSlash(d.dir))
+		cmd.WaitDelay = 10 * time.Second // a compiler may outlive the go command
 		if output, err := cmd.CombinedOutput(); err != nil {
 			r.fail(d.dir, failure{notCompiled, string(output)})
 		}
@@ -171,7 +172,7 @@ func (r *runner) fail(what string, f failure) {
 }
 
 // baseline runs the test of a break without a break, unless it was run already.
-func (r *runner) baseline(d deliberate) {
+func (r *runner) baseline(ctx context.Context, d deliberate) {
 	key := d.dir + " " + d.test
 	r.mu.Lock()
 	skip := r.fails[d.dir].verdict != "" || r.seen[key]
@@ -180,7 +181,7 @@ func (r *runner) baseline(d deliberate) {
 	if skip {
 		return
 	}
-	switch f := r.test(r.ctx, d, ""); f.verdict {
+	switch f := r.test(ctx, d, ""); f.verdict {
 	case survived:
 	case caught, noAssertion:
 		r.fail(key, failure{failsAnyway, f.why})

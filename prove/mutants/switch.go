@@ -180,7 +180,6 @@ func (m *module) add(i int, d deliberate) (verdict, error) {
 func (m *module) function(i int, d deliberate, usual *source, was *ast.FuncDecl, broken *source, is *ast.FuncDecl) (verdict, error) {
 	name := fmt.Sprintf("%s_broken%d", was.Name.Name, i)
 	call := name
-	head := usual.offset(was.Pos())
 	if was.Recv != nil {
 		field := was.Recv.List[0]
 		receiver := "receiver_"
@@ -214,7 +213,6 @@ func (m *module) function(i int, d deliberate, usual *source, was *ast.FuncDecl,
 	text = text[:at] + name + text[at+len(is.Name.Name):]
 	body := usual.offset(was.Body.Lbrace) + 1
 	m.splices[d.file] = append(m.splices[d.file],
-		splice{head, head, ""},
 		splice{body, body, fmt.Sprintf("\n\tif broken_ == %q {\n\t\t%s\n\t}\n", d.name, call)},
 		splice{usual.offset(was.End()), usual.offset(was.End()), "\n\n" + text})
 	return "", nil
