@@ -269,6 +269,10 @@ type Queue interface {
 	// stops at limit; ready and leased are told apart among the first of each priority that
 	// are due, at least 2 * limit of them, and oldest looks no further.
 	Stats(limit int) Statement
+	// Empty returns one row, of one column: 1 if the live table had no committed row at some moment
+	// while the statement ran, or else 0. It never waits for a lock. 0 may also mean that a
+	// transaction which has written to the table, or locked it, was open.
+	Empty() Statement
 	// Peek returns up to n messages of a state, in the order of claims (or last ended first):
 	// state, id, priority, fence, attempts, enqueued_at, due_at (NULL of a dead or done
 	// one), lease_until (NULL if nobody has claimed it since it was sent or given back; of

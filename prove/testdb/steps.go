@@ -149,6 +149,15 @@ func Stats[M any](t T, q *chanq.Queue[M]) chanq.Stats {
 	return s
 }
 
+// Empty asks whether no live message is in the queue. On SQL Server false may also mean that a transaction
+// which has written to the queue is open, so a test that expects true waits for it.
+func Empty[M any](t T, q *chanq.Queue[M]) bool {
+	t.Helper()
+	empty, err := q.Empty(Soon(t))
+	require.NoError(t, err)
+	return empty
+}
+
 // Counted is Stats without what depends on time.
 func Counted[M any](t T, q *chanq.Queue[M]) chanq.Stats {
 	t.Helper()

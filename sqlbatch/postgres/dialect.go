@@ -84,7 +84,7 @@ type texts struct {
 	begun   string // enqueue, with the time when the transaction began, and the number that begin drew
 
 	enqueue, enqueueNew, find, look, claim, claimBlind, nextDue, survey string
-	version, problems, clock, record, stats, get, cancel                string
+	version, problems, clock, record, stats, empty, get, cancel         string
 	discard, queues, lock, wear, vacuum                                 string
 	drop                                                                []string
 	redrive, redriveIDs, setPaused, trim, join, leave, members          string
@@ -117,6 +117,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		clock:      r.Replace(clockText),
 		record:     r.Replace(recordText),
 		stats:      r.Replace(statsText),
+		empty:      r.Replace(emptyText),
 		get:        r.Replace(getText),
 		cancel:     r.Replace(cancelText),
 		discard:    r.Replace(discardText),

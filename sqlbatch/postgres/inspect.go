@@ -62,6 +62,18 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.stats, Args: []any{int64(limit)}}
 }
 
+// emptyText reads the last entry of the primary key. One statement has one snapshot, so the answer is
+// exact, and a plain read takes no lock on rows. The newest messages are at the end, so behind a live one
+// nothing is read. Where none is live, it reads the entries of all that ended since the last vacuum, once,
+// and marks them dead for the next reader, unless a snapshot is open that still sees them.
+//
+// EXISTS would make it a scan of the table, and the file of an empty table keeps its length: see
+// liveTableText. Within EXISTS the planner also drops ORDER BY and LIMIT.
+const emptyText = `SELECT (count(*) = 0)::integer AS empty
+FROM (SELECT q.id FROM {live} AS q ORDER BY q.id DESC LIMIT 1) AS l`
+
+func (q *queue) Empty() sqlbatch.Statement { return sqlbatch.Statement{Text: q.empty} }
+
 // The columns of Peek and Get; t has now.
 const (
 	liveColumns = `CASE WHEN q.lease_until > (SELECT now FROM t) THEN 'leased' WHEN q.due_at <= (SELECT now FROM t) THEN 'ready' ELSE 'scheduled' END AS state,

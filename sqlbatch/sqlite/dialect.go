@@ -41,7 +41,7 @@ type queue struct {
 	ack, archiveInsert, extend                    string
 	nack, snooze, buryInsert, buryDelete, release string
 	version, record, problems, clock              string
-	stats, get, cancel, discard, queues           string
+	stats, empty, get, cancel, discard, queues    string
 	drop                                          []string
 	redriveOldest, redriveListed                  string
 	redriveInsert, redriveDelete                  string
@@ -73,7 +73,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		nack: text(nackOf(`q.attempts - q.lapses`)), snooze: text(nackOf(`q.attempts - q.lapses - 1`)), buryInsert: text(buryInsertText), buryDelete: text(buryDeleteText),
 		release: text(releaseText),
 		version: text(versionText), record: text(recordText), problems: text(problemsText), clock: text(clockText),
-		stats: text(statsText), get: text(getText),
+		stats: text(statsText), empty: text(emptyText), get: text(getText),
 		cancel:        text(cancelText),
 		discard:       text(discardText),
 		queues:        text(queuesText),

@@ -41,6 +41,10 @@ SELECT
   (SELECT {now} - min(due_at) FROM ready),
   (SELECT paused FROM {queues} WHERE name = {name})`
 
+// Empty reads the first entry of the table or of one of its indexes, none of which keeps entries of rows that
+// are gone. A statement reads what was committed when it began.
+const emptyText = `SELECT NOT EXISTS (SELECT 1 FROM {live}) AS empty`
+
 const (
 	liveColumns = `CASE WHEN lease_until > {now} THEN 'leased' WHEN due_at <= {now} THEN 'ready' ELSE 'scheduled' END AS state,
   id, priority, fence, attempts, enqueued_at, due_at, iif(leased_by IS NULL, NULL, lease_until) AS lease_until, NULL AS ended_at, expires_at, leased_by,
@@ -84,6 +88,8 @@ func (q *queue) Clock() sqlbatch.Statement    { return sqlbatch.Statement{Text: 
 func (q *queue) Stats(limit int) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.stats, Args: []any{int64(limit)}}
 }
+
+func (q *queue) Empty() sqlbatch.Statement { return sqlbatch.Statement{Text: q.empty} }
 
 func (q *queue) Peek(s sqlbatch.State, n int, after *sqlbatch.Place) sqlbatch.Statement {
 	return q.page(q.peek[s], s, n, after)

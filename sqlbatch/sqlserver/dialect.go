@@ -56,7 +56,7 @@ type queue struct {
 	redrive, redriveIDs                 string
 	pause, resume, trim                 string
 	discard, queues, lock, drop         string
-	problems, clock                     string
+	problems, clock, empty              string
 	join, leave, members                string
 	sample, counted, samples, thin      string
 
@@ -104,6 +104,7 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		version:    render(versionText),
 		record:     render(recordText),
 		stats:      render(statsText),
+		empty:      render(emptyText),
 		get:        render(getText),
 		cancel:     render(cancelText),
 		discard:    render(discardText),

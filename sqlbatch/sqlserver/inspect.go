@@ -132,6 +132,46 @@ func (q *queue) Stats(limit int) sqlbatch.Statement {
 	return call(q.stats, "@limit bigint", sql.Named("limit", int64(limit)))
 }
 
+// emptyText reads PK from its end, where the newest messages are: behind them lie the ghosts of older
+// ones. It looks twice.
+//
+// READUNCOMMITTED: the first look takes no lock and needs none, since all that it can prove is that
+// there is something. A row that it finds may be one that is not committed yet. It cannot prove that
+// there is nothing: it does not show a row whose delete is not committed and may be rolled back (an
+// AckTx, or a move to the dead table), and it may miss rows while a page is split.
+//
+// TABLOCK: the second look, for which an S lock on the table is granted, runs while no transaction that
+// has written to the table is open, because a writer keeps its IX lock until it ends. What it finds is
+// committed, what it does not find is gone, and nothing is stored while it reads. Locks on rows instead
+// would miss a message that is stored behind the scan, before the last one ahead of it ends. Senders and
+// consumers wait while it reads the ghosts, so it runs only if the first look finds nothing.
+// READCOMMITTEDLOCK: the same with READ_COMMITTED_SNAPSHOT.
+//
+// LOCK_TIMEOUT 0: where the table's lock is not free, error 1222 is the answer, and no writer queues
+// behind the request. 601 comes from the first look, when a row moves under it. XACT_ABORT is off for
+// TRY: it would make 1222 an error that ends the batch.
+const emptyText = session + `~SET XACT_ABORT OFF;
+SET LOCK_TIMEOUT 0;
+DECLARE @empty int = 0;
+DECLARE @last binary(16);
+BEGIN TRY
+    SET @last = (SELECT TOP (1) q.id FROM {live} AS q WITH (READUNCOMMITTED, INDEX ({pk})) ORDER BY q.id DESC);
+    IF @last IS NULL
+    BEGIN
+        SET @last = (SELECT TOP (1) q.id FROM {live} AS q WITH (READCOMMITTEDLOCK, TABLOCK, INDEX ({pk})) ORDER BY q.id DESC);
+        IF @last IS NULL
+            SET @empty = 1;
+    END;
+END TRY
+BEGIN CATCH
+    IF ERROR_NUMBER() NOT IN (601, 1222)
+        THROW;
+END CATCH;
+SELECT @empty AS empty;
+`
+
+func (q *queue) Empty() sqlbatch.Statement { return call(q.empty, "") }
+
 // Peeks take up to @n of each lane by IX and then the first @n of those, so that no
 // backlog is sorted. Behind a place (@lane, @after, @id) that is two seeks of a
 // lane, since no comparison of rows is one: the rest of those of its time, which may be

@@ -44,7 +44,7 @@ var (
 		"Start": "START WITH", "Increment": "INCREMENT BY", "MinValue": "MINVALUE", "MaxValue": "MAXVALUE", "Cache": "CACHE",
 	}
 	hintNames = map[string]string{
-		"Rowlock": "ROWLOCK", "TabLockX": "TABLOCKX", "HoldLock": "HOLDLOCK", "UpdLock": "UPDLOCK", "ReadPast": "READPAST",
+		"Rowlock": "ROWLOCK", "TabLock": "TABLOCK", "TabLockX": "TABLOCKX", "HoldLock": "HOLDLOCK", "UpdLock": "UPDLOCK", "ReadPast": "READPAST",
 		"ReadCommittedLock": "READCOMMITTEDLOCK", "ReadUncommitted": "READUNCOMMITTED", "Serializable": "SERIALIZABLE",
 	}
 )

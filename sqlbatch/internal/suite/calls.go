@@ -43,6 +43,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"thin":          q.Thin(),
 		"record":        q.Record(n),
 		"stats":         q.Stats(n),
+		"empty":         q.Empty(),
 		"get":           q.Get(id),
 		"cancel":        q.Cancel([][16]byte{id}),
 		"discard":       q.Discard([][16]byte{id}),

@@ -15,6 +15,7 @@ var operating = []test{
 	{"PeeksPageThroughEachState", pages},
 	{"ABrowseLooksAtNoLease", browses},
 	{"CountsStopAtTheLimit", counts},
+	{"AQueueIsEmptyWithoutALiveMessage", empties},
 	{"ACountEndsAtTheLimitWhateverTheOtherStatesHold", countsBeside},
 	{"APurgeTakesOneStateOnlyAndNoMoreThanAsked", purged},
 	{"APurgeLeavesWhatCameAfterItBegan", purgedBefore},
@@ -172,6 +173,24 @@ func counts(w *world) {
 		w.send(sqlbatch.Row{ID: ID(i), Priority: int8(i%4) - 1}, sqlbatch.Row{ID: ID(i + 100), Priority: int8(i%4) - 1, Delay: time.Hour})
 	}
 	require.Equal(w, list(7, 7, 1, 1, 1), stats(7)[:5])
+}
+
+func empties(w *world) {
+	empty := func(want int) {
+		w.Helper()
+		require.Equal(w, [][]any{list(want)}, w.run(w.Empty()))
+	}
+	empty(1)
+	for _, only := range []byte{1, 2, 3} { // ready, scheduled, leased
+		w.exec("DELETE FROM chanq_orders_dead")
+		w.exec("DELETE FROM chanq_orders_done")
+		w.oneOfEach()
+		w.exec("DELETE FROM chanq_orders WHERE NOT (%s)", w.is(only))
+		empty(0)
+		require.Equal(w, []byte{only}, w.numbers(w.run(w.Cancel(ids(1, 2, 3)))))
+		require.Equal(w, list(0, 0, 0, 1, 1), w.run(w.Stats(10))[0][:5])
+		empty(1)
+	}
 }
 
 func countsBeside(w *world) {

@@ -1,0 +1,1 @@
+SELECT NOT EXISTS (SELECT 1 FROM "main"."chanq_orders") AS empty;

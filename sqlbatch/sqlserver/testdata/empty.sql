@@ -1,0 +1,22 @@
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+SET XACT_ABORT OFF;
+SET LOCK_TIMEOUT 0;
+DECLARE @empty int = 0;
+DECLARE @last binary(16);
+BEGIN TRY
+    SET @last = (SELECT TOP (1) q.id FROM [dbo].[chanq_orders] AS q WITH (READUNCOMMITTED, INDEX ([PK_chanq_orders])) ORDER BY q.id DESC);
+    IF @last IS NULL
+    BEGIN
+        SET @last = (SELECT TOP (1) q.id FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, TABLOCK, INDEX ([PK_chanq_orders])) ORDER BY q.id DESC);
+        IF @last IS NULL
+            SET @empty = 1;
+    END;
+END TRY
+BEGIN CATCH
+    IF ERROR_NUMBER() NOT IN (601, 1222)
+        THROW;
+END CATCH;
+SELECT @empty AS empty;
