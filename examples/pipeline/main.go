@@ -101,7 +101,7 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 		return adding.Err()
 	})
 	// Pipe moves a message in one transaction, so it is always in one of the two.
-	for ctx.Err() == nil && !(empty(ctx, files.Stats) && empty(ctx, counted.Stats)) {
+	for ctx.Err() == nil && !empty(ctx, files, counted) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(50 * time.Millisecond):

@@ -60,8 +60,12 @@ func add(db *sql.DB, batch []*chanq.Lease[counts]) error {
 	return tx.Commit()
 }
 
-// empty reports that no message of a queue is waiting or in work.
-func empty(ctx context.Context, stats func(context.Context) (chanq.Stats, error)) bool {
-	s, err := stats(ctx)
-	return err == nil && s.Ready+s.Scheduled+s.Leased == 0
+// empty reports whether neither queue has a message that waits or is being processed. It asks them in the
+// order in which a message passes through them, so that it cannot miss one that moves meanwhile.
+func empty[A, B any](ctx context.Context, first *chanq.Queue[A], second *chanq.Queue[B]) bool {
+	if empty, err := first.Empty(ctx); !empty || err != nil {
+		return false
+	}
+	empty, err := second.Empty(ctx)
+	return empty && err == nil
 }

@@ -54,8 +54,11 @@ func start(w *testdb.World, q *chanq.Queue[string]) *traffic {
 		cancel()
 		senders.Wait()
 		testdb.Eventually(w, "all is handled", func() bool {
+			if empty, err := q.Empty(w.Soon()); err != nil || !empty {
+				return false
+			}
 			s, err := q.Stats(w.Soon())
-			return err == nil && s == (chanq.Stats{Limit: s.Limit})
+			return err == nil && s.Dead == 0
 		})
 		for _, c := range consumers {
 			c.Stop()

@@ -287,7 +287,6 @@ func oneKiller(w *world, workers, attempts int) {
 	id := testdb.Send(w, q, messages...)[0]
 	seen := map[string]bool{}
 	deaths := 0
-	empty := 0 // looks in a row: one may miss a row that a claim moves meanwhile
 	for end := false; !end; {
 		p := w.spawnTo(task{Part: "die of one", Workers: workers, Attempts: attempts})
 		for alive := true; alive; {
@@ -297,9 +296,7 @@ func oneKiller(w *world, workers, attempts int) {
 			case <-p.Ended():
 				alive = false
 			case <-time.After(20 * time.Millisecond):
-				if s := testdb.Stats(w, q); s.Ready+s.Scheduled+s.Leased > 0 {
-					empty = 0
-				} else if empty++; empty == 3 {
+				if testdb.Empty(w, q) {
 					end, alive = true, false
 				}
 			}

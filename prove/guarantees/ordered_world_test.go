@@ -132,8 +132,7 @@ func manyKeys(keys, each int) (ms []chanq.Message[string], sent map[string]int) 
 	return ms, sent
 }
 
-// emptied waits until all messages were handled, and the queue has nothing more to hand out.
-// Counts alone do not tell: some databases leave out what somebody has locked.
+// emptied waits until all messages were handled, and the queue is empty.
 func (w *world) emptied(q *chanq.Queue[string], r *recorder, sent map[string]int) {
 	w.Helper()
 	n := 0
@@ -141,8 +140,5 @@ func (w *world) emptied(q *chanq.Queue[string], r *recorder, sent map[string]int
 		n += each
 	}
 	w.Eventually("all are handled", func() bool { return r.messages() >= n })
-	w.Eventually("the queue is empty", func() bool {
-		s := testdb.Counted(w, q)
-		return s.Ready+s.Leased+s.Scheduled == 0
-	})
+	w.requireEmpty(q)
 }

@@ -420,11 +420,7 @@ func (w *walk) pipes() {
 	w.clock, err = newClock(w.observer, w.clock.dialect, pipedQueue)
 	require.NoError(w, err)
 	source := testdb.OpenOn[string](w, w.observer, pipedQueue, chanq.Config{Dialect: w.clock.dialect})
-	isEmpty := func() bool {
-		s, err := source.Stats(w.soon())
-		require.NoError(w, err)
-		return s.Ready+s.Leased+s.Scheduled == 0
-	}
+	isEmpty := func() bool { return testdb.Empty(w, source) }
 	var robbed sync.Once
 	var errRob error
 	for !isEmpty() {

@@ -258,9 +258,11 @@ func (s *storm) settle() {
 		return !slices.ContainsFunc(s.Running(), func(p *crew.Process) bool { return !s.history.Told(p.Number, kills.Quiet) })
 	})
 	s.run("the queue empties", 5*look, func() bool {
+		empty, err := s.queue.Empty(s.t.Context())
+		require.NoError(s.t, err)
 		stats, err := s.queue.Stats(s.t.Context())
 		require.NoError(s.t, err)
-		return stats.Ready+stats.Scheduled+stats.Leased == 0 && (!s.task.Holds || stats.Dead == 0)
+		return empty && (!s.task.Holds || stats.Dead == 0)
 	})
 	ctx, cancel := context.WithTimeoutCause(s.t.Context(), calm, errTooLong)
 	defer cancel()

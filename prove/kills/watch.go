@@ -62,14 +62,9 @@ func (w *watch) close() {
 
 // empty waits until nothing is left in the queue but dead messages.
 func (w *workers) empty(ctx context.Context) error {
-	live := 0
-	err := w.Run(ctx, 100*time.Millisecond, func() (bool, error) {
-		s, err := w.queue.Stats(ctx)
-		live = s.Ready + s.Scheduled + s.Leased
-		return live == 0, err
-	})
+	err := w.Run(ctx, 100*time.Millisecond, func() (bool, error) { return w.queue.Empty(ctx) })
 	if ctx.Err() != nil {
-		return fmt.Errorf("%d messages are left in the queue %v after the last one was sent", live, rest)
+		return fmt.Errorf("messages are left in the queue %v after the last one was sent", rest)
 	}
 	return err
 }

@@ -166,11 +166,11 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			s, err := inTruth.Stats(ctx)
+			empty, err := inTruth.Empty(ctx)
 			if err != nil {
 				return err
 			}
-			if s.Ready+s.Scheduled+s.Leased == 0 {
+			if empty {
 				return c.Shutdown(ctx)
 			}
 			<-tick.C

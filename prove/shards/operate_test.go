@@ -12,6 +12,26 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
+func TestAQueueIsEmptyIfEachShardAnswersThatItIs(t *testing.T) {
+	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		q := w.queue(chanq.Config{})
+		require.True(w, testdb.Empty(w, q))
+		for i := range count {
+			id := testdb.Send(w, q, of(q, i, 1, "a")...)[0]
+			require.False(w, testdb.Empty(w, q), "one is in shard %d", i)
+			found, err := q.Cancel(w.soon(), id)
+			require.NoError(w, err)
+			require.Len(w, found, 1)
+			require.True(w, testdb.Empty(w, q))
+		}
+		w.gone(1)
+		empty, err := q.Empty(w.soon())
+		require.Equal(w, "place1", opError(w, err).Shard)
+		require.False(w, empty, "what is in the shard that is away is not known")
+	})
+}
+
 func TestOperatorsSeeAllShardsAsOneQueue(t *testing.T) {
 	onEach(t, func(w *world) {
 		q := w.queue(chanq.Config{})
@@ -34,6 +54,7 @@ func TestOperatorsSeeAllShardsAsOneQueue(t *testing.T) {
 		for i := range count {
 			require.NotZero(w, testdb.Counted(w, q.Shard(i)).Ready)
 		}
+		require.False(w, testdb.Empty(w, q))
 		found, err := q.Cancel(w.soon(), append(ids[:2:2], scheduled...)...)
 		require.NoError(w, err)
 		require.ElementsMatch(w, append(ids[:2:2], scheduled...), found)
@@ -46,9 +67,14 @@ func TestOperatorsSeeAllShardsAsOneQueue(t *testing.T) {
 		require.NoError(w, q.Resume(w.soon()))
 		require.False(w, testdb.Stats(w, q).Paused)
 
-		for _, l := range testdb.Lease(w, q, 22, time.Minute) {
+		leases := testdb.Lease(w, q, 22, time.Minute)
+		for _, l := range leases {
 			require.NoError(w, l.DeadLetter(errors.New("no")))
 		}
+		for _, l := range leases {
+			require.NoError(w, l.Wait(w.soon()))
+		}
+		testdb.Eventually(w, "no shard has a live message", func() bool { return testdb.Empty(w, q) })
 		dead := pages(w, q, chanq.StateDead, 5)
 		require.Len(w, dead, 22)
 		require.Equal(w, idsOf(dead), browsed(w, q, chanq.StateDead, 4))

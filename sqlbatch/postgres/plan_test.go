@@ -110,6 +110,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		"look":            {q.Look(ids), 0, 1},
 		"get":             {q.Get(ids[0]), 0, 1},
 		"stats":           {q.Stats(10000), 3, 0},
+		"empty":           {q.Empty(), 0, 1},
 		"peek ready":      {q.Peek(sqlbatch.Ready, n, nil), 4, 1},
 		"peek scheduled":  {q.Peek(sqlbatch.Scheduled, n, nil), 4, 1},
 		"peek leased":     {q.Peek(sqlbatch.Leased, n, nil), 4, 1},
@@ -133,7 +134,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		uses["extend"+form] = use{q.Extend(items, time.Minute), 0, q.keys}
 	}
 	lane := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders on`)
-	key := regexp.MustCompile(`Index (?:Only )?Scan using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
+	key := regexp.MustCompile(`Index (?:Only )?Scan (?:Backward )?using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
 	scan := regexp.MustCompile(`Seq Scan on chanq_orders |Bitmap Heap Scan on chanq_orders q|Hash|Merge Join|Memoize`)
 	sorted := regexp.MustCompile(`Sort Key: q(_1)?\.`)
 	check := func(statistics string) {

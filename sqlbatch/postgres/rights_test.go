@@ -309,19 +309,19 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 
 	producer := r.as("producer")
 	producer.SetMaxOpenConns(1) // Begun draws for the session
-	r.runs(producer, q.Enqueue(row()), q.EnqueueNew(row()), q.Begun(), q.EnqueueBegun(row()))
+	r.runs(producer, q.Enqueue(row()), q.EnqueueNew(row()), q.Begun(), q.EnqueueBegun(row()), q.Empty())
 	r.refuses(producer, "SELECT last_value FROM chanq_orders_seq", "SELECT setval('chanq_orders_seq', 1)", "SELECT * FROM chanq_slots", "SELECT order_key FROM chanq_orders")
 
 	consumer := r.as("consumer")
 	r.runs(consumer, q.Join(sqlbatch.Member{ID: member, For: time.Hour}), q.Slots(parts), q.TakeSlots(member, []int{1}), q.Horizon(),
 		q.ClaimSlots(sqlbatch.SlotClaim{Rows: 10, Lease: time.Minute, Member: member, Salt: 1, Suspects: true, Parts: parts}),
 		q.Extend(items, time.Minute), q.SkipLocked().Extend(items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}),
-		q.Archive(items), q.Held([]int{1}, 10), q.SlotStats(10), q.GiveSlots(member, parts))
+		q.Archive(items), q.Held([]int{1}, 10), q.SlotStats(10), q.Empty(), q.GiveSlots(member, parts))
 	r.refuses(consumer, "SELECT nextval('chanq_orders_seq')", "UPDATE chanq_orders SET seq = 1", "UPDATE chanq_orders SET slot = 1", "UPDATE chanq_orders SET order_key = ''",
 		"DELETE FROM chanq_slots", "INSERT INTO chanq_slots (queue, slot) VALUES ('orders', 9)", "UPDATE chanq_slots SET slot = 1")
 
 	operator := r.as("operator")
-	r.runs(operator, q.Stats(10), q.SlotStats(10), q.Slots(nil), q.Redrive(10, nil, sqlbatch.Window{}))
+	r.runs(operator, q.Stats(10), q.Empty(), q.SlotStats(10), q.Slots(nil), q.Redrive(10, nil, sqlbatch.Window{}))
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
 		r.runs(operator, q.Peek(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
 	}

@@ -10,6 +10,29 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
+// Empty reads the newest message first, which is behind all ghosts of older ones. Where there is none it
+// reads them twice.
+func TestEmptyReadsNoGhostsOfOlderMessages(t *testing.T) {
+	t.Parallel()
+	const n = 500
+	r := &reader{queue: newQueue(t, mssqltest.Options{KeepGhosts: true})}
+	r.store(n, 0)
+	items := r.claim(n, time.Minute, sqlbatch.FIFO)
+	for ; len(items) > 0; items = items[100:] {
+		r.rows(r.Ack(items[:100]))
+	}
+	read := func() int64 {
+		r.Engine().ResetPlans()
+		r.empty()
+		return cost(r.queue, "AS empty").KeysRead
+	}
+	require.True(t, r.empty())
+	require.LessOrEqual(t, read(), int64(2*n+2))
+	r.store(2, 0)
+	require.False(t, r.empty())
+	require.LessOrEqual(t, read(), int64(1))
+}
+
 // The server's cleanup takes ghosts away in its own time, and none while a snapshot is
 // open: here it never comes.
 func TestAClaimFromItsFloorsReadsNoGhostsHoweverManyLieBefore(t *testing.T) {

@@ -323,6 +323,62 @@ func TestADeadlockWithTheApplicationCostsARepetition(t *testing.T) {
 	})
 }
 
+// empty asks, and so returns at once: the server's clock stands still, and no wait for a lock would end.
+func (q *queue) empty() bool {
+	q.t.Helper()
+	rows := q.rows(q.Empty())
+	require.Len(q.t, rows, 1)
+	require.Len(q.t, rows[0], 1)
+	return rows[0][0] == int64(1)
+}
+
+func TestNothingThatIsNotCommittedMakesAQueueEmpty(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		require.True(t, q.empty())
+		for name := range settles(q.Queue, nil) {
+			for _, commit := range []bool{false, true} {
+				leased := q.leased(1)
+				tx := begin(t, ctx, q)
+				settled, err := read(ctx, tx, settles(q.InTx(), leased)[name])
+				require.NoError(t, err)
+				require.Len(t, settled, 1)
+				require.False(t, q.empty(), "%s is open", name)
+				if commit {
+					require.NoError(t, tx.Commit())
+				} else {
+					require.NoError(t, tx.Rollback())
+				}
+				ended := commit && (name == "ack" || name == "archive" || name == "bury")
+				require.Equal(t, ended, q.empty(), "%s, commit %v", name, commit)
+				q.rows(q.Cancel(idsOf(leased)))
+				require.True(t, q.empty())
+			}
+		}
+	})
+}
+
+// A look at an empty queue leaves no lock behind, in no session, and a writer does not wait for one.
+func TestEmptyKeepsNoLock(t *testing.T) {
+	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
+		conn, err := q.DB().Conn(ctx)
+		require.NoError(t, err)
+		defer conn.Close()
+		for _, messages := range []int{0, 1} {
+			if messages > 0 {
+				q.exec(q.Enqueue(makeRows(messages, 0)))
+			}
+			rows, err := read(ctx, conn, q.Empty())
+			require.NoError(t, err)
+			require.Equal(t, [][]any{{int64(1 - messages)}}, rows)
+			require.Empty(t, q.Engine().Locks())
+		}
+		reader := begin(t, ctx, q) // which another reader's table lock does not stop
+		_, err = read(ctx, reader, sqlbatch.Statement{Text: "SELECT id FROM dbo.chanq_orders WITH (REPEATABLEREAD)"})
+		require.NoError(t, err)
+		require.False(t, q.empty())
+	})
+}
+
 func TestALeakedIsolationLevelDoesNotBreakAClaim(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"SNAPSHOT", "SERIALIZABLE"} {

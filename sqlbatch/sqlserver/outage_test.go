@@ -162,7 +162,10 @@ func (f *traffic) run(n int) {
 	require.Len(f.t, f.delivered, n)
 	stats, err := f.q.Stats(f.ctx)
 	require.NoError(f.t, err)
-	require.Zero(f.t, stats.Ready+stats.Scheduled+stats.Leased+stats.Dead)
+	require.Zero(f.t, stats.Dead)
+	empty, err := f.q.Empty(f.ctx)
+	require.NoError(f.t, err)
+	require.True(f.t, empty)
 	f.seen.requireAlternating(f.t)
 }
 

@@ -89,6 +89,9 @@ func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 	require.NoError(t, p.Close(ctx))
 	_, err = suite.Rows(ctx, db, q.Sample(sqlbatch.Sample{Sent: 1}))
 	require.NoError(t, err)
+	empty, err := orders.Empty(ctx)
+	require.NoError(t, err)
+	require.False(t, empty)
 
 	_, err = orders.TryLease(ctx, 1, time.Minute)
 	requireRefused(t, 230, err)
@@ -127,7 +130,7 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	require.NoError(t, err)
 	l.live(c)
 	l.requireEnded(orders)
-	for _, st := range []sqlbatch.Statement{q.Trim(0, 10, 0), q.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), q.Thin()} {
+	for _, st := range []sqlbatch.Statement{q.Trim(0, 10, 0), q.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), q.Thin(), q.Empty()} {
 		_, err = suite.Rows(ctx, db, st)
 		require.NoError(t, err)
 	}
@@ -197,6 +200,9 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	stats, err := orders.Stats(ctx)
 	require.NoError(t, err)
 	require.Zero(t, stats.Ready+stats.Leased)
+	empty, err := orders.Empty(ctx)
+	require.NoError(t, err)
+	require.True(t, empty)
 	_, err = db.ExecContext(ctx, "DROP TABLE dbo.chanq_orders")
 	requireRefused(t, 262, err)
 }

@@ -255,16 +255,14 @@ func (d *demo) openQueues(ctx context.Context) (err error) {
 	return err
 }
 
-// live is how many messages are on their way. The order of looking matters: a
-// file moves from the first queue to the second in one transaction, and so
+// empty reports whether no message is on its way. The order of the questions matters: a
+// file moves from the first queue to the second in one transaction, so it
 // cannot be missed in both.
-func (d *demo) live(ctx context.Context) (int, error) {
-	first, err := d.files.Stats(ctx)
-	if err != nil {
-		return 0, err
+func (d *demo) empty(ctx context.Context) (bool, error) {
+	if empty, err := d.files.Empty(ctx); !empty || err != nil {
+		return false, err
 	}
-	second, err := d.sums.Stats(ctx)
-	return first.Ready + first.Scheduled + first.Leased + second.Ready + second.Scheduled + second.Leased, err
+	return d.sums.Empty(ctx)
 }
 
 func (d *demo) say(format string, args ...any) {

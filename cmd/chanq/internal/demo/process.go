@@ -36,11 +36,11 @@ func (d *demo) process(ctx context.Context, todo []entry) error {
 			total++
 		}
 	}
-	live, err := d.live(ctx)
+	empty, err := d.empty(ctx)
 	if err != nil {
 		return err
 	}
-	if d.state.listed && live == 0 {
+	if d.state.listed && empty {
 		d.say("%s: all %d files went through the queues before; verifying again", d.state.dir, listed)
 		return nil
 	}
@@ -207,11 +207,11 @@ func (s *stages) watch(ctx context.Context, listed <-chan struct{}) error {
 		if s.done.Load() < int64(s.total) && i%patience != 0 {
 			continue
 		}
-		live, err := s.live(ctx)
+		empty, err := s.empty(ctx)
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		if err == nil && live == 0 {
+		if err == nil && empty {
 			return nil
 		}
 	}
