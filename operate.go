@@ -71,28 +71,25 @@ func (q *queue) stats(ctx context.Context) (Stats, error) {
 	return s, q.fail("stats", err)
 }
 
-// Empty reports whether the queue has no ready, scheduled or leased message. Dead and done ones do not
-// count, and a pause makes no difference. It is the exact question where Stats is not: on SQL Server Stats
-// leaves out rows that are locked at that moment.
+// Empty reports whether the queue has no ready, scheduled or leased message, whether it is paused or not.
+// Dead and done messages do not count. Use it, and not a sum of Stats, to decide that a queue is drained:
+// on SQL Server Stats leaves out rows that are locked at that moment.
 //
-// The answer is that of one moment during the call, and a message may be sent right after it. Empty never
-// returns true while a committed message is in the queue. A message counts until its ack, or its move to
-// the dead messages, is committed: while an AckTx is open, while a consumer of any process holds it, and
-// while an Ack waits to be written (see Consumer.Flush). What a Producer has not stored yet, or a SendTx
-// has not committed, need not count: flush and commit first. On SQL Server Empty may also return false
-// while a transaction that has written to the queue is open, whatever it wrote, so call it again before
-// concluding that a message is left.
+// The answer is that of one moment during the call. Empty never returns true while a committed message is
+// in the queue: a message counts until the commit of its ack or of its move to the dead messages. It
+// counts while another process holds it, while an AckTx is open, and while an Ack waits to be written (see
+// Consumer.Flush). What a Producer has not stored, or a SendTx has not committed, need not count. On SQL
+// Server Empty may also return false while a transaction that has written to the queue is open, so call it
+// again before concluding that a message is left.
 //
-// Empty costs one round trip, and two in the first call of a connection. It reads one entry of the
-// primary key, however many messages there are; where the newest have ended, also entries that the
-// database has not cleaned up yet (PostgreSQL: until a vacuum, SQL Server: until its ghost cleanup). It
-// waits for no lock of a row. Only on SQL Server, and only after a first look has found no row at all, it
-// locks the table against writers for the time of a second look, if nothing has been written in an open transaction.
+// Empty costs one round trip, and reads one entry of the primary key if the newest message is live.
+// Otherwise it also reads the entries of ended messages that the database has not cleaned up: on PostgreSQL
+// until a vacuum, on SQL Server until its ghost cleanup. It never waits for a locked row. On SQL Server, if a
+// first look finds no row, a second one locks the table against writers while it reads.
 //
-// A queue with several shards is empty if each shard is. All are asked at the same time, and each answer is
-// that of a moment of its own: a message that is sent to one shard after its answer, and before a message
-// of another shard ends there, may be missed. If a shard does not answer, Empty returns false and an
-// error that names the shard.
+// A queue with several shards is empty if each shard answers so, at a moment of its own. A message that is
+// sent to one shard after its answer, by a handler of a message in another shard that ends before the
+// other's answer, may be missed. If a shard does not answer, Empty returns false and an error that names it.
 func (q *Queue[T]) Empty(ctx context.Context) (bool, error) {
 	all, err := ofEach(q, func(core *queue) (bool, error) { return core.empty(ctx) })
 	return !slices.Contains(all, false), err
