@@ -119,15 +119,16 @@ func emptyBesideSends(w *world) {
 }
 
 // emptyOfRelay has one message in the queue at all times: each ends in the transaction that sends the
-// next. The IDs fall, so the next one is always behind a scan that has come as far as the one that ends.
-// Empty begins before the send, and may end at any time.
+// next. The IDs rise and then fall, so whichever way a scan goes, the next message is stored behind a scan
+// that has come as far as the one that ends. Empty begins before the send, and may end at any time.
 func emptyOfRelay(w *world) {
 	w.skipInMemory()
 	q := w.Queue("work", chanq.Config{})
-	ids := make([]chanq.ID, 20)
+	ids := make([]chanq.ID, 21)
 	for i := range ids {
-		ids[len(ids)-1-i] = chanq.NewID()
+		ids[i] = chanq.NewID()
 	}
+	slices.Reverse(ids[11:])
 	testdb.Send(w, q, chanq.Message[string]{ID: ids[0]})
 	for _, next := range ids[1:] {
 		l := testdb.Lease(w, q, 1, time.Hour)[0]
