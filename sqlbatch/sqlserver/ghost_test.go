@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -31,6 +32,34 @@ func TestEmptyReadsNoGhostsOfOlderMessages(t *testing.T) {
 	r.store(2, 0)
 	require.False(t, r.empty())
 	require.LessOrEqual(t, read(), int64(1))
+}
+
+// A scan with row locks would wait at the second message, behind the ghost of the first, and the third is
+// stored where the scan has been.
+func TestEmptyMissesNoMessageThatIsStoredBehindItsScan(t *testing.T) {
+	t.Parallel()
+	ctx := within(t)
+	q := newQueue(t, mssqltest.Options{KeepGhosts: true})
+	at := func(n byte) []sqlbatch.Row { return []sqlbatch.Row{{ID: [16]byte{n}, Body: []byte("b")}} }
+	for _, ids := range [][3]byte{{2, 1, 3}, {12, 13, 11}} { // a scan may begin at either end
+		q.exec(q.Enqueue(append(at(ids[0]), at(ids[1])...)))
+		require.Len(t, q.rows(q.Cancel([][16]byte{{ids[0]}})), 1)
+		tx := begin(t, ctx, q)
+		rows, err := read(ctx, tx, q.InTx().Cancel([][16]byte{{ids[1]}}))
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		empty := make(chan bool, 1)
+		go func() {
+			rows, err := read(ctx, q.DB(), q.Empty())
+			empty <- err == nil && rows[0][0] == int64(1)
+		}()
+		require.Eventually(t, func() bool { return len(empty) > 0 || len(waiting(q)) > 0 }, testdb.Patience, time.Millisecond)
+		_, err = read(ctx, tx, q.InTx().Enqueue(at(ids[2])))
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
+		require.False(t, <-empty)
+		require.Len(t, q.rows(q.Cancel([][16]byte{{ids[2]}})), 1)
+	}
 }
 
 // The server's cleanup takes ghosts away in its own time, and none while a snapshot is
