@@ -187,7 +187,7 @@ func empties(w *world) {
 		w.oneOfEach()
 		w.exec("DELETE FROM chanq_orders WHERE NOT (%s)", w.is(only))
 		empty(0)
-		require.Equal(w, []byte{only}, w.numbers(w.run(w.Cancel(ids(1, 2, 3)))))
+		require.Equal(w, []byte{only}, Numbers(w.run(w.Cancel(ids(1, 2, 3)))))
 		require.Equal(w, list(0, 0, 0, 1, 1), w.run(w.Stats(10))[0][:5])
 		empty(1)
 	}
