@@ -9,6 +9,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/mssqltest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 )
 
 // Empty reads the newest message first, which is behind all ghosts of older ones. Where there is none it
@@ -18,7 +19,7 @@ func TestEmptyReadsNoGhostsOfOlderMessages(t *testing.T) {
 	const n = 500
 	r := &reader{queue: newQueue(t, mssqltest.Options{KeepGhosts: true})}
 	r.store(n, 0)
-	items := r.claim(n, time.Minute, sqlbatch.FIFO)
+	items := r.claim(n, time.Minute)
 	for ; len(items) > 0; items = items[100:] {
 		r.rows(r.Ack(items[:100]))
 	}
@@ -38,23 +39,23 @@ func TestEmptyReadsNoGhostsOfOlderMessages(t *testing.T) {
 // stored where the scan has been.
 func TestEmptyMissesNoMessageThatIsStoredBehindItsScan(t *testing.T) {
 	t.Parallel()
-	ctx := within(t)
+	ctx := testdb.Soon(t)
 	q := newQueue(t, mssqltest.Options{KeepGhosts: true})
 	at := func(n byte) []sqlbatch.Row { return []sqlbatch.Row{{ID: [16]byte{n}, Body: []byte("b")}} }
 	for _, ids := range [][3]byte{{2, 1, 3}, {12, 13, 11}} { // a scan may begin at either end
 		q.exec(q.Enqueue(append(at(ids[0]), at(ids[1])...)))
 		require.Len(t, q.rows(q.Cancel([][16]byte{{ids[0]}})), 1)
 		tx := begin(t, ctx, q)
-		rows, err := read(ctx, tx, q.InTx().Cancel([][16]byte{{ids[1]}}))
+		rows, err := suite.Rows(ctx, tx, q.InTx().Cancel([][16]byte{{ids[1]}}))
 		require.NoError(t, err)
 		require.Len(t, rows, 1)
 		empty := make(chan bool, 1)
 		go func() {
-			rows, err := read(ctx, q.DB(), q.Empty())
+			rows, err := suite.Rows(ctx, q.DB(), q.Empty())
 			empty <- err == nil && rows[0][0] == int64(1)
 		}()
 		require.Eventually(t, func() bool { return len(empty) > 0 || len(waiting(q)) > 0 }, testdb.Patience, time.Millisecond)
-		_, err = read(ctx, tx, q.InTx().Enqueue(at(ids[2])))
+		_, err = suite.Rows(ctx, tx, q.InTx().Enqueue(at(ids[2])))
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit())
 		require.False(t, <-empty)

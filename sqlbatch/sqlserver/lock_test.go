@@ -335,11 +335,11 @@ func (q *queue) empty() bool {
 func TestNothingThatIsNotCommittedMakesAQueueEmpty(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, _ *chanq.Queue[int]) {
 		require.True(t, q.empty())
-		for name := range settles(q.Queue, nil) {
+		for name := range suite.Settles(q.Queue) {
 			for _, commit := range []bool{false, true} {
 				leased := q.leased(1)
 				tx := begin(t, ctx, q)
-				settled, err := read(ctx, tx, settles(q.InTx(), leased)[name])
+				settled, err := suite.Rows(ctx, tx, suite.Settles(q.InTx(), leased...)[name])
 				require.NoError(t, err)
 				require.Len(t, settled, 1)
 				require.False(t, q.empty(), "%s is open", name)
@@ -367,13 +367,13 @@ func TestEmptyKeepsNoLock(t *testing.T) {
 			if messages > 0 {
 				q.exec(q.Enqueue(makeRows(messages, 0)))
 			}
-			rows, err := read(ctx, conn, q.Empty())
+			rows, err := suite.Rows(ctx, conn, q.Empty())
 			require.NoError(t, err)
 			require.Equal(t, [][]any{{int64(1 - messages)}}, rows)
 			require.Empty(t, q.Engine().Locks())
 		}
 		reader := begin(t, ctx, q) // which another reader's table lock does not stop
-		_, err = read(ctx, reader, sqlbatch.Statement{Text: "SELECT id FROM dbo.chanq_orders WITH (REPEATABLEREAD)"})
+		_, err = suite.Rows(ctx, reader, sqlbatch.Statement{Text: "SELECT id FROM dbo.chanq_orders WITH (REPEATABLEREAD)"})
 		require.NoError(t, err)
 		require.False(t, q.empty())
 	})

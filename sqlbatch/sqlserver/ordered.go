@@ -28,7 +28,7 @@ IF INDEXPROPERTY(OBJECT_ID({'dead'}, N'U'), {'dead line'}, 'IndexID') IS NULL
 // commit gives its locks free one by one, and a scan passes places into which somebody
 // inserts a moment later. So:
 //
-// First it locks what may be claimed (@free), by IX and the rows, as claimFIFOLane does: READPAST
+// First it locks what may be claimed (@free), by IX and the rows, as the claim of a plain queue does: READPAST
 // leaves out what others have locked. Whatever it locks is committed, so at this moment all
 // that was sent before is in the table: committed, or by a transaction that is open.
 //
