@@ -98,7 +98,9 @@ func slowSettleAndExtensions(w *world) {
 	}
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("huge")...)
-	c := testdb.Start(w, q, slowConfig())
+	cfg := slowConfig()
+	cfg.LeaseFor = time.Hour // the only extensions are those for the tries
+	c := testdb.Start(w, q, cfg)
 	l := testdb.Take(w, c, 1)[0]
 	st := w.Statements("work")
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
