@@ -43,6 +43,8 @@ func (q *queue) session(ctx context.Context) *sql.Conn {
 // watch begins one and waits until it waits itself, or has ended.
 func (q *queue) watch(ctx context.Context, conn *sql.Conn, most time.Duration, queues ...sqlbatch.Watched) *watch {
 	q.t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
+	q.t.Cleanup(cancel) // before that of the session, whose Close waits for the statement
 	w := &watch{q, conn, make(chan watched, 1)}
 	before := q.Clock().Waiting()
 	go func() {
