@@ -10,6 +10,7 @@ require github.com/chanq/chanq v0.0.0-00010101000000-000000000000
 require (
 	github.com/prometheus/client_golang v1.23.2
 	github.com/stretchr/testify v1.12.1
+	go.uber.org/goleak v1.3.0
 )
 
 require (

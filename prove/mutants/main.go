@@ -87,8 +87,6 @@ type runner struct {
 	root, temp string
 	out        io.Writer
 
-	ctx context.Context
-
 	mu     sync.Mutex // guards what follows, and out
 	counts map[verdict]int
 	seen   map[string]bool    // tests that were run without a break
