@@ -92,6 +92,7 @@ type texts struct {
 	claimSlots, claimSlotsBlind, slots, takeSlots, giveSlots            string // of an ordered queue, as the next
 	slotStats, held, horizon, begin, reach                              string
 	peek, browse, purge                                                 map[sqlbatch.State]string
+	reads                                                               readsText
 }
 
 // Watch has no text: see Dialect.Watch.
@@ -168,6 +169,10 @@ func (t *texts) order(r renderer) {
 	t.takeSlots, t.giveSlots = r.Replace(takeSlotsText), r.Replace(giveSlotsText)
 	t.horizon, t.begin, t.reach = r.Replace(horizonText), r.Replace(drawText), r.Replace(reachText)
 	t.stats = r.Replace(orderedStatsText)
+	t.reads = newReadsText(r)
+	if build.OwnerReads {
+		t.stats = r.Replace(seqStatsText)
+	}
 	for state, is := range seqStates {
 		t.peek[state] = r.Replace(peekSeqText(is.condition))
 		t.purge[state] = r.Replace(purgeSeqText(is.condition + is.before))

@@ -11,13 +11,14 @@ import (
 // only one of the two kinds of queues has: that may have names in braces itself.
 type renderer struct {
 	ordered     bool
+	holds       bool
 	kind, names *strings.Replacer
 }
 
 func (r renderer) Replace(template string) string { return r.names.Replace(r.kind.Replace(template)) }
 
 func newRenderer(n sqlbatch.Names) renderer {
-	return renderer{ordered: n.Slots > 0, kind: kind(n), names: names(n)}
+	return renderer{ordered: n.Slots > 0, holds: n.Holds, kind: kind(n), names: names(n)}
 }
 
 // kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
@@ -25,7 +26,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 	if n.Slots == 0 {
 		return strings.NewReplacer(
 			"{order}", "", "{q.order}", "", "{d.order}", "", "{order checks}", "", "{replace order}", "", "{live seq}", "", "{live slot}", "", "{live key}", "", "{ended order}", "", "{shown order}", "",
-			"{running}", "", "{slots and holds}", "0, 0", "{holds}", "0",
+			"{running}", "", "{slots and holds}", "0, 0", "{holds}", "0", "{redrive comma}", "", "{count redrive}", "",
 		)
 	}
 	slots, holds := strconv.Itoa(n.Slots), "0"
@@ -38,7 +39,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 		"{live seq}", liveSeq, "{live slot}", strings.ReplaceAll(liveSlot, "{slot count}", slots), "{live key}", liveKey, "{ended order}", endedOrder,
 		"{order checks}", strings.ReplaceAll(orderChecks, "{slot count}", slots),
 		"{shown order}", ", q.slot, q.seq, convert_to(q.order_key, {encoding}) AS order_key",
-		"{running}", " AND q.lease_until > {now}", "{slots and holds}", slots+", "+holds, "{holds}", holds, "{slot count}", slots,
+		"{running}", " AND q.lease_until > {now}", "{slots and holds}", slots+", "+holds, "{holds}", holds, "{slot count}", slots, "{redrive comma}", ",", "{count redrive}", countRedrive,
 	)
 }
 
@@ -67,3 +68,9 @@ const orderChecks = `,
 
 // sendersClass is the class of the advisory locks that senders share: chno.
 const sendersClass = 'c'<<24 | 'h'<<16 | 'n'<<8 | 'o'
+
+// countRedrive raises the count of redrives in the transaction of one that moves something.
+const countRedrive = `counted AS (
+  UPDATE {queues} SET redriven = redriven + 1 WHERE name = {name} AND EXISTS (SELECT 1 FROM moved)
+)
+`

@@ -115,8 +115,8 @@ const (
   FROM chosen
   ON CONFLICT DO NOTHING
   RETURNING id
-)
-DELETE FROM {dead}
+){redrive comma}
+{count redrive}DELETE FROM {dead}
 WHERE id = ANY (ARRAY(SELECT id FROM moved))
 RETURNING uuid_send(id), ended_at`
 

@@ -15,7 +15,14 @@ const numbersText = `CREATE SEQUENCE IF NOT EXISTS {numbers} AS bigint MINVALUE 
 
 // seqIndexText is what claims walk, in the place of dueIndexText: nothing that they
 // change is in it, neither the end of a lease nor the time of a retry.
-var seqIndexText = indexText("{'due'}", newTableText, `CREATE INDEX {due} ON {live} (slot, seq)`)
+var seqIndexText = indexText("{'due'}", newTableText, `CREATE INDEX {due} ON {live} `+seqColumns())
+
+func seqColumns() string {
+	if build.OwnerReads {
+		return `(seq, slot)`
+	}
+	return `(slot, seq)`
+}
 
 // deadLineIndexText finds the keys that dead messages hold.
 var deadLineIndexText = indexText("{'dead line'}", `CREATE INDEX {dead line} ON {dead} (slot, order_key) WHERE order_key IS NOT NULL`)
@@ -232,6 +239,22 @@ SELECT
   (SELECT count(*) FROM (
     SELECT 1 FROM (SELECT due_at, lease_until FROM {live} LIMIT (SELECT 2 * n FROM t)) AS q
     WHERE q.due_at <= (SELECT now FROM t) AND q.lease_until <= (SELECT now FROM t) LIMIT (SELECT n FROM t)) AS r) AS ready,
+  (SELECT least(count(*), (SELECT n FROM t)) FROM first WHERE due_at > (SELECT now FROM t) AND lease_until <= (SELECT now FROM t)) AS scheduled,
+  (SELECT least(count(*), (SELECT n FROM t)) FROM first WHERE lease_until > (SELECT now FROM t)) AS leased,
+  (SELECT count(*) FROM (SELECT 1 FROM {dead} LIMIT (SELECT n FROM t)) AS d) AS dead,
+  (SELECT count(*) FROM (SELECT 1 FROM {done} LIMIT (SELECT n FROM t)) AS d) AS done,
+  (SELECT (SELECT now FROM t) - min(due_at) FROM first WHERE due_at <= (SELECT now FROM t) AND lease_until <= (SELECT now FROM t)) AS oldest,
+  (SELECT paused::integer FROM {queues} WHERE name = {name}) AS paused`
+
+// seqStatsText counts among the first by seq, with the index (seq, slot).
+var seqStatsText = `WITH t AS MATERIALIZED (
+  SELECT {now} AS now, $1::bigint AS n
+),
+first AS MATERIALIZED (
+  SELECT e.* FROM (SELECT q.due_at, q.lease_until FROM {live} AS q WHERE (q.seq, q.slot) > (0, 0::smallint) ORDER BY q.seq LIMIT 100000) AS e LIMIT (SELECT 2 * n FROM t)
+)
+SELECT
+  (SELECT least(count(*), (SELECT n FROM t)) FROM first WHERE due_at <= (SELECT now FROM t) AND lease_until <= (SELECT now FROM t)) AS ready,
   (SELECT least(count(*), (SELECT n FROM t)) FROM first WHERE due_at > (SELECT now FROM t) AND lease_until <= (SELECT now FROM t)) AS scheduled,
   (SELECT least(count(*), (SELECT n FROM t)) FROM first WHERE lease_until > (SELECT now FROM t)) AS leased,
   (SELECT count(*) FROM (SELECT 1 FROM {dead} LIMIT (SELECT n FROM t)) AS d) AS dead,

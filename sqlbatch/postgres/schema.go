@@ -58,6 +58,7 @@ const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   shard      smallint NOT NULL DEFAULT 0,
   shards     smallint NOT NULL DEFAULT 0,
   shard_set  text COLLATE "C" NOT NULL DEFAULT '',
+  redriven   bigint  NOT NULL DEFAULT 0,
   created_at bigint  NOT NULL,
   CONSTRAINT {queues pk} PRIMARY KEY (name)
 )`

@@ -88,10 +88,14 @@ func (l locked) listOf(selected, columns []string) string {
 }
 
 // settles are the statements that apply to leases.
-type settles struct{ ack, archive, nack, snooze, release, bury, extend, endAfter string }
+type settles struct {
+	ack, archive, nack, snooze, release, bury, extend, endAfter string
+
+	read *readSettles // of an ordered queue
+}
 
 func newSettles(r renderer, locked locked) *settles {
-	return &settles{
+	s := &settles{
 		ack:      r.Replace(ackText(locked)),
 		archive:  r.Replace(archiveText(locked)),
 		nack:     r.Replace(nackText(locked, `q.attempts - q.lapses`)),
@@ -101,6 +105,10 @@ func newSettles(r renderer, locked locked) *settles {
 		extend:   r.Replace(extendText(locked, until(r.ordered, `greatest(q.lease_until, {now} + $4::bigint)`))),
 		endAfter: r.Replace(extendText(locked, until(r.ordered, `{now} + $4::bigint`))),
 	}
+	if r.ordered {
+		s.read = newReadSettles(r, locked)
+	}
+	return s
 }
 
 // until is the end of a lease, or that of its holder's membership if it is sooner, so that who

@@ -9,6 +9,7 @@ import (
 // slotsTableText: a row is written when its slot changes hands, and at no other time.
 const slotsTableText = `CREATE TABLE IF NOT EXISTS {slots} (
   fence  bigint   NOT NULL DEFAULT 0,
+  old    bigint   NOT NULL DEFAULT 0,
   member uuid,
   slot   smallint NOT NULL,
   queue  text COLLATE "C" NOT NULL,

@@ -44,7 +44,7 @@ type queue struct {
 	stats, get, cancel, discard, queues           string
 	drop                                          []string
 	redriveOldest, redriveListed                  string
-	redriveInsert, redriveDelete                  string
+	redriveInsert, redriveDelete, redriveCount    string
 	setPaused, trim                               string
 	joinSweep, join, leave, members               string
 	peek, browse, purge                           map[sqlbatch.State]string
@@ -54,6 +54,7 @@ type queue struct {
 	claimSlots, claimedSlots, claimedSlotsBlind string
 	slots, takeSlots, giveSlots                 string
 	slotStats, held, reach                      string
+	reads                                       readsText
 }
 
 // Watch has no text: see Dialect.Watch.
@@ -79,7 +80,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		queues:        text(queuesText),
 		drop:          []string{text(dropMembers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone), text(dropSamples)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),
-		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete),
+		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete), redriveCount: text(redriveCount),
 		setPaused: text(setPausedText), trim: text(trimText),
 		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), members: text(membersText),
 		sample: text(sampleText), counted: text(countedText), samples: text(samplesText), thin: text(thinText()),
@@ -104,6 +105,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	}
 	if r.ordered {
 		q.order(text)
+		q.reads = newReadsText(text, n.Holds)
 	}
 	return q
 }

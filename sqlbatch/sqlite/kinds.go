@@ -93,6 +93,7 @@ var orderedMigration1 = []string{
   slot   INTEGER NOT NULL,
   member BLOB,
   fence  INTEGER NOT NULL DEFAULT 0,
+  old    INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (queue, slot)
 ) WITHOUT ROWID`,
 	`WITH RECURSIVE s(slot) AS (SELECT 0 UNION ALL SELECT slot + 1 FROM s WHERE slot + 1 < {slot count})
