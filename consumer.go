@@ -63,7 +63,8 @@ type shardConsumer[T any] struct {
 	surveyed  chan survey    // what a survey apart found, of capacity 1
 	joined    conc.WaitGroup // surveys apart
 	cleared   chan struct{}  // a suspect has ended: the next may be claimed
-	order     *dispatch[T]   // of an ordered queue, else nil
+	order     *dispatch[T]   // of an ordered queue whose owners claim, else nil
+	keyed     keyOrder       // order, or of an ordered queue whose owners read its reader; else nil
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
@@ -155,7 +156,12 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 	c.settler.aside = c.settler.backlog.Aside()
 	c.keeper = newKeeper(c, pools[2], &c.health, cfg.LeaseFor, cfg.StatementTimeout)
 	if c.queue.ordered() {
-		c.order = newDispatch(c)
+		if q.readMode() {
+			c.keyed = newReader(c)
+		} else {
+			c.order = newDispatch(c)
+			c.keyed = c.order
+		}
 		c.keeper.bound = c.here.until
 	}
 	c.ears, c.unlisten = q.key.listen()
@@ -207,9 +213,9 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	if c.queue.sql.Wear().Text != "" {
 		run(c.vacuum)
 	}
-	if c.order != nil {
-		claimer.Go(c.order.claimAll)
-		run(func() { c.order.watch(attending) })
+	if c.keyed != nil {
+		claimer.Go(c.keyed.claimAll)
+		run(func() { c.keyed.watch(attending) })
 	} else {
 		claimer.Go(c.claimAll)
 	}
@@ -221,8 +227,8 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	}
 	claimer.Wait()
 	close(c.returned)
-	if c.order != nil {
-		run(func() { c.order.vacate(attending) })
+	if c.keyed != nil {
+		run(func() { c.keyed.vacate(attending) })
 	}
 	c.unlisten()
 	forget()
@@ -301,8 +307,8 @@ func (c *shardConsumer[T]) counts() ConsumerStats {
 	c.mu.Lock()
 	s := c.stats
 	c.mu.Unlock()
-	if c.order != nil {
-		c.order.stats(&s) // first: what comes to the channel now counts twice, not never
+	if c.keyed != nil {
+		c.keyed.stats(&s) // first: what comes to the channel now counts twice, not never
 	}
 	s.Buffered += c.forReaders()
 	s.Held, s.Settling = int(c.held.Load()), c.settler.backlog.Waiting()
@@ -341,11 +347,11 @@ func (c *shardConsumer[T]) extend(ctx context.Context, l *lease, d time.Duration
 // or never will: after a Shutdown that gave up.
 func (c *shardConsumer[T]) expire(l *lease) { c.keeper.loseLease(l, leaseExpired) }
 
-func (c *shardConsumer[T]) awaits(l *lease) bool { return c.order != nil && c.order.awaits(l) }
+func (c *shardConsumer[T]) awaits(l *lease) bool { return c.keyed != nil && c.keyed.awaits(l) }
 
 func (c *shardConsumer[T]) moved(l *lease) {
-	if c.order != nil {
-		c.order.moved(l)
+	if c.keyed != nil {
+		c.keyed.moved(l)
 	}
 }
 

@@ -324,3 +324,20 @@ func (d *dispatch[T]) handedOut(slot int) (n int) {
 	})
 	return n
 }
+
+// keyOrder is what a consumer of an ordered queue has besides: a dispatch, or a reader.
+type keyOrder interface {
+	claimAll()
+	watch(context.Context)
+	vacate(context.Context)
+	stats(*ConsumerStats)
+	awaits(*lease) bool
+	moved(*lease)
+	hurry()
+	leaving(*lease) bool
+	returned(*lease)
+	uncount()
+}
+
+// uncount: a lease that was sent on the channel was taken back.
+func (d *dispatch[T]) uncount() { d.sent.Add(-1) }

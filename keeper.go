@@ -343,7 +343,11 @@ func (k *keeper) extendOnce(leases []*lease, skip bool) (missing []*lease, err e
 	}
 	ctx, cancel := context.WithTimeout(k.stop, k.patience())
 	defer cancel()
-	changed, _, err := k.sessions.Items(ctx, sql.Extend(items, k.leaseFor), make([]sqlbatch.Item, 0, len(items)))
+	st := sql.Extend(items, k.leaseFor)
+	if leases[0].seq != 0 {
+		st = sql.ExtendRead(*leases[0].member, readItems(leases), k.leaseFor)
+	}
+	changed, _, err := k.sessions.Items(ctx, st, make([]sqlbatch.Item, 0, len(items)))
 	if err != nil {
 		return nil, err
 	}

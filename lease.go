@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/group"
+	"github.com/chanq/chanq/internal/order"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -219,15 +220,19 @@ type lease struct {
 	attempt  int   // as Lease.Attempt, which the reader might change
 	lapses   int   // before this claim, in a row
 	priority Priority
-	spot     *spot         // of an ordered queue: its place in its line, while it has one
-	suspect  bool          // see claim_suspects.go
-	heavy    int           // bytes of its body where they are heavyBody or more, else 0
-	slow     int           // extensions of it that failed, where it is heavy; of the keeper's goroutine
-	stuck    bool          // its row was locked when it was last to be extended; of the keeper's extender
-	deadline atomic.Int64  // of monotonic()
-	unsure   atomic.Int64  // the shortest Extend that may yet take effect; 0 is none: see doubt
-	until    atomic.Int64  // end of automatic extension
-	cuts     atomic.Uint32 // Extends begun and ended: odd while one is under way
+	spot     *spot          // of an ordered queue: its place in its line, while it has one
+	entry    *order.Message // of one whose owner reads: its place in the queue of its key
+	seq      int64          // of the same, 0: it was claimed; with the stored fence, which item has, it is what settles match
+	delivery int64          // of the same: Lease.Fence
+	member   *[16]byte      // of the same: who holds it
+	suspect  bool           // see claim_suspects.go
+	heavy    int            // bytes of its body where they are heavyBody or more, else 0
+	slow     int            // extensions of it that failed, where it is heavy; of the keeper's goroutine
+	stuck    bool           // its row was locked when it was last to be extended; of the keeper's extender
+	deadline atomic.Int64   // of monotonic()
+	unsure   atomic.Int64   // the shortest Extend that may yet take effect; 0 is none: see doubt
+	until    atomic.Int64   // end of automatic extension
+	cuts     atomic.Uint32  // Extends begun and ended: odd while one is under way
 	state    atomic.Uint32
 	isEnded  atomic.Bool
 	noted    atomic.Bool // the history counts it as acked in a transaction

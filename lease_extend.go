@@ -76,7 +76,11 @@ func (q *queue) trySetEnd(ctx context.Context, s *sessions, l *lease, d, timeout
 	}
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	changed, _, err := s.Items(within, sql.EndAfter([]sqlbatch.Item{l.item}, d), nil)
+	st := sql.EndAfter([]sqlbatch.Item{l.item}, d)
+	if l.seq != 0 {
+		st = sql.EndAfterRead(*l.member, []sqlbatch.ReadItem{l.readItem()}, d)
+	}
+	changed, _, err := s.Items(within, st, nil)
 	if err != nil {
 		if q.classify(err) == sqlbatch.Unknown || session.Fell(err) {
 			l.doubt(start, d)

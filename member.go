@@ -95,10 +95,10 @@ func (c *shardConsumer[T]) attend(ctx context.Context) {
 		if err != nil && c.queue.ordered() {
 			pause /= 4
 		}
-		if err == nil && c.here.joined(began, c.cfg.LeaseFor) && c.order != nil {
-			c.order.hurry() // slots may be taken
+		if err == nil && c.here.joined(began, c.cfg.LeaseFor) && c.keyed != nil {
+			c.keyed.hurry() // slots may be taken
 		}
-		if err == nil && c.order != nil {
+		if err == nil && c.keyed != nil {
 			notify(c.keeper.wake) // leases may last longer now
 		}
 		retry.Sleep(ctx, pause)

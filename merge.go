@@ -170,10 +170,10 @@ func (m *merged[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 // recalledEarly gives a lease back that no reader has, and that is not on the merged channel, if its
 // slot is to be given back. Then it was not taken: claims need not be larger for it.
 func (c *shardConsumer[T]) recalledEarly(l *Lease[T]) bool {
-	if c.order == nil || !c.order.leaving(l.lease) {
+	if c.keyed == nil || !c.keyed.leaving(l.lease) {
 		return false
 	}
-	c.order.sent.Add(-1)
+	c.keyed.uncount()
 	c.giveBackEarly(l.lease)
 	return true
 }

@@ -208,7 +208,15 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 	for i := range group {
 		items[i] = group[i].in.item
 	}
-	if err := session.RunTx(ctx, tx, p.from.queue.ackStatement(acks, items), session.CollectItems(&held)); err != nil {
+	st := p.from.queue.ackStatement(acks, items)
+	if group[0].in.seq != 0 {
+		read := make([]sqlbatch.ReadItem, len(group))
+		for i := range group {
+			read[i] = group[i].in.readItem()
+		}
+		st = p.from.queue.ackReadStatement(acks, read)
+	}
+	if err := session.RunTx(ctx, tx, st, session.CollectItems(&held)); err != nil {
 		return nil, 0, err
 	}
 	slices.SortFunc(held, compareItems)

@@ -200,8 +200,8 @@ func (c *shardConsumer[T]) dispose(l *Lease[T], err error) {
 		// settled by the handler, or lost
 	case state == leaseInTx && err == nil:
 		l.lease.unwatch() // the caller's commit acks it, and its context is not needed any more
-		if c.order != nil {
-			c.order.returned(l.lease)
+		if c.keyed != nil {
+			c.keyed.returned(l.lease)
 		}
 	case err == nil:
 		err = l.Ack()

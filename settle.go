@@ -349,6 +349,9 @@ func (s *settler) finishDone(l *lease) {
 }
 
 func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, leases []*lease) sqlbatch.Statement {
+	if leases[0].seq != 0 {
+		return readStatement(q, sql, op, leases)
+	}
 	switch op {
 	case settleNack, settleSnooze:
 		x.nacks = x.nacks[:0]

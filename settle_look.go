@@ -51,12 +51,26 @@ func (q *queue) look(ctx context.Context, s *sessions, timeout time.Duration, le
 	for i, l := range leases {
 		ids[i] = l.item.ID
 	}
+	read := map[[16]byte]sqlbatch.ReadItem{}
+	if len(leases) > 0 && leases[0].seq != 0 {
+		for _, l := range leases {
+			read[l.item.ID] = l.readItem()
+		}
+	}
 	parts := slices.Collect(slices.Chunk(ids, q.dialect.Traits().FindIDs))
 	for statements := 1; len(parts) > 0; statements++ {
 		part := parts[0]
 		parts = parts[1:]
 		within, cancel := context.WithTimeout(ctx, timeout)
-		rows, _, err := s.Items(within, q.sql.Look(part), nil)
+		st := q.sql.Look(part)
+		if len(read) > 0 {
+			items := make([]sqlbatch.ReadItem, len(part))
+			for i, id := range part {
+				items[i] = read[id]
+			}
+			st = q.sql.LookRead(items)
+		}
+		rows, _, err := s.Items(within, st, nil)
 		cancel()
 		switch {
 		case err == nil:

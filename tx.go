@@ -170,17 +170,23 @@ func (l *lease) enterTx() error {
 func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease) []error {
 	errs := make([]error, len(leases))
 	var items []sqlbatch.Item
+	var read []sqlbatch.ReadItem
 	for i, l := range leases {
-		if errs[i] = l.enterTx(); errs[i] == nil {
+		if errs[i] = l.enterTx(); errs[i] != nil {
+			continue
+		}
+		if l.seq != 0 {
+			read = append(read, l.readItem())
+		} else {
 			items = append(items, l.item)
 		}
 	}
-	if len(items) == 0 {
+	if len(items)+len(read) == 0 {
 		return errs
 	}
 	slices.SortFunc(items, compareItems)
 	items = slices.Compact(items)
-	held, err := leases[0].owner.home().ackTx(ctx, tx, items)
+	held, err := leases[0].owner.home().ackTx(ctx, tx, items, read)
 	for i, l := range leases {
 		if errs[i] != nil {
 			continue
@@ -205,7 +211,12 @@ func ackTx(ctx context.Context, tx *sql.Tx, leases []*lease) []error {
 
 // ackTx returns, in order, those of the items that were held, and are deleted
 // now in tx.
-func (q *queue) ackTx(ctx context.Context, tx *sql.Tx, items []sqlbatch.Item) (held []sqlbatch.Item, err error) {
+func (q *queue) ackTx(ctx context.Context, tx *sql.Tx, items []sqlbatch.Item, read []sqlbatch.ReadItem) (held []sqlbatch.Item, err error) {
+	for chunk := range slices.Chunk(read, q.dialect.Traits().AckItems) {
+		if err := session.RunTx(ctx, tx, q.ackReadStatement(q.sql.InTx(), chunk), session.CollectItems(&held)); err != nil {
+			return nil, q.failTx("ack", err)
+		}
+	}
 	for chunk := range slices.Chunk(items, q.dialect.Traits().AckItems) {
 		if err := session.RunTx(ctx, tx, q.ackStatement(q.sql.InTx(), chunk), session.CollectItems(&held)); err != nil {
 			return nil, q.failTx("ack", err)

@@ -1,0 +1,5 @@
+//go:build !ownerreads
+
+package chanq
+
+const ownerReads = false
