@@ -466,7 +466,10 @@ func (r *reader[T]) mark(now time.Duration) (bool, *retry.Failure) {
 		r.seq.Marked(list, nil, monotonic())
 		return true, failure
 	}
-	r.seq.Marked(list, func(m *order.Message) bool { f, ok := changed[m.ID]; return ok && f == m.Fence }, monotonic())
+	r.seq.Marked(list, func(m *order.Message) bool {
+		f, ok := changed[m.ID]
+		return ok && f == max(m.Fence+1, m.SlotFence())
+	}, monotonic())
 	return true, nil
 }
 
@@ -534,8 +537,8 @@ func (r *reader[T]) end(list []*order.Message, how sqlbatch.ReadHow) (fences map
 	fences = map[[16]byte]int64{}
 	var missing []*order.Message
 	for i, m := range list {
-		if f, ok := changed[m.ID]; ok && f == items[i].Fence {
-			fences[m.ID] = max(m.Fence, m.Delivery) + 1
+		if f, ok := changed[m.ID]; ok && f == fenceGiven(m.Fence, items[i].Delivery) {
+			fences[m.ID] = f
 		} else {
 			missing = append(missing, m)
 		}

@@ -56,3 +56,19 @@ func (q *queue) ackReadStatement(sql sqlbatch.Queue, items []sqlbatch.ReadItem) 
 	}
 	return sql.AckRead(items)
 }
+
+// fenceGiven is the fence that a message has when it was given back.
+func fenceGiven(stored, delivery int64) int64 { return max(stored, delivery) + 1 }
+
+// asItWas puts the fences that rows had in the place of those that they have since they were given back.
+func asItWas(leases []*lease, changed []sqlbatch.Item) {
+	given := make(map[[16]byte]*lease, len(leases))
+	for _, l := range leases {
+		given[l.item.ID] = l
+	}
+	for i := range changed {
+		if l := given[changed[i].ID]; l != nil && changed[i].Fence == fenceGiven(l.item.Fence, l.delivery) {
+			changed[i].Fence = l.item.Fence
+		}
+	}
+}

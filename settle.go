@@ -301,6 +301,9 @@ func (w *storer) runPiece(ctx context.Context, p *settlePiece, tally *settleTall
 	if err != nil {
 		return err
 	}
+	if p.leases[0].seq != 0 && p.op != settleAck && p.op != settleDead {
+		asItWas(p.leases, changed)
+	}
 	if p.leases = w.finishChanged(p, changed, tally); len(p.leases) == 0 {
 		return nil
 	}

@@ -97,7 +97,8 @@ type reads interface {
 	// that it would count. It leaves out what is locked.
 	Mark(member [16]byte, items []ReadItem, lapses int) Statement
 
-	// These are settles by (id, seq, stored fence). They return id and stored fence, as it was, of each.
+	// These are settles by (id, seq, stored fence). They return id and stored fence of each, EndRead, as Mark,
+	// the fence that the row has then.
 	AckRead([]ReadItem) Statement
 	ArchiveRead([]ReadItem) Statement
 	EndRead([]ReadEnd) Statement

@@ -243,7 +243,7 @@ SET due_at = CASE WHEN a.how < 2 THEN {now} + a.delay ELSE q.due_at END, lease_u
     attempts = greatest(0, q.attempts + ` + countsNow + ` - CASE a.how WHEN 0 THEN q.lapses WHEN 1 THEN q.lapses + 1 WHEN 2 THEN 1 ELSE 0 END),
     lapses = CASE a.how WHEN 2 THEN q.lapses WHEN 3 THEN least(q.lapses + 1, {last lapse}) ELSE 0 END, leased_by = NULL, last_error = coalesce(a.error, q.last_error)
 FROM ` + three + `
-RETURNING uuid_send(q.id), $2::bigint + coalesce(a.above, 0)`),
+RETURNING uuid_send(q.id), q.fence`),
 		bury: r.Replace(`WITH gone AS (
   DELETE FROM {live} AS q
   USING ` + three + `
@@ -262,7 +262,7 @@ SELECT uuid_send(id), fence FROM gone`),
 		mark: r.Replace(`UPDATE {live} AS q
 SET fence = greatest(q.fence + 1, a.delivery), attempts = least(q.attempts + 1, {last attempt}), lapses = least(q.lapses + CASE WHEN q.leased_by <> $7::uuid THEN 1 ELSE 0 END, {last lapse}), leased_by = $7::uuid
 FROM ` + list + ` AND q.lapses + CASE WHEN q.leased_by <> $7::uuid THEN 1 ELSE 0 END < $6::integer
-RETURNING uuid_send(q.id), $2::bigint + coalesce(a.above, 0)`),
+RETURNING uuid_send(q.id), q.fence`),
 	}
 }
 

@@ -139,7 +139,7 @@ SET due_at = CASE WHEN p.how < 2 THEN {now} + p.delay ELSE q.due_at END, lease_u
   lapses = CASE p.how WHEN 2 THEN q.lapses WHEN 3 THEN min(q.lapses + 1, {last lapse}) ELSE 0 END, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
 FROM ` + readList + `
 WHERE q.seq = p.seq AND q.id = p.id AND q.fence = p.fence
-RETURNING id, p.fence`),
+RETURNING id, fence`),
 		buryInsert: text(`INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
 SELECT q.id, q.priority, q.enqueued_at, {now}, max(q.fence, p.delivery) + 1, q.attempts + ` + countsNow + ` - p.how, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
 FROM ` + readJoin),
@@ -150,7 +150,7 @@ RETURNING id, fence`),
 SET fence = max(q.fence + 1, p.delivery), attempts = min(q.attempts + 1, {last attempt}), lapses = min(q.lapses + (q.leased_by IS NOT NULL AND q.leased_by <> ?3), {last lapse}), leased_by = ?3
 FROM ` + readList + `
 WHERE q.seq = p.seq AND q.id = p.id AND q.fence = p.fence AND q.lapses + (q.leased_by IS NOT NULL AND q.leased_by <> ?3) < ?4
-RETURNING id, p.fence`),
+RETURNING id, fence`),
 	}
 }
 
