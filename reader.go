@@ -576,7 +576,7 @@ func (r *reader[T]) release(time.Duration) (bool, *retry.Failure) {
 		return false, nil
 	}
 	fences, _, failure := r.end(list, sqlbatch.ReadReleased)
-	r.seq.Released(list, func(m *order.Message) bool { f, ok := fences[m.ID]; return ok && f != m.Fence })
+	r.seq.Released(list, func(m *order.Message) bool { f, ok := fences[m.ID]; return ok && f != m.Fence }, monotonic())
 	return true, failure
 }
 

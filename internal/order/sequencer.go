@@ -57,6 +57,8 @@ const (
 	slowEvery    = 10 * time.Second
 	slowShare    = 20 // a slow read takes at most a twentieth of the time
 	firstPause   = 20 * time.Millisecond
+	peekEvery    = time.Second // of a message that waits
+	mostPeeks    = 3
 	mostPauses   = 6
 	firstTxLook  = 50 * time.Millisecond
 	mostTxPauses = 4
@@ -129,6 +131,7 @@ type Message struct {
 	bytes    int
 	dueAt    time.Duration // of unread, waits and troubled
 	pauses   uint8
+	peeks    uint8
 	redriven int64 // as it was at the delivery
 	look     bool  // its row is to be looked at before anything
 	tx       bool  // out, and acked in a transaction
@@ -272,13 +275,13 @@ func (s *Sequencer) Close(number int) {
 			switch {
 			case m.state == troubled || m.state == lapsing:
 				sl.doubt = true
-				s.end(m)
+				s.end(m, 0)
 			case m.busy():
 			case m.marked:
 				s.set(m, releasing)
 				s.releases = append(s.releases, m)
 			default:
-				s.end(m)
+				s.end(m, 0)
 			}
 		}
 	}
@@ -312,7 +315,7 @@ func (s *Sequencer) drop(number int) {
 	sl.leave(s)
 	for _, k := range sl.keys {
 		for _, m := range slices.Clone(k.all) {
-			s.end(m)
+			s.end(m, 0)
 		}
 		s.forget(k)
 	}
@@ -763,7 +766,7 @@ func (s *Sequencer) recall(m *Message) {
 }
 
 // end takes a message out of memory.
-func (s *Sequencer) end(m *Message) {
+func (s *Sequencer) end(m *Message, now time.Duration) {
 	if m.state == over {
 		return
 	}
@@ -775,7 +778,7 @@ func (s *Sequencer) end(m *Message) {
 	m.Token = nil
 	k := m.key
 	k.all = slices.DeleteFunc(k.all, func(o *Message) bool { return o == m })
-	s.uncount(m, 0)
+	s.uncount(m, now)
 	s.clear(m)
 }
 
@@ -847,7 +850,8 @@ func (s *Sequencer) advance(k *keyQueue, now time.Duration) {
 	}
 	if m.dueAt > now {
 		s.set(m, waits)
-		s.timer(m, m.dueAt)
+		s.timer(m, min(m.dueAt, now+peekEvery<<m.peeks)) // another may end it
+		m.peeks = min(m.peeks+1, mostPeeks)
 		return
 	}
 	if !m.counted {
@@ -947,7 +951,7 @@ func (s *Sequencer) Settled(m *Message, token any, o Outcome, delay, until, now 
 		if o == Dead && !k.held {
 			s.hold(k, m.redriven)
 		}
-		s.end(m)
+		s.end(m, now)
 	case Given:
 		s.again(m, delay, now)
 	case InTx:
@@ -970,10 +974,10 @@ func (s *Sequencer) Settled(m *Message, token any, o Outcome, delay, until, now 
 func (s *Sequencer) again(m *Message, delay, now time.Duration) {
 	m.Fence = max(m.Fence, m.Delivery) + 1
 	m.Token, m.marked, m.others, m.Suspect, m.tx, m.pauses = nil, true, false, false, false, 0
-	m.dueAt = now + delay
+	m.dueAt, m.peeks = now+delay, 0
 	s.clear(m)
 	if m.key.slot.closing {
-		s.end(m)
+		s.end(m, now)
 		return
 	}
 	s.set(m, unread)
@@ -985,7 +989,7 @@ func (s *Sequencer) trouble(m *Message, now time.Duration) {
 	s.set(m, troubled)
 	if m.key.slot.closing {
 		m.key.slot.doubt = true
-		s.end(m)
+		s.end(m, now)
 		s.changed()
 		return
 	}
@@ -1017,10 +1021,15 @@ func (s *Sequencer) expire(now time.Duration) {
 		t := heap.Pop(&s.timers).(timer)
 		m := t.m
 		switch {
-		case m.state == waits && m.dueAt <= now:
-			s.set(m, unread)
+		case m.state == waits:
 			s.setContent(m, nil, 0)
 			m.look = true
+			if m.dueAt > now {
+				s.set(m, wanted)
+				s.wants = append(s.wants, m)
+				continue
+			}
+			s.set(m, unread)
 			s.advance(m.key, now)
 		case m.state == out && m.tx:
 			s.looks = append(s.looks, m)
@@ -1099,7 +1108,7 @@ func (s *Sequencer) pause(m *Message, now time.Duration) {
 		if !m.marked {
 			m.key.slot.doubt = true
 		}
-		s.end(m)
+		s.end(m, now)
 		return
 	}
 	s.uncount(m, now)
@@ -1116,7 +1125,7 @@ func (s *Sequencer) Wants(n int, now time.Duration) (list []*Message, blind bool
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire(now)
-	list = s.take(&s.wants, wanted, fetching, n, func(m *Message) bool { return !m.unmarked() })
+	list = s.take(&s.wants, wanted, fetching, n, func(m *Message) bool { return !m.unmarked() && m.dueAt <= now })
 	if len(list) > 0 {
 		return list, false
 	}
@@ -1158,7 +1167,7 @@ func (s *Sequencer) Found(list []*Message, st *Status, rows map[[16]byte]*Row, n
 			s.pause(m, now)
 			continue
 		case row == nil || row.Seq != m.Seq:
-			s.gone(m, st.Redriven)
+			s.gone(m, st.Redriven, now)
 		case row.Held && !k.held:
 			s.hold(k, st.Redriven)
 		case row.Fence != m.Fence:
@@ -1176,13 +1185,13 @@ func (s *Sequencer) Found(list []*Message, st *Status, rows map[[16]byte]*Row, n
 }
 
 // gone ends a message that was ended by another: perhaps it is dead.
-func (s *Sequencer) gone(m *Message, redriven int64) {
+func (s *Sequencer) gone(m *Message, redriven int64, now time.Duration) {
 	k := m.key
 	if !k.held {
 		s.hold(k, redriven)
 		s.heldAt = 0
 	}
-	s.end(m)
+	s.end(m, now)
 }
 
 // Lapses returns messages whose deliveries have an unknown end: they are to be given back, with one more lapse.
@@ -1205,12 +1214,12 @@ func (s *Sequencer) Lapsed(list []*Message, fence func(*Message) int64, redriven
 		k := m.key
 		switch f := fence(m); {
 		case f == -1:
-			s.gone(m, m.redriven)
+			s.gone(m, m.redriven, now)
 		case f == -2, f == m.Fence:
 			s.set(m, troubled)
 			if k.slot.closing {
 				k.slot.doubt = true
-				s.end(m)
+				s.end(m, now)
 				continue
 			}
 			m.dueAt = now + firstPause<<m.pauses
@@ -1237,7 +1246,7 @@ func (s *Sequencer) Releases() (list []*Message) {
 }
 
 // Released takes the answer to that.
-func (s *Sequencer) Released(list []*Message, done func(*Message) bool) {
+func (s *Sequencer) Released(list []*Message, done func(*Message) bool, now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range list {
@@ -1246,7 +1255,7 @@ func (s *Sequencer) Released(list []*Message, done func(*Message) bool) {
 				m.key.slot.doubt = true
 			}
 			k := m.key
-			s.end(m)
+			s.end(m, now)
 			s.tidy(k)
 		}
 	}
@@ -1278,7 +1287,7 @@ func (s *Sequencer) Looked(list []*Message, fence func(*Message) int64, now time
 		k := m.key
 		switch f := fence(m); {
 		case f == -1:
-			s.end(m)
+			s.end(m, now)
 			s.advance(k, now)
 		case f != -2 && (f != m.Fence || now >= m.until):
 			s.trouble(m, now)

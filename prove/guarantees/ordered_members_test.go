@@ -30,6 +30,9 @@ func (w *world) orderedStatements() sqlbatch.Queue {
 }
 
 func claimsSlots(op faultdb.Op, q sqlbatch.Queue) bool {
+	if st := q.Read(sqlbatch.SlotRead{}); st.Text != "" && testdb.Runs(op, st) {
+		return true
+	}
 	for _, c := range []sqlbatch.SlotClaim{{Rows: 1, Suspects: true}, {Rows: 1, Suspects: true, Mine: true}, {Rows: 1}, {Rows: 1, Mine: true}} {
 		c.Parts = make([]sqlbatch.SlotPart, 1)
 		if testdb.Runs(op, q.ClaimSlots(c)) {
