@@ -89,6 +89,7 @@ type storm struct {
 	*crew
 	t      *testing.T
 	queue  *chanq.Queue[string]
+	shards []chanq.Shard
 	random *rand.Rand
 	holds  bool
 
@@ -115,6 +116,8 @@ func weather(t *testing.T, holds bool, where ...testdb.Engine) {
 	t.Logf("-storm.seed %d", seed)
 	s := newStorm(t, holds, seed, where...)
 	began := time.Now()
+	end := s.disturb()
+	defer end()
 	s.blow(*stormFor, *stormKills)
 	s.settle()
 	v, stale := s.history.judge(holds)
@@ -156,7 +159,7 @@ func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *st
 	} else {
 		require.NoError(t, chanq.MigrateShards(t.Context(), shards, queueName, cfg))
 	}
-	queue, _, end, err := open(t.Context(), databases, cfg)
+	queue, opened, end, err := open(t.Context(), databases, cfg)
 	require.NoError(t, err)
 	t.Cleanup(end)
 	c := newCrew(task{
@@ -164,7 +167,7 @@ func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *st
 		Work: 20 * time.Millisecond, Seed: seed,
 	}, workers)
 	t.Cleanup(c.abandon)
-	return &storm{crew: c, t: t, queue: queue, random: rand.New(rand.NewPCG(seed, 2)), holds: holds}
+	return &storm{crew: c, t: t, queue: queue, shards: opened, random: rand.New(rand.NewPCG(seed, 2)), holds: holds}
 }
 
 // blow fills the places, and then kills, stops, and has workers leave and come again, until
