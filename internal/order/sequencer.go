@@ -250,14 +250,44 @@ func (s *Sequencer) Open(list []Taken, now time.Duration) {
 	defer s.mu.Unlock()
 	g := &group{slowAt: now + slowEvery}
 	for _, t := range list {
-		s.drop(t.Slot)
 		sl := &slot{Taken: t, group: g, keys: map[keyName]*keyQueue{}}
+		if was := s.slots[t.Slot]; was != nil {
+			s.keep(was, sl)
+		}
+		s.drop(t.Slot)
 		s.slots[t.Slot] = sl
 		g.slots = append(g.slots, sl)
 	}
 	slices.SortFunc(g.slots, func(a, b *slot) int { return cmp.Compare(a.Slot, b.Slot) })
 	s.groups = append(s.groups, g)
 	s.changed()
+}
+
+// keep takes over what is out of a slot that was taken again while it was owned. Its readers have it yet.
+func (s *Sequencer) keep(was, sl *slot) {
+	for name, k := range was.keys {
+		busy := slices.Clone(k.all)
+		if busy = slices.DeleteFunc(busy, func(m *Message) bool { return !m.busy() }); len(busy) == 0 {
+			continue
+		}
+		kept := &keyQueue{slot: sl, name: name, all: busy, busy: len(busy), spill: None, held: k.held, note: k.note}
+		sl.keys[name] = kept
+		s.keys++
+		if kept.held {
+			s.holding[kept] = true
+		}
+		k.all = slices.DeleteFunc(k.all, (*Message).busy)
+		for _, m := range busy {
+			m.key, m.gate = kept, nil
+			sl.busy++
+			was.busy--
+			if m.counted {
+				sl.atWork++
+				was.atWork--
+			}
+		}
+		k.busy = 0
+	}
 }
 
 // Close begins to give a slot back: nothing more of it is delivered, and what is marked is released.
