@@ -34,7 +34,8 @@ type options struct {
 	rest, burst      time.Duration
 
 	backlog, consumers, processes int
-	hold                          bool
+	hold, holdSend                bool
+	lateSends                     float64
 	sustainedFor, every           time.Duration
 	plot                          string
 
@@ -143,6 +144,8 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		f.IntVar(&o.consumers, "consumers", 1, "consumers of a process")
 		f.IntVar(&o.processes, "processes", 1, "processes that consume; 1 is that of the producer, more are others")
 		f.BoolVar(&o.hold, "hold", false, fmt.Sprintf("open a snapshot in another session after %v, and keep it", measure.HoldAfter))
+		f.BoolVar(&o.holdSend, "hold-send", false, fmt.Sprintf("send a message in a transaction after %v, and keep that open (not sqlite)", measure.HoldAfter))
+		f.Float64Var(&o.lateSends, "late-sends", 0, fmt.Sprintf("after %v, so many transactions a second that send a message and are open for %v (not sqlite)", measure.HoldAfter, lateSend))
 		f.StringVar(&o.plot, "plot", "", "write throughput and size over time here, as SVG")
 	}
 	if command == "sustained" {
@@ -265,6 +268,9 @@ func (o options) check(rest []string) error {
 		for _, size := range o.growth[axis.name] {
 			within("-"+axis.name, size, axis.least, axis.most)
 		}
+	}
+	if o.engine == sqliteEngine.name && (o.holdSend || o.lateSends > 0) {
+		fail("-hold-send and -late-sends would keep the only writer of sqlite")
 	}
 	if o.sustainedFor != 0 || o.every != 0 {
 		within("-backlog", o.backlog, 1, 100_000_000)

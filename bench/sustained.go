@@ -70,8 +70,8 @@ func sustain(ctx context.Context, o options, s *store, report func(measure.Resul
 	}
 	run.Base.Server, run.Base.Batch, run.Base.RatePerS = s.about(ctx), o.batch, o.rate
 	run.Base.Consumers, run.Base.Processes = o.consumers, o.processes
-	if o.hold {
-		run.Hold = s.holdSnapshot
+	if o.hold || o.holdSend || o.lateSends > 0 {
+		run.Hold = func(ctx context.Context) (func() error, error) { return s.holds(ctx, o) }
 	}
 	return run.Run(ctx)
 }
