@@ -66,9 +66,12 @@ func newReader[T any](c *shardConsumer[T]) *reader[T] {
 		c: c, recall: make(chan struct{}, 1), changed: make(chan struct{}, 1), ready: make(chan struct{}, 1), olds: map[int]int64{},
 		loop: retry.Loop{Health: &c.health, Classify: c.queue.classify}, idle: retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax},
 	}
-	most := c.queue.cfg.MaxAttempts
+	most, behind := c.queue.cfg.MaxAttempts, sqlbatch.MostBehind
+	if c.queue.dialect.Traits().OneWriter {
+		behind = 0
+	}
 	r.seq = order.New(order.Config{
-		Unread: unreadMost, Blocked: blockedMost, Bytes: c.cfg.PrefetchBytes, Behind: sqlbatch.MostBehind, Holds: c.queue.cfg.DeadKey == DeadKeyHolds,
+		Unread: unreadMost, Blocked: blockedMost, Bytes: c.cfg.PrefetchBytes, Behind: behind, Holds: c.queue.cfg.DeadKey == DeadKeyHolds,
 		Rows: c.queue.dialect.Traits().ClaimRows,
 		Suspect: func(row *order.Row) bool {
 			attempts, lapses := row.Attempts, row.Lapses

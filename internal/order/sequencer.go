@@ -42,7 +42,7 @@ type Config struct {
 	Unread  int  // messages that a key keeps, at most
 	Blocked int  // keys that may be blocked before nothing is read any more
 	Bytes   int  // of contents that wait
-	Behind  int  // rows between watermark and cursor, at most
+	Behind  int  // rows up to the cursor that a main read returns, at most; 0: none, as the cursor is the watermark
 	Holds   bool // a dead message holds its key
 	Rows    int  // of one read, at most
 	Suspect func(row *Row) bool
@@ -197,6 +197,7 @@ type group struct {
 	slowAt       time.Duration
 	slowBegan    time.Duration
 	walk         int64 // where refills go on
+	turn         bool  // a main read comes before the next catch-up
 }
 
 type catchUp struct {
@@ -443,10 +444,23 @@ func (s *Sequencer) plan(now time.Duration, room int, poll bool) *Read {
 		for g.pend != nil && g.pend.pos >= g.cursor {
 			s.caughtUp(g, now)
 		}
-		if c := g.pend; c != nil {
-			c.begun = true
-			return &Read{Kind: CatchUp, group: g, catch: c, From: c.pos, Cursor: c.pos, Upto: g.cursor, Rows: s.cfg.Rows}
+		c := g.pend
+		if c == nil {
+			continue
 		}
+		if !c.begun && (s.cfg.Behind > 0 || g.turn) && room > 0 && s.blocked() < s.cfg.Blocked && g.lead(s.groups) {
+			// Catch-ups may follow each other without an end. What is read meanwhile waits for them; where one
+			// statement reads the range of the catch-up and what is above the cursor, it is both.
+			g.turn = false
+			r := s.main(g, room)
+			if s.cfg.Behind > 0 {
+				c.begun = true
+				r.catch, r.From = c, min(r.From, c.from)
+			}
+			return r
+		}
+		c.begun = true
+		return &Read{Kind: CatchUp, group: g, catch: c, From: c.pos, Cursor: c.pos, Upto: g.cursor, Rows: s.cfg.Rows}
 	}
 	s.merge()
 	if r := s.refill(room); r != nil {
@@ -464,21 +478,31 @@ func (s *Sequencer) plan(now time.Duration, room int, poll bool) *Read {
 	if best == nil {
 		return nil
 	}
-	r := &Read{Kind: Main, group: best, From: best.safe, Cursor: best.cursor, Upto: None, Rows: min(room, s.cfg.Rows, s.cfg.Behind-best.behind)}
-	for _, g := range s.groups {
-		if g.cursor > best.cursor {
-			r.Upto = min(r.Upto, g.cursor)
+	return s.main(best, room)
+}
+
+// main is the read of a group from its cursor on.
+func (s *Sequencer) main(g *group, room int) *Read {
+	r := &Read{Kind: Main, group: g, From: g.safe, Cursor: g.cursor, Upto: None, Rows: min(room, s.cfg.Rows)}
+	if s.cfg.Behind > 0 {
+		r.Rows = max(0, min(r.Rows, s.cfg.Behind-g.behind))
+	}
+	for _, o := range s.groups {
+		if o.cursor > g.cursor {
+			r.Upto = min(r.Upto, o.cursor)
 		}
 	}
-	if r.Rows < 0 {
-		r.Rows = 0
-	}
 	for k := range s.spilled {
-		if k.slot.group == best {
+		if k.slot.group == g {
 			r.Keys = append(r.Keys, k.name.name)
 		}
 	}
 	return r
+}
+
+// lead reports whether no group is behind this one.
+func (g *group) lead(all []*group) bool {
+	return !slices.ContainsFunc(all, func(o *group) bool { return o.cursor < g.cursor })
 }
 
 // blocked is how many keys have messages of which none may go.
@@ -577,7 +601,7 @@ func (s *Sequencer) catchUp(g *group, from int64, slow bool) {
 
 func (s *Sequencer) caughtUp(g *group, now time.Duration) {
 	c := g.pend
-	c.done = true
+	c.done, g.turn = true, true
 	if c.slow {
 		g.slowAt = now + max(slowEvery, slowShare*(now-g.slowBegan))
 	}
@@ -627,13 +651,18 @@ func (s *Sequencer) Answer(r *Read, st *Status, rows []Row, now time.Duration) (
 		return true
 	}
 	g, gate := r.group, r.group.gate()
-	ahead, behind, last := 0, 0, r.Cursor
+	ahead, behind, aboveSafe := 0, 0, 0
+	last, lastBehind := r.Cursor, r.From
 	for i := range rows {
 		if rows[i].Seq > r.Cursor {
 			ahead++
 			last = max(last, rows[i].Seq)
-		} else {
-			behind++
+			continue
+		}
+		behind++
+		lastBehind = max(lastBehind, rows[i].Seq)
+		if rows[i].Seq > g.safe {
+			aboveSafe++
 		}
 	}
 	cut := ahead >= r.Rows
@@ -680,10 +709,21 @@ func (s *Sequencer) Answer(r *Read, st *Status, rows []Row, now time.Duration) (
 		} else if r.Upto < None {
 			last = r.Upto
 		}
-		g.read, g.full, g.behind = true, cut || r.Upto < None, behind
+		whole := s.cfg.Behind == 0 || behind < s.cfg.Behind
+		g.read, g.full, g.behind = true, cut || r.Upto < None || !whole, aboveSafe
+		if !whole {
+			covered = min(covered, lastBehind)
+		}
 		g.cursor = max(g.cursor, last)
 		g.safe = max(g.safe, min(safeUpto, covered))
 		g.cursor = max(g.cursor, g.safe)
+		if r.catch != nil && r.catch == g.pend {
+			if whole {
+				s.caughtUp(g, now)
+			} else {
+				r.catch.pos = max(r.catch.pos, lastBehind)
+			}
+		}
 	}
 	return false
 }
