@@ -196,8 +196,9 @@ type group struct {
 	read         bool
 	slowAt       time.Duration
 	slowBegan    time.Duration
-	walk         int64 // where refills go on
-	turn         bool  // a main read comes before the next catch-up
+	walk         int64         // where refills go on
+	turn         bool          // a main read comes before the next catch-up
+	catchAt      time.Duration // no catch-up begins before: they take half of the time at most
 }
 
 type catchUp struct {
@@ -448,16 +449,23 @@ func (s *Sequencer) plan(now time.Duration, room int, poll bool) *Read {
 		if c == nil {
 			continue
 		}
-		if !c.begun && (s.cfg.Behind > 0 || g.turn) && room > 0 && s.blocked() < s.cfg.Blocked && g.lead(s.groups) {
+		early := now < g.catchAt && !c.begun
+		if early && !(poll || g.full) {
+			continue
+		}
+		if !c.begun && (s.cfg.Behind > 0 || g.turn || early) && room > 0 && s.blocked() < s.cfg.Blocked && g.lead(s.groups) {
 			// Catch-ups may follow each other without an end. What is read meanwhile waits for them; where one
 			// statement reads the range of the catch-up and what is above the cursor, it is both.
 			g.turn = false
 			r := s.main(g, room)
-			if s.cfg.Behind > 0 {
+			if s.cfg.Behind > 0 && now >= g.catchAt {
 				c.begun = true
 				r.catch, r.From = c, min(r.From, c.from)
 			}
 			return r
+		}
+		if early {
+			continue
 		}
 		c.begun = true
 		return &Read{Kind: CatchUp, group: g, catch: c, From: c.pos, Cursor: c.pos, Upto: g.cursor, Rows: s.cfg.Rows}
@@ -700,6 +708,7 @@ func (s *Sequencer) Answer(r *Read, st *Status, rows []Row, now time.Duration) (
 			break
 		}
 		if r.catch.pos = last; !cut {
+			g.catchAt = now + now - r.began
 			s.caughtUp(g, now)
 		}
 	case Main:
@@ -719,6 +728,7 @@ func (s *Sequencer) Answer(r *Read, st *Status, rows []Row, now time.Duration) (
 		g.cursor = max(g.cursor, g.safe)
 		if r.catch != nil && r.catch == g.pend {
 			if whole {
+				g.catchAt = now + now - r.began
 				s.caughtUp(g, now)
 			} else {
 				r.catch.pos = max(r.catch.pos, lastBehind)
@@ -1434,8 +1444,11 @@ func (s *Sequencer) Due(now time.Duration) time.Duration {
 	}
 	for _, g := range s.groups {
 		at = min(at, g.slowAt)
-		if g.pend != nil || !g.read {
+		if !g.read {
 			at = now
+		}
+		if g.pend != nil {
+			at = min(at, g.catchAt)
 		}
 	}
 	if len(s.marks)+len(s.wants)+len(s.lapses)+len(s.releases)+len(s.looks) > 0 || s.suspect == nil && len(s.suspects) > 0 {
