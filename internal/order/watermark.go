@@ -6,7 +6,7 @@ import (
 )
 
 // stragglesAfter is how long a sender may be open before the watermark passes its numbers.
-const stragglesAfter = time.Second
+const stragglesAfter = 250 * time.Millisecond
 
 // Watermark knows up to which number each message was visible to every snapshot that is taken from now on,
 // except those of stragglers: senders that have been open for long. It is told the last number drawn
