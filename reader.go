@@ -522,7 +522,7 @@ func (r *reader[T]) lapse(now time.Duration) (bool, *retry.Failure) {
 			return f
 		}
 		return -2
-	}, 0, monotonic())
+	}, monotonic())
 	return true, failure
 }
 

@@ -1284,7 +1284,7 @@ func (s *Sequencer) Lapses(n int, now time.Duration) []*Message {
 
 // Lapsed takes the answer to that: fence returns of each what was written, or found: the fence that its row has
 // now; -1: no such row; -2: nobody knows.
-func (s *Sequencer) Lapsed(list []*Message, fence func(*Message) int64, redriven, now time.Duration) {
+func (s *Sequencer) Lapsed(list []*Message, fence func(*Message) int64, now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range list {
