@@ -71,7 +71,7 @@ func newReader[T any](c *shardConsumer[T]) *reader[T] {
 		behind = 0
 	}
 	r.seq = order.New(order.Config{
-		Unread: unreadMost, Blocked: blockedMost, Bytes: c.cfg.PrefetchBytes, Behind: behind, Holds: c.queue.cfg.DeadKey == DeadKeyHolds,
+		Unread: unreadMost, Most: min(256, c.cfg.Prefetch/4), Blocked: blockedMost, Bytes: c.cfg.PrefetchBytes, Behind: behind, Holds: c.queue.cfg.DeadKey == DeadKeyHolds,
 		Rows: c.queue.dialect.Traits().ClaimRows,
 		Suspect: func(row *order.Row) bool {
 			attempts, lapses := row.Attempts, row.Lapses

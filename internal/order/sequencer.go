@@ -40,6 +40,7 @@ import (
 // Config is what a Sequencer is made with.
 type Config struct {
 	Unread  int  // messages that a key keeps, at most
+	Most    int  // the same, while there are few keys; 0: no more than Unread
 	Blocked int  // keys that may be blocked before nothing is read any more
 	Bytes   int  // of contents that wait
 	Behind  int  // rows up to the cursor that a main read returns, at most; 0: none, as the cursor is the watermark
@@ -571,7 +572,7 @@ func (s *Sequencer) refill(room int) *Read {
 			r.Keys = append(r.Keys, k.name.name)
 		}
 	}
-	r.Rows = min(s.cfg.Rows, s.cfg.Unread*len(r.refill)+1)
+	r.Rows = min(s.cfg.Rows, s.most()*len(r.refill)+1)
 	return r
 }
 
@@ -777,7 +778,7 @@ func (s *Sequencer) insert(g *group, row *Row, gate *catchUp, redriven int64, no
 	if i == 0 && len(k.all) > 1 {
 		s.recall(k.all[1])
 	}
-	if len(k.all) > s.cfg.Unread+1 {
+	if len(k.all) > s.most()+1 {
 		if last := k.all[len(k.all)-1]; !last.busy() && !last.marked {
 			k.all = k.all[:len(k.all)-1]
 			s.uncount(last, now)
@@ -791,6 +792,11 @@ func (s *Sequencer) insert(g *group, row *Row, gate *catchUp, redriven int64, no
 		gate.waiting = append(gate.waiting, k)
 	}
 	s.advance(k, now)
+}
+
+// most is how many unread messages a key keeps: more than Unread while there are few keys.
+func (s *Sequencer) most() int {
+	return max(s.cfg.Unread, min(s.cfg.Most, s.cfg.Unread*s.cfg.Blocked/max(1, s.keys)))
 }
 
 // adopt takes what a row says of its message.

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -10,6 +9,9 @@ import (
 )
 
 // Reads by the owners of slots. No row is locked. The index is (seq, slot).
+
+// mostBehind is sqlbatch.MostBehind, and MostWalked.
+const mostBehind = `20000`
 
 // readsText are the texts of reads.
 type readsText struct {
@@ -62,43 +64,47 @@ CROSS JOIN LATERAL (
     AND n.drawn IS NOT NULL) AS l`
 }
 
-// behindRead is a range of the index: a row for the lower end, so that the planner does not take the two
-// ends for a narrow range.
+// behindRead is a range of the index. The planner knows neither its ends nor how many rows are wanted, which it
+// takes for a tenth: so it takes the index, whose order is the one asked for, rather than sort.
 func behindRead(from, upto string) string {
-	return `(q.seq, q.slot) > (` + from + `::bigint, 32767::smallint) AND q.seq <= ` + upto + `::bigint AND ` + mine
+	return `(q.seq, q.slot) > ((SELECT ` + from + ` FROM b), 32767::smallint) AND q.seq <= (SELECT ` + upto + ` FROM b) AND ` + mine
 }
+
+// bounds are the ends and limits of a read.
+const bounds = `,
+b AS MATERIALIZED (SELECT $5::bigint AS low, $6::bigint AS middle, $7::bigint AS high, $8::integer AS n, ` + mostBehind + `::integer AS most)`
 
 const keyList = `(SELECT convert_from(k.k, 'UTF8') FROM unnest($10::bytea[]) AS k (k))`
 
 func readText(holds bool) string {
-	return readHead + `
+	return readHead + bounds + `
 (SELECT ` + readColumns("", holds) + `
-FROM (SELECT q.* FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + behindRead("$5", "$6") + ` ORDER BY q.seq LIMIT ` + fmt.Sprint(sqlbatch.MostBehind) + `) AS q)
+FROM (SELECT q.* FROM (SELECT q.* FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + behindRead("low", "middle") + ` ORDER BY q.seq LIMIT ` + mostBehind + `) AS q LIMIT (SELECT most FROM b)) AS q)
 UNION ALL
 (SELECT ` + readColumns("q.give", holds) + `
 FROM (
   SELECT q.* FROM (
     SELECT q.*, (q.seq > $9::bigint AND (q.order_key IN ` + keyList + `) IS NOT TRUE) AS give
-    FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + behindRead("$6", "$7") + ` ORDER BY q.seq LIMIT {rows}) AS q
-  LIMIT $8::integer) AS q)
+    FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + behindRead("middle", "high") + ` ORDER BY q.seq LIMIT {rows}) AS q
+  LIMIT (SELECT n FROM b)) AS q)
 UNION ALL
 ` + readTail(`9223372036854775807`)
 }
 
 // readKeysText walks the index, and finds the rows of the keys among what it has walked.
 func readKeysText(holds bool) string {
-	return readHead + `,
+	return readHead + bounds + `,
 w AS MATERIALIZED (
-  SELECT q.id, q.seq, q.order_key FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + behindRead("$5", "$7") + ` ORDER BY q.seq LIMIT ` + fmt.Sprint(sqlbatch.MostWalked) + `
+  SELECT q.* FROM (SELECT q.id, q.seq, q.order_key FROM {live} AS q WHERE (SELECT walked FROM t) AND ` + behindRead("low", "high") + ` ORDER BY q.seq LIMIT ` + mostBehind + `) AS q LIMIT (SELECT most FROM b)
 ),
 m AS MATERIALIZED (
-  SELECT w.id, w.seq FROM w WHERE w.order_key IN ` + keyList + ` LIMIT $8::integer + 0 * $6::bigint
+  SELECT w.id, w.seq FROM w WHERE w.order_key IN ` + keyList + ` LIMIT (SELECT n FROM b)
 )
 SELECT ` + readColumns(`q.seq > $9::bigint`, holds) + `
 FROM m JOIN {live} AS q ON q.id = ANY (ARRAY[m.id])
 UNION ALL
-` + readTail(`(SELECT CASE WHEN (SELECT count(*) FROM m) >= $8::integer THEN (SELECT max(seq) FROM m)
-   WHEN (SELECT count(*) FROM w) >= `+fmt.Sprint(sqlbatch.MostWalked)+` THEN (SELECT max(seq) FROM w) ELSE 9223372036854775807 END)`)
+` + readTail(`(SELECT CASE WHEN (SELECT count(*) FROM m) >= (SELECT n FROM b) THEN (SELECT max(seq) FROM m)
+   WHEN (SELECT count(*) FROM w) >= `+mostBehind+` THEN (SELECT max(seq) FROM w) ELSE 9223372036854775807 END)`)
 }
 
 func contentsText(holds, blind bool) string {
