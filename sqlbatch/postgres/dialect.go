@@ -171,7 +171,7 @@ func (t *texts) order(r renderer) {
 	t.stats = r.Replace(orderedStatsText)
 	t.reads = newReadsText(r)
 	if build.OwnerReads {
-		t.stats = r.Replace(seqStatsText)
+		t.stats, t.slots = r.Replace(seqStatsText), r.Replace(slotsReadText)
 	}
 	for state, is := range seqStates {
 		t.peek[state] = r.Replace(peekSeqText(is.condition))

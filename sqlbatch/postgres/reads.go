@@ -150,6 +150,14 @@ func newReadsText(r renderer) readsText {
 	}
 }
 
+// slotsReadText is slotsText without the look at messages, for which there is no index (slot, seq).
+const slotsReadText = `SELECT s.slot, uuid_send(s.member) AS owner, CASE WHEN s.member IS NOT NULL THEN coalesce(m.until - {now}, 0) END AS "left", s.fence,
+       (SELECT count(*) FROM {members} AS o WHERE o.queue = {name} AND o.until > {now}) AS members, NULL::bigint AS due_in
+FROM {slots} AS s
+LEFT JOIN {members} AS m ON m.id = s.member
+WHERE s.queue = {name} AND ($1::smallint[] IS NULL OR $2::bigint[] IS NULL OR $3::integer[] IS NULL OR true)
+ORDER BY s.slot`
+
 func slotMask(parts []sqlbatch.SlotPart) []byte {
 	mask := make([]byte, sqlbatch.MaxSlots/8)
 	for _, p := range parts {
