@@ -62,7 +62,7 @@ UNION ALL
 
 func readKeysText(holds bool) string {
 	return `WITH t AS MATERIALIZED (SELECT {now} AS now, ` + walkedNow + ` AS walked),
-w AS MATERIALIZED (SELECT q.seq, q.order_key FROM {live} AS q WHERE q.seq > ?5 AND q.seq <= ?6 AND ` + mine + ` ORDER BY q.seq LIMIT ` + fmt.Sprint(sqlbatch.MostWalked) + `),
+w AS NOT MATERIALIZED (SELECT q.seq, q.order_key FROM {live} AS q WHERE q.seq > ?5 AND q.seq <= ?6 AND ` + mine + ` ORDER BY q.seq LIMIT ` + fmt.Sprint(sqlbatch.MostWalked) + `),
 m AS MATERIALIZED (SELECT w.seq FROM w WHERE w.order_key IN ` + keyList + ` LIMIT ?7 + 0)
 SELECT ` + readColumns(`q.seq > ?8`, holds) + `
 FROM t CROSS JOIN m CROSS JOIN {live} AS q ON q.seq = m.seq
