@@ -471,7 +471,7 @@ func (r *reader[T]) mark(now time.Duration) (bool, *retry.Failure) {
 	}
 	r.seq.Marked(list, func(m *order.Message) bool {
 		f, ok := changed[m.ID]
-		return ok && f == max(m.Fence+1, m.SlotFence())
+		return ok && f == order.MarkedFence(m.Fence, m.SlotFence())
 	}, monotonic())
 	return true, nil
 }
@@ -540,7 +540,7 @@ func (r *reader[T]) end(list []*order.Message, how sqlbatch.ReadHow) (fences map
 	fences = map[[16]byte]int64{}
 	var missing []*order.Message
 	for i, m := range list {
-		if f, ok := changed[m.ID]; ok && f == fenceGiven(m.Fence, items[i].Delivery) {
+		if f, ok := changed[m.ID]; ok && f == order.GivenFence(m.Fence, items[i].Delivery) {
 			fences[m.ID] = f
 		} else {
 			missing = append(missing, m)

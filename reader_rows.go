@@ -42,7 +42,7 @@ func (r *readRows) scan(rows *sql.Rows) error {
 	if r.given != 0 {
 		attempts := int(r.attempts)
 		if row.Holder != order.Mine {
-			attempts++
+			attempts = min(attempts+1, sqlbatch.LastAttempt)
 		}
 		content := &claimedRow{
 			priority: Priority(r.priority), attempts: attempts, lapses: int(r.lapses), expired: r.expired != 0,

@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"github.com/chanq/chanq/internal/order"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -57,9 +58,6 @@ func (q *queue) ackReadStatement(sql sqlbatch.Queue, items []sqlbatch.ReadItem) 
 	return sql.AckRead(items)
 }
 
-// fenceGiven is the fence that a message has when it was given back.
-func fenceGiven(stored, delivery int64) int64 { return max(stored, delivery) + 1 }
-
 // asItWas puts the fences that rows had in the place of those that they have since they were given back.
 func asItWas(leases []*lease, changed []sqlbatch.Item) {
 	given := make(map[[16]byte]*lease, len(leases))
@@ -67,7 +65,7 @@ func asItWas(leases []*lease, changed []sqlbatch.Item) {
 		given[l.item.ID] = l
 	}
 	for i := range changed {
-		if l := given[changed[i].ID]; l != nil && changed[i].Fence == fenceGiven(l.item.Fence, l.delivery) {
+		if l := given[changed[i].ID]; l != nil && changed[i].Fence == order.GivenFence(l.item.Fence, l.delivery) {
 			changed[i].Fence = l.item.Fence
 		}
 	}

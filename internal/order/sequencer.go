@@ -993,7 +993,7 @@ func (s *Sequencer) Next(list []*Message, n int) []*Message {
 			continue
 		}
 		s.set(m, out)
-		m.Delivery, m.redriven, m.tx = max(m.Fence, m.key.slot.Fence), s.redriven, false
+		m.Delivery, m.redriven, m.tx = DeliveryFence(m.Fence, m.key.slot.Fence), s.redriven, false
 		list = append(list, m)
 	}
 	s.ready = s.ready[taken:]
@@ -1058,7 +1058,7 @@ func (s *Sequencer) Settled(m *Message, token any, o Outcome, delay, until, now 
 
 // again has a message delivered again, that was given back under a higher fence.
 func (s *Sequencer) again(m *Message, delay, now time.Duration) {
-	m.Fence = max(m.Fence, m.Delivery) + 1
+	m.Fence = GivenFence(m.Fence, m.Delivery)
 	m.Token, m.marked, m.others, m.Suspect, m.tx, m.pauses = nil, true, false, false, false, 0
 	m.dueAt, m.peeks = now+delay, 0
 	s.clear(m)
@@ -1173,7 +1173,7 @@ func (s *Sequencer) Marked(list []*Message, done func(*Message) bool, now time.D
 		}
 		s.set(m, unread)
 		if done != nil && done(m) {
-			m.Fence, m.marked, m.others, m.pauses = max(m.Fence+1, m.key.slot.Fence), true, false, 0
+			m.Fence, m.marked, m.others, m.pauses = MarkedFence(m.Fence, m.key.slot.Fence), true, false, 0
 		} else {
 			s.pause(m, now) // then it is looked at
 			continue

@@ -253,8 +253,8 @@ FROM gone
 ` + replace + `
 RETURNING uuid_send(d.id), d.fence`),
 		end: r.Replace(`UPDATE {live} AS q
-SET due_at = CASE WHEN a.how < 2 THEN {now} + a.delay ELSE q.due_at END, lease_until = 0, fence = greatest(q.fence, a.delivery) + 1,
-    attempts = greatest(0, q.attempts + ` + countsNow + ` - CASE a.how WHEN 0 THEN q.lapses WHEN 1 THEN q.lapses + 1 WHEN 2 THEN 1 ELSE 0 END),
+SET due_at = CASE WHEN a.how < 2 THEN {now} + a.delay ELSE q.due_at END, lease_until = 0, fence = CASE WHEN q.fence > {high fence} THEN a.delivery ELSE greatest(q.fence, a.delivery) END + 1,
+    attempts = least({last attempt}, greatest(0, q.attempts + ` + countsNow + ` - CASE a.how WHEN 0 THEN q.lapses WHEN 1 THEN q.lapses + 1 WHEN 2 THEN 1 ELSE 0 END)),
     lapses = CASE a.how WHEN 2 THEN q.lapses WHEN 3 THEN least(q.lapses + 1, {last lapse}) ELSE 0 END, leased_by = NULL, last_error = coalesce(a.error, q.last_error)
 FROM ` + three + `
 RETURNING uuid_send(q.id), q.fence`),
@@ -266,7 +266,7 @@ RETURNING uuid_send(q.id), q.fence`),
 ),
 dead AS (
   INSERT INTO {dead} AS d (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
-  SELECT id, priority, enqueued_at, {now}, greatest(fence, delivery) + 1, attempts, dedup_key, last_error, headers, body{order}
+  SELECT id, priority, enqueued_at, {now}, CASE WHEN fence > {high fence} THEN delivery ELSE greatest(fence, delivery) END + 1, attempts, dedup_key, last_error, headers, body{order}
   FROM gone
   ` + replace + `
 )
@@ -274,7 +274,7 @@ SELECT uuid_send(id), fence FROM gone`),
 		extend:   r.Replace(extend(`greatest(q.lease_until, {now} + $6::bigint)`)),
 		endAfter: r.Replace(extend(`{now} + $6::bigint`)),
 		mark: r.Replace(`UPDATE {live} AS q
-SET fence = greatest(q.fence + 1, a.delivery), attempts = least(q.attempts + 1, {last attempt}), lapses = least(q.lapses + CASE WHEN q.leased_by <> $7::uuid THEN 1 ELSE 0 END, {last lapse}), leased_by = $7::uuid
+SET fence = CASE WHEN q.fence > {high fence} THEN a.delivery ELSE greatest(q.fence + 1, a.delivery) END, attempts = least(q.attempts + 1, {last attempt}), lapses = least(q.lapses + CASE WHEN q.leased_by <> $7::uuid THEN 1 ELSE 0 END, {last lapse}), leased_by = $7::uuid
 FROM ` + list + ` AND q.lapses + CASE WHEN q.leased_by <> $7::uuid THEN 1 ELSE 0 END < $6::integer
 RETURNING uuid_send(q.id), q.fence`),
 	}

@@ -134,20 +134,20 @@ RETURNING id, fence`),
 SELECT q.id, q.priority, q.enqueued_at, {now}, q.fence, q.attempts + ` + countsNow + `, q.dedup_key, q.last_error, q.headers, q.body{q.order}
 FROM {live} AS q WHERE q.seq IN (` + readMatched + `)`),
 		end: text(`UPDATE {live} AS q
-SET due_at = CASE WHEN p.how < 2 THEN {now} + p.delay ELSE q.due_at END, lease_until = 0, fence = max(q.fence, p.delivery) + 1,
-  attempts = max(0, q.attempts + ` + countsNow + ` - CASE p.how WHEN 0 THEN q.lapses WHEN 1 THEN q.lapses + 1 WHEN 2 THEN 1 ELSE 0 END),
+SET due_at = CASE WHEN p.how < 2 THEN {now} + p.delay ELSE q.due_at END, lease_until = 0, fence = CASE WHEN q.fence > {high fence} THEN p.delivery ELSE max(q.fence, p.delivery) END + 1,
+  attempts = min({last attempt}, max(0, q.attempts + ` + countsNow + ` - CASE p.how WHEN 0 THEN q.lapses WHEN 1 THEN q.lapses + 1 WHEN 2 THEN 1 ELSE 0 END)),
   lapses = CASE p.how WHEN 2 THEN q.lapses WHEN 3 THEN min(q.lapses + 1, {last lapse}) ELSE 0 END, leased_by = NULL, last_error = coalesce(p.error, q.last_error)
 FROM ` + readList + `
 WHERE q.seq = p.seq AND q.id = p.id AND q.fence = p.fence
 RETURNING id, fence`),
 		buryInsert: text(`INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
-SELECT q.id, q.priority, q.enqueued_at, {now}, max(q.fence, p.delivery) + 1, q.attempts + ` + countsNow + ` - p.how, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
+SELECT q.id, q.priority, q.enqueued_at, {now}, CASE WHEN q.fence > {high fence} THEN p.delivery ELSE max(q.fence, p.delivery) END + 1, q.attempts + ` + countsNow + ` - p.how, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
 FROM ` + readJoin),
 		buryDelete: text(`DELETE FROM {live} WHERE ?2 IS NOT NULL AND rowid IN (` + readMatched + `)
 RETURNING id, fence`),
 		extend: text(extendReadText(`max(q.lease_until, {now} + ?2)`)), endAfter: text(extendReadText(`{now} + ?2`)),
 		mark: text(`UPDATE {live} AS q
-SET fence = max(q.fence + 1, p.delivery), attempts = min(q.attempts + 1, {last attempt}), lapses = min(q.lapses + (q.leased_by IS NOT NULL AND q.leased_by <> ?3), {last lapse}), leased_by = ?3
+SET fence = CASE WHEN q.fence > {high fence} THEN p.delivery ELSE max(q.fence + 1, p.delivery) END, attempts = min(q.attempts + 1, {last attempt}), lapses = min(q.lapses + (q.leased_by IS NOT NULL AND q.leased_by <> ?3), {last lapse}), leased_by = ?3
 FROM ` + readList + `
 WHERE q.seq = p.seq AND q.id = p.id AND q.fence = p.fence AND q.lapses + (q.leased_by IS NOT NULL AND q.leased_by <> ?3) < ?4
 RETURNING id, fence`),
