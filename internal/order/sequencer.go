@@ -1419,8 +1419,8 @@ func (s *Sequencer) Holds(slots []int, keys []string, held []bool, redriven int6
 		}
 		g := sl.group
 		switch {
-		case held[i] && len(k.all) == 0 && k.spill == None && redriven == k.note:
-			s.forget(k) // later rows say that it is held
+		case held[i] && len(k.all) == 0 && k.spill == None && redriven == k.note && !s.reading:
+			s.forget(k) // rows that are read from now on say that it is held
 		case held[i]:
 		case redriven == k.note && g.pend == nil:
 			k.held = false
