@@ -45,7 +45,7 @@ func readColumns(given string, holds bool) string {
 	return `uuid_send(q.id) AS id, q.priority::integer AS priority, q.fence, q.attempts, q.lapses::integer AS lapses,
   coalesce(q.expires_at <= (SELECT now FROM t), false)::integer AS expired, q.enqueued_at, q.due_at, q.expires_at,
   ` + content + `, q.slot::integer AS slot, q.seq, convert_to(q.order_key, {encoding}) AS order_key,
-  greatest(q.due_at - (SELECT now FROM t), CASE WHEN q.leased_by <> $1::uuid THEN q.lease_until - (SELECT now FROM t) END, 0) AS wait,
+  greatest(q.due_at - (SELECT now FROM t), CASE WHEN q.leased_by IS DISTINCT FROM $1::uuid THEN q.lease_until - (SELECT now FROM t) END, 0) AS wait,
   CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = $1::uuid THEN 1 ELSE 2 END AS holder,
   ` + held + ` AS held, (` + given + `)::integer AS given`
 }
