@@ -102,7 +102,7 @@ func TestASQLServersClockThatDiffersIsSeen(t *testing.T) {
 	_, w := onSQLServer(t, mssqltest.Options{Clock: engine.NewManualClock(time.Now().Add(-time.Hour))})
 	f := w.one("clock")
 	require.Equal(t, doctor.Warning, f.Status)
-	require.Contains(t, f.Found, "differ by 1h0m0s")
+	require.Contains(t, f.Found, "differ by 1h") // and the time since the clock was made
 	require.Contains(t, f.Remedy, "NTP")
 }
 
