@@ -254,7 +254,7 @@ func (s *storm) settle() {
 	s.redrive()
 	s.run("all places are filled", look, s.Idle)
 	s.Order("drain")
-	s.run("nobody sends", look, func() bool {
+	s.run("no worker sends", look, func() bool {
 		return !slices.ContainsFunc(s.Running(), func(p *crew.Process) bool { return !s.history.Told(p.Number, kills.Quiet) })
 	})
 	s.run("the queue empties", 5*look, func() bool {
