@@ -368,12 +368,7 @@ func earlyDeadline(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	const late = 200 * time.Millisecond
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !claims(op, w.Statements("work")) {
-			return faultdb.Fault{}
-		}
-		return faultdb.Hold(after(late))
-	})
+	w.holdFor(late, claims)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute})
 	l := testdb.Take(w, c, 1)[0]
 	require.WithinRange(w, l.Deadline(), time.Now(), testdb.Get(w, q, id).LeaseUntil.Add(-late*9/10),
@@ -385,12 +380,7 @@ func earlyExtension(w *world) {
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	const late = 200 * time.Millisecond
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !extends(op, w.Statements("work")) {
-			return faultdb.Fault{}
-		}
-		return faultdb.Hold(after(late))
-	})
+	w.holdFor(late, extends)
 	require.NoError(w, l.Extend(w.Soon(), time.Hour))
 	require.WithinRange(w, l.Deadline(), time.Now().Add(50*time.Minute), testdb.Get(w, q, id).LeaseUntil.Add(-late*9/10))
 }
@@ -399,18 +389,23 @@ func earlyAutomaticExtension(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	const late = 200 * time.Millisecond
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !extends(op, w.Statements("work")) {
-			return faultdb.Fault{}
-		}
-		return faultdb.Hold(after(late))
-	})
+	w.holdFor(late, extends)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: testdb.Slowness * 3 * time.Second})
 	l := testdb.Take(w, c, 1)[0]
 	claimed := l.Deadline()
 	w.Eventually("the lease is extended", func() bool { return l.Deadline().After(claimed.Add(late)) })
 	local := l.Deadline()
 	require.False(w, local.After(testdb.Get(w, q, id).LeaseUntil.Add(-late*9/10)))
+}
+
+// holdFor lets the statements of the queue work that are meant reach the database later.
+func (w *world) holdFor(d time.Duration, meant func(faultdb.Op, sqlbatch.Queue) bool) {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !meant(op, w.Statements("work")) {
+			return faultdb.Fault{}
+		}
+		return faultdb.Hold(after(d))
+	})
 }
 
 // after is a gate that opens later.
