@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -78,12 +79,18 @@ func walkThrough(t *testing.T, e testdb.Engine, m mishap, first, stride int) {
 	}
 }
 
-// playWalk runs the scenario once, in a bubble of its own if the engine has bubbles.
+// playWalk runs the scenario once: in a bubble of its own if the engine has bubbles, otherwise as a
+// subtest. Either drops the run's database before the next one.
 func playWalk(t *testing.T, e testdb.Engine, m mishap, a aim) (w *walk) {
-	testdb.InBubble(t, e.Bubble, func(t *testing.T) {
+	play := func(t *testing.T) {
 		w = newWalk(t, e, m, a)
 		w.scenario()
-	})
+	}
+	if e.Bubble {
+		synctest.Test(t, play)
+	} else {
+		t.Run(fmt.Sprint(a.number), play)
+	}
 	return w
 }
 

@@ -41,14 +41,14 @@ func TestTextsDoNotDependOnTheSessionsEncoding(t *testing.T) {
 				const key, text = "é€日本🙂", "naïve €日本🙂"
 				q.enqueue(sqlbatch.Row{ID: id(1), Key: key}, sqlbatch.Row{ID: id(2), Key: "é"})
 				require.Empty(t, q.ids(db, q.EnqueueNew([]sqlbatch.Row{{ID: id(3), Key: key}, {ID: id(4), Key: "é"}})))
-				require.Equal(t, [][]any{{q.rows(db, q.Look([][16]byte{id(1)}))[0][0], []byte(key), int64(0)}}, q.rows(db, q.Find(nil, []string{key})))
+				require.Equal(t, [][]any{{q.rows(db, q.Look([][16]byte{id(1)}))[0][0], key, int64(0)}}, q.rows(db, q.Find(nil, []string{key})))
 				require.Equal(t, key, reader.get(1)["dedup_key"])
 				require.Len(t, q.rows(db, q.Join(sqlbatch.Member{ID: member, Name: text, Host: text, For: time.Hour})), 0)
 				member := reader.rows(plain, q.Members())[0]
-				require.Equal(t, []any{[]byte(text), []byte(text)}, member[1:3])
+				require.Equal(t, []any{text, text}, member[1:3])
 				require.Equal(t, member, q.rows(db, q.Members())[0])
 
-				require.Equal(t, []byte(key), q.claimed(claimOf(10))[1].Key)
+				require.Equal(t, key, q.claimed(claimOf(10))[1].Key)
 				require.Equal(t, text, q.get(1)["holder"])
 				require.Len(t, q.settled(db, q.Nack([]sqlbatch.NackItem{{Item: q.item(1), Error: text}})), 1)
 				require.Equal(t, text, q.get(1)["last_error"])
