@@ -23,16 +23,14 @@ func TestCitusThroughAnotherNode(t *testing.T) { run(t, testdb.CitusElsewhere) }
 
 func TestCitusThroughTheNodeOfTheSchema(t *testing.T) { run(t, testdb.CitusHolder) }
 
-func TestSQLServerEmulator(t *testing.T) { run(t, testdb.StandIn) }
-
-// With row versions only what the server reads differs from the other emulator, which the race
-// detector has seen.
-func TestSQLServerEmulatorWithReadCommittedSnapshot(t *testing.T) {
-	if testdb.Slowness > 1 {
-		t.Skip("SKIPPED: runs without -race")
-	}
-	run(t, testdb.StandInVersions)
+// Over sockets and on the real clock the long tier has the emulator with row versions only: without them
+// it is the emulator in memory.
+func TestSQLServerEmulator(t *testing.T) {
+	testdb.Soak(t)
+	run(t, testdb.StandIn)
 }
+
+func TestSQLServerEmulatorWithReadCommittedSnapshot(t *testing.T) { run(t, testdb.StandInVersions) }
 
 func TestSQLServer(t *testing.T) { run(t, testdb.SQLServer) }
 
