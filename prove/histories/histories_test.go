@@ -50,30 +50,34 @@ func TestFaultsAtEveryOperation(t *testing.T) {
 	e := testdb.Memory
 	e.Errors = maps.Clone(e.Errors)
 	e.Errors[sqlbatch.Refused] = driver.ErrBadConn
-	walkAll(t, e, stride(testdb.Of(37, 1), 37))
+	walkAll(t, e, stride(37, 5))
 }
 
 func TestFaultsAtEveryOperationOnPostgreSQL(t *testing.T) {
-	walkAll(t, testdb.Postgres, stride(1, 11))
+	walkAll(t, testdb.Postgres, stride(11, 5))
 }
 
-// Each run has a schema to make first.
+// On Citus each run creates a schema first.
 func TestFaultsAtEveryOperationOnCitus(t *testing.T) {
-	walkAll(t, testdb.Citus, stride(29, 97))
+	walkAll(t, testdb.Citus, stride(97, 29))
 }
 
 func TestFaultsAtEveryOperationOnCitusThroughAnotherNode(t *testing.T) {
-	walkAll(t, testdb.CitusElsewhere, stride(59, 97))
+	walkAll(t, testdb.CitusElsewhere, stride(97, 59))
 }
 
-// On the emulator a run takes longer than on the other engines. A stride of 1 passes as well.
 func TestFaultsAtEveryOperationOnTheEmulator(t *testing.T) {
-	walkAll(t, testdb.Emulator, stride(testdb.Of(37, 5), 23))
+	walkAll(t, testdb.Emulator, stride(23, 7))
 }
 
-func stride(here, withRaceDetector int) int {
-	if raceDetector {
-		return withRaceDetector
+// stride is by how many operations the runs of a test are apart: one in the soak tier.
+func stride(short, long int) int {
+	switch {
+	case testdb.IsSoak():
+		return 1
+	case testdb.IsLong() && !raceDetector:
+		return long
+	default:
+		return short
 	}
-	return here
 }

@@ -7,7 +7,7 @@ import (
 
 // Tier is the environment variable that chooses how much the tests run. Empty: what a
 // newcomer has time for. "long": also real clocks, files, sockets, PostgreSQL, killed
-// processes, every operation. "soak": also each test of more than 20 s.
+// processes. "soak": also each test of more than 20 s, and every operation.
 const Tier = "CHANQ_TEST"
 
 // Long skips a test of the long tier in the other ones.
@@ -21,7 +21,7 @@ func Long(t testing.TB) {
 // Soak skips a test of the soak tier in the other ones.
 func Soak(t testing.TB) {
 	t.Helper()
-	if os.Getenv(Tier) != "soak" {
+	if !IsSoak() {
 		t.Skipf("SKIPPED: runs with %s=soak", Tier)
 	}
 }
@@ -46,3 +46,6 @@ func IsLong() bool {
 		panic(Tier + "=" + tier + `: want "", "long" or "soak"`)
 	}
 }
+
+// IsSoak reports whether the soak tier runs.
+func IsSoak() bool { return os.Getenv(Tier) == "soak" }
