@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
-		n := testdb.Of("12", checks.DefValue)
+	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue && !testdb.IsSoak() {
+		n := testdb.Of("12", "30")
 		if raceDetector { // which slows SQLite in Go down some twenty-five times
 			n = "12"
 		}
