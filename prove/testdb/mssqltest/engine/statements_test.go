@@ -94,6 +94,7 @@ INSERT dbo.items VALUES (1, 1, NULL); INSERT dbo.keyed (k) VALUES (0x0A)`)
 		"DELTE FROM dbo.items": 102,
 		"SELECT NOTHING(1)":    195,
 		"SELECT id FROM dbo.items WITH (ROWLOCK, READPSAT)": 321,
+		"SELECT id FROM dbo.items WITH (XLOCK)":             321,
 		"CREATE TABLE dbo.items (id int)":                   2714,
 		"DROP TABLE dbo.nothing":                            3701,
 		"THROW 51000, N'own', 1":                            51000,
@@ -176,6 +177,11 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 		"SELECT 1 FROM OPENJSON('[]')",
 		"SELECT 1.5 * 2",
 		"SELECT 6 & 3",
+		"SELECT i.* FROM dbo.items AS i",
+		"UPDATE dbo.items SET due += 1",
+		"DECLARE @n int = 1; SET @n += 1",
+		"DECLARE @t TABLE (id int NOT NULL); UPDATE @t SET id = 1",
+		"DECLARE @t TABLE (id int NOT NULL); DELETE @t FROM @t AS t",
 		"RAISERROR('own', 16, 1)",
 		"SET IDENTITY_INSERT dbo.items ON",
 		"ALTER TABLE dbo.items ADD extra int NULL",
@@ -226,7 +232,7 @@ func TestVariablesLoopsAndBranches(t *testing.T) {
 	w := c.exec(`DECLARE @n int = 0, @s varchar(3) = 'abcdef', @sum int = 0;
 WHILE 1 = 1
 BEGIN
-	SET @n += 1;
+	SET @n = @n + 1;
 	IF @n = 2 CONTINUE;
 	IF @n > 4 BREAK;
 	SET @sum = @sum + @n;
@@ -235,7 +241,7 @@ PRINT 'sum ' + CONVERT(varchar, @sum);
 SELECT @s, @sum, @n;`)
 	require.Equal(t, []Row{{"abc", int64(8), int64(5)}}, w.sets[0])
 	require.Equal(t, []string{"sum 8"}, w.messages)
-	c.exec("DECLARE @t TABLE (id int IDENTITY PRIMARY KEY, v int NOT NULL); INSERT @t (v) VALUES (5), (6); BEGIN TRAN; DELETE @t WHERE v = 5; ROLLBACK; IF (SELECT COUNT(*) FROM @t) <> 1 THROW 50000, 'a table variable is no part of the transaction', 1")
+	c.exec("DECLARE @t TABLE (id int IDENTITY PRIMARY KEY, v int NOT NULL); INSERT @t (v) VALUES (5), (6); BEGIN TRAN; DELETE t FROM @t AS t WHERE t.v = 5; ROLLBACK; IF (SELECT COUNT(*) FROM @t) <> 1 THROW 50000, 'a table variable is no part of the transaction', 1")
 }
 
 func TestProcedures(t *testing.T) {

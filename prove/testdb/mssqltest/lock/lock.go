@@ -52,7 +52,7 @@ type Resource struct {
 // Wait says what a request does when the lock is not free. The zero value
 // fails at once with 1222.
 type Wait struct {
-	Skip    bool          // do not wait: Lock returns ErrBusy (READPAST, NOWAIT)
+	Skip    bool          // do not wait: Lock returns ErrBusy (READPAST)
 	Timeout time.Duration // negative waits for ever; 0 fails at once with 1222
 }
 
