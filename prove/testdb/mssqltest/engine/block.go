@@ -125,6 +125,9 @@ func (c *compiler) limits(b *block, spec *ast.QuerySpecification) error {
 			} else if key.sc, err = c.scalar(e.Expression); err != nil {
 				return err
 			}
+			if !isOrdered(key.sc.typ.Kind) {
+				return errUnsupported("ORDER BY " + kindName(key.sc.typ.Kind))
+			}
 			b.order = append(b.order, key)
 		}
 	}

@@ -183,6 +183,19 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 		"DECLARE @t TABLE (id int NOT NULL); UPDATE @t SET id = 1",
 		"DECLARE @t TABLE (id int NOT NULL); DELETE @t FROM @t AS t",
 		"RAISERROR('own', 16, 1)",
+		"RETURN",
+		"SET DEADLOCK_PRIORITY 3",
+		"DECLARE @x xml",
+		"DECLARE @name sysname",
+		"EXEC sp_executesql DEFAULT",
+		"SELECT 1 WHERE CONVERT(bit, 1) = CONVERT(bit, 0)",
+		"SELECT due FROM dbo.items ORDER BY CONVERT(float, due)",
+		"SELECT MAX(CONVERT(float, due)) FROM dbo.items",
+		"SELECT COL_LENGTH('dbo.items', 'note')",
+		"CREATE INDEX IX_descending ON dbo.items (due DESC)",
+		"CREATE INDEX IX_note ON dbo.items (due) INCLUDE (note)",
+		"CREATE TABLE dbo.twice (id int NOT NULL PRIMARY KEY, other int NOT NULL UNIQUE)",
+		"CREATE TABLE dbo.half (id float NOT NULL PRIMARY KEY)",
 		"SET IDENTITY_INSERT dbo.items ON",
 		"ALTER TABLE dbo.items ADD extra int NULL",
 		"TRUNCATE TABLE dbo.items",
@@ -246,9 +259,9 @@ SELECT @s, @sum, @n;`)
 
 func TestProcedures(t *testing.T) {
 	c := withItems(t, 2).client()
-	c.exec("CREATE PROCEDURE dbo.take (@id int, @step int = 1, @now int OUTPUT) AS BEGIN SET NOCOUNT ON; UPDATE dbo.items SET due = due + @step WHERE id = @id; SELECT @now = due FROM dbo.items WHERE id = @id; RETURN 7; END")
-	w := c.exec("DECLARE @rc int, @out int; EXEC @rc = dbo.take 1, @now = @out OUTPUT; SELECT @rc, @out; INSERT dbo.items VALUES (3, 3, NULL)")
-	require.Equal(t, Row{int64(7), int64(11)}, w.sets[0][0])
+	c.exec("CREATE PROCEDURE dbo.take (@id int, @step int = 1, @now int OUTPUT) AS BEGIN SET NOCOUNT ON; UPDATE dbo.items SET due = due + @step WHERE id = @id; SELECT @now = due FROM dbo.items WHERE id = @id; END")
+	w := c.exec("DECLARE @rc int = 9, @out int; EXEC @rc = dbo.take 1, @now = @out OUTPUT; SELECT @rc, @out; INSERT dbo.items VALUES (3, 3, NULL)")
+	require.Equal(t, Row{int64(0), int64(11)}, w.sets[0][0])
 	require.Equal(t, []int64{1, 1}, w.counts, "NOCOUNT ended with the procedure")
 	c.fails(201, "EXEC dbo.take")
 	c.fails(8145, "EXEC dbo.take @nothing = 1")

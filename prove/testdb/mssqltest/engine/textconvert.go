@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf16"
 
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
@@ -25,8 +24,6 @@ func toText(v sqltype.Value, from sqltype.Type, style int) (string, error) {
 		return strconv.FormatInt(v, 10), nil
 	case sqltype.GUID:
 		return formatGUID(v), nil
-	case time.Time:
-		return formatTime(v, from), nil
 	case []byte:
 		switch style {
 		case 1:
