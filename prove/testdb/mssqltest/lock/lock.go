@@ -82,8 +82,6 @@ type Owner interface {
 	Unlock(r Resource, mode Mode)
 	// Held is the mode held on r: what all Locks on it add up to.
 	Held(r Resource) Mode
-	// Count is the count of row and key locks held on one index.
-	Count(object uint32, index uint16) int
 	// Escalate replaces all row and key locks on object by a table lock of mode,
 	// if that is granted at once; otherwise it reports false and changes nothing.
 	// The lock is X, whatever mode says, if mode would protect a row less than its
