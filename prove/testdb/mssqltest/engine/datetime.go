@@ -30,7 +30,7 @@ func toTime(v sqltype.Value, from, to sqltype.Type) (sqltype.Value, error) {
 			return nil, err
 		}
 	default:
-		return nil, errExplicit(from, to)
+		return nil, errNoConversion(from, to)
 	}
 	return roundTime(t, to)
 }

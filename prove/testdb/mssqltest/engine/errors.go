@@ -102,6 +102,11 @@ func errExplicit(from, to sqltype.Type) error {
 	return sqlError(529, "Explicit conversion from data type %s to %s is not allowed.", kindName(from.Kind), kindName(to.Kind))
 }
 
+// errNoConversion is for a conversion that SQL Server allows and the emulator does not have.
+func errNoConversion(from, to sqltype.Type) error {
+	return errUnsupported("conversion of " + kindName(from.Kind) + " to " + kindName(to.Kind))
+}
+
 func errArithmetic(to sqltype.Type) error {
 	return sqlError(8115, "Arithmetic overflow error converting expression to data type %s.", kindName(to.Kind))
 }
