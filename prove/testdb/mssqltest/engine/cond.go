@@ -30,7 +30,7 @@ func compareValues(a, b sqltype.Value) int {
 	panic(fmt.Sprintf("engine: no order for %T", a))
 }
 
-// isOrdered reports whether values of a kind can be compared, sorted and put into the key of an index.
+// isOrdered reports whether the emulator compares and sorts values of a kind, and has them in keys of indexes.
 func isOrdered(k sqltype.Kind) bool {
 	return k != sqltype.Bit && k != sqltype.Float && k != sqltype.Decimal
 }
