@@ -135,31 +135,15 @@ func (f *faults) strike(at Moment, r Request) *Fault {
 	return nil
 }
 
-// wrap puts the script before the hooks of o.
-func (f *faults) wrap(o tds.Options) tds.Options {
-	before, after := o.Before, o.After
-	o.Before = func(c *tds.Conn, r *tds.Request) tds.Action {
-		if fault := f.strike(Received, RequestOf(r)); fault != nil {
-			return fault.action()
-		}
-		if before != nil {
-			return before(c, r)
-		}
-		return tds.Action{}
-	}
-	o.After = func(c *tds.Conn, r *tds.Request) tds.Action {
-		if fault := f.strike(Answered, RequestOf(r)); fault != nil {
-			return fault.action()
-		}
-		if after != nil {
-			return after(c, r)
-		}
-		return tds.Action{}
-	}
-	return o
+// at returns the hook of the wire for a moment.
+func (f *faults) at(m Moment) func(*tds.Conn, *tds.Request) tds.Action {
+	return func(_ *tds.Conn, r *tds.Request) tds.Action { return f.strike(m, RequestOf(r)).action() }
 }
 
 func (f *Fault) action() tds.Action {
+	if f == nil {
+		return tds.Action{}
+	}
 	a := tds.Action{Delay: f.Delay}
 	switch {
 	case f.Reset:

@@ -61,7 +61,7 @@ type Options struct {
 	// OnRelease is called between two locks that the end of a transaction gives back: see
 	// engine.Options.
 	OnRelease func()
-	// Wire is passed on to the TDS server: faults, encryption, instruments.
+	// Wire is passed on to the TDS server: encryption and instruments. Its Before and After are those of Inject.
 	Wire tds.Options
 	// InMemory serves on a listener of package memnet instead of the loopback interface: a
 	// client needs memnet.Dialer.
@@ -109,7 +109,9 @@ func Start(t testing.TB, o Options) *Server {
 	ln, err := listen(o.InMemory)
 	require.NoError(t, err)
 	s.faults = newFaults(s.engine)
-	s.wire = tds.Serve(ln, s.engine, s.faults.wrap(o.Wire))
+	require.True(t, o.Wire.Before == nil && o.Wire.After == nil, "Server.Inject makes the faults")
+	o.Wire.Before, o.Wire.After = s.faults.at(Received), s.faults.at(Answered)
+	s.wire = tds.Serve(ln, s.engine, o.Wire)
 	query := url.Values{"database": {o.Database}, "encrypt": {"disable"}}
 	if o.Wire.TLS != nil {
 		query.Set("encrypt", "true")

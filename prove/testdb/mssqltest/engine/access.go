@@ -101,8 +101,6 @@ func (ix *index) filterImplied(conds []*cond, slot int) bool {
 // keyCols are the columns of the complete key.
 func (ix *index) keyCols() []int { return append(slices.Clone(ix.cols), ix.tail...) }
 
-func (ix *index) descending(i int) bool { return i < len(ix.desc) && ix.desc[i] }
-
 // covers says that the index has all columns that the statement needs of u.
 // Rows to be changed are always looked up.
 func (ix *index) covers(u *baseUse) bool {
@@ -121,7 +119,7 @@ func (ix *index) covers(u *baseUse) bool {
 }
 
 func (ix *index) holds(c int) bool {
-	return ix.at == 0 || slices.Contains(ix.cols, c) || slices.Contains(ix.tail, c) || slices.Contains(ix.include, c) ||
+	return ix.at == 0 || slices.Contains(ix.cols, c) || slices.Contains(ix.tail, c) ||
 		slices.Contains(ix.table.base().cols, c)
 }
 
@@ -255,7 +253,7 @@ func (a *access) satisfies(order []orderKey, u *baseUse) bool {
 			return false
 		}
 		want := 1
-		if o.desc != ix.descending(at) {
+		if o.desc {
 			want = -1
 		}
 		if direction != 0 && direction != want {

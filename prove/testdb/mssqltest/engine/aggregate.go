@@ -72,6 +72,9 @@ func (a *aggregation) call(c *compiler, name string, params []ast.ScalarExpressi
 		call.typ = typeBigInt
 	default:
 		call.typ = call.arg.typ
+		if !isOrdered(call.typ.Kind) {
+			return nil, errUnsupported(name + " of " + kindName(call.typ.Kind))
+		}
 	}
 	a.calls = append(a.calls, call)
 	return columnOf(a.slot, len(a.calls)-1, call.typ, true, ""), nil

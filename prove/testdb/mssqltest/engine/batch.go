@@ -236,29 +236,16 @@ func (b *batch) declarations(v reflect.Value) error {
 	return nil
 }
 
-// declareElement notes one scalar. The parser forgets the names of other
-// types; they are read from the text.
+// declareElement notes one scalar.
 func (b *batch) declareElement(n *ast.DeclareVariableElement) error {
-	v := &variable{name: n.VariableName.Value}
-	if n.DataType != nil && n.DataType.Name != nil {
-		var err error
-		if v.typ, err = typeOf(n.DataType, 1); err != nil {
-			return err
-		}
-		return b.declare(v)
+	if n.DataType == nil || n.DataType.Name == nil {
+		return errUnsupported("the type in " + b.span(n.Frag()))
 	}
-	words := strings.Fields(b.span(n.Frag()))
-	if len(words) > 1 && strings.EqualFold(words[1], "AS") {
-		words = words[1:]
+	typ, err := typeOf(n.DataType, 1)
+	if err != nil {
+		return err
 	}
-	if len(words) < 2 {
-		return errSyntaxNear(n.VariableName.Value)
-	}
-	if strings.EqualFold(words[1], "xml") {
-		v.typ = sqltype.Type{Kind: sqltype.XML, Size: sqltype.Max}
-		return b.declare(v)
-	}
-	return errUnsupported("type " + words[1])
+	return b.declare(&variable{name: n.VariableName.Value, typ: typ})
 }
 
 // declarationParams reads the declaration string of sp_executesql.
@@ -317,6 +304,4 @@ type frame struct {
 	inProc bool
 	proc   string
 	made   options // of a procedure
-
-	returned int64
 }

@@ -38,9 +38,6 @@ func (s *Session) commit() error {
 	s.tx, s.trancount = nil, 0
 	tx.commit(s.e.db)
 	s.sentResult(s.out.TxCommitted(tx.id))
-	if h := s.e.hooksNow(); h.Committed != nil {
-		h.Committed(s.ctx, s.now)
-	}
 	return nil
 }
 

@@ -125,6 +125,9 @@ func (c *compiler) limits(b *block, spec *ast.QuerySpecification) error {
 			} else if key.sc, err = c.scalar(e.Expression); err != nil {
 				return err
 			}
+			if !isOrdered(key.sc.typ.Kind) {
+				return errUnsupported("ORDER BY " + kindName(key.sc.typ.Kind))
+			}
 			b.order = append(b.order, key)
 		}
 	}
@@ -144,22 +147,17 @@ func (c *compiler) selectList(b *block, list []ast.SelectElement) error {
 	for _, e := range list {
 		switch e := e.(type) {
 		case *ast.SelectStarExpression:
-			found := false
+			if e.Qualifier != nil {
+				return errUnsupported("name.* in a SELECT list")
+			}
+			if len(c.scope.sources) == 0 {
+				return sqlError(263, "Must specify table to select from.")
+			}
 			for _, src := range c.scope.sources {
-				if e.Qualifier != nil {
-					parts := e.Qualifier.Identifiers
-					if !equalFold(src.alias, parts[len(parts)-1].Value) {
-						continue
-					}
-				}
-				found = true
 				for _, col := range src.cols {
 					c.used(col.sc)
 					b.cols = append(b.cols, resultColumn(col.name, col.sc))
 				}
-			}
-			if !found {
-				return sqlError(263, "Must specify table to select from.")
 			}
 		case *ast.SelectScalarExpression:
 			sc, err := c.scalar(e.Expression)
@@ -197,31 +195,21 @@ func resultColumn(name string, sc *scalar) outCol {
 	return outCol{name: name, typ: sc.typ, nullable: sc.nullable, sc: sc}
 }
 
-// assignment compiles @v = e and its compound forms.
+// assignment compiles @v = e.
 func (c *compiler) assignment(v *ast.VariableReference, e ast.ScalarExpression, kind string) (assignment, error) {
 	to := c.batch.variable(v.Name)
 	if to == nil || to.table != nil {
 		return assignment{}, errUndeclared(v.Name)
 	}
+	if kind != "" && kind != "Equals" {
+		return assignment{}, errUnsupported("SET … " + kind)
+	}
 	sc, err := c.scalar(e)
 	if err != nil {
 		return assignment{}, err
 	}
-	if op := strings.TrimSuffix(kind, "Equals"); op != "" {
-		was, err := c.variable(v.Name)
-		if err != nil {
-			return assignment{}, err
-		}
-		if sc, err = arithmetic(compoundOps[op], was, sc); err != nil {
-			return assignment{}, err
-		}
-	}
 	sc, err = castImplicit(sc, to.typ)
 	return assignment{at: to.at, val: sc}, err
-}
-
-var compoundOps = map[string]string{
-	"Add": "Add", "Subtract": "Subtract", "Multiply": "Multiply", "Divide": "Divide", "Mod": "Modulo", "Modulo": "Modulo",
 }
 
 // note gathers what the block needs of the queries around it.

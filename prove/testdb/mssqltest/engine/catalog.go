@@ -113,11 +113,8 @@ type index struct {
 	id         uint16 // as in sys.indexes
 	name       string
 	cols       []int // of the key as declared
-	desc       []bool
-	include    []int
 	unique     bool
 	primary    bool
-	constraint bool
 	clustered  bool
 	filter     *cond
 	filterText string

@@ -29,17 +29,19 @@ type setColumn struct {
 
 // target compiles FROM and finds in it the table that changes.
 func (c *compiler) target(ref ast.TableReference, clause *ast.FromClause) (from, *source, error) {
+	r, ok := ref.(*ast.NamedTableReference)
+	if !ok {
+		return from{}, nil, errUnsupported(fmt.Sprintf("UPDATE or DELETE of %T", ref))
+	}
+	hints, err := c.tableHints(r.TableHints)
+	if err != nil {
+		return from{}, nil, err
+	}
+	if err := checkTarget(hints, false, false); err != nil {
+		return from{}, nil, err
+	}
 	if clause == nil {
-		var f from
-		var err error
-		switch r := ref.(type) {
-		case *ast.NamedTableReference:
-			f, err = c.named(r, true)
-		case *ast.VariableTableReference:
-			f, err = c.tableVariable(r, true)
-		default:
-			err = errUnsupported(fmt.Sprintf("%T", ref))
-		}
+		f, err := c.named(r, true)
 		if err != nil {
 			return f, nil, err
 		}
@@ -47,41 +49,18 @@ func (c *compiler) target(ref ast.TableReference, clause *ast.FromClause) (from,
 		if src.target == nil {
 			return f, nil, notUpdatable(src)
 		}
-		if named, ok := ref.(*ast.NamedTableReference); ok {
-			own, err := c.tableHints(named.TableHints)
-			if err != nil {
-				return f, nil, err
-			}
-			if err := checkTarget(own, false, false); err != nil {
-				return f, nil, err
-			}
-		}
 		return f, src, nil
 	}
 	f, err := c.from(clause)
 	if err != nil {
 		return f, nil, err
 	}
-	var hints tableHints
-	match := func(*source) bool { return false }
-	switch r := ref.(type) {
-	case *ast.NamedTableReference:
-		schema, name := nameOf(r.SchemaObject)
-		if hints, err = c.tableHints(r.TableHints); err != nil {
-			return f, nil, err
+	schema, name := nameOf(r.SchemaObject)
+	match := func(s *source) bool {
+		if r.SchemaObject.SchemaIdentifier == nil && equalFold(s.alias, name) {
+			return true
 		}
-		if err := checkTarget(hints, false, false); err != nil {
-			return f, nil, err
-		}
-		alone := r.SchemaObject.SchemaIdentifier == nil
-		match = func(s *source) bool {
-			if alone && equalFold(s.alias, name) {
-				return true
-			}
-			return s.target != nil && equalFold(s.target.table.name, name) && equalFold(s.target.table.schema, schema)
-		}
-	case *ast.VariableTableReference:
-		match = func(s *source) bool { return equalFold(s.alias, r.Variable.Name) }
+		return s.target != nil && equalFold(s.target.table.name, name) && equalFold(s.target.table.schema, schema)
 	}
 	for _, src := range c.scope.sources {
 		if !match(src) {
@@ -94,10 +73,7 @@ func (c *compiler) target(ref ast.TableReference, clause *ast.FromClause) (from,
 		src.target.hints = src.target.hints.merge(hints)
 		return f, src, checkTarget(src.target.hints, true, false)
 	}
-	if r, ok := ref.(*ast.NamedTableReference); ok {
-		return f, nil, errNoObject(spelled(r.SchemaObject))
-	}
-	return f, nil, errSyntaxNear("FROM")
+	return f, nil, errNoObject(spelled(r.SchemaObject))
 }
 
 func notUpdatable(src *source) error {
@@ -214,7 +190,10 @@ func (p *changePlan) compileSets(src *source, clauses []ast.SetClause) error {
 				return sqlError(264, "The column name '%s' is specified more than once in the SET clause or column list of an INSERT.", name)
 			}
 		}
-		val, err := p.setValue(src, b, a)
+		if a.AssignmentKind != "" && a.AssignmentKind != "Equals" {
+			return errUnsupported("SET … " + a.AssignmentKind)
+		}
+		val, err := p.c.scalar(a.NewValue)
 		if err != nil {
 			return err
 		}
@@ -224,18 +203,6 @@ func (p *changePlan) compileSets(src *source, clauses []ast.SetClause) error {
 		p.sets = append(p.sets, setColumn{col: at, val: val})
 	}
 	return nil
-}
-
-func (p *changePlan) setValue(src *source, b *binding, a *ast.AssignmentSetClause) (*scalar, error) {
-	val, err := p.c.scalar(a.NewValue)
-	if err != nil {
-		return nil, err
-	}
-	switch a.AssignmentKind {
-	case "", "Equals":
-		return val, nil
-	}
-	return arithmetic(compoundOps[a.AssignmentKind[:len(a.AssignmentKind)-len("Equals")]], b.sc, val)
 }
 
 func (p *changePlan) tables() ([]*baseUse, []*table) { return p.c.uses, p.output.tables() }

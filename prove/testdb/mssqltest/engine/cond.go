@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"math/big"
 	"strings"
 	"time"
 
@@ -24,18 +23,6 @@ func compareValues(a, b sqltype.Value) int {
 		return compareText(a, b.(string))
 	case time.Time:
 		return a.Compare(b.(time.Time))
-	case bool:
-		switch bv := b.(bool); {
-		case a == bv:
-			return 0
-		case bv:
-			return -1
-		}
-		return 1
-	case float64:
-		return cmp.Compare(a, b.(float64))
-	case *big.Rat:
-		return a.Cmp(b.(*big.Rat))
 	case sqltype.GUID:
 		x, y := guidOrder(a), guidOrder(b.(sqltype.GUID))
 		return bytes.Compare(x[:], y[:])
@@ -43,11 +30,19 @@ func compareValues(a, b sqltype.Value) int {
 	panic(fmt.Sprintf("engine: no order for %T", a))
 }
 
+// isOrdered reports whether the emulator compares and sorts values of a kind, and has them in keys of indexes.
+func isOrdered(k sqltype.Kind) bool {
+	return k != sqltype.Bit && k != sqltype.Float && k != sqltype.Decimal
+}
+
 // operands converts two operands to what they compare as.
 func operands(a, b *scalar) (*scalar, *scalar, error) {
 	t := common(a.typ, b.typ)
 	if t.Kind == sqltype.XML {
 		return nil, nil, sqlError(305, "The XML data type cannot be compared or sorted, except when using the IS NULL operator.")
+	}
+	if !isOrdered(t.Kind) {
+		return nil, nil, errUnsupported("comparison of " + kindName(t.Kind))
 	}
 	for _, s := range []**scalar{&a, &b} {
 		if sameClass((*s).typ.Kind, t.Kind) {

@@ -45,25 +45,6 @@ func (s *Session) runWhile(f *frame, n *node) (flow, error) {
 	}
 }
 
-func (s *Session) runReturn(f *frame, n *node) (flow, error) {
-	st := n.st.(*ast.ReturnStatement)
-	if st.Expression == nil {
-		return returned, nil
-	}
-	v, t, err := s.evaluate(f, n)
-	if err != nil {
-		return goOn, err
-	}
-	out, err := convert(v[0], t[0], typeInt, 0)
-	if err != nil {
-		return goOn, err
-	}
-	if code, ok := out.(int64); ok {
-		f.returned = code
-	}
-	return returned, nil
-}
-
 // runSimple runs a statement that has no statements inside.
 func (s *Session) runSimple(f *frame, n *node) error {
 	switch st := n.st.(type) {

@@ -35,10 +35,7 @@ func convertible(a, b sqltype.Type) (implicit, explicit bool) {
 	case isTime(a.Kind) && isTime(b.Kind):
 		return !(a.Kind == sqltype.Date && b.Kind == sqltype.Time || a.Kind == sqltype.Time && b.Kind == sqltype.Date),
 			!(a.Kind == sqltype.Date && b.Kind == sqltype.Time || a.Kind == sqltype.Time && b.Kind == sqltype.Date)
-	case isTime(a.Kind) || isTime(b.Kind):
-		old := a.Kind == sqltype.DateTime || a.Kind == sqltype.SmallDateTime || b.Kind == sqltype.DateTime || b.Kind == sqltype.SmallDateTime
-		return old && isNumber(a.Kind), old && (isNumber(a.Kind) || isNumber(b.Kind))
-	case a.Kind == sqltype.UniqueIdentifier || b.Kind == sqltype.UniqueIdentifier:
+	case isTime(a.Kind) || isTime(b.Kind), a.Kind == sqltype.UniqueIdentifier || b.Kind == sqltype.UniqueIdentifier:
 		return false, false
 	}
 	return true, true
@@ -106,7 +103,7 @@ func convert(v sqltype.Value, from, to sqltype.Type, style int) (sqltype.Value, 
 	case isTime(to.Kind):
 		return toTime(v, from, to)
 	}
-	return nil, errExplicit(from, to)
+	return nil, errNoConversion(from, to)
 }
 
 // store gives v as it is kept in a column: like convert, but what does not fit
@@ -188,7 +185,7 @@ func toInteger(v sqltype.Value, from, to sqltype.Type) (sqltype.Value, error) {
 			n = int64(int32(n))
 		}
 	default:
-		return nil, errExplicit(from, to)
+		return nil, errNoConversion(from, to)
 	}
 	if to.Kind == sqltype.Bit {
 		return n != 0, nil

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +30,7 @@ func toTime(v sqltype.Value, from, to sqltype.Type) (sqltype.Value, error) {
 			return nil, err
 		}
 	default:
-		return nil, errExplicit(from, to)
+		return nil, errNoConversion(from, to)
 	}
 	return roundTime(t, to)
 }
@@ -97,19 +96,6 @@ func parseTime(s string) (time.Time, error) {
 		}
 	}
 	return time.Time{}, errDateConversion()
-}
-
-// formatTime writes a time as style 121 does, which is datetime2's own.
-func formatTime(t time.Time, from sqltype.Type) string {
-	s := t.Format("2006-01-02 15:04:05")
-	scale := from.Scale
-	if from.Kind == sqltype.DateTime {
-		scale = 3
-	}
-	if scale > 0 {
-		s += fmt.Sprintf(".%09d", t.Nanosecond())[:scale+1]
-	}
-	return s
 }
 
 // ticksOf are the parts of DATEADD and DATEDIFF that are of one length, in units

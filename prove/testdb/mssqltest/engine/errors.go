@@ -55,18 +55,12 @@ func errMissingParam(proc, name string) error {
 }
 
 func errDuplicateKey(t *table, ix *index, value string) error {
-	kind, number := "UNIQUE KEY constraint", int32(2627)
-	switch {
-	case ix.primary:
-		kind = "PRIMARY KEY constraint"
-	case !ix.constraint:
-		return &sqltype.Error{Number: 2601, State: 1, Class: 14, Message: fmt.Sprintf(
-			"Cannot insert duplicate key row in object '%s' with unique index '%s'. The duplicate key value is (%s).",
-			t.qualified(), ix.name, value)}
+	if ix.primary {
+		return severity(14, 2627, "Violation of PRIMARY KEY constraint '%s'. Cannot insert duplicate key in object '%s'. The duplicate key value is (%s).",
+			ix.name, t.qualified(), value)
 	}
-	return &sqltype.Error{Number: number, State: 1, Class: 14, Message: fmt.Sprintf(
-		"Violation of %s '%s'. Cannot insert duplicate key in object '%s'. The duplicate key value is (%s).",
-		kind, ix.name, t.qualified(), value)}
+	return severity(14, 2601, "Cannot insert duplicate key row in object '%s' with unique index '%s'. The duplicate key value is (%s).",
+		t.qualified(), ix.name, value)
 }
 
 func errNullColumn(t *table, column, verb string) error {
@@ -106,6 +100,11 @@ func errImplicit(from, to sqltype.Type) error {
 
 func errExplicit(from, to sqltype.Type) error {
 	return sqlError(529, "Explicit conversion from data type %s to %s is not allowed.", kindName(from.Kind), kindName(to.Kind))
+}
+
+// errNoConversion is for a conversion that SQL Server allows and the emulator does not have.
+func errNoConversion(from, to sqltype.Type) error {
+	return errUnsupported("conversion of " + kindName(from.Kind) + " to " + kindName(to.Kind))
 }
 
 func errArithmetic(to sqltype.Type) error {
@@ -153,10 +152,6 @@ func errConflict(t *table, database string) error {
 		"to access table '%s' directly or indirectly in database '%s' to update, delete, or insert the row that has been "+
 		"modified or deleted by another transaction. Retry the transaction or change the isolation level for the "+
 		"update/delete statement.", t.qualified(), database)
-}
-
-func errLockTimeout() error {
-	return &sqltype.Error{Number: 1222, State: 51, Class: 16, Message: "Lock request time out period exceeded."}
 }
 
 // endsBatch tells the errors after which SQL Server does not run the rest of

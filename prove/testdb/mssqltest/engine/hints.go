@@ -24,10 +24,9 @@ const (
 type tableHints struct {
 	level             isolation // 0: the session's
 	readCommittedLock bool
-	updLock, xLock    bool
+	updLock           bool
 	readPast          bool
 	tabLock, tabLockX bool
-	noWait            bool
 	forceSeek         bool
 	index             string
 }
@@ -66,7 +65,7 @@ func unquote(name string) string {
 
 func (h *tableHints) add(kind string) error {
 	switch strings.ToUpper(kind) {
-	case "ROWLOCK", "PAGLOCK", "NOEXPAND", "KEEPIDENTITY", "KEEPDEFAULTS":
+	case "ROWLOCK":
 	case "NOLOCK", "READUNCOMMITTED":
 		h.level = readUncommitted
 	case "READCOMMITTED":
@@ -77,20 +76,14 @@ func (h *tableHints) add(kind string) error {
 		h.level = repeatableRead
 	case "HOLDLOCK", "SERIALIZABLE":
 		h.level = serializable
-	case "SNAPSHOT":
-		h.level = snapshot
 	case "UPDLOCK":
 		h.updLock = true
-	case "XLOCK":
-		h.xLock = true
 	case "READPAST":
 		h.readPast = true
 	case "TABLOCK":
 		h.tabLock = true
 	case "TABLOCKX":
 		h.tabLockX = true
-	case "NOWAIT":
-		h.noWait = true
 	case "FORCESEEK":
 		h.forceSeek = true
 	default:
@@ -110,11 +103,9 @@ func (h tableHints) merge(o tableHints) tableHints {
 	}
 	h.readCommittedLock = h.readCommittedLock || o.readCommittedLock
 	h.updLock = h.updLock || o.updLock
-	h.xLock = h.xLock || o.xLock
 	h.readPast = h.readPast || o.readPast
 	h.tabLock = h.tabLock || o.tabLock
 	h.tabLockX = h.tabLockX || o.tabLockX
-	h.noWait = h.noWait || o.noWait
 	h.forceSeek = h.forceSeek || o.forceSeek
 	return h
 }
@@ -152,18 +143,15 @@ func (x *exec) reading(u *baseUse) (reading, error) {
 		return r, sqlError(3952, "Snapshot isolation transaction failed accessing database '%s' because snapshot isolation is "+
 			"not allowed in this database. Use ALTER DATABASE to allow snapshot isolation.", x.s.e.db.name)
 	}
-	if h.noWait {
-		r.wait = lock.Wait{}
-	}
 	r.readPast = h.readPast
 	r.row = lock.S
 	switch {
-	case h.xLock || h.tabLockX:
+	case h.tabLockX:
 		r.row = lock.X
 	case u.target || h.updLock:
 		r.row = lock.U
 	}
-	r.keep = level >= repeatableRead && level != snapshot || h.updLock || h.xLock
+	r.keep = level >= repeatableRead && level != snapshot || h.updLock
 	r.ranges = level == serializable
 	if r.row == lock.S {
 		switch {
@@ -205,11 +193,8 @@ func (x *exec) reading(u *baseUse) (reading, error) {
 
 // rangeMode is the lock on a key and the range before it.
 func rangeMode(m lock.Mode) lock.Mode {
-	switch m {
-	case lock.U:
+	if m == lock.U {
 		return lock.RangeSU
-	case lock.X:
-		return lock.RangeXX
 	}
 	return lock.RangeSS
 }

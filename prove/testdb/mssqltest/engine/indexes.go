@@ -21,13 +21,8 @@ func (x *exec) createIndex(n *node, st *ast.CreateIndexStatement) error {
 	if err := t.key(ix, st.Columns); err != nil {
 		return err
 	}
-	for _, inc := range st.IncludeColumns {
-		parts := inc.MultiPartIdentifier.Identifiers
-		at := t.column(parts[len(parts)-1].Value)
-		if at < 0 {
-			return sqlError(1911, "Column name '%s' does not exist in the target table or view.", parts[len(parts)-1].Value)
-		}
-		ix.include = append(ix.include, at)
+	if len(st.IncludeColumns) > 0 {
+		return errUnsupported("INCLUDE of an index")
 	}
 	if st.FilterPredicate != nil {
 		if wrong := x.s.set.options.wrong(); len(wrong) > 0 {

@@ -100,9 +100,6 @@ func (e *Engine) Locks() []lock.Info { return e.locks.Snapshot() }
 // Escalations counts lock escalations since the start.
 func (e *Engine) Escalations() int { return e.locks.Escalations() }
 
-// Clock is the server's clock.
-func (e *Engine) Clock() Clock { return e.clock }
-
 // Waiting lists the sessions that are in WAITFOR.
 func (e *Engine) Waiting() []int {
 	e.mu.Lock()
@@ -127,12 +124,10 @@ type Statement struct {
 // Hooks are called by the session's goroutine around each statement that reads
 // or writes tables. An error of Before or Applied fails the statement with it;
 // Applied comes after the statement has done its work and before an autocommit.
-// Committed comes after a transaction has been committed, once its locks are
-// free. OutputRow comes before the row n (from 0) of a result is sent.
+// OutputRow comes before the row n (from 0) of a result is sent.
 type Hooks struct {
 	Before    func(ctx context.Context, st Statement) error
 	Applied   func(ctx context.Context, st Statement) error
-	Committed func(ctx context.Context, st Statement)
 	OutputRow func(ctx context.Context, st Statement, n int) error
 }
 

@@ -2,8 +2,6 @@ package engine
 
 import (
 	"encoding/binary"
-	"math"
-	"math/big"
 	"strings"
 	"time"
 
@@ -18,41 +16,17 @@ const (
 )
 
 // appendKey encodes one column of a key.
-func appendKey(b []byte, v sqltype.Value, desc bool) []byte {
-	at := len(b)
+func appendKey(b []byte, v sqltype.Value) []byte {
 	if v == nil {
-		b = append(b, keyNull)
-	} else {
-		b = appendKeyValue(append(b, keyValue), v)
+		return append(b, keyNull)
 	}
-	if desc {
-		for i := at; i < len(b); i++ {
-			b[i] = ^b[i]
-		}
-	}
-	return b
+	return appendKeyValue(append(b, keyValue), v)
 }
 
 func appendKeyValue(b []byte, v sqltype.Value) []byte {
 	switch v := v.(type) {
-	case bool:
-		n := int64(0)
-		if v {
-			n = 1
-		}
-		return appendInt(b, n)
 	case int64:
 		return appendInt(b, v)
-	case float64:
-		u := math.Float64bits(v)
-		if u>>63 == 1 {
-			u = ^u
-		} else {
-			u |= 1 << 63
-		}
-		return binary.BigEndian.AppendUint64(b, u)
-	case *big.Rat:
-		return appendDecimal(b, v)
 	case string:
 		return appendBytes(b, []byte(sortKey(v)))
 	case []byte:
@@ -79,16 +53,6 @@ func appendBytes(b, v []byte) []byte {
 		}
 	}
 	return append(b, 0, 0)
-}
-
-// appendDecimal encodes with 38 digits before and after the point.
-func appendDecimal(b []byte, r *big.Rat) []byte {
-	scaled := new(big.Int).Mul(r.Num(), pow10(38))
-	scaled.Quo(scaled, r.Denom())
-	offset := new(big.Int).Lsh(big.NewInt(1), 255)
-	var buf [33]byte
-	offset.Add(offset, scaled).FillBytes(buf[:])
-	return append(b, buf[:]...)
 }
 
 // guidOrder puts the bytes of a uniqueidentifier in the order in which SQL

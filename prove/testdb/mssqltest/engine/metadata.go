@@ -81,37 +81,16 @@ func schemaID(_ *compiler, args []*scalar) (*scalar, error) {
 }
 
 // bytesOf is a column's max_length.
-func bytesOf(t sqltype.Type) int64 {
+func bytesOf(t sqltype.Type) (int64, error) {
 	switch t.Kind {
-	case sqltype.Char, sqltype.VarChar, sqltype.Binary, sqltype.VarBinary:
-		return int64(t.Size)
-	case sqltype.NChar, sqltype.NVarChar:
-		if t.Size == sqltype.Max {
-			return -1
-		}
-		return int64(2 * t.Size)
-	case sqltype.XML:
-		return -1
-	case sqltype.Bit, sqltype.TinyInt:
-		return 1
-	case sqltype.SmallInt:
-		return 2
-	case sqltype.Int, sqltype.SmallDateTime:
-		return 4
-	case sqltype.Date:
-		return 3
-	case sqltype.UniqueIdentifier:
-		return 16
+	case sqltype.Int:
+		return 4, nil
+	case sqltype.BigInt:
+		return 8, nil
 	case sqltype.DateTime2:
-		return int64(6 + (max(1, int(t.Scale))-1)/2)
-	case sqltype.DateTimeOffset:
-		return 10
-	case sqltype.Time:
-		return 5
-	case sqltype.Decimal:
-		return 9
+		return int64(6 + (max(1, int(t.Scale))-1)/2), nil
 	}
-	return 8
+	return 0, errUnsupported("COL_LENGTH of a column of type " + kindName(t.Kind))
 }
 
 func colLength(_ *compiler, args []*scalar) (*scalar, error) {
@@ -124,7 +103,7 @@ func colLength(_ *compiler, args []*scalar) (*scalar, error) {
 		if at < 0 {
 			return nil, nil
 		}
-		return bytesOf(o.table.cols[at].typ), nil
+		return bytesOf(o.table.cols[at].typ)
 	}), nil
 }
 

@@ -17,7 +17,6 @@ type argument struct {
 	name   string // with @; empty for one by position
 	val    sqltype.Value
 	typ    sqltype.Type
-	preset bool // DEFAULT
 	output bool
 	into   *variable // of the caller, to take the output
 }
@@ -91,14 +90,8 @@ func (s *Session) execute(f *frame, n *node, st *ast.ExecuteStatement) error {
 			if p.Variable != nil {
 				a.name = p.Variable.Name
 			}
-			switch v := p.ParameterValue.(type) {
-			case *ast.DefaultLiteral:
-				a.preset = true
-			case *ast.VariableReference:
-				to := f.batch.variable(v.Name)
-				if p.IsOutput {
-					a.into = to
-				}
+			if v, ok := p.ParameterValue.(*ast.VariableReference); ok && p.IsOutput {
+				a.into = f.batch.variable(v.Name)
 			}
 			args[i] = a
 		}
@@ -160,7 +153,7 @@ func (s *Session) call(f *frame, schema, name string, args []argument) (int64, e
 		return 0, err
 	}
 	collectOutput(sub, args)
-	return sub.returned, nil
+	return 0, nil
 }
 
 // bind gives the parameters of a frame their values.
@@ -183,9 +176,6 @@ func (s *Session) bind(f *frame, proc string, args []argument) error {
 		}
 		p := f.batch.params[at]
 		a.name = p.v.name
-		if a.preset {
-			continue
-		}
 		given[at] = true
 		if a.output && !p.output {
 			return sqlError(8162, "The formal parameter \"%s\" was not declared as an OUTPUT parameter, but the actual parameter passed in requested output.", p.v.name)
@@ -297,14 +287,13 @@ var systemProcs map[string]func(*Session, []argument) (int64, error)
 
 func init() {
 	systemProcs = map[string]func(*Session, []argument) (int64, error){
-		"sp_executesql":       (*Session).executeSQL,
-		"sp_getapplock":       (*Session).getAppLock,
-		"sp_releaseapplock":   (*Session).releaseAppLock,
-		"sp_reset_connection": func(s *Session, _ []argument) (int64, error) { s.reset(false); return 0, nil },
-		"sp_prepare":          (*Session).prepare,
-		"sp_execute":          (*Session).executePrepared,
-		"sp_prepexec":         (*Session).prepareAndExecute,
-		"sp_unprepare":        (*Session).unprepare,
+		"sp_executesql":     (*Session).executeSQL,
+		"sp_getapplock":     (*Session).getAppLock,
+		"sp_releaseapplock": (*Session).releaseAppLock,
+		"sp_prepare":        (*Session).prepare,
+		"sp_execute":        (*Session).executePrepared,
+		"sp_prepexec":       (*Session).prepareAndExecute,
+		"sp_unprepare":      (*Session).unprepare,
 	}
 }
 

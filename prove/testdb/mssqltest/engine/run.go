@@ -1,13 +1,11 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
 
-	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
 )
 
@@ -121,8 +119,6 @@ func (s *Session) runNode(f *frame, n *node) (flow, error) {
 		return breakLoop, nil
 	case *ast.ContinueStatement:
 		return continueLoop, nil
-	case *ast.ReturnStatement:
-		return s.runReturn(f, n)
 	case *ast.ExecuteStatement:
 		return goOn, s.execute(f, n, st)
 	}
@@ -216,34 +212,18 @@ func expressionsOf(st ast.Statement) []ast.ScalarExpression {
 	switch st := st.(type) {
 	case *ast.PrintStatement:
 		return []ast.ScalarExpression{st.Expression}
-	case *ast.ReturnStatement:
-		return []ast.ScalarExpression{st.Expression}
 	case *ast.WaitForStatement:
 		return []ast.ScalarExpression{st.Parameter}
 	case *ast.ThrowStatement:
 		return []ast.ScalarExpression{st.ErrorNumber, st.Message, st.State}
-	case *ast.RaiseErrorStatement:
-		return append([]ast.ScalarExpression{st.FirstParameter, st.SecondParameter, st.ThirdParameter}, st.OptionalParameters...)
 	case *ast.ExecuteStatement:
-		switch e := st.ExecuteSpecification.ExecutableEntity.(type) {
-		case *ast.ExecutableStringList:
-			return e.Strings
-		case *ast.ExecutableProcedureReference:
+		if e, ok := st.ExecuteSpecification.ExecutableEntity.(*ast.ExecutableProcedureReference); ok {
 			list := []ast.ScalarExpression{}
 			for _, p := range e.Parameters {
-				switch v := p.ParameterValue.(type) {
-				case *ast.DefaultLiteral:
-					list = append(list, nil)
-				case *ast.IdentifierLiteral:
-					list = append(list, &ast.StringLiteral{Value: v.Value, IsNational: true})
-				case *ast.VariableReference:
-					if p.IsOutput {
-						list = append(list, v)
-						continue
-					}
-					list = append(list, v)
-				default:
-					list = append(list, v)
+				if word, ok := p.ParameterValue.(*ast.IdentifierLiteral); ok {
+					list = append(list, &ast.StringLiteral{Value: word.Value, IsNational: true})
+				} else {
+					list = append(list, p.ParameterValue)
 				}
 			}
 			return list
@@ -334,13 +314,7 @@ func (s *Session) runPlan(f *frame, n *node, then func(x *exec, p plan) (int64, 
 		}
 		x.close()
 		n.batch.stats.add(x.cost)
-		err = finish(err)
-		if own && err == nil && writesLog(n.st) {
-			if h := s.e.hooksNow(); h.Committed != nil {
-				h.Committed(s.ctx, s.now)
-			}
-		}
-		return count, err
+		return count, finish(err)
 	}
 }
 
@@ -356,21 +330,10 @@ func (s *Session) hooked(f *frame, n *node, p *compiled, x *exec, then func(x *e
 		}
 	}
 	count, err := then(x, p.plan)
-	if errors.Is(err, lock.ErrBusy) {
-		err = errLockTimeout()
-	}
 	if err == nil && h.Applied != nil {
 		err = h.Applied(s.ctx, s.now)
 	}
 	return count, err
-}
-
-func writesLog(st ast.Statement) bool {
-	switch st.(type) {
-	case *ast.InsertStatement, *ast.UpdateStatement, *ast.DeleteStatement:
-		return true
-	}
-	return false
 }
 
 // predicatePlan is the condition of IF and WHILE.

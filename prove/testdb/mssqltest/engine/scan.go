@@ -50,12 +50,11 @@ func (a *access) iterate(x *exec, yield func() (bool, error)) (bool, error) {
 				return true, nil
 			}
 		}
-		prefix = appendKey(prefix, v, ix.descending(i))
+		prefix = appendKey(prefix, v)
 	}
 	if a.list == nil {
 		return a.iterateRange(x, t, ix, prefix, yield)
 	}
-	at := len(a.eq)
 	var prefixes []string
 	for _, sc := range a.list {
 		v, err := sc.eval(x)
@@ -63,7 +62,7 @@ func (a *access) iterate(x *exec, yield func() (bool, error)) (bool, error) {
 			return false, err
 		}
 		if v != nil {
-			prefixes = append(prefixes, string(appendKey(slices.Clone(prefix), v, ix.descending(at))))
+			prefixes = append(prefixes, string(appendKey(slices.Clone(prefix), v)))
 		}
 	}
 	slices.Sort(prefixes)
@@ -83,38 +82,26 @@ func (a *access) iterateRange(x *exec, t *table, ix *index, prefix []byte, yield
 		s.exact = true
 	}
 	if a.lo != nil || a.hi != nil {
-		at := len(a.eq)
-		if a.list != nil {
-			at++
-		}
-		desc := ix.descending(at)
-		low, high := a.lo, a.hi
-		if desc {
-			low, high = high, low
-		}
 		// NULL is below every value but satisfies no comparison.
 		value := string(append(slices.Clone(prefix), keyValue))
-		if desc {
-			value = string(append(slices.Clone(prefix), 0xFF^keyValue))
-		}
 		s.from = value
 		s.to, _ = successor(value)
-		if low != nil {
+		if low := a.lo; low != nil {
 			v, err := low.val.eval(x)
 			if err != nil || v == nil {
 				return v == nil, err
 			}
-			s.from = string(appendKey(slices.Clone(prefix), v, desc))
+			s.from = string(appendKey(slices.Clone(prefix), v))
 			if !low.inclusive {
 				s.from, _ = successor(s.from)
 			}
 		}
-		if high != nil {
+		if high := a.hi; high != nil {
 			v, err := high.val.eval(x)
 			if err != nil || v == nil {
 				return v == nil, err
 			}
-			s.to = string(appendKey(slices.Clone(prefix), v, desc))
+			s.to = string(appendKey(slices.Clone(prefix), v))
 			if high.inclusive {
 				s.to, _ = successor(s.to)
 			}

@@ -208,10 +208,8 @@ func (s *Session) setCommand(name string, v sqltype.Value, t sqltype.Type) error
 				return errSyntaxNear(word)
 			}
 			s.set.deadlockPriority = p
-		} else if n, ok := v.(int64); ok && n >= -10 && n <= 10 {
-			s.set.deadlockPriority = int(n)
 		} else {
-			return errSyntaxNear("DEADLOCK_PRIORITY")
+			return errUnsupported("DEADLOCK_PRIORITY that is a number")
 		}
 		if s.tx != nil {
 			s.tx.owner.SetDeadlockPriority(s.set.deadlockPriority)

@@ -94,6 +94,7 @@ INSERT dbo.items VALUES (1, 1, NULL); INSERT dbo.keyed (k) VALUES (0x0A)`)
 		"DELTE FROM dbo.items": 102,
 		"SELECT NOTHING(1)":    195,
 		"SELECT id FROM dbo.items WITH (ROWLOCK, READPSAT)": 321,
+		"SELECT id FROM dbo.items WITH (XLOCK)":             321,
 		"CREATE TABLE dbo.items (id int)":                   2714,
 		"DROP TABLE dbo.nothing":                            3701,
 		"THROW 51000, N'own', 1":                            51000,
@@ -176,7 +177,29 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 		"SELECT 1 FROM OPENJSON('[]')",
 		"SELECT 1.5 * 2",
 		"SELECT 6 & 3",
+		"SELECT i.* FROM dbo.items AS i",
+		"UPDATE dbo.items SET due += 1",
+		"DECLARE @n int = 1; SET @n += 1",
+		"DECLARE @t TABLE (id int NOT NULL); UPDATE @t SET id = 1",
+		"DECLARE @t TABLE (id int NOT NULL); DELETE @t FROM @t AS t",
 		"RAISERROR('own', 16, 1)",
+		"RETURN",
+		"SET DEADLOCK_PRIORITY 3",
+		"DECLARE @x xml",
+		"DECLARE @name sysname",
+		"EXEC sp_executesql DEFAULT",
+		"SELECT 1 WHERE CONVERT(bit, 1) = CONVERT(bit, 0)",
+		"SELECT due FROM dbo.items ORDER BY CONVERT(float, due)",
+		"SELECT MAX(CONVERT(float, due)) FROM dbo.items",
+		"SELECT COL_LENGTH('dbo.items', 'note')",
+		"SELECT CONVERT(varchar(30), GETUTCDATE())",
+		"SELECT CONVERT(varchar(1), CONVERT(bit, 1))",
+		"SELECT CONVERT(varbinary(1), CONVERT(bit, 1))",
+		"SELECT CONVERT(uniqueidentifier, 0x01)",
+		"CREATE TABLE dbo.falling (due int NOT NULL); CREATE INDEX IX_falling ON dbo.falling (due DESC)",
+		"CREATE TABLE dbo.wide (due int NOT NULL, note int NULL); CREATE INDEX IX_wide ON dbo.wide (due) INCLUDE (note)",
+		"CREATE TABLE dbo.twice (id int NOT NULL PRIMARY KEY, other int NOT NULL UNIQUE)",
+		"CREATE TABLE dbo.half (id float NOT NULL PRIMARY KEY)",
 		"SET IDENTITY_INSERT dbo.items ON",
 		"ALTER TABLE dbo.items ADD extra int NULL",
 		"TRUNCATE TABLE dbo.items",
@@ -226,7 +249,7 @@ func TestVariablesLoopsAndBranches(t *testing.T) {
 	w := c.exec(`DECLARE @n int = 0, @s varchar(3) = 'abcdef', @sum int = 0;
 WHILE 1 = 1
 BEGIN
-	SET @n += 1;
+	SET @n = @n + 1;
 	IF @n = 2 CONTINUE;
 	IF @n > 4 BREAK;
 	SET @sum = @sum + @n;
@@ -235,14 +258,14 @@ PRINT 'sum ' + CONVERT(varchar, @sum);
 SELECT @s, @sum, @n;`)
 	require.Equal(t, []Row{{"abc", int64(8), int64(5)}}, w.sets[0])
 	require.Equal(t, []string{"sum 8"}, w.messages)
-	c.exec("DECLARE @t TABLE (id int IDENTITY PRIMARY KEY, v int NOT NULL); INSERT @t (v) VALUES (5), (6); BEGIN TRAN; DELETE @t WHERE v = 5; ROLLBACK; IF (SELECT COUNT(*) FROM @t) <> 1 THROW 50000, 'a table variable is no part of the transaction', 1")
+	c.exec("DECLARE @t TABLE (id int IDENTITY PRIMARY KEY, v int NOT NULL); INSERT @t (v) VALUES (5), (6); BEGIN TRAN; DELETE t FROM @t AS t WHERE t.v = 5; ROLLBACK; IF (SELECT COUNT(*) FROM @t) <> 1 THROW 50000, 'a table variable is no part of the transaction', 1")
 }
 
 func TestProcedures(t *testing.T) {
 	c := withItems(t, 2).client()
-	c.exec("CREATE PROCEDURE dbo.take (@id int, @step int = 1, @now int OUTPUT) AS BEGIN SET NOCOUNT ON; UPDATE dbo.items SET due = due + @step WHERE id = @id; SELECT @now = due FROM dbo.items WHERE id = @id; RETURN 7; END")
-	w := c.exec("DECLARE @rc int, @out int; EXEC @rc = dbo.take 1, @now = @out OUTPUT; SELECT @rc, @out; INSERT dbo.items VALUES (3, 3, NULL)")
-	require.Equal(t, Row{int64(7), int64(11)}, w.sets[0][0])
+	c.exec("CREATE PROCEDURE dbo.take (@id int, @step int = 1, @now int OUTPUT) AS BEGIN SET NOCOUNT ON; UPDATE dbo.items SET due = due + @step WHERE id = @id; SELECT @now = due FROM dbo.items WHERE id = @id; END")
+	w := c.exec("DECLARE @rc int = 9, @out int; EXEC @rc = dbo.take 1, @now = @out OUTPUT; SELECT @rc, @out; INSERT dbo.items VALUES (3, 3, NULL)")
+	require.Equal(t, Row{int64(0), int64(11)}, w.sets[0][0])
 	require.Equal(t, []int64{1, 1}, w.counts, "NOCOUNT ended with the procedure")
 	c.fails(201, "EXEC dbo.take")
 	c.fails(8145, "EXEC dbo.take @nothing = 1")

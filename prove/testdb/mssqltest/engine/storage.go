@@ -70,11 +70,11 @@ func (ix *index) keyOf(row Row, id uint64) (string, error) {
 		}
 	}
 	b := make([]byte, 0, 64)
-	for i, c := range ix.cols {
-		b = appendKey(b, row[c], ix.desc[i])
+	for _, c := range ix.cols {
+		b = appendKey(b, row[c])
 	}
 	for _, c := range ix.tail {
-		b = appendKey(b, row[c], false)
+		b = appendKey(b, row[c])
 	}
 	if ix.rid {
 		b = binary.BigEndian.AppendUint64(b, id)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/sqlc-dev/teesql/ast"
@@ -36,7 +35,7 @@ func (t *table) instance() *table {
 
 // define gives t the columns and constraints of a definition.
 func (c *compiler) define(t *table, def *ast.TableDefinition) error {
-	var constraints []*ast.UniqueConstraintDefinition
+	var keys []*ast.UniqueConstraintDefinition
 	var checks []unmade
 	for _, d := range def.ColumnDefinitions {
 		checks = append(checks, checksOf(d)...)
@@ -44,12 +43,12 @@ func (c *compiler) define(t *table, def *ast.TableDefinition) error {
 		if err != nil {
 			return err
 		}
-		constraints = append(constraints, own...)
+		keys = append(keys, own...)
 	}
 	for _, tc := range def.TableConstraints {
 		switch k := tc.(type) {
 		case *ast.UniqueConstraintDefinition:
-			constraints = append(constraints, k)
+			keys = append(keys, k)
 		case *ast.CheckConstraintDefinition:
 			checks = append(checks, unmade{k, ""})
 		default:
@@ -64,17 +63,17 @@ func (c *compiler) define(t *table, def *ast.TableDefinition) error {
 	if len(def.Indexes) > 0 || def.SystemTimePeriod != nil {
 		return errUnsupported("INDEX in CREATE TABLE")
 	}
-	// The clustered one first: the others lead to it.
-	slices.SortStableFunc(constraints, func(a, b *ast.UniqueConstraintDefinition) int {
-		return boolInt(clustered(b, constraints)) - boolInt(clustered(a, constraints))
-	})
-	for _, u := range constraints {
-		ix, err := t.constraint(u, clustered(u, constraints))
-		if err != nil {
-			return err
-		}
-		t.addIndex(ix)
+	if len(keys) == 0 {
+		return nil
 	}
+	if len(keys) > 1 || !keys[0].IsPrimaryKey {
+		return errUnsupported("UNIQUE constraint")
+	}
+	ix, err := t.primaryKey(keys[0])
+	if err != nil {
+		return err
+	}
+	t.addIndex(ix)
 	return nil
 }
 
@@ -83,26 +82,6 @@ func boolInt(b bool) int {
 		return 1
 	}
 	return 0
-}
-
-// clustered says whether a constraint has the clustered index: a primary key
-// has it by default, unless another asks for it.
-func clustered(u *ast.UniqueConstraintDefinition, all []*ast.UniqueConstraintDefinition) bool {
-	if u.IndexType != nil && u.IndexType.IndexTypeKind != "" {
-		return u.IndexType.IndexTypeKind == "Clustered"
-	}
-	if u.Clustered {
-		return true
-	}
-	if !u.IsPrimaryKey {
-		return false
-	}
-	for _, o := range all {
-		if o != u && (o.Clustered || o.IndexType != nil && o.IndexType.IndexTypeKind == "Clustered") {
-			return false
-		}
-	}
-	return true
 }
 
 func (c *compiler) defineColumn(t *table, d *ast.ColumnDefinition) ([]*ast.UniqueConstraintDefinition, error) {
@@ -133,8 +112,6 @@ func (c *compiler) defineColumn(t *table, d *ast.ColumnDefinition) ([]*ast.Uniqu
 		switch k := k.(type) {
 		case *ast.NullableConstraintDefinition:
 			col.nullable = k.Nullable
-		case *ast.DefaultConstraintDefinition:
-			defaults = k
 		case *ast.UniqueConstraintDefinition:
 			if len(k.Columns) == 0 {
 				own := *k
@@ -196,22 +173,22 @@ func (c *compiler) defineDefault(col *column, d *ast.DefaultConstraintDefinition
 	return nil
 }
 
-// constraint makes the index of a PRIMARY KEY or UNIQUE constraint.
-func (t *table) constraint(u *ast.UniqueConstraintDefinition, clustered bool) (*index, error) {
-	ix := &index{unique: true, primary: u.IsPrimaryKey, constraint: true, clustered: clustered}
+// primaryKey makes the index of a PRIMARY KEY, which is clustered by default.
+func (t *table) primaryKey(u *ast.UniqueConstraintDefinition) (*index, error) {
+	ix := &index{unique: true, primary: true, clustered: true}
+	if u.IndexType != nil && u.IndexType.IndexTypeKind != "" {
+		ix.clustered = u.IndexType.IndexTypeKind == "Clustered"
+	}
 	if u.ConstraintIdentifier != nil {
 		ix.name = u.ConstraintIdentifier.Value
 	} else {
-		prefix := map[bool]string{true: "PK__", false: "UQ__"}[u.IsPrimaryKey]
-		ix.name = fmt.Sprintf("%s%s__%08X", prefix, cutText(t.name, sqltype.NVarChar, 8), len(t.indexes)+int(t.db.version.Load()))
+		ix.name = fmt.Sprintf("PK__%s__%08X", cutText(t.name, sqltype.NVarChar, 8), len(t.indexes)+int(t.db.version.Load()))
 	}
 	if err := t.key(ix, u.Columns); err != nil {
 		return nil, err
 	}
-	if u.IsPrimaryKey {
-		for _, c := range ix.cols {
-			t.cols[c].nullable = false
-		}
+	for _, c := range ix.cols {
+		t.cols[c].nullable = false
 	}
 	return ix, nil
 }
@@ -226,12 +203,14 @@ func (t *table) key(ix *index, cols []*ast.ColumnWithSortOrder) error {
 			return sqlError(1911, "Column name '%s' does not exist in the target table or view.", name)
 		}
 		typ := t.cols[at].typ
+		if k.SortOrder == ast.SortOrderDescending || !isOrdered(typ.Kind) {
+			return errUnsupported("DESC, bit, float or decimal in the key of an index")
+		}
 		if typ.Size == sqltype.Max || typ.Kind == sqltype.XML {
 			return sqlError(1919, "Column '%s' in table '%s' is of a type that is invalid for use as a key column in an index.", name, t.qualified())
 		}
 		size += typ.Size
 		ix.cols = append(ix.cols, at)
-		ix.desc = append(ix.desc, k.SortOrder == ast.SortOrderDescending)
 	}
 	if limit := map[bool]int{true: 900, false: 1700}[ix.clustered]; size > limit {
 		return sqlError(1944, "Index '%s' was not created. This index has a key length of at least %d bytes. The maximum permissible key length is %d bytes.", ix.name, size, limit)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf16"
 
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
@@ -16,17 +15,10 @@ func toText(v sqltype.Value, from sqltype.Type, style int) (string, error) {
 	switch v := v.(type) {
 	case string:
 		return v, nil
-	case bool:
-		if v {
-			return "1", nil
-		}
-		return "0", nil
 	case int64:
 		return strconv.FormatInt(v, 10), nil
 	case sqltype.GUID:
 		return formatGUID(v), nil
-	case time.Time:
-		return formatTime(v, from), nil
 	case []byte:
 		switch style {
 		case 1:
@@ -40,7 +32,7 @@ func toText(v sqltype.Value, from sqltype.Type, style int) (string, error) {
 		}
 		return string(r), nil
 	}
-	return "", errExplicit(from, typeText)
+	return "", errNoConversion(from, typeText)
 }
 
 // textFor is toText, save that bytes become UTF-16 of an n-type: the lowest byte
@@ -61,11 +53,6 @@ func toBytes(v sqltype.Value, from, to sqltype.Type) ([]byte, error) {
 	switch v := v.(type) {
 	case []byte:
 		return v, nil
-	case bool:
-		if v {
-			return []byte{1}, nil
-		}
-		return []byte{0}, nil
 	case int64:
 		b := binary.BigEndian.AppendUint64(nil, uint64(v))
 		width := map[sqltype.Kind]int{sqltype.TinyInt: 1, sqltype.SmallInt: 2, sqltype.Int: 4}[from.Kind]
@@ -92,7 +79,7 @@ func toBytes(v sqltype.Value, from, to sqltype.Type) ([]byte, error) {
 		}
 		return b, nil
 	}
-	return nil, errExplicit(from, to)
+	return nil, errNoConversion(from, to)
 }
 
 // fitBytes cuts or pads to the size of the type. Numbers keep their last bytes,
@@ -123,10 +110,6 @@ func toGUID(v sqltype.Value, from sqltype.Type) (sqltype.Value, error) {
 	switch v := v.(type) {
 	case sqltype.GUID:
 		return v, nil
-	case []byte:
-		var g sqltype.GUID
-		copy(g[:], v)
-		return g, nil
 	case string:
 		s := strings.TrimSpace(v)
 		s = strings.TrimPrefix(s, "{")
@@ -142,7 +125,7 @@ func toGUID(v sqltype.Value, from sqltype.Type) (sqltype.Value, error) {
 		}
 		return nil, sqlError(8169, "Conversion failed when converting from a character string to uniqueidentifier.")
 	}
-	return nil, errExplicit(from, typeGUID)
+	return nil, errNoConversion(from, typeGUID)
 }
 
 func formatGUID(g sqltype.GUID) string {

@@ -16,7 +16,7 @@ var kindNames = map[string]sqltype.Kind{
 	"bit": sqltype.Bit, "tinyint": sqltype.TinyInt, "smallint": sqltype.SmallInt, "int": sqltype.Int,
 	"integer": sqltype.Int, "bigint": sqltype.BigInt, "float": sqltype.Float, "real": sqltype.Float,
 	"decimal": sqltype.Decimal, "numeric": sqltype.Decimal, "char": sqltype.Char, "varchar": sqltype.VarChar,
-	"nchar": sqltype.NChar, "nvarchar": sqltype.NVarChar, "sysname": sqltype.NVarChar,
+	"nchar": sqltype.NChar, "nvarchar": sqltype.NVarChar,
 	"binary": sqltype.Binary, "varbinary": sqltype.VarBinary,
 	"date": sqltype.Date, "time": sqltype.Time, "datetime": sqltype.DateTime, "smalldatetime": sqltype.SmallDateTime,
 	"datetime2": sqltype.DateTime2, "datetimeoffset": sqltype.DateTimeOffset,
@@ -65,8 +65,6 @@ func typeOf(ref ast.DataTypeReference, unwritten int) (sqltype.Type, error) {
 		name, params = r.Name, r.Parameters
 	case *ast.XmlDataTypeReference:
 		return sqltype.Type{Kind: sqltype.XML, Size: sqltype.Max}, nil
-	case *ast.UserDataTypeReference:
-		name, params = r.Name, r.Parameters
 	default:
 		return sqltype.Type{}, errUnsupported(fmt.Sprintf("%T", ref))
 	}
@@ -77,8 +75,7 @@ func typeOf(ref ast.DataTypeReference, unwritten int) (sqltype.Type, error) {
 }
 
 func namedType(name string, params []ast.ScalarExpression, unwritten int) (sqltype.Type, error) {
-	low := strings.ToLower(name)
-	kind, ok := kindNames[low]
+	kind, ok := kindNames[strings.ToLower(name)]
 	if !ok {
 		return sqltype.Type{}, sqlError(2715, "Column, parameter, or variable: Cannot find data type %s.", name)
 	}
@@ -101,10 +98,7 @@ func namedType(name string, params []ast.ScalarExpression, unwritten int) (sqlty
 	switch kind {
 	case sqltype.Char, sqltype.VarChar, sqltype.NChar, sqltype.NVarChar, sqltype.Binary, sqltype.VarBinary:
 		t.Size = unwritten
-		switch {
-		case low == "sysname":
-			t.Size = 128
-		case len(n) > 0:
+		if len(n) > 0 {
 			t.Size = n[0]
 		}
 		limit := 8000

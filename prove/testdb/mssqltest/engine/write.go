@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/sqltype"
@@ -72,14 +73,13 @@ func (x *exec) deleteRow(t *table, rec *record, old *version) error {
 	return nil
 }
 
-// lockForChange takes X locks on the row and on each index key that goes or
-// whose included columns change.
+// lockForChange takes X locks on the row and on each index key that goes.
 func (x *exec) lockForChange(t *table, old *version, row Row, keys []string) error {
 	for at, ix := range t.indexes {
 		if old.key(ix) == "" {
 			continue
 		}
-		if at > 0 && row != nil && keys[at] == old.key(ix) && !ix.includesChange(old.row, row) {
+		if at > 0 && row != nil && keys[at] == old.key(ix) {
 			continue
 		}
 		if err := x.lockRow(ix, old.key(ix), lock.X, x.wait()); err != nil {
@@ -90,27 +90,6 @@ func (x *exec) lockForChange(t *table, old *version, row Row, keys []string) err
 		}
 	}
 	return nil
-}
-
-func (ix *index) includesChange(a, b Row) bool {
-	for _, c := range ix.include {
-		if !same(a[c], b[c]) {
-			return true
-		}
-	}
-	return false
-}
-
-// same reports whether two values are one to the byte.
-func same(a, b sqltype.Value) bool {
-	if ab, ok := a.([]byte); ok {
-		bb, ok := b.([]byte)
-		return ok && string(ab) == string(bb)
-	}
-	if _, ok := b.([]byte); ok {
-		return false
-	}
-	return a == b
 }
 
 // enter adds an entry for rec to ix. It tests the range that the key falls
@@ -226,7 +205,10 @@ func display(v sqltype.Value, t sqltype.Type) string {
 		}
 		return s
 	}
-	s, _ := toText(v, t, 121)
+	s, err := toText(v, t, 0)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
 	return s
 }
 

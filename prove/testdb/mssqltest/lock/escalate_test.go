@@ -25,18 +25,18 @@ func TestEscalationReplacesRowLocksByATableLock(t *testing.T) {
 	elsewhere := lock.Resource{Object: 8, Index: 1, Key: "k"}
 	require.NoError(t, o.Lock(t.Context(), whole(7), lock.IX, noWait))
 	require.NoError(t, o.Lock(t.Context(), elsewhere, lock.X, noWait))
-	require.Equal(t, 5001, o.Count(7, 1))
+	require.Equal(t, 5001, r.rowLocks(1, 1))
 
 	require.True(t, o.Escalate(7, lock.X))
 	require.Equal(t, []lock.Info{
 		{Session: 1, Resource: whole(7), Mode: lock.X},
 		{Session: 1, Resource: elsewhere, Mode: lock.X},
 	}, r.Snapshot())
-	require.Equal(t, 0, o.Count(7, 1))
+	require.Equal(t, 0, r.rowLocks(1, 1))
 	require.Equal(t, 1, r.Escalations())
 
 	require.NoError(t, o.Lock(t.Context(), rows[0], lock.X, noWait))
-	require.Equal(t, 0, o.Count(7, 1), "the table lock protects the row")
+	require.Equal(t, 0, r.rowLocks(1, 1), "the table lock protects the row")
 	require.NotPanics(t, func() { o.Unlock(rows[1], lock.X) })
 
 	// READPAST does not skip a table lock: the reader waits at the intent lock.
@@ -48,7 +48,7 @@ func TestEscalationReplacesRowLocksByATableLock(t *testing.T) {
 
 	require.NoError(t, o.Lock(t.Context(), whole(7), lock.X, noWait))
 	require.NoError(t, o.Lock(t.Context(), rows[0], lock.X, noWait))
-	require.Equal(t, 1, o.Count(7, 1), "the next transaction has escalated nothing")
+	require.Equal(t, 1, r.rowLocks(1, 1), "the next transaction has escalated nothing")
 }
 
 func TestEscalationThatIsNotGrantedAtOnceChangesNothing(t *testing.T) {
@@ -61,7 +61,7 @@ func TestEscalationThatIsNotGrantedAtOnceChangesNothing(t *testing.T) {
 	require.False(t, o.Escalate(7, lock.X))
 	require.Equal(t, before, r.Snapshot())
 	require.Equal(t, 0, r.Escalations())
-	require.Equal(t, 3, o.Count(7, 1))
+	require.Equal(t, 3, r.rowLocks(1, 1))
 }
 
 func TestEscalationNeverProtectsLessThanTheRowLocksDid(t *testing.T) {
@@ -82,7 +82,7 @@ func TestEscalationNeverProtectsLessThanTheRowLocksDid(t *testing.T) {
 			require.NoError(t, o.Lock(t.Context(), whole(7), tc.intent, noWait))
 			require.True(t, o.Escalate(7, tc.asked))
 			require.Equal(t, tc.becomes, o.Held(whole(7)))
-			require.Equal(t, 0, o.Count(7, 1))
+			require.Equal(t, 0, r.rowLocks(1, 1))
 		})
 	}
 }
@@ -98,5 +98,5 @@ func TestARowThatTheTableLockDoesNotProtectIsLockedAsUsual(t *testing.T) {
 	require.NoError(t, o.Lock(t.Context(), key("w"), lock.X, noWait))
 	require.Equal(t, lock.SIX, o.Held(whole(7)))
 	require.Equal(t, lock.X, o.Held(key("w")))
-	require.Equal(t, 1, o.Count(7, 1))
+	require.Equal(t, 1, r.rowLocks(1, 1))
 }

@@ -93,6 +93,16 @@ func (p *pending) result() error {
 	}
 }
 
+// rowLocks counts the row and key locks that a session holds on one index of object 7.
+func (r *ring) rowLocks(session int, index uint16) (n int) {
+	for _, i := range r.Snapshot() {
+		if i.Session == session && !i.Waiting && i.Resource.Object == 7 && i.Resource.Index == index && i.Resource.Key != "" {
+			n++
+		}
+	}
+	return n
+}
+
 func (r *ring) requireWaiting(sessions ...int) {
 	r.t.Helper()
 	got := []int{}

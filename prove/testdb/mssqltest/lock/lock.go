@@ -52,7 +52,7 @@ type Resource struct {
 // Wait says what a request does when the lock is not free. The zero value
 // fails at once with 1222.
 type Wait struct {
-	Skip    bool          // do not wait: Lock returns ErrBusy (READPAST, NOWAIT)
+	Skip    bool          // do not wait: Lock returns ErrBusy (READPAST)
 	Timeout time.Duration // negative waits for ever; 0 fails at once with 1222
 }
 
@@ -82,8 +82,6 @@ type Owner interface {
 	Unlock(r Resource, mode Mode)
 	// Held is the mode held on r: what all Locks on it add up to.
 	Held(r Resource) Mode
-	// Count is the count of row and key locks held on one index.
-	Count(object uint32, index uint16) int
 	// Escalate replaces all row and key locks on object by a table lock of mode,
 	// if that is granted at once; otherwise it reports false and changes nothing.
 	// The lock is X, whatever mode says, if mode would protect a row less than its

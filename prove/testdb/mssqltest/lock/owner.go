@@ -17,17 +17,9 @@ type owner struct {
 
 	// Guarded by table.mu.
 	held      *hold
-	rows      []rowCount
 	waiting   *request
 	searched  uint64 // the last deadlock search that came by
 	escalated map[uint32]struct{}
-}
-
-// rowCount counts the rows and keys held on one index.
-type rowCount struct {
-	object uint32
-	index  uint16
-	n      int
 }
 
 func (o *owner) Lock(ctx context.Context, r Resource, mode Mode, w Wait) error {
@@ -134,17 +126,6 @@ func (o *owner) Held(r Resource) Mode {
 	return o.heldOn(r)
 }
 
-func (o *owner) Count(object uint32, index uint16) int {
-	o.table.mu.Lock()
-	defer o.table.mu.Unlock()
-	for _, c := range o.rows {
-		if c.object == object && c.index == index {
-			return c.n
-		}
-	}
-	return 0
-}
-
 func (o *owner) AddCost(n int) { o.cost.Add(int64(n)) }
 
 func (o *owner) SetDeadlockPriority(p int) { o.priority.Store(int64(p)) }
@@ -161,7 +142,6 @@ func (o *owner) Release() {
 			t.mu.Lock()
 		}
 	}
-	o.rows = o.rows[:0]
 	clear(o.escalated)
 	o.cost.Store(0)
 }
@@ -175,14 +155,13 @@ func (o *owner) heldOn(r Resource) Mode {
 	return None
 }
 
-// adopt and disown keep the owner's own list and its counts of rows.
+// adopt and disown keep the owner's own list.
 func (o *owner) adopt(h *hold) {
 	h.nextOfOwner = o.held
 	if o.held != nil {
 		o.held.prevOfOwner = h
 	}
 	o.held = h
-	o.countRow(h.entry.resource, 1)
 }
 
 func (o *owner) disown(h *hold) {
@@ -194,20 +173,6 @@ func (o *owner) disown(h *hold) {
 	if h.nextOfOwner != nil {
 		h.nextOfOwner.prevOfOwner = h.prevOfOwner
 	}
-	o.countRow(h.entry.resource, -1)
-}
-
-func (o *owner) countRow(r Resource, n int) {
-	if r.Key == "" {
-		return
-	}
-	for i := range o.rows {
-		if c := &o.rows[i]; c.object == r.Object && c.index == r.Index {
-			c.n += n
-			return
-		}
-	}
-	o.rows = append(o.rows, rowCount{object: r.Object, index: r.Index, n: n})
 }
 
 // mustSuit panics for a mode that the server never asks for on such a

@@ -53,7 +53,7 @@ func appendDecimal(b []byte, t sqltype.Type, v *big.Rat) ([]byte, error) {
 	return b, nil
 }
 
-func decodeDecimal(b []byte, t sqltype.Type) (*big.Rat, error) {
+func decodeDecimal(b []byte, t sqltype.Type) (sqltype.Value, error) {
 	// As long as declared, or as few bytes as the number needs.
 	if len(b) < 2 || len(b) > decimalBytes(maxPrecision) {
 		return nil, malformedf("decimal of %d bytes", len(b))
@@ -68,18 +68,6 @@ func decodeDecimal(b []byte, t sqltype.Type) (*big.Rat, error) {
 		n.Neg(n)
 	}
 	return new(big.Rat).SetFrac(n, pow10(t.Scale)), nil
-}
-
-// decodeMoney reads money and smallmoney: integers of 1/10000.
-func decodeMoney(b []byte) *big.Rat {
-	var n int64
-	if len(b) == 4 {
-		n = int64(int32(binary.LittleEndian.Uint32(b)))
-	} else {
-		// The high half comes first.
-		n = int64(uint64(binary.LittleEndian.Uint32(b))<<32 | uint64(binary.LittleEndian.Uint32(b[4:])))
-	}
-	return big.NewRat(n, 10000)
 }
 
 // decodeInt reads an integer of 1, 2, 4 or 8 bytes. One byte is tinyint, which

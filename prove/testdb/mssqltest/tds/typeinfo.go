@@ -24,7 +24,6 @@ const (
 	typeInt4           = 0x38
 	typeDateTime4      = 0x3a
 	typeFloat4         = 0x3b
-	typeMoney          = 0x3c
 	typeDateTime       = 0x3d
 	typeFloat8         = 0x3e
 	typeNText          = 0x63
@@ -32,9 +31,7 @@ const (
 	typeDecimalN       = 0x6a
 	typeNumericN       = 0x6c
 	typeFloatN         = 0x6d
-	typeMoneyN         = 0x6e
 	typeDateTimeN      = 0x6f
-	typeMoney4         = 0x7a
 	typeInt8           = 0x7f
 	typeBigVarBinary   = 0xa5
 	typeBigVarChar     = 0xa7
@@ -84,9 +81,9 @@ func (d *decoder) typeInfo() wireType {
 		// A NULL without a type: drivers declare it nvarchar(1).
 		w.t = sqltype.Type{Kind: sqltype.NVarChar, Size: 1}
 	case typeInt1, typeInt2, typeInt4, typeInt8, typeBit, typeFloat4, typeFloat8,
-		typeDateTime4, typeDateTime, typeMoney4, typeMoney:
+		typeDateTime4, typeDateTime:
 		w.bytes, w.t = fixedType(w.token)
-	case typeIntN, typeBitN, typeFloatN, typeMoneyN, typeDateTimeN, typeGUID:
+	case typeIntN, typeBitN, typeFloatN, typeDateTimeN, typeGUID:
 		w.form, w.bytes = byteLength, int(d.u8())
 		w.t = d.sizedType(w.token, w.bytes)
 	case typeDecimalN, typeNumericN:
@@ -134,12 +131,8 @@ func fixedType(token byte) (int, sqltype.Type) {
 		return 8, sqltype.Type{Kind: sqltype.Float}
 	case typeDateTime4:
 		return 4, sqltype.Type{Kind: sqltype.SmallDateTime}
-	case typeDateTime:
+	default: // typeDateTime
 		return 8, sqltype.Type{Kind: sqltype.DateTime}
-	case typeMoney4:
-		return 4, sqltype.Type{Kind: sqltype.Decimal, Precision: 10, Scale: 4}
-	default: // typeMoney
-		return 8, sqltype.Type{Kind: sqltype.Decimal, Precision: 19, Scale: 4}
 	}
 }
 
@@ -162,10 +155,6 @@ func (d *decoder) sizedType(token byte, size int) sqltype.Type {
 		fixed = typeFloat4
 	case typeFloatN<<8 | 8:
 		fixed = typeFloat8
-	case typeMoneyN<<8 | 4:
-		fixed = typeMoney4
-	case typeMoneyN<<8 | 8:
-		fixed = typeMoney
 	case typeDateTimeN<<8 | 4:
 		fixed = typeDateTime4
 	case typeDateTimeN<<8 | 8:

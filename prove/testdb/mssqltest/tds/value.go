@@ -107,7 +107,7 @@ func decodeValue(w wireType, b []byte) (sqltype.Value, error) {
 		}
 		return math.Float64frombits(binary.LittleEndian.Uint64(b)), nil
 	case sqltype.Decimal:
-		return decodeNumber(w, b)
+		return decodeDecimal(b, w.t)
 	case sqltype.UniqueIdentifier:
 		return sqltype.GUID(b), nil
 	case sqltype.DateTime:
@@ -125,22 +125,6 @@ func timeValue(t time.Time, err error) (sqltype.Value, error) {
 		return nil, err
 	}
 	return t, nil
-}
-
-// decodeNumber reads decimal and what is given as decimal: money.
-func decodeNumber(w wireType, b []byte) (sqltype.Value, error) {
-	switch w.token {
-	case typeMoney, typeMoney4, typeMoneyN:
-		if len(b) != w.bytes {
-			return nil, malformedf("money of %d bytes", len(b))
-		}
-		return decodeMoney(b), nil
-	}
-	v, err := decodeDecimal(b, w.t)
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
 }
 
 // decodeClockValue reads date, time, datetime2 and datetimeoffset.
