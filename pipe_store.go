@@ -30,36 +30,14 @@ func (p *pipe[In, Out]) groupConfig() group.Config[*piped[Out]] {
 // storeAll stores groups of what the workers have done: as many as are there. It
 // returns when they have ended, and nothing is late.
 func (p *pipe[In, Out]) storeAll() {
-	defer p.sessions.close()
-	defer p.to.queue.ringer.end() // for what was stored before the last group failed
 	p.connect()
 	p.groups = p.backlog.Worker()
-	for {
-		items, open := p.groups.Next()
-		if !open {
-			return
-		}
-		p.storeOrFall(items)
+	for items, open := p.groups.Next(); open; items, open = p.groups.Next() {
+		p.store(items)
 		p.groups.Done()
 	}
-}
-
-// storeOrFall is store. A panic in it, which is a fault of chanq's, ends the consumer, and the
-// inputs at hand with an error: they may be replaced.
-func (p *pipe[In, Out]) storeOrFall(items []*piped[Out]) {
-	defer func() {
-		fault := recover()
-		if fault == nil {
-			return
-		}
-		err := panicked(fault)
-		for _, item := range items {
-			item.in.unknown = true
-		}
-		p.giveUp(items, err)
-		p.from.fell(err)
-	}()
-	p.store(items)
+	p.to.queue.ringer.end() // for what was stored before the last group failed
+	p.sessions.close()
 }
 
 // crowded: more than a group waits.

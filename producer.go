@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/sourcegraph/conc"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/chanq/chanq/internal/group"
@@ -28,7 +27,7 @@ type shardProducer[T any] struct {
 	health   health
 	unrecord func() // ends what record began
 	buffer   *semaphore.Weighted
-	workers  conc.WaitGroup
+	workers  sync.WaitGroup
 
 	open      context.Context // of the Producer: ends when Close begins
 	abandoned context.Context // of the Producer
