@@ -30,7 +30,7 @@ func (p *pipe[In, Out]) groupConfig() group.Config[*piped[Out]] {
 // storeAll stores groups of what the workers have done: as many as are there. It
 // returns when they have ended, and nothing is late.
 func (p *pipe[In, Out]) storeAll() {
-	p.connect()
+	p.sessions.connect(p.from.abandoned, p.from.cfg.StatementTimeout)
 	p.groups = p.backlog.Worker()
 	for items, open := p.groups.Next(); open; items, open = p.groups.Next() {
 		p.store(items)
@@ -43,14 +43,6 @@ func (p *pipe[In, Out]) storeAll() {
 // crowded: more than a group waits.
 func (p *pipe[In, Out]) crowded() bool {
 	return p.backlog.Waiting() > p.from.queue.dialect.Traits().AckItems
-}
-
-// connect takes the connection before it is needed, where there are few. What fails is
-// met again by the first group.
-func (p *pipe[In, Out]) connect() {
-	ctx, cancel := context.WithTimeout(p.from.abandoned, p.from.cfg.StatementTimeout)
-	defer cancel()
-	_ = p.sessions.Fill(ctx)
 }
 
 // fit is how many of the first inputs fit one transaction.
