@@ -34,13 +34,8 @@ import (
 // here on the rows cost more than the round trip.
 const worthwhile = 64
 
-// claimAll runs until Stop, then gives the buffer back and closes the channel.
+// claimAll claims until Stop. supervise then releases the buffer and closes the channel.
 func (c *shardConsumer[T]) claimAll() {
-	defer close(c.out)
-	defer c.releaseBuffer()
-	defer c.awaitDelivered()
-	defer c.rise()
-	defer c.caught()
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()

@@ -50,7 +50,6 @@ func (c *shardConsumer[T]) deliverBeside(b claimedBatch) {
 	c.flow.coming.Store(int64(len(b.rows)))
 	go func() {
 		defer close(delivered)
-		defer c.caught()
 		for rows := range slices.Chunk(b.rows, deliverPart) {
 			leases := buildLeases[T](c.queue, rows, c, b.deadline, b.until)
 			holds := partsOf(leases)

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sourcegraph/conc"
-
 	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
@@ -33,19 +31,10 @@ const heldMost = 10_000
 // heldEvery is how often it is asked whether what the dead hold is free.
 const heldEvery = time.Second
 
-// claimAll runs until Stop, then gives back what is on the channel, and closes it. What waits
-// goes back with its slots: see vacate.
+// claimAll claims until Stop. supervise then releases what is on the channel, and closes it. What
+// waits goes back with its slots: see vacate.
 func (d *dispatch[T]) claimAll() {
 	c := d.c
-	var apart conc.WaitGroup
-	apart.Go(d.run)
-	defer func() {
-		apart.Wait()
-		c.releaseBuffer()
-		close(c.out)
-	}()
-	defer c.rise()
-	defer c.caught()
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sourcegraph/conc"
-
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -51,7 +49,6 @@ type shardConsumer[T any] struct {
 	abandon   context.CancelFunc
 	returned  chan struct{} // the claimer has ended, and given back the buffer
 	drained   chan struct{} // stopping, and the last lease ended
-	fallen    chan struct{} // of capacity 1: a goroutine has panicked
 	finished  chan struct{} // every goroutine has ended, but for what follows
 	idle      chan struct{} // and every handler of Handle and Pipe has returned
 	// Of the claimer.
@@ -61,7 +58,7 @@ type shardConsumer[T any] struct {
 	seat      seat
 	surveys   surveyor
 	surveyed  chan survey    // what a survey apart found, of capacity 1
-	joined    conc.WaitGroup // surveys apart
+	joined    sync.WaitGroup // surveys apart
 	cleared   chan struct{}  // a suspect has ended: the next may be claimed
 	order     *dispatch[T]   // of an ordered queue, else nil
 
@@ -137,7 +134,6 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 		progress: make(chan struct{}, 1),
 		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
-		fallen:   make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
 		seat:     newSeat(q, watch),
 		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
@@ -188,55 +184,49 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	unrecord := c.queue.record()
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
-	var claimer, rest conc.WaitGroup
+	var claimer, mover, rest sync.WaitGroup
 	for range c.settler.storers() {
 		rest.Go(c.settler.run)
 	}
 	rest.Go(c.settler.runApart)
-	run := func(f func()) {
-		rest.Go(func() {
-			defer c.caught()
-			f()
-		})
-	}
-	run(c.keeper.run)
-	run(func() { c.attend(attending) })
+	rest.Go(c.keeper.run)
+	rest.Go(func() { c.attend(attending) })
 	if c.queue.cfg.Retain > 0 {
-		run(c.trim)
+		rest.Go(c.trim)
 	}
 	if c.queue.sql.Wear().Text != "" {
-		run(c.vacuum)
+		rest.Go(c.vacuum)
 	}
 	if c.order != nil {
 		claimer.Go(c.order.claimAll)
-		run(func() { c.order.watch(attending) })
+		claimer.Go(c.order.run)
+		rest.Go(func() { c.order.watch(attending) })
 	} else {
 		claimer.Go(c.claimAll)
 	}
 	if c.merged != nil {
-		claimer.Go(func() {
-			defer c.caught()
-			c.move(c.merged.recall[c.queue.index])
-		})
+		mover.Go(func() { c.move(c.merged.recall[c.queue.index]) })
 	}
 	claimer.Wait()
+	// The claimer does not defer these calls: after a panic in it they would wait for readers, and the
+	// program would hang.
+	c.rise()
+	c.awaitDelivered()
+	c.releaseBuffer()
+	close(c.out)
+	mover.Wait()
 	close(c.returned)
 	if c.order != nil {
-		run(func() { c.order.vacate(attending) })
+		rest.Go(func() { c.order.vacate(attending) })
 	}
 	c.unlisten()
 	forget()
 	endWatch := c.seat.leave()
 	c.settler.backlog.Drain()
-	var enough <-chan time.Time
 	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {
 		select {
 		case <-c.drained:
 		case <-c.abandoned.Done():
-		case <-c.fallen: // there may be leases that nobody knows of any more
-			enough = time.After(c.cfg.LeaseFor)
-		case <-enough:
-			c.abandon()
 		}
 	}
 	c.settler.backlog.Close()

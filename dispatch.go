@@ -12,14 +12,13 @@ import (
 // dispatch is what a consumer of an ordered queue has besides: the lines of its messages
 // (lines.go), and the slots that it owns (slots.go). The claimer fills the lines
 // (claim_ordered.go). Its goroutines: run, which moves leases whose turn it is to the
-// channel, and which the claimer joins; and watch, which looks after those that were acked in a
+// channel, and which the supervisor joins with the claimer; and watch, which looks after those that were acked in a
 // transaction for as long as the consumer has leases.
 type dispatch[T any] struct {
 	c *shardConsumer[T]
 
-	mu     sync.Mutex // guards lines and fallen; held for moments, nothing is called under it
-	lines  *lines
-	fallen bool // by a panic: nobody knows what may be handed out, so nothing is
+	mu    sync.Mutex // guards lines; held for moments, nothing is called under it
+	lines *lines
 
 	ready   chan struct{} // of capacity 1: a lease is ready
 	recall  chan struct{} // of capacity 1: a slot is to be given back
@@ -82,20 +81,10 @@ func (d *dispatch[T]) change(f func(*lines)) {
 	}
 }
 
-// with has f use the lines, under their lock. A panic in it ends the consumer, and the use of
-// the lines; whoever was about to use them goes on.
+// with has f use the lines, under their lock.
 func (d *dispatch[T]) with(f func(*lines)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.fallen {
-		return
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			d.fallen = true
-			d.c.fell(panicked(p))
-		}
-	}()
 	f(d.lines)
 }
 
@@ -155,7 +144,6 @@ func (d *dispatch[T]) stats(s *ConsumerStats) {
 
 // run moves leases to the channel until Stop, and then gives back what it has in hand.
 func (d *dispatch[T]) run() {
-	defer d.c.caught()
 	var hand []*Lease[T]
 	for d.c.stop.Err() == nil {
 		d.inHand.Store(int64(len(hand)))

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-
-	"github.com/sourcegraph/conc"
 )
 
 // Functions of the user's may panic, and except for codecs may leave by
@@ -55,7 +53,7 @@ func panicked(p any) error {
 // crew runs work in n goroutines until it has returned in each. One that left work
 // otherwise, because a handler took it along, is replaced.
 func crew(n int, work func()) {
-	var all conc.WaitGroup
+	var all sync.WaitGroup
 	var join func()
 	join = func() {
 		all.Go(func() {

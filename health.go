@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -120,4 +121,18 @@ func (h *housework) end() {
 		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.name, Shard: h.queue.shard, Task: h.task, Ended: true})
 	}
 	h.ended = true
+}
+
+// tell reports the result of a chore, and ends the consumer if the driver panicked in it.
+func (c *shardConsumer[T]) tell(h *housework, err error) {
+	h.report(err)
+	mind(c, h.op, err)
+}
+
+// mind ends the owner of leases if err is a panic of the driver. It is for statements that are repeated
+// whatever their outcome.
+func mind(o leaseOwner, op string, err error) {
+	if session.Panicked(err) {
+		o.broken(o.home().fail(op, err))
+	}
 }

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sourcegraph/conc"
-
 	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -128,13 +126,13 @@ func (k *keeper) due(l *lease, now time.Duration) bool {
 }
 
 func (k *keeper) run() {
-	var extender conc.WaitGroup
+	var extender sync.WaitGroup
 	defer extender.Wait()
 	batches, answers := make(chan []*lease), make(chan bool, 1)
 	defer close(batches)
 	extender.Go(func() {
 		for batch := range batches {
-			answers <- k.extendOrFall(batch)
+			answers <- k.extendAll(batch)
 		}
 	})
 	tick := k.leaseFor / 3
@@ -222,16 +220,6 @@ func (k *keeper) loseLease(l *lease, to leaseState) {
 
 // full is the most leases of a statement.
 func (k *keeper) full() int { return max(1, k.queue.dialect.Traits().AckItems) }
-
-// extendOrFall is extendAll. A panic in it, which is a fault of chanq's, ends the owner.
-func (k *keeper) extendOrFall(leases []*lease) (answered bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			k.owner.broken(&OpError{Op: "extend", Queue: k.queue.name, Shard: k.queue.shard, Err: panicked(p)})
-		}
-	}()
-	return k.extendAll(leases)
-}
 
 // heavyBody is how many bytes of a body make a lease heavy: more than almost all messages have,
 // and written in a moment.

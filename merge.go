@@ -95,7 +95,7 @@ func (c *shardConsumer[T]) move(recall <-chan struct{}) {
 
 // leaveMerged is the end of a mover. Nothing that it sent stays on the channel.
 func (c *shardConsumer[T]) leaveMerged() {
-	c.stopNow() // it is, unless a panic of the claimer brought the end
+	c.stopNow() // it is, unless a codec ended the claimer by runtime.Goexit
 	c.emptyMerged()
 	if c.merged.movers.Add(-1) == 0 {
 		close(c.merged.out)

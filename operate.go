@@ -256,12 +256,12 @@ func checkState(s State) error {
 // shards all are asked at the same time; once one has it, the others have a second to answer. Where none
 // has it, and some do not answer, it returns an error that names them when ctx ends.
 func (q *Queue[T]) Get(ctx context.Context, id ID) (Entry, error) {
-	bound, hurry, stop := hurried(ctx)
-	defer stop()
+	bound, end := context.WithCancel(ctx)
+	defer end()
 	all, err := ofEach(q, func(core *queue) ([]Entry, error) {
 		list, err := core.entries(bound, "get", core.sql.Get(id))
 		if len(list) > 0 {
-			hurry(getPatience)
+			time.AfterFunc(getPatience, end)
 		}
 		return list, err
 	})

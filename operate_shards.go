@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -24,22 +22,6 @@ func ofEach[T, R any](q *Queue[T], ask func(*queue) (R, error)) ([]R, error) {
 		return err
 	})
 	return answers, err
-}
-
-// hurried returns a context that ends some time after hurry was called first, if ctx does not end
-// before. stop is called when nobody calls hurry any more.
-func hurried(ctx context.Context) (bound context.Context, hurry func(time.Duration), stop func()) {
-	bound, end := context.WithCancel(ctx)
-	var once sync.Once
-	var timer *time.Timer
-	hurry = func(d time.Duration) { once.Do(func() { timer = time.AfterFunc(d, end) }) }
-	return bound, hurry, func() {
-		once.Do(func() {})
-		if timer != nil {
-			timer.Stop()
-		}
-		end()
-	}
 }
 
 func (q *Queue[T]) idsOfEach(do func(*queue) ([]ID, error)) ([]ID, error) {

@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/sourcegraph/conc"
+	"sync"
 
 	"github.com/chanq/chanq/internal/group"
 	"github.com/chanq/chanq/internal/retry"
@@ -64,7 +63,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 			return fmt.Errorf("chanq: pipe %s: %w", from.name, err)
 		}
 	}
-	var storers conc.WaitGroup
+	var storers sync.WaitGroup
 	for _, p := range parts {
 		if len(parts) > 1 {
 			defer p.from.minds(p)()

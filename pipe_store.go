@@ -30,49 +30,19 @@ func (p *pipe[In, Out]) groupConfig() group.Config[*piped[Out]] {
 // storeAll stores groups of what the workers have done: as many as are there. It
 // returns when they have ended, and nothing is late.
 func (p *pipe[In, Out]) storeAll() {
-	defer p.sessions.close()
-	defer p.to.queue.ringer.end() // for what was stored before the last group failed
-	p.connect()
+	p.sessions.connect(p.from.abandoned, p.from.cfg.StatementTimeout)
 	p.groups = p.backlog.Worker()
-	for {
-		items, open := p.groups.Next()
-		if !open {
-			return
-		}
-		p.storeOrFall(items)
+	for items, open := p.groups.Next(); open; items, open = p.groups.Next() {
+		p.store(items)
 		p.groups.Done()
 	}
-}
-
-// storeOrFall is store. A panic in it, which is a fault of chanq's, ends the consumer, and the
-// inputs at hand with an error: they may be replaced.
-func (p *pipe[In, Out]) storeOrFall(items []*piped[Out]) {
-	defer func() {
-		fault := recover()
-		if fault == nil {
-			return
-		}
-		err := panicked(fault)
-		for _, item := range items {
-			item.in.unknown = true
-		}
-		p.giveUp(items, err)
-		p.from.fell(err)
-	}()
-	p.store(items)
+	p.to.queue.ringer.end() // for what was stored before the last group failed
+	p.sessions.close()
 }
 
 // crowded: more than a group waits.
 func (p *pipe[In, Out]) crowded() bool {
 	return p.backlog.Waiting() > p.from.queue.dialect.Traits().AckItems
-}
-
-// connect takes the connection before it is needed, where there are few. What fails is
-// met again by the first group.
-func (p *pipe[In, Out]) connect() {
-	ctx, cancel := context.WithTimeout(p.from.abandoned, p.from.cfg.StatementTimeout)
-	defer cancel()
-	_ = p.sessions.Fill(ctx)
 }
 
 // fit is how many of the first inputs fit one transaction.

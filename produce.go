@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-
-	"github.com/sourcegraph/conc"
 )
 
 // A producer as its user sees it: what comes in goes to the shard where it belongs. What
@@ -27,7 +25,7 @@ type Producer[T any] struct {
 	in      chan Message[T]     // unbuffered: what was sent is in the intake's hands
 	usual   int                 // how many the intake last received together; of its own
 	flushIn chan struct{}       // received by the intake after all that was sent before
-	workers conc.WaitGroup      // the intake
+	workers sync.WaitGroup      // the intake
 
 	open      context.Context // ends when Close begins
 	shut      context.CancelFunc

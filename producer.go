@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/sourcegraph/conc"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/chanq/chanq/internal/group"
@@ -28,7 +27,7 @@ type shardProducer[T any] struct {
 	health   health
 	unrecord func() // ends what record began
 	buffer   *semaphore.Weighted
-	workers  conc.WaitGroup
+	workers  sync.WaitGroup
 
 	open      context.Context // of the Producer: ends when Close begins
 	abandoned context.Context // of the Producer
@@ -132,7 +131,7 @@ func newShardProducer[T any](q *queue, cfg ProducerConfig, open, abandoned conte
 
 func (p *shardProducer[T]) start() {
 	p.unrecord = p.queue.record()
-	p.workers.Go(p.connect)
+	p.workers.Go(func() { p.sessions.connect(p.open, p.cfg.StatementTimeout) })
 	for range p.storers {
 		p.workers.Go(p.storeAll)
 	}
@@ -147,14 +146,6 @@ func (p *shardProducer[T]) end() {
 	p.unrecord()
 	p.health.end()
 	p.sessions.close()
-}
-
-// connect takes the connections before the first message, where they are few. What
-// fails is met again, and told, by the storers.
-func (p *shardProducer[T]) connect() {
-	ctx, cancel := context.WithTimeout(p.open, p.cfg.StatementTimeout)
-	defer cancel()
-	_ = p.sessions.Fill(ctx)
 }
 
 // send stores messages, and waits for them.

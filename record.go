@@ -102,7 +102,6 @@ func (q *queue) record() (leave func()) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			defer q.recordFell()
 			q.recordAll(stop)
 		}()
 		r.end = func() { cancel(); <-done }
@@ -116,14 +115,6 @@ func (q *queue) record() (leave func()) {
 		r.mu.Unlock()
 		end()
 	})
-}
-
-// recordFell tells of a panic, which is a fault of chanq's and ends the history of this program. It
-// is to be deferred.
-func (q *queue) recordFell() {
-	if p := recover(); p != nil {
-		call(q.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: q.name, Shard: q.shard, Task: "history", Err: q.fail("record", panicked(p))})
-	}
 }
 
 // sampleTimeout is the deadline of a sample, and how long the end of a queue's last producer or

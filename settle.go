@@ -138,27 +138,9 @@ func (w *storer) run() {
 		if !open {
 			return
 		}
-		w.storeOrFall(leases)
+		w.store(leases)
 		w.groups.Done()
 	}
-}
-
-// storeOrFall is store. A panic in it, which is a fault of chanq's, ends the owner, and the
-// settles at hand with an error.
-func (w *storer) storeOrFall(leases []*lease) {
-	defer func() {
-		p := recover()
-		if p == nil {
-			return
-		}
-		err := panicked(p)
-		w.owner.broken(&OpError{Op: "settle", Queue: w.queue.name, Shard: w.queue.shard, Err: err})
-		w.scratch = settleScratch{}
-		for _, l := range leases {
-			l.finish(&OpError{Op: l.op.String(), Queue: w.queue.name, Shard: w.queue.shard, ID: l.item.ID, Unknown: true, Err: err})
-		}
-	}()
-	w.store(leases)
 }
 
 // settleTally is what became of a group.

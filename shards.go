@@ -181,13 +181,13 @@ func OpenShards[T any](ctx context.Context, shards []Shard, name string, cfg Con
 	}
 	cores := make([]*queue, len(shards))
 	missing := make([]error, len(shards))
-	bound, hurry, stop := hurried(ctx) // once one has answered the others have so much time, from the beginning
-	defer stop()
+	bound, end := context.WithCancel(ctx)
+	defer end()
 	began := time.Now()
 	err := togetherOf(len(shards), func(i int) (err error) {
 		cores[i], missing[i], err = openShard(bound, shards, i, name, cfg)
 		if err == nil && missing[i] == nil {
-			hurry(openPatience - time.Since(began))
+			time.AfterFunc(openPatience-time.Since(began), end) // for the shards that have not answered
 		}
 		return err
 	})

@@ -1,6 +1,7 @@
 package chanq
 
 import (
+	"context"
 	"database/sql"
 	"slices"
 	"sync"
@@ -62,6 +63,14 @@ func leaveShared(db *sql.DB, n int) {
 type sessions struct {
 	*session.Part
 	close func()
+}
+
+// connect takes the connections before they are needed, where the *sql.DB has a limit. If it fails, the first
+// statement fails in the same way and reports the error.
+func (s *sessions) connect(ctx context.Context, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	_ = s.Fill(ctx)
 }
 
 // openSessions joins the pool of db's sessions with each need. An error says that the

@@ -24,7 +24,7 @@ func (p *shardProducer[T]) storeAll() {
 			return
 		}
 		t := p.line.join(groups.Turn())
-		p.storeOrFall(items, t)
+		p.store(items, t)
 		t.end()
 		groups.Done()
 	}
@@ -78,26 +78,6 @@ func cut[I any](items []I, rows, bytes int, of func(*I) (row *sqlbatch.Row, give
 		}
 	}
 	return len(items)
-}
-
-// storeOrFall is store. A panic in it, which is a fault of chanq's, is what those of the group are
-// told that have no outcome yet: they may be stored. The next group is tried: a producer has
-// nobody to tell but its senders.
-func (p *shardProducer[T]) storeOrFall(group []*pending[T], t *turn) {
-	defer func() {
-		fault := recover()
-		if fault == nil {
-			return
-		}
-		receipts := make([]Receipt, len(group))
-		for i, item := range group {
-			receipts[i].ID = item.row.ID
-		}
-		err := panicked(fault)
-		t.await() // outcomes are told in order
-		p.answer(group, receipts, err, true)
-	}()
-	p.store(group, t)
 }
 
 // store stores a group and tells those who wait for it. t is its turn.

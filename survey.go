@@ -85,10 +85,7 @@ func (c *shardConsumer[T]) surveyNow() (s survey, below bool) {
 func (c *shardConsumer[T]) surveyApart() {
 	c.surveys.floor.begin(monotonic())
 	patience := c.surveys.patience
-	c.joined.Go(func() {
-		defer c.caught()
-		c.surveyed <- c.queue.survey(c.stop, patience, c.notes.RunTimed)
-	})
+	c.joined.Go(func() { c.surveyed <- c.queue.survey(c.stop, patience, c.notes.RunTimed) })
 }
 
 // endSurvey takes what a survey found. It reports that there is something to claim below

@@ -1,6 +1,7 @@
 package guarantees
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// What a driver that panics does: the consumer that meets it ends with an error, nothing
-// hangs, and the others on the *sql.DB go on.
+// A panic of the driver ends the consumer in whose statement it occurs, with an error. Nothing
+// hangs, and other consumers and producers on the *sql.DB go on.
 var falling = []test{
 	{"APanicOfTheDriverInAClaimEndsTheConsumer", func(w *world) { w.falls(claims, claimsSlots) }},
 	{"APanicOfTheDriverInALookEndsTheConsumer", func(w *world) {
@@ -26,6 +27,9 @@ var falling = []test{
 		joins := func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Join(sqlbatch.Member{})) }
 		w.falls(joins, joins)
 	}},
+	{"APanicOfTheDriverInASendIsItsErrorAndTheProducerGoesOn", fallsInASend},
+	{"APanicOfTheDriverInAPipeEndsTheConsumerAndTheInputsStay", fallsInAPipe},
+	{"APanicOfTheDriverInTheHistoryIsReportedAndStopsNothingElse", fallsInTheHistory},
 }
 
 // falls has the driver panic in a kind of statement of a consumer's, first of a plain and then of an
@@ -39,12 +43,7 @@ func (w *world) falls(plain, ordered func(faultdb.Op, sqlbatch.Queue) bool) {
 func (w *world) fallsIn(q *chanq.Queue[string], meant func(faultdb.Op) bool) {
 	w.Helper()
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if meant(op) {
-			return faultdb.Panic(errors.New("aargh"))
-		}
-		return faultdb.Fault{}
-	})
+	w.panicIn(meant)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 	var held []*chanq.Lease[string]
 	for open := true; open; {
@@ -78,4 +77,75 @@ func (w *world) fallsIn(q *chanq.Queue[string], meant func(faultdb.Op) bool) {
 		return testdb.Counted(w, q) == (chanq.Stats{})
 	})
 	require.NoError(w, again.Shutdown(w.Soon()))
+}
+
+// panicIn has the driver panic in each statement that is meant, until Inject(nil).
+func (w *world) panicIn(meant func(faultdb.Op) bool) {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if meant(op) {
+			return faultdb.Panic(errors.New("aargh"))
+		}
+		return faultdb.Fault{}
+	})
+}
+
+func fallsInASend(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	w.panicIn(func(op faultdb.Op) bool { return enqueues(op, w.Statements("work")) })
+	receipt, err := p.Send(w.Soon(), testdb.Texts("a")[0])
+	var op *chanq.OpError
+	require.ErrorAs(w, err, &op)
+	require.ErrorContains(w, op, "aargh")
+	require.True(w, op.Unknown)
+	p.C() <- testdb.Texts("b")[0]
+	require.ErrorContains(w, p.Flush(w.Soon()), "aargh")
+	w.Faults.Inject(nil)
+	_, err = p.Send(w.Soon(), chanq.Message[string]{Body: "a", ID: receipt.ID})
+	require.NoError(w, err)
+	var unsent *chanq.UnsentError[string]
+	require.ErrorAs(w, p.Close(w.Soon()), &unsent)
+	require.Len(w, unsent.Unsent, 1)
+	require.Equal(w, "b", unsent.Unsent[0].Message.Body)
+	require.Equal(w, chanq.Stats{Ready: 1}, testdb.Counted(w, q))
+}
+
+func fallsInAPipe(w *world) {
+	from, to := w.Queue("work", chanq.Config{}), w.Queue("output", chanq.Config{})
+	ids := testdb.Send(w, from, testdb.Texts("a", "b")...)
+	// Not in a statement of the transaction: database/sql keeps a goroutine of such a one permanently.
+	w.panicIn(func(op faultdb.Op) bool { return op.Kind == faultdb.Begin })
+	c, p := testdb.Start(w, from, chanq.ConsumerConfig{LeaseFor: steadyLease}), testdb.Produce(w, to, chanq.ProducerConfig{})
+	err := chanq.Pipe(c, p, 2, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) {
+		return testdb.Texts("out"), nil
+	})
+	require.ErrorContains(w, err, "aargh")
+	require.NoError(w, c.Shutdown(w.Soon()))
+	w.Faults.Inject(nil)
+	for _, id := range ids {
+		require.NotEmpty(w, testdb.Get(w, from, id).State)
+	}
+	require.Equal(w, chanq.Stats{}, testdb.Counted(w, to))
+}
+
+func fallsInTheHistory(w *world) {
+	reported := make(chan chanq.HousekeepingEvent, 1)
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Housekeeping: func(e chanq.HousekeepingEvent) {
+		if e.Task == "history" {
+			reported <- e
+		}
+	}}})
+	sample := w.Statements("work").Sample(sqlbatch.Sample{})
+	w.panicIn(func(op faultdb.Op) bool { return testdb.Runs(op, sample) })
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	select {
+	case e := <-reported:
+		require.ErrorContains(w, e.Err, "aargh")
+	case <-w.Soon().Done():
+		require.Fail(w, "the panic is not reported")
+	}
+	w.Faults.Inject(nil)
+	_, err := p.Send(w.Soon(), testdb.Texts("a")[0])
+	require.NoError(w, err)
+	require.NoError(w, p.Close(w.Soon()))
 }

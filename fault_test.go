@@ -1,0 +1,117 @@
+package chanq
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// faulty panics where one kind of statement is built, which each goroutine of chanq does outside of the
+// driver.
+type faulty struct {
+	sqlbatch.Queue
+	at string
+}
+
+func (f faulty) fault(at string) {
+	if f.at == at {
+		panic("a fault of chanq")
+	}
+}
+
+func (f faulty) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
+	f.fault("claim")
+	return f.Queue.Claim(p)
+}
+
+func (f faulty) ClaimSlots(c sqlbatch.SlotClaim) sqlbatch.Statement {
+	f.fault("claim")
+	return f.Queue.ClaimSlots(c)
+}
+
+func (f faulty) Extend(items []sqlbatch.Item, d time.Duration) sqlbatch.Statement {
+	f.fault("extend")
+	return f.Queue.Extend(items, d)
+}
+
+func (f faulty) Ack(items []sqlbatch.Item) sqlbatch.Statement {
+	f.fault("ack")
+	return f.Queue.Ack(items)
+}
+
+func (f faulty) Join(m sqlbatch.Member) sqlbatch.Statement {
+	f.fault("join")
+	return f.Queue.Join(m)
+}
+
+func (f faulty) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
+	f.fault("enqueue")
+	return f.Queue.Enqueue(rows)
+}
+
+func (f faulty) InOwnTx() sqlbatch.Queue { // a pipe's transaction
+	f.fault("pipe")
+	return f.Queue.InOwnTx()
+}
+
+func (f faulty) Sample(s sqlbatch.Sample) sqlbatch.Statement {
+	f.fault("sample")
+	return f.Queue.Sample(s)
+}
+
+// TestAFaultOfChanqEndsTheProgram runs itself as a program for each goroutine. A goroutine that ended
+// without the program would leave leases that are not extended, or calls that do not return.
+func TestAFaultOfChanqEndsTheProgram(t *testing.T) {
+	const variable = "CHANQ_FAULT"
+	if at := os.Getenv(variable); at != "" {
+		meetFault(t, at)
+		return
+	}
+	for _, at := range []string{"claim", "claim ordered", "extend", "ack", "join", "enqueue", "pipe", "sample", "lines"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			program := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAFaultOfChanqEndsTheProgram$")
+			program.Env = append(os.Environ(), variable+"="+at)
+			out, err := program.CombinedOutput()
+			require.Error(t, err)
+			require.Contains(t, string(out), "panic: a fault of chanq")
+		})
+	}
+}
+
+// meetFault has a goroutine panic, and waits for a minute at most. The panic ends the program before.
+func meetFault(t *testing.T, at string) {
+	cfg, ms := Config{}, make([]Message[string], 2)
+	if at == "lines" || at == "claim ordered" {
+		cfg, at = Config{Kind: KindOrdered}, strings.TrimSuffix(at, " ordered")
+		ms[0].Key, ms[1].Key = "a", "a"
+	}
+	q := openTestQueue[string](t, cfg)
+	q.core.sampleEvery = time.Millisecond
+	p := testProducer(t, q, ProducerConfig{})
+	_, err := p.SendBatch(t.Context(), ms...)
+	require.NoError(t, err)
+	require.NoError(t, p.Close(t.Context()))
+	q.core.sql = faulty{q.core.sql, at}
+	p = testProducer(t, q, ProducerConfig{})
+	c := testConsumer(t, q, ConsumerConfig{LeaseFor: time.Second, Prefetch: 2})
+	switch at {
+	case "enqueue":
+		_, err = p.Send(soon(t), Message[string]{})
+	case "pipe":
+		err = Pipe(c, p, 2, func(context.Context, *Lease[string]) ([]Message[string], error) { return nil, nil })
+	case "ack":
+		err = (<-c.C()).Ack()
+	case "lines":
+		go c.shards[0].order.change(func(*lines) { panic("a fault of chanq") })
+	}
+	<-soon(t).Done()
+	require.Fail(t, "the program goes on", err)
+}
