@@ -1,11 +1,10 @@
 package chanq
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
-	"sync"
+	"github.com/sourcegraph/conc"
 )
 
 // A consumer as its user sees it: the leases of all shards on one channel. What claims,
@@ -186,27 +185,16 @@ func together[E any](all []E, f func(E) error) error {
 	return togetherOf(len(all), func(i int) error { return f(all[i]) })
 }
 
-// togetherOf is together of what has the indexes below n. A panic of a call, such as one of the driver
-// in a migration, reaches the caller.
+// togetherOf is together of what has the indexes below n. A call that panics does so here.
 func togetherOf(n int, f func(int) error) error {
 	if n == 1 {
 		return f(0)
 	}
-	errs, panics := make([]error, n), make([]error, n)
-	var calls sync.WaitGroup
+	errs := make([]error, n)
+	var calls conc.WaitGroup
 	for i := range n {
-		calls.Go(func() {
-			defer func() {
-				if p := recover(); p != nil {
-					panics[i] = panicked(p)
-				}
-			}()
-			errs[i] = f(i)
-		})
+		calls.Go(func() { errs[i] = f(i) })
 	}
 	calls.Wait()
-	if p := cmp.Or(panics...); p != nil {
-		panic(p)
-	}
 	return joined(errs)
 }
