@@ -62,8 +62,9 @@ type shardConsumer[T any] struct {
 	surveys   surveyor
 	surveyed  chan survey    // what a survey apart found, of capacity 1
 	joined    conc.WaitGroup // surveys apart
-	cleared   chan struct{}  // a suspect has ended: the next may be claimed
+	cleared   chan struct{}  // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
 	order     *dispatch[T]   // of an ordered queue, else nil
+	idleness  *idleness      // of the Consumer; nil without StopWhenIdle
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
@@ -365,6 +366,7 @@ func (c *shardConsumer[T]) letGo() {
 	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
 		notify(c.drained)
 	}
+	c.idleness.ended()
 }
 
 // noteTaken notes that a lease was settled or has ended: a reader has taken it.
@@ -380,6 +382,7 @@ func (c *shardConsumer[T]) handlerDone() {
 	if c.working.Add(-1) == 0 && c.stop.Err() != nil {
 		notify(c.drained)
 	}
+	c.idleness.ended()
 }
 
 // broken ends the consumer by a permanent error.
