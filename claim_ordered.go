@@ -362,6 +362,24 @@ func (d *dispatch[T]) askHeld(ctx context.Context) error {
 	return nil
 }
 
+// held are the lines of slots that the dead hold.
+func (q *queue) held(ctx context.Context, slots []int, run func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) error) (map[int]map[lineKey]bool, error) {
+	held := make(map[int]map[lineKey]bool, len(slots))
+	for _, slot := range slots {
+		held[slot] = map[lineKey]bool{}
+	}
+	err := run(ctx, q.sql.Held(slots, heldMost), func(rows *sql.Rows) error {
+		var slot int
+		var key []byte
+		if err := rows.Scan(&slot, &key); err != nil {
+			return err
+		}
+		held[slot][lineKey{string(key), true}] = true
+		return nil
+	})
+	return held, err
+}
+
 // claimBlind is that of Consumer, for what a claim of one meets first.
 func (d *dispatch[T]) claimBlind(late bool, cause error) {
 	c := d.c

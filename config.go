@@ -31,7 +31,7 @@ type Config struct {
 	// at most 1024; an error where Kind is not KindOrdered.
 	Slots int
 	// MaxKeys is for an ordered queue the most keys that handlers work on at once, in all
-	// processes together, leases of TryLease among them, as long as all have the same Config. Each slot has its part of it,
+	// processes together, as long as all have the same Config. Each slot has its part of it,
 	// so it must not be below Slots, and fewer are at work where keys with messages fall into
 	// few slots. Shards have it together, each its part. Default 0: as many as there are. An error where Kind is not KindOrdered.
 	MaxKeys int

@@ -318,19 +318,13 @@ func (c *shardConsumer[T]) hurry()                  { c.settler.backlog.Hurry() 
 
 func (c *shardConsumer[T]) settle(l *lease) error {
 	c.noteTaken()
-	err := c.settler.add(l)
-	if err != nil && !c.gaveUp.Load() {
-		// The consumer has ended in order, and did not wait for this lease: it was in a
-		// transaction, which was rolled back, or had run out. It is settled as TryLease's are.
-		return c.alone().settle(l)
-	}
-	return err
+	return c.settler.add(l)
 }
 
 func (c *shardConsumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
 	select {
-	case <-c.finished: // a lease that had run out is not waited for
-		return c.alone().extend(ctx, l, d)
+	case <-c.finished: // it does not wait for a lease that has run out or is in a transaction
+		return false, ErrClosed
 	default:
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
@@ -410,9 +404,4 @@ func (c *shardConsumer[T]) settled(e SettledEvent) {
 	if e.Nacked > 0 || e.Released > 0 && c.stop.Err() != nil {
 		c.queue.ring(e.Nacked+e.Released, false)
 	}
-}
-
-// alone owns leases that have outlived the consumer.
-func (c *shardConsumer[T]) alone() *loneOwner {
-	return &loneOwner{queue: c.queue, timeout: c.cfg.StatementTimeout, values: c.values}
 }
