@@ -8,16 +8,13 @@ import (
 )
 
 // AckAll acks the messages of many leases and waits for the outcomes, at the cost of
-// Ack and Wait for each: those of a consumer join its next groups, and those of TryLease
-// share a statement (one round trip per 400 messages on SQL Server, and per 1000 on
-// PostgreSQL and SQLite). The leases may be of several queues, and one that is given twice
-// is acked once.
+// Ack and Wait for each: the acks join the next groups of their consumers. The leases may
+// be of several queues, and one that is given twice is acked once.
 //
 // A nil error means that all acks are in the database. A *BatchError has an entry for
 // each lease, in order: nil, or an *OpError of ErrLeaseLost, ErrSettled, ErrClosed or of
 // what else became of it. Where ctx ends before an outcome is known its OpError is
-// Unknown; a consumer goes on with what was handed over, and for TryLease's leases it
-// returns as soon as the driver does. On SQLite a goroutine that holds
+// Unknown; the consumer goes on with what was handed over. On SQLite a goroutine that holds
 // a transaction must not call it: see Queue.
 func AckAll[T any](ctx context.Context, leases ...*Lease[T]) error {
 	all := make([]*lease, len(leases))
@@ -35,23 +32,13 @@ func AckAll[T any](ctx context.Context, leases ...*Lease[T]) error {
 
 func ackAll(ctx context.Context, leases []*lease) error {
 	errs := make([]error, len(leases))
-	alone := map[*loneOwner][]*lease{} // TryLease's: each call's share a statement
 	for i, l := range leases {
-		if owner, ok := l.owner.(*loneOwner); ok {
-			if errs[i] = l.startSettle(settleAck, 0, ""); errs[i] == nil {
-				alone[owner] = append(alone[owner], l)
-			}
-		} else {
-			errs[i] = l.settle(settleAck, 0, "")
-		}
+		errs[i] = l.settle(settleAck, 0, "")
 		if errs[i] == ErrSettled {
 			if first := slices.Index(leases[:i], l); first >= 0 {
 				errs[i] = errs[first] // its outcome is that of the first
 			}
 		}
-	}
-	for owner, group := range alone {
-		owner.store(ctx, group)
 	}
 	failed := false
 	for i, l := range leases {

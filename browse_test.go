@@ -10,6 +10,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 // browseAll pages through a state, two at a time.
@@ -36,9 +37,7 @@ func TestABrowsePagesThroughAStateThatLiesAmongOthers(t *testing.T) {
 	for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
 		t.Run(kind.String(), func(t *testing.T) {
 			q := browsed(t, chanq.Config{Kind: kind})
-			leases, err := q.TryLease(t.Context(), 5, time.Hour)
-			require.NoError(t, err)
-			require.Len(t, leases, 5)
+			leases := testdb.Lease(t, q, 5, time.Hour)
 			require.NoError(t, leases[1].Release())
 			require.NoError(t, leases[3].DeadLetter(context.Canceled))
 			for _, s := range []chanq.State{chanq.StateReady, chanq.StateLeased, chanq.StateDead, chanq.StateScheduled, chanq.StateDone} {

@@ -14,7 +14,7 @@
 // (Producer.C) or waiting for the database (Producer.Send). Queue.Consume reads:
 // Consumer.C, Consumer.All and Consumer.Batches yield leases to settle, and
 // Consumer.Handle calls a function in a pool of workers. Pipe makes a stage of a
-// pipeline, and Queue.TryLease serves programs that look once and end.
+// pipeline, and ConsumerConfig.StopWhenIdle serves programs that drain a queue and end.
 //
 // Queue.SendTx, Lease.AckTx and AckTx join the caller's transaction: a message
 // and the rows that it belongs to are stored together or not at all.

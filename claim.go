@@ -53,6 +53,13 @@ func (c *shardConsumer[T]) claimAll() {
 			c.seat.answer()
 			asked, got, failure = c.claim(&loop, n)
 		}
+		if failure == nil && got == 0 && c.idleness != nil {
+			var stopped bool
+			if stopped, failure = c.stopIdle(&loop); stopped {
+				return
+			}
+			asked = 0 // a failure is not that of the claim
+		}
 		switch {
 		case failure != nil && c.stop.Err() != nil && asked == 0: // Stop ended the survey
 		case failure != nil:
@@ -66,6 +73,9 @@ func (c *shardConsumer[T]) claimAll() {
 				c.shrink(asked, failure)
 			}
 			retry.Sleep(c.stop, pause)
+		case got == 0 && c.idleness != nil:
+			c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
+			c.pause(idle.Poll(), nil)
 		case got == asked:
 			idle.Reset()
 			if c.seat.claimed(true) {
@@ -83,7 +93,7 @@ func (c *shardConsumer[T]) claimAll() {
 			if c.seat.stands { // it need not wait for long in order to look seldom
 				pause = min(pause, shortPause)
 			}
-			if rung := c.pause(pause, nil); !rung && c.seat.quiet() {
+			if rung := c.pause(pause, nil); !rung && c.seat.quiet() && c.idleness == nil {
 				c.waitForMessage(&idle, false) // at most a look in place of the claim
 			}
 		default:

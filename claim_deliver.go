@@ -133,7 +133,9 @@ func toDeliver[T any](leases []*Lease[T], n int) []*Lease[T] {
 // hold hands new leases to the keeper, and those of them that are set aside to the
 // settler.
 func (c *shardConsumer[T]) hold(leases, aside []*lease) {
-	c.held.Add(int64(len(leases)))
+	if c.held.Add(int64(len(leases))); len(leases) > 0 {
+		c.idleness.delivers()
+	}
 	c.keeper.hold(leases)
 	if len(aside) > 0 {
 		c.settler.addAll(aside...)

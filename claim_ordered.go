@@ -47,6 +47,15 @@ func (d *dispatch[T]) claimAll() {
 			return
 		}
 		asked, got, failure := d.round(&loop, n)
+		if failure == nil && got == 0 && c.idleness != nil {
+			if asked > 0 {
+				c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
+			}
+			var stopped bool
+			if stopped, asked, failure = d.stopIdle(&loop, n); stopped {
+				return
+			}
+		}
 		switch {
 		case failure != nil && c.stop.Err() != nil && asked == 0:
 		case failure != nil:
@@ -60,6 +69,8 @@ func (d *dispatch[T]) claimAll() {
 				c.shrink(asked, failure)
 			}
 			retry.Sleep(c.stop, pause)
+		case got == 0 && c.idleness != nil:
+			d.pause(max(time.Millisecond, d.untilDue(idle.Poll())), nil)
 		case got == asked && asked > 0:
 			idle.Reset()
 			if c.seat.claimed(true) {
@@ -75,7 +86,7 @@ func (d *dispatch[T]) claimAll() {
 			if c.seat.stands {
 				pause = min(pause, shortPause)
 			}
-			if rung := d.pause(pause, nil); !rung && c.seat.quiet() {
+			if rung := d.pause(pause, nil); !rung && c.seat.quiet() && c.idleness == nil {
 				d.waitForMessage(&idle, false)
 			}
 		default:
@@ -268,7 +279,9 @@ func (d *dispatch[T]) plan(n int, now time.Duration) (p linePlan, claim sqlbatch
 // suspects that are too many are given back before the one that is kept can be delivered.
 func (d *dispatch[T]) deliver(leases []*Lease[T], rows *orderedRows, p linePlan, askedForSuspects bool) {
 	c := d.c
-	c.held.Add(int64(len(leases)))
+	if c.held.Add(int64(len(leases))); len(leases) > 0 {
+		c.idleness.delivers()
+	}
 	holds := make([]*lease, len(leases))
 	var aside []*lease
 	for i, l := range leases {
@@ -338,6 +351,24 @@ func (d *dispatch[T]) askHeld(ctx context.Context) error {
 	return nil
 }
 
+// held are the lines of slots that the dead hold.
+func (q *queue) held(ctx context.Context, slots []int, run func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) error) (map[int]map[lineKey]bool, error) {
+	held := make(map[int]map[lineKey]bool, len(slots))
+	for _, slot := range slots {
+		held[slot] = map[lineKey]bool{}
+	}
+	err := run(ctx, q.sql.Held(slots, heldMost), func(rows *sql.Rows) error {
+		var slot int
+		var key []byte
+		if err := rows.Scan(&slot, &key); err != nil {
+			return err
+		}
+		held[slot][lineKey{string(key), true}] = true
+		return nil
+	})
+	return held, err
+}
+
 // claimBlind is that of Consumer, for what a claim of one meets first.
 func (d *dispatch[T]) claimBlind(late bool, cause error) {
 	c := d.c
@@ -356,6 +387,7 @@ func (d *dispatch[T]) claimBlind(late bool, cause error) {
 		l := c.unread(&rows.rows[i], min(deadlineAfter(start, c.cfg.LeaseFor), until), late, cause)
 		rows.lines[at].lease = l
 		c.held.Add(1)
+		c.idleness.delivers()
 		c.keeper.hold([]*lease{l})
 	}
 	d.change(func(ls *lines) { ls.claimed(plan, rows.lines, rows.ends, monotonic()) })

@@ -97,6 +97,7 @@ func (c *shardConsumer[T]) claimBlind(late bool, cause error) {
 	}
 	l := c.unread(&rows.rows[0], deadlineAfter(start, c.cfg.LeaseFor), late, cause)
 	c.held.Add(1)
+	c.idleness.delivers()
 	c.keeper.hold([]*lease{l})
 	c.settler.addAll(l)
 }

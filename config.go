@@ -31,7 +31,7 @@ type Config struct {
 	// at most 1024; an error where Kind is not KindOrdered.
 	Slots int
 	// MaxKeys is for an ordered queue the most keys that handlers work on at once, in all
-	// processes together, leases of TryLease among them, as long as all have the same Config. Each slot has its part of it,
+	// processes together, as long as all have the same Config. Each slot has its part of it,
 	// so it must not be below Slots, and fewer are at work where keys with messages fall into
 	// few slots. Shards have it together, each its part. Default 0: as many as there are. An error where Kind is not KindOrdered.
 	MaxKeys int
@@ -250,6 +250,28 @@ type ConsumerConfig struct {
 	// and is repeated for half as many messages, down to one; a single one that does not
 	// arrive in time, twice, has failed an attempt. Default 30 s.
 	StatementTimeout time.Duration
+	// StopWhenIdle ends the consumer when the queue is drained: for cron jobs and tools. It ends as after Stop,
+	// with a nil Err, when it holds nothing (no lease is buffered, delivered and not settled, or with a settle
+	// that is not stored, and no handler runs) and no message is due that nobody has leased. A lease that
+	// AckTx has acked counts as settled.
+	//
+	// A message that another consumer has leased, or that has a delay or a later retry, does not keep it
+	// from ending. A row that a transaction has locked counts as due: the consumer ends after that transaction. On
+	// SQL Server that includes messages that an open transaction has sent or deleted. A paused queue counts
+	// as drained. A database that does not answer does not end the consumer.
+	//
+	// A consumer of an ordered queue ends when each slot has nothing that can be claimed, or belongs to another
+	// consumer that lives. Messages behind one of their key that is scheduled, retried later or dead with
+	// DeadKeyHolds do not keep it from ending. A consumer of several shards ends when all its shards are idle
+	// at once.
+	//
+	// A message that is sent at the moment of the end may be left for the next consumer. Each look costs one
+	// round trip after a claim that found nothing (ordered: a look and a second claim), of each shard. There is one
+	// when the last lease ends, and then one per PollMin to PollMax while a row is locked. While it holds
+	// leases such a consumer claims once per PollMax instead of reading the next due time, and it does not
+	// listen for a Config.Bell. With a Prefetch of 1 it holds no more than its readers handle and one message.
+	// Default: false.
+	StopWhenIdle bool
 }
 
 const (

@@ -83,6 +83,12 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 		}
 		c.shards = append(c.shards, shard)
 	}
+	if cfg.StopWhenIdle {
+		idle := &idleness{stop: c.stopNow, now: 1, idle: make([]uint64, len(c.shards))}
+		for _, shard := range c.shards {
+			shard.idleness, idle.shards = idle, append(idle.shards, shard)
+		}
+	}
 	if c.out = c.shards[0].out; m != nil {
 		c.out = m.out
 	}
@@ -94,8 +100,8 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 }
 
 // C is the channel of leases. The consumer closes it once, after Stop, the end
-// of Consume's context or a permanent error (see Err); what was in it is
-// released uncounted.
+// of Consume's context, a permanent error (see Err) or the end of a consumer with
+// ConsumerConfig.StopWhenIdle; what was in it is released uncounted.
 func (c *Consumer[T]) C() <-chan *Lease[T] { return c.out }
 
 // Stop ends claiming and gives back what no reader has taken, uncounted. It
@@ -125,8 +131,8 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 }
 
 // Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of
-// Consume's context or a permanent error, which Err tells by then. What was delivered
-// may still be settled.
+// Consume's context, ConsumerConfig.StopWhenIdle or a permanent error, which Err tells by
+// then. What was delivered may still be settled.
 func (c *Consumer[T]) Done() <-chan struct{} { return c.stop.Done() }
 
 // Err is the permanent error that ended the consumer (the table is missing, a

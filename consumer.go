@@ -59,8 +59,9 @@ type shardConsumer[T any] struct {
 	surveys   surveyor
 	surveyed  chan survey    // what a survey apart found, of capacity 1
 	joined    sync.WaitGroup // surveys apart
-	cleared   chan struct{}  // a suspect has ended: the next may be claimed
+	cleared   chan struct{}  // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
 	order     *dispatch[T]   // of an ordered queue, else nil
+	idleness  *idleness      // of the Consumer; nil without StopWhenIdle
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
@@ -307,19 +308,13 @@ func (c *shardConsumer[T]) hurry()                  { c.settler.backlog.Hurry() 
 
 func (c *shardConsumer[T]) settle(l *lease) error {
 	c.noteTaken()
-	err := c.settler.add(l)
-	if err != nil && !c.gaveUp.Load() {
-		// The consumer has ended in order, and did not wait for this lease: it was in a
-		// transaction, which was rolled back, or had run out. It is settled as TryLease's are.
-		return c.alone().settle(l)
-	}
-	return err
+	return c.settler.add(l)
 }
 
 func (c *shardConsumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
 	select {
-	case <-c.finished: // a lease that had run out is not waited for
-		return c.alone().extend(ctx, l, d)
+	case <-c.finished: // it does not wait for a lease that has run out or is in a transaction
+		return false, ErrClosed
 	default:
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.StatementTimeout)
@@ -355,6 +350,7 @@ func (c *shardConsumer[T]) letGo() {
 	if c.held.Add(-1) == 0 && c.stop.Err() != nil {
 		notify(c.drained)
 	}
+	c.idleness.ended()
 }
 
 // noteTaken notes that a lease was settled or has ended: a reader has taken it.
@@ -370,6 +366,7 @@ func (c *shardConsumer[T]) handlerDone() {
 	if c.working.Add(-1) == 0 && c.stop.Err() != nil {
 		notify(c.drained)
 	}
+	c.idleness.ended()
 }
 
 // broken ends the consumer by a permanent error.
@@ -397,9 +394,4 @@ func (c *shardConsumer[T]) settled(e SettledEvent) {
 	if e.Nacked > 0 || e.Released > 0 && c.stop.Err() != nil {
 		c.queue.ring(e.Nacked+e.Released, false)
 	}
-}
-
-// alone owns leases that have outlived the consumer.
-func (c *shardConsumer[T]) alone() *loneOwner {
-	return &loneOwner{queue: c.queue, timeout: c.cfg.StatementTimeout, values: c.values}
 }

@@ -135,11 +135,12 @@ func TestAckAllTellsTheSameOfALeaseThatIsGivenTwice(t *testing.T) {
 	q := openTestQueue[int](t, Config{})
 	_, err := testProducer(t, q, ProducerConfig{}).Send(t.Context(), Message[int]{})
 	require.NoError(t, err)
-	leases, err := q.TryLease(t.Context(), 1, time.Minute)
-	require.NoError(t, err)
-	require.NoError(t, leases[0].Release())
+	c := testConsumer(t, q, ConsumerConfig{})
+	l := <-c.C()
+	c.Stop()
+	require.NoError(t, l.Release())
 	var batch *BatchError
-	require.ErrorAs(t, AckAll(soon(t), leases[0], leases[0]), &batch)
+	require.ErrorAs(t, AckAll(soon(t), l, l), &batch)
 	require.ErrorIs(t, batch.Errs[0], ErrSettled)
 	require.ErrorIs(t, batch.Errs[1], ErrSettled)
 }

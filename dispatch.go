@@ -196,6 +196,9 @@ func (d *dispatch[T]) next(hand []*Lease[T]) []*Lease[T] {
 		}
 		d.inHand.Store(int64(len(hand)))
 	})
+	if len(hand) > 0 {
+		d.c.idleness.delivers()
+	}
 	until := monotonic() + d.c.cfg.MaxExtend
 	for _, l := range hand {
 		l.lease.until.Store(int64(until))

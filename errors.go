@@ -42,7 +42,7 @@ var (
 )
 
 // errMadeByHand: a test has made the Lease, so no message belongs to it.
-var errMadeByHand = errors.New("chanq: no message: this Lease was made by hand, and leases come from a Consumer or from TryLease (to test a handler, see chanq.Outcome)")
+var errMadeByHand = errors.New("chanq: no message: this Lease was made by hand, and leases come from a Consumer (to test a handler, see chanq.Outcome)")
 
 // OpError is a failed operation on a queue.
 type OpError struct {

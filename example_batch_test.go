@@ -62,16 +62,17 @@ func ExampleConsumer_ReleaseAll() {
 	// 3 ready
 }
 
-// AckAll acks what a cron job took in one statement, bounded by a context.
+// AckAll acks many messages and waits for all outcomes, bounded by a context.
 func ExampleAckAll() {
 	ctx := context.Background()
-	queue, consumer, done := numbers(ctx)
+	_, consumer, done := numbers(ctx)
 	defer done()
-	check(consumer.ReleaseAll(ctx))
-	check(consumer.Shutdown(ctx))
-	leases, err := queue.TryLease(ctx, 100, time.Minute)
-	check(err)
+	var leases []*chanq.Lease[int]
+	for range 3 {
+		leases = append(leases, <-consumer.C())
+	}
 	check(chanq.AckAll(ctx, leases...))
+	check(consumer.Shutdown(ctx))
 	fmt.Println(len(leases), "done")
 	// Output: 3 done
 }

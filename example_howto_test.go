@@ -160,15 +160,10 @@ func TestGreetThroughAQueue(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, producer.Close(t.Context()))
 
-	leases, err := names.TryLease(t.Context(), 10, time.Minute) // starts nothing
+	consumer, err := names.Consume(t.Context(), chanq.ConsumerConfig{StopWhenIdle: true})
 	require.NoError(t, err)
-	for _, lease := range leases {
-		if chanq.Outcome(greet(t.Context(), lease)).Kind == chanq.OutcomeAck {
-			require.NoError(t, lease.Ack())
-		} else {
-			require.NoError(t, lease.DeadLetter(errors.New("refused")))
-		}
-	}
+	require.NoError(t, consumer.Handle(1, greet)) // returns when nothing is due
+	require.NoError(t, consumer.Shutdown(t.Context()))
 	stats, err := names.Stats(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 1, stats.Dead)

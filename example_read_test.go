@@ -80,12 +80,13 @@ func ExamplePipe() {
 	check(from.Shutdown(ctx)) // first the consumer,
 	check(to.Close(ctx))      // then the producer that it feeds
 
-	leases, err := invoices.TryLease(ctx, 10, time.Minute)
+	last, err := invoices.Consume(ctx, chanq.ConsumerConfig{StopWhenIdle: true})
 	check(err)
-	for _, lease := range leases {
+	for lease := range last.C() {
 		fmt.Println(lease.Body)
 		check(lease.Ack())
 	}
+	check(last.Shutdown(ctx))
 	// Output:
 	// invoice 1
 	// copy of invoice 1
@@ -93,8 +94,8 @@ func ExamplePipe() {
 	// copy of invoice 2
 }
 
-// A job that cron starts: it takes what is due and ends.
-func ExampleQueue_TryLease() {
+// A job that cron starts: it handles what is due and ends.
+func ExampleConsumerConfig_stopWhenIdle() {
 	ctx := context.Background()
 	db, err := embedded.Open(":memory:")
 	check(err)
@@ -110,18 +111,13 @@ func ExampleQueue_TryLease() {
 	check(err)
 	check(producer.Close(ctx))
 
-	for {
-		// All of them must be settled within the minute: nothing extends them.
-		leases, err := reminders.TryLease(ctx, 100, time.Minute)
-		check(err)
-		if len(leases) == 0 {
-			break
-		}
-		for _, lease := range leases {
-			fmt.Println(lease.Body)
-			check(lease.Ack()) // a round trip; its error is the outcome
-		}
-	}
+	consumer, err := reminders.Consume(ctx, chanq.ConsumerConfig{Prefetch: 1, StopWhenIdle: true})
+	check(err)
+	check(consumer.Handle(1, func(_ context.Context, lease *chanq.Lease[string]) error {
+		fmt.Println(lease.Body)
+		return nil
+	}))
+	check(consumer.Shutdown(ctx))
 	// Output:
 	// water the plants
 	// feed the cat

@@ -3,7 +3,6 @@ package chanq
 import (
 	"math"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -236,47 +235,4 @@ func (f *floor) wait(now time.Duration) time.Duration {
 	default:
 		return max(0, max(f.due, f.next())-now)
 	}
-}
-
-// loneFloor is where the claims of TryLease begin: at the beginning, but for a while after one
-// that was slow. It is safe for concurrent use.
-type loneFloor struct {
-	mu    sync.Mutex // guards what follows; held for moments
-	now   sqlbatch.Floors
-	cost  cost
-	until time.Duration // claims begin at now
-	given int           // how often something was given back: a claim under way may not have seen it
-}
-
-// ask says where a claim begins.
-func (f *loneFloor) ask(now time.Duration) (from sqlbatch.Floors, given int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if now < f.until {
-		from = f.now
-	}
-	return from, f.given
-}
-
-// claimed notes what a claim brought that asked for this, and when it began and ended.
-func (f *loneFloor) claimed(rows []claimedRow, from sqlbatch.Floors, given int, began, ended time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if given == f.given {
-		f.now = raised(f.now, rows)
-	}
-	if from != (sqlbatch.Floors{}) {
-		return
-	}
-	if took := f.cost.of(ended - began); took > surveySlow {
-		f.until = ended + surveyShare*took
-	}
-}
-
-// lower notes that something lies at these places again.
-func (f *loneFloor) lower(places sqlbatch.Floors) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.now = lowest(f.now, places)
-	f.given++
 }

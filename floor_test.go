@@ -218,30 +218,3 @@ func TestAnIdleConsumerWaitsForWhatTheSurveySawToCome(t *testing.T) {
 	f.hurried = true
 	require.Equal(t, 2*second, f.wait(8*second+second/10), "as soon as its share allows")
 }
-
-func TestTryLeaseLooksFromTheBeginningUnlessThatWasSlow(t *testing.T) {
-	var f loneFloor
-	beginning := sqlbatch.Floors{}
-	try := func(now, took time.Duration, rows ...claimedRow) (from sqlbatch.Floors) {
-		from, given := f.ask(now)
-		f.claimed(rows, from, given, now, now+took)
-		return from
-	}
-	require.Equal(t, beginning, try(0, 50*time.Millisecond, at(PriorityNormal, 100)))
-	require.Equal(t, beginning, try(0, time.Hour, at(PriorityNormal, 105)))
-	require.Equal(t, beginning, try(0, 50*time.Millisecond), "once is no price")
-	require.Equal(t, beginning, try(0, 100*time.Millisecond))
-	require.Equal(t, beginning, try(50*time.Millisecond, 100*time.Millisecond, at(PriorityNormal, 110)))
-	above := sqlbatch.Floors{normal: 110}
-	require.Equal(t, above, try(150*time.Millisecond, second, at(PriorityLow, 90)), "a slow claim that began there says nothing")
-	above[low] = 90
-	from, given := f.ask(2 * second)
-	require.Equal(t, above, from)
-	back := noPlace
-	back[normal] = 80
-	f.lower(back)
-	f.claimed([]claimedRow{at(PriorityNormal, 120)}, from, given, 2*second, 2*second)
-	above[normal] = 80
-	require.Equal(t, above, try(2*second, 0), "what was given back meanwhile was not seen by the claim under way")
-	require.Equal(t, beginning, try(150*time.Millisecond+2*second, 0), "twenty times as long are over")
-}

@@ -2,13 +2,11 @@ package chanq
 
 import (
 	"context"
-	"errors"
 	"math"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
-	"weak"
 
 	"github.com/stretchr/testify/require"
 )
@@ -82,45 +80,6 @@ type closedOwner struct {
 
 func (o closedOwner) ended(l *lease)    { o.c.ended(l) }
 func (closedOwner) settle(*lease) error { return ErrClosed }
-
-func TestALeaseOfTryLeaseIsFreedWhenItIsSettled(t *testing.T) {
-	q := openTestQueue[[]byte](t, Config{})
-	p := testProducer(t, q, ProducerConfig{})
-	for _, how := range []struct {
-		name   string
-		settle func(*Lease[[]byte]) error
-	}{
-		{"acked", (*Lease[[]byte]).Ack},
-		{"lost", func(l *Lease[[]byte]) error {
-			if _, err := q.Cancel(soon(t), l.ID); err != nil {
-				return err
-			}
-			if err := l.Ack(); !errors.Is(err, ErrLeaseLost) {
-				return errors.New("it is not lost")
-			}
-			return nil
-		}},
-		{"released", (*Lease[[]byte]).Release},
-	} {
-		_, err := p.Send(soon(t), Message[[]byte]{Body: make([]byte, 100_000)})
-		require.NoError(t, err)
-		var inner weak.Pointer[lease]
-		var body weak.Pointer[byte]
-		func() {
-			leases, err := q.TryLease(soon(t), 1, time.Hour)
-			require.NoError(t, err)
-			require.Len(t, leases, 1)
-			l := leases[0]
-			require.NoError(t, l.Context().Err(), "it is used")
-			require.NoError(t, how.settle(l))
-			inner, body = weak.Make(l.lease), weak.Make(&l.Body[0])
-		}()
-		require.Eventually(t, func() bool {
-			runtime.GC()
-			return inner.Value() == nil && body.Value() == nil
-		}, time.Minute, time.Millisecond, how.name)
-	}
-}
 
 func TestATellerKeepsTheOrderAndABoundOfWhatIsUntold(t *testing.T) {
 	var x teller

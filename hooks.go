@@ -16,8 +16,7 @@ import (
 // A hook should return soon. What calls it waits for it: Sent a storer, and with
 // InFlight 1 all sends of its producer; Claimed the claims; Settled and Dead the
 // settles, LeaseLost too where a settle finds the loss; Failed its worker; Housekeeping
-// the task that it tells of. Nobody waits for Availability, but settles of TryLease's
-// leases and TryLease itself, nor for LeaseLost where
+// the task that it tells of. Nobody waits for Availability, nor for LeaseLost where
 // time ran out or an extension found the loss, so leases are extended in any case; up
 // to 4096 of their events wait for a hook that does not return, and later ones are not
 // told. Shutdown and Close wait for hooks, too, until their contexts end.
@@ -25,8 +24,7 @@ import (
 // So a hook must not wait for what waits for it, or both wait until the context of
 // its call ends: not for Send, SendBatch, Flush or Close of that producer in Sent; not
 // for Lease.Wait, Flush or Shutdown of that consumer in Claimed, Settled,
-// Dead, LeaseLost and Failed; not for Shutdown, Close, TryLease or a settle of its leases
-// in Availability. Calls of other
+// Dead, LeaseLost and Failed; not for Shutdown or Close in Availability. Calls of other
 // producers, Queue's calls and what returns at once (Stop, Ack, Stats) may be made,
 // except Ack, Nack and the like in Settled, Dead and LeaseLost, which wait while the
 // backlog of settles is full.

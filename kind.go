@@ -112,6 +112,7 @@ type stored struct {
 	version int
 	slots   int
 	holds   int
+	paused  int
 	shard   ShardMark
 }
 
@@ -147,9 +148,8 @@ func (s stored) differs(c *Config, slots int) error {
 // round trip, by run.
 func (q *queue) stored(run runner) (s stored, err error) {
 	err = run(q.sql.Version(), func(rows *sql.Rows) error {
-		var paused int64
 		var set string
-		err := rows.Scan(&s.version, &paused, &s.slots, &s.holds, &s.shard.Index, &s.shard.Count, &set)
+		err := rows.Scan(&s.version, &s.paused, &s.slots, &s.holds, &s.shard.Index, &s.shard.Count, &set)
 		if err == nil && s.shard.Count > 0 {
 			s.shard.Set, err = ParseID(set)
 		}

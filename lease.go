@@ -15,7 +15,7 @@ import (
 // Ack, Nack, Release, DeadLetter or AckTx; a consumer extends it until then.
 // Its methods are safe for concurrent use; its fields are the reader's.
 //
-// Leases come from a Consumer or TryLease. One that a test has made by hand can be given
+// Leases come from a Consumer. One that a test has made by hand can be given
 // to a handler, and Outcome tells what Consumer.Handle would do: its own methods return
 // an error, its Context does not end, and its Deadline is the zero time.
 type Lease[T any] struct {
@@ -48,7 +48,7 @@ type Lease[T any] struct {
 // Context ends, with the cause ErrLeaseLost, when the lease is known to be lost,
 // and at its Deadline at the latest, whatever has become of the consumer or of the
 // transaction of AckTx. It does not end with a settle that succeeds, nor with Stop.
-// Its values are those of the context given to Consume or TryLease. Its first use
+// Its values are those of the context given to Consume. Its first use
 // costs a timer.
 func (l *Lease[T]) Context() context.Context {
 	if l.lease == nil {
@@ -70,9 +70,9 @@ func (l *Lease[T]) Deadline() time.Time {
 // Ack marks the message as done: it leaves the queue. The settle joins the next
 // group; Ack returns at once unless the backlog of settles is full, and costs
 // no round trip of its own. Wait tells the outcome. Ack returns ErrLeaseLost
-// if the loss is known already, ErrSettled, or ErrClosed after a Shutdown that gave
-// up. For a lease of TryLease it is a round trip, and returns the outcome: on SQLite
-// a goroutine that holds a transaction must not call it (see Queue). AckAll(ctx, lease) is
+// if the loss is known already, ErrSettled, or ErrClosed after the end of the consumer:
+// Shutdown does not wait for a lease that has run out or is in a transaction. After a
+// rollback such a message is delivered again when its lease ends. AckAll(ctx, lease) is
 // the form that a context bounds, and that returns the outcome of any lease.
 func (l *Lease[T]) Ack() error { return l.lease.settle(settleAck, 0, "") }
 
@@ -129,8 +129,7 @@ func (l *Lease[T]) Wait(ctx context.Context) error { return l.lease.wait(ctx) }
 // Extend makes the lease last at least d from now, by the database's clock, in one
 // round trip; d is at least 100 ms. It only lengthens: the later end holds. To make a
 // lease shorter, settle it by Release or Nack. A consumer extends
-// its leases by itself, for ConsumerConfig.MaxExtend; Extend is for more, and for
-// leases of TryLease. While somebody has the message's row locked it is repeated, until
+// its leases by itself, for ConsumerConfig.MaxExtend; Extend is for more. While somebody has the message's row locked it is repeated, until
 // ctx ends. It returns ErrLeaseLost if the lease is lost. After an *OpError that is
 // Unknown, Deadline is what it was. A lease that had run out here may be settled again afterwards,
 // but its Context stays ended, and the consumer neither extends it nor waits for
@@ -177,7 +176,7 @@ const (
 	settleDead
 )
 
-// leaseOwner has leases: a consumer, or TryLease's own. A lease, its settler and its keeper
+// leaseOwner has leases: a consumer. A lease, its settler and its keeper
 // call back nobody else.
 type leaseOwner interface {
 	// home is the queue of its leases.
@@ -254,17 +253,6 @@ type lease struct {
 func (l *lease) deadlineAt() time.Duration { return time.Duration(l.deadline.Load()) }
 
 func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
-	err := l.startSettle(op, delay, text)
-	if err == nil {
-		if err = l.owner.settle(l); err != nil {
-			l.finish(err)
-		}
-	}
-	return err
-}
-
-// startSettle moves a lease to settling; the caller hands it to its owner.
-func (l *lease) startSettle(op settleOp, delay time.Duration, text string) error {
 	if l == nil {
 		return errMadeByHand
 	}
@@ -275,7 +263,11 @@ func (l *lease) startSettle(op settleOp, delay time.Duration, text string) error
 				continue
 			}
 			l.op, l.delay, l.text, l.inTx = op, delay, text, s == leaseInTx
-			return nil
+			err := l.owner.settle(l)
+			if err != nil {
+				l.finish(err)
+			}
+			return err
 		case leaseLost:
 			return ErrLeaseLost
 		default:

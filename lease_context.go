@@ -81,7 +81,7 @@ func (l *lease) endContext() {
 
 // cancellable is a context that is in use. A timer of its own ends it at the lease's
 // deadline, since nobody else looks at a lease that is in a transaction, being
-// settled, of TryLease, or of a consumer whose Shutdown gave up. The timer is stopped
+// settled, or of a consumer whose Shutdown gave up. The timer is stopped
 // at the end: until then it keeps the lease in memory.
 type cancellable struct {
 	context.Context

@@ -69,21 +69,6 @@ func TestPrintingAContextTellsNothingOfTheLease(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%v %+v %s", l.Context(), l.Context(), l.Context()), "secret")
 }
 
-func TestAContextOfTryLeaseThatIsUsedLateHasEnded(t *testing.T) {
-	q := openTestQueue[string](t, Config{})
-	p, err := q.Producer(ProducerConfig{})
-	require.NoError(t, err)
-	_, err = p.Send(soon(t), Message[string]{Body: "a"})
-	require.NoError(t, err)
-	require.NoError(t, p.Close(soon(t)))
-	leases, err := q.TryLease(soon(t), 1, minLease)
-	require.NoError(t, err)
-	require.Len(t, leases, 1)
-	ctx := leases[0].Context()
-	require.Eventually(t, func() bool { return time.Now().After(leases[0].Deadline()) }, time.Minute, time.Millisecond)
-	require.ErrorIs(t, ctx.Err(), context.Canceled)
-}
-
 func TestNoExtensionShortens(t *testing.T) {
 	l := &lease{}
 	l.prolong(2 * time.Hour)

@@ -389,7 +389,7 @@ func (s *sim) settle(op settleOp) {
 	}
 	l := s.out[i]
 	s.out = slices.Delete(s.out, i, i+1)
-	if l.startSettle(op, 0, "") == nil {
+	if l.settle(op, 0, "") == nil { // its owner takes it over, and does nothing
 		if op == settleNack {
 			l.delay = time.Duration(s.pick(50, "delay")) * time.Millisecond
 		}

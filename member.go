@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
@@ -30,9 +29,7 @@ type Member struct {
 
 // Members returns who consumes this queue now, first come first, in one round trip:
 // for operators. A consumer is a member from its start, or a moment later, until it
-// has ended; one whose process died for ConsumerConfig.LeaseFor more at most; and a
-// Queue that took messages by TryLease, which is one member however often it does, as
-// long as it took them for, or a quarter longer.
+// has ended; one whose process died for ConsumerConfig.LeaseFor more at most.
 func (q *Queue[T]) Members(ctx context.Context) ([]Member, error) {
 	all, err := ofEach(q, func(core *queue) ([]Member, error) { return core.members(ctx) })
 	return slices.Concat(all...), err
@@ -73,8 +70,7 @@ func hostName() string {
 // maxHost leaves room for a slash and the process in a name.
 const maxHost = sqlbatch.MaxMemberText - 21
 
-// leaveTimeout is for how long a consumer that ends tries to say so, and the most that
-// TryLease takes to say that it is there.
+// leaveTimeout is for how long a consumer that ends tries to say so.
 const leaveTimeout = 5 * time.Second
 
 // attend notes the consumer among the members until ctx ends, and then that it left,
@@ -109,50 +105,6 @@ func (c *shardConsumer[T]) attend(ctx context.Context) {
 		if err == nil && c.queue.ordered() {
 			c.queue.wake() // its slots are free, and the shares of others are greater
 		}
-	}
-}
-
-// guest is a Queue as the member that takes messages by TryLease. There is one, since
-// the table of members is read from end to end, and keeps those that are gone for a
-// day; and it is noted for a quarter longer than its leases last, so that one who takes
-// messages often does not write that row each time, nor many at once wait for it.
-type guest struct {
-	id   ID
-	turn chan struct{} // of capacity 1: taken by a TryLease on an ordered queue
-	// Of who has the turn.
-	salt int64            // of its last claim there
-	out  map[int][]*lease // those of its calls that may be running, by slot
-
-	mu    sync.Mutex
-	until time.Duration // to be noted, of monotonic
-	noted time.Duration // in the database
-}
-
-// stay begins a lease of d, and returns for how long the guest is to be noted; known
-// says that it is, for as long as this lease.
-func (g *guest) stay(now, d time.Duration) (long time.Duration, known bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.until = max(g.until, now+d+d/4)
-	return g.until - now, g.noted >= now+d
-}
-
-// visit notes the guest among the members for as long as its leases last. A database
-// that does not answer must not cost those of d: what fails is of no matter.
-func (q *queue) visit(ctx context.Context, name string, d time.Duration) {
-	now := monotonic()
-	long, known := q.guest.stay(now, d)
-	if known {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, min(d/10, leaveTimeout))
-	defer cancel()
-	m := newMember(name, long)
-	m.ID = q.guest.id
-	if q.once(ctx, q.sql.Join(m), nil) == nil {
-		q.guest.mu.Lock()
-		q.guest.noted = max(q.guest.noted, now+long)
-		q.guest.mu.Unlock()
 	}
 }
 

@@ -35,9 +35,6 @@ type queue struct {
 	sql     sqlbatch.Queue // of these names
 	key     bellKey
 	ringer  ringer
-	lone    *health   // what settles of TryLease's leases see of the database
-	guest   guest     // as whom TryLease takes messages
-	floor   loneFloor // of TryLease
 
 	shard       string      // the name of this shard; "" where the queue has no others
 	index, of   int         // which one it is, of how many; 0 of 0 where it has no others
@@ -81,7 +78,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		return refuse(err)
 	}
 	q := &queue{
-		db: db, name: name, cfg: cfg, dialect: d, guest: guest{id: NewID(), turn: make(chan struct{}, 1), salt: newSalt(), out: map[int][]*lease{}},
+		db: db, name: name, cfg: cfg, dialect: d,
 		names: names, sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
 	}
 	if cfg.Shard.Count > 0 {
@@ -91,7 +88,6 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		return refuse(errNotOrdered(d))
 	}
 	q.ringer.bell, q.ringer.name = bellOf(db, cfg.Bell), q.key.schema+"."+name
-	q.lone = &health{queue: q, part: "consumer"}
 	return q, nil
 }
 
@@ -182,7 +178,4 @@ func (q *queue) wake() {
 
 // gaveBack says that messages lie at their old places again: whoever claims in this
 // process may have got beyond.
-func (q *queue) gaveBack(places sqlbatch.Floors) {
-	q.floor.lower(places)
-	q.key.lower(places)
-}
+func (q *queue) gaveBack(places sqlbatch.Floors) { q.key.lower(places) }

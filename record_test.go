@@ -194,22 +194,24 @@ func TestTheHistoryCountsWhatTransactionsDo(t *testing.T) {
 		}
 		require.Equal(t, [3]int64{3, 0, 0}, counted(), "a duplicate is not sent")
 
-		leases, err := q.TryLease(soon(t), 3, time.Minute)
-		require.NoError(t, err)
-		require.Len(t, leases, 3)
+		c := testConsumer(t, q, ConsumerConfig{})
+		leases := []*Lease[string]{<-c.C(), <-c.C(), <-c.C()}
 		all := func(tx *sql.Tx) { require.NoError(t, AckTx(soon(t), tx, leases...)) }
 		in(all, (*sql.Tx).Rollback)
 		require.Equal(t, [3]int64{3, 3, 0}, counted(), "nobody has told of the rollback")
 		in(all, (*sql.Tx).Rollback)
 		require.Equal(t, [3]int64{3, 3, 0}, counted(), "each once")
-		require.NoError(t, leases[2].Nack(0, nil))
+		require.NoError(t, leases[2].Nack(time.Hour, nil))
+		require.NoError(t, leases[2].Wait(soon(t)))
 		require.Equal(t, [3]int64{3, 2, 1}, counted(), "one was not acked after all")
 		require.NoError(t, leases[1].Ack())
+		require.NoError(t, leases[1].Wait(soon(t)))
 		require.Equal(t, [3]int64{3, 2, 1}, counted(), "still once")
 		leases = leases[:1]
 		in(all, (*sql.Tx).Commit)
 		require.Equal(t, [3]int64{3, 2, 1}, counted())
-		require.ErrorIs(t, leases[0].Ack(), ErrSettled)
+		require.NoError(t, leases[0].Ack())
+		require.ErrorIs(t, leases[0].Wait(soon(t)), ErrSettled)
 		require.Equal(t, [3]int64{3, 2, 1}, counted(), "it is gone by that commit")
 
 		p, err := q.Producer(ProducerConfig{}) // who notes it

@@ -266,10 +266,6 @@ func TestWrongArgumentsOfQueueCallsAreRefused(t *testing.T) {
 
 	nothing := func(context.Context, *chanq.Lease[string]) error { return nil }
 	for words, call := range map[string]func() error{
-		"try lease orders: n is 0":    func() error { _, err := q.TryLease(t.Context(), 0, time.Minute); return err },
-		"try lease orders: n is 1001": func() error { _, err := q.TryLease(t.Context(), 1001, time.Minute); return err },
-		"try lease orders: d is 0s":   func() error { _, err := q.TryLease(t.Context(), 1, 0); return err },
-		"try lease orders: d is -1ns": func() error { _, err := q.TryLease(t.Context(), 1, -1); return err },
 		"peek orders: n is 0":         func() error { _, err := q.Peek(t.Context(), chanq.StateReady, 0); return err },
 		"peek orders: state \"odd\"":  func() error { _, err := q.Peek(t.Context(), "odd", 1); return err },
 		"purge orders: state \"\"":    func() error { _, err := q.Purge(t.Context(), ""); return err },

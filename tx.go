@@ -91,7 +91,7 @@ func (l *lease) notAcked(err error) error {
 // AckTx acks the messages of many leases in the caller's transaction, as
 // Lease.AckTx does for one: all of them leave the queue if and when that commits.
 // One round trip per 400 messages on SQL Server, and per 1000 on PostgreSQL and
-// SQLite. The leases are of one queue, from Consumer.Batches or TryLease, say.
+// SQLite. The leases are of one queue, for example from Consumer.Receive.
 //
 // A nil error means that all are still held. A *BatchError has an entry for each
 // lease, in order: an *OpError of ErrLeaseLost or ErrSettled for those that this holder does

@@ -65,25 +65,24 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := p.Send(t.Context(), Message[string]{Body: "x"})
 			require.NoError(t, err)
-			leases, err := q.TryLease(t.Context(), 1, time.Minute)
-			require.NoError(t, err)
-			require.Len(t, leases, 1)
-			l := leases[0].lease
-			_, err = q.Cancel(t.Context(), leases[0].ID) // whoever did it, the row is gone
+			c := testConsumer(t, q, ConsumerConfig{})
+			lease := <-c.C()
+			l := lease.lease
+			_, err = q.Cancel(t.Context(), lease.ID) // whoever did it, the row is gone
 			require.NoError(t, err)
 			l.state.Store(leaseSettling)
 			if test.late {
 				l.deadline.Store(int64(monotonic()))
 			}
-			owner := &loneOwner{queue: q.core, timeout: time.Minute, values: t.Context()}
 			l.unknown = true
-			owner.store(t.Context(), []*lease{l})
+			require.NoError(t, c.shards[0].settler.add(l))
+			err = lease.Wait(soon(t))
 			if !test.late {
-				require.NoError(t, l.outcome())
+				require.NoError(t, err)
 				return
 			}
 			var op *OpError
-			require.ErrorAs(t, l.outcome(), &op)
+			require.ErrorAs(t, err, &op)
 			require.True(t, op.Unknown)
 		})
 	}

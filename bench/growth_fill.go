@@ -74,7 +74,7 @@ func (s *store) fillByStatements(ctx context.Context, state sqlbatch.State, n, b
 	if state == sqlbatch.Scheduled {
 		row.Delay = time.Hour
 	}
-	err := s.session(ctx, func(session *bareSession) error {
+	return s.session(ctx, func(session *bareSession) error {
 		for chunk := range slices.Chunk(slices.Repeat([]sqlbatch.Row{row}, n), 500) {
 			for i := range chunk {
 				chunk[i].ID = chanq.NewID()
@@ -83,16 +83,13 @@ func (s *store) fillByStatements(ctx context.Context, state sqlbatch.State, n, b
 				return err
 			}
 		}
+		member := chanq.NewID()
+		for left := n; left > 0 && state == sqlbatch.Leased; left -= 500 {
+			claim := sqlbatch.ClaimParams{Rows: min(left, 500), Lease: time.Hour, Member: member, Salt: 1, Suspects: true}
+			if err := session.do(s.sql.Claim(claim), nil); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
-	if err != nil || state != sqlbatch.Leased {
-		return err
-	}
-	queue, err := s.open(ctx)
-	for got := 0; err == nil && got < n; {
-		var claimed []*chanq.Lease[[]byte]
-		claimed, err = queue.TryLease(ctx, min(n-got, 500), time.Hour)
-		got += len(claimed)
-	}
-	return err
 }

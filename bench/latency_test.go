@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
@@ -53,7 +54,10 @@ func TestMessagesCarryTheTimesAtWhichTheyWereDue(t *testing.T) {
 	require.NoError(t, senderTask{Place: s.place, Rate: 10_000, N: 50, Body: 20, Batch: 500}.run(t.Context(), s, nil))
 	queue, err := s.open(t.Context())
 	require.NoError(t, err)
-	leases, err := queue.TryLease(t.Context(), 100, time.Minute)
+	consumer, err := queue.Consume(t.Context(), chanq.ConsumerConfig{})
+	require.NoError(t, err)
+	defer consumer.Shutdown(t.Context())
+	leases, err := consumer.Receive(t.Context(), 50)
 	require.NoError(t, err)
 	require.Len(t, leases, 50)
 	first := binary.BigEndian.Uint64(leases[0].Body)

@@ -18,6 +18,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqprom"
 	"github.com/chanq/chanq/embedded"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,8 +54,7 @@ func TestPrometheusReadsWhatBecameOfMessages(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, p.Close(t.Context()))
-	leases, err := q.TryLease(t.Context(), 2, time.Minute)
-	require.NoError(t, err)
+	leases := testdb.Lease(t, q, 2, time.Minute)
 	require.NoError(t, leases[0].Ack())
 	require.NoError(t, leases[1].DeadLetter(errors.New("bad")))
 

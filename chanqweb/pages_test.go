@@ -16,6 +16,7 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
 	"github.com/chanq/chanq/chanqweb/internal/webshop"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
 
@@ -185,9 +186,7 @@ func TestWhatADecoderSaysIsHiddenAsBodiesAre(t *testing.T) {
 		require.NoError(t, err)
 		reader, err := chanq.Open[letter](t.Context(), shop.DB, "mail", chanq.Config{Codec: frank{}})
 		require.NoError(t, err)
-		leases, err := reader.TryLease(t.Context(), 10, time.Minute)
-		require.NoError(t, err)
-		require.Empty(t, leases)
+		testdb.RequireNone(t, reader)
 		dead, err := shop.Mail.Peek(t.Context(), chanq.StateDead, 10)
 		require.NoError(t, err)
 		require.Len(t, dead, 3)

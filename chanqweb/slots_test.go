@@ -11,6 +11,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqweb"
+	"github.com/chanq/chanq/prove/testdb"
 )
 
 // An operator finds the keys that stand still: what each waits for, until when, and how much is behind it.
@@ -20,9 +21,7 @@ func TestKeysThatWaitAreListed(t *testing.T) {
 		q := shop.Queue("payments", chanq.Config{Kind: chanq.KindOrdered, Slots: 4, DeadKey: chanq.DeadKeyHolds})
 		for _, key := range []string{"held", "tried", "stuck"} { // the first of each is delivered before another key comes
 			shop.Send(q, chanq.Message[[]byte]{Key: key, Body: []byte("x")})
-			leases, err := q.TryLease(t.Context(), 1, time.Hour)
-			require.NoError(t, err)
-			require.Len(t, leases, 1, key)
+			leases := testdb.Lease(t, q, 1, time.Hour)
 			switch key {
 			case "tried":
 				require.NoError(t, leases[0].Nack(time.Hour, errors.New("no stock")))

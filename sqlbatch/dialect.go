@@ -229,6 +229,10 @@ type Queue interface {
 	// message that nobody leases now (zero or less: now), NULL when there is none or the
 	// queue is paused. It writes nothing and takes no lock.
 	NextDue(Floors) Statement
+	// DueOrLocked is NextDue from the beginning, except that a row that a transaction has locked counts as
+	// due if a claim would pass over it. On SQL Server a message counts that an open transaction has sent, has
+	// deleted or leases. It writes nothing, and never waits for a lock.
+	DueOrLocked() Statement
 	// Survey looks from the beginning, and so walks all that a claim is spared: it
 	// finds what committed late, what was given back to its old place and leases that ran
 	// out. It returns a row for each priority: priority; floor, when the first message that may

@@ -72,7 +72,7 @@ type SlotClaim struct {
 }
 
 // ordered are the statements of an ordered queue alone: Names.Slots is not 0. There Claim,
-// NextDue and Survey are of no use.
+// NextDue, DueOrLocked and Survey are of no use.
 type ordered interface {
 	// ClaimSlots leases messages from the slots that Member owns by their fences, each slot's by seq.
 	// A lease ends after Lease, or at the end of Member's membership if that is sooner. It returns

@@ -95,9 +95,6 @@ func (a *app) receive(ctx context.Context, queue string, f receiveFlags) error {
 		return err
 	}
 	r := &receiver{app: a, flags: f}
-	if f.follow {
-		return r.follow(ctx, q)
-	}
 	return r.take(ctx, q)
 }
 
@@ -106,55 +103,17 @@ type receiver struct {
 	flags receiveFlags
 }
 
-// take takes what is ready, up to the number asked for.
+// take takes messages up to the number asked for: those that are ready, or with --follow as they come. An
+// interrupt ends --follow as asked: there it is no failure.
 func (r *receiver) take(ctx context.Context, q *chanq.Queue[[]byte]) error {
-	const group, lease = 100, time.Minute
-	taken := 0
-	for r.flags.n == 0 || taken < r.flags.n {
-		n := group
-		if r.flags.n > 0 {
-			n = min(n, r.flags.n-taken)
-		}
-		// Not with ctx: a claim that is cut short would lease messages to nobody.
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		leases, err := q.TryLease(context.WithoutCancel(ctx), n, lease)
-		if err != nil {
-			return err
-		}
-		for i, l := range leases {
-			if ctx.Err() != nil {
-				err = ctx.Err()
-			} else if err = r.print(l); err == nil {
-				err = r.settle(ctx, l)
-			}
-			if err != nil {
-				for _, rest := range leases[i:] {
-					_ = rest.Release() // settled ones refuse; the error at hand is the one to tell
-				}
-				return err
-			}
-		}
-		taken += len(leases)
-		if len(leases) < n {
-			break
-		}
-	}
-	if taken == 0 {
-		fmt.Fprintf(r.err, "no message of queue %s is ready\n", q.Name())
-	}
-	return nil
-}
-
-// follow takes messages as they come. An interrupt ends it as asked: it is no
-// failure.
-func (r *receiver) follow(ctx context.Context, q *chanq.Queue[[]byte]) error {
 	prefetch := 100
 	if r.flags.n > 0 {
 		prefetch = min(prefetch, r.flags.n)
 	}
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{Prefetch: prefetch})
+	if !r.flags.follow && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{Prefetch: prefetch, StopWhenIdle: !r.flags.follow})
 	if err != nil {
 		return err
 	}
@@ -173,7 +132,15 @@ func (r *receiver) follow(ctx context.Context, q *chanq.Queue[[]byte]) error {
 	}
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	return errors.Join(err, c.Shutdown(bound), c.Err())
+	err = errors.Join(err, c.Shutdown(bound), c.Err())
+	switch {
+	case err != nil || r.flags.follow:
+	case ctx.Err() != nil && (taken == 0 || taken != r.flags.n):
+		err = ctx.Err()
+	case taken == 0:
+		fmt.Fprintf(r.err, "no message of queue %s is ready\n", q.Name())
+	}
+	return err
 }
 
 func (r *receiver) print(l *chanq.Lease[[]byte]) error {

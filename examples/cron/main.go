@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"database/sql"
 	"fmt"
 	"io"
@@ -64,20 +65,16 @@ func add(ctx context.Context, reminders *chanq.Queue[string], delay time.Duratio
 // remind prints what is due. A reminder that cannot be printed is due again in
 // five minutes, and dead after Config.MaxAttempts, which is 10.
 func remind(ctx context.Context, reminders *chanq.Queue[string], out io.Writer) error {
-	for {
-		// The minute is for all 20: nothing extends leases of TryLease.
-		leases, err := reminders.TryLease(ctx, 20, time.Minute)
-		if err != nil || len(leases) == 0 {
-			return err
-		}
-		for _, l := range leases {
-			settle := l.Ack
-			if _, err := fmt.Fprintf(out, "%s (since %s)\n", l.Body, l.DueAt.Format(time.Kitchen)); err != nil {
-				settle = func() error { return l.Nack(5*time.Minute, err) }
-			}
-			if err := settle(); err != nil {
-				return fmt.Errorf("%q may be printed again: %w", l.Body, err)
-			}
-		}
+	consumer, err := reminders.Consume(ctx, chanq.ConsumerConfig{Prefetch: 1, StopWhenIdle: true})
+	if err != nil {
+		return err
 	}
+	err = consumer.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
+		_, err := fmt.Fprintf(out, "%s (since %s)\n", l.Body, l.DueAt.Format(time.Kitchen))
+		if err != nil {
+			return chanq.RetryAfter(5*time.Minute, err)
+		}
+		return nil
+	})
+	return errors.Join(err, consumer.Shutdown(ctx))
 }

@@ -17,9 +17,7 @@ func TestKEDACountsWhatIsReadyAndWhatIsLeased(t *testing.T) {
 		testdb.Send(s, s.orders, chanq.Message[order]{Priority: chanq.PriorityUrgent}, chanq.Message[order]{Priority: chanq.PriorityLow}, chanq.Message[order]{Delay: time.Hour})
 		testdb.Send(s, s.payments, chanq.Message[order]{Key: "a"}, chanq.Message[order]{})
 		for _, q := range []*chanq.Queue[order]{s.orders, s.payments} {
-			l, err := q.TryLease(s.Soon(), 1, time.Minute)
-			require.NoError(s, err)
-			require.Len(s, l, 1)
+			testdb.Lease(s, q, 1, time.Minute)
 		}
 		queries := 0
 		for _, b := range blocks(s.T, s.Engine.Dialect.Name()) {

@@ -56,7 +56,7 @@ func (w *world) sendGroups(p *chanq.Producer[string], n int) <-chan error {
 func (w *world) requireGroups(q *chanq.Queue[string], n int) {
 	w.Helper()
 	require.Equal(w, chanq.Stats{Ready: n * groupRows}, testdb.Counted(w, q))
-	require.Equal(w, numbers(n*groupRows), testdb.Bodies(testdb.Lease(w, q, n*groupRows, time.Minute)))
+	require.Equal(w, numbers(n*groupRows), testdb.Bodies(testdb.Leases(testdb.Lease(w, q, n*groupRows, time.Minute))))
 }
 
 func (w *world) oneWriter() bool { return w.Engine.Dialect.Traits().OneWriter }
@@ -278,7 +278,7 @@ func groupsOnFewConnections(w *world) {
 	p := testdb.Produce(w, q, groupConfig)
 	_, err := p.Send(w.Soon(), chanq.Message[string]{Body: "connected"})
 	require.NoError(w, err)
-	testdb.Lease(w, q, 1, time.Minute)
+	w.Hold(q.Name(), 1, time.Minute)
 	conn, err := w.DB.Conn(w.Soon())
 	require.NoError(w, err)
 	var begun atomic.Int32

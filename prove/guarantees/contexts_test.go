@@ -13,7 +13,6 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // Contexts of leases, and ends of producers, whatever has happened before.
@@ -26,7 +25,6 @@ var contexts = []test{
 	{"OneLeaseIsPrintedWhileItIsExtended", printWhileExtended},
 	{"TheSecondOfTwoClosesWaitsAndTakesNothing", closeTwice},
 	{"OneBellRingsForBothNamesOfTheDefaultSchema", bellOfDefaultSchema},
-	{"SettlesOfTryLeaseTellAnOutageOnce", availabilityOfTryLease},
 }
 
 func contextAfterShutdown(w *world) {
@@ -119,7 +117,7 @@ func contextWhileSettling(w *world) {
 	acked := make(chan error, 1)
 	go func() { acked <- l.Ack() }()
 	w.within("the ack hangs", struck)
-	w.ended(l)
+	w.ended(l.Lease)
 	require.False(w, time.Now().Before(l.Deadline()))
 	free()
 	<-acked
@@ -194,32 +192,4 @@ func bellOfDefaultSchema(w *world) {
 		require.NoError(w, testdb.Take(w, c, 1)[0].Ack(), "the next look would be in an hour")
 		require.NoError(w, c.Shutdown(w.Soon()))
 	}
-}
-
-func availabilityOfTryLease(w *world) {
-	told := make(chan chanq.AvailabilityEvent, 100)
-	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) { told <- e }}})
-	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	leases := testdb.Lease(w, q, 2, time.Hour)
-	st := w.Statements("work")
-	refused := faultdb.Fail(w.Failure(sqlbatch.Refused))
-	var tries atomic.Int64
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if !acks(op, st) {
-			return faultdb.Fault{}
-		}
-		tries.Add(1)
-		return refused
-	})
-	acked := make(chan error, 2)
-	for _, l := range leases {
-		go func() { acked <- l.Ack() }()
-	}
-	w.Eventually("both are refused a few times", func() bool { return tries.Load() > 4 })
-	w.Faults.Inject(nil)
-	require.NoError(w, <-acked)
-	require.NoError(w, <-acked)
-	require.False(w, (<-told).Up)
-	require.True(w, (<-told).Up)
-	require.Empty(w, told, "once each")
 }

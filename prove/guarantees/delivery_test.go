@@ -138,8 +138,8 @@ func connectionsDie(w *world) {
 func holderVanishes(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	gone := testdb.Lease(w, q, 2, shortLease)
-	again := testdb.Lease(w, q, 2, time.Minute)
+	gone := testdb.Leases(testdb.Lease(w, q, 2, shortLease))
+	again := testdb.Leases(testdb.Lease(w, q, 2, time.Minute))
 	require.Equal(w, []string{"a", "b"}, testdb.Bodies(again))
 	require.Equal(w, testdb.IDs(gone), testdb.IDs(again))
 	require.Equal(w, 2, again[0].Attempt)
@@ -154,33 +154,25 @@ func manyClaimers(w *world) {
 	var mu sync.Mutex
 	claimed := map[chanq.ID]int{}
 	var claimers sync.WaitGroup
+	defer claimers.Wait()
 	for i := range 8 {
+		c := testdb.Start(w, queues[i%2], chanq.ConsumerConfig{Prefetch: 7, LeaseFor: time.Hour})
 		claimers.Go(func() {
-			for {
+			for l := range c.C() {
 				mu.Lock()
-				all := len(claimed) == count
-				mu.Unlock()
-				if all || w.Failed() {
-					return
-				}
-				leases, err := queues[i%2].TryLease(w.Soon(), 7, time.Hour)
-				if err != nil {
-					w.Errorf("claim: %v", err)
-				}
-				mu.Lock()
-				for _, l := range leases {
-					if claimed[l.ID]++; claimed[l.ID] > 1 || l.Attempt != 1 {
-						w.Errorf("message %v was leased twice", l.ID)
-					}
+				if claimed[l.ID]++; claimed[l.ID] > 1 || l.Attempt != 1 {
+					w.Errorf("message %v was leased twice", l.ID)
 				}
 				mu.Unlock()
-				if len(leases) == 0 { // in a bubble no time passes while one of them claims again and again
-					<-time.After(time.Millisecond)
-				}
 			}
 		})
+		defer c.Stop()
 	}
-	claimers.Wait()
+	w.Eventually("all are leased", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(claimed) == count || w.Failed()
+	})
 }
 
 func heldIsHeld(w *world) {
@@ -191,9 +183,7 @@ func heldIsHeld(w *world) {
 	w.Eventually("the other is buffered", func() bool { return c.Stats().Buffered == 1 })
 	first := testdb.Get(w, q, l.ID).LeaseUntil
 	w.Eventually("the leases were extended over twice their length", func() bool {
-		others, err := q.TryLease(w.Soon(), 10, time.Minute)
-		require.NoError(w, err)
-		require.Empty(w, others)
+		testdb.RequireNone(w, q)
 		return testdb.Get(w, q, l.ID).LeaseUntil.Sub(first) > 2*steadyLease
 	})
 	require.Equal(w, chanq.Stats{Leased: 2}, testdb.Counted(w, q))
@@ -208,7 +198,7 @@ func leasesDoNotOverlap(w *world) {
 	const d = 150 * time.Millisecond
 	var end time.Time
 	for range 4 {
-		testdb.Lease(w, q, 1, d)
+		w.Hold(q.Name(), 1, d)
 		next := testdb.Get(w, q, id).LeaseUntil
 		require.False(w, next.Add(-d).Before(end), "a lease began at %v, the one before ended at %v", next.Add(-d), end)
 		end = next
@@ -313,7 +303,7 @@ func unlimited(w *world) {
 		require.NoError(w, l.Nack(0, errors.New("not yet")))
 	}
 	for range 3 { // as a suspect, too
-		testdb.Lease(w, q, 1, 100*time.Millisecond)
+		w.Hold(q.Name(), 1, 100*time.Millisecond)
 	}
 	w.Eventually("it is ready again", func() bool { return testdb.Get(w, q, id).State == chanq.StateReady })
 	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].DeadLetter(errors.New("enough")))
@@ -338,10 +328,7 @@ func undecodable(w *world) {
 	require.Contains(w, e.LastError, "cannot decode")
 
 	testdb.Send(w, raw, testdb.Texts(`not a number`)...)
-	none, err := q.TryLease(w.Soon(), 1, time.Minute)
-	require.NoError(w, err)
-	require.Empty(w, none)
-	w.Eventually("TryLease, or the consumer before it, sets it aside", func() bool { return testdb.Stats(w, q).Dead == 2 })
+	w.Eventually("it is set aside", func() bool { return testdb.Stats(w, q).Dead == 2 })
 }
 
 // fussy is a codec that panics on some bodies.
@@ -470,7 +457,7 @@ func clientClock(w *world) {
 		require.NoError(w, err)
 		return false
 	})
-	require.Equal(w, []string{"made by a clock of the future", "made by a clock of the past"}, testdb.Bodies(testdb.Lease(w, q, 2, time.Minute)))
+	require.Equal(w, []string{"made by a clock of the future", "made by a clock of the past"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 2, time.Minute))))
 
 	id := testdb.Send(w, q, chanq.Message[string]{ID: chanq.ID{0, 0, 2}, Delay: 200 * time.Millisecond})[0]
 	l := testdb.Lease(w, q, 1, time.Minute)[0]

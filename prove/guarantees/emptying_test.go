@@ -40,7 +40,7 @@ func emptyOfStates(w *world) {
 		testdb.Send(w, q, testdb.Texts("done", "dead", "left")...)
 		require.False(w, testdb.Empty(w, q), "three are ready")
 		leases := testdb.Lease(w, q, 3, time.Hour)
-		slices.SortFunc(leases, func(a, b *chanq.Lease[string]) int { return cmp.Compare(a.Body, b.Body) }) // the one that is left comes last
+		slices.SortFunc(leases, func(a, b *testdb.Held[string]) int { return cmp.Compare(a.Body, b.Body) }) // the one that is left comes last
 		for _, l := range leases {
 			switch l.Body {
 			case "done":
@@ -85,7 +85,7 @@ func emptyBesideEnds(w *world) {
 			for _, commit := range []bool{false, true} {
 				tx, err := w.DB.BeginTx(w.Soon(), nil)
 				require.NoError(w, err)
-				require.NoError(w, end(q, l, tx))
+				require.NoError(w, end(q, l.Lease, tx))
 				require.False(w, testdb.Empty(w, q), "%s: it may be rolled back", way)
 				if !commit {
 					require.NoError(w, tx.Rollback())

@@ -14,7 +14,7 @@ import (
 // Messages with a time to live.
 var expiring = []test{
 	{"AMessageThatNobodyClaimedInTimeIsSetAsideAndNeverDelivered", expires},
-	{"TryLeaseSetsExpiredMessagesAside", tryLeaseExpired},
+	{"StopWhenIdleSetsExpiredMessagesAside", idleExpired},
 	{"ALeaseUnderWayIsNotCutByTheEndOfItsTTL", leaseOutlivesTTL},
 	{"ANackedMessageExpires", nackedExpires},
 	{"ARedrivenMessageDoesNotExpire", redrivenLives},
@@ -71,13 +71,11 @@ func expires(w *world) {
 	require.Empty(w, c.C())
 }
 
-func tryLeaseExpired(w *world) {
+func idleExpired(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, chanq.Message[string]{Body: "late", TTL: shortTTL})[0]
 	isOver(w, q, id)
-	none, err := q.TryLease(w.Soon(), 10, time.Minute)
-	require.NoError(w, err)
-	require.Empty(w, none)
+	testdb.RequireNone(w, q)
 	require.Equal(w, chanq.ReasonExpired, testdb.Get(w, q, id).LastError)
 	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
 }
@@ -100,9 +98,7 @@ func nackedExpires(w *world) {
 	l := testdb.Lease(w, q, 1, time.Minute)[0]
 	require.NoError(w, l.Nack(0, nil))
 	isOver(w, q, id)
-	none, err := q.TryLease(w.Soon(), 10, time.Minute)
-	require.NoError(w, err)
-	require.Empty(w, none)
+	testdb.RequireNone(w, q)
 	e := testdb.Get(w, q, id)
 	require.Equal(w, chanq.ReasonExpired, e.LastError)
 	require.Equal(w, 1, e.Attempts, "it was delivered once")
@@ -112,8 +108,7 @@ func redrivenLives(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, chanq.Message[string]{Body: "a", TTL: shortTTL})[0]
 	isOver(w, q, id)
-	_, err := q.TryLease(w.Soon(), 1, time.Minute)
-	require.NoError(w, err)
+	testdb.RequireNone(w, q)
 	moved, err := q.RedriveIDs(w.Soon(), id)
 	require.NoError(w, err)
 	require.Len(w, moved, 1)

@@ -150,12 +150,7 @@ func viewBesideLocks(w *world) {
 	require.NoError(w, err)
 	defer rows.Close()
 	require.True(w, rows.Next())
-	ctx, cancel := context.WithTimeout(w.Soon(), testdb.Patience)
-	defer cancel()
-	leases, err := q.TryLease(ctx, 30, time.Hour)
-	require.NoError(w, err)
-	require.GreaterOrEqual(w, len(leases), 21)
-	for _, l := range leases[1:] {
+	for _, l := range testdb.Lease(w, q, 21, time.Hour)[1:] {
 		require.NoError(w, l.Ack())
 	}
 }
@@ -187,7 +182,7 @@ func procedureSends(w *world) {
 	require.Error(w, w.sendBy(w.Soon(), w.DB, `{}`, `, @dedup_key = N'ключ 😀'`), "the key is taken")
 	require.Error(w, w.sendBy(w.Soon(), w.DB, `{}`, `, @dedup_key = N'`+strings.Repeat("k", 201)+`'`), "the key is too long")
 	require.Error(w, w.sendBy(w.Soon(), w.DB, `{}`, `, @priority = 3`))
-	leases := testdb.Lease(w, q, 2, time.Hour)
+	leases := testdb.Leases(testdb.Lease(w, q, 2, time.Hour))
 	require.Equal(w, []note{{"keyed"}, {"日本"}}, testdb.Bodies(leases))
 	require.Equal(w, "ключ 😀", leases[0].DedupKey)
 	require.Equal(w, chanq.PriorityUrgent, leases[0].Priority)

@@ -25,7 +25,6 @@ var finding = []test{
 	{"G10_WhatIsRedrivenOrSentAgainIsFound", foundAgain},
 	{"G10_WhatThisProcessGivesBackIsFoundAtOnce", foundAtOnce},
 	{"WakeFindsWhatWasCommittedLateAtOnce", wakeFinds},
-	{"TryLeaseFindsWhatLiesBelowWhatItTookBefore", tryLeaseFinds},
 }
 
 // foundWithin is the promise for a database in health.
@@ -180,7 +179,7 @@ func foundLapsed(w *world) {
 	var leases []*chanq.Lease[string]
 	for i, body := range []string{"lapsed 1", "lapsed 2", "lapsed 3"} {
 		testdb.Send(s, s.q, testdb.Texts(body)...)
-		leases = append(leases, testdb.Lease(s, s.elsewhere, 1, time.Duration(1+i)*d)...)
+		leases = append(leases, testdb.Leases(testdb.Lease(s, s.elsewhere, 1, time.Duration(1+i)*d))...)
 	}
 	s.start()
 	s.promptly(func() time.Duration {
@@ -283,20 +282,4 @@ func wakeFinds(w *world) {
 	require.NoError(w, tx.Commit())
 	q.Wake()
 	require.Equal(w, "late", testdb.Take(w, c, 1)[0].Body)
-}
-
-func tryLeaseFinds(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a")...)
-	first := testdb.Lease(w, q, 1, time.Hour)[0]
-	w.Eventually("claims get beyond it", func() bool {
-		testdb.Send(w, q, testdb.Texts("another")...)
-		l := testdb.Lease(w, q, 1, time.Hour)[0]
-		require.NoError(w, l.Ack())
-		return l.DueAt.After(first.DueAt.Add(beyond))
-	})
-	require.NoError(w, first.Release())
-	again, err := q.TryLease(w.Soon(), 1, time.Hour)
-	require.NoError(w, err)
-	require.Equal(w, []string{"a"}, testdb.Bodies(again))
 }

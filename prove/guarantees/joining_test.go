@@ -19,8 +19,6 @@ var joining = []test{
 	{"AConsumerIsAMemberFromItsStartToItsEnd", memberForItsLife},
 	{"AMemberWhoseProcessWasKilledIsGoneAfterItsLease", killedMember},
 	{"AConsumerThatGaveUpIsAMemberUntilItsLeasesEnd", gaveUpMember},
-	{"WhoeverTakesMessagesByTryLeaseIsAMemberMeanwhile", tryLeaseMember},
-	{"WhoTakesMessagesByTryLeaseOftenIsOneMemberUntilTheLastOfThem", oftenMember},
 	{"NothingWaitsForTheMembership", memberHangs},
 	{"ARefusedMembershipIsToldOnce", memberRefused},
 }
@@ -98,54 +96,6 @@ func gaveUpMember(w *world) {
 	require.NoError(w, c.Shutdown(w.Soon()), "its goroutines end")
 	require.Len(w, members(w, q), 1, "whose name the message in its hands shows")
 	require.NotEmpty(w, testdb.Get(w, q, l.ID).LeasedBy)
-}
-
-func tryLeaseMember(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	none, err := q.TryLease(w.Soon(), 1, time.Minute)
-	require.NoError(w, err)
-	require.Empty(w, none)
-	require.Empty(w, members(w, q), "it took nothing")
-	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	testdb.Lease(w, q, 1, 10*shortLease)
-	list := members(w, q)
-	require.Len(w, list, 1)
-	e := testdb.Get(w, q, id)
-	require.Equal(w, list[0].ID, e.Member)
-	require.Equal(w, list[0].Name, e.LeasedBy)
-	w.Eventually("its time is over", func() bool { return len(members(w, q)) == 0 })
-
-	st := w.Statements("work")
-	refused := w.Failure(sqlbatch.Permanent)
-	hit := w.Strike(faultdb.Fail(refused), func(op faultdb.Op) bool { return testdb.Runs(op, st.Join(sqlbatch.Member{})) })
-	testdb.Lease(w, q, 1, time.Minute)
-	require.NotEmpty(w, hit.Struck(), "a failure is no matter")
-
-	testdb.Send(w, q, testdb.Texts("b")...)
-	w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return testdb.Runs(op, st.Join(sqlbatch.Member{})) })
-	l := testdb.Lease(w, q, 1, 10*shortLease)[0]
-	require.True(w, time.Now().Before(l.Deadline()), "nor does a database that hangs cost the lease")
-}
-
-func oftenMember(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	ids := testdb.Send(w, q, testdb.Texts(numbers(5)...)...)
-	testdb.Lease(w, q, 1, time.Hour)
-	until := members(w, q)[0].Until
-	st := w.Statements("work").Join(sqlbatch.Member{})
-	again := w.Strike(faultdb.Fault{}, func(op faultdb.Op) bool { return testdb.Runs(op, st) })
-	for range 4 {
-		require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack())
-	}
-	list := members(w, q)
-	require.Len(w, list, 1)
-	require.Empty(w, again.Struck(), "that is known")
-	require.WithinDuration(w, until, list[0].Until, 10*time.Second, "it has the first one still")
-	require.Equal(w, list[0].Name, testdb.Get(w, q, ids[0]).LeasedBy)
-	other := testdb.OpenOn[string](w, w.DB, "work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("other")...)
-	testdb.Lease(w, other, 1, time.Minute)
-	require.Len(w, members(w, q), 2)
 }
 
 func memberHangs(w *world) {

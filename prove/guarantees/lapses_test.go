@@ -19,7 +19,6 @@ import (
 // A message whose process dies of it must end, and alone.
 var lapsing = append([]test{
 	{"G07_AConsumerHoldsOneSuspectAtATime", oneSuspect},
-	{"G07_TryLeaseTakesOneSuspect", tryLeaseOneSuspect},
 	{"G07_ASuspectIsDeliveredOnlyWhenTheOthersAreGivenBack", suspectsGoBackFirst},
 	{"G07_WhatLapsedBesideAnotherGetsAnAttemptOfItsOwn", attemptOfItsOwn},
 	{"G07_ASettleClearsASuspect", settleClears},
@@ -33,7 +32,7 @@ var lapsing = append([]test{
 func lapse(w *world, q *chanq.Queue[string], n, times int) {
 	w.Helper()
 	for range times {
-		testdb.Lease(w, q, n, 100*time.Millisecond)
+		w.Hold(q.Name(), n, 100*time.Millisecond)
 	}
 }
 
@@ -83,24 +82,6 @@ func noSuspects(leases []*chanq.Lease[string]) (fresh []*chanq.Lease[string]) {
 		}
 	}
 	return fresh
-}
-
-func tryLeaseOneSuspect(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("s0", "s1", "s2")...)
-	lapse(w, q, 3, 2)
-	w.Eventually("the leases ran out", func() bool { return testdb.Counted(w, q) == chanq.Stats{Ready: 3} })
-	testdb.Send(w, q, testdb.Texts("fresh")...)
-	for i := range 3 {
-		leases, err := q.TryLease(w.Soon(), 10, time.Minute)
-		require.NoError(w, err)
-		want := []string{fmt.Sprint("s", i)}
-		if i == 0 {
-			want = append(want, "fresh")
-		}
-		require.Equal(w, want, testdb.Bodies(leases))
-		require.Equal(w, 3, leases[0].Attempt)
-	}
 }
 
 func suspectsGoBackFirst(w *world) {
@@ -205,11 +186,14 @@ func settleClears(w *world) {
 		}
 	}
 	w.Eventually("both are delivered at once again", func() bool {
-		leases, err := q.TryLease(w.Soon(), 2, time.Minute)
-		require.NoError(w, err)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		leases := testdb.Take(w, c, 1)
+		w.pass(100 * time.Millisecond)
+		leases = append(leases, testdb.Take(w, c, len(c.C()))...)
 		for _, l := range leases {
 			require.NoError(w, l.Nack(0, nil))
 		}
+		require.NoError(w, c.Shutdown(w.Soon()))
 		return len(leases) == 2
 	})
 }
@@ -228,9 +212,7 @@ func deadSaysWhy(w *world) {
 			require.Equal(w, attempt, testdb.Lease(w, q, 1, 100*time.Millisecond)[0].Attempt)
 		}
 		w.Eventually("a claim finds it out", func() bool {
-			none, err := q.TryLease(w.Soon(), 1, time.Minute)
-			require.NoError(w, err)
-			require.Empty(w, none)
+			testdb.RequireNone(w, q)
 			return testdb.Stats(w, q).Dead == 1
 		})
 		e := testdb.Get(w, q, id)

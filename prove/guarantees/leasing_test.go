@@ -14,9 +14,7 @@ var leasing = []test{
 	{"ExtendMovesTheEndOfTheLease", extendMoves},
 	{"ACancelledMessageEndsItsLeaseWithItsCause", cancelledWhileHeld},
 	{"MaxExtendEndsTheLeaseOfAStuckHandler", maxExtend},
-	{"TryLeaseEndsContextsAtDeadlines", tryLeaseExpires},
 	{"WhatIsGivenBackEndsThePauseOfAnotherConsumer", givenBackWakes},
-	{"WhatTryLeaseGivesBackEndsThePauseOfAConsumer", tryLeaseWakes},
 	{"G03_AHolderOfAFormerLifeOfAnIDHasNoLeaseOnTheNext", formerLife},
 	{"G03_AFenceIsNeverGivenTwiceToOneID", fencesOfOneID},
 	{"G03_AHolderWhoseClaimTheDatabaseForgotHasNoLease", forgottenClaim},
@@ -84,19 +82,6 @@ func maxExtend(w *world) {
 	require.ErrorIs(w, stuck.Wait(w.Soon()), chanq.ErrLeaseLost)
 }
 
-func tryLeaseExpires(w *world) {
-	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	leases := testdb.Lease(w, q, 2, steadyLease)
-	require.NoError(w, leases[0].Context().Err())
-	require.NoError(w, leases[1].Context().Err())
-	require.NoError(w, leases[1].Extend(w.Soon(), time.Minute))
-	w.ended(leases[0])
-	require.NoError(w, leases[1].Context().Err())
-	require.NoError(w, leases[1].Ack())
-	require.NoError(w, leases[0].Ack(), "nobody else has it: the database decides")
-}
-
 // paused starts a consumer that looks again by itself after an hour only.
 func paused(w *world, q *chanq.Queue[string]) *chanq.Consumer[string] {
 	w.Helper()
@@ -122,15 +107,4 @@ func givenBackWakes(w *world) {
 		require.Equal(w, held[i].ID, l.ID, "by Nack(%v)", delay)
 		require.NoError(w, l.Ack())
 	}
-}
-
-func tryLeaseWakes(w *world) {
-	q := w.Queue("work", alone)
-	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	held := testdb.Lease(w, q, 2, time.Hour)
-	c := paused(w, q)
-	require.NoError(w, held[0].Release())
-	require.Equal(w, held[0].ID, testdb.Take(w, c, 1)[0].ID)
-	require.NoError(w, held[1].Nack(0, nil))
-	require.Equal(w, held[1].ID, testdb.Take(w, c, 1)[0].ID)
 }

@@ -87,7 +87,7 @@ func pipesLeave(w *world) {
 	require.NoError(w, <-ended)
 	require.Contains(w, testdb.Get(w, from, ids[0]).LastError, "runtime.Goexit")
 	require.Contains(w, testdb.Get(w, from, ids[1]).LastError, "aargh")
-	require.Equal(w, []string{"out of last"}, testdb.Bodies(testdb.Lease(w, to, 1, time.Minute)))
+	require.Equal(w, []string{"out of last"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, to, 1, time.Minute))))
 }
 
 // rude is an error of which one method does something.

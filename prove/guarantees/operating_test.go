@@ -277,7 +277,7 @@ func operateBehind(w *world) {
 func purgeBehind(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("leased")...)
-	testdb.Lease(w, q, 1, 24*time.Hour)
+	w.Hold(q.Name(), 1, 24*time.Hour)
 	batch := make([]chanq.Message[string], 1500)
 	for i := range batch {
 		batch[i].Delay = time.Hour
@@ -316,7 +316,7 @@ func redrive(w *world) {
 	n, err = q.Redrive(w.Soon(), 0)
 	require.NoError(w, err)
 	require.Equal(w, 1, n)
-	got := testdb.Lease(w, q, 3, time.Minute)
+	got := testdb.Leases(testdb.Lease(w, q, 3, time.Minute))
 	require.ElementsMatch(w, []string{"a", "b", "c"}, testdb.Bodies(got))
 	require.Equal(w, 1, got[0].Attempt)
 
@@ -385,9 +385,7 @@ func pause(w *world) {
 		return now[0] > before[0]+3 && now[1] > before[1]+3
 	})
 	require.Equal(w, chanq.Stats{Ready: 1, Leased: 1, Paused: true}, testdb.Counted(w, q))
-	none, err := q.TryLease(w.Soon(), 1, time.Minute)
-	require.NoError(w, err)
-	require.Empty(w, none)
+	testdb.RequireNone(w, q)
 	require.NoError(w, l.Ack(), "what is leased may be settled")
 	require.NoError(w, l.Wait(w.Soon()))
 

@@ -20,7 +20,6 @@ import (
 var orderedMembers = []test{
 	{"G10_TheOrderOfKeysIsKeptWhileConsumersComeAndGo", keysOfMany},
 	{"G10_TheOrderOfKeysIsKeptWhileAConsumerIsCutOff", keysCutOff},
-	{"TryLeaseKeepsTheSlotsOfWhatItHoldsAndNoOthers", slotsOfAGuest},
 	{"AStoppedConsumerGivesBackASlotOnceItsAckTxHasCommitted", slotInTx},
 }
 
@@ -125,31 +124,6 @@ func keysCutOff(w *world) {
 	require.NoError(w, b.Shutdown(w.Soon()))
 	done.Wait()
 	r.judge(w, sent)
-}
-
-func slotsOfAGuest(w *world) {
-	q := w.keys(chanq.Config{})
-	testdb.Send(w, q, keyed("a", 1, 1)...)
-	lease := func(messages, slots int) []*chanq.Lease[string] {
-		got, err := q.TryLease(w.Soon(), 10, time.Hour)
-		require.NoError(w, err)
-		require.Len(w, got, messages)
-		all, err := q.Slots(w.Soon())
-		require.NoError(w, err)
-		require.Len(w, all, 4)
-		owned := 0
-		for _, s := range all {
-			if s.Owner != "" {
-				owned++
-			}
-		}
-		require.Equal(w, slots, owned)
-		return got
-	}
-	held := lease(1, 1)
-	lease(0, 1)
-	require.NoError(w, held[0].Ack())
-	lease(0, 0)
 }
 
 // slotInTx has a reader keep the stopped consumer from its end, which frees all slots.

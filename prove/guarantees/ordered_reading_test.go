@@ -20,14 +20,12 @@ import (
 var orderedReading = []test{
 	{"ABatchHasOneMessageOfAKey", keysOfABatch},
 	{"ReceiveTakesOneMessageOfAKey", keysOfReceive},
-	{"G10_TryLeaseTakesOneMessageOfAKeyAndClosesIt", keysOfTryLease},
 	{"G10_PipesKeepTheOrderOfKeys", keysThroughPipes},
 	{"MaxExtendOfAnOrderedMessageCountsFromItsHandOut", keyMaxExtend},
 	{"AnAckForWhichTheNextOfItsKeyWaitsDoesNotLinger", keyAwaited},
 	{"G11_AHotKeyFillsNoBufferAndStallsItsSlotAlone", keyHot},
 	{"G11_WhatWaitsForItsKeyKeepsNoRetryFromBeingClaimed", keyOfLarge},
 	{"NoMoreKeysThanMaxKeysAreAtWork", keysAtWork},
-	{"NoMoreKeysThanMaxKeysAreLeasedByTryLease", keysOfGuests},
 	{"G06_StopGivesBackWhatWaitsForItsKey", keyStopped},
 	{"G07_OfSuspectsOfAnOrderedQueueOneIsHeldAtATime", keySuspects},
 }
@@ -74,26 +72,6 @@ func keysOfReceive(w *world) {
 		n += len(got)
 	}
 	r.judge(w, sent)
-}
-
-func keysOfTryLease(w *world) {
-	q := w.keys(chanq.Config{})
-	ms, _ := manyKeys(3, 2)
-	testdb.Send(w, q, ms...)
-	first, err := q.TryLease(w.Soon(), 10, time.Minute)
-	require.NoError(w, err)
-	require.ElementsMatch(w, []string{"key0/1", "key1/1", "key2/1"}, testdb.Bodies(first))
-	more, err := q.TryLease(w.Soon(), 10, time.Minute)
-	require.NoError(w, err)
-	require.Empty(w, more, "their keys are closed")
-	require.NoError(w, first[0].Ack())
-	require.NoError(w, first[1].Nack(time.Hour, nil))
-	more, err = q.TryLease(w.Soon(), 10, time.Minute)
-	require.NoError(w, err)
-	require.Equal(w, []string{first[0].Key + "/2"}, testdb.Bodies(more))
-	require.Equal(w, 1, more[0].Attempt, "what was given back does not count")
-	require.NoError(w, first[2].Extend(w.Soon(), 2*time.Minute))
-	require.Greater(w, time.Until(first[2].Deadline()), time.Minute)
 }
 
 func keysThroughPipes(w *world) {
@@ -213,24 +191,6 @@ func keysAtWork(w *world) {
 	require.EqualValues(w, 3, most.Load())
 }
 
-func keysOfGuests(w *world) {
-	q := w.keys(chanq.Config{Slots: 2, MaxKeys: 3})
-	ms, _ := manyKeys(40, 1)
-	testdb.Send(w, q, ms...)
-	lease := func(n int) []*chanq.Lease[string] {
-		got, err := q.TryLease(w.Soon(), 10, time.Minute)
-		require.NoError(w, err)
-		require.Len(w, got, n)
-		return got
-	}
-	first := lease(3)
-	lease(0)
-	require.NoError(w, first[0].Ack())
-	require.NoError(w, first[1].Nack(time.Hour, nil))
-	lease(2)
-	lease(0)
-}
-
 func keyStopped(w *world) {
 	q := w.keys(chanq.Config{})
 	ms, _ := manyKeys(3, 5)
@@ -253,20 +213,14 @@ func keyStopped(w *world) {
 	require.Empty(w, members)
 }
 
-// keySuspects has leases run out twice, as of processes that died.
+// keySuspects has the first of each key be one whose lease has run out twice, as of processes that died.
 func keySuspects(w *world) {
 	q := w.keys(chanq.Config{})
 	ms, _ := manyKeys(4, 2)
-	testdb.Send(w, q, ms...)
-	for range 2 {
-		var all []*chanq.Lease[string]
-		all, err := q.TryLease(w.Soon(), 10, shortLease)
-		require.NoError(w, err)
-		require.Len(w, all, 4)
-		for _, l := range all {
-			<-l.Context().Done()
+	for i, id := range testdb.Send(w, q, ms...) {
+		if strings.HasSuffix(ms[i].Body, "/1") {
+			w.Exec("UPDATE chanq_work SET attempts = 2, lapses = 2 WHERE id = " + w.sqlID(id))
 		}
-		w.Eventually("the leases have ended in the database, too", func() bool { return testdb.Counted(w, q).Leased == 0 })
 	}
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for range 4 {

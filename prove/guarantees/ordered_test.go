@@ -188,9 +188,7 @@ func keyHeldForTheNext(w *world) {
 	require.NoError(w, first.Shutdown(w.Soon()))
 	second := testdb.Start(w, q, chanq.ConsumerConfig{})
 	w.closed(q, second)
-	leases, err := q.TryLease(w.Soon(), 10, time.Minute)
-	require.NoError(w, err)
-	require.Empty(w, leases)
+	testdb.RequireNone(w, q)
 }
 
 func keyExpired(w *world) {

@@ -65,7 +65,7 @@ func overtaking(w *world) {
 		p.C() <- m
 	}
 	require.NoError(w, p.Close(w.Soon()))
-	require.Equal(w, numbers(10), testdb.Bodies(testdb.Lease(w, q, 10, time.Minute)))
+	require.Equal(w, numbers(10), testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 10, time.Minute))))
 }
 
 func priorities(w *world) {
@@ -82,10 +82,10 @@ func priorities(w *world) {
 	for i, e := range entries {
 		require.Equal(w, want[i], string(e.Body), "Peek shows the order of claims")
 	}
-	first := testdb.Lease(w, q, 3, time.Minute)
+	first := testdb.Leases(testdb.Lease(w, q, 3, time.Minute))
 	require.Equal(w, want[:3], testdb.Bodies(first), "a claim that takes only some takes the highest")
 	require.Equal(w, chanq.PriorityUrgent, first[0].Priority)
-	require.Equal(w, want[3:], testdb.Bodies(testdb.Lease(w, q, 3, time.Minute)))
+	require.Equal(w, want[3:], testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 3, time.Minute))))
 }
 
 func dueTime(w *world) {
@@ -99,7 +99,7 @@ func dueTime(w *world) {
 		chanq.Message[string]{ID: id(7), Body: "due second, higher ID", Delay: 20 * time.Millisecond})
 	w.Eventually("all are due", func() bool { return testdb.Stats(w, q).Ready == 5 })
 	require.Equal(w, []string{"due at once, middle ID", "due at once, highest ID", "due second", "due second, higher ID", "due last"},
-		testdb.Bodies(testdb.Lease(w, q, 5, time.Minute)))
+		testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 5, time.Minute))))
 }
 
 func releasedPlace(w *world) {
@@ -109,7 +109,7 @@ func releasedPlace(w *world) {
 	time.Sleep(10 * time.Millisecond) // in a bubble no time passes otherwise
 	require.NoError(w, leases[1].Release())
 	require.NoError(w, leases[0].Release())
-	again := testdb.Lease(w, q, 3, time.Minute)
+	again := testdb.Leases(testdb.Lease(w, q, 3, time.Minute))
 	require.Equal(w, []string{"a", "b", "c"}, testdb.Bodies(again))
 	require.Equal(w, leases[0].DueAt, again[0].DueAt)
 }
@@ -127,5 +127,5 @@ func nackedPlace(w *world) {
 		l = testdb.Lease(w, q, 1, time.Minute)[0]
 		return false
 	})
-	require.Equal(w, []string{"b", "a"}, testdb.Bodies(testdb.Lease(w, q, 2, time.Minute)))
+	require.Equal(w, []string{"b", "a"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 2, time.Minute))))
 }

@@ -24,7 +24,7 @@ var outliving = []test{
 	{"ASessionIsNotUsedAgainAfterAnErrorThatMayLeaveATransaction", distrustedSession},
 	{"ATrimThatIsRefusedIsTold", refusedTrim},
 	{"G13_ATrimGoesOnWhereTheOneBeforeItEnded", trimsGoOn},
-	{"ASettleAfterARollbackAndTheEndOfTheConsumerIsStored", settleAfterTheEnd},
+	{"AfterARollbackAndTheEndOfTheConsumerAMessageIsDeliveredAgain", settleAfterTheEnd},
 }
 
 func lockedAtTheEnd(w *world) {
@@ -169,7 +169,7 @@ func refusedTrim(w *world) {
 func settleAfterTheEnd(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	ids := testdb.Send(w, q, testdb.Texts("a", "b")...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
 	leases := testdb.Take(w, c, 2)
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
@@ -177,14 +177,13 @@ func settleAfterTheEnd(w *world) {
 	c.Stop()
 	require.NoError(w, tx.Rollback())
 	require.NoError(w, c.Shutdown(w.Soon()), "it waits for no transaction")
-	require.NoError(w, leases[0].Nack(time.Hour, errors.New("rolled back")))
-	require.NoError(w, leases[0].Wait(w.Soon()))
-	require.Equal(w, "rolled back", testdb.Get(w, q, ids[0]).LastError)
-	require.NoError(w, leases[1].Release())
-	require.NoError(w, leases[1].Wait(w.Soon()))
-	e := testdb.Get(w, q, ids[1])
-	require.Equal(w, chanq.StateReady, e.State)
-	require.Zero(w, e.Attempts)
+	require.ErrorIs(w, leases[0].Nack(time.Hour, errors.New("rolled back")), chanq.ErrClosed)
+	require.ErrorIs(w, leases[0].Wait(w.Soon()), chanq.ErrClosed)
+	require.Empty(w, testdb.Get(w, q, ids[0]).LastError)
+	for _, l := range testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{}), 2) {
+		require.Equal(w, 2, l.Attempt, "its lease has run out")
+		w.ack(l)
+	}
 }
 
 // trimsGoOn: what lies before the end of a round is left to the one in sixty that begins at

@@ -62,7 +62,7 @@ func pipeReplaces(w *world) {
 		testdb.Send(w, x.in, testdb.Texts("a", "none", "many", "b")...)
 		w.Eventually("all inputs are replaced", func() bool { return x.c.Stats().Acked == 4 })
 		x.stop(w)
-		got := testdb.Bodies(testdb.Lease(w, x.out, 602, time.Minute))
+		got := testdb.Bodies(testdb.Leases(testdb.Lease(w, x.out, 602, time.Minute)))
 		require.Subset(w, got, []string{"a'", "b'"})
 		require.Subset(w, got, numbers(600))
 		require.EqualValues(w, 4, x.c.Stats().Acked)
@@ -95,7 +95,7 @@ func pipeErrors(w *world) {
 	w.requireState(x.in, sent[1], chanq.StateDead)
 	w.requireState(x.in, sent[2], chanq.StateDead)
 	x.stop(w)
-	require.Equal(w, []string{"of fine"}, testdb.Bodies(testdb.Lease(w, x.out, 1, time.Minute)))
+	require.Equal(w, []string{"of fine"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, x.out, 1, time.Minute))))
 	require.Equal(w, chanq.Stats{Leased: 1}, testdb.Counted(w, x.out))
 }
 
@@ -114,7 +114,7 @@ func pipeLost(w *world) {
 	close(gate)
 	w.Eventually("the other is replaced", func() bool { return testdb.Stats(w, x.out).Ready == 1 })
 	x.stop(w)
-	require.Equal(w, []string{"of kept"}, testdb.Bodies(testdb.Lease(w, x.out, 1, time.Minute)))
+	require.Equal(w, []string{"of kept"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, x.out, 1, time.Minute))))
 	require.EqualValues(w, 1, x.c.Stats().Lost)
 	require.EqualValues(w, 1, x.c.Stats().Acked)
 }
@@ -151,7 +151,7 @@ func pipeCuts(w *world) {
 			require.NoError(w, p.Close(w.Soon()))
 			note := fmt.Sprintf("applied: %v, %s", applied, hit.Struck())
 			require.Equal(w, chanq.Stats{Ready: 4}, testdb.Counted(w, out), note)
-			require.ElementsMatch(w, []string{"a1", "a2", "b1", "b2"}, testdb.Bodies(testdb.Lease(w, out, 4, time.Minute)), note)
+			require.ElementsMatch(w, []string{"a1", "a2", "b1", "b2"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, out, 4, time.Minute))), note)
 			_, err := out.Purge(w.Soon(), chanq.StateLeased)
 			require.NoError(w, err)
 		}
@@ -180,7 +180,7 @@ func pipeKeys(w *world) {
 	testdb.Send(w, x.in, testdb.Texts("a", "b", "c")...)
 	w.Eventually("all inputs are replaced", func() bool { return x.c.Stats().Acked == 3 })
 	x.stop(w)
-	require.ElementsMatch(w, []string{"keyed", "given", "plain", "plain", "plain"}, testdb.Bodies(testdb.Lease(w, x.out, 5, time.Minute)))
+	require.ElementsMatch(w, []string{"keyed", "given", "plain", "plain", "plain"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, x.out, 5, time.Minute))))
 	require.Equal(w, chanq.Stats{Leased: 5}, testdb.Counted(w, x.out))
 }
 

@@ -196,7 +196,7 @@ func killedConsumer(w *world) {
 		require.Equal(w, body, p.line(w))
 	}
 	require.NoError(w, p.Kill())
-	again := testdb.Lease(w, q, 3, time.Minute)
+	again := testdb.Leases(testdb.Lease(w, q, 3, time.Minute))
 	require.ElementsMatch(w, sent, testdb.IDs(again))
 	for _, l := range again {
 		require.Equal(w, 2, l.Attempt)

@@ -57,7 +57,7 @@ func unknownBatch(w *world) {
 	}
 	require.NoError(w, p.Flush(w.Soon()))
 	require.NotEmpty(w, hit.Struck())
-	require.Equal(w, []string{"a", "b", "c"}, testdb.Bodies(testdb.Lease(w, q, 3, time.Minute)))
+	require.Equal(w, []string{"a", "b", "c"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 3, time.Minute))))
 	require.Equal(w, chanq.Stats{Leased: 3}, testdb.Counted(w, q))
 }
 
@@ -75,7 +75,7 @@ func sameID(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, []chanq.Receipt{{ID: id}, {ID: receipts[1].ID}, {ID: id}}, receipts)
 	require.Equal(w, chanq.Stats{Ready: 2}, testdb.Counted(w, q))
-	testdb.Lease(w, q, 2, time.Minute)
+	w.Hold(q.Name(), 2, time.Minute)
 	_, err = p.Send(w.Soon(), m)
 	require.NoError(w, err)
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
@@ -122,7 +122,7 @@ func arrivesAsSent(w *world) {
 func emptyBody(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("", "", "x", "")...)
-	require.Equal(w, []string{"", "", "x", ""}, testdb.Bodies(testdb.Lease(w, q, 4, time.Minute)))
+	require.Equal(w, []string{"", "", "x", ""}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 4, time.Minute))))
 	bytes := testdb.QueueOf[[]byte](w, "bytes", chanq.Config{})
 	testdb.Send(w, bytes, chanq.Message[[]byte]{}, chanq.Message[[]byte]{Body: []byte{}})
 	for _, l := range testdb.Lease(w, bytes, 2, time.Minute) {
@@ -262,7 +262,7 @@ func closeStores(w *world) {
 	}
 	require.NoError(w, p.Close(w.Soon()))
 	require.NoError(w, p.Close(w.Soon()), "again")
-	require.Equal(w, numbers(50), testdb.Bodies(testdb.Lease(w, q, 50, time.Minute)))
+	require.Equal(w, numbers(50), testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 50, time.Minute))))
 }
 
 func closeReturns(w *world) {
@@ -285,7 +285,7 @@ func closeReturns(w *world) {
 	outage := unsent.Unsent[1]
 	require.Equal(w, "outage", outage.Message.Body)
 	require.Equal(w, outage.Message.ID, testdb.Send(w, q, outage.Message)[0], "it is sent again with its ID")
-	require.Equal(w, []string{"fits", "outage"}, testdb.Bodies(testdb.Lease(w, q, 2, time.Minute)))
+	require.Equal(w, []string{"fits", "outage"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 2, time.Minute))))
 }
 
 func closeFullOfUnsent(w *world) {

@@ -31,7 +31,6 @@ var settling = []test{
 	{"ANackIsDueAfterItsDelayWithItsError", nackDelays},
 	{"AReleaseAfterIsUncountedDueAfterItsDelayAndFenced", releaseAfter},
 	{"AckAllWaitsForAllAndTellsEachItsOutcome", ackAll},
-	{"AckAllOfTryLeaseIsOneStatementForAll", ackAllAlone},
 	{"AckAllReturnsWithItsContext", ackAllContext},
 }
 
@@ -45,6 +44,14 @@ var settles = []struct {
 	{"nack", func(l *chanq.Lease[string]) error { return l.Nack(0, errors.New("again")) }, chanq.StateReady},
 	{"release", (*chanq.Lease[string]).Release, chanq.StateReady},
 	{"dead-letter", func(l *chanq.Lease[string]) error { return l.DeadLetter(errors.New("enough")) }, chanq.StateDead},
+}
+
+// stored settles, and returns the outcome.
+func stored(settle func(*chanq.Lease[string]) error, l *testdb.Held[string]) error {
+	if err := settle(l.Lease); err != nil {
+		return err
+	}
+	return l.Wait(context.Background())
 }
 
 func (w *world) requireState(q *chanq.Queue[string], id chanq.ID, s chanq.State, note ...any) {
@@ -70,7 +77,7 @@ func formerHolder(w *world) {
 			former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
 			holder := testdb.Lease(w, q, 1, time.Minute)[0]
 			before := testdb.Get(w, q, id)
-			require.ErrorIs(w, s.do(former), chanq.ErrLeaseLost, s.name)
+			require.ErrorIs(w, stored(s.do, former), chanq.ErrLeaseLost, s.name)
 			require.Equal(w, before, testdb.Get(w, q, id), s.name)
 			require.NoError(w, holder.Ack(), s.name)
 		}
@@ -186,8 +193,7 @@ func mixedGroup(w *world) {
 			leases := testdb.Take(w, g.consumer, 8)
 			g.stopClaims()
 			w.ended(leases...)
-			others := testdb.Lease(w, q, 4, time.Minute)
-			require.Equal(w, []string{"0", "1", "2", "3"}, testdb.Bodies(others), note)
+			w.Hold(name, 4, time.Minute) // the first 4
 
 			event := g.group(leases[7], func() {
 				for _, l := range leases[:7] {
@@ -275,7 +281,7 @@ func unknownSettle(w *world) {
 			l := testdb.Lease(w, q, 1, time.Minute)[0]
 			st := settleStatement(w.Statements("work"), s.name)
 			hit := w.Strike(w.Broken(applied), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
-			require.NoError(w, s.do(l), note)
+			require.NoError(w, stored(s.do, l), note)
 			require.NotEmpty(w, hit.Struck(), note)
 			require.NoError(w, l.Wait(w.Soon()), note)
 			w.requireState(q, id, s.state, note)
@@ -296,7 +302,7 @@ func unknownCommit(w *world) {
 				id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 				l := testdb.Lease(w, q, 1, time.Minute)[0]
 				hit := w.StrikeNth(i, w.Broken(applied))
-				err := s.do(l)
+				err := stored(s.do, l)
 				note := fmt.Sprintf("%s, applied: %v, %s", s.name, applied, hit.Struck())
 				require.NoError(w, err, note)
 				w.Faults.Inject(nil)
@@ -339,7 +345,7 @@ func lookFails(w *world) {
 		stale := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
 		require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack())
 		hit := w.Strike(w.Broken(false), looks)
-		require.ErrorIs(w, s.do(stale), chanq.ErrLeaseLost, s.name)
+		require.ErrorIs(w, stored(s.do, stale), chanq.ErrLeaseLost, s.name)
 		require.NotEmpty(w, hit.Struck(), s.name)
 	}
 	testdb.Send(w, q, testdb.Texts("a")...)
@@ -484,9 +490,7 @@ func nackDelays(w *world) {
 	require.Contains(w, e.LastError, "später")
 	require.Equal(w, 1, e.Attempts)
 	require.Empty(w, e.LeasedBy)
-	none, err := q.TryLease(w.Soon(), 1, time.Minute)
-	require.NoError(w, err)
-	require.Empty(w, none)
+	testdb.RequireNone(w, q)
 }
 
 func ackAll(w *world) {
@@ -519,25 +523,6 @@ func ackAll(w *world) {
 	require.ErrorContains(w, chanq.AckAll(w.Soon(), leases[0], nil), "lease 1 is nil")
 }
 
-func ackAllAlone(w *world) {
-	q, other := w.Queue("work", chanq.Config{}), w.Queue("other", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
-	id := testdb.Send(w, other, testdb.Texts("d")...)[0]
-	leases := append(testdb.Lease(w, q, 3, time.Minute), testdb.Lease(w, other, 1, time.Minute)...)
-	runs := 0
-	here, there := w.Statements("work"), w.Statements("other")
-	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if acks(op, here) || acks(op, there) {
-			runs++
-		}
-		return faultdb.Fault{}
-	})
-	require.NoError(w, chanq.AckAll(w.Soon(), leases...))
-	require.Equal(w, 2, runs, "one for each queue")
-	require.Equal(w, chanq.Stats{}, testdb.Counted(w, q))
-	w.requireState(other, id, "")
-}
-
 func ackAllContext(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
@@ -557,15 +542,6 @@ func ackAllContext(w *world) {
 	require.True(w, op.Unknown)
 	free()
 	require.NoError(w, held[0].Wait(w.Soon()), "the consumer goes on")
-
-	testdb.Send(w, q, testdb.Texts("alone")...)
-	c.Stop()
-	alone := testdb.Lease(w, q, 1, time.Minute)
-	hung := w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return acks(op, st) })
-	ctx, cancel = context.WithTimeout(w.Soon(), 50*time.Millisecond)
-	defer cancel()
-	require.Error(w, chanq.AckAll(ctx, alone...), "TryLease's own settles have no such bound")
-	require.NotEmpty(w, hung.Struck())
 }
 
 func releaseAfter(w *world) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -17,7 +16,6 @@ import (
 // What a lease that somebody keeps keeps in memory.
 var sparing = []test{
 	{"G11_ALeaseOfAConsumerKeepsItsOwnBodyAlone", func(w *world) { keepsItsOwn(w, fromConsumer) }},
-	{"G11_ALeaseOfTryLeaseKeepsItsOwnBodyAlone", func(w *world) { keepsItsOwn(w, fromTryLease) }},
 	{"G11_ALeaseKeepsLittleBesideABodyOfBytes", func(w *world) {
 		keepsLittle(w, func(b []byte) []byte { return b }, func(b []byte) *byte { return &b[0] })
 	}},
@@ -76,17 +74,6 @@ func keepOne[T any](w *world, q *chanq.Queue[T], n int) (kept *chanq.Lease[T]) {
 	return kept
 }
 
-func fromTryLease(w *world, q *chanq.Queue[weighed], n int) (kept *chanq.Lease[weighed]) {
-	for i, l := range testdb.Lease(w, q, n, time.Minute) {
-		if i == n/2 {
-			kept = l
-		} else {
-			require.NoError(w, l.Ack())
-		}
-	}
-	return kept
-}
-
 func keepsItsOwn(w *world, take taking[weighed]) {
 	const count = 200
 	codec := &weighing{weight: 1 << 10}
@@ -128,7 +115,9 @@ func keepsLittle[T any](w *world, of func([]byte) T, at func(T) *byte) {
 	drop := func(n int) { alive.Add(int64(-n)) }
 	var kept []*chanq.Lease[T]
 	own := 0
-	for i, l := range testdb.Lease(w, q, count, time.Minute) {
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	for i := range count {
+		l := testdb.Take(w, c, 1)[0]
 		size := sizes[i%len(sizes)]
 		runtime.AddCleanup(l, drop, note(int(unsafe.Sizeof(*l))))
 		runtime.AddCleanup(at(l.Body), drop, note(size))
@@ -137,6 +126,7 @@ func keepsLittle[T any](w *world, of func([]byte) T, at func(T) *byte) {
 		}
 		require.NoError(w, l.Ack())
 	}
+	require.NoError(w, c.Flush(w.Soon()))
 	most := int64(own + len(kept)*beside)
 	require.Greater(w, alive.Load(), 2*most, "the test can count")
 	w.Eventually("little is kept beside the bodies of the leases that are", func() bool {

@@ -67,7 +67,7 @@ func stopReturns(w *world) {
 	require.Equal(w, chanq.Stats{Leased: 12}, testdb.Counted(w, q))
 	c.Stop()
 	// At once: the leases would run for an hour.
-	back := testdb.Lease(w, q, 10, time.Minute)
+	back := testdb.Leases(testdb.Lease(w, q, 10, time.Minute))
 	require.Equal(w, numbers(12)[2:], testdb.Bodies(back))
 	for _, l := range back {
 		require.Equal(w, 1, l.Attempt, "it had been counted")
@@ -291,7 +291,7 @@ func releaseAll(w *world) {
 	}
 	require.ErrorIs(w, <-waits, chanq.ErrLeaseLost)
 	require.NoError(w, c.Shutdown(w.Soon()))
-	again := testdb.Lease(w, q, 8, time.Minute)
+	again := testdb.Leases(testdb.Lease(w, q, 8, time.Minute))
 	require.Equal(w, numbers(8), testdb.Bodies(again), "to their former places")
 	for _, l := range again {
 		require.Equal(w, 1, l.Attempt, "uncounted")

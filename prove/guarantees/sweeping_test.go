@@ -171,7 +171,7 @@ func statsBesideMany(w *world) {
 	testdb.Send(w, q, some(few, 48*time.Hour)...)
 	require.Equal(w, chanq.Stats{Ready: limit, Scheduled: few}, testdb.Counted(w, q))
 	for range many / 500 {
-		testdb.Lease(w, q, 500, 24*time.Hour)
+		w.Hold(q.Name(), 500, 24*time.Hour)
 	}
 	require.Equal(w, chanq.Stats{Scheduled: few, Leased: limit}, testdb.Counted(w, q), "few scheduled behind many leased")
 	entries, err := q.Peek(w.Soon(), chanq.StateScheduled, 1000)
@@ -182,7 +182,7 @@ func statsBesideMany(w *world) {
 	require.NoError(w, err)
 	require.Equal(w, many, n)
 	testdb.Send(w, q, some(few, 0)...)
-	testdb.Lease(w, q, few, 72*time.Hour)
+	w.Hold(q.Name(), few, 72*time.Hour)
 	for range many / 1500 {
 		testdb.Send(w, q, some(1500, time.Hour)...)
 	}

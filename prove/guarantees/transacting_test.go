@@ -51,7 +51,7 @@ func sendTx(w *world) {
 			continue
 		}
 		require.NoError(w, tx.Commit())
-		require.Equal(w, []string{"first", "a", "c", "e"}, testdb.Bodies(testdb.Lease(w, q, 4, time.Minute)))
+		require.Equal(w, []string{"first", "a", "c", "e"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 4, time.Minute))))
 	}
 	_, err := q.SendTx(w.Soon(), nil, testdb.Texts("x")...)
 	require.ErrorContains(w, err, "tx is nil")
@@ -210,14 +210,14 @@ func ackTxOfLost(w *world) {
 		var ours []*chanq.Lease[string]
 		for _, l := range holder {
 			if l.ID == former.ID {
-				theirs = l
+				theirs = l.Lease
 			} else {
-				ours = append(ours, l)
+				ours = append(ours, l.Lease)
 			}
 		}
 		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		err = chanq.AckTx(w.Soon(), tx, ours[0], former, ours[1])
+		err = chanq.AckTx(w.Soon(), tx, ours[0], former.Lease, ours[1])
 		require.NoError(w, tx.Rollback())
 		require.ErrorIs(w, err, chanq.ErrLeaseLost)
 		var batch *chanq.BatchError
@@ -239,7 +239,7 @@ func ackTxOneLost(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
-	testdb.Lease(w, q, 1, time.Minute)
+	w.Hold(q.Name(), 1, time.Minute)
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)
 	defer tx.Rollback()
@@ -247,14 +247,14 @@ func ackTxOneLost(w *world) {
 	var one, of *chanq.OpError
 	require.ErrorAs(w, former.AckTx(w.Soon(), tx), &one)
 	require.Equal(w, want, *one)
-	require.ErrorAs(w, chanq.AckTx(w.Soon(), tx, former), &of)
+	require.ErrorAs(w, chanq.AckTx(w.Soon(), tx, former.Lease), &of)
 	require.Equal(w, want, *of)
 }
 
 func ackTxKnownLost(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	leases := testdb.Lease(w, q, 2, time.Minute)
+	leases := testdb.Leases(testdb.Lease(w, q, 2, time.Minute))
 	require.NoError(w, leases[1].Ack())
 	other := w.Queue("other", chanq.Config{})
 	testdb.Send(w, other, testdb.Texts("x")...)
@@ -269,7 +269,7 @@ func ackTxKnownLost(w *world) {
 	var batch *chanq.BatchError
 	require.ErrorAs(w, err, &batch)
 	require.NoError(w, batch.Errs[0])
-	require.ErrorContains(w, chanq.AckTx(w.Soon(), tx, leases[0], foreign), "two queues, work and other")
+	require.ErrorContains(w, chanq.AckTx(w.Soon(), tx, leases[0], foreign.Lease), "two queues, work and other")
 	require.ErrorContains(w, chanq.AckTx(w.Soon(), tx, leases[0], nil), "lease 1 is nil")
 	require.ErrorContains(w, chanq.AckTx(w.Soon(), nil, leases[0]), "tx is nil")
 	require.NoError(w, chanq.AckTx[string](w.Soon(), tx))
@@ -283,7 +283,7 @@ func ackTxKnownLost(w *world) {
 func failureInTx(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	testdb.Send(w, q, testdb.Texts("a", "b")...)
-	leases := testdb.Lease(w, q, 2, time.Minute)
+	leases := testdb.Leases(testdb.Lease(w, q, 2, time.Minute))
 	for what, do := range map[string]func(tx *sql.Tx) error{
 		"SendTx":      func(tx *sql.Tx) error { _, err := q.SendTx(w.Soon(), tx, testdb.Texts("c")...); return err },
 		"Lease.AckTx": func(tx *sql.Tx) error { return leases[0].AckTx(w.Soon(), tx) },

@@ -293,30 +293,20 @@ func doubtfulExtend(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	st := w.Statements("work")
-	for _, c := range []struct {
-		what string
-		take func() *chanq.Lease[string]
-	}{
-		{"of TryLease", func() *chanq.Lease[string] { return testdb.Lease(w, q, 1, time.Minute)[0] }},
-		{"of a consumer", func() *chanq.Lease[string] {
-			return testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute}), 1)[0]
-		}},
-	} {
-		l := c.take()
-		before := l.Deadline()
-		hit := w.Strike(w.Broken(false), func(op faultdb.Op) bool { return extends(op, st) })
-		var op *chanq.OpError
-		require.ErrorAs(w, l.Extend(w.Soon(), time.Hour), &op, c.what)
-		require.True(w, op.Unknown)
-		require.NotEmpty(w, hit.Struck())
-		require.WithinDuration(w, before, l.Deadline(), time.Second, "it may not have been applied")
-		require.NoError(w, l.Extend(w.Soon(), time.Hour))
-		end := testdb.Get(w, q, id).LeaseUntil
-		require.False(w, l.Deadline().After(end), "%s: %v after", c.what, l.Deadline().Sub(end))
-		require.True(w, l.Deadline().After(before))
-		require.NoError(w, l.Release())
-		require.NoError(w, l.Wait(w.Soon()))
-	}
+	l := testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Minute}), 1)[0]
+	before := l.Deadline()
+	hit := w.Strike(w.Broken(false), func(op faultdb.Op) bool { return extends(op, st) })
+	var op *chanq.OpError
+	require.ErrorAs(w, l.Extend(w.Soon(), time.Hour), &op)
+	require.True(w, op.Unknown)
+	require.NotEmpty(w, hit.Struck())
+	require.WithinDuration(w, before, l.Deadline(), time.Second, "it may not have been applied")
+	require.NoError(w, l.Extend(w.Soon(), time.Hour))
+	end := testdb.Get(w, q, id).LeaseUntil
+	require.False(w, l.Deadline().After(end), "%v after", l.Deadline().Sub(end))
+	require.True(w, l.Deadline().After(before))
+	require.NoError(w, l.Release())
+	require.NoError(w, l.Wait(w.Soon()))
 }
 
 func lateExtension(w *world) {

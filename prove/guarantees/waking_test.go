@@ -209,7 +209,7 @@ func ringing(w *world) {
 		require.Equal(w, want, after > before, what)
 	}
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
-	lease := func() *chanq.Lease[string] { return testdb.Lease(w, q, 1, time.Minute)[0] }
+	lease := func() *testdb.Held[string] { return testdb.Lease(w, q, 1, time.Minute)[0] }
 	rings("a send", true, func() { testdb.SendBy(w, p, testdb.Texts("a")...) })
 	rings("a release", true, func() { require.NoError(w, lease().Release()) })
 	rings("a nack", true, func() { require.NoError(w, lease().Nack(0, nil)) })

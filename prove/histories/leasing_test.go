@@ -61,24 +61,6 @@ func (h *history) claimed(want []message, got []*chanq.Lease[string], by *consum
 	}
 }
 
-// tryLease claims without a consumer.
-type tryLease struct {
-	N   int
-	For time.Duration
-}
-
-func (s *tryLease) String() string { return fmt.Sprintf("TryLease %d for %v", s.N, s.For) }
-
-func (s *tryLease) run(h *history) {
-	// A Queue whose looks from the beginning were slow, twice in a row, begins where the last one
-	// ended for a while. On a busy machine all are: a new one looks from the beginning.
-	q, err := chanq.Open[string](h.soon(), h.db, "model", h.cfg)
-	require.NoError(h, err, h.ran)
-	leases, err := q.TryLease(h.soon(), s.N, s.For)
-	require.NoError(h, err, h.ran)
-	h.claimed(h.model.claim(s.N, s.For, "TryLease"), leases, nil)
-}
-
 // consume starts a consumer, takes some of what it delivers, and stops it: what
 // it has claimed besides goes back, uncounted.
 type consume struct{ Take int }
@@ -192,11 +174,6 @@ func (s *crash) run(h *history) {
 		return
 	}
 	h.note("it held %s", l.name)
-	if l.consumer == nil {
-		n := s.Lease % len(h.leases)
-		h.leases = append(h.leases[:n:n], h.leases[n+1:]...)
-		return
-	}
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = l.consumer.Shutdown(gone) // its error counts what it held
@@ -215,7 +192,11 @@ func (s *perish) String() string {
 
 func (s *perish) run(h *history) {
 	for range s.Times {
-		(&tryLease{maxLive, time.Hour}).run(h)
+		before := len(h.leases)
+		(&consume{maxLive}).run(h)
+		if last := len(h.leases) - 1; last >= before {
+			(&crash{last}).run(h)
+		}
 		(&advance{}).run(h)
 		h.compare()
 	}

@@ -456,11 +456,20 @@ func (w *walk) pipes() {
 // gives it back.
 func (w *walk) rob(q *chanq.Queue[string]) error {
 	w.clock.advance(w, leaseFor+time.Minute)
-	leases, err := q.TryLease(w.soon(), 10, leaseFor)
+	c, err := q.Consume(w.soon(), chanq.ConsumerConfig{LeaseFor: leaseFor, StopWhenIdle: true})
+	if err != nil {
+		return err
+	}
+	var leases []*chanq.Lease[string]
+	for l := range c.C() {
+		if leases = append(leases, l); l.Attempt > 0 {
+			c.Stop()
+		}
+	}
 	for _, l := range leases {
 		err = errors.Join(err, l.Release())
 	}
-	return err
+	return errors.Join(err, c.Shutdown(w.soon()))
 }
 
 // eventually waits for what must come.

@@ -101,9 +101,11 @@ func (h *history) settle(l *lease, x settling) (wait func()) {
 		require.ErrorIs(h, err, chanq.ErrLeaseLost, h.ran)
 		return func() {}
 	}
-	// A stopped consumer does not wait for leases in a caller's transaction: what is
-	// settled after it has ended is a round trip of its own, as with TryLease.
-	alone := l.consumer == nil || l.state == inTx && err != nil
+	// A stopped consumer does not wait for leases in a caller's transaction.
+	if l.state == inTx && errors.Is(err, chanq.ErrClosed) {
+		l.state = settled
+		return func() {}
+	}
 	loss := chanq.ErrLeaseLost
 	if l.state == inTx && h.model.live[l.ID] == nil {
 		loss = chanq.ErrSettled // it is gone, as a commit of the transaction leaves it
@@ -119,11 +121,7 @@ func (h *history) settle(l *lease, x settling) (wait func()) {
 			require.NoError(h, err, "%s: %s of %s", h.ran, x.Op, l.name)
 		}
 	}
-	if alone {
-		want(err)
-	} else {
-		require.NoError(h, err, h.ran)
-	}
+	require.NoError(h, err, h.ran)
 	return func() { want(l.Wait(h.soon())) }
 }
 

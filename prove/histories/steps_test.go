@@ -32,7 +32,6 @@ var steps = rapid.OneOf(
 	rapid.Custom(func(t *rapid.T) step {
 		return &giveUp{number(producers).Draw(t, "producer"), drafts.Draw(t, "messages")}
 	}),
-	rapid.Custom(func(t *rapid.T) step { return &tryLease{1 + number(4).Draw(t, "n"), hours(t, 1)} }),
 	rapid.Custom(func(t *rapid.T) step { return &consume{number(6).Draw(t, "take")} }),
 	rapid.Custom(func(t *rapid.T) step {
 		return &handle{1 + number(3).Draw(t, "workers"), rapid.SliceOfN(rapid.SampledFrom(endings), 1, 4).Draw(t, "endings")}

@@ -163,15 +163,18 @@ func (b *bustle) inTx(ctx context.Context, commit bool) error {
 	return tx.Commit()
 }
 
-// operate makes every call of an operator, and leases without a consumer.
+// operate makes every call of an operator, and drains a queue.
 func (b *bustle) operate(ctx context.Context) error {
 	var errs []error
 	note := func(_ any, err error) { errs = append(errs, err) }
-	leases, err := b.next.TryLease(ctx, 3, time.Minute)
-	note(nil, err)
-	for i, l := range leases {
-		note(nil, []func() error{l.Ack, l.Release, func() error { return l.Nack(0, errors.New("no")) }}[i]())
+	c, err := b.next.Consume(ctx, chanq.ConsumerConfig{Prefetch: 1, StopWhenIdle: true})
+	if err != nil {
+		return err
 	}
+	note(nil, c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
+		return [...]error{nil, chanq.Snooze(time.Hour, nil), chanq.RetryAfter(time.Hour, errors.New("no"))}[l.ID[15]%3]
+	}))
+	note(nil, c.Shutdown(ctx))
 	note(b.q.Stats(ctx))
 	note(b.q.Peek(ctx, chanq.StateReady, 10))
 	note(b.q.Redrive(ctx, 0))

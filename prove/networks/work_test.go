@@ -201,18 +201,14 @@ func work(r *rig, statement time.Duration, disturb func(over context.Context, ou
 	r.Logf("sent: %d", len(want))
 	require.NotEmpty(r, want)
 	got := map[string]int{}
-	for {
-		leases, err := outTruth.TryLease(r.Soon(), 1000, 10*time.Minute)
-		require.NoError(r, err)
-		if len(leases) == 0 {
-			break
-		}
-		for _, l := range leases {
-			name, _, _ := strings.Cut(l.Body, " ")
-			got[name]++
-			require.Equal(r, 1, l.Attempt)
-		}
+	drain := testdb.Start(r, outTruth, chanq.ConsumerConfig{StopWhenIdle: true})
+	for l := range drain.C() {
+		name, _, _ := strings.Cut(l.Body, " ")
+		got[name]++
+		require.Equal(r, 1, l.Attempt)
+		require.NoError(r, l.Ack())
 	}
+	require.NoError(r, drain.Shutdown(r.Soon()))
 	require.Equal(r, want, got, "each message once")
 }
 

@@ -32,9 +32,11 @@ func TestOperatorsDoNotWaitForAPlaceThatHangs(t *testing.T) {
 		for i := range count {
 			ids[i] = testdb.Send(w, q, of(q, i, 5, "a")...)
 		}
-		for _, l := range testdb.Lease(w, q, 5*count, time.Minute) {
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		for _, l := range testdb.Take(w, c, 5*count) {
 			require.NoError(w, l.DeadLetter(errors.New("no")))
 		}
+		require.NoError(w, c.Shutdown(w.soon()))
 		const hangs = 0 // that is asked first, where one is asked after the other
 		w.silent(hangs)
 		began := time.Now()
@@ -58,16 +60,6 @@ func TestOperatorsDoNotWaitForAPlaceThatHangs(t *testing.T) {
 		n, err = q.Redrive(short(), 0)
 		require.Equal(w, "place0", opError(w, err).Shard)
 		require.Equal(w, 3, n)
-
-		began = time.Now()
-		leases, err := q.TryLease(w.soon(), 100, time.Minute)
-		require.NoError(w, err)
-		require.Len(w, leases, 10)
-		within(w, began)
-		patient, cancel := context.WithTimeout(w.soon(), 5*time.Second) // the others are asked after a second or two
-		defer cancel()
-		_, err = q.TryLease(patient, 100, time.Minute)
-		require.Equal(w, "place0", opError(w, err).Shard)
 
 		w.Heal()
 		n, err = q.Redrive(w.soon(), 4)

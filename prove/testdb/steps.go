@@ -1,6 +1,8 @@
 package testdb
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -101,17 +103,86 @@ func Take[M any](t T, c *chanq.Consumer[M], n int) []*chanq.Lease[M] {
 	return got
 }
 
-// Lease claims exactly n messages for d, as soon as they are there.
-func Lease[M any](t T, q *chanq.Queue[M], n int, d time.Duration) []*chanq.Lease[M] {
+// Held is a lease whose settles return their outcome.
+type Held[M any] struct{ *chanq.Lease[M] }
+
+func (h *Held[M]) Ack() error                          { return h.outcome(h.Lease.Ack()) }
+func (h *Held[M]) Nack(d time.Duration, e error) error { return h.outcome(h.Lease.Nack(d, e)) }
+func (h *Held[M]) Release() error                      { return h.outcome(h.Lease.Release()) }
+func (h *Held[M]) ReleaseAfter(d time.Duration) error  { return h.outcome(h.Lease.ReleaseAfter(d)) }
+func (h *Held[M]) DeadLetter(e error) error            { return h.outcome(h.Lease.DeadLetter(e)) }
+
+func (h *Held[M]) outcome(err error) error {
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	return h.Wait(ctx)
+}
+
+// Leases are those of Held.
+func Leases[M any](held []*Held[M]) []*chanq.Lease[M] {
+	leases := make([]*chanq.Lease[M], len(held))
+	for i, h := range held {
+		leases[i] = h.Lease
+	}
+	return leases
+}
+
+// Lease has exactly n messages leased for d, as soon as they are there. They are of a consumer of their own, which
+// extends no lease and claims no more, and does not end before the test: so the holder of a lease that has run
+// out can still try to settle it.
+func Lease[M any](t T, q *chanq.Queue[M], n int, d time.Duration) []*Held[M] {
 	t.Helper()
-	var got []*chanq.Lease[M]
-	Eventually(t, "enough messages are ready", func() bool {
-		more, err := q.TryLease(Soon(t), n-len(got), d)
-		require.NoError(t, err)
-		got = append(got, more...)
-		return len(got) == n
+	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{Prefetch: n, LeaseFor: d, MaxExtend: 100 * time.Millisecond})
+	require.NoError(t, err)
+	leases, over, handled := make(chan *chanq.Lease[M], n), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(handled)
+		_ = c.Handle(n, func(_ context.Context, l *chanq.Lease[M]) error {
+			leases <- l
+			<-over
+			return nil
+		})
+	}()
+	t.Cleanup(func() {
+		if w, ok := t.(interface{ Heal() }); ok {
+			w.Heal()
+		}
+		given, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = c.Shutdown(given) // what the test has not settled is given up
+		close(over)
+		<-handled
+		end, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		_ = c.Shutdown(end)
+	})
+	got := make([]*Held[M], n)
+	for i := range got {
+		got[i] = &Held[M]{Receive(t, leases, "a message that is ready")}
+	}
+	c.Stop()
+	for l := range c.C() {
+		_ = l.Release()
+	}
+	require.NoError(t, c.Flush(Soon(t)))
+	slices.SortStableFunc(got, func(a, b *Held[M]) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.DueAt.Compare(b.DueAt), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	return got
+}
+
+// RequireNone requires that a consumer would get nothing, and has what is expired or spent dead-lettered.
+func RequireNone[M any](t T, q *chanq.Queue[M], note ...any) {
+	t.Helper()
+	c := Start(t, q, chanq.ConsumerConfig{StopWhenIdle: true})
+	for l := range c.C() {
+		require.Fail(t, "there is a message", "%v %v", l.Body, note)
+	}
+	require.NoError(t, c.Err())
+	require.NoError(t, c.Shutdown(Soon(t)))
 }
 
 // Bodies are those of leases, in their order.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/prove/testdb/netproxy"
 	"github.com/chanq/chanq/sqlbatch"
@@ -222,6 +223,22 @@ func (w *World) Statements(name string) sqlbatch.Queue {
 		w.statements[name] = w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name})
 	}
 	return w.statements[name]
+}
+
+// Hold leases exactly n messages of a plain queue for d, as soon as they are there, by statements alone, as a
+// process that has died since.
+func (w *World) Hold(queue string, n int, d time.Duration) {
+	w.Helper()
+	held, most := 0, w.Engine.Dialect.Traits().ClaimRows
+	member := chanq.NewID()
+	w.Eventually("enough messages are ready", func() bool {
+		tx, err := w.Open().BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		claim := w.Statements(queue).InTx().Claim(sqlbatch.ClaimParams{Rows: min(n-held, most), Lease: d, Member: member, Salt: 1, Suspects: true})
+		require.NoError(w, session.RunTx(w.Soon(), tx, claim, func(*sql.Rows) error { held++; return nil }))
+		require.NoError(w, tx.Commit())
+		return held == n
+	})
 }
 
 // Eventually waits until it is so.

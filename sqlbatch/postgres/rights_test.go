@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/postgres"
@@ -159,8 +160,6 @@ func TestAProducerReadsNoBody(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit())
 
-	_, err = q.TryLease(r.ctx, 1, time.Minute)
-	r.requireRefused(err)
 	c, err := q.Consume(r.ctx, chanq.ConsumerConfig{})
 	require.NoError(t, err)
 	for range c.C() { // it ends
@@ -268,8 +267,7 @@ func TestAnOperatorDoesTheRest(t *testing.T) {
 		require.NoError(t, err)
 	}
 	consumer, _ := r.open(r.as("consumer"), chanq.Config{})
-	leases, err := consumer.TryLease(r.ctx, 2, time.Minute)
-	require.NoError(t, err)
+	leases := testdb.Lease(t, consumer, 2, time.Minute)
 	for _, l := range leases {
 		require.NoError(t, l.DeadLetter(errors.New("no")))
 	}

@@ -88,6 +88,9 @@ func (q *queue) NextDue(f sqlbatch.Floors) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.nextDue, Args: floors(f)}
 }
 
+// DueOrLocked is NextDue: no reader sees what an open transaction has written.
+func (q *queue) DueOrLocked() sqlbatch.Statement { return q.NextDue(sqlbatch.Floors{}) }
+
 // Survey walks each lane to its first message that may be claimed. Where there is
 // none, and so all that is due is leased, it walks the lane once more for the end that comes
 // first, among a hundred thousand.

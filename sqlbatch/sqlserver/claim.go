@@ -211,6 +211,33 @@ func (q *queue) NextDue(f sqlbatch.Floors) sqlbatch.Statement {
 	return call(q.nextDue, floorsDeclaration, sql.Named("floors", packFloors(f)))
 }
 
+// dueOrLockedText is nextDueText from the beginning, without READPAST. LOCK_TIMEOUT 0: if a row of which the
+// lane is walked is locked, error 1222 is the answer, and no writer queues behind the request. XACT_ABORT is
+// off for TRY: it would make 1222 an error that ends the batch.
+var dueOrLockedText = session + `~SET XACT_ABORT OFF;
+SET LOCK_TIMEOUT 0;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @due bigint;
+BEGIN TRY
+    SET @due = (SELECT DATEDIFF_BIG(millisecond, @now, MIN(f.due_at))
+    FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
+    CROSS APPLY (
+        SELECT TOP (1) q.due_at
+        FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
+        WHERE q.priority = p.priority AND q.lease_until <= @now
+        ORDER BY q.due_at, q.id) AS f
+    WHERE ` + notPaused + `);
+END TRY
+BEGIN CATCH
+    IF ERROR_NUMBER() <> 1222
+        THROW;
+    SET @due = 0;
+END CATCH;
+SELECT @due AS due_in_ms;
+`
+
+func (q *queue) DueOrLocked() sqlbatch.Statement { return call(q.dueOrLocked, "") }
+
 // surveyText walks each lane from its beginning, over ghosts and what is leased, to its
 // first message that may be claimed. Where there is none, and so all that is due is
 // leased, it walks the lane once more for the end that comes first, among a hundred

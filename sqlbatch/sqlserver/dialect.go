@@ -48,6 +48,7 @@ type queue struct {
 	find, look          string
 	claim               [2]string // the second: blind
 	nextDue, survey     string
+	dueOrLocked         string
 
 	ack, archive, nack, snooze, release, bury, extend string
 
@@ -97,37 +98,38 @@ func (q *queue) settles(render func(template string) string) {
 
 func newQueue(ordered bool, render func(template string) string) *queue {
 	q := &queue{
-		find:       render(findText),
-		look:       render(lookText),
-		nextDue:    render(nextDueText),
-		survey:     render(surveyText),
-		version:    render(versionText),
-		record:     render(recordText),
-		stats:      render(statsText),
-		empty:      render(emptyText),
-		get:        render(getText),
-		cancel:     render(cancelText),
-		discard:    render(discardText),
-		queues:     render(queuesText),
-		lock:       render(lockText),
-		drop:       render(dropText),
-		redrive:    render(redriveText),
-		redriveIDs: render(redriveIDsText),
-		pause:      render(pauseText),
-		resume:     render(resumeText),
-		trim:       render(trimText),
-		problems:   render(problemsText),
-		clock:      render(clockText),
-		join:       render(joinText),
-		leave:      render(leaveText),
-		members:    render(membersText),
-		sample:     render(sampleText),
-		samples:    render(samplesText),
-		counted:    render(countedText),
-		thin:       render(thinText()),
-		peek:       map[sqlbatch.State]string{},
-		browse:     map[sqlbatch.State]string{},
-		purge:      map[sqlbatch.State]string{},
+		find:        render(findText),
+		look:        render(lookText),
+		nextDue:     render(nextDueText),
+		survey:      render(surveyText),
+		dueOrLocked: render(dueOrLockedText),
+		version:     render(versionText),
+		record:      render(recordText),
+		stats:       render(statsText),
+		empty:       render(emptyText),
+		get:         render(getText),
+		cancel:      render(cancelText),
+		discard:     render(discardText),
+		queues:      render(queuesText),
+		lock:        render(lockText),
+		drop:        render(dropText),
+		redrive:     render(redriveText),
+		redriveIDs:  render(redriveIDsText),
+		pause:       render(pauseText),
+		resume:      render(resumeText),
+		trim:        render(trimText),
+		problems:    render(problemsText),
+		clock:       render(clockText),
+		join:        render(joinText),
+		leave:       render(leaveText),
+		members:     render(membersText),
+		sample:      render(sampleText),
+		samples:     render(samplesText),
+		counted:     render(countedText),
+		thin:        render(thinText()),
+		peek:        map[sqlbatch.State]string{},
+		browse:      map[sqlbatch.State]string{},
+		purge:       map[sqlbatch.State]string{},
 	}
 	q.settles(render)
 	for i, contents := range []string{claimContents, claimNoContents} {

@@ -31,12 +31,10 @@ func sendOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], m chanq.Mes
 }
 
 // leaseOne takes the message of a key.
-func leaseOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], key string) *chanq.Lease[int] {
+func leaseOne(t *testing.T, ctx context.Context, q *chanq.Queue[int], key string) *testdb.Held[int] {
 	t.Helper()
 	sendOne(t, ctx, q, keyed(key))
-	leases, err := q.TryLease(ctx, 1, time.Minute)
-	require.NoError(t, err)
-	require.Len(t, leases, 1)
+	leases := testdb.Lease(t, q, 1, time.Minute)
 	require.Equal(t, key, leases[0].DedupKey)
 	return leases[0]
 }

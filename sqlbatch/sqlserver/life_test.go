@@ -247,8 +247,7 @@ func TestOfCopiesInTheDoneTableGetReturnsTheLast(t *testing.T) {
 	for _, body := range []string{"first", "second", "third"} {
 		_, err = p.Send(ctx, chanq.Message[string]{ID: id, Body: body})
 		require.NoError(t, err)
-		leases, err := q.TryLease(ctx, 1, time.Minute)
-		require.NoError(t, err)
+		leases := testdb.Lease(t, q, 1, time.Minute)
 		require.NoError(t, leases[0].Ack())
 		server.Clock().Advance(time.Second)
 	}

@@ -133,9 +133,7 @@ func TestAnEnqueueThatIsNotCommittedIsSkipped(t *testing.T) {
 func TestAnAckThatIsNotCommittedIsSkippedEvenAfterItsLeaseEnded(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		send(t, ctx, orders, 1, 5)
-		leases, err := orders.TryLease(ctx, 2, time.Minute)
-		require.NoError(t, err)
-		require.Len(t, leases, 2)
+		leases := testdb.Lease(t, orders, 2, time.Minute)
 		kept, undone := begin(t, ctx, q), begin(t, ctx, q)
 		require.NoError(t, leases[0].AckTx(ctx, kept))
 		require.NoError(t, leases[1].AckTx(ctx, undone))
@@ -392,9 +390,7 @@ func TestALeakedIsolationLevelDoesNotBreakAClaim(t *testing.T) {
 		require.NoError(t, err)
 		_, err = suite.Rows(ctx, q.DB(), q.InTx().Claim(claimTen))
 		require.Equal(t, int32(650), numberOf(err), "the level has leaked: %v", err)
-		leases, err := orders.TryLease(ctx, 1, time.Minute)
-		require.NoError(t, err)
-		require.Len(t, leases, 1)
+		leases := testdb.Lease(t, orders, 1, time.Minute)
 		require.NoError(t, leases[0].Ack())
 		require.NoError(t, leases[0].Wait(ctx))
 	}

@@ -73,8 +73,7 @@ func TestAPipeReplacesEachInputByItsOutputOrKeepsIt(t *testing.T) {
 				require.NoError(t, ctx.Err())
 				seen.requireAlternating(t)
 
-				leases, err := bills.TryLease(ctx, 1000, time.Minute)
-				require.NoError(t, err)
+				leases := testdb.Lease(t, bills, n, time.Minute)
 				billed := map[int]int{}
 				for _, l := range leases {
 					billed[l.Body]++
@@ -231,8 +230,7 @@ func TestATrimThatWasUndoneIsMadeAgain(t *testing.T) {
 		orders, err := chanq.Open[int](ctx, srv.DB(), "orders", chanq.Config{Retain: time.Millisecond})
 		require.NoError(t, err)
 		send(t, ctx, orders, 1, 3)
-		leases, err := orders.TryLease(ctx, 3, time.Minute)
-		require.NoError(t, err)
+		leases := testdb.Lease(t, orders, 3, time.Minute)
 		for i, l := range leases {
 			require.NoError(t, l.Ack())
 			_, err := srv.DB().ExecContext(ctx, "UPDATE dbo.chanq_orders_done SET ended_at = DATEADD(second, @p1, ended_at) WHERE id = @p2", i-9, l.ID[:])

@@ -93,9 +93,13 @@ func TestTheDocumentedRightsOfAProducerSuffice(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, empty)
 
-	_, err = orders.TryLease(ctx, 1, time.Minute)
-	requireRefused(t, 230, err)
-	require.ErrorContains(t, err, "permission was denied")
+	c, err := orders.Consume(ctx, chanq.ConsumerConfig{})
+	require.NoError(t, err)
+	for range c.C() { // it ends
+	}
+	requireRefused(t, 230, c.Err())
+	require.ErrorContains(t, c.Err(), "permission was denied")
+	require.NoError(t, c.Shutdown(ctx))
 	for _, column := range []string{"body", "headers", "last_error"} {
 		_, err = db.ExecContext(ctx, "SELECT "+column+" FROM dbo.chanq_orders")
 		requireRefused(t, 230, err)
@@ -181,8 +185,7 @@ func TestTheDocumentedRightsOfAnOperatorSuffice(t *testing.T) {
 	require.NoError(t, err)
 	_, err = orders.Cancel(ctx, ready[0].ID)
 	require.NoError(t, err)
-	leases, err := orders.TryLease(ctx, 1, time.Minute)
-	require.NoError(t, err)
+	leases := testdb.Lease(t, orders, 1, time.Minute)
 	requireRefused(t, 229, leases[0].DeadLetter(nil))
 	_, err = orders.Redrive(ctx, 0)
 	require.NoError(t, err)

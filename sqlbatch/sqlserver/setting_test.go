@@ -56,9 +56,7 @@ func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
 			})
 			require.Equal(t, [5]int{8}, counts(t, ctx, plain), "sent")
 			on(func(q *chanq.Queue[int], _ *sql.DB) {
-				leases, err := q.TryLease(ctx, 8, time.Minute)
-				require.NoError(t, err)
-				require.Len(t, leases, 8)
+				leases := testdb.Leases(testdb.Lease(t, q, 8, time.Minute))
 				require.NoError(t, leases[0].Extend(ctx, time.Hour))
 				for i, settle := range []func(*chanq.Lease[int]) error{
 					(*chanq.Lease[int]).Ack,

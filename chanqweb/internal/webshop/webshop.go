@@ -64,10 +64,7 @@ func (s *Shop) Kill(q *chanq.Queue[[]byte], body string, headers map[string]stri
 	for range causes {
 		s.Send(q, chanq.Message[[]byte]{Body: []byte(body), Headers: headers, Priority: chanq.PriorityUrgent})
 	}
-	leases, err := q.TryLease(s.T.Context(), len(causes), time.Minute)
-	require.NoError(s.T, err)
-	require.Len(s.T, leases, len(causes))
-	for i, l := range leases {
+	for i, l := range testdb.Lease(s.T, q, len(causes), time.Minute) {
 		require.NoError(s.T, l.DeadLetter(causes[i]))
 		ids = append(ids, l.ID)
 	}

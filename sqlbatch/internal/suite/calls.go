@@ -31,6 +31,7 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"look":          q.Look([][16]byte{id}),
 		"next-due":      q.NextDue(floors),
 		"survey":        q.Survey(),
+		"due-or-locked": q.DueOrLocked(),
 		"version":       q.Version(),
 		"problems":      q.Problems(),
 		"clock":         q.Clock(),

@@ -94,6 +94,8 @@ func survey(w *world) {
 		}
 		return rows
 	}
+	due := func() any { return w.run(w.DueOrLocked())[0][0] }
+	require.Nil(w, due())
 	before := w.now()
 	for priority, row := range in() {
 		require.GreaterOrEqual(w, row[0], before, priority)
@@ -113,6 +115,7 @@ func survey(w *world) {
 	}
 	w.run(w.Claim(sqlbatch.ClaimParams{Rows: 2, Lease: time.Minute, Member: Member, Salt: 1, Suspects: true}))
 	require.Equal(w, []byte{4, 1}, w.peek(sqlbatch.Leased, 10))
+	require.LessOrEqual(w, due(), int64(0), "2 and 3 are due")
 	rows := in()
 	require.Equal(w, w.get(2)["due_at"], rows[0][0], "the first that may be claimed")
 	require.LessOrEqual(w, rows[0][1], int64(0))
@@ -123,8 +126,13 @@ func survey(w *world) {
 
 	w.lapse(1)
 	require.Equal(w, w.get(1)["due_at"], in()[0][0], "a lease that ran out is in its old place")
+	w.run(w.Claim(ClaimOf(10)))
+	require.Greater(w, due(), int64(0), "what is leased does not count, and what is scheduled is not due")
+	w.lapse(1)
+	require.LessOrEqual(w, due(), int64(0))
 	w.run(w.Pause())
 	require.Empty(w, w.run(w.Survey()))
+	require.Nil(w, due())
 }
 
 func paused(w *world) {

@@ -1,0 +1,314 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var idling = []test{
+	{"StopWhenIdleEndsOnceAllThatIsDueIsHandled", idleDrains},
+	{"StopWhenIdleHandlesAnImmediateRetryBeforeTheEnd", idleRetries},
+	{"StopWhenIdleDoesNotWaitForALaterRetry", idleLater},
+	{"StopWhenIdleWaitsForALockedRow", idleLocked},
+	{"StopWhenIdleEndsWhereALockedRowIsDeleted", idleDeleted},
+	{"StopWhenIdleEndsOnAPausedQueue", idlePaused},
+	{"StopWhenIdleOutlivesAnOutageOfItsLook", idleOutage},
+	{"StopWhenIdleWaitsForDeliveredLeasesAndNotForThoseOfOthers", idleHeld},
+	{"StopWhenIdleEndsEachOfTwoConsumersOfOneQueue", idlePair},
+	{"StopWhenIdleFindsWhatIsBelowItsClaims", idleBelow},
+	{"StopWhenIdleWaitsForSlotsOfADeadConsumerAndNotOfALivingOne", idleSlots},
+	{"StopWhenIdleHandlesAKeyInOrderAndEnds", idleKeys},
+}
+
+// idleKinds are the queues of these tests.
+var idleKinds = map[string]chanq.Config{"plain": {}, "ordered": {Kind: chanq.KindOrdered, Slots: 4}}
+
+// onKinds runs a test on a plain queue, and on an ordered one.
+func (w *world) onKinds(test func(q *chanq.Queue[string])) {
+	for name, cfg := range idleKinds {
+		test(w.Queue(name, cfg))
+	}
+}
+
+// apart opens a queue of onKinds on a *sql.DB of its own.
+func (w *world) apart(q *chanq.Queue[string]) *chanq.Queue[string] {
+	_, db := w.Connect()
+	return testdb.OpenOn[string](w, db, q.Name(), idleKinds[q.Name()])
+}
+
+// drains consumes with StopWhenIdle until that ends, and returns the bodies in the order in which they
+// were handled. With a nil handler all are acked.
+func (w *world) drains(q *chanq.Queue[string], cfg chanq.ConsumerConfig, fn func(*chanq.Lease[string]) error) (bodies []string) {
+	w.Helper()
+	cfg.StopWhenIdle = true
+	c := testdb.Start(w, q, cfg)
+	var mu sync.Mutex
+	require.NoError(w, c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
+		mu.Lock()
+		bodies = append(bodies, l.Body)
+		mu.Unlock()
+		if fn == nil {
+			return nil
+		}
+		return fn(l)
+	}))
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.NoError(w, c.Err())
+	return bodies
+}
+
+func idleDrains(w *world) {
+	w.onKinds(func(q *chanq.Queue[string]) {
+		require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil), "nothing was sent")
+		for _, prefetch := range []int{1, 1000} {
+			testdb.Send(w, q, testdb.Texts(numbers(300)...)...)
+			if q.Name() == "plain" { // an ordered one refuses a delay
+				testdb.Send(w, q, chanq.Message[string]{Body: "later", Delay: time.Hour})
+			}
+			got := w.drains(q, chanq.ConsumerConfig{Prefetch: prefetch}, nil)
+			slices.Sort(got)
+			require.Equal(w, numbers(300), got, "each once")
+			left := testdb.Counted(w, q)
+			require.Equal(w, chanq.Stats{Scheduled: left.Scheduled}, left)
+		}
+		if q.Name() == "plain" {
+			require.Equal(w, 2, testdb.Counted(w, q).Scheduled, "what has a delay is left")
+		}
+	})
+}
+
+func idleRetries(w *world) {
+	w.onKinds(func(q *chanq.Queue[string]) {
+		testdb.Send(w, q, testdb.Texts(numbers(5)...)...)
+		got := w.drains(q, chanq.ConsumerConfig{Prefetch: 1}, func(l *chanq.Lease[string]) error {
+			if l.Attempt < 3 {
+				return chanq.RetryAfter(0, errors.New("again"))
+			}
+			return nil
+		})
+		require.Len(w, got, 15)
+		require.Zero(w, testdb.Counted(w, q))
+	})
+}
+
+func idleLater(w *world) {
+	w.onKinds(func(q *chanq.Queue[string]) {
+		ms := testdb.Texts("a", "b")
+		if q.Name() == "ordered" { // the others of a key wait behind the first
+			ms = append(keyed("hot", 1, 3), chanq.Message[string]{Key: "cold", Body: "cold"})
+		}
+		testdb.Send(w, q, ms...)
+		began := time.Now()
+		got := w.drains(q, chanq.ConsumerConfig{}, func(*chanq.Lease[string]) error { return chanq.RetryAfter(time.Hour, errors.New("later")) })
+		require.Len(w, got, 2)
+		require.Less(w, time.Since(began), time.Hour)
+		require.Equal(w, chanq.Stats{Scheduled: 2, Ready: len(ms) - 2}, testdb.Counted(w, q))
+	})
+}
+
+// idleEnds waits for the end of a consumer.
+func (w *world) idleEnds(c *chanq.Consumer[string]) {
+	w.Helper()
+	for l := range c.C() {
+		require.Fail(w, "there is one more", l.Body)
+	}
+	require.NoError(w, c.Err())
+	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+// requireRuns lets time pass, in which the consumer must not stop.
+func (w *world) requireRuns(c *chanq.Consumer[string], why string) {
+	w.Helper()
+	w.pass(3 * time.Second)
+	select {
+	case <-c.Done():
+		require.Fail(w, "it has stopped: "+why)
+	default:
+	}
+}
+
+func idleLocked(w *world) {
+	w.skipWithoutRowLocks()
+	w.onKinds(func(q *chanq.Queue[string]) {
+		id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+		unlock := w.lock(q.Name(), id)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
+		w.requireRuns(c, "a row is locked")
+		unlock()
+		w.ack(w.next(c, "a"))
+		w.idleEnds(c)
+	})
+}
+
+func idleDeleted(w *world) {
+	w.skipWithoutRowLocks()
+	w.onKinds(func(q *chanq.Queue[string]) {
+		for _, commit := range []bool{true, false} {
+			id := testdb.Send(w, q, testdb.Texts("a")...)[0]
+			tx, err := w.DB.BeginTx(w.Soon(), nil)
+			require.NoError(w, err)
+			_, err = q.CancelTx(w.Soon(), tx, id)
+			require.NoError(w, err)
+			c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
+			w.requireRuns(c, "the delete may be rolled back")
+			if commit {
+				require.NoError(w, tx.Commit())
+			} else {
+				require.NoError(w, tx.Rollback())
+				w.ack(w.next(c, "a"))
+			}
+			w.idleEnds(c)
+		}
+	})
+}
+
+func idlePaused(w *world) {
+	w.onKinds(func(q *chanq.Queue[string]) {
+		testdb.Send(w, q, testdb.Texts("a")...)
+		require.NoError(w, q.Pause(w.Soon()))
+		require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil))
+		require.NoError(w, q.Resume(w.Soon()))
+		require.Equal(w, []string{"a"}, w.drains(q, chanq.ConsumerConfig{}, nil))
+	})
+}
+
+// idleOutage has all statements fail that follow on the ack of the only message, until another one is sent.
+func idleOutage(w *world) {
+	w.onKinds(func(q *chanq.Queue[string]) {
+		st := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: q.Name(), Slots: idleKinds[q.Name()].Slots})
+		testdb.Send(w, q, testdb.Texts("a")...)
+		elsewhere := w.apart(q)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
+		l := w.next(c, "a")
+		var acked atomic.Bool
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			switch {
+			case acks(op, st):
+				acked.Store(true)
+			case acked.Load() && (op.Kind == faultdb.Query || op.Kind == faultdb.Exec):
+				return faultdb.Cut(errors.New("away"))
+			}
+			return faultdb.Fault{}
+		})
+		w.ack(l)
+		w.requireRuns(c, "its look has failed")
+		testdb.Send(w, elsewhere, testdb.Texts("b")...)
+		w.Heal()
+		w.ack(w.next(c, "b"))
+		w.idleEnds(c)
+	})
+}
+
+func idleHeld(w *world) {
+	w.onKinds(func(q *chanq.Queue[string]) {
+		testdb.Send(w, q, testdb.Texts("a")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
+		l := w.next(c, "a")
+		other := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
+		w.idleEnds(other)
+		w.requireRuns(c, "a lease is delivered")
+		w.ack(l)
+		w.idleEnds(c)
+	})
+}
+
+func idlePair(w *world) {
+	w.onKinds(func(q *chanq.Queue[string]) {
+		testdb.Send(w, q, testdb.Texts(numbers(200)...)...)
+		elsewhere := w.apart(q)
+		var mu sync.Mutex
+		times := map[string]int{}
+		var both sync.WaitGroup
+		for _, q := range []*chanq.Queue[string]{q, elsewhere} {
+			c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true, Prefetch: 10})
+			both.Go(func() {
+				for l := range c.C() {
+					mu.Lock()
+					times[l.Body]++
+					mu.Unlock()
+					<-time.After(time.Millisecond)
+					_ = l.Ack()
+				}
+			})
+		}
+		both.Wait()
+		w.requireEmpty(q)
+		require.Equal(w, numbers(200), slices.Sorted(maps.Keys(times)))
+	})
+}
+
+// idleBelow releases a message elsewhere that is due before all that the consumer has claimed.
+func idleBelow(w *world) {
+	w.Within(10 * time.Minute)
+	q := w.Queue("plain", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("first")...)
+	first := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1})
+	l := w.next(first, "first")
+	first.Stop()
+	for range first.C() {
+		require.Fail(w, "there is one message")
+	}
+	w.pass(time.Minute) // longer than claims reach back
+	testdb.Send(w, q, testdb.Texts("second")...)
+	c := testdb.Start(w, w.apart(q), chanq.ConsumerConfig{StopWhenIdle: true, PollMax: time.Hour})
+	got := w.next(c, "second")
+	require.NoError(w, l.Release())
+	require.NoError(w, l.Wait(w.Soon()))
+	w.ack(got)
+	w.ack(w.next(c, "first"))
+	w.idleEnds(c)
+}
+
+// idleSlots has a consumer own all slots that only the database knows of.
+func idleSlots(w *world) {
+	q := w.keys(chanq.Config{})
+	st := w.orderedStatements()
+	testdb.Send(w, q, keyed("a", 1, 2)...)
+	member := sqlbatch.Member{ID: chanq.NewID(), Name: "dead", For: 10 * time.Second}
+	for _, s := range []sqlbatch.Statement{st.Join(member), st.TakeSlots(member.ID, []int{0, 1, 2, 3})} {
+		_, err := w.DB.ExecContext(w.Soon(), s.Text, s.Args...)
+		require.NoError(w, err)
+	}
+	require.Empty(w, w.drains(q, chanq.ConsumerConfig{}, nil), "its consumer lives")
+	w.pass(8 * time.Second)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
+	w.idleEnds(c)
+	w.pass(3 * time.Second)
+	require.Equal(w, []string{"a/1", "a/2"}, w.drains(q, chanq.ConsumerConfig{}, nil), "it is dead")
+}
+
+func idleKeys(w *world) {
+	q := w.keys(chanq.Config{DeadKey: chanq.DeadKeyHolds})
+	var ms []chanq.Message[string]
+	for k := range 10 {
+		ms = append(ms, keyed(fmt.Sprint("key", k), 1, 20)...)
+	}
+	testdb.Send(w, q, ms...)
+	last := map[string]int{}
+	var mu sync.Mutex
+	got := w.drains(q, chanq.ConsumerConfig{Prefetch: 7}, func(l *chanq.Lease[string]) error {
+		mu.Lock()
+		defer mu.Unlock()
+		last[l.Key]++
+		require.Equal(w, fmt.Sprint(l.Key, "/", last[l.Key]), l.Body)
+		if l.Body == "key3/10" {
+			return chanq.DeadLetter(errors.New("no"))
+		}
+		return nil
+	})
+	require.Len(w, got, 190)
+	require.Equal(w, chanq.Stats{Ready: 10, Dead: 1}, testdb.Counted(w, q), "what is behind a dead message is left")
+}

@@ -1,0 +1,79 @@
+package shards_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// TestStopWhenIdleEndsWhenAllPlacesAreIdle has the handler of each message send the next one, to the place
+// behind its own, while the other places have nothing.
+func TestStopWhenIdleEndsWhenAllPlacesAreIdle(t *testing.T) {
+	for name, kind := range map[string]chanq.Kind{"plain": chanq.KindPlain, "ordered": chanq.KindOrdered} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(w *world) {
+				q := w.queue(chanq.Config{Kind: kind})
+				p := testdb.Produce(w, q, chanq.ProducerConfig{})
+				next := func(i int) chanq.Message[string] {
+					for try := 0; ; try++ {
+						m := chanq.Message[string]{Body: fmt.Sprint(i), DedupKey: fmt.Sprint(i, "/", try)}
+						if kind == chanq.KindOrdered {
+							m.Key, m.DedupKey = m.DedupKey, ""
+						}
+						if q.ShardOf(m) == i%count {
+							return m
+						}
+					}
+				}
+				const hops = 30
+				testdb.SendBy(w, p, next(0))
+				c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
+				handled := 0
+				require.NoError(w, c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
+					pass := time.After(time.Duration(handled%7) * 300 * time.Millisecond) // the others look meanwhile
+					<-pass
+					if handled++; handled < hops {
+						testdb.SendBy(w, p, next(handled))
+					}
+					return nil
+				}))
+				require.Equal(w, hops, handled)
+				require.NoError(w, c.Shutdown(w.soon()))
+				require.Zero(w, testdb.Counted(w, q))
+			})
+		})
+	}
+}
+
+// TestStopWhenIdleDoesNotEndWhileAPlaceIsAway has the last message in a place that does not answer.
+func TestStopWhenIdleDoesNotEndWhileAPlaceIsAway(t *testing.T) {
+	onEach(t, func(w *world) {
+		if w.schemas != nil {
+			w.Skip("one *sql.DB has all places")
+		}
+		q := w.queue(chanq.Config{})
+		testdb.Send(w, q, of(q, 1, 1, "a")...)
+		w.gone(1)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
+		<-time.After(3 * time.Second)
+		select {
+		case <-c.Done():
+			require.Fail(w, "it has stopped")
+		default:
+		}
+		w.Heal()
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+		for range c.C() {
+			require.Fail(w, "there is one message")
+		}
+		require.NoError(w, c.Err())
+		require.NoError(w, c.Shutdown(w.soon()))
+		require.Zero(w, testdb.Counted(w, q))
+	})
+}
