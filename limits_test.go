@@ -24,7 +24,7 @@ func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
 		"| settles that wait |":         minBacklog,
 		"| places of one queue":         sqlbatch.MaxShards,
 		"| slots of an ordered queue |": sqlbatch.MaxSlots,
-		"| `Peek` |":        maxPeek,
+		"| `Peek` |":                    maxPeek,
 		"| counts of `Stats` |":         statsLimit,
 		"| counts of `Slots` |":         SlotStatsLimit,
 		"| `BatchRows`, `BatchBytes`":   defaultBatchRows,

@@ -82,34 +82,6 @@ func TestACallThatPanicsDoesSoWhereItIsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestAQuotaIsSharedAndNeverExceeded has three take parts of it of which some use nothing, and one
-// never tells.
-func TestAQuotaIsSharedAndNeverExceeded(t *testing.T) {
-	u := newQuota(100, 3)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	require.Equal(t, 34, u.take(ctx, 1000), "a third, by somebody who never tells")
-	total := 0
-	for total < 66 {
-		n := u.take(ctx, 1000)
-		require.Positive(t, n)
-		used := (n + 1) / 2
-		u.used(n, used)
-		total += used
-	}
-	require.Equal(t, 66, total)
-	time.AfterFunc(10*time.Millisecond, cancel)
-	require.Zero(t, u.take(ctx, 1000), "the rest may be used yet")
-
-	unused := newQuota(2, 2)
-	require.Equal(t, 1, unused.take(t.Context(), 10))
-	require.Equal(t, 1, unused.take(t.Context(), 10))
-	got := make(chan int, 1)
-	go func() { got <- unused.take(context.Background(), 10) }()
-	unused.used(1, 0)
-	require.Equal(t, 1, <-got, "what one has no use for another has")
-}
-
 // TestCloseWaitsForTheEndOfAllShardsAtOnce: each waits until the others are at their end, too.
 func TestCloseWaitsForTheEndOfAllShardsAtOnce(t *testing.T) {
 	p := testProducer(t, openTestShards(t, 3), ProducerConfig{})

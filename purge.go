@@ -58,7 +58,7 @@ func (q *queue) purgeAll(ctx context.Context, s State) (int, error) {
 }
 
 func (q *queue) purge(ctx context.Context, s sqlbatch.State, w sqlbatch.Window) (int, error) {
-	return q.repeat(ctx, "purge", nil, w, func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.sql.Purge(s, n, w) })
+	return q.repeat(ctx, "purge", 0, w, func(n int, w sqlbatch.Window) sqlbatch.Statement { return q.sql.Purge(s, n, w) })
 }
 
 // PurgeIDs deletes the dead messages with these IDs and returns the IDs of those that it
@@ -76,18 +76,15 @@ func (q *Queue[T]) PurgeIDs(ctx context.Context, ids ...ID) ([]ID, error) {
 // stays dead, and so do those whose DedupKey is in the queue again. It runs in
 // statements of 1000 rows, after one that asks for the database's time; an error
 // comes with the count so far. It wakes idle consumers, as a send does: those of other
-// processes where there is a Bell. Of several shards each has a part of limit, and what one has
-// no use for the others have. One that does not answer keeps its part of a statement, none if it has not
-// answered at all.
+// processes where there is a Bell. With several shards limit is that of each shard.
 func (q *Queue[T]) Redrive(ctx context.Context, limit int) (int, error) {
 	if limit < 0 {
 		return 0, fmt.Errorf("chanq: redrive %s: limit is %d: must be 0 (all) or more", q.core.name, limit)
 	}
-	all := newQuota(limit, len(q.shards))
-	return q.countOfEach(func(core *queue) (int, error) { return core.redrive(ctx, all) })
+	return q.countOfEach(func(core *queue) (int, error) { return core.redrive(ctx, limit) })
 }
 
-func (q *queue) redrive(ctx context.Context, limit *quota) (int, error) {
+func (q *queue) redrive(ctx context.Context, limit int) (int, error) {
 	w, err := q.window(ctx)
 	if err != nil {
 		return 0, q.fail("redrive", err)
@@ -130,23 +127,24 @@ func (q *queue) window(ctx context.Context) (w sqlbatch.Window, err error) {
 }
 
 // repeat runs a statement of up to operateRows rows of a window until it finds none or
-// limit rows are done. One that
+// limit rows are done (0: no limit). One that
 // finds fewer than it may is no sign of the end: a redrive leaves those whose keys
 // are taken. Each begins behind the last that the one before has returned, so none walks
 // over what others have deleted, or left.
-func (q *queue) repeat(ctx context.Context, op string, limit *quota, w sqlbatch.Window, build func(int, sqlbatch.Window) sqlbatch.Statement) (int, error) {
+func (q *queue) repeat(ctx context.Context, op string, limit int, w sqlbatch.Window, build func(int, sqlbatch.Window) sqlbatch.Statement) (int, error) {
 	total := 0
-	for n := limit.take(ctx, operateRows); n > 0; n = limit.take(ctx, operateRows) {
-		found := 0
+	for limit == 0 || total < limit {
+		n, found := operateRows, 0
+		if limit > 0 {
+			n = min(n, limit-total)
+		}
 		err := q.once(ctx, build(n, w), func(rows *sql.Rows) error {
 			found++
 			return scanPlace(rows, &w)
 		})
 		if err != nil {
-			limit.used(n, n) // they may be
 			return total, q.fail(op, err)
 		}
-		limit.used(n, found)
 		if found == 0 {
 			break
 		}
