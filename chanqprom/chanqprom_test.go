@@ -18,7 +18,6 @@ import (
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqprom"
 	"github.com/chanq/chanq/embedded"
-	"github.com/chanq/chanq/prove/testdb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,30 +48,33 @@ func TestPrometheusReadsWhatBecameOfMessages(t *testing.T) {
 	stop := m.Watch(q)
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
-	for range 2 {
+	for range 3 {
 		_, err = p.SendBatch(t.Context(), chanq.Message[string]{Body: "a"}, chanq.Message[string]{Body: "b", DedupKey: "k"}, chanq.Message[string]{Body: "c", Delay: time.Hour})
 		require.NoError(t, err)
 	}
 	require.NoError(t, p.Close(t.Context()))
-	leases := testdb.Lease(t, q, 2, time.Minute)
-	require.NoError(t, leases[0].Ack())
-	require.NoError(t, leases[1].DeadLetter(errors.New("bad")))
+	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{Prefetch: 1})
+	require.NoError(t, err)
+	require.NoError(t, (<-c.C()).Ack())
+	require.NoError(t, (<-c.C()).DeadLetter(errors.New("bad")))
+	require.NoError(t, c.Flush(t.Context()))
+	require.Eventually(t, func() bool { return c.Stats().Buffered == 1 }, time.Minute, time.Millisecond)
 
 	seen := scrape(t, m)
 	for name, want := range map[string]string{
-		`chanq_sent_messages_total{queue="mail",shard=""}`:                               "5",
-		`chanq_duplicate_messages_total{queue="mail",shard=""}`:                          "1",
+		`chanq_sent_messages_total{queue="mail",shard=""}`:                               "7",
+		`chanq_duplicate_messages_total{queue="mail",shard=""}`:                          "2",
 		`chanq_settled_messages_total{outcome="acked",queue="mail",shard=""}`:            "1",
 		`chanq_settled_messages_total{outcome="dead",queue="mail",shard=""}`:             "1",
 		`chanq_messages{queue="mail",shard="",state="ready"}`:                            "1",
-		`chanq_messages{queue="mail",shard="",state="scheduled"}`:                        "2",
-		`chanq_messages{queue="mail",shard="",state="leased"}`:                           "0",
+		`chanq_messages{queue="mail",shard="",state="scheduled"}`:                        "3",
+		`chanq_messages{queue="mail",shard="",state="leased"}`:                           "1",
 		`chanq_messages{queue="mail",shard="",state="dead"}`:                             "1",
 		`chanq_messages{queue="mail",shard="",state="done"}`:                             "0",
 		`chanq_paused{queue="mail",shard=""}`:                                            "0",
 		`chanq_members{queue="mail",shard=""}`:                                           "1",
 		`chanq_up{queue="mail",shard=""}`:                                                "1",
-		`chanq_statement_duration_seconds_count{operation="send",queue="mail",shard=""}`: "2",
+		`chanq_statement_duration_seconds_count{operation="send",queue="mail",shard=""}`: "3",
 	} {
 		require.Equal(t, want, seen[name], "%s in %v", name, seen)
 	}
