@@ -135,7 +135,7 @@ func (o *loneOwner) store(ctx context.Context, leases []*lease) {
 	defer cancel()
 	st := newSettler(o, s, o.queue.lone, ctx, o.timeout, 0, 0, 0)
 	st.addAll(leases...)
-	st.backlog.Close()
+	st.writer.Close()
 	st.run()
 }
 
