@@ -17,8 +17,9 @@
 // # Failures
 //
 //	class                       a statement of several items        a statement of one item
-//	Unknown, Refused,           repeated once, then halved; when    compared with another item at once: if that is
-//	RolledBack                  it ran out of time, cut in eight    written this one is isolated, otherwise the database
+//	Unknown, Refused,           repeated once, then halved; when    repeated once unless a search has led to it, then
+//	RolledBack                  it ran out of time, cut in eight    compared with another item at once: if that is
+//	                                                                written this one is isolated, otherwise the database
 //	                                                                is away and both are tried again after a pause
 //	BadRow, Duplicate           halved at once                      its outcome
 //	NoSchema, Permanent         halved at once                      its outcome; of two in a row, that of all their kind

@@ -3,6 +3,7 @@ package batch_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,32 @@ func TestSeveralBadItemsAreIsolatedAndTheOthersWritten(t *testing.T) {
 					w.close()
 				})
 			})
+		}
+	}
+}
+
+func TestAFailureThatPassesIsolatesNothingAndKeepsTheOrder(t *testing.T) {
+	for _, class := range []sqlbatch.Class{sqlbatch.Unknown, sqlbatch.RolledBack, sqlbatch.Refused, slow} {
+		for _, size := range []int{1, 5, 100} {
+			for _, cfg := range []batch.Config[*item]{settings(), inTurn()} {
+				synctest.Test(t, func(t *testing.T) {
+					cfg.Full = []int{size}
+					w := newWorld(t, cfg)
+					var failed atomic.Bool
+					w.set(func(ctx context.Context, _ []*item) error {
+						if failed.Swap(true) {
+							return nil
+						}
+						return cell{class: class}.fail(ctx)
+					})
+					w.addAll(batch.Now, numbered(1, 300)...)
+					w.wait(timeout + time.Second)
+					require.Empty(t, w.isolated)
+					require.Len(t, w.order, 300)
+					require.True(t, slices.IsSorted(w.order), "%v", class)
+					w.close()
+				})
+			}
 		}
 	}
 }

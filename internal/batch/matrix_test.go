@@ -69,7 +69,7 @@ func (c cell) healthyWithin() time.Duration {
 func (c cell) firstWithin() time.Duration {
 	switch {
 	case c.class == slow:
-		return timeout + time.Second
+		return timeout + timeout/8 + 2*time.Second
 	case c.outage:
 		return 5 * time.Second
 	}

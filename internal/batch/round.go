@@ -25,7 +25,8 @@ const (
 // kinds the order stays, so the size of the statements alone finds the items that fail:
 //
 //	a success               doubles the size
-//	a failure of several    is repeated once, and then halves the size
+//	a failure               is repeated once, before the first search
+//	a failure of several    halves the size
 //	a failure of one        makes it a suspect: another item is tried alone at once
 //	        which succeeds: the database works, the suspect is isolated
 //	        which fails:    it is the database. After a pause the first item is tried again
@@ -211,13 +212,21 @@ func (r *round[I]) failedTogether(n int, f *retry.Failure, late bool) {
 		r.groups.Failed(n)
 		r.mu.Unlock()
 		r.pause(f, shortPause)
-	case !r.again && r.size == Size{}:
-		r.again = true
-		r.pause(f, forever)
+	case r.repeat(f):
 	default:
 		r.size.Failed(n)
 		r.pause(f, shortPause)
 	}
+}
+
+// repeat pauses before a statement that is repeated as it was: once, and not in a search.
+func (r *round[I]) repeat(f *retry.Failure) bool {
+	if r.again || r.size != (Size{}) {
+		return false
+	}
+	r.again = true
+	r.pause(f, forever)
+	return true
 }
 
 // failedAlone decides what follows the failure of the first item, which was alone in its statement.
@@ -239,6 +248,9 @@ func (r *round[I]) failedAlone(f *retry.Failure) {
 				return same
 			})
 		}
+		return
+	}
+	if r.repeat(f) {
 		return
 	}
 	r.suspect, r.cause = item.place(), f
