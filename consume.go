@@ -153,7 +153,7 @@ func (c *Consumer[T]) Err() error {
 // goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
 	return together(c.shards, func(shard *shardConsumer[T]) error {
-		return shard.queue.inPlace("flush", shard.settler.backlog.Flush(ctx))
+		return shard.queue.inPlace("flush", shard.settler.writer.Flush(ctx))
 	})
 }
 

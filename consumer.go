@@ -13,8 +13,7 @@ import (
 
 // shardConsumer claims from one shard and owns the leases; a Consumer has one for each.
 //
-// Its goroutines, all joined by Shutdown: the claimer (claim.go), the storers of the
-// settler and the one of what is apart, the keeper and its extender, the trimmer where Config.Retain is set, on
+// Its goroutines, all joined by Shutdown: the claimer (claim.go), those of the settler, the keeper and its extender, the trimmer where Config.Retain is set, on
 // PostgreSQL one that vacuums (vacuum.go), one that notes this consumer among the members
 // (member.go), one that notes the Queue's history, for all its producers and consumers, which the
 // last of them joins (record.go), one for a survey that is slow (survey.go), one for a large claim that is
@@ -149,7 +148,6 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 		room = 0 // who settles for a place that is away must not wait: it is about to settle for the others
 	}
 	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), crowd, room)
-	c.settler.aside = c.settler.backlog.Aside()
 	c.keeper = newKeeper(c, pools[2], &c.health, cfg.LeaseFor, cfg.StatementTimeout)
 	if c.queue.ordered() {
 		c.order = newDispatch(c)
@@ -186,10 +184,7 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
 	var claimer, mover, rest sync.WaitGroup
-	for range c.settler.storers() {
-		rest.Go(c.settler.run)
-	}
-	rest.Go(c.settler.runApart)
+	rest.Go(c.settler.run)
 	rest.Go(c.keeper.run)
 	rest.Go(func() { c.attend(attending) })
 	if c.queue.cfg.Retain > 0 {
@@ -223,14 +218,14 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	c.unlisten()
 	forget()
 	endWatch := c.seat.leave()
-	c.settler.backlog.Drain()
+	c.settler.writer.Drain()
 	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {
 		select {
 		case <-c.drained:
 		case <-c.abandoned.Done():
 		}
 	}
-	c.settler.backlog.Close()
+	c.settler.writer.Close()
 	c.keeper.end()
 	leave()
 	rest.Wait()
@@ -272,11 +267,11 @@ func (c *shardConsumer[T]) over(ctx context.Context) bool {
 
 // giveUp gives up what is not settled yet, and says how much that is.
 func (c *shardConsumer[T]) giveUp() (held, settling, working int) {
-	settling = c.settler.backlog.Open()
+	settling = c.settler.writer.Stats().Open
 	held = max(0, int(c.held.Load())-settling) // which are held until they have an outcome
 	c.gaveUp.Store(true)
 	c.abandon()
-	c.settler.backlog.Close()
+	c.settler.writer.Close()
 	return held, settling, int(c.working.Load())
 }
 
@@ -296,7 +291,7 @@ func (c *shardConsumer[T]) counts() ConsumerStats {
 		c.order.stats(&s) // first: what comes to the channel now counts twice, not never
 	}
 	s.Buffered += c.forReaders()
-	s.Held, s.Settling = int(c.held.Load()), c.settler.backlog.Waiting()
+	s.Held, s.Settling = int(c.held.Load()), c.settler.writer.Stats().Waiting
 	return s
 }
 
@@ -304,7 +299,7 @@ func (c *shardConsumer[T]) counts() ConsumerStats {
 
 func (c *shardConsumer[T]) home() *queue            { return c.queue }
 func (c *shardConsumer[T]) parent() context.Context { return c.values }
-func (c *shardConsumer[T]) hurry()                  { c.settler.backlog.Hurry() }
+func (c *shardConsumer[T]) hurry()                  { c.settler.writer.Expedite() }
 
 func (c *shardConsumer[T]) settle(l *lease) error {
 	c.noteTaken()

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chanq/chanq/internal/group"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -211,7 +211,7 @@ type leaseOwner interface {
 
 // lease is the part of a Lease that knows nothing of T.
 type lease struct {
-	group.Place // in the settler's backlog
+	batch.Place // in the settler's writer
 
 	owner    leaseOwner
 	item     sqlbatch.Item
@@ -240,10 +240,8 @@ type lease struct {
 	text      string
 
 	// Of who stores the settle.
-	unknown bool  // a try may have been applied
+	unknown bool  // a transaction of a pipe may have been applied
 	locked  uint8 // how often its row was found locked, up to lockPauses
-	// doublings is how often the time of a try was doubled: see settle_apart.go.
-	doublings uint8
 
 	err  error                         // outcome; written before the state is settled
 	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait

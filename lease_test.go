@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/chanq/chanq/internal/group"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 )
 
@@ -37,8 +37,8 @@ func stillLease(left time.Duration) *lease {
 
 func TestASettleDoesNotLingerBeyondItsLease(t *testing.T) {
 	s := newSettler(still{}, nil, nil, t.Context(), 0, time.Minute, 10, 10)
-	for left, haste := range map[time.Duration]group.Haste{time.Hour: group.Unhurried, time.Minute: group.Urgent, 0: group.Urgent} {
-		require.Equal(t, haste, s.haste(stillLease(left)), left)
+	for left, urgency := range map[time.Duration]batch.Urgency{time.Hour: batch.Lazy, time.Minute: batch.Now, 0: batch.Now} {
+		require.Equal(t, urgency, s.urgency(stillLease(left)), left)
 	}
 }
 

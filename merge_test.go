@@ -31,8 +31,8 @@ func TestALeaseThatMissedItsRecallIsGivenBack(t *testing.T) {
 	c.out <- l
 	done := make(chan struct{})
 	go func() { defer close(done); c.move(make(chan struct{})) }()
-	require.Eventually(t, func() bool { return c.settler.backlog.Waiting()+len(c.merged.out) == 1 }, time.Minute, time.Millisecond)
-	require.Equal(t, 1, c.settler.backlog.Waiting())
+	require.Eventually(t, func() bool { return c.settler.writer.Stats().Waiting+len(c.merged.out) == 1 }, time.Minute, time.Millisecond)
+	require.Equal(t, 1, c.settler.writer.Stats().Waiting)
 	require.Equal(t, settleRelease, l.lease.op)
 	require.Zero(t, c.forReaders())
 	require.Zero(t, c.order.sent.Load(), "no reader took it")

@@ -3,10 +3,12 @@ package chanq
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/group"
 	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
@@ -148,6 +150,12 @@ func (p *pipe[In, Out]) storePart(items []*piped[Out]) (again [][]*piped[Out]) {
 	return nil
 }
 
+// ranOut reports that a try which had that much time was under way when it was over.
+func ranOut(f *retry.Failure, timeout time.Duration) bool {
+	var notRun *session.NotRunError
+	return time.Since(f.Began) >= timeout && !(errors.As(f.Err, &notRun) && notRun.Unconnected)
+}
+
 // timeout of a transaction. One that holds several inputs is cut into parts then, and
 // one that holds a single input goes behind the others; that one's second try has all
 // the time there is.
@@ -273,7 +281,7 @@ func (p *pipe[In, Out]) lookAfter(missing []*lease, tally *settleTally) (locked 
 		if f := l.fate(seen.of(l.item)); f == fateLocked {
 			locked[l] = true
 		} else {
-			p.from.settler.finishMissing(l, f, tally)
+			p.from.settler.finish(batch.Outcome[*lease]{Item: l, Err: f.err(), Unknown: f == fateHidden}, tally)
 		}
 	}
 	return locked

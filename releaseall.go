@@ -46,7 +46,7 @@ func (c *shardConsumer[T]) releaseAll(ctx context.Context) error {
 		c.keeper.hold(slices.Clone(back)) // it drops from what it holds
 		c.settler.addAll(back...)
 	}
-	err := c.settler.backlog.Flush(ctx)
+	err := c.settler.writer.Flush(ctx)
 	if err == nil {
 		err = c.failure() // and so for what lay in the buffer
 	}

@@ -1,42 +1,34 @@
 package chanq
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"slices"
+	"sync"
 	"time"
 
-	"github.com/chanq/chanq/internal/group"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/retry"
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// settler stores settles: leases in state settling are handed over by add, leave the
-// backlog in groups, and each group becomes a statement for each kind of settle in it.
+// settler stores settles: leases in state settling are added to its writer, which groups them, repeats what failed and
+// isolates settles that fail alone. The kind of an item is its settleOp, so each statement settles in one way.
 //
-// Its goroutines, the owner's: storers() of them are in run, each on a session of its
-// own. One is enough while all goes well, and then the other waits, so that groups grow
-// with the time that a statement takes. A statement that takes longer than a moment does
-// not hold up what comes after it: the other storer goes on with the next group. What
-// somebody has locked is kept out of all groups, and tried again later. What takes longer
-// than a try may goes apart, to the storer in runApart (settle_apart.go), of consumers only.
+// Its goroutines are those of run, each on a session of its own. One worker is enough while all goes well, and the other
+// one waits, so that groups grow with the time that a statement takes.
 //
-// Each lease learns its own outcome. A statement returns the (id, fence) of every row
-// it changed; what it does not return is looked at (settle_look.go) before anybody hears that
-// it is lost (settle_outcome.go).
+// Each lease gets its own outcome. A statement returns the (id, fence) of every row it changed. The settler looks
+// for the rows that it does not return (settle_look.go) before it calls a lease lost (settle_outcome.go).
 type settler struct {
 	owner     leaseOwner
 	queue     *queue
 	sessions  *sessions
-	backlog   *group.Backlog[*lease]
+	writer    *batch.Writer[*lease]
 	crowd     int
-	aside     *group.Worker[*lease] // of runApart; nil: nothing goes apart
 	linger    time.Duration
-	timeout   time.Duration   // of one try
-	loop      retry.Loop      // to be copied for each statement
-	abandoned context.Context // ends when the owner gives up what is in the backlog
+	timeout   time.Duration   // of one statement
+	abandoned context.Context // ends when the owner gives up what is not settled
+	scratch   sync.Pool       // of *settleScratch
 }
 
 const (
@@ -49,38 +41,46 @@ const (
 	// awaitedLinger is how long a settle that somebody waits for may linger, where many
 	// come at once.
 	awaitedLinger = 5 * time.Millisecond
-	// lockPause is the pause before a settle whose row was locked is tried again, which
-	// doubles up to lockPauses times: to a second or so.
-	lockPause  = 20 * time.Millisecond
-	lockPauses = 6
 )
 
-// newSettler makes the settler of an owner: timeout is that of one try, more than half of crowd that
+// newSettler makes the settler of an owner: timeout is that of one statement, more than half of crowd that
 // wait are a crowd, and room is how many may wait before add does; 0 is no bound.
 func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Context, timeout, linger time.Duration, crowd, room int) *settler {
 	q := owner.home()
-	return &settler{
-		owner: owner, queue: q, sessions: s, crowd: crowd, linger: linger, timeout: timeout, abandoned: abandoned,
-		loop: retry.Loop{Health: h, Classify: q.classify},
-		backlog: group.New(group.Config[*lease]{
-			Full: q.dialect.Traits().AckItems, Linger: linger, AwaitedLinger: awaitedLinger,
-			Capacity: room, Moment: settleMoment, Abandoned: abandoned,
-		}),
+	traits := q.dialect.Traits()
+	st := &settler{owner: owner, queue: q, sessions: s, crowd: crowd, linger: linger, timeout: timeout, abandoned: abandoned}
+	st.scratch.New = func() any { return new(settleScratch) }
+	workers := storers
+	if traits.OneWriter {
+		workers = 1 // one session has no use for more
 	}
+	st.writer = batch.New(batch.Config[*lease]{
+		Full:   []int{settleAck: traits.AckItems, settleNack: traits.NackItems, settleSnooze: traits.NackItems, settleRelease: traits.AckItems, settleDead: traits.BuryItems},
+		Linger: linger, AwaitedLinger: awaitedLinger, Capacity: room, Moment: settleMoment, Workers: workers,
+		Loop:  retry.Loop{Health: h, Classify: q.classify, Timeout: timeout},
+		Write: st.write, Absent: st.absent, Done: st.done,
+	})
+	return st
 }
 
-// storers is how many goroutines are to call run. One session has no use for more.
-func (s *settler) storers() int {
-	if s.queue.dialect.Traits().OneWriter {
-		return 1
+// run stores settles until the writer is closed and each has an outcome, or abandoned ends.
+func (s *settler) run() {
+	gaveUp := make(chan struct{})
+	stop := context.AfterFunc(s.abandoned, func() {
+		defer close(gaveUp)
+		s.writer.GiveUp(context.Cause(s.abandoned))
+	})
+	s.writer.Run()
+	if !stop() {
+		<-gaveUp
 	}
-	return storers
 }
 
 // add takes over a lease in state settling, once there is room. It fails with ErrClosed
-// after the backlog was closed.
+// after the writer was closed.
 func (s *settler) add(l *lease) error {
-	if !s.backlog.Add(l, s.haste(l)) {
+	l.Kind = uint8(l.op)
+	if s.writer.Add(context.Background(), l, s.urgency(l)) != nil {
 		return ErrClosed
 	}
 	return nil
@@ -89,11 +89,12 @@ func (s *settler) add(l *lease) error {
 // addAll takes leases over without waiting for room: those of one consumer's buffer, or
 // pipe, which bounds them.
 func (s *settler) addAll(leases ...*lease) {
-	haste := group.Unhurried
+	urgency := batch.Lazy
 	for _, l := range leases {
-		haste = max(haste, s.haste(l))
+		l.Kind = uint8(l.op)
+		urgency = max(urgency, s.urgency(l))
 	}
-	if !s.backlog.AddAll(len(leases), func(i int) *lease { return leases[i] }, haste) {
+	if s.writer.AddAll(len(leases), func(i int) *lease { return leases[i] }, urgency) != nil {
 		for _, l := range leases {
 			l.finish(ErrClosed)
 		}
@@ -101,27 +102,20 @@ func (s *settler) addAll(leases ...*lease) {
 }
 
 // crowded reports that so many settles wait that claims had better do so, too.
-func (s *settler) crowded() bool { return s.backlog.Waiting() > s.crowd/2 }
+func (s *settler) crowded() bool { return s.writer.Stats().Waiting > s.crowd/2 }
 
-// haste is how soon a settle is to be stored.
-func (s *settler) haste(l *lease) group.Haste {
+// urgency is how soon a settle is to be stored.
+func (s *settler) urgency(l *lease) batch.Urgency {
 	switch {
 	case l.deadlineAt()-monotonic() < 2*s.linger: // it is too late for an extension
-		return group.Urgent
+		return batch.Now
 	case l.done.Load() != nil, s.owner.awaits(l):
-		return group.Awaited
+		return batch.Awaited
 	}
-	return group.Unhurried
+	return batch.Lazy
 }
 
-// storer stores groups of settles, one after another.
-type storer struct {
-	*settler
-	groups  *group.Worker[*lease]
-	apart   bool // what it stores is
-	scratch settleScratch
-}
-
+// settleScratch has the slices of one statement, to be used again.
 type settleScratch struct {
 	items   []sqlbatch.Item
 	nacks   []sqlbatch.NackItem
@@ -129,205 +123,55 @@ type settleScratch struct {
 	changed []sqlbatch.Item
 }
 
-// run stores groups until the backlog is closed and each settle has an outcome.
-func (s *settler) run() { (&storer{settler: s, groups: s.backlog.Worker()}).run() }
-
-func (w *storer) run() {
-	for {
-		leases, open := w.groups.Next()
-		if !open {
-			return
-		}
-		w.store(leases)
-		w.groups.Done()
-	}
-}
-
-// settleTally is what became of a group.
-type settleTally struct {
-	event SettledEvent
-	kept  int // for later: they are locked, or apart
-}
-
-// count counts a settle that is in the database.
-func (t *settleTally) count(op settleOp) {
-	*[...]*int{&t.event.Acked, &t.event.Nacked, &t.event.Released, &t.event.Released, &t.event.Dead}[op]++
-}
-
-// settlePiece is a part of a group: settles of one kind that one statement takes.
-type settlePiece struct {
-	op      settleOp
-	leases  []*lease
-	skip    bool // leave out what is locked
-	failed  int  // tries that may have failed by one of the rows
-	loop    retry.Loop
-	timeout time.Duration // of one try
-	at      time.Time     // not before
-}
-
-// store settles a group: one statement for each kind of settle in it, acks first,
-// and repetitions until the outcome of each is known or the backlog is abandoned. What
-// is locked goes to the late ones, and what takes long goes apart.
-func (w *storer) store(leases []*lease) {
-	if w.apart {
-		defer w.sessions.Alone(w.abandoned)()
-		w.gainTime(leases[0])
-	}
-	start := time.Now()
-	tally := settleTally{event: SettledEvent{Queue: w.queue.name, Shard: w.queue.shard}}
-	places := placesOf(leases)
-	for pieces := w.pieces(leases, start); len(pieces) > 0; {
-		// Pieces that failed have to wait behind the others.
-		p := slices.MinFunc(pieces, func(a, b *settlePiece) int { return a.at.Compare(b.at) })
-		pieces = slices.DeleteFunc(pieces, func(o *settlePiece) bool { return o == p })
-		if wait := time.Until(p.at); wait > 0 {
-			retry.Sleep(w.abandoned, wait)
-		}
-		pieces = append(pieces, w.try(p, &tally)...)
-	}
-	if tally.kept < len(leases) {
-		tally.event.Took = time.Since(start)
-		w.queue.recorder.settled(tally.event)
-		call(w.queue.cfg.Hooks.Settled, tally.event)
-		if tally.event.Released > 0 {
-			w.queue.gaveBack(places)
-		}
-		w.owner.settled(tally.event)
-	}
-}
-
-// pieces sorts a group, and cuts it by kind of settle and by what a statement takes.
-func (w *storer) pieces(leases []*lease, at time.Time) (pieces []*settlePiece) {
-	slices.SortFunc(leases, func(a, b *lease) int {
-		return cmp.Or(cmp.Compare(a.op, b.op), compareItems(a.item, b.item))
-	})
-	traits := w.queue.dialect.Traits()
-	for rest := leases; len(rest) > 0; {
-		op := rest[0].op
-		limit := [...]int{traits.AckItems, traits.NackItems, traits.NackItems, traits.AckItems, traits.BuryItems}[op]
-		n := 1
-		for n < len(rest) && n < limit && rest[n].op == op {
-			n++
-		}
-		pieces = append(pieces, &settlePiece{op: op, leases: rest[:n], skip: rest[0].locked > 0, loop: w.loop, timeout: w.timeOf(rest[0]), at: at})
-		rest = rest[n:]
-	}
-	return pieces
-}
-
-// try runs the statement of a piece once, and returns what must be tried again.
-func (w *storer) try(p *settlePiece, tally *settleTally) (again []*settlePiece) {
-	f := p.loop.Try(w.abandoned, func(ctx context.Context) error { return w.runPiece(ctx, p, tally) })
-	if f == nil {
-		return nil
-	}
-	if f.Class == sqlbatch.Unknown || session.Fell(f.Err) {
-		for _, l := range p.leases {
-			l.unknown = true
-		}
-	}
-	refused := f.Class == sqlbatch.BadRow || f.Class == sqlbatch.Duplicate
-	switch {
-	case w.abandoned.Err() != nil, isPermanent(f.Class), refused && len(p.leases) == 1:
-		w.finishFailed(p, f)
-		return nil
-	case refused:
-		// One row must not sink its neighbours.
-		return p.halves()
-	case w.aside != nil && len(p.leases) == 1 && ranOut(f, p.timeout):
-		w.putApart(p, f, tally)
-		return nil
-	}
-	p.at = time.Now().Add(p.loop.Failed(w.abandoned, f))
-	if f.Class == sqlbatch.RolledBack {
-		p.skip = true
-	}
-	if f.Class == sqlbatch.RolledBack || ranOut(f, p.timeout) {
-		// Nor must one keep the others waiting.
-		if p.failed++; p.failed > 1 && len(p.leases) > 1 {
-			return p.halves()
-		}
-	}
-	return []*settlePiece{p}
-}
-
-// ranOut reports that a try which had that much time was under way when it was over.
-func ranOut(f *retry.Failure, timeout time.Duration) bool {
-	var notRun *session.NotRunError
-	return time.Since(f.Began) >= timeout && !(errors.As(f.Err, &notRun) && notRun.Unconnected)
-}
-
-// halves cuts a piece in two: what fails in it will be alone in the end.
-func (p *settlePiece) halves() []*settlePiece {
-	first, second := *p, *p
-	half := len(p.leases) / 2
-	first.leases, second.leases = p.leases[:half], p.leases[half:]
-	return []*settlePiece{&first, &second}
-}
-
-// runPiece runs the statement of a piece, finishes the leases whose outcome it tells,
-// and hands those that are locked to the late ones. After an error p has the others.
-func (w *storer) runPiece(ctx context.Context, p *settlePiece, tally *settleTally) error {
-	sql := w.queue.sql
-	if p.skip {
+// write settles leases, all in one way, and returns those of which the database returned the (id, fence): they come first in leases
+// then.
+func (s *settler) write(ctx context.Context, leases []*lease, skipLocked bool) (written []*lease, err error) {
+	defer s.gainTime(ctx, leases)()
+	sql := s.queue.sql
+	if skipLocked {
 		sql = sql.SkipLocked()
 	}
-	within, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	changed, left, err := w.sessions.Items(within, w.scratch.statement(w.queue, sql, p.op, p.leases), w.scratch.changed[:0])
+	slices.SortFunc(leases, func(a, b *lease) int { return compareItems(a.item, b.item) })
+	x := s.scratch.Get().(*settleScratch)
+	changed, left, err := s.sessions.Items(ctx, x.statement(s.queue, sql, leases[0].op, leases), x.changed[:0])
 	if left {
-		w.scratch = settleScratch{}
-	} else {
-		w.scratch.changed = changed
+		return nil, err // the driver still has the scratch
 	}
+	x.changed = changed
+	defer s.scratch.Put(x)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if p.leases = w.finishChanged(p, changed, tally); len(p.leases) == 0 {
-		return nil
-	}
-	seen, err := w.queue.look(ctx, w.sessions, w.timeout, p.leases)
-	if err != nil {
-		return err
-	}
-	for _, l := range p.leases {
-		if f := l.fate(seen.of(l.item)); f != fateLocked {
-			w.finishMissing(l, f, tally)
-			continue
-		}
-		tally.kept++
-		w.groups.Late(l, l.foundLocked())
-	}
-	p.leases = nil
-	return nil
-}
-
-// finishChanged finishes the leases whose (id, fence) the statement returned
-// and returns the others. Those of p are sorted.
-func (w *storer) finishChanged(p *settlePiece, changed []sqlbatch.Item, tally *settleTally) (missing []*lease) {
 	if !slices.IsSortedFunc(changed, compareItems) {
 		slices.SortFunc(changed, compareItems)
 	}
-	for _, l := range p.leases {
+	n := 0
+	for i, l := range leases {
 		for len(changed) > 0 && compareItems(changed[0], l.item) < 0 {
 			changed = changed[1:]
 		}
 		if len(changed) > 0 && changed[0] == l.item {
-			tally.count(l.op)
-			w.finishDone(l)
-		} else {
-			missing = append(missing, l)
+			leases[i], leases[n] = leases[n], l
+			n++
 		}
 	}
-	return missing
+	return leases[:n], nil
 }
 
-func (s *settler) finishDone(l *lease) {
-	s.queue.recorder.rolledBack(l)
-	if l.op == settleDead {
-		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.name, Shard: s.queue.shard, ID: l.item.ID, Attempt: l.attempt, Reason: l.reason()})
+// gainTime makes a lease last for a statement that has more time than usual, and for as long after it: nothing can extend
+// the lease of a row that a settle has locked. It fails silently, as the statement meets the same failure. end is to be called after the
+// statement: of a pool with a limit one such statement at a time has a session.
+func (s *settler) gainTime(ctx context.Context, leases []*lease) (end func()) {
+	deadline, _ := ctx.Deadline()
+	left := time.Until(deadline)
+	if len(leases) > 1 || left <= s.timeout {
+		return func() {}
 	}
-	l.finish(nil)
+	end = s.sessions.Alone(ctx)
+	within, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	_, _ = s.owner.extend(within, leases[0], 2*left)
+	return end
 }
 
 func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, leases []*lease) sqlbatch.Statement {

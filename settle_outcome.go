@@ -3,52 +3,109 @@ package chanq
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // What becomes of a settle that its statement did not return, or that has failed.
 
-// finishMissing finishes a lease that its statement did not return.
-func (s *settler) finishMissing(l *lease, f fate, tally *settleTally) {
-	switch f {
-	case fateApplied:
+// absent looks for settles that their statement did not return. It leaves out those whose rows are locked.
+func (s *settler) absent(ctx context.Context, leases []*lease) (outcomes []batch.Outcome[*lease], err error) {
+	seen, err := s.queue.look(ctx, s.sessions, s.timeout, leases)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range leases {
+		switch f := l.fate(seen.of(l.item)); f {
+		case fateLocked:
+			l.foundLocked()
+		default:
+			outcomes = append(outcomes, batch.Outcome[*lease]{Item: l, Err: f.err(), Unknown: f == fateHidden})
+		}
+	}
+	return outcomes, nil
+}
+
+// settleTally counts what became of a group.
+type settleTally struct{ event SettledEvent }
+
+// count counts a settle that is in the database.
+func (t *settleTally) count(op settleOp) {
+	*[...]*int{&t.event.Acked, &t.event.Nacked, &t.event.Released, &t.event.Released, &t.event.Dead}[op]++
+}
+
+// done finishes leases.
+func (s *settler) done(began time.Time, outcomes []batch.Outcome[*lease]) {
+	tally := settleTally{event: SettledEvent{Queue: s.queue.name, Shard: s.queue.shard}}
+	var released []*lease
+	for _, o := range outcomes {
+		s.finish(o, &tally)
+		if o.Err == nil && o.Item.op == settleRelease {
+			released = append(released, o.Item)
+		}
+	}
+	tally.event.Took = time.Since(began)
+	s.queue.recorder.settled(tally.event)
+	call(s.queue.cfg.Hooks.Settled, tally.event)
+	if tally.event.Released > 0 {
+		s.queue.gaveBack(placesOf(released))
+	}
+	s.owner.settled(tally.event)
+}
+
+// finish finishes a lease.
+func (s *settler) finish(o batch.Outcome[*lease], tally *settleTally) {
+	l := o.Item
+	switch o.Err {
+	case nil:
 		tally.count(l.op)
 		s.finishDone(l)
-	case fateInTx:
+	case ErrSettled:
 		l.finish(ErrSettled)
-	case fateLost:
+	case ErrLeaseLost:
 		tally.event.Lost++
 		s.queue.recorder.rolledBack(l)
 		l.finish(ErrLeaseLost)
 		call(s.queue.cfg.Hooks.LeaseLost, l.lossEvent(true))
+	case errOutcomeHidden:
+		l.finish(s.failure(o))
 	default:
-		l.finish(&OpError{Op: l.op.String(), Queue: s.queue.name, Shard: s.queue.shard, ID: l.item.ID, Unknown: true, Err: errOutcomeHidden})
+		s.finishFailed(o)
 	}
 }
 
-// finishFailed finishes the leases of a piece that cannot be stored, or is given up.
-func (s *settler) finishFailed(p *settlePiece, f *retry.Failure) {
-	abandoned := s.abandoned.Err() != nil
-	for _, l := range p.leases {
-		cause := f.Err
-		if abandoned && l.locked > 0 {
-			cause = errLocked
-		}
-		l.finish(&OpError{Op: p.op.String(), Queue: s.queue.name, Shard: s.queue.shard, ID: l.item.ID, Unknown: l.unknown, Err: cause})
+func (s *settler) finishDone(l *lease) {
+	s.queue.recorder.rolledBack(l)
+	if l.op == settleDead {
+		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.name, Shard: s.queue.shard, ID: l.item.ID, Attempt: l.attempt, Reason: l.reason()})
 	}
+	l.finish(nil)
+}
+
+// finishFailed finishes a lease whose settle cannot be stored, or is given up.
+func (s *settler) finishFailed(o batch.Outcome[*lease]) {
+	abandoned := s.abandoned.Err() != nil
+	if abandoned && o.Item.locked > 0 {
+		o.Err = errLocked
+	}
+	o.Item.finish(s.failure(o))
 	switch {
 	case abandoned:
-	case isPermanent(f.Class):
-		s.owner.broken(s.queue.fail(p.op.String(), f.Err))
-	default: // the database refuses what these rows would become: their leases run out
-		for _, l := range p.leases {
-			call(s.queue.cfg.Hooks.LeaseLost, l.lossEvent(false))
-		}
+	case isPermanent(s.queue.classify(o.Err)):
+		s.owner.broken(s.queue.fail(o.Item.op.String(), o.Err))
+	default: // the database refuses what the row would become: the lease runs out
+		call(s.queue.cfg.Hooks.LeaseLost, o.Item.lossEvent(false))
 	}
+}
+
+// failure is the error of a settle that is not known to be stored.
+func (s *settler) failure(o batch.Outcome[*lease]) error {
+	return &OpError{Op: o.Item.op.String(), Queue: s.queue.name, Shard: s.queue.shard, ID: o.Item.item.ID, Unknown: o.Unknown || o.Item.unknown || session.Fell(o.Err), Err: o.Err}
 }
 
 func (op settleOp) String() string {
@@ -77,26 +134,39 @@ const (
 	fateHidden // see errOutcomeHidden
 )
 
+// err is the outcome that a fate is, unless it is fateLocked.
+func (f fate) err() error {
+	return [...]error{fateApplied: nil, fateInTx: ErrSettled, fateLost: ErrLeaseLost, fateHidden: errOutcomeHidden}[f]
+}
+
 // fate decides about a settle by how its row stands.
 //
 // While the lease runs no one else can claim the message: that it moved on was our
 // doing, if a try may have been applied (or an operator's, who cancelled it). Later
 // it may have been another holder's.
 func (l *lease) fate(s standing) fate {
+	unknown := l.unknown || l.Unknown
 	ours := monotonic() < l.deadlineAt()
 	removes := l.op == settleAck || l.op == settleDead
 	switch {
 	case s == standsOurs:
 		return fateLocked
-	case l.unknown && ours && removes == (s == standsGone):
+	case unknown && ours && removes == (s == standsGone):
 		return fateApplied
 	case l.inTx && s == standsGone:
 		return fateInTx
-	case !l.unknown, l.op == settleAck && s == standsMoved:
+	case !unknown, l.op == settleAck && s == standsMoved:
 		return fateLost
 	}
 	return fateHidden
 }
+
+const (
+	// lockPause is the pause before a pipe tries an input again whose row was locked, which
+	// doubles up to lockPauses times: to a second or so.
+	lockPause  = 20 * time.Millisecond
+	lockPauses = 6
+)
 
 // foundLocked notes that the row was locked once more, and returns the pause before the
 // next try.

@@ -21,6 +21,7 @@ import (
 // of megabytes.
 var slow = []test{
 	{"G12_SettlesThatTakeLongDelayNoOtherAndEnd", slowSettles},
+	{"G12_SettlesThatFailAloneDelayNoOther", failingSettles},
 	{"G12_ASettleEndsThoughItsExtensionsTakeLong", slowSettleAndExtensions},
 	{"G12_ShutdownIsBoundedThoughASettleTakesLong", slowSettleAtShutdown},
 	{"G12_AnExtensionThatTakesLongLosesNoOtherLease", slowExtension},
@@ -88,6 +89,42 @@ func slowSettles(w *world) {
 	require.Empty(w, delivered())
 	require.Empty(w, lost.but(chanq.ID{}))
 	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+// failingSettles has the database fail each statement that moves a message to the dead table, as it does
+// if that table is damaged or its disk is full.
+func failingSettles(w *world) {
+	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.RolledBack, sqlbatch.Unknown} {
+		var lost losses
+		name := string(rune('a' + i))
+		q := w.Queue(name, chanq.Config{Hooks: lost.hooks()})
+		testdb.Send(w, q, testdb.Texts(numbers(23)...)...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
+		leases := testdb.Take(w, c, 23)
+		delivered := w.again(q)
+		st, fails := w.Statements(name), faultdb.Fail(w.Failure(class))
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if buries(op, st) {
+				return fails
+			}
+			return faultdb.Fault{}
+		})
+		for _, l := range leases[:3] { // more than can be under way at once
+			require.NoError(w, l.DeadLetter(nil))
+			pass(2 * steadyLease / 5) // so that they are of several groups
+		}
+		for _, l := range leases[3:] {
+			require.NoError(w, l.Ack())
+		}
+		waits(w, leases[3:])
+		require.Equal(w, chanq.Stats{Leased: 3}, testdb.Counted(w, q), "%v: the others went on", class)
+		w.Faults.Inject(nil)
+		waits(w, leases[:3])
+		require.Equal(w, chanq.Stats{Dead: 3}, testdb.Counted(w, q))
+		require.Empty(w, delivered())
+		require.Empty(w, lost.but(chanq.ID{}))
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
 }
 
 // slowSettleAndExtensions is of an engine with one writer, where what takes long to settle takes long to

@@ -1,0 +1,183 @@
+package batch
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+const (
+	// mostIsolated and mostBehind bound the items that are isolated, and those that wait behind them for the sake of
+	// their keys. The next ones get an error as their outcome.
+	mostIsolated = 100
+	mostBehind   = 1000
+	// longestTimeout bounds the time of a statement of an isolated item, which doubles each time that it runs out.
+	longestTimeout = 2 * time.Minute
+	// The pauses before an isolated item is tried again.
+	isolatedLow  = retry.RefusedPause
+	isolatedHigh = 5 * time.Second
+)
+
+// isolation is an item that fails alone while others are written. Writer.mu guards it.
+type isolation[I Item] struct {
+	item    I
+	err     error
+	at      time.Time // of the next try
+	pause   retry.Backoff
+	timeout time.Duration
+	skip    bool
+	behind  []I // items of its key, in order
+}
+
+// isolate takes the first item out of the round, and what is behind it for the sake of its key.
+func (r *round[I]) isolate() {
+	item, f := r.rest[0], r.cause
+	r.rest = r.rest[1:]
+	r.mu.Lock()
+	p := item.place()
+	if r.gone(item) {
+		r.mu.Unlock()
+		return
+	}
+	if len(r.isolated) >= mostIsolated {
+		r.mu.Unlock()
+		r.end(item, f.Err)
+		return
+	}
+	in := &isolation[I]{item: item, err: f.Err, timeout: r.cfg.Loop.Timeout, skip: r.skip, pause: retry.Backoff{Low: isolatedLow, High: isolatedHigh}}
+	in.at = time.Now().Add(in.pause.Pause())
+	p.state = isolated
+	r.isolated = append(r.isolated, in)
+	if p.Key != "" {
+		r.keys[p.Key] = in
+		r.rest = slices.DeleteFunc(r.rest, r.follows)
+	}
+	r.last = f.Err
+	n := len(r.isolated)
+	r.mu.Unlock()
+	notify(r.beck)
+	r.observe(n, f.Err)
+}
+
+func (w *Writer[I]) observe(items int, err error) {
+	if w.cfg.Observer.Isolated != nil {
+		w.cfg.Observer.Isolated(items, err)
+	}
+}
+
+// follows moves an item behind the isolated one of its key. It reports false if there is none. mu is held.
+func (w *worker[I]) follows(item I) bool {
+	p := item.place()
+	in := w.keys[p.Key]
+	switch {
+	case p.Key == "" || in == nil:
+		return false
+	case w.followers >= mostBehind:
+		w.end(item, fmt.Errorf("behind an item of the same key that is not written: %w", in.err))
+	default:
+		p.state = behind
+		in.behind = append(in.behind, item)
+		w.followers++
+	}
+	return true
+}
+
+// runIsolated writes isolated items, each by itself, one after another. No other worker waits for it.
+func (w *Writer[I]) runIsolated() {
+	alone := &worker[I]{Writer: w, loop: w.cfg.Loop, timer: time.NewTimer(forever)}
+	defer alone.timer.Stop()
+	for seen := 0; ; {
+		w.mu.Lock()
+		in, wait := alone.nextIsolated(time.Now())
+		over, n := w.over(), len(w.isolated)
+		w.mu.Unlock()
+		alone.report() // what was withdrawn
+		if n < seen {
+			w.observe(n, nil)
+		}
+		seen = n
+		switch {
+		case in != nil:
+			alone.tryIsolated(in)
+		case over:
+			w.notifyAll()
+			return
+		default:
+			alone.timer.Reset(wait)
+			select {
+			case <-w.beck:
+			case <-alone.timer.C:
+			}
+		}
+	}
+}
+
+// nextIsolated returns the isolated item whose time came first, or in what time there is one. It releases those whose callers
+// have given up. mu is held.
+func (w *worker[I]) nextIsolated(now time.Time) (first *isolation[I], wait time.Duration) {
+	for _, in := range slices.Clone(w.isolated) {
+		if w.gone(in.item) {
+			w.release(in)
+		} else if first == nil || in.at.Before(first.at) {
+			first = in
+		}
+	}
+	if first == nil {
+		return nil, forever
+	}
+	if wait = max(first.at.Sub(now), w.rests.Sub(now)); wait > 0 {
+		return nil, wait
+	}
+	first.item.place().state = writing
+	return first, 0
+}
+
+// tryIsolated runs one statement of an isolated item.
+func (w *worker[I]) tryIsolated(in *isolation[I]) {
+	w.began = time.Now()
+	left, f := w.try([]I{in.item}, in.timeout, in.skip)
+	took := time.Since(w.began)
+	if f != nil && len(left) > 0 && answered(f.Class) {
+		w.end(in.item, f.Err)
+		left = nil
+	}
+	w.report() // before the items behind it go on
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := in.item.place()
+	if len(left) == 0 || p.state == over {
+		w.release(in)
+		return
+	}
+	p.state = isolated
+	if f == nil { // its row is locked
+		in.at = time.Now().Add(p.pauseLocked())
+		return
+	}
+	in.at, in.err = time.Now().Add(in.pause.Pause()), f.Err
+	in.skip = in.skip || f.Class == sqlbatch.RolledBack
+	if in.timeout > 0 && took >= in.timeout {
+		w.rests = time.Now().Add(took) // where all share one connection, the others have it for as long
+		in.timeout = max(in.timeout, min(2*in.timeout, longestTimeout))
+	}
+}
+
+// release ends an isolation, and has the items behind it wait like others. mu is held.
+func (w *worker[I]) release(in *isolation[I]) {
+	w.isolated = slices.DeleteFunc(w.isolated, func(o *isolation[I]) bool { return o == in })
+	if len(w.isolated) == 0 {
+		w.last = nil
+	}
+	if len(in.behind) > 0 {
+		w.followers -= len(in.behind)
+		before := w.waiting.live
+		w.waiting.putBack(slices.DeleteFunc(in.behind, w.gone))
+		w.arrived(before, Now)
+	}
+	if key := in.item.place().Key; key != "" {
+		delete(w.keys, key)
+	}
+}

@@ -1,0 +1,246 @@
+package batch_test
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// slow is no class: the statement of the item runs out of its time.
+const slow = sqlbatch.Class(100)
+
+// cell is a case of the matrix: a group of size items, of which the one at place fails.
+type cell struct {
+	class  sqlbatch.Class
+	size   int
+	place  int
+	inTurn bool
+	outage bool   // the database is away at first
+	quits  string // whose caller gives up: "", "bad" or "healthy"
+}
+
+func (c cell) String() string {
+	name := map[sqlbatch.Class]string{slow: "out of time"}[c.class]
+	if name == "" {
+		name = c.class.String()
+	}
+	return fmt.Sprintf("%s/size=%d/place=%d/inTurn=%t/outage=%t/quits=%s", name, c.size, c.place, c.inTurn, c.outage, c.quits)
+}
+
+// rejected reports that the database rejects the item for what is in it.
+func (c cell) rejected() bool {
+	return slices.Contains([]sqlbatch.Class{sqlbatch.Duplicate, sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent}, c.class)
+}
+
+// fail is what a statement with the bad item does.
+func (c cell) fail(ctx context.Context) error {
+	if c.class == slow {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return classed(c.class)
+}
+
+// healthyWithin is the time within which the healthy items are written, from the end of the outage on.
+func (c cell) healthyWithin() time.Duration {
+	within := 3 * time.Second
+	if c.class == slow {
+		// The first statement, those of lateParts of the parts before, with an eighth of the time, and one
+		// that finds the suspect.
+		within += timeout + 8*timeout/8
+	}
+	if c.outage {
+		within += 5 * time.Second // the pause that it ended in
+	}
+	return within
+}
+
+// firstWithin is how long an item waits at most that comes while the bad one is the only one of its group, so that there is nothing to
+// compare it with.
+func (c cell) firstWithin() time.Duration {
+	switch {
+	case c.class == slow:
+		return timeout + timeout/8 + 2*time.Second
+	case c.outage:
+		return 5 * time.Second
+	}
+	return time.Second
+}
+
+// statementsWithin bounds the statements until then, those of an outage apart.
+func (c cell) statementsWithin() int { return 8 + 4*bits.Len(uint(c.size)) }
+
+func TestOneBadItem(t *testing.T) {
+	var cells []cell
+	for _, class := range []sqlbatch.Class{sqlbatch.Unknown, sqlbatch.RolledBack, sqlbatch.Refused, sqlbatch.Duplicate, sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent, slow} {
+		for _, size := range []int{1, 2, 7, 100} {
+			for _, place := range slices.Compact([]int{0, size / 2, size - 1}) {
+				for _, inTurn := range []bool{false, true} {
+					for _, outage := range []bool{false, true} {
+						for _, quits := range []string{"", "bad", "healthy"} {
+							cells = append(cells, cell{class, size, place, inTurn, outage, quits})
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, c := range slices.Clone(cells) { // one size more for some
+		if c.size == 100 && c.place > 0 && !c.outage && c.quits == "" {
+			c.size, c.place = 1000, c.place*10
+			cells = append(cells, c)
+		}
+	}
+	for _, c := range cells {
+		t.Run(c.String(), func(t *testing.T) {
+			synctest.Test(t, c.run)
+		})
+	}
+}
+
+func (c cell) run(t *testing.T) {
+	cfg := settings()
+	cfg.Full, cfg.InTurn, cfg.Workers = []int{c.size}, c.inTurn, 1
+	if c.inTurn {
+		cfg.Workers = 3
+	}
+	w := newWorld(t, cfg)
+	bad := c.place
+	broken := func(ctx context.Context, items []*item) error {
+		if slices.ContainsFunc(items, func(it *item) bool { return it.n == bad }) {
+			return c.fail(ctx)
+		}
+		return nil
+	}
+	w.set(broken)
+	if c.outage {
+		w.set(func(context.Context, []*item) error { return classed(sqlbatch.Refused) })
+	}
+	items := numbered(0, c.size-1)
+	w.addAll(batch.Now, items...)
+	const outage = 100 * time.Second
+	if c.outage {
+		w.wait(outage)
+		require.LessOrEqual(t, len(w.ran()), 200, "statements of an outage")
+		require.Empty(t, w.told)
+		if c.size > 1 {
+			require.Zero(t, w.w.Stats().Isolated, "an outage isolates nothing where there is something to compare")
+		}
+		w.set(broken)
+		w.reset()
+	}
+
+	gone := map[int]bool{} // taken back
+	switch c.quits {
+	case "bad":
+		if w.w.Withdraw(items[bad]) {
+			gone[bad] = true
+		}
+	case "healthy":
+		for _, it := range items {
+			if it.n != bad && it.n%3 == 0 && w.w.Withdraw(it) {
+				gone[it.n] = true
+			}
+		}
+	}
+	began := time.Now()
+	healthy := func() bool {
+		return !slices.ContainsFunc(items, func(it *item) bool { return it.n != bad && !gone[it.n] && !w.hasOutcome(it.n) })
+	}
+	for !healthy() && time.Since(began) < 2*c.healthyWithin() {
+		w.wait(10 * time.Millisecond)
+	}
+	require.True(t, healthy())
+	require.LessOrEqual(t, time.Since(began), c.healthyWithin())
+	require.LessOrEqual(t, len(w.together(bad)), c.statementsWithin())
+
+	// A new item is written at once, whatever becomes of the bad one, and the group is as large as ever after a few.
+	next := c.size
+	fresh := func(n int) {
+		before := len(w.together(bad))
+		w.addAll(batch.Now, numbered(next, next+n-1)...)
+		next += n
+		for range 4 * bits.Len(uint(n)) {
+			w.wait(time.Second) // if the bad one is still compared with others
+		}
+		for i := next - n; i < next; i++ {
+			if err := w.outcome(i).Err; err != nil {
+				require.NoError(t, err, i)
+			}
+		}
+		require.LessOrEqual(t, len(w.together(bad))-before, c.statementsWithin())
+	}
+	w.addAll(batch.Now, numbered(next, next)...)
+	next++
+	w.wait(c.firstWithin())
+	fresh(1)
+	for range 3 {
+		fresh(5 * c.size)
+	}
+	sizes := w.together(bad)
+	require.Contains(t, sizes[max(0, len(sizes)-8):], c.size, "the normal size is back")
+
+	switch {
+	case gone[bad]:
+	case c.quits == "bad":
+		require.Error(t, w.outcome(bad).Err)
+	case c.rejected():
+		require.Equal(t, classed(c.class), w.outcome(bad).Err)
+	default:
+		require.False(t, w.hasOutcome(bad))
+		stats := w.w.Stats()
+		require.Equal(t, 1, stats.Isolated)
+		require.Equal(t, 1, stats.Open)
+		require.Error(t, stats.Err)
+		if c.place%2 == 0 { // it is cured
+			w.set(nil)
+			for range 3 {
+				w.wait(2 * time.Minute)
+			}
+			require.NoError(t, w.outcome(bad).Err)
+			require.Equal(t, []int{1, 0}, w.isolated)
+		} else {
+			w.w.Close()
+			w.wait(time.Hour)
+			require.Equal(t, 1, w.w.Stats().Open, "Close waits for it")
+			w.w.GiveUp(errGivenUp)
+			require.ErrorIs(t, w.outcome(bad).Err, errGivenUp)
+		}
+	}
+	w.close()
+
+	// Each item has one outcome, or none if it was taken back; what was told is true.
+	for n := range next {
+		if gone[n] {
+			require.Empty(t, w.told[n])
+			require.Zero(t, w.stored[n])
+		} else if o := w.outcome(n); o.Err == nil && w.stored[n] != 1 {
+			require.Equal(t, 1, w.stored[n], n)
+		} else if o.Err != nil {
+			require.Equal(t, w.unknown[n], o.Unknown, "unknown belongs to the statements of the item")
+		}
+	}
+	if c.inTurn {
+		order := slices.DeleteFunc(slices.Clone(w.order), func(n int) bool { return n == bad })
+		early := 0
+		for i := 1; i < len(order); i++ {
+			if order[i] < order[i-1] {
+				early++
+			}
+		}
+		// If the first item fails even after an outage, the one that succeeds in its place need not be the second.
+		if c.outage && bad == 0 {
+			early--
+		}
+		require.LessOrEqual(t, early, 0, order)
+	}
+}

@@ -1,0 +1,146 @@
+package batch
+
+import "context"
+
+// Item is a pointer to a struct that embeds a Place.
+type Item interface{ place() *Place }
+
+// Place is the part of an item that the Writer uses. An item is in one Writer at most, and
+// may be added again when it has its outcome.
+type Place struct {
+	// Set by the caller before Add.
+	Size int    // in bytes, as Config.Bytes counts them
+	Kind uint8  // items of different kinds never share a statement; indexes Config.Full
+	Key  string // items of one key that is not empty are written in the order of Add
+
+	// Set by the Writer, to be read by Write and Done.
+	Unknown bool // a statement that failed may have written the item
+	// With Config.InTurn, and for the first statement of a group only: Turn is the number of the group,
+	// from 1, and Ahead reports that groups before it have no outcome yet. Otherwise both are zero.
+	Turn  uint64
+	Ahead bool
+
+	// Guarded by Writer.mu.
+	seq   uint64 // how many items were added before
+	state state
+	quit  bool // the caller withdrew it: it is not written again
+
+	// Used by the worker that has the item.
+	mark   bool
+	locked uint8 // how often its row was found locked, up to lockPauses
+}
+
+func (p *Place) place() *Place { return p }
+
+// state is where an item is. See the package comment.
+type state uint8
+
+const (
+	over     state = iota // it has its outcome, or was never added
+	waiting               // in Writer.waiting
+	held                  // of a worker, in no statement at the moment
+	writing               // of a worker, in a statement
+	deferred              // in Writer.deferred
+	isolated              // in Writer.isolated
+	behind                // in isolation.behind
+)
+
+// Urgency is how soon an item is to be written.
+type Urgency uint8
+
+const (
+	Lazy    Urgency = iota // within Config.Linger
+	Awaited                // within Config.AwaitedLinger: a caller waits for it
+	Now                    // with the next group
+)
+
+// Outcome is what became of an item. With a nil Err the item is written. Unknown reports that an
+// earlier statement, or the last one, may have written it in spite of Err.
+type Outcome[I Item] struct {
+	Item    I
+	Err     error
+	Unknown bool
+
+	seq uint64
+}
+
+// Add takes over an item. It waits while Config.Capacity items wait, and returns ErrClosed after
+// Close, or the cause of ctx's end.
+func (w *Writer[I]) Add(ctx context.Context, item I, u Urgency) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.crowded() && !w.closed {
+		defer context.AfterFunc(ctx, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.room.Broadcast()
+		})()
+	}
+	for w.crowded() && !w.closed {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		w.room.Wait()
+	}
+	if w.closed {
+		return ErrClosed
+	}
+	before := w.waiting.live
+	w.push(item)
+	w.arrived(before, u)
+	return nil
+}
+
+// AddAll takes over n items together, in order. It never waits: the caller has bounded them. After Close it
+// returns ErrClosed and takes none. (It is no iter.Seq, whose loop body would be allocated for each call.)
+func (w *Writer[I]) AddAll(n int, item func(i int) I, u Urgency) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return ErrClosed
+	}
+	before := w.waiting.live
+	for i := range n {
+		w.push(item(i))
+	}
+	w.arrived(before, u)
+	return nil
+}
+
+// crowded reports that Add must wait. mu is held.
+func (w *Writer[I]) crowded() bool { return w.cfg.Capacity > 0 && w.waiting.live >= w.cfg.Capacity }
+
+// push appends an item. mu is held.
+func (w *Writer[I]) push(item I) {
+	p := item.place()
+	*p = Place{Size: p.Size, Kind: p.Kind, Key: p.Key, seq: w.added, state: waiting}
+	w.added++
+	w.open++
+	w.waiting.push(item)
+}
+
+// Withdraw takes back an item whose caller has given up, and reports whether that succeeded: then it is
+// certainly not written, and Done is not called for it. Otherwise a statement has it, or had it with an unknown
+// outcome. The item is not written again after that statement, and Done gets its outcome as usual. The cost does not
+// depend on how many items wait.
+func (w *Writer[I]) Withdraw(item I) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := item.place()
+	switch {
+	case p.state == over:
+		return false
+	case p.state == writing || p.Unknown:
+		p.quit = true
+		w.notifyAll() // whatever pauses for it looks again
+		return false
+	case p.state == waiting:
+		w.waiting.drop(item)
+		w.room.Broadcast()
+	case p.state == isolated:
+		notify(w.beck) // items might be behind it
+	}
+	p.state = over
+	w.ended(p.seq)
+	return true
+}

@@ -1,0 +1,358 @@
+package batch
+
+import (
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+const (
+	// lateParts is into how many parts a statement is cut that ran out of time: each cut costs another one that
+	// might run out.
+	lateParts = 8
+	// shortPause is the pause before a smaller statement.
+	shortPause = retry.RefusedPause
+	// lonePause is the longest pause before the only item of a group is tried again: items that come meanwhile wait
+	// for it.
+	lonePause = time.Second
+	// minTimeout is the least time of a statement: more than a healthy database needs.
+	minTimeout = 250 * time.Millisecond
+)
+
+// round writes one group: it runs statements of the first items that have no outcome, until there are none. Apart from the
+// kinds the order stays, so the size of the statements alone finds the items that fail:
+//
+//	a success               doubles the size
+//	a failure               is repeated once, before the first search
+//	a failure of several    halves the size
+//	a failure of one        makes it a suspect: another item is tried alone at once
+//	        which succeeds: the database works, the suspect is isolated
+//	        which fails:    it is the database. After a pause the first item is tried again
+type round[I Item] struct {
+	*worker[I]
+	rest []I  // the items without an outcome, in order
+	size Size // of statements
+
+	failed  bool           // a statement of this round has failed
+	again   bool           // the next statement repeats the one before
+	skip    bool           // leave out locked rows
+	hasty   bool           // a statement ran out of time: the next ones have less, so that the search ends soon
+	suspect *Place         // of the first item, if it has just failed alone
+	cause   *retry.Failure // of the suspect
+	first   *Place         // the item that the next two count for
+	lone    int            // how often it has failed alone
+	probes  int            // how many others were tried after it, and failed
+	probe   int            // index in rest of the item that is tried in place of the suspect; 0: none is
+	denied  int            // items in a row whose permanent failure was theirs alone
+	before  uint64         // successes of the Writer when the first statement failed
+}
+
+// write writes the group.
+func (w *worker[I]) write() {
+	r := &round[I]{worker: w, rest: slices.Clone(w.group), skip: w.late}
+	if w.cfg.InTurn && w.ahead && len(r.rest) > 0 {
+		r.goAhead()
+	} else {
+		byKind(r.rest)
+		for items := r.next(); len(items) > 0; items = r.next() {
+			r.step(items)
+		}
+	}
+	w.report()
+}
+
+// goAhead writes the group beside those before it. If that fails the items return to the backlog.
+func (r *round[I]) goAhead() {
+	left, f := r.try(r.rest, r.cfg.Loop.Timeout, false)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f != nil {
+		r.noAhead, r.busy = true, false
+		r.waiting.putBack(slices.DeleteFunc(left, r.gone))
+		r.turned.Broadcast()
+	}
+}
+
+// count is how many of the first items the next statement has.
+func (r *round[I]) count() int {
+	kind := r.rest[0].place().Kind
+	most := min(len(r.rest), r.size.Of(r.cfg.Full[kind]))
+	n := 1
+	for n < most && r.rest[n].place().Kind == kind {
+		n++
+	}
+	if r.cfg.Cut != nil {
+		n = r.cfg.Cut(r.rest[:n])
+	}
+	return n
+}
+
+// next returns the items of the next statement, or none at the end.
+func (r *round[I]) next() []I {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed { // the first statement has the whole group, so that no turn is missing
+		r.rest = slices.DeleteFunc(r.rest, r.gone)
+	}
+	if len(r.rest) == 0 || r.ctx.Err() != nil {
+		return nil
+	}
+	if r.probe = 0; r.suspect == r.rest[0].place() {
+		if others := r.others(); len(others) > 0 {
+			r.probe = others[min(r.probes, len(others)-1)]
+		}
+	}
+	items := r.rest[:1]
+	if r.probe > 0 {
+		items = r.rest[r.probe : r.probe+1]
+	} else if n := r.count(); n > 1 {
+		items = r.rest[:n]
+	}
+	for _, item := range items {
+		item.place().state = writing
+	}
+	return items
+}
+
+// gone reports that an item is not to be written any more, since all is given up or its caller has withdrawn it. mu is held.
+func (w *worker[I]) gone(item I) bool {
+	p := item.place()
+	if p.quit && p.state != over {
+		w.end(item, ErrWithdrawn)
+	}
+	return p.quit || p.state == over
+}
+
+// step runs one statement, and decides what follows.
+func (r *round[I]) step(items []I) {
+	if r.failed {
+		r.report() // this statement might take long
+	}
+	n, timeout, began := len(items), r.timeout(), time.Now()
+	left, f := r.try(items, timeout, r.skip)
+	took := time.Since(began)
+	if f == nil {
+		r.postpone(left)
+		left = nil
+	}
+	switch {
+	case r.probe == 0:
+		copy(r.rest[n-len(left):n], left)
+		r.rest = r.rest[n-len(left):]
+	case len(left) == 0:
+		r.rest = slices.Delete(r.rest, r.probe, r.probe+1)
+	}
+	if f == nil {
+		r.size.Worked(n, took, timeout)
+		r.succeeded()
+		return
+	}
+	r.searching()
+	r.skip = r.skip || f.Class == sqlbatch.RolledBack
+	late := timeout > 0 && took >= timeout
+	r.hasty = r.hasty || late
+	switch {
+	case len(left) == 0: // the error of a statement that has written all
+	case n > 1:
+		r.failedTogether(len(left), f, late)
+	case r.probe > 0:
+		r.probeFailed(f)
+	default:
+		r.failedAlone(f)
+	}
+}
+
+// searching notes that a statement of this round has failed.
+func (r *round[I]) searching() {
+	if r.failed {
+		return
+	}
+	r.failed = true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.before, r.noAhead = r.successes, r.cfg.InTurn
+	for _, item := range r.rest {
+		if p := item.place(); p.state == writing {
+			p.state = held
+		}
+	}
+}
+
+// timeout is that of the next statement.
+func (r *round[I]) timeout() time.Duration {
+	t := r.cfg.Loop.Timeout
+	if r.hasty {
+		t = max(min(t, minTimeout), t/8)
+	}
+	return t
+}
+
+// succeeded notes that a statement worked.
+func (r *round[I]) succeeded() {
+	r.again, r.denied = false, 0
+	if r.probe > 0 {
+		r.isolate()
+	}
+	r.forget()
+}
+
+// forget has the first item be no suspect any more.
+func (r *round[I]) forget() { r.suspect, r.first = nil, nil }
+
+// failedTogether decides what follows the failure of n items.
+func (r *round[I]) failedTogether(n int, f *retry.Failure, late bool) {
+	switch {
+	case answered(f.Class):
+		r.size.Failed(n)
+	case late:
+		r.size.part(n, lateParts)
+		r.mu.Lock()
+		r.groups.Failed(n)
+		r.mu.Unlock()
+		r.pause(f, shortPause)
+	case r.repeat(f):
+	default:
+		r.size.Failed(n)
+		r.pause(f, shortPause)
+	}
+}
+
+// repeat pauses before a statement that is repeated as it was: once, and not in a search.
+func (r *round[I]) repeat(f *retry.Failure) bool {
+	if r.again || r.size != (Size{}) {
+		return false
+	}
+	r.again = true
+	r.pause(f, forever)
+	return true
+}
+
+// failedAlone decides what follows the failure of the first item, which was alone in its statement.
+func (r *round[I]) failedAlone(f *retry.Failure) {
+	item := r.rest[0]
+	if answered(f.Class) {
+		r.rest = r.rest[1:]
+		r.end(item, f.Err)
+		r.forget()
+		if f.Class == sqlbatch.BadRow || f.Class == sqlbatch.Duplicate {
+			return
+		}
+		if r.denied++; r.denied == 2 { // two in a row: every item of the kind would meet it
+			r.rest = slices.DeleteFunc(r.rest, func(o I) bool {
+				same := o.place().Kind == item.place().Kind
+				if same {
+					r.end(o, f.Err)
+				}
+				return same
+			})
+		}
+		return
+	}
+	if r.repeat(f) {
+		return
+	}
+	r.suspect, r.cause = item.place(), f
+	if r.first != r.suspect {
+		r.first, r.lone, r.probes = r.suspect, 0, 0
+	}
+	r.lone++
+	others := len(r.others())
+	if r.probes >= others { // all have failed
+		r.drawMore()
+		if r.probes = others; len(r.others()) == others {
+			r.probes = 0
+		}
+	}
+	if len(r.others()) > 0 {
+		return // the next one of them is tried at once
+	}
+	if r.lone > 1 && r.mayIsolate(item.place()) {
+		r.isolate()
+		r.forget()
+		return
+	}
+	r.suspect, r.hasty = nil, false
+	r.pause(f, lonePause)
+}
+
+// probeFailed decides what follows where the item failed that was tried in place of the suspect.
+func (r *round[I]) probeFailed(f *retry.Failure) {
+	if answered(f.Class) { // and so the database works
+		r.end(r.rest[r.probe], f.Err)
+		r.rest = slices.Delete(r.rest, r.probe, r.probe+1)
+		r.isolate()
+		r.forget()
+		return
+	}
+	r.probes++
+	r.suspect, r.hasty = nil, false
+	r.pause(f, forever)
+}
+
+// answered reports that the database rejects the statement for what is in it: repeating it, for one item, cannot help.
+func answered(c sqlbatch.Class) bool {
+	return c == sqlbatch.BadRow || c == sqlbatch.Duplicate || c == sqlbatch.NoSchema || c == sqlbatch.Permanent
+}
+
+// others returns the indices of the items to try in place of the first one, one after another: an item must not be written
+// before one of its key.
+func (r *round[I]) others() (indices []int) {
+	keys := map[string]bool{}
+	for i, item := range r.rest {
+		key := item.place().Key
+		if i > 0 && !keys[key] {
+			indices = append(indices, i)
+		}
+		keys[key] = key != ""
+	}
+	return indices
+}
+
+// drawMore adds waiting items to the round, to compare the first one with.
+func (r *round[I]) drawMore() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ahead := func(o *worker[I]) bool { return o.busy && o != r.worker }
+	for r.cfg.InTurn && r.ctx.Err() == nil && slices.ContainsFunc(r.workers, ahead) {
+		r.turned.Wait() // their items return to the backlog, and come first
+	}
+	old := len(r.group)
+	r.draw(r.most)
+	for _, item := range r.group[old:] {
+		item.place().state = held
+		r.rest = append(r.rest, item)
+	}
+}
+
+// mayIsolate reports whether an item that has nothing to be compared with may be isolated: other statements of the Writer work, or the
+// order does not suffer and nothing else is isolated.
+func (r *round[I]) mayIsolate(p *Place) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.successes != r.before || (!r.cfg.InTurn || p.Key != "") && len(r.isolated) == 0
+}
+
+// pause reports the outcomes so far, and waits before the next statement.
+func (r *round[I]) pause(f *retry.Failure, most time.Duration) {
+	r.report()
+	retry.Sleep(r.ctx, min(most, r.loop.Failed(r.ctx, f)))
+}
+
+// postpone keeps items whose rows are locked for later.
+func (w *worker[I]) postpone(items []I) {
+	if len(items) == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for _, item := range items {
+		if p := item.place(); !w.gone(item) {
+			p.state = deferred
+			w.deferred = append(w.deferred, deferral[I]{item, now.Add(p.pauseLocked())})
+		}
+	}
+	notify(w.wake)
+}

@@ -1,0 +1,341 @@
+package batch
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// forever is longer than any wait.
+const forever = time.Duration(math.MaxInt64)
+
+// Pauses before an item whose row is locked is tried again: they double, to about a second.
+const (
+	lockPause  = 20 * time.Millisecond
+	lockPauses = 6
+)
+
+// worker takes groups from the Writer and writes them, one after another, on one goroutine.
+type worker[I Item] struct {
+	*Writer[I]
+	loop  retry.Loop
+	timer *time.Timer
+	out   []Outcome[I] // not told yet
+	rests time.Time    // of isolated items: none is tried before
+
+	// Guarded by mu; the worker's goroutine alone writes them.
+	group []I       // has no item twice, and is not reordered; the array is used again
+	began time.Time // when it left the backlog; of an isolated item: when its statement began
+	turn  uint64
+	ahead bool // other groups are under way that came before
+	late  bool // its items were deferred
+	busy  bool // it has a group
+}
+
+func (w *worker[I]) run() {
+	defer w.timer.Stop()
+	for w.next() {
+		w.write()
+		w.done()
+	}
+}
+
+// next waits for a group that is due. It reports false when all is over.
+func (w *worker[I]) next() bool {
+	for {
+		w.mu.Lock()
+		now := time.Now()
+		wait, idle := w.takeDeferred(now), false
+		if left := w.momentLeft(now); left > 0 {
+			wait = min(wait, left)
+		} else if idle = true; !w.busy && w.waiting.live > 0 {
+			due, left := w.due(now)
+			if due {
+				w.take(now)
+			}
+			wait = min(wait, left)
+		}
+		if w.busy {
+			if w.idle > 0 && w.waiting.live+len(w.deferred) > 0 {
+				notify(w.wake) // for another worker: it takes over what this one waited for
+			}
+			w.mu.Unlock()
+			return true
+		}
+		if w.Writer.over() {
+			w.notifyAll() // the others end as well
+			w.mu.Unlock()
+			return false
+		}
+		if idle {
+			w.idle++
+		}
+		w.mu.Unlock()
+		var timer <-chan time.Time
+		if wait != forever {
+			w.timer.Reset(wait)
+			timer = w.timer.C
+		}
+		select {
+		case <-w.wake:
+		case <-timer:
+		}
+		if idle {
+			w.mu.Lock()
+			w.idle--
+			w.mu.Unlock()
+		}
+	}
+}
+
+// arrived wakes a worker if the items that were pushed make a difference to it. mu is held.
+func (w *Writer[I]) arrived(before int, u Urgency) {
+	n := w.waiting.live
+	if n == 0 {
+		return
+	}
+	if before == 0 {
+		w.since = time.Now()
+	}
+	sooner := u == Now
+	switch u {
+	case Now:
+		w.urgent = max(w.urgent, w.added)
+	case Awaited:
+		sooner = w.awaited <= w.waiting.first() // the first awaited one of those that wait: it lingers less
+		w.awaited = max(w.awaited, w.added)
+	}
+	if w.idle == 0 {
+		return
+	}
+	full := before < w.groups.Of(w.most) && w.full()
+	if w.cfg.InTurn && w.underWay() {
+		if full {
+			notify(w.wake)
+		}
+		return
+	}
+	if before == 0 || full || sooner || w.awaited > w.waiting.first() && n >= w.former/2 {
+		notify(w.wake)
+	}
+}
+
+// due reports whether a group is due, and otherwise in what time it is at the latest. Items wait. mu is held.
+func (w *Writer[I]) due(now time.Time) (bool, time.Duration) {
+	first, full := w.waiting.first(), w.full()
+	if w.cfg.InTurn && (!full || w.noAhead) && w.underWay() {
+		return false, forever
+	}
+	linger := w.cfg.Linger
+	if first < w.awaited {
+		if w.waiting.live >= w.former/2 {
+			return true, 0
+		}
+		linger = min(linger, w.cfg.AwaitedLinger)
+	}
+	left := linger - now.Sub(w.since)
+	return full || left <= 0 || first < w.urgent, left
+}
+
+// full reports whether the waiting items fill a group. mu is held.
+func (w *Writer[I]) full() bool {
+	return w.waiting.live >= w.groups.Of(w.most) || w.cfg.Bytes > 0 && w.waiting.bytes >= w.cfg.Bytes
+}
+
+// underWay reports whether a worker has a group. mu is held.
+func (w *Writer[I]) underWay() bool {
+	return slices.ContainsFunc(w.workers, func(o *worker[I]) bool { return o.busy })
+}
+
+// momentLeft is for how long the waiting items are still left to the workers that are busy. mu is held.
+func (w *worker[I]) momentLeft(now time.Time) (left time.Duration) {
+	for _, o := range w.workers {
+		if o.busy && !o.late && o != w {
+			left = max(left, w.cfg.Moment-now.Sub(o.began))
+		}
+	}
+	return left
+}
+
+// take makes a group of the first waiting items. mu is held.
+func (w *worker[I]) take(now time.Time) {
+	w.ahead = w.underWay()
+	w.busy, w.began, w.late = true, now, false
+	w.draw(w.groups.Of(w.most))
+	if n := len(w.group); w.cfg.Cut != nil && n > 0 {
+		n = w.cfg.Cut(w.group)
+		w.waiting.putBack(w.group[n:])
+		w.group = w.group[:n]
+	}
+	w.since, w.former = now, len(w.group)
+	if w.cfg.InTurn && len(w.group) > 0 {
+		w.Writer.turn++
+		w.turn = w.Writer.turn
+		for _, item := range w.group {
+			item.place().Turn, item.place().Ahead = w.turn, w.ahead
+		}
+	}
+}
+
+// draw appends up to n waiting items to the group, except those that have to wait behind an isolated one. mu is held.
+func (w *worker[I]) draw(n int) {
+	old := len(w.group)
+	w.group = w.waiting.pop(w.group, n)
+	fresh := w.group[old:]
+	if len(w.keys) > 0 {
+		fresh = slices.DeleteFunc(fresh, w.follows)
+		w.group = w.group[:old+len(fresh)]
+	}
+	for _, item := range fresh {
+		item.place().state = writing
+	}
+	w.room.Broadcast()
+}
+
+// takeDeferred makes a group of deferred items whose time has come, of one worker at a time, or returns in what time
+// that is. mu is held.
+func (w *worker[I]) takeDeferred(now time.Time) (wait time.Duration) {
+	wait = forever
+	if len(w.deferred) == 0 || slices.ContainsFunc(w.workers, func(o *worker[I]) bool { return o.busy && o.late }) {
+		return wait
+	}
+	w.deferred = slices.DeleteFunc(w.deferred, func(d deferral[I]) bool {
+		switch {
+		case w.gone(d.item):
+		case d.at.After(now):
+			wait = min(wait, d.at.Sub(now))
+			return false
+		case len(w.group) == w.most:
+			wait = 0
+			return false
+		default:
+			d.item.place().state = writing
+			w.group = append(w.group, d.item)
+		}
+		return true
+	})
+	if len(w.group)+len(w.out) > 0 {
+		w.busy, w.began, w.late, w.ahead = true, now, true, false
+	}
+	return wait
+}
+
+// done ends a group, each of whose items has its outcome or is kept elsewhere.
+func (w *worker[I]) done() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.group)
+	w.group, w.busy = w.group[:0], false
+	if w.cfg.InTurn {
+		w.noAhead = w.noAhead && w.underWay()
+		w.turned.Broadcast()
+	}
+}
+
+// awaitTurn waits until the groups before are over. mu is held.
+func (w *worker[I]) awaitTurn() {
+	before := func(o *worker[I]) bool { return o.busy && o.turn < w.turn }
+	for w.cfg.InTurn && w.ctx.Err() == nil && slices.ContainsFunc(w.workers, before) {
+		w.turned.Wait()
+	}
+}
+
+// report tells the outcomes so far.
+func (w *worker[I]) report() {
+	if len(w.out) == 0 {
+		return
+	}
+	w.mu.Lock()
+	w.awaitTurn()
+	w.out = slices.DeleteFunc(w.out, func(o Outcome[I]) bool { return o.Item.place().state == over }) // given up
+	w.ending(w.out)
+	w.mu.Unlock()
+	w.tell(w.began, w.out)
+	clear(w.out)
+	w.out = w.out[:0]
+}
+
+// end notes the outcome of an item that was not written.
+func (w *worker[I]) end(item I, err error) {
+	w.out = append(w.out, Outcome[I]{Item: item, Err: err, Unknown: item.place().Unknown})
+}
+
+// try runs one statement of items of one kind, and looks for those that it neither returned nor failed for. It
+// notes the outcomes that it learns. left are items that have none: after a failure they are to be tried again, otherwise they are
+// locked.
+func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left []I, f *retry.Failure) {
+	w.loop.Timeout = timeout
+	began := time.Now()
+	var written []I
+	f = w.loop.Try(w.ctx, func(ctx context.Context) (err error) {
+		written, err = w.cfg.Write(ctx, items, skipLocked)
+		return err
+	})
+	if f == nil && w.cfg.Absent == nil {
+		written = items
+	}
+	for _, item := range written {
+		item.place().mark = true
+		w.out = append(w.out, Outcome[I]{Item: item})
+	}
+	left = slices.DeleteFunc(items, unmark[I])
+	w.mu.Lock()
+	if f == nil || len(left) < len(items) {
+		w.successes++
+		w.groups.Worked(len(items), time.Since(began), w.cfg.Loop.Timeout)
+		if w.last = nil; len(w.isolated) > 0 {
+			w.last = w.isolated[0].err
+		}
+	}
+	if f != nil {
+		w.last = f.Err
+	}
+	for _, item := range left {
+		if p := item.place(); p.state == writing {
+			p.Turn, p.Ahead = 0, false
+			if f != nil {
+				p.state, p.Unknown = held, p.Unknown || f.Class == sqlbatch.Unknown
+			}
+		}
+	}
+	w.mu.Unlock()
+	if f != nil || len(left) == 0 {
+		return left, f
+	}
+	var found []Outcome[I]
+	if f = w.loop.Try(w.ctx, func(ctx context.Context) (err error) {
+		found, err = w.cfg.Absent(ctx, left)
+		return err
+	}); f != nil {
+		return left, f
+	}
+	for _, o := range found {
+		o.Item.place().mark = true
+		w.out = append(w.out, o)
+	}
+	return slices.DeleteFunc(left, unmark[I]), nil
+}
+
+// unmark reports that an item was marked, and ends that.
+func unmark[I Item](item I) bool {
+	marked := item.place().mark
+	item.place().mark = false
+	return marked
+}
+
+// pauseLocked notes that the row of an item was locked once more, and returns the pause before the next try.
+func (p *Place) pauseLocked() time.Duration {
+	pause := lockPause << p.locked
+	p.locked = min(p.locked+1, lockPauses)
+	return pause
+}
+
+// byKind sorts items so that those of one kind share statements.
+func byKind[I Item](items []I) {
+	slices.SortStableFunc(items, func(a, b I) int { return cmp.Compare(a.place().Kind, b.place().Kind) })
+}

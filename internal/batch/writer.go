@@ -1,0 +1,320 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+
+	"github.com/chanq/chanq/internal/retry"
+)
+
+// ErrClosed is the error of an item that comes after Close.
+var ErrClosed = errors.New("the writer is closed")
+
+// ErrWithdrawn is the outcome of an item that Withdraw could not take back, and that no later statement has written.
+var ErrWithdrawn = errors.New("the caller has given up")
+
+// Config of a Writer.
+type Config[I Item] struct {
+	// Full is the most items of one statement, for each Place.Kind. A group has as many as the largest.
+	Full []int
+	// Bytes is the sum of Place.Size that makes a group due. 0: none does.
+	Bytes int
+	// Cut returns how many of the first items may share a statement, at least one. It is called with the Writer's lock held. nil: all
+	// of one kind may.
+	Cut func([]I) int
+	// Linger is how long an item waits at most for others to share its group, and AwaitedLinger how long it does while
+	// a caller waits for it.
+	Linger, AwaitedLinger time.Duration
+	// Capacity is how many items may wait before Add blocks. 0: no bound.
+	Capacity int
+	// Moment is for how long a group that is being written keeps the other workers from the next one: groups
+	// grow with the time that a statement takes, and one that hangs does not hold up the items after it. 0: the
+	// others go on at once.
+	Moment time.Duration
+	// InTurn has groups and outcomes keep the order of Add, apart from isolated items. While a group is being
+	// written the other workers only take groups that are full, and Write is called for them with Place.Ahead set. If
+	// one of them fails its items are written again when the groups before it have their outcomes. Moment must be 0.
+	InTurn bool
+	// Workers is how many groups may be written at once.
+	Workers int
+	// Loop classifies errors and reports the availability of the database. Its Timeout is that of one statement.
+	Loop     retry.Loop
+	Observer Observer
+
+	// Write writes items of one kind, in one statement or transaction, and returns those that are certainly
+	// written, also beside an error. skipLocked asks it to leave out items whose rows are locked. It may
+	// reorder the slice unless InTurn is set, and must not keep it.
+	Write func(ctx context.Context, items []I, skipLocked bool) (written []I, err error)
+	// Absent looks for what became of items that Write neither returned nor failed for. Items without
+	// an outcome are locked, and written later. nil: Write without an error has written all.
+	Absent func(ctx context.Context, items []I) ([]Outcome[I], error)
+	// Done gets the outcomes: once per group, unless a statement of the group fails, and each item's exactly once. It is called
+	// without a lock, by several goroutines at once. It may call AddAll, and must neither wait nor keep the slice. began is when
+	// the group left the backlog.
+	Done func(began time.Time, outcomes []Outcome[I])
+}
+
+// Observer has functions that are called when something happens. Each may be nil.
+type Observer struct {
+	// Isolated is called with the number of isolated items: when one is isolated, with its error, and with a nil error when fewer
+	// are.
+	Isolated func(items int, err error)
+}
+
+// Writer is described in the package comment.
+type Writer[I Item] struct {
+	cfg    Config[I]
+	most   int             // items of a group
+	ctx    context.Context // of all statements; ends with GiveUp
+	cancel context.CancelCauseFunc
+	wake   chan struct{} // for one worker: a group may be due
+	beck   chan struct{} // for the goroutine of isolated items
+
+	// mu guards the fields below, the state of all Places, and the fields of workers that say so. Nothing is waited for while it is
+	// held, apart from the conditions below. Of the caller's functions only Cut, and those given to AddAll, are called.
+	mu        sync.Mutex
+	room      sync.Cond // Add may go on
+	turned    sync.Cond // a group is over, or all is given up
+	told      sync.Cond // telling became 0
+	waiting   queue[I]
+	deferred  []deferral[I]
+	isolated  []*isolation[I]
+	keys      map[string]*isolation[I] // of those with a Key
+	followers int                      // items behind isolated ones
+	workers   []*worker[I]
+	groups    Size      // of new groups: statements that ran out of time reduce it
+	since     time.Time // when the oldest waiting item came, or the last group left
+	former    int       // size of the group before
+	idle      int       // workers that wait for a group, and for no other worker
+	turn      uint64    // of the last group
+	noAhead   bool      // with InTurn: no group goes ahead until all are over
+	successes uint64    // count of statements
+	last      error     // of the last statement that failed
+	added     uint64    // count of items; the next one's seq
+	open      int       // items without an outcome
+	telling   int       // calls of Done under way
+	urgent    uint64    // items below this seq are due
+	awaited   uint64    // a caller waits for items below this seq
+	flushes   []*flush
+	closed    bool
+}
+
+// deferral is an item whose row is locked, not to be written before at.
+type deferral[I Item] struct {
+	item I
+	at   time.Time
+}
+
+// flush waits until left items, of those below a seq, have their outcomes.
+type flush struct {
+	below uint64
+	left  int
+	done  chan struct{}
+}
+
+// New makes a Writer. Items may be added before Run.
+func New[I Item](cfg Config[I]) *Writer[I] {
+	w := &Writer[I]{cfg: cfg, most: slices.Max(cfg.Full), wake: make(chan struct{}, 1), beck: make(chan struct{}, 1), keys: map[string]*isolation[I]{}}
+	w.ctx, w.cancel = context.WithCancelCause(context.Background())
+	w.room.L, w.turned.L, w.told.L = &w.mu, &w.mu, &w.mu
+	for range cfg.Workers {
+		w.workers = append(w.workers, &worker[I]{Writer: w, loop: cfg.Loop, timer: time.NewTimer(forever)})
+	}
+	return w
+}
+
+// Run writes until the Writer is closed and every item has its outcome. It is to be called once.
+func (w *Writer[I]) Run() {
+	var all sync.WaitGroup
+	for _, worker := range w.workers {
+		all.Go(worker.run)
+	}
+	all.Go(w.runIsolated)
+	all.Wait()
+	w.cancel(ErrClosed)
+}
+
+// Expedite ends the long linger of all items that were added before: a caller waits for one of them.
+func (w *Writer[I]) Expedite() {
+	w.mu.Lock()
+	w.awaited = max(w.awaited, w.added)
+	w.mu.Unlock()
+	notify(w.wake)
+}
+
+// Drain has no item linger from now on.
+func (w *Writer[I]) Drain() {
+	w.mu.Lock()
+	w.urgent = math.MaxUint64
+	w.mu.Unlock()
+	notify(w.wake)
+}
+
+// Close refuses later items and ends lingering. It does not wait: Run ends when every item has its outcome.
+func (w *Writer[I]) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.close()
+}
+
+// close is Close. mu is held.
+func (w *Writer[I]) close() {
+	w.closed, w.urgent = true, math.MaxUint64
+	w.room.Broadcast()
+	w.notifyAll()
+}
+
+// GiveUp closes the Writer, ends the statements under way, and returns when every item has its outcome: Err is cause, with the last
+// error of the item where it was isolated. Items in a statement are Unknown. Run may last longer, until a
+// driver returns. GiveUp must not be called by Done.
+func (w *Writer[I]) GiveUp(cause error) {
+	w.mu.Lock()
+	w.close()
+	var out []Outcome[I]
+	end := func(item I, err error) {
+		if p := item.place(); p.state != over { // an item may be in two of the places below
+			out = append(out, Outcome[I]{Item: item, Err: err, Unknown: p.Unknown || p.state == writing})
+			p.state = over
+		}
+	}
+	for _, item := range w.waiting.pop(nil, w.waiting.live) {
+		end(item, cause)
+	}
+	for _, worker := range w.workers {
+		for _, item := range worker.group {
+			end(item, cause)
+		}
+	}
+	for _, d := range w.deferred {
+		end(d.item, cause)
+	}
+	for _, in := range w.isolated {
+		end(in.item, errors.Join(cause, in.err))
+		for _, item := range in.behind {
+			end(item, cause)
+		}
+	}
+	w.ending(out)
+	w.mu.Unlock()
+	w.cancel(cause)
+	w.tell(time.Now(), out)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.turned.Broadcast()
+	for w.telling > 0 {
+		w.told.Wait()
+	}
+}
+
+// ending notes that these outcomes are about to be told. mu is held, and tell is to be called after.
+func (w *Writer[I]) ending(out []Outcome[I]) {
+	for i := range out {
+		p := out[i].Item.place()
+		out[i].seq, p.state = p.seq, over
+	}
+	w.telling++
+}
+
+// tell calls Done, and then ends what waits for these outcomes.
+func (w *Writer[I]) tell(began time.Time, out []Outcome[I]) {
+	if len(out) > 0 {
+		w.cfg.Done(began, out)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range out {
+		w.ended(out[i].seq)
+	}
+	if w.telling--; w.telling == 0 {
+		w.told.Broadcast()
+	}
+}
+
+// ended counts an item that has its outcome. mu is held.
+func (w *Writer[I]) ended(seq uint64) {
+	w.open--
+	if len(w.flushes) > 0 {
+		w.flushes = slices.DeleteFunc(w.flushes, func(f *flush) bool {
+			if seq < f.below {
+				f.left--
+			}
+			if f.left == 0 {
+				close(f.done)
+			}
+			return f.left == 0
+		})
+	}
+	if w.closed && w.open == 0 {
+		w.notifyAll()
+	}
+}
+
+// over reports that Run may end. mu is held.
+func (w *Writer[I]) over() bool { return w.closed && w.open == 0 }
+
+// Flush waits until all items that were added before have their outcomes, isolated ones included, or ctx ends, whose cause it
+// returns. The items do not linger.
+func (w *Writer[I]) Flush(ctx context.Context) error {
+	w.mu.Lock()
+	if w.open == 0 {
+		w.mu.Unlock()
+		return nil
+	}
+	f := &flush{below: w.added, left: w.open, done: make(chan struct{})}
+	w.flushes = append(w.flushes, f)
+	w.urgent = max(w.urgent, w.added)
+	w.mu.Unlock()
+	notify(w.wake)
+	select {
+	case <-f.done:
+		return nil
+	case <-ctx.Done():
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.flushes = slices.DeleteFunc(w.flushes, func(o *flush) bool { return o == f })
+		return context.Cause(ctx)
+	}
+}
+
+// Stats of a Writer.
+type Stats struct {
+	Open     int   // items without an outcome
+	Waiting  int   // items in no group, deferred and isolated ones included
+	Isolated int   // items that are retried by themselves
+	Behind   int   // items that wait for an isolated one of their key
+	Err      error // of the last statement that failed; nil: the last one succeeded and nothing is isolated
+}
+
+// Stats returns the counts of this moment.
+func (w *Writer[I]) Stats() Stats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := Stats{Open: w.open, Isolated: len(w.isolated), Behind: w.followers, Err: w.last}
+	s.Waiting = w.waiting.live + len(w.deferred) + s.Isolated + s.Behind
+	return s
+}
+
+// Full reports whether the waiting items fill a group.
+func (w *Writer[I]) Full() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.full()
+}
+
+// notifyAll has every worker look again. mu is held.
+func (w *Writer[I]) notifyAll() {
+	notify(w.wake)
+	notify(w.beck)
+}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
