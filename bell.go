@@ -9,7 +9,8 @@ import (
 
 // Bell wakes idle consumers of other processes, so that a message does not wait for
 // their next look: by whatever messenger there is between the processes.
-// github.com/chanq/chanq/pgbell is one for PostgreSQL, and SQLite files that
+// github.com/chanq/chanq/pgbell is one for PostgreSQL, github.com/chanq/chanq/mssqlnotify one
+// for SQL Server, and SQLite files that
 // github.com/chanq/chanq/embedded opened have one by themselves. Give the same to Config in
 // all programs that use a queue. Within a process, and on one *sql.DB, consumers wake
 // without it.
@@ -30,7 +31,8 @@ type Bell interface {
 	// rings at most each 20 ms, and at the end at once; no commit is without a ring
 	// after it.
 	//
-	// A Bell that has a method RingFor(queue string, messages int) as well is rung by
+	// A Bell that has a method PlainOnly() is used by plain queues only; consumers of ordered
+	// ones poll. A Bell that has a method RingFor(queue string, messages int) as well is rung by
 	// that. It tells how many messages were stored, or an upper bound, so that no more
 	// consumers wake than there is work for.
 	Ring(queue string)
@@ -61,8 +63,14 @@ func (NoBell) Ring(string) {}
 // Listen implements Bell. It hears nothing.
 func (NoBell) Listen(string) (<-chan struct{}, func()) { return nil, func() {} }
 
+// plainBell is a Bell that wakes no consumers of ordered queues.
+type plainBell interface{ PlainOnly() }
+
 // bellOf is the Bell of a queue on db, where the config has this one; nil is none.
-func bellOf(db *sql.DB, configured Bell) Bell {
+func bellOf(db *sql.DB, configured Bell, ordered bool) Bell {
+	if _, plain := configured.(plainBell); plain && ordered {
+		return nil
+	}
 	switch b := configured.(type) {
 	case NoBell:
 		return nil
@@ -161,9 +169,8 @@ func (r *ringer) pull(messages int) {
 // what a look tells besides is when there will be something to claim, and that may wait
 // until the next one, of which there is one each lookEvery.
 type seat struct {
-	bell  Bell
-	name  string
-	watch *watchEar // which bell is; nil: another one, or none
+	bell Bell
+	name string
 
 	heard  <-chan struct{} // nil: nobody sits
 	stop   func()
@@ -320,10 +327,6 @@ func (s *seat) beside() bool { return s.heard != nil && !s.stands }
 func (s *seat) vain() bool {
 	vain := s.woken
 	s.woken, s.owes = false, false
-	if s.watch != nil {
-		s.watch.claimed(false)
-		return false // a watch finds nothing below the floor
-	}
 	if vain {
 		now := monotonic()
 		if now-s.vainAt > lookEvery {
@@ -342,9 +345,6 @@ func (s *seat) claimed(full bool) (enough bool) {
 	now := monotonic()
 	s.lately[s.turn] = now
 	s.turn = (s.turn + 1) % busyClaims
-	if s.watch != nil {
-		s.watch.claimed(true)
-	}
 	if full {
 		s.full++
 	} else {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // When a claim is made, and how many messages it asks for.
@@ -137,8 +136,6 @@ func (c *shardConsumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung b
 // scheduled message does not shorten it. After a claim that brought something it may wait
 // for a while where the Bell would ring.
 func (c *shardConsumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
-	defer c.seat.disarm()
-	c.arm()
 	if spare := c.seat.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
 		return
 	}
@@ -146,7 +143,6 @@ func (c *shardConsumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 	for first := true; c.stop.Err() == nil; first = false {
 		wait := idle.Poll()
 		sat := c.beSeated(wait)
-		c.arm()
 		due, any, below, err := c.look()
 		ready := err == nil && any && due <= 0
 		switch {
@@ -172,12 +168,6 @@ func (c *shardConsumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
 			return
 		}
 	}
-}
-
-// arm says from where a watch is to look, as long as the consumer does not. What is about to
-// be committed lies up to a FloorMargin below the floor by the time that it looks.
-func (c *shardConsumer[T]) arm() {
-	c.seat.arm(c.surveys.floor.ask(false, monotonic()+sqlbatch.FloorMargin))
 }
 
 // doze is a pause in which the Bell is heard, and that ends when a survey is worth it.

@@ -223,19 +223,6 @@ type ConsumerConfig struct {
 	// or so where the database is in health. Where a look takes longer than some milliseconds,
 	// all consumers of the queue together spend a twentieth of their time on looks.
 	PollMin, PollMax time.Duration
-	// WatchEvery is for SQL Server: it has idle consumers find within milliseconds what other
-	// processes send, by whatever driver. The server looks for them after each pause of this
-	// length, in one request a *sql.DB for all queues there, which lasts some seconds. It
-	// does so for two processes a queue at a time; the others poll, and take their places
-	// when those have enough to do, or die. A watch reads, and locks nothing but those places
-	// (application locks, for which it needs no right). It keeps one more connection of the
-	// *sql.DB (SetMaxOpenConns), and a worker thread of the server, for as long as somebody is
-	// idle; by reckoning, each queue that is watched costs the server one or two per cent of
-	// a core at 5 ms, which nobody has measured on Microsoft's engine yet. Default 0: no watch.
-	// From 2 ms to 1 s; of the idle consumers on a *sql.DB the least counts. With more than 32
-	// queues on it, the first by name are watched. Other databases and ordered queues have no
-	// watch, and a Config.Bell takes its place: there it means nothing.
-	WatchEvery time.Duration
 	// Linger is how long a settle lingers for others to join its statement, at
 	// most a tenth of LeaseFor. One that Wait waits for, or the next message of its Key, does so
 	// for 5 ms at most, where many come at once; Flush and Stop end it. Default 5 ms.
@@ -298,7 +285,6 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	v.duration("ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
 	v.duration("ConsumerConfig.PollMin", &c.PollMin, 10*time.Millisecond, time.Millisecond, time.Hour)
 	v.duration("ConsumerConfig.PollMax", &c.PollMax, max(time.Second, c.PollMin), time.Millisecond, time.Hour)
-	v.duration("ConsumerConfig.WatchEvery", &c.WatchEvery, 0, 2*time.Millisecond, time.Second)
 	v.duration("ConsumerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
 	v.duration("ConsumerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
 	if c.PollMax < c.PollMin {

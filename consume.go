@@ -17,8 +17,7 @@ import (
 //
 // At work it uses up to five sessions at once, of those that all queues on its *sql.DB
 // share: one claims, two settle and two extend leases; in health three. Each Pipe that
-// reads it uses one more, and so do all with ConsumerConfig.WatchEvery together, while one of them
-// is idle. Otherwise it holds none while idle: see internal/session.
+// reads it uses one more. It holds none while idle: see internal/session.
 //
 // Of a queue of several shards (OpenShards) it has all that once for each shard, and one
 // goroutine more for each, which brings its leases to the channel (merge.go).

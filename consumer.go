@@ -18,8 +18,7 @@ import (
 // (member.go), one that notes the Queue's history, for all its producers and consumers, which the
 // last of them joins (record.go), one for a survey that is slow (survey.go), one for a large claim that is
 // delivered beside the next one (claim_deliver.go), of an ordered queue two that hand leases
-// out (dispatch.go) and at the end one that gives its slots back, with the last of those with
-// ConsumerConfig.WatchEvery on the *sql.DB theirs (watch.go), and the supervisor, which
+// out (dispatch.go) and at the end one that gives its slots back, and the supervisor, which
 // ends the others in order; those of statements that were left behind (internal/session);
 // and, where hooks are told apart from what calls them (Hooks), one for each of
 // LeaseLost and Availability, while there is something to tell.
@@ -104,20 +103,10 @@ func (c *shardConsumer[T]) minds(pipe crowding) (end func()) {
 // stop is the Consumer's, and so is merged, which is nil where it has no other shards; values are those
 // of the leases' contexts.
 func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.Context, stopNow context.CancelFunc, merged *merged[T]) (*shardConsumer[T], error) {
-	var watch *watchEar
-	var err error
-	if q.ringer.bell == nil && !q.ordered() {
-		if watch, err = openWatch(q, cfg.WatchEvery); err != nil {
-			return nil, err
-		}
-	}
 	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge,
 		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers, Spare: 1},
 		session.Need{Kind: session.Extend, Sessions: extendSessions}, session.Need{Kind: session.Note, Sessions: noteSessions})
 	if err != nil {
-		if watch != nil {
-			watch.leave()()
-		}
 		return nil, err
 	}
 	c := &shardConsumer[T]{
@@ -135,7 +124,7 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
 		cleared:  make(chan struct{}, 1),
-		seat:     newSeat(q, watch),
+		seat:     seat{bell: q.ringer.bell, name: q.ringer.name},
 		surveys:  surveyor{floor: newFloor(cfg.PollMax), patience: cfg.StatementTimeout},
 		surveyed: make(chan survey, 1),
 		finished: make(chan struct{}),
@@ -160,7 +149,6 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 // discard gives back what newShardConsumer took, in place of start.
 func (c *shardConsumer[T]) discard() {
 	c.unlisten()
-	c.seat.leave()()
 	c.abandon()
 	for _, s := range c.pools() {
 		s.close()
@@ -217,7 +205,6 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	}
 	c.unlisten()
 	forget()
-	endWatch := c.seat.leave()
 	c.settler.writer.Drain()
 	for c.held.Load()+c.working.Load() > 0 && c.abandoned.Err() == nil {
 		select {
@@ -231,7 +218,6 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	rest.Wait()
 	c.joined.Wait()
 	c.abandon()
-	endWatch()
 	unrecord()
 	c.keeper.losses.close()
 	c.health.end()

@@ -9,16 +9,19 @@ import (
 	_ "github.com/microsoft/go-mssqldb" // the driver "sqlserver"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/mssqlnotify"
 	"github.com/chanq/chanq/pgbell"
 )
 
-// On SQL Server; the DSN is sqlserver://user:password@host?database=shop&connection+timeout=45
+// On SQL Server, with a bell; the DSN is sqlserver://user:password@host?database=shop&connection+timeout=45
 func ExampleOpen_sqlServer() {
 	ctx := context.Background()
 	db, err := sql.Open("sqlserver", os.Getenv("SHOP_DSN"))
 	check(err)
 	defer db.Close()
-	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{})
+	bell := mssqlnotify.New(db, mssqlnotify.Config{}) // wakes idle consumers of this process
+	defer bell.Close()                                // after the consumers, before the *sql.DB
+	orders, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Bell: bell})
 	check(err)
 	_ = orders
 }

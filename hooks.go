@@ -125,9 +125,8 @@ type HousekeepingEvent struct {
 	Queue, Shard string
 	// Task is "members" (this consumer is not seen in Queue.Members), "trim" (what
 	// Config.Retain no longer keeps stays), "vacuum" (on PostgreSQL: the live table grows
-	// until autovacuum comes, see Config.VacuumEvery), "history" (Queue.History lacks what this
-	// program does; it is Config.History's) or "watch" (on SQL Server: idle consumers
-	// poll in spite of ConsumerConfig.WatchEvery).
+	// until autovacuum comes, see Config.VacuumEvery), or "history" (Queue.History lacks what this
+	// program does; it is Config.History's).
 	Task string
 	Err  error // what the database refused; nil when it no longer does
 	// Ended: whoever did the task has ended, and it was refused until then. Err is nil.

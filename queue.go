@@ -87,7 +87,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if q.ordered() && q.sql.Slots(nil).Text == "" {
 		return refuse(errNotOrdered(d))
 	}
-	q.ringer.bell, q.ringer.name = bellOf(db, cfg.Bell), q.key.schema+"."+name
+	q.ringer.bell, q.ringer.name = bellOf(db, cfg.Bell, q.ordered()), q.key.schema+"."+name
 	return q, nil
 }
 

@@ -16,7 +16,6 @@ type sharedDB struct {
 	users    int           // parts of sessions and listeners: the last one to leave ends it
 	sessions *session.Pool // nil before the first part
 	bells    map[bellKey][]*listener
-	watch    *watcher                // of the consumers with ConsumerConfig.WatchEvery; nil: there is none
 	turns    map[bellKey]*claimTurns // of those that have listeners
 	// vacuums is taken by the queue whose table is being vacuumed: one at a time, since
 	// it borrows a connection of the application's for as long as that takes.

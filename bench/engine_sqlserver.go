@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"net/url"
-	"time"
 
 	mssql "github.com/microsoft/go-mssqldb"
 
@@ -23,12 +22,9 @@ var sqlserverEngine = engine{
 		inner, err := mssql.NewConnector(p.DSN)
 		return counter.Connector(inner), err
 	},
-	wake:  func(_ *store, w *waking) { w.consumer.WatchEvery = watchEvery },
+	wake:  wakeSQLServer,
 	about: `SELECT @@VERSION`,
 }
-
-// watchEvery is what ConsumerConfig.WatchEvery suggests.
-const watchEvery = 5 * time.Millisecond
 
 func checkSQLServer(o options) error {
 	if o.db != "" {

@@ -57,7 +57,7 @@ func (t sleepTask) run(ctx context.Context, s *store, orders <-chan string) (err
 	if err != nil {
 		return err
 	}
-	c, err := queue.Consume(ctx, waking.consumer)
+	c, err := queue.Consume(ctx, chanq.ConsumerConfig{})
 	if err != nil {
 		return err
 	}

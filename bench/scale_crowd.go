@@ -60,7 +60,7 @@ func (t crowdTask) run(ctx context.Context, s *store, orders <-chan string) (err
 	var consumers []*chanq.Consumer[[]byte]
 	var readers sync.WaitGroup
 	defer func() { err = errors.Join(err, shutdownAll(consumers)); readers.Wait() }()
-	waking.consumer.PollMax = t.PollMax
+	cfg := chanq.ConsumerConfig{PollMax: t.PollMax}
 	for _, p := range t.Places {
 		config := waking.queue
 		config.Schema, config.History, config.Kind, config.Slots = p.Schema, t.History, s.config().Kind, s.config().Slots
@@ -68,7 +68,7 @@ func (t crowdTask) run(ctx context.Context, s *store, orders <-chan string) (err
 		if err != nil {
 			return err
 		}
-		c, err := queue.Consume(ctx, waking.consumer)
+		c, err := queue.Consume(ctx, cfg)
 		if err != nil {
 			return err
 		}

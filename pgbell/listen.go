@@ -43,7 +43,7 @@ func (b *Bell) listen() {
 		if b.open.Err() != nil {
 			return
 		}
-		b.note(err)
+		b.status.Set(err)
 		var deaf deafError
 		wait := pause
 		switch {

@@ -44,6 +44,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/chanq/chanq/internal/status"
 )
 
 // Config tunes a Bell. The zero value is right for most.
@@ -70,31 +72,28 @@ var ErrDriver = errors.New("pgbell: only the driver github.com/jackc/pgx/v5/stdl
 // Bell is a chanq.Bell. It is safe for concurrent use.
 //
 // Its goroutines, joined by Close: the listener (listen.go), from the first Listen on, and
-// one for each of its checks; the ringer (ring.go), from the first ring on; and the
-// teller, while there is a change to be told.
+// one for each of its checks; the ringer (ring.go), from the first ring on; and those of
+// its Status.
 type Bell struct {
-	db      *sql.DB
-	changed func(error)
-	own     string          // the channel on which it hears itself
-	open    context.Context // until Close
-	close   context.CancelFunc
-	rings   context.Context // until lastRings after that
-	hush    context.CancelFunc
-	joined  sync.WaitGroup
-	soon    chan struct{} // of capacity 1: there is something to ring for
-	pace    pace
+	db     *sql.DB
+	status *status.Status
+	own    string          // the channel on which it hears itself
+	open   context.Context // until Close
+	close  context.CancelFunc
+	rings  context.Context // until lastRings after that
+	hush   context.CancelFunc
+	joined sync.WaitGroup
+	soon   chan struct{} // of capacity 1: there is something to ring for
+	pace   pace
 
 	mu        sync.Mutex // guards what follows; held for moments, not during a statement
 	closed    bool
 	listens   bool // there is a listener
 	ringing   bool // there is a ringer
-	telling   bool // there is a teller
 	lines     map[string]*line
 	rung      map[string]*toll
 	dirty     bool               // the listener has something to do
 	interrupt context.CancelFunc // of its wait for a notification; nil: it does not wait
-	err       error
-	told      error // of err, by Changed
 }
 
 // lastRings is for how long Close still rings.
@@ -103,7 +102,7 @@ const lastRings = time.Second
 // New makes a Bell of db, which must outlive it. It connects nothing.
 func New(db *sql.DB, cfg Config) *Bell {
 	b := &Bell{
-		db: db, changed: cfg.Changed, own: channels + "self_" + strings.ToLower(rand.Text()),
+		db: db, status: status.New(cfg.Changed), own: channels + "self_" + strings.ToLower(rand.Text()),
 		soon: make(chan struct{}, 1), lines: map[string]*line{}, rung: map[string]*toll{}, pace: usual,
 	}
 	b.open, b.close = context.WithCancel(context.Background())
@@ -121,6 +120,7 @@ func (b *Bell) Close() error {
 	b.mu.Unlock()
 	b.close()
 	enough := time.AfterFunc(lastRings, b.hush)
+	b.status.Close()
 	b.joined.Wait()
 	enough.Stop()
 	b.hush()
@@ -128,45 +128,7 @@ func (b *Bell) Close() error {
 }
 
 // Err says why rings are not heard, and nil where they are or nobody has listened yet.
-func (b *Bell) Err() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.err
-}
-
-// note takes down why rings are not heard, nil that they are. The listener, which calls
-// it, does not wait for whoever is told: it has to read.
-func (b *Bell) note(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.err = err
-	if b.changed != nil && !b.telling && !b.closed {
-		b.telling = true
-		b.joined.Go(b.tell)
-	}
-}
-
-// tell tells what is new, until nothing is.
-func (b *Bell) tell() {
-	for {
-		b.mu.Lock()
-		err := b.err
-		if (err == nil) == (b.told == nil) {
-			b.telling = false
-			b.mu.Unlock()
-			return
-		}
-		b.told = err
-		b.mu.Unlock()
-		called := make(chan struct{})
-		go func() { // of its own, which it may leave
-			defer close(called)
-			defer func() { _ = recover() }()
-			b.changed(err)
-		}()
-		<-called
-	}
-}
+func (b *Bell) Err() error { return b.status.Err() }
 
 // sleep waits for d, or for Close.
 func (b *Bell) sleep(d time.Duration) {

@@ -54,7 +54,7 @@ func (s *session) serve() error {
 	if err != nil {
 		return err // what is refused once is refused again: not as soon as what was lost
 	}
-	s.bell.note(nil)
+	s.bell.status.Set(nil)
 	for err == nil {
 		if err = s.wait(next); err == nil {
 			next, err = s.act()

@@ -55,7 +55,8 @@ type Dialect interface {
 	// however many processes there are. With all chairs taken it is not looked at, and
 	// where none is left to look at, the statement ends at once. It returns a row for each
 	// queue, in order: its place among queues; 1 if it had a chair, or 0; 1 if there is
-	// something to claim, or 0. It writes nothing, no transaction is open, and no lock but
+	// something to claim, or 0; and the Watched.Head of the next request. It writes nothing, no
+	// transaction is open, and no lock but
 	// the chairs outlasts a look. Where it fails, its session may keep the chairs: close it.
 	//
 	// The text depends on the names of the queues alone, at most MostWatched. A statement without
@@ -74,9 +75,11 @@ const MostWatched = 32
 type Watched struct {
 	Names
 	Look bool // false: it is named for the sake of the text
-	// Floors are where the first look begins. What others have claimed since then lies before
-	// the next: it begins a FloorMargin before the one that found nothing.
-	Floors Floors
+	// Head is where the first look begins, for all priorities: at messages that were due then,
+	// in Unix milliseconds of the database's clock, or later. It is the head that the request
+	// before returned, a FloorMargin before the first message that it saw, or before a look
+	// that saw none. 0 is a FloorMargin before now.
+	Head int64
 }
 
 // Names says which tables are meant. The queue's name must match

@@ -2,7 +2,7 @@
 // use of it: a settle never waits for a connection that a handler holds.
 //
 // A Pool has the sessions of all queues on one *sql.DB. It is divided by kind of work
-// into lanes (Claim, Settle, Extend, Enqueue, Pipe, Watch, Note), and no statement ever
+// into lanes (Claim, Settle, Extend, Enqueue, Pipe, Note), and no statement ever
 // waits for a session of another lane. A Part is what one producer, consumer or pipe
 // may use of a lane.
 //

@@ -129,20 +129,6 @@ func (p *Part) RunTimed(ctx context.Context, st sqlbatch.Statement, scan func(*s
 	return took, err
 }
 
-// RunKeeping is Run for a statement that may leave something on its session where it
-// fails, such as a lock of that: the session is closed then, whatever the error.
-func (p *Part) RunKeeping(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	res, err := p.acquire(ctx)
-	if err != nil {
-		return err
-	}
-	if err = res.Value().run(ctx, st, scan); err != nil {
-		res.Value().broken = true
-	}
-	p.release(res)
-	return err
-}
-
 // RunPatient is Run for a statement in no hurry. Of all such statements on the *sql.DB of
 // one kind, one is run at a time, so that one session does for them; but one that hangs
 // keeps the others waiting for half a second, no longer.

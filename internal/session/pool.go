@@ -22,14 +22,13 @@ const (
 	Extend
 	Enqueue
 	Pipe
-	Watch // a request of seconds, one after another, for all consumers
-	Note  // of what may wait: it borrows a connection of the application's for a moment
-	call  // of a Part of Once
+	Note // of what may wait: it borrows a connection of the application's for a moment
+	call // of a Part of Once
 	kinds
 )
 
 func (k Kind) String() string {
-	return [...]string{"claims", "settles", "extensions", "sends", "pipes", "watches", "notes", "calls"}[k]
+	return [...]string{"claims", "settles", "extensions", "sends", "pipes", "notes", "calls"}[k]
 }
 
 // floor is how many sessions a kind keeps where the *sql.DB has a limit, and its parts
@@ -37,9 +36,6 @@ func (k Kind) String() string {
 func (k Kind) floor(need int) int {
 	if k == Note || k == call {
 		return 0
-	}
-	if k == Watch {
-		return min(need, 1) // what hangs there troubles nobody
 	}
 	return min(need, 2)
 }

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -372,37 +371,6 @@ func TestASessionIsUsedAgainOnlyAfterAKnownOutcome(t *testing.T) {
 		require.NoError(w, run(p, "x"))
 		require.Equal(w, []int{1, 1, 2}, w.ran)
 		p.Close()
-	})
-}
-
-func TestASessionOnWhichAStatementKeepsSomethingIsClosedWhateverItsError(t *testing.T) {
-	world(t, 0, func(w *database) {
-		p := w.join(Watch, 1)
-		keep := func(text string) error {
-			return p.RunKeeping(context.Background(), sqlbatch.Statement{Text: text}, nil)
-		}
-		undone := &pgconn.PgError{Code: "40P01"}
-		w.texts["undone"] = func(context.Context) error { return undone }
-		require.NoError(w, keep("x"))
-		require.ErrorIs(w, run(p, "undone"), undone)
-		require.NoError(w, keep("x"))
-		require.ErrorIs(w, keep("undone"), undone)
-		require.NoError(w, keep("x"))
-		require.Equal(w, []int{1, 1, 1, 1, 2}, w.ran)
-		p.Close()
-	})
-}
-
-func TestWatchesShareOneSessionOfALimit(t *testing.T) {
-	world(t, 2, func(w *database) {
-		p, q := w.join(Watch, 1), w.join(Watch, 1)
-		_, err := w.pool.Join(0, Need{Kind: Claim, Sessions: 1})
-		require.ErrorContains(w, err, "1 for claims, 1 for watches")
-		require.NoError(w, run(p, "x"))
-		require.NoError(w, run(q, "x"))
-		require.Equal(w, 1, w.made)
-		p.Close()
-		q.Close()
 	})
 }
 

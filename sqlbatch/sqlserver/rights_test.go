@@ -140,7 +140,8 @@ func TestTheDocumentedRightsOfAConsumerSuffice(t *testing.T) {
 	}
 	rows, err := suite.Rows(ctx, db, sqlserver.Dialect.Watch([]sqlbatch.Watched{{Names: suite.Orders, Look: true}}, time.Millisecond, 0))
 	require.NoError(t, err)
-	require.Equal(t, [][]any{{int64(0), int64(1), int64(0)}}, rows)
+	require.Len(t, rows, 1)
+	require.Equal(t, []any{int64(0), int64(1), int64(0)}, rows[0][:3])
 
 	p, err = orders.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)

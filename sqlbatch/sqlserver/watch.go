@@ -48,7 +48,8 @@ const watchSit = `DECLARE @chair{i} nvarchar(255);
 DECLARE @after{i} int = 0;
 DECLARE @seen{i} int = 0;
 DECLARE @found{i} int = 0;
-{floors}IF CONVERT(int, SUBSTRING(@queues, {look}, 1)) = 1
+DECLARE @first{i} datetime2(3);
+{head}IF CONVERT(int, SUBSTRING(@queues, {look}, 1)) = 1
 BEGIN
     SET @chair{i} = {'first chair'};
     EXEC @granted = sys.sp_getapplock @Resource = @chair{i}, @LockMode = N'Exclusive', @LockOwner = N'Session', @LockTimeout = 0;
@@ -65,34 +66,29 @@ BEGIN
 END;
 `
 
-// watchLook is a look at one queue: that of nextDueText, for what is due by now. What it
-// walks over is leased or locked by others. The next look need not walk it again, so it
-// begins as far back as a claim would: at most what came in the last moments is walked each
-// time. What others give back to a place before that, claims do not find either, but
-// surveys.
+// watchLook is a look at one queue: that of nextDueText, for messages that are due by now.
+// It reads all priorities from one head, which it then moves: to a FloorMargin before the
+// first message that may be claimed, or before the look if there is none. A message that is
+// committed after the look is due at the head or later, if its commit takes less than a
+// FloorMargin. Between the head and now each look reads again what is leased or locked.
+// Messages that are released to a time before the head are found by rescans of the
+// consumers, not here.
 const watchLook = `    IF @chair{i} IS NOT NULL
     BEGIN
-        SET @seen{i} = @seen{i} + 1;
-        IF NOT EXISTS (
-            SELECT 1
-            FROM (VALUES (2, @floor{i}_3), (1, @floor{i}_2), (0, @floor{i}_1), (-1, @floor{i}_0)) AS p (priority, floor)
+        SET @first{i} = (
+            SELECT MIN(f.due_at)
+            FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
             CROSS APPLY (
                 SELECT TOP (1) q.due_at
                 FROM ` + looked + `
-                WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.due_at <= @now AND q.lease_until <= @now
-                ORDER BY q.due_at, q.id) AS f)
-            SET @seen{i} = 0;
+                WHERE q.priority = p.priority AND q.due_at >= @head{i} AND q.due_at <= @now AND q.lease_until <= @now
+                ORDER BY q.due_at, q.id) AS f);
+        SET @seen{i} = CASE WHEN @first{i} IS NULL THEN 0 ELSE @seen{i} + 1 END;
+        SET @head{i} = CASE WHEN @first{i} IS NULL THEN @late ELSE DATEADD(millisecond, -{margin}, @first{i}) END;
         IF @seen{i} > @after{i} AND NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
         BEGIN
             SET @found{i} = 1;
             SET @any = 1;
-        END;
-        IF @seen{i} = 0
-        BEGIN
-            SET @floor{i}_0 = @late;
-            SET @floor{i}_1 = @late;
-            SET @floor{i}_2 = @late;
-            SET @floor{i}_3 = @late;
         END;
     END;
 `
@@ -108,7 +104,7 @@ END;
 	watchRise = `IF @chair{i} IS NOT NULL
     EXEC @granted = sys.sp_releaseapplock @Resource = @chair{i}, @LockOwner = N'Session';
 `
-	watchRow = `({i}, CASE WHEN @chair{i} IS NULL THEN 0 ELSE 1 END, @found{i})`
+	watchRow = `({i}, CASE WHEN @chair{i} IS NULL THEN 0 ELSE 1 END, @found{i}, DATEDIFF_BIG(millisecond, '19700101', @head{i}))`
 )
 
 // secondAfter looks are time enough for a claim over a network.
@@ -116,7 +112,7 @@ const secondAfter = 4
 
 const (
 	watchDeclaration = "@queues varbinary(8000), @every varchar(12), @most_ms int"
-	watchedBytes     = 1 + 8*sqlbatch.Priorities // whether to look, and the floors
+	watchedBytes     = 1 + 8 // whether to look, and the head
 )
 
 // watchText names each queue in one statement of each kind, in their order.
@@ -124,11 +120,8 @@ func watchText(queues []sqlbatch.Watched) string {
 	var open, look, rise strings.Builder
 	rows := make([]string, len(queues))
 	for i, w := range queues {
-		var floors strings.Builder
-		for p := range sqlbatch.Priorities {
-			floors.WriteString(floorText(fmt.Sprintf("@floor%d_%d", i, p), "@queues", watchedBytes*i+1+8*p))
-		}
-		place := strings.NewReplacer("{i}", strconv.Itoa(i), "{look}", strconv.Itoa(watchedBytes*i+1), "{floors}", floors.String(), "{after}", strconv.Itoa(secondAfter))
+		head := floorText(fmt.Sprintf("@head%d", i), "@queues", watchedBytes*i+1)
+		place := strings.NewReplacer("{i}", strconv.Itoa(i), "{look}", strconv.Itoa(watchedBytes*i+1), "{head}", head, "{after}", strconv.Itoa(secondAfter))
 		named := names(w.Names)
 		render := func(template string) string { return named.Replace(place.Replace(template)) }
 		open.WriteString(render(watchSit))
@@ -138,7 +131,7 @@ func watchText(queues []sqlbatch.Watched) string {
 	}
 	always := names(sqlbatch.Names{})
 	return always.Replace(alone(watchOpen)) + open.String() + "WHILE @chairs > 0\nBEGIN\n" + look.String() + always.Replace(watchPause) + rise.String() +
-		"SELECT w.place, w.seated, w.found\nFROM (VALUES " + strings.Join(rows, ", ") + ") AS w (place, seated, found);\n"
+		"SELECT w.place, w.seated, w.found, w.head\nFROM (VALUES " + strings.Join(rows, ", ") + ") AS w (place, seated, found, head);\n"
 }
 
 func (dialect) Watch(queues []sqlbatch.Watched, every, atMost time.Duration) sqlbatch.Statement {
@@ -149,7 +142,11 @@ func (dialect) Watch(queues []sqlbatch.Watched, every, atMost time.Duration) sql
 		if w.Look {
 			look = 1
 		}
-		list = append(append(list, look), packFloors(w.Floors)...)
+		head := w.Head
+		if head == 0 {
+			head = noEnd // the statement takes no later one than a FloorMargin before now
+		}
+		list = packSpan(append(list, look), min(head, noEnd))
 	}
 	return call(watchText(queues), watchDeclaration,
 		sql.Named("queues", list),

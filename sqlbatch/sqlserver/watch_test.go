@@ -22,8 +22,9 @@ const watchStep = 5 * time.Millisecond
 // watch is one under way, on a session of its own.
 type watch struct {
 	*queue
-	conn *sql.Conn
-	done chan watched
+	conn  *sql.Conn
+	done  chan watched
+	heads []int64 // of each queue, once it has ended
 }
 
 type watched struct {
@@ -45,7 +46,7 @@ func (q *queue) watch(ctx context.Context, conn *sql.Conn, most time.Duration, q
 	q.t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	q.t.Cleanup(cancel) // before that of the session, whose Close waits for the statement
-	w := &watch{q, conn, make(chan watched, 1)}
+	w := &watch{queue: q, conn: conn, done: make(chan watched, 1)}
 	before := q.Clock().Waiting()
 	go func() {
 		rows, err := suite.Rows(ctx, conn, sqlserver.Dialect.Watch(queues, watchStep, most))
@@ -71,13 +72,17 @@ func (w *watch) asleep(n int) {
 	}
 }
 
-// result is what it told: place, seated, found of each queue.
+// result is place, seated, found of each queue. The heads are in w.heads.
 func (w *watch) result() [][]any {
 	w.t.Helper()
 	select {
 	case d := <-w.done:
 		require.NoError(w.t, d.err)
-		return d.rows
+		rows := make([][]any, len(d.rows))
+		for i, row := range d.rows {
+			rows[i], w.heads = row[:3], append(w.heads, row[3].(int64))
+		}
+		return rows
 	case <-time.After(testdb.Patience):
 		require.FailNow(w.t, "it waits on")
 		return nil
@@ -291,7 +296,9 @@ func TestAWatchDoesNotWalkAgainOverWhatIsLeased(t *testing.T) {
 	q.store(leased, 0)
 	r := &reader{queue: q}
 	r.claimAll(leased, time.Hour)
-	w := q.watch(ctx, q.session(ctx), time.Hour, orders)
+	from := orders
+	from.Head = 1
+	w := q.watch(ctx, q.session(ctx), time.Hour, from)
 	require.GreaterOrEqual(t, cost(q, "WAITFOR").KeysRead, int64(leased), "the first look")
 	q.Engine().ResetPlans()
 	for range looks {
@@ -302,13 +309,61 @@ func TestAWatchDoesNotWalkAgainOverWhatIsLeased(t *testing.T) {
 	w.looks()
 	require.Equal(t, [][]any{answer(0, 1, 1)}, w.result())
 
-	from := orders
-	from.Floors = r.floors
+	from.Head = w.heads[0]
 	require.Len(t, r.claim(1, time.Hour), 1)
 	q.Engine().ResetPlans()
 	w = q.watch(ctx, w.conn, time.Hour, from)
-	require.Less(t, cost(q, "WAITFOR").KeysRead, int64(leased), "from where claims have got to")
+	require.Less(t, cost(q, "WAITFOR").KeysRead, int64(leased), "from the head of the one before")
 	w.requireWaiting()
+}
+
+// The next request begins a FloorMargin before the first message that may be claimed, or,
+// where there is none, before the last look; and so does one without a head.
+func TestAWatchReturnsWhereTheNextOneBegins(t *testing.T) {
+	eachSnapshot(t, func(t *testing.T, ctx context.Context, q *queue) {
+		const margin = int64(sqlbatch.FloorMargin / time.Millisecond)
+		now := func() int64 { return q.Clock().Now().UnixMilli() }
+		conn := q.session(ctx)
+		look := func(head int64) (found, next int64) {
+			from := orders
+			from.Head = head
+			w := q.watch(ctx, conn, 0, from)
+			return w.result()[0][2].(int64), w.heads[0]
+		}
+		found, next := look(1)
+		require.Zero(t, found)
+		require.Equal(t, now()-margin, next)
+
+		first := now()
+		q.exec(q.Enqueue(makeRows(1, -1))) // of another priority than what follows
+		q.Clock().Advance(10 * time.Millisecond)
+		q.exec(q.Enqueue(makeRows(1, 2)))
+		q.Clock().Advance(time.Second)
+		found, head := look(next)
+		require.EqualValues(t, 1, found)
+		require.Equal(t, first-margin, head)
+		found, again := look(head)
+		require.EqualValues(t, 1, found)
+		require.Equal(t, head, again, "nobody has claimed it")
+		found, _ = look(0)
+		require.Zero(t, found, "it looks for what comes from now on")
+
+		r := &reader{queue: q}
+		r.claim(1, time.Hour)
+		found, again = look(head)
+		require.EqualValues(t, 1, found)
+		require.Equal(t, head, again, "the highest priority was claimed, not the first that is due")
+		r.claim(1, time.Hour)
+		found, again = look(head)
+		require.Zero(t, found)
+		require.Equal(t, now()-margin, again)
+		found, again = look(now() + 1_000_000)
+		require.Zero(t, found)
+		require.Equal(t, now()-margin, again, "a head that the server's clock has not reached")
+		q.exec(q.Enqueue(makeRows(1, 0)))
+		found, _ = look(now() + 1_000_000)
+		require.EqualValues(t, 1, found)
+	})
 }
 
 func TestAWatchSeesWhatFallsDue(t *testing.T) {

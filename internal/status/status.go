@@ -1,0 +1,73 @@
+// Package status keeps whether something works, and calls a function when that changes.
+package status
+
+import "sync"
+
+// Status is nil where something works, and otherwise the reason why it does not. It is
+// safe for concurrent use.
+//
+// Its goroutines, joined by Close: one while there is a change to report, and one for each call.
+type Status struct {
+	changed func(error)
+	calls   sync.WaitGroup
+
+	mu        sync.Mutex // guards what follows; not held during a call
+	closed    bool
+	reporting bool
+	err       error
+	reported  error // by the last call
+}
+
+// New makes a Status that is nil. changed is called once per change from nil to an error
+// and back, by one goroutine at a time; it might be nil. Changes during a call are reported
+// as one, or not at all if they cancel out. A panic in it ends that call and nothing else.
+func New(changed func(error)) *Status { return &Status{changed: changed} }
+
+// Set sets the Status. It does not wait for a call.
+func (s *Status) Set(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+	if s.changed != nil && !s.reporting && !s.closed {
+		s.reporting = true
+		s.calls.Go(s.report)
+	}
+}
+
+// Err returns the error that was set last.
+func (s *Status) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Close waits for the call under way, and for that of a change before it. No later change
+// is reported.
+func (s *Status) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.calls.Wait()
+}
+
+// report makes calls until there is no change to report.
+func (s *Status) report() {
+	for {
+		s.mu.Lock()
+		err := s.err
+		if (err == nil) == (s.reported == nil) {
+			s.reporting = false
+			s.mu.Unlock()
+			return
+		}
+		s.reported = err
+		s.mu.Unlock()
+		called := make(chan struct{})
+		go func() { // of its own, which runtime.Goexit might end
+			defer close(called)
+			defer func() { _ = recover() }()
+			s.changed(err)
+		}()
+		<-called
+	}
+}

@@ -1,0 +1,376 @@
+package mssqlnotify_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/mssqlnotify"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// A message is committed before the database sees a statement of an idle consumer or its Bell,
+// or when it has run it and before the program knows: each statement in turn, at first
+// and after another message. The consumer, which looks once an hour, has it soon.
+func TestACommitBeforeOrAfterAnyStatementWakesAConsumer(t *testing.T) {
+	each(t, func(w *world) {
+		// Until it sleeps, and a request has ended in vain. One comes each second then.
+		statements := map[bool]int{true: 7, false: 3}
+		hourly := chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour} // it makes few statements
+		w.Within(5 * testdb.Bound)
+		w.Queue("work", chanq.Config{})
+		sender := w.sender("work")
+		st := w.Statements("work")
+		meant := func(op faultdb.Op) bool {
+			for _, s := range []sqlbatch.Statement{st.NextDue(sqlbatch.Floors{}), st.Survey(), st.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})} {
+				if testdb.Runs(op, s) {
+					return true
+				}
+			}
+			return isRequest(op)
+		}
+		for _, early := range []bool{true, false} {
+			for n := range statements[early] {
+				for _, applied := range []bool{false, true} {
+					at := fmt.Sprintf("early %v, statement %d, done %v", early, n, applied)
+					held, gate := make(chan string, 1), make(chan struct{})
+					count := -1
+					hold := func(op faultdb.Op) faultdb.Fault {
+						if !meant(op) {
+							return faultdb.Fault{}
+						}
+						if count++; count != n {
+							return faultdb.Fault{}
+						}
+						held <- op.String()
+						if applied {
+							return faultdb.Hold(gate).Applied()
+						}
+						return faultdb.Hold(gate)
+					}
+					if early {
+						w.Faults.Inject(hold)
+					}
+					b, _ := w.bell(w.DB)
+					c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Bell: b}), hourly)
+					if !early {
+						w.asleep(c)
+						testdb.SendBy(w, sender, chanq.Message[string]{Body: "before"})
+						l := testdb.Take(w, c, 1)[0]
+						w.Faults.Inject(hold)
+						require.NoError(w, l.Ack())
+					}
+					which := testdb.Receive(w, held, at)
+					testdb.SendBy(w, sender, chanq.Message[string]{Body: at})
+					close(gate)
+					l := testdb.Take(w, c, 1)[0]
+					require.Equal(w, at, l.Body, which)
+					require.NoError(w, l.Ack())
+					w.Faults.Inject(nil)
+					require.NoError(w, c.Shutdown(w.Soon()))
+					require.NoError(w, b.Close())
+				}
+			}
+		}
+	})
+}
+
+// Whatever becomes of a request, the next one comes, and a message with it: one that is sent
+// when the consumer, which looks once an hour, has looked again and sleeps.
+func TestARequestThatFailsIsMadeAgain(t *testing.T) {
+	each(t, func(w *world) {
+		w.Within(4 * testdb.Bound)
+		w.Queue("work", chanq.Config{})
+		sender := w.sender("work")
+		failure := w.Engine.Errors
+		for what, fault := range map[string]faultdb.Fault{
+			"undone": faultdb.Fail(failure[sqlbatch.RolledBack]), "refused": faultdb.Fail(failure[sqlbatch.Permanent]),
+			"not arrived": faultdb.Cut(failure[sqlbatch.Unknown]), "not answered": faultdb.Cut(failure[sqlbatch.Unknown]).Applied(),
+		} {
+			for nth := range int32(2) { // the look alone, or the request that waits
+				var requests atomic.Int32
+				w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+					if !isRequest(op) || requests.Add(1) != nth+1 {
+						return faultdb.Fault{}
+					}
+					return fault
+				})
+				b, changed := w.bell(w.DB)
+				c := testdb.Start(w, testdb.OpenOn[string](w, w.DB, "work", chanq.Config{Bell: b}), seldom)
+				require.Error(w, testdb.Receive(w, changed, what))
+				require.NoError(w, testdb.Receive(w, changed, "that it is over"))
+				require.NoError(w, b.Err())
+				// The look alone has succeeded; then a request of a second ends in vain.
+				before := requests.Load()
+				w.Eventually(what, func() bool { return requests.Load() > before+2 })
+				w.pass(what, sender, c)
+				require.NoError(w, c.Shutdown(w.Soon()))
+				require.NoError(w, b.Close())
+				require.Empty(w, changed)
+				w.Faults.Inject(nil)
+			}
+		}
+	})
+}
+
+// At most one request is under way, for all queues of the Bell, as they come and go.
+func TestConsumersOfManyQueuesAreServedByOneRequest(t *testing.T) {
+	each(t, func(w *world) {
+		const queues = 5
+		var all []*chanq.Consumer[string]
+		var senders []*chanq.Producer[string]
+		w.Open()
+		b, changed := w.bell(w.DB)
+		texts := map[string]bool{}
+		conns := map[int]bool{}
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if isRequest(op) {
+				texts[textOf(op)] = true
+				conns[op.Conn] = true
+			}
+			return faultdb.Fault{}
+		})
+		for i := range queues {
+			name := fmt.Sprintf("work_%d", i)
+			q := w.Queue(name, chanq.Config{Bell: b})
+			senders = append(senders, w.sender(name))
+			all = append(all, testdb.Start(w, q, seldom))
+		}
+		for _, c := range all {
+			w.asleep(c)
+		}
+		for round := range 3 {
+			for i, p := range senders {
+				w.pass(fmt.Sprintf("%d of %d", round, i), p, all[i])
+			}
+		}
+		require.NoError(w, all[0].Shutdown(w.Soon()))
+		w.pass("still", senders[1], all[1])
+		w.Faults.Inject(nil)
+		require.Less(w, len(texts), 2*queues, "of each queue alone, and of all as they came")
+		require.Len(w, conns, 1)
+		require.Empty(w, changed)
+	})
+}
+
+// A login without a permission is reported once, and its consumers get their messages as
+// without a Bell.
+func TestARefusalIsReportedOnceAndTheConsumerPolls(t *testing.T) {
+	each(t, func(w *world) {
+		w.Open()
+		b, changed := w.bell(w.DB)
+		require.NoError(w, b.Err())
+		q := w.Queue("work", chanq.Config{Bell: b})
+		w.failEach(sqlbatch.Permanent)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		err := testdb.Receive(w, changed, "that it is refused")
+		require.ErrorIs(w, err, w.Engine.Errors[sqlbatch.Permanent])
+		require.ErrorContains(w, err, "dbo.work")
+		require.Equal(w, err, b.Err())
+		sender := w.sender("work")
+		w.pass("a", sender, c)
+		w.pass("b", sender, c)
+		w.settle(20 * time.Second)
+		require.Empty(w, changed)
+		w.Faults.Inject(nil)
+		require.NoError(w, testdb.Receive(w, changed, "that it goes on"))
+		require.NoError(w, b.Err())
+		require.NoError(w, c.Err())
+	})
+}
+
+func TestAQueueThatIsDroppedEndsNoOtherQueuesRequests(t *testing.T) {
+	each(t, func(w *world) {
+		w.Open()
+		bell, _ := w.bell(w.DB)
+		cfg := chanq.Config{Bell: bell}
+		kept, dropped := w.Queue("kept", cfg), w.Queue("dropped", cfg)
+		a, b := testdb.Start(w, kept, seldom), testdb.Start(w, dropped, chanq.ConsumerConfig{})
+		w.asleep(a)
+		w.asleep(b)
+		_, elsewhere := w.Connect()
+		require.NoError(w, chanq.Drop(w.Soon(), elsewhere, "dropped", chanq.Config{}))
+		testdb.Receive(w, b.Done(), "its end")
+		require.ErrorIs(w, b.Err(), chanq.ErrNoSchema)
+		w.pass("a", w.sender("kept"), a)
+	})
+}
+
+// The table of a queue is gone, and consumers listen for it again and again. It is tried alone,
+// and the others are woken.
+func TestAQueueThatFailsIsLeftOutOfTheRequestsOfTheOthers(t *testing.T) {
+	each(t, func(w *world) {
+		w.Within(3 * testdb.Bound)
+		w.Queue("kept", chanq.Config{})
+		w.Queue("gone", chanq.Config{})
+		b, changed := w.bell(w.DB)
+		kept, stop := b.Listen("dbo.kept")
+		testdb.Receive(w, kept, "the first value")
+		gone, stopGone := b.Listen("dbo.gone")
+		testdb.Receive(w, gone, "the first value")
+		_, elsewhere := w.Connect()
+		require.NoError(w, chanq.Drop(w.Soon(), elsewhere, "gone", chanq.Config{}))
+		for _, heard := range []<-chan struct{}{gone, kept} {
+			w.Eventually("the request of both ends", func() bool { return isClosed(heard) })
+		}
+		stop()
+		stopGone()
+		err := testdb.Receive(w, changed, "that it is gone")
+		require.Error(w, err)
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if isRequest(op) && strings.Contains(textOf(op), "[chanq_gone]") {
+				assert.NotContains(w, textOf(op), "[chanq_kept]")
+			}
+			return faultdb.Fault{}
+		})
+		kept, stop = b.Listen("dbo.kept")
+		defer stop()
+		testdb.Receive(w, kept, "the first value")
+		for range 6 {
+			gone, stopGone = b.Listen("dbo.gone")
+			w.Eventually("it ends", func() bool { return isClosed(gone) })
+			stopGone()
+			w.settle(time.Second)
+			require.False(w, isClosed(kept))
+		}
+		require.Empty(w, changed, "it is still gone")
+		require.ErrorContains(w, b.Err(), "dbo.gone")
+		testdb.SendBy(w, w.sender("kept"), chanq.Message[string]{Body: "a"})
+		testdb.Receive(w, kept, "the message")
+		w.Faults.Inject(nil)
+		w.Queue("gone", chanq.Config{})
+		gone, stopGone = b.Listen("dbo.gone")
+		defer stopGone()
+		testdb.Receive(w, gone, "the first value")
+		require.NoError(w, testdb.Receive(w, changed, "that it is there"))
+	})
+}
+
+// Looks pass over a message while its transaction is open, and find it once that is committed, if
+// that takes less than a FloorMargin.
+func TestAMessageIsFoundWhoseCommitCameAfterLaterLooks(t *testing.T) {
+	each(t, func(w *world) {
+		w.Queue("work", chanq.Config{})
+		b, _ := w.bell(w.DB)
+		heard, stop := b.Listen("dbo.work")
+		defer stop()
+		testdb.Receive(w, heard, "the first value")
+		w.settle(20 * time.Millisecond) // a request of a second is under way
+		_, elsewhere := w.Connect()
+		sends := testdb.OpenOn[string](w, elsewhere, "work", chanq.Config{})
+		tx, err := elsewhere.BeginTx(w.Soon(), nil)
+		require.NoError(w, err)
+		_, err = sends.SendTx(w.Soon(), tx, chanq.Message[string]{})
+		require.NoError(w, err)
+		w.settle(sqlbatch.FloorMargin / 3)
+		require.Empty(w, heard)
+		require.NoError(w, tx.Commit())
+		testdb.Receive(w, heard, "the message")
+	})
+}
+
+// Ordered queues have no statement for it.
+func TestOrderedQueuesMakeNoUseOfABell(t *testing.T) {
+	each(t, func(w *world) {
+		w.Open()
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			assert.False(w, isRequest(op))
+			return faultdb.Fault{}
+		})
+		b, changed := w.bell(w.DB)
+		cfg := chanq.Config{Bell: b, Kind: chanq.KindOrdered}
+		q := w.Queue("work", cfg)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		_, elsewhere := w.Connect()
+		cfg.Bell = nil
+		p := testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, "work", cfg), chanq.ProducerConfig{})
+		testdb.SendBy(w, p, chanq.Message[string]{Key: "k", Body: "a"})
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+		w.settle(5 * time.Second)
+		require.Empty(w, changed)
+	})
+}
+
+func TestADriverThatPanicsIsAnError(t *testing.T) {
+	each(t, func(w *world) {
+		w.Queue("work", chanq.Config{})
+		var panics atomic.Bool
+		panics.Store(true)
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if isRequest(op) && panics.Swap(false) {
+				return faultdb.Panic(errPanic)
+			}
+			return faultdb.Fault{}
+		})
+		b, changed := w.bell(w.DB)
+		heard, stop := b.Listen("dbo.work")
+		require.ErrorContains(w, testdb.Receive(w, changed, "word of it"), errPanic.Error())
+		stop()
+		require.True(w, isClosed(heard))
+		heard, stop = b.Listen("dbo.work")
+		defer stop()
+		testdb.Receive(w, heard, "the first value")
+		require.NoError(w, testdb.Receive(w, changed, "that it is over"))
+	})
+}
+
+// Nothing is left of a Bell that was closed: no lock, no connection, no listener.
+func TestCloseEndsTheRequestUnderWayAndHasConsumersPoll(t *testing.T) {
+	each(t, func(w *world) {
+		w.Queue("work", chanq.Config{})
+		first, _ := w.bell(w.DB)
+		heard, stop := first.Listen("dbo.work")
+		testdb.Receive(w, heard, "the first value")
+		w.settle(100 * time.Millisecond) // a request waits
+		require.NoError(w, first.Close())
+		_, open := <-heard
+		require.False(w, open)
+		stop()
+		again, stop := first.Listen("dbo.work")
+		require.True(w, isClosed(again))
+		stop()
+		require.NoError(w, first.Close())
+		require.NoError(w, first.Err())
+		require.Zero(w, w.DB.Stats().InUse)
+
+		_, elsewhere := w.Connect()
+		for range sqlbatch.WatchChairs { // it has left its lock to them
+			b, _ := w.bell(elsewhere)
+			heard, stop := b.Listen("dbo.work")
+			defer stop()
+			testdb.Receive(w, heard, "the first value")
+		}
+		unused, _ := w.bell(elsewhere)
+		require.NoError(w, unused.Close())
+	})
+}
+
+func TestADatabaseOfOneConnectionIsLeftToTheApplication(t *testing.T) {
+	each(t, func(w *world) {
+		w.Queue("work", chanq.Config{})
+		_, db := w.Connect()
+		db.SetMaxOpenConns(1)
+		b, changed := w.bell(db)
+		heard, stop := b.Listen("dbo.work")
+		require.ErrorIs(w, testdb.Receive(w, changed, "word of it"), mssqlnotify.ErrOneConnection)
+		stop()
+		require.True(w, isClosed(heard))
+		require.NoError(w, db.PingContext(w.Context()))
+		db.SetMaxOpenConns(2)
+		heard, stop = b.Listen("dbo.work")
+		testdb.Receive(w, heard, "the first value")
+		require.NoError(w, testdb.Receive(w, changed, "that it is over"))
+		require.NoError(w, db.PingContext(w.Context()))
+		require.Equal(w, 1, db.Stats().InUse)
+		stop()
+		w.Eventually("the connection is given back", func() bool { return db.Stats().InUse == 0 })
+	})
+}

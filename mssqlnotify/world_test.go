@@ -1,0 +1,103 @@
+package mssqlnotify_test
+
+import (
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/mssqlnotify"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+var _ chanq.Bell = (*mssqlnotify.Bell)(nil)
+
+// seldom has a consumer look only when it is woken, once it counts on the Bell. A message that it
+// has soon, it has by the Bell.
+var seldom = chanq.ConsumerConfig{PollMax: time.Hour}
+
+// world is one test's database.
+type world struct{ *testdb.World }
+
+// each runs a test on the emulator, in a bubble, and on SQL Server.
+func each(t *testing.T, test func(*world)) {
+	testdb.OnEach(t, []testdb.Engine{testdb.Emulator, testdb.SQLServer}, func(w *testdb.World) { test(&world{w}) })
+}
+
+// bell is a Bell that ends with the test, and its changes.
+func (w *world) bell(db *sql.DB) (*mssqlnotify.Bell, chan error) {
+	changed := make(chan error, 100)
+	b := mssqlnotify.New(db, mssqlnotify.Config{Changed: func(err error) { changed <- err }})
+	w.Cleanup(func() { require.NoError(w, b.Close()) })
+	return b, changed
+}
+
+// sender sends to a queue that is there, from another process.
+func (w *world) sender(name string) *chanq.Producer[string] {
+	_, elsewhere := w.Connect()
+	return testdb.Produce(w, testdb.OpenOn[string](w, elsewhere, name, chanq.Config{}), chanq.ProducerConfig{})
+}
+
+// asleep waits until a consumer has looked after the first value.
+func (w *world) asleep(c *chanq.Consumer[string]) {
+	w.Eventually("it sleeps", func() bool { return c.Stats().Looks > 1 })
+	w.settle(100 * time.Millisecond)
+}
+
+// pass sends a message, and has the consumer ack it.
+func (w *world) pass(body string, by *chanq.Producer[string], to *chanq.Consumer[string]) {
+	testdb.SendBy(w, by, chanq.Message[string]{Body: body})
+	l := testdb.Take(w, to, 1)[0]
+	require.Equal(w, body, l.Body)
+	require.NoError(w, l.Ack())
+}
+
+// settle is a time in which nothing is to happen.
+func (w *world) settle(d time.Duration) {
+	select {
+	case <-w.Context().Done():
+	case <-time.After(d):
+	}
+}
+
+// isRequest picks the requests of a Bell.
+func isRequest(op faultdb.Op) bool {
+	return op.Kind == faultdb.Query && strings.Contains(textOf(op), "WAITFOR DELAY @every")
+}
+
+// textOf is the text of a statement, which is the first argument of sp_executesql.
+func textOf(op faultdb.Op) string {
+	if len(op.Args) == 0 {
+		return ""
+	}
+	text, _ := op.Args[0].Value.(string)
+	return text
+}
+
+// isClosed reports the end of a channel without a value before it.
+func isClosed(heard <-chan struct{}) bool {
+	select {
+	case _, open := <-heard:
+		return !open
+	default:
+		return false
+	}
+}
+
+// failEach has each request fail.
+func (w *world) failEach(c sqlbatch.Class) {
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if isRequest(op) {
+			return faultdb.Fail(w.Engine.Errors[c])
+		}
+		return faultdb.Fault{}
+	})
+}
+
+var errPanic = errors.New("panic")
