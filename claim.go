@@ -60,6 +60,9 @@ func (c *shardConsumer[T]) claimAll() {
 			}
 			asked = 0 // a failure is not that of the claim
 		}
+		if failure != nil && c.idleness != nil {
+			c.idleness.notIdle(c)
+		}
 		switch {
 		case failure != nil && c.stop.Err() != nil && asked == 0: // Stop ended the survey
 		case failure != nil:

@@ -56,6 +56,9 @@ func (d *dispatch[T]) claimAll() {
 				return
 			}
 		}
+		if failure != nil && c.idleness != nil {
+			c.idleness.notIdle(c)
+		}
 		switch {
 		case failure != nil && c.stop.Err() != nil && asked == 0:
 		case failure != nil:

@@ -88,6 +88,13 @@ func (i *idleness) isIdle(shard idler, now uint64) bool {
 	return all
 }
 
+// notIdle withdraws isIdle of a shard: something is due there, or it does not answer.
+func (i *idleness) notIdle(shard idler) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.idle[slices.Index(i.shards, shard)] = 0 // now begins at 1
+}
+
 // stopIdle is called after a claim that found nothing. It reports that the consumer has stopped.
 func (c *shardConsumer[T]) stopIdle(loop *retry.Loop) (stopped bool, failure *retry.Failure) {
 	c.awaitDelivered()
@@ -106,6 +113,7 @@ func (c *shardConsumer[T]) stopIdle(loop *retry.Loop) (stopped bool, failure *re
 	}
 	c.count(func(s *ConsumerStats) { s.Looks++ })
 	if due.Valid && due.Int64 <= 0 {
+		c.idleness.notIdle(c)
 		c.surveys.floor.hurried = true // it may lie below where claims begin
 		return false, nil
 	}
@@ -150,6 +158,7 @@ func (d *dispatch[T]) stopIdle(loop *retry.Loop, n int) (stopped bool, asked int
 			owned++
 		case row.owner == [16]byte{} || row.gone:
 			d.tenure.hurry() // it may have messages, and is to be taken first
+			c.idleness.notIdle(c)
 			return false, 0, nil
 		}
 	}
@@ -165,6 +174,9 @@ func (d *dispatch[T]) stopIdle(loop *retry.Loop, n int) (stopped bool, asked int
 			rest = found.paused != 0
 			return err
 		})
+	}
+	if !rest {
+		c.idleness.notIdle(c)
 	}
 	return failure == nil && rest && c.holds() <= 0 && c.idleness.isIdle(c, now), 0, failure
 }
@@ -186,7 +198,7 @@ func (ls *lines) atRest(n int, now time.Duration) bool {
 			return false
 		}
 		for _, t := range s.entries {
-			if !t.line.held && (t.at <= now || t.suspect || t.absent) {
+			if t.first() && (t.at <= now || t.suspect || t.absent) {
 				return false
 			}
 		}

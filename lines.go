@@ -225,9 +225,6 @@ func (ls *lines) drop(number int) {
 	ls.slots = slices.DeleteFunc(ls.slots, func(o *lineSlot) bool { return o == s })
 }
 
-// stop gives back everything that no reader has.
-func (ls *lines) stop() { ls.giveBack(func(*spot) bool { return true }) }
-
 // collect returns the leases to be given back, and those to be told that they are lost.
 func (ls *lines) collect() (back, lost []*lease) {
 	back, lost = ls.back, ls.lost

@@ -8,6 +8,7 @@ import (
 
 	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -134,6 +135,11 @@ func (s *settler) write(ctx context.Context, leases []*lease, skipLocked bool) (
 	slices.SortFunc(leases, func(a, b *lease) int { return compareItems(a.item, b.item) })
 	x := s.scratch.Get().(*settleScratch)
 	changed, left, err := s.sessions.Items(ctx, x.statement(s.queue, sql, leases[0].op, leases), x.changed[:0])
+	if session.Fell(err) { // a panic of the driver, perhaps after the database has stored these settles
+		for _, l := range leases {
+			l.unknown = true
+		}
+	}
 	if left {
 		return nil, err // the driver still has the scratch
 	}

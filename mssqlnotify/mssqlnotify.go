@@ -60,6 +60,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/internal/status"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
@@ -209,8 +210,7 @@ func (b *Bell) request(r request) (answers []answer, err error) {
 		if b.db.Stats().MaxOpenConnections == 1 {
 			return nil, ErrOneConnection
 		}
-		if b.conn, err = b.db.Conn(ctx); err != nil {
-			b.conn = nil
+		if b.conn, err = session.Connect(ctx, b.db); err != nil {
 			return nil, err
 		}
 	}
@@ -228,6 +228,8 @@ func (b *Bell) request(r request) (answers []answer, err error) {
 		return nil, err
 	}
 	defer rows.Close()
+	n := 0
+	answers = make([]answer, len(r.queues))
 	for rows.Next() {
 		var place, locked, found int
 		var a answer
@@ -235,13 +237,17 @@ func (b *Bell) request(r request) (answers []answer, err error) {
 			return nil, err
 		}
 		a.locked, a.found = locked == 1, found == 1
-		answers = append(answers, a)
+		if place < 0 || place >= len(answers) {
+			return nil, fmt.Errorf("a request for %d queues returned a row for queue %d", len(answers), place)
+		}
+		answers[place] = a
+		n++
 	}
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 		return nil, err
 	}
-	if len(answers) != len(r.queues) {
-		return nil, fmt.Errorf("a request for %d queues returned %d rows", len(r.queues), len(answers))
+	if n != len(answers) {
+		return nil, fmt.Errorf("a request for %d queues returned %d rows", len(answers), n)
 	}
 	return answers, nil
 }

@@ -31,6 +31,7 @@ type server struct {
 func inBubble(t *testing.T, test func(*testing.T)) { testdb.InBubble(t, true, test) }
 
 func newServer(t *testing.T, o mssqltest.Options) *server {
+	testdb.Emulator.Require(t)
 	o.InMemory = true // so that a bubble can hold it
 	s := &server{mssqltest.Start(t, o), t}
 	require.NoError(t, chanq.Migrate(t.Context(), s.DB(), "orders", chanq.Config{}))

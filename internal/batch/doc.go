@@ -33,7 +33,7 @@
 // other workers fail as well, except that one such item may be isolated where its order does not matter.
 //
 // An isolated item is written by itself, with pauses of up to 5 s, in a statement whose time doubles when it runs out, up to 2
-// minutes. After one that ran out none is tried for as long. At most 100 are isolated, and 1,000 wait behind them; the next one gets the error as its outcome.
+// minutes. After one that ran out, no item that needs more time than others is tried for as long. At most 100 are isolated, and 1,000 wait behind them; the next one gets the error as its outcome.
 //
 // With Config.InTurn a group that fails keeps all others back until each of its items is written, rejected or isolated. Items of one key
 // keep their order in any case. Of the others one may be written early: the one that the first item is compared with.

@@ -119,6 +119,9 @@ func (w *Writer[I]) runIsolated() {
 // have given up. mu is held.
 func (w *worker[I]) nextIsolated(now time.Time) (first *isolation[I], wait time.Duration) {
 	for _, in := range slices.Clone(w.isolated) {
+		if in.timeout > w.cfg.Loop.Timeout && in.at.Before(w.rests) {
+			in.at = w.rests
+		}
 		if w.gone(in.item) {
 			w.release(in)
 		} else if first == nil || in.at.Before(first.at) {
@@ -128,7 +131,7 @@ func (w *worker[I]) nextIsolated(now time.Time) (first *isolation[I], wait time.
 	if first == nil {
 		return nil, forever
 	}
-	if wait = max(first.at.Sub(now), w.rests.Sub(now)); wait > 0 {
+	if wait = first.at.Sub(now); wait > 0 {
 		return nil, wait
 	}
 	first.item.place().state = writing
@@ -159,7 +162,7 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	}
 	in.at, in.err = time.Now().Add(in.pause.Pause()), f.Err
 	in.skip = in.skip || f.Class == sqlbatch.RolledBack
-	if in.timeout > 0 && took >= in.timeout {
+	if ranOut(f, took, in.timeout) {
 		w.rests = time.Now().Add(took) // where all share one connection, the others have it for as long
 		in.timeout = max(in.timeout, min(2*in.timeout, longestTimeout))
 	}

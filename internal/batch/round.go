@@ -127,7 +127,7 @@ func (w *worker[I]) gone(item I) bool {
 
 // step runs one statement, and decides what follows.
 func (r *round[I]) step(items []I) {
-	if r.failed {
+	if n := len(r.out); r.failed || n > 0 && r.out[n-1].Item.place().Kind != items[0].place().Kind {
 		r.report() // this statement might take long
 	}
 	n, timeout, began := len(items), r.timeout(), time.Now()
@@ -151,7 +151,7 @@ func (r *round[I]) step(items []I) {
 	}
 	r.searching()
 	r.skip = r.skip || f.Class == sqlbatch.RolledBack
-	late := timeout > 0 && took >= timeout
+	late := ranOut(f, took, timeout)
 	r.hasty = r.hasty || late
 	switch {
 	case len(left) == 0: // the error of a statement that has written all
@@ -162,6 +162,11 @@ func (r *round[I]) step(items []I) {
 	default:
 		r.failedAlone(f)
 	}
+}
+
+// ranOut reports that a statement used up its time. One that waited for a connection did not run.
+func ranOut(f *retry.Failure, took, timeout time.Duration) bool {
+	return timeout > 0 && took >= timeout && f.Class != sqlbatch.Refused
 }
 
 // searching notes that a statement of this round has failed.

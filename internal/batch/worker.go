@@ -26,7 +26,7 @@ type worker[I Item] struct {
 	loop  retry.Loop
 	timer *time.Timer
 	out   []Outcome[I] // not told yet
-	rests time.Time    // of isolated items: none is tried before
+	rests time.Time    // of isolated items: none that needs more time than others is tried before
 
 	// Guarded by mu; the worker's goroutine alone writes them.
 	group []I       // has no item twice, and is not reordered; the array is used again

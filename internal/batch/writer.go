@@ -52,7 +52,7 @@ type Config[I Item] struct {
 	// Absent looks for what became of items that Write neither returned nor failed for. Items without
 	// an outcome are locked, and written later. nil: Write without an error has written all.
 	Absent func(ctx context.Context, items []I) ([]Outcome[I], error)
-	// Done gets the outcomes: once per group, unless a statement of the group fails, and each item's exactly once. It is called
+	// Done gets the outcomes: once for each kind of a group, unless a statement of it fails, and each item's exactly once. It is called
 	// without a lock, by several goroutines at once. It may call AddAll, and must neither wait nor keep the slice. began is when
 	// the group left the backlog.
 	Done func(began time.Time, outcomes []Outcome[I])
@@ -199,8 +199,8 @@ func (w *Writer[I]) GiveUp(cause error) {
 		}
 	}
 	w.ending(out)
+	w.cancel(cause) // with mu: no statement of these items begins
 	w.mu.Unlock()
-	w.cancel(cause)
 	w.tell(time.Now(), out)
 	w.mu.Lock()
 	defer w.mu.Unlock()

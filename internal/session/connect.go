@@ -45,6 +45,10 @@ func connect(ctx context.Context, db *sql.DB, probe bool) (*sql.Conn, error) {
 	}
 }
 
+// Connect returns a connection that answers, for the caller alone to use and close. It returns when ctx ends,
+// whatever the driver does, and returns a panic of the driver as an error.
+func Connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) { return connect(ctx, db, true) }
+
 func attempt(ctx context.Context, db *sql.DB, probe bool) (conn *sql.Conn, err error) {
 	defer caught(&err)
 	conn, err = db.Conn(ctx)

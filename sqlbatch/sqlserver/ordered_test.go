@@ -27,6 +27,7 @@ type ordered struct {
 }
 
 func newOrdered(t testing.TB, slots int, o mssqltest.Options) *ordered {
+	testdb.Emulator.Require(t)
 	names := sqlbatch.Names{Queue: "orders", Slots: slots}
 	q := &ordered{queue: &queue{sqlserver.Dialect.Queue(names), mssqltest.Start(t, o), t}, member: [16]byte{7}, fences: make([]int64, slots)}
 	testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), names)

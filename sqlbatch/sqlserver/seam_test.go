@@ -256,6 +256,7 @@ func TestNoClaimFromSlotsPassesAMessageOfTheSameKey(t *testing.T) {
 	for _, versions := range []bool{false, true} {
 		t.Run(fmt.Sprintf("READ_COMMITTED_SNAPSHOT=%t", versions), func(t *testing.T) {
 			t.Parallel()
+			testdb.Emulator.Require(t)
 			gaps := 0
 			for seed := range testdb.Of[uint64](6, 20) {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) { gaps += playSeam(t, versions, seed) })

@@ -33,6 +33,7 @@ func TestWhateverAConnectorSetsWhatIsReportedIsCommittedAndWhole(t *testing.T) {
 	for _, option := range []string{"SET IMPLICIT_TRANSACTIONS ON", "SET ANSI_DEFAULTS ON", "SET ROWCOUNT 1", "SET LOCK_TIMEOUT 1", "SET XACT_ABORT OFF"} {
 		t.Run(option, func(t *testing.T) {
 			t.Parallel()
+			testdb.Emulator.Require(t)
 			ctx, cfg := testdb.Soon(t), chanq.Config{Retain: time.Hour}
 			s := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}})
 			on := func(use func(q *chanq.Queue[int], db *sql.DB)) {

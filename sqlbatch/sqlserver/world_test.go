@@ -27,6 +27,7 @@ type queue struct {
 }
 
 func newQueue(t testing.TB, o mssqltest.Options) *queue {
+	testdb.Emulator.Require(t)
 	o.InMemory = true // so that a bubble can hold it
 	q := &queue{sqlserver.Dialect.Queue(suite.Orders), mssqltest.Start(t, o), t}
 	testdb.MigrateTables(t, sqlserver.Dialect, q.DB(), suite.Orders)
