@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -27,6 +28,7 @@ var falling = []test{
 		joins := func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Join(sqlbatch.Member{})) }
 		w.falls(joins, joins)
 	}},
+	{"APanicOfTheDriverAfterASettleIsNoLostLease", fallsAfterASettle},
 	{"APanicOfTheDriverInASendIsItsErrorAndTheProducerGoesOn", fallsInASend},
 	{"APanicOfTheDriverInAPipeEndsTheConsumerAndTheInputsStay", fallsInAPipe},
 	{"APanicOfTheDriverInTheHistoryIsReportedAndStopsNothingElse", fallsInTheHistory},
@@ -87,6 +89,28 @@ func (w *world) panicIn(meant func(faultdb.Op) bool) {
 		}
 		return faultdb.Fault{}
 	})
+}
+
+// The acks are in the database. A repetition, which does not find the messages, must not call that a loss.
+func fallsAfterASettle(w *world) {
+	var lost atomic.Int64
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{LeaseLost: func(chanq.LeaseLostEvent) { lost.Add(1) }}})
+	testdb.Send(w, q, testdb.Texts("a", "b", "c", "d")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: steadyLease})
+	leases := testdb.Take(w, c, 4)
+	var panics atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if acks(op, w.Statements("work")) && panics.Add(1) == 1 {
+			return faultdb.Panic(errors.New("aargh")).Applied()
+		}
+		return faultdb.Fault{}
+	})
+	err := chanq.AckAll(w.Soon(), leases...)
+	w.Faults.Inject(nil)
+	require.NotErrorIs(w, err, chanq.ErrLeaseLost)
+	require.Zero(w, lost.Load())
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Equal(w, chanq.Stats{}, testdb.Counted(w, q))
 }
 
 func fallsInASend(w *world) {

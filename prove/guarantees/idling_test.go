@@ -247,6 +247,9 @@ func idlePair(w *world) {
 		both.Wait()
 		w.requireEmpty(q)
 		require.Equal(w, numbers(200), slices.Sorted(maps.Keys(times)))
+		for body, n := range times {
+			require.Equal(w, 1, n, body)
+		}
 	})
 }
 
