@@ -354,7 +354,7 @@ func (d *dispatch[T]) askHeld(ctx context.Context) error {
 	return nil
 }
 
-// held are the lines of slots that the dead hold.
+// held returns the keys that dead messages hold, for each slot.
 func (q *queue) held(ctx context.Context, slots []int, run func(context.Context, sqlbatch.Statement, func(*sql.Rows) error) error) (map[int]map[lineKey]bool, error) {
 	held := make(map[int]map[lineKey]bool, len(slots))
 	for _, slot := range slots {

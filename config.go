@@ -253,9 +253,9 @@ type ConsumerConfig struct {
 	// at once.
 	//
 	// A message that is sent at the moment of the end may be left for the next consumer. Each look costs one
-	// round trip after a claim that found nothing (ordered: a look and a second claim), of each shard. There is one
-	// when the last lease ends, and then one per PollMin to PollMax while a row is locked. While it holds
-	// leases such a consumer claims once per PollMax instead of reading the next due time, and it does not
+	// round trip after a claim that found nothing (ordered: a look and a second claim), of each shard. The
+	// consumer looks once when the last lease ends, and then every PollMin to PollMax while a row is locked. While
+	// it holds leases it claims once per PollMax instead of reading the next due time, and it does not
 	// listen for a Config.Bell. With a Prefetch of 1 it holds no more than its readers handle and one message.
 	// Default: false.
 	StopWhenIdle bool

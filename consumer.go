@@ -13,15 +13,16 @@ import (
 
 // shardConsumer claims from one shard and owns the leases; a Consumer has one for each.
 //
-// Its goroutines, all joined by Shutdown: the claimer (claim.go), those of the settler, the keeper and its extender, the trimmer where Config.Retain is set, on
-// PostgreSQL one that vacuums (vacuum.go), one that notes this consumer among the members
-// (member.go), one that notes the Queue's history, for all its producers and consumers, which the
-// last of them joins (record.go), one for a survey that is slow (survey.go), one for a large claim that is
-// delivered beside the next one (claim_deliver.go), of an ordered queue two that hand leases
-// out (dispatch.go) and at the end one that gives its slots back, and the supervisor, which
-// ends the others in order; those of statements that were left behind (internal/session);
-// and, where hooks are told apart from what calls them (Hooks), one for each of
-// LeaseLost and Availability, while there is something to tell.
+// The supervisor starts and ends its goroutines, and Shutdown joins them:
+//   - the claimer (claim.go, claim_ordered.go), one for a slow survey (survey.go), and one for a large claim
+//     that is delivered while the next one runs (claim_deliver.go);
+//   - of an ordered queue two that deliver leases (dispatch.go), and at the end one that releases its slots;
+//   - those of the settler (internal/batch), the keeper and its extender;
+//   - the heartbeat (member.go), the trimmer if Config.Retain is set (trim.go), on PostgreSQL one that vacuums
+//     (vacuum.go), and the history of the Queue, which its last producer or consumer joins (record.go);
+//   - one for each of the hooks LeaseLost and Availability while there are events to report.
+//
+// A statement that does not return is left to a goroutine of internal/session.
 type shardConsumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
@@ -34,7 +35,7 @@ type shardConsumer[T any] struct {
 	health   health
 	values   context.Context // parent of the leases' contexts: values of Consume's, without its end
 
-	out      chan *Lease[T] // only the claimer sends and closes
+	out      chan *Lease[T] // the claimer and its deliveries send; the supervisor closes it
 	unlisten func()
 	merged   *merged[T] // where leases go from out; nil: out is the reader's
 	ears     *listener
@@ -99,7 +100,7 @@ func (c *shardConsumer[T]) minds(pipe crowding) (end func()) {
 	}
 }
 
-// newShardConsumer opens sessions on the shard, and starts nothing: call start or discard.
+// newShardConsumer opens sessions on the shard, and starts nothing: call supervise or discard.
 // stop is the Consumer's, and so is merged, which is nil where it has no other shards; values are those
 // of the leases' contexts.
 func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.Context, stopNow context.CancelFunc, merged *merged[T]) (*shardConsumer[T], error) {
@@ -157,7 +158,7 @@ func (c *shardConsumer[T]) discard() {
 
 // The most sessions that a consumer uses at once, besides those of its settler: claims,
 // settles and extensions never wait for each other's. Of settles and extensions the second
-// is for when the first one's statement hangs. A spare one is for settles that are apart.
+// is for when the first one's statement hangs. A spare one is for isolated settles.
 const (
 	claimSessions  = 1
 	extendSessions = 2

@@ -134,8 +134,8 @@ func (c *shardConsumer[T]) again() { notify(c.cleared) }
 // stopIdle is that of a plain queue, by a look at the slots and a claim from the beginning of each that is
 // ours. Only a claim sees messages that a transaction has locked.
 //
-// A slot of which more than half of the share waits (ConsumerStats.StalledSlots), all of it for later, counts as
-// idle: nothing behind that can be claimed.
+// A slot is also idle if so many of its messages wait for a later time that the consumer claims no more of it
+// (ConsumerStats.StalledSlots).
 func (d *dispatch[T]) stopIdle(loop *retry.Loop, n int) (stopped bool, asked int, failure *retry.Failure) {
 	c := d.c
 	now, quiet := c.idleness.begin()

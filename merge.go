@@ -53,7 +53,7 @@ func (c ConsumerConfig) share(n int) ConsumerConfig {
 	return c
 }
 
-// move moves leases to the merged channel until the claimer has closed its own; the last mover
+// move moves leases to the merged channel until the supervisor has closed the one of its shard; the last mover
 // closes that. It gives back what it has in hand when the consumer stops.
 func (c *shardConsumer[T]) move(recall <-chan struct{}) {
 	defer c.leaveMerged()
@@ -85,7 +85,7 @@ func (c *shardConsumer[T]) move(recall <-chan struct{}) {
 			for _, l := range hand {
 				holderOf(l).giveBackEarly(l.lease)
 			}
-			for l := range c.out { // the claimer takes back the rest, and closes it
+			for l := range c.out { // the supervisor closes it
 				c.giveBackEarly(l.lease)
 			}
 			return

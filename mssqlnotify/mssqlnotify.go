@@ -7,7 +7,7 @@
 //	queue, err := chanq.Open[Order](ctx, db, "orders", chanq.Config{Bell: bell})
 //
 // Give one Bell per *sql.DB to the Config of all queues on it, in programs that consume.
-// Senders need none, whatever they are: SQL Server itself looks for messages. Ordered queues
+// Senders need no Bell: SQL Server itself looks for messages. Ordered queues
 // make no use of the Bell; their consumers poll.
 //
 // While consumers are idle the Bell runs one request after another, each for all of their
@@ -69,7 +69,7 @@ import (
 // Config tunes a Bell. The zero value is right for most.
 type Config struct {
 	// Every is the pause between two looks of the server. SQL Server waits in units of about
-	// 3.3 ms. A longer one costs less processor time and delays messages by half of it on
+	// 3.3 ms. A longer pause costs less processor time, and delays messages by half of the pause on
 	// average. A value outside of the range is replaced by the nearer bound.
 	// Default: 2 ms. Range: 1 ms to 1 s.
 	Every time.Duration

@@ -240,7 +240,7 @@ func (q *queue) retry(now time.Time) {
 	q.next = now.Add(pause*3/4 + rand.N(pause/2))
 }
 
-// wake notifies one of the waiters, in turn, who has no value yet.
+// wake notifies the next waiter whose channel is empty.
 func (q *queue) wake() {
 	for range q.waiters {
 		q.turn = (q.turn + 1) % len(q.waiters)
