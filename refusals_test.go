@@ -9,6 +9,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -247,6 +248,10 @@ func (panics) Encode(any) ([]byte, error) { panic("encode") }
 func (panics) Decode([]byte, any) error   { panic("decode") }
 
 func TestWrongArgumentsOfQueueCallsAreRefused(t *testing.T) {
+	synctest.Test(t, wrongArguments)
+}
+
+func wrongArguments(t *testing.T) {
 	faults, _, q := opened(t, chanq.Config{})
 	c, err := q.Consume(t.Context(), chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
 	require.NoError(t, err)
@@ -262,6 +267,7 @@ func TestWrongArgumentsOfQueueCallsAreRefused(t *testing.T) {
 	c.Stop()
 	_, open := <-c.C()
 	require.False(t, open, "the consumer claims no more, and does not look")
+	synctest.Wait() // what Stop has begun
 	before := faults.Ops()
 
 	nothing := func(context.Context, *chanq.Lease[string]) error { return nil }
