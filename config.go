@@ -239,7 +239,7 @@ type ConsumerConfig struct {
 	StatementTimeout time.Duration
 	// StopWhenIdle ends the consumer when the queue is drained: for cron jobs and tools. It ends as after Stop,
 	// with a nil Err, when it holds nothing (no lease is buffered, delivered and not settled, or with a settle
-	// that is not stored, and no handler runs) and no message is due that nobody has leased. A lease that
+	// that is not stored, and no handler runs) and no message is due and not leased. A lease that
 	// AckTx has acked counts as settled.
 	//
 	// A message that another consumer has leased, or that has a delay or a later retry, does not keep it

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"net/url"
-	"sync"
 	"testing"
 	"time"
 
@@ -114,31 +113,6 @@ func receive(t *testing.T, ctx context.Context, c *chanq.Consumer[int]) int {
 		require.FailNow(t, "blocked")
 		return 0
 	}
-}
-
-// counter counts the requests that reach a server, by kind.
-type counter struct {
-	mu sync.Mutex
-	n  map[mssqltest.Kind]int64
-}
-
-func (c *counter) observe(_ *tds.Conn, e tds.Exchange) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.n == nil {
-		c.n = map[mssqltest.Kind]int64{}
-	}
-	for _, r := range e.Requests {
-		c.n[mssqltest.RequestOf(r).Kind]++
-	}
-}
-
-func (c *counter) take() map[mssqltest.Kind]int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.n
-	c.n = nil
-	return n
 }
 
 // The server's clock stands still: no request ends by itself.
@@ -281,8 +255,8 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		var asked counter
-		s := newServer(t, mssqltest.Options{Clock: engine.RealClock{}, Wire: tds.Options{Observe: asked.observe}})
+		var asked mssqltest.Counter
+		s := newServer(t, mssqltest.Options{Clock: engine.RealClock{}, Wire: tds.Options{Observe: asked.Observe}})
 		var all []*chanq.Consumer[int]
 		for range 5 {
 			all = append(all, consume(t, ctx, s.process(ctx, s.DSN(), mssqlnotify.Config{Every: 5 * time.Millisecond}).queue, chanq.ConsumerConfig{}))
@@ -290,9 +264,9 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 		s.waitingSessions(2)
 		const idle, messages = 4, 20
 		pass(ctx, 2*time.Second) // they looked in quick succession before
-		asked.take()
+		asked.Take()
 		pass(ctx, idle*time.Second)
-		n := asked.take()
+		n := asked.Take()
 		t.Logf("%d s of 5 idle consumers: %v", idle, n)
 		require.LessOrEqual(t, n[mssqltest.Watch], int64(2*(idle+1)+3*3), "one a second of the two with a lock, and tries of the others")
 		require.LessOrEqual(t, n[mssqltest.NextDue]+n[mssqltest.Survey]+n[mssqltest.Claim], int64(5*(idle+2)), "one a second each, as without")
@@ -310,7 +284,7 @@ func TestStatementsOfIdleConsumers(t *testing.T) {
 			require.Eventually(t, func() bool { return claimed() == int64(i+1) }, testdb.Patience, time.Millisecond)
 		}
 		took := time.Since(began)
-		n = asked.take()
+		n = asked.Take()
 		t.Logf("%d messages one after another, each with the next idle consumer after %v: %v", messages, took/messages, n)
 		require.LessOrEqual(t, n[mssqltest.Claim], int64(2*messages), "one process claims, as a rule")
 		require.LessOrEqual(t, n[mssqltest.Watch], int64(2*messages))

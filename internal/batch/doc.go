@@ -38,7 +38,7 @@
 // With Config.InTurn a group that fails keeps all others back until each of its items is written, rejected or isolated. Items of one key
 // keep their order in any case. Of the others one may be written early: the one that the first item is compared with.
 //
-// An item whose caller has withdrawn it is not written again. GiveUp ends everything at once, and tells each outcome as it
+// An item whose caller has withdrawn it is not written again. GiveUp ends everything at once, and hands each outcome to Done as it
 // is known: of items in a statement, Unknown.
 //
 // # Goroutines and locks

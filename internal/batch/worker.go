@@ -25,7 +25,7 @@ type worker[I Item] struct {
 	*Writer[I]
 	loop  retry.Loop
 	timer *time.Timer
-	out   []Outcome[I] // not told yet
+	out   []Outcome[I] // not handed to Done yet
 	rests time.Time    // of isolated items: none that needs more time than others is tried before
 
 	// Guarded by mu; the worker's goroutine alone writes them.
@@ -245,7 +245,7 @@ func (w *worker[I]) awaitTurn() {
 	}
 }
 
-// report tells the outcomes so far.
+// report hands the outcomes so far to Done.
 func (w *worker[I]) report() {
 	if len(w.out) == 0 {
 		return
@@ -255,7 +255,7 @@ func (w *worker[I]) report() {
 	w.out = slices.DeleteFunc(w.out, func(o Outcome[I]) bool { return o.Item.place().state == over }) // given up
 	w.ending(w.out)
 	w.mu.Unlock()
-	w.tell(w.began, w.out)
+	w.callDone(w.began, w.out)
 	clear(w.out)
 	w.out = w.out[:0]
 }

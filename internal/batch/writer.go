@@ -79,7 +79,7 @@ type Writer[I Item] struct {
 	mu        sync.Mutex
 	room      sync.Cond // Add may go on
 	turned    sync.Cond // a group is over, or all is given up
-	told      sync.Cond // telling became 0
+	doneOver  sync.Cond // doneCalls became 0
 	waiting   queue[I]
 	deferred  []deferral[I]
 	isolated  []*isolation[I]
@@ -96,7 +96,7 @@ type Writer[I Item] struct {
 	last      error     // of the last statement that failed
 	added     uint64    // count of items; the next one's seq
 	open      int       // items without an outcome
-	telling   int       // calls of Done under way
+	doneCalls int       // calls of Done under way
 	urgent    uint64    // items below this seq are due
 	awaited   uint64    // a caller waits for items below this seq
 	flushes   []*flush
@@ -120,7 +120,7 @@ type flush struct {
 func New[I Item](cfg Config[I]) *Writer[I] {
 	w := &Writer[I]{cfg: cfg, most: slices.Max(cfg.Full), wake: make(chan struct{}, 1), beck: make(chan struct{}, 1), keys: map[string]*isolation[I]{}}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
-	w.room.L, w.turned.L, w.told.L = &w.mu, &w.mu, &w.mu
+	w.room.L, w.turned.L, w.doneOver.L = &w.mu, &w.mu, &w.mu
 	for range cfg.Workers {
 		w.workers = append(w.workers, &worker[I]{Writer: w, loop: cfg.Loop, timer: time.NewTimer(forever)})
 	}
@@ -201,26 +201,26 @@ func (w *Writer[I]) GiveUp(cause error) {
 	w.ending(out)
 	w.cancel(cause) // with mu: no statement of these items begins
 	w.mu.Unlock()
-	w.tell(time.Now(), out)
+	w.callDone(time.Now(), out)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.turned.Broadcast()
-	for w.telling > 0 {
-		w.told.Wait()
+	for w.doneCalls > 0 {
+		w.doneOver.Wait()
 	}
 }
 
-// ending notes that these outcomes are about to be told. mu is held, and tell is to be called after.
+// ending notes that these outcomes are about to go to Done. mu is held; call callDone next.
 func (w *Writer[I]) ending(out []Outcome[I]) {
 	for i := range out {
 		p := out[i].Item.place()
 		out[i].seq, p.state = p.seq, over
 	}
-	w.telling++
+	w.doneCalls++
 }
 
-// tell calls Done, and then ends what waits for these outcomes.
-func (w *Writer[I]) tell(began time.Time, out []Outcome[I]) {
+// callDone calls Done, and then ends what waits for these outcomes.
+func (w *Writer[I]) callDone(began time.Time, out []Outcome[I]) {
 	if len(out) > 0 {
 		w.cfg.Done(began, out)
 	}
@@ -229,8 +229,8 @@ func (w *Writer[I]) tell(began time.Time, out []Outcome[I]) {
 	for i := range out {
 		w.ended(out[i].seq)
 	}
-	if w.telling--; w.telling == 0 {
-		w.told.Broadcast()
+	if w.doneCalls--; w.doneCalls == 0 {
+		w.doneOver.Broadcast()
 	}
 }
 

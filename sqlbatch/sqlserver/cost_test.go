@@ -22,31 +22,6 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// counter counts the requests that reach a server, by kind.
-type counter struct {
-	mu sync.Mutex
-	n  map[mssqltest.Kind]int64
-}
-
-func (c *counter) observe(_ *tds.Conn, e tds.Exchange) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.n == nil {
-		c.n = map[mssqltest.Kind]int64{}
-	}
-	for _, r := range e.Requests {
-		c.n[mssqltest.RequestOf(r).Kind]++
-	}
-}
-
-func (c *counter) take() map[mssqltest.Kind]int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.n
-	c.n = nil
-	return n
-}
-
 // cost is what statements whose text contains part have cost since the last
 // ResetPlans.
 func cost(q *queue, part string) (sum engine.Cost) {
@@ -382,14 +357,14 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 	ctx := testdb.Soon(t)
 	var sent, settled int64
 	var mu sync.Mutex
-	var seen counter
-	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, Wire: tds.Options{Observe: seen.observe}})
+	var seen mssqltest.Counter
+	q := newQueue(t, mssqltest.Options{Clock: engine.RealClock{}, Wire: tds.Options{Observe: seen.Observe}})
 	orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{Hooks: chanq.Hooks{
 		Sent:    func(chanq.SentEvent) { mu.Lock(); sent++; mu.Unlock() },
 		Settled: func(chanq.SettledEvent) { mu.Lock(); settled++; mu.Unlock() },
 	}})
 	require.NoError(t, err)
-	seen.take()
+	seen.Take()
 	const n = 2000
 	send(t, ctx, orders, 1, n)
 	began := time.Now()
@@ -400,7 +375,7 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 	}
 	require.NoError(t, c.Shutdown(ctx))
 	stats := c.Stats()
-	got := seen.take()
+	got := seen.Take()
 	require.LessOrEqual(t, got[mssqltest.Ping], int64(8), "once a connection, before it is relied on")
 	delete(got, mssqltest.Ping)
 	surveys := got[mssqltest.Survey]
@@ -425,8 +400,8 @@ func TestABatchIsThreeRequestsInItsLife(t *testing.T) {
 func TestAnIdleConsumerLooksOnceAPollMax(t *testing.T) {
 	t.Parallel()
 	ctx := testdb.Soon(t)
-	var seen counter
-	q := newQueue(t, mssqltest.Options{Wire: tds.Options{Observe: seen.observe}})
+	var seen mssqltest.Counter
+	q := newQueue(t, mssqltest.Options{Wire: tds.Options{Observe: seen.Observe}})
 	orders, err := chanq.Open[int](ctx, q.DB(), "orders", chanq.Config{})
 	require.NoError(t, err)
 	const pollMax, periods = 50 * time.Millisecond, 20
@@ -436,12 +411,12 @@ func TestAnIdleConsumerLooksOnceAPollMax(t *testing.T) {
 		require.Eventually(t, func() bool { return c.Stats().Looks >= n }, testdb.Patience, time.Millisecond)
 	}
 	looks(1)
-	seen.take()
+	seen.Take()
 	from := c.Stats().Looks
 	start := time.Now()
 	looks(from + periods)
 	took := time.Since(start)
-	got := seen.take()
+	got := seen.Take()
 	require.NoError(t, c.Shutdown(context.WithoutCancel(ctx)))
 	n := got[mssqltest.NextDue] + got[mssqltest.Survey]
 	delete(got, mssqltest.NextDue)
