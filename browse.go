@@ -34,7 +34,7 @@ func (q *Queue[T]) Browse(ctx context.Context, s State, from Place, n int) (list
 	}
 	last, err := from.parse(max(q.core.of, len(q.shards)))
 	if err != nil {
-		return nil, "", fmt.Errorf("chanq: browse %s: %w", q.core.name, err)
+		return nil, "", fmt.Errorf("chanq: browse %s: %w", q.core.label, err)
 	}
 	pages, err := ofEach(q, func(core *queue) (browsed, error) {
 		if last == nil {

@@ -139,7 +139,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 		return nil, err
 	}
 	if err := session.Enough(db); err != nil {
-		return nil, fmt.Errorf("chanq: open %s: %w", name, err)
+		return nil, fmt.Errorf("chanq: open %s: %w", core.label, err)
 	}
 	s := openOnce(db, core.dialect)
 	defer s.close()
@@ -149,7 +149,7 @@ func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue,
 		err = core.trusted(run)
 	}
 	if err != nil {
-		return nil, &OpError{Op: "open", Queue: name, Err: err}
+		return nil, &OpError{Op: "open", Queue: core.label, Err: core.unanswered(err)}
 	}
 	return core, nil
 }

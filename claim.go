@@ -185,7 +185,7 @@ func (c *shardConsumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failu
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
 	b := claimedBatch{
 		rows: rows.rows, deadline: deadlineAfter(start, c.cfg.LeaseFor), until: start + c.cfg.MaxExtend,
-		event: ClaimedEvent{Queue: c.queue.name, Shard: c.queue.shard, Messages: claimed, Bytes: rows.bytes, Took: took},
+		event: ClaimedEvent{Queue: c.queue.label, Shard: c.queue.shard, Messages: claimed, Bytes: rows.bytes, Took: took},
 	}
 	if c.awaitDelivered(); c.caution.wary || !b.mayComeBeside() {
 		got = c.deliver(b, p.Suspects)

@@ -241,7 +241,7 @@ func (d *dispatch[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 	}
 	d.deliver(leases, rows, plan, claim.Suspects)
 	if len(leases) > 0 {
-		call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.name, Shard: c.queue.shard, Messages: len(leases), Bytes: rows.bytes, Took: took})
+		call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.label, Shard: c.queue.shard, Messages: len(leases), Bytes: rows.bytes, Took: took})
 	}
 	if got = len(leases); rows.more() {
 		got = asked // whatever is left of a slot, the next claim is worth it

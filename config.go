@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -50,6 +51,11 @@ type Config struct {
 	// and an error for the others. Open refuses what the database says otherwise, with ErrShards;
 	// StoredConfig returns that. Default: the queue has no shards.
 	Shard ShardMark
+	// Label is the queue's name in errors, hooks, logs and metrics, and Lease.Queue: for a program that
+	// uses queues of one name in several databases. Package chanqshards sets it to "orders/east", for
+	// example. It must be UTF-8 without control characters, of at most 256 bytes. Default: the queue's
+	// name.
+	Label string
 	// Schema that holds the tables. Default: dbo on SQL Server, public on
 	// PostgreSQL, main on SQLite.
 	Schema string
@@ -113,6 +119,7 @@ const (
 	defaultMaxAttempts = 10
 	mostAttempts       = 1_000_000
 	defaultMaxBody     = 1 << 20
+	maxLabel           = 256
 )
 
 func (c Config) withDefaults() (Config, error) {
@@ -143,6 +150,9 @@ func (c Config) withDefaults() (Config, error) {
 	} else if isNil(c.Codec) {
 		v.wrong("Config.Codec: a nil %T; leave it unset for JSON", c.Codec)
 	}
+	if len(c.Label) > maxLabel || !utf8.ValidString(c.Label) || strings.ContainsFunc(c.Label, unicode.IsControl) {
+		v.wrong("Config.Label %.63q of %d bytes: must be at most %d, of UTF-8 without control characters", c.Label, len(c.Label), maxLabel)
+	}
 	c.Shard.check(&v)
 	c.checkOrder(&v)
 	return c, v.err()
@@ -171,18 +181,24 @@ type ProducerConfig struct {
 	StatementTimeout time.Duration
 }
 
+// Defaults of ProducerConfig and ConsumerConfig, for programs that share a limit out among several queues.
 const (
-	defaultBatchRows  = 500
-	defaultBatchBytes = 4 << 20
+	DefaultBatchRows     = 500
+	DefaultLinger        = 5 * time.Millisecond
+	DefaultBufferBytes   = 16 << 20
+	DefaultPrefetch      = 1000
+	DefaultPrefetchBytes = 64 << 20
 )
+
+const defaultBatchBytes = 4 << 20
 
 func (c ProducerConfig) withDefaults(d sqlbatch.Dialect) (ProducerConfig, error) {
 	v := validator{}
-	v.limit("ProducerConfig.BatchRows", &c.BatchRows, defaultBatchRows, 1, min(512, d.Traits().EnqueueRows))
+	v.limit("ProducerConfig.BatchRows", &c.BatchRows, DefaultBatchRows, 1, min(512, d.Traits().EnqueueRows))
 	v.limit("ProducerConfig.BatchBytes", &c.BatchBytes, defaultBatchBytes, 1, 256<<20)
-	v.duration("ProducerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
+	v.duration("ProducerConfig.Linger", &c.Linger, DefaultLinger, time.Microsecond, time.Minute)
 	v.limit("ProducerConfig.InFlight", &c.InFlight, 1, 1, 64)
-	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, 16<<20, 1, 1<<40)
+	v.limit("ProducerConfig.BufferBytes", &c.BufferBytes, DefaultBufferBytes, 1, 1<<40)
 	v.duration("ProducerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
 	return c, v.err()
 }
@@ -259,6 +275,10 @@ type ConsumerConfig struct {
 	// listen for a Config.Bell. With a Prefetch of 1 it holds no more than its readers handle and one message.
 	// Default: false.
 	StopWhenIdle bool
+	// IdleGroup is a group of consumers with StopWhenIdle, also of different queues, that end when all of
+	// them are idle at once. So a consumer does not end while a handler of another one may send to its
+	// queue. An error without StopWhenIdle. Default: none, the consumer ends by itself.
+	IdleGroup *IdleGroup
 }
 
 const (
@@ -279,14 +299,17 @@ func (c ConsumerConfig) withDefaults() (ConsumerConfig, error) {
 	if !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0) {
 		v.wrong("ConsumerConfig.Name %q: must be UTF-8 without NUL", c.Name)
 	}
-	v.limit("ConsumerConfig.Prefetch", &c.Prefetch, 1000, 1, 100_000)
-	v.limit("ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, 64<<20, 1, 1<<40)
+	v.limit("ConsumerConfig.Prefetch", &c.Prefetch, DefaultPrefetch, 1, 100_000)
+	v.limit("ConsumerConfig.PrefetchBytes", &c.PrefetchBytes, DefaultPrefetchBytes, 1, 1<<40)
 	v.duration("ConsumerConfig.LeaseFor", &c.LeaseFor, 30*time.Second, minLease, 24*time.Hour)
 	v.duration("ConsumerConfig.MaxExtend", &c.MaxExtend, time.Hour, minLease, sqlbatch.MaxDelay)
 	v.duration("ConsumerConfig.PollMin", &c.PollMin, 10*time.Millisecond, time.Millisecond, time.Hour)
 	v.duration("ConsumerConfig.PollMax", &c.PollMax, max(time.Second, c.PollMin), time.Millisecond, time.Hour)
 	v.duration("ConsumerConfig.Linger", &c.Linger, 5*time.Millisecond, time.Microsecond, time.Minute)
 	v.duration("ConsumerConfig.StatementTimeout", &c.StatementTimeout, 30*time.Second, time.Millisecond, time.Hour)
+	if c.IdleGroup != nil && !c.StopWhenIdle {
+		v.wrong("ConsumerConfig.IdleGroup: it is for consumers with StopWhenIdle")
+	}
 	if c.PollMax < c.PollMin {
 		v.wrong("ConsumerConfig.PollMax is %v: must not be below PollMin, %v", c.PollMax, c.PollMin)
 	}

@@ -63,9 +63,9 @@ type ConsumerStats struct {
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
-		return nil, fmt.Errorf("chanq: consume %s: %w", q.core.name, err)
+		return nil, fmt.Errorf("chanq: consume %s: %w", q.core.label, err)
 	}
-	c := &Consumer[T]{name: q.core.name}
+	c := &Consumer[T]{name: q.core.label}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	var m *merged[T]
 	if n := len(q.shards); n > 1 {
@@ -78,14 +78,24 @@ func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T
 				opened.discard()
 			}
 			c.stopNow()
-			return nil, fmt.Errorf("chanq: consume %s: %w", q.core.name, err)
+			return nil, fmt.Errorf("chanq: consume %s: %w", q.core.label, err)
 		}
 		c.shards = append(c.shards, shard)
 	}
 	if cfg.StopWhenIdle {
-		idle := &idleness{stop: c.stopNow, now: 1, idle: make([]uint64, len(c.shards))}
-		for _, shard := range c.shards {
-			shard.idleness, idle.shards = idle, append(idle.shards, shard)
+		idle := cfg.IdleGroup
+		if idle == nil {
+			idle = NewIdleGroup(len(c.shards))
+		}
+		for i, shard := range c.shards {
+			if err := idle.join(shard); err != nil {
+				for _, opened := range c.shards[i:] {
+					opened.discard()
+				}
+				c.stopNow()
+				return nil, fmt.Errorf("chanq: consume %s: %w", q.core.label, err)
+			}
+			shard.idleness = idle
 		}
 	}
 	if c.out = c.shards[0].out; m != nil {

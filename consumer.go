@@ -60,7 +60,7 @@ type shardConsumer[T any] struct {
 	joined    sync.WaitGroup // surveys apart
 	cleared   chan struct{}  // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
 	order     *dispatch[T]   // of an ordered queue, else nil
-	idleness  *idleness      // of the Consumer; nil without StopWhenIdle
+	idleness  *IdleGroup     // nil without StopWhenIdle
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
@@ -193,6 +193,7 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 		mover.Go(func() { c.move(c.merged.recall[c.queue.index]) })
 	}
 	claimer.Wait()
+	c.idleness.leave(c)
 	// The claimer does not defer these calls: after a panic in it they would wait for readers, and the
 	// program would hang.
 	c.rise()

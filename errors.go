@@ -29,6 +29,9 @@ var (
 	// ErrShards: the places are not those that the queue is made of, in their order, or a queue
 	// is a shard and was not taken for one. The error tells what the database has.
 	ErrShards = errors.New("chanq: other shards")
+	// ErrUnavailable: Open or StoredConfig had no answer from the database, so nothing is known about the
+	// queue. Call again later.
+	ErrUnavailable = errors.New("chanq: database does not answer")
 	// ErrNotDurable: the database may lose what it has confirmed. The error says which
 	// setting it is; Config.Durability takes the database as it is.
 	ErrNotDurable = errors.New("chanq: commits are not durable")

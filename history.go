@@ -82,7 +82,7 @@ func (q *Queue[T]) History(ctx context.Context, since time.Time, step time.Durat
 	switch step {
 	case StepFine, StepMinute, StepHour:
 	default:
-		return nil, fmt.Errorf("chanq: history %s: step is %v: must be %v, %v or %v", q.core.name, step, StepFine, StepMinute, StepHour)
+		return nil, fmt.Errorf("chanq: history %s: step is %v: must be %v, %v or %v", q.core.label, step, StepFine, StepMinute, StepHour)
 	}
 	all, err := ofEach(q, func(core *queue) ([]Sample, error) { return core.history(ctx, since, step) })
 	return sumSamples(all), err

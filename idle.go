@@ -3,6 +3,8 @@ package chanq
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -11,32 +13,58 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The end of a consumer with ConsumerConfig.StopWhenIdle.
+// The end of consumers with ConsumerConfig.StopWhenIdle.
 //
-// A claimer whose claim has found nothing, while no shard of the consumer holds anything, looks once more,
-// from the beginning. If nothing is due there, its shard is idle. The consumer stops once each shard is idle
-// by a look that began after the last delivery of any shard: a handler of one shard may have sent to another.
+// A claimer whose claim has found nothing, while no consumer of the group holds anything, looks once more,
+// from the beginning. If nothing is due there, its queue is idle. The consumers stop once each queue is idle
+// by a look that began after the last delivery of any of them: a handler of one may have sent to another.
 
-// idleness decides when a consumer stops. It is safe for concurrent use.
-type idleness struct {
-	stop   func()
-	shards []idler // complete before the first of them starts
+// IdleGroup has consumers end when all of them are idle at once: see ConsumerConfig.IdleGroup. For example
+// the stages of a pipeline end when no stage has anything to do.
+type IdleGroup struct {
+	size int
 
-	mu   sync.Mutex // guards what follows; nothing is called under it
-	now  uint64     // deliveries, from 1 on
-	idle []uint64   // of each shard: now, when the look began by which it is idle
+	mu      sync.Mutex // guards what follows; nothing is called under it
+	members []idler    // only grows
+	now     uint64     // deliveries, from 1 on
+	idle    []uint64   // of each member: now, when the look began by which it is idle
 }
 
-// idler is a shard of the consumer.
+// NewIdleGroup makes a group of so many consumers: none of them ends before all were started.
+func NewIdleGroup(consumers int) *IdleGroup { return &IdleGroup{size: consumers, now: 1} }
+
+// idler is a consumer of the group.
 type idler interface {
 	// holds is how many leases and handlers the end has to wait for, or less than one for none.
 	holds() int
 	// again ends the pause of the claimer.
 	again()
+	halt()
 }
 
-// delivers notes that a shard holds leases that may be delivered. Call it when holds counts them.
-func (i *idleness) delivers() {
+// idleForGood is idle of a member that has ended.
+const idleForGood = math.MaxUint64
+
+// join adds a member, before it starts.
+func (i *IdleGroup) join(member idler) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.members) >= i.size {
+		return fmt.Errorf("ConsumerConfig.IdleGroup: it has its %d consumers already", i.size)
+	}
+	i.members, i.idle = append(i.members, member), append(i.idle, 0) // now begins at 1
+	return nil
+}
+
+// leave notes that a member has stopped claiming.
+func (i *IdleGroup) leave(member idler) {
+	if i != nil {
+		i.note(member, func(uint64) uint64 { return idleForGood })
+	}
+}
+
+// delivers notes that a member holds leases that may be delivered. Call it when holds counts them.
+func (i *IdleGroup) delivers() {
 	if i == nil {
 		return
 	}
@@ -46,53 +74,71 @@ func (i *idleness) delivers() {
 }
 
 // ended has all claimers look if nothing is held any more.
-func (i *idleness) ended() {
+func (i *IdleGroup) ended() {
 	if i == nil || i.held() {
 		return
 	}
-	for _, shard := range i.shards {
-		shard.again()
+	for _, member := range i.all() {
+		member.again()
 	}
 }
 
-func (i *idleness) held() bool {
-	for _, shard := range i.shards {
-		if shard.holds() > 0 {
+func (i *IdleGroup) all() []idler {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.members
+}
+
+func (i *IdleGroup) held() bool {
+	for _, member := range i.all() {
+		if member.holds() > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// begin begins a look. It reports false if the look could not end the consumer, since something is held.
-func (i *idleness) begin() (now uint64, quiet bool) {
+// begin begins a look. It reports false if the look could not end the consumers, since something is held.
+func (i *IdleGroup) begin() (now uint64, quiet bool) {
 	i.mu.Lock()
 	now = i.now // before the counts: what is delivered after them makes the look void
 	i.mu.Unlock()
 	return now, !i.held()
 }
 
-// isIdle notes that a look which began at now has found nothing in a shard. It stops the consumer, and
-// reports so, if that holds for all shards.
-func (i *idleness) isIdle(shard idler, now uint64) bool {
-	i.mu.Lock()
-	i.idle[slices.Index(i.shards, shard)] = now
-	all := true
-	for _, at := range i.idle {
-		all = all && at == i.now
-	}
-	i.mu.Unlock()
-	if all {
-		i.stop()
-	}
-	return all
+// isIdle notes that a look which began at now has found nothing in a member's queue. It stops all
+// consumers, and reports so, if that holds for all.
+func (i *IdleGroup) isIdle(member idler, now uint64) bool {
+	return i.note(member, func(uint64) uint64 { return now })
 }
 
-// notIdle withdraws isIdle of a shard: something is due there, or it does not answer.
-func (i *idleness) notIdle(shard idler) {
+// notIdle withdraws isIdle of a member: something is due there, or the database does not answer.
+func (i *IdleGroup) notIdle(member idler) {
+	i.note(member, func(at uint64) uint64 {
+		if at == idleForGood {
+			return at
+		}
+		return 0
+	})
+}
+
+// note changes idle of a member, and stops all consumers, and reports so, if all are idle then.
+func (i *IdleGroup) note(member idler, change func(uint64) uint64) bool {
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.idle[slices.Index(i.shards, shard)] = 0 // now begins at 1
+	at := slices.Index(i.members, member)
+	i.idle[at] = change(i.idle[at])
+	all := len(i.members) == i.size
+	for _, at := range i.idle {
+		all = all && (at == i.now || at == idleForGood)
+	}
+	members := i.members
+	i.mu.Unlock()
+	if all {
+		for _, member := range members {
+			member.halt()
+		}
+	}
+	return all
 }
 
 // stopIdle is called after a claim that found nothing. It reports that the consumer has stopped.
@@ -130,6 +176,8 @@ func (c *shardConsumer[T]) holds() int {
 }
 
 func (c *shardConsumer[T]) again() { notify(c.cleared) }
+
+func (c *shardConsumer[T]) halt() { c.stopNow() }
 
 // stopIdle is that of a plain queue, by a look at the slots and a claim from the beginning of each that is
 // ours. Only a claim sees messages that a transaction has locked.

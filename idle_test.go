@@ -6,28 +6,34 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeIdler is a shard of which nothing is held.
-type fakeIdler struct{ number int }
+// fakeIdler is a consumer that holds nothing.
+type fakeIdler struct{ halts int }
 
 func (*fakeIdler) holds() int { return 0 }
 func (*fakeIdler) again()     {}
+func (f *fakeIdler) halt()    { f.halts++ }
 
-func TestAConsumerIsIdleWhenAllShardsAreByLooksAfterTheLastDelivery(t *testing.T) {
-	a, b := &fakeIdler{1}, &fakeIdler{2}
-	stops := 0
-	i := &idleness{stop: func() { stops++ }, shards: []idler{a, b}, now: 1, idle: make([]uint64, 2)}
-	look := func(shard idler) bool {
+func TestConsumersAreIdleWhenAllAreByLooksAfterTheLastDelivery(t *testing.T) {
+	a, b, c := &fakeIdler{}, &fakeIdler{}, &fakeIdler{}
+	i := NewIdleGroup(3)
+	look := func(member idler) bool {
 		now, quiet := i.begin()
 		require.True(t, quiet)
-		return i.isIdle(shard, now)
+		return i.isIdle(member, now)
 	}
-
-	require.False(t, look(a), "the other shard has not looked")
+	require.NoError(t, i.join(a))
+	require.NoError(t, i.join(b))
+	require.False(t, look(a), "the second one has not looked")
+	require.False(t, look(b), "the third one has not started")
+	require.NoError(t, i.join(c))
 	i.delivers()
-	require.False(t, look(b), "the look of the first shard is older than the delivery")
+	i.leave(c)
+	require.False(t, look(b), "the look of the first one is older than the delivery")
 	i.notIdle(b)
-	require.False(t, look(a), "the second shard has something, or does not answer")
-	require.Zero(t, stops)
-	require.True(t, look(b))
-	require.Equal(t, 1, stops)
+	require.False(t, look(a), "the second one has something, or does not answer")
+	require.Zero(t, a.halts)
+	i.notIdle(c)
+	require.True(t, look(b), "one that has ended finds nothing")
+	require.Equal(t, []int{1, 1, 1}, []int{a.halts, b.halts, c.halts})
+	require.ErrorContains(t, i.join(a), "has its 3 consumers already")
 }

@@ -185,7 +185,7 @@ func StoredConfig(ctx context.Context, db *sql.DB, queue string, cfg Config) (Co
 		err = fmt.Errorf("%w: there is no such queue", ErrNoSchema)
 	}
 	if err != nil {
-		return cfg, &OpError{Op: "look at", Queue: queue, Err: err}
+		return cfg, &OpError{Op: "look at", Queue: q.label, Err: q.unanswered(err)}
 	}
 	cfg.Kind, cfg.Slots, cfg.DeadKey, cfg.Shard = found.kind(), found.slots, found.deadKey(), found.shard
 	return cfg, nil

@@ -20,7 +20,7 @@ import (
 // an error, its Context does not end, and its Deadline is the zero time.
 type Lease[T any] struct {
 	Message[T]
-	// Queue is the name of the queue that the message is in.
+	// Queue is the queue that the message is in: Config.Label, or its name.
 	Queue string
 	// Shard is the index of the one that it is in, for AckTx: the transaction is there. 0 where the
 	// queue has none.
@@ -319,7 +319,7 @@ func (l *lease) reason() string {
 
 // lossEvent is what the LeaseLost hook hears.
 func (l *lease) lossEvent(confirmed bool) LeaseLostEvent {
-	return LeaseLostEvent{Queue: l.owner.home().name, Shard: l.owner.home().shard, ID: l.item.ID, Attempt: l.attempt, Confirmed: confirmed}
+	return LeaseLostEvent{Queue: l.owner.home().label, Shard: l.owner.home().shard, ID: l.item.ID, Attempt: l.attempt, Confirmed: confirmed}
 }
 
 // finish records the outcome of a settle and wakes those who wait for it.

@@ -36,7 +36,7 @@ func alter(ctx context.Context, op string, db *sql.DB, name string, cfg Config, 
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return &OpError{Op: op, Queue: name, Err: fmt.Errorf("connect: %w", err)}
+		return &OpError{Op: op, Queue: q.label, Err: fmt.Errorf("connect: %w", err)}
 	}
 	defer conn.Close()
 	err = do(q, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
@@ -44,7 +44,7 @@ func alter(ctx context.Context, op string, db *sql.DB, name string, cfg Config, 
 	})
 	if err != nil {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		return &OpError{Op: op, Queue: name, Err: err}
+		return &OpError{Op: op, Queue: q.label, Err: err}
 	}
 	return nil
 }

@@ -219,7 +219,7 @@ func (q *Queue[T]) Peek(ctx context.Context, s State, n int) ([]Entry, error) {
 // stays where it is is shown, once, unless SQL Server has it locked at the moment.
 func (q *Queue[T]) PeekAfter(ctx context.Context, last Entry, n int) ([]Entry, error) {
 	if last.Shard < 0 || last.Shard >= max(q.core.of, len(q.shards)) {
-		return nil, fmt.Errorf("chanq: peek %s: last is of shard %d, which there is not", q.core.name, last.Shard)
+		return nil, fmt.Errorf("chanq: peek %s: last is of shard %d, which there is not", q.core.label, last.Shard)
 	}
 	return q.peek(ctx, last.State, n, &last)
 }
@@ -236,10 +236,10 @@ func (q *queue) peek(ctx context.Context, s State, n int, after *sqlbatch.Place)
 
 func (q *queue) checkPeek(op string, s State, n int) error {
 	if err := checkState(s); err != nil {
-		return fmt.Errorf("chanq: %s %s: %w", op, q.name, err)
+		return fmt.Errorf("chanq: %s %s: %w", op, q.label, err)
 	}
 	if n < 1 || n > maxPeek {
-		return fmt.Errorf("chanq: %s %s: n is %d: must be from 1 to %d", op, q.name, n, maxPeek)
+		return fmt.Errorf("chanq: %s %s: n is %d: must be from 1 to %d", op, q.label, n, maxPeek)
 	}
 	return nil
 }
@@ -268,7 +268,7 @@ func (q *Queue[T]) Get(ctx context.Context, id ID) (Entry, error) {
 	list := slices.Concat(all...)
 	if len(list) == 0 {
 		if err == nil {
-			err = &OpError{Op: "get", Queue: q.core.name, ID: id, Err: ErrNotFound}
+			err = &OpError{Op: "get", Queue: q.core.label, ID: id, Err: ErrNotFound}
 		}
 		return Entry{}, err
 	}

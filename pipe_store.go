@@ -168,7 +168,7 @@ func (p *pipe[In, Out]) timeout(items []*piped[Out]) time.Duration {
 
 // nack gives an input back that cannot be replaced in time.
 func (p *pipe[In, Out]) nack(l *lease, err error) {
-	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.name, Shard: p.from.queue.shard, ID: l.item.ID, Attempt: l.attempt, Err: err})
+	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.label, Shard: p.from.queue.shard, ID: l.item.ID, Attempt: l.attempt, Err: err})
 	l.delay = nackDelay(p.from.backoff(l.failures()))
 	p.handBack(l, l.nackOp(), err)
 }
@@ -217,7 +217,7 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 // conclude tells each input its outcome: those that were not acked are looked at. What
 // is locked is stored later, apart from what comes meanwhile.
 func (p *pipe[In, Out]) conclude(items []*piped[Out], held []sqlbatch.Item, sent int, start time.Time) {
-	tally := settleTally{event: SettledEvent{Queue: p.from.queue.name, Shard: p.from.queue.shard}}
+	tally := settleTally{event: SettledEvent{Queue: p.from.queue.label, Shard: p.from.queue.shard}}
 	var missing []*lease
 	unknown := false
 	for i := range items {
@@ -235,7 +235,7 @@ func (p *pipe[In, Out]) conclude(items []*piped[Out], held []sqlbatch.Item, sent
 	}
 	if sent > 0 {
 		p.to.queue.recorder.sent.Add(int64(sent))
-		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.name, Shard: p.to.queue.shard, Messages: sent, Took: time.Since(start)})
+		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.label, Shard: p.to.queue.shard, Messages: sent, Took: time.Since(start)})
 	}
 	if len(missing) > 0 {
 		locked := p.lookAfter(missing, &tally)
@@ -294,5 +294,5 @@ func (p *pipe[In, Out]) giveUp(items []*piped[Out], err error) {
 }
 
 func (p *pipe[In, Out]) giveUpLease(l *lease, err error) {
-	l.finish(&OpError{Op: "pipe", Queue: p.from.queue.name, Shard: p.from.queue.shard, ID: l.item.ID, Unknown: l.unknown, Err: err})
+	l.finish(&OpError{Op: "pipe", Queue: p.from.queue.label, Shard: p.from.queue.shard, ID: l.item.ID, Unknown: l.unknown, Err: err})
 }

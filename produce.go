@@ -47,7 +47,7 @@ type Producer[T any] struct {
 // that leaves none for the application.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p := &Producer[T]{
-		name:     q.core.name,
+		name:     q.core.label,
 		in:       make(chan Message[T]),
 		flushIn:  make(chan struct{}),
 		received: make(chan struct{}),
@@ -68,7 +68,7 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 			}
 			p.shut()
 			p.abandon()
-			return nil, fmt.Errorf("chanq: producer %s: %w", q.core.name, err)
+			return nil, fmt.Errorf("chanq: producer %s: %w", q.core.label, err)
 		}
 		p.shards = append(p.shards, shard)
 	}
@@ -94,6 +94,22 @@ func (q *queue) producerConfig(cfg ProducerConfig) (ProducerConfig, error) {
 // selects on Done, too. C is never closed by chanq; closing it is allowed and
 // ends nothing but C.
 func (p *Producer[T]) C() chan<- Message[T] { return p.in }
+
+// ProducerStats is what a producer has to store.
+type ProducerStats struct {
+	Pending int  // messages that were handed over and are neither stored nor known to be impossible to store
+	Down    bool // the database does not answer
+}
+
+// Stats returns what is to be stored. It makes no database call.
+func (p *Producer[T]) Stats() ProducerStats {
+	s := ProducerStats{}
+	for _, shard := range p.shards {
+		s.Pending += shard.backlog.Open()
+		s.Down = s.Down || shard.health.away()
+	}
+	return s
+}
 
 // Done is closed when Close begins.
 func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }

@@ -200,7 +200,7 @@ func (p *shardProducer[T]) sendEncoded(ctx context.Context, call *sendCall, item
 }
 
 func (p *shardProducer[T]) sendError(id ID, err error, unknown bool) error {
-	return &OpError{Op: "send", Queue: p.queue.name, Shard: p.queue.shard, ID: id, Unknown: unknown, Err: err}
+	return &OpError{Op: "send", Queue: p.queue.label, Shard: p.queue.shard, ID: id, Unknown: unknown, Err: err}
 }
 
 // rowOverhead is what a message takes in the buffer besides its body.

@@ -29,7 +29,7 @@ const operateRows = 1000
 // far. Messages that others have locked at the moment may be left.
 func (q *Queue[T]) Purge(ctx context.Context, s State) (int, error) {
 	if err := checkState(s); err != nil {
-		return 0, fmt.Errorf("chanq: purge %s: %w", q.core.name, err)
+		return 0, fmt.Errorf("chanq: purge %s: %w", q.core.label, err)
 	}
 	return q.countOfEach(func(core *queue) (int, error) { return core.purgeAll(ctx, s) })
 }
@@ -79,7 +79,7 @@ func (q *Queue[T]) PurgeIDs(ctx context.Context, ids ...ID) ([]ID, error) {
 // processes where there is a Bell. With several shards limit is that of each shard.
 func (q *Queue[T]) Redrive(ctx context.Context, limit int) (int, error) {
 	if limit < 0 {
-		return 0, fmt.Errorf("chanq: redrive %s: limit is %d: must be 0 (all) or more", q.core.name, limit)
+		return 0, fmt.Errorf("chanq: redrive %s: limit is %d: must be 0 (all) or more", q.core.label, limit)
 	}
 	return q.countOfEach(func(core *queue) (int, error) { return core.redrive(ctx, limit) })
 }

@@ -29,6 +29,7 @@ type Queue[T any] struct {
 type queue struct {
 	db      *sql.DB
 	name    string
+	label   string // Config.Label, or the name
 	cfg     Config
 	dialect sqlbatch.Dialect
 	names   sqlbatch.Names
@@ -59,7 +60,11 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 	if err := sqlbatch.CheckNames(sqlbatch.Names{Queue: name}); err != nil {
 		return nil, fmt.Errorf("chanq: %s: %w", op, err) // which has the name
 	}
-	refuse := func(err error) (*queue, error) { return nil, fmt.Errorf("chanq: %s %s: %w", op, name, err) }
+	label := name
+	if cfg.Label != "" {
+		label = cfg.Label
+	}
+	refuse := func(err error) (*queue, error) { return nil, fmt.Errorf("chanq: %s %s: %w", op, label, err) }
 	if db == nil {
 		return refuse(errors.New("db is nil"))
 	}
@@ -78,7 +83,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		return refuse(err)
 	}
 	q := &queue{
-		db: db, name: name, cfg: cfg, dialect: d,
+		db: db, name: name, label: label, cfg: cfg, dialect: d,
 		names: names, sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
 	}
 	if cfg.Shard.Count > 0 {
@@ -99,7 +104,7 @@ func (q *queue) fail(op string, err error) error {
 	if class == sqlbatch.NoSchema {
 		err = fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.name, err)
 	}
-	return &OpError{Op: op, Queue: q.name, Shard: q.shard, Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
+	return &OpError{Op: op, Queue: q.label, Shard: q.shard, Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
 }
 
 // inPlace is the error of a call that concerns all shards, which says which of them it is of, or nil.
@@ -108,9 +113,9 @@ func (q *queue) inPlace(op string, err error) error {
 	case err == nil:
 		return nil
 	case q.of == 0:
-		return fmt.Errorf("chanq: %s %s: %w", op, q.name, err)
+		return fmt.Errorf("chanq: %s %s: %w", op, q.label, err)
 	}
-	return &OpError{Op: op, Queue: q.name, Shard: q.shard, Err: err}
+	return &OpError{Op: op, Queue: q.label, Shard: q.shard, Err: err}
 }
 
 // classify is what an error means: session.Classify, and that of errors of chanq's own.
@@ -127,14 +132,21 @@ func (q *queue) classify(err error) sqlbatch.Class {
 	return session.Classify(q.dialect, err)
 }
 
+// unanswered wraps an error that says nothing about the tables, because the database did not answer, in
+// ErrUnavailable.
+func (q *queue) unanswered(err error) error {
+	switch q.classify(err) {
+	case sqlbatch.Unknown, sqlbatch.Refused, sqlbatch.RolledBack:
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
+}
+
 // isPermanent reports a failure that no repetition mends, and that every statement would
 // meet: the table is missing, or a right is.
 func isPermanent(c sqlbatch.Class) bool {
 	return c == sqlbatch.NoSchema || c == sqlbatch.Permanent
 }
-
-// label is its name, with that of the shard.
-func (q *queue) label() string { return placeOf(q.name, q.shard) }
 
 // ordered says that it is an ordered queue.
 func (q *queue) ordered() bool { return q.cfg.Kind == KindOrdered }
@@ -159,6 +171,9 @@ func (q *queue) ring(messages int, more bool) {
 
 // Name returns the queue's name.
 func (q *Queue[T]) Name() string { return q.core.name }
+
+// Label returns what errors, hooks and metrics call the queue: Config.Label, or its name.
+func (q *Queue[T]) Label() string { return q.core.label }
 
 // Wake makes idle consumers of this queue look for messages at once: call it after
 // committing a transaction that used SendTx. It costs no round trip. Consumers in other

@@ -2,6 +2,7 @@ package chanq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -148,20 +149,31 @@ func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]
 //
 // Call Shutdown afterwards to wait for the last settles.
 func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) error) error {
+	if err := Handle(c.out, workers, fn); err != nil {
+		return fmt.Errorf("chanq: handle %s: %w", c.name, err)
+	}
+	return c.Err()
+}
+
+// Handle calls fn for each lease that comes through a channel, in up to workers goroutines, until the
+// channel closes and every call has returned. It settles each lease as Consumer.Handle does, and the
+// lease's consumer waits for the call as if it had made it. It is for a channel that merges the leases of
+// several consumers. Its only errors are wrong arguments.
+func Handle[T any](leases <-chan *Lease[T], workers int, fn func(context.Context, *Lease[T]) error) error {
 	switch {
 	case workers < 1:
-		return fmt.Errorf("chanq: handle %s: workers is %d: must be at least 1", c.name, workers)
+		return fmt.Errorf("workers is %d: must be at least 1", workers)
 	case fn == nil:
-		return fmt.Errorf("chanq: handle %s: fn must not be nil", c.name)
+		return errors.New("fn must not be nil")
 	}
 	crew(workers, func() {
-		for l := range c.out {
-			if shard := holderOf(l); shard.begin(l) {
-				shard.serve(l, func(l *Lease[T]) error { return fn(l.Context(), l) }, shard.dispose)
+		for l := range leases {
+			if c := holderOf(l); c.begin(l) {
+				c.serve(l, func(l *Lease[T]) error { return fn(l.Context(), l) }, c.dispose)
 			}
 		}
 	})
-	return c.Err()
+	return nil
 }
 
 // begin counts a worker in, unless the lease has ended. In this order: a lease that
@@ -193,7 +205,7 @@ func (c *shardConsumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then fun
 // dispose settles a lease as its handler's error says.
 func (c *shardConsumer[T]) dispose(l *Lease[T], err error) {
 	if err != nil {
-		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.name, Shard: c.queue.shard, ID: l.lease.item.ID, Attempt: l.lease.attempt, Err: err})
+		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, Shard: c.queue.shard, ID: l.lease.item.ID, Attempt: l.lease.attempt, Err: err})
 	}
 	switch state := l.lease.state.Load(); {
 	case state >= leaseSettling:

@@ -65,7 +65,7 @@ func (m ShardMark) isNot(wanted ShardMark) error {
 	case m.Index == wanted.Index && m.Count == wanted.Count && (wanted.Set.IsZero() || m.Set == wanted.Set):
 		return nil
 	case wanted.Count == 0:
-		return fmt.Errorf("%w: the database says: %v; open all with OpenShards, or this one for itself with what StoredConfig returns", ErrShards, m)
+		return fmt.Errorf("%w: the database says: %v; open all shards with chanqshards.Open, or this one with what StoredConfig returns", ErrShards, m)
 	case m.Count == 0:
 		return fmt.Errorf("%w: the database says: %v; it is no shard, and cannot become one: migrate shards of another name, and drain it into them", ErrShards, m)
 	}

@@ -33,6 +33,18 @@ func shardOf(key, dedupKey string, id ID, n int) (shard int, fixed bool) {
 	return int(crc32.ChecksumIEEE([]byte(key)) % uint32(n)), true
 }
 
+// ShardOf returns the index of the shard, of so many, to which a message belongs by its Key, or else its
+// DedupKey, or else its ID. It is -1 if the message has none of them: then it may go to any. Package
+// chanqshards uses it, and each shard refuses the messages of others. Programs in other languages must
+// compute the same: CRC-32 (IEEE) of the key, or the last two bytes of the ID, modulo shards.
+func ShardOf[T any](m Message[T], shards int) int {
+	if m.Key == "" && m.DedupKey == "" && m.ID.IsZero() {
+		return -1
+	}
+	i, _ := shardOf(m.Key, m.DedupKey, m.ID, shards)
+	return i
+}
+
 // newID makes an ID that names this shard.
 func (q *queue) newID() ID {
 	id := NewID()

@@ -160,7 +160,7 @@ func (p *shardProducer[T]) store(group []*pending[T], t *turn) {
 		}
 	}
 	p.queue.recorder.sent.Add(int64(len(group) - duplicates))
-	call(p.queue.cfg.Hooks.Sent, SentEvent{Queue: p.queue.name, Shard: p.queue.shard, Messages: len(group) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(start)})
+	call(p.queue.cfg.Hooks.Sent, SentEvent{Queue: p.queue.label, Shard: p.queue.shard, Messages: len(group) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(start)})
 }
 
 // answer tells the outcome of a group. Messages of C that failed keep their

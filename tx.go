@@ -40,7 +40,7 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 		m := ms[i]
 		row, chosen, err := m.row(core)
 		if err != nil {
-			return nil, &OpError{Op: "send", Queue: core.name, Shard: core.shard, ID: m.ID, Err: err}
+			return nil, &OpError{Op: "send", Queue: core.label, Shard: core.shard, ID: m.ID, Err: err}
 		}
 		rows[i], receipts[i].ID = row, row.ID
 		given = given || chosen || row.Key != ""
@@ -49,7 +49,7 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 		return nil, core.failTx("send", err)
 	}
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
-	most := min(defaultBatchRows, core.dialect.Traits().EnqueueRows)
+	most := min(DefaultBatchRows, core.dialect.Traits().EnqueueRows)
 	for first := 0; first < len(rows); {
 		n := cut(rows[first:], most, defaultBatchBytes, func(r *sqlbatch.Row) (*sqlbatch.Row, bool) { return r, given })
 		if err := core.enqueue(ctx, run, core.sql.InTx(), rows[first:first+n], receipts[first:first+n], given); err != nil {
@@ -85,7 +85,7 @@ func (l *lease) notAcked(err error) error {
 	if op := (*OpError)(nil); err == nil || errors.As(err, &op) {
 		return err // of the statement
 	}
-	return &OpError{Op: "ack", Queue: l.owner.home().name, Shard: l.owner.home().shard, ID: l.item.ID, Err: err}
+	return &OpError{Op: "ack", Queue: l.owner.home().label, Shard: l.owner.home().shard, ID: l.item.ID, Err: err}
 }
 
 // AckTx acks the messages of many leases in the caller's transaction, as
@@ -115,7 +115,7 @@ func AckTx[T any](ctx context.Context, tx *sql.Tx, leases ...*Lease[T]) error {
 		}
 		all[i] = l.lease
 		if here, first := all[i].owner.home(), all[0].owner.home(); here.key != first.key {
-			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: give those of one Queue, and one shard of it", first.label(), here.label())
+			return fmt.Errorf("chanq: ack: leases of two queues, %s and %s: give those of one Queue, and one shard of it", first.label, here.label)
 		}
 		errs[i] = whyNotHeld(all[i].state.Load())
 		held = held && errs[i] == nil

@@ -11,8 +11,8 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 )
 
-// TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes counts what lies on the channel that all
-// share, too, and what is on its way there.
+// TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes: all shards together buffer PrefetchBytes, and one
+// lease of each is on its way to a reader.
 func TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes(t *testing.T) {
 	for _, kind := range []struct {
 		name string
@@ -28,20 +28,21 @@ func TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes(t *testing.T) {
 					for i := range ms {
 						ms[i].Body = strings.Repeat("x", size-2) // with its quotes
 					}
-					testdb.Send(w, q, ms...)
+					w.send(q, ms...)
 				}
-				c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: most * size, PollMax: 20 * time.Millisecond, LeaseFor: time.Minute})
-				full := func() bool { return c.Stats().Held >= most }
+				c := w.start(q, chanq.ConsumerConfig{PrefetchBytes: most * size, PollMax: 20 * time.Millisecond, LeaseFor: time.Minute})
+				_ = c.C() // from now on leases are on their way
+				full := func() bool { return c.Stats().Held >= most+count }
 				for range 2 * each {
 					testdb.Eventually(w, "it has as much as it may", full)
-					require.LessOrEqual(w, c.Stats().Held, most+1, "what was acked may be held for a moment more")
+					require.LessOrEqual(w, c.Stats().Held, most+count+1, "what was acked may be held for a moment more")
 					l := testdb.Take(w, c, 1)[0]
-					require.LessOrEqual(w, c.Stats().Held, most+1)
+					require.LessOrEqual(w, c.Stats().Held, most+count+1)
 					require.NoError(w, l.Ack())
 					require.NoError(w, l.Wait(w.soon()))
 				}
 				testdb.Eventually(w, "it has as much as it may", full)
-				require.Never(w, func() bool { return c.Stats().Held > most }, 300*time.Millisecond, 5*time.Millisecond)
+				require.Never(w, func() bool { return c.Stats().Held > most+count }, 300*time.Millisecond, 5*time.Millisecond)
 				require.Equal(w, most, c.Stats().Buffered)
 				testdb.Take(w, c, each) // and it goes on when somebody reads
 			})
@@ -49,7 +50,7 @@ func TestWhatWaitsForReadersOfAllShardsKeepsWithinItsBytes(t *testing.T) {
 	}
 }
 
-// TestABodyLargerThanAShardsPartComesAlone: of each shard there may be one.
+// TestABodyLargerThanAShardsPartComesAlone: each shard buffers one at a time.
 func TestABodyLargerThanAShardsPartComesAlone(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
@@ -60,16 +61,16 @@ func TestABodyLargerThanAShardsPartComesAlone(t *testing.T) {
 			for i := range ms {
 				ms[i].Body = strings.Repeat("x", 10_000)
 			}
-			testdb.Send(w, q, ms...)
+			w.send(q, ms...)
 		}
-		c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 1000, PollMax: 20 * time.Millisecond, LeaseFor: time.Minute})
+		c := w.start(q, chanq.ConsumerConfig{PrefetchBytes: 1000, PollMax: 20 * time.Millisecond, LeaseFor: time.Minute})
 		for range count * each {
 			l := testdb.Take(w, c, 1)[0]
-			require.LessOrEqual(w, c.Stats().Held, 1+count, "the one at hand, and one of each")
+			require.LessOrEqual(w, c.Stats().Held, 1+2*count, "the one at hand, one that is buffered of each shard, and one on its way")
 			require.NoError(w, l.Ack())
 			require.NoError(w, l.Wait(w.soon()))
 		}
 		require.NoError(w, c.Flush(w.soon()))
-		require.Zero(w, testdb.Counted(w, q))
+		require.Zero(w, w.counted(q))
 	})
 }

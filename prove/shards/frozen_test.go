@@ -29,7 +29,7 @@ func freeze(w *world) {
 	cfg := quick
 	cfg.LeaseFor = 2 * time.Second // for which what a consumer leaves behind is nobody's
 	c, y := w.handle(q, cfg)
-	p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: time.Second})
+	p := w.produce(q, chanq.ProducerConfig{StatementTimeout: time.Second})
 	w.Cleanup(func() { proxy.Set(netproxy.Conditions{}) })
 	own := keyed(q, ordered, place, 10)
 	others := append(keyed(q, ordered, 0, 10), keyed(q, ordered, 2, 10)...)

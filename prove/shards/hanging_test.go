@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 	"github.com/chanq/chanq/prove/testdb/memnet"
@@ -23,78 +24,15 @@ func within(t require.TestingT, began time.Time) {
 	require.Less(t, time.Since(began), testdb.Patience/2)
 }
 
-// TestOperatorsDoNotWaitForAPlaceThatHangs where another one has what they ask for.
-func TestOperatorsDoNotWaitForAPlaceThatHangs(t *testing.T) {
-	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
-		w := newWorld(t, sqlite, sqlite, sqlite)
-		q := w.queue(chanq.Config{})
-		ids := make([][]chanq.ID, count)
-		for i := range count {
-			ids[i] = testdb.Send(w, q, of(q, i, 5, "a")...)
-		}
-		c := testdb.Start(w, q, chanq.ConsumerConfig{})
-		for _, l := range testdb.Take(w, c, 5*count) {
-			require.NoError(w, l.DeadLetter(errors.New("no")))
-		}
-		require.NoError(w, c.Shutdown(w.soon()))
-		const hangs = 0 // that is asked first, where one is asked after the other
-		w.silent(hangs)
-		began := time.Now()
-		e, err := q.Get(w.soon(), ids[2][0])
-		require.NoError(w, err)
-		require.Equal(w, ids[2][0], e.ID)
-		within(w, began)
-
-		short := func() context.Context {
-			ctx, cancel := context.WithTimeout(w.soon(), testdb.Slowness*time.Second)
-			w.Cleanup(cancel)
-			return ctx
-		}
-		_, err = q.Get(short(), ids[hangs][0])
-		require.Equal(w, "place0", opError(w, err).Shard)
-		require.NotErrorIs(w, err, chanq.ErrNotFound, "nobody knows")
-
-		n, err := q.Redrive(short(), 3)
-		require.Equal(w, "place0", opError(w, err).Shard)
-		require.Equal(w, 6, n, "what the others have is redriven, up to the limit of each")
-		n, err = q.Redrive(short(), 0)
-		require.Equal(w, "place0", opError(w, err).Shard)
-		require.Equal(w, 4, n)
-
-		w.Heal()
-		n, err = q.Redrive(w.soon(), 4)
-		require.NoError(w, err)
-		require.Equal(w, 4, n)
-	})
-}
-
-// TestALimitIsThatOfEachShard of which one has nothing.
-func TestALimitIsThatOfEachShard(t *testing.T) {
-	onEach(t, func(w *world) {
-		q := w.queue(chanq.Config{})
-		testdb.Send(w, q, of(q, 0, 9, "a")...)
-		testdb.Send(w, q, of(q, 2, 4, "a")...)
-		for _, l := range testdb.Lease(w, q, 13, time.Minute) {
-			require.NoError(w, l.DeadLetter(errors.New("no")))
-		}
-		for _, step := range []struct{ limit, moved int }{{1, 2}, {5, 8}, {11, 3}} { // of 9 and 4: 1+1, 5+3, 3+0
-			n, err := q.Redrive(w.soon(), step.limit)
-			require.NoError(w, err)
-			require.Equal(w, step.moved, n)
-		}
-		require.Equal(w, chanq.Stats{Ready: 13}, testdb.Counted(w, q))
-	})
-}
-
 // TestErrorsOfCallsForAllNameTheShard that they are of.
 func TestErrorsOfCallsForAllNameTheShard(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		q := w.queue(chanq.Config{})
-		testdb.Send(w, q, of(q, 1, 2, "a")...)
+		w.send(q, of(q, 1, 2, "a")...)
 		cfg := quick
 		cfg.LeaseFor = 2 * time.Second
-		c, p := testdb.Start(w, q, cfg), testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: time.Second})
+		c, p := w.start(q, cfg), w.produce(q, chanq.ProducerConfig{StatementTimeout: time.Second})
 		leases := testdb.Take(w, c, 2)
 		w.silent(1)
 		w.Cleanup(w.Heal)
@@ -104,14 +42,14 @@ func TestErrorsOfCallsForAllNameTheShard(t *testing.T) {
 			ctx, cancel := context.WithTimeout(w.soon(), 300*time.Millisecond)
 			err := call(ctx)
 			cancel()
-			require.Equal(w, "place1", opError(w, err).Shard, name)
 			require.ErrorIs(w, err, context.DeadlineExceeded, name)
-			require.ErrorContains(w, err, "(shard place1)", name)
+			require.ErrorContains(w, err, "orders/place1", name)
+			require.NotContains(w, err.Error(), "place0", name)
 		}
 		ctx, cancel := context.WithTimeout(w.soon(), 300*time.Millisecond)
 		defer cancel()
 		err := c.Shutdown(ctx)
-		require.Equal(w, "place1", opError(w, err).Shard)
+		require.ErrorContains(w, err, "orders/place1")
 		require.NotContains(w, err.Error(), "place0", "the others have ended")
 	})
 }
@@ -153,26 +91,25 @@ func TestAQueueOpensBesideAPlaceThatAcceptsAndSaysNothing(t *testing.T) {
 		list := w.shards()
 		list[1].DB = deaf(w, 1)
 		began := time.Now()
-		q, err := chanq.OpenShards[string](w.soon(), list, "orders", chanq.Config{})
+		q, err := chanqshards.Open[string](w.soon(), list, "orders", chanq.Config{})
 		require.NoError(w, err, "it is taken for what the others say")
 		within(w, began)
-		testdb.Send(w, q.Shard(0), chanq.Message[string]{Body: "a"})
+		testdb.Send(w, w.shard(q, 0), chanq.Message[string]{Body: "a"})
 		short, cancel := context.WithTimeout(w.soon(), time.Second)
 		defer cancel()
-		s, err := q.Stats(short)
-		require.Equal(w, "place1", opError(w, err).Shard)
-		require.Equal(w, 1, s.Ready)
+		_, err = q.Empty(short)
+		require.Equal(w, "orders/place1", opError(w, err).Queue)
 
 		short, cancel = context.WithTimeout(w.soon(), time.Second)
 		defer cancel()
 		began = time.Now()
-		_, err = chanq.OpenShards[string](short, list, "orders", chanq.Config{})
-		require.ErrorContains(w, err, "(shard place1)", "a caller who does not wait is told")
+		_, err = chanqshards.Open[string](short, list, "orders", chanq.Config{})
+		require.ErrorContains(w, err, "orders/place1", "a caller who does not wait is told")
 		within(w, began)
 		short, cancel = context.WithTimeout(w.soon(), time.Second)
 		defer cancel()
 		began = time.Now()
-		require.ErrorContains(w, chanq.MigrateShards(short, list, "orders", chanq.Config{}), "(shard place1)")
+		require.ErrorContains(w, chanqshards.Migrate(short, list, "orders", chanq.Config{}), "orders/place1")
 		within(w, began)
 	})
 }
@@ -188,7 +125,7 @@ func TestWhatMayGoAnywhereDoesNotGoWhereNobodyAnswers(t *testing.T) {
 				once.Do(func() { close(down) })
 			}
 		}}})
-		p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 5, StatementTimeout: time.Second})
+		p := w.produce(q, chanq.ProducerConfig{BatchRows: 5, StatementTimeout: time.Second})
 		w.gone(1)
 		w.Cleanup(w.Heal)
 		p.C() <- of(q, 1, 1, "own")[0]
@@ -211,9 +148,9 @@ func TestAPanicInOneShardEndsTheConsumer(t *testing.T) {
 			}
 			return faultdb.Fault{}
 		})
-		c := testdb.Start(w, q, quick)
+		c := w.start(q, quick)
 		testdb.Receive(w, c.Done(), "the end")
-		require.Equal(w, "place1", opError(w, c.Err()).Shard)
+		require.Equal(w, "orders/place1", opError(w, c.Err()).Queue)
 		require.ErrorContains(w, c.Err(), "panic: no")
 	})
 }

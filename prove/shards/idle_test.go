@@ -19,7 +19,7 @@ func TestStopWhenIdleEndsWhenAllPlacesAreIdle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onEach(t, func(w *world) {
 				q := w.queue(chanq.Config{Kind: kind})
-				p := testdb.Produce(w, q, chanq.ProducerConfig{})
+				p := w.produce(q, chanq.ProducerConfig{})
 				next := func(i int) chanq.Message[string] {
 					for try := 0; ; try++ {
 						m := chanq.Message[string]{Body: fmt.Sprint(i), DedupKey: fmt.Sprint(i, "/", try)}
@@ -33,7 +33,7 @@ func TestStopWhenIdleEndsWhenAllPlacesAreIdle(t *testing.T) {
 				}
 				const hops = 30
 				testdb.SendBy(w, p, next(0))
-				c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
+				c := w.start(q, chanq.ConsumerConfig{StopWhenIdle: true})
 				handled := 0
 				require.NoError(w, c.Handle(1, func(_ context.Context, l *chanq.Lease[string]) error {
 					pass := time.After(time.Duration(handled%7) * 300 * time.Millisecond) // the others look meanwhile
@@ -45,7 +45,7 @@ func TestStopWhenIdleEndsWhenAllPlacesAreIdle(t *testing.T) {
 				}))
 				require.Equal(w, hops, handled)
 				require.NoError(w, c.Shutdown(w.soon()))
-				require.Zero(w, testdb.Counted(w, q))
+				require.Zero(w, w.counted(q))
 			})
 		})
 	}
@@ -58,9 +58,9 @@ func TestStopWhenIdleDoesNotEndWhileAPlaceIsAway(t *testing.T) {
 			w.Skip("one *sql.DB has all places")
 		}
 		q := w.queue(chanq.Config{})
-		testdb.Send(w, q, of(q, 1, 1, "a")...)
+		w.send(q, of(q, 1, 1, "a")...)
 		w.gone(1)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{StopWhenIdle: true})
+		c := w.start(q, chanq.ConsumerConfig{StopWhenIdle: true})
 		<-time.After(3 * time.Second)
 		select {
 		case <-c.Done():
@@ -74,6 +74,6 @@ func TestStopWhenIdleDoesNotEndWhileAPlaceIsAway(t *testing.T) {
 		}
 		require.NoError(w, c.Err())
 		require.NoError(w, c.Shutdown(w.soon()))
-		require.Zero(w, testdb.Counted(w, q))
+		require.Zero(w, w.counted(q))
 	})
 }

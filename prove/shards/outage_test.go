@@ -37,7 +37,7 @@ func outage(w *world, goAway func(*world, int)) {
 		events = append(events, e)
 	}}})
 	c, y := w.handle(q, quick)
-	p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: time.Second})
+	p := w.produce(q, chanq.ProducerConfig{StatementTimeout: time.Second})
 	before := bodies("before", 30)
 	testdb.SendBy(w, p, before...)
 	testdb.Eventually(w, "all from before are handled", func() bool { return y.has(before) })
@@ -89,7 +89,7 @@ func outage(w *world, goAway func(*world, int)) {
 	mu.Lock()
 	defer mu.Unlock()
 	for _, e := range events {
-		require.Equal(w, "place1", e.Shard, "%+v", e)
+		require.Equal(w, "orders/place1", e.Queue, "%+v", e)
 	}
 }
 
@@ -98,10 +98,10 @@ func TestWhatCannotBeStoredIsToldOfAllShards(t *testing.T) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		var told atomic.Int64
 		q := w.queue(chanq.Config{Hooks: chanq.Hooks{Sent: func(e chanq.SentEvent) {
-			require.NotEqual(w, "place2", e.Shard)
+			require.NotEqual(w, "orders/place2", e.Queue)
 			told.Add(int64(e.Messages))
 		}}})
-		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		p := w.produce(q, chanq.ProducerConfig{})
 		w.gone(2)
 		lost, kept := of(q, 2, 5, "lost"), of(q, 0, 5, "kept")
 		for i := range lost {
@@ -116,27 +116,10 @@ func TestWhatCannotBeStoredIsToldOfAllShards(t *testing.T) {
 		require.Len(w, unsent.Unsent, len(lost))
 		for i, u := range unsent.Unsent {
 			require.Equal(w, lost[i].Body, u.Message.Body)
-			require.Equal(w, "place2", opError(w, u.Err).Shard)
+			require.Equal(w, "orders/place2", opError(w, u.Err).Queue)
 		}
 		w.Heal()
 		require.NoError(w, p.Close(w.soon()))
-	})
-}
-
-func TestOperatorsAreToldWhichShardIsAway(t *testing.T) {
-	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
-		w := newWorld(t, sqlite, sqlite, sqlite)
-		q := w.queue(chanq.Config{})
-		for i := range count {
-			testdb.Send(w, q, of(q, i, 2, "a")...)
-		}
-		w.gone(1)
-		s, err := q.Stats(w.soon())
-		require.Equal(w, "place1", opError(w, err).Shard)
-		require.Equal(w, 4, s.Ready, "what the others have is told")
-		n, err := q.Purge(w.soon(), chanq.StateReady)
-		require.Equal(w, "place1", opError(w, err).Shard)
-		require.Equal(w, 4, n)
 	})
 }
 
@@ -144,11 +127,11 @@ func TestAPermanentErrorOfOneShardEndsTheConsumer(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		q := w.queue(chanq.Config{})
-		c := testdb.Start(w, q, quick)
+		c := w.start(q, quick)
 		require.NoError(w, chanq.DropWithMessages(w.soon(), w.places[2].DB, "orders", chanq.Config{}))
 		testdb.Receive(w, c.Done(), "the end")
 		require.ErrorIs(w, c.Err(), chanq.ErrNoSchema)
-		require.Equal(w, "place2", opError(w, c.Err()).Shard)
+		require.Equal(w, "orders/place2", opError(w, c.Err()).Queue)
 		require.NoError(w, c.Shutdown(w.soon()))
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
 )
@@ -18,10 +19,10 @@ func TestAPipeReplacesInputsInTheirShard(t *testing.T) {
 	onEach(t, func(w *world) {
 		const away = 1
 		from := w.queue(ordered)
-		require.NoError(w, chanq.MigrateShards(w.soon(), w.shards(), "billed", ordered))
-		to, err := chanq.OpenShards[string](w.soon(), w.shards(), "billed", ordered)
+		require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "billed", ordered))
+		to, err := chanqshards.Open[string](w.soon(), w.shards(), "billed", ordered)
 		require.NoError(w, err)
-		in := testdb.Produce(w, from, chanq.ProducerConfig{})
+		in := w.produce(from, chanq.ProducerConfig{})
 		var ms []chanq.Message[string]
 		for shard := range count {
 			ms = append(ms, keyed(from, ordered, shard, 8)...)
@@ -29,32 +30,35 @@ func TestAPipeReplacesInputsInTheirShard(t *testing.T) {
 		testdb.SendBy(w, in, ms...)
 		w.gone(away)
 
-		c, p := testdb.Start(w, from, quick), testdb.Produce(w, to, chanq.ProducerConfig{})
+		c, p := w.start(from, quick), w.produce(to, chanq.ProducerConfig{})
 		ended := make(chan error, 1)
 		go func() {
-			ended <- chanq.Pipe(c, p, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+			ended <- chanqshards.Pipe(c, p, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
 				return []chanq.Message[string]{{Key: l.Key, Body: l.Body}, {Body: "without a key"}}, nil
 			})
 		}()
 		w.Cleanup(func() { w.Heal(); c.Stop() })
 		for _, shard := range []int{0, 2} {
 			testdb.Eventually(w, "the others are replaced", func() bool {
-				s, err := to.Shard(shard).Stats(w.soon())
+				s, err := w.shard(to, shard).Stats(w.soon())
 				return err == nil && s.Ready == 16
 			})
-			require.Zero(w, testdb.Counted(w, from.Shard(shard)))
+			require.Zero(w, testdb.Counted(w, w.shard(from, shard)))
 		}
 		w.Heal()
 		testdb.Eventually(w, "all are", func() bool {
-			s, err := to.Stats(w.soon())
-			return err == nil && s.Ready == 48
+			return w.counted(to).Ready == 48
 		})
-		require.Zero(w, testdb.Counted(w, from))
+		require.Zero(w, w.counted(from))
 		c.Stop()
 		require.NoError(w, testdb.Receive(w, ended, "the end"))
-		for _, e := range pages(w, to, chanq.StateReady, 30) {
-			if e.Key != "" {
-				require.Equal(w, e.Shard, to.ShardOf(chanq.Message[string]{Key: e.Key}))
+		for i := range count {
+			page, err := w.shard(to, i).Peek(w.soon(), chanq.StateReady, 100)
+			require.NoError(w, err)
+			for _, e := range page {
+				if e.Key != "" {
+					require.Equal(w, i, to.ShardOf(chanq.Message[string]{Key: e.Key}))
+				}
 			}
 		}
 	})
@@ -68,10 +72,10 @@ func TestAPipeGoesOnThoughOnePlaceStoresNothing(t *testing.T) {
 		many := 3*server.Dialect.Traits().AckItems + 100
 		w := newWorld(t, sqlite, server, sqlite)
 		from := w.queue(chanq.Config{})
-		require.NoError(w, chanq.MigrateShards(w.soon(), w.shards(), "billed", chanq.Config{}))
-		to, err := chanq.OpenShards[string](w.soon(), w.shards(), "billed", chanq.Config{})
+		require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "billed", chanq.Config{}))
+		to, err := chanqshards.Open[string](w.soon(), w.shards(), "billed", chanq.Config{})
 		require.NoError(w, err)
-		testdb.Send(w, from, of(from, stuck, many, "a")...)
+		w.send(from, of(from, stuck, many, "a")...)
 		w.places[stuck].Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if op.Kind == faultdb.Begin {
 				return faultdb.Hang()
@@ -81,12 +85,12 @@ func TestAPipeGoesOnThoughOnePlaceStoresNothing(t *testing.T) {
 		w.Cleanup(w.Heal)
 		cfg := quick
 		cfg.LeaseFor = time.Minute
-		c, p := testdb.Start(w, from, cfg), testdb.Produce(w, to, chanq.ProducerConfig{})
+		c, p := w.start(from, cfg), w.produce(to, chanq.ProducerConfig{})
 		ended := make(chan error, 1)
 		var handled atomic.Int64 // of the place that is stuck
 		go func() {
-			ended <- chanq.Pipe(c, p, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
-				if l.Shard == stuck {
+			ended <- chanqshards.Pipe(c, p, 4, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
+				if from.Origin(l) == stuck {
 					handled.Add(1)
 				}
 				return []chanq.Message[string]{{Body: l.Body}}, nil
@@ -99,16 +103,15 @@ func TestAPipeGoesOnThoughOnePlaceStoresNothing(t *testing.T) {
 		}
 		require.Less(w, handled.Load(), int64(many), "claims wait")
 		for _, shard := range []int{0, 2} {
-			testdb.Send(w, from, of(from, shard, 50, "b")...)
+			w.send(from, of(from, shard, 50, "b")...)
 			testdb.Eventually(w, "the others are replaced", func() bool {
-				s, err := to.Shard(shard).Stats(w.soon())
+				s, err := w.shard(to, shard).Stats(w.soon())
 				return err == nil && s.Ready == 50
 			})
 		}
 		w.Heal()
 		testdb.Eventually(w, "all are", func() bool {
-			s, err := to.Stats(w.soon())
-			return err == nil && s.Ready == many+100
+			return w.counted(to).Ready == many+100
 		})
 		c.Stop()
 		require.NoError(w, testdb.Receive(w, ended, "the end"))
@@ -120,15 +123,14 @@ func TestAnOutputThatBelongsToAnotherShardSetsItsInputAside(t *testing.T) {
 		w := newWorld(t, sqlite, sqlite)
 		from := w.queue(chanq.Config{})
 		in, there := of(from, 0, 1, "in"), of(from, 1, 1, "out")
-		testdb.Send(w, from, in...)
-		c, p := testdb.Start(w, from, quick), testdb.Produce(w, from, chanq.ProducerConfig{})
+		w.send(from, in...)
+		c, p := w.start(from, quick), w.produce(from, chanq.ProducerConfig{})
 		ended := make(chan error, 1)
 		go func() {
-			ended <- chanq.Pipe(c, p, 1, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) { return there, nil })
+			ended <- chanqshards.Pipe(c, p, 1, func(context.Context, *chanq.Lease[string]) ([]chanq.Message[string], error) { return there, nil })
 		}()
-		testdb.Eventually(w, "it is set aside", func() bool { return testdb.Counted(w, from) == chanq.Stats{Dead: 1} })
-		dead, err := from.Peek(w.soon(), chanq.StateDead, 1)
-		require.NoError(w, err)
+		testdb.Eventually(w, "it is set aside", func() bool { return w.counted(from) == chanq.Stats{Dead: 1} })
+		dead := w.stored(from, chanq.StateDead)
 		require.Contains(w, dead[0].LastError, "output 0: by its Key, DedupKey or ID the message belongs to shard 1")
 		c.Stop()
 		require.NoError(w, testdb.Receive(w, ended, "the end"))
@@ -137,10 +139,19 @@ func TestAnOutputThatBelongsToAnotherShardSetsItsInputAside(t *testing.T) {
 
 func TestAPipeIsRefusedWhereNoTransactionSpansBoth(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
-		w := newWorld(t, sqlite, sqlite)
-		q := w.queue(chanq.Config{})
-		all, alone := testdb.Produce(w, q, chanq.ProducerConfig{}), testdb.Produce(w, q.Shard(1), chanq.ProducerConfig{})
-		require.ErrorContains(w, chanq.Pipe(testdb.Start(w, q, quick), alone, 1, pass), "shard place0 must be on the same *sql.DB")
-		require.ErrorContains(w, chanq.Pipe(testdb.Start(w, q.Shard(0), quick), all, 1, pass), "has 1 shards and the other 2")
+		w := newWorld(t, sqlite, sqlite, sqlite)
+		from := w.queue(chanq.Config{})
+		to := func(name string, places ...chanqshards.Shard) *chanqshards.Producer[string] {
+			require.NoError(w, chanqshards.Migrate(w.soon(), places, name, chanq.Config{}))
+			q, err := chanqshards.Open[string](w.soon(), places, name, chanq.Config{})
+			require.NoError(w, err)
+			return w.produce(q, chanq.ProducerConfig{})
+		}
+		list := w.shards()
+		c := w.start(from, quick)
+		require.ErrorContains(w, chanqshards.Pipe(c, to("turned", list[0], list[2], list[1]), 1, pass), "must be on the same *sql.DB")
+		require.ErrorContains(w, chanqshards.Pipe(c, to("fewer", list[0], list[1]), 1, pass), "the first has 3 shards and the second 2")
+		require.ErrorContains(w, chanqshards.Pipe(c, to("alone", list[0]), 1, pass), "must be on the same *sql.DB")
+		require.ErrorContains(w, chanqshards.Pipe(c, to("same", list...), 0, pass), "workers is 0")
 	})
 }

@@ -15,14 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/embedded"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
 )
 
 // overFiles calls f with the queue over files.
-func overFiles(ctx context.Context, files []string, f func(*chanq.Queue[string]) error) error {
-	var shards []chanq.Shard
+func overFiles(ctx context.Context, files []string, f func(*chanqshards.Queue[string]) error) error {
+	var shards []chanqshards.Shard
 	for _, file := range files {
 		connector, err := embedded.Connector(file)
 		if err != nil {
@@ -30,9 +31,9 @@ func overFiles(ctx context.Context, files []string, f func(*chanq.Queue[string])
 		}
 		db := sql.OpenDB(connector)
 		defer db.Close()
-		shards = append(shards, chanq.Shard{DB: db})
+		shards = append(shards, chanqshards.Shard{DB: db})
 	}
-	q, err := chanq.OpenShards[string](ctx, shards, "orders", chanq.Config{})
+	q, err := chanqshards.Open[string](ctx, shards, "orders", chanq.Config{})
 	if err != nil {
 		return err
 	}
@@ -42,10 +43,10 @@ func overFiles(ctx context.Context, files []string, f func(*chanq.Queue[string])
 // consume is a process that handles what lies in the files, and tells of each message that it
 // got it, and that it is done with it, until its input ends.
 func consume(ctx context.Context, files []string, _ <-chan string) error {
-	return overFiles(ctx, files, func(q *chanq.Queue[string]) error { return handleAndTell(ctx, q) })
+	return overFiles(ctx, files, func(q *chanqshards.Queue[string]) error { return handleAndTell(ctx, q) })
 }
 
-func handleAndTell(ctx context.Context, q *chanq.Queue[string]) error {
+func handleAndTell(ctx context.Context, q *chanqshards.Queue[string]) error {
 	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: 500 * time.Millisecond, Prefetch: 20})
 	if err != nil {
 		return err
@@ -73,7 +74,7 @@ func TestNothingIsLostThoughProcessesAreKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
 	q := w.queue(chanq.Config{})
-	p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 10})
+	p := w.produce(q, chanq.ProducerConfig{BatchRows: 10})
 	all := bodies("a", 300)
 	testdb.SendBy(w, p, all...)
 	var files []string
@@ -105,7 +106,7 @@ func TestNothingIsLostThoughProcessesAreKilled(t *testing.T) {
 			require.NoError(w, process.Kill())
 			continue
 		}
-		testdb.Eventually(w, "all are handled", func() bool { return testdb.Counted(w, q) == chanq.Stats{} })
+		testdb.Eventually(w, "all are handled", func() bool { return w.counted(q) == chanq.Stats{} })
 		process.Stop()
 		require.NoError(w, process.Wait())
 	}
@@ -142,7 +143,7 @@ func batch(number int) []chanq.Message[string] {
 // send is a process that sends batches one after another until its input ends, and tells of each
 // that it is stored.
 func send(ctx context.Context, e errand, _ <-chan string) error {
-	return overFiles(ctx, e.Files, func(q *chanq.Queue[string]) error {
+	return overFiles(ctx, e.Files, func(q *chanqshards.Queue[string]) error {
 		p, err := q.Producer(chanq.ProducerConfig{BatchRows: 3})
 		if err != nil {
 			return err
@@ -196,7 +197,7 @@ func TestWhatASenderWasToldIsStoredOnceThoughItIsKilled(t *testing.T) {
 			want = append(want, m.Body)
 		}
 	}
-	for _, e := range pages(w, q, chanq.StateReady, 500) {
+	for _, e := range w.stored(q, chanq.StateReady) {
 		stored = append(stored, string(e.Body))
 	}
 	slices.Sort(want)

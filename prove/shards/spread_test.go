@@ -15,13 +15,13 @@ import (
 func TestMessagesAreSpreadAndEachIsHandledOnce(t *testing.T) {
 	onEach(t, func(w *world) {
 		q := w.queue(chanq.Config{})
-		p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 20})
+		p := w.produce(q, chanq.ProducerConfig{BatchRows: 20})
 		var all []chanq.Message[string]
 		batch := bodies("batch", 120)
 		receipts, err := p.SendBatch(w.soon(), batch...)
 		require.NoError(w, err)
 		for i, r := range receipts {
-			e := testdb.Get(w, q, r.ID)
+			e, _ := w.find(q, r.ID)
 			require.Equal(w, batch[i].Body, string(e.Body), "the receipts are in the order of the messages")
 		}
 		keyed := bodies("key", 60)
@@ -41,9 +41,9 @@ func TestMessagesAreSpreadAndEachIsHandledOnce(t *testing.T) {
 			require.NoError(w, err)
 		}
 		all = slices.Concat(batch, keyed, through, single)
-		require.Equal(w, len(all), testdb.Counted(w, q).Ready)
+		require.Equal(w, len(all), w.counted(q).Ready)
 		for i := range count {
-			ready := testdb.Counted(w, q.Shard(i)).Ready
+			ready := testdb.Counted(w, w.shard(q, i)).Ready
 			require.Greater(w, ready, len(all)/6, "shard %d", i)
 		}
 		c, y := w.handle(q, chanq.ConsumerConfig{})
@@ -51,14 +51,14 @@ func TestMessagesAreSpreadAndEachIsHandledOnce(t *testing.T) {
 		require.NoError(w, c.Flush(w.soon()))
 		y.once(w)
 		require.EqualValues(w, len(all), c.Stats().Acked)
-		require.Zero(w, testdb.Counted(w, q))
+		require.Zero(w, w.counted(q))
 	})
 }
 
 func TestAMessageThatIsSentAgainMeetsItself(t *testing.T) {
 	onEach(t, func(w *world) {
 		q := w.queue(chanq.Config{})
-		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		p := w.produce(q, chanq.ProducerConfig{})
 		own := chanq.NewID()
 		for _, m := range []chanq.Message[string]{{Body: "none"}, {Body: "key", DedupKey: "k"}, {Body: "id", ID: own}, {Body: "both", DedupKey: "b", ID: chanq.NewID()}} {
 			first, err := p.Send(w.soon(), m)
@@ -72,7 +72,7 @@ func TestAMessageThatIsSentAgainMeetsItself(t *testing.T) {
 				require.Equal(w, first.ID, again.ID)
 			}
 		}
-		require.Equal(w, 4, testdb.Counted(w, q).Ready)
+		require.Equal(w, 4, w.counted(q).Ready)
 	})
 }
 
@@ -80,32 +80,40 @@ func TestIDsNameTheirShard(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite, sqlite)
 		q := w.queue(chanq.Config{})
-		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		p := w.produce(q, chanq.ProducerConfig{})
 		for range 30 {
 			r, err := p.Send(w.soon(), chanq.Message[string]{Body: "a"})
 			require.NoError(w, err)
-			e := testdb.Get(w, q, r.ID)
-			require.Equal(w, e.Shard, q.ShardOf(chanq.Message[string]{ID: r.ID}))
+			_, shard := w.find(q, r.ID)
+			require.Equal(w, shard, q.ShardOf(chanq.Message[string]{ID: r.ID}))
 		}
 		require.Equal(w, -1, q.ShardOf(chanq.Message[string]{}), "it may go anywhere")
 	})
 }
 
-// TestReadersTakeFromEachShardInTurn has one shard with little beside one with much. It looks at
-// the channel only while that is full.
+// TestReadersTakeFromEachShardInTurn has one shard with little and one with much. It reads only while a lease of
+// each shard waits for a reader.
 func TestReadersTakeFromEachShardInTurn(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite)
 		q := w.queue(chanq.Config{})
-		testdb.Send(w, q, of(q, 0, 500, "much")...)
+		w.send(q, of(q, 0, 500, "much")...)
 		few := of(q, 1, 12, "few") // as many as a first claim brings
-		testdb.Send(w, q, few...)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 80, LeaseFor: time.Minute}) // 20 on the channel, and 30 of each shard
-		testdb.Eventually(w, "all of the few are claimed", func() bool { return testdb.Counted(w, q.Shard(1)).Leased == len(few) })
+		w.send(q, few...)
+		c := w.start(q, chanq.ConsumerConfig{Prefetch: 80, LeaseFor: time.Minute})
+		testdb.Eventually(w, "all of the few are claimed", func() bool { return testdb.Counted(w, w.shard(q, 1)).Leased == len(few) })
+		_ = c.C()
 		found := 0
-		for range cap(c.C()) + 2*len(few) + 2 {
-			testdb.Eventually(w, "the channel is full", func() bool { return len(c.C()) == cap(c.C()) })
-			if l := <-c.C(); l.Shard == 1 {
+		for read := range 2*len(few) + 6 {
+			testdb.Eventually(w, "leases wait for a reader", func() bool {
+				s := c.Stats()
+				waiting := 2
+				if found == len(few) {
+					waiting = 1
+				}
+				return s.Held-s.Buffered == read+waiting
+			})
+			if l := <-c.C(); q.Origin(l) == 1 {
 				found++
 			}
 		}
@@ -117,21 +125,25 @@ func TestWhatNobodyTookGoesBackOnStop(t *testing.T) {
 	onEach(t, func(w *world) {
 		const n = 150
 		q := w.queue(chanq.Config{})
-		testdb.Send(w, q, bodies("a", n)...)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 60, LeaseFor: time.Minute})
+		for i := range count {
+			w.send(q, of(q, i, n/count, "a")...)
+		}
+		c := w.start(q, chanq.ConsumerConfig{Prefetch: 60, LeaseFor: time.Minute})
 		l := <-c.C()
-		testdb.Eventually(w, "the channel is full, and one waits to be sent there", func() bool {
+		testdb.Eventually(w, "some are buffered, and one of each shard waits for a reader", func() bool {
 			s := c.Stats()
-			return len(c.C()) == cap(c.C()) && s.Buffered > cap(c.C())
+			return s.Buffered > count && s.Held-s.Buffered == 1+count
 		})
 		c.Stop()
-		testdb.Eventually(w, "all but the one that a reader has are back", func() bool { return testdb.Counted(w, q).Ready == n-1 })
+		testdb.Eventually(w, "all but the one that a reader has are back", func() bool { return w.counted(q).Ready == n-1 })
 		require.NoError(w, l.Ack())
 		require.NoError(w, c.Shutdown(w.soon()))
-		back := testdb.Lease(w, q, 100, time.Minute)
-		for _, l := range back {
-			require.Equal(w, 1, l.Attempt, "it does not count")
-			require.NoError(w, l.Ack())
+		for i := range count {
+			shard := w.shard(q, i)
+			for _, l := range testdb.Lease(w, shard, testdb.Counted(w, shard).Ready, time.Minute) {
+				require.Equal(w, 1, l.Attempt, "it does not count")
+				require.NoError(w, l.Ack())
+			}
 		}
 	})
 }
@@ -140,12 +152,12 @@ func TestReleaseAllGivesBackWhatReadersHaveOfAllShards(t *testing.T) {
 	onEach(t, func(w *world) {
 		const n = 30
 		q := w.queue(chanq.Config{})
-		p := testdb.Produce(w, q, chanq.ProducerConfig{BatchRows: 5})
+		p := w.produce(q, chanq.ProducerConfig{BatchRows: 5})
 		testdb.SendBy(w, p, bodies("a", n)...)
-		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		c := w.start(q, chanq.ConsumerConfig{})
 		held := testdb.Take(w, c, n/2)
 		require.NoError(w, c.ReleaseAll(w.soon()))
-		require.Equal(w, n, testdb.Counted(w, q).Ready)
+		require.Equal(w, n, w.counted(q).Ready)
 		require.ErrorIs(w, held[0].Ack(), chanq.ErrLeaseLost)
 		require.NoError(w, c.Shutdown(w.soon()))
 	})

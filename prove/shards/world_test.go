@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
 	"github.com/chanq/chanq/prove/testdb/faultdb"
@@ -132,10 +133,10 @@ func (w *world) Heal() {
 
 func (w *world) soon() context.Context { return testdb.Soon(w) }
 
-func (w *world) shards() []chanq.Shard {
-	list := make([]chanq.Shard, len(w.places))
+func (w *world) shards() []chanqshards.Shard {
+	list := make([]chanqshards.Shard, len(w.places))
 	for i, place := range w.places {
-		list[i] = chanq.Shard{Name: fmt.Sprintf("place%d", i), DB: place.DB}
+		list[i] = chanqshards.Shard{Name: fmt.Sprintf("place%d", i), DB: place.DB}
 		if w.schemas != nil {
 			list[i].Schema = w.schemas[i]
 		}
@@ -143,17 +144,92 @@ func (w *world) shards() []chanq.Shard {
 	return list
 }
 
-func (w *world) queue(cfg chanq.Config) *chanq.Queue[string] {
+func (w *world) queue(cfg chanq.Config) *chanqshards.Queue[string] {
 	w.Helper()
-	require.NoError(w, chanq.MigrateShards(w.soon(), w.shards(), "orders", cfg))
+	require.NoError(w, chanqshards.Migrate(w.soon(), w.shards(), "orders", cfg))
 	return w.open(cfg)
 }
 
-func (w *world) open(cfg chanq.Config) *chanq.Queue[string] {
+func (w *world) open(cfg chanq.Config) *chanqshards.Queue[string] {
 	w.Helper()
-	q, err := chanq.OpenShards[string](w.soon(), w.shards(), "orders", cfg)
+	q, err := chanqshards.Open[string](w.soon(), w.shards(), "orders", cfg)
 	require.NoError(w, err)
 	return q
+}
+
+// shard is one of the shards as a queue by itself.
+func (w *world) shard(q *chanqshards.Queue[string], i int) *chanq.Queue[string] {
+	w.Helper()
+	shard, err := q.Shard(w.soon(), i)
+	require.NoError(w, err)
+	return shard
+}
+
+func (w *world) start(q *chanqshards.Queue[string], cfg chanq.ConsumerConfig) *chanqshards.Consumer[string] {
+	w.Helper()
+	c, err := q.Consume(context.Background(), cfg)
+	require.NoError(w, err)
+	testdb.End(w, c)
+	return c
+}
+
+func (w *world) produce(q *chanqshards.Queue[string], cfg chanq.ProducerConfig) *chanqshards.Producer[string] {
+	w.Helper()
+	p, err := q.Producer(cfg)
+	require.NoError(w, err)
+	testdb.Close(w, p)
+	return p
+}
+
+func (w *world) send(q *chanqshards.Queue[string], ms ...chanq.Message[string]) []chanq.ID {
+	w.Helper()
+	p := w.produce(q, chanq.ProducerConfig{})
+	ids := testdb.SendBy(w, p, ms...)
+	require.NoError(w, p.Close(w.soon()))
+	return ids
+}
+
+// counted adds up what the shards have.
+func (w *world) counted(q *chanqshards.Queue[string]) (sum chanq.Stats) {
+	w.Helper()
+	for i := range q.Shards() {
+		s := testdb.Counted(w, w.shard(q, i))
+		sum.Ready += s.Ready
+		sum.Scheduled += s.Scheduled
+		sum.Leased += s.Leased
+		sum.Dead += s.Dead
+		sum.Done += s.Done
+	}
+	return sum
+}
+
+// find returns a message and the shard that has it.
+func (w *world) find(q *chanqshards.Queue[string], id chanq.ID) (e chanq.Entry, shard int) {
+	w.Helper()
+	for i := range q.Shards() {
+		e, err := w.shard(q, i).Get(w.soon(), id)
+		if !errors.Is(err, chanq.ErrNotFound) {
+			require.NoError(w, err)
+			return e, i
+		}
+	}
+	require.Fail(w, "no shard has it", "%v", id)
+	return e, 0
+}
+
+// stored are all messages of a state, of all shards.
+func (w *world) stored(q *chanqshards.Queue[string], s chanq.State) (all []chanq.Entry) {
+	w.Helper()
+	for i := range q.Shards() {
+		const most = 500
+		page, err := w.shard(q, i).Peek(w.soon(), s, most)
+		for all = append(all, page...); len(page) == most; all = append(all, page...) {
+			require.NoError(w, err)
+			page, err = w.shard(q, i).PeekAfter(w.soon(), page[most-1], most)
+		}
+		require.NoError(w, err)
+	}
+	return all
 }
 
 // gone has a place be away until Heal: each operation fails with a broken connection.
@@ -183,7 +259,7 @@ func bodies(prefix string, n int) []chanq.Message[string] {
 }
 
 // of makes n messages that belong to a shard by their DedupKey.
-func of(q *chanq.Queue[string], shard, n int, prefix string) (ms []chanq.Message[string]) {
+func of(q *chanqshards.Queue[string], shard, n int, prefix string) (ms []chanq.Message[string]) {
 	for i := 0; len(ms) < n; i++ {
 		m := chanq.Message[string]{Body: fmt.Sprintf("%s%03d", prefix, i)}
 		if m.DedupKey = m.Body; q.ShardOf(m) == shard {
@@ -233,8 +309,8 @@ func (y *tally) once(t require.TestingT) {
 }
 
 // handle acks all that comes, until the test ends.
-func (w *world) handle(q *chanq.Queue[string], cfg chanq.ConsumerConfig) (*chanq.Consumer[string], *tally) {
-	c := testdb.Start(w, q, cfg)
+func (w *world) handle(q *chanqshards.Queue[string], cfg chanq.ConsumerConfig) (*chanqshards.Consumer[string], *tally) {
+	c := w.start(q, cfg)
 	y := &tally{}
 	done := make(chan struct{})
 	go func() {

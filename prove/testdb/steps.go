@@ -18,6 +18,21 @@ func Start[M any](t T, q *chanq.Queue[M], cfg chanq.ConsumerConfig) *chanq.Consu
 	t.Helper()
 	c, err := q.Consume(context.Background(), cfg)
 	require.NoError(t, err)
+	End(t, c)
+	return c
+}
+
+// Reader is a consumer, also one of several shards.
+type Reader[M any] interface {
+	C() <-chan *chanq.Lease[M]
+	Err() error
+	Stop()
+	Shutdown(context.Context) error
+	Stats() chanq.ConsumerStats
+}
+
+// End shuts a consumer down when the test ends: see Start.
+func End[M any](t T, c Reader[M]) {
 	t.Cleanup(func() {
 		if w, ok := t.(interface{ Heal() }); ok {
 			w.Heal()
@@ -39,7 +54,6 @@ func Start[M any](t T, q *chanq.Queue[M], cfg chanq.ConsumerConfig) *chanq.Consu
 			_ = c.Shutdown(end)
 		}
 	})
-	return c
 }
 
 // Produce makes a producer that is closed when the test ends.
@@ -47,12 +61,17 @@ func Produce[M any](t T, q *chanq.Queue[M], cfg chanq.ProducerConfig) *chanq.Pro
 	t.Helper()
 	p, err := q.Producer(cfg)
 	require.NoError(t, err)
+	Close(t, p)
+	return p
+}
+
+// Close closes a producer when the test ends.
+func Close(t T, p interface{ Close(context.Context) error }) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = p.Close(ctx)
 	})
-	return p
 }
 
 // Send stores messages, one statement for all of them, and returns their IDs.
@@ -64,8 +83,13 @@ func Send[M any](t T, q *chanq.Queue[M], ms ...chanq.Message[M]) []chanq.ID {
 	return ids
 }
 
+// Sender is a producer, also one of several shards.
+type Sender[M any] interface {
+	SendBatch(context.Context, ...chanq.Message[M]) ([]chanq.Receipt, error)
+}
+
 // SendBy is Send by a producer that is there.
-func SendBy[M any](t T, p *chanq.Producer[M], ms ...chanq.Message[M]) []chanq.ID {
+func SendBy[M any](t T, p Sender[M], ms ...chanq.Message[M]) []chanq.ID {
 	t.Helper()
 	receipts, err := p.SendBatch(Soon(t), ms...)
 	require.NoError(t, err)
@@ -87,7 +111,7 @@ func Texts(bodies ...string) []chanq.Message[string] {
 }
 
 // Take receives n leases.
-func Take[M any](t T, c *chanq.Consumer[M], n int) []*chanq.Lease[M] {
+func Take[M any](t T, c Reader[M], n int) []*chanq.Lease[M] {
 	t.Helper()
 	var got []*chanq.Lease[M]
 	timeout := time.After(Patience)
@@ -222,7 +246,9 @@ func Stats[M any](t T, q *chanq.Queue[M]) chanq.Stats {
 
 // Empty asks whether no live message is in the queue. On SQL Server false may also mean that a transaction
 // which has written to the queue is open, so a test that expects true waits for it.
-func Empty[M any](t T, q *chanq.Queue[M]) bool {
+func Empty(t T, q interface {
+	Empty(context.Context) (bool, error)
+}) bool {
 	t.Helper()
 	empty, err := q.Empty(Soon(t))
 	require.NoError(t, err)

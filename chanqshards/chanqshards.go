@@ -1,0 +1,346 @@
+// Package chanqshards makes one queue of several databases, its shards, so that the queue stores and
+// delivers more than one database could: schemas of one Citus, files, or servers, also of different
+// engines.
+//
+//	shards := []chanqshards.Shard{{Name: "east", DB: east}, {Name: "west", DB: west}}
+//	err := chanqshards.Migrate(ctx, shards, "orders", chanq.Config{})
+//	orders, err := chanqshards.Open[Order](ctx, shards, "orders", chanq.Config{})
+//
+// Each shard is a queue of package chanq, with a Producer, a Consumer and sessions of its own. This
+// package decides to which shard a message goes, and brings the leases of all shards to one channel.
+// Config.Label of a shard is the queue's name and the shard's, as in "orders/east": errors, hooks and
+// metrics name the shard by it.
+//
+// A shard whose database does not answer delays its own messages only. docs/shards.md describes what
+// differs from a queue in one database.
+package chanqshards
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/chanq/chanq"
+)
+
+// Shard is one of the databases of a queue: its tables are in Schema of DB.
+type Shard struct {
+	// Name is for operators: errors, hooks and metrics call the shard by the queue's name and this one,
+	// as in "orders/east". Default: the shard's index.
+	Name string
+	// DB and Schema are where the tables are. Two shards may be two schemas of one *sql.DB. Schema is
+	// used in place of chanq.Config.Schema. Default: the database's default schema.
+	DB     *sql.DB
+	Schema string
+	// Bell is used in place of chanq.Config.Bell. Default: chanq.Config.Bell.
+	Bell chanq.Bell
+}
+
+func (s Shard) name(i int) string {
+	if s.Name == "" {
+		return strconv.Itoa(i)
+	}
+	return s.Name
+}
+
+// config is the Config of shard i of n.
+func (s Shard) config(queue string, cfg chanq.Config, i, n int, set chanq.ID) chanq.Config {
+	if cfg.Label == "" {
+		cfg.Label = queue
+	}
+	cfg.Label += "/" + s.name(i)
+	cfg.Schema, cfg.Shard = s.Schema, chanq.ShardMark{Index: i, Count: n, Set: set}
+	if keys := cfg.MaxKeys; keys > 0 { // all shards have it together
+		if cfg.MaxKeys = keys / n; i < keys%n {
+			cfg.MaxKeys++
+		}
+	}
+	if s.Bell != nil {
+		cfg.Bell = s.Bell
+	}
+	return cfg
+}
+
+// list is the list of shards that a call was given.
+type list struct {
+	shards []Shard
+	queue  string
+	cfg    chanq.Config
+}
+
+// check returns all that is wrong with the list.
+func (l list) check(op string) error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(l.shards) == 0 {
+		wrong("0 shards: must be at least 1")
+	}
+	names := map[string]bool{}
+	for i, s := range l.shards {
+		name := s.name(i)
+		if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+			wrong("Shard.Name %.63q: must be UTF-8 without control characters", name)
+		}
+		if names[name] {
+			wrong("Shard.Name %q: two shards have it", name)
+		}
+		names[name] = true
+	}
+	if l.cfg.Schema != "" {
+		wrong("Config.Schema is %q: give each shard its own in Shard.Schema", l.cfg.Schema)
+	}
+	if l.cfg.Shard != (chanq.ShardMark{}) {
+		wrong("Config.Shard is %v: it is for one shard by itself", l.cfg.Shard)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("chanq: %s %s: %w", op, l.queue, err)
+	}
+	return nil
+}
+
+func (l list) config(i int, set chanq.ID) chanq.Config {
+	return l.shards[i].config(l.queue, l.cfg, i, len(l.shards), set)
+}
+
+// stored returns what the database of shard i keeps of the queue.
+func (l list) stored(ctx context.Context, i int) (chanq.Config, error) {
+	return chanq.StoredConfig(ctx, l.shards[i].DB, l.queue, l.config(i, chanq.ID{}))
+}
+
+// Migrate calls chanq.Migrate for each shard of a queue, one after the other. The first shard decides to
+// which set they belong, so several processes may call Migrate at the same time, and again after a call
+// that failed. The number of shards and their order are permanent. To change them, migrate a queue of
+// another name and drain the old one.
+//
+// Migrate looks at all shards before it changes the first. If a shard does not answer, has a queue of
+// another kind, or belongs to another list (chanq.ErrShards), nothing is changed. What a look does not
+// show, for example a missing permission, leaves the shards before it migrated. Config.Schema and
+// Config.Shard must be unset.
+func Migrate(ctx context.Context, shards []Shard, queue string, cfg chanq.Config) error {
+	l := list{shards, queue, cfg}
+	if err := l.check("migrate"); err != nil {
+		return err
+	}
+	if err := l.migratable(ctx); err != nil {
+		return err
+	}
+	set := chanq.ID{}
+	for i, s := range shards {
+		if err := chanq.Migrate(ctx, s.DB, queue, l.config(i, set)); err != nil {
+			return err
+		}
+		if i == 0 {
+			first, err := l.stored(ctx, 0)
+			if err != nil {
+				return err
+			}
+			set = first.Shard.Set
+		}
+	}
+	return nil
+}
+
+// migratable returns why not all shards can be migrated, or nil. It changes nothing.
+func (l list) migratable(ctx context.Context) error {
+	found := make([]*chanq.Config, len(l.shards)) // nil: no tables yet
+	look := func(i int) error {
+		stored, err := l.stored(ctx, i)
+		if errors.Is(err, chanq.ErrNoSchema) {
+			return nil
+		}
+		found[i] = &stored
+		return err
+	}
+	err := each(len(l.shards)-1, func(i int) error { return look(i + 1) })
+	if err == nil {
+		err = look(0) // last: a process that migrates at the same time begins with it
+	}
+	if err != nil {
+		return err
+	}
+	for i, stored := range found {
+		switch {
+		case stored == nil:
+			continue
+		case found[0] == nil:
+			err := fmt.Errorf("%w: the database says: %v; and shard %s has no tables, which is migrated first; give the shards that were migrated, all of them, in their order", chanq.ErrShards, stored.Shard, l.shards[0].name(0))
+			return &chanq.OpError{Op: "migrate", Queue: l.config(i, chanq.ID{}).Label, Err: err}
+		}
+		cfg := l.config(i, found[0].Shard.Set)
+		cfg.DeadKey = stored.DeadKey // which Migrate changes
+		if _, err := chanq.Open[[]byte](ctx, l.shards[i].DB, l.queue, cfg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Queue is a queue over several databases. It is safe for concurrent use, and holds no connection and no
+// goroutine.
+type Queue[T any] struct {
+	name   string
+	label  string // of all shards together
+	places []*place[T]
+}
+
+// openPatience is for how long Open waits for a shard that does not answer while another one does.
+const openPatience = 5 * time.Second
+
+// Open opens a queue over several databases. The shards must be those that Migrate was given, in the same
+// order: otherwise the error is chanq.ErrShards. What chanq.Open promises holds for each shard. Open asks
+// all shards at the same time, and waits until one answers. A shard that does not answer within 5 s is
+// left to the producers and consumers, which try to open it until it answers. If such a shard turns out
+// to be another one, the consumer ends, and what is sent there fails. Config.Schema and Config.Shard must
+// be unset.
+//
+// A message with a Key goes to the shard of that key. A message without Key and with a DedupKey goes to
+// the shard of the DedupKey, and one with only an ID given by the caller to the shard of the ID. Any other
+// message goes to the shard with the fewest messages to store. Therefore the messages of a key keep their
+// order, and a message that is sent again is stored once.
+func Open[T any](ctx context.Context, shards []Shard, queue string, cfg chanq.Config) (*Queue[T], error) {
+	l := list{shards, queue, cfg}
+	if err := l.check("open"); err != nil {
+		return nil, err
+	}
+	set, missing, err := l.setOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	q := &Queue[T]{name: queue, label: cfg.Label, places: make([]*place[T], len(shards))}
+	if q.label == "" {
+		q.label = queue
+	}
+	bound, end := context.WithTimeout(ctx, openPatience)
+	defer end()
+	err = each(len(shards), func(i int) error {
+		p := &place[T]{db: shards[i].DB, name: queue, cfg: l.config(i, set)}
+		q.places[i] = p
+		if missing[i] != nil {
+			return nil
+		}
+		_, err := p.open(bound)
+		if errors.Is(err, chanq.ErrUnavailable) {
+			missing[i], err = err, nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	none := !slices.ContainsFunc(q.places, func(p *place[T]) bool { return p.queue.Load() != nil })
+	if err := errors.Join(missing...); err != nil && (none || ctx.Err() != nil) {
+		return nil, err
+	}
+	return q, nil
+}
+
+// setOf returns the set that the first shard that answers belongs to, and the errors of shards that do not
+// answer.
+func (l list) setOf(ctx context.Context) (set chanq.ID, missing []error, err error) {
+	bound, end := context.WithCancel(ctx)
+	defer end()
+	began := time.Now()
+	marks := make([]chanq.ShardMark, len(l.shards))
+	missing = make([]error, len(l.shards))
+	err = each(len(l.shards), func(i int) error {
+		stored, err := l.stored(bound, i)
+		if errors.Is(err, chanq.ErrUnavailable) {
+			missing[i] = err
+			return nil
+		}
+		marks[i] = stored.Shard
+		time.AfterFunc(openPatience-time.Since(began), end) // for the shards that have not answered
+		return err
+	})
+	for _, mark := range marks {
+		if mark.Count > 0 {
+			return mark.Set, missing, err
+		}
+	}
+	return set, missing, err
+}
+
+// Name returns the queue's name.
+func (q *Queue[T]) Name() string { return q.name }
+
+// Shards returns the number of shards.
+func (q *Queue[T]) Shards() int { return len(q.places) }
+
+// Shard returns shard i, from 0 to Shards() - 1, as a queue by itself: for SendTx, which needs the
+// database of its transaction, and to operate it. It refuses messages that belong to another shard: see
+// ShardOf. If the shard has not answered yet, Shard tries once to open it.
+func (q *Queue[T]) Shard(ctx context.Context, i int) (*chanq.Queue[T], error) {
+	if i < 0 || i >= len(q.places) {
+		return nil, fmt.Errorf("chanq: shard %s: i is %d: must be from 0 to %d", q.label, i, len(q.places)-1)
+	}
+	return q.places[i].open(ctx)
+}
+
+// ShardOf returns the index of the shard to which a message belongs by its Key, DedupKey or ID, or -1 if it
+// has none of them and may go to any shard. It makes no database call.
+func (q *Queue[T]) ShardOf(m chanq.Message[T]) int { return chanq.ShardOf(m, len(q.places)) }
+
+// Origin returns the index of the shard that a lease came from, for Lease.AckTx: the transaction must be in
+// that shard's database. It is -1 if the lease is not from this queue.
+func (q *Queue[T]) Origin(l *chanq.Lease[T]) int {
+	return slices.IndexFunc(q.places, func(p *place[T]) bool { return p.cfg.Label == l.Queue })
+}
+
+// Cancel deletes messages in all shards, as chanq.Queue.Cancel does. If some shards do not answer, it
+// returns the IDs that the others found and an error that names those shards.
+func (q *Queue[T]) Cancel(ctx context.Context, ids ...chanq.ID) ([]chanq.ID, error) {
+	found := make([][]chanq.ID, len(q.places))
+	err := each(len(q.places), func(i int) error {
+		shard, err := q.places[i].open(ctx)
+		if err == nil {
+			found[i], err = shard.Cancel(ctx, ids...)
+		}
+		return err
+	})
+	return slices.Concat(found...), err
+}
+
+// Empty reports whether all shards are empty, as chanq.Queue.Empty defines it, each at a moment of its own.
+// It may miss a message that a handler in one shard sends to another shard after that one has answered.
+// If a shard does not answer, Empty returns false and an error that names the shard.
+func (q *Queue[T]) Empty(ctx context.Context) (bool, error) {
+	empty := make([]bool, len(q.places))
+	err := each(len(q.places), func(i int) error {
+		shard, err := q.places[i].open(ctx)
+		if err == nil {
+			empty[i], err = shard.Empty(ctx)
+		}
+		return err
+	})
+	return !slices.Contains(empty, false), err
+}
+
+// Wake has idle consumers of all shards look for messages at once: see chanq.Queue.Wake.
+func (q *Queue[T]) Wake() {
+	for _, p := range q.places {
+		if shard := p.queue.Load(); shard != nil {
+			shard.Wake()
+		}
+	}
+}
+
+// each calls f with the indexes below n at the same time, and joins the errors. A call that panics does so
+// in the caller.
+func each(n int, f func(i int) error) error {
+	errs := make([]error, n)
+	var calls conc.WaitGroup
+	for i := range n {
+		calls.Go(func() { errs[i] = f(i) })
+	}
+	calls.Wait()
+	return errors.Join(errs...)
+}

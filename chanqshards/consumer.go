@@ -1,0 +1,362 @@
+package chanqshards
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/chanq/chanq"
+)
+
+// Consumer receives from all shards of a queue and delivers their leases on one channel. It is safe for
+// concurrent use. End it by Stop, or the end of Consume's context, and Shutdown.
+//
+// It has a chanq.Consumer for each shard, whose buffers hold what waits for readers. Its own goroutines, all
+// joined by Shutdown: one watcher for each shard, which opens the shard if it did not answer before and
+// ends all others when its consumer ends; and, once leases are read other than by Pipe, one mover for each
+// shard, which holds one lease until a reader takes it from the channel.
+type Consumer[T any] struct {
+	label   string
+	readers []*reader[T]
+	out     chan *chanq.Lease[T] // unbuffered: waiting movers are served in turn
+	stop    context.Context      // the parent of the shards' consumers
+	stopNow context.CancelFunc
+	moving  sync.Once
+	watches conc.WaitGroup
+	ended   chan struct{} // movers and watchers have ended
+
+	mu  sync.Mutex // guards err
+	err error
+}
+
+// reader is the part of a Consumer for one shard.
+type reader[T any] struct {
+	place *place[T]
+	cfg   chanq.ConsumerConfig
+	ready chan struct{}      // closed when shard is set
+	shard *chanq.Consumer[T] // nil: the shard was never opened
+}
+
+// leastPrefetch is the least that a shard buffers: smaller claims are not worth their statement.
+const leastPrefetch = 16
+
+// Consume starts a consumer, as chanq.Queue.Consume does. ConsumerConfig.Prefetch and PrefetchBytes are
+// shared out equally among the shards. Each shard buffers at least 16 messages, or Prefetch if that is less.
+// A body that is larger than a shard's part of PrefetchBytes is delivered alone, so n shards may hold n of
+// them. A consumer with StopWhenIdle ends when all shards are idle at once. A permanent error in one shard
+// ends the consumer.
+func (q *Queue[T]) Consume(ctx context.Context, cfg chanq.ConsumerConfig) (*Consumer[T], error) {
+	n := len(q.places)
+	prefetch := or(cfg.Prefetch, chanq.DefaultPrefetch)
+	cfg.Prefetch = max(share(prefetch, n), min(prefetch, leastPrefetch))
+	cfg.PrefetchBytes = share(or(cfg.PrefetchBytes, chanq.DefaultPrefetchBytes), n)
+	if cfg.StopWhenIdle && cfg.IdleGroup == nil {
+		cfg.IdleGroup = chanq.NewIdleGroup(n)
+	}
+	c := &Consumer[T]{label: q.label, out: make(chan *chanq.Lease[T]), ended: make(chan struct{})}
+	c.stop, c.stopNow = context.WithCancel(ctx)
+	for _, place := range q.places {
+		r := &reader[T]{place: place, cfg: cfg, ready: make(chan struct{})}
+		if queue := place.queue.Load(); queue != nil {
+			var err error
+			if r.shard, err = queue.Consume(c.stop, cfg); err != nil {
+				c.stopNow()
+				for _, begun := range c.readers {
+					if begun.shard != nil {
+						_ = begun.shard.Shutdown(c.stop) // nothing was delivered
+					}
+				}
+				return nil, err
+			}
+			close(r.ready)
+		}
+		c.readers = append(c.readers, r)
+	}
+	for _, r := range c.readers {
+		c.watches.Go(func() { c.watch(r) })
+	}
+	return c, nil
+}
+
+// watch opens the shard, if it is not open, and ends the consumer when that of the shard ends.
+func (c *Consumer[T]) watch(r *reader[T]) {
+	select {
+	case <-r.ready:
+	default:
+		queue, err := r.place.await(c.stop, "consumer")
+		if err == nil {
+			r.shard, err = queue.Consume(c.stop, r.cfg)
+		}
+		close(r.ready)
+		if err != nil {
+			if c.stop.Err() == nil {
+				c.fail(err)
+			}
+			return
+		}
+	}
+	<-r.shard.Done()
+	if err := r.shard.Err(); err != nil {
+		c.fail(err)
+	}
+	c.stopNow()
+}
+
+// fail ends the consumer by a permanent error.
+func (c *Consumer[T]) fail(err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.err = err
+	}
+	c.mu.Unlock()
+	c.stopNow()
+}
+
+// move starts the movers.
+func (c *Consumer[T]) move() {
+	c.moving.Do(func() {
+		var movers conc.WaitGroup
+		for _, r := range c.readers {
+			movers.Go(func() { c.moveAll(r) })
+		}
+		go func() {
+			movers.Wait()
+			close(c.out)
+			c.watches.Wait()
+			close(c.ended)
+		}()
+	})
+}
+
+// moveAll is a mover. A lease that it holds when the consumer stops is released.
+func (c *Consumer[T]) moveAll(r *reader[T]) {
+	<-r.ready
+	if r.shard == nil {
+		return
+	}
+	for l := range r.shard.All() {
+		select {
+		case c.out <- l:
+		case <-c.stop.Done():
+			_ = l.Release() // an error says that the lease has ended
+			return
+		}
+	}
+}
+
+// C is the channel of leases, unbuffered. It is closed once, after Stop, the end of Consume's context, a
+// permanent error (see Err) or the end of a consumer with StopWhenIdle. A shard with many messages does not
+// keep the others waiting: each shard whose leases wait is served in turn.
+func (c *Consumer[T]) C() <-chan *chanq.Lease[T] {
+	c.move()
+	return c.out
+}
+
+// All yields leases until the channel closes (see Err). Leases that ran out before a reader took them are
+// skipped. Leaving the loop stops the consumer.
+func (c *Consumer[T]) All() iter.Seq[*chanq.Lease[T]] {
+	return func(yield func(*chanq.Lease[T]) bool) {
+		defer c.Stop()
+		for l := range c.C() {
+			if !skip(l) && !yield(l) {
+				return
+			}
+		}
+	}
+}
+
+// skip reports a lease that ran out before a reader took it, and releases it.
+func skip[T any](l *chanq.Lease[T]) bool {
+	if time.Now().Before(l.Deadline()) {
+		return false
+	}
+	_ = l.Release() // an error says that the lease has ended
+	return true
+}
+
+// Receive waits for a lease and takes with it what the shards have buffered, up to most leases in all: see
+// chanq.Consumer.Receive.
+func (c *Consumer[T]) Receive(ctx context.Context, most int) ([]*chanq.Lease[T], error) {
+	if most < 1 {
+		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.label, most)
+	}
+	for {
+		if ctx.Err() != nil { // rather than what is there
+			return nil, fmt.Errorf("chanq: receive %s: %w", c.label, context.Cause(ctx))
+		}
+		select {
+		case l, open := <-c.C():
+			switch {
+			case !open:
+				return nil, c.ending()
+			case !skip(l):
+				return c.buffered([]*chanq.Lease[T]{l}, most), nil
+			}
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ending returns why no more leases will come.
+func (c *Consumer[T]) ending() error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return &chanq.OpError{Op: "receive", Queue: c.label, Err: chanq.ErrClosed}
+}
+
+// buffered adds what the shards have buffered to a batch, without waiting.
+func (c *Consumer[T]) buffered(batch []*chanq.Lease[T], most int) []*chanq.Lease[T] {
+	for _, r := range c.readers {
+		for more := r.isReady() && r.shard != nil; more && len(batch) < most; {
+			select {
+			case l, open := <-r.shard.C():
+				if more = open; open && !skip(l) {
+					batch = append(batch, l)
+				}
+			default:
+				more = false
+			}
+		}
+	}
+	return batch
+}
+
+func (r *reader[T]) isReady() bool {
+	select {
+	case <-r.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// Batches yields slices of 1 to most leases: as many as come within wait after the first. Leaving the loop
+// stops the consumer. See chanq.Consumer.Batches.
+func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*chanq.Lease[T]] {
+	return func(yield func([]*chanq.Lease[T]) bool) {
+		timer := time.NewTimer(time.Hour)
+		defer timer.Stop()
+		for first := range c.All() {
+			batch := c.buffered([]*chanq.Lease[T]{first}, most)
+			timer.Reset(wait)
+			for open := true; open && len(batch) < most; {
+				select {
+				case l, ok := <-c.out:
+					if open = ok; ok && !skip(l) {
+						batch = append(batch, l)
+					}
+				case <-timer.C:
+					open = false
+				}
+			}
+			if !yield(batch) {
+				return
+			}
+		}
+	}
+}
+
+// Handle calls fn for each lease, in up to workers goroutines, as chanq.Consumer.Handle does. A shard that is
+// away keeps no worker waiting.
+func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *chanq.Lease[T]) error) error {
+	if err := chanq.Handle(c.C(), workers, fn); err != nil {
+		return err
+	}
+	return c.Err()
+}
+
+// Stop ends the consumers of all shards and releases what no reader has taken. It returns at once; delivered
+// leases may still be settled.
+func (c *Consumer[T]) Stop() { c.stopNow() }
+
+// Done is closed when the consumer begins to stop. Err returns the permanent error, if there is one, by then.
+func (c *Consumer[T]) Done() <-chan struct{} { return c.stop.Done() }
+
+// Err returns the permanent error of a shard that ended the consumer, or nil.
+func (c *Consumer[T]) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.readers {
+		if c.err == nil && r.isReady() && r.shard != nil {
+			c.err = r.shard.Err()
+		}
+	}
+	return c.err
+}
+
+// Shutdown stops, waits until every delivered lease is settled or lost and every settle is stored, in all
+// shards, and joins all goroutines. If ctx ends before, it gives up the rest, as chanq.Consumer.Shutdown
+// does, and returns an error that names the shards.
+func (c *Consumer[T]) Shutdown(ctx context.Context) error {
+	c.Stop()
+	c.move() // so that the channel closes
+	err := each(len(c.readers), func(i int) error {
+		r := c.readers[i]
+		select {
+		case <-r.ready:
+		case <-ctx.Done():
+			return r.place.fail("shutdown", chanq.ID{}, context.Cause(ctx))
+		}
+		if r.shard == nil {
+			return nil
+		}
+		return r.shard.Shutdown(ctx)
+	})
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+	}
+	return err
+}
+
+// Flush waits until every settle that was handed in before is stored or refused, in all shards, or ctx ends.
+func (c *Consumer[T]) Flush(ctx context.Context) error {
+	return c.ofEach(func(shard *chanq.Consumer[T]) error { return shard.Flush(ctx) })
+}
+
+// ReleaseAll stops and releases what readers hold, in all shards: see chanq.Consumer.ReleaseAll.
+func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
+	c.Stop()
+	return c.ofEach(func(shard *chanq.Consumer[T]) error { return shard.ReleaseAll(ctx) })
+}
+
+// ofEach calls f for the consumer of each shard that is open.
+func (c *Consumer[T]) ofEach(f func(*chanq.Consumer[T]) error) error {
+	return each(len(c.readers), func(i int) error {
+		if r := c.readers[i]; r.isReady() && r.shard != nil {
+			return f(r.shard)
+		}
+		return nil
+	})
+}
+
+// Stats returns the sums of the shards' counts. It makes no database call. A lease that waits between its
+// shard's buffer and a reader is held and not buffered.
+func (c *Consumer[T]) Stats() (sum chanq.ConsumerStats) {
+	for _, r := range c.readers {
+		if r.isReady() && r.shard != nil {
+			s := r.shard.Stats()
+			sum.Claimed += s.Claimed
+			sum.Claims += s.Claims
+			sum.EmptyClaims += s.EmptyClaims
+			sum.Looks += s.Looks
+			sum.Acked += s.Acked
+			sum.Nacked += s.Nacked
+			sum.Released += s.Released
+			sum.Dead += s.Dead
+			sum.Lost += s.Lost
+			sum.Buffered += s.Buffered
+			sum.Waiting += s.Waiting
+			sum.Slots += s.Slots
+			sum.StalledSlots += s.StalledSlots
+			sum.Held += s.Held
+			sum.Settling += s.Settling
+		}
+	}
+	return sum
+}

@@ -1,0 +1,93 @@
+package chanqshards_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqshards"
+	"github.com/chanq/chanq/embedded"
+)
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// One queue over two files, each with a writer of its own. All messages of a key are in the same file, so
+// their order holds.
+func ExampleOpen() {
+	ctx := context.Background()
+	var shards []chanqshards.Shard
+	for _, name := range []string{"east", "west"} {
+		db, err := embedded.Open(":memory:") // or sql.Open("pgx", …), of any server
+		check(err)
+		defer db.Close()
+		shards = append(shards, chanqshards.Shard{Name: name, DB: db})
+	}
+	config := chanq.Config{Kind: chanq.KindOrdered}
+	check(chanqshards.Migrate(ctx, shards, "orders", config))
+	orders, err := chanqshards.Open[int](ctx, shards, "orders", config)
+	check(err)
+
+	producer, err := orders.Producer(chanq.ProducerConfig{})
+	check(err)
+	for number := range 3 {
+		producer.C() <- chanq.Message[int]{Key: "ada", Body: number}
+	}
+	check(producer.Close(ctx)) // all are stored
+
+	consumer, err := orders.Consume(ctx, chanq.ConsumerConfig{})
+	check(err)
+	for lease := range consumer.C() {
+		fmt.Println(lease.Key, lease.Body, "of", lease.Queue)
+		check(lease.Ack())
+		if lease.Body == 2 {
+			consumer.Stop()
+		}
+	}
+	check(consumer.Shutdown(ctx))
+
+	for i := range orders.Shards() {
+		shard, err := orders.Shard(ctx, i)
+		check(err)
+		check(shard.Pause(ctx))
+	}
+	// Output:
+	// ada 0 of orders/east
+	// ada 1 of orders/east
+	// ada 2 of orders/east
+}
+
+// A transaction is in one database, and so is what it sends.
+func ExampleQueue_Shard() {
+	ctx := context.Background()
+	var shards []chanqshards.Shard
+	for _, name := range []string{"east", "west"} {
+		db, err := embedded.Open(":memory:")
+		check(err)
+		defer db.Close()
+		shards = append(shards, chanqshards.Shard{Name: name, DB: db})
+	}
+	check(chanqshards.Migrate(ctx, shards, "mails", chanq.Config{}))
+	mails, err := chanqshards.Open[string](ctx, shards, "mails", chanq.Config{})
+	check(err)
+	mail := chanq.Message[string]{Body: "Welcome", DedupKey: "welcome ada"}
+
+	i := max(mails.ShardOf(mail), 0) // -1: it may go to any shard; choose the database that has your rows
+	shard, err := mails.Shard(ctx, i)
+	check(err)
+	tx, err := shards[i].DB.BeginTx(ctx, nil)
+	check(err)
+	defer tx.Rollback() // does nothing after Commit
+	_, err = shard.SendTx(ctx, tx, mail)
+	check(err)
+	// … and what else the transaction does
+	check(tx.Commit())
+
+	stats, err := shard.Stats(ctx)
+	check(err)
+	fmt.Println(stats.Ready, "mail to send, by", shard.Label())
+	// Output: 1 mail to send, by mails/west
+}

@@ -1,0 +1,290 @@
+package chanqshards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq"
+)
+
+// Producer stores messages in the shards where they belong. It is safe for concurrent use: one for each
+// queue is enough for a program. End it by Close.
+//
+// It has a chanq.Producer for each shard. Its own goroutines, all joined by Close: the router, which
+// receives from C, and one sender for each shard, which opens the shard if it did not answer before and
+// forwards to its chanq.Producer what came through C.
+type Producer[T any] struct {
+	label   string
+	rows    int           // BatchRows
+	linger  time.Duration // Linger
+	senders []*sender[T]
+	spread  spread
+	in      chan chanq.Message[T]
+	flush   chan struct{} // received by the router after all that was sent before
+
+	open      context.Context // ends when Close begins
+	shut      context.CancelFunc
+	abandoned context.Context // ends when what is not stored yet is given up
+	abandon   context.CancelFunc
+	routed    chan struct{}     // the router has ended
+	unsent    []chanq.Unsent[T] // of the router, until it has ended
+	closing   sync.Once
+	closed    chan struct{} // the first Close has returned
+}
+
+// room is how many messages of C wait for each shard's chanq.Producer, and how many of them a sender keeps
+// that cannot be stored.
+const room = 64
+
+// Producer starts a producer. ProducerConfig.BufferBytes is shared out equally among the shards; the other
+// fields are for each shard. Its errors are those of chanq.Queue.Producer.
+func (q *Queue[T]) Producer(cfg chanq.ProducerConfig) (*Producer[T], error) {
+	p := &Producer[T]{
+		label:  q.label,
+		rows:   or(cfg.BatchRows, chanq.DefaultBatchRows),
+		linger: or(cfg.Linger, chanq.DefaultLinger),
+		in:     make(chan chanq.Message[T]),
+		flush:  make(chan struct{}),
+		routed: make(chan struct{}),
+		closed: make(chan struct{}),
+	}
+	cfg.BufferBytes = share(or(cfg.BufferBytes, chanq.DefaultBufferBytes), len(q.places))
+	p.open, p.shut = context.WithCancel(context.Background())
+	p.abandoned, p.abandon = context.WithCancel(context.Background())
+	for _, place := range q.places {
+		s := &sender[T]{p: p, place: place, cfg: cfg, in: make(chan handed[T], room), ready: make(chan struct{}), ended: make(chan struct{})}
+		s.opening, s.giveUp = context.WithCancel(p.abandoned)
+		if shard := place.queue.Load(); shard != nil {
+			if s.start(shard, nil); s.err != nil {
+				p.shut()
+				p.abandon()
+				for _, begun := range p.senders {
+					if begun.shard != nil {
+						_ = begun.shard.Close(context.Background()) // at once: nothing was sent
+					}
+				}
+				return nil, s.err
+			}
+		}
+		p.senders = append(p.senders, s)
+	}
+	for _, s := range p.senders {
+		go s.run()
+	}
+	go p.route()
+	return p, nil
+}
+
+// or returns value, or the default if value is zero.
+func or[N int | time.Duration](value, standard N) N {
+	if value == 0 {
+		return standard
+	}
+	return value
+}
+
+// share returns the part of a limit that each of n shards has. A value that is an error remains one.
+func share(limit, n int) int {
+	if limit < 0 {
+		return limit
+	}
+	return max(1, limit/n)
+}
+
+// C is a channel to send on, as chanq.Producer.C is: Close returns what it received and could not store.
+// When the messages that wait for one shard fill its part of the buffer, C blocks for all messages. Use Send
+// where that matters.
+func (p *Producer[T]) C() chan<- chanq.Message[T] { return p.in }
+
+// Done is closed when Close begins.
+func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
+
+// Stats returns what the shards' producers have to store, and whether a shard is away. It makes no database
+// call.
+func (p *Producer[T]) Stats() (sum chanq.ProducerStats) {
+	for _, s := range p.senders {
+		stats := s.stats()
+		sum.Pending += stats.Pending
+		sum.Down = sum.Down || stats.Down
+	}
+	return sum
+}
+
+// load is how much a shard has to store. A shard that is away is chosen last; but if nothing there finds out
+// that it is back, the next message does.
+func (s *sender[T]) load() int {
+	stats := s.stats()
+	if stats.Down && (stats.Pending > 0 || !s.isReady() || s.shard == nil) {
+		return math.MaxInt
+	}
+	return stats.Pending
+}
+
+// leastLoaded chooses a shard. parts are the messages that are to go to each besides; nil: none.
+func (p *Producer[T]) leastLoaded(parts [][]int) int {
+	loads := make([]int, len(p.senders))
+	for i, s := range p.senders {
+		loads[i] = s.load()
+		if parts != nil && loads[i] < math.MaxInt {
+			loads[i] += len(parts[i])
+		}
+	}
+	return p.spread.least(loads)
+}
+
+// senderOf returns the shard of a single message.
+func (p *Producer[T]) senderOf(m chanq.Message[T]) *sender[T] {
+	if i := chanq.ShardOf(m, len(p.senders)); i >= 0 {
+		return p.senders[i]
+	}
+	now := time.Now()
+	if i, ok := p.spread.again(now); ok {
+		return p.senders[i]
+	}
+	i := p.leastLoaded(nil)
+	p.spread.begin(p.rows-1, now.Add(p.linger))
+	return p.senders[i]
+}
+
+// Send stores one message in the shard where it belongs, as chanq.Producer.Send does. If that shard is
+// away, Send waits until the shard answers or ctx ends.
+func (p *Producer[T]) Send(ctx context.Context, m chanq.Message[T]) (chanq.Receipt, error) {
+	receipts, err := p.senderOf(m).send(ctx, []chanq.Message[T]{m})
+	if batch := (*chanq.BatchError)(nil); errors.As(err, &batch) {
+		err = batch.Errs[0]
+	}
+	return receipts[0], err
+}
+
+// SendBatch stores messages as chanq.Producer.SendBatch does, each in the shard where it belongs, and in all
+// shards at the same time.
+func (p *Producer[T]) SendBatch(ctx context.Context, ms ...chanq.Message[T]) ([]chanq.Receipt, error) {
+	if len(ms) == 0 {
+		return nil, nil
+	}
+	parts := p.divide(ms)
+	receipts, errs := make([]chanq.Receipt, len(ms)), make([]error, len(ms))
+	failed := each(len(parts), func(i int) error {
+		those := make([]chanq.Message[T], len(parts[i]))
+		for j, at := range parts[i] {
+			those[j] = ms[at]
+		}
+		got, err := p.senders[i].send(ctx, those)
+		batch := (*chanq.BatchError)(nil)
+		errors.As(err, &batch)
+		for j, at := range parts[i] {
+			if receipts[at] = got[j]; batch != nil {
+				errs[at] = batch.Errs[j]
+			}
+		}
+		return err
+	})
+	if failed == nil {
+		return receipts, nil
+	}
+	return receipts, &chanq.BatchError{Op: "send", Errs: errs}
+}
+
+// divide returns the indexes in ms of the messages that go to each shard. Messages that may go to any shard
+// are divided by statements.
+func (p *Producer[T]) divide(ms []chanq.Message[T]) [][]int {
+	parts := make([][]int, len(p.senders))
+	any, left := 0, 0
+	for at, m := range ms {
+		i := chanq.ShardOf(m, len(p.senders))
+		if i < 0 {
+			if left == 0 {
+				any, left = p.leastLoaded(parts), p.rows
+			}
+			left--
+			i = any
+		}
+		parts[i] = append(parts[i], at)
+	}
+	return parts
+}
+
+// route receives from C until Close begins.
+func (p *Producer[T]) route() {
+	defer func() {
+		for _, s := range p.senders {
+			if len(s.in) == 0 {
+				s.giveUp() // nothing waits until the shard is open
+			}
+		}
+		close(p.routed)
+	}()
+	in := p.in
+	for p.open.Err() == nil {
+		select {
+		case m, ok := <-in:
+			if !ok {
+				in = nil // closed by its sender
+				continue
+			}
+			s := p.senderOf(m)
+			select {
+			case s.in <- handed[T]{message: m}:
+			case <-p.abandoned.Done():
+				p.unsent = append(p.unsent, s.unsentOf(m, s.place.fail("send", m.ID, chanq.ErrClosed)))
+			}
+		case <-p.flush:
+		case <-p.open.Done():
+		}
+	}
+}
+
+// Flush waits until every message handed over before, also through C, is stored or known to be impossible to
+// store, or ctx ends: see chanq.Producer.Flush. It waits for shards that are away.
+func (p *Producer[T]) Flush(ctx context.Context) error {
+	select {
+	case p.flush <- struct{}{}:
+	case <-p.open.Done(): // Close flushes also
+	case <-ctx.Done():
+		return fmt.Errorf("chanq: flush %s: %w", p.label, context.Cause(ctx))
+	}
+	return each(len(p.senders), func(i int) error { return p.senders[i].flush(ctx) })
+}
+
+// Close stores everything that was handed over and ends the producer, as chanq.Producer.Close does. It waits
+// for shards that are away until ctx ends. A *chanq.UnsentError has the messages that came through C and are
+// not known to be stored.
+func (p *Producer[T]) Close(ctx context.Context) error {
+	first := false
+	p.closing.Do(func() { first = true })
+	if !first {
+		select {
+		case <-p.closed:
+		case <-ctx.Done():
+			return fmt.Errorf("chanq: close %s: %w", p.label, context.Cause(ctx))
+		}
+		return each(len(p.senders), func(i int) error {
+			if s := p.senders[i]; s.shard != nil {
+				return s.shard.Close(ctx) // waits for its goroutines
+			}
+			return nil
+		})
+	}
+	defer close(p.closed)
+	p.shut()
+	defer context.AfterFunc(ctx, p.abandon)()
+	<-p.routed
+	unsent := make([][]chanq.Unsent[T], len(p.senders))
+	_ = each(len(p.senders), func(i int) error { // unsent has the errors
+		unsent[i] = p.senders[i].close(ctx)
+		return nil
+	})
+	p.abandon()
+	var all []chanq.Unsent[T]
+	for _, some := range append(unsent, p.unsent) {
+		all = append(all, some...)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return &chanq.UnsentError[T]{Unsent: all}
+}

@@ -1,0 +1,192 @@
+package chanqshards
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/chanq/chanq"
+)
+
+// sender is the part of a Producer for one shard.
+type sender[T any] struct {
+	p     *Producer[T]
+	place *place[T]
+	cfg   chanq.ProducerConfig
+	in    chan handed[T] // what the router received for this shard
+
+	opening context.Context // ends when nothing needs the shard, if it is not open by then
+	giveUp  context.CancelFunc
+	ready   chan struct{}      // closed when what follows is set
+	shard   *chanq.Producer[T] // nil if err is set
+	err     error              // why nothing can be sent to this shard
+
+	unsent []chanq.Unsent[T] // of its goroutine, until that has ended
+	ended  chan struct{}
+}
+
+// handed is a message of C, or the call of a Flush that waits until all before it were forwarded.
+type handed[T any] struct {
+	message chanq.Message[T]
+	flushed chan struct{} // nil: a message
+}
+
+// start starts the producer of the shard.
+func (s *sender[T]) start(shard *chanq.Queue[T], err error) {
+	if err == nil {
+		s.shard, err = shard.Producer(s.cfg)
+	}
+	s.err = err
+	close(s.ready)
+}
+
+// isReady reports whether the shard's producer was started, or never will be.
+func (s *sender[T]) isReady() bool {
+	select {
+	case <-s.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// run opens the shard, if it is not open, and forwards what the router received.
+func (s *sender[T]) run() {
+	defer close(s.ended)
+	if !s.isReady() {
+		shard, err := s.place.await(s.opening, "producer")
+		if s.opening.Err() != nil {
+			err = s.place.fail("send", chanq.ID{}, chanq.ErrClosed)
+		}
+		s.start(shard, err)
+	}
+	for {
+		select {
+		case h := <-s.in:
+			s.forward(h)
+		case <-s.p.routed:
+			for {
+				select {
+				case h := <-s.in:
+					s.forward(h)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *sender[T]) forward(h handed[T]) {
+	switch {
+	case h.flushed != nil:
+		close(h.flushed)
+		return
+	case s.shard == nil:
+		if len(s.unsent) == room {
+			<-s.p.open.Done() // what cannot be stored is bounded, so C blocks until Close
+		}
+		s.unsent = append(s.unsent, s.unsentOf(h.message, s.err))
+		return
+	}
+	select {
+	case s.shard.C() <- h.message:
+	case <-s.p.abandoned.Done():
+		s.unsent = append(s.unsent, s.unsentOf(h.message, s.place.fail("send", h.message.ID, chanq.ErrClosed)))
+	}
+}
+
+// unsentOf is a message that no chanq.Producer has seen.
+func (s *sender[T]) unsentOf(m chanq.Message[T], err error) chanq.Unsent[T] {
+	if m.ID.IsZero() {
+		m.ID = chanq.NewID()
+	}
+	return chanq.Unsent[T]{Message: m, Err: err}
+}
+
+// wait waits until the shard's producer is started.
+func (s *sender[T]) wait(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return s.err
+	default:
+	}
+	select {
+	case <-s.ready:
+		return s.err
+	case <-s.p.open.Done():
+		return s.place.fail("send", chanq.ID{}, chanq.ErrClosed)
+	case <-ctx.Done():
+		return s.place.fail("send", chanq.ID{}, context.Cause(ctx))
+	}
+}
+
+// send stores messages in the shard.
+func (s *sender[T]) send(ctx context.Context, ms []chanq.Message[T]) ([]chanq.Receipt, error) {
+	if len(ms) == 0 {
+		return nil, nil
+	}
+	err := s.wait(ctx)
+	if err == nil {
+		return s.shard.SendBatch(ctx, ms...)
+	}
+	receipts, errs := make([]chanq.Receipt, len(ms)), make([]error, len(ms))
+	for i, m := range ms {
+		u := s.unsentOf(m, err)
+		receipts[i].ID, errs[i] = u.Message.ID, u.Err
+	}
+	return receipts, &chanq.BatchError{Op: "send", Errs: errs}
+}
+
+func (s *sender[T]) stats() chanq.ProducerStats {
+	waiting := len(s.in)
+	if !s.isReady() || s.shard == nil {
+		return chanq.ProducerStats{Pending: waiting, Down: true}
+	}
+	stats := s.shard.Stats()
+	stats.Pending += waiting
+	return stats
+}
+
+// flush waits until what the router received for the shard is stored. A shard that is not open yet and for
+// which nothing waits is left out.
+func (s *sender[T]) flush(ctx context.Context) error {
+	if !s.isReady() && len(s.in) == 0 {
+		return nil
+	}
+	failed := func() error { return s.place.fail("flush", chanq.ID{}, context.Cause(ctx)) }
+	reached := make(chan struct{})
+	select {
+	case s.in <- handed[T]{flushed: reached}:
+	case <-s.ended: // by Close, which flushes also
+		return nil
+	case <-ctx.Done():
+		return failed()
+	}
+	select {
+	case <-reached:
+	case <-s.ended:
+		return nil
+	case <-ctx.Done():
+		return failed()
+	}
+	if s.err != nil {
+		return fmt.Errorf("chanq: flush %s: %w", s.place.cfg.Label, s.err)
+	}
+	return s.shard.Flush(ctx)
+}
+
+// close ends the shard's producer, and returns what was not stored there. The router has ended.
+func (s *sender[T]) close(ctx context.Context) []chanq.Unsent[T] {
+	<-s.ended // soon after ctx
+	s.giveUp()
+	unsent := s.unsent
+	if s.shard == nil {
+		return unsent
+	}
+	var those *chanq.UnsentError[T]
+	if errors.As(s.shard.Close(ctx), &those) {
+		unsent = append(those.Unsent, unsent...)
+	}
+	return unsent
+}

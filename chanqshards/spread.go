@@ -1,0 +1,44 @@
+package chanqshards
+
+import (
+	"sync"
+	"time"
+)
+
+// spread chooses the shard of messages that may go to any. It is safe for concurrent use.
+type spread struct {
+	mu    sync.Mutex // guards what follows
+	last  int
+	left  int       // single messages that may follow the last one
+	until time.Time // when they no longer may
+}
+
+// least chooses the shard with the least load; of equal ones the next in turn.
+func (s *spread) least(loads []int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	best := (s.last + 1) % len(loads)
+	for i := range loads {
+		if i = (s.last + 1 + i) % len(loads); loads[i] < loads[best] {
+			best = i
+		}
+	}
+	s.last = best
+	return best
+}
+
+// again reports whether a single message may go to the shard of the one before it: messages that come
+// together share a statement.
+func (s *spread) again(now time.Time) (shard int, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left--
+	return s.last, s.left >= 0 && now.Before(s.until)
+}
+
+// begin allows so many single messages to follow, until a time.
+func (s *spread) begin(messages int, until time.Time) {
+	s.mu.Lock()
+	s.left, s.until = messages, until
+	s.mu.Unlock()
+}
