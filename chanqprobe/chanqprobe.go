@@ -18,12 +18,13 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/chanq/chanq"
 )
 
-// Consumer is what a probe looks at: a *chanq.Consumer[T] of any T is one.
+// Consumer is what a probe looks at: a *chanq.Consumer[T] or *chanqshards.Consumer[T] of any T is one.
 type Consumer interface {
 	Done() <-chan struct{}
 	Err() error
@@ -39,21 +40,19 @@ type Probe struct {
 	mu        sync.Mutex // guards what follows
 	consumers map[string]Consumer
 	logged    map[string]bool         // whose end is in the log
-	away      map[part]map[string]int // of how many of a part the database does not answer, by shard
+	shards    map[string]int          // of queues over several databases
+	away      map[part]map[string]int // how many of a part the database does not answer, by label
 }
 
 // part of a queue: its producers or its consumers.
-type part struct {
-	queue, name string
-	shards      int
-}
+type part struct{ queue, name string }
 
-// cannotWork: all its places are away.
-func (p part) cannotWork(away map[string]int) bool { return len(away) >= max(p.shards, 1) }
+// cannotWork reports that all shards of a queue are away; mu is held.
+func (p *Probe) cannotWork(at part) bool { return len(p.away[at]) >= max(p.shards[at.queue], 1) }
 
 // New makes a probe of nothing, which is alive and ready.
 func New() *Probe {
-	return &Probe{consumers: map[string]Consumer{}, logged: map[string]bool{}, away: map[part]map[string]int{}}
+	return &Probe{consumers: map[string]Consumer{}, logged: map[string]bool{}, shards: map[string]int{}, away: map[part]map[string]int{}}
 }
 
 // Hooks hear of outages, which end with whoever is in one at the latest. Join them with others by chanq.JoinHooks.
@@ -61,16 +60,19 @@ func (p *Probe) Hooks() chanq.Hooks {
 	return chanq.Hooks{Availability: func(e chanq.AvailabilityEvent) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		at := part{e.Queue, e.Part, e.Shards}
+		at := part{e.Queue, e.Part}
+		if queue, _, labelled := strings.Cut(e.Queue, "/"); labelled && p.shards[queue] > 0 {
+			at.queue = queue
+		}
 		away := p.away[at]
 		if away == nil {
 			away = map[string]int{}
 			p.away[at] = away
 		}
 		if !e.Up {
-			away[e.Shard]++
-		} else if away[e.Shard]--; away[e.Shard] <= 0 {
-			delete(away, e.Shard)
+			away[e.Queue]++
+		} else if away[e.Queue]--; away[e.Queue] <= 0 {
+			delete(away, e.Queue)
 		}
 	}}
 }
@@ -81,6 +83,15 @@ func (p *Probe) Add(name string, c Consumer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.consumers[name] = c
+}
+
+// Shards says that a queue is in so many databases (chanqshards.Open): the program is ready unless all of
+// them are away, since one delays its own messages only. Without it each shard counts as a queue. Call it
+// before the queue is opened.
+func (p *Probe) Shards(queue string, shards int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shards[queue] = shards
 }
 
 // Live answers 200, or 500 where a consumer has ended by a permanent error (Consumer.Err), which
@@ -117,8 +128,7 @@ func (p *Probe) why(name string, err error) string {
 
 // Ready answers 200, or 503 while a consumer is stopping or has ended, or the database does not
 // answer a producer or a consumer whose queue has Hooks: so a rollout waits for workers that can work.
-// Of a queue with several shards (chanq.OpenShards) all must be away: one delays its own messages
-// only.
+// See Shards for a queue over several databases.
 func (p *Probe) Ready() http.Handler {
 	return p.answer(http.StatusServiceUnavailable, func(tell func(string, ...any)) {
 		for name, c := range p.consumers {
@@ -128,8 +138,8 @@ func (p *Probe) Ready() http.Handler {
 			default:
 			}
 		}
-		for at, away := range p.away {
-			if !at.cannotWork(away) {
+		for at := range p.away {
+			if !p.cannotWork(at) {
 				continue
 			}
 			tell("%s: the database does not answer a %s", at.queue, at.name)

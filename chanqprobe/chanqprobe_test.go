@@ -49,8 +49,9 @@ func TestAProgramIsReadyUnlessItsDatabaseIsAway(t *testing.T) {
 
 func TestOneShardThatIsAwayLeavesAProgramReady(t *testing.T) {
 	p := chanqprobe.New()
+	p.Shards("mail", 2)
 	tell := func(shard string, up bool) int {
-		p.Hooks().Availability(chanq.AvailabilityEvent{Queue: "mail", Shard: shard, Shards: 2, Part: "producer", Up: up})
+		p.Hooks().Availability(chanq.AvailabilityEvent{Queue: "mail/" + shard, Part: "producer", Up: up})
 		code, _ := get(p.Ready())
 		return code
 	}
@@ -59,6 +60,9 @@ func TestOneShardThatIsAwayLeavesAProgramReady(t *testing.T) {
 	require.Equal(t, 503, tell("west", false))
 	require.Equal(t, 503, tell("east", true))
 	require.Equal(t, 200, tell("east", true))
+
+	p = chanqprobe.New()
+	require.Equal(t, 503, tell("east", false), "without Shards each is a queue")
 }
 
 func TestAConsumerThatNothingMendsIsNotAlive(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ func (a *all) list(ctx context.Context) ([]*look, error) {
 	for _, name := range a.names {
 		l := a.known[name]
 		if l == nil {
-			l = &look{source: &stored{all: a, name: name}}
+			l = &look{source: &stored{all: a, name: name, label: name}}
 		}
 		known[name] = l
 		list = append(list, l)
@@ -65,30 +66,23 @@ type stored struct {
 	name   string
 	opened time.Time
 	queue  *chanq.Queue[[]byte] // nil: to be opened
-	shard  string               // which one it is, as far as that was ever known
+	label  string               // as far as that was ever known
 }
 
-func (s *stored) Name() string { return s.name }
+// Label is the name, and of a shard of several databases also its index, as in "orders/0".
+func (s *stored) Label() string { return s.label }
 
-func (s *stored) Stats(ctx context.Context) (chanq.Stats, error) {
-	one := s.ShardStats(ctx)[0]
-	return one.Stats, one.Err
-}
-
-// ShardStats has one entry: each shard of a queue is a place of its own here.
-func (s *stored) ShardStats(ctx context.Context) []chanq.ShardStats {
+func (s *stored) Stats(ctx context.Context) (stats chanq.Stats, err error) {
 	if s.queue == nil || time.Since(s.opened) > reopenAfter*s.all.maxAge {
-		if err := s.open(ctx); err != nil {
-			s.queue = nil
-			return []chanq.ShardStats{{Shard: s.shard, Err: err}}
-		}
+		err = s.open(ctx)
 	}
-	list := s.queue.ShardStats(ctx)
-	s.shard = list[0].Shard
-	if list[0].Err != nil {
+	if err == nil {
+		stats, err = s.queue.Stats(ctx)
+	}
+	if err != nil {
 		s.queue = nil
 	}
-	return list
+	return stats, err
 }
 
 func (s *stored) open(ctx context.Context) error {
@@ -96,6 +90,11 @@ func (s *stored) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.label = s.name
+	if cfg.Shard.Count > 0 {
+		s.label += fmt.Sprint("/", cfg.Shard.Index)
+	}
+	cfg.Label = s.label
 	s.queue, err = chanq.Open[[]byte](ctx, s.all.db, s.name, cfg)
 	s.opened = time.Now()
 	return err

@@ -30,14 +30,15 @@
 //	chanq_members                     gauge      consumers, of all programs
 //	chanq_up                          gauge      1, or 0 where the database did not answer; then the others are missing
 //
-// All have the labels queue and shard, which is "" where a queue has none. Of one with several
-// (chanq.OpenShards) each is told by itself: one that is away has chanq_up 0, and nothing else of what
+// All have the label queue: chanq.Config.Label, or the name of the queue. Package chanqshards labels each
+// shard of a queue over several databases, for example "orders/east": give Watch each of its shards
+// (chanqshards.Queue.Shard). A queue whose database does not answer has chanq_up 0, and nothing else of what
 // is asked. Where the list of queues of a WatchAll is not known there is chanq_up 0 with queue "". Why
 // one is not seen is in Config.Log, once per change, and not in the metrics: errors of databases have
 // names of hosts and users.
 //
 // A database that is away, or two with a queue of one name, never make a collection fail: of each
-// queue and shard one is told, which is the first watched that answers. Programs with several
+// label one is told, which is the first watched that answers. Programs with several
 // databases whose queues have the same names have a Metrics for each, and labels to tell them apart
 // (prometheus.WrapRegistererWith). The package otelchanq has the same figures for OpenTelemetry.
 package chanqprom
@@ -82,8 +83,8 @@ type Metrics struct {
 	mu       sync.Mutex // guards what follows
 	refusals map[task]int
 	watched  map[int]watch
-	next     int            // number of the next watch
-	unseen   map[place]bool // and that is in the log
+	next     int             // number of the next watch
+	unseen   map[string]bool // and that is in the log
 }
 
 var _ prometheus.Collector = (*Metrics)(nil)
@@ -104,10 +105,10 @@ func New(cfg Config) *Metrics {
 		cfg.Buckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"queue", "shard"}, labels...))
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"queue"}, labels...))
 	}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"queue", "shard"}, labels...))
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"queue"}, labels...))
 	}
 	return &Metrics{
 		cfg:        cfg,
@@ -122,8 +123,8 @@ func New(cfg Config) *Metrics {
 		refused:    gauge("chanq_housekeeping_refused", "1 as long as the database refuses a task of a consumer.", "task"),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "chanq_statement_duration_seconds", Help: "How long statements took, each for many messages.", Buckets: cfg.Buckets,
-		}, []string{"queue", "shard", "operation"}),
-		watched: map[int]watch{}, refusals: map[task]int{}, unseen: map[place]bool{},
+		}, []string{"queue", "operation"}),
+		watched: map[int]watch{}, refusals: map[task]int{}, unseen: map[string]bool{},
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/chanqprom"
+	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/embedded"
 )
 
@@ -62,29 +63,29 @@ func TestPrometheusReadsWhatBecameOfMessages(t *testing.T) {
 
 	seen := scrape(t, m)
 	for name, want := range map[string]string{
-		`chanq_sent_messages_total{queue="mail",shard=""}`:                               "7",
-		`chanq_duplicate_messages_total{queue="mail",shard=""}`:                          "2",
-		`chanq_settled_messages_total{outcome="acked",queue="mail",shard=""}`:            "1",
-		`chanq_settled_messages_total{outcome="dead",queue="mail",shard=""}`:             "1",
-		`chanq_messages{queue="mail",shard="",state="ready"}`:                            "1",
-		`chanq_messages{queue="mail",shard="",state="scheduled"}`:                        "3",
-		`chanq_messages{queue="mail",shard="",state="leased"}`:                           "1",
-		`chanq_messages{queue="mail",shard="",state="dead"}`:                             "1",
-		`chanq_messages{queue="mail",shard="",state="done"}`:                             "0",
-		`chanq_paused{queue="mail",shard=""}`:                                            "0",
-		`chanq_members{queue="mail",shard=""}`:                                           "1",
-		`chanq_up{queue="mail",shard=""}`:                                                "1",
-		`chanq_statement_duration_seconds_count{operation="send",queue="mail",shard=""}`: "3",
+		`chanq_sent_messages_total{queue="mail"}`:                               "7",
+		`chanq_duplicate_messages_total{queue="mail"}`:                          "2",
+		`chanq_settled_messages_total{outcome="acked",queue="mail"}`:            "1",
+		`chanq_settled_messages_total{outcome="dead",queue="mail"}`:             "1",
+		`chanq_messages{queue="mail",state="ready"}`:                            "1",
+		`chanq_messages{queue="mail",state="scheduled"}`:                        "3",
+		`chanq_messages{queue="mail",state="leased"}`:                           "1",
+		`chanq_messages{queue="mail",state="dead"}`:                             "1",
+		`chanq_messages{queue="mail",state="done"}`:                             "0",
+		`chanq_paused{queue="mail"}`:                                            "0",
+		`chanq_members{queue="mail"}`:                                           "1",
+		`chanq_up{queue="mail"}`:                                                "1",
+		`chanq_statement_duration_seconds_count{operation="send",queue="mail"}`: "3",
 	} {
 		require.Equal(t, want, seen[name], "%s in %v", name, seen)
 	}
-	require.Contains(t, seen, `chanq_oldest_ready_seconds{queue="mail",shard=""}`)
+	require.Contains(t, seen, `chanq_oldest_ready_seconds{queue="mail"}`)
 	problems, err := testutil.CollectAndLint(m)
 	require.NoError(t, err)
 	require.Empty(t, problems)
 
 	stop()
-	require.NotContains(t, scrape(t, m), `chanq_up{queue="mail",shard=""}`)
+	require.NotContains(t, scrape(t, m), `chanq_up{queue="mail"}`)
 }
 
 func TestHooksAreCounted(t *testing.T) {
@@ -101,13 +102,13 @@ func TestHooksAreCounted(t *testing.T) {
 	h.Claimed(chanq.ClaimedEvent{Queue: "q", Messages: 3})
 	seen := scrape(t, m)
 	for name, want := range map[string]string{
-		`chanq_outages_total{part="consumer",queue="q",shard=""}`:      "2",
-		`chanq_parts_in_outage{part="consumer",queue="q",shard=""}`:    "1",
-		`chanq_housekeeping_refused{queue="q",shard="",task="vacuum"}`: "1",
-		`chanq_housekeeping_refused{queue="q",shard="",task="trim"}`:   "0",
-		`chanq_leases_lost_total{queue="q",shard=""}`:                  "1",
-		`chanq_handler_errors_total{queue="q",shard=""}`:               "1",
-		`chanq_delivered_messages_total{queue="q",shard=""}`:           "3",
+		`chanq_outages_total{part="consumer",queue="q"}`:      "2",
+		`chanq_parts_in_outage{part="consumer",queue="q"}`:    "1",
+		`chanq_housekeeping_refused{queue="q",task="vacuum"}`: "1",
+		`chanq_housekeeping_refused{queue="q",task="trim"}`:   "0",
+		`chanq_leases_lost_total{queue="q"}`:                  "1",
+		`chanq_handler_errors_total{queue="q"}`:               "1",
+		`chanq_delivered_messages_total{queue="q"}`:           "3",
 	} {
 		require.Equal(t, want, seen[name], name)
 	}
@@ -122,10 +123,10 @@ func TestAllQueuesAreWatchedThoseThatComeLaterToo(t *testing.T) {
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{}))
 	require.NoError(t, chanq.Migrate(t.Context(), db, "payments", chanq.Config{Kind: chanq.KindOrdered, DeadKey: chanq.DeadKeyHolds}))
 	seen := scrape(t, m)
-	require.Equal(t, "1", seen[`chanq_up{queue="mail",shard=""}`])
-	require.Equal(t, "1", seen[`chanq_up{queue="payments",shard=""}`])
+	require.Equal(t, "1", seen[`chanq_up{queue="mail"}`])
+	require.Equal(t, "1", seen[`chanq_up{queue="payments"}`])
 	require.NoError(t, db.Close())
-	require.Equal(t, map[string]string{`chanq_up{queue="",shard=""}`: "0"}, scrape(t, m), "the database does not answer")
+	require.Equal(t, map[string]string{`chanq_up{queue=""}`: "0"}, scrape(t, m), "the database does not answer")
 }
 
 // slow is a queue whose database answers when it likes to.
@@ -134,7 +135,7 @@ type slow struct {
 	hanging atomic.Bool
 }
 
-func (s *slow) Name() string { return "slow" }
+func (s *slow) Label() string { return "slow" }
 
 func (s *slow) Stats(ctx context.Context) (chanq.Stats, error) {
 	s.looks.Add(1)
@@ -153,7 +154,7 @@ func TestSeveralThatScrapeShareALook(t *testing.T) {
 	defer m.Watch(s)()
 	for range 3 {
 		seen := scrape(t, m)
-		require.Equal(t, []string{"1", "1"}, []string{seen[`chanq_messages{queue="slow",shard="",state="ready"}`], seen[`chanq_paused{queue="slow",shard=""}`]})
+		require.Equal(t, []string{"1", "1"}, []string{seen[`chanq_messages{queue="slow",state="ready"}`], seen[`chanq_paused{queue="slow"}`]})
 	}
 	require.Equal(t, int64(1), s.looks.Load())
 }
@@ -163,22 +164,27 @@ func TestAScrapeDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 	s.hanging.Store(true)
 	m := chanqprom.New(chanqprom.Config{Timeout: 10 * time.Millisecond})
 	defer m.Watch(s)()
-	require.Equal(t, map[string]string{`chanq_up{queue="slow",shard=""}`: "0"}, scrape(t, m))
+	require.Equal(t, map[string]string{`chanq_up{queue="slow"}`: "0"}, scrape(t, m))
 }
 
 func TestShardsAreToldApart(t *testing.T) {
-	var shards []chanq.Shard
+	var shards []chanqshards.Shard
 	for _, name := range []string{"east", "west"} {
 		db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
 		require.NoError(t, err)
 		defer db.Close()
-		shards = append(shards, chanq.Shard{Name: name, DB: db})
+		shards = append(shards, chanqshards.Shard{Name: name, DB: db})
 	}
-	require.NoError(t, chanq.MigrateShards(t.Context(), shards, "mail", chanq.Config{}))
+	require.NoError(t, chanqshards.Migrate(t.Context(), shards, "mail", chanq.Config{}))
 	m := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
-	q, err := chanq.OpenShards[string](t.Context(), shards, "mail", chanq.Config{Hooks: m.Hooks()})
+	q, err := chanqshards.Open[string](t.Context(), shards, "mail", chanq.Config{Hooks: m.Hooks()})
 	require.NoError(t, err)
-	stop := m.Watch(q)
+	var stops []func()
+	for i := range q.Shards() {
+		shard, err := q.Shard(t.Context(), i)
+		require.NoError(t, err)
+		stops = append(stops, m.Watch(shard))
+	}
 	p, err := q.Producer(chanq.ProducerConfig{})
 	require.NoError(t, err)
 	message := chanq.Message[string]{DedupKey: "k"}
@@ -189,24 +195,26 @@ func TestShardsAreToldApart(t *testing.T) {
 
 	seen := scrape(t, m)
 	for name, want := range map[string]string{
-		`chanq_sent_messages_total{queue="mail",shard="` + there + `"}`:    "1",
-		`chanq_messages{queue="mail",shard="` + there + `",state="ready"}`: "1",
-		`chanq_messages{queue="mail",shard="` + other + `",state="ready"}`: "0",
-		`chanq_up{queue="mail",shard="` + other + `"}`:                     "1",
-		`chanq_members{queue="mail",shard="` + other + `"}`:                "0",
+		`chanq_sent_messages_total{queue="mail/` + there + `"}`:    "1",
+		`chanq_messages{queue="mail/` + there + `",state="ready"}`: "1",
+		`chanq_messages{queue="mail/` + other + `",state="ready"}`: "0",
+		`chanq_up{queue="mail/` + other + `"}`:                     "1",
+		`chanq_members{queue="mail/` + other + `"}`:                "0",
 	} {
 		require.Equal(t, want, seen[name], "%s in %v", name, seen)
 	}
 	require.NoError(t, shards[1-q.ShardOf(message)].DB.Close())
 	seen = scrape(t, m)
-	require.Equal(t, "0", seen[`chanq_up{queue="mail",shard="`+other+`"}`])
-	require.Equal(t, "1", seen[`chanq_up{queue="mail",shard="`+there+`"}`])
-	require.Equal(t, "1", seen[`chanq_messages{queue="mail",shard="`+there+`",state="ready"}`])
-	require.NotContains(t, seen, `chanq_messages{queue="mail",shard="`+other+`",state="ready"}`)
-	stop()
+	require.Equal(t, "0", seen[`chanq_up{queue="mail/`+other+`"}`])
+	require.Equal(t, "1", seen[`chanq_up{queue="mail/`+there+`"}`])
+	require.Equal(t, "1", seen[`chanq_messages{queue="mail/`+there+`",state="ready"}`])
+	require.NotContains(t, seen, `chanq_messages{queue="mail/`+other+`",state="ready"}`)
+	for _, stop := range stops {
+		stop()
+	}
 
 	// Each by itself, in a program that has none of the queue's.
 	each := chanqprom.New(chanqprom.Config{MaxAge: time.Nanosecond})
 	defer each.WatchAll(shards[q.ShardOf(message)].DB, chanq.Config{})()
-	require.Equal(t, "1", scrape(t, each)[`chanq_up{queue="mail",shard="`+strconv.Itoa(q.ShardOf(message))+`"}`])
+	require.Equal(t, "1", scrape(t, each)[`chanq_up{queue="mail/`+strconv.Itoa(q.ShardOf(message))+`"}`])
 }

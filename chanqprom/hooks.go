@@ -8,14 +8,8 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// place is a queue, or a shard of one.
-type place struct{ queue, shard string }
-
 // task is one that a consumer does beside its work.
-type task struct {
-	place
-	name string
-}
+type task struct{ queue, name string }
 
 // outcomes of a settle, as a label.
 var outcomes = []string{"acked", "nacked", "released", "dead"}
@@ -26,40 +20,40 @@ var outcomes = []string{"acked", "nacked", "released", "dead"}
 // watched here, too (Watch), when it is first looked at.
 func (m *Metrics) Hooks() chanq.Hooks {
 	m.hooked.Store(true)
-	took := func(queue, shard, operation string, d time.Duration) {
-		m.took.WithLabelValues(queue, shard, operation).Observe(d.Seconds())
+	took := func(queue, operation string, d time.Duration) {
+		m.took.WithLabelValues(queue, operation).Observe(d.Seconds())
 	}
 	return chanq.Hooks{
 		Sent: func(e chanq.SentEvent) {
-			m.beginSending(place{e.Queue, e.Shard})
-			m.sent.WithLabelValues(e.Queue, e.Shard).Add(float64(e.Messages))
-			m.duplicates.WithLabelValues(e.Queue, e.Shard).Add(float64(e.Duplicates))
-			took(e.Queue, e.Shard, "send", e.Took)
+			m.beginSending(e.Queue)
+			m.sent.WithLabelValues(e.Queue).Add(float64(e.Messages))
+			m.duplicates.WithLabelValues(e.Queue).Add(float64(e.Duplicates))
+			took(e.Queue, "send", e.Took)
 		},
 		Claimed: func(e chanq.ClaimedEvent) {
-			m.beginConsuming(place{e.Queue, e.Shard})
-			m.delivered.WithLabelValues(e.Queue, e.Shard).Add(float64(e.Messages))
-			took(e.Queue, e.Shard, "claim", e.Took)
+			m.beginConsuming(e.Queue)
+			m.delivered.WithLabelValues(e.Queue).Add(float64(e.Messages))
+			took(e.Queue, "claim", e.Took)
 		},
 		Settled: func(e chanq.SettledEvent) {
 			for i, n := range []int{e.Acked, e.Nacked, e.Released, e.Dead} {
-				m.settled.WithLabelValues(e.Queue, e.Shard, outcomes[i]).Add(float64(n))
+				m.settled.WithLabelValues(e.Queue, outcomes[i]).Add(float64(n))
 			}
-			took(e.Queue, e.Shard, "settle", e.Took)
+			took(e.Queue, "settle", e.Took)
 		},
-		LeaseLost: func(e chanq.LeaseLostEvent) { m.lost.WithLabelValues(e.Queue, e.Shard).Inc() },
+		LeaseLost: func(e chanq.LeaseLostEvent) { m.lost.WithLabelValues(e.Queue).Inc() },
 		Failed: func(e chanq.FailedEvent) {
 			if chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
-				m.failed.WithLabelValues(e.Queue, e.Shard).Inc()
+				m.failed.WithLabelValues(e.Queue).Inc()
 			}
 		},
 		Availability: func(e chanq.AvailabilityEvent) {
 			if e.Up {
-				m.inOutage.WithLabelValues(e.Queue, e.Shard, e.Part).Dec()
+				m.inOutage.WithLabelValues(e.Queue, e.Part).Dec()
 				return
 			}
-			m.outages.WithLabelValues(e.Queue, e.Shard, e.Part).Inc()
-			m.inOutage.WithLabelValues(e.Queue, e.Shard, e.Part).Inc()
+			m.outages.WithLabelValues(e.Queue, e.Part).Inc()
+			m.inOutage.WithLabelValues(e.Queue, e.Part).Inc()
 		},
 		Housekeeping: m.housekeeping,
 	}
@@ -68,7 +62,7 @@ func (m *Metrics) Hooks() chanq.Hooks {
 // housekeeping counts who is refused a task: one of several consumers that is not, or that has ended, does
 // not make it go on for the others.
 func (m *Metrics) housekeeping(e chanq.HousekeepingEvent) {
-	t := task{place{e.Queue, e.Shard}, e.Task}
+	t := task{e.Queue, e.Task}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e.Err != nil {
@@ -80,41 +74,41 @@ func (m *Metrics) housekeeping(e chanq.HousekeepingEvent) {
 	if m.refusals[t] > 0 {
 		refused = 1
 	}
-	m.refused.WithLabelValues(e.Queue, e.Shard, e.Task).Set(refused)
+	m.refused.WithLabelValues(e.Queue, e.Task).Set(refused)
 }
 
 // beginSending has the counters of producers begin at 0.
-func (m *Metrics) beginSending(p place) {
-	if _, begun := m.sending.LoadOrStore(p, true); begun {
+func (m *Metrics) beginSending(queue string) {
+	if _, begun := m.sending.LoadOrStore(queue, true); begun {
 		return
 	}
-	begin(p, m.sent, m.duplicates)
-	m.outages.WithLabelValues(p.queue, p.shard, "producer")
-	m.inOutage.WithLabelValues(p.queue, p.shard, "producer")
+	begin(queue, m.sent, m.duplicates)
+	m.outages.WithLabelValues(queue, "producer")
+	m.inOutage.WithLabelValues(queue, "producer")
 }
 
 // beginConsuming has the counters of consumers begin at 0.
-func (m *Metrics) beginConsuming(p place) {
-	if _, begun := m.consuming.LoadOrStore(p, true); begun {
+func (m *Metrics) beginConsuming(queue string) {
+	if _, begun := m.consuming.LoadOrStore(queue, true); begun {
 		return
 	}
-	begin(p, m.delivered)
+	begin(queue, m.delivered)
 	for _, outcome := range outcomes {
-		m.settled.WithLabelValues(p.queue, p.shard, outcome)
+		m.settled.WithLabelValues(queue, outcome)
 	}
-	m.beginFailing(p)
+	m.beginFailing(queue)
 }
 
 // beginFailing has those begin at 0 whose first event is news. It says nothing of whether anybody
 // consumes here: delivered and settled messages that stay at 0 would say that consumers stand still.
-func (m *Metrics) beginFailing(p place) {
-	begin(p, m.lost, m.failed)
-	m.outages.WithLabelValues(p.queue, p.shard, "consumer")
-	m.inOutage.WithLabelValues(p.queue, p.shard, "consumer")
+func (m *Metrics) beginFailing(queue string) {
+	begin(queue, m.lost, m.failed)
+	m.outages.WithLabelValues(queue, "consumer")
+	m.inOutage.WithLabelValues(queue, "consumer")
 }
 
-func begin(p place, counters ...*prometheus.CounterVec) {
+func begin(queue string, counters ...*prometheus.CounterVec) {
 	for _, c := range counters {
-		c.WithLabelValues(p.queue, p.shard)
+		c.WithLabelValues(queue)
 	}
 }

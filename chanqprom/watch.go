@@ -13,23 +13,18 @@ import (
 )
 
 var (
-	messagesDesc = prometheus.NewDesc("chanq_messages", "Messages in a queue, counted up to 10,000 of each state.", []string{"queue", "shard", "state"}, nil)
-	oldestDesc   = prometheus.NewDesc("chanq_oldest_ready_seconds", "For how long the oldest ready message has been due.", []string{"queue", "shard"}, nil)
-	pausedDesc   = prometheus.NewDesc("chanq_paused", "1 where the queue is paused.", []string{"queue", "shard"}, nil)
-	membersDesc  = prometheus.NewDesc("chanq_members", "Consumers of a queue, of all programs.", []string{"queue", "shard"}, nil)
-	upDesc       = prometheus.NewDesc("chanq_up", "1, or 0 where the database did not answer when the queue was looked at.", []string{"queue", "shard"}, nil)
+	messagesDesc = prometheus.NewDesc("chanq_messages", "Messages in a queue, counted up to 10,000 of each state.", []string{"queue", "state"}, nil)
+	oldestDesc   = prometheus.NewDesc("chanq_oldest_ready_seconds", "For how long the oldest ready message has been due.", []string{"queue"}, nil)
+	pausedDesc   = prometheus.NewDesc("chanq_paused", "1 where the queue is paused.", []string{"queue"}, nil)
+	membersDesc  = prometheus.NewDesc("chanq_members", "Consumers of a queue, of all programs.", []string{"queue"}, nil)
+	upDesc       = prometheus.NewDesc("chanq_up", "1, or 0 where the database did not answer when the queue was looked at.", []string{"queue"}, nil)
 )
 
 // Source is a queue that can be looked at: *chanq.Queue[T] of any T is one.
 type Source interface {
-	Name() string
+	Label() string // the value of the label queue
 	Stats(context.Context) (chanq.Stats, error)
 	Members(context.Context) ([]chanq.Member, error)
-}
-
-// sharded is a Source that tells its shards apart, as *chanq.Queue[T] does.
-type sharded interface {
-	ShardStats(context.Context) []chanq.ShardStats
 }
 
 // watch has the queues that are watched at the moment.
@@ -69,13 +64,14 @@ type look struct {
 
 	mu      sync.Mutex // guards what follows, and is held while the database is asked
 	at      time.Time
-	shards  []chanq.ShardStats // one, where the queue has none
-	members []int              // of each; below 0: not known
+	stats   chanq.Stats
+	err     error
+	members int // below 0: not known
 }
 
-// seen is what is known of a queue, or of a shard.
+// seen is what is known of a queue.
 type seen struct {
-	place
+	queue   string
 	stats   chanq.Stats
 	err     error
 	members int // below 0: not known
@@ -83,47 +79,29 @@ type seen struct {
 }
 
 // collect looks, unless that was done just now, and returns what is seen.
-func (l *look) collect(ctx context.Context, maxAge time.Duration) (list []seen) {
+func (l *look) collect(ctx context.Context, maxAge time.Duration) seen {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if time.Since(l.at) >= maxAge {
 		l.again(ctx)
 		l.at = time.Now()
 	}
-	for i, s := range l.shards {
-		list = append(list, seen{place{l.source.Name(), s.Shard}, s.Stats, s.Err, l.members[i], l.here})
-	}
-	return list
+	return seen{l.source.Label(), l.stats, l.err, l.members, l.here}
 }
 
 // again asks the database. mu is held.
 func (l *look) again(ctx context.Context) {
-	if q, ok := l.source.(sharded); ok {
-		l.shards = q.ShardStats(ctx)
-	} else {
-		stats, err := l.source.Stats(ctx)
-		l.shards = []chanq.ShardStats{{Stats: stats, Err: err}}
-	}
-	l.members = make([]int, len(l.shards))
+	l.stats, l.err = l.source.Stats(ctx)
 	list, err := l.source.Members(ctx)
-	for _, m := range list {
-		if len(l.shards) == 1 {
-			l.members[0]++
-		} else if m.Shard < len(l.members) {
-			l.members[m.Shard]++
-		}
-	}
-	for i, n := range l.members {
-		if err != nil && n == 0 { // it is this one that did not answer, perhaps
-			l.members[i] = -1
-		}
+	if l.members = len(list); err != nil {
+		l.members = -1
 	}
 }
 
-// tell tells of one place.
+// tell tells of one queue.
 func tell(ch chan<- prometheus.Metric, s seen) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.queue, s.shard}, labels...)...)
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.queue}, labels...)...)
 	}
 	if s.err != nil {
 		gauge(upDesc, 0)
@@ -165,22 +143,22 @@ func (m *Metrics) collectWatched(ch chan<- prometheus.Metric) {
 		lookers.Go(func() { found[i] = lookAt(ctx, w, m.cfg.MaxAge) })
 	}
 	lookers.Wait()
-	places := map[place]seen{}
+	queues := map[string]seen{}
 	for _, s := range slices.Concat(found...) {
-		before, twice := places[s.place]
+		before, twice := queues[s.queue]
 		s.here, before.here = s.here || before.here, s.here || before.here
 		if twice && (before.err == nil || s.err != nil || s.queue == "") {
 			s = before
 		}
-		places[s.place] = s
+		queues[s.queue] = s
 	}
-	for _, s := range places {
+	for _, s := range queues {
 		if s.here && m.hooked.Load() {
-			m.beginFailing(s.place)
+			m.beginFailing(s.queue)
 		}
 		tell(ch, s)
 	}
-	m.note(places)
+	m.note(queues)
 }
 
 // sideBySide is how many queues of one database are looked at at once: each takes a connection.
@@ -192,7 +170,7 @@ func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
 	if err != nil {
 		return []seen{{err: err}}
 	}
-	found := make([][]seen, len(looks))
+	found := make([]seen, len(looks))
 	next := make(chan int)
 	var lookers sync.WaitGroup
 	for range min(sideBySide, len(looks)) {
@@ -207,25 +185,25 @@ func lookAt(ctx context.Context, w watch, maxAge time.Duration) []seen {
 	}
 	close(next)
 	lookers.Wait()
-	return slices.Concat(found...)
+	return found
 }
 
-// note logs which places are not seen, and why, and which are seen again: once per change.
-func (m *Metrics) note(places map[place]seen) {
+// note logs which queues are not seen, and why, and which are seen again: once per change.
+func (m *Metrics) note(queues map[string]seen) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for p := range m.unseen {
-		if s, known := places[p]; known && s.err == nil || !known && p.queue == "" {
-			m.cfg.Log.Info("chanqprom: seen again", "queue", p.queue, "shard", p.shard)
-			delete(m.unseen, p)
+	for queue := range m.unseen {
+		if s, known := queues[queue]; known && s.err == nil || !known && queue == "" {
+			m.cfg.Log.Info("chanqprom: seen again", "queue", queue)
+			delete(m.unseen, queue)
 		} else if !known { // its watch has ended, or nobody knows whether it is there
-			delete(m.unseen, p)
+			delete(m.unseen, queue)
 		}
 	}
-	for p, s := range places {
-		if s.err != nil && !m.unseen[p] {
-			m.unseen[p] = true
-			m.cfg.Log.Warn("chanqprom: not seen", "queue", p.queue, "shard", p.shard, "err", s.err)
+	for queue, s := range queues {
+		if s.err != nil && !m.unseen[queue] {
+			m.unseen[queue] = true
+			m.cfg.Log.Warn("chanqprom: not seen", "queue", queue, "err", s.err)
 		}
 	}
 }

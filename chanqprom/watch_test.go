@@ -38,7 +38,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	require.NoError(t, err)
 	defer m.Watch(q)()
 	seen := scrape(t, m)
-	for _, name := range []string{`chanq_leases_lost_total{queue="mail",shard=""}`, `chanq_handler_errors_total{queue="mail",shard=""}`, `chanq_outages_total{part="consumer",queue="mail",shard=""}`} {
+	for _, name := range []string{`chanq_leases_lost_total{queue="mail"}`, `chanq_handler_errors_total{queue="mail"}`, `chanq_outages_total{part="consumer",queue="mail"}`} {
 		require.Equal(t, "0", seen[name], name)
 	}
 	for name := range seen {
@@ -48,16 +48,16 @@ func TestCountersBeginAtZero(t *testing.T) {
 
 	// Not watched here: those of consumers with the first claim, those of producers with the first send.
 	m = chanqprom.New(chanqprom.Config{})
-	m.Hooks().Claimed(chanq.ClaimedEvent{Queue: "mail", Shard: "east", Messages: 3})
+	m.Hooks().Claimed(chanq.ClaimedEvent{Queue: "mail/east", Messages: 3})
 	m.Hooks().Sent(chanq.SentEvent{Queue: "post", Messages: 3})
 	for name, want := range map[string]string{
-		`chanq_leases_lost_total{queue="mail",shard="east"}`:                     "0",
-		`chanq_handler_errors_total{queue="mail",shard="east"}`:                  "0",
-		`chanq_settled_messages_total{outcome="dead",queue="mail",shard="east"}`: "0",
-		`chanq_delivered_messages_total{queue="mail",shard="east"}`:              "3",
-		`chanq_outages_total{part="consumer",queue="mail",shard="east"}`:         "0",
-		`chanq_outages_total{part="producer",queue="post",shard=""}`:             "0",
-		`chanq_duplicate_messages_total{queue="post",shard=""}`:                  "0",
+		`chanq_leases_lost_total{queue="mail/east"}`:                     "0",
+		`chanq_handler_errors_total{queue="mail/east"}`:                  "0",
+		`chanq_settled_messages_total{outcome="dead",queue="mail/east"}`: "0",
+		`chanq_delivered_messages_total{queue="mail/east"}`:              "3",
+		`chanq_outages_total{part="consumer",queue="mail/east"}`:         "0",
+		`chanq_outages_total{part="producer",queue="post"}`:              "0",
+		`chanq_duplicate_messages_total{queue="post"}`:                   "0",
 	} {
 		require.Equal(t, want, scrape(t, m)[name], name)
 	}
@@ -74,7 +74,7 @@ func TestAnOutageEndsWithWhoIsInIt(t *testing.T) {
 	h := m.Hooks()
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer"})
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Up: true, Ended: true})
-	require.Equal(t, "0", scrape(t, m)[`chanq_parts_in_outage{part="consumer",queue="q",shard=""}`])
+	require.Equal(t, "0", scrape(t, m)[`chanq_parts_in_outage{part="consumer",queue="q"}`])
 
 	refused := func(want string, events ...chanq.HousekeepingEvent) {
 		t.Helper()
@@ -82,7 +82,7 @@ func TestAnOutageEndsWithWhoIsInIt(t *testing.T) {
 			e.Queue, e.Task = "q", "vacuum"
 			h.Housekeeping(e)
 		}
-		require.Equal(t, want, scrape(t, m)[`chanq_housekeeping_refused{queue="q",shard="",task="vacuum"}`])
+		require.Equal(t, want, scrape(t, m)[`chanq_housekeeping_refused{queue="q",task="vacuum"}`])
 	}
 	bad := chanq.HousekeepingEvent{Err: errors.New("no right")}
 	refused("1", bad, bad)
@@ -107,16 +107,16 @@ func TestDatabasesThatAreAwayLeaveTheOthersToBeSeen(t *testing.T) {
 		_, err := registry.Gather()
 		require.NoError(t, err)
 	}
-	require.Equal(t, "1", scrape(t, m)[`chanq_up{queue="mail",shard=""}`], "three of four have one")
+	require.Equal(t, "1", scrape(t, m)[`chanq_up{queue="mail"}`], "three of four have one")
 	gathered()
 	require.NoError(t, away.Close())
 	require.NoError(t, alsoAway.Close())
 	for range 2 {
 		gathered()
 		seen := scrape(t, m)
-		require.Equal(t, "0", seen[`chanq_up{queue="",shard=""}`])
-		require.Equal(t, "1", seen[`chanq_up{queue="mail",shard=""}`])
-		require.NotContains(t, seen, `chanq_up{queue="post",shard=""}`)
+		require.Equal(t, "0", seen[`chanq_up{queue=""}`])
+		require.Equal(t, "1", seen[`chanq_up{queue="mail"}`])
+		require.NotContains(t, seen, `chanq_up{queue="post"}`)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "not seen"), "once: %s", log.String())
 	require.Contains(t, log.String(), "database is closed")
@@ -125,7 +125,7 @@ func TestDatabasesThatAreAwayLeaveTheOthersToBeSeen(t *testing.T) {
 // hung is a queue whose database does not answer until it is let go.
 type hung struct{ name string }
 
-func (h hung) Name() string { return h.name }
+func (h hung) Label() string { return h.name }
 func (h hung) Stats(ctx context.Context) (chanq.Stats, error) {
 	<-ctx.Done()
 	return chanq.Stats{}, ctx.Err()
@@ -144,8 +144,8 @@ func TestQueuesThatHangDoNotKeepOthersFromBeingSeen(t *testing.T) {
 	}
 	defer m.Watch(ready{hung{"ready"}})()
 	seen := scrape(t, m)
-	require.Equal(t, "0", seen[`chanq_up{queue="e",shard=""}`])
-	require.Equal(t, "1", seen[`chanq_up{queue="ready",shard=""}`])
+	require.Equal(t, "0", seen[`chanq_up{queue="e"}`])
+	require.Equal(t, "1", seen[`chanq_up{queue="ready"}`])
 }
 
 // refusing is a queue whose database tells who asked, and where.
@@ -164,7 +164,7 @@ func TestErrorsOfDatabasesAreNotServed(t *testing.T) {
 		w := httptest.NewRecorder()
 		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		require.Equal(t, 200, w.Code)
-		require.Contains(t, w.Body.String(), `chanq_up{queue="mail",shard=""} 0`)
+		require.Contains(t, w.Body.String(), `chanq_up{queue="mail"} 0`)
 		require.NotContains(t, w.Body.String(), "10.1.2.3")
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "connect to 10.1.2.3 as shop"), "whole, once: %s", log.String())
@@ -183,15 +183,15 @@ func TestQueuesThatComeBackAreSeenAgain(t *testing.T) {
 		for i, up := range []string{"0", "1"} {
 			_, err := db.ExecContext(t.Context(), change[i])
 			require.NoError(t, err)
-			require.Equal(t, up, scrape(t, m)[`chanq_up{queue="mail",shard=""}`], change[i])
+			require.Equal(t, up, scrape(t, m)[`chanq_up{queue="mail"}`], change[i])
 		}
 	}
 
 	require.NoError(t, chanq.Drop(t.Context(), db, "mail", chanq.Config{}))
-	other := chanq.Shard{Name: "other", DB: opened(t)}
-	require.NoError(t, chanq.MigrateShards(t.Context(), []chanq.Shard{{Name: "this", DB: db}, other}, "mail", chanq.Config{}))
-	require.Equal(t, "1", scrape(t, m)[`chanq_up{queue="mail",shard="0"}`], "it is a shard now")
-	require.NoError(t, chanq.Drop(t.Context(), db, "mail", chanq.Config{Shard: chanq.ShardMark{Count: 2}}))
+	mark := chanq.ShardMark{Count: 2}
+	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{Shard: mark}))
+	require.Equal(t, "1", scrape(t, m)[`chanq_up{queue="mail/0"}`], "it is a shard now")
+	require.NoError(t, chanq.Drop(t.Context(), db, "mail", chanq.Config{Shard: mark}))
 
 	require.NoError(t, chanq.Migrate(t.Context(), db, "mail", chanq.Config{Kind: chanq.KindOrdered}))
 	q, err := chanq.Open[string](t.Context(), db, "mail", chanq.Config{Kind: chanq.KindOrdered})
@@ -203,6 +203,6 @@ func TestQueuesThatComeBackAreSeenAgain(t *testing.T) {
 	require.NoError(t, p.Close(t.Context()))
 	require.Eventually(t, func() bool {
 		seen := scrape(t, m)
-		return seen[`chanq_up{queue="mail",shard=""}`] == "1" && seen[`chanq_messages{queue="mail",shard="",state="ready"}`] == "1"
+		return seen[`chanq_up{queue="mail"}`] == "1" && seen[`chanq_messages{queue="mail",state="ready"}`] == "1"
 	}, time.Minute, time.Millisecond)
 }

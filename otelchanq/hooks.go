@@ -10,18 +10,12 @@ import (
 	"github.com/chanq/chanq"
 )
 
-// place is a queue, or a shard of one.
-type place struct{ queue, shard string }
-
 // task is one that a consumer does beside its work.
-type task struct {
-	place
-	name string
-}
+type task struct{ queue, name string }
 
 // begun is what the hooks remember.
 type begun struct {
-	sending, consuming sync.Map // places whose counters have begun
+	sending, consuming sync.Map // queues whose counters have begun
 
 	mu       sync.Mutex // guards what follows
 	refusals map[task]int
@@ -31,38 +25,38 @@ type begun struct {
 // increase is news begin at 0, with the first Sent of a queue or the first claim.
 func (t *Telemetry) Hooks() chanq.Hooks {
 	ctx := context.Background() // of no span: a statement serves many messages
-	took := func(queue, shard, name string, kind messagingconv.OperationTypeAttr, d time.Duration) {
-		t.operation.Record(ctx, d.Seconds(), name, system, append(where(queue, shard), t.operation.AttrOperationType(kind))...)
+	took := func(queue, name string, kind messagingconv.OperationTypeAttr, d time.Duration) {
+		t.operation.Record(ctx, d.Seconds(), name, system, append(where(queue), t.operation.AttrOperationType(kind))...)
 	}
 	return chanq.Hooks{
 		Sent: func(e chanq.SentEvent) {
-			t.beginSending(place{e.Queue, e.Shard})
-			t.countSent(e.Queue, e.Shard, e.Messages, e.Duplicates)
-			took(e.Queue, e.Shard, "send", messagingconv.OperationTypeSend, e.Took)
+			t.beginSending(e.Queue)
+			t.countSent(e.Queue, e.Messages, e.Duplicates)
+			took(e.Queue, "send", messagingconv.OperationTypeSend, e.Took)
 		},
 		Claimed: func(e chanq.ClaimedEvent) {
-			t.beginConsuming(place{e.Queue, e.Shard})
-			t.consumed.Add(ctx, int64(e.Messages), "claim", system, where(e.Queue, e.Shard)...)
-			took(e.Queue, e.Shard, "claim", messagingconv.OperationTypeReceive, e.Took)
+			t.beginConsuming(e.Queue)
+			t.consumed.Add(ctx, int64(e.Messages), "claim", system, where(e.Queue)...)
+			took(e.Queue, "claim", messagingconv.OperationTypeReceive, e.Took)
 		},
 		Settled: func(e chanq.SettledEvent) {
 			for outcome, n := range map[string]int{"acked": e.Acked, "nacked": e.Nacked, "released": e.Released, "dead": e.Dead} {
 				if n > 0 {
-					t.settled.Add(ctx, int64(n), queueAttributes(e.Queue, e.Shard, outcomeKey.String(outcome)))
+					t.settled.Add(ctx, int64(n), queueAttributes(e.Queue, outcomeKey.String(outcome)))
 				}
 			}
-			took(e.Queue, e.Shard, "settle", messagingconv.OperationTypeSettle, e.Took)
+			took(e.Queue, "settle", messagingconv.OperationTypeSettle, e.Took)
 		},
 		LeaseLost: func(e chanq.LeaseLostEvent) {
-			t.lost.Add(ctx, 1, queueAttributes(e.Queue, e.Shard, confirmedKey.Bool(e.Confirmed)))
+			t.lost.Add(ctx, 1, queueAttributes(e.Queue, confirmedKey.Bool(e.Confirmed)))
 		},
 		Failed: func(e chanq.FailedEvent) {
 			if chanq.Outcome(e.Err).Kind != chanq.OutcomeSnooze {
-				t.failed.Add(ctx, 1, queueAttributes(e.Queue, e.Shard))
+				t.failed.Add(ctx, 1, queueAttributes(e.Queue))
 			}
 		},
 		Availability: func(e chanq.AvailabilityEvent) {
-			part := queueAttributes(e.Queue, e.Shard, partKey.String(e.Part))
+			part := queueAttributes(e.Queue, partKey.String(e.Part))
 			if e.Up {
 				if !e.Ended { // nobody knows how long it lasts
 					t.down.Record(ctx, e.Down.Seconds(), part)
@@ -80,7 +74,7 @@ func (t *Telemetry) Hooks() chanq.Hooks {
 // housekeeping counts who is refused a task: one of several consumers that is not, or that has ended, does
 // not make it go on for the others.
 func (t *Telemetry) housekeeping(e chanq.HousekeepingEvent) {
-	at := task{place{e.Queue, e.Shard}, e.Task}
+	at := task{e.Queue, e.Task}
 	t.begun.mu.Lock()
 	defer t.begun.mu.Unlock()
 	if e.Err != nil {
@@ -92,31 +86,31 @@ func (t *Telemetry) housekeeping(e chanq.HousekeepingEvent) {
 	if t.begun.refusals[at] > 0 {
 		refused = 1
 	}
-	t.refused.Record(context.Background(), refused, queueAttributes(e.Queue, e.Shard, taskKey.String(e.Task)))
+	t.refused.Record(context.Background(), refused, queueAttributes(e.Queue, taskKey.String(e.Task)))
 }
 
 // beginSending has the counters of what may go wrong with sends begin at 0.
-func (t *Telemetry) beginSending(p place) {
-	if _, known := t.begun.sending.LoadOrStore(p, true); known {
+func (t *Telemetry) beginSending(queue string) {
+	if _, known := t.begun.sending.LoadOrStore(queue, true); known {
 		return
 	}
 	ctx := context.Background()
-	t.duplicates.Add(ctx, 0, queueAttributes(p.queue, p.shard))
-	t.outages.Add(ctx, 0, queueAttributes(p.queue, p.shard, partKey.String("producer")))
+	t.duplicates.Add(ctx, 0, queueAttributes(queue))
+	t.outages.Add(ctx, 0, queueAttributes(queue, partKey.String("producer")))
 }
 
 // beginConsuming has the counters of what may become of messages begin at 0.
-func (t *Telemetry) beginConsuming(p place) {
-	if _, known := t.begun.consuming.LoadOrStore(p, true); known {
+func (t *Telemetry) beginConsuming(queue string) {
+	if _, known := t.begun.consuming.LoadOrStore(queue, true); known {
 		return
 	}
 	ctx := context.Background()
 	for _, outcome := range []string{"acked", "nacked", "released", "dead"} {
-		t.settled.Add(ctx, 0, queueAttributes(p.queue, p.shard, outcomeKey.String(outcome)))
+		t.settled.Add(ctx, 0, queueAttributes(queue, outcomeKey.String(outcome)))
 	}
 	for _, confirmed := range []bool{true, false} {
-		t.lost.Add(ctx, 0, queueAttributes(p.queue, p.shard, confirmedKey.Bool(confirmed)))
+		t.lost.Add(ctx, 0, queueAttributes(queue, confirmedKey.Bool(confirmed)))
 	}
-	t.failed.Add(ctx, 0, queueAttributes(p.queue, p.shard))
-	t.outages.Add(ctx, 0, queueAttributes(p.queue, p.shard, partKey.String("consumer")))
+	t.failed.Add(ctx, 0, queueAttributes(queue))
+	t.outages.Add(ctx, 0, queueAttributes(queue, partKey.String("consumer")))
 }

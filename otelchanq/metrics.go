@@ -64,16 +64,13 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 }
 
 // queueAttributes are those of every measurement, and more.
-func queueAttributes(queue, shard string, more ...attribute.KeyValue) metric.MeasurementOption {
-	return metric.WithAttributes(append(where(queue, shard), append(more, semconv.MessagingSystemKey.String(system))...)...)
+func queueAttributes(queue string, more ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributes(append(where(queue), append(more, semconv.MessagingSystemKey.String(system))...)...)
 }
 
-// where is the queue, and the shard, if it has such.
-func where(queue, shard string) []attribute.KeyValue {
-	if shard == "" {
-		return []attribute.KeyValue{semconv.MessagingDestinationName(queue)}
-	}
-	return []attribute.KeyValue{semconv.MessagingDestinationName(queue), semconv.MessagingDestinationPartitionID(shard)}
+// where is the queue.
+func where(queue string) []attribute.KeyValue {
+	return []attribute.KeyValue{semconv.MessagingDestinationName(queue)}
 }
 
 // SentTx counts messages that Queue.SendTx stored, as the hooks count those of
@@ -87,16 +84,16 @@ func (t *Telemetry) SentTx(queue string, receipts ...chanq.Receipt) {
 			duplicates++
 		}
 	}
-	t.countSent(queue, "", len(receipts)-duplicates, duplicates)
+	t.countSent(queue, len(receipts)-duplicates, duplicates)
 }
 
-func (t *Telemetry) countSent(queue, shard string, messages, duplicates int) {
+func (t *Telemetry) countSent(queue string, messages, duplicates int) {
 	ctx := context.Background()
 	if messages > 0 {
-		t.sent.Add(ctx, int64(messages), "send", system, where(queue, shard)...)
+		t.sent.Add(ctx, int64(messages), "send", system, where(queue)...)
 	}
 	if duplicates > 0 {
-		t.duplicates.Add(ctx, int64(duplicates), queueAttributes(queue, shard))
+		t.duplicates.Add(ctx, int64(duplicates), queueAttributes(queue))
 	}
 }
 
@@ -127,14 +124,14 @@ func (t *Telemetry) Watch(queue string, stats func(context.Context) (chanq.Stats
 		for state, n := range map[chanq.State]int{
 			chanq.StateReady: s.Ready, chanq.StateScheduled: s.Scheduled, chanq.StateLeased: s.Leased, chanq.StateDead: s.Dead, chanq.StateDone: s.Done,
 		} {
-			o.ObserveInt64(messages, int64(n), queueAttributes(queue, "", stateKey.String(string(state))))
+			o.ObserveInt64(messages, int64(n), queueAttributes(queue, stateKey.String(string(state))))
 		}
-		o.ObserveFloat64(oldest, s.OldestReady.Seconds(), queueAttributes(queue, ""))
+		o.ObserveFloat64(oldest, s.OldestReady.Seconds(), queueAttributes(queue))
 		is := int64(0)
 		if s.Paused {
 			is = 1
 		}
-		o.ObserveInt64(paused, is, queueAttributes(queue, ""))
+		o.ObserveInt64(paused, is, queueAttributes(queue))
 		return nil
 	}, messages, oldest, paused)
 }
@@ -153,7 +150,7 @@ func (t *Telemetry) WatchMembers(queue string, members func(context.Context) ([]
 		if err != nil {
 			return err
 		}
-		o.ObserveInt64(count, int64(len(list)), queueAttributes(queue, ""))
+		o.ObserveInt64(count, int64(len(list)), queueAttributes(queue))
 		return nil
 	}, count)
 }

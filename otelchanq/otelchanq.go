@@ -34,9 +34,8 @@
 //	chanq.queue.paused                   gauge      1 or 0 (Watch)
 //	chanq.queue.members                  gauge      consumers, of all programs (WatchMembers)
 //
-// All have messaging.system chanq and messaging.destination.name, the queue; and those of the hooks,
-// of a queue with several shards (chanq.OpenShards), messaging.destination.partition.id, the shard's
-// name.
+// All have messaging.system chanq and messaging.destination.name: chanq.Config.Label, or the name of the queue.
+// Package chanqshards labels each shard of a queue over several databases, for example "orders/east".
 //
 // A trace follows a message through its headers: Headers writes the context of
 // the span in which it is sent, and Handler continues that trace. What SendTx,

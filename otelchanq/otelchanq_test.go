@@ -68,10 +68,14 @@ func (b *backend) metrics() map[string]float64 {
 				system, _ := set.Value("messaging.system")
 				require.Equal(b, "chanq", system.AsString(), m.Name)
 				queue, _ := set.Value("messaging.destination.name")
-				require.Equal(b, "orders", queue.AsString(), m.Name)
+				name, shard, _ := strings.Cut(queue.AsString(), "/") // of Config.Label
+				require.Equal(b, "orders", name, m.Name)
 				var parts []string
+				if shard != "" {
+					parts = append(parts, shard)
+				}
 				for _, kv := range set.ToSlice() {
-					if key := string(kv.Key); strings.HasPrefix(key, "chanq.") || key == "messaging.operation.name" || key == "messaging.destination.partition.id" || key == "error.type" {
+					if key := string(kv.Key); strings.HasPrefix(key, "chanq.") || key == "messaging.operation.name" || key == "error.type" {
 						parts = append(parts, kv.Value.String())
 					}
 				}
@@ -118,9 +122,9 @@ func (b *backend) queue() (*chanq.Queue[string], *sql.DB) {
 func TestShardsAreToldApart(t *testing.T) {
 	b := newBackend(t)
 	h := b.telemetry.Hooks()
-	h.Sent(chanq.SentEvent{Queue: "orders", Shard: "east", Messages: 2, Duplicates: 1})
-	h.Sent(chanq.SentEvent{Queue: "orders", Shard: "west", Messages: 3})
-	h.Availability(chanq.AvailabilityEvent{Queue: "orders", Shard: "west", Shards: 2, Part: "producer"})
+	h.Sent(chanq.SentEvent{Queue: "orders/east", Messages: 2, Duplicates: 1})
+	h.Sent(chanq.SentEvent{Queue: "orders/west", Messages: 3})
+	h.Availability(chanq.AvailabilityEvent{Queue: "orders/west", Part: "producer"})
 	seen := b.metrics()
 	require.Equal(t, 2.0, seen["messaging.client.sent.messages east send"])
 	require.Equal(t, 3.0, seen["messaging.client.sent.messages send west"])

@@ -19,7 +19,7 @@ import (
 // queue is one with a message in each state.
 type queue struct{}
 
-func (queue) Name() string                                    { return "q" }
+func (queue) Label() string                                   { return "q" }
 func (queue) Stats(context.Context) (chanq.Stats, error)      { return chanq.Stats{}, nil }
 func (queue) Members(context.Context) ([]chanq.Member, error) { return nil, nil }
 
