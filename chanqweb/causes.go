@@ -39,23 +39,11 @@ func keyOf(cause string) string {
 }
 
 // eachDead calls f with the latest dead messages, as the visitor may see them, some at a time, up to most
-// of them and for as long as ctx lasts. It reports whether those were all. What shards have that do not
-// answer is not among them.
+// of them and for as long as ctx lasts. It reports whether those were all.
 func (h *Handler) eachDead(ctx context.Context, v *visit, q *chanq.Queue[[]byte], most int, f func([]chanq.Entry) error) (all bool, err error) {
 	var from chanq.Place
-	all = true
 	for looked := 0; looked < most; {
-		ask, cancel := patient(ctx, q.Shards())
-		list, next, err := q.Browse(ask, chanq.StateDead, from, causesAtOnce)
-		late := ask.Err() != nil
-		cancel()
-		if err != nil && late && looked > 0 && v.away == "" {
-			return false, nil // the time is short by now: no shard need be away
-		}
-		if away := missing(apart(q, err)); away != "" {
-			h.teller.tell(q.Name(), away, err)
-			v.away, all, err = away, false, nil
-		}
+		list, next, err := q.Browse(ctx, chanq.StateDead, from, causesAtOnce)
 		if err != nil {
 			if looked > 0 && ctx.Err() != nil {
 				return false, nil
@@ -69,7 +57,7 @@ func (h *Handler) eachDead(ctx context.Context, v *visit, q *chanq.Queue[[]byte]
 			return false, err
 		}
 		if next == "" {
-			return all, nil
+			return true, nil
 		}
 		if ctx.Err() != nil {
 			break

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/chanq/chanq"
 )
@@ -108,10 +107,7 @@ func (h *Handler) change(v *visit) (*answer, error) {
 		return nil, err
 	}
 	query := url.Values{"did": {c.Do}, "n": {strconv.Itoa(n)}}
-	switch {
-	case v.away != "":
-		query.Set("away", "yes")
-	case !all:
+	if !all {
 		query.Set("more", "yes")
 	}
 	return &answer{goTo: "q/" + url.PathEscape(name) + "/" + back(c.Back, query)}, nil
@@ -148,7 +144,7 @@ func readChange(form url.Values) (c change, d deed, err error) {
 }
 
 // do makes a change, and logs it. It goes on when who asked has gone: half of it would be
-// done. Shards that do not answer are passed over, and named in v.
+// done.
 func (h *Handler) do(v *visit, q *chanq.Queue[[]byte], c change, d deed) (n int, all bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.ctx), changeTime)
 	defer cancel()
@@ -157,38 +153,20 @@ func (h *Handler) do(v *visit, q *chanq.Queue[[]byte], c change, d deed) (n int,
 	if c.Cause != "" && len(c.IDs) == 0 {
 		log = log.With("cause", c.Cause)
 		log.Info("chanqweb: a change begins", "messages", "all of the cause")
-		n, all, err = h.toCause(ctx, v, q, c.Cause, func(ids []chanq.ID) (int, error) { return h.run(ctx, v, q, d, ids) })
+		n, all, err = h.toCause(ctx, v, q, c.Cause, func(ids []chanq.ID) (int, error) { return d.run(ctx, q, ids) })
 	} else {
 		log.Info("chanqweb: a change begins", "messages", len(c.IDs), "first", firstOf(c.IDs))
-		n, err = h.run(ctx, v, q, d, c.IDs)
+		n, err = d.run(ctx, q, c.IDs)
 	}
 	if err != nil {
 		log.Error("chanqweb: a change has failed", "changed", n, "error", err)
 		return n, false, err
 	}
-	log.Info("chanqweb: a change was made", "changed", n, "all", all && v.away == "", "away", v.away)
+	log.Info("chanqweb: a change was made", "changed", n, "all", all)
 	if err := h.store.changed(ctx, q.Name()); err != nil && !errors.Is(err, chanq.ErrNoSchema) {
 		log.Debug("chanqweb: the figures are not renewed", "error", err)
 	}
 	return n, all, nil
-}
-
-// shardChangeTime is for how long one statement's worth of a change may take in a queue of several shards.
-const shardChangeTime = 5 * time.Second
-
-// run does it to some messages, or to the queue.
-func (h *Handler) run(ctx context.Context, v *visit, q *chanq.Queue[[]byte], d deed, ids []chanq.ID) (int, error) {
-	if q.Shards() > 1 { // one may hang
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, shardChangeTime)
-		defer cancel()
-	}
-	n, err := d.run(ctx, q, ids)
-	if away := missing(apart(q, err)); away != "" {
-		h.teller.tell(q.Name(), away, err)
-		v.away, err = away, nil
-	}
-	return n, err
 }
 
 func firstOf(ids []chanq.ID) string {
@@ -228,10 +206,7 @@ func noticeOf(query url.Values) string {
 	default:
 		text = fmt.Sprintf(d.notice, grouped(int64(n))+" messages are")
 	}
-	switch {
-	case query.Get("away") != "":
-		text += " Not all shards have answered: do it once more when they do."
-	case query.Get("more") != "" && d.many:
+	if query.Get("more") != "" && d.many {
 		text += " There may be more of them: do it once more."
 	}
 	return text

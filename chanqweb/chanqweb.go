@@ -38,11 +38,6 @@ type Config struct {
 	Dialect sqlbatch.Dialect // as in chanq.Config
 	Schema  string           // as in chanq.Config
 
-	// Shards are the places of queues that have several, in the order of their list: a queue of
-	// this database that says it is one of so many is shown with all of them. The first is db's.
-	// Default: a shard is shown by itself, and says that it is one.
-	Shards []chanq.Shard
-
 	// Title is what the page calls the database. Default "chanq".
 	Title string
 
@@ -144,7 +139,7 @@ func New(db *sql.DB, cfg Config) (*Handler, error) {
 	}
 	told := &teller{log: cfg.Log, last: map[string]time.Time{}}
 	h := &Handler{
-		cfg: cfg, store: newStore(db, cfg, told), teller: told, pages: loadPages(), mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
+		cfg: cfg, store: newStore(db, cfg), teller: told, pages: loadPages(), mux: http.NewServeMux(), origin: http.NewCrossOriginProtection(),
 		lives: make(chan struct{}, cfg.MaxLive), closed: make(chan struct{}),
 	}
 	h.routes()

@@ -163,7 +163,7 @@ func rate(step time.Duration, of func(chanq.Sample) int64) func(chanq.Sample) fl
 	return func(s chanq.Sample) float64 { return float64(of(s)) / step.Seconds() }
 }
 
-// charts are those of a queue, whose counts end at limit in each of its shards.
+// charts are those of a queue, whose counts end at limit.
 func charts(samples []chanq.Sample, now time.Time, s span, limit int) []chart {
 	over := ended(samples, s.step, now) // what is still added up would be drawn too low
 	return []chart{

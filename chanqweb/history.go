@@ -38,8 +38,8 @@ func spanNamed(name string) span {
 	return spans[0]
 }
 
-// samples are those of a time: of several shards, of those that answer.
-func (h *Handler) samples(v *visit, queue string, since time.Time, step time.Duration) (list []chanq.Sample, err error) {
+// samples are those of a time.
+func (h *Handler) samples(v *visit, queue string, since time.Time, step time.Duration) ([]chanq.Sample, error) {
 	if h.cfg.History != nil {
 		return h.cfg.History.History(v.ctx, queue, since, step)
 	}
@@ -47,8 +47,7 @@ func (h *Handler) samples(v *visit, queue string, since time.Time, step time.Dur
 	if err != nil {
 		return nil, err
 	}
-	err = h.ask(v, q, func(ctx context.Context) (err error) { list, err = q.History(ctx, since, step); return err })
-	return list, err
+	return q.History(v.ctx, since, step)
 }
 
 // lastHour are the samples of minutes, of now or of a moment ago.
@@ -56,9 +55,7 @@ func (h *Handler) lastHour(v *visit, queue string) (list []chanq.Sample, err err
 	if list, known := h.store.sampled(queue, v.now); known {
 		return list, nil
 	}
-	away := v.away // is of the whole page, and a line has its own
 	list, err = h.samples(v, queue, v.now.Add(-time.Hour), chanq.StepMinute)
-	v.away = away
 	if err == nil {
 		h.store.keepSamples(queue, v.now, list)
 	}

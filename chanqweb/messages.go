@@ -2,7 +2,6 @@ package chanqweb
 
 import (
 	"bytes"
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -47,10 +46,7 @@ func (h *Handler) messages(v *visit) (*answer, error) {
 		return nil, noQueue(err)
 	}
 	data := messagesData{State: state, States: states, From: chanq.Place(query.Get("from"))}
-	err = h.ask(v, q, func(ctx context.Context) (err error) {
-		data.List, data.Next, err = q.Browse(ctx, state, data.From, messagesAPage)
-		return err
-	})
+	data.List, data.Next, err = q.Browse(v.ctx, state, data.From, messagesAPage)
 	if err != nil {
 		if op := (*chanq.OpError)(nil); data.From != "" && !errors.As(err, &op) && v.ctx.Err() == nil {
 			return nil, errNoPlace // nobody was asked
@@ -114,12 +110,8 @@ func (h *Handler) entry(v *visit) (e chanq.Entry, kind chanq.Kind, err error) {
 	if err != nil {
 		return e, 0, noQueue(err)
 	}
-	err = h.ask(v, q, func(ctx context.Context) (err error) { e, err = q.Get(ctx, id); return err })
-	switch {
-	case err != nil:
+	if e, err = q.Get(v.ctx, id); err != nil {
 		return e, 0, err
-	case e.ID.IsZero(): // some have not answered
-		return e, 0, errNotEnough
 	}
 	h.conceal(v, name, &e)
 	return e, kind, nil

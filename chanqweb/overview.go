@@ -32,11 +32,10 @@ type queueLine struct {
 }
 
 func (h *Handler) overview(v *visit) (*answer, error) {
-	names, away, err := h.store.names(v.ctx)
+	names, err := h.store.names(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	v.away = away
 	data := overviewData{Total: len(names)}
 	after := v.URL.Query().Get("after")
 	from, found := slices.BinarySearch(names, after)
@@ -105,12 +104,6 @@ type queueData struct {
 // membersShown is how many members the page of a queue has.
 const membersShown = 20
 
-// membersOf are those that the shards know which answer.
-func (h *Handler) membersOf(v *visit, q *chanq.Queue[[]byte]) (members []chanq.Member, err error) {
-	err = h.ask(v, q, func(ctx context.Context) (err error) { members, err = q.Members(ctx); return err })
-	return members, err
-}
-
 func (h *Handler) queue(v *visit) (*answer, error) {
 	name := v.PathValue("queue")
 	stats, kind, err := h.store.stats(v.ctx, name)
@@ -121,7 +114,7 @@ func (h *Handler) queue(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	members, err := h.membersOf(v, q)
+	members, err := q.Members(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -206,16 +199,11 @@ func (h *Handler) members(v *visit) (*answer, error) {
 	if err != nil {
 		return nil, noQueue(err)
 	}
-	members, err := h.membersOf(v, q)
+	members, err := q.Members(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	var leased []chanq.Entry
-	var next chanq.Place
-	err = h.ask(v, q, func(ctx context.Context) (err error) {
-		leased, next, err = q.Browse(ctx, chanq.StateLeased, "", leasesLooked)
-		return err
-	})
+	leased, next, err := q.Browse(v.ctx, chanq.StateLeased, "", leasesLooked)
 	if err != nil {
 		return nil, err
 	}

@@ -8,36 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
-	"github.com/chanq/chanq/chanqweb"
-	"github.com/chanq/chanq/prove/testdb"
 )
 
-// A queue of several shards is shown with all of them, and a page says which one a message is
-// in; what one does not answer is told beside what the other says.
-func TestAQueueOfSeveralShardsIsShownWhole(t *testing.T) {
+// A shard of a queue over several databases is shown by itself, and says which one it is.
+func TestAShardSaysThatItIsOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		shop := newShop(t)
-		other := testdb.New(t, testdb.Memory).Open()
-		shards := []chanq.Shard{{Name: "east", DB: shop.DB}, {Name: "west", DB: other}}
-		require.NoError(t, chanq.MigrateShards(t.Context(), shards, "spread", chanq.Config{}))
-		q, err := chanq.OpenShards[[]byte](t.Context(), shards, "spread", chanq.Config{})
+		cfg := chanq.Config{Shard: chanq.ShardMark{Index: 1, Count: 3, Set: chanq.NewID()}}
+		require.NoError(t, chanq.Migrate(t.Context(), shop.DB, "spread", cfg))
+		q, err := chanq.Open[[]byte](t.Context(), shop.DB, "spread", cfg)
 		require.NoError(t, err)
-		for i := range 40 {
-			shop.Send(q, chanq.Message[[]byte]{Body: []byte("x"), DedupKey: fmt.Sprint(i)})
+		shop.Send(q, chanq.Message[[]byte]{Body: []byte("x")})
+		s := shop.open(everything)
+		for _, path := range []string{"/", "/q/spread/", "/q/spread/messages?state=ready"} {
+			require.Contains(t, s.see(path), "shard 1 of 3", path)
 		}
-		require.Contains(t, shop.open(everything).see("/q/spread/"), "shard 0 of 2", "by itself it says what it is")
-
-		s := shop.open(everything, func(c *chanqweb.Config) { c.Shards = shards })
-		require.Contains(t, s.see("/"), "2 shards")
-		list := s.see("/q/spread/messages?state=ready")
-		for _, name := range []string{"east", "west"} {
-			require.Contains(t, list, `<td data-label="Shard">`+name+`</td>`)
-		}
-		require.NoError(t, other.Close())
-		r := s.get("/q/spread/messages?state=ready")
-		require.Equal(t, http.StatusOK, r.StatusCode, r.text)
-		require.Contains(t, r.text, "Shard west does not answer: what it has is missing here.")
-		require.Contains(t, r.text, `<td data-label="Shard">east</td>`)
 	})
 }
 

@@ -2,7 +2,6 @@ package chanqweb
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"time"
 
@@ -21,14 +20,14 @@ type slotsData struct {
 
 // keyLine is a key whose next message nobody can have just now.
 type keyLine struct {
-	Key         string
-	Slot, Shard int
-	Why         string    // leased, scheduled or dead: the state of the message that it waits for
-	ID          chanq.ID  // of that message
-	Until       time.Time // its lease ends, or it is due again
-	Attempts    int
-	LastError   string
-	Messages    int // of the key, among those that were looked at
+	Key       string
+	Slot      int
+	Why       string    // leased, scheduled or dead: the state of the message that it waits for
+	ID        chanq.ID  // of that message
+	Until     time.Time // its lease ends, or it is due again
+	Attempts  int
+	LastError string
+	Messages  int // of the key, among those that were looked at
 }
 
 const (
@@ -45,8 +44,7 @@ func (h *Handler) slots(v *visit) (*answer, error) {
 	if kind != chanq.KindOrdered {
 		return nil, errNoPage
 	}
-	var list []chanq.SlotStats
-	err = h.ask(v, q, func(ctx context.Context) (err error) { list, err = q.Slots(ctx); return err })
+	list, err := q.Slots(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -72,23 +70,14 @@ func (h *Handler) slots(v *visit) (*answer, error) {
 // to be tried again, or, where dead ones hold their keys, a dead one. Those with the most messages
 // are first. all says that no message was left out.
 func (h *Handler) closedKeys(v *visit, q *chanq.Queue[[]byte]) (list []*keyLine, all bool, err error) {
-	type place struct {
-		shard int
-		key   string
-	}
-	closed := map[place]*keyLine{}
+	closed := map[string]*keyLine{}
 	states := []chanq.State{chanq.StateLeased, chanq.StateScheduled, chanq.StateReady}
 	if h.store.placed(q.Name()).Holds {
 		states = slices.Insert(states, 0, chanq.StateDead)
 	}
 	all = true
 	for _, state := range states {
-		var found []chanq.Entry
-		var next chanq.Place
-		err := h.ask(v, q, func(ctx context.Context) (err error) {
-			found, next, err = q.Browse(ctx, state, "", keysLooked)
-			return err
-		})
+		found, next, err := q.Browse(v.ctx, state, "", keysLooked)
 		if err != nil {
 			return nil, false, err
 		}
@@ -97,15 +86,15 @@ func (h *Handler) closedKeys(v *visit, q *chanq.Queue[[]byte]) (list []*keyLine,
 			if e.Key == "" {
 				continue // it is a line of its own
 			}
-			at := place{e.Shard, e.Key}
-			k := closed[at]
+			key := e.Key // which is concealed below
+			k := closed[key]
 			if k == nil && state == chanq.StateReady {
 				continue
 			}
 			if k == nil {
 				h.conceal(v, q.Name(), &e)
-				k = &keyLine{Key: e.Key, Slot: e.Slot, Shard: e.Shard, Why: string(e.State), ID: e.ID, Until: whenOf(e), Attempts: e.Attempts, LastError: e.LastError}
-				closed[at], list = k, append(list, k)
+				k = &keyLine{Key: e.Key, Slot: e.Slot, Why: string(e.State), ID: e.ID, Until: whenOf(e), Attempts: e.Attempts, LastError: e.LastError}
+				closed[key], list = k, append(list, k)
 			}
 			if state != chanq.StateDead {
 				k.Messages++

@@ -14,9 +14,7 @@ import (
 type store struct {
 	db     *sql.DB
 	config chanq.Config
-	shards []chanq.Shard
 	turns  chan struct{} // of capacity pagesAtOnce: held by requests at the database
-	teller *teller
 
 	mu    sync.Mutex
 	known map[string]*known
@@ -51,9 +49,9 @@ const (
 	share    = 20
 )
 
-func newStore(db *sql.DB, cfg Config, t *teller) *store {
+func newStore(db *sql.DB, cfg Config) *store {
 	return &store{
-		db: db, shards: cfg.Shards, teller: t, turns: make(chan struct{}, pagesAtOnce), known: map[string]*known{}, hours: map[string]hour{},
+		db: db, turns: make(chan struct{}, pagesAtOnce), known: map[string]*known{}, hours: map[string]hour{},
 		config: chanq.Config{Dialect: cfg.Dialect, Schema: cfg.Schema, MaxAttempts: chanq.UnlimitedAttempts, Durability: chanq.DurabilityAsIs},
 	}
 }
@@ -76,7 +74,7 @@ func (s *store) with(ctx context.Context, name string, f func(*known) error) err
 		return err
 	}
 	defer give()
-	if k.queue == nil || time.Since(k.opened) > reopenAfter && s.placed(name).Away == "" { // which would be waited for
+	if k.queue == nil || time.Since(k.opened) > reopenAfter {
 		if err := s.open(ctx, name, k); err != nil {
 			s.forget(name)
 			return err
@@ -124,7 +122,7 @@ type figures struct {
 func (s *store) stats(ctx context.Context, name string) (found figures, kind chanq.Kind, err error) {
 	err = s.with(ctx, name, func(k *known) error {
 		if time.Since(k.looked) > max(leastAge, share*k.took) {
-			if err := s.look(ctx, name, k); err != nil {
+			if err := s.look(ctx, k); err != nil {
 				return err
 			}
 		}
@@ -135,21 +133,12 @@ func (s *store) stats(ctx context.Context, name string) (found figures, kind cha
 }
 
 // look asks for the figures.
-func (s *store) look(ctx context.Context, name string, k *known) error {
+func (s *store) look(ctx context.Context, k *known) error {
 	began := time.Now()
-	ask, cancel := patient(ctx, k.queue.Shards())
-	defer cancel()
-	stats, err := k.queue.Stats(ask)
-	away := missing(apart(k.queue, err))
-	if err != nil && (away == "" || ctx.Err() != nil) {
+	stats, err := k.queue.Stats(ctx)
+	if err != nil {
 		return err
 	}
-	if away != "" {
-		s.teller.tell(name, away, err)
-	}
-	s.mu.Lock()
-	k.placed.Away = away
-	s.mu.Unlock()
 	k.stats, k.looked, k.took = stats, time.Now(), time.Since(began)
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,8 +30,6 @@ var (
 	errAway       = &refusal{503, "The database cannot be reached. The log of this page's program says why."}
 	errFailed     = &refusal{503, "The database has answered with an error. The log of this page's program has it."}
 	errNewer      = &refusal{503, "The tables of this queue are of a newer chanq than this page: upgrade the page's program."}
-	errShards     = &refusal{503, "This queue has other shards than this page was given."}
-	errNotEnough  = &refusal{503, "Not all shards answer, and those that do have no such message."}
 	errNoTemplate = "This page cannot be shown; the log says why."
 )
 
@@ -55,8 +52,6 @@ func asRefusal(ctx context.Context, err error) *refusal {
 		return errNoMessage
 	case errors.Is(err, chanq.ErrNewerSchema):
 		return errNewer
-	case errors.Is(err, chanq.ErrShards):
-		return errShards
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
 		return errNoAnswer
 	case unreached(err):
@@ -69,45 +64,6 @@ func asRefusal(ctx context.Context, err error) *refusal {
 func unreached(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-}
-
-// apart are the names of the shards of a queue that do not answer while others do; none where err is
-// another one, or all of them are meant.
-func apart(q *chanq.Queue[[]byte], err error) (names []string) {
-	if err == nil || q.Shards() < 2 {
-		return nil
-	}
-	var collect func(error) bool
-	collect = func(err error) bool {
-		switch e := err.(type) {
-		case *chanq.OpError:
-			names = append(names, e.Shard)
-			return e.Shard != ""
-		case interface{ Unwrap() []error }:
-			for _, one := range e.Unwrap() {
-				if !collect(one) {
-					return false
-				}
-			}
-			return true
-		}
-		return false
-	}
-	if !collect(err) || len(names) >= q.Shards() {
-		return nil
-	}
-	return names
-}
-
-// missing says that shards do not answer; "" where none is named.
-func missing(names []string) string {
-	switch len(names) {
-	case 0:
-		return ""
-	case 1:
-		return "Shard " + printable(names[0]) + " does not answer: what it has is missing here."
-	}
-	return "Shards " + printable(strings.Join(names, ", ")) + " do not answer: what they have is missing here."
 }
 
 // teller logs what visitors are told a sentence of, each kind of it once a minute: pages that follow the

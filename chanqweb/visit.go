@@ -16,42 +16,6 @@ type visit struct {
 	w      http.ResponseWriter
 	rights Rights
 	now    time.Time
-	away   string // why an answer is not of all shards
-}
-
-// shardPatience is for how long a page waits for shards, of which one may hang: what the others
-// have is shown then.
-const shardPatience = 2 * time.Second
-
-// patient is ctx for something that is asked of a queue of so many shards.
-func patient(ctx context.Context, shards int) (context.Context, context.CancelFunc) {
-	if shards < 2 {
-		return ctx, func() {}
-	}
-	patience := shardPatience
-	if end, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(end)/2)
-	}
-	return context.WithTimeout(ctx, patience)
-}
-
-// ask asks a queue for something. Shards that do not answer are a notice beside what the others say.
-func (h *Handler) ask(v *visit, q *chanq.Queue[[]byte], f func(context.Context) error) error {
-	ctx, cancel := patient(v.ctx, q.Shards())
-	defer cancel()
-	return h.besides(v, q, f(ctx))
-}
-
-// besides is the error of something that was asked, without those of shards that do not answer while
-// others do.
-func (h *Handler) besides(v *visit, q *chanq.Queue[[]byte], err error) error {
-	away := missing(apart(q, err))
-	if away == "" || v.ctx.Err() != nil {
-		return err
-	}
-	v.away = away
-	h.teller.tell(q.Name(), away, err)
-	return nil
 }
 
 // answer is what a page answers: one of its fields.
@@ -148,9 +112,7 @@ func (h *Handler) show(v *visit, view *view) {
 // complete fills in what is the same for all pages.
 func (h *Handler) complete(v *visit, view *view) {
 	view.Title, view.Root, view.Rights, view.Now = h.cfg.Title, root(v.Request), v.rights, v.now
-	if view.placed = h.store.placed(view.Queue); v.away != "" {
-		view.Away = v.away
-	}
+	view.placed = h.store.placed(view.Queue)
 }
 
 // fail shows what went wrong.
