@@ -168,6 +168,6 @@ func readStamped(ctx context.Context, s *store, o options, n int) ([]time.Durati
 		return nil, err
 	}
 	ages := make([]time.Duration, 0, n)
-	err = readAll(ctx, queue, o.batch, n, func(l *chanq.Lease[[]byte]) { ages = append(ages, time.Since(stampOf(l.Body))) })
+	err = readAll(ctx, single{queue}, o.batch, n, func(l *chanq.Lease[[]byte]) { ages = append(ages, time.Since(stampOf(l.Body))) })
 	return ages, errors.Join(err, ctx.Err())
 }

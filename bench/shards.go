@@ -9,6 +9,7 @@ import (
 
 	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
+	"github.com/chanq/chanq/chanqshards"
 )
 
 // shardAxis is what may grow of a queue over several places.
@@ -68,7 +69,16 @@ func measureShardsOnce(ctx context.Context, o options, shards int, bodies [][]by
 // shardStore is a queue over several places.
 type shardStore struct {
 	stores []*store
-	queue  *chanq.Queue[[]byte]
+	queue  queue
+}
+
+// spread is a queue over several databases.
+type spread struct{ *chanqshards.Queue[[]byte] }
+
+func (s spread) producer(cfg chanq.ProducerConfig) (producer, error) { return s.Producer(cfg) }
+
+func (s spread) consumer(ctx context.Context, cfg chanq.ConsumerConfig) (consumer, error) {
+	return s.Consume(ctx, cfg)
 }
 
 // onShards runs f on an empty queue, which is gone afterwards.
@@ -79,26 +89,34 @@ func onShards(ctx context.Context, o options, shards int, f func(*shardStore) er
 			err = errors.Join(err, one.remove())
 		}
 	}()
-	var places []chanq.Shard
+	var places []chanqshards.Shard
 	for range shards {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		one, err := openQueue(ctx, o)
+		store, err := openQueue(ctx, o)
 		if err != nil {
 			return err
 		}
-		s.stores = append(s.stores, one)
-		places = append(places, chanq.Shard{DB: one.db, Schema: one.place.Schema})
+		s.stores = append(s.stores, store)
+		places = append(places, chanqshards.Shard{DB: store.db, Schema: store.place.Schema})
 	}
 	if shards == 1 {
-		s.queue, err = s.stores[0].open(ctx)
-	} else if err = chanq.MigrateShards(ctx, places, "spread", chanq.Config{}); err == nil {
-		s.queue, err = chanq.OpenShards[[]byte](ctx, places, "spread", chanq.Config{})
+		opened, err := s.stores[0].open(ctx)
+		if err != nil {
+			return err
+		}
+		s.queue = single{opened}
+		return f(s)
 	}
+	if err := chanqshards.Migrate(ctx, places, "spread", chanq.Config{}); err != nil {
+		return err
+	}
+	opened, err := chanqshards.Open[[]byte](ctx, places, "spread", chanq.Config{})
 	if err != nil {
 		return err
 	}
+	s.queue = spread{opened}
 	return f(s)
 }
 

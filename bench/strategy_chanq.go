@@ -12,26 +12,54 @@ import (
 // channels is chanq as its users meet it: one goroutine sends on Producer.C (or
 // calls SendBatch), one reads Consumer.C and calls Ack.
 type channels struct {
-	queue *chanq.Queue[[]byte]
+	queue queue
 	batch int
 	send  string
 	keys  int // of the messages; 0: none has one
 }
 
 func newChannels(ctx context.Context, o options, s *store) (strategy, error) {
-	queue, err := s.openTimed(ctx)
-	return channels{queue, o.batch, o.send, o.keys}, err
+	opened, err := s.openTimed(ctx)
+	return channels{single{opened}, o.batch, o.send, o.keys}, err
+}
+
+// queue is a queue in one database, or over several.
+type queue interface {
+	producer(chanq.ProducerConfig) (producer, error)
+	consumer(context.Context, chanq.ConsumerConfig) (consumer, error)
+}
+
+type producer interface {
+	C() chan<- chanq.Message[[]byte]
+	SendBatch(context.Context, ...chanq.Message[[]byte]) ([]chanq.Receipt, error)
+	Close(context.Context) error
+}
+
+type consumer interface {
+	C() <-chan *chanq.Lease[[]byte]
+	Shutdown(context.Context) error
+	Err() error
+	Stats() chanq.ConsumerStats
+}
+
+// single is a queue in one database.
+type single struct{ *chanq.Queue[[]byte] }
+
+func (s single) producer(cfg chanq.ProducerConfig) (producer, error) { return s.Producer(cfg) }
+
+func (s single) consumer(ctx context.Context, cfg chanq.ConsumerConfig) (consumer, error) {
+	return s.Consume(ctx, cfg)
 }
 
 func (c channels) enqueue(ctx context.Context, bodies [][]byte) error {
-	producer, err := c.queue.Producer(chanq.ProducerConfig{BatchRows: c.batch})
+	producer, err := c.queue.producer(chanq.ProducerConfig{BatchRows: c.batch})
 	if err != nil {
 		return err
 	}
 	return errors.Join(c.sendAll(ctx, producer, bodies), producer.Close(ctx))
 }
 
-func (c channels) sendAll(ctx context.Context, producer *chanq.Producer[[]byte], bodies [][]byte) error {
+func (c channels) sendAll(ctx context.Context, producer producer, bodies [][]byte) error {
 	keys := newKeys(c.keys)
 	if c.send == sendChannel {
 		for _, body := range bodies {
@@ -58,8 +86,8 @@ func (c channels) drain(ctx context.Context, n int) error {
 // readAll reads n messages and acks each, as chanq's users do, and returns when
 // the last ack is in the database. Claims may grow to twice the batch, so that they
 // are between one and two batches large: one waits until half of the buffer is free.
-func readAll(ctx context.Context, queue *chanq.Queue[[]byte], batch, n int, each func(*chanq.Lease[[]byte])) error {
-	consumer, err := queue.Consume(ctx, chanq.ConsumerConfig{Prefetch: 2 * batch, LeaseFor: leaseFor})
+func readAll(ctx context.Context, queue queue, batch, n int, each func(*chanq.Lease[[]byte])) error {
+	consumer, err := queue.consumer(ctx, chanq.ConsumerConfig{Prefetch: 2 * batch, LeaseFor: leaseFor})
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 // pipeline fills that meanwhile.
 type piped struct {
 	channels
-	next *chanq.Queue[[]byte]
+	from, next *chanq.Queue[[]byte]
 }
 
 func newPipe(ctx context.Context, o options, s *store) (strategy, error) {
@@ -27,11 +27,11 @@ func newPipe(ctx context.Context, o options, s *store) (strategy, error) {
 		return nil, err
 	}
 	next, err := second.open(ctx)
-	return piped{channels{queue, o.batch, o.send, 0}, next}, err
+	return piped{channels{single{queue}, o.batch, o.send, 0}, queue, next}, err
 }
 
 func (p piped) drain(ctx context.Context, n int) error {
-	consumer, err := p.queue.Consume(ctx, chanq.ConsumerConfig{Prefetch: 2 * p.batch, LeaseFor: leaseFor})
+	consumer, err := p.from.Consume(ctx, chanq.ConsumerConfig{Prefetch: 2 * p.batch, LeaseFor: leaseFor})
 	if err != nil {
 		return err
 	}

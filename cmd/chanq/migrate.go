@@ -22,8 +22,8 @@ With --ordered the queues keep the messages of a key in order, as Config.Kind of
 application says. Kind and number of slots are for ever; a queue that is there
 needs neither flag. --dead-key-holds is changed by migrating with --ordered again.
 
-With --shard a queue is one of several that a program opens together, by OpenShards, each in
-a place of its own. Migrate shard 0 first: it tells the ID of the set, which the others are
+With --shard a queue is one of several that a program opens together, by package chanqshards, each in
+a database of its own. Migrate shard 0 first: it tells the ID of the set, which the others are
 given by --set. This is for ever, too.`,
 		Example: `  chanq migrate --db jobs.db mail invoices
   chanq migrate --db jobs.db --ordered --slots 16 payments

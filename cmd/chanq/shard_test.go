@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/embedded"
 )
 
@@ -24,14 +25,14 @@ func TestShardsAreMigratedAndOperatedOneByOne(t *testing.T) {
 	require.Contains(t, succeed(t, "", "migrate", "--db", files[1], "mail").out, "is shard 1 of 2", "it remembers")
 	require.Equal(t, exitFailed, runIn(t.Context(), "", "migrate", "--db", files[1], "--shard", "0/2", "mail").status)
 
-	var shards []chanq.Shard
+	var shards []chanqshards.Shard
 	for _, file := range files {
 		db, err := embedded.Open(file)
 		require.NoError(t, err)
 		defer db.Close()
-		shards = append(shards, chanq.Shard{DB: db})
+		shards = append(shards, chanqshards.Shard{DB: db})
 	}
-	_, err := chanq.OpenShards[string](t.Context(), shards, "mail", chanq.Config{})
+	_, err := chanqshards.Open[string](t.Context(), shards, "mail", chanq.Config{})
 	require.NoError(t, err)
 	succeed(t, "", "send", "--db", files[1], "mail", "hello")
 	require.Contains(t, succeed(t, "", "stats", "--db", files[1], "mail").out, "1")

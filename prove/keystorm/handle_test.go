@@ -75,13 +75,14 @@ func (w *worker) settle(e kills.Event, l *chanq.Lease[string], how kills.How, as
 // ackTx acks in a transaction that takes its time, and is rolled back now and then: then the
 // message is given back.
 func (w *worker) ackTx(e kills.Event, l *chanq.Lease[string]) {
-	tx, err := w.shards[l.Shard].DB.BeginTx(context.Background(), nil)
+	shard := w.queue.origin(l)
+	tx, err := w.shards[shard].DB.BeginTx(context.Background(), nil)
 	if err == nil {
 		defer func() { _ = tx.Rollback() }() // again, perhaps
 		err = l.AckTx(context.Background(), tx)
 	}
 	if err == nil {
-		crew.Rest(l.Context(), w.moment(min(w.Databases[l.Shard].late(), 300*time.Millisecond)))
+		crew.Rest(l.Context(), w.moment(min(w.Databases[shard].late(), 300*time.Millisecond)))
 	}
 	if err != nil || w.roll(4) == 0 {
 		if tx != nil {

@@ -19,13 +19,13 @@ import (
 // the next begins.
 type sender struct {
 	*worker
-	producer *chanq.Producer[string]
+	producer producer
 	keys     []string
 	next     map[string]int
 }
 
 func (w *worker) send(ctx context.Context) error {
-	p, err := w.queue.Producer(chanq.ProducerConfig{})
+	p, err := w.queue.produce(chanq.ProducerConfig{})
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (s *sender) sendBatch(b batch) {
 // sendTx sends in a transaction that commits late, or not at all. What the database undoes
 // or what cannot be begun is not stored.
 func (s *sender) sendTx(ctx context.Context, b batch) {
-	shard := s.queue.ShardOf(b.messages[0]) // they have one key
+	shard := s.queue.shardOf(b.messages[0]) // they have one key
 	tx, err := s.shards[shard].DB.BeginTx(context.Background(), nil)
 	if err != nil {
 		b.sent(kills.Dropped, err)
@@ -136,7 +136,7 @@ func (s *sender) sendTx(ctx context.Context, b batch) {
 	}
 	defer func() { _ = tx.Rollback() }() // again, perhaps
 	for _, m := range b.messages {
-		if _, err := s.queue.Shard(shard).SendTx(context.Background(), tx, m); err != nil {
+		if _, err := s.queue.shards[shard].SendTx(context.Background(), tx, m); err != nil {
 			b.drop(tx)
 			return
 		}
@@ -150,7 +150,7 @@ func (s *sender) sendTx(ctx context.Context, b batch) {
 		b.sent(kills.Unknown, err)
 		return
 	}
-	s.queue.Wake()
+	s.queue.wake()
 	b.sent(kills.Stored, nil)
 }
 

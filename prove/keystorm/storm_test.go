@@ -27,6 +27,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/prove/kills"
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/child"
@@ -93,7 +94,7 @@ type storm struct {
 	*crew.Crew
 	t       *testing.T
 	task    task // of all workers
-	queue   *chanq.Queue[string]
+	queue   *queue
 	history *kills.History
 
 	kills, freezes, leaves int
@@ -143,7 +144,7 @@ func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *st
 	if len(shards) == 1 {
 		require.NoError(t, chanq.Migrate(t.Context(), shards[0].DB, queueName, cfg))
 	} else {
-		require.NoError(t, chanq.MigrateShards(t.Context(), shards, queueName, cfg))
+		require.NoError(t, chanqshards.Migrate(t.Context(), shards, queueName, cfg))
 	}
 	queue, err := openQueue(t.Context(), shards, cfg)
 	require.NoError(t, err)
@@ -242,7 +243,7 @@ func (s *storm) soon() time.Duration { return time.Duration(s.Random.Int64N(int6
 func (s *storm) redrive() {
 	if s.task.Holds {
 		s.Often(400*time.Millisecond, func() error {
-			_, _ = s.queue.Redrive(s.t.Context(), 1000) // again soon, if a process stopped with the database locked
+			s.queue.redrive(s.t.Context(), 1000)
 			return nil
 		})
 	}
@@ -258,11 +259,11 @@ func (s *storm) settle() {
 		return !slices.ContainsFunc(s.Running(), func(p *crew.Process) bool { return !s.history.Told(p.Number, kills.Quiet) })
 	})
 	s.run("the queue empties", 5*look, func() bool {
-		empty, err := s.queue.Empty(s.t.Context())
+		empty, err := s.queue.empty(s.t.Context())
 		require.NoError(s.t, err)
-		stats, err := s.queue.Stats(s.t.Context())
+		dead, err := s.queue.dead(s.t.Context())
 		require.NoError(s.t, err)
-		return empty && (!s.task.Holds || stats.Dead == 0)
+		return empty && (!s.task.Holds || dead == 0)
 	})
 	ctx, cancel := context.WithTimeoutCause(s.t.Context(), calm, errTooLong)
 	defer cancel()
@@ -271,18 +272,20 @@ func (s *storm) settle() {
 
 // stuck tells what is left in the queue that does not empty.
 func (s *storm) stuck() {
-	slots, err := s.queue.Slots(s.t.Context())
-	for _, slot := range slots {
-		if slot.Messages > 0 {
-			s.t.Logf("%+v", slot)
+	for _, shard := range s.queue.shards {
+		slots, err := shard.Slots(s.t.Context())
+		for _, slot := range slots {
+			if slot.Messages > 0 {
+				s.t.Logf("%s: %+v", shard.Label(), slot)
+			}
 		}
-	}
-	require.NoError(s.t, err)
-	for _, state := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead} {
-		entries, err := s.queue.Peek(s.t.Context(), state, 100)
 		require.NoError(s.t, err)
-		for _, e := range entries {
-			s.t.Log(e.State, e.Key, string(e.Body), "attempts", e.Attempts, "by", e.LeasedBy, "until", e.LeaseUntil, "due", e.DueAt)
+		for _, state := range []chanq.State{chanq.StateReady, chanq.StateScheduled, chanq.StateLeased, chanq.StateDead} {
+			entries, err := shard.Peek(s.t.Context(), state, 100)
+			require.NoError(s.t, err)
+			for _, e := range entries {
+				s.t.Log(e.State, e.Key, string(e.Body), "attempts", e.Attempts, "by", e.LeasedBy, "until", e.LeaseUntil, "due", e.DueAt)
+			}
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqshards"
 	"github.com/chanq/chanq/pgbell"
 	"github.com/chanq/chanq/prove/kills"
 	"github.com/chanq/chanq/prove/testdb"
@@ -46,7 +47,7 @@ func (d database) late() time.Duration {
 }
 
 // open opens the databases. The processes wake each other by what the engine has.
-func open(databases []database) (shards []chanq.Shard, end func(), err error) {
+func open(databases []database) (shards []chanqshards.Shard, end func(), err error) {
 	end = func() {
 		for _, s := range shards {
 			if s.Bell != nil {
@@ -61,7 +62,7 @@ func open(databases []database) (shards []chanq.Shard, end func(), err error) {
 			end()
 			return nil, nil, err
 		}
-		shard := chanq.Shard{DB: sql.OpenDB(connector)}
+		shard := chanqshards.Shard{DB: sql.OpenDB(connector)}
 		shard.DB.SetMaxOpenConns(12)
 		if d.Engine == testdb.Postgres.Name {
 			shard.Bell = pgbell.New(shard.DB, pgbell.Config{})
@@ -81,20 +82,12 @@ func config(slots int, holds bool) chanq.Config {
 	return cfg
 }
 
-func openQueue(ctx context.Context, shards []chanq.Shard, cfg chanq.Config) (*chanq.Queue[string], error) {
-	if len(shards) > 1 {
-		return chanq.OpenShards[string](ctx, shards, queueName, cfg)
-	}
-	cfg.Bell = shards[0].Bell
-	return chanq.Open[string](ctx, shards[0].DB, queueName, cfg)
-}
-
 // worker sends and receives. Its goroutines: the senders, each with keys of its own, and the
 // handlers.
 type worker struct {
 	task
-	shards []chanq.Shard
-	queue  *chanq.Queue[string]
+	shards []chanqshards.Shard
+	queue  *queue
 	leases atomic.Int64
 
 	mu     sync.Mutex // guards random
@@ -125,7 +118,7 @@ func work(ctx context.Context, t task, orders <-chan string) error {
 	w := &worker{task: t, shards: shards, queue: queue, random: rand.New(rand.NewPCG(t.Seed, 1))}
 	send, stop := crew.Sending(ctx, orders)
 	defer stop()
-	c, err := queue.Consume(ctx, chanq.ConsumerConfig{Name: fmt.Sprint(t.Number), LeaseFor: t.LeaseFor, Prefetch: 200})
+	c, err := queue.consume(ctx, chanq.ConsumerConfig{Name: fmt.Sprint(t.Number), LeaseFor: t.LeaseFor, Prefetch: 200})
 	if ctx.Err() != nil && err != nil {
 		return nil
 	}
@@ -140,7 +133,7 @@ func work(ctx context.Context, t task, orders <-chan string) error {
 }
 
 // receive handles what comes until the worker leaves, in either of two ways.
-func (w *worker) receive(c *chanq.Consumer[string]) error {
+func (w *worker) receive(c consumer) error {
 	if w.Number%2 == 0 {
 		err := c.Handle(handlers, func(_ context.Context, l *chanq.Lease[string]) error {
 			w.handle(l)

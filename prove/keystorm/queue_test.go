@@ -1,0 +1,109 @@
+package keystorm_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/chanqshards"
+)
+
+// queue is where workers send and receive: in one database, or over several.
+type queue struct {
+	shards []*chanq.Queue[string]     // each by itself
+	spread *chanqshards.Queue[string] // nil: one database
+}
+
+type producer interface {
+	SendBatch(context.Context, ...chanq.Message[string]) ([]chanq.Receipt, error)
+	Close(context.Context) error
+}
+
+type consumer interface {
+	All() iter.Seq[*chanq.Lease[string]]
+	Handle(int, func(context.Context, *chanq.Lease[string]) error) error
+	Shutdown(context.Context) error
+	Err() error
+}
+
+func openQueue(ctx context.Context, shards []chanqshards.Shard, cfg chanq.Config) (*queue, error) {
+	if len(shards) == 1 {
+		cfg.Bell = shards[0].Bell
+		one, err := chanq.Open[string](ctx, shards[0].DB, queueName, cfg)
+		return &queue{shards: []*chanq.Queue[string]{one}}, err
+	}
+	spread, err := chanqshards.Open[string](ctx, shards, queueName, cfg)
+	if err != nil {
+		return nil, err
+	}
+	q := &queue{spread: spread}
+	for i := range shards {
+		shard, err := spread.Shard(ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		q.shards = append(q.shards, shard)
+	}
+	return q, nil
+}
+
+func (q *queue) produce(cfg chanq.ProducerConfig) (producer, error) {
+	if q.spread != nil {
+		return q.spread.Producer(cfg)
+	}
+	return q.shards[0].Producer(cfg)
+}
+
+func (q *queue) consume(ctx context.Context, cfg chanq.ConsumerConfig) (consumer, error) {
+	if q.spread != nil {
+		return q.spread.Consume(ctx, cfg)
+	}
+	return q.shards[0].Consume(ctx, cfg)
+}
+
+// shardOf is the shard of a message that has a key.
+func (q *queue) shardOf(m chanq.Message[string]) int { return chanq.ShardOf(m, len(q.shards)) }
+
+// origin is the shard that a lease came from.
+func (q *queue) origin(l *chanq.Lease[string]) int {
+	if q.spread != nil {
+		return q.spread.Origin(l)
+	}
+	return 0
+}
+
+func (q *queue) wake() {
+	for _, shard := range q.shards {
+		shard.Wake()
+	}
+}
+
+// redrive has dead messages of each shard come again.
+func (q *queue) redrive(ctx context.Context, limit int) {
+	for _, shard := range q.shards {
+		_, _ = shard.Redrive(ctx, limit) // again soon, if a process stopped with the database locked
+	}
+}
+
+// empty says whether no shard has a live message.
+func (q *queue) empty(ctx context.Context) (bool, error) {
+	all := true
+	for _, shard := range q.shards {
+		empty, err := shard.Empty(ctx)
+		if err != nil {
+			return false, err
+		}
+		all = all && empty
+	}
+	return all, nil
+}
+
+// dead is how many messages are dead.
+func (q *queue) dead(ctx context.Context) (n int, err error) {
+	for _, shard := range q.shards {
+		stats, wrong := shard.Stats(ctx)
+		n, err = n+stats.Dead, errors.Join(err, wrong)
+	}
+	return n, err
+}
