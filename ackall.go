@@ -52,7 +52,7 @@ func ackAll(ctx context.Context, leases []*lease) error {
 		}
 		failed = true
 		if op := (*OpError)(nil); !errors.As(errs[i], &op) {
-			errs[i] = &OpError{Op: "ack", Queue: l.owner.home().label, Shard: l.owner.home().shard, ID: l.item.ID, Unknown: unknown, Err: errs[i]}
+			errs[i] = &OpError{Op: "ack", Queue: l.owner.home().label, ID: l.item.ID, Unknown: unknown, Err: errs[i]}
 		}
 	}
 	if failed {

@@ -3,7 +3,6 @@ package chanq
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -14,14 +13,13 @@ import (
 // beginning, and as the answer of Browse the end.
 type Place string
 
-// mostBrowsed is how many messages a Browse looks at in a shard.
+// mostBrowsed is how many messages a Browse looks at.
 const mostBrowsed = 10_000
 
 // Browse returns up to n (at most 1000) messages of a state that stand behind a place,
 // without their headers and bodies, and the place where the next Browse goes on: for
 // programs that show a queue page by page. Their order is that of Peek, and what comes and
-// goes between two pages may be missed as with PeekAfter. Of several shards it returns what those
-// that answer have, and an error that names the others.
+// goes between two pages may be missed as with PeekAfter.
 //
 // It looks at no more than about 10,000 messages, of an ordered queue at 50 of each slot or, where it
 // has few, at 3,200 together. So among a great many ready ones it may find fewer leased
@@ -32,56 +30,21 @@ func (q *Queue[T]) Browse(ctx context.Context, s State, from Place, n int) (list
 	if err := q.core.checkPeek("browse", s, n); err != nil {
 		return nil, "", err
 	}
-	last, err := from.parse(max(q.core.of, len(q.shards)))
+	after, err := from.parse()
 	if err != nil {
 		return nil, "", fmt.Errorf("chanq: browse %s: %w", q.core.label, err)
 	}
-	pages, err := ofEach(q, func(core *queue) (browsed, error) {
-		if last == nil {
-			return core.browse(ctx, s, n, nil)
-		}
-		after, some := core.behind(*last, s)
-		if !some {
-			return browsed{}, nil
-		}
-		return core.browse(ctx, s, n, after)
-	})
-	list, end := q.join(pages, s)
-	switch {
-	case len(list) >= n:
-		list = list[:n]
-		end = new(place)
-		*end = q.core.placeOf(&list[n-1])
-	case end == nil:
-		return list, "", err
+	found, err := q.core.browse(ctx, s, n, after)
+	if err != nil || found.end == nil {
+		return found.list, "", err
 	}
-	return list, end.text(), err
+	return found.list, placeText(*found.end), nil
 }
 
-// browsed is what a shard has behind a place, up to an end behind which there may be more;
-// nil is that of the shard.
+// browsed are messages behind a place, up to an end behind which there may be more; nil is that of the queue.
 type browsed struct {
 	list []Entry
-	end  *place
-}
-
-// join is what several shards have together, up to where one of them has not looked further.
-func (q *Queue[T]) join(pages []browsed, s State) (list []Entry, end *place) {
-	for _, p := range pages {
-		list = append(list, p.list...)
-		if p.end != nil && (end == nil || q.core.comparePlaces(*p.end, *end, s) < 0) {
-			end = p.end
-		}
-	}
-	q.sort(list, s)
-	if end == nil {
-		return list, nil
-	}
-	behind := slices.IndexFunc(list, func(e Entry) bool { return q.core.comparePlaces(q.core.placeOf(&e), *end, s) > 0 })
-	if behind >= 0 {
-		list = list[:behind]
-	}
-	return list, end
+	end  *sqlbatch.Place
 }
 
 func (q *queue) browse(ctx context.Context, s State, n int, after *sqlbatch.Place) (found browsed, err error) {
@@ -96,7 +59,7 @@ func (q *queue) browse(ctx context.Context, s State, n int, after *sqlbatch.Plac
 		looked += len(page)
 		for i := range page {
 			end := q.placeOf(&page[i])
-			found.end, after = &end, &end.Place
+			found.end, after = &end, &end
 			if page[i].State == s {
 				found.list = append(found.list, page[i])
 			}
@@ -117,33 +80,25 @@ func (q *queue) outlines(ctx context.Context, s State, n int, after *sqlbatch.Pl
 	return q.entriesOf(ctx, "browse", q.sql.Browse(sqlbatch.State(s), n, after), func(e *Entry) any { return &e.Size })
 }
 
-func (p *place) text() Place {
-	text := fmt.Sprintf("%d.%d.%s", p.Priority, p.At, ID(p.ID))
-	if p.shard > 0 {
-		text += "." + strconv.Itoa(p.shard)
-	}
-	return Place(text)
+func placeText(p sqlbatch.Place) Place {
+	return Place(fmt.Sprintf("%d.%d.%s", p.Priority, p.At, ID(p.ID)))
 }
 
 // parse returns nil for the beginning.
-func (p Place) parse(shards int) (*place, error) {
+func (p Place) parse() (*sqlbatch.Place, error) {
 	if p == "" {
 		return nil, nil
 	}
 	wrong := fmt.Errorf("place %.100q: must be \"\" or what Browse returned", string(p))
 	parts := strings.Split(string(p), ".")
-	if len(parts) == 3 {
-		parts = append(parts, "0")
-	}
-	if len(parts) != 4 {
+	if len(parts) != 3 {
 		return nil, wrong
 	}
 	priority, err1 := strconv.ParseInt(parts[0], 10, 8)
 	at, err2 := strconv.ParseInt(parts[1], 10, 64)
 	id, err3 := ParseID(parts[2])
-	shard, err4 := strconv.Atoi(parts[3])
-	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || at < 0 || priority < sqlbatch.PriorityLow || priority > sqlbatch.PriorityUrgent || shard < 0 || shard >= shards {
+	if err1 != nil || err2 != nil || err3 != nil || at < 0 || priority < sqlbatch.PriorityLow || priority > sqlbatch.PriorityUrgent {
 		return nil, wrong
 	}
-	return &place{sqlbatch.Place{Priority: int8(priority), At: at, ID: id}, shard}, nil
+	return &sqlbatch.Place{Priority: int8(priority), At: at, ID: id}, nil
 }

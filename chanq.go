@@ -130,7 +130,7 @@ func Open[T any](ctx context.Context, db *sql.DB, queue string, cfg Config) (*Qu
 	if err != nil {
 		return nil, err
 	}
-	return whole[T](core), nil
+	return &Queue[T]{core}, nil
 }
 
 func openCore(ctx context.Context, db *sql.DB, name string, cfg Config) (*queue, error) {
@@ -165,6 +165,24 @@ func (q *queue) fits(run runner, slots int) error {
 		return &unfitError{err}
 	}
 	return q.adopt(found)
+}
+
+// unfitError is why a database cannot be used: no repetition changes that.
+type unfitError struct{ error }
+
+func (e *unfitError) Unwrap() error { return e.error }
+
+// trusted is trust, with an unfitError for what the database has said.
+func (q *queue) trusted(run runner) error {
+	var failed error
+	err := q.trust(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+		failed = run(st, scan)
+		return failed
+	})
+	if err != nil && failed == nil {
+		return &unfitError{err}
+	}
+	return err
 }
 
 // check says why what the database has is not what Config says, or nil.

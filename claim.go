@@ -39,9 +39,6 @@ func (c *shardConsumer[T]) claimAll() {
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
-	if !c.meet(&loop) {
-		return
-	}
 	for {
 		n := c.waitForRoom()
 		if n == 0 {
@@ -125,29 +122,6 @@ func (c *shardConsumer[T]) connect() {
 	}
 }
 
-// meet waits until the shard is known to be the right one. It reports false after Stop, and
-// where it is another one, which ends the consumer.
-func (c *shardConsumer[T]) meet(loop *retry.Loop) bool {
-	for c.queue.unmet.Load() {
-		failure := loop.Try(c.abandoned, func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, c.claimPatience())
-			defer cancel()
-			return c.queue.met(ctx, c.sessions)
-		})
-		switch {
-		case failure == nil:
-		case isPermanent(failure.Class):
-			c.broken(c.queue.fail("claim", failure.Err))
-			return false
-		case c.stop.Err() != nil:
-			return false
-		default:
-			retry.Sleep(c.stop, loop.Failed(c.abandoned, failure))
-		}
-	}
-	return true
-}
-
 func (c *shardConsumer[T]) count(f func(*ConsumerStats)) {
 	c.mu.Lock()
 	f(&c.stats)
@@ -185,7 +159,7 @@ func (c *shardConsumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failu
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
 	b := claimedBatch{
 		rows: rows.rows, deadline: deadlineAfter(start, c.cfg.LeaseFor), until: start + c.cfg.MaxExtend,
-		event: ClaimedEvent{Queue: c.queue.label, Shard: c.queue.shard, Messages: claimed, Bytes: rows.bytes, Took: took},
+		event: ClaimedEvent{Queue: c.queue.label, Messages: claimed, Bytes: rows.bytes, Took: took},
 	}
 	if c.awaitDelivered(); c.caution.wary || !b.mayComeBeside() {
 		got = c.deliver(b, p.Suspects)

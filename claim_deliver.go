@@ -57,7 +57,6 @@ func (c *shardConsumer[T]) deliverBeside(b claimedBatch) {
 			leases = toDeliver(leases, len(aside))
 			c.hold(holds, aside)
 			for _, l := range leases {
-				c.came(1)
 				c.out <- l
 			}
 			c.flow.coming.Add(-int64(len(rows)))
@@ -90,18 +89,10 @@ func (f *flow) giveRows(rows []claimedRow) {
 	f.free = rows[:0]
 }
 
-// buffered is how many leases are on the channel, or come to it. Those on the merged channel, which
-// has its own part of Prefetch, are not among them.
+// buffered is how many leases are on the channel, or come to it.
 func (c *shardConsumer[T]) buffered() int {
 	coming := c.flow.coming.Load() // first: what comes to the channel now counts twice, not never
-	own, _ := c.onChannel()
-	return int(coming) + own
-}
-
-// forReaders is how many leases wait for a reader.
-func (c *shardConsumer[T]) forReaders() int {
-	own, merged := c.onChannel()
-	return own + merged
+	return int(coming) + len(c.out)
 }
 
 func partsOf[T any](leases []*Lease[T]) []*lease {
@@ -170,7 +161,6 @@ func (c *shardConsumer[T]) deliver(b claimedBatch, askedForSuspects bool) (kept 
 	}
 	for _, l := range leases {
 		c.flow.delivered++
-		c.came(1)
 		c.out <- l
 	}
 	return kept
@@ -180,10 +170,22 @@ func (c *shardConsumer[T]) deliver(b claimedBatch, askedForSuspects bool) (kept 
 func (c *shardConsumer[T]) releaseBuffer() {
 	var back []*lease
 	for _, l := range takeAll(c.out, nil) {
-		c.came(-1)
 		if l.lease.takeBack() {
 			back = append(back, l.lease)
 		}
 	}
 	c.settler.addAll(back...)
+}
+
+// takeAll takes what is on a channel now, behind what is in hand.
+func takeAll[T any](from <-chan *Lease[T], hand []*Lease[T]) []*Lease[T] {
+	for n := len(from); n > 0; n-- {
+		select {
+		case l := <-from:
+			hand = append(hand, l)
+		default: // a reader was quicker
+			return hand
+		}
+	}
+	return hand
 }

@@ -38,9 +38,6 @@ func (d *dispatch[T]) claimAll() {
 	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
 	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
-	if !c.meet(&loop) {
-		return
-	}
 	for {
 		n := c.waitForRoom()
 		if n == 0 {
@@ -241,7 +238,7 @@ func (d *dispatch[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *r
 	}
 	d.deliver(leases, rows, plan, claim.Suspects)
 	if len(leases) > 0 {
-		call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.label, Shard: c.queue.shard, Messages: len(leases), Bytes: rows.bytes, Took: took})
+		call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.label, Messages: len(leases), Bytes: rows.bytes, Took: took})
 	}
 	if got = len(leases); rows.more() {
 		got = asked // whatever is left of a slot, the next claim is worth it

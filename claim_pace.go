@@ -69,14 +69,13 @@ func (c *shardConsumer[T]) waitForRoom() int {
 		if c.flow.meanBytes == 0 { // nothing is known of sizes, but that of the largest
 			room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
 		} else {
-			_, merged := c.onChannel()
-			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered - merged - waiting
-			if buffered+merged == 0 { // a body larger than all of the room comes alone; and what waits may wait for a claim
+			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered - waiting
+			if buffered == 0 { // a body larger than all of the room comes alone; and what waits may wait for a claim
 				fit = max(fit, 1)
 			}
 			room = min(room, fit)
 		}
-		if buffered <= most/2 && !c.crowded() && room > 0 {
+		if buffered <= most/2 && !c.settler.crowded() && room > 0 {
 			c.wakeAt.Store(0)
 			return room
 		}
@@ -186,7 +185,7 @@ func (c *shardConsumer[T]) doze(wait time.Duration) (rung bool) {
 // unless its readers are busy. It reports that it does so only from now on.
 func (c *shardConsumer[T]) beSeated(pause time.Duration) bool {
 	switch {
-	case c.forReaders() > 0:
+	case len(c.out) > 0:
 		c.rise()
 	case c.seat.heard == nil && (pause > shortPause || pause >= c.cfg.PollMax):
 		c.seat.sit()

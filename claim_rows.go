@@ -137,7 +137,7 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		row, l := &rows[i], &slab[0]
 		leases[i], l.lease = l, &inner[0]
 		slab, inner = slab[1:], inner[1:]
-		l.Queue, l.Shard, l.ID, l.Priority, l.DedupKey = q.label, q.index, row.item.ID, row.priority, string(row.key)
+		l.Queue, l.ID, l.Priority, l.DedupKey = q.label, row.item.ID, row.priority, string(row.key)
 		l.Key = row.orderKey
 		l.Attempt, l.Fence = row.attempts, row.item.Fence
 		l.EnqueuedAt, l.DueAt = time.UnixMilli(row.enqueued), time.UnixMilli(row.due)

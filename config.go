@@ -34,7 +34,7 @@ type Config struct {
 	// MaxKeys is for an ordered queue the most keys that handlers work on at once, in all
 	// processes together, as long as all have the same Config. Each slot has its part of it,
 	// so it must not be below Slots, and fewer are at work where keys with messages fall into
-	// few slots. Shards have it together, each its part. Default 0: as many as there are. An error where Kind is not KindOrdered.
+	// few slots. Default 0: as many as there are. An error where Kind is not KindOrdered.
 	MaxKeys int
 	// DeadKey says for an ordered queue whether the messages behind a dead one of the same
 	// key are delivered. Default DeadKeyOpens. An error where Kind is not KindOrdered.
@@ -45,11 +45,11 @@ type Config struct {
 	// that is go-mssqldb, pgx, lib/pq or modernc.org/sqlite; set it for others, and for
 	// drivers that wrap these.
 	Dialect sqlbatch.Dialect
-	// Shard says, of a queue that is spread over several places, which one this is: for who
-	// migrates or operates one by itself. Programs that send and consume use MigrateShards and
-	// OpenShards, which set it. Migrate writes it down: a Set that is zero is made up by shard 0,
-	// and an error for the others. Open refuses what the database says otherwise, with ErrShards;
-	// StoredConfig returns that. Default: the queue has no shards.
+	// Shard says that this is one shard of a queue over several databases, and which one: for programs that
+	// migrate or operate one shard. Programs that send and consume use package chanqshards, which sets it.
+	// Migrate stores it: for shard 0 a zero Set is generated; for other shards it is an error. Open rejects
+	// a queue of which the database says otherwise, with ErrShards; StoredConfig returns what it says.
+	// Default: the queue has no shards.
 	Shard ShardMark
 	// Label is the queue's name in errors, hooks, logs and metrics, and Lease.Queue: for a program that
 	// uses queues of one name in several databases. Package chanqshards sets it to "orders/east", for
@@ -174,7 +174,7 @@ type ProducerConfig struct {
 	InFlight int
 	// BufferBytes bounds the messages that are handed over and not stored yet,
 	// and those that cannot be stored and wait for Close; sends block when it is
-	// reached. Shards have equal parts of it. Default 16 MiB.
+	// reached. Default 16 MiB.
 	BufferBytes int
 	// StatementTimeout is the deadline of every statement: one that takes longer is
 	// cancelled and repeated. Default 30 s.
@@ -209,7 +209,7 @@ type ConsumerConfig struct {
 	// 200 bytes. Default host/pid.
 	Name string
 	// Prefetch is the most leases that wait in the buffer for a reader. What a
-	// replica buffers, others cannot have. Shards have equal parts of it, of 16 at least. Default
+	// replica buffers, others cannot have. Default
 	// 1000, at most 100,000. Of an ordered
 	// queue as many again may wait for the one before them of their key, each slot's share of
 	// Prefetch, but 24 at least: where more than half of a slot's share waits, it is claimed
@@ -217,8 +217,7 @@ type ConsumerConfig struct {
 	Prefetch int
 	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the
 	// last claim: one claim may overshoot. The first, which knows no size, counts on
-	// Config.MaxBody for each. Shards have equal parts of it, and a body that is larger than that
-	// part comes alone: so there may be one such of each. Default 64 MiB.
+	// Config.MaxBody for each. A body that is larger comes alone. Default 64 MiB.
 	PrefetchBytes int
 	// LeaseFor is how long a claim or an extension holds a message: the longest
 	// time until the messages of a process that died are delivered again. Default
@@ -265,11 +264,10 @@ type ConsumerConfig struct {
 	//
 	// A consumer of an ordered queue ends when each slot has nothing that can be claimed, or belongs to another
 	// consumer that lives. Messages behind one of their key that is scheduled, retried later or dead with
-	// DeadKeyHolds do not keep it from ending. A consumer of several shards ends when all its shards are idle
-	// at once.
+	// DeadKeyHolds do not keep it from ending.
 	//
 	// A message that is sent at the moment of the end may be left for the next consumer. Each look costs one
-	// round trip after a claim that found nothing (ordered: a look and a second claim), of each shard. The
+	// round trip after a claim that found nothing (ordered: a look and a second claim). The
 	// consumer looks once when the last lease ends, and then every PollMin to PollMax while a row is locked. While
 	// it holds leases it claims once per PollMax instead of reading the next due time, and it does not
 	// listen for a Config.Bell. With a Prefetch of 1 it holds no more than its readers handle and one message.

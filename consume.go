@@ -3,12 +3,9 @@ package chanq
 import (
 	"context"
 	"fmt"
-
-	"github.com/sourcegraph/conc"
 )
 
-// A consumer as its user sees it: the leases of all shards on one channel. What claims,
-// keeps and settles is of one shard: consumer.go.
+// A consumer as its user sees it. What claims, keeps and settles is in consumer.go.
 
 // Consumer claims messages ahead of its readers and delivers them on a channel.
 // It is safe for concurrent use: any number of goroutines may read it, by its
@@ -18,16 +15,7 @@ import (
 // At work it uses up to five sessions at once, of those that all queues on its *sql.DB
 // share: one claims, two settle and two extend leases; in health three. Each Pipe that
 // reads it uses one more. It holds none while idle: see internal/session.
-//
-// Of a queue of several shards (OpenShards) it has all that once for each shard, and one
-// goroutine more for each, which brings its leases to the channel (merge.go).
-type Consumer[T any] struct {
-	name    string              // of the queue
-	shards  []*shardConsumer[T] // one, but of a queue of OpenShards
-	out     chan *Lease[T]      // of the only shard, or merged
-	stop    context.Context
-	stopNow context.CancelFunc
-}
+type Consumer[T any] struct{ core *shardConsumer[T] }
 
 // ConsumerStats are counts since Consume, and what is held now. Another process's
 // consumers are not in it: see Queue.Stats.
@@ -63,60 +51,34 @@ type ConsumerStats struct {
 func (q *Queue[T]) Consume(ctx context.Context, cfg ConsumerConfig) (*Consumer[T], error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
-		return nil, fmt.Errorf("chanq: consume %s: %w", q.core.label, err)
+		return nil, q.core.failed("consume", err)
 	}
-	c := &Consumer[T]{name: q.core.label}
-	c.stop, c.stopNow = context.WithCancel(context.Background())
-	var m *merged[T]
-	if n := len(q.shards); n > 1 {
-		m = mergeOf[T](n, cfg.Prefetch)
-	}
-	for _, core := range q.shards {
-		shard, err := newShardConsumer(core, cfg.share(len(q.shards)), context.WithoutCancel(ctx), c.stop, c.stopNow, m)
-		if err != nil {
-			for _, opened := range c.shards {
-				opened.discard()
-			}
-			c.stopNow()
-			return nil, fmt.Errorf("chanq: consume %s: %w", q.core.label, err)
-		}
-		c.shards = append(c.shards, shard)
+	c, err := newShardConsumer[T](q.core, cfg, context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, q.core.failed("consume", err)
 	}
 	if cfg.StopWhenIdle {
-		idle := cfg.IdleGroup
-		if idle == nil {
-			idle = NewIdleGroup(len(c.shards))
+		if c.idleness = cfg.IdleGroup; c.idleness == nil {
+			c.idleness = NewIdleGroup(1)
 		}
-		for i, shard := range c.shards {
-			if err := idle.join(shard); err != nil {
-				for _, opened := range c.shards[i:] {
-					opened.discard()
-				}
-				c.stopNow()
-				return nil, fmt.Errorf("chanq: consume %s: %w", q.core.label, err)
-			}
-			shard.idleness = idle
+		if err := c.idleness.join(c); err != nil {
+			c.discard()
+			return nil, q.core.failed("consume", err)
 		}
 	}
-	if c.out = c.shards[0].out; m != nil {
-		c.out = m.out
-	}
-	forget := context.AfterFunc(ctx, c.Stop)
-	for _, shard := range c.shards {
-		go shard.supervise(forget)
-	}
-	return c, nil
+	go c.supervise(context.AfterFunc(ctx, c.stopNow))
+	return &Consumer[T]{c}, nil
 }
 
 // C is the channel of leases. The consumer closes it once, after Stop, the end
 // of Consume's context, a permanent error (see Err) or the end of a consumer with
 // ConsumerConfig.StopWhenIdle; what was in it is released uncounted.
-func (c *Consumer[T]) C() <-chan *Lease[T] { return c.out }
+func (c *Consumer[T]) C() <-chan *Lease[T] { return c.core.out }
 
 // Stop ends claiming and gives back what no reader has taken, uncounted. It
 // returns at once; delivered leases go on and may be settled. It may be called
 // again, by anyone.
-func (c *Consumer[T]) Stop() { c.stopNow() }
+func (c *Consumer[T]) Stop() { c.core.stopNow() }
 
 // Shutdown stops, waits until every delivered lease is settled or lost, every
 // handler of Handle and Pipe has returned and every settle is in the database,
@@ -130,30 +92,21 @@ func (c *Consumer[T]) Stop() { c.stopNow() }
 // call it: see Queue.
 func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 	c.Stop()
-	return together(c.shards, func(shard *shardConsumer[T]) error {
-		if shard.over(ctx) {
-			return nil
-		}
-		held, settling, working := shard.giveUp()
-		return shard.queue.inPlace("shutdown", fmt.Errorf("%d leases not settled, %d settles not confirmed, %d handlers not returned: %w", held, settling, working, context.Cause(ctx)))
-	})
+	if c.core.over(ctx) {
+		return nil
+	}
+	held, settling, working := c.core.giveUp()
+	return c.core.queue.failed("shutdown", fmt.Errorf("%d leases not settled, %d settles not confirmed, %d handlers not returned: %w", held, settling, working, context.Cause(ctx)))
 }
 
 // Done is closed when the consumer begins to stop: by Stop, Shutdown, the end of
 // Consume's context, ConsumerConfig.StopWhenIdle or a permanent error, which Err tells by
 // then. What was delivered may still be settled.
-func (c *Consumer[T]) Done() <-chan struct{} { return c.stop.Done() }
+func (c *Consumer[T]) Done() <-chan struct{} { return c.core.stop.Done() }
 
 // Err is the permanent error that ended the consumer (the table is missing, a
 // right is missing, the driver has panicked), or nil. Outages do not end a consumer.
-func (c *Consumer[T]) Err() error {
-	for _, shard := range c.shards {
-		if err := shard.failure(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (c *Consumer[T]) Err() error { return c.core.failure() }
 
 // Flush waits until every settle that was handed in before is in the database,
 // or refused, or ctx ends, whose error it returns: what became of a settle is told
@@ -161,55 +114,8 @@ func (c *Consumer[T]) Err() error {
 // settle does. On SQLite a
 // goroutine that holds a transaction must not call it: see Queue.
 func (c *Consumer[T]) Flush(ctx context.Context) error {
-	return together(c.shards, func(shard *shardConsumer[T]) error {
-		return shard.queue.inPlace("flush", shard.settler.writer.Flush(ctx))
-	})
+	return c.core.queue.failed("flush", c.core.settler.writer.Flush(ctx))
 }
 
 // Stats returns counts, and asks the database nothing.
-func (c *Consumer[T]) Stats() ConsumerStats {
-	s := c.shards[0].counts()
-	for _, shard := range c.shards[1:] {
-		s.add(shard.counts())
-	}
-	return s
-}
-
-// add adds the counts of another shard.
-func (s *ConsumerStats) add(o ConsumerStats) {
-	s.Claimed += o.Claimed
-	s.Claims += o.Claims
-	s.EmptyClaims += o.EmptyClaims
-	s.Looks += o.Looks
-	s.Acked += o.Acked
-	s.Nacked += o.Nacked
-	s.Released += o.Released
-	s.Dead += o.Dead
-	s.Lost += o.Lost
-	s.Buffered += o.Buffered
-	s.Waiting += o.Waiting
-	s.Slots += o.Slots
-	s.StalledSlots += o.StalledSlots
-	s.Held += o.Held
-	s.Settling += o.Settling
-}
-
-// together calls f for each at the same time, for the only one in place, and joins the
-// errors. What f waits for in one delays the others by nothing.
-func together[E any](all []E, f func(E) error) error {
-	return togetherOf(len(all), func(i int) error { return f(all[i]) })
-}
-
-// togetherOf is together of what has the indexes below n. A call that panics does so here.
-func togetherOf(n int, f func(int) error) error {
-	if n == 1 {
-		return f(0)
-	}
-	errs := make([]error, n)
-	var calls conc.WaitGroup
-	for i := range n {
-		calls.Go(func() { errs[i] = f(i) })
-	}
-	calls.Wait()
-	return joined(errs)
-}
+func (c *Consumer[T]) Stats() ConsumerStats { return c.core.counts() }

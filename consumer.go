@@ -2,7 +2,6 @@ package chanq
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +10,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// shardConsumer claims from one shard and owns the leases; a Consumer has one for each.
+// shardConsumer claims, and owns the leases. A Consumer is its face.
 //
 // The supervisor starts and ends its goroutines, and Shutdown joins them:
 //   - the claimer (claim.go, claim_ordered.go), one for a slow survey (survey.go), and one for a large claim
@@ -37,10 +36,9 @@ type shardConsumer[T any] struct {
 
 	out      chan *Lease[T] // the claimer and its deliveries send; the supervisor closes it
 	unlisten func()
-	merged   *merged[T] // where leases go from out; nil: out is the reader's
 	ears     *listener
-	progress chan struct{}   // readers or the settler got on: look at the room again
-	stop     context.Context // of the Consumer: its shards stop together
+	progress chan struct{} // readers or the settler got on: look at the room again
+	stop     context.Context
 	stopNow  context.CancelFunc
 	// abandoned ends when what is not in the database yet is given up: by a Shutdown whose
 	// context ended, or when there is nothing left.
@@ -74,36 +72,11 @@ type shardConsumer[T any] struct {
 	mu    sync.Mutex // guards what follows; held for moments, nothing is called under it
 	err   error
 	stats ConsumerStats
-	pipes []crowding // of several shards: their parts for this one
 }
 
-// crowding says that so much waits to be stored that claims had better wait, too.
-type crowding interface{ crowded() bool }
-
-// crowded is that of the settles, and of pipes.
-func (c *shardConsumer[T]) crowded() bool {
-	c.mu.Lock()
-	pipes := c.pipes
-	c.mu.Unlock()
-	return c.settler.crowded() || slices.ContainsFunc(pipes, crowding.crowded)
-}
-
-// minds has claims wait for a pipe, until the function that it returns is called.
-func (c *shardConsumer[T]) minds(pipe crowding) (end func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pipes = append(slices.Clone(c.pipes), pipe)
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.pipes = slices.DeleteFunc(slices.Clone(c.pipes), func(o crowding) bool { return o == pipe })
-	}
-}
-
-// newShardConsumer opens sessions on the shard, and starts nothing: call supervise or discard.
-// stop is the Consumer's, and so is merged, which is nil where it has no other shards; values are those
-// of the leases' contexts.
-func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.Context, stopNow context.CancelFunc, merged *merged[T]) (*shardConsumer[T], error) {
+// newShardConsumer opens sessions, and starts nothing: call supervise or discard. values are those of the
+// leases' contexts.
+func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*shardConsumer[T], error) {
 	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge,
 		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers, Spare: 1},
 		session.Need{Kind: session.Extend, Sessions: extendSessions}, session.Need{Kind: session.Note, Sessions: noteSessions})
@@ -119,8 +92,6 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 		health:   health{queue: q, part: "consumer"},
 		values:   values,
 		out:      make(chan *Lease[T], cfg.Prefetch),
-		merged:   merged,
-		stop:     stop, stopNow: stopNow,
 		progress: make(chan struct{}, 1),
 		returned: make(chan struct{}),
 		drained:  make(chan struct{}, 1),
@@ -131,13 +102,9 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 		finished: make(chan struct{}),
 		idle:     make(chan struct{}),
 	}
+	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
-	crowd := max(settleFactor*cfg.Prefetch, minBacklog)
-	room := crowd
-	if merged != nil {
-		room = 0 // who settles for a place that is away must not wait: it is about to settle for the others
-	}
-	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), crowd, room)
+	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
 	c.keeper = newKeeper(c, pools[2], &c.health, cfg.LeaseFor, cfg.StatementTimeout)
 	if c.queue.ordered() {
 		c.order = newDispatch(c)
@@ -150,6 +117,7 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.
 // discard gives back what newShardConsumer took, in place of start.
 func (c *shardConsumer[T]) discard() {
 	c.unlisten()
+	c.stopNow()
 	c.abandon()
 	for _, s := range c.pools() {
 		s.close()
@@ -172,7 +140,7 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	unrecord := c.queue.record()
 	attending, leave := context.WithCancel(context.Background())
 	defer leave()
-	var claimer, mover, rest sync.WaitGroup
+	var claimer, rest sync.WaitGroup
 	rest.Go(c.settler.run)
 	rest.Go(c.keeper.run)
 	rest.Go(func() { c.attend(attending) })
@@ -189,9 +157,6 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	} else {
 		claimer.Go(c.claimAll)
 	}
-	if c.merged != nil {
-		mover.Go(func() { c.move(c.merged.recall[c.queue.index]) })
-	}
 	claimer.Wait()
 	c.idleness.leave(c)
 	// The claimer does not defer these calls: after a panic in it they would wait for readers, and the
@@ -200,7 +165,6 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	c.awaitDelivered()
 	c.releaseBuffer()
 	close(c.out)
-	mover.Wait()
 	close(c.returned)
 	if c.order != nil {
 		rest.Go(func() { c.order.vacate(attending) })
@@ -270,7 +234,7 @@ func (c *shardConsumer[T]) failure() error {
 	return c.err
 }
 
-// counts are the stats of this shard.
+// counts are the stats.
 func (c *shardConsumer[T]) counts() ConsumerStats {
 	c.mu.Lock()
 	s := c.stats
@@ -278,7 +242,7 @@ func (c *shardConsumer[T]) counts() ConsumerStats {
 	if c.order != nil {
 		c.order.stats(&s) // first: what comes to the channel now counts twice, not never
 	}
-	s.Buffered += c.forReaders()
+	s.Buffered += len(c.out)
 	s.Held, s.Settling = int(c.held.Load()), c.settler.writer.Stats().Waiting
 	return s
 }

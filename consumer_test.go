@@ -39,10 +39,10 @@ func TestSettledLeasesDoNotStayWithTheKeeper(t *testing.T) {
 		require.NoError(t, (<-c.C()).Ack())
 	}
 	require.NoError(t, c.Flush(soon(t)))
-	c.shards[0].keeper.mu.Lock()
-	defer c.shards[0].keeper.mu.Unlock()
+	c.core.keeper.mu.Lock()
+	defer c.core.keeper.mu.Unlock()
 	kept := 0
-	for _, hold := range c.shards[0].keeper.holds {
+	for _, hold := range c.core.keeper.holds {
 		kept += len(hold)
 	}
 	require.Less(t, kept, n/2)
@@ -106,9 +106,9 @@ func TestALeaseOfASlowClaimIsExtendedBeforeTheNextTick(t *testing.T) {
 func TestReleaseAllReadsNothingThatTheKeeperHasDropped(t *testing.T) {
 	var c *Consumer[string]
 	q := openTestQueue[string](t, Config{Hooks: Hooks{Settled: func(SettledEvent) {
-		c.shards[0].keeper.mu.Lock()
-		defer c.shards[0].keeper.mu.Unlock()
-		c.shards[0].keeper.drop((*lease).hasEnded)
+		c.core.keeper.mu.Lock()
+		defer c.core.keeper.mu.Unlock()
+		c.core.keeper.drop((*lease).hasEnded)
 	}}})
 	p := testProducer(t, q, ProducerConfig{})
 	_, err := p.SendBatch(t.Context(), make([]Message[string], 3)...)

@@ -166,7 +166,6 @@ func (d *dispatch[T]) run() {
 		}
 		select {
 		case d.c.out <- l:
-			d.c.came(1) // it counts as in hand until here
 			d.sent.Add(1)
 			hand = hand[1:]
 		case <-d.recall:
@@ -211,7 +210,6 @@ func (d *dispatch[T]) next(hand []*Lease[T]) []*Lease[T] {
 func (d *dispatch[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 	mine := len(hand)
 	hand = takeAll(d.c.out, hand)
-	d.c.came(mine - len(hand))
 	d.sent.Add(int64(mine - len(hand)))
 	keep := hand[:0]
 	var back []*lease
@@ -228,22 +226,7 @@ func (d *dispatch[T]) recalled(hand []*Lease[T]) []*Lease[T] {
 	return keep
 }
 
-// recallAll has those look for leases of slots that are to be given back who have some that no
-// reader has taken.
-func (d *dispatch[T]) recallAll() {
-	notify(d.recall)
-	if d.c.merged != nil {
-		d.c.merged.recallAll()
-	}
-}
-
-// leaving reports a lease of a slot that is to be given back, or that is gone.
-func (d *dispatch[T]) leaving(l *lease) (is bool) {
-	d.with(func(*lines) { is = l.spot.leaving() })
-	return is
-}
-
-// leaving is under the lock of the lines.
+// leaving reports a spot of a slot that is to be given back, or that is gone. It is under the lock of the lines.
 func (t *spot) leaving() bool { return t == nil || t.line.slot.closing }
 
 // watch looks after leases that were acked in transactions, until ctx ends: what is gone was
@@ -299,12 +282,12 @@ func (d *dispatch[T]) slotTaken(slot int, fence int64) {
 
 func (d *dispatch[T]) slotLeaving(slot int) {
 	d.change(func(ls *lines) { ls.close(slot) })
-	d.recallAll()
+	notify(d.recall)
 }
 
 func (d *dispatch[T]) slotGone(slot int) {
 	d.change(func(ls *lines) { ls.drop(slot) })
-	d.recallAll()
+	notify(d.recall)
 }
 
 func (d *dispatch[T]) handedOut(slot int) (n int) {

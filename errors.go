@@ -26,8 +26,8 @@ var (
 	// ErrKind: the tables of the queue are of another kind, or have another number of slots,
 	// than Config says. The error tells what the database has.
 	ErrKind = errors.New("chanq: another kind of queue")
-	// ErrShards: the places are not those that the queue is made of, in their order, or a queue
-	// is a shard and was not taken for one. The error tells what the database has.
+	// ErrShards: the tables are not those of the shard that Config.Shard says, or of a queue by itself. The
+	// error says what the database has.
 	ErrShards = errors.New("chanq: other shards")
 	// ErrUnavailable: Open or StoredConfig had no answer from the database, so nothing is known about the
 	// queue. Call again later.
@@ -50,8 +50,7 @@ var errMadeByHand = errors.New("chanq: no message: this Lease was made by hand, 
 // OpError is a failed operation on a queue.
 type OpError struct {
 	Op    string // "send", "ack", "claim" …
-	Queue string
-	Shard string // the name of the Shard; "" where the queue has none
+	Queue string // Config.Label, or the name of the queue
 	ID    ID     // of the message, where one is meant
 	// Unknown: the database may or may not have applied the operation. Sending again
 	// with the same Message.ID stores nothing twice while the message is in the queue (see
@@ -63,9 +62,6 @@ type OpError struct {
 func (e *OpError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "chanq: %s %s", e.Op, e.Queue)
-	if e.Shard != "" {
-		fmt.Fprintf(&b, " (shard %s)", e.Shard)
-	}
 	if !e.ID.IsZero() {
 		fmt.Fprintf(&b, " %s", e.ID)
 	}

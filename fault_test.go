@@ -110,7 +110,7 @@ func meetFault(t *testing.T, at string) {
 	case "ack":
 		err = (<-c.C()).Ack()
 	case "lines":
-		go c.shards[0].order.change(func(*lines) { panic("a fault of chanq") })
+		go c.core.order.change(func(*lines) { panic("a fault of chanq") })
 	}
 	<-soon(t).Done()
 	require.Fail(t, "the program goes on", err)

@@ -35,7 +35,7 @@ func (h *health) Failed(began time.Time, err error) {
 	h.last = time.Now()
 	if h.since.IsZero() {
 		h.since = h.last
-		h.tell(AvailabilityEvent{Queue: h.queue.label, Shard: h.queue.shard, Shards: h.queue.of, Part: h.part, Err: err})
+		h.tell(AvailabilityEvent{Queue: h.queue.label, Part: h.part, Err: err})
 	}
 }
 
@@ -76,7 +76,7 @@ func (h *health) over(ended bool) {
 	}
 	down := time.Since(h.since)
 	h.since = time.Time{}
-	h.tell(AvailabilityEvent{Queue: h.queue.label, Shard: h.queue.shard, Shards: h.queue.of, Part: h.part, Up: true, Ended: ended, Down: down})
+	h.tell(AvailabilityEvent{Queue: h.queue.label, Part: h.part, Up: true, Ended: ended, Down: down})
 }
 
 // tell has the hook called, in the order of the changes and without the lock: not by
@@ -109,7 +109,7 @@ func (h *housework) report(err error) {
 	defer h.mu.Unlock()
 	if refused := err != nil; !h.ended && refused != h.refused {
 		h.refused = refused
-		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.label, Shard: h.queue.shard, Task: h.task, Err: h.queue.fail(h.op, err)})
+		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.label, Task: h.task, Err: h.queue.fail(h.op, err)})
 	}
 }
 
@@ -118,7 +118,7 @@ func (h *housework) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.refused && !h.ended {
-		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.label, Shard: h.queue.shard, Task: h.task, Ended: true})
+		call(h.queue.cfg.Hooks.Housekeeping, HousekeepingEvent{Queue: h.queue.label, Task: h.task, Ended: true})
 	}
 	h.ended = true
 }

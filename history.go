@@ -29,8 +29,7 @@ type Sample struct {
 	Step time.Duration // how long it is
 
 	// Counted: somebody counted the messages meanwhile. The counts are the greatest that were
-	// found, each bounded as those of Stats, and OldestReady the longest. Of a queue of several
-	// shards they are added up, and Counted says that they were counted in all of them.
+	// found, each bounded as those of Stats, and OldestReady the longest.
 	Counted                        bool
 	Ready, Scheduled, Leased, Dead int
 	OldestReady                    time.Duration
@@ -74,29 +73,21 @@ const (
 // producer or a consumer there is none: no sample is not a sample of nothing. ErrNoSchema where
 // the table of samples is missing, which Migrate makes.
 //
-// It reads no more than it returns, and takes no locks that others wait for. The shards of a queue
-// of several are asked at the same time, and their samples of one time, each by the clock of its
-// own database, added up. Where some do not answer it returns what the others say, none of it
-// Counted, and an error that names them.
+// It reads no more than it returns, and takes no locks that others wait for.
 func (q *Queue[T]) History(ctx context.Context, since time.Time, step time.Duration) ([]Sample, error) {
 	switch step {
 	case StepFine, StepMinute, StepHour:
 	default:
 		return nil, fmt.Errorf("chanq: history %s: step is %v: must be %v, %v or %v", q.core.label, step, StepFine, StepMinute, StepHour)
 	}
-	all, err := ofEach(q, func(core *queue) ([]Sample, error) { return core.history(ctx, since, step) })
-	return sumSamples(all), err
-}
-
-func (q *queue) history(ctx context.Context, since time.Time, step time.Duration) ([]Sample, error) {
 	var list []Sample
-	err := q.once(ctx, q.sql.Samples(since.UnixMilli(), step), func(rows *sql.Rows) error {
+	err := q.core.once(ctx, q.core.sql.Samples(since.UnixMilli(), step), func(rows *sql.Rows) error {
 		s := Sample{Step: step}
 		err := s.scan(rows)
 		list = append(list, s)
 		return err
 	})
-	return list, q.fail("history", err)
+	return list, q.core.fail("history", err)
 }
 
 func (s *Sample) scan(rows *sql.Rows) error {

@@ -9,8 +9,8 @@ import (
 // may be nil. They are called on goroutines made for it, sometimes several at
 // once, with no lock held: about a microsecond each, where a statement was run or
 // something failed. A panic in one, or runtime.Goexit (t.FailNow), ends that call and
-// nothing else. Events carry no bodies and no headers; their Shard is the name of one, and "" where
-// the queue has none. LogHooks, the packages chanqprom
+// nothing else. Events carry no bodies and no headers. Their
+// Queue is Config.Label, or the name of the queue. LogHooks, the packages chanqprom
 // (Prometheus) and chanqprobe (probes) and the module otelchanq (OpenTelemetry) have some ready.
 //
 // A hook should return soon. What calls it waits for it: Sent a storer, and with
@@ -55,14 +55,14 @@ type Hooks struct {
 // the caller learns whether his transaction was committed. Bytes are of bodies;
 // Took has the repetitions and their pauses in it.
 type SentEvent struct {
-	Queue, Shard                string
+	Queue                       string
 	Messages, Duplicates, Bytes int
 	Took                        time.Duration
 }
 
 // ClaimedEvent is one claim that found messages. Bytes are of bodies.
 type ClaimedEvent struct {
-	Queue, Shard    string
+	Queue           string
 	Messages, Bytes int
 	Took            time.Duration
 }
@@ -70,7 +70,7 @@ type ClaimedEvent struct {
 // SettledEvent is one group of settles. Lost counts those whose lease had
 // ended; Took has the repetitions and their pauses in it.
 type SettledEvent struct {
-	Queue, Shard                        string
+	Queue                               string
 	Acked, Nacked, Released, Dead, Lost int
 	Took                                time.Duration
 }
@@ -79,19 +79,19 @@ type SettledEvent struct {
 // that the database reported it; otherwise its time ran out while the database
 // could not be asked, or ConsumerConfig.MaxExtend allowed no further extension.
 type LeaseLostEvent struct {
-	Queue, Shard string
-	ID           ID
-	Attempt      int
-	Confirmed    bool
+	Queue     string
+	ID        ID
+	Attempt   int
+	Confirmed bool
 }
 
 // FailedEvent is a handler's error, a Snooze too: Outcome(Err) says what becomes of the
 // message. Err has the stack of a panic.
 type FailedEvent struct {
-	Queue, Shard string
-	ID           ID
-	Attempt      int
-	Err          error
+	Queue   string
+	ID      ID
+	Attempt int
+	Err     error
 }
 
 // DeadEvent is a message that was set aside: by its last Nack, by DeadLetter,
@@ -99,19 +99,18 @@ type FailedEvent struct {
 // attempts spent. Reason is the text that is kept as its last error; not that of a
 // decoder, which may repeat parts of the body.
 type DeadEvent struct {
-	Queue, Shard string
-	ID           ID
-	Attempt      int    // as Entry.Attempts; 0 if nobody was ever given it
-	Reason       string // as Entry.LastError
+	Queue   string
+	ID      ID
+	Attempt int    // as Entry.Attempts; 0 if nobody was ever given it
+	Reason  string // as Entry.LastError
 }
 
 // AvailabilityEvent is a change of the database's availability to one producer
 // or consumer.
 type AvailabilityEvent struct {
-	Queue, Shard string
-	Shards       int    // how many the queue has; 0 where it has none
-	Part         string // "producer" or "consumer"
-	Up           bool   // this outage is over
+	Queue string
+	Part  string // "producer" or "consumer"
+	Up    bool   // this outage is over
 	// Ended, when Up: the producer or consumer has ended while the database did not answer, so
 	// nothing is known of that any more.
 	Ended bool
@@ -122,7 +121,7 @@ type AvailabilityEvent struct {
 // HousekeepingEvent is a change in how a task goes that no delivery waits for. The
 // database refuses it because a right is missing, say.
 type HousekeepingEvent struct {
-	Queue, Shard string
+	Queue string
 	// Task is "members" (this consumer is not seen in Queue.Members), "trim" (what
 	// Config.Retain no longer keeps stays), "vacuum" (on PostgreSQL: the live table grows
 	// until autovacuum comes, see Config.VacuumEvery), or "history" (Queue.History lacks what this
@@ -142,43 +141,43 @@ func LogHooks(log *slog.Logger) Hooks {
 	}
 	return Hooks{
 		Sent: func(e SentEvent) {
-			log.Debug("chanq: sent", "queue", placeOf(e.Queue, e.Shard), "messages", e.Messages, "duplicates", e.Duplicates, "bytes", e.Bytes, "took", e.Took)
+			log.Debug("chanq: sent", "queue", e.Queue, "messages", e.Messages, "duplicates", e.Duplicates, "bytes", e.Bytes, "took", e.Took)
 		},
 		Claimed: func(e ClaimedEvent) {
-			log.Debug("chanq: claimed", "queue", placeOf(e.Queue, e.Shard), "messages", e.Messages, "bytes", e.Bytes, "took", e.Took)
+			log.Debug("chanq: claimed", "queue", e.Queue, "messages", e.Messages, "bytes", e.Bytes, "took", e.Took)
 		},
 		Settled: func(e SettledEvent) {
-			log.Debug("chanq: settled", "queue", placeOf(e.Queue, e.Shard), "acked", e.Acked, "nacked", e.Nacked, "released", e.Released, "dead", e.Dead, "lost", e.Lost, "took", e.Took)
+			log.Debug("chanq: settled", "queue", e.Queue, "acked", e.Acked, "nacked", e.Nacked, "released", e.Released, "dead", e.Dead, "lost", e.Lost, "took", e.Took)
 		},
 		LeaseLost: func(e LeaseLostEvent) {
-			log.Warn("chanq: lease lost", "queue", placeOf(e.Queue, e.Shard), "id", e.ID, "attempt", e.Attempt, "confirmed", e.Confirmed)
+			log.Warn("chanq: lease lost", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "confirmed", e.Confirmed)
 		},
 		Failed: func(e FailedEvent) {
 			if o := Outcome(e.Err); o.Kind == OutcomeSnooze {
-				log.Debug("chanq: handler snoozed", "queue", placeOf(e.Queue, e.Shard), "id", e.ID, "attempt", e.Attempt, "delay", o.Delay, "err", e.Err)
+				log.Debug("chanq: handler snoozed", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "delay", o.Delay, "err", e.Err)
 				return
 			}
-			log.Warn("chanq: handler failed", "queue", placeOf(e.Queue, e.Shard), "id", e.ID, "attempt", e.Attempt, "err", e.Err)
+			log.Warn("chanq: handler failed", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "err", e.Err)
 		},
 		Dead: func(e DeadEvent) {
-			log.Warn("chanq: message is dead", "queue", placeOf(e.Queue, e.Shard), "id", e.ID, "attempt", e.Attempt, "reason", e.Reason)
+			log.Warn("chanq: message is dead", "queue", e.Queue, "id", e.ID, "attempt", e.Attempt, "reason", e.Reason)
 		},
 		Availability: func(e AvailabilityEvent) {
 			if e.Ended {
-				log.Info("chanq: ended while the database did not answer", "queue", placeOf(e.Queue, e.Shard), "part", e.Part, "down", e.Down)
+				log.Info("chanq: ended while the database did not answer", "queue", e.Queue, "part", e.Part, "down", e.Down)
 			} else if e.Up {
-				log.Info("chanq: database answers again", "queue", placeOf(e.Queue, e.Shard), "part", e.Part, "down", e.Down)
+				log.Info("chanq: database answers again", "queue", e.Queue, "part", e.Part, "down", e.Down)
 			} else {
-				log.Warn("chanq: database does not answer", "queue", placeOf(e.Queue, e.Shard), "part", e.Part, "err", e.Err)
+				log.Warn("chanq: database does not answer", "queue", e.Queue, "part", e.Part, "err", e.Err)
 			}
 		},
 		Housekeeping: func(e HousekeepingEvent) {
 			if e.Ended {
-				log.Info("chanq: ended while housekeeping was refused", "queue", placeOf(e.Queue, e.Shard), "task", e.Task)
+				log.Info("chanq: ended while housekeeping was refused", "queue", e.Queue, "task", e.Task)
 			} else if e.Err == nil {
-				log.Info("chanq: housekeeping goes on", "queue", placeOf(e.Queue, e.Shard), "task", e.Task)
+				log.Info("chanq: housekeeping goes on", "queue", e.Queue, "task", e.Task)
 			} else {
-				log.Warn("chanq: housekeeping is refused", "queue", placeOf(e.Queue, e.Shard), "task", e.Task, "err", e.Err)
+				log.Warn("chanq: housekeeping is refused", "queue", e.Queue, "task", e.Task, "err", e.Err)
 			}
 		},
 	}
@@ -225,12 +224,4 @@ func call[E any](hook func(E), e E) {
 	if hook != nil {
 		_ = apart(func() { hook(e) })
 	}
-}
-
-// placeOf is what logs call a queue, or one of its shards.
-func placeOf(queue, shard string) string {
-	if shard == "" {
-		return queue
-	}
-	return queue + "/" + shard
 }

@@ -1,27 +1,20 @@
 package chanq
 
-import (
-	"errors"
-
-	"github.com/chanq/chanq/sqlbatch"
-)
+import "errors"
 
 // What comes through Producer.C.
 
 // hand is what the intake has received and not handed over.
 type hand[T any] struct {
-	ready []pending[T]      // encoded
-	shard *shardProducer[T] // of now
-	now   pending[T]        // at the codec; its origin is the message
-	given bool              // Close gave it up
+	ready []pending[T] // encoded
+	now   pending[T]   // at the codec; its origin is the message
+	given bool         // Close gave it up
 }
 
 // intake receives from C until Close begins.
 func (p *Producer[T]) intake() {
 	defer func() {
-		for _, shard := range p.shards {
-			shard.backlog.Close()
-		}
+		p.core.backlog.Close()
 		close(p.received)
 	}()
 	in := p.in
@@ -45,25 +38,21 @@ func (p *Producer[T]) handOver(m Message[T]) {
 	const most = 64
 	items := make([]pending[T], 0, p.usual)
 	size := 0
-	shard := p.shards[0]
 	for ok := true; ok; {
-		if len(p.shards) > 1 {
-			shard = p.shardFor(&m)
-		}
-		item, err := p.encode(shard, m, items)
+		item, err := p.encode(m, items)
 		switch {
 		case err == errGivenUp:
 			p.usual = 0
 			return
 		case err != nil:
-			shard.keepUnsent(item, err)
-		case size+item.Size > shard.cfg.BufferBytes: // never has room for both
-			p.handIn(items, size)
+			p.core.keepUnsent(item, err)
+		case size+item.Size > p.core.cfg.BufferBytes: // never has room for both
+			p.core.pushInTurn(items, size)
 			items, size = append([]pending[T](nil), item), item.Size
 		default:
 			items, size = append(items, item), size+item.Size
 		}
-		if len(items) == most || size >= shard.cfg.BufferBytes/4 {
+		if len(items) == most || size >= p.core.cfg.BufferBytes/4 {
 			break
 		}
 		select {
@@ -74,7 +63,7 @@ func (p *Producer[T]) handOver(m Message[T]) {
 	}
 	p.usual = len(items)
 	if len(items) > 0 {
-		p.handIn(items, size)
+		p.core.pushInTurn(items, size)
 	}
 }
 
@@ -83,19 +72,19 @@ var errGivenUp = errors.New("given up")
 
 // encode prepares a message of C. Close must not wait for the user's codec: while
 // that has the message, it and what was received before it are in p.hand.
-func (p *Producer[T]) encode(shard *shardProducer[T], m Message[T], ready []pending[T]) (item pending[T], err error) {
+func (p *Producer[T]) encode(m Message[T], ready []pending[T]) (item pending[T], err error) {
 	if !meetsCodec[T]() {
-		item, err = shard.prepare(&m)
+		item, err = p.core.prepare(&m)
 		item.origin = m
 		return item, err
 	}
 	if m.ID.IsZero() {
-		m.ID = shard.queue.newID() // as it may have to be returned with one
+		m.ID = p.core.queue.newID() // as it may have to be returned with one
 	} else {
 		item.given = true
 	}
 	item.origin, item.Size = m, rowOverhead
-	h := &hand[T]{shard: shard, ready: ready, now: item}
+	h := &hand[T]{ready: ready, now: item}
 	p.mu.Lock()
 	if p.abandoned.Err() != nil {
 		p.mu.Unlock()
@@ -104,7 +93,7 @@ func (p *Producer[T]) encode(shard *shardProducer[T], m Message[T], ready []pend
 	p.hand = h
 	p.mu.Unlock()
 	given := item.given
-	item, err = shard.prepare(&m)
+	item, err = p.core.prepare(&m)
 	item.origin, item.given = m, given
 	p.mu.Lock()
 	p.hand = nil
@@ -126,40 +115,10 @@ func (p *Producer[T]) giveUpHand() (unsent []Unsent[T]) {
 		return nil
 	}
 	h.given = true
-	give := func(shard *shardProducer[T], m Message[T]) {
-		unsent = append(unsent, Unsent[T]{Message: m, Err: shard.sendError(m.ID, ErrClosed, false)})
+	for _, item := range append(h.ready, h.now) {
+		unsent = append(unsent, Unsent[T]{Message: item.origin, Err: p.core.sendError(item.origin.ID, ErrClosed, false)})
 	}
-	for _, item := range h.ready {
-		give(p.shards[p.indexOf(&item.row)], item.origin)
-	}
-	give(h.shard, h.now.origin)
 	return unsent
-}
-
-// indexOf is the shard of a message that was encoded for it.
-func (p *Producer[T]) indexOf(row *sqlbatch.Row) int {
-	i, _ := shardOf(row.OrderKey, row.Key, row.ID, len(p.shards))
-	return i
-}
-
-// handIn pushes what came through C to the shards where it belongs.
-func (p *Producer[T]) handIn(items []pending[T], size int) {
-	if len(p.shards) == 1 {
-		p.shards[0].pushInTurn(items, size)
-		return
-	}
-	parts := make([][]pending[T], len(p.shards))
-	sizes := make([]int, len(p.shards))
-	for _, item := range items {
-		i := p.indexOf(&item.row)
-		parts[i] = append(parts[i], item)
-		sizes[i] += item.Size
-	}
-	for i, part := range parts {
-		if len(part) > 0 {
-			p.shards[i].pushInTurn(part, sizes[i])
-		}
-	}
 }
 
 // pushInTurn pushes what came through C once the buffer has room. When Close

@@ -22,9 +22,6 @@ type Lease[T any] struct {
 	Message[T]
 	// Queue is the queue that the message is in: Config.Label, or its name.
 	Queue string
-	// Shard is the index of the one that it is in, for AckTx: the transaction is there. 0 where the
-	// queue has none.
-	Shard int
 	// Attempt counts the claims of this message, this one included, that were
 	// deliveries or may have been: one that was given back undelivered (Release, Stop)
 	// does not count, one whose process died with the message in its buffer does, until
@@ -319,7 +316,7 @@ func (l *lease) reason() string {
 
 // lossEvent is what the LeaseLost hook hears.
 func (l *lease) lossEvent(confirmed bool) LeaseLostEvent {
-	return LeaseLostEvent{Queue: l.owner.home().label, Shard: l.owner.home().shard, ID: l.item.ID, Attempt: l.attempt, Confirmed: confirmed}
+	return LeaseLostEvent{Queue: l.owner.home().label, ID: l.item.ID, Attempt: l.attempt, Confirmed: confirmed}
 }
 
 // finish records the outcome of a settle and wakes those who wait for it.

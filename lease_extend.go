@@ -20,7 +20,7 @@ import (
 // does not go, as of now; nil: it does.
 func (q *queue) extend(ctx context.Context, s *sessions, turn chan struct{}, l *lease, d, timeout time.Duration, bound func() time.Duration) (held bool, err error) {
 	failed := func(err error) error {
-		return &OpError{Op: "extend", Queue: q.label, Shard: q.shard, ID: l.item.ID, Err: err}
+		return &OpError{Op: "extend", Queue: q.label, ID: l.item.ID, Err: err}
 	}
 	var tries retry.Tries
 	skip := false

@@ -36,7 +36,7 @@ func stillLease(left time.Duration) *lease {
 }
 
 func TestASettleDoesNotLingerBeyondItsLease(t *testing.T) {
-	s := newSettler(still{}, nil, nil, t.Context(), 0, time.Minute, 10, 10)
+	s := newSettler(still{}, nil, nil, t.Context(), 0, time.Minute, 10)
 	for left, urgency := range map[time.Duration]batch.Urgency{time.Hour: batch.Lazy, time.Minute: batch.Now, 0: batch.Now} {
 		require.Equal(t, urgency, s.urgency(stillLease(left)), left)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,23 +21,15 @@ type Member struct {
 	// Since is when it came, and Until when it counts as gone unless it says before
 	// that it is still there, both by the database's clock.
 	Since, Until time.Time
-	// Shard is the index of the one that knows it; 0 where the queue has none. A consumer of
-	// several shards is a member in each, under another ID.
-	Shard int
 }
 
 // Members returns who consumes this queue now, first come first, in one round trip:
 // for operators. A consumer is a member from its start, or a moment later, until it
 // has ended; one whose process died for ConsumerConfig.LeaseFor more at most.
 func (q *Queue[T]) Members(ctx context.Context) ([]Member, error) {
-	all, err := ofEach(q, func(core *queue) ([]Member, error) { return core.members(ctx) })
-	return slices.Concat(all...), err
-}
-
-func (q *queue) members(ctx context.Context) ([]Member, error) {
 	var list []Member
-	err := q.once(ctx, q.sql.Members(), func(rows *sql.Rows) error {
-		m := Member{Shard: q.index}
+	err := q.core.once(ctx, q.core.sql.Members(), func(rows *sql.Rows) error {
+		var m Member
 		var id []byte
 		var since, until int64
 		if err := rows.Scan(&id, &m.Name, &m.Host, &m.Process, &since, &until); err != nil {
@@ -49,7 +40,7 @@ func (q *queue) members(ctx context.Context) ([]Member, error) {
 		list = append(list, m)
 		return nil
 	})
-	return list, q.fail("members", err)
+	return list, q.core.fail("members", err)
 }
 
 // newMember is this process as a member, for a time.
@@ -111,8 +102,5 @@ func (c *shardConsumer[T]) attend(ctx context.Context) {
 func (c *shardConsumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := c.queue.met(ctx, c.notes); err != nil {
-		return err
-	}
 	return c.notes.RunPatient(ctx, st, nil)
 }

@@ -95,7 +95,7 @@ func (m *Message[T]) row(q *queue) (row sqlbatch.Row, given bool, err error) {
 	case !utf8.ValidString(m.DedupKey) || strings.ContainsRune(m.DedupKey, 0):
 		return row, given, fmt.Errorf("Message.DedupKey %q: must be UTF-8 without NUL", m.DedupKey)
 	}
-	if i, _ := shardOf(m.Key, m.DedupKey, m.ID, q.of); i != q.index {
+	if i := ShardOf(*m, q.cfg.Shard.Count); i != q.cfg.Shard.Index {
 		return row, given, q.wrongShard(i)
 	}
 	if err := m.line(q, &row); err != nil {

@@ -67,9 +67,9 @@ func newer(version int) error {
 // settleShard completes the mark of a shard that is to be made.
 func (q *queue) settleShard() error {
 	switch {
-	case q.of == 0 || !q.cfg.Shard.Set.IsZero():
+	case q.cfg.Shard.Count == 0 || !q.cfg.Shard.Set.IsZero():
 		return nil
-	case q.index > 0:
+	case q.cfg.Shard.Index > 0:
 		return fmt.Errorf("Config.Shard.Set is zero: must be that of shard 0, which Migrate makes up; StoredConfig tells it")
 	}
 	q.cfg.Shard.Set = NewID()

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/chanq/chanq/internal/session"
@@ -35,34 +34,9 @@ const statsLimit = 10_000
 
 // Stats counts the messages of the queue, up to 10,000 of each state, in one
 // round trip that reads no more than a few times as many entries. It takes no locks
-// that others wait for; it is for operators, not for deciding whether to claim. Of a queue with
-// several shards the counts are added up, so there they may be above Limit; what those that answer
-// have is returned beside the error that names the others, and ShardStats tells them apart.
+// that others wait for; it is for operators, not for deciding whether to claim.
 func (q *Queue[T]) Stats(ctx context.Context) (Stats, error) {
-	all, err := ofEach(q, func(core *queue) (Stats, error) { return core.stats(ctx) })
-	s := Stats{Limit: statsLimit}
-	for _, shard := range all {
-		s.add(shard)
-	}
-	return s, err
-}
-
-// ShardStats is the Stats of one shard.
-type ShardStats struct {
-	Shard string // its name; "" where the queue has none
-	Stats
-	Err error // why nothing is known of it, or nil
-}
-
-// ShardStats is Stats of each shard by itself, in the order of the list; of a queue that has none it
-// has one entry. It costs what Stats costs.
-func (q *Queue[T]) ShardStats(ctx context.Context) []ShardStats {
-	all, _ := ofEach(q, func(core *queue) (ShardStats, error) { // each has its own error
-		s := ShardStats{Shard: core.shard}
-		s.Stats, s.Err = core.stats(ctx)
-		return s, nil
-	})
-	return all
+	return q.core.stats(ctx)
 }
 
 func (q *queue) stats(ctx context.Context) (Stats, error) {
@@ -86,18 +60,9 @@ func (q *queue) stats(ctx context.Context) (Stats, error) {
 // Otherwise it also reads the entries of ended messages that the database has not cleaned up: on PostgreSQL
 // until a vacuum, on SQL Server until its ghost cleanup. It never waits for a locked row. On SQL Server, if a
 // first look finds no row, a second one locks the table against writers while it reads.
-//
-// A queue with several shards is empty if each shard answers so, at a moment of its own. A message that is
-// sent to one shard after its answer, by a handler of a message in another shard that ends before the
-// other's answer, may be missed. If a shard does not answer, Empty returns false and an error that names it.
-func (q *Queue[T]) Empty(ctx context.Context) (bool, error) {
-	all, err := ofEach(q, func(core *queue) (bool, error) { return core.empty(ctx) })
-	return !slices.Contains(all, false), err
-}
-
-func (q *queue) empty(ctx context.Context) (empty bool, err error) {
-	err = q.once(ctx, q.sql.Empty(), func(rows *sql.Rows) error { return rows.Scan(&empty) })
-	return empty, q.fail("empty", err)
+func (q *Queue[T]) Empty(ctx context.Context) (empty bool, err error) {
+	err = q.core.once(ctx, q.core.sql.Empty(), func(rows *sql.Rows) error { return rows.Scan(&empty) })
+	return empty, q.core.fail("empty", err)
 }
 
 func (s *Stats) scan(rows *sql.Rows) error {
@@ -150,8 +115,6 @@ type Entry struct {
 	// Key and Slot are of an ordered queue.
 	Key  string
 	Slot int
-	// Shard is the index of the one that the message is in; 0 where the queue has none.
-	Shard int
 
 	seq int64 // its place there
 }
@@ -183,7 +146,7 @@ func (q *queue) entriesOf(ctx context.Context, op string, st sqlbatch.Statement,
 		e.DueAt, e.LeaseUntil, e.EndedAt, e.ExpiresAt = timeOf(due), timeOf(lease), timeOf(ended), timeOf(expires)
 		copy(e.Member[:], member)
 		e.LeasedBy, e.DedupKey, e.LastError = holder.String, string(key), lastError.String
-		e.Key, e.Shard = string(line), q.index
+		e.Key = string(line)
 		e.Headers, _ = decodeHeaders(headers) // unreadable ones are why a message may be dead
 		list = append(list, e)
 		return nil
@@ -206,7 +169,7 @@ const maxPeek = 1000
 // round trip; for live ones of an ordered queue two, and two more for each 1000
 // messages in one slot that are of another state. PeekAfter goes on behind them.
 func (q *Queue[T]) Peek(ctx context.Context, s State, n int) ([]Entry, error) {
-	return q.peek(ctx, s, n, nil)
+	return q.core.peek(ctx, s, n, nil)
 }
 
 // PeekAfter is Peek of the messages behind last, in the order of Peek and of the state
@@ -218,10 +181,8 @@ func (q *Queue[T]) Peek(ctx context.Context, s State, n int) ([]Entry, error) {
 // or change their state or due time between two pages, some may be missed; one that
 // stays where it is is shown, once, unless SQL Server has it locked at the moment.
 func (q *Queue[T]) PeekAfter(ctx context.Context, last Entry, n int) ([]Entry, error) {
-	if last.Shard < 0 || last.Shard >= max(q.core.of, len(q.shards)) {
-		return nil, fmt.Errorf("chanq: peek %s: last is of shard %d, which there is not", q.core.label, last.Shard)
-	}
-	return q.peek(ctx, last.State, n, &last)
+	place := q.core.placeOf(&last)
+	return q.core.peek(ctx, last.State, n, &place)
 }
 
 func (q *queue) peek(ctx context.Context, s State, n int, after *sqlbatch.Place) ([]Entry, error) {
@@ -252,24 +213,13 @@ func checkState(s State) error {
 	return fmt.Errorf("state %q: must be ready, scheduled, leased, dead or done", s)
 }
 
-// Get returns one message wherever it is, or ErrNotFound. One round trip. Of a queue with several
-// shards all are asked at the same time; once one has it, the others have a second to answer. Where none
-// has it, and some do not answer, it returns an error that names them when ctx ends.
+// Get returns one message wherever it is, or ErrNotFound. One round trip.
 func (q *Queue[T]) Get(ctx context.Context, id ID) (Entry, error) {
-	bound, end := context.WithCancel(ctx)
-	defer end()
-	all, err := ofEach(q, func(core *queue) ([]Entry, error) {
-		list, err := core.entries(bound, "get", core.sql.Get(id))
-		if len(list) > 0 {
-			time.AfterFunc(getPatience, end)
-		}
-		return list, err
-	})
-	list := slices.Concat(all...)
-	if len(list) == 0 {
-		if err == nil {
-			err = &OpError{Op: "get", Queue: q.core.label, ID: id, Err: ErrNotFound}
-		}
+	list, err := q.core.entries(ctx, "get", q.core.sql.Get(id))
+	if err == nil && len(list) == 0 {
+		err = &OpError{Op: "get", Queue: q.core.label, ID: id, Err: ErrNotFound}
+	}
+	if err != nil {
 		return Entry{}, err
 	}
 	found := list[0]
@@ -282,33 +232,32 @@ func (q *Queue[T]) Get(ctx context.Context, id ID) (Entry, error) {
 	return found, nil
 }
 
-// getPatience is for how long Get waits for other shards than that which has the message: one ID may be
-// in two of them.
-const getPatience = time.Second
+// placeOf is where a message stands among those of its state.
+func (q *queue) placeOf(e *Entry) sqlbatch.Place {
+	p := sqlbatch.Place{Priority: int8(e.Priority), At: e.DueAt.UnixMilli(), ID: e.ID}
+	switch live := sqlbatch.State(e.State).Live(); {
+	case !live:
+		p.At = e.EndedAt.UnixMilli()
+	case q.ordered():
+		p.At = e.seq
+	}
+	return p
+}
 
 // Cancel deletes messages that are ready, scheduled or leased and returns the
 // IDs of those it found. The holder of a leased one learns of it by
 // ErrLeaseLost. One round trip per 400 messages on SQL Server, per 1000 elsewhere.
 func (q *Queue[T]) Cancel(ctx context.Context, ids ...ID) ([]ID, error) {
-	return q.idsOfEach(func(core *queue) ([]ID, error) {
-		return core.byID(ctx, "cancel", ids, core.sql.Cancel, collectIDs)
-	})
+	return q.core.byID(ctx, "cancel", ids, q.core.sql.Cancel, collectIDs)
 }
 
 // CancelTx is Cancel in the caller's transaction: the messages are gone if and when that
 // commits. It waits for rows that others have locked, as long as ctx lets it, and so does
 // whoever wants to settle one of them until the transaction ends. After an error roll
-// back. A transaction is in one place, so of a queue with several shards it is an error: call it
-// on Queue.Shard.
+// back.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx *sql.Tx, ids ...ID) ([]ID, error) {
 	if tx == nil {
 		return nil, errors.New("chanq: cancel: tx is nil")
-	}
-	if err := q.inOnePlace("cancel"); err != nil {
-		return nil, err
-	}
-	if err := q.core.metTx(ctx, tx); err != nil {
-		return nil, q.core.failTx("cancel", err)
 	}
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
 	return byIDs(q.core, run, func(err error) error { return q.core.failTx("cancel", err) }, ids, q.core.sql.InTx().Cancel, collectIDs)
@@ -354,18 +303,14 @@ func idOf(raw []byte) (id ID) {
 // next. What is leased already may be settled, and what consumers have buffered is
 // still delivered; sends go on. One round trip.
 func (q *Queue[T]) Pause(ctx context.Context) error {
-	return together(q.shards, func(core *queue) error {
-		return core.fail("pause", core.once(ctx, core.sql.Pause(), nil))
-	})
+	return q.core.fail("pause", q.core.once(ctx, q.core.sql.Pause(), nil))
 }
 
 // Resume ends a pause. One round trip.
 func (q *Queue[T]) Resume(ctx context.Context) error {
-	return together(q.shards, func(core *queue) error {
-		err := core.once(ctx, core.sql.Resume(), nil)
-		if err == nil {
-			core.wake()
-		}
-		return core.fail("resume", err)
-	})
+	err := q.core.once(ctx, q.core.sql.Resume(), nil)
+	if err == nil {
+		q.core.wake()
+	}
+	return q.core.fail("resume", err)
 }

@@ -60,7 +60,7 @@ func (q *queue) browseBySeq(ctx context.Context, s State, n int, after *sqlbatch
 		end := q.placeOf(&found.list[n-1])
 		found.end = &end
 	case from.Upto < math.MaxInt64:
-		found.end = &place{sqlbatch.Place{At: from.Upto}, q.index}
+		found.end = &sqlbatch.Place{At: from.Upto}
 	}
 	return found, nil
 }

@@ -33,12 +33,6 @@ import (
 // does not get there within ConsumerConfig.StatementTimeout then, for which the others wait, it
 // is nacked like one whose fn failed.
 //
-// Of queues with several shards (OpenShards) each input is replaced in its own: both must have as
-// many, and shard i of the one be on the *sql.DB of shard i of the other; or to has one place,
-// and all shards of from are on its *sql.DB. An output with the Key of its input belongs where that
-// is, and so does one without Key, DedupKey and ID. One that belongs to another shard (Queue.ShardOf
-// tells) is an error like that of an output that is too large: the input is dead-lettered.
-//
 // Pipe returns when from's channel is closed and every group is stored; then it
 // returns from's Err. So to end a stage, stop from (by its context, say), wait for
 // Pipe, then call from.Shutdown and then to.Close. Several stages may be ended in
@@ -48,65 +42,30 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 	case from == nil || to == nil || fn == nil:
 		return errors.New("chanq: pipe: from, to and fn must not be nil")
 	case workers < 1:
-		return fmt.Errorf("chanq: pipe %s: workers is %d: must be at least 1", from.name, workers)
+		return from.core.queue.failed("pipe", fmt.Errorf("workers is %d: must be at least 1", workers))
+	case from.core.queue.db != to.core.queue.db:
+		return fmt.Errorf("chanq: pipe %s to %s: the queues must be on the same *sql.DB, since one transaction spans both", from.core.queue.label, to.core.queue.label)
 	}
-	if err := pipeable(from, to); err != nil {
-		return fmt.Errorf("chanq: pipe %s to %s: %w", from.name, to.name, err)
+	p, err := newPipe(from.core, to.core)
+	if err != nil {
+		return from.core.queue.failed("pipe", err)
 	}
-	parts := make([]*pipe[In, Out], len(from.shards))
-	for i, in := range from.shards {
-		var err error
-		if parts[i], err = newPipe(in, to.shards[min(i, len(to.shards)-1)]); err != nil {
-			for _, part := range parts[:i] {
-				part.sessions.close()
-			}
-			return fmt.Errorf("chanq: pipe %s: %w", from.name, err)
-		}
-	}
-	var storers sync.WaitGroup
-	for _, p := range parts {
-		if len(parts) > 1 {
-			defer p.from.minds(p)()
-		}
-		storers.Go(p.storeAll) // ends when the workers have
-	}
+	var storer sync.WaitGroup
+	storer.Go(p.storeAll)
 	crew(workers, func() {
-		for l := range from.out {
-			p := parts[0]
-			if len(parts) > 1 {
-				p = parts[holderOf(l).queue.index]
-			}
+		for l := range from.core.out {
 			if p.from.begin(l) {
 				p.work(l, fn)
 			}
 		}
 	})
-	for _, p := range parts {
-		p.backlog.Close()
-	}
-	storers.Wait()
+	p.backlog.Close()
+	storer.Wait()
 	return from.Err()
 }
 
-// pipeable is why no transaction can replace inputs by outputs, or nil.
-func pipeable[In, Out any](from *Consumer[In], to *Producer[Out]) error {
-	if n, m := len(from.shards), len(to.shards); n != m && m > 1 {
-		return fmt.Errorf("the one has %d shards and the other %d: inputs are replaced in their own, so both must have as many, or the second one place", n, m)
-	}
-	for i, in := range from.shards {
-		if in.queue.db != to.shards[min(i, len(to.shards)-1)].queue.db {
-			if len(from.shards) == 1 {
-				return errors.New("the queues must be on the same *sql.DB, since one transaction spans both")
-			}
-			return fmt.Errorf("shard %s must be on the same *sql.DB in both, since one transaction spans both", in.queue.shard)
-		}
-	}
-	return nil
-}
-
-// pipe is one call of Pipe, or its part for one shard. Its goroutines, all joined by that call: the
-// workers, which call fn and are there for all shards, and one storer (pipe_store.go), which ends
-// when the workers have.
+// pipe is one call of Pipe. Its goroutines, all joined by that call: the workers, which call fn, and one storer
+// (pipe_store.go), which ends when the workers have.
 type pipe[In, Out any] struct {
 	from     *shardConsumer[In]
 	to       *shardProducer[Out]
@@ -116,7 +75,7 @@ type pipe[In, Out any] struct {
 	loop     retry.Loop                 // to be copied for each transaction
 }
 
-// newPipe makes the pipe of one shard, and starts nothing.
+// newPipe makes a pipe, and starts nothing.
 func newPipe[In, Out any](from *shardConsumer[In], to *shardProducer[Out]) (*pipe[In, Out], error) {
 	pools, err := openSessions(from.queue.db, from.queue.dialect, from.queue.cfg.SessionMaxAge, session.Need{Kind: session.Pipe, Sessions: 1})
 	if err != nil {

@@ -20,12 +20,8 @@ import (
 // groupConfig: as many inputs as one statement acks, or 4 MiB or so of outputs.
 func (p *pipe[In, Out]) groupConfig() group.Config[*piped[Out]] {
 	most, linger := p.from.queue.dialect.Traits().AckItems, p.from.cfg.linger()
-	room := 2 * most
-	if p.from.merged != nil {
-		room = 0 // workers do not wait for one place, since they work for all: claims do, see crowded
-	}
 	return group.Config[*piped[Out]]{
-		Full: most, Capacity: room, Linger: linger, AwaitedLinger: linger, Cut: p.fit, Abandoned: p.from.abandoned,
+		Full: most, Capacity: 2 * most, Linger: linger, AwaitedLinger: linger, Cut: p.fit, Abandoned: p.from.abandoned,
 	}
 }
 
@@ -40,11 +36,6 @@ func (p *pipe[In, Out]) storeAll() {
 	}
 	p.to.queue.ringer.end() // for what was stored before the last group failed
 	p.sessions.close()
-}
-
-// crowded: more than a group waits.
-func (p *pipe[In, Out]) crowded() bool {
-	return p.backlog.Waiting() > p.from.queue.dialect.Traits().AckItems
 }
 
 // fit is how many of the first inputs fit one transaction.
@@ -168,7 +159,7 @@ func (p *pipe[In, Out]) timeout(items []*piped[Out]) time.Duration {
 
 // nack gives an input back that cannot be replaced in time.
 func (p *pipe[In, Out]) nack(l *lease, err error) {
-	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.label, Shard: p.from.queue.shard, ID: l.item.ID, Attempt: l.attempt, Err: err})
+	call(p.from.queue.cfg.Hooks.Failed, FailedEvent{Queue: p.from.queue.label, ID: l.item.ID, Attempt: l.attempt, Err: err})
 	l.delay = nackDelay(p.from.backoff(l.failures()))
 	p.handBack(l, l.nackOp(), err)
 }
@@ -198,9 +189,6 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 			keyed = keyed || group[i].keys
 		}
 	}
-	if err := p.to.queue.metTx(ctx, tx); err != nil {
-		return nil, 0, err
-	}
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
 	for sent < len(rows) {
 		chunk := rows[sent:]
@@ -217,7 +205,7 @@ func (p *pipe[In, Out]) replace(ctx context.Context, tx *sql.Tx, acks sqlbatch.Q
 // conclude tells each input its outcome: those that were not acked are looked at. What
 // is locked is stored later, apart from what comes meanwhile.
 func (p *pipe[In, Out]) conclude(items []*piped[Out], held []sqlbatch.Item, sent int, start time.Time) {
-	tally := settleTally{event: SettledEvent{Queue: p.from.queue.label, Shard: p.from.queue.shard}}
+	tally := settleTally{event: SettledEvent{Queue: p.from.queue.label}}
 	var missing []*lease
 	unknown := false
 	for i := range items {
@@ -235,7 +223,7 @@ func (p *pipe[In, Out]) conclude(items []*piped[Out], held []sqlbatch.Item, sent
 	}
 	if sent > 0 {
 		p.to.queue.recorder.sent.Add(int64(sent))
-		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.label, Shard: p.to.queue.shard, Messages: sent, Took: time.Since(start)})
+		call(p.to.queue.cfg.Hooks.Sent, SentEvent{Queue: p.to.queue.label, Messages: sent, Took: time.Since(start)})
 	}
 	if len(missing) > 0 {
 		locked := p.lookAfter(missing, &tally)
@@ -294,5 +282,5 @@ func (p *pipe[In, Out]) giveUp(items []*piped[Out], err error) {
 }
 
 func (p *pipe[In, Out]) giveUpLease(l *lease, err error) {
-	l.finish(&OpError{Op: "pipe", Queue: p.from.queue.label, Shard: p.from.queue.shard, ID: l.item.ID, Unknown: l.unknown, Err: err})
+	l.finish(&OpError{Op: "pipe", Queue: p.from.queue.label, ID: l.item.ID, Unknown: l.unknown, Err: err})
 }

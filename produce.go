@@ -4,28 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 )
 
-// A producer as its user sees it: what comes in goes to the shard where it belongs. What
-// stores it there is producer.go.
+// A producer as its user sees it. What stores is in producer.go.
 
 // Producer stores messages, many to a statement. It is safe for concurrent use:
 // one for each queue is enough for a program. End it by Close.
 //
-// Its goroutines, all joined by Close: the intake, which reads C (intake.go), those of each
+// Its goroutines, all joined by Close: the intake, which reads C (intake.go), those of its
 // shardProducer, and at the end one that waits for these.
 //
 // Each storer uses one session while it stores. While idle a producer holds no connection:
 // see internal/session.
 type Producer[T any] struct {
-	name    string              // of the queue
-	shards  []*shardProducer[T] // one, but of a queue of OpenShards
-	in      chan Message[T]     // unbuffered: what was sent is in the intake's hands
-	usual   int                 // how many the intake last received together; of its own
-	flushIn chan struct{}       // received by the intake after all that was sent before
-	workers sync.WaitGroup      // the intake
+	core    *shardProducer[T]
+	in      chan Message[T] // unbuffered: what was sent is in the intake's hands
+	usual   int             // how many the intake last received together; of its own
+	flushIn chan struct{}   // received by the intake after all that was sent before
+	workers sync.WaitGroup  // the intake
 
 	open      context.Context // ends when Close begins
 	shut      context.CancelFunc
@@ -34,9 +31,8 @@ type Producer[T any] struct {
 	received  chan struct{} // the intake has ended
 	finished  chan struct{} // every goroutine has ended
 	closeOnce sync.Once
-	spread    spread
 
-	mu   sync.Mutex // guards what follows; taken while no shard's is held
+	mu   sync.Mutex // guards what follows; taken while the core's is not held
 	hand *hand[T]   // of the intake, while a codec has what it took from C
 }
 
@@ -47,7 +43,6 @@ type Producer[T any] struct {
 // that leaves none for the application.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p := &Producer[T]{
-		name:     q.core.label,
 		in:       make(chan Message[T]),
 		flushIn:  make(chan struct{}),
 		received: make(chan struct{}),
@@ -55,27 +50,17 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	}
 	p.open, p.shut = context.WithCancel(context.Background())
 	p.abandoned, p.abandon = context.WithCancel(context.Background())
-	for _, core := range q.shards {
-		own, err := core.producerConfig(cfg)
-		var shard *shardProducer[T]
-		if err == nil {
-			own.BufferBytes = max(1, own.BufferBytes/len(q.shards))
-			shard, err = newShardProducer[T](core, own, p.open, p.abandoned)
-		}
-		if err != nil {
-			for _, opened := range p.shards {
-				opened.discard()
-			}
-			p.shut()
-			p.abandon()
-			return nil, fmt.Errorf("chanq: producer %s: %w", q.core.label, err)
-		}
-		p.shards = append(p.shards, shard)
+	own, err := q.core.producerConfig(cfg)
+	if err == nil {
+		p.core, err = newShardProducer[T](q.core, own, p.open, p.abandoned)
+	}
+	if err != nil {
+		p.shut()
+		p.abandon()
+		return nil, q.core.failed("producer", err)
 	}
 	p.workers.Go(p.intake)
-	for _, shard := range p.shards {
-		shard.start()
-	}
+	p.core.start()
 	return p, nil
 }
 
@@ -103,12 +88,7 @@ type ProducerStats struct {
 
 // Stats returns what is to be stored. It makes no database call.
 func (p *Producer[T]) Stats() ProducerStats {
-	s := ProducerStats{}
-	for _, shard := range p.shards {
-		s.Pending += shard.backlog.Open()
-		s.Down = s.Down || shard.health.away()
-	}
-	return s
+	return ProducerStats{Pending: p.core.backlog.Open(), Down: p.core.health.away()}
 }
 
 // Done is closed when Close begins.
@@ -121,7 +101,7 @@ func (p *Producer[T]) Done() <-chan struct{} { return p.open.Done() }
 // not stored twice while it is in the queue. On SQLite a goroutine that holds a
 // transaction must not call it: see Queue.
 func (p *Producer[T]) Send(ctx context.Context, m Message[T]) (Receipt, error) {
-	receipts, err := p.send(ctx, []Message[T]{m})
+	receipts, err := p.core.send(ctx, []Message[T]{m})
 	var batch *BatchError
 	if errors.As(err, &batch) {
 		err = batch.Errs[0]
@@ -137,7 +117,7 @@ func (p *Producer[T]) SendBatch(ctx context.Context, ms ...Message[T]) ([]Receip
 	if len(ms) == 0 {
 		return nil, nil
 	}
-	return p.send(ctx, ms)
+	return p.core.send(ctx, ms)
 }
 
 // Flush waits until every message handed over before, also through C, is stored
@@ -149,11 +129,9 @@ func (p *Producer[T]) Flush(ctx context.Context) error {
 	case p.flushIn <- struct{}{}:
 	case <-p.open.Done(): // Close flushes, too
 	case <-ctx.Done():
-		return fmt.Errorf("chanq: flush %s: %w", p.name, context.Cause(ctx))
+		return p.core.queue.failed("flush", context.Cause(ctx))
 	}
-	return together(p.shards, func(shard *shardProducer[T]) error {
-		return shard.queue.inPlace("flush", shard.flushed(ctx))
-	})
+	return p.core.queue.failed("flush", p.core.flushed(ctx))
 }
 
 // Close stores everything that was handed over and ends the producer; sends
@@ -168,9 +146,7 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	p.closeOnce.Do(func() {
 		first = true
 		p.shut()
-		for _, shard := range p.shards {
-			shard.backlog.Drain()
-		}
+		p.core.backlog.Drain()
 		go p.end()
 	})
 	if !first {
@@ -185,14 +161,10 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 		if hand == nil {
 			<-p.received // soon: nothing is encoded any more, and nothing waited for
 		}
-		for _, shard := range p.shards {
-			shard.giveUp(context.Cause(ctx))
-		}
+		p.core.giveUp(context.Cause(ctx))
 		unsent = hand
 	}
-	for _, shard := range slices.Backward(p.shards) {
-		unsent = append(shard.takeUnsent(), unsent...)
-	}
+	unsent = append(p.core.takeUnsent(), unsent...)
 	if len(unsent) == 0 {
 		return nil
 	}
@@ -202,14 +174,9 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 // end waits for the intake and the storers, and ends the rest.
 func (p *Producer[T]) end() {
 	p.workers.Wait()
-	for _, shard := range p.shards {
-		shard.workers.Wait()
-	}
+	p.core.workers.Wait()
 	p.abandon()
-	_ = together(p.shards, func(shard *shardProducer[T]) error { // each waits for its last sample
-		shard.end()
-		return nil
-	})
+	p.core.end()
 	close(p.finished)
 }
 
@@ -224,6 +191,6 @@ func (p *Producer[T]) closed(ctx context.Context) error {
 	case <-p.finished: // both at once
 		return nil
 	default:
-		return fmt.Errorf("chanq: close %s: %w", p.name, context.Cause(ctx))
+		return p.core.queue.failed("close", context.Cause(ctx))
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// shardProducer stores messages in one shard; a Producer has one for each.
+// shardProducer stores messages. A Producer is its face.
 //
 // Its goroutines, all joined by Close: InFlight storers, or three where that is 1 and full
 // groups may be stored side by side (store.go, turns.go); at first one that connects; and one
@@ -98,7 +98,7 @@ func (c *sendCall) result() ([]Receipt, error) {
 	return receipts, batch
 }
 
-// newShardProducer opens sessions on the shard, and starts nothing: call start or discard.
+// newShardProducer opens sessions, and starts nothing: call start or discard.
 // open and abandoned are the Producer's.
 func newShardProducer[T any](q *queue, cfg ProducerConfig, open, abandoned context.Context) (*shardProducer[T], error) {
 	storers, turns := storersOf(cfg, q.dialect.Traits())
@@ -200,7 +200,7 @@ func (p *shardProducer[T]) sendEncoded(ctx context.Context, call *sendCall, item
 }
 
 func (p *shardProducer[T]) sendError(id ID, err error, unknown bool) error {
-	return &OpError{Op: "send", Queue: p.queue.label, Shard: p.queue.shard, ID: id, Unknown: unknown, Err: err}
+	return &OpError{Op: "send", Queue: p.queue.label, ID: id, Unknown: unknown, Err: err}
 }
 
 // rowOverhead is what a message takes in the buffer besides its body.

@@ -31,7 +31,7 @@ func (q *Queue[T]) Purge(ctx context.Context, s State) (int, error) {
 	if err := checkState(s); err != nil {
 		return 0, fmt.Errorf("chanq: purge %s: %w", q.core.label, err)
 	}
-	return q.countOfEach(func(core *queue) (int, error) { return core.purgeAll(ctx, s) })
+	return q.core.purgeAll(ctx, s)
 }
 
 func (q *queue) purgeAll(ctx context.Context, s State) (int, error) {
@@ -65,9 +65,7 @@ func (q *queue) purge(ctx context.Context, s sqlbatch.State, w sqlbatch.Window) 
 // found: what Cancel is for live ones. One round trip per 400 messages on SQL Server, per
 // 1000 elsewhere; it waits for those that others have locked.
 func (q *Queue[T]) PurgeIDs(ctx context.Context, ids ...ID) ([]ID, error) {
-	return q.idsOfEach(func(core *queue) ([]ID, error) {
-		return core.byID(ctx, "purge", ids, core.sql.Discard, collectIDs)
-	})
+	return q.core.byID(ctx, "purge", ids, q.core.sql.Discard, collectIDs)
 }
 
 // Redrive makes up to limit messages that are dead when it is called ready again
@@ -76,12 +74,12 @@ func (q *Queue[T]) PurgeIDs(ctx context.Context, ids ...ID) ([]ID, error) {
 // stays dead, and so do those whose DedupKey is in the queue again. It runs in
 // statements of 1000 rows, after one that asks for the database's time; an error
 // comes with the count so far. It wakes idle consumers, as a send does: those of other
-// processes where there is a Bell. With several shards limit is that of each shard.
+// processes where there is a Bell.
 func (q *Queue[T]) Redrive(ctx context.Context, limit int) (int, error) {
 	if limit < 0 {
 		return 0, fmt.Errorf("chanq: redrive %s: limit is %d: must be 0 (all) or more", q.core.label, limit)
 	}
-	return q.countOfEach(func(core *queue) (int, error) { return core.redrive(ctx, limit) })
+	return q.core.redrive(ctx, limit)
 }
 
 func (q *queue) redrive(ctx context.Context, limit int) (int, error) {
@@ -103,15 +101,13 @@ func (q *Queue[T]) RedriveIDs(ctx context.Context, ids ...ID) ([]ID, error) {
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, func(a, b ID) int { return bytes.Compare(a[:], b[:]) })
 	ids = slices.Compact(ids) // one that dies again meanwhile is not moved again
-	return q.idsOfEach(func(core *queue) ([]ID, error) {
-		moved, err := core.byID(ctx, "redrive", ids, func(ids [][16]byte) sqlbatch.Statement {
-			return core.sql.Redrive(len(ids), ids, sqlbatch.Window{})
-		}, collectPlaced)
-		if len(moved) > 0 {
-			core.wake()
-		}
-		return moved, err
-	})
+	moved, err := q.core.byID(ctx, "redrive", ids, func(ids [][16]byte) sqlbatch.Statement {
+		return q.core.sql.Redrive(len(ids), ids, sqlbatch.Window{})
+	}, collectPlaced)
+	if len(moved) > 0 {
+		q.core.wake()
+	}
+	return moved, err
 }
 
 // window is that of what is there now, by the database's clock. Whatever comes to its

@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/chanq/chanq/internal/session"
@@ -20,10 +18,7 @@ import (
 // and AckTx, and nothing else of chanq that goes to the database (Send, Flush,
 // Wait, Stats …) until it has committed or rolled back: that would wait for the
 // transaction, and the transaction for it, until the call's context ends.
-type Queue[T any] struct {
-	core   *queue   // the first of them
-	shards []*queue // one, but of OpenShards
-}
+type Queue[T any] struct{ core *queue }
 
 // queue is what the parts of a Queue share; it knows nothing of T.
 type queue struct {
@@ -37,15 +32,9 @@ type queue struct {
 	key     bellKey
 	ringer  ringer
 
-	shard       string      // the name of this shard; "" where the queue has no others
-	index, of   int         // which one it is, of how many; 0 of 0 where it has no others
-	unmet       atomic.Bool // nobody has asked yet whether it is that: see shards_away.go
 	recorder    recorder
 	sampleEvery time.Duration // StepFine, but for tests
 }
-
-// whole is a queue of these shards.
-func whole[T any](shards ...*queue) *Queue[T] { return &Queue[T]{core: shards[0], shards: shards} }
 
 // newQueue checks what op was given. Its errors are complete.
 // render renders the statements, which costs milliseconds, if what is known of the queue has
@@ -86,9 +75,6 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		db: db, name: name, label: label, cfg: cfg, dialect: d,
 		names: names, sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
 	}
-	if cfg.Shard.Count > 0 {
-		q.index, q.of, q.shard = cfg.Shard.Index, cfg.Shard.Count, strconv.Itoa(cfg.Shard.Index)
-	}
 	if q.ordered() && q.sql.Slots(nil).Text == "" {
 		return refuse(errNotOrdered(d))
 	}
@@ -104,18 +90,15 @@ func (q *queue) fail(op string, err error) error {
 	if class == sqlbatch.NoSchema {
 		err = fmt.Errorf("%w; run chanq.Migrate, or the command: chanq migrate %s (%w)", ErrNoSchema, q.name, err)
 	}
-	return &OpError{Op: op, Queue: q.label, Shard: q.shard, Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
+	return &OpError{Op: op, Queue: q.label, Unknown: class == sqlbatch.Unknown || session.Fell(err), Err: err}
 }
 
-// inPlace is the error of a call that concerns all shards, which says which of them it is of, or nil.
-func (q *queue) inPlace(op string, err error) error {
-	switch {
-	case err == nil:
+// failed is the error of a call that is not of one statement, or nil.
+func (q *queue) failed(op string, err error) error {
+	if err == nil {
 		return nil
-	case q.of == 0:
-		return fmt.Errorf("chanq: %s %s: %w", op, q.label, err)
 	}
-	return &OpError{Op: op, Queue: q.label, Shard: q.shard, Err: err}
+	return fmt.Errorf("chanq: %s %s: %w", op, q.label, err)
 }
 
 // classify is what an error means: session.Classify, and that of errors of chanq's own.
@@ -156,9 +139,6 @@ func (q *queue) ordered() bool { return q.cfg.Kind == KindOrdered }
 func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
 	s := openOnce(q.db, q.dialect)
 	defer s.close()
-	if err := q.met(ctx, s); err != nil {
-		return err
-	}
 	return s.Run(ctx, st, scan)
 }
 
@@ -180,9 +160,7 @@ func (q *Queue[T]) Label() string { return q.core.label }
 // processes need a Bell for it; without one they find the messages within a second
 // or so, or ConsumerConfig.PollMax, if that is longer.
 func (q *Queue[T]) Wake() {
-	for _, core := range q.shards {
-		core.wake()
-	}
+	q.core.wake()
 }
 
 // wake has all idle consumers look at once.

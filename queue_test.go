@@ -25,22 +25,6 @@ func openTestQueue[T any](t *testing.T, cfg Config) *Queue[T] {
 	return q
 }
 
-// openTestShards opens a queue over n files.
-func openTestShards(t *testing.T, n int) *Queue[string] {
-	t.Helper()
-	shards := make([]Shard, n)
-	for i := range shards {
-		db, err := embedded.Open(filepath.Join(t.TempDir(), "q.db"))
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		shards[i].DB = db
-	}
-	require.NoError(t, MigrateShards(t.Context(), shards, "orders", Config{}))
-	q, err := OpenShards[string](t.Context(), shards, "orders", Config{})
-	require.NoError(t, err)
-	return q
-}
-
 func soon(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -56,7 +40,7 @@ func testConsumer[T any](t *testing.T, q *Queue[T], cfg ConsumerConfig) *Consume
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_ = c.Shutdown(ctx)
-		<-c.shards[0].finished
+		<-c.core.finished
 	})
 	return c
 }

@@ -18,7 +18,7 @@ import (
 func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	return func(yield func(*Lease[T]) bool) {
 		defer c.Stop() // however the loop is left; a channel that closed has stopped before
-		for l := range c.out {
+		for l := range c.core.out {
 			if !skip(l) && !yield(l) {
 				return
 			}
@@ -35,27 +35,27 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 // it may be called again after the end of its ctx.
 func (c *Consumer[T]) Receive(ctx context.Context, most int) ([]*Lease[T], error) {
 	if most < 1 {
-		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.name, most)
+		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.core.queue.label, most)
 	}
 	var batch []*Lease[T]
 	for len(batch) == 0 {
 		if ctx.Err() != nil { // rather than what is there
-			return nil, fmt.Errorf("chanq: receive %s: %w", c.name, context.Cause(ctx))
+			return nil, c.core.queue.failed("receive", context.Cause(ctx))
 		}
 		select {
-		case l, open := <-c.out:
+		case l, open := <-c.core.out:
 			if !open {
 				return nil, c.ending()
 			}
 			if !skip(l) {
-				batch = append(make([]*Lease[T], 0, min(most, len(c.out)+1)), l)
+				batch = append(make([]*Lease[T], 0, min(most, len(c.core.out)+1)), l)
 			}
 		case <-ctx.Done():
 		}
 	}
 	for len(batch) < most {
 		select {
-		case l, open := <-c.out:
+		case l, open := <-c.core.out:
 			if !open {
 				return batch, nil
 			}
@@ -74,7 +74,7 @@ func (c *Consumer[T]) ending() error {
 	if err := c.Err(); err != nil {
 		return err
 	}
-	return &OpError{Op: "receive", Queue: c.name, Err: ErrClosed}
+	return &OpError{Op: "receive", Queue: c.core.queue.label, Err: ErrClosed}
 }
 
 // holderOf is who has claimed a lease that came from a Consumer.
@@ -105,11 +105,11 @@ func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]
 		timer := time.NewTimer(time.Hour)
 		defer timer.Stop()
 		for first := range c.All() {
-			batch := append(make([]*Lease[T], 0, min(most, len(c.out)+1)), first)
+			batch := append(make([]*Lease[T], 0, min(most, len(c.core.out)+1)), first)
 			timer.Reset(wait)
 			for open := true; open && len(batch) < most; {
 				select {
-				case l, ok := <-c.out:
+				case l, ok := <-c.core.out:
 					if open = ok; ok && !skip(l) {
 						batch = append(batch, l)
 					}
@@ -149,8 +149,8 @@ func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]
 //
 // Call Shutdown afterwards to wait for the last settles.
 func (c *Consumer[T]) Handle(workers int, fn func(context.Context, *Lease[T]) error) error {
-	if err := Handle(c.out, workers, fn); err != nil {
-		return fmt.Errorf("chanq: handle %s: %w", c.name, err)
+	if err := Handle(c.core.out, workers, fn); err != nil {
+		return c.core.queue.failed("handle", err)
 	}
 	return c.Err()
 }
@@ -205,7 +205,7 @@ func (c *shardConsumer[T]) serve(l *Lease[T], do func(*Lease[T]) error, then fun
 // dispose settles a lease as its handler's error says.
 func (c *shardConsumer[T]) dispose(l *Lease[T], err error) {
 	if err != nil {
-		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, Shard: c.queue.shard, ID: l.lease.item.ID, Attempt: l.lease.attempt, Err: err})
+		call(c.queue.cfg.Hooks.Failed, FailedEvent{Queue: c.queue.label, ID: l.lease.item.ID, Attempt: l.lease.attempt, Err: err})
 	}
 	switch state := l.lease.state.Load(); {
 	case state >= leaseSettling:

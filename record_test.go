@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -234,37 +233,4 @@ func TestWhatIsTakenBackIsNeverLessThanNothing(t *testing.T) {
 	require.Zero(t, r.take().Acked)
 	r.settled(SettledEvent{Acked: 3})
 	require.Equal(t, int64(2), r.take().Acked, "the debt is paid")
-}
-
-func TestTheHistoryOfSeveralShardsIsAddedUp(t *testing.T) {
-	q := openTestShards(t, 2)
-	for _, core := range q.shards {
-		core.sampleEvery = 20 * time.Millisecond
-	}
-	p := testProducer(t, q, ProducerConfig{})
-	var ms []Message[string]
-	for i := 0; len(ms) < 7; i++ { // three to one, four to the other
-		m := Message[string]{Body: "a", DedupKey: strconv.Itoa(i)}
-		if q.ShardOf(m) == min(len(ms)/3, 1) {
-			ms = append(ms, m)
-		}
-	}
-	_, err := p.SendBatch(soon(t), ms...)
-	require.NoError(t, err)
-	recorded(t, q, func(s Sample) bool { return s.Sent == 7 && s.Counted && s.Ready == 7 })
-	require.Equal(t, int64(3), total(t, q.Shard(0), StepFine).Sent)
-	require.Equal(t, int64(4), total(t, q.Shard(1), StepFine).Sent)
-
-	require.NoError(t, p.Close(soon(t)))
-	require.NoError(t, q.shards[1].db.Close())
-	list, err := q.History(t.Context(), time.Time{}, StepHour)
-	var op *OpError
-	require.ErrorAs(t, err, &op)
-	require.Equal(t, "1", op.Shard)
-	sum := Sample{}
-	for _, s := range list {
-		sum.add(s)
-		require.False(t, s.Counted, "not in all")
-	}
-	require.Equal(t, int64(3), sum.Sent, "what the other says is told")
 }

@@ -21,12 +21,10 @@ import (
 // transaction must not call it: see Queue.
 func (c *Consumer[T]) ReleaseAll(ctx context.Context) error {
 	c.Stop()
-	return together(c.shards, func(shard *shardConsumer[T]) error {
-		return shard.queue.inPlace("release all of", shard.releaseAll(ctx))
-	})
+	return c.core.queue.failed("release all of", c.core.releaseAll(ctx))
 }
 
-// releaseAll gives back what readers have of this shard. The consumer has stopped.
+// releaseAll gives back what readers have. The consumer has stopped.
 func (c *shardConsumer[T]) releaseAll(ctx context.Context) error {
 	select {
 	case <-c.returned: // the buffer is given back, and no claim is under way

@@ -44,12 +44,12 @@ const (
 	awaitedLinger = 5 * time.Millisecond
 )
 
-// newSettler makes the settler of an owner: timeout is that of one statement, more than half of crowd that
-// wait are a crowd, and room is how many may wait before add does; 0 is no bound.
-func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Context, timeout, linger time.Duration, crowd, room int) *settler {
+// newSettler makes the settler of an owner: timeout is that of one statement, more than half of room that
+// wait are a crowd, and room is how many may wait before add does.
+func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Context, timeout, linger time.Duration, room int) *settler {
 	q := owner.home()
 	traits := q.dialect.Traits()
-	st := &settler{owner: owner, queue: q, sessions: s, crowd: crowd, linger: linger, timeout: timeout, abandoned: abandoned}
+	st := &settler{owner: owner, queue: q, sessions: s, crowd: room, linger: linger, timeout: timeout, abandoned: abandoned}
 	st.scratch.New = func() any { return new(settleScratch) }
 	workers := storers
 	if traits.OneWriter {

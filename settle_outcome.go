@@ -41,7 +41,7 @@ func (t *settleTally) count(op settleOp) {
 
 // done finishes leases.
 func (s *settler) done(began time.Time, outcomes []batch.Outcome[*lease]) {
-	tally := settleTally{event: SettledEvent{Queue: s.queue.label, Shard: s.queue.shard}}
+	tally := settleTally{event: SettledEvent{Queue: s.queue.label}}
 	var released []*lease
 	for _, o := range outcomes {
 		s.finish(o, &tally)
@@ -82,7 +82,7 @@ func (s *settler) finish(o batch.Outcome[*lease], tally *settleTally) {
 func (s *settler) finishDone(l *lease) {
 	s.queue.recorder.rolledBack(l)
 	if l.op == settleDead {
-		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.label, Shard: s.queue.shard, ID: l.item.ID, Attempt: l.attempt, Reason: l.reason()})
+		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.label, ID: l.item.ID, Attempt: l.attempt, Reason: l.reason()})
 	}
 	l.finish(nil)
 }
@@ -105,7 +105,7 @@ func (s *settler) finishFailed(o batch.Outcome[*lease]) {
 
 // failure is the error of a settle that is not known to be stored.
 func (s *settler) failure(o batch.Outcome[*lease]) error {
-	return &OpError{Op: o.Item.op.String(), Queue: s.queue.label, Shard: s.queue.shard, ID: o.Item.item.ID, Unknown: o.Unknown || o.Item.unknown || session.Fell(o.Err), Err: o.Err}
+	return &OpError{Op: o.Item.op.String(), Queue: s.queue.label, ID: o.Item.item.ID, Unknown: o.Unknown || o.Item.unknown || session.Fell(o.Err), Err: o.Err}
 }
 
 func (op settleOp) String() string {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -12,8 +11,6 @@ import (
 // slot that is behind, or for the key that makes it so.
 type SlotStats struct {
 	Slot int `json:"slot"`
-	// Shard is the index of the one that has the slot; 0 where the queue has none.
-	Shard int `json:"shard,omitempty"`
 	// Owner is the name of the consumer that has the slot; "" is none. Queue.Members lists them.
 	Owner string `json:"owner,omitempty"`
 	// Messages counts those on their way, up to SlotStatsLimit, which means that many or more. The rest
@@ -40,14 +37,9 @@ func (q *Queue[T]) Slots(ctx context.Context) ([]SlotStats, error) {
 	if !q.core.ordered() {
 		return nil, fmt.Errorf("chanq: slots %s: the queue is plain, and has none; see Config.Kind", q.core.name)
 	}
-	all, err := ofEach(q, func(core *queue) ([]SlotStats, error) { return core.slotStats(ctx) })
-	return slices.Concat(all...), err
-}
-
-func (q *queue) slotStats(ctx context.Context) ([]SlotStats, error) {
 	var list []SlotStats
-	err := q.once(ctx, q.sql.SlotStats(SlotStatsLimit), func(rows *sql.Rows) error {
-		s := SlotStats{Shard: q.index}
+	err := q.core.once(ctx, q.core.sql.SlotStats(SlotStatsLimit), func(rows *sql.Rows) error {
+		var s SlotStats
 		var owner sql.NullString
 		var oldest sql.NullInt64
 		var key []byte
@@ -56,5 +48,5 @@ func (q *queue) slotStats(ctx context.Context) ([]SlotStats, error) {
 		list = append(list, s)
 		return err
 	})
-	return list, q.fail("slots", err)
+	return list, q.core.fail("slots", err)
 }

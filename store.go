@@ -103,9 +103,6 @@ func (p *shardProducer[T]) store(group []*pending[T], t *turn) {
 	unknown := false
 	loop := p.loop
 	f := loop.UntilKnown(p.abandoned, func(ctx context.Context) error {
-		if err := p.queue.met(ctx, p.sessions); err != nil {
-			return err
-		}
 		if ahead {
 			ahead = false
 			return p.storeAhead(ctx, t, rows)
@@ -160,7 +157,7 @@ func (p *shardProducer[T]) store(group []*pending[T], t *turn) {
 		}
 	}
 	p.queue.recorder.sent.Add(int64(len(group) - duplicates))
-	call(p.queue.cfg.Hooks.Sent, SentEvent{Queue: p.queue.label, Shard: p.queue.shard, Messages: len(group) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(start)})
+	call(p.queue.cfg.Hooks.Sent, SentEvent{Queue: p.queue.label, Messages: len(group) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(start)})
 }
 
 // answer tells the outcome of a group. Messages of C that failed keep their

@@ -36,12 +36,7 @@ func (c *shardConsumer[T]) trimOnce(after *int64) error {
 	for c.stop.Err() == nil {
 		deleted, last := 0, *after
 		ctx, cancel := context.WithTimeout(c.stop, c.cfg.StatementTimeout)
-		err := c.queue.met(ctx, c.notes)
-		if err != nil {
-			cancel()
-			return err
-		}
-		err = c.notes.RunPatient(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows, *after), func(rows *sql.Rows) error {
+		err := c.notes.RunPatient(ctx, c.queue.sql.Trim(c.queue.cfg.Retain, operateRows, *after), func(rows *sql.Rows) error {
 			var id sql.RawBytes
 			var place int64
 			err := rows.Scan(&id, &place)

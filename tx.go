@@ -23,14 +23,10 @@ import (
 // or ID waiting, and nobody else, and it waits for such a one itself. All messages are
 // checked before the first is sent: a wrong one leaves the transaction as it was. After
 // another error roll back. It may be called at any time, by many goroutines, each with a
-// transaction of its own. A transaction is in one place, so of a queue with several shards it is an
-// error: call it on Queue.Shard, of the one that Queue.ShardOf names.
+// transaction of its own.
 func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]Receipt, error) {
 	if tx == nil {
 		return nil, errors.New("chanq: send: tx is nil")
-	}
-	if err := q.inOnePlace("send"); err != nil {
-		return nil, err
 	}
 	core := q.core
 	rows := make([]sqlbatch.Row, len(ms))
@@ -40,13 +36,10 @@ func (q *Queue[T]) SendTx(ctx context.Context, tx *sql.Tx, ms ...Message[T]) ([]
 		m := ms[i]
 		row, chosen, err := m.row(core)
 		if err != nil {
-			return nil, &OpError{Op: "send", Queue: core.label, Shard: core.shard, ID: m.ID, Err: err}
+			return nil, &OpError{Op: "send", Queue: core.label, ID: m.ID, Err: err}
 		}
 		rows[i], receipts[i].ID = row, row.ID
 		given = given || chosen || row.Key != ""
-	}
-	if err := core.metTx(ctx, tx); err != nil {
-		return nil, core.failTx("send", err)
 	}
 	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return session.RunTx(ctx, tx, st, scan) }
 	most := min(DefaultBatchRows, core.dialect.Traits().EnqueueRows)
@@ -85,7 +78,7 @@ func (l *lease) notAcked(err error) error {
 	if op := (*OpError)(nil); err == nil || errors.As(err, &op) {
 		return err // of the statement
 	}
-	return &OpError{Op: "ack", Queue: l.owner.home().label, Shard: l.owner.home().shard, ID: l.item.ID, Err: err}
+	return &OpError{Op: "ack", Queue: l.owner.home().label, ID: l.item.ID, Err: err}
 }
 
 // AckTx acks the messages of many leases in the caller's transaction, as
