@@ -138,8 +138,10 @@ func TestACloseDoesNotWaitForAShardThatNothingWaitsFor(t *testing.T) {
 		for _, m := range bodies("anywhere", 20) {
 			p.C() <- m
 		}
-		require.NoError(w, p.Flush(w.soon()))
-		require.NoError(w, p.Close(w.soon()))
+		ctx := w.soon()
+		require.NoError(w, p.Flush(ctx))
+		require.NoError(w, p.Close(ctx))
+		require.NoError(w, ctx.Err(), "neither waited for its end")
 		w.Heal()
 		require.Equal(w, 20, w.counted(q).Ready)
 	})
