@@ -27,6 +27,8 @@
 //
 // while the keeper (keeper.go) extends the leases of what is held.
 //
+// A queue is in one database. Package chanqshards makes one queue of several.
+//
 // The repository's docs/README.md is a book on it: a first program, concepts, how-to,
 // guarantees, operations.
 package chanq
