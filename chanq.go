@@ -12,7 +12,7 @@
 //
 // Begin with Migrate, once, and Open. Queue.Producer sends: by a channel
 // (Producer.C) or waiting for the database (Producer.Send). Queue.Consume reads:
-// Consumer.C, Consumer.All and Consumer.Batches yield leases to settle, and
+// Consumer.C, Consumer.All and Consumer.Receive yield leases to settle, and
 // Consumer.Handle calls a function in a pool of workers. Pipe makes a stage of a
 // pipeline, and ConsumerConfig.StopWhenIdle serves programs that drain a queue and end.
 //

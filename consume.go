@@ -9,7 +9,7 @@ import (
 
 // Consumer claims messages ahead of its readers and delivers them on a channel.
 // It is safe for concurrent use: any number of goroutines may read it, by its
-// channel, All, Batches and Handle at once, and each lease goes to one of them.
+// channel, All, Receive and Handle at once, and each lease goes to one of them.
 // End it by Stop, or the end of Consume's context, and Shutdown.
 //
 // At work it uses up to five sessions at once, of those that all queues on its *sql.DB

@@ -48,19 +48,6 @@ func TestSettledLeasesDoNotStayWithTheKeeper(t *testing.T) {
 	require.Less(t, kept, n/2)
 }
 
-func TestBatchesOfANegativeSizeHaveOneLease(t *testing.T) {
-	q := openTestQueue[string](t, Config{})
-	p := testProducer(t, q, ProducerConfig{})
-	_, err := p.Send(t.Context(), Message[string]{})
-	require.NoError(t, err)
-	c := testConsumer(t, q, ConsumerConfig{})
-	for batch := range c.Batches(-1, time.Second) {
-		require.Len(t, batch, 1)
-		require.NoError(t, batch[0].Ack())
-		break
-	}
-}
-
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }

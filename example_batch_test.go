@@ -31,7 +31,7 @@ func ExampleConsumer_Receive() {
 	_, consumer, done := numbers(ctx)
 	defer done()
 	for sum := 0; sum < 6; {
-		leases, err := consumer.Receive(ctx, 100) // waits for the first
+		leases, err := consumer.Receive(ctx, 100, 0) // waits for the first
 		check(err)
 		for _, lease := range leases {
 			sum += lease.Body

@@ -157,17 +157,16 @@ func ExampleAckTx() {
 		}
 		return tx.Commit()
 	}
-	seen := 0
-	for batch := range consumer.Batches(1000, 10*time.Millisecond) {
+	for seen := 0; seen < 100; {
+		batch, err := consumer.Receive(ctx, 1000, 10*time.Millisecond)
+		check(err)
 		if err := total(batch); err != nil {
 			for _, lease := range batch {
 				_ = lease.Nack(time.Second, err) // its outcome does not matter: it comes again
 			}
 			continue
 		}
-		if seen += len(batch); seen == 100 {
-			break // which stops the consumer
-		}
+		seen += len(batch)
 	}
 	check(consumer.Shutdown(ctx))
 	var sum int

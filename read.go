@@ -26,19 +26,62 @@ func (c *Consumer[T]) All() iter.Seq[*Lease[T]] {
 	}
 }
 
-// Receive waits for a lease, takes with it what lies in the buffer already, up to most
-// leases in all, and returns them: at least one, unless it returns an error. Leases that
-// ran out in the buffer are skipped. It costs no round trip.
+// Receive waits for a lease, and then up to wait for more, up to most leases in all. It returns at least one,
+// unless it returns an error. A wait of 0 takes what is in the buffer already. Leases that ran out in the buffer are
+// skipped. It costs no round trip. The slice is the caller's; its leases are settled one by one, or all together by
+// AckAll or AckTx.
 //
 // Its errors: that of ctx, if it ends before a lease comes, and of a consumer that has
-// ended Err, or else ErrClosed. Other than the loops of All and Batches it stops nothing:
-// it may be called again after the end of its ctx.
-func (c *Consumer[T]) Receive(ctx context.Context, most int) ([]*Lease[T], error) {
-	if most < 1 {
+// ended Err, or else ErrClosed. Other than the loop of All it stops nothing:
+// it may be called again after the end of its ctx. A ctx that ends during the wait for more ends that wait.
+func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration) ([]*Lease[T], error) {
+	switch {
+	case most < 1:
 		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.core.queue.label, most)
+	case wait < 0:
+		return nil, fmt.Errorf("chanq: receive %s: wait is %v: must not be negative", c.core.queue.label, wait)
 	}
-	var batch []*Lease[T]
-	for len(batch) == 0 {
+	first, err := c.receive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	batch := append(make([]*Lease[T], 0, min(most, len(c.core.out)+1)), first)
+	var over <-chan time.Time
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for len(batch) < most {
+		var l *Lease[T]
+		open := true
+		select { // what is there comes before the end of a wait
+		case l, open = <-c.core.out:
+		default:
+			if wait == 0 {
+				return batch, nil
+			}
+			select {
+			case l, open = <-c.core.out:
+			case <-over:
+				return batch, nil
+			case <-ctx.Done():
+				return batch, nil
+			}
+		}
+		if !open {
+			return batch, nil
+		}
+		if !skip(l) {
+			batch = append(batch, l)
+		}
+	}
+	return batch, nil
+}
+
+// receive waits for one lease.
+func (c *Consumer[T]) receive(ctx context.Context) (*Lease[T], error) {
+	for {
 		if ctx.Err() != nil { // rather than what is there
 			return nil, c.core.queue.failed("receive", context.Cause(ctx))
 		}
@@ -48,25 +91,11 @@ func (c *Consumer[T]) Receive(ctx context.Context, most int) ([]*Lease[T], error
 				return nil, c.ending()
 			}
 			if !skip(l) {
-				batch = append(make([]*Lease[T], 0, min(most, len(c.core.out)+1)), l)
+				return l, nil
 			}
 		case <-ctx.Done():
 		}
 	}
-	for len(batch) < most {
-		select {
-		case l, open := <-c.core.out:
-			if !open {
-				return batch, nil
-			}
-			if !skip(l) {
-				batch = append(batch, l)
-			}
-		default:
-			return batch, nil
-		}
-	}
-	return batch, nil
 }
 
 // ending is why no lease will come any more.
@@ -93,35 +122,6 @@ func (c *shardConsumer[T]) skip(l *Lease[T]) bool {
 	c.flow.skipped.Add(1)
 	_ = l.Release() // its loss is what made us skip it
 	return true
-}
-
-// Batches yields slices of 1 to most leases: as many as come within wait after
-// the first. Each slice is the reader's; its leases are settled one by one, or all
-// by AckTx. Leaving the loop, by a panic, too, stops the consumer. A most below 1
-// counts as 1, and a wait below 1 takes what is there.
-func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*Lease[T]] {
-	return func(yield func([]*Lease[T]) bool) {
-		most := max(most, 1)
-		timer := time.NewTimer(time.Hour)
-		defer timer.Stop()
-		for first := range c.All() {
-			batch := append(make([]*Lease[T], 0, min(most, len(c.core.out)+1)), first)
-			timer.Reset(wait)
-			for open := true; open && len(batch) < most; {
-				select {
-				case l, ok := <-c.core.out:
-					if open = ok; ok && !skip(l) {
-						batch = append(batch, l)
-					}
-				case <-timer.C:
-					open = false
-				}
-			}
-			if !yield(batch) {
-				return // All stops the consumer
-			}
-		}
-	}
 }
 
 // Handle calls fn for each lease, in up to workers goroutines, until the

@@ -47,7 +47,7 @@ func TestTheHistoryHasWhatBecameOfAQueue(t *testing.T) {
 	recorded(t, q, func(s Sample) bool { return s.Sent == 4 && s.Counted && s.Ready == 4 })
 
 	c := testConsumer(t, q, ConsumerConfig{})
-	leases, err := c.Receive(soon(t), 4)
+	leases, err := c.Receive(soon(t), 4, 0)
 	require.NoError(t, err)
 	for i := len(leases); i < 4; i++ {
 		leases = append(leases, <-c.C())

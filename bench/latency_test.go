@@ -59,7 +59,7 @@ func TestMessagesCarryTheTimesAtWhichTheyWereDue(t *testing.T) {
 	defer consumer.Shutdown(t.Context())
 	var leases []*chanq.Lease[[]byte]
 	for len(leases) < 50 {
-		more, err := consumer.Receive(t.Context(), 50-len(leases))
+		more, err := consumer.Receive(t.Context(), 50-len(leases), 0)
 		require.NoError(t, err)
 		leases = append(leases, more...)
 	}

@@ -178,27 +178,52 @@ func skip[T any](l *chanq.Lease[T]) bool {
 	return true
 }
 
-// Receive waits for a lease and takes with it what the shards have buffered, up to most leases in all: see
-// chanq.Consumer.Receive.
-func (c *Consumer[T]) Receive(ctx context.Context, most int) ([]*chanq.Lease[T], error) {
-	if most < 1 {
+// Receive waits for a lease, takes with it what the shards have buffered, and then waits up to wait for more, up
+// to most leases in all: see chanq.Consumer.Receive.
+func (c *Consumer[T]) Receive(ctx context.Context, most int, wait time.Duration) ([]*chanq.Lease[T], error) {
+	switch {
+	case most < 1:
 		return nil, fmt.Errorf("chanq: receive %s: most is %d: must be at least 1", c.label, most)
+	case wait < 0:
+		return nil, fmt.Errorf("chanq: receive %s: wait is %v: must not be negative", c.label, wait)
 	}
-	for {
+	var batch []*chanq.Lease[T]
+	for len(batch) == 0 {
 		if ctx.Err() != nil { // rather than what is there
 			return nil, fmt.Errorf("chanq: receive %s: %w", c.label, context.Cause(ctx))
 		}
 		select {
 		case l, open := <-c.C():
-			switch {
-			case !open:
+			if !open {
 				return nil, c.ending()
-			case !skip(l):
-				return c.buffered([]*chanq.Lease[T]{l}, most), nil
+			}
+			if !skip(l) {
+				batch = c.buffered([]*chanq.Lease[T]{l}, most)
 			}
 		case <-ctx.Done():
 		}
 	}
+	if wait == 0 {
+		return batch, nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for len(batch) < most {
+		select {
+		case l, open := <-c.out:
+			if !open {
+				return batch, nil
+			}
+			if !skip(l) {
+				batch = append(batch, l)
+			}
+		case <-timer.C:
+			return batch, nil
+		case <-ctx.Done():
+			return batch, nil
+		}
+	}
+	return batch, nil
 }
 
 // ending returns why no more leases will come.
@@ -232,32 +257,6 @@ func (r *reader[T]) isReady() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// Batches yields slices of 1 to most leases: as many as come within wait after the first. Leaving the loop
-// stops the consumer. See chanq.Consumer.Batches.
-func (c *Consumer[T]) Batches(most int, wait time.Duration) iter.Seq[[]*chanq.Lease[T]] {
-	return func(yield func([]*chanq.Lease[T]) bool) {
-		timer := time.NewTimer(time.Hour)
-		defer timer.Stop()
-		for first := range c.All() {
-			batch := c.buffered([]*chanq.Lease[T]{first}, most)
-			timer.Reset(wait)
-			for open := true; open && len(batch) < most; {
-				select {
-				case l, ok := <-c.out:
-					if open = ok; ok && !skip(l) {
-						batch = append(batch, l)
-					}
-				case <-timer.C:
-					open = false
-				}
-			}
-			if !yield(batch) {
-				return
-			}
-		}
 	}
 }
 

@@ -1,6 +1,6 @@
 // Command pipeline counts the words of text files, in two stages:
 //
-//	files ──Pipe: read and count──▶ counts ──Batches: add up, AckTx──▶ table words
+//	files ──Pipe: read and count──▶ counts ──Receive: add up, AckTx──▶ table words
 //
 // Kill it at any moment and start it again: it goes on, and each file is counted
 // once.
@@ -91,14 +91,20 @@ func run(ctx context.Context, db *sql.DB, paths []string) error {
 	var stages errgroup.Group
 	stages.Go(func() error { return chanq.Pipe(reading, results, 4, count) })
 	stages.Go(func() error {
-		for batch := range adding.Batches(100, 20*time.Millisecond) {
+		for {
+			batch, err := adding.Receive(context.Background(), 100, 20*time.Millisecond)
+			if errors.Is(err, chanq.ErrClosed) { // stopped, and the buffer is empty
+				return nil
+			}
+			if err != nil {
+				return err
+			}
 			if err := add(db, batch); err != nil {
 				for _, l := range batch {
 					_ = l.Nack(time.Second, err) // it comes again, whatever this returns
 				}
 			}
 		}
-		return adding.Err()
 	})
 	// Pipe moves a message in one transaction, so it is always in one of the two.
 	for ctx.Err() == nil && !empty(ctx, files, counted) {

@@ -229,35 +229,22 @@ func callBack(w *world) {
 }
 
 func loopsPanic(w *world) {
-	loops := map[string]func(*chanq.Consumer[string], func()){
-		"all": func(c *chanq.Consumer[string], leave func()) {
+	for way, leave := range map[string]func(){"panic": func() { panic("a body") }, "goexit": runtime.Goexit} {
+		q := w.Queue(way, chanq.Config{})
+		testdb.Send(w, q, testdb.Texts(numbers(5)...)...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+		w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 5 })
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			defer func() { _ = recover() }()
 			for range c.All() {
 				leave()
 			}
-		},
-		"batches": func(c *chanq.Consumer[string], leave func()) {
-			for range c.Batches(1, 0) {
-				leave()
-			}
-		},
-	}
-	leaves := map[string]func(){"panic": func() { panic("a body") }, "goexit": runtime.Goexit}
-	for loop, read := range loops {
-		for way, leave := range leaves {
-			q := w.Queue(loop+"_"+way, chanq.Config{})
-			testdb.Send(w, q, testdb.Texts(numbers(5)...)...)
-			c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
-			w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 5 })
-			left := make(chan struct{})
-			go func() {
-				defer close(left)
-				defer func() { _ = recover() }()
-				read(c, leave)
-			}()
-			w.within("the loop is left", left)
-			w.Eventually(loop+" "+way+": the rest is back", func() bool { return testdb.Stats(w, q).Ready == 4 })
-			closed(w, c)
-		}
+		}()
+		w.within("the loop is left", left)
+		w.Eventually(way+": the rest is back", func() bool { return testdb.Stats(w, q).Ready == 4 })
+		closed(w, c)
 	}
 }
 

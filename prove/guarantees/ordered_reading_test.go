@@ -37,7 +37,9 @@ func keysOfABatch(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	r := &recorder{}
 	n := 0
-	for batch := range c.Batches(100, 20*time.Millisecond) {
+	for n < len(ms) {
+		batch, err := c.Receive(w.Soon(), 100, 20*time.Millisecond)
+		require.NoError(w, err)
 		keys := map[string]bool{}
 		from := time.Now()
 		for _, l := range batch {
@@ -46,9 +48,7 @@ func keysOfABatch(w *world) {
 			r.note(l, from, true)
 		}
 		require.NoError(w, chanq.AckAll(w.Soon(), batch...))
-		if n += len(batch); n == len(ms) {
-			break
-		}
+		n += len(batch)
 	}
 	r.judge(w, sent)
 }
@@ -60,7 +60,7 @@ func keysOfReceive(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	r := &recorder{}
 	for n := 0; n < len(ms); {
-		got, err := c.Receive(w.Soon(), 100)
+		got, err := c.Receive(w.Soon(), 100, 0)
 		require.NoError(w, err)
 		keys := map[string]bool{}
 		for _, l := range got {

@@ -19,7 +19,7 @@ var reading = []test{
 	{"LeavingAllStopsAndReturnsTheRest", allStops},
 	{"AllSkipsWhatWasLostInTheBuffer", allSkips},
 	{"BatchesAreFullWhereMessagesAreAndShortWhereTimeIsUp", batches},
-	{"LeavingBatchesStops", batchesStop},
+	{"AWaitForMoreEndsWithItsContextAndWithTheConsumer", batchesEnd},
 	{"ReceiveWaitsForTheFirstAndTakesWhatIsThere", receive},
 	{"ReceiveSkipsWhatWasLostInTheBuffer", receiveSkips},
 	{"ReceiveTellsTheEndOfItsContextAndOfTheConsumer", receiveEnds},
@@ -75,33 +75,36 @@ func batches(w *world) {
 	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 10 })
 	var sizes []int
 	var got []string
-	for batch := range c.Batches(4, 50*time.Millisecond) {
+	for len(got) < 10 {
+		batch, err := c.Receive(w.Soon(), 4, 50*time.Millisecond)
+		require.NoError(w, err)
 		sizes = append(sizes, len(batch))
 		for _, l := range batch {
 			got = append(got, l.Body)
 			require.NoError(w, l.Ack())
-		}
-		if len(got) == 10 {
-			c.Stop()
 		}
 	}
 	require.Equal(w, []int{4, 4, 2}, sizes)
 	require.Equal(w, numbers(10), got)
 }
 
-func batchesStop(w *world) {
+func batchesEnd(w *world) {
 	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts(numbers(10)...)...)
+	testdb.Send(w, q, testdb.Texts(numbers(3)...)...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
-	for batch := range c.Batches(0, time.Minute) {
-		require.Len(w, batch, 1, "a max below 1 counts as 1")
-		break
-	}
-	closed(w, c)
-	require.Equal(w, chanq.Stats{Ready: 9, Leased: 1}, func() chanq.Stats {
-		w.Eventually("the rest is back", func() bool { return testdb.Stats(w, q).Ready == 9 })
-		return testdb.Counted(w, q)
-	}())
+	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 3 })
+	ctx, cancel := context.WithCancel(w.Soon())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	batch, err := c.Receive(ctx, 4, time.Hour)
+	require.NoError(w, err)
+	require.Equal(w, numbers(3), testdb.Bodies(batch), "the end of ctx ends the wait for more")
+
+	testdb.Send(w, q, testdb.Texts("last")...)
+	w.Eventually("it is buffered", func() bool { return c.Stats().Buffered == 1 })
+	time.AfterFunc(10*time.Millisecond, c.Stop)
+	batch, err = c.Receive(w.Soon(), 4, time.Hour)
+	require.NoError(w, err)
+	require.Equal(w, []string{"last"}, testdb.Bodies(batch), "the end of the consumer ends it")
 }
 
 func receive(w *world) {
@@ -109,7 +112,7 @@ func receive(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	got := make(chan []*chanq.Lease[string], 1)
 	go func() {
-		leases, err := c.Receive(w.Soon(), 4)
+		leases, err := c.Receive(w.Soon(), 4, 0)
 		if err != nil {
 			w.Errorf("receive: %v", err)
 		}
@@ -120,15 +123,17 @@ func receive(w *world) {
 	testdb.Send(w, q, testdb.Texts(numbers(6)...)...)
 	w.Eventually("all are buffered", func() bool { return c.Stats().Buffered == 6 })
 	for _, want := range [][]string{numbers(6)[:4], numbers(6)[4:]} {
-		leases, err := c.Receive(w.Soon(), 4)
+		leases, err := c.Receive(w.Soon(), 4, 0)
 		require.NoError(w, err)
 		require.Equal(w, want, testdb.Bodies(leases))
 		for _, l := range leases {
 			require.Equal(w, "work", l.Queue)
 		}
 	}
-	_, err := c.Receive(w.Soon(), 0)
+	_, err := c.Receive(w.Soon(), 0, 0)
 	require.ErrorContains(w, err, "most is 0")
+	_, err = c.Receive(w.Soon(), 1, -1)
+	require.ErrorContains(w, err, "wait is -1ns")
 }
 
 func receiveSkips(w *world) {
@@ -139,7 +144,7 @@ func receiveSkips(w *world) {
 	_, err := q.Cancel(w.Soon(), sent[0], sent[2])
 	require.NoError(w, err)
 	w.Eventually("the loss is known", func() bool { return c.Stats().Held == 2 })
-	leases, err := c.Receive(w.Soon(), 4)
+	leases, err := c.Receive(w.Soon(), 4, 0)
 	require.NoError(w, err)
 	require.Equal(w, []string{"kept", "kept"}, testdb.Bodies(leases))
 }
@@ -150,11 +155,11 @@ func receiveEnds(w *world) {
 	ctx, cancel := context.WithCancelCause(w.Soon())
 	thought := errors.New("the caller thinks better of it")
 	time.AfterFunc(10*time.Millisecond, func() { cancel(thought) })
-	_, err := c.Receive(ctx, 1)
+	_, err := c.Receive(ctx, 1, 0)
 	require.ErrorIs(w, err, thought)
 	testdb.Send(w, q, testdb.Texts("a")...)
 	w.Eventually("it is buffered", func() bool { return c.Stats().Buffered == 1 })
-	_, err = c.Receive(ctx, 1)
+	_, err = c.Receive(ctx, 1, 0)
 	require.ErrorIs(w, err, thought, "what is there is left to who can use it")
 	require.Equal(w, 1, c.Stats().Buffered)
 
@@ -166,7 +171,7 @@ func receiveEnds(w *world) {
 	c.Stop()
 	<-c.Done()
 	closed(w, c)
-	_, err = c.Receive(w.Soon(), 1)
+	_, err = c.Receive(w.Soon(), 1, 0)
 	require.ErrorIs(w, err, chanq.ErrClosed)
 
 	st := w.Statements("work")
@@ -179,7 +184,7 @@ func receiveEnds(w *world) {
 	})
 	broken := testdb.Start(w, q, chanq.ConsumerConfig{})
 	<-broken.Done()
-	_, err = broken.Receive(w.Soon(), 1)
+	_, err = broken.Receive(w.Soon(), 1, 0)
 	require.ErrorIs(w, err, refused)
 	require.Equal(w, broken.Err(), err)
 }

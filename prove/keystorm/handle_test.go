@@ -60,16 +60,16 @@ func asks(e kills.Event, l *chanq.Lease[string], how kills.How) {
 }
 
 func (w *worker) settle(e kills.Event, l *chanq.Lease[string], how kills.How, ask func() error) {
+	err := w.outcome(e, l, how, ask)
+	about(e, kills.OutcomeOf(err), err)
+}
+
+func (w *worker) outcome(e kills.Event, l *chanq.Lease[string], how kills.How, ask func() error) error {
 	asks(e, l, how)
-	err := ask()
-	if err == nil {
-		err = l.Wait(context.Background())
+	if err := ask(); err != nil {
+		return err
 	}
-	outcome := kills.OutcomeOf(err)
-	if errors.Is(err, chanq.ErrSettled) { // after AckTx, if the message is gone
-		outcome = kills.Lost
-	}
-	about(e, outcome, err)
+	return l.Wait(context.Background())
 }
 
 // ackTx acks in a transaction that takes its time, and is rolled back now and then: then the
@@ -92,7 +92,13 @@ func (w *worker) ackTx(e kills.Event, l *chanq.Lease[string]) {
 			about(e, kills.Lost, nil)
 			return
 		}
-		w.settle(e, l, kills.Nack, func() error { return l.Nack(0, errors.New("rolled back")) })
+		err := w.outcome(e, l, kills.Nack, func() error { return l.Nack(0, errors.New("rolled back")) })
+		outcome := kills.OutcomeOf(err)
+		// Since AckTx this lease kept the consumer no longer from its end, and the message might be found gone.
+		if errors.Is(err, chanq.ErrClosed) || errors.Is(err, chanq.ErrSettled) {
+			outcome = kills.Lost
+		}
+		about(e, outcome, err)
 		return
 	}
 	asks(e, l, ackTx)

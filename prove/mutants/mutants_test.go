@@ -116,6 +116,9 @@ func TestABreakThatIsIncompleteIsAnError(t *testing.T) {
 
 // A program of its own, with one break for each verdict.
 func TestBreaksAreTriedOneAtATime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: compiles programs")
+	}
 	dir := t.TempDir()
 	write := func(name, text string) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))

@@ -22,15 +22,20 @@ func TestEachWayToReadTakesFromAllShards(t *testing.T) {
 				got(l)
 			}
 		},
-		"Batches": func(w *world, c *chanqshards.Consumer[string], got func(...*chanq.Lease[string])) {
-			for batch := range c.Batches(7, time.Millisecond) {
+		"Receive": func(w *world, c *chanqshards.Consumer[string], got func(...*chanq.Lease[string])) {
+			for {
+				batch, err := c.Receive(w.soon(), 7, 0)
+				if err != nil {
+					require.ErrorIs(w, err, chanq.ErrClosed)
+					return
+				}
 				require.LessOrEqual(w, len(batch), 7)
 				got(batch...)
 			}
 		},
-		"Receive": func(w *world, c *chanqshards.Consumer[string], got func(...*chanq.Lease[string])) {
+		"Receive with a wait": func(w *world, c *chanqshards.Consumer[string], got func(...*chanq.Lease[string])) {
 			for {
-				batch, err := c.Receive(w.soon(), 7)
+				batch, err := c.Receive(w.soon(), 7, time.Millisecond)
 				if err != nil {
 					require.ErrorIs(w, err, chanq.ErrClosed)
 					return
@@ -70,11 +75,13 @@ func TestEachWayToReadTakesFromAllShards(t *testing.T) {
 	onSQLite(t, func(t *testing.T, sqlite testdb.Engine) {
 		w := newWorld(t, sqlite, sqlite)
 		c := w.start(w.queue(chanq.Config{}), chanq.ConsumerConfig{})
-		_, err := c.Receive(w.soon(), 0)
+		_, err := c.Receive(w.soon(), 0, 0)
 		require.ErrorContains(w, err, "most is 0")
+		_, err = c.Receive(w.soon(), 1, -1)
+		require.ErrorContains(w, err, "wait is -1")
 		ended, end := context.WithCancelCause(w.soon())
 		end(errors.New("enough"))
-		_, err = c.Receive(ended, 1)
+		_, err = c.Receive(ended, 1, 0)
 		require.ErrorContains(w, err, "enough")
 	})
 }

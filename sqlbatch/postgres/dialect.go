@@ -187,7 +187,7 @@ func (q *queue) SkipLocked() sqlbatch.Queue { return q.skips }
 // names puts the names of one queue, quoted, where templates have them
 // in braces. Tables begin with chanq_ and indexes do not, since both share the
 // names of a schema.
-func names(n sqlbatch.Names) *strings.Replacer {
+func names(n sqlbatch.Names) build.Words {
 	schema := n.Schema
 	if schema == "" {
 		schema = "public"
@@ -200,7 +200,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 		tag = tag[:len(tag)-1] + "_$"
 	}
 	literal := func(name string) string { return build.Quote("'", in+quote(name), "'") }
-	return strings.NewReplacer(
+	return build.NewWords(
 		"{queues}", in+quote("chanq_queues"), "{shard values}", build.ShardValues(n), "{queues pk}", quote("pk_chanq_queues"),
 		"{members}", in+quote("chanq_members"), "{members pk}", quote("pk_chanq_members"), "{members queue}", quote("ix_chanq_members"), "{'members queue'}", literal("ix_chanq_members"),
 		"{samples}", in+quote("chanq_samples"), "{samples pk}", quote("pk_chanq_samples"),

@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // renderer makes a statement of a template. What stands there in braces is a name, or what
 // only one of the two kinds of queues has: that may have names in braces itself.
 type renderer struct {
 	ordered     bool
-	kind, names *strings.Replacer
+	kind, names build.Words
 }
 
 func (r renderer) Replace(template string) string { return r.names.Replace(r.kind.Replace(template)) }
@@ -21,9 +22,9 @@ func newRenderer(n sqlbatch.Names) renderer {
 }
 
 // kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
-func kind(n sqlbatch.Names) *strings.Replacer {
+func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
-		return strings.NewReplacer(
+		return build.NewWords(
 			"{order}", "", "{q.order}", "", "{d.order}", "", "{order checks}", "", "{replace order}", "", "{live seq}", "", "{live slot}", "", "{live key}", "", "{ended order}", "", "{shown order}", "",
 			"{running}", "", "{slots and holds}", "0, 0", "{holds}", "0",
 		)
@@ -32,7 +33,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 	if n.Holds {
 		holds = "1"
 	}
-	return strings.NewReplacer(
+	return build.NewWords(
 		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key", "{d.order}", ", d.slot, d.seq, d.order_key",
 		"{replace order}", ",\n  slot = excluded.slot, seq = excluded.seq, order_key = excluded.order_key",
 		"{live seq}", liveSeq, "{live slot}", strings.ReplaceAll(liveSlot, "{slot count}", slots), "{live key}", liveKey, "{ended order}", endedOrder,

@@ -2,16 +2,16 @@ package sqlite
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // renderer makes a statement of a template. What stands there in braces is a name, or what
 // only one of the two kinds of queues has: that may have names in braces itself.
 type renderer struct {
 	ordered     bool
-	kind, names *strings.Replacer
+	kind, names build.Words
 }
 
 func (r renderer) Replace(template string) string { return r.names.Replace(r.kind.Replace(template)) }
@@ -35,9 +35,9 @@ const extended = `max(lease_until, {now} + ?2)`
 const untilGone = `min(` + extended + `, coalesce((SELECT m.until FROM {members} AS m WHERE m.id = leased_by), lease_until))`
 
 // kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
-func kind(n sqlbatch.Names) *strings.Replacer {
+func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
-		return strings.NewReplacer(
+		return build.NewWords(
 			"{order}", "", "{q.order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{sent}", "", "{sent values}", "",
 			"{id key}", "PRIMARY KEY", "{claim columns}", "(priority, due_at, id)", "{row size}", fmt.Sprint(rowSize),
 			"{running}", "", "{extended}", extended, "{slots and holds}", "0, 0",
@@ -47,7 +47,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 	if n.Holds {
 		holds = 1
 	}
-	return strings.NewReplacer(
+	return build.NewWords(
 		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key",
 		"{live order}", fmt.Sprintf(liveOrder, n.Slots), "{ended order}", endedOrder, "{sent}", ", slot, order_key", "{sent values}", sentValues,
 		"{order checks}", fmt.Sprintf(orderChecks, n.Slots), "{id key}", "UNIQUE", "{claim columns}", "(slot)", "{row size}", fmt.Sprint(rowSize+orderSize),

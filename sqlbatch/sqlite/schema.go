@@ -141,7 +141,7 @@ func bytesOf(column string) string {
 }
 
 // names writes the names in braces of all texts.
-func names(n sqlbatch.Names) *strings.Replacer {
+func names(n sqlbatch.Names) build.Words {
 	schema := n.Schema
 	if schema == "" {
 		schema = "main"
@@ -149,7 +149,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 	q := func(name string) string { return build.Quote(`"`, name, `"`) }
 	live := "chanq_" + n.Queue
 	in := q(schema) + "."
-	return strings.NewReplacer(append(timeBytes(),
+	return build.NewWords(append(timeBytes(),
 		"{queues}", in+q("chanq_queues"), "{shard values}", build.ShardValues(n),
 		"{members}", in+q("chanq_members"), "{samples}", in+q("chanq_samples"),
 		"{slots}", in+q("chanq_slots"), "{dead_line_ix}", in+q("ix_"+live+"_dead_line"),

@@ -217,17 +217,18 @@ const settling = session + `~SET LOCK_TIMEOUT {wait};
 // skipping has settles pass over the rows that others have locked. UPDLOCK makes
 // READPAST work where READ_COMMITTED_SNAPSHOT is on.
 func skipping(template string) string {
-	return strings.NewReplacer("{past}", "UPDLOCK, READPAST, ", "{hold}", "UPDLOCK, READPAST, ").Replace(template)
+	return strings.ReplaceAll(strings.ReplaceAll(template, "{past}", "UPDLOCK, READPAST, "), "{hold}", "UPDLOCK, READPAST, ")
 }
 
 // waiting has them wait, as long as the caller lets them.
 func waiting(template string) string {
-	return strings.NewReplacer("{past}", "", "{hold}", "UPDLOCK, ").Replace(template)
+	return strings.ReplaceAll(strings.ReplaceAll(template, "{past}", ""), "{hold}", "UPDLOCK, ")
 }
 
 // alone is a template as a statement of its own.
 func alone(template string) string {
 	var b strings.Builder
+	b.Grow(len(template))
 	for line := range strings.Lines(template) {
 		b.WriteString(strings.TrimPrefix(line, "~"))
 	}
@@ -237,6 +238,7 @@ func alone(template string) string {
 // within is a template as a part of the caller's transaction.
 func within(template string) string {
 	var b strings.Builder
+	b.Grow(len(template))
 	for line := range strings.Lines(template) {
 		if !strings.HasPrefix(line, "~") {
 			b.WriteString(line)
@@ -247,7 +249,7 @@ func within(template string) string {
 
 // names puts the names of one queue, quoted, where templates have them
 // in braces.
-func names(n sqlbatch.Names) *strings.Replacer {
+func names(n sqlbatch.Names) build.Words {
 	schema := n.Schema
 	if schema == "" {
 		schema = "dbo"
@@ -256,7 +258,7 @@ func names(n sqlbatch.Names) *strings.Replacer {
 	object := func(name string) string { return bracket(schema) + "." + bracket(name) }
 	live, queues, members, slots, samples := "chanq_"+n.Queue, "chanq_queues", "chanq_members", "chanq_slots", "chanq_samples"
 	dead, done := live+"_dead", live+"_done"
-	return strings.NewReplacer(
+	return build.NewWords(
 		"{live}", object(live), "{'live'}", unicodeString(object(live)),
 		"{dead}", object(dead), "{'dead'}", unicodeString(object(dead)),
 		"{done}", object(done), "{'done'}", unicodeString(object(done)),

@@ -176,6 +176,9 @@ func settlesWaitInATransactionAlone(t *testing.T, n sqlbatch.Names) {
 // check notices; what it does not notice is another correct statement (NOT
 // before EXISTS, one condition of several), and the golden files show those.
 func TestCheckNoticesALostToken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds of CPU time")
+	}
 	const floor = 0.985
 	stride := testdb.Of(11, 1) // of the tokens
 	tokens, mutants, rejected := 0, 0, 0

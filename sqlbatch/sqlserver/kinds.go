@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
 // renderer makes a statement of a template. What stands there in braces is a name, or what
 // only one of the two kinds of queues has: that may have names in braces itself.
 type renderer struct {
 	ordered     bool
-	kind, names *strings.Replacer
+	kind, names build.Words
 }
 
 func (r renderer) Replace(template string) string { return r.names.Replace(r.kind.Replace(template)) }
@@ -36,9 +37,9 @@ const holder = `CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WH
 `
 
 // kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
-func kind(n sqlbatch.Names) *strings.Replacer {
+func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
-		return strings.NewReplacer(
+		return build.NewWords(
 			"{order}", "", "{d order}", "", "{e order}", "", "{l order}", "", "{q order}", "", "{u order}", "", "{deleted order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "",
 			"{running}", "", "{extended}", extended, "{holder}", "", "{set holds}", "", "{slots and holds}", "0, 0",
 		)
@@ -48,7 +49,7 @@ func kind(n sqlbatch.Names) *strings.Replacer {
 		holds = "1"
 	}
 	columns := func(of string) string { return ", " + of + "slot, " + of + "seq, " + of + "order_key" }
-	return strings.NewReplacer(
+	return build.NewWords(
 		"{order}", columns(""), "{d order}", columns("d."), "{e order}", columns("e."), "{l order}", columns("l."), "{q order}", columns("q."), "{u order}", columns("u."), "{deleted order}", columns("deleted."),
 		"{live order}", strings.Replace(liveOrder, "{slot count}", strconv.Itoa(n.Slots), 1), "{ended order}", endedOrder,
 		"{order checks}", strings.Replace(orderChecks, "{slot count}", strconv.Itoa(n.Slots), 1),

@@ -121,7 +121,7 @@ func (s *Shop) Consume(q *chanq.Queue[[]byte], name string, n int) {
 		defer cancel()
 		require.NoError(s.T, c.ReleaseAll(ctx))
 	})
-	_, err = c.Receive(s.T.Context(), 1)
+	_, err = c.Receive(s.T.Context(), 1, 0)
 	require.NoError(s.T, err)
 }
 

@@ -146,9 +146,16 @@ func (s *stages) hash(_ context.Context, l *chanq.Lease[file]) ([]chanq.Message[
 // collect is the second stage: it records results and acks them, many in one
 // transaction.
 func (s *stages) collect(ctx context.Context, sums *chanq.Consumer[sum]) error {
-	for batch := range sums.Batches(prefetch, 10*time.Millisecond) {
+	for {
+		batch, err := sums.Receive(context.Background(), prefetch, 10*time.Millisecond)
+		if errors.Is(err, chanq.ErrClosed) { // stopped, and the buffer is empty
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 		var counted int
-		err := s.ledger.transact(ctx, "record digests", func(ctx context.Context, tx *sql.Tx) (err error) {
+		err = s.ledger.transact(ctx, "record digests", func(ctx context.Context, tx *sql.Tx) (err error) {
 			counted, err = s.record(ctx, tx, batch)
 			return err
 		})
@@ -161,7 +168,6 @@ func (s *stages) collect(ctx context.Context, sums *chanq.Consumer[sum]) error {
 		s.done.Add(int64(counted))
 		s.opt.Progress.Add(counted)
 	}
-	return sums.Err()
 }
 
 // record acks first: what AckTx calls lost is another process's to record, and

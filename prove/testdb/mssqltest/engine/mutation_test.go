@@ -25,6 +25,9 @@ const mutationStep = 7
 // statements one at a time and runs what is left. The stand-in may accept it, refuse
 // it or return rows; afterwards the session works and nothing is locked.
 func TestAMutilatedStatementIsAnErrorAndNeverACrash(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds of CPU time")
+	}
 	files, err := filepath.Glob("../../../../sqlbatch/sqlserver/testdata/*.sql")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
