@@ -43,8 +43,8 @@ func (r *round[I]) isolate() {
 		return
 	}
 	if len(r.isolated) >= mostIsolated {
-		r.mu.Unlock()
 		r.end(item, f.Err)
+		r.mu.Unlock()
 		return
 	}
 	in := &isolation[I]{item: item, err: f.Err, timeout: r.cfg.Loop.Timeout, skip: r.skip, pause: retry.Backoff{Low: isolatedLow, High: isolatedHigh}}
@@ -53,27 +53,23 @@ func (r *round[I]) isolate() {
 	r.isolated = append(r.isolated, in)
 	if p.Key != "" {
 		r.keys[p.Key] = in
-		r.rest = slices.DeleteFunc(r.rest, r.follows)
+		r.rest = slices.DeleteFunc(r.rest, func(item I) bool { return r.gone(item) || r.follows(item) })
 	}
 	r.last = f.Err
-	n := len(r.isolated)
 	r.mu.Unlock()
 	notify(r.beck)
-	r.observe(n, f.Err)
-}
-
-func (w *Writer[I]) observe(items int, err error) {
-	if w.cfg.Observer.Isolated != nil {
-		w.cfg.Observer.Isolated(items, err)
-	}
+	r.observe()
 }
 
 // follows moves an item behind the isolated one of its key. It reports false if there is none. mu is held.
 func (w *worker[I]) follows(item I) bool {
 	p := item.place()
+	if p.Key == "" {
+		return false
+	}
 	in := w.keys[p.Key]
 	switch {
-	case p.Key == "" || in == nil:
+	case in == nil:
 		return false
 	case w.followers >= mostBehind:
 		w.end(item, fmt.Errorf("behind an item of the same key that is not written: %w", in.err))
@@ -87,18 +83,15 @@ func (w *worker[I]) follows(item I) bool {
 
 // runIsolated writes isolated items, each by itself, one after another. No other worker waits for it.
 func (w *Writer[I]) runIsolated() {
-	alone := &worker[I]{Writer: w, loop: w.cfg.Loop, timer: time.NewTimer(forever)}
+	alone := w.alone
 	defer alone.timer.Stop()
-	for seen := 0; ; {
+	for {
 		w.mu.Lock()
 		in, wait := alone.nextIsolated(time.Now())
-		over, n := w.over(), len(w.isolated)
+		over := w.over()
 		w.mu.Unlock()
 		alone.report() // what was withdrawn
-		if n < seen {
-			w.observe(n, nil)
-		}
-		seen = n
+		w.observe()
 		switch {
 		case in != nil:
 			alone.tryIsolated(in)
@@ -122,6 +115,9 @@ func (w *worker[I]) nextIsolated(now time.Time) (first *isolation[I], wait time.
 		if in.timeout > w.cfg.Loop.Timeout && in.at.Before(w.rests) {
 			in.at = w.rests
 		}
+		before := len(in.behind)
+		in.behind = slices.DeleteFunc(in.behind, w.gone)
+		w.followers -= before - len(in.behind)
 		if w.gone(in.item) {
 			w.release(in)
 		} else if first == nil || in.at.Before(first.at) {
@@ -144,14 +140,13 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	left, f := w.try([]I{in.item}, in.timeout, in.skip)
 	took := time.Since(w.began)
 	if f != nil && len(left) > 0 && answered(f.Class) {
-		w.end(in.item, f.Err)
-		left = nil
+		w.finish(in.item, f.Err)
 	}
 	w.report() // before the items behind it go on
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := in.item.place()
-	if len(left) == 0 || p.state == over {
+	if p.state == over {
 		w.release(in)
 		return
 	}
@@ -169,7 +164,7 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 }
 
 // release ends an isolation, and has the items behind it wait like others. mu is held.
-func (w *worker[I]) release(in *isolation[I]) {
+func (w *Writer[I]) release(in *isolation[I]) {
 	w.isolated = slices.DeleteFunc(w.isolated, func(o *isolation[I]) bool { return o == in })
 	if len(w.isolated) == 0 {
 		w.last = nil
@@ -177,10 +172,10 @@ func (w *worker[I]) release(in *isolation[I]) {
 	if len(in.behind) > 0 {
 		w.followers -= len(in.behind)
 		before := w.waiting.live
-		w.waiting.putBack(slices.DeleteFunc(in.behind, w.gone))
+		w.waiting.putBack(in.behind)
 		w.arrived(before, Now)
 	}
-	if key := in.item.place().Key; key != "" {
+	if key := in.item.place().Key; w.keys[key] == in {
 		delete(w.keys, key)
 	}
 }

@@ -56,9 +56,10 @@ const RefusedPause = refusedPause
 
 // Failure is a try that failed.
 type Failure struct {
-	Err   error
-	Class sqlbatch.Class
-	Began time.Time
+	Err     error
+	Class   sqlbatch.Class
+	Unknown bool // the try may have been applied
+	Began   time.Time
 }
 
 // Tries are the failures in a row of one statement. The zero value has none. It is
@@ -105,7 +106,8 @@ type Health interface {
 type Loop struct {
 	Health   Health
 	Classify func(error) sqlbatch.Class
-	Timeout  time.Duration // of one try; 0: as long as its context
+	Unknown  func(error) bool // reports a try that may have been applied, whatever its class; nil: none
+	Timeout  time.Duration    // of one try; 0: as long as its context
 	tries    Tries
 }
 
@@ -125,7 +127,8 @@ func (l *Loop) Try(ctx context.Context, do func(context.Context) error) *Failure
 		l.Health.Worked(began)
 		return nil
 	}
-	return &Failure{Err: err, Class: l.Classify(err), Began: began}
+	class := l.Classify(err)
+	return &Failure{Err: err, Class: class, Unknown: class == sqlbatch.Unknown || l.Unknown != nil && l.Unknown(err), Began: began}
 }
 
 // Failed notes a failure that is to be repeated, and returns the pause before. Health
