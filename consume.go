@@ -51,6 +51,9 @@ type ConsumerStats struct {
 	Waiting, Slots, StalledSlots int
 	Held                         int // leases buffered or delivered, not ended
 	Settling                     int // settles that wait for their statement
+	// Isolated counts the settles that fail while the database stores others. Each is repeated by itself, with pauses
+	// of up to 5 s, and delays no other. They are among those of Settling. See Hooks.Isolated.
+	Isolated int
 }
 
 // Consume starts a consumer. The end of ctx does what Stop does, and nothing
@@ -182,6 +185,7 @@ func (s *ConsumerStats) add(o ConsumerStats) {
 	s.StalledSlots += o.StalledSlots
 	s.Held += o.Held
 	s.Settling += o.Settling
+	s.Isolated += o.Isolated
 }
 
 // together calls f for each at the same time, for the only one in place, and joins the

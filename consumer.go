@@ -278,7 +278,8 @@ func (c *shardConsumer[T]) counts() ConsumerStats {
 		c.order.stats(&s) // first: what comes to the channel now counts twice, not never
 	}
 	s.Buffered += c.forReaders()
-	s.Held, s.Settling = int(c.held.Load()), c.settler.writer.Stats().Waiting
+	settles := c.settler.writer.Stats()
+	s.Held, s.Settling, s.Isolated = int(c.held.Load()), settles.Waiting, settles.Isolated
 	return s
 }
 
@@ -288,9 +289,9 @@ func (c *shardConsumer[T]) home() *queue            { return c.queue }
 func (c *shardConsumer[T]) parent() context.Context { return c.values }
 func (c *shardConsumer[T]) hurry()                  { c.settler.writer.Expedite() }
 
-func (c *shardConsumer[T]) settle(l *lease) error {
+func (c *shardConsumer[T]) settle(ctx context.Context, l *lease) error {
 	c.noteTaken()
-	return c.settler.add(l)
+	return c.settler.add(ctx, l)
 }
 
 func (c *shardConsumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
@@ -310,9 +311,9 @@ func (c *shardConsumer[T]) expire(l *lease) { c.keeper.loseLease(l, leaseExpired
 
 func (c *shardConsumer[T]) awaits(l *lease) bool { return c.order != nil && c.order.awaits(l) }
 
-func (c *shardConsumer[T]) moved(l *lease) {
+func (c *shardConsumer[T]) moved(leases ...*lease) {
 	if c.order != nil {
-		c.order.moved(l)
+		c.order.moved(leases)
 	}
 }
 

@@ -282,6 +282,7 @@ func (p *pipe[In, Out]) lookAfter(missing []*lease, tally *settleTally) (locked 
 			locked[l] = true
 		} else {
 			p.from.settler.finish(batch.Outcome[*lease]{Item: l, Err: f.err(), Unknown: f == fateHidden}, tally)
+			p.from.moved(l)
 		}
 	}
 	return locked

@@ -61,6 +61,9 @@ func (m *Metrics) Hooks() chanq.Hooks {
 			m.outages.WithLabelValues(e.Queue, e.Shard, e.Part).Inc()
 			m.inOutage.WithLabelValues(e.Queue, e.Shard, e.Part).Inc()
 		},
+		Isolated: func(e chanq.IsolatedEvent) {
+			m.isolated.WithLabelValues(e.Queue, e.Shard, e.Part).Add(float64(e.Change))
+		},
 		Housekeeping: m.housekeeping,
 	}
 }
@@ -91,6 +94,7 @@ func (m *Metrics) beginSending(p place) {
 	begin(p, m.sent, m.duplicates)
 	m.outages.WithLabelValues(p.queue, p.shard, "producer")
 	m.inOutage.WithLabelValues(p.queue, p.shard, "producer")
+	m.isolated.WithLabelValues(p.queue, p.shard, "producer")
 }
 
 // beginConsuming has the counters of consumers begin at 0.
@@ -111,6 +115,7 @@ func (m *Metrics) beginFailing(p place) {
 	begin(p, m.lost, m.failed)
 	m.outages.WithLabelValues(p.queue, p.shard, "consumer")
 	m.inOutage.WithLabelValues(p.queue, p.shard, "consumer")
+	m.isolated.WithLabelValues(p.queue, p.shard, "consumer")
 }
 
 func begin(p place, counters ...*prometheus.CounterVec) {

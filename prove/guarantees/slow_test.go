@@ -22,6 +22,7 @@ import (
 var slow = []test{
 	{"G12_SettlesThatTakeLongDelayNoOtherAndEnd", slowSettles},
 	{"G12_SettlesThatFailAloneDelayNoOther", failingSettles},
+	{"ASettleThatIsIsolatedIsReported", isolatedSettle},
 	{"G12_ASettleEndsThoughItsExtensionsTakeLong", slowSettleAndExtensions},
 	{"G12_ShutdownIsBoundedThoughASettleTakesLong", slowSettleAtShutdown},
 	{"G12_AnExtensionThatTakesLongLosesNoOtherLease", slowExtension},
@@ -125,6 +126,43 @@ func failingSettles(w *world) {
 		require.Empty(w, lost.but(chanq.ID{}))
 		require.NoError(w, c.Shutdown(w.Soon()))
 	}
+}
+
+func isolatedSettle(w *world) {
+	var mu sync.Mutex
+	var events []chanq.IsolatedEvent
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Isolated: func(e chanq.IsolatedEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}}})
+	testdb.Send(w, q, testdb.Texts(numbers(3)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
+	leases := testdb.Take(w, c, 3)
+	st, fails := w.Statements("work"), faultdb.Fail(w.Failure(sqlbatch.Refused))
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if buries(op, st) {
+			return fails
+		}
+		return faultdb.Fault{}
+	})
+	require.NoError(w, leases[0].DeadLetter(nil))
+	for _, l := range leases[1:] {
+		require.NoError(w, l.Ack())
+	}
+	waits(w, leases[1:])
+	w.Eventually("it is isolated", func() bool { return c.Stats().Isolated == 1 })
+	require.Equal(w, 1, c.Stats().Settling)
+	w.Faults.Inject(nil)
+	waits(w, leases[:1])
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Zero(w, c.Stats().Isolated)
+	require.Len(w, events, 2)
+	require.Error(w, events[0].Err)
+	events[0].Err = nil
+	require.Equal(w, []chanq.IsolatedEvent{
+		{Queue: "work", Part: "consumer", Items: 1, Change: 1}, {Queue: "work", Part: "consumer", Change: -1},
+	}, events)
 }
 
 // slowSettleAndExtensions is of an engine with one writer, where what takes long to settle takes long to
