@@ -17,7 +17,7 @@ import (
 //   - the claimer (claim.go, claim_ordered.go), one for a slow survey (survey.go), and one for a large claim
 //     that is delivered while the next one runs (claim_deliver.go);
 //   - of an ordered queue two that deliver leases (dispatch.go), and at the end one that releases its slots;
-//   - those of the settler (internal/batch), the keeper and its extender;
+//   - those of the settler (internal/batch), the keeper and its writer;
 //   - the heartbeat (member.go), the trimmer if Config.Retain is set (trim.go), on PostgreSQL one that vacuums
 //     (vacuum.go), and the history of the Queue, which its last producer or consumer joins (record.go);
 //   - one for each of the hooks LeaseLost and Availability while there are events to report.
@@ -106,7 +106,7 @@ func (c *shardConsumer[T]) minds(pipe crowding) (end func()) {
 func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values, stop context.Context, stopNow context.CancelFunc, merged *merged[T]) (*shardConsumer[T], error) {
 	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge,
 		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers, Spare: 1},
-		session.Need{Kind: session.Extend, Sessions: extendSessions}, session.Need{Kind: session.Note, Sessions: noteSessions})
+		session.Need{Kind: session.Extend, Sessions: extendSessions, Spare: 2}, session.Need{Kind: session.Note, Sessions: noteSessions})
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (c *shardConsumer[T]) discard() {
 
 // The most sessions that a consumer uses at once, besides those of its settler: claims,
 // settles and extensions never wait for each other's. Of settles and extensions the second
-// is for when the first one's statement hangs. A spare one is for isolated settles.
+// is for when the first one's statement hangs, or for Lease.Extend. The spare ones are for isolated settles and extensions.
 const (
 	claimSessions  = 1
 	extendSessions = 2

@@ -215,22 +215,21 @@ type leaseOwner interface {
 type lease struct {
 	batch.Place // in the settler's writer
 
-	owner    leaseOwner
-	item     sqlbatch.Item
-	due      int64 // Unix ms by the database: with the priority its place
-	attempt  int   // as Lease.Attempt, which the reader might change
-	lapses   int   // before this claim, in a row
-	priority Priority
-	spot     *spot        // of an ordered queue: its place in its line, while it has one
-	suspect  bool         // see claim_suspects.go
-	heavy    int          // bytes of its body where they are heavyBody or more, else 0
-	slow     int          // extensions of it that failed, where it is heavy; of the keeper's goroutine
-	stuck    bool         // its row was locked when it was last to be extended; of the keeper's extender
-	deadline atomic.Int64 // of monotonic()
-	until    atomic.Int64 // end of automatic extension
-	state    atomic.Uint32
-	isEnded  atomic.Bool
-	noted    atomic.Bool // the history counts it as acked in a transaction
+	owner     leaseOwner
+	item      sqlbatch.Item
+	due       int64 // Unix ms by the database: with the priority its place
+	attempt   int   // as Lease.Attempt, which the reader might change
+	lapses    int   // before this claim, in a row
+	priority  Priority
+	spot      *spot        // of an ordered queue: its place in its line, while it has one
+	suspect   bool         // see claim_suspects.go
+	heavy     int          // bytes of its body where they are heavyBody or more, else 0
+	extension *extension   // nil before the first one; of the keeper's goroutine
+	deadline  atomic.Int64 // of monotonic()
+	until     atomic.Int64 // end of automatic extension
+	state     atomic.Uint32
+	isEnded   atomic.Bool
+	noted     atomic.Bool // the history counts it as acked in a transaction
 
 	// Written by settle before the state is settling, read by the settler.
 	op    settleOp

@@ -60,7 +60,7 @@ func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Cont
 	st.writer = batch.New(batch.Config[*lease]{
 		Full:   []int{settleAck: traits.AckItems, settleNack: traits.NackItems, settleSnooze: traits.NackItems, settleRelease: traits.AckItems, settleDead: traits.BuryItems},
 		Linger: linger, AwaitedLinger: awaitedLinger, Capacity: room, Moment: settleMoment, Workers: workers,
-		Loop:     retry.Loop{Health: h, Classify: q.classify, Unknown: session.Fell, Timeout: timeout},
+		Loop:     retry.Loop{Health: h, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: timeout},
 		Observer: batch.Observer{Isolated: st.isolated.changed},
 		Write:    st.write, Absent: st.absent, Done: st.done,
 	})
@@ -69,15 +69,7 @@ func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Cont
 
 // run stores settles until the writer is closed and each has an outcome, or abandoned ends.
 func (s *settler) run() {
-	gaveUp := make(chan struct{})
-	stop := context.AfterFunc(s.abandoned, func() {
-		defer close(gaveUp)
-		s.writer.GiveUp(context.Cause(s.abandoned))
-	})
-	s.writer.Run()
-	if !stop() {
-		<-gaveUp
-	}
+	s.writer.Run(s.abandoned)
 	s.isolated.events.close()
 }
 

@@ -174,7 +174,7 @@ func TestDoneMayAddItems(t *testing.T) {
 			it.n = 0
 		}
 		require.NoError(t, writer.AddAll(10, func(i int) *item { return items[i] }, batch.Now))
-		go writer.Run()
+		go writer.Run(context.Background())
 		told.Wait()
 		writer.Close()
 	})

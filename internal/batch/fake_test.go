@@ -102,7 +102,7 @@ func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
 	w.w = batch.New(cfg)
 	go func() {
 		defer close(w.ended)
-		w.w.Run()
+		w.w.Run(context.Background())
 	}()
 	t.Cleanup(func() { // also where the test has failed
 		w.mu.Lock()

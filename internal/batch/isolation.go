@@ -14,7 +14,7 @@ const (
 	// their keys. The next ones get an error as their outcome.
 	mostIsolated = 100
 	mostBehind   = 1000
-	// longestTimeout bounds the time of a statement of an isolated item, which doubles each time that it runs out.
+	// longestTimeout is the default of Config.Longest.
 	longestTimeout = 2 * time.Minute
 	// The pauses before an isolated item is tried again.
 	isolatedLow  = retry.RefusedPause
@@ -48,6 +48,9 @@ func (r *round[I]) isolate() {
 		return
 	}
 	in := &isolation[I]{item: item, err: f.Err, timeout: r.cfg.Loop.Timeout, skip: r.skip, pause: retry.Backoff{Low: isolatedLow, High: isolatedHigh}}
+	if most := r.cfg.Loop.Longest; most > 0 {
+		in.pause = retry.Backoff{Low: min(isolatedLow, most), High: min(isolatedHigh, most)}
+	}
 	in.at = time.Now().Add(in.pause.Pause())
 	p.state = isolated
 	r.isolated = append(r.isolated, in)
@@ -152,14 +155,14 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	}
 	p.state = isolated
 	if f == nil { // its row is locked
-		in.at = time.Now().Add(p.pauseLocked())
+		in.at = time.Now().Add(w.pauseLocked(p))
 		return
 	}
 	in.at, in.err = time.Now().Add(in.pause.Pause()), f.Err
 	in.skip = in.skip || f.Class == sqlbatch.RolledBack
 	if ranOut(f, took, in.timeout) {
 		w.rests = time.Now().Add(took) // where all share one connection, the others have it for as long
-		in.timeout = max(in.timeout, min(2*in.timeout, longestTimeout))
+		in.timeout = max(in.timeout, min(2*in.timeout, w.cfg.Longest))
 	}
 }
 

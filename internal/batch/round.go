@@ -175,7 +175,7 @@ func (r *round[I]) step(items []I) {
 
 // ranOut reports that a statement used up its time. One that waited for a connection did not run.
 func ranOut(f *retry.Failure, took, timeout time.Duration) bool {
-	return timeout > 0 && took >= timeout && f.Class != sqlbatch.Refused
+	return timeout > 0 && took >= timeout && !f.Waited
 }
 
 // searching notes that a statement of this round has failed.
@@ -361,7 +361,7 @@ func (w *worker[I]) postpone(items []I) {
 	for _, item := range items {
 		if p := item.place(); !w.gone(item) {
 			p.state = deferred
-			w.deferred = append(w.deferred, deferral[I]{item, now.Add(p.pauseLocked())})
+			w.deferred = append(w.deferred, deferral[I]{item, now.Add(w.pauseLocked(p))})
 		}
 	}
 	notify(w.wake)

@@ -348,9 +348,12 @@ func unmark[I Item](item I) bool {
 }
 
 // pauseLocked notes that the row of an item was locked once more, and returns the pause before the next try.
-func (p *Place) pauseLocked() time.Duration {
+func (w *worker[I]) pauseLocked(p *Place) time.Duration {
 	pause := lockPause << p.locked
 	p.locked = min(p.locked+1, lockPauses)
+	if most := w.cfg.Loop.Longest; most > 0 {
+		pause = min(pause, most)
+	}
 	return pause
 }
 

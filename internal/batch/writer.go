@@ -40,6 +40,8 @@ type Config[I Item] struct {
 	// one of them fails its items are written again when the groups before it have their outcomes. There must be one
 	// kind, Absent must be nil, and Moment 0.
 	InTurn bool
+	// Longest bounds the time of a statement of an isolated item, which doubles each time that it runs out. 0: 2 minutes.
+	Longest time.Duration
 	// Workers is how many groups may be written at once.
 	Workers int
 	// Loop classifies errors and reports the availability of the database. Its Timeout is that of one statement.
@@ -145,6 +147,9 @@ func New[I Item](cfg Config[I]) *Writer[I] {
 	if cfg.InTurn && (len(cfg.Full) > 1 || cfg.Absent != nil || cfg.Moment > 0) {
 		panic("batch: InTurn needs one kind, no Absent and no Moment")
 	}
+	if cfg.Longest == 0 {
+		cfg.Longest = longestTimeout
+	}
 	w := &Writer[I]{cfg: cfg, most: slices.Max(cfg.Full), wake: make(chan struct{}, 1), beck: make(chan struct{}, 1), keys: map[string]*isolation[I]{}}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.room.L, w.turned.L, w.doneOver.L = &w.mu, &w.mu, &w.mu
@@ -159,15 +164,24 @@ func (w *Writer[I]) newWorker() *worker[I] {
 	return &worker[I]{Writer: w, loop: w.cfg.Loop, timer: time.NewTimer(forever)}
 }
 
-// Run writes until the Writer is closed and every item has its outcome. It is to be called once.
-func (w *Writer[I]) Run() {
+// Run writes until the Writer is closed and every item has its outcome, or calls GiveUp when abandoned ends. It is to be
+// called once.
+func (w *Writer[I]) Run(abandoned context.Context) {
 	var all sync.WaitGroup
+	gaveUp := make(chan struct{})
+	stop := context.AfterFunc(abandoned, func() {
+		defer close(gaveUp)
+		w.GiveUp(context.Cause(abandoned))
+	})
 	for _, worker := range w.workers {
 		all.Go(worker.run)
 	}
 	all.Go(w.runIsolated)
 	all.Wait()
 	w.cancel(ErrClosed)
+	if !stop() {
+		<-gaveUp
+	}
 }
 
 // Expedite ends the long linger of all items that were added before: a caller waits for one of them.

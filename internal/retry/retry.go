@@ -59,6 +59,7 @@ type Failure struct {
 	Err     error
 	Class   sqlbatch.Class
 	Unknown bool // the try may have been applied
+	Waited  bool // for a connection, until its time was over
 	Began   time.Time
 }
 
@@ -107,7 +108,9 @@ type Loop struct {
 	Health   Health
 	Classify func(error) sqlbatch.Class
 	Unknown  func(error) bool // reports a try that may have been applied, whatever its class; nil: none
+	Waited   func(error) bool // reports a try that got no connection; nil: none
 	Timeout  time.Duration    // of one try; 0: as long as its context
+	Longest  time.Duration    // pause; 0: 5 s
 	tries    Tries
 }
 
@@ -128,7 +131,11 @@ func (l *Loop) Try(ctx context.Context, do func(context.Context) error) *Failure
 		return nil
 	}
 	class := l.Classify(err)
-	return &Failure{Err: err, Class: class, Unknown: class == sqlbatch.Unknown || l.Unknown != nil && l.Unknown(err), Began: began}
+	return &Failure{
+		Err: err, Class: class, Began: began,
+		Unknown: class == sqlbatch.Unknown || l.Unknown != nil && l.Unknown(err),
+		Waited:  l.Waited != nil && l.Waited(err),
+	}
 }
 
 // Failed notes a failure that is to be repeated, and returns the pause before. Health
@@ -137,6 +144,9 @@ func (l *Loop) Failed(ctx context.Context, f *Failure) (pause time.Duration) {
 	pause, outage := l.tries.Failed(*f)
 	if outage && ctx.Err() == nil {
 		l.Health.Failed(f.Began, f.Err)
+	}
+	if l.Longest > 0 {
+		pause = min(pause, l.Longest)
 	}
 	return pause
 }

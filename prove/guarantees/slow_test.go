@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ var slow = []test{
 	{"G12_ASettleEndsThoughItsExtensionsTakeLong", slowSettleAndExtensions},
 	{"G12_ShutdownIsBoundedThoughASettleTakesLong", slowSettleAtShutdown},
 	{"G12_AnExtensionThatTakesLongLosesNoOtherLease", slowExtension},
+	{"G12_ExtensionsThatFailLoseNoOtherLease", failingExtensions},
 }
 
 // slowTry is the time of a try to settle in these tests, and slowTime what a slow one takes.
@@ -268,4 +270,37 @@ func slowExtension(w *world) {
 	}
 	waits(w, leases[2:])
 	require.Empty(w, lost.but(huge...))
+}
+
+// failingExtensions has the database fail each statement that extends one of ten leases, which are between the others.
+func failingExtensions(w *world) {
+	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.Unknown} {
+		var lost losses
+		name := string(rune('a' + i))
+		q := w.Queue(name, chanq.Config{Hooks: lost.hooks()})
+		ids := testdb.Send(w, q, testdb.Texts(numbers(40)...)...)
+		st, fails := w.Statements(name), faultdb.Fail(w.Failure(class))
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
+		var bad []chanq.ID
+		for i := 0; i < len(ids); i += 4 {
+			bad = append(bad, ids[i])
+		}
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if extends(op, st) && slices.ContainsFunc(bad, func(id chanq.ID) bool { return names(op, id) }) {
+				return fails
+			}
+			return faultdb.Fault{}
+		})
+		leases := testdb.Take(w, c, 40)
+		pass(8 * steadyLease)
+		w.Faults.Inject(nil)
+		require.Empty(w, lost.but(bad...), "%v", class)
+		for _, l := range leases {
+			if !slices.Contains(bad, l.ID) {
+				require.NoError(w, l.Ack())
+				require.NoError(w, l.Wait(w.Soon()))
+			}
+		}
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
 }
