@@ -127,7 +127,7 @@ type AvailabilityEvent struct {
 // up to 5 s, and delays no other one. The sum of Change over all events is 0 when the producer or consumer has ended.
 type IsolatedEvent struct {
 	Queue, Shard string
-	Part         string // "producer" or "consumer"
+	Part         string // "producer", "consumer" or "pipe"
 	Items        int    // isolated now
 	Change       int    // since the event before, of this producer or consumer
 	Err          error  // of the item that was isolated last; nil if Change is negative

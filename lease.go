@@ -241,8 +241,8 @@ type lease struct {
 	text      string
 
 	// Of who stores the settle.
-	unknown bool  // a transaction of a pipe may have been applied
-	locked  uint8 // how often its row was found locked, up to lockPauses
+	unknown bool // a transaction of a pipe may have been applied
+	locked  bool // its row was found locked
 
 	err  error                         // outcome; written before the state is settled
 	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait

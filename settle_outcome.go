@@ -22,7 +22,7 @@ func (s *settler) absent(ctx context.Context, leases []*lease) (outcomes []batch
 	for _, l := range leases {
 		switch f := l.fate(seen.of(l.item)); f {
 		case fateLocked:
-			l.foundLocked()
+			l.locked = true
 		default:
 			outcomes = append(outcomes, batch.Outcome[*lease]{Item: l, Err: f.err(), Unknown: f == fateHidden})
 		}
@@ -92,7 +92,7 @@ func (s *settler) finishDone(l *lease) {
 // finishFailed finishes a lease whose settle cannot be stored, or is given up.
 func (s *settler) finishFailed(o batch.Outcome[*lease]) {
 	abandoned := s.abandoned.Err() != nil
-	if abandoned && o.Item.locked > 0 {
+	if abandoned && o.Item.locked {
 		o.Err = errLocked
 	}
 	o.Item.conclude(s.failure(o))
@@ -161,19 +161,4 @@ func (l *lease) fate(s standing) fate {
 		return fateLost
 	}
 	return fateHidden
-}
-
-const (
-	// lockPause is the pause before a pipe tries an input again whose row was locked, which
-	// doubles up to lockPauses times: to a second or so.
-	lockPause  = 20 * time.Millisecond
-	lockPauses = 6
-)
-
-// foundLocked notes that the row was locked once more, and returns the pause before the
-// next try.
-func (l *lease) foundLocked() time.Duration {
-	pause := lockPause << l.locked
-	l.locked = min(l.locked+1, lockPauses)
-	return pause
 }
