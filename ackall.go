@@ -13,8 +13,9 @@ import (
 //
 // A nil error means that all acks are in the database. A *BatchError has an entry for
 // each lease, in order: nil, or an *OpError of ErrLeaseLost, ErrSettled, ErrClosed or of
-// what else became of it. Where ctx ends before an outcome is known its OpError is
-// Unknown; the consumer goes on with what was handed over. On SQLite a goroutine that holds
+// what else became of it. If ctx ends before an outcome is known its OpError is
+// Unknown, and the consumer goes on with the ack. If ctx ends while the backlog of settles is full, a lease whose ack was not
+// handed over stays held, and its OpError is not Unknown. On SQLite a goroutine that holds
 // a transaction must not call it: see Queue.
 func AckAll[T any](ctx context.Context, leases ...*Lease[T]) error {
 	all := make([]*lease, len(leases))
@@ -33,7 +34,7 @@ func AckAll[T any](ctx context.Context, leases ...*Lease[T]) error {
 func ackAll(ctx context.Context, leases []*lease) error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
-		errs[i] = l.settle(settleAck, 0, "")
+		errs[i] = l.settleWithin(ctx, settleAck, 0, "")
 		if errs[i] == ErrSettled {
 			if first := slices.Index(leases[:i], l); first >= 0 {
 				errs[i] = errs[first] // its outcome is that of the first

@@ -39,6 +39,9 @@ type ConsumerStats struct {
 	Waiting, Slots, StalledSlots int
 	Held                         int // leases buffered or delivered, not ended
 	Settling                     int // settles that wait for their statement
+	// Isolated counts the settles that fail while the database stores others. Each is repeated by itself, with pauses
+	// of up to 5 s, and delays no other. They are among those of Settling. See Hooks.Isolated.
+	Isolated int
 }
 
 // Consume starts a consumer. The end of ctx does what Stop does, and nothing

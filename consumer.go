@@ -16,7 +16,7 @@ import (
 //   - the claimer (claim.go, claim_ordered.go), one for a slow survey (survey.go), and one for a large claim
 //     that is delivered while the next one runs (claim_deliver.go);
 //   - of an ordered queue two that deliver leases (dispatch.go), and at the end one that releases its slots;
-//   - those of the settler (internal/batch), the keeper and its extender;
+//   - those of the settler (internal/batch), the keeper and its writer;
 //   - the heartbeat (member.go), the trimmer if Config.Retain is set (trim.go), on PostgreSQL one that vacuums
 //     (vacuum.go), and the history of the Queue, which its last producer or consumer joins (record.go);
 //   - one for each of the hooks LeaseLost and Availability while there are events to report.
@@ -79,7 +79,7 @@ type shardConsumer[T any] struct {
 func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values context.Context) (*shardConsumer[T], error) {
 	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge,
 		session.Need{Kind: session.Claim, Sessions: claimSessions}, session.Need{Kind: session.Settle, Sessions: storers, Spare: 1},
-		session.Need{Kind: session.Extend, Sessions: extendSessions}, session.Need{Kind: session.Note, Sessions: noteSessions})
+		session.Need{Kind: session.Extend, Sessions: extendSessions, Spare: 2}, session.Need{Kind: session.Note, Sessions: noteSessions})
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (c *shardConsumer[T]) discard() {
 
 // The most sessions that a consumer uses at once, besides those of its settler: claims,
 // settles and extensions never wait for each other's. Of settles and extensions the second
-// is for when the first one's statement hangs. A spare one is for isolated settles.
+// is for when the first one's statement hangs, or for Lease.Extend. The spare ones are for isolated settles and extensions.
 const (
 	claimSessions  = 1
 	extendSessions = 2
@@ -243,7 +243,8 @@ func (c *shardConsumer[T]) counts() ConsumerStats {
 		c.order.stats(&s) // first: what comes to the channel now counts twice, not never
 	}
 	s.Buffered += len(c.out)
-	s.Held, s.Settling = int(c.held.Load()), c.settler.writer.Stats().Waiting
+	settles := c.settler.writer.Stats()
+	s.Held, s.Settling, s.Isolated = int(c.held.Load()), settles.Waiting, settles.Isolated
 	return s
 }
 
@@ -253,9 +254,9 @@ func (c *shardConsumer[T]) home() *queue            { return c.queue }
 func (c *shardConsumer[T]) parent() context.Context { return c.values }
 func (c *shardConsumer[T]) hurry()                  { c.settler.writer.Expedite() }
 
-func (c *shardConsumer[T]) settle(l *lease) error {
+func (c *shardConsumer[T]) settle(ctx context.Context, l *lease) error {
 	c.noteTaken()
-	return c.settler.add(l)
+	return c.settler.add(ctx, l)
 }
 
 func (c *shardConsumer[T]) extend(ctx context.Context, l *lease, d time.Duration) (bool, error) {
@@ -275,9 +276,9 @@ func (c *shardConsumer[T]) expire(l *lease) { c.keeper.loseLease(l, leaseExpired
 
 func (c *shardConsumer[T]) awaits(l *lease) bool { return c.order != nil && c.order.awaits(l) }
 
-func (c *shardConsumer[T]) moved(l *lease) {
+func (c *shardConsumer[T]) moved(leases ...*lease) {
 	if c.order != nil {
-		c.order.moved(l)
+		c.order.moved(leases)
 	}
 }
 

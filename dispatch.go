@@ -108,9 +108,14 @@ func (d *dispatch[T]) giveBack(leases []*lease) {
 }
 
 // moved hears of what becomes of leases: see leaseOwner.
-func (d *dispatch[T]) moved(l *lease) {
-	d.change(func(ls *lines) { ls.moved(l, monotonic()) })
-	if l.state.Load() == leaseInTx {
+func (d *dispatch[T]) moved(leases []*lease) {
+	d.change(func(ls *lines) {
+		now := monotonic()
+		for _, l := range leases {
+			ls.moved(l, now)
+		}
+	})
+	if len(leases) > 0 && leases[0].state.Load() == leaseInTx { // it is the only one
 		notify(d.txs)
 	}
 }

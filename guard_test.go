@@ -51,6 +51,8 @@ func TestNoLeaseIsHandledBehindShutdown(t *testing.T) {
 	c := &shardConsumer[string]{drained: make(chan struct{}, 1)}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.stopNow()
+	c.settler = newSettler(still{}, nil, nil, t.Context(), 0, time.Minute, 10)
+	c.settler.writer.Close()
 	for range 300_000 {
 		l := &Lease[string]{lease: &lease{owner: closedOwner{c: c}}}
 		l.lease.deadline.Store(math.MaxInt64)
@@ -78,8 +80,8 @@ type closedOwner struct {
 	c *shardConsumer[string]
 }
 
-func (o closedOwner) ended(l *lease)    { o.c.ended(l) }
-func (closedOwner) settle(*lease) error { return ErrClosed }
+func (o closedOwner) ended(l *lease)                     { o.c.ended(l) }
+func (closedOwner) settle(context.Context, *lease) error { return ErrClosed }
 
 func TestATellerKeepsTheOrderAndABoundOfWhatIsUntold(t *testing.T) {
 	var x teller

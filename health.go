@@ -87,6 +87,23 @@ func (h *health) tell(e AvailabilityEvent) {
 	}
 }
 
+// isolated calls the Isolated hook of one producer or consumer.
+type isolated struct {
+	queue  *queue
+	part   string
+	items  int // by the last event; changed is called by one goroutine at a time
+	events teller
+}
+
+// changed is Observer.Isolated of a writer, which does not wait for the hook.
+func (i *isolated) changed(items int, err error) {
+	e := IsolatedEvent{Queue: i.queue.label, Part: i.part, Items: items, Change: items - i.items, Err: err}
+	i.items = items
+	if hook := i.queue.cfg.Hooks.Isolated; hook != nil {
+		i.events.tell(func() { call(hook, e) })
+	}
+}
+
 // housework tells the Housekeeping hook of changes of one task, once each. One goroutine
 // reports; another one may end it.
 type housework struct {

@@ -16,7 +16,7 @@ import (
 // A hook should return soon. What calls it waits for it: Sent a storer, and with
 // InFlight 1 all sends of its producer; Claimed the claims; Settled and Dead the
 // settles, LeaseLost too where a settle finds the loss; Failed its worker; Housekeeping
-// the task that it tells of. Nobody waits for Availability, nor for LeaseLost where
+// the task that it tells of. Nothing waits for Availability and Isolated, nor for LeaseLost where
 // time ran out or an extension found the loss, so leases are extended in any case; up
 // to 4096 of their events wait for a hook that does not return, and later ones are not
 // told. Shutdown and Close wait for hooks, too, until their contexts end.
@@ -24,7 +24,7 @@ import (
 // So a hook must not wait for what waits for it, or both wait until the context of
 // its call ends: not for Send, SendBatch, Flush or Close of that producer in Sent; not
 // for Lease.Wait, Flush or Shutdown of that consumer in Claimed, Settled,
-// Dead, LeaseLost and Failed; not for Shutdown or Close in Availability. Calls of other
+// Dead, LeaseLost and Failed; not for Shutdown or Close in Availability and Isolated. Calls of other
 // producers, Queue's calls and what returns at once (Stop, Ack, Stats) may be made,
 // except Ack, Nack and the like in Settled, Dead and LeaseLost, which wait while the
 // backlog of settles is full.
@@ -45,6 +45,9 @@ type Hooks struct {
 	// answers it again; or that one has ended meanwhile. Once per change, so each outage
 	// ends.
 	Availability func(AvailabilityEvent)
+	// Isolated: a message or settle fails while the database stores others, or one that did is
+	// stored, refused or given up. Once per change.
+	Isolated func(IsolatedEvent)
 	// Housekeeping: the database refuses a task that keeps the tables in order, and
 	// that no delivery waits for, or no longer refuses it; or whoever did it has ended. Once
 	// per change.
@@ -118,6 +121,17 @@ type AvailabilityEvent struct {
 	Down  time.Duration // how long it was down; when Up
 }
 
+// IsolatedEvent is a change of the number of items that are isolated in one producer or consumer: messages to be stored, or
+// settles. An isolated item has failed by itself while the database stored others. It is repeated alone, with pauses of
+// up to 5 s, and delays no other one. The sum of Change over all events is 0 when the producer or consumer has ended.
+type IsolatedEvent struct {
+	Queue  string
+	Part   string // "producer", "consumer" or "pipe"
+	Items  int    // isolated now
+	Change int    // since the event before, of this producer or consumer
+	Err    error  // of the item that was isolated last; nil if Change is negative
+}
+
 // HousekeepingEvent is a change in how a task goes that no delivery waits for. The
 // database refuses it because a right is missing, say.
 type HousekeepingEvent struct {
@@ -132,7 +146,7 @@ type HousekeepingEvent struct {
 	Ended bool
 }
 
-// LogHooks logs every event: losses of availability, refused housekeeping, lost
+// LogHooks logs every event: losses of availability, isolated items, refused housekeeping, lost
 // leases, failed handlers and dead messages as warnings, the rest, Snooze included, at
 // debug level.
 func LogHooks(log *slog.Logger) Hooks {
@@ -171,6 +185,13 @@ func LogHooks(log *slog.Logger) Hooks {
 				log.Warn("chanq: database does not answer", "queue", e.Queue, "part", e.Part, "err", e.Err)
 			}
 		},
+		Isolated: func(e IsolatedEvent) {
+			if e.Change > 0 {
+				log.Warn("chanq: isolated", "queue", e.Queue, "part", e.Part, "items", e.Items, "err", e.Err)
+			} else {
+				log.Info("chanq: fewer are isolated", "queue", e.Queue, "part", e.Part, "items", e.Items)
+			}
+		},
 		Housekeeping: func(e HousekeepingEvent) {
 			if e.Ended {
 				log.Info("chanq: ended while housekeeping was refused", "queue", e.Queue, "task", e.Task)
@@ -192,6 +213,7 @@ func JoinHooks(sets ...Hooks) Hooks {
 	var failed []func(FailedEvent)
 	var dead []func(DeadEvent)
 	var availability []func(AvailabilityEvent)
+	var isolated []func(IsolatedEvent)
 	var housekeeping []func(HousekeepingEvent)
 	for _, h := range sets {
 		sent = append(sent, h.Sent)
@@ -201,12 +223,13 @@ func JoinHooks(sets ...Hooks) Hooks {
 		failed = append(failed, h.Failed)
 		dead = append(dead, h.Dead)
 		availability = append(availability, h.Availability)
+		isolated = append(isolated, h.Isolated)
 		housekeeping = append(housekeeping, h.Housekeeping)
 	}
 	return Hooks{
 		Sent: each(sent), Claimed: each(claimed), Settled: each(settled),
 		LeaseLost: each(lost), Failed: each(failed), Dead: each(dead), Availability: each(availability),
-		Housekeeping: each(housekeeping),
+		Isolated: each(isolated), Housekeeping: each(housekeeping),
 	}
 }
 

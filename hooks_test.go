@@ -22,6 +22,7 @@ func TestJoinHooksCallsEachInOrderAndSurvivesPanics(t *testing.T) {
 			LeaseLost:    func(e chanq.LeaseLostEvent) { got = append(got, name+" lost "+e.Queue) },
 			Dead:         func(e chanq.DeadEvent) { got = append(got, name+" dead "+e.Queue) },
 			Availability: func(e chanq.AvailabilityEvent) { got = append(got, name+" availability "+e.Queue) },
+			Isolated:     func(e chanq.IsolatedEvent) { got = append(got, name+" isolated "+e.Queue) },
 			Housekeeping: func(e chanq.HousekeepingEvent) { got = append(got, name+" housekeeping "+e.Queue) },
 		}
 	}
@@ -33,10 +34,11 @@ func TestJoinHooksCallsEachInOrderAndSurvivesPanics(t *testing.T) {
 	h.LeaseLost(chanq.LeaseLostEvent{Queue: "q"})
 	h.Dead(chanq.DeadEvent{Queue: "q"})
 	h.Availability(chanq.AvailabilityEvent{Queue: "q"})
+	h.Isolated(chanq.IsolatedEvent{Queue: "q"})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q"})
 	require.Equal(t, []string{
 		"a sent q", "b sent q", "a claimed q", "b claimed q", "a settled q", "b settled q",
-		"a lost q", "b lost q", "a dead q", "b dead q", "a availability q", "b availability q", "a housekeeping q", "b housekeeping q",
+		"a lost q", "b lost q", "a dead q", "b dead q", "a availability q", "b availability q", "a isolated q", "b isolated q", "a housekeeping q", "b housekeeping q",
 	}, got)
 	require.NotPanics(t, func() { chanq.JoinHooks().Sent(chanq.SentEvent{}) })
 }

@@ -1,35 +1,20 @@
 package chanq
 
 import (
-	"cmp"
 	"context"
-	"math"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
-	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/internal/batch"
 )
 
-// keeper extends the leases that a consumer holds, delivered or still in the
-// buffer, and those whose settle is not stored yet, in one statement a tick, and
-// ends those whose time ran out. Its goroutines are run, which watches the time,
-// and one that run starts and joins for the statements, so that leases do not end
-// unnoticed meanwhile. hold may be called by another.
+// keeper has the leases that a consumer holds, delivered or still in the buffer, and those whose settle is not
+// stored yet: it extends them, and ends those whose time ran out. Its goroutines are run, which watches the time, and
+// those of the writer (extender.go), which run starts and joins. hold may be called by another.
 //
-// A lease is extended when less than two thirds of LeaseFor are left. A try takes a
-// sixth at most, whatever the driver does, and the next one another session: a
-// connection that hangs costs time and no lease. Rows that somebody has locked are
-// left out and tried by themselves. A lease is not extended after AckTx (its row is
+// A lease is extended when less than two thirds of LeaseFor are left. A lease is not extended after AckTx (its row is
 // locked by the caller's transaction), nor after MaxExtend.
-//
-// The database keeps the later of two ends, so extensions may overlap, and one that
-// was left behind does no harm when it is carried out after all.
-//
-// SQLite writes all of a row again to extend its lease. So heavy ones are extended one by one,
-// after all others, the largest last, and for a third of LeaseFor at most before it is the others' turn
-// again; those that were too slow come behind them.
 type keeper struct {
 	queue    *queue
 	sessions *sessions
@@ -52,10 +37,7 @@ type keeper struct {
 	stop context.Context
 	end  context.CancelFunc
 
-	// Of the extender.
-	most int // leases of a statement
-	loop retry.Loop
-
+	writer *batch.Writer[*extension]
 	losses teller
 }
 
@@ -66,10 +48,9 @@ func newKeeper(owner leaseOwner, s *sessions, h *health, leaseFor, timeout time.
 	k := &keeper{
 		queue: q, owner: owner, sessions: s, leaseFor: leaseFor, timeout: timeout,
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		loop: retry.Loop{Health: h, Classify: q.classify},
 	}
 	k.stop, k.end = context.WithCancel(context.Background())
-	k.most = k.full()
+	k.writer = k.newWriter(h)
 	return k
 }
 
@@ -126,60 +107,28 @@ func (k *keeper) due(l *lease, now time.Duration) bool {
 }
 
 func (k *keeper) run() {
-	var extender sync.WaitGroup
-	defer extender.Wait()
-	batches, answers := make(chan []*lease), make(chan bool, 1)
-	defer close(batches)
-	extender.Go(func() {
-		for batch := range batches {
-			answers <- k.extendAll(batch)
-		}
-	})
+	var writer sync.WaitGroup
+	writer.Go(func() { k.writer.Run(k.stop) })
+	defer writer.Wait()
 	tick := k.leaseFor / 3
-	pause := retry.Backoff{Low: min(tick/4, retry.RefusedPause), High: tick}
-	wait := tick
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(tick)
 	defer timer.Stop()
-	busy, woken := false, false // a batch is under way; and k.wake called meanwhile
 	for {
-		extend := true
 		select {
 		case <-k.stop.Done():
 			return
 		case <-timer.C:
 		case <-k.wake:
-			woken = true
-		case answered := <-answers:
-			busy, extend, wait = false, woken, tick
-			if answered {
-				pause.Reset()
-			} else {
-				wait = pause.Pause()
-			}
 		}
 		due, nearest := k.review(monotonic())
-		switch {
-		case !extend && len(due) > 0:
-			wait = min(wait, tick/4) // they are locked: there may be no time for another tick
-		case busy:
-			wait = tick
-		case extend && len(due) > 0:
-			batches <- due
-			busy, woken, wait = true, false, tick
-		case extend:
-			pause.Reset()
-			woken, wait = false, tick
-		}
+		k.extendAll(due)
 		// The end of a lease that could not be extended is told in time.
-		if left := nearest - monotonic(); left < wait {
-			wait = max(left, time.Millisecond)
-		}
-		timer.Reset(wait)
+		timer.Reset(min(tick, max(nearest-monotonic(), time.Millisecond)))
 	}
 }
 
 // review drops what is no longer held, expires what ran out, and returns what
-// must be extended and the nearest deadline of what is left.
+// must be extended, and is not in the writer, and the nearest deadline of what is left.
 func (k *keeper) review(now time.Duration) (due []*lease, nearest time.Duration) {
 	nearest = now + k.leaseFor
 	var expired []*lease
@@ -193,7 +142,7 @@ func (k *keeper) review(now time.Duration) (due []*lease, nearest time.Duration)
 		switch {
 		case state == leaseHeld && now >= deadline:
 			expired = append(expired, l)
-		case k.due(l, now):
+		case k.due(l, now) && (l.extension == nil || !l.extension.pending.Load()):
 			due = append(due, l)
 		}
 		if state == leaseHeld {
@@ -216,152 +165,4 @@ func (k *keeper) loseLease(l *lease, to leaseState) {
 		e := l.lossEvent(to == leaseLost)
 		k.losses.tell(func() { call(hook, e) })
 	}
-}
-
-// full is the most leases of a statement.
-func (k *keeper) full() int { return max(1, k.queue.dialect.Traits().AckItems) }
-
-// heavyBody is how many bytes of a body make a lease heavy: more than almost all messages have,
-// and written in a moment.
-const heavyBody = 4 << 20
-
-// extendAll extends leases and reports whether the database answered for all. Those
-// that end first go first, and those that are heavy, or were found locked, go by themselves.
-func (k *keeper) extendAll(leases []*lease) bool {
-	slices.SortStableFunc(leases, func(a, b *lease) int { return cmp.Compare(a.deadlineAt(), b.deadlineAt()) })
-	var free, locked, heavy []*lease
-	for _, l := range leases {
-		switch {
-		case l.stuck:
-			locked = append(locked, l)
-		case l.heavy > 0:
-			heavy = append(heavy, l)
-		default:
-			free = append(free, l)
-		}
-	}
-	failed := 0
-	each := func(leases []*lease, skip bool) (answered bool) {
-		before := failed
-		for len(leases) > 0 && failed < keeperTries && k.stop.Err() == nil {
-			n := min(len(leases), k.most)
-			f := k.loop.Try(k.stop, func(context.Context) error { return k.extendSome(leases[:n], skip) })
-			if f != nil && k.stop.Err() == nil {
-				failed++
-				if n > 1 {
-					k.most = max(1, k.most/2) // should one of them be the cause, it will be alone
-				}
-				k.loop.Failed(k.stop, f) // the pause is run's
-				mind(k.owner, "extend", f.Err)
-			}
-			leases = leases[n:]
-		}
-		return failed == before
-	}
-	each(free, false)
-	each(locked, true)
-	slices.SortStableFunc(heavy, func(a, b *lease) int { return cmp.Or(cmp.Compare(a.slow, b.slow), cmp.Compare(a.heavy, b.heavy)) })
-	away, slow := failed, 0
-	for began := monotonic(); len(heavy) > 0 && monotonic()-began < k.leaseFor/3; heavy = heavy[1:] {
-		if failed = away; !each(heavy[:1], false) {
-			heavy[0].slow++
-			slow++
-		}
-	}
-	failed = away + slow + len(heavy)
-	if failed == 0 {
-		k.most = k.full()
-	}
-	k.sessions.Expect(k.leaseFor / 2) // the next tick, should they be held yet
-	return failed == 0 && k.stop.Err() == nil
-}
-
-// keeperTries is how many statements of one round may fail before it is the database
-// that does not answer.
-const keeperTries = 2
-
-// patience is how long a try may take: so short that several fit what is left of a
-// lease, where it is not shorter than what a healthy database may need.
-func (k *keeper) patience() time.Duration {
-	return min(k.timeout, max(k.leaseFor/6, min(k.leaseFor/2, settleMoment)))
-}
-
-// extendSome extends the leases of one statement. With skip, those that are locked
-// are left out in any case.
-func (k *keeper) extendSome(leases []*lease, skip bool) error {
-	leases = slices.Clone(leases)
-	slices.SortFunc(leases, func(a, b *lease) int { return compareItems(a.item, b.item) })
-	for {
-		// What was acked by now in a transaction, which keeps its row, is left alone.
-		leases = slices.DeleteFunc(leases, func(l *lease) bool {
-			s := l.state.Load()
-			return s != leaseHeld && s != leaseSettling
-		})
-		if len(leases) == 0 {
-			return nil
-		}
-		missing, err := k.extendOnce(leases, skip)
-		switch {
-		case err == nil && len(missing) == 0:
-			return nil
-		case err == nil:
-			return k.lookAfter(missing)
-		case skip || k.queue.classify(err) != sqlbatch.RolledBack:
-			return err
-		}
-		skip = true // somebody has locked one of them
-	}
-}
-
-// extendOnce runs one statement and returns the leases that it did not extend.
-func (k *keeper) extendOnce(leases []*lease, skip bool) (missing []*lease, err error) {
-	sql := k.queue.sql
-	if skip {
-		sql = sql.SkipLocked()
-	}
-	items := make([]sqlbatch.Item, len(leases))
-	for i, l := range leases {
-		items[i] = l.item
-	}
-	start, bound := monotonic(), time.Duration(math.MaxInt64)
-	if k.bound != nil {
-		bound = k.bound()
-	}
-	ctx, cancel := context.WithTimeout(k.stop, k.patience())
-	defer cancel()
-	changed, _, err := k.sessions.Items(ctx, sql.Extend(items, k.leaseFor), make([]sqlbatch.Item, 0, len(items)))
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(changed, compareItems)
-	for _, l := range leases {
-		if _, held := slices.BinarySearchFunc(changed, l.item, compareItems); held {
-			l.stuck = false
-			l.prolong(min(deadlineAfter(start, k.leaseFor), bound))
-		} else {
-			missing = append(missing, l)
-		}
-	}
-	return missing, nil
-}
-
-// lookAfter finds out what became of leases that an extension did not return. Those
-// that are locked go by themselves from now on.
-func (k *keeper) lookAfter(missing []*lease) error {
-	seen, err := k.queue.look(k.stop, k.sessions, k.patience(), missing)
-	if err != nil {
-		return err
-	}
-	for _, l := range missing {
-		switch state := l.state.Load(); {
-		case seen.of(l.item) == standsOurs:
-			l.stuck = true
-		case state == leaseExpired: // meanwhile, and told
-			l.lose(leaseLost)
-		default:
-			// Not if it is being settled, by which it may have gone: then that tells.
-			k.loseLease(l, leaseLost)
-		}
-	}
-	return nil
 }

@@ -182,8 +182,9 @@ type leaseOwner interface {
 	parent() context.Context
 
 	// settle takes over a lease in state settling and calls finish on it, now or
-	// later. An error means that it never will.
-	settle(*lease) error
+	// later. An error means that it never will: ErrClosed, or the cause of the end of ctx, within which it
+	// waits for room.
+	settle(context.Context, *lease) error
 	// extend asks the database, once, and notes the new deadline.
 	extend(ctx context.Context, l *lease, d time.Duration) (held bool, err error)
 	// hurry is told that somebody waits for the settle that was handed over.
@@ -193,9 +194,10 @@ type leaseOwner interface {
 	// ended is called once, when the lease is no longer held: it is settled, in a
 	// transaction, expired or lost.
 	ended(l *lease)
-	// moved is told of each change of a lease's state that others of its key may wait for:
-	// it is in a transaction, expired, lost or settled. Unlike ended it is called for each.
-	moved(l *lease)
+	// moved is called after each change of the state of leases that others of their keys may wait for:
+	// they are in a transaction, expired, lost or settled. It is called once for a group of settles. Unlike ended it is
+	// called for each change of a lease.
+	moved(leases ...*lease)
 	// expire is called when the time of a lease whose context is in use ran out. A
 	// lease that is held has expired then.
 	expire(l *lease)
@@ -210,22 +212,21 @@ type leaseOwner interface {
 type lease struct {
 	batch.Place // in the settler's writer
 
-	owner    leaseOwner
-	item     sqlbatch.Item
-	due      int64 // Unix ms by the database: with the priority its place
-	attempt  int   // as Lease.Attempt, which the reader might change
-	lapses   int   // before this claim, in a row
-	priority Priority
-	spot     *spot        // of an ordered queue: its place in its line, while it has one
-	suspect  bool         // see claim_suspects.go
-	heavy    int          // bytes of its body where they are heavyBody or more, else 0
-	slow     int          // extensions of it that failed, where it is heavy; of the keeper's goroutine
-	stuck    bool         // its row was locked when it was last to be extended; of the keeper's extender
-	deadline atomic.Int64 // of monotonic()
-	until    atomic.Int64 // end of automatic extension
-	state    atomic.Uint32
-	isEnded  atomic.Bool
-	noted    atomic.Bool // the history counts it as acked in a transaction
+	owner     leaseOwner
+	item      sqlbatch.Item
+	due       int64 // Unix ms by the database: with the priority its place
+	attempt   int   // as Lease.Attempt, which the reader might change
+	lapses    int   // before this claim, in a row
+	priority  Priority
+	spot      *spot        // of an ordered queue: its place in its line, while it has one
+	suspect   bool         // see claim_suspects.go
+	heavy     int          // bytes of its body where they are heavyBody or more, else 0
+	extension *extension   // nil before the first one; of the keeper's goroutine
+	deadline  atomic.Int64 // of monotonic()
+	until     atomic.Int64 // end of automatic extension
+	state     atomic.Uint32
+	isEnded   atomic.Bool
+	noted     atomic.Bool // the history counts it as acked in a transaction
 
 	// Written by settle before the state is settling, read by the settler.
 	op    settleOp
@@ -237,8 +238,8 @@ type lease struct {
 	text      string
 
 	// Of who stores the settle.
-	unknown bool  // a transaction of a pipe may have been applied
-	locked  uint8 // how often its row was found locked, up to lockPauses
+	unknown bool // a transaction of a pipe may have been applied
+	locked  bool // its row was found locked
 
 	err  error                         // outcome; written before the state is settled
 	done atomic.Pointer[chan struct{}] // closed when settled or lost; made by the first Wait
@@ -248,6 +249,11 @@ type lease struct {
 func (l *lease) deadlineAt() time.Duration { return time.Duration(l.deadline.Load()) }
 
 func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
+	return l.settleWithin(context.Background(), op, delay, text)
+}
+
+// settleWithin is settle. If ctx ends before there is room for the settle, the lease is what it was.
+func (l *lease) settleWithin(ctx context.Context, op settleOp, delay time.Duration, text string) error {
 	if l == nil {
 		return errMadeByHand
 	}
@@ -258,11 +264,16 @@ func (l *lease) settle(op settleOp, delay time.Duration, text string) error {
 				continue
 			}
 			l.op, l.delay, l.text, l.inTx = op, delay, text, s == leaseInTx
-			err := l.owner.settle(l)
-			if err != nil {
+			switch err := l.owner.settle(ctx, l); err {
+			case nil:
+				return nil
+			case ErrClosed:
 				l.finish(err)
+				return err
+			default:
+				l.state.Store(s)
+				return err
 			}
-			return err
 		case leaseLost:
 			return ErrLeaseLost
 		default:
@@ -319,16 +330,21 @@ func (l *lease) lossEvent(confirmed bool) LeaseLostEvent {
 	return LeaseLostEvent{Queue: l.owner.home().label, ID: l.item.ID, Attempt: l.attempt, Confirmed: confirmed}
 }
 
-// finish records the outcome of a settle and wakes those who wait for it.
+// finish records the outcome of a settle, and wakes the calls that wait for it.
 func (l *lease) finish(err error) {
 	if l.state.Load() == leaseSettled {
 		return // by an owner that settles within the call
 	}
+	l.conclude(err)
+	l.owner.moved(l)
+}
+
+// conclude is finish of one lease of a group. The owner's moved is to be called after the last one.
+func (l *lease) conclude(err error) {
 	l.err, l.text = err, "" // somebody may keep the lease, and its slab, for long
 	l.state.Store(leaseSettled)
 	l.wake()
 	l.end()
-	l.owner.moved(l)
 	l.endContext()
 }
 

@@ -15,16 +15,16 @@ import (
 // still is an owner to whom nothing happens.
 type still struct{}
 
-func (still) home() *queue            { return &queue{dialect: sqlite.Dialect} }
-func (still) settle(*lease) error     { return nil }
-func (still) hurry()                  {}
-func (still) ended(*lease)            {}
-func (still) moved(*lease)            {}
-func (still) awaits(*lease) bool      { return false }
-func (still) parent() context.Context { return context.Background() }
-func (still) expire(*lease)           {}
-func (still) settled(SettledEvent)    {}
-func (still) broken(error)            {}
+func (still) home() *queue                         { return &queue{dialect: sqlite.Dialect} }
+func (still) settle(context.Context, *lease) error { return nil }
+func (still) hurry()                               {}
+func (still) ended(*lease)                         {}
+func (still) moved(...*lease)                      {}
+func (still) awaits(*lease) bool                   { return false }
+func (still) parent() context.Context              { return context.Background() }
+func (still) expire(*lease)                        {}
+func (still) settled(SettledEvent)                 {}
+func (still) broken(error)                         {}
 func (still) extend(context.Context, *lease, time.Duration) (bool, error) {
 	return true, nil
 }
@@ -40,6 +40,32 @@ func TestASettleDoesNotLingerBeyondItsLease(t *testing.T) {
 	for left, urgency := range map[time.Duration]batch.Urgency{time.Hour: batch.Lazy, time.Minute: batch.Now, 0: batch.Now} {
 		require.Equal(t, urgency, s.urgency(stillLease(left)), left)
 	}
+}
+
+// counting is an owner that counts the calls of moved, each of which takes the lock of an ordered queue's state once.
+type counting struct {
+	still
+	queue *queue
+	moves int
+}
+
+func (c *counting) home() *queue    { return c.queue }
+func (c *counting) moved(...*lease) { c.moves++ }
+
+func TestAGroupOfAcksTakesTheLockOfAnOrderedQueueTwiceAtMost(t *testing.T) {
+	owner := &counting{queue: &queue{dialect: sqlite.Dialect}}
+	s := newSettler(owner, nil, nil, t.Context(), 0, time.Minute, 10)
+	outcomes := make([]batch.Outcome[*lease], 1000)
+	for i := range outcomes {
+		outcomes[i].Item = stillLease(time.Hour)
+		outcomes[i].Item.owner = owner
+	}
+	s.done(time.Now(), outcomes)
+	for _, o := range outcomes {
+		require.Equal(t, leaseSettled, o.Item.state.Load())
+	}
+	require.LessOrEqual(t, owner.moves, 2)
+	require.Positive(t, owner.moves)
 }
 
 func TestAContextThatWasNotUsedEndsWithItsLeaseForGood(t *testing.T) {

@@ -62,7 +62,7 @@ type nobody struct{}
 
 func (nobody) home() *queue                                                { return nil }
 func (nobody) parent() context.Context                                     { return nil }
-func (nobody) settle(*lease) error                                         { return nil }
+func (nobody) settle(context.Context, *lease) error                        { return nil }
 func (nobody) extend(context.Context, *lease, time.Duration) (bool, error) { return false, nil }
 func (nobody) awaits(*lease) bool                                          { return false }
 func (nobody) hurry()                                                      {}
@@ -70,4 +70,4 @@ func (nobody) ended(*lease)                                                {}
 func (nobody) expire(*lease)                                               {}
 func (nobody) settled(SettledEvent)                                        {}
 func (nobody) broken(error)                                                {}
-func (nobody) moved(*lease)                                                {}
+func (nobody) moved(...*lease)                                             {}

@@ -64,7 +64,7 @@ type simOwner struct{ *sim }
 
 func (simOwner) home() *queue                                                { return nil }
 func (simOwner) parent() context.Context                                     { return context.Background() }
-func (simOwner) settle(*lease) error                                         { return nil }
+func (simOwner) settle(context.Context, *lease) error                        { return nil }
 func (simOwner) extend(context.Context, *lease, time.Duration) (bool, error) { return false, nil }
 func (simOwner) awaits(*lease) bool                                          { return false }
 func (simOwner) hurry()                                                      {}
@@ -72,7 +72,11 @@ func (simOwner) ended(*lease)                                                {}
 func (simOwner) expire(*lease)                                               {}
 func (simOwner) settled(SettledEvent)                                        {}
 func (simOwner) broken(error)                                                {}
-func (o simOwner) moved(l *lease)                                            { o.lines.moved(l, o.now) }
+func (o simOwner) moved(leases ...*lease) {
+	for _, l := range leases {
+		o.lines.moved(l, o.now)
+	}
+}
 
 type sim struct {
 	t     *rapid.T

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
-	"github.com/chanq/chanq/internal/group"
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -27,11 +27,10 @@ import (
 // and Pipe is an error that says which limit would do if that leaves none for the
 // application.
 //
-// An input whose row somebody has locked is stored later, and holds up no other. One
-// whose outputs do not get into the database in time, because an open transaction has
-// stored one of their keys, say, goes behind the others after a third of LeaseFor; if it
-// does not get there within ConsumerConfig.StatementTimeout then, for which the others wait, it
-// is nacked like one whose fn failed.
+// An input whose row is locked by another transaction is stored later, and holds up no other. An input
+// whose outputs are not stored in time, for example because an open transaction has
+// stored one of their keys, is isolated: it is tried by itself, and holds up no other. After
+// ConsumerConfig.StatementTimeout it is nacked like one whose fn failed.
 //
 // Pipe returns when from's channel is closed and every group is stored; then it
 // returns from's Err. So to end a stage, stop from (by its context, say), wait for
@@ -51,7 +50,7 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 		return from.core.queue.failed("pipe", err)
 	}
 	var storer sync.WaitGroup
-	storer.Go(p.storeAll)
+	storer.Go(p.store)
 	crew(workers, func() {
 		for l := range from.core.out {
 			if p.from.begin(l) {
@@ -59,46 +58,45 @@ func Pipe[In, Out any](from *Consumer[In], to *Producer[Out], workers int, fn fu
 			}
 		}
 	})
-	p.backlog.Close()
+	p.writer.Close()
 	storer.Wait()
 	return from.Err()
 }
 
-// pipe is one call of Pipe. Its goroutines, all joined by that call: the workers, which call fn, and one storer
-// (pipe_store.go), which ends when the workers have.
+// pipe is one call of Pipe. Its goroutines, all joined by that call: the workers, which call fn, and those of the writer
+// (pipe_store.go), which end when the workers have.
 type pipe[In, Out any] struct {
 	from     *shardConsumer[In]
 	to       *shardProducer[Out]
 	sessions *sessions
-	backlog  *group.Backlog[*piped[Out]]
-	groups   *group.Worker[*piped[Out]] // of the storer
-	loop     retry.Loop                 // to be copied for each transaction
+	writer   *batch.Writer[*piped[Out]]
+	isolated isolated
 }
 
 // newPipe makes a pipe, and starts nothing.
 func newPipe[In, Out any](from *shardConsumer[In], to *shardProducer[Out]) (*pipe[In, Out], error) {
-	pools, err := openSessions(from.queue.db, from.queue.dialect, from.queue.cfg.SessionMaxAge, session.Need{Kind: session.Pipe, Sessions: 1})
+	pools, err := openSessions(from.queue.db, from.queue.dialect, from.queue.cfg.SessionMaxAge, session.Need{Kind: session.Pipe, Sessions: 1, Spare: 1})
 	if err != nil {
 		return nil, err
 	}
-	p := &pipe[In, Out]{from: from, to: to, sessions: pools[0], loop: retry.Loop{Health: &from.health, Classify: from.queue.classify}}
-	p.backlog = group.New(p.groupConfig())
+	p := &pipe[In, Out]{from: from, to: to, sessions: pools[0], isolated: isolated{queue: from.queue, part: "pipe"}}
+	p.writer = p.newWriter()
 	return p, nil
 }
 
 // piped is an input that was handled, with its outputs.
 type piped[Out any] struct {
-	group.Place // its Size is that of the outputs
+	batch.Place // its Size is that of the outputs
 
-	in   *lease
-	rows []sqlbatch.Row
-	one  [1]sqlbatch.Row // where rows begin: most have one
-	keys bool            // an output has a key or an ID of the caller's
-	// failed: it did not get into the database in time, though it was alone.
-	failed bool
+	in     *lease
+	rows   []sqlbatch.Row
+	one    [1]sqlbatch.Row // where rows begin: most have one
+	keys   bool            // an output has a key or an ID of the caller's
+	alone  time.Time       // when the first transaction of this input alone began that took too long; of the writer
+	handed bool            // the settler has it, since that went on for too long
 }
 
-// work calls fn and hands its result to the storer.
+// work calls fn and hands its result to the writer.
 func (p *pipe[In, Out]) work(l *Lease[In], fn func(context.Context, *Lease[In]) ([]Message[Out], error)) {
 	item := &piped[Out]{in: l.lease}
 	item.rows = item.one[:0]
@@ -131,12 +129,14 @@ func unfit(output int, err error) error {
 	return DeadLetter(fmt.Errorf("output %d: %w", output, err))
 }
 
-// handOver hands an input that was handled to the storer. From here on the settle is
+// handOver hands an input that was handled to the writer. From here on the settle is
 // under way: no one else may settle it.
 func (p *pipe[In, Out]) handOver(item *piped[Out]) {
 	if !item.in.beginSettling() {
 		return // settled by fn, or lost
 	}
 	p.from.noteTaken()
-	p.backlog.Add(item, group.Awaited)
+	if p.writer.Add(context.Background(), item, batch.Awaited) != nil { // it was given up
+		item.in.finish(&OpError{Op: "pipe", Queue: p.from.queue.label, ID: item.in.item.ID, Err: ErrClosed})
+	}
 }

@@ -120,7 +120,10 @@ func (c *shardConsumer[T]) skip(l *Lease[T]) bool {
 		return false
 	}
 	c.flow.skipped.Add(1)
-	_ = l.Release() // its loss is what made us skip it
+	if l.lease.takeBack() {
+		c.noteTaken()
+		c.settler.addAll(l.lease) // readers do not wait for room
+	}
 	return true
 }
 

@@ -30,6 +30,7 @@ type settler struct {
 	timeout   time.Duration   // of one statement
 	abandoned context.Context // ends when the owner gives up what is not settled
 	scratch   sync.Pool       // of *settleScratch
+	isolated  isolated
 }
 
 const (
@@ -50,6 +51,7 @@ func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Cont
 	q := owner.home()
 	traits := q.dialect.Traits()
 	st := &settler{owner: owner, queue: q, sessions: s, crowd: room, linger: linger, timeout: timeout, abandoned: abandoned}
+	st.isolated = isolated{queue: q, part: "consumer"}
 	st.scratch.New = func() any { return new(settleScratch) }
 	workers := storers
 	if traits.OneWriter {
@@ -58,33 +60,28 @@ func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Cont
 	st.writer = batch.New(batch.Config[*lease]{
 		Full:   []int{settleAck: traits.AckItems, settleNack: traits.NackItems, settleSnooze: traits.NackItems, settleRelease: traits.AckItems, settleDead: traits.BuryItems},
 		Linger: linger, AwaitedLinger: awaitedLinger, Capacity: room, Moment: settleMoment, Workers: workers,
-		Loop:  retry.Loop{Health: h, Classify: q.classify, Timeout: timeout},
-		Write: st.write, Absent: st.absent, Done: st.done,
+		Loop:     retry.Loop{Health: h, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: timeout},
+		Observer: batch.Observer{Isolated: st.isolated.changed},
+		Write:    st.write, Absent: st.absent, Done: st.done,
 	})
 	return st
 }
 
 // run stores settles until the writer is closed and each has an outcome, or abandoned ends.
 func (s *settler) run() {
-	gaveUp := make(chan struct{})
-	stop := context.AfterFunc(s.abandoned, func() {
-		defer close(gaveUp)
-		s.writer.GiveUp(context.Cause(s.abandoned))
-	})
-	s.writer.Run()
-	if !stop() {
-		<-gaveUp
-	}
+	s.writer.Run(s.abandoned)
+	s.isolated.events.close()
 }
 
-// add takes over a lease in state settling, once there is room. It fails with ErrClosed
-// after the writer was closed.
-func (s *settler) add(l *lease) error {
+// add takes over a lease in state settling, once there is room. It returns ErrClosed
+// after the writer was closed, or the cause of ctx's end.
+func (s *settler) add(ctx context.Context, l *lease) error {
 	l.Kind = uint8(l.op)
-	if s.writer.Add(context.Background(), l, s.urgency(l)) != nil {
+	err := s.writer.Add(ctx, l, s.urgency(l))
+	if err == batch.ErrClosed {
 		return ErrClosed
 	}
-	return nil
+	return err
 }
 
 // addAll takes leases over without waiting for room: those of one consumer's buffer, or
@@ -135,11 +132,6 @@ func (s *settler) write(ctx context.Context, leases []*lease, skipLocked bool) (
 	slices.SortFunc(leases, func(a, b *lease) int { return compareItems(a.item, b.item) })
 	x := s.scratch.Get().(*settleScratch)
 	changed, left, err := s.sessions.Items(ctx, x.statement(s.queue, sql, leases[0].op, leases), x.changed[:0])
-	if session.Fell(err) { // a panic of the driver, perhaps after the database has stored these settles
-		for _, l := range leases {
-			l.unknown = true
-		}
-	}
 	if left {
 		return nil, err // the driver still has the scratch
 	}

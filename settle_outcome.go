@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -23,7 +22,7 @@ func (s *settler) absent(ctx context.Context, leases []*lease) (outcomes []batch
 	for _, l := range leases {
 		switch f := l.fate(seen.of(l.item)); f {
 		case fateLocked:
-			l.foundLocked()
+			l.locked = true
 		default:
 			outcomes = append(outcomes, batch.Outcome[*lease]{Item: l, Err: f.err(), Unknown: f == fateHidden})
 		}
@@ -42,13 +41,16 @@ func (t *settleTally) count(op settleOp) {
 // done finishes leases.
 func (s *settler) done(began time.Time, outcomes []batch.Outcome[*lease]) {
 	tally := settleTally{event: SettledEvent{Queue: s.queue.label}}
+	leases := make([]*lease, len(outcomes))
 	var released []*lease
-	for _, o := range outcomes {
+	for i, o := range outcomes {
 		s.finish(o, &tally)
+		leases[i] = o.Item
 		if o.Err == nil && o.Item.op == settleRelease {
 			released = append(released, o.Item)
 		}
 	}
+	s.owner.moved(leases...)
 	tally.event.Took = time.Since(began)
 	s.queue.recorder.settled(tally.event)
 	call(s.queue.cfg.Hooks.Settled, tally.event)
@@ -58,7 +60,7 @@ func (s *settler) done(began time.Time, outcomes []batch.Outcome[*lease]) {
 	s.owner.settled(tally.event)
 }
 
-// finish finishes a lease.
+// finish finishes a lease, without the call of leaseOwner.moved.
 func (s *settler) finish(o batch.Outcome[*lease], tally *settleTally) {
 	l := o.Item
 	switch o.Err {
@@ -66,14 +68,14 @@ func (s *settler) finish(o batch.Outcome[*lease], tally *settleTally) {
 		tally.count(l.op)
 		s.finishDone(l)
 	case ErrSettled:
-		l.finish(ErrSettled)
+		l.conclude(ErrSettled)
 	case ErrLeaseLost:
 		tally.event.Lost++
 		s.queue.recorder.rolledBack(l)
-		l.finish(ErrLeaseLost)
+		l.conclude(ErrLeaseLost)
 		call(s.queue.cfg.Hooks.LeaseLost, l.lossEvent(true))
 	case errOutcomeHidden:
-		l.finish(s.failure(o))
+		l.conclude(s.failure(o))
 	default:
 		s.finishFailed(o)
 	}
@@ -84,16 +86,16 @@ func (s *settler) finishDone(l *lease) {
 	if l.op == settleDead {
 		call(s.queue.cfg.Hooks.Dead, DeadEvent{Queue: s.queue.label, ID: l.item.ID, Attempt: l.attempt, Reason: l.reason()})
 	}
-	l.finish(nil)
+	l.conclude(nil)
 }
 
 // finishFailed finishes a lease whose settle cannot be stored, or is given up.
 func (s *settler) finishFailed(o batch.Outcome[*lease]) {
 	abandoned := s.abandoned.Err() != nil
-	if abandoned && o.Item.locked > 0 {
+	if abandoned && o.Item.locked {
 		o.Err = errLocked
 	}
-	o.Item.finish(s.failure(o))
+	o.Item.conclude(s.failure(o))
 	switch {
 	case abandoned:
 	case isPermanent(s.queue.classify(o.Err)):
@@ -105,7 +107,7 @@ func (s *settler) finishFailed(o batch.Outcome[*lease]) {
 
 // failure is the error of a settle that is not known to be stored.
 func (s *settler) failure(o batch.Outcome[*lease]) error {
-	return &OpError{Op: o.Item.op.String(), Queue: s.queue.label, ID: o.Item.item.ID, Unknown: o.Unknown || o.Item.unknown || session.Fell(o.Err), Err: o.Err}
+	return &OpError{Op: o.Item.op.String(), Queue: s.queue.label, ID: o.Item.item.ID, Unknown: o.Unknown || o.Item.unknown, Err: o.Err}
 }
 
 func (op settleOp) String() string {
@@ -159,19 +161,4 @@ func (l *lease) fate(s standing) fate {
 		return fateLost
 	}
 	return fateHidden
-}
-
-const (
-	// lockPause is the pause before a pipe tries an input again whose row was locked, which
-	// doubles up to lockPauses times: to a second or so.
-	lockPause  = 20 * time.Millisecond
-	lockPauses = 6
-)
-
-// foundLocked notes that the row was locked once more, and returns the pause before the
-// next try.
-func (l *lease) foundLocked() time.Duration {
-	pause := lockPause << l.locked
-	l.locked = min(l.locked+1, lockPauses)
-	return pause
 }

@@ -75,7 +75,7 @@ func TestAnAckOfUnknownOutcomeIsDoneOnlyWhileTheLeaseRuns(t *testing.T) {
 				l.deadline.Store(int64(monotonic()))
 			}
 			l.unknown = true
-			require.NoError(t, c.core.settler.add(l))
+			require.NoError(t, c.core.settler.add(t.Context(), l))
 			err = lease.Wait(soon(t))
 			if !test.late {
 				require.NoError(t, err)

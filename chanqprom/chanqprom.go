@@ -17,6 +17,7 @@
 //	chanq_handler_errors_total        counter    errors and panics of Handle and Pipe, Snooze left out
 //	chanq_outages_total               counter    by part: times that the database stopped answering
 //	chanq_parts_in_outage             gauge      by part: producers and consumers that it does not answer now
+//	chanq_isolated                    gauge      by part: messages and settles that fail alone, and are repeated by themselves
 //	chanq_housekeeping_refused        gauge      by task: 1 as long as the database refuses it
 //	chanq_statement_duration_seconds  histogram  by operation: send, claim, settle
 //
@@ -74,7 +75,7 @@ type Metrics struct {
 	cfg Config
 
 	sent, duplicates, delivered, settled, lost, failed, outages *prometheus.CounterVec
-	inOutage, refused                                           *prometheus.GaugeVec
+	inOutage, isolated, refused                                 *prometheus.GaugeVec
 	took                                                        *prometheus.HistogramVec
 
 	hooked             atomic.Bool // Hooks was called
@@ -120,6 +121,7 @@ func New(cfg Config) *Metrics {
 		failed:     counter("chanq_handler_errors_total", "Errors and panics of handlers."),
 		outages:    counter("chanq_outages_total", "Times that the database stopped answering a producer or consumer.", "part"),
 		inOutage:   gauge("chanq_parts_in_outage", "Producers and consumers of this program that the database does not answer now.", "part"),
+		isolated:   gauge("chanq_isolated", "Messages and settles of this program that fail while the database stores others.", "part"),
 		refused:    gauge("chanq_housekeeping_refused", "1 as long as the database refuses a task of a consumer.", "task"),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "chanq_statement_duration_seconds", Help: "How long statements took, each for many messages.", Buckets: cfg.Buckets,
@@ -130,7 +132,7 @@ func New(cfg Config) *Metrics {
 
 // own are the collectors of what this program does.
 func (m *Metrics) own() []prometheus.Collector {
-	return []prometheus.Collector{m.sent, m.duplicates, m.delivered, m.settled, m.lost, m.failed, m.outages, m.inOutage, m.refused, m.took}
+	return []prometheus.Collector{m.sent, m.duplicates, m.delivered, m.settled, m.lost, m.failed, m.outages, m.inOutage, m.isolated, m.refused, m.took}
 }
 
 // Describe is prometheus.Collector's.

@@ -96,6 +96,9 @@ func TestHooksAreCounted(t *testing.T) {
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer", Up: true})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "vacuum", Err: errors.New("no right")})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim"})
+	h.Isolated(chanq.IsolatedEvent{Queue: "q", Part: "producer", Items: 1, Change: 1})
+	h.Isolated(chanq.IsolatedEvent{Queue: "q", Part: "producer", Items: 2, Change: 2}) // another producer
+	h.Isolated(chanq.IsolatedEvent{Queue: "q", Part: "producer", Change: -1})
 	h.LeaseLost(chanq.LeaseLostEvent{Queue: "q"})
 	h.Failed(chanq.FailedEvent{Queue: "q", Err: errors.New("x")})
 	h.Failed(chanq.FailedEvent{Queue: "q", Err: chanq.Snooze(time.Second, nil)})
@@ -104,6 +107,7 @@ func TestHooksAreCounted(t *testing.T) {
 	for name, want := range map[string]string{
 		`chanq_outages_total{part="consumer",queue="q"}`:      "2",
 		`chanq_parts_in_outage{part="consumer",queue="q"}`:    "1",
+		`chanq_isolated{part="producer",queue="q"}`:           "2",
 		`chanq_housekeeping_refused{queue="q",task="vacuum"}`: "1",
 		`chanq_housekeeping_refused{queue="q",task="trim"}`:   "0",
 		`chanq_leases_lost_total{queue="q"}`:                  "1",

@@ -55,6 +55,9 @@ func (m *Metrics) Hooks() chanq.Hooks {
 			m.outages.WithLabelValues(e.Queue, e.Part).Inc()
 			m.inOutage.WithLabelValues(e.Queue, e.Part).Inc()
 		},
+		Isolated: func(e chanq.IsolatedEvent) {
+			m.isolated.WithLabelValues(e.Queue, e.Part).Add(float64(e.Change))
+		},
 		Housekeeping: m.housekeeping,
 	}
 }
@@ -85,6 +88,7 @@ func (m *Metrics) beginSending(queue string) {
 	begin(queue, m.sent, m.duplicates)
 	m.outages.WithLabelValues(queue, "producer")
 	m.inOutage.WithLabelValues(queue, "producer")
+	m.isolated.WithLabelValues(queue, "producer")
 }
 
 // beginConsuming has the counters of consumers begin at 0.
@@ -105,6 +109,7 @@ func (m *Metrics) beginFailing(queue string) {
 	begin(queue, m.lost, m.failed)
 	m.outages.WithLabelValues(queue, "consumer")
 	m.inOutage.WithLabelValues(queue, "consumer")
+	m.isolated.WithLabelValues(queue, "consumer")
 }
 
 func begin(queue string, counters ...*prometheus.CounterVec) {

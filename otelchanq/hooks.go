@@ -67,6 +67,9 @@ func (t *Telemetry) Hooks() chanq.Hooks {
 				t.inOutage.Add(ctx, 1, part)
 			}
 		},
+		Isolated: func(e chanq.IsolatedEvent) {
+			t.isolated.Add(ctx, int64(e.Change), queueAttributes(e.Queue, e.Shard, partKey.String(e.Part)))
+		},
 		Housekeeping: t.housekeeping,
 	}
 }

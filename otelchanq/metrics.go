@@ -34,11 +34,12 @@ type instruments struct {
 	outages    metric.Int64Counter
 	down       metric.Float64Histogram
 	inOutage   metric.Int64UpDownCounter
+	isolated   metric.Int64UpDownCounter
 	refused    metric.Int64Gauge
 }
 
 func newInstruments(m metric.Meter) (i instruments, err error) {
-	var errs [12]error
+	var errs [13]error
 	seconds := metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 	i.sent, errs[0] = messagingconv.NewClientSentMessages(m)
 	i.consumed, errs[1] = messagingconv.NewClientConsumedMessages(m)
@@ -60,6 +61,8 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 		metric.WithDescription("Producers and consumers that the database does not answer now."))
 	i.refused, errs[11] = m.Int64Gauge("chanq.housekeeping.refused", metric.WithUnit("1"),
 		metric.WithDescription("1 as long as the database refuses a task of a consumer."))
+	i.isolated, errs[12] = m.Int64UpDownCounter("chanq.isolated", metric.WithUnit("{item}"),
+		metric.WithDescription("Messages and settles of this program that fail while the database stores others."))
 	return i, errors.Join(errs[:]...)
 }
 

@@ -28,6 +28,7 @@
 //	chanq.outages                        counter    by chanq.part: times that the database stopped answering
 //	chanq.outage.duration                histogram  s, how long it did not, once it does again
 //	chanq.outages.now                    updown     by chanq.part: producers and consumers it does not answer now
+//	chanq.isolated                       updown     by chanq.part: messages and settles that fail alone, and are repeated by themselves
 //	chanq.housekeeping.refused           gauge      by chanq.task: 1 as long as the database refuses it
 //	chanq.queue.messages                 gauge      by chanq.state: ready, scheduled, leased, dead, done (Watch)
 //	chanq.queue.oldest_ready             gauge      s, how long the oldest ready message has been due (Watch)

@@ -35,6 +35,7 @@ func told(t *testing.T) map[string]map[string][]string {
 	h.LeaseLost(chanq.LeaseLostEvent{Queue: "q"})
 	h.Failed(chanq.FailedEvent{Queue: "q"})
 	h.Availability(chanq.AvailabilityEvent{Queue: "q", Part: "consumer"})
+	h.Isolated(chanq.IsolatedEvent{Queue: "q", Part: "consumer", Items: 1, Change: 1})
 	h.Housekeeping(chanq.HousekeepingEvent{Queue: "q", Task: "trim"})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m)

@@ -174,7 +174,7 @@ func TestDoneMayAddItems(t *testing.T) {
 			it.n = 0
 		}
 		require.NoError(t, writer.AddAll(10, func(i int) *item { return items[i] }, batch.Now))
-		go writer.Run()
+		go writer.Run(context.Background())
 		told.Wait()
 		writer.Close()
 	})
@@ -335,7 +335,11 @@ func TestEachItemIsWrittenOnceAndInOrder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := settings()
 			cfg.Full, cfg.Capacity, cfg.InTurn = []int{7}, 20, inTurn
+			if inTurn {
+				cfg.Workers = 3
+			}
 			w := newWorld(t, cfg)
+			w.latency = time.Millisecond
 			const senders, each = 5, 300
 			var all sync.WaitGroup
 			for s := range senders {
@@ -374,15 +378,13 @@ func TestWithdrawnItemsAreNotWrittenAndTakeNoRoom(t *testing.T) {
 			}
 		}
 		require.Equal(t, most/1000, w.w.Stats().Waiting)
-		again := items[0]
-		w.addAll(batch.Lazy, again) // an item may be added again
+		require.Panics(t, func() { w.add(batch.Lazy, items[0]) }, "it might be in the Writer yet")
 		w.mu.Lock()
 		close(w.gate)
 		w.gate = nil
 		w.mu.Unlock()
 		w.close()
-		require.Len(t, w.order, 1+most/1000+1)
-		require.Equal(t, 1, w.order[len(w.order)-1])
+		require.Len(t, w.order, 1+most/1000)
 		require.True(t, len(w.told) == len(w.order))
 	})
 }
@@ -427,5 +429,36 @@ func TestGiveUpTellsEveryOutcomeBeforeTheDriverReturns(t *testing.T) {
 		end()
 		w.close()
 		require.Equal(t, [][]int{{1, 2}}, w.ran())
+	})
+}
+
+func TestGiveUpReportsWhatIsKnownOfEachPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := settings()
+		cfg.Full = []int{6, 2}
+		w := newWorld(t, cfg)
+		w.set(func(ctx context.Context, items []*item) error {
+			if items[0].n == 3 {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			return nil
+		})
+		items := numbered(1, 6)
+		for _, it := range items {
+			it.Kind = 1
+		}
+		w.addAll(batch.Now, items...)
+		w.w.GiveUp(errGivenUp)
+		for _, it := range items {
+			o := w.outcome(it.n)
+			if it.n <= 2 {
+				require.NoError(t, o.Err, "its statement has returned")
+			} else {
+				require.ErrorIs(t, o.Err, errGivenUp)
+			}
+			require.Equal(t, it.n == 3 || it.n == 4, o.Unknown, "the others are in no statement")
+		}
+		w.close()
 	})
 }

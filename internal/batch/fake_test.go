@@ -53,6 +53,8 @@ type world struct {
 	began   time.Time
 	latency time.Duration // of statements that succeed; others fail at once
 	ended   chan struct{} // Run has returned
+	// watching is how long a call of Observer.Isolated with more than 0 items takes.
+	watching time.Duration
 
 	mu         sync.Mutex
 	fail       func(ctx context.Context, items []*item) error // nil: none fails. Without mu
@@ -82,8 +84,17 @@ const linger = 5 * time.Millisecond
 func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
 	w := &world{t: t, began: time.Now(), ended: make(chan struct{}), turns: map[uint64]chan bool{}, lock: map[int]bool{}, stored: map[int]int{}, unknown: map[int]bool{}, told: map[int][]batch.Outcome[*item]{}}
 	cfg.Loop.Health, cfg.Loop.Classify = w, classify
-	cfg.Write, cfg.Absent, cfg.Done = w.write, w.absent, w.done
+	cfg.Done = w.done
+	if cfg.Write == nil {
+		cfg.Write = w.write
+	}
+	if !cfg.InTurn {
+		cfg.Absent = w.absent
+	}
 	cfg.Observer.Isolated = func(n int, _ error) {
+		if n > 0 {
+			time.Sleep(w.watching)
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.isolated = append(w.isolated, n)
@@ -91,7 +102,7 @@ func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
 	w.w = batch.New(cfg)
 	go func() {
 		defer close(w.ended)
-		w.w.Run()
+		w.w.Run(context.Background())
 	}()
 	t.Cleanup(func() { // also where the test has failed
 		w.mu.Lock()

@@ -14,7 +14,7 @@ const (
 	// their keys. The next ones get an error as their outcome.
 	mostIsolated = 100
 	mostBehind   = 1000
-	// longestTimeout bounds the time of a statement of an isolated item, which doubles each time that it runs out.
+	// longestTimeout is the default of Config.Longest.
 	longestTimeout = 2 * time.Minute
 	// The pauses before an isolated item is tried again.
 	isolatedLow  = retry.RefusedPause
@@ -43,37 +43,36 @@ func (r *round[I]) isolate() {
 		return
 	}
 	if len(r.isolated) >= mostIsolated {
-		r.mu.Unlock()
 		r.end(item, f.Err)
+		r.mu.Unlock()
 		return
 	}
 	in := &isolation[I]{item: item, err: f.Err, timeout: r.cfg.Loop.Timeout, skip: r.skip, pause: retry.Backoff{Low: isolatedLow, High: isolatedHigh}}
+	if most := r.cfg.Loop.Longest; most > 0 {
+		in.pause = retry.Backoff{Low: min(isolatedLow, most), High: min(isolatedHigh, most)}
+	}
 	in.at = time.Now().Add(in.pause.Pause())
 	p.state = isolated
 	r.isolated = append(r.isolated, in)
 	if p.Key != "" {
 		r.keys[p.Key] = in
-		r.rest = slices.DeleteFunc(r.rest, r.follows)
+		r.rest = slices.DeleteFunc(r.rest, func(item I) bool { return r.gone(item) || r.follows(item) })
 	}
 	r.last = f.Err
-	n := len(r.isolated)
 	r.mu.Unlock()
 	notify(r.beck)
-	r.observe(n, f.Err)
-}
-
-func (w *Writer[I]) observe(items int, err error) {
-	if w.cfg.Observer.Isolated != nil {
-		w.cfg.Observer.Isolated(items, err)
-	}
+	r.observe()
 }
 
 // follows moves an item behind the isolated one of its key. It reports false if there is none. mu is held.
 func (w *worker[I]) follows(item I) bool {
 	p := item.place()
+	if p.Key == "" {
+		return false
+	}
 	in := w.keys[p.Key]
 	switch {
-	case p.Key == "" || in == nil:
+	case in == nil:
 		return false
 	case w.followers >= mostBehind:
 		w.end(item, fmt.Errorf("behind an item of the same key that is not written: %w", in.err))
@@ -87,18 +86,15 @@ func (w *worker[I]) follows(item I) bool {
 
 // runIsolated writes isolated items, each by itself, one after another. No other worker waits for it.
 func (w *Writer[I]) runIsolated() {
-	alone := &worker[I]{Writer: w, loop: w.cfg.Loop, timer: time.NewTimer(forever)}
+	alone := w.alone
 	defer alone.timer.Stop()
-	for seen := 0; ; {
+	for {
 		w.mu.Lock()
 		in, wait := alone.nextIsolated(time.Now())
-		over, n := w.over(), len(w.isolated)
+		over := w.over()
 		w.mu.Unlock()
 		alone.report() // what was withdrawn
-		if n < seen {
-			w.observe(n, nil)
-		}
-		seen = n
+		w.observe()
 		switch {
 		case in != nil:
 			alone.tryIsolated(in)
@@ -122,6 +118,9 @@ func (w *worker[I]) nextIsolated(now time.Time) (first *isolation[I], wait time.
 		if in.timeout > w.cfg.Loop.Timeout && in.at.Before(w.rests) {
 			in.at = w.rests
 		}
+		before := len(in.behind)
+		in.behind = slices.DeleteFunc(in.behind, w.gone)
+		w.followers -= before - len(in.behind)
 		if w.gone(in.item) {
 			w.release(in)
 		} else if first == nil || in.at.Before(first.at) {
@@ -144,32 +143,31 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	left, f := w.try([]I{in.item}, in.timeout, in.skip)
 	took := time.Since(w.began)
 	if f != nil && len(left) > 0 && answered(f.Class) {
-		w.end(in.item, f.Err)
-		left = nil
+		w.finish(in.item, f.Err)
 	}
 	w.report() // before the items behind it go on
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := in.item.place()
-	if len(left) == 0 || p.state == over {
+	if p.state == over {
 		w.release(in)
 		return
 	}
 	p.state = isolated
 	if f == nil { // its row is locked
-		in.at = time.Now().Add(p.pauseLocked())
+		in.at = time.Now().Add(w.pauseLocked(p))
 		return
 	}
 	in.at, in.err = time.Now().Add(in.pause.Pause()), f.Err
 	in.skip = in.skip || f.Class == sqlbatch.RolledBack
 	if ranOut(f, took, in.timeout) {
 		w.rests = time.Now().Add(took) // where all share one connection, the others have it for as long
-		in.timeout = max(in.timeout, min(2*in.timeout, longestTimeout))
+		in.timeout = max(in.timeout, min(2*in.timeout, w.cfg.Longest))
 	}
 }
 
 // release ends an isolation, and has the items behind it wait like others. mu is held.
-func (w *worker[I]) release(in *isolation[I]) {
+func (w *Writer[I]) release(in *isolation[I]) {
 	w.isolated = slices.DeleteFunc(w.isolated, func(o *isolation[I]) bool { return o == in })
 	if len(w.isolated) == 0 {
 		w.last = nil
@@ -177,10 +175,10 @@ func (w *worker[I]) release(in *isolation[I]) {
 	if len(in.behind) > 0 {
 		w.followers -= len(in.behind)
 		before := w.waiting.live
-		w.waiting.putBack(slices.DeleteFunc(in.behind, w.gone))
+		w.waiting.putBack(in.behind)
 		w.arrived(before, Now)
 	}
-	if key := in.item.place().Key; key != "" {
+	if key := in.item.place().Key; w.keys[key] == in {
 		delete(w.keys, key)
 	}
 }

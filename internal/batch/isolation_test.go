@@ -435,3 +435,163 @@ func TestHealthHearsOfAnOutageAndNotOfAnIsolatedItem(t *testing.T) {
 		require.Greater(t, w.downs, downs)
 	})
 }
+
+func TestWithdrawKeepsTheCountsRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, settings())
+		w.lock[0] = true
+		items := numbered(0, 4)
+		for _, it := range items[1:4] {
+			it.Key = "a"
+		}
+		w.set(failing(classed(sqlbatch.Refused), 1))
+		w.addAll(batch.Now, items...)
+		synctest.Wait()
+		require.True(t, w.w.Withdraw(items[3]), "held, between two statements")
+		w.wait(3 * time.Second)
+		require.Equal(t, batch.Stats{Open: 3, Waiting: 3, Isolated: 1, Behind: 1, Err: classed(sqlbatch.Refused)}, w.w.Stats())
+		require.True(t, w.w.Withdraw(items[0]), "deferred")
+		require.Equal(t, 2, w.w.Stats().Waiting)
+		require.True(t, w.w.Withdraw(items[2]), "behind")
+		require.Equal(t, batch.Stats{Open: 1, Waiting: 1, Isolated: 1, Err: classed(sqlbatch.Refused)}, w.w.Stats())
+		require.True(t, w.w.Withdraw(items[1]), "isolated")
+		require.Zero(t, w.w.Stats())
+		for _, it := range items[:4] {
+			require.Panics(t, func() { w.add(batch.Now, it) })
+		}
+		w.set(nil)
+		w.add(batch.Now, &item{Place: batch.Place{Key: "a"}, n: 5})
+		w.wait(time.Minute)
+		require.Equal(t, []int{4, 5}, w.order)
+		require.Equal(t, []int{1, 0}, w.isolated)
+		w.close()
+	})
+}
+
+func TestAWithdrawnItemOfUnknownOutcomeIsEndedWhereverItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, settings())
+		items := numbered(1, 4)
+		for _, it := range items[:3] {
+			it.Key = "a"
+		}
+		w.set(failing(classed(sqlbatch.Unknown), 1))
+		w.addAll(batch.Now, items...)
+		w.wait(2 * time.Second)
+		require.Equal(t, 2, w.w.Stats().Behind)
+		require.False(t, w.w.Withdraw(items[2]), "behind")
+		w.wait(time.Second)
+		require.ErrorIs(t, w.outcome(3).Err, batch.ErrWithdrawn)
+		require.True(t, w.outcome(3).Unknown)
+		require.Equal(t, 1, w.w.Stats().Behind)
+
+		hold := make(chan struct{})
+		w.set(func(_ context.Context, items []*item) error {
+			if items[0].n == 5 {
+				<-hold
+			}
+			return nil
+		})
+		w.add(batch.Now, numbered(5, 5)...)
+		w.wait(6 * time.Second)
+		require.NoError(t, w.outcome(1).Err)
+		require.False(t, w.hasOutcome(2), "it waits for the worker")
+		require.False(t, w.w.Withdraw(items[1]), "waiting")
+		close(hold)
+		w.wait(time.Second)
+		require.ErrorIs(t, w.outcome(2).Err, batch.ErrWithdrawn)
+		require.True(t, w.outcome(2).Unknown)
+		require.Equal(t, []int{4, 1, 5}, w.order)
+		require.Zero(t, w.w.Stats())
+		w.close()
+	})
+}
+
+func TestAGroupThatIsWrittenAheadDoesNotKeepTheOneBeforeItWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := inTurn()
+		cfg.Full = []int{1}
+		cfg.Write = func(_ context.Context, items []*item, _ bool) ([]*item, error) {
+			if items[0].n == 1 {
+				time.Sleep(time.Second)
+				return nil, classed(sqlbatch.Refused)
+			}
+			return items, nil
+		}
+		w := newWorld(t, cfg)
+		w.addAll(batch.Now, numbered(1, 5)...)
+		w.wait(time.Minute)
+		for n := 2; n <= 5; n++ {
+			require.NoError(t, w.outcome(n).Err)
+		}
+		require.Equal(t, 1, w.w.Stats().Isolated)
+	})
+}
+
+func TestAPermanentErrorOfOneKindSaysNothingOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := settings()
+		cfg.Full = []int{100, 100}
+		w := newWorld(t, cfg)
+		items := numbered(1, 5)
+		for _, it := range items[1:] {
+			it.Kind = 1
+		}
+		w.set(failing(classed(sqlbatch.Permanent), 1, 2))
+		w.addAll(batch.Now, items...)
+		for _, it := range items {
+			require.Equal(t, it.n <= 2, w.outcome(it.n).Err != nil, it.n)
+		}
+		w.close()
+	})
+}
+
+func TestAPermanentFailureMayBeOfUnknownOutcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := settings()
+		cfg.Loop.Unknown = func(err error) bool { return err == classed(sqlbatch.Permanent) } // as after a driver's panic
+		w := newWorld(t, cfg)
+		w.set(failing(classed(sqlbatch.Permanent), 2))
+		w.addAll(batch.Now, numbered(1, 2)...)
+		require.NoError(t, w.outcome(1).Err)
+		require.True(t, w.outcome(2).Unknown)
+		w.close()
+	})
+}
+
+// While the Observer is called the item is written: the calls nevertheless come one after another, and the last one is right.
+func TestTheObserverEndsWithTheRightCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, settings())
+		w.watching = 10 * time.Second
+		w.set(func(_ context.Context, items []*item) error {
+			if time.Since(w.began) < time.Second && slices.ContainsFunc(items, func(it *item) bool { return it.n == 1 }) {
+				return classed(sqlbatch.Refused)
+			}
+			return nil
+		})
+		w.addAll(batch.Now, numbered(1, 2)...)
+		w.wait(time.Minute)
+		require.Equal(t, []int{1, 0}, w.isolated)
+		w.close()
+	})
+}
+
+func TestAConfigThatContradictsItselfIsRefused(t *testing.T) {
+	for name, spoil := range map[string]func(*batch.Config[*item]){
+		"two kinds": func(cfg *batch.Config[*item]) { cfg.Full = []int{1, 1} },
+		"Moment":    func(cfg *batch.Config[*item]) { cfg.Moment = time.Second },
+		"Absent": func(cfg *batch.Config[*item]) {
+			cfg.Absent = func(context.Context, []*item) ([]batch.Outcome[*item], error) { return nil, nil }
+		},
+	} {
+		cfg := inTurn()
+		require.NotPanics(t, func() { batch.New(cfg) }, name)
+		spoil(&cfg)
+		require.Panics(t, func() { batch.New(cfg) }, name)
+	}
+	cfg := settings()
+	cfg.Workers = 2
+	keyed := &item{Place: batch.Place{Key: "a"}}
+	require.Panics(t, func() { _ = batch.New(cfg).Add(t.Context(), keyed, batch.Now) }, "two workers have no order")
+}

@@ -24,6 +24,7 @@ type cell struct {
 	size   int
 	place  int
 	inTurn bool
+	two    bool   // workers, each of which leaves what comes to the other one for a moment
 	outage bool   // the database is away at first
 	quits  string // whose caller gives up: "", "bad" or "healthy"
 }
@@ -33,7 +34,7 @@ func (c cell) String() string {
 	if name == "" {
 		name = c.class.String()
 	}
-	return fmt.Sprintf("%s/size=%d/place=%d/inTurn=%t/outage=%t/quits=%s", name, c.size, c.place, c.inTurn, c.outage, c.quits)
+	return fmt.Sprintf("%s/size=%d/place=%d/inTurn=%t/two=%t/outage=%t/quits=%s", name, c.size, c.place, c.inTurn, c.two, c.outage, c.quits)
 }
 
 // rejected reports that the database rejects the item for what is in it.
@@ -87,7 +88,10 @@ func TestOneBadItem(t *testing.T) {
 				for _, inTurn := range []bool{false, true} {
 					for _, outage := range []bool{false, true} {
 						for _, quits := range []string{"", "bad", "healthy"} {
-							cells = append(cells, cell{class, size, place, inTurn, outage, quits})
+							cells = append(cells, cell{class, size, place, inTurn, false, outage, quits})
+							if !inTurn && quits != "healthy" {
+								cells = append(cells, cell{class, size, place, false, true, outage, quits})
+							}
 						}
 					}
 				}
@@ -110,8 +114,11 @@ func TestOneBadItem(t *testing.T) {
 func (c cell) run(t *testing.T) {
 	cfg := settings()
 	cfg.Full, cfg.InTurn, cfg.Workers = []int{c.size}, c.inTurn, 1
-	if c.inTurn {
+	switch {
+	case c.inTurn:
 		cfg.Workers = 3
+	case c.two:
+		cfg.Workers, cfg.Moment = 2, 250*time.Millisecond
 	}
 	w := newWorld(t, cfg)
 	bad := c.place

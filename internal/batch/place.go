@@ -1,17 +1,20 @@
 package batch
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Item is a pointer to a struct that embeds a Place.
 type Item interface{ place() *Place }
 
-// Place is the part of an item that the Writer uses. An item is in one Writer at most, and
-// may be added again when it has its outcome.
+// Place is the part of an item that the Writer uses. An item is in one Writer at most. It may be added again when it
+// has its outcome, and not after Withdraw has taken it back.
 type Place struct {
 	// Set by the caller before Add.
 	Size int    // in bytes, as Config.Bytes counts them
 	Kind uint8  // items of different kinds never share a statement; indexes Config.Full
-	Key  string // items of one key that is not empty are written in the order of Add
+	Key  string // items of one key that is not empty are written in the order of Add; it needs InTurn, or one worker
 
 	// Set by the Writer, to be read by Write and Done.
 	Unknown bool // a statement that failed may have written the item
@@ -21,9 +24,9 @@ type Place struct {
 	Ahead bool
 
 	// Guarded by Writer.mu.
-	seq   uint64 // how many items were added before
-	state state
-	quit  bool // the caller withdrew it: it is not written again
+	seq       uint64 // how many items were added before
+	state     state
+	withdrawn bool // by its caller: it is not written again
 
 	// Used by the worker that has the item.
 	mark   bool
@@ -36,13 +39,14 @@ func (p *Place) place() *Place { return p }
 type state uint8
 
 const (
-	over     state = iota // it has its outcome, or was never added
+	over     state = iota // its outcome is Done's, or it was withdrawn, or never added
 	waiting               // in Writer.waiting
 	held                  // of a worker, in no statement at the moment
 	writing               // of a worker, in a statement
 	deferred              // in Writer.deferred
 	isolated              // in Writer.isolated
 	behind                // in isolation.behind
+	known                 // its outcome is in worker.out
 )
 
 // Urgency is how soon an item is to be written.
@@ -113,6 +117,12 @@ func (w *Writer[I]) crowded() bool { return w.cfg.Capacity > 0 && w.waiting.live
 // push appends an item. mu is held.
 func (w *Writer[I]) push(item I) {
 	p := item.place()
+	switch {
+	case p.state != over || p.withdrawn:
+		panic("batch: an item is added that is in a Writer, or was withdrawn")
+	case p.Key != "" && !w.cfg.InTurn && len(w.workers) > 1:
+		panic("batch: an item with a Key needs InTurn or one worker")
+	}
 	*p = Place{Size: p.Size, Kind: p.Kind, Key: p.Key, seq: w.added, state: waiting}
 	w.added++
 	w.open++
@@ -127,20 +137,33 @@ func (w *Writer[I]) Withdraw(item I) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := item.place()
-	switch {
-	case p.state == over:
+	if p.state == over || p.state == known {
 		return false
-	case p.state == writing || p.Unknown:
-		p.quit = true
-		w.notifyAll() // whatever pauses for it looks again
+	}
+	p.withdrawn = true
+	if p.state == writing || p.Unknown {
+		if p.state == waiting {
+			w.urgent = max(w.urgent, p.seq+1) // its outcome is due
+		}
+		w.notifyAll()
 		return false
-	case p.state == waiting:
+	}
+	was := p.state
+	p.state = over
+	switch was {
+	case waiting:
 		w.waiting.drop(item)
 		w.room.Broadcast()
-	case p.state == isolated:
-		notify(w.beck) // items might be behind it
+	case deferred:
+		w.deferred = slices.DeleteFunc(w.deferred, func(d deferral[I]) bool { return d.item.place() == p })
+	case isolated:
+		w.release(w.isolated[slices.IndexFunc(w.isolated, func(in *isolation[I]) bool { return in.item.place() == p })])
+		notify(w.beck) // for the Observer
+	case behind:
+		in := w.keys[p.Key]
+		in.behind = slices.DeleteFunc(in.behind, func(o I) bool { return o.place() == p })
+		w.followers--
 	}
-	p.state = over
 	w.ended(p.seq)
 	return true
 }

@@ -45,7 +45,8 @@ type round[I Item] struct {
 	lone    int            // how often it has failed alone
 	probes  int            // how many others were tried after it, and failed
 	probe   int            // index in rest of the item that is tried in place of the suspect; 0: none is
-	denied  int            // items in a row whose permanent failure was theirs alone
+	denied  int            // items of one kind in a row whose permanent failure was theirs alone
+	kind    uint8          // of those
 	before  uint64         // successes of the Writer when the first statement failed
 }
 
@@ -63,12 +64,14 @@ func (w *worker[I]) write() {
 	w.report()
 }
 
-// goAhead writes the group beside those before it. If that fails the items return to the backlog.
+// goAhead writes the group while those before it are under way. If that fails the items return to the backlog.
 func (r *round[I]) goAhead() {
 	left, f := r.try(r.rest, r.cfg.Loop.Timeout, false)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if f != nil {
+	if r.answered = f == nil; r.answered {
+		r.turned.Broadcast() // drawMore need not wait for it
+	} else {
 		r.noAhead, r.busy = true, false
 		r.waiting.putBack(slices.DeleteFunc(left, r.gone))
 		r.turned.Broadcast()
@@ -89,47 +92,53 @@ func (r *round[I]) count() int {
 	return n
 }
 
-// next returns the items of the next statement, or none at the end.
+// next returns the items of the next statement, or none at the end. What is known is reported before a statement that
+// might take long.
 func (r *round[I]) next() []I {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.failed { // the first statement has the whole group, so that no turn is missing
+	for {
 		r.rest = slices.DeleteFunc(r.rest, r.gone)
+		if len(r.rest) == 0 || r.ctx.Err() != nil {
+			return nil
+		}
+		items := r.choose()
+		n := len(r.out)
+		if n == 0 || !r.failed && r.out[n-1].Item.place().Kind == items[0].place().Kind {
+			for _, item := range items {
+				item.place().state = writing
+			}
+			return items
+		}
+		r.mu.Unlock()
+		r.report()
+		r.mu.Lock()
 	}
-	if len(r.rest) == 0 || r.ctx.Err() != nil {
-		return nil
-	}
+}
+
+// choose returns the items of the next statement. There is one at least. mu is held.
+func (r *round[I]) choose() []I {
 	if r.probe = 0; r.suspect == r.rest[0].place() {
 		if others := r.others(); len(others) > 0 {
 			r.probe = others[min(r.probes, len(others)-1)]
+			return r.rest[r.probe : r.probe+1]
 		}
+		return r.rest[:1]
 	}
-	items := r.rest[:1]
-	if r.probe > 0 {
-		items = r.rest[r.probe : r.probe+1]
-	} else if n := r.count(); n > 1 {
-		items = r.rest[:n]
-	}
-	for _, item := range items {
-		item.place().state = writing
-	}
-	return items
+	return r.rest[:r.count()]
 }
 
-// gone reports that an item is not to be written any more, since all is given up or its caller has withdrawn it. mu is held.
+// gone reports that an item is not to be written any more: it has its outcome, or its caller has withdrawn it. mu is held.
 func (w *worker[I]) gone(item I) bool {
 	p := item.place()
-	if p.quit && p.state != over {
+	if p.withdrawn && p.state != writing {
 		w.end(item, ErrWithdrawn)
 	}
-	return p.quit || p.state == over
+	return p.state == over || p.state == known
 }
 
 // step runs one statement, and decides what follows.
 func (r *round[I]) step(items []I) {
-	if n := len(r.out); r.failed || n > 0 && r.out[n-1].Item.place().Kind != items[0].place().Kind {
-		r.report() // this statement might take long
-	}
 	n, timeout, began := len(items), r.timeout(), time.Now()
 	left, f := r.try(items, timeout, r.skip)
 	took := time.Since(began)
@@ -166,7 +175,7 @@ func (r *round[I]) step(items []I) {
 
 // ranOut reports that a statement used up its time. One that waited for a connection did not run.
 func ranOut(f *retry.Failure, took, timeout time.Duration) bool {
-	return timeout > 0 && took >= timeout && f.Class != sqlbatch.Refused
+	return timeout > 0 && took >= timeout && !f.Waited
 }
 
 // searching notes that a statement of this round has failed.
@@ -178,11 +187,6 @@ func (r *round[I]) searching() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.before, r.noAhead = r.successes, r.cfg.InTurn
-	for _, item := range r.rest {
-		if p := item.place(); p.state == writing {
-			p.state = held
-		}
-	}
 }
 
 // timeout is that of the next statement.
@@ -239,19 +243,22 @@ func (r *round[I]) failedAlone(f *retry.Failure) {
 	item := r.rest[0]
 	if answered(f.Class) {
 		r.rest = r.rest[1:]
-		r.end(item, f.Err)
+		r.finish(item, f.Err)
 		r.forget()
 		if f.Class == sqlbatch.BadRow || f.Class == sqlbatch.Duplicate {
 			return
 		}
+		if kind := item.place().Kind; kind != r.kind {
+			r.denied, r.kind = 0, kind
+		}
 		if r.denied++; r.denied == 2 { // two in a row: every item of the kind would meet it
-			r.rest = slices.DeleteFunc(r.rest, func(o I) bool {
-				same := o.place().Kind == item.place().Kind
-				if same {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for _, o := range r.rest {
+				if o.place().Kind == r.kind {
 					r.end(o, f.Err)
 				}
-				return same
-			})
+			}
 		}
 		return
 	}
@@ -285,7 +292,7 @@ func (r *round[I]) failedAlone(f *retry.Failure) {
 // probeFailed decides what follows where the item failed that was tried in place of the suspect.
 func (r *round[I]) probeFailed(f *retry.Failure) {
 	if answered(f.Class) { // and so the database works
-		r.end(r.rest[r.probe], f.Err)
+		r.finish(r.rest[r.probe], f.Err)
 		r.rest = slices.Delete(r.rest, r.probe, r.probe+1)
 		r.isolate()
 		r.forget()
@@ -319,16 +326,13 @@ func (r *round[I]) others() (indices []int) {
 func (r *round[I]) drawMore() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ahead := func(o *worker[I]) bool { return o.busy && o != r.worker }
+	ahead := func(o *worker[I]) bool { return o.busy && o != r.worker && !o.answered }
 	for r.cfg.InTurn && r.ctx.Err() == nil && slices.ContainsFunc(r.workers, ahead) {
 		r.turned.Wait() // their items return to the backlog, and come first
 	}
 	old := len(r.group)
 	r.draw(r.most)
-	for _, item := range r.group[old:] {
-		item.place().state = held
-		r.rest = append(r.rest, item)
-	}
+	r.rest = append(r.rest, r.group[old:]...)
 }
 
 // mayIsolate reports whether an item that has nothing to be compared with may be isolated: other statements of the Writer work, or the
@@ -336,7 +340,8 @@ func (r *round[I]) drawMore() {
 func (r *round[I]) mayIsolate(p *Place) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.successes != r.before || (!r.cfg.InTurn || p.Key != "") && len(r.isolated) == 0
+	answered := slices.ContainsFunc(r.workers, func(o *worker[I]) bool { return o.answered }) // and waits for this group
+	return answered || r.successes != r.before || (!r.cfg.InTurn || p.Key != "") && len(r.isolated) == 0
 }
 
 // pause reports the outcomes so far, and waits before the next statement.
@@ -356,7 +361,7 @@ func (w *worker[I]) postpone(items []I) {
 	for _, item := range items {
 		if p := item.place(); !w.gone(item) {
 			p.state = deferred
-			w.deferred = append(w.deferred, deferral[I]{item, now.Add(p.pauseLocked())})
+			w.deferred = append(w.deferred, deferral[I]{item, now.Add(w.pauseLocked(p))})
 		}
 	}
 	notify(w.wake)

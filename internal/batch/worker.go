@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/retry"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // forever is longer than any wait.
@@ -25,16 +24,18 @@ type worker[I Item] struct {
 	*Writer[I]
 	loop  retry.Loop
 	timer *time.Timer
-	out   []Outcome[I] // not handed to Done yet
+	room  []Outcome[I] // the array of out, to be used again
 	rests time.Time    // of isolated items: none that needs more time than others is tried before
 
-	// Guarded by mu; the worker's goroutine alone writes them.
-	group []I       // has no item twice, and is not reordered; the array is used again
-	began time.Time // when it left the backlog; of an isolated item: when its statement began
-	turn  uint64
-	ahead bool // other groups are under way that came before
-	late  bool // its items were deferred
-	busy  bool // it has a group
+	// Guarded by mu; the worker's goroutine alone writes them, except that GiveUp takes what is in out.
+	out      []Outcome[I] // not handed to Done yet
+	group    []I          // has no item twice, and is not reordered; the array is used again
+	began    time.Time    // when it left the backlog; of an isolated item: when its statement began
+	turn     uint64
+	ahead    bool // other groups are under way that came before
+	answered bool // it went ahead, and is written: it waits for its turn
+	late     bool // its items were deferred
+	busy     bool // it has a group
 }
 
 func (w *worker[I]) run() {
@@ -176,25 +177,24 @@ func (w *worker[I]) take(now time.Time) {
 	if w.cfg.InTurn && len(w.group) > 0 {
 		w.Writer.turn++
 		w.turn = w.Writer.turn
-		for _, item := range w.group {
-			item.place().Turn, item.place().Ahead = w.turn, w.ahead
+		for _, item := range w.group { // Withdraw leaves the group whole, so that no turn is missing
+			p := item.place()
+			p.Turn, p.Ahead, p.state = w.turn, w.ahead, writing
 		}
 	}
 }
 
-// draw appends up to n waiting items to the group, except those that have to wait behind an isolated one. mu is held.
+// draw appends up to n waiting items to the group, except those that are withdrawn, or have to wait behind an isolated one.
+// mu is held.
 func (w *worker[I]) draw(n int) {
 	old := len(w.group)
 	w.group = w.waiting.pop(w.group, n)
-	fresh := w.group[old:]
-	if len(w.keys) > 0 {
-		fresh = slices.DeleteFunc(fresh, w.follows)
-		w.group = w.group[:old+len(fresh)]
-	}
+	fresh := slices.DeleteFunc(w.group[old:], func(item I) bool { return w.gone(item) || w.follows(item) })
+	w.group = w.group[:old+len(fresh)]
 	for _, item := range fresh {
-		item.place().state = writing
+		item.place().state = held
 	}
-	w.room.Broadcast()
+	w.Writer.room.Broadcast()
 }
 
 // takeDeferred makes a group of deferred items whose time has come, of one worker at a time, or returns in what time
@@ -214,7 +214,7 @@ func (w *worker[I]) takeDeferred(now time.Time) (wait time.Duration) {
 			wait = 0
 			return false
 		default:
-			d.item.place().state = writing
+			d.item.place().state = held
 			w.group = append(w.group, d.item)
 		}
 		return true
@@ -230,7 +230,7 @@ func (w *worker[I]) done() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.group)
-	w.group, w.busy = w.group[:0], false
+	w.group, w.busy, w.answered = w.group[:0], false, false
 	if w.cfg.InTurn {
 		w.noAhead = w.noAhead && w.underWay()
 		w.turned.Broadcast()
@@ -247,22 +247,41 @@ func (w *worker[I]) awaitTurn() {
 
 // report hands the outcomes so far to Done.
 func (w *worker[I]) report() {
-	if len(w.out) == 0 {
+	w.mu.Lock()
+	if len(w.out) > 0 {
+		w.awaitTurn()
+	}
+	out := w.out
+	if len(out) == 0 { // or GiveUp has taken them
+		w.mu.Unlock()
 		return
 	}
-	w.mu.Lock()
-	w.awaitTurn()
-	w.out = slices.DeleteFunc(w.out, func(o Outcome[I]) bool { return o.Item.place().state == over }) // given up
-	w.ending(w.out)
+	w.out = w.room[:0]
+	w.ending(out)
 	w.mu.Unlock()
-	w.callDone(w.began, w.out)
-	clear(w.out)
-	w.out = w.out[:0]
+	w.callDone(w.began, out)
+	clear(out)
+	w.room = out
 }
 
-// end notes the outcome of an item that was not written.
+// end notes the outcome of an item that was not written. mu is held.
 func (w *worker[I]) end(item I, err error) {
-	w.out = append(w.out, Outcome[I]{Item: item, Err: err, Unknown: item.place().Unknown})
+	w.know(Outcome[I]{Item: item, Err: err, Unknown: item.place().Unknown})
+}
+
+// finish is end, without the lock.
+func (w *worker[I]) finish(item I, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end(item, err)
+}
+
+// know notes an outcome, unless the item has one. mu is held.
+func (w *worker[I]) know(o Outcome[I]) {
+	if p := o.Item.place(); p.state != over && p.state != known {
+		p.state = known
+		w.out = append(w.out, o)
+	}
 }
 
 // try runs one statement of items of one kind, and looks for those that it neither returned nor failed for. It
@@ -279,12 +298,12 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 	if f == nil && w.cfg.Absent == nil {
 		written = items
 	}
+	w.mu.Lock()
 	for _, item := range written {
 		item.place().mark = true
-		w.out = append(w.out, Outcome[I]{Item: item})
+		w.know(Outcome[I]{Item: item})
 	}
 	left = slices.DeleteFunc(items, unmark[I])
-	w.mu.Lock()
 	if f == nil || len(left) < len(items) {
 		w.successes++
 		w.groups.Worked(len(items), time.Since(began), w.cfg.Loop.Timeout)
@@ -297,10 +316,8 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 	}
 	for _, item := range left {
 		if p := item.place(); p.state == writing {
-			p.Turn, p.Ahead = 0, false
-			if f != nil {
-				p.state, p.Unknown = held, p.Unknown || f.Class == sqlbatch.Unknown
-			}
+			p.Turn, p.Ahead, p.state = 0, false, held
+			p.Unknown = p.Unknown || f != nil && f.Unknown
 		}
 	}
 	w.mu.Unlock()
@@ -314,9 +331,11 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 	}); f != nil {
 		return left, f
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, o := range found {
 		o.Item.place().mark = true
-		w.out = append(w.out, o)
+		w.know(o)
 	}
 	return slices.DeleteFunc(left, unmark[I]), nil
 }
@@ -329,9 +348,12 @@ func unmark[I Item](item I) bool {
 }
 
 // pauseLocked notes that the row of an item was locked once more, and returns the pause before the next try.
-func (p *Place) pauseLocked() time.Duration {
+func (w *worker[I]) pauseLocked(p *Place) time.Duration {
 	pause := lockPause << p.locked
 	p.locked = min(p.locked+1, lockPauses)
+	if most := w.cfg.Loop.Longest; most > 0 {
+		pause = min(pause, most)
+	}
 	return pause
 }
 

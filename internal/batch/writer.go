@@ -37,8 +37,11 @@ type Config[I Item] struct {
 	Moment time.Duration
 	// InTurn has groups and outcomes keep the order of Add, apart from isolated items. While a group is being
 	// written the other workers only take groups that are full, and Write is called for them with Place.Ahead set. If
-	// one of them fails its items are written again when the groups before it have their outcomes. Moment must be 0.
+	// one of them fails its items are written again when the groups before it have their outcomes. There must be one
+	// kind, Absent must be nil, and Moment 0.
 	InTurn bool
+	// Longest bounds the time of a statement of an isolated item, which doubles each time that it runs out. 0: 2 minutes.
+	Longest time.Duration
 	// Workers is how many groups may be written at once.
 	Workers int
 	// Loop classifies errors and reports the availability of the database. Its Timeout is that of one statement.
@@ -58,11 +61,31 @@ type Config[I Item] struct {
 	Done func(began time.Time, outcomes []Outcome[I])
 }
 
-// Observer has functions that are called when something happens. Each may be nil.
+// Observer has functions that are called when something happens, by one goroutine at a time. Each may be nil.
 type Observer struct {
-	// Isolated is called with the number of isolated items: when one is isolated, with its error, and with a nil error when fewer
-	// are.
+	// Isolated is called when the number of isolated items has changed. If there are more of them err is that of the last
+	// one, otherwise nil. The last call has 0 items.
 	Isolated func(items int, err error)
+}
+
+// observe calls the Observer until it has the number of isolated items, unless another goroutine does: calls come one after
+// another, and the last one is right.
+func (w *Writer[I]) observe() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for !w.observing && w.observed != len(w.isolated) {
+		n, err := len(w.isolated), error(nil)
+		if n > w.observed {
+			err = w.isolated[n-1].err
+		}
+		w.observing, w.observed = true, n
+		w.mu.Unlock()
+		if w.cfg.Observer.Isolated != nil {
+			w.cfg.Observer.Isolated(n, err)
+		}
+		w.mu.Lock()
+		w.observing = false
+	}
 }
 
 // Writer is described in the package comment.
@@ -86,21 +109,24 @@ type Writer[I Item] struct {
 	keys      map[string]*isolation[I] // of those with a Key
 	followers int                      // items behind isolated ones
 	workers   []*worker[I]
-	groups    Size      // of new groups: statements that ran out of time reduce it
-	since     time.Time // when the oldest waiting item came, or the last group left
-	former    int       // size of the group before
-	idle      int       // workers that wait for a group, and for no other worker
-	turn      uint64    // of the last group
-	noAhead   bool      // with InTurn: no group goes ahead until all are over
-	successes uint64    // count of statements
-	last      error     // of the last statement that failed
-	added     uint64    // count of items; the next one's seq
-	open      int       // items without an outcome
-	doneCalls int       // calls of Done under way
-	urgent    uint64    // items below this seq are due
-	awaited   uint64    // a caller waits for items below this seq
+	alone     *worker[I] // of isolated items
+	groups    Size       // of new groups: statements that ran out of time reduce it
+	since     time.Time  // when the oldest waiting item came, or the last group left
+	former    int        // size of the group before
+	idle      int        // workers that wait for a group, and for no other worker
+	turn      uint64     // of the last group
+	noAhead   bool       // with InTurn: no group goes ahead until all are over
+	successes uint64     // count of statements
+	last      error      // of the last statement that failed
+	added     uint64     // count of items; the next one's seq
+	open      int        // items without an outcome
+	doneCalls int        // calls of Done under way
+	urgent    uint64     // items below this seq are due
+	awaited   uint64     // a caller waits for items below this seq
 	flushes   []*flush
 	closed    bool
+	observed  int  // isolated items, by the last call of the Observer
+	observing bool // a goroutine calls the Observer
 }
 
 // deferral is an item whose row is locked, not to be written before at.
@@ -116,26 +142,46 @@ type flush struct {
 	done  chan struct{}
 }
 
-// New makes a Writer. Items may be added before Run.
+// New makes a Writer. Items may be added before Run. It panics if cfg contradicts itself.
 func New[I Item](cfg Config[I]) *Writer[I] {
+	if cfg.InTurn && (len(cfg.Full) > 1 || cfg.Absent != nil || cfg.Moment > 0) {
+		panic("batch: InTurn needs one kind, no Absent and no Moment")
+	}
+	if cfg.Longest == 0 {
+		cfg.Longest = longestTimeout
+	}
 	w := &Writer[I]{cfg: cfg, most: slices.Max(cfg.Full), wake: make(chan struct{}, 1), beck: make(chan struct{}, 1), keys: map[string]*isolation[I]{}}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
 	w.room.L, w.turned.L, w.doneOver.L = &w.mu, &w.mu, &w.mu
 	for range cfg.Workers {
-		w.workers = append(w.workers, &worker[I]{Writer: w, loop: cfg.Loop, timer: time.NewTimer(forever)})
+		w.workers = append(w.workers, w.newWorker())
 	}
+	w.alone = w.newWorker()
 	return w
 }
 
-// Run writes until the Writer is closed and every item has its outcome. It is to be called once.
-func (w *Writer[I]) Run() {
+func (w *Writer[I]) newWorker() *worker[I] {
+	return &worker[I]{Writer: w, loop: w.cfg.Loop, timer: time.NewTimer(forever)}
+}
+
+// Run writes until the Writer is closed and every item has its outcome, or calls GiveUp when abandoned ends. It is to be
+// called once.
+func (w *Writer[I]) Run(abandoned context.Context) {
 	var all sync.WaitGroup
+	gaveUp := make(chan struct{})
+	stop := context.AfterFunc(abandoned, func() {
+		defer close(gaveUp)
+		w.GiveUp(context.Cause(abandoned))
+	})
 	for _, worker := range w.workers {
 		all.Go(worker.run)
 	}
 	all.Go(w.runIsolated)
 	all.Wait()
 	w.cancel(ErrClosed)
+	if !stop() {
+		<-gaveUp
+	}
 }
 
 // Expedite ends the long linger of all items that were added before: a caller waits for one of them.
@@ -168,8 +214,8 @@ func (w *Writer[I]) close() {
 	w.notifyAll()
 }
 
-// GiveUp closes the Writer, ends the statements under way, and returns when every item has its outcome: Err is cause, with the last
-// error of the item where it was isolated. Items in a statement are Unknown. Run may last longer, until a
+// GiveUp closes the Writer, ends the statements under way, and returns when every item has its outcome. If that is not known yet Err
+// is cause, with the last error of the item where it was isolated. Items in a statement are Unknown. Run may last longer, until a
 // driver returns. GiveUp must not be called by Done.
 func (w *Writer[I]) GiveUp(cause error) {
 	w.mu.Lock()
@@ -180,6 +226,14 @@ func (w *Writer[I]) GiveUp(cause error) {
 			out = append(out, Outcome[I]{Item: item, Err: err, Unknown: p.Unknown || p.state == writing})
 			p.state = over
 		}
+	}
+	for _, worker := range append(slices.Clone(w.workers), w.alone) {
+		for _, o := range worker.out {
+			out = append(out, o)
+			o.Item.place().state = over
+		}
+		clear(worker.out)
+		worker.out = worker.out[:0]
 	}
 	for _, item := range w.waiting.pop(nil, w.waiting.live) {
 		end(item, cause)

@@ -56,9 +56,11 @@ const RefusedPause = refusedPause
 
 // Failure is a try that failed.
 type Failure struct {
-	Err   error
-	Class sqlbatch.Class
-	Began time.Time
+	Err     error
+	Class   sqlbatch.Class
+	Unknown bool // the try may have been applied
+	Waited  bool // for a connection, until its time was over
+	Began   time.Time
 }
 
 // Tries are the failures in a row of one statement. The zero value has none. It is
@@ -105,7 +107,10 @@ type Health interface {
 type Loop struct {
 	Health   Health
 	Classify func(error) sqlbatch.Class
-	Timeout  time.Duration // of one try; 0: as long as its context
+	Unknown  func(error) bool // reports a try that may have been applied, whatever its class; nil: none
+	Waited   func(error) bool // reports a try that got no connection; nil: none
+	Timeout  time.Duration    // of one try; 0: as long as its context
+	Longest  time.Duration    // pause; 0: 5 s
 	tries    Tries
 }
 
@@ -125,7 +130,12 @@ func (l *Loop) Try(ctx context.Context, do func(context.Context) error) *Failure
 		l.Health.Worked(began)
 		return nil
 	}
-	return &Failure{Err: err, Class: l.Classify(err), Began: began}
+	class := l.Classify(err)
+	return &Failure{
+		Err: err, Class: class, Began: began,
+		Unknown: class == sqlbatch.Unknown || l.Unknown != nil && l.Unknown(err),
+		Waited:  l.Waited != nil && l.Waited(err),
+	}
 }
 
 // Failed notes a failure that is to be repeated, and returns the pause before. Health
@@ -134,6 +144,9 @@ func (l *Loop) Failed(ctx context.Context, f *Failure) (pause time.Duration) {
 	pause, outage := l.tries.Failed(*f)
 	if outage && ctx.Err() == nil {
 		l.Health.Failed(f.Began, f.Err)
+	}
+	if l.Longest > 0 {
+		pause = min(pause, l.Longest)
 	}
 	return pause
 }

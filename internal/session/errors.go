@@ -21,6 +21,12 @@ type NotRunError struct {
 func (e *NotRunError) Error() string { return e.Err.Error() }
 func (e *NotRunError) Unwrap() error { return e.Err }
 
+// Unconnected reports a failure to get a connection.
+func Unconnected(err error) bool {
+	var notRun *NotRunError
+	return errors.As(err, &notRun) && notRun.Unconnected
+}
+
 // PanicError is a panic of the driver's, or of what reads its rows, made an error. Whether
 // the database has applied the statement is unknown, unless a NotRunError is around it; and
 // whoever repeats it meets the panic again.

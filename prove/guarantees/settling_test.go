@@ -32,6 +32,8 @@ var settling = []test{
 	{"AReleaseAfterIsUncountedDueAfterItsDelayAndFenced", releaseAfter},
 	{"AckAllWaitsForAllAndTellsEachItsOutcome", ackAll},
 	{"AckAllReturnsWithItsContext", ackAllContext},
+	{"AckAllReturnsWithItsContextWhereTheBacklogIsFull", ackAllFull},
+	{"ReceiveReturnsWithItsContextWhereTheBacklogIsFull", receiveFull},
 }
 
 // settles are the ways to settle a lease, and the state they leave behind.
@@ -566,4 +568,65 @@ func releaseAfter(w *world) {
 	require.Equal(w, chanq.StateScheduled, e.State)
 	require.WithinDuration(w, before.Add(time.Hour), e.DueAt, time.Minute)
 	require.Greater(w, e.Fence, l.Fence)
+}
+
+// fullBacklog has more leases than the backlog of settles has room for, and a database that does not answer.
+func fullBacklog(w *world) (c *chanq.Consumer[string], leases []*chanq.Lease[string]) {
+	const room, underWay, left = 4096, 2 * 1000, 100
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts(numbers(room+underWay+2*left)...)...)
+	c = testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1000, LeaseFor: 5 * steadyLease})
+	leases = testdb.Take(w, c, room+underWay+left)
+	w.Eventually("the rest is in the buffer", func() bool { return c.Stats().Buffered == left })
+	w.Faults.Inject(func(faultdb.Op) faultdb.Fault { return faultdb.Hang() })
+	return c, leases
+}
+
+// ackAllBriefly calls AckAll with a context that ends soon.
+func ackAllBriefly(w *world, leases []*chanq.Lease[string]) error {
+	ctx, cancel := context.WithTimeout(context.Background(), steadyLease/5)
+	defer cancel()
+	result, returned := error(nil), make(chan struct{})
+	go func() {
+		defer close(returned)
+		result = chanq.AckAll(ctx, leases...)
+	}()
+	w.within("AckAll returns", returned)
+	return result
+}
+
+func ackAllFull(w *world) {
+	c, leases := fullBacklog(w)
+	var batch *chanq.BatchError
+	require.ErrorAs(w, ackAllBriefly(w, leases), &batch)
+	var free []*chanq.Lease[string]
+	for i, err := range batch.Errs {
+		require.ErrorIs(w, err, context.DeadlineExceeded)
+		var op *chanq.OpError
+		require.ErrorAs(w, err, &op)
+		if !op.Unknown {
+			free = append(free, leases[i])
+		}
+	}
+	require.NotEmpty(w, free, "there was no room for their acks")
+	w.Faults.Inject(nil)
+	require.NoError(w, chanq.AckAll(w.Soon(), free...), "they are held")
+	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+func receiveFull(w *world) {
+	c, leases := fullBacklog(w)
+	require.Error(w, ackAllBriefly(w, leases))
+	pass(10 * steadyLease) // what is in the buffer has run out
+	ctx, cancel := context.WithTimeout(context.Background(), steadyLease/5)
+	defer cancel()
+	result, returned := error(nil), make(chan struct{})
+	go func() {
+		defer close(returned)
+		_, result = c.Receive(ctx, 1, 0)
+	}()
+	w.within("Receive returns", returned)
+	require.ErrorIs(w, result, context.DeadlineExceeded)
+	w.Faults.Inject(nil)
+	require.NoError(w, c.Shutdown(w.Soon()))
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,9 +23,11 @@ import (
 var slow = []test{
 	{"G12_SettlesThatTakeLongDelayNoOtherAndEnd", slowSettles},
 	{"G12_SettlesThatFailAloneDelayNoOther", failingSettles},
+	{"ASettleThatIsIsolatedIsReported", isolatedSettle},
 	{"G12_ASettleEndsThoughItsExtensionsTakeLong", slowSettleAndExtensions},
 	{"G12_ShutdownIsBoundedThoughASettleTakesLong", slowSettleAtShutdown},
 	{"G12_AnExtensionThatTakesLongLosesNoOtherLease", slowExtension},
+	{"G12_ExtensionsThatFailLoseNoOtherLease", failingExtensions},
 }
 
 // slowTry is the time of a try to settle in these tests, and slowTime what a slow one takes.
@@ -125,6 +128,43 @@ func failingSettles(w *world) {
 		require.Empty(w, lost.but(chanq.ID{}))
 		require.NoError(w, c.Shutdown(w.Soon()))
 	}
+}
+
+func isolatedSettle(w *world) {
+	var mu sync.Mutex
+	var events []chanq.IsolatedEvent
+	q := w.Queue("work", chanq.Config{Hooks: chanq.Hooks{Isolated: func(e chanq.IsolatedEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}}})
+	testdb.Send(w, q, testdb.Texts(numbers(3)...)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
+	leases := testdb.Take(w, c, 3)
+	st, fails := w.Statements("work"), faultdb.Fail(w.Failure(sqlbatch.Refused))
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if buries(op, st) {
+			return fails
+		}
+		return faultdb.Fault{}
+	})
+	require.NoError(w, leases[0].DeadLetter(nil))
+	for _, l := range leases[1:] {
+		require.NoError(w, l.Ack())
+	}
+	waits(w, leases[1:])
+	w.Eventually("it is isolated", func() bool { return c.Stats().Isolated == 1 })
+	require.Equal(w, 1, c.Stats().Settling)
+	w.Faults.Inject(nil)
+	waits(w, leases[:1])
+	require.NoError(w, c.Shutdown(w.Soon()))
+	require.Zero(w, c.Stats().Isolated)
+	require.Len(w, events, 2)
+	require.Error(w, events[0].Err)
+	events[0].Err = nil
+	require.Equal(w, []chanq.IsolatedEvent{
+		{Queue: "work", Part: "consumer", Items: 1, Change: 1}, {Queue: "work", Part: "consumer", Change: -1},
+	}, events)
 }
 
 // slowSettleAndExtensions is of an engine with one writer, where what takes long to settle takes long to
@@ -230,4 +270,37 @@ func slowExtension(w *world) {
 	}
 	waits(w, leases[2:])
 	require.Empty(w, lost.but(huge...))
+}
+
+// failingExtensions has the database fail each statement that extends one of ten leases, which are between the others.
+func failingExtensions(w *world) {
+	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.Unknown} {
+		var lost losses
+		name := string(rune('a' + i))
+		q := w.Queue(name, chanq.Config{Hooks: lost.hooks()})
+		ids := testdb.Send(w, q, testdb.Texts(numbers(40)...)...)
+		st, fails := w.Statements(name), faultdb.Fail(w.Failure(class))
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
+		var bad []chanq.ID
+		for i := 0; i < len(ids); i += 4 {
+			bad = append(bad, ids[i])
+		}
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if extends(op, st) && slices.ContainsFunc(bad, func(id chanq.ID) bool { return names(op, id) }) {
+				return fails
+			}
+			return faultdb.Fault{}
+		})
+		leases := testdb.Take(w, c, 40)
+		pass(8 * steadyLease)
+		w.Faults.Inject(nil)
+		require.Empty(w, lost.but(bad...), "%v", class)
+		for _, l := range leases {
+			if !slices.Contains(bad, l.ID) {
+				require.NoError(w, l.Ack())
+				require.NoError(w, l.Wait(w.Soon()))
+			}
+		}
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
 }
