@@ -157,8 +157,12 @@ func (c *shardConsumer[T]) freeTrial() {
 func (c *shardConsumer[T]) trySuspect(loop *retry.Loop, s suspect) *retry.Failure {
 	most := c.queue.cfg.MaxCrashes
 	last := s.crashes >= most-1
+	dead := s.alone == sqlbatch.OnlyMessage && s.crashes >= most
 	alone := sqlbatch.OnlySuspect
-	if last {
+	switch {
+	case dead: // it stays so if it cannot be dead-lettered before its lease ends
+		alone = sqlbatch.OnlyMessage
+	case last:
 		alone = sqlbatch.NotAlone
 	}
 	b, failure := c.mark(loop, s.item, alone, false)
@@ -166,7 +170,7 @@ func (c *shardConsumer[T]) trySuspect(loop *retry.Loop, s suspect) *retry.Failur
 		return failure
 	}
 	row := &b.rows[0]
-	if dead := s.alone == sqlbatch.OnlyMessage && s.crashes >= most; dead || row.expired {
+	if dead || row.expired {
 		reason := ReasonExpired
 		if !row.expired {
 			reason = crashed(row, s.crashes)
