@@ -153,7 +153,7 @@ func newLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline, u
 		row, l := &rows[i], &slab[0]
 		leases[i], l.lease = l, &inner[0]
 		slab, inner = slab[1:], inner[1:]
-		l.Queue, l.ID, l.Priority, l.DedupKey = q.label, row.item.ID, row.priority, string(row.key)
+		l.Queue, l.ID, l.Priority = q.label, row.item.ID, row.priority
 		l.Key = row.orderKey
 		l.Attempt, l.Fence = row.attempts, row.item.Fence
 		l.EnqueuedAt, l.DueAt = time.UnixMilli(row.enqueued), time.UnixMilli(row.due)
@@ -198,6 +198,7 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 		return
 	}
 	var err error
+	l.DedupKey = string(row.key)
 	if l.Headers, err = decodeHeaders(row.headers); err == nil {
 		err = decodeBody(q.cfg.Codec, row.body, &l.Body)
 	}
