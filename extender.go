@@ -86,7 +86,7 @@ func (k *keeper) write(ctx context.Context, extensions []*extension, skipLocked 
 		}
 	}
 	if len(items) == 0 {
-		return written, nil
+		return written, retry.ErrNotAsked
 	}
 	sql := k.queue.sql
 	if skipLocked {

@@ -68,7 +68,7 @@ func (t *Telemetry) Hooks() chanq.Hooks {
 			}
 		},
 		Isolated: func(e chanq.IsolatedEvent) {
-			t.isolated.Add(ctx, int64(e.Change), queueAttributes(e.Queue, e.Shard, partKey.String(e.Part)))
+			t.isolated.Add(ctx, int64(e.Change), queueAttributes(e.Queue, partKey.String(e.Part)))
 		},
 		Housekeeping: t.housekeeping,
 	}

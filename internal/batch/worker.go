@@ -291,8 +291,10 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 	w.loop.Timeout = timeout
 	began := time.Now()
 	var written []I
+	asked := true
 	f = w.loop.Try(w.ctx, func(ctx context.Context) (err error) {
 		written, err = w.cfg.Write(ctx, items, skipLocked)
+		asked = err != retry.ErrNotAsked
 		return err
 	})
 	if f == nil && w.cfg.Absent == nil {
@@ -304,7 +306,7 @@ func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left
 		w.know(Outcome[I]{Item: item})
 	}
 	left = slices.DeleteFunc(items, unmark[I])
-	if f == nil || len(left) < len(items) {
+	if f == nil && asked {
 		w.successes++
 		w.groups.Worked(len(items), time.Since(began), w.cfg.Loop.Timeout)
 		if w.last = nil; len(w.isolated) > 0 {

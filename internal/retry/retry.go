@@ -5,6 +5,7 @@ package retry
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -114,6 +115,10 @@ type Loop struct {
 	tries    Tries
 }
 
+// ErrNotAsked is what the function of a try returns if there was nothing to ask the database. The try has succeeded, and says
+// nothing of the database.
+var ErrNotAsked = errors.New("chanq: nothing to ask the database")
+
 // Try runs do once. It returns nil if that succeeded, and tells Health so.
 func (l *Loop) Try(ctx context.Context, do func(context.Context) error) *Failure {
 	began := time.Now()
@@ -125,9 +130,12 @@ func (l *Loop) Try(ctx context.Context, do func(context.Context) error) *Failure
 	if cancel != nil {
 		cancel()
 	}
-	if err == nil {
+	switch err {
+	case nil:
 		l.tries.Reset()
 		l.Health.Worked(began)
+		return nil
+	case ErrNotAsked:
 		return nil
 	}
 	class := l.Classify(err)
