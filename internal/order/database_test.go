@@ -51,23 +51,23 @@ type simSlot struct {
 type fault string
 
 const (
-	none                 fault = ""
-	forgetOld            fault = "a take does not set old"
-	noDeadline           fault = "messages are delivered after the end of the membership"
-	sampleFirst          fault = "the sample precedes the snapshot"
-	uncountedRedrive     fault = "a redrive is not counted"
-	cleanReturn          fault = "a return ignores doubt"
-	settleWithoutFence   fault = "a settle does not match the fence"
-	lateAnswers          fault = "answers of an earlier term are taken"
-	markWithoutFence     fault = "a mark does not match the fence"
-	nackKeepsFence       fault = "a nack does not raise the fence"
-	deadKeepsFence       fault = "a dead letter does not raise the fence above the delivery's"
-	unwalkedCounts       fault = "an answer of slots that were not walked counts"
-	markKeepsFence       fault = "a mark does not raise the fence"
-	lockedIsAbsent       fault = "a look takes a locked row for absent"
-	cutRefillWhole       fault = "a refill that was cut reports that it reached its end"
-	heldRowsUnreported   fault = "a read does not report that a key is held"
-	aloneIsNotStored     fault = "every mark stores that it was made alone"
+	none               fault = ""
+	forgetOld          fault = "a take does not set old"
+	noDeadline         fault = "messages are delivered after the end of the membership"
+	sampleFirst        fault = "the sample precedes the snapshot"
+	uncountedRedrive   fault = "a redrive is not counted"
+	cleanReturn        fault = "a return ignores doubt"
+	settleWithoutFence fault = "a settle does not match the fence"
+	lateAnswers        fault = "answers of an earlier term are taken"
+	markWithoutFence   fault = "a mark does not match the fence"
+	nackKeepsFence     fault = "a nack does not raise the fence"
+	deadKeepsFence     fault = "a dead letter does not raise the fence above the delivery's"
+	unwalkedCounts     fault = "an answer of slots that were not walked counts"
+	markKeepsFence     fault = "a mark does not raise the fence"
+	lockedIsAbsent     fault = "a look takes a locked row for absent"
+	cutRefillWhole     fault = "a refill that was cut reports that it reached its end"
+	heldRowsUnreported fault = "a read does not report that a key is held"
+	aloneIsNotStored   fault = "every mark stores that it was made alone"
 )
 
 var faults = []fault{
@@ -177,6 +177,9 @@ func (s *sim) apply(st *simTask) {
 			r.by, r.alone = st.member, t.Suspect || s.fault == aloneIsNotStored
 			if s.fault != markKeepsFence {
 				r.fence = MarkedFence(r.fence, item.slotFence)
+			}
+			if t.Suspect && !s.alive[st.member] {
+				r.guilt++ // the membership ended during the trial
 			}
 			s.say("c%d marks m%d, suspect %v: fence %d", st.c.n, r.n, t.Suspect, r.fence)
 			a.Rows = append(a.Rows, Row{ID: r.id(), Seq: r.seq, Fence: r.fence, Lapses: r.lapses, Crashes: r.crashes, Written: true})

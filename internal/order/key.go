@@ -127,7 +127,9 @@ func (s *Sequencer) advance(k *keyQueue, now time.Duration) {
 	}
 	m := k.all[0]
 	switch {
-	case m.state != idle, k.busy > 0, k.held, k.slot.leaving, k.spill <= m.Seq, !m.gate.done():
+	case m.state != idle:
+	case k.busy > 0, k.held, k.slot.leaving, k.spill <= m.Seq, !m.gate.done():
+		s.recall(m, now)
 	case m.dueAt > now:
 		s.uncount(m, now)
 		if s.standBack(m); m.state == idle {

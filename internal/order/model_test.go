@@ -31,6 +31,7 @@ type sim struct {
 	holds        bool
 	oneWriter    bool
 	looksAtLocks bool
+	maxKeys      int
 	calm         bool
 	now          time.Duration
 	rows         []*simRow
@@ -113,7 +114,7 @@ func (s *sim) take(c *simConsumer) {
 			continue
 		}
 		c.own[i] = z.fence
-		taken = append(taken, Slot{Number: i, Fence: z.fence, Old: z.old, Keys: 1})
+		taken = append(taken, Slot{Number: i, Fence: z.fence, Old: z.old, Keys: s.maxKeys})
 	}
 	if len(taken) > 0 {
 		c.seq.Take(taken, s.now)
@@ -168,6 +169,14 @@ func (s *sim) deliver(c *simConsumer) {
 			}
 			if d.Crashed && r.guilt == 0 {
 				s.fail("m%d is dead-lettered, and has never been alone when its process ended", r.n)
+			}
+		}
+		for _, o := range c.out {
+			switch {
+			case s.rows[o.ID[0]-1].key == r.key:
+				s.fail("two messages of key %d are out", r.key)
+			case s.maxKeys > 0 && o.Slot == d.Slot:
+				s.fail("two keys of slot %d are at work, of which one may be", d.Slot)
 			}
 		}
 		c.out = append(c.out, d)
@@ -450,7 +459,7 @@ func (s *sim) calmStep(i int) {
 // walk makes a random walk, and returns what it found.
 func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 	s := &sim{choose: choose, fault: f, now: time.Second, alive: map[int]bool{}}
-	s.holds, s.oneWriter, s.looksAtLocks = s.chance(2), s.chance(4), s.chance(2)
+	s.holds, s.oneWriter, s.looksAtLocks, s.maxKeys = s.chance(2), s.chance(4), s.chance(2), s.pick(2)
 	defer func() {
 		if v := recover(); v != nil {
 			is, ok := v.(violation)
@@ -480,7 +489,10 @@ func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 			for _, c := range s.consumers {
 				s.say("c%d: %+v, trial of %v, begun %v, busy %d", c.n, c.seq.Counts(), c.seq.trial.m, c.seq.trial.begun, c.seq.busy)
 				for _, sl := range c.seq.slots {
-					c.seq.each(sl, func(m *Message) { s.say("number %d: state %d, waits for a catch-up %v, held %v", m.Seq, m.state, !m.gate.done(), m.key.held) })
+					s.say("slot %d: %d at work", sl.Number, sl.atWork)
+					c.seq.each(sl, func(m *Message) {
+						s.say("number %d: state %d, waits for a catch-up %v, held %v", m.Seq, m.state, !m.gate.done(), m.key.held)
+					})
 				}
 			}
 			s.fail("not all messages have ended")

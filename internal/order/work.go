@@ -70,7 +70,7 @@ func (s *Sequencer) answered(t *Task, a *Answer, now time.Duration) {
 		}
 		s.advance(m.key, now)
 		if m.state == idle {
-			s.standBack(m)
+			s.recall(m, now)
 		}
 		s.rest(m, now)
 	}
