@@ -1,0 +1,481 @@
+package order
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// one is a sequencer that owns slot 0, and has its own time.
+type one struct {
+	*Sequencer
+	t   *testing.T
+	now time.Duration
+}
+
+func newOne(t *testing.T, old int64, change ...func(*Config)) *one {
+	cfg := Config{Unread: 4, Blocked: 100, Bytes: 1 << 20, Behind: 100, Holds: true, Rows: 100, MaxCrashes: 3}
+	for _, c := range change {
+		c(&cfg)
+	}
+	o := &one{New(cfg), t, time.Second}
+	o.Take([]Slot{{Number: 0, Fence: 10, Old: old}}, o.now)
+	return o
+}
+
+// plan returns the next task, which must be of this kind. Others of the kinds in between are answered with nothing.
+func (o *one) plan(kind Kind) *Task {
+	o.t.Helper()
+	o.now += 100 * time.Millisecond
+	for range 4 {
+		t := o.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: kind == Read || kind == Refill}, o.now)
+		if t != nil && t.Kind == kind {
+			return t
+		}
+		if t != nil && t.Kind == Read {
+			o.answer(t, 0)
+		} else {
+			require.Nil(o.t, t)
+		}
+	}
+	require.FailNow(o.t, "no such task", "kind %d", kind)
+	return nil
+}
+
+func row(seq int64) Row {
+	return Row{ID: [16]byte{byte(seq)}, Seq: seq, Key: "a", Keyed: true, Contents: seq, Bytes: 1}
+}
+
+// answer answers a read or a refill. drawn 0: as at the last sample.
+func (o *one) answer(t *Task, drawn int64, rows ...Row) {
+	o.t.Helper()
+	require.False(o.t, o.Answer(t, &Answer{Walked: true, Drawn: max(drawn, o.water.drawn), Redriven: o.redriven, Upto: None, Rows: rows}, o.now))
+}
+
+// known answers a task of messages.
+func (o *one) known(t *Task, rows ...Row) {
+	o.t.Helper()
+	require.False(o.t, o.Answer(t, &Answer{Walked: true, Redriven: o.redriven, Rows: rows}, o.now))
+}
+
+func (o *one) read(drawn int64, seqs ...int64) {
+	o.t.Helper()
+	var rows []Row
+	for _, seq := range seqs {
+		rows = append(rows, row(seq))
+	}
+	o.answer(o.plan(Read), drawn, rows...)
+}
+
+func (o *one) next() (seqs []int64) {
+	for _, d := range o.Deliver(10, o.now) {
+		seqs = append(seqs, d.Seq)
+	}
+	return seqs
+}
+
+// one delivers the only message that may be delivered.
+func (o *one) one() Delivery {
+	o.t.Helper()
+	list := o.Deliver(10, o.now)
+	require.Len(o.t, list, 1)
+	return list[0]
+}
+
+func (o *one) settled(d Delivery, e Settle) { o.Settled(d.Message, d.Fence, e, o.now) }
+
+func TestRowsAfterTheEndOfAStragglerWaitForItsMessages(t *testing.T) {
+	o := newOne(t, 0)
+	for range 6 { // the sender of number 1 becomes a straggler, and the watermark passes it
+		r := o.plan(Read)
+		require.False(t, o.Answer(r, &Answer{Walked: true, Drawn: 2, Senders: []string{"s"}, Upto: None}, o.now))
+	}
+	require.GreaterOrEqual(t, o.Counts().Safe, int64(2))
+	o.read(3, 3) // it has committed, and then the next message of its key was sent
+	require.Empty(t, o.next())
+	r := o.plan(Read)
+	require.Zero(t, r.From)
+	o.answer(r, 3, row(1), row(3))
+	require.Equal(t, []int64{1}, o.next())
+}
+
+func TestRowsOfARefillWaitForACatchUp(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
+	sender := []string{"s"}
+	rows := func(seqs ...int64) (rows []Row) {
+		for _, seq := range seqs {
+			rows = append(rows, row(seq))
+		}
+		return rows
+	}
+	for range 6 { // the sender of number 4 straggles
+		o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 6, Senders: sender, Upto: None, Rows: rows(2, 3, 5, 6)}, o.now)
+	}
+	require.Equal(t, 1, o.Counts().Spilled)
+	for range 2 {
+		o.settled(o.one(), Settle{Outcome: Acked})
+	}
+	r := o.plan(Refill)
+	o.Answer(r, &Answer{Walked: true, Drawn: 6, Upto: None, Rows: rows(5, 6)}, o.now) // it has ended
+	require.Empty(t, o.next())
+	o.answer(o.plan(Read), 6, rows(4, 5, 6)...)
+	require.Equal(t, []int64{4}, o.next())
+}
+
+func TestARowThatHasEndedDuringAReadIsNotTakenFromItsAnswer(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(1, 1)
+	d := o.one()
+	r := o.plan(Read)
+	o.settled(d, Settle{Outcome: Acked})
+	o.answer(r, 1, row(1))
+	require.Zero(t, o.Counts().Keys)
+}
+
+func TestARowThatWasGivenBackDuringAReadIsTakenOnceMore(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(1, 1)
+	d := o.one()
+	r := o.plan(Read)
+	o.settled(d, Settle{Outcome: Dead})
+	redriven := row(1)
+	redriven.Fence = GivenFence(0, d.Fence) + 1
+	o.answer(r, 1, redriven)
+	require.Equal(t, 1, o.Counts().Keys)
+}
+
+// A message with the ID of one that has ended is another message.
+func TestAnIDThatIsSentAgainIsDelivered(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(1, 1)
+	d := o.one()
+	r := o.plan(Read)
+	o.settled(d, Settle{Outcome: Acked})
+	again := row(2)
+	again.ID = d.ID
+	o.answer(r, 2, row(1), again)
+	require.Equal(t, []int64{2}, o.next())
+}
+
+func TestAnIDThatIsSentAgainEndsADeliveryOfUnknownOutcome(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Holds = false })
+	o.read(1, 1)
+	d := o.one()
+	o.settled(d, Settle{})
+	lapse := o.plan(Lapse)
+	again := row(2)
+	again.ID = d.ID
+	o.known(lapse, again) // the look finds the ID under another number
+	o.answer(o.plan(Read), 2, again)
+	require.Equal(t, []int64{2}, o.next())
+}
+
+// PostgreSQL gives numbers again after a crash, if nothing that was stored has them.
+func TestANumberThatWasGivenTwice(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Holds = false })
+	o.read(3, 1, 2)
+	o.Reread()
+	second := row(2)
+	second.ID, second.Contents = [16]byte{20}, nil
+	r := o.plan(Read)
+	require.Zero(t, r.From, "all is read again after a lost session")
+	o.answer(r, 3, row(1), second)
+	o.settled(o.one(), Settle{Outcome: Acked})
+	o.known(o.plan(Fetch)) // the first message with number 2 is gone
+	fetch := o.plan(Fetch)
+	require.Equal(t, second.ID, fetch.Messages[0].ID)
+	second.Contents = second.Seq
+	o.known(fetch, second)
+	require.Equal(t, second.ID, o.one().ID)
+}
+
+func TestANumberBelowTheCursorIsFoundByTheReadAfterALostSession(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(5, 5)
+	o.read(5)
+	require.Equal(t, int64(5), o.Counts().Safe)
+	o.Reread()
+	r := o.plan(Read)
+	require.Zero(t, r.From)
+	o.answer(r, 5, row(3))
+	require.Equal(t, []int64{3}, o.next())
+}
+
+func TestForgottenNumbersAreReported(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(5, 5)
+	require.True(t, o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 4, Upto: None}, o.now))
+}
+
+func TestAKeyThatIsHeldOpensOnlyAfterAReadThatBeganAfterTheRedrive(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(2, 1, 2)
+	o.settled(o.one(), Settle{Outcome: Dead})
+	require.Empty(t, o.next())
+	held := o.plan(Held)
+	require.Equal(t, []string{"a"}, held.Keys)
+	o.Answer(held, &Answer{Walked: true, Redriven: 1, Held: []bool{false}}, o.now) // it was redriven
+	require.Empty(t, o.next())
+	r := o.plan(Read)
+	require.Zero(t, r.From)
+	first := row(1)
+	first.Fence = 12
+	o.Answer(r, &Answer{Walked: true, Drawn: 2, Redriven: 1, Upto: None, Rows: []Row{first, row(2)}}, o.now)
+	require.Empty(t, o.next())
+	o.now += heldEvery
+	o.Answer(o.plan(Held), &Answer{Walked: true, Redriven: 1, Held: []bool{false}}, o.now)
+	require.Equal(t, []int64{1}, o.next())
+}
+
+func TestAHeadThatAnotherProgramEndedClosesItsKeyUntilItIsKnownNotToBeHeld(t *testing.T) {
+	o := newOne(t, 0)
+	first := row(1)
+	first.Wait = 10 * time.Second
+	o.answer(o.plan(Read), 2, first, row(2))
+	o.now += peekEvery
+	o.known(o.plan(Look))
+	require.Empty(t, o.next())
+	o.Answer(o.plan(Held), &Answer{Walked: true, Held: []bool{true}}, o.now)
+	require.Empty(t, o.next())
+	o.now += heldEvery
+	o.Answer(o.plan(Held), &Answer{Walked: true, Held: []bool{false}}, o.now)
+	require.Equal(t, []int64{2}, o.next())
+}
+
+// MaxExtend: the lease has ended in the process. The row is given back with an expired lease before the next delivery.
+func TestADeliveryOfUnknownOutcomeIsEndedByAWrite(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(2, 1, 2)
+	d := o.one()
+	o.settled(d, Settle{Outcome: Unknown})
+	lapse := o.plan(Lapse)
+	require.Empty(t, o.next())
+	o.Answer(lapse, nil, o.now) // unknown, too
+	require.Empty(t, o.next())
+	o.now += time.Second
+	lapse = o.plan(Lapse)
+	locked := row(1)
+	o.known(lapse, locked) // neither written nor gone: a transaction has locked it
+	o.now += time.Second
+	o.known(o.plan(Lapse), Row{ID: d.ID, Seq: 1, Fence: 11, Lapses: 1, Written: true})
+	o.settled(d, Settle{Outcome: Acked}) // late: it has no effect
+	again := row(1)
+	again.Fence = 11
+	o.known(o.plan(Fetch), again)
+	require.Equal(t, int64(11), o.one().Fence)
+}
+
+func TestAMessageThatIsAckedInATransactionIsLookedAt(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(2, 1, 2)
+	d := o.one()
+	until := o.now + 5*time.Second
+	o.settled(d, Settle{Outcome: InTx, Until: until})
+	o.known(o.plan(Look), row(1))
+	require.Empty(t, o.next())
+	o.Ended(d.Message, d.Fence)
+	o.known(o.plan(Look)) // it has committed
+	require.Equal(t, []int64{2}, o.next())
+}
+
+func TestATransactionThatWasRolledBackLeadsToARedelivery(t *testing.T) {
+	for _, unlocked := range []bool{true, false} { // the look asks for the lock, or the lease ends
+		o := newOne(t, 0)
+		o.read(2, 1, 2)
+		d := o.one()
+		o.settled(d, Settle{Outcome: InTx, Until: o.now + 5*time.Second})
+		seen := row(1)
+		if unlocked {
+			seen.Lock = Unlocked
+		} else {
+			o.now += 5 * time.Second
+		}
+		o.known(o.plan(Look), seen)
+		o.known(o.plan(Lapse), Row{ID: d.ID, Seq: 1, Fence: 11, Lapses: 1, Written: true})
+		o.known(o.plan(Fetch), row(1))
+		require.Equal(t, []int64{1}, o.next())
+	}
+}
+
+// The TTL takes effect at the head of the key, also if the contents were read before it ended.
+func TestATTLThatEndsInMemory(t *testing.T) {
+	o := newOne(t, 0)
+	first, second := row(1), row(2)
+	second.Lives = time.Second
+	o.answer(o.plan(Read), 2, first, second)
+	d := o.one()
+	require.False(t, d.Expired)
+	o.now += 2 * time.Second
+	o.settled(d, Settle{Outcome: Acked})
+	require.True(t, o.one().Expired)
+}
+
+func TestASlowReadFindsWhatNoOtherReadFound(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(9, 9)
+	o.read(9)
+	o.now += slowEvery
+	r := o.plan(Read)
+	require.Zero(t, r.From)
+	o.answer(r, 9, row(4))
+	began := o.now
+	require.Equal(t, []int64{4}, o.next())
+	require.Positive(t, o.plan(Read).From)
+	require.GreaterOrEqual(t, o.Due(Budget{}, o.now), began+slowEvery-time.Second)
+}
+
+func TestNumbersUpToOldAreMarkedBeforeTheirContentsAreRead(t *testing.T) {
+	o := newOne(t, 2)
+	rows := []Row{row(1), row(3)}
+	rows[1].Key = "b"
+	o.answer(o.plan(Read), 3, rows...)
+	require.Equal(t, []int64{3}, o.next())
+	mark := o.plan(Mark)
+	require.False(t, mark.Suspect)
+	require.Equal(t, int64(10), mark.Messages[0].SlotFence())
+	o.known(mark, Row{ID: [16]byte{1}, Seq: 1, Fence: 10, Written: true})
+	require.Empty(t, o.next())
+	marked := row(1)
+	marked.Fence, marked.Holder = 10, Mine
+	o.known(o.plan(Fetch), marked)
+	require.Equal(t, []int64{1}, o.next())
+}
+
+// A suspect is a message of key k with two expired leases.
+func suspect(seq int64, key string, crashes int) Row {
+	r := row(seq)
+	r.Key, r.Lapses, r.Crashes, r.Contents = key, suspectAfter, crashes, nil
+	return r
+}
+
+func marked(r Row) Row {
+	r.Fence, r.Holder, r.Contents = 10, Mine, r.Seq
+	return r
+}
+
+func TestOneSuspectIsHandledAtATime(t *testing.T) {
+	o := newOne(t, 0)
+	a, b := suspect(1, "a", 0), suspect(2, "b", 1)
+	o.answer(o.plan(Read), 3, a, b, row(3))
+	mark := o.plan(Mark)
+	require.True(t, mark.Suspect)
+	require.Len(t, mark.Messages, 1)
+	o.known(mark, Row{ID: a.ID, Seq: 1, Fence: 10, Lapses: 2, Written: true})
+	o.known(o.plan(Fetch), marked(a))
+	d := o.one()
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "the other suspect waits")
+	o.settled(d, Settle{Outcome: Acked})
+	require.Equal(t, b.ID, o.plan(Mark).Messages[0].ID)
+}
+
+func TestTheLastTrialIsMadeAlone(t *testing.T) {
+	o := newOne(t, 0)
+	other, last := row(1), suspect(2, "b", 2)
+	o.answer(o.plan(Read), 2, other)
+	d := o.one()
+	o.answer(o.plan(Read), 3, last, func() Row { r := row(3); r.Key = "c"; return r }())
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "another message is out")
+	require.Empty(t, o.next(), "and no message is delivered until the trial has ended")
+	o.settled(d, Settle{Outcome: Acked})
+	o.known(o.plan(Mark), Row{ID: last.ID, Seq: 2, Fence: 10, Lapses: 2, Crashes: 2, Written: true})
+	o.known(o.plan(Fetch), marked(last))
+	trial := o.one()
+	require.Equal(t, last.ID, trial.ID)
+	o.settled(trial, Settle{Outcome: Given, Wait: time.Minute})
+	require.Equal(t, []int64{3}, o.next())
+}
+
+func TestAMessageThatHasEndedTooManyProcessesIsNotRead(t *testing.T) {
+	o := newOne(t, 0)
+	o.answer(o.plan(Read), 1, suspect(1, "a", 3))
+	d := o.one()
+	require.True(t, d.Crashed)
+	require.Nil(t, d.Contents)
+}
+
+// process admits nothing until it is free.
+type process struct{ free, begun bool }
+
+func (p *process) Begin(bool) bool {
+	p.begun = p.free
+	return p.free
+}
+func (p *process) End() { p.begun = false }
+
+func TestASuspectWaitsForTheOtherConsumersOfItsProcess(t *testing.T) {
+	p := &process{}
+	o := newOne(t, 0, func(c *Config) { c.Process = p })
+	s := suspect(1, "a", 0)
+	o.answer(o.plan(Read), 1, s)
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now))
+	require.LessOrEqual(t, o.Due(Budget{Room: 10}, o.now), o.now+firstPause)
+	p.free = true
+	o.known(o.plan(Mark), Row{ID: s.ID, Seq: 1, Fence: 10, Lapses: 2, Written: true})
+	require.True(t, p.begun)
+	o.Lost(o.now)
+	require.False(t, p.begun)
+}
+
+func TestASlotThatIsReturnedReleasesItsMarks(t *testing.T) {
+	o := newOne(t, 1)
+	o.answer(o.plan(Read), 1, row(1))
+	o.known(o.plan(Mark), Row{ID: [16]byte{1}, Seq: 1, Fence: 10, Written: true})
+	o.Return(0, o.now)
+	require.Empty(t, o.Returned())
+	o.known(o.plan(Release), Row{ID: [16]byte{1}, Seq: 1, Fence: 11, Written: true})
+	require.Equal(t, []Returned{{Slot: Slot{Number: 0, Fence: 10, Old: 1}}}, o.Returned())
+}
+
+func TestASlotThatIsReturnedWithAnUnknownOutcomeIsInDoubt(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(1, 1)
+	d := o.one()
+	o.Return(0, o.now)
+	require.Empty(t, o.Returned(), "a handler has the message")
+	o.settled(d, Settle{})
+	o.Answer(o.plan(Lapse), nil, o.now)
+	require.True(t, o.Returned()[0].Doubt)
+}
+
+func TestASlotThatIsTakenAgainKeepsWhatIsOut(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(2, 1, 2)
+	d := o.one()
+	o.Take([]Slot{{Number: 0, Fence: 20, Old: 2}}, o.now)
+	o.answer(o.plan(Read), 2, row(1), row(2))
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "nothing of the key goes while its message is out")
+	o.settled(d, Settle{Outcome: Acked})
+	require.Equal(t, int64(2), o.plan(Mark).Messages[0].Seq)
+}
+
+func TestReadingStopsAtTheBoundOfBlockedKeys(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Blocked = 2 })
+	a, b := row(1), row(2)
+	b.Key = "b"
+	a.Wait, b.Wait = time.Hour, time.Hour
+	o.answer(o.plan(Read), 2, a, b)
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: true}, o.now))
+	require.Equal(t, 2, o.Counts().Blocked)
+}
+
+func TestContentsThatAreNotDeliverableAreBounded(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Bytes = 100 })
+	var rows []Row
+	for seq := int64(1); seq <= 5; seq++ {
+		r := row(seq)
+		r.Bytes = 40
+		rows = append(rows, r)
+	}
+	o.answer(o.plan(Read), 5, rows...)
+	c := o.Counts()
+	require.Equal(t, 1, c.Ready)
+	require.LessOrEqual(t, c.Bytes, 100)
+	require.Zero(t, c.Spilled)
+}
+
+func TestABlockedKeyIsAsSmallAsDocumented(t *testing.T) {
+	const mapEntries = 3 * 64 // of the slot's keys, and of the spilled and the held ones
+	require.LessOrEqual(t, unsafe.Sizeof(keyQueue{})+5*(unsafe.Sizeof(Message{})+unsafe.Sizeof(timer{})+8)+mapEntries, uintptr(KeyBytes))
+}
