@@ -78,15 +78,16 @@ func (s *Sequencer) insert(w *walk, row *Row, redriven int64, now time.Duration)
 		return
 	}
 	i := len(k.all)
-	for ; i > 0 && k.all[i-1].Seq >= row.Seq; i-- {
-		switch known := k.all[i-1]; {
-		case known.Seq > row.Seq:
-		case known.ID == row.ID:
+	for i > 0 && k.all[i-1].Seq > row.Seq {
+		i--
+	}
+	for j := i - 1; j >= 0 && k.all[j].Seq == row.Seq; j-- {
+		known := k.all[j]
+		if known.ID == row.ID {
 			return
-		default: // the database gave the number twice: the other row is gone
-			s.setContents(known, nil, 0)
-			s.recall(known, now)
 		}
+		s.setContents(known, nil, 0) // the database gave the number twice: this row is gone, which a fetch finds
+		s.recall(known, now)
 	}
 	m := &Message{ID: row.ID, Seq: row.Seq, Slot: row.Slot, key: k, gate: w.gate()}
 	s.adopt(m, row, now)
