@@ -17,22 +17,22 @@ const (
 )
 
 type simRow struct {
-	n                      int // from 1 on
-	key                    int
-	seq, fence             int64
-	visible, released      bool // of the sender: the commit, and the end of its lock
-	gone, dead, died       bool
-	cancelled, redelivered bool
-	locked                 bool // by a transaction that acks it
-	by                     int  // the consumer that has marked it; 0: none
-	lapses, crashes        int
-	alone                  bool
-	due                    time.Duration
-	poison                 bool
-	before                 []*simRow // had been sent before it
-	delivered              int64     // fence of the last delivery
-	deliveries             int
-	guilt                  int // processes that ended while they held it alone
+	n                 int // from 1 on
+	key               int
+	seq, fence        int64
+	visible, released bool // of the sender: the commit, and the end of its lock
+	gone, dead, died  bool
+	cancelled         bool
+	locked            bool // by a transaction that acks it
+	by                int  // the consumer that has marked it; 0: none
+	lapses, crashes   int
+	alone             bool
+	due               time.Duration
+	poison            bool
+	before            []*simRow // had been sent before it
+	delivered         int64     // fence of the last delivery
+	deliveries        int
+	guilt             int // processes that ended while they held it alone
 }
 
 func (r *simRow) alive() bool    { return r.visible && !r.dead && !r.gone }
@@ -187,7 +187,6 @@ func (s *sim) apply(st *simTask) {
 		case (t.Kind == Lapse || t.Kind == Release) && matches && !r.locked:
 			if r.fence = GivenFence(r.fence, item.delivered); t.Kind == Lapse {
 				r.lapses++
-				r.redelivered = true
 			}
 			if t.Kind == Lapse || r.by == st.member {
 				r.by, r.alone = 0, false

@@ -98,18 +98,27 @@ func (s *Sequencer) insert(w *walk, row *Row, redriven int64, now time.Duration)
 	if i == 0 && len(k.all) > 1 {
 		s.recall(k.all[1], now)
 	}
-	if last := k.all[len(k.all)-1]; len(k.all) > s.unread()+1 && !last.busy() && !last.mine {
-		s.set(last, over)
-		s.setContents(last, nil, 0)
-		k.remove(last)
-		s.leaveTrial(last)
-		s.uncount(last, now)
-		k.spill = last.Seq
-		s.spilled[k] = true
+	if len(k.all) > s.unread()+1 {
+		s.spill(k, now)
 	}
 	s.advance(k, now)
 	if m.state != ready && s.bytes > s.cfg.Bytes {
 		s.setContents(m, nil, 0)
+	}
+}
+
+// spill takes the last message out of memory that is neither busy nor marked.
+func (s *Sequencer) spill(k *keyQueue, now time.Duration) {
+	for i := len(k.all) - 1; i >= 0; i-- {
+		if m := k.all[i]; !m.busy() && !m.mine {
+			s.recall(m, now)
+			s.set(m, over)
+			s.setContents(m, nil, 0)
+			k.remove(m)
+			k.spill = m.Seq
+			s.spilled[k] = true
+			return
+		}
 	}
 }
 

@@ -23,11 +23,9 @@ const (
 	inTx
 	toAsk // inTx, and its row is to be looked at
 	asking
-	toLapse
-	lapsing
-	toRelease
-	releasing
-	unsure // a Lapse or a Release is repeated later
+	toUndo // by a Lapse if it was given to a reader, else by a Release
+	undoing
+	unsure // that is repeated later
 	over
 	states
 )
@@ -41,6 +39,7 @@ type Message struct {
 
 	key      *keyQueue
 	state    state
+	task     *Task    // under way
 	gate     *catchUp // waits until it has ended; nil: does not wait
 	contents any
 	bytes    int
@@ -74,7 +73,7 @@ func (s *Sequencer) set(m *Message, to state) {
 	if m.state == ready {
 		s.nReady--
 	}
-	m.state = to
+	m.state, m.task = to, nil
 	if to == ready {
 		s.nReady++
 	}
@@ -206,7 +205,7 @@ func (s *Sequencer) wake(now time.Duration) {
 		case inTx:
 			s.list(m, toAsk)
 		case unsure:
-			s.undo(m)
+			s.list(m, toUndo)
 		}
 	}
 	s.tryAgain(now)

@@ -11,8 +11,8 @@
 //	     ─▶ ready ─▶ out ─▶ over            acked, or dead
 //	                     ├─▶ idle           given back: the stored fence is known
 //	                     ├─▶ inTx           acked in a transaction that has not ended
-//	                     └─▶ toLapse ─▶ lapsing ─▶ idle, over    the outcome is unknown
-//	toRelease ─▶ releasing ─▶ idle, over    marked and not delivered
+//	                     └─▶ toUndo ─▶ undoing ─▶ idle, over    the outcome is unknown
+//	toUndo ─▶ undoing ─▶ idle, over    a mark that is not used, or whose outcome is unknown
 //
 // Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (from marking
 // on), no dead message holds it, its slot is not leaving, the first message is below the spilled ones, and no catch-up
@@ -212,7 +212,6 @@ type Task struct {
 	walk   *walk
 	catch  *catchUp
 	refill []*keyQueue
-	began  time.Duration
 }
 
 // Delivery is a message whose turn it is. Fence is that of the delivery, Message.Fence the stored one. If Expired or Crashed

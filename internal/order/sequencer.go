@@ -133,14 +133,6 @@ func (s *Sequencer) each(sl *slot, do func(*Message)) {
 	}
 }
 
-// Owned returns a slot that is owned, or is being returned.
-func (s *Sequencer) Owned(number int) (Slot, bool) {
-	if sl := s.slots[number]; sl != nil {
-		return sl.Slot, true
-	}
-	return Slot{}, false
-}
-
 // Busy returns how many messages of a slot are delivered, or are being written.
 func (s *Sequencer) Busy(number int) int {
 	if sl := s.slots[number]; sl != nil {
@@ -176,7 +168,7 @@ func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 			if t.Kind == Refill {
 				s.turns++
 			}
-			return s.begin(t, now)
+			return s.begin(t)
 		}
 	}
 	if t == nil {
@@ -186,9 +178,9 @@ func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 }
 
 // begin notes that a read is under way.
-func (s *Sequencer) begin(t *Task, now time.Duration) *Task {
+func (s *Sequencer) begin(t *Task) *Task {
 	clear(s.ended)
-	s.reading, t.began = t, now
+	s.reading = t
 	for _, sl := range t.walk.slots {
 		t.Slots = append(t.Slots, sl.Slot)
 		t.Old = max(t.Old, sl.Old)
@@ -289,7 +281,7 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 		return
 	case Unknown:
 		if m.state == out || m.state == inTx || m.state == toAsk || m.state == asking {
-			s.undo(m)
+			s.list(m, toUndo)
 		}
 		return
 	}
@@ -308,7 +300,7 @@ func (s *Sequencer) Ended(m *Message, fence int64) {
 // Due returns the time at which Plan might return a task for the budget.
 func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
 	at := time.Duration(None)
-	for _, state := range []state{toLook, toAsk, toLapse, toRelease, toFetch, toMark} {
+	for _, state := range []state{toLook, toAsk, toUndo, toFetch, toMark} {
 		if bounded := state >= toFetch && state <= toMark; len(s.lists[state]) > 0 && (!bounded || b.Room > 0 && !s.trial.alone) {
 			return now
 		}
@@ -328,7 +320,7 @@ func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
 	for _, w := range s.walks {
 		switch {
 		case s.reading != nil:
-		case b.Room > 0 && (!w.read || w.more || b.Poll) && s.Blocked() < s.cfg.Blocked:
+		case b.Room > 0 && (!w.read || w.more || b.Poll) && s.blocked() < s.cfg.Blocked:
 			at = now
 		case w.pending != nil:
 			at = min(at, w.catchAt)
@@ -339,13 +331,13 @@ func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
 	return max(at, now)
 }
 
-// Blocked returns how many keys in memory have no deliverable message.
-func (s *Sequencer) Blocked() int { return s.keys - s.nReady }
+// blocked returns how many keys in memory have no deliverable message.
+func (s *Sequencer) blocked() int { return s.keys - s.nReady }
 
 // Counts returns what is in memory.
 func (s *Sequencer) Counts() Counts {
 	c := Counts{
-		Slots: len(s.slots), Keys: s.keys, Blocked: s.Blocked(), Spilled: len(s.spilled),
+		Slots: len(s.slots), Keys: s.keys, Blocked: s.blocked(), Spilled: len(s.spilled),
 		Ready: s.nReady, Unread: max(0, s.withContents-s.nReady), Bytes: s.bytes,
 	}
 	for _, w := range s.walks {

@@ -143,7 +143,66 @@ func TestARowThatWasGivenBackDuringAReadIsTakenOnceMore(t *testing.T) {
 	redriven := row(1)
 	redriven.Fence = GivenFence(0, d.Fence) + 1
 	o.answer(r, 1, redriven)
-	require.Equal(t, 1, o.Counts().Keys)
+	require.Len(t, o.slots[0].keys[keyName{"a", true}].all, 1)
+}
+
+// The redrive is known, and the message was read again, before the outcome of the dead letter is known.
+func TestAKeyThatIsHeldDoesNotOpenIfARedriveIsNewerThanTheDelivery(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(2, 1, 2)
+	d := o.one()
+	redriven := row(1)
+	redriven.Fence = GivenFence(0, d.Fence) + 1
+	for range 2 { // an answer that reports it, and the catch-up
+		o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 2, Redriven: 1, Upto: None, Rows: []Row{redriven, row(2)}}, o.now)
+	}
+	require.Nil(t, o.walks[0].pending)
+	o.settled(d, Settle{Outcome: Dead})
+	o.Answer(o.plan(Held), &Answer{Walked: true, Redriven: 1, Held: []bool{false}}, o.now)
+	require.Empty(t, o.next())
+	r := o.plan(Read)
+	require.Zero(t, r.From)
+	o.answer(r, 2, redriven, row(2))
+	o.now += heldEvery
+	o.Answer(o.plan(Held), &Answer{Walked: true, Redriven: 1, Held: []bool{false}}, o.now)
+	require.Equal(t, []int64{1}, o.next())
+}
+
+// A message that commits late might be below the spilled number, and precede those from there on.
+func TestARefillBeginsAtTheWatermark(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
+	var rows []Row
+	for _, seq := range []int64{2, 3, 5, 6} {
+		rows = append(rows, row(seq))
+	}
+	o.Answer(o.plan(Read), &Answer{Walked: true, Drawn: 6, Senders: []string{"s"}, Upto: None, Rows: rows}, o.now)
+	o.settled(o.one(), Settle{Outcome: Acked})
+	o.settled(o.one(), Settle{Outcome: Acked})
+	r := o.plan(Refill)
+	require.Zero(t, r.From)
+	o.answer(r, 6, row(4), row(5), row(6))
+	require.Equal(t, []int64{4}, o.next())
+}
+
+// What is out does not count among the messages that a key keeps.
+func TestAKeyWhoseLastMessageIsOutIsSpilled(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
+	o.read(9, 9)
+	d := o.one()
+	o.Take([]Slot{{Number: 0, Fence: 20}}, o.now)
+	o.read(9, 1, 2, 3, 4, 5, 6, 9)
+	require.LessOrEqual(t, len(o.slots[0].keys[keyName{"a", true}].all), 3)
+	o.settled(d, Settle{Outcome: Acked})
+	for seq := int64(1); seq <= 6; seq++ {
+		for o.nReady == 0 {
+			var rest []Row
+			for n := seq; n <= 6; n++ {
+				rest = append(rest, row(n))
+			}
+			o.answer(o.plan(Refill), 9, rest...)
+		}
+		require.Equal(t, seq, func() int64 { d := o.one(); o.settled(d, Settle{Outcome: Acked}); return d.Seq }())
+	}
 }
 
 // A message with the ID of one that has ended is another message.

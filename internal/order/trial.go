@@ -61,7 +61,7 @@ func (s *Sequencer) standBack(m *Message) {
 		return
 	}
 	if m.mine {
-		s.list(m, toRelease)
+		s.list(m, toUndo)
 	} else {
 		s.leaveTrial(m)
 	}

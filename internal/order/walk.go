@@ -125,7 +125,7 @@ func (s *Sequencer) meet() {
 func (s *Sequencer) planRead(b Budget, now time.Duration) *Task {
 	s.meet()
 	room := min(b.Room, s.cfg.Rows)
-	if s.Blocked() >= s.cfg.Blocked {
+	if s.blocked() >= s.cfg.Blocked {
 		room = 0
 	}
 	var w *walk

@@ -4,44 +4,38 @@ import "time"
 
 // planMessages returns the next task of messages in memory, or nil.
 func (s *Sequencer) planMessages(b Budget, now time.Duration) *Task {
+	given := func(m *Message) bool { return m.given }
 	trial := func(m *Message) bool { return s.trial.m == m }
 	others := func(m *Message) bool { return !m.suspect && !s.stopped(m) }
 	room := min(b.Room, b.Items)
-	t := &Task{Messages: s.take(toRelease, releasing, b.Items, nil)}
-	if t.Kind = Release; len(t.Messages) > 0 {
-		return t
-	}
-	if t.Kind, t.Messages = Lapse, s.take(toLapse, lapsing, b.Items, nil); len(t.Messages) > 0 {
-		return t
-	}
-	t.Kind, t.Messages, t.Suspect = Mark, s.take(toMark, marking, 1, trial), true
-	if len(t.Messages) == 0 {
-		t.Messages, t.Suspect = s.take(toMark, marking, room, others), false
-	}
-	if len(t.Messages) > 0 {
-		for _, m := range t.Messages {
-			m.mine = true // until the answer
+	for _, t := range []struct {
+		kind     Kind
+		suspect  bool
+		from, to state
+		n        int
+		only     func(*Message) bool
+	}{
+		{Lapse, false, toUndo, undoing, b.Items, given},
+		{Release, false, toUndo, undoing, b.Items, nil},
+		{Mark, true, toMark, marking, 1, trial}, // without regard to the room: others might wait for it
+		{Mark, false, toMark, marking, room, others},
+		{Fetch, false, toFetch, fetching, 1, trial},
+		{Fetch, false, toFetch, fetching, min(b.Room, b.Fetch), nil},
+		{Look, false, toAsk, asking, b.Items, nil},
+		{Look, false, toLook, looking, b.Items, nil},
+	} {
+		if list := s.take(t.from, t.to, t.n, t.only); len(list) > 0 {
+			return (&Task{Kind: t.kind, Suspect: t.suspect, Messages: list}).begins()
 		}
-		return t
-	}
-	t.Kind, t.Messages = Fetch, s.take(toFetch, fetching, 1, trial)
-	if len(t.Messages) == 0 {
-		t.Messages = s.take(toFetch, fetching, min(b.Room, b.Fetch), nil)
-	}
-	if len(t.Messages) > 0 {
-		return s.ofSlots(t)
-	}
-	t.Kind, t.Messages = Look, append(s.take(toAsk, asking, b.Items, nil), s.take(toLook, looking, b.Items, nil)...)
-	if len(t.Messages) > 0 {
-		return s.ofSlots(t)
 	}
 	return s.planHeld(b.Items, now)
 }
 
-// ofSlots notes the slots of the messages of a task.
-func (s *Sequencer) ofSlots(t *Task) *Task {
+// begins notes the messages that are under way with a task, and their slots.
+func (t *Task) begins() *Task {
 	seen := map[int]bool{}
 	for _, m := range t.Messages {
+		m.task, m.mine = t, m.mine || t.Kind == Mark // it might be marked until the answer
 		if !seen[m.Slot] {
 			seen[m.Slot] = true
 			t.Slots = append(t.Slots, m.key.slot.Slot)
@@ -58,10 +52,9 @@ func (s *Sequencer) answered(t *Task, a *Answer, now time.Duration) {
 			rows[name{a.Rows[i].ID, a.Rows[i].Seq}] = &a.Rows[i]
 		}
 	}
-	underWay := map[Kind][2]state{Look: {looking, asking}, Fetch: {fetching, fetching}, Mark: {marking, marking}, Lapse: {lapsing, lapsing}, Release: {releasing, releasing}}[t.Kind]
 	for _, m := range t.Messages {
-		if m.state != underWay[0] && m.state != underWay[1] {
-			continue
+		if m.task != t {
+			continue // something else has become of it
 		}
 		if a == nil || !a.Walked {
 			s.retry(m, now)
@@ -92,7 +85,7 @@ func (s *Sequencer) learn(m *Message, row *Row, redriven int64, now time.Duratio
 	case was == asking && row.Fence == m.Fence && row.Lock != Unlocked && now < m.until:
 		s.pause(m, inTx, now)
 	case was == asking:
-		s.undo(m)
+		s.list(m, toUndo)
 	case row.Written && was == marking:
 		m.Fence, m.mustMark, m.crashes, m.pauses = row.Fence, false, row.Crashes, 0
 		s.set(m, idle)
@@ -100,12 +93,12 @@ func (s *Sequencer) learn(m *Message, row *Row, redriven int64, now time.Duratio
 		s.giveBack(m, row.Fence, now)
 		m.suspect, m.crashes = row.Lapses >= suspectAfter, row.Crashes
 		m.mustMark = m.mustMark || m.suspect
-	case row.Lock == Locked, (was == lapsing || was == releasing) && row.Fence == m.Fence:
+	case row.Lock == Locked, was == undoing && row.Fence == m.Fence:
 		s.retry(m, now)
 	default:
 		fence := m.Fence
 		s.set(m, idle)
-		if was == lapsing {
+		if m.given {
 			s.giveBack(m, row.Fence, now)
 		}
 		s.adopt(m, row, now)
@@ -133,21 +126,12 @@ func (s *Sequencer) retry(m *Message, now time.Duration) {
 	}
 }
 
-// undo ends a delivery or a mark with an unknown outcome.
-func (s *Sequencer) undo(m *Message) {
-	if m.given {
-		s.list(m, toLapse)
-	} else {
-		s.list(m, toRelease)
-	}
-}
-
 // rest has a mark released that is not to be used, and ends a message of a leaving slot.
 func (s *Sequencer) rest(m *Message, now time.Duration) {
 	switch leaving := m.key.slot.leaving; {
 	case m.busy() || m.state == over:
 	case m.mine && (leaving || s.stopped(m)):
-		s.list(m, toRelease)
+		s.list(m, toUndo)
 	case leaving:
 		s.end(m, now)
 	}
