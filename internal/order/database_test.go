@@ -58,7 +58,6 @@ const (
 	uncountedRedrive   fault = "a redrive is not counted"
 	cleanReturn        fault = "a return ignores doubt"
 	settleWithoutFence fault = "a settle does not match the fence"
-	lateAnswers        fault = "answers of an earlier term are taken"
 	markWithoutFence   fault = "a mark does not match the fence"
 	nackKeepsFence     fault = "a nack does not raise the fence"
 	deadKeepsFence     fault = "a dead letter does not raise the fence above the delivery's"
@@ -70,11 +69,14 @@ const (
 	aloneIsNotStored   fault = "every mark stores that it was made alone"
 )
 
-var faults = []fault{
-	forgetOld, noDeadline, sampleFirst, uncountedRedrive, cleanReturn, settleWithoutFence, lateAnswers, markWithoutFence,
-	nackKeepsFence, deadKeepsFence, unwalkedCounts, markKeepsFence, lockedIsAbsent, cutRefillWhole, heldRowsUnreported,
-	aloneIsNotStored,
-}
+// Random walks find the faults in the first list soon, those in the second one after up to some ten thousand walks.
+var (
+	faults = []fault{
+		forgetOld, noDeadline, uncountedRedrive, nackKeepsFence, deadKeepsFence, markKeepsFence, lockedIsAbsent,
+		heldRowsUnreported, aloneIsNotStored,
+	}
+	rareFaults = []fault{sampleFirst, cleanReturn, settleWithoutFence, markWithoutFence, unwalkedCounts, cutRefillWhole}
+)
 
 func (s *sim) row(r *simRow, member int, contents bool) Row {
 	row := Row{ID: r.id(), Seq: r.seq, Slot: r.slot(), Key: r.keyed(), Keyed: true, Fence: r.fence, Lapses: r.lapses, Crashes: r.crashes, Wait: max(0, r.due-s.now)}
@@ -137,6 +139,9 @@ func (s *sim) begin(c *simConsumer, t *Task) *simTask {
 	for _, m := range t.Messages {
 		st.ids = append(st.ids, simItem{s.rows[m.ID[0]-1], m.Seq, m.Fence, m.SlotFence(), m.Delivery()})
 	}
+	if s.fault == sampleFirst {
+		s.sample(st)
+	}
 	return st
 }
 
@@ -147,11 +152,7 @@ func (s *sim) apply(st *simTask) {
 	a.Redriven = s.redriven
 	switch t.Kind {
 	case Read, Refill:
-		if s.fault == sampleFirst {
-			s.sample(st)
-		}
-		a.Walked = s.walked(st.member, t.Slots)
-		if a.Walked || s.fault == unwalkedCounts {
+		if a.Walked = s.walked(st.member, t.Slots); a.Walked {
 			s.scan(st)
 		}
 		return

@@ -220,7 +220,7 @@ func (s *sim) progress(c *simConsumer) {
 		s.unknown(c, st)
 	default:
 		c.task = nil
-		if st.member != c.member && s.fault != lateAnswers {
+		if st.member != c.member {
 			s.unknown(c, st)
 			return
 		}
@@ -235,6 +235,11 @@ func (s *sim) progress(c *simConsumer) {
 		s.say("c%d gets the answer to %d from %d, cursor %d, upto %d: %v, walked %v", c.n, st.task.Kind, st.task.From, st.task.Cursor, st.task.Upto, seqs, a.Walked)
 		if c.seq.Answer(st.task, a, s.now) {
 			s.fail("numbers were forgotten")
+		}
+		for _, w := range c.seq.walks {
+			if w.safe > w.cursor {
+				s.fail("the watermark %d is above the cursor %d", w.safe, w.cursor)
+			}
 		}
 	}
 }
@@ -551,9 +556,13 @@ func TestRandomWalksFindNothing(t *testing.T) {
 
 // A model that finds no fault proves nothing.
 func TestRandomWalksFindEachFault(t *testing.T) {
-	for _, f := range faults {
+	list, walks := faults, uint64(5_000)
+	if os.Getenv("CHANQ_TEST") != "" {
+		list, walks = append(list, rareFaults...), 200_000
+	}
+	for _, f := range list {
 		t.Run(string(f), func(t *testing.T) {
-			for seed := range uint64(checks(20_000)) {
+			for seed := range walks {
 				r := rand.New(rand.NewPCG(seed, 1))
 				if found, _ := walkModel(r.IntN, f); found != "" {
 					t.Logf("walk %d: %s", seed, found)

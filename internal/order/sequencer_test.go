@@ -262,6 +262,158 @@ func TestANumberBelowTheCursorIsFoundByTheReadAfterALostSession(t *testing.T) {
 	require.Equal(t, []int64{3}, o.next())
 }
 
+func TestAnAnswerOfAnEarlierTermHasNoEffectOnTheSlot(t *testing.T) {
+	o := newOne(t, 0)
+	r := o.plan(Read)
+	o.Lost(o.now)
+	o.Take([]Slot{{Number: 0, Fence: 20, Old: 1}}, o.now)
+	o.answer(r, 1, row(1))
+	require.Zero(t, o.Counts().Keys)
+	require.Zero(t, o.plan(Read).From)
+}
+
+func TestAnAnswerOfSlotsThatWereNotWalkedChangesNothing(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(3)
+	require.False(t, o.Answer(o.plan(Read), &Answer{Drawn: 9, Redriven: 1, Upto: None}, o.now))
+	require.Zero(t, o.redriven)
+	require.Equal(t, int64(3), o.water.drawn)
+}
+
+// An event in the answer to a catch-up needs another catch-up, and later rows wait for both.
+func TestAnEventDuringACatchUpNeedsAnother(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(3)
+	o.read(3)
+	o.Reread()
+	r := o.plan(Read)
+	require.False(t, o.Answer(r, &Answer{Walked: true, Drawn: 4, Redriven: 1, Upto: None, Rows: []Row{row(4)}}, o.now))
+	require.Empty(t, o.next())
+	r = o.plan(Read)
+	require.Zero(t, r.From)
+	o.answer(r, 4, row(4))
+	require.Equal(t, []int64{4}, o.next())
+}
+
+func TestACatchUpThatIsCutGoesOn(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Behind = 2 })
+	o.read(6, 6)
+	o.read(6)
+	o.Reread()
+	o.answer(o.plan(Read), 7, row(1), row(2), row(7))
+	require.Empty(t, o.next(), "all rows of the key wait for it")
+	r := o.plan(Read)
+	require.Equal(t, int64(2), r.From)
+	require.Zero(t, r.Rows)
+	o.answer(r, 7, row(3))
+	require.Nil(t, o.walks[0].pending)
+}
+
+func TestTheRowsAboveTheWatermarkAreBounded(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Behind = 2 })
+	sender := []string{"s"}
+	answer := func(r *Task, rows ...Row) {
+		o.Answer(r, &Answer{Walked: true, Drawn: 9, Senders: sender, Upto: None, Rows: rows}, o.now)
+	}
+	answer(o.plan(Read), row(1), row(2))
+	answer(o.plan(Read), row(1), row(2))
+	require.Zero(t, o.plan(Read).Rows)
+}
+
+func TestAKeyIsNotForgottenAsHeldDuringARead(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(1, 1)
+	o.settled(o.one(), Settle{Outcome: Dead})
+	held := o.plan(Held)
+	r := o.plan(Read) // its snapshot precedes the dead letter: row 2 does not say that the key is held
+	o.Answer(held, &Answer{Walked: true, Held: []bool{true}}, o.now)
+	o.answer(r, 2, row(2))
+	require.Empty(t, o.next())
+}
+
+func TestAMarkOfAnEarlierTermIsRepeated(t *testing.T) {
+	o := newOne(t, 5)
+	earlier := row(1)
+	earlier.Holder, earlier.Fence, earlier.Contents = Mine, 9, nil
+	o.answer(o.plan(Read), 5, earlier)
+	require.Equal(t, int64(1), o.plan(Mark).Messages[0].Seq)
+}
+
+func TestAnOutcomeOfAnEarlierDeliveryHasNoEffect(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(1, 1)
+	first := o.one()
+	o.settled(first, Settle{Outcome: Given})
+	again := row(1)
+	again.Fence = 11
+	o.known(o.plan(Fetch), again)
+	second := o.one()
+	o.settled(first, Settle{Outcome: Acked})
+	require.Equal(t, 1, o.Busy(0))
+	o.settled(second, Settle{Outcome: Acked})
+	require.Zero(t, o.Busy(0))
+}
+
+// A late mark must not match, so that a write raises the fence.
+func TestAMarkOfUnknownOutcomeIsUndone(t *testing.T) {
+	o := newOne(t, 5)
+	o.answer(o.plan(Read), 5, row(1))
+	o.Answer(o.plan(Mark), nil, o.now)
+	o.now += time.Second
+	undo := o.plan(Release)
+	applied := marked(row(1))
+	applied.Contents = nil
+	o.known(undo, applied) // the row has the fence of the mark
+	o.known(o.plan(Fetch), marked(row(1)))
+	require.Equal(t, []int64{1}, o.next())
+}
+
+func TestAMarkThatMatchesNothingIsRepeatedBeforeTheContentsAreRead(t *testing.T) {
+	o := newOne(t, 5)
+	o.answer(o.plan(Read), 5, row(1))
+	changed := row(1)
+	changed.Fence, changed.Contents = 7, nil
+	o.known(o.plan(Mark), changed)
+	require.Equal(t, int64(7), o.plan(Mark).Messages[0].Fence)
+}
+
+func TestAMessageAboveTheSpilledNumberWaitsForTheRefill(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
+	o.read(9, 9)
+	d := o.one()
+	o.Take([]Slot{{Number: 0, Fence: 20}}, o.now)
+	o.read(9, 1, 2, 3, 9)
+	o.settled(d, Settle{Outcome: Given})
+	o.settled(o.one(), Settle{Outcome: Acked}) // number 1
+	require.Nil(t, o.Plan(Budget{Items: 10, Fetch: 10}, o.now))
+	require.Empty(t, o.next())
+	o.answer(o.plan(Refill), 9, row(2), row(3), row(9))
+	require.Equal(t, []int64{2}, o.next())
+}
+
+// Walks whose cursors are equal become one, and what waits for a catch-up of either waits for that of both.
+func TestWalksThatMeetHaveOneCatchUp(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(2)
+	o.read(2)
+	o.Take([]Slot{{Number: 1, Fence: 20}}, o.now)
+	o.read(2)
+	for len(o.walks) > 1 { // the second walk reads up to the cursor of the first one
+		o.answer(o.plan(Read), 2)
+	}
+	o.Reread()
+	o.Take([]Slot{{Number: 2, Fence: 30}}, o.now)
+	o.walks[1].read, o.walks[1].cursor = true, o.walks[0].cursor
+	o.walks[1].catchUp(0)
+	gate := o.walks[1].gate()
+	r := o.plan(Read)
+	require.Len(t, o.walks, 1)
+	require.Len(t, r.Slots, 3)
+	require.False(t, gate.done())
+	o.answer(r, 2)
+	require.True(t, gate.done())
+}
+
 func TestForgottenNumbersAreReported(t *testing.T) {
 	o := newOne(t, 0)
 	o.read(5, 5)

@@ -205,7 +205,7 @@ func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
 		w.read, w.more = true, cut || t.Upto < None || !whole
 	}
 	w.cursor = max(w.cursor, cursor, w.safe)
-	if s.cfg.OneWriter && t.From <= w.safe && whole {
+	if s.cfg.OneWriter {
 		w.safe = w.cursor
 	}
 	if c := t.catch; c != nil && c == w.pending {
