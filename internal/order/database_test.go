@@ -54,14 +54,12 @@ const (
 	none               fault = ""
 	forgetOld          fault = "a take does not set old"
 	noDeadline         fault = "messages are delivered after the end of the membership"
-	sampleFirst        fault = "the sample precedes the snapshot"
 	uncountedRedrive   fault = "a redrive is not counted"
 	cleanReturn        fault = "a return ignores doubt"
 	settleWithoutFence fault = "a settle does not match the fence"
 	markWithoutFence   fault = "a mark does not match the fence"
 	nackKeepsFence     fault = "a nack does not raise the fence"
 	deadKeepsFence     fault = "a dead letter does not raise the fence above the delivery's"
-	unwalkedCounts     fault = "an answer of slots that were not walked counts"
 	markKeepsFence     fault = "a mark does not raise the fence"
 	lockedIsAbsent     fault = "a look takes a locked row for absent"
 	cutRefillWhole     fault = "a refill that was cut reports that it reached its end"
@@ -75,11 +73,14 @@ var (
 		forgetOld, noDeadline, uncountedRedrive, nackKeepsFence, deadKeepsFence, markKeepsFence, lockedIsAbsent,
 		heldRowsUnreported, aloneIsNotStored,
 	}
-	rareFaults = []fault{sampleFirst, cleanReturn, settleWithoutFence, markWithoutFence, unwalkedCounts, cutRefillWhole}
+	rareFaults = []fault{cleanReturn, settleWithoutFence, markWithoutFence, cutRefillWhole}
 )
 
 func (s *sim) row(r *simRow, member int, contents bool) Row {
-	row := Row{ID: r.id(), Seq: r.seq, Slot: r.slot(), Key: r.keyed(), Keyed: true, Fence: r.fence, Lapses: r.lapses, Crashes: r.crashes, Wait: max(0, r.due-s.now)}
+	row := Row{
+		ID: r.id(), Seq: r.seq, Slot: r.slot(), Key: r.keyed(), Keyed: true, Fence: r.fence,
+		Lapses: r.lapses, Crashes: r.crashes, Wait: max(0, r.due-s.now),
+	}
 	switch r.by {
 	case 0:
 	case member:
@@ -138,9 +139,6 @@ func (s *sim) begin(c *simConsumer, t *Task) *simTask {
 	}
 	for _, m := range t.Messages {
 		st.ids = append(st.ids, simItem{s.rows[m.ID[0]-1], m.Seq, m.Fence, m.SlotFence(), m.Delivery()})
-	}
-	if s.fault == sampleFirst {
-		s.sample(st)
 	}
 	return st
 }

@@ -160,7 +160,7 @@ func (s *Sequencer) advance(k *keyQueue, now time.Duration) {
 	}
 }
 
-// count reports whether a message may be at work beside the other keys of its slot. If not, it is queued.
+// count reports whether a message may be at work with the other keys of its slot. If not, it is queued.
 func (s *Sequencer) count(m *Message) bool {
 	if sl := m.key.slot; !m.counted {
 		if sl.Keys > 0 && sl.atWork >= sl.Keys && (!s.trial.alone || s.stopped(m)) {

@@ -2,14 +2,8 @@ package order
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"slices"
-	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 // The model: senders that commit late and keep their locks longer, consumers that take, return and lose slots, crash and
@@ -65,7 +59,8 @@ func (c *simConsumer) start(s *sim) {
 func (s *sim) lose(c *simConsumer, crash bool) {
 	s.say("c%d loses its membership, crash %v", c.n, crash)
 	for _, r := range s.rows {
-		if r.alive() && r.by == c.member && r.alone && !slices.ContainsFunc(s.rows, func(o *simRow) bool { return o != r && s.holdsRow(c, o) }) {
+		others := func(o *simRow) bool { return o != r && s.holdsRow(c, o) }
+		if r.alive() && r.by == c.member && r.alone && !slices.ContainsFunc(s.rows, others) {
 			r.guilt++
 		}
 	}
@@ -146,7 +141,8 @@ func (s *sim) inspect(r *simRow, member int) {
 func (s *sim) deliver(c *simConsumer) {
 	for _, d := range c.seq.Deliver(1, s.now) {
 		r := s.rows[d.ID[0]-1]
-		s.say("c%d DELIVERS m%d of key %d, number %d, fence %d as %d, crashed %v", c.n, r.n, r.key, d.Seq, d.Message.Fence, d.Fence, d.Crashed)
+		s.say("c%d DELIVERS m%d of key %d, number %d, fence %d as %d, crashed %v",
+			c.n, r.n, r.key, d.Seq, d.Message.Fence, d.Fence, d.Crashed)
 		for _, b := range r.before {
 			if b.alive() && (s.holds || !b.died) || b.dead && s.holds {
 				s.fail("m%d is delivered before m%d", r.n, b.n)
@@ -225,14 +221,12 @@ func (s *sim) progress(c *simConsumer) {
 			return
 		}
 		a := st.answer
-		if s.fault == unwalkedCounts {
-			a.Walked = true
-		}
 		var seqs []int64
 		for _, r := range a.Rows {
 			seqs = append(seqs, r.Seq)
 		}
-		s.say("c%d gets the answer to %d from %d, cursor %d, upto %d: %v, walked %v", c.n, st.task.Kind, st.task.From, st.task.Cursor, st.task.Upto, seqs, a.Walked)
+		s.say("c%d gets the answer to %d from %d, cursor %d, upto %d: %v, walked %v",
+			c.n, st.task.Kind, st.task.From, st.task.Cursor, st.task.Upto, seqs, a.Walked)
 		if c.seq.Answer(st.task, a, s.now) {
 			s.fail("numbers were forgotten")
 		}
@@ -400,176 +394,5 @@ func (s *sim) step() {
 		}
 	default:
 		s.consume(s.consumers[s.pick(len(s.consumers))])
-	}
-}
-
-// calmStep does all that is due: from here on nothing fails, except that a poison message ends its process.
-func (s *sim) calmStep(i int) {
-	s.now += 50 * time.Millisecond
-	for _, r := range s.rows {
-		switch {
-		case !r.released:
-			if r.seq == 0 {
-				s.drawn++
-				r.seq = s.drawn
-			}
-			r.visible, r.released = true, true
-		case r.locked:
-			r.locked = false
-		case r.dead && r.poison:
-			r.dead, r.gone = false, true
-		case r.dead && i%5 == 0:
-			s.redrive(r)
-		}
-	}
-	for _, st := range s.late {
-		if !st.applied {
-			s.apply(st)
-		}
-	}
-	for _, op := range s.ops {
-		if !op.applied {
-			s.applySettle(op)
-		}
-		if !op.abandoned {
-			s.hear(op, false)
-		}
-	}
-	s.late, s.ops = nil, nil
-	for _, c := range s.consumers {
-		if c.member == 0 {
-			s.join(c)
-		}
-		s.giveSlots(c)
-		s.take(c)
-		for range 4 {
-			if c.task == nil {
-				if t := c.seq.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: true}, s.now); t != nil {
-					c.task = s.begin(c, t)
-				}
-			}
-			for c.task != nil {
-				s.progress(c)
-			}
-		}
-		for range simRows {
-			s.deliver(c)
-		}
-		for len(c.out) > 0 {
-			s.settle(c, c.out[0], "ack")
-		}
-	}
-}
-
-// walk makes a random walk, and returns what it found.
-func walkModel(choose func(int) int, f fault) (found violation, log []string) {
-	s := &sim{choose: choose, fault: f, now: time.Second, alive: map[int]bool{}}
-	s.holds, s.oneWriter, s.looksAtLocks, s.maxKeys = s.chance(2), s.chance(4), s.chance(2), s.pick(2)
-	defer func() {
-		if v := recover(); v != nil {
-			is, ok := v.(violation)
-			if !ok {
-				panic(v)
-			}
-			found, log = is, s.log
-		}
-	}()
-	for i := range 1 + s.pick(2) {
-		c := &simConsumer{n: i + 1}
-		c.start(s)
-		s.consumers = append(s.consumers, c)
-	}
-	for range 50 + s.pick(500) {
-		s.step()
-	}
-	s.calm = true
-	s.say("calm")
-	for i := 0; slices.ContainsFunc(s.rows, func(r *simRow) bool { return !r.gone }); i++ {
-		if i == 3000 {
-			for _, r := range s.rows {
-				if !r.gone {
-					s.say("left: %+v", *r)
-				}
-			}
-			for _, c := range s.consumers {
-				s.say("c%d: %+v, trial of %v, begun %v, busy %d", c.n, c.seq.Counts(), c.seq.trial.m, c.seq.trial.begun, c.seq.busy)
-				for _, sl := range c.seq.slots {
-					s.say("slot %d: %d at work", sl.Number, sl.atWork)
-					c.seq.each(sl, func(m *Message) {
-						s.say("number %d: state %d, waits for a catch-up %v, held %v", m.Seq, m.state, !m.gate.done(), m.key.held)
-					})
-				}
-			}
-			s.fail("not all messages have ended")
-		}
-		s.calmStep(i)
-	}
-	for _, c := range s.consumers {
-		s.end(c)
-	}
-	return "", nil
-}
-
-// end checks that nothing is left in memory when all messages have ended.
-func (s *sim) end(c *simConsumer) {
-	c.seq.Lost(s.now)
-	if q := c.seq; q.busy != 0 || q.keys != 0 || q.nReady != 0 || q.withContents != 0 || q.bytes != 0 || len(q.spilled) != 0 || len(q.held) != 0 || q.trial.m != nil {
-		s.fail("c%d: the counts of an empty sequencer are not 0: %+v, busy %d", c.n, q.Counts(), q.busy)
-	}
-}
-
-// checks returns the number of random walks of this run: see the variable's tiers.
-func checks(short int) int {
-	switch os.Getenv("CHANQ_TEST") {
-	case "long":
-		return 20 * short
-	case "soak":
-		return 500 * short
-	}
-	return short
-}
-
-func TestTheSequencerKeepsTheOrderOfKeysWhateverFails(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		found, log := walkModel(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "") }, none)
-		for _, line := range log {
-			t.Log(line)
-		}
-		if found != "" {
-			t.Fatal(found)
-		}
-	})
-}
-
-func TestRandomWalksFindNothing(t *testing.T) {
-	for seed := range uint64(checks(2000)) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		found, log := walkModel(r.IntN, none)
-		if found != "" {
-			for _, line := range log {
-				t.Log(line)
-			}
-			require.Empty(t, found, "seed %d", seed)
-		}
-	}
-}
-
-// A model that finds no fault proves nothing.
-func TestRandomWalksFindEachFault(t *testing.T) {
-	list, walks := faults, uint64(5_000)
-	if os.Getenv("CHANQ_TEST") != "" {
-		list, walks = append(list, rareFaults...), 200_000
-	}
-	for _, f := range list {
-		t.Run(string(f), func(t *testing.T) {
-			for seed := range walks {
-				r := rand.New(rand.NewPCG(seed, 1))
-				if found, _ := walkModel(r.IntN, f); found != "" {
-					t.Logf("walk %d: %s", seed, found)
-					return
-				}
-			}
-			t.Error("not found")
-		})
 	}
 }

@@ -46,11 +46,18 @@
 //
 // # Invariants
 //
-// The numbers are those of the tests' model. I3: above Old nobody else has delivered. I4: between two deliveries a commit
+// I3: above Old no other consumer has delivered. I4: between two deliveries a commit
 // raised the stored fence above the first delivery's. I5: with a row, all earlier committed rows of its key are known. I6:
 // safe ≤ cursor. I7: a held key opens only after a catch-up that began after its redrive. I8: each committed message is in
 // memory, above the cursor, at or above the spilled number of its key, not committed at the last sample, or in a pending
-// catch-up. I9: crashes dead-letter only what was alone. I1 and I2 (one owner, local end of the membership) are the caller's.
+// catch-up. I9: crashes dead-letter only what was alone. I1 and I2 (one owner per slot; the local end of the membership comes
+// first and is checked after each answer) are the caller's.
+//
+// # SQL Server
+//
+// Its reads need two more things. After an unclean take, windows up to Old are read and their rows registered before
+// the first Read of the walk: a kind of task in planRead, as long as walk.read is false. A row that exists and cannot be
+// read lowers the spilled number of its key: a field of Row, in insert.
 package order
 
 import (
@@ -79,12 +86,12 @@ const KeyBytes = 2 << 10
 
 // Config configures a Sequencer.
 type Config struct {
-	Unread     int     // messages that a key keeps beside the first one
+	Unread     int     // messages that a key keeps in addition to the first one
 	MostUnread int     // the same while keys are few; 0: Unread
 	Blocked    int     // keys without a deliverable message at which reading stops
 	Bytes      int     // of the contents in memory that are not deliverable yet (PrefetchBytes)
 	Rows       int     // of one read
-	Behind     int     // rows up to the cursor that the answer to a read has at most; with OneWriter those of a catch-up
+	Behind     int     // rows up to the cursor of one read; with OneWriter only catch-ups have some
 	OneWriter  bool    // messages commit in the order of their numbers: the cursor is the watermark
 	Holds      bool    // a dead message holds its key (DeadKeyHolds)
 	MaxCrashes int     // deaths of the process in trials that dead-letter a message; 0: no bound

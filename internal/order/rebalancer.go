@@ -42,7 +42,7 @@ type Rebalancer struct {
 	fewest    int           // at the last two looks
 	changed   time.Duration // when their number changed
 	turn      int           // where the search for free slots begins
-	vain      int           // takes in a row that found a slot taken
+	missed    int           // takes in a row that found a slot taken
 
 	kept     int // slots that may be kept beyond the share
 	keptTill time.Duration
@@ -57,7 +57,7 @@ const (
 	starveAfter  = 3 * time.Second
 	keepFirst    = 30 * time.Second // doubles up to keepMost
 	keepMost     = 10 * time.Minute
-	mostVain     = 4 // takes in vain that lead to a look soon
+	mostMissed   = 4 // takes in a row that missed a slot and lead to a look soon
 )
 
 type slotState uint8
@@ -192,9 +192,9 @@ func (r *Rebalancer) Took(list []int, got []OwnedSlot) (taken []OwnedSlot) {
 			short = true
 		}
 	}
-	if r.vain++; !short {
-		r.vain = 0
-	} else if r.vain <= mostVain {
+	if r.missed++; !short {
+		r.missed = 0
+	} else if r.missed <= mostMissed {
 		r.Hurry()
 	}
 	return taken

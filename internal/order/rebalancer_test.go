@@ -37,7 +37,8 @@ type shareActor struct {
 }
 
 func newShareWorld(slots, consumers int) *shareWorld {
-	w := &shareWorld{now: time.Hour, owners: make([][16]byte, slots), fences: make([]int64, slots), until: map[[16]byte]time.Duration{}}
+	w := &shareWorld{now: time.Hour, owners: make([][16]byte, slots), fences: make([]int64, slots)}
+	w.until = map[[16]byte]time.Duration{}
 	for range consumers {
 		w.join()
 	}
@@ -228,7 +229,7 @@ func (w *shareWorld) settle(t require.TestingT, most time.Duration) time.Duratio
 }
 
 // shareRounds has the first look, the second one that returns slots, and the one that takes them.
-const shareRounds = 2*lookEvery + mostVain*lookSoon + 150*time.Millisecond
+const shareRounds = 2*lookEvery + mostMissed*lookSoon + 150*time.Millisecond
 
 func TestNoSlotHasTwoHoldersAndEachHasOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -410,17 +411,17 @@ func TestAReturnThatRunsLateFreesNothingThatWasTakenAgain(t *testing.T) {
 	w.oneHolder(t)
 }
 
-func TestAConsumerWhoseTakesAreInVainLooksAgainSoonAFewTimes(t *testing.T) {
+func TestAConsumerWhoseTakesMissSlotsLooksAgainSoonAFewTimes(t *testing.T) {
 	w := newShareWorld(4, 1)
 	a := w.all[0]
 	idle := func(int) int { return 0 }
-	for i := range mostVain + 1 {
+	for i := range mostMissed + 1 {
 		rows, _ := w.look()
 		a.r.Look(rows, 1, idle, w.now)
 		require.Len(t, a.r.Asked(), 4)
 		a.r.Took(a.r.Asked(), nil)
 		want := lookSoon
-		if i == mostVain {
+		if i == mostMissed {
 			want = lookEvery / 2
 		}
 		_, wait := a.r.Due(w.now)

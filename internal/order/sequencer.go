@@ -37,7 +37,9 @@ type name struct {
 
 // New returns a Sequencer that owns no slot.
 func New(cfg Config) *Sequencer {
-	return &Sequencer{cfg: cfg, slots: map[int]*slot{}, ended: map[name]int64{}, spilled: map[*keyQueue]bool{}, held: map[*keyQueue]bool{}}
+	return &Sequencer{
+		cfg: cfg, slots: map[int]*slot{}, ended: map[name]int64{}, spilled: map[*keyQueue]bool{}, held: map[*keyQueue]bool{},
+	}
 }
 
 // Take begins with slots that were taken. A slot that is owned already keeps its busy messages.
@@ -220,7 +222,7 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	return false
 }
 
-// event takes what an answer says beside its rows.
+// event takes what an answer reports in addition to its rows.
 func (s *Sequencer) event(a *Answer, sampled bool, now time.Duration) (forgotten bool) {
 	from := int64(None)
 	if sampled {

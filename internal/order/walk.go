@@ -59,7 +59,7 @@ func (w *walk) gate() *catchUp {
 func (s *Sequencer) ends(w *walk, c *catchUp, now time.Duration) {
 	c.over = true
 	w.catchAt = now + now - c.since
-	if c.from == 0 { // it was a slow read, too
+	if c.from == 0 { // it was also a slow read
 		w.slowAt = now + max(slowEvery, slowShare*(now-c.since))
 	}
 	w.pending, w.next = w.next, nil

@@ -2,9 +2,9 @@ package order
 
 import "time"
 
-// StragglesAfter is how long a sender may stay open before the watermark passes its numbers. Until then each read
+// stragglesAfter is how long a sender may stay open before the watermark passes its numbers. Until then each read
 // begins below the first number of that sender.
-const StragglesAfter = 250 * time.Millisecond
+const stragglesAfter = 250 * time.Millisecond
 
 // Watermark computes the number up to which all senders have ended, except stragglers. Each sample is the last number
 // drawn and the senders that are open. The database reads the number after the snapshot of a read, and the senders
@@ -67,7 +67,7 @@ func (w *Watermark) Sample(drawn int64, senders []string, renamed bool, now time
 		}
 	}
 	for name, s := range here {
-		if !s.straggles && now-s.since > StragglesAfter {
+		if !s.straggles && now-s.since > stragglesAfter {
 			s.straggles = true
 			delete(w.waits, name)
 		}
