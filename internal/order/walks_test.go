@@ -121,7 +121,9 @@ func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 // end checks that nothing is left in memory when all messages have ended.
 func (s *sim) end(c *simConsumer) {
 	c.seq.Lost(s.now)
-	if q := c.seq; q.busy != 0 || q.keys != 0 || q.nReady != 0 || q.withContents != 0 || q.bytes != 0 || len(q.spilled) != 0 || len(q.held) != 0 || q.trial.m != nil {
+	q := c.seq
+	counts := q.busy + q.keys + q.nReady + q.withContents + q.bytes + len(q.spilled) + len(q.held)
+	if counts != 0 || q.trial.m != nil {
 		s.fail("c%d: the counts of an empty sequencer are not 0: %+v, busy %d", c.n, q.Counts(), q.busy)
 	}
 }
