@@ -30,6 +30,7 @@ type shareActor struct {
 	id        [16]byte
 	r         *Rebalancer
 	holds     map[int]bool
+	fences    map[int]int64 // by which it reads
 	leaving   map[int]bool
 	busy      map[int]int
 	local     time.Duration // end of the membership by the local clock
@@ -51,7 +52,7 @@ func (w *shareWorld) newID() [16]byte {
 }
 
 func (w *shareWorld) join() *shareActor {
-	a := &shareActor{w: w, id: w.newID(), holds: map[int]bool{}, leaving: map[int]bool{}, busy: map[int]int{}}
+	a := &shareActor{w: w, id: w.newID(), holds: map[int]bool{}, fences: map[int]int64{}, leaving: map[int]bool{}, busy: map[int]int{}}
 	a.r = NewRebalancer(len(w.owners), a.id)
 	w.until[a.id], a.local = w.now+shareLease, w.now+shareLease
 	w.all = append(w.all, a)
@@ -166,7 +167,7 @@ func (a *shareActor) tend(fate func() int) {
 		var got []OwnedSlot
 		if a.run(fate(), func() { got = w.take(id, list) }) {
 			for _, o := range a.r.Took(list, got) {
-				a.holds[o.Slot] = true
+				a.holds[o.Slot], a.fences[o.Slot] = true, o.Fence
 				delete(a.leaving, o.Slot)
 			}
 			a.changed()
@@ -208,7 +209,7 @@ func (w *shareWorld) balanced() bool {
 	for _, a := range living {
 		list := a.r.Owned()
 		for _, o := range list {
-			held += bit(w.owners[o.Slot] == a.id && w.fences[o.Slot] == o.Fence && w.lives(a.id))
+			held += bit(w.owners[o.Slot] == a.id && w.fences[o.Slot] == a.fences[o.Slot] && w.lives(a.id))
 		}
 		if len(list) > (len(w.owners)+len(living)-1)/len(living) {
 			return false
@@ -428,6 +429,28 @@ func TestAConsumerWhoseTakesMissSlotsLooksAgainSoonAFewTimes(t *testing.T) {
 		require.Equal(t, want, wait)
 		a.r.Lost(a.id)
 	}
+}
+
+func TestASlotThatAnotherConsumerOwnsIsGone(t *testing.T) {
+	w := newShareWorld(2, 1)
+	w.settle(t, shareRounds)
+	a := w.all[0]
+	rows, _ := w.look()
+	rows[1].Owner = [16]byte{99}
+	a.r.Look(rows, 1, func(int) int { return 0 }, w.now)
+	require.Equal(t, []int{1}, a.r.Changes().Gone)
+	require.Len(t, a.r.Owned(), 1)
+}
+
+func TestASlotThatALateTakeOwnsIsReturnedIfItIsAboveTheShare(t *testing.T) {
+	w := newShareWorld(2, 2)
+	w.settle(t, 2*shareRounds)
+	a := w.all[0]
+	rows, _ := w.look()
+	other := 1 - a.r.Owned()[0].Slot
+	rows[other].Owner, rows[other].Fence = a.id, 7
+	a.r.Look(rows, 2, func(int) int { return 0 }, w.now)
+	require.Equal(t, []OwnedSlot{{other, 7}}, a.r.Emptied())
 }
 
 func TestATakeThatRanLateIsRepeated(t *testing.T) {
