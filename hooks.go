@@ -104,7 +104,7 @@ type FailedEvent struct {
 type DeadEvent struct {
 	Queue   string
 	ID      ID
-	Attempt int    // as Entry.Attempts; 0 if nobody was ever given it
+	Attempt int    // as Entry.Attempts; 0 if it was never delivered
 	Reason  string // as Entry.LastError
 }
 

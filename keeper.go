@@ -13,7 +13,8 @@ import (
 // stored yet: it extends them, and ends those whose time ran out. Its goroutines are run, which watches the time, and
 // those of the writer (extender.go), which run starts and joins. hold may be called by another.
 //
-// A lease is extended when less than two thirds of LeaseFor are left. A lease is not extended after AckTx (its row is
+// The leases are looked at each third of LeaseFor, and one of which less than five sixths are left is extended: so at least
+// half of its time is left for the statements. A lease is not extended after AckTx (its row is
 // locked by the caller's transaction), nor after MaxExtend.
 type keeper struct {
 	queue    *queue
@@ -103,7 +104,7 @@ func (k *keeper) drop(gone func(*lease) bool) {
 // due reports that a lease should be extended now.
 func (k *keeper) due(l *lease, now time.Duration) bool {
 	deadline := l.deadlineAt()
-	return deadline-now < k.leaseFor*2/3 && now < time.Duration(l.until.Load()) && (k.bound == nil || deadline < k.bound())
+	return deadline-now < k.leaseFor*5/6 && now < time.Duration(l.until.Load()) && (k.bound == nil || deadline < k.bound())
 }
 
 func (k *keeper) run() {

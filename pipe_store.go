@@ -13,8 +13,8 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The storing side of a Pipe: its writer, which replaces inputs by outputs, in one transaction at a time apart from isolated
-// inputs.
+// The storing side of a Pipe: its writer replaces inputs by outputs, in one transaction at a time, and isolated inputs in
+// transactions of their own.
 
 // newWriter makes the writer. Its groups have as many inputs as one statement acks, or 4 MiB or so of outputs.
 func (p *pipe[In, Out]) newWriter() *batch.Writer[*piped[Out]] {

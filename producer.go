@@ -137,9 +137,6 @@ func (p *shardProducer[T]) start() {
 	}
 }
 
-// discard gives back what newShardProducer took, in place of start.
-func (p *shardProducer[T]) discard() { p.sessions.close() }
-
 // end is called when the intake and the storers have ended.
 func (p *shardProducer[T]) end() {
 	p.queue.ringer.end() // for what was stored before the last group failed

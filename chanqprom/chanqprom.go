@@ -38,8 +38,8 @@
 // one is not seen is in Config.Log, once per change, and not in the metrics: errors of databases have
 // names of hosts and users.
 //
-// A database that is away, or two with a queue of one name, never make a collection fail: of each
-// label one is told, which is the first watched that answers. Programs with several
+// A database that is away never makes a collection fail, nor do two queues with the same label: the figures are
+// those of the queue that was watched first and answers. Programs with several
 // databases whose queues have the same names have a Metrics for each, and labels to tell them apart
 // (prometheus.WrapRegistererWith). The package otelchanq has the same figures for OpenTelemetry.
 package chanqprom

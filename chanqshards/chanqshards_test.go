@@ -2,6 +2,7 @@ package chanqshards
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -114,4 +115,18 @@ func TestAnUnreadConsumerEnds(t *testing.T) {
 	_, open := <-c.C()
 	require.False(t, open)
 	require.NoError(t, c.Err())
+}
+
+func TestStatsAddsUpEveryCount(t *testing.T) {
+	var one, sum chanq.ConsumerStats
+	counts := reflect.ValueOf(&one).Elem()
+	for i := range counts.NumField() {
+		if f := counts.Field(i); f.CanInt() {
+			f.SetInt(1)
+		} else {
+			f.SetUint(1)
+		}
+	}
+	add(&sum, one)
+	require.Equal(t, one, sum)
 }

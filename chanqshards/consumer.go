@@ -339,23 +339,27 @@ func (c *Consumer[T]) ofEach(f func(*chanq.Consumer[T]) error) error {
 func (c *Consumer[T]) Stats() (sum chanq.ConsumerStats) {
 	for _, r := range c.readers {
 		if r.isReady() && r.shard != nil {
-			s := r.shard.Stats()
-			sum.Claimed += s.Claimed
-			sum.Claims += s.Claims
-			sum.EmptyClaims += s.EmptyClaims
-			sum.Looks += s.Looks
-			sum.Acked += s.Acked
-			sum.Nacked += s.Nacked
-			sum.Released += s.Released
-			sum.Dead += s.Dead
-			sum.Lost += s.Lost
-			sum.Buffered += s.Buffered
-			sum.Waiting += s.Waiting
-			sum.Slots += s.Slots
-			sum.StalledSlots += s.StalledSlots
-			sum.Held += s.Held
-			sum.Settling += s.Settling
+			add(&sum, r.shard.Stats())
 		}
 	}
 	return sum
+}
+
+func add(sum *chanq.ConsumerStats, s chanq.ConsumerStats) {
+	sum.Claimed += s.Claimed
+	sum.Claims += s.Claims
+	sum.EmptyClaims += s.EmptyClaims
+	sum.Looks += s.Looks
+	sum.Acked += s.Acked
+	sum.Nacked += s.Nacked
+	sum.Released += s.Released
+	sum.Dead += s.Dead
+	sum.Lost += s.Lost
+	sum.Buffered += s.Buffered
+	sum.Waiting += s.Waiting
+	sum.Slots += s.Slots
+	sum.StalledSlots += s.StalledSlots
+	sum.Held += s.Held
+	sum.Settling += s.Settling
+	sum.Isolated += s.Isolated
 }

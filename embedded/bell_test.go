@@ -201,6 +201,7 @@ func TestNobodyHearsOfWhatWasRungBefore(t *testing.T) {
 }
 
 func TestAPipeThatWasRemovedIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	path := database(t)
 	needPipes(t, path)
 	sender, b := at(t, path), at(t, path)
@@ -298,6 +299,7 @@ func TestByAnyNameOfTheDatabaseItIsOneBell(t *testing.T) {
 
 // Where there are no pipes, SQLite tells of every commit of others.
 func TestWithoutPipesSQLiteIsAsked(t *testing.T) {
+	t.Parallel()
 	path := database(t)
 	require.NoError(t, os.WriteFile(path+bellSuffix, nil, 0o600))
 	b := at(t, path)
@@ -329,6 +331,7 @@ func TestWithoutPipesSQLiteIsAsked(t *testing.T) {
 
 // So that what is soon over, such as too many open files, costs no asking for ever.
 func TestAPipeThatCouldNotBeMadeIsTriedAgainWhileSQLiteIsAsked(t *testing.T) {
+	t.Parallel()
 	path := database(t)
 	needPipes(t, path)
 	require.NoError(t, os.RemoveAll(path+bellSuffix))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"regexp"
 	"strings"
+	"time"
 
 	"modernc.org/sqlite"
 )
@@ -50,8 +51,8 @@ func (c *connector) Close() error {
 	return c.keep.Close()
 }
 
-func (c *connector) Connect(context.Context) (driver.Conn, error) {
-	inner, err := c.driver.Open(c.name)
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	inner, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +62,24 @@ func (c *connector) Connect(context.Context) (driver.Conn, error) {
 		return nil, errors.New("this version of modernc.org/sqlite lacks a method that chanq needs")
 	}
 	return &conn{sqliteConn: full, turn: c.turn}, nil
+}
+
+// open opens a connection. While several processes make a new file a database in WAL mode, SQLite refuses some of them at
+// once, whatever busy_timeout says: these try again.
+func (c *connector) open(ctx context.Context) (driver.Conn, error) {
+	const sqliteBusy = 5
+	for until := time.Now().Add(busyTimeout); ; {
+		inner, err := c.driver.Open(c.name)
+		refused := (*sqlite.Error)(nil)
+		if !errors.As(err, &refused) || refused.Code()&0xff != sqliteBusy || time.Now().After(until) {
+			return inner, err
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // sqliteConn is what modernc.org/sqlite's connections can do.

@@ -107,6 +107,7 @@ func (s *shared) settle(d time.Duration) {
 }
 
 func TestAProcessThatLooksOnceAnHourHasEachMessageAtOnce(t *testing.T) {
+	t.Parallel()
 	s := share(t)
 	s.reader()
 	s.pass()

@@ -15,6 +15,7 @@ import (
 
 // One that was stopped reads no bytes, so that others get them; one that died is gone.
 func TestAProcessThatIsStoppedOrKilledDelaysNothing(t *testing.T) {
+	t.Parallel()
 	s := share(t)
 	stuck := s.reader()
 	s.pass()
@@ -54,6 +55,7 @@ func TestAPipeThatIsRemovedUnderASleeperIsMadeAgain(t *testing.T) {
 
 // Where no pipes can be had, SQLite is asked.
 func TestAMessageComesSoonWithoutPipes(t *testing.T) {
+	t.Parallel()
 	s := share(t)
 	require.NoError(t, os.WriteFile(s.path+"-bell", nil, 0o600))
 	s.reader()

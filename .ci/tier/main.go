@@ -88,6 +88,14 @@ func report(from io.Reader, to io.Writer) (map[string]tally, error) {
 				written[key] = &strings.Builder{}
 			}
 			written[key].WriteString(e.Output)
+		case e.Test == "" && e.Action == "fail":
+			// A binary that panicked or ran out of time has said so in the tests that were running.
+			for _, running := range slices.Sorted(maps.Keys(written)) {
+				if strings.HasPrefix(running, e.Package+" ") {
+					_, _ = io.WriteString(to, written[running].String())
+					delete(written, running)
+				}
+			}
 		case e.Test != "" && (e.Action == "pass" || e.Action == "skip" || e.Action == "fail"):
 			if packages[e.Package] == nil {
 				packages[e.Package] = tally{}

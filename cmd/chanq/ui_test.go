@@ -99,7 +99,7 @@ func TestUIHasMetricsAndProbes(t *testing.T) {
 		r.SetBasicAuth("prometheus", "p4ss-w0rd-of-ui")
 	})
 	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, body, `chanq_messages{queue="mail",shard="",state="ready"} 0`)
+	require.Contains(t, body, `chanq_messages{queue="mail",state="ready"} 0`)
 }
 
 func TestUIWantsItsPasswordAndDoesNotSayIt(t *testing.T) {

@@ -82,8 +82,12 @@ func (c cell) statementsWithin() int { return 8 + 4*bits.Len(uint(c.size)) }
 
 func TestOneBadItem(t *testing.T) {
 	var cells []cell
+	sizes := []int{1, 2, 7, 100}
+	if testing.Short() {
+		sizes[3] = 20
+	}
 	for _, class := range []sqlbatch.Class{sqlbatch.Unknown, sqlbatch.RolledBack, sqlbatch.Refused, sqlbatch.Duplicate, sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent, slow} {
-		for _, size := range []int{1, 2, 7, 100} {
+		for _, size := range sizes {
 			for _, place := range slices.Compact([]int{0, size / 2, size - 1}) {
 				for _, inTurn := range []bool{false, true} {
 					for _, outage := range []bool{false, true} {
@@ -99,7 +103,7 @@ func TestOneBadItem(t *testing.T) {
 		}
 	}
 	for _, c := range slices.Clone(cells) { // one size more for some
-		if c.size == 100 && c.place > 0 && !c.outage && c.quits == "" {
+		if !testing.Short() && c.size == 100 && c.place > 0 && !c.outage && c.quits == "" {
 			c.size, c.place = 1000, c.place*10
 			cells = append(cells, c)
 		}

@@ -49,7 +49,7 @@ type Config[I Item] struct {
 	Observer Observer
 
 	// Write writes items of one kind, in one statement or transaction, and returns those that are certainly
-	// written, also beside an error: retry.ErrNotAsked says that there was nothing to ask the database. skipLocked asks it to leave out items whose rows are locked. It may
+	// written, also with an error. The error retry.ErrNotAsked says that no statement was needed. skipLocked asks it to leave out items whose rows are locked. It may
 	// reorder the slice unless InTurn is set, and must not keep it.
 	Write func(ctx context.Context, items []I, skipLocked bool) (written []I, err error)
 	// Absent looks for what became of items that Write neither returned nor failed for. Items without

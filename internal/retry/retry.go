@@ -115,8 +115,8 @@ type Loop struct {
 	tries    Tries
 }
 
-// ErrNotAsked is what the function of a try returns if there was nothing to ask the database. The try has succeeded, and says
-// nothing of the database.
+// ErrNotAsked is returned by the function of a try that needed no statement. The try has succeeded, and does not show
+// whether the database answers.
 var ErrNotAsked = errors.New("chanq: nothing to ask the database")
 
 // Try runs do once. It returns nil if that succeeded, and tells Health so.

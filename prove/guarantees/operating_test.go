@@ -322,6 +322,7 @@ func redrive(w *world) {
 
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
 	require.NoError(w, got[0].DeadLetter(nil))
+	require.NoError(w, got[0].Wait(w.Soon()))
 	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
 	_, err = q.Redrive(w.Soon(), 0)
 	require.NoError(w, err)

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -421,15 +421,15 @@ func (w *walk) pipes() {
 	require.NoError(w, err)
 	source := testdb.OpenOn[string](w, w.observer, pipedQueue, chanq.Config{Dialect: w.clock.dialect})
 	isEmpty := func() bool { return testdb.Empty(w, source) }
-	var robbed sync.Once
+	var robbed atomic.Bool // a Once would hold others on a mutex, and the bubble's time
 	var errRob error
 	for !isEmpty() {
 		from := w.consume(w.piped)
 		ended := make(chan error, 1)
 		go func() { // ends with from
 			ended <- chanq.Pipe(from, to, 2, func(_ context.Context, l *chanq.Lease[string]) ([]chanq.Message[string], error) {
-				if l.Body == "z" {
-					robbed.Do(func() { errRob = w.rob(source) })
+				if l.Body == "z" && !robbed.Swap(true) {
+					errRob = w.rob(source)
 				}
 				return []chanq.Message[string]{text(l.Body + "1"), {Body: l.Body + "2", DedupKey: l.Body}}, nil
 			})
