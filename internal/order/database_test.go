@@ -1,0 +1,336 @@
+package order
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// The database of the model: rows, senders, slots and memberships, and the statements as the package comment and the
+// comments of Kind require them.
+
+const (
+	simSlots   = 2
+	simKeys    = 3
+	simRows    = 14
+	simCrashes = 2
+)
+
+type simRow struct {
+	n                 int // from 1 on
+	key               int
+	seq, fence        int64
+	visible, released bool // of the sender: the commit, and the end of its lock
+	gone, dead, died  bool
+	cancelled         bool
+	locked            bool // by a transaction that acks it
+	by                int  // the consumer that has marked it; 0: none
+	lapses, crashes   int
+	alone             bool
+	due               time.Duration
+	poison            bool
+	before            []*simRow // had been sent before it
+	delivered         int64     // fence of the last delivery
+	deliveries        int
+	guilt             int // processes that ended while they held it alone
+}
+
+func (r *simRow) alive() bool    { return r.visible && !r.dead && !r.gone }
+func (r *simRow) slot() int      { return r.key % simSlots }
+func (r *simRow) id() [16]byte   { return [16]byte{byte(r.n)} }
+func (r *simRow) keyed() string  { return fmt.Sprint("k", r.key) }
+func (r *simRow) sender() string { return fmt.Sprint("s", r.n) }
+
+type simSlot struct {
+	owner int // the consumer's ID, 0: none
+	fence int64
+	old   int64
+}
+
+// fault is a deliberate break of the database or of the caller.
+type fault string
+
+const (
+	none               fault = ""
+	forgetOld          fault = "a take does not set old"
+	noDeadline         fault = "messages are delivered after the end of the membership"
+	uncountedRedrive   fault = "a redrive is not counted"
+	cleanReturn        fault = "a return ignores doubt"
+	settleWithoutFence fault = "a settle does not match the fence"
+	markWithoutFence   fault = "a mark does not match the fence"
+	nackKeepsFence     fault = "a nack does not raise the fence"
+	deadKeepsFence     fault = "a dead letter does not raise the fence above the delivery's"
+	markKeepsFence     fault = "a mark does not raise the fence"
+	lockedIsAbsent     fault = "a look takes a locked row for absent"
+	cutRefillWhole     fault = "a refill that was cut reports that it reached its end"
+	heldRowsUnreported fault = "a read does not report that a key is held"
+	aloneIsNotStored   fault = "every mark stores that it was made alone"
+)
+
+// Random walks find the faults in the first list soon, those in the second one after up to some ten thousand walks.
+var (
+	faults = []fault{
+		forgetOld, noDeadline, uncountedRedrive, nackKeepsFence, deadKeepsFence, markKeepsFence, lockedIsAbsent,
+		heldRowsUnreported, aloneIsNotStored,
+	}
+	rareFaults = []fault{cleanReturn, settleWithoutFence, markWithoutFence, cutRefillWhole}
+)
+
+func (s *sim) row(r *simRow, member int, contents bool) Row {
+	row := Row{
+		ID: r.id(), Seq: r.seq, Slot: r.slot(), Key: r.keyed(), Keyed: true, Fence: r.fence,
+		Lapses: r.lapses, Crashes: r.crashes, Wait: max(0, r.due-s.now),
+	}
+	switch r.by {
+	case 0:
+	case member:
+		row.Holder = Mine
+	default:
+		row.Holder = Others
+		row.Lapses++
+		if r.alone {
+			row.Crashes++
+		}
+	}
+	row.Held = s.holds && s.fault != heldRowsUnreported && s.isHeld(r.keyed())
+	if contents && (row.Lapses < suspectAfter || row.Holder == Mine) {
+		row.Contents, row.Bytes = r, 1
+		s.inspect(r, member)
+	}
+	return row
+}
+
+func (s *sim) isHeld(key string) bool {
+	return slices.ContainsFunc(s.rows, func(r *simRow) bool { return r.keyed() == key && r.dead })
+}
+
+func (s *sim) walked(member int, slots []Slot) bool {
+	for _, t := range slots {
+		if z := s.slots[t.Number]; z.owner != member || z.fence != t.Fence || !s.alive[member] {
+			return false
+		}
+	}
+	return true
+}
+
+// simTask is a statement that a consumer waits for, or has given up.
+type simTask struct {
+	task    *Task
+	c       *simConsumer
+	member  int
+	slots   map[int]int64 // fences of the consumer's slots when it began
+	answer  *Answer
+	applied bool
+	sampled bool
+	ids     []simItem
+}
+
+// simItem is what a statement names a message by.
+type simItem struct {
+	row                  *simRow
+	seq, fence           int64
+	slotFence, delivered int64
+}
+
+func (s *sim) begin(c *simConsumer, t *Task) *simTask {
+	st := &simTask{task: t, c: c, member: c.member, slots: map[int]int64{}, answer: &Answer{Walked: true, Upto: None}}
+	for n, own := range c.own {
+		st.slots[n] = own
+	}
+	for _, m := range t.Messages {
+		st.ids = append(st.ids, simItem{s.rows[m.ID[0]-1], m.Seq, m.Fence, m.SlotFence(), m.Delivery()})
+	}
+	return st
+}
+
+// apply runs a statement in the database: reads and looks see one moment of it.
+func (s *sim) apply(st *simTask) {
+	st.applied = true
+	t, a := st.task, st.answer
+	a.Redriven = s.redriven
+	switch t.Kind {
+	case Read, Refill:
+		if a.Walked = s.walked(st.member, t.Slots); a.Walked {
+			s.scan(st)
+		}
+		return
+	case Held:
+		for _, key := range t.Keys {
+			a.Held = append(a.Held, s.isHeld(key))
+		}
+		return
+	case Look, Fetch:
+		a.Walked = s.walked(st.member, t.Slots)
+	}
+	for _, item := range st.ids {
+		r := item.row
+		matches := r.alive() && r.seq == item.seq && r.fence == item.fence
+		switch {
+		case t.Kind == Mark && r.alive() && !r.locked && (matches || s.fault == markWithoutFence):
+			pending := r.by != 0 && r.by != st.member
+			if !t.Suspect && r.lapses+bit(pending) >= suspectAfter {
+				break
+			}
+			r.lapses += bit(pending)
+			r.crashes += bit(pending && r.alone)
+			r.by, r.alone = st.member, t.Suspect || s.fault == aloneIsNotStored
+			if s.fault != markKeepsFence {
+				r.fence = MarkedFence(r.fence, item.slotFence)
+			}
+			if t.Suspect && !s.alive[st.member] {
+				r.guilt++ // the membership ended during the trial
+			}
+			s.say("c%d marks m%d, suspect %v: fence %d", st.c.n, r.n, t.Suspect, r.fence)
+			a.Rows = append(a.Rows, Row{ID: r.id(), Seq: r.seq, Fence: r.fence, Lapses: r.lapses, Crashes: r.crashes, Written: true})
+			continue
+		case (t.Kind == Lapse || t.Kind == Release) && matches && !r.locked:
+			if r.fence = GivenFence(r.fence, item.delivered); t.Kind == Lapse {
+				r.lapses++
+			}
+			if t.Kind == Lapse || r.by == st.member {
+				r.by, r.alone = 0, false
+			}
+			s.say("c%d gives m%d back (%d): fence %d", st.c.n, r.n, t.Kind, r.fence)
+			a.Rows = append(a.Rows, Row{ID: r.id(), Seq: r.seq, Fence: r.fence, Lapses: r.lapses, Crashes: r.crashes, Written: true})
+			continue
+		}
+		if !r.alive() || r.locked && s.fault == lockedIsAbsent {
+			continue
+		}
+		row := s.row(r, st.member, t.Kind == Fetch)
+		switch {
+		case r.locked && s.looksAtLocks:
+			row.Lock = Locked
+		case !r.locked && s.looksAtLocks:
+			row.Lock = Unlocked
+		}
+		a.Rows = append(a.Rows, row)
+	}
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// scan is the snapshot of a read or a refill.
+func (s *sim) scan(st *simTask) {
+	t, a := st.task, st.answer
+	var all []*simRow
+	for _, r := range s.rows {
+		mine := slices.ContainsFunc(t.Slots, func(o Slot) bool { return o.Number == r.slot() })
+		if r.alive() && mine && r.seq > t.From && r.seq <= t.Upto && (t.Kind == Read || slices.Contains(t.Keys, r.keyed())) {
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(x, y *simRow) int { return int(x.seq - y.seq) })
+	ahead, behind := 0, 0
+	for _, r := range all {
+		switch {
+		case t.Kind == Read && r.seq <= t.Cursor:
+			if behind++; behind <= t.Behind {
+				a.Rows = append(a.Rows, s.row(r, st.member, false))
+			}
+		case ahead < t.Rows:
+			ahead++
+			a.Rows = append(a.Rows, s.row(r, st.member, r.seq > t.Old && (t.Kind == Refill || !slices.Contains(t.Keys, r.keyed()))))
+			if t.Kind == Refill && ahead == t.Rows && s.fault != cutRefillWhole {
+				a.Upto = r.seq
+			}
+		}
+	}
+}
+
+func (s *sim) sample(st *simTask) {
+	if st.sampled {
+		return
+	}
+	st.sampled = true
+	st.answer.Drawn = s.drawn
+	for _, r := range s.rows {
+		if !r.released {
+			st.answer.Senders = append(st.answer.Senders, r.sender())
+		}
+	}
+}
+
+// simOp is a settle.
+type simOp struct {
+	c          *simConsumer
+	seq        *Sequencer
+	d          Delivery
+	row        *simRow
+	how        string
+	wait       time.Duration
+	applied    bool
+	hit        bool
+	abandoned  bool // the consumer does not wait for it
+	deliveries int
+	stored     int64
+	number     int64
+}
+
+func (s *sim) settle(c *simConsumer, d Delivery, how string) *simOp {
+	r := s.rows[d.ID[0]-1]
+	op := &simOp{c: c, seq: c.seq, d: d, row: r, how: how, deliveries: r.deliveries, stored: d.Message.Fence, number: d.Seq}
+	if how == "nack" {
+		op.wait = time.Duration(s.pick(1500)) * time.Millisecond
+	}
+	s.ops = append(s.ops, op)
+	c.out = slices.DeleteFunc(c.out, func(o Delivery) bool { return o.Message == d.Message })
+	return op
+}
+
+func (s *sim) applySettle(op *simOp) {
+	r := op.row
+	if r.locked {
+		return // it waits
+	}
+	op.applied = true
+	if !r.alive() || r.fence != op.stored && s.fault != settleWithoutFence || r.seq != op.number {
+		s.say("%s of m%d matches no row", op.how, r.n)
+		return
+	}
+	if op.deliveries != r.deliveries {
+		s.fail("%s of m%d applies to a later delivery", op.how, r.n)
+	}
+	op.hit = true
+	fence := GivenFence(r.fence, op.d.Fence)
+	switch op.how {
+	case "ack":
+		r.gone = true
+	case "tx":
+		r.locked = true
+	case "dead":
+		if r.dead, r.died = true, true; s.fault != deadKeepsFence {
+			r.fence = fence
+		}
+	case "nack":
+		r.by, r.alone, r.lapses, r.crashes, r.due = 0, false, 0, 0, s.now+op.wait
+		if s.fault != nackKeepsFence {
+			r.fence = fence
+		}
+	default:
+		r.by, r.alone, r.fence = 0, false, fence
+	}
+	s.say("%s of m%d applies: fence %d", op.how, r.n, r.fence)
+}
+
+// hear reports the outcome to the consumer.
+func (s *sim) hear(op *simOp, lost bool) {
+	e := Settle{}
+	switch {
+	case lost || !op.hit:
+	case op.how == "ack":
+		e.Outcome = Acked
+	case op.how == "dead":
+		e.Outcome = Dead
+	case op.how == "tx":
+		e.Outcome, e.Until = InTx, s.now+400*time.Millisecond
+	default:
+		e.Outcome, e.Wait = Given, op.wait
+	}
+	op.seq.Settled(op.d.Message, op.d.Fence, e, s.now)
+}

@@ -1,0 +1,246 @@
+package order
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// MaxExtend: the lease has ended in the process. The row is given back with an expired lease before the next delivery.
+func TestADeliveryOfUnknownOutcomeIsEndedByAWrite(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(2, 1, 2)
+	d := o.one()
+	o.settled(d, Settle{Outcome: Unknown})
+	lapse := o.plan(Lapse)
+	require.Empty(t, o.next())
+	o.Answer(lapse, nil, o.now) // also unknown
+	require.Empty(t, o.next())
+	o.now += time.Second
+	lapse = o.plan(Lapse)
+	locked := row(1)
+	o.known(lapse, locked) // neither written nor gone: a transaction has locked it
+	o.now += time.Second
+	o.known(o.plan(Lapse), Row{ID: d.ID, Seq: 1, Fence: 11, Lapses: 1, Written: true})
+	o.settled(d, Settle{Outcome: Acked}) // late: it has no effect
+	again := row(1)
+	again.Fence = 11
+	o.known(o.plan(Fetch), again)
+	require.Equal(t, int64(11), o.one().Fence)
+}
+
+func TestAMessageThatIsAckedInATransactionIsLookedAt(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(2, 1, 2)
+	d := o.one()
+	until := o.now + 5*time.Second
+	o.settled(d, Settle{Outcome: InTx, Until: until})
+	o.known(o.plan(Look), row(1))
+	require.Empty(t, o.next())
+	o.Ended(d.Message, d.Fence)
+	o.known(o.plan(Look)) // it has committed
+	require.Equal(t, []int64{2}, o.next())
+}
+
+func TestATransactionThatWasRolledBackLeadsToARedelivery(t *testing.T) {
+	for _, unlocked := range []bool{true, false} { // the look asks for the lock, or the lease ends
+		o := newOne(t, 0)
+		o.read(2, 1, 2)
+		d := o.one()
+		o.settled(d, Settle{Outcome: InTx, Until: o.now + 5*time.Second})
+		seen := row(1)
+		if unlocked {
+			seen.Lock = Unlocked
+		} else {
+			o.now += 5 * time.Second
+		}
+		o.known(o.plan(Look), seen)
+		o.known(o.plan(Lapse), Row{ID: d.ID, Seq: 1, Fence: 11, Lapses: 1, Written: true})
+		o.known(o.plan(Fetch), row(1))
+		require.Equal(t, []int64{1}, o.next())
+	}
+}
+
+// The TTL takes effect at the head of the key, also if the contents were read before it ended.
+func TestATTLThatEndsInMemory(t *testing.T) {
+	o := newOne(t, 0)
+	first, second := row(1), row(2)
+	second.Lives = time.Second
+	o.answer(o.plan(Read), 2, first, second)
+	d := o.one()
+	require.False(t, d.Expired)
+	o.now += 2 * time.Second
+	o.settled(d, Settle{Outcome: Acked})
+	require.True(t, o.one().Expired)
+}
+
+func TestASlowReadFindsWhatNoOtherReadFound(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(9, 9)
+	o.read(9)
+	o.now += slowEvery
+	r := o.plan(Read)
+	require.Zero(t, r.From)
+	o.answer(r, 9, row(4))
+	began := o.now
+	require.Equal(t, []int64{4}, o.next())
+	require.Positive(t, o.plan(Read).From)
+	require.GreaterOrEqual(t, o.Due(Budget{}, o.now), began+slowEvery-time.Second)
+}
+
+func TestNumbersUpToOldAreMarkedBeforeTheirContentsAreRead(t *testing.T) {
+	o := newOne(t, 2)
+	rows := []Row{row(1), row(3)}
+	rows[1].Key = "b"
+	o.answer(o.plan(Read), 3, rows...)
+	require.Equal(t, []int64{3}, o.next())
+	mark := o.plan(Mark)
+	require.False(t, mark.Suspect)
+	require.Equal(t, int64(10), mark.Messages[0].SlotFence())
+	o.known(mark, Row{ID: [16]byte{1}, Seq: 1, Fence: 10, Written: true})
+	require.Empty(t, o.next())
+	marked := row(1)
+	marked.Fence, marked.Holder = 10, Mine
+	o.known(o.plan(Fetch), marked)
+	require.Equal(t, []int64{1}, o.next())
+}
+
+// A suspect is a message of key k with two expired leases.
+func suspect(seq int64, key string, crashes int) Row {
+	r := row(seq)
+	r.Key, r.Lapses, r.Crashes, r.Contents = key, suspectAfter, crashes, nil
+	return r
+}
+
+func marked(r Row) Row {
+	r.Fence, r.Holder, r.Contents = 10, Mine, r.Seq
+	return r
+}
+
+func TestOneSuspectIsHandledAtATime(t *testing.T) {
+	o := newOne(t, 0)
+	a, b := suspect(1, "a", 0), suspect(2, "b", 1)
+	o.answer(o.plan(Read), 3, a, b, row(3))
+	mark := o.plan(Mark)
+	require.True(t, mark.Suspect)
+	require.Len(t, mark.Messages, 1)
+	o.known(mark, Row{ID: a.ID, Seq: 1, Fence: 10, Lapses: 2, Written: true})
+	o.known(o.plan(Fetch), marked(a))
+	d := o.one()
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "the other suspect waits")
+	o.settled(d, Settle{Outcome: Acked})
+	require.Equal(t, b.ID, o.plan(Mark).Messages[0].ID)
+}
+
+func TestTheLastTrialIsMadeAlone(t *testing.T) {
+	o := newOne(t, 0)
+	other, last := row(1), suspect(2, "b", 2)
+	o.answer(o.plan(Read), 2, other)
+	d := o.one()
+	o.answer(o.plan(Read), 3, last, func() Row { r := row(3); r.Key = "c"; return r }())
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "another message is out")
+	require.Empty(t, o.next(), "and no message is delivered until the trial has ended")
+	o.settled(d, Settle{Outcome: Acked})
+	o.known(o.plan(Mark), Row{ID: last.ID, Seq: 2, Fence: 10, Lapses: 2, Crashes: 2, Written: true})
+	o.known(o.plan(Fetch), marked(last))
+	trial := o.one()
+	require.Equal(t, last.ID, trial.ID)
+	o.settled(trial, Settle{Outcome: Given, Wait: time.Minute})
+	require.Equal(t, []int64{3}, o.next())
+}
+
+func TestAMessageThatHasEndedTooManyProcessesIsNotRead(t *testing.T) {
+	o := newOne(t, 0)
+	o.answer(o.plan(Read), 1, suspect(1, "a", 3))
+	d := o.one()
+	require.True(t, d.Crashed)
+	require.Nil(t, d.Contents)
+}
+
+// process admits nothing until it is free.
+type process struct{ free, begun bool }
+
+func (p *process) Begin(bool) bool {
+	p.begun = p.free
+	return p.free
+}
+func (p *process) End() { p.begun = false }
+
+func TestASuspectWaitsForTheOtherConsumersOfItsProcess(t *testing.T) {
+	p := &process{}
+	o := newOne(t, 0, func(c *Config) { c.Process = p })
+	s := suspect(1, "a", 0)
+	o.answer(o.plan(Read), 1, s)
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now))
+	require.LessOrEqual(t, o.Due(Budget{Room: 10}, o.now), o.now+firstPause)
+	p.free = true
+	o.known(o.plan(Mark), Row{ID: s.ID, Seq: 1, Fence: 10, Lapses: 2, Written: true})
+	require.True(t, p.begun)
+	o.Lost(o.now)
+	require.False(t, p.begun)
+}
+
+func TestASlotThatIsReturnedReleasesItsMarks(t *testing.T) {
+	o := newOne(t, 1)
+	o.answer(o.plan(Read), 1, row(1))
+	o.known(o.plan(Mark), Row{ID: [16]byte{1}, Seq: 1, Fence: 10, Written: true})
+	o.Return(0, o.now)
+	require.Empty(t, o.Returned())
+	o.known(o.plan(Release), Row{ID: [16]byte{1}, Seq: 1, Fence: 11, Written: true})
+	require.Equal(t, []Returned{{Slot: Slot{Number: 0, Fence: 10, Old: 1}}}, o.Returned())
+}
+
+func TestASlotThatIsReturnedWithAnUnknownOutcomeIsInDoubt(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(1, 1)
+	d := o.one()
+	o.Return(0, o.now)
+	require.Empty(t, o.Returned(), "a handler has the message")
+	o.settled(d, Settle{})
+	o.Answer(o.plan(Lapse), nil, o.now)
+	require.True(t, o.Returned()[0].Doubt)
+}
+
+func TestASlotThatIsTakenAgainKeepsWhatIsOut(t *testing.T) {
+	o := newOne(t, 0)
+	o.read(2, 1, 2)
+	d := o.one()
+	o.Take([]Slot{{Number: 0, Fence: 20, Old: 2}}, o.now)
+	o.answer(o.plan(Read), 2, row(1), row(2))
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10}, o.now), "nothing of the key goes while its message is out")
+	o.settled(d, Settle{Outcome: Acked})
+	require.Equal(t, int64(2), o.plan(Mark).Messages[0].Seq)
+}
+
+func TestReadingStopsAtTheBoundOfBlockedKeys(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Blocked = 2 })
+	a, b := row(1), row(2)
+	b.Key = "b"
+	a.Wait, b.Wait = time.Hour, time.Hour
+	o.answer(o.plan(Read), 2, a, b)
+	require.Nil(t, o.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: true}, o.now))
+	require.Equal(t, 2, o.Counts().Blocked)
+}
+
+func TestContentsThatAreNotDeliverableAreBounded(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Bytes = 100 })
+	var rows []Row
+	for seq := int64(1); seq <= 5; seq++ {
+		r := row(seq)
+		r.Bytes = 40
+		rows = append(rows, r)
+	}
+	o.answer(o.plan(Read), 5, rows...)
+	c := o.Counts()
+	require.Equal(t, 1, c.Ready)
+	require.LessOrEqual(t, c.Bytes, 100)
+	require.Zero(t, c.Spilled)
+}
+
+func TestABlockedKeyIsAsSmallAsDocumented(t *testing.T) {
+	const mapEntries = 3 * 64 // of the slot's keys, and of the spilled and the held ones
+	size := unsafe.Sizeof(keyQueue{}) + 5*(unsafe.Sizeof(Message{})+unsafe.Sizeof(timer{})+8) + mapEntries
+	require.LessOrEqual(t, size, uintptr(KeyBytes))
+}

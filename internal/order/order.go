@@ -1,0 +1,266 @@
+// Package order keeps the messages of each key in order for the consumer that owns their slots. The owner reads with
+// SELECT; ownership of the slot is the lease. The package makes no statement, starts no goroutine and reads no clock.
+// Its caller runs the tasks that Sequencer.Plan returns and passes the answers to Sequencer.Answer, with the time.
+//
+// # Messages
+//
+//	idle ─▶ waiting    the message is not due, or its row is read again later
+//	     ─▶ queued     MaxKeys of its slot is reached, or another suspect is in a trial
+//	     ─▶ toMark ─▶ marking ─▶ idle       another consumer might have delivered it
+//	     ─▶ toFetch ─▶ fetching ─▶ idle     its contents are not in memory
+//	     ─▶ ready ─▶ out ─▶ over            acked, or dead
+//	                     ├─▶ idle           given back: the stored fence is known
+//	                     ├─▶ inTx           acked in a transaction that has not ended
+//	                     └─▶ toUndo ─▶ undoing ─▶ idle, over    the outcome is unknown
+//	toUndo ─▶ undoing ─▶ idle, over    a mark that is not used, or whose outcome is unknown
+//
+// Only the first message of a key leaves idle, and only while the key is open: no message of it is busy (from marking
+// on), no dead message holds it, its slot is not leaving, the first message is below the spilled ones, and no catch-up
+// precedes it. One function, advance, decides this after each event.
+//
+// These rules replace special cases:
+//   - A message without contents is fetched before its delivery, and each answer replaces what is known of its row. What
+//     was delivered, was given back, waits, or might be marked has no contents.
+//   - A write that changes nothing is followed by a look at the row. The answer to a task of messages is their rows after
+//     it. An absent row has ended; a row that is not known is asked about later.
+//   - An unknown outcome is ended by a write of this consumer that raises the fence, or by a look that shows another fence
+//     or no row. Until then the key is closed.
+//   - While a slot is leaving, an unknown answer leaves the slot in doubt. Then the next owner marks all numbers drawn.
+//
+// # Reads
+//
+// Slots that were taken together are read by one walk. It has a cursor (the greatest number read) and a watermark, safe:
+// each number up to it was read after its sender had ended, except numbers of stragglers. Each read begins at safe. A
+// catch-up is a read that begins lower: at the bound of a straggler that has ended, or at 0 after a redrive, a lost
+// session, or slowEvery. Rows of the answer that asked for the catch-up, and of later answers, wait until a catch-up that
+// began after it has reached the cursor. Walks whose cursors are equal become one.
+//
+// A key keeps few unread messages. Of the others it knows only the number from which on they are: it is spilled from
+// there. A refill reads spilled keys again, when no message before that number is in memory.
+//
+// # Suspects
+//
+// A message whose leases expired twice is a suspect. A consumer, and through Config.Process a process, handles one
+// suspect at a time: its trial. The trial begins with a mark that is committed before the contents are read, and ends
+// when the row is known to be gone or given back. The last trial before MaxCrashes is made while nothing else is held.
+//
+// # Invariants
+//
+// I3: above Old no other consumer has delivered. I4: between two deliveries a commit
+// raised the stored fence above the first delivery's. I5: with a row, all earlier committed rows of its key are known. I6:
+// safe ≤ cursor. I7: a held key opens only after a catch-up that began after its redrive. I8: each committed message is in
+// memory, above the cursor, at or above the spilled number of its key, not committed at the last sample, or in a pending
+// catch-up. I9: crashes dead-letter only what was alone. I1 and I2 (one owner per slot; the local end of the membership comes
+// first and is checked after each answer) are the caller's.
+//
+// # SQL Server
+//
+// Its reads need two more things. After an unclean take, windows up to Old are read and their rows registered before
+// the first Read of the walk: a kind of task in planRead, as long as walk.read is false. A row that exists and cannot be
+// read lowers the spilled number of its key: a field of Row, in insert.
+package order
+
+import (
+	"math"
+	"time"
+)
+
+// None is greater than each number.
+const None = math.MaxInt64
+
+// The pauses of a Sequencer.
+const (
+	heldEvery    = time.Second // between questions about held keys
+	slowEvery    = 10 * time.Second
+	slowShare    = 20 // a slow read takes at most 1/20 of the time
+	firstPause   = 20 * time.Millisecond
+	mostPauses   = 6           // doublings of firstPause
+	peekEvery    = time.Second // looks at a waiting message: another program might end it
+	mostPeeks    = 3           // doublings of peekEvery
+	suspectAfter = 2           // expired leases
+)
+
+// KeyBytes is the memory that a blocked key takes at most with Config.Unread = 4, without contents and without the bytes
+// of its name.
+const KeyBytes = 2 << 10
+
+// Config configures a Sequencer.
+type Config struct {
+	Unread     int     // messages that a key keeps in addition to the first one
+	MostUnread int     // the same while keys are few; 0: Unread
+	Blocked    int     // keys without a deliverable message at which reading stops
+	Bytes      int     // of the contents in memory that are not deliverable yet (PrefetchBytes)
+	Rows       int     // of one read
+	Behind     int     // rows up to the cursor of one read; with OneWriter only catch-ups have some
+	OneWriter  bool    // messages commit in the order of their numbers: the cursor is the watermark
+	Holds      bool    // a dead message holds its key (DeadKeyHolds)
+	MaxCrashes int     // deaths of the process in trials that dead-letter a message; 0: no bound
+	Process    Process // nil: this is the only consumer of its process
+}
+
+// Process admits one suspect at a time for all consumers of a process. A refused trial is asked for again at the next
+// Plan. Begin with alone is refused until nothing else is held in the process, and other consumers deliver nothing until
+// End.
+type Process interface {
+	Begin(alone bool) bool
+	End()
+}
+
+// Slot is a slot that was taken. The numbers up to Old are marked before delivery. At most Keys keys of it are at work at a
+// time; 0: no bound.
+type Slot struct {
+	Number int
+	Fence  int64
+	Old    int64
+	Keys   int
+}
+
+// Holder is the consumer that marked a message.
+type Holder uint8
+
+// The holders.
+const (
+	Nobody Holder = iota
+	Mine
+	Others
+)
+
+// Lock is what a look knows of the lock on a row.
+type Lock uint8
+
+// The states of a lock.
+const (
+	LockUnknown Lock = iota
+	Locked           // a transaction has not ended; the other columns might be old
+	Unlocked
+)
+
+// Row is a row of an answer.
+type Row struct {
+	ID       [16]byte
+	Seq      int64
+	Slot     int
+	Key      string
+	Keyed    bool // false: the message has no key, and Key is its ID
+	Fence    int64
+	Wait     time.Duration // until it is due, or until the lease of another consumer ends
+	Lives    time.Duration // until its TTL ends; 0: it has none
+	Held     bool          // a dead message holds its key
+	Holder   Holder
+	Lapses   int  // expired leases, including that of the holder if it is another consumer
+	Crashes  int  // deaths in trials, counted in the same way
+	Written  bool // the write of the task changed this row: only ID, Seq, Fence, Lapses and Crashes are set
+	Lock     Lock
+	Contents any // nil: not read
+	Bytes    int // of the contents
+}
+
+// Answer is the answer to a Task.
+type Answer struct {
+	Walked   bool // the consumer is alive, owns the slots by their fences, and the queue is not paused
+	Redriven int64
+	Rows     []Row
+	// Of Read and Refill, sampled after the snapshot of the rows:
+	Drawn   int64
+	Senders []string
+	Renamed bool  // a sender might be open under another name
+	Upto    int64 // of a Refill: where the walk ended; None: at its end
+	// Of Held: one for each key of the task.
+	Held []bool
+}
+
+// Kind is the kind of a Task.
+type Kind uint8
+
+// The kinds of tasks.
+const (
+	// Read returns rows of Slots, by number: at most Behind rows in (From, Cursor], without contents, and at most Rows
+	// rows in (Cursor, Upto], without contents up to Old and for keys in Keys. Read, Refill and Fetch leave out the
+	// contents of a message with two expired leases that this consumer has not marked.
+	Read Kind = iota
+	// Refill returns at most Rows rows in (From, Upto] of the keys in Keys, without contents up to Old.
+	Refill
+	// Look returns the rows of Messages without contents.
+	Look
+	// Fetch returns the rows of Messages with their contents.
+	Fetch
+	// Mark takes Messages over, or the one suspect if Suspect is set. Locked rows are skipped.
+	Mark
+	// Lapse gives Messages back and counts an expired lease. Locked rows are skipped.
+	Lapse
+	// Release raises the fence of Messages that were not delivered. Where this consumer has marked one, it clears the mark
+	// and takes the attempt back. Locked rows are skipped.
+	Release
+	// Held asks which of Keys, of the slots in KeySlots, are held by a dead message.
+	Held
+)
+
+// Budget bounds the next task.
+type Budget struct {
+	Room  int  // messages that the reader of the channel lacks (Prefetch)
+	Items int  // messages of one statement
+	Fetch int  // messages whose contents one statement reads
+	Poll  bool // read although nothing indicates new rows
+}
+
+// Task is a statement to run. Mark, Lapse and Release match ID, number and stored fence; of the messages that they do not
+// change, the answer has the rows as a Look finds them after the write.
+type Task struct {
+	Kind         Kind
+	Slots        []Slot
+	From, Cursor int64
+	Upto, Old    int64
+	Rows, Behind int
+	Messages     []*Message
+	Suspect      bool
+	Keys         []string
+	KeySlots     []int
+
+	walk   *walk
+	catch  *catchUp
+	refill []*keyQueue
+}
+
+// Delivery is a message whose turn it is. Fence is that of the delivery, Message.Fence the stored one. If Expired or Crashed
+// is set, the message is dead-lettered in place of a delivery: its TTL has ended, or it has ended MaxCrashes processes. The
+// contents of a crashed message are not read.
+type Delivery struct {
+	*Message
+	Fence            int64
+	Contents         any
+	Expired, Crashed bool
+}
+
+// Outcome is what became of a delivery.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Unknown Outcome = iota // or lost, or expired at MaxExtend
+	Acked
+	Dead
+	Given // back, after a nack, a snooze or a release: due after Settle.Wait
+	InTx  // acked in a transaction that has not ended; the lease ends at Settle.Until
+)
+
+// Settle is the end of a delivery.
+type Settle struct {
+	Outcome Outcome
+	Wait    time.Duration
+	Until   time.Duration
+}
+
+// Returned is a slot to be returned: nothing of it is busy. Doubt: its Old becomes the last number drawn.
+type Returned struct {
+	Slot
+	Doubt bool
+}
+
+// Counts are the contents of a Sequencer.
+type Counts struct {
+	Slots, Keys, Blocked, Spilled int
+	Ready                         int // messages that Deliver would return
+	Unread                        int // messages with contents that are not deliverable
+	Bytes                         int // of the contents of both
+	Cursor, Safe                  int64
+}

@@ -1,0 +1,367 @@
+package order
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// Rebalancer decides which slots a consumer takes and returns. The caller runs the statements and passes their answers.
+//
+//	foreign ──look: free, or own in the database──▶ asked ──took──▶ owned
+//	   ▲                                              ▲  ◀─doubt──    │ more than the share
+//	   │                                              │               ▼
+//	   └────────gave──────── emptied ◀──drained── leaving
+//	                            └──── below the share: asked again ──┘
+//
+// Once a second the caller looks at all slots and counts the consumers. The share is ⌈slots/consumers⌉. A consumer with
+// fewer slots asks for free ones: those without an owner, and those of an owner whose membership has ended. A consumer
+// with more returns the ones with the fewest busy messages.
+//
+//   - Two looks: a greater number of consumers leads to a return only at the second look in a row. A consumer that comes
+//     and goes moves nothing.
+//   - Starving: a consumer counts while it lives, whether it takes slots or not. A slot that has been free for starveAfter
+//     is taken by any consumer, and each further second by one that has twice as many. Such slots are kept for a while,
+//     unless the number of consumers changes.
+//
+// That a slot has one owner is ensured by the database: a take succeeds only if the slot is free or the taker's own, and the
+// taker's membership lasts. Each take raises the slot's fence.
+//
+// It is not safe for concurrent use.
+type Rebalancer struct {
+	self    [16]byte
+	notes   []note
+	ending  bool
+	changes Changes
+
+	looked    bool // in this membership
+	last      time.Duration
+	next      time.Duration // of the next look
+	consumers int           // at the last look
+	fewest    int           // at the last two looks
+	changed   time.Duration // when their number changed
+	turn      int           // where the search for free slots begins
+	missed    int           // takes in a row that found a slot taken
+
+	kept     int // slots that may be kept beyond the share
+	keptTill time.Duration
+	keeping  time.Duration // the last keptTill was so long ahead
+	keptOf   int           // consumers then
+}
+
+const (
+	lookEvery    = time.Second
+	lookRestless = 4 * time.Second       // after a change, during which looks come twice as often
+	lookSoon     = 50 * time.Millisecond // after an event
+	starveAfter  = 3 * time.Second
+	keepFirst    = 30 * time.Second // doubles up to keepMost
+	keepMost     = 10 * time.Minute
+	mostMissed   = 4 // takes in a row that missed a slot and lead to a look soon
+)
+
+type slotState uint8
+
+const (
+	foreign slotState = iota // another consumer's, or free, or unknown
+	asked                    // to be taken, or to be taken again
+	owned
+	leaving // owned, and not read: its busy messages end
+	emptied // owned, and to be returned
+)
+
+type note struct {
+	state slotState
+	known bool // the caller has it: Took, and not Gone since
+	fence int64
+	free  bool // at the last look
+	since time.Duration
+}
+
+// SlotRow is a slot as a look finds it. A zero Owner is none.
+type SlotRow struct {
+	Slot  int
+	Owner [16]byte
+	Gone  bool // the owner's membership has ended
+	Fence int64
+}
+
+// OwnedSlot is a slot with the fence of its term.
+type OwnedSlot struct {
+	Slot  int
+	Fence int64
+}
+
+// Changes are what the caller does after a call: drop the slots that are gone, then return the leaving ones, and report
+// those that are drained.
+type Changes struct{ Gone, Leaving []int }
+
+// NewRebalancer returns a Rebalancer that owns none of so many slots.
+func NewRebalancer(slots int, self [16]byte) *Rebalancer {
+	r := &Rebalancer{self: self, notes: make([]note, slots)}
+	for _, b := range self { // consumers begin at different places
+		r.turn = (r.turn*31 + int(b)) % slots
+	}
+	return r
+}
+
+// Changes returns what has changed since the last call.
+func (r *Rebalancer) Changes() Changes {
+	c := r.changes
+	r.changes = Changes{}
+	return c
+}
+
+// Lost forgets all slots: the membership has ended. The consumer joins again as self.
+func (r *Rebalancer) Lost(self [16]byte) {
+	for i := range r.notes {
+		r.lose(i)
+	}
+	r.self, r.looked, r.consumers, r.next = self, false, 0, 0
+}
+
+// Doubt has all owned slots taken again, under new fences: the database has forgotten numbers.
+func (r *Rebalancer) Doubt() {
+	for i := range r.notes {
+		if r.notes[i].state == owned {
+			r.notes[i].state = asked
+		}
+	}
+}
+
+// Unwalked notes that a read of the slot was not walked. Another consumer owns it, its fence is another, or the queue is
+// paused: a look tells.
+func (r *Rebalancer) Unwalked(slot int) {
+	if r.notes[slot].state == owned {
+		r.next = min(r.next, r.last+lookEvery/4)
+	}
+}
+
+// Hurry brings the next look forward.
+func (r *Rebalancer) Hurry() { r.next = min(r.next, r.last+lookSoon) }
+
+// Drained notes that nothing of a leaving slot is busy.
+func (r *Rebalancer) Drained(slot int) {
+	if r.notes[slot].state == leaving {
+		r.notes[slot].state = emptied
+	}
+}
+
+// End has all slots returned and takes no more.
+func (r *Rebalancer) End() {
+	r.ending = true
+	for i := range r.notes {
+		switch n := &r.notes[i]; {
+		case n.state == owned, n.state == asked && n.known:
+			r.leave(i)
+		case n.state == asked:
+			r.lose(i)
+		}
+	}
+}
+
+// Empty reports whether no slot is owned.
+func (r *Rebalancer) Empty() bool { return r.count(foreign) == len(r.notes) }
+
+// Asked returns the slots to be taken.
+func (r *Rebalancer) Asked() (list []int) {
+	for _, o := range r.list(asked) {
+		list = append(list, o.Slot)
+	}
+	return list
+}
+
+// Emptied returns the slots to be returned.
+func (r *Rebalancer) Emptied() []OwnedSlot { return r.list(emptied) }
+
+// Owned returns the slots that are read.
+func (r *Rebalancer) Owned() []OwnedSlot { return r.list(owned) }
+
+// Took takes the answer to a take, and returns the slots that are owned from now on.
+func (r *Rebalancer) Took(list []int, got []OwnedSlot) (taken []OwnedSlot) {
+	for _, o := range got {
+		if n := &r.notes[o.Slot]; n.state == asked {
+			*n = note{state: owned, known: true, fence: o.Fence}
+			taken = append(taken, o)
+		}
+	}
+	short := false
+	for _, slot := range list {
+		if r.notes[slot].state == asked { // another consumer took it
+			r.lose(slot)
+			short = true
+		}
+	}
+	if r.missed++; !short {
+		r.missed = 0
+	} else if r.missed <= mostMissed {
+		r.Hurry()
+	}
+	return taken
+}
+
+// Gave takes the answer to a return. A slot that was not returned was another consumer's.
+func (r *Rebalancer) Gave(list []OwnedSlot) {
+	for _, o := range list {
+		if r.notes[o.Slot].state == emptied {
+			r.lose(o.Slot)
+		}
+	}
+}
+
+// Due reports whether a look is due, and otherwise how long there is nothing to do.
+func (r *Rebalancer) Due(now time.Duration) (look bool, wait time.Duration) {
+	switch {
+	case !r.ending && now >= r.next:
+		return true, 0
+	case r.count(asked, emptied) > 0:
+		return false, 0
+	case r.ending:
+		return false, math.MaxInt64
+	}
+	return false, r.next - now
+}
+
+// Look takes the answer to a look that began at now. busy is how many messages of a slot are busy.
+func (r *Rebalancer) Look(rows []SlotRow, consumers int, busy func(slot int) int, now time.Duration) {
+	before := r.consumers
+	r.consumers = max(1, consumers)
+	r.fewest = r.consumers
+	if r.looked {
+		r.fewest = min(before, r.consumers)
+	}
+	if !r.looked || before != r.consumers {
+		r.changed = now
+	}
+	r.looked, r.last, r.next = true, now, now+lookEvery
+	if now-r.changed < lookRestless {
+		r.next = now + lookEvery/2
+	}
+	for _, row := range rows {
+		if row.Slot >= 0 && row.Slot < len(r.notes) {
+			r.see(row, now)
+		}
+	}
+	if !r.ending {
+		r.grow(now)
+		r.shrink(busy, now)
+	}
+}
+
+func (r *Rebalancer) see(row SlotRow, now time.Duration) {
+	n := &r.notes[row.Slot]
+	mine := row.Owner == r.self
+	free := row.Owner == [16]byte{} || row.Gone && !mine
+	switch {
+	case mine && n.state == foreign: // the answer to its take was lost
+		n.state, n.fence = emptied, row.Fence
+	case mine:
+		if n.state == owned && n.fence != row.Fence { // a take ran late: reads match only the new fence
+			n.state = asked
+		}
+		n.fence = row.Fence
+	case n.state == asked && !n.known && free, n.state == foreign:
+	default:
+		r.lose(row.Slot)
+	}
+	if free && !n.free {
+		n.since = now
+	}
+	n.free = free
+}
+
+// grow asks for slots up to the share.
+func (r *Rebalancer) grow(now time.Duration) {
+	had, share := r.count(owned, asked), r.share(r.consumers)
+	wanted := max(share, r.starving(now)) - had
+	for _, state := range []slotState{emptied, leaving, foreign} {
+		for range r.notes {
+			if wanted <= 0 {
+				break
+			}
+			r.turn = (r.turn + 1) % len(r.notes)
+			if n := &r.notes[r.turn]; n.state == state && (state != foreign || n.free) {
+				n.state = asked
+				wanted--
+			}
+		}
+	}
+	have := r.count(owned, asked)
+	if have <= share || have == had {
+		return
+	}
+	if r.keptOf != r.consumers {
+		r.keeping = keepFirst
+	} else if now >= r.keptTill {
+		r.keeping = min(2*r.keeping, keepMost)
+	}
+	r.kept, r.keptTill, r.keptOf = have, now+r.keeping, r.consumers
+}
+
+// starving returns how many slots to have where some stay free: as if there were fewer consumers.
+func (r *Rebalancer) starving(now time.Duration) int {
+	fewest := r.consumers
+	for i := range r.notes {
+		if n := &r.notes[i]; n.free && n.state == foreign {
+			few := r.consumers
+			for over := now - n.since - starveAfter; over >= 0 && few > 1; over -= time.Second {
+				few = (few + 1) / 2
+			}
+			fewest = min(fewest, few)
+		}
+	}
+	if fewest == r.consumers {
+		return 0
+	}
+	return r.share(fewest)
+}
+
+// shrink begins to return what is more than the share.
+func (r *Rebalancer) shrink(busy func(slot int) int, now time.Duration) {
+	keep := r.share(r.fewest)
+	if now < r.keptTill && r.consumers == r.keptOf {
+		keep = max(keep, r.kept)
+	}
+	excess := r.count(owned, asked) - keep
+	if excess <= 0 {
+		return
+	}
+	list := r.list(owned)
+	slices.SortStableFunc(list, func(a, b OwnedSlot) int { return cmp.Compare(busy(a.Slot), busy(b.Slot)) })
+	for _, o := range list[:min(excess, len(list))] {
+		r.leave(o.Slot)
+	}
+}
+
+// share returns the share of each of so many consumers.
+func (r *Rebalancer) share(consumers int) int { return (len(r.notes) + consumers - 1) / consumers }
+
+func (r *Rebalancer) count(states ...slotState) (n int) {
+	for i := range r.notes {
+		if slices.Contains(states, r.notes[i].state) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Rebalancer) list(state slotState) (list []OwnedSlot) {
+	for i := range r.notes {
+		if r.notes[i].state == state {
+			list = append(list, OwnedSlot{i, r.notes[i].fence})
+		}
+	}
+	return list
+}
+
+func (r *Rebalancer) leave(slot int) {
+	r.notes[slot].state = leaving
+	r.changes.Leaving = append(r.changes.Leaving, slot)
+}
+
+func (r *Rebalancer) lose(slot int) {
+	if r.notes[slot].known {
+		r.changes.Gone = append(r.changes.Gone, slot)
+	}
+	r.notes[slot] = note{}
+}

@@ -1,0 +1,463 @@
+package order
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+const shareLease = 3 * time.Second
+
+// shareWorld is a database of slots and memberships.
+type shareWorld struct {
+	now    time.Duration
+	owners [][16]byte
+	fences []int64
+	until  map[[16]byte]time.Duration
+	shy    int // consumers that take no slot
+	moved  int
+	born   int
+	all    []*shareActor
+	late   []func()
+}
+
+// shareActor is a consumer: what it holds might be delivered.
+type shareActor struct {
+	w         *shareWorld
+	id        [16]byte
+	r         *Rebalancer
+	holds     map[int]bool
+	fences    map[int]int64 // by which it reads
+	leaving   map[int]bool
+	busy      map[int]int
+	local     time.Duration // end of the membership by the local clock
+	dead, off bool          // off: paused
+}
+
+func newShareWorld(slots, consumers int) *shareWorld {
+	w := &shareWorld{now: time.Hour, owners: make([][16]byte, slots), fences: make([]int64, slots)}
+	w.until = map[[16]byte]time.Duration{}
+	for range consumers {
+		w.join()
+	}
+	return w
+}
+
+func (w *shareWorld) newID() [16]byte {
+	w.born++
+	return [16]byte{byte(w.born), byte(w.born >> 8), 1}
+}
+
+func (w *shareWorld) join() *shareActor {
+	a := &shareActor{w: w, id: w.newID(), holds: map[int]bool{}, fences: map[int]int64{}, leaving: map[int]bool{}, busy: map[int]int{}}
+	a.r = NewRebalancer(len(w.owners), a.id)
+	w.until[a.id], a.local = w.now+shareLease, w.now+shareLease
+	w.all = append(w.all, a)
+	return a
+}
+
+func (w *shareWorld) lives(id [16]byte) bool { return w.until[id] > w.now }
+
+func (w *shareWorld) living() []*shareActor {
+	return slices.DeleteFunc(slices.Clone(w.all), func(a *shareActor) bool { return a.dead })
+}
+
+func (w *shareWorld) look() (rows []SlotRow, consumers int) {
+	consumers = w.shy
+	for id := range w.until {
+		consumers += bit(w.lives(id))
+	}
+	for i, owner := range w.owners {
+		rows = append(rows, SlotRow{Slot: i, Owner: owner, Gone: !w.lives(owner), Fence: w.fences[i]})
+	}
+	return rows, consumers
+}
+
+func (w *shareWorld) take(id [16]byte, list []int) (got []OwnedSlot) {
+	for _, slot := range list {
+		if o := w.owners[slot]; !w.lives(id) || o != [16]byte{} && o != id && w.lives(o) {
+			continue
+		}
+		w.moved += bit(w.owners[slot] != id)
+		w.owners[slot] = id
+		w.fences[slot]++
+		got = append(got, OwnedSlot{slot, w.fences[slot]})
+	}
+	return got
+}
+
+func (w *shareWorld) give(id [16]byte, list []OwnedSlot) {
+	for _, o := range list {
+		if w.owners[o.Slot] == id && w.fences[o.Slot] == o.Fence {
+			w.owners[o.Slot] = [16]byte{}
+		}
+	}
+}
+
+// changed does what the rebalancer asks for.
+func (a *shareActor) changed() {
+	c := a.r.Changes()
+	for _, slot := range c.Gone {
+		delete(a.holds, slot)
+		delete(a.leaving, slot)
+		delete(a.busy, slot)
+	}
+	for _, slot := range c.Leaving {
+		a.leaving[slot] = true
+	}
+	for slot := range a.leaving {
+		if a.busy[slot] == 0 {
+			delete(a.holds, slot)
+			delete(a.leaving, slot)
+			a.r.Drained(slot)
+		}
+	}
+}
+
+// The fates of a statement.
+const (
+	answered = iota
+	lostBefore
+	lostAfter
+	runsLate
+)
+
+// run runs a statement, and reports whether its answer comes.
+func (a *shareActor) run(fate int, statement func()) bool {
+	switch fate {
+	case runsLate:
+		a.w.late = append(a.w.late, statement)
+	case answered, lostAfter:
+		statement()
+	}
+	return fate == answered
+}
+
+// tend does what is due, one statement of each kind at most.
+func (a *shareActor) tend(fate func() int) {
+	w := a.w
+	if w.now >= a.local { // it joins again
+		a.id = w.newID()
+		a.r.Lost(a.id)
+		a.local, w.until[a.id] = w.now+shareLease, w.now+shareLease
+		a.changed()
+	}
+	id := a.id
+	if began := w.now; a.run(fate(), func() {
+		if w.lives(id) {
+			w.until[id] = w.now + shareLease
+		}
+	}) && w.lives(id) {
+		a.local = max(a.local, began+shareLease)
+	}
+	if look, _ := a.r.Due(w.now); look {
+		if rows, n := w.look(); fate() == answered {
+			a.r.Look(rows, n, func(slot int) int { return a.busy[slot] }, w.now)
+			a.changed()
+		}
+	}
+	if list := a.r.Emptied(); len(list) > 0 && a.run(fate(), func() { w.give(id, list) }) {
+		a.r.Gave(list)
+		a.changed()
+	}
+	if list := a.r.Asked(); len(list) > 0 {
+		var got []OwnedSlot
+		if a.run(fate(), func() { got = w.take(id, list) }) {
+			for _, o := range a.r.Took(list, got) {
+				a.holds[o.Slot], a.fences[o.Slot] = true, o.Fence
+				delete(a.leaving, o.Slot)
+			}
+			a.changed()
+		}
+	}
+}
+
+func well() int { return answered }
+
+func (w *shareWorld) tick() {
+	w.now += 50 * time.Millisecond
+	for _, a := range w.living() {
+		if a.off {
+			continue
+		}
+		clear(a.busy)
+		a.changed()
+		if a.tend(well); a.r.ending && a.r.Empty() {
+			a.dead = true
+			delete(w.until, a.id)
+		}
+	}
+}
+
+// oneHolder checks that what a consumer might deliver is its own.
+func (w *shareWorld) oneHolder(t require.TestingT) {
+	for _, a := range w.living() {
+		for slot := range a.holds {
+			if w.now < a.local && w.owners[slot] != a.id {
+				require.Equal(t, a.id, w.owners[slot], "slot %d", slot)
+			}
+		}
+	}
+}
+
+// balanced reports whether each slot has an owner that reads it, and no consumer has more than its share.
+func (w *shareWorld) balanced() bool {
+	held, living := 0, w.living()
+	for _, a := range living {
+		list := a.r.Owned()
+		for _, o := range list {
+			held += bit(w.owners[o.Slot] == a.id && w.fences[o.Slot] == a.fences[o.Slot] && w.lives(a.id))
+		}
+		if len(list) > (len(w.owners)+len(living)-1)/len(living) {
+			return false
+		}
+	}
+	return held == len(w.owners)
+}
+
+// settle lets time pass until the slots are balanced, and returns how long that took.
+func (w *shareWorld) settle(t require.TestingT, most time.Duration) time.Duration {
+	for began := w.now; ; w.tick() {
+		w.oneHolder(t)
+		if w.balanced() {
+			return w.now - began
+		}
+		require.LessOrEqual(t, w.now-began, most, "not balanced")
+	}
+}
+
+// shareRounds has the first look, the second one that returns slots, and the one that takes them.
+const shareRounds = 2*lookEvery + mostMissed*lookSoon + 150*time.Millisecond
+
+func TestNoSlotHasTwoHoldersAndEachHasOne(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newShareWorld(rapid.IntRange(1, 12).Draw(t, "slots"), 1)
+		fates := rapid.SampledFrom([]int{answered, answered, answered, answered, lostBefore, lostAfter, runsLate})
+		fate := func() int { return fates.Draw(t, "fate") }
+		actor := func(t *rapid.T) *shareActor {
+			living := w.living()
+			if len(living) == 0 {
+				t.Skip("all have left")
+			}
+			return living[rapid.IntRange(0, len(living)-1).Draw(t, "consumer")]
+		}
+		tend := func(t *rapid.T) { actor(t).tend(fate) }
+		all := func(*rapid.T) { w.tick() }
+		t.Repeat(map[string]func(*rapid.T){
+			"tend": tend, "tend 2": tend, "tend 3": tend, "all": all, "all 2": all,
+			"time":  func(t *rapid.T) { w.now += time.Duration(rapid.IntRange(1, 1500).Draw(t, "ms")) * time.Millisecond },
+			"pause": func(*rapid.T) { w.now += 2 * shareLease },
+			"busy": func(t *rapid.T) {
+				if a := actor(t); w.now < a.local {
+					for _, o := range a.r.Owned() {
+						a.busy[o.Slot] = rapid.IntRange(0, 2).Draw(t, "busy")
+					}
+				}
+			},
+			"one is paused": func(t *rapid.T) { a := actor(t); a.off = !a.off },
+			"late": func(t *rapid.T) {
+				if len(w.late) > 0 {
+					i := rapid.IntRange(0, len(w.late)-1).Draw(t, "statement")
+					run := w.late[i]
+					w.late = slices.Delete(w.late, i, i+1)
+					run()
+				}
+			},
+			"join": func(*rapid.T) {
+				if len(w.living()) < 6 {
+					w.join()
+				}
+			},
+			"doubt": func(t *rapid.T) { actor(t).r.Doubt() },
+			"leave": func(t *rapid.T) {
+				if a := actor(t); len(w.living()) > 1 {
+					a.r.End()
+					a.changed()
+				}
+			},
+			"die": func(t *rapid.T) {
+				if len(w.living()) > 1 {
+					actor(t).dead = true
+				}
+			},
+			"": func(t *rapid.T) { w.oneHolder(t) },
+		})
+		for _, run := range w.late {
+			run()
+			w.oneHolder(t)
+		}
+		w.join() // one that does not leave
+		for _, a := range w.all {
+			a.off = false
+		}
+		for range 2 * shareLease / (50 * time.Millisecond) {
+			w.tick()
+			w.oneHolder(t)
+		}
+		last := w.now
+		for _, a := range w.living() {
+			last = max(last, a.r.keptTill)
+		}
+		w.settle(t, last-w.now+shareRounds)
+	})
+}
+
+func TestAConsumerThatJoinsHasItsShareInThreeLooks(t *testing.T) {
+	w := newShareWorld(64, 1)
+	w.settle(t, shareRounds)
+	for range 7 {
+		w.join()
+		w.tick()
+		require.Less(t, w.settle(t, shareRounds), shareRounds)
+	}
+}
+
+func TestSlotsAreTakenWhenTheMembershipOfTheirOwnerHasEnded(t *testing.T) {
+	w := newShareWorld(64, 2)
+	w.settle(t, 2*shareRounds)
+	w.all[0].dead = true
+	require.Less(t, w.settle(t, shareLease+2*lookEvery), shareLease+2*lookEvery)
+}
+
+func TestSlotsThatAreReturnedAreTakenAtTheNextLook(t *testing.T) {
+	w := newShareWorld(64, 2)
+	w.settle(t, 2*shareRounds)
+	w.all[0].r.End()
+	for !w.all[0].dead {
+		w.all[0].changed()
+		w.tick()
+	}
+	w.all[1].r.Hurry()
+	require.LessOrEqual(t, w.settle(t, shareRounds), 2*lookSoon)
+}
+
+func TestConsumersThatComeAndGoMoveFewSlots(t *testing.T) {
+	for _, c := range []struct {
+		times       int
+		stays, away time.Duration
+		most        int // slots that move each time
+	}{
+		{1, 450 * time.Millisecond, 0, 0}, // no second look
+		{30, 1500 * time.Millisecond, 550 * time.Millisecond, 2 * 64 / 4},
+		{30, 4 * time.Second, 2100 * time.Millisecond, 2 * 64 / 4},
+	} {
+		w := newShareWorld(64, 3)
+		w.settle(t, 3*shareRounds)
+		before := w.moved
+		for range c.times {
+			a := w.join()
+			for end := w.now + c.stays; w.now < end; {
+				w.tick()
+				w.oneHolder(t)
+			}
+			a.r.End()
+			for end := w.now + c.away; w.now < end || !a.dead; {
+				w.tick()
+			}
+		}
+		require.LessOrEqual(t, w.moved-before, c.times*c.most, "one that stays for %v", c.stays)
+		w.settle(t, shareRounds)
+	}
+}
+
+func TestNoSlotStarvesBecauseOfConsumersThatTakeNone(t *testing.T) {
+	for _, shy := range []int{1, 3, 40} {
+		w := newShareWorld(64, 2)
+		w.settle(t, 3*shareRounds)
+		w.shy = shy
+		free, longest, before := time.Duration(0), time.Duration(0), w.moved
+		for range 20 * 60 * 10 { // ten minutes
+			w.tick()
+			w.oneHolder(t)
+			if free += 50 * time.Millisecond; !slices.Contains(w.owners, [16]byte{}) {
+				free = 0
+			}
+			longest = max(longest, free)
+		}
+		require.LessOrEqual(t, longest, starveAfter+8*time.Second, "%d consumers that take none", shy)
+		require.LessOrEqual(t, w.moved-before, 8*64, "and slots do not move all the time")
+	}
+}
+
+func TestABusySlotIsReturnedLast(t *testing.T) {
+	w := newShareWorld(4, 1)
+	w.settle(t, shareRounds)
+	a := w.all[0]
+	busy := func(slot int) int { return []int{2, 0, 1, 0}[slot] }
+	rows, _ := w.look()
+	a.r.Look(rows, 2, busy, w.now)
+	require.Empty(t, a.r.Changes().Leaving, "one look is not enough")
+	a.r.Look(rows, 2, busy, w.now)
+	require.Equal(t, []int{1, 3}, a.r.Changes().Leaving)
+	require.Empty(t, a.r.Emptied(), "its messages are busy")
+	a.r.Drained(1)
+	require.Len(t, a.r.Emptied(), 1)
+}
+
+func TestAReturnThatRunsLateFreesNothingThatWasTakenAgain(t *testing.T) {
+	w := newShareWorld(2, 1)
+	w.settle(t, shareRounds)
+	a := w.all[0]
+	a.r.leave(0)
+	a.r.Drained(0)
+	a.tend(func() int { return runsLate }) // below its share it takes the slot again
+	w.settle(t, shareRounds)
+	for _, run := range w.late {
+		run()
+	}
+	require.Equal(t, a.id, w.owners[0])
+	w.oneHolder(t)
+}
+
+func TestAConsumerWhoseTakesMissSlotsLooksAgainSoonAFewTimes(t *testing.T) {
+	w := newShareWorld(4, 1)
+	a := w.all[0]
+	idle := func(int) int { return 0 }
+	for i := range mostMissed + 1 {
+		rows, _ := w.look()
+		a.r.Look(rows, 1, idle, w.now)
+		require.Len(t, a.r.Asked(), 4)
+		a.r.Took(a.r.Asked(), nil)
+		want := lookSoon
+		if i == mostMissed {
+			want = lookEvery / 2
+		}
+		_, wait := a.r.Due(w.now)
+		require.Equal(t, want, wait)
+		a.r.Lost(a.id)
+	}
+}
+
+func TestASlotThatAnotherConsumerOwnsIsGone(t *testing.T) {
+	w := newShareWorld(2, 1)
+	w.settle(t, shareRounds)
+	a := w.all[0]
+	rows, _ := w.look()
+	rows[1].Owner = [16]byte{99}
+	a.r.Look(rows, 1, func(int) int { return 0 }, w.now)
+	require.Equal(t, []int{1}, a.r.Changes().Gone)
+	require.Len(t, a.r.Owned(), 1)
+}
+
+func TestASlotThatALateTakeOwnsIsReturnedIfItIsAboveTheShare(t *testing.T) {
+	w := newShareWorld(2, 2)
+	w.settle(t, 2*shareRounds)
+	a := w.all[0]
+	rows, _ := w.look()
+	other := 1 - a.r.Owned()[0].Slot
+	rows[other].Owner, rows[other].Fence = a.id, 7
+	a.r.Look(rows, 2, func(int) int { return 0 }, w.now)
+	require.Equal(t, []OwnedSlot{{other, 7}}, a.r.Emptied())
+}
+
+func TestATakeThatRanLateIsRepeated(t *testing.T) {
+	w := newShareWorld(2, 1)
+	w.settle(t, shareRounds)
+	a := w.all[0]
+	w.take(a.id, []int{0, 1})
+	require.False(t, w.balanced(), "no read matches the fences")
+	w.settle(t, shareRounds)
+}

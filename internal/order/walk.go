@@ -1,0 +1,216 @@
+package order
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// walk reads slots that were taken together, in the order of numbers.
+type walk struct {
+	slots    []*slot // by number
+	safe     int64   // the watermark
+	cursor   int64
+	read     bool  // an answer has come
+	more     bool  // the last answer was cut
+	behind   int   // rows above safe and up to the cursor, in the last answer
+	refilled int64 // where the last refill has ended; 0: at its end
+	turn     int   // of the last read
+
+	pending, next *catchUp      // next: an event after pending has begun
+	catchAt       time.Duration // no catch-up begins before: they take half of the time at most
+	slowAt        time.Duration // of the next slow read
+}
+
+// catchUp is a read that begins below the watermark, in one part or several.
+type catchUp struct {
+	from  int64 // where it begins
+	at    int64 // where its next part begins
+	begun bool
+	since time.Duration // of its first part
+	over  bool
+	into  *catchUp    // it has become a part of this one
+	keys  []*keyQueue // have messages that wait for its end
+}
+
+func (c *catchUp) done() bool { return c == nil || c.over || c.into != nil && c.into.done() }
+
+// catchUp asks for a catch-up that begins after the answer that is being taken.
+func (w *walk) catchUp(from int64) {
+	c := &w.pending
+	if *c != nil && (*c).begun {
+		c = &w.next
+	}
+	if *c == nil {
+		*c = &catchUp{from: from, at: from}
+	}
+	(*c).from, (*c).at = min((*c).from, from), min((*c).at, from)
+}
+
+// gate returns the catch-up that rows of the answer that is being taken wait for.
+func (w *walk) gate() *catchUp {
+	if w.next != nil {
+		return w.next
+	}
+	return w.pending
+}
+
+// ends notes that a catch-up has reached the cursor.
+func (s *Sequencer) ends(w *walk, c *catchUp, now time.Duration) {
+	c.over = true
+	w.catchAt = now + now - c.since
+	if c.from == 0 { // it was also a slow read
+		w.slowAt = now + max(slowEvery, slowShare*(now-c.since))
+	}
+	w.pending, w.next = w.next, nil
+	for _, k := range c.keys {
+		s.advance(k, now)
+	}
+}
+
+// join adds a walk for slots that were taken.
+func (s *Sequencer) join(w *walk) {
+	slices.SortFunc(w.slots, func(a, b *slot) int { return cmp.Compare(a.Number, b.Number) })
+	s.walks = append(s.walks, w)
+}
+
+// leave takes a slot out of its walk.
+func (s *Sequencer) leave(sl *slot) {
+	w := sl.walk
+	if w == nil {
+		return
+	}
+	sl.walk = nil
+	w.slots = slices.DeleteFunc(w.slots, func(o *slot) bool { return o == sl })
+	if len(w.slots) == 0 {
+		s.walks = slices.DeleteFunc(s.walks, func(o *walk) bool { return o == w })
+	}
+}
+
+// meet makes one of two walks whose cursors are equal. No read is under way, so that one catch-up that begins now is
+// later than all events.
+func (s *Sequencer) meet() {
+	for i, a := range s.walks {
+		for j, b := range s.walks[i+1:] {
+			if a.cursor != b.cursor || !a.read || !b.read {
+				continue
+			}
+			var all *catchUp
+			for _, c := range []*catchUp{a.pending, a.next, b.pending, b.next} {
+				if c == nil {
+					continue
+				}
+				if all == nil {
+					all = &catchUp{from: None, at: None}
+				}
+				all.from, all.at = min(all.from, c.from), min(all.at, c.from)
+				all.keys, c.keys, c.into = append(all.keys, c.keys...), nil, all
+			}
+			a.pending, a.next = all, nil
+			s.walks = slices.Delete(s.walks, i+1+j, i+2+j)
+			s.walks = slices.Delete(s.walks, i, i+1)
+			for _, sl := range b.slots {
+				sl.walk = a
+			}
+			a.slots = append(a.slots, b.slots...)
+			a.safe, a.more, a.behind = min(a.safe, b.safe), a.more || b.more, a.behind+b.behind
+			a.refilled, a.slowAt, a.catchAt = min(a.refilled, b.refilled), min(a.slowAt, b.slowAt), max(a.catchAt, b.catchAt)
+			s.join(a)
+			return
+		}
+	}
+}
+
+// planRead returns the next read of the walk that has waited longest, or nil.
+func (s *Sequencer) planRead(b Budget, now time.Duration) *Task {
+	s.meet()
+	room := min(b.Room, s.cfg.Rows)
+	if s.blocked() >= s.cfg.Blocked {
+		room = 0
+	}
+	var w *walk
+	for _, o := range s.walks {
+		if o.pending == nil && now >= o.slowAt && o.read && !o.more {
+			o.catchUp(0)
+		}
+		catches := o.pending != nil && now >= o.catchAt
+		if (catches || room > 0 && (b.Poll || o.more || !o.read)) && (w == nil || o.turn < w.turn) {
+			w = o
+		}
+	}
+	if w == nil {
+		return nil
+	}
+	s.turns++
+	w.turn = s.turns
+	t := &Task{Kind: Read, From: w.safe, Cursor: w.cursor, Upto: None, Behind: s.cfg.Behind, Rows: max(0, room), walk: w}
+	if !s.cfg.OneWriter {
+		t.Rows = max(0, min(t.Rows, s.cfg.Behind-w.behind))
+	}
+	for _, o := range s.walks {
+		if o.cursor > w.cursor {
+			t.Upto = min(t.Upto, o.cursor) // where the walks meet
+		}
+	}
+	if c := w.pending; c != nil && (c.begun || now >= w.catchAt) {
+		if c.begun {
+			t.Rows, t.From = 0, c.at
+		} else {
+			c.begun, c.since, t.From = true, now, min(w.safe, c.from)
+		}
+		t.catch = c
+	}
+	for k := range s.spilled {
+		if k.slot.walk == w {
+			t.Keys = append(t.Keys, k.name.key)
+		}
+	}
+	return t
+}
+
+// read takes the answer to a read. ready is the number that earlier answers found safe.
+func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
+	w := t.walk
+	ahead, behind, aboveSafe := 0, 0, 0
+	cursor, walked := t.Cursor, t.From
+	for i := range a.Rows {
+		switch seq := a.Rows[i].Seq; {
+		case seq > t.Cursor:
+			ahead++
+			cursor = max(cursor, seq)
+		default:
+			behind++
+			walked = max(walked, seq)
+			if seq > w.safe {
+				aboveSafe++
+			}
+		}
+		s.insert(w, &a.Rows[i], a.Redriven, now)
+	}
+	whole, cut := behind < t.Behind, ahead >= t.Rows
+	covered := t.Upto
+	if cut {
+		covered = cursor
+	} else if t.Upto < None {
+		cursor = t.Upto
+	}
+	if !whole {
+		covered = walked
+	}
+	if t.From <= w.safe {
+		w.safe = max(w.safe, min(ready, covered))
+		w.behind = aboveSafe
+	}
+	if t.Rows > 0 {
+		w.read, w.more = true, cut || t.Upto < None || !whole
+	}
+	w.cursor = max(w.cursor, cursor, w.safe)
+	if s.cfg.OneWriter {
+		w.safe = w.cursor
+	}
+	if c := t.catch; c != nil && c == w.pending {
+		if c.at = max(c.at, walked); whole {
+			s.ends(w, c, now)
+		}
+	}
+}

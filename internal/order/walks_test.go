@@ -1,0 +1,185 @@
+package order
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// calmStep does all that is due: from here on nothing fails, except that a poison message ends its process.
+func (s *sim) calmStep(i int) {
+	s.now += 50 * time.Millisecond
+	for _, r := range s.rows {
+		switch {
+		case !r.released:
+			if r.seq == 0 {
+				s.drawn++
+				r.seq = s.drawn
+			}
+			r.visible, r.released = true, true
+		case r.locked:
+			r.locked = false
+		case r.dead && r.poison:
+			r.dead, r.gone = false, true
+		case r.dead && i%5 == 0:
+			s.redrive(r)
+		}
+	}
+	for _, st := range s.late {
+		if !st.applied {
+			s.apply(st)
+		}
+	}
+	for _, op := range s.ops {
+		if !op.applied {
+			s.applySettle(op)
+		}
+		if !op.abandoned {
+			s.hear(op, false)
+		}
+	}
+	s.late, s.ops = nil, nil
+	for _, c := range s.consumers {
+		if c.member == 0 {
+			s.join(c)
+		}
+		s.giveSlots(c)
+		s.take(c)
+		for range 4 {
+			if c.task == nil {
+				if t := c.seq.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: true}, s.now); t != nil {
+					c.task = s.begin(c, t)
+				}
+			}
+			for c.task != nil {
+				s.progress(c)
+			}
+		}
+		for range simRows {
+			s.deliver(c)
+		}
+		for len(c.out) > 0 {
+			s.settle(c, c.out[0], "ack")
+		}
+	}
+}
+
+// walk makes a random walk, and returns what it found.
+func walkModel(choose func(int) int, f fault) (found violation, log []string) {
+	s := &sim{choose: choose, fault: f, now: time.Second, alive: map[int]bool{}}
+	s.holds, s.oneWriter, s.looksAtLocks, s.maxKeys = s.chance(2), s.chance(4), s.chance(2), s.pick(2)
+	defer func() {
+		if v := recover(); v != nil {
+			is, ok := v.(violation)
+			if !ok {
+				panic(v)
+			}
+			found, log = is, s.log
+		}
+	}()
+	for i := range 1 + s.pick(2) {
+		c := &simConsumer{n: i + 1}
+		c.start(s)
+		s.consumers = append(s.consumers, c)
+	}
+	for range 50 + s.pick(500) {
+		s.step()
+	}
+	s.calm = true
+	s.say("calm")
+	for i := 0; slices.ContainsFunc(s.rows, func(r *simRow) bool { return !r.gone }); i++ {
+		if i == 3000 {
+			for _, r := range s.rows {
+				if !r.gone {
+					s.say("left: %+v", *r)
+				}
+			}
+			for _, c := range s.consumers {
+				s.say("c%d: %+v, trial of %v, begun %v, busy %d", c.n, c.seq.Counts(), c.seq.trial.m, c.seq.trial.begun, c.seq.busy)
+				for _, sl := range c.seq.slots {
+					s.say("slot %d: %d at work", sl.Number, sl.atWork)
+					c.seq.each(sl, func(m *Message) {
+						s.say("number %d: state %d, waits for a catch-up %v, held %v", m.Seq, m.state, !m.gate.done(), m.key.held)
+					})
+				}
+			}
+			s.fail("not all messages have ended")
+		}
+		s.calmStep(i)
+	}
+	for _, c := range s.consumers {
+		s.end(c)
+	}
+	return "", nil
+}
+
+// end checks that nothing is left in memory when all messages have ended.
+func (s *sim) end(c *simConsumer) {
+	c.seq.Lost(s.now)
+	q := c.seq
+	counts := q.busy + q.keys + q.nReady + q.withContents + q.bytes + len(q.spilled) + len(q.held)
+	if counts != 0 || q.trial.m != nil {
+		s.fail("c%d: the counts of an empty sequencer are not 0: %+v, busy %d", c.n, q.Counts(), q.busy)
+	}
+}
+
+// checks returns the number of random walks of this run: see the variable's tiers.
+func checks(short int) int {
+	switch os.Getenv("CHANQ_TEST") {
+	case "long":
+		return 20 * short
+	case "soak":
+		return 500 * short
+	}
+	return short
+}
+
+func TestTheSequencerKeepsTheOrderOfKeysWhateverFails(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		found, log := walkModel(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "") }, none)
+		for _, line := range log {
+			t.Log(line)
+		}
+		if found != "" {
+			t.Fatal(found)
+		}
+	})
+}
+
+func TestRandomWalksFindNothing(t *testing.T) {
+	for seed := range uint64(checks(2000)) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		found, log := walkModel(r.IntN, none)
+		if found != "" {
+			for _, line := range log {
+				t.Log(line)
+			}
+			require.Empty(t, found, "seed %d", seed)
+		}
+	}
+}
+
+// A model that finds no fault proves nothing.
+func TestRandomWalksFindEachFault(t *testing.T) {
+	list, walks := faults, uint64(5_000)
+	if os.Getenv("CHANQ_TEST") != "" {
+		list, walks = append(list, rareFaults...), 200_000
+	}
+	for _, f := range list {
+		t.Run(string(f), func(t *testing.T) {
+			for seed := range walks {
+				r := rand.New(rand.NewPCG(seed, 1))
+				if found, _ := walkModel(r.IntN, f); found != "" {
+					t.Logf("walk %d: %s", seed, found)
+					return
+				}
+			}
+			t.Error("not found")
+		})
+	}
+}
