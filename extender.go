@@ -96,7 +96,7 @@ func (k *keeper) write(ctx context.Context, extensions []*extension, skipLocked 
 	if k.bound != nil {
 		bound = k.bound()
 	}
-	changed, _, err := k.sessions.Items(ctx, sql.Extend(items, k.leaseFor), make([]sqlbatch.Item, 0, len(items)))
+	changed, _, err := k.sessions.Items(ctx, sql.Extend([16]byte{}, items, k.leaseFor), make([]sqlbatch.Item, 0, len(items)))
 	k.sessions.Expect(k.leaseFor / 2) // of the next tick, if they are held then
 	if err != nil {
 		return written, err

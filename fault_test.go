@@ -36,9 +36,9 @@ func (f faulty) ClaimSlots(c sqlbatch.SlotClaim) sqlbatch.Statement {
 	return f.Queue.ClaimSlots(c)
 }
 
-func (f faulty) Extend(items []sqlbatch.Item, d time.Duration) sqlbatch.Statement {
+func (f faulty) Extend(member [16]byte, items []sqlbatch.Item, d time.Duration) sqlbatch.Statement {
 	f.fault("extend")
-	return f.Queue.Extend(items, d)
+	return f.Queue.Extend(member, items, d)
 }
 
 func (f faulty) Ack(items []sqlbatch.Item) sqlbatch.Statement {

@@ -70,7 +70,7 @@ func (q *queue) tryExtend(ctx context.Context, s *sessions, l *lease, d, timeout
 	}
 	within, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	changed, _, err := s.Items(within, sql.Extend([]sqlbatch.Item{l.item}, d), nil)
+	changed, _, err := s.Items(within, sql.Extend([16]byte{}, []sqlbatch.Item{l.item}, d), nil)
 	if err != nil {
 		return false, 0, err
 	}

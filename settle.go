@@ -115,10 +115,11 @@ func (s *settler) urgency(l *lease) batch.Urgency {
 
 // settleScratch has the slices of one statement, to be used again.
 type settleScratch struct {
-	items   []sqlbatch.Item
-	nacks   []sqlbatch.NackItem
-	buries  []sqlbatch.BuryItem
-	changed []sqlbatch.Item
+	items    []sqlbatch.Item
+	nacks    []sqlbatch.NackItem
+	buries   []sqlbatch.BuryItem
+	releases []sqlbatch.ReleaseItem
+	changed  []sqlbatch.Item
 }
 
 // write settles leases, all in one way, and returns those of which the database returned the (id, fence): they come first in leases
@@ -189,13 +190,16 @@ func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, lea
 			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.item, Error: l.text, Uncounted: l.uncounted})
 		}
 		return sql.Bury(x.buries)
+	case settleRelease:
+		x.releases = x.releases[:0]
+		for _, l := range leases {
+			x.releases = append(x.releases, sqlbatch.ReleaseItem{Item: l.item})
+		}
+		return sql.Release(x.releases)
 	default:
 		x.items = x.items[:0]
 		for _, l := range leases {
 			x.items = append(x.items, l.item)
-		}
-		if op == settleRelease {
-			return sql.Release(x.items)
 		}
 		return q.ackStatement(sql, x.items)
 	}

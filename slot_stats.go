@@ -38,7 +38,7 @@ func (q *Queue[T]) Slots(ctx context.Context) ([]SlotStats, error) {
 		return nil, fmt.Errorf("chanq: slots %s: the queue is plain, and has none; see Config.Kind", q.core.name)
 	}
 	var list []SlotStats
-	err := q.core.once(ctx, q.core.sql.SlotStats(SlotStatsLimit), func(rows *sql.Rows) error {
+	err := q.core.once(ctx, q.core.sql.SlotStats(SlotStatsLimit*q.core.cfg.Slots), func(rows *sql.Rows) error {
 		var s SlotStats
 		var owner sql.NullString
 		var oldest sql.NullInt64

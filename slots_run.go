@@ -189,9 +189,10 @@ func (s slotStatements) take(ctx context.Context, list []ownSlot) (got []ownSlot
 	for i, own := range list {
 		numbers[i] = own.slot
 	}
-	err = s.run(ctx, s.queue.sql.TakeSlots(s.member, numbers), func(rows *sql.Rows) error {
+	err = s.run(ctx, s.queue.sql.TakeSlots(s.member, newSalt(), numbers), func(rows *sql.Rows) error {
 		var own ownSlot
-		err := rows.Scan(&own.slot, &own.fence)
+		var old int64
+		err := rows.Scan(&own.slot, &own.fence, &old)
 		got = append(got, own)
 		return err
 	})
@@ -199,9 +200,9 @@ func (s slotStatements) take(ctx context.Context, list []ownSlot) (got []ownSlot
 }
 
 func (s slotStatements) give(ctx context.Context, list []ownSlot) error {
-	parts := make([]sqlbatch.SlotPart, len(list))
+	slots := make([]sqlbatch.OwnedSlot, len(list))
 	for i, own := range list {
-		parts[i] = sqlbatch.SlotPart{Slot: own.slot, Fence: own.fence}
+		slots[i] = sqlbatch.OwnedSlot{Slot: own.slot, Fence: own.fence}
 	}
-	return s.run(ctx, s.queue.sql.GiveSlots(s.member, parts), nil)
+	return s.run(ctx, s.queue.sql.GiveSlots(s.member, slots), nil)
 }

@@ -259,16 +259,17 @@ type Queue interface {
 	Survey() Statement
 
 	// These apply to the items whose id and fence match and return id, fence of
-	// each such item.
-	Ack([]Item) Statement                   // deletes
-	Archive([]Item) Statement               // moves to the done table
-	Nack([]NackItem) Statement              // ends the lease; the attempt stays counted, lapses are forgotten and no attempts, and so are crashes
-	Snooze([]NackItem) Statement            // as Nack, but the attempt is refunded
-	Release([]Item) Statement               // ends the lease; the attempt is refunded, and the message in its old place
-	Bury([]BuryItem) Statement              // moves to the dead table; of an ordered queue only while the lease runs
-	Extend([]Item, time.Duration) Statement // the lease ends that long from now, or when it did, if that is later
-	// On an ordered queue the lease ends with its holder's membership at the latest; of a
-	// member that has left, when it did.
+	// each such item, with the fence that matched. On an ordered queue they do not ask whether a lease runs, and count the attempt of a delivery
+	// that is not in the row: one that member has not marked or extended.
+	Ack([]Item) Statement            // deletes
+	Archive([]Item) Statement        // moves to the done table
+	Nack([]NackItem) Statement       // ends the lease; the attempt stays counted, lapses are forgotten and no attempts, and so are crashes
+	Snooze([]NackItem) Statement     // as Nack, but the attempt is refunded
+	Release([]ReleaseItem) Statement // ends the lease; the attempt is refunded, and the message in its old place
+	Bury([]BuryItem) Statement       // moves to the dead table
+	// Extend: the lease ends that long from now, or when it did, if that is later. On an ordered queue it ends with member's membership at
+	// the latest, and the row notes that member holds it. Plain queues ignore member.
+	Extend(member [16]byte, items []Item, d time.Duration) Statement
 
 	// Version returns one row: the schema's version, whether the queue is paused (1 or 0),
 	// how many slots it has (0: it is a plain one), whether dead messages hold their

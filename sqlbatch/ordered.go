@@ -38,6 +38,49 @@ func SlotOf(key string, id [16]byte, slots int) int {
 	return int(h.Sum32() % uint32(slots))
 }
 
+// OwnedSlot names a slot and the fence by which a consumer owns it.
+type OwnedSlot struct {
+	Slot  int
+	Fence int64 // that TakeSlots returned
+	// Doubt, of GiveSlots alone: the consumer does not know what became of a message of this slot. Then the next owner
+	// marks all messages with numbers that have been drawn so far.
+	Doubt bool
+}
+
+// ReadParams are the values of a read.
+type ReadParams struct {
+	Member [16]byte
+	Slots  []OwnedSlot
+	// Rows with a number greater than From are read. Those up to Cursor are returned without contents, at most Behind of
+	// them. Of those with a greater number, up to Upto, at most Rows are returned.
+	From, Cursor, Upto int64
+	Rows               int      // at most Traits.ClaimRows
+	Behind             int      // at most MostWalked
+	Old                int64    // rows up to this number are returned without contents
+	Keys               []string // rows with one of these order keys are returned without contents
+	Inline             int      // rows with a larger body are returned without contents
+}
+
+// RefillParams are the values of a refill.
+type RefillParams struct {
+	Member     [16]byte
+	Slots      []OwnedSlot
+	From, Upto int64    // rows with a number greater than From, and up to Upto, are walked
+	Rows       int      // at most so many are returned; at most Traits.ClaimRows
+	Old        int64    // rows up to this number are returned without contents
+	Keys       []string // order keys, or none
+	Inline     int      // rows with a larger body are returned without contents
+}
+
+// MostWalked is the most rows that a refill walks, and the most up to the cursor that a read returns.
+const MostWalked = 20_000
+
+// MarkItem names a message of an ordered queue that a consumer takes over.
+type MarkItem struct {
+	Item            // by its stored fence
+	SlotFence int64 // of its slot
+}
+
 // SlotPart is what a claim reads of a slot.
 type SlotPart struct {
 	Slot  int
@@ -78,7 +121,65 @@ type SlotClaim struct {
 
 // ordered are the statements of an ordered queue alone: Names.Slots is not 0. There Claim,
 // NextDue, DueOrLocked and Survey are of no use.
+//
+// The owner of a slot reads its messages. Ownership of the slot is the lease. The owner writes when it settles, and when it
+// takes over messages that another consumer might have delivered. The first fence of a row that chanq sends is its seq, so that
+// an ID and a fence name one stored row, also after the ID is sent again.
+//
+// Read, Refill, Fetch and LookOrdered write nothing and keep no lock. They return the columns of Claim, where attempts and
+// lapses are those of a delivery that Member begins now, and then:
+//
+//   - slot, seq, order_key (bytes or NULL);
+//   - wait: milliseconds until the message is due, and until the lease of another consumer ends (zero: it may be delivered);
+//   - lives: milliseconds until its TTL ends, at least 1 (zero: it has none);
+//   - holder: 0: no consumer has marked it; 1: Member has; 2: another consumer has;
+//   - held: 1: a dead message of its key holds it (zero if Names.Holds is not set);
+//   - crashes, that of the holder included if it is another consumer;
+//   - given: 1: dedup_key, headers and body are its contents; otherwise they are NULL;
+//   - locked, of LookOrdered alone: 1: another transaction has locked the row, and the columns may be old, or NULL and zero
+//     except for id; 2: no transaction has locked it; 0: unknown.
+//
+// A message with SuspectLapses that Member has not marked is returned without contents.
+//
+// The last row has NULL as id. It says in priority whether the slots were walked (1 or 0): Member is alive, owns all of them by
+// their fences, and the queue is not paused. If they were not, the answer has no other row, and it is not an empty answer. Its
+// enqueued_at is the number of redrives of the queue. Of Read and Refill, its fence is the last number drawn,
+// read after the other rows, and its body has the senders, read after that number: who might have drawn a number up to it and has not
+// committed, with spaces between, and UnknownSender as in Horizon. Its due_at is up to where a Refill has walked; the greatest int64: to its end.
+//
+// On SQL Server a read waits for what other transactions have locked, for up to 50 ms, and fails with class RolledBack. A
+// statement that names one slot meets only locks on rows of that slot. There the last number
+// drawn is the watermark: a number that was drawn while no sender was between its draw and its insert. No row with a greater number is returned, and there
+// are no senders. If a sender kept the statement from finding a watermark, Cursor is returned (of Refill: Upto), and the
+// statement returns no row with a greater number.
 type ordered interface {
+	// Read returns messages of the slots that Member owns, in the order of numbers.
+	Read(ReadParams) Statement
+	// Refill returns the messages of some keys in the order of numbers, and walks at most MostWalked rows of the slots for it.
+	Refill(RefillParams) Statement
+	// Fetch returns the messages with these IDs, with their contents, whatever their size.
+	Fetch(member [16]byte, slots []OwnedSlot, ids [][16]byte) Statement
+	// LookOrdered is Fetch without contents. A message whose row is locked is returned: it is not absent.
+	LookOrdered(member [16]byte, slots []OwnedSlot, ids [][16]byte) Statement
+	// HeldKeys returns, for each pair of a slot and a key, its place from 1 on, whether a dead message holds the key (1 or 0),
+	// and the number of redrives of the queue.
+	HeldKeys(slots []int, keys []string) Statement
+
+	// MarkOrdered takes over messages for member, by their IDs and stored fences: it raises the fence to that of the slot, at
+	// least by one, and counts an attempt. If another consumer has marked the message, it counts an expired lease,
+	// and a crash unless that mark was NotAlone. With NotAlone it leaves out messages that would have SuspectLapses then.
+	// It leaves out locked rows, and returns id, fence, lapses, crashes of each message as they are now.
+	MarkOrdered(member [16]byte, items []MarkItem, alone Alone) Statement
+	// ReleaseOrdered gives messages back for member, by their IDs and stored fences. With lapsed they count an expired
+	// lease, and the attempt that ends with it. Without, the message was not delivered: a mark of member is cleared and its attempt is refunded,
+	// a mark of another consumer stays. The place stays in both cases. It leaves out locked rows, and returns the columns of MarkOrdered, where lapses and
+	// crashes include those of a mark that stays.
+	ReleaseOrdered(member [16]byte, items []ReleaseItem, lapsed bool) Statement
+	// ClearOld sets old to 0 for those of the slots that member owns by their fences and that have no message with a number up to old. It
+	// walks at most MostWalked rows, and leaves out slots about which these do not tell. It returns slot, fence of each. A message that another
+	// transaction deletes is not absent yet: on SQL Server the statement waits for it, and fails, as a read does.
+	ClearOld(member [16]byte, slots []OwnedSlot) Statement
+
 	// ClaimSlots leases messages from the slots that Member owns by their fences, each slot's by seq.
 	// A lease ends after Lease, or at the end of Member's membership if that is sooner. It returns
 	// the columns of Claim, then slot, seq, order_key (bytes or NULL), wait. The rows, in any
@@ -105,13 +206,14 @@ type ordered interface {
 	// paused). It writes nothing and takes no lock.
 	Slots(parts []SlotPart) Statement
 	// TakeSlots makes member, as long as its time is not over, the owner of those of the slots that
-	// are free, whose owner is gone, or which it owns already: their fence grows by one, so that a
-	// claim by a former one finds nothing any more. It returns slot, fence of each, and leaves
-	// out what another takes at this moment.
-	TakeSlots(member [16]byte, slots []int) Statement
-	// GiveSlots sets those free that member owns by the fence (From and Limit do not matter), and
-	// returns slot, fence of each.
-	GiveSlots(member [16]byte, parts []SlotPart) Statement
+	// are free, whose owner is gone, or which it owns already. Their fence rises as that of a claim does: salt is as
+	// in ClaimParams. It returns slot, fence, old of each, and leaves
+	// out what another takes at this moment. No other consumer has delivered a message with a number greater than old, whose last
+	// change is that of its sender: old becomes the last number drawn if the slot had an owner.
+	TakeSlots(member [16]byte, salt int64, slots []int) Statement
+	// GiveSlots sets those free that member owns by the fence, and
+	// returns slot, fence of each. If a slot is in doubt, old becomes the last number drawn.
+	GiveSlots(member [16]byte, slots []OwnedSlot) Statement
 	// Horizon returns one row: drawn, the greatest seq that may have been given by now, and
 	// senders, a text: who may have drawn and not committed yet, in any order, with spaces
 	// between. Once a later Horizon has none of these senders, and no UnknownSender, all that will
@@ -124,14 +226,12 @@ type ordered interface {
 	// Held returns slot, order_key (bytes) of the dead messages of these slots that have a key: up to
 	// limit keys of each slot.
 	Held(slots []int, limit int) Statement
-	// Reach returns one row: up to which seq no slot has more than rows messages behind after (at least
-	// one, at most Traits.ClaimRows), or the greatest int64. It reads so many entries of the index a slot, and no row. Peek and
-	// Purge of live messages read no more than these up to there, however few of them are of the state.
+	// Reach returns one row: the number of the message that is the rows-th one behind after, or the greatest int64. Peek and
+	// Purge of live messages read no more than rows up to there, however few of them are of the state.
 	Reach(after int64, rows int) Statement
-	// SlotStats returns a row for each slot, of the first limit messages by seq: slot; owner, the name
-	// of its owner (NULL: none); messages, how many there are; waiting, how many of these cannot
+	// SlotStats returns a row for each slot, of the first limit messages of the queue by seq: slot; owner, the name
+	// of its owner (NULL: none); messages, how many of these it has; waiting, how many of them cannot
 	// be claimed now; oldest, milliseconds since the first of them was sent (NULL: none);
-	// top_key (bytes), the key that the most of them have (NULL: no key), and top, how many. It
-	// reads limit rows a slot, at most Traits.ClaimRows.
+	// top_key (bytes), the key that the most of them have (NULL: no key), and top, how many.
 	SlotStats(limit int) Statement
 }

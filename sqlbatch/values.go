@@ -101,16 +101,27 @@ type Item struct {
 }
 
 // NackItem gives a message back, due after Delay, with the error that caused it.
+//
+// Delivery, here and in the next types, is the fence of the delivery on an ordered queue, and 0 on a plain one. The fence
+// that is stored then is greater than the stored one and than Delivery.
 type NackItem struct {
 	Item
-	Delay time.Duration
-	Error string // "" keeps what is there
+	Delivery int64
+	Delay    time.Duration
+	Error    string // "" keeps what is there
+}
+
+// ReleaseItem gives a message back as it was before its claim or its delivery.
+type ReleaseItem struct {
+	Item
+	Delivery int64
 }
 
 // BuryItem sets a message aside in the dead table.
 type BuryItem struct {
 	Item
-	Error string
+	Delivery int64
+	Error    string
 	// Uncounted: nobody was given the message by this claim, so its attempt is
 	// refunded.
 	Uncounted bool

@@ -46,5 +46,5 @@ GRANT SELECT, UPDATE, DELETE ON chanq_orders_done TO chanq_operator;
 -- table of all queues. What part 2 says is for its tables, too.
 GRANT USAGE ON SEQUENCE chanq_orders_seq TO chanq_producer;
 GRANT SELECT ON SEQUENCE chanq_orders_seq TO chanq_consumer; -- up to where messages can appear no more
-GRANT SELECT, UPDATE (member, fence) ON chanq_slots TO chanq_consumer; -- which slots are whose
+GRANT SELECT, UPDATE (member, fence, old) ON chanq_slots TO chanq_consumer; -- which slots are whose
 GRANT SELECT ON chanq_slots TO chanq_operator;

@@ -90,7 +90,7 @@ func acks(op faultdb.Op, q sqlbatch.Queue) bool {
 
 // extends are the keeper's and Lease.Extend's.
 func extends(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.Extend(nil, 0)) || testdb.Runs(op, q.SkipLocked().Extend(nil, 0))
+	return testdb.Runs(op, q.Extend([16]byte{}, nil, 0)) || testdb.Runs(op, q.SkipLocked().Extend([16]byte{}, nil, 0))
 }
 
 func enqueues(op faultdb.Op, q sqlbatch.Queue) bool {

@@ -128,7 +128,7 @@ func hooksBlock(w *world) {
 			})
 		}()
 		if blocked == "Availability" {
-			extend := w.Statements(strings.ToLower(blocked)).Extend(nil, 0)
+			extend := w.Statements(strings.ToLower(blocked)).Extend([16]byte{}, nil, 0)
 			w.Strike(w.Broken(false), func(op faultdb.Op) bool { return testdb.Runs(op, extend) })
 		} else {
 			testdb.Send(w, q, testdb.Texts("meets the hook")...)

@@ -281,7 +281,7 @@ func idleSlots(w *world) {
 	st := w.orderedStatements()
 	testdb.Send(w, q, keyed("a", 1, 2)...)
 	member := sqlbatch.Member{ID: chanq.NewID(), Name: "dead", For: 10 * time.Second}
-	for _, s := range []sqlbatch.Statement{st.Join(member), st.TakeSlots(member.ID, []int{0, 1, 2, 3})} {
+	for _, s := range []sqlbatch.Statement{st.Join(member), st.TakeSlots(member.ID, 1, []int{0, 1, 2, 3})} {
 		_, err := w.DB.ExecContext(w.Soon(), s.Text, s.Args...)
 		require.NoError(w, err)
 	}

@@ -316,8 +316,8 @@ func lateExtension(w *world) {
 	e := testdb.Get(w, q, id)
 	st := w.Statements("work")
 	for _, late := range []sqlbatch.Statement{
-		st.Extend([]sqlbatch.Item{{ID: id, Fence: e.Fence}}, time.Minute),
-		st.SkipLocked().Extend([]sqlbatch.Item{{ID: id, Fence: e.Fence}}, time.Minute),
+		st.Extend([16]byte{}, []sqlbatch.Item{{ID: id, Fence: e.Fence}}, time.Minute),
+		st.SkipLocked().Extend([16]byte{}, []sqlbatch.Item{{ID: id, Fence: e.Fence}}, time.Minute),
 	} {
 		_, err := w.DB.Exec(late.Text, late.Args...)
 		require.NoError(w, err)

@@ -118,7 +118,7 @@ func strikeRest(t *testing.T, e testdb.Engine, m mishap, struck map[string]bool)
 		"ack": func([]sqlbatch.Row) sqlbatch.Statement { return q.Ack(nil) }, "nack": func([]sqlbatch.Row) sqlbatch.Statement { return q.Nack(nil) },
 		"release":     func([]sqlbatch.Row) sqlbatch.Statement { return q.Release(nil) },
 		"dead-letter": func([]sqlbatch.Row) sqlbatch.Statement { return q.Bury(nil) },
-		"extend":      func([]sqlbatch.Row) sqlbatch.Statement { return q.Extend(nil, time.Second) },
+		"extend":      func([]sqlbatch.Row) sqlbatch.Statement { return q.Extend([16]byte{}, nil, time.Second) },
 	} {
 		met, keys := false, map[string]bool{}
 		for rows := 1; rows <= 16; rows *= 2 {

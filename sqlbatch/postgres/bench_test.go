@@ -14,6 +14,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/stretchr/testify/require"
 )
@@ -143,7 +144,7 @@ func BenchmarkLease(b *testing.B) {
 					enqueue()
 					items := run("claim1000", q.Claim(claimOf(1000)))
 					require.Len(b, items, 1000)
-					require.Len(b, run("extend1000", settle.Extend(items, time.Hour)), 1000)
+					require.Len(b, run("extend1000", settle.Extend(suite.Member, items, time.Hour)), 1000)
 					require.Len(b, run("ack1000", settle.Ack(items)), 1000)
 				}
 				for op, d := range spent {

@@ -91,6 +91,7 @@ type texts struct {
 	sample, counted, samples, thin                                                       string
 	claimSlots, claimSlotsBlind, slots, takeSlots, giveSlots                             string // of an ordered queue, as the next
 	slotStats, held, horizon, begin, reach                                               string
+	read, refill, fetch, lookOrdered, heldKeys, clearOld, markOrdered, releaseOrdered    string
 	peek, browse, purge                                                                  map[sqlbatch.State]string
 }
 
@@ -171,6 +172,8 @@ func (t *texts) order(r renderer) {
 	t.takeSlots, t.giveSlots = r.Replace(takeSlotsText), r.Replace(giveSlotsText)
 	t.horizon, t.begin, t.reach = r.Replace(horizonText), r.Replace(drawText), r.Replace(reachText)
 	t.stats = r.Replace(orderedStatsText)
+	t.readers(r)
+	t.markOrdered, t.releaseOrdered = r.Replace(markOrderedText), r.Replace(releaseOrderedText)
 	for state, is := range seqStates {
 		t.peek[state] = r.Replace(peekSeqText(is.condition))
 		t.purge[state] = r.Replace(purgeSeqText(is.condition + is.before))
@@ -211,7 +214,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{last fence}", strconv.Itoa(sqlbatch.LastFence), "{high fence}", strconv.Itoa(sqlbatch.HighFence),
 		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{suspect lapses}", strconv.Itoa(sqlbatch.SuspectLapses), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
 		"{most headers}", strconv.Itoa(sqlbatch.MaxHeaders), "{most key}", strconv.Itoa(sqlbatch.MaxKey),
-		"{due}", quote("ix_"+stem), "{'due'}", literal("ix_"+stem), "{key}", quote("ux_"+stem), "{'key'}", literal("ux_"+stem),
+		"{by seq}", quote("ix_"+stem+"_seq"), "{'by seq'}", literal("ix_"+stem+"_seq"), "{due}", quote("ix_"+stem), "{'due'}", literal("ix_"+stem), "{key}", quote("ux_"+stem), "{'key'}", literal("ux_"+stem),
 		"{dead}", in+quote(stem+"_dead"), "{dead pk}", quote("pk_"+stem+"_dead"),
 		"{dead ended}", quote("ix_"+stem+"_dead"), "{'dead ended'}", literal("ix_"+stem+"_dead"),
 		"{dead key}", quote("kx_"+stem+"_dead"), "{'dead key'}", literal("kx_"+stem+"_dead"),

@@ -36,11 +36,11 @@ CROSS JOIN (
 // Before it draws its number it takes a lock that every sender shares and nobody ever asks
 // for alone, to the end of the transaction: see horizonText. Both are done once a statement,
 // when its first row is made.
-const orderedEnqueueText = `INSERT INTO {live} (id, due_at, enqueued_at, expires_at, dedup_key, headers, body, slot, seq, order_key)
+const orderedEnqueueText = `INSERT INTO {live} (id, due_at, enqueued_at, expires_at, dedup_key, headers, body, slot, seq, fence, order_key)
 SELECT r.id, t.now, t.now, t.now + r.ttl,
        CASE WHEN r.key > 0 THEN convert_from(substring(r.names FOR r.key), 'UTF8') END,
        CASE WHEN length(r.names) > r.key THEN substring(r.names FROM r.key + 1) END,
-       r.body, r.slot, t.number * {seqs} + r.place, r.order_key
+       r.body, r.slot, t.number * {seqs} + r.place, t.number * {seqs} + r.place, r.order_key
 FROM (SELECT {now} AS now, (` + drawText + `) AS number) AS t
 CROSS JOIN (
   SELECT a.id, nullif(a.ttl, 0) AS ttl, coalesce(a.key, 0) AS key, (a.shape >> 40)::smallint AS slot, coalesce(a.place, a.o) AS place,

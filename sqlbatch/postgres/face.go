@@ -72,12 +72,13 @@ DECLARE
   line bytea := coalesce(convert_to(nullif($2, ''), 'UTF8'), uuid_send(new_id));
   hash bigint := 2166136261;
   slots integer := (SELECT s.slots FROM {queues} AS s WHERE s.name = {name});
+  new_seq bigint := (` + drawText + `) * {seqs};
 BEGIN
   FOR i IN 0 .. length(line) - 1 LOOP
     hash := (hash # get_byte(line, i)) * 16777619 & 4294967295;
   END LOOP;
-  INSERT INTO {live} (id, slot, expires_at, order_key, dedup_key, headers, body)
-  VALUES (new_id, hash % slots, (extract(epoch FROM statement_timestamp() + $6) * 1000)::bigint, nullif($2, ''), nullif($3, ''), convert_to($4, 'UTF8'), coalesce($7, convert_to($1, 'UTF8')));
+  INSERT INTO {live} (id, slot, seq, fence, expires_at, order_key, dedup_key, headers, body)
+  VALUES (new_id, hash % slots, new_seq, new_seq, (extract(epoch FROM statement_timestamp() + $6) * 1000)::bigint, nullif($2, ''), nullif($3, ''), convert_to($4, 'UTF8'), coalesce($7, convert_to($1, 'UTF8')));
   RETURN new_id;
 END
 {$}`
@@ -93,7 +94,7 @@ func (dialect) View(n sqlbatch.Names) []string {
 	r := newRenderer(n)
 	parts, lane, order := priorities, "(q.priority, q.due_at) >= (p.priority, 0) AND q.priority <= p.priority ORDER BY q.priority, q.due_at, uuid_send(q.id) LIMIT 1000", ""
 	if r.ordered {
-		parts, lane, order = "(SELECT s.slot FROM {slots} AS s WHERE s.queue = {name}) AS p", behindSeq("p.slot", "0")+" ORDER BY q.slot, q.seq LIMIT 100", " m.slot, m.seq, m.order_key,"
+		parts, lane, order = "(SELECT 1) AS p", behindNumber("0::bigint")+" ORDER BY q.seq LIMIT 1000", " m.slot, m.seq, m.order_key,"
 	}
 	text := strings.NewReplacer(
 		"{view parts}", parts, "{view lane}", lane, "{view order}", order,

@@ -28,11 +28,11 @@ func TestSettlesNameLeasesInIDOrder(t *testing.T) {
 
 	require.Equal(t, q.Ack([]sqlbatch.Item{a, b}), q.Ack(given))
 	require.Equal(t, q.Archive([]sqlbatch.Item{a, b}), q.Archive(given))
-	require.Equal(t, q.Extend([]sqlbatch.Item{a, b}, time.Second), q.Extend(given, time.Second))
+	require.Equal(t, q.Extend(suite.Member, []sqlbatch.Item{a, b}, time.Second), q.Extend(suite.Member, given, time.Second))
 	require.Equal(t,
 		q.Nack([]sqlbatch.NackItem{{Item: a, Error: "a"}, {Item: b, Delay: 1}}),
 		q.Nack([]sqlbatch.NackItem{{Item: b, Delay: 1}, {Item: a, Error: "a"}}))
-	require.Equal(t, q.Release([]sqlbatch.Item{a, b}), q.Release(given))
+	require.Equal(t, q.Release(suite.Releases([]sqlbatch.Item{a, b})), q.Release(suite.Releases(given)))
 	require.Equal(t,
 		q.Bury([]sqlbatch.BuryItem{{Item: a, Error: "a"}, {Item: b}}),
 		q.Bury([]sqlbatch.BuryItem{{Item: b}, {Item: a, Error: "a"}}))

@@ -26,12 +26,12 @@ func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
 			"{order}", "", "{q.order}", "", "{d.order}", "", "{order checks}", "", "{replace order}", "", "{live seq}", "", "{live slot}", "", "{live key}", "", "{ended order}", "", "{shown order}", "",
-			"{running}", "", "{slots and holds}", "0, 0", "{holds}", "0",
+			"{slots and holds}", "0, 0", "{holds}", "0", "{count redrive}", "",
 		)
 	}
-	slots, holds := strconv.Itoa(n.Slots), "0"
+	slots, holds, held := strconv.Itoa(n.Slots), "0", "0"
 	if n.Holds {
-		holds = "1"
+		holds, held = "1", heldOfQ
 	}
 	return build.NewWords(
 		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key", "{d.order}", ", d.slot, d.seq, d.order_key",
@@ -39,7 +39,7 @@ func kind(n sqlbatch.Names) build.Words {
 		"{live seq}", liveSeq, "{live slot}", strings.ReplaceAll(liveSlot, "{slot count}", slots), "{live key}", liveKey, "{ended order}", endedOrder,
 		"{order checks}", strings.ReplaceAll(orderChecks, "{slot count}", slots),
 		"{shown order}", ", q.slot, q.seq, convert_to(q.order_key, {encoding}) AS order_key",
-		"{running}", " AND q.lease_until > {now}", "{slots and holds}", slots+", "+holds, "{holds}", holds, "{slot count}", slots,
+		"{held of q}", held, "{slots and holds}", slots+", "+holds, "{holds}", holds, "{slot count}", slots, "{count redrive}", countRedrive,
 	)
 }
 
@@ -68,3 +68,9 @@ const orderChecks = `,
 
 // sendersClass is the class of the advisory locks that senders share: chno.
 const sendersClass = 'c'<<24 | 'h'<<16 | 'n'<<8 | 'o'
+
+// countRedrive raises the number of redrives of the queue in the transaction of a redrive that moves a message.
+const countRedrive = `,
+counted AS (
+  UPDATE {queues} SET redriven = redriven + 1 WHERE name = {name} AND EXISTS (SELECT 1 FROM moved)
+)`

@@ -59,7 +59,7 @@ func TestClaimPassesOverRowsOfOtherTransactions(t *testing.T) {
 	q.enqueue(sqlbatch.Row{ID: id(1)}, sqlbatch.Row{ID: id(2)})
 	require.Equal(t, []byte{1}, q.claim(q.db, 1))
 	tx := q.begin()
-	require.Len(t, q.settled(tx, q.Release([]sqlbatch.Item{q.item(1)})), 1)
+	require.Len(t, q.settled(tx, q.Release(suite.Releases([]sqlbatch.Item{q.item(1)}))), 1)
 	require.Empty(t, q.rows(tx, q.Queue.Enqueue([]sqlbatch.Row{{ID: id(3)}})))
 
 	require.Equal(t, []byte{2}, q.claim(q.db, 10))
@@ -85,7 +85,7 @@ func TestInATransactionASettleAppliesAfterTheExtensionItWaitedFor(t *testing.T) 
 	for name := range suite.Settles(q) {
 		items := q.leased(1, 2)
 		tx := q.begin()
-		require.Len(t, q.settled(tx, q.Extend(items[1:], time.Hour)), 1)
+		require.Len(t, q.settled(tx, q.Extend(suite.Member, items[1:], time.Hour)), 1)
 
 		rows, err := q.behind(suite.Settles(q.InTx(), items...)[name], tx.Commit)
 		require.NoError(t, err, name)

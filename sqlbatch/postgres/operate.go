@@ -115,7 +115,7 @@ const (
   FROM chosen
   ON CONFLICT DO NOTHING
   RETURNING id
-)
+){count redrive}
 DELETE FROM {dead}
 WHERE id = ANY (ARRAY(SELECT id FROM moved))
 RETURNING uuid_send(id), ended_at`

@@ -13,9 +13,12 @@ import (
 // numbersText: a cache would give numbers to one session that others have passed.
 const numbersText = `CREATE SEQUENCE IF NOT EXISTS {numbers} AS bigint MINVALUE 1 MAXVALUE 8796093022207 CACHE 1`
 
-// seqIndexText is what claims walk, in the place of dueIndexText: nothing that they
+// seqIndexText is what reads walk, in the place of dueIndexText: nothing that settles or marks
 // change is in it, neither the end of a lease nor the time of a retry.
-var seqIndexText = indexText("{'due'}", newTableText, `CREATE INDEX {due} ON {live} (slot, seq)`)
+var seqIndexText = indexText("{'by seq'}", newTableText, `CREATE INDEX {by seq} ON {live} (seq, slot)`)
+
+// slotIndexText is what claims walk.
+var slotIndexText = indexText("{'due'}", `CREATE INDEX {due} ON {live} (slot, seq)`)
 
 // deadLineIndexText finds the keys that dead messages hold.
 var deadLineIndexText = indexText("{'dead line'}", `CREATE INDEX {dead line} ON {dead} (slot, order_key) WHERE order_key IS NOT NULL`)
@@ -154,36 +157,32 @@ CROSS JOIN LATERAL (
 
 func (q *queue) Horizon() sqlbatch.Statement { return sqlbatch.Statement{Text: q.horizon} }
 
-// What operators do with an ordered queue goes by seq, through the first rows of every slot.
+// What operators do with an ordered queue goes by seq.
+
+// behind is a range of the index (seq, slot): what is behind a seq. See inRange.
+func behindNumber(seq string) string { return "(q.seq, q.slot) > (" + seq + ", 32767::smallint)" }
 
 // reachText reads the index alone, where a vacuum has come by. The two limits are for the planner:
 // see chosen.
-var reachText = `SELECT min(CASE WHEN f.n >= $2::bigint THEN f.seq ELSE 9223372036854775807 END) AS seq
-FROM {slots} AS s
-CROSS JOIN LATERAL (
-  SELECT count(*) AS n, max(e.seq) AS seq FROM (
-    SELECT l.seq FROM (
-      SELECT q.seq FROM {live} AS q
-      WHERE ` + behindSeq("s.slot", "$1::bigint") + `
-      ORDER BY q.slot, q.seq LIMIT {rows}) AS l
-    LIMIT (SELECT $2::bigint)) AS e) AS f
-WHERE s.queue = {name}`
+var reachText = `SELECT coalesce(max(CASE WHEN e.n >= $2::bigint THEN e.seq END), 9223372036854775807) AS seq
+FROM (
+  SELECT l.seq, row_number() OVER () AS n FROM (
+    SELECT q.seq FROM {live} AS q
+    WHERE ` + behindNumber("$1::bigint") + `
+    ORDER BY q.seq LIMIT ` + mostWalked + `) AS l
+  LIMIT (SELECT $2::bigint)) AS e`
 
 func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.reach, Args: []any{after, int64(min(rows, maxRows))}}
+	return sqlbatch.Statement{Text: q.reach, Args: []any{after, int64(min(rows, sqlbatch.MostWalked))}}
 }
 
-// seqs are the first ids of a state behind $2 and up to a seq, of all slots in one order.
+// seqs are the first ids of a state behind $2 and up to a seq.
 func seqs(condition, upto string) string {
-	return `SELECT f.id FROM {slots} AS s
-  CROSS JOIN LATERAL (
-    SELECT e.* FROM (
-      SELECT q.id, q.seq FROM {live} AS q
-      WHERE ` + behindSeq("s.slot", "$2::bigint") + ` AND (q.slot, q.seq) <= (s.slot, ` + upto + `::bigint) AND ` + condition + `
-      ORDER BY q.slot, q.seq LIMIT {rows}) AS e
-    LIMIT (SELECT n FROM t)) AS f
-  WHERE s.queue = {name}
-  ORDER BY f.seq LIMIT (SELECT n FROM t)`
+	return `SELECT f.id FROM (
+    SELECT q.id FROM {live} AS q
+    WHERE ` + behindNumber("$2::bigint") + ` AND q.seq <= (SELECT ` + upto + `::bigint) AND ` + condition + `
+    ORDER BY q.seq LIMIT {rows}) AS f
+  LIMIT (SELECT n FROM t)`
 }
 
 func peekSeqText(condition string) string {
@@ -220,24 +219,15 @@ var seqStates = map[sqlbatch.State]struct{ condition, before string }{
 	sqlbatch.Leased:    {not("q.due_at > (SELECT now FROM t)") + ` AND ` + not("q.lease_until <= (SELECT now FROM t)"), ` AND ` + not("(q.fence - 1) >> {fence bits} >= (SELECT $3::bigint)")},
 }
 
-// orderedStatsText counts what is leased, or waits for its time, among the first of each slot,
-// where it lies; and of what is ready it finds the first $1 among twice as many rows, wherever
-// they are. So it reads about three times $1 rows, and ten more a slot.
+// orderedStatsText counts among the first 2 * $1 messages by seq.
 var orderedStatsText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::bigint AS n
 ),
 first AS MATERIALIZED (
-  SELECT e.* FROM {slots} AS s
-  CROSS JOIN LATERAL (
-    SELECT q.due_at, q.lease_until FROM {live} AS q
-    WHERE ` + behindSeq("s.slot", "(-1)") + `
-    ORDER BY q.slot, q.seq LIMIT (SELECT n / {slot count} + 10 FROM t)) AS e
-  WHERE s.queue = {name}
+  SELECT e.* FROM (SELECT q.due_at, q.lease_until FROM {live} AS q WHERE ` + behindNumber("0::bigint") + ` ORDER BY q.seq LIMIT 100000) AS e LIMIT (SELECT 2 * n FROM t)
 )
 SELECT
-  (SELECT count(*) FROM (
-    SELECT 1 FROM (SELECT due_at, lease_until FROM {live} LIMIT (SELECT 2 * n FROM t)) AS q
-    WHERE q.due_at <= (SELECT now FROM t) AND q.lease_until <= (SELECT now FROM t) LIMIT (SELECT n FROM t)) AS r) AS ready,
+  (SELECT least(count(*), (SELECT n FROM t)) FROM first WHERE due_at <= (SELECT now FROM t) AND lease_until <= (SELECT now FROM t)) AS ready,
   (SELECT least(count(*), (SELECT n FROM t)) FROM first WHERE due_at > (SELECT now FROM t) AND lease_until <= (SELECT now FROM t)) AS scheduled,
   (SELECT least(count(*), (SELECT n FROM t)) FROM first WHERE lease_until > (SELECT now FROM t)) AS leased,
   (SELECT count(*) FROM (SELECT 1 FROM {dead} LIMIT (SELECT n FROM t)) AS d) AS dead,

@@ -81,11 +81,14 @@ func newKind(b *testing.B, name string, slots int) *kind {
 		var all []int
 		for slot := range slots {
 			all = append(all, slot)
-			k.claims.Parts = append(k.claims.Parts, sqlbatch.SlotPart{Slot: slot, Fence: 1, Limit: 1000})
+			k.claims.Parts = append(k.claims.Parts, sqlbatch.SlotPart{Slot: slot, Limit: 1000})
 		}
-		take := k.q.TakeSlots(member, all)
-		_, err = k.db.Exec(take.Text, take.Args...)
+		take := k.q.TakeSlots(member, 1, all)
+		taken, err := testdb.Rows(b.Context(), k.db, take)
 		require.NoError(b, err)
+		for _, row := range taken {
+			k.claims.Parts[row[0].(int64)].Fence = row[1].(int64)
+		}
 	}
 	return k
 }

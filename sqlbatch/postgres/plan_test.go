@@ -129,9 +129,9 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		uses["ack"+form] = use{q.Ack(items), 0, q.keys}
 		uses["archive"+form] = use{q.Archive(items), 0, q.keys}
 		uses["nack"+form] = use{q.Nack(nacks), 0, q.keys}
-		uses["release"+form] = use{q.Release(items), 0, q.keys}
+		uses["release"+form] = use{q.Release(suite.Releases(items)), 0, q.keys}
 		uses["bury"+form] = use{q.Bury(buries), 0, q.keys}
-		uses["extend"+form] = use{q.Extend(items, time.Minute), 0, q.keys}
+		uses["extend"+form] = use{q.Extend(suite.Member, items, time.Minute), 0, q.keys}
 	}
 	lane := regexp.MustCompile(`Index (Only )?Scan using ix_chanq_orders on`)
 	key := regexp.MustCompile(`Index (?:Only )?Scan (?:Backward )?using pk_chanq_orders on|Bitmap Index Scan on pk_chanq_orders `)
@@ -280,7 +280,7 @@ func TestSettlesWalkTheirListInOrder(t *testing.T) {
 	defer conn.Close()
 	items := []sqlbatch.Item{{ID: id(1), Fence: 1}, {ID: id(2), Fence: 1}}
 	for name, st := range map[string]sqlbatch.Statement{
-		"ack": q.Ack(items), "extend": q.Extend(items, time.Minute), "nack": q.Nack([]sqlbatch.NackItem{{Item: items[0]}}),
+		"ack": q.Ack(items), "extend": q.Extend(suite.Member, items, time.Minute), "nack": q.Nack([]sqlbatch.NackItem{{Item: items[0]}}),
 	} {
 		plan := q.plan(conn, st, "force_generic_plan")
 		loop, list, probe := strings.Index(plan, "Nested Loop"), strings.Index(plan, "Function Scan"), strings.Index(plan, "Index Scan using pk_chanq_orders")

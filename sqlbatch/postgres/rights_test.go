@@ -18,6 +18,7 @@ import (
 	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 )
 
@@ -247,8 +248,8 @@ func TestAConsumerAltersNothing(t *testing.T) {
 		orders.Problems(), orders.Clock(), orders.Look([][16]byte{{}}), orders.Join(sqlbatch.Member{For: time.Hour}), orders.Members(), orders.Leave([16]byte{}),
 		orders.Sample(sqlbatch.Sample{Depth: &sqlbatch.Depth{}}), orders.Samples(0, time.Minute), orders.Thin(),
 		orders.SkipLocked().Ack([]sqlbatch.Item{item}), orders.SkipLocked().Archive([]sqlbatch.Item{item}), orders.SkipLocked().Bury([]sqlbatch.BuryItem{{Item: item}}),
-		orders.SkipLocked().Nack([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Snooze([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Release([]sqlbatch.Item{item}),
-		orders.SkipLocked().Extend([]sqlbatch.Item{item}, time.Hour))
+		orders.SkipLocked().Nack([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Snooze([]sqlbatch.NackItem{{Item: item}}), orders.SkipLocked().Release(suite.Releases([]sqlbatch.Item{item})),
+		orders.SkipLocked().Extend(suite.Member, []sqlbatch.Item{item}, time.Hour))
 
 	_, err = own.Send(r.ctx, chanq.Message[string]{})
 	r.requireRefused(err)
@@ -311,10 +312,15 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	r.refuses(producer, "SELECT last_value FROM chanq_orders_seq", "SELECT setval('chanq_orders_seq', 1)", "SELECT * FROM chanq_slots", "SELECT order_key FROM chanq_orders")
 
 	consumer := r.as("consumer")
-	r.runs(consumer, q.Join(sqlbatch.Member{ID: member, For: time.Hour}), q.Slots(parts), q.TakeSlots(member, []int{1}), q.Horizon(),
+	own := []sqlbatch.OwnedSlot{{Slot: 1}}
+	r.runs(consumer, q.Read(sqlbatch.ReadParams{Member: member, Slots: own, Rows: 10, Behind: 10}), q.Refill(sqlbatch.RefillParams{Member: member, Slots: own, Keys: []string{"a"}}),
+		q.Fetch(member, own, [][16]byte{{1}}), q.LookOrdered(member, own, [][16]byte{{1}}), q.HeldKeys([]int{1}, []string{"a"}), q.ClearOld(member, own),
+		q.MarkOrdered(member, []sqlbatch.MarkItem{{Item: items[0]}}, sqlbatch.NotAlone), q.ReleaseOrdered(member, suite.Releases(items), true), q.Release(suite.Releases(items)),
+		q.Nack([]sqlbatch.NackItem{{Item: items[0]}}))
+	r.runs(consumer, q.Join(sqlbatch.Member{ID: member, For: time.Hour}), q.Slots(parts), q.TakeSlots(member, 1, []int{1}), q.Horizon(),
 		q.ClaimSlots(sqlbatch.SlotClaim{Rows: 10, Lease: time.Minute, Member: member, Salt: 1, Suspects: true, Parts: parts}),
-		q.Extend(items, time.Minute), q.SkipLocked().Extend(items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}),
-		q.Archive(items), q.Held([]int{1}, 10), q.SlotStats(10), q.Empty(), q.GiveSlots(member, parts))
+		q.Extend(suite.Member, items, time.Minute), q.SkipLocked().Extend(suite.Member, items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}),
+		q.Archive(items), q.Held([]int{1}, 10), q.SlotStats(10), q.Empty(), q.GiveSlots(member, []sqlbatch.OwnedSlot{{Slot: 1}}))
 	r.refuses(consumer, "SELECT nextval('chanq_orders_seq')", "UPDATE chanq_orders SET seq = 1", "UPDATE chanq_orders SET slot = 1", "UPDATE chanq_orders SET order_key = ''",
 		"DELETE FROM chanq_slots", "INSERT INTO chanq_slots (queue, slot) VALUES ('orders', 9)", "UPDATE chanq_slots SET slot = 1")
 

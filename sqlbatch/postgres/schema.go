@@ -33,13 +33,13 @@ func (dialect) Commit() string { return `COMMIT` }
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	r := newRenderer(n)
 	m := sqlbatch.Migration{Number: 1, Registry: 1}
-	before, index, after := []string(nil), dueIndexText, []string(nil)
+	before, index, after := []string(nil), []string{dueIndexText}, []string(nil)
 	if r.ordered {
-		before, index, after = []string{slotsTableText, numbersText, slotRowsText}, seqIndexText, []string{deadLineIndexText}
+		before, index, after = []string{slotsTableText, numbersText, slotRowsText}, []string{seqIndexText, slotIndexText}, []string{deadLineIndexText}
 	}
 	for _, template := range slices.Concat(
-		[]string{queuesTableText, membersTableText, membersIndexText}, before, []string{liveTableText, index, keyIndexText},
-		[]string{deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, firstRecordText},
+		[]string{queuesTableText, membersTableText, membersIndexText}, before, []string{liveTableText}, index, []string{keyIndexText,
+			deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneEndedIndexText, samplesTableText, firstRecordText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -58,6 +58,7 @@ const queuesTableText = `CREATE TABLE IF NOT EXISTS {queues} (
   shard      smallint NOT NULL DEFAULT 0,
   shards     smallint NOT NULL DEFAULT 0,
   shard_set  text COLLATE "C" NOT NULL DEFAULT '',
+  redriven   bigint  NOT NULL DEFAULT 0,
   created_at bigint  NOT NULL,
   CONSTRAINT {queues pk} PRIMARY KEY (name)
 )`

@@ -91,26 +91,19 @@ func (l locked) listOf(selected, columns []string) string {
 type settles struct{ ack, archive, nack, snooze, release, bury, extend string }
 
 func newSettles(r renderer, locked locked) *settles {
-	return &settles{
+	s := &settles{
 		ack:     r.Replace(ackText(locked)),
 		archive: r.Replace(archiveText(locked)),
 		nack:    r.Replace(nackText(locked, `q.attempts - q.lapses`)),
 		snooze:  r.Replace(nackText(locked, `q.attempts - q.lapses - 1`)),
 		release: r.Replace(releaseText(locked)),
 		bury:    r.Replace(buryText(locked)),
-		extend:  r.Replace(extendText(locked, until(r.ordered))),
+		extend:  r.Replace(extendText(locked)),
 	}
-}
-
-// until is the end of a lease, or that of its holder's membership if it is sooner, so that who
-// takes a slot from a member that is gone finds no lease of its that runs. (Of a
-// member without a row it is the end that it has: least would pass over a NULL.)
-func until(ordered bool) string {
-	const end = `greatest(q.lease_until, {now} + $4::bigint)`
-	if !ordered {
-		return end
+	if r.ordered {
+		s.order(r, locked)
 	}
-	return `least(` + end + `, coalesce((SELECT m.until FROM {members} AS m WHERE m.id = q.leased_by), q.lease_until))`
+	return s
 }
 
 // ackText deletes leases. A repeat deletes nothing, so an unknown outcome
@@ -163,23 +156,23 @@ RETURNING uuid_send(q.id), q.fence - 1`
 }
 
 func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement {
-	return nackOf(q.settle.nack, items)
+	return q.nackOf(q.settle.nack, items)
 }
 
 func (q *queue) Snooze(items []sqlbatch.NackItem) sqlbatch.Statement {
-	return nackOf(q.settle.snooze, items)
+	return q.nackOf(q.settle.snooze, items)
 }
 
-func nackOf(text string, items []sqlbatch.NackItem) sqlbatch.Statement {
+func (q *queue) nackOf(text string, items []sqlbatch.NackItem) sqlbatch.Statement {
 	items = sortedBy(items, func(a, b sqlbatch.NackItem) int { return compareLeases(a.Item, b.Item) })
 	l := newEnds(len(items))
 	for i := range items {
 		l.add(items[i].Item)
 		l.note(items[i].Error)
+		l.deliveries.number(items[i].Delivery)
 		l.numbers.number(build.Milliseconds(items[i].Delay))
 	}
-	at, length := l.errors.place()
-	return sqlbatch.Statement{Text: text, Args: l.args(l.numbers.orEmpty(), at, length, l.errors.data)}
+	return l.statement(text, q.ordered)
 }
 
 // releaseText gives messages back as they were claimed: they have kept their place
@@ -192,17 +185,20 @@ FROM ` + locked.list() + `
 RETURNING uuid_send(q.id), q.fence - 1`
 }
 
-func (q *queue) Release(items []sqlbatch.Item) sqlbatch.Statement {
-	l := packItems(items)
-	return sqlbatch.Statement{Text: q.settle.release, Args: l.args()}
+func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
+	l, deliveries := packMarks(items, deliveryOf)
+	args := l.args()
+	if q.ordered {
+		args = append(args, deliveries)
+	}
+	return sqlbatch.Statement{Text: q.settle.release, Args: args}
 }
 
-// buryText moves leases to the dead table, as archiveText does. Of an ordered queue it does
-// only while they run: who has the slot by then may have handed out what comes next.
+// buryText moves leases to the dead table, as archiveText does.
 func buryText(locked locked) string {
 	return `WITH gone AS (
   DELETE FROM {live} AS q
-  USING ` + locked.errorList("uncounted integer") + `{running}
+  USING ` + locked.errorList("uncounted integer") + `
   RETURNING q.id, q.priority, q.enqueued_at, q.fence, q.attempts - coalesce(a.uncounted, 0) AS attempts, q.dedup_key, q.headers, q.body,
             coalesce(a.error, q.last_error) AS last_error{q.order}
 )
@@ -219,40 +215,40 @@ func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
 	for i := range items {
 		l.add(items[i].Item)
 		l.note(items[i].Error)
-		uncounted := int64(0)
-		if items[i].Uncounted {
-			uncounted = 1
-		}
-		l.numbers.number(uncounted)
+		l.deliveries.number(items[i].Delivery)
+		l.numbers.number(flag(items[i].Uncounted))
 	}
-	at, length := l.errors.place()
-	return sqlbatch.Statement{Text: q.settle.bury, Args: l.args(l.numbers.orEmpty(), at, length, l.errors.data)}
+	return l.statement(q.settle.bury, q.ordered)
 }
 
 // extendText moves the end of the leases; fences stay.
-func extendText(locked locked, end string) string {
+func extendText(locked locked) string {
 	return `UPDATE {live} AS q
-SET lease_until = ` + end + `
+SET lease_until = greatest(q.lease_until, {now} + $4::bigint)
 FROM ` + locked.list() + `
 RETURNING uuid_send(q.id), q.fence`
 }
 
-func (q *queue) Extend(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+func (q *queue) Extend(member [16]byte, items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
 	l := packItems(items)
-	return sqlbatch.Statement{Text: q.settle.extend, Args: l.args(build.Milliseconds(lease))}
+	args := l.args(build.Milliseconds(lease))
+	if q.ordered {
+		args = append(args, hexID(member))
+	}
+	return sqlbatch.Statement{Text: q.settle.extend, Args: args}
 }
 
-// ends is the lists of a settle: the leases, a number for each, and the
+// ends is the lists of a settle: the leases, the fence of the delivery and a number for each, and the
 // errors.
 type ends struct {
-	ids, above, numbers array
-	fence               int64 // the first one's
-	errors              blob
+	ids, above, deliveries, numbers array
+	fence                           int64 // the first one's
+	errors                          blob
 }
 
 func newEnds(n int) ends {
 	return ends{
-		ids: newArray(n, 32), above: newArray(n, 2), numbers: newArray(n, 6),
+		ids: newArray(n, 32), above: newArray(n, 2), deliveries: newArray(n, 19), numbers: newArray(n, 6),
 		errors: newBlob(n, 0),
 	}
 }
@@ -275,6 +271,16 @@ func (l *ends) note(text string) {
 // args are the parameters of a settle, which begin with the leases.
 func (l *ends) args(others ...any) []any {
 	return append([]any{l.ids.literal(), l.fence, l.above.orEmpty()}, others...)
+}
+
+// statement is a settle with errors. Plain queues have no fences of deliveries.
+func (l *ends) statement(text string, ordered bool) sqlbatch.Statement {
+	var args []any
+	if ordered {
+		args = append(args, l.deliveries.literal())
+	}
+	at, length := l.errors.place()
+	return sqlbatch.Statement{Text: text, Args: l.args(append(args, l.numbers.orEmpty(), at, length, l.errors.data)...)}
 }
 
 func packItems(items []sqlbatch.Item) ends {

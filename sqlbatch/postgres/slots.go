@@ -9,6 +9,7 @@ import (
 // slotsTableText: a row is written when its slot changes hands, and at no other time.
 const slotsTableText = `CREATE TABLE IF NOT EXISTS {slots} (
   fence  bigint   NOT NULL DEFAULT 0,
+  old    bigint   NOT NULL DEFAULT 0,
   member uuid,
   slot   smallint NOT NULL,
   queue  text COLLATE "C" NOT NULL,
@@ -46,7 +47,7 @@ func (q *queue) Slots(parts []sqlbatch.SlotPart) sqlbatch.Statement {
 // takeSlotsText takes a slot only as it was seen: a row that another has changed since has
 // another fence, and one that he is changing is passed over. Whose time is over has his own row
 // locked meanwhile, so that he cannot come back between the look and the taking.
-const takeSlotsText = `WITH wanted AS MATERIALIZED (
+var takeSlotsText = `WITH wanted AS MATERIALIZED (
   SELECT s.slot, s.fence, s.member
   FROM unnest($2::smallint[]) AS a (slot)
   JOIN {slots} AS s ON s.queue = {name} AND s.slot = a.slot
@@ -66,47 +67,54 @@ free AS MATERIALIZED (
   FOR UPDATE OF s SKIP LOCKED
 )
 UPDATE {slots} AS s
-SET member = $1::uuid, fence = s.fence + 1
+SET member = $1::uuid, fence = greatest(s.fence, {now} << {fence bits}) + $3::bigint, old = CASE WHEN s.member IS NULL THEN s.old ELSE ` + lastDrawn + ` END
 FROM free AS f
 WHERE s.queue = {name} AND s.slot = f.slot
-RETURNING s.slot, s.fence`
+RETURNING s.slot, s.fence, s.old`
 
-func (q *queue) TakeSlots(member [16]byte, slots []int) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.takeSlots, Args: []any{hexID(member), packSlots(slots)}}
+func (q *queue) TakeSlots(member [16]byte, salt int64, slots []int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.takeSlots, Args: []any{hexID(member), packSlots(slots), salt}}
 }
 
 const giveSlotsText = `UPDATE {slots} AS s
-SET member = NULL
-FROM unnest($2::smallint[], $3::bigint[]) AS a (slot, fence)
+SET member = NULL, old = CASE WHEN a.doubt <> 0 THEN ` + lastDrawn + ` ELSE s.old END
+FROM unnest($2::smallint[], $3::bigint[], $4::integer[]) AS a (slot, fence, doubt)
 WHERE s.queue = {name} AND s.slot = a.slot AND s.fence = a.fence AND s.member = $1::uuid
 RETURNING s.slot, s.fence`
 
-func (q *queue) GiveSlots(member [16]byte, parts []sqlbatch.SlotPart) sqlbatch.Statement {
-	p := packParts(parts)
-	return sqlbatch.Statement{Text: q.giveSlots, Args: []any{hexID(member), p.slots.literal(), p.fences.literal()}}
+func (q *queue) GiveSlots(member [16]byte, list []sqlbatch.OwnedSlot) sqlbatch.Statement {
+	slots, fences := packOwned(list)
+	doubts := newArray(len(list), 2)
+	for _, own := range list {
+		doubts.number(flag(own.Doubt))
+	}
+	return sqlbatch.Statement{Text: q.giveSlots, Args: []any{hexID(member), slots, fences, doubts.literal()}}
 }
 
-// slotStatsText reads the first $1 rows of each slot, in order.
+// slotStatsText reads the first $1 rows of the queue.
 var slotStatsText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, $1::integer AS n
+),
+first AS MATERIALIZED (
+  SELECT e.* FROM (
+    SELECT q.slot, q.order_key, q.due_at, q.lease_until, q.enqueued_at FROM {live} AS q
+    WHERE ` + behindNumber("0::bigint") + ` ORDER BY q.seq LIMIT 100000) AS e
+  LIMIT (SELECT n FROM t)
+),
+k AS MATERIALIZED (
+  SELECT e.slot, e.order_key, count(*) AS messages, count(*) FILTER (WHERE e.due_at > (SELECT now FROM t) OR e.lease_until > (SELECT now FROM t)) AS waiting, min(e.enqueued_at) AS first
+  FROM first AS e
+  GROUP BY e.slot, e.order_key
 )
 SELECT s.slot, (SELECT convert_to(m.name, {encoding}) FROM {members} AS m WHERE m.id = s.member) AS owner,
        r.messages, r.waiting, r.oldest, convert_to(r.top_key, {encoding}) AS top_key, r.top
 FROM {slots} AS s
 CROSS JOIN LATERAL (
-  SELECT coalesce(sum(k.messages), 0)::bigint AS messages, coalesce(sum(k.waiting), 0)::bigint AS waiting, t.now - min(k.first) AS oldest,
+  SELECT coalesce(sum(k.messages), 0)::bigint AS messages, coalesce(sum(k.waiting), 0)::bigint AS waiting, (SELECT now FROM t) - min(k.first) AS oldest,
          (array_agg(k.order_key ORDER BY k.messages DESC, k.order_key) FILTER (WHERE k.order_key IS NOT NULL))[1] AS top_key,
          coalesce(max(k.messages) FILTER (WHERE k.order_key IS NOT NULL), 0) AS top
-  FROM t
-  LEFT JOIN LATERAL (
-    SELECT e.order_key, count(*) AS messages, count(*) FILTER (WHERE e.due_at > t.now OR e.lease_until > t.now) AS waiting, min(e.enqueued_at) AS first
-    FROM (
-      SELECT f.* FROM (
-        SELECT q.order_key, q.due_at, q.lease_until, q.enqueued_at FROM {live} AS q
-        WHERE ` + behindSeq("s.slot", "(-1)") + ` ORDER BY q.slot, q.seq LIMIT {rows}) AS f
-      LIMIT (SELECT n FROM t)) AS e
-    GROUP BY e.order_key) AS k ON true
-  GROUP BY t.now) AS r
+  FROM k
+  WHERE k.slot = s.slot) AS r
 WHERE s.queue = {name}
 ORDER BY s.slot`
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/suite"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
 	"github.com/stretchr/testify/require"
 )
@@ -41,9 +42,9 @@ func BenchmarkBuild(b *testing.B) {
 			}},
 			{"ack", func() sqlbatch.Statement { return q.Ack(items) }},
 			{"nack", func() sqlbatch.Statement { return q.Nack(nacks) }},
-			{"release", func() sqlbatch.Statement { return q.Release(items) }},
+			{"release", func() sqlbatch.Statement { return q.Release(suite.Releases(items)) }},
 			{"bury", func() sqlbatch.Statement { return q.Bury(buries) }},
-			{"extend", func() sqlbatch.Statement { return q.Extend(items, time.Minute) }},
+			{"extend", func() sqlbatch.Statement { return q.Extend(suite.Member, items, time.Minute) }},
 		} {
 			b.Run(fmt.Sprintf("dialect=%s/statement=%s", d.Name(), statement.name), func(b *testing.B) {
 				b.ReportAllocs()

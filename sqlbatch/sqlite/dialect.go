@@ -45,7 +45,7 @@ type queue struct {
 	stats, empty, get, cancel, discard, queues    string
 	drop                                          []string
 	redriveOldest, redriveListed                  string
-	redriveInsert, redriveDelete                  string
+	redriveInsert, redriveDelete, redriveCount    string
 	setPaused, trim                               string
 	joinSweep, join, leave, members               string
 	peek, browse, purge                           map[sqlbatch.State]string
@@ -55,6 +55,7 @@ type queue struct {
 	claimSlots, claimedSlots, claimedSlotsBlind string
 	slots, takeSlots, giveSlots                 string
 	slotStats, held, reach                      string
+	readers
 }
 
 // Watch has no text: see Dialect.Watch.
@@ -80,7 +81,7 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 		queues:        text(queuesText),
 		drop:          []string{text(dropMembers), text(dropRecord), text(dropView), text(dropLive), text(dropDead), text(dropDone), text(dropSamples)},
 		redriveOldest: text(redriveMark + oldestDead), redriveListed: text(redriveMark + listedDead),
-		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete),
+		redriveInsert: text(redriveInsert), redriveDelete: text(redriveDelete), redriveCount: text(redriveCount),
 		setPaused: text(setPausedText), trim: text(trimText),
 		joinSweep: text(joinSweepText), join: text(joinText), leave: text(leaveText), members: text(membersText),
 		sample: text(sampleText), counted: text(countedText), samples: text(samplesText), thin: text(thinText()),
@@ -115,6 +116,8 @@ func (q *queue) order(text func(string) string) {
 	q.slots, q.takeSlots, q.giveSlots = text(slotsText), text(takeSlotsText), text(giveSlotsText)
 	q.slotStats, q.held, q.reach = text(slotStatsText), text(heldText), text(reachText)
 	q.stats = text(orderedStatsText)
+	q.readers = newReaders(text)
+	q.settles(text)
 	q.drop = append(q.drop, text(dropSlots))
 	for state, condition := range seqStates {
 		q.peek[state] = text(peekSeq + condition + peekSeqEnd)

@@ -20,7 +20,7 @@ const rowSize = 16 + 1 + 13 + 13 + 9 + 3 + 9 + 6 + 9 + 9
 const orderSize = 4 + 9 + 3
 
 const enqueueText = `INSERT INTO {live} (id, priority, due_at, enqueued_at, expires_at, dedup_key, headers, body{sent})
-SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, headers, body{sent}
+SELECT id, priority, t.now + delay, t.now, t.now + ttl, dedup_key, headers, body{sent columns}
 FROM (SELECT {now} AS now) AS t CROSS JOIN (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + {row size} FROM n WHERE o + {row size} < length(?1))
   SELECT substr(?1, o, 16) AS id,
@@ -32,8 +32,12 @@ FROM (SELECT {now} AS now) AS t CROSS JOIN (
          substr(?2, CAST(substr(?1, o + 70, 9) AS INTEGER), CAST(substr(?1, o + 79, 9) AS INTEGER)) AS body{sent values}
   FROM n) AS r`
 
+// numberOf is the number of a row of an ordered queue, and its first fence: AUTOINCREMENT would give the same.
+const numberOf = `r.place + (SELECT coalesce((SELECT z.seq FROM {sequence} AS z WHERE z.name = {live_text}), 0))`
+
 // {sent values} of an ordered queue.
 const sentValues = `,
+         (o - 1) / 104 + 1 AS place,
          CAST(substr(?1, o + 88, 4) AS INTEGER) AS slot,
          CASE WHEN substr(?1, o + 101, 3) > x'303030' THEN CAST(substr(?2, CAST(substr(?1, o + 92, 9) AS INTEGER), CAST(substr(?1, o + 101, 3) AS INTEGER)) AS TEXT) END AS order_key`
 

@@ -27,31 +27,24 @@ func newRenderer(n sqlbatch.Names) renderer {
 	return renderer{ordered: n.Slots > 0, kind: kind(n), names: names(n)}
 }
 
-const extended = `max(lease_until, {now} + ?2)`
-
-// untilGone is the end of a lease, or that of its holder's membership if it is sooner, so that who
-// takes a slot from a member that is gone finds no lease of its that runs. Of a member
-// without a row it is the end that it has.
-const untilGone = `min(` + extended + `, coalesce((SELECT m.until FROM {members} AS m WHERE m.id = leased_by), lease_until))`
-
 // kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
 func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
-			"{order}", "", "{q.order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{sent}", "", "{sent values}", "",
+			"{order}", "", "{q.order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{sent}", "", "{sent columns}", "", "{sent values}", "",
 			"{id key}", "PRIMARY KEY", "{claim columns}", "(priority, due_at, id)", "{row size}", fmt.Sprint(rowSize),
-			"{running}", "", "{extended}", extended, "{slots and holds}", "0, 0",
+			"{slots and holds}", "0, 0",
 		)
 	}
-	holds := 0
+	holds, held := 0, "0"
 	if n.Holds {
-		holds = 1
+		holds, held = 1, heldOfQ
 	}
 	return build.NewWords(
 		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key",
-		"{live order}", fmt.Sprintf(liveOrder, n.Slots), "{ended order}", endedOrder, "{sent}", ", slot, order_key", "{sent values}", sentValues,
+		"{live order}", fmt.Sprintf(liveOrder, n.Slots), "{ended order}", endedOrder, "{sent}", ", slot, order_key, seq, fence", "{sent columns}", ", slot, order_key, "+numberOf+", "+numberOf, "{sent values}", sentValues,
 		"{order checks}", fmt.Sprintf(orderChecks, n.Slots), "{id key}", "UNIQUE", "{claim columns}", "(slot)", "{row size}", fmt.Sprint(rowSize+orderSize),
-		"{running}", " AND q.lease_until > {now}", "{extended}", untilGone,
+		"{held of q}", held,
 		"{slots and holds}", fmt.Sprintf("%d, %d", n.Slots, holds), "{slot count}", fmt.Sprint(n.Slots),
 	)
 }
@@ -91,6 +84,7 @@ var orderedMigration1 = []string{
   slot   INTEGER NOT NULL,
   member BLOB,
   fence  INTEGER NOT NULL DEFAULT 0,
+  old    INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (queue, slot)
 ) WITHOUT ROWID`,
 	`WITH RECURSIVE s(slot) AS (SELECT 0 UNION ALL SELECT slot + 1 FROM s WHERE slot + 1 < {slot count})

@@ -61,6 +61,9 @@ const (
 SELECT id, priority, {now}, enqueued_at, fence + 1, dedup_key, last_error, headers, body{order} FROM {dead} WHERE ended_at < 0`
 	redriveDelete = `DELETE FROM {dead} WHERE ended_at < 0 RETURNING id, -1 - ended_at`
 
+	// redriveCount raises the number of redrives of an ordered queue if a message moves.
+	redriveCount = `UPDATE {queues} SET redriven = redriven + 1 WHERE name = {name} AND EXISTS (SELECT 1 FROM {dead} WHERE ended_at < 0)`
+
 	redriveRoom = `NOT EXISTS (SELECT 1 FROM {live} AS q WHERE q.id = d.id)
   AND NOT EXISTS (SELECT 1 FROM {live} AS q WHERE q.dedup_key = d.dedup_key AND q.dedup_key IS NOT NULL)
   AND NOT EXISTS (SELECT 1 FROM {dead} AS e WHERE e.dedup_key = d.dedup_key AND e.dedup_key IS NOT NULL AND e.id < d.id`
@@ -114,7 +117,11 @@ func (q *queue) Redrive(n int, ids [][16]byte, w sqlbatch.Window) sqlbatch.State
 	if len(ids) > 0 {
 		mark = sqlbatch.Statement{Text: q.redriveListed, Args: []any{packIDs(ids)}}
 	}
-	return sqlbatch.Statement{Text: q.redriveDelete, Prior: []sqlbatch.Statement{mark, {Text: q.redriveInsert}}}
+	prior := []sqlbatch.Statement{mark, {Text: q.redriveInsert}}
+	if q.ordered {
+		prior = append(prior, sqlbatch.Statement{Text: q.redriveCount})
+	}
+	return sqlbatch.Statement{Text: q.redriveDelete, Prior: prior}
 }
 
 func (q *queue) Pause() sqlbatch.Statement {

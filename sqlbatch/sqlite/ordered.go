@@ -163,9 +163,7 @@ var purgeSeqEnds = map[sqlbatch.State]string{
 	sqlbatch.Leased:    ` AND (fence - 1) >> 20 < ?3` + purgeSeqEnd,
 }
 
-const reachText = `SELECT coalesce(min((
-  SELECT q.seq FROM {live} AS q INDEXED BY {due_ix_unqualified} WHERE q.slot = s.slot AND q.seq > ?1 ORDER BY q.seq LIMIT 1 OFFSET ?2 - 1)), 9223372036854775807)
-FROM {slots} AS s WHERE s.queue = {name}`
+const reachText = `SELECT coalesce((SELECT seq FROM {live} WHERE seq > ?1 ORDER BY seq LIMIT 1 OFFSET ?2 - 1), 9223372036854775807)`
 
 func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.reach, Args: []any{after, int64(rows)}}

@@ -30,9 +30,13 @@ func newOrdered(t testing.TB) (*table, *sqlbatch.SlotClaim) {
 	var all []int
 	for slot := range slotCount {
 		all = append(all, slot)
-		c.Parts = append(c.Parts, sqlbatch.SlotPart{Slot: slot, Fence: 1, Limit: 1000})
+		c.Parts = append(c.Parts, sqlbatch.SlotPart{Slot: slot, Limit: 1000})
 	}
-	require.Len(t, table.run(table.q.TakeSlots(member, all)), slotCount)
+	taken := table.run(table.q.TakeSlots(member, 1, all))
+	require.Len(t, taken, slotCount)
+	for _, row := range taken {
+		c.Parts[row[0].(int64)].Fence = row[1].(int64)
+	}
 	return table, c
 }
 
@@ -59,7 +63,20 @@ func TestPlansOfOrderedQueues(t *testing.T) {
 		for _, name := range []string{"peek-ready", "peek-scheduled", "peek-leased", "purge-ready", "purge-scheduled", "purge-leased"} {
 			require.Contains(t, plans[name], "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)", "%s:\n%s", name, plans[name])
 		}
-		require.Contains(t, plans["reach"], index+"(slot=? AND rowid>?)", plans["reach"])
+		const number = "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
+		for name, walks := range map[string]int{"read": 2, "read-one": 2, "refill": 1, "refill-one": 1} {
+			require.Equal(t, walks, strings.Count(plans[name], "SEARCH q "+number), "%s:\n%s", name, plans[name])
+		}
+		for _, name := range []string{"read", "refill", "fetch", "look-ordered", "mark-ordered", "release-ordered"} {
+			require.NotContains(t, plans[name], "SCAN q", "%s:\n%s", name, plans[name])
+			require.NotContains(t, plans[name], "USE TEMP B-TREE", "%s:\n%s", name, plans[name])
+		}
+		for _, name := range []string{"fetch", "look-ordered", "mark-ordered", "release-ordered"} {
+			require.Contains(t, plans[name], "sqlite_autoindex_chanq_orders_1 (id=?)", "%s:\n%s", name, plans[name])
+		}
+		require.Contains(t, plans["clear-old"], "SEARCH q USING INTEGER PRIMARY KEY (rowid<?)", plans["clear-old"])
+		require.Contains(t, plans["held-keys"], "ix_chanq_orders_dead_line (slot=? AND order_key=?)", plans["held-keys"])
+		require.Contains(t, plans["reach"], "USING INTEGER PRIMARY KEY (rowid>?)", plans["reach"])
 		require.Contains(t, plans["held"], "ix_chanq_orders_dead_line (slot=? AND order_key>?)", plans["held"])
 		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "bury"} {
 			require.Contains(t, plans[name], "sqlite_autoindex_chanq_orders_1 (id=?)", "%s:\n%s", name, plans[name])

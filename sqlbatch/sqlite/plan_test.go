@@ -151,8 +151,8 @@ func TestTextsDoNotDependOnTheBatch(t *testing.T) {
 		body := make([]byte, n)
 		for _, st := range []sqlbatch.Statement{
 			q.Enqueue(make([]sqlbatch.Row, n)), q.Enqueue([]sqlbatch.Row{{Body: body, Headers: body}}), q.EnqueueNew(make([]sqlbatch.Row, n)),
-			q.Ack(items), q.Extend(items, time.Duration(n)), q.Nack(make([]sqlbatch.NackItem, n)), q.Bury(make([]sqlbatch.BuryItem, n)),
-			q.Release(items), q.Find(make([][16]byte, n), make([]string, n)),
+			q.Ack(items), q.Extend(suite.Member, items, time.Duration(n)), q.Nack(make([]sqlbatch.NackItem, n)), q.Bury(make([]sqlbatch.BuryItem, n)),
+			q.Release(suite.Releases(items)), q.Find(make([][16]byte, n), make([]string, n)),
 			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Duration(n), Salt: int64(n), Inline: sqlbatch.MaxBody}),
 		} {
 			texts[st.Text] = true

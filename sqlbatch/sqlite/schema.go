@@ -45,6 +45,7 @@ var migration1 = []string{
   shard      INTEGER NOT NULL DEFAULT 0,
   shards     INTEGER NOT NULL DEFAULT 0,
   shard_set  TEXT    NOT NULL DEFAULT '',
+  redriven   INTEGER NOT NULL DEFAULT 0,
   created_at INTEGER NOT NULL
 )`,
 	`CREATE TABLE IF NOT EXISTS {members} (
@@ -156,7 +157,7 @@ func names(n sqlbatch.Names) build.Words {
 	return build.NewWords(append(timeBytes(),
 		"{queues}", in+q("chanq_queues"), "{shard values}", build.ShardValues(n),
 		"{members}", in+q("chanq_members"), "{samples}", in+q("chanq_samples"),
-		"{slots}", in+q("chanq_slots"), "{dead_line_ix}", in+q("ix_"+live+"_dead_line"),
+		"{slots}", in+q("chanq_slots"), "{sequence}", in+q("sqlite_sequence"), "{dead_line_ix}", in+q("ix_"+live+"_dead_line"),
 		"{live}", in+q(live), "{live_unqualified}", q(live), "{live_text}", build.Quote("'", live, "'"),
 		"{dead}", in+q(live+"_dead"), "{dead_unqualified}", q(live+"_dead"),
 		"{done}", in+q(live+"_done"), "{done_unqualified}", q(live+"_done"),

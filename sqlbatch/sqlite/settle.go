@@ -1,8 +1,6 @@
 package sqlite
 
 import (
-	"time"
-
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
@@ -16,7 +14,7 @@ FROM {live} WHERE rowid IN (` + matched + `)`
 
 // An extension that comes late, after a later one, must not take back what that
 // one has given.
-const extendText = `UPDATE {live} SET lease_until = {extended} WHERE rowid IN (` + matched + `)
+const extendText = `UPDATE {live} SET lease_until = max(lease_until, {now} + ?2) WHERE rowid IN (` + matched + `)
 RETURNING id, fence`
 
 // Nack and Bury: record = id 16, fence 19, amount 13 (the delay of a nack, the
@@ -41,10 +39,10 @@ RETURNING id, fence - 1`
 
 const buryInsertText = `INSERT OR REPLACE INTO {dead} (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body{order})
 SELECT q.id, q.priority, q.enqueued_at, {now}, q.fence + 1, q.attempts - p.amount, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body{q.order}
-FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence{running}`
+FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence`
 
 const buryDeleteText = `DELETE FROM {live} WHERE rowid IN (
-  SELECT q.rowid FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence{running})
+  SELECT q.rowid FROM ` + endList + ` CROSS JOIN {live} AS q ON q.id = p.id AND q.fence = p.fence)
 RETURNING id, fence`
 
 // A release leaves the message in its place.
@@ -60,37 +58,36 @@ func (q *queue) Archive(items []sqlbatch.Item) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.ack, Args: args, Prior: []sqlbatch.Statement{{Text: q.archiveInsert, Args: args}}}
 }
 
-func (q *queue) Extend(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.extend, Args: []any{packItems(items), build.Milliseconds(lease)}}
+func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement { return q.nackAs(q.nack, items) }
+
+func (q *queue) Snooze(items []sqlbatch.NackItem) sqlbatch.Statement {
+	return q.nackAs(q.snooze, items)
 }
 
-func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement { return nackAs(q.nack, items) }
-
-func (q *queue) Snooze(items []sqlbatch.NackItem) sqlbatch.Statement { return nackAs(q.snooze, items) }
-
-func nackAs(text string, items []sqlbatch.NackItem) sqlbatch.Statement {
+func (q *queue) nackAs(text string, items []sqlbatch.NackItem) sqlbatch.Statement {
 	list := make([]byte, 0, len(items)*endSize)
-	var errs []byte
+	var errs, deliveries []byte
 	for i := range items {
 		list, errs = appendEnd(list, errs, items[i].Item, build.Milliseconds(items[i].Delay), items[i].Error)
+		deliveries = appendDigits(deliveries, items[i].Delivery, 19)
 	}
-	return sqlbatch.Statement{Text: text, Args: []any{list, errs}}
+	args := []any{list, errs}
+	if q.ordered {
+		args = append(args, orNone(deliveries), fencesByID(items, func(i sqlbatch.NackItem) sqlbatch.Item { return i.Item }))
+	}
+	return sqlbatch.Statement{Text: text, Args: args}
 }
 
 func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
 	list := make([]byte, 0, len(items)*endSize)
-	var errs []byte
+	var errs, deliveries []byte
 	for i := range items {
-		refund := int64(0)
-		if items[i].Uncounted {
-			refund = 1
-		}
-		list, errs = appendEnd(list, errs, items[i].Item, refund, items[i].Error)
+		list, errs = appendEnd(list, errs, items[i].Item, flag(items[i].Uncounted), items[i].Error)
+		deliveries = appendDigits(deliveries, items[i].Delivery, 19)
 	}
 	insert := sqlbatch.Statement{Text: q.buryInsert, Args: []any{list, errs}}
+	if q.ordered {
+		insert.Args = append(insert.Args, orNone(deliveries))
+	}
 	return sqlbatch.Statement{Text: q.buryDelete, Args: []any{list, errs}, Prior: []sqlbatch.Statement{insert}}
-}
-
-func (q *queue) Release(items []sqlbatch.Item) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.release, Args: []any{packItems(items)}}
 }

@@ -80,34 +80,33 @@ func (q *queue) Slots(parts []sqlbatch.SlotPart) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.slots, Args: []any{packParts(parts), mostOf(parts)}}
 }
 
-const takeSlotsText = `UPDATE {slots} SET member = ?1, fence = fence + 1
+const takeSlotsText = `UPDATE {slots} SET old = CASE WHEN member IS NULL THEN old ELSE ` + lastDrawn + ` END, member = ?1, fence = max(fence, {now} << 20) + ?3
 WHERE queue = {name} AND slot IN ` + slotList + `
   AND EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = ?1 AND ` + alive + `)
   AND (member IS NULL OR member = ?1 OR NOT EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = member AND ` + alive + `))
-RETURNING slot, fence`
+RETURNING slot, fence, old`
 
-func (q *queue) TakeSlots(member [16]byte, slots []int) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.takeSlots, Args: []any{member[:], packSlots(slots)}}
+func (q *queue) TakeSlots(member [16]byte, salt int64, slots []int) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.takeSlots, Args: []any{member[:], packSlots(slots), salt}}
 }
 
-const giveSlotsText = `UPDATE {slots} SET member = NULL
-WHERE queue = {name} AND member = ?2 AND (slot, fence) IN (SELECT slot, fence FROM ` + partList + `)
+const giveSlotsText = `UPDATE {slots} SET member = NULL, old = CASE WHEN slot IN (SELECT p.slot FROM ` + ownedList + ` AS p WHERE p.doubt) THEN ` + lastDrawn + ` ELSE old END
+WHERE queue = {name} AND member = ?1 AND (slot, fence) IN (SELECT slot, fence FROM ` + ownedList + `)
 RETURNING slot, fence`
 
-func (q *queue) GiveSlots(member [16]byte, parts []sqlbatch.SlotPart) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.giveSlots, Args: []any{packParts(parts), member[:]}}
+func (q *queue) GiveSlots(member [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.giveSlots, Args: []any{member[:], packOwned(slots)}}
 }
 
-// slotStatsText reads the first ?1 rows of each slot, once for each of its figures.
+// slotStatsText reads the first ?1 rows of the queue.
 const (
-	slotFirst = `(SELECT q.order_key, q.due_at, q.lease_until, q.enqueued_at FROM {live} AS q INDEXED BY {due_ix_unqualified} WHERE q.slot = s.slot ORDER BY q.seq LIMIT ?1 + 0)`
-	slotTop   = ` FROM ` + slotFirst + ` WHERE order_key IS NOT NULL GROUP BY order_key ORDER BY count(*) DESC, order_key LIMIT 1)`
-
-	slotStatsText = `SELECT s.slot, (SELECT m.name FROM {members} AS m WHERE m.id = s.member),
-  (SELECT count(*) FROM ` + slotFirst + `),
-  (SELECT count(*) FROM ` + slotFirst + ` WHERE due_at > {now} OR lease_until > {now}),
-  (SELECT {now} - min(enqueued_at) FROM ` + slotFirst + `),
-  (SELECT order_key` + slotTop + `,
+	slotTop       = ` FROM first AS f WHERE f.slot = s.slot AND f.order_key IS NOT NULL GROUP BY f.order_key ORDER BY count(*) DESC, f.order_key LIMIT 1)`
+	slotStatsText = `WITH first AS MATERIALIZED (SELECT slot, order_key, due_at, lease_until, enqueued_at FROM {live} ORDER BY seq LIMIT ?1 + 0)
+SELECT s.slot, (SELECT m.name FROM {members} AS m WHERE m.id = s.member),
+  (SELECT count(*) FROM first AS f WHERE f.slot = s.slot),
+  (SELECT count(*) FROM first AS f WHERE f.slot = s.slot AND (f.due_at > {now} OR f.lease_until > {now})),
+  (SELECT {now} - min(f.enqueued_at) FROM first AS f WHERE f.slot = s.slot),
+  (SELECT f.order_key` + slotTop + `,
   coalesce((SELECT count(*)` + slotTop + `, 0)
 FROM {slots} AS s WHERE s.queue = {name} ORDER BY s.slot`
 )

@@ -140,8 +140,8 @@ func TestOnlyWhatMovesOrEndsAMessageWritesAnIndex(t *testing.T) {
 	q.Clock().Advance(claimTen.Lease)
 	require.Zero(t, written(q.Mark(sqlbatch.MarkParams{Item: items[0], Lease: time.Minute, Salt: 1}), 1))
 	items[0] = suite.Items(q.rows(q.Look([][16]byte{items[0].ID})), 1)[0]
-	require.Zero(t, written(q.Extend(items, time.Hour), 10))
-	require.Zero(t, written(q.Release(items[:2]), 2))
+	require.Zero(t, written(q.Extend(suite.Member, items, time.Hour), 10))
+	require.Zero(t, written(q.Release(suite.Releases(items[:2])), 2))
 	require.Equal(t, int64(4), written(q.Nack([]sqlbatch.NackItem{{Item: items[2], Delay: time.Second}, {Item: items[3], Delay: time.Second}}), 2), "out of its place and into another")
 	require.Equal(t, int64(12), written(q.Ack(items[4:]), 6))
 }
@@ -288,9 +288,9 @@ func TestAHundredThousandMessagesAreFortyPlans(t *testing.T) {
 			q.Find(make([][16]byte, n), make([]string, r.IntN(n))),
 			q.Claim(sqlbatch.ClaimParams{Rows: 1 + r.IntN(1000), Lease: time.Duration(1 + r.Int64N(int64(time.Hour))), Member: newID(), Salt: r.Int64N(1000), Inline: r.IntN(1000)}),
 			q.NextDue(sqlbatch.Floors{}), q.Ack(items), q.Archive(items), q.Nack(nacks),
-			q.Release(items), q.Survey(),
+			q.Release(suite.Releases(items)), q.Survey(),
 			q.Bury([]sqlbatch.BuryItem{{Error: strings.Repeat("y", r.IntN(3000))}}),
-			q.Extend(items, time.Duration(1+r.Int64N(int64(48*time.Hour)))),
+			q.Extend(suite.Member, items, time.Duration(1+r.Int64N(int64(48*time.Hour)))),
 		)
 	}
 	require.LessOrEqual(t, len(hot), 40)

@@ -67,6 +67,7 @@ type queue struct {
 	slots, takeSlots, giveSlots, horizon, held, slotStats, reach string
 	rungs                                                        func() []rung
 	ordered                                                      bool
+	readers
 
 	tx   *queue // the same for a transaction of the caller; itself there
 	skip *queue // the same with settles that skip locked rows; itself where they do
@@ -95,10 +96,14 @@ func (q *queue) settles(render func(template string) string) {
 	q.release = render(releaseText)
 	q.bury = render(buryText)
 	q.extend = render(extendText)
+	if q.ordered {
+		q.orderedSettles(render)
+	}
 }
 
 func newQueue(ordered bool, render func(template string) string) *queue {
 	q := &queue{
+		ordered:     ordered,
 		find:        render(findText),
 		look:        render(lookText),
 		claim:       render(claimText()),
@@ -161,7 +166,11 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 
 // renderOrdered renders what an ordered queue has alone, or otherwise than a plain one.
 func (q *queue) renderOrdered(render func(template string) string) {
-	q.ordered = true
+	q.readers = newReaders(render)
+	counted := func(template string) string {
+		return render(strings.Replace(template, "~COMMIT TRANSACTION;\n", countRedrive+"~COMMIT TRANSACTION;\n", 1))
+	}
+	q.redrive, q.redriveIDs = counted(redriveText), counted(redriveIDsText)
 	q.claimSlots = [2]string{render(claimSlotsText(claimContents)), render(claimSlotsText(claimNoContents))}
 	q.slots, q.takeSlots, q.giveSlots = render(slotsText), render(takeSlotsText), render(giveSlotsText)
 	q.horizon, q.held, q.slotStats, q.reach = render(horizonText), render(heldText), render(slotStatsText), render(reachText)
@@ -280,6 +289,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{'first chair'}", unicodeString("chanq chair 1 of "+schema+"."+n.Queue), "{'second chair'}", unicodeString("chanq chair 2 of "+schema+"."+n.Queue),
 		"{'no schema'}", unicodeString("chanq: the schema "+bracket(schema)+" is missing or hidden from this login: create it first, chanq does not"),
 		"{pk}", bracket("PK_"+live), "{key}", bracket("UX_"+live+"_key"), "{'key'}", unicodeString("UX_"+live+"_key"),
+		"{by seq}", bracket("IX_"+live+"_seq"), "{'by seq'}", unicodeString("IX_"+live+"_seq"), "{df redriven}", bracket("DF_"+queues+"_redriven"),
 		"{due}", bracket("IX_"+live+"_due"), "{'due'}", unicodeString("IX_"+live+"_due"),
 		"{df id}", bracket("DF_"+live+"_id"), "{df priority}", bracket("DF_"+live+"_priority"),
 		"{df due_at}", bracket("DF_"+live+"_due_at"), "{df lease_until}", bracket("DF_"+live+"_lease_until"),

@@ -106,10 +106,10 @@ SET @number = NEXT VALUE FOR {numbers};
 
 // enqueueOrderedText and enqueueNewOrderedText are enqueueText and enqueueNewText of an ordered queue.
 const (
-	enqueueOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, order_key, dedup_key, headers, body)
+	enqueueOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, headers, body)
 ` + enqueueOrderedSelect + `;
 ` + closeGate
-	enqueueNewOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, order_key, dedup_key, headers, body)
+	enqueueNewOrderedText = enqueueGate + `INSERT INTO {live} WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, headers, body)
 OUTPUT inserted.id
 ` + enqueueOrderedSelect + newOnly + `;
 ` + closeGate
@@ -121,6 +121,7 @@ OUTPUT inserted.id
        CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
             THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
        CONVERT(smallint, SUBSTRING(v.m, 34, 2)),
+       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
        @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
        CASE WHEN DATALENGTH(v.m) > 39 THEN SUBSTRING(v.m, 40, 200) END,
        v.k, v.h, v.b

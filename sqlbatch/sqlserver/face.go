@@ -158,8 +158,8 @@ BEGIN
         THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
     END;
     SET @number = NEXT VALUE FOR {numbers};
-    INSERT INTO {live} WITH (ROWLOCK) (id, slot, seq, due_at, enqueued_at, expires_at, order_key, dedup_key, headers, body)
-    VALUES (@id, CONVERT(smallint, @hash % @slots), @number * 1048576, @now, @now,
+    INSERT INTO {live} WITH (ROWLOCK) (id, slot, seq, fence, due_at, enqueued_at, expires_at, order_key, dedup_key, headers, body)
+    VALUES (@id, CONVERT(smallint, @hash % @slots), @number * 1048576, @number * 1048576, @now, @now,
         ` + sendExpiry + `, @line, @dedup, CONVERT(varbinary(max), @headers), @body);
     EXEC @granted = sys.sp_releaseapplock @Resource = {'gate'}, @LockOwner = N'Transaction';
     COMMIT TRANSACTION;

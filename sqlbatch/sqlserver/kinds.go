@@ -25,35 +25,24 @@ func newRenderer(n sqlbatch.Names) renderer {
 // server, may come after a later one, whose end the holder counts on.
 const extended = `CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END`
 
-// untilGone is the end of a lease, or that of its holder's membership if it is sooner, so that who
-// takes a slot from a member that is gone finds no lease of its that runs. Of a member
-// without a row it is the end that it has.
-const untilGone = `CASE WHEN g.until < ` + extended + ` THEN g.until
-                       WHEN g.until IS NULL AND q.lease_until < ` + extended + ` THEN q.lease_until
-                       ELSE ` + extended + ` END`
-
-// holder finds the membership of the holder of a lease: one row, of NULL if there is none.
-const holder = `CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WHERE m.id = q.leased_by) AS g
-`
-
 // kind puts in what an ordered queue has beside the columns of a plain one, or nothing.
 func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
 			"{order}", "", "{d order}", "", "{e order}", "", "{l order}", "", "{q order}", "", "{u order}", "", "{deleted order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "",
-			"{running}", "", "{extended}", extended, "{holder}", "", "{set holds}", "", "{slots and holds}", "0, 0",
+			"{set holds}", "", "{slots and holds}", "0, 0",
 		)
 	}
-	holds := "0"
+	holds, held := "0", ""
 	if n.Holds {
-		holds = "1"
+		holds, held = "1", findHeld
 	}
 	columns := func(of string) string { return ", " + of + "slot, " + of + "seq, " + of + "order_key" }
 	return build.NewWords(
 		"{order}", columns(""), "{d order}", columns("d."), "{e order}", columns("e."), "{l order}", columns("l."), "{q order}", columns("q."), "{u order}", columns("u."), "{deleted order}", columns("deleted."),
 		"{live order}", strings.Replace(liveOrder, "{slot count}", strconv.Itoa(n.Slots), 1), "{ended order}", endedOrder,
 		"{order checks}", strings.Replace(orderChecks, "{slot count}", strconv.Itoa(n.Slots), 1),
-		"{running}", " AND q.lease_until > @now", "{extended}", untilGone, "{holder}", holder,
+		"{find held}", held,
 		"{set holds}", ", holds = "+holds, "{slots and holds}", strconv.Itoa(n.Slots)+", "+holds, "{slot count}", strconv.Itoa(n.Slots),
 	)
 }

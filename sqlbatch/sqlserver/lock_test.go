@@ -239,7 +239,7 @@ func TestClaimsAndSettlesBesideEachOtherDoNotDeadlock(t *testing.T) {
 						for _, i := range items[:third] {
 							nacks = append(nacks, sqlbatch.NackItem{Item: i, Delay: time.Hour})
 						}
-						for _, st := range []sqlbatch.Statement{q.Nack(nacks), q.Extend(items[third:], time.Hour), q.Ack(items[2*third:])} {
+						for _, st := range []sqlbatch.Statement{q.Nack(nacks), q.Extend(suite.Member, items[third:], time.Hour), q.Ack(items[2*third:])} {
 							if _, err := suite.Rows(ctx, q.DB(), st); err != nil {
 								return err
 							}

@@ -230,6 +230,14 @@ DELETE d
 ~COMMIT TRANSACTION;
 `
 
+	// countRedrive raises the number of redrives of an ordered queue. It is the last statement, since reads wait for its lock.
+	countRedrive = `IF EXISTS (SELECT 1 FROM @chosen AS c)
+    UPDATE s
+    SET redriven = s.redriven + 1
+    FROM {queues} AS s WITH (ROWLOCK)
+    WHERE s.name = {name};
+`
+
 	fromChosen = `FROM @chosen AS a
 INNER JOIN {dead} AS d WITH (UPDLOCK, ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = a.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`

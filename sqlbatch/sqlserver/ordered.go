@@ -10,13 +10,19 @@ import (
 
 // The tables of an ordered queue, and how it is claimed from.
 
-// seqIndexText is what claims walk, in the place of dueIndexText: nothing that they change is in
-// it, neither the end of a lease nor the time of a retry. The clustered key stays the id's, by which
+// seqIndexText is what reads of several slots walk, in the place of dueIndexText, and slotIndexText what reads of one slot and claims walk: nothing
+// that settles or marks change is in them, neither the end of a lease nor the time of a retry. The clustered key stays the id's, by which
 // settles come; so both grow at their ends, and ghosts lie before the marks of claims.
-const seqIndexText = `IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'due'}, 'IndexID') IS NULL
+const (
+	seqIndexText = `IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'by seq'}, 'IndexID') IS NULL
+    CREATE NONCLUSTERED INDEX {by seq} ON {live} (seq, slot)
+        WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
+`
+	slotIndexText = `IF INDEXPROPERTY(OBJECT_ID({'live'}, N'U'), {'due'}, 'IndexID') IS NULL
     CREATE NONCLUSTERED INDEX {due} ON {live} (slot, seq)
         WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF);
 `
+)
 
 // deadLineIndexText finds the keys that dead messages hold.
 const deadLineIndexText = `SET QUOTED_IDENTIFIER ON;

@@ -8,26 +8,27 @@ import (
 	"github.com/chanq/chanq/sqlbatch/internal/build"
 )
 
-// What operators do with an ordered queue goes by seq, through the first rows of every slot.
+// What operators do with an ordered queue goes by seq.
+
+// lookedBySeq is looked by the index of numbers.
+const lookedBySeq = `{live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({by seq}), FORCESEEK)`
 
 // seqStates are the conditions of a state, and what Window.Before bounds.
 var seqStates = map[sqlbatch.State]struct{ rows, before string }{
-	sqlbatch.Ready:     {"{r}.due_at <= @now AND {r}.lease_until <= @now", "{r}.due_at < @before"},
-	sqlbatch.Scheduled: {"{r}.due_at > @now AND {r}.lease_until <= @now", "{r}.enqueued_at < @before"},
-	sqlbatch.Leased:    {"{r}.due_at <= @now AND {r}.lease_until > @now", "{r}.fence <= @mark"},
+	sqlbatch.Ready:     {"{r}due_at <= @now AND {r}lease_until <= @now", "{r}due_at < @before"},
+	sqlbatch.Scheduled: {"{r}due_at > @now AND {r}lease_until <= @now", "{r}enqueued_at < @before"},
+	sqlbatch.Leased:    {"{r}due_at <= @now AND {r}lease_until > @now", "{r}fence <= @mark"},
 }
 
 // reachText counts entries of IX, and looks up no row. Hints are those of statsText.
-const reachText = session + `SELECT MIN(CASE WHEN f.n >= @rows THEN f.seq ELSE CONVERT(bigint, 0x7FFFFFFFFFFFFFFF) END) AS seq
-FROM {slots} AS s
-CROSS APPLY (
+const reachText = session + `SELECT CASE WHEN f.n >= @rows THEN f.seq ELSE ` + atEnd + ` END AS seq
+FROM (
     SELECT COUNT_BIG(*) AS n, MAX(e.seq) AS seq
     FROM (
         SELECT TOP (@rows) q.seq
-        FROM ` + looked + `
-        WHERE q.slot = s.slot AND q.seq > @after
+        FROM ` + lookedBySeq + `
+        WHERE q.seq > @after
         ORDER BY q.seq) AS e) AS f
-WHERE s.queue = {name}
 OPTION (KEEPFIXED PLAN);
 `
 
@@ -35,19 +36,14 @@ func (q *queue) Reach(after int64, rows int) sqlbatch.Statement {
 	return q.orderedCall(q.reach, "@rows bigint, @after bigint", sql.Named("rows", int64(rows)), sql.Named("after", after))
 }
 
-// chosenBySeq are the first @n ids behind @after and up to @upto of all slots, of their rows r that meet a condition.
+// chosenBySeq are the first @n ids behind @after and up to @upto, of their rows r that meet a condition.
 // Hints are those of statsText.
 func chosenBySeq(condition string) string {
 	return `FROM (
-    SELECT TOP (@n) f.id
-    FROM {slots} AS s
-    CROSS APPLY (
-        SELECT TOP (@n) r.id, r.seq
-        FROM {live} AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)
-        WHERE r.slot = s.slot AND r.seq > @after AND r.seq <= @upto AND ` + of("r", condition) + `
-        ORDER BY r.seq) AS f
-    WHERE s.queue = {name}
-    ORDER BY f.seq
+    SELECT TOP (@n) r.id
+    FROM {live} AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ({by seq}), FORCESEEK)
+    WHERE r.seq > @after AND r.seq <= @upto AND ` + of("r.", condition) + `
+    ORDER BY r.seq
 ) AS c
 `
 }
@@ -77,7 +73,7 @@ DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @be
 ` + bound + `DELETE q
 OUTPUT deleted.id, deleted.seq AS place
 ` + chosenBySeq(condition) + `INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = c.id
-WHERE ` + of("q", condition) + `
+WHERE ` + of("q.", condition) + `
 ` + fromListOptions + `;
 `
 }
@@ -94,17 +90,9 @@ func (q *queue) purgeSeq(s sqlbatch.State, n int, w sqlbatch.Window) sqlbatch.St
 	return call(q.purge[s], declaration+", @before_days int, @before_ms int", append(args, sql.Named("before_days", days), sql.Named("before_ms", ms))...)
 }
 
-// orderedStatsText counts what is leased, or waits for its time, among the first of each slot, where
-// it lies; and of what is ready it finds the first @limit among twice as many rows, wherever they are. Hints are those of
-// statsText.
+// orderedStatsText counts among the first 2 * @limit messages by seq. Hints are those of statsText.
 const orderedStatsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-DECLARE @ready bigint = (SELECT COUNT_BIG(*) FROM (
-    SELECT TOP (@limit) r.id
-    FROM (
-        SELECT TOP (2 * @limit) e.id, e.due_at, e.lease_until
-        FROM {live} AS e WITH (READPAST, READCOMMITTEDLOCK, INDEX ({pk}))) AS r
-    WHERE r.due_at <= @now AND r.lease_until <= @now) AS f);
-SELECT @ready AS ready,
+SELECT CASE WHEN f.ready < @limit THEN f.ready ELSE @limit END AS ready,
        CASE WHEN f.scheduled < @limit THEN f.scheduled ELSE @limit END AS scheduled,
        CASE WHEN f.leased < @limit THEN f.leased ELSE @limit END AS leased,
        (SELECT COUNT_BIG(*) FROM (
@@ -117,16 +105,15 @@ SELECT @ready AS ready,
        (SELECT COUNT(*) FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK)
         WHERE s.name = {name} AND s.paused = 1) AS paused
 FROM (
-    SELECT COUNT_BIG(CASE WHEN e.due_at > @now AND e.lease_until <= @now THEN 1 END) AS scheduled,
+    SELECT COUNT_BIG(CASE WHEN e.due_at <= @now AND e.lease_until <= @now THEN 1 END) AS ready,
+           COUNT_BIG(CASE WHEN e.due_at > @now AND e.lease_until <= @now THEN 1 END) AS scheduled,
            COUNT_BIG(CASE WHEN e.lease_until > @now THEN 1 END) AS leased,
            MIN(CASE WHEN e.due_at <= @now AND e.lease_until <= @now THEN e.due_at END) AS oldest
-    FROM {slots} AS p
-    CROSS APPLY (
-        SELECT TOP (@limit / {slot count} + 10) q.due_at, q.lease_until
-        FROM ` + looked + `
-        WHERE q.slot = p.slot
+    FROM (
+        SELECT TOP (2 * @limit) q.due_at, q.lease_until
+        FROM ` + lookedBySeq + `
+        WHERE q.seq > 0
         ORDER BY q.seq) AS e
-    WHERE p.queue = {name}
 ) AS f
 OPTION (KEEPFIXED PLAN);
 `

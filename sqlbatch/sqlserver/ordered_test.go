@@ -43,7 +43,7 @@ func (q *ordered) take() {
 	for slot := range all {
 		all[slot] = slot
 	}
-	rows := q.rows(q.TakeSlots(q.member, all))
+	rows := q.rows(q.TakeSlots(q.member, 1, all))
 	require.Len(q.t, rows, len(all))
 	for _, row := range rows {
 		q.fences[row[0].(int64)] = row[1].(int64)

@@ -38,13 +38,13 @@ func (dialect) Commit() string { return "COMMIT TRANSACTION;\n" }
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	r := newRenderer(n)
 	m := sqlbatch.Migration{Number: 1, Registry: 1}
-	before, index, after := []string(nil), dueIndexText, []string(nil)
+	before, index, after := []string(nil), []string{dueIndexText}, []string(nil)
 	if r.ordered {
-		before, index, after = []string{slotsTableText, slotRowsText, numbersText, firstNumberText}, seqIndexText, []string{deadLineIndexText}
+		before, index, after = []string{slotsTableText, slotRowsText, numbersText, firstNumberText}, []string{seqIndexText, slotIndexText}, []string{deadLineIndexText}
 	}
 	for _, template := range slices.Concat(
-		[]string{schemaText + queuesTableText, membersTableText}, before, []string{liveTableText, index, keyIndexText},
-		[]string{deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, firstRecordText},
+		[]string{schemaText + queuesTableText, membersTableText}, before, []string{liveTableText}, index, []string{keyIndexText,
+			deadTableText, deadEndedIndexText, deadKeyIndexText}, after, []string{doneTableText, doneIDIndexText, samplesTableText, firstRecordText},
 	) {
 		m.Statements = append(m.Statements, r.Replace(template))
 	}
@@ -75,6 +75,7 @@ const queuesTableText = `IF OBJECT_ID({'queues'}, N'U') IS NULL
         shard smallint NOT NULL CONSTRAINT {df shard} DEFAULT (0),
         shards smallint NOT NULL CONSTRAINT {df shards} DEFAULT (0),
         shard_set varchar(32) NOT NULL CONSTRAINT {df shard set} DEFAULT (''),
+        redriven bigint NOT NULL CONSTRAINT {df redriven} DEFAULT (0),
         created_at datetime2(3) NOT NULL,
         CONSTRAINT {queues pk} PRIMARY KEY CLUSTERED (name) WITH (ALLOW_PAGE_LOCKS = OFF)
     );

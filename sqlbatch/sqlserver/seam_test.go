@@ -285,7 +285,7 @@ func playSeam(t *testing.T, versions bool, seed uint64) (gaps int) {
 	testdb.MigrateTables(t, sqlserver.Dialect, server.DB(), names)
 	s.Queue, s.db = sqlserver.Dialect.Queue(names), server.DB()
 	s.rows(s.Join(sqlbatch.Member{ID: s.member, For: time.Hour}))
-	for _, row := range s.rows(s.TakeSlots(s.member, []int{0, 1})) {
+	for _, row := range s.rows(s.TakeSlots(s.member, 1, []int{0, 1})) {
 		s.parts = append(s.parts, sqlbatch.SlotPart{Slot: int(row[0].(int64)), Fence: row[1].(int64)})
 	}
 	require.Len(t, s.parts, seamSlots)

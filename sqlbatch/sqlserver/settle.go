@@ -14,17 +14,18 @@ import (
 // still counts on it.
 const extendText = settling + `DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
 UPDATE q
-SET lease_until = {extended}
+SET lease_until = ` + extended + `
 OUTPUT deleted.id, deleted.fence
-` + items + joinLease + `{holder}` + fromListOptions + `;
+` + items + joinLease + `` + fromListOptions + `;
 `
 
-func (q *queue) Extend(items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
+func (q *queue) Extend(member [16]byte, items []sqlbatch.Item, lease time.Duration) sqlbatch.Statement {
 	days, ms := span(build.Milliseconds(lease))
-	return call(q.extend, "@a varbinary(8000), @lease_days int, @lease_ms int",
-		sql.Named("a", packItems(items)),
-		sql.Named("lease_days", days),
-		sql.Named("lease_ms", ms))
+	declaration, args := "@a varbinary(8000), @lease_days int, @lease_ms int", []any{sql.Named("a", packItems(items)), sql.Named("lease_days", days), sql.Named("lease_ms", ms)}
+	if q.ordered {
+		declaration, args = declaration+", @by binary(16)", append(args, sql.Named("by", member[:]))
+	}
+	return call(q.extend, declaration, args...)
 }
 
 // numbers counts 0 to 399: constant rows, so that a list needs no temporary
@@ -49,10 +50,6 @@ const numbers = `(VALUES (0), (20), (40), (60), (80), (100), (120), (140), (160)
 // it. In a transaction of the caller it waits: there is no later.
 const (
 	joinLease = `INNER JOIN {live} AS q WITH ({past}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
-`
-	// buryLease: of an ordered queue only what is leased still. Its owner may be another already, and have
-	// handed out the next of its line.
-	buryLease = `INNER JOIN {live} AS q WITH ({past}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence{running}
 `
 	fromListOptions = `OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
 )
@@ -137,13 +134,25 @@ FROM (
 ` + joinLease + fromListOptions + `;
 `
 
-func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement { return nackOf(q.nack, items) }
+func (q *queue) Nack(items []sqlbatch.NackItem) sqlbatch.Statement { return q.nackOf(q.nack, items) }
 
-func (q *queue) Snooze(items []sqlbatch.NackItem) sqlbatch.Statement { return nackOf(q.snooze, items) }
+func (q *queue) Snooze(items []sqlbatch.NackItem) sqlbatch.Statement {
+	return q.nackOf(q.snooze, items)
+}
 
-func nackOf(text string, items []sqlbatch.NackItem) sqlbatch.Statement {
+func (q *queue) nackOf(text string, items []sqlbatch.NackItem) sqlbatch.Statement {
 	list, errors := packNacks(items)
-	return call(text, "@a varbinary(8000), @e varbinary(max)", sql.Named("a", list), sql.Named("e", errors))
+	_, fences := packFences(items, func(i sqlbatch.NackItem) (sqlbatch.Item, int64) { return i.Item, i.Delivery })
+	return q.withErrors(text, list, errors, fences)
+}
+
+// withErrors is a settle with error texts, and on an ordered queue with the fences of the deliveries.
+func (q *queue) withErrors(text string, list, errors, fences []byte) sqlbatch.Statement {
+	declaration, args := "@a varbinary(8000), @e varbinary(max)", []any{sql.Named("a", list), sql.Named("e", errors)}
+	if q.ordered {
+		declaration, args = declaration+", @d varbinary(8000)", append(args, sql.Named("d", fences))
+	}
+	return call(text, declaration, args...)
 }
 
 // releaseText gives messages back as they were claimed: they have kept their place
@@ -159,10 +168,6 @@ OUTPUT deleted.id, deleted.fence
 ` + fromItems + `;
 `
 
-func (q *queue) Release(items []sqlbatch.Item) sqlbatch.Statement {
-	return call(q.release, itemsDeclaration, sql.Named("a", packItems(items)))
-}
-
 // buryText moves leases to the dead table, as archiveText does. It does not ask
 // for delayed durability: what is set aside with its error should not come back
 // as if nothing had happened.
@@ -174,7 +179,7 @@ func (q *queue) Release(items []sqlbatch.Item) sqlbatch.Statement {
 const buryText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 ~BEGIN TRANSACTION;
 DELETE d
-` + fromBuries + `INNER JOIN {live} AS q WITH ({hold}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence{running}
+` + fromBuries + `INNER JOIN {live} AS q WITH ({hold}ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
 INNER JOIN {dead} AS d WITH (ROWLOCK, INDEX ({dead pk}), FORCESEEK) ON d.id = q.id
 ` + fromListOptions + `;
 DELETE q
@@ -184,7 +189,7 @@ OUTPUT deleted.id, deleted.priority, deleted.fence + 1, deleted.attempts - a.ref
             ELSE CONVERT(nvarchar(2000), SUBSTRING(@e, a.place + 1, a.bytes)) END{deleted order}
 INTO {dead} (id, priority, fence, attempts, enqueued_at, ended_at, dedup_key, headers, body, last_error{order})
 OUTPUT deleted.id, deleted.fence
-` + fromBuries + buryLease + fromListOptions + `;
+` + fromBuries + joinLease + fromListOptions + `;
 ~COMMIT TRANSACTION;
 `
 
@@ -202,5 +207,6 @@ const fromBuries = `FROM (
 
 func (q *queue) Bury(items []sqlbatch.BuryItem) sqlbatch.Statement {
 	list, errors := packBuries(items)
-	return call(q.bury, "@a varbinary(8000), @e varbinary(max)", sql.Named("a", list), sql.Named("e", errors))
+	_, fences := packFences(items, func(i sqlbatch.BuryItem) (sqlbatch.Item, int64) { return i.Item, i.Delivery })
+	return q.withErrors(q.bury, list, errors, fences)
 }

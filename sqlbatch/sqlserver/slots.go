@@ -17,12 +17,13 @@ const slotsTableText = `IF OBJECT_ID({'slots'}, N'U') IS NULL
         slot smallint NOT NULL,
         member binary(16) NULL,
         fence bigint NOT NULL,
+        old bigint NOT NULL,
         CONSTRAINT {slots pk} PRIMARY KEY CLUSTERED (queue, slot) WITH (ALLOW_PAGE_LOCKS = OFF)
     );
 `
 
-const slotRowsText = `INSERT INTO {slots} WITH (ROWLOCK) (queue, slot, fence)
-SELECT {name}, x.i + y.i, 0
+const slotRowsText = `INSERT INTO {slots} WITH (ROWLOCK) (queue, slot, fence, old)
+SELECT {name}, x.i + y.i, 0, 0
 FROM ` + slotNumbers + `
 WHERE x.i + y.i < {slot count} AND NOT EXISTS (SELECT 1 FROM {slots} AS s WITH (UPDLOCK, SERIALIZABLE, ROWLOCK) WHERE s.queue = {name} AND s.slot = x.i + y.i);
 `
@@ -138,10 +139,13 @@ func (q *queue) Slots(parts []sqlbatch.SlotPart) sqlbatch.Statement {
 // them at the same moment. Whose time is over has his own row locked meanwhile, so that he cannot
 // come back between the look and the taking; one that lives waits that long with his heartbeat.
 const takeSlotsText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
+DECLARE @drawn bigint = (` + drawn + ` + 1) * 1048576 - 1;
 UPDATE s
 SET member = @by,
-    fence = s.fence + 1
-OUTPUT inserted.slot, inserted.fence
+    fence = CASE WHEN s.fence > @mark THEN s.fence ELSE @mark END + @salt,
+    old = CASE WHEN s.member IS NULL THEN s.old ELSE @drawn END
+OUTPUT inserted.slot, inserted.fence, inserted.old
 ` + fromSlots + `INNER JOIN {slots} AS s WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
 WHERE EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = @by AND m.until > @now)
   AND (s.member IS NULL OR s.member = @by
@@ -149,20 +153,22 @@ WHERE EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = @by AND m.until > @now)
 ` + fromListOptions + `;
 `
 
-func (q *queue) TakeSlots(member [16]byte, slots []int) sqlbatch.Statement {
-	return q.orderedCall(q.takeSlots, "@slots varbinary(8000), @by binary(16)", sql.Named("slots", packSlots(slots)), sql.Named("by", member[:]))
+func (q *queue) TakeSlots(member [16]byte, salt int64, slots []int) sqlbatch.Statement {
+	return q.orderedCall(q.takeSlots, "@slots varbinary(8000), @by binary(16), @salt bigint", sql.Named("slots", packSlots(slots)), sql.Named("by", member[:]), sql.Named("salt", salt))
 }
 
-const giveSlotsText = settling + `UPDATE s
-SET member = NULL
+const giveSlotsText = settling + `DECLARE @drawn bigint = (` + drawn + ` + 1) * 1048576 - 1;
+UPDATE s
+SET member = NULL,
+    old = CASE WHEN a.doubt > 0 THEN @drawn ELSE s.old END
 OUTPUT inserted.slot, inserted.fence
-` + fromParts + `INNER JOIN {slots} AS s WITH (UPDLOCK, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
+` + fromOwned + `INNER JOIN {slots} AS s WITH (UPDLOCK, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
 WHERE s.fence = a.fence AND s.member = @by
 ` + fromListOptions + `;
 `
 
-func (q *queue) GiveSlots(member [16]byte, parts []sqlbatch.SlotPart) sqlbatch.Statement {
-	return q.orderedCall(q.giveSlots, "@list varbinary(max), @by binary(16)", sql.Named("list", packParts(parts)), sql.Named("by", member[:]))
+func (q *queue) GiveSlots(member [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement {
+	return q.orderedCall(q.giveSlots, "@list varbinary(max), @by binary(16)", sql.Named("list", packOwned(slots)), sql.Named("by", member[:]))
 }
 
 // heldText goes from key to key, all slots side by side: one probe of the dead table's index for
@@ -203,21 +209,19 @@ func (q *queue) Held(slots []int, limit int) sqlbatch.Statement {
 	return q.orderedCall(q.held, "@slots varbinary(8000), @limit int", sql.Named("slots", packSlots(slots)), sql.Named("limit", int32(limit)))
 }
 
-// slotStatsText reads the first @limit rows of each slot, with hints as in statsText. The
+// slotStatsText reads the first @limit rows of the queue, with hints as in statsText. The
 // messages of a key are neighbours in @first, so counting them is one seek a key.
 const slotStatsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @first TABLE (slot smallint NOT NULL, order_key varbinary(200) NOT NULL, seq bigint NOT NULL, id binary(16) NOT NULL,
     waits int NULL, enqueued_at datetime2(3) NOT NULL, PRIMARY KEY CLUSTERED (slot, order_key, seq, id));
 DECLARE @keys TABLE (slot smallint NOT NULL, order_key varbinary(200) NOT NULL, n bigint NOT NULL, PRIMARY KEY CLUSTERED (slot, order_key));
 INSERT INTO @first (slot, order_key, seq, id, waits, enqueued_at)
-SELECT s.slot, CASE WHEN f.order_key IS NULL THEN 0x ELSE f.order_key END, f.seq, f.id, CASE WHEN f.due_at > @now OR f.lease_until > @now THEN 1 END, f.enqueued_at
-FROM {slots} AS s
-CROSS APPLY (
-    SELECT TOP (@limit) q.order_key, q.seq, q.id, q.due_at, q.lease_until, q.enqueued_at
-    FROM ` + looked + `
-    WHERE q.slot = s.slot
+SELECT f.slot, CASE WHEN f.order_key IS NULL THEN 0x ELSE f.order_key END, f.seq, f.id, CASE WHEN f.due_at > @now OR f.lease_until > @now THEN 1 END, f.enqueued_at
+FROM (
+    SELECT TOP (@limit) q.slot, q.order_key, q.seq, q.id, q.due_at, q.lease_until, q.enqueued_at
+    FROM ` + lookedBySeq + `
+    WHERE q.seq > 0
     ORDER BY q.seq) AS f
-WHERE s.queue = {name}
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 INSERT INTO @keys (slot, order_key, n)
 SELECT r.slot, r.order_key, c.n

@@ -41,7 +41,7 @@ func TestEveryStatementOfTheHotPathIsKnownByItsText(t *testing.T) {
 			mssqltest.Nack:       q.Nack(nil),
 			mssqltest.Release:    q.Release(nil),
 			mssqltest.Bury:       q.Bury(nil),
-			mssqltest.Extend:     q.Extend(nil, time.Second),
+			mssqltest.Extend:     q.Extend([16]byte{}, nil, time.Second),
 			mssqltest.Other:      q.Stats(10),
 		} {
 			r := &tds.Request{Kind: tds.RPC, Proc: "sp_executesql", Params: []tds.Param{{Value: st.Args[0]}}}

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"slices"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -85,12 +86,23 @@ func orderedCalls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement 
 	n := len(value)
 	parts := []sqlbatch.SlotPart{{Slot: n % 2, Fence: int64(n), From: int64(n), Limit: n}}
 	claim := sqlbatch.SlotClaim{Rows: n, Lease: time.Duration(n), Member: member, Salt: int64(n), Parts: parts}
+	owned := []sqlbatch.OwnedSlot{{Slot: n % 2, Fence: int64(n), Doubt: true}}
+	read := sqlbatch.ReadParams{Member: member, Slots: owned, From: 1, Cursor: int64(n), Upto: end, Rows: n, Behind: n, Keys: []string{value}, Inline: n}
+	refill := sqlbatch.RefillParams{Member: member, Slots: owned, From: 1, Upto: end, Rows: n, Keys: []string{value}, Inline: n}
+	several, refillSeveral := read, refill
+	several.Slots = append(slices.Clone(owned), sqlbatch.OwnedSlot{Slot: 2})
+	refillSeveral.Slots = several.Slots
+	item := sqlbatch.Item{ID: member, Fence: int64(n)}
 	blind := claim
 	blind.Blind, blind.Suspects, blind.Mine = true, true, true
 	return map[string]sqlbatch.Statement{
 		"claim-slots": q.ClaimSlots(claim), "claim-slots-blind": q.ClaimSlots(blind), "slots": q.Slots(parts),
-		"take-slots": q.TakeSlots(member, []int{0, 1}), "give-slots": q.GiveSlots(member, parts), "horizon": q.Horizon(),
+		"take-slots": q.TakeSlots(member, 1, []int{0, 1}), "give-slots": q.GiveSlots(member, owned), "horizon": q.Horizon(),
 		"held": q.Held([]int{0, 1}, n), "slot-stats": q.SlotStats(n), "reach": q.Reach(int64(n), n+1), "begun": q.Begun(),
+		"read": q.Read(several), "read-one": q.Read(read), "refill": q.Refill(refillSeveral), "refill-one": q.Refill(refill), "fetch": q.Fetch(member, owned, [][16]byte{member}),
+		"look-ordered": q.LookOrdered(member, owned, [][16]byte{member}), "held-keys": q.HeldKeys([]int{1}, []string{value}), "clear-old": q.ClearOld(member, owned),
+		"mark-ordered":    q.MarkOrdered(member, []sqlbatch.MarkItem{{Item: item, SlotFence: int64(n)}}, sqlbatch.OnlySuspect),
+		"release-ordered": q.ReleaseOrdered(member, []sqlbatch.ReleaseItem{{Item: item, Delivery: int64(n)}}, true),
 	}
 }
 
@@ -107,9 +119,17 @@ func settles(q sqlbatch.Queue, d time.Duration, cause string, items ...sqlbatch.
 		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: cause})
 	}
 	return map[string]sqlbatch.Statement{
-		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "snooze": q.Snooze(nacks), "release": q.Release(items), "bury": q.Bury(buries),
-		"extend": q.Extend(items, d),
+		"ack": q.Ack(items), "archive": q.Archive(items), "nack": q.Nack(nacks), "snooze": q.Snooze(nacks), "release": q.Release(Releases(items)), "bury": q.Bury(buries),
+		"extend": q.Extend(Member, items, d),
 	}
+}
+
+// Releases gives leases back that were claimed.
+func Releases(items []sqlbatch.Item) (list []sqlbatch.ReleaseItem) {
+	for _, item := range items {
+		list = append(list, sqlbatch.ReleaseItem{Item: item})
+	}
+	return list
 }
 
 // Texts is all of a statement that a database reads as SQL: sp_executesql's text

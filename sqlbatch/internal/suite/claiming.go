@@ -54,7 +54,7 @@ func ranOutInPlace(w *world) {
 		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
 	}
 	require.Len(w, w.claim(6), 6)
-	require.Len(w, w.run(w.Release(w.items(1, 5, 2, 6))), 4)
+	require.Len(w, w.run(w.Release(Releases(w.items(1, 5, 2, 6)))), 4)
 	w.lapse(3, 4)
 	require.Equal(w, []byte{1, 3, 5, 2, 4, 6}, w.peek(sqlbatch.Ready, 10))
 	require.Equal(w, list(6, 0, 0), w.run(w.Stats(10))[0][:3])
@@ -203,7 +203,7 @@ func lapses(w *world) {
 	require.EqualValues(w, 0, claim())
 	w.lapse(1)
 	require.EqualValues(w, 1, claim())
-	w.run(w.Release(w.items(1)))
+	w.run(w.Release(Releases(w.items(1))))
 	require.EqualValues(w, 1, claim(), "a release says nothing of it")
 	w.lapse(1)
 	require.EqualValues(w, 2, w.mark(1, 1).Lapses)
@@ -227,7 +227,7 @@ func suspects(w *world) {
 	}
 	w.exec("UPDATE chanq_orders SET lapses = 1, attempts = 2 WHERE %s OR %s", w.is(2), w.is(4))
 	w.lapse(1, 2)
-	w.run(w.Release(w.items(3, 4)))
+	w.run(w.Release(Releases(w.items(3, 4))))
 	w.exec("UPDATE chanq_orders SET lapses = 2, attempts = 2, crashes = 1 WHERE %s", w.is(3))
 
 	require.Equal(w, []any{nil, nil, nil, nil}, first()[4:], "the first one is no suspect")
@@ -319,7 +319,7 @@ func crashes(w *world) {
 	w.lapse(1)
 	mark(sqlbatch.OnlySuspect, false)
 	require.Equal(w, []int64{3, 2, 1, 1}, count())
-	require.Len(w, w.run(w.Release(w.items(1))), 1)
+	require.Len(w, w.run(w.Release(Releases(w.items(1)))), 1)
 	require.Equal(w, []int64{2, 2, 1, 0}, count())
 	mark(sqlbatch.OnlyMessage, true)
 	require.Equal(w, []int64{3, 2, 1, 2}, count())

@@ -13,17 +13,17 @@ import (
 
 // The dead of an ordered queue, and what operators do with it.
 
-func buriesEnd(w *world) {
+// A bury asks for the fence alone: another owner has raised it before it delivers the next message of the key.
+func buriesWithoutALease(w *world) {
 	c := w.owner()
 	w.line(0, "a", 1, 2)
 	require.Len(w, w.claimSlots(c).leased, 2)
 	items := w.items(1, 2)
 	w.lapse(1)
 	buries := []sqlbatch.BuryItem{{Item: items[0]}, {Item: items[1], Error: "e"}}
-	require.Equal(w, items[1:], Items(w.run(w.Bury(buries)), 1))
-	require.Equal(w, []any{"dead", "ready"}, []any{w.get(2)["state"], w.get(1)["state"]})
+	require.ElementsMatch(w, items, Items(w.run(w.Bury(buries)), 1))
+	require.Equal(w, []any{"dead", "dead"}, []any{w.get(2)["state"], w.get(1)["state"]})
 	require.Empty(w, w.run(w.SkipLocked().Bury(buries)))
-	require.Equal(w, items[:1], Items(w.run(w.Ack(items)), 1), "an ack needs its fence alone")
 }
 
 func deadHold(w *world) {
@@ -127,7 +127,7 @@ func purgesBySeq(w *world) {
 		w.line(int(n)%3, strings.Repeat("k", int(n)%2), n+1)
 	}
 	require.Len(w, w.claimSlots(c).leased, 12)
-	require.Len(w, w.run(w.Release(w.items(1, 2, 3, 4, 5, 6))), 6)
+	require.Len(w, w.run(w.Release(Releases(w.items(1, 2, 3, 4, 5, 6)))), 6)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(7)[0], Delay: time.Hour}})), 1)
 	var window sqlbatch.Window
 	window.Before = w.now() + 1000
@@ -156,7 +156,7 @@ func orderedStats(w *world) {
 	}
 	w.shift("chanq_orders.due_at", -time.Minute, w.is(8))
 	require.Len(w, w.claimSlots(c).leased, 8)
-	require.Len(w, w.run(w.Release(w.items(1, 2, 8))), 3)
+	require.Len(w, w.run(w.Release(Releases(w.items(1, 2, 8)))), 3)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(3)[0], Delay: time.Hour}})), 1)
 	require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: w.items(4)[0]}})), 1)
 	require.Len(w, w.run(w.Archive(w.items(5))), 1)
@@ -206,7 +206,6 @@ func orderedDrop(w *world) {
 	require.Zero(w, left)
 }
 
-// reaches: slot 1 has five messages and slot 0 two, by turns.
 func reaches(w *world) {
 	reach := func(after int64, rows int) int64 {
 		w.Helper()
@@ -223,10 +222,10 @@ func reaches(w *world) {
 		seqs = append(seqs, row[17].(int64))
 	}
 	require.Len(w, seqs, 7)
-	require.Equal(w, seqs[0], reach(0, 1), "the first of a slot")
-	require.Equal(w, seqs[2], reach(0, 2), "the second of slot 1")
-	require.Equal(w, seqs[5], reach(seqs[0], 3), "the third of slot 1 behind the first")
-	require.EqualValues(w, end, reach(seqs[5], 2), "no slot has two")
+	require.Equal(w, seqs[0], reach(0, 1))
+	require.Equal(w, seqs[2], reach(0, 3))
+	require.Equal(w, seqs[3], reach(seqs[0], 3), "the third behind the first")
+	require.EqualValues(w, end, reach(seqs[5], 2), "there is one more")
 
 	upto := seqs[3]
 	page := w.run(w.Peek(sqlbatch.Ready, 10, &sqlbatch.Place{At: seqs[0], Upto: upto}))

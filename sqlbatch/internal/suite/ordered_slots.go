@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,48 +21,60 @@ func leasesEndWithMembers(w *world) {
 	ends := func() any { w.Helper(); return w.get(1)["lease_until"] }
 	require.Equal(w, until, ends())
 	items := w.items(1)
-	require.Len(w, w.run(w.Extend(items, time.Hour)), 1)
+	require.Len(w, w.run(w.Extend(Member, items, time.Hour)), 1)
 	require.Equal(w, until, ends())
 	w.joinAs(Member, time.Hour)
-	require.Len(w, w.run(w.Extend(items, time.Minute)), 1)
+	require.Len(w, w.run(w.Extend(Member, items, time.Minute)), 1)
 	require.InDelta(w, w.now()+time.Minute.Milliseconds(), ends(), 10_000)
 	later := ends()
 	w.run(w.Leave(Member))
-	require.Len(w, w.run(w.SkipLocked().Extend(items, 2*time.Hour)), 1)
+	require.Len(w, w.run(w.SkipLocked().Extend(Member, items, 2*time.Hour)), 1)
 	require.Equal(w, later, ends(), "who has left extends nothing")
 }
 
 func slotsAreTaken(w *world) {
-	require.Empty(w, w.take(nobody, 0), "only members take")
+	last := map[int]int64{}
+	take := func(who [16]byte, slots ...int) (taken []int) {
+		w.Helper()
+		before := w.now()
+		for slot, fence := range w.take(who, slots...) {
+			require.Greater(w, fence, max(last[slot], before<<sqlbatch.FenceBits), "a fence rises, as that of a claim")
+			last[slot] = fence
+			taken = append(taken, slot)
+		}
+		slices.Sort(taken)
+		return taken
+	}
+	require.Empty(w, take(nobody, 0), "only members take")
 	w.joinAs(Member, time.Hour)
-	require.Equal(w, map[int]int64{0: 1, 2: 1}, w.take(Member, 0, 2))
-	require.Equal(w, map[int]int64{2: 2}, w.take(Member, 2), "what is his already, by another fence")
+	require.Equal(w, []int{0, 2}, take(Member, 0, 2))
+	require.Equal(w, []int{2}, take(Member, 2), "a slot that it owns, by another fence")
 	w.joinAs(other, time.Hour)
-	require.Equal(w, map[int]int64{1: 1}, w.take(other, 0, 1, 2), "not what another owns")
-	require.Empty(w, w.take(other))
+	require.Equal(w, []int{1}, take(other, 0, 1, 2), "not what another owns")
+	require.Empty(w, take(other))
 	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(Member)+"'")
-	require.Empty(w, w.take(Member, 0, 3), "whose time is over takes nothing")
-	require.Equal(w, map[int]int64{0: 2}, w.take(other, 0), "its owner is gone")
+	require.Empty(w, take(Member, 0, 3), "a consumer whose membership has ended takes nothing")
+	require.Equal(w, []int{0}, take(other, 0), "the membership of its owner has ended")
 	w.joinAs(Member, time.Hour)
-	require.Empty(w, w.take(other, 2), "he is back")
+	require.Empty(w, take(other, 2), "its owner is back")
 	w.run(w.Leave(Member))
-	require.Equal(w, map[int]int64{2: 3}, w.take(other, 2), "he has left")
+	require.Equal(w, []int{2}, take(other, 2), "its owner has left")
 
 	elsewhere := Ordered
 	elsewhere.Queue = "others"
 	testdb.MigrateTables(w.T, w.Engine.Dialect, w.Tables(), elsewhere)
-	require.Equal(w, map[int]int64{0: 1}, w.fences(w.run(w.Engine.Dialect.Queue(elsewhere).TakeSlots(other, []int{0, slots}))), "each queue has its own")
+	require.Len(w, w.fences(w.run(w.Engine.Dialect.Queue(elsewhere).TakeSlots(other, 1, []int{0, slots}))), 1, "each queue has its own")
 }
 
 func slotsAreGiven(w *world) {
 	w.joinAs(Member, time.Hour)
 	w.joinAs(other, time.Hour)
-	w.take(Member, 0, 1)
-	parts := []sqlbatch.SlotPart{{Slot: 0, Fence: 1}, {Slot: 1, Fence: 0}, {Slot: 2}}
-	require.Empty(w, w.run(w.GiveSlots(other, parts)))
-	require.Equal(w, map[int]int64{0: 1}, w.fences(w.run(w.GiveSlots(Member, parts))), "by its fence")
-	require.Empty(w, w.run(w.GiveSlots(Member, parts)), "it is free")
-	require.Equal(w, map[int]int64{0: 2}, w.take(other, 0, 1))
+	fences := w.take(Member, 0, 1)
+	list := []sqlbatch.OwnedSlot{{Slot: 0, Fence: fences[0]}, {Slot: 1, Fence: fences[1] - 1}, {Slot: 2}}
+	require.Empty(w, w.run(w.GiveSlots(other, list)))
+	require.Equal(w, map[int]int64{0: fences[0]}, w.fences(w.run(w.GiveSlots(Member, list))), "by its fence")
+	require.Empty(w, w.run(w.GiveSlots(Member, list)), "it is free")
+	require.Contains(w, w.take(other, 0, 1), 0)
 	require.Empty(w, w.run(w.GiveSlots(Member, nil)))
 }
 
@@ -72,7 +85,7 @@ func slotsTell(w *world) {
 	w.joinAs(Member, time.Hour)
 	w.joinAs(other, time.Minute)
 	w.take(Member, 1)
-	w.take(other, 2)
+	fence := w.take(other, 2)[2]
 	rows := w.run(w.Slots(nil))
 	require.Len(w, rows, slots)
 	for slot, row := range rows {
@@ -81,11 +94,11 @@ func slotsTell(w *world) {
 	}
 	require.Equal(w, string(Member[:]), rows[1][1])
 	require.InDelta(w, time.Hour.Milliseconds(), rows[1][2], 10_000)
-	require.Equal(w, []any{string(other[:]), int64(1)}, []any{rows[2][1], rows[2][3]})
+	require.Equal(w, []any{string(other[:]), fence}, []any{rows[2][1], rows[2][3]})
 	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(other)+"'")
 	w.run(w.Leave(Member))
 	rows = w.run(w.Slots(nil))
-	require.Equal(w, list(0, 1, 0), rows[1][2:5], "he has left")
+	require.Equal(w, list(0, 0), []any{rows[1][2], rows[1][4]}, "it has left")
 	require.Less(w, rows[2][2], int64(-1000))
 }
 

@@ -62,7 +62,7 @@ func FuzzSettles(f *testing.F, d sqlbatch.Dialect, read func(t *testing.T, what 
 			nacked = append(nacked, End{Item: item, Delay: build.Milliseconds(delay), Text: kept})
 			buried = append(buried, End{Item: item, Text: kept, Uncounted: uncounted})
 		}
-		for _, st := range []sqlbatch.Statement{q.Ack(items), q.Archive(items), q.Release(items), q.Extend(items, time.Minute)} {
+		for _, st := range []sqlbatch.Statement{q.Ack(items), q.Archive(items), q.Release(Releases(items)), q.Extend(Member, items, time.Minute)} {
 			require.ElementsMatch(t, plain, read(t, "items", st))
 		}
 		require.ElementsMatch(t, nacked, read(t, "nacks", q.Nack(nacks)))

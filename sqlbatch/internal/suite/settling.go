@@ -95,7 +95,7 @@ func released(w *world) {
 	due := w.get(1)["due_at"].(int64)
 	w.claim(10)
 	item := w.items(1)[0]
-	w.run(w.Release([]sqlbatch.Item{item}))
+	w.run(w.Release(Releases([]sqlbatch.Item{item})))
 	require.Equal(w, list("ready", item.Fence+1, 0, due, nil), w.get(1).of("state", "fence", "attempts", "due_at", "leased_by"))
 }
 
@@ -132,9 +132,9 @@ func extended(w *world) {
 	items := w.leased(1)
 	end := func() int64 { return w.get(1)["lease_until"].(int64) - w.now() }
 	for _, q := range []sqlbatch.Queue{w, w.SkipLocked()} {
-		require.Equal(w, items, Items(w.run(q.Extend(items, time.Hour)), 1))
+		require.Equal(w, items, Items(w.run(q.Extend(Member, items, time.Hour)), 1))
 		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000)
-		require.Equal(w, items, Items(w.run(q.Extend(items, time.Second)), 1))
+		require.Equal(w, items, Items(w.run(q.Extend(Member, items, time.Second)), 1))
 		require.InDelta(w, time.Hour.Milliseconds(), end(), 30_000, "one that was late")
 	}
 }
@@ -177,7 +177,7 @@ func atBounds(w *world, claim func() []byte) {
 	settles := map[string]func(sqlbatch.Item) sqlbatch.Statement{
 		"nack":    func(i sqlbatch.Item) sqlbatch.Statement { return w.Nack([]sqlbatch.NackItem{{Item: i}}) },
 		"snooze":  func(i sqlbatch.Item) sqlbatch.Statement { return w.Snooze([]sqlbatch.NackItem{{Item: i}}) },
-		"release": func(i sqlbatch.Item) sqlbatch.Statement { return w.Release([]sqlbatch.Item{i}) },
+		"release": func(i sqlbatch.Item) sqlbatch.Statement { return w.Release(Releases([]sqlbatch.Item{i})) },
 	}
 	for name, settle := range settles {
 		for _, values := range []string{"attempts = {attempt}, lapses = {lapse}, fence = {fence}", "attempts = 1, lapses = 1, fence = {fence}", "attempts = 0, lapses = 0, fence = {near}"} {

@@ -195,10 +195,10 @@ func mostOfAll(w *world) {
 		item.Fence++
 		buries = append(buries, sqlbatch.BuryItem{Item: item, Error: longest})
 	}
-	settleAll(w, items, traits.AckItems, func(i []sqlbatch.Item) sqlbatch.Statement { return w.Extend(i, sqlbatch.MaxDelay) })
+	settleAll(w, items, traits.AckItems, func(i []sqlbatch.Item) sqlbatch.Statement { return w.Extend(Member, i, sqlbatch.MaxDelay) })
 	settleAll(w, nacks, traits.NackItems, w.Nack)
 	require.Equal(w, longest[:sqlbatch.MaxError], w.get(0)["last_error"])
-	settleAll(w, releases, traits.AckItems, w.Release)
+	settleAll(w, Releases(releases), traits.AckItems, w.Release)
 	settleAll(w, buries, traits.BuryItems, w.Bury)
 	require.Len(w, w.run(w.Redrive(len(all), nil, sqlbatch.Window{})), len(all))
 	for rows := range slices.Chunk(all, traits.FindIDs) {

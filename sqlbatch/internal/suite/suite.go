@@ -41,7 +41,7 @@ func Run(t *testing.T, e testdb.Engine) {
 	}
 	run(Orders, slices.Concat(storing, claiming, settling, operating, members, sampling))
 	if HasOrdered(e.Dialect) {
-		run(Ordered, ordered)
+		run(Ordered, slices.Concat(ordered, reading))
 	} else {
 		t.Run("OrderedQueues", func(t *testing.T) { t.Skip("no ordered queues on this engine yet") })
 	}

@@ -7,6 +7,7 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_queues" (
   shard      smallint NOT NULL DEFAULT 0,
   shards     smallint NOT NULL DEFAULT 0,
   shard_set  text COLLATE "C" NOT NULL DEFAULT '',
+  redriven   bigint  NOT NULL DEFAULT 0,
   created_at bigint  NOT NULL,
   CONSTRAINT "pk_chanq_queues" PRIMARY KEY (name)
 );

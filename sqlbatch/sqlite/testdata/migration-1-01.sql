@@ -7,5 +7,6 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_queues" (
   shard      INTEGER NOT NULL DEFAULT 0,
   shards     INTEGER NOT NULL DEFAULT 0,
   shard_set  TEXT    NOT NULL DEFAULT '',
+  redriven   INTEGER NOT NULL DEFAULT 0,
   created_at INTEGER NOT NULL
 );

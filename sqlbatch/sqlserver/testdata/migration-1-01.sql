@@ -12,6 +12,7 @@ IF OBJECT_ID(N'[dbo].[chanq_queues]', N'U') IS NULL
         shard smallint NOT NULL CONSTRAINT [DF_chanq_queues_shard] DEFAULT (0),
         shards smallint NOT NULL CONSTRAINT [DF_chanq_queues_shards] DEFAULT (0),
         shard_set varchar(32) NOT NULL CONSTRAINT [DF_chanq_queues_shard_set] DEFAULT (''),
+        redriven bigint NOT NULL CONSTRAINT [DF_chanq_queues_redriven] DEFAULT (0),
         created_at datetime2(3) NOT NULL,
         CONSTRAINT [PK_chanq_queues] PRIMARY KEY CLUSTERED (name) WITH (ALLOW_PAGE_LOCKS = OFF)
     );

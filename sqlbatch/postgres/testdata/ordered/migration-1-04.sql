@@ -1,5 +1,6 @@
 CREATE TABLE IF NOT EXISTS "public"."chanq_slots" (
   fence  bigint   NOT NULL DEFAULT 0,
+  old    bigint   NOT NULL DEFAULT 0,
   member uuid,
   slot   smallint NOT NULL,
   queue  text COLLATE "C" NOT NULL,

@@ -2,15 +2,11 @@ WITH t AS MATERIALIZED (
   SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, $1::integer AS n
 ),
 chosen AS MATERIALIZED (
-  SELECT f.id FROM "public"."chanq_slots" AS s
-  CROSS JOIN LATERAL (
-    SELECT e.* FROM (
-      SELECT q.id, q.seq FROM "public"."chanq_orders" AS q
-      WHERE (q.slot, q.seq) > (s.slot, $2::bigint) AND q.slot <= s.slot AND (q.slot, q.seq) <= (s.slot, $3::bigint) AND (q.due_at > (SELECT now FROM t))::integer <> 1 AND (q.lease_until > (SELECT now FROM t))::integer <> 1
-      ORDER BY q.slot, q.seq LIMIT 1000) AS e
-    LIMIT (SELECT n FROM t)) AS f
-  WHERE s.queue = 'orders'
-  ORDER BY f.seq LIMIT (SELECT n FROM t)
+  SELECT f.id FROM (
+    SELECT q.id FROM "public"."chanq_orders" AS q
+    WHERE (q.seq, q.slot) > ($2::bigint, 32767::smallint) AND q.seq <= (SELECT $3::bigint) AND (q.due_at > (SELECT now FROM t))::integer <> 1 AND (q.lease_until > (SELECT now FROM t))::integer <> 1
+    ORDER BY q.seq LIMIT 1000) AS f
+  LIMIT (SELECT n FROM t)
 )
 SELECT CASE WHEN q.lease_until > (SELECT now FROM t) THEN 'leased' WHEN q.due_at <= (SELECT now FROM t) THEN 'ready' ELSE 'scheduled' END AS state,
   uuid_send(q.id) AS id, q.priority, q.fence, q.attempts, q.enqueued_at, q.due_at,

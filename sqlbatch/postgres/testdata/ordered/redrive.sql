@@ -15,6 +15,9 @@ moved AS (
   FROM chosen
   ON CONFLICT DO NOTHING
   RETURNING id
+),
+counted AS (
+  UPDATE "public"."chanq_queues" SET redriven = redriven + 1 WHERE name = 'orders' AND EXISTS (SELECT 1 FROM moved)
 )
 DELETE FROM "public"."chanq_orders_dead"
 WHERE id = ANY (ARRAY(SELECT id FROM moved))

@@ -14,8 +14,8 @@ FROM (
   SELECT CASE WHEN q.lease_until > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) THEN 'leased' WHEN q.due_at > (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) THEN 'scheduled' ELSE 'ready' END AS state,
     q.id, q.priority, q.due_at, CASE WHEN q.leased_by IS NOT NULL THEN q.lease_until END AS lease_until, q.enqueued_at, q.expires_at, NULL::bigint AS ended_at,
     q.attempts, q.dedup_key, q.slot, q.seq, q.order_key, substring(q.headers FROM 1 FOR 4000) AS headers, substring(q.body FROM 1 FOR 4000) AS body, octet_length(q.body) AS bytes, q.last_error
-  FROM (SELECT s.slot FROM "public"."chanq_slots" AS s WHERE s.queue = 'orders') AS p
-  CROSS JOIN LATERAL (SELECT * FROM (SELECT q.* FROM "public"."chanq_orders" AS q WHERE (q.slot, q.seq) > (p.slot, 0) AND q.slot <= p.slot ORDER BY q.slot, q.seq LIMIT 100) AS l LIMIT (SELECT 1000)) AS q
+  FROM (SELECT 1) AS p
+  CROSS JOIN LATERAL (SELECT * FROM (SELECT q.* FROM "public"."chanq_orders" AS q WHERE (q.seq, q.slot) > (0::bigint, 32767::smallint) ORDER BY q.seq LIMIT 1000) AS l LIMIT (SELECT 1000)) AS q
   UNION ALL
   SELECT 'dead', d.id, d.priority, NULL, NULL, d.enqueued_at, NULL, d.ended_at,
     d.attempts, d.dedup_key, d.slot, d.seq, d.order_key, substring(d.headers FROM 1 FOR 4000), substring(d.body FROM 1 FOR 4000), octet_length(d.body), d.last_error

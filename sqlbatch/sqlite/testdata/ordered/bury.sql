@@ -1,12 +1,12 @@
 INSERT OR REPLACE INTO "main"."chanq_orders_dead" (id, priority, enqueued_at, ended_at, fence, attempts, dedup_key, last_error, headers, body, slot, seq, order_key)
-SELECT q.id, q.priority, q.enqueued_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), q.fence + 1, q.attempts - p.amount, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body, q.slot, q.seq, q.order_key
+SELECT q.id, q.priority, q.enqueued_at, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), iif(q.fence > 8999998900488372224, p.delivery, max(q.fence, p.delivery)) + 1, min(q.attempts + (q.leased_by IS NULL), 2000000000) - p.amount, q.dedup_key, coalesce(p.error, q.last_error), q.headers, q.body, q.slot, q.seq, q.order_key
 FROM (
   WITH RECURSIVE n(o) AS (SELECT 1 UNION ALL SELECT o + 61 FROM n WHERE o + 61 < length(?1))
-  SELECT substr(?1, o, 16) AS id,
+  SELECT substr(?1, o, 16) AS id, CAST(substr(?3, (o - 1) / 61 * 19 + 1, 19) AS INTEGER) AS delivery,
          CAST(substr(?1, o + 16, 19) AS INTEGER) AS fence,
          CAST(substr(?1, o + 35, 13) AS INTEGER) AS amount,
          nullif(CAST(substr(?2, CAST(substr(?1, o + 48, 9) AS INTEGER), CAST(substr(?1, o + 57, 4) AS INTEGER)) AS TEXT), '') AS error
-  FROM n) AS p CROSS JOIN "main"."chanq_orders" AS q ON q.id = p.id AND q.fence = p.fence AND q.lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER);
+  FROM n) AS p CROSS JOIN "main"."chanq_orders" AS q ON q.id = p.id AND q.fence = p.fence;
 
 DELETE FROM "main"."chanq_orders" WHERE rowid IN (
   SELECT q.rowid FROM (
@@ -15,5 +15,5 @@ DELETE FROM "main"."chanq_orders" WHERE rowid IN (
          CAST(substr(?1, o + 16, 19) AS INTEGER) AS fence,
          CAST(substr(?1, o + 35, 13) AS INTEGER) AS amount,
          nullif(CAST(substr(?2, CAST(substr(?1, o + 48, 9) AS INTEGER), CAST(substr(?1, o + 57, 4) AS INTEGER)) AS TEXT), '') AS error
-  FROM n) AS p CROSS JOIN "main"."chanq_orders" AS q ON q.id = p.id AND q.fence = p.fence AND q.lease_until > CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER))
+  FROM n) AS p CROSS JOIN "main"."chanq_orders" AS q ON q.id = p.id AND q.fence = p.fence)
 RETURNING id, fence;

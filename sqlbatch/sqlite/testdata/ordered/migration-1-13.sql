@@ -3,5 +3,6 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_slots" (
   slot   INTEGER NOT NULL,
   member BLOB,
   fence  INTEGER NOT NULL DEFAULT 0,
+  old    INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (queue, slot)
 ) WITHOUT ROWID;

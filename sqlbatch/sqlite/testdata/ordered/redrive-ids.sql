@@ -5,4 +5,6 @@ UPDATE "main"."chanq_orders_dead" SET ended_at = -1 - ended_at WHERE rowid IN (S
 INSERT INTO "main"."chanq_orders" (id, priority, due_at, enqueued_at, fence, dedup_key, last_error, headers, body, slot, seq, order_key)
 SELECT id, priority, CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER), enqueued_at, fence + 1, dedup_key, last_error, headers, body, slot, seq, order_key FROM "main"."chanq_orders_dead" WHERE ended_at < 0;
 
+UPDATE "main"."chanq_queues" SET redriven = redriven + 1 WHERE name = 'orders' AND EXISTS (SELECT 1 FROM "main"."chanq_orders_dead" WHERE ended_at < 0);
+
 DELETE FROM "main"."chanq_orders_dead" WHERE ended_at < 0 RETURNING id, -1 - ended_at;

@@ -13,13 +13,14 @@ BEGIN
     THROW 51873, N'chanq: the gate of senders was closed for ten seconds', 1;
 END;
 SET @number = NEXT VALUE FOR [dbo].[chanq_orders_seq];
-INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, order_key, dedup_key, headers, body)
+INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, due_at, enqueued_at, expires_at, slot, seq, fence, order_key, dedup_key, headers, body)
 SELECT CONVERT(binary(16), SUBSTRING(v.m, 1, 16)),
        @now,
        @now,
        CASE WHEN SUBSTRING(v.m, 26, 8) <> 0x0000000000000000
             THEN DATEADD(millisecond, CONVERT(int, SUBSTRING(v.m, 30, 4)), DATEADD(day, CONVERT(int, SUBSTRING(v.m, 26, 4)), @now)) END,
        CONVERT(smallint, SUBSTRING(v.m, 34, 2)),
+       @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
        @number * 1048576 + CONVERT(int, SUBSTRING(v.m, 36, 4)),
        CASE WHEN DATALENGTH(v.m) > 39 THEN SUBSTRING(v.m, 40, 200) END,
        v.k, v.h, v.b

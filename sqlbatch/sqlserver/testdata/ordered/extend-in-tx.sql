@@ -1,10 +1,12 @@
--- @a varbinary(8000), @lease_days int, @lease_ms int
+-- @a varbinary(8000), @lease_days int, @lease_ms int, @by binary(16)
 SET ROWCOUNT 0;
 DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
 UPDATE q
 SET lease_until = CASE WHEN g.until < CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END THEN g.until
                        WHEN g.until IS NULL AND q.lease_until < CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END THEN q.lease_until
-                       ELSE CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END END
+                       ELSE CASE WHEN q.lease_until > @until THEN q.lease_until ELSE @until END END,
+    attempts = CASE WHEN q.leased_by IS NULL AND q.attempts < 2000000000 THEN q.attempts + 1 ELSE q.attempts END,
+    leased_by = CASE WHEN q.leased_by IS NULL THEN @by ELSE q.leased_by END
 OUTPUT deleted.id, deleted.fence
 FROM (
     SELECT CONVERT(binary(16), SUBSTRING(@a, 24 * (x.i + y.i) + 1, 16)) AS id,
@@ -16,5 +18,5 @@ FROM (
     WHERE x.i + y.i < DATALENGTH(@a) / 24
 ) AS a
 INNER JOIN [dbo].[chanq_orders] AS q WITH (ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
-CROSS APPLY (SELECT MIN(m.until) AS until FROM [dbo].[chanq_members] AS m WHERE m.id = q.leased_by) AS g
+CROSS APPLY (SELECT MIN(m.until) AS until FROM [dbo].[chanq_members] AS m WHERE m.id = CASE WHEN q.leased_by IS NULL THEN @by ELSE q.leased_by END) AS g
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

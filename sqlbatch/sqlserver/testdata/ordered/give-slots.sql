@@ -4,21 +4,20 @@ SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET LOCK_TIMEOUT 100;
+DECLARE @drawn bigint = ((SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders_seq]', N'SO')) + 1) * 1048576 - 1;
 UPDATE s
-SET member = NULL
+SET member = NULL,
+    old = CASE WHEN a.doubt > 0 THEN @drawn ELSE s.old END
 OUTPUT inserted.slot, inserted.fence
 FROM (
-    SELECT x.i + y.i + 1 AS o,
-           CONVERT(smallint, SUBSTRING(@list, 23 * (x.i + y.i) + 1, 2)) AS slot,
-           CONVERT(bigint, SUBSTRING(@list, 23 * (x.i + y.i) + 3, 8)) AS fence,
-           CONVERT(bigint, SUBSTRING(@list, 23 * (x.i + y.i) + 11, 8)) AS after,
-           CONVERT(int, SUBSTRING(@list, 23 * (x.i + y.i) + 19, 4)) AS most,
-           CONVERT(int, SUBSTRING(@list, 23 * (x.i + y.i) + 23, 1)) AS doubt
+    SELECT CONVERT(smallint, SUBSTRING(@list, 11 * (x.i + y.i) + 1, 2)) AS slot,
+           CONVERT(bigint, SUBSTRING(@list, 11 * (x.i + y.i) + 3, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@list, 11 * (x.i + y.i) + 11, 1)) AS doubt
     FROM (VALUES (0), (32), (64), (96), (128), (160), (192), (224), (256), (288), (320), (352), (384), (416), (448), (480),
                  (512), (544), (576), (608), (640), (672), (704), (736), (768), (800), (832), (864), (896), (928), (960), (992)) AS x (i)
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
-    WHERE x.i + y.i < DATALENGTH(@list) / 23
+    WHERE x.i + y.i < DATALENGTH(@list) / 11
 ) AS a
 INNER JOIN [dbo].[chanq_slots] AS s WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
 WHERE s.fence = a.fence AND s.member = @by

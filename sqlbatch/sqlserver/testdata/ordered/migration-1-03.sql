@@ -4,5 +4,6 @@ IF OBJECT_ID(N'[dbo].[chanq_slots]', N'U') IS NULL
         slot smallint NOT NULL,
         member binary(16) NULL,
         fence bigint NOT NULL,
+        old bigint NOT NULL,
         CONSTRAINT [PK_chanq_slots] PRIMARY KEY CLUSTERED (queue, slot) WITH (ALLOW_PAGE_LOCKS = OFF)
     );

@@ -1,5 +1,5 @@
-INSERT INTO [dbo].[chanq_slots] WITH (ROWLOCK) (queue, slot, fence)
-SELECT 'orders', x.i + y.i, 0
+INSERT INTO [dbo].[chanq_slots] WITH (ROWLOCK) (queue, slot, fence, old)
+SELECT 'orders', x.i + y.i, 0, 0
 FROM (VALUES (0), (32), (64), (96), (128), (160), (192), (224), (256), (288), (320), (352), (384), (416), (448), (480),
                  (512), (544), (576), (608), (640), (672), (704), (736), (768), (800), (832), (864), (896), (928), (960), (992)) AS x (i)
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),

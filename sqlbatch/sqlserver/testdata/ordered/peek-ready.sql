@@ -15,15 +15,10 @@ SELECT CASE WHEN q.lease_until > @now THEN 'leased' WHEN q.due_at <= @now THEN '
        (SELECT m.name FROM [dbo].[chanq_members] AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.id = q.leased_by) AS holder,
        q.dedup_key, q.last_error, q.headers, q.body, q.slot, q.seq, q.order_key
 FROM (
-    SELECT TOP (@n) f.id
-    FROM [dbo].[chanq_slots] AS s
-    CROSS APPLY (
-        SELECT TOP (@n) r.id, r.seq
-        FROM [dbo].[chanq_orders] AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-        WHERE r.slot = s.slot AND r.seq > @after AND r.seq <= @upto AND r.due_at <= @now AND r.lease_until <= @now
-        ORDER BY r.seq) AS f
-    WHERE s.queue = 'orders'
-    ORDER BY f.seq
+    SELECT TOP (@n) r.id
+    FROM [dbo].[chanq_orders] AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+    WHERE r.seq > @after AND r.seq <= @upto AND r.due_at <= @now AND r.lease_until <= @now
+    ORDER BY r.seq
 ) AS c
 INNER JOIN [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = c.id
 ORDER BY q.seq

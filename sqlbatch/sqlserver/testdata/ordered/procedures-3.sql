@@ -44,8 +44,8 @@ BEGIN
         THROW 51874, N'chanq: the gate of senders was closed for ten seconds', 1;
     END;
     SET @number = NEXT VALUE FOR [dbo].[chanq_orders_seq];
-    INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, slot, seq, due_at, enqueued_at, expires_at, order_key, dedup_key, headers, body)
-    VALUES (@id, CONVERT(smallint, @hash % @slots), @number * 1048576, @now, @now,
+    INSERT INTO [dbo].[chanq_orders] WITH (ROWLOCK) (id, slot, seq, fence, due_at, enqueued_at, expires_at, order_key, dedup_key, headers, body)
+    VALUES (@id, CONVERT(smallint, @hash % @slots), @number * 1048576, @number * 1048576, @now, @now,
         DATEADD(millisecond, CONVERT(int, @ttl_ms % 86400000), DATEADD(day, CONVERT(int, @ttl_ms / 86400000), @now)), @line, @dedup, CONVERT(varbinary(max), @headers), @body);
     EXEC @granted = sys.sp_releaseapplock @Resource = N'chanq senders of dbo.orders', @LockOwner = N'Transaction';
     COMMIT TRANSACTION;

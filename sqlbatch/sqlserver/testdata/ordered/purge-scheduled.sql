@@ -9,15 +9,10 @@ DECLARE @before datetime2(3) = DATEADD(millisecond, @before_ms, DATEADD(day, @be
 DELETE q
 OUTPUT deleted.id, deleted.seq AS place
 FROM (
-    SELECT TOP (@n) f.id
-    FROM [dbo].[chanq_slots] AS s
-    CROSS APPLY (
-        SELECT TOP (@n) r.id, r.seq
-        FROM [dbo].[chanq_orders] AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-        WHERE r.slot = s.slot AND r.seq > @after AND r.seq <= @upto AND r.due_at > @now AND r.lease_until <= @now AND r.enqueued_at < @before
-        ORDER BY r.seq) AS f
-    WHERE s.queue = 'orders'
-    ORDER BY f.seq
+    SELECT TOP (@n) r.id
+    FROM [dbo].[chanq_orders] AS r WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+    WHERE r.seq > @after AND r.seq <= @upto AND r.due_at > @now AND r.lease_until <= @now AND r.enqueued_at < @before
+    ORDER BY r.seq
 ) AS c
 INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = c.id
 WHERE q.due_at > @now AND q.lease_until <= @now AND q.enqueued_at < @before

@@ -37,4 +37,9 @@ OUTPUT deleted.id, DATEDIFF_BIG(millisecond, '19700101', deleted.ended_at) AS pl
 FROM @chosen AS a
 INNER JOIN [dbo].[chanq_orders_dead] AS d WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders_dead]), FORCESEEK) ON d.id = a.id
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+IF EXISTS (SELECT 1 FROM @chosen AS c)
+    UPDATE s
+    SET redriven = s.redriven + 1
+    FROM [dbo].[chanq_queues] AS s WITH (ROWLOCK)
+    WHERE s.name = 'orders';
 COMMIT TRANSACTION;

@@ -8,14 +8,12 @@ DECLARE @first TABLE (slot smallint NOT NULL, order_key varbinary(200) NOT NULL,
     waits int NULL, enqueued_at datetime2(3) NOT NULL, PRIMARY KEY CLUSTERED (slot, order_key, seq, id));
 DECLARE @keys TABLE (slot smallint NOT NULL, order_key varbinary(200) NOT NULL, n bigint NOT NULL, PRIMARY KEY CLUSTERED (slot, order_key));
 INSERT INTO @first (slot, order_key, seq, id, waits, enqueued_at)
-SELECT s.slot, CASE WHEN f.order_key IS NULL THEN 0x ELSE f.order_key END, f.seq, f.id, CASE WHEN f.due_at > @now OR f.lease_until > @now THEN 1 END, f.enqueued_at
-FROM [dbo].[chanq_slots] AS s
-CROSS APPLY (
-    SELECT TOP (@limit) q.order_key, q.seq, q.id, q.due_at, q.lease_until, q.enqueued_at
-    FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-    WHERE q.slot = s.slot
+SELECT f.slot, CASE WHEN f.order_key IS NULL THEN 0x ELSE f.order_key END, f.seq, f.id, CASE WHEN f.due_at > @now OR f.lease_until > @now THEN 1 END, f.enqueued_at
+FROM (
+    SELECT TOP (@limit) q.slot, q.order_key, q.seq, q.id, q.due_at, q.lease_until, q.enqueued_at
+    FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_seq]), FORCESEEK)
+    WHERE q.seq > 0
     ORDER BY q.seq) AS f
-WHERE s.queue = 'orders'
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 INSERT INTO @keys (slot, order_key, n)
 SELECT r.slot, r.order_key, c.n

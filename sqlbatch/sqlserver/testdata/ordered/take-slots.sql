@@ -1,14 +1,17 @@
--- @slots varbinary(8000), @by binary(16)
+-- @slots varbinary(8000), @by binary(16), @salt bigint
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET ROWCOUNT 0;
 SET LOCK_TIMEOUT 100;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
+DECLARE @drawn bigint = ((SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders_seq]', N'SO')) + 1) * 1048576 - 1;
 UPDATE s
 SET member = @by,
-    fence = s.fence + 1
-OUTPUT inserted.slot, inserted.fence
+    fence = CASE WHEN s.fence > @mark THEN s.fence ELSE @mark END + @salt,
+    old = CASE WHEN s.member IS NULL THEN s.old ELSE @drawn END
+OUTPUT inserted.slot, inserted.fence, inserted.old
 FROM (
     SELECT CONVERT(smallint, SUBSTRING(@slots, 2 * (x.i + y.i) + 1, 2)) AS slot
     FROM (VALUES (0), (32), (64), (96), (128), (160), (192), (224), (256), (288), (320), (352), (384), (416), (448), (480),

@@ -1,0 +1,640 @@
+package suite
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The owners of slots read, mark and settle.
+
+var reading = []test{
+	{"AReadReturnsMessagesInTheOrderOfNumbers", readsInOrder},
+	{"AReadHasAllThatADeliveryNeeds", readColumns},
+	{"AReadIsCutAtItsRows", cutReads},
+	{"RowsUpToTheCursorAndUpToOldHaveNoContents", readsWithoutContents},
+	{"AReadOfSlotsThatAreNotOwnedIsNoAnswer", readsAreWalked},
+	{"AReadReportsWhatHoldsAMessage", readStates},
+	{"AReadReportsHeldKeysAndRedrives", readsHeld},
+	{"ASuspectIsReadWithoutContentsUntilItIsMarked", readsSuspects},
+	{"ARefillReturnsTheMessagesOfItsKeys", refills},
+	{"AFetchReturnsMessagesByTheirIDs", fetches},
+	{"AReadDuringASendMissesNothing", readsDuringSends},
+	{"TheFirstFenceIsTheNumber", firstFences},
+	{"AMarkTakesAMessageOver", marksOrdered},
+	{"AReleaseOfAReaderKeepsTheMarksOfOthers", releasesOrdered},
+	{"SettlesOfReadMessagesCountTheirAttempt", settlesOfReads},
+	{"AnExtensionNotesTheHolderOnce", extendsOfReads},
+	{"SettlesOfADeliveryRaiseTheFenceAboveIt", fencesOfDeliveries},
+	{"ATakeAndADoubtSetOldToTheLastNumber", olds},
+}
+
+// answer is what a read returned.
+type answer struct {
+	ids      []byte
+	rows     map[byte]readRow
+	walked   bool
+	drawn    int64
+	redriven int64
+	upto     int64
+	senders  string
+}
+
+// readRow has the columns of a row by name.
+type readRow map[string]any
+
+var readNames = []string{
+	"id", "priority", "fence", "attempts", "lapses", "expired", "enqueued_at", "due_at", "expires_at", "dedup_key", "headers", "body", "size",
+	"slot", "seq", "order_key", "wait", "lives", "holder", "held", "crashes", "given", "locked",
+}
+
+func (r readRow) of(columns ...string) (values []any) {
+	for _, c := range columns {
+		values = append(values, r[c])
+	}
+	return values
+}
+
+// answerOf takes the rows of a read.
+func answerOf(t require.TestingT, rows [][]any) *answer {
+	a := &answer{rows: map[byte]readRow{}}
+	for n, row := range rows {
+		require.Len(t, row, len(readNames))
+		if row[0] == nil {
+			require.Equal(t, len(rows)-1, n, "the last row")
+			a.walked, a.drawn, a.redriven, a.upto = row[1] == int64(1), row[2].(int64), row[6].(int64), row[7].(int64)
+			a.senders, _ = row[11].(string)
+			continue
+		}
+		r := readRow{}
+		for i, name := range readNames {
+			r[name] = row[i]
+		}
+		id := row[0].(string)[0]
+		require.NotContains(t, a.rows, id, "twice")
+		a.ids, a.rows[id] = append(a.ids, id), r
+	}
+	slices.SortFunc(a.ids, func(x, y byte) int { return cmp.Compare(a.rows[x]["seq"].(int64), a.rows[y]["seq"].(int64)) })
+	return a
+}
+
+// readOf is a read of all that the slots have.
+func (w *world) readOf(fences map[int]int64) sqlbatch.ReadParams {
+	r := sqlbatch.ReadParams{Member: Member, Upto: end, Rows: most, Behind: most, Inline: sqlbatch.MaxBody}
+	for slot := range slots {
+		if fence, ok := fences[slot]; ok {
+			r.Slots = append(r.Slots, sqlbatch.OwnedSlot{Slot: slot, Fence: fence})
+		}
+	}
+	return r
+}
+
+// reader joins, and owns all slots.
+func (w *world) reader() sqlbatch.ReadParams {
+	w.Helper()
+	w.joinAs(Member, time.Hour)
+	return w.readOf(w.take(Member, 0, 1, 2, 3))
+}
+
+func (w *world) read(r sqlbatch.ReadParams) *answer {
+	w.Helper()
+	a := answerOf(w, w.run(w.Read(r)))
+	require.True(w, a.walked)
+	return a
+}
+
+func (w *world) fetch(r sqlbatch.ReadParams, ns ...byte) *answer {
+	w.Helper()
+	return answerOf(w, w.run(w.Fetch(r.Member, r.Slots, ids(ns...))))
+}
+
+// deliveryOf is the fence of a delivery.
+func deliveryOf(r sqlbatch.ReadParams, row readRow) int64 {
+	fence := row["fence"].(int64)
+	for _, own := range r.Slots {
+		if int64(own.Slot) == row["slot"] {
+			fence = max(fence, own.Fence)
+		}
+	}
+	return fence
+}
+
+// delivered are messages as they were read, with their deliveries.
+func (w *world) delivered(r sqlbatch.ReadParams, ns ...byte) (items []sqlbatch.ReleaseItem) {
+	w.Helper()
+	a := w.read(r)
+	for _, n := range ns {
+		require.Contains(w, a.rows, n)
+		items = append(items, sqlbatch.ReleaseItem{Item: sqlbatch.Item{ID: ID(n), Fence: a.rows[n]["fence"].(int64)}, Delivery: deliveryOf(r, a.rows[n])})
+	}
+	return items
+}
+
+func readsInOrder(w *world) {
+	r := w.reader()
+	w.line(1, "a", 9, 2)
+	w.line(2, "b", 8)
+	w.line(1, "c", 1, 7)
+	w.line(0, "a", 3)
+	a := w.read(r)
+	require.Equal(w, []byte{9, 2, 8, 1, 7, 3}, a.ids)
+	require.Empty(w, a.senders)
+	require.GreaterOrEqual(w, a.drawn, a.rows[3]["seq"])
+	r.From = a.rows[8]["seq"].(int64)
+	require.Equal(w, []byte{1, 7, 3}, w.read(r).ids)
+	r.From, r.Upto = 0, a.rows[8]["seq"].(int64)
+	require.Equal(w, []byte{9, 2, 8}, w.read(r).ids)
+	r.Upto, r.Slots = end, r.Slots[2:]
+	require.Equal(w, []byte{8}, w.read(r).ids, "of its slots")
+	r.Slots = r.Slots[:1]
+	require.Equal(w, []byte{8}, w.read(r).ids, "of one slot")
+	r.From = a.rows[8]["seq"].(int64)
+	require.Empty(w, w.read(r).ids)
+	require.Equal(w, "ready", w.get(8)["state"], "a read writes nothing")
+}
+
+func readColumns(w *world) {
+	r := w.reader()
+	w.send(sqlbatch.Row{ID: ID(1), Key: "k1", OrderKey: "né", Slot: 3, TTL: time.Hour, Headers: []byte("h"), Body: []byte("body")}, sqlbatch.Row{ID: ID(2)})
+	w.send(sqlbatch.Row{ID: ID(3), OrderKey: "x", TTL: time.Millisecond})
+	w.run(w.Clock())
+	a := w.read(r)
+	one, two, three := a.rows[1], a.rows[2], a.rows[3]
+	live := w.get(1)
+	require.Equal(w, []any{int64(0), live["fence"], int64(1), int64(0), int64(0), live["enqueued_at"], live["due_at"], live["expires_at"]}, one.of("priority", "fence", "attempts", "lapses", "expired", "enqueued_at", "due_at", "expires_at"))
+	require.Equal(w, []any{"k1", "h", "body", int64(4)}, one.of("dedup_key", "headers", "body", "size"))
+	require.Equal(w, []any{int64(3), live["seq"], "né", int64(0)}, one.of("slot", "seq", "order_key", "wait"))
+	require.InDelta(w, time.Hour.Milliseconds(), one["lives"], 30_000)
+	require.Equal(w, list(0, 0, 0, 1, 0), one.of("holder", "held", "crashes", "given", "locked"))
+	require.Equal(w, []any{nil, nil, nil, "", int64(0), int64(1)}, two.of("dedup_key", "headers", "order_key", "body", "lives", "given"))
+	require.Equal(w, list(1, 1), three.of("expired", "lives"), "its TTL has ended")
+}
+
+func cutReads(w *world) {
+	r := w.reader()
+	w.line(0, "a", 1, 2, 3)
+	w.line(1, "b", 4, 5, 6)
+	all := w.read(r)
+	r.Rows = 2
+	a := w.read(r)
+	require.Equal(w, []byte{1, 2}, a.ids)
+	r.From, r.Cursor = a.rows[1]["seq"].(int64), a.rows[2]["seq"].(int64)
+	require.Equal(w, []byte{2, 3, 4}, w.read(r).ids, "one up to the cursor, and two above")
+	r.From, r.Cursor, r.Behind = 0, all.rows[5]["seq"].(int64), 3
+	require.Equal(w, []byte{1, 2, 3, 6}, w.read(r).ids)
+	r.Rows = 0
+	require.Equal(w, []byte{1, 2, 3}, w.read(r).ids)
+	r.Upto = all.rows[2]["seq"].(int64)
+	require.Equal(w, []byte{1, 2}, w.read(r).ids, "up to where it is asked for")
+	r.Upto, r.Cursor, r.Behind = end, 0, 0
+	require.Empty(w, w.read(r).ids)
+}
+
+func readsWithoutContents(w *world) {
+	r := w.reader()
+	w.line(0, "a", 1, 2)
+	w.line(0, "b", 3)
+	w.line(0, "", 4)
+	w.send(sqlbatch.Row{ID: ID(5), Body: []byte("larger")})
+	given := func() (ns []byte) {
+		w.Helper()
+		a := w.read(r)
+		require.Len(w, a.ids, 5)
+		for _, n := range a.ids {
+			if a.rows[n]["given"] == int64(1) {
+				require.NotNil(w, a.rows[n]["body"], n)
+				ns = append(ns, n)
+			} else {
+				require.Equal(w, []any{nil, nil, nil}, a.rows[n].of("dedup_key", "headers", "body"), n)
+				require.NotZero(w, a.rows[n]["size"], n)
+			}
+		}
+		return ns
+	}
+	require.Equal(w, []byte{1, 2, 3, 4, 5}, given())
+	r.Keys = []string{"c", "a"}
+	require.Equal(w, []byte{3, 4, 5}, given(), "of spilled keys")
+	r.Keys, r.Old = nil, w.get(2)["seq"].(int64)
+	require.Equal(w, []byte{3, 4, 5}, given(), "up to old")
+	r.Old, r.Cursor = 0, w.get(3)["seq"].(int64)
+	require.Equal(w, []byte{4, 5}, given(), "up to the cursor")
+	r.Cursor, r.Inline = 0, 2
+	require.Equal(w, []byte{1, 2, 3, 4}, given(), "what is larger")
+}
+
+func readsAreWalked(w *world) {
+	r := w.reader()
+	w.line(0, "a", 1)
+	nothing := func(why string, r sqlbatch.ReadParams) {
+		w.Helper()
+		refill := sqlbatch.RefillParams{Member: r.Member, Slots: r.Slots, Upto: end, Rows: most, Keys: []string{"a"}, Inline: most}
+		for name, st := range map[string]sqlbatch.Statement{
+			"read": w.Read(r), "refill": w.Refill(refill), "fetch": w.Fetch(r.Member, r.Slots, ids(1)), "look": w.LookOrdered(r.Member, r.Slots, ids(1)),
+		} {
+			a := answerOf(w, w.run(st))
+			require.False(w, a.walked, "%s: %s", name, why)
+			require.Empty(w, a.ids, "%s: %s", name, why)
+		}
+	}
+	stranger := r
+	stranger.Member = other
+	w.joinAs(other, time.Hour)
+	nothing("another consumer's slots", stranger)
+	late := r
+	late.Slots = slices.Clone(r.Slots)
+	late.Slots[3].Fence--
+	nothing("one slot has another fence", late)
+	late.Slots = late.Slots[3:]
+	nothing("another fence", late)
+	w.run(w.Pause())
+	nothing("the queue is paused", r)
+	w.run(w.Resume())
+	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(Member)+"'")
+	nothing("the membership has ended", r)
+	w.joinAs(Member, time.Hour)
+	require.Equal(w, []byte{1}, w.read(r).ids)
+	w.run(w.Leave(Member))
+	nothing("the consumer has left", r)
+}
+
+func readStates(w *world) {
+	r := w.reader()
+	w.line(0, "a", 1, 2, 3, 4)
+	items := w.delivered(r, 1, 2)
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: items[0].Item, Delivery: items[0].Delivery, Delay: time.Hour}})), 1)
+	require.Len(w, w.run(w.Extend(Member, []sqlbatch.Item{items[1].Item}, time.Minute)), 1)
+	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 1, alone = 1, lease_until = %s WHERE %s", w.uuid(other), w.at(int(w.now()/1000)+3600), w.is(3))
+	a := w.read(r)
+	require.InDelta(w, time.Hour.Milliseconds(), a.rows[1]["wait"], 30_000, "it is not due")
+	require.Equal(w, list(0, 2), a.rows[1].of("holder", "attempts"))
+	require.Equal(w, list(1, 0, 1, 0), a.rows[2].of("holder", "wait", "attempts", "crashes"), "its own lease")
+	require.InDelta(w, time.Hour.Milliseconds(), a.rows[3]["wait"], 30_000, "another consumer's lease")
+	require.Equal(w, list(2, 2, 1, 1), a.rows[3].of("holder", "attempts", "lapses", "crashes"), "with that of the holder")
+	require.Equal(w, list(0, 1, 0, 0, 0), a.rows[4].of("holder", "attempts", "lapses", "crashes", "wait"))
+}
+
+func hexOf(id [16]byte) string { return hex.EncodeToString(id[:]) }
+
+// uuid is an id as a value.
+func (w *world) uuid(id [16]byte) string {
+	if w.Engine.Dialect.Name() == "postgres" {
+		return "'" + hexOf(id) + "'"
+	}
+	return w.bytes(id[:])
+}
+
+func readsHeld(w *world) {
+	holds := Ordered
+	holds.Holds = true
+	held := w.Engine.Dialect.Queue(holds)
+	r := w.reader()
+	w.line(0, "a", 1, 2)
+	w.line(1, "a", 3)
+	w.line(0, "", 4, 5)
+	items := w.delivered(r, 1, 4)
+	require.Len(w, w.run(held.Bury([]sqlbatch.BuryItem{{Item: items[0].Item, Delivery: items[0].Delivery}, {Item: items[1].Item, Delivery: items[1].Delivery}})), 2)
+	heldIn := func(st sqlbatch.Statement) (ns []byte) {
+		w.Helper()
+		a := answerOf(w, w.run(st))
+		require.True(w, a.walked)
+		for _, n := range a.ids {
+			if a.rows[n]["held"] == int64(1) {
+				ns = append(ns, n)
+			}
+		}
+		return ns
+	}
+	require.Equal(w, []byte{2}, heldIn(held.Read(r)))
+	require.Equal(w, []byte{2}, heldIn(held.LookOrdered(Member, r.Slots, ids(2, 3, 5))))
+	require.Empty(w, heldIn(w.Read(r)), "where dead messages hold nothing")
+	asked := func() [][]any {
+		w.Helper()
+		rows := w.run(w.HeldKeys([]int{1, 0, 0}, []string{"a", "a", "b"}))
+		slices.SortFunc(rows, func(a, b []any) int { return cmp.Compare(a[0].(int64), b[0].(int64)) })
+		return rows
+	}
+	require.Equal(w, [][]any{list(1, 0, 0), list(2, 1, 0), list(3, 0, 0)}, asked())
+	require.Zero(w, w.read(r).redriven)
+	require.Empty(w, w.run(w.Redrive(0, ids(9), sqlbatch.Window{})))
+	require.Zero(w, w.read(r).redriven, "nothing was redriven")
+	require.Len(w, w.run(w.Redrive(0, ids(1), sqlbatch.Window{})), 1)
+	require.Equal(w, [][]any{list(1, 0, 1), list(2, 0, 1), list(3, 0, 1)}, asked())
+	a := w.read(r)
+	require.Equal(w, int64(1), a.redriven)
+	require.Equal(w, []byte{1, 2, 3, 5}, a.ids, "it has its place again")
+	require.Equal(w, items[0].Delivery+2, a.rows[1]["fence"])
+	require.Empty(w, heldIn(held.Read(r)))
+	require.Len(w, w.run(w.Redrive(10, nil, sqlbatch.Window{})), 1)
+	require.Equal(w, int64(2), w.read(r).redriven)
+}
+
+func readsSuspects(w *world) {
+	r := w.reader()
+	w.line(0, "a", 1)
+	w.line(0, "b", 2)
+	w.exec("UPDATE chanq_orders SET lapses = 1, attempts = 2, leased_by = %s", w.uuid(other))
+	a := w.read(r)
+	require.Equal(w, []any{int64(2), int64(3), int64(0), nil}, a.rows[1].of("lapses", "attempts", "given", "body"))
+	require.Equal(w, list(0), w.fetch(r, 1).rows[1].of("given"))
+	item := sqlbatch.Item{ID: ID(1), Fence: a.rows[1]["fence"].(int64)}
+	require.Len(w, w.run(w.MarkOrdered(Member, []sqlbatch.MarkItem{{Item: item, SlotFence: r.Slots[0].Fence}}, sqlbatch.OnlySuspect)), 1)
+	a = w.read(r)
+	require.Equal(w, []any{int64(2), int64(3), int64(1), "\x01\x01"}, a.rows[1].of("lapses", "attempts", "given", "body"))
+	require.Equal(w, list(0), a.rows[2].of("given"))
+	require.Equal(w, list(1), w.fetch(r, 1).rows[1].of("given"))
+}
+
+func refills(w *world) {
+	r := w.reader()
+	for n := range byte(9) {
+		w.line(int(n)%2, string('a'+n%3), n+1)
+	}
+	w.line(0, "", 10)
+	all := w.read(r)
+	refill := sqlbatch.RefillParams{Member: Member, Slots: r.Slots, Upto: end, Rows: most, Keys: []string{"c", "a"}, Inline: most}
+	run := func() *answer {
+		w.Helper()
+		a := answerOf(w, w.run(w.Refill(refill)))
+		require.True(w, a.walked)
+		return a
+	}
+	a := run()
+	require.Equal(w, []byte{1, 3, 4, 6, 7, 9}, a.ids)
+	require.EqualValues(w, end, a.upto, "it was walked to its end")
+	require.Equal(w, []any{int64(1), "\x03\x03"}, a.rows[3].of("given", "body"))
+	refill.Rows = 3
+	a = run()
+	require.Equal(w, []byte{1, 3, 4}, a.ids)
+	require.Equal(w, all.rows[4]["seq"], a.upto, "it was cut")
+	refill.From, refill.Old = a.upto, all.rows[6]["seq"].(int64)
+	a = run()
+	require.Equal(w, []byte{6, 7, 9}, a.ids)
+	require.Equal(w, list(0, 1), []any{a.rows[6]["given"], a.rows[7]["given"]})
+	refill.Rows, refill.Upto = most, all.rows[7]["seq"].(int64)
+	require.Equal(w, []byte{6, 7}, run().ids)
+	refill.Slots = r.Slots[1:2]
+	require.Equal(w, []byte{6}, run().ids, "of one slot")
+	refill.Slots = r.Slots[2:]
+	require.Empty(w, run().ids)
+}
+
+func fetches(w *world) {
+	r := w.reader()
+	w.line(0, "a", 1, 2)
+	w.line(3, "b", 3)
+	a := w.fetch(r, 3, 1, 9)
+	require.True(w, a.walked)
+	require.Equal(w, []byte{1, 3}, a.ids)
+	require.Equal(w, []any{"\x01\x01", int64(1), int64(0), "a"}, a.rows[1].of("body", "given", "wait", "order_key"))
+	own := r
+	own.Slots = r.Slots[:1]
+	require.Equal(w, []byte{1}, w.fetch(own, 1, 3).ids, "of its slots")
+	look := answerOf(w, w.run(w.LookOrdered(Member, r.Slots, ids(1, 2, 3))))
+	require.Equal(w, []byte{1, 2, 3}, look.ids)
+	require.Equal(w, []any{nil, nil, int64(2), int64(0)}, look.rows[2].of("body", "headers", "size", "given"))
+	require.Equal(w, w.get(2)["fence"], look.rows[2]["fence"])
+	require.Empty(w, w.fetch(r).ids)
+}
+
+// What an open transaction has sent is not in a read. A read after its commit has it, and a row of greater number that
+// an earlier read had does not move the watermark beyond it.
+func readsDuringSends(w *world) {
+	r := w.reader()
+	w.line(0, "a", 1)
+	before := w.read(r)
+	tx, err := w.DB.Begin()
+	require.NoError(w, err)
+	defer tx.Rollback()
+	_, err = Rows(context.Background(), tx, w.InTx().Enqueue([]sqlbatch.Row{{ID: ID(2), OrderKey: "a", Slot: 1}}))
+	require.NoError(w, err)
+	// A read of SQLite has one connection here, and waits for a row of another transaction on SQL Server.
+	if w.Engine.Dialect.Name() == "postgres" {
+		w.line(0, "a", 3)
+		a := w.read(r)
+		require.Equal(w, []byte{1, 3}, a.ids)
+		require.NotEmpty(w, a.senders)
+		require.NotContains(w, a.senders, " ", "one sender")
+		require.Greater(w, a.drawn, before.drawn)
+		r.From = before.drawn
+	} else if w.Engine.Dialect.Name() == "sqlserver" {
+		_, err := Rows(context.Background(), w.DB, w.Read(r))
+		require.Equal(w, sqlbatch.RolledBack, w.Engine.Dialect.Classify(err), "%v", err)
+		one := r
+		one.Slots = r.Slots[:1]
+		a := w.read(one)
+		require.Equal(w, []byte{1}, a.ids, "the other slots go on")
+		require.Empty(w, a.senders)
+	}
+	require.NoError(w, tx.Commit())
+	a := w.read(r)
+	require.Contains(w, a.ids, byte(2))
+	require.Empty(w, a.senders)
+}
+
+func firstFences(w *world) {
+	r := w.reader()
+	w.line(0, "a", 1, 2)
+	w.run(w.EnqueueNew([]sqlbatch.Row{{ID: ID(2), Key: "b", OrderKey: "a"}, {ID: ID(3), Key: "a", OrderKey: "a"}, {ID: ID(4), OrderKey: "a"}}))
+	tx, err := w.DB.Begin()
+	require.NoError(w, err)
+	for _, st := range []sqlbatch.Statement{w.Begun(), w.EnqueueBegun([]sqlbatch.Row{{ID: ID(5), OrderKey: "a"}})} {
+		if st.Text != "" {
+			_, err := testdb.Rows(context.Background(), tx, st)
+			require.NoError(w, err)
+		}
+	}
+	require.NoError(w, tx.Commit())
+	a := w.read(r)
+	require.Equal(w, []byte{1, 2, 3, 4, 5}, a.ids)
+	for n, row := range a.rows {
+		require.Equal(w, row["seq"], row["fence"], n)
+	}
+	stale := sqlbatch.Item{ID: ID(5), Fence: a.rows[5]["fence"].(int64)}
+	require.Len(w, w.run(w.Ack([]sqlbatch.Item{stale})), 1)
+	w.line(0, "a", 5)
+	require.Empty(w, w.run(w.Ack([]sqlbatch.Item{stale})), "the same ID, sent again")
+	require.Greater(w, w.read(r).rows[5]["fence"], stale.Fence)
+}
+
+func marksOrdered(w *world) {
+	r := w.reader()
+	w.line(0, "a", 1, 2, 3, 4)
+	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 1, alone = 1 WHERE NOT (%s)", w.uuid(other), w.is(1))
+	w.exec("UPDATE chanq_orders SET lapses = 1, attempts = 2, alone = 0 WHERE %s", w.is(3))
+	w.exec("UPDATE chanq_orders SET fence = %d WHERE %s", r.Slots[0].Fence+10, w.is(4))
+	var items []sqlbatch.MarkItem
+	for _, item := range w.items(1, 2, 3, 4) {
+		items = append(items, sqlbatch.MarkItem{Item: item, SlotFence: r.Slots[0].Fence})
+	}
+	stale := items[0]
+	stale.Fence--
+	marked := func(alone sqlbatch.Alone, items ...sqlbatch.MarkItem) map[byte][]any {
+		w.Helper()
+		all := map[byte][]any{}
+		for _, row := range w.run(w.MarkOrdered(Member, items, alone)) {
+			all[row[0].(string)[0]] = row[1:]
+		}
+		return all
+	}
+	require.Empty(w, marked(sqlbatch.NotAlone, stale))
+	require.Equal(w, map[byte][]any{1: list(r.Slots[0].Fence, 0, 0), 2: list(r.Slots[0].Fence, 1, 1), 4: list(r.Slots[0].Fence+11, 1, 1)}, marked(sqlbatch.NotAlone, items...), "3 would be a suspect")
+	require.Empty(w, marked(sqlbatch.NotAlone, items...), "their fences are others now")
+	require.Equal(w, map[byte][]any{3: list(r.Slots[0].Fence, 2, 0)}, marked(sqlbatch.OnlyMessage, items[2]), "the mark of the other consumer was not made alone")
+	a := w.read(r)
+	for n, attempts := range map[byte]int64{1: 1, 2: 2, 3: 3, 4: 2} {
+		require.Equal(w, []any{int64(1), attempts}, a.rows[n].of("holder", "attempts"), n)
+	}
+	require.Equal(w, map[byte][]any{3: list(r.Slots[0].Fence+1, 2, 0)}, marked(sqlbatch.OnlyMessage, sqlbatch.MarkItem{Item: w.items(3)[0], SlotFence: r.Slots[0].Fence}), "a mark of its own counts no expired lease")
+}
+
+func releasesOrdered(w *world) {
+	r := w.reader()
+	w.line(0, "a", 1, 2, 3, 4)
+	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 3, lapses = 1, crashes = 1, alone = 1 WHERE %s", w.uuid(other), w.is(2))
+	w.exec("UPDATE chanq_orders SET leased_by = %s, attempts = 3, lapses = 2, crashes = 1, alone = 1 WHERE %s OR %s", w.uuid(Member), w.is(3), w.is(4))
+	items := w.delivered(r, 1, 2, 3, 4)
+	after := r.Slots[0].Fence + 1
+	given := func(lapsed bool, items ...sqlbatch.ReleaseItem) map[byte][]any {
+		w.Helper()
+		all := map[byte][]any{}
+		for _, row := range w.run(w.ReleaseOrdered(Member, items, lapsed)) {
+			all[row[0].(string)[0]] = row[1:]
+		}
+		return all
+	}
+	require.Equal(w, map[byte][]any{1: list(after, 0, 0), 2: list(after, 2, 2), 3: list(after, 2, 1)}, given(false, items[:3]...))
+	require.Empty(w, given(false, items[:3]...))
+	a := w.read(r)
+	require.Equal(w, list(0, 1, 0), a.rows[1].of("holder", "attempts", "lapses"), "it was not delivered")
+	require.Equal(w, list(2, 4, 2), a.rows[2].of("holder", "attempts", "lapses"), "the mark of another consumer stays")
+	require.Equal(w, list(0, 3, 2), a.rows[3].of("holder", "attempts", "lapses"), "its own mark and its attempt are gone")
+
+	items[0].Item = w.items(1)[0]
+	require.Equal(w, map[byte][]any{1: list(after+1, 1, 0), 4: list(after, 3, 1)}, given(true, items[0], items[3]))
+	a = w.read(r)
+	require.Equal(w, list(0, 2, 1), a.rows[1].of("holder", "attempts", "lapses"), "an expired lease, and its attempt")
+	require.Equal(w, list(0, 4, 3), a.rows[4].of("holder", "attempts", "lapses"))
+}
+
+func settlesOfReads(w *world) {
+	r := w.reader()
+	for _, held := range []bool{false, true} { // by an extension, which has counted the attempt
+		w.exec("DELETE FROM chanq_orders")
+		w.line(0, "a", 1, 2, 3, 4, 5, 6)
+		items := w.delivered(r, 1, 2, 3, 4, 5, 6)
+		if held {
+			for _, i := range items {
+				require.Len(w, w.run(w.Extend(Member, []sqlbatch.Item{i.Item}, time.Minute)), 1)
+			}
+		}
+		one := func(rows [][]any, i sqlbatch.ReleaseItem) {
+			w.Helper()
+			require.Equal(w, []sqlbatch.Item{i.Item}, Items(rows, 1), "the fence that matched")
+		}
+		one(w.run(w.Ack([]sqlbatch.Item{items[0].Item})), items[0])
+		one(w.run(w.Archive([]sqlbatch.Item{items[1].Item})), items[1])
+		one(w.run(w.Nack([]sqlbatch.NackItem{{Item: items[2].Item, Delivery: items[2].Delivery, Error: "e"}})), items[2])
+		one(w.run(w.Snooze([]sqlbatch.NackItem{{Item: items[3].Item, Delivery: items[3].Delivery}})), items[3])
+		one(w.run(w.Release([]sqlbatch.ReleaseItem{items[4]})), items[4])
+		one(w.run(w.Bury([]sqlbatch.BuryItem{{Item: items[5].Item, Delivery: items[5].Delivery}})), items[5])
+		for n, attempts := range map[byte]int64{2: 1, 3: 1, 4: 0, 5: 0, 6: 1} {
+			require.Equal(w, []any{attempts, nil}, w.get(n).of("attempts", "leased_by"), "%d, %v", n, held)
+		}
+		w.run(w.Discard(ids(6)))
+		w.line(1, "b", 7)
+		dead := w.delivered(r, 7)[0]
+		require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: dead.Item, Delivery: dead.Delivery, Uncounted: true}})), 1)
+		require.Equal(w, int64(0), w.get(7)["attempts"])
+		w.run(w.Discard(ids(7)))
+	}
+}
+
+func extendsOfReads(w *world) {
+	r := w.reader()
+	w.line(0, "a", 1)
+	item := w.delivered(r, 1)[0]
+	for range 2 {
+		require.Equal(w, []sqlbatch.Item{item.Item}, Items(w.run(w.Extend(Member, []sqlbatch.Item{item.Item}, time.Minute)), 1))
+		require.Equal(w, []any{"leased", item.Fence, int64(1), string(Member[:])}, w.get(1).of("state", "fence", "attempts", "leased_by"))
+		require.InDelta(w, w.now()+time.Minute.Milliseconds(), w.get(1)["lease_until"], 10_000)
+	}
+	require.Len(w, w.run(w.Extend(Member, []sqlbatch.Item{item.Item}, 24*time.Hour)), 1)
+	require.InDelta(w, w.now()+time.Hour.Milliseconds(), w.get(1)["lease_until"], 10_000, "not beyond the membership")
+}
+
+// The fence after a settle is greater than that of the delivery, which is the greater one of the stored fence and of the slot's.
+func fencesOfDeliveries(w *world) {
+	r := w.reader()
+	slot := r.Slots[0].Fence
+	for _, c := range []struct{ stored, after int64 }{{7, slot + 1}, {slot + 5, slot + 6}, {sqlbatch.HighFence + 1, slot + 1}} {
+		for name, settle := range map[string]func(sqlbatch.ReleaseItem) sqlbatch.Statement{
+			"nack": func(i sqlbatch.ReleaseItem) sqlbatch.Statement {
+				return w.Nack([]sqlbatch.NackItem{{Item: i.Item, Delivery: i.Delivery}})
+			},
+			"snooze": func(i sqlbatch.ReleaseItem) sqlbatch.Statement {
+				return w.Snooze([]sqlbatch.NackItem{{Item: i.Item, Delivery: i.Delivery}})
+			},
+			"release": func(i sqlbatch.ReleaseItem) sqlbatch.Statement { return w.Release([]sqlbatch.ReleaseItem{i}) },
+			"bury": func(i sqlbatch.ReleaseItem) sqlbatch.Statement {
+				return w.Bury([]sqlbatch.BuryItem{{Item: i.Item, Delivery: i.Delivery}})
+			},
+			"reader": func(i sqlbatch.ReleaseItem) sqlbatch.Statement {
+				return w.ReleaseOrdered(Member, []sqlbatch.ReleaseItem{i}, true)
+			},
+		} {
+			w.exec("DELETE FROM chanq_orders")
+			w.line(0, "a", 1)
+			w.exec("UPDATE chanq_orders SET fence = %d", c.stored)
+			delivery := max(c.stored, slot)
+			if c.stored > sqlbatch.HighFence {
+				delivery = slot
+			}
+			require.Len(w, w.run(settle(sqlbatch.ReleaseItem{Item: sqlbatch.Item{ID: ID(1), Fence: c.stored}, Delivery: delivery})), 1, name)
+			require.Equal(w, c.after, w.get(1)["fence"], "%s of %d", name, c.stored)
+			w.run(w.Discard(ids(1)))
+		}
+	}
+}
+
+func olds(w *world) {
+	old := func(slot int) (old int64) {
+		w.Helper()
+		require.NoError(w, w.DB.QueryRow("SELECT old FROM chanq_slots WHERE slot = "+string('0'+byte(slot))).Scan(&old))
+		return old
+	}
+	r := w.reader()
+	require.Zero(w, old(0), "nobody had it")
+	w.line(0, "a", 1, 2)
+	w.line(1, "b", 3)
+	drawn := w.read(r).drawn
+	require.Len(w, w.run(w.GiveSlots(Member, []sqlbatch.OwnedSlot{r.Slots[2], {Slot: 3, Fence: r.Slots[3].Fence, Doubt: true}})), 2)
+	require.Equal(w, []int64{0, drawn}, []int64{old(2), old(3)})
+	for _, row := range w.run(w.TakeSlots(Member, 1, []int{2, 3})) {
+		require.Equal(w, map[int64]int64{2: 0, 3: drawn}[row[0].(int64)], row[2], "an orderly return leaves nothing in doubt")
+	}
+	w.joinAs(other, time.Hour)
+	w.run(w.Leave(Member))
+	taken := w.run(w.TakeSlots(other, 1, []int{0, 1}))
+	require.Len(w, taken, 2)
+	r = sqlbatch.ReadParams{Member: other}
+	for _, row := range taken {
+		require.Equal(w, drawn, row[2])
+		r.Slots = append(r.Slots, sqlbatch.OwnedSlot{Slot: int(row[0].(int64)), Fence: row[1].(int64)})
+	}
+	require.Empty(w, w.run(w.ClearOld(other, r.Slots)), "both have messages up to there")
+	w.run(w.Cancel(ids(3)))
+	w.line(1, "b", 4)
+	late := slices.Clone(r.Slots)
+	late[0].Fence--
+	late[1].Fence--
+	require.Empty(w, w.run(w.ClearOld(other, late)))
+	require.Len(w, w.run(w.ClearOld(other, r.Slots)), 1)
+	require.Equal(w, []int64{drawn, 0}, []int64{old(0), old(1)})
+}

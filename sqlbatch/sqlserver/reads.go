@@ -1,0 +1,530 @@
+package sqlserver
+
+import (
+	"database/sql"
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"github.com/chanq/chanq/sqlbatch"
+	"github.com/chanq/chanq/sqlbatch/internal/build"
+)
+
+// The reads of an ordered queue by the owners of its slots.
+//
+// A read walks the index with READCOMMITTEDLOCK, without READPAST and without dirty reads, up to the watermark: a
+// number that was drawn while no sender was between its draw and its insert. Up to there a row is committed, or a transaction that
+// is open has inserted, changed or deleted it and holds an X lock on its entry in the index. For such a lock the read
+// waits, for up to 50 ms, and then fails, whole. So it misses no committed row, and none that a rollback brings back.
+//
+// A read holds one S lock at a time, on an entry or on a row. It reads the entries (@walked), then the rows without their
+// contents (@rows), each into a table variable, then the keys that dead messages hold, and then the contents.
+// If it looked up a row while it holds the lock on its entry, an ack, which locks the row first and then the
+// entry, would wait for the read, and the read for the ack. The dead are read after the rows: a message that has left the live table before
+// its row was looked for is among the dead by then. The number of redrives is read last.
+const readOpen = session + `~SET DEADLOCK_PRIORITY LOW;
+~SET LOCK_TIMEOUT 50;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @walks int = 0;
+DECLARE @owned TABLE (slot smallint NOT NULL PRIMARY KEY CLUSTERED);
+DECLARE @walked TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, above int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
+DECLARE @rows TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, slot smallint NOT NULL, priority int NOT NULL, fence bigint NOT NULL, attempts int NOT NULL, lapses int NOT NULL, expired int NOT NULL,
+    enqueued_at bigint NOT NULL, due_at bigint NOT NULL, expires_at bigint NULL, size bigint NOT NULL, order_key varbinary(200) NULL, wait bigint NOT NULL, lives bigint NOT NULL,
+    holder int NOT NULL, crashes int NOT NULL, given int NOT NULL, held int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
+INSERT INTO @owned (slot)
+SELECT s.slot
+` + fromOwned + `INNER JOIN {slots} AS s WITH (INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
+WHERE s.fence = a.fence AND s.member = @by
+` + fromListOptions + `;
+IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = @by AND m.until > @now) AND ` + notPaused + `
+    SET @walks = 1;
+`
+
+// findWatermark reads how far numbers were drawn, and then takes the gate alone: see horizonText. Without it the read ends at @cursor, which an
+// earlier watermark has passed.
+const findWatermark = `DECLARE @drawn bigint = ` + drawn + `;
+DECLARE @granted int;
+~BEGIN TRANSACTION;
+EXEC @granted = sys.sp_getapplock @Resource = {'gate'}, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 25;
+IF @granted >= 0
+BEGIN
+    EXEC @granted = sys.sp_releaseapplock @Resource = {'gate'}, @LockOwner = N'Transaction';
+END;
+~COMMIT TRANSACTION;
+SET @drawn = CASE WHEN @granted >= 0 THEN (@drawn + 1) * 1048576 - 1 ELSE -1 END;
+DECLARE @last bigint = CASE WHEN @drawn < 0 THEN @cursor ELSE @drawn END;
+IF @last > @upto
+    SET @last = @upto;
+DECLARE @middle bigint = CASE WHEN @cursor < @last THEN @cursor ELSE @last END;
+DECLARE @first bigint = CASE WHEN @cursor > @from THEN @cursor ELSE @from END;
+`
+
+// fromOwned is the slots of @list, of ownedBytes each.
+const (
+	ownedBytes = 2 + 8 + 1
+
+	fromOwned = `FROM (
+    SELECT CONVERT(smallint, SUBSTRING(@list, 11 * (x.i + y.i) + 1, 2)) AS slot,
+           CONVERT(bigint, SUBSTRING(@list, 11 * (x.i + y.i) + 3, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@list, 11 * (x.i + y.i) + 11, 1)) AS doubt
+    FROM ` + slotNumbers + `
+    WHERE x.i + y.i < DATALENGTH(@list) / 11
+) AS a
+`
+)
+
+func packOwned(list []sqlbatch.OwnedSlot) []byte {
+	b := make([]byte, 0, ownedBytes*len(list))
+	for _, own := range list {
+		b = binary.BigEndian.AppendUint16(b, uint16(own.Slot))
+		b = binary.BigEndian.AppendUint64(b, uint64(own.Fence))
+		b = append(b, flag(own.Doubt))
+	}
+	return b
+}
+
+func flag(is bool) byte {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// walkIn notes entries of a range of numbers. Those of several slots are found by number, and those of one slot by the index that begins
+// with it: then locks on entries of other slots do not matter.
+func walkIn(one bool, most, above, from, upto string) string {
+	index, slots := "{by seq}", "EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot)"
+	if one {
+		index, slots = "{due}", "q.slot = @slot"
+	}
+	return `    INSERT INTO @walked (seq, id, above)
+    SELECT TOP (` + most + `) q.seq, q.id, ` + above + `
+    FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX (` + index + `), FORCESEEK)
+    WHERE q.seq > ` + from + ` AND q.seq <= ` + upto + ` AND ` + slots + `
+    ORDER BY q.seq
+    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+}
+
+const oneSlot = `DECLARE @slot smallint = (SELECT MIN(o.slot) FROM @owned AS o);
+`
+
+// The columns of a row that are not its contents.
+const (
+	byOther    = `q.leased_by IS NOT NULL AND q.leased_by <> @by`
+	lapsedThen = `CASE WHEN ` + byOther + ` AND q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END`
+	inHand     = `(` + lapsedThen + ` < {suspect lapses} OR q.leased_by = @by)`
+
+	rowColumns = `(seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, crashes, given, held)`
+	rowValues  = `q.seq, q.id, q.slot, q.priority, q.fence,
+       CASE WHEN q.leased_by = @by OR q.attempts >= {last attempt} THEN q.attempts ELSE q.attempts + 1 END,
+       ` + lapsedThen + `,
+       CASE WHEN q.expires_at <= @now THEN 1 ELSE 0 END,
+       DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at), DATEDIFF_BIG(millisecond, '19700101', q.due_at), DATEDIFF_BIG(millisecond, '19700101', q.expires_at),
+       DATALENGTH(q.body), q.order_key,
+       CASE WHEN q.lease_until > @now AND q.lease_until > q.due_at AND (q.leased_by IS NULL OR q.leased_by <> @by) THEN DATEDIFF_BIG(millisecond, @now, q.lease_until)
+            WHEN q.due_at > @now THEN DATEDIFF_BIG(millisecond, @now, q.due_at) ELSE CONVERT(bigint, 0) END,
+       CASE WHEN q.expires_at IS NULL THEN CONVERT(bigint, 0) WHEN q.expires_at <= @now THEN CONVERT(bigint, 1) ELSE DATEDIFF_BIG(millisecond, @now, q.expires_at) END,
+       CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = @by THEN 1 ELSE 2 END,
+       CASE WHEN ` + byOther + ` AND q.alone > 0 AND q.crashes < {last lapse} THEN q.crashes + 1 ELSE q.crashes END`
+)
+
+// rowsOf looks up the rows of the entries that were walked.
+func rowsOf(given, condition string) string {
+	return `INSERT INTO @rows ` + rowColumns + `
+SELECT ` + rowValues + `,
+       CASE WHEN ` + given + ` AND ` + inHand + ` THEN 1 ELSE 0 END, 0
+FROM @walked AS w
+INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = w.id AND q.seq = w.seq
+` + condition + fromListOptions + `;
+`
+}
+
+// readClose returns the rows, those with their contents first, and then the last row of the answer. Contents are of the fence that was read. A row
+// that has changed meanwhile is returned without contents. An UPDATE returns contents because it notes which ones.
+func readClose(contents, fence, upto string) string {
+	columns := func(row, contents, given string) string {
+		return strings.NewReplacer("{r}", row, "{contents}", contents, "{given}", given).Replace(`{r}id, {r}priority, {r}fence, {r}attempts, {r}lapses, {r}expired, {r}enqueued_at, {r}due_at, {r}expires_at, {contents}, {r}size,
+       {r}slot, {r}seq, {r}order_key, {r}wait, {r}lives, {r}holder, {r}held, {r}crashes, {given} AS given, {locked} AS locked`)
+	}
+	return `{find held}UPDATE r
+SET given = 2
+OUTPUT ` + columns("inserted.", "c.dedup_key, c.headers, c.body", "1") + `
+FROM @rows AS r
+INNER JOIN {live} AS c WITH (` + contents + `INDEX ({pk}), FORCESEEK) ON c.id = r.id AND c.fence = r.fence
+WHERE r.given = 1
+` + fromListOptions + `;
+SELECT ` + columns("r.", claimNoContents, "0") + `
+FROM @rows AS r
+WHERE r.given < 2
+ORDER BY r.seq, r.id;
+SELECT CONVERT(binary(16), NULL) AS id, @walks AS priority, ` + fence + ` AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired,
+       (SELECT s.redriven FROM {queues} AS s WITH (READCOMMITTEDLOCK) WHERE s.name = {name}) AS enqueued_at, ` + upto + ` AS due_at, ` + claimNothing + `, CONVERT(bigint, 0) AS size,
+       ` + noPlace + `;
+`
+}
+
+const (
+	noPlace = `CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
+       0 AS holder, 0 AS held, 0 AS crashes, 0 AS given, 0 AS locked`
+
+	// findHeld notes the rows whose keys dead messages hold, if the queue is one where they do.
+	findHeld = `UPDATE r
+SET held = 1
+FROM @rows AS r
+WHERE r.order_key IS NOT NULL AND EXISTS (
+    SELECT 1
+    FROM ` + heldDead + `
+    WHERE d.slot = r.slot AND d.order_key = r.order_key AND d.order_key IS NOT NULL)
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+`
+	atEnd = `CONVERT(bigint, 0x7FFFFFFFFFFFFFFF)`
+)
+
+// keysTable holds order keys. keyNumbers counts to 16,383, as numbers does.
+const (
+	keysTable = `DECLARE @keys TABLE (order_key varbinary(200) NOT NULL PRIMARY KEY CLUSTERED);
+IF DATALENGTH(@key_list) > 0
+    INSERT INTO @keys (order_key)
+    SELECT SUBSTRING(@key_bytes, CONVERT(int, SUBSTRING(@key_list, 5 * (z.i + x.i + y.i) + 1, 4)) + 1, CONVERT(int, SUBSTRING(@key_list, 5 * (z.i + x.i + y.i) + 5, 1)))
+    FROM (VALUES (0), (1024), (2048), (3072), (4096), (5120), (6144), (7168), (8192), (9216), (10240), (11264), (12288), (13312), (14336), (15360)) AS z (i)
+    CROSS JOIN ` + slotNumbers + `
+    WHERE z.i + x.i + y.i < DATALENGTH(@key_list) / 5;
+`
+	mostKeys = 16 * 1024
+)
+
+func readText(one bool) string {
+	slot := ""
+	if one {
+		slot = oneSlot
+	}
+	return readOpen + findWatermark + slot + keysTable + `IF @walks = 1
+BEGIN
+` + walkIn(one, "@behind", "0", "@from", "@middle") + walkIn(one, "@n", "1", "@first", "@last") + `END;
+` + rowsOf("w.above = 1 AND q.seq > @old AND DATALENGTH(q.body) <= @inline AND (q.order_key IS NULL OR NOT EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key))", "") +
+		readClose("READCOMMITTEDLOCK, ", "@drawn", atEnd)
+}
+
+// refillText reads up to a number that the watermark has passed. It looks up all rows that it has walked, and keeps those of the keys.
+func refillText(one bool) string {
+	slot := ""
+	if one {
+		slot = oneSlot
+	}
+	return readOpen + slot + keysTable + `DECLARE @count int = 0;
+DECLARE @end bigint = ` + atEnd + `;
+IF @walks = 1
+BEGIN
+` + walkIn(one, "@behind", "0", "@from", "@upto") + `END;
+` + rowsOf("q.seq > @old AND DATALENGTH(q.body) <= @inline", "WHERE EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key)\n") + `SET @count = (SELECT COUNT(*) FROM @walked AS w);
+IF @count >= @behind
+    SET @end = (SELECT MAX(w.seq) FROM @walked AS w);
+SET @count = (SELECT COUNT(*) FROM @rows AS r);
+IF @count >= @n
+BEGIN
+    SET @end = CASE WHEN @n > 0 THEN (SELECT MAX(f.seq) FROM (SELECT TOP (@n) r.seq FROM @rows AS r ORDER BY r.seq, r.id) AS f) ELSE @from END;
+    DELETE r
+    FROM @rows AS r
+    WHERE r.seq > @end;
+END;
+` + readClose("READCOMMITTEDLOCK, ", "CONVERT(bigint, -1)", "@end")
+}
+
+// fetchText finds the rows of a list by the clustered key. It passes over locked rows, and then looks once more for each message
+// that it has not found, without waiting: error 1222 says that its row is locked. A row that is gone is neither found nor locked.
+// XACT_ABORT is off for TRY.
+func fetchText(given string) string {
+	return readOpen + `DECLARE @asked TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
+DECLARE @locked TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
+DECLARE @id binary(16);
+IF @walks = 1
+BEGIN
+    INSERT INTO @rows ` + rowColumns + `
+    SELECT ` + rowValues + `,
+           CASE WHEN ` + given + ` = 1 AND ` + inHand + ` THEN 1 ELSE 0 END, 0
+    ` + fromIDs + `INNER JOIN {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
+    WHERE EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot)
+    ` + fromListOptions + `;
+    SET LOCK_TIMEOUT 0;
+~SET XACT_ABORT OFF;
+    SET @id = ` + nextMissing + `
+    WHILE @id IS NOT NULL
+    BEGIN
+        BEGIN TRY
+            INSERT INTO @rows ` + rowColumns + `
+            SELECT ` + rowValues + `,
+                   CASE WHEN ` + given + ` = 1 AND ` + inHand + ` THEN 1 ELSE 0 END, 0
+            FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
+            WHERE q.id = @id AND EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot);
+        END TRY
+        BEGIN CATCH
+            IF ERROR_NUMBER() <> 1222
+                THROW;
+            INSERT INTO @locked (id) VALUES (@id);
+        END CATCH;
+        INSERT INTO @asked (id) VALUES (@id);
+        SET @id = ` + nextMissing + `
+    END;
+~SET XACT_ABORT ON;
+    SET LOCK_TIMEOUT 50;
+END;
+SELECT l.id, ` + notLeased + `CONVERT(bigint, 0) AS due_at, ` + claimNothing + `, CONVERT(bigint, 0) AS size, ` + strings.Replace(noPlace, "0 AS locked", "1 AS locked", 1) + `
+FROM @locked AS l;
+` + readClose("READPAST, READCOMMITTEDLOCK, ", "CONVERT(bigint, 0)", "CONVERT(bigint, 0)")
+}
+
+// nextMissing is the least id of the list that was not found and not asked for.
+const nextMissing = `(
+        SELECT MIN(a.id)
+        ` + fromIDs + `WHERE NOT EXISTS (SELECT 1 FROM @rows AS r WHERE r.id = a.id) AND NOT EXISTS (SELECT 1 FROM @asked AS k WHERE k.id = a.id));
+`
+
+// heldKeysText waits for what is being moved to the dead table or back.
+const heldKeysText = session + `~SET LOCK_TIMEOUT 50;
+SELECT a.o, CASE WHEN EXISTS (
+           SELECT 1
+           FROM ` + heldDead + `
+           WHERE d.slot = a.slot AND d.order_key = a.order_key AND d.order_key IS NOT NULL) THEN 1 ELSE 0 END AS held,
+       (SELECT s.redriven FROM {queues} AS s WITH (READCOMMITTEDLOCK) WHERE s.name = {name}) AS redriven
+FROM (
+    SELECT x.i + y.i + 1 AS o,
+           CONVERT(smallint, SUBSTRING(@slots, 2 * (x.i + y.i) + 1, 2)) AS slot,
+           SUBSTRING(@key_bytes, CONVERT(int, SUBSTRING(@key_list, 5 * (x.i + y.i) + 1, 4)) + 1, CONVERT(int, SUBSTRING(@key_list, 5 * (x.i + y.i) + 5, 1))) AS order_key
+    FROM ` + slotNumbers + `
+    WHERE x.i + y.i < DATALENGTH(@key_list) / 5
+) AS a
+` + fromListOptions + `;
+`
+
+// clearOldText walks the index once for all of the slots.
+const clearOldText = settling + `DECLARE @left TABLE (slot smallint NOT NULL, fence bigint NOT NULL, old bigint NOT NULL, PRIMARY KEY CLUSTERED (slot));
+DECLARE @walked TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, slot smallint NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
+INSERT INTO @left (slot, fence, old)
+SELECT s.slot, s.fence, s.old
+` + fromOwned + `INNER JOIN {slots} AS s WITH (INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
+WHERE s.fence = a.fence AND s.member = @by AND s.old > 0
+` + fromListOptions + `;
+DECLARE @old bigint = (SELECT MAX(l.old) FROM @left AS l);
+INSERT INTO @walked (seq, id, slot)
+SELECT TOP (@n) q.seq, q.id, q.slot
+FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({by seq}), FORCESEEK)
+WHERE q.seq > 0 AND q.seq <= @old AND EXISTS (SELECT 1 FROM @left AS l WHERE l.slot = q.slot)
+ORDER BY q.seq
+` + fromListOptions + `;
+DECLARE @end bigint = CASE WHEN (SELECT COUNT(*) FROM @walked AS w) < @n THEN ` + atEnd + ` ELSE (SELECT MAX(w.seq) FROM @walked AS w) END;
+UPDATE s
+SET old = 0
+OUTPUT inserted.slot, inserted.fence
+FROM @left AS l
+INNER JOIN {slots} AS s WITH (UPDLOCK, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = l.slot
+WHERE s.fence = l.fence AND l.old <= @end AND NOT EXISTS (SELECT 1 FROM @walked AS w WHERE w.slot = l.slot AND w.seq <= l.old)
+` + fromListOptions + `;
+`
+
+// readers are the texts of reads: of several slots, and of one.
+type readers struct {
+	read, refill                           [2]string
+	fetch, lookOrdered, heldKeys, clearOld string
+	markOrdered, releaseOrdered            string
+}
+
+func newReaders(render func(string) string) readers {
+	whole := strings.NewReplacer("{locked}", "0")
+	byID := strings.NewReplacer("{locked}", "2")
+	return readers{
+		read:   [2]string{render(whole.Replace(readText(false))), render(whole.Replace(readText(true)))},
+		refill: [2]string{render(whole.Replace(refillText(false))), render(whole.Replace(refillText(true)))},
+		fetch:  render(whole.Replace(fetchText("1"))), lookOrdered: render(byID.Replace(fetchText("0"))),
+		heldKeys: render(heldKeysText), clearOld: render(clearOldText),
+		markOrdered: render(markOrderedText), releaseOrdered: render(releaseOrderedText),
+	}
+}
+
+const readDeclaration = "@by binary(16), @list varbinary(max), @from bigint, @cursor bigint, @upto bigint, @n int, @behind int, @old bigint, @inline int, @key_list varbinary(max), @key_bytes varbinary(max)"
+
+// only is the place of the text for one slot, or for several.
+func only(slots []sqlbatch.OwnedSlot) int {
+	if len(slots) == 1 {
+		return 1
+	}
+	return 0
+}
+
+// packOrderKeys is packKeys without keys that occur twice.
+func packOrderKeys(keys []string) (list, all []byte) {
+	keys = slices.Clone(keys)
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	return packKeys(keys[:min(len(keys), mostKeys)])
+}
+
+func (q *queue) Read(r sqlbatch.ReadParams) sqlbatch.Statement {
+	list, keys := packOrderKeys(r.Keys)
+	return q.orderedCall(q.read[only(r.Slots)], readDeclaration,
+		sql.Named("by", r.Member[:]), sql.Named("list", packOwned(r.Slots)),
+		sql.Named("from", r.From), sql.Named("cursor", r.Cursor), sql.Named("upto", r.Upto),
+		sql.Named("n", int32(min(r.Rows, Dialect.Traits().ClaimRows))), sql.Named("behind", int32(min(r.Behind, sqlbatch.MostWalked))),
+		sql.Named("old", r.Old), sql.Named("inline", int32(r.Inline)), sql.Named("key_list", list), sql.Named("key_bytes", keys))
+}
+
+func (q *queue) Refill(r sqlbatch.RefillParams) sqlbatch.Statement {
+	list, keys := packOrderKeys(r.Keys)
+	return q.orderedCall(q.refill[only(r.Slots)], strings.Replace(readDeclaration, "@cursor bigint, ", "", 1),
+		sql.Named("by", r.Member[:]), sql.Named("list", packOwned(r.Slots)), sql.Named("from", r.From), sql.Named("upto", r.Upto),
+		sql.Named("n", int32(min(r.Rows, Dialect.Traits().ClaimRows))), sql.Named("behind", int32(sqlbatch.MostWalked)),
+		sql.Named("old", r.Old), sql.Named("inline", int32(r.Inline)), sql.Named("key_list", list), sql.Named("key_bytes", keys))
+}
+
+func (q *queue) Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+	return q.byIDs(q.fetch, member, slots, ids)
+}
+
+func (q *queue) LookOrdered(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+	return q.byIDs(q.lookOrdered, member, slots, ids)
+}
+
+func (q *queue) byIDs(text string, member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement {
+	return q.orderedCall(text, "@by binary(16), @list varbinary(max), @ids varbinary(8000)",
+		sql.Named("by", member[:]), sql.Named("list", packOwned(slots)), sql.Named("ids", packIDs(ids)))
+}
+
+func (q *queue) HeldKeys(slots []int, keys []string) sqlbatch.Statement {
+	list, all := make([]byte, 0, keyBytes*len(keys)), []byte{}
+	for _, k := range keys {
+		list = append(binary.BigEndian.AppendUint32(list, uint32(len(all))), byte(len(k)))
+		all = append(all, k...)
+	}
+	return q.orderedCall(q.heldKeys, "@slots varbinary(8000), @key_list varbinary(max), @key_bytes varbinary(max)",
+		sql.Named("slots", packSlots(slots)), sql.Named("key_list", list), sql.Named("key_bytes", all))
+}
+
+func (q *queue) ClearOld(member [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement {
+	return q.orderedCall(q.clearOld, "@by binary(16), @list varbinary(max), @n int",
+		sql.Named("by", member[:]), sql.Named("list", packOwned(slots)), sql.Named("n", int32(sqlbatch.MostWalked)))
+}
+
+// The settles of an ordered queue. @d has a fence of 8 bytes for each item of @a: that of its delivery, or of its slot.
+
+const (
+	fenceOfDelivery = `CONVERT(bigint, SUBSTRING(@d, 8 * (x.i + y.i) + 1, 8)) AS delivery`
+
+	// fenceAfter is the fence after a delivery: see sqlbatch.NackItem.
+	fenceAfter = `CASE WHEN {r}fence > CONVERT(bigint, {high fence}) OR {r}fence < a.delivery THEN a.delivery ELSE {r}fence END + 1`
+
+	// written has the attempt of a delivery that was not in the row.
+	written = `CASE WHEN {r}leased_by IS NULL AND {r}attempts < {last attempt} THEN {r}attempts + 1 ELSE {r}attempts END`
+
+	joinSkipping = `INNER JOIN {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id AND q.fence = a.fence
+`
+	another     = `CASE WHEN ` + byOther + ` THEN 1 ELSE 0 END`
+	staysMarked = `@lapsed = 0 AND ` + byOther
+)
+
+var (
+	itemsWithFences  = strings.Replace(items, " AS fence\n", " AS fence,\n           "+fenceOfDelivery+"\n", 1)
+	buriesWithFences = strings.Replace(fromBuries, " AS refund\n", " AS refund,\n           "+fenceOfDelivery+"\n", 1)
+
+	orderedNackText = strings.NewReplacer(
+		"fence = q.fence + 1", "fence = "+of("q.", fenceAfter), "attempts = {attempts}", "attempts = "+of("q.", written)+" - {attempts}", " AS bytes\n", " AS bytes,\n           "+fenceOfDelivery+"\n",
+	).Replace(nackText)
+
+	orderedArchiveText = strings.Replace(archiveText, "deleted.attempts", of("deleted.", written), 1)
+
+	orderedReleaseText = settling + `UPDATE q
+SET lease_until = '19700101',
+    fence = ` + of("q.", fenceAfter) + `,
+    attempts = CASE WHEN q.leased_by IS NULL THEN q.attempts ELSE q.attempts - 1 END,
+    alone = 0,
+    leased_by = NULL
+OUTPUT deleted.id, deleted.fence
+` + itemsWithFences + joinLease + fromListOptions + `;
+`
+
+	orderedBuryText = strings.NewReplacer(
+		"deleted.fence + 1,", of("deleted.", fenceAfter)+",", "deleted.attempts - a.refund", of("deleted.", written)+" - a.refund", fromBuries, buriesWithFences,
+	).Replace(buryText)
+
+	// No lease ends after the membership, so that no lease of a former owner runs when another consumer takes the slot. Of a
+	// member without a row it is the end that it has.
+	orderedExtendText = settling + `DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, SYSUTCDATETIME()));
+UPDATE q
+SET lease_until = CASE WHEN g.until < ` + extended + ` THEN g.until
+                       WHEN g.until IS NULL AND q.lease_until < ` + extended + ` THEN q.lease_until
+                       ELSE ` + extended + ` END,
+    attempts = ` + of("q.", written) + `,
+    leased_by = ` + holderNow + `
+OUTPUT deleted.id, deleted.fence
+` + items + joinLease + `CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WHERE m.id = ` + holderNow + `) AS g
+` + fromListOptions + `;
+`
+
+	markOrderedText = settling + `UPDATE q
+SET fence = CASE WHEN q.fence > CONVERT(bigint, {high fence}) OR q.fence + 1 < a.delivery THEN a.delivery ELSE q.fence + 1 END,
+    attempts = CASE WHEN q.attempts < {last attempt} THEN q.attempts + 1 ELSE q.attempts END,
+    lapses = ` + lapsedThen + `,
+    crashes = CASE WHEN ` + byOther + ` AND q.alone > 0 AND q.crashes < {last lapse} THEN q.crashes + 1 ELSE q.crashes END,
+    leased_by = @by,
+    alone = @alone
+OUTPUT inserted.id, inserted.fence, inserted.lapses, inserted.crashes
+` + itemsWithFences + joinSkipping + `WHERE @alone > 0 OR q.lapses + ` + another + ` < {suspect lapses}
+` + fromListOptions + `;
+`
+
+	releaseOrderedText = settling + `UPDATE q
+SET fence = ` + of("q.", fenceAfter) + `,
+    attempts = CASE WHEN @lapsed = 1 AND q.leased_by IS NULL AND q.attempts < {last attempt} THEN q.attempts + 1
+                    WHEN @lapsed = 0 AND q.leased_by = @by THEN q.attempts - 1 ELSE q.attempts END,
+    lapses = CASE WHEN @lapsed = 1 AND q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END,
+    lease_until = CASE WHEN ` + staysMarked + ` THEN q.lease_until ELSE '19700101' END,
+    alone = CASE WHEN ` + staysMarked + ` THEN q.alone ELSE 0 END,
+    leased_by = CASE WHEN ` + staysMarked + ` THEN q.leased_by END
+OUTPUT inserted.id, inserted.fence, CASE WHEN inserted.leased_by IS NOT NULL AND inserted.lapses < {last lapse} THEN inserted.lapses + 1 ELSE inserted.lapses END AS lapses,
+       CASE WHEN inserted.alone > 0 AND inserted.crashes < {last lapse} THEN inserted.crashes + 1 ELSE inserted.crashes END AS crashes
+` + itemsWithFences + joinSkipping + fromListOptions + `;
+`
+)
+
+const holderNow = `CASE WHEN q.leased_by IS NULL THEN @by ELSE q.leased_by END`
+
+// orderedSettles replaces the settles that are others on an ordered queue.
+func (q *queue) orderedSettles(render func(template string) string) {
+	q.archive, q.release, q.extend, q.bury = render(orderedArchiveText), render(orderedReleaseText), render(orderedExtendText), render(orderedBuryText)
+	q.nack = render(strings.Replace(orderedNackText, "{attempts}", "q.lapses", 1))
+	q.snooze = render(strings.Replace(orderedNackText, "{attempts}", "q.lapses - 1", 1))
+}
+
+// packFences are fences in the order that packItems gives the items.
+func packFences[T any](items []T, split func(T) (sqlbatch.Item, int64)) (list []sqlbatch.Item, fences []byte) {
+	for _, i := range build.InOrder(items, func(a, b T) int {
+		x, _ := split(a)
+		y, _ := split(b)
+		return build.CompareIDs(x.ID, y.ID)
+	}) {
+		item, fence := split(i)
+		list, fences = append(list, item), binary.BigEndian.AppendUint64(fences, uint64(fence))
+	}
+	return list, append([]byte{}, fences...)
+}
+
+func releaseItem(i sqlbatch.ReleaseItem) (sqlbatch.Item, int64) { return i.Item, i.Delivery }
+
+func (q *queue) MarkOrdered(member [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement {
+	list, fences := packFences(items, func(i sqlbatch.MarkItem) (sqlbatch.Item, int64) { return i.Item, i.SlotFence })
+	return q.orderedCall(q.markOrdered, itemsDeclaration+", @d varbinary(8000), @by binary(16), @alone smallint",
+		sql.Named("a", packItems(list)), sql.Named("d", fences), sql.Named("by", member[:]), sql.Named("alone", int16(alone)))
+}
+
+func (q *queue) ReleaseOrdered(member [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement {
+	list, fences := packFences(items, releaseItem)
+	return q.orderedCall(q.releaseOrdered, itemsDeclaration+", @d varbinary(8000), @by binary(16), @lapsed int",
+		sql.Named("a", packItems(list)), sql.Named("d", fences), sql.Named("by", member[:]), sql.Named("lapsed", int32(flag(lapsed))))
+}
+
+func (q *queue) Release(items []sqlbatch.ReleaseItem) sqlbatch.Statement {
+	list, fences := packFences(items, releaseItem)
+	if !q.ordered {
+		return call(q.release, itemsDeclaration, sql.Named("a", packItems(list)))
+	}
+	return call(q.release, itemsDeclaration+", @d varbinary(8000)", sql.Named("a", packItems(list)), sql.Named("d", fences))
+}

@@ -1,0 +1,22 @@
+-- @slots varbinary(8000), @key_list varbinary(max), @key_bytes varbinary(max)
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+SET LOCK_TIMEOUT 50;
+SELECT a.o, CASE WHEN EXISTS (
+           SELECT 1
+           FROM [dbo].[chanq_orders_dead] AS d WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_dead_line]), FORCESEEK)
+           WHERE d.slot = a.slot AND d.order_key = a.order_key AND d.order_key IS NOT NULL) THEN 1 ELSE 0 END AS held,
+       (SELECT s.redriven FROM [dbo].[chanq_queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders') AS redriven
+FROM (
+    SELECT x.i + y.i + 1 AS o,
+           CONVERT(smallint, SUBSTRING(@slots, 2 * (x.i + y.i) + 1, 2)) AS slot,
+           SUBSTRING(@key_bytes, CONVERT(int, SUBSTRING(@key_list, 5 * (x.i + y.i) + 1, 4)) + 1, CONVERT(int, SUBSTRING(@key_list, 5 * (x.i + y.i) + 5, 1))) AS order_key
+    FROM (VALUES (0), (32), (64), (96), (128), (160), (192), (224), (256), (288), (320), (352), (384), (416), (448), (480),
+                 (512), (544), (576), (608), (640), (672), (704), (736), (768), (800), (832), (864), (896), (928), (960), (992)) AS x (i)
+    CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
+                       (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
+    WHERE x.i + y.i < DATALENGTH(@key_list) / 5
+) AS a
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

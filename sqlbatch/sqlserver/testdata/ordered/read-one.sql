@@ -1,0 +1,105 @@
+-- @by binary(16), @list varbinary(max), @from bigint, @cursor bigint, @upto bigint, @n int, @behind int, @old bigint, @inline int, @key_list varbinary(max), @key_bytes varbinary(max)
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+SET DEADLOCK_PRIORITY LOW;
+SET LOCK_TIMEOUT 50;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @walks int = 0;
+DECLARE @owned TABLE (slot smallint NOT NULL PRIMARY KEY CLUSTERED);
+DECLARE @walked TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, above int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
+DECLARE @rows TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, slot smallint NOT NULL, priority int NOT NULL, fence bigint NOT NULL, attempts int NOT NULL, lapses int NOT NULL, expired int NOT NULL,
+    enqueued_at bigint NOT NULL, due_at bigint NOT NULL, expires_at bigint NULL, size bigint NOT NULL, order_key varbinary(200) NULL, wait bigint NOT NULL, lives bigint NOT NULL,
+    holder int NOT NULL, crashes int NOT NULL, given int NOT NULL, held int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
+INSERT INTO @owned (slot)
+SELECT s.slot
+FROM (
+    SELECT CONVERT(smallint, SUBSTRING(@list, 11 * (x.i + y.i) + 1, 2)) AS slot,
+           CONVERT(bigint, SUBSTRING(@list, 11 * (x.i + y.i) + 3, 8)) AS fence,
+           CONVERT(int, SUBSTRING(@list, 11 * (x.i + y.i) + 11, 1)) AS doubt
+    FROM (VALUES (0), (32), (64), (96), (128), (160), (192), (224), (256), (288), (320), (352), (384), (416), (448), (480),
+                 (512), (544), (576), (608), (640), (672), (704), (736), (768), (800), (832), (864), (896), (928), (960), (992)) AS x (i)
+    CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
+                       (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
+    WHERE x.i + y.i < DATALENGTH(@list) / 11
+) AS a
+INNER JOIN [dbo].[chanq_slots] AS s WITH (INDEX ([PK_chanq_slots]), FORCESEEK) ON s.queue = 'orders' AND s.slot = a.slot
+WHERE s.fence = a.fence AND s.member = @by
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM [dbo].[chanq_members] AS m WHERE m.id = @by AND m.until > @now) AND NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
+    SET @walks = 1;
+DECLARE @drawn bigint = (SELECT CONVERT(bigint, n.current_value) FROM sys.sequences AS n WHERE n.object_id = OBJECT_ID(N'[dbo].[chanq_orders_seq]', N'SO'));
+DECLARE @granted int;
+BEGIN TRANSACTION;
+EXEC @granted = sys.sp_getapplock @Resource = N'chanq senders of dbo.orders', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 25;
+IF @granted >= 0
+BEGIN
+    EXEC @granted = sys.sp_releaseapplock @Resource = N'chanq senders of dbo.orders', @LockOwner = N'Transaction';
+END;
+COMMIT TRANSACTION;
+SET @drawn = CASE WHEN @granted >= 0 THEN (@drawn + 1) * 1048576 - 1 ELSE -1 END;
+DECLARE @last bigint = CASE WHEN @drawn < 0 THEN @cursor ELSE @drawn END;
+IF @last > @upto
+    SET @last = @upto;
+DECLARE @middle bigint = CASE WHEN @cursor < @last THEN @cursor ELSE @last END;
+DECLARE @first bigint = CASE WHEN @cursor > @from THEN @cursor ELSE @from END;
+DECLARE @slot smallint = (SELECT MIN(o.slot) FROM @owned AS o);
+DECLARE @keys TABLE (order_key varbinary(200) NOT NULL PRIMARY KEY CLUSTERED);
+IF DATALENGTH(@key_list) > 0
+    INSERT INTO @keys (order_key)
+    SELECT SUBSTRING(@key_bytes, CONVERT(int, SUBSTRING(@key_list, 5 * (z.i + x.i + y.i) + 1, 4)) + 1, CONVERT(int, SUBSTRING(@key_list, 5 * (z.i + x.i + y.i) + 5, 1)))
+    FROM (VALUES (0), (1024), (2048), (3072), (4096), (5120), (6144), (7168), (8192), (9216), (10240), (11264), (12288), (13312), (14336), (15360)) AS z (i)
+    CROSS JOIN (VALUES (0), (32), (64), (96), (128), (160), (192), (224), (256), (288), (320), (352), (384), (416), (448), (480),
+                 (512), (544), (576), (608), (640), (672), (704), (736), (768), (800), (832), (864), (896), (928), (960), (992)) AS x (i)
+    CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
+                       (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)
+    WHERE z.i + x.i + y.i < DATALENGTH(@key_list) / 5;
+IF @walks = 1
+BEGIN
+    INSERT INTO @walked (seq, id, above)
+    SELECT TOP (@behind) q.seq, q.id, 0
+    FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+    WHERE q.seq > @from AND q.seq <= @middle AND q.slot = @slot
+    ORDER BY q.seq
+    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+    INSERT INTO @walked (seq, id, above)
+    SELECT TOP (@n) q.seq, q.id, 1
+    FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
+    WHERE q.seq > @first AND q.seq <= @last AND q.slot = @slot
+    ORDER BY q.seq
+    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+END;
+INSERT INTO @rows (seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, crashes, given, held)
+SELECT q.seq, q.id, q.slot, q.priority, q.fence,
+       CASE WHEN q.leased_by = @by OR q.attempts >= 2000000000 THEN q.attempts ELSE q.attempts + 1 END,
+       CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END,
+       CASE WHEN q.expires_at <= @now THEN 1 ELSE 0 END,
+       DATEDIFF_BIG(millisecond, '19700101', q.enqueued_at), DATEDIFF_BIG(millisecond, '19700101', q.due_at), DATEDIFF_BIG(millisecond, '19700101', q.expires_at),
+       DATALENGTH(q.body), q.order_key,
+       CASE WHEN q.lease_until > @now AND q.lease_until > q.due_at AND (q.leased_by IS NULL OR q.leased_by <> @by) THEN DATEDIFF_BIG(millisecond, @now, q.lease_until)
+            WHEN q.due_at > @now THEN DATEDIFF_BIG(millisecond, @now, q.due_at) ELSE CONVERT(bigint, 0) END,
+       CASE WHEN q.expires_at IS NULL THEN CONVERT(bigint, 0) WHEN q.expires_at <= @now THEN CONVERT(bigint, 1) ELSE DATEDIFF_BIG(millisecond, @now, q.expires_at) END,
+       CASE WHEN q.leased_by IS NULL THEN 0 WHEN q.leased_by = @by THEN 1 ELSE 2 END,
+       CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.alone > 0 AND q.crashes < 32767 THEN q.crashes + 1 ELSE q.crashes END,
+       CASE WHEN w.above = 1 AND q.seq > @old AND DATALENGTH(q.body) <= @inline AND (q.order_key IS NULL OR NOT EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key)) AND (CASE WHEN q.leased_by IS NOT NULL AND q.leased_by <> @by AND q.lapses < 32767 THEN q.lapses + 1 ELSE q.lapses END < 2 OR q.leased_by = @by) THEN 1 ELSE 0 END, 0
+FROM @walked AS w
+INNER JOIN [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = w.id AND q.seq = w.seq
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+UPDATE r
+SET given = 2
+OUTPUT inserted.id, inserted.priority, inserted.fence, inserted.attempts, inserted.lapses, inserted.expired, inserted.enqueued_at, inserted.due_at, inserted.expires_at, c.dedup_key, c.headers, c.body, inserted.size,
+       inserted.slot, inserted.seq, inserted.order_key, inserted.wait, inserted.lives, inserted.holder, inserted.held, inserted.crashes, 1 AS given, 0 AS locked
+FROM @rows AS r
+INNER JOIN [dbo].[chanq_orders] AS c WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON c.id = r.id AND c.fence = r.fence
+WHERE r.given = 1
+OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+SELECT r.id, r.priority, r.fence, r.attempts, r.lapses, r.expired, r.enqueued_at, r.due_at, r.expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, r.size,
+       r.slot, r.seq, r.order_key, r.wait, r.lives, r.holder, r.held, r.crashes, 0 AS given, 0 AS locked
+FROM @rows AS r
+WHERE r.given < 2
+ORDER BY r.seq, r.id;
+SELECT CONVERT(binary(16), NULL) AS id, @walks AS priority, @drawn AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired,
+       (SELECT s.redriven FROM [dbo].[chanq_queues] AS s WITH (READCOMMITTEDLOCK) WHERE s.name = 'orders') AS enqueued_at, CONVERT(bigint, 0x7FFFFFFFFFFFFFFF) AS due_at, CONVERT(bigint, NULL) AS expires_at, CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body, CONVERT(bigint, 0) AS size,
+       CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
+       0 AS holder, 0 AS held, 0 AS crashes, 0 AS given, 0 AS locked;
