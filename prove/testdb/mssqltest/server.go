@@ -36,6 +36,7 @@ import (
 
 	"github.com/chanq/chanq/prove/testdb/memnet"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/engine"
+	"github.com/chanq/chanq/prove/testdb/mssqltest/lock"
 	"github.com/chanq/chanq/prove/testdb/mssqltest/tds"
 )
 
@@ -58,6 +59,8 @@ type Options struct {
 	// KeepGhosts leaves deleted entries in place until Engine.CleanGhosts: see
 	// engine.Options.
 	KeepGhosts bool
+	// OnLock is called after each lock that a session gets: see engine.Options.
+	OnLock func(lock.Info)
 	// OnRelease is called between two locks that the end of a transaction gives back: see
 	// engine.Options.
 	OnRelease func()
@@ -104,6 +107,7 @@ func Start(t testing.TB, o Options) *Server {
 		AllowSnapshotIsolation: o.AllowSnapshotIsolation,
 		Version:                o.Version,
 		KeepGhosts:             o.KeepGhosts,
+		OnLock:                 o.OnLock,
 		OnRelease:              o.OnRelease,
 	})
 	ln, err := listen(o.InMemory)

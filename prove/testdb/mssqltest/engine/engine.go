@@ -36,6 +36,9 @@ type Options struct {
 	KeepGhosts bool
 	// OnWait is called when a session begins to wait for a lock.
 	OnWait func(lock.Info)
+	// OnLock is called after each lock that a session gets, by that session. It may look at Engine.Locks, and must not run
+	// a statement.
+	OnLock func(lock.Info)
 	// OnRelease is called after each lock that the end of a transaction gives back, by its session: others
 	// may run meanwhile. Default: all are given back at one moment.
 	OnRelease func()
@@ -99,7 +102,7 @@ func New(opts Options) *Engine {
 	e.nextSession.Store(50)
 	e.locks = lock.New(lock.Options{
 		After:  func(d time.Duration) (<-chan time.Time, func()) { return opts.Clock.After(d) },
-		OnWait: e.waited, OnRelease: opts.OnRelease,
+		OnWait: e.waited, OnLock: opts.OnLock, OnRelease: opts.OnRelease,
 	})
 	return e
 }

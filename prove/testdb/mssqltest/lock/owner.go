@@ -23,6 +23,14 @@ type owner struct {
 }
 
 func (o *owner) Lock(ctx context.Context, r Resource, mode Mode, w Wait) error {
+	err := o.lock(ctx, r, mode, w)
+	if err == nil && o.table.opts.OnLock != nil {
+		o.table.opts.OnLock(Info{Session: o.session, Resource: r, Mode: mode})
+	}
+	return err
+}
+
+func (o *owner) lock(ctx context.Context, r Resource, mode Mode, w Wait) error {
 	mustSuit(r, mode)
 	t := o.table
 	t.mu.Lock()

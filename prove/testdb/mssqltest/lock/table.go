@@ -20,6 +20,10 @@ type Options struct {
 	// answered by then. Default none.
 	OnWait func(Info)
 
+	// OnLock is called by the goroutine that has asked, after its request is granted, with no mutex held. Its session may hold
+	// latches: the function may look at the locks, and must not ask for one. Default none.
+	OnLock func(Info)
+
 	// OnRelease is called by the goroutine that calls Release after each lock that it gives back, with no
 	// mutex held: others may lock in between. Default none, and no lock in between.
 	OnRelease func()
