@@ -361,3 +361,82 @@ func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
 	require.Zero(t, rows[1].bytes+rows[2].slot+rows[2].bytes)
 	require.Equal(t, "a", rows[2].key.String)
 }
+
+// ordered reads of the tests: all slots of member.
+func (q *serverQueue) owned(c *sqlbatch.SlotClaim) (own []sqlbatch.OwnedSlot) {
+	for _, p := range c.Parts {
+		own = append(own, sqlbatch.OwnedSlot{Slot: p.Slot, Fence: p.Fence})
+	}
+	return own
+}
+
+// A look tells whether another transaction has locked a row, except by a savepoint that was released. It waits for no lock, and neither do marks and
+// releases, which leave both rows out.
+func TestALookTellsLockedRows(t *testing.T) {
+	q, c := newOrdered(t)
+	own := q.owned(c)
+	q.enqueue(line(0, "a", 1, 2, 3)...)
+	items := q.items(1, 2, 3)
+	locked := func() map[byte]any {
+		t.Helper()
+		all := map[byte]any{}
+		for _, row := range q.rows(q.db, q.LookOrdered(member, own, [][16]byte{id(1), id(2), id(3)})) {
+			if row[0] != nil {
+				all[row[0].(string)[0]] = row[22]
+			}
+		}
+		return all
+	}
+	free := map[byte]any{1: int64(2), 2: int64(2), 3: int64(2)}
+	require.Equal(t, free, locked())
+	tx := q.begin()
+	require.Len(t, q.rows(tx, q.InTx().Ack(items[:1])), 1)
+	_, err := tx.Exec("SAVEPOINT a")
+	require.NoError(t, err)
+	require.Len(t, q.rows(tx, q.InTx().Ack(items[1:2])), 1)
+	_, err = tx.Exec("RELEASE SAVEPOINT a")
+	require.NoError(t, err)
+	require.Equal(t, map[byte]any{1: int64(1), 2: int64(2), 3: int64(2)}, locked())
+	var marks []sqlbatch.MarkItem
+	for _, item := range items {
+		marks = append(marks, sqlbatch.MarkItem{Item: item, SlotFence: own[0].Fence})
+	}
+	require.Equal(t, []byte{3}, q.ids(q.db, q.MarkOrdered(member, marks, sqlbatch.NotAlone)))
+	require.Equal(t, []byte{3}, q.ids(q.db, q.ReleaseOrdered(member, suite.Releases(q.items(1, 2, 3)), false)))
+	read := q.rows(q.db, q.Read(sqlbatch.ReadParams{Member: member, Slots: own, Upto: math.MaxInt64, Rows: 10, Behind: 10, Inline: 10}))
+	require.Len(t, read, 4, "what is not committed is not gone")
+	require.NoError(t, tx.Rollback())
+	require.Equal(t, free, locked())
+}
+
+// The last number drawn is read after the rows and the senders after the number: a row above that the read did not see has its sender among the
+// senders, or is committed and has a number that was drawn later.
+func TestAReadReportsEachSenderThatItDidNotSee(t *testing.T) {
+	q, c := newOrdered(t)
+	own := q.owned(c)
+	read := func() (ids []byte, drawn int64, senders []string) {
+		t.Helper()
+		rows := q.rows(q.db, q.Read(sqlbatch.ReadParams{Member: member, Slots: own, Upto: math.MaxInt64, Rows: 100, Behind: 10, Inline: 10}))
+		last := rows[len(rows)-1]
+		for _, row := range rows[:len(rows)-1] {
+			ids = append(ids, row[0].(string)[0])
+		}
+		return ids, last[2].(int64), strings.Fields(last[11].(string))
+	}
+	first, second := q.begin(), q.begin()
+	q.rows(first, q.InTx().Enqueue(line(0, "a", 1)))
+	q.rows(second, q.InTx().Enqueue(line(0, "a", 2)))
+	q.enqueue(line(0, "a", 3)...)
+	ids, drawn, senders := read()
+	require.Equal(t, []byte{3}, ids)
+	require.Len(t, senders, 2)
+	require.NoError(t, first.Commit())
+	ids, again, left := read()
+	require.Equal(t, []byte{1, 3}, ids)
+	require.Equal(t, drawn, again)
+	require.Len(t, left, 1)
+	require.Subset(t, senders, left)
+	require.NoError(t, second.Rollback())
+	_, _, left = read()
+	require.Empty(t, left)
+}

@@ -120,9 +120,9 @@ UNION ALL
    WHEN (SELECT count(*) FROM w) >= (SELECT behind FROM b) THEN (SELECT max(seq) FROM w) ELSE `+atEnd+` END)`)
 }
 
-// fetchText finds the rows of a list by the primary key. Rows without contents come with what is known of their locks: the
-// transaction that has changed or locked such a row last is named in it, and holds a lock on its own number as long as it runs. Of a row that
-// several transactions share, the name is another number, and the row counts as free: a write finds out.
+// fetchText finds the rows of a list by the primary key. Rows without contents come with what is known of their locks: xmax of such a row is the
+// transaction that has changed or locked it last, which holds a lock on its own number as long as it runs. A row counts as free if a released
+// savepoint has locked it, or several transactions that share it: the write that follows skips it.
 func fetchText(contents bool) string {
 	given, locks, locked := "true", "", "0"
 	if !contents {
