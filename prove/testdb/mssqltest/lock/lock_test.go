@@ -260,3 +260,16 @@ func TestSnapshotListsHoldersThenWaiters(t *testing.T) {
 	(<-r.timers) <- time.Time{}
 	(<-r.timers) <- time.Time{}
 }
+
+func TestOnLockIsCalledForEachLockThatIsGranted(t *testing.T) {
+	var got []lock.Info
+	m := lock.New(lock.Options{OnLock: func(i lock.Info) { got = append(got, i) }})
+	a, b := m.NewOwner(1, 0), m.NewOwner(2, 0)
+	require.NoError(t, a.Lock(t.Context(), key("k"), lock.X, noWait))
+	require.ErrorIs(t, b.Lock(t.Context(), key("k"), lock.S, skip), lock.ErrBusy)
+	require.Error(t, b.Lock(t.Context(), key("k"), lock.S, noWait))
+	a.Release()
+	require.NoError(t, b.Lock(t.Context(), key("k"), lock.S, noWait))
+	require.Equal(t, []lock.Info{{Session: 1, Resource: key("k"), Mode: lock.X}, {Session: 2, Resource: key("k"), Mode: lock.S}}, got)
+	b.Release()
+}
