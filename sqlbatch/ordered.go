@@ -57,7 +57,7 @@ type ReadParams struct {
 	Rows               int      // at most Traits.ClaimRows
 	Behind             int      // at most MostWalked
 	Old                int64    // rows up to this number are returned without contents
-	Keys               []string // rows with one of these order keys are returned without contents
+	Keys               []string // rows with one of these order keys are returned without contents; at most MostKeys
 	Inline             int      // rows with a larger body are returned without contents
 }
 
@@ -68,12 +68,15 @@ type RefillParams struct {
 	From, Upto int64    // rows with a number greater than From, and up to Upto, are walked
 	Rows       int      // at most so many are returned; at most Traits.ClaimRows
 	Old        int64    // rows up to this number are returned without contents
-	Keys       []string // order keys, or none
+	Keys       []string // their order keys; at most MostKeys
 	Inline     int      // rows with a larger body are returned without contents
 }
 
 // MostWalked is the most rows that a refill walks, and the most up to the cursor that a read returns.
 const MostWalked = 20_000
+
+// MostKeys is the most keys of a read and of a refill.
+const MostKeys = 10_000
 
 // MarkItem names a message of an ordered queue that a consumer takes over.
 type MarkItem struct {
@@ -136,8 +139,8 @@ type SlotClaim struct {
 //   - held: 1: a dead message of its key holds it (zero if Names.Holds is not set);
 //   - crashes, that of the holder included if it is another consumer;
 //   - given: 1: dedup_key, headers and body are its contents; otherwise they are NULL;
-//   - locked, of LookOrdered alone: 1: another transaction has locked the row, and the columns may be old, or NULL and zero
-//     except for id; 2: no transaction has locked it; 0: unknown.
+//   - locked, of LookOrdered, and on SQL Server of Fetch: 1: another transaction has locked the row, and the columns may be old, or NULL and zero
+//     except for id; 2: no transaction has locked it, as far as is known; 0: unknown.
 //
 // A message with SuspectLapses that Member has not marked is returned without contents.
 //
@@ -147,19 +150,20 @@ type SlotClaim struct {
 // read after the other rows, and its body has the senders, read after that number: who might have drawn a number up to it and has not
 // committed, with spaces between, and UnknownSender as in Horizon. Its due_at is up to where a Refill has walked; the greatest int64: to its end.
 //
-// On SQL Server a read waits for what other transactions have locked, for up to 50 ms, and fails with class RolledBack. A
+// On SQL Server a Read or a Refill waits for what other transactions have locked, for up to 50 ms, and fails with class RolledBack. A
 // statement that names one slot meets only locks on rows of that slot. There the last number
-// drawn is the watermark: a number that was drawn while no sender was between its draw and its insert. No row with a greater number is returned, and there
-// are no senders. If a sender kept the statement from finding a watermark, Cursor is returned (of Refill: Upto), and the
-// statement returns no row with a greater number.
+// drawn of a Read is a watermark: it was drawn while no sender was between its draw and its insert. A Read returns no row with a greater number, and no
+// senders. If a sender keeps a Read from finding a watermark, the last number drawn is -1: the Read is then one with Cursor as
+// Upto. Of a Refill it is always -1. Upto of a Refill must be a number that a watermark has passed.
 type ordered interface {
-	// Read returns messages of the slots that Member owns, in the order of numbers.
+	// Read returns messages of the slots that Member owns: of each range those with the least numbers, in any order.
 	Read(ReadParams) Statement
-	// Refill returns the messages of some keys in the order of numbers, and walks at most MostWalked rows of the slots for it.
+	// Refill returns the messages of some keys with the least numbers, in any order, and walks at most MostWalked rows of the slots for it.
 	Refill(RefillParams) Statement
 	// Fetch returns the messages with these IDs, with their contents, whatever their size.
 	Fetch(member [16]byte, slots []OwnedSlot, ids [][16]byte) Statement
-	// LookOrdered is Fetch without contents. A message whose row is locked is returned: it is not absent.
+	// LookOrdered is Fetch without contents. A message whose row is locked is returned: it is not absent. So does Fetch on
+	// SQL Server, where neither waits for a locked row.
 	LookOrdered(member [16]byte, slots []OwnedSlot, ids [][16]byte) Statement
 	// HeldKeys returns, for each pair of a slot and a key, its place from 1 on, whether a dead message holds the key (1 or 0),
 	// and the number of redrives of the queue.

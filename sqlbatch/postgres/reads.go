@@ -63,7 +63,10 @@ func readColumns(given, locked string) string {
 const heldOfQ = `CASE WHEN q.order_key IS NOT NULL AND (SELECT 1 FROM {dead} AS d WHERE d.slot = q.slot AND d.order_key = q.order_key LIMIT 1) IS NOT NULL THEN 1 ELSE 0 END`
 
 // lastDrawn reads a sequence as it is then, whatever the snapshot. Numbers are those of the whole of a statement: its last seq.
-const lastDrawn = `(SELECT ((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << {seq bits}) - 1 FROM {numbers})`
+const (
+	lastDrawn  = `(SELECT ` + drawnByNow + `)`
+	drawnByNow = `((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << {seq bits}) - 1 AS drawn FROM {numbers}`
+)
 
 // readEnd is the last row of an answer.
 func readEnd(fence, upto, senders, from string) string {
@@ -75,7 +78,7 @@ FROM t` + from
 // the statement runs, and so after its snapshot. It reads the locks for the row of the number, and so after the number. See horizonText.
 func sampled(upto string) string {
 	return readEnd("n.drawn", upto, `convert_to(coalesce(l.senders, ''), 'UTF8')`, `
-CROSS JOIN (SELECT `+lastDrawn+` AS drawn OFFSET 0) AS n
+CROSS JOIN (SELECT `+drawnByNow+` OFFSET 0) AS n
 CROSS JOIN LATERAL (
   SELECT string_agg(CASE WHEN l.virtualtransaction LIKE '-1/%' THEN '`+sqlbatch.UnknownSender+`' ELSE l.virtualtransaction END, ' ') AS senders
   FROM pg_catalog.pg_locks AS l

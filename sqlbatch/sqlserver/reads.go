@@ -191,7 +191,6 @@ IF DATALENGTH(@key_list) > 0
     CROSS JOIN ` + slotNumbers + `
     WHERE z.i + x.i + y.i < DATALENGTH(@key_list) / 5;
 `
-	mostKeys = 16 * 1024
 )
 
 func readText(one bool) string {
@@ -356,7 +355,7 @@ func packOrderKeys(keys []string) (list, all []byte) {
 	keys = slices.Clone(keys)
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
-	return packKeys(keys[:min(len(keys), mostKeys)])
+	return packKeys(keys[:min(len(keys), sqlbatch.MostKeys)])
 }
 
 func (q *queue) Read(r sqlbatch.ReadParams) sqlbatch.Statement {

@@ -35,7 +35,7 @@ FROM (
 UNION ALL
 SELECT NULL, t.walked::integer, n.drawn, 0, 0, 0, coalesce(t.redriven, 0), 9223372036854775807, NULL, NULL, NULL, convert_to(coalesce(l.senders, ''), 'UTF8'), 0, 0, 0::bigint, NULL, 0::bigint, 0::bigint, 0, 0, 0, 0, 0
 FROM t
-CROSS JOIN (SELECT (SELECT ((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << 20) - 1 FROM "public"."chanq_orders_seq") AS drawn OFFSET 0) AS n
+CROSS JOIN (SELECT ((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << 20) - 1 AS drawn FROM "public"."chanq_orders_seq" OFFSET 0) AS n
 CROSS JOIN LATERAL (
   SELECT string_agg(CASE WHEN l.virtualtransaction LIKE '-1/%' THEN '*' ELSE l.virtualtransaction END, ' ') AS senders
   FROM pg_catalog.pg_locks AS l

@@ -18,7 +18,7 @@ free AS MATERIALIZED (
   FOR UPDATE OF s SKIP LOCKED
 )
 UPDATE "public"."chanq_slots" AS s
-SET member = $1::uuid, fence = greatest(s.fence, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) << 20) + $3::bigint, old = CASE WHEN s.member IS NULL THEN s.old ELSE (SELECT ((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << 20) - 1 FROM "public"."chanq_orders_seq") END
+SET member = $1::uuid, fence = greatest(s.fence, (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) << 20) + $3::bigint, old = CASE WHEN s.member IS NULL THEN s.old ELSE (SELECT ((last_value - CASE WHEN is_called THEN 0 ELSE 1 END + 1) << 20) - 1 AS drawn FROM "public"."chanq_orders_seq") END
 FROM free AS f
 WHERE s.queue = 'orders' AND s.slot = f.slot
 RETURNING s.slot, s.fence, s.old;
