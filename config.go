@@ -177,7 +177,8 @@ type ProducerConfig struct {
 	// reached. Default 16 MiB.
 	BufferBytes int
 	// StatementTimeout is the deadline of every statement: one that takes longer is
-	// cancelled and repeated. Default 30 s.
+	// cancelled and repeated. A message that takes longer by itself has more time with each try, up to 2 minutes.
+	// Default 30 s.
 	StatementTimeout time.Duration
 }
 

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -215,8 +216,8 @@ func (w *Writer[I]) close() {
 }
 
 // GiveUp closes the Writer, ends the statements under way, and returns when every item has its outcome. If that is not known yet Err
-// is cause, with the last error of the item where it was isolated. Items in a statement are Unknown. Run may last longer, until a
-// driver returns. GiveUp must not be called by Done.
+// is cause, with the last error of the item where it was isolated. Items in a statement are Unknown. Done gets
+// these outcomes in the order of Add. Run may last longer, until a driver returns. GiveUp must not be called by Done.
 func (w *Writer[I]) GiveUp(cause error) {
 	w.mu.Lock()
 	w.close()
@@ -253,6 +254,7 @@ func (w *Writer[I]) GiveUp(cause error) {
 		}
 	}
 	w.ending(out)
+	slices.SortFunc(out, func(a, b Outcome[I]) int { return cmp.Compare(a.seq, b.seq) })
 	w.cancel(cause) // with mu: no statement of these items begins
 	w.mu.Unlock()
 	w.callDone(time.Now(), out)
