@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -36,8 +36,8 @@ const worthwhile = 64
 
 // claimAll claims until Stop. supervise then releases the buffer and closes the channel.
 func (c *shardConsumer[T]) claimAll() {
-	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
-	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
+	idle := batch.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
+	loop := batch.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
 	for {
 		n := c.waitForRoom()
@@ -72,7 +72,7 @@ func (c *shardConsumer[T]) claimAll() {
 				c.surveys.claimFailed(time.Since(failure.Began))
 				c.shrink(asked, failure)
 			}
-			retry.Sleep(c.stop, pause)
+			batch.Sleep(c.stop, pause)
 		case got == 0 && c.idleness != nil:
 			c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
 			c.pause(idle.Poll(), nil)
@@ -132,10 +132,10 @@ func (c *shardConsumer[T]) count(f func(*ConsumerStats)) {
 // them. It returns for how many it asked and how many it got: those that it had to
 // give back are none. It is not cancelled by Stop: its rows would be leased to
 // nobody. They are anyway when Shutdown has given up.
-func (c *shardConsumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
+func (c *shardConsumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failure *batch.Failure) {
 	done, err := c.ears.turns.await(c.stop, n)
 	if err != nil { // Stop
-		return 0, 0, &retry.Failure{Err: err}
+		return 0, 0, &batch.Failure{Err: err}
 	}
 	start := monotonic()
 	p := c.claimParams(n)

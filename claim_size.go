@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -58,7 +58,7 @@ func (e *lateError) Unwrap() error { return e.err }
 // shrink makes the next claim smaller, if the size of this one, of n messages, may be
 // why it failed. A claim of one that fails twice, while the database answers a look
 // in between, has met a message that cannot be read.
-func (c *shardConsumer[T]) shrink(n int, f *retry.Failure) {
+func (c *shardConsumer[T]) shrink(n int, f *batch.Failure) {
 	_, late := f.Err.(*lateError)
 	a := &c.allowance
 	switch {

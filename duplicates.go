@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -52,18 +52,18 @@ func (q *queue) enqueueNew(ctx context.Context, run runner, build sqlbatch.Queue
 	for i := range rows {
 		index[rows[i].ID] = i
 	}
-	pause := retry.Backoff{Low: keyPauseLow, High: keyPauseHigh}
+	pause := batch.Backoff{Low: keyPauseLow, High: keyPauseHigh}
 	tries, before := 0, len(rows)
 	var refused error
 	for open = rows; len(open) > 0; {
 		if len(open) < before {
-			tries, before, pause = 0, len(open), retry.Backoff{Low: keyPauseLow, High: keyPauseHigh}
+			tries, before, pause = 0, len(open), batch.Backoff{Low: keyPauseLow, High: keyPauseHigh}
 		}
 		if tries == keyTries {
 			return open, &undecidedError{open[0], refused}
 		}
 		if tries > 0 {
-			retry.Sleep(ctx, pause.Pause())
+			batch.Sleep(ctx, pause.Pause())
 		}
 		tries++
 		var stored []ID

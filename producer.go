@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -86,23 +85,23 @@ func (c *sendCall) resolve(i int, r Receipt, err error) {
 // result is what the caller gets.
 func (c *sendCall) result() ([]Receipt, error) {
 	receipts := make([]Receipt, len(c.outcomes))
-	var batch *BatchError
+	var failed *BatchError
 	for i, o := range c.outcomes {
 		receipts[i] = o.receipt
 		if o.err != nil {
-			if batch == nil {
-				batch = &BatchError{Op: "send", Errs: make([]error, len(c.outcomes))}
+			if failed == nil {
+				failed = &BatchError{Op: "send", Errs: make([]error, len(c.outcomes))}
 			}
-			batch.Errs[i] = o.err
+			failed.Errs[i] = o.err
 		}
 	}
-	if batch == nil {
+	if failed == nil {
 		return receipts, nil
 	}
-	return receipts, batch
+	return receipts, failed
 }
 
-// newShardProducer opens sessions, and starts nothing: call start or discard.
+// newShardProducer opens sessions, and starts nothing: call start.
 // open and abandoned are the Producer's.
 func newShardProducer[T any](q *queue, cfg ProducerConfig, open, abandoned context.Context) (*shardProducer[T], error) {
 	workers, turns := workersOf(cfg, q.dialect.Traits())
@@ -129,7 +128,7 @@ func newShardProducer[T any](q *queue, cfg ProducerConfig, open, abandoned conte
 			return cut(items, cfg.BatchRows, cfg.BatchBytes, func(i **pending[T]) (*sqlbatch.Row, bool) { return &(*i).row, (*i).given })
 		},
 		InTurn: p.line != nil, Workers: workers,
-		Loop:     retry.Loop{Health: &p.health, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
+		Loop:     batch.Loop{Health: &p.health, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
 		Observer: batch.Observer{Isolated: p.isolated.changed},
 		Write:    p.write, Done: p.done,
 	})

@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -40,7 +40,7 @@ const mostPatience = time.Hour
 
 // survey makes a survey, if one is due, and takes the result of one that has ended. It
 // returns the failure of one that claims wait for.
-func (c *shardConsumer[T]) survey(loop *retry.Loop) *retry.Failure {
+func (c *shardConsumer[T]) survey(loop *batch.Loop) *batch.Failure {
 	c.hear()
 	select {
 	case s := <-c.surveyed:

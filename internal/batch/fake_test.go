@@ -14,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -75,7 +74,7 @@ const timeout = 30 * time.Second
 
 // settings are those of the tests: 100 items are a group, which lingers for a second.
 func settings() batch.Config[*item] {
-	return batch.Config[*item]{Full: []int{100}, Linger: time.Second, AwaitedLinger: linger, Workers: 1, Loop: retry.Loop{Timeout: timeout}}
+	return batch.Config[*item]{Full: []int{100}, Linger: time.Second, AwaitedLinger: linger, Workers: 1, Loop: batch.Loop{Timeout: timeout}}
 }
 
 const linger = 5 * time.Millisecond

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -17,8 +16,8 @@ const (
 	// longestTimeout is the default of Config.Longest.
 	longestTimeout = 2 * time.Minute
 	// The pauses before an isolated item is tried again.
-	isolatedLow  = retry.RefusedPause
-	isolatedHigh = 5 * time.Second
+	isolatedLow  = shortPause
+	isolatedHigh = HighPause
 )
 
 // isolation is an item that fails alone while others are written. Writer.mu guards it.
@@ -26,7 +25,7 @@ type isolation[I Item] struct {
 	item    I
 	err     error
 	at      time.Time // of the next try
-	pause   retry.Backoff
+	pause   Backoff
 	timeout time.Duration
 	skip    bool
 	behind  []I // items of its key, in order
@@ -47,9 +46,9 @@ func (r *round[I]) isolate() {
 		r.mu.Unlock()
 		return
 	}
-	in := &isolation[I]{item: item, err: f.Err, timeout: r.cfg.Loop.Timeout, skip: r.skip, pause: retry.Backoff{Low: isolatedLow, High: isolatedHigh}}
+	in := &isolation[I]{item: item, err: f.Err, timeout: r.cfg.Loop.Timeout, skip: r.skip, pause: Backoff{Low: isolatedLow, High: isolatedHigh}}
 	if most := r.cfg.Loop.Longest; most > 0 {
-		in.pause = retry.Backoff{Low: min(isolatedLow, most), High: min(isolatedHigh, most)}
+		in.pause = Backoff{Low: min(isolatedLow, most), High: min(isolatedHigh, most)}
 	}
 	in.at = time.Now().Add(in.pause.Pause())
 	p.state = isolated

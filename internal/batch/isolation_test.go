@@ -341,6 +341,23 @@ func TestInTurnOnlyFullGroupsGoAhead(t *testing.T) {
 	})
 }
 
+func TestInTurnAGroupIsFullByItsBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := inTurn()
+		cfg.Bytes = 20 // two items
+		w := newWorld(t, cfg)
+		w.keep()
+		w.add(batch.Now, numbered(1, 1)...)
+		w.add(batch.Now, numbered(2, 2)...)
+		require.Equal(t, [][]int{{1}}, w.ran())
+		w.add(batch.Lazy, numbered(3, 3)...)
+		require.Equal(t, [][]int{{1}, {2, 3}}, w.ran())
+		w.finish()
+		w.finish()
+		w.close()
+	})
+}
+
 func TestGroupsThatWentAheadReturnInOrderWhereOneFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := inTurn()

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -12,8 +11,6 @@ const (
 	// lateParts is into how many parts a statement is cut that ran out of time: each cut costs another one that
 	// might run out.
 	lateParts = 8
-	// shortPause is the pause before a smaller statement.
-	shortPause = retry.RefusedPause
 	// lonePause is the longest pause before the only item of a group is tried again: items that come meanwhile wait
 	// for it.
 	lonePause = time.Second
@@ -35,19 +32,19 @@ type round[I Item] struct {
 	rest []I  // the items without an outcome, in order
 	size Size // of statements
 
-	failed  bool           // a statement of this round has failed
-	again   bool           // the next statement repeats the one before
-	skip    bool           // leave out locked rows
-	hasty   bool           // a statement ran out of time: the next ones have less, so that the search ends soon
-	suspect *Place         // of the first item, if it has just failed alone
-	cause   *retry.Failure // of the suspect
-	first   *Place         // the item that the next two count for
-	lone    int            // how often it has failed alone
-	probes  int            // how many others were tried after it, and failed
-	probe   int            // index in rest of the item that is tried in place of the suspect; 0: none is
-	denied  int            // items of one kind in a row whose permanent failure was theirs alone
-	kind    uint8          // of those
-	before  uint64         // successes of the Writer when the first statement failed
+	failed  bool     // a statement of this round has failed
+	again   bool     // the next statement repeats the one before
+	skip    bool     // leave out locked rows
+	hasty   bool     // a statement ran out of time: the next ones have less, so that the search ends soon
+	suspect *Place   // of the first item, if it has just failed alone
+	cause   *Failure // of the suspect
+	first   *Place   // the item that the next two count for
+	lone    int      // how often it has failed alone
+	probes  int      // how many others were tried after it, and failed
+	probe   int      // index in rest of the item that is tried in place of the suspect; 0: none is
+	denied  int      // items of one kind in a row whose permanent failure was theirs alone
+	kind    uint8    // of those
+	before  uint64   // successes of the Writer when the first statement failed
 }
 
 // write writes the group.
@@ -174,7 +171,7 @@ func (r *round[I]) step(items []I) {
 }
 
 // ranOut reports that a statement used up its time. One that waited for a connection did not run.
-func ranOut(f *retry.Failure, took, timeout time.Duration) bool {
+func ranOut(f *Failure, took, timeout time.Duration) bool {
 	return timeout > 0 && took >= timeout && !f.Waited
 }
 
@@ -211,7 +208,7 @@ func (r *round[I]) succeeded() {
 func (r *round[I]) forget() { r.suspect, r.first = nil, nil }
 
 // failedTogether decides what follows the failure of n items.
-func (r *round[I]) failedTogether(n int, f *retry.Failure, late bool) {
+func (r *round[I]) failedTogether(n int, f *Failure, late bool) {
 	switch {
 	case answered(f.Class):
 		r.size.Failed(n)
@@ -229,7 +226,7 @@ func (r *round[I]) failedTogether(n int, f *retry.Failure, late bool) {
 }
 
 // repeat pauses before a statement that is repeated as it was: once, and not in a search.
-func (r *round[I]) repeat(f *retry.Failure) bool {
+func (r *round[I]) repeat(f *Failure) bool {
 	if r.again || r.size != (Size{}) {
 		return false
 	}
@@ -239,7 +236,7 @@ func (r *round[I]) repeat(f *retry.Failure) bool {
 }
 
 // failedAlone decides what follows the failure of the first item, which was alone in its statement.
-func (r *round[I]) failedAlone(f *retry.Failure) {
+func (r *round[I]) failedAlone(f *Failure) {
 	item := r.rest[0]
 	if answered(f.Class) {
 		r.rest = r.rest[1:]
@@ -290,7 +287,7 @@ func (r *round[I]) failedAlone(f *retry.Failure) {
 }
 
 // probeFailed decides what follows where the item failed that was tried in place of the suspect.
-func (r *round[I]) probeFailed(f *retry.Failure) {
+func (r *round[I]) probeFailed(f *Failure) {
 	if answered(f.Class) { // and so the database works
 		r.finish(r.rest[r.probe], f.Err)
 		r.rest = slices.Delete(r.rest, r.probe, r.probe+1)
@@ -345,9 +342,9 @@ func (r *round[I]) mayIsolate(p *Place) bool {
 }
 
 // pause reports the outcomes so far, and waits before the next statement.
-func (r *round[I]) pause(f *retry.Failure, most time.Duration) {
+func (r *round[I]) pause(f *Failure, most time.Duration) {
 	r.report()
-	retry.Sleep(r.ctx, min(most, r.loop.Failed(r.ctx, f)))
+	Sleep(r.ctx, min(most, r.loop.Failed(r.ctx, f)))
 }
 
 // postpone keeps items whose rows are locked for later.

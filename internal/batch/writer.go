@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/chanq/chanq/internal/retry"
 )
 
 // ErrClosed is the error of an item that comes after Close.
@@ -46,11 +44,11 @@ type Config[I Item] struct {
 	// Workers is how many groups may be written at once.
 	Workers int
 	// Loop classifies errors and reports the availability of the database. Its Timeout is that of one statement.
-	Loop     retry.Loop
+	Loop     Loop
 	Observer Observer
 
 	// Write writes items of one kind, in one statement or transaction, and returns those that are certainly
-	// written, also with an error. The error retry.ErrNotAsked says that no statement was needed. skipLocked asks it to leave out items whose rows are locked. It may
+	// written, also with an error. The error ErrNotAsked says that no statement was needed. skipLocked asks it to leave out items whose rows are locked. It may
 	// reorder the slice unless InTurn is set, and must not keep it.
 	Write func(ctx context.Context, items []I, skipLocked bool) (written []I, err error)
 	// Absent looks for what became of items that Write neither returned nor failed for. Items without
