@@ -47,10 +47,11 @@ func (c *shardConsumer[T]) claimAll() {
 		asked, got := 0, 0
 		c.reviewTrial()
 		failure := c.survey(&loop)
-		if failure == nil && c.suspectsWait() {
-			var tried bool
-			if tried, failure = c.trySuspects(&loop); tried && failure == nil {
-				continue
+		if failure == nil {
+			if s, ok := c.nextSuspect(); ok {
+				if failure = c.trySuspect(&loop, s); failure == nil {
+					continue
+				}
 			}
 		}
 		if failure == nil {
@@ -198,7 +199,12 @@ func (c *shardConsumer[T]) claimPatience() time.Duration {
 // runClaim runs the statement of a claim. Its error is a *lateError if the answer
 // did not arrive in time.
 func (c *shardConsumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	ctx, cancel := context.WithTimeout(c.abandoned, c.claimPatience())
+	return c.runWithin(c.claimPatience(), st, scan)
+}
+
+// runWithin is runClaim with another time for the answer.
+func (c *shardConsumer[T]) runWithin(d time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	ctx, cancel := context.WithTimeout(c.abandoned, d)
 	defer cancel()
 	run := c.sessions.RunPatient
 	if c.flow.atWork { // a session of its own is worth it
@@ -206,7 +212,7 @@ func (c *shardConsumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) 
 	}
 	err := run(ctx, st, scan)
 	if _, notRun := err.(*session.NotRunError); err != nil && !notRun && ctx.Err() != nil && c.abandoned.Err() == nil {
-		return &lateError{err}
+		return &lateError{err, d}
 	}
 	return err
 }

@@ -49,9 +49,11 @@ import (
 //	a mark has an unknown outcome                   a look for its row, and the mark again, by the fence that the look
 //	                                                has found: it counts nothing if the first one was applied
 //	a mark fails otherwise                          the next survey finds the suspect again
-//	the contents of a leased message                a look for its row. If the row answers twice and its contents do
-//	cannot be read                                  not, that is a failed attempt of this message. A lock, or a
-//	                                                database that does not answer the look, is none.
+//	the contents of a leased message                a look for its row. If the look finds the row twice and its contents
+//	cannot be read                                  cannot be read, that is a failed attempt of this message. If the row is
+//	                                                locked, or the database cancels the read, the message is released
+//	                                                for later. If the database does not answer the look, the
+//	                                                consumer waits for it.
 //	Stop                                            a reserved message, and one that is not read yet, is released
 //
 // Ordered queues handle suspects in another way: see claim_suspects.go.
@@ -99,62 +101,70 @@ func (c *shardConsumer[T]) suspectsWait() bool {
 	return c.careful.trial == nil && len(c.careful.found) > 0
 }
 
-// reviewTrial ends a trial that is over.
+// reviewTrial ends a trial that is over. A lease that was acked in a transaction, or whose settle has an unknown outcome, is
+// looked for.
 func (c *shardConsumer[T]) reviewTrial() {
 	t := &c.careful
-	if t.trial == nil || !c.isOver(t.trial) {
+	switch {
+	case t.trial == nil || !t.trial.hasEnded():
 		return
+	case isOver(t.trial):
+	case monotonic() < t.look:
+		return
+	default:
+		seen, err := c.queue.look(c.abandoned, c.sessions, c.claimPatience(), []*lease{t.trial})
+		t.look = monotonic() + t.pause.Pause()
+		if err != nil || seen.of(t.trial.item) == standsOurs {
+			return
+		}
 	}
 	t.trial, t.found = nil, nil
+	c.endTrial()
 	c.surveys.floor.hurried = true // for the next one
 }
 
-// isOver reports that no death of this process counts as one of the trial any more. A lease that was acked in a transaction, or
-// whose settle has an unknown outcome, is looked for.
-func (c *shardConsumer[T]) isOver(l *lease) bool {
-	state, now := l.state.Load(), monotonic()
-	switch {
-	case !l.hasEnded():
-		return false
-	case state == leaseSettled && (l.err == nil || errors.Is(l.err, ErrLeaseLost)), state == leaseLost, now >= l.deadlineAt():
+// isOver reports that a lease is known to have ended in the database, so that a death of this process is no crash of its message.
+func isOver(l *lease) bool {
+	switch l.state.Load() {
+	case leaseLost:
 		return true
-	case now < c.careful.look:
-		return false
+	case leaseSettled:
+		if l.err == nil || errors.Is(l.err, ErrLeaseLost) {
+			return true
+		}
 	}
-	seen, err := c.queue.look(c.abandoned, c.sessions, c.claimPatience(), []*lease{l})
-	c.careful.look = monotonic() + c.careful.pause.Pause()
-	return err == nil && seen.of(l.item) != standsOurs
+	return monotonic() >= l.deadlineAt()
 }
 
-// trySuspects tries the first suspect that is there. tried says that it did.
-func (c *shardConsumer[T]) trySuspects(loop *retry.Loop) (tried bool, failure *retry.Failure) {
+// endTrial lets the other consumers of the process try a suspect, if this one does.
+func (c *shardConsumer[T]) endTrial() {
+	if c.trying.CompareAndSwap(true, false) {
+		c.ears.endTrial()
+	}
+}
+
+// nextSuspect takes a suspect that this consumer may try now.
+func (c *shardConsumer[T]) nextSuspect() (s suspect, ok bool) {
 	t := &c.careful
-	for failure == nil && c.suspectsWait() && c.stop.Err() == nil {
-		s := t.found[0]
-		t.found = t.found[1:]
-		free := c.ears.turns.try()
-		if free == nil { // another consumer of the process tries one
-			t.found = nil
-			return tried, nil
-		}
-		tried = true
-		c.onTrial.Store(&free)
-		if failure = c.trySuspect(loop, s); t.trial == nil {
-			c.freeTrial()
-		}
+	if !c.suspectsWait() {
+		return suspect{}, false
 	}
-	return tried, failure
-}
-
-// freeTrial lets other consumers of the process try a suspect.
-func (c *shardConsumer[T]) freeTrial() {
-	if free := c.onTrial.Swap(nil); free != nil {
-		(*free)()
+	if !c.ears.beginTrial() {
+		t.found = nil // another consumer of the process tries one, and the next survey is soon enough
+		return suspect{}, false
 	}
+	c.trying.Store(true)
+	s, t.found = t.found[0], t.found[1:]
+	return s, true
 }
 
 // trySuspect marks a suspect, commits, and only then reads it.
 func (c *shardConsumer[T]) trySuspect(loop *retry.Loop, s suspect) *retry.Failure {
+	defer func() {
+		if c.careful.trial == nil {
+			c.endTrial()
+		}
+	}()
 	most := c.queue.cfg.MaxCrashes
 	last := s.crashes >= most-1
 	dead := s.alone == sqlbatch.OnlyMessage && s.crashes >= most
@@ -178,7 +188,7 @@ func (c *shardConsumer[T]) trySuspect(loop *retry.Loop, s suspect) *retry.Failur
 		reserved := c.reserve(&b)
 		reserved.setAside(reason)
 		c.setAside([]*lease{reserved})
-		c.surveys.floor.hurried = true // for the next one
+		c.surveys.atOnce() // before the next suspect, which may be one of a lower priority
 		return nil
 	}
 	if last {
@@ -220,14 +230,18 @@ func (c *shardConsumer[T]) reserve(b *claimedBatch) *lease {
 	return l
 }
 
-// empty waits until the consumer holds nothing but a lease that is reserved. It reports false after Stop, and when that lease
-// has ended.
+// empty waits until the consumer holds nothing but a lease that is reserved, and no handler runs. It reports false after Stop, and
+// when that lease has ended. It waits LeaseFor at most for a handler whose lease has ended: one that hangs never returns.
 func (c *shardConsumer[T]) empty(reserved *lease) bool {
 	c.awaitDelivered()
 	c.releaseBuffer()
 	pause := retry.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
+	held := monotonic() // when others were held last
 	for c.stop.Err() == nil && !reserved.hasEnded() {
-		if c.held.Load() == 1 && c.working.Load() == 0 {
+		switch now := monotonic(); {
+		case c.held.Load() > 1:
+			held = now
+		case c.working.Load() == 0, now-held > c.cfg.LeaseFor:
 			return true
 		}
 		retry.Sleep(c.stop, pause.Pause())
@@ -239,7 +253,7 @@ func (c *shardConsumer[T]) empty(reserved *lease) bool {
 func (c *shardConsumer[T]) awaitTrial() {
 	timer := time.NewTicker(min(c.cfg.LeaseFor/3, 100*time.Millisecond))
 	defer timer.Stop()
-	for c.stop.Err() == nil && !c.isOver(c.careful.trial) {
+	for c.reviewTrial(); c.stop.Err() == nil && c.careful.trial != nil; c.reviewTrial() {
 		select {
 		case <-c.stop.Done():
 		case <-c.cleared:
@@ -301,10 +315,11 @@ func (c *shardConsumer[T]) fenceOf(id [16]byte) (fence int64, known bool, err er
 // readContents reads the contents of a leased message into its row. Otherwise it has the lease released, lost, or settled
 // as a failed attempt, and reports false.
 func (c *shardConsumer[T]) readContents(loop *retry.Loop, l *lease, row *claimedRow) bool {
-	for blamed := 0; ; {
+	failed, locked := 0, false
+	for {
 		found := false
 		failure := loop.Try(c.abandoned, func(context.Context) error {
-			return c.runClaim(c.queue.sql.Contents(l.item), func(rows *sql.Rows) error {
+			return c.runWithin(c.cfg.StatementTimeout, c.queue.sql.Contents(l.item), func(rows *sql.Rows) error {
 				found = true
 				return row.scanContents(rows)
 			})
@@ -316,25 +331,30 @@ func (c *shardConsumer[T]) readContents(loop *retry.Loop, l *lease, row *claimed
 			c.broken(c.queue.fail("claim", failure.Err))
 		}
 		seen, err := c.queue.look(c.abandoned, c.sessions, c.claimPatience(), []*lease{l})
-		switch stands := seen.of(l.item); {
+		locked = locked || failure == nil || failure.Class == sqlbatch.RolledBack || seen.locked[l.item.ID]
+		switch {
 		case l.hasEnded():
 			return false
 		case c.stop.Err() != nil:
 			l.takeBack()
 			return false
-		case err != nil || seen.locked[l.item.ID]: // the database, or somebody's lock
-			blamed = 0
-		case stands != standsOurs:
+		case err != nil: // the database does not answer
+			failed = 0
+		case seen.of(l.item) != standsOurs:
 			c.keeper.loseLease(l, leaseLost)
 			return false
-		case failure == nil || failure.Class == sqlbatch.RolledBack:
 		default:
-			blamed++
+			failed++
 		}
-		if blamed == 2 {
-			if l.beginSettling() {
-				c.blame(l, failure.Err)
-			}
+		switch {
+		case failed < 2:
+		case !l.beginSettling():
+			return false
+		case locked:
+			l.op, l.delay = settleSnooze, nackDelay(c.backoff(l.failures()))
+			return false
+		default:
+			c.blame(l, failure.Err)
 			return false
 		}
 		pause := retry.RefusedPause
@@ -347,8 +367,8 @@ func (c *shardConsumer[T]) readContents(loop *retry.Loop, l *lease, row *claimed
 
 // blame makes a failed attempt of a settling lease whose message cannot be read.
 func (c *shardConsumer[T]) blame(l *lease, cause error) {
-	if _, late := cause.(*lateError); late {
-		l.text = fmt.Sprintf("chanq: could not be read within %v", c.claimPatience())
+	if late, ok := cause.(*lateError); ok {
+		l.text = fmt.Sprintf("chanq: could not be read within %v", late.within)
 	} else {
 		l.text, l.quiet = fmt.Sprintf("%s%v", reasonRead, cause), true
 	}
@@ -358,7 +378,10 @@ func (c *shardConsumer[T]) blame(l *lease, cause error) {
 }
 
 // lateError is the failure of a statement whose answer did not arrive in time.
-type lateError struct{ err error }
+type lateError struct {
+	err    error
+	within time.Duration
+}
 
 func (e *lateError) Error() string { return e.err.Error() }
 func (e *lateError) Unwrap() error { return e.err }

@@ -121,6 +121,9 @@ func (c *shardConsumer[T]) surveyEnded(s survey) bool {
 	return c.endSurvey(s) || s.err != nil || c.suspectsWait()
 }
 
+// atOnce has the next survey made at once, before the next claim.
+func (v *surveyor) atOnce() { v.apart, v.floor.hurried, v.floor.rest = false, true, 0 }
+
 // claimFailed notes a claim that failed, and for how long it had tried.
 func (v *surveyor) claimFailed(took time.Duration) {
 	v.failed, v.away = true, v.away || took > surveySlow
