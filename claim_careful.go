@@ -168,14 +168,14 @@ func (c *shardConsumer[T]) trySuspect(loop *retry.Loop, s suspect) *retry.Failur
 	most := c.queue.cfg.MaxCrashes
 	last := s.crashes >= most-1
 	dead := s.alone == sqlbatch.OnlyMessage && s.crashes >= most
-	alone := sqlbatch.OnlySuspect
+	alone, d := sqlbatch.OnlySuspect, c.cfg.LeaseFor
 	switch {
-	case dead: // it stays so if it cannot be dead-lettered before its lease ends
-		alone = sqlbatch.OnlyMessage
+	case dead: // it stays so if it cannot be dead-lettered before its lease ends, which may take long for a large body
+		alone, d = sqlbatch.OnlyMessage, max(d, c.cfg.StatementTimeout)
 	case last:
 		alone = sqlbatch.NotAlone
 	}
-	b, failure := c.mark(loop, s.item, alone, false)
+	b, failure := c.mark(loop, s.item, d, alone, false)
 	if failure != nil || len(b.rows) == 0 {
 		return failure
 	}
@@ -201,7 +201,7 @@ func (c *shardConsumer[T]) trySuspect(loop *retry.Loop, s suspect) *retry.Failur
 		}
 		item := reserved.item
 		reserved.lose(leaseLost) // the mark has another fence
-		if b, failure = c.mark(loop, item, sqlbatch.OnlyMessage, true); failure != nil || len(b.rows) == 0 {
+		if b, failure = c.mark(loop, item, d, sqlbatch.OnlyMessage, true); failure != nil || len(b.rows) == 0 {
 			return failure
 		}
 	}
@@ -262,9 +262,9 @@ func (c *shardConsumer[T]) awaitTrial() {
 	}
 }
 
-// mark marks a message. Its rows are none if the message is gone, or another consumer has it. An unknown outcome is found
+// mark marks a message, and leases it. Its rows are none if the message is gone, or another consumer has it. An unknown outcome is found
 // out, because an expired lease of a trial that never began would count.
-func (c *shardConsumer[T]) mark(loop *retry.Loop, item sqlbatch.Item, alone sqlbatch.Alone, again bool) (b claimedBatch, failure *retry.Failure) {
+func (c *shardConsumer[T]) mark(loop *retry.Loop, item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone, again bool) (b claimedBatch, failure *retry.Failure) {
 	for known := true; ; {
 		rows := claimedRows{inline: -1}
 		start := monotonic()
@@ -275,7 +275,7 @@ func (c *shardConsumer[T]) mark(loop *retry.Loop, item sqlbatch.Item, alone sqlb
 				}
 			}
 			err = c.runClaim(c.queue.sql.Mark(sqlbatch.MarkParams{
-				Item: item, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Alone: alone, Again: again,
+				Item: item, Lease: d, Member: c.member.ID, Salt: newSalt(), Alone: alone, Again: again,
 			}), rows.scan)
 			if unknown := c.queue.classify(err) == sqlbatch.Unknown && !isNotRun(err); err != nil && unknown {
 				known, again = false, true
@@ -286,7 +286,7 @@ func (c *shardConsumer[T]) mark(loop *retry.Loop, item sqlbatch.Item, alone sqlb
 		case failure == nil:
 			now := monotonic()
 			return claimedBatch{
-				rows: rows.rows, deadline: deadlineAfter(start, c.cfg.LeaseFor), until: start + c.cfg.MaxExtend,
+				rows: rows.rows, deadline: deadlineAfter(start, d), until: start + c.cfg.MaxExtend,
 				event: ClaimedEvent{Queue: c.queue.label, Messages: len(rows.rows), Bytes: rows.bytes, Took: now - start},
 			}, nil
 		case isPermanent(failure.Class), c.abandoned.Err() != nil, !again, c.stop.Err() != nil && alone != sqlbatch.OnlyMessage:
