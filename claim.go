@@ -27,8 +27,8 @@ import (
 //
 // Large claims of one process follow each other (claim_turn.go).
 //
-// A claim that does not arrive in time is followed by a smaller one (claim_size.go). Of
-// the messages that may kill their process it takes one at a time (claim_suspects.go).
+// A claim that fails is followed by a smaller one. Messages that may kill their process, and those that cannot be read,
+// are marked before they are read (claim_careful.go).
 
 // worthwhile is how many messages make a short claim worth its statement: from
 // here on the rows cost more than the round trip.
@@ -45,7 +45,15 @@ func (c *shardConsumer[T]) claimAll() {
 			return
 		}
 		asked, got := 0, 0
+		c.reviewTrial()
 		failure := c.survey(&loop)
+		if failure == nil {
+			if s, ok := c.nextSuspect(); ok {
+				if failure = c.trySuspect(&loop, s); failure == nil {
+					continue
+				}
+			}
+		}
 		if failure == nil {
 			c.seat.answer()
 			asked, got, failure = c.claim(&loop, n)
@@ -70,7 +78,7 @@ func (c *shardConsumer[T]) claimAll() {
 			pause := loop.Failed(c.abandoned, failure)
 			if asked > 0 {
 				c.surveys.claimFailed(time.Since(failure.Began))
-				c.shrink(asked, failure)
+				c.claimFailed(asked)
 			}
 			batch.Sleep(c.stop, pause)
 		case got == 0 && c.idleness != nil:
@@ -128,7 +136,7 @@ func (c *shardConsumer[T]) count(f func(*ConsumerStats)) {
 	c.mu.Unlock()
 }
 
-// claim leases up to n messages, or fewer if it is wary of suspects, and delivers
+// claim leases up to n messages, and delivers
 // them. It returns for how many it asked and how many it got: those that it had to
 // give back are none. It is not cancelled by Stop: its rows would be leased to
 // nobody. They are anyway when Shutdown has given up.
@@ -139,7 +147,7 @@ func (c *shardConsumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failu
 	}
 	start := monotonic()
 	p := c.claimParams(n)
-	rows := claimedRows{rows: c.flow.takeRows(p.Rows)}
+	rows := claimedRows{rows: c.flow.takeRows(p.Rows), inline: p.Inline}
 	failure = loop.Try(c.abandoned, func(context.Context) error { return c.runClaim(c.queue.sql.Claim(p), rows.scan) })
 	done()
 	if failure != nil {
@@ -149,20 +157,20 @@ func (c *shardConsumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failu
 	c.surveys.claimWorked()
 	c.surveys.floor.claimed(rows.rows, took, start+took)
 	c.flow.atWork = claimed > 0
+	c.careful.bare = false
 	if claimed == 0 {
 		c.flow.giveRows(rows.rows)
-		c.caution.found(nil, p.Suspects)
 		return p.Rows, 0, nil
 	}
-	c.allowance.arrived(took, c.claimPatience())
+	c.size.Worked(p.Rows, took, c.claimPatience())
 	c.flow.lastClaim, c.flow.meanBytes = claimed, max(1, rows.bytes/claimed)
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
 	b := claimedBatch{
 		rows: rows.rows, deadline: deadlineAfter(start, c.cfg.LeaseFor), until: start + c.cfg.MaxExtend,
 		event: ClaimedEvent{Queue: c.queue.label, Messages: claimed, Bytes: rows.bytes, Took: took},
 	}
-	if c.awaitDelivered(); c.caution.wary || !b.mayComeBeside() {
-		got = c.deliver(b, p.Suspects)
+	if c.awaitDelivered(); !b.mayComeBeside() {
+		got = c.deliver(loop, b)
 		c.flow.giveRows(b.rows)
 		return p.Rows, got, nil
 	}
@@ -172,12 +180,14 @@ func (c *shardConsumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failu
 
 // claimParams are those of a claim where there is room for n messages.
 func (c *shardConsumer[T]) claimParams(n int) sqlbatch.ClaimParams {
-	rows, suspects, lapses := c.caution.ask(n)
-	alone := c.caution.wary && suspects
-	return sqlbatch.ClaimParams{
-		Rows: rows, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(),
-		Suspects: suspects, Lapses: lapses, Floors: c.surveys.floor.ask(alone, monotonic()),
+	p := sqlbatch.ClaimParams{
+		Rows: n, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(),
+		Floors: c.surveys.floor.ask(monotonic()), Inline: c.inline(n),
 	}
+	if c.careful.bare {
+		p.Rows, p.Inline = 1, -1
+	}
+	return p
 }
 
 // claimPatience is for how long a claim may take: what comes later than the end of
@@ -189,7 +199,12 @@ func (c *shardConsumer[T]) claimPatience() time.Duration {
 // runClaim runs the statement of a claim. Its error is a *lateError if the answer
 // did not arrive in time.
 func (c *shardConsumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	ctx, cancel := context.WithTimeout(c.abandoned, c.claimPatience())
+	return c.runWithin(c.claimPatience(), st, scan)
+}
+
+// runWithin is runClaim with another time for the answer.
+func (c *shardConsumer[T]) runWithin(d time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	ctx, cancel := context.WithTimeout(c.abandoned, d)
 	defer cancel()
 	run := c.sessions.RunPatient
 	if c.flow.atWork { // a session of its own is worth it
@@ -197,7 +212,7 @@ func (c *shardConsumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) 
 	}
 	err := run(ctx, st, scan)
 	if _, notRun := err.(*session.NotRunError); err != nil && !notRun && ctx.Err() != nil && c.abandoned.Err() == nil {
-		return &lateError{err}
+		return &lateError{err, d}
 	}
 	return err
 }

@@ -5,12 +5,14 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/chanq/chanq/internal/batch"
 )
 
 // From a claim to the readers.
 //
 // Bodies take long to decode beside the statement that brought them, and the database
-// would have nothing to do meanwhile. So a large claim that brought no suspects is
+// would have nothing to do meanwhile. So a large claim is
 // delivered in parts by a goroutine of its own, and the claimer goes on as soon as there
 // is room: what is not delivered yet takes room like what is. The next claim is
 // delivered behind it, in order.
@@ -25,15 +27,15 @@ const (
 // claimedBatch is what a claim brought.
 type claimedBatch struct {
 	rows            []claimedRow
+	trial           bool          // it is one suspect
 	deadline, until time.Duration // of their leases
 	event           ClaimedEvent
 }
 
-// mayComeBeside reports that the rows are many, in order, and that none may be a suspect:
-// of those the claimer has to know before the next claim.
+// mayComeBeside reports that the rows are many, in order, and that all of them are read.
 func (b *claimedBatch) mayComeBeside() bool {
 	return len(b.rows) >= besideFrom && slices.IsSortedFunc(b.rows, compareRows) &&
-		!slices.ContainsFunc(b.rows, func(r claimedRow) bool { return r.lapses > 0 })
+		!slices.ContainsFunc(b.rows, func(r claimedRow) bool { return r.leftOut })
 }
 
 // compareRows compares by order of delivery.
@@ -55,7 +57,8 @@ func (c *shardConsumer[T]) deliverBeside(b claimedBatch) {
 			holds := partsOf(leases)
 			aside := asideOf(holds)
 			leases = toDeliver(leases, len(aside))
-			c.hold(holds, aside)
+			c.hold(holds)
+			c.setAside(aside)
 			for _, l := range leases {
 				c.out <- l
 			}
@@ -121,49 +124,66 @@ func toDeliver[T any](leases []*Lease[T], n int) []*Lease[T] {
 	return slices.DeleteFunc(leases, func(l *Lease[T]) bool { return l.lease.state.Load() == leaseSettling })
 }
 
-// hold hands new leases to the keeper, and those of them that are set aside to the
-// settler.
-func (c *shardConsumer[T]) hold(leases, aside []*lease) {
+// hold hands new leases to the keeper.
+func (c *shardConsumer[T]) hold(leases []*lease) {
 	if c.held.Add(int64(len(leases))); len(leases) > 0 {
 		c.idleness.delivers()
-	}
-	c.keeper.hold(leases)
-	if len(aside) > 0 {
-		c.settler.addAll(aside...)
+		c.keeper.hold(leases)
 	}
 }
 
-// deliver hands the leases of a claim to the keeper and to the readers, and returns how
-// many are not given back. There is room for them in the channel.
-func (c *shardConsumer[T]) deliver(b claimedBatch, askedForSuspects bool) (kept int) {
+// setAside hands leases to the settler that no reader gets.
+func (c *shardConsumer[T]) setAside(leases []*lease) {
+	if len(leases) > 0 {
+		c.settler.addAll(leases...)
+	}
+}
+
+// deliver hands the leases of a claim to the keeper, reads what the claim has left out, and hands the leases to readers. It
+// returns how many are not given back. There is room for them in the channel.
+//
+// Of what was left out the consumer has PrefetchBytes in memory at most, or one message. It gives back the rest of the claim.
+func (c *shardConsumer[T]) deliver(loop *batch.Loop, b claimedBatch) (kept int) {
 	defer func() { call(c.queue.cfg.Hooks.Claimed, b.event) }() // they are extended by now, however long it takes
-	leases := buildLeases[T](c.queue, b.rows, c, b.deadline, b.until)
+	leases := newLeases[T](c.queue, b.rows, c, b.deadline, b.until)
 	holds := partsOf(leases)
-	back := c.caution.found(holds, askedForSuspects)
-	aside := asideOf(holds)
-	for _, l := range back {
-		l.takeBack()
+	if b.trial {
+		holds[0].suspect = true
+		c.careful.trial, c.careful.look = holds[0], 0
+		c.careful.pause = batch.Backoff{Low: 10 * time.Millisecond, High: time.Second}
 	}
-	leases = toDeliver(leases, len(aside)+len(back))
-	c.hold(holds, aside)
+	c.hold(slices.Clone(holds)) // the keeper drops from its own
+	order := make([]int, len(leases))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return compareRows(b.rows[i], b.rows[j]) })
+	var aside []*lease
+	read, back := 0, 0 // bytes, and leases
+	for _, i := range order {
+		l, row := leases[i], &b.rows[i]
+		left := row.leftOut && !row.expired
+		if left {
+			read += row.size
+		}
+		if back > 0 || left && read > max(row.size, c.cfg.PrefetchBytes) {
+			back++
+			l.lease.takeBack()
+		} else if !left || c.readContents(loop, l.lease, row) {
+			l.fill(c.queue, row)
+		}
+		switch l.lease.state.Load() {
+		case leaseHeld:
+			c.flow.delivered++
+			c.out <- l
+		case leaseSettling:
+			aside = append(aside, l.lease)
+		}
+	}
+	c.setAside(aside)
 	// Those set aside count as taken: that many expired must not make claims small.
-	c.flow.delivered += int64(len(aside))
-	kept = len(aside) + len(leases)
-	if len(back) > 0 && !c.setBack(back) {
-		// It cannot be told from the others while those may still be ours.
-		leases = slices.DeleteFunc(leases, func(l *Lease[T]) bool {
-			if !l.lease.suspect || !l.lease.takeBack() {
-				return false
-			}
-			c.settler.addAll(l.lease)
-			return true
-		})
-	}
-	for _, l := range leases {
-		c.flow.delivered++
-		c.out <- l
-	}
-	return kept
+	c.flow.delivered += int64(len(aside) - back)
+	return len(holds) - back
 }
 
 // releaseBuffer takes back what no reader has taken.

@@ -66,7 +66,7 @@ func (d *dispatch[T]) claimAll() {
 			pause := loop.Failed(c.abandoned, failure)
 			d.failed(failure, asked > 0)
 			if asked > 0 {
-				c.shrink(asked, failure)
+				d.shrink(asked, failure)
 			}
 			batch.Sleep(c.stop, pause)
 		case got == 0 && c.idleness != nil:
@@ -232,7 +232,8 @@ func (d *dispatch[T]) claim(loop *batch.Loop, n int) (asked, got int, failure *b
 	c.flow.atWork = len(rows.rows) > 0
 	leases := buildLeases[T](c.queue, rows.rows, c, min(deadlineAfter(start, c.cfg.LeaseFor), until), math.MaxInt64)
 	if claimed := len(leases); claimed > 0 {
-		c.allowance.arrived(took, c.claimPatience())
+		d.answered = false
+		c.size.Worked(asked, took, c.claimPatience())
 		c.flow.lastClaim, c.flow.meanBytes = claimed, max(1, rows.bytes/claimed)
 		c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed += int64(claimed) })
 	}
@@ -369,8 +370,28 @@ func (q *queue) held(ctx context.Context, slots []int, run func(context.Context,
 	return held, err
 }
 
-// claimBlind is that of Consumer, for what a claim of one meets first.
-func (d *dispatch[T]) claimBlind(late bool, cause error) {
+// shrink makes the next claim smaller, if the size of this one, of n messages, may be
+// why it failed. A claim of one that fails twice, while the database answers a look
+// in between, has met a message that cannot be read.
+func (d *dispatch[T]) shrink(n int, f *batch.Failure) {
+	_, late := f.Err.(*lateError)
+	switch {
+	case !late && f.Class != sqlbatch.BadRow:
+		d.answered = false
+	case n > 1:
+		d.c.size.Failed(n)
+	case !d.answered:
+		d.c.size.Failed(1)
+		d.answered = d.answers() == nil
+	default:
+		d.answered = false
+		d.claimBlind(f.Err)
+	}
+}
+
+// claimBlind claims one message without its contents, and counts that as a failed
+// attempt: due again after the Backoff, or dead. What fails here is tried again.
+func (d *dispatch[T]) claimBlind(cause error) {
 	c := d.c
 	if err := d.answers(); err != nil { // after the last failure the slots are to be taken anew
 		return
@@ -384,7 +405,7 @@ func (d *dispatch[T]) claimBlind(late bool, cause error) {
 		return
 	}
 	for i, at := range rows.leased {
-		l := c.unread(&rows.rows[i], min(deadlineAfter(start, c.cfg.LeaseFor), until), late, cause)
+		l := d.unread(&rows.rows[i], min(deadlineAfter(start, c.cfg.LeaseFor), until), cause)
 		rows.lines[at].lease = l
 		c.held.Add(1)
 		c.idleness.delivers()
@@ -394,6 +415,23 @@ func (d *dispatch[T]) claimBlind(late bool, cause error) {
 	for _, at := range rows.leased {
 		c.settler.addAll(rows.lines[at].lease)
 	}
+}
+
+// unread is the lease of a message that was claimed without its contents, to be nacked or
+// set aside.
+func (d *dispatch[T]) unread(row *claimedRow, deadline time.Duration, cause error) *lease {
+	c := d.c
+	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed++ })
+	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}
+	l.deadline.Store(int64(deadline))
+	l.until.Store(int64(deadline + c.cfg.MaxExtend))
+	if row.expired {
+		l.setAside(ReasonExpired)
+	} else {
+		l.state.Store(leaseSettling)
+		c.blame(l, cause)
+	}
+	return l
 }
 
 // answers reports whether the database answers: by a look at the slots, and by taking

@@ -65,7 +65,7 @@ func (c *shardConsumer[T]) waitForRoom() int {
 		buffered := c.buffered()
 		most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
 		buffered += ready
-		room := min(most-buffered, c.queue.dialect.Traits().ClaimRows, c.allowance.bound())
+		room := min(most-buffered, c.size.Of(c.queue.dialect.Traits().ClaimRows))
 		if c.flow.meanBytes == 0 { // nothing is known of sizes, but that of the largest
 			room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
 		} else {
@@ -143,6 +143,9 @@ func (c *shardConsumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 		wait := idle.Poll()
 		sat := c.beSeated(wait)
 		due, any, below, err := c.look()
+		if err == nil && c.suspectsWait() {
+			return
+		}
 		ready := err == nil && any && due <= 0
 		switch {
 		case err != nil && !first:
@@ -224,7 +227,7 @@ func (c *shardConsumer[T]) nextDue() (due time.Duration, any bool, err error) {
 	var ms sql.NullInt64
 	ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 	defer cancel()
-	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.ask(false, monotonic())), func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	err = c.sessions.RunPatient(ctx, c.queue.sql.NextDue(c.surveys.floor.ask(monotonic())), func(rows *sql.Rows) error { return rows.Scan(&ms) })
 	if err != nil {
 		mind(c, "claim", err)
 		return 0, false, err

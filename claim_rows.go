@@ -2,11 +2,9 @@ package chanq
 
 import (
 	"bytes"
-	"cmp"
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -40,6 +38,8 @@ type claimedRow struct {
 	expires            sql.NullInt64
 	key, headers, body []byte
 	orderKey           string // of an ordered queue
+	size               int    // of the body, which may be left out
+	leftOut            bool   // the contents are to be read
 }
 
 // claimedRows collects a claim: nothing of it may be used before the statement
@@ -49,6 +49,8 @@ type claimedRows struct {
 	bytes int // of bodies
 	arena []byte
 
+	inline                            int // larger bodies are left out; of a plain queue
+	size                              int64
 	columns                           []any // where they are read to
 	id, key, headers, body            sql.RawBytes
 	priority, fence, attempts, lapses int64
@@ -64,10 +66,21 @@ func newSalt() int64 { return 1 + rand.Int64N(1<<sqlbatch.FenceBits) }
 func nextSalt(salt int64) int64 { return salt%(1<<sqlbatch.FenceBits) + 1 }
 
 func (r *claimedRows) scan(rows *sql.Rows) error {
-	err := r.read(rows)
+	err := r.read(rows, &r.size)
 	if err == nil {
 		r.keepRow()
+		row := &r.rows[len(r.rows)-1]
+		row.size, row.leftOut = int(r.size), r.inline < 0 || int(r.size) > r.inline
+		r.bytes += row.size - len(row.body)
 	}
+	return err
+}
+
+// scanContents reads what Contents returns.
+func (r *claimedRow) scanContents(rows *sql.Rows) error {
+	var key, headers, body sql.RawBytes
+	err := rows.Scan(&key, &headers, &body)
+	r.key, r.headers, r.body = bytes.Clone(key), bytes.Clone(headers), bytes.Clone(body)
 	return err
 }
 
@@ -108,20 +121,23 @@ func (r *claimedRows) keep(b []byte) []byte {
 }
 
 // weight is about how many bytes of memory the row's part of a lease takes.
-func (r *claimedRow) weight() int { return len(r.key) + headersGrow*len(r.headers) + len(r.body) }
-
-// spent reports that nobody may see the message any more: its attempts are used
-// up, and the last lease that ran out was one for which it was a suspect already,
-// alone among those of its holder. So what only lay beside a message that killed
-// its process gets an attempt of its own.
-func (r *claimedRow) spent(maxAttempts int) bool {
-	return r.attempts > maxAttempts && isSuspect(r.attempts-1, r.lapses-1, maxAttempts)
+func (r *claimedRow) weight() int {
+	return len(r.key) + headersGrow*len(r.headers) + max(r.size, len(r.body))
 }
 
-// buildLeases makes leases of the rows of one claim, in the order of delivery.
+// buildLeases makes leases of the rows of one claim, in their order.
 // Those that no handler may see, because they expired, their attempts are spent or
 // their body cannot be decoded, come back in state settling, to be set aside.
 func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline, until time.Duration) []*Lease[T] {
+	leases := newLeases[T](q, rows, owner, deadline, until)
+	for i := range rows {
+		leases[i].fill(q, &rows[i])
+	}
+	return leases
+}
+
+// newLeases makes leases of rows, in their order, without headers and bodies.
+func newLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline, until time.Duration) []*Lease[T] {
 	q.recorder.claimed(rows)
 	leases := make([]*Lease[T], len(rows))
 	var inner []lease
@@ -137,7 +153,7 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 		row, l := &rows[i], &slab[0]
 		leases[i], l.lease = l, &inner[0]
 		slab, inner = slab[1:], inner[1:]
-		l.Queue, l.ID, l.Priority, l.DedupKey = q.label, row.item.ID, row.priority, string(row.key)
+		l.Queue, l.ID, l.Priority = q.label, row.item.ID, row.priority
 		l.Key = row.orderKey
 		l.Attempt, l.Fence = row.attempts, row.item.Fence
 		l.EnqueuedAt, l.DueAt = time.UnixMilli(row.enqueued), time.UnixMilli(row.due)
@@ -145,22 +161,11 @@ func buildLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline,
 			l.ExpiresAt = time.UnixMilli(row.expires.Int64)
 		}
 		l.lease.owner, l.lease.item, l.lease.due, l.lease.priority, l.lease.attempt, l.lease.lapses = owner, row.item, row.due, row.priority, row.attempts, row.lapses
-		if len(row.body) >= heavyBody {
-			l.lease.heavy = len(row.body)
+		if size := max(row.size, len(row.body)); size >= heavyBody {
+			l.lease.heavy = size
 		}
 		l.lease.deadline.Store(int64(deadline))
 		l.lease.until.Store(int64(until))
-	}
-	for i := range rows {
-		leases[i].fill(q, &rows[i])
-	}
-	order := func(a, b *Lease[T]) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.lease.due, b.lease.due), bytes.Compare(a.ID[:], b.ID[:]))
-	}
-	// No database promises an order of the rows that an UPDATE returns. Lines sort by
-	// themselves.
-	if !q.ordered() && !slices.IsSortedFunc(leases, order) {
-		slices.SortFunc(leases, order)
 	}
 	return leases
 }
@@ -187,12 +192,13 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 	case row.expired:
 		l.lease.setAside(ReasonExpired)
 		return
-	case row.spent(q.cfg.MaxAttempts):
+	case q.ordered() && row.spent(q.cfg.MaxAttempts):
 		l.lease.setAside(fmt.Sprintf("chanq: %d attempts, and %d leases that ran out without a settle, the last of them with no other suspect beside it: its handlers die, hang, or lose their leases",
 			row.attempts-1, row.lapses))
 		return
 	}
 	var err error
+	l.DedupKey = string(row.key)
 	if l.Headers, err = decodeHeaders(row.headers); err == nil {
 		err = decodeBody(q.cfg.Codec, row.body, &l.Body)
 	}
@@ -201,13 +207,17 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 		l.lease.setAside(fmt.Sprintf("%s%v", reasonDecode, err))
 		return
 	}
-	l.lease.suspect = isSuspect(row.attempts, row.lapses, q.cfg.MaxAttempts)
+	if q.ordered() {
+		l.lease.suspect = isSuspect(row.attempts, row.lapses, q.cfg.MaxAttempts)
+	}
 }
 
-// setAside has a lease that nobody has seen buried by its owner. Its claim was no
+// setAside has a lease that no reader has seen dead-lettered by its owner, unless it has ended. Its claim was no
 // attempt.
 func (l *lease) setAside(reason string) {
+	if !l.beginSettling() {
+		return
+	}
 	l.op, l.text, l.uncounted = settleDead, reason, true
 	l.attempt--
-	l.state.Store(leaseSettling)
 }

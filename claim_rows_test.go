@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -78,20 +77,4 @@ func TestWhatIsSpent(t *testing.T) {
 			require.Positive(t, suspected, "set aside without an attempt of its own")
 		})
 	}
-}
-
-func TestAnAllowanceHalvesAndGrowsWithWhatArrivesInTime(t *testing.T) {
-	var a allowance
-	unbounded := a.bound()
-	require.Greater(t, unbounded, 5000)
-	a.halve(16)
-	require.Equal(t, 8, a.bound())
-	a.arrived(900*time.Millisecond, time.Second)
-	require.Equal(t, 8, a.bound(), "twice as much would hardly have arrived")
-	a.arrived(100*time.Millisecond, time.Second)
-	require.Equal(t, 16, a.bound())
-	for range 20 {
-		a.arrived(0, time.Second)
-	}
-	require.Equal(t, unbounded, a.bound())
 }

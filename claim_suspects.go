@@ -4,7 +4,7 @@ import (
 	"context"
 )
 
-// Suspects
+// Suspects of ordered queues
 //
 // A message whose process dies of it takes with it whatever that process held: the
 // leases of all of them run out, and nobody can say which one was to blame. A
@@ -30,7 +30,15 @@ func isSuspect(attempts, lapses, maxAttempts int) bool {
 	return lapses >= suspectLapses || lapses >= 1 && attempts > maxAttempts
 }
 
-// caution is what the claimer knows of suspects. Only the claimer uses it.
+// spent reports that nobody may see the message any more: its attempts are used
+// up, and the last lease that ran out was one for which it was a suspect already,
+// alone among those of its holder. So what only lay beside a message that killed
+// its process gets an attempt of its own.
+func (r *claimedRow) spent(maxAttempts int) bool {
+	return r.attempts > maxAttempts && isSuspect(r.attempts-1, r.lapses-1, maxAttempts)
+}
+
+// caution is what the claimer of an ordered queue knows of suspects. Only the claimer uses it.
 type caution struct {
 	wary bool
 	// hand is the suspect that was delivered last.

@@ -74,15 +74,19 @@ type Config struct {
 	Bell Bell
 	// Hooks are told of what happens. Default none.
 	Hooks Hooks
-	// MaxAttempts is how often a message is delivered before it is set aside as
-	// dead: by the Nack of the last attempt, or, when that one's process died, by
-	// the claim that would be the next. A message whose last lease ran out while others
-	// may have been to blame is delivered once more, without them; so with 1 or 2, or
-	// after attempts that failed otherwise, there may be one attempt more. A Nack takes
-	// what only lapsed before out of the count: messages that lay beside one that kills
-	// its process keep their attempts for failures of their own. Default 10,
-	// at most 1,000,000, or UnlimitedAttempts.
+	// MaxAttempts is how many attempts of a message fail before it is dead-lettered by the Nack of the last one. An
+	// attempt whose lease expired, for example because its process died, does not count: see MaxCrashes. On
+	// an ordered queue it does, unless a Nack follows, and a message with so many attempts is dead-lettered by the next claim
+	// after one that it made as the only suspect. Default: 10. Range: 1 to 1,000,000, or UnlimitedAttempts.
 	MaxAttempts int
+	// MaxCrashes is how often a message may lose its lease without a settle while its consumer handles no other suspect,
+	// before it is dead-lettered. A message that kills its process is a suspect after two such losses in a row, and
+	// so is every message that its process held. A consumer tries one suspect at a time. Before the last of these
+	// trials it waits until it holds nothing else, and it takes nothing else until that trial is over. Only a
+	// message that loses its lease in that trial is dead-lettered. With the default a message that always kills its process ends five
+	// of them. A lease is also lost by a handler that hangs until ConsumerConfig.MaxExtend. Ordered queues
+	// count these losses in MaxAttempts. Default: 3. Range: 1 to 10,000.
+	MaxCrashes int
 	// MaxBody is the most bytes of an encoded body; a larger one is refused with
 	// ErrTooLarge. Default 1 MiB, at most 256 MiB.
 	MaxBody int
@@ -110,14 +114,15 @@ type Config struct {
 	SessionMaxAge time.Duration
 }
 
-// UnlimitedAttempts is a Config.MaxAttempts: no failure is the last, and only DeadLetter,
-// a body that cannot be decoded and an expiry set a message aside. One that kills its
-// process is delivered again and again, alone among those that may have done it.
+// UnlimitedAttempts is a Config.MaxAttempts: no failure is the last. A message is still dead-lettered by DeadLetter, because its body
+// cannot be decoded, because it has expired, and after Config.MaxCrashes.
 const UnlimitedAttempts = -1
 
 const (
 	defaultMaxAttempts = 10
 	mostAttempts       = 1_000_000
+	defaultMaxCrashes  = 3
+	mostCrashes        = 10_000
 	defaultMaxBody     = 1 << 20
 	maxLabel           = 256
 )
@@ -132,6 +137,7 @@ func (c Config) withDefaults() (Config, error) {
 	case c.MaxAttempts < 0 || c.MaxAttempts > mostAttempts:
 		v.wrong("Config.MaxAttempts is %d: must be 0 (the default, %d), from 1 to %d, or UnlimitedAttempts", c.MaxAttempts, defaultMaxAttempts, mostAttempts)
 	}
+	v.limit("Config.MaxCrashes", &c.MaxCrashes, defaultMaxCrashes, 1, mostCrashes)
 	v.limit("Config.MaxBody", &c.MaxBody, defaultMaxBody, 1, sqlbatch.MaxBody)
 	v.duration("Config.Retain", &c.Retain, 0, 0, sqlbatch.MaxDelay)
 	v.duration("Config.VacuumEvery", &c.VacuumEvery, time.Second, 10*time.Millisecond, sqlbatch.MaxDelay)
@@ -249,9 +255,9 @@ type ConsumerConfig struct {
 	Backoff func(attempt int) time.Duration
 	// StatementTimeout is the deadline of every statement: one that takes longer is
 	// cancelled and repeated. Settles and extensions are repeated sooner, when a third
-	// or a sixth of LeaseFor is over (but for short leases). A claim has LeaseFor at most,
-	// and is repeated for half as many messages, down to one; a single one that does not
-	// arrive in time, twice, has failed an attempt. Default 30 s.
+	// or a sixth of LeaseFor is over (but for short leases). A claim has LeaseFor at most. One that fails
+	// is repeated for half as many messages, down to one, and then without the contents. A message whose contents cannot be read twice, or
+	// not in this time, while the database answers, has failed an attempt. Default 30 s.
 	StatementTimeout time.Duration
 	// StopWhenIdle ends the consumer when the queue is drained: for cron jobs and tools. It ends as after Stop,
 	// with a nil Err, when it holds nothing (no lease is buffered, delivered and not settled, or with a settle

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -49,16 +50,19 @@ type shardConsumer[T any] struct {
 	finished  chan struct{} // every goroutine has ended, but for what follows
 	idle      chan struct{} // and every handler of Handle and Pipe has returned
 	// Of the claimer.
-	flow      flow
-	allowance allowance
-	caution   caution
-	seat      seat
-	surveys   surveyor
-	surveyed  chan survey    // what a survey apart found, of capacity 1
-	joined    sync.WaitGroup // surveys apart
-	cleared   chan struct{}  // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
-	order     *dispatch[T]   // of an ordered queue, else nil
-	idleness  *IdleGroup     // nil without StopWhenIdle
+	flow     flow
+	size     batch.Size // of claims
+	careful  careful    // of a plain queue
+	caution  caution    // of an ordered queue
+	seat     seat
+	surveys  surveyor
+	surveyed chan survey    // what a survey apart found, of capacity 1
+	joined   sync.WaitGroup // surveys apart
+	cleared  chan struct{}  // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
+	order    *dispatch[T]   // of an ordered queue, else nil
+	idleness *IdleGroup     // nil without StopWhenIdle
+
+	trying atomic.Bool // it tries a suspect of a plain queue, and no other consumer of the process does
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
@@ -187,6 +191,7 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	unrecord()
 	c.keeper.losses.close()
 	c.health.end()
+	c.endTrial()
 	for _, s := range c.pools() {
 		s.close()
 	}
@@ -287,6 +292,7 @@ func (c *shardConsumer[T]) ended(l *lease) {
 		c.noteTaken()
 	}
 	if l.suspect {
+		c.endTrial()
 		notify(c.cleared)
 	}
 	c.letGo()

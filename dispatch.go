@@ -31,13 +31,14 @@ type dispatch[T any] struct {
 	waits  atomic.Bool  // some lease waits for its line
 
 	// Of the claimer.
-	tenure  *tenure
-	horizon horizon
-	salt    int64
-	rows    *orderedRows  // for the next claim; nil: none yet
-	sweeps  time.Duration // between two looks from the beginning
-	rest    time.Duration // no statement of the tenure before, after one that failed
-	asked   time.Duration // when the held lines were last asked for
+	tenure   *tenure
+	answered bool // a look, after a claim of one message that failed
+	horizon  horizon
+	salt     int64
+	rows     *orderedRows  // for the next claim; nil: none yet
+	sweeps   time.Duration // between two looks from the beginning
+	rest     time.Duration // no statement of the tenure before, after one that failed
+	asked    time.Duration // when the held lines were last asked for
 }
 
 func newDispatch[T any](c *shardConsumer[T]) *dispatch[T] {

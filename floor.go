@@ -74,6 +74,7 @@ type survey struct {
 	due         time.Duration             // until there may be something to claim
 	any         bool                      // there is something to come, or there
 	members     int
+	suspects    []suspect // the first message of a priority that nobody leases, where it is one
 	err         error
 }
 
@@ -95,7 +96,6 @@ type floor struct {
 
 	now  sqlbatch.Floors                    // where claims begin
 	seen [sqlbatch.Priorities]time.Duration // when what raised it last, a claim or a survey, began
-	base sqlbatch.Floors                    // below it nothing was left that could be claimed: now may have stepped over suspects
 
 	// Of surveys.
 	underWay bool
@@ -120,16 +120,12 @@ func newFloor(pollMax time.Duration) floor {
 	return floor{every: min(surveyEvery, pollMax), began: -surveyEvery}
 }
 
-// ask says where a claim begins. One that is after suspects alone goes to where others
-// stepped over them.
+// ask says where a claim begins.
 //
 // What was about to be committed when the floor was raised lies up to a FloorMargin below
 // it. A claim reaches back as far by itself, but from its own time: one that comes later
 // has to be sent there.
-func (f *floor) ask(suspectsAlone bool, now time.Duration) sqlbatch.Floors {
-	if suspectsAlone {
-		return f.base
-	}
+func (f *floor) ask(now time.Duration) sqlbatch.Floors {
 	from := f.now
 	for p := range from {
 		if now-f.seen[p] > sqlbatch.FloorMargin/2 {
@@ -164,7 +160,7 @@ func (f *floor) recovered() { f.rest, f.cost, f.walk, f.hurried = 0, cost{}, cos
 
 // lower notes that something lies at these places again.
 func (f *floor) lower(places sqlbatch.Floors) {
-	f.now, f.base, f.given = lowest(f.now, places), lowest(f.base, places), lowest(f.given, places)
+	f.now, f.given = lowest(f.now, places), lowest(f.given, places)
 }
 
 // price is the rest that follows on a time which was spent on looking.
@@ -218,9 +214,8 @@ func (f *floor) end(s survey) (below bool) {
 		}
 		f.now[p], f.seen[p] = found, s.began
 	}
-	f.base = s.floors
 	f.lowered = f.lowered || below
-	f.now, f.base = lowest(f.now, f.given), lowest(f.base, f.given)
+	f.now = lowest(f.now, f.given)
 	return below
 }
 

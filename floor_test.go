@@ -30,10 +30,9 @@ func surveyed(floors sqlbatch.Floors) floor {
 func TestAClaimRaisesTheFloorOfThePrioritiesThatItTookFrom(t *testing.T) {
 	f := surveyed(sqlbatch.Floors{10, 20, 30, 40})
 	f.claimed([]claimedRow{at(PriorityUrgent, 45), at(PriorityNormal, 25), at(PriorityUrgent, 41), at(PriorityNormal, 12)}, 0, 0)
-	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(false, 0), "what is low is not hidden by what is urgent")
+	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(0), "what is low is not hidden by what is urgent")
 	f.claimed([]claimedRow{at(PriorityNormal, 22)}, 0, 0)
-	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(false, 0), "what lay below leaves it where it is")
-	require.Equal(t, sqlbatch.Floors{10, 20, 30, 40}, f.ask(true, 0), "suspects may lie where the last survey ended")
+	require.Equal(t, sqlbatch.Floors{10, 25, 30, 45}, f.ask(0), "what lay below leaves it where it is")
 }
 
 func TestWhatIsGivenBackLowersTheFloor(t *testing.T) {
@@ -42,16 +41,14 @@ func TestWhatIsGivenBackLowersTheFloor(t *testing.T) {
 	back := noPlace
 	back[normal], back[urgent] = 15, 45
 	f.lower(back)
-	require.Equal(t, sqlbatch.Floors{10, 15, 30, 40}, f.ask(false, 0))
-	require.Equal(t, sqlbatch.Floors{10, 15, 30, 40}, f.ask(true, 0))
+	require.Equal(t, sqlbatch.Floors{10, 15, 30, 40}, f.ask(0))
 
 	f.begin(second)
 	back[normal] = 5
 	f.lower(back)
 	f.claimed([]claimedRow{at(PriorityNormal, 26)}, 0, 0)
 	f.end(survey{known: true, floors: sqlbatch.Floors{60, 60, 60, 60}})
-	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(false, 0), "the survey had not seen it yet")
-	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(true, 0))
+	require.Equal(t, sqlbatch.Floors{60, 5, 60, 45}, f.ask(0), "the survey had not seen it yet")
 }
 
 func TestASurveyFindsWhatLiesBelowTheFloor(t *testing.T) {
@@ -61,20 +58,18 @@ func TestASurveyFindsWhatLiesBelowTheFloor(t *testing.T) {
 	f.begin(second)
 	f.claimed([]claimedRow{at(PriorityNormal, 110), at(PriorityUrgent, 120)}, 0, 0)
 	require.True(t, f.end(survey{known: true, any: true, ready: ready, floors: sqlbatch.Floors{200, 50, 200, 60}}))
-	require.Equal(t, sqlbatch.Floors{200, 50, 200, 120}, f.ask(false, 0),
+	require.Equal(t, sqlbatch.Floors{200, 50, 200, 120}, f.ask(0),
 		"what it saw at or behind the floor of its beginning has been claimed since, or is still to come")
-	require.Equal(t, sqlbatch.Floors{200, 50, 200, 60}, f.ask(true, 0))
 
 	f.claimed([]claimedRow{at(PriorityNormal, 100)}, 0, 0)
 	f.begin(2 * second)
 	require.False(t, f.end(survey{known: true, any: true, ready: ready, floors: sqlbatch.Floors{300, 150, 300, 300}}))
-	require.Equal(t, sqlbatch.Floors{300, 150, 300, 300}, f.ask(false, 0), "others have claimed the rest")
+	require.Equal(t, sqlbatch.Floors{300, 150, 300, 300}, f.ask(0), "others have claimed the rest")
 
 	before := f
 	f.begin(3 * second)
 	require.False(t, f.end(survey{}), "the queue is paused, or the survey failed")
 	require.Equal(t, before.now, f.now)
-	require.Equal(t, before.base, f.base)
 }
 
 func TestTheFloorFollowsADatabasesClockThatGoesBack(t *testing.T) {
@@ -83,7 +78,7 @@ func TestTheFloorFollowsADatabasesClockThatGoesBack(t *testing.T) {
 	f.begin(second)
 	f.claimed([]claimedRow{at(PriorityNormal, 2100)}, 0, 0)
 	require.False(t, f.end(survey{known: true, floors: sqlbatch.Floors{500, 500, 500, 500}}))
-	require.Equal(t, sqlbatch.Floors{500, 500, 500, 500}, f.ask(false, 0))
+	require.Equal(t, sqlbatch.Floors{500, 500, 500, 500}, f.ask(0))
 }
 
 func TestTheFirstSurveyIsAtOnceAndTheNextASecondLater(t *testing.T) {
@@ -169,16 +164,16 @@ func TestAClaimThatComesLateReachesBackToWhatWasAboutToBeCommitted(t *testing.T)
 	margin := sqlbatch.FloorMargin.Milliseconds()
 	f := surveyed(sqlbatch.Floors{100, 10_000, 10_000, 10_000})
 	f.claimed([]claimedRow{at(PriorityNormal, 20_000)}, second/100, 10*second)
-	soon := f.ask(false, 10*second+sqlbatch.FloorMargin/4)
+	soon := f.ask(10*second + sqlbatch.FloorMargin/4)
 	require.EqualValues(t, 20_000, soon[normal], "it does so by itself")
 	require.Equal(t, 10_000-margin, soon[urgent], "nothing urgent was claimed since the survey")
 	f.claimed(nil, 0, 10*second+sqlbatch.FloorMargin)
-	require.Equal(t, sqlbatch.Floors{0, 20_000 - margin, 10_000 - margin, 10_000 - margin}, f.ask(false, 10*second+sqlbatch.FloorMargin))
+	require.Equal(t, sqlbatch.Floors{0, 20_000 - margin, 10_000 - margin, 10_000 - margin}, f.ask(10*second+sqlbatch.FloorMargin))
 
 	f.begin(20 * second)
 	f.end(survey{began: 20 * second, known: true, floors: sqlbatch.Floors{30_000, 30_000, 30_000, 30_000}})
-	require.EqualValues(t, 30_000, f.ask(false, 20*second)[normal])
-	require.EqualValues(t, 30_000-margin, f.ask(false, 21*second)[normal])
+	require.EqualValues(t, 30_000, f.ask(20 * second)[normal])
+	require.EqualValues(t, 30_000-margin, f.ask(21 * second)[normal])
 }
 
 func TestTheClaimThatASurveySendsBackIsPartOfItsPrice(t *testing.T) {

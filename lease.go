@@ -219,7 +219,7 @@ type lease struct {
 	lapses    int   // before this claim, in a row
 	priority  Priority
 	spot      *spot        // of an ordered queue: its place in its line, while it has one
-	suspect   bool         // see claim_suspects.go
+	suspect   bool         // see claim_careful.go, and of an ordered queue claim_suspects.go
 	heavy     int          // bytes of its body where they are heavyBody or more, else 0
 	extension *extension   // nil before the first one; of the keeper's goroutine
 	deadline  atomic.Int64 // of monotonic()

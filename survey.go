@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
@@ -96,6 +97,10 @@ func (c *shardConsumer[T]) endSurvey(s survey) (below bool) {
 	}
 	v := &c.surveys
 	v.failed = s.err != nil
+	if s.known {
+		slices.SortFunc(s.suspects, func(a, b suspect) int { return b.lane - a.lane })
+		c.careful.found = s.suspects
+	}
 	var notRun *session.NotRunError
 	switch {
 	case s.err == nil:
@@ -112,7 +117,12 @@ func (c *shardConsumer[T]) endSurvey(s survey) (below bool) {
 
 // surveyEnded takes the result of a survey apart. It reports that the claimer has
 // something to do: a claim, which tells whether the database answers, too.
-func (c *shardConsumer[T]) surveyEnded(s survey) bool { return c.endSurvey(s) || s.err != nil }
+func (c *shardConsumer[T]) surveyEnded(s survey) bool {
+	return c.endSurvey(s) || s.err != nil || c.suspectsWait()
+}
+
+// atOnce has the next survey made at once, before the next claim.
+func (v *surveyor) atOnce() { v.apart, v.floor.hurried, v.floor.rest = false, true, 0 }
 
 // claimFailed notes a claim that failed, and for how long it had tried.
 func (v *surveyor) claimFailed(took time.Duration) {
@@ -137,9 +147,16 @@ func (q *queue) survey(ctx context.Context, patience time.Duration, run sessionR
 	s := survey{due: math.MaxInt64}
 	s.took, s.err = run(ctx, q.sql.Survey(), func(rows *sql.Rows) error {
 		var priority, at int64
-		var due sql.NullInt64
-		if err := rows.Scan(&priority, &at, &due, &s.members); err != nil {
+		var due, fence, crashes, alone sql.NullInt64
+		var id sql.RawBytes
+		if err := rows.Scan(&priority, &at, &due, &s.members, &id, &fence, &crashes, &alone); err != nil {
 			return err
+		}
+		if id != nil {
+			found := suspect{lane: int(priority), crashes: int(crashes.Int64), alone: sqlbatch.Alone(alone.Int64)}
+			copy(found.item.ID[:], id)
+			found.item.Fence = fence.Int64
+			s.suspects = append(s.suspects, found)
 		}
 		lane := priority - sqlbatch.PriorityLow
 		s.known, s.floors[lane], s.ready[lane] = true, at, due.Valid && due.Int64 <= 0

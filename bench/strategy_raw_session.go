@@ -98,10 +98,10 @@ func (s *bareSession) claimFrom(n int) error {
 	s.messages, s.items = s.messages[:0], s.items[:0]
 	var id, key, headers, body sql.RawBytes
 	var m bareMessage
-	var lapses, expired int64
+	var lapses, expired, size int64
 	var expires sql.NullInt64
-	columns := []any{&id, &m.priority, &m.item.Fence, &m.attempts, &lapses, &expired, &m.enqueued, &m.due, &expires, &key, &headers, &body}
-	claim := s.queue.Claim(sqlbatch.ClaimParams{Rows: n, Lease: leaseFor, Salt: 1, Floors: s.floors, Suspects: true})
+	columns := []any{&id, &m.priority, &m.item.Fence, &m.attempts, &lapses, &expired, &m.enqueued, &m.due, &expires, &key, &headers, &body, &size}
+	claim := s.queue.Claim(sqlbatch.ClaimParams{Rows: n, Lease: leaseFor, Salt: 1, Floors: s.floors, Inline: sqlbatch.MaxBody})
 	return s.do(claim, func(rows *sql.Rows) error {
 		if err := rows.Scan(columns...); err != nil {
 			return err

@@ -224,16 +224,27 @@ type Queue interface {
 	// Claim leases up to Rows ready messages, highest priority first, within a
 	// priority by due time and then id, beginning at the Floors, and returns
 	// id, priority, fence, attempts, lapses, expired (1 or 0), enqueued_at, due_at,
-	// expires_at (or NULL), dedup_key (bytes), headers, body,
-	// in any order and in one or more result sets. A paused queue yields none. An expired message is for
+	// expires_at (or NULL), dedup_key (bytes), headers, body, size (bytes of the body),
+	// in any order and in one or more result sets. It leaves out suspects: messages with SuspectLapses or more
+	// expired leases in a row that have not expired. A paused queue yields none. An expired message is for
 	// the dead table, not for a reader.
 	Claim(ClaimParams) Statement
+	// Mark leases one message by its id and fence, for a consumer that reads it after the commit. The message is due, and
+	// nobody leases it, or Member does and MarkParams.Again is set. It returns the columns of Claim, with NULL for
+	// dedup_key, headers and body, or no row: the row is gone, changed or locked, or the queue is paused. It counts an attempt and,
+	// if a lease has expired, that one in lapses, and in crashes if its holder had marked the message as
+	// OnlySuspect or OnlyMessage.
+	Mark(MarkParams) Statement
+	// Contents returns dedup_key (bytes), headers, body of the message with this id and fence, or no row. It takes no lock
+	// that outlasts it. Where another transaction has locked the row it may wait for up to LockWait, and fail
+	// with class RolledBack.
+	Contents(Item) Statement
 	// NextDue returns one row: milliseconds until a claim from these Floors may find a
 	// message that nobody leases now (zero or less: now), NULL when there is none or the
 	// queue is paused. It writes nothing and takes no lock.
 	NextDue(Floors) Statement
-	// DueOrLocked is NextDue from the beginning, except that a row that a transaction has locked counts as
-	// due if a claim would pass over it. On SQL Server a message counts that an open transaction has sent, has
+	// DueOrLocked is NextDue from the beginning, except that suspects count, and that a row that a transaction has locked
+	// counts as due if a claim would pass over it. On SQL Server a message counts that an open transaction has sent, has
 	// deleted or leases. It writes nothing, and never waits for a lock.
 	DueOrLocked() Statement
 	// Survey looks from the beginning, and so walks all that a claim is spared: it
@@ -241,7 +252,9 @@ type Queue interface {
 	// out. It returns a row for each priority: priority; floor, when the first message that may
 	// be claimed now was due, or else the database's time; due_in, milliseconds until
 	// something may be claimed there, a lease that ends included (zero or less: now; NULL:
-	// nothing in sight); and members, how many consumers the queue has. No row: it is
+	// nothing in sight); and members, how many consumers the queue has. Suspects do not count there. If the first message
+	// that no consumer leases is a suspect, the row goes on with its id, fence, crashes (the lease that has expired included) and
+	// alone (of that lease); otherwise these are NULL. No row: it is
 	// paused. It writes nothing and takes no lock.
 	Survey() Statement
 
@@ -249,7 +262,7 @@ type Queue interface {
 	// each such item.
 	Ack([]Item) Statement                   // deletes
 	Archive([]Item) Statement               // moves to the done table
-	Nack([]NackItem) Statement              // ends the lease; the attempt stays counted, lapses are forgotten, and no attempts either
+	Nack([]NackItem) Statement              // ends the lease; the attempt stays counted, lapses are forgotten and no attempts, and so are crashes
 	Snooze([]NackItem) Statement            // as Nack, but the attempt is refunded
 	Release([]Item) Statement               // ends the lease; the attempt is refunded, and the message in its old place
 	Bury([]BuryItem) Statement              // moves to the dead table; of an ordered queue only while the lease runs

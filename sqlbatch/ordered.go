@@ -49,8 +49,7 @@ type SlotPart struct {
 	Doubt bool
 }
 
-// SlotClaim are the values of a claim from an ordered queue. Rows, Lease, Member, Suspects,
-// Lapses and Blind are as in ClaimParams.
+// SlotClaim are the values of a claim from an ordered queue. Rows, Lease and Member are as in ClaimParams.
 type SlotClaim struct {
 	// Rows bounds what is leased and what is walked past, together; at most Traits.ClaimRows.
 	Rows   int
@@ -59,10 +58,16 @@ type SlotClaim struct {
 	// Salt is as in ClaimParams, but no two claims of one Member may have the same while leases
 	// of the first may live: begin at random, then add one with each claim, and after
 	// 1 << FenceBits go on at 1. SQLite tells by it what this claim has leased.
-	Salt     int64
+	Salt int64
+	// Suspects: take messages with this many lapses or more, too. A lapse is a
+	// lease that ran out, was never settled and never given back; a message counts
+	// those in a row. Without Suspects those whose count is at least Lapses by now
+	// are left where they are.
 	Suspects bool
 	Lapses   int
-	Blind    bool
+	// Blind leaves key, headers and body out of the result, NULL each: for a
+	// message that cannot be read.
+	Blind bool
 	// Parts are served in this order until there are Rows; each slot at most once. So a claimer
 	// that has less room than messages begins each time at another one.
 	Parts []SlotPart

@@ -123,16 +123,36 @@ type ClaimParams struct {
 	Member [16]byte // who claims: see Member
 	Salt   int64    // random, from 1 to 1 << FenceBits: see FenceBits
 	Floors Floors
-	// Suspects: take messages with this many lapses or more, too. A lapse is a
-	// lease that ran out, was never settled and never given back; a message counts
-	// those in a row. Without Suspects those whose count is at least Lapses by now
-	// are left where they are.
-	Suspects bool
-	Lapses   int
-	// Blind leaves key, headers and body out of the result, NULL each: for a
-	// message that cannot be read.
-	Blind bool
+	// Inline is the size of the largest body that the claim returns. Larger ones are leased, and NULL in the
+	// result: read them with Contents. If it is below zero, dedup key, headers and body of every message are NULL.
+	Inline int
 }
+
+// SuspectLapses is how many expired leases in a row make a message a suspect, which Claim leaves out. An expired lease is
+// one that ran out, was never settled and never released.
+const SuspectLapses = 2
+
+// MarkParams are the values of a mark.
+type MarkParams struct {
+	Item   // the fence is the one that Survey, Look or the mark before returned
+	Lease  time.Duration
+	Member [16]byte
+	Salt   int64 // as in ClaimParams
+	Alone  Alone
+	// Again: Member has marked the message before and still lives, or the outcome of its mark is not known. If Member
+	// holds the lease, that one counts neither as an attempt nor as an expired lease.
+	Again bool
+}
+
+// Alone says what else a consumer handles while it holds a message that it has marked.
+type Alone uint8
+
+// The values of the column alone.
+const (
+	NotAlone    Alone = iota // the holder has not read the message
+	OnlySuspect              // the holder handles no other suspect
+	OnlyMessage              // the holder handles no other message
+)
 
 // Window bounds a statement that works through a table in steps, in the order of times
 // and ids, so that none reads what an earlier one has seen. What came to its place at

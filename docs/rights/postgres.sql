@@ -25,7 +25,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_samples TO chanq_producer; -- the 
 -- A consumer claims and settles. It cannot add messages nor change bodies: a
 -- stage of a pipeline is a consumer of one queue and a producer of the next.
 GRANT SELECT ON chanq_queues TO chanq_consumer;
-GRANT SELECT, DELETE, UPDATE (due_at, lease_until, fence, attempts, lapses, leased_by, last_error) ON chanq_orders TO chanq_consumer;
+GRANT SELECT, DELETE, UPDATE (due_at, lease_until, fence, attempts, lapses, crashes, alone, leased_by, last_error) ON chanq_orders TO chanq_consumer;
 GRANT SELECT, INSERT, UPDATE ON chanq_orders_dead TO chanq_consumer; -- UPDATE: a message that ends again replaces its older copy
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_orders_done TO chanq_consumer; -- with Config.Retain
 GRANT SELECT, INSERT, UPDATE, DELETE ON chanq_members TO chanq_consumer; -- its own row, and those of consumers that are long gone

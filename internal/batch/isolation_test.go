@@ -269,6 +269,34 @@ func TestAnIsolatedItemHasMoreTimeEachTimeAndKeepsNoWorkerWaiting(t *testing.T) 
 	})
 }
 
+// A server may run a statement on that was cancelled, with the row locked.
+func TestAnItemThatItsOwnStatementHasLockedHasMoreTimeEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, settings())
+		w.set(func(ctx context.Context, items []*item) error {
+			w.mu.Lock()
+			locked := w.lock[1]
+			w.mu.Unlock()
+			if end, _ := ctx.Deadline(); locked || time.Until(end) > 3*timeout {
+				return nil
+			}
+			<-ctx.Done()
+			lock := func(locked bool) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.lock[1] = locked
+			}
+			lock(true)
+			time.AfterFunc(timeout, func() { lock(false) })
+			return classed(sqlbatch.RolledBack)
+		})
+		w.addAll(batch.Now, numbered(1, 1)...)
+		w.wait(time.Hour)
+		require.True(t, w.hasOutcome(1))
+		require.NoError(t, w.outcome(1).Err)
+	})
+}
+
 func TestASuccessOfAnotherWorkerIsolatesAnItemThatIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings()

@@ -37,7 +37,8 @@ type round[I Item] struct {
 	skip    bool     // leave out locked rows
 	hasty   bool     // a statement ran out of time: the next ones have less, so that the search ends soon
 	suspect *Place   // of the first item, if it has just failed alone
-	cause   *Failure // of the suspect
+	cause   *Failure // of the suspect, and of late
+	late    *Place   // of the first item, if it has just run out of time alone
 	first   *Place   // the item that the next two count for
 	lone    int      // how often it has failed alone
 	probes  int      // how many others were tried after it, and failed
@@ -140,6 +141,11 @@ func (r *round[I]) step(items []I) {
 	left, f := r.try(items, timeout, r.skip)
 	took := time.Since(began)
 	if f == nil {
+		if n == 1 && len(left) == 1 && r.late == left[0].place() && r.mayIsolate(r.late) {
+			r.isolate() // the server still runs the statement that was given up
+			r.forget()
+			return
+		}
 		r.postpone(left)
 		left = nil
 	}
@@ -166,6 +172,9 @@ func (r *round[I]) step(items []I) {
 	case r.probe > 0:
 		r.probeFailed(f)
 	default:
+		if r.late = nil; late {
+			r.late = items[0].place()
+		}
 		r.failedAlone(f)
 	}
 }
@@ -259,10 +268,11 @@ func (r *round[I]) failedAlone(f *Failure) {
 		}
 		return
 	}
+	r.cause = f
 	if r.repeat(f) {
 		return
 	}
-	r.suspect, r.cause = item.place(), f
+	r.suspect = item.place()
 	if r.first != r.suspect {
 		r.first, r.lone, r.probes = r.suspect, 0, 0
 	}

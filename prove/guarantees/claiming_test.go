@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"database/sql/driver"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,6 +42,19 @@ func asked(op faultdb.Op) int {
 		}
 	}
 	return 0
+}
+
+// isBare reports a claim without the contents of its messages.
+func isBare(op faultdb.Op) bool {
+	return slices.ContainsFunc(op.Args, func(arg driver.NamedValue) bool {
+		switch v := arg.Value.(type) {
+		case int64:
+			return v == -1
+		case int32:
+			return v == -1
+		}
+		return false
+	})
 }
 
 // claimSizes notes what claims ask for.
@@ -103,20 +117,24 @@ func shrinkingClaims(w *world) {
 	}
 }
 
-// unreadable has the first of three messages fail every claim that is not blind.
+// unreadable has the first of three messages fail every claim that reads it, and every read of it alone.
 func unreadable(w *world, fault faultdb.Fault, why string) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("unreadable", "a", "b")...)[0]
 	st := w.Statements("work")
 	var mu sync.Mutex
-	blind := 0
+	bare, read := 0, 0
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case blindClaims(op, st):
-			blind++
-		case claims(op, st) && blind == 0:
+		case claims(op, st) && isBare(op):
+			bare++
+		case claims(op, st) && bare == 0:
+			return fault
+		case reads(op, st):
+			require.True(w, names(op, id))
+			read++
 			return fault
 		}
 		return faultdb.Fault{}
@@ -135,7 +153,8 @@ func unreadable(w *world, fault faultdb.Fault, why string) {
 	require.Empty(w, c.C())
 	mu.Lock()
 	defer mu.Unlock()
-	require.Equal(w, 1, blind, "one message is read without its contents, once")
+	require.Equal(w, 1, bare, "one message is leased without its contents, once")
+	require.Equal(w, 2, read)
 	require.Equal(w, []int{1}, attempts)
 }
 
@@ -145,7 +164,7 @@ func unreadableEnds(w *world) {
 	st := w.Statements("work")
 	bad := w.Failure(sqlbatch.BadRow)
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if claims(op, st) && !blindClaims(op, st) {
+		if claims(op, st) && !isBare(op) || reads(op, st) {
 			return faultdb.Fail(bad)
 		}
 		return faultdb.Fault{}
@@ -161,23 +180,19 @@ func outageCountsNothing(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
 	st := w.Statements("work")
-	broken := w.Failure(sqlbatch.Unknown)
 	var mu sync.Mutex
-	ones, blind := 0, 0
+	ones, read := 0, 0
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case blindClaims(op, st):
-			blind++
-			return faultdb.Hang()
+		case reads(op, st):
+			read++
 		case claims(op, st):
 			if asked(op) == 1 {
 				ones++
 			}
 			return faultdb.Hang()
-		case testdb.Runs(op, st.NextDue(sqlbatch.Floors{})):
-			return faultdb.Cut(broken)
 		}
 		return faultdb.Fault{}
 	})
@@ -187,12 +202,12 @@ func outageCountsNothing(w *world) {
 		defer mu.Unlock()
 		return ones >= 5
 	})
+	mu.Lock()
+	require.Zero(w, read)
+	mu.Unlock()
 	w.Faults.Inject(nil)
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 1, l.Attempt)
-	mu.Lock()
-	defer mu.Unlock()
-	require.Zero(w, blind)
 	require.Empty(w, testdb.Get(w, q, id).LastError)
 }
 

@@ -19,7 +19,7 @@ func run(t *testing.T, e testdb.Engine) {
 	t.Parallel()
 	for _, suite := range [][]test{
 		delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, finding, bounds, reading, piping,
-		operating, emptying, idling, sweeping, trusting, outages, stuck, trouble, slow, pipeTrouble, outliving, misbehaving, falling, hooking, codecs, contexts, processes, claiming, lapsing, expiring, joining, sparing, dropping, ahead, handing, waking, wakingCosts,
+		operating, emptying, idling, sweeping, trusting, outages, stuck, trouble, slow, pipeTrouble, outliving, misbehaving, falling, hooking, codecs, contexts, processes, claiming, lapsing, dying, expiring, joining, sparing, dropping, ahead, handing, waking, wakingCosts,
 		kinds, ordered, orderedReading, orderedMembers, orderedSlots, foreign, facing,
 	} {
 		for _, c := range suite {
@@ -67,8 +67,7 @@ const (
 )
 
 func claims(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})) ||
-		testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1})) || blindClaims(op, q)
+	return testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1}))
 }
 
 // looks are what an idle consumer does, and one at work once a second.
@@ -76,9 +75,13 @@ func looks(op faultdb.Op, q sqlbatch.Queue) bool {
 	return testdb.Runs(op, q.NextDue(sqlbatch.Floors{})) || testdb.Runs(op, q.Survey())
 }
 
-func blindClaims(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true, Blind: true})) ||
-		testdb.Runs(op, q.Claim(sqlbatch.ClaimParams{Rows: 1, Lapses: 1, Blind: true}))
+// reads are those of one message, which its consumer has leased by then.
+func reads(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.Contents(sqlbatch.Item{}))
+}
+
+func marks(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.Mark(sqlbatch.MarkParams{}))
 }
 
 func acks(op faultdb.Op, q sqlbatch.Queue) bool {

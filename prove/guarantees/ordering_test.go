@@ -85,7 +85,7 @@ func priorities(w *world) {
 	first := testdb.Leases(testdb.Lease(w, q, 3, time.Minute))
 	require.Equal(w, want[:3], testdb.Bodies(first), "a claim that takes only some takes the highest")
 	require.Equal(w, chanq.PriorityUrgent, first[0].Priority)
-	require.Equal(w, want[3:], testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 3, time.Minute))))
+	require.Equal(w, want[3:], testdb.Bodies(testdb.Take(w, testdb.Start(w, q, chanq.ConsumerConfig{}), 3)))
 }
 
 func dueTime(w *world) {

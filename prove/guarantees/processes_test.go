@@ -247,7 +247,7 @@ func sharing(w *world) {
 func killsProcesses(w *world) {
 	q := w.shared()
 	id := testdb.Send(w, q, testdb.Texts("deadly")...)[0]
-	for attempt := 1; attempt <= 3; attempt++ { // the last as the only suspect
+	for attempt := 1; attempt <= mortal; attempt++ { // the last ones as the only suspect
 		require.Equal(w, fmt.Sprint("attempt ", attempt), w.spawn("die").line(w))
 	}
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})

@@ -46,7 +46,7 @@ func check(t *testing.T, e testdb.Engine, retain time.Duration) {
 	served := &sessions{}
 	db := sql.OpenDB(served.connector(t, e, address))
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	cfg := chanq.Config{Dialect: e.Dialect, MaxAttempts: maxAttempts, Retain: retain}
+	cfg := chanq.Config{Dialect: e.Dialect, MaxAttempts: maxAttempts, MaxCrashes: maxCrashes, Retain: retain}
 	tables := db
 	if e.Tables != nil {
 		connector, err := e.Tables(address)
@@ -85,6 +85,7 @@ type history struct {
 	model     *queueModel
 	producers [producers]*chanq.Producer[string]
 	consumers []*consumer
+	started   int // consumers so far
 	leases    []*lease
 	ids       [chosenIDs]chanq.ID
 	fences    map[chanq.ID]map[int64]int // the turn that each fence was given in
@@ -189,7 +190,7 @@ func (h *history) compare() {
 	lapsed := h.clock.lapsed(h)
 	for id, m := range h.model.live {
 		require.True(h, seen[id], "%s: message %s is gone", h.ran, m.body)
-		require.Equal(h, m.lapses, lapsed[id], "%s: leases of %s that ran out in a row", h.ran, m.body)
+		require.Equal(h, [3]int{m.lapses, m.crashes, m.alone}, lapsed[id], "%s: expired leases in a row, crashes and alone of %s", h.ran, m.body)
 	}
 	for _, s := range []chanq.State{chanq.StateDead, chanq.StateDone} {
 		entries := h.peek(s)

@@ -21,6 +21,7 @@ type queueModel struct {
 	now        int64 // at the beginning of the step
 
 	turns       *int // that there were so far; those of a transaction that is rolled back, too
+	trial       bool // a consumer of the process has a suspect
 	maxAttempts int
 	retain      bool
 	keepsCopies bool // a message that is done again leaves a second row
@@ -34,6 +35,8 @@ type message struct {
 	turn     int // begins with the send, a claim, or the end of a claim; no two are alike
 	attempts int
 	lapses   int // leases in a row that ran out without a settle
+	crashes  int // of these, the ones of trials
+	alone    int // as its holder marked it
 	enqueued moment
 	due      moment // its place
 	lease    moment // end of the lease of leasedBy
@@ -46,11 +49,20 @@ type message struct {
 	fenced int
 }
 
-// isSuspect reports a message that may have killed its holders: it lapsed twice in
-// a row, or once and has no attempt left.
-func (q *queueModel) isSuspect(attempts, lapses int) bool {
-	return lapses >= 2 || lapses >= 1 && attempts > q.maxAttempts
+// maxCrashes is Config.MaxCrashes of all histories.
+const maxCrashes = 2
+
+// isSuspect reports a message that may have killed its holders: two of its leases expired in a row. One that has expired
+// itself is none, since no handler sees it.
+func (q *queueModel) isSuspect(m *message) bool {
+	lapses := m.lapses
+	if m.leasedBy != "" {
+		lapses++
+	}
+	return lapses >= 2 && !q.isExpired(m)
 }
+
+func (q *queueModel) isExpired(m *message) bool { return m.expires.ms > 0 && m.expires.ms <= q.now }
 
 // moment is a time that is exact once the database has been read.
 type moment struct {
@@ -152,43 +164,78 @@ func inOrder(a, b *message) int {
 	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.due.ms, b.due.ms), bytes.Compare(a.id[:], b.id[:]))
 }
 
-// claim leases up to n messages and returns those that are delivered as they are
-// then. What has expired is set aside, and so is
-// that whose attempts are spent, once it has lapsed as a suspect: nobody gets it,
-// and its claim does not count. Of the suspects one is delivered and the others go
-// back, for one of them may have killed the holder of all.
-func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message) {
+// claim is what a consumer takes that begins, in the order of delivery: a suspect, if it comes before all others of its
+// priority, then up to n messages that are none, and then a suspect that came behind some of these. A suspect is taken only
+// while no consumer of the process has one. What has expired is dead-lettered, and so is a suspect whose lease expired in its
+// last trial: no handler gets them, and their claims do not count. During a last trial the consumer takes nothing else. busy says
+// that a last trial has to wait until what was claimed before it is settled.
+func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message, busy bool) {
 	if q.paused {
-		return nil
+		return nil, false
 	}
-	chosen := q.in(chanq.StateReady)
-	chosen = chosen[:min(n, len(chosen))]
-	anySuspect := false
-	for _, m := range chosen {
-		if m.leasedBy != "" {
-			m.lapses++
-		}
-		m.turn = q.next()
-		m.attempts++
-		m.lease, m.leasedBy = q.after(d), by
-		suspect := q.isSuspect(m.attempts, m.lapses)
-		switch {
-		case m.expires.ms > 0 && m.expires.ms <= q.now:
+	claimed = q.trySuspects(d, by)
+	if len(claimed) == 1 && claimed[0].alone == 2 {
+		return claimed, false
+	}
+	chosen := slices.DeleteFunc(q.in(chanq.StateReady), q.isSuspect)
+	for _, m := range chosen[:min(n, len(chosen))] {
+		q.take(m, d, by)
+		if q.isExpired(m) {
 			m.attempts--
 			q.bury(m, "expired")
 			continue
-		case m.attempts > q.maxAttempts && q.isSuspect(m.attempts-1, m.lapses-1):
+		}
+		claimed = append(claimed, *m)
+	}
+	for _, m := range q.trySuspects(d, by) {
+		busy = m.alone == 2 && len(claimed) > 0
+		claimed = append(claimed, m)
+	}
+	return claimed, busy
+}
+
+// trySuspects takes suspects until one of them is delivered, and returns that one.
+func (q *queueModel) trySuspects(d time.Duration, by string) []message {
+	for m := q.firstSuspect(); m != nil && !q.trial; m = q.firstSuspect() {
+		was := m.alone
+		q.take(m, d, by)
+		if was == 2 && m.crashes >= maxCrashes {
 			m.attempts--
 			q.bury(m, "chanq: …")
 			continue
-		case suspect && anySuspect:
-			q.release(m)
-			continue
 		}
-		anySuspect = anySuspect || suspect
-		claimed = append(claimed, *m)
+		q.trial, m.alone = true, 1
+		if m.crashes >= maxCrashes-1 {
+			m.alone = 2
+		}
+		return []message{*m}
 	}
-	return claimed
+	return nil
+}
+
+// firstSuspect is the suspect of the highest priority before which no message of its priority is ready.
+func (q *queueModel) firstSuspect() *message {
+	seen := map[chanq.Priority]bool{}
+	for _, m := range q.in(chanq.StateReady) {
+		if !seen[m.priority] && q.isSuspect(m) {
+			return m
+		}
+		seen[m.priority] = true
+	}
+	return nil
+}
+
+// take leases a message.
+func (q *queueModel) take(m *message, d time.Duration, by string) {
+	if m.leasedBy != "" {
+		m.lapses++
+		if m.alone > 0 {
+			m.crashes++
+		}
+	}
+	m.turn = q.next()
+	m.attempts++
+	m.lease, m.leasedBy, m.alone = q.after(d), by, 0
 }
 
 // held is the message that a lease holds since a turn, or nil if the lease is lost.
@@ -216,19 +263,19 @@ func (q *queueModel) nack(m *message, delay time.Duration, err string) {
 		return
 	}
 	m.attempts -= m.lapses // which were not its doing
-	m.turn, m.lapses = q.next(), 0
+	m.turn, m.lapses, m.crashes, m.alone = q.next(), 0, 0, 0
 	m.due, m.leasedBy, m.err = q.after(delay), "", cmp.Or(err, m.err)
 }
 
 func (q *queueModel) release(m *message) {
 	m.turn = q.next()
 	m.attempts--
-	m.leasedBy = ""
+	m.leasedBy, m.alone = "", 0
 }
 
 func (q *queueModel) bury(m *message, err string) {
 	delete(q.live, m.id)
-	m.turn, m.lapses, m.expires = q.next(), 0, moment{}
+	m.turn, m.lapses, m.crashes, m.alone, m.expires = q.next(), 0, 0, 0, moment{}
 	m.ended, m.leasedBy, m.err = q.after(0), "", cmp.Or(err, m.err)
 	q.dead[m.id] = m
 }

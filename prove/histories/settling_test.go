@@ -238,8 +238,10 @@ func (s *handle) run(h *history) {
 		return
 	}
 	endings := map[chanq.ID]ending{}
+	tries := h.tries()
 	for { // again for each suspect beyond the first
-		want := h.model.claim(firstClaim, leaseFor, "handler")
+		h.model.trial = tries // that of the suspect before this one is over
+		want, _ := h.model.claim(firstClaim, leaseFor, "handler")
 		if len(want) == 0 {
 			break
 		}
@@ -286,7 +288,9 @@ func (s *handle) run(h *history) {
 	}()
 	h.eventually("everything ready is handled", func() bool {
 		stats := c.Stats()
-		return int(calls.Load()) >= len(endings) && stats.Held == 0 && stats.EmptyClaims > 0
+		stored, err := h.queue.Stats(h.soon())
+		require.NoError(h, err)
+		return int(calls.Load()) >= len(endings) && stats.Held == 0 && stats.EmptyClaims > 0 && stored.Dead >= len(h.model.dead)
 	})
 	h.stop(c)
 	require.NoError(h, <-ended, h.ran)

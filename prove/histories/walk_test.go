@@ -111,9 +111,11 @@ func strikeRest(t *testing.T, e testdb.Engine, m mishap, struck map[string]bool)
 	q := e.Dialect.Queue(sqlbatch.Names{Queue: workQueue})
 	for name, build := range map[string]func([]sqlbatch.Row) sqlbatch.Statement{
 		"enqueue": q.Enqueue, "enqueue with keys": q.EnqueueNew,
-		"find":  func([]sqlbatch.Row) sqlbatch.Statement { return q.Find(nil, nil) },
-		"claim": func([]sqlbatch.Row) sqlbatch.Statement { return q.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true}) },
-		"ack":   func([]sqlbatch.Row) sqlbatch.Statement { return q.Ack(nil) }, "nack": func([]sqlbatch.Row) sqlbatch.Statement { return q.Nack(nil) },
+		"find": func([]sqlbatch.Row) sqlbatch.Statement { return q.Find(nil, nil) },
+		"claim": func([]sqlbatch.Row) sqlbatch.Statement {
+			return q.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody})
+		},
+		"ack": func([]sqlbatch.Row) sqlbatch.Statement { return q.Ack(nil) }, "nack": func([]sqlbatch.Row) sqlbatch.Statement { return q.Nack(nil) },
 		"release":     func([]sqlbatch.Row) sqlbatch.Statement { return q.Release(nil) },
 		"dead-letter": func([]sqlbatch.Row) sqlbatch.Statement { return q.Bury(nil) },
 		"extend":      func([]sqlbatch.Row) sqlbatch.Statement { return q.Extend(nil, time.Second) },
@@ -204,7 +206,7 @@ func newWalk(t *testing.T, e testdb.Engine, m mishap, a aim) *walk {
 	w.clock, err = newClock(w.observer, e.Dialect, workQueue)
 	require.NoError(t, err)
 	fault, passed := m.fault(e), 0
-	claim := e.Dialect.Queue(sqlbatch.Names{Queue: workQueue}).Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})
+	claim := e.Dialect.Queue(sqlbatch.Names{Queue: workQueue}).Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody})
 	claimKey, claims := statementKey(claim.Text, claim.Args), 0
 	aside := memberStatements(e)
 	faults.Inject(func(op faultdb.Op) faultdb.Fault {

@@ -16,8 +16,11 @@ import (
 	"github.com/chanq/chanq/prove/testdb/pgtest"
 )
 
+// parts are what processes of these tests do.
+var parts = map[string]child.Part{WorkerPart: child.Does(Work)}
+
 func TestMain(m *testing.M) {
-	child.Main(map[string]child.Part{WorkerPart: child.Does(Work)})
+	child.Main(parts)
 	goleak.VerifyTestMain(m)
 }
 

@@ -72,7 +72,7 @@ func TestSettlesThatHangPauseClaimsAndRecover(t *testing.T) {
 		var claims, tries atomic.Int64
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			switch {
-			case testdb.Runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true})):
+			case testdb.Runs(op, st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody})):
 				claims.Add(1)
 			case acks(op, st):
 				tries.Add(1)

@@ -54,7 +54,7 @@ func (o *outages) errors() error {
 func (w *world) everyWrite(f faultdb.Fault) {
 	st := w.Statements("work")
 	w.StrikeAll(f, st.Enqueue(make([]sqlbatch.Row, 1)), st.EnqueueNew(make([]sqlbatch.Row, 1)),
-		st.Claim(sqlbatch.ClaimParams{Rows: 1, Suspects: true}), st.Ack(nil), st.Extend(nil, time.Second))
+		st.Claim(sqlbatch.ClaimParams{Rows: 1, Inline: sqlbatch.MaxBody}), st.Ack(nil), st.Extend(nil, time.Second))
 }
 
 func TestStatementsThatAreUndoneForEverAreAnOutage(t *testing.T) {

@@ -43,7 +43,7 @@ func TestOnPostgreSQLClaimsDoNotWalkWhatASnapshotKeeps(t *testing.T) {
 
 	st := w.Statements("work")
 	claim := func(f sqlbatch.Floors) int {
-		return buffersRead(t, w.DB, st.Claim(sqlbatch.ClaimParams{Rows: 100, Salt: 1, Suspects: true, Floors: f}))
+		return buffersRead(t, w.DB, st.Claim(sqlbatch.ClaimParams{Rows: 100, Salt: 1, Inline: sqlbatch.MaxBody, Floors: f}))
 	}
 	w.Eventually("what was claimed is older than claims look back by themselves", func() bool {
 		var now int64

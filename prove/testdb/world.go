@@ -234,7 +234,7 @@ func (w *World) Hold(queue string, n int, d time.Duration) {
 	w.Eventually("enough messages are ready", func() bool {
 		tx, err := w.Open().BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
-		claim := w.Statements(queue).InTx().Claim(sqlbatch.ClaimParams{Rows: min(n-held, most), Lease: d, Member: member, Salt: 1, Suspects: true})
+		claim := w.Statements(queue).InTx().Claim(sqlbatch.ClaimParams{Rows: min(n-held, most), Lease: d, Member: member, Salt: 1, Inline: sqlbatch.MaxBody})
 		require.NoError(w, session.RunTx(w.Soon(), tx, claim, func(*sql.Rows) error { held++; return nil }))
 		require.NoError(w, tx.Commit())
 		return held == n

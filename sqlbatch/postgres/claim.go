@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -49,10 +48,17 @@ func behindFloor(row, floor, now string) string {
 // two in three do not: and then it sorts the few that it expects.
 func not(condition string) string { return "(" + condition + ")::integer <> 1" }
 
-// What a claim returns of a message, or what it returns instead.
+// suspected: it is a suspect, and no consumer only has to dead-letter it because it has expired.
+func suspected(now string) string {
+	return "(CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= {suspect lapses} AND coalesce(q.expires_at > " + now + ", true))"
+}
+
+// What a claim returns of a message, and a mark. The length of a body outside of the row is known without reading it.
 var (
-	content   = textBytes("q.dedup_key") + ` AS dedup_key, q.headers, q.body`
-	noContent = `NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body`
+	leaseColumns = `uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
+          q.enqueued_at, q.due_at, q.expires_at, `
+	inlined = `CASE WHEN $5::integer >= 0 THEN ` + textBytes("q.dedup_key") + ` END AS dedup_key, CASE WHEN $5::integer >= 0 THEN q.headers END AS headers,
+          CASE WHEN octet_length(q.body) <= $5::integer THEN q.body END AS body, octet_length(q.body) AS size`
 )
 
 // claimText walks the claim index lane by lane, each from its floor. SKIP LOCKED
@@ -65,17 +71,16 @@ var (
 // of messages that are gone lie before the floor.
 //
 // A row that still has a holder was never settled: its lease lapsed.
-func claimText(content string) string {
-	return `WITH t AS MATERIALIZED (
+var claimText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now,
          CASE WHEN EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused) THEN 0 ELSE $1::integer END AS n
 ),
 chosen AS MATERIALIZED (
   ` + chosen(`
-      SELECT id FROM {live}
+      SELECT id FROM {live} AS q
       WHERE {lane} AND `+behindFloor("", "{floor}", "(SELECT now FROM t)")+` AND due_at <= (SELECT now FROM t)
         AND `+not("lease_until > (SELECT now FROM t)")+`
-        AND `+not("CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END >= (SELECT $5::integer)")+`
+        AND `+not(suspected("(SELECT now FROM t)"))+`
       ORDER BY due_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
 )
 UPDATE {live} AS q
@@ -83,8 +88,46 @@ SET lease_until = (SELECT now FROM t) + $2::bigint, fence = ` + higherFence("(SE
     ` + counted + `, leased_by = $3::uuid
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
-RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
-          q.enqueued_at, q.due_at, q.expires_at, ` + content
+RETURNING ` + leaseColumns + inlined
+
+// markText finds its row by the primary key, and passes over it if another transaction has locked it. What was known of the
+// row when the statement began is looked at once more when the lock is taken.
+//
+// $1 to $3 are lease, member and salt, $4 and $5 id and fence, $6 is what becomes of alone, and $7 is 1 if the member marks again.
+var markText = `WITH t AS MATERIALIZED (
+  SELECT {now} AS now WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)
+),
+chosen AS MATERIALIZED (
+  SELECT q.id FROM {live} AS q
+  WHERE q.id = ANY (ARRAY[$4::uuid]) AND q.fence = $5::bigint AND q.due_at <= (SELECT now FROM t) AND (q.lease_until <= (SELECT now FROM t) OR ` + again + `)
+  FOR UPDATE SKIP LOCKED
+)
+UPDATE {live} AS q
+SET lease_until = (SELECT now FROM t) + $1::bigint, fence = ` + higherFence("(SELECT now << {fence bits} FROM t)") + ` + $3::bigint,
+    attempts = CASE WHEN ` + again + ` THEN q.attempts ELSE least(q.attempts + 1, {last attempt}) END,
+    lapses = CASE WHEN q.leased_by IS NULL OR ` + again + ` THEN q.lapses ELSE least(q.lapses + 1, {last lapse}) END,
+    crashes = CASE WHEN q.leased_by IS NULL OR q.alone = 0 OR ` + again + ` THEN q.crashes ELSE least(q.crashes + 1, {last lapse}) END,
+    leased_by = $2::uuid, alone = $6::smallint
+FROM chosen AS c
+WHERE q.id = ANY (ARRAY[c.id])
+RETURNING ` + leaseColumns + `NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body, octet_length(q.body) AS size`
+
+const again = `($7::integer = 1 AND q.leased_by IS NOT DISTINCT FROM $2::uuid)`
+
+func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
+	again := int64(0)
+	if m.Again {
+		again = 1
+	}
+	return sqlbatch.Statement{Text: q.mark, Args: []any{build.Milliseconds(m.Lease), hexID(m.Member), m.Salt, hexID(m.ID), m.Fence, int64(m.Alone), again}}
+}
+
+var contentsText = `SELECT ` + textBytes("q.dedup_key") + ` AS dedup_key, q.headers, q.body
+FROM {live} AS q
+WHERE q.id = ANY (ARRAY[$1::uuid]) AND q.fence = $2::bigint`
+
+func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.contents, Args: []any{hexID(item.ID), item.Fence}}
 }
 
 // counted: a claim counts no further than the tables do.
@@ -98,15 +141,8 @@ func higherFence(mark string) string {
 // Claim has one form for all orders: in the order of the index it reads no more
 // than in any other.
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
-	text, lapses := q.claim, p.Lapses
-	if p.Blind {
-		text = q.claimBlind
-	}
-	if p.Suspects {
-		lapses = math.MaxInt32
-	}
-	return sqlbatch.Statement{Text: text, Args: append([]any{
-		int64(min(p.Rows, maxRows)), build.Milliseconds(p.Lease), hexID(p.Member), p.Salt, int64(lapses),
+	return sqlbatch.Statement{Text: q.claim, Args: append([]any{
+		int64(min(p.Rows, maxRows)), build.Milliseconds(p.Lease), hexID(p.Member), p.Salt, int64(p.Inline),
 	}, floors(p.Floors)...)}
 }
 
@@ -116,35 +152,50 @@ const priorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
 
 // nextDueText reads the first entry behind each floor of what nobody leases. A row
 // that a claim under way holds counts as due still.
-var nextDueText = `SELECT min(f.due_at) - {now} AS due_in
+var nextDueText = nextDueOf(` AND ` + not(suspected("{now}")))
+
+func nextDueOf(condition string) string {
+	return `SELECT min(f.due_at) - {now} AS due_in
 FROM (VALUES (2, $4::bigint), (1, $3::bigint), (0, $2::bigint), (-1, $1::bigint)) AS p (priority, floor)
 CROSS JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q
-  WHERE q.priority = p.priority AND ` + behindFloor("q.", "p.floor", "{now}") + ` AND ` + not("q.lease_until > {now}") + `
+  WHERE q.priority = p.priority AND ` + behindFloor("q.", "p.floor", "{now}") + ` AND ` + not("q.lease_until > {now}") + condition + `
   ORDER BY q.due_at LIMIT 1) AS f
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
+}
 
 func (q *queue) NextDue(f sqlbatch.Floors) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.nextDue, Args: floors(f)}
 }
 
-// DueOrLocked is NextDue: that counts a locked row by what was committed last.
-func (q *queue) DueOrLocked() sqlbatch.Statement { return q.NextDue(sqlbatch.Floors{}) }
+// DueOrLocked counts a locked row by what was committed last, as NextDue does.
+func (q *queue) DueOrLocked() sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.dueOrLocked, Args: floors(sqlbatch.Floors{})}
+}
 
-// surveyText walks each lane to its first message that may be claimed. Where there is
-// none, and so all that is due is leased, it walks the lane once more for the end that comes
+// surveyText walks each lane to its first message that nobody leases, and on to the first that may be claimed if that one
+// is a suspect. Where there is none, and so all that is due is leased, it walks the lane once more for the end that comes
 // first, among a hundred thousand.
 var surveyText = `WITH t AS MATERIALIZED (
   SELECT {now} AS now, 100000 AS n
 )
 SELECT p.priority, coalesce(r.due_at, t.now) AS floor, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
-       (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > (SELECT now FROM t)) AS members
+       (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > (SELECT now FROM t)) AS members,
+       CASE WHEN e.suspect THEN uuid_send(e.id) END AS id, CASE WHEN e.suspect THEN e.fence END AS fence,
+       CASE WHEN e.suspect THEN e.crashes END AS crashes, CASE WHEN e.suspect THEN e.alone END AS alone
 FROM t
 CROSS JOIN ` + priorities + `
 LEFT JOIN LATERAL (
-  SELECT q.due_at FROM {live} AS q
+  SELECT q.due_at, q.id, q.fence, ` + suspected("(SELECT now FROM t)") + ` AS suspect, q.alone,
+         CASE WHEN q.leased_by IS NULL OR q.alone = 0 THEN q.crashes ELSE q.crashes + 1 END AS crashes
+  FROM {live} AS q
   WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + `
-  ORDER BY q.due_at LIMIT 1) AS r ON true
+  ORDER BY q.due_at LIMIT 1) AS e ON true
+LEFT JOIN LATERAL (
+  SELECT q.due_at FROM {live} AS q
+  WHERE e.suspect AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + ` AND ` + not(suspected("(SELECT now FROM t)")) + `
+  ORDER BY q.due_at LIMIT 1) AS n ON true
+CROSS JOIN LATERAL (SELECT CASE WHEN e.suspect THEN n.due_at ELSE e.due_at END AS due_at) AS r
 LEFT JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q
   WHERE q.priority = p.priority AND q.due_at > (SELECT now FROM t)
@@ -152,7 +203,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
   SELECT min(e.lease_until) AS lease_until FROM (
     SELECT q.lease_until FROM {live} AS q
-    WHERE r.due_at IS NULL AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t)
+    WHERE r.due_at IS NULL AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until <= (SELECT now FROM t)") + `
     ORDER BY q.due_at LIMIT (SELECT n FROM t)) AS e) AS l ON true
 WHERE NOT EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused)`
 

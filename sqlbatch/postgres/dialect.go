@@ -83,15 +83,15 @@ type texts struct {
 	ordered bool
 	begun   string // enqueue, with the time when the transaction began, and the number that begin drew
 
-	enqueue, enqueueNew, find, look, claim, claimBlind, nextDue, survey string
-	version, problems, clock, record, stats, empty, get, cancel         string
-	discard, queues, lock, wear, vacuum                                 string
-	drop                                                                []string
-	redrive, redriveIDs, setPaused, trim, join, leave, members          string
-	sample, counted, samples, thin                                      string
-	claimSlots, claimSlotsBlind, slots, takeSlots, giveSlots            string // of an ordered queue, as the next
-	slotStats, held, horizon, begin, reach                              string
-	peek, browse, purge                                                 map[sqlbatch.State]string
+	enqueue, enqueueNew, find, look, claim, mark, contents, nextDue, dueOrLocked, survey string
+	version, problems, clock, record, stats, empty, get, cancel                          string
+	discard, queues, lock, wear, vacuum                                                  string
+	drop                                                                                 []string
+	redrive, redriveIDs, setPaused, trim, join, leave, members                           string
+	sample, counted, samples, thin                                                       string
+	claimSlots, claimSlotsBlind, slots, takeSlots, giveSlots                             string // of an ordered queue, as the next
+	slotStats, held, horizon, begin, reach                                               string
+	peek, browse, purge                                                                  map[sqlbatch.State]string
 }
 
 // Watch has no text: see Dialect.Watch.
@@ -102,43 +102,45 @@ func (dialect) Watch([]sqlbatch.Watched, time.Duration, time.Duration) sqlbatch.
 func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	r := newRenderer(n)
 	texts := &texts{
-		ordered:    r.ordered,
-		enqueue:    r.Replace(enqueueText(r.ordered)),
-		begun:      r.Replace(enqueueBegunText(r.ordered)),
-		enqueueNew: r.Replace(enqueueText(r.ordered) + newOnly),
-		find:       r.Replace(findText),
-		look:       r.Replace(lookText),
-		claim:      r.Replace(claimText(content)),
-		claimBlind: r.Replace(claimText(noContent)),
-		nextDue:    r.Replace(nextDueText),
-		survey:     r.Replace(surveyText),
-		version:    r.Replace(versionText),
-		problems:   r.Replace(problemsText),
-		clock:      r.Replace(clockText),
-		record:     r.Replace(recordText),
-		stats:      r.Replace(statsText),
-		empty:      r.Replace(emptyText),
-		get:        r.Replace(getText),
-		cancel:     r.Replace(cancelText),
-		discard:    r.Replace(discardText),
-		queues:     r.Replace(queuesText),
-		lock:       r.Replace(lockText),
-		wear:       r.Replace(wearText),
-		vacuum:     r.Replace(vacuumText),
-		redrive:    r.Replace(redriveText),
-		redriveIDs: r.Replace(redriveIDsText),
-		setPaused:  r.Replace(setPausedText),
-		trim:       r.Replace(trimText),
-		join:       r.Replace(joinText),
-		leave:      r.Replace(leaveText),
-		members:    r.Replace(membersText),
-		sample:     r.Replace(sampleText),
-		counted:    r.Replace(countedText),
-		samples:    r.Replace(samplesText),
-		thin:       r.Replace(thinText()),
-		peek:       map[sqlbatch.State]string{},
-		browse:     map[sqlbatch.State]string{},
-		purge:      map[sqlbatch.State]string{},
+		ordered:     r.ordered,
+		enqueue:     r.Replace(enqueueText(r.ordered)),
+		begun:       r.Replace(enqueueBegunText(r.ordered)),
+		enqueueNew:  r.Replace(enqueueText(r.ordered) + newOnly),
+		find:        r.Replace(findText),
+		look:        r.Replace(lookText),
+		claim:       r.Replace(claimText),
+		mark:        r.Replace(markText),
+		contents:    r.Replace(contentsText),
+		nextDue:     r.Replace(nextDueText),
+		dueOrLocked: r.Replace(nextDueOf("")),
+		survey:      r.Replace(surveyText),
+		version:     r.Replace(versionText),
+		problems:    r.Replace(problemsText),
+		clock:       r.Replace(clockText),
+		record:      r.Replace(recordText),
+		stats:       r.Replace(statsText),
+		empty:       r.Replace(emptyText),
+		get:         r.Replace(getText),
+		cancel:      r.Replace(cancelText),
+		discard:     r.Replace(discardText),
+		queues:      r.Replace(queuesText),
+		lock:        r.Replace(lockText),
+		wear:        r.Replace(wearText),
+		vacuum:      r.Replace(vacuumText),
+		redrive:     r.Replace(redriveText),
+		redriveIDs:  r.Replace(redriveIDsText),
+		setPaused:   r.Replace(setPausedText),
+		trim:        r.Replace(trimText),
+		join:        r.Replace(joinText),
+		leave:       r.Replace(leaveText),
+		members:     r.Replace(membersText),
+		sample:      r.Replace(sampleText),
+		counted:     r.Replace(countedText),
+		samples:     r.Replace(samplesText),
+		thin:        r.Replace(thinText()),
+		peek:        map[sqlbatch.State]string{},
+		browse:      map[sqlbatch.State]string{},
+		purge:       map[sqlbatch.State]string{},
 	}
 	for _, template := range dropTexts(r.ordered) {
 		texts.drop = append(texts.drop, r.Replace(template))
@@ -207,7 +209,7 @@ func names(n sqlbatch.Names) build.Words {
 		"{live}", in+quote(stem), "{'live'}", literal(stem), "{live pk}", quote("pk_"+stem), "{live priority}", quote("ck_"+stem),
 		"{live values}", quote("cv_"+stem), "{live sizes}", quote("cs_"+stem), "{live line}", quote("co_"+stem),
 		"{last fence}", strconv.Itoa(sqlbatch.LastFence), "{high fence}", strconv.Itoa(sqlbatch.HighFence),
-		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
+		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{suspect lapses}", strconv.Itoa(sqlbatch.SuspectLapses), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{last time}", strconv.FormatInt(sqlbatch.LastTime, 10), "{most body}", strconv.Itoa(sqlbatch.MaxBody),
 		"{most headers}", strconv.Itoa(sqlbatch.MaxHeaders), "{most key}", strconv.Itoa(sqlbatch.MaxKey),
 		"{due}", quote("ix_"+stem), "{'due'}", literal("ix_"+stem), "{key}", quote("ux_"+stem), "{'key'}", literal("ux_"+stem),
 		"{dead}", in+quote(stem+"_dead"), "{dead pk}", quote("pk_"+stem+"_dead"),

@@ -95,6 +95,12 @@ CROSS JOIN parts AS p
 LEFT JOIN seen AS s ON s.o = p.o`
 }
 
+// What a claim returns of a message, or what it returns instead.
+var (
+	content   = textBytes("q.dedup_key") + ` AS dedup_key, q.headers, q.body`
+	noContent = `NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body`
+)
+
 // claimable: it is due, nobody leases it, and it is no suspect that was not asked for.
 const claimable = `q.due_at <= (SELECT now FROM t) AND q.lease_until <= (SELECT now FROM t) AND q.lapses + CASE WHEN q.leased_by IS NULL THEN 0 ELSE 1 END < (SELECT $5::integer)`
 

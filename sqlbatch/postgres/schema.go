@@ -112,7 +112,9 @@ const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
   fence       bigint   NOT NULL DEFAULT 0,{live seq}
   attempts    integer  NOT NULL DEFAULT 0,
   priority    smallint NOT NULL DEFAULT 0,
-  lapses      smallint NOT NULL DEFAULT 0,{live slot}
+  lapses      smallint NOT NULL DEFAULT 0,
+  crashes     smallint NOT NULL DEFAULT 0,
+  alone       smallint NOT NULL DEFAULT 0,{live slot}
   leased_by   uuid,
   expires_at  bigint,{live key}
   dedup_key   text COLLATE "C",
@@ -122,7 +124,7 @@ const liveTableText = `CREATE TABLE IF NOT EXISTS {live} (
   CONSTRAINT {live pk} PRIMARY KEY (id),
   CONSTRAINT {live priority} CHECK (priority BETWEEN -1 AND 2),
   CONSTRAINT {live values} CHECK (due_at BETWEEN 0 AND {last time} AND lease_until BETWEEN 0 AND {last time} AND enqueued_at BETWEEN 0 AND {last time}
-    AND expires_at BETWEEN 0 AND {last time} AND lapses >= 0
+    AND expires_at BETWEEN 0 AND {last time} AND lapses >= 0 AND crashes >= 0 AND alone BETWEEN 0 AND 2
     AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND {last attempt} AND fence BETWEEN 0 AND {last fence}),
   CONSTRAINT {live sizes} CHECK (octet_length(body) <= {most body} AND octet_length(headers) <= {most headers} AND octet_length(dedup_key) BETWEEN 1 AND {most key}){order checks}
 ) WITH (fillfactor = 50,

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/chanq/chanq/sqlbatch"
@@ -19,6 +18,9 @@ const (
 	ready     = due + ` AND lease_until <= {now}`
 	leased    = due + ` AND lease_until > {now}`
 	scheduled = later + ` AND lease_until <= {now}`
+
+	// innocent: it is no suspect, or a consumer only has to dead-letter it because it has expired.
+	innocent = `(lapses + (leased_by IS NOT NULL) < {suspect lapses} OR coalesce(expires_at <= {now}, 0))`
 )
 
 // lanes puts one SELECT per priority, highest first, in the place of {lanes}: the
@@ -35,7 +37,7 @@ func lanes(template, text, of string) string {
 }
 
 // fromFloor: floors are the first parameters, from the lowest priority up.
-const fromFloor = lane + ` AND due_at >= min({floor}, {now} - {margin}) AND lease_until <= {now}`
+const fromFloor = lane + ` AND due_at >= min({floor}, {now} - {margin}) AND lease_until <= {now} AND ` + innocent
 
 // Claim: one seek a priority, highest first. The outer LIMIT ends the walk as soon
 // as enough rows were found, and is 0 when the queue is paused. One writer: no row can
@@ -45,34 +47,50 @@ const claimText = `UPDATE {live} SET lease_until = {now} + ?6, fence = CASE WHEN
 WHERE rowid IN (SELECT rowid FROM (
 {lanes}
   ) LIMIT coalesce((SELECT iif(paused, 0, ?5) FROM {queues} WHERE name = {name}), 0))
-RETURNING id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, expires_at, `
+RETURNING ` + leaseColumns + `iif(?9 < 0, NULL, dedup_key), iif(?9 < 0, NULL, headers), iif({bytes of body} <= ?9, body, NULL), {bytes of body}`
+
+const leaseColumns = `id, priority, fence, attempts, lapses, coalesce(expires_at <= {now}, 0), enqueued_at, due_at, expires_at, `
 
 // counted: a claim counts no further than the tables do.
 const counted = `attempts = min(attempts + 1, {last attempt}), lapses = min(lapses + (leased_by IS NOT NULL), {last lapse})`
-
-const (
-	withBody = `dedup_key, headers, body`
-	blind    = `NULL, NULL, NULL`
-)
 
 // + 0: SQLite parses and plans a statement anew each time that a value is bound
 // to a bare parameter of a LIMIT.
 const (
 	claimLane  = `    SELECT * FROM (SELECT rowid FROM {range} ORDER BY due_at, id LIMIT ?5 + 0)`
-	claimRange = fromFloor + ` AND due_at <= {now} AND lapses + (leased_by IS NOT NULL) < ?9`
+	claimRange = fromFloor + ` AND due_at <= {now}`
 )
 
-func claimOf(columns string) string { return lanes(claimText+columns, claimLane, claimRange) }
-
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
-	text, lapses := q.claim, int64(p.Lapses)
-	if p.Blind {
-		text = q.claimBlind
+	return sqlbatch.Statement{Text: q.claim, Args: append(floors(p.Floors), int64(p.Rows), build.Milliseconds(p.Lease), p.Member[:], p.Salt, int64(p.Inline))}
+}
+
+// Mark: ?1 is the id and ?2 the fence, ?3 to ?5 lease, member and salt, ?6 what becomes of alone, and ?7 is 1 if
+// the member marks again.
+const (
+	again    = `?7 AND leased_by IS ?4`
+	markText = `UPDATE {live} SET lease_until = {now} + ?3, fence = CASE WHEN fence > {now} << 20 AND fence <= {high fence} THEN fence ELSE {now} << 20 END + ?5,
+  attempts = iif(` + again + `, attempts, min(attempts + 1, {last attempt})),
+  lapses = iif(leased_by IS NULL OR ` + again + `, lapses, min(lapses + 1, {last lapse})),
+  crashes = iif(leased_by IS NULL OR alone = 0 OR ` + again + `, crashes, min(crashes + 1, {last lapse})),
+  leased_by = ?4, alone = ?6
+WHERE id = ?1 AND fence = ?2 AND due_at <= {now} AND (lease_until <= {now} OR ` + again + `)
+  AND coalesce((SELECT NOT paused FROM {queues} WHERE name = {name}), 0)
+RETURNING ` + leaseColumns + `NULL, NULL, NULL, {bytes of body}`
+)
+
+func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
+	again := int64(0)
+	if m.Again {
+		again = 1
 	}
-	if p.Suspects {
-		lapses = math.MaxInt64
-	}
-	return sqlbatch.Statement{Text: text, Args: append(floors(p.Floors), int64(p.Rows), build.Milliseconds(p.Lease), p.Member[:], p.Salt, lapses)}
+	return sqlbatch.Statement{Text: q.mark, Args: []any{m.ID[:], m.Fence, build.Milliseconds(m.Lease), m.Member[:], m.Salt, int64(m.Alone), again}}
+}
+
+const contentsText = `SELECT dedup_key, headers, body FROM {live} WHERE id = ?1 AND fence = ?2`
+
+func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
+	return sqlbatch.Statement{Text: q.contents, Args: []any{item.ID[:], item.Fence}}
 }
 
 func floors(f sqlbatch.Floors) []any { return []any{f[0], f[1], f[2], f[3]} }
@@ -88,11 +106,13 @@ func (q *queue) NextDue(f sqlbatch.Floors) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.nextDue, Args: floors(f)}
 }
 
-// DueOrLocked is NextDue: no reader sees what an open transaction has written.
-func (q *queue) DueOrLocked() sqlbatch.Statement { return q.NextDue(sqlbatch.Floors{}) }
+// No reader sees what an open transaction has written.
+const dueOrLockedRange = lane + ` AND lease_until <= {now}`
 
-// Survey walks each lane to its first message that may be claimed. Where there is
-// none, and so all that is due is leased, it walks the lane once more for the end that comes
+func (q *queue) DueOrLocked() sqlbatch.Statement { return sqlbatch.Statement{Text: q.dueOrLocked} }
+
+// Survey walks each lane to its first message that nobody leases, and on to the first that may be claimed if that one is a
+// suspect. Where there is none, and so all that is due is leased, it walks the lane once more for the end that comes
 // first, among a hundred thousand.
 const (
 	surveyText = `WITH first AS MATERIALIZED (
@@ -102,12 +122,15 @@ seen AS MATERIALIZED (
 ` + surveyEnds + `
 )
 SELECT priority, coalesce(ready, {now}), coalesce(ready, min(scheduled, ends), scheduled, ends) - {now},
-  (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > {now})
+  (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > {now}),
+  iif(suspect, id, NULL), iif(suspect, fence, NULL), iif(suspect, crashes, NULL), iif(suspect, alone, NULL)
 FROM seen WHERE (SELECT NOT paused FROM {queues} WHERE name = {name})`
-	surveyLane = `  SELECT {p} AS priority, (SELECT due_at FROM ` + ready + ` ORDER BY due_at, id LIMIT 1) AS ready,
-    (SELECT due_at FROM ` + later + ` ORDER BY due_at, id LIMIT 1) AS scheduled`
+	surveyLane = `  SELECT {p} AS priority, e.*, iif(e.suspect, (SELECT due_at FROM ` + ready + ` AND ` + innocent + ` ORDER BY due_at, id LIMIT 1), e.due_at) AS ready,
+    (SELECT due_at FROM ` + later + ` ORDER BY due_at, id LIMIT 1) AS scheduled
+  FROM (SELECT 1) LEFT JOIN (SELECT due_at, id, fence, alone, crashes + (leased_by IS NOT NULL AND alone > 0) AS crashes, NOT (` + innocent + `) AS suspect
+    FROM ` + ready + ` ORDER BY due_at, id LIMIT 1) AS e`
 	surveyEnds = `  SELECT f.*, CASE WHEN ready IS NULL THEN (SELECT min(lease_until) FROM (
-    SELECT q.lease_until FROM {live} AS q INDEXED BY {due_ix_unqualified} WHERE q.priority = f.priority AND q.due_at <= {now} ORDER BY q.due_at, q.id LIMIT 100000)) END AS ends
+    SELECT q.lease_until FROM {live} AS q INDEXED BY {due_ix_unqualified} WHERE q.priority = f.priority AND q.due_at <= {now} AND q.lease_until > {now} ORDER BY q.due_at, q.id LIMIT 100000)) END AS ends
   FROM first AS f`
 )
 

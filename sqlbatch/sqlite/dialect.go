@@ -37,7 +37,8 @@ var remedies = map[string]string{
 type queue struct {
 	seal.Seal
 	enqueue, enqueueNew, find, look               string
-	claim, claimBlind, nextDue, survey            string
+	claim, mark, contents, nextDue, survey        string
+	dueOrLocked                                   string
 	ack, archiveInsert, extend                    string
 	nack, snooze, buryInsert, buryDelete, release string
 	version, record, problems, clock              string
@@ -67,8 +68,8 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 	q := &queue{
 		ordered: r.ordered,
 		enqueue: text(enqueueText), enqueueNew: text(enqueueNewText), find: text(findText), look: text(lookText),
-		claim: text(claimOf(withBody)), claimBlind: text(claimOf(blind)),
-		nextDue: text(lanes(nextDueText, nextDueLane, fromFloor)), survey: text(lanes(surveyText, surveyLane, "")),
+		claim: text(lanes(claimText, claimLane, claimRange)), mark: text(markText), contents: text(contentsText),
+		nextDue: text(lanes(nextDueText, nextDueLane, fromFloor)), dueOrLocked: text(lanes(nextDueText, nextDueLane, dueOrLockedRange)), survey: text(lanes(surveyText, surveyLane, "")),
 		ack: text(ackText), archiveInsert: text(archiveInsertText), extend: text(extendText),
 		nack: text(nackOf(`q.attempts - q.lapses`)), snooze: text(nackOf(`q.attempts - q.lapses - 1`)), buryInsert: text(buryInsertText), buryDelete: text(buryDeleteText),
 		release: text(releaseText),

@@ -108,6 +108,11 @@ LEFT JOIN (SELECT o, count(*) AS n, max(seq) AS seq FROM walked GROUP BY o) AS e
 CROSS JOIN (SELECT CASE WHEN count(*) >= ?2 THEN coalesce(max(o), 0) END AS o FROM walked) AS a`
 }
 
+const (
+	withBody = `dedup_key, headers, body`
+	blind    = `NULL, NULL, NULL`
+)
+
 func (q *queue) ClaimSlots(c sqlbatch.SlotClaim) sqlbatch.Statement {
 	text, lapses, mine := q.claimedSlots, int64(c.Lapses), int64(0)
 	if c.Blind {

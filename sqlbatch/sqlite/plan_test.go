@@ -22,7 +22,7 @@ func TestGolden(t *testing.T) { suite.Golden(t, sqlite.Dialect) }
 
 // claimOf claims n messages, suspects too.
 func claimOf(n int, lease time.Duration) sqlbatch.ClaimParams {
-	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Member: [16]byte{15: 9}, Salt: 1 + rand.Int64N(1<<sqlbatch.FenceBits), Suspects: true}
+	return sqlbatch.ClaimParams{Rows: n, Lease: lease, Member: [16]byte{15: 9}, Salt: 1 + rand.Int64N(1<<sqlbatch.FenceBits), Inline: sqlbatch.MaxBody}
 }
 
 // table is a queue in a database in memory, on one connection.
@@ -86,7 +86,7 @@ func TestPlans(t *testing.T) {
 		for name, st := range statements {
 			plans[name] = table.plan(st)
 		}
-		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "get", "cancel", "find", "look", "claim-suspects", "claim-blind",
+		for _, name := range []string{"claim", "next-due", "ack", "archive", "extend", "nack", "release", "bury", "get", "cancel", "find", "look", "mark", "contents",
 			"trim", "purge-ready", "purge-scheduled", "purge-leased", "peek-ready", "peek-scheduled", "peek-leased"} {
 			for line := range strings.Lines(plans[name]) {
 				// A full walk of a table or of one of its indexes. The list of a batch and
@@ -100,12 +100,13 @@ func TestPlans(t *testing.T) {
 		seeks := func(statement, seek string) int {
 			return strings.Count(plans[statement], seek)
 		}
-		for _, claim := range []string{"claim", "claim-suspects", "claim-blind"} {
-			require.Equal(t, 4, seeks(claim, index+"(priority=? AND due_at>? AND due_at<?)"), "one seek a lane:\n%s", plans[claim])
-			require.NotContains(t, plans[claim], "TEMP B-TREE", "the index has the order")
+		require.Equal(t, 4, seeks("claim", index+"(priority=? AND due_at>? AND due_at<?)"), "one seek a lane:\n%s", plans["claim"])
+		require.NotContains(t, plans["claim"], "TEMP B-TREE", "the index has the order")
+		for _, one := range []string{"mark", "contents"} {
+			require.Equal(t, 1, seeks(one, unique), plans[one])
 		}
 		require.Equal(t, 4, seeks("next-due", index+"(priority=? AND due_at>?)"), plans["next-due"])
-		require.Equal(t, 5, seeks("survey", "(priority=? AND due_at<?)"), plans["survey"])
+		require.Equal(t, 9, seeks("survey", "(priority=? AND due_at<?)"), "behind a suspect it seeks once more:\n%s", plans["survey"])
 		require.Equal(t, 4, seeks("survey", "(priority=? AND due_at>?)"), plans["survey"])
 		for _, seek := range []string{"(priority=? AND due_at<?)", "(priority=? AND due_at>?)"} {
 			require.LessOrEqual(t, 4, seeks("stats", seek), "%s\n%s", seek, plans["stats"])
@@ -152,7 +153,7 @@ func TestTextsDoNotDependOnTheBatch(t *testing.T) {
 			q.Enqueue(make([]sqlbatch.Row, n)), q.Enqueue([]sqlbatch.Row{{Body: body, Headers: body}}), q.EnqueueNew(make([]sqlbatch.Row, n)),
 			q.Ack(items), q.Extend(items, time.Duration(n)), q.Nack(make([]sqlbatch.NackItem, n)), q.Bury(make([]sqlbatch.BuryItem, n)),
 			q.Release(items), q.Find(make([][16]byte, n), make([]string, n)),
-			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Duration(n), Salt: int64(n), Suspects: true}),
+			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: time.Duration(n), Salt: int64(n), Inline: sqlbatch.MaxBody}),
 		} {
 			texts[st.Text] = true
 		}

@@ -85,7 +85,7 @@ func TestTheInsertOfAnyProgramIsAMessage(t *testing.T) {
 
 	claimed := table.claim(1)
 	require.Len(t, claimed, 1)
-	require.Equal(t, "text", claimed[0][len(claimed[0])-1])
+	require.Equal(t, "text", claimed[0][len(claimed[0])-2])
 	require.EqualValues(t, 1, claimed[0][3])
 }
 

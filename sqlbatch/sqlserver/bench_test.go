@@ -18,7 +18,7 @@ func BenchmarkCycle(b *testing.B) {
 	q := newQueue(b, mssqltest.Options{Clock: engine.RealClock{}})
 	n := sqlserver.Dialect.Traits().AckItems
 	rows := makeRows(n, 0)
-	claim := sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Salt: 1, Suspects: true}
+	claim := sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Salt: 1, Inline: sqlbatch.MaxBody}
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range rows {

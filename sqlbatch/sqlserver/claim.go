@@ -3,7 +3,6 @@ package sqlserver
 import (
 	"database/sql"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -92,7 +91,7 @@ IF %[1]s > @late
 // leaves no ghost; and as no column changes its width, it never splits a page.
 //
 // @now and the floors have the column's type, so the comparisons are a plain range of
-// the index. Suspects that are not asked for are passed over without a lock. OUTPUT
+// the index. Suspects that have not expired are passed over without a lock. OUTPUT
 // promises no order, and its rows may precede an error: the claim counts once all have
 // been read.
 const claimLane = `IF @left > 0
@@ -117,7 +116,7 @@ END;
 const (
 	claimFree = `{live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
 	claimable = `i.priority = {priority} AND i.due_at >= {floor} AND i.due_at <= @now
-          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses`
+          AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < {suspect lapses} OR i.expires_at <= @now)`
 )
 
 // A fence grows from where the millisecond begins, or from where it is if that is
@@ -136,18 +135,24 @@ const (
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
            `
 
+	// inlined is what a claim of a plain queue returns of a message, and not of one that is larger.
+	inlined = `CASE WHEN @inline >= 0 THEN inserted.dedup_key END AS dedup_key,
+           CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
+           CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
+           DATALENGTH(inserted.body) AS size`
+
 	claimContents   = `inserted.dedup_key, inserted.headers, inserted.body`
 	claimNoContents = `CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body`
 )
 
 const (
 	floorsDeclaration = "@floors binary(32)"
-	claimDeclaration  = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @lapses int, " + floorsDeclaration
+	claimDeclaration  = "@n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, " + floorsDeclaration
 )
 
 // claimText is the whole claim: the lane once for each priority.
-func claimText(contents string) string {
-	lane := strings.NewReplacer("{set}", claimSet, "{output}", claimOutput+contents).Replace(claimLane)
+func claimText() string {
+	lane := strings.NewReplacer("{set}", claimSet, "{output}", claimOutput+inlined).Replace(claimLane)
 	var b strings.Builder
 	b.WriteString(strings.Replace(claimOpen, "{floors}", floorsText(), 1))
 	for p := sqlbatch.PriorityUrgent; p >= sqlbatch.PriorityLow; p-- {
@@ -162,22 +167,67 @@ func floorName(priority int) string { return "@floor" + strconv.Itoa(priority-sq
 func (q *queue) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	days, ms := span(build.Milliseconds(p.Lease))
 	rows := min(p.Rows, Dialect.Traits().ClaimRows)
-	lapses := int32(math.MaxInt32)
-	if !p.Suspects {
-		lapses = int32(min(p.Lapses, math.MaxInt32))
-	}
-	contents := 0
-	if p.Blind {
-		contents = 1
-	}
-	return call(q.claim[contents], claimDeclaration,
+	return call(q.claim, claimDeclaration,
 		sql.Named("n", int32(rows)),
 		sql.Named("lease_days", days),
 		sql.Named("lease_ms", ms),
 		sql.Named("by", p.Member[:]),
 		sql.Named("salt", p.Salt),
-		sql.Named("lapses", lapses),
+		sql.Named("inline", int32(p.Inline)),
 		sql.Named("floors", packFloors(p.Floors)))
+}
+
+// markText leases one row by its key. READPAST: a row that somebody has locked is left alone. It writes the row and
+// no index entry, as a claim does, and the commit does not ask for delayed durability for the same reason.
+const markText = session + `~SET DEADLOCK_PRIORITY LOW;
+DECLARE @now datetime2(3) = SYSUTCDATETIME();
+DECLARE @until datetime2(3) = DATEADD(millisecond, @lease_ms, DATEADD(day, @lease_days, @now));
+DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
+IF NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
+    UPDATE q
+    SET lease_until = @until,
+        fence = CASE WHEN q.fence > @mark AND q.fence <= CONVERT(bigint, {high fence}) THEN q.fence ELSE @mark END + @salt,
+        attempts = CASE WHEN ` + markedAgain + ` OR q.attempts >= {last attempt} THEN q.attempts ELSE q.attempts + 1 END,
+        lapses = CASE WHEN q.leased_by IS NULL OR ` + markedAgain + ` OR q.lapses >= {last lapse} THEN q.lapses ELSE q.lapses + 1 END,
+        crashes = CASE WHEN q.leased_by IS NULL OR q.alone = 0 OR ` + markedAgain + ` OR q.crashes >= {last lapse} THEN q.crashes ELSE q.crashes + 1 END,
+        leased_by = @by,
+        alone = @alone
+    ` + claimOutput + claimNoContents + `, DATALENGTH(inserted.body) AS size
+    FROM {live} AS q WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ({pk}), FORCESEEK)
+    WHERE q.id = @id AND q.fence = @fence AND q.due_at <= @now AND (q.lease_until <= @now OR ` + markedAgain + `)
+    OPTION (KEEPFIXED PLAN);
+`
+
+const markedAgain = `@again = 1 AND q.leased_by = @by`
+
+func (q *queue) Mark(m sqlbatch.MarkParams) sqlbatch.Statement {
+	days, ms := span(build.Milliseconds(m.Lease))
+	again := int32(0)
+	if m.Again {
+		again = 1
+	}
+	return call(q.mark, "@id binary(16), @fence bigint, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @alone smallint, @again int",
+		sql.Named("id", m.ID[:]),
+		sql.Named("fence", m.Fence),
+		sql.Named("lease_days", days),
+		sql.Named("lease_ms", ms),
+		sql.Named("by", m.Member[:]),
+		sql.Named("salt", m.Salt),
+		sql.Named("alone", int16(m.Alone)),
+		sql.Named("again", again))
+}
+
+// contentsText reads the row of a lease. READCOMMITTEDLOCK: what is about to be deleted is waited for, for
+// LockWait, and not taken for gone.
+const contentsText = session + `~SET LOCK_TIMEOUT {wait};
+SELECT q.dedup_key, q.headers, q.body
+FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
+WHERE q.id = @id AND q.fence = @fence
+OPTION (KEEPFIXED PLAN);
+`
+
+func (q *queue) Contents(item sqlbatch.Item) sqlbatch.Statement {
+	return call(q.contents, "@id binary(16), @fence bigint", sql.Named("id", item.ID[:]), sql.Named("fence", item.Fence))
 }
 
 // nextDueText walks each lane from its floor to its first message that nobody leases,
@@ -195,11 +245,14 @@ FROM (VALUES (2, @floor3), (1, @floor2), (0, @floor1), (-1, @floor0)) AS p (prio
 CROSS APPLY (
     SELECT TOP (1) q.due_at
     FROM ` + looked + `
-    WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.lease_until <= @now
+    WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.lease_until <= @now AND ` + innocent + `
     ORDER BY q.due_at, q.id) AS f
 ` + unlessPaused
 
 const (
+	// innocent: it is no suspect, or a consumer only has to dead-letter it because it has expired.
+	innocent = `(CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < {suspect lapses} OR q.expires_at <= @now)`
+
 	looked = `{live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
 
 	unlessPaused = `WHERE NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)
@@ -239,8 +292,8 @@ SELECT @due AS due_in_ms;
 func (q *queue) DueOrLocked() sqlbatch.Statement { return call(q.dueOrLocked, "") }
 
 // surveyText walks each lane from its beginning, over ghosts and what is leased, to its
-// first message that may be claimed. Where there is none, and so all that is due is
-// leased, it walks the lane once more for the end that comes first, among a hundred
+// first message that nobody leases, and on to the first that may be claimed if that one is a suspect. Where there is none,
+// and so all that is due is leased, it walks the lane once more for the end that comes first, among a hundred
 // thousand. Each MIN is of one row or of those, and makes one row where there is none.
 // Hints and locks are those of nextDueText.
 const surveyText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
@@ -248,14 +301,26 @@ SELECT p.priority,
        DATEDIFF_BIG(millisecond, '19700101', CASE WHEN r.due_at IS NULL THEN @now ELSE r.due_at END) AS floor,
        DATEDIFF_BIG(millisecond, @now, CASE WHEN r.due_at IS NOT NULL THEN r.due_at
            WHEN s.due_at IS NULL OR l.lease_until < s.due_at THEN l.lease_until ELSE s.due_at END) AS due_in,
-       (SELECT COUNT_BIG(*) FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = {name} AND m.until > @now) AS members
+       (SELECT COUNT_BIG(*) FROM {members} AS m WITH (READPAST, READCOMMITTEDLOCK) WHERE m.queue = {name} AND m.until > @now) AS members,
+       r.id, r.fence, r.crashes, r.alone
 FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
+CROSS APPLY (
+    SELECT MIN(e.due_at) AS due_at, MIN(e.suspect) AS suspect, MIN(e.id) AS id, MIN(e.fence) AS fence, MIN(e.crashes) AS crashes, MIN(e.alone) AS alone FROM (
+        SELECT TOP (1) q.due_at, q.id, q.fence, q.alone, CASE WHEN ` + innocent + ` THEN 0 ELSE 1 END AS suspect,
+               CASE WHEN q.leased_by IS NULL OR q.alone = 0 THEN q.crashes ELSE q.crashes + 1 END AS crashes
+        FROM ` + looked + `
+        WHERE q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now
+        ORDER BY q.due_at, q.id) AS e) AS f
 CROSS APPLY (
     SELECT MIN(e.due_at) AS due_at FROM (
         SELECT TOP (1) q.due_at
         FROM ` + looked + `
-        WHERE q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now
-        ORDER BY q.due_at, q.id) AS e) AS r
+        WHERE f.suspect = 1 AND q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now AND ` + innocent + `
+        ORDER BY q.due_at, q.id) AS e) AS n
+CROSS APPLY (
+    SELECT CASE WHEN f.suspect = 1 THEN n.due_at ELSE f.due_at END AS due_at, CASE WHEN f.suspect = 1 THEN f.id END AS id,
+           CASE WHEN f.suspect = 1 THEN f.fence END AS fence, CASE WHEN f.suspect = 1 THEN f.crashes END AS crashes,
+           CASE WHEN f.suspect = 1 THEN f.alone END AS alone) AS r
 CROSS APPLY (
     SELECT MIN(e.due_at) AS due_at FROM (
         SELECT TOP (1) q.due_at
@@ -266,7 +331,7 @@ CROSS APPLY (
     SELECT MIN(e.lease_until) AS lease_until FROM (
         SELECT TOP (100000) q.lease_until
         FROM ` + looked + `
-        WHERE r.due_at IS NULL AND q.priority = p.priority AND q.due_at <= @now
+        WHERE r.due_at IS NULL AND q.priority = p.priority AND q.due_at <= @now AND q.lease_until > @now
         ORDER BY q.due_at, q.id) AS e) AS l
 ` + unlessPaused
 

@@ -46,7 +46,8 @@ type queue struct {
 	seal.Seal
 	enqueue, enqueueNew []string // by rung
 	find, look          string
-	claim               [2]string // the second: blind
+	claim, mark         string
+	contents            string
 	nextDue, survey     string
 	dueOrLocked         string
 
@@ -100,6 +101,9 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 	q := &queue{
 		find:        render(findText),
 		look:        render(lookText),
+		claim:       render(claimText()),
+		mark:        render(markText),
+		contents:    render(contentsText),
 		nextDue:     render(nextDueText),
 		survey:      render(surveyText),
 		dueOrLocked: render(dueOrLockedText),
@@ -132,9 +136,6 @@ func newQueue(ordered bool, render func(template string) string) *queue {
 		purge:       map[sqlbatch.State]string{},
 	}
 	q.settles(render)
-	for i, contents := range []string{claimContents, claimNoContents} {
-		q.claim[i] = render(claimText(contents))
-	}
 	for state, template := range peekTexts {
 		q.peek[state] = render(template)
 	}
@@ -284,10 +285,10 @@ func names(n sqlbatch.Names) build.Words {
 		"{df due_at}", bracket("DF_"+live+"_due_at"), "{df lease_until}", bracket("DF_"+live+"_lease_until"),
 		"{df enqueued_at}", bracket("DF_"+live+"_enqueued_at"),
 		"{df fence}", bracket("DF_"+live+"_fence"), "{df attempts}", bracket("DF_"+live+"_attempts"),
-		"{df lapses}", bracket("DF_"+live+"_lapses"), "{ck priority}", bracket("CK_"+live+"_priority"),
+		"{df lapses}", bracket("DF_"+live+"_lapses"), "{df crashes}", bracket("DF_"+live+"_crashes"), "{df alone}", bracket("DF_"+live+"_alone"), "{ck priority}", bracket("CK_"+live+"_priority"),
 		"{ck values}", bracket("CK_"+live+"_values"), "{ck sizes}", bracket("CK_"+live+"_sizes"), "{ck order}", bracket("CK_"+live+"_order"),
 		"{last fence}", "0x"+strconv.FormatInt(sqlbatch.LastFence, 16), "{high fence}", "0x"+strconv.FormatInt(sqlbatch.HighFence, 16),
-		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{most body}", strconv.Itoa(sqlbatch.MaxBody), "{most headers}", strconv.Itoa(sqlbatch.MaxHeaders),
+		"{last attempt}", strconv.Itoa(sqlbatch.LastAttempt), "{suspect lapses}", strconv.Itoa(sqlbatch.SuspectLapses), "{last lapse}", strconv.Itoa(sqlbatch.LastLapse), "{most body}", strconv.Itoa(sqlbatch.MaxBody), "{most headers}", strconv.Itoa(sqlbatch.MaxHeaders),
 		"{dead pk}", bracket("PK_"+dead), "{dead ended}", bracket("IX_"+dead+"_ended"), "{dead key}", bracket("IX_"+dead+"_key"),
 		"{'dead ended'}", unicodeString("IX_"+dead+"_ended"), "{'dead key'}", unicodeString("IX_"+dead+"_key"),
 		"{done pk}", bracket("PK_"+done), "{done id}", bracket("IX_"+done+"_id"), "{'done id'}", unicodeString("IX_"+done+"_id"),

@@ -75,8 +75,9 @@ const problemsText = session + `SELECT 'form' AS problem, f.name AS found
 FROM (VALUES ({'live'}), ({'dead'}), ({'done'})) AS f (name)
 WHERE COL_LENGTH(f.name, N'fence') <> 8
 UNION ALL
-SELECT 'form' AS problem, {'live'} + N' has no column lease_until' AS found
-WHERE COL_LENGTH({'live'}, N'fence') IS NOT NULL AND COL_LENGTH({'live'}, N'lease_until') IS NULL
+SELECT 'form' AS problem, {'live'} + N' has no column ' + c.name AS found
+FROM (VALUES (N'lease_until'), (N'crashes')) AS c (name)
+WHERE COL_LENGTH({'live'}, N'fence') IS NOT NULL AND COL_LENGTH({'live'}, c.name) IS NULL
 UNION ALL
 SELECT 'durability' AS problem, N'DELAYED_DURABILITY = FORCED' AS found
 FROM sys.databases AS d

@@ -77,13 +77,6 @@ func TestMembersNamesFitTheirColumns(t *testing.T) {
 	require.Equal(t, "h\uFFFD", s.Args[4].(sql.NamedArg).Value)
 }
 
-func TestTakesSuspectsUnlessTheyAreLeftOut(t *testing.T) {
-	q := sqlserver.Dialect.Queue(suite.Orders)
-	limit := func(p sqlbatch.ClaimParams) any { return q.Claim(p).Args[7] }
-	require.Equal(t, sql.Named("lapses", int32(math.MaxInt32)), limit(sqlbatch.ClaimParams{Suspects: true, Lapses: 2}))
-	require.Equal(t, sql.Named("lapses", int32(2)), limit(sqlbatch.ClaimParams{Lapses: 2}))
-}
-
 func TestWindowsReachAsFarAsTheCalendar(t *testing.T) {
 	q := sqlserver.Dialect.Queue(suite.Orders)
 	day := int64(24 * time.Hour / time.Millisecond)
@@ -132,7 +125,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		note(t, q.Enqueue(make([]sqlbatch.Row, n)))
 		note(t, q.EnqueueNew(make([]sqlbatch.Row, n)))
 	}
-	require.Equal(t, 71, len(known))
+	require.Equal(t, 72, len(known))
 
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 235).Draw(t, "n")
@@ -154,8 +147,8 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		}
 		for _, s := range []sqlbatch.Statement{
 			q.Enqueue(rows), q.EnqueueNew(rows), q.Find(ids, keys), q.Find(nil, nil),
-			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Salt: int64(n), Lapses: n, Floors: sqlbatch.Floors{0, int64(ms), math.MaxInt64}}),
-			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Suspects: true}),
+			q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: ms, Salt: int64(n), Inline: n, Floors: sqlbatch.Floors{0, int64(ms), math.MaxInt64}}),
+			q.Mark(sqlbatch.MarkParams{Lease: ms, Salt: int64(n), Again: n%2 == 0}), q.Contents(sqlbatch.Item{Fence: int64(n)}),
 			q.Ack(items), q.Archive(items), q.Nack(nacks), q.Release(items), q.Bury(buries), q.Extend(items, ms),
 			q.Ack(nil), q.Nack(nil), q.Bury(nil),
 			q.Record(n), q.Stats(n), q.NextDue(sqlbatch.Floors{int64(ms)}), q.Survey(), q.Cancel(ids), q.Redrive(n, nil, sqlbatch.Window{Before: int64(n)}), q.Redrive(n, ids, sqlbatch.Window{}), q.Trim(ms, n, int64(n)), q.Get(ids[0]),
@@ -163,7 +156,7 @@ func TestTextsDoNotDependOnValues(t *testing.T) {
 		} {
 			note(t, s)
 		}
-		require.Equal(t, 71, len(known))
+		require.Equal(t, 72, len(known))
 	})
 }
 

@@ -100,7 +100,7 @@ func TestAConsumerTakesTheNextRowsWhileAnotherHoldsAClaimOpen(t *testing.T) {
 	eachSetting(t, func(t *testing.T, ctx context.Context, q *queue, orders *chanq.Queue[int]) {
 		send(t, ctx, orders, 1, 10)
 		tx := begin(t, ctx, q)
-		claimed, err := suite.Rows(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 3, Lease: time.Minute, Suspects: true}))
+		claimed, err := suite.Rows(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 3, Lease: time.Minute, Inline: sqlbatch.MaxBody}))
 		require.NoError(t, err)
 		require.Len(t, claimed, 3)
 
@@ -157,7 +157,7 @@ func TestAClaimOfAThousandRowsTakesNoTableLock(t *testing.T) {
 	}
 	claim := func() {
 		tx := begin(t, ctx, q)
-		claimed, err := suite.Rows(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Suspects: true}))
+		claimed, err := suite.Rows(ctx, tx, q.InTx().Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Inline: sqlbatch.MaxBody}))
 		require.NoError(t, err)
 		require.Len(t, claimed, 1000)
 		for _, l := range q.Engine().Locks() {
@@ -260,7 +260,7 @@ func TestClaimsAndSettlesBesideEachOtherDoNotDeadlock(t *testing.T) {
 			}
 		}
 		require.NotEmpty(t, seen)
-		rest := q.rows(q.Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Suspects: true}))
+		rest := q.rows(q.Claim(sqlbatch.ClaimParams{Rows: 1000, Lease: time.Minute, Inline: sqlbatch.MaxBody}))
 		require.Equal(t, messages, len(seen)+len(rest), "what a claim skipped because another had just looked at it is there")
 	})
 }

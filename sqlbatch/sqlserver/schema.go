@@ -127,7 +127,9 @@ BEGIN
         expires_at datetime2(3) NULL,
         fence bigint NOT NULL CONSTRAINT {df fence} DEFAULT (0),
         attempts int NOT NULL CONSTRAINT {df attempts} DEFAULT (0),
-        lapses smallint NOT NULL CONSTRAINT {df lapses} DEFAULT (0),{live order}
+        lapses smallint NOT NULL CONSTRAINT {df lapses} DEFAULT (0),
+        crashes smallint NOT NULL CONSTRAINT {df crashes} DEFAULT (0),
+        alone smallint NOT NULL CONSTRAINT {df alone} DEFAULT (0),{live order}
         dedup_key varbinary(200) NULL,
         leased_by binary(16) NULL,
         headers varbinary(max) NULL,
@@ -136,7 +138,7 @@ BEGIN
         CONSTRAINT {pk} PRIMARY KEY CLUSTERED (id) WITH (STATISTICS_NORECOMPUTE = ON, ALLOW_PAGE_LOCKS = OFF),
         CONSTRAINT {ck priority} CHECK (priority >= -1 AND priority <= 2),
         CONSTRAINT {ck values} CHECK (due_at >= '19700101' AND lease_until >= '19700101' AND enqueued_at >= '19700101' AND expires_at >= '19700101'
-            AND lapses >= 0 AND attempts >= lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND attempts <= {last attempt} AND fence >= 0 AND fence <= CONVERT(bigint, {last fence})),
+            AND lapses >= 0 AND crashes >= 0 AND alone >= 0 AND alone <= 2 AND attempts >= lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND attempts <= {last attempt} AND fence >= 0 AND fence <= CONVERT(bigint, {last fence})),
         CONSTRAINT {ck sizes} CHECK (DATALENGTH(body) <= {most body} AND DATALENGTH(headers) <= {most headers} AND DATALENGTH(dedup_key) > 0){order checks}
     );
     ALTER TABLE {live} SET (LOCK_ESCALATION = DISABLE);

@@ -17,6 +17,8 @@ const (
 	Find       Kind = "find"
 	Look       Kind = "look"
 	Claim      Kind = "claim"
+	Mark       Kind = "mark"
+	Contents   Kind = "contents"
 	NextDue    Kind = "next due"
 	Survey     Kind = "survey"
 	Watch      Kind = "watch"
@@ -85,6 +87,8 @@ var marks = []struct {
 }{
 	{"select 1;", Ping},
 	{"WAITFOR DELAY @every", Watch},
+	{"@again", Mark},
+	{"SELECT q.dedup_key, q.headers, q.body\n", Contents},
 	{"leased_by = @by", Claim},
 	{"AS due_in_ms", NextDue},
 	{"AS due_in,", Survey},

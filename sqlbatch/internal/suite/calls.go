@@ -29,6 +29,9 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 		"enqueue-new":   q.EnqueueNew([]sqlbatch.Row{row}),
 		"find":          q.Find([][16]byte{id}, []string{value}),
 		"look":          q.Look([][16]byte{id}),
+		"claim":         q.Claim(sqlbatch.ClaimParams{Rows: n, Lease: d, Member: id, Salt: int64(n), Floors: floors, Inline: n}),
+		"mark":          q.Mark(sqlbatch.MarkParams{Item: sqlbatch.Item{ID: id, Fence: int64(n)}, Lease: d, Member: id, Salt: int64(n), Alone: sqlbatch.OnlySuspect}),
+		"contents":      q.Contents(sqlbatch.Item{ID: id, Fence: int64(n)}),
 		"next-due":      q.NextDue(floors),
 		"survey":        q.Survey(),
 		"due-or-locked": q.DueOrLocked(),
@@ -58,16 +61,6 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	}
 	if wear := q.Wear(); wear.Text != "" { // Vacuum runs in no transaction, as some of these do
 		calls["wear"] = wear
-	}
-	for name, change := range map[string]func(*sqlbatch.ClaimParams){
-		"":                func(*sqlbatch.ClaimParams) {},
-		"-blind":          func(p *sqlbatch.ClaimParams) { p.Blind = true },
-		"-suspects":       func(p *sqlbatch.ClaimParams) { p.Suspects = true },
-		"-suspects-blind": func(p *sqlbatch.ClaimParams) { p.Suspects, p.Blind = true, true },
-	} {
-		p := sqlbatch.ClaimParams{Rows: n, Lease: d, Member: id, Salt: int64(n), Floors: floors}
-		change(&p)
-		calls["claim"+name] = q.Claim(p)
 	}
 	for name, st := range orderedCalls(q, value) {
 		if st.Text != "" { // of a plain queue they are empty

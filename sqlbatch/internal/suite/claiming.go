@@ -18,9 +18,11 @@ var claiming = []test{
 	{"NextDueIsTheEarliestOfAllLanes", nextDue},
 	{"AFenceIsNeverGivenTwice", fences},
 	{"ALapseIsALeaseThatRanOutWithoutASettle", lapses},
-	{"AClaimLeavesOutSuspects", suspects},
+	{"AClaimLeavesOutSuspectsAndASurveyFindsTheFirst", suspects},
+	{"AMarkLeasesOneMessageByItsFence", markOne},
+	{"AMarkCountsCrashesAndARepeatedOneNothing", crashes},
 	{"AClaimTellsWhatHasExpired", expires},
-	{"ABlindClaimReturnsNoContents", blind},
+	{"AClaimLeavesOutLargeBodies", largeBodies},
 }
 
 func lanes(w *world) {
@@ -38,7 +40,7 @@ func lanes(w *world) {
 	due := w.get(7)["due_at"].(int64)
 	row := ClaimedRows(w, w.run(w.Claim(ClaimOf(1))))[7]
 	got := w.get(7)
-	require.Equal(w, Claimed{7, 0, w.items(7)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), due, nil, "k", "h", "b"}, row)
+	require.Equal(w, Claimed{7, 0, w.items(7)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), due, nil, "k", "h", "b", 1}, row)
 	require.Equal(w, list("leased", string(Member[:])), got.of("state", "leased_by"))
 	require.InDelta(w, w.now()+time.Minute.Milliseconds(), got["lease_until"], 30_000)
 	require.Equal(w, due, got["due_at"], "its place is kept")
@@ -90,7 +92,7 @@ func survey(w *world) {
 		w.Helper()
 		rows := map[int64][]any{}
 		for _, row := range w.run(w.Survey()) {
-			rows[row[0].(int64)] = row[1:]
+			rows[row[0].(int64)] = row[1:4]
 		}
 		return rows
 	}
@@ -113,7 +115,7 @@ func survey(w *world) {
 	for n := byte(1); n <= 4; n++ {
 		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
 	}
-	w.run(w.Claim(sqlbatch.ClaimParams{Rows: 2, Lease: time.Minute, Member: Member, Salt: 1, Suspects: true}))
+	w.run(w.Claim(sqlbatch.ClaimParams{Rows: 2, Lease: time.Minute, Member: Member, Salt: 1, Inline: sqlbatch.MaxBody}))
 	require.Equal(w, []byte{4, 1}, w.peek(sqlbatch.Leased, 10))
 	require.LessOrEqual(w, due(), int64(0), "2 and 3 are due")
 	rows := in()
@@ -191,43 +193,155 @@ func fences(w *world) {
 }
 
 func lapses(w *world) {
-	lapses := func() int64 {
+	claim := func() int64 {
 		w.Helper()
 		rows := ClaimedRows(w, w.run(w.Claim(ClaimOf(1))))
 		require.Len(w, rows, 1)
 		return rows[1].Lapses
 	}
 	w.sendAll(1)
-	require.EqualValues(w, 0, lapses())
+	require.EqualValues(w, 0, claim())
 	w.lapse(1)
-	require.EqualValues(w, 1, lapses())
-	w.lapse(1)
-	require.EqualValues(w, 2, lapses())
+	require.EqualValues(w, 1, claim())
 	w.run(w.Release(w.items(1)))
-	require.EqualValues(w, 2, lapses(), "a release says nothing of it")
-	w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(1)[0]}}))
-	require.EqualValues(w, 0, lapses(), "it came to an end")
-	w.exec("UPDATE chanq_orders SET lapses = 32767, attempts = 40000")
+	require.EqualValues(w, 1, claim(), "a release says nothing of it")
 	w.lapse(1)
-	require.EqualValues(w, sqlbatch.LastLapse, lapses(), "the count stops")
+	require.EqualValues(w, 2, w.mark(1, 1).Lapses)
+	w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(1)[0]}}))
+	require.EqualValues(w, 0, claim(), "it came to an end")
 }
 
 func suspects(w *world) {
+	first := func() []any {
+		w.Helper()
+		for _, row := range w.run(w.Survey()) {
+			if row[0] == int64(0) {
+				return row
+			}
+		}
+		return nil
+	}
 	w.leased(1, 2, 3, 4)
+	for n := byte(1); n <= 4; n++ {
+		w.shift("chanq_orders.due_at", -time.Duration(10-n)*time.Minute, w.is(n))
+	}
 	w.exec("UPDATE chanq_orders SET lapses = 1, attempts = 2 WHERE %s OR %s", w.is(2), w.is(4))
 	w.lapse(1, 2)
 	w.run(w.Release(w.items(3, 4)))
-	w.exec("UPDATE chanq_orders SET lapses = 2, attempts = 2 WHERE %s", w.is(3))
+	w.exec("UPDATE chanq_orders SET lapses = 2, attempts = 2, crashes = 1 WHERE %s", w.is(3))
 
-	p := ClaimOf(10)
-	p.Suspects, p.Lapses = false, 2
-	rows := ClaimedRows(w, w.run(w.Claim(p)))
-	require.Len(w, rows, 2, "of 2 it would be the second lapse, 3 has two")
+	require.Equal(w, []any{nil, nil, nil, nil}, first()[4:], "the first one is no suspect")
+	rows := ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))
+	require.Len(w, rows, 2, "of 2 it would be the second expired lease, 3 has two")
 	require.Equal(w, []int64{1, 1}, []int64{rows[1].Lapses, rows[4].Lapses})
-	p.Suspects = true
-	rows = ClaimedRows(w, w.run(w.Claim(p)))
-	require.Len(w, rows, 2)
-	require.Equal(w, []int64{2, 2}, []int64{rows[2].Lapses, rows[3].Lapses})
+
+	ID1, ID2 := ID(1), ID(2)
+	found := first()
+	require.Equal(w, []any{string(ID2[:]), w.items(2)[0].Fence, int64(0), int64(0)}, found[4:])
+	require.GreaterOrEqual(w, found[1], w.get(2)["due_at"].(int64)+5*time.Minute.Milliseconds(), "a claim would find nothing")
+	require.Greater(w, found[2], int64(0))
+	require.Nil(w, w.run(w.NextDue(sqlbatch.Floors{}))[0][0])
+	require.LessOrEqual(w, w.run(w.DueOrLocked())[0][0], int64(0), "there is something to do")
+
+	w.lapse(1)
+	require.Equal(w, string(ID1[:]), first()[4], "of two suspects the first")
+	require.Empty(w, w.claim(10))
+	w.exec("UPDATE chanq_orders SET lapses = 0 WHERE %s", w.is(1))
+	require.Equal(w, w.get(1)["due_at"], first()[1])
+	require.Equal(w, []any{nil, nil, nil, nil}, first()[4:], "one that may be claimed comes before it")
+
+	w.claim(10)
+	require.Equal(w, string(ID2[:]), first()[4])
+	w.exec("UPDATE chanq_orders SET expires_at = due_at WHERE %s", w.is(2))
+	require.Equal(w, []any{nil, nil, nil, nil}, first()[4:], "one that has expired is no suspect")
+	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Floors{}))[0][0], int64(0))
+	rows = ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))
+	require.Len(w, rows, 1)
+	require.EqualValues(w, 1, rows[2].Expired)
+}
+
+func markOne(w *world) {
+	w.send(sqlbatch.Row{ID: ID(1), Key: "k", Headers: []byte("h"), Body: []byte("body")}, sqlbatch.Row{ID: ID(2)}, sqlbatch.Row{ID: ID(3), Delay: time.Hour})
+	of := func(n byte) sqlbatch.MarkParams {
+		return sqlbatch.MarkParams{Item: w.items(n)[0], Lease: time.Minute, Member: Member, Salt: 1, Alone: sqlbatch.OnlySuspect}
+	}
+	wrong := of(1)
+	wrong.Fence++
+	require.Empty(w, w.run(w.Mark(wrong)))
+	require.Empty(w, w.run(w.Mark(of(3))), "it is not due")
+	w.run(w.Pause())
+	require.Empty(w, w.run(w.Mark(of(1))))
+	w.run(w.Resume())
+
+	before := of(1)
+	row := ClaimedRows(w, w.run(w.Mark(before)))[1]
+	got := w.get(1)
+	require.Equal(w, Claimed{1, 0, w.items(1)[0].Fence, 1, 0, 0, got["enqueued_at"].(int64), got["due_at"].(int64), nil, nil, nil, nil, 4}, row)
+	require.Greater(w, row.Fence, before.Fence)
+	require.Equal(w, list("leased", string(Member[:])), got.of("state", "leased_by"))
+	require.InDelta(w, w.now()+time.Minute.Milliseconds(), got["lease_until"], 30_000)
+	item := w.items(1)[0]
+	require.Equal(w, [][]any{list("k", "h", "body")}, w.run(w.Contents(item)))
+	item.Fence++
+	require.Empty(w, w.run(w.Contents(item)))
+
+	other := of(1)
+	other.Member = ID(9)
+	require.Empty(w, w.run(w.Mark(other)), "it is leased")
+	other.Again = true
+	require.Empty(w, w.run(w.Mark(other)), "by another consumer")
+	require.Len(w, w.run(w.Ack(w.items(1))), 1)
+	require.Empty(w, w.run(w.Mark(before)), "it is gone")
+	require.Equal(w, []byte{2}, w.claim(10))
+}
+
+func crashes(w *world) {
+	w.sendAll(1)
+	count := func() (all []int64) {
+		w.Helper()
+		rows, err := w.DB.Query("SELECT attempts, lapses, crashes, alone FROM chanq_orders")
+		require.NoError(w, err)
+		defer rows.Close()
+		require.True(w, rows.Next())
+		all = make([]int64, 4)
+		require.NoError(w, rows.Scan(&all[0], &all[1], &all[2], &all[3]))
+		return all
+	}
+	mark := func(alone sqlbatch.Alone, again bool) {
+		w.Helper()
+		before := w.items(1)[0].Fence
+		rows := ClaimedRows(w, w.run(w.Mark(sqlbatch.MarkParams{Item: w.items(1)[0], Lease: time.Minute, Member: Member, Salt: 1, Alone: alone, Again: again})))
+		require.Len(w, rows, 1)
+		require.Greater(w, rows[1].Fence, before)
+	}
+	mark(sqlbatch.NotAlone, false)
+	require.Equal(w, []int64{1, 0, 0, 0}, count())
+	w.lapse(1)
+	mark(sqlbatch.OnlySuspect, false)
+	require.Equal(w, []int64{2, 1, 0, 1}, count(), "its holder had not read it")
+	mark(sqlbatch.OnlyMessage, true)
+	require.Equal(w, []int64{2, 1, 0, 2}, count(), "by the holder itself")
+	w.lapse(1)
+	mark(sqlbatch.OnlyMessage, true)
+	require.Equal(w, []int64{2, 1, 0, 2}, count(), "which has not died, whatever its lease")
+	w.lapse(1)
+	mark(sqlbatch.OnlySuspect, false)
+	require.Equal(w, []int64{3, 2, 1, 1}, count())
+	require.Len(w, w.run(w.Release(w.items(1))), 1)
+	require.Equal(w, []int64{2, 2, 1, 0}, count())
+	mark(sqlbatch.OnlyMessage, true)
+	require.Equal(w, []int64{3, 2, 1, 2}, count())
+	w.lapse(1)
+	mark(sqlbatch.OnlyMessage, false)
+	require.Equal(w, []int64{4, 3, 2, 2}, count())
+	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(1)[0]}})), 1)
+	require.Equal(w, []int64{1, 0, 0, 0}, count())
+
+	w.exec("UPDATE chanq_orders SET lapses = 32767, crashes = 32767, attempts = %d, alone = 2, leased_by = NULL", sqlbatch.LastAttempt-1)
+	mark(sqlbatch.OnlyMessage, false)
+	w.lapse(1)
+	mark(sqlbatch.OnlyMessage, false)
+	require.Equal(w, []int64{sqlbatch.LastAttempt, sqlbatch.LastLapse, sqlbatch.LastLapse, 2}, count(), "the counts stop")
 }
 
 func expires(w *world) {
@@ -251,15 +365,19 @@ func expires(w *world) {
 	require.Nil(w, w.get(3)["expires_at"])
 }
 
-func blind(w *world) {
-	w.send(sqlbatch.Row{ID: ID(1), Key: "k", Headers: []byte("h"), Body: []byte("b")})
-	p := ClaimOf(1)
-	p.Blind = true
-	row := ClaimedRows(w, w.run(w.Claim(p)))[1]
-	require.EqualValues(w, 1, row.Attempts)
-	require.Equal(w, []any{nil, nil, nil}, []any{row.Key, row.Headers, row.Body})
-	require.Equal(w, list("k", "h", "b"), w.get(1).of("dedup_key", "headers", "body"))
+func largeBodies(w *world) {
+	w.send(sqlbatch.Row{ID: ID(1), Key: "k", Headers: []byte("h"), Body: []byte("12345")}, sqlbatch.Row{ID: ID(2), Body: []byte("123456")})
+	p := ClaimOf(2)
+	p.Inline = 5
+	rows := ClaimedRows(w, w.run(w.Claim(p)))
+	require.Equal(w, list("k", "h", "12345"), []any{rows[1].Key, rows[1].Headers, rows[1].Body})
+	require.Equal(w, []any{nil, nil, nil}, []any{rows[2].Key, rows[2].Headers, rows[2].Body})
+	require.Equal(w, []int64{5, 6}, []int64{rows[1].Size, rows[2].Size})
+	require.Equal(w, [][]any{list(nil, nil, "123456")}, w.run(w.Contents(w.items(2)[0])))
 	w.lapse(1)
-	row = ClaimedRows(w, w.run(w.Claim(ClaimOf(1))))[1]
-	require.Equal(w, list("k", "h", "b"), []any{row.Key, row.Headers, row.Body})
+	p.Inline = -1
+	rows = ClaimedRows(w, w.run(w.Claim(p)))
+	require.Equal(w, []any{nil, nil, nil}, []any{rows[1].Key, rows[1].Headers, rows[1].Body})
+	require.EqualValues(w, 2, rows[1].Attempts)
+	require.Equal(w, list("k", "h", "12345"), w.get(1).of("dedup_key", "headers", "body"))
 }

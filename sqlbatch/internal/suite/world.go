@@ -190,12 +190,20 @@ var Member = [16]byte{0xA0, 15: 0x0A}
 
 // ClaimOf claims n messages, suspects included.
 func ClaimOf(n int) sqlbatch.ClaimParams {
-	return sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Member: Member, Salt: 1, Suspects: true}
+	return sqlbatch.ClaimParams{Rows: n, Lease: time.Minute, Member: Member, Salt: 1, Inline: sqlbatch.MaxBody}
 }
 
 func (w *world) claim(n int) []byte {
 	w.Helper()
 	return Numbers(w.run(w.Claim(ClaimOf(n))))
+}
+
+// mark marks a message that nobody leases as the only suspect.
+func (w *world) mark(n byte, salt int64) Claimed {
+	w.Helper()
+	rows := ClaimedRows(w, w.run(w.Mark(sqlbatch.MarkParams{Item: w.items(n)[0], Lease: time.Minute, Member: Member, Salt: salt, Alone: sqlbatch.OnlySuspect})))
+	require.Len(w, rows, 1)
+	return rows[n]
 }
 
 // leased makes these messages the only ones, and claims them.
@@ -231,15 +239,16 @@ type Claimed struct {
 	Priority, Fence, Attempts        int64
 	Lapses, Expired, EnqueuedAt, Due int64
 	ExpiresAt, Key, Headers, Body    any
+	Size                             int64
 }
 
 // ClaimedRows are the rows that a claim returned, by the first byte of their ids.
 func ClaimedRows(t require.TestingT, rows [][]any) map[byte]Claimed {
 	all := map[byte]Claimed{}
 	for _, r := range rows {
-		require.Len(t, r, 12)
+		require.Len(t, r, 13)
 		id := IDOf(r[0])
-		all[id[0]] = Claimed{id[0], r[1].(int64), r[2].(int64), r[3].(int64), r[4].(int64), r[5].(int64), r[6].(int64), r[7].(int64), r[8], r[9], r[10], r[11]}
+		all[id[0]] = Claimed{id[0], r[1].(int64), r[2].(int64), r[3].(int64), r[4].(int64), r[5].(int64), r[6].(int64), r[7].(int64), r[8], r[9], r[10], r[11], r[12].(int64)}
 	}
 	return all
 }

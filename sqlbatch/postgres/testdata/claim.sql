@@ -5,31 +5,31 @@ WITH t AS MATERIALIZED (
 chosen AS MATERIALIZED (
   SELECT * FROM (
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders"
+      SELECT id FROM "public"."chanq_orders" AS q
       WHERE priority = 2 AND (due_at, uuid_send(id)) >= (least($9::bigint, (SELECT now FROM t) - 250), ''::bytea) AND due_at <= (SELECT now FROM t)
         AND (lease_until > (SELECT now FROM t))::integer <> 1
-        AND (CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END >= (SELECT $5::integer))::integer <> 1
+        AND ((CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)))::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l1 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders"
+      SELECT id FROM "public"."chanq_orders" AS q
       WHERE priority = 1 AND (due_at, uuid_send(id)) >= (least($8::bigint, (SELECT now FROM t) - 250), ''::bytea) AND due_at <= (SELECT now FROM t)
         AND (lease_until > (SELECT now FROM t))::integer <> 1
-        AND (CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END >= (SELECT $5::integer))::integer <> 1
+        AND ((CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)))::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l2 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders"
+      SELECT id FROM "public"."chanq_orders" AS q
       WHERE priority = 0 AND (due_at, uuid_send(id)) >= (least($7::bigint, (SELECT now FROM t) - 250), ''::bytea) AND due_at <= (SELECT now FROM t)
         AND (lease_until > (SELECT now FROM t))::integer <> 1
-        AND (CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END >= (SELECT $5::integer))::integer <> 1
+        AND ((CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)))::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l3 LIMIT (SELECT n FROM t))
     UNION ALL
     (SELECT * FROM (
-      SELECT id FROM "public"."chanq_orders"
+      SELECT id FROM "public"."chanq_orders" AS q
       WHERE priority = -1 AND (due_at, uuid_send(id)) >= (least($6::bigint, (SELECT now FROM t) - 250), ''::bytea) AND due_at <= (SELECT now FROM t)
         AND (lease_until > (SELECT now FROM t))::integer <> 1
-        AND (CASE WHEN leased_by IS NULL THEN lapses ELSE lapses + 1 END >= (SELECT $5::integer))::integer <> 1
+        AND ((CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)))::integer <> 1
       ORDER BY due_at, uuid_send(id) LIMIT 1000 FOR UPDATE SKIP LOCKED) AS l4 LIMIT (SELECT n FROM t))
   ) AS l
   LIMIT (SELECT n FROM t)
@@ -40,4 +40,5 @@ SET lease_until = (SELECT now FROM t) + $2::bigint, fence = CASE WHEN q.fence > 
 FROM chosen AS c
 WHERE q.id = ANY (ARRAY[c.id])
 RETURNING uuid_send(q.id), q.priority, q.fence, q.attempts, q.lapses, (coalesce(q.expires_at <= (SELECT now FROM t), false))::integer AS expired,
-          q.enqueued_at, q.due_at, q.expires_at, decode(replace(q.dedup_key, chr(92), repeat(chr(92), 2)), 'escape') AS dedup_key, q.headers, q.body;
+          q.enqueued_at, q.due_at, q.expires_at, CASE WHEN $5::integer >= 0 THEN decode(replace(q.dedup_key, chr(92), repeat(chr(92), 2)), 'escape') END AS dedup_key, CASE WHEN $5::integer >= 0 THEN q.headers END AS headers,
+          CASE WHEN octet_length(q.body) <= $5::integer THEN q.body END AS body, octet_length(q.body) AS size;

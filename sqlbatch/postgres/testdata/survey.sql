@@ -2,13 +2,22 @@ WITH t AS MATERIALIZED (
   SELECT (SELECT c.v FROM (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint AS v) AS c) AS now, 100000 AS n
 )
 SELECT p.priority, coalesce(r.due_at, t.now) AS floor, coalesce(r.due_at, least(s.due_at, l.lease_until)) - t.now AS due_in,
-       (SELECT count(*) FROM "public"."chanq_members" AS m WHERE m.queue = 'orders' AND m.until > (SELECT now FROM t)) AS members
+       (SELECT count(*) FROM "public"."chanq_members" AS m WHERE m.queue = 'orders' AND m.until > (SELECT now FROM t)) AS members,
+       CASE WHEN e.suspect THEN uuid_send(e.id) END AS id, CASE WHEN e.suspect THEN e.fence END AS fence,
+       CASE WHEN e.suspect THEN e.crashes END AS crashes, CASE WHEN e.suspect THEN e.alone END AS alone
 FROM t
 CROSS JOIN (VALUES (2), (1), (0), (-1)) AS p (priority)
 LEFT JOIN LATERAL (
-  SELECT q.due_at FROM "public"."chanq_orders" AS q
+  SELECT q.due_at, q.id, q.fence, (CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)) AS suspect, q.alone,
+         CASE WHEN q.leased_by IS NULL OR q.alone = 0 THEN q.crashes ELSE q.crashes + 1 END AS crashes
+  FROM "public"."chanq_orders" AS q
   WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND (q.lease_until > (SELECT now FROM t))::integer <> 1
-  ORDER BY q.due_at LIMIT 1) AS r ON true
+  ORDER BY q.due_at LIMIT 1) AS e ON true
+LEFT JOIN LATERAL (
+  SELECT q.due_at FROM "public"."chanq_orders" AS q
+  WHERE e.suspect AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND (q.lease_until > (SELECT now FROM t))::integer <> 1 AND ((CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)))::integer <> 1
+  ORDER BY q.due_at LIMIT 1) AS n ON true
+CROSS JOIN LATERAL (SELECT CASE WHEN e.suspect THEN n.due_at ELSE e.due_at END AS due_at) AS r
 LEFT JOIN LATERAL (
   SELECT q.due_at FROM "public"."chanq_orders" AS q
   WHERE q.priority = p.priority AND q.due_at > (SELECT now FROM t)
@@ -16,6 +25,6 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
   SELECT min(e.lease_until) AS lease_until FROM (
     SELECT q.lease_until FROM "public"."chanq_orders" AS q
-    WHERE r.due_at IS NULL AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t)
+    WHERE r.due_at IS NULL AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND (q.lease_until <= (SELECT now FROM t))::integer <> 1
     ORDER BY q.due_at LIMIT (SELECT n FROM t)) AS e) AS l ON true
 WHERE NOT EXISTS (SELECT 1 FROM "public"."chanq_queues" WHERE name = 'orders' AND paused);

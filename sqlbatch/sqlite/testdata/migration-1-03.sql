@@ -11,6 +11,8 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   fence       INTEGER NOT NULL DEFAULT 0,
   attempts    INTEGER NOT NULL DEFAULT 0,
   lapses      INTEGER NOT NULL DEFAULT 0,
+  crashes     INTEGER NOT NULL DEFAULT 0,
+  alone       INTEGER NOT NULL DEFAULT 0,
   dedup_key   TEXT,
   leased_by   BLOB,
   last_error  TEXT,
@@ -25,6 +27,8 @@ CREATE TABLE IF NOT EXISTS "main"."chanq_orders" (
   CHECK (fence BETWEEN 0 AND 9000000000000000000 AND (fence | 0) = fence),
   CHECK (attempts BETWEEN lapses + (leased_by IS NOT NULL) AND 2000000000 AND (attempts | 0) = attempts),
   CHECK (lapses BETWEEN 0 AND 32767 AND (lapses | 0) = lapses),
+  CHECK (crashes BETWEEN 0 AND 32767 AND (crashes | 0) = crashes),
+  CHECK (alone BETWEEN 0 AND 2 AND (alone | 0) = alone),
   CHECK (CASE WHEN body >= x'' THEN length(body) ELSE length(CAST(body AS BLOB)) END <= 268435456),
   CHECK (CASE WHEN headers >= x'' THEN length(headers) ELSE length(CAST(headers AS BLOB)) END <= 65536),
   CHECK (length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND 200)

@@ -1,4 +1,4 @@
--- @n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @lapses int, @floors binary(32)
+-- @n int, @lease_days int, @lease_ms int, @by binary(16), @salt bigint, @inline int, @floors binary(32)
 SET NOCOUNT, XACT_ABORT ON;
 SET IMPLICIT_TRANSACTIONS OFF;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -38,13 +38,16 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
-           inserted.dedup_key, inserted.headers, inserted.body
+           CASE WHEN @inline >= 0 THEN inserted.dedup_key END AS dedup_key,
+           CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
+           CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
+           DATALENGTH(inserted.body) AS size
     FROM (
         SELECT TOP (@left) u.id
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = 2 AND i.due_at >= @floor3 AND i.due_at <= @now
-          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses AND u.due_at <= @now AND u.lease_until <= @now
+          AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
     INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
@@ -64,13 +67,16 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
-           inserted.dedup_key, inserted.headers, inserted.body
+           CASE WHEN @inline >= 0 THEN inserted.dedup_key END AS dedup_key,
+           CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
+           CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
+           DATALENGTH(inserted.body) AS size
     FROM (
         SELECT TOP (@left) u.id
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = 1 AND i.due_at >= @floor2 AND i.due_at <= @now
-          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses AND u.due_at <= @now AND u.lease_until <= @now
+          AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
     INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
@@ -90,13 +96,16 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
-           inserted.dedup_key, inserted.headers, inserted.body
+           CASE WHEN @inline >= 0 THEN inserted.dedup_key END AS dedup_key,
+           CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
+           CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
+           DATALENGTH(inserted.body) AS size
     FROM (
         SELECT TOP (@left) u.id
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = 0 AND i.due_at >= @floor1 AND i.due_at <= @now
-          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses AND u.due_at <= @now AND u.lease_until <= @now
+          AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
     INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
@@ -116,13 +125,16 @@ BEGIN
            DATEDIFF_BIG(millisecond, '19700101', inserted.enqueued_at) AS enqueued_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.due_at) AS due_at,
            DATEDIFF_BIG(millisecond, '19700101', inserted.expires_at) AS expires_at,
-           inserted.dedup_key, inserted.headers, inserted.body
+           CASE WHEN @inline >= 0 THEN inserted.dedup_key END AS dedup_key,
+           CASE WHEN @inline >= 0 THEN inserted.headers END AS headers,
+           CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
+           DATALENGTH(inserted.body) AS size
     FROM (
         SELECT TOP (@left) u.id
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = -1 AND i.due_at >= @floor0 AND i.due_at <= @now
-          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < @lapses AND u.due_at <= @now AND u.lease_until <= @now
+          AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
     INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id

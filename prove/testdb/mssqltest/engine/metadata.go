@@ -83,6 +83,8 @@ func schemaID(_ *compiler, args []*scalar) (*scalar, error) {
 // bytesOf is a column's max_length.
 func bytesOf(t sqltype.Type) (int64, error) {
 	switch t.Kind {
+	case sqltype.SmallInt:
+		return 2, nil
 	case sqltype.Int:
 		return 4, nil
 	case sqltype.BigInt:

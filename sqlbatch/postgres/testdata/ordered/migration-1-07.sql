@@ -8,6 +8,8 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders" (
   attempts    integer  NOT NULL DEFAULT 0,
   priority    smallint NOT NULL DEFAULT 0,
   lapses      smallint NOT NULL DEFAULT 0,
+  crashes     smallint NOT NULL DEFAULT 0,
+  alone       smallint NOT NULL DEFAULT 0,
   slot        smallint NOT NULL DEFAULT floor(random() * 4)::smallint,
   leased_by   uuid,
   expires_at  bigint,
@@ -19,7 +21,7 @@ CREATE TABLE IF NOT EXISTS "public"."chanq_orders" (
   CONSTRAINT "pk_chanq_orders" PRIMARY KEY (id),
   CONSTRAINT "ck_chanq_orders" CHECK (priority BETWEEN -1 AND 2),
   CONSTRAINT "cv_chanq_orders" CHECK (due_at BETWEEN 0 AND 253402300799999 AND lease_until BETWEEN 0 AND 253402300799999 AND enqueued_at BETWEEN 0 AND 253402300799999
-    AND expires_at BETWEEN 0 AND 253402300799999 AND lapses >= 0
+    AND expires_at BETWEEN 0 AND 253402300799999 AND lapses >= 0 AND crashes >= 0 AND alone BETWEEN 0 AND 2
     AND attempts BETWEEN lapses + CASE WHEN leased_by IS NULL THEN 0 ELSE 1 END AND 2000000000 AND fence BETWEEN 0 AND 9000000000000000000),
   CONSTRAINT "cs_chanq_orders" CHECK (octet_length(body) <= 268435456 AND octet_length(headers) <= 65536 AND octet_length(dedup_key) BETWEEN 1 AND 200),
   CONSTRAINT "co_chanq_orders" CHECK (slot >= 0 AND slot < 4 AND seq > 0 AND seq < 9223372036854775807 AND octet_length(order_key) BETWEEN 1 AND 200)

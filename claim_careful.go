@@ -1,0 +1,387 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Careful claims of plain queues
+//
+// A message can kill its process while its body is read or decoded, in its handler, or while it is settled. The leases of
+// all messages of that process expire then, and the database does not know which message was the cause. A message that
+// cannot be read fails the claim of all messages that are claimed with it. In both cases a consumer marks one message by
+// its ID, commits, and reads the message afterwards. What happens from then on is the doing of that message alone.
+//
+// # States of a message
+//
+//	free ──Claim──▶ leased ──settle──▶ gone, or free: lapses and crashes are 0
+//	  ▲               │
+//	  └───────────────┴─ its lease expires: lapses + 1. With two in a row it is a suspect, which no claim takes.
+//
+//	suspect ──Mark OnlySuspect──▶ on trial ──settle──▶ as above
+//	  ▲                             │
+//	  ├─────────────────────────────┴─ its lease expires: lapses + 1, crashes + 1
+//	  │
+//	  ├── with MaxCrashes - 1 crashes or more ──Mark NotAlone──▶ reserved ──Mark OnlyMessage──▶ on its last trial
+//	  └── its lease expires while it is reserved: lapses + 1 ───────┘                             │
+//	                                    its lease expires: lapses + 1, crashes + 1, and it is dead ┘
+//
+// Consumers of one process try one suspect of a queue at a time, and claim other messages meanwhile. While a suspect is
+// reserved its consumer claims nothing, releases its buffer and waits until its handlers have returned and everything is
+// settled. It claims nothing during the last trial. A trial is over when the database has the settle, when the row is gone, or when
+// the time of the lease is over. Every settle sets alone to 0, so no later expiry counts as one of a trial.
+//
+// # Failures
+//
+//	the process dies in the statement of a claim    the claim is undone and nothing is counted. No body above
+//	                                                inlineMost bytes is read there.
+//	it dies later                                   each of its leases expires, as above
+//	a claim fails, whatever its class               the next one asks for half as many messages (batch.Size). After a
+//	                                                claim of one message the next one leases a message without
+//	                                                reading it.
+//	a mark has an unknown outcome                   a look for its row, and the mark again, by the fence that the look
+//	                                                has found: it counts nothing if the first one was applied
+//	a mark fails otherwise                          the next survey finds the suspect again
+//	the contents of a leased message                a look for its row. If the look finds the row twice and its contents
+//	cannot be read                                  cannot be read, that is a failed attempt of this message. If the row is
+//	                                                locked, or the database cancels the read, the message is released
+//	                                                for later. If the database does not answer the look, the
+//	                                                consumer waits for it.
+//	Stop                                            a reserved message, and one that is not read yet, is released
+//
+// Ordered queues handle suspects in another way: see claim_suspects.go.
+
+// careful is what the claimer knows of suspects, and of messages that cannot be read. Only the claimer uses it.
+type careful struct {
+	found []suspect // by the last survey: at most one of each priority
+
+	trial *lease        // nil: there is none
+	look  time.Duration // when its row may be looked for, after it has ended
+	pause batch.Backoff // between looks after it
+
+	// bare: the next claim is of one message, without its contents.
+	bare bool
+}
+
+// suspect is a message that a survey has found.
+type suspect struct {
+	lane    int // the number of its priority
+	item    sqlbatch.Item
+	crashes int            // the lease that has expired included
+	alone   sqlbatch.Alone // of that lease
+}
+
+const (
+	// inlineLeast and inlineMost bound the size of bodies that a claim returns. Larger ones are read one by one.
+	inlineLeast = 256 << 10
+	inlineMost  = heavyBody
+)
+
+// inline is the size of the largest body that a claim of n messages returns.
+func (c *shardConsumer[T]) inline(n int) int {
+	return min(max(c.cfg.PrefetchBytes/n, inlineLeast), inlineMost)
+}
+
+// claimFailed notes that a claim of n messages has failed. The message that it would lease first may be the cause: of one
+// message the next claim is bare, so that the message has a name before it is read.
+func (c *shardConsumer[T]) claimFailed(n int) {
+	c.size.Failed(n)
+	c.careful.bare = n == 1
+}
+
+// suspectsWait reports that a suspect can be tried.
+func (c *shardConsumer[T]) suspectsWait() bool {
+	return c.careful.trial == nil && len(c.careful.found) > 0
+}
+
+// reviewTrial ends a trial that is over. A lease that was acked in a transaction, or whose settle has an unknown outcome, is
+// looked for.
+func (c *shardConsumer[T]) reviewTrial() {
+	t := &c.careful
+	switch {
+	case t.trial == nil || !t.trial.hasEnded():
+		return
+	case isOver(t.trial):
+	case monotonic() < t.look:
+		return
+	default:
+		seen, err := c.queue.look(c.abandoned, c.sessions, c.claimPatience(), []*lease{t.trial})
+		t.look = monotonic() + t.pause.Pause()
+		if err != nil || seen.of(t.trial.item) == standsOurs {
+			return
+		}
+	}
+	t.trial, t.found = nil, nil
+	c.endTrial()
+	c.surveys.floor.hurried = true // for the next one
+}
+
+// isOver reports that a lease is known to have ended in the database, so that a death of this process is no crash of its message.
+func isOver(l *lease) bool {
+	switch l.state.Load() {
+	case leaseLost:
+		return true
+	case leaseSettled:
+		if l.err == nil || errors.Is(l.err, ErrLeaseLost) {
+			return true
+		}
+	}
+	return monotonic() >= l.deadlineAt()
+}
+
+// endTrial lets the other consumers of the process try a suspect, if this one does.
+func (c *shardConsumer[T]) endTrial() {
+	if c.trying.CompareAndSwap(true, false) {
+		c.ears.endTrial()
+	}
+}
+
+// nextSuspect takes a suspect that this consumer may try now.
+func (c *shardConsumer[T]) nextSuspect() (s suspect, ok bool) {
+	t := &c.careful
+	if !c.suspectsWait() {
+		return suspect{}, false
+	}
+	if !c.ears.beginTrial() {
+		t.found = nil // another consumer of the process tries one, and the next survey is soon enough
+		return suspect{}, false
+	}
+	c.trying.Store(true)
+	s, t.found = t.found[0], t.found[1:]
+	return s, true
+}
+
+// trySuspect marks a suspect, commits, and only then reads it.
+func (c *shardConsumer[T]) trySuspect(loop *batch.Loop, s suspect) *batch.Failure {
+	defer func() {
+		if c.careful.trial == nil {
+			c.endTrial()
+		}
+	}()
+	most := c.queue.cfg.MaxCrashes
+	last := s.crashes >= most-1
+	dead := s.alone == sqlbatch.OnlyMessage && s.crashes >= most
+	alone, d := sqlbatch.OnlySuspect, c.cfg.LeaseFor
+	switch {
+	case dead: // it stays so if it cannot be dead-lettered before its lease ends, which may take long for a large body
+		alone, d = sqlbatch.OnlyMessage, max(d, c.cfg.StatementTimeout)
+	case last:
+		alone = sqlbatch.NotAlone
+	}
+	b, failure := c.mark(loop, s.item, d, alone, false)
+	if failure != nil || len(b.rows) == 0 {
+		return failure
+	}
+	row := &b.rows[0]
+	if dead || row.expired {
+		reason := ReasonExpired
+		if !row.expired {
+			reason = crashed(row, s.crashes)
+		}
+		reserved := c.reserve(&b)
+		reserved.setAside(reason)
+		c.setAside([]*lease{reserved})
+		c.surveys.atOnce() // before the next suspect, which may be one of a lower priority
+		return nil
+	}
+	if last {
+		reserved := c.reserve(&b)
+		if !c.empty(reserved) {
+			if reserved.takeBack() {
+				c.settler.addAll(reserved)
+			}
+			return nil
+		}
+		item := reserved.item
+		reserved.lose(leaseLost) // the mark has another fence
+		if b, failure = c.mark(loop, item, d, sqlbatch.OnlyMessage, true); failure != nil || len(b.rows) == 0 {
+			return failure
+		}
+	}
+	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed++ })
+	b.trial = true
+	c.deliver(loop, b)
+	if last {
+		c.awaitTrial()
+	}
+	return nil
+}
+
+// crashed says why a message is dead.
+func crashed(row *claimedRow, crashes int) string {
+	return fmt.Sprintf("chanq: %d attempts, and %d leases that ran out without a settle: %d while its consumer handled no other suspect, the last one while it handled no other message. Its handlers die, hang, or lose their leases",
+		row.attempts-1, row.lapses, crashes)
+}
+
+// reserve makes a lease of a marked message that is not read yet.
+func (c *shardConsumer[T]) reserve(b *claimedBatch) *lease {
+	row := &b.rows[0]
+	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}
+	l.deadline.Store(int64(b.deadline))
+	l.until.Store(int64(b.until))
+	c.hold([]*lease{l})
+	return l
+}
+
+// empty waits until the consumer holds nothing but a lease that is reserved, and no handler runs. It reports false after Stop, and
+// when that lease has ended. It waits LeaseFor at most for a handler whose lease has ended: one that hangs never returns.
+func (c *shardConsumer[T]) empty(reserved *lease) bool {
+	c.awaitDelivered()
+	c.releaseBuffer()
+	pause := batch.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
+	held := monotonic() // when others were held last
+	for c.stop.Err() == nil && !reserved.hasEnded() {
+		switch now := monotonic(); {
+		case c.held.Load() > 1:
+			held = now
+		case c.working.Load() == 0, now-held > c.cfg.LeaseFor:
+			return true
+		}
+		batch.Sleep(c.stop, pause.Pause())
+	}
+	return false
+}
+
+// awaitTrial waits until the last trial is over, or for Stop.
+func (c *shardConsumer[T]) awaitTrial() {
+	timer := time.NewTicker(min(c.cfg.LeaseFor/3, 100*time.Millisecond))
+	defer timer.Stop()
+	for c.reviewTrial(); c.stop.Err() == nil && c.careful.trial != nil; c.reviewTrial() {
+		select {
+		case <-c.stop.Done():
+		case <-c.cleared:
+		case <-timer.C:
+		}
+	}
+}
+
+// mark marks a message, and leases it. Its rows are none if the message is gone, or another consumer has it. An unknown outcome is found
+// out, because an expired lease of a trial that never began would count.
+func (c *shardConsumer[T]) mark(loop *batch.Loop, item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone, again bool) (b claimedBatch, failure *batch.Failure) {
+	for known := true; ; {
+		rows := claimedRows{inline: -1}
+		start := monotonic()
+		failure = loop.Try(c.abandoned, func(context.Context) (err error) {
+			if !known {
+				if item.Fence, known, err = c.fenceOf(item.ID); err != nil || !known {
+					return err
+				}
+			}
+			err = c.runClaim(c.queue.sql.Mark(sqlbatch.MarkParams{
+				Item: item, Lease: d, Member: c.member.ID, Salt: newSalt(), Alone: alone, Again: again,
+			}), rows.scan)
+			if unknown := c.queue.classify(err) == sqlbatch.Unknown && !isNotRun(err); err != nil && unknown {
+				known, again = false, true
+			}
+			return err
+		})
+		switch {
+		case failure == nil:
+			now := monotonic()
+			return claimedBatch{
+				rows: rows.rows, deadline: deadlineAfter(start, d), until: start + c.cfg.MaxExtend,
+				event: ClaimedEvent{Queue: c.queue.label, Messages: len(rows.rows), Bytes: rows.bytes, Took: now - start},
+			}, nil
+		case isPermanent(failure.Class), c.abandoned.Err() != nil, !again, c.stop.Err() != nil && alone != sqlbatch.OnlyMessage:
+			return claimedBatch{}, failure
+		}
+		batch.Sleep(c.abandoned, loop.Failed(c.abandoned, failure))
+	}
+}
+
+func isNotRun(err error) bool {
+	var notRun *session.NotRunError
+	return errors.As(err, &notRun)
+}
+
+// fenceOf looks for a message. known is false if it is gone.
+func (c *shardConsumer[T]) fenceOf(id [16]byte) (fence int64, known bool, err error) {
+	ctx, cancel := context.WithTimeout(c.abandoned, c.claimPatience())
+	defer cancel()
+	items, _, err := c.sessions.Items(ctx, c.queue.sql.Look([][16]byte{id}), nil)
+	if err != nil || len(items) == 0 {
+		return 0, false, err
+	}
+	return items[0].Fence, true, nil
+}
+
+// readContents reads the contents of a leased message into its row. Otherwise it has the lease released, lost, or settled
+// as a failed attempt, and reports false.
+func (c *shardConsumer[T]) readContents(loop *batch.Loop, l *lease, row *claimedRow) bool {
+	failed, locked := 0, false
+	for {
+		found := false
+		failure := loop.Try(c.abandoned, func(context.Context) error {
+			return c.runWithin(c.cfg.StatementTimeout, c.queue.sql.Contents(l.item), func(rows *sql.Rows) error {
+				found = true
+				return row.scanContents(rows)
+			})
+		})
+		if failure == nil && found {
+			return true
+		}
+		if failure != nil && isPermanent(failure.Class) {
+			c.broken(c.queue.fail("claim", failure.Err))
+		}
+		seen, err := c.queue.look(c.abandoned, c.sessions, c.claimPatience(), []*lease{l})
+		locked = locked || failure == nil || failure.Class == sqlbatch.RolledBack || seen.locked[l.item.ID]
+		switch {
+		case l.hasEnded():
+			return false
+		case c.stop.Err() != nil:
+			l.takeBack()
+			return false
+		case err != nil: // the database does not answer
+			failed = 0
+		case seen.of(l.item) != standsOurs:
+			c.keeper.loseLease(l, leaseLost)
+			return false
+		default:
+			failed++
+		}
+		switch {
+		case failed < 2:
+		case !l.beginSettling():
+			return false
+		case locked:
+			l.op, l.delay = settleSnooze, nackDelay(c.backoff(l.failures()))
+			return false
+		default:
+			c.blame(l, failure.Err)
+			return false
+		}
+		pause := batch.RefusedPause
+		if failure != nil {
+			pause = loop.Failed(c.abandoned, failure)
+		}
+		batch.Sleep(c.stop, pause)
+	}
+}
+
+// blame makes a failed attempt of a settling lease whose message cannot be read.
+func (c *shardConsumer[T]) blame(l *lease, cause error) {
+	if late, ok := cause.(*lateError); ok {
+		l.text = fmt.Sprintf("chanq: could not be read within %v", late.within)
+	} else {
+		l.text, l.quiet = fmt.Sprintf("%s%v", reasonRead, cause), true
+	}
+	if l.op = l.nackOp(); l.op == settleNack {
+		l.delay = nackDelay(c.backoff(l.failures()))
+	}
+}
+
+// lateError is the failure of a statement whose answer did not arrive in time.
+type lateError struct {
+	err    error
+	within time.Duration
+}
+
+func (e *lateError) Error() string { return e.err.Error() }
+func (e *lateError) Unwrap() error { return e.err }

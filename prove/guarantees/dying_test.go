@@ -1,0 +1,549 @@
+package guarantees
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// One message ends every process that reads, decodes, handles or acks it. Only that message is dead-lettered.
+var dying = append([]test{
+	{"G07_ClaimsWhoseAnswersAreLostBlameNoMessage", lostClaims},
+	{"G07_AMarkWhoseAnswerIsLostIsNoTrial", lostMarks},
+	{"G07_OnlyALastTrialDeadLetters", onlyLastTrial},
+	{"G07_TheLastTrialIsMadeWithNothingElseHeld", lastTrialAlone},
+	{"G07_ALastTrialDoesNotWaitForAHandlerThatHangs", trialDespiteHang},
+	{"G07_StopReleasesASuspectThatIsReserved", stopWhileReserved},
+	{"G07_AProcessTriesOneSuspectAtATime", oneTrialOfProcess},
+	{"G07_OfSuspectsTheOneOfTheHighestPriorityIsTriedFirst", suspectsByPriority},
+	{"G07_AMessageThatIsSentMeanwhileIsNotBlamed", urgentMeanwhile},
+	{"G07_AWaitForALockBlamesNoMessage", lockBlamesNone},
+	{"G12_AMessageThatIsLockedWhileItIsReadDelaysItselfOnly", lockedWhileRead},
+	{"G12_ClaimsShrinkWhateverTheFailure", shrinkingForAny},
+	{"G11_LargeBodiesAreReadAfterTheClaim", largeBodiesAfterwards},
+}, deaths()...)
+
+func deaths() (tests []test) {
+	for _, where := range []string{"reading", "decoding", "handler", "ack"} {
+		for _, attempts := range []int{1, 2, 3, 20} {
+			tests = append(tests, test{
+				fmt.Sprintf("G07_OnlyTheGuiltyMessageDies_in=%s_attempts=%d", where, attempts),
+				func(w *world) { oneGuilty(w, where, attempts) },
+			})
+		}
+	}
+	return tests
+}
+
+// cutOff is a process that dies at a moment of the test's choice: from then on nothing of it reaches the database.
+type cutOff struct {
+	faults *faultdb.Connector
+	db     *sql.DB
+	kills  func(faultdb.Op) bool // an operation that it dies of
+
+	mu      sync.Mutex
+	dead    bool
+	ended   chan struct{}
+	release chan struct{} // ends the goroutines that it has left
+}
+
+var errCutOff = errors.New("the process is dead")
+
+func (w *world) process(kills func(faultdb.Op) bool) *cutOff {
+	p := &cutOff{kills: kills, ended: make(chan struct{}), release: make(chan struct{})}
+	p.faults, p.db = w.Connect()
+	p.faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if kills(op) {
+			p.die()
+		}
+		if p.isDead() {
+			return faultdb.Cut(errCutOff)
+		}
+		return faultdb.Fault{}
+	})
+	return p
+}
+
+func (p *cutOff) die() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.dead {
+		p.dead = true
+		close(p.ended)
+	}
+}
+
+func (p *cutOff) isDead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+// dieHere is die in a goroutine of the process, which goes no further.
+func (p *cutOff) dieHere() {
+	p.die()
+	<-p.release
+}
+
+// guilty is the text of the message that ends its process.
+const guilty = "guilty"
+
+// deadlyCodec is JSON, except that one body ends the process.
+type deadlyCodec struct{ p *cutOff }
+
+func (c deadlyCodec) Encode(body any) ([]byte, error) { return json.Marshal(body) }
+func (c deadlyCodec) Decode(data []byte, body any) error {
+	if strings.Contains(string(data), guilty) {
+		c.p.dieHere()
+	}
+	return json.Unmarshal(data, body)
+}
+
+func oneGuilty(w *world, where string, attempts int) {
+	const neighbours = 30
+	q := testdb.QueueOf[note](w, "work", chanq.Config{MaxAttempts: attempts})
+	st := w.Statements("work")
+	ms := make([]chanq.Message[note], neighbours+1)
+	for i := range ms {
+		ms[i].Body.Text = fmt.Sprint(i)
+	}
+	const place = 7
+	ms[place].Body.Text = guilty
+	if where == "reading" { // larger than what a claim returns
+		ms[place].Body.Text += strings.Repeat("x", 1<<20-100)
+		for i := range ms {
+			if i != place {
+				ms[i].Body.Text += "."
+			}
+		}
+	}
+	id := testdb.Send(w, q, ms...)[place]
+	var mu sync.Mutex
+	seen := map[chanq.ID]bool{}
+	deaths := 0
+	for !testdb.Empty(w, q) {
+		p := w.process(func(op faultdb.Op) bool {
+			return where == "reading" && reads(op, st) && names(op, id) || where == "ack" && acks(op, st) && names(op, id)
+		})
+		cfg := chanq.Config{MaxAttempts: attempts}
+		if where == "decoding" {
+			cfg.Codec = deadlyCodec{p}
+		}
+		own := testdb.OpenOn[note](w, p.db, "work", cfg)
+		// Claims of many messages have less room for each body.
+		c, err := own.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: shortLease, PollMax: 20 * time.Millisecond, PrefetchBytes: 1 << 20})
+		require.NoError(w, err)
+		handled := make(chan struct{})
+		go func() {
+			defer close(handled)
+			_ = c.Handle(4, func(_ context.Context, l *chanq.Lease[note]) error {
+				if where == "handler" && l.ID == id {
+					p.dieHere()
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				seen[l.ID] = true
+				return nil
+			})
+		}()
+		for alive := true; alive && !testdb.Empty(w, q); {
+			select {
+			case <-p.ended:
+				alive = false
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+		if p.isDead() {
+			deaths++
+			require.LessOrEqual(w, deaths, mortal, "it ends one process after the other")
+		}
+		p.die()
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = c.Shutdown(gone)
+		close(p.release)
+		<-handled
+		_ = c.Shutdown(w.Soon())
+	}
+	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+	e := testdb.Get(w, q, id)
+	require.Equal(w, chanq.StateDead, e.State)
+	require.Contains(w, e.LastError, "leases that ran out without a settle: 3 while")
+	require.Equal(w, mortal, deaths)
+	delete(seen, id) // where it dies in the ack
+	require.Len(w, seen, neighbours)
+}
+
+// lostClaims has the answers to all claims be lost, more often than MaxAttempts says.
+func lostClaims(w *world) {
+	q := w.Queue("work", chanq.Config{MaxAttempts: 2})
+	sent := testdb.Send(w, q, testdb.Texts(numbers(16)...)...)
+	st := w.Statements("work")
+	lost := faultdb.Cut(w.Failure(sqlbatch.Unknown)).Applied()
+	var mu sync.Mutex
+	claimed, marked := 0, 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if claims(op, st) && claimed < 8 {
+			claimed++
+			return lost
+		}
+		if marks(op, st) && marked < 8 {
+			marked++
+			return lost
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, PollMax: 20 * time.Millisecond})
+	for range sent {
+		require.NoError(w, testdb.Take(w, c, 1)[0].Ack())
+	}
+	require.NoError(w, c.Flush(w.Soon()))
+	require.Zero(w, testdb.Counted(w, q))
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(w, 8, claimed)
+	require.Equal(w, 8, marked)
+}
+
+// trialsOf has a message be a suspect that has lost its lease in so many trials.
+func (w *world) trialsOf(q *chanq.Queue[string], id chanq.ID, n int) {
+	w.Helper()
+	lapse(w, q, 1, 2)
+	for range n {
+		w.Eventually("its lease has run out", func() bool {
+			st := w.Statements(q.Name())
+			var fence int64
+			rows, err := testdb.Rows(w.Soon(), w.DB, st.Look([][16]byte{id}))
+			require.NoError(w, err)
+			fence = rows[0][1].(int64)
+			rows, err = testdb.Rows(w.Soon(), w.DB, st.Mark(sqlbatch.MarkParams{
+				Item: sqlbatch.Item{ID: id, Fence: fence}, Lease: 100 * time.Millisecond, Member: chanq.NewID(), Salt: 1, Alone: sqlbatch.OnlySuspect,
+			}))
+			require.NoError(w, err)
+			return len(rows) == 1
+		})
+	}
+}
+
+// lostMarks loses the answer to the mark of a last trial: the consumer lives, so it dead-letters nothing.
+func lostMarks(w *world) {
+	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
+	id := testdb.Send(w, q, testdb.Texts("suspect")...)[0]
+	w.trialsOf(q, id, 1)
+	st := w.Statements("work")
+	lost := faultdb.Cut(w.Failure(sqlbatch.Unknown)).Applied()
+	var mu sync.Mutex
+	marked := 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if !marks(op, st) {
+			return faultdb.Fault{}
+		}
+		if marked++; marked > 6 {
+			return faultdb.Fault{}
+		}
+		return lost
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: shortLease, PollMax: 20 * time.Millisecond})
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, 4, l.Attempt, "the marks that were lost count no attempt")
+	require.NoError(w, l.Ack())
+	require.NoError(w, c.Flush(w.Soon()))
+	require.Zero(w, testdb.Counted(w, q))
+}
+
+// onlyLastTrial: crashes beside other messages dead-letter nothing, however many they are.
+func onlyLastTrial(w *world) {
+	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
+	id := testdb.Send(w, q, testdb.Texts("suspect")...)[0]
+	w.trialsOf(q, id, 3)
+	l := testdb.Lease(w, q, 1, time.Minute)[0]
+	require.Equal(w, 6, l.Attempt)
+	require.NoError(w, l.Ack())
+	require.Zero(w, testdb.Counted(w, q))
+}
+
+// reserved has a consumer hold one message and reserve a suspect, which has one trial left.
+func (w *world) reserved(q *chanq.Queue[string]) (c *chanq.Consumer[string], held *chanq.Lease[string], suspect chanq.ID) {
+	w.Helper()
+	testdb.Send(w, q, testdb.Texts("held")...)
+	c = testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	held = testdb.Take(w, c, 1)[0]
+	require.NoError(w, q.Pause(w.Soon()))
+	suspect = testdb.Send(w, q, testdb.Texts("suspect")...)[0]
+	w.Exec("UPDATE chanq_work SET lapses = 2, crashes = 1, attempts = 3 WHERE attempts = 0")
+	require.NoError(w, q.Resume(w.Soon()))
+	w.Eventually("the suspect is reserved", func() bool { return testdb.Get(w, q, suspect).State == chanq.StateLeased })
+	return c, held, suspect
+}
+
+func lastTrialAlone(w *world) {
+	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
+	c, held, _ := w.reserved(q)
+	testdb.Send(w, q, testdb.Texts("later")...)
+	w.pass(2 * shortLease)
+	require.Equal(w, chanq.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q), "nothing else is claimed")
+	require.Empty(w, c.C(), "the suspect is not delivered while a message is held")
+	require.NoError(w, held.Ack())
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, "suspect", l.Body)
+	require.Equal(w, 4, l.Attempt)
+	w.pass(2 * shortLease)
+	require.Equal(w, chanq.Stats{Ready: 1, Leased: 1}, testdb.Counted(w, q), "nothing is claimed during the trial")
+	require.NoError(w, l.Ack())
+	require.Equal(w, "later", testdb.Take(w, c, 1)[0].Body)
+}
+
+func stopWhileReserved(w *world) {
+	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
+	c, held, suspect := w.reserved(q)
+	c.Stop()
+	require.NoError(w, held.Ack())
+	require.NoError(w, c.Shutdown(w.Soon()))
+	e := testdb.Get(w, q, suspect)
+	require.Equal(w, chanq.StateReady, e.State)
+	require.Equal(w, 3, e.Attempts)
+}
+
+// trialDespiteHang: the handler that hangs has lost its lease long ago.
+func trialDespiteHang(w *world) {
+	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
+	testdb.Send(w, q, testdb.Texts("hangs")...)
+	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: shortLease, MaxExtend: shortLease, PollMax: 20 * time.Millisecond})
+	require.NoError(w, err)
+	hangs, handled, end := make(chan struct{}), make(chan string, 4), make(chan struct{})
+	w.Cleanup(func() { _ = c.Shutdown(w.Soon()) })
+	var once sync.Once
+	go func() { // ends with the consumer
+		_ = c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
+			first := false
+			once.Do(func() { first = true })
+			if first {
+				close(hangs)
+				<-end
+			} else {
+				handled <- l.Body
+			}
+			return nil
+		})
+	}()
+	<-hangs
+	next := func() string {
+		w.Helper()
+		select {
+		case body := <-handled:
+			return body
+		case <-w.Soon().Done():
+			return ""
+		}
+	}
+	defer close(end)
+	require.Equal(w, "hangs", next(), "again, when its lease has expired")
+	w.Eventually("it is acked", func() bool { return testdb.Empty(w, q) })
+	require.NoError(w, q.Pause(w.Soon()))
+	testdb.Send(w, q, testdb.Texts("suspect")...)
+	w.Exec("UPDATE chanq_work SET lapses = 2, crashes = 1, attempts = 3")
+	require.NoError(w, q.Resume(w.Soon()))
+	require.Equal(w, "suspect", next())
+	w.Eventually("it is acked", func() bool { return testdb.Empty(w, q) })
+}
+
+// oneTrialOfProcess: also if the consumer that has a suspect has stopped.
+func oneTrialOfProcess(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("s0", "s1")...)
+	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2")
+	first := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	l := testdb.Take(w, first, 1)[0]
+	require.Equal(w, "s0", l.Body)
+	first.Stop()
+	second := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	testdb.Send(w, q, testdb.Texts("beside")...)
+	beside := testdb.Take(w, second, 1)[0]
+	require.Equal(w, "beside", beside.Body)
+	looks := second.Stats().Looks
+	w.Eventually("it has looked for more", func() bool { return second.Stats().Looks > looks+10 })
+	require.Equal(w, chanq.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q))
+	require.NoError(w, l.Ack())
+	require.Equal(w, "s1", testdb.Take(w, second, 1)[0].Body)
+}
+
+// suspectsByPriority: also after a suspect that is dead-lettered.
+func suspectsByPriority(w *world) {
+	q := w.Queue("work", chanq.Config{MaxCrashes: 3})
+	dead := testdb.Send(w, q, chanq.Message[string]{Body: "dead", Priority: chanq.PriorityUrgent})[0]
+	w.Exec("UPDATE chanq_work SET lapses = 5, attempts = 5, crashes = 3, alone = 2")
+	testdb.Send(w, q, chanq.Message[string]{Body: "high", Priority: chanq.PriorityHigh}, chanq.Message[string]{Body: "urgent", Priority: chanq.PriorityUrgent})
+	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2 WHERE attempts = 0")
+	testdb.Send(w, q, testdb.Texts("ready")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	urgent := testdb.Take(w, c, 1)[0]
+	require.Equal(w, "urgent", urgent.Body)
+	ready := testdb.Take(w, c, 1)[0]
+	require.Equal(w, "ready", ready.Body)
+	require.NoError(w, urgent.Ack())
+	require.Equal(w, "high", testdb.Take(w, c, 1)[0].Body)
+	require.Equal(w, chanq.StateDead, testdb.Get(w, q, dead).State)
+}
+
+// urgentMeanwhile: a message that comes before an unreadable one, while a consumer looks for that, is delivered.
+func urgentMeanwhile(w *world) {
+	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	bad := testdb.Send(w, q, testdb.Texts("unreadable")...)[0]
+	st := w.Statements("work")
+	fails := faultdb.Fail(w.Failure(sqlbatch.BadRow))
+	one := make(chan struct{})
+	var once sync.Once
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		switch {
+		case claims(op, st) && !isBare(op):
+			if asked(op) == 1 {
+				once.Do(func() { close(one) })
+			}
+			return fails
+		case reads(op, st) && names(op, bad):
+			return fails
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	<-one
+	_, db := w.Connect()
+	testdb.Send(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), chanq.Message[string]{Body: "urgent", Priority: chanq.PriorityUrgent})
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, "urgent", l.Body)
+	require.NoError(w, l.Ack())
+	w.Eventually("the unreadable one is dead", func() bool { return testdb.Get(w, q, bad).State == chanq.StateDead })
+	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+}
+
+// lockBlamesNone: while a lock on the table keeps reads from their rows, whatever else the database answers, no message is blamed.
+func lockBlamesNone(w *world) {
+	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	id := testdb.Send(w, q, testdb.Texts("innocent")...)[0]
+	st := w.Statements("work")
+	var mu sync.Mutex
+	read := 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case claims(op, st) && !isBare(op), testdb.Runs(op, st.Look(nil)):
+			return faultdb.Hang()
+		case reads(op, st):
+			read++
+			return faultdb.Hang()
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 1, StatementTimeout: 200 * time.Millisecond, LeaseFor: time.Minute})
+	w.Eventually("reads have failed again and again", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return read > 3
+	})
+	require.Equal(w, chanq.StateLeased, testdb.Get(w, q, id).State)
+	w.Faults.Inject(nil)
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, 1, l.Attempt)
+	require.Empty(w, testdb.Get(w, q, id).LastError)
+}
+
+// lockedWhileRead: each read of a large message waits for a lock, and fails.
+func lockedWhileRead(w *world) {
+	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	ids := testdb.Send(w, q, testdb.Texts(strings.Repeat("x", 600<<10), "small")...)
+	st, fails := w.Statements("work"), faultdb.Fail(w.Failure(sqlbatch.RolledBack))
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if reads(op, st) && names(op, ids[0]) {
+			return fails
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 512 << 10, Backoff: func(int) time.Duration { return time.Second }})
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, ids[1], l.ID)
+	require.NoError(w, l.Ack())
+	w.Eventually("the large one is released for later", func() bool { return testdb.Get(w, q, ids[0]).State == chanq.StateScheduled })
+	e := testdb.Get(w, q, ids[0])
+	require.Zero(w, e.Attempts)
+	require.Empty(w, e.LastError)
+	w.Faults.Inject(nil)
+	l = testdb.Take(w, c, 1)[0]
+	require.Equal(w, ids[0], l.ID)
+	require.Equal(w, 1, l.Attempt)
+}
+
+// shrinkingForAny has every claim of more than one message fail in the same way.
+func shrinkingForAny(w *world) {
+	for i, class := range []sqlbatch.Class{sqlbatch.Unknown, sqlbatch.Refused, sqlbatch.RolledBack, sqlbatch.BadRow} {
+		name := string(rune('a' + i))
+		q := w.Queue(name, chanq.Config{})
+		testdb.Send(w, q, testdb.Texts(numbers(20)...)...)
+		st, fails := w.Statements(name), faultdb.Fail(w.Failure(class))
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if claims(op, st) && asked(op) > 1 {
+				return fails
+			}
+			return faultdb.Fault{}
+		})
+		c := testdb.Start(w, q, chanq.ConsumerConfig{})
+		for _, l := range testdb.Take(w, c, 3) {
+			require.Equal(w, 1, l.Attempt, class)
+			require.NoError(w, l.Ack())
+		}
+		w.Faults.Inject(nil)
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+}
+
+// largeBodiesAfterwards: a claim does not carry large bodies, and the consumer has PrefetchBytes of them in memory at most.
+func largeBodiesAfterwards(w *world) {
+	const size = 600 << 10
+	q := w.Queue("work", chanq.Config{})
+	ms := testdb.Texts(append(numbers(8), make([]string, 4)...)...)
+	for i := range ms {
+		if i%3 == 2 {
+			ms[i].Body = strings.Repeat("x", size)
+		}
+	}
+	testdb.Send(w, q, ms...)
+	st := w.Statements("work")
+	var mu sync.Mutex
+	read := 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if reads(op, st) {
+			read++
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 2 * size})
+	for _, m := range ms {
+		l := testdb.Take(w, c, 1)[0]
+		require.Equal(w, len(m.Body), len(l.Body), "in order")
+		require.Equal(w, 1, l.Attempt)
+		require.NoError(w, l.Ack())
+	}
+	require.NoError(w, c.Shutdown(w.Soon()))
+	mu.Lock()
+	defer mu.Unlock()
+	require.Positive(w, read)
+	require.LessOrEqual(w, read, 4)
+}

@@ -1,0 +1,146 @@
+package kills
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/child"
+)
+
+const (
+	memoryPart  = "starve"
+	memoryLimit = 256 << 20 // bytes of data of a consumer, as ulimit -d sets it
+	memoryBody  = 120 << 20 // of the message that it has no memory to read
+	memoryMost  = 128 << 20 // Config.MaxBody
+
+	deathsOfOne = 5 // of a message that ends every process, with the default MaxCrashes
+)
+
+func init() { parts[memoryPart] = child.Does(starve) }
+
+// memoryTask is that of a consumer with little memory.
+type memoryTask struct {
+	Engine, Address string
+	Decodes         bool // its codec needs memory, and not the body itself
+}
+
+func (t memoryTask) config() chanq.Config {
+	return chanq.Config{MaxBody: memoryMost, Codec: hungry{t.Decodes}}
+}
+
+// hungry is a codec of texts that needs more memory than there is for one of them.
+type hungry struct{ decodes bool }
+
+// text meets a codec, where a string would not.
+type text struct{ value string }
+
+const feast = "feast"
+
+var eaten []byte
+
+func (hungry) Encode(body any) ([]byte, error) { return []byte(body.(text).value), nil }
+func (h hungry) Decode(data []byte, body any) error {
+	if h.decodes && string(data) == feast {
+		eaten = make([]byte, 2*memoryLimit)
+	}
+	body.(*text).value = string(data)
+	return nil
+}
+
+// starve handles messages until its input ends or its memory does.
+func starve(ctx context.Context, t memoryTask, _ <-chan string) error {
+	if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: memoryLimit, Max: memoryLimit}); err != nil {
+		return err
+	}
+	db, err := engines[t.Engine].open(t.Address, nil)
+	if err != nil {
+		return err
+	}
+	q, err := chanq.Open[text](ctx, db, "starving", t.config())
+	if err != nil {
+		return err
+	}
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: time.Second, PollMax: 20 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	err = c.Handle(4, func(_ context.Context, l *chanq.Lease[text]) error {
+		fmt.Println(l.Body.value)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.Shutdown(context.Background())
+}
+
+func TestOnlyTheMessageForWhichThereIsNoMemoryDies(t *testing.T) {
+	testdb.Long(t)
+	for _, c := range []struct {
+		name    string
+		engine  testdb.Engine
+		decodes bool
+	}{{"sqlite", testdb.SQLite, true}, {"postgres", testdb.Postgres, true}, {"postgres", testdb.Postgres, false}} {
+		t.Run(fmt.Sprintf("%s/decodes=%t", c.name, c.decodes), func(t *testing.T) {
+			testdb.Run(t, c.engine, func(w *testdb.World) { starving(w, c.name, c.decodes) })
+		})
+	}
+}
+
+func starving(w *testdb.World, engine string, decodes bool) {
+	w.Within(2 * time.Minute)
+	w.Open()
+	task := memoryTask{Engine: engine, Address: w.Address, Decodes: decodes}
+	q := testdb.QueueOf[text](w, "starving", task.config())
+	ms := make([]chanq.Message[text], 10)
+	for i := range ms {
+		ms[i].Body.value = fmt.Sprint(i)
+	}
+	ms[3].Body.value = feast
+	if !decodes {
+		ms[3].Body.value = strings.Repeat("x", memoryBody)
+	}
+	id := testdb.Send(w, q, ms...)[3]
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	deaths := 0
+	for !testdb.Empty(w, q) {
+		p, err := child.Start(context.Background(), memoryPart, task, func(line string) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[line] = true
+		})
+		require.NoError(w, err)
+		for alive := true; alive && !testdb.Empty(w, q); {
+			select {
+			case <-p.Ended():
+				alive = false
+				deaths++
+				require.Error(w, p.Wait())
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		require.LessOrEqual(w, deaths, 2*deathsOfOne, "one process after the other")
+		p.Stop()
+		<-p.Ended()
+	}
+	require.GreaterOrEqual(w, deaths, deathsOfOne)
+	require.Equal(w, chanq.Stats{Dead: 1}, testdb.Counted(w, q))
+	e := testdb.Get(w, q, id)
+	require.Equal(w, chanq.StateDead, e.State)
+	require.True(w, bytes.Equal([]byte(ms[3].Body.value), e.Body))
+	mu.Lock()
+	defer mu.Unlock()
+	delete(seen, feast) // the runtime may notice the lack of memory a moment later
+	require.Len(w, seen, len(ms)-1)
+}

@@ -1,0 +1,10 @@
+-- @id binary(16), @fence bigint
+SET NOCOUNT, XACT_ABORT ON;
+SET IMPLICIT_TRANSACTIONS OFF;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET ROWCOUNT 0;
+SET LOCK_TIMEOUT 100;
+SELECT q.dedup_key, q.headers, q.body
+FROM [dbo].[chanq_orders] AS q WITH (READCOMMITTEDLOCK, INDEX ([PK_chanq_orders]), FORCESEEK)
+WHERE q.id = @id AND q.fence = @fence
+OPTION (KEEPFIXED PLAN);
