@@ -357,7 +357,7 @@ func (c *shardConsumer[T]) readContents(loop *batch.Loop, l *lease, row *claimed
 			c.blame(l, failure.Err)
 			return false
 		}
-		pause := batch.RefusedPause
+		pause := batch.ShortPause
 		if failure != nil {
 			pause = loop.Failed(c.abandoned, failure)
 		}

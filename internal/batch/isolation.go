@@ -16,7 +16,7 @@ const (
 	// longestTimeout is the default of Config.Longest.
 	longestTimeout = 2 * time.Minute
 	// The pauses before an isolated item is tried again.
-	isolatedLow  = shortPause
+	isolatedLow  = ShortPause
 	isolatedHigh = HighPause
 )
 

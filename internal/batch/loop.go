@@ -52,8 +52,8 @@ const (
 	// LowPause is the least pause before a repetition, after a deadlock for example, and HighPause the longest one.
 	LowPause  = 5 * time.Millisecond
 	HighPause = 5 * time.Second
-	// shortPause is the least pause after a refusal or a broken connection, and before a smaller statement.
-	shortPause = 100 * time.Millisecond
+	// ShortPause is the least pause after a refusal or a broken connection, and before a smaller statement.
+	ShortPause = 100 * time.Millisecond
 	// stuckFor is for how long the database may undo a statement, again and again, before that is an outage: a lock that its
 	// holder never releases looks like one that passes.
 	stuckFor = 5 * time.Second
@@ -138,7 +138,7 @@ func (l *Loop) Failed(ctx context.Context, f *Failure) (pause time.Duration) {
 	}
 	b := Backoff{Low: LowPause, High: HighPause, next: l.next}
 	if f.Class != sqlbatch.RolledBack {
-		b.next = max(b.next, shortPause)
+		b.next = max(b.next, ShortPause)
 	}
 	pause = b.Pause()
 	if l.next = b.next; l.Longest > 0 {

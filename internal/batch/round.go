@@ -226,11 +226,11 @@ func (r *round[I]) failedTogether(n int, f *Failure, late bool) {
 		r.mu.Lock()
 		r.groups.Failed(n)
 		r.mu.Unlock()
-		r.pause(f, shortPause)
+		r.pause(f, ShortPause)
 	case r.repeat(f):
 	default:
 		r.size.Failed(n)
-		r.pause(f, shortPause)
+		r.pause(f, ShortPause)
 	}
 }
 
