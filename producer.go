@@ -55,7 +55,7 @@ type pending[T any] struct {
 	call      *sendCall  // that waits for it; nil if it came through C
 	index     int        // in call.outcomes
 	origin    Message[T] // if it came through C
-	duplicate Receipt    // of the message that it is a duplicate of; to be read when it is known to be stored
+	duplicate *Receipt   // of the message that it is a duplicate of; nil: none. To be read when its outcome is no error
 }
 
 // sendCall is one Send or SendBatch that waits. The producer's mu guards it once

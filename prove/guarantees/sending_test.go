@@ -360,8 +360,13 @@ func failingMessage(w *world) {
 			if kind == chanq.KindOrdered {
 				name, cfg, key, behind = "ordered"+string(rune('a'+i)), orderedConfig, "k", 0
 			}
-			var isolated atomic.Int32
-			cfg.Hooks.Isolated = func(e chanq.IsolatedEvent) { isolated.Add(int32(e.Change)) }
+			var isolated, events atomic.Int32
+			cfg.Hooks.Isolated = func(e chanq.IsolatedEvent) {
+				isolated.Add(int32(e.Change))
+				if e.Part == "producer" && (e.Change > 0) == (e.Err != nil) {
+					events.Add(1)
+				}
+			}
 			q := w.Queue(name, cfg)
 			p := testdb.Produce(w, q, chanq.ProducerConfig{})
 			fails := faultdb.Fail(w.Failure(class))
@@ -394,6 +399,7 @@ func failingMessage(w *world) {
 			require.Equal(w, chanq.ProducerStats{}, p.Stats())
 			require.NoError(w, p.Close(w.Soon()))
 			require.Zero(w, isolated.Load())
+			require.EqualValues(w, 2, events.Load(), "it was isolated, and stored")
 		}
 	}
 }
