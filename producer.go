@@ -127,7 +127,7 @@ func newShardProducer[T any](q *queue, cfg ProducerConfig, open, abandoned conte
 		Cut: func(items []*pending[T]) int {
 			return cut(items, cfg.BatchRows, cfg.BatchBytes, func(i **pending[T]) (*sqlbatch.Row, bool) { return &(*i).row, (*i).given })
 		},
-		InTurn: p.line != nil, Workers: workers,
+		InTurn: cfg.InFlight == 1, Workers: workers,
 		Loop:     batch.Loop{Health: &p.health, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
 		Observer: batch.Observer{Isolated: p.isolated.changed},
 		Write:    p.write, Done: p.done,
