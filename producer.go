@@ -55,7 +55,7 @@ type pending[T any] struct {
 	call      *sendCall  // that waits for it; nil if it came through C
 	index     int        // in call.outcomes
 	origin    Message[T] // if it came through C
-	duplicate Receipt    // of the message that it is a duplicate of; to be read when it is known to be stored
+	duplicate *Receipt   // of the message that it is a duplicate of; nil: none. To be read when its outcome is no error
 }
 
 // sendCall is one Send or SendBatch that waits. The producer's mu guards it once
@@ -127,7 +127,7 @@ func newShardProducer[T any](q *queue, cfg ProducerConfig, open, abandoned conte
 		Cut: func(items []*pending[T]) int {
 			return cut(items, cfg.BatchRows, cfg.BatchBytes, func(i **pending[T]) (*sqlbatch.Row, bool) { return &(*i).row, (*i).given })
 		},
-		InTurn: p.line != nil, Workers: workers,
+		InTurn: cfg.InFlight == 1, Workers: workers,
 		Loop:     batch.Loop{Health: &p.health, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
 		Observer: batch.Observer{Isolated: p.isolated.changed},
 		Write:    p.write, Done: p.done,

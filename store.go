@@ -74,7 +74,6 @@ func (p *shardProducer[T]) write(ctx context.Context, items []*pending[T], skipL
 		rows[i] = item.row
 		keyed = keyed || item.given || item.row.Key != "" || item.Unknown
 	}
-	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return p.sessions.Run(ctx, st, scan) }
 	ahead := items[0].Ahead
 	switch {
 	case !keyed && p.mayBegin(t, ahead):
@@ -82,12 +81,13 @@ func (p *shardProducer[T]) write(ctx context.Context, items []*pending[T], skipL
 	case ahead:
 		return nil, errOvertaken
 	case !keyed:
-		err = run(p.queue.sql.Enqueue(rows), nil)
+		err = p.sessions.Run(ctx, p.queue.sql.Enqueue(rows), nil)
 	}
 	if !keyed && (ahead || err == nil || p.queue.classify(err) != sqlbatch.Duplicate) {
 		return nil, err
 	}
 	// Also after a Duplicate: the driver has repeated an INSERT of which it did not know the outcome.
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return p.sessions.Run(ctx, st, scan) }
 	receipts := make([]Receipt, len(items))
 	open, err := p.queue.enqueueNew(ctx, run, p.queue.sql, rows, receipts)
 	isOpen := make(map[ID]bool, len(open))
@@ -96,7 +96,9 @@ func (p *shardProducer[T]) write(ctx context.Context, items []*pending[T], skipL
 	}
 	for i, item := range items {
 		if dup := receipts[i]; !isOpen[item.row.ID] && (err == nil || !dup.Duplicate) { // what it is a duplicate of may leave
-			item.duplicate = dup
+			if dup.Duplicate {
+				item.duplicate = &dup
+			}
 			written = append(written, item)
 		}
 	}
@@ -112,7 +114,7 @@ func (p *shardProducer[T]) done(began time.Time, outcomes []batch.Outcome[*pendi
 		case o.Err == nil:
 			stored++
 			event.Bytes += len(o.Item.row.Body)
-			if o.Item.duplicate.Duplicate {
+			if o.Item.duplicate != nil {
 				event.Duplicates++
 			}
 		case o.Unknown:
@@ -141,8 +143,8 @@ func (p *shardProducer[T]) resolve(outcomes []batch.Outcome[*pending[T]]) {
 	for _, o := range outcomes {
 		item, receipt, err := o.Item, Receipt{ID: o.Item.row.ID}, o.Err
 		switch {
-		case err == nil && item.duplicate.Duplicate:
-			receipt = item.duplicate
+		case err == nil && item.duplicate != nil:
+			receipt = *item.duplicate
 		case err == ErrClosed && o.Unknown:
 			err = context.Cause(p.abandoned) // why Close gave up
 		}

@@ -50,7 +50,8 @@ type round[I Item] struct {
 
 // write writes the group.
 func (w *worker[I]) write() {
-	r := &round[I]{worker: w, rest: slices.Clone(w.group), skip: w.late}
+	w.array = append(w.array[:0], w.group...)
+	r := &round[I]{worker: w, rest: w.array, skip: w.late}
 	if w.cfg.InTurn && w.ahead && len(r.rest) > 0 {
 		r.goAhead()
 	} else {
@@ -59,6 +60,7 @@ func (w *worker[I]) write() {
 			r.step(items)
 		}
 	}
+	clear(w.array)
 	w.report()
 }
 

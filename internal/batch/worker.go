@@ -23,6 +23,7 @@ type worker[I Item] struct {
 	loop  Loop
 	timer *time.Timer
 	room  []Outcome[I] // the array of out, to be used again
+	array []I          // of round.rest, to be used again
 	rests time.Time    // of isolated items: none that needs more time than others is tried before
 
 	// Guarded by mu; the worker's goroutine alone writes them, except that GiveUp takes what is in out.

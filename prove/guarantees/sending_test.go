@@ -31,6 +31,7 @@ var sending = []test{
 	{"CloseReturnsWhatCouldNotBeStored", closeReturns},
 	{"CloseReturnsAlthoughUnsentMessagesFillTheBuffer", closeFullOfUnsent},
 	{"SendsAfterCloseAreRefused", sendAfterClose},
+	{"G10_AnOutageKeepsTheOrderOfSends", outageKeepsOrder},
 	{"G12_AMessageThatKeepsFailingDelaysNoOther", failingMessage},
 	{"G12_AMessageThatTakesLongDelaysNoOtherAndIsStored", slowMessage},
 	{"G05_ARowThatIsKnownToBeStoredIsNotStoredAgain", storedAndLookFails},
@@ -351,6 +352,34 @@ func wake(w *world) {
 	require.Equal(w, "by SendTx", testdb.Take(w, c, 1)[0].Body)
 }
 
+// outageKeepsOrder has every statement fail while a message is the only one of its producer. It is stored before the one that is sent
+// later.
+func outageKeepsOrder(w *world) {
+	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.RolledBack} {
+		name := string(rune('a' + i))
+		q := w.Queue(name, chanq.Config{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		var failed atomic.Int32
+		fails := faultdb.Fail(w.Failure(class))
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if carries(op, "first") || carries(op, "second") {
+				failed.Add(1)
+				return fails
+			}
+			return faultdb.Fault{}
+		})
+		p.C() <- chanq.Message[string]{Body: "first"}
+		w.Eventually("it is repeated", func() bool { return failed.Load() > 4 })
+		require.Zero(w, p.Stats().Isolated, "no other message was stored")
+		p.C() <- chanq.Message[string]{Body: "second"}
+		w.Eventually("both are repeated", func() bool { return failed.Load() > 9 })
+		w.Faults.Inject(nil)
+		require.NoError(w, p.Flush(w.Soon()))
+		require.Equal(w, []string{"first", "second"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 2, time.Minute))))
+		require.NoError(w, p.Close(w.Soon()))
+	}
+}
+
 // failingMessage has the database fail each statement that stores a certain message. Others are stored within seconds. Those of
 // its key, on an ordered queue, follow it.
 func failingMessage(w *world) {
@@ -360,8 +389,13 @@ func failingMessage(w *world) {
 			if kind == chanq.KindOrdered {
 				name, cfg, key, behind = "ordered"+string(rune('a'+i)), orderedConfig, "k", 0
 			}
-			var isolated atomic.Int32
-			cfg.Hooks.Isolated = func(e chanq.IsolatedEvent) { isolated.Add(int32(e.Change)) }
+			var isolated, events atomic.Int32
+			cfg.Hooks.Isolated = func(e chanq.IsolatedEvent) {
+				isolated.Add(int32(e.Change))
+				if e.Part == "producer" && (e.Change > 0) == (e.Err != nil) {
+					events.Add(1)
+				}
+			}
 			q := w.Queue(name, cfg)
 			p := testdb.Produce(w, q, chanq.ProducerConfig{})
 			fails := faultdb.Fail(w.Failure(class))
@@ -394,6 +428,7 @@ func failingMessage(w *world) {
 			require.Equal(w, chanq.ProducerStats{}, p.Stats())
 			require.NoError(w, p.Close(w.Soon()))
 			require.Zero(w, isolated.Load())
+			require.EqualValues(w, 2, events.Load(), "it was isolated, and stored")
 		}
 	}
 }
