@@ -33,10 +33,15 @@ import (
 //	  └── its lease expires while it is reserved: lapses + 1 ───────┘                             │
 //	                                    its lease expires: lapses + 1, crashes + 1, and it is dead ┘
 //
-// Consumers of one process try one suspect of a queue at a time, and claim other messages meanwhile. While a suspect is
-// reserved its consumer claims nothing, releases its buffer and waits until its handlers have returned and everything is
-// settled. It claims nothing during the last trial. A trial is over when the database has the settle, when the row is gone, or when
-// the time of the lease is over. Every settle sets alone to 0, so no later expiry counts as one of a trial.
+// Consumers of one process try one suspect of a queue at a time, and claim other messages meanwhile. The next one may be tried
+// when the lease of the first one has ended. While a suspect is reserved its consumer claims nothing, releases its buffer and waits
+// until its handlers have returned and everything is settled. It claims nothing during the last trial. For its own consumer a trial is
+// over when the database has the settle, when the row is gone, or when the time of the lease is over. Every settle sets
+// alone to 0, so no later expiry counts as one of a trial.
+//
+// A survey finds the first message of each priority that no consumer leases, if it is a suspect. The suspect of the highest priority
+// is tried first, before the next claim, and after a dead-lettering another survey comes before the next suspect. A claim takes
+// suspects that have expired, since they are only dead-lettered.
 //
 // # Failures
 //
