@@ -56,9 +56,9 @@ import (
 //	a mark fails otherwise                          the next survey finds the suspect again
 //	the contents of a leased message                a look for its row. If the look finds the row twice and its contents
 //	cannot be read                                  cannot be read, that is a failed attempt of this message. If the row is
-//	                                                locked, or the database cancels the read, the message is released
-//	                                                for later. If the database does not answer the look, the
-//	                                                consumer waits for it.
+//	                                                locked, or the database cancels the read, the message is released,
+//	                                                for later if it is no suspect. If the database does not answer
+//	                                                the look, the consumer waits for it.
 //	Stop                                            a reserved message, and one that is not read yet, is released
 //
 // Ordered queues handle suspects in another way: see claim_suspects.go.
@@ -282,7 +282,7 @@ func (c *shardConsumer[T]) mark(loop *retry.Loop, item sqlbatch.Item, d time.Dur
 			err = c.runClaim(c.queue.sql.Mark(sqlbatch.MarkParams{
 				Item: item, Lease: d, Member: c.member.ID, Salt: newSalt(), Alone: alone, Again: again,
 			}), rows.scan)
-			if unknown := c.queue.classify(err) == sqlbatch.Unknown && !isNotRun(err); err != nil && unknown {
+			if _, notRun := err.(*session.NotRunError); err != nil && !notRun && c.queue.classify(err) == sqlbatch.Unknown {
 				known, again = false, true
 			}
 			return err
@@ -299,11 +299,6 @@ func (c *shardConsumer[T]) mark(loop *retry.Loop, item sqlbatch.Item, d time.Dur
 		}
 		retry.Sleep(c.abandoned, loop.Failed(c.abandoned, failure))
 	}
-}
-
-func isNotRun(err error) bool {
-	var notRun *session.NotRunError
-	return errors.As(err, &notRun)
 }
 
 // fenceOf looks for a message. known is false if it is gone.
@@ -356,7 +351,9 @@ func (c *shardConsumer[T]) readContents(loop *retry.Loop, l *lease, row *claimed
 		case !l.beginSettling():
 			return false
 		case locked:
-			l.op, l.delay = settleSnooze, nackDelay(c.backoff(l.failures()))
+			if l.op = settleRelease; !l.suspect { // which is claimed as others are
+				l.op, l.delay = settleSnooze, nackDelay(c.backoff(l.failures()))
+			}
 			return false
 		default:
 			c.blame(l, failure.Err)
