@@ -33,10 +33,15 @@ import (
 //	  └── its lease expires while it is reserved: lapses + 1 ───────┘                             │
 //	                                    its lease expires: lapses + 1, crashes + 1, and it is dead ┘
 //
-// Consumers of one process try one suspect of a queue at a time, and claim other messages meanwhile. While a suspect is
-// reserved its consumer claims nothing, releases its buffer and waits until its handlers have returned and everything is
-// settled. It claims nothing during the last trial. A trial is over when the database has the settle, when the row is gone, or when
-// the time of the lease is over. Every settle sets alone to 0, so no later expiry counts as one of a trial.
+// Consumers of one process try one suspect of a queue at a time, and claim other messages meanwhile. The next one may be tried
+// when the lease of the first one has ended. While a suspect is reserved its consumer claims nothing, releases its buffer and waits
+// until its handlers have returned and everything is settled. It claims nothing during the last trial. For its own consumer a trial is
+// over when the database has the settle, when the row is gone, or when the time of the lease is over. Every settle sets
+// alone to 0, so no later expiry counts as one of a trial.
+//
+// A survey finds the first message of each priority that no consumer leases, if it is a suspect. The suspect of the highest priority
+// is tried first, before the next claim, and after a dead-lettering another survey comes before the next suspect. A claim takes
+// suspects that have expired, since they are only dead-lettered.
 //
 // # Failures
 //
@@ -51,9 +56,9 @@ import (
 //	a mark fails otherwise                          the next survey finds the suspect again
 //	the contents of a leased message                a look for its row. If the look finds the row twice and its contents
 //	cannot be read                                  cannot be read, that is a failed attempt of this message. If the row is
-//	                                                locked, or the database cancels the read, the message is released
-//	                                                for later. If the database does not answer the look, the
-//	                                                consumer waits for it.
+//	                                                locked, or the database cancels the read, the message is released,
+//	                                                for later if it is no suspect. If the database does not answer
+//	                                                the look, the consumer waits for it.
 //	Stop                                            a reserved message, and one that is not read yet, is released
 //
 // Ordered queues handle suspects in another way: see claim_suspects.go.
@@ -277,7 +282,7 @@ func (c *shardConsumer[T]) mark(loop *batch.Loop, item sqlbatch.Item, d time.Dur
 			err = c.runClaim(c.queue.sql.Mark(sqlbatch.MarkParams{
 				Item: item, Lease: d, Member: c.member.ID, Salt: newSalt(), Alone: alone, Again: again,
 			}), rows.scan)
-			if unknown := c.queue.classify(err) == sqlbatch.Unknown && !isNotRun(err); err != nil && unknown {
+			if _, notRun := err.(*session.NotRunError); err != nil && !notRun && c.queue.classify(err) == sqlbatch.Unknown {
 				known, again = false, true
 			}
 			return err
@@ -294,11 +299,6 @@ func (c *shardConsumer[T]) mark(loop *batch.Loop, item sqlbatch.Item, d time.Dur
 		}
 		batch.Sleep(c.abandoned, loop.Failed(c.abandoned, failure))
 	}
-}
-
-func isNotRun(err error) bool {
-	var notRun *session.NotRunError
-	return errors.As(err, &notRun)
 }
 
 // fenceOf looks for a message. known is false if it is gone.
@@ -351,7 +351,9 @@ func (c *shardConsumer[T]) readContents(loop *batch.Loop, l *lease, row *claimed
 		case !l.beginSettling():
 			return false
 		case locked:
-			l.op, l.delay = settleSnooze, nackDelay(c.backoff(l.failures()))
+			if l.op = settleRelease; !l.suspect { // which is claimed as others are
+				l.op, l.delay = settleSnooze, nackDelay(c.backoff(l.failures()))
+			}
 			return false
 		default:
 			c.blame(l, failure.Err)

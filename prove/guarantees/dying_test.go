@@ -28,6 +28,7 @@ var dying = append([]test{
 	{"G07_StopReleasesASuspectThatIsReserved", stopWhileReserved},
 	{"G07_AProcessTriesOneSuspectAtATime", oneTrialOfProcess},
 	{"G07_OfSuspectsTheOneOfTheHighestPriorityIsTriedFirst", suspectsByPriority},
+	{"G07_ASuspectThatIsLockedWhileItIsReadStaysASuspect", lockedSuspect},
 	{"G07_AMessageThatIsSentMeanwhileIsNotBlamed", urgentMeanwhile},
 	{"G07_AWaitForALockBlamesNoMessage", lockBlamesNone},
 	{"G12_AMessageThatIsLockedWhileItIsReadDelaysItselfOnly", lockedWhileRead},
@@ -399,6 +400,29 @@ func suspectsByPriority(w *world) {
 	require.NoError(w, urgent.Ack())
 	require.Equal(w, "high", testdb.Take(w, c, 1)[0].Body)
 	require.Equal(w, chanq.StateDead, testdb.Get(w, q, dead).State)
+}
+
+// lockedSuspect: each read of a suspect waits for a lock, and fails.
+func lockedSuspect(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("suspect")...)
+	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2")
+	st, fails := w.Statements("work"), faultdb.Fail(w.Failure(sqlbatch.RolledBack))
+	var mu sync.Mutex
+	read := 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !reads(op, st) {
+			return faultdb.Fault{}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if read++; read > 6 {
+			return faultdb.Fault{}
+		}
+		return fails
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond, Backoff: func(int) time.Duration { return time.Millisecond }})
+	require.Equal(w, 3, testdb.Take(w, c, 1)[0].Attempt, "the attempts before it, whose leases have expired, still count")
 }
 
 // urgentMeanwhile: a message that comes before an unreadable one, while a consumer looks for that, is delivered.

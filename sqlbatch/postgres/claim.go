@@ -190,7 +190,7 @@ LEFT JOIN LATERAL (
          CASE WHEN q.leased_by IS NULL OR q.alone = 0 THEN q.crashes ELSE q.crashes + 1 END AS crashes
   FROM {live} AS q
   WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + `
-  ORDER BY q.due_at LIMIT 1) AS e ON true
+  ORDER BY q.due_at, uuid_send(q.id) LIMIT 1) AS e ON true
 LEFT JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q
   WHERE e.suspect AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + ` AND ` + not(suspected("(SELECT now FROM t)")) + `
