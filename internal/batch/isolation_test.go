@@ -239,6 +239,29 @@ func TestAnOutageRefusesNothingHoweverLongItLasts(t *testing.T) {
 	}
 }
 
+// The database undoes each statement. Only while nothing else was written that is an outage.
+func TestAnIsolatedItemIsAnOutageUntilAnotherOneIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, settings())
+		w.set(failing(classed(sqlbatch.RolledBack), 1))
+		w.add(batch.Now, numbered(1, 1)...)
+		w.wait(4 * time.Second)
+		require.Equal(t, 1, w.w.Stats().Isolated)
+		require.Zero(t, w.downs)
+		w.wait(10 * time.Second)
+		require.Positive(t, w.downs)
+		w.add(batch.Now, numbered(2, 2)...)
+		w.wait(time.Second)
+		require.Positive(t, w.ups)
+		downs := w.downs
+		w.wait(time.Hour)
+		require.Equal(t, downs, w.downs, "the item is the cause")
+		w.set(nil)
+		w.wait(time.Minute)
+		w.close()
+	})
+}
+
 func TestAnIsolatedItemHasMoreTimeEachTimeAndKeepsNoWorkerWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
