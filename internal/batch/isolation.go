@@ -145,7 +145,7 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	if f != nil && len(left) > 0 && answered(f.Class) {
 		w.finish(in.item, f.Err)
 	}
-	w.report() // before the items behind it go on
+	w.report()                                                                     // before the items behind it go on
 	if f != nil && len(left) > 0 && !answered(f.Class) && w.count() == in.before { // the database might be the cause
 		_ = w.loop.Failed(w.ctx, f)
 	}
