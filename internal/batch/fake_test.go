@@ -119,6 +119,13 @@ func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
 
 var errGivenUp = errors.New("given up")
 
+// reported returns how often the Writer has reported that the database is away, and that it answers.
+func (w *world) reported() (downs, ups int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.downs, w.ups
+}
+
 func (w *world) Worked(time.Time)        { w.mu.Lock(); w.ups++; w.mu.Unlock() }
 func (w *world) Failed(time.Time, error) { w.mu.Lock(); w.downs++; w.mu.Unlock() }
 
