@@ -227,11 +227,16 @@ func crashed(row *claimedRow, crashes int) string {
 
 // reserve makes a lease of a marked message that is not read yet.
 func (c *shardConsumer[T]) reserve(b *claimedBatch) *lease {
-	row := &b.rows[0]
-	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}
-	l.deadline.Store(int64(b.deadline))
-	l.until.Store(int64(b.until))
+	l := c.unreadLease(&b.rows[0], b.deadline, b.until)
 	c.hold([]*lease{l})
+	return l
+}
+
+// unreadLease makes a lease of a message whose contents are not read. No reader gets it.
+func (c *shardConsumer[T]) unreadLease(row *claimedRow, deadline, until time.Duration) *lease {
+	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}
+	l.deadline.Store(int64(deadline))
+	l.until.Store(int64(until))
 	return l
 }
 

@@ -181,7 +181,7 @@ func (c *shardConsumer[T]) deliver(loop *batch.Loop, b claimedBatch) (kept int) 
 		}
 	}
 	c.setAside(aside)
-	// Those set aside count as taken: that many expired must not make claims small.
+	// Leases that no reader gets count as taken. Otherwise claims would become small when many messages have expired.
 	c.flow.delivered += int64(len(aside) - back)
 	return len(holds) - back
 }

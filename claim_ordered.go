@@ -417,14 +417,12 @@ func (d *dispatch[T]) claimBlind(cause error) {
 	}
 }
 
-// unread is the lease of a message that was claimed without its contents, to be nacked or
-// set aside.
+// unread makes a lease of a message that was claimed without its contents, to be nacked or
+// dead-lettered.
 func (d *dispatch[T]) unread(row *claimedRow, deadline time.Duration, cause error) *lease {
 	c := d.c
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed++ })
-	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}
-	l.deadline.Store(int64(deadline))
-	l.until.Store(int64(deadline + c.cfg.MaxExtend))
+	l := c.unreadLease(row, deadline, deadline+c.cfg.MaxExtend)
 	if row.expired {
 		l.setAside(ReasonExpired)
 	} else {

@@ -268,7 +268,7 @@ func lostMarks(w *world) {
 	require.Zero(w, testdb.Counted(w, q))
 }
 
-// onlyLastTrial: crashes beside other messages dead-letter nothing, however many they are.
+// onlyLastTrial has a message crash many times while its consumer holds others: none of these crashes dead-letters it.
 func onlyLastTrial(w *world) {
 	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
 	id := testdb.Send(w, q, testdb.Texts("suspect")...)[0]
