@@ -21,7 +21,7 @@ import (
 //
 // Both methods name a queue by its schema and its name, "public.orders". They are called
 // by any number of goroutines at once, with no lock held, must not block (whoever calls
-// waits, a producer's storer or the claims of a consumer), and must not call back into
+// waits, a producer's worker or the claims of a consumer), and must not call back into
 // chanq. A panic in them is a ring less.
 type Bell interface {
 	// Ring is called after a commit that left something to claim: messages of a

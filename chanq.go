@@ -21,7 +21,7 @@
 //
 // One message travels so (CONTRIBUTING has it function by function):
 //
-//	Producer.Send (producer.go) → a group (internal/group) → INSERT (store.go, sqlbatch)
+//	Producer.Send (producer.go) → a group (internal/batch) → INSERT (store.go, sqlbatch)
 //	→ claim (claim.go, claim_rows.go) → Consumer.C → your code
 //	→ Lease.Ack (lease.go) → a group → DELETE (settle.go, sqlbatch)
 //

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -36,8 +36,8 @@ const worthwhile = 64
 
 // claimAll claims until Stop. supervise then releases the buffer and closes the channel.
 func (c *shardConsumer[T]) claimAll() {
-	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
-	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
+	idle := batch.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
+	loop := batch.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
 	for {
 		n := c.waitForRoom()
@@ -47,10 +47,11 @@ func (c *shardConsumer[T]) claimAll() {
 		asked, got := 0, 0
 		c.reviewTrial()
 		failure := c.survey(&loop)
-		if failure == nil && c.suspectsWait() {
-			var tried bool
-			if tried, failure = c.trySuspects(&loop); tried && failure == nil {
-				continue
+		if failure == nil {
+			if s, ok := c.nextSuspect(); ok {
+				if failure = c.trySuspect(&loop, s); failure == nil {
+					continue
+				}
 			}
 		}
 		if failure == nil {
@@ -79,7 +80,7 @@ func (c *shardConsumer[T]) claimAll() {
 				c.surveys.claimFailed(time.Since(failure.Began))
 				c.claimFailed(asked)
 			}
-			retry.Sleep(c.stop, pause)
+			batch.Sleep(c.stop, pause)
 		case got == 0 && c.idleness != nil:
 			c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
 			c.pause(idle.Poll(), nil)
@@ -139,10 +140,10 @@ func (c *shardConsumer[T]) count(f func(*ConsumerStats)) {
 // them. It returns for how many it asked and how many it got: those that it had to
 // give back are none. It is not cancelled by Stop: its rows would be leased to
 // nobody. They are anyway when Shutdown has given up.
-func (c *shardConsumer[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
+func (c *shardConsumer[T]) claim(loop *batch.Loop, n int) (asked, got int, failure *batch.Failure) {
 	done, err := c.ears.turns.await(c.stop, n)
 	if err != nil { // Stop
-		return 0, 0, &retry.Failure{Err: err}
+		return 0, 0, &batch.Failure{Err: err}
 	}
 	start := monotonic()
 	p := c.claimParams(n)
@@ -198,7 +199,12 @@ func (c *shardConsumer[T]) claimPatience() time.Duration {
 // runClaim runs the statement of a claim. Its error is a *lateError if the answer
 // did not arrive in time.
 func (c *shardConsumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	ctx, cancel := context.WithTimeout(c.abandoned, c.claimPatience())
+	return c.runWithin(c.claimPatience(), st, scan)
+}
+
+// runWithin is runClaim with another time for the answer.
+func (c *shardConsumer[T]) runWithin(d time.Duration, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	ctx, cancel := context.WithTimeout(c.abandoned, d)
 	defer cancel()
 	run := c.sessions.RunPatient
 	if c.flow.atWork { // a session of its own is worth it
@@ -206,7 +212,7 @@ func (c *shardConsumer[T]) runClaim(st sqlbatch.Statement, scan func(*sql.Rows) 
 	}
 	err := run(ctx, st, scan)
 	if _, notRun := err.(*session.NotRunError); err != nil && !notRun && ctx.Err() != nil && c.abandoned.Err() == nil {
-		return &lateError{err}
+		return &lateError{err, d}
 	}
 	return err
 }

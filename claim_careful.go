@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -33,10 +33,15 @@ import (
 //	  └── its lease expires while it is reserved: lapses + 1 ───────┘                             │
 //	                                    its lease expires: lapses + 1, crashes + 1, and it is dead ┘
 //
-// Consumers of one process try one suspect of a queue at a time, and claim other messages meanwhile. While a suspect is
-// reserved its consumer claims nothing, releases its buffer and waits until its handlers have returned and everything is
-// settled. It claims nothing during the last trial. A trial is over when the database has the settle, when the row is gone, or when
-// the time of the lease is over. Every settle sets alone to 0, so no later expiry counts as one of a trial.
+// Consumers of one process try one suspect of a queue at a time, and claim other messages meanwhile. The next one may be tried
+// when the lease of the first one has ended. While a suspect is reserved its consumer claims nothing, releases its buffer and waits
+// until its handlers have returned and everything is settled. It claims nothing during the last trial. For its own consumer a trial is
+// over when the database has the settle, when the row is gone, or when the time of the lease is over. Every settle sets
+// alone to 0, so no later expiry counts as one of a trial.
+//
+// A survey finds the first message of each priority that no consumer leases, if it is a suspect. The suspect of the highest priority
+// is tried first, before the next claim, and after a dead-lettering another survey comes before the next suspect. A claim takes
+// suspects that have expired, since they are only dead-lettered.
 //
 // # Failures
 //
@@ -49,9 +54,11 @@ import (
 //	a mark has an unknown outcome                   a look for its row, and the mark again, by the fence that the look
 //	                                                has found: it counts nothing if the first one was applied
 //	a mark fails otherwise                          the next survey finds the suspect again
-//	the contents of a leased message                a look for its row. If the row answers twice and its contents do
-//	cannot be read                                  not, that is a failed attempt of this message. A lock, or a
-//	                                                database that does not answer the look, is none.
+//	the contents of a leased message                a look for its row. If the look finds the row twice and its contents
+//	cannot be read                                  cannot be read, that is a failed attempt of this message. If the row is
+//	                                                locked, or the database cancels the read, the message is released,
+//	                                                for later if it is no suspect. If the database does not answer
+//	                                                the look, the consumer waits for it.
 //	Stop                                            a reserved message, and one that is not read yet, is released
 //
 // Ordered queues handle suspects in another way: see claim_suspects.go.
@@ -62,7 +69,7 @@ type careful struct {
 
 	trial *lease        // nil: there is none
 	look  time.Duration // when its row may be looked for, after it has ended
-	pause retry.Backoff // between looks after it
+	pause batch.Backoff // between looks after it
 
 	// bare: the next claim is of one message, without its contents.
 	bare bool
@@ -99,73 +106,81 @@ func (c *shardConsumer[T]) suspectsWait() bool {
 	return c.careful.trial == nil && len(c.careful.found) > 0
 }
 
-// reviewTrial ends a trial that is over.
+// reviewTrial ends a trial that is over. A lease that was acked in a transaction, or whose settle has an unknown outcome, is
+// looked for.
 func (c *shardConsumer[T]) reviewTrial() {
 	t := &c.careful
-	if t.trial == nil || !c.isOver(t.trial) {
+	switch {
+	case t.trial == nil || !t.trial.hasEnded():
 		return
+	case isOver(t.trial):
+	case monotonic() < t.look:
+		return
+	default:
+		seen, err := c.queue.look(c.abandoned, c.sessions, c.claimPatience(), []*lease{t.trial})
+		t.look = monotonic() + t.pause.Pause()
+		if err != nil || seen.of(t.trial.item) == standsOurs {
+			return
+		}
 	}
 	t.trial, t.found = nil, nil
+	c.endTrial()
 	c.surveys.floor.hurried = true // for the next one
 }
 
-// isOver reports that no death of this process counts as one of the trial any more. A lease that was acked in a transaction, or
-// whose settle has an unknown outcome, is looked for.
-func (c *shardConsumer[T]) isOver(l *lease) bool {
-	state, now := l.state.Load(), monotonic()
-	switch {
-	case !l.hasEnded():
-		return false
-	case state == leaseSettled && (l.err == nil || errors.Is(l.err, ErrLeaseLost)), state == leaseLost, now >= l.deadlineAt():
+// isOver reports that a lease is known to have ended in the database, so that a death of this process is no crash of its message.
+func isOver(l *lease) bool {
+	switch l.state.Load() {
+	case leaseLost:
 		return true
-	case now < c.careful.look:
-		return false
+	case leaseSettled:
+		if l.err == nil || errors.Is(l.err, ErrLeaseLost) {
+			return true
+		}
 	}
-	seen, err := c.queue.look(c.abandoned, c.sessions, c.claimPatience(), []*lease{l})
-	c.careful.look = monotonic() + c.careful.pause.Pause()
-	return err == nil && seen.of(l.item) != standsOurs
+	return monotonic() >= l.deadlineAt()
 }
 
-// trySuspects tries the first suspect that is there. tried says that it did.
-func (c *shardConsumer[T]) trySuspects(loop *retry.Loop) (tried bool, failure *retry.Failure) {
+// endTrial lets the other consumers of the process try a suspect, if this one does.
+func (c *shardConsumer[T]) endTrial() {
+	if c.trying.CompareAndSwap(true, false) {
+		c.ears.endTrial()
+	}
+}
+
+// nextSuspect takes a suspect that this consumer may try now.
+func (c *shardConsumer[T]) nextSuspect() (s suspect, ok bool) {
 	t := &c.careful
-	for failure == nil && c.suspectsWait() && c.stop.Err() == nil {
-		s := t.found[0]
-		t.found = t.found[1:]
-		free := c.ears.turns.try()
-		if free == nil { // another consumer of the process tries one
-			t.found = nil
-			return tried, nil
-		}
-		tried = true
-		c.onTrial.Store(&free)
-		if failure = c.trySuspect(loop, s); t.trial == nil {
-			c.freeTrial()
-		}
+	if !c.suspectsWait() {
+		return suspect{}, false
 	}
-	return tried, failure
-}
-
-// freeTrial lets other consumers of the process try a suspect.
-func (c *shardConsumer[T]) freeTrial() {
-	if free := c.onTrial.Swap(nil); free != nil {
-		(*free)()
+	if !c.ears.beginTrial() {
+		t.found = nil // another consumer of the process tries one, and the next survey is soon enough
+		return suspect{}, false
 	}
+	c.trying.Store(true)
+	s, t.found = t.found[0], t.found[1:]
+	return s, true
 }
 
 // trySuspect marks a suspect, commits, and only then reads it.
-func (c *shardConsumer[T]) trySuspect(loop *retry.Loop, s suspect) *retry.Failure {
+func (c *shardConsumer[T]) trySuspect(loop *batch.Loop, s suspect) *batch.Failure {
+	defer func() {
+		if c.careful.trial == nil {
+			c.endTrial()
+		}
+	}()
 	most := c.queue.cfg.MaxCrashes
 	last := s.crashes >= most-1
 	dead := s.alone == sqlbatch.OnlyMessage && s.crashes >= most
-	alone := sqlbatch.OnlySuspect
+	alone, d := sqlbatch.OnlySuspect, c.cfg.LeaseFor
 	switch {
-	case dead: // it stays so if it cannot be dead-lettered before its lease ends
-		alone = sqlbatch.OnlyMessage
+	case dead: // it stays so if it cannot be dead-lettered before its lease ends, which may take long for a large body
+		alone, d = sqlbatch.OnlyMessage, max(d, c.cfg.StatementTimeout)
 	case last:
 		alone = sqlbatch.NotAlone
 	}
-	b, failure := c.mark(loop, s.item, alone, false)
+	b, failure := c.mark(loop, s.item, d, alone, false)
 	if failure != nil || len(b.rows) == 0 {
 		return failure
 	}
@@ -178,7 +193,7 @@ func (c *shardConsumer[T]) trySuspect(loop *retry.Loop, s suspect) *retry.Failur
 		reserved := c.reserve(&b)
 		reserved.setAside(reason)
 		c.setAside([]*lease{reserved})
-		c.surveys.floor.hurried = true // for the next one
+		c.surveys.atOnce() // before the next suspect, which may be one of a lower priority
 		return nil
 	}
 	if last {
@@ -191,7 +206,7 @@ func (c *shardConsumer[T]) trySuspect(loop *retry.Loop, s suspect) *retry.Failur
 		}
 		item := reserved.item
 		reserved.lose(leaseLost) // the mark has another fence
-		if b, failure = c.mark(loop, item, sqlbatch.OnlyMessage, true); failure != nil || len(b.rows) == 0 {
+		if b, failure = c.mark(loop, item, d, sqlbatch.OnlyMessage, true); failure != nil || len(b.rows) == 0 {
 			return failure
 		}
 	}
@@ -212,25 +227,34 @@ func crashed(row *claimedRow, crashes int) string {
 
 // reserve makes a lease of a marked message that is not read yet.
 func (c *shardConsumer[T]) reserve(b *claimedBatch) *lease {
-	row := &b.rows[0]
-	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}
-	l.deadline.Store(int64(b.deadline))
-	l.until.Store(int64(b.until))
+	l := c.unreadLease(&b.rows[0], b.deadline, b.until)
 	c.hold([]*lease{l})
 	return l
 }
 
-// empty waits until the consumer holds nothing but a lease that is reserved. It reports false after Stop, and when that lease
-// has ended.
+// unreadLease makes a lease of a message whose contents are not read. No reader gets it.
+func (c *shardConsumer[T]) unreadLease(row *claimedRow, deadline, until time.Duration) *lease {
+	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}
+	l.deadline.Store(int64(deadline))
+	l.until.Store(int64(until))
+	return l
+}
+
+// empty waits until the consumer holds nothing but a lease that is reserved, and no handler runs. It reports false after Stop, and
+// when that lease has ended. It waits LeaseFor at most for a handler whose lease has ended: one that hangs never returns.
 func (c *shardConsumer[T]) empty(reserved *lease) bool {
 	c.awaitDelivered()
 	c.releaseBuffer()
-	pause := retry.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
+	pause := batch.Backoff{Low: time.Millisecond, High: 100 * time.Millisecond}
+	held := monotonic() // when others were held last
 	for c.stop.Err() == nil && !reserved.hasEnded() {
-		if c.held.Load() == 1 && c.working.Load() == 0 {
+		switch now := monotonic(); {
+		case c.held.Load() > 1:
+			held = now
+		case c.working.Load() == 0, now-held > c.cfg.LeaseFor:
 			return true
 		}
-		retry.Sleep(c.stop, pause.Pause())
+		batch.Sleep(c.stop, pause.Pause())
 	}
 	return false
 }
@@ -239,7 +263,7 @@ func (c *shardConsumer[T]) empty(reserved *lease) bool {
 func (c *shardConsumer[T]) awaitTrial() {
 	timer := time.NewTicker(min(c.cfg.LeaseFor/3, 100*time.Millisecond))
 	defer timer.Stop()
-	for c.stop.Err() == nil && !c.isOver(c.careful.trial) {
+	for c.reviewTrial(); c.stop.Err() == nil && c.careful.trial != nil; c.reviewTrial() {
 		select {
 		case <-c.stop.Done():
 		case <-c.cleared:
@@ -248,9 +272,9 @@ func (c *shardConsumer[T]) awaitTrial() {
 	}
 }
 
-// mark marks a message. Its rows are none if the message is gone, or another consumer has it. An unknown outcome is found
+// mark marks a message, and leases it. Its rows are none if the message is gone, or another consumer has it. An unknown outcome is found
 // out, because an expired lease of a trial that never began would count.
-func (c *shardConsumer[T]) mark(loop *retry.Loop, item sqlbatch.Item, alone sqlbatch.Alone, again bool) (b claimedBatch, failure *retry.Failure) {
+func (c *shardConsumer[T]) mark(loop *batch.Loop, item sqlbatch.Item, d time.Duration, alone sqlbatch.Alone, again bool) (b claimedBatch, failure *batch.Failure) {
 	for known := true; ; {
 		rows := claimedRows{inline: -1}
 		start := monotonic()
@@ -261,9 +285,9 @@ func (c *shardConsumer[T]) mark(loop *retry.Loop, item sqlbatch.Item, alone sqlb
 				}
 			}
 			err = c.runClaim(c.queue.sql.Mark(sqlbatch.MarkParams{
-				Item: item, Lease: c.cfg.LeaseFor, Member: c.member.ID, Salt: newSalt(), Alone: alone, Again: again,
+				Item: item, Lease: d, Member: c.member.ID, Salt: newSalt(), Alone: alone, Again: again,
 			}), rows.scan)
-			if unknown := c.queue.classify(err) == sqlbatch.Unknown && !isNotRun(err); err != nil && unknown {
+			if _, notRun := err.(*session.NotRunError); err != nil && !notRun && c.queue.classify(err) == sqlbatch.Unknown {
 				known, again = false, true
 			}
 			return err
@@ -272,19 +296,14 @@ func (c *shardConsumer[T]) mark(loop *retry.Loop, item sqlbatch.Item, alone sqlb
 		case failure == nil:
 			now := monotonic()
 			return claimedBatch{
-				rows: rows.rows, deadline: deadlineAfter(start, c.cfg.LeaseFor), until: start + c.cfg.MaxExtend,
+				rows: rows.rows, deadline: deadlineAfter(start, d), until: start + c.cfg.MaxExtend,
 				event: ClaimedEvent{Queue: c.queue.label, Messages: len(rows.rows), Bytes: rows.bytes, Took: now - start},
 			}, nil
 		case isPermanent(failure.Class), c.abandoned.Err() != nil, !again, c.stop.Err() != nil && alone != sqlbatch.OnlyMessage:
 			return claimedBatch{}, failure
 		}
-		retry.Sleep(c.abandoned, loop.Failed(c.abandoned, failure))
+		batch.Sleep(c.abandoned, loop.Failed(c.abandoned, failure))
 	}
-}
-
-func isNotRun(err error) bool {
-	var notRun *session.NotRunError
-	return errors.As(err, &notRun)
 }
 
 // fenceOf looks for a message. known is false if it is gone.
@@ -300,11 +319,12 @@ func (c *shardConsumer[T]) fenceOf(id [16]byte) (fence int64, known bool, err er
 
 // readContents reads the contents of a leased message into its row. Otherwise it has the lease released, lost, or settled
 // as a failed attempt, and reports false.
-func (c *shardConsumer[T]) readContents(loop *retry.Loop, l *lease, row *claimedRow) bool {
-	for blamed := 0; ; {
+func (c *shardConsumer[T]) readContents(loop *batch.Loop, l *lease, row *claimedRow) bool {
+	failed, locked := 0, false
+	for {
 		found := false
 		failure := loop.Try(c.abandoned, func(context.Context) error {
-			return c.runClaim(c.queue.sql.Contents(l.item), func(rows *sql.Rows) error {
+			return c.runWithin(c.cfg.StatementTimeout, c.queue.sql.Contents(l.item), func(rows *sql.Rows) error {
 				found = true
 				return row.scanContents(rows)
 			})
@@ -316,39 +336,46 @@ func (c *shardConsumer[T]) readContents(loop *retry.Loop, l *lease, row *claimed
 			c.broken(c.queue.fail("claim", failure.Err))
 		}
 		seen, err := c.queue.look(c.abandoned, c.sessions, c.claimPatience(), []*lease{l})
-		switch stands := seen.of(l.item); {
+		locked = locked || failure == nil || failure.Class == sqlbatch.RolledBack || seen.locked[l.item.ID]
+		switch {
 		case l.hasEnded():
 			return false
 		case c.stop.Err() != nil:
 			l.takeBack()
 			return false
-		case err != nil || seen.locked[l.item.ID]: // the database, or somebody's lock
-			blamed = 0
-		case stands != standsOurs:
+		case err != nil: // the database does not answer
+			failed = 0
+		case seen.of(l.item) != standsOurs:
 			c.keeper.loseLease(l, leaseLost)
 			return false
-		case failure == nil || failure.Class == sqlbatch.RolledBack:
 		default:
-			blamed++
+			failed++
 		}
-		if blamed == 2 {
-			if l.beginSettling() {
-				c.blame(l, failure.Err)
+		switch {
+		case failed < 2:
+		case !l.beginSettling():
+			return false
+		case locked:
+			if l.op = settleRelease; !l.suspect { // which is claimed as others are
+				l.op, l.delay = settleSnooze, nackDelay(c.backoff(l.failures()))
 			}
 			return false
+		default:
+			c.blame(l, failure.Err)
+			return false
 		}
-		pause := retry.RefusedPause
+		pause := batch.ShortPause
 		if failure != nil {
 			pause = loop.Failed(c.abandoned, failure)
 		}
-		retry.Sleep(c.stop, pause)
+		batch.Sleep(c.stop, pause)
 	}
 }
 
 // blame makes a failed attempt of a settling lease whose message cannot be read.
 func (c *shardConsumer[T]) blame(l *lease, cause error) {
-	if _, late := cause.(*lateError); late {
-		l.text = fmt.Sprintf("chanq: could not be read within %v", c.claimPatience())
+	if late, ok := cause.(*lateError); ok {
+		l.text = fmt.Sprintf("chanq: could not be read within %v", late.within)
 	} else {
 		l.text, l.quiet = fmt.Sprintf("%s%v", reasonRead, cause), true
 	}
@@ -358,7 +385,10 @@ func (c *shardConsumer[T]) blame(l *lease, cause error) {
 }
 
 // lateError is the failure of a statement whose answer did not arrive in time.
-type lateError struct{ err error }
+type lateError struct {
+	err    error
+	within time.Duration
+}
 
 func (e *lateError) Error() string { return e.err.Error() }
 func (e *lateError) Unwrap() error { return e.err }

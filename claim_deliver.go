@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 )
 
 // From a claim to the readers.
@@ -143,14 +143,14 @@ func (c *shardConsumer[T]) setAside(leases []*lease) {
 // returns how many are not given back. There is room for them in the channel.
 //
 // Of what was left out the consumer has PrefetchBytes in memory at most, or one message. It gives back the rest of the claim.
-func (c *shardConsumer[T]) deliver(loop *retry.Loop, b claimedBatch) (kept int) {
+func (c *shardConsumer[T]) deliver(loop *batch.Loop, b claimedBatch) (kept int) {
 	defer func() { call(c.queue.cfg.Hooks.Claimed, b.event) }() // they are extended by now, however long it takes
 	leases := newLeases[T](c.queue, b.rows, c, b.deadline, b.until)
 	holds := partsOf(leases)
 	if b.trial {
 		holds[0].suspect = true
 		c.careful.trial, c.careful.look = holds[0], 0
-		c.careful.pause = retry.Backoff{Low: 10 * time.Millisecond, High: time.Second}
+		c.careful.pause = batch.Backoff{Low: 10 * time.Millisecond, High: time.Second}
 	}
 	c.hold(slices.Clone(holds)) // the keeper drops from its own
 	order := make([]int, len(leases))
@@ -158,33 +158,31 @@ func (c *shardConsumer[T]) deliver(loop *retry.Loop, b claimedBatch) (kept int) 
 		order[i] = i
 	}
 	slices.SortFunc(order, func(i, j int) int { return compareRows(b.rows[i], b.rows[j]) })
-	ready := make([]*Lease[T], 0, len(leases))
+	var aside []*lease
 	read, back := 0, 0 // bytes, and leases
 	for _, i := range order {
 		l, row := leases[i], &b.rows[i]
-		if row.leftOut && !row.expired || back > 0 {
-			if back > 0 || read > 0 && read+row.size > c.cfg.PrefetchBytes {
-				l.lease.takeBack()
-				back++
-				continue
-			}
+		left := row.leftOut && !row.expired
+		if left {
 			read += row.size
-			if !c.readContents(loop, l.lease, row) {
-				continue
-			}
 		}
-		if l.fill(c.queue, row); l.lease.state.Load() == leaseHeld {
-			ready = append(ready, l)
+		if back > 0 || left && read > max(row.size, c.cfg.PrefetchBytes) {
+			back++
+			l.lease.takeBack()
+		} else if !left || c.readContents(loop, l.lease, row) {
+			l.fill(c.queue, row)
+		}
+		switch l.lease.state.Load() {
+		case leaseHeld:
+			c.flow.delivered++
+			c.out <- l
+		case leaseSettling:
+			aside = append(aside, l.lease)
 		}
 	}
-	aside := asideOf(holds)
 	c.setAside(aside)
-	// Those set aside count as taken: that many expired must not make claims small.
+	// Leases that no reader gets count as taken. Otherwise claims would become small when many messages have expired.
 	c.flow.delivered += int64(len(aside) - back)
-	for _, l := range ready {
-		c.flow.delivered++
-		c.out <- l
-	}
 	return len(holds) - back
 }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -35,8 +35,8 @@ const heldEvery = time.Second
 // waits goes back with its slots: see vacate.
 func (d *dispatch[T]) claimAll() {
 	c := d.c
-	idle := retry.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
-	loop := retry.Loop{Health: &c.health, Classify: c.queue.classify}
+	idle := batch.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax}
+	loop := batch.Loop{Health: &c.health, Classify: c.queue.classify}
 	c.connect()
 	for {
 		n := c.waitForRoom()
@@ -68,7 +68,7 @@ func (d *dispatch[T]) claimAll() {
 			if asked > 0 {
 				d.shrink(asked, failure)
 			}
-			retry.Sleep(c.stop, pause)
+			batch.Sleep(c.stop, pause)
 		case got == 0 && c.idleness != nil:
 			d.pause(max(time.Millisecond, d.untilDue(idle.Poll())), nil)
 		case got == asked && asked > 0:
@@ -107,7 +107,7 @@ func (d *dispatch[T]) claimAll() {
 }
 
 // round tends the slots, samples the horizon, and claims, each if it is due.
-func (d *dispatch[T]) round(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
+func (d *dispatch[T]) round(loop *batch.Loop, n int) (asked, got int, failure *batch.Failure) {
 	c := d.c
 	if _, hurried := c.ears.heard(); hurried {
 		d.tenure.hurry()
@@ -127,7 +127,7 @@ func (d *dispatch[T]) round(loop *retry.Loop, n int) (asked, got int, failure *r
 		err = d.askHeld(c.stop)
 	}
 	if err != nil { // not of the claim
-		return 0, 0, &retry.Failure{Err: err, Class: c.queue.classify(err), Began: began}
+		return 0, 0, &batch.Failure{Err: err, Class: c.queue.classify(err), Began: began}
 	}
 	return asked, got, nil
 }
@@ -135,7 +135,7 @@ func (d *dispatch[T]) round(loop *retry.Loop, n int) (asked, got int, failure *r
 // failed draws the consequences of a statement that failed. One that may run yet may lease
 // messages that nobody knows of; and where the database was away, another may have taken
 // its place that lags.
-func (d *dispatch[T]) failed(f *retry.Failure, claim bool) {
+func (d *dispatch[T]) failed(f *batch.Failure, claim bool) {
 	var notRun *session.NotRunError
 	switch {
 	case f.Class == sqlbatch.RolledBack:
@@ -211,7 +211,7 @@ func (d *dispatch[T]) runIdle(ctx context.Context, st sqlbatch.Statement, scan f
 // claim leases up to n messages of what the lines ask for, and puts what it finds into
 // them. It returns how many rows it asked for, none if there was nothing to claim, and how
 // many it found. It is not cancelled by Stop.
-func (d *dispatch[T]) claim(loop *retry.Loop, n int) (asked, got int, failure *retry.Failure) {
+func (d *dispatch[T]) claim(loop *batch.Loop, n int) (asked, got int, failure *batch.Failure) {
 	c := d.c
 	start, until := monotonic(), d.tenure.until()
 	plan, claim := d.plan(n, start)
@@ -373,7 +373,7 @@ func (q *queue) held(ctx context.Context, slots []int, run func(context.Context,
 // shrink makes the next claim smaller, if the size of this one, of n messages, may be
 // why it failed. A claim of one that fails twice, while the database answers a look
 // in between, has met a message that cannot be read.
-func (d *dispatch[T]) shrink(n int, f *retry.Failure) {
+func (d *dispatch[T]) shrink(n int, f *batch.Failure) {
 	_, late := f.Err.(*lateError)
 	switch {
 	case !late && f.Class != sqlbatch.BadRow:
@@ -417,14 +417,12 @@ func (d *dispatch[T]) claimBlind(cause error) {
 	}
 }
 
-// unread is the lease of a message that was claimed without its contents, to be nacked or
-// set aside.
+// unread makes a lease of a message that was claimed without its contents, to be nacked or
+// dead-lettered.
 func (d *dispatch[T]) unread(row *claimedRow, deadline time.Duration, cause error) *lease {
 	c := d.c
 	c.count(func(s *ConsumerStats) { s.Claims++; s.Claimed++ })
-	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}
-	l.deadline.Store(int64(deadline))
-	l.until.Store(int64(deadline + c.cfg.MaxExtend))
+	l := c.unreadLease(row, deadline, deadline+c.cfg.MaxExtend)
 	if row.expired {
 		l.setAside(ReasonExpired)
 	} else {

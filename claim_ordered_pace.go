@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 )
 
 // When the claimer of an ordered queue does something: until then it pauses. And what it
@@ -44,7 +44,7 @@ func (d *dispatch[T]) pause(wait time.Duration, heard <-chan struct{}) (rung boo
 
 // waitForMessage returns when a claim may find something, or after Stop: as that of
 // Consumer, but that the look is one at the slots.
-func (d *dispatch[T]) waitForMessage(idle *retry.Backoff, empty bool) {
+func (d *dispatch[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 	c := d.c
 	for first := true; c.stop.Err() == nil; first = false {
 		wait := idle.Poll()
@@ -106,10 +106,10 @@ func (d *dispatch[T]) untilDue(most time.Duration) time.Duration {
 // vacate gives the slots back, as their handlers end, until ctx ends, or there are none.
 func (d *dispatch[T]) vacate(ctx context.Context) {
 	d.tenure.leave()
-	pause := retry.Backoff{Low: d.c.cfg.PollMin, High: d.c.cfg.PollMax}
+	pause := batch.Backoff{Low: d.c.cfg.PollMin, High: d.c.cfg.PollMax}
 	for !d.tenure.empty() && ctx.Err() == nil {
 		if _, err := d.tend(ctx); err != nil {
-			retry.Sleep(ctx, pause.Pause())
+			batch.Sleep(ctx, pause.Pause())
 			continue
 		}
 		if d.tenure.empty() {

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 )
 
 // When a claim is made, and how many messages it asks for.
@@ -134,7 +134,7 @@ func (c *shardConsumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung b
 // The first look is before the first pause, which may be long already: a ring for a
 // scheduled message does not shorten it. After a claim that brought something it may wait
 // for a while where the Bell would ring.
-func (c *shardConsumer[T]) waitForMessage(idle *retry.Backoff, empty bool) {
+func (c *shardConsumer[T]) waitForMessage(idle *batch.Backoff, empty bool) {
 	if spare := c.seat.spare(c.cfg.PollMax); !empty && spare > 0 && c.doze(spare) {
 		return
 	}

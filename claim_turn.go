@@ -14,8 +14,7 @@ import (
 // another one has leased since it began, of which it gets none, and which cannot be acked
 // until it is over. It is safe for concurrent use.
 type claimTurns struct {
-	rows  *semaphore.Weighted // free ones, of sideBySide
-	trial *semaphore.Weighted // of one suspect: see claim_careful.go
+	rows *semaphore.Weighted // free ones, of sideBySide
 }
 
 const (
@@ -26,17 +25,7 @@ const (
 	turnMoment = 500 * time.Millisecond
 )
 
-func newClaimTurns() *claimTurns {
-	return &claimTurns{semaphore.NewWeighted(sideBySide), semaphore.NewWeighted(1)}
-}
-
-// try begins the trial of a suspect, unless one of the queue is under way. free ends it.
-func (t *claimTurns) try() (free func()) {
-	if !t.trial.TryAcquire(1) {
-		return nil
-	}
-	return func() { t.trial.Release(1) }
-}
+func newClaimTurns() *claimTurns { return &claimTurns{semaphore.NewWeighted(sideBySide)} }
 
 // await waits for the turn of a claim that asks for n messages. done ends it. It fails at
 // the end of ctx.

@@ -81,11 +81,17 @@ type Config struct {
 	MaxAttempts int
 	// MaxCrashes is how often a message may lose its lease without a settle while its consumer handles no other suspect,
 	// before it is dead-lettered. A message that kills its process is a suspect after two such losses in a row, and
-	// so is every message that its process held. A consumer tries one suspect at a time. Before the last of these
-	// trials it waits until it holds nothing else, and it takes nothing else until that trial is over. Only a
-	// message that loses its lease in that trial is dead-lettered. With the default a message that always kills its process ends five
-	// of them. A lease is also lost by a handler that hangs until ConsumerConfig.MaxExtend. Ordered queues
-	// count these losses in MaxAttempts. Default: 3. Range: 1 to 10,000.
+	// so is every message that its process held. The consumers of a process try one suspect of a queue at a time, with other
+	// messages. Before the last trial of a suspect its consumer waits until it holds nothing else, and it takes nothing else
+	// until that trial is over. Only a message that loses its lease in that trial is dead-lettered. With the default a message
+	// that always kills its process ends five of them. A lease is also lost by a handler that hangs until
+	// ConsumerConfig.MaxExtend.
+	//
+	// A consumer looks for suspects before its first claim, after each trial, and about once a second. A suspect is
+	// never tried before a message that is ready and comes before it in its priority; messages behind it may be
+	// delivered before it. Of several suspects the one of the highest priority is tried first.
+	//
+	// Ordered queues count these losses in MaxAttempts. Default: 3. Range: 1 to 10,000.
 	MaxCrashes int
 	// MaxBody is the most bytes of an encoded body; a larger one is refused with
 	// ErrTooLarge. Default 1 MiB, at most 256 MiB.
@@ -183,7 +189,8 @@ type ProducerConfig struct {
 	// reached. Default 16 MiB.
 	BufferBytes int
 	// StatementTimeout is the deadline of every statement: one that takes longer is
-	// cancelled and repeated. Default 30 s.
+	// cancelled and repeated. A message that takes longer by itself has more time with each try, up to 2 minutes.
+	// Default 30 s.
 	StatementTimeout time.Duration
 }
 

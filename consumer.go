@@ -56,12 +56,13 @@ type shardConsumer[T any] struct {
 	caution  caution    // of an ordered queue
 	seat     seat
 	surveys  surveyor
-	surveyed chan survey            // what a survey apart found, of capacity 1
-	joined   sync.WaitGroup         // surveys apart
-	cleared  chan struct{}          // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
-	onTrial  atomic.Pointer[func()] // of a plain queue: ends the trial for the other consumers of the process
-	order    *dispatch[T]           // of an ordered queue, else nil
-	idleness *IdleGroup             // nil without StopWhenIdle
+	surveyed chan survey    // what a survey apart found, of capacity 1
+	joined   sync.WaitGroup // surveys apart
+	cleared  chan struct{}  // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
+	order    *dispatch[T]   // of an ordered queue, else nil
+	idleness *IdleGroup     // nil without StopWhenIdle
+
+	trying atomic.Bool // it tries a suspect of a plain queue, and no other consumer of the process does
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose
@@ -190,6 +191,7 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	unrecord()
 	c.keeper.losses.close()
 	c.health.end()
+	c.endTrial()
 	for _, s := range c.pools() {
 		s.close()
 	}
@@ -290,7 +292,7 @@ func (c *shardConsumer[T]) ended(l *lease) {
 		c.noteTaken()
 	}
 	if l.suspect {
-		c.freeTrial()
+		c.endTrial()
 		notify(c.cleared)
 	}
 	c.letGo()

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 )
 
 // dispatch is what a consumer of an ordered queue has besides: the lines of its messages
@@ -240,7 +240,7 @@ func (t *spot) leaving() bool { return t == nil || t.line.slot.closing }
 func (d *dispatch[T]) watch(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	pause := retry.Backoff{Low: firstLook, High: time.Second}
+	pause := batch.Backoff{Low: firstLook, High: time.Second}
 	for ctx.Err() == nil {
 		began := monotonic()
 		var due []*lease
@@ -250,7 +250,7 @@ func (d *dispatch[T]) watch(ctx context.Context) {
 			seen, err := d.c.queue.look(ctx, d.c.notes, d.c.cfg.tryTimeout(), due)
 			if err != nil {
 				mind(d.c, "look", err)
-				retry.Sleep(ctx, pause.Pause())
+				batch.Sleep(ctx, pause.Pause())
 				continue
 			}
 			pause.Reset()

@@ -4,20 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // INSERTs of rows that may be duplicates, and what they are duplicates of.
-
-// halfDoneError: some rows are stored already, and which ones was not learned.
-type halfDoneError struct{ err error }
-
-func (e *halfDoneError) Error() string { return e.err.Error() }
-func (e *halfDoneError) Unwrap() error { return e.err }
 
 // undecidedError: again and again the database took a row for a duplicate, and
 // showed nothing that it is a duplicate of.
@@ -49,70 +42,59 @@ const (
 	keyPauseHigh = 500 * time.Millisecond
 )
 
-// enqueueNew is enqueue for rows whose ID or key may be in the queue already: the INSERT
-// leaves out what is there, and a look tells what that was. Where both say different things, or the INSERT meets a
-// row that another has just stored (Duplicate), the rest is sent again: in a
-// producer, and in a caller's transaction, which such an error leaves as it was. If
-// it does not, the next statement says so.
-func (q *queue) enqueueNew(ctx context.Context, run runner, build sqlbatch.Queue, rows []sqlbatch.Row, receipts []Receipt) error {
+// enqueueNew is enqueue for rows whose ID or key may be in the queue already: the INSERT leaves out rows that are there, and a
+// look finds out which rows these are. The rest is sent again if the INSERT and the look contradict each other, or if the INSERT
+// meets a row that another transaction has just stored (Duplicate). In a caller's transaction such an error leaves the
+// transaction as it was; if it does not, the next statement fails. With an error, open are the rows that are neither known to be
+// stored nor duplicates by their receipts.
+func (q *queue) enqueueNew(ctx context.Context, run runner, build sqlbatch.Queue, rows []sqlbatch.Row, receipts []Receipt) (open []sqlbatch.Row, err error) {
 	index := make(map[ID]int, len(rows))
 	for i := range rows {
 		index[rows[i].ID] = i
-		receipts[i] = Receipt{ID: rows[i].ID} // not what a try that failed has found
 	}
-	pause := retry.Backoff{Low: keyPauseLow, High: keyPauseHigh}
+	pause := batch.Backoff{Low: keyPauseLow, High: keyPauseHigh}
 	tries, before := 0, len(rows)
 	var refused error
-	for todo := rows; len(todo) > 0; {
-		if len(todo) < before {
-			tries, before, pause = 0, len(todo), retry.Backoff{Low: keyPauseLow, High: keyPauseHigh}
+	for open = rows; len(open) > 0; {
+		if len(open) < before {
+			tries, before, pause = 0, len(open), batch.Backoff{Low: keyPauseLow, High: keyPauseHigh}
 		}
 		if tries == keyTries {
-			return halfDone(len(todo) < len(rows), &undecidedError{todo[0], refused})
+			return open, &undecidedError{open[0], refused}
 		}
 		if tries > 0 {
-			retry.Sleep(ctx, pause.Pause())
+			batch.Sleep(ctx, pause.Pause())
 		}
 		tries++
 		var stored []ID
-		switch err := run(build.EnqueueNew(todo), collectIDs(&stored)); {
-		case err != nil && q.classify(err) == sqlbatch.Duplicate && ctx.Err() == nil:
-			refused = err
-			continue
-		case err != nil:
-			return halfDone(len(todo) < len(rows), err)
+		if refused = run(build.EnqueueNew(open), collectIDs(&stored)); refused != nil {
+			if q.classify(refused) == sqlbatch.Duplicate {
+				continue
+			}
+			return open, refused
 		}
-		refused = nil
 		isStored := make(map[ID]bool, len(stored))
 		for _, id := range stored {
 			isStored[id] = true
 		}
 		var missing []sqlbatch.Row
-		for _, row := range todo {
+		for _, row := range open {
 			if !isStored[row.ID] {
 				missing = append(missing, row)
 			}
 		}
-		var err error
-		if todo, err = q.explainMissing(run, build, missing, receipts, index); err != nil {
-			return &halfDoneError{err}
+		if open, err = q.explainMissing(run, build, missing, receipts, index); err != nil {
+			return open, unread(err)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
-func halfDone(some bool, err error) error {
-	if some {
-		return &halfDoneError{err}
-	}
-	return err
-}
-
-// explainMissing looks for what kept rows from being stored: their own id (they
-// are stored already) or a message with their key. It returns those for which
-// neither is there any more: they are to be stored again.
+// explainMissing looks for what kept rows from being stored: their own ID (they are stored already) or a message with their
+// key. It returns those for which it found neither: they are to be stored again.
 func (q *queue) explainMissing(run runner, build sqlbatch.Queue, missing []sqlbatch.Row, receipts []Receipt, index map[ID]int) (again []sqlbatch.Row, err error) {
-	for chunk := range slices.Chunk(missing, q.dialect.Traits().FindIDs) {
+	for len(missing) > 0 {
+		chunk := missing[:min(len(missing), q.dialect.Traits().FindIDs)]
 		var ids [][16]byte
 		var keys []string
 		for i := range chunk {
@@ -123,7 +105,7 @@ func (q *queue) explainMissing(run runner, build sqlbatch.Queue, missing []sqlba
 		}
 		found := map[ID]liveRow{}
 		if err := run(build.Find(ids, keys), collectLive(found)); err != nil {
-			return nil, err
+			return append(again, missing...), err
 		}
 		byKey := map[string]ID{}
 		for _, row := range found {
@@ -142,6 +124,7 @@ func (q *queue) explainMissing(run runner, build sqlbatch.Queue, missing []sqlba
 				again = append(again, row)
 			}
 		}
+		missing = missing[len(chunk):]
 	}
 	return again, nil
 }

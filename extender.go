@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -43,7 +42,7 @@ func (k *keeper) newWriter(h *health) *batch.Writer[*extension] {
 	return batch.New(batch.Config[*extension]{
 		Full:    []int{extendLight: max(1, k.queue.dialect.Traits().AckItems), extendHeavy: 1},
 		Workers: 2, Moment: k.patience() / 2, Longest: k.patience(),
-		Loop:  retry.Loop{Health: h, Classify: k.queue.classify, Waited: session.Unconnected, Timeout: k.patience(), Longest: k.leaseFor / 6},
+		Loop:  batch.Loop{Health: h, Classify: k.queue.classify, Waited: session.Unconnected, Timeout: k.patience(), Longest: k.leaseFor / 6},
 		Write: k.write, Absent: k.absent, Done: k.done,
 	})
 }
@@ -86,7 +85,7 @@ func (k *keeper) write(ctx context.Context, extensions []*extension, skipLocked 
 		}
 	}
 	if len(items) == 0 {
-		return written, retry.ErrNotAsked
+		return written, batch.ErrNotAsked
 	}
 	sql := k.queue.sql
 	if skipLocked {

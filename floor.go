@@ -74,7 +74,7 @@ type survey struct {
 	due         time.Duration             // until there may be something to claim
 	any         bool                      // there is something to come, or there
 	members     int
-	suspects    []suspect // the first message of a priority that nobody leases, where it is one
+	suspects    []suspect // the first unleased message of each priority, if it is a suspect
 	err         error
 }
 

@@ -13,7 +13,7 @@ import (
 // Queue is Config.Label, or the name of the queue. LogHooks, the packages chanqprom
 // (Prometheus) and chanqprobe (probes) and the module otelchanq (OpenTelemetry) have some ready.
 //
-// A hook should return soon. What calls it waits for it: Sent a storer, and with
+// A hook should return soon. What calls it waits for it: Sent a worker of a producer, and with
 // InFlight 1 all sends of its producer; Claimed the claims; Settled and Dead the
 // settles, LeaseLost too where a settle finds the loss; Failed its worker; Housekeeping
 // the task that it tells of. Nothing waits for Availability and Isolated, nor for LeaseLost where

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -142,7 +142,7 @@ func (i *IdleGroup) note(member idler, change func(uint64) uint64) bool {
 }
 
 // stopIdle is called after a claim that found nothing. It reports that the consumer has stopped.
-func (c *shardConsumer[T]) stopIdle(loop *retry.Loop) (stopped bool, failure *retry.Failure) {
+func (c *shardConsumer[T]) stopIdle(loop *batch.Loop) (stopped bool, failure *batch.Failure) {
 	c.awaitDelivered()
 	now, quiet := c.idleness.begin()
 	if !quiet {
@@ -184,7 +184,7 @@ func (c *shardConsumer[T]) halt() { c.stopNow() }
 //
 // A slot is also idle if so many of its messages wait for a later time that the consumer claims no more of it
 // (ConsumerStats.StalledSlots).
-func (d *dispatch[T]) stopIdle(loop *retry.Loop, n int) (stopped bool, asked int, failure *retry.Failure) {
+func (d *dispatch[T]) stopIdle(loop *batch.Loop, n int) (stopped bool, asked int, failure *batch.Failure) {
 	c := d.c
 	now, quiet := c.idleness.begin()
 	if !quiet {

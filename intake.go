@@ -14,7 +14,7 @@ type hand[T any] struct {
 // intake receives from C until Close begins.
 func (p *Producer[T]) intake() {
 	defer func() {
-		p.core.backlog.Close()
+		p.core.writer.Close()
 		close(p.received)
 	}()
 	in := p.in

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -22,7 +22,7 @@ func (q *queue) extend(ctx context.Context, s *sessions, turn chan struct{}, l *
 	failed := func(err error) error {
 		return &OpError{Op: "extend", Queue: q.label, ID: l.item.ID, Err: err}
 	}
-	var tries retry.Tries
+	pause := batch.Backoff{Low: batch.LowPause, High: batch.HighPause}
 	skip := false
 	for {
 		select {
@@ -41,8 +41,7 @@ func (q *queue) extend(ctx context.Context, s *sessions, turn chan struct{}, l *
 			return held, nil
 		}
 		skip = true
-		pause, _ := tries.Failed(retry.Failure{Class: sqlbatch.RolledBack, Began: time.Now()})
-		if retry.Sleep(ctx, pause); ctx.Err() != nil {
+		if batch.Sleep(ctx, pause.Pause()); ctx.Err() != nil {
 			return false, failed(fmt.Errorf("%w: %w", errLocked, context.Cause(ctx)))
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -88,7 +88,7 @@ func (c *shardConsumer[T]) attend(ctx context.Context) {
 		if err == nil && c.order != nil {
 			notify(c.keeper.wake) // leases may last longer now
 		}
-		retry.Sleep(ctx, pause)
+		batch.Sleep(ctx, pause)
 	}
 	if c.abandoned.Err() == nil {
 		// What fails is of no matter: it counts as gone before long.

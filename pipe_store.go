@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -22,7 +21,7 @@ func (p *pipe[In, Out]) newWriter() *batch.Writer[*piped[Out]] {
 	return batch.New(batch.Config[*piped[Out]]{
 		Full: []int{most}, Cut: p.fit, Capacity: 2 * most, Linger: cfg.linger(), AwaitedLinger: cfg.linger(),
 		Longest: cfg.StatementTimeout, Workers: 1,
-		Loop:     retry.Loop{Health: &p.from.health, Classify: p.from.queue.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.tryTimeout()},
+		Loop:     batch.Loop{Health: &p.from.health, Classify: p.from.queue.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.tryTimeout()},
 		Observer: batch.Observer{Isolated: p.isolated.changed},
 		Write:    p.write, Absent: p.absent, Done: p.done,
 	})

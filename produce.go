@@ -15,8 +15,7 @@ import (
 // Its goroutines, all joined by Close: the intake, which reads C (intake.go), those of its
 // shardProducer, and at the end one that waits for these.
 //
-// Each storer uses one session while it stores. While idle a producer holds no connection:
-// see internal/session.
+// Each of its workers uses one session while it stores. While idle a producer holds no connection: see internal/session.
 type Producer[T any] struct {
 	core    *shardProducer[T]
 	in      chan Message[T] // unbuffered: what was sent is in the intake's hands
@@ -27,7 +26,7 @@ type Producer[T any] struct {
 	open      context.Context // ends when Close begins
 	shut      context.CancelFunc
 	abandoned context.Context
-	abandon   context.CancelFunc
+	abandon   context.CancelCauseFunc
 	received  chan struct{} // the intake has ended
 	finished  chan struct{} // every goroutine has ended
 	closeOnce sync.Once
@@ -39,7 +38,7 @@ type Producer[T any] struct {
 // Producer starts a producer. Where the *sql.DB has a limit (SetMaxOpenConns), a
 // producer keeps one of its connections, or two if InFlight is above 1, and all producers
 // on it together two (SQLite: one, shared by all queues). What InFlight asks for beyond, and
-// two for full groups where it is 1, is taken while there is enough to spare. It is an error that says which limit would do if
+// two for full groups where it is 1, is taken while there is enough to spare, and one for isolated messages. It is an error that says which limit would do if
 // that leaves none for the application.
 func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 	p := &Producer[T]{
@@ -49,14 +48,14 @@ func (q *Queue[T]) Producer(cfg ProducerConfig) (*Producer[T], error) {
 		finished: make(chan struct{}),
 	}
 	p.open, p.shut = context.WithCancel(context.Background())
-	p.abandoned, p.abandon = context.WithCancel(context.Background())
+	p.abandoned, p.abandon = context.WithCancelCause(context.Background())
 	own, err := q.core.producerConfig(cfg)
 	if err == nil {
 		p.core, err = newShardProducer[T](q.core, own, p.open, p.abandoned)
 	}
 	if err != nil {
 		p.shut()
-		p.abandon()
+		p.abandon(nil)
 		return nil, q.core.failed("producer", err)
 	}
 	p.workers.Go(p.intake)
@@ -82,13 +81,18 @@ func (p *Producer[T]) C() chan<- Message[T] { return p.in }
 
 // ProducerStats is what a producer has to store.
 type ProducerStats struct {
-	Pending int  // messages that were handed over and are neither stored nor known to be impossible to store
-	Down    bool // the database does not answer
+	Pending int // messages that were handed over and are neither stored nor known to be impossible to store
+	// Isolated counts the messages that the database does not store while it stores others. Each is repeated by itself, with pauses
+	// of up to 5 s, and delays no other, except that on an ordered queue the messages of its key wait behind it. They are among
+	// those of Pending. See Hooks.Isolated.
+	Isolated int
+	Down     bool // the database does not answer
 }
 
 // Stats returns what is to be stored. It makes no database call.
 func (p *Producer[T]) Stats() ProducerStats {
-	return ProducerStats{Pending: p.core.backlog.Open(), Down: p.core.health.away()}
+	s := p.core.writer.Stats()
+	return ProducerStats{Pending: s.Open, Isolated: s.Isolated, Down: p.core.health.away()}
 }
 
 // Done is closed when Close begins.
@@ -146,7 +150,7 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	p.closeOnce.Do(func() {
 		first = true
 		p.shut()
-		p.core.backlog.Drain()
+		p.core.writer.Drain()
 		go p.end()
 	})
 	if !first {
@@ -156,12 +160,12 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	select {
 	case <-p.finished:
 	case <-ctx.Done():
-		p.abandon()
+		p.abandon(context.Cause(ctx))
 		hand := p.giveUpHand()
 		if hand == nil {
 			<-p.received // soon: nothing is encoded any more, and nothing waited for
 		}
-		p.core.giveUp(context.Cause(ctx))
+		p.core.giveUp()
 		unsent = hand
 	}
 	unsent = append(p.core.takeUnsent(), unsent...)
@@ -171,11 +175,11 @@ func (p *Producer[T]) Close(ctx context.Context) error {
 	return &UnsentError[T]{Unsent: unsent}
 }
 
-// end waits for the intake and the storers, and ends the rest.
+// end waits for the intake and the writer, and ends the rest.
 func (p *Producer[T]) end() {
 	p.workers.Wait()
 	p.core.workers.Wait()
-	p.abandon()
+	p.abandon(nil)
 	p.core.end()
 	close(p.finished)
 }

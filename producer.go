@@ -4,22 +4,21 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/chanq/chanq/internal/group"
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
 // shardProducer stores messages. A Producer is its face.
 //
-// Its goroutines, all joined by Close: InFlight storers, or three where that is 1 and full
-// groups may be stored side by side (store.go, turns.go); at first one that connects; and one
-// that notes the Queue's history, for all its producers and consumers, which the last of them
-// joins (record.go). Beside them those of statements that were left behind, and of the
-// Availability hook while there is something to tell.
+// Its goroutines, all joined by Close: one that runs the writer, and those of the writer, which has InFlight workers, or three if
+// InFlight is 1 and full groups may go ahead (store.go, turns.go); at first one that connects; and one that notes the Queue's
+// history, for all its producers and consumers, which the last of them joins (record.go). In addition those of statements that
+// were left behind, and of the Availability and Isolated hooks while there are events for them.
 type shardProducer[T any] struct {
 	queue    *queue
 	cfg      ProducerConfig
@@ -32,27 +31,31 @@ type shardProducer[T any] struct {
 	open      context.Context // of the Producer: ends when Close begins
 	abandoned context.Context // of the Producer
 
-	storers int                         // how many are started
-	line    *line                       // nil: groups are stored in no order, or by one storer
-	backlog *group.Backlog[*pending[T]] // handed over; closed by the intake, when nothing more will come
-	loop    retry.Loop                  // to be copied for each statement
+	line     *line                      // nil: groups are stored in no order, or by one worker
+	writer   *batch.Writer[*pending[T]] // closed by the intake, when nothing more will come
+	isolated isolated
+	givenUp  context.Context // of the writer: see giveUp
+	giveIn   context.CancelCauseFunc
 
-	// mu guards what follows, and the outcomes of pending and sendCall. It is taken before
-	// the backlog's own lock, never after, and held while nothing is waited for.
+	unanswered atomic.Int64  // messages that were handed over and have not been resolved or withdrawn
+	answered   chan struct{} // of capacity 1: has a value when there are none
+
+	// mu guards what follows, and the outcomes of sendCall. It is taken before the writer's own lock, never after, and nothing
+	// is waited for while it is held.
 	mu     sync.Mutex
 	unsent []Unsent[T]
 }
 
 // pending is a message on its way into the table.
 type pending[T any] struct {
-	group.Place // its Size is what it takes of the buffer
+	batch.Place // its Size is what it takes of the buffer
 
-	row    sqlbatch.Row
-	given  bool       // the caller chose the ID, so it may be there already
-	call   *sendCall  // who waits for it; nil if it came through C
-	index  int        // in call.outcomes
-	origin Message[T] // if it came through C
-	told   bool       // its outcome was told, or what is known of it at the end of Close
+	row       sqlbatch.Row
+	given     bool       // the caller chose the ID, so it may be there already
+	call      *sendCall  // that waits for it; nil if it came through C
+	index     int        // in call.outcomes
+	origin    Message[T] // if it came through C
+	duplicate *Receipt   // of the message that it is a duplicate of; nil: none. To be read when its outcome is no error
 }
 
 // sendCall is one Send or SendBatch that waits. The producer's mu guards it once
@@ -82,27 +85,27 @@ func (c *sendCall) resolve(i int, r Receipt, err error) {
 // result is what the caller gets.
 func (c *sendCall) result() ([]Receipt, error) {
 	receipts := make([]Receipt, len(c.outcomes))
-	var batch *BatchError
+	var failed *BatchError
 	for i, o := range c.outcomes {
 		receipts[i] = o.receipt
 		if o.err != nil {
-			if batch == nil {
-				batch = &BatchError{Op: "send", Errs: make([]error, len(c.outcomes))}
+			if failed == nil {
+				failed = &BatchError{Op: "send", Errs: make([]error, len(c.outcomes))}
 			}
-			batch.Errs[i] = o.err
+			failed.Errs[i] = o.err
 		}
 	}
-	if batch == nil {
+	if failed == nil {
 		return receipts, nil
 	}
-	return receipts, batch
+	return receipts, failed
 }
 
-// newShardProducer opens sessions, and starts nothing: call start or discard.
+// newShardProducer opens sessions, and starts nothing: call start.
 // open and abandoned are the Producer's.
 func newShardProducer[T any](q *queue, cfg ProducerConfig, open, abandoned context.Context) (*shardProducer[T], error) {
-	storers, turns := storersOf(cfg, q.dialect.Traits())
-	need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: storers - cfg.InFlight}
+	workers, turns := workersOf(cfg, q.dialect.Traits())
+	need := session.Need{Kind: session.Enqueue, Sessions: cfg.InFlight, Spare: workers - cfg.InFlight + 1} // one for isolated messages
 	pools, err := openSessions(q.db, q.dialect, q.cfg.SessionMaxAge, need)
 	if err != nil {
 		return nil, err
@@ -110,21 +113,24 @@ func newShardProducer[T any](q *queue, cfg ProducerConfig, open, abandoned conte
 	p := &shardProducer[T]{
 		queue: q, cfg: cfg,
 		sessions:  pools[0],
-		storers:   storers,
 		line:      turns,
 		health:    health{queue: q, part: "producer"},
+		isolated:  isolated{queue: q, part: "producer"},
 		buffer:    semaphore.NewWeighted(int64(cfg.BufferBytes)),
 		open:      open,
 		abandoned: abandoned,
+		answered:  make(chan struct{}, 1),
 	}
-	p.loop = retry.Loop{Health: &p.health, Classify: q.classify, Timeout: cfg.StatementTimeout}
-	p.backlog = group.New(group.Config[*pending[T]]{
-		Full: cfg.BatchRows, Bytes: cfg.BatchBytes, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
+	p.givenUp, p.giveIn = context.WithCancelCause(context.Background())
+	p.writer = batch.New(batch.Config[*pending[T]]{
+		Full: []int{cfg.BatchRows}, Bytes: cfg.BatchBytes, Linger: cfg.Linger, AwaitedLinger: cfg.Linger,
 		Cut: func(items []*pending[T]) int {
 			return cut(items, cfg.BatchRows, cfg.BatchBytes, func(i **pending[T]) (*sqlbatch.Row, bool) { return &(*i).row, (*i).given })
 		},
-		InTurn:    p.line != nil,
-		Abandoned: p.abandoned,
+		InTurn: cfg.InFlight == 1, Workers: workers,
+		Loop:     batch.Loop{Health: &p.health, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: cfg.StatementTimeout},
+		Observer: batch.Observer{Isolated: p.isolated.changed},
+		Write:    p.write, Done: p.done,
 	})
 	return p, nil
 }
@@ -132,13 +138,13 @@ func newShardProducer[T any](q *queue, cfg ProducerConfig, open, abandoned conte
 func (p *shardProducer[T]) start() {
 	p.unrecord = p.queue.record()
 	p.workers.Go(func() { p.sessions.connect(p.open, p.cfg.StatementTimeout) })
-	for range p.storers {
-		p.workers.Go(p.storeAll)
-	}
+	p.workers.Go(func() { p.writer.Run(p.givenUp) })
 }
 
-// end is called when the intake and the storers have ended.
+// end is called when the intake and the writer have ended.
 func (p *shardProducer[T]) end() {
+	p.giveIn(nil)
+	p.isolated.events.close()
 	p.queue.ringer.end() // for what was stored before the last group failed
 	p.unrecord()
 	p.health.end()
@@ -147,19 +153,11 @@ func (p *shardProducer[T]) end() {
 
 // send stores messages, and waits for them.
 func (p *shardProducer[T]) send(ctx context.Context, ms []Message[T]) ([]Receipt, error) {
-	call, items := p.encodeAll(ms)
-	return p.sendEncoded(ctx, call, items)
-}
-
-// encodeAll makes a call of messages, and of those that can be stored what is to be. It calls the
-// user's codec, so it is for the goroutine of the sender.
-func (p *shardProducer[T]) encodeAll(ms []Message[T]) (*sendCall, []pending[T]) {
 	call := &sendCall{outcomes: make([]outcome, len(ms)), open: len(ms), done: make(chan struct{})}
 	items := make([]pending[T], 0, len(ms))
 	for i := range ms {
 		m := ms[i]
 		item, err := p.prepare(&m)
-		call.outcomes[i].receipt.ID = m.ID
 		if err != nil {
 			call.resolve(i, Receipt{ID: m.ID}, p.sendError(m.ID, err, false))
 			continue
@@ -167,12 +165,8 @@ func (p *shardProducer[T]) encodeAll(ms []Message[T]) (*sendCall, []pending[T]) 
 		item.call, item.index = call, i
 		items = append(items, item)
 	}
-	return call, items
-}
-
-func (p *shardProducer[T]) sendEncoded(ctx context.Context, call *sendCall, items []pending[T]) ([]Receipt, error) {
-	// Handed over in parts that fit the buffer.
-	for len(items) > 0 {
+	all := items
+	for len(items) > 0 { // in parts that fit the buffer
 		n, size := 1, items[0].Size
 		for n < len(items) && size+items[n].Size <= p.cfg.BufferBytes/2 {
 			size += items[n].Size
@@ -180,8 +174,8 @@ func (p *shardProducer[T]) sendEncoded(ctx context.Context, call *sendCall, item
 		}
 		if err := p.add(ctx, items[:n], size); err != nil {
 			p.mu.Lock()
-			for _, item := range items {
-				call.resolve(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, err, false))
+			for i := range items {
+				call.resolve(items[i].index, Receipt{ID: items[i].row.ID}, p.sendError(items[i].row.ID, err, false))
 			}
 			p.mu.Unlock()
 			break
@@ -191,7 +185,7 @@ func (p *shardProducer[T]) sendEncoded(ctx context.Context, call *sendCall, item
 	select {
 	case <-call.done:
 	case <-ctx.Done():
-		p.withdraw(call, context.Cause(ctx))
+		p.withdraw(call, all[:len(all)-len(items)], context.Cause(ctx))
 	}
 	return call.result()
 }
@@ -206,10 +200,10 @@ const rowOverhead = 256
 func (p *shardProducer[T]) prepare(m *Message[T]) (pending[T], error) {
 	row, given, err := m.row(p.queue)
 	size := min(len(row.Body)+len(row.Headers)+len(row.Key)+rowOverhead, p.cfg.BufferBytes)
-	return pending[T]{Place: group.Place{Size: size}, row: row, given: given}, err
+	return pending[T]{Place: batch.Place{Size: size, Key: row.OrderKey}, row: row, given: given}, err
 }
 
-// add hands messages of size bytes in all over to the storers, once the buffer
+// add hands messages of size bytes in all over to the writer, once the buffer
 // has room, unless the producer is closed.
 func (p *shardProducer[T]) add(ctx context.Context, items []pending[T], size int) error {
 	if p.open.Err() != nil {
@@ -243,34 +237,51 @@ func (p *shardProducer[T]) reserve(ctx context.Context, size int) error {
 	}
 }
 
-// push hands items over for good. It reports false when the storers may have ended.
+// push hands items over for good. It reports false when the writer is closed.
 func (p *shardProducer[T]) push(items []pending[T]) bool {
-	return p.backlog.AddAll(len(items), func(i int) *pending[T] { return &items[i] }, group.Awaited)
+	p.unanswered.Add(int64(len(items)))
+	if p.writer.AddAll(len(items), func(i int) *pending[T] { return &items[i] }, batch.Awaited) != nil {
+		p.answer(len(items))
+		return false
+	}
+	return true
 }
 
-// withdraw gives up a call whose context ended: what no statement has yet is
-// taken back, and is certainly not stored. The outcomes of the rest come too
-// late.
-func (p *shardProducer[T]) withdraw(call *sendCall, cause error) {
+// answer notes that n messages are resolved, withdrawn or refused.
+func (p *shardProducer[T]) answer(n int) {
+	if p.unanswered.Add(-int64(n)) == 0 {
+		notify(p.answered)
+	}
+}
+
+// giveUp resolves all messages. It waits for no statement, since a driver may take long to notice that its statement is given
+// up, and for no hook.
+func (p *shardProducer[T]) giveUp() {
+	p.giveIn(ErrClosed)
+	for p.unanswered.Load() > 0 {
+		<-p.answered
+	}
+}
+
+// withdraw gives up the messages of a call whose context ended. Those that no statement has, or had with an unknown outcome, are
+// taken back, and are certainly not stored. The outcomes of the rest come too late.
+func (p *shardProducer[T]) withdraw(call *sendCall, items []pending[T], cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.backlog.Remove(func(item *pending[T]) bool {
-		if item.call != call {
-			return false
+	for i := range items {
+		item := &items[i]
+		taken := p.writer.Withdraw(item)
+		if taken {
+			p.buffer.Release(int64(item.Size))
+			p.answer(1)
 		}
-		p.buffer.Release(int64(item.Size))
-		call.resolve(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, false))
-		return true
-	})
-	for i := range call.outcomes {
-		id := call.outcomes[i].receipt.ID
-		call.resolve(i, Receipt{ID: id}, p.sendError(id, cause, true))
+		call.resolve(item.index, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, !taken))
 	}
 }
 
 // flushed waits until what was handed over is stored, or known to be impossible to store.
 func (p *shardProducer[T]) flushed(ctx context.Context) error {
-	if err := p.backlog.Flush(ctx); err != nil {
+	if err := p.writer.Flush(ctx); err != nil {
 		return err
 	}
 	p.mu.Lock()

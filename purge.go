@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -118,7 +118,7 @@ func (q *queue) window(ctx context.Context) (w sqlbatch.Window, err error) {
 		return w, err
 	}
 	w.Before++
-	retry.Sleep(ctx, 2*time.Millisecond)
+	batch.Sleep(ctx, 2*time.Millisecond)
 	return w, context.Cause(ctx)
 }
 

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -129,7 +129,7 @@ func (q *queue) recordAll(stop context.Context) {
 	defer chore.end()
 	thin := monotonic() // when it is due: at once, since a program that is started each minute must do it, too
 	var unthinned error
-	retry.Sleep(stop, q.sampleEvery/2+rand.N(q.sampleEvery/2))
+	batch.Sleep(stop, q.sampleEvery/2+rand.N(q.sampleEvery/2))
 	for first := true; ; first = false {
 		last := stop.Err() != nil
 		if last && first {
@@ -156,7 +156,7 @@ func (q *queue) recordAll(stop context.Context) {
 			return
 		}
 		chore.report(err)
-		retry.Sleep(stop, q.sampleEvery)
+		batch.Sleep(stop, q.sampleEvery)
 	}
 }
 

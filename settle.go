@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -60,7 +59,7 @@ func newSettler(owner leaseOwner, s *sessions, h *health, abandoned context.Cont
 	st.writer = batch.New(batch.Config[*lease]{
 		Full:   []int{settleAck: traits.AckItems, settleNack: traits.NackItems, settleSnooze: traits.NackItems, settleRelease: traits.AckItems, settleDead: traits.BuryItems},
 		Linger: linger, AwaitedLinger: awaitedLinger, Capacity: room, Moment: settleMoment, Workers: workers,
-		Loop:     retry.Loop{Health: h, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: timeout},
+		Loop:     batch.Loop{Health: h, Classify: q.classify, Unknown: session.Fell, Waited: session.Unconnected, Timeout: timeout},
 		Observer: batch.Observer{Isolated: st.isolated.changed},
 		Write:    st.write, Absent: st.absent, Done: st.done,
 	})

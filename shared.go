@@ -17,6 +17,7 @@ type sharedDB struct {
 	sessions *session.Pool // nil before the first part
 	bells    map[bellKey][]*listener
 	turns    map[bellKey]*claimTurns // of those that have listeners
+	trials   map[bellKey]bool        // queues of which a consumer tries a suspect: see claim_careful.go
 	// vacuums is taken by the queue whose table is being vacuumed: one at a time, since
 	// it borrows a connection of the application's for as long as that takes.
 	vacuums chan struct{}
@@ -36,7 +37,7 @@ func sharedOf(db *sql.DB) *sharedDB {
 	}
 	s := shared.of[db]
 	if s == nil {
-		s = &sharedDB{bells: map[bellKey][]*listener{}, turns: map[bellKey]*claimTurns{}, vacuums: make(chan struct{}, 1)}
+		s = &sharedDB{bells: map[bellKey][]*listener{}, turns: map[bellKey]*claimTurns{}, trials: map[bellKey]bool{}, vacuums: make(chan struct{}, 1)}
 		shared.of[db] = s
 	}
 	return s
@@ -128,6 +129,8 @@ func schemaOf(d sqlbatch.Dialect, schema string) string {
 type listener struct {
 	bell  chan struct{} // of capacity 1: has a value after each ring since the last receive
 	turns *claimTurns   // shared with the others of its queue
+	key   bellKey
+	db    *sharedDB
 
 	// Of shared.mu.
 	places  sqlbatch.Floors // the lowest given back since they were heard of
@@ -144,12 +147,31 @@ func (l *listener) heard() (places sqlbatch.Floors, hurried bool) {
 	return places, hurried
 }
 
+// beginTrial begins the trial of a suspect. It reports false if one of the queue is under way in this process. The trial may
+// outlast the listener.
+func (l *listener) beginTrial() bool {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if l.db.trials[l.key] {
+		return false
+	}
+	l.db.trials[l.key] = true
+	return true
+}
+
+// endTrial ends the trial that beginTrial began.
+func (l *listener) endTrial() {
+	shared.mu.Lock()
+	delete(l.db.trials, l.key)
+	shared.mu.Unlock()
+}
+
 // listen returns a listener, and a function that ends it.
 func (k bellKey) listen() (*listener, func()) {
-	l := &listener{bell: make(chan struct{}, 1), places: noPlace}
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	s := sharedOf(k.db)
+	l := &listener{bell: make(chan struct{}, 1), key: k, db: s, places: noPlace}
 	s.users++
 	s.bells[k] = append(s.bells[k], l)
 	if s.turns[k] == nil {

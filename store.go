@@ -3,32 +3,14 @@ package chanq
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"runtime"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
-	"github.com/chanq/chanq/internal/session"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// The storing side of a producer: groups of pending messages become statements,
-// repeated until their outcome is known.
-
-// storeAll stores groups until Close has drained the producer, or given up.
-func (p *shardProducer[T]) storeAll() {
-	groups := p.backlog.Worker()
-	for {
-		items, open := groups.Next()
-		if !open {
-			return
-		}
-		t := p.line.join(groups.Turn())
-		p.store(items, t)
-		t.end()
-		groups.Done()
-	}
-}
+// The storing side of a producer: what its writer calls.
 
 // runner runs a statement, on a session or in a caller's transaction, and gives each of
 // its rows to scan.
@@ -40,7 +22,8 @@ func (q *queue) enqueue(ctx context.Context, run runner, build sqlbatch.Queue, r
 	if !keyed {
 		return run(build.Enqueue(rows), nil)
 	}
-	return q.enqueueNew(ctx, run, build, rows, receipts)
+	_, err := q.enqueueNew(ctx, run, build, rows, receipts)
+	return err
 }
 
 // cut returns how many of items fit one statement: no more than rows and bytes
@@ -80,137 +63,108 @@ func cut[I any](items []I, rows, bytes int, of func(*I) (row *sqlbatch.Row, give
 	return len(items)
 }
 
-// store stores a group and tells those who wait for it. t is its turn.
-func (p *shardProducer[T]) store(group []*pending[T], t *turn) {
-	rows := make([]sqlbatch.Row, len(group))
-	receipts := make([]Receipt, len(group))
-	keyed, bytes := false, 0
-	for i := range group {
-		rows[i], receipts[i].ID = group[i].row, group[i].row.ID
-		keyed = keyed || group[i].given || group[i].row.Key != ""
-		bytes += len(group[i].row.Body)
+// write stores messages in one statement, or the first one of a group in a transaction that commits after the group before
+// (turns.go). With an error it returns those that are known to be stored.
+func (p *shardProducer[T]) write(ctx context.Context, items []*pending[T], skipLocked bool) (written []*pending[T], err error) {
+	t := p.line.join(items[0].Turn)
+	defer func() { t.end(err == nil) }()
+	rows := make([]sqlbatch.Row, len(items))
+	keyed := false // an ID or key may be in the queue already
+	for i, item := range items {
+		rows[i] = item.row
+		keyed = keyed || item.given || item.row.Key != "" || item.Unknown
 	}
-	ahead := !keyed && p.mayGoAhead(t)
-	if !ahead {
-		t.await()
-	}
-	if p.abandoned.Err() != nil {
-		t.await()
-		p.answer(group, receipts, ErrClosed, false)
-		return
-	}
-	start := time.Now()
-	unknown := false
-	loop := p.loop
-	f := loop.UntilKnown(p.abandoned, func(ctx context.Context) error {
-		if ahead {
-			ahead = false
-			return p.storeAhead(ctx, t, rows)
-		}
-		return p.queue.enqueue(ctx, func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-			return p.sessions.Run(ctx, st, scan)
-		}, p.queue.sql, rows, receipts, keyed)
-	}, func(f *retry.Failure) retry.Next {
-		t.await() // what goes ahead does it once
-		if errors.Is(f.Err, errOvertaken) {
-			return retry.AtOnce
-		}
-		var half *halfDoneError
-		unknown = unknown || f.Class == sqlbatch.Unknown || session.Fell(f.Err) || errors.As(f.Err, &half)
-		switch {
-		case f.Class == sqlbatch.BadRow, isPermanent(f.Class):
-			return retry.Stop
-		case f.Class == sqlbatch.Duplicate && !keyed:
-			keyed = true // an earlier try was applied after all
-			return retry.AtOnce
-		}
-		keyed = keyed || unknown
-		return retry.Again
-	})
+	ahead := items[0].Ahead
 	switch {
-	case f == nil:
-	case f.Class == sqlbatch.BadRow && len(group) > 1 && p.abandoned.Err() == nil:
-		// One row must not sink its neighbours.
-		half := len(group) / 2
-		p.store(group[:half], nil)
-		p.store(group[half:], nil)
-		return
-	case errors.Is(f.Err, errOvertaken):
-		p.answer(group, receipts, ErrClosed, unknown)
-		return
-	default:
-		if unknown {
-			p.queue.ring(len(group), true) // it may be stored
-		}
-		p.answer(group, receipts, f.Err, unknown)
-		return
+	case !keyed && p.mayBegin(t, ahead):
+		err = p.storeBegun(ctx, t, ahead, rows)
+	case ahead:
+		return nil, errOvertaken
+	case !keyed:
+		err = p.sessions.Run(ctx, p.queue.sql.Enqueue(rows), nil)
 	}
-	t.stored(true)
-	t.await() // the outcomes are told in order, too
-	p.queue.ring(len(group), p.backlog.Open() > len(group))
-	runtime.Gosched() // claims go before the next group: the messages wait for them
-	p.answer(group, receipts, nil, false)
-	duplicates := 0
-	for i := range receipts {
-		if receipts[i].Duplicate {
-			duplicates++
+	if !keyed && (ahead || err == nil || p.queue.classify(err) != sqlbatch.Duplicate) {
+		return nil, err
+	}
+	// Also after a Duplicate: the driver has repeated an INSERT of which it did not know the outcome.
+	run := func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return p.sessions.Run(ctx, st, scan) }
+	receipts := make([]Receipt, len(items))
+	open, err := p.queue.enqueueNew(ctx, run, p.queue.sql, rows, receipts)
+	isOpen := make(map[ID]bool, len(open))
+	for i := range open {
+		isOpen[open[i].ID] = true
+	}
+	for i, item := range items {
+		if dup := receipts[i]; !isOpen[item.row.ID] && (err == nil || !dup.Duplicate) { // what it is a duplicate of may leave
+			if dup.Duplicate {
+				item.duplicate = &dup
+			}
+			written = append(written, item)
 		}
 	}
-	p.queue.recorder.sent.Add(int64(len(group) - duplicates))
-	call(p.queue.cfg.Hooks.Sent, SentEvent{Queue: p.queue.label, Messages: len(group) - duplicates, Duplicates: duplicates, Bytes: bytes, Took: time.Since(start)})
+	return written, err
 }
 
-// answer tells the outcome of a group. Messages of C that failed keep their
-// room in the buffer until Close.
-func (p *shardProducer[T]) answer(group []*pending[T], receipts []Receipt, err error, unknown bool) {
+// done wakes consumers, and reports the outcomes of messages.
+func (p *shardProducer[T]) done(began time.Time, outcomes []batch.Outcome[*pending[T]]) {
+	event := SentEvent{Queue: p.queue.label}
+	stored, unknown := 0, 0
+	for _, o := range outcomes {
+		switch {
+		case o.Err == nil:
+			stored++
+			event.Bytes += len(o.Item.row.Body)
+			if o.Item.duplicate != nil {
+				event.Duplicates++
+			}
+		case o.Unknown:
+			unknown++
+		}
+	}
+	if stored+unknown > 0 {
+		s := p.writer.Stats()
+		p.queue.ring(stored+unknown, stored == 0 || s.Open-s.Isolated-s.Behind > len(outcomes))
+		runtime.Gosched() // claims go before the next group: the messages wait for them
+	}
+	p.resolve(outcomes)
+	if stored > 0 {
+		event.Messages, event.Took = stored-event.Duplicates, time.Since(began)
+		p.queue.recorder.sent.Add(int64(event.Messages))
+		call(p.queue.cfg.Hooks.Sent, event)
+	}
+}
+
+// resolve hands outcomes to the calls that wait for them. It keeps messages of C that are not known to be stored: these keep
+// their room in the buffer until Close.
+func (p *shardProducer[T]) resolve(outcomes []batch.Outcome[*pending[T]]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	freed := 0
-	for i, item := range group {
-		var failure error
+	for _, o := range outcomes {
+		item, receipt, err := o.Item, Receipt{ID: o.Item.row.ID}, o.Err
+		switch {
+		case err == nil && item.duplicate != nil:
+			receipt = *item.duplicate
+		case err == ErrClosed && o.Unknown:
+			err = context.Cause(p.abandoned) // why Close gave up
+		}
 		if err != nil {
-			failure = p.sendError(item.row.ID, p.explain(err), unknown)
+			err = p.sendError(item.row.ID, p.explain(err), o.Unknown)
 		}
-		if p.answerOne(item, receipts[i], failure) {
-			freed += item.Size
+		switch {
+		case item.call != nil:
+			item.call.resolve(item.index, receipt, err)
+		case err != nil:
+			item.origin.ID = item.row.ID
+			p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: err})
+			continue
 		}
+		freed += item.Size
 	}
 	if freed > 0 {
 		p.buffer.Release(int64(freed))
 	}
-}
-
-// giveUp tells all that have no outcome yet what is known of them: a driver may
-// take long to notice that its statement was given up. What is in a statement
-// may be stored.
-func (p *shardProducer[T]) giveUp(cause error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.backlog.Each(func(item *pending[T], underWay bool) {
-		if underWay {
-			p.answerOne(item, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, cause, true))
-		} else {
-			p.answerOne(item, Receipt{ID: item.row.ID}, p.sendError(item.row.ID, ErrClosed, false))
-		}
-	})
-}
-
-// answerOne tells an outcome to whom it concerns, once. It reports whether the message
-// gives its room in the buffer back. mu is held.
-func (p *shardProducer[T]) answerOne(item *pending[T], r Receipt, err error) (freed bool) {
-	if item.told {
-		return false
-	}
-	item.told = true
-	switch {
-	case item.call != nil:
-		item.call.resolve(item.index, r, err)
-	case err != nil:
-		item.origin.ID = item.row.ID
-		p.unsent = append(p.unsent, Unsent[T]{Message: item.origin, Err: err})
-		return false
-	}
-	return true
+	p.answer(len(outcomes))
 }
 
 // explain adds the remedy to an error of the database.

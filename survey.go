@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -41,7 +41,7 @@ const mostPatience = time.Hour
 
 // survey makes a survey, if one is due, and takes the result of one that has ended. It
 // returns the failure of one that claims wait for.
-func (c *shardConsumer[T]) survey(loop *retry.Loop) *retry.Failure {
+func (c *shardConsumer[T]) survey(loop *batch.Loop) *batch.Failure {
 	c.hear()
 	select {
 	case s := <-c.surveyed:
@@ -120,6 +120,9 @@ func (c *shardConsumer[T]) endSurvey(s survey) (below bool) {
 func (c *shardConsumer[T]) surveyEnded(s survey) bool {
 	return c.endSurvey(s) || s.err != nil || c.suspectsWait()
 }
+
+// atOnce has the next survey made at once, before the next claim.
+func (v *surveyor) atOnce() { v.apart, v.floor.hurried, v.floor.rest = false, true, 0 }
 
 // claimFailed notes a claim that failed, and for how long it had tried.
 func (v *surveyor) claimFailed(took time.Duration) {

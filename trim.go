@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 )
 
 // trim deletes what Config.Retain no longer keeps, once a minute, as the
@@ -21,7 +21,7 @@ func (c *shardConsumer[T]) trim() {
 	defer chore.end()
 	after := int64(0)
 	for round := 1; c.stop.Err() == nil; round++ {
-		retry.Sleep(c.stop, every/2+rand.N(every))
+		batch.Sleep(c.stop, every/2+rand.N(every))
 		if round%whole == 0 {
 			after = 0
 		}

@@ -11,33 +11,28 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// How the groups of a producer with InFlight 1 are stored at the same time, and yet in
-// order.
+// The order in which the groups of a producer with InFlight 1 are committed, although several are stored at the same time.
 //
-// One connection lets the database idle while the client packs and waits for the answer.
-// So while a group is under way, and another one is full, that goes ahead in a
-// transaction of its own: it is packed and inserted beside the one before, and committed
-// after it. Each group has a turn, and passes three points, which those of the next one
-// follow:
+// With one connection the database idles while the client packs, and while it waits for the answer. If a group is under way and
+// another one is full, the second one goes ahead in a transaction of its own: it is packed and inserted while the first one is
+// stored, and committed after it. The first statement of each group has a turn, and passes two points, which the one of the next
+// group follows:
 //
 //	placed   nothing that is inserted from now on gets an earlier place
-//	stored   it is committed, or has failed to go ahead
-//	over     its outcome is known and told
+//	over     it is committed, or has failed
 //
-// A transaction has its place by its time, on databases where that is when it began; on an
-// ordered queue by the number that it draws, which it does at once there, by Begun.
+// A transaction has its place by its time, on databases where that is when it began; on an ordered queue by the number that it
+// draws, which it does at once there, by Begun.
 //
-//	group n      BEGIN ─ placed ─ INSERT ─────── COMMIT ─ stored ── over
-//	group n + 1           └▶ BEGIN ─ placed ─ INSERT ──────└▶ COMMIT ─ stored ─ …
+//	group n      BEGIN ─ placed ─ INSERT ─────── COMMIT ─ over
+//	group n + 1           └▶ BEGIN ─ placed ─ INSERT ──────└▶ COMMIT ─ over ─ …
 //
-// Where group n fails, in whatever way, n + 1 cannot have been committed: it is rolled
-// back, and waits until n is over. What cannot go ahead waits so, too: groups with dedup
-// keys or chosen IDs, of which a repetition may have to wait for what is open behind it,
-// and what has failed to go ahead. That is one statement again, which commits by itself.
+// If group n fails, n + 1 cannot have been committed: it is rolled back, and the writer stores it again when n has its outcomes.
+// The same holds for a group that cannot go ahead: one with dedup keys, chosen IDs or messages of unknown outcome, whose INSERT
+// might have to wait for what is open behind it. That is one statement, which commits by itself.
 
-// groupsAtOnce is how many groups are on their way at most. With three one is inserted while
-// another one waits for its commit, and a third one for its turn; so the two round trips
-// more should cost nothing on a slow network (reckoned, not measured).
+// groupsAtOnce is how many groups are under way at most. With three one is inserted while another one waits for its commit, and
+// a third one for its turn. The two additional round trips should cost nothing on a slow network (estimated, not measured).
 const groupsAtOnce = 3
 
 // A group that is full is worth a transaction from this size on.
@@ -49,12 +44,11 @@ const (
 // aheadPause is for how long nothing goes ahead after that has failed.
 const aheadPause = time.Second
 
-// errOvertaken: the group before has failed, or this one has waited for too long.
-var errOvertaken = errors.New("the group before is not stored")
+// errOvertaken: a group cannot go ahead, or the group before is not stored.
+var errOvertaken error = &session.NotRunError{Err: errors.New("the group before is not stored")}
 
-// storersOf is how many storers a producer has, and the line in which they stand, if they
-// do.
-func storersOf(cfg ProducerConfig, traits sqlbatch.Traits) (storers int, l *line) {
+// workersOf returns how many workers the writer of a producer has, and the line of their groups, if these have turns.
+func workersOf(cfg ProducerConfig, traits sqlbatch.Traits) (workers int, l *line) {
 	if cfg.InFlight > 1 || traits.OneWriter || cfg.BatchRows < aheadRows || cfg.BatchBytes < aheadBytes {
 		return cfg.InFlight, nil
 	}
@@ -65,40 +59,35 @@ func storersOf(cfg ProducerConfig, traits sqlbatch.Traits) (storers int, l *line
 type line struct {
 	mu    sync.Mutex // guards what follows; held for moments
 	turns map[uint64]*turn
-	over  uint64 // the turns below have ended
-	rests time.Time
+	rests time.Time // until then no transaction begins
 }
 
-// turn is that of one group. A nil one is that of a group that follows nobody.
+// turn is that of the first statement of one group. The other statements have none: nil.
 type turn struct {
-	line   *line
-	number uint64
-	former *turn // nil: over when this one joined; of the storer alone
-
-	isPlaced, isStored, isOver chan struct{} // closed once
-	ok                         bool          // it was stored; set before isStored is closed
-	placing, storing           sync.Once
+	former           *turn         // of the group before; set by join
+	isPlaced, isOver chan struct{} // closed once
+	placing          sync.Once
+	ok               bool // it is committed; set before isOver is closed
 }
 
-// join takes the turn of a group. Whoever is next may have asked for it before.
+// join takes the turn of a group. The next group may have joined before.
 func (l *line) join(number uint64) *turn {
-	if l == nil {
+	if l == nil || number == 0 {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.turn(number)
-	if number > l.over {
-		t.former = l.turn(number - 1)
-	}
+	t.former = l.turn(number - 1)
+	delete(l.turns, number-groupsAtOnce-1) // no more groups are under way, so the one after it has joined
 	return t
 }
 
-// turn returns the turn of that number, which is not over. mu is held.
+// turn returns the turn of that number. mu is held.
 func (l *line) turn(number uint64) *turn {
 	t := l.turns[number]
 	if t == nil {
-		t = &turn{line: l, number: number, isPlaced: make(chan struct{}), isStored: make(chan struct{}), isOver: make(chan struct{})}
+		t = &turn{isPlaced: make(chan struct{}), isOver: make(chan struct{})}
 		l.turns[number] = t
 	}
 	return t
@@ -106,48 +95,27 @@ func (l *line) turn(number uint64) *turn {
 
 func (t *turn) placed() { t.placing.Do(func() { close(t.isPlaced) }) }
 
-// stored says whether the group is stored; the first word counts.
-func (t *turn) stored(ok bool) {
+// end ends the turn: the group is committed, or has failed.
+func (t *turn) end(ok bool) {
 	if t == nil {
 		return
 	}
-	t.storing.Do(func() {
-		t.ok = ok
-		close(t.isStored)
-	})
+	t.ok, t.former = ok, nil
+	close(t.isOver)
 	t.placed()
 }
 
-// failed reports that the group has failed to go ahead.
+// committed waits until the turn is over, and reports whether its group is committed.
+func (t *turn) committed(ctx context.Context) bool { return waitFor(ctx, t.isOver) && t.ok }
+
+// failed reports that the turn is over, and its group not committed.
 func (t *turn) failed() bool {
 	select {
-	case <-t.isStored:
+	case <-t.isOver:
 		return !t.ok
 	default:
 		return false
 	}
-}
-
-// await waits until the groups before are over.
-func (t *turn) await() {
-	if t != nil && t.former != nil {
-		<-t.former.isOver
-		t.former = nil
-	}
-}
-
-// end ends the turn, after those before.
-func (t *turn) end() {
-	if t == nil {
-		return
-	}
-	t.await()
-	t.stored(true) // or impossible to store
-	t.line.mu.Lock()
-	delete(t.line.turns, t.number)
-	t.line.over = t.number + 1
-	t.line.mu.Unlock()
-	close(t.isOver)
 }
 
 // rest has nothing go ahead for a while.
@@ -163,20 +131,17 @@ func (l *line) resting() bool {
 	return time.Now().Before(l.rests)
 }
 
-// mayGoAhead reports whether a group is to be stored by storeAhead: others are under way,
-// or are full behind it, and there are connections for both.
-func (p *shardProducer[T]) mayGoAhead(t *turn) bool {
-	return t != nil && (t.former != nil || p.backlog.Full()) && !p.line.resting() && p.sessions.Spare()
+// mayBegin reports whether a group is to be stored by storeBegun: others are under way before it, or are full behind it, and
+// there are connections for both.
+func (p *shardProducer[T]) mayBegin(t *turn, ahead bool) bool {
+	return t != nil && (ahead || p.writer.Full()) && !p.line.resting() && p.sessions.Spare()
 }
 
-// storeAhead stores rows in a transaction that is committed once the group before is
-// stored. Where it fails the rows are not stored, unless the commit itself failed.
-func (p *shardProducer[T]) storeAhead(ctx context.Context, t *turn, rows []sqlbatch.Row) error {
+// storeBegun stores rows in a transaction. If the group goes ahead that is committed once the group before is.
+func (p *shardProducer[T]) storeBegun(ctx context.Context, t *turn, ahead bool, rows []sqlbatch.Row) error {
 	own := p.queue.sql.InOwnTx()
 	st := own.EnqueueBegun(rows)
-	former := t.former
-	if former != nil && (!waitFor(ctx, former.isPlaced) || former.failed()) {
-		t.stored(false)
+	if ahead && (!waitFor(ctx, t.former.isPlaced) || t.former.failed()) {
 		return errOvertaken
 	}
 	err := p.sessions.InTx(ctx, func(tx *sql.Tx) error {
@@ -193,12 +158,11 @@ func (p *shardProducer[T]) storeAhead(ctx context.Context, t *turn, rows []sqlba
 			return err
 		}
 		t.placed()
-		if former != nil && !(waitFor(ctx, former.isStored) && former.ok) {
+		if ahead && !t.former.committed(ctx) {
 			return errOvertaken
 		}
 		return nil
 	})
-	t.stored(err == nil)
 	if err != nil && !errors.Is(err, errOvertaken) {
 		p.line.rest()
 	}

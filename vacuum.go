@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
+	"github.com/chanq/chanq/internal/batch"
 )
 
 // vacuum keeps the live table from growing by rows that are dead, where the database
@@ -23,7 +23,7 @@ func (c *shardConsumer[T]) vacuum() {
 	every := c.queue.cfg.VacuumEvery
 	p := vacuumPace{}
 	for c.stop.Err() == nil {
-		retry.Sleep(c.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at once
+		batch.Sleep(c.stop, every/2+every/4+rand.N(every/2+1)) // not all processes at once
 		if taken := c.taken.Load(); c.stop.Err() == nil && p.due(monotonic(), taken) {
 			c.vacuumIfWorn(&p, &chore)
 		}
@@ -66,7 +66,7 @@ func (c *shardConsumer[T]) vacuumIfWorn(p *vacuumPace, chore *housework) {
 	err = c.notes.Run(ctx, c.queue.sql.Vacuum(), nil)
 	took := monotonic() - began
 	if err == nil {
-		retry.Sleep(c.stop, wearDelay)
+		batch.Sleep(c.stop, wearDelay)
 		w, err = c.wear()
 	}
 	if c.stop.Err() != nil {

@@ -109,6 +109,7 @@ func (p *Producer[T]) Stats() (sum chanq.ProducerStats) {
 	for _, s := range p.senders {
 		stats := s.stats()
 		sum.Pending += stats.Pending
+		sum.Isolated += stats.Isolated
 		sum.Down = sum.Down || stats.Down
 	}
 	return sum

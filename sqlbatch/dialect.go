@@ -225,8 +225,8 @@ type Queue interface {
 	// priority by due time and then id, beginning at the Floors, and returns
 	// id, priority, fence, attempts, lapses, expired (1 or 0), enqueued_at, due_at,
 	// expires_at (or NULL), dedup_key (bytes), headers, body, size (bytes of the body),
-	// in any order and in one or more result sets. It leaves out messages with SuspectLapses or more expired leases
-	// in a row. A paused queue yields none. An expired message is for
+	// in any order and in one or more result sets. It leaves out suspects: messages with SuspectLapses or more
+	// expired leases in a row that have not expired. A paused queue yields none. An expired message is for
 	// the dead table, not for a reader.
 	Claim(ClaimParams) Statement
 	// Mark leases one message by its id and fence, for a consumer that reads it after the commit. The message is due, and
@@ -253,7 +253,7 @@ type Queue interface {
 	// be claimed now was due, or else the database's time; due_in, milliseconds until
 	// something may be claimed there, a lease that ends included (zero or less: now; NULL:
 	// nothing in sight); and members, how many consumers the queue has. Suspects do not count there. If the first message
-	// that nobody leases is a suspect, the row goes on with its id, fence, crashes (the lease that has expired included) and
+	// that no consumer leases is a suspect, the row goes on with its id, fence, crashes (the lease that has expired included) and
 	// alone (of that lease); otherwise these are NULL. No row: it is
 	// paused. It writes nothing and takes no lock.
 	Survey() Statement

@@ -217,18 +217,21 @@ func TestFlushWaitsForDeferredAndIsolatedItems(t *testing.T) {
 		w.lock[1] = true
 		w.set(failing(classed(sqlbatch.Refused), 2))
 		w.addAll(batch.Now, numbered(1, 4)...)
-		flushed := make(chan error, 1)
-		go func() { flushed <- w.w.Flush(t.Context()) }()
+		flushed := make(chan error, 2)
+		flush := func() { flushed <- w.w.Flush(t.Context()) }
+		go flush()
 		w.wait(time.Minute)
 		require.Empty(t, flushed)
 		require.Equal(t, 1, w.w.Stats().Isolated)
 		require.Equal(t, 2, w.w.Stats().Waiting)
+		go flush() // while one is deferred, and the other one isolated
 		w.mu.Lock()
 		w.lock[1] = false
 		w.mu.Unlock()
 		w.wait(time.Minute)
 		require.Empty(t, flushed)
 		w.set(nil)
+		require.NoError(t, <-flushed)
 		require.NoError(t, <-flushed)
 		w.close()
 	})

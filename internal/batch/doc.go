@@ -1,5 +1,6 @@
 // Package batch is the one writer of chanq: it gathers items, writes them in groups, repeats what failed until its
-// outcome is known, and isolates items that fail alone. It knows neither SQL nor messages.
+// outcome is known, and isolates items that fail alone. It knows neither SQL nor messages. Size, Loop and Backoff also serve
+// statements of others.
 //
 // # States of an item
 //

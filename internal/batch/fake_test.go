@@ -14,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -75,7 +74,7 @@ const timeout = 30 * time.Second
 
 // settings are those of the tests: 100 items are a group, which lingers for a second.
 func settings() batch.Config[*item] {
-	return batch.Config[*item]{Full: []int{100}, Linger: time.Second, AwaitedLinger: linger, Workers: 1, Loop: retry.Loop{Timeout: timeout}}
+	return batch.Config[*item]{Full: []int{100}, Linger: time.Second, AwaitedLinger: linger, Workers: 1, Loop: batch.Loop{Timeout: timeout}}
 }
 
 const linger = 5 * time.Millisecond
@@ -119,6 +118,13 @@ func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
 }
 
 var errGivenUp = errors.New("given up")
+
+// reported returns how often the Writer has reported that the database is away, and that it answers.
+func (w *world) reported() (downs, ups int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.downs, w.ups
+}
 
 func (w *world) Worked(time.Time)        { w.mu.Lock(); w.ups++; w.mu.Unlock() }
 func (w *world) Failed(time.Time, error) { w.mu.Lock(); w.downs++; w.mu.Unlock() }

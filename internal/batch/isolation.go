@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -17,8 +16,8 @@ const (
 	// longestTimeout is the default of Config.Longest.
 	longestTimeout = 2 * time.Minute
 	// The pauses before an isolated item is tried again.
-	isolatedLow  = retry.RefusedPause
-	isolatedHigh = 5 * time.Second
+	isolatedLow  = ShortPause
+	isolatedHigh = HighPause
 )
 
 // isolation is an item that fails alone while others are written. Writer.mu guards it.
@@ -26,10 +25,11 @@ type isolation[I Item] struct {
 	item    I
 	err     error
 	at      time.Time // of the next try
-	pause   retry.Backoff
+	pause   Backoff
 	timeout time.Duration
 	skip    bool
-	behind  []I // items of its key, in order
+	behind  []I    // items of its key, in order
+	before  uint64 // successes of the Writer when it first failed
 }
 
 // isolate takes the first item out of the round, and what is behind it for the sake of its key.
@@ -47,9 +47,9 @@ func (r *round[I]) isolate() {
 		r.mu.Unlock()
 		return
 	}
-	in := &isolation[I]{item: item, err: f.Err, timeout: r.cfg.Loop.Timeout, skip: r.skip, pause: retry.Backoff{Low: isolatedLow, High: isolatedHigh}}
+	in := &isolation[I]{item: item, err: f.Err, before: r.before, timeout: r.cfg.Loop.Timeout, skip: r.skip, pause: Backoff{Low: isolatedLow, High: isolatedHigh}}
 	if most := r.cfg.Loop.Longest; most > 0 {
-		in.pause = retry.Backoff{Low: min(isolatedLow, most), High: min(isolatedHigh, most)}
+		in.pause = Backoff{Low: min(isolatedLow, most), High: min(isolatedHigh, most)}
 	}
 	in.at = time.Now().Add(in.pause.Pause())
 	p.state = isolated
@@ -145,7 +145,10 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 	if f != nil && len(left) > 0 && answered(f.Class) {
 		w.finish(in.item, f.Err)
 	}
-	w.report() // before the items behind it go on
+	w.report()                                                                     // before the items behind it go on
+	if f != nil && len(left) > 0 && !answered(f.Class) && w.count() == in.before { // the database might be the cause
+		_ = w.loop.Failed(w.ctx, f)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := in.item.place()
@@ -164,6 +167,13 @@ func (w *worker[I]) tryIsolated(in *isolation[I]) {
 		w.rests = time.Now().Add(took) // where all share one connection, the others have it for as long
 		in.timeout = max(in.timeout, min(2*in.timeout, w.cfg.Longest))
 	}
+}
+
+// count returns how many statements have succeeded.
+func (w *Writer[I]) count() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.successes
 }
 
 // release ends an isolation, and has the items behind it wait like others. mu is held.

@@ -239,6 +239,32 @@ func TestAnOutageRefusesNothingHoweverLongItLasts(t *testing.T) {
 	}
 }
 
+// The database undoes each statement. Only while nothing else was written that is an outage.
+func TestAnIsolatedItemIsAnOutageUntilAnotherOneIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, settings())
+		w.set(failing(classed(sqlbatch.RolledBack), 1))
+		w.add(batch.Now, numbered(1, 1)...)
+		w.wait(4 * time.Second)
+		require.Equal(t, 1, w.w.Stats().Isolated)
+		downs, _ := w.reported()
+		require.Zero(t, downs)
+		w.wait(10 * time.Second)
+		downs, _ = w.reported()
+		require.Positive(t, downs)
+		w.add(batch.Now, numbered(2, 2)...)
+		w.wait(time.Second)
+		downs, ups := w.reported()
+		require.Positive(t, ups)
+		w.wait(time.Hour)
+		later, _ := w.reported()
+		require.Equal(t, downs, later, "the item is the cause")
+		w.set(nil)
+		w.wait(time.Minute)
+		w.close()
+	})
+}
+
 func TestAnIsolatedItemHasMoreTimeEachTimeAndKeepsNoWorkerWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, settings())
@@ -266,6 +292,34 @@ func TestAnIsolatedItemHasMoreTimeEachTimeAndKeepsNoWorkerWaiting(t *testing.T) 
 		}
 		require.Equal(t, []time.Duration{30 * time.Second, timeout / 8, 30 * time.Second, time.Minute, 2 * time.Minute, 2 * time.Minute}, took[:6])
 		require.NoError(t, w.outcome(2).Err)
+	})
+}
+
+// A server may run a statement on that was cancelled, with the row locked.
+func TestAnItemThatItsOwnStatementHasLockedHasMoreTimeEachTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, settings())
+		w.set(func(ctx context.Context, items []*item) error {
+			w.mu.Lock()
+			locked := w.lock[1]
+			w.mu.Unlock()
+			if end, _ := ctx.Deadline(); locked || time.Until(end) > 3*timeout {
+				return nil
+			}
+			<-ctx.Done()
+			lock := func(locked bool) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.lock[1] = locked
+			}
+			lock(true)
+			time.AfterFunc(timeout, func() { lock(false) })
+			return classed(sqlbatch.RolledBack)
+		})
+		w.addAll(batch.Now, numbered(1, 1)...)
+		w.wait(time.Hour)
+		require.True(t, w.hasOutcome(1))
+		require.NoError(t, w.outcome(1).Err)
 	})
 }
 
@@ -336,6 +390,23 @@ func TestInTurnOnlyFullGroupsGoAhead(t *testing.T) {
 		require.Equal(t, [][]int{{1}, {2, 3, 4}, {5, 6, 7}}, w.groups, "in order")
 		w.wait(time.Second)
 		require.Equal(t, []int{8}, w.ran()[3])
+		w.finish()
+		w.close()
+	})
+}
+
+func TestInTurnAGroupIsFullByItsBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := inTurn()
+		cfg.Bytes = 20 // two items
+		w := newWorld(t, cfg)
+		w.keep()
+		w.add(batch.Now, numbered(1, 1)...)
+		w.add(batch.Now, numbered(2, 2)...)
+		require.Equal(t, [][]int{{1}}, w.ran())
+		w.add(batch.Lazy, numbered(3, 3)...)
+		require.Equal(t, [][]int{{1}, {2, 3}}, w.ran())
+		w.finish()
 		w.finish()
 		w.close()
 	})

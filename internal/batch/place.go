@@ -12,16 +12,16 @@ type Item interface{ place() *Place }
 // has its outcome, and not after Withdraw has taken it back.
 type Place struct {
 	// Set by the caller before Add.
+	Key  string // items of one key that is not empty are written in the order of Add; it needs InTurn, or one worker
 	Size int    // in bytes, as Config.Bytes counts them
 	Kind uint8  // items of different kinds never share a statement; indexes Config.Full
-	Key  string // items of one key that is not empty are written in the order of Add; it needs InTurn, or one worker
 
 	// Set by the Writer, to be read by Write and Done.
 	Unknown bool // a statement that failed may have written the item
 	// With Config.InTurn, and for the first statement of a group only: Turn is the number of the group,
 	// from 1, and Ahead reports that groups before it have no outcome yet. Otherwise both are zero.
-	Turn  uint64
 	Ahead bool
+	Turn  uint64
 
 	// Guarded by Writer.mu.
 	seq       uint64 // how many items were added before

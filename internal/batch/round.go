@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/chanq/chanq/internal/retry"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -12,8 +11,6 @@ const (
 	// lateParts is into how many parts a statement is cut that ran out of time: each cut costs another one that
 	// might run out.
 	lateParts = 8
-	// shortPause is the pause before a smaller statement.
-	shortPause = retry.RefusedPause
 	// lonePause is the longest pause before the only item of a group is tried again: items that come meanwhile wait
 	// for it.
 	lonePause = time.Second
@@ -35,24 +32,26 @@ type round[I Item] struct {
 	rest []I  // the items without an outcome, in order
 	size Size // of statements
 
-	failed  bool           // a statement of this round has failed
-	again   bool           // the next statement repeats the one before
-	skip    bool           // leave out locked rows
-	hasty   bool           // a statement ran out of time: the next ones have less, so that the search ends soon
-	suspect *Place         // of the first item, if it has just failed alone
-	cause   *retry.Failure // of the suspect
-	first   *Place         // the item that the next two count for
-	lone    int            // how often it has failed alone
-	probes  int            // how many others were tried after it, and failed
-	probe   int            // index in rest of the item that is tried in place of the suspect; 0: none is
-	denied  int            // items of one kind in a row whose permanent failure was theirs alone
-	kind    uint8          // of those
-	before  uint64         // successes of the Writer when the first statement failed
+	failed  bool     // a statement of this round has failed
+	again   bool     // the next statement repeats the one before
+	skip    bool     // leave out locked rows
+	hasty   bool     // a statement ran out of time: the next ones have less, so that the search ends soon
+	suspect *Place   // of the first item, if it has just failed alone
+	cause   *Failure // of the suspect, and of late
+	late    *Place   // of the first item, if it has just run out of time alone
+	first   *Place   // the item that the next two count for
+	lone    int      // how often it has failed alone
+	probes  int      // how many others were tried after it, and failed
+	probe   int      // index in rest of the item that is tried in place of the suspect; 0: none is
+	denied  int      // items of one kind in a row whose permanent failure was theirs alone
+	kind    uint8    // of those
+	before  uint64   // successes of the Writer when the first statement failed
 }
 
 // write writes the group.
 func (w *worker[I]) write() {
-	r := &round[I]{worker: w, rest: slices.Clone(w.group), skip: w.late}
+	w.array = append(w.array[:0], w.group...)
+	r := &round[I]{worker: w, rest: w.array, skip: w.late}
 	if w.cfg.InTurn && w.ahead && len(r.rest) > 0 {
 		r.goAhead()
 	} else {
@@ -61,6 +60,7 @@ func (w *worker[I]) write() {
 			r.step(items)
 		}
 	}
+	clear(w.array)
 	w.report()
 }
 
@@ -143,6 +143,11 @@ func (r *round[I]) step(items []I) {
 	left, f := r.try(items, timeout, r.skip)
 	took := time.Since(began)
 	if f == nil {
+		if n == 1 && len(left) == 1 && r.late == left[0].place() && r.mayIsolate(r.late) {
+			r.isolate() // the server still runs the statement that was given up
+			r.forget()
+			return
+		}
 		r.postpone(left)
 		left = nil
 	}
@@ -169,12 +174,15 @@ func (r *round[I]) step(items []I) {
 	case r.probe > 0:
 		r.probeFailed(f)
 	default:
+		if r.late = nil; late {
+			r.late = items[0].place()
+		}
 		r.failedAlone(f)
 	}
 }
 
 // ranOut reports that a statement used up its time. One that waited for a connection did not run.
-func ranOut(f *retry.Failure, took, timeout time.Duration) bool {
+func ranOut(f *Failure, took, timeout time.Duration) bool {
 	return timeout > 0 && took >= timeout && !f.Waited
 }
 
@@ -211,7 +219,7 @@ func (r *round[I]) succeeded() {
 func (r *round[I]) forget() { r.suspect, r.first = nil, nil }
 
 // failedTogether decides what follows the failure of n items.
-func (r *round[I]) failedTogether(n int, f *retry.Failure, late bool) {
+func (r *round[I]) failedTogether(n int, f *Failure, late bool) {
 	switch {
 	case answered(f.Class):
 		r.size.Failed(n)
@@ -220,16 +228,16 @@ func (r *round[I]) failedTogether(n int, f *retry.Failure, late bool) {
 		r.mu.Lock()
 		r.groups.Failed(n)
 		r.mu.Unlock()
-		r.pause(f, shortPause)
+		r.pause(f, ShortPause)
 	case r.repeat(f):
 	default:
 		r.size.Failed(n)
-		r.pause(f, shortPause)
+		r.pause(f, ShortPause)
 	}
 }
 
 // repeat pauses before a statement that is repeated as it was: once, and not in a search.
-func (r *round[I]) repeat(f *retry.Failure) bool {
+func (r *round[I]) repeat(f *Failure) bool {
 	if r.again || r.size != (Size{}) {
 		return false
 	}
@@ -239,7 +247,7 @@ func (r *round[I]) repeat(f *retry.Failure) bool {
 }
 
 // failedAlone decides what follows the failure of the first item, which was alone in its statement.
-func (r *round[I]) failedAlone(f *retry.Failure) {
+func (r *round[I]) failedAlone(f *Failure) {
 	item := r.rest[0]
 	if answered(f.Class) {
 		r.rest = r.rest[1:]
@@ -262,10 +270,11 @@ func (r *round[I]) failedAlone(f *retry.Failure) {
 		}
 		return
 	}
+	r.cause = f
 	if r.repeat(f) {
 		return
 	}
-	r.suspect, r.cause = item.place(), f
+	r.suspect = item.place()
 	if r.first != r.suspect {
 		r.first, r.lone, r.probes = r.suspect, 0, 0
 	}
@@ -290,7 +299,7 @@ func (r *round[I]) failedAlone(f *retry.Failure) {
 }
 
 // probeFailed decides what follows where the item failed that was tried in place of the suspect.
-func (r *round[I]) probeFailed(f *retry.Failure) {
+func (r *round[I]) probeFailed(f *Failure) {
 	if answered(f.Class) { // and so the database works
 		r.finish(r.rest[r.probe], f.Err)
 		r.rest = slices.Delete(r.rest, r.probe, r.probe+1)
@@ -345,9 +354,9 @@ func (r *round[I]) mayIsolate(p *Place) bool {
 }
 
 // pause reports the outcomes so far, and waits before the next statement.
-func (r *round[I]) pause(f *retry.Failure, most time.Duration) {
+func (r *round[I]) pause(f *Failure, most time.Duration) {
 	r.report()
-	retry.Sleep(r.ctx, min(most, r.loop.Failed(r.ctx, f)))
+	Sleep(r.ctx, min(most, r.loop.Failed(r.ctx, f)))
 }
 
 // postpone keeps items whose rows are locked for later.

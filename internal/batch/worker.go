@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/chanq/chanq/internal/retry"
 )
 
 // forever is longer than any wait.
@@ -22,9 +20,10 @@ const (
 // worker takes groups from the Writer and writes them, one after another, on one goroutine.
 type worker[I Item] struct {
 	*Writer[I]
-	loop  retry.Loop
+	loop  Loop
 	timer *time.Timer
 	room  []Outcome[I] // the array of out, to be used again
+	array []I          // of round.rest, to be used again
 	rests time.Time    // of isolated items: none that needs more time than others is tried before
 
 	// Guarded by mu; the worker's goroutine alone writes them, except that GiveUp takes what is in out.
@@ -287,14 +286,14 @@ func (w *worker[I]) know(o Outcome[I]) {
 // try runs one statement of items of one kind, and looks for those that it neither returned nor failed for. It
 // notes the outcomes that it learns. left are items that have none: after a failure they are to be tried again, otherwise they are
 // locked.
-func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left []I, f *retry.Failure) {
+func (w *worker[I]) try(items []I, timeout time.Duration, skipLocked bool) (left []I, f *Failure) {
 	w.loop.Timeout = timeout
 	began := time.Now()
 	var written []I
 	asked := true
 	f = w.loop.Try(w.ctx, func(ctx context.Context) (err error) {
 		written, err = w.cfg.Write(ctx, items, skipLocked)
-		asked = err != retry.ErrNotAsked
+		asked = err != ErrNotAsked
 		return err
 	})
 	if f == nil && w.cfg.Absent == nil {

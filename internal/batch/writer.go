@@ -1,14 +1,13 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/chanq/chanq/internal/retry"
 )
 
 // ErrClosed is the error of an item that comes after Close.
@@ -45,11 +44,11 @@ type Config[I Item] struct {
 	// Workers is how many groups may be written at once.
 	Workers int
 	// Loop classifies errors and reports the availability of the database. Its Timeout is that of one statement.
-	Loop     retry.Loop
+	Loop     Loop
 	Observer Observer
 
 	// Write writes items of one kind, in one statement or transaction, and returns those that are certainly
-	// written, also with an error. The error retry.ErrNotAsked says that no statement was needed. skipLocked asks it to leave out items whose rows are locked. It may
+	// written, also with an error. The error ErrNotAsked says that no statement was needed. skipLocked asks it to leave out items whose rows are locked. It may
 	// reorder the slice unless InTurn is set, and must not keep it.
 	Write func(ctx context.Context, items []I, skipLocked bool) (written []I, err error)
 	// Absent looks for what became of items that Write neither returned nor failed for. Items without
@@ -215,8 +214,8 @@ func (w *Writer[I]) close() {
 }
 
 // GiveUp closes the Writer, ends the statements under way, and returns when every item has its outcome. If that is not known yet Err
-// is cause, with the last error of the item where it was isolated. Items in a statement are Unknown. Run may last longer, until a
-// driver returns. GiveUp must not be called by Done.
+// is cause, with the last error of the item where it was isolated. Items in a statement are Unknown. Done gets
+// these outcomes in the order of Add. Run may last longer, until a driver returns. GiveUp must not be called by Done.
 func (w *Writer[I]) GiveUp(cause error) {
 	w.mu.Lock()
 	w.close()
@@ -253,6 +252,7 @@ func (w *Writer[I]) GiveUp(cause error) {
 		}
 	}
 	w.ending(out)
+	slices.SortFunc(out, func(a, b Outcome[I]) int { return cmp.Compare(a.seq, b.seq) })
 	w.cancel(cause) // with mu: no statement of these items begins
 	w.mu.Unlock()
 	w.callDone(time.Now(), out)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,6 +67,8 @@ func groupsInOrder(w *world) {
 	st := w.Statements("work")
 	p := testdb.Produce(w, q, groupConfig)
 	gate := make(chan struct{})
+	release := sync.OnceFunc(func() { close(gate) })
+	w.Cleanup(release) // before the producer's
 	var inserted, held atomic.Int32
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if inserts(op, st) {
@@ -85,7 +88,7 @@ func groupsInOrder(w *world) {
 		require.Empty(w, entries, "none is seen before the first")
 	}
 	require.LessOrEqual(w, held.Load(), int32(1), "no other commits")
-	close(gate)
+	release()
 	require.NoError(w, <-sent)
 	w.requireGroups(q, 4)
 }

@@ -79,10 +79,9 @@ func (s *claimSizes) all() []int {
 
 func shrinkingClaims(w *world) {
 	q := w.Queue("work", chanq.Config{})
-	testdb.Send(w, q, testdb.Texts(numbers(30)...)...)
 	st := w.Statements("work")
 	for _, fault := range []faultdb.Fault{faultdb.Hang(), faultdb.Fail(w.Failure(sqlbatch.BadRow))} {
-		testdb.Send(w, q, testdb.Texts(numbers(20)...)...)
+		testdb.Send(w, q, testdb.Texts(numbers(20)...)...) // all are taken: what lay in the buffer would make claims smaller
 		var sizes claimSizes
 		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 			if claims(op, st) && sizes.note(op) > 1 {

@@ -24,9 +24,14 @@ var dying = append([]test{
 	{"G07_AMarkWhoseAnswerIsLostIsNoTrial", lostMarks},
 	{"G07_OnlyALastTrialDeadLetters", onlyLastTrial},
 	{"G07_TheLastTrialIsMadeWithNothingElseHeld", lastTrialAlone},
+	{"G07_ALastTrialDoesNotWaitForAHandlerThatHangs", trialDespiteHang},
 	{"G07_StopReleasesASuspectThatIsReserved", stopWhileReserved},
+	{"G07_AProcessTriesOneSuspectAtATime", oneTrialOfProcess},
+	{"G07_OfSuspectsTheOneOfTheHighestPriorityIsTriedFirst", suspectsByPriority},
+	{"G07_ASuspectThatIsLockedWhileItIsReadStaysASuspect", lockedSuspect},
 	{"G07_AMessageThatIsSentMeanwhileIsNotBlamed", urgentMeanwhile},
 	{"G07_AWaitForALockBlamesNoMessage", lockBlamesNone},
+	{"G12_AMessageThatIsLockedWhileItIsReadDelaysItselfOnly", lockedWhileRead},
 	{"G12_ClaimsShrinkWhateverTheFailure", shrinkingForAny},
 	{"G11_LargeBodiesAreReadAfterTheClaim", largeBodiesAfterwards},
 }, deaths()...)
@@ -263,7 +268,7 @@ func lostMarks(w *world) {
 	require.Zero(w, testdb.Counted(w, q))
 }
 
-// onlyLastTrial: crashes beside other messages dead-letter nothing, however many they are.
+// onlyLastTrial has a message crash many times while its consumer holds others: none of these crashes dead-letters it.
 func onlyLastTrial(w *world) {
 	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
 	id := testdb.Send(w, q, testdb.Texts("suspect")...)[0]
@@ -314,6 +319,110 @@ func stopWhileReserved(w *world) {
 	e := testdb.Get(w, q, suspect)
 	require.Equal(w, chanq.StateReady, e.State)
 	require.Equal(w, 3, e.Attempts)
+}
+
+// trialDespiteHang: the handler that hangs has lost its lease long ago.
+func trialDespiteHang(w *world) {
+	q := w.Queue("work", chanq.Config{MaxCrashes: 2})
+	testdb.Send(w, q, testdb.Texts("hangs")...)
+	c, err := q.Consume(context.Background(), chanq.ConsumerConfig{LeaseFor: shortLease, MaxExtend: shortLease, PollMax: 20 * time.Millisecond})
+	require.NoError(w, err)
+	hangs, handled, end := make(chan struct{}), make(chan string, 4), make(chan struct{})
+	w.Cleanup(func() { _ = c.Shutdown(w.Soon()) })
+	var once sync.Once
+	go func() { // ends with the consumer
+		_ = c.Handle(4, func(_ context.Context, l *chanq.Lease[string]) error {
+			first := false
+			once.Do(func() { first = true })
+			if first {
+				close(hangs)
+				<-end
+			} else {
+				handled <- l.Body
+			}
+			return nil
+		})
+	}()
+	<-hangs
+	next := func() string {
+		w.Helper()
+		select {
+		case body := <-handled:
+			return body
+		case <-w.Soon().Done():
+			return ""
+		}
+	}
+	defer close(end)
+	require.Equal(w, "hangs", next(), "again, when its lease has expired")
+	w.Eventually("it is acked", func() bool { return testdb.Empty(w, q) })
+	require.NoError(w, q.Pause(w.Soon()))
+	testdb.Send(w, q, testdb.Texts("suspect")...)
+	w.Exec("UPDATE chanq_work SET lapses = 2, crashes = 1, attempts = 3")
+	require.NoError(w, q.Resume(w.Soon()))
+	require.Equal(w, "suspect", next())
+	w.Eventually("it is acked", func() bool { return testdb.Empty(w, q) })
+}
+
+// oneTrialOfProcess: also if the consumer that has a suspect has stopped.
+func oneTrialOfProcess(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("s0", "s1")...)
+	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2")
+	first := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	l := testdb.Take(w, first, 1)[0]
+	require.Equal(w, "s0", l.Body)
+	first.Stop()
+	second := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	testdb.Send(w, q, testdb.Texts("beside")...)
+	beside := testdb.Take(w, second, 1)[0]
+	require.Equal(w, "beside", beside.Body)
+	looks := second.Stats().Looks
+	w.Eventually("it has looked for more", func() bool { return second.Stats().Looks > looks+10 })
+	require.Equal(w, chanq.Stats{Ready: 1, Leased: 2}, testdb.Counted(w, q))
+	require.NoError(w, l.Ack())
+	require.Equal(w, "s1", testdb.Take(w, second, 1)[0].Body)
+}
+
+// suspectsByPriority: also after a suspect that is dead-lettered.
+func suspectsByPriority(w *world) {
+	q := w.Queue("work", chanq.Config{MaxCrashes: 3})
+	dead := testdb.Send(w, q, chanq.Message[string]{Body: "dead", Priority: chanq.PriorityUrgent})[0]
+	w.Exec("UPDATE chanq_work SET lapses = 5, attempts = 5, crashes = 3, alone = 2")
+	testdb.Send(w, q, chanq.Message[string]{Body: "high", Priority: chanq.PriorityHigh}, chanq.Message[string]{Body: "urgent", Priority: chanq.PriorityUrgent})
+	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2 WHERE attempts = 0")
+	testdb.Send(w, q, testdb.Texts("ready")...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond})
+	urgent := testdb.Take(w, c, 1)[0]
+	require.Equal(w, "urgent", urgent.Body)
+	ready := testdb.Take(w, c, 1)[0]
+	require.Equal(w, "ready", ready.Body)
+	require.NoError(w, urgent.Ack())
+	require.Equal(w, "high", testdb.Take(w, c, 1)[0].Body)
+	require.Equal(w, chanq.StateDead, testdb.Get(w, q, dead).State)
+}
+
+// lockedSuspect: each read of a suspect waits for a lock, and fails.
+func lockedSuspect(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, testdb.Texts("suspect")...)
+	w.Exec("UPDATE chanq_work SET lapses = 2, attempts = 2")
+	st, fails := w.Statements("work"), faultdb.Fail(w.Failure(sqlbatch.RolledBack))
+	var mu sync.Mutex
+	read := 0
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !reads(op, st) {
+			return faultdb.Fault{}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if read++; read > 6 {
+			return faultdb.Fault{}
+		}
+		return fails
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMax: 20 * time.Millisecond, Backoff: func(int) time.Duration { return time.Millisecond }})
+	require.Equal(w, 3, testdb.Take(w, c, 1)[0].Attempt, "the attempts before it, whose leases have expired, still count")
 }
 
 // urgentMeanwhile: a message that comes before an unreadable one, while a consumer looks for that, is delivered.
@@ -377,6 +486,31 @@ func lockBlamesNone(w *world) {
 	l := testdb.Take(w, c, 1)[0]
 	require.Equal(w, 1, l.Attempt)
 	require.Empty(w, testdb.Get(w, q, id).LastError)
+}
+
+// lockedWhileRead: each read of a large message waits for a lock, and fails.
+func lockedWhileRead(w *world) {
+	q := w.Queue("work", chanq.Config{MaxAttempts: 1})
+	ids := testdb.Send(w, q, testdb.Texts(strings.Repeat("x", 600<<10), "small")...)
+	st, fails := w.Statements("work"), faultdb.Fail(w.Failure(sqlbatch.RolledBack))
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if reads(op, st) && names(op, ids[0]) {
+			return fails
+		}
+		return faultdb.Fault{}
+	})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 512 << 10, Backoff: func(int) time.Duration { return time.Second }})
+	l := testdb.Take(w, c, 1)[0]
+	require.Equal(w, ids[1], l.ID)
+	require.NoError(w, l.Ack())
+	w.Eventually("the large one is released for later", func() bool { return testdb.Get(w, q, ids[0]).State == chanq.StateScheduled })
+	e := testdb.Get(w, q, ids[0])
+	require.Zero(w, e.Attempts)
+	require.Empty(w, e.LastError)
+	w.Faults.Inject(nil)
+	l = testdb.Take(w, c, 1)[0]
+	require.Equal(w, ids[0], l.ID)
+	require.Equal(w, 1, l.Attempt)
 }
 
 // shrinkingForAny has every claim of more than one message fail in the same way.

@@ -31,6 +31,10 @@ var sending = []test{
 	{"CloseReturnsWhatCouldNotBeStored", closeReturns},
 	{"CloseReturnsAlthoughUnsentMessagesFillTheBuffer", closeFullOfUnsent},
 	{"SendsAfterCloseAreRefused", sendAfterClose},
+	{"G10_AnOutageKeepsTheOrderOfSends", outageKeepsOrder},
+	{"G12_AMessageThatKeepsFailingDelaysNoOther", failingMessage},
+	{"G12_AMessageThatTakesLongDelaysNoOtherAndIsStored", slowMessage},
+	{"G05_ARowThatIsKnownToBeStoredIsNotStoredAgain", storedAndLookFails},
 	{"WakeAfterACommitEndsThePause", wake},
 }
 
@@ -346,4 +350,144 @@ func wake(w *world) {
 	require.NoError(w, tx.Commit())
 	q.Wake()
 	require.Equal(w, "by SendTx", testdb.Take(w, c, 1)[0].Body)
+}
+
+// outageKeepsOrder has every statement fail while a message is the only one of its producer. It is stored before the one that is sent
+// later.
+func outageKeepsOrder(w *world) {
+	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.RolledBack} {
+		name := string(rune('a' + i))
+		q := w.Queue(name, chanq.Config{})
+		p := testdb.Produce(w, q, chanq.ProducerConfig{})
+		var failed atomic.Int32
+		fails := faultdb.Fail(w.Failure(class))
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if carries(op, "first") || carries(op, "second") {
+				failed.Add(1)
+				return fails
+			}
+			return faultdb.Fault{}
+		})
+		p.C() <- chanq.Message[string]{Body: "first"}
+		w.Eventually("it is repeated", func() bool { return failed.Load() > 4 })
+		require.Zero(w, p.Stats().Isolated, "no other message was stored")
+		p.C() <- chanq.Message[string]{Body: "second"}
+		w.Eventually("both are repeated", func() bool { return failed.Load() > 9 })
+		w.Faults.Inject(nil)
+		require.NoError(w, p.Flush(w.Soon()))
+		require.Equal(w, []string{"first", "second"}, testdb.Bodies(testdb.Leases(testdb.Lease(w, q, 2, time.Minute))))
+		require.NoError(w, p.Close(w.Soon()))
+	}
+}
+
+// failingMessage has the database fail each statement that stores a certain message. Others are stored within seconds. Those of
+// its key, on an ordered queue, follow it.
+func failingMessage(w *world) {
+	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.RolledBack, sqlbatch.Unknown} {
+		for _, kind := range []chanq.Kind{chanq.KindPlain, chanq.KindOrdered} {
+			name, cfg, key, behind := "plain"+string(rune('a'+i)), chanq.Config{}, "", 1
+			if kind == chanq.KindOrdered {
+				name, cfg, key, behind = "ordered"+string(rune('a'+i)), orderedConfig, "k", 0
+			}
+			var isolated, events atomic.Int32
+			cfg.Hooks.Isolated = func(e chanq.IsolatedEvent) {
+				isolated.Add(int32(e.Change))
+				if e.Part == "producer" && (e.Change > 0) == (e.Err != nil) {
+					events.Add(1)
+				}
+			}
+			q := w.Queue(name, cfg)
+			p := testdb.Produce(w, q, chanq.ProducerConfig{})
+			fails := faultdb.Fail(w.Failure(class))
+			w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+				if carries(op, "poison") {
+					return fails
+				}
+				return faultdb.Fault{}
+			})
+			p.C() <- chanq.Message[string]{Key: key, Body: "poison"}
+			p.C() <- chanq.Message[string]{Key: key, Body: "behind"}
+			for range 3 {
+				ms := testdb.Texts(numbers(20)...)
+				for i := range ms {
+					if kind == chanq.KindOrdered {
+						ms[i].Key = ms[i].Body
+					}
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), testdb.Of(10*time.Second, testdb.Patience))
+				_, err := p.SendBatch(ctx, ms...)
+				cancel()
+				require.NoError(w, err, class)
+			}
+			w.Eventually("it is isolated", func() bool { return p.Stats().Isolated == 1 })
+			require.Equal(w, 60+behind, testdb.Counted(w, q).Ready, "%v: those of its key follow it", class)
+			require.Equal(w, 2-behind, p.Stats().Pending)
+			w.Faults.Inject(nil)
+			require.NoError(w, p.Flush(w.Soon()))
+			require.Equal(w, 62, testdb.Counted(w, q).Ready)
+			require.Equal(w, chanq.ProducerStats{}, p.Stats())
+			require.NoError(w, p.Close(w.Soon()))
+			require.Zero(w, isolated.Load())
+			require.EqualValues(w, 2, events.Load(), "it was isolated, and stored")
+		}
+	}
+}
+
+// slowMessage: the INSERT of a message takes longer than a statement may.
+func slowMessage(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: slowTry})
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !carries(op, "slow") {
+			return faultdb.Fault{}
+		}
+		done := make(chan struct{})
+		time.AfterFunc(slowTime, func() { close(done) })
+		return faultdb.Hold(done)
+	})
+	p.C() <- chanq.Message[string]{Body: "slow"}
+	for range 3 {
+		ctx, cancel := context.WithTimeout(context.Background(), testdb.Of(10*time.Second, testdb.Patience))
+		_, err := p.SendBatch(ctx, testdb.Texts(numbers(20)...)...)
+		cancel()
+		require.NoError(w, err)
+	}
+	require.NoError(w, p.Flush(w.Soon()))
+	require.Equal(w, chanq.Stats{Ready: 61}, testdb.Counted(w, q))
+}
+
+// storedAndLookFails: of two rows with keys one is stored, and the other one is a duplicate. The look for the message that it
+// duplicates fails until the first one has been received and acked.
+func storedAndLookFails(w *world) {
+	q := w.Queue("work", chanq.Config{})
+	testdb.Send(w, q, chanq.Message[string]{Body: "first", DedupKey: "taken", Delay: time.Hour})
+	var acked atomic.Bool
+	st, fails := w.Statements("work"), faultdb.Fail(w.Failure(sqlbatch.Refused))
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if !acked.Load() && testdb.Runs(op, st.Find(make([][16]byte, 1), make([]string, 1))) {
+			return fails
+		}
+		return faultdb.Fault{}
+	})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	sent := make(chan []chanq.Receipt, 1)
+	ctx := w.Soon()
+	go func() {
+		receipts, err := p.SendBatch(ctx, chanq.Message[string]{Body: "once", DedupKey: "new"}, chanq.Message[string]{Body: "second", DedupKey: "taken"})
+		if err != nil {
+			receipts = nil
+		}
+		sent <- receipts
+	}()
+	w.Eventually("it is stored", func() bool { return testdb.Counted(w, q).Ready == 1 })
+	_, db := w.Connect() // no faults there
+	got := testdb.Lease(w, testdb.OpenOn[string](w, db, "work", chanq.Config{}), 1, time.Minute)
+	require.Equal(w, "once", got[0].Body)
+	require.NoError(w, got[0].Ack())
+	acked.Store(true)
+	receipts := <-sent
+	require.Len(w, receipts, 2)
+	require.False(w, receipts[0].Duplicate)
+	require.True(w, receipts[1].Duplicate)
+	require.Zero(w, testdb.Counted(w, q).Ready, "it is not stored again")
 }

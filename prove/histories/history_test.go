@@ -85,6 +85,7 @@ type history struct {
 	model     *queueModel
 	producers [producers]*chanq.Producer[string]
 	consumers []*consumer
+	started   int // consumers so far
 	leases    []*lease
 	ids       [chosenIDs]chanq.ID
 	fences    map[chanq.ID]map[int64]int // the turn that each fence was given in

@@ -3,6 +3,7 @@ package histories
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ type lease struct {
 	*chanq.Lease[string]
 	name     string
 	turn     int
+	trial    bool // of a suspect
 	consumer *consumer
 	state    leaseState
 }
@@ -55,7 +57,7 @@ func (h *history) claimed(want []message, got []*chanq.Lease[string], by *consum
 		require.Equal(h, e.Fence, l.Fence, "%s: fence of the lease of %s", h.ran, m.body)
 		require.Equal(h, m.enqueued.ms, l.EnqueuedAt.UnixMilli(), "%s: time of sending of %s", h.ran, m.body)
 		h.leases = append(h.leases, &lease{
-			Lease: l, name: fmt.Sprintf("%s/%d", m.body, m.turn), turn: m.turn, consumer: by,
+			Lease: l, name: fmt.Sprintf("%s/%d", m.body, m.turn), turn: m.turn, trial: m.alone > 0, consumer: by,
 		})
 		h.note("leased %s, turn %d, attempt %d, lapses %d", m.body, m.turn, m.attempts, m.lapses)
 	}
@@ -71,8 +73,12 @@ func (s *consume) run(h *history) {
 	if h.crowded() {
 		return
 	}
+	h.model.trial = h.tries()
+	if _, busy := h.model.clone().claim(firstClaim, leaseFor, "nobody"); busy {
+		return // what becomes of the rest depends on when the consumer finds the suspect
+	}
 	c := h.start(time.Hour)
-	want := h.model.claim(firstClaim, leaseFor, c.name)
+	want, _ := h.model.claim(firstClaim, leaseFor, c.name)
 	take := min(s.Take, len(want))
 	var got []*chanq.Lease[string]
 	timeout := h.soon()
@@ -109,13 +115,19 @@ const leaseFor = time.Hour
 // firstClaim is what a consumer asks for first.
 const firstClaim = 16
 
+// tries reports that a consumer has a suspect.
+func (h *history) tries() bool {
+	return slices.ContainsFunc(h.leases, func(l *lease) bool { return l.trial && l.state == holding })
+}
+
 // crowded reports that a consumer would not take all that is ready by its first
 // claim: then nobody can tell what it claims before it stops.
 func (h *history) crowded() bool { return len(h.model.in(chanq.StateReady)) >= firstClaim }
 
 // start consumes; failed messages come back after backoff.
 func (h *history) start(backoff time.Duration) *consumer {
-	c := &consumer{name: fmt.Sprintf("c%d", len(h.consumers))}
+	h.started++
+	c := &consumer{name: fmt.Sprintf("c%d", h.started)}
 	var err error
 	c.Consumer, err = h.queue.Consume(context.Background(), chanq.ConsumerConfig{
 		Name: c.name, LeaseFor: leaseFor, MaxExtend: 24 * time.Hour, PollMin: time.Millisecond,
@@ -153,9 +165,6 @@ func (h *history) forget(c *consumer) {
 			h.consumers = append(h.consumers[:i:i], h.consumers[i+1:]...)
 			break
 		}
-	}
-	if h.model.trial == c.name {
-		h.model.trial = ""
 	}
 	var rest []*lease
 	for _, l := range h.leases {

@@ -20,8 +20,8 @@ type queueModel struct {
 	paused     bool
 	now        int64 // at the beginning of the step
 
-	turns       *int   // that there were so far; those of a transaction that is rolled back, too
-	trial       string // the consumer that has a suspect, of all of the process
+	turns       *int // that there were so far; those of a transaction that is rolled back, too
+	trial       bool // a consumer of the process has a suspect
 	maxAttempts int
 	retain      bool
 	keepsCopies bool // a message that is done again leaves a second row
@@ -52,13 +52,17 @@ type message struct {
 // maxCrashes is Config.MaxCrashes of all histories.
 const maxCrashes = 2
 
-// isSuspect reports a message that may have killed its holders: two of its leases expired in a row.
-func (m *message) isSuspect() bool {
+// isSuspect reports a message that may have killed its holders: two of its leases expired in a row. One that has expired
+// itself is none, since no handler sees it.
+func (q *queueModel) isSuspect(m *message) bool {
+	lapses := m.lapses
 	if m.leasedBy != "" {
-		return m.lapses >= 1
+		lapses++
 	}
-	return m.lapses >= 2
+	return lapses >= 2 && !q.isExpired(m)
 }
+
+func (q *queueModel) isExpired(m *message) bool { return m.expires.ms > 0 && m.expires.ms <= q.now }
 
 // moment is a time that is exact once the database has been read.
 type moment struct {
@@ -160,54 +164,60 @@ func inOrder(a, b *message) int {
 	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.due.ms, b.due.ms), bytes.Compare(a.id[:], b.id[:]))
 }
 
-// claim is what a consumer takes that begins: a suspect that comes before all others of its priority, and then up to n
-// messages that are none. It returns those that are delivered, as they are then. What has expired is dead-lettered, and so is
-// a suspect whose lease expired in its last trial: no handler gets them, and their claims do not count.
-func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message) {
+// claim is what a consumer takes that begins, in the order of delivery: a suspect, if it comes before all others of its
+// priority, then up to n messages that are none, and then a suspect that came behind some of these. A suspect is taken only
+// while no consumer of the process has one. What has expired is dead-lettered, and so is a suspect whose lease expired in its
+// last trial: no handler gets them, and their claims do not count. During a last trial the consumer takes nothing else. busy says
+// that a last trial has to wait until what was claimed before it is settled.
+func (q *queueModel) claim(n int, d time.Duration, by string) (claimed []message, busy bool) {
 	if q.paused {
-		return nil
+		return nil, false
 	}
-	for m := q.firstSuspect(); m != nil && q.trial == ""; m = q.firstSuspect() {
-		was := m.alone
+	claimed = q.trySuspects(d, by)
+	if len(claimed) == 1 && claimed[0].alone == 2 {
+		return claimed, false
+	}
+	chosen := slices.DeleteFunc(q.in(chanq.StateReady), q.isSuspect)
+	for _, m := range chosen[:min(n, len(chosen))] {
 		q.take(m, d, by)
-		last := m.crashes >= maxCrashes-1
-		switch {
-		case m.expires.ms > 0 && m.expires.ms <= q.now:
+		if q.isExpired(m) {
 			m.attempts--
 			q.bury(m, "expired")
 			continue
-		case was == 2 && m.crashes >= maxCrashes:
+		}
+		claimed = append(claimed, *m)
+	}
+	for _, m := range q.trySuspects(d, by) {
+		busy = m.alone == 2 && len(claimed) > 0
+		claimed = append(claimed, m)
+	}
+	return claimed, busy
+}
+
+// trySuspects takes suspects until one of them is delivered, and returns that one.
+func (q *queueModel) trySuspects(d time.Duration, by string) []message {
+	for m := q.firstSuspect(); m != nil && !q.trial; m = q.firstSuspect() {
+		was := m.alone
+		q.take(m, d, by)
+		if was == 2 && m.crashes >= maxCrashes {
 			m.attempts--
 			q.bury(m, "chanq: …")
 			continue
 		}
-		q.trial, m.alone = by, 1
-		if last {
+		q.trial, m.alone = true, 1
+		if m.crashes >= maxCrashes-1 {
 			m.alone = 2
 		}
-		claimed = append(claimed, *m)
-		if last {
-			return claimed
-		}
+		return []message{*m}
 	}
-	chosen := slices.DeleteFunc(q.in(chanq.StateReady), (*message).isSuspect)
-	for _, m := range chosen[:min(n, len(chosen))] {
-		q.take(m, d, by)
-		if m.expires.ms > 0 && m.expires.ms <= q.now {
-			m.attempts--
-			q.bury(m, "expired")
-			continue
-		}
-		claimed = append(claimed, *m)
-	}
-	return claimed
+	return nil
 }
 
-// firstSuspect is the suspect that a survey finds, of the highest priority: nothing that is ready comes before it there.
+// firstSuspect is the suspect of the highest priority before which no message of its priority is ready.
 func (q *queueModel) firstSuspect() *message {
 	seen := map[chanq.Priority]bool{}
 	for _, m := range q.in(chanq.StateReady) {
-		if !seen[m.priority] && m.isSuspect() {
+		if !seen[m.priority] && q.isSuspect(m) {
 			return m
 		}
 		seen[m.priority] = true

@@ -238,12 +238,10 @@ func (s *handle) run(h *history) {
 		return
 	}
 	endings := map[chanq.ID]ending{}
-	blocked := h.model.trial != ""
+	tries := h.tries()
 	for { // again for each suspect beyond the first
-		want := h.model.claim(firstClaim, leaseFor, "handler")
-		if !blocked {
-			h.model.trial = "" // it is over before the next one
-		}
+		h.model.trial = tries // that of the suspect before this one is over
+		want, _ := h.model.claim(firstClaim, leaseFor, "handler")
 		if len(want) == 0 {
 			break
 		}

@@ -104,11 +104,16 @@ func (j *judge) judge(m *Message) {
 	again := j.storedAgain(m)
 	first := 0 // of those of one row
 	for i := range m.Deliveries {
-		if i > first && again > 0 && begins(m.Deliveries[i-1], m.Deliveries[i]) || i > first && j.repeated(m, i) {
+		switch {
+		case i == first:
+		case j.repeated(m, i):
+			v.Duplicates.Again++
+			first = i
+		case again > 0 && begins(m.Deliveries[i-1], m.Deliveries[i]):
 			again--
 			v.Duplicates.Again++
 			first = i
-		} else if i > first {
+		default:
 			j.judgeNext(m, m.Deliveries[i-1], m.Deliveries[i])
 		}
 		j.judgeAttempt(m, i, first)

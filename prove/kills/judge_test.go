@@ -81,6 +81,7 @@ func TestTheJudgeExplainsWhatIsPromised(t *testing.T) {
 		"stored again by chanq, after an outage":       {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", outage: Span{second / 2, second - 1}, want: Duplicates{Again: 1}, received: 1},
 		"stored again by chanq, as connections break":  {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 2:got1 2:confirmed1", broken: true, want: Duplicates{Again: 1}, received: 1},
 		"stored again so, and its first holder died":   {words: "0 0:intended 1 1:got1 1:confirmed1 0:stored 1.5 x7 12 2:got2 2:confirmed2", broken: true, want: Duplicates{Again: 1}, received: 1},
+		"by its sender and by chanq, three times":      {words: "0 0:intended 0.4 x0 0.5 3:intended 0.6 1:got1 0.7 1:confirmed1 0.8 3:stored 1 2:got1 1.1 2:confirmed1 4 1:got1 1:confirmed1", broken: true, want: Duplicates{Again: 2}, received: 1},
 		"run out before it was got":                    {words: sent + "11 2:got2 2:confirmed2 13 1:stale1 1:lost1", received: 1},
 		"run out, and its ack may have counted":        {words: sent + "13 1:stale1 1:unknown1", received: 1},
 		"a claim that nobody saw takes a kill":         {words: sent + "x7 11 2:got2 2:confirmed2", received: 1},

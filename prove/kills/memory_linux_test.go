@@ -90,7 +90,7 @@ func TestOnlyTheMessageForWhichThereIsNoMemoryDies(t *testing.T) {
 		name    string
 		engine  testdb.Engine
 		decodes bool
-	}{{"sqlite", testdb.SQLite, true}, {"postgres", testdb.Postgres, true}} {
+	}{{"sqlite", testdb.SQLite, true}, {"postgres", testdb.Postgres, true}, {"postgres", testdb.Postgres, false}} {
 		t.Run(fmt.Sprintf("%s/decodes=%t", c.name, c.decodes), func(t *testing.T) {
 			testdb.Run(t, c.engine, func(w *testdb.World) { starving(w, c.name, c.decodes) })
 		})

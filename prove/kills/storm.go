@@ -89,6 +89,9 @@ func (s storm) play(ctx context.Context, w *workers, out io.Writer) error {
 	w.Order("drain")
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), rest)
 	defer cancel()
+	if err := w.quiet(bound); err != nil {
+		return err
+	}
 	if err := w.empty(bound); err != nil {
 		return err
 	}

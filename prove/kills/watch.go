@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb/crew"
 )
 
 // watch looks at the queue from the judge's process, over a connection that
@@ -58,6 +60,13 @@ func (w *watch) close() {
 		}
 	}
 	_ = w.db.Close() // nothing is open on it
+}
+
+// quiet waits until no worker sends any more: a frozen connection may have kept a send from the table.
+func (w *workers) quiet(ctx context.Context) error {
+	return w.Run(ctx, 10*time.Millisecond, func() (bool, error) {
+		return !slices.ContainsFunc(w.Running(), func(p *crew.Process) bool { return !w.history.Told(p.Number, Quiet) }), nil
+	})
 }
 
 // empty waits until nothing is left in the queue but dead messages.

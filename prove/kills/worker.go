@@ -176,7 +176,9 @@ func (w *worker) send(until context.Context, p *chanq.Producer[[]byte]) error {
 		}
 	}
 	under.Wait()
-	return p.Close(context.Background())
+	err := p.Close(context.Background())
+	Tell(Event{Kind: Quiet})
+	return err
 }
 
 func (w *worker) sendBatch(p *chanq.Producer[[]byte], ms []chanq.Message[[]byte]) {

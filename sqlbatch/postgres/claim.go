@@ -48,8 +48,10 @@ func behindFloor(row, floor, now string) string {
 // two in three do not: and then it sorts the few that it expects.
 func not(condition string) string { return "(" + condition + ")::integer <> 1" }
 
-// suspected: it is a suspect.
-const suspected = "CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= {suspect lapses}"
+// suspected: it is a suspect, and no consumer only has to dead-letter it because it has expired.
+func suspected(now string) string {
+	return "(CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= {suspect lapses} AND coalesce(q.expires_at > " + now + ", true))"
+}
 
 // What a claim returns of a message, and a mark. The length of a body outside of the row is known without reading it.
 var (
@@ -78,7 +80,7 @@ chosen AS MATERIALIZED (
       SELECT id FROM {live} AS q
       WHERE {lane} AND `+behindFloor("", "{floor}", "(SELECT now FROM t)")+` AND due_at <= (SELECT now FROM t)
         AND `+not("lease_until > (SELECT now FROM t)")+`
-        AND `+not(suspected)+`
+        AND `+not(suspected("(SELECT now FROM t)"))+`
       ORDER BY due_at, uuid_send(id) LIMIT {rows} FOR UPDATE SKIP LOCKED`) + `
 )
 UPDATE {live} AS q
@@ -150,7 +152,7 @@ const priorities = `(VALUES (2), (1), (0), (-1)) AS p (priority)`
 
 // nextDueText reads the first entry behind each floor of what nobody leases. A row
 // that a claim under way holds counts as due still.
-var nextDueText = nextDueOf(` AND ` + not(suspected))
+var nextDueText = nextDueOf(` AND ` + not(suspected("{now}")))
 
 func nextDueOf(condition string) string {
 	return `SELECT min(f.due_at) - {now} AS due_in
@@ -184,14 +186,14 @@ SELECT p.priority, coalesce(r.due_at, t.now) AS floor, coalesce(r.due_at, least(
 FROM t
 CROSS JOIN ` + priorities + `
 LEFT JOIN LATERAL (
-  SELECT q.due_at, q.id, q.fence, ` + suspected + ` AS suspect, q.alone,
+  SELECT q.due_at, q.id, q.fence, ` + suspected("(SELECT now FROM t)") + ` AS suspect, q.alone,
          CASE WHEN q.leased_by IS NULL OR q.alone = 0 THEN q.crashes ELSE q.crashes + 1 END AS crashes
   FROM {live} AS q
   WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + `
-  ORDER BY q.due_at LIMIT 1) AS e ON true
+  ORDER BY q.due_at, uuid_send(q.id) LIMIT 1) AS e ON true
 LEFT JOIN LATERAL (
   SELECT q.due_at FROM {live} AS q
-  WHERE e.suspect AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + ` AND ` + not(suspected) + `
+  WHERE e.suspect AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND ` + not("q.lease_until > (SELECT now FROM t)") + ` AND ` + not(suspected("(SELECT now FROM t)")) + `
   ORDER BY q.due_at LIMIT 1) AS n ON true
 CROSS JOIN LATERAL (SELECT CASE WHEN e.suspect THEN n.due_at ELSE e.due_at END AS due_at) AS r
 LEFT JOIN LATERAL (

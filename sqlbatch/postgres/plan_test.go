@@ -104,7 +104,7 @@ func TestPlansKeepToTheIndexesWhateverTheStatistics(t *testing.T) {
 		"claim":           {claim, 4, 1},
 		"claim one":       {q.Claim(sqlbatch.ClaimParams{Rows: 1, Floors: sqlbatch.Floors{1, 2, 3, 1 << 50}}), 4, 1},
 		"next due":        {q.NextDue(sqlbatch.Floors{}), 1, 0},
-		"survey":          {q.Survey(), 3, 0},
+		"survey":          {q.Survey(), 4, 0},
 		"cancel":          {q.Cancel(ids), 0, 1},
 		"find":            {q.Find(ids, []string{"k"}), 0, 1},
 		"look":            {q.Look(ids), 0, 1},

@@ -37,7 +37,7 @@ func TestHasProblemsWithTablesOfTheFormBeforeThis(t *testing.T) {
 	require.Empty(t, q.rows(q.db, q.Problems()))
 	q.exec(`DROP TABLE chanq_orders`)
 	require.Empty(t, q.rows(q.db, q.Problems()), "it works without tables")
-	q.exec(`CREATE TABLE chanq_orders (id uuid PRIMARY KEY, lapses int, expires_at int, lease_until int)`)
+	q.exec(`CREATE TABLE chanq_orders (id uuid PRIMARY KEY, lapses int, crashes int, expires_at int, lease_until int)`)
 	require.Empty(t, q.rows(q.db, q.Problems()))
 	q.exec(`ALTER TABLE chanq_orders DROP COLUMN lapses`)
 	require.Equal(t, [][]any{{sqlbatch.ProblemForm, `the table "public"."chanq_orders" has no column lapses`}}, q.rows(q.db, q.Problems()))

@@ -19,8 +19,8 @@ const (
 	leased    = due + ` AND lease_until > {now}`
 	scheduled = later + ` AND lease_until <= {now}`
 
-	// innocent: it is no suspect.
-	innocent = `lapses + (leased_by IS NOT NULL) < {suspect lapses}`
+	// innocent: it is no suspect, or a consumer only has to dead-letter it because it has expired.
+	innocent = `(lapses + (leased_by IS NOT NULL) < {suspect lapses} OR coalesce(expires_at <= {now}, 0))`
 )
 
 // lanes puts one SELECT per priority, highest first, in the place of {lanes}: the

@@ -91,7 +91,7 @@ IF %[1]s > @late
 // leaves no ghost; and as no column changes its width, it never splits a page.
 //
 // @now and the floors have the column's type, so the comparisons are a plain range of
-// the index. Suspects are passed over without a lock. OUTPUT
+// the index. Suspects that have not expired are passed over without a lock. OUTPUT
 // promises no order, and its rows may precede an error: the claim counts once all have
 // been read.
 const claimLane = `IF @left > 0
@@ -116,7 +116,7 @@ END;
 const (
 	claimFree = `{live} AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
 	claimable = `i.priority = {priority} AND i.due_at >= {floor} AND i.due_at <= @now
-          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < {suspect lapses}`
+          AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < {suspect lapses} OR i.expires_at <= @now)`
 )
 
 // A fence grows from where the millisecond begins, or from where it is if that is
@@ -245,12 +245,13 @@ FROM (VALUES (2, @floor3), (1, @floor2), (0, @floor1), (-1, @floor0)) AS p (prio
 CROSS APPLY (
     SELECT TOP (1) q.due_at
     FROM ` + looked + `
-    WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.lease_until <= @now AND ` + lapsedOf + ` < {suspect lapses}
+    WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.lease_until <= @now AND ` + innocent + `
     ORDER BY q.due_at, q.id) AS f
 ` + unlessPaused
 
 const (
-	lapsedOf = `CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END`
+	// innocent: it is no suspect, or a consumer only has to dead-letter it because it has expired.
+	innocent = `(CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < {suspect lapses} OR q.expires_at <= @now)`
 
 	looked = `{live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({due}), FORCESEEK)`
 
@@ -305,7 +306,7 @@ SELECT p.priority,
 FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
     SELECT MIN(e.due_at) AS due_at, MIN(e.suspect) AS suspect, MIN(e.id) AS id, MIN(e.fence) AS fence, MIN(e.crashes) AS crashes, MIN(e.alone) AS alone FROM (
-        SELECT TOP (1) q.due_at, q.id, q.fence, q.alone, CASE WHEN ` + lapsedOf + ` >= {suspect lapses} THEN 1 ELSE 0 END AS suspect,
+        SELECT TOP (1) q.due_at, q.id, q.fence, q.alone, CASE WHEN ` + innocent + ` THEN 0 ELSE 1 END AS suspect,
                CASE WHEN q.leased_by IS NULL OR q.alone = 0 THEN q.crashes ELSE q.crashes + 1 END AS crashes
         FROM ` + looked + `
         WHERE q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now
@@ -314,7 +315,7 @@ CROSS APPLY (
     SELECT MIN(e.due_at) AS due_at FROM (
         SELECT TOP (1) q.due_at
         FROM ` + looked + `
-        WHERE f.suspect = 1 AND q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now AND ` + lapsedOf + ` < {suspect lapses}
+        WHERE f.suspect = 1 AND q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now AND ` + innocent + `
         ORDER BY q.due_at, q.id) AS e) AS n
 CROSS APPLY (
     SELECT CASE WHEN f.suspect = 1 THEN n.due_at ELSE f.due_at END AS due_at, CASE WHEN f.suspect = 1 THEN f.id END AS id,

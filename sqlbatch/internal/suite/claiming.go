@@ -235,21 +235,29 @@ func suspects(w *world) {
 	require.Len(w, rows, 2, "of 2 it would be the second expired lease, 3 has two")
 	require.Equal(w, []int64{1, 1}, []int64{rows[1].Lapses, rows[4].Lapses})
 
-	id := ID(2)
+	ID1, ID2 := ID(1), ID(2)
 	found := first()
-	require.Equal(w, []any{string(id[:]), w.items(2)[0].Fence, int64(0), int64(0)}, found[4:])
+	require.Equal(w, []any{string(ID2[:]), w.items(2)[0].Fence, int64(0), int64(0)}, found[4:])
 	require.GreaterOrEqual(w, found[1], w.get(2)["due_at"].(int64)+5*time.Minute.Milliseconds(), "a claim would find nothing")
 	require.Greater(w, found[2], int64(0))
 	require.Nil(w, w.run(w.NextDue(sqlbatch.Floors{}))[0][0])
 	require.LessOrEqual(w, w.run(w.DueOrLocked())[0][0], int64(0), "there is something to do")
 
 	w.lapse(1)
-	id = ID(1)
-	require.Equal(w, string(id[:]), first()[4], "of two suspects the first")
+	require.Equal(w, string(ID1[:]), first()[4], "of two suspects the first")
 	require.Empty(w, w.claim(10))
 	w.exec("UPDATE chanq_orders SET lapses = 0 WHERE %s", w.is(1))
 	require.Equal(w, w.get(1)["due_at"], first()[1])
 	require.Equal(w, []any{nil, nil, nil, nil}, first()[4:], "one that may be claimed comes before it")
+
+	w.claim(10)
+	require.Equal(w, string(ID2[:]), first()[4])
+	w.exec("UPDATE chanq_orders SET expires_at = due_at WHERE %s", w.is(2))
+	require.Equal(w, []any{nil, nil, nil, nil}, first()[4:], "one that has expired is no suspect")
+	require.LessOrEqual(w, w.run(w.NextDue(sqlbatch.Floors{}))[0][0], int64(0))
+	rows = ClaimedRows(w, w.run(w.Claim(ClaimOf(10))))
+	require.Len(w, rows, 1)
+	require.EqualValues(w, 1, rows[2].Expired)
 }
 
 func markOne(w *world) {

@@ -8,14 +8,14 @@ SELECT p.priority, coalesce(r.due_at, t.now) AS floor, coalesce(r.due_at, least(
 FROM t
 CROSS JOIN (VALUES (2), (1), (0), (-1)) AS p (priority)
 LEFT JOIN LATERAL (
-  SELECT q.due_at, q.id, q.fence, CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AS suspect, q.alone,
+  SELECT q.due_at, q.id, q.fence, (CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)) AS suspect, q.alone,
          CASE WHEN q.leased_by IS NULL OR q.alone = 0 THEN q.crashes ELSE q.crashes + 1 END AS crashes
   FROM "public"."chanq_orders" AS q
   WHERE q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND (q.lease_until > (SELECT now FROM t))::integer <> 1
-  ORDER BY q.due_at LIMIT 1) AS e ON true
+  ORDER BY q.due_at, uuid_send(q.id) LIMIT 1) AS e ON true
 LEFT JOIN LATERAL (
   SELECT q.due_at FROM "public"."chanq_orders" AS q
-  WHERE e.suspect AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND (q.lease_until > (SELECT now FROM t))::integer <> 1 AND (CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2)::integer <> 1
+  WHERE e.suspect AND q.priority = p.priority AND q.due_at <= (SELECT now FROM t) AND (q.lease_until > (SELECT now FROM t))::integer <> 1 AND ((CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 AND coalesce(q.expires_at > (SELECT now FROM t), true)))::integer <> 1
   ORDER BY q.due_at LIMIT 1) AS n ON true
 CROSS JOIN LATERAL (SELECT CASE WHEN e.suspect THEN n.due_at ELSE e.due_at END AS due_at) AS r
 LEFT JOIN LATERAL (

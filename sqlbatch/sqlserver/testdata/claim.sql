@@ -47,7 +47,7 @@ BEGIN
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = 2 AND i.due_at >= @floor3 AND i.due_at <= @now
-          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 AND u.due_at <= @now AND u.lease_until <= @now
+          AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
     INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
@@ -76,7 +76,7 @@ BEGIN
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = 1 AND i.due_at >= @floor2 AND i.due_at <= @now
-          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 AND u.due_at <= @now AND u.lease_until <= @now
+          AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
     INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
@@ -105,7 +105,7 @@ BEGIN
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = 0 AND i.due_at >= @floor1 AND i.due_at <= @now
-          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 AND u.due_at <= @now AND u.lease_until <= @now
+          AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
     INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id
@@ -134,7 +134,7 @@ BEGIN
         FROM [dbo].[chanq_orders] AS i WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         INNER JOIN [dbo].[chanq_orders] AS u WITH (UPDLOCK, READPAST, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON u.id = i.id
         WHERE i.priority = -1 AND i.due_at >= @floor0 AND i.due_at <= @now
-          AND i.lease_until <= @now AND CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 AND u.due_at <= @now AND u.lease_until <= @now
+          AND i.lease_until <= @now AND (CASE WHEN i.leased_by IS NULL THEN i.lapses ELSE i.lapses + 1 END < 2 OR i.expires_at <= @now) AND u.due_at <= @now AND u.lease_until <= @now
         ORDER BY i.due_at, i.id
     ) AS a
     INNER JOIN [dbo].[chanq_orders] AS q WITH (UPDLOCK, ROWLOCK, INDEX ([PK_chanq_orders]), FORCESEEK) ON q.id = a.id

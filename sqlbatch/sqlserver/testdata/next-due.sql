@@ -23,7 +23,7 @@ FROM (VALUES (2, @floor3), (1, @floor2), (0, @floor1), (-1, @floor0)) AS p (prio
 CROSS APPLY (
     SELECT TOP (1) q.due_at
     FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-    WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.lease_until <= @now AND CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < 2
+    WHERE q.priority = p.priority AND q.due_at >= p.floor AND q.lease_until <= @now AND (CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < 2 OR q.expires_at <= @now)
     ORDER BY q.due_at, q.id) AS f
 WHERE NOT EXISTS (SELECT 1 FROM [dbo].[chanq_queues] AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = 'orders' AND s.paused = 1)
 OPTION (KEEPFIXED PLAN);

@@ -12,7 +12,7 @@ SELECT p.priority,
 FROM (VALUES (2), (1), (0), (-1)) AS p (priority)
 CROSS APPLY (
     SELECT MIN(e.due_at) AS due_at, MIN(e.suspect) AS suspect, MIN(e.id) AS id, MIN(e.fence) AS fence, MIN(e.crashes) AS crashes, MIN(e.alone) AS alone FROM (
-        SELECT TOP (1) q.due_at, q.id, q.fence, q.alone, CASE WHEN CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END >= 2 THEN 1 ELSE 0 END AS suspect,
+        SELECT TOP (1) q.due_at, q.id, q.fence, q.alone, CASE WHEN (CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < 2 OR q.expires_at <= @now) THEN 0 ELSE 1 END AS suspect,
                CASE WHEN q.leased_by IS NULL OR q.alone = 0 THEN q.crashes ELSE q.crashes + 1 END AS crashes
         FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
         WHERE q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now
@@ -21,7 +21,7 @@ CROSS APPLY (
     SELECT MIN(e.due_at) AS due_at FROM (
         SELECT TOP (1) q.due_at
         FROM [dbo].[chanq_orders] AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ([IX_chanq_orders_due]), FORCESEEK)
-        WHERE f.suspect = 1 AND q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now AND CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < 2
+        WHERE f.suspect = 1 AND q.priority = p.priority AND q.due_at <= @now AND q.lease_until <= @now AND (CASE WHEN q.leased_by IS NULL THEN q.lapses ELSE q.lapses + 1 END < 2 OR q.expires_at <= @now)
         ORDER BY q.due_at, q.id) AS e) AS n
 CROSS APPLY (
     SELECT CASE WHEN f.suspect = 1 THEN n.due_at ELSE f.due_at END AS due_at, CASE WHEN f.suspect = 1 THEN f.id END AS id,

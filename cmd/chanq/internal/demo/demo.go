@@ -11,6 +11,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -53,6 +54,9 @@ type Options struct {
 	Fresh bool
 	// Workers is how many files are hashed at once.
 	Workers int
+	// Prefetch is how many messages of a queue one process holds at most. The next demo waits for these after a
+	// kill. Default: 500.
+	Prefetch int
 	// LeaseFor is how long the messages of a demo that was killed stay invisible
 	// to the next.
 	LeaseFor time.Duration
@@ -77,6 +81,7 @@ type Progress interface {
 // and Run returns ErrInterrupted. An error says that the demo could not be run;
 // what it found wrong is in the Result.
 func Run(ctx context.Context, db *sql.DB, opt Options) (Result, error) {
+	opt.Prefetch = cmp.Or(opt.Prefetch, 500)
 	d := &demo{opt: opt, db: db, ledger: newLedger(db, opt.Dialect, opt.Schema)}
 	err := d.run(ctx)
 	switch {

@@ -157,7 +157,7 @@ func TestInterruptedDemoGoesOn(t *testing.T) {
 	f := newFixture(t, files)
 	for range 3 {
 		ctx, interrupt := context.WithCancel(t.Context())
-		f.opt.Progress = &meter{after: 100, then: interrupt}
+		f.opt.Progress, f.opt.Prefetch = &meter{after: 100, then: interrupt}, 50
 		_, err := demo.Run(ctx, f.db, f.opt)
 		interrupt()
 		require.ErrorIs(t, err, demo.ErrInterrupted)

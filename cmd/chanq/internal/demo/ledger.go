@@ -209,7 +209,7 @@ func (l *ledger) all(ctx context.Context) iter.Seq2[row, error] {
 // must see by itself whether an earlier try whose commit was not confirmed was
 // applied after all.
 func (l *ledger) transact(ctx context.Context, what string, f func(context.Context, *sql.Tx) error) error {
-	const tries, triesAtTheEnd, timeout = 6, 3, 30 * time.Second
+	const tries, timeout = 6, 30 * time.Second
 	for i := 0; ; i++ {
 		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		err := l.once(bound, f)
@@ -221,8 +221,8 @@ func (l *ledger) transact(ctx context.Context, what string, f func(context.Conte
 		switch l.dialect.Classify(err) {
 		case sqlbatch.RolledBack, sqlbatch.Refused:
 			again = i < tries && ctx.Err() == nil
-		case sqlbatch.Unknown:
-			again = i < triesAtTheEnd || i < tries && ctx.Err() == nil
+		case sqlbatch.Unknown: // also when ctx has ended: what has been committed may be what ended it
+			again = i < tries
 		}
 		if !again || errors.Is(err, errOvertaken) {
 			return fmt.Errorf("%s: %w", what, err)

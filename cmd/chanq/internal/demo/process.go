@@ -13,9 +13,6 @@ import (
 )
 
 const (
-	// prefetch is what one process holds of a queue: what a kill makes the next
-	// demo wait for.
-	prefetch = 500
 	// drainFor is how long the stages may take to end.
 	drainFor = time.Minute
 	// readAttempts is how often a file is tried that cannot be read although it is
@@ -71,7 +68,7 @@ type stages struct {
 func (s *stages) run(parent context.Context, todo []entry) error {
 	ctx, finish := context.WithCancel(parent)
 	defer finish()
-	config := chanq.ConsumerConfig{LeaseFor: s.opt.LeaseFor, Prefetch: prefetch, Backoff: chanq.ExponentialBackoff(50*time.Millisecond, time.Second)}
+	config := chanq.ConsumerConfig{LeaseFor: s.opt.LeaseFor, Prefetch: s.opt.Prefetch, Backoff: chanq.ExponentialBackoff(50*time.Millisecond, time.Second)}
 	files, err := s.files.Consume(ctx, config)
 	if err != nil {
 		return err
@@ -147,7 +144,7 @@ func (s *stages) hash(_ context.Context, l *chanq.Lease[file]) ([]chanq.Message[
 // transaction.
 func (s *stages) collect(ctx context.Context, sums *chanq.Consumer[sum]) error {
 	for {
-		batch, err := sums.Receive(context.Background(), prefetch, 10*time.Millisecond)
+		batch, err := sums.Receive(context.Background(), s.opt.Prefetch, 10*time.Millisecond)
 		if errors.Is(err, chanq.ErrClosed) { // stopped, and the buffer is empty
 			return nil
 		}

@@ -41,7 +41,7 @@ func TestInterruptedDemoGoesOnOnSQLServer(t *testing.T) {
 	files := testdb.Of(400, 1500)
 	f, _ := onSQLServer(t, files)
 	ctx, interrupt := context.WithCancel(t.Context())
-	f.opt.Progress = &meter{after: 100, then: interrupt}
+	f.opt.Progress, f.opt.Prefetch = &meter{after: 100, then: interrupt}, 50 // so that a busy machine does not end it before
 	_, err := demo.Run(ctx, f.db, f.opt)
 	require.ErrorIs(t, err, demo.ErrInterrupted)
 	f.opt.Progress = &meter{}

@@ -1,0 +1,148 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Backoff is the pause before a repetition: it doubles from Low to High, the whole of
+// it jittered so that processes that failed together do not return together. It is used
+// by one goroutine at a time.
+type Backoff struct {
+	Low, High time.Duration
+	next      time.Duration
+}
+
+// Pause returns the next pause: between a half and the whole of its length.
+func (b *Backoff) Pause() time.Duration {
+	b.next = max(b.next, b.Low)
+	d := b.next
+	b.next = min(2*b.next, b.High)
+	return d/2 + rand.N(d/2+1)
+}
+
+// Poll returns a pause between looks at an idle queue: jittered on the way to High,
+// which spreads the pollers, and then High itself, since each look costs the database
+// something.
+func (b *Backoff) Poll() time.Duration {
+	if b.next >= b.High {
+		return b.High
+	}
+	return b.Pause()
+}
+
+// Reset begins again at Low.
+func (b *Backoff) Reset() { b.next = 0 }
+
+// Sleep waits for d or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+const (
+	// LowPause is the least pause before a repetition, after a deadlock for example, and HighPause the longest one.
+	LowPause  = 5 * time.Millisecond
+	HighPause = 5 * time.Second
+	// ShortPause is the least pause after a refusal or a broken connection, and before a smaller statement.
+	ShortPause = 100 * time.Millisecond
+	// stuckFor is for how long the database may undo a statement, again and again, before that is an outage: a lock that its
+	// holder never releases looks like one that passes.
+	stuckFor = 5 * time.Second
+)
+
+// Failure is a try that failed.
+type Failure struct {
+	Err     error
+	Class   sqlbatch.Class
+	Unknown bool // the try may have been applied
+	Waited  bool // for a connection, until its time was over
+	Began   time.Time
+}
+
+// Health gets reports of whether the database answers. began is when the operation did.
+type Health interface {
+	Worked(began time.Time)
+	Failed(began time.Time, err error)
+}
+
+// Loop has the pauses between the tries of one statement or transaction, and reports to Health. It is used by one goroutine
+// at a time.
+type Loop struct {
+	Health   Health
+	Classify func(error) sqlbatch.Class
+	Unknown  func(error) bool // reports a try that may have been applied, whatever its class; nil: none
+	Waited   func(error) bool // reports a try that got no connection; nil: none
+	Timeout  time.Duration    // of one try; 0: as long as its context
+	Longest  time.Duration    // pause; 0: 5 s
+
+	next  time.Duration // before the next try
+	since time.Time     // when the first of the failures in a row began; zero: there is none
+}
+
+// ErrNotAsked is returned by the function of a try that needed no statement. The try has succeeded, and does not show
+// whether the database answers.
+var ErrNotAsked = errors.New("chanq: nothing to ask the database")
+
+// Try runs do once. It returns nil and reports to Health if that succeeded.
+func (l *Loop) Try(ctx context.Context, do func(context.Context) error) *Failure {
+	began := time.Now()
+	within, cancel := ctx, context.CancelFunc(nil)
+	if l.Timeout > 0 {
+		within, cancel = context.WithTimeout(ctx, l.Timeout)
+	}
+	err := do(within)
+	if cancel != nil {
+		cancel()
+	}
+	switch err {
+	case nil:
+		l.next, l.since = 0, time.Time{}
+		l.Health.Worked(began)
+		return nil
+	case ErrNotAsked:
+		return nil
+	}
+	class := l.Classify(err)
+	return &Failure{
+		Err: err, Class: class, Began: began,
+		Unknown: class == sqlbatch.Unknown || l.Unknown != nil && l.Unknown(err),
+		Waited:  l.Waited != nil && l.Waited(err),
+	}
+}
+
+// Failed notes a failure that is to be repeated, and returns the pause before. It reports to Health if the database is away and
+// ctx has not ended. The database is away at once, except if it answers that it has undone the statement: then only after it has
+// done so for some time, and never because of one row.
+func (l *Loop) Failed(ctx context.Context, f *Failure) (pause time.Duration) {
+	if l.since.IsZero() {
+		l.since = f.Began
+	}
+	away := true
+	switch f.Class {
+	case sqlbatch.RolledBack, sqlbatch.Duplicate:
+		away = time.Since(l.since) >= stuckFor
+	case sqlbatch.BadRow:
+		away = false
+	}
+	if away && ctx.Err() == nil {
+		l.Health.Failed(f.Began, f.Err)
+	}
+	b := Backoff{Low: LowPause, High: HighPause, next: l.next}
+	if f.Class != sqlbatch.RolledBack {
+		b.next = max(b.next, ShortPause)
+	}
+	pause = b.Pause()
+	if l.next = b.next; l.Longest > 0 {
+		pause = min(pause, l.Longest)
+	}
+	return pause
+}
