@@ -59,6 +59,9 @@ type Message struct {
 	peeks    uint8
 }
 
+// Crashes returns how many processes ended while they handled the message alone.
+func (m *Message) Crashes() int { return m.crashes }
+
 // SlotFence returns the fence of the message's slot.
 func (m *Message) SlotFence() int64 { return m.key.slot.Fence }
 

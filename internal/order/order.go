@@ -213,6 +213,7 @@ type Task struct {
 	Rows, Behind int
 	Messages     []*Message
 	Suspect      bool
+	Alone        bool // nothing else is held: of a Mark with Suspect
 	Keys         []string
 	KeySlots     []int
 

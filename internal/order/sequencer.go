@@ -244,6 +244,9 @@ func (s *Sequencer) catchUp(from int64) {
 	}
 }
 
+// Redriven returns the queue's counter of redrives, as far as it is known.
+func (s *Sequencer) Redriven() int64 { return s.redriven }
+
 // Reread has all messages read again before rows of later answers are delivered: after a session was lost, the database
 // might give numbers again that it gave before.
 func (s *Sequencer) Reread() { s.catchUp(0) }
@@ -331,6 +334,34 @@ func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
 		}
 	}
 	return max(at, now)
+}
+
+// Rests reports whether nothing is under way or deliverable, and each walk was read to its end.
+func (s *Sequencer) Rests() bool {
+	if s.busy > 0 || s.nReady > 0 || s.reading != nil || len(s.suspects) > 0 {
+		return false
+	}
+	for k := range s.spilled {
+		if k.refills() {
+			return false
+		}
+	}
+	for _, list := range s.lists {
+		if len(list) > 0 {
+			return false
+		}
+	}
+	for _, sl := range s.slots {
+		if sl.leaving || len(sl.line) > 0 {
+			return false
+		}
+	}
+	for _, w := range s.walks {
+		if !w.read || w.more || w.pending != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // blocked returns how many keys in memory have no deliverable message.
