@@ -41,6 +41,7 @@ type claimedRow struct {
 	size               int    // of the body, which may be left out
 	leftOut            bool   // the contents are to be read
 	crashes            int    // of an ordered queue: it ended so many processes, and is to be dead-lettered
+	unread             error  // of an ordered queue: why key, headers and body could not be read
 }
 
 // claimedRows collects a claim: nothing of it may be used before the statement
@@ -192,6 +193,9 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 	switch {
 	case row.expired:
 		l.lease.setAside(ReasonExpired)
+		return
+	case row.unread != nil:
+		l.lease.beginSettling()
 		return
 	case row.crashes > 0:
 		l.lease.setAside(crashed(row, row.crashes))

@@ -276,6 +276,9 @@ func (r *reader[T]) next(hand []*Lease[T]) []*Lease[T] {
 	leases := buildLeases[T](c.queue, rows, c, ends, monotonic()+c.cfg.MaxExtend)
 	for i, l := range leases {
 		l.Fence, l.lease.delivery, l.lease.entry = list[i].Fence, list[i].Fence, list[i].Message
+		if rows[i].unread != nil {
+			c.blame(l.lease, rows[i].unread)
+		}
 	}
 	holds := partsOf(leases)
 	aside := asideOf(holds)
@@ -299,6 +302,7 @@ func rowOf(d *order.Delivery) claimedRow {
 		row.priority, row.attempts, row.lapses = Priority(in.Priority), in.Attempts, in.Lapses
 		row.enqueued, row.due, row.expires = in.Enqueued, in.Due, in.Expires
 		row.key, row.headers, row.body, row.orderKey = in.Key, in.Headers, in.Body, in.OrderKey
+		row.unread = in.Unread
 	}
 	return row
 }

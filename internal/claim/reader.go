@@ -56,8 +56,10 @@ type Reader struct {
 	delivers Term // of the messages in seq
 
 	// Of the goroutine that calls Step.
-	term Term
-	rest time.Duration // no statement about slots before: after one that failed
+	term   Term
+	rest   time.Duration  // no statement about slots before: after one that failed
+	bare   bool           // reads leave out contents: one of a single message has failed
+	failed *order.Message // the message whose contents could not be read by the last fetch of it alone
 }
 
 // slotsPause is the pause after a statement about slots that failed.
@@ -112,6 +114,7 @@ func (r *Reader) lasts() bool {
 // work runs the next task of the sequencer.
 func (r *Reader) work(ctx context.Context, b order.Budget) (did Did, err error) {
 	r.mu.Lock()
+	b.Bare = r.bare
 	t := r.seq.Plan(b, r.cfg.Now())
 	r.mu.Unlock()
 	if t == nil {
@@ -126,8 +129,15 @@ func (r *Reader) work(ctx context.Context, b order.Budget) (did Did, err error) 
 	if term, _, lasts := r.cfg.Membership.Current(); err != nil || !lasts || term != r.term {
 		result = nil
 	}
+	blocked := err != nil && r.cfg.RolledBack(err)
+	unread := r.unreadable(ctx, t, err)
 	r.change(func(now time.Duration) {
-		if err != nil && !r.cfg.RolledBack(err) {
+		switch {
+		case blocked && (t.Kind == order.Read || t.Kind == order.Refill):
+			r.seq.Blocked(t, now)
+		case unread != nil:
+			r.seq.Unreadable(t.Messages[0], unread, now)
+		case err != nil && !blocked:
 			r.seq.Reread()
 		}
 		if r.seq.Answer(t, result, now) {
@@ -147,7 +157,40 @@ func (r *Reader) work(ctx context.Context, b order.Budget) (did Did, err error) 
 		}
 		did.Bytes = a.bytes
 	}
+	if unread != nil || blocked {
+		return did, nil
+	}
 	return did, err
+}
+
+// unreadable finds out whether a message cannot be read. A read of one message that fails is followed by reads without contents,
+// so that the message is known by its ID. If its contents cannot be fetched twice, and a look at it succeeds in between, the message
+// is the cause. It returns what is known of it without its contents, or nil.
+func (r *Reader) unreadable(ctx context.Context, t *order.Task, err error) *Row {
+	failed := err != nil && !r.cfg.RolledBack(err)
+	switch {
+	case t.Kind == order.Read && failed:
+		r.bare = t.Rows == 1
+		return nil
+	case t.Kind == order.Read && err == nil && !r.bare, t.Kind == order.Fetch && err == nil:
+		r.bare, r.failed = false, nil
+		return nil
+	case t.Kind != order.Fetch || !failed || len(t.Messages) > 1:
+		return nil
+	}
+	m := t.Messages[0]
+	var a answer
+	if r.cfg.Run(ctx, r.cfg.SQL.LookOrdered(r.term.ID, owned(t.Slots), [][16]byte{m.ID}), a.scan) != nil || len(a.Rows) == 0 || a.Rows[0].Fence != m.Fence {
+		r.failed = nil
+		return nil
+	}
+	if r.failed != m {
+		r.failed = m
+		return nil
+	}
+	r.failed, r.bare = nil, false
+	a.last.Unread = err
+	return &a.last
 }
 
 // change changes the state under the mutex, and then tells the caller.

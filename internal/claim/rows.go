@@ -17,6 +17,7 @@ type Row struct {
 	Expires            sql.NullInt64
 	Key, Headers, Body []byte
 	OrderKey           string // "": the message has none
+	Unread             error  // why Key, Headers and Body could not be read
 }
 
 // chunk is how many bytes of short values share an allocation; longer ones than a quarter have their own. So a message that
@@ -27,6 +28,7 @@ const chunk = 8 << 10
 type answer struct {
 	order.Answer
 	bytes int // of bodies
+	last  Row // the last row, without what is read of it
 	arena []byte
 
 	columns                                     []any
@@ -69,19 +71,19 @@ func (a *answer) scan(rows *sql.Rows) error {
 	} else {
 		row.Key = string(a.id)
 	}
-	if a.given != 0 {
-		contents := &Row{
-			Priority: int8(a.priority), Attempts: int(a.attempts), Lapses: int(a.lapses), Enqueued: a.enqueued, Due: a.due, Expires: a.expires,
-			Key: a.keep(a.key), Headers: a.keep(a.headers), Body: a.keep(a.body),
-		}
-		if row.Holder != order.Mine {
-			contents.Attempts = min(contents.Attempts+1, sqlbatch.LastAttempt)
-		}
-		if row.Keyed {
-			contents.OrderKey = row.Key
-		}
-		row.Contents, row.Bytes = contents, len(contents.Body)+len(contents.Headers)
-		a.bytes += len(contents.Body)
+	in := Row{
+		Priority: int8(a.priority), Attempts: int(a.attempts), Lapses: int(a.lapses), Enqueued: a.enqueued, Due: a.due, Expires: a.expires,
+	}
+	if row.Holder != order.Mine {
+		in.Attempts = min(in.Attempts+1, sqlbatch.LastAttempt)
+	}
+	if row.Keyed {
+		in.OrderKey = row.Key
+	}
+	if a.last = in; a.given != 0 {
+		in.Key, in.Headers, in.Body = a.keep(a.key), a.keep(a.headers), a.keep(a.body)
+		row.Contents, row.Bytes = &in, len(in.Body)+len(in.Headers)
+		a.bytes += len(in.Body)
 	}
 	a.Rows = append(a.Rows, row)
 	return nil
