@@ -27,9 +27,9 @@ import (
 type shardConsumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
-	sessions *sessions       // of claims
-	notes    *sessions       // of what may wait: members, trims, vacuums
-	member   sqlbatch.Member // as whom the database knows it
+	sessions *sessions         // of claims
+	notes    *sessions         // of what may wait: members, trims, vacuums
+	member   sqlbatch.Member   // as whom the database knows it
 	here     *claim.Membership // until when, as far as it is known here
 	settler  *settler
 	keeper   *keeper

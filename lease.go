@@ -222,10 +222,10 @@ type lease struct {
 	entry     *order.Message // of an ordered queue
 	delivery  int64          // of an ordered queue: Lease.Fence; item has the stored fence
 	suspect   bool           // see claim_careful.go
-	heavy     int          // bytes of its body where they are heavyBody or more, else 0
-	extension *extension   // nil before the first one; of the keeper's goroutine
-	deadline  atomic.Int64 // of monotonic()
-	until     atomic.Int64 // end of automatic extension
+	heavy     int            // bytes of its body where they are heavyBody or more, else 0
+	extension *extension     // nil before the first one; of the keeper's goroutine
+	deadline  atomic.Int64   // of monotonic()
+	until     atomic.Int64   // end of automatic extension
 	state     atomic.Uint32
 	isEnded   atomic.Bool
 	noted     atomic.Bool // the history counts it as acked in a transaction

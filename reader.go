@@ -294,7 +294,7 @@ func (r *reader[T]) next(hand []*Lease[T]) []*Lease[T] {
 
 // rowOf is a message that is delivered, or dead-lettered in its place, as a row of a claim.
 func rowOf(d *order.Delivery) claimedRow {
-	row := claimedRow{item: sqlbatch.Item{ID: d.ID, Fence: d.Message.Fence}, expired: d.Expired, }
+	row := claimedRow{item: sqlbatch.Item{ID: d.ID, Fence: d.Message.Fence}, expired: d.Expired}
 	if d.Crashed {
 		row.crashes = d.Crashes()
 	}
@@ -382,7 +382,7 @@ func (r *reader[T]) hurry() {
 func (r *reader[T]) stats(s *ConsumerStats) {
 	counts := r.reader.Counts()
 	s.Buffered += counts.Ready + int(r.inHand.Load())
-	s.Waiting, s.Slots = counts.Unread, counts.Slots
+	s.Waiting, s.Slots, s.BlockedKeys = counts.Unread, counts.Slots, counts.Blocked
 }
 
 // vacate returns the slots, as their handlers end, until ctx ends.
