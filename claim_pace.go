@@ -56,21 +56,14 @@ func (c *shardConsumer[T]) waitForRoom() int {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for c.stop.Err() == nil {
-		ready, waiting := 0, 0
-		if c.order != nil {
-			_, _ = c.order.tend(c.stop)         // what fails is met again by the next round
-			ready, waiting = c.order.buffered() // first: what comes to the channel now counts twice, not never
-			c.flow.delivered = c.order.sent.Load()
-		}
 		buffered := c.buffered()
 		most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
-		buffered += ready
 		room := min(most-buffered, c.size.Of(c.queue.dialect.Traits().ClaimRows))
 		if c.flow.meanBytes == 0 { // nothing is known of sizes, but that of the largest
 			room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
 		} else {
-			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered - waiting
-			if buffered == 0 { // a body larger than all of the room comes alone; and what waits may wait for a claim
+			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered
+			if buffered == 0 { // a body larger than all of the room comes alone
 				fit = max(fit, 1)
 			}
 			room = min(room, fit)

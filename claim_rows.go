@@ -40,6 +40,8 @@ type claimedRow struct {
 	orderKey           string // of an ordered queue
 	size               int    // of the body, which may be left out
 	leftOut            bool   // the contents are to be read
+	crashes            int    // of an ordered queue: it ended so many processes, and is to be dead-lettered
+	unread             error  // of an ordered queue: why key, headers and body could not be read
 }
 
 // claimedRows collects a claim: nothing of it may be used before the statement
@@ -192,9 +194,11 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 	case row.expired:
 		l.lease.setAside(ReasonExpired)
 		return
-	case q.ordered() && row.spent(q.cfg.MaxAttempts):
-		l.lease.setAside(fmt.Sprintf("chanq: %d attempts, and %d leases that ran out without a settle, the last of them with no other suspect beside it: its handlers die, hang, or lose their leases",
-			row.attempts-1, row.lapses))
+	case row.unread != nil:
+		l.lease.beginSettling()
+		return
+	case row.crashes > 0:
+		l.lease.setAside(crashed(row, row.crashes))
 		return
 	}
 	var err error
@@ -206,9 +210,6 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 		l.lease.quiet = true
 		l.lease.setAside(fmt.Sprintf("%s%v", reasonDecode, err))
 		return
-	}
-	if q.ordered() {
-		l.lease.suspect = isSuspect(row.attempts, row.lapses, q.cfg.MaxAttempts)
 	}
 }
 

@@ -1,7 +1,6 @@
 package chanq
 
 import (
-	"fmt"
 	"runtime"
 	"testing"
 	"unsafe"
@@ -45,36 +44,4 @@ func TestWhatLeasesShareIsSmall(t *testing.T) {
 	require.Equal(t, 1, sharing[[]byte](rows[3:]))
 	rows[1].headers = make([]byte, slabBytes/headersGrow)
 	require.Equal(t, 1, sharing[[]byte](rows), "headers are larger when they are decoded")
-}
-
-// TestWhatIsSpent goes through the lives of a message whose every claim lapses, after
-// some that failed: how often may it be delivered?
-func TestWhatIsSpent(t *testing.T) {
-	for _, c := range []struct{ maxAttempts, failed, deliveries int }{
-		{1, 0, 2}, // the second one alone
-		{2, 0, 3},
-		{3, 0, 3},
-		{10, 0, 10},
-		{3, 1, 4}, // it lapsed once, twice: then alone
-		{3, 2, 4},
-		{10, 9, 11},
-		{10, 8, 11},
-		{10, 7, 10},
-	} {
-		t.Run(fmt.Sprintf("max=%d/failed=%d", c.maxAttempts, c.failed), func(t *testing.T) {
-			deliveries, suspected := c.failed, 0
-			for lapses := 0; ; lapses++ {
-				row := claimedRow{attempts: deliveries + 1, lapses: lapses}
-				if row.spent(c.maxAttempts) {
-					break
-				}
-				if deliveries++; isSuspect(row.attempts, row.lapses, c.maxAttempts) {
-					suspected++
-				}
-				require.LessOrEqual(t, deliveries, c.maxAttempts+1)
-			}
-			require.Equal(t, c.deliveries, deliveries)
-			require.Positive(t, suspected, "set aside without an attempt of its own")
-		})
-	}
 }

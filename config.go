@@ -223,10 +223,8 @@ type ConsumerConfig struct {
 	Name string
 	// Prefetch is the most leases that wait in the buffer for a reader. What a
 	// replica buffers, others cannot have. Default
-	// 1000, at most 100,000. Of an ordered
-	// queue as many again may wait for the one before them of their key, each slot's share of
-	// Prefetch, but 24 at least: where more than half of a slot's share waits, it is claimed
-	// no more until some of that is settled (ConsumerStats.StalledSlots).
+	// 1000, at most 100,000. A consumer of an ordered queue also keeps the first unread messages of keys that are being
+	// handled, within PrefetchBytes.
 	Prefetch int
 	// PrefetchBytes is the most bytes of bodies in the buffer, estimated from the
 	// last claim: one claim may overshoot. The first, which knows no size, counts on

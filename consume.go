@@ -33,12 +33,13 @@ type ConsumerStats struct {
 
 	// Now.
 	Buffered int // leases that wait for a reader
-	// Of an ordered queue: leases that wait for the one before them of their key, which a
-	// reader has; the slots that this consumer has; and those of them of which no more is
-	// claimed before something of what waits is settled.
-	Waiting, Slots, StalledSlots int
-	Held                         int // leases buffered or delivered, not ended
-	Settling                     int // settles that wait for their statement
+	// Of an ordered queue. Waiting counts messages that were read and cannot be delivered yet, mostly because an earlier message
+	// of their key has not ended. Slots are those that the consumer owns. BlockedKeys counts keys whose first message cannot be
+	// delivered: it is being handled, is due later, or is held by a dead message. At 10,000 blocked keys the consumer reads no
+	// further messages until some of the keys open.
+	Waiting, Slots, BlockedKeys int
+	Held                        int // leases buffered or delivered, not ended
+	Settling                    int // settles that wait for their statement
 	// Isolated counts the settles that fail while the database stores others. Each is repeated by itself, with pauses
 	// of up to 5 s, and delays no other. They are among those of Settling. See Hooks.Isolated.
 	Isolated int

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/internal/session"
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -14,9 +15,9 @@ import (
 // shardConsumer claims, and owns the leases. A Consumer is its face.
 //
 // The supervisor starts and ends its goroutines, and Shutdown joins them:
-//   - the claimer (claim.go, claim_ordered.go), one for a slow survey (survey.go), and one for a large claim
+//   - the claimer (claim.go, or reader.go of an ordered queue), one for a slow survey (survey.go), and one for a large claim
 //     that is delivered while the next one runs (claim_deliver.go);
-//   - of an ordered queue two that deliver leases (dispatch.go), and at the end one that releases its slots;
+//   - of an ordered queue one that delivers leases, and at the end one that returns its slots (reader.go);
 //   - those of the settler (internal/batch), the keeper and its writer;
 //   - the heartbeat (member.go), the trimmer if Config.Retain is set (trim.go), on PostgreSQL one that vacuums
 //     (vacuum.go), and the history of the Queue, which its last producer or consumer joins (record.go);
@@ -26,10 +27,10 @@ import (
 type shardConsumer[T any] struct {
 	queue    *queue
 	cfg      ConsumerConfig
-	sessions *sessions       // of claims
-	notes    *sessions       // of what may wait: members, trims, vacuums
-	member   sqlbatch.Member // as whom the database knows it
-	here     membership      // until when, as far as it is known here
+	sessions *sessions         // of claims
+	notes    *sessions         // of what may wait: members, trims, vacuums
+	member   sqlbatch.Member   // as whom the database knows it
+	here     *claim.Membership // of an ordered queue: until when, as far as it is known here; else nil
 	settler  *settler
 	keeper   *keeper
 	health   health
@@ -53,13 +54,12 @@ type shardConsumer[T any] struct {
 	flow     flow
 	size     batch.Size // of claims
 	careful  careful    // of a plain queue
-	caution  caution    // of an ordered queue
 	seat     seat
 	surveys  surveyor
 	surveyed chan survey    // what a survey apart found, of capacity 1
 	joined   sync.WaitGroup // surveys apart
 	cleared  chan struct{}  // a suspect has ended, or the last lease with StopWhenIdle: a claim may find something
-	order    *dispatch[T]   // of an ordered queue, else nil
+	order    *reader[T]     // of an ordered queue, else nil
 	idleness *IdleGroup     // nil without StopWhenIdle
 
 	trying atomic.Bool // it tries a suspect of a plain queue, and no other consumer of the process does
@@ -92,7 +92,6 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values context.Contex
 		sessions: pools[0],
 		notes:    pools[3],
 		member:   newMember(cfg.Name, cfg.LeaseFor),
-		here:     membership{now: monotonic},
 		health:   health{queue: q, part: "consumer"},
 		values:   values,
 		out:      make(chan *Lease[T], cfg.Prefetch),
@@ -108,11 +107,15 @@ func newShardConsumer[T any](q *queue, cfg ConsumerConfig, values context.Contex
 	}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
 	c.abandoned, c.abandon = context.WithCancel(context.Background())
+	var here *claim.Membership
+	if q.ordered() {
+		here = claim.NewMembership(c.member.ID, monotonic)
+	}
+	c.here = here
 	c.settler = newSettler(c, pools[1], &c.health, c.abandoned, cfg.tryTimeout(), cfg.linger(), max(settleFactor*cfg.Prefetch, minBacklog))
-	c.keeper = newKeeper(c, pools[2], &c.health, cfg.LeaseFor, cfg.StatementTimeout)
+	c.keeper = newKeeper(c, pools[2], &c.health, here, cfg.LeaseFor, cfg.StatementTimeout)
 	if c.queue.ordered() {
-		c.order = newDispatch(c)
-		c.keeper.bound = c.here.until
+		c.order = newReader(c)
 	}
 	c.ears, c.unlisten = q.key.listen()
 	return c, nil
@@ -157,7 +160,6 @@ func (c *shardConsumer[T]) supervise(forget func() bool) {
 	if c.order != nil {
 		claimer.Go(c.order.claimAll)
 		claimer.Go(c.order.run)
-		rest.Go(func() { c.order.watch(attending) })
 	} else {
 		claimer.Go(c.claimAll)
 	}

@@ -3,7 +3,6 @@ package chanq
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -91,11 +90,9 @@ func (k *keeper) write(ctx context.Context, extensions []*extension, skipLocked 
 	if skipLocked {
 		sql = sql.SkipLocked()
 	}
-	start, bound := monotonic(), time.Duration(math.MaxInt64)
-	if k.bound != nil {
-		bound = k.bound()
-	}
-	changed, _, err := k.sessions.Items(ctx, sql.Extend([16]byte{}, items, k.leaseFor), make([]sqlbatch.Item, 0, len(items)))
+	start := monotonic()
+	member, ends := k.member()
+	changed, _, err := k.sessions.Items(ctx, sql.Extend(member, items, k.leaseFor), make([]sqlbatch.Item, 0, len(items)))
 	k.sessions.Expect(k.leaseFor / 2) // of the next tick, if they are held then
 	if err != nil {
 		return written, err
@@ -103,7 +100,7 @@ func (k *keeper) write(ctx context.Context, extensions []*extension, skipLocked 
 	slices.SortFunc(changed, compareItems)
 	for _, e := range extensions {
 		if _, held := slices.BinarySearchFunc(changed, e.lease.item, compareItems); held {
-			e.lease.prolong(min(deadlineAfter(start, k.leaseFor), bound))
+			e.lease.prolong(min(deadlineAfter(start, k.leaseFor), ends))
 			written = append(written, e)
 		}
 	}

@@ -74,7 +74,7 @@ func TestAFaultOfChanqEndsTheProgram(t *testing.T) {
 		meetFault(t, at)
 		return
 	}
-	for _, at := range []string{"claim", "claim ordered", "extend", "ack", "join", "enqueue", "pipe", "sample", "lines"} {
+	for _, at := range []string{"claim", "claim ordered", "extend", "ack", "join", "enqueue", "pipe", "sample"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			program := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAFaultOfChanqEndsTheProgram$")
@@ -89,7 +89,7 @@ func TestAFaultOfChanqEndsTheProgram(t *testing.T) {
 // meetFault has a goroutine panic, and waits for a minute at most. The panic ends the program before.
 func meetFault(t *testing.T, at string) {
 	cfg, ms := Config{}, make([]Message[string], 2)
-	if at == "lines" || at == "claim ordered" {
+	if at == "claim ordered" {
 		cfg, at = Config{Kind: KindOrdered}, strings.TrimSuffix(at, " ordered")
 		ms[0].Key, ms[1].Key = "a", "a"
 	}
@@ -109,8 +109,6 @@ func meetFault(t *testing.T, at string) {
 		err = Pipe(c, p, 2, func(context.Context, *Lease[string]) ([]Message[string], error) { return nil, nil })
 	case "ack":
 		err = (<-c.C()).Ack()
-	case "lines":
-		go c.core.order.change(func(*lines) { panic("a fault of chanq") })
 	}
 	<-soon(t).Done()
 	require.Fail(t, "the program goes on", err)

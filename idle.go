@@ -7,10 +7,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"time"
-
-	"github.com/chanq/chanq/internal/batch"
-	"github.com/chanq/chanq/sqlbatch"
 )
 
 // The end of consumers with ConsumerConfig.StopWhenIdle.
@@ -167,89 +163,9 @@ func (c *shardConsumer[T]) stopIdle(loop *batch.Loop) (stopped bool, failure *ba
 }
 
 func (c *shardConsumer[T]) holds() int {
-	n := int(c.held.Load() + c.working.Load())
-	if c.order != nil { // leases that wait for a message of their key which is not due hold up nothing
-		_, waiting := c.order.buffered()
-		n -= waiting
-	}
-	return n
+	return int(c.held.Load() + c.working.Load())
 }
 
 func (c *shardConsumer[T]) again() { notify(c.cleared) }
 
 func (c *shardConsumer[T]) halt() { c.stopNow() }
-
-// stopIdle is that of a plain queue, by a look at the slots and a claim from the beginning of each that is
-// ours. Only a claim sees messages that a transaction has locked.
-//
-// A slot is also idle if so many of its messages wait for a later time that the consumer claims no more of it
-// (ConsumerStats.StalledSlots).
-func (d *dispatch[T]) stopIdle(loop *batch.Loop, n int) (stopped bool, asked int, failure *batch.Failure) {
-	c := d.c
-	now, quiet := c.idleness.begin()
-	if !quiet {
-		return false, 0, nil
-	}
-	var look slotLook
-	failure = loop.Try(c.abandoned, func(ctx context.Context) (err error) {
-		look, err = slotStatements{c.queue, c.member.ID, d.runIdle}.look(ctx, nil)
-		return err
-	})
-	if failure != nil {
-		return false, 0, failure
-	}
-	c.count(func(s *ConsumerStats) { s.Looks++ })
-	owned := 0
-	for _, row := range look.rows {
-		switch {
-		case row.owner == c.member.ID:
-			owned++
-		case row.owner == [16]byte{} || row.gone:
-			d.tenure.hurry() // it may have messages, and is to be taken first
-			c.idleness.notIdle(c)
-			return false, 0, nil
-		}
-	}
-	d.change(func(ls *lines) { ls.recheck(monotonic()) })
-	if asked, _, failure = d.claim(loop, n); failure != nil {
-		return false, asked, failure
-	}
-	rest := false
-	d.with(func(ls *lines) { rest = ls.atRest(owned, monotonic()) })
-	if !rest { // of a paused queue a claim reports nothing
-		failure = loop.Try(c.abandoned, func(ctx context.Context) error {
-			found, err := c.queue.stored(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error { return d.runIdle(ctx, st, scan) })
-			rest = found.paused != 0
-			return err
-		})
-	}
-	if !rest {
-		c.idleness.notIdle(c)
-	}
-	return failure == nil && rest && c.holds() <= 0 && c.idleness.isIdle(c, now), 0, failure
-}
-
-// recheck has the next claim walk each slot from the beginning, and report what a transaction has locked.
-func (ls *lines) recheck(now time.Duration) {
-	ls.sweep(now)
-	for _, s := range ls.slots {
-		s.doubt = true
-	}
-}
-
-// atRest reports, after a claim that recheck asked for, that nothing is handed out or due in the slots, of which
-// there are n.
-func (ls *lines) atRest(n int, now time.Duration) bool {
-	for _, s := range ls.slots {
-		unknown := s.asks || s.doubt && s.used() <= ls.share()/2
-		if s.closing || !s.ours || unknown || s.out > 0 {
-			return false
-		}
-		for _, t := range s.entries {
-			if t.first() && (t.at <= now || t.suspect || t.absent) {
-				return false
-			}
-		}
-	}
-	return len(ls.slots) == n
-}

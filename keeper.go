@@ -2,11 +2,13 @@ package chanq
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/claim"
 )
 
 // keeper has the leases that a consumer holds, delivered or still in the buffer, and those whose settle is not
@@ -21,10 +23,8 @@ type keeper struct {
 	sessions *sessions
 	leaseFor time.Duration
 	timeout  time.Duration
-	// bound is beyond which no lease is extended: the end of the membership, of an ordered
-	// queue; nil: none.
-	bound func() time.Duration
-	owner leaseOwner
+	owner    leaseOwner
+	here     *claim.Membership // of an ordered queue: no lease outlives it; else nil
 
 	// mu guards what follows, for one pass over the leases at most: claims wait for it.
 	// Nothing is called under it that waits.
@@ -42,12 +42,12 @@ type keeper struct {
 	losses teller
 }
 
-// newKeeper makes the keeper of an owner. timeout is the most that a statement takes;
+// newKeeper makes the keeper of an owner. timeout is the most that a statement takes, and here is nil for a plain queue;
 // end ends run.
-func newKeeper(owner leaseOwner, s *sessions, h *health, leaseFor, timeout time.Duration) *keeper {
+func newKeeper(owner leaseOwner, s *sessions, h *health, here *claim.Membership, leaseFor, timeout time.Duration) *keeper {
 	q := owner.home()
 	k := &keeper{
-		queue: q, owner: owner, sessions: s, leaseFor: leaseFor, timeout: timeout,
+		queue: q, owner: owner, here: here, sessions: s, leaseFor: leaseFor, timeout: timeout,
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 	}
 	k.stop, k.end = context.WithCancel(context.Background())
@@ -104,7 +104,20 @@ func (k *keeper) drop(gone func(*lease) bool) {
 // due reports that a lease should be extended now.
 func (k *keeper) due(l *lease, now time.Duration) bool {
 	deadline := l.deadlineAt()
-	return deadline-now < k.leaseFor*5/6 && now < time.Duration(l.until.Load()) && (k.bound == nil || deadline < k.bound())
+	if deadline-now >= k.leaseFor*5/6 || now >= time.Duration(l.until.Load()) {
+		return false
+	}
+	_, ends := k.member()
+	return deadline < ends
+}
+
+// member returns the consumer's ID for an extension, and when all leases end at the latest, as things stand.
+func (k *keeper) member() (id [16]byte, ends time.Duration) {
+	if k.here == nil {
+		return id, math.MaxInt64
+	}
+	term, ends, _ := k.here.Current()
+	return term.ID, ends
 }
 
 func (k *keeper) run() {

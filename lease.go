@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/order"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -218,12 +219,13 @@ type lease struct {
 	attempt   int   // as Lease.Attempt, which the reader might change
 	lapses    int   // before this claim, in a row
 	priority  Priority
-	spot      *spot        // of an ordered queue: its place in its line, while it has one
-	suspect   bool         // see claim_careful.go, and of an ordered queue claim_suspects.go
-	heavy     int          // bytes of its body where they are heavyBody or more, else 0
-	extension *extension   // nil before the first one; of the keeper's goroutine
-	deadline  atomic.Int64 // of monotonic()
-	until     atomic.Int64 // end of automatic extension
+	entry     *order.Message // of an ordered queue
+	delivery  int64          // of an ordered queue: Lease.Fence; item has the stored fence
+	suspect   bool           // see claim_careful.go
+	heavy     int            // bytes of its body where they are heavyBody or more, else 0
+	extension *extension     // nil before the first one; of the keeper's goroutine
+	deadline  atomic.Int64   // of monotonic()
+	until     atomic.Int64   // end of automatic extension
 	state     atomic.Uint32
 	isEnded   atomic.Bool
 	noted     atomic.Bool // the history counts it as acked in a transaction
@@ -295,6 +297,15 @@ func (l *lease) beginSettling() bool {
 			return true
 		}
 	}
+}
+
+// takeBack makes a release of a lease that no reader has.
+func (l *lease) takeBack() bool {
+	if !l.beginSettling() {
+		return false
+	}
+	l.op = settleRelease
+	return true
 }
 
 // nack sets aside after the last attempt.

@@ -29,7 +29,7 @@ func TestTheDocumentedLimitsAreThoseOfTheCode(t *testing.T) {
 		"| counts of `Slots` |":         SlotStatsLimit,
 		"| `BatchRows`, `BatchBytes`":   DefaultBatchRows,
 		"| `LeaseFor` |":                int(minLease.Milliseconds()),
-		"| keys with a dead message":    heldMost,
+		"| blocked keys of a consumer":  blockedMost,
 	} {
 		_, cells, found := strings.Cut(string(text), "\n"+row)
 		require.True(t, found, row)

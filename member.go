@@ -77,26 +77,39 @@ func (c *shardConsumer[T]) attend(ctx context.Context) {
 			timeout = min(timeout, c.cfg.LeaseFor/6)
 		}
 		began := monotonic()
-		err := c.asMember(ctx, timeout, c.queue.sql.Join(c.member))
+		as := c.member
+		if c.here != nil { // what a lost membership left behind is another's
+			as.ID = c.here.Next(func() [16]byte { return NewID() })
+		}
+		err := c.asMember(ctx, timeout, c.queue.sql.Join(as))
 		c.tell(&chore, err)
 		if err != nil && c.queue.ordered() {
 			pause /= 4
 		}
-		if err == nil && c.here.joined(began, c.cfg.LeaseFor) && c.order != nil {
-			c.order.hurry() // slots may be taken
-		}
 		if err == nil && c.order != nil {
+			if c.here.Joined(deadlineAfter(began, c.cfg.LeaseFor)) {
+				c.order.hurry() // slots may be taken
+			}
 			notify(c.keeper.wake) // leases may last longer now
 		}
 		batch.Sleep(ctx, pause)
 	}
 	if c.abandoned.Err() == nil {
 		// What fails is of no matter: it counts as gone before long.
-		err := c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(c.member.ID))
+		err := c.asMember(c.abandoned, min(c.cfg.StatementTimeout, leaveTimeout), c.queue.sql.Leave(c.memberID()))
 		if err == nil && c.queue.ordered() {
 			c.queue.wake() // its slots are free, and the shares of others are greater
 		}
 	}
+}
+
+// memberID is as whom the database knows the consumer now.
+func (c *shardConsumer[T]) memberID() [16]byte {
+	if c.here == nil {
+		return c.member.ID
+	}
+	term, _, _ := c.here.Current()
+	return term.ID
 }
 
 func (c *shardConsumer[T]) asMember(ctx context.Context, timeout time.Duration, st sqlbatch.Statement) error {

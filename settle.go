@@ -177,7 +177,7 @@ func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, lea
 	case settleNack, settleSnooze:
 		x.nacks = x.nacks[:0]
 		for _, l := range leases {
-			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.item, Delay: l.delay, Error: l.text})
+			x.nacks = append(x.nacks, sqlbatch.NackItem{Item: l.item, Delivery: l.delivery, Delay: l.delay, Error: l.text})
 		}
 		if op == settleSnooze {
 			return sql.Snooze(x.nacks)
@@ -186,13 +186,13 @@ func (x *settleScratch) statement(q *queue, sql sqlbatch.Queue, op settleOp, lea
 	case settleDead:
 		x.buries = x.buries[:0]
 		for _, l := range leases {
-			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.item, Error: l.text, Uncounted: l.uncounted})
+			x.buries = append(x.buries, sqlbatch.BuryItem{Item: l.item, Delivery: l.delivery, Error: l.text, Uncounted: l.uncounted})
 		}
 		return sql.Bury(x.buries)
 	case settleRelease:
 		x.releases = x.releases[:0]
 		for _, l := range leases {
-			x.releases = append(x.releases, sqlbatch.ReleaseItem{Item: l.item})
+			x.releases = append(x.releases, sqlbatch.ReleaseItem{Item: l.item, Delivery: l.delivery})
 		}
 		return sql.Release(x.releases)
 	default:

@@ -358,7 +358,7 @@ func add(sum *chanq.ConsumerStats, s chanq.ConsumerStats) {
 	sum.Buffered += s.Buffered
 	sum.Waiting += s.Waiting
 	sum.Slots += s.Slots
-	sum.StalledSlots += s.StalledSlots
+	sum.BlockedKeys += s.BlockedKeys
 	sum.Held += s.Held
 	sum.Settling += s.Settling
 	sum.Isolated += s.Isolated

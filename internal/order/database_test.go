@@ -122,6 +122,7 @@ type simTask struct {
 	answer  *Answer
 	applied bool
 	sampled bool
+	blocked bool
 	ids     []simItem
 }
 
@@ -151,6 +152,10 @@ func (s *sim) apply(st *simTask) {
 	switch t.Kind {
 	case Read, Refill:
 		if a.Walked = s.walked(st.member, t.Slots); a.Walked {
+			st.blocked = s.blocks && slices.ContainsFunc(s.rows, func(r *simRow) bool {
+				mine := slices.ContainsFunc(t.Slots, func(o Slot) bool { return o.Number == r.slot() })
+				return r.alive() && r.locked && mine && r.seq > t.From && r.seq <= t.Upto
+			})
 			s.scan(st)
 		}
 		return

@@ -194,7 +194,7 @@ func (s *Sequencer) uncount(m *Message, now time.Duration) {
 
 // planRefill returns the read of spilled keys that have no message before their spilled number in memory. All such keys
 // of a walk share it. It begins where the refill before has ended, so that keys far behind are read in turn.
-func (s *Sequencer) planRefill(b Budget) *Task {
+func (s *Sequencer) planRefill(b Budget, now time.Duration) *Task {
 	if b.Room <= 0 {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (s *Sequencer) planRefill(b Budget) *Task {
 	var w *walk
 	first, next := int64(None), int64(None)
 	for k := range s.spilled {
-		if k.held || k.slot.leaving || len(k.all) > 0 && k.all[0].Seq < k.spill || w != nil && k.slot.walk != w {
+		if !k.refills() || w != nil && k.slot.walk != w || now < k.slot.walk.readAt {
 			continue
 		}
 		w = k.slot.walk
@@ -226,6 +226,11 @@ func (s *Sequencer) planRefill(b Budget) *Task {
 	}
 	t.Rows = min(s.cfg.Rows, s.unread()*len(t.refill)+1)
 	return t
+}
+
+// refills reports whether the messages of a spilled key are to be read.
+func (k *keyQueue) refills() bool {
+	return !k.held && !k.slot.leaving && (len(k.all) == 0 || k.all[0].Seq >= k.spill)
 }
 
 func refillFrom(k *keyQueue) int64 { return min(k.slot.walk.safe, k.spill-1) }

@@ -47,6 +47,7 @@ type Message struct {
 	mine     bool // this consumer has marked it, or might have
 	suspect  bool
 	counted  bool // among the keys at work of its slot
+	unread   bool // its contents cannot be read
 	given    bool // delivered since it was last given back
 	crashes  int
 	delivery int64 // fence of the last delivery; 0: none
@@ -58,6 +59,9 @@ type Message struct {
 	pauses   uint8
 	peeks    uint8
 }
+
+// Crashes returns how many processes ended while they handled the message alone.
+func (m *Message) Crashes() int { return m.crashes }
 
 // SlotFence returns the fence of the message's slot.
 func (m *Message) SlotFence() int64 { return m.key.slot.Fence }
@@ -141,7 +145,7 @@ func (s *Sequencer) adopt(m *Message, row *Row, now time.Duration) {
 
 // giveBack notes that a delivery or a mark ended with a greater stored fence. Its contents are read again, with its row.
 func (s *Sequencer) giveBack(m *Message, fence int64, now time.Duration) {
-	m.Fence, m.mine, m.given, m.suspect = fence, false, false, false
+	m.Fence, m.mine, m.given, m.suspect, m.unread = fence, false, false, false, false
 	m.mustMark = m.delivery == 0 && m.Seq <= m.key.slot.Old
 	m.pauses, m.peeks = 0, 0
 	s.setContents(m, nil, 0)

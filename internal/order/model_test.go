@@ -24,6 +24,7 @@ type sim struct {
 	fault        fault
 	holds        bool
 	oneWriter    bool
+	blocks       bool // a read waits for locked rows, and fails
 	looksAtLocks bool
 	maxKeys      int
 	calm         bool
@@ -208,6 +209,13 @@ func (s *sim) progress(c *simConsumer) {
 		s.unknown(c, st)
 	case !st.applied:
 		s.apply(st)
+	case st.blocked:
+		s.say("c%d's task %d from %d is blocked", c.n, st.task.Kind, st.task.From)
+		c.task = nil
+		if st.member == c.member {
+			c.seq.Blocked(st.task, s.now)
+		}
+		c.seq.Answer(st.task, nil, s.now)
 	case st.task.Kind <= Refill && !st.sampled:
 		s.sample(st)
 	case !s.calm && s.chance(12):

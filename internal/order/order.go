@@ -201,6 +201,7 @@ type Budget struct {
 	Items int  // messages of one statement
 	Fetch int  // messages whose contents one statement reads
 	Poll  bool // read although nothing indicates new rows
+	Bare  bool // read without contents
 }
 
 // Task is a statement to run. Mark, Lapse and Release match ID, number and stored fence; of the messages that they do not
@@ -213,6 +214,7 @@ type Task struct {
 	Rows, Behind int
 	Messages     []*Message
 	Suspect      bool
+	Alone        bool // nothing else is held: of a Mark with Suspect
 	Keys         []string
 	KeySlots     []int
 
@@ -223,12 +225,13 @@ type Task struct {
 
 // Delivery is a message whose turn it is. Fence is that of the delivery, Message.Fence the stored one. If Expired or Crashed
 // is set, the message is dead-lettered in place of a delivery: its TTL has ended, or it has ended MaxCrashes processes. The
-// contents of a crashed message are not read.
+// contents of a crashed message are not read. If Unreadable is set, the contents could not be read: Contents are those that
+// Sequencer.Unreadable was called with, and the delivery is a failed attempt.
 type Delivery struct {
 	*Message
-	Fence            int64
-	Contents         any
-	Expired, Crashed bool
+	Fence                        int64
+	Contents                     any
+	Expired, Crashed, Unreadable bool
 }
 
 // Outcome is what became of a delivery.

@@ -163,6 +163,16 @@ func (r *Rebalancer) End() {
 // Empty reports whether no slot is owned.
 func (r *Rebalancer) Empty() bool { return r.count(foreign) == len(r.notes) }
 
+// Settled reports whether each slot is owned, or another consumer's who lives.
+func (r *Rebalancer) Settled() bool {
+	for i := range r.notes {
+		if n := &r.notes[i]; n.state != owned && (n.state != foreign || n.free) {
+			return false
+		}
+	}
+	return r.looked
+}
+
 // Asked returns the slots to be taken.
 func (r *Rebalancer) Asked() (list []int) {
 	for _, o := range r.list(asked) {

@@ -161,7 +161,7 @@ func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 		t = s.planMessages(b, now)
 	}
 	if t == nil && s.reading == nil {
-		if t = s.planRefill(b); t == nil || s.turns%2 == 0 {
+		if t = s.planRefill(b, now); t == nil || s.turns%2 == 0 {
 			if main := s.planRead(b, now); main != nil {
 				t = main
 			}
@@ -244,6 +244,9 @@ func (s *Sequencer) catchUp(from int64) {
 	}
 }
 
+// Redriven returns the queue's counter of redrives, as far as it is known.
+func (s *Sequencer) Redriven() int64 { return s.redriven }
+
 // Reread has all messages read again before rows of later answers are delivered: after a session was lost, the database
 // might give numbers again that it gave before.
 func (s *Sequencer) Reread() { s.catchUp(0) }
@@ -254,7 +257,7 @@ func (s *Sequencer) Deliver(n int, now time.Duration) (list []Delivery) {
 		m.delivery, m.given, m.redriven = DeliveryFence(m.Fence, m.key.slot.Fence), true, s.redriven
 		list = append(list, Delivery{
 			Message: m, Fence: m.delivery, Contents: m.contents,
-			Expired: m.diesAt > 0 && m.diesAt <= now, Crashed: s.crashed(m),
+			Expired: m.diesAt > 0 && m.diesAt <= now, Crashed: s.crashed(m), Unreadable: m.unread,
 		})
 		s.setContents(m, nil, 0)
 	}
@@ -291,6 +294,18 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 	s.rest(m, now)
 }
 
+// Unreadable notes, before the Answer to its Fetch, that the contents of a message cannot be read. It is delivered with others in
+// their place.
+func (s *Sequencer) Unreadable(m *Message, contents any, now time.Duration) {
+	if m.state != fetching {
+		return
+	}
+	s.set(m, idle)
+	m.unread = true
+	s.setContents(m, contents, 0)
+	s.advance(m.key, now)
+}
+
 // Ended has the row of a message in a transaction looked at now: the transaction is known to have ended.
 func (s *Sequencer) Ended(m *Message, fence int64) {
 	if m.delivery == fence && m.state == inTx {
@@ -322,6 +337,8 @@ func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
 	for _, w := range s.walks {
 		switch {
 		case s.reading != nil:
+		case w.readAt > now:
+			at = min(at, w.readAt)
 		case b.Room > 0 && (!w.read || w.more || b.Poll) && s.blocked() < s.cfg.Blocked:
 			at = now
 		case w.pending != nil:
@@ -331,6 +348,34 @@ func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
 		}
 	}
 	return max(at, now)
+}
+
+// Rests reports whether nothing is under way or deliverable, and each walk was read to its end.
+func (s *Sequencer) Rests() bool {
+	if s.busy > 0 || s.nReady > 0 || s.reading != nil || len(s.suspects) > 0 {
+		return false
+	}
+	for k := range s.spilled {
+		if k.refills() {
+			return false
+		}
+	}
+	for _, list := range s.lists {
+		if len(list) > 0 {
+			return false
+		}
+	}
+	for _, sl := range s.slots {
+		if sl.leaving || len(sl.line) > 0 {
+			return false
+		}
+	}
+	for _, w := range s.walks {
+		if !w.read || w.more || w.pending != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // blocked returns how many keys in memory have no deliverable message.

@@ -17,6 +17,10 @@ type walk struct {
 	refilled int64 // where the last refill has ended; 0: at its end
 	turn     int   // of the last read
 
+	blocked bool          // the last read waited for a lock: it stays apart until one succeeds
+	pauses  uint8         // after such reads of its only slot, in a row
+	readAt  time.Duration // no read begins before
+
 	pending, next *catchUp      // next: an event after pending has begun
 	catchAt       time.Duration // no catch-up begins before: they take half of the time at most
 	slowAt        time.Duration // of the next slow read
@@ -34,6 +38,22 @@ type catchUp struct {
 }
 
 func (c *catchUp) done() bool { return c == nil || c.over || c.into != nil && c.into.done() }
+
+// now returns what has become of a catch-up that another one has taken over.
+func (c *catchUp) now() *catchUp {
+	for c != nil && c.into != nil {
+		c = c.into
+	}
+	return c
+}
+
+// split returns a catch-up of the same rows for other slots.
+func (c *catchUp) split() *catchUp {
+	if c == nil {
+		return nil
+	}
+	return &catchUp{from: c.from, at: c.at, begun: c.begun, since: c.since}
+}
 
 // catchUp asks for a catch-up that begins after the answer that is being taken.
 func (w *walk) catchUp(from int64) {
@@ -92,7 +112,7 @@ func (s *Sequencer) leave(sl *slot) {
 func (s *Sequencer) meet() {
 	for i, a := range s.walks {
 		for j, b := range s.walks[i+1:] {
-			if a.cursor != b.cursor || !a.read || !b.read {
+			if a.cursor != b.cursor || !a.read || !b.read || a.blocked || b.blocked {
 				continue
 			}
 			var all *catchUp
@@ -121,6 +141,40 @@ func (s *Sequencer) meet() {
 	}
 }
 
+// Blocked notes, before Answer, that a read has waited for a lock until its time was over. Its walk is split in two, until the slot
+// of the locked row is read alone: then it is the only one that waits.
+func (s *Sequencer) Blocked(t *Task, now time.Duration) {
+	w := t.walk
+	w.blocked = true
+	if len(w.slots) <= 1 {
+		w.readAt = now + firstPause<<w.pauses
+		w.pauses = min(w.pauses+1, mostPauses)
+		return
+	}
+	half := len(w.slots) / 2
+	o := *w
+	o.slots, w.slots = slices.Clone(w.slots[half:]), slices.Clip(w.slots[:half])
+	o.pending, o.next = w.pending.split(), w.next.split()
+	for _, sl := range o.slots {
+		sl.walk = &o
+		for _, k := range sl.keys {
+			for _, m := range k.all {
+				switch g := m.gate.now(); {
+				case g == nil:
+				case g == w.pending:
+					m.gate = o.pending
+				case g == w.next:
+					m.gate = o.next
+				}
+				if m.gate != nil {
+					m.gate.keys = append(m.gate.keys, k)
+				}
+			}
+		}
+	}
+	s.walks = append(s.walks, &o)
+}
+
 // planRead returns the next read of the walk that has waited longest, or nil.
 func (s *Sequencer) planRead(b Budget, now time.Duration) *Task {
 	s.meet()
@@ -134,7 +188,7 @@ func (s *Sequencer) planRead(b Budget, now time.Duration) *Task {
 			o.catchUp(0)
 		}
 		catches := o.pending != nil && now >= o.catchAt
-		if (catches || room > 0 && (b.Poll || o.more || !o.read)) && (w == nil || o.turn < w.turn) {
+		if now >= o.readAt && (catches || room > 0 && (b.Poll || o.more || !o.read)) && (w == nil || o.turn < w.turn) {
 			w = o
 		}
 	}
@@ -160,6 +214,9 @@ func (s *Sequencer) planRead(b Budget, now time.Duration) *Task {
 		}
 		t.catch = c
 	}
+	if b.Bare {
+		t.Old = None
+	}
 	for k := range s.spilled {
 		if k.slot.walk == w {
 			t.Keys = append(t.Keys, k.name.key)
@@ -171,6 +228,7 @@ func (s *Sequencer) planRead(b Budget, now time.Duration) *Task {
 // read takes the answer to a read. ready is the number that earlier answers found safe.
 func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
 	w := t.walk
+	w.blocked, w.pauses = false, 0
 	ahead, behind, aboveSafe := 0, 0, 0
 	cursor, walked := t.Cursor, t.From
 	for i := range a.Rows {

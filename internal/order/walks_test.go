@@ -73,6 +73,7 @@ func (s *sim) calmStep(i int) {
 func walkModel(choose func(int) int, f fault) (found violation, log []string) {
 	s := &sim{choose: choose, fault: f, now: time.Second, alive: map[int]bool{}}
 	s.holds, s.oneWriter, s.looksAtLocks, s.maxKeys = s.chance(2), s.chance(4), s.chance(2), s.pick(2)
+	s.blocks = s.oneWriter && s.chance(2)
 	defer func() {
 		if v := recover(); v != nil {
 			is, ok := v.(violation)

@@ -25,7 +25,7 @@ func (s *Sequencer) planMessages(b Budget, now time.Duration) *Task {
 		{Look, false, toLook, looking, b.Items, nil},
 	} {
 		if list := s.take(t.from, t.to, t.n, t.only); len(list) > 0 {
-			return (&Task{Kind: t.kind, Suspect: t.suspect, Messages: list}).begins()
+			return (&Task{Kind: t.kind, Suspect: t.suspect, Alone: t.suspect && s.trial.alone, Messages: list}).begins()
 		}
 	}
 	return s.planHeld(b.Items, now)

@@ -1,0 +1,55 @@
+package claim
+
+import (
+	"sync"
+	"time"
+)
+
+// Membership is for how long a consumer is a member of its queue, by the local clock: from before each heartbeat was sent, so
+// never longer than the database counts it. It is safe for concurrent use; one goroutine sends heartbeats.
+type Membership struct {
+	now func() time.Duration
+
+	mu     sync.Mutex // guards what follows
+	term   Term
+	joined bool // in this term
+	ends   time.Duration
+}
+
+// Term is one membership. A consumer whose membership ended joins again with another ID.
+type Term struct {
+	Number int64
+	ID     [16]byte
+}
+
+// NewMembership returns a membership that has not begun.
+func NewMembership(id [16]byte, now func() time.Duration) *Membership {
+	return &Membership{now: now, term: Term{ID: id}}
+}
+
+// Next returns the ID for the next heartbeat: that of the membership, or a new one if it has ended.
+func (m *Membership) Next(newID func() [16]byte) [16]byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.joined && m.now() >= m.ends {
+		m.term, m.joined = Term{m.term.Number + 1, newID()}, false
+	}
+	return m.term.ID
+}
+
+// Joined notes a heartbeat with the ID of Next that was sent at began and lasts until ends. It reports whether the membership
+// begins with it.
+func (m *Membership) Joined(ends time.Duration) (begins bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	begins, m.joined = !m.joined, true
+	m.ends = max(m.ends, ends)
+	return begins
+}
+
+// Current returns the term, when it ends as things stand, and whether it lasts. Ask before a statement is sent.
+func (m *Membership) Current() (t Term, ends time.Duration, lasts bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.term, m.ends, m.now() < m.ends
+}

@@ -1,0 +1,325 @@
+package claim
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"time"
+
+	"github.com/chanq/chanq/internal/order"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Statements are those that a Reader runs; a sqlbatch.Queue has them.
+type Statements interface {
+	Read(sqlbatch.ReadParams) sqlbatch.Statement
+	Refill(sqlbatch.RefillParams) sqlbatch.Statement
+	Fetch(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement
+	LookOrdered(member [16]byte, slots []sqlbatch.OwnedSlot, ids [][16]byte) sqlbatch.Statement
+	MarkOrdered(member [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement
+	ReleaseOrdered(member [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement
+	HeldKeys(slots []int, keys []string) sqlbatch.Statement
+	Slots(parts []sqlbatch.SlotPart) sqlbatch.Statement
+	TakeSlots(member [16]byte, salt int64, slots []int) sqlbatch.Statement
+	GiveSlots(member [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement
+}
+
+// Config configures a Reader.
+type Config struct {
+	Order      order.Config
+	Slots      int
+	Keys       func(slot int) int // keys of a slot at work at once; 0: no bound
+	SQL        Statements
+	Inline     int // larger bodies are fetched one by one
+	Membership *Membership
+	Salt       func() int64
+	Now        func() time.Duration
+
+	// Run runs a statement on the session of claims.
+	Run func(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error
+	// RolledBack reports that the database answered with this error, and undid the statement.
+	RolledBack func(error) bool
+	// Ready is called when Deliver might return messages, and Woken when Step might have something to do.
+	Ready, Woken func()
+	// Recalled is called when slots are being returned or were lost: what was not given to a handler is to be taken back.
+	Recalled func()
+	// Freed is called when slots are free for other consumers.
+	Freed func()
+}
+
+// Reader reads the messages of the slots that its consumer owns.
+type Reader struct {
+	cfg Config
+
+	mu       sync.Mutex // guards what follows
+	seq      *order.Sequencer
+	reb      *order.Rebalancer
+	delivers Term // of the messages in seq
+
+	// Of the goroutine that calls Step.
+	term   Term
+	rest   time.Duration  // no statement about slots before: after one that failed
+	bare   bool           // reads leave out contents: one of a single message has failed
+	failed *order.Message // the message whose contents could not be read by the last fetch of it alone
+}
+
+// slotsPause is the pause after a statement about slots that failed.
+const slotsPause = 50 * time.Millisecond
+
+// New returns a Reader that owns no slot.
+func New(cfg Config) *Reader {
+	term, _, _ := cfg.Membership.Current()
+	return &Reader{cfg: cfg, seq: order.New(cfg.Order), reb: order.NewRebalancer(cfg.Slots, term.ID), term: term, delivers: term}
+}
+
+// Did is what a Step has done.
+type Did struct {
+	Statement bool // it ran one
+	Looked    bool // at the slots
+	Read      bool // it was a read of messages that follow each other
+	Contents  int  // messages that it brought with contents
+	Bytes     int  // of their bodies
+	Took      time.Duration
+}
+
+// Step runs the next statement, if one is due, and takes its answer.
+func (r *Reader) Step(ctx context.Context, b order.Budget) (Did, error) {
+	if !r.lasts() {
+		return Did{}, nil
+	}
+	if did, err := r.tend(ctx); did.Statement || err != nil {
+		return did, err
+	}
+	return r.work(ctx, b)
+}
+
+// lasts reports whether the membership lasts. If it is another than before, all slots are lost.
+func (r *Reader) lasts() bool {
+	term, _, lasts := r.cfg.Membership.Current()
+	if lasts && term == r.term {
+		return true
+	}
+	r.mu.Lock()
+	r.seq.Lost(r.cfg.Now())
+	r.reb.Lost(term.ID)
+	recall := len(r.reb.Changes().Gone) > 0
+	r.delivers = term
+	r.mu.Unlock()
+	r.term = term
+	if recall {
+		r.cfg.Recalled()
+	}
+	return lasts
+}
+
+// work runs the next task of the sequencer.
+func (r *Reader) work(ctx context.Context, b order.Budget) (did Did, err error) {
+	r.mu.Lock()
+	b.Bare = r.bare
+	t := r.seq.Plan(b, r.cfg.Now())
+	r.mu.Unlock()
+	if t == nil {
+		return Did{}, nil
+	}
+	did = Did{Statement: true, Read: t.Kind == order.Read}
+	began := r.cfg.Now()
+	var a answer
+	err = r.run(ctx, t, &a)
+	did.Took = r.cfg.Now() - began
+	result := &a.Answer
+	if term, _, lasts := r.cfg.Membership.Current(); err != nil || !lasts || term != r.term {
+		result = nil
+	}
+	blocked := err != nil && r.cfg.RolledBack(err)
+	unread := r.unreadable(ctx, t, err)
+	r.change(func(now time.Duration) {
+		switch {
+		case blocked && (t.Kind == order.Read || t.Kind == order.Refill):
+			r.seq.Blocked(t, now)
+		case unread != nil:
+			r.seq.Unreadable(t.Messages[0], unread, now)
+		case err != nil && !blocked:
+			r.seq.Reread()
+		}
+		if r.seq.Answer(t, result, now) {
+			r.takeAgain(now)
+		}
+		if result != nil && !a.Walked {
+			for _, s := range t.Slots {
+				r.reb.Unwalked(s.Number)
+			}
+		}
+	})
+	if result != nil {
+		for i := range a.Rows {
+			if a.Rows[i].Contents != nil {
+				did.Contents++
+			}
+		}
+		did.Bytes = a.bytes
+	}
+	if unread != nil || blocked {
+		return did, nil
+	}
+	return did, err
+}
+
+// unreadable finds out whether a message cannot be read. A read of one message that fails is followed by reads without contents,
+// so that the message is known by its ID. If its contents cannot be fetched twice, and a look at it succeeds in between, the message
+// is the cause. It returns what is known of it without its contents, or nil.
+func (r *Reader) unreadable(ctx context.Context, t *order.Task, err error) *Row {
+	failed := err != nil && !r.cfg.RolledBack(err)
+	switch {
+	case t.Kind == order.Read && failed:
+		r.bare = t.Rows == 1
+		return nil
+	case t.Kind == order.Read && err == nil && !r.bare, t.Kind == order.Fetch && err == nil:
+		r.bare, r.failed = false, nil
+		return nil
+	case t.Kind != order.Fetch || !failed || len(t.Messages) > 1:
+		return nil
+	}
+	m := t.Messages[0]
+	var a answer
+	if r.cfg.Run(ctx, r.cfg.SQL.LookOrdered(r.term.ID, owned(t.Slots), [][16]byte{m.ID}), a.scan) != nil || len(a.Rows) == 0 || a.Rows[0].Fence != m.Fence {
+		r.failed = nil
+		return nil
+	}
+	if r.failed != m {
+		r.failed = m
+		return nil
+	}
+	r.failed, r.bare = nil, false
+	a.last.Unread = err
+	return &a.last
+}
+
+// change changes the state under the mutex, and then tells the caller.
+func (r *Reader) change(f func(now time.Duration)) {
+	r.mu.Lock()
+	f(r.cfg.Now())
+	ready := r.seq.Counts().Ready > 0
+	r.mu.Unlock()
+	if ready {
+		r.cfg.Ready()
+	}
+}
+
+// takeAgain drops all slots and has them taken again: the database has forgotten numbers.
+func (r *Reader) takeAgain(now time.Duration) {
+	for _, s := range r.reb.Owned() {
+		r.seq.Drop(s.Slot, now)
+	}
+	r.reb.Doubt()
+}
+
+// run runs the statements of a task.
+func (r *Reader) run(ctx context.Context, t *order.Task, a *answer) error {
+	sql, me, slots := r.cfg.SQL, r.term.ID, owned(t.Slots)
+	switch t.Kind {
+	case order.Read:
+		return r.cfg.Run(ctx, sql.Read(sqlbatch.ReadParams{
+			Member: me, Slots: slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline,
+		}), a.scan)
+	case order.Refill:
+		return r.cfg.Run(ctx, sql.Refill(sqlbatch.RefillParams{
+			Member: me, Slots: slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline,
+		}), a.scan)
+	case order.Fetch:
+		return r.cfg.Run(ctx, sql.Fetch(me, slots, idsOf(t.Messages)), a.scan)
+	case order.Held:
+		return r.askHeld(ctx, t, a)
+	case order.Mark, order.Lapse, order.Release:
+		return r.write(ctx, t, a)
+	default:
+		return r.lookAt(ctx, t, t.Messages, a)
+	}
+}
+
+// lookAt looks at messages. Of a row that is locked the database might not know the number.
+func (r *Reader) lookAt(ctx context.Context, t *order.Task, messages []*order.Message, a *answer) error {
+	return r.cfg.Run(ctx, r.cfg.SQL.LookOrdered(r.term.ID, owned(t.Slots), idsOf(messages)), a.scan)
+}
+
+// write runs a mark or a release, and a look at the messages that it did not change.
+func (r *Reader) write(ctx context.Context, t *order.Task, a *answer) error {
+	var st sqlbatch.Statement
+	if t.Kind == order.Mark {
+		items := make([]sqlbatch.MarkItem, len(t.Messages))
+		for i, m := range t.Messages {
+			items[i] = sqlbatch.MarkItem{Item: sqlbatch.Item{ID: m.ID, Fence: m.Fence}, SlotFence: m.SlotFence()}
+		}
+		alone := sqlbatch.NotAlone
+		if t.Alone {
+			alone = sqlbatch.OnlyMessage
+		} else if t.Suspect {
+			alone = sqlbatch.OnlySuspect
+		}
+		st = r.cfg.SQL.MarkOrdered(r.term.ID, items, alone)
+	} else {
+		items := make([]sqlbatch.ReleaseItem, len(t.Messages))
+		for i, m := range t.Messages {
+			items[i] = sqlbatch.ReleaseItem{Item: sqlbatch.Item{ID: m.ID, Fence: m.Fence}, Delivery: m.Delivery()}
+		}
+		st = r.cfg.SQL.ReleaseOrdered(r.term.ID, items, t.Kind == order.Lapse)
+	}
+	changed := map[[16]byte]order.Row{}
+	err := r.cfg.Run(ctx, st, func(rows *sql.Rows) error {
+		var id []byte
+		row := order.Row{Written: true}
+		err := rows.Scan(&id, &row.Fence, &row.Lapses, &row.Crashes)
+		copy(row.ID[:], id)
+		changed[row.ID] = row
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var missing []*order.Message
+	for _, m := range t.Messages {
+		row, ok := changed[m.ID]
+		if !ok {
+			missing = append(missing, m)
+			continue
+		}
+		row.Seq = m.Seq
+		a.Rows = append(a.Rows, row)
+	}
+	if len(missing) == 0 {
+		r.mu.Lock()
+		a.Walked, a.Redriven = true, r.seq.Redriven()
+		r.mu.Unlock()
+		return nil
+	}
+	return r.lookAt(ctx, t, missing, a)
+}
+
+// askHeld asks which keys are held by dead messages.
+func (r *Reader) askHeld(ctx context.Context, t *order.Task, a *answer) error {
+	a.Held, a.Walked = make([]bool, len(t.Keys)), true
+	return r.cfg.Run(ctx, r.cfg.SQL.HeldKeys(t.KeySlots, t.Keys), func(rows *sql.Rows) error {
+		var place int
+		var held int64
+		if err := rows.Scan(&place, &held, &a.Redriven); err != nil {
+			return err
+		}
+		a.Held[place-1] = held != 0
+		return nil
+	})
+}
+
+func owned(slots []order.Slot) []sqlbatch.OwnedSlot {
+	list := make([]sqlbatch.OwnedSlot, len(slots))
+	for i, s := range slots {
+		list[i] = sqlbatch.OwnedSlot{Slot: s.Number, Fence: s.Fence}
+	}
+	return list
+}
+
+func idsOf(messages []*order.Message) [][16]byte {
+	ids := make([][16]byte, len(messages))
+	for i, m := range messages {
+		ids[i] = m.ID
+	}
+	return ids
+}

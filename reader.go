@@ -1,0 +1,433 @@
+package chanq
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/chanq/chanq/internal/batch"
+	"github.com/chanq/chanq/internal/claim"
+	"github.com/chanq/chanq/internal/order"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// The claimer of an ordered queue. It owns slots and reads their messages; package claim decides which ones, and when each of
+// them may be delivered. Here are the pace, the leases and the channel.
+//
+// The consumer's goroutines for it: claimAll, which runs one statement after another until Stop; run, which makes leases of
+// messages whose turn it is and moves them to the channel; and at the end vacate, which runs the statements that are left until
+// the slots are returned.
+type reader[T any] struct {
+	c      *shardConsumer[T]
+	reader *claim.Reader
+
+	ready   chan struct{} // of capacity 1: messages may be delivered
+	recall  chan struct{} // of capacity 1: slots are being returned
+	changed chan struct{} // of capacity 1: a statement may be due
+
+	sent   atomic.Int64 // leases on the channel, so far
+	inHand atomic.Int64 // of run
+
+	// Of claimAll, and then of vacate.
+	idle   batch.Backoff
+	pollAt time.Duration // of the next read although nothing indicates new messages
+}
+
+// The bounds of what a Sequencer keeps.
+const (
+	unreadMost  = 4      // messages that a key keeps besides its first one
+	blockedMost = 10_000 // keys whose first message is not deliverable, at which reading stops
+)
+
+func newReader[T any](c *shardConsumer[T]) *reader[T] {
+	r := &reader[T]{
+		c: c, ready: make(chan struct{}, 1), recall: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		idle: batch.Backoff{Low: c.cfg.PollMin, High: c.cfg.PollMax},
+	}
+	q, traits := c.queue, c.queue.dialect.Traits()
+	r.reader = claim.New(claim.Config{
+		Order: order.Config{
+			Unread: unreadMost, MostUnread: min(256, c.cfg.Prefetch/4), Blocked: blockedMost, Bytes: c.cfg.PrefetchBytes,
+			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.ReadsInOrder,
+			Holds: q.cfg.DeadKey == DeadKeyHolds, MaxCrashes: q.cfg.MaxCrashes, Process: &trialTurn{turns: c.ears.turns},
+		},
+		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, SQL: q.sql, Membership: c.here, Salt: newSalt, Now: monotonic,
+		Run:        r.runIdle,
+		RolledBack: func(err error) bool { return q.classify(err) == sqlbatch.RolledBack },
+		Ready:      func() { notify(r.ready) },
+		Woken:      func() { notify(r.changed) },
+		Recalled:   func() { notify(r.recall) },
+		Freed:      q.wake,
+	})
+	return r
+}
+
+// runIdle runs a statement on the session of claims.
+func (r *reader[T]) runIdle(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+	return r.c.runClaim(st, scan)
+}
+
+// claimAll runs until Stop. supervise then takes back what is on the channel, and closes it.
+func (r *reader[T]) claimAll() {
+	c := r.c
+	loop := batch.Loop{Health: &c.health, Classify: c.queue.classify}
+	c.connect()
+	for c.stop.Err() == nil {
+		if _, hurried := c.ears.heard(); hurried {
+			r.reader.Hurry()
+			r.pollAt = 0
+		}
+		b := r.budget()
+		did, failure := r.step(&loop, b)
+		switch {
+		case failure != nil && isPermanent(failure.Class):
+			c.broken(c.queue.fail("claim", failure.Err))
+			return
+		case failure != nil:
+			if did.Read {
+				c.size.Failed(b.Room)
+			}
+			batch.Sleep(c.stop, loop.Failed(c.abandoned, failure))
+		case did.Read:
+			if r.account(did, b) {
+				return
+			}
+		case !did.Statement:
+			r.pause(b)
+		}
+	}
+}
+
+// step runs the next statement.
+func (r *reader[T]) step(loop *batch.Loop, b order.Budget) (did claim.Did, failure *batch.Failure) {
+	failure = loop.Try(r.c.abandoned, func(ctx context.Context) (err error) {
+		if did, err = r.reader.Step(ctx, b); err == nil && !did.Statement {
+			return batch.ErrNotAsked
+		}
+		return err
+	})
+	if did.Looked {
+		r.c.count(func(s *ConsumerStats) { s.Looks++ })
+	}
+	return did, failure
+}
+
+// budget bounds the next task.
+func (r *reader[T]) budget() order.Budget {
+	c, traits := r.c, r.c.queue.dialect.Traits()
+	fetch := traits.FindIDs
+	if c.flow.meanBytes > 0 {
+		fetch = min(fetch, max(1, c.cfg.PrefetchBytes/c.flow.meanBytes))
+	} else {
+		fetch = 1
+	}
+	return order.Budget{
+		Room: r.room(), Items: min(traits.AckItems, traits.NackItems), Fetch: c.size.Of(fetch),
+		Poll: monotonic() >= r.pollAt,
+	}
+}
+
+// room returns for how many messages there is room.
+func (r *reader[T]) room() int {
+	c := r.c
+	counts := r.reader.Counts() // first: what comes to the channel now counts twice, not never
+	ready := counts.Ready + int(r.inHand.Load())
+	c.flow.delivered = r.sent.Load()
+	buffered := c.buffered()
+	most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
+	buffered += ready
+	room := min(most-buffered, c.size.Of(c.queue.dialect.Traits().ClaimRows))
+	if c.flow.meanBytes == 0 {
+		room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
+	} else {
+		fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered
+		if buffered == 0 {
+			fit = max(fit, 1)
+		}
+		room = min(room, fit)
+	}
+	if buffered > most/2 || c.settler.crowded() || room <= 0 {
+		c.wakeAt.Store(c.taken.Load() + int64(max(1, buffered-most/2)))
+		return 0
+	}
+	c.wakeAt.Store(0)
+	return room
+}
+
+// account notes what a read has brought, and when the next one follows. It reports that the consumer has stopped.
+func (r *reader[T]) account(did claim.Did, b order.Budget) (stopped bool) {
+	c := r.c
+	c.flow.atWork = did.Contents > 0
+	if did.Contents == 0 {
+		c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
+		if c.seat.vain() { // slots may be free
+			r.reader.Hurry()
+		}
+		pause := r.idle.Poll()
+		if c.seat.stands {
+			pause = c.cfg.PollMax
+		}
+		r.pollAt = monotonic() + pause
+		return r.stopIdle()
+	}
+	c.size.Worked(b.Room, did.Took, c.claimPatience())
+	c.flow.lastClaim, c.flow.meanBytes = did.Contents, max(1, did.Bytes/did.Contents)
+	c.count(func(s *ConsumerStats) { s.Claims++ })
+	r.idle.Reset()
+	full := did.Contents >= b.Room
+	if c.seat.claimed(full) {
+		c.rise()
+	}
+	if full {
+		r.pollAt = 0
+		return false
+	}
+	pause := r.idle.Pause()
+	if did.Contents >= worthwhile {
+		pause /= 4
+	}
+	if c.seat.stands {
+		pause = min(pause, shortPause)
+	}
+	r.pollAt = monotonic() + pause
+	return false
+}
+
+// pause waits until a statement is due.
+func (r *reader[T]) pause(b order.Budget) {
+	c, now := r.c, monotonic()
+	wait := min(r.reader.Due(b)-now, time.Minute)
+	if b.Room > 0 {
+		wait = min(wait, r.pollAt-now)
+		if c.beSeated(wait) {
+			r.pollAt = 0
+			return
+		}
+		wait = min(wait, c.seat.deaf())
+	} else {
+		c.rise() // its readers are busy: others may wake
+		wait = min(wait, 100*time.Millisecond)
+	}
+	timer := time.NewTimer(max(wait, time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-c.stop.Done():
+	case <-c.ears.bell:
+		c.seat.told()
+		r.pollAt = 0
+	case _, open := <-c.seat.heard:
+		if c.seat.rang(open) {
+			r.pollAt = 0
+		}
+	case <-c.cleared:
+		r.pollAt = 0
+	case <-c.progress:
+	case <-r.changed:
+	case <-timer.C:
+	}
+}
+
+// run moves messages whose turn it is to the channel, as leases, until Stop, and then gives back what it has in hand.
+func (r *reader[T]) run() {
+	var hand []*Lease[T]
+	for r.c.stop.Err() == nil {
+		r.inHand.Store(int64(len(hand)))
+		if len(hand) == 0 {
+			if hand = r.next(hand); len(hand) == 0 {
+				select {
+				case <-r.ready:
+				case <-r.recall:
+					hand = r.recalled(hand)
+				case <-r.c.stop.Done():
+				}
+				continue
+			}
+		}
+		select {
+		case r.c.out <- hand[0]:
+			r.sent.Add(1)
+			hand = hand[1:]
+		case <-r.recall:
+			hand = r.recalled(hand)
+		case <-r.c.stop.Done():
+		}
+	}
+	r.giveBack(partsOf(hand))
+	r.inHand.Store(0)
+}
+
+// handful is how many messages are made leases of at a time.
+const handful = 256
+
+// next makes leases of messages whose turn it is.
+func (r *reader[T]) next(hand []*Lease[T]) []*Lease[T] {
+	c := r.c
+	list, ends := r.reader.Deliver(min(handful, c.cfg.Prefetch))
+	if len(list) == 0 {
+		return hand
+	}
+	rows, size := make([]claimedRow, len(list)), 0
+	for i := range list {
+		rows[i] = rowOf(&list[i])
+		size += len(rows[i].body)
+	}
+	leases := buildLeases[T](c.queue, rows, c, ends, monotonic()+c.cfg.MaxExtend)
+	for i, l := range leases {
+		l.Fence, l.lease.delivery, l.lease.entry = list[i].Fence, list[i].Fence, list[i].Message
+		if rows[i].unread != nil {
+			c.blame(l.lease, rows[i].unread)
+		}
+	}
+	holds := partsOf(leases)
+	aside := asideOf(holds)
+	leases = toDeliver(leases, len(aside))
+	c.hold(holds)
+	r.sent.Add(int64(len(aside))) // they count as taken
+	c.setAside(aside)
+	c.count(func(s *ConsumerStats) { s.Claimed += int64(len(list)) })
+	r.inHand.Store(int64(len(leases)))
+	call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.label, Messages: len(list), Bytes: size})
+	return append(hand, leases...)
+}
+
+// rowOf is a message that is delivered, or dead-lettered in its place, as a row of a claim.
+func rowOf(d *order.Delivery) claimedRow {
+	row := claimedRow{item: sqlbatch.Item{ID: d.ID, Fence: d.Message.Fence}, expired: d.Expired}
+	if d.Crashed {
+		row.crashes = d.Crashes()
+	}
+	if in, ok := d.Contents.(*claim.Row); ok {
+		row.priority, row.attempts, row.lapses = Priority(in.Priority), in.Attempts, in.Lapses
+		row.enqueued, row.due, row.expires = in.Enqueued, in.Due, in.Expires
+		row.key, row.headers, row.body, row.orderKey = in.Key, in.Headers, in.Body, in.OrderKey
+		row.unread = in.Unread
+	}
+	return row
+}
+
+// recalled takes back what is on the channel, and in hand, of slots that are being returned, and returns the rest. Of a key there
+// is one lease at most, so no order is lost.
+func (r *reader[T]) recalled(hand []*Lease[T]) []*Lease[T] {
+	mine := len(hand)
+	hand = takeAll(r.c.out, hand)
+	r.sent.Add(int64(mine - len(hand)))
+	return slices.DeleteFunc(hand, func(l *Lease[T]) bool {
+		leaving := r.reader.Leaving(l.lease.entry)
+		if leaving {
+			r.giveBack([]*lease{l.lease})
+		}
+		return leaving
+	})
+}
+
+// giveBack has leases released that no handler has.
+func (r *reader[T]) giveBack(leases []*lease) {
+	var back []*lease
+	for _, l := range leases {
+		if l.takeBack() {
+			back = append(back, l)
+		}
+	}
+	if len(back) > 0 {
+		r.c.settler.addAll(back...)
+	}
+}
+
+// moved takes what became of leases: see leaseOwner.
+func (r *reader[T]) moved(leases []*lease) {
+	list := make([]claim.Settled, 0, len(leases))
+	for _, l := range leases {
+		if e, ended := ending(l); ended && l.entry != nil {
+			list = append(list, claim.Settled{Message: l.entry, Fence: l.delivery, Settle: e})
+		}
+	}
+	r.reader.Settled(list)
+}
+
+// ending returns what became of a lease, if it is over or in a transaction.
+func ending(l *lease) (e order.Settle, ended bool) {
+	switch l.state.Load() {
+	case leaseInTx:
+		return order.Settle{Outcome: order.InTx, Until: l.deadlineAt()}, true
+	case leaseExpired, leaseLost:
+		return order.Settle{}, true
+	case leaseSettled:
+		switch {
+		case l.err == ErrSettled, l.err == nil && l.op == settleAck:
+			return order.Settle{Outcome: order.Acked}, true
+		case l.err != nil:
+			return order.Settle{}, true
+		case l.op == settleDead:
+			return order.Settle{Outcome: order.Dead}, true
+		}
+		return order.Settle{Outcome: order.Given, Wait: l.delay}, true
+	}
+	return order.Settle{}, false
+}
+
+func (r *reader[T]) awaits(l *lease) bool { return l.entry != nil && r.reader.Awaited(l.entry) }
+
+// returned is told that the handler of a lease that is in a transaction has returned: it is likely to be committed.
+func (r *reader[T]) returned(l *lease) { r.reader.Ended(l.entry, l.delivery) }
+
+// hurry has the slots looked at now.
+func (r *reader[T]) hurry() {
+	r.reader.Hurry()
+	notify(r.changed)
+}
+
+// stats fills in what is of ordered queues.
+func (r *reader[T]) stats(s *ConsumerStats) {
+	counts := r.reader.Counts()
+	s.Buffered += counts.Ready + int(r.inHand.Load())
+	s.Waiting, s.Slots, s.BlockedKeys = counts.Unread, counts.Slots, counts.Blocked
+}
+
+// vacate returns the slots, as their handlers end, until ctx ends.
+func (r *reader[T]) vacate(ctx context.Context) {
+	r.reader.End()
+	loop := batch.Loop{Health: &r.c.health, Classify: r.c.queue.classify}
+	for !r.reader.Empty() && ctx.Err() == nil {
+		did, failure := r.step(&loop, order.Budget{Items: 1})
+		switch {
+		case failure != nil:
+			batch.Sleep(ctx, loop.Failed(ctx, failure))
+		case !did.Statement:
+			wait := min(r.reader.Due(order.Budget{})-monotonic(), time.Second)
+			select {
+			case <-r.changed:
+			case <-ctx.Done():
+			case <-time.After(max(wait, time.Millisecond)):
+			}
+		}
+	}
+}
+
+// stopIdle ends the consumer if StopWhenIdle is set and nothing is due.
+func (r *reader[T]) stopIdle() (stopped bool) {
+	c := r.c
+	if c.idleness == nil {
+		return false
+	}
+	now, quiet := c.idleness.begin()
+	if !quiet || !r.reader.Rests() {
+		c.idleness.notIdle(c)
+		return false
+	}
+	return c.idleness.isIdle(c, now)
+}
+
+// trialTurn has the consumers of a process try one suspect of a queue at a time: see order.Process.
+type trialTurn struct {
+	turns *claimTurns
+	free  func()
+}
+
+func (t *trialTurn) Begin(bool) bool {
+	t.free = t.turns.try()
+	return t.free != nil
+}
+
+func (t *trialTurn) End() { t.free() }
