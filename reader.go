@@ -51,9 +51,9 @@ func newReader[T any](c *shardConsumer[T]) *reader[T] {
 		Order: order.Config{
 			Unread: unreadMost, MostUnread: min(256, c.cfg.Prefetch/4), Blocked: blockedMost, Bytes: c.cfg.PrefetchBytes,
 			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.ReadsInOrder,
-			Holds: q.cfg.DeadKey == DeadKeyHolds, MaxCrashes: q.cfg.MaxCrashes, Process: &trialTurn{turns: c.ears.turns},
+			Holds: q.cfg.DeadKey == DeadKeyHolds, MaxCrashes: q.cfg.MaxCrashes, Process: trialTurn[T]{c},
 		},
-		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, SQL: q.sql, Membership: c.here, Salt: newSalt, Now: monotonic,
+		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, SQL: q.sql, Inline: c.inline, Membership: c.here, Salt: newSalt, Now: monotonic,
 		Run:        r.runIdle,
 		RolledBack: func(err error) bool { return q.classify(err) == sqlbatch.RolledBack },
 		Ready:      func() { notify(r.ready) },
@@ -420,14 +420,7 @@ func (r *reader[T]) stopIdle() (stopped bool) {
 }
 
 // trialTurn has the consumers of a process try one suspect of a queue at a time: see order.Process.
-type trialTurn struct {
-	turns *claimTurns
-	free  func()
-}
+type trialTurn[T any] struct{ c *shardConsumer[T] }
 
-func (t *trialTurn) Begin(bool) bool {
-	t.free = t.turns.try()
-	return t.free != nil
-}
-
-func (t *trialTurn) End() { t.free() }
+func (t trialTurn[T]) Begin() bool { return t.c.beginTrial() }
+func (t trialTurn[T]) End()        { t.c.endTrial() }

@@ -30,7 +30,7 @@ type Config struct {
 	Slots      int
 	Keys       func(slot int) int // keys of a slot at work at once; 0: no bound
 	SQL        Statements
-	Inline     int // larger bodies are fetched one by one
+	Inline     func(rows int) int // of a read of so many rows: larger bodies are fetched later
 	Membership *Membership
 	Salt       func() int64
 	Now        func() time.Duration
@@ -219,11 +219,11 @@ func (r *Reader) run(ctx context.Context, t *order.Task, a *answer) error {
 	switch t.Kind {
 	case order.Read:
 		return r.cfg.Run(ctx, sql.Read(sqlbatch.ReadParams{
-			Member: me, Slots: slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline,
+			Member: me, Slots: slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline(t.Rows),
 		}), a.scan)
 	case order.Refill:
 		return r.cfg.Run(ctx, sql.Refill(sqlbatch.RefillParams{
-			Member: me, Slots: slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline,
+			Member: me, Slots: slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline(t.Rows),
 		}), a.scan)
 	case order.Fetch:
 		return r.cfg.Run(ctx, sql.Fetch(me, slots, idsOf(t.Messages)), a.scan)

@@ -99,10 +99,9 @@ type Config struct {
 }
 
 // Process admits one suspect at a time for all consumers of a process. A refused trial is asked for again at the next
-// Plan. Begin with alone is refused until nothing else is held in the process, and other consumers deliver nothing until
-// End.
+// Plan.
 type Process interface {
-	Begin(alone bool) bool
+	Begin() bool
 	End()
 }
 
@@ -144,7 +143,7 @@ type Row struct {
 	Keyed    bool // false: the message has no key, and Key is its ID
 	Fence    int64
 	Wait     time.Duration // until it is due, or until the lease of another consumer ends
-	Lives    time.Duration // until its TTL ends; 0: it has none
+	Lives    time.Duration // until its TTL ends, negative if it has ended; 0: it has none
 	Held     bool          // a dead message holds its key
 	Holder   Holder
 	Lapses   int  // expired leases, including that of the holder if it is another consumer
