@@ -77,6 +77,7 @@ type Did struct {
 	Statement bool // it ran one
 	Looked    bool // at the slots
 	Read      bool // it was a read of messages that follow each other
+	Walked    bool // of a read: the slots were ours, and the queue was not paused
 	Contents  int  // messages that it brought with contents
 	Bytes     int  // of their bodies
 	Took      time.Duration
@@ -151,6 +152,7 @@ func (r *Reader) work(ctx context.Context, b order.Budget) (did Did, err error) 
 		}
 	})
 	if result != nil {
+		did.Walked = a.Walked
 		for i := range a.Rows {
 			if a.Rows[i].Contents != nil {
 				did.Contents++

@@ -218,6 +218,7 @@ type Task struct {
 	KeySlots     []int
 
 	walk   *walk
+	split  bool // the walk was split as the task was blocked
 	catch  *catchUp
 	refill []*keyQueue
 }
