@@ -96,6 +96,10 @@ func (r *reader[T]) claimAll() {
 			if r.account(did, b) {
 				return
 			}
+		case did.Looked && r.reader.Counts().Slots == 0: // it has nothing to read
+			if r.stopIdle(did) {
+				return
+			}
 		case !did.Statement:
 			r.pause(b)
 		}
@@ -410,14 +414,14 @@ func (r *reader[T]) vacate(ctx context.Context) {
 	}
 }
 
-// stopIdle ends the consumer if StopWhenIdle is set and a read has found that nothing is due.
+// stopIdle ends the consumer if StopWhenIdle is set and a read, or a look at the slots, has found that nothing is due.
 func (r *reader[T]) stopIdle(did claim.Did) (stopped bool) {
 	c := r.c
 	if c.idleness == nil || !r.quiet {
 		return false
 	}
 	rests := r.reader.Rests()
-	if !did.Walked { // of a paused queue nothing is due
+	if did.Read && !did.Walked { // of a paused queue nothing is due
 		ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 		defer cancel()
 		found, err := c.queue.stored(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {

@@ -228,19 +228,32 @@ func (r *Reader) run(ctx context.Context, t *order.Task, a *answer) error {
 			Member: me, Slots: slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline(t.Rows),
 		}), a.scan)
 	case order.Fetch:
-		return r.cfg.Run(ctx, sql.Fetch(me, slots, idsOf(t.Messages)), a.scan)
+		return r.byID(ctx, sql.Fetch, t.Slots, t.Messages, a)
 	case order.Held:
 		return r.askHeld(ctx, t, a)
 	case order.Mark, order.Lapse, order.Release:
 		return r.write(ctx, t, a)
 	default:
-		return r.lookAt(ctx, t, t.Messages, a)
+		return r.byID(ctx, sql.LookOrdered, t.Slots, t.Messages, a)
 	}
 }
 
-// lookAt looks at messages. Of a row that is locked the database might not know the number.
-func (r *Reader) lookAt(ctx context.Context, t *order.Task, messages []*order.Message, a *answer) error {
-	return r.cfg.Run(ctx, r.cfg.SQL.LookOrdered(r.term.ID, owned(t.Slots), idsOf(messages)), a.scan)
+// byID looks at messages, or fetches them. Of a locked row the database might know the ID alone: the rest is what is known here.
+func (r *Reader) byID(ctx context.Context, st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, slots []order.Slot, messages []*order.Message, a *answer) error {
+	from := len(a.Rows)
+	err := r.cfg.Run(ctx, st(r.term.ID, owned(slots), idsOf(messages)), a.scan)
+	for i := from; i < len(a.Rows); i++ {
+		row := &a.Rows[i]
+		if row.Lock != order.Locked || row.Seq != 0 {
+			continue
+		}
+		for _, m := range messages {
+			if m.ID == row.ID {
+				row.Seq, row.Slot, row.Fence = m.Seq, m.Slot, m.Fence
+			}
+		}
+	}
+	return err
 }
 
 // write runs a mark or a release, and a look at the messages that it did not change.
@@ -293,7 +306,7 @@ func (r *Reader) write(ctx context.Context, t *order.Task, a *answer) error {
 		r.mu.Unlock()
 		return nil
 	}
-	return r.lookAt(ctx, t, missing, a)
+	return r.byID(ctx, r.cfg.SQL.LookOrdered, t.Slots, missing, a)
 }
 
 // askHeld asks which keys are held by dead messages.

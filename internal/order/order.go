@@ -159,7 +159,8 @@ type Answer struct {
 	Walked   bool // the consumer is alive, owns the slots by their fences, and the queue is not paused
 	Redriven int64
 	Rows     []Row
-	// Of Read and Refill, sampled after the snapshot of the rows:
+	// Of Read and Refill, sampled after the snapshot of the rows. With OneWriter a negative Drawn says that senders kept the
+	// read from rows above the cursor; of a Refill it says nothing.
 	Drawn   int64
 	Senders []string
 	Renamed bool  // a sender might be open under another name

@@ -229,7 +229,7 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 // event takes what an answer reports in addition to its rows.
 func (s *Sequencer) event(a *Answer, sampled bool, now time.Duration) (forgotten bool) {
 	from := int64(None)
-	if sampled {
+	if sampled && a.Drawn >= 0 {
 		from, forgotten = s.water.Sample(a.Drawn, a.Senders, a.Renamed, now)
 	}
 	if s.knows && a.Redriven != s.redriven {
