@@ -140,6 +140,9 @@ func (s *Sequencer) adopt(m *Message, row *Row, now time.Duration) {
 	if row.Lives != 0 {
 		m.diesAt = max(1, now+row.Lives)
 	}
+	if row.Lock == Locked { // it may not be committed, or be changed: it is fetched later
+		m.dueAt = max(m.dueAt, now+firstPause)
+	}
 	s.setContents(m, row.Contents, row.Bytes)
 }
 

@@ -55,9 +55,8 @@
 //
 // # SQL Server
 //
-// Its reads need two more things. After an unclean take, windows up to Old are read and their rows registered before
-// the first Read of the walk: a kind of task in planRead, as long as walk.read is false. A row that exists and cannot be
-// read lowers the spilled number of its key: a field of Row, in insert.
+// Its reads wait for rows that are locked and cannot be seen, such as those that a transaction deletes: see Blocked. Rows that are locked and
+// can be seen are returned as Locked: the key waits until a fetch finds the row unlocked, or absent.
 package order
 
 import (
@@ -159,8 +158,8 @@ type Answer struct {
 	Walked   bool // the consumer is alive, owns the slots by their fences, and the queue is not paused
 	Redriven int64
 	Rows     []Row
-	// Of Read and Refill, sampled after the snapshot of the rows. With OneWriter a negative Drawn says that senders kept the
-	// read from rows above the cursor; of a Refill it says nothing.
+	// Of Read and Refill: Drawn and Senders are a sample after the snapshot of the rows, or Drawn is a number up to which all
+	// senders had ended before. A negative Drawn says nothing.
 	Drawn   int64
 	Senders []string
 	Renamed bool  // a sender might be open under another name

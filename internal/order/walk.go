@@ -234,11 +234,6 @@ func (s *Sequencer) planRead(b Budget, now time.Duration) *Task {
 func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
 	w := t.walk
 	w.blocked, w.pauses = false, 0
-	if a.Drawn < 0 { // it has read nothing above the cursor
-		t.Rows = 0
-		w.read = false
-		w.rest(now)
-	}
 	ahead, behind, aboveSafe := 0, 0, 0
 	cursor, walked := t.Cursor, t.From
 	for i := range a.Rows {
