@@ -166,6 +166,11 @@ func idleDeleted(w *world) {
 			w.requireRuns(c, "the delete may be rolled back")
 			if commit {
 				require.NoError(w, tx.Commit())
+				if c.Stats().Buffered > 0 { // the owner of an ordered queue has read it before the commit
+					l := w.next(c, "a")
+					require.NoError(w, l.Ack())
+					require.ErrorIs(w, l.Wait(w.Soon()), chanq.ErrLeaseLost)
+				}
 			} else {
 				require.NoError(w, tx.Rollback())
 				w.ack(w.next(c, "a"))
