@@ -49,6 +49,7 @@ type Message struct {
 	counted  bool // among the keys at work of its slot
 	unread   bool // its contents cannot be read
 	given    bool // delivered since it was last given back
+	returned bool // its handler has returned, after an ack in a transaction
 	crashes  int
 	delivery int64 // fence of the last delivery; 0: none
 	redriven int64 // the queue's counter before that

@@ -284,7 +284,7 @@ func (s *Sequencer) Settled(m *Message, fence int64, e Settle, now time.Duration
 		m.dueAt = now + e.Wait
 	case InTx:
 		if m.state == out {
-			m.until, m.pauses = e.Until, 0
+			m.until, m.pauses, m.returned = e.Until, 0, false
 			s.pause(m, inTx, now)
 		}
 		return
@@ -310,9 +310,14 @@ func (s *Sequencer) Unreadable(m *Message, contents any, now time.Duration) {
 	s.advance(m.key, now)
 }
 
-// Ended has the row of a message in a transaction looked at now: the transaction is known to have ended.
+// Ended has the row of a message in a transaction looked at now: its handler has returned. If the transaction was rolled back,
+// the message is delivered again. Until then, or until the end of the lease, the handler may settle it.
 func (s *Sequencer) Ended(m *Message, fence int64) {
-	if m.delivery == fence && m.state == inTx {
+	if m.delivery != fence {
+		return
+	}
+	m.returned = true
+	if m.state == inTx {
 		m.pauses = 0
 		s.list(m, toAsk)
 	}

@@ -82,7 +82,7 @@ func (s *Sequencer) learn(m *Message, row *Row, redriven int64, now time.Duratio
 			s.heldAt = 0
 		}
 		s.end(m, now)
-	case was == asking && row.Fence == m.Fence && row.Lock != Unlocked && now < m.until:
+	case was == asking && row.Fence == m.Fence && now < m.until && (row.Lock != Unlocked || !m.returned): // its handler may settle it after a rollback
 		s.pause(m, inTx, now)
 	case was == asking:
 		s.list(m, toUndo)
