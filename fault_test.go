@@ -31,9 +31,9 @@ func (f faulty) Claim(p sqlbatch.ClaimParams) sqlbatch.Statement {
 	return f.Queue.Claim(p)
 }
 
-func (f faulty) ClaimSlots(c sqlbatch.SlotClaim) sqlbatch.Statement {
+func (f faulty) Read(r sqlbatch.ReadParams) sqlbatch.Statement {
 	f.fault("claim")
-	return f.Queue.ClaimSlots(c)
+	return f.Queue.Read(r)
 }
 
 func (f faulty) Extend(member [16]byte, items []sqlbatch.Item, d time.Duration) sqlbatch.Statement {

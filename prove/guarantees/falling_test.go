@@ -17,10 +17,10 @@ import (
 // A panic of the driver ends the consumer in whose statement it occurs, with an error. Nothing
 // hangs, and other consumers and producers on the *sql.DB go on.
 var falling = []test{
-	{"APanicOfTheDriverInAClaimEndsTheConsumer", func(w *world) { w.falls(claims, claimsSlots) }},
+	{"APanicOfTheDriverInAClaimEndsTheConsumer", func(w *world) { w.falls(claims, readsSlots) }},
 	{"APanicOfTheDriverInALookEndsTheConsumer", func(w *world) {
 		w.falls(func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Survey()) },
-			func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Slots(nil)) })
+			func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Slots()) })
 	}},
 	{"APanicOfTheDriverInAnExtensionEndsTheConsumer", func(w *world) { w.falls(extends, extends) }},
 	{"APanicOfTheDriverInASettleEndsTheConsumer", func(w *world) { w.falls(acks, acks) }},

@@ -28,14 +28,9 @@ func (w *world) orderedStatements() sqlbatch.Queue {
 	return w.Engine.Dialect.Queue(sqlbatch.Names{Queue: "work", Slots: 4})
 }
 
-func claimsSlots(op faultdb.Op, q sqlbatch.Queue) bool {
-	for _, c := range []sqlbatch.SlotClaim{{Rows: 1, Suspects: true}, {Rows: 1, Suspects: true, Mine: true}, {Rows: 1}, {Rows: 1, Mine: true}} {
-		c.Parts = make([]sqlbatch.SlotPart, 1)
-		if testdb.Runs(op, q.ClaimSlots(c)) {
-			return true
-		}
-	}
-	return false
+// readsSlots reports whether an operation is the read of an owner of slots.
+func readsSlots(op faultdb.Op, q sqlbatch.Queue) bool {
+	return testdb.Runs(op, q.Read(sqlbatch.ReadParams{Slots: make([]sqlbatch.OwnedSlot, 1)}))
 }
 
 // keysOfMany has consumers come and go while many messages are sent and handled.

@@ -263,7 +263,7 @@ func (w *world) sweeps(q *chanq.Queue[string]) {
 	var claims atomic.Int64
 	st := w.orderedStatements()
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
-		if claimsSlots(op, st) {
+		if readsSlots(op, st) {
 			claims.Add(1)
 		}
 		return faultdb.Fault{}
@@ -352,7 +352,7 @@ func keyClaimLost(w *world) {
 	w.closed(q, c)
 	st := w.orderedStatements()
 	for round := range 3 {
-		strike := w.Strike(w.Broken(true), func(op faultdb.Op) bool { return claimsSlots(op, st) })
+		strike := w.Strike(w.Broken(true), func(op faultdb.Op) bool { return readsSlots(op, st) })
 		testdb.Send(w, q, keyed("a", 2*round+1, 2*round+1)...)
 		w.Eventually("a claim broke", func() bool { return strike.Struck() != "" })
 		testdb.Send(w, q, keyed("a", 2*round+2, 2*round+2)...)
