@@ -140,14 +140,13 @@ type ordered interface {
 	// owner ends (zero or less: it has ended; NULL: no owner); fence; members, how many live ones the queue has. It writes
 	// nothing and takes no lock.
 	Slots() Statement
-	// TakeSlots makes member, as long as its time is not over, the owner of those of the slots that
-	// are free, whose owner is gone, or which it owns already. Their fence rises as that of a claim does: salt is as
-	// in ClaimParams. It returns slot, fence, old of each, and leaves
-	// out what another takes at this moment. No other consumer has delivered a message with a number greater than old, whose last
-	// change is that of its sender: old becomes the last number drawn if the slot had an owner.
+	// TakeSlots makes member, while its membership lasts, the owner of those of the slots that have no owner, or one whose
+	// membership has ended, or that it owns already. Their fences rise as in Claim: salt is as in ClaimParams. It returns slot,
+	// fence, old of each, and leaves out slots that another consumer takes at the same moment. No other consumer has delivered a message with a
+	// number greater than old, whose last change is that of its sender: old becomes the last number drawn if the slot had an owner.
 	TakeSlots(member [16]byte, salt int64, slots []int) Statement
-	// GiveSlots sets those free that member owns by the fence, and
-	// returns slot, fence of each. If a slot is in doubt, old becomes the last number drawn.
+	// GiveSlots takes the owner from those of the slots that member owns by their fences, and returns slot, fence of each. If a
+	// slot is in doubt, old becomes the last number drawn.
 	GiveSlots(member [16]byte, slots []OwnedSlot) Statement
 	// Begun draws the number for one EnqueueBegun, in its transaction and before it. It returns
 	// one row, of no meaning. A statement without text: EnqueueBegun draws it.
@@ -156,8 +155,8 @@ type ordered interface {
 	// Purge of live messages read no more than rows up to there, however few of them are of the state.
 	Reach(after int64, rows int) Statement
 	// SlotStats returns a row for each slot, of the first limit messages of the queue by seq: slot; owner, the name
-	// of its owner (NULL: none); messages, how many of these it has; waiting, how many of them cannot
-	// be claimed now; oldest, milliseconds since the first of them was sent (NULL: none);
+	// of its owner (NULL: none); messages, how many of these it has; waiting, how many of them are not
+	// due, or leased; oldest, milliseconds since the first of them was sent (NULL: none);
 	// top_key (bytes), the key that the most of them have (NULL: no key), and top, how many.
 	SlotStats(limit int) Statement
 }

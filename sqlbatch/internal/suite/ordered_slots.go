@@ -35,7 +35,7 @@ func slotsAreTaken(w *world) {
 		w.Helper()
 		before := w.now()
 		for slot, fence := range w.take(who, slots...) {
-			require.Greater(w, fence, max(last[slot], before<<sqlbatch.FenceBits), "a fence rises, as that of a claim")
+			require.Greater(w, fence, max(last[slot], before<<sqlbatch.FenceBits), "a fence rises")
 			last[slot] = fence
 			taken = append(taken, slot)
 		}
