@@ -61,7 +61,7 @@ import (
 //	                                                the look, the consumer waits for it.
 //	Stop                                            a reserved message, and one that is not read yet, is released
 //
-// Ordered queues handle suspects in another way: see claim_suspects.go.
+// Ordered queues handle suspects in package internal/order.
 
 // careful is what the claimer knows of suspects, and of messages that cannot be read. Only the claimer uses it.
 type careful struct {
@@ -91,7 +91,7 @@ const (
 
 // inline is the size of the largest body that a claim of n messages returns.
 func (c *shardConsumer[T]) inline(n int) int {
-	return min(max(c.cfg.PrefetchBytes/n, inlineLeast), inlineMost)
+	return min(max(c.cfg.PrefetchBytes/max(1, n), inlineLeast), inlineMost)
 }
 
 // claimFailed notes that a claim of n messages has failed. The message that it would lease first may be the cause: of one
@@ -141,6 +141,15 @@ func isOver(l *lease) bool {
 	return monotonic() >= l.deadlineAt()
 }
 
+// beginTrial reports false if another consumer of the process tries a suspect of the queue.
+func (c *shardConsumer[T]) beginTrial() bool {
+	if !c.ears.beginTrial() {
+		return false
+	}
+	c.trying.Store(true)
+	return true
+}
+
 // endTrial lets the other consumers of the process try a suspect, if this one does.
 func (c *shardConsumer[T]) endTrial() {
 	if c.trying.CompareAndSwap(true, false) {
@@ -154,11 +163,10 @@ func (c *shardConsumer[T]) nextSuspect() (s suspect, ok bool) {
 	if !c.suspectsWait() {
 		return suspect{}, false
 	}
-	if !c.ears.beginTrial() {
+	if !c.beginTrial() {
 		t.found = nil // another consumer of the process tries one, and the next survey is soon enough
 		return suspect{}, false
 	}
-	c.trying.Store(true)
 	s, t.found = t.found[0], t.found[1:]
 	return s, true
 }

@@ -62,7 +62,7 @@ type shardConsumer[T any] struct {
 	order    *reader[T]     // of an ordered queue, else nil
 	idleness *IdleGroup     // nil without StopWhenIdle
 
-	trying atomic.Bool // it tries a suspect of a plain queue, and no other consumer of the process does
+	trying atomic.Bool // it tries a suspect, and no other consumer of the process does
 
 	held atomic.Int64 // leases that are buffered or delivered and not ended
 	// working counts handlers of Handle and Pipe that have not returned: one whose

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"sync"
+
+	"github.com/chanq/chanq/internal/batch"
 )
 
 // The end of consumers with ConsumerConfig.StopWhenIdle.

@@ -31,6 +31,8 @@ type reader[T any] struct {
 	inHand atomic.Int64 // of run
 
 	// Of claimAll, and then of vacate.
+	asked  uint64 // when the last step began, by the IdleGroup
+	quiet  bool   // nothing was held then
 	idle   batch.Backoff
 	pollAt time.Duration // of the next read although nothing indicates new messages
 }
@@ -50,10 +52,10 @@ func newReader[T any](c *shardConsumer[T]) *reader[T] {
 	r.reader = claim.New(claim.Config{
 		Order: order.Config{
 			Unread: unreadMost, MostUnread: min(256, c.cfg.Prefetch/4), Blocked: blockedMost, Bytes: c.cfg.PrefetchBytes,
-			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.ReadsInOrder,
-			Holds: q.cfg.DeadKey == DeadKeyHolds, MaxCrashes: q.cfg.MaxCrashes, Process: &trialTurn{turns: c.ears.turns},
+			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.OneWriter,
+			Holds: q.cfg.DeadKey == DeadKeyHolds, MaxCrashes: q.cfg.MaxCrashes, Process: trialTurn[T]{c},
 		},
-		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, SQL: q.sql, Membership: c.here, Salt: newSalt, Now: monotonic,
+		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, SQL: q.sql, Inline: c.inline, Membership: c.here, Salt: newSalt, Now: monotonic,
 		Run:        r.runIdle,
 		RolledBack: func(err error) bool { return q.classify(err) == sqlbatch.RolledBack },
 		Ready:      func() { notify(r.ready) },
@@ -94,6 +96,10 @@ func (r *reader[T]) claimAll() {
 			if r.account(did, b) {
 				return
 			}
+		case did.Looked && r.reader.Counts().Slots == 0: // it has nothing to read
+			if r.stopIdle(did) {
+				return
+			}
 		case !did.Statement:
 			r.pause(b)
 		}
@@ -102,6 +108,9 @@ func (r *reader[T]) claimAll() {
 
 // step runs the next statement.
 func (r *reader[T]) step(loop *batch.Loop, b order.Budget) (did claim.Did, failure *batch.Failure) {
+	if r.c.idleness != nil {
+		r.asked, r.quiet = r.c.idleness.begin()
+	}
 	failure = loop.Try(r.c.abandoned, func(ctx context.Context) (err error) {
 		if did, err = r.reader.Step(ctx, b); err == nil && !did.Statement {
 			return batch.ErrNotAsked
@@ -170,7 +179,7 @@ func (r *reader[T]) account(did claim.Did, b order.Budget) (stopped bool) {
 			pause = c.cfg.PollMax
 		}
 		r.pollAt = monotonic() + pause
-		return r.stopIdle()
+		return r.stopIdle(did)
 	}
 	c.size.Worked(b.Room, did.Took, c.claimPatience())
 	c.flow.lastClaim, c.flow.meanBytes = did.Contents, max(1, did.Bytes/did.Contents)
@@ -405,29 +414,30 @@ func (r *reader[T]) vacate(ctx context.Context) {
 	}
 }
 
-// stopIdle ends the consumer if StopWhenIdle is set and nothing is due.
-func (r *reader[T]) stopIdle() (stopped bool) {
+// stopIdle ends the consumer if StopWhenIdle is set and a read, or a look at the slots, has found that nothing is due.
+func (r *reader[T]) stopIdle(did claim.Did) (stopped bool) {
 	c := r.c
-	if c.idleness == nil {
+	if c.idleness == nil || !r.quiet {
 		return false
 	}
-	now, quiet := c.idleness.begin()
-	if !quiet || !r.reader.Rests() {
+	rests := r.reader.Rests()
+	if did.Read && !did.Walked { // of a paused queue nothing is due
+		ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
+		defer cancel()
+		found, err := c.queue.stored(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+			return c.sessions.RunPatient(ctx, st, scan)
+		})
+		rests = err == nil && found.paused != 0 && c.holds() <= 0
+	}
+	if !rests {
 		c.idleness.notIdle(c)
 		return false
 	}
-	return c.idleness.isIdle(c, now)
+	return c.idleness.isIdle(c, r.asked)
 }
 
 // trialTurn has the consumers of a process try one suspect of a queue at a time: see order.Process.
-type trialTurn struct {
-	turns *claimTurns
-	free  func()
-}
+type trialTurn[T any] struct{ c *shardConsumer[T] }
 
-func (t *trialTurn) Begin(bool) bool {
-	t.free = t.turns.try()
-	return t.free != nil
-}
-
-func (t *trialTurn) End() { t.free() }
+func (t trialTurn[T]) Begin() bool { return t.c.beginTrial() }
+func (t trialTurn[T]) End()        { t.c.endTrial() }

@@ -71,5 +71,5 @@ func (r *Reader) Counts() order.Counts {
 func (r *Reader) Rests() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.holds() && r.reb.Settled() && r.seq.Rests()
+	return r.holds() && r.reb.Settled() && r.seq.Rests(r.cfg.Now())
 }

@@ -30,7 +30,7 @@ type Config struct {
 	Slots      int
 	Keys       func(slot int) int // keys of a slot at work at once; 0: no bound
 	SQL        Statements
-	Inline     int // larger bodies are fetched one by one
+	Inline     func(rows int) int // of a read of so many rows: larger bodies are fetched later
 	Membership *Membership
 	Salt       func() int64
 	Now        func() time.Duration
@@ -77,6 +77,7 @@ type Did struct {
 	Statement bool // it ran one
 	Looked    bool // at the slots
 	Read      bool // it was a read of messages that follow each other
+	Walked    bool // of a read: the slots were ours, and the queue was not paused
 	Contents  int  // messages that it brought with contents
 	Bytes     int  // of their bodies
 	Took      time.Duration
@@ -151,6 +152,7 @@ func (r *Reader) work(ctx context.Context, b order.Budget) (did Did, err error) 
 		}
 	})
 	if result != nil {
+		did.Walked = a.Walked
 		for i := range a.Rows {
 			if a.Rows[i].Contents != nil {
 				did.Contents++
@@ -219,26 +221,39 @@ func (r *Reader) run(ctx context.Context, t *order.Task, a *answer) error {
 	switch t.Kind {
 	case order.Read:
 		return r.cfg.Run(ctx, sql.Read(sqlbatch.ReadParams{
-			Member: me, Slots: slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline,
+			Member: me, Slots: slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline(t.Rows),
 		}), a.scan)
 	case order.Refill:
 		return r.cfg.Run(ctx, sql.Refill(sqlbatch.RefillParams{
-			Member: me, Slots: slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline,
+			Member: me, Slots: slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline(t.Rows),
 		}), a.scan)
 	case order.Fetch:
-		return r.cfg.Run(ctx, sql.Fetch(me, slots, idsOf(t.Messages)), a.scan)
+		return r.byID(ctx, sql.Fetch, t.Slots, t.Messages, a)
 	case order.Held:
 		return r.askHeld(ctx, t, a)
 	case order.Mark, order.Lapse, order.Release:
 		return r.write(ctx, t, a)
 	default:
-		return r.lookAt(ctx, t, t.Messages, a)
+		return r.byID(ctx, sql.LookOrdered, t.Slots, t.Messages, a)
 	}
 }
 
-// lookAt looks at messages. Of a row that is locked the database might not know the number.
-func (r *Reader) lookAt(ctx context.Context, t *order.Task, messages []*order.Message, a *answer) error {
-	return r.cfg.Run(ctx, r.cfg.SQL.LookOrdered(r.term.ID, owned(t.Slots), idsOf(messages)), a.scan)
+// byID looks at messages, or fetches them. Of a locked row the database might know the ID alone: the rest is what is known here.
+func (r *Reader) byID(ctx context.Context, st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, slots []order.Slot, messages []*order.Message, a *answer) error {
+	from := len(a.Rows)
+	err := r.cfg.Run(ctx, st(r.term.ID, owned(slots), idsOf(messages)), a.scan)
+	for i := from; i < len(a.Rows); i++ {
+		row := &a.Rows[i]
+		if row.Lock != order.Locked || row.Seq != 0 {
+			continue
+		}
+		for _, m := range messages {
+			if m.ID == row.ID {
+				row.Seq, row.Slot, row.Fence = m.Seq, m.Slot, m.Fence
+			}
+		}
+	}
+	return err
 }
 
 // write runs a mark or a release, and a look at the messages that it did not change.
@@ -291,7 +306,7 @@ func (r *Reader) write(ctx context.Context, t *order.Task, a *answer) error {
 		r.mu.Unlock()
 		return nil
 	}
-	return r.lookAt(ctx, t, missing, a)
+	return r.byID(ctx, r.cfg.SQL.LookOrdered, t.Slots, missing, a)
 }
 
 // askHeld asks which keys are held by dead messages.

@@ -65,6 +65,9 @@ func (a *answer) scan(rows *sql.Rows) error {
 		Seq: a.seq, Slot: int(a.slot), Fence: a.fence, Wait: time.Duration(a.wait) * time.Millisecond, Lives: time.Duration(a.lives.Int64) * time.Millisecond,
 		Held: a.held != 0, Holder: order.Holder(a.holder), Lapses: int(a.lapses), Crashes: int(a.crashes), Lock: order.Lock(a.locked),
 	}
+	if a.expired != 0 {
+		row.Lives = -1
+	}
 	copy(row.ID[:], a.id)
 	if row.Keyed = a.orderKey != nil; row.Keyed {
 		row.Key = string(a.orderKey)

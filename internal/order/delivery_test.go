@@ -162,7 +162,7 @@ func TestAMessageThatHasEndedTooManyProcessesIsNotRead(t *testing.T) {
 // process admits nothing until it is free.
 type process struct{ free, begun bool }
 
-func (p *process) Begin(bool) bool {
+func (p *process) Begin() bool {
 	p.begun = p.free
 	return p.free
 }

@@ -137,8 +137,11 @@ func (s *Sequencer) adopt(m *Message, row *Row, now time.Duration) {
 	raised := m.mine || m.delivery > 0 && row.Fence > m.delivery
 	m.mustMark = !raised && (m.Seq <= m.key.slot.Old || row.Holder == Others) || m.suspect && !m.mine
 	m.dueAt, m.diesAt = now+row.Wait, 0
-	if row.Lives > 0 {
-		m.diesAt = now + row.Lives
+	if row.Lives != 0 {
+		m.diesAt = max(1, now+row.Lives)
+	}
+	if row.Lock == Locked { // it may not be committed, or be changed: it is fetched later
+		m.dueAt = max(m.dueAt, now+firstPause)
 	}
 	s.setContents(m, row.Contents, row.Bytes)
 }

@@ -55,9 +55,8 @@
 //
 // # SQL Server
 //
-// Its reads need two more things. After an unclean take, windows up to Old are read and their rows registered before
-// the first Read of the walk: a kind of task in planRead, as long as walk.read is false. A row that exists and cannot be
-// read lowers the spilled number of its key: a field of Row, in insert.
+// Its reads wait for rows that are locked and cannot be seen, such as those that a transaction deletes: see Blocked. Rows that are locked and
+// can be seen are returned as Locked: the key waits until a fetch finds the row unlocked, or absent.
 package order
 
 import (
@@ -99,10 +98,9 @@ type Config struct {
 }
 
 // Process admits one suspect at a time for all consumers of a process. A refused trial is asked for again at the next
-// Plan. Begin with alone is refused until nothing else is held in the process, and other consumers deliver nothing until
-// End.
+// Plan.
 type Process interface {
-	Begin(alone bool) bool
+	Begin() bool
 	End()
 }
 
@@ -144,7 +142,7 @@ type Row struct {
 	Keyed    bool // false: the message has no key, and Key is its ID
 	Fence    int64
 	Wait     time.Duration // until it is due, or until the lease of another consumer ends
-	Lives    time.Duration // until its TTL ends; 0: it has none
+	Lives    time.Duration // until its TTL ends, negative if it has ended; 0: it has none
 	Held     bool          // a dead message holds its key
 	Holder   Holder
 	Lapses   int  // expired leases, including that of the holder if it is another consumer
@@ -160,7 +158,8 @@ type Answer struct {
 	Walked   bool // the consumer is alive, owns the slots by their fences, and the queue is not paused
 	Redriven int64
 	Rows     []Row
-	// Of Read and Refill, sampled after the snapshot of the rows:
+	// Of Read and Refill: Drawn and Senders are a sample after the snapshot of the rows, or Drawn is a number up to which all
+	// senders had ended before. A negative Drawn says nothing.
 	Drawn   int64
 	Senders []string
 	Renamed bool  // a sender might be open under another name
@@ -219,6 +218,7 @@ type Task struct {
 	KeySlots     []int
 
 	walk   *walk
+	split  bool // the walk was split as the task was blocked
 	catch  *catchUp
 	refill []*keyQueue
 }

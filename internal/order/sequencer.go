@@ -208,6 +208,10 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	switch {
 	case !isRead && t.Kind != Held:
 		s.answered(t, a, now)
+	case isRead && (a == nil || !a.Walked):
+		if !t.split {
+			t.walk.rest(now)
+		}
 	case a == nil || !a.Walked: // changes nothing
 	case t.Kind == Held:
 		s.holds(t, a, isNew, now)
@@ -225,7 +229,7 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 // event takes what an answer reports in addition to its rows.
 func (s *Sequencer) event(a *Answer, sampled bool, now time.Duration) (forgotten bool) {
 	from := int64(None)
-	if sampled {
+	if sampled && a.Drawn >= 0 {
 		from, forgotten = s.water.Sample(a.Drawn, a.Senders, a.Renamed, now)
 	}
 	if s.knows && a.Redriven != s.redriven {
@@ -350,8 +354,8 @@ func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
 	return max(at, now)
 }
 
-// Rests reports whether nothing is under way or deliverable, and each walk was read to its end.
-func (s *Sequencer) Rests() bool {
+// Rests reports whether nothing is under way or due, and each walk was read to its end.
+func (s *Sequencer) Rests(now time.Duration) bool {
 	if s.busy > 0 || s.nReady > 0 || s.reading != nil || len(s.suspects) > 0 {
 		return false
 	}
@@ -362,6 +366,11 @@ func (s *Sequencer) Rests() bool {
 	}
 	for _, list := range s.lists {
 		if len(list) > 0 {
+			return false
+		}
+	}
+	for _, t := range s.timers {
+		if t.m.state == waiting && t.m.wakeAt == t.at && t.m.dueAt <= now { // it is locked
 			return false
 		}
 	}

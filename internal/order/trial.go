@@ -30,7 +30,7 @@ func (s *Sequencer) admit(m *Message, now time.Duration) bool {
 		}
 	}
 	if t.m == m && !t.begun && (!t.alone || s.busy == 0) {
-		t.begun = s.cfg.Process == nil || s.cfg.Process.Begin(t.alone)
+		t.begun = s.cfg.Process == nil || s.cfg.Process.Begin()
 	}
 	if t.m == m && t.begun {
 		return true

@@ -18,7 +18,7 @@ type walk struct {
 	turn     int   // of the last read
 
 	blocked bool          // the last read waited for a lock: it stays apart until one succeeds
-	pauses  uint8         // after such reads of its only slot, in a row
+	pauses  uint8         // after reads without an answer, in a row
 	readAt  time.Duration // no read begins before
 
 	pending, next *catchUp      // next: an event after pending has begun
@@ -141,16 +141,21 @@ func (s *Sequencer) meet() {
 	}
 }
 
+// rest has a walk wait after a read without an answer, longer each time in a row.
+func (w *walk) rest(now time.Duration) {
+	w.readAt = now + firstPause<<w.pauses
+	w.pauses = min(w.pauses+1, mostPauses)
+}
+
 // Blocked notes, before Answer, that a read has waited for a lock until its time was over. Its walk is split in two, until the slot
 // of the locked row is read alone: then it is the only one that waits.
 func (s *Sequencer) Blocked(t *Task, now time.Duration) {
 	w := t.walk
 	w.blocked = true
 	if len(w.slots) <= 1 {
-		w.readAt = now + firstPause<<w.pauses
-		w.pauses = min(w.pauses+1, mostPauses)
-		return
+		return // Answer has it wait
 	}
+	t.split = true
 	half := len(w.slots) / 2
 	o := *w
 	o.slots, w.slots = slices.Clone(w.slots[half:]), slices.Clip(w.slots[:half])

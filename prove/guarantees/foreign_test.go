@@ -152,8 +152,9 @@ func (w *world) foreignBodies() []foreignRow {
 	}
 }
 
-// foreignNumbers are those of columns that are not for others to write. suspects is what becomes of suspects.
-func (w *world) foreignNumbers(suspects foreignEnd) []foreignRow {
+// foreignNumbers are those of columns that are not for others to write.
+func (w *world) foreignNumbers() []foreignRow {
+	suspects := foreignEnd{attempt: sqlbatch.LastAttempt}
 	one := func(column, value string) map[string]string { return map[string]string{column: value} }
 	held := func(until string) map[string]string {
 		return map[string]string{"leased_by": w.sqlID(chanq.ID{1}), "lease_until": until, "fence": "7", "attempts": "1"}
@@ -202,7 +203,7 @@ func (w *world) foreignNumbers(suspects foreignEnd) []foreignRow {
 func foreignRows(w *world) {
 	q := testdb.QueueOf[note](w, "work", chanq.Config{MaxBody: 1 << 10})
 	one := func(column, value string) map[string]string { return map[string]string{column: value} }
-	rows := slices.Concat(w.foreignBodies(), w.foreignNumbers(foreignEnd{attempt: sqlbatch.LastAttempt}), []foreignRow{
+	rows := slices.Concat(w.foreignBodies(), w.foreignNumbers(), []foreignRow{
 		{name: "the highest priority", set: one("priority", "2")},
 		{name: "the lowest priority", set: one("priority", "-1")},
 		{name: "a priority that is too high", set: one("priority", "3"), end: isRefused},
@@ -227,7 +228,7 @@ func foreignOrderedRows(w *world) {
 		maps.DeleteFunc(set, func(_, value string) bool { return value == "" })
 		return set
 	}
-	rows := slices.Concat(w.foreignBodies(), w.foreignNumbers(diesOf("ran out without a settle")), []foreignRow{
+	rows := slices.Concat(w.foreignBodies(), w.foreignNumbers(), []foreignRow{
 		{name: "a key and its slot", set: in(fmt.Sprint(sqlbatch.SlotOf("a", [16]byte{}, 4)), "", w.sqlKey("a"))},
 		{name: "the longest key", set: in("1", "", w.sqlKey(strings.Repeat("k", sqlbatch.MaxOrderKey)))},
 		{name: "a key of nothing", set: in("1", "", w.sqlKey("")), end: isRefused},

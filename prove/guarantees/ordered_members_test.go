@@ -30,7 +30,12 @@ func (w *world) orderedStatements() sqlbatch.Queue {
 
 // readsSlots reports whether an operation is the read of an owner of slots.
 func readsSlots(op faultdb.Op, q sqlbatch.Queue) bool {
-	return testdb.Runs(op, q.Read(sqlbatch.ReadParams{Slots: make([]sqlbatch.OwnedSlot, 1)}))
+	for n := 1; n <= 2; n++ { // one slot has a statement of its own
+		if testdb.Runs(op, q.Read(sqlbatch.ReadParams{Slots: make([]sqlbatch.OwnedSlot, n)})) {
+			return true
+		}
+	}
+	return false
 }
 
 // keysOfMany has consumers come and go while many messages are sent and handled.
