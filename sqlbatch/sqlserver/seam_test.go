@@ -181,6 +181,7 @@ func TestNoReadMissesAMessageUpToItsWatermark(t *testing.T) {
 	for _, versions := range []bool{false, true} {
 		t.Run(fmt.Sprintf("READ_COMMITTED_SNAPSHOT=%t", versions), func(t *testing.T) {
 			t.Parallel()
+			testdb.Emulator.Require(t)
 			gaps, releases, read := 0, 0, 0
 			for seed := range testdb.Of[uint64](6, 20) {
 				t.Run(fmt.Sprint(seed), func(t *testing.T) {
