@@ -78,8 +78,8 @@ type MarkItem struct {
 	SlotFence int64 // of its slot
 }
 
-// ordered are the statements of an ordered queue alone: Names.Slots is not 0. There Claim,
-// NextDue, DueOrLocked and Survey are of no use.
+// ordered are the statements of an ordered queue alone: Names.Slots is not 0. Claim, NextDue, DueOrLocked and Survey must not be
+// run there: the table does not have their index.
 //
 // The owner of a slot reads its messages. Ownership of the slot is the lease. The owner writes when it settles, and when it
 // takes over messages that another consumer might have delivered. The first fence of a row that chanq sends is its seq, so that
