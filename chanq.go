@@ -111,7 +111,7 @@ func printable(d sqlbatch.Dialect, queue string, cfg Config) (sqlbatch.Names, er
 	if err := sqlbatch.CheckNames(names); err != nil {
 		return none, fmt.Errorf("chanq: schema: %w", err)
 	}
-	if cfg.Kind == KindOrdered && d.Queue(names).Slots(nil).Text == "" {
+	if cfg.Kind == KindOrdered && d.Queue(names).Slots().Text == "" {
 		return none, fmt.Errorf("chanq: schema: %w", errNotOrdered(d))
 	}
 	if d.Name() == sqlserver.Dialect.Name() && strings.Contains(cfg.Schema, "$(") {

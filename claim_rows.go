@@ -63,10 +63,6 @@ type claimedRows struct {
 // newSalt is what keeps the fences of two claims apart: see sqlbatch.FenceBits.
 func newSalt() int64 { return 1 + rand.Int64N(1<<sqlbatch.FenceBits) }
 
-// nextSalt is that of the next claim of a member from an ordered queue, where no two
-// may have one: see sqlbatch.SlotClaim.
-func nextSalt(salt int64) int64 { return salt%(1<<sqlbatch.FenceBits) + 1 }
-
 func (r *claimedRows) scan(rows *sql.Rows) error {
 	err := r.read(rows, &r.size)
 	if err == nil {

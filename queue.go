@@ -75,7 +75,7 @@ func newQueue(op string, db *sql.DB, name string, cfg Config) (*queue, error) {
 		db: db, name: name, label: label, cfg: cfg, dialect: d,
 		names: names, sql: d.Queue(names), key: bellKey{db, schemaOf(d, cfg.Schema), name}, sampleEvery: StepFine,
 	}
-	if q.ordered() && q.sql.Slots(nil).Text == "" {
+	if q.ordered() && q.sql.Slots().Text == "" {
 		return refuse(errNotOrdered(d))
 	}
 	q.ringer.bell, q.ringer.name = bellOf(db, cfg.Bell, q.ordered()), q.key.schema+"."+name

@@ -24,8 +24,8 @@ func statementKinds(s *store, places []place) map[string]string {
 			kinds[st.Text] = kind
 		}
 		if p.Slots > 0 {
-			kinds[q.Slots(nil).Text], kinds[q.TakeSlots([16]byte{}, 0, nil).Text], kinds[q.GiveSlots([16]byte{}, nil).Text] = "slots", "take", "give"
-			kinds[q.Horizon().Text], kinds[q.ClaimSlots(sqlbatch.SlotClaim{Rows: 1}).Text] = "horizon", "claim"
+			kinds[q.Slots().Text], kinds[q.TakeSlots([16]byte{}, 0, nil).Text], kinds[q.GiveSlots([16]byte{}, nil).Text] = "slots", "take", "give"
+			kinds[q.Read(sqlbatch.ReadParams{}).Text] = "read"
 		}
 	}
 	return kinds

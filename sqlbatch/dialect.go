@@ -126,9 +126,6 @@ type Traits struct {
 	// PlacesBegun: a transaction that has begun has its place in time, so what
 	// EnqueueBegun stores in it comes before what it stores in one that begins later.
 	PlacesBegun bool
-	// HidesDeletes: ClaimSlots passes over what a transaction is deleting as if it were
-	// gone, but in parts that are in doubt (SlotPart.Doubt). The transaction may roll back.
-	HidesDeletes bool
 	// ReadsInOrder: Read returns a message only if the senders of all smaller numbers have ended.
 	ReadsInOrder bool
 	// The most items that one statement of each kind takes.

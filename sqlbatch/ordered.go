@@ -1,22 +1,16 @@
 package sqlbatch
 
-import (
-	"hash/fnv"
-	"time"
-)
+import "hash/fnv"
 
-// An ordered queue keeps the messages of a key, a line, in the order in which they
-// were sent. Each key belongs to one of a fixed number of slots, each slot to one member at a
-// time, its owner, who alone claims from it. Its rows are found by (slot, seq).
+// An ordered queue keeps the messages of a key in the order in which they were sent. Each key belongs to one of a fixed
+// number of slots, and each slot to one consumer at a time, its owner, which alone delivers its messages.
 //
-// seq is number << SeqBits plus the message's place in its INSERT. The database draws the
-// number once a statement, so that what one statement sends are neighbours. Numbers do not go
-// back, unless the database forgets (a failover to a standby that lagged, a restore), but
-// they may become visible in another order: see Horizon.
+// The number of a message, its seq, is the number of its statement << SeqBits plus its place in the INSERT. The database draws
+// one number per statement, so that the messages of a statement are neighbours. Numbers grow, unless the database forgets
+// some (a failover to a standby that lagged, a restore). They may become visible in another order: see Read.
 const SeqBits = 20
 
-// UnknownSender, among those of a Horizon, may be any that was among them before, under another
-// name.
+// UnknownSender is a sender without a name: see Read.
 const UnknownSender = "*"
 
 // MaxSlots is the most slots of a queue, MaxOrderKey the most bytes of a key.
@@ -84,46 +78,8 @@ type MarkItem struct {
 	SlotFence int64 // of its slot
 }
 
-// SlotPart is what a claim reads of a slot.
-type SlotPart struct {
-	Slot  int
-	Fence int64 // that TakeSlots returned: by it the owner is known
-	From  int64 // rows with a greater seq
-	Limit int   // of these at most so many are returned
-	// Doubt: the caller draws conclusions from what is absent, of messages too that a
-	// transaction may be deleting. Where that cannot be said the part is not claimed from, and ends where it began.
-	Doubt bool
-}
-
-// SlotClaim are the values of a claim from an ordered queue. Rows, Lease and Member are as in ClaimParams.
-type SlotClaim struct {
-	// Rows bounds what is leased and what is walked past, together; at most Traits.ClaimRows.
-	Rows   int
-	Lease  time.Duration
-	Member [16]byte // who owns the slots
-	// Salt is as in ClaimParams, but no two claims of one Member may have the same while leases
-	// of the first may live: begin at random, then add one with each claim, and after
-	// 1 << FenceBits go on at 1. SQLite tells by it what this claim has leased.
-	Salt int64
-	// Suspects: take messages with this many lapses or more, too. A lapse is a
-	// lease that ran out, was never settled and never given back; a message counts
-	// those in a row. Without Suspects those whose count is at least Lapses by now
-	// are left where they are.
-	Suspects bool
-	Lapses   int
-	// Blind leaves key, headers and body out of the result, NULL each: for a
-	// message that cannot be read.
-	Blind bool
-	// Parts are served in this order until there are Rows; each slot at most once. So a claimer
-	// that has less room than messages begins each time at another one.
-	Parts []SlotPart
-	// Mine: return what Member itself holds, too, as rows walked past. Otherwise that is passed
-	// over, and counts for no limit.
-	Mine bool
-}
-
-// ordered are the statements of an ordered queue alone: Names.Slots is not 0. There Claim,
-// NextDue, DueOrLocked and Survey are of no use.
+// ordered are the statements of an ordered queue alone: Names.Slots is not 0. Claim, NextDue, DueOrLocked and Survey must not be
+// run there: the table does not have their index.
 //
 // The owner of a slot reads its messages. Ownership of the slot is the lease. The owner writes when it settles, and when it
 // takes over messages that another consumer might have delivered. The first fence of a row that chanq sends is its seq, so that
@@ -148,7 +104,8 @@ type SlotClaim struct {
 // their fences, and the queue is not paused. If they were not, the answer has no other row, and it is not an empty answer. Its
 // enqueued_at is the number of redrives of the queue. Of Read and Refill, its fence is the last number drawn,
 // read after the other rows, and its body has the senders, read after that number: who might have drawn a number up to it and has not
-// committed, with spaces between, and UnknownSender as in Horizon. Its due_at is up to where a Refill has walked; the greatest int64: to its end.
+// committed, with spaces between. UnknownSender may be any sender of an earlier answer, under another name. Once an answer has
+// neither it nor a sender of an earlier answer, reads that begin later see all messages up to the earlier number that any read will ever see. Its due_at is up to where a Refill has walked; the greatest int64: to its end.
 //
 // On SQL Server a Read or a Refill waits for what other transactions have locked, for up to 50 ms, and fails with class RolledBack. A
 // statement that names one slot meets only locks on rows of that slot. There the last number
@@ -179,63 +136,27 @@ type ordered interface {
 	// a mark of another consumer stays. The place stays in both cases. It leaves out locked rows, and returns the columns of MarkOrdered, where lapses and
 	// crashes include those of a mark that stays.
 	ReleaseOrdered(member [16]byte, items []ReleaseItem, lapsed bool) Statement
-	// ClearOld sets old to 0 for those of the slots that member owns by their fences and that have no message with a number up to old. It
-	// walks at most MostWalked rows, and leaves out slots about which these do not tell. It returns slot, fence of each. A message that another
-	// transaction deletes is not absent yet: on SQL Server the statement waits for it, and fails, as a read does.
-	ClearOld(member [16]byte, slots []OwnedSlot) Statement
-
-	// ClaimSlots leases messages from the slots that Member owns by their fences, each slot's by seq.
-	// A lease ends after Lease, or at the end of Member's membership if that is sooner. It returns
-	// the columns of Claim, then slot, seq, order_key (bytes or NULL), wait. The rows, in any
-	// order, are of three kinds:
-	//
-	//   - wait is NULL: leased.
-	//   - id and wait are given: walked past, not leased, since it is not due yet, somebody has
-	//     leased or locked it, or it is a suspect and those were not asked for. It may be claimed
-	//     in wait milliseconds (0: somebody has locked it, or a claim that asks for suspects
-	//     gets it). Of the columns of Claim only id counts; content is NULL.
-	//   - id is NULL: the end of a slot's part. Whatever could be seen of the slot behind From and up
-	//     to this seq is among the other rows, or held by Member: what is not, does not exist, or
-	//     is being deleted where Traits.HidesDeletes says so and the part is not in doubt.
-	//     The greatest int64: the slot was walked to its end. From: Rows were found before it
-	//     came to this part.
-	//
-	// A slot without an end was not looked at: it has another owner or another fence, Member's
-	// time is over, or the queue is paused.
-	ClaimSlots(SlotClaim) Statement
-	// Slots returns a row for each slot: slot; owner (16 bytes or NULL); left, milliseconds until its
-	// owner is gone (zero or less: it is; NULL: no owner); fence; members, how many live ones the
-	// queue has; due_in, of the slots in parts, milliseconds until the first of Limit messages
-	// behind From that nobody leases now is due (zero or less: now; NULL: none, or the queue is
-	// paused). It writes nothing and takes no lock.
-	Slots(parts []SlotPart) Statement
-	// TakeSlots makes member, as long as its time is not over, the owner of those of the slots that
-	// are free, whose owner is gone, or which it owns already. Their fence rises as that of a claim does: salt is as
-	// in ClaimParams. It returns slot, fence, old of each, and leaves
-	// out what another takes at this moment. No other consumer has delivered a message with a number greater than old, whose last
-	// change is that of its sender: old becomes the last number drawn if the slot had an owner.
+	// Slots returns a row for each slot: slot; owner (16 bytes or NULL); left, milliseconds until the membership of its
+	// owner ends (zero or less: it has ended; NULL: no owner); fence; members, how many live ones the queue has. It writes
+	// nothing and takes no lock.
+	Slots() Statement
+	// TakeSlots makes member, while its membership lasts, the owner of those of the slots that have no owner, or one whose
+	// membership has ended, or that it owns already. Their fences rise as in Claim: salt is as in ClaimParams. It returns slot,
+	// fence, old of each, and leaves out slots that another consumer takes at the same moment. No other consumer has delivered a message with a
+	// number greater than old, whose last change is that of its sender: old becomes the last number drawn if the slot had an owner.
 	TakeSlots(member [16]byte, salt int64, slots []int) Statement
-	// GiveSlots sets those free that member owns by the fence, and
-	// returns slot, fence of each. If a slot is in doubt, old becomes the last number drawn.
+	// GiveSlots takes the owner from those of the slots that member owns by their fences, and returns slot, fence of each. If a
+	// slot is in doubt, old becomes the last number drawn.
 	GiveSlots(member [16]byte, slots []OwnedSlot) Statement
-	// Horizon returns one row: drawn, the greatest seq that may have been given by now, and
-	// senders, a text: who may have drawn and not committed yet, in any order, with spaces
-	// between. Once a later Horizon has none of these senders, and no UnknownSender, all that will
-	// ever be seen up to drawn can be seen by every claim that begins from then on. A statement without text: all that can be
-	// drawn can be seen by whoever comes later.
-	Horizon() Statement
 	// Begun draws the number for one EnqueueBegun, in its transaction and before it. It returns
 	// one row, of no meaning. A statement without text: EnqueueBegun draws it.
 	Begun() Statement
-	// Held returns slot, order_key (bytes) of the dead messages of these slots that have a key: up to
-	// limit keys of each slot.
-	Held(slots []int, limit int) Statement
 	// Reach returns one row: the number of the message that is the rows-th one behind after, or the greatest int64. Peek and
 	// Purge of live messages read no more than rows up to there, however few of them are of the state.
 	Reach(after int64, rows int) Statement
 	// SlotStats returns a row for each slot, of the first limit messages of the queue by seq: slot; owner, the name
-	// of its owner (NULL: none); messages, how many of these it has; waiting, how many of them cannot
-	// be claimed now; oldest, milliseconds since the first of them was sent (NULL: none);
+	// of its owner (NULL: none); messages, how many of these it has; waiting, how many of them are not
+	// due, or leased; oldest, milliseconds since the first of them was sent (NULL: none);
 	// top_key (bytes), the key that the most of them have (NULL: no key), and top, how many.
 	SlotStats(limit int) Statement
 }

@@ -53,11 +53,11 @@ func (r *Reader) holds() bool {
 func (r *Reader) look(ctx context.Context, began time.Duration) error {
 	var list []order.SlotRow
 	consumers := 0
-	err := r.cfg.Run(ctx, r.cfg.SQL.Slots(nil), func(rows *sql.Rows) error {
+	err := r.cfg.Run(ctx, r.cfg.SQL.Slots(), func(rows *sql.Rows) error {
 		var row order.SlotRow
 		var owner []byte
-		var left, due sql.NullInt64
-		err := rows.Scan(&row.Slot, &owner, &left, &row.Fence, &consumers, &due)
+		var left sql.NullInt64
+		err := rows.Scan(&row.Slot, &owner, &left, &row.Fence, &consumers)
 		copy(row.Owner[:], owner)
 		row.Gone = left.Int64 <= 0
 		list = append(list, row)

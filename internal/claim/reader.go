@@ -19,7 +19,7 @@ type Statements interface {
 	MarkOrdered(member [16]byte, items []sqlbatch.MarkItem, alone sqlbatch.Alone) sqlbatch.Statement
 	ReleaseOrdered(member [16]byte, items []sqlbatch.ReleaseItem, lapsed bool) sqlbatch.Statement
 	HeldKeys(slots []int, keys []string) sqlbatch.Statement
-	Slots(parts []sqlbatch.SlotPart) sqlbatch.Statement
+	Slots() sqlbatch.Statement
 	TakeSlots(member [16]byte, salt int64, slots []int) sqlbatch.Statement
 	GiveSlots(member [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement
 }

@@ -20,7 +20,7 @@ var falling = []test{
 	{"APanicOfTheDriverInAClaimEndsTheConsumer", func(w *world) { w.falls(claims, readsSlots) }},
 	{"APanicOfTheDriverInALookEndsTheConsumer", func(w *world) {
 		w.falls(func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Survey()) },
-			func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Slots(nil)) })
+			func(op faultdb.Op, q sqlbatch.Queue) bool { return testdb.Runs(op, q.Slots()) })
 	}},
 	{"APanicOfTheDriverInAnExtensionEndsTheConsumer", func(w *world) { w.falls(extends, extends) }},
 	{"APanicOfTheDriverInASettleEndsTheConsumer", func(w *world) { w.falls(acks, acks) }},

@@ -33,7 +33,7 @@ var orderedConfig = chanq.Config{Kind: chanq.KindOrdered, Slots: 4}
 // ordered is an ordered queue, or none where the engine has none yet, which it must say.
 func (w *world) ordered(name string, cfg chanq.Config) (q *chanq.Queue[string], ok bool) {
 	w.Helper()
-	if w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name, Slots: 4}).Slots(nil).Text != "" {
+	if w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name, Slots: 4}).Slots().Text != "" {
 		return w.Queue(name, cfg), true
 	}
 	err := chanq.Migrate(w.Soon(), w.Open(), name, cfg)

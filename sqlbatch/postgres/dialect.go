@@ -89,9 +89,8 @@ type texts struct {
 	drop                                                                                 []string
 	redrive, redriveIDs, setPaused, trim, join, leave, members                           string
 	sample, counted, samples, thin                                                       string
-	claimSlots, claimSlotsBlind, slots, takeSlots, giveSlots                             string // of an ordered queue, as the next
-	slotStats, held, horizon, begin, reach                                               string
-	read, refill, fetch, lookOrdered, heldKeys, clearOld, markOrdered, releaseOrdered    string
+	slots, takeSlots, giveSlots, slotStats, begin, reach                                 string // of an ordered queue, as the next
+	read, refill, fetch, lookOrdered, heldKeys, markOrdered, releaseOrdered              string
 	peek, browse, purge                                                                  map[sqlbatch.State]string
 }
 
@@ -167,10 +166,9 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 
 // order renders what an ordered queue has alone, or in another way.
 func (t *texts) order(r renderer) {
-	t.claimSlots, t.claimSlotsBlind = r.Replace(claimSlotsText(content)), r.Replace(claimSlotsText(noContent))
-	t.slots, t.slotStats, t.held = r.Replace(slotsText), r.Replace(slotStatsText), r.Replace(heldText)
+	t.slots, t.slotStats = r.Replace(slotsText), r.Replace(slotStatsText)
 	t.takeSlots, t.giveSlots = r.Replace(takeSlotsText), r.Replace(giveSlotsText)
-	t.horizon, t.begin, t.reach = r.Replace(horizonText), r.Replace(drawText), r.Replace(reachText)
+	t.begin, t.reach = r.Replace(drawText), r.Replace(reachText)
 	t.stats = r.Replace(orderedStatsText)
 	t.readers(r)
 	t.markOrdered, t.releaseOrdered = r.Replace(markOrderedText), r.Replace(releaseOrderedText)

@@ -34,7 +34,7 @@ CROSS JOIN (
 // an order does, and these are as many as those of a plain queue.
 //
 // Before it draws its number it takes a lock that every sender shares and nobody ever asks
-// for alone, to the end of the transaction: see horizonText. Both are done once a statement,
+// for alone, to the end of the transaction: see sampled. Both are done once a statement,
 // when its first row is made.
 const orderedEnqueueText = `INSERT INTO {live} (id, due_at, enqueued_at, expires_at, dedup_key, headers, body, slot, seq, fence, order_key)
 SELECT r.id, t.now, t.now, t.now + r.ttl,

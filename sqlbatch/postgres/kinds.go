@@ -62,7 +62,7 @@ const (
   order_key   text COLLATE "C",`
 )
 
-// orderChecks keep out what no claim would find.
+// orderChecks keep out what no read would find.
 const orderChecks = `,
   CONSTRAINT {live line} CHECK (slot >= 0 AND slot < {slot count} AND seq > 0 AND seq < 9223372036854775807 AND octet_length(order_key) BETWEEN 1 AND {most key})`
 

@@ -17,7 +17,7 @@ import (
 )
 
 // BenchmarkKinds is one round of leases of a plain and of an ordered queue in turns, beside a
-// backlog of messages that are leased: those of the ordered one lie before its marks. It measures
+// backlog of messages that are leased, or that were read. It measures
 // the CPU time of the server's process too, if it runs on this machine.
 func BenchmarkKinds(b *testing.B) {
 	for _, backlog := range []int{0, 20_000} {
@@ -58,7 +58,7 @@ type kind struct {
 	db     *sql.DB
 	q      sqlbatch.Queue
 	slots  int
-	claims sqlbatch.SlotClaim
+	reads  sqlbatch.ReadParams
 	floors sqlbatch.Floors
 	next   uint64
 	spent  map[string]time.Duration
@@ -74,21 +74,7 @@ func newKind(b *testing.B, name string, slots int) *kind {
 	testdb.MigrateTables(b, postgres.Dialect, k.db, names)
 	k.q = postgres.Dialect.Queue(names)
 	if slots > 0 {
-		join := k.q.Join(sqlbatch.Member{ID: member, For: time.Hour})
-		_, err := k.db.Exec(join.Text, join.Args...)
-		require.NoError(b, err)
-		k.claims = sqlbatch.SlotClaim{Rows: 1000, Lease: time.Hour, Member: member, Suspects: true}
-		var all []int
-		for slot := range slots {
-			all = append(all, slot)
-			k.claims.Parts = append(k.claims.Parts, sqlbatch.SlotPart{Slot: slot, Limit: 1000})
-		}
-		take := k.q.TakeSlots(member, 1, all)
-		taken, err := testdb.Rows(b.Context(), k.db, take)
-		require.NoError(b, err)
-		for _, row := range taken {
-			k.claims.Parts[row[0].(int64)].Fence = row[1].(int64)
-		}
+		k.reads = readOf(b, k.db, k.q)
 	}
 	return k
 }
@@ -124,10 +110,9 @@ func (k *kind) enqueue(b *testing.B, n int) {
 	k.run(b, "enqueue500", k.q.Enqueue(rows))
 }
 
-// claim leases a thousand. The next one begins behind them.
+// claim leases a thousand messages, or reads them. The next one begins behind them.
 func (k *kind) claim(b *testing.B) (items []sqlbatch.Item) {
-	k.claims.Salt++
-	st := k.q.ClaimSlots(k.claims)
+	st := k.q.Read(k.reads)
 	if k.slots == 0 {
 		c := claimOf(1000)
 		c.Lease, c.Floors = time.Hour, k.floors
@@ -140,25 +125,24 @@ func (k *kind) claim(b *testing.B) (items []sqlbatch.Item) {
 	columns, err := rows.Columns()
 	require.NoError(b, err)
 	var id sql.RawBytes
-	var fence, due, slot, seq int64
+	var fence, due, seq int64
 	values := make([]any, len(columns))
 	for i := range values {
 		values[i] = new(sql.RawBytes)
 	}
 	values[0], values[2], values[7] = &id, &fence, &due
 	if k.slots > 0 {
-		values[12], values[13] = &slot, &seq
+		values[14] = &seq
 	}
 	for rows.Next() {
 		require.NoError(b, rows.Scan(values...))
 		if id == nil {
-			continue // the end of a slot
+			continue // the last row
 		}
 		items = append(items, sqlbatch.Item{ID: [16]byte(id), Fence: fence})
 		k.floors[-sqlbatch.PriorityLow] = due
 		if k.slots > 0 {
-			part := &k.claims.Parts[slot]
-			part.From = max(part.From, seq)
+			k.reads.From = max(k.reads.From, seq)
 		}
 	}
 	require.NoError(b, rows.Err())

@@ -1,9 +1,9 @@
 package postgres_test
 
 import (
+	"cmp"
 	"database/sql"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -12,44 +12,29 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/chanq/chanq/prove/testdb"
 	"github.com/chanq/chanq/sqlbatch"
 	"github.com/chanq/chanq/sqlbatch/internal/suite"
 )
 
-// found is what a claim from slots returned, by the first byte of the ids.
-type found struct {
-	rows   [][]any // that were leased
-	leased []byte  // their ids, by seq
-	seqs   map[byte]int64
-	past   map[byte]int64
-	ends   map[int]int64
+// seen is what a read returned, by the first byte of the ids.
+type seen struct {
+	ids     []byte // by seq
+	seqs    map[byte]int64
+	drawn   int64
+	senders []string
 }
 
-func (q *serverQueue) claimSlots(on testdb.Runner, c *sqlbatch.SlotClaim) *found {
+func (q *serverQueue) see(r sqlbatch.ReadParams) *seen {
 	q.Helper()
-	c.Salt++
-	return foundIn(q.rows(on, q.ClaimSlots(*c)))
-}
-
-func foundIn(rows [][]any) *found {
-	f := &found{seqs: map[byte]int64{}, past: map[byte]int64{}, ends: map[int]int64{}}
-	for _, row := range rows {
-		seq, _ := row[13].(int64)
-		if row[0] == nil {
-			f.ends[int(row[12].(int64))] = seq
-			continue
-		}
+	rows := q.rows(q.db, q.Read(r))
+	last := rows[len(rows)-1]
+	s := &seen{seqs: map[byte]int64{}, drawn: last[2].(int64), senders: strings.Fields(last[11].(string))}
+	for _, row := range rows[:len(rows)-1] {
 		n := row[0].(string)[0]
-		f.seqs[n] = seq
-		if row[15] == nil {
-			f.leased, f.rows = append(f.leased, n), append(f.rows, row)
-		} else {
-			f.past[n] = row[15].(int64)
-		}
+		s.ids, s.seqs[n] = append(s.ids, n), row[14].(int64)
 	}
-	slices.SortFunc(f.leased, func(a, b byte) int { return int(f.seqs[a] - f.seqs[b]) })
-	return f
+	slices.SortFunc(s.ids, func(a, b byte) int { return cmp.Compare(s.seqs[a], s.seqs[b]) })
+	return s
 }
 
 func line(slot int, key string, ns ...byte) (rows []sqlbatch.Row) {
@@ -57,48 +42,6 @@ func line(slot int, key string, ns ...byte) (rows []sqlbatch.Row) {
 		rows = append(rows, sqlbatch.Row{ID: id(n), Slot: slot, OrderKey: key})
 	}
 	return rows
-}
-
-func TestAClaimFromSlotsTellsOfWhatOthersHaveLocked(t *testing.T) {
-	q, c := newOrdered(t)
-	q.enqueue(line(0, "a", 1, 2, 3)...)
-	tx := q.begin()
-	require.Equal(t, []byte{2}, q.ids(tx, q.InTx().Cancel([][16]byte{id(2)})))
-	f := q.claimSlots(q.db, c)
-	require.Equal(t, []byte{1, 3}, f.leased)
-	require.Equal(t, map[byte]int64{2: 0}, f.past)
-	require.NoError(t, tx.Rollback())
-	require.Equal(t, []byte{2}, q.claimSlots(q.db, c).leased)
-}
-
-// The claim has its view of the table, and waits before it locks a row.
-func TestWhatChangesWhileAClaimIsUnderWayIsLeftToTheNext(t *testing.T) {
-	q, c := newOrdered(t)
-	c.Parts = c.Parts[:1]
-	q.enqueue(line(0, "a", 1, 2, 3)...)
-	tx := q.begin()
-	_, err := tx.Exec(`SELECT pg_advisory_xact_lock(1)`)
-	require.NoError(t, err)
-	const lock = "WHERE q.ctid = ANY"
-	c.Salt++
-	st := q.ClaimSlots(*c)
-	require.Equal(t, 2, strings.Count(st.Text, lock))
-	st.Text = strings.Replace(st.Text, lock, "WHERE (SELECT pg_advisory_xact_lock_shared(1)::text) = '' AND q.ctid = ANY", 1)
-	claimed := make(chan *found)
-	go func() { claimed <- foundIn(q.rows(q.db, st)) }()
-	require.Eventually(t, func() (waits bool) {
-		require.NoError(t, q.db.QueryRow(`SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`).Scan(&waits))
-		return waits
-	}, time.Minute, 10*time.Millisecond)
-	q.exec(`UPDATE chanq_orders SET attempts = 5 WHERE id = $1`, fmt.Sprintf("%x", id(2)))
-	require.Equal(t, []byte{3}, q.ids(q.db, q.Cancel([][16]byte{id(3)})))
-	require.NoError(t, tx.Commit())
-	f := <-claimed
-	require.Equal(t, []byte{1}, f.leased)
-	require.Equal(t, map[byte]int64{2: 0, 3: 0}, f.past)
-	f = q.claimSlots(q.db, c)
-	require.Equal(t, []byte{2}, f.leased)
-	require.Empty(t, f.past, "one is gone, and one is ours")
 }
 
 func TestASlotThatAnotherTakesAtThisMomentIsLeftToHim(t *testing.T) {
@@ -128,18 +71,11 @@ func TestAMemberWhoIsComingBackKeepsHisSlots(t *testing.T) {
 	require.Empty(t, q.rows(q.db, q.TakeSlots(other, 1, []int{0, 1})))
 }
 
-// drawn and senders of a Horizon.
-func (q *serverQueue) horizon() (drawn int64, senders []string) {
-	q.Helper()
-	row := q.rows(q.db, q.Horizon())[0]
-	return row[0].(int64), strings.Fields(row[1].(string))
-}
-
-func TestTheHorizonKnowsWhoeverHasDrawn(t *testing.T) {
-	q, c := newOrdered(t)
-	drawn, senders := q.horizon()
-	require.Empty(t, senders)
-	require.Equal(t, int64(1)<<sqlbatch.SeqBits-1, drawn, "nothing yet: a number that is not drawn is not below")
+func TestAReadReportsEachSenderThatHasDrawn(t *testing.T) {
+	q, r := newOrdered(t)
+	first := q.see(r)
+	require.Empty(t, first.senders)
+	require.Equal(t, int64(1)<<sqlbatch.SeqBits-1, first.drawn, "nothing yet: a number that is not drawn is not below")
 
 	late := q.begin()
 	require.Empty(t, q.rows(late, q.InTx().Enqueue(line(0, "a", 1))))
@@ -148,32 +84,33 @@ func TestTheHorizonKnowsWhoeverHasDrawn(t *testing.T) {
 	foreign := q.begin()
 	_, err := foreign.Exec(`INSERT INTO chanq_orders (body) VALUES ('')`)
 	require.NoError(t, err)
-	drawn, senders = q.horizon()
-	require.Len(t, senders, 3, "each once, also who has only drawn, and who is no chanq")
+	drawn := q.see(r)
+	require.Len(t, drawn.senders, 3, "each once, with one that has only drawn, and one of another program")
 	elsewhere := q.begin()
 	_, err = elsewhere.Exec(`SELECT pg_advisory_xact_lock_shared(1, 2)`)
 	require.NoError(t, err)
 
 	q.enqueue(line(0, "a", 2)...)
-	later, again := q.horizon()
-	require.Greater(t, later, drawn)
-	require.ElementsMatch(t, senders, again, "whoever has committed is none, nor who has another lock")
+	later := q.see(r)
+	require.Equal(t, []byte{2}, later.ids)
+	require.Greater(t, later.drawn, drawn.drawn)
+	require.ElementsMatch(t, drawn.senders, later.senders, "neither the sender that has committed nor the holder of another lock")
 	require.NoError(t, begun.Rollback())
-	require.NoError(t, foreign.Commit())
-	_, again = q.horizon()
-	require.Len(t, again, 1)
-	require.Subset(t, senders, again)
+	require.NoError(t, foreign.Rollback())
+	left := q.see(r)
+	require.Len(t, left.senders, 1)
+	require.Subset(t, drawn.senders, left.senders)
 	require.NoError(t, late.Commit())
-	_, again = q.horizon()
-	require.Empty(t, again)
-	f := q.claimSlots(q.db, c)
-	require.LessOrEqual(t, f.seqs[1], drawn)
-	require.Greater(t, f.seqs[2], drawn)
-	require.LessOrEqual(t, f.seqs[2], later)
+	all := q.see(r)
+	require.Empty(t, all.senders)
+	require.Equal(t, []byte{1, 2}, all.ids)
+	require.LessOrEqual(t, all.seqs[1], drawn.drawn)
+	require.Greater(t, all.seqs[2], drawn.drawn)
+	require.LessOrEqual(t, all.seqs[2], later.drawn)
 }
 
 func TestASenderWhoseTransactionIsPreparedHasNoNameOfItsOwn(t *testing.T) {
-	q, _ := newOrdered(t)
+	q, r := newOrdered(t)
 	var most int
 	require.NoError(t, q.db.QueryRow(`SELECT current_setting('max_prepared_transactions')::int`).Scan(&most))
 	if most == 0 {
@@ -190,15 +127,13 @@ func TestASenderWhoseTransactionIsPreparedHasNoNameOfItsOwn(t *testing.T) {
 	run(`BEGIN`)
 	require.Empty(t, q.rows(conn, q.InTx().Enqueue(line(0, "a", 1))))
 	run(`PREPARE TRANSACTION '` + name + `'`)
-	_, senders := q.horizon()
-	require.Equal(t, []string{sqlbatch.UnknownSender}, senders)
+	require.Equal(t, []string{sqlbatch.UnknownSender}, q.see(r).senders)
 	run(`COMMIT PREPARED '` + name + `'`)
-	_, senders = q.horizon()
-	require.Empty(t, senders)
+	require.Empty(t, q.see(r).senders)
 }
 
 func TestGroupsThatAreInsertedSideBySideHaveTheOrderInWhichTheyBegan(t *testing.T) {
-	q, c := newOrdered(t)
+	q, r := newOrdered(t)
 	first, second := q.begin(), q.begin()
 	require.Len(t, q.rows(first, q.Begun()), 1)
 	require.Len(t, q.rows(second, q.Begun()), 1)
@@ -206,135 +141,104 @@ func TestGroupsThatAreInsertedSideBySideHaveTheOrderInWhichTheyBegan(t *testing.
 	require.Empty(t, q.rows(first, q.InOwnTx().EnqueueBegun(line(0, "a", 1, 2))))
 	require.NoError(t, first.Commit())
 	require.NoError(t, second.Commit())
-	require.Equal(t, []byte{1, 2, 3, 4}, q.claimSlots(q.db, c).leased)
+	require.Equal(t, []byte{1, 2, 3, 4}, q.see(r).ids)
 }
 
-// watcher is a claimer's view: marks go no farther than the horizon that was known before the
-// claim.
+// watcher follows the senders of reads, as an owner of slots does: up to safe, reads that begin later see all messages.
 type watcher struct {
 	q       *serverQueue
-	mark    int64
+	r       sqlbatch.ReadParams
 	safe    int64
-	endless bool // a broken one
-	waiting []sample
+	hasty   bool // a broken one, which waits for no sender
+	waiting []*seen
+	whole   int64 // up to here a read has seen all messages
+	known   map[byte]bool
 }
 
-type sample struct {
-	drawn   int64
-	senders []string
-}
-
-func (w *watcher) sample() {
-	drawn, here := w.q.horizon()
-	w.waiting = append(w.waiting, sample{drawn, here})
-	for i := range w.waiting {
-		s := &w.waiting[i]
-		s.senders = slices.DeleteFunc(slices.Clone(s.senders), func(who string) bool { return !slices.Contains(here, who) })
-		if len(s.senders) == 0 {
-			w.safe = max(w.safe, s.drawn)
-		}
-	}
-}
-
-func (w *watcher) claim(c *sqlbatch.SlotClaim) *found {
+// read returns a message that came up to where an earlier read had seen all of them, or 0.
+func (w *watcher) read() (late byte) {
 	safe := w.safe
-	if w.endless {
-		safe = math.MaxInt64
+	s := w.q.see(w.r)
+	for _, n := range s.ids {
+		if s.seqs[n] <= w.whole && !w.known[n] {
+			late = n
+		}
+		w.known[n] = true
 	}
-	c.Parts[0].From = w.mark
-	f := w.q.claimSlots(w.q.db, c)
-	reached := f.ends[0]
-	if reached == math.MaxInt64 { // the last that it saw
-		reached = w.mark
-		for _, seq := range f.seqs {
-			reached = max(reached, seq)
+	w.whole = max(w.whole, safe)
+	if w.hasty {
+		w.safe = s.drawn
+	}
+	w.waiting = append(w.waiting, s)
+	for _, earlier := range w.waiting {
+		earlier.senders = slices.DeleteFunc(earlier.senders, func(name string) bool { return !slices.Contains(s.senders, name) })
+		if len(earlier.senders) == 0 {
+			w.safe = max(w.safe, earlier.drawn)
 		}
 	}
-	w.mark = max(w.mark, min(safe, reached))
-	return f
+	return late
 }
 
-// history sends messages of one key in transactions that overlap, and claims and acks
-// meanwhile. It reports a message that was claimed before one that had been sent before it.
-func history(t *rapid.T, q *serverQueue, c *sqlbatch.SlotClaim, w *watcher) (inversion string) {
-	type open struct {
-		tx *sql.Tx
-		n  byte
-	}
-	var under []open
-	after := map[byte][]byte{} // what had been sent when the send of this began
-	var sent, seen []byte
-	next := byte(1)
-	defer func() {
-		for _, o := range under {
-			_ = o.tx.Rollback()
-		}
-	}()
-	for range rapid.IntRange(5, 40).Draw(t, "steps") {
-		switch do := rapid.IntRange(0, 5).Draw(t, "do"); {
-		case do == 0 && len(under) < 4 && next < 200:
-			tx, err := q.db.BeginTx(q.ctx, nil)
-			require.NoError(t, err)
-			after[next] = slices.Clone(sent)
-			q.rows(tx, q.InTx().Enqueue(line(0, "a", next)))
-			under = append(under, open{tx, next})
-			next++
-		case do == 1 && next < 200:
-			after[next] = slices.Clone(sent)
-			q.enqueue(line(0, "a", next)...)
-			sent = append(sent, next)
-			next++
-		case do == 2 && len(under) > 0:
-			i := rapid.IntRange(0, len(under)-1).Draw(t, "which")
-			require.NoError(t, under[i].tx.Commit())
-			sent = append(sent, under[i].n)
-			under = slices.Delete(under, i, i+1)
-		case do == 3:
-			w.sample()
-		case do >= 4:
-			c.Rows = rapid.IntRange(1, 5).Draw(t, "rows")
-			f := w.claim(c)
-			for _, n := range f.leased {
-				seen = append(seen, n)
-				for _, before := range after[n] {
-					if !slices.Contains(seen, before) {
-						return fmt.Sprintf("%d was sent before %d", before, n)
-					}
-				}
-			}
-			if len(f.leased) > 0 && rapid.Bool().Draw(t, "ack") {
-				q.rows(q.db, q.Ack(q.items(f.leased...)))
-			}
-		}
-	}
-	return ""
+func watch(q *serverQueue, r sqlbatch.ReadParams) *watcher {
+	return &watcher{q: q, r: r, known: map[byte]bool{}}
 }
 
-// What commits late is claimed before what was sent after its commit.
-func TestNoClaimPassesAMessageThatCommitsLate(t *testing.T) {
-	q, c := newOrdered(t)
-	c.Parts = c.Parts[:1]
+// No message comes up to a number that all senders have passed, in whatever order they commit.
+func TestNoMessageComesUpToWhereAllSendersHaveEnded(t *testing.T) {
+	q, r := newOrdered(t)
+	passed := 0
 	rapid.Check(t, func(t *rapid.T) {
 		q.exec(`DELETE FROM chanq_orders`)
-		require.Empty(t, history(t, q, c, &watcher{q: q}))
+		w := watch(q, r)
+		type open struct {
+			tx *sql.Tx
+			n  byte
+		}
+		var under []open
+		defer func() {
+			for _, o := range under {
+				_ = o.tx.Rollback()
+			}
+		}()
+		next := byte(1)
+		for range rapid.IntRange(5, 40).Draw(t, "steps") {
+			switch do := rapid.IntRange(0, 4).Draw(t, "do"); {
+			case do == 0 && len(under) < 4:
+				tx, err := q.db.BeginTx(q.ctx, nil)
+				require.NoError(t, err)
+				q.rows(tx, q.InTx().Enqueue(line(0, "a", next)))
+				under = append(under, open{tx, next})
+				next++
+			case do == 1:
+				q.enqueue(line(0, "a", next)...)
+				next++
+			case do == 2 && len(under) > 0:
+				i := rapid.IntRange(0, len(under)-1).Draw(t, "which")
+				require.NoError(t, under[i].tx.Commit())
+				under = slices.Delete(under, i, i+1)
+			default:
+				require.Zero(t, w.read(), "a message that came late")
+			}
+		}
+		if w.whole > 0 {
+			passed++
+		}
 	})
+	require.Positive(t, passed)
 }
 
-// The same without a horizon goes wrong, so the test above can fail.
-func TestWithoutAHorizonWhatCommitsLateIsPassed(t *testing.T) {
-	q, c := newOrdered(t)
-	w := &watcher{q: q, endless: true}
+// The test above can fail: a reader that does not wait for senders misses a message.
+func TestAReaderThatDoesNotWaitForSendersMissesAMessage(t *testing.T) {
+	q, r := newOrdered(t)
+	w := watch(q, r)
+	w.hasty = true
 	late := q.begin()
 	q.rows(late, q.InTx().Enqueue(line(0, "a", 1)))
 	q.enqueue(line(0, "b", 2)...)
-	require.Equal(t, []byte{2}, w.claim(c).leased)
+	require.Zero(t, w.read())
+	require.Zero(t, w.read())
 	require.NoError(t, late.Commit())
-	q.enqueue(line(0, "a", 3)...)
-	require.Equal(t, []byte{3}, w.claim(c).leased)
-
-	w = &watcher{q: q}
-	q.rows(q.db, q.Release(suite.Releases(q.items(2, 3))))
-	require.Equal(t, []byte{1, 2, 3}, w.claim(c).leased)
+	require.Equal(t, byte(1), w.read())
 }
 
 func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
@@ -362,19 +266,11 @@ func TestTheLongestKeyArrivesInTheLastSlot(t *testing.T) {
 	require.Equal(t, "a", rows[2].key.String)
 }
 
-// ordered reads of the tests: all slots of member.
-func (q *serverQueue) owned(c *sqlbatch.SlotClaim) (own []sqlbatch.OwnedSlot) {
-	for _, p := range c.Parts {
-		own = append(own, sqlbatch.OwnedSlot{Slot: p.Slot, Fence: p.Fence})
-	}
-	return own
-}
-
 // A look tells whether another transaction has locked a row, except by a savepoint that was released. It waits for no lock, and neither do marks and
 // releases, which leave both rows out.
 func TestALookTellsLockedRows(t *testing.T) {
-	q, c := newOrdered(t)
-	own := q.owned(c)
+	q, r := newOrdered(t)
+	own := r.Slots
 	q.enqueue(line(0, "a", 1, 2, 3)...)
 	items := q.items(1, 2, 3)
 	locked := func() map[byte]any {
@@ -403,40 +299,7 @@ func TestALookTellsLockedRows(t *testing.T) {
 	}
 	require.Equal(t, []byte{3}, q.ids(q.db, q.MarkOrdered(member, marks, sqlbatch.NotAlone)))
 	require.Equal(t, []byte{3}, q.ids(q.db, q.ReleaseOrdered(member, suite.Releases(q.items(1, 2, 3)), false)))
-	read := q.rows(q.db, q.Read(sqlbatch.ReadParams{Member: member, Slots: own, Upto: math.MaxInt64, Rows: 10, Behind: 10, Inline: 10}))
-	require.Len(t, read, 4, "what is not committed is not gone")
+	require.Equal(t, []byte{1, 2, 3}, q.see(r).ids, "what is not committed is not gone")
 	require.NoError(t, tx.Rollback())
 	require.Equal(t, free, locked())
-}
-
-// The last number drawn is read after the rows and the senders after the number: a row above that the read did not see has its sender among the
-// senders, or is committed and has a number that was drawn later.
-func TestAReadReportsEachSenderThatItDidNotSee(t *testing.T) {
-	q, c := newOrdered(t)
-	own := q.owned(c)
-	read := func() (ids []byte, drawn int64, senders []string) {
-		t.Helper()
-		rows := q.rows(q.db, q.Read(sqlbatch.ReadParams{Member: member, Slots: own, Upto: math.MaxInt64, Rows: 100, Behind: 10, Inline: 10}))
-		last := rows[len(rows)-1]
-		for _, row := range rows[:len(rows)-1] {
-			ids = append(ids, row[0].(string)[0])
-		}
-		return ids, last[2].(int64), strings.Fields(last[11].(string))
-	}
-	first, second := q.begin(), q.begin()
-	q.rows(first, q.InTx().Enqueue(line(0, "a", 1)))
-	q.rows(second, q.InTx().Enqueue(line(0, "a", 2)))
-	q.enqueue(line(0, "a", 3)...)
-	ids, drawn, senders := read()
-	require.Equal(t, []byte{3}, ids)
-	require.Len(t, senders, 2)
-	require.NoError(t, first.Commit())
-	ids, again, left := read()
-	require.Equal(t, []byte{1, 3}, ids)
-	require.Equal(t, drawn, again)
-	require.Len(t, left, 1)
-	require.Subset(t, senders, left)
-	require.NoError(t, second.Rollback())
-	_, _, left = read()
-	require.Empty(t, left)
 }

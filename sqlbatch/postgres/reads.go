@@ -41,7 +41,7 @@ const (
 
 // readColumns are those of a row q. given is a condition on rows with their contents, "" for none.
 func readColumns(given, locked string) string {
-	contents := noContent
+	contents := `NULL::bytea AS dedup_key, NULL::bytea AS headers, NULL::bytea AS body`
 	if given == "" {
 		given = "false"
 	} else {
@@ -75,7 +75,9 @@ FROM t` + from
 }
 
 // sampled is the end of an answer with the number and the senders. PostgreSQL reads the sequence and the locks while
-// the statement runs, and so after its snapshot. It reads the locks for the row of the number, and so after the number. See horizonText.
+// the statement runs, and so after its snapshot. It reads the locks for the row of the number, and so after the number. A
+// sender held the lock of senders before it drew its number, and holds it until its messages are visible. A transaction that is
+// prepared, for a commit in two phases, loses the name that it had.
 func sampled(upto string) string {
 	return readEnd("n.drawn", upto, `convert_to(coalesce(l.senders, ''), 'UTF8')`, `
 CROSS JOIN (SELECT `+drawnByNow+` OFFSET 0) AS n
@@ -146,27 +148,9 @@ const heldKeysText = `SELECT a.o, CASE WHEN (SELECT 1 FROM {dead} AS d WHERE d.s
   (SELECT redriven FROM {queues} WHERE name = {name}) AS redriven
 FROM unnest($1::smallint[], $2::bytea[]) WITH ORDINALITY AS a (slot, k, o)`
 
-// clearOldText walks the index once for all of the slots.
-var clearOldText = `WITH o AS MATERIALIZED (
-  SELECT s.slot, s.fence, s.old
-  FROM unnest($2::smallint[], $3::bigint[]) AS a (slot, fence)
-  JOIN {slots} AS s ON s.queue = {name} AND s.slot = a.slot AND s.fence = a.fence AND s.member = $1::uuid AND s.old > 0
-),
-b AS MATERIALIZED (SELECT 0::bigint AS low, coalesce(max(old), 0) AS high, ` + mostWalked + `::integer AS n FROM o),
-w AS MATERIALIZED (
-  SELECT q.* FROM (SELECT q.seq, q.slot FROM {live} AS q WHERE ` + inRange("low", "high") + ` ORDER BY q.seq LIMIT ` + mostWalked + `) AS q LIMIT (SELECT n FROM b)
-)
-UPDATE {slots} AS s
-SET old = 0
-FROM o
-WHERE s.queue = {name} AND s.slot = o.slot AND s.fence = o.fence
-  AND NOT EXISTS (SELECT 1 FROM w WHERE w.slot = o.slot AND w.seq <= o.old)
-  AND ((SELECT count(*) FROM w) < (SELECT n FROM b) OR (SELECT max(seq) FROM w) >= o.old)
-RETURNING s.slot, s.fence`
-
 func (t *texts) readers(r renderer) {
 	t.read, t.refill, t.fetch, t.lookOrdered = r.Replace(readText()), r.Replace(refillText()), r.Replace(fetchText(true)), r.Replace(fetchText(false))
-	t.heldKeys, t.clearOld = r.Replace(heldKeysText), r.Replace(clearOldText)
+	t.heldKeys = r.Replace(heldKeysText)
 }
 
 // slotMask has a bit for each of the slots.
@@ -226,11 +210,6 @@ func byIDs(text string, member [16]byte, list []sqlbatch.OwnedSlot, ids [][16]by
 
 func (q *queue) HeldKeys(slots []int, keys []string) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.heldKeys, Args: []any{packSlots(slots), packTexts(keys)}}
-}
-
-func (q *queue) ClearOld(member [16]byte, list []sqlbatch.OwnedSlot) sqlbatch.Statement {
-	slots, fences := packOwned(list)
-	return sqlbatch.Statement{Text: q.clearOld, Args: []any{hexID(member), slots, fences, slotMask(list)}}
 }
 
 // The settles of an ordered queue. A list has the fences of the deliveries in $4.

@@ -303,7 +303,6 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	r := newRights(t).migratedOrdered(cfg)
 	q := postgres.Dialect.Queue(sqlbatch.Names{Queue: "orders", Slots: 4})
 	row := func() []sqlbatch.Row { return []sqlbatch.Row{{ID: chanq.NewID(), OrderKey: "a", Slot: 1}} }
-	parts := []sqlbatch.SlotPart{{Slot: 1, Fence: 1, Limit: 10}}
 	items := []sqlbatch.Item{{Fence: 1}}
 
 	producer := r.as("producer")
@@ -314,18 +313,17 @@ func TestEachRoleSufficesForAnOrderedQueue(t *testing.T) {
 	consumer := r.as("consumer")
 	own := []sqlbatch.OwnedSlot{{Slot: 1}}
 	r.runs(consumer, q.Read(sqlbatch.ReadParams{Member: member, Slots: own, Rows: 10, Behind: 10}), q.Refill(sqlbatch.RefillParams{Member: member, Slots: own, Keys: []string{"a"}}),
-		q.Fetch(member, own, [][16]byte{{1}}), q.LookOrdered(member, own, [][16]byte{{1}}), q.HeldKeys([]int{1}, []string{"a"}), q.ClearOld(member, own),
+		q.Fetch(member, own, [][16]byte{{1}}), q.LookOrdered(member, own, [][16]byte{{1}}), q.HeldKeys([]int{1}, []string{"a"}),
 		q.MarkOrdered(member, []sqlbatch.MarkItem{{Item: items[0]}}, sqlbatch.NotAlone), q.ReleaseOrdered(member, suite.Releases(items), true), q.Release(suite.Releases(items)),
 		q.Nack([]sqlbatch.NackItem{{Item: items[0]}}))
-	r.runs(consumer, q.Join(sqlbatch.Member{ID: member, For: time.Hour}), q.Slots(parts), q.TakeSlots(member, 1, []int{1}), q.Horizon(),
-		q.ClaimSlots(sqlbatch.SlotClaim{Rows: 10, Lease: time.Minute, Member: member, Salt: 1, Suspects: true, Parts: parts}),
+	r.runs(consumer, q.Join(sqlbatch.Member{ID: member, For: time.Hour}), q.Slots(), q.TakeSlots(member, 1, []int{1}),
 		q.Extend(suite.Member, items, time.Minute), q.SkipLocked().Extend(suite.Member, items, time.Minute), q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}),
-		q.Archive(items), q.Held([]int{1}, 10), q.SlotStats(10), q.Empty(), q.GiveSlots(member, []sqlbatch.OwnedSlot{{Slot: 1}}))
+		q.Archive(items), q.SlotStats(10), q.Empty(), q.GiveSlots(member, []sqlbatch.OwnedSlot{{Slot: 1}}))
 	r.refuses(consumer, "SELECT nextval('chanq_orders_seq')", "UPDATE chanq_orders SET seq = 1", "UPDATE chanq_orders SET slot = 1", "UPDATE chanq_orders SET order_key = ''",
 		"DELETE FROM chanq_slots", "INSERT INTO chanq_slots (queue, slot) VALUES ('orders', 9)", "UPDATE chanq_slots SET slot = 1")
 
 	operator := r.as("operator")
-	r.runs(operator, q.Stats(10), q.Empty(), q.SlotStats(10), q.Slots(nil), q.Redrive(10, nil, sqlbatch.Window{}))
+	r.runs(operator, q.Stats(10), q.Empty(), q.SlotStats(10), q.Slots(), q.Redrive(10, nil, sqlbatch.Window{}), q.Reach(0, 10))
 	for _, state := range []sqlbatch.State{sqlbatch.Ready, sqlbatch.Scheduled, sqlbatch.Leased, sqlbatch.Dead, sqlbatch.Done} {
 		r.runs(operator, q.Peek(state, 10, nil), q.Purge(state, 10, sqlbatch.Window{}))
 	}

@@ -35,7 +35,7 @@ func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
 	m := sqlbatch.Migration{Number: 1, Registry: 1}
 	before, index, after := []string(nil), []string{dueIndexText}, []string(nil)
 	if r.ordered {
-		before, index, after = []string{slotsTableText, numbersText, slotRowsText}, []string{seqIndexText, slotIndexText}, []string{deadLineIndexText}
+		before, index, after = []string{slotsTableText, numbersText, slotRowsText}, []string{seqIndexText}, []string{deadLineIndexText}
 	}
 	for _, template := range slices.Concat(
 		[]string{queuesTableText, membersTableText, membersIndexText}, before, []string{liveTableText}, index, []string{keyIndexText,

@@ -18,31 +18,18 @@ const slotsTableText = `CREATE TABLE IF NOT EXISTS {slots} (
 
 const slotRowsText = `INSERT INTO {slots} (queue, slot) SELECT {name}, s FROM generate_series(0, {slot count} - 1) AS s ON CONFLICT DO NOTHING`
 
-// slotsText probes, for each slot of which a part is given, for what is behind it and
-// nobody leases. What is leased there is no more than members hold.
-var slotsText = `WITH t AS MATERIALIZED (
-  SELECT {now} AS now,
-         (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > {now}) AS members,
-         EXISTS (SELECT 1 FROM {queues} WHERE name = {name} AND paused) AS paused
+// slotsText reads the rows of the slots, and of the members.
+const slotsText = `WITH t AS MATERIALIZED (
+  SELECT {now} AS now, (SELECT count(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > {now}) AS members
 )
-SELECT s.slot, uuid_send(s.member) AS owner, CASE WHEN s.member IS NOT NULL THEN coalesce(m.until - t.now, 0) END AS "left", s.fence, t.members,
-       (SELECT min(e.due_at) FROM (
-          SELECT f.due_at FROM (
-            SELECT q.due_at FROM {live} AS q
-            WHERE NOT t.paused AND ` + behindSeq("a.slot", "a.seq") + ` AND ` + not("q.lease_until > t.now") + `
-            ORDER BY q.slot, q.seq LIMIT {rows}) AS f
-          LIMIT a.most) AS e) - t.now AS due_in
+SELECT s.slot, uuid_send(s.member) AS owner, CASE WHEN s.member IS NOT NULL THEN coalesce(m.until - t.now, 0) END AS "left", s.fence, t.members
 FROM t
 CROSS JOIN {slots} AS s
 LEFT JOIN {members} AS m ON m.id = s.member
-LEFT JOIN unnest($1::smallint[], $2::bigint[], $3::integer[]) AS a (slot, seq, most) ON a.slot = s.slot
 WHERE s.queue = {name}
 ORDER BY s.slot`
 
-func (q *queue) Slots(parts []sqlbatch.SlotPart) sqlbatch.Statement {
-	p := packParts(parts)
-	return sqlbatch.Statement{Text: q.slots, Args: []any{p.slots.literal(), p.from.literal(), p.most.literal()}}
-}
+func (q *queue) Slots() sqlbatch.Statement { return sqlbatch.Statement{Text: q.slots} }
 
 // takeSlotsText takes a slot only as it was seen: a row that another has changed since has
 // another fence, and one that he is changing is passed over. Whose time is over has his own row
@@ -120,37 +107,6 @@ ORDER BY s.slot`
 
 func (q *queue) SlotStats(limit int) sqlbatch.Statement {
 	return sqlbatch.Statement{Text: q.slotStats, Args: []any{int64(limit)}}
-}
-
-// heldText goes from key to key: one probe of the index each, however many of its messages
-// are dead.
-const heldText = `WITH RECURSIVE k AS (
-  SELECT a.slot, 1 AS n, (SELECT d.order_key FROM {dead} AS d WHERE d.slot = a.slot AND d.order_key IS NOT NULL ORDER BY d.order_key LIMIT 1) AS order_key
-  FROM unnest($1::smallint[]) AS a (slot)
-  UNION ALL
-  SELECT k.slot, k.n + 1, (SELECT d.order_key FROM {dead} AS d WHERE d.slot = k.slot AND d.order_key > k.order_key ORDER BY d.order_key LIMIT 1)
-  FROM k WHERE k.n < $2::integer AND k.order_key IS NOT NULL
-)
-SELECT k.slot, convert_to(k.order_key, {encoding}) AS order_key
-FROM k WHERE k.n <= $2::integer AND k.order_key IS NOT NULL`
-
-func (q *queue) Held(slots []int, limit int) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.held, Args: []any{packSlots(slots), int64(limit)}}
-}
-
-// parts are the lists of what is read of slots.
-type parts struct{ slots, fences, from, most array }
-
-func packParts(list []sqlbatch.SlotPart) parts {
-	n := len(list)
-	p := parts{slots: newArray(n, 4), fences: newArray(n, 6), from: newArray(n, 19), most: newArray(n, 4)}
-	for _, part := range list {
-		p.slots.number(int64(part.Slot))
-		p.fences.number(part.Fence)
-		p.from.number(part.From)
-		p.most.number(int64(min(part.Limit, maxRows)))
-	}
-	return p
 }
 
 func packSlots(slots []int) string {

@@ -51,10 +51,8 @@ type queue struct {
 	peek, browse, purge                           map[sqlbatch.State]string
 	sample, counted, samples, thin                string
 
-	ordered                                     bool // what follows is of an ordered queue alone
-	claimSlots, claimedSlots, claimedSlotsBlind string
-	slots, takeSlots, giveSlots                 string
-	slotStats, held, reach                      string
+	ordered                                       bool // what follows is of an ordered queue alone
+	slots, takeSlots, giveSlots, slotStats, reach string
 	readers
 }
 
@@ -112,9 +110,8 @@ func (dialect) Queue(n sqlbatch.Names) sqlbatch.Queue {
 
 // order renders what an ordered queue has alone, or in another way.
 func (q *queue) order(text func(string) string) {
-	q.claimSlots, q.claimedSlots, q.claimedSlotsBlind = text(claimSlotsText), text(claimedSlotsOf(withBody)), text(claimedSlotsOf(blind))
 	q.slots, q.takeSlots, q.giveSlots = text(slotsText), text(takeSlotsText), text(giveSlotsText)
-	q.slotStats, q.held, q.reach = text(slotStatsText), text(heldText), text(reachText)
+	q.slotStats, q.reach = text(slotStatsText), text(reachText)
 	q.stats = text(orderedStatsText)
 	q.readers = newReaders(text)
 	q.settles(text)

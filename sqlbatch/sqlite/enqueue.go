@@ -52,6 +52,9 @@ func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement { return q.packR
 // EnqueueBegun is the same: with one writer at a time there is nothing to put in order.
 func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.Enqueue(rows) }
 
+// Begun: numbers are those of the rows.
+func (q *queue) Begun() sqlbatch.Statement { return sqlbatch.Statement{} }
+
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 	return q.packRows(q.enqueueNew, rows)
 }

@@ -32,7 +32,7 @@ func kind(n sqlbatch.Names) build.Words {
 	if n.Slots == 0 {
 		return build.NewWords(
 			"{order}", "", "{q.order}", "", "{live order}", "", "{order checks}", "", "{ended order}", "", "{sent}", "", "{sent columns}", "", "{sent values}", "",
-			"{id key}", "PRIMARY KEY", "{claim columns}", "(priority, due_at, id)", "{row size}", fmt.Sprint(rowSize),
+			"{id key}", "PRIMARY KEY", "{row size}", fmt.Sprint(rowSize),
 			"{slots and holds}", "0, 0",
 		)
 	}
@@ -43,7 +43,7 @@ func kind(n sqlbatch.Names) build.Words {
 	return build.NewWords(
 		"{order}", ", slot, seq, order_key", "{q.order}", ", q.slot, q.seq, q.order_key",
 		"{live order}", fmt.Sprintf(liveOrder, n.Slots), "{ended order}", endedOrder, "{sent}", ", slot, order_key, seq, fence", "{sent columns}", ", slot, order_key, "+numberOf+", "+numberOf, "{sent values}", sentValues,
-		"{order checks}", fmt.Sprintf(orderChecks, n.Slots), "{id key}", "UNIQUE", "{claim columns}", "(slot)", "{row size}", fmt.Sprint(rowSize+orderSize),
+		"{order checks}", fmt.Sprintf(orderChecks, n.Slots), "{id key}", "UNIQUE", "{row size}", fmt.Sprint(rowSize+orderSize),
 		"{held of q}", held,
 		"{slots and holds}", fmt.Sprintf("%d, %d", n.Slots, holds), "{slot count}", fmt.Sprint(n.Slots),
 	)
@@ -64,7 +64,7 @@ const (
   order_key   TEXT,`
 )
 
-// orderChecks keep out what no claim would find, and a seq after which AUTOINCREMENT had no number
+// orderChecks keep out what no read would find, and a seq after which AUTOINCREMENT had no number
 // left, or none that this check lets through.
 const orderChecks = `,
   CHECK (slot >= 0 AND slot < %d AND (slot | 0) = slot),
@@ -76,8 +76,7 @@ const orderChecks = `,
 // the same at all times: one that went by a column would go by what that program wrote there.
 const lastSeq = 3 << 60
 
-// orderedMigration1 is the rest of the first migration of an ordered queue. The index of claims
-// is that of the slot: as every index it ends in the rowid.
+// orderedMigration1 is the rest of the first migration of an ordered queue.
 var orderedMigration1 = []string{
 	`CREATE TABLE IF NOT EXISTS {slots} (
   queue  TEXT    NOT NULL,

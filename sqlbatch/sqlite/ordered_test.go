@@ -21,23 +21,21 @@ const slotCount = 64
 
 var member = [16]byte{15: 9}
 
-// newOrdered is an ordered queue, of which member owns all slots.
-func newOrdered(t testing.TB) (*table, *sqlbatch.SlotClaim) {
+// newOrdered is an ordered queue, and a read of all its slots by their owner.
+func newOrdered(t testing.TB) (*table, sqlbatch.ReadParams) {
 	t.Helper()
 	table := newTable(t, sqlbatch.Names{Queue: "orders", Slots: slotCount})
 	table.run(table.q.Join(sqlbatch.Member{ID: member, For: time.Hour}))
-	c := &sqlbatch.SlotClaim{Rows: 1000, Lease: time.Minute, Member: member, Suspects: true}
+	r := sqlbatch.ReadParams{Member: member, Upto: math.MaxInt64, Rows: 1000, Behind: sqlbatch.MostWalked, Inline: sqlbatch.MaxBody}
 	var all []int
 	for slot := range slotCount {
 		all = append(all, slot)
-		c.Parts = append(c.Parts, sqlbatch.SlotPart{Slot: slot, Limit: 1000})
 	}
-	taken := table.run(table.q.TakeSlots(member, 1, all))
-	require.Len(t, taken, slotCount)
-	for _, row := range taken {
-		c.Parts[row[0].(int64)].Fence = row[1].(int64)
+	for _, row := range table.run(table.q.TakeSlots(member, 1, all)) {
+		r.Slots = append(r.Slots, sqlbatch.OwnedSlot{Slot: int(row[0].(int64)), Fence: row[1].(int64)})
 	}
-	return table, c
+	require.Len(t, r.Slots, slotCount)
+	return table, r
 }
 
 // fillSlots stores n ready messages, a 64th in each slot.
@@ -53,12 +51,9 @@ func TestPlansOfOrderedQueues(t *testing.T) {
 	check := func(t *testing.T) {
 		plans := map[string]string{}
 		for name, st := range suite.Calls(table.q, "a") {
-			plans[name] = table.plan(st)
-		}
-		const index = "INDEX ix_chanq_orders_due "
-		for name, seeks := range map[string]int{"claim-slots": 2 * (1 + 8), "claim-slots-blind": 2 * (1 + 8), "slots": 1} { // a claim walks twice, and looks for the end of a part by its limit
-			require.Equal(t, seeks, strings.Count(plans[name], index+"(slot=? AND rowid>?"), "%s:\n%s", name, plans[name])
-			require.NotContains(t, plans[name], "SCAN q", plans[name])
+			if !suite.PlainOnly(name) {
+				plans[name] = table.plan(st)
+			}
 		}
 		for _, name := range []string{"peek-ready", "peek-scheduled", "peek-leased", "purge-ready", "purge-scheduled", "purge-leased"} {
 			require.Contains(t, plans[name], "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)", "%s:\n%s", name, plans[name])
@@ -74,10 +69,8 @@ func TestPlansOfOrderedQueues(t *testing.T) {
 		for _, name := range []string{"fetch", "look-ordered", "mark-ordered", "release-ordered"} {
 			require.Contains(t, plans[name], "sqlite_autoindex_chanq_orders_1 (id=?)", "%s:\n%s", name, plans[name])
 		}
-		require.Contains(t, plans["clear-old"], "SEARCH q USING INTEGER PRIMARY KEY (rowid<?)", plans["clear-old"])
 		require.Contains(t, plans["held-keys"], "ix_chanq_orders_dead_line (slot=? AND order_key=?)", plans["held-keys"])
 		require.Contains(t, plans["reach"], "USING INTEGER PRIMARY KEY (rowid>?)", plans["reach"])
-		require.Contains(t, plans["held"], "ix_chanq_orders_dead_line (slot=? AND order_key>?)", plans["held"])
 		for _, name := range []string{"ack", "archive", "extend", "nack", "release", "bury"} {
 			require.Contains(t, plans[name], "sqlite_autoindex_chanq_orders_1 (id=?)", "%s:\n%s", name, plans[name])
 		}
@@ -91,76 +84,8 @@ func TestPlansOfOrderedQueues(t *testing.T) {
 	t.Run("rows=100000/analyzed", check)
 }
 
-// Fences of claims in one millisecond differ, though a claim tells by them what it has
-// leased.
-func TestClaimsFollowEachOtherWithinAMillisecond(t *testing.T) {
-	table, c := newOrdered(t)
-	table.fillSlots(640)
-	c.Rows = 1
-	c.Salt = 1<<sqlbatch.FenceBits - 3
-	seen := map[int64]bool{}
-	for range 50 {
-		c.Salt = c.Salt%(1<<sqlbatch.FenceBits) + 1
-		leased := 0
-		for _, row := range table.run(table.q.ClaimSlots(*c)) {
-			if row[0] == nil {
-				continue
-			}
-			require.Nil(t, row[15])
-			require.False(t, seen[row[13].(int64)], "twice")
-			seen[row[13].(int64)] = true
-			leased++
-		}
-		require.Equal(t, 1, leased)
-	}
-}
-
-// A claim knows few limits, and rounds those of its parts down to them.
-func TestEachSlotHasALimitOfItsOwn(t *testing.T) {
-	const each = 40
-	table, c := newOrdered(t)
-	table.fillSlots(slotCount * each)
-	c.Rows = slotCount * each
-	taken := make([]int, slotCount)
-	last := make([]int64, slotCount)
-	ended := 0
-	for round := 0; ended < slotCount; round++ {
-		require.Less(t, round, 50)
-		for i := range c.Parts {
-			c.Parts[i].Limit = 1 + (i*7+round)%50
-		}
-		c.Salt++
-		count := make([]int, slotCount)
-		ends := make([]int64, slotCount)
-		for _, row := range table.run(table.q.ClaimSlots(*c)) {
-			slot, seq := row[12].(int64), row[13].(int64)
-			if row[0] == nil {
-				ends[slot] = seq
-				continue
-			}
-			require.Greater(t, seq, last[slot])
-			last[slot] = seq
-			count[slot]++
-		}
-		ended = 0
-		for slot, n := range count {
-			taken[slot] += n
-			require.LessOrEqual(t, n, c.Parts[slot].Limit, "limits of all")
-			switch {
-			case ends[slot] == math.MaxInt64:
-				require.Equal(t, each, taken[slot], "a slot ends where it is empty")
-				ended++
-			case taken[slot] < each:
-				require.Equal(t, last[slot], ends[slot], "slot %d", slot)
-				require.GreaterOrEqual(t, n, min(c.Parts[slot].Limit, max(1, c.Parts[slot].Limit-7)), "rounded down to the next of a few")
-			}
-			c.Parts[slot].From = max(c.Parts[slot].From, last[slot])
-		}
-	}
-}
-
 // BenchmarkKinds is the life of messages of a plain and of an ordered queue in memory, in
-// turns, beside a backlog that is leased. It measures the CPU time of the thread, if the system tells it:
+// turns, beside a backlog that is leased, or was read. It measures the CPU time of the thread, if the system tells it:
 // what else the machine does changes that less than the clock.
 func BenchmarkKinds(b *testing.B) {
 	const n = 500
@@ -168,8 +93,8 @@ func BenchmarkKinds(b *testing.B) {
 		b.Run(fmt.Sprintf("backlog=%d", backlog), func(b *testing.B) {
 			runtime.LockOSThread()
 			plain := newTable(b, sqlbatch.Names{Queue: "orders"})
-			ordered, c := newOrdered(b)
-			c.Lease = time.Hour
+			ordered, r := newOrdered(b)
+			r.Rows = n
 			tables := map[string]*table{"plain": plain, "ordered": ordered}
 			spent, ids := map[string]time.Duration{}, map[string]uint64{}
 			floors := sqlbatch.Floors{}
@@ -197,18 +122,17 @@ func BenchmarkKinds(b *testing.B) {
 				}
 				for rows.Next() {
 					require.NoError(b, rows.Scan(places...))
-					if len(values) == 16 {
+					if len(values) > 13 { // of a read
 						if values[0] == nil {
 							continue
 						}
-						part := &c.Parts[values[12].(int64)]
-						part.From = max(part.From, values[13].(int64))
+						r.From = max(r.From, values[14].(int64))
 					}
 					item := sqlbatch.Item{ID: [16]byte(values[0].([]byte))}
 					if len(values) > 2 {
 						item.Fence = values[2].(int64)
 					}
-					if len(values) == 12 {
+					if len(values) == 13 {
 						floors[-sqlbatch.PriorityLow] = values[7].(int64)
 					}
 					items = append(items, item)
@@ -232,9 +156,7 @@ func BenchmarkKinds(b *testing.B) {
 			}
 			claim := func(kind string) []sqlbatch.Item {
 				if kind == "ordered" {
-					c.Rows = n
-					c.Salt++
-					return run("claim-", kind, ordered.q.ClaimSlots(*c))
+					return run("claim-", kind, ordered.q.Read(r))
 				}
 				p := claimOf(n, time.Hour)
 				p.Floors = floors

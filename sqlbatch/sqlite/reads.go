@@ -125,31 +125,15 @@ UNION ALL
 const heldKeysText = `SELECT s.key + 1, EXISTS (SELECT 1 FROM {dead} AS d WHERE d.slot = s.value AND d.order_key = k.value) AS held, (SELECT redriven FROM {queues} WHERE name = {name}) AS redriven
 FROM json_each(?1) AS s CROSS JOIN json_each(?2) AS k ON k.key = s.key`
 
-// clearOldText walks the rowids once for all of the slots.
-var clearOldText = `WITH o AS MATERIALIZED (
-  SELECT s.slot, s.fence, s.old FROM ` + ownedList + ` AS p
-  CROSS JOIN {slots} AS s ON s.queue = {name} AND s.slot = p.slot AND s.fence = p.fence AND s.member = ?1 AND s.old > 0
-),
-w AS MATERIALIZED (
-  SELECT q.seq, q.slot FROM {live} AS q WHERE q.seq <= (SELECT max(old) FROM o) AND substr(?3, q.slot + 1, 1) = '1' ORDER BY q.seq LIMIT ` + fmt.Sprint(sqlbatch.MostWalked) + `
-)
-UPDATE {slots} SET old = 0
-WHERE queue = {name} AND slot IN (
-  SELECT o.slot FROM o
-  WHERE NOT EXISTS (SELECT 1 FROM w WHERE w.slot = o.slot AND w.seq <= o.old)
-    AND ((SELECT count(*) FROM w) < ` + fmt.Sprint(sqlbatch.MostWalked) + ` OR (SELECT max(seq) FROM w) >= o.old))
-RETURNING slot, fence`
-
 // readers are the texts of an ordered queue.
 type readers struct {
-	read, refill, fetch, lookOrdered, heldKeys, clearOld string
-	markOrdered, releaseOrdered                          string
+	read, refill, fetch, lookOrdered, heldKeys, markOrdered, releaseOrdered string
 }
 
 func newReaders(text func(string) string) readers {
 	return readers{
 		read: text(readText()), refill: text(refillText()), fetch: text(fetchText("1")), lookOrdered: text(fetchText("0")),
-		heldKeys: text(heldKeysText), clearOld: text(clearOldText), markOrdered: text(markOrderedText), releaseOrdered: text(releaseOrderedText),
+		heldKeys: text(heldKeysText), markOrdered: text(markOrderedText), releaseOrdered: text(releaseOrderedText),
 	}
 }
 
@@ -191,10 +175,6 @@ func (q *queue) HeldKeys(slots []int, keys []string) sqlbatch.Statement {
 		list[i] = fmt.Sprint(slot)
 	}
 	return sqlbatch.Statement{Text: q.heldKeys, Args: []any{"[" + strings.Join(list, ",") + "]", jsonStrings(keys)}}
-}
-
-func (q *queue) ClearOld(member [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement {
-	return sqlbatch.Statement{Text: q.clearOld, Args: []any{member[:], packOwned(slots), slotMask(slots)}}
 }
 
 // The settles of an ordered queue. A list of fences of 19 digits each, in the order of the items, is beside that of the items.

@@ -15,7 +15,7 @@ func (dialect) Begin() []string { return []string{"BEGIN IMMEDIATE"} }
 func (dialect) Commit() string  { return "COMMIT" }
 
 func (dialect) Migrations(n sqlbatch.Names) []sqlbatch.Migration {
-	texts := migration1
+	texts := append(slices.Clip(migration1), plainMigration1)
 	if n.Slots > 0 {
 		texts = append(slices.Clip(migration1), orderedMigration1...)
 	}
@@ -89,7 +89,6 @@ var migration1 = []string{
   CHECK ({bytes of headers} <= {most headers}),
   CHECK (length(CAST(dedup_key AS BLOB)) BETWEEN 1 AND {most key}){order checks}
 )`,
-	`CREATE INDEX IF NOT EXISTS {due_ix} ON {live_unqualified} {claim columns}`,
 	`CREATE UNIQUE INDEX IF NOT EXISTS {dedup_ix} ON {live_unqualified} (dedup_key) WHERE dedup_key IS NOT NULL`,
 	`CREATE TABLE IF NOT EXISTS {dead} (` + endedColumns,
 	`CREATE INDEX IF NOT EXISTS {dead_ix} ON {dead_unqualified} (ended_at, id)`,
@@ -99,6 +98,9 @@ var migration1 = []string{
 	samplesTableText,
 	`INSERT INTO {queues} (name, version, created_at, slots, holds, shard, shards, shard_set) VALUES ({name}, 1, {now}, {slots and holds}, {shard values}) ON CONFLICT (name) DO NOTHING`,
 }
+
+// plainMigration1 is the rest of the first migration of a plain queue: the index that claims walk.
+const plainMigration1 = `CREATE INDEX IF NOT EXISTS {due_ix} ON {live_unqualified} (priority, due_at, id)`
 
 // endedColumns are those of the dead and of the done.
 const endedColumns = `

@@ -141,7 +141,6 @@ const (
            CASE WHEN DATALENGTH(inserted.body) <= @inline THEN inserted.body END AS body,
            DATALENGTH(inserted.body) AS size`
 
-	claimContents   = `inserted.dedup_key, inserted.headers, inserted.body`
 	claimNoContents = `CONVERT(varbinary(200), NULL) AS dedup_key, CONVERT(varbinary(1), NULL) AS headers, CONVERT(varbinary(1), NULL) AS body`
 )
 

@@ -25,15 +25,14 @@ func (dialect) Name() string { return "sqlserver" }
 
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
-		Schema:       "dbo",
-		Remedies:     remedies,
-		HidesDeletes: true,
-		EnqueueRows:  maxRung,
-		ClaimRows:    1000, // a lock a row, and no other that lasts: far under where escalation is tried
-		AckItems:     listBytes / itemBytes,
-		NackItems:    listBytes / nackBytes,
-		BuryItems:    listBytes / buryBytes,
-		FindIDs:      listRecords,
+		Schema:      "dbo",
+		Remedies:    remedies,
+		EnqueueRows: maxRung,
+		ClaimRows:   1000, // a lock a row, and no other that lasts: far under where escalation is tried
+		AckItems:    listBytes / itemBytes,
+		NackItems:   listBytes / nackBytes,
+		BuryItems:   listBytes / buryBytes,
+		FindIDs:     listRecords,
 	}
 }
 
@@ -63,10 +62,9 @@ type queue struct {
 	sample, counted, samples, thin      string
 
 	// Of an ordered queue.
-	claimSlots                                                   [2]string // whole, and blind
-	slots, takeSlots, giveSlots, horizon, held, slotStats, reach string
-	rungs                                                        func() []rung
-	ordered                                                      bool
+	slots, takeSlots, giveSlots, slotStats, reach string
+	rungs                                         func() []rung
+	ordered                                       bool
 	readers
 
 	tx   *queue // the same for a transaction of the caller; itself there
@@ -171,9 +169,8 @@ func (q *queue) renderOrdered(render func(template string) string) {
 		return render(strings.Replace(template, "~COMMIT TRANSACTION;\n", countRedrive+"~COMMIT TRANSACTION;\n", 1))
 	}
 	q.redrive, q.redriveIDs = counted(redriveText), counted(redriveIDsText)
-	q.claimSlots = [2]string{render(claimSlotsText(claimContents)), render(claimSlotsText(claimNoContents))}
 	q.slots, q.takeSlots, q.giveSlots = render(slotsText), render(takeSlotsText), render(giveSlotsText)
-	q.horizon, q.held, q.slotStats, q.reach = render(horizonText), render(heldText), render(slotStatsText), render(reachText)
+	q.slotStats, q.reach = render(slotStatsText), render(reachText)
 	q.stats, q.drop = render(orderedStatsText), render(dropOrderedText)
 	for state, condition := range seqStates {
 		q.peek[state] = render(peekSeqText(condition.rows))

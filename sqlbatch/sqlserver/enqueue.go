@@ -84,9 +84,9 @@ const newOnly = `
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN)`
 
 // enqueueGate is what a send to an ordered queue does before its INSERT: it goes through the gate, which all
-// senders share, and draws its number. Once it has inserted, claims see its rows or are stopped by their
-// locks, and it leaves the gate (closeGate), whenever its transaction ends. One who fails in
-// between, in a transaction of the caller, keeps it to the end of that, which delays the horizon only.
+// senders share, and draws its number. Once it has inserted, reads see its rows or are stopped by their
+// locks, and it leaves the gate (closeGate), whenever its transaction ends. One that fails in
+// between, in a transaction of the caller, keeps it to the end of that, and no read finds a watermark meanwhile.
 const (
 	enqueueGate = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @granted int;
@@ -140,6 +140,9 @@ func (q *queue) Enqueue(rows []sqlbatch.Row) sqlbatch.Statement {
 // EnqueueBegun is the same: a SQL Server does not tell a session without rights of its own
 // when its transaction began.
 func (q *queue) EnqueueBegun(rows []sqlbatch.Row) sqlbatch.Statement { return q.Enqueue(rows) }
+
+// Begun: EnqueueBegun draws.
+func (q *queue) Begun() sqlbatch.Statement { return sqlbatch.Statement{} }
 
 func (q *queue) EnqueueNew(rows []sqlbatch.Row) sqlbatch.Statement {
 	if q.ordered {

@@ -44,18 +44,11 @@ func eachKind(t *testing.T, test func(t *testing.T, n sqlbatch.Names)) {
 	}
 }
 
-// plainOnly reports whether an ordered queue never sends a statement, whose index its
-// table does not have.
-func plainOnly(name string) bool {
-	claims := strings.HasPrefix(name, "claim") && !strings.HasPrefix(name, "claim-slots")
-	return claims || name == "survey" || name == "next-due" || name == "due-or-locked"
-}
-
 // goldens is every text that a queue sends, by the name of its golden file.
 func goldens(n sqlbatch.Names) map[string]serverText {
 	all := map[string]serverText{}
 	for name, file := range suite.Goldens(sqlserver.Dialect, n) {
-		if n.Slots > 0 && plainOnly(name) {
+		if n.Slots > 0 && suite.PlainOnly(name) {
 			continue
 		}
 		if rest, ok := strings.CutPrefix(file, "-- @"); ok {
@@ -118,7 +111,7 @@ func statementsPassTheCheck(t *testing.T, n sqlbatch.Names) {
 	inTx := sqlserver.Dialect.Queue(n).InTx()
 	for _, q := range []sqlbatch.Queue{inTx, inTx.SkipLocked()} {
 		for name, call := range suite.Calls(q, "a") {
-			if n.Slots > 0 && plainOnly(name) {
+			if n.Slots > 0 && suite.PlainOnly(name) {
 				continue
 			}
 			s := textOf(t, call)

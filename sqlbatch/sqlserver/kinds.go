@@ -62,6 +62,6 @@ const (
 `
 )
 
-// orderChecks keep out what no claim would find.
+// orderChecks keep out what no read would find.
 const orderChecks = `,
         CONSTRAINT {ck order} CHECK (slot >= 0 AND slot < {slot count} AND seq > 0 AND seq < CONVERT(bigint, 0x7FFFFFFFFFFFFFFF) AND DATALENGTH(order_key) > 0)`

@@ -40,8 +40,9 @@ IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELEC
     SET @walks = 1;
 `
 
-// findWatermark reads how far numbers were drawn, and then takes the gate alone: see horizonText. Without it the read ends at @cursor, which an
-// earlier watermark has passed.
+// findWatermark reads how far numbers were drawn, and then takes the gate alone, which every sender shares from before its draw until after its
+// insert (enqueueGate). When it is granted, each sender that drew one of these numbers has inserted, or will not. The read waits
+// for it no longer than senders may wait behind the read. Without it the read ends at @cursor, which an earlier watermark has passed.
 const findWatermark = `DECLARE @drawn bigint = ` + drawn + `;
 DECLARE @granted int;
 ~BEGIN TRANSACTION;
@@ -159,12 +160,17 @@ FROM @rows AS r
 WHERE r.given < 2
 ORDER BY r.seq, r.id;
 SELECT CONVERT(binary(16), NULL) AS id, @walks AS priority, ` + fence + ` AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired,
-       (SELECT s.redriven FROM {queues} AS s WITH (READCOMMITTEDLOCK) WHERE s.name = {name}) AS enqueued_at, ` + upto + ` AS due_at, ` + claimNothing + `, CONVERT(bigint, 0) AS size,
+       (SELECT s.redriven FROM {queues} AS s WITH (READCOMMITTEDLOCK) WHERE s.name = {name}) AS enqueued_at, ` + upto + ` AS due_at, ` + noContents + `, CONVERT(bigint, 0) AS size,
        ` + noPlace + `;
 `
 }
 
 const (
+	// noAttempt, noContents and noPlace are the columns of a row that has no values for them.
+	noAttempt = `0 AS priority, CONVERT(bigint, 0) AS fence, 0 AS attempts, 0 AS lapses, 0 AS expired, CONVERT(bigint, 0) AS enqueued_at,
+       `
+	noContents = `CONVERT(bigint, NULL) AS expires_at, ` + claimNoContents
+
 	noPlace = `CONVERT(smallint, 0) AS slot, CONVERT(bigint, 0) AS seq, CONVERT(varbinary(200), NULL) AS order_key, CONVERT(bigint, 0) AS wait, CONVERT(bigint, 0) AS lives,
        0 AS holder, 0 AS held, 0 AS crashes, 0 AS given, 0 AS locked`
 
@@ -268,7 +274,7 @@ BEGIN
 ~SET XACT_ABORT ON;
     SET LOCK_TIMEOUT 50;
 END;
-SELECT l.id, ` + notLeased + `CONVERT(bigint, 0) AS due_at, ` + claimNothing + `, CONVERT(bigint, 0) AS size, ` + strings.Replace(noPlace, "0 AS locked", "1 AS locked", 1) + `
+SELECT l.id, ` + noAttempt + `CONVERT(bigint, 0) AS due_at, ` + noContents + `, CONVERT(bigint, 0) AS size, ` + strings.Replace(noPlace, "0 AS locked", "1 AS locked", 1) + `
 FROM @locked AS l;
 ` + readClose("READPAST, READCOMMITTEDLOCK, ", "CONVERT(bigint, 0)", "CONVERT(bigint, 0)")
 }
@@ -296,36 +302,10 @@ FROM (
 ` + fromListOptions + `;
 `
 
-// clearOldText walks the index once for all of the slots.
-const clearOldText = settling + `DECLARE @left TABLE (slot smallint NOT NULL, fence bigint NOT NULL, old bigint NOT NULL, PRIMARY KEY CLUSTERED (slot));
-DECLARE @walked TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, slot smallint NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
-INSERT INTO @left (slot, fence, old)
-SELECT s.slot, s.fence, s.old
-` + fromOwned + `INNER JOIN {slots} AS s WITH (INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
-WHERE s.fence = a.fence AND s.member = @by AND s.old > 0
-` + fromListOptions + `;
-DECLARE @old bigint = (SELECT MAX(l.old) FROM @left AS l);
-INSERT INTO @walked (seq, id, slot)
-SELECT TOP (@n) q.seq, q.id, q.slot
-FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({by seq}), FORCESEEK)
-WHERE q.seq > 0 AND q.seq <= @old AND EXISTS (SELECT 1 FROM @left AS l WHERE l.slot = q.slot)
-ORDER BY q.seq
-` + fromListOptions + `;
-DECLARE @end bigint = CASE WHEN (SELECT COUNT(*) FROM @walked AS w) < @n THEN ` + atEnd + ` ELSE (SELECT MAX(w.seq) FROM @walked AS w) END;
-UPDATE s
-SET old = 0
-OUTPUT inserted.slot, inserted.fence
-FROM @left AS l
-INNER JOIN {slots} AS s WITH (UPDLOCK, ROWLOCK, INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = l.slot
-WHERE s.fence = l.fence AND l.old <= @end AND NOT EXISTS (SELECT 1 FROM @walked AS w WHERE w.slot = l.slot AND w.seq <= l.old)
-` + fromListOptions + `;
-`
-
 // readers are the texts of reads: of several slots, and of one.
 type readers struct {
-	read, refill                           [2]string
-	fetch, lookOrdered, heldKeys, clearOld string
-	markOrdered, releaseOrdered            string
+	read, refill                                              [2]string
+	fetch, lookOrdered, heldKeys, markOrdered, releaseOrdered string
 }
 
 func newReaders(render func(string) string) readers {
@@ -335,7 +315,7 @@ func newReaders(render func(string) string) readers {
 		read:   [2]string{render(whole.Replace(readText(false))), render(whole.Replace(readText(true)))},
 		refill: [2]string{render(whole.Replace(refillText(false))), render(whole.Replace(refillText(true)))},
 		fetch:  render(whole.Replace(fetchText("1"))), lookOrdered: render(byID.Replace(fetchText("0"))),
-		heldKeys: render(heldKeysText), clearOld: render(clearOldText),
+		heldKeys:    render(heldKeysText),
 		markOrdered: render(markOrderedText), releaseOrdered: render(releaseOrderedText),
 	}
 }
@@ -396,11 +376,6 @@ func (q *queue) HeldKeys(slots []int, keys []string) sqlbatch.Statement {
 	}
 	return q.orderedCall(q.heldKeys, "@slots varbinary(8000), @key_list varbinary(max), @key_bytes varbinary(max)",
 		sql.Named("slots", packSlots(slots)), sql.Named("key_list", list), sql.Named("key_bytes", all))
-}
-
-func (q *queue) ClearOld(member [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.Statement {
-	return q.orderedCall(q.clearOld, "@by binary(16), @list varbinary(max), @n int",
-		sql.Named("by", member[:]), sql.Named("list", packOwned(slots)), sql.Named("n", int32(sqlbatch.MostWalked)))
 }
 
 // The settles of an ordered queue. @d has a fence of 8 bytes for each item of @a: that of its delivery, or of its slot.

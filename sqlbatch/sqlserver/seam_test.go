@@ -5,12 +5,11 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,11 +22,9 @@ import (
 	"github.com/chanq/chanq/sqlbatch/sqlserver"
 )
 
-// The seam of ordered queues: commits that give their locks free one by one, and sends between the
-// statements of a claim.
+// The order of commits: commits release their locks one by one, and sends come between the statements of a read.
 
-// sent is a message, and those of its key that no claim may pass: whose Send had returned, or that
-// the same transaction had sent before.
+// sent is a message, and those of its key that were sent before it: their Send had returned, or the same transaction had sent them.
 type sent struct {
 	key    string
 	before []byte
@@ -40,35 +37,23 @@ type sending struct {
 	mine []byte
 }
 
-// seam is one member that claims all slots of a queue, and senders that come between.
+// seam is a consumer that owns all slots of a queue, and senders.
 type seam struct {
-	testing.TB
+	*ordered
 	*rand.Rand
-	sqlbatch.Queue
-	db       *sql.DB
-	member   [16]byte
-	parts    []sqlbatch.SlotPart
-	horizon  int64
-	salt     int64
 	messages map[byte]*sent
 	stored   map[string][]byte // of a key, what was committed
 	open     []*sending
-	leased   map[byte]bool
-	entries  map[byte]spot // told of and not leased: their keys are closed
-	claiming bool
+	seen     map[byte]bool
+	marks    [seamSlots]int64 // the last watermark of each slot
+	reading  bool
 	busy     bool // a hook is at work
 	gaps     int  // times that something came between a number and its INSERT
+	releases int  // reads between two locks that a commit released
+	read     int  // reads that found a watermark
 }
-
-type spot struct{ slot, seq int64 }
 
 const seamSlots = 2
-
-func (s *seam) rows(st sqlbatch.Statement) [][]any {
-	rows, err := suite.Rows(context.Background(), s.db, st)
-	assert.NoError(s, err)
-	return rows
-}
 
 // row is the next message of a key.
 func (s *seam) row(key string, before []byte) (byte, sqlbatch.Row) {
@@ -83,10 +68,10 @@ func (s *seam) send() {
 		return
 	}
 	var t *sending
-	switch i := s.IntN(len(s.open)+2) - 1; {
-	case i == len(s.open) && i < 4:
-		tx, err := s.db.Begin()
-		assert.NoError(s, err)
+	switch i := s.IntN(len(s.open)+3) - 2; {
+	case i == len(s.open) && i < 3:
+		tx, err := s.DB().Begin()
+		assert.NoError(s.t, err)
 		t = &sending{tx: tx}
 		s.open = append(s.open, t)
 	case i >= 0 && i < len(s.open):
@@ -102,28 +87,24 @@ func (s *seam) sendBy(t *sending) {
 	for range 1 + s.IntN(3) {
 		key := string("abc"[s.IntN(3)])
 		before := slices.Clone(s.stored[key])
-		for _, n := range ns {
+		mine := ns
+		if t != nil {
+			mine = slices.Concat(t.mine, ns)
+		}
+		for _, n := range mine {
 			if s.messages[n].key == key {
 				before = append(before, n)
-			}
-		}
-		if t != nil {
-			for _, n := range t.mine {
-				if s.messages[n].key == key {
-					before = append(before, n)
-				}
 			}
 		}
 		n, row := s.row(key, before)
 		ns, rows = append(ns, n), append(rows, row)
 	}
 	if t == nil {
-		s.rows(s.Enqueue(rows))
+		s.do(s.DB(), 0, s.Enqueue(rows))
 		s.committed(ns)
 		return
 	}
-	_, err := suite.Rows(context.Background(), t.tx, s.InTx().Enqueue(rows))
-	assert.NoError(s, err)
+	s.do(t.tx, 0, s.InTx().Enqueue(rows))
 	t.mine = append(t.mine, ns...)
 }
 
@@ -145,181 +126,122 @@ func (s *seam) end() {
 		for _, n := range t.mine {
 			s.messages[n].gone = true
 		}
-		assert.NoError(s, t.tx.Rollback())
+		assert.NoError(s.t, t.tx.Rollback())
 		return
 	}
-	assert.NoError(s, t.tx.Commit())
+	assert.NoError(s.t, t.tx.Commit())
 	s.committed(t.mine)
 }
 
-// sample takes the horizon as a consumer does.
-func (s *seam) sample() {
-	row := s.rows(s.Horizon())[0]
-	if row[1] == "" {
-		s.horizon = max(s.horizon, row[0].(int64))
+// look reads, and checks that no message comes up to a watermark of an earlier read, nor before one that was sent before it.
+func (s *seam) look() {
+	slots := [][]int{{0, 1}, {0}, {1}}[s.IntN(3)]
+	s.reading = true
+	rows, err := suite.Rows(context.Background(), s.DB(), s.Read(s.readOf(slots...)))
+	s.reading = false
+	if err != nil {
+		assert.Equal(s.t, sqlbatch.RolledBack, sqlserver.Dialect.Classify(err), "%v", err)
+		return
 	}
-}
-
-// claim claims, and checks that no message was passed. Marks and entries follow as those of a
-// consumer.
-func (s *seam) claim() {
-	horizon := s.horizon
-	parts := s.plan()
-	s.salt++
-	s.claiming = true
-	rows := s.rows(s.ClaimSlots(sqlbatch.SlotClaim{
-		Rows: 1 + s.IntN(12), Lease: time.Hour, Member: s.member, Salt: s.salt, Lapses: math.MaxInt32, Parts: parts,
-	}))
-	s.claiming = false
-	told, leased := map[byte]bool{}, map[byte]bool{}
-	last := map[int64]int64{}
-	ends := map[int64]int64{}
-	for _, row := range rows {
-		at := spot{row[12].(int64), row[13].(int64)}
-		if row[0] == nil {
-			ends[at.slot] = at.seq
-			continue
-		}
+	drawn := rows[len(rows)-1][2].(int64)
+	if drawn < 0 {
+		return
+	}
+	s.read++
+	here := map[byte]bool{}
+	for _, row := range rows[:len(rows)-1] {
 		n := row[0].(string)[0]
-		told[n], last[at.slot] = true, max(last[at.slot], at.seq)
-		s.entries[n] = at
-		if row[15] == nil {
-			assert.False(s, s.messages[n].gone, "%d was rolled back", n)
-			leased[n] = true
-			delete(s.entries, n)
-		}
+		here[n] = true
+		assert.False(s.t, s.messages[n].gone, "%d was rolled back", n)
+		assert.True(s.t, s.seen[n] || row[14].(int64) > s.marks[row[13].(int64)], "%d of key %s is below a watermark, and was not seen", n, s.messages[n].key)
 	}
-	for n, at := range s.entries {
-		from := parts[slices.IndexFunc(parts, func(p sqlbatch.SlotPart) bool { return int64(p.Slot) == at.slot })].From
-		if !told[n] && at.seq > from && at.seq <= ends[at.slot] {
-			assert.True(s, s.messages[n].gone, "%d of key %s is there, and was not told of", n, s.messages[n].key)
-			delete(s.entries, n)
-		}
-	}
-	for _, n := range slices.Sorted(maps.Keys(leased)) {
+	for n := range here {
 		for _, b := range s.messages[n].before {
-			_, closed := s.entries[b]
-			assert.True(s, s.leased[b] || leased[b] || closed || s.messages[b].gone, "%d of key %s passes %d", n, s.messages[n].key, b)
+			assert.True(s.t, here[b] || s.messages[b].gone, "%d of key %s passes %d", n, s.messages[n].key, b)
 		}
 	}
-	maps.Copy(s.leased, leased)
-	for i, p := range parts {
-		end, walked := ends[int64(p.Slot)]
-		assert.True(s, walked)
-		if end == math.MaxInt64 {
-			end = max(p.From, last[int64(p.Slot)])
-		}
-		s.parts[i].From = max(s.parts[i].From, min(end, horizon))
+	maps.Copy(s.seen, here)
+	for _, slot := range slots {
+		s.marks[slot] = max(s.marks[slot], drawn)
 	}
-}
-
-// plan is what the next claim asks for: behind the marks, from an entry on, or all.
-func (s *seam) plan() []sqlbatch.SlotPart {
-	parts := slices.Clone(s.parts)
-	from := s.IntN(5)
-	for i := range parts {
-		parts[i].Limit = 1 + s.IntN(8)
-		for _, at := range s.entries {
-			if at.slot == int64(parts[i].Slot) && from <= 1 {
-				parts[i].From = min(parts[i].From, at.seq-1)
-			}
-		}
-		if from == 0 {
-			parts[i].From = 0
-		}
-	}
-	return parts
 }
 
 func (s *seam) act() {
 	switch s.IntN(5) {
 	case 0, 1:
 		s.send()
-	case 2:
+	case 2, 3:
 		s.end()
 	}
 }
 
-// between comes between the number of a send and its INSERT: another send, and a claim behind a
-// horizon that was sampled then.
-func (s *seam) between() {
-	s.gaps++
-	s.sendBy(nil)
-	s.claim()
-	s.sample()
-	s.claim()
-}
-
-// No claim leases a message while one that was sent before it, of the same key, is neither
-// leased nor told of.
-func TestNoClaimFromSlotsPassesAMessageOfTheSameKey(t *testing.T) {
+// No read returns a message while it misses one that was sent before it, of the same key, and none misses a message up to its
+// watermark.
+func TestNoReadMissesAMessageUpToItsWatermark(t *testing.T) {
 	for _, versions := range []bool{false, true} {
 		t.Run(fmt.Sprintf("READ_COMMITTED_SNAPSHOT=%t", versions), func(t *testing.T) {
 			t.Parallel()
 			testdb.Emulator.Require(t)
-			gaps := 0
+			gaps, releases, read := 0, 0, 0
 			for seed := range testdb.Of[uint64](6, 20) {
-				t.Run(fmt.Sprint(seed), func(t *testing.T) { gaps += playSeam(t, versions, seed) })
+				t.Run(fmt.Sprint(seed), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s := playSeam(t, versions, seed)
+						gaps, releases, read = gaps+s.gaps, releases+s.releases, read+s.read
+					})
+				})
 			}
+			t.Log(gaps, releases, read)
 			require.Positive(t, gaps, "nothing came between a number and its INSERT")
+			require.Positive(t, releases, "no read came between two locks of a commit")
+			require.Greater(t, read, 50)
 		})
 	}
 }
 
-// playSeam plays senders and claims in an order that the seed tells. What comes between the statements of
-// a claim runs in the goroutine of its session, as do the claims between the locks that a commit gives
-// back. It returns how often something came between a number and its INSERT.
-func playSeam(t *testing.T, versions bool, seed uint64) (gaps int) {
+// playSeam plays senders and reads in an order that the seed chooses. What comes between the statements of a read runs in the
+// goroutine of its session, as do the reads between the locks that a commit releases.
+func playSeam(t *testing.T, versions bool, seed uint64) *seam {
 	s := &seam{
-		TB: t, Rand: rand.New(rand.NewPCG(seed, 0)), member: [16]byte{7},
-		messages: map[byte]*sent{}, stored: map[string][]byte{}, leased: map[byte]bool{}, entries: map[byte]spot{}, busy: true,
+		Rand: rand.New(rand.NewPCG(seed, 0)), messages: map[byte]*sent{}, stored: map[string][]byte{}, seen: map[byte]bool{}, busy: true,
 	}
-	server := mssqltest.Start(t, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: versions, OnRelease: func() {
-		if !s.claiming && !s.busy && s.IntN(2) == 0 {
+	s.ordered = newOrdered(t, seamSlots, mssqltest.Options{InMemory: true, Clock: engine.RealClock{}, ReadCommittedSnapshot: versions, OnRelease: func() {
+		if !s.reading && !s.busy && s.IntN(2) == 0 {
 			s.busy = true
-			s.claim()
+			s.releases++
+			s.look()
 			s.busy = false
 		}
 	}})
-	names := sqlbatch.Names{Queue: "orders", Slots: seamSlots}
-	testdb.MigrateTables(t, sqlserver.Dialect, server.DB(), names)
-	s.Queue, s.db = sqlserver.Dialect.Queue(names), server.DB()
-	s.rows(s.Join(sqlbatch.Member{ID: s.member, For: time.Hour}))
-	for _, row := range s.rows(s.TakeSlots(s.member, 1, []int{0, 1})) {
-		s.parts = append(s.parts, sqlbatch.SlotPart{Slot: int(row[0].(int64)), Fence: row[1].(int64)})
-	}
-	require.Len(t, s.parts, seamSlots)
-	server.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
+	s.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
 		if s.busy {
 			return nil
 		}
 		s.busy = true
-		switch {
-		case s.claiming && strings.Contains(st.Text, "@walked"):
+		switch between := st.Kind == "InsertStatement" || st.Kind == "UpdateStatement" || st.Kind == "SelectStatement"; { // where a read does not hold the gate
+		case s.reading && between && strings.Contains(st.Text, "@walks"):
 			s.act()
-		case !s.claiming && st.Kind == "InsertStatement" && s.IntN(4) == 0: // its number is drawn, its batch has no other INSERT
-			s.between()
+		case !s.reading && st.Kind == "InsertStatement" && s.IntN(4) == 0: // its number is drawn, its batch has no other INSERT
+			s.gaps++
+			s.look()
+			s.sendBy(nil)
+			s.look()
 		}
 		s.busy = false
 		return nil
 	}})
 	s.busy = false
 	for range 40 {
-		switch s.IntN(10) {
-		case 0:
-			s.busy = true // the end of the gate is no commit of a sender
-			s.sample()
-			s.busy = false
-		case 1, 2, 3:
-			s.claim()
-		default:
+		if s.IntN(10) < 4 {
+			s.look()
+		} else {
 			s.act()
 		}
 	}
 	s.busy = true
-	server.Engine().SetHooks(engine.Hooks{})
+	s.Engine().SetHooks(engine.Hooks{})
 	for _, open := range s.open {
 		require.NoError(t, open.tx.Rollback())
 	}
-	return s.gaps
+	return s
 }

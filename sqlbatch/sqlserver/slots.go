@@ -3,7 +3,6 @@ package sqlserver
 import (
 	"database/sql"
 	"encoding/binary"
-	"math"
 
 	"github.com/chanq/chanq/sqlbatch"
 )
@@ -48,39 +47,6 @@ const slotNumbers = `(VALUES (0), (32), (64), (96), (128), (160), (192), (224), 
     CROSS JOIN (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
                        (16), (17), (18), (19), (20), (21), (22), (23), (24), (25), (26), (27), (28), (29), (30), (31)) AS y (i)`
 
-// partBytes are those of a SlotPart: slot, fence, from, limit, doubt.
-const partBytes = 2 + 8 + 8 + 4 + 1
-
-// fromParts is the parts of @list, in order from 1 on.
-const fromParts = `FROM (
-    SELECT x.i + y.i + 1 AS o,
-           CONVERT(smallint, SUBSTRING(@list, 23 * (x.i + y.i) + 1, 2)) AS slot,
-           CONVERT(bigint, SUBSTRING(@list, 23 * (x.i + y.i) + 3, 8)) AS fence,
-           CONVERT(bigint, SUBSTRING(@list, 23 * (x.i + y.i) + 11, 8)) AS after,
-           CONVERT(int, SUBSTRING(@list, 23 * (x.i + y.i) + 19, 4)) AS most,
-           CONVERT(int, SUBSTRING(@list, 23 * (x.i + y.i) + 23, 1)) AS doubt
-    FROM ` + slotNumbers + `
-    WHERE x.i + y.i < DATALENGTH(@list) / 23
-) AS a
-`
-
-func packParts(parts []sqlbatch.SlotPart) []byte {
-	parts = parts[:min(len(parts), sqlbatch.MaxSlots)]
-	b := make([]byte, 0, partBytes*len(parts))
-	for _, p := range parts {
-		b = binary.BigEndian.AppendUint16(b, uint16(p.Slot))
-		b = binary.BigEndian.AppendUint64(b, uint64(p.Fence))
-		b = binary.BigEndian.AppendUint64(b, uint64(p.From))
-		b = binary.BigEndian.AppendUint32(b, uint32(max(0, min(p.Limit, math.MaxInt32))))
-		doubt := byte(0)
-		if p.Doubt {
-			doubt = 1
-		}
-		b = append(b, doubt)
-	}
-	return b
-}
-
 // fromSlots is the slots of @slots.
 const fromSlots = `FROM (
     SELECT CONVERT(smallint, SUBSTRING(@slots, 2 * (x.i + y.i) + 1, 2)) AS slot
@@ -98,45 +64,24 @@ func packSlots(slots []int) []byte {
 	return b
 }
 
-// partsTable holds parts while a statement goes through them.
-const partsTable = `DECLARE @parts TABLE (o int NOT NULL PRIMARY KEY CLUSTERED, slot smallint NOT NULL, after bigint NOT NULL, most int NOT NULL, doubt int NOT NULL);
-`
-
-// slotsText probes, for each slot of which a part is given, for what is behind it and nobody
-// leases: by IX and the rows, as nextDueText does. What is leased there is no more than members
-// hold. It waits for a slot or a member that is being written, for a moment.
+// slotsText waits for a slot or a member that is being written, for a moment.
 const slotsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @members bigint = (SELECT COUNT_BIG(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > @now);
-` + partsTable + `INSERT INTO @parts (o, slot, after, most, doubt)
-SELECT a.o, a.slot, a.after, a.most, a.doubt
-` + fromParts + `WHERE ` + notPaused + `;
 SELECT s.slot, s.member AS owner,
        CASE WHEN s.member IS NULL THEN NULL WHEN g.until IS NULL THEN CONVERT(bigint, 0) ELSE DATEDIFF_BIG(millisecond, @now, g.until) END AS left_ms,
-       s.fence, @members AS members, DATEDIFF_BIG(millisecond, @now, d.due_at) AS due_in
+       s.fence, @members AS members
 FROM {slots} AS s
 CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WHERE m.id = s.member) AS g
-CROSS APPLY (
-    SELECT MIN(f.due_at) AS due_at
-    FROM @parts AS p
-    CROSS APPLY (
-        SELECT TOP (p.most) q.due_at
-        FROM ` + looked + `
-        WHERE q.slot = p.slot AND q.seq > p.after AND q.lease_until <= @now
-        ORDER BY q.seq) AS f
-    WHERE p.slot = s.slot) AS d
 WHERE s.queue = {name}
 ORDER BY s.slot
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
 `
 
+func (q *queue) Slots() sqlbatch.Statement { return q.orderedCall(q.slots, "") }
+
 const notPaused = `NOT EXISTS (SELECT 1 FROM {queues} AS s WITH (READPAST, READCOMMITTEDLOCK) WHERE s.name = {name} AND s.paused = 1)`
 
-func (q *queue) Slots(parts []sqlbatch.SlotPart) sqlbatch.Statement {
-	return q.orderedCall(q.slots, "@list varbinary(max)", sql.Named("list", packParts(parts)))
-}
-
-// takeSlotsText passes over slots that somebody has locked: a claim that still runs, or who takes
-// them at the same moment. Whose time is over has his own row locked meanwhile, so that he cannot
+// takeSlotsText passes over slots that another consumer takes at the same moment. Whose time is over has his own row locked meanwhile, so that he cannot
 // come back between the look and the taking; one that lives waits that long with his heartbeat.
 const takeSlotsText = settling + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
 DECLARE @mark bigint = DATEDIFF_BIG(millisecond, '19700101', @now) * 1048576;
@@ -171,43 +116,7 @@ func (q *queue) GiveSlots(member [16]byte, slots []sqlbatch.OwnedSlot) sqlbatch.
 	return q.orderedCall(q.giveSlots, "@list varbinary(max), @by binary(16)", sql.Named("list", packOwned(slots)), sql.Named("by", member[:]))
 }
 
-// heldText goes from key to key, all slots side by side: one probe of the dead table's index for
-// each key, however many of its messages are dead. It waits for what is being moved there or back.
-const heldText = settling + `DECLARE @keys TABLE (slot smallint NOT NULL, order_key varbinary(200) NOT NULL, n int NOT NULL, PRIMARY KEY CLUSTERED (slot, order_key));
-DECLARE @n int = 1;
-DECLARE @found int;
-INSERT INTO @keys (slot, order_key, n)
-SELECT a.slot, f.order_key, 1
-` + fromSlots + `CROSS APPLY (
-    SELECT TOP (1) d.order_key
-    FROM ` + heldDead + `
-    WHERE d.slot = a.slot AND d.order_key IS NOT NULL
-    ORDER BY d.order_key) AS f
-OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
-SET @found = @@ROWCOUNT;
-WHILE @found > 0 AND @n < @limit
-BEGIN
-    INSERT INTO @keys (slot, order_key, n)
-    SELECT k.slot, f.order_key, @n + 1
-    FROM @keys AS k
-    CROSS APPLY (
-        SELECT TOP (1) d.order_key
-        FROM ` + heldDead + `
-        WHERE d.slot = k.slot AND d.order_key > k.order_key AND d.order_key IS NOT NULL
-        ORDER BY d.order_key) AS f
-    WHERE k.n = @n
-    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
-    SET @found = @@ROWCOUNT;
-    SET @n = @n + 1;
-END;
-SELECT k.slot, k.order_key FROM @keys AS k WHERE k.n <= @limit;
-`
-
 const heldDead = `{dead} AS d WITH (READCOMMITTEDLOCK, INDEX ({dead line}), FORCESEEK)`
-
-func (q *queue) Held(slots []int, limit int) sqlbatch.Statement {
-	return q.orderedCall(q.held, "@slots varbinary(8000), @limit int", sql.Named("slots", packSlots(slots)), sql.Named("limit", int32(limit)))
-}
 
 // slotStatsText reads the first @limit rows of the queue, with hints as in statsText. The
 // messages of a key are neighbours in @first, so counting them is one seek a key.

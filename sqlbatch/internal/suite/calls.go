@@ -79,13 +79,16 @@ func Calls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	return calls
 }
 
+// PlainOnly reports whether no ordered queue runs a statement: its table does not have the index for it.
+func PlainOnly(name string) bool {
+	return name == "claim" || name == "survey" || name == "next-due" || name == "due-or-locked"
+}
+
 // orderedCalls are the statements of an ordered queue alone.
 func orderedCalls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement {
 	var member [16]byte
 	copy(member[:], value)
 	n := len(value)
-	parts := []sqlbatch.SlotPart{{Slot: n % 2, Fence: int64(n), From: int64(n), Limit: n}}
-	claim := sqlbatch.SlotClaim{Rows: n, Lease: time.Duration(n), Member: member, Salt: int64(n), Parts: parts}
 	owned := []sqlbatch.OwnedSlot{{Slot: n % 2, Fence: int64(n), Doubt: true}}
 	read := sqlbatch.ReadParams{Member: member, Slots: owned, From: 1, Cursor: int64(n), Upto: end, Rows: n, Behind: n, Keys: []string{value}, Inline: n}
 	refill := sqlbatch.RefillParams{Member: member, Slots: owned, From: 1, Upto: end, Rows: n, Keys: []string{value}, Inline: n}
@@ -93,14 +96,10 @@ func orderedCalls(q sqlbatch.Queue, value string) map[string]sqlbatch.Statement 
 	several.Slots = append(slices.Clone(owned), sqlbatch.OwnedSlot{Slot: 2})
 	refillSeveral.Slots = several.Slots
 	item := sqlbatch.Item{ID: member, Fence: int64(n)}
-	blind := claim
-	blind.Blind, blind.Suspects, blind.Mine = true, true, true
 	return map[string]sqlbatch.Statement{
-		"claim-slots": q.ClaimSlots(claim), "claim-slots-blind": q.ClaimSlots(blind), "slots": q.Slots(parts),
-		"take-slots": q.TakeSlots(member, 1, []int{0, 1}), "give-slots": q.GiveSlots(member, owned), "horizon": q.Horizon(),
-		"held": q.Held([]int{0, 1}, n), "slot-stats": q.SlotStats(n), "reach": q.Reach(int64(n), n+1), "begun": q.Begun(),
+		"slots": q.Slots(), "take-slots": q.TakeSlots(member, 1, []int{0, 1}), "give-slots": q.GiveSlots(member, owned), "slot-stats": q.SlotStats(n), "reach": q.Reach(int64(n), n+1), "begun": q.Begun(),
 		"read": q.Read(several), "read-one": q.Read(read), "refill": q.Refill(refillSeveral), "refill-one": q.Refill(refill), "fetch": q.Fetch(member, owned, [][16]byte{member}),
-		"look-ordered": q.LookOrdered(member, owned, [][16]byte{member}), "held-keys": q.HeldKeys([]int{1}, []string{value}), "clear-old": q.ClearOld(member, owned),
+		"look-ordered": q.LookOrdered(member, owned, [][16]byte{member}), "held-keys": q.HeldKeys([]int{1}, []string{value}),
 		"mark-ordered":    q.MarkOrdered(member, []sqlbatch.MarkItem{{Item: item, SlotFence: int64(n)}}, sqlbatch.OnlySuspect),
 		"release-ordered": q.ReleaseOrdered(member, []sqlbatch.ReleaseItem{{Item: item, Delivery: int64(n)}}, true),
 	}

@@ -15,9 +15,9 @@ import (
 
 // A bury asks for the fence alone: another owner has raised it before it delivers the next message of the key.
 func buriesWithoutALease(w *world) {
-	c := w.owner()
+	w.joinAs(Member, time.Hour)
 	w.line(0, "a", 1, 2)
-	require.Len(w, w.claimSlots(c).leased, 2)
+	w.extend(1, 2)
 	items := w.items(1, 2)
 	w.lapse(1)
 	buries := []sqlbatch.BuryItem{{Item: items[0]}, {Item: items[1], Error: "e"}}
@@ -26,68 +26,66 @@ func buriesWithoutALease(w *world) {
 	require.Empty(w, w.run(w.SkipLocked().Bury(buries)))
 }
 
+// buryAll dead-letters messages.
+func (w *world) buryAll(ns ...byte) {
+	w.Helper()
+	var buries []sqlbatch.BuryItem
+	for _, item := range w.items(ns...) {
+		buries = append(buries, sqlbatch.BuryItem{Item: item})
+	}
+	require.Len(w, w.run(w.Bury(buries)), len(ns))
+}
+
 func deadHold(w *world) {
-	c := w.owner()
-	held := func(limit int, slots ...int) (all []string) {
+	held := func() (all []string) {
 		w.Helper()
-		for _, row := range w.run(w.Held(slots, limit)) {
-			require.Len(w, row, 2)
-			all = append(all, string('0'+byte(row[0].(int64)))+row[1].(string))
+		slots, keys := []int{0, 0, 0, 0, 1, 1, 2}, []string{"a", "b", "né", "c", "a", "b", "a"}
+		for _, row := range w.run(w.HeldKeys(slots, keys)) {
+			if place := row[0].(int64) - 1; row[1] == int64(1) {
+				all = append(all, string('0'+byte(slots[place]))+keys[place])
+			}
 		}
 		slices.Sort(all)
 		return all
 	}
-	require.Empty(w, held(10, 0, 1, 2, 3))
 	w.line(0, "a", 1, 2)
 	w.line(0, "b", 3)
 	w.line(0, "né", 4)
 	w.line(1, "a", 5)
 	w.line(2, "", 6)
-	require.Len(w, w.claimSlots(c).leased, 6)
-	var buries []sqlbatch.BuryItem
-	for _, item := range w.items(1, 2, 3, 4, 5, 6) {
-		buries = append(buries, sqlbatch.BuryItem{Item: item})
-	}
-	require.Len(w, w.run(w.Bury(buries)), 6)
-	require.Equal(w, []string{"0a", "0b", "0né", "1a"}, held(10, 0, 1, 2, 3), "each once")
-	require.Equal(w, []string{"1a"}, held(10, 1, 2))
-	require.Equal(w, []string{"0a", "0b", "1a"}, held(2, 0, 1))
-	require.Empty(w, held(10))
+	require.Empty(w, held())
+	w.buryAll(1, 2, 3, 4, 5, 6)
+	require.Equal(w, []string{"0a", "0b", "0né", "1a"}, held())
 	w.run(w.Redrive(0, ids(1), sqlbatch.Window{}))
-	require.Contains(w, held(10, 0), "0a", "another of them is dead")
+	require.Contains(w, held(), "0a", "another message of the key is dead")
 	w.run(w.Discard(ids(2)))
-	require.Equal(w, []string{"0b", "0né"}, held(10, 0))
+	require.Equal(w, []string{"0b", "0né", "1a"}, held())
 }
 
 func placesAreKept(w *world) {
-	c := w.owner()
+	r := w.reader()
 	w.line(2, "a", 1, 2, 3)
-	f := w.claimSlots(c)
+	sent := w.read(r)
 	place := func(n byte) []any { w.Helper(); return w.run(w.Get(ID(n)))[0][16:] }
-	want := func(n byte) []any { return []any{int64(2), f.seqs[n], "a"} }
+	want := func(n byte) []any { return sent.rows[n].of("slot", "seq", "order_key") }
 	require.Equal(w, want(1), place(1))
-	var buries []sqlbatch.BuryItem
-	for _, item := range w.items(1, 2) {
-		buries = append(buries, sqlbatch.BuryItem{Item: item})
-	}
-	require.Len(w, w.run(w.Bury(buries)), 2)
+	w.buryAll(1, 2)
 	require.Equal(w, want(1), place(1))
 	require.Equal(w, want(2), w.run(w.Peek(sqlbatch.Dead, 1, nil))[0][16:])
 	require.Len(w, w.run(w.Redrive(0, ids(1), sqlbatch.Window{})), 1)
 	require.Len(w, w.run(w.Redrive(10, nil, sqlbatch.Window{})), 1)
 	require.Equal(w, []any{want(1), want(2)}, []any{place(1), place(2)})
 	w.line(2, "a", 4)
-	require.Equal(w, []byte{1, 2, 4}, w.claimSlots(c).leased, "behind them comes what is sent later")
+	require.Equal(w, []byte{1, 2, 3, 4}, w.read(r).ids)
 	require.Len(w, w.run(w.Archive(w.items(3))), 1)
 	require.Equal(w, []any{"done", want(3)}, []any{w.get(3)["state"], place(3)})
 	w.line(3, "b", 3)
-	require.Len(w, w.claimSlots(c).leased, 1)
 	require.Len(w, w.run(w.Archive(w.items(3))), 1)
 	require.Equal(w, []any{int64(3), "b"}, []any{place(3)[0], place(3)[2]}, "the older copy gave way")
 }
 
 func peeksBySeq(w *world) {
-	c := w.owner()
+	w.joinAs(Member, time.Hour)
 	w.line(3, "a", 1)
 	w.line(0, "b", 2)
 	w.line(2, "c", 3)
@@ -99,7 +97,7 @@ func peeksBySeq(w *world) {
 	place := &sqlbatch.Place{At: rows[2][17].(int64)}
 	require.Equal(w, []any{id4(4), id4(5)}, firsts(w.run(w.Peek(sqlbatch.Ready, 3, place)), 1))
 
-	require.Len(w, w.claimSlots(c).leased, 5)
+	w.extend(1, 3, 4)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(2)[0], Delay: time.Hour}, {Item: w.items(5)[0]}})), 2)
 	require.Equal(w, []byte{1, 3, 4}, w.peek(sqlbatch.Leased, 10))
 	require.Equal(w, []byte{2}, w.peek(sqlbatch.Scheduled, 10))
@@ -122,12 +120,16 @@ func firsts(rows [][]any, column int) (all []any) {
 }
 
 func purgesBySeq(w *world) {
-	c := w.owner()
+	r := w.reader()
 	for n := range byte(12) {
 		w.line(int(n)%3, strings.Repeat("k", int(n)%2), n+1)
 	}
-	require.Len(w, w.claimSlots(c).leased, 12)
-	require.Len(w, w.run(w.Release(Releases(w.items(1, 2, 3, 4, 5, 6)))), 6)
+	var marks []sqlbatch.MarkItem
+	for _, item := range w.items(8, 9, 10, 11, 12) {
+		marks = append(marks, sqlbatch.MarkItem{Item: item, SlotFence: r.Slots[0].Fence})
+	}
+	require.Len(w, w.run(w.MarkOrdered(Member, marks, sqlbatch.NotAlone)), 5)
+	w.extend(8, 9, 10, 11, 12)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(7)[0], Delay: time.Hour}})), 1)
 	var window sqlbatch.Window
 	window.Before = w.now() + 1000
@@ -150,13 +152,12 @@ func purgesBySeq(w *world) {
 }
 
 func orderedStats(w *world) {
-	c := w.owner()
+	w.joinAs(Member, time.Hour)
 	for n := range byte(8) {
 		w.line(int(n)%2, "a", n+1)
 	}
 	w.shift("chanq_orders.due_at", -time.Minute, w.is(8))
-	require.Len(w, w.claimSlots(c).leased, 8)
-	require.Len(w, w.run(w.Release(Releases(w.items(1, 2, 8)))), 3)
+	w.extend(6, 7)
 	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(3)[0], Delay: time.Hour}})), 1)
 	require.Len(w, w.run(w.Bury([]sqlbatch.BuryItem{{Item: w.items(4)[0]}})), 1)
 	require.Len(w, w.run(w.Archive(w.items(5))), 1)
@@ -168,15 +169,13 @@ func orderedStats(w *world) {
 }
 
 func slotStats(w *world) {
-	c := w.owner()
+	w.reader()
 	w.line(1, "a", 1)
 	w.line(1, "b", 2, 3)
 	w.line(1, "", 4)
 	w.line(1, "a", 5, 6)
 	w.line(2, "", 7)
-	c.Parts = c.Parts[1:2]
-	c.Rows = 2
-	require.Len(w, w.claimSlots(c).leased, 2)
+	w.extend(1, 2)
 	w.shift("chanq_orders.enqueued_at", -time.Minute, w.is(1))
 	rows := w.run(w.SlotStats(100))
 	require.Len(w, rows, slots)
@@ -192,9 +191,8 @@ func slotStats(w *world) {
 }
 
 func orderedDrop(w *world) {
-	c := w.owner()
+	w.reader()
 	w.line(0, "a", 1)
-	require.Len(w, w.claimSlots(c).leased, 1)
 	w.dropTables()
 	require.Empty(w, w.run(w.Version()))
 	plain := w.Engine.Dialect.Queue(Orders)

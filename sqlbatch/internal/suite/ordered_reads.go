@@ -260,8 +260,13 @@ func readsAreWalked(w *world) {
 	nothing("the membership has ended", r)
 	w.joinAs(Member, time.Hour)
 	require.Equal(w, []byte{1}, w.read(r).ids)
+	require.Len(w, w.run(w.GiveSlots(Member, r.Slots[3:])), 1)
+	nothing("one slot was returned", r)
+	r.Slots = r.Slots[:3]
+	require.Equal(w, []byte{1}, w.read(r).ids)
 	w.run(w.Leave(Member))
 	nothing("the consumer has left", r)
+	require.Equal(w, []any{"ready", int64(0)}, w.get(1).of("state", "attempts"))
 }
 
 func readStates(w *world) {
@@ -623,18 +628,7 @@ func olds(w *world) {
 	w.run(w.Leave(Member))
 	taken := w.run(w.TakeSlots(other, 1, []int{0, 1}))
 	require.Len(w, taken, 2)
-	r = sqlbatch.ReadParams{Member: other}
 	for _, row := range taken {
 		require.Equal(w, drawn, row[2])
-		r.Slots = append(r.Slots, sqlbatch.OwnedSlot{Slot: int(row[0].(int64)), Fence: row[1].(int64)})
 	}
-	require.Empty(w, w.run(w.ClearOld(other, r.Slots)), "both have messages up to there")
-	w.run(w.Cancel(ids(3)))
-	w.line(1, "b", 4)
-	late := slices.Clone(r.Slots)
-	late[0].Fence--
-	late[1].Fence--
-	require.Empty(w, w.run(w.ClearOld(other, late)))
-	require.Len(w, w.run(w.ClearOld(other, r.Slots)), 1)
-	require.Equal(w, []int64{drawn, 0}, []int64{old(0), old(1)})
 }

@@ -14,12 +14,9 @@ import (
 
 func leasesEndWithMembers(w *world) {
 	w.joinAs(Member, 10*time.Second)
-	c := w.claimOf(w.take(Member, 0))
 	until := w.run(w.Members())[0][5]
-	w.line(0, "a", 1, 2)
-	require.Len(w, w.claimSlots(c).leased, 2)
+	w.line(0, "a", 1)
 	ends := func() any { w.Helper(); return w.get(1)["lease_until"] }
-	require.Equal(w, until, ends())
 	items := w.items(1)
 	require.Len(w, w.run(w.Extend(Member, items, time.Hour)), 1)
 	require.Equal(w, until, ends())
@@ -29,7 +26,7 @@ func leasesEndWithMembers(w *world) {
 	later := ends()
 	w.run(w.Leave(Member))
 	require.Len(w, w.run(w.SkipLocked().Extend(Member, items, 2*time.Hour)), 1)
-	require.Equal(w, later, ends(), "who has left extends nothing")
+	require.Equal(w, later, ends(), "a consumer that has left extends nothing")
 }
 
 func slotsAreTaken(w *world) {
@@ -38,7 +35,7 @@ func slotsAreTaken(w *world) {
 		w.Helper()
 		before := w.now()
 		for slot, fence := range w.take(who, slots...) {
-			require.Greater(w, fence, max(last[slot], before<<sqlbatch.FenceBits), "a fence rises, as that of a claim")
+			require.Greater(w, fence, max(last[slot], before<<sqlbatch.FenceBits), "a fence rises")
 			last[slot] = fence
 			taken = append(taken, slot)
 		}
@@ -78,15 +75,15 @@ func slotsAreGiven(w *world) {
 	require.Empty(w, w.run(w.GiveSlots(Member, nil)))
 }
 
-func slotsTell(w *world) {
-	for _, row := range w.run(w.Slots(nil)) {
-		require.Equal(w, []any{nil, nil, int64(0), int64(0), nil}, row[1:])
+func slotsAreListed(w *world) {
+	for _, row := range w.run(w.Slots()) {
+		require.Equal(w, []any{nil, nil, int64(0), int64(0)}, row[1:])
 	}
 	w.joinAs(Member, time.Hour)
 	w.joinAs(other, time.Minute)
 	w.take(Member, 1)
 	fence := w.take(other, 2)[2]
-	rows := w.run(w.Slots(nil))
+	rows := w.run(w.Slots())
 	require.Len(w, rows, slots)
 	for slot, row := range rows {
 		require.Equal(w, int64(slot), row[0])
@@ -97,31 +94,7 @@ func slotsTell(w *world) {
 	require.Equal(w, []any{string(other[:]), fence}, []any{rows[2][1], rows[2][3]})
 	w.shift("chanq_members.until", -2*time.Hour, "name = '"+nameOf(other)+"'")
 	w.run(w.Leave(Member))
-	rows = w.run(w.Slots(nil))
+	rows = w.run(w.Slots())
 	require.Equal(w, list(0, 0), []any{rows[1][2], rows[1][4]}, "it has left")
 	require.Less(w, rows[2][2], int64(-1000))
-}
-
-func slotsDue(w *world) {
-	c := w.owner()
-	due := func(slot int) any { w.Helper(); return w.run(w.Slots(c.Parts))[slot][5] }
-	require.Nil(w, due(0))
-	w.line(0, "a", 1, 2)
-	require.LessOrEqual(w, due(0), int64(0))
-	require.Nil(w, due(1))
-	f := w.claimSlots(c)
-	require.Nil(w, due(0), "they are leased")
-	require.Len(w, w.run(w.Nack([]sqlbatch.NackItem{{Item: w.items(2)[0], Delay: time.Minute}})), 1)
-	require.InDelta(w, time.Minute.Milliseconds(), due(0), 10_000)
-	c.Parts[0].From = f.seqs[2]
-	require.Nil(w, due(0))
-	w.line(0, "a", 3)
-	require.LessOrEqual(w, due(0), int64(0))
-	c.Parts[0].Limit = 0
-	require.Nil(w, due(0))
-	c.Parts[0].Limit = most
-	w.run(w.Pause())
-	require.Nil(w, due(0))
-	w.run(w.Resume())
-	require.Nil(w, w.run(w.Slots(c.Parts[1:]))[0][5], "of parts only")
 }

@@ -163,8 +163,16 @@ func bounds(w *world) {
 }
 
 func orderedBounds(w *world) {
-	c := w.owner()
-	atBounds(w, func() []byte { return w.claimSlots(c).leased })
+	r := w.reader()
+	w.joinAs(other, time.Hour)
+	marks := 0
+	atBounds(w, func() []byte { // two consumers take the message over in turns
+		marks++
+		who, mark := [][16]byte{Member, other}[marks%2], sqlbatch.MarkItem{Item: w.items(1)[0], SlotFence: r.Slots[0].Fence}
+		taken := Numbers(w.run(w.MarkOrdered(who, []sqlbatch.MarkItem{mark}, sqlbatch.OnlySuspect)))
+		require.Len(w, w.run(w.Extend(who, w.items(1), time.Minute)), 1)
+		return taken
+	})
 }
 
 func atBounds(w *world, claim func() []byte) {

@@ -1,1 +1,1 @@
-CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders_due" ON "chanq_orders" (priority, due_at, id);
+CREATE UNIQUE INDEX IF NOT EXISTS "main"."ux_chanq_orders_dedup" ON "chanq_orders" (dedup_key) WHERE dedup_key IS NOT NULL;

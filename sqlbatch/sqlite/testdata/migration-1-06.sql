@@ -1,12 +1,1 @@
-CREATE TABLE IF NOT EXISTS "main"."chanq_orders_dead" (
-  id          BLOB    NOT NULL PRIMARY KEY,
-  priority    INTEGER NOT NULL,
-  enqueued_at INTEGER NOT NULL,
-  ended_at    INTEGER NOT NULL,
-  fence       INTEGER NOT NULL,
-  attempts    INTEGER NOT NULL,
-  dedup_key   TEXT,
-  last_error  TEXT,
-  headers     BLOB,
-  body        BLOB    NOT NULL
-);
+CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders_dead_ended" ON "chanq_orders_dead" (ended_at, id);

@@ -1,1 +1,12 @@
-CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders_dead_dedup" ON "chanq_orders_dead" (dedup_key, id) WHERE dedup_key IS NOT NULL;
+CREATE TABLE IF NOT EXISTS "main"."chanq_orders_done" (
+  id          BLOB    NOT NULL PRIMARY KEY,
+  priority    INTEGER NOT NULL,
+  enqueued_at INTEGER NOT NULL,
+  ended_at    INTEGER NOT NULL,
+  fence       INTEGER NOT NULL,
+  attempts    INTEGER NOT NULL,
+  dedup_key   TEXT,
+  last_error  TEXT,
+  headers     BLOB,
+  body        BLOB    NOT NULL
+);

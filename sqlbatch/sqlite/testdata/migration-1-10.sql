@@ -1,1 +1,17 @@
-CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders_done_ended" ON "chanq_orders_done" (ended_at, id);
+CREATE TABLE IF NOT EXISTS "main"."chanq_samples" (
+  queue     TEXT    NOT NULL,
+  step      INTEGER NOT NULL,
+  at        INTEGER NOT NULL,
+  ready     INTEGER,
+  scheduled INTEGER,
+  leased    INTEGER,
+  dead      INTEGER,
+  oldest    INTEGER,
+  sent      INTEGER NOT NULL,
+  acked     INTEGER NOT NULL,
+  nacked    INTEGER NOT NULL,
+  died      INTEGER NOT NULL,
+  delivered INTEGER NOT NULL,
+  waited    INTEGER NOT NULL,
+  PRIMARY KEY (queue, step, at)
+) WITHOUT ROWID;

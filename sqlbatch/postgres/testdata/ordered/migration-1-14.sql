@@ -1,7 +1,16 @@
-DO $chanq$
-BEGIN
-  IF to_regclass('"public"."lx_chanq_orders_dead"') IS NULL THEN
-    CREATE INDEX "lx_chanq_orders_dead" ON "public"."chanq_orders_dead" (slot, order_key) WHERE order_key IS NOT NULL;
-  END IF;
-END
-$chanq$;
+CREATE TABLE IF NOT EXISTS "public"."chanq_orders_done" (
+  id          uuid     NOT NULL,
+  enqueued_at bigint   NOT NULL,
+  ended_at    bigint   NOT NULL,
+  fence       bigint   NOT NULL,
+  attempts    integer  NOT NULL,
+  priority    smallint NOT NULL,
+  slot        smallint NOT NULL,
+  seq         bigint   NOT NULL,
+  order_key   text COLLATE "C",
+  dedup_key   text COLLATE "C",
+  last_error  text,
+  headers     bytea,
+  body        bytea    NOT NULL,
+  CONSTRAINT "pk_chanq_orders_done" PRIMARY KEY (id)
+);

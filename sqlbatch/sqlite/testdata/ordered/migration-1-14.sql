@@ -1,2 +1,1 @@
-WITH RECURSIVE s(slot) AS (SELECT 0 UNION ALL SELECT slot + 1 FROM s WHERE slot + 1 < 4)
-INSERT INTO "main"."chanq_slots" (queue, slot) SELECT 'orders', slot FROM s WHERE true ON CONFLICT DO NOTHING;
+CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders_dead_line" ON "chanq_orders_dead" (slot, order_key) WHERE order_key IS NOT NULL;

@@ -1,1 +1,0 @@
-CREATE INDEX IF NOT EXISTS "main"."ix_chanq_orders_due" ON "chanq_orders" (slot);
