@@ -153,7 +153,7 @@ func keyOfLarge(w *world) {
 	}
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PrefetchBytes: 4000})
 	first := w.next(c, body(0))
-	w.Eventually("there is no room for more bytes", func() bool { return c.Stats().Waiting >= 3 })
+	w.Eventually("there is no room for more bytes", func() bool { return c.Stats().Waiting >= 2 })
 	require.NoError(w, first.Nack(0, errors.New("again")))
 	for i := range count {
 		w.ack(w.next(c, body(i)))
