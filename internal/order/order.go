@@ -85,16 +85,17 @@ const KeyBytes = 2 << 10
 
 // Config configures a Sequencer.
 type Config struct {
-	Unread     int     // messages that a key keeps in addition to the first one
-	MostUnread int     // the same while keys are few; 0: Unread
-	Blocked    int     // keys without a deliverable message at which reading stops
-	Bytes      int     // of the contents in memory that are not deliverable yet (PrefetchBytes)
-	Rows       int     // of one read
-	Behind     int     // rows up to the cursor of one read; with OneWriter only catch-ups have some
-	OneWriter  bool    // messages commit in the order of their numbers: the cursor is the watermark
-	Holds      bool    // a dead message holds its key (DeadKeyHolds)
-	MaxCrashes int     // deaths of the process in trials that dead-letter a message; 0: no bound
-	Process    Process // nil: this is the only consumer of its process
+	Unread        int     // messages that a key keeps in addition to the first one
+	MostUnread    int     // the same while keys are few; 0: Unread
+	Blocked       int     // keys without a deliverable message at which reading stops
+	Bytes         int     // of the contents in memory that are not deliverable yet (PrefetchBytes)
+	Rows          int     // of one read
+	Behind        int     // rows up to the cursor of one read; with OneWriter only catch-ups have some
+	OneWriter     bool    // messages commit in the order of their numbers: the cursor is the watermark
+	SampleIsFirst bool    // Drawn and Senders are from before the snapshot of the rows: what they show counts for this read
+	Holds         bool    // a dead message holds its key (DeadKeyHolds)
+	MaxCrashes    int     // deaths of the process in trials that dead-letter a message; 0: no bound
+	Process       Process // nil: this is the only consumer of its process
 }
 
 // Process admits one suspect at a time for all consumers of a process. A refused trial is asked for again at the next
@@ -158,12 +159,11 @@ type Answer struct {
 	Walked   bool // the consumer is alive, owns the slots by their fences, and the queue is not paused
 	Redriven int64
 	Rows     []Row
-	// Of Read and Refill: Drawn and Senders are a sample after the snapshot of the rows, or Drawn is a number up to which all
-	// senders had ended before. A negative Drawn says nothing.
+	// Of Read and Refill: a sample, after the snapshot of the rows unless Config.SampleIsFirst. A negative Drawn is none.
 	Drawn   int64
 	Senders []string
 	Renamed bool  // a sender might be open under another name
-	Upto    int64 // of a Refill: where the walk ended; None: at its end
+	Upto    int64 // rows with greater numbers might be missing: of a Refill, where the walk ended; None: at its end
 	// Of Held: one for each key of the task.
 	Held []bool
 }

@@ -204,6 +204,9 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 		if forgotten = s.event(a, isRead, now); forgotten {
 			return true
 		}
+		if s.cfg.SampleIsFirst {
+			ready = s.water.Ready()
+		}
 	}
 	switch {
 	case !isRead && t.Kind != Held:

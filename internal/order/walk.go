@@ -234,6 +234,7 @@ func (s *Sequencer) planRead(b Budget, now time.Duration) *Task {
 func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
 	w := t.walk
 	w.blocked, w.pauses = false, 0
+	a.Rows = slices.DeleteFunc(a.Rows, func(row Row) bool { return row.Seq > a.Upto })
 	ahead, behind, aboveSafe := 0, 0, 0
 	cursor, walked := t.Cursor, t.From
 	for i := range a.Rows {
@@ -251,11 +252,14 @@ func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
 		s.insert(w, &a.Rows[i], a.Redriven, now)
 	}
 	whole, cut := behind < t.Behind, ahead >= t.Rows
-	covered := t.Upto
+	covered := min(t.Upto, a.Upto)
 	if cut {
 		covered = cursor
-	} else if t.Upto < None {
-		cursor = t.Upto
+	} else if covered < None {
+		cursor = covered
+	}
+	if a.Upto < t.Cursor {
+		whole, walked = false, a.Upto
 	}
 	if !whole {
 		covered = walked
@@ -265,7 +269,7 @@ func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
 		w.behind = aboveSafe
 	}
 	if t.Rows > 0 {
-		w.read, w.more = true, cut || t.Upto < None || !whole
+		w.read, w.more = true, cut || covered < None
 	}
 	w.cursor = max(w.cursor, cursor, w.safe)
 	if s.cfg.OneWriter {

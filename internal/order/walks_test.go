@@ -184,3 +184,31 @@ func TestRandomWalksFindEachFault(t *testing.T) {
 		})
 	}
 }
+
+func TestAReadThatEndsAtANumberIsContinuedThere(t *testing.T) {
+	o := newOne(t, 0)
+	r := o.plan(Read)
+	o.Answer(r, &Answer{Walked: true, Drawn: 4, Upto: 2, Rows: []Row{row(1), row(2), row(4)}}, o.now) // 3 might be missing
+	require.False(t, o.Rests(o.now))
+	d := o.one()
+	r = o.plan(Read)
+	require.Equal(t, int64(2), r.Cursor)
+	o.Answer(r, &Answer{Walked: true, Drawn: 4, Upto: None, Rows: []Row{row(3), row(4)}}, o.now)
+	for _, seq := range []int64{2, 3, 4} {
+		o.settled(d, Settle{Outcome: Acked})
+		d = o.one()
+		require.Equal(t, seq, d.Seq)
+	}
+}
+
+func TestASampleFromBeforeTheRowsCountsForTheSameRead(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		o := newOne(t, 0, func(c *Config) { c.SampleIsFirst = first })
+		o.read(2, 1, 2)
+		from := int64(0)
+		if first {
+			from = 2
+		}
+		require.Equal(t, from, o.plan(Read).From)
+	}
+}
