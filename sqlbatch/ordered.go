@@ -152,15 +152,15 @@ type SlotClaim struct {
 // committed, with spaces between, and UnknownSender as in Horizon. Its due_at is up to where a Refill has walked; the greatest int64: to its end.
 //
 // On SQL Server a Read or a Refill returns a row that another transaction has inserted or changed and not committed as a locked one, without contents.
-// Such rows count for its limits. It may return a row so whose transaction has just ended. For a row that another transaction is deleting, or
-// locks while the statement runs, it waits up to 50 ms, and fails with class RolledBack. It also waits for a redrive. A statement that names one slot
-// meets only locks on rows of that slot. One that names several passes over locked rows of other slots. It passes over 100 locked rows at most, and a Read over as many on each
-// side of Cursor. If there are more, due_at is the number up to which it has read: above, rows may be missing. Otherwise due_at of a Read is the greatest
-// int64.
+// Its transaction might have ended since. Locked rows count for all limits. For a row that another transaction is deleting, or locks while the
+// statement runs, it waits up to 50 ms, and then fails with class RolledBack. It also waits for a redrive. A statement that names one slot meets only
+// locks on rows of that slot. One that names several also passes over locked rows of other slots. A Refill passes over 100 locked rows at most, and a Read over as many
+// on each side of Cursor. If there are more, due_at is the number up to which it has read, and rows with greater numbers might be missing. Otherwise due_at of a
+// Read is the greatest int64.
 //
-// The last number drawn of a Read is a watermark there: it was drawn while no sender was between its draw and its insert, and before the rows
-// were read. Of each message up to it that has not ended, there is a row, locked or not. There are no senders. If a sender keeps a Read from
-// finding a watermark, the last number drawn is -1, and the rows are the same: a message with a smaller number than theirs may be inserted later. A Read
+// There the last number drawn of a Read is a watermark: it was drawn while no sender was between its draw and its insert, and before the rows
+// were read. The Read does not miss a message with a number up to it whose transaction is open. There are no senders. If a sender keeps a Read from
+// finding a watermark, the last number drawn is -1. The rows are the same, but messages with smaller numbers than theirs might be inserted later. A Read
 // returns no row with a number that was drawn after it began. The last number drawn of a Refill is always -1.
 type ordered interface {
 	// Read returns messages of the slots that Member owns: of each range those with the least numbers, in any order.
