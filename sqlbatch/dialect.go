@@ -126,8 +126,8 @@ type Traits struct {
 	// PlacesBegun: a transaction that has begun has its place in time, so what
 	// EnqueueBegun stores in it comes before what it stores in one that begins later.
 	PlacesBegun bool
-	// ReadsInOrder: Read returns a message only if the senders of all smaller numbers have ended.
-	ReadsInOrder bool
+	// WatermarkFirst: the last number drawn of a Read is a watermark from before it reads rows.
+	WatermarkFirst bool
 	// The most items that one statement of each kind takes.
 	EnqueueRows, ClaimRows                  int
 	AckItems, NackItems, BuryItems, FindIDs int

@@ -248,6 +248,9 @@ func foreignOrderedRows(w *world) {
 		{name: "a key of any bytes", set: map[string]string{"order_key": w.sqlBytes("\xFF\x00")}, only: "sqlite"},
 		{name: "due in a hundred years", set: map[string]string{"due_at": w.sqlTime(36500)}, end: waitsOn},
 	})
+	if w.Engine.Dialect.Traits().WatermarkFirst { // no read goes beyond the last number drawn
+		rows = slices.DeleteFunc(rows, func(r foreignRow) bool { return strings.HasPrefix(r.name, "a place far behind") })
+	}
 	end := foreignStory{world: w, q: q, ids: map[chanq.ID]foreignRow{}}
 	end.insert(rows)
 	end.judge()

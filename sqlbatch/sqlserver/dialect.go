@@ -26,6 +26,9 @@ func (dialect) Name() string { return "sqlserver" }
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
 		Schema:      "dbo",
+
+		WatermarkFirst: true,
+
 		Remedies:    remedies,
 		EnqueueRows: maxRung,
 		ClaimRows:   1000, // a lock a row, and no other that lasts: far under where escalation is tried
