@@ -146,6 +146,9 @@ func (s *Sequencer) advance(k *keyQueue, now time.Duration) {
 			s.wait(m, waiting, min(m.dueAt, now+peekEvery<<m.peeks))
 			m.peeks = min(m.peeks+1, mostPeeks)
 		}
+	case m.locked:
+		m.locked = false
+		s.pause(m, waiting, now)
 	case !s.count(m) || !s.admit(m, now):
 	case s.crashed(m):
 		s.list(m, ready)

@@ -46,6 +46,7 @@ type Message struct {
 	mustMark bool // another consumer might have delivered it, or it is a suspect
 	mine     bool // this consumer has marked it, or might have
 	suspect  bool
+	locked   bool // a transaction had locked its row: it is fetched later
 	counted  bool // among the keys at work of its slot
 	unread   bool // its contents cannot be read
 	given    bool // delivered since it was last given back
@@ -132,7 +133,7 @@ func (s *Sequencer) setContents(m *Message, contents any, bytes int) {
 
 // adopt takes over what a row says of its message.
 func (s *Sequencer) adopt(m *Message, row *Row, now time.Duration) {
-	m.Fence, m.crashes = row.Fence, row.Crashes
+	m.Fence, m.crashes, m.locked = row.Fence, row.Crashes, row.Lock == Locked
 	m.mine = row.Holder == Mine && row.Fence >= m.key.slot.Fence
 	m.suspect = row.Lapses >= suspectAfter
 	raised := m.mine || m.delivery > 0 && row.Fence > m.delivery
@@ -140,9 +141,6 @@ func (s *Sequencer) adopt(m *Message, row *Row, now time.Duration) {
 	m.dueAt, m.diesAt = now+row.Wait, 0
 	if row.Lives != 0 {
 		m.diesAt = max(1, now+row.Lives)
-	}
-	if row.Lock == Locked { // it may not be committed, or be changed: it is fetched later
-		m.dueAt = max(m.dueAt, now+firstPause)
 	}
 	s.setContents(m, row.Contents, row.Bytes)
 }

@@ -212,3 +212,23 @@ func TestASampleFromBeforeTheRowsCountsForTheSameRead(t *testing.T) {
 		require.Equal(t, from, o.plan(Read).From)
 	}
 }
+
+func TestALockedRowOfAReadClosesItsKeyUntilItIsFetched(t *testing.T) {
+	for _, committed := range []bool{true, false} {
+		o := newOne(t, 0)
+		locked := row(1)
+		locked.Lock, locked.Contents = Locked, nil
+		o.answer(o.plan(Read), 2, locked, row(2))
+		require.Empty(t, o.next())
+		require.False(t, o.Rests(o.now))
+		o.now += firstPause
+		f := o.plan(Fetch)
+		if committed {
+			o.known(f, row(1))
+			require.Equal(t, []int64{1}, o.next())
+		} else {
+			o.known(f)
+			require.Equal(t, []int64{2}, o.next())
+		}
+	}
+}

@@ -25,7 +25,7 @@ func (dialect) Name() string { return "sqlserver" }
 
 func (dialect) Traits() sqlbatch.Traits {
 	return sqlbatch.Traits{
-		Schema:      "dbo",
+		Schema: "dbo",
 
 		WatermarkFirst: true,
 

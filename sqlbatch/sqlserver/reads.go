@@ -469,7 +469,7 @@ func newReaders(render func(string) string) readers {
 		read:   [2]string{render(readText(false)), render(readText(true))},
 		refill: [2]string{render(refillText(false)), render(refillText(true))},
 		fetch:  render(fetchText("1", "0")), lookOrdered: render(fetchText("0", "2")),
-		heldKeys: render(heldKeysText),
+		heldKeys:    render(heldKeysText),
 		markOrdered: render(markOrderedText), releaseOrdered: render(releaseOrderedText),
 	}
 }
