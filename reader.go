@@ -52,7 +52,7 @@ func newReader[T any](c *shardConsumer[T]) *reader[T] {
 	r.reader = claim.New(claim.Config{
 		Order: order.Config{
 			Unread: unreadMost, MostUnread: min(256, c.cfg.Prefetch/4), Blocked: blockedMost, Bytes: c.cfg.PrefetchBytes,
-			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked, OneWriter: traits.ReadsInOrder,
+			Rows: traits.ClaimRows, Behind: sqlbatch.MostWalked,
 			Holds: q.cfg.DeadKey == DeadKeyHolds, MaxCrashes: q.cfg.MaxCrashes, Process: trialTurn[T]{c},
 		},
 		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, SQL: q.sql, Inline: c.inline, Membership: c.here, Salt: newSalt, Now: monotonic,

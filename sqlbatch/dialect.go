@@ -129,8 +129,6 @@ type Traits struct {
 	// HidesDeletes: ClaimSlots passes over what a transaction is deleting as if it were
 	// gone, but in parts that are in doubt (SlotPart.Doubt). The transaction may roll back.
 	HidesDeletes bool
-	// ReadsInOrder: Read returns a message only if the senders of all smaller numbers have ended.
-	ReadsInOrder bool
 	// The most items that one statement of each kind takes.
 	EnqueueRows, ClaimRows                  int
 	AckItems, NackItems, BuryItems, FindIDs int
