@@ -139,8 +139,9 @@ type SlotClaim struct {
 //   - held: 1: a dead message of its key holds it (zero if Names.Holds is not set);
 //   - crashes, that of the holder included if it is another consumer;
 //   - given: 1: dedup_key, headers and body are its contents; otherwise they are NULL;
-//   - locked, of LookOrdered, and on SQL Server of Fetch: 1: another transaction has locked the row, and the columns may be old, or NULL and zero
-//     except for id; 2: no transaction has locked it, as far as is known; 0: unknown.
+//   - locked, of LookOrdered, and on SQL Server also of Read, Refill and Fetch: 1: another transaction has locked the row, and the columns may be old or
+//     not committed, or NULL and zero except for id, and of Read and Refill except for slot, seq and order_key; 2: no transaction has locked it, as
+//     far as is known; 0: unknown.
 //
 // A message with SuspectLapses that Member has not marked is returned without contents.
 //
@@ -150,11 +151,17 @@ type SlotClaim struct {
 // read after the other rows, and its body has the senders, read after that number: who might have drawn a number up to it and has not
 // committed, with spaces between, and UnknownSender as in Horizon. Its due_at is up to where a Refill has walked; the greatest int64: to its end.
 //
-// On SQL Server a Read or a Refill waits for what other transactions have locked, for up to 50 ms, and fails with class RolledBack. A
-// statement that names one slot meets only locks on rows of that slot. There the last number
-// drawn of a Read is a watermark: it was drawn while no sender was between its draw and its insert. A Read returns no row with a greater number, and no
-// senders. If a sender keeps a Read from finding a watermark, the last number drawn is -1: the Read is then one with Cursor as
-// Upto. Of a Refill it is always -1. Upto of a Refill must be a number that a watermark has passed.
+// On SQL Server a Read or a Refill returns a row that another transaction has inserted or changed and not committed as a locked one, without contents.
+// Its transaction might have ended since. Locked rows count for all limits. For a row that another transaction is deleting, or locks while the
+// statement runs, it waits up to 50 ms, and then fails with class RolledBack. It also waits for a redrive. A statement that names one slot meets only
+// locks on rows of that slot. One that names several also passes over locked rows of other slots. A Refill passes over 100 locked rows at most, and a Read over as many
+// on each side of Cursor. If there are more, due_at is the number up to which it has read, and rows with greater numbers might be missing. Otherwise due_at of a
+// Read is the greatest int64.
+//
+// There the last number drawn of a Read is a watermark: it was drawn while no sender was between its draw and its insert, and before the rows
+// were read. The Read does not miss a message with a number up to it whose transaction is open. There are no senders. If a sender keeps a Read from
+// finding a watermark, the last number drawn is -1. The rows are the same, but messages with smaller numbers than theirs might be inserted later. A Read
+// returns no row with a number that was drawn after it began. The last number drawn of a Refill is always -1.
 type ordered interface {
 	// Read returns messages of the slots that Member owns: of each range those with the least numbers, in any order.
 	Read(ReadParams) Statement

@@ -12,16 +12,21 @@ import (
 
 // The reads of an ordered queue by the owners of its slots.
 //
-// A read walks the index with READCOMMITTEDLOCK, without READPAST and without dirty reads, up to the watermark: a
-// number that was drawn while no sender was between its draw and its insert. Up to there a row is committed, or a transaction that
-// is open has inserted, changed or deleted it and holds an X lock on its entry in the index. For such a lock the read
-// waits, for up to 50 ms, and then fails, whole. So it misses no committed row, and none that a rollback brings back.
+// A read walks the index with READCOMMITTEDLOCK, without READPAST and without dirty reads. Each entry there is committed, or a
+// transaction that is open has inserted or deleted it and holds an X lock on it. The read misses no committed row, and none that
+// a rollback brings back, because it passes over no locked entry that it has not seen.
+//
+// First it reads the entries and the rows as if there were no locks (readThrough), and waits for each lock for firstWait at most: most
+// transactions are shorter. Only if that fails does it read in a second way (readPast), which passes over locked rows that it can see, and waits for
+// the others for up to 50 ms, and then fails, whole.
 //
 // A read holds one S lock at a time, on an entry or on a row. It reads the entries (@walked), then the rows without their
 // contents (@rows), each into a table variable, then the keys that dead messages hold, and then the contents.
 // If it looked up a row while it holds the lock on its entry, an ack, which locks the row first and then the
 // entry, would wait for the read, and the read for the ack. The dead are read after the rows: a message that has left the live table before
 // its row was looked for is among the dead by then. The number of redrives is read last.
+//
+// XACT_ABORT is off for TRY. A statement that fails with error 1222 leaves nothing in a table variable.
 const readOpen = session + `~SET DEADLOCK_PRIORITY LOW;
 ~SET LOCK_TIMEOUT 50;
 DECLARE @now datetime2(3) = SYSUTCDATETIME();
@@ -30,7 +35,7 @@ DECLARE @owned TABLE (slot smallint NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @walked TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, above int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
 DECLARE @rows TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, slot smallint NOT NULL, priority int NOT NULL, fence bigint NOT NULL, attempts int NOT NULL, lapses int NOT NULL, expired int NOT NULL,
     enqueued_at bigint NOT NULL, due_at bigint NOT NULL, expires_at bigint NULL, size bigint NOT NULL, order_key varbinary(200) NULL, wait bigint NOT NULL, lives bigint NOT NULL,
-    holder int NOT NULL, crashes int NOT NULL, given int NOT NULL, held int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
+    holder int NOT NULL, crashes int NOT NULL, given int NOT NULL, held int NOT NULL, locked int NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
 INSERT INTO @owned (slot)
 SELECT s.slot
 ` + fromOwned + `INNER JOIN {slots} AS s WITH (INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
@@ -40,19 +45,19 @@ IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELEC
     SET @walks = 1;
 `
 
-// findWatermark reads how far numbers were drawn, and then takes the gate alone: see horizonText. Without it the read ends at @cursor, which an
-// earlier watermark has passed.
-const findWatermark = `DECLARE @drawn bigint = ` + drawn + `;
+// findWatermark reads how far numbers were drawn, and then takes the gate alone: see horizonText. The read ends where numbers were drawn in both cases.
+// If it has the gate, the last of them is a watermark: what was sent with numbers up to there is in the table, or its transaction has ended.
+const findWatermark = `DECLARE @last bigint = (` + drawn + ` + 1) * 1048576 - 1;
+DECLARE @drawn bigint = -1;
 DECLARE @granted int;
 ~BEGIN TRANSACTION;
 EXEC @granted = sys.sp_getapplock @Resource = {'gate'}, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 25;
 IF @granted >= 0
 BEGIN
+    SET @drawn = @last;
     EXEC @granted = sys.sp_releaseapplock @Resource = {'gate'}, @LockOwner = N'Transaction';
 END;
 ~COMMIT TRANSACTION;
-SET @drawn = CASE WHEN @granted >= 0 THEN (@drawn + 1) * 1048576 - 1 ELSE -1 END;
-DECLARE @last bigint = CASE WHEN @drawn < 0 THEN @cursor ELSE @drawn END;
 IF @last > @upto
     SET @last = @upto;
 DECLARE @middle bigint = CASE WHEN @cursor < @last THEN @cursor ELSE @last END;
@@ -90,20 +95,166 @@ func flag(is bool) byte {
 	return 0
 }
 
-// walkIn notes entries of a range of numbers. Those of several slots are found by number, and those of one slot by the index that begins
-// with it: then locks on entries of other slots do not matter.
-func walkIn(one bool, most, above, from, upto string) string {
-	index, slots := "{by seq}", "EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot)"
+// A place is where entries are found: those of several slots by number, and those of one slot by the index that begins
+// with it. Then locks on entries of other slots do not matter.
+type place struct {
+	index, slots string
+	alone        string // the condition that there is one slot
+	slot         string // declares @slot
+}
+
+func placeOf(one bool) place {
 	if one {
-		index, slots = "{due}", "q.slot = @slot"
+		return place{index: "{due}", slots: "{r}slot = @slot", alone: " AND {r}slot = @slot", slot: oneSlot}
 	}
-	return `    INSERT INTO @walked (seq, id, above)
-    SELECT TOP (` + most + `) q.seq, q.id, ` + above + `
-    FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX (` + index + `), FORCESEEK)
-    WHERE q.seq > ` + from + ` AND q.seq <= ` + upto + ` AND ` + slots + `
-    ORDER BY q.seq
-    OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);
+	return place{index: "{by seq}", slots: "EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = {r}slot)"}
+}
+
+// walkIn notes entries of a range of numbers.
+func (p place) walkIn(most, above, from, upto string) string {
+	return `INSERT INTO @walked (seq, id, above)
+SELECT TOP (` + most + `) q.seq, q.id, ` + above + `
+FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX (` + p.index + `), FORCESEEK)
+WHERE q.seq > ` + from + ` AND q.seq <= ` + upto + ` AND ` + of("q.", p.slots) + `
+ORDER BY q.seq
+` + fromListOptions + `;
 `
+}
+
+// firstWait is how long, in milliseconds, a read waits for each lock before it begins to pass over locked rows.
+const firstWait = "5"
+
+// readThrough reads the entries of the ranges, and the rows, without passing over any. It notes whether it met a lock.
+func readThrough(walks, rows string) string {
+	return `DECLARE @blocked int = 0;
+DECLARE @end bigint = ` + atEnd + `;
+SET LOCK_TIMEOUT ` + firstWait + `;
+~SET XACT_ABORT OFF;
+BEGIN TRY
+    IF @walks = 1
+    BEGIN
+` + indent("        ", walks) + `    END;
+` + indent("    ", rows) + `END TRY
+BEGIN CATCH
+    IF ERROR_NUMBER() <> 1222
+        THROW;
+    SET @blocked = 1;
+END CATCH;
+~SET XACT_ABORT ON;
+SET LOCK_TIMEOUT 50;
+`
+}
+
+// mostPassed is the most locked entries that a read passes over in each of its ranges. At the next one the range ends.
+const mostPassed = "100"
+
+// readPast reads the entries and the rows again, after readThrough met a lock. count is the number of ranges, and bounds sets the bounds of
+// range @range.
+//
+// It finds the next locked entry (@next): a dirty read returns it, and READPAST skips it. It reads the entries between the last
+// one and this one with READCOMMITTEDLOCK, then notes this one like the others, and goes on. A dirty read does not find a row that is being
+// deleted, so such a row is in between, where the read waits for it. It also waits there for an entry that was locked after the search. The
+// range ends where a dirty read finds mostPassed entries more than may be noted.
+//
+// Then it finds the entries whose rows READPAST skips (@passed), and reads the rows of all others. In addition to the locked entries,
+// @passed has rows that a transaction has changed, because a change of a row does not lock its entry, and rows that were locked or
+// deleted after their entries were read. It returns what a dirty read finds of them. A row that the dirty read does not find is being deleted,
+// or is gone: the read waits for its lock. If it is there after all, it is returned as a locked one.
+// A dirty read does not touch the body, whose pages might move.
+func (p place) readPast(count, bounds, full, rows string) string {
+	return `IF @blocked = 1
+BEGIN
+    DECLARE @range int = 0;
+    DECLARE @left int;
+    DECLARE @met int;
+    DECLARE @at bigint;
+    DECLARE @whole bigint;
+    DECLARE @stop bigint;
+    DECLARE @next bigint;
+    DECLARE @id binary(16);
+    DECLARE @its smallint;
+    DECLARE @passed TABLE (seq bigint NOT NULL, id binary(16) NOT NULL, PRIMARY KEY CLUSTERED (seq, id));
+    SET @end = ` + atEnd + `;
+    DELETE w
+    FROM @walked AS w;
+    WHILE @walks = 1 AND @range < ` + count + `
+    BEGIN
+` + bounds + `        SET @met = 0;
+        SELECT @stop = CASE WHEN COUNT(*) < @left + ` + mostPassed + ` THEN @whole ELSE MAX(f.seq) END
+        FROM (
+            SELECT TOP (@left + ` + mostPassed + `) q.seq
+            FROM {live} AS q WITH (READUNCOMMITTED, INDEX (` + p.index + `), FORCESEEK)
+            WHERE q.seq > @at AND q.seq <= @whole AND ` + of("q.", p.slots) + `
+            ORDER BY q.seq) AS f
+        ` + fromListOptions + `;
+        WHILE @left > 0 AND @at < @stop
+        BEGIN
+            SET @next = NULL;
+            SELECT TOP (1) @next = d.seq, @id = d.id, @its = d.slot
+            FROM {live} AS d WITH (READUNCOMMITTED, INDEX (` + p.index + `), FORCESEEK)
+            WHERE d.seq > @at AND d.seq <= @stop` + of("d.", p.alone) + ` AND NOT EXISTS (
+                SELECT 1
+                FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX (` + p.index + `), FORCESEEK)
+                WHERE q.seq = d.seq AND q.slot = d.slot AND q.id = d.id)
+            ORDER BY d.seq
+            ` + fromListOptions + `;
+            SET @met = @met + 1;
+            IF @met > ` + mostPassed + `
+            BEGIN
+                SET @stop = CASE WHEN @next IS NULL THEN @stop ELSE @next - 1 END;
+                SET @next = NULL;
+            END;
+` + indent("            ", p.walkIn("@left", "@range", "@at", "CASE WHEN @next IS NULL THEN @stop ELSE @next - 1 END")) + `            SET @left = @left - @@ROWCOUNT;
+            IF @left > 0 AND @next IS NOT NULL
+            BEGIN
+                INSERT INTO @walked (seq, id, above)
+                SELECT @next, @id, @range
+                WHERE ` + strings.ReplaceAll(p.slots, "{r}slot", "@its") + `
+                UNION ALL
+                SELECT d.seq, d.id, @range
+                FROM {live} AS d WITH (READUNCOMMITTED, INDEX (` + p.index + `), FORCESEEK)
+                WHERE d.seq = @next AND d.id <> @id AND ` + of("d.", p.slots) + `
+                ` + fromListOptions + `;
+                SET @left = @left - @@ROWCOUNT;
+            END;
+            SET @at = CASE WHEN @next IS NULL THEN @stop ELSE @next END;
+        END;
+        IF @left > 0 AND @stop < @whole AND @stop < @end
+            SET @end = @stop;
+` + full + `        SET @range = @range + 1;
+    END;
+    INSERT INTO @passed (seq, id)
+    SELECT w.seq, w.id
+    FROM @walked AS w
+    WHERE NOT EXISTS (
+        SELECT 1
+        FROM {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
+        WHERE q.id = w.id AND q.seq = w.seq)
+    ` + fromListOptions + `;
+    DELETE w
+    FROM @walked AS w
+    WHERE EXISTS (SELECT 1 FROM @passed AS p WHERE p.seq = w.seq AND p.id = w.id);
+` + indent("    ", rows) + `    INSERT INTO @rows ` + rowColumns + `
+    SELECT ` + strings.Replace(rowValues, "DATALENGTH(q.body)", "CONVERT(bigint, 0)", 1) + `,
+           0, 0, 1
+    FROM @passed AS p
+    INNER JOIN {live} AS q WITH (READUNCOMMITTED, INDEX ({pk}), FORCESEEK) ON q.id = p.id AND q.seq = p.seq
+    ` + fromListOptions + `;
+    DELETE p
+    FROM @passed AS p
+    WHERE EXISTS (SELECT 1 FROM @rows AS r WHERE r.seq = p.seq AND r.id = p.id);
+    INSERT INTO @rows ` + rowColumns + `
+    SELECT q.seq, q.id, q.slot, 0, q.fence, 0, 0, 0, 0, 0, NULL, 0, q.order_key, 0, 0, 0, 0, 0, 0, 1
+    FROM @passed AS p
+    INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = p.id AND q.seq = p.seq
+    ` + fromListOptions + `;
+END;
+`
+}
+
+// indent puts spaces before each line.
+func indent(by, text string) string {
+	return by + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+by) + "\n"
 }
 
 const oneSlot = `DECLARE @slot smallint = (SELECT MIN(o.slot) FROM @owned AS o);
@@ -115,7 +266,7 @@ const (
 	lapsedThen = `CASE WHEN ` + byOther + ` AND q.lapses < {last lapse} THEN q.lapses + 1 ELSE q.lapses END`
 	inHand     = `(` + lapsedThen + ` < {suspect lapses} OR q.leased_by = @by)`
 
-	rowColumns = `(seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, crashes, given, held)`
+	rowColumns = `(seq, id, slot, priority, fence, attempts, lapses, expired, enqueued_at, due_at, expires_at, size, order_key, wait, lives, holder, crashes, given, held, locked)`
 	rowValues  = `q.seq, q.id, q.slot, q.priority, q.fence,
        CASE WHEN q.leased_by = @by OR q.attempts >= {last attempt} THEN q.attempts ELSE q.attempts + 1 END,
        ` + lapsedThen + `,
@@ -133,7 +284,7 @@ const (
 func rowsOf(given, condition string) string {
 	return `INSERT INTO @rows ` + rowColumns + `
 SELECT ` + rowValues + `,
-       CASE WHEN ` + given + ` AND ` + inHand + ` THEN 1 ELSE 0 END, 0
+       CASE WHEN ` + given + ` AND ` + inHand + ` THEN 1 ELSE 0 END, 0, 0
 FROM @walked AS w
 INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = w.id AND q.seq = w.seq
 ` + condition + fromListOptions + `;
@@ -141,17 +292,17 @@ INNER JOIN {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id
 }
 
 // readClose returns the rows, those with their contents first, and then the last row of the answer. Contents are of the fence that was read. A row
-// that has changed meanwhile is returned without contents. An UPDATE returns contents because it notes which ones.
-func readClose(contents, fence, upto string) string {
+// that has changed meanwhile, or is locked by now, is returned without contents. An UPDATE returns contents because it notes which ones.
+func readClose(fence, upto string) string {
 	columns := func(row, contents, given string) string {
 		return strings.NewReplacer("{r}", row, "{contents}", contents, "{given}", given).Replace(`{r}id, {r}priority, {r}fence, {r}attempts, {r}lapses, {r}expired, {r}enqueued_at, {r}due_at, {r}expires_at, {contents}, {r}size,
-       {r}slot, {r}seq, {r}order_key, {r}wait, {r}lives, {r}holder, {r}held, {r}crashes, {given} AS given, {locked} AS locked`)
+       {r}slot, {r}seq, {r}order_key, {r}wait, {r}lives, {r}holder, {r}held, {r}crashes, {given} AS given, {r}locked`)
 	}
 	return `{find held}UPDATE r
 SET given = 2
 OUTPUT ` + columns("inserted.", "c.dedup_key, c.headers, c.body", "1") + `
 FROM @rows AS r
-INNER JOIN {live} AS c WITH (` + contents + `INDEX ({pk}), FORCESEEK) ON c.id = r.id AND c.fence = r.fence
+INNER JOIN {live} AS c WITH (READPAST, READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON c.id = r.id AND c.fence = r.fence
 WHERE r.given = 1
 ` + fromListOptions + `;
 SELECT ` + columns("r.", claimNoContents, "0") + `
@@ -194,32 +345,36 @@ IF DATALENGTH(@key_list) > 0
 )
 
 func readText(one bool) string {
-	slot := ""
-	if one {
-		slot = oneSlot
-	}
-	return readOpen + findWatermark + slot + keysTable + `IF @walks = 1
-BEGIN
-` + walkIn(one, "@behind", "0", "@from", "@middle") + walkIn(one, "@n", "1", "@first", "@last") + `END;
-` + rowsOf("w.above = 1 AND q.seq > @old AND DATALENGTH(q.body) <= @inline AND (q.order_key IS NULL OR NOT EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key))", "") +
-		readClose("READCOMMITTEDLOCK, ", "@drawn", atEnd)
+	p := placeOf(one)
+	rows := rowsOf("w.above = 1 AND q.seq > @old AND DATALENGTH(q.body) <= @inline AND (q.order_key IS NULL OR NOT EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key))", "")
+	return readOpen + findWatermark + p.slot + keysTable +
+		readThrough(p.walkIn("@behind", "0", "@from", "@middle")+p.walkIn("@n", "1", "@first", "@last"), rows) +
+		p.readPast("2", `        SET @left = CASE WHEN @range = 0 THEN @behind ELSE @n END;
+        SET @at = CASE WHEN @range = 0 THEN @from ELSE @first END;
+        SET @whole = CASE WHEN @range = 0 THEN @middle ELSE @last END;
+`, "", rows) +
+		readClose("@drawn", "@end")
 }
 
-// refillText reads up to a number that the watermark has passed. It looks up all rows that it has walked, and keeps those of the keys.
+// refillText looks up all rows that it has walked, and keeps those of the keys.
 func refillText(one bool) string {
-	slot := ""
-	if one {
-		slot = oneSlot
-	}
-	return readOpen + slot + keysTable + `DECLARE @count int = 0;
-DECLARE @end bigint = ` + atEnd + `;
-IF @walks = 1
-BEGIN
-` + walkIn(one, "@behind", "0", "@from", "@upto") + `END;
-` + rowsOf("q.seq > @old AND DATALENGTH(q.body) <= @inline", "WHERE EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = q.order_key)\n") + `SET @count = (SELECT COUNT(*) FROM @walked AS w);
-IF @count >= @behind
+	const ofKeys = "EXISTS (SELECT 1 FROM @keys AS k WHERE k.order_key = {r}order_key)"
+	p := placeOf(one)
+	rows := rowsOf("q.seq > @old AND DATALENGTH(q.body) <= @inline", "WHERE "+of("q.", ofKeys)+"\n")
+	return readOpen + p.slot + keysTable +
+		readThrough(p.walkIn("@behind", "0", "@from", "@upto")+`IF @@ROWCOUNT >= @behind
     SET @end = (SELECT MAX(w.seq) FROM @walked AS w);
-SET @count = (SELECT COUNT(*) FROM @rows AS r);
+`, rows) +
+		p.readPast("1", `        SET @left = @behind;
+        SET @at = @from;
+        SET @whole = @upto;
+`, `        IF @left <= 0
+            SET @end = (SELECT MAX(w.seq) FROM @walked AS w);
+`, rows) + `IF @blocked = 1
+    DELETE r
+    FROM @rows AS r
+    WHERE NOT ` + of("r.", ofKeys) + `;
+DECLARE @count int = (SELECT COUNT(*) FROM @rows AS r);
 IF @count >= @n
 BEGIN
     SET @end = CASE WHEN @n > 0 THEN (SELECT MAX(f.seq) FROM (SELECT TOP (@n) r.seq FROM @rows AS r ORDER BY r.seq, r.id) AS f) ELSE @from END;
@@ -227,13 +382,13 @@ BEGIN
     FROM @rows AS r
     WHERE r.seq > @end;
 END;
-` + readClose("READCOMMITTEDLOCK, ", "CONVERT(bigint, -1)", "@end")
+` + readClose("CONVERT(bigint, -1)", "@end")
 }
 
 // fetchText finds the rows of a list by the clustered key. It passes over locked rows, and then looks once more for each message
 // that it has not found, without waiting: error 1222 says that its row is locked. A row that is gone is neither found nor locked.
 // XACT_ABORT is off for TRY.
-func fetchText(given string) string {
+func fetchText(given, locked string) string {
 	return readOpen + `DECLARE @asked TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @locked TABLE (id binary(16) NOT NULL PRIMARY KEY CLUSTERED);
 DECLARE @id binary(16);
@@ -241,7 +396,7 @@ IF @walks = 1
 BEGIN
     INSERT INTO @rows ` + rowColumns + `
     SELECT ` + rowValues + `,
-           CASE WHEN ` + given + ` = 1 AND ` + inHand + ` THEN 1 ELSE 0 END, 0
+           CASE WHEN ` + given + ` = 1 AND ` + inHand + ` THEN 1 ELSE 0 END, 0, ` + locked + `
     ` + fromIDs + `INNER JOIN {live} AS q WITH (READPAST, READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK) ON q.id = a.id
     WHERE EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot)
     ` + fromListOptions + `;
@@ -253,7 +408,7 @@ BEGIN
         BEGIN TRY
             INSERT INTO @rows ` + rowColumns + `
             SELECT ` + rowValues + `,
-                   CASE WHEN ` + given + ` = 1 AND ` + inHand + ` THEN 1 ELSE 0 END, 0
+                   CASE WHEN ` + given + ` = 1 AND ` + inHand + ` THEN 1 ELSE 0 END, 0, ` + locked + `
             FROM {live} AS q WITH (READCOMMITTEDLOCK, INDEX ({pk}), FORCESEEK)
             WHERE q.id = @id AND EXISTS (SELECT 1 FROM @owned AS o WHERE o.slot = q.slot);
         END TRY
@@ -270,7 +425,7 @@ BEGIN
 END;
 SELECT l.id, ` + notLeased + `CONVERT(bigint, 0) AS due_at, ` + claimNothing + `, CONVERT(bigint, 0) AS size, ` + strings.Replace(noPlace, "0 AS locked", "1 AS locked", 1) + `
 FROM @locked AS l;
-` + readClose("READPAST, READCOMMITTEDLOCK, ", "CONVERT(bigint, 0)", "CONVERT(bigint, 0)")
+` + readClose("CONVERT(bigint, 0)", "CONVERT(bigint, 0)")
 }
 
 // nextMissing is the least id of the list that was not found and not asked for.
@@ -329,12 +484,10 @@ type readers struct {
 }
 
 func newReaders(render func(string) string) readers {
-	whole := strings.NewReplacer("{locked}", "0")
-	byID := strings.NewReplacer("{locked}", "2")
 	return readers{
-		read:   [2]string{render(whole.Replace(readText(false))), render(whole.Replace(readText(true)))},
-		refill: [2]string{render(whole.Replace(refillText(false))), render(whole.Replace(refillText(true)))},
-		fetch:  render(whole.Replace(fetchText("1"))), lookOrdered: render(byID.Replace(fetchText("0"))),
+		read:   [2]string{render(readText(false)), render(readText(true))},
+		refill: [2]string{render(refillText(false)), render(refillText(true))},
+		fetch:  render(fetchText("1", "0")), lookOrdered: render(fetchText("0", "2")),
 		heldKeys: render(heldKeysText), clearOld: render(clearOldText),
 		markOrdered: render(markOrderedText), releaseOrdered: render(releaseOrderedText),
 	}

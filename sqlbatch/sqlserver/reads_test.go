@@ -4,12 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,21 +39,36 @@ func (q *ordered) readOf(slots ...int) sqlbatch.ReadParams {
 	return sqlbatch.ReadParams{Member: q.member, Slots: q.owned(slots...), Upto: math.MaxInt64, Rows: 1000, Behind: 1000, Inline: sqlbatch.MaxBody}
 }
 
-// try runs a read, and returns the bodies and the last number drawn.
-func (q *ordered) try(r sqlbatch.ReadParams) (bodies []byte, drawn int64, err error) {
+// seen is what a read has returned, by number: the bodies of messages with contents, and the numbers of locked ones.
+type seen struct {
+	bodies      []byte
+	locked      []int64
+	drawn, upto int64
+}
+
+func (q *ordered) see(st sqlbatch.Statement) (s seen, err error) {
 	q.t.Helper()
-	rows, err := suite.Rows(context.Background(), q.DB(), q.Read(r))
+	rows, err := suite.Rows(context.Background(), q.DB(), st)
 	if err != nil {
-		return nil, 0, err
+		return s, err
 	}
-	return bodiesOf(q.t, rows), rows[len(rows)-1][2].(int64), nil
+	last := rows[len(rows)-1]
+	require.Nil(q.t, last[0])
+	require.Equal(q.t, int64(1), last[1], "it was walked")
+	s.drawn, s.upto = last[2].(int64), last[7].(int64)
+	s.bodies = bodiesOf(q.t, rows)
+	for _, row := range rows[:len(rows)-1] {
+		if row[22] == int64(1) {
+			require.Equal(q.t, []any{nil, nil, nil, int64(0)}, append(row[9:12:12], row[21]), "it has no contents")
+			s.locked = append(s.locked, row[14].(int64))
+		}
+	}
+	slices.Sort(s.locked)
+	return s, nil
 }
 
 // bodiesOf are the bodies of an answer that was walked, by number.
 func bodiesOf(t require.TestingT, rows [][]any) (bodies []byte) {
-	last := rows[len(rows)-1]
-	require.Nil(t, last[0])
-	require.Equal(t, int64(1), last[1], "it was walked")
 	rows = slices.DeleteFunc(slices.Clone(rows), func(row []any) bool { return row[0] == nil || row[21] == int64(0) })
 	slices.SortFunc(rows, func(a, b []any) int { return int(a[14].(int64) - b[14].(int64)) })
 	for _, row := range rows {
@@ -60,59 +77,89 @@ func bodiesOf(t require.TestingT, rows [][]any) (bodies []byte) {
 	return bodies
 }
 
-// requireRead reads, and wants these bodies.
-func (q *ordered) requireRead(want []byte, slots ...int) {
+// requireRead reads, and wants these bodies, and these messages as locked ones.
+func (q *ordered) requireRead(r sqlbatch.ReadParams, want, locked []byte) {
 	q.t.Helper()
-	bodies, _, err := q.try(q.readOf(slots...))
+	s, err := q.see(q.Read(r))
 	require.NoError(q.t, err)
-	require.Equal(q.t, want, bodies)
+	require.Equal(q.t, want, s.bodies)
+	require.Equal(q.t, q.numbers(locked...), s.locked)
+	require.EqualValues(q.t, math.MaxInt64, s.upto)
+}
+
+// numbers are those of messages, committed or not.
+func (q *ordered) numbers(bodies ...byte) (list []int64) {
+	q.t.Helper()
+	for _, n := range bodies {
+		rows := q.rows(sqlbatch.Statement{Text: fmt.Sprintf("SELECT seq FROM dbo.chanq_orders WITH (READUNCOMMITTED) WHERE body = 0x%02x", n)})
+		require.Len(q.t, rows, 1)
+		list = append(list, rows[0][0].(int64))
+	}
+	return list
 }
 
 // requireWaits reads, and wants the read to fail after it has waited for a lock.
-func (q *ordered) requireWaits(slots ...int) {
+func (q *ordered) requireWaits(st sqlbatch.Statement) {
 	q.t.Helper()
-	_, _, err := q.try(q.readOf(slots...))
+	_, err := q.see(st)
 	require.Equal(q.t, int32(1222), numberOf(err), "%v", err)
 	require.Equal(q.t, sqlbatch.RolledBack, sqlserver.Dialect.Classify(err))
 }
 
+func (q *ordered) refillOf(keys []string, slots ...int) sqlbatch.RefillParams {
+	return sqlbatch.RefillParams{Member: q.member, Slots: q.owned(slots...), Upto: math.MaxInt64, Rows: 1000, Keys: keys, Inline: sqlbatch.MaxBody}
+}
+
+func (q *ordered) clear() {
+	q.t.Helper()
+	q.exec(sqlbatch.Statement{Text: "DELETE FROM dbo.chanq_orders"})
+	q.exec(sqlbatch.Statement{Text: "DELETE FROM dbo.chanq_orders_dead"})
+	q.last = 0
+}
+
 // Each disturbance is a transaction on slot 0, whose message 1 is committed; message 2 is in slot 1, and 3 is dead, in slot 0. A read
-// of slot 0 waits for it, a read of slot 1 does not, and a read after its end has what was committed then.
+// of slot 0 waits for a delete, and returns a message that was sent or changed as a locked one. A read of slot 1 meets neither. A read after the end of the transaction has
+// what was committed then.
 func TestAReadMissesNoRowOfATransactionThatIsOpen(t *testing.T) {
 	for name, disturbance := range map[string]struct {
 		begin                 func(q *ordered, tx *sql.Tx)
 		committed, rolledBack []byte
-		others                bool // a read of another slot waits, too
+		given, locked         []byte // of slot 0; neither: the read waits
+		others                bool   // a read of another slot also waits
 	}{
-		"a delete":      {func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Ack(q.itemOf(0))) }, []byte{2}, []byte{1, 2}, false},
-		"an archive":    {func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Archive(q.itemOf(0))) }, []byte{2}, []byte{1, 2}, false},
-		"a nack":        {func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Nack([]sqlbatch.NackItem{{Item: q.itemOf(0)[0]}})) }, []byte{1, 2}, []byte{1, 2}, false},
-		"a dead-letter": {func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Bury([]sqlbatch.BuryItem{{Item: q.itemOf(0)[0]}})) }, []byte{2}, []byte{1, 2}, false},
-		"an insert":     {func(q *ordered, tx *sql.Tx) { q.line(tx, q.InTx(), 0, "a", 1) }, []byte{1, 2, 4}, []byte{1, 2}, false},
-		"an insert elsewhere": {func(q *ordered, tx *sql.Tx) {
+		"a delete":      {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Ack(q.itemOf(0))) }, committed: []byte{2}, rolledBack: []byte{1, 2}},
+		"an archive":    {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Archive(q.itemOf(0))) }, committed: []byte{2}, rolledBack: []byte{1, 2}},
+		"a dead-letter": {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Bury([]sqlbatch.BuryItem{{Item: q.itemOf(0)[0]}})) }, committed: []byte{2}, rolledBack: []byte{1, 2}},
+		"a nack": {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Nack([]sqlbatch.NackItem{{Item: q.itemOf(0)[0]}})) },
+			committed: []byte{1, 2}, rolledBack: []byte{1, 2}, locked: []byte{1}},
+		"an insert": {begin: func(q *ordered, tx *sql.Tx) { q.line(tx, q.InTx(), 0, "a", 1) }, committed: []byte{1, 2, 4}, rolledBack: []byte{1, 2}, given: []byte{1}, locked: []byte{4}},
+		"an insert elsewhere": {begin: func(q *ordered, tx *sql.Tx) {
 			q.do(tx, 0, sqlbatch.Statement{Text: "INSERT INTO dbo.chanq_orders (slot, body) VALUES (0, 0x05)"})
-		}, []byte{1, 2, 5}, []byte{1, 2}, false},
-		"a redrive": {func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Redrive(10, nil, sqlbatch.Window{})) }, []byte{1, 2, 3}, []byte{1, 2}, true},
+		}, committed: []byte{1, 2, 5}, rolledBack: []byte{1, 2}, given: []byte{1}, locked: []byte{5}},
+		"a redrive": {begin: func(q *ordered, tx *sql.Tx) { q.do(tx, 1, q.InTx().Redrive(10, nil, sqlbatch.Window{})) }, committed: []byte{1, 2, 3}, rolledBack: []byte{1, 2}, others: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachReading(t, 2, func(t *testing.T, q *ordered) {
 				for _, commit := range []bool{true, false} {
-					q.exec(sqlbatch.Statement{Text: "DELETE FROM dbo.chanq_orders"})
-					q.exec(sqlbatch.Statement{Text: "DELETE FROM dbo.chanq_orders_dead"})
-					q.last = 0
+					q.clear()
 					q.line(q.DB(), q.Queue, 0, "a", 1)
 					q.line(q.DB(), q.Queue, 1, "b", 1)
 					q.line(q.DB(), q.Queue, 0, "c", 1)
 					q.do(q.DB(), 1, q.Bury([]sqlbatch.BuryItem{{Item: q.itemOf(0)[1]}}))
-					q.requireRead([]byte{1, 2}, 0, 1)
+					q.requireRead(q.readOf(0, 1), []byte{1, 2}, nil)
 					tx := begin(t, t.Context(), q.queue)
 					disturbance.begin(q, tx)
-					q.requireWaits(0, 1)
-					q.requireWaits(0)
-					if disturbance.others {
-						q.requireWaits(1)
+					if disturbance.locked == nil {
+						q.requireWaits(q.Read(q.readOf(0, 1)))
+						q.requireWaits(q.Read(q.readOf(0)))
 					} else {
-						q.requireRead([]byte{2}, 1)
+						q.requireRead(q.readOf(0, 1), slices.Sorted(slices.Values(append([]byte{2}, disturbance.given...))), disturbance.locked)
+						q.requireRead(q.readOf(0), disturbance.given, disturbance.locked)
+					}
+					if disturbance.others {
+						q.requireWaits(q.Read(q.readOf(1)))
+					} else {
+						q.requireRead(q.readOf(1), []byte{2}, nil)
 					}
 					want := disturbance.committed
 					if commit {
@@ -121,14 +168,245 @@ func TestAReadMissesNoRowOfATransactionThatIsOpen(t *testing.T) {
 						want = disturbance.rolledBack
 						require.NoError(t, tx.Rollback())
 					}
-					bodies, _, err := q.try(q.readOf(0, 1))
+					s, err := q.see(q.Read(q.readOf(0, 1)))
 					require.NoError(t, err)
-					slices.Sort(bodies)
-					require.Equal(t, want, bodies)
+					slices.Sort(s.bodies)
+					require.Equal(t, want, s.bodies)
+					require.Empty(t, s.locked)
 				}
 			})
 		})
 	}
+}
+
+// eachWay runs a part of a test with a read of several slots and with one of slot 0 alone.
+func (q *ordered) eachWay(test func(slots ...int)) {
+	test(0)
+	test(0, 2)
+}
+
+// Slot 1 belongs to another consumer.
+func TestAReadPassesOverLockedRowsAndNotOverWhatIsBeingDeleted(t *testing.T) {
+	eachReading(t, 3, func(t *testing.T, q *ordered) {
+		q.eachWay(func(slots ...int) {
+			q.clear()
+			q.line(q.DB(), q.Queue, 0, "a", 1)
+			first, second, foreign, gone := begin(t, t.Context(), q.queue), begin(t, t.Context(), q.queue), begin(t, t.Context(), q.queue), begin(t, t.Context(), q.queue)
+			q.line(first, q.InTx(), 0, "a", 2)
+			q.line(q.DB(), q.Queue, 0, "b", 1)
+			q.line(foreign, q.InTx(), 1, "a", 1)
+			q.line(q.DB(), q.Queue, 0, "c", 1)
+			q.line(second, q.InTx(), 0, "c", 1)
+			q.line(q.DB(), q.Queue, 0, "a", 1)
+			q.requireRead(q.readOf(slots...), []byte{1, 4, 6, 8}, []byte{2, 3, 7})
+
+			s, err := q.see(q.Refill(q.refillOf([]string{"a"}, slots...)))
+			require.NoError(t, err)
+			require.Equal(t, []byte{1, 8}, s.bodies)
+			require.Equal(t, q.numbers(2, 3), s.locked, "those of its key")
+			require.EqualValues(t, math.MaxInt64, s.upto)
+
+			items := q.itemOf(0)
+			for _, i := range []int{3, 4} { // 4 and 6, between the locked ones
+				q.do(gone, 1, q.InTx().Ack(items[i:i+1]))
+				q.requireWaits(q.Read(q.readOf(slots...)))
+				q.requireWaits(q.Refill(q.refillOf([]string{"a"}, slots...)))
+				require.NoError(t, gone.Rollback())
+				q.requireRead(q.readOf(slots...), []byte{1, 4, 6, 8}, []byte{2, 3, 7})
+				gone = begin(t, t.Context(), q.queue)
+			}
+			q.do(gone, 1, q.InTx().Ack(items[3:4]))
+			require.NoError(t, gone.Commit())
+			require.NoError(t, first.Rollback())
+			q.requireRead(q.readOf(slots...), []byte{1, 6, 8}, []byte{7})
+			require.NoError(t, second.Commit())
+			require.NoError(t, foreign.Commit())
+			q.requireRead(q.readOf(slots...), []byte{1, 6, 7, 8}, nil)
+		})
+	})
+}
+
+// The columns of a locked row are those by which it is known: the others may be old, or not committed.
+func TestALockedRowHasItsPlace(t *testing.T) {
+	eachReading(t, 3, func(t *testing.T, q *ordered) {
+		q.eachWay(func(slots ...int) {
+			q.clear()
+			q.line(q.DB(), q.Queue, 0, "a", 1)
+			before := q.rows(q.Read(q.readOf(slots...)))[0]
+			tx := begin(t, t.Context(), q.queue)
+			q.do(tx, 1, q.InTx().Nack([]sqlbatch.NackItem{{Item: q.itemOf(0)[0], Delay: time.Hour}}))
+			for _, st := range []sqlbatch.Statement{q.Read(q.readOf(slots...)), q.Refill(q.refillOf([]string{"a"}, slots...))} {
+				rows := q.rows(st)
+				require.Len(t, rows, 2)
+				require.Equal(t, before[0], rows[0][0])
+				require.Equal(t, before[13:16], rows[0][13:16], "slot, seq, order_key")
+				require.Equal(t, int64(1), rows[0][22])
+			}
+			require.NoError(t, tx.Rollback())
+			q.requireRead(q.readOf(slots...), []byte{1}, nil)
+		})
+	})
+}
+
+// A read with more locked rows than it passes over ends before the next one.
+func TestAReadOfManyLockedRowsIsCut(t *testing.T) {
+	eachReading(t, 3, func(t *testing.T, q *ordered) {
+		q.eachWay(func(slots ...int) {
+			q.clear()
+			q.line(q.DB(), q.Queue, 0, "a", 1)
+			tx := begin(t, t.Context(), q.queue)
+			q.line(tx, q.InTx(), 0, "b", 150)
+			q.line(q.DB(), q.Queue, 0, "b", 1)
+			first := q.numbers(2)[0]
+			r, refill := q.readOf(slots...), q.refillOf([]string{"a", "b"}, slots...)
+			both := func(numbers int64, bodies []byte, upto int64) {
+				t.Helper()
+				for _, st := range []sqlbatch.Statement{q.Read(r), q.Refill(refill)} {
+					s, err := q.see(st)
+					require.NoError(t, err)
+					require.Equal(t, bodies, s.bodies)
+					require.Len(t, s.locked, int(numbers))
+					require.Equal(t, upto, s.upto)
+				}
+			}
+			both(100, []byte{1}, first+99)
+			r.From, refill.From = first+99, first+99
+			both(50, []byte{152}, math.MaxInt64)
+			r.From, r.Cursor, refill.From = first+49, first+49, first+49
+			both(100, []byte{152}, math.MaxInt64)
+
+			// Up to the cursor and above it they are counted apart. What is up to the cursor has no contents.
+			r.From, r.Cursor = 0, first+74
+			s, err := q.see(q.Read(r))
+			require.NoError(t, err)
+			require.Len(t, s.locked, 150)
+			require.EqualValues(t, math.MaxInt64, s.upto)
+			r.Cursor = first + 120
+			s, err = q.see(q.Read(r))
+			require.NoError(t, err)
+			require.Len(t, s.locked, 100+29)
+			require.Equal(t, []byte{152}, s.bodies, "above the cursor it was read to the end")
+			require.Equal(t, first+99, s.upto)
+
+			require.NoError(t, tx.Rollback())
+			r.From, r.Cursor, refill.From = 0, 0, 0
+			both(0, []byte{1, 152}, math.MaxInt64)
+		})
+	})
+}
+
+// A row that is locked when its entry was read, and then deleted, is not found by the dirty read. It is absent only if the delete is committed.
+func TestARowThatIsDeletedDuringAReadIsNotLeftOut(t *testing.T) {
+	eachReading(t, 3, func(t *testing.T, q *ordered) {
+		q.eachWay(func(slots ...int) {
+			for _, ends := range []string{"committed", "rolled back", "rolled back at once"} {
+				q.clear()
+				q.line(q.DB(), q.Queue, 0, "a", 2)
+				items := q.itemOf(0)
+				nack, ack := begin(t, t.Context(), q.queue), begin(t, t.Context(), q.queue)
+				q.do(nack, 1, q.InTx().Nack([]sqlbatch.NackItem{{Item: items[0]}}))
+				reads := 0
+				q.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
+					if !strings.Contains(st.Text, "@passed") || !strings.Contains(strings.Split(st.Text, "\n")[st.Line-1], "INSERT INTO @rows") {
+						return nil
+					}
+					switch reads++; reads {
+					case 3: // what a dirty read finds; the first was without passing over rows, the second of those that are not locked
+						assert.NoError(t, nack.Rollback())
+						q.do(ack, 1, q.InTx().Ack(items[:1]))
+						if ends == "committed" {
+							assert.NoError(t, ack.Commit())
+						}
+					case 4: // the others
+						if ends == "rolled back at once" {
+							assert.NoError(t, ack.Rollback())
+						}
+					}
+					return nil
+				}})
+				s, err := q.see(q.Read(q.readOf(slots...)))
+				q.Engine().SetHooks(engine.Hooks{})
+				require.Equal(t, 4, reads)
+				switch ends {
+				case "committed":
+					require.NoError(t, err)
+					require.Equal(t, []byte{2}, s.bodies)
+					require.Empty(t, s.locked)
+				case "rolled back at once":
+					require.NoError(t, err)
+					require.Equal(t, []byte{2}, s.bodies)
+					require.Equal(t, q.numbers(1), s.locked)
+				default:
+					require.Equal(t, int32(1222), numberOf(err), "%v", err)
+					require.NoError(t, ack.Rollback())
+					q.requireRead(q.readOf(slots...), []byte{1, 2}, nil)
+				}
+			}
+		})
+	})
+}
+
+// Locked rows count for each limit.
+func TestTheLimitsOfAReadCountLockedRows(t *testing.T) {
+	eachReading(t, 3, func(t *testing.T, q *ordered) {
+		q.eachWay(func(slots ...int) {
+			q.clear()
+			q.line(q.DB(), q.Queue, 0, "a", 1)
+			tx := begin(t, t.Context(), q.queue)
+			q.line(tx, q.InTx(), 0, "a", 2)
+			q.line(q.DB(), q.Queue, 0, "a", 3)
+			n := q.numbers(1, 2, 3, 4, 5, 6)
+			for rows := range 7 {
+				given := []byte{1, 4, 5, 6}[:max(min(rows, 1), rows-2)]
+				locked := n[1:3][:min(2, max(0, rows-1))]
+				r := q.readOf(slots...)
+				r.Rows = rows
+				s, err := q.see(q.Read(r))
+				require.NoError(t, err)
+				require.Equal(t, len(given), len(s.bodies), rows)
+				require.Equal(t, len(locked), len(s.locked), rows)
+				require.EqualValues(t, math.MaxInt64, s.upto)
+
+				r.Rows, r.Behind, r.Cursor = 0, rows, n[5]
+				all := q.rows(q.Read(r))
+				require.Len(t, all, min(rows, 6)+1)
+				for i, row := range all[:len(all)-1] {
+					require.Equal(t, n[i], row[14])
+				}
+
+				refill := q.refillOf([]string{"a"}, slots...)
+				refill.Rows = rows
+				s, err = q.see(q.Refill(refill))
+				require.NoError(t, err)
+				require.Equal(t, len(given), len(s.bodies), rows)
+				require.Equal(t, len(locked), len(s.locked), rows)
+				if rows > 0 {
+					require.Equal(t, n[rows-1], s.upto)
+				}
+			}
+			require.NoError(t, tx.Rollback())
+		})
+	})
+}
+
+// A refill that walks as many rows as it may counts locked ones.
+func TestARefillCountsLockedRowsThatItWalks(t *testing.T) {
+	t.Parallel()
+	q := newOrdered(t, 1, mssqltest.Options{Clock: engine.RealClock{}})
+	q.fill(0, sqlbatch.MostWalked-1)
+	tx := begin(t, t.Context(), q.queue)
+	q.line(tx, q.InTx(), 0, "a", 1)
+	q.line(q.DB(), q.Queue, 0, "a", 1)
+	s, err := q.see(q.Refill(q.refillOf([]string{"a"}, 0)))
+	require.NoError(t, err)
+	require.Equal(t, q.rows(sqlbatch.Statement{Text: "SELECT MIN(seq) FROM dbo.chanq_orders WITH (READUNCOMMITTED) WHERE order_key IS NOT NULL"}), [][]any{{s.locked[0]}})
+	require.Len(t, s.locked, 1)
+	require.Empty(t, s.bodies)
+	require.Equal(t, s.locked[0], s.upto)
+	require.NoError(t, tx.Rollback())
+	s, err = q.see(q.Refill(q.refillOf([]string{"a"}, 0)))
+	require.NoError(t, err)
+	require.Equal(t, []byte{2}, s.bodies)
 }
 
 // do runs a statement that returns so many rows.
@@ -148,27 +426,32 @@ func (q *ordered) itemOf(slot int) (items []sqlbatch.Item) {
 	return suite.Items(rows, 2)
 }
 
-// While a sender is between its draw and its insert there is no watermark. The read returns what is up to the cursor, and says so.
-func TestAReadDoesNotPassASenderThatHasNotInserted(t *testing.T) {
+// While a sender is between its draw and its insert there is no watermark. The rows are the same.
+func TestAReadWithoutAWatermarkReturnsTheRows(t *testing.T) {
 	eachReading(t, 1, func(t *testing.T, q *ordered) {
 		q.line(q.DB(), q.Queue, 0, "a", 2)
 		r := q.readOf(0)
-		bodies, drawn, err := q.try(r)
+		first, err := q.see(q.Read(r))
 		require.NoError(t, err)
-		require.Equal(t, []byte{1, 2}, bodies)
+		require.Equal(t, []byte{1, 2}, first.bodies)
+		require.Greater(t, first.drawn, q.numbers(2)[0])
 		q.line(q.DB(), q.Queue, 0, "a", 1)
-		tx := begin(t, t.Context(), q.queue)
+		tx, sender := begin(t, t.Context(), q.queue), begin(t, t.Context(), q.queue)
+		q.line(sender, q.InTx(), 0, "a", 1)
 		_, err = tx.Exec("DECLARE @granted int; EXEC @granted = sys.sp_getapplock @Resource = N'chanq senders of dbo.orders', @LockMode = N'Shared', @LockOwner = N'Transaction'")
 		require.NoError(t, err)
-		r.Cursor = drawn
-		rows := q.rows(q.Read(r))
-		require.Len(t, rows, 3, "two messages up to the cursor, and the last row")
-		require.Equal(t, int64(-1), rows[2][2])
+		r.Cursor = first.drawn
+		without, err := q.see(q.Read(r))
+		require.NoError(t, err)
+		require.Equal(t, int64(-1), without.drawn)
 		require.NoError(t, tx.Commit())
-		rows = q.rows(q.Read(r))
-		require.Len(t, rows, 4)
-		require.Greater(t, rows[3][2], drawn)
-		require.Equal(t, []byte{3}, bodiesOf(t, rows))
+		with, err := q.see(q.Read(r))
+		require.NoError(t, err)
+		require.Greater(t, with.drawn, q.numbers(4)[0])
+		with.drawn = -1
+		require.Equal(t, seen{bodies: []byte{3}, locked: q.numbers(4), drawn: -1, upto: math.MaxInt64}, with)
+		require.Equal(t, with, without)
+		require.NoError(t, sender.Rollback())
 	})
 }
 
@@ -228,23 +511,35 @@ func TestAReadHoldsOneRowAtATime(t *testing.T) {
 			items := q.itemOf(0)
 			q.do(q.DB(), 1, q.Bury([]sqlbatch.BuryItem{{Item: items[0]}}))
 			ids := idsOf(items)
+			tx := begin(t, t.Context(), q.queue)
 			read, catchUp := q.readOf(0, 1), q.readOf(0, 1)
 			read.Keys = []string{"b"}
 			catchUp.Cursor, catchUp.Rows = math.MaxInt64-1, 0
 			refill := sqlbatch.RefillParams{Member: q.member, Slots: q.owned(0, 1), Upto: math.MaxInt64, Rows: 100, Keys: []string{"a"}, Inline: 100}
-			for name, st := range map[string]sqlbatch.Statement{
-				"read": q.Read(read), "read one": q.Read(q.readOf(0)), "catch up": q.Read(catchUp), "refill": q.Refill(refill), "fetch": q.Fetch(q.member, q.owned(0), ids), "look": q.LookOrdered(q.member, q.owned(0), ids),
-				"held": q.HeldKeys([]int{0, 1}, []string{"a", "b"}),
-			} {
-				most.Store(0)
-				seen.Store(0)
-				watched.Store(true)
-				rows := q.rows(st)
-				watched.Store(false)
-				require.NotEmpty(t, rows, name)
-				require.Positive(t, seen.Load(), name)
-				require.LessOrEqual(t, most.Load(), int64(1), name)
+			for _, disturbed := range []bool{false, true} {
+				if disturbed {
+					q.do(tx, 1, q.InTx().Nack([]sqlbatch.NackItem{{Item: items[5]}}))
+					q.line(tx, q.InTx(), 0, "a", 2)
+				}
+				for name, st := range map[string]sqlbatch.Statement{
+					"read": q.Read(read), "read one": q.Read(q.readOf(0)), "catch up": q.Read(catchUp), "refill": q.Refill(refill), "fetch": q.Fetch(q.member, q.owned(0), ids), "look": q.LookOrdered(q.member, q.owned(0), ids),
+					"held": q.HeldKeys([]int{0, 1}, []string{"a", "b"}),
+				} {
+					most.Store(0)
+					seen.Store(0)
+					watched.Store(true)
+					rows := q.rows(st)
+					watched.Store(false)
+					require.NotEmpty(t, rows, name)
+					require.Positive(t, seen.Load(), name)
+					require.LessOrEqual(t, most.Load(), int64(1), name)
+					if name == "read" || name == "refill" {
+						locked := slices.DeleteFunc(rows, func(row []any) bool { return row[22] != int64(1) })
+						require.Equal(t, disturbed, len(locked) == 3, name)
+					}
+				}
 			}
+			require.NoError(t, tx.Rollback())
 		})
 	}
 }
@@ -271,7 +566,8 @@ type disturbed struct {
 type change struct {
 	tx     *sql.Tx
 	commit func()
-	of     byte // the message, or 0
+	of     byte          // the message, or 0
+	sent   sqlbatch.Item // the message, if it has sent it
 }
 
 // act begins a transaction, or ends one.
@@ -306,7 +602,7 @@ func (d *disturbed) act() {
 	}
 	n, ok := free(d.live)
 	m, isDead := free(d.dead)
-	switch kind := d.IntN(5); {
+	switch kind := d.IntN(8); {
 	case kind == 0 && ok:
 		d.do(tx, 1, d.InTx().Ack([]sqlbatch.Item{d.live[n]}))
 		c.of, c.commit = n, func() { delete(d.live, n) }
@@ -317,6 +613,13 @@ func (d *disturbed) act() {
 			delete(d.live, n)
 			item.Fence++
 			d.dead[n] = item
+		}
+	case kind == 3 && ok:
+		item := d.live[n]
+		d.do(tx, 1, d.InTx().Nack([]sqlbatch.NackItem{{Item: item}}))
+		c.of, c.commit = n, func() {
+			item.Fence++
+			d.live[n] = item
 		}
 	case kind == 2 && isDead && !slices.ContainsFunc(d.open, func(o *change) bool { return o.of == 255 }):
 		item := d.dead[m]
@@ -341,24 +644,25 @@ func (d *disturbed) act() {
 		if assert.Len(d.t, rows, 1) {
 			item = suite.Items(rows, 1)[0]
 		}
-		c.of, c.commit = n, func() { d.live[n] = item }
+		c.of, c.sent, c.commit = n, item, func() { d.live[n] = item }
 	}
 	d.open = append(d.open, c)
 }
 
-// TestAReadHasEachMessageThatWasThereAllTheTime: between the statements of a read, transactions begin, commit and roll back.
+// TestAReadHasEachMessageThatWasThereAllTheTime: between the statements of a read, transactions begin, commit and roll back. A message is there from
+// its INSERT on, committed or not, until a delete commits or its INSERT is rolled back.
 func TestAReadHasEachMessageThatWasThereAllTheTime(t *testing.T) {
 	for _, versions := range []bool{false, true} {
 		t.Run(fmt.Sprintf("READ_COMMITTED_SNAPSHOT=%t", versions), func(t *testing.T) {
 			t.Parallel()
 			testdb.Emulator.Require(t)
-			read, acts := 0, 0
+			read, locked, acts := 0, 0, 0
 			for seed := range testdb.Of[uint64](6, 20) {
 				d := &disturbed{Rand: rand.New(rand.NewPCG(seed, 1)), live: map[byte]sqlbatch.Item{}, dead: map[byte]sqlbatch.Item{}, slots: map[byte]int{}}
 				d.ordered = newOrdered(t, 2, mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: versions})
 				reading := false
 				d.Engine().SetHooks(engine.Hooks{Before: func(_ context.Context, st engine.Statement) error {
-					between := st.Kind == "InsertStatement" || st.Kind == "UpdateStatement" || st.Kind == "SelectStatement" // where the read does not hold the gate
+					between := slices.Contains([]string{"InsertStatement", "UpdateStatement", "DeleteStatement", "SelectStatement"}, st.Kind) // where the read does not hold the gate
 					if reading && !d.busy && between && strings.Contains(st.Text, "@walks") && d.IntN(3) == 0 {
 						d.busy = true
 						d.act()
@@ -371,9 +675,11 @@ func TestAReadHasEachMessageThatWasThereAllTheTime(t *testing.T) {
 						d.act()
 					}
 					r := d.readOf([][]int{{0, 1}, {0}, {1}}[d.IntN(3)]...)
-					before := map[byte]sqlbatch.Item{}
-					for n, item := range d.live {
-						before[n] = item
+					before, sent := maps.Clone(d.live), map[byte]*change{}
+					for _, c := range d.open {
+						if c.sent != (sqlbatch.Item{}) {
+							sent[c.of] = c
+						}
 					}
 					reading = true
 					rows, err := suite.Rows(context.Background(), d.DB(), d.Read(r))
@@ -382,14 +688,23 @@ func TestAReadHasEachMessageThatWasThereAllTheTime(t *testing.T) {
 						require.Equal(t, sqlbatch.RolledBack, sqlserver.Dialect.Classify(err), "%v", err)
 						continue
 					}
-					if rows[len(rows)-1][2] == int64(-1) {
-						continue
-					}
 					read++
-					bodies := bodiesOf(t, rows)
+					bodies, found := bodiesOf(t, rows), map[[16]byte]bool{}
+					for _, row := range rows[:len(rows)-1] {
+						found[suite.IDOf(row[0])] = true
+						locked += int(row[22].(int64))
+					}
+					owned := func(n byte) bool {
+						return slices.ContainsFunc(r.Slots, func(o sqlbatch.OwnedSlot) bool { return o.Slot == d.slots[n] })
+					}
 					for n, item := range before {
-						if d.live[n] == item && slices.ContainsFunc(r.Slots, func(o sqlbatch.OwnedSlot) bool { return o.Slot == d.slots[n] }) {
-							require.Contains(t, bodies, n, "message %d was committed before the read and is there", n)
+						if d.live[n] == item && owned(n) {
+							require.True(t, found[item.ID], "message %d was committed before the read and is there", n)
+						}
+					}
+					for n, c := range sent {
+						if (d.live[n] == c.sent || slices.Contains(d.open, c)) && owned(n) {
+							require.True(t, found[c.sent.ID], "message %d was inserted before the read and is there", n)
 						}
 					}
 					for _, n := range bodies {
@@ -406,6 +721,7 @@ func TestAReadHasEachMessageThatWasThereAllTheTime(t *testing.T) {
 				}
 			}
 			require.Greater(t, read, 20)
+			require.Greater(t, locked, 20)
 			require.Greater(t, acts, 100)
 		})
 	}
