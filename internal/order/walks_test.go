@@ -215,7 +215,7 @@ func TestASampleFromBeforeTheRowsCountsForTheSameRead(t *testing.T) {
 
 func TestALockedRowOfAReadClosesItsKeyUntilItIsFetched(t *testing.T) {
 	for _, committed := range []bool{true, false} {
-		o := newOne(t, 0)
+		o := newOne(t, 0, func(c *Config) { c.Holds = false })
 		locked := row(1)
 		locked.Lock, locked.Contents = Locked, nil
 		o.answer(o.plan(Read), 2, locked, row(2))
