@@ -26,10 +26,11 @@ func run(t *testing.T, e testdb.Engine) {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				if why := onRealClocks[c.name]; why != "" && e.Bubble {
-					if testing.Short() || e.Name != testdb.Memory.Name {
+					outside, ok := outsideBubbles[e.Name]
+					if testing.Short() || !ok {
 						t.Skipf("SKIPPED on %s: %s; runs with %s=long", e.Name, why, testdb.Tier)
 					}
-					c.run(&world{testdb.New(t, testdb.SQLite)}) // the same engine, on a file
+					c.run(&world{testdb.New(t, outside)})
 					return
 				}
 				testdb.Run(t, e, func(w *testdb.World) { c.run(&world{w}) })
@@ -47,6 +48,12 @@ var onRealClocks = map[string]string{
 	"ManyProcessesMayMigrateAtOnce":                       kills,
 	"G01_OpenAndMigrateRefuseADatabaseThatMayLoseCommits": "SQLite in memory has no durability to refuse",
 	"G12_HungClaimPipeAndTrimLoseNoLease":                 "a statement that hangs in a *sql.Tx holds a mutex of database/sql, for which a bubble does not wait",
+}
+
+// outsideBubbles are the engines for those tests: the same ones, on a file and through a socket.
+var outsideBubbles = map[string]testdb.Engine{
+	testdb.Memory.Name:           testdb.SQLite,
+	testdb.EmulatorVersions.Name: testdb.StandInVersions,
 }
 
 const kills = "it runs several processes"
