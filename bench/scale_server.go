@@ -26,6 +26,7 @@ func statementKinds(s *store, places []place) map[string]string {
 		if p.Slots > 0 {
 			kinds[q.Slots(nil).Text], kinds[q.TakeSlots([16]byte{}, nil).Text], kinds[q.GiveSlots([16]byte{}, nil).Text] = "slots", "take", "give"
 			kinds[q.Horizon().Text], kinds[q.ClaimSlots(sqlbatch.SlotClaim{Rows: 1}).Text] = "horizon", "claim"
+			kinds[q.Held(nil, 1).Text], kinds[q.Reach(0, 1).Text] = "held", "reach"
 		}
 	}
 	return kinds
