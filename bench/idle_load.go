@@ -23,7 +23,7 @@ func measureEnqueue(ctx context.Context, o options, report func(measure.Result) 
 		}
 		body := make([]byte, o.body)
 		n := 0
-		for end := time.Now().Add(o.burst); time.Now().Before(end) && ctx.Err() == nil; n++ {
+		for end := time.Now().Add(o.burst); n == 0 || time.Now().Before(end) && ctx.Err() == nil; n++ {
 			producer.C() <- chanq.Message[[]byte]{Body: body}
 		}
 		return n, errors.Join(ctx.Err(), producer.Close(context.WithoutCancel(ctx)))
@@ -47,7 +47,7 @@ func measureSingles(ctx context.Context, o options, report func(measure.Result) 
 			}
 			body := make([]byte, o.body)
 			group.Go(func() (err error) {
-				for ; time.Now().Before(end) && err == nil; sent[i]++ {
+				for ; sent[i] == 0 || time.Now().Before(end) && err == nil; sent[i]++ {
 					_, err = producer.Send(ctx, chanq.Message[[]byte]{Body: body})
 				}
 				return errors.Join(err, producer.Close(context.WithoutCancel(ctx)))

@@ -299,7 +299,9 @@ func (c *Consumer[T]) Shutdown(ctx context.Context) error {
 		select {
 		case <-r.ready:
 		case <-ctx.Done():
-			return r.place.fail("shutdown", chanq.ID{}, context.Cause(ctx))
+			if !r.isReady() { // if it is, it gives up what it holds
+				return r.place.fail("shutdown", chanq.ID{}, context.Cause(ctx))
+			}
 		}
 		if r.shard == nil {
 			return nil

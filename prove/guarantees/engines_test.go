@@ -23,14 +23,18 @@ func TestCitusThroughAnotherNode(t *testing.T) { run(t, testdb.CitusElsewhere) }
 
 func TestCitusThroughTheNodeOfTheSchema(t *testing.T) { run(t, testdb.CitusHolder) }
 
-// Over sockets and on the real clock the long tier has the emulator with row versions only: without them
-// it is the emulator in memory.
+// Over sockets and on the real clock the long tier has only those of the emulator's tests that a bubble cannot hold.
 func TestSQLServerEmulator(t *testing.T) {
 	testdb.Soak(t)
-	run(t, testdb.StandIn)
+	for _, e := range []testdb.Engine{testdb.StandIn, testdb.StandInVersions} {
+		t.Run(e.Name, func(t *testing.T) { run(t, e) })
+	}
 }
 
-func TestSQLServerEmulatorWithReadCommittedSnapshot(t *testing.T) { run(t, testdb.StandInVersions) }
+func TestSQLServerEmulatorWithReadCommittedSnapshot(t *testing.T) {
+	testdb.Long(t)
+	run(t, testdb.EmulatorVersions)
+}
 
 func TestSQLServer(t *testing.T) { run(t, testdb.SQLServer) }
 

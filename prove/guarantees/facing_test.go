@@ -112,9 +112,10 @@ func viewShowsOrdered(w *world) {
 		return
 	}
 	w.face("work", cfg)
-	testdb.Send(w, q, chanq.Message[string]{Body: "first", Key: "a"}, chanq.Message[string]{Body: "second", Key: "a"})
+	ids := testdb.Send(w, q, chanq.Message[string]{Body: "first", Key: "a"}, chanq.Message[string]{Body: "second", Key: "a"})
 	l := testdb.Lease(w, q, 1, time.Hour)[0]
 	require.NoError(w, l.DeadLetter(errors.New("over")))
+	w.Eventually("what waited for the key goes back with its slot", func() bool { return testdb.Get(w, q, ids[1]).State == chanq.StateReady })
 	slot := sqlbatch.SlotOf("a", [16]byte{}, 4)
 	require.Equal(w, []string{fmt.Sprintf("dead first a %d", slot), fmt.Sprintf("ready second a %d", slot)}, w.shown("state, body, order_key, slot", "ORDER BY seq"))
 }

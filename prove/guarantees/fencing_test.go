@@ -57,7 +57,7 @@ func formerLife(w *world) {
 	for i, x := range byAHolder {
 		q := w.Queue(fmt.Sprintf("life%d", i), chanq.Config{})
 		id := testdb.Send(w, q, testdb.Texts("first life")...)[0]
-		former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		former := testdb.Lease(w, q, 1, formerLease)[0]
 		require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack(), "by the next holder")
 		testdb.Send(w, q, chanq.Message[string]{ID: id, Body: "second life"})
 		holder := testdb.Lease(w, q, 1, time.Minute)[0]

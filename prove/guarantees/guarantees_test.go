@@ -26,11 +26,15 @@ func run(t *testing.T, e testdb.Engine) {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				if why := onRealClocks[c.name]; why != "" && e.Bubble {
-					if testing.Short() || e.Name != testdb.Memory.Name {
+					outside, ok := outsideBubbles[e.Name]
+					if testing.Short() || !ok {
 						t.Skipf("SKIPPED on %s: %s; runs with %s=long", e.Name, why, testdb.Tier)
 					}
-					c.run(&world{testdb.New(t, testdb.SQLite)}) // the same engine, on a file
+					c.run(&world{testdb.New(t, outside)})
 					return
+				}
+				if !e.Bubble && over20s[c.name] {
+					testdb.Soak(t)
 				}
 				testdb.Run(t, e, func(w *testdb.World) { c.run(&world{w}) })
 			})
@@ -49,6 +53,22 @@ var onRealClocks = map[string]string{
 	"G12_HungClaimPipeAndTrimLoseNoLease":                 "a statement that hangs in a *sql.Tx holds a mutex of database/sql, for which a bubble does not wait",
 }
 
+// outsideBubbles are the engines for those tests: the same ones, on a file and through a socket.
+var outsideBubbles = map[string]testdb.Engine{
+	testdb.Memory.Name:           testdb.SQLite,
+	testdb.EmulatorVersions.Name: testdb.StandInVersions,
+}
+
+// over20s are the tests that take more than 20 s on the real clock of some engine, because they wait.
+var over20s = map[string]bool{
+	"G07_ClaimsWhoseAnswersAreLostBlameNoMessage":       true,
+	"G12_ASettleEndsThoughItsExtensionsTakeLong":        true,
+	"G12_ExtensionsThatFailLoseNoOtherLease":            true,
+	"G12_SettlesThatTakeLongDelayNoOtherAndEnd":         true,
+	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull": true,
+	"StopWhenIdleFindsWhatIsBelowItsClaims":             true,
+}
+
 const kills = "it runs several processes"
 
 type test struct {
@@ -59,10 +79,12 @@ type test struct {
 // world is one test's database, with the steps that only these tests take.
 type world struct{ *testdb.World }
 
-// shortLease is the lease of tests that see one end, steadyLease of those where
-// none may end: a loaded machine may keep the keeper waiting for a while.
+// shortLease is the lease of tests that see one end, formerLease of a holder that has lost it, to whom
+// it has to be delivered before. steadyLease is that of tests where none may end: a loaded machine may
+// keep the keeper waiting for a while.
 const (
 	shortLease  = testdb.Slowness * 300 * time.Millisecond
+	formerLease = testdb.Slowness * 500 * time.Millisecond
 	steadyLease = testdb.Slowness * 1500 * time.Millisecond
 )
 

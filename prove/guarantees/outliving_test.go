@@ -38,12 +38,12 @@ func lockedAtTheEnd(w *world) {
 		require.NoError(w, l.Ack())
 	}
 	require.NoError(w, leases[1].Wait(w.Soon()))
-	short, cancel := context.WithTimeout(context.Background(), atOnce/2)
+	short, cancel := context.WithTimeout(context.Background(), w.atOnce()/2)
 	defer cancel()
 	require.ErrorIs(w, c.Flush(short), context.DeadlineExceeded)
 	require.Equal(w, 1, c.Stats().Settling)
 	require.Equal(w, 1, c.Stats().Held)
-	ended, giveUp := context.WithTimeout(context.Background(), atOnce/2)
+	ended, giveUp := context.WithTimeout(context.Background(), w.atOnce()/2)
 	defer giveUp()
 	require.ErrorContains(w, c.Shutdown(ended), "0 leases not settled, 1 settles not confirmed")
 	var op *chanq.OpError
@@ -93,7 +93,7 @@ func renewedSessions(w *world) {
 	mu.Lock()
 	defer mu.Unlock()
 	for conn := range first {
-		require.Less(w, last[conn].Sub(first[conn]), age+atOnce/2)
+		require.Less(w, last[conn].Sub(first[conn]), age+w.atOnce()/2)
 	}
 }
 

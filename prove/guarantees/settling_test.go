@@ -76,7 +76,7 @@ func formerHolder(w *world) {
 			state chanq.State
 		}{"extend", func(l *chanq.Lease[string]) error { return l.Extend(w.Soon(), time.Minute) }, ""}) {
 			id := testdb.Send(w, q, testdb.Texts(s.name)...)[0]
-			former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+			former := testdb.Lease(w, q, 1, formerLease)[0]
 			holder := testdb.Lease(w, q, 1, time.Minute)[0]
 			before := testdb.Get(w, q, id)
 			require.ErrorIs(w, stored(s.do, former), chanq.ErrLeaseLost, s.name)
@@ -84,7 +84,7 @@ func formerHolder(w *world) {
 			require.NoError(w, holder.Ack(), s.name)
 		}
 		id := testdb.Send(w, q, testdb.Texts("in a transaction")...)[0]
-		former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		former := testdb.Lease(w, q, 1, formerLease)[0]
 		holder := testdb.Lease(w, q, 1, time.Minute)[0]
 		tx, err := w.DB.BeginTx(w.Soon(), nil)
 		require.NoError(w, err)
@@ -326,7 +326,7 @@ func unknownCommit(w *world) {
 func unknownAndLost(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	stale := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+	stale := testdb.Lease(w, q, 1, formerLease)[0]
 	holder := testdb.Lease(w, q, 1, time.Minute)[0]
 	st := w.Statements("work").Ack(nil)
 	hit := w.Strike(faultdb.Cut(w.Failure(sqlbatch.Unknown)).Applied(), func(op faultdb.Op) bool { return testdb.Runs(op, st) })
@@ -344,14 +344,14 @@ func lookFails(w *world) {
 	looks := func(op faultdb.Op) bool { return testdb.Runs(op, st) }
 	for _, s := range settles {
 		testdb.Send(w, q, testdb.Texts("a")...)
-		stale := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		stale := testdb.Lease(w, q, 1, formerLease)[0]
 		require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack())
 		hit := w.Strike(w.Broken(false), looks)
 		require.ErrorIs(w, stored(s.do, stale), chanq.ErrLeaseLost, s.name)
 		require.NotEmpty(w, hit.Struck(), s.name)
 	}
 	testdb.Send(w, q, testdb.Texts("a")...)
-	stale := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+	stale := testdb.Lease(w, q, 1, formerLease)[0]
 	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].Ack())
 	w.Strike(w.Broken(false), looks)
 	var op *chanq.OpError
@@ -551,7 +551,7 @@ func releaseAfter(w *world) {
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	require.NoError(w, testdb.Lease(w, q, 1, time.Minute)[0].ReleaseAfter(0))
 	for range 3 {
-		former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		former := testdb.Lease(w, q, 1, formerLease)[0]
 		l := testdb.Lease(w, q, 1, time.Minute)[0]
 		require.Equal(w, 2, l.Attempt, "the lapse counts")
 		require.ErrorIs(w, former.ReleaseAfter(time.Hour), chanq.ErrLeaseLost)

@@ -204,7 +204,7 @@ func ackTxOfLost(w *world) {
 	for name, cfg := range map[string]chanq.Config{"work": {}, "kept": {Retain: time.Hour}} {
 		q := w.Queue(name, cfg)
 		testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
-		former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+		former := testdb.Lease(w, q, 1, formerLease)[0]
 		holder := testdb.Lease(w, q, 3, time.Minute)
 		var theirs *chanq.Lease[string]
 		var ours []*chanq.Lease[string]
@@ -238,7 +238,7 @@ func ackTxOfLost(w *world) {
 func ackTxOneLost(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
-	former := testdb.Lease(w, q, 1, 100*time.Millisecond)[0]
+	former := testdb.Lease(w, q, 1, formerLease)[0]
 	w.Hold(q.Name(), 1, time.Minute)
 	tx, err := w.DB.BeginTx(w.Soon(), nil)
 	require.NoError(w, err)

@@ -118,7 +118,7 @@ func liveWith(w *world, off time.Duration) {
 	// A lease that nobody extends ends by the database's clock.
 	_, err = p.Send(w.Soon(), chanq.Message[string]{Body: "left"})
 	require.NoError(w, err)
-	testdb.Lease(w, q, 1, 100*time.Millisecond)
+	testdb.Lease(w, q, 1, 500*time.Millisecond)
 	w.Eventually("it is ready again", func() bool { return testdb.Counted(w, q).Ready == 1 })
 	s, err := q.Stats(w.Soon())
 	require.NoError(w, err)

@@ -45,16 +45,17 @@ func TestIdleProducersAndConsumersHoldNoConnection(t *testing.T) {
 			return n
 		}
 		idle := func(when string) {
-			inUse, open := 0, 0
-			for range 3 { // a machine that stands still for half a second looks like a statement that hangs
-				before := looks()
-				inUse, open = w.inUse(8 * time.Second)
-				w.Logf("%s: %d in use, %d open, %d looks", when, inUse, open, looks()-before)
-				require.Greater(w, looks()-before, int64(3*queues), "they do look")
-				if inUse <= most && open <= most+2 {
-					return
-				}
+			before := looks()
+			if !w.Engine.Bubble { // a look takes time there, and more of them at once the busier the machine is
+				w.Eventually(when+": they have looked, and at some moment none has a connection", func() bool {
+					open, _ := w.Faults.Conns()
+					return looks()-before > 3*queues && w.DB.Stats().InUse < most && open <= most
+				})
+				return
 			}
+			inUse, open := w.inUse(8 * time.Second)
+			w.Logf("%s: %d in use, %d open, %d looks", when, inUse, open, looks()-before)
+			require.Greater(w, looks()-before, int64(3*queues), "they do look")
 			require.LessOrEqual(w, inUse, most, when)
 			require.LessOrEqual(w, open, most+2, when)
 		}

@@ -13,7 +13,12 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if testdb.IsLong() {
+		testdb.Together(4) // tests on real clocks mostly wait
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var engines = []testdb.Engine{testdb.Memory, testdb.Emulator, testdb.SQLite, testdb.StandInVersions, testdb.Postgres}
 

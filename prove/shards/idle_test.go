@@ -31,7 +31,10 @@ func TestStopWhenIdleEndsWhenAllPlacesAreIdle(t *testing.T) {
 						}
 					}
 				}
-				const hops = 30
+				hops := 10
+				if w.places[0].Engine.Bubble {
+					hops = 30
+				}
 				testdb.SendBy(w, p, next(0))
 				c := w.start(q, chanq.ConsumerConfig{StopWhenIdle: true})
 				handled := 0

@@ -3,6 +3,8 @@ package shards_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,5 +153,20 @@ func TestACloseDoesNotWaitForAShardThatNothingWaitsFor(t *testing.T) {
 		require.NoError(w, ctx.Err(), "neither waited for its end")
 		w.Heal()
 		require.Equal(w, 20, w.counted(q).Ready)
+	})
+}
+
+func TestShutdownWhoseContextHasEndedGivesUpTheLeasesOfAllShards(t *testing.T) {
+	onEach(t, func(w *world) {
+		q := w.queue(chanq.Config{})
+		for shard := range count {
+			w.send(q, of(q, shard, 1, "held")...)
+		}
+		c := w.start(q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+		testdb.Take(w, c, count)
+		over, cancel := context.WithCancel(w.soon())
+		cancel()
+		require.Equal(w, count, strings.Count(fmt.Sprint(c.Shutdown(over)), "1 leases not settled"))
+		require.NoError(w, c.Shutdown(w.soon()), "its goroutines end")
 	})
 }

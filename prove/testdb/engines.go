@@ -72,7 +72,9 @@ var (
 	}
 	// Emulator is SQL Server's emulator, reached without a socket. It reads under locks.
 	Emulator = EmulatorAt(engine.RealClock{})
-	SQLite   = Engine{
+	// EmulatorVersions is Emulator with READ_COMMITTED_SNAPSHOT on: it reads row versions.
+	EmulatorVersions = emulator("emulator in memory with row versions", mssqltest.Options{Clock: engine.RealClock{}, ReadCommittedSnapshot: true})
+	SQLite           = Engine{
 		Name: "sqlite", Dialect: sqlite.Dialect, Shared: true,
 		Create:  func(t testing.TB) string { return filepath.Join(t.TempDir(), "queue.db") },
 		Connect: embedded.Connector,
@@ -91,8 +93,7 @@ var (
 	Citus          = citus(pgtest.CitusSchema)
 	CitusElsewhere = citusWorker("citus through another node", pgtest.CitusElsewhere)
 	CitusHolder    = citusWorker("citus through the node of the schema", pgtest.CitusHolder)
-	// StandIn is SQL Server's, which reads under locks; StandInVersions reads row
-	// versions, as a database does with READ_COMMITTED_SNAPSHOT on.
+	// StandIn is Emulator reached through a socket, StandInVersions is EmulatorVersions.
 	StandIn         = sqlServer("stand-in", func(t testing.TB) string { return standIn(t, engine.RealClock{}, false) })
 	StandInVersions = StandInAt(engine.RealClock{})
 	// SQLServer is a real one: SQLServerVariable leads to it.
@@ -101,9 +102,12 @@ var (
 
 // EmulatorAt is Emulator with another clock.
 func EmulatorAt(clock engine.Clock) Engine {
-	e := sqlServer("emulator in memory", func(t testing.TB) string {
-		return mssqltest.Start(t, mssqltest.Options{Clock: clock, InMemory: true}).DSN()
-	})
+	return emulator("emulator in memory", mssqltest.Options{Clock: clock})
+}
+
+func emulator(name string, o mssqltest.Options) Engine {
+	o.InMemory = true
+	e := sqlServer(name, func(t testing.TB) string { return mssqltest.Start(t, o).DSN() })
 	e.Bubble, e.Shared = true, false
 	return e
 }
@@ -137,7 +141,7 @@ func (e Engine) Require(t testing.TB) {
 
 // Engines lists all that has a database of its own on every call of Create.
 func Engines() []Engine {
-	return []Engine{Memory, Emulator, SQLite, StandIn, StandInVersions, Postgres, SQLServer, Citus, CitusElsewhere, CitusHolder}
+	return []Engine{Memory, Emulator, EmulatorVersions, SQLite, StandIn, StandInVersions, Postgres, SQLServer, Citus, CitusElsewhere, CitusHolder}
 }
 
 // StandInAt is StandInVersions with another clock.
