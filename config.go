@@ -75,9 +75,8 @@ type Config struct {
 	// Hooks are told of what happens. Default none.
 	Hooks Hooks
 	// MaxAttempts is how many attempts of a message fail before it is dead-lettered by the Nack of the last one. An
-	// attempt whose lease expired, for example because its process died, does not count: see MaxCrashes. On
-	// an ordered queue it does, unless a Nack follows, and a message with so many attempts is dead-lettered by the next claim
-	// after one that it made as the only suspect. Default: 10. Range: 1 to 1,000,000, or UnlimitedAttempts.
+	// attempt whose lease expired, for example because its process died, does not count: see MaxCrashes.
+	// Default: 10. Range: 1 to 1,000,000, or UnlimitedAttempts.
 	MaxAttempts int
 	// MaxCrashes is how often a message may lose its lease without a settle while its consumer handles no other suspect,
 	// before it is dead-lettered. A message that kills its process is a suspect after two such losses in a row, and
@@ -91,7 +90,8 @@ type Config struct {
 	// never tried before a message that is ready and comes before it in its priority; messages behind it may be
 	// delivered before it. Of several suspects the one of the highest priority is tried first.
 	//
-	// Ordered queues count these losses in MaxAttempts. Default: 3. Range: 1 to 10,000.
+	// On an ordered queue the first process that a message ends is not counted, and a suspect is tried when it is the first message
+	// of its key. Default: 3. Range: 1 to 10,000.
 	MaxCrashes int
 	// MaxBody is the most bytes of an encoded body; a larger one is refused with
 	// ErrTooLarge. Default 1 MiB, at most 256 MiB.
