@@ -64,14 +64,22 @@ type claimedRows struct {
 func newSalt() int64 { return 1 + rand.Int64N(1<<sqlbatch.FenceBits) }
 
 func (r *claimedRows) scan(rows *sql.Rows) error {
-	err := r.read(rows, &r.size)
-	if err == nil {
-		r.keepRow()
-		row := &r.rows[len(r.rows)-1]
-		row.size, row.leftOut = int(r.size), r.inline < 0 || int(r.size) > r.inline
-		r.bytes += row.size - len(row.body)
+	if r.columns == nil {
+		r.columns = []any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.headers, &r.body, &r.size}
 	}
-	return err
+	if err := rows.Scan(r.columns...); err != nil {
+		return err
+	}
+	row := claimedRow{
+		item: sqlbatch.Item{Fence: r.fence}, priority: Priority(r.priority), attempts: int(r.attempts), lapses: int(r.lapses), expired: r.expired != 0,
+		enqueued: r.enqueued, due: r.due, expires: r.expires,
+		key: r.keep(r.key), headers: r.keep(r.headers), body: r.keep(r.body),
+		size: int(r.size), leftOut: r.inline < 0 || int(r.size) > r.inline,
+	}
+	copy(row.item.ID[:], r.id)
+	r.bytes += row.size
+	r.rows = append(r.rows, row)
+	return nil
 }
 
 // scanContents reads what Contents returns.
@@ -80,27 +88,6 @@ func (r *claimedRow) scanContents(rows *sql.Rows) error {
 	err := rows.Scan(&key, &headers, &body)
 	r.key, r.headers, r.body = bytes.Clone(key), bytes.Clone(headers), bytes.Clone(body)
 	return err
-}
-
-// read reads a row, with more columns, always the same, behind those of a plain claim.
-func (r *claimedRows) read(rows *sql.Rows, more ...any) error {
-	if r.columns == nil {
-		r.columns = append([]any{&r.id, &r.priority, &r.fence, &r.attempts, &r.lapses, &r.expired, &r.enqueued, &r.due, &r.expires, &r.key, &r.headers, &r.body}, more...)
-	}
-	return rows.Scan(r.columns...)
-}
-
-// keepRow keeps the row that was read.
-func (r *claimedRows) keepRow() {
-	row := claimedRow{
-		priority: Priority(r.priority), attempts: int(r.attempts), lapses: int(r.lapses), expired: r.expired != 0,
-		enqueued: r.enqueued, due: r.due, expires: r.expires,
-		key: r.keep(r.key), headers: r.keep(r.headers), body: r.keep(r.body),
-	}
-	copy(row.item.ID[:], r.id)
-	row.item.Fence = r.fence
-	r.bytes += len(row.body)
-	r.rows = append(r.rows, row)
 }
 
 // keep copies bytes that the driver will overwrite. Short copies share chunks.

@@ -56,7 +56,9 @@ func newReader[T any](c *shardConsumer[T]) *reader[T] {
 			Holds: q.cfg.DeadKey == DeadKeyHolds, MaxCrashes: q.cfg.MaxCrashes, Process: trialTurn[T]{c},
 		},
 		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, SQL: q.sql, Inline: c.inline, Membership: c.here, Salt: newSalt, Now: monotonic,
-		Run:        r.runIdle,
+		Run: func(_ context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
+			return c.runClaim(st, scan)
+		},
 		RolledBack: func(err error) bool { return q.classify(err) == sqlbatch.RolledBack },
 		Ready:      func() { notify(r.ready) },
 		Woken:      func() { notify(r.changed) },
@@ -64,11 +66,6 @@ func newReader[T any](c *shardConsumer[T]) *reader[T] {
 		Freed:      q.wake,
 	})
 	return r
-}
-
-// runIdle runs a statement on the session of claims.
-func (r *reader[T]) runIdle(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-	return r.c.runClaim(st, scan)
 }
 
 // claimAll runs until Stop. supervise then takes back what is on the channel, and closes it.
@@ -111,8 +108,8 @@ func (r *reader[T]) step(loop *batch.Loop, b order.Budget) (did claim.Did, failu
 	if r.c.idleness != nil {
 		r.asked, r.quiet = r.c.idleness.begin()
 	}
-	failure = loop.Try(r.c.abandoned, func(ctx context.Context) (err error) {
-		if did, err = r.reader.Step(ctx, b); err == nil && !did.Statement {
+	failure = loop.Try(r.c.abandoned, func(context.Context) (err error) {
+		if did, err = r.reader.Step(b); err == nil && !did.Statement {
 			return batch.ErrNotAsked
 		}
 		return err

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"context"
 	"database/sql"
 	"math"
 	"time"
@@ -13,7 +12,7 @@ import (
 // The slots of a Reader: package order decides which ones to take and to return.
 
 // tend runs the next statement about slots, if one is due.
-func (r *Reader) tend(ctx context.Context) (Did, error) {
+func (r *Reader) tend() (Did, error) {
 	began := r.cfg.Now()
 	if began < r.rest {
 		return Did{}, nil
@@ -30,11 +29,11 @@ func (r *Reader) tend(ctx context.Context) (Did, error) {
 	var err error
 	switch {
 	case look:
-		err = r.look(ctx, began)
+		err = r.look(began)
 	case len(emptied) > 0:
-		err = r.give(ctx, emptied, doubts)
+		err = r.give(emptied, doubts)
 	case len(asked) > 0:
-		err = r.take(ctx, asked)
+		err = r.take(asked)
 	default:
 		return Did{}, nil
 	}
@@ -50,10 +49,10 @@ func (r *Reader) holds() bool {
 	return lasts && term == r.term
 }
 
-func (r *Reader) look(ctx context.Context, began time.Duration) error {
+func (r *Reader) look(began time.Duration) error {
 	var list []order.SlotRow
 	consumers := 0
-	err := r.cfg.Run(ctx, r.cfg.SQL.Slots(), func(rows *sql.Rows) error {
+	err := r.cfg.Run(r.cfg.SQL.Slots(), func(rows *sql.Rows) error {
 		var row order.SlotRow
 		var owner []byte
 		var left sql.NullInt64
@@ -89,12 +88,12 @@ func (r *Reader) apply(now time.Duration) bool {
 	return len(c.Gone)+len(c.Leaving) > 0
 }
 
-func (r *Reader) give(ctx context.Context, list []order.OwnedSlot, doubts map[int]bool) error {
+func (r *Reader) give(list []order.OwnedSlot, doubts map[int]bool) error {
 	slots := make([]sqlbatch.OwnedSlot, len(list))
 	for i, o := range list {
 		slots[i] = sqlbatch.OwnedSlot{Slot: o.Slot, Fence: o.Fence, Doubt: doubts[o.Slot]}
 	}
-	if err := r.cfg.Run(ctx, r.cfg.SQL.GiveSlots(r.term.ID, slots), nil); err != nil {
+	if err := r.cfg.Run(r.cfg.SQL.GiveSlots(r.term.ID, slots), nil); err != nil {
 		return err
 	}
 	r.change(func(now time.Duration) {
@@ -108,10 +107,10 @@ func (r *Reader) give(ctx context.Context, list []order.OwnedSlot, doubts map[in
 	return nil
 }
 
-func (r *Reader) take(ctx context.Context, list []int) error {
+func (r *Reader) take(list []int) error {
 	var got []order.OwnedSlot
 	olds := map[int]int64{}
-	err := r.cfg.Run(ctx, r.cfg.SQL.TakeSlots(r.term.ID, r.cfg.Salt(), list), func(rows *sql.Rows) error {
+	err := r.cfg.Run(r.cfg.SQL.TakeSlots(r.term.ID, r.cfg.Salt(), list), func(rows *sql.Rows) error {
 		var o order.OwnedSlot
 		var old int64
 		err := rows.Scan(&o.Slot, &o.Fence, &old)

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"context"
 	"database/sql"
 	"sync"
 	"time"
@@ -36,7 +35,7 @@ type Config struct {
 	Now        func() time.Duration
 
 	// Run runs a statement on the session of claims.
-	Run func(ctx context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error
+	Run func(st sqlbatch.Statement, scan func(*sql.Rows) error) error
 	// RolledBack reports that the database answered with this error, and undid the statement.
 	RolledBack func(error) bool
 	// Ready is called when Deliver might return messages, and Woken when Step might have something to do.
@@ -84,14 +83,14 @@ type Did struct {
 }
 
 // Step runs the next statement, if one is due, and takes its answer.
-func (r *Reader) Step(ctx context.Context, b order.Budget) (Did, error) {
+func (r *Reader) Step(b order.Budget) (Did, error) {
 	if !r.lasts() {
 		return Did{}, nil
 	}
-	if did, err := r.tend(ctx); did.Statement || err != nil {
+	if did, err := r.tend(); did.Statement || err != nil {
 		return did, err
 	}
-	return r.work(ctx, b)
+	return r.work(b)
 }
 
 // lasts reports whether the membership lasts. If it is another than before, all slots are lost.
@@ -114,7 +113,7 @@ func (r *Reader) lasts() bool {
 }
 
 // work runs the next task of the sequencer.
-func (r *Reader) work(ctx context.Context, b order.Budget) (did Did, err error) {
+func (r *Reader) work(b order.Budget) (did Did, err error) {
 	r.mu.Lock()
 	b.Bare = r.bare
 	t := r.seq.Plan(b, r.cfg.Now())
@@ -125,14 +124,14 @@ func (r *Reader) work(ctx context.Context, b order.Budget) (did Did, err error) 
 	did = Did{Statement: true, Read: t.Kind == order.Read}
 	began := r.cfg.Now()
 	var a answer
-	err = r.run(ctx, t, &a)
+	err = r.run(t, &a)
 	did.Took = r.cfg.Now() - began
 	result := &a.Answer
 	if term, _, lasts := r.cfg.Membership.Current(); err != nil || !lasts || term != r.term {
 		result = nil
 	}
 	blocked := err != nil && r.cfg.RolledBack(err)
-	unread := r.unreadable(ctx, t, err)
+	unread := r.unreadable(t, err)
 	r.change(func(now time.Duration) {
 		switch {
 		case blocked && (t.Kind == order.Read || t.Kind == order.Refill):
@@ -169,7 +168,7 @@ func (r *Reader) work(ctx context.Context, b order.Budget) (did Did, err error) 
 // unreadable finds out whether a message cannot be read. A read of one message that fails is followed by reads without contents,
 // so that the message is known by its ID. If its contents cannot be fetched twice, and a look at it succeeds in between, the message
 // is the cause. It returns what is known of it without its contents, or nil.
-func (r *Reader) unreadable(ctx context.Context, t *order.Task, err error) *Row {
+func (r *Reader) unreadable(t *order.Task, err error) *Row {
 	failed := err != nil && !r.cfg.RolledBack(err)
 	switch {
 	case t.Kind == order.Read && failed:
@@ -183,7 +182,7 @@ func (r *Reader) unreadable(ctx context.Context, t *order.Task, err error) *Row 
 	}
 	m := t.Messages[0]
 	var a answer
-	if r.cfg.Run(ctx, r.cfg.SQL.LookOrdered(r.term.ID, owned(t.Slots), [][16]byte{m.ID}), a.scan) != nil || len(a.Rows) == 0 || a.Rows[0].Fence != m.Fence {
+	if r.cfg.Run(r.cfg.SQL.LookOrdered(r.term.ID, owned(t.Slots), [][16]byte{m.ID}), a.scan) != nil || len(a.Rows) == 0 || a.Rows[0].Fence != m.Fence {
 		r.failed = nil
 		return nil
 	}
@@ -216,32 +215,32 @@ func (r *Reader) takeAgain(now time.Duration) {
 }
 
 // run runs the statements of a task.
-func (r *Reader) run(ctx context.Context, t *order.Task, a *answer) error {
+func (r *Reader) run(t *order.Task, a *answer) error {
 	sql, me, slots := r.cfg.SQL, r.term.ID, owned(t.Slots)
 	switch t.Kind {
 	case order.Read:
-		return r.cfg.Run(ctx, sql.Read(sqlbatch.ReadParams{
+		return r.cfg.Run(sql.Read(sqlbatch.ReadParams{
 			Member: me, Slots: slots, From: t.From, Cursor: t.Cursor, Upto: t.Upto, Rows: t.Rows, Behind: t.Behind, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline(t.Rows),
 		}), a.scan)
 	case order.Refill:
-		return r.cfg.Run(ctx, sql.Refill(sqlbatch.RefillParams{
+		return r.cfg.Run(sql.Refill(sqlbatch.RefillParams{
 			Member: me, Slots: slots, From: t.From, Upto: t.Upto, Rows: t.Rows, Old: t.Old, Keys: t.Keys, Inline: r.cfg.Inline(t.Rows),
 		}), a.scan)
 	case order.Fetch:
-		return r.byID(ctx, sql.Fetch, t.Slots, t.Messages, a)
+		return r.byID(sql.Fetch, t.Slots, t.Messages, a)
 	case order.Held:
-		return r.askHeld(ctx, t, a)
+		return r.askHeld(t, a)
 	case order.Mark, order.Lapse, order.Release:
-		return r.write(ctx, t, a)
+		return r.write(t, a)
 	default:
-		return r.byID(ctx, sql.LookOrdered, t.Slots, t.Messages, a)
+		return r.byID(sql.LookOrdered, t.Slots, t.Messages, a)
 	}
 }
 
 // byID looks at messages, or fetches them. Of a locked row the database might know the ID alone: the rest is what is known here.
-func (r *Reader) byID(ctx context.Context, st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, slots []order.Slot, messages []*order.Message, a *answer) error {
+func (r *Reader) byID(st func([16]byte, []sqlbatch.OwnedSlot, [][16]byte) sqlbatch.Statement, slots []order.Slot, messages []*order.Message, a *answer) error {
 	from := len(a.Rows)
-	err := r.cfg.Run(ctx, st(r.term.ID, owned(slots), idsOf(messages)), a.scan)
+	err := r.cfg.Run(st(r.term.ID, owned(slots), idsOf(messages)), a.scan)
 	for i := from; i < len(a.Rows); i++ {
 		row := &a.Rows[i]
 		if row.Lock != order.Locked || row.Seq != 0 {
@@ -257,7 +256,7 @@ func (r *Reader) byID(ctx context.Context, st func([16]byte, []sqlbatch.OwnedSlo
 }
 
 // write runs a mark or a release, and a look at the messages that it did not change.
-func (r *Reader) write(ctx context.Context, t *order.Task, a *answer) error {
+func (r *Reader) write(t *order.Task, a *answer) error {
 	var st sqlbatch.Statement
 	if t.Kind == order.Mark {
 		items := make([]sqlbatch.MarkItem, len(t.Messages))
@@ -279,7 +278,7 @@ func (r *Reader) write(ctx context.Context, t *order.Task, a *answer) error {
 		st = r.cfg.SQL.ReleaseOrdered(r.term.ID, items, t.Kind == order.Lapse)
 	}
 	changed := map[[16]byte]order.Row{}
-	err := r.cfg.Run(ctx, st, func(rows *sql.Rows) error {
+	err := r.cfg.Run(st, func(rows *sql.Rows) error {
 		var id []byte
 		row := order.Row{Written: true}
 		err := rows.Scan(&id, &row.Fence, &row.Lapses, &row.Crashes)
@@ -306,13 +305,13 @@ func (r *Reader) write(ctx context.Context, t *order.Task, a *answer) error {
 		r.mu.Unlock()
 		return nil
 	}
-	return r.byID(ctx, r.cfg.SQL.LookOrdered, t.Slots, missing, a)
+	return r.byID(r.cfg.SQL.LookOrdered, t.Slots, missing, a)
 }
 
 // askHeld asks which keys are held by dead messages.
-func (r *Reader) askHeld(ctx context.Context, t *order.Task, a *answer) error {
+func (r *Reader) askHeld(t *order.Task, a *answer) error {
 	a.Held, a.Walked = make([]bool, len(t.Keys)), true
-	return r.cfg.Run(ctx, r.cfg.SQL.HeldKeys(t.KeySlots, t.Keys), func(rows *sql.Rows) error {
+	return r.cfg.Run(r.cfg.SQL.HeldKeys(t.KeySlots, t.Keys), func(rows *sql.Rows) error {
 		var place int
 		var held int64
 		if err := rows.Scan(&place, &held, &a.Redriven); err != nil {
