@@ -63,7 +63,8 @@ type SentEvent struct {
 	Took                        time.Duration
 }
 
-// ClaimedEvent is one claim that found messages. Bytes are of bodies.
+// ClaimedEvent is one claim that found messages. Bytes are of bodies. On an ordered queue it is a group of messages whose turn has
+// come, and Took is the time of the statements about messages since the last group.
 type ClaimedEvent struct {
 	Queue           string
 	Messages, Bytes int

@@ -28,6 +28,7 @@ type reader[T any] struct {
 	changed chan struct{} // of capacity 1: a statement may be due
 
 	sent   atomic.Int64 // leases on the channel, so far
+	took   atomic.Int64 // time of statements about messages since the last Claimed event
 	inHand atomic.Int64 // of run
 
 	// Of claimAll, and then of vacate.
@@ -56,9 +57,7 @@ func newReader[T any](c *shardConsumer[T]) *reader[T] {
 			Holds: q.cfg.DeadKey == DeadKeyHolds, MaxCrashes: q.cfg.MaxCrashes, Process: trialTurn[T]{c},
 		},
 		Slots: q.cfg.Slots, Keys: q.cfg.keysOf, SQL: q.sql, Inline: c.inline, Membership: c.here, Salt: newSalt, Now: monotonic,
-		Run: func(_ context.Context, st sqlbatch.Statement, scan func(*sql.Rows) error) error {
-			return c.runClaim(st, scan)
-		},
+		Run:        c.runClaim,
 		RolledBack: func(err error) bool { return q.classify(err) == sqlbatch.RolledBack },
 		Ready:      func() { notify(r.ready) },
 		Woken:      func() { notify(r.changed) },
@@ -114,6 +113,7 @@ func (r *reader[T]) step(loop *batch.Loop, b order.Budget) (did claim.Did, failu
 		}
 		return err
 	})
+	r.took.Add(int64(did.Took))
 	if did.Looked {
 		r.c.count(func(s *ConsumerStats) { s.Looks++ })
 	}
@@ -294,7 +294,7 @@ func (r *reader[T]) next(hand []*Lease[T]) []*Lease[T] {
 	c.setAside(aside)
 	c.count(func(s *ConsumerStats) { s.Claimed += int64(len(list)) })
 	r.inHand.Store(int64(len(leases)))
-	call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.label, Messages: len(list), Bytes: size})
+	call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.label, Messages: len(list), Bytes: size, Took: time.Duration(r.took.Swap(0))})
 	return append(hand, leases...)
 }
 

@@ -84,7 +84,9 @@ func (s *sim) lose(c *simConsumer, crash bool) {
 
 // holdsRow reports whether a death of the consumer ends a lease of the message.
 func (s *sim) holdsRow(c *simConsumer, r *simRow) bool {
-	return r.alive() && (r.by == c.member || slices.ContainsFunc(c.out, func(d Delivery) bool { return d.ID == r.id() }))
+	own := c.own[r.slot()]
+	marked := own > 0 && r.by == c.member && r.fence >= own // a mark of an earlier term of the slot is not used
+	return r.alive() && (marked || slices.ContainsFunc(c.out, func(d Delivery) bool { return d.ID == r.id() }))
 }
 
 func (s *sim) join(c *simConsumer) {
