@@ -130,7 +130,7 @@ const firstWait = "5"
 func readThrough(walks, rows string) string {
 	return `DECLARE @blocked int = 0;
 DECLARE @end bigint = ` + atEnd + `;
-SET LOCK_TIMEOUT ` + firstWait + `;
+~SET LOCK_TIMEOUT ` + firstWait + `;
 ~SET XACT_ABORT OFF;
 BEGIN TRY
     IF @walks = 1
@@ -143,7 +143,7 @@ BEGIN CATCH
     SET @blocked = 1;
 END CATCH;
 ~SET XACT_ABORT ON;
-SET LOCK_TIMEOUT 50;
+~SET LOCK_TIMEOUT 50;
 `
 }
 

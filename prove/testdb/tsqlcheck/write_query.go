@@ -47,6 +47,11 @@ func (w *writer) top(t *ast.TopRowFilter) {
 }
 
 func (w *writer) element(e ast.SelectElement) {
+	if v, ok := e.(*ast.SelectSetVariable); ok {
+		w.put(v.Variable.Name, " = ")
+		w.scalar(v.Expression)
+		return
+	}
 	s, ok := e.(*ast.SelectScalarExpression)
 	if !ok {
 		fail("select element %T", e)
