@@ -50,33 +50,40 @@ func (f *flow) takenLately(now time.Duration, buffered int) int {
 	return int(taken - f.samples[0].taken)
 }
 
+// room returns for how many messages there is room, if ready messages are about to become leases; 0 for none. Then progress has a value
+// when enough leases have ended. Readers that take leases without settling them are noticed by the clock.
+func (c *shardConsumer[T]) room(ready int) int {
+	buffered := c.buffered()
+	most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
+	buffered += ready
+	room := min(most-buffered, c.size.Of(c.queue.dialect.Traits().ClaimRows))
+	if c.flow.meanBytes == 0 { // nothing is known of sizes, except that of the largest
+		room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
+	} else {
+		fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered
+		if buffered == 0 { // a body larger than all of the room comes alone
+			fit = max(fit, 1)
+		}
+		room = min(room, fit)
+	}
+	if buffered > most/2 || c.settler.crowded() || room <= 0 {
+		c.wakeAt.Store(c.taken.Load() + int64(max(1, buffered-most/2)))
+		return 0
+	}
+	c.wakeAt.Store(0)
+	return room
+}
+
 // waitForRoom returns how many messages to claim next, 0 after Stop.
 func (c *shardConsumer[T]) waitForRoom() int {
 	look := c.cfg.PollMin
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for c.stop.Err() == nil {
-		buffered := c.buffered()
-		most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
-		room := min(most-buffered, c.size.Of(c.queue.dialect.Traits().ClaimRows))
-		if c.flow.meanBytes == 0 { // nothing is known of sizes, but that of the largest
-			room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
-		} else {
-			fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered
-			if buffered == 0 { // a body larger than all of the room comes alone
-				fit = max(fit, 1)
-			}
-			room = min(room, fit)
-		}
-		if buffered <= most/2 && !c.settler.crowded() && room > 0 {
-			c.wakeAt.Store(0)
+		if room := c.room(0); room > 0 {
 			return room
 		}
 		c.rise() // its readers are busy: let others wake
-		// The channel does not tell when it is read. When as many leases have ended
-		// as it holds too many, it must have been; readers that take without
-		// settling are noticed by the clock.
-		c.wakeAt.Store(c.taken.Load() + int64(max(1, buffered-most/2)))
 		timer.Reset(look)
 		look = min(2*look, 100*time.Millisecond)
 		select {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/chanq/chanq/internal/claim"
 	"github.com/chanq/chanq/sqlbatch"
 )
 
@@ -21,8 +22,6 @@ import (
 const (
 	slabLeases = 32
 	slabBytes  = 8 << 10 // of keys, headers and bodies whose leases share a slab
-	arenaChunk = 8 << 10
-	aloneBytes = arenaChunk / 4 // what is larger has memory of its own
 	// headersGrow is how many times their encoded size decoded headers take, at
 	// most about: a map, and a string for each name and value.
 	headersGrow = 8
@@ -49,7 +48,7 @@ type claimedRow struct {
 type claimedRows struct {
 	rows  []claimedRow
 	bytes int // of bodies
-	arena []byte
+	arena claim.Arena
 
 	inline                            int // larger bodies are left out; of a plain queue
 	size                              int64
@@ -73,7 +72,7 @@ func (r *claimedRows) scan(rows *sql.Rows) error {
 	row := claimedRow{
 		item: sqlbatch.Item{Fence: r.fence}, priority: Priority(r.priority), attempts: int(r.attempts), lapses: int(r.lapses), expired: r.expired != 0,
 		enqueued: r.enqueued, due: r.due, expires: r.expires,
-		key: r.keep(r.key), headers: r.keep(r.headers), body: r.keep(r.body),
+		key: r.arena.Keep(r.key), headers: r.arena.Keep(r.headers), body: r.arena.Keep(r.body),
 		size: int(r.size), leftOut: r.inline < 0 || int(r.size) > r.inline,
 	}
 	copy(row.item.ID[:], r.id)
@@ -88,21 +87,6 @@ func (r *claimedRow) scanContents(rows *sql.Rows) error {
 	err := rows.Scan(&key, &headers, &body)
 	r.key, r.headers, r.body = bytes.Clone(key), bytes.Clone(headers), bytes.Clone(body)
 	return err
-}
-
-// keep copies bytes that the driver will overwrite. Short copies share chunks.
-func (r *claimedRows) keep(b []byte) []byte {
-	switch {
-	case b == nil:
-		return nil
-	case len(b) > aloneBytes:
-		return append(make([]byte, 0, len(b)), b...)
-	case len(b) > cap(r.arena)-len(r.arena), r.arena == nil:
-		r.arena = make([]byte, 0, arenaChunk)
-	}
-	n := len(r.arena)
-	r.arena = append(r.arena, b...)
-	return r.arena[n:len(r.arena):len(r.arena)]
 }
 
 // weight is about how many bytes of memory the row's part of a lease takes.

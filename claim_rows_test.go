@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq/internal/claim"
 )
 
 func TestABufferedLeaseIsTakenBackThoughTheKeeperEndsItAtTheSameTime(t *testing.T) {
@@ -31,7 +33,7 @@ func TestABufferedLeaseIsTakenBackThoughTheKeeperEndsItAtTheSameTime(t *testing.
 
 func TestWhatLeasesShareIsSmall(t *testing.T) {
 	require.LessOrEqual(t, slabLeases*(unsafe.Sizeof(lease{})+unsafe.Sizeof(Lease[[]byte]{}))+
-		4*arenaChunk, uintptr(64<<10), "the slabs, and chunks that a slab's bytes may lie in")
+		4*claim.Chunk, uintptr(64<<10), "the slabs, and chunks that a slab's bytes may lie in")
 	rows := make([]claimedRow, 100)
 	for i := range rows {
 		rows[i].body = make([]byte, 10)

@@ -13,7 +13,7 @@ import (
 // Lease.Extend. Like the keeper's extensions it keeps the later of two ends, so that
 // several may be under way at once, and one that was left behind does no harm.
 
-// extendOne has a lease last at least d from now. It is repeated while somebody has the row locked, until ctx ends, and
+// extendOne has a lease last at least d from now. It is repeated while another transaction has the row locked, until ctx ends, and
 // fails at once in any other case. A try takes up to timeout, and the keeper's turn: so one of its sessions is left to its
 // own extensions.
 func (k *keeper) extendOne(ctx context.Context, l *lease, d, timeout time.Duration) (held bool, err error) {

@@ -40,7 +40,7 @@ type reader[T any] struct {
 
 // The bounds of what a Sequencer keeps.
 const (
-	unreadMost  = 4      // messages that a key keeps besides its first one
+	unreadMost  = 4      // messages that a key keeps in addition to its first one
 	blockedMost = 10_000 // keys whose first message is not deliverable, at which reading stops
 )
 
@@ -141,25 +141,7 @@ func (r *reader[T]) room() int {
 	counts := r.reader.Counts() // first: what comes to the channel now counts twice, not never
 	ready := counts.Ready + int(r.inHand.Load())
 	c.flow.delivered = r.sent.Load()
-	buffered := c.buffered()
-	most := min(c.cfg.Prefetch, max(minClaim, c.flow.takenLately(monotonic(), buffered)))
-	buffered += ready
-	room := min(most-buffered, c.size.Of(c.queue.dialect.Traits().ClaimRows))
-	if c.flow.meanBytes == 0 {
-		room = min(room, max(1, c.cfg.PrefetchBytes/c.queue.cfg.MaxBody))
-	} else {
-		fit := c.cfg.PrefetchBytes/c.flow.meanBytes - buffered
-		if buffered == 0 {
-			fit = max(fit, 1)
-		}
-		room = min(room, fit)
-	}
-	if buffered > most/2 || c.settler.crowded() || room <= 0 {
-		c.wakeAt.Store(c.taken.Load() + int64(max(1, buffered-most/2)))
-		return 0
-	}
-	c.wakeAt.Store(0)
-	return room
+	return c.room(ready)
 }
 
 // account notes what a read has brought, and when the next one follows. It reports that the consumer has stopped.
@@ -375,7 +357,7 @@ func ending(l *lease) (e order.Settle, ended bool) {
 
 func (r *reader[T]) awaits(l *lease) bool { return l.entry != nil && r.reader.Awaited(l.entry) }
 
-// returned is told that the handler of a lease that is in a transaction has returned: it is likely to be committed.
+// returned notes that the handler of a lease that is in a transaction has returned.
 func (r *reader[T]) returned(l *lease) { r.reader.Ended(l.entry, l.delivery) }
 
 // hurry has the slots looked at now.

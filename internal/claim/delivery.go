@@ -67,7 +67,7 @@ func (r *Reader) Counts() order.Counts {
 }
 
 // Rests reports whether the owned slots have nothing that is due: all of them were read, nothing is delivered, and what is
-// known waits for a time, or is held by a dead message. The slots that nobody owns have to be taken first.
+// known waits for a time, or is held by a dead message. Slots without an owner have to be taken first.
 func (r *Reader) Rests() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

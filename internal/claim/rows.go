@@ -20,16 +20,37 @@ type Row struct {
 	Unread             error  // why Key, Headers and Body could not be read
 }
 
-// chunk is how many bytes of short values share an allocation; longer ones than a quarter have their own. So a message that
-// somebody keeps for long keeps little of its neighbours in memory.
-const chunk = 8 << 10
+// Chunk is how many bytes of short values share an allocation of an Arena. Values longer than Alone have their own. So a message that
+// a caller keeps for long keeps little of its neighbours in memory.
+const (
+	Chunk = 8 << 10
+	Alone = Chunk / 4
+)
+
+// Arena keeps copies of bytes that a driver will overwrite.
+type Arena []byte
+
+// Keep returns a copy of b; nil for nil.
+func (a *Arena) Keep(b []byte) []byte {
+	switch {
+	case b == nil:
+		return nil
+	case len(b) > Alone:
+		return append(make([]byte, 0, len(b)), b...)
+	case *a == nil, len(b) > cap(*a)-len(*a):
+		*a = make([]byte, 0, Chunk)
+	}
+	n := len(*a)
+	*a = append(*a, b...)
+	return (*a)[n:len(*a):len(*a)]
+}
 
 // answer collects the rows of a read, a look or a fetch. Nothing of it may be used before the statement has succeeded.
 type answer struct {
 	order.Answer
 	bytes int // of bodies
 	last  Row // the last row, without what is read of it
-	arena []byte
+	arena Arena
 
 	columns                                            []any
 	id, key, headers, body, orderKey                   sql.RawBytes
@@ -81,25 +102,10 @@ func (a *answer) scan(rows *sql.Rows) error {
 		in.OrderKey = row.Key
 	}
 	if a.last = in; a.given != 0 {
-		in.Key, in.Headers, in.Body = a.keep(a.key), a.keep(a.headers), a.keep(a.body)
+		in.Key, in.Headers, in.Body = a.arena.Keep(a.key), a.arena.Keep(a.headers), a.arena.Keep(a.body)
 		row.Contents, row.Bytes = &in, len(in.Body)+len(in.Headers)
 		a.bytes += len(in.Body)
 	}
 	a.Rows = append(a.Rows, row)
 	return nil
-}
-
-// keep copies bytes that the driver will overwrite.
-func (a *answer) keep(b []byte) []byte {
-	switch {
-	case b == nil:
-		return nil
-	case len(b) > chunk/4:
-		return append(make([]byte, 0, len(b)), b...)
-	case a.arena == nil, len(b) > cap(a.arena)-len(a.arena):
-		a.arena = make([]byte, 0, chunk)
-	}
-	n := len(a.arena)
-	a.arena = append(a.arena, b...)
-	return a.arena[n:len(a.arena):len(a.arena)]
 }

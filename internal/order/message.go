@@ -48,7 +48,6 @@ type Message struct {
 	suspect  bool
 	locked   bool // a transaction had locked its row: it is fetched later
 	counted  bool // among the keys at work of its slot
-	unread   bool // its contents cannot be read
 	given    bool // delivered since it was last given back
 	returned bool // its handler has returned, after an ack in a transaction
 	crashes  int
@@ -147,7 +146,7 @@ func (s *Sequencer) adopt(m *Message, row *Row, now time.Duration) {
 
 // giveBack notes that a delivery or a mark ended with a greater stored fence. Its contents are read again, with its row.
 func (s *Sequencer) giveBack(m *Message, fence int64, now time.Duration) {
-	m.Fence, m.mine, m.given, m.suspect, m.unread = fence, false, false, false, false
+	m.Fence, m.mine, m.given, m.suspect = fence, false, false, false
 	m.mustMark = m.delivery == 0 && m.Seq <= m.key.slot.Old
 	m.pauses, m.peeks = 0, 0
 	s.setContents(m, nil, 0)

@@ -119,7 +119,7 @@ type Holder uint8
 
 // The holders.
 const (
-	Nobody Holder = iota
+	Unmarked Holder = iota
 	Mine
 	Others
 )
@@ -225,13 +225,13 @@ type Task struct {
 
 // Delivery is a message whose turn it is. Fence is that of the delivery, Message.Fence the stored one. If Expired or Crashed
 // is set, the message is dead-lettered in place of a delivery: its TTL has ended, or it has ended MaxCrashes processes. The
-// contents of a crashed message are not read. If Unreadable is set, the contents could not be read: Contents are those that
-// Sequencer.Unreadable was called with, and the delivery is a failed attempt.
+// contents of a crashed message are not read. If the contents could not be read, they are those that Sequencer.Unreadable was
+// called with.
 type Delivery struct {
 	*Message
-	Fence                        int64
-	Contents                     any
-	Expired, Crashed, Unreadable bool
+	Fence            int64
+	Contents         any
+	Expired, Crashed bool
 }
 
 // Outcome is what became of a delivery.

@@ -264,7 +264,7 @@ func (s *Sequencer) Deliver(n int, now time.Duration) (list []Delivery) {
 		m.delivery, m.given, m.redriven = DeliveryFence(m.Fence, m.key.slot.Fence), true, s.redriven
 		list = append(list, Delivery{
 			Message: m, Fence: m.delivery, Contents: m.contents,
-			Expired: m.diesAt > 0 && m.diesAt <= now, Crashed: s.crashed(m), Unreadable: m.unread,
+			Expired: m.diesAt > 0 && m.diesAt <= now, Crashed: s.crashed(m),
 		})
 		s.setContents(m, nil, 0)
 	}
@@ -308,7 +308,6 @@ func (s *Sequencer) Unreadable(m *Message, contents any, now time.Duration) {
 		return
 	}
 	s.set(m, idle)
-	m.unread = true
 	s.setContents(m, contents, 0)
 	s.advance(m.key, now)
 }
