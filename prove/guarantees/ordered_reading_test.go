@@ -225,9 +225,11 @@ func keySuspects(w *world) {
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	var suspect *chanq.Lease[string]
 	suspects, got := 0, 0
+	patience := w.Soon()
 	for got < len(ms) {
 		select {
-		case l := <-c.C():
+		case l, ok := <-c.C():
+			require.True(w, ok)
 			if got++; strings.HasSuffix(l.Body, "/2") {
 				w.ack(l)
 				break
@@ -237,9 +239,12 @@ func keySuspects(w *world) {
 			suspect = l
 			suspects++
 		case <-time.After(300 * time.Millisecond):
-			require.NotNil(w, suspect, "nothing comes, and no suspect is held")
-			w.ack(suspect)
-			suspect = nil
+			if suspect != nil { // a second one would have come
+				w.ack(suspect)
+				suspect = nil
+			}
+		case <-patience.Done():
+			require.FailNow(w, "nothing comes, and no suspect is held")
 		}
 	}
 	if suspect != nil {
