@@ -34,7 +34,7 @@ type options struct {
 	rest, burst      time.Duration
 
 	backlog, consumers, processes int
-	hold                          bool
+	hold, holdSend                bool
 	sustainedFor, every           time.Duration
 	plot                          string
 
@@ -143,6 +143,7 @@ func (o *options) declare(f *flag.FlagSet, command string) (finish func() error)
 		f.IntVar(&o.consumers, "consumers", 1, "consumers of a process")
 		f.IntVar(&o.processes, "processes", 1, "processes that consume; 1 is that of the producer, more are others")
 		f.BoolVar(&o.hold, "hold", false, fmt.Sprintf("open a snapshot in another session after %v, and keep it", measure.HoldAfter))
+		f.BoolVar(&o.holdSend, "hold-send", false, fmt.Sprintf("send a message in a transaction after %v, and keep it open", measure.HoldAfter))
 		f.StringVar(&o.plot, "plot", "", "write throughput and size over time here, as SVG")
 	}
 	if command == "sustained" {
@@ -272,6 +273,12 @@ func (o options) check(rest []string) error {
 		within("-processes", o.processes, 1, 100)
 		if o.every < 100*time.Millisecond || o.sustainedFor < o.every {
 			fail("-every is %v and -for is %v: at least 100ms, and -for no less than -every", o.every, o.sustainedFor)
+		}
+		if o.hold && o.holdSend {
+			fail("-hold and -hold-send: measure one after the other")
+		}
+		if o.holdSend && o.engine == sqliteEngine.name {
+			fail("-hold-send: SQLite has one writer, and an open transaction that has sent stops all others")
 		}
 	}
 	if o.idle {

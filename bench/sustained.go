@@ -70,8 +70,11 @@ func sustain(ctx context.Context, o options, s *store, report func(measure.Resul
 	}
 	run.Base.Server, run.Base.Batch, run.Base.RatePerS = s.about(ctx), o.batch, o.rate
 	run.Base.Consumers, run.Base.Processes = o.consumers, o.processes
-	if o.hold {
+	switch {
+	case o.hold:
 		run.Hold = s.holdSnapshot
+	case o.holdSend:
+		run.Hold = s.holdSender
 	}
 	return run.Run(ctx)
 }

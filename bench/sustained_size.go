@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 
+	"github.com/chanq/chanq"
 	"github.com/chanq/chanq/bench/internal/measure"
 	"github.com/chanq/chanq/sqlbatch/postgres"
 	"github.com/chanq/chanq/sqlbatch/sqlite"
@@ -44,6 +46,22 @@ func (s *store) holdSnapshot(ctx context.Context) (release func() error, err err
 		return measure.HoldSnapshot(ctx, db, sql.LevelSnapshot, count)
 	}
 	return measure.HoldSnapshot(ctx, db, sql.LevelRepeatableRead, count)
+}
+
+// holdSender opens a transaction that has sent a message.
+func (s *store) holdSender(ctx context.Context) (release func() error, err error) {
+	queue, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := s.db.BeginTx(context.WithoutCancel(ctx), nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := queue.SendTx(ctx, tx, chanq.Message[[]byte]{Key: "held"}); err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	return tx.Rollback, nil
 }
 
 // connections of all processes that use the queue; 0 where nobody knows.

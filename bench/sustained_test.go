@@ -68,6 +68,13 @@ func TestASnapshotCanBeHeldOnEachEngine(t *testing.T) {
 			require.NoError(t, err)
 			put() // waits for nobody
 			require.NoError(t, release())
+			if o.engine == "sqlite" { // it has one writer
+				return
+			}
+			release, err = s.holdSender(t.Context())
+			require.NoError(t, err)
+			put()
+			require.NoError(t, release())
 		})
 	}
 }
@@ -101,6 +108,10 @@ func TestASustainedRunIsToldRecordedAndPlotted(t *testing.T) {
 	require.NotEmpty(t, results)
 	_, err = parse("sustained", []string{"-every", "1s", "-for", "100ms"}, io.Discard)
 	require.ErrorContains(t, err, "-for")
+	_, err = parse("sustained", []string{"-hold-send"}, io.Discard)
+	require.ErrorContains(t, err, "one writer")
+	_, err = parse("sustained", []string{"-engine", "postgres", "-hold", "-hold-send"}, io.Discard)
+	require.ErrorContains(t, err, "one after the other")
 }
 
 func TestSeveralRunsMakeOnePlotAndOneTable(t *testing.T) {

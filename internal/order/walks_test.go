@@ -133,7 +133,7 @@ func (s *sim) end(c *simConsumer) {
 func checks(short int) int {
 	switch os.Getenv("CHANQ_TEST") {
 	case "long":
-		return 20 * short
+		return 5 * short
 	case "soak":
 		return 500 * short
 	}

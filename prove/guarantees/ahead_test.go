@@ -172,7 +172,7 @@ func groupsAndFaults(w *world) {
 // groupsAndHangs has one operation after another hang for longer than a statement may
 // take. The commit of a driver does not look at a context: it is held until then.
 func groupsAndHangs(w *world) {
-	const timeout = testdb.Slowness * 150 * time.Millisecond
+	timeout := slowness * 150 * time.Millisecond
 	w.eachOperation("hang", 2, chanq.ProducerConfig{BatchRows: groupRows, StatementTimeout: timeout}, func() faultdb.Fault {
 		gate := make(chan struct{})
 		time.AfterFunc(2*timeout, func() { close(gate) })

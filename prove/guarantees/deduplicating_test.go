@@ -28,7 +28,7 @@ func dedupKey(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	key := `{"\, ` + strings.Repeat("k", 100)
-	m := chanq.Message[string]{DedupKey: key, Delay: testdb.Slowness * 100 * time.Millisecond}
+	m := chanq.Message[string]{DedupKey: key, Delay: slowness * 100 * time.Millisecond}
 	first, err := p.Send(w.Soon(), m)
 	require.NoError(w, err)
 	require.False(w, first.Duplicate)

@@ -376,7 +376,7 @@ func earlyAutomaticExtension(w *world) {
 	id := testdb.Send(w, q, testdb.Texts("a")...)[0]
 	const late = 200 * time.Millisecond
 	w.holdFor(late, extends)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: testdb.Slowness * 3 * time.Second})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: slowness * 3 * time.Second})
 	l := testdb.Take(w, c, 1)[0]
 	claimed := l.Deadline()
 	w.Eventually("the lease is extended", func() bool { return l.Deadline().After(claimed.Add(late)) })

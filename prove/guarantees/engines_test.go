@@ -41,7 +41,7 @@ func TestSQLServer(t *testing.T) { run(t, testdb.SQLServer) }
 func TestMain(m *testing.M) {
 	child.Main(map[string]child.Part{processPart: child.Does(play)})
 	if testdb.IsLong() {
-		testdb.Together(12) // tests on real clocks mostly wait
+		testdb.Together(16) // tests on real clocks mostly wait
 	}
 	goleak.VerifyTestMain(m)
 }

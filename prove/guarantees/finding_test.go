@@ -28,7 +28,7 @@ var finding = []test{
 }
 
 // foundWithin is the promise for a database in health.
-const foundWithin = testdb.Slowness * 1500 * time.Millisecond
+var foundWithin = slowness * 1500 * time.Millisecond
 
 // beyond is how far claims get above a place before a test has a message come to it:
 // farther than they look back by themselves.
@@ -192,7 +192,7 @@ func foundLapsed(w *world) {
 // foundAfterOutage has the database not answer for a while. What surveys took then must not
 // count: it would be long until the next.
 func foundAfterOutage(w *world) {
-	const timeout = testdb.Slowness * time.Second
+	timeout := slowness * time.Second
 	q := w.Queue("work", chanq.Config{})
 	_, db := w.Connect()
 	elsewhere := testdb.OpenOn[string](w, db, "work", chanq.Config{})
@@ -219,7 +219,7 @@ func foundAfterOutage(w *world) {
 	w.Faults.Inject(nil)
 	over := time.Now()
 	require.Equal(w, "ran out", testdb.Take(w, c, 1)[0].Body)
-	require.Less(w, time.Since(over), timeout+2*foundWithin+testdb.Slowness*time.Second, "and not twenty times as long as the surveys had waited")
+	require.Less(w, time.Since(over), timeout+2*foundWithin+slowness*time.Second, "and not twenty times as long as the surveys had waited")
 }
 
 func foundAgain(w *world) {

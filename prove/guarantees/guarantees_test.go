@@ -80,12 +80,14 @@ type test struct {
 type world struct{ *testdb.World }
 
 // shortLease is the lease of tests that see one end, formerLease of a holder that has lost it, to whom
-// it has to be delivered before. steadyLease is that of tests where none may end: a loaded machine may
-// keep the keeper waiting for a while.
-const (
-	shortLease  = testdb.Slowness * 300 * time.Millisecond
-	formerLease = testdb.Slowness * 500 * time.Millisecond
-	steadyLease = testdb.Slowness * 1500 * time.Millisecond
+// it has to be delivered before. steadyLease is that of tests where none may end. On a real clock they are longer, since a loaded
+// machine may take a second for a statement.
+var (
+	shortLease  = slowness * 300 * time.Millisecond
+	formerLease = slowness * 500 * time.Millisecond
+	steadyLease = slowness * 1500 * time.Millisecond
+
+	slowness = testdb.Slowness * testdb.Of[time.Duration](1, 3)
 )
 
 func claims(op faultdb.Op, q sqlbatch.Queue) bool {

@@ -83,7 +83,7 @@ func keysOfMany(w *world) {
 // it again.
 func keysCutOff(w *world) {
 	q := w.keys(chanq.Config{Slots: 8})
-	ms, sent := manyKeys(30, 60/testdb.Slowness)
+	ms, sent := manyKeys(30, testdb.Of(60, 20)/testdb.Slowness)
 	testdb.Send(w, q, ms...)
 	r := &recorder{}
 	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 8}

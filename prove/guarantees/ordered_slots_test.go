@@ -25,10 +25,10 @@ var orderedSlots = []test{
 const manySlots = 16
 
 // Bounds, from the last change until the slots are balanced.
-const (
-	balanceWithin = testdb.Slowness * 3 * time.Second
-	leaveWithin   = testdb.Slowness * 500 * time.Millisecond
-	cutOffWithin  = testdb.Slowness*2*time.Second + slotLease
+var (
+	balanceWithin = slowness * 3 * time.Second
+	leaveWithin   = slowness * 500 * time.Millisecond
+	cutOffWithin  = slowness*2*time.Second + slotLease
 	slotLease     = steadyLease
 )
 
@@ -108,7 +108,7 @@ func slotsOfOneThatIsCutOff(w *world) {
 	w.slotsBalanced(cutOffWithin, b)
 	w.Eventually("it knows that it has none", func() bool { return a.Stats().Slots == 0 })
 	faults.Inject(nil)
-	w.slotsBalanced(balanceWithin+testdb.Slowness*20*time.Second, a, b) // who needs seconds for what the other gave back waits for half a minute more
+	w.slotsBalanced(balanceWithin+slowness*20*time.Second, a, b) // who needs seconds for what the other gave back waits for half a minute more
 }
 
 // slotsAtWork has a handler hold a message of each slot while another consumer joins.

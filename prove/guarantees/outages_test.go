@@ -275,7 +275,7 @@ func hangs(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	st := w.Statements("work")
 	hit := w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return claims(op, st) })
-	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: testdb.Slowness * 100 * time.Millisecond})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: slowness * 100 * time.Millisecond})
 	w.Eventually("a claim hangs", func() bool { return hit.Struck() != "" })
 	testdb.Send(w, q, testdb.Texts("a")...)
 	l := testdb.Take(w, c, 1)[0]
@@ -283,7 +283,7 @@ func hangs(w *world) {
 	require.NoError(w, l.Ack())
 	require.NoError(w, l.Wait(w.Soon()))
 	require.NotEmpty(w, hit.Struck())
-	p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: testdb.Slowness * 100 * time.Millisecond})
+	p := testdb.Produce(w, q, chanq.ProducerConfig{StatementTimeout: slowness * 100 * time.Millisecond})
 	hit = w.Strike(faultdb.Hang(), func(op faultdb.Op) bool { return enqueues(op, st) })
 	_, err := p.Send(w.Soon(), chanq.Message[string]{})
 	require.NoError(w, err)

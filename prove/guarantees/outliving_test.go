@@ -58,7 +58,7 @@ func renewedSessions(w *world) {
 	if w.Engine.Dialect.Traits().OneWriter {
 		w.Skip("SQLite's connection is to a file")
 	}
-	const age = testdb.Slowness * 300 * time.Millisecond
+	age := slowness * 300 * time.Millisecond
 	var mu sync.Mutex
 	first, last := map[int]time.Time{}, map[int]time.Time{}
 	q := w.Queue("work", chanq.Config{SessionMaxAge: age})

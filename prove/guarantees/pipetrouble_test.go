@@ -114,7 +114,7 @@ func hungOfThreeKinds(w *world) {
 
 // hungOutputs: an INSERT that has the poison in it never arrives.
 func hungOutputs(w *world) {
-	x := startPipe(w, chanq.Config{MaxAttempts: 2}, chanq.ConsumerConfig{LeaseFor: 3 * testdb.Slowness * time.Second, StatementTimeout: testdb.Slowness * time.Second,
+	x := startPipe(w, chanq.Config{MaxAttempts: 2}, chanq.ConsumerConfig{LeaseFor: 3 * slowness * time.Second, StatementTimeout: slowness * time.Second,
 		Backoff: func(int) time.Duration { return time.Millisecond }}, passOn)
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if carries(op, "poison") {

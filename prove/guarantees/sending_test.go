@@ -142,13 +142,13 @@ func emptyBody(w *world) {
 func delayed(w *world) {
 	q := w.Queue("work", chanq.Config{})
 	sent := testdb.Send(w, q,
-		chanq.Message[string]{Body: "later", Delay: testdb.Slowness * 400 * time.Millisecond},
-		chanq.Message[string]{Body: "soon", Delay: testdb.Slowness * 200 * time.Millisecond},
+		chanq.Message[string]{Body: "later", Delay: slowness * 400 * time.Millisecond},
+		chanq.Message[string]{Body: "soon", Delay: slowness * 200 * time.Millisecond},
 		chanq.Message[string]{Body: "never", Delay: sqlbatch.MaxDelay})
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})
 	for i, l := range testdb.Take(w, c, 2) {
 		require.Equal(w, []string{"soon", "later"}[i], l.Body)
-		require.Equal(w, []time.Duration{200, 400}[i]*testdb.Slowness*time.Millisecond, l.DueAt.Sub(l.EnqueuedAt))
+		require.Equal(w, []time.Duration{200, 400}[i]*slowness*time.Millisecond, l.DueAt.Sub(l.EnqueuedAt))
 		require.Zero(w, l.Delay)
 		require.NoError(w, l.Ack())
 	}
@@ -159,7 +159,7 @@ func nextDue(w *world) {
 	q := w.Queue("work", alone)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{PollMin: time.Hour, PollMax: time.Hour})
 	w.Eventually("the consumer pauses", func() bool { return c.Stats().EmptyClaims > 0 })
-	testdb.Send(w, q, chanq.Message[string]{Body: "soon", Delay: testdb.Slowness * 300 * time.Millisecond})
+	testdb.Send(w, q, chanq.Message[string]{Body: "soon", Delay: slowness * 300 * time.Millisecond})
 	require.Equal(w, "soon", testdb.Take(w, c, 1)[0].Body)
 }
 

@@ -26,7 +26,7 @@ var trouble = []test{
 }
 
 // troubleLease is the lease of tests that wait for two of them.
-const troubleLease = testdb.Slowness * 6 * time.Second
+var troubleLease = slowness * 6 * time.Second
 
 // atOnce is a time after which something has waited for what is stuck. On the real clock the machine may have
 // something else to do.

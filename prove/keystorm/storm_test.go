@@ -94,10 +94,11 @@ type storm struct {
 	*crew.Crew
 	t       *testing.T
 	task    task // of all workers
+	shards  []chanqshards.Shard
 	queue   *queue
 	history *kills.History
 
-	kills, freezes, leaves int
+	kills, freezes, leaves, holds int
 }
 
 func weather(t *testing.T, holds bool, where ...testdb.Engine) {
@@ -111,8 +112,8 @@ func weather(t *testing.T, holds bool, where ...testdb.Engine) {
 	s.blow(*stormFor, *stormKills)
 	s.settle()
 	v := judge(s.history, holds)
-	t.Logf("%v: %d workers, %d killed, %d stopped for %v, %d left and came again; %d messages, %d deliveries (%d of leases that had run out); %d ended, %d given back, %d lost, %d unknown; sent to handled: %s",
-		time.Since(began).Round(time.Second/10), len(s.All), s.kills, s.freezes, 2**stormLease, s.leaves, v.messages, v.deliveries, v.stale,
+	t.Logf("%v: %d workers, %d killed, %d stopped for %v, %d left and came again, transactions were kept open %d times; %d messages, %d deliveries (%d of leases that had run out); %d ended, %d given back, %d lost, %d unknown; sent to handled: %s",
+		time.Since(began).Round(time.Second/10), len(s.All), s.kills, s.freezes, 2**stormLease, s.leaves, s.holds, v.messages, v.deliveries, v.stale,
 		v.ends, v.returns, v.losses, v.unknowns, kills.Quantiles(s.history.Latencies()))
 	t.Log(v)
 	for _, fault := range slices.Concat(v.Inversions, v.Overlaps, v.Lost, v.Ghosts)[:min(3, v.Faults())] {
@@ -123,6 +124,7 @@ func weather(t *testing.T, holds bool, where ...testdb.Engine) {
 	require.Empty(t, v.faults)
 	// A storm that hits nobody at work would prove nothing.
 	require.Equal(t, *stormKills, s.kills)
+	require.Positive(t, s.holds)
 	require.Positive(t, v.Repeated)
 }
 
@@ -151,7 +153,7 @@ func newStorm(t *testing.T, holds bool, seed uint64, where ...testdb.Engine) *st
 	history := kills.NewHistory(*stormLease)
 	c := crew.New(workerPart, workers, rand.New(rand.NewPCG(seed, 2)), history.Hear)
 	t.Cleanup(c.Abandon)
-	return &storm{Crew: c, t: t, queue: queue, history: history, task: task{
+	return &storm{Crew: c, t: t, shards: shards, queue: queue, history: history, task: task{
 		Databases: databases, Keys: keys, Rate: *stormRate, LeaseFor: *stormLease, Slots: slots, Holds: holds,
 		Work: 20 * time.Millisecond, Seed: seed,
 	}}
@@ -221,6 +223,7 @@ func (s *storm) blow(length time.Duration, count int) {
 		return nil
 	}))
 	s.redrive()
+	s.hold(length)
 	end := time.Now().Add(length)
 	require.NoError(s.t, s.Run(s.t.Context(), look, func() (bool, error) { return time.Now().After(end) && s.kills >= count, nil }))
 }

@@ -12,12 +12,12 @@ import (
 
 // Patience is how long a test waits for what must come: long enough for a
 // loaded machine, and never spent where the code is right.
-const Patience = time.Minute
+const Patience = 2 * time.Minute
 
 // Bound is how long a test may take that has a World and says nothing else: one
 // that waits for ever, for a lease that does not come, ends the check here and not
 // after ten minutes.
-const Bound = Slowness * 2 * time.Minute
+const Bound = Slowness * 5 * time.Minute
 
 // T is what the steps of a test need of it: *testing.T, *testing.B, *rapid.T and
 // *World are.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// HoldAfter is when a sustained run opens somebody's snapshot, where it is asked to.
+// HoldAfter is when a sustained run opens the transaction that is held, where it is asked to.
 const HoldAfter = 10 * time.Second
 
 // Sustained watches a queue that is at work for a long time, and tells a result
@@ -21,7 +21,7 @@ type Sustained struct {
 	Ages           func() Histogram // of what was received since the last call
 	Heap           func() float64   // of the process that sends
 	Footprint      func(context.Context) (Footprint, error)
-	// Hold opens a snapshot in a session of its own, after HoldAfter, and returns
+	// Hold opens a transaction in a session of its own, after HoldAfter, and returns
 	// what closes it. nil where none is wanted.
 	Hold   func(context.Context) (release func() error, err error)
 	Failed <-chan error // the first error of those who send and receive
@@ -70,7 +70,7 @@ func (s Sustained) Run(ctx context.Context) (err error) {
 		// Between two intervals, so that each is wholly with it or without.
 		if s.Hold != nil && !held && now.Sub(start) > HoldAfter-s.Every/2 {
 			if release, err = s.Hold(ctx); err != nil {
-				return fmt.Errorf("-hold: %w", err)
+				return fmt.Errorf("opening the transaction that is held: %w", err)
 			}
 			held = true
 		}

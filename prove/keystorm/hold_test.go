@@ -1,0 +1,71 @@
+package keystorm_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+)
+
+// hold keeps transactions open in each database, three times during the storm and for a quarter of it: one that has read, so that
+// the database cannot clean up what ends meanwhile, and one that has sent a message and is rolled back at the end, so that readers do
+// not know whether there is a message with that number.
+func (s *storm) hold(length time.Duration) {
+	for i := range s.shards {
+		s.Every(length/12, length/3, func() error {
+			release, err := s.holdOpen(i)
+			if err != nil {
+				return err
+			}
+			s.holds++
+			s.After(length/4, release)
+			return nil
+		})
+	}
+}
+
+func (s *storm) holdOpen(shard int) (release func() error, err error) {
+	ctx, db := context.Background(), s.shards[shard].DB
+	engine := s.task.Databases[shard].Engine
+	if engine == testdb.SQLite.Name { // it has one writer: a transaction that has sent would stop all workers
+		return holdRead(db)
+	}
+	sender, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	m := chanq.Message[string]{Body: "1 0"} // nobody may ever receive it: the history does not know it
+	for n := 0; m.Key == "" || s.queue.shardOf(m) != shard; n++ {
+		m.Key = "held " + strconv.Itoa(n)
+	}
+	if _, err := s.queue.shards[shard].SendTx(ctx, sender, m); err != nil {
+		return nil, errors.Join(err, sender.Rollback())
+	}
+	if engine != testdb.Postgres.Name {
+		return sender.Rollback, nil
+	}
+	reader, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err == nil {
+		_, err = reader.ExecContext(ctx, "SELECT count(*) FROM chanq_"+queueName)
+	}
+	if err != nil {
+		return nil, errors.Join(err, sender.Rollback())
+	}
+	return func() error { return errors.Join(reader.Rollback(), sender.Rollback()) }, nil
+}
+
+// holdRead begins a statement that reads, and does not end it.
+func holdRead(db *sql.DB) (release func() error, err error) {
+	rows, err := db.QueryContext(context.Background(), "SELECT name FROM sqlite_schema")
+	if err != nil {
+		return nil, err
+	}
+	if !rows.Next() {
+		return nil, errors.Join(errors.New("a database without tables"), rows.Close())
+	}
+	return rows.Close, nil
+}
