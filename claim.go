@@ -84,24 +84,9 @@ func (c *shardConsumer[T]) claimAll() {
 		case got == 0 && c.idleness != nil:
 			c.count(func(s *ConsumerStats) { s.EmptyClaims++ })
 			c.pause(idle.Poll(), nil)
-		case got == asked:
-			idle.Reset()
-			if c.seat.claimed(true) {
-				c.rise()
-			}
 		case got > 0:
-			idle.Reset()
-			if c.seat.claimed(false) {
-				c.rise()
-			}
-			pause := idle.Pause()
-			if got >= worthwhile {
-				pause /= 4
-			}
-			if c.seat.stands { // it need not wait for long in order to look seldom
-				pause = min(pause, shortPause)
-			}
-			if rung := c.pause(pause, nil); !rung && c.seat.quiet() && c.idleness == nil {
+			pause := c.pauseAfter(&idle, got, got == asked)
+			if pause > 0 && !c.pause(pause, nil) && c.seat.quiet() && c.idleness == nil {
 				c.waitForMessage(&idle, false) // at most a look in place of the claim
 			}
 		default:

@@ -230,7 +230,7 @@ func (c *shardConsumer[T]) trySuspect(loop *batch.Loop, s suspect) *batch.Failur
 // crashed says why a message is dead.
 func crashed(row *claimedRow, crashes int) string {
 	return fmt.Sprintf("chanq: %d attempts, and %d leases that ran out without a settle: %d while its consumer handled no other suspect, the last one while it handled no other message. Its handlers die, hang, or lose their leases",
-		row.attempts-1, row.lapses, crashes)
+		row.Attempts-1, row.Lapses, crashes)
 }
 
 // reserve makes a lease of a marked message that is not read yet.
@@ -242,7 +242,7 @@ func (c *shardConsumer[T]) reserve(b *claimedBatch) *lease {
 
 // unreadLease makes a lease of a message whose contents are not read. No reader gets it.
 func (c *shardConsumer[T]) unreadLease(row *claimedRow, deadline, until time.Duration) *lease {
-	l := &lease{owner: c, item: row.item, due: row.due, priority: row.priority, attempt: row.attempts, lapses: row.lapses}
+	l := &lease{owner: c, item: row.item, due: row.Due, priority: Priority(row.Priority), attempt: row.Attempts, lapses: row.Lapses}
 	l.deadline.Store(int64(deadline))
 	l.until.Store(int64(until))
 	return l

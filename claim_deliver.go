@@ -40,7 +40,7 @@ func (b *claimedBatch) mayComeBeside() bool {
 
 // compareRows compares by order of delivery.
 func compareRows(a, b claimedRow) int {
-	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.due, b.due), bytes.Compare(a.item.ID[:], b.item.ID[:]))
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Due, b.Due), bytes.Compare(a.item.ID[:], b.item.ID[:]))
 }
 
 // deliverBeside is deliver for rows that mayComeBeside, and returns at once.
@@ -53,12 +53,7 @@ func (c *shardConsumer[T]) deliverBeside(b claimedBatch) {
 	go func() {
 		defer close(delivered)
 		for rows := range slices.Chunk(b.rows, deliverPart) {
-			leases := buildLeases[T](c.queue, rows, c, b.deadline, b.until)
-			holds := partsOf(leases)
-			aside := asideOf(holds)
-			leases = toDeliver(leases, len(aside))
-			c.hold(holds)
-			c.setAside(aside)
+			leases, _ := c.keep(buildLeases[T](c.queue, rows, c, b.deadline, b.until))
 			for _, l := range leases {
 				c.out <- l
 			}
@@ -106,22 +101,21 @@ func partsOf[T any](leases []*Lease[T]) []*lease {
 	return parts
 }
 
-// asideOf are those that no handler may see.
-func asideOf(leases []*lease) (aside []*lease) {
-	for _, l := range leases {
-		if l.state.Load() == leaseSettling {
-			aside = append(aside, l)
+// keep hands new leases to the keeper, and those that no handler may see to the settler. It returns the others, and how many
+// are not among them.
+func (c *shardConsumer[T]) keep(leases []*Lease[T]) (deliver []*Lease[T], aside int) {
+	holds := partsOf(leases)
+	var settling []*lease
+	deliver = slices.DeleteFunc(leases, func(l *Lease[T]) bool {
+		aside := l.lease.state.Load() == leaseSettling
+		if aside {
+			settling = append(settling, l.lease)
 		}
-	}
-	return aside
-}
-
-// toDeliver are those but n that are settling.
-func toDeliver[T any](leases []*Lease[T], n int) []*Lease[T] {
-	if n == 0 {
-		return leases
-	}
-	return slices.DeleteFunc(leases, func(l *Lease[T]) bool { return l.lease.state.Load() == leaseSettling })
+		return aside
+	})
+	c.hold(holds) // from here on each of them may end
+	c.setAside(settling)
+	return deliver, len(settling)
 }
 
 // hold hands new leases to the keeper.

@@ -95,6 +95,25 @@ func (c *shardConsumer[T]) waitForRoom() int {
 	return 0
 }
 
+// pauseAfter returns the pause that follows on a claim, or a read, that brought so many messages; full: as many as it asked for.
+func (c *shardConsumer[T]) pauseAfter(idle *batch.Backoff, got int, full bool) time.Duration {
+	idle.Reset()
+	if c.seat.claimed(full) {
+		c.rise()
+	}
+	if full {
+		return 0
+	}
+	pause := idle.Pause()
+	if got >= worthwhile {
+		pause /= 4
+	}
+	if c.seat.stands { // it need not wait for long in order to look seldom
+		pause = min(pause, shortPause)
+	}
+	return pause
+}
+
 // pause waits for d, a ring in this process, one that the Bell's heard gives, the end of a
 // suspect, a survey that found something, or Stop. It reports one of the former four.
 func (c *shardConsumer[T]) pause(d time.Duration, heard <-chan struct{}) (rung bool) {

@@ -29,18 +29,12 @@ const (
 
 // claimedRow is a row of a claim, its bytes copied.
 type claimedRow struct {
-	item               sqlbatch.Item
-	priority           Priority
-	attempts, lapses   int
-	expired            bool
-	enqueued, due      int64
-	expires            sql.NullInt64
-	key, headers, body []byte
-	orderKey           string // of an ordered queue
-	size               int    // of the body, which may be left out
-	leftOut            bool   // the contents are to be read
-	crashes            int    // of an ordered queue: it ended so many processes, and is to be dead-lettered
-	unread             error  // of an ordered queue: why key, headers and body could not be read
+	claim.Row
+	item    sqlbatch.Item
+	expired bool
+	size    int  // of the body, which may be left out
+	leftOut bool // the contents are to be read
+	crashes int  // of an ordered queue: it ended so many processes, and is to be dead-lettered
 }
 
 // claimedRows collects a claim: nothing of it may be used before the statement
@@ -70,10 +64,11 @@ func (r *claimedRows) scan(rows *sql.Rows) error {
 		return err
 	}
 	row := claimedRow{
-		item: sqlbatch.Item{Fence: r.fence}, priority: Priority(r.priority), attempts: int(r.attempts), lapses: int(r.lapses), expired: r.expired != 0,
-		enqueued: r.enqueued, due: r.due, expires: r.expires,
-		key: r.arena.Keep(r.key), headers: r.arena.Keep(r.headers), body: r.arena.Keep(r.body),
-		size: int(r.size), leftOut: r.inline < 0 || int(r.size) > r.inline,
+		Row: claim.Row{
+			Priority: int8(r.priority), Attempts: int(r.attempts), Lapses: int(r.lapses), Enqueued: r.enqueued, Due: r.due, Expires: r.expires,
+			Key: r.arena.Keep(r.key), Headers: r.arena.Keep(r.headers), Body: r.arena.Keep(r.body),
+		},
+		item: sqlbatch.Item{Fence: r.fence}, expired: r.expired != 0, size: int(r.size), leftOut: r.inline < 0 || int(r.size) > r.inline,
 	}
 	copy(row.item.ID[:], r.id)
 	r.bytes += row.size
@@ -85,13 +80,13 @@ func (r *claimedRows) scan(rows *sql.Rows) error {
 func (r *claimedRow) scanContents(rows *sql.Rows) error {
 	var key, headers, body sql.RawBytes
 	err := rows.Scan(&key, &headers, &body)
-	r.key, r.headers, r.body = bytes.Clone(key), bytes.Clone(headers), bytes.Clone(body)
+	r.Key, r.Headers, r.Body = bytes.Clone(key), bytes.Clone(headers), bytes.Clone(body)
 	return err
 }
 
 // weight is about how many bytes of memory the row's part of a lease takes.
 func (r *claimedRow) weight() int {
-	return len(r.key) + headersGrow*len(r.headers) + max(r.size, len(r.body))
+	return len(r.Key) + headersGrow*len(r.Headers) + max(r.size, len(r.Body))
 }
 
 // buildLeases makes leases of the rows of one claim, in their order.
@@ -122,15 +117,15 @@ func newLeases[T any](q *queue, rows []claimedRow, owner leaseOwner, deadline, u
 		row, l := &rows[i], &slab[0]
 		leases[i], l.lease = l, &inner[0]
 		slab, inner = slab[1:], inner[1:]
-		l.Queue, l.ID, l.Priority = q.label, row.item.ID, row.priority
-		l.Key = row.orderKey
-		l.Attempt, l.Fence = row.attempts, row.item.Fence
-		l.EnqueuedAt, l.DueAt = time.UnixMilli(row.enqueued), time.UnixMilli(row.due)
-		if row.expires.Valid {
-			l.ExpiresAt = time.UnixMilli(row.expires.Int64)
+		l.Queue, l.ID, l.Priority = q.label, row.item.ID, Priority(row.Priority)
+		l.Key = row.OrderKey
+		l.Attempt, l.Fence = row.Attempts, row.item.Fence
+		l.EnqueuedAt, l.DueAt = time.UnixMilli(row.Enqueued), time.UnixMilli(row.Due)
+		if row.Expires.Valid {
+			l.ExpiresAt = time.UnixMilli(row.Expires.Int64)
 		}
-		l.lease.owner, l.lease.item, l.lease.due, l.lease.priority, l.lease.attempt, l.lease.lapses = owner, row.item, row.due, row.priority, row.attempts, row.lapses
-		if size := max(row.size, len(row.body)); size >= heavyBody {
+		l.lease.owner, l.lease.item, l.lease.due, l.lease.priority, l.lease.attempt, l.lease.lapses = owner, row.item, row.Due, l.Priority, row.Attempts, row.Lapses
+		if size := max(row.size, len(row.Body)); size >= heavyBody {
 			l.lease.heavy = size
 		}
 		l.lease.deadline.Store(int64(deadline))
@@ -161,7 +156,7 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 	case row.expired:
 		l.lease.setAside(ReasonExpired)
 		return
-	case row.unread != nil:
+	case row.Unread != nil:
 		l.lease.beginSettling()
 		return
 	case row.crashes > 0:
@@ -169,9 +164,9 @@ func (l *Lease[T]) fill(q *queue, row *claimedRow) {
 		return
 	}
 	var err error
-	l.DedupKey = string(row.key)
-	if l.Headers, err = decodeHeaders(row.headers); err == nil {
-		err = decodeBody(q.cfg.Codec, row.body, &l.Body)
+	l.DedupKey = string(row.Key)
+	if l.Headers, err = decodeHeaders(row.Headers); err == nil {
+		err = decodeBody(q.cfg.Codec, row.Body, &l.Body)
 	}
 	if err != nil {
 		l.lease.quiet = true

@@ -36,14 +36,14 @@ func TestWhatLeasesShareIsSmall(t *testing.T) {
 		4*claim.Chunk, uintptr(64<<10), "the slabs, and chunks that a slab's bytes may lie in")
 	rows := make([]claimedRow, 100)
 	for i := range rows {
-		rows[i].body = make([]byte, 10)
+		rows[i].Body = make([]byte, 10)
 	}
 	require.Equal(t, slabLeases, sharing[[]byte](rows))
 	require.Equal(t, slabLeases, sharing[string](rows))
 	require.Equal(t, 1, sharing[map[string]any](rows), "what a codec makes may be of any size")
-	rows[3].body = make([]byte, slabBytes)
+	rows[3].Body = make([]byte, slabBytes)
 	require.Equal(t, 3, sharing[[]byte](rows))
 	require.Equal(t, 1, sharing[[]byte](rows[3:]))
-	rows[1].headers = make([]byte, slabBytes/headersGrow)
+	rows[1].Headers = make([]byte, slabBytes/headersGrow)
 	require.Equal(t, 1, sharing[[]byte](rows), "headers are larger when they are decoded")
 }

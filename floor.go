@@ -58,8 +58,8 @@ func placesOf(leases []*lease) sqlbatch.Floors {
 // raised is a floor after a claim from there.
 func raised(from sqlbatch.Floors, rows []claimedRow) sqlbatch.Floors {
 	for i := range rows {
-		p := rows[i].priority - PriorityLow
-		from[p] = max(from[p], rows[i].due)
+		p := Priority(rows[i].Priority) - PriorityLow
+		from[p] = max(from[p], rows[i].Due)
 	}
 	return from
 }

@@ -163,22 +163,7 @@ func (r *reader[T]) account(did claim.Did, b order.Budget) (stopped bool) {
 	c.size.Worked(b.Room, did.Took, c.claimPatience())
 	c.flow.lastClaim, c.flow.meanBytes = did.Contents, max(1, did.Bytes/did.Contents)
 	c.count(func(s *ConsumerStats) { s.Claims++ })
-	r.idle.Reset()
-	full := did.Contents >= b.Room
-	if c.seat.claimed(full) {
-		c.rise()
-	}
-	if full {
-		r.pollAt = 0
-		return false
-	}
-	pause := r.idle.Pause()
-	if did.Contents >= worthwhile {
-		pause /= 4
-	}
-	if c.seat.stands {
-		pause = min(pause, shortPause)
-	}
+	pause := c.pauseAfter(&r.idle, did.Contents, did.Contents >= b.Room)
 	r.pollAt = monotonic() + pause
 	return false
 }
@@ -259,21 +244,17 @@ func (r *reader[T]) next(hand []*Lease[T]) []*Lease[T] {
 	rows, size := make([]claimedRow, len(list)), 0
 	for i := range list {
 		rows[i] = rowOf(&list[i])
-		size += len(rows[i].body)
+		size += len(rows[i].Body)
 	}
 	leases := buildLeases[T](c.queue, rows, c, ends, monotonic()+c.cfg.MaxExtend)
 	for i, l := range leases {
 		l.Fence, l.lease.delivery, l.lease.entry = list[i].Fence, list[i].Fence, list[i].Message
-		if rows[i].unread != nil {
-			c.blame(l.lease, rows[i].unread)
+		if rows[i].Unread != nil {
+			c.blame(l.lease, rows[i].Unread)
 		}
 	}
-	holds := partsOf(leases)
-	aside := asideOf(holds)
-	leases = toDeliver(leases, len(aside))
-	c.hold(holds)
-	r.sent.Add(int64(len(aside))) // they count as taken
-	c.setAside(aside)
+	leases, aside := c.keep(leases)
+	r.sent.Add(int64(aside)) // they count as taken
 	c.count(func(s *ConsumerStats) { s.Claimed += int64(len(list)) })
 	r.inHand.Store(int64(len(leases)))
 	call(c.queue.cfg.Hooks.Claimed, ClaimedEvent{Queue: c.queue.label, Messages: len(list), Bytes: size, Took: time.Duration(r.took.Swap(0))})
@@ -287,10 +268,7 @@ func rowOf(d *order.Delivery) claimedRow {
 		row.crashes = d.Crashes()
 	}
 	if in, ok := d.Contents.(*claim.Row); ok {
-		row.priority, row.attempts, row.lapses = Priority(in.Priority), in.Attempts, in.Lapses
-		row.enqueued, row.due, row.expires = in.Enqueued, in.Due, in.Expires
-		row.key, row.headers, row.body, row.orderKey = in.Key, in.Headers, in.Body, in.OrderKey
-		row.unread = in.Unread
+		row.Row = *in
 	}
 	return row
 }

@@ -29,7 +29,7 @@ type recorder struct {
 func (r *recorder) claimed(rows []claimedRow) {
 	waited := int64(0)
 	for i := range rows {
-		waited += max(0, rows[i].item.Fence>>sqlbatch.FenceBits-rows[i].due)
+		waited += max(0, rows[i].item.Fence>>sqlbatch.FenceBits-rows[i].Due)
 	}
 	r.delivered.Add(int64(len(rows)))
 	r.waited.Add(waited)

@@ -259,7 +259,7 @@ func poison(w *world) {
 	q := w.Queue("work", cfg)
 	id := testdb.Send(w, q, chanq.Message[string]{Body: "poison", Headers: map[string]string{"k": "v"}})[0]
 	for attempt := 1; attempt <= mortal; attempt++ { // the last ones as the only suspect
-		require.Equal(w, attempt, testdb.Lease(w, q, 1, 500*time.Millisecond)[0].Attempt)
+		require.Equal(w, attempt, testdb.Lease(w, q, 1, formerLease)[0].Attempt)
 	}
 	testdb.Send(w, q, testdb.Texts("good")...)
 	c := testdb.Start(w, q, chanq.ConsumerConfig{})

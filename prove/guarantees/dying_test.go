@@ -414,7 +414,7 @@ func suspectsByPriority(w *world) {
 	require.Equal(w, "ready", ready.Body)
 	require.NoError(w, urgent.Ack())
 	require.Equal(w, "high", testdb.Take(w, c, 1)[0].Body)
-	require.Equal(w, chanq.StateDead, testdb.Get(w, q, dead).State)
+	w.Eventually("the first one is dead", func() bool { return testdb.Get(w, q, dead).State == chanq.StateDead })
 }
 
 // lockedSuspect: each read of a suspect waits for a lock, and fails.

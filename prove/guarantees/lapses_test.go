@@ -182,7 +182,7 @@ func deadSaysWhy(w *world) {
 		}}})
 		id := testdb.Send(w, q, testdb.Texts("killer")...)[0]
 		for attempt := 1; attempt <= c.deliveries; attempt++ {
-			require.Equal(w, attempt, testdb.Lease(w, q, 1, 500*time.Millisecond)[0].Attempt)
+			require.Equal(w, attempt, testdb.Lease(w, q, 1, formerLease)[0].Attempt)
 		}
 		w.Eventually("a consumer finds it out", func() bool {
 			testdb.RequireNone(w, q)

@@ -70,7 +70,7 @@ func starve(ctx context.Context, t memoryTask, _ <-chan string) error {
 	if err != nil {
 		return err
 	}
-	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: time.Second, PollMax: 20 * time.Millisecond})
+	c, err := q.Consume(ctx, chanq.ConsumerConfig{LeaseFor: 2 * time.Second, PollMax: 20 * time.Millisecond})
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,6 @@ func TestOnlyTheMessageForWhichThereIsNoMemoryDies(t *testing.T) {
 }
 
 func starving(w *testdb.World, engine string, decodes bool) {
-	w.Within(2 * time.Minute)
 	w.Open()
 	task := memoryTask{Engine: engine, Address: w.Address, Decodes: decodes}
 	q := testdb.QueueOf[text](w, "starving", task.config())

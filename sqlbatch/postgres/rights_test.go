@@ -63,7 +63,7 @@ func newRights(t *testing.T) *rights {
 		_, err = server.Exec("DROP ROLE " + strings.Join(own, ", "))
 		require.NoError(t, err)
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testdb.Patience)
 	t.Cleanup(cancel)
 	r := &rights{t, ctx, pgtest.Config(t), strings.NewReplacer(names...), part2, part3}
 	owner := stdlib.OpenDB(*r.config)
