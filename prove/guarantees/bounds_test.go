@@ -163,7 +163,7 @@ func settleBacklog(w *world) {
 	claimed.Store(0)
 	from := tried.Load()
 	w.Eventually("the settle is tried again and again", func() bool { return tried.Load() > from+3 })
-	require.Zero(w, claimed.Load(), "a full backlog pauses claims")
+	require.LessOrEqual(w, claimed.Load(), int32(1), "a full backlog pauses claims, except one that had begun")
 
 	w.Faults.Inject(nil)
 	require.NoError(w, <-done)
