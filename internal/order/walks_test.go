@@ -137,6 +137,9 @@ func checks(short int) int {
 	case "soak":
 		return 500 * short
 	}
+	if testing.Short() {
+		return short / 4
+	}
 	return short
 }
 
