@@ -246,7 +246,7 @@ func callsReturn(w *world) {
 			if call.name == "Migrate" && name == "sticks" {
 				continue
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), steadyLease)
+			ctx, cancel := context.WithTimeout(context.Background(), steadyLease/5)
 			began, returned := time.Now(), make(chan error, 1)
 			go func() { returned <- call.do(ctx) }()
 			select {
@@ -254,7 +254,7 @@ func callsReturn(w *world) {
 				var unsent *chanq.UnsentError[string]
 				require.True(w, errors.Is(err, context.DeadlineExceeded) || errors.As(err, &unsent), "%s, the driver %s: %v", call.name, name, err)
 				if w.Engine.Bubble {
-					require.LessOrEqual(w, time.Since(began), steadyLease+100*time.Millisecond, "%s, the driver %s", call.name, name)
+					require.LessOrEqual(w, time.Since(began), steadyLease/5+100*time.Millisecond, "%s, the driver %s", call.name, name)
 				}
 			case <-time.After(testdb.Patience):
 				require.Fail(w, "it does not return", "%s, the driver %s", call.name, name)

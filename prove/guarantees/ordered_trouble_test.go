@@ -41,7 +41,7 @@ type contentStatement struct {
 	several func(op faultdb.Op, st sqlbatch.Queue, ids []chanq.ID) bool
 }
 
-const contentKeys = 6
+const contentKeys = 4
 
 var contentStatements = []contentStatement{
 	{"read", func() []chanq.Message[string] {
@@ -53,7 +53,7 @@ var contentStatements = []contentStatement{
 	}},
 	// Of a key with many messages the first few are kept in memory, and the others refilled.
 	{"refill", func() []chanq.Message[string] {
-		ms, _ := manyKeys(contentKeys, 12)
+		ms, _ := manyKeys(contentKeys, 10)
 		return ms
 	}, 8*contentKeys + 1, func(op faultdb.Op, st sqlbatch.Queue, _ []chanq.ID) bool {
 		refill := refillOf(op, st)
@@ -185,8 +185,16 @@ func (w *world) firstOfKeys(c *chanq.Consumer[string]) (next func() *chanq.Lease
 	}
 }
 
+// oneClass skips a test of another class on the real clock, where one has to do.
+func (w *world) oneClass(class sqlbatch.Class) {
+	if !w.Engine.Bubble && class != sqlbatch.Refused {
+		w.Skip("SKIPPED on the real clock: the test takes long there, and one class of failures shows as much")
+	}
+}
+
 // keysShrink has each statement fail that returns the contents of several messages.
 func keysShrink(w *world, s contentStatement, class sqlbatch.Class) {
+	w.oneClass(class)
 	q := w.keys(chanq.Config{})
 	ms := s.messages()
 	ids := testdb.Send(w, q, ms...)
@@ -213,6 +221,7 @@ func keysShrink(w *world, s contentStatement, class sqlbatch.Class) {
 
 // keyUnreadable has each statement fail that would return the contents of one message.
 func keyUnreadable(w *world, s contentStatement, class sqlbatch.Class) {
+	w.oneClass(class)
 	q := w.keys(chanq.Config{MaxAttempts: 1, Slots: 1})
 	ms := s.messages()
 	ids := testdb.Send(w, q, ms...)
@@ -225,7 +234,7 @@ func keyUnreadable(w *world, s contentStatement, class sqlbatch.Class) {
 		if r == nil {
 			r = refillOf(op, st)
 		}
-		inline := r != nil && r.from < seq && seq <= r.upto && r.old < seq && len(ms[s.bad].Body) < 1000
+		inline := r != nil && r.rows > 0 && r.from < seq && seq <= r.upto && r.old < seq && len(ms[s.bad].Body) < 1000
 		if inline || fetches(op, st) && names(op, bad) {
 			return fails
 		}
