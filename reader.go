@@ -80,13 +80,16 @@ func (r *reader[T]) claimAll() {
 		b := r.budget()
 		did, failure := r.step(&loop, b)
 		switch {
+		case did.Failed:
+			c.size.Failed(did.Asked)
+		case did.Contents > 0:
+			c.size.Worked(did.Asked, did.Took, c.claimPatience())
+		}
+		switch {
 		case failure != nil && isPermanent(failure.Class):
 			c.broken(c.queue.fail("claim", failure.Err))
 			return
 		case failure != nil:
-			if did.Read {
-				c.size.Failed(b.Room)
-			}
 			batch.Sleep(c.stop, loop.Failed(c.abandoned, failure))
 		case did.Read:
 			if r.account(did, b) {
@@ -130,7 +133,7 @@ func (r *reader[T]) budget() order.Budget {
 		fetch = 1
 	}
 	return order.Budget{
-		Room: r.room(), Items: min(traits.AckItems, traits.NackItems), Fetch: c.size.Of(fetch),
+		Room: r.room(), Items: min(traits.AckItems, traits.NackItems), Fetch: c.size.Of(fetch), Rows: c.size.Of(traits.ClaimRows),
 		Poll: monotonic() >= r.pollAt,
 	}
 }
@@ -160,7 +163,6 @@ func (r *reader[T]) account(did claim.Did, b order.Budget) (stopped bool) {
 		r.pollAt = monotonic() + pause
 		return r.stopIdle(did)
 	}
-	c.size.Worked(b.Room, did.Took, c.claimPatience())
 	c.flow.lastClaim, c.flow.meanBytes = did.Contents, max(1, did.Bytes/did.Contents)
 	c.count(func(s *ConsumerStats) { s.Claims++ })
 	pause := c.pauseAfter(&r.idle, did.Contents, did.Contents >= b.Room)

@@ -58,6 +58,7 @@ type world struct {
 	mu         sync.Mutex
 	fail       func(ctx context.Context, items []*item) error // nil: none fails. Without mu
 	lock       map[int]bool                                   // items whose rows are locked
+	hide       map[int]bool                                   // items that Absent fails to look for
 	gate       chan struct{}                                  // each statement takes one token; nil: there is no gate
 	statements []*statement
 	stored     map[int]int // how often an item was written
@@ -81,7 +82,7 @@ const linger = 5 * time.Millisecond
 
 // newWorld starts a Writer, which is given up at the end of the test.
 func newWorld(t *testing.T, cfg batch.Config[*item]) *world {
-	w := &world{t: t, began: time.Now(), ended: make(chan struct{}), turns: map[uint64]chan bool{}, lock: map[int]bool{}, stored: map[int]int{}, unknown: map[int]bool{}, told: map[int][]batch.Outcome[*item]{}}
+	w := &world{t: t, began: time.Now(), ended: make(chan struct{}), turns: map[uint64]chan bool{}, lock: map[int]bool{}, hide: map[int]bool{}, stored: map[int]int{}, unknown: map[int]bool{}, told: map[int][]batch.Outcome[*item]{}}
 	cfg.Loop.Health, cfg.Loop.Classify = w, classify
 	cfg.Done = w.done
 	if cfg.Write == nil {
@@ -195,6 +196,9 @@ func (w *world) storedTurn(turn uint64) chan bool {
 func (w *world) absent(_ context.Context, items []*item) ([]batch.Outcome[*item], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if slices.ContainsFunc(items, func(it *item) bool { return w.hide[it.n] }) {
+		return nil, classed(sqlbatch.Refused)
+	}
 	for _, it := range items {
 		if !w.lock[it.n] {
 			return []batch.Outcome[*item]{{Item: it, Err: fmt.Errorf("item %d was not locked", it.n)}}, nil
@@ -248,6 +252,15 @@ func (w *world) set(fail func(ctx context.Context, items []*item) error) {
 	w.mu.Lock()
 	w.fail = fail
 	w.mu.Unlock()
+}
+
+// heal ends whatever fails.
+func (w *world) heal() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail = nil
+	clear(w.lock)
+	clear(w.hide)
 }
 
 // keep has each statement wait for finish.

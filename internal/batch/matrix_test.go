@@ -15,8 +15,13 @@ import (
 	"github.com/chanq/chanq/sqlbatch"
 )
 
-// slow is no class: the statement of the item runs out of its time.
-const slow = sqlbatch.Class(100)
+// These are no classes: the statement of the item runs out of its time; it succeeds and leaves the item out, whose row is locked, or
+// which no look can find.
+const (
+	slow   = sqlbatch.Class(100)
+	locked = sqlbatch.Class(101)
+	unseen = sqlbatch.Class(102)
+)
 
 // cell is a case of the matrix: a group of size items, of which the one at place fails.
 type cell struct {
@@ -25,16 +30,16 @@ type cell struct {
 	place  int
 	inTurn bool
 	two    bool   // workers, each of which leaves what comes to the other one for a moment
-	outage bool   // the database is away at first
-	quits  string // whose caller gives up: "", "bad" or "healthy"
+	outage string // when the database is away: "", "first", or "between" the isolation of the bad item and its cure
+	quits  string // whose caller gives up: "", "bad", "healthy", "all", or "later", which is the bad one's after its isolation
 }
 
 func (c cell) String() string {
-	name := map[sqlbatch.Class]string{slow: "out of time"}[c.class]
+	name := map[sqlbatch.Class]string{slow: "out of time", locked: "locked", unseen: "unseen"}[c.class]
 	if name == "" {
 		name = c.class.String()
 	}
-	return fmt.Sprintf("%s/size=%d/place=%d/inTurn=%t/two=%t/outage=%t/quits=%s", name, c.size, c.place, c.inTurn, c.two, c.outage, c.quits)
+	return fmt.Sprintf("%s/size=%d/place=%d/inTurn=%t/two=%t/outage=%s/quits=%s", name, c.size, c.place, c.inTurn, c.two, c.outage, c.quits)
 }
 
 // rejected reports that the database rejects the item for what is in it.
@@ -44,11 +49,22 @@ func (c cell) rejected() bool {
 
 // fail is what a statement with the bad item does.
 func (c cell) fail(ctx context.Context) error {
-	if c.class == slow {
+	switch c.class {
+	case slow:
 		<-ctx.Done()
 		return context.Cause(ctx)
+	case locked, unseen:
+		return nil
 	}
 	return classed(c.class)
+}
+
+// away is what each statement does during an outage.
+func (c cell) away(context.Context, []*item) error {
+	if c.class == sqlbatch.Unknown || c.class == sqlbatch.RolledBack {
+		return classed(c.class)
+	}
+	return classed(sqlbatch.Refused)
 }
 
 // healthyWithin is the time within which the healthy items are written, from the end of the outage on.
@@ -59,7 +75,7 @@ func (c cell) healthyWithin() time.Duration {
 		// that finds the suspect.
 		within += timeout + 8*timeout/8
 	}
-	if c.outage {
+	if c.outage == "first" {
 		within += 5 * time.Second // the pause that it ended in
 	}
 	return within
@@ -71,7 +87,7 @@ func (c cell) firstWithin() time.Duration {
 	switch {
 	case c.class == slow:
 		return timeout + timeout/8 + 2*time.Second
-	case c.outage:
+	case c.outage != "":
 		return 5 * time.Second
 	}
 	return time.Second
@@ -86,14 +102,20 @@ func TestOneBadItem(t *testing.T) {
 	if testing.Short() {
 		sizes[3] = 20
 	}
-	for _, class := range []sqlbatch.Class{sqlbatch.Unknown, sqlbatch.RolledBack, sqlbatch.Refused, sqlbatch.Duplicate, sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent, slow} {
+	for _, class := range []sqlbatch.Class{sqlbatch.Unknown, sqlbatch.RolledBack, sqlbatch.Refused, sqlbatch.Duplicate, sqlbatch.BadRow, sqlbatch.NoSchema, sqlbatch.Permanent, slow, locked, unseen} {
 		for _, size := range sizes {
 			for _, place := range slices.Compact([]int{0, size / 2, size - 1}) {
 				for _, inTurn := range []bool{false, true} {
-					for _, outage := range []bool{false, true} {
-						for _, quits := range []string{"", "bad", "healthy"} {
+					if inTurn && (class == locked || class == unseen) {
+						continue // there is no Absent
+					}
+					for _, outage := range []string{"", "first", "between"} {
+						for _, quits := range []string{"", "bad", "healthy", "all", "later"} {
+							if size == sizes[3] && outage != "" && quits != "" && quits != "bad" {
+								continue // they take long, and smaller groups show as much
+							}
 							cells = append(cells, cell{class, size, place, inTurn, false, outage, quits})
-							if !inTurn && quits != "healthy" {
+							if !inTurn {
 								cells = append(cells, cell{class, size, place, false, true, outage, quits})
 							}
 						}
@@ -103,7 +125,7 @@ func TestOneBadItem(t *testing.T) {
 		}
 	}
 	for _, c := range slices.Clone(cells) { // one size more for some
-		if !testing.Short() && c.size == 100 && c.place > 0 && !c.outage && c.quits == "" {
+		if !testing.Short() && c.size == 100 && c.place > 0 && c.outage == "" && c.quits == "" {
 			c.size, c.place = 1000, c.place*10
 			cells = append(cells, c)
 		}
@@ -133,13 +155,19 @@ func (c cell) run(t *testing.T) {
 		return nil
 	}
 	w.set(broken)
-	if c.outage {
-		w.set(func(context.Context, []*item) error { return classed(sqlbatch.Refused) })
+	if c.outage == "first" {
+		w.set(c.away)
+	}
+	if c.class == locked || c.class == unseen {
+		w.lock[bad] = true
+	}
+	if c.class == unseen {
+		w.hide[bad] = true
 	}
 	items := numbered(0, c.size-1)
 	w.addAll(batch.Now, items...)
 	const outage = 100 * time.Second
-	if c.outage {
+	if c.outage == "first" {
 		w.wait(outage)
 		require.LessOrEqual(t, len(w.ran()), 200, "statements of an outage")
 		require.Empty(t, w.told)
@@ -156,9 +184,9 @@ func (c cell) run(t *testing.T) {
 		if w.w.Withdraw(items[bad]) {
 			gone[bad] = true
 		}
-	case "healthy":
+	case "healthy", "all":
 		for _, it := range items {
-			if it.n != bad && it.n%3 == 0 && w.w.Withdraw(it) {
+			if (c.quits == "all" || it.n != bad && it.n%3 == 0) && w.w.Withdraw(it) {
 				gone[it.n] = true
 			}
 		}
@@ -194,31 +222,62 @@ func (c cell) run(t *testing.T) {
 	next++
 	w.wait(c.firstWithin())
 	fresh(1)
+	if c.outage == "between" {
+		isolated := w.w.Stats().Isolated
+		w.set(c.away)
+		w.addAll(batch.Now, numbered(next, next+c.size)...)
+		w.wait(outage)
+		if c.two { // an item that is the only one of its worker has nothing to be compared with
+			isolated = max(isolated, w.w.Stats().Isolated)
+			require.LessOrEqual(t, isolated, 1)
+		}
+		require.Equal(t, isolated, w.w.Stats().Isolated, "an outage isolates nothing where there is something to compare")
+		w.set(broken)
+		w.wait(5 * time.Second) // the pause that it ended in
+		for range c.size + 1 {
+			require.NoError(t, w.outcome(next).Err)
+			next++
+		}
+	}
 	for range 3 {
 		fresh(5 * c.size)
 	}
 	sizes := w.together(bad)
 	require.Contains(t, sizes[max(0, len(sizes)-8):], c.size, "the normal size is back")
 
+	if c.quits == "later" && !w.hasOutcome(bad) {
+		if w.w.Withdraw(items[bad]) {
+			gone[bad] = true
+		}
+		w.wait(3 * timeout) // for the statement that has it
+	}
 	switch {
 	case gone[bad]:
-	case c.quits == "bad":
+	case c.quits == "bad", c.quits == "all", c.quits == "later":
 		require.Error(t, w.outcome(bad).Err)
 	case c.rejected():
 		require.Equal(t, classed(c.class), w.outcome(bad).Err)
 	default:
 		require.False(t, w.hasOutcome(bad))
 		stats := w.w.Stats()
-		require.Equal(t, 1, stats.Isolated)
 		require.Equal(t, 1, stats.Open)
-		require.Error(t, stats.Err)
+		require.Equal(t, 1, stats.Waiting)
+		if c.class != locked {
+			require.Equal(t, 1, stats.Isolated)
+			require.Error(t, stats.Err)
+		} else if c.outage == "" {
+			require.Zero(t, stats.Isolated, "it is deferred")
+			require.NoError(t, stats.Err)
+		}
 		if c.place%2 == 0 { // it is cured
-			w.set(nil)
+			w.heal()
 			for range 3 {
 				w.wait(2 * time.Minute)
 			}
 			require.NoError(t, w.outcome(bad).Err)
-			require.Equal(t, []int{1, 0}, w.isolated)
+			if c.class != locked || len(w.isolated) > 0 {
+				require.Equal(t, []int{1, 0}, w.isolated)
+			}
 		} else {
 			w.w.Close()
 			w.wait(time.Hour)
@@ -249,7 +308,7 @@ func (c cell) run(t *testing.T) {
 			}
 		}
 		// If the first item fails even after an outage, the one that succeeds in its place need not be the second.
-		if c.outage && bad == 0 {
+		if c.outage != "" && bad == 0 {
 			early--
 		}
 		require.LessOrEqual(t, early, 0, order)

@@ -56,10 +56,9 @@ type Reader struct {
 	delivers Term // of the messages in seq
 
 	// Of the goroutine that calls Step.
-	term   Term
-	rest   time.Duration  // no statement about slots before: after one that failed
-	bare   bool           // reads leave out contents: one of a single message has failed
-	failed *order.Message // the message whose contents could not be read by the last fetch of it alone
+	term Term
+	rest time.Duration // no statement about slots before: after one that failed
+	bare bool          // reads leave out contents: one of a single message has failed
 }
 
 // slotsPause is the pause after a statement about slots that failed.
@@ -77,6 +76,8 @@ type Did struct {
 	Looked    bool // at the slots
 	Read      bool // it was a read of messages that follow each other
 	Walked    bool // of a read: the slots were ours, and the queue was not paused
+	Asked     int  // messages of which it may return the contents; 0: none
+	Failed    bool // the next one is to ask for fewer
 	Contents  int  // messages that it brought with contents
 	Bytes     int  // of their bodies
 	Took      time.Duration
@@ -121,7 +122,10 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	if t == nil {
 		return Did{}, nil
 	}
-	did = Did{Statement: true, Read: t.Kind == order.Read}
+	did = Did{Statement: true, Read: t.Kind == order.Read, Asked: t.Rows}
+	if t.Kind == order.Fetch {
+		did.Asked = len(t.Messages)
+	}
 	began := r.cfg.Now()
 	var a answer
 	err = r.run(t, &a)
@@ -132,10 +136,11 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	}
 	blocked := err != nil && r.cfg.RolledBack(err)
 	unread := r.unreadable(t, err)
+	did.Failed = did.Asked > 0 && err != nil
 	r.change(func(now time.Duration) {
 		switch {
 		case blocked && (t.Kind == order.Read || t.Kind == order.Refill):
-			r.seq.Blocked(t, now)
+			did.Failed = !r.seq.Blocked(t, now) && did.Failed
 		case unread != nil:
 			r.seq.Unreadable(t.Messages[0], unread, now)
 		case err != nil && !blocked:
@@ -165,32 +170,34 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	return did, err
 }
 
-// unreadable finds out whether a message cannot be read. A read of one message that fails is followed by reads without contents,
-// so that the message is known by its ID. If its contents cannot be fetched twice, and a look at it succeeds in between, the message
-// is the cause. It returns what is known of it without its contents, or nil.
+// unreadable finds out whether a message cannot be read. A read or refill of one message that fails is followed by reads and refills
+// without contents, so that the message is known by its ID. If its contents cannot be fetched twice in a row, and a look at it succeeds
+// each time, the message is the cause. It returns what is known of it without its contents, or nil.
 func (r *Reader) unreadable(t *order.Task, err error) *Row {
-	failed := err != nil && !r.cfg.RolledBack(err)
 	switch {
-	case t.Kind == order.Read && failed:
+	case (t.Kind == order.Read || t.Kind == order.Refill) && t.Rows > 0 && err != nil:
 		r.bare = t.Rows == 1
 		return nil
-	case t.Kind == order.Read && err == nil && !r.bare, t.Kind == order.Fetch && err == nil:
-		r.bare, r.failed = false, nil
+	case t.Kind == order.Fetch && err == nil:
+		r.bare = false
+		for _, m := range t.Messages {
+			m.Unfetched = false
+		}
 		return nil
-	case t.Kind != order.Fetch || !failed || len(t.Messages) > 1:
+	case t.Kind != order.Fetch || len(t.Messages) > 1 || r.cfg.RolledBack(err):
 		return nil
 	}
 	m := t.Messages[0]
 	var a answer
 	if r.cfg.Run(r.cfg.SQL.LookOrdered(r.term.ID, owned(t.Slots), [][16]byte{m.ID}), a.scan) != nil || len(a.Rows) == 0 || a.Rows[0].Fence != m.Fence {
-		r.failed = nil
+		m.Unfetched = false
 		return nil
 	}
-	if r.failed != m {
-		r.failed = m
+	if !m.Unfetched {
+		m.Unfetched = true
 		return nil
 	}
-	r.failed, r.bare = nil, false
+	m.Unfetched, r.bare = false, false
 	a.last.Unread = err
 	return &a.last
 }

@@ -228,6 +228,12 @@ func (s *Sequencer) planRefill(b Budget, now time.Duration) *Task {
 		}
 	}
 	t.Rows = min(s.cfg.Rows, s.unread()*len(t.refill)+1)
+	if b.Rows > 0 {
+		t.Rows = min(t.Rows, b.Rows)
+	}
+	if b.Bare {
+		t.Old = None
+	}
 	return t
 }
 

@@ -37,6 +37,9 @@ type Message struct {
 	Slot  int
 	Fence int64 // stored
 
+	// Unfetched is the caller's: the last Fetch of this message alone has failed, and a look at its row has not.
+	Unfetched bool
+
 	key      *keyQueue
 	state    state
 	task     *Task    // under way

@@ -199,8 +199,9 @@ type Budget struct {
 	Room  int  // messages that the reader of the channel lacks (Prefetch)
 	Items int  // messages of one statement
 	Fetch int  // messages whose contents one statement reads
+	Rows  int  // messages that a Refill reads; 0: no bound
 	Poll  bool // read although nothing indicates new rows
-	Bare  bool // read without contents
+	Bare  bool // Read and Refill without contents
 }
 
 // Task is a statement to run. Mark, Lapse and Release match ID, number and stored fence; of the messages that they do not

@@ -148,12 +148,12 @@ func (w *walk) rest(now time.Duration) {
 }
 
 // Blocked notes, before Answer, that a read has waited for a lock until its time was over. Its walk is split in two, until the slot
-// of the locked row is read alone: then it is the only one that waits.
-func (s *Sequencer) Blocked(t *Task, now time.Duration) {
+// of the locked row is read alone: then it is the only one that waits. It reports whether the walk was split.
+func (s *Sequencer) Blocked(t *Task, now time.Duration) (split bool) {
 	w := t.walk
 	w.blocked = true
 	if len(w.slots) <= 1 {
-		return // Answer has it wait
+		return false // Answer has it wait
 	}
 	t.split = true
 	half := len(w.slots) / 2
@@ -178,6 +178,7 @@ func (s *Sequencer) Blocked(t *Task, now time.Duration) {
 		}
 	}
 	s.walks = append(s.walks, &o)
+	return true
 }
 
 // planRead returns the next read of the walk that has waited longest, or nil.

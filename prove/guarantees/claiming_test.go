@@ -24,6 +24,10 @@ var claiming = []test{
 	{"G12_AMessageThatTheDriverCannotReadDelaysItselfOnly", func(w *world) {
 		unreadable(w, faultdb.Fail(w.Failure(sqlbatch.BadRow)), "chanq: could not be read: ")
 	}},
+	{"G12_AMessageWhoseReadsAreRefusedDelaysItselfOnly", func(w *world) {
+		unreadable(w, faultdb.Fail(w.Failure(sqlbatch.Refused)), "chanq: could not be read: ")
+	}},
+	{"G12_AMessageWhoseReadsBreakTheConnectionDelaysItselfOnly", func(w *world) { unreadable(w, w.Broken(false), "chanq: could not be read: ") }},
 	{"G12_AnUnreadableMessageIsDeadWhenItsAttemptsAreSpent", unreadableEnds},
 	{"AnOutageCountsNoAttempts", outageCountsNothing},
 	{"AClaimIsGivenUpWhenItsLeasesWouldHaveEnded", claimEndsWithItsLease},

@@ -41,14 +41,21 @@ func deaths() (tests []test) {
 		for _, attempts := range []int{1, 2, 3, 20} {
 			tests = append(tests, test{
 				fmt.Sprintf("G07_OnlyTheGuiltyMessageDies_in=%s_attempts=%d", where, attempts),
-				func(w *world) { oneGuilty(w, where, chanq.Config{MaxAttempts: attempts}) },
+				func(w *world) { oneGuilty(w, where, chanq.Config{MaxAttempts: attempts}, false) },
 			})
 		}
 		tests = append(tests, test{
+			"G07_OnlyTheGuiltyMessageDiesThoughConsumersStopWhenIdle_in=" + where,
+			func(w *world) { oneGuilty(w, where, chanq.Config{}, true) },
+		})
+		tests = append(tests, test{
 			"G07_OnlyTheGuiltyMessageOfAnOrderedQueueDies_in=" + where,
 			func(w *world) {
-				oneGuilty(w, where, chanq.Config{MaxAttempts: 1, Kind: chanq.KindOrdered, Slots: 4})
+				oneGuilty(w, where, chanq.Config{MaxAttempts: 1, Kind: chanq.KindOrdered, Slots: 4}, false)
 			},
+		}, test{
+			"G07_OnlyTheGuiltyMessageOfAnOrderedQueueDiesThoughConsumersStopWhenIdle_in=" + where,
+			func(w *world) { oneGuilty(w, where, chanq.Config{Kind: chanq.KindOrdered, Slots: 4}, true) },
 		})
 	}
 	return tests
@@ -118,7 +125,7 @@ func (c deadlyCodec) Decode(data []byte, body any) error {
 	return json.Unmarshal(data, body)
 }
 
-func oneGuilty(w *world, where string, cfg chanq.Config) {
+func oneGuilty(w *world, where string, cfg chanq.Config, stopWhenIdle bool) {
 	const neighbours = 30
 	q := testdb.QueueOf[note](w, "work", cfg)
 	st, most := w.Statements("work"), mortal
@@ -157,7 +164,7 @@ func oneGuilty(w *world, where string, cfg chanq.Config) {
 		}
 		own := testdb.OpenOn[note](w, p.db, "work", cfg)
 		// Claims of many messages have less room for each body.
-		c, err := own.Consume(context.Background(), chanq.ConsumerConfig{PollMax: 20 * time.Millisecond, PrefetchBytes: 1 << 20})
+		c, err := own.Consume(context.Background(), chanq.ConsumerConfig{PollMax: 20 * time.Millisecond, PrefetchBytes: 1 << 20, StopWhenIdle: stopWhenIdle})
 		require.NoError(w, err)
 		handled := make(chan struct{})
 		go func() {
@@ -176,6 +183,8 @@ func oneGuilty(w *world, where string, cfg chanq.Config) {
 			select {
 			case <-p.ended:
 				alive = false
+			case <-c.Done(): // another one may find more when the leases have ended
+				alive = p.isDead()
 			case <-time.After(20 * time.Millisecond):
 			}
 		}

@@ -24,6 +24,8 @@ var pipeTrouble = []test{
 	{"G12_AnInputWhoseOutputsNeverArriveEndsAlone", hungOutputs},
 	{"G12_AnOutputWhoseKeyIsTakenByAnOpenTransactionKeepsTheOthersOfItsGroupForAWhileOnly", takenKey},
 	{"G12_AnOutputThatTheDatabaseUndoesAgainAndAgainKeepsTheOthersOfItsGroupForAWhileOnly", undoneOutput},
+	{"G12_AnOutputThatIsRefusedAgainAndAgainDelaysItsInputOnly", func(w *world) { failingOutput(w, sqlbatch.Refused) }},
+	{"G12_AnOutputWhoseTransactionsHaveUnknownOutcomesDelaysItsInputOnly", func(w *world) { failingOutput(w, sqlbatch.Unknown) }},
 }
 
 func lockedInput(w *world) {
@@ -146,12 +148,14 @@ func carries(op faultdb.Op, text string) bool {
 
 // undoneOutput: each try ends at once, as where a lock_timeout of the session is shorter than a try
 // while somebody holds the key of the output.
-func undoneOutput(w *world) {
+func undoneOutput(w *world) { failingOutput(w, sqlbatch.RolledBack) }
+
+func failingOutput(w *world, class sqlbatch.Class) {
 	x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: troubleLease}, passOn)
-	undo := faultdb.Fail(w.Failure(sqlbatch.RolledBack))
+	fails := faultdb.Fail(w.Failure(class))
 	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
 		if carries(op, "stuck") {
-			return undo
+			return fails
 		}
 		return faultdb.Fault{}
 	})

@@ -274,12 +274,20 @@ func slowExtension(w *world) {
 
 // failingExtensions has the database fail each statement that extends one of ten leases, which are between the others.
 func failingExtensions(w *world) {
-	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.Unknown} {
+	for i, class := range []sqlbatch.Class{sqlbatch.Refused, sqlbatch.Unknown, sqlbatch.RolledBack, sqlbatch.Refused} {
 		var lost losses
-		name := string(rune('a' + i))
-		q := w.Queue(name, chanq.Config{Hooks: lost.hooks()})
-		ids := testdb.Send(w, q, testdb.Texts(numbers(40)...)...)
-		st, fails := w.Statements(name), faultdb.Fail(w.Failure(class))
+		name, cfg := string(rune('a'+i)), chanq.Config{}
+		ms := testdb.Texts(numbers(40)...)
+		if i == 3 {
+			cfg = orderedConfig
+			for i := range ms {
+				ms[i].Key = ms[i].Body
+			}
+		}
+		cfg.Hooks = lost.hooks()
+		q := w.Queue(name, cfg)
+		ids := testdb.Send(w, q, ms...)
+		st, fails := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name, Slots: cfg.Slots}), faultdb.Fail(w.Failure(class))
 		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease})
 		var bad []chanq.ID
 		for i := 0; i < len(ids); i += 4 {

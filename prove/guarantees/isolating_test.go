@@ -1,0 +1,271 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// What fails alone, of each kind and class, delays itself only.
+var isolating = append([]test{
+	{"G12_AMessageWhoseSendGaveUpIsNotSentAgain", sendGaveUp},
+	{"G12_AnInputThatCannotBeAckedDelaysNoOther", failingInput},
+	{"EveryCallThatTakesAContextReturnsWhenItEnds", callsReturn},
+}, failingSettlesOfEachKind()...)
+
+// classesAlone are the classes of failures that repeating might cure. On the real clock one has to do.
+func (w *world) classesAlone() []sqlbatch.Class {
+	if !w.Engine.Bubble {
+		return []sqlbatch.Class{sqlbatch.Refused}
+	}
+	return []sqlbatch.Class{sqlbatch.Refused, sqlbatch.RolledBack, sqlbatch.Unknown, outOfTime}
+}
+
+// sendGaveUp has the database fail each statement that stores a certain message, whose Send gives up.
+func sendGaveUp(w *world) {
+	for _, inFlight := range []int{1, 2} {
+		for _, class := range w.classesAlone() {
+			q := w.Queue(fmt.Sprint("work", inFlight, className(class)), chanq.Config{})
+			p := testdb.Produce(w, q, chanq.ProducerConfig{InFlight: inFlight, StatementTimeout: slowTry})
+			var tried atomic.Int32
+			fails := w.failing(class)
+			w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+				if !carries(op, "poison") {
+					return faultdb.Fault{}
+				}
+				tried.Add(1)
+				return fails
+			})
+			for range 3 {
+				ctx, cancel := context.WithTimeout(context.Background(), 2*slowTry)
+				gaveUp := make(chan error, 1)
+				go func() {
+					_, err := p.Send(ctx, chanq.Message[string]{Body: "poison"})
+					gaveUp <- err
+				}()
+				_, err := p.SendBatch(w.Soon(), testdb.Texts(numbers(20)...)...)
+				require.NoError(w, err, class)
+				require.ErrorIs(w, <-gaveUp, context.DeadlineExceeded, class)
+				cancel()
+			}
+			require.Positive(w, tried.Load())
+			require.NoError(w, p.Flush(w.Soon()), "%v: nothing is left", class)
+			before := tried.Load()
+			for range 3 {
+				_, err := p.SendBatch(w.Soon(), testdb.Texts(numbers(20)...)...)
+				require.NoError(w, err, class)
+			}
+			pass(2 * slowTry)
+			require.Equal(w, before, tried.Load(), class)
+			require.Equal(w, chanq.ProducerStats{}, p.Stats())
+			w.Faults.Inject(nil)
+			require.NoError(w, p.Close(w.Soon()))
+			require.Equal(w, chanq.Stats{Ready: 120}, testdb.Counted(w, q))
+		}
+	}
+}
+
+// settlesAny reports whether an operation settles leases, in whichever way.
+func settlesAny(op faultdb.Op, q sqlbatch.Queue) bool {
+	for _, q := range []sqlbatch.Queue{q, q.SkipLocked()} {
+		for _, st := range []sqlbatch.Statement{q.Ack(nil), q.Archive(nil), q.Nack(nil), q.Snooze(nil), q.Release(nil), q.Bury(nil)} {
+			if testdb.Runs(op, st) || len(st.Prior) > 0 && testdb.Runs(op, st.Prior[0]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// failingSettlesOfEachKind has the database fail each statement that settles a certain message in a certain way. The acks of other
+// messages are stored meanwhile, whose statements are the same ones where that is an ack.
+func failingSettlesOfEachKind() (tests []test) {
+	ways := append(settles[:len(settles):len(settles)], struct {
+		name  string
+		do    func(*chanq.Lease[string]) error
+		state chanq.State
+	}{"release after", func(l *chanq.Lease[string]) error { return l.ReleaseAfter(time.Hour) }, chanq.StateScheduled})
+	for name, cfg := range map[string]chanq.Config{"plain": {}, "retained": {Retain: time.Hour}, "ordered": orderedConfig} {
+		for _, way := range ways {
+			tests = append(tests, test{"G12_ASettleThatFailsAloneDelaysNoOther_on=" + name + "_settle=" + way.name, func(w *world) {
+				for i, class := range w.classesAlone() {
+					failingSettle(w, fmt.Sprint("work", i), cfg, class, way.do, way.state)
+				}
+			}})
+		}
+	}
+	return tests
+}
+
+func failingSettle(w *world, name string, cfg chanq.Config, class sqlbatch.Class, settle func(*chanq.Lease[string]) error, state chanq.State) {
+	const count = 23
+	var lost losses
+	cfg.Hooks = lost.hooks()
+	q := testdb.QueueOf[string](w, name, cfg)
+	ms := testdb.Texts(numbers(count)...)
+	if cfg.Kind == chanq.KindOrdered {
+		for i := range ms {
+			ms[i].Key = ms[i].Body
+		}
+	}
+	testdb.Send(w, q, ms...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 5 * steadyLease, StatementTimeout: slowTry, Backoff: func(int) time.Duration { return 0 }})
+	leases := testdb.Take(w, c, count)
+	st, bad, fails := w.Engine.Dialect.Queue(sqlbatch.Names{Queue: name, Slots: cfg.Slots}), leases[count/2], w.failing(class)
+	var failed atomic.Int32
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if settlesAny(op, st) && names(op, bad.ID) {
+			failed.Add(1)
+			return fails
+		}
+		return faultdb.Fault{}
+	})
+	for _, l := range leases {
+		if l == bad {
+			require.NoError(w, settle(l))
+		} else {
+			require.NoError(w, l.Ack())
+		}
+	}
+	for _, l := range leases {
+		if l != bad {
+			require.NoError(w, l.Wait(w.Soon()), class)
+		}
+	}
+	w.Eventually("it fails again and again", func() bool { return failed.Load() > 3 })
+	require.Equal(w, 1, c.Stats().Held, "%v: the others went on", class)
+	require.Equal(w, 1, testdb.Counted(w, q).Ready+testdb.Counted(w, q).Leased)
+	c.Stop() // what is given back is not delivered again
+	w.Faults.Inject(nil)
+	require.NoError(w, bad.Wait(w.Soon()), class)
+	w.requireState(q, bad.ID, map[bool]chanq.State{false: state, true: chanq.StateDone}[state == "" && cfg.Retain > 0], class)
+	require.Empty(w, lost.but(), class)
+	require.NoError(w, c.Shutdown(w.Soon()))
+}
+
+// failingInput has each transaction of a Pipe fail that acks a certain input.
+func failingInput(w *world) {
+	for _, class := range w.classesAlone() {
+		if class == outOfTime && w.oneWriter() {
+			continue // its only session is in use meanwhile
+		}
+		x := startPipe(w, chanq.Config{}, chanq.ConsumerConfig{LeaseFor: troubleLease, StatementTimeout: troubleLease}, passOn)
+		_, db := w.Connect() // no faults there
+		other := testdb.OpenOn[string](w, db, "input", chanq.Config{})
+		require.NoError(w, other.Pause(w.Soon()))
+		bad := testdb.Send(w, other, testdb.Texts(append([]string{"stuck"}, numbers(20)...)...)...)[0]
+		st, fails := w.Statements("input"), w.failing(class)
+		w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if names(op, bad) && (testdb.Runs(op, st.InOwnTx().Ack(nil)) || testdb.Runs(op, st.InTx().SkipLocked().Ack(nil))) {
+				return fails
+			}
+			return faultdb.Fault{}
+		})
+		require.NoError(w, other.Resume(w.Soon()))
+		w.Eventually("the others are replaced", func() bool { return x.c.Stats().Acked == 20 })
+		require.Equal(w, 1, testdb.Stats(w, other).Leased, class)
+		w.Faults.Inject(nil)
+		w.Eventually("and so is the first", func() bool { return testdb.Stats(w, x.out).Ready == 21 })
+		x.stop(w)
+		require.Zero(w, testdb.Counted(w, other))
+		_, err := x.out.Purge(w.Soon(), chanq.StateReady)
+		require.NoError(w, err)
+	}
+}
+
+// callsReturn has the database answer nothing. Whether the driver looks at its context, or not, each call returns when its own ends,
+// except that Migrate waits for the driver.
+func callsReturn(w *world) {
+	gate := make(chan struct{})
+	free := sync.OnceFunc(func() {
+		w.Faults.Inject(nil)
+		close(gate)
+	})
+	w.Cleanup(free)
+	for name, fault := range map[string]faultdb.Fault{"hangs": faultdb.Hang(), "sticks": faultdb.Stick(gate)} {
+		q := w.Queue("work", chanq.Config{})
+		testdb.Send(w, q, testdb.Texts("a", "b", "c")...)
+		c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+		leases := testdb.Take(w, c, 3)
+		p := testdb.Produce(w, q, chanq.ProducerConfig{BufferBytes: 2000})
+		w.Faults.Inject(func(faultdb.Op) faultdb.Fault { return fault })
+		id := leases[0].ID
+		for _, call := range []struct {
+			name string
+			do   func(context.Context) error
+		}{
+			{"Send", func(ctx context.Context) error { _, err := p.Send(ctx, testdb.Texts("x")[0]); return err }},
+			{"SendBatch", func(ctx context.Context) error {
+				_, err := p.SendBatch(ctx, testdb.Texts(numbers(100)...)...) // more than the buffer has room for
+				return err
+			}},
+			{"Producer.Flush", func(ctx context.Context) error {
+				select {
+				case p.C() <- testdb.Texts("y")[0]:
+				case <-ctx.Done():
+				}
+				return p.Flush(ctx)
+			}},
+			{"Receive", func(ctx context.Context) error { _, err := c.Receive(ctx, 1, 0); return err }},
+			{"Extend", func(ctx context.Context) error { return leases[1].Extend(ctx, 2*time.Hour) }},
+			{"AckAll", func(ctx context.Context) error { return chanq.AckAll(ctx, leases[0]) }},
+			{"Wait", func(ctx context.Context) error { return leases[0].Wait(ctx) }},
+			{"Consumer.Flush", c.Flush},
+			{"Stats", func(ctx context.Context) error { _, err := q.Stats(ctx); return err }},
+			{"Empty", func(ctx context.Context) error { _, err := q.Empty(ctx); return err }},
+			{"Peek", func(ctx context.Context) error { _, err := q.Peek(ctx, chanq.StateReady, 1); return err }},
+			{"Browse", func(ctx context.Context) error { _, _, err := q.Browse(ctx, chanq.StateReady, "", 1); return err }},
+			{"Get", func(ctx context.Context) error { _, err := q.Get(ctx, id); return err }},
+			{"Cancel", func(ctx context.Context) error { _, err := q.Cancel(ctx, id); return err }},
+			{"Purge", func(ctx context.Context) error { _, err := q.Purge(ctx, chanq.StateDead); return err }},
+			{"PurgeIDs", func(ctx context.Context) error { _, err := q.PurgeIDs(ctx, id); return err }},
+			{"Redrive", func(ctx context.Context) error { _, err := q.Redrive(ctx, 1); return err }},
+			{"RedriveIDs", func(ctx context.Context) error { _, err := q.RedriveIDs(ctx, id); return err }},
+			{"Pause", q.Pause}, {"Resume", q.Resume},
+			{"Members", func(ctx context.Context) error { _, err := q.Members(ctx); return err }},
+			{"History", func(ctx context.Context) error { _, err := q.History(ctx, time.Now(), time.Minute); return err }},
+			{"Open", func(ctx context.Context) error {
+				_, err := chanq.Open[string](ctx, w.DB, "work", chanq.Config{})
+				return err
+			}},
+			{"Migrate", func(ctx context.Context) error { return chanq.Migrate(ctx, w.DB, "work", chanq.Config{}) }},
+			{"ReleaseAll", c.ReleaseAll},
+			{"Shutdown", c.Shutdown},
+			{"Close", p.Close},
+		} {
+			if call.name == "Migrate" && name == "sticks" {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), steadyLease/5)
+			began, returned := time.Now(), make(chan error, 1)
+			go func() { returned <- call.do(ctx) }()
+			select {
+			case err := <-returned:
+				var unsent *chanq.UnsentError[string]
+				require.True(w, errors.Is(err, context.DeadlineExceeded) || errors.As(err, &unsent), "%s, the driver %s: %v", call.name, name, err)
+				if w.Engine.Bubble {
+					require.LessOrEqual(w, time.Since(began), steadyLease/5+100*time.Millisecond, "%s, the driver %s", call.name, name)
+				}
+			case <-time.After(testdb.Patience):
+				require.Fail(w, "it does not return", "%s, the driver %s", call.name, name)
+			}
+			cancel()
+		}
+		w.Faults.Inject(nil)
+		if name == "sticks" {
+			free()
+		}
+		require.NoError(w, c.Shutdown(w.Soon()))
+		require.NoError(w, p.Close(w.Soon()))
+	}
+}
