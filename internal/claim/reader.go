@@ -121,7 +121,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	if t == nil {
 		return Did{}, nil
 	}
-	did = Did{Statement: true, Read: t.Kind == order.Read}
+	did = Did{Statement: true, Read: t.Kind == order.Read && !t.Slow()}
 	began := r.cfg.Now()
 	var a answer
 	err = r.run(t, &a)
