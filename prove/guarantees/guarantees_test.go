@@ -20,7 +20,7 @@ func run(t *testing.T, e testdb.Engine) {
 	for _, suite := range [][]test{
 		delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, finding, bounds, reading, piping,
 		operating, emptying, idling, sweeping, trusting, outages, stuck, trouble, slow, pipeTrouble, outliving, misbehaving, falling, hooking, codecs, contexts, processes, claiming, lapsing, dying, expiring, joining, sparing, dropping, ahead, handing, waking, wakingCosts,
-		kinds, ordered, orderedReading, orderedMembers, orderedSlots, foreign, facing,
+		kinds, ordered, orderedReading, orderedMembers, orderedSlots, orderedBlocked, foreign, facing,
 	} {
 		for _, c := range suite {
 			t.Run(c.name, func(t *testing.T) {
