@@ -88,6 +88,11 @@ func (r *Reader) Step(b order.Budget) (Did, error) {
 		return Did{}, nil
 	}
 	if did, err := r.tend(); did.Statement || err != nil {
+		if err != nil && !r.cfg.RolledBack(err) { // as after a read: the session might be lost
+			r.mu.Lock()
+			r.seq.Reread()
+			r.mu.Unlock()
+		}
 		return did, err
 	}
 	return r.work(b)

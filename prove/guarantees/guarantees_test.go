@@ -61,12 +61,15 @@ var outsideBubbles = map[string]testdb.Engine{
 
 // over20s are the tests that take more than 20 s on the real clock of some engine, because they wait.
 var over20s = map[string]bool{
-	"G07_ClaimsWhoseAnswersAreLostBlameNoMessage":       true,
-	"G12_ASettleEndsThoughItsExtensionsTakeLong":        true,
-	"G12_ExtensionsThatFailLoseNoOtherLease":            true,
-	"G12_SettlesThatTakeLongDelayNoOtherAndEnd":         true,
-	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull": true,
-	"StopWhenIdleFindsWhatIsBelowItsClaims":             true,
+	"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne":         true,
+	"G10_ARedriveAtAnyMomentIsNotOvertaken":                       true,
+	"G12_ALockedRowBesideTheMessagesOfAnOrderedQueueLosesNoLease": true,
+	"G07_ClaimsWhoseAnswersAreLostBlameNoMessage":                 true,
+	"G12_ASettleEndsThoughItsExtensionsTakeLong":                  true,
+	"G12_ExtensionsThatFailLoseNoOtherLease":                      true,
+	"G12_SettlesThatTakeLongDelayNoOtherAndEnd":                   true,
+	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":           true,
+	"StopWhenIdleFindsWhatIsBelowItsClaims":                       true,
 }
 
 const kills = "it runs several processes"

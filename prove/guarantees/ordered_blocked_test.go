@@ -28,6 +28,7 @@ var orderedBlocked = []test{
 	{"G10_AKeyHeldByADeadMessageThatIsLiveAgainOpensWhenThatIsDiscarded", keyHeldTwice},
 	{"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne", keyOfPaused},
 	{"StopWhenIdleHandlesAnOrderedQueueWithTheShortestLeases", keysOfShortLeases},
+	{"StopWhenIdleWaitsForTheSlotsOfItsFormerMembership", keysOfFormerMembership},
 	{"G12_ALockedRowBesideTheMessagesOfAnOrderedQueueLosesNoLease", keysBesideLocks},
 	{"G10_ANumberThatIsGivenAgainAfterALostSessionIsNotOvertaken", keyRenumbered},
 }
@@ -202,9 +203,9 @@ func ownerIsWoken(w *world) {
 	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 16, Bell: &turnBell{}}
 	q := w.keys(cfg)
 	var all []*chanq.Consumer[string]
-	got := make(chan *chanq.Lease[string])
+	got := make(chan *chanq.Lease[string], 100)
 	var done sync.WaitGroup
-	defer done.Wait()
+	w.Cleanup(done.Wait)
 	for range 4 {
 		_, db := w.Connect()
 		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{})
@@ -221,7 +222,7 @@ func ownerIsWoken(w *world) {
 	w.pass(3 * time.Second)
 	p := testdb.Produce(w, q, chanq.ProducerConfig{})
 	var waits []time.Duration
-	for i := range 40 {
+	for i := range 30 {
 		began := time.Now()
 		testdb.SendBy(w, p, chanq.Message[string]{Key: fmt.Sprint(i), Body: "x"})
 		w.ack(testdb.Receive(w, got, "the message"))
@@ -229,9 +230,9 @@ func ownerIsWoken(w *world) {
 		w.pass(230 * time.Millisecond)
 	}
 	slices.Sort(waits)
-	w.Logf("from the send to the ack: %v in the middle, %v at most", waits[20], waits[39])
+	w.Logf("from the send to the ack: %v in the middle, %v at most", waits[15], waits[29])
 	if w.Engine.Bubble {
-		require.LessOrEqual(w, waits[20], 10*time.Millisecond)
+		require.LessOrEqual(w, waits[15], 10*time.Millisecond)
 	}
 	for _, c := range all {
 		require.NoError(w, c.Shutdown(w.Soon()))
@@ -251,7 +252,7 @@ func keyInLongTx(w *world) {
 	for _, body := range []string{"b/1", "c/1", "b/2", "c/2"} {
 		w.ack(w.next(c, body))
 	}
-	for i := range 15 {
+	for i := range 12 {
 		began := time.Now()
 		testdb.Send(w, q, keyed(fmt.Sprint("d", i), 1, 2)...)
 		for n := range 2 {
@@ -323,7 +324,10 @@ func keysOfShortLeases(w *world) {
 	q := w.keys(chanq.Config{Slots: 8})
 	ms, sent := manyKeys(20, 5)
 	testdb.Send(w, q, ms...)
-	lease := testdb.Of(100*time.Millisecond, 300*time.Millisecond) // the least, except where a loaded machine may be late
+	lease := shortLease // that none ends on a loaded machine is not certain
+	if w.Engine.Bubble {
+		lease = 100 * time.Millisecond // the least
+	}
 	r := &recorder{}
 	got := w.drains(q, chanq.ConsumerConfig{LeaseFor: lease, Prefetch: 10}, func(l *chanq.Lease[string]) error {
 		from := time.Now()
@@ -334,6 +338,28 @@ func keysOfShortLeases(w *world) {
 	require.GreaterOrEqual(w, len(got), len(ms))
 	r.judge(w, sent)
 	w.requireEmpty(q)
+}
+
+// keysOfFormerMembership has a membership end in the process, and last in the database: the answers to its heartbeats are lost.
+func keysOfFormerMembership(w *world) {
+	q := w.keys(chanq.Config{Slots: 1})
+	testdb.Send(w, q, keyed("a", 1, 2)...)
+	faults, db := w.Connect()
+	away := testdb.OpenOn[string](w, db, "work", chanq.Config{Kind: chanq.KindOrdered, Slots: 1})
+	c := testdb.Start(w, away, chanq.ConsumerConfig{LeaseFor: steadyLease, StopWhenIdle: true})
+	first := w.next(c, "a/1")
+	st, lost := w.orderedStatements(), w.Failure(sqlbatch.Unknown)
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, st.Join(sqlbatch.Member{})) {
+			return faultdb.Fail(lost).Applied()
+		}
+		return faultdb.Fault{}
+	})
+	w.ended(first)
+	faults.Inject(nil)
+	w.ack(w.next(c, "a/1"))
+	w.ack(w.next(c, "a/2"))
+	w.idleEnds(c)
 }
 
 // lockRows has a transaction of another session lock rows, until unlock is called.
@@ -347,7 +373,7 @@ func (w *world) lockRows(update string, args ...any) (unlock func()) {
 	return sync.OnceFunc(func() { require.NoError(w, tx.Rollback()) })
 }
 
-// keysBesideLocks has rows of the shared tables locked, one after another, for half of a lease.
+// keysBesideLocks has rows of the shared tables locked, one after another, for a part of a lease.
 func keysBesideLocks(w *world) {
 	w.skipWithoutRowLocks()
 	var lost losses
@@ -355,7 +381,7 @@ func keysBesideLocks(w *world) {
 	q := w.keys(chanq.Config{Hooks: lost.hooks()})
 	ms, _ := manyKeys(20, 1)
 	testdb.Send(w, q, ms...)
-	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 2 * steadyLease})
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 4 * steadyLease})
 	leases := testdb.Take(w, c, 20)
 	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
 	for name, update := range map[string]string{
@@ -378,7 +404,7 @@ func keysBesideLocks(w *world) {
 		}
 		w.pass(steadyLease)
 		unlock()
-		w.pass(2 * steadyLease)
+		w.pass(4 * steadyLease)
 		require.Empty(w, lost.but(chanq.ID{}), name)
 	}
 	for _, l := range leases {
@@ -401,6 +427,7 @@ func keyRenumbered(w *world) {
 	broken := w.Broken(false)
 	faults.Inject(func(faultdb.Op) faultdb.Fault { return broken })
 	faults.CutAll(w.Failure(sqlbatch.Unknown))
+	w.pass(3 * time.Second) // in which it tries to read
 	id := testdb.Send(w, q, keyed("a", 6, 6)...)[0]
 	w.Exec("UPDATE chanq_work SET seq = 2 WHERE id = " + w.sqlID(id))
 	testdb.Send(w, q, keyed("a", 7, 7)...)
