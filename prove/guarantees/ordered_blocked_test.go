@@ -28,6 +28,7 @@ var orderedBlocked = []test{
 	{"G10_AKeyHeldByADeadMessageThatIsLiveAgainOpensWhenThatIsDiscarded", keyHeldTwice},
 	{"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne", keyOfPaused},
 	{"StopWhenIdleHandlesAnOrderedQueueWithTheShortestLeases", keysOfShortLeases},
+	{"G12_ReadsThatTakeLongByTheirSizeDeliverEachMessageAtItsFirstAttempt", keysOfNarrowNetwork},
 	{"StopWhenIdleWaitsForTheSlotsOfItsFormerMembership", keysOfFormerMembership},
 	{"G12_ALockedRowBesideTheMessagesOfAnOrderedQueueLosesNoLease", keysBesideLocks},
 	{"G10_ANumberThatIsGivenAgainAfterALostSessionIsNotOvertaken", keyRenumbered},
@@ -337,6 +338,54 @@ func keysOfShortLeases(w *world) {
 	})
 	require.GreaterOrEqual(w, len(got), len(ms))
 	r.judge(w, sent)
+	w.requireEmpty(q)
+}
+
+// keysOfNarrowNetwork has each body that a read or a fetch may return take half a second, so that those of all messages take longer
+// than a statement may.
+func keysOfNarrowNetwork(w *world) {
+	if !w.Engine.Bubble {
+		w.Skip("it waits for statements that take long")
+	}
+	const count, each = 10, 500 * time.Millisecond
+	q := w.keys(chanq.Config{Slots: 1})
+	ids := testdb.Send(w, q, slices.Concat(keyed("a", 1, 5), keyed("b", 1, 5))...)
+	st := w.orderedStatements()
+	read := st.Read(sqlbatch.ReadParams{Slots: make([]sqlbatch.OwnedSlot, 1), Rows: 77})
+	rows := slices.IndexFunc(read.Args, func(a any) bool { return fmt.Sprint(a) == "77" || strings.Contains(fmt.Sprint(a), " 77}") })
+	require.GreaterOrEqual(w, rows, 0)
+	var waited atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		var bodies int64
+		switch {
+		case readsSlots(op, st):
+			_, _ = fmt.Sscan(fmt.Sprint(op.Args[len(op.Args)-len(read.Args)+rows].Value), &bodies)
+			bodies = min(count, bodies)
+		case testdb.Runs(op, st.Fetch([16]byte{}, nil, nil)):
+			for _, id := range ids {
+				if names(op, id) {
+					bodies++
+				}
+			}
+		}
+		if bodies == 0 {
+			return faultdb.Fault{}
+		}
+		waited.Add(1)
+		done := make(chan struct{})
+		time.AfterFunc(time.Duration(bodies)*each, func() { close(done) })
+		return faultdb.Hold(done)
+	})
+	began := time.Now()
+	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: 3 * time.Second})
+	for range count {
+		l := testdb.Take(w, c, 1)[0]
+		require.Equal(w, 1, l.Attempt)
+		require.NoError(w, l.Ack())
+	}
+	require.Less(w, time.Since(began), 45*time.Second)
+	require.Greater(w, waited.Load(), int64(3))
+	w.Faults.Inject(nil)
 	w.requireEmpty(q)
 }
 
