@@ -71,7 +71,8 @@ func (q *Queue[T]) PurgeIDs(ctx context.Context, ids ...ID) ([]ID, error) {
 // Redrive makes up to limit messages that are dead when it is called ready again
 // (all, if limit is 0), oldest first, with no attempts counted and without an
 // expiry, each once, and returns how many. One that is set aside again meanwhile
-// stays dead, and so do those whose DedupKey is in the queue again. It runs in
+// stays dead, and so do those whose ID or DedupKey is in the queue again: with DeadKeyHolds their keys stay closed until
+// PurgeIDs discards them, or the live message has ended and they are redriven. It runs in
 // statements of 1000 rows, after one that asks for the database's time; an error
 // comes with the count so far. It wakes idle consumers, as a send does: those of other
 // processes where there is a Bell.

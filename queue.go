@@ -143,9 +143,12 @@ func (q *queue) once(ctx context.Context, st sqlbatch.Statement, scan func(*sql.
 }
 
 // ring wakes idle consumers: there are messages that are due just now. more says that
-// others follow.
+// others follow. Of an ordered queue it wakes all of them, since one of them alone owns the slot of a message.
 func (q *queue) ring(messages int, more bool) {
 	q.key.ring()
+	if q.ordered() {
+		messages = ringMany
+	}
 	q.ringer.ring(messages, more)
 }
 

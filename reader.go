@@ -36,6 +36,8 @@ type reader[T any] struct {
 	quiet  bool   // nothing was held then
 	idle   batch.Backoff
 	pollAt time.Duration // of the next read although nothing indicates new messages
+	term   int64         // the number of the membership
+	former time.Duration // until then the database might count the one before as alive
 }
 
 // The bounds of what a Sequencer keeps.
@@ -379,7 +381,10 @@ func (r *reader[T]) stopIdle(did claim.Did) (stopped bool) {
 	if c.idleness == nil || !r.quiet {
 		return false
 	}
-	rests := r.reader.Rests()
+	if term, _, _ := c.here.Current(); term.Number != r.term {
+		r.term, r.former = term.Number, monotonic()+c.cfg.LeaseFor
+	}
+	rests := r.reader.Rests() && monotonic() > r.former // before, slots of the former membership look like those of another consumer
 	if did.Read && !did.Walked { // of a paused queue nothing is due
 		ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 		defer cancel()

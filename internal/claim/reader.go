@@ -89,6 +89,11 @@ func (r *Reader) Step(b order.Budget) (Did, error) {
 		return Did{}, nil
 	}
 	if did, err := r.tend(); did.Statement || err != nil {
+		if err != nil && !r.cfg.RolledBack(err) { // as after a read: the session might be lost
+			r.mu.Lock()
+			r.seq.Reread()
+			r.mu.Unlock()
+		}
 		return did, err
 	}
 	return r.work(b)
@@ -122,7 +127,7 @@ func (r *Reader) work(b order.Budget) (did Did, err error) {
 	if t == nil {
 		return Did{}, nil
 	}
-	did = Did{Statement: true, Read: t.Kind == order.Read, Asked: t.Rows}
+	did = Did{Statement: true, Read: t.Kind == order.Read && !t.Slow(), Asked: t.Rows}
 	if t.Kind == order.Fetch {
 		did.Asked = len(t.Messages)
 	}

@@ -221,7 +221,8 @@ func (s *Sequencer) planRefill(b Budget, now time.Duration) *Task {
 	if next == None {
 		next = first
 	}
-	t := &Task{Kind: Refill, From: next, Upto: w.cursor, walk: w}
+	t := &Task{Kind: Refill, From: next, Cursor: w.cursor, Upto: w.cursor, walk: w}
+	t.bound(next)
 	for _, k := range due {
 		if refillFrom(k) >= next {
 			t.refill, t.Keys = append(t.refill, k), append(t.Keys, k.name.key)
@@ -252,8 +253,8 @@ func (s *Sequencer) refill(t *Task, a *Answer, now time.Duration) {
 	for i := range a.Rows {
 		s.insert(t.walk, &a.Rows[i], a.Redriven, now)
 	}
-	upto := a.Upto
-	if upto >= t.Upto {
+	upto := min(a.Upto, t.Upto)
+	if upto >= t.Cursor {
 		upto = None
 	}
 	for _, k := range t.refill {

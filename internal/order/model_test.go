@@ -343,7 +343,10 @@ func (s *sim) consume(c *simConsumer) {
 	case 1, 2, 3, 4:
 		if c.task != nil {
 			s.progress(c)
-		} else if t := c.seq.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: true}, s.now); t != nil {
+			break
+		}
+		s.narrow(c)
+		if t := c.seq.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: true}, s.now); t != nil {
 			c.task = s.begin(c, t)
 		}
 	case 5:
@@ -361,6 +364,15 @@ func (s *sim) consume(c *simConsumer) {
 	case 8:
 		if s.chance(15) {
 			s.lose(c, s.chance(2))
+		}
+	}
+}
+
+// narrow has the next reads of a consumer end after a few numbers, as after reads that took long.
+func (s *sim) narrow(c *simConsumer) {
+	for _, w := range c.seq.walks {
+		if !s.oneWriter && s.chance(3) {
+			w.span = int64(1 + s.pick(4))
 		}
 	}
 }

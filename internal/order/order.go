@@ -31,8 +31,8 @@
 //
 // Slots that were taken together are read by one walk. It has a cursor (the greatest number read) and a watermark, safe:
 // each number up to it was read after its sender had ended, except numbers of stragglers. Each read begins at safe. A
-// catch-up is a read that begins lower: at the bound of a straggler that has ended, or at 0 after a redrive, a lost
-// session, or slowEvery. Rows of the answer that asked for the catch-up, and of later answers, wait until a catch-up that
+// catch-up is a read that begins lower: at the bound of a straggler that has ended, or at 0 after a redrive or a lost
+// session. Rows of the answer that asked for the catch-up, and of later answers, wait until a catch-up that
 // began after it has reached the cursor. Walks whose cursors are equal become one.
 //
 // A key keeps few unread messages. Of the others it knows only the number from which on they are: it is spilled from
@@ -72,6 +72,10 @@ const (
 	heldEvery    = time.Second // between questions about held keys
 	slowEvery    = 10 * time.Second
 	slowShare    = 20 // a slow read takes at most 1/20 of the time
+	longRead     = 250 * time.Millisecond
+	leastSpan    = 1 << 32 // numbers, of 4,096 statements that send: see sqlbatch.SeqBits
+	firstSpan    = 1 << 44 // assumed while no number is known
+	spanFactor   = 4
 	firstPause   = 20 * time.Millisecond
 	mostPauses   = 6           // doublings of firstPause
 	peekEvery    = time.Second // looks at a waiting message: another program might end it
@@ -218,11 +222,18 @@ type Task struct {
 	Keys         []string
 	KeySlots     []int
 
-	walk   *walk
-	split  bool // the walk was split as the task was blocked
-	catch  *catchUp
-	refill []*keyQueue
+	walk    *walk
+	began   time.Duration
+	bounded bool // Upto is the end of the span of the walk
+	locked  bool // it was blocked
+	split   bool // and the walk was split
+	catch   *catchUp
+	slow    *catchUp
+	refill  []*keyQueue
 }
+
+// Slow reports whether the task is a part of a slow read, on which nothing depends.
+func (t *Task) Slow() bool { return t.slow != nil }
 
 // Delivery is a message whose turn it is. Fence is that of the delivery, Message.Fence the stored one. If Expired or Crashed
 // is set, the message is dead-lettered in place of a delivery: its TTL has ended, or it has ended MaxCrashes processes. The

@@ -170,7 +170,7 @@ func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 			if t.Kind == Refill {
 				s.turns++
 			}
-			return s.begin(t)
+			return s.begin(t, now)
 		}
 	}
 	if t == nil {
@@ -180,9 +180,9 @@ func (s *Sequencer) Plan(b Budget, now time.Duration) *Task {
 }
 
 // begin notes that a read is under way.
-func (s *Sequencer) begin(t *Task) *Task {
+func (s *Sequencer) begin(t *Task, now time.Duration) *Task {
 	clear(s.ended)
-	s.reading = t
+	s.reading, t.began = t, now
 	for _, sl := range t.walk.slots {
 		t.Slots = append(t.Slots, sl.Slot)
 		t.Old = max(t.Old, sl.Old)
@@ -198,6 +198,9 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	if isRead {
 		s.reading = nil
 	}
+	if isRead && !t.locked && !s.cfg.OneWriter { // whose deleted rows leave nothing behind
+		t.walk.stretch(t, a, s.water.drawn, now)
+	}
 	isNew, ready := false, s.water.Ready()
 	if a != nil && a.Walked {
 		isNew = !s.knows || a.Redriven != s.redriven
@@ -212,7 +215,10 @@ func (s *Sequencer) Answer(t *Task, a *Answer, now time.Duration) (forgotten boo
 	case !isRead && t.Kind != Held:
 		s.answered(t, a, now)
 	case isRead && (a == nil || !a.Walked):
-		if !t.split {
+		switch {
+		case t.slow != nil && t.slow == t.walk.slow:
+			t.walk.endsSlowly(t.slow, now)
+		case !t.split && t.slow == nil:
 			t.walk.rest(now)
 		}
 	case a == nil || !a.Walked: // changes nothing
@@ -354,6 +360,8 @@ func (s *Sequencer) Due(b Budget, now time.Duration) time.Duration {
 			at = now
 		case w.pending != nil:
 			at = min(at, w.catchAt)
+		case w.slow != nil:
+			at = now
 		default:
 			at = min(at, w.slowAt)
 		}

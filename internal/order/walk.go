@@ -23,7 +23,11 @@ type walk struct {
 
 	pending, next *catchUp      // next: an event after pending has begun
 	catchAt       time.Duration // no catch-up begins before: they take half of the time at most
-	slowAt        time.Duration // of the next slow read
+
+	slow   *catchUp      // the slow read that has begun: no row waits for it
+	slowly bool          // the last read was a part of it
+	slowAt time.Duration // of the next slow read
+	span   int64         // numbers that a read may walk; 0: no bound
 }
 
 // catchUp is a read that begins below the watermark, in one part or several.
@@ -79,12 +83,42 @@ func (w *walk) gate() *catchUp {
 func (s *Sequencer) ends(w *walk, c *catchUp, now time.Duration) {
 	c.over = true
 	w.catchAt = now + now - c.since
-	if c.from == 0 { // it was also a slow read
-		w.slowAt = now + max(slowEvery, slowShare*(now-c.since))
+	if c.from == 0 {
+		w.endsSlowly(c, now)
 	}
 	w.pending, w.next = w.next, nil
 	for _, k := range c.keys {
 		s.advance(k, now)
+	}
+}
+
+// endsSlowly notes that a slow read, or a catch-up that was one as well, has ended or failed.
+func (w *walk) endsSlowly(c *catchUp, now time.Duration) {
+	w.slow, w.slowAt = nil, now+max(slowEvery, slowShare*(now-c.since))
+}
+
+// stretch adapts the span of a walk to the time of a read. As long as a snapshot is open, the index has entries of deleted rows,
+// and a read walks them: it might take longer than a statement may. drawn is the last number; 0: unknown.
+func (w *walk) stretch(t *Task, a *Answer, drawn int64, now time.Duration) {
+	if drawn == 0 {
+		drawn = firstSpan
+	}
+	full := a != nil && t.Rows > 0 && len(a.Rows) >= t.Rows
+	switch took := now - t.began; {
+	case a == nil, took > longRead && !full:
+		if walked := min(t.Upto, drawn) - t.From; w.span == 0 || w.span > walked {
+			w.span = walked
+		}
+		w.span = max(leastSpan, w.span/spanFactor)
+	case t.bounded && t.Upto < drawn && took < longRead/spanFactor:
+		w.span *= spanFactor
+	}
+}
+
+// bound ends a read where the span of its walk ends, counted from a number.
+func (t *Task) bound(from int64) {
+	if end := from + t.walk.span; from < end && end < t.Upto {
+		t.Upto, t.bounded = end, true
 	}
 }
 
@@ -134,6 +168,7 @@ func (s *Sequencer) meet() {
 			}
 			a.slots = append(a.slots, b.slots...)
 			a.safe, a.more, a.behind = min(a.safe, b.safe), a.more || b.more, a.behind+b.behind
+			a.slow, a.span = nil, max(a.span, b.span)
 			a.refilled, a.slowAt, a.catchAt = min(a.refilled, b.refilled), min(a.slowAt, b.slowAt), max(a.catchAt, b.catchAt)
 			s.join(a)
 			return
@@ -151,11 +186,14 @@ func (w *walk) rest(now time.Duration) {
 // of the locked row is read alone: then it is the only one that waits. It reports whether the walk was split.
 func (s *Sequencer) Blocked(t *Task, now time.Duration) (split bool) {
 	w := t.walk
+	if t.locked = true; t.slow != nil {
+		return // Answer ends it
+	}
 	w.blocked = true
 	if len(w.slots) <= 1 {
 		return false // Answer has it wait
 	}
-	t.split = true
+	t.split, w.slow = true, nil
 	half := len(w.slots) / 2
 	o := *w
 	o.slots, w.slots = slices.Clone(w.slots[half:]), slices.Clip(w.slots[:half])
@@ -189,13 +227,15 @@ func (s *Sequencer) planRead(b Budget, now time.Duration) *Task {
 		room = 0
 	}
 	var w *walk
+	ahead := false
 	for _, o := range s.walks {
-		if o.pending == nil && now >= o.slowAt && o.read && !o.more {
-			o.catchUp(0)
+		if o.slow == nil && o.pending == nil && now >= o.slowAt && o.read && !o.more {
+			o.slow = &catchUp{since: now}
 		}
+		reads := room > 0 && (b.Poll || o.more || !o.read)
 		catches := o.pending != nil && now >= o.catchAt
-		if now >= o.readAt && (catches || room > 0 && (b.Poll || o.more || !o.read)) && (w == nil || o.turn < w.turn) {
-			w = o
+		if now >= o.readAt && (catches || reads || o.slow != nil) && (w == nil || o.turn < w.turn) {
+			w, ahead = o, reads
 		}
 	}
 	if w == nil {
@@ -212,14 +252,18 @@ func (s *Sequencer) planRead(b Budget, now time.Duration) *Task {
 			t.Upto = min(t.Upto, o.cursor) // where the walks meet
 		}
 	}
-	if c := w.pending; c != nil && (c.begun || now >= w.catchAt) {
-		if c.begun {
-			t.Rows, t.From = 0, c.at
-		} else {
-			c.begun, c.since, t.From = true, now, min(w.safe, c.from)
-		}
-		t.catch = c
+	base := w.cursor
+	switch c := w.pending; {
+	case c != nil && c.begun:
+		t.catch, t.Rows, t.From, base = c, 0, c.at, c.at
+	case c != nil && now >= w.catchAt:
+		c.begun, c.since, t.From = true, now, min(w.safe, c.from)
+		t.catch, base = c, t.From
+	case w.slow != nil && !(ahead && w.slowly):
+		t.slow, t.Rows, t.From, base = w.slow, 0, w.slow.at, w.slow.at
 	}
+	w.slowly = t.slow != nil
+	t.bound(base)
 	if b.Bare {
 		t.Old = None
 	}
@@ -236,6 +280,10 @@ func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
 	w := t.walk
 	w.blocked, w.pauses = false, 0
 	a.Rows = slices.DeleteFunc(a.Rows, func(row Row) bool { return row.Seq > a.Upto })
+	upto := min(t.Upto, a.Upto)
+	if t.bounded && a.Drawn >= 0 && t.Upto >= a.Drawn {
+		upto = a.Upto // no number is behind the bound
+	}
 	ahead, behind, aboveSafe := 0, 0, 0
 	cursor, walked := t.Cursor, t.From
 	for i := range a.Rows {
@@ -253,14 +301,14 @@ func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
 		s.insert(w, &a.Rows[i], a.Redriven, now)
 	}
 	whole, cut := behind < t.Behind, ahead >= t.Rows
-	covered := min(t.Upto, a.Upto)
+	covered := upto
 	if cut {
 		covered = cursor
 	} else if covered < None {
 		cursor = covered
 	}
-	if a.Upto < t.Cursor {
-		whole, walked = false, a.Upto
+	if whole && upto < t.Cursor {
+		whole, walked = false, upto
 	}
 	if !whole {
 		covered = walked
@@ -279,6 +327,11 @@ func (s *Sequencer) read(t *Task, a *Answer, ready int64, now time.Duration) {
 	if c := t.catch; c != nil && c == w.pending {
 		if c.at = max(c.at, walked); whole {
 			s.ends(w, c, now)
+		}
+	}
+	if c := t.slow; c != nil && c == w.slow {
+		if c.at = max(c.at, walked); whole {
+			w.endsSlowly(c, now)
 		}
 	}
 }

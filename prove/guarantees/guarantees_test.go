@@ -20,7 +20,7 @@ func run(t *testing.T, e testdb.Engine) {
 	for _, suite := range [][]test{
 		delivery, leasing, settling, stopping, sending, deduplicating, transacting, ordering, finding, bounds, reading, piping,
 		operating, emptying, idling, sweeping, trusting, outages, stuck, trouble, slow, isolating, pipeTrouble, outliving, misbehaving, falling, hooking, codecs, contexts, processes, claiming, lapsing, dying, expiring, joining, sparing, dropping, ahead, handing, waking, wakingCosts,
-		kinds, ordered, orderedReading, orderedTrouble, orderedMembers, orderedSlots, foreign, facing,
+		kinds, ordered, orderedReading, orderedTrouble, orderedMembers, orderedSlots, orderedBlocked, foreign, facing,
 	} {
 		for _, c := range suite {
 			t.Run(c.name, func(t *testing.T) {
@@ -61,12 +61,15 @@ var outsideBubbles = map[string]testdb.Engine{
 
 // over20s are the tests that take more than 20 s on the real clock of some engine, because they wait.
 var over20s = map[string]bool{
-	"G07_ClaimsWhoseAnswersAreLostBlameNoMessage":       true,
-	"G12_ASettleEndsThoughItsExtensionsTakeLong":        true,
-	"G12_ExtensionsThatFailLoseNoOtherLease":            true,
-	"G12_SettlesThatTakeLongDelayNoOtherAndEnd":         true,
-	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull": true,
-	"StopWhenIdleFindsWhatIsBelowItsClaims":             true,
+	"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne":         true,
+	"G10_ARedriveAtAnyMomentIsNotOvertaken":                       true,
+	"G12_ALockedRowBesideTheMessagesOfAnOrderedQueueLosesNoLease": true,
+	"G07_ClaimsWhoseAnswersAreLostBlameNoMessage":                 true,
+	"G12_ASettleEndsThoughItsExtensionsTakeLong":                  true,
+	"G12_ExtensionsThatFailLoseNoOtherLease":                      true,
+	"G12_SettlesThatTakeLongDelayNoOtherAndEnd":                   true,
+	"ReceiveReturnsWithItsContextWhereTheBacklogIsFull":           true,
+	"StopWhenIdleFindsWhatIsBelowItsClaims":                       true,
 }
 
 const kills = "it runs several processes"

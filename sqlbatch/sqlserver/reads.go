@@ -26,6 +26,9 @@ import (
 // entry, would wait for the read, and the read for the ack. The dead are read after the rows: a message that has left the live table before
 // its row was looked for is among the dead by then. The number of redrives is read last.
 //
+// Of the reader's own row among the consumers it takes what is not committed: only its own heartbeat writes the time there, and the
+// reader counts its time from heartbeats that were answered.
+//
 // XACT_ABORT is off for TRY. A statement that fails with error 1222 leaves nothing in a table variable.
 const readOpen = session + `~SET DEADLOCK_PRIORITY LOW;
 ~SET LOCK_TIMEOUT 50;
@@ -41,7 +44,7 @@ SELECT s.slot
 ` + fromOwned + `INNER JOIN {slots} AS s WITH (INDEX ({slots pk}), FORCESEEK) ON s.queue = {name} AND s.slot = a.slot
 WHERE s.fence = a.fence AND s.member = @by
 ` + fromListOptions + `;
-IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM {members} AS m WHERE m.id = @by AND m.until > @now) AND ` + notPaused + `
+IF (SELECT COUNT(*) FROM @owned AS o) = DATALENGTH(@list) / 11 AND EXISTS (SELECT 1 FROM {members} AS m WITH (READUNCOMMITTED) WHERE m.id = @by AND m.until > @now) AND ` + notPaused + `
     SET @walks = 1;
 `
 

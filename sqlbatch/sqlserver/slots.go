@@ -64,14 +64,15 @@ func packSlots(slots []int) []byte {
 	return b
 }
 
-// slotsText waits for a slot or a member that is being written, for a moment.
+// slotsText waits for no lock, so that a lock on a row keeps no consumer from its other work. What it finds of a row that is being
+// written might be undone: a take of slots looks again, under locks.
 const slotsText = session + `DECLARE @now datetime2(3) = SYSUTCDATETIME();
-DECLARE @members bigint = (SELECT COUNT_BIG(*) FROM {members} AS m WHERE m.queue = {name} AND m.until > @now);
+DECLARE @members bigint = (SELECT COUNT_BIG(*) FROM {members} AS m WITH (READUNCOMMITTED) WHERE m.queue = {name} AND m.until > @now);
 SELECT s.slot, s.member AS owner,
        CASE WHEN s.member IS NULL THEN NULL WHEN g.until IS NULL THEN CONVERT(bigint, 0) ELSE DATEDIFF_BIG(millisecond, @now, g.until) END AS left_ms,
        s.fence, @members AS members
-FROM {slots} AS s
-CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WHERE m.id = s.member) AS g
+FROM {slots} AS s WITH (READUNCOMMITTED)
+CROSS APPLY (SELECT MIN(m.until) AS until FROM {members} AS m WITH (READUNCOMMITTED) WHERE m.id = s.member) AS g
 WHERE s.queue = {name}
 ORDER BY s.slot
 OPTION (LOOP JOIN, FORCE ORDER, KEEPFIXED PLAN);

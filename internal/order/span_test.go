@@ -1,0 +1,137 @@
+package order
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// costly is a database with one key whose index keeps the entries of all rows that have ended, as it does while a snapshot is
+// open. A statement takes time for each number that it walks, and fails if that is more than it may take.
+type costly struct {
+	*one
+	drawn   int64
+	rows    []int64 // numbers of messages that have not ended
+	senders []string
+
+	number time.Duration // of one statement that sent
+	most   time.Duration
+	failed int
+	longer time.Duration // of a statement that did not fail
+}
+
+const perStatement = 1 << 20 // numbers: see sqlbatch.SeqBits
+
+func newCostly(t *testing.T, statements int64) *costly {
+	o := newOne(t, 0, func(c *Config) { c.Behind = 20_000 })
+	return &costly{one: o, drawn: statements * perStatement, number: 10 * time.Microsecond, most: 10 * time.Second}
+}
+
+// send draws numbers for some statements, of which the last one is of a message.
+func (c *costly) send(statements int64) {
+	c.drawn += statements * perStatement
+	c.rows = append(c.rows, c.drawn)
+}
+
+// step runs the next statement, if there is one, and acks what it has brought.
+func (c *costly) step() (acked int) {
+	t := c.Plan(Budget{Room: 10, Items: 10, Fetch: 10, Poll: true}, c.now)
+	if t == nil {
+		c.now += 10 * time.Millisecond
+		return 0
+	}
+	a := &Answer{Walked: true, Drawn: c.drawn, Senders: c.senders, Redriven: c.redriven, Upto: None}
+	end := min(t.Upto, c.drawn)
+	if t.Kind == Read && t.Rows == 0 {
+		end = min(end, t.Cursor)
+	}
+	for _, seq := range c.rows {
+		if seq > t.From && seq <= end {
+			a.Rows = append(a.Rows, Row{ID: [16]byte{byte(seq >> 20), byte(seq >> 28), byte(seq >> 36)}, Seq: seq, Key: "a", Keyed: true, Contents: seq, Bytes: 1})
+		}
+	}
+	took := 10*time.Millisecond + max(0, time.Duration((end-t.From)/perStatement))*c.number
+	if took > c.most {
+		c.now += c.most
+		c.failed++
+		c.Reread() // the session was lost
+		c.Answer(t, nil, c.now)
+		return 0
+	}
+	c.longer = max(c.longer, took)
+	c.now += took
+	require.False(c.t, c.Answer(t, a, c.now))
+	for _, d := range c.Deliver(10, c.now) {
+		require.Equal(c.t, c.rows[0], d.Seq)
+		c.rows = c.rows[1:]
+		c.settled(d, Settle{Outcome: Acked})
+		acked++
+	}
+	return acked
+}
+
+// flow sends a message every 100 ms of the given time, and returns the longest time for which one of them was not delivered.
+func (c *costly) flow(d time.Duration) (most time.Duration) {
+	var sent []time.Duration
+	for end, next := c.now+d, c.now; c.now < end || len(sent) > 0; {
+		for ; next <= c.now && next < end; next += 100 * time.Millisecond {
+			c.send(100)
+			sent = append(sent, next)
+		}
+		n := c.step()
+		for _, at := range sent[:n] {
+			most = max(most, c.now-at)
+		}
+		sent = sent[n:]
+		require.Less(c.t, c.now, end+time.Hour, "nothing comes")
+	}
+	return most
+}
+
+// Half an hour at a thousand statements a second, which a snapshot keeps: a read from the beginning takes 18 s.
+func TestReadsFromTheBeginningDelayNoMessageHoweverLongTheyTake(t *testing.T) {
+	c := newCostly(t, 0)
+	require.LessOrEqual(t, c.flow(30*time.Minute), time.Second)
+	require.Zero(t, c.failed)
+	require.LessOrEqual(t, c.longer, time.Second)
+}
+
+// The consumer starts after a snapshot has kept what many statements sent. A whole read takes 50 s, and a statement at most 10 s.
+func TestAnOwnerFindsTheFirstMessageBehindManyEntriesOfDeletedRows(t *testing.T) {
+	c := newCostly(t, 5_000_000)
+	require.LessOrEqual(t, c.flow(10*time.Minute), 3*time.Minute)
+	require.LessOrEqual(t, c.failed, 4)
+	require.LessOrEqual(t, c.flow(10*time.Minute), time.Second)
+
+	c.failed = 0
+	c.Reread() // messages wait for the end of a catch-up, which takes 50 s as a whole
+	require.LessOrEqual(t, c.flow(10*time.Minute), 2*time.Minute)
+	require.Zero(t, c.failed)
+}
+
+// A sender that stays open does not keep reads from beginning where the others have ended.
+func TestAReadBeginsNearTheLastNumberHoweverLongASenderStaysOpen(t *testing.T) {
+	c := newCostly(t, 0)
+	c.flow(time.Second)
+	c.senders = []string{"s"}
+	c.flow(10 * time.Minute)
+	require.LessOrEqual(t, c.drawn-c.Counts().Safe, int64(1000*perStatement), "of the last second")
+}
+
+func TestARefillEndsWithItsSpanAndGoesOn(t *testing.T) {
+	o := newOne(t, 0, func(c *Config) { c.Unread = 1 })
+	o.read(9, 1, 2, 3, 9)
+	for range 2 {
+		o.settled(o.one(), Settle{Outcome: Acked})
+	}
+	o.walks[0].span = 4
+	r := o.plan(Refill)
+	require.Equal(t, []int64{0, 4}, []int64{r.From, r.Upto})
+	o.answer(r, 9, row(3))
+	o.settled(o.one(), Settle{Outcome: Acked})
+	r = o.plan(Refill)
+	require.Equal(t, int64(4), r.From)
+	o.answer(r, 9, row(9))
+	require.Equal(t, int64(9), o.one().Seq)
+}

@@ -1,0 +1,486 @@
+package guarantees
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/chanq/chanq"
+	"github.com/chanq/chanq/prove/testdb"
+	"github.com/chanq/chanq/prove/testdb/faultdb"
+	"github.com/chanq/chanq/sqlbatch"
+)
+
+// Ordered queues: what goes on while a key, a row or a statement is blocked.
+
+var orderedBlocked = []test{
+	{"G11_ASlowKeyStaysWithinItsBoundsAndOtherKeysOfItsSlotCome", keySlow},
+	{"G11_KeysThatWaitForARetryTakeNoRoomOfOthers", keysThatFail},
+	{"G10_ARedriveAtAnyMomentIsNotOvertaken", keyRedrivenAtAnyMoment},
+	{"TheOwnerOfASlotIsWokenWhicheverSleeperTheBellWakesFirst", ownerIsWoken},
+	{"G11_AnAckTxBlocksItsKeyAlone", keyInLongTx},
+	{"G10_AKeyHeldByADeadMessageThatIsLiveAgainOpensWhenThatIsDiscarded", keyHeldTwice},
+	{"APausedOrderedQueueWithARetryCostsAsMuchAsAnIdleOne", keyOfPaused},
+	{"StopWhenIdleHandlesAnOrderedQueueWithTheShortestLeases", keysOfShortLeases},
+	{"G12_ReadsThatTakeLongByTheirSizeDeliverEachMessageAtItsFirstAttempt", keysOfNarrowNetwork},
+	{"StopWhenIdleWaitsForTheSlotsOfItsFormerMembership", keysOfFormerMembership},
+	{"G12_ALockedRowBesideTheMessagesOfAnOrderedQueueLosesNoLease", keysBesideLocks},
+	{"G10_ANumberThatIsGivenAgainAfterALostSessionIsNotOvertaken", keyRenumbered},
+}
+
+// keySlow has a key with many messages whose first one stays at work.
+func keySlow(w *world) {
+	q := w.keys(chanq.Config{Slots: 1})
+	body := func(i int) string { return fmt.Sprint(strings.Repeat("x", 4000), "/", i) }
+	var ms []chanq.Message[string]
+	for i := range 300 {
+		ms = append(ms, chanq.Message[string]{Key: "slow", Body: body(i)})
+	}
+	testdb.Send(w, q, ms...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 16, PrefetchBytes: 64 << 10})
+	first := w.next(c, body(0))
+	for i := range 12 { // and a read from the beginning
+		began := time.Now()
+		testdb.Send(w, q, keyed(fmt.Sprint("other", i), 1, 3)...)
+		for n := range 3 {
+			w.ack(w.next(c, fmt.Sprint("other", i, "/", n+1)))
+		}
+		if w.Engine.Bubble {
+			require.Less(w, time.Since(began), 2*time.Second)
+		}
+		w.pass(time.Second)
+		s := c.Stats()
+		require.LessOrEqual(w, s.Waiting, 5)
+		require.Equal(w, 1, s.Held)
+		require.Equal(w, 1, s.BlockedKeys)
+	}
+	w.ack(first)
+	for i := range 20 {
+		w.ack(w.next(c, body(i+1)))
+	}
+}
+
+// keysThatFail has more keys wait for a retry than there is room for messages, and a suspect at work.
+func keysThatFail(w *world) {
+	for name, cfg := range map[string]chanq.Config{"free": {Slots: 1}, "bounded": {Slots: 1, MaxKeys: 3}} {
+		cfg.Kind = chanq.KindOrdered
+		q := w.Queue(name, cfg)
+		const failing, others = 60, 100
+		id := testdb.Send(w, q, keyed("suspect", 1, 2)...)[0]
+		w.Exec("UPDATE chanq_" + name + " SET attempts = 2, lapses = 2 WHERE id = " + w.sqlID(id))
+		c := testdb.Start(w, q, chanq.ConsumerConfig{Prefetch: 16})
+		suspect := w.next(c, "suspect/1")
+		for i := range failing {
+			testdb.Send(w, q, keyed(fmt.Sprint("failing", i), 1, 2)...)
+			l := w.next(c, fmt.Sprint("failing", i, "/1"))
+			require.NoError(w, l.Nack(time.Hour, errors.New("not now")))
+			require.NoError(w, l.Wait(w.Soon()))
+		}
+		began := time.Now()
+		ms, _ := manyKeys(others, 2)
+		testdb.Send(w, q, ms...)
+		var got []string
+		for range ms {
+			l := testdb.Take(w, c, 1)[0]
+			got = append(got, l.Body)
+			require.NoError(w, l.Ack())
+		}
+		if w.Engine.Bubble {
+			require.Less(w, time.Since(began), 3*time.Second)
+		}
+		slices.Sort(got)
+		var want []string
+		for _, m := range ms {
+			want = append(want, m.Body)
+		}
+		slices.Sort(want)
+		require.Equal(w, want, got)
+		w.ack(suspect)
+		w.ack(w.next(c, "suspect/2"))
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+}
+
+// keyRedrivenAtAnyMoment redrives the dead message of a key while one statement of the consumer after another is about to run, or
+// has run and its answer is under way.
+func keyRedrivenAtAnyMoment(w *world) {
+	w.Within(10 * time.Minute)
+	n := 0
+	for more := true; more; n++ {
+		for i := range testdb.Of(2, 4) { // in the default tier half of the cases
+			suspect, applied := (n+i)%2 == 0, (n+i)/2%2 == 0
+			more = w.redrivenAt(fmt.Sprint("work_", n, "_", i), n, suspect, applied)
+		}
+	}
+	require.Greater(w, n, 3)
+}
+
+// redrivenAt reports whether the consumer runs as many statements before its next question about the key has been answered.
+func (w *world) redrivenAt(name string, n int, suspect, applied bool) (more bool) {
+	q := w.Queue(name, chanq.Config{Kind: chanq.KindOrdered, Slots: 1, DeadKey: chanq.DeadKeyHolds, History: chanq.HistoryOff})
+	faults, db := w.Connect()
+	away := testdb.OpenOn[string](w, db, name, chanq.Config{Kind: chanq.KindOrdered, Slots: 1, DeadKey: chanq.DeadKeyHolds, History: chanq.HistoryOff})
+	id := testdb.Send(w, q, keyed("a", 1, 3)...)[0]
+	c := testdb.Start(w, away, chanq.ConsumerConfig{LeaseFor: time.Minute})
+	require.NoError(w, w.next(c, "a/1").DeadLetter(errors.New("bad")))
+	require.NoError(w, c.Flush(w.Soon()))
+	gate, queries := make(chan struct{}), 0
+	struck := make(chan struct{})
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if op.Kind != faultdb.Query {
+			return faultdb.Fault{}
+		}
+		if queries++; queries != n+1 {
+			return faultdb.Fault{}
+		}
+		close(struck)
+		if applied {
+			return faultdb.Hold(gate).Applied()
+		}
+		return faultdb.Hold(gate)
+	})
+	select {
+	case <-struck:
+		more = true
+	case <-time.After(1100 * time.Millisecond):
+	}
+	moved, err := q.RedriveIDs(w.Soon(), id)
+	require.NoError(w, err)
+	require.Len(w, moved, 1)
+	if suspect {
+		w.Exec("UPDATE chanq_" + name + " SET lapses = 2, attempts = 2 WHERE id = " + w.sqlID(id))
+	}
+	close(gate)
+	for i := range 3 {
+		w.ack(w.next(c, fmt.Sprint("a/", i+1)))
+	}
+	faults.Inject(nil)
+	require.NoError(w, c.Shutdown(w.Soon()))
+	return more
+}
+
+// turnBell is a Bell that wakes as many of the sleepers as there are messages, in turn.
+type turnBell struct {
+	mu   sync.Mutex
+	ears []chan struct{}
+}
+
+func (b *turnBell) Ring(queue string) { b.RingFor(queue, 1) }
+
+func (b *turnBell) RingFor(_ string, messages int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for range min(messages, len(b.ears)) {
+		ear := b.ears[0]
+		b.ears = append(b.ears[1:], ear)
+		select {
+		case ear <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (b *turnBell) Listen(string) (<-chan struct{}, func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ear := make(chan struct{}, 1)
+	ear <- struct{}{}
+	b.ears = append(b.ears, ear)
+	return ear, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.ears = slices.DeleteFunc(b.ears, func(e chan struct{}) bool { return e == ear })
+	}
+}
+
+// ownerIsWoken has four idle consumers, each on a *sql.DB of its own.
+func ownerIsWoken(w *world) {
+	cfg := chanq.Config{Kind: chanq.KindOrdered, Slots: 16, Bell: &turnBell{}}
+	q := w.keys(cfg)
+	var all []*chanq.Consumer[string]
+	got := make(chan *chanq.Lease[string], 100)
+	var done sync.WaitGroup
+	w.Cleanup(done.Wait)
+	for range 4 {
+		_, db := w.Connect()
+		c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", cfg), chanq.ConsumerConfig{})
+		all = append(all, c)
+		done.Go(func() {
+			for l := range c.C() {
+				got <- l
+			}
+		})
+	}
+	w.Eventually("each has its share", func() bool {
+		return !slices.ContainsFunc(all, func(c *chanq.Consumer[string]) bool { return c.Stats().Slots != 4 })
+	})
+	w.pass(3 * time.Second)
+	p := testdb.Produce(w, q, chanq.ProducerConfig{})
+	var waits []time.Duration
+	for i := range 30 {
+		began := time.Now()
+		testdb.SendBy(w, p, chanq.Message[string]{Key: fmt.Sprint(i), Body: "x"})
+		w.ack(testdb.Receive(w, got, "the message"))
+		waits = append(waits, time.Since(began))
+		w.pass(230 * time.Millisecond)
+	}
+	slices.Sort(waits)
+	w.Logf("from the send to the ack: %v in the middle, %v at most", waits[15], waits[29])
+	if w.Engine.Bubble {
+		require.LessOrEqual(w, waits[15], 10*time.Millisecond)
+	}
+	for _, c := range all {
+		require.NoError(w, c.Shutdown(w.Soon()))
+	}
+}
+
+// keyInLongTx has a slot with a backlog, and a transaction that acks a message and stays open beyond a read from the beginning.
+func keyInLongTx(w *world) {
+	w.skipWithoutRowLocks()
+	q := w.keys(chanq.Config{Slots: 1})
+	testdb.Send(w, q, slices.Concat(keyed("a", 1, 2), keyed("b", 1, 2), keyed("c", 1, 2))...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: time.Hour})
+	l := w.next(c, "a/1")
+	tx, err := w.DB.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	require.NoError(w, l.AckTx(w.Soon(), tx))
+	for _, body := range []string{"b/1", "c/1", "b/2", "c/2"} {
+		w.ack(w.next(c, body))
+	}
+	for i := range 12 {
+		began := time.Now()
+		testdb.Send(w, q, keyed(fmt.Sprint("d", i), 1, 2)...)
+		for n := range 2 {
+			w.ack(w.next(c, fmt.Sprint("d", i, "/", n+1)))
+		}
+		if w.Engine.Bubble {
+			require.Less(w, time.Since(began), 2*time.Second)
+		}
+		w.pass(time.Second)
+	}
+	require.NoError(w, tx.Commit())
+	w.ack(w.next(c, "a/2"))
+}
+
+// keyHeldTwice has a message that is dead sent again under its ID: a redrive leaves the dead one.
+func keyHeldTwice(w *world) {
+	q := w.keys(chanq.Config{DeadKey: chanq.DeadKeyHolds})
+	ids := testdb.Send(w, q, keyed("a", 1, 2)...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{})
+	require.NoError(w, w.next(c, "a/1").DeadLetter(errors.New("bad")))
+	require.NoError(w, c.Flush(w.Soon()))
+	testdb.Send(w, q, chanq.Message[string]{ID: ids[0], Key: "a", Body: "a/1"})
+	w.closed(q, c)
+	moved, err := q.RedriveIDs(w.Soon(), ids[0])
+	require.NoError(w, err)
+	require.Empty(w, moved, "it is live")
+	w.closed(q, c)
+	gone, err := q.PurgeIDs(w.Soon(), ids[0])
+	require.NoError(w, err)
+	require.Len(w, gone, 1)
+	w.ack(w.next(c, "a/2"))
+	w.ack(w.next(c, "a/1"))
+	w.requireEmpty(q)
+}
+
+// keyOfPaused counts the statements of a consumer of a paused queue, and then of one that is idle.
+func keyOfPaused(w *world) {
+	q := w.keys(chanq.Config{History: chanq.HistoryOff})
+	testdb.Send(w, q, keyed("a", 1, 2)...)
+	faults, db := w.Connect()
+	c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{Kind: chanq.KindOrdered, Slots: 4, History: chanq.HistoryOff}), chanq.ConsumerConfig{LeaseFor: time.Hour})
+	count := func() int64 {
+		w.pass(3 * time.Second)
+		var n atomic.Int64
+		faults.Inject(func(op faultdb.Op) faultdb.Fault {
+			if op.Kind == faultdb.Query || op.Kind == faultdb.Exec {
+				n.Add(1)
+			}
+			return faultdb.Fault{}
+		})
+		w.pass(10 * time.Second)
+		faults.Inject(nil)
+		return n.Load()
+	}
+	l := w.next(c, "a/1")
+	require.NoError(w, q.Pause(w.Soon()))
+	require.NoError(w, l.Nack(time.Second, errors.New("again")))
+	require.NoError(w, l.Wait(w.Soon()))
+	paused := count()
+	require.NoError(w, q.Resume(w.Soon()))
+	w.ack(w.next(c, "a/1"))
+	w.ack(w.next(c, "a/2"))
+	idle := count()
+	w.Logf("statements within 10 s: %d paused, %d idle", paused, idle)
+	require.LessOrEqual(w, paused, 2*idle)
+}
+
+func keysOfShortLeases(w *world) {
+	q := w.keys(chanq.Config{Slots: 8})
+	ms, sent := manyKeys(20, 5)
+	testdb.Send(w, q, ms...)
+	lease := shortLease // that none ends on a loaded machine is not certain
+	if w.Engine.Bubble {
+		lease = 100 * time.Millisecond // the least
+	}
+	r := &recorder{}
+	got := w.drains(q, chanq.ConsumerConfig{LeaseFor: lease, Prefetch: 10}, func(l *chanq.Lease[string]) error {
+		from := time.Now()
+		w.pass(time.Millisecond)
+		r.note(l, from, true)
+		return nil
+	})
+	require.GreaterOrEqual(w, len(got), len(ms))
+	r.judge(w, sent)
+	w.requireEmpty(q)
+}
+
+// keysOfNarrowNetwork has each body that a read or a fetch may return take half a second, so that those of all messages take longer
+// than a statement may.
+func keysOfNarrowNetwork(w *world) {
+	if !w.Engine.Bubble {
+		w.Skip("it waits for statements that take long")
+	}
+	const count, each = 10, 500 * time.Millisecond
+	q := w.keys(chanq.Config{Slots: 1})
+	ids := testdb.Send(w, q, slices.Concat(keyed("a", 1, 5), keyed("b", 1, 5))...)
+	st := w.orderedStatements()
+	read := st.Read(sqlbatch.ReadParams{Slots: make([]sqlbatch.OwnedSlot, 1), Rows: 77})
+	rows := slices.IndexFunc(read.Args, func(a any) bool { return fmt.Sprint(a) == "77" || strings.Contains(fmt.Sprint(a), " 77}") })
+	require.GreaterOrEqual(w, rows, 0)
+	var waited atomic.Int64
+	w.Faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		var bodies int64
+		switch {
+		case readsSlots(op, st):
+			_, _ = fmt.Sscan(fmt.Sprint(op.Args[len(op.Args)-len(read.Args)+rows].Value), &bodies)
+			bodies = min(count, bodies)
+		case testdb.Runs(op, st.Fetch([16]byte{}, nil, nil)):
+			for _, id := range ids {
+				if names(op, id) {
+					bodies++
+				}
+			}
+		}
+		if bodies == 0 {
+			return faultdb.Fault{}
+		}
+		waited.Add(1)
+		done := make(chan struct{})
+		time.AfterFunc(time.Duration(bodies)*each, func() { close(done) })
+		return faultdb.Hold(done)
+	})
+	began := time.Now()
+	c := testdb.Start(w, q, chanq.ConsumerConfig{StatementTimeout: 3 * time.Second})
+	for range count {
+		l := testdb.Take(w, c, 1)[0]
+		require.Equal(w, 1, l.Attempt)
+		require.NoError(w, l.Ack())
+	}
+	require.Less(w, time.Since(began), 45*time.Second)
+	require.Greater(w, waited.Load(), int64(3))
+	w.Faults.Inject(nil)
+	w.requireEmpty(q)
+}
+
+// keysOfFormerMembership has a membership end in the process, and last in the database: the answers to its heartbeats are lost.
+func keysOfFormerMembership(w *world) {
+	q := w.keys(chanq.Config{Slots: 1})
+	testdb.Send(w, q, keyed("a", 1, 2)...)
+	faults, db := w.Connect()
+	away := testdb.OpenOn[string](w, db, "work", chanq.Config{Kind: chanq.KindOrdered, Slots: 1})
+	c := testdb.Start(w, away, chanq.ConsumerConfig{LeaseFor: steadyLease, StopWhenIdle: true})
+	first := w.next(c, "a/1")
+	st, lost := w.orderedStatements(), w.Failure(sqlbatch.Unknown)
+	faults.Inject(func(op faultdb.Op) faultdb.Fault {
+		if testdb.Runs(op, st.Join(sqlbatch.Member{})) {
+			return faultdb.Fail(lost).Applied()
+		}
+		return faultdb.Fault{}
+	})
+	w.ended(first)
+	faults.Inject(nil)
+	w.ack(w.next(c, "a/1"))
+	w.ack(w.next(c, "a/2"))
+	w.idleEnds(c)
+}
+
+// lockRows has a transaction of another session lock rows, until unlock is called.
+func (w *world) lockRows(update string, args ...any) (unlock func()) {
+	w.Helper()
+	_, db := w.Connect()
+	tx, err := db.BeginTx(w.Soon(), nil)
+	require.NoError(w, err)
+	_, err = tx.ExecContext(w.Soon(), update, args...)
+	require.NoError(w, err)
+	return sync.OnceFunc(func() { require.NoError(w, tx.Rollback()) })
+}
+
+// keysBesideLocks has rows of the shared tables locked, one after another, for a part of a lease.
+func keysBesideLocks(w *world) {
+	w.skipWithoutRowLocks()
+	var lost losses
+	other := w.Queue("other", chanq.Config{})
+	q := w.keys(chanq.Config{Hooks: lost.hooks()})
+	ms, _ := manyKeys(20, 1)
+	testdb.Send(w, q, ms...)
+	c := testdb.Start(w, q, chanq.ConsumerConfig{LeaseFor: 4 * steadyLease})
+	leases := testdb.Take(w, c, 20)
+	w.Eventually("it has joined", func() bool { return len(members(w, q)) == 1 })
+	for name, update := range map[string]string{
+		"the consumer":  "UPDATE chanq_members SET name = name WHERE queue = 'work'",
+		"another queue": "UPDATE chanq_queues SET paused = paused WHERE name = '" + other.Name() + "'",
+		"a slot":        fmt.Sprint("UPDATE chanq_slots SET fence = fence WHERE queue = 'work' AND slot = ", sqlbatch.SlotOf("locked", chanq.ID{}, 4)),
+	} {
+		unlock := w.lockRows(update)
+		for i := range 6 {
+			key := fmt.Sprint("free", i)
+			if sqlbatch.SlotOf(key, chanq.ID{}, 4) == sqlbatch.SlotOf("locked", chanq.ID{}, 4) {
+				continue
+			}
+			began := time.Now()
+			testdb.Send(w, q, keyed(key, 1, 1)...)
+			w.ack(w.next(c, key+"/1"))
+			if w.Engine.Bubble {
+				require.Less(w, time.Since(began), steadyLease, name)
+			}
+		}
+		w.pass(steadyLease)
+		unlock()
+		w.pass(4 * steadyLease)
+		require.Empty(w, lost.but(chanq.ID{}), name)
+	}
+	for _, l := range leases {
+		require.Equal(w, 1, l.Attempt)
+		w.ack(l)
+	}
+}
+
+// keyRenumbered has a message get a number below others that were read, while its consumer has no session. So does PostgreSQL with a
+// number that was drawn by a transaction that was rolled back before the server crashed.
+func keyRenumbered(w *world) {
+	q := w.keys(chanq.Config{Slots: 1})
+	faults, db := w.Connect()
+	c := testdb.Start(w, testdb.OpenOn[string](w, db, "work", chanq.Config{Kind: chanq.KindOrdered, Slots: 1}), chanq.ConsumerConfig{LeaseFor: time.Minute})
+	for i := range 5 {
+		testdb.Send(w, q, keyed("a", i+1, i+1)...)
+		w.ack(w.next(c, fmt.Sprint("a/", i+1)))
+	}
+	w.pass(time.Second) // the watermark passes them
+	broken := w.Broken(false)
+	faults.Inject(func(faultdb.Op) faultdb.Fault { return broken })
+	faults.CutAll(w.Failure(sqlbatch.Unknown))
+	w.pass(3 * time.Second) // in which it tries to read
+	id := testdb.Send(w, q, keyed("a", 6, 6)...)[0]
+	w.Exec("UPDATE chanq_work SET seq = 2 WHERE id = " + w.sqlID(id))
+	testdb.Send(w, q, keyed("a", 7, 7)...)
+	faults.Inject(nil)
+	w.ack(w.next(c, "a/6"))
+	w.ack(w.next(c, "a/7"))
+}
