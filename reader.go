@@ -385,7 +385,7 @@ func (r *reader[T]) stopIdle(did claim.Did) (stopped bool) {
 		r.term, r.former = term.Number, monotonic()+c.cfg.LeaseFor
 	}
 	rests := r.reader.Rests() && monotonic() > r.former // before, slots of the former membership look like those of another consumer
-	if did.Read && !did.Walked { // of a paused queue nothing is due
+	if did.Read && !did.Walked {                        // of a paused queue nothing is due
 		ctx, cancel := context.WithTimeout(c.abandoned, c.cfg.StatementTimeout)
 		defer cancel()
 		found, err := c.queue.stored(func(st sqlbatch.Statement, scan func(*sql.Rows) error) error {
