@@ -187,7 +187,7 @@ func (w *walk) rest(now time.Duration) {
 func (s *Sequencer) Blocked(t *Task, now time.Duration) (split bool) {
 	w := t.walk
 	if t.locked = true; t.slow != nil {
-		return // Answer ends it
+		return false // Answer ends it
 	}
 	w.blocked = true
 	if len(w.slots) <= 1 {
